@@ -1,0 +1,11 @@
+// Package pkg is the root of the tour. The folder list is the path of a claim:
+//
+//	driver      the kubelet asks: one result per claim
+//	prepare     the transaction: lock, intent, steps, spec, done record
+//	claim       pure planning: allocation results + opaque config + node → Plan, or a refusal
+//	checkpoint  durable records, one file per claim, and the locks beside them
+//	cdi         joins device edits into one claim's CDI spec and writes it
+//
+// Around it stand what the node has (nvml, hostfs, inventory), how it is told to the scheduler (publish, kube), and the
+// nouns that all of them share (gpu).
+package pkg

@@ -1,0 +1,55 @@
+package gpu
+
+// DeviceName names a device inside its pool: a DNS label that stays the same over reboots and slot moves.
+type DeviceName string
+
+// DeviceType is the value of the `type` attribute: one way of offering a GPU.
+type DeviceType string
+
+// The device types this version publishes.
+const (
+	// TypeGPU is a whole GPU for one claim.
+	TypeGPU DeviceType = "gpu"
+	// TypeMonitor is visibility of a GPU for admin-access claims, whoever uses it.
+	TypeMonitor DeviceType = "monitor"
+)
+
+// Device is one way of using a GPU that a claim can be given. The set of kinds is closed: Whole and Monitor.
+type Device interface {
+	// Name is the device's name inside its pool.
+	Name() DeviceName
+	// Type is the value of its `type` attribute.
+	Type() DeviceType
+	// Parent is the physical GPU behind it.
+	Parent() *GPU
+
+	sealed()
+}
+
+// Whole is a GPU offered as it is, to one claim at a time.
+type Whole struct{ GPU *GPU }
+
+// Monitor is the right to see a GPU that others may be using. It is given to admin-access claims only.
+type Monitor struct{ GPU *GPU }
+
+// Name is "gpu-<id>".
+func (d Whole) Name() DeviceName { return DeviceName("gpu-" + d.GPU.ID) }
+
+// Type is TypeGPU.
+func (Whole) Type() DeviceType { return TypeGPU }
+
+// Parent is the GPU itself.
+func (d Whole) Parent() *GPU { return d.GPU }
+
+func (Whole) sealed() {}
+
+// Name is "gpu-<id>-monitor".
+func (d Monitor) Name() DeviceName { return DeviceName("gpu-" + d.GPU.ID + "-monitor") }
+
+// Type is TypeMonitor.
+func (Monitor) Type() DeviceType { return TypeMonitor }
+
+// Parent is the GPU that is looked at.
+func (d Monitor) Parent() *GPU { return d.GPU }
+
+func (Monitor) sealed() {}

@@ -1,0 +1,5 @@
+// Package gpu holds the nouns of the driver: the GPU, the device offered on it, the node that has them, and our errors.
+//
+// It imports nothing of ours and no library, so that every other package can speak in its terms. Values are plain data and
+// safe to share as long as nobody writes to them.
+package gpu

@@ -1,0 +1,93 @@
+package gpu
+
+import "strings"
+
+// UUID is a physical GPU's identity as NVML prints it, "GPU-" and five groups of hex digits. It survives reboots and slot
+// moves.
+type UUID string
+
+// digits returns the hex digits of the UUID without prefix and dashes, in lower case.
+func (u UUID) digits() string {
+	s := strings.ToLower(strings.TrimPrefix(string(u), "GPU-"))
+	return strings.ReplaceAll(s, "-", "")
+}
+
+// GPU is one physical GPU that answered every question discovery asked.
+type GPU struct {
+	// UUID identifies the GPU.
+	UUID UUID
+	// ID is the short form that device names carry: the first 8 hex digits of the UUID, more where two GPUs of a node
+	// share them. AssignIDs sets it.
+	ID string
+	// Index is NVML's index; it may change when a GPU is added or lost.
+	Index int
+	// Minor is the device node's minor number: /dev/nvidia<Minor>.
+	Minor int
+	// PCI says where the GPU sits.
+	PCI PCI
+	// Product says what the GPU is.
+	Product Product
+	// Capacity says how much of it there is.
+	Capacity Capacity
+}
+
+// PCI is a GPU's place in the machine.
+type PCI struct {
+	// BusID is the address with a four-digit domain in lower case: "0000:3b:00.0".
+	BusID string
+	// Root is the PCIe root complex, "pci0000:3a"; empty where the machine does not tell.
+	Root string
+	// NUMANode is the node's number, -1 where the machine does not tell.
+	NUMANode int
+}
+
+// Product is what a GPU is sold as.
+type Product struct {
+	// Name is NVML's product name: "NVIDIA H100 80GB HBM3".
+	Name string
+	// Brand is NVML's brand: "Nvidia", "Tesla", "GeForce".
+	Brand string
+	// Architecture is the family: "Turing", "Ampere", "Ada Lovelace", "Hopper", "Blackwell".
+	Architecture string
+	// ComputeCapability is CUDA's "<major>.<minor>".
+	ComputeCapability string
+	// MIGCapable tells whether the board can be partitioned.
+	MIGCapable bool
+}
+
+// Capacity is how much of each engine a GPU has. Zero means that the driver does not tell.
+type Capacity struct {
+	// MemoryBytes is the framebuffer that NVML reports as total.
+	MemoryBytes uint64
+	// Multiprocessors counts streaming multiprocessors.
+	Multiprocessors uint32
+	// CopyEngines, Decoders, Encoders, JPEGEngines and OFAEngines count the fixed-function engines.
+	CopyEngines, Decoders, Encoders, JPEGEngines, OFAEngines uint32
+}
+
+// shortestID is the number of UUID hex digits a device name carries when they are enough to tell the node's GPUs apart.
+const shortestID = 8
+
+// AssignIDs sets the ID of every GPU: the shortest prefix of the UUID's digits, at least 8 long, that no other of the given
+// GPUs shares. GPUs without a twin keep 8 digits whatever the others need, so that a name does not depend on its neighbours.
+func AssignIDs(gpus []GPU) {
+	for i := range gpus {
+		own := gpus[i].UUID.digits()
+		n := min(shortestID, len(own))
+		for j := range gpus {
+			if other := gpus[j].UUID.digits(); j != i && other != own {
+				n = max(n, min(commonPrefix(own, other)+1, len(own)))
+			}
+		}
+		gpus[i].ID = own[:n]
+	}
+}
+
+// commonPrefix counts the leading bytes that a and b share.
+func commonPrefix(a, b string) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}

@@ -1,0 +1,52 @@
+package gpu
+
+// Driver is the NVIDIA kernel driver that serves the node.
+type Driver struct {
+	// Version is NVML's driver version: "580.95.05". Empty: no driver is loaded.
+	Version string
+	// CUDAVersion is the newest CUDA the driver serves: "13.0".
+	CUDAVersion string
+}
+
+// Fault is a GPU that the driver lists but that did not answer. It hides no other GPU.
+type Fault struct {
+	// Index is NVML's index of the GPU.
+	Index int
+	// UUID and BusID are set where they could still be read.
+	UUID  UUID
+	BusID string
+	// Err says what did not work.
+	Err error
+}
+
+// Node is what a machine has at one moment. Published values are never written to again; a change is a new Node.
+type Node struct {
+	// Driver is the zero value while no driver is loaded.
+	Driver Driver
+	// GPUs are the usable ones in the order of their index, IDs assigned.
+	GPUs []GPU
+	// Faults are the GPUs that did not answer.
+	Faults []Fault
+}
+
+// Devices lists every device the node offers, whole GPUs before monitors, each in the order of the GPUs.
+func (n *Node) Devices() []Device {
+	devices := make([]Device, 0, 2*len(n.GPUs))
+	for i := range n.GPUs {
+		devices = append(devices, Whole{GPU: &n.GPUs[i]})
+	}
+	for i := range n.GPUs {
+		devices = append(devices, Monitor{GPU: &n.GPUs[i]})
+	}
+	return devices
+}
+
+// Device returns the device of that name, false when the node does not offer it.
+func (n *Node) Device(name DeviceName) (Device, bool) {
+	for _, d := range n.Devices() {
+		if d.Name() == name {
+			return d, true
+		}
+	}
+	return nil, false
+}
