@@ -1,0 +1,56 @@
+package hostfs
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// CharDevice is a character device node of the host.
+type CharDevice struct {
+	// Path is the host's path of the node: "/dev/nvidia0".
+	Path string
+	// Major and Minor are the numbers the kernel knows the device by.
+	Major, Minor uint32
+}
+
+// CharDevice looks at the host's device node at path. A missing node is gpu.ErrNotFound; anything else that stands there is
+// an error that says what it is. Links are followed.
+func (f *FS) CharDevice(path string) (CharDevice, error) {
+	seen, err := f.resolve(path)
+	if err != nil {
+		return CharDevice{}, fmt.Errorf("looking at device node %s: %w", path, err)
+	}
+	info, err := os.Lstat(seen)
+	if err != nil {
+		return CharDevice{}, fmt.Errorf("looking at device node %w", hostError(path, err))
+	}
+	if info.Mode()&fs.ModeCharDevice == 0 {
+		return CharDevice{}, fmt.Errorf("looking at device node %s: it is %s, not a character device", path, kindOf(info.Mode()))
+	}
+	var stat unix.Stat_t
+	if err := unix.Stat(seen, &stat); err != nil {
+		return CharDevice{}, fmt.Errorf("looking at device node %w", hostError(path, err))
+	}
+	return CharDevice{Path: path, Major: unix.Major(stat.Rdev), Minor: unix.Minor(stat.Rdev)}, nil
+}
+
+// kindOf says in words what a file is.
+func kindOf(mode fs.FileMode) string {
+	switch {
+	case mode.IsRegular():
+		return "a regular file"
+	case mode.IsDir():
+		return "a directory"
+	case mode&fs.ModeDevice != 0:
+		return "a block device"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	default:
+		return "a " + mode.Type().String()
+	}
+}

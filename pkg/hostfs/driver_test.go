@@ -1,0 +1,154 @@
+package hostfs
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+const (
+	proprietary = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 10:11:16 UTC 2025\nGCC version:  gcc 12.2.0\n"
+	open        = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.172.08  Release Build  (dvs-builder)\n"
+)
+
+// install lays out a library with its links in a directory of the host.
+func install(dir, version string) map[string]string {
+	return map[string]string{
+		dir + "/libnvidia-ml.so." + version: "ELF " + version,
+		dir + "/libnvidia-ml.so.1":          "->libnvidia-ml.so." + version,
+	}
+}
+
+func join(parts ...map[string]string) map[string]string {
+	all := map[string]string{}
+	for _, part := range parts {
+		maps.Copy(all, part)
+	}
+	return all
+}
+
+func TestFindDriver(t *testing.T) {
+	t.Parallel()
+	host := install("usr/lib/x86_64-linux-gnu", "535.216.01")
+	contained := install("run/nvidia/driver/usr/lib64", "580.95.05")
+	cases := map[string]struct {
+		files        map[string]string
+		explicit     string
+		root, lib    string
+		version, dev string
+	}{
+		"bare host": {
+			files: host, root: "/", lib: "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.535.216.01", version: "535.216.01",
+		},
+		"GKE": {
+			files:   install("home/kubernetes/bin/nvidia/lib64", "550.54.15"),
+			root:    "/home/kubernetes/bin/nvidia",
+			lib:     "home/kubernetes/bin/nvidia/lib64/libnvidia-ml.so.550.54.15",
+			version: "550.54.15",
+		},
+		"stale host files beside the container that is in use": {
+			files: join(host, contained, map[string]string{"proc/driver/nvidia/version": proprietary}),
+			root:  "/run/nvidia/driver", lib: "run/nvidia/driver/usr/lib64/libnvidia-ml.so.580.95.05", version: "580.95.05",
+		},
+		"no evidence: the order decides": {
+			files: join(host, contained), root: "/",
+			lib: "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.535.216.01", version: "535.216.01",
+		},
+		"evidence for none: the order decides": {
+			files: join(host, contained, map[string]string{"proc/driver/nvidia/version": open}),
+			root:  "/", lib: "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.535.216.01", version: "535.216.01",
+		},
+		"explicit wins over evidence": {
+			files:    join(host, contained, map[string]string{"proc/driver/nvidia/version": proprietary}),
+			explicit: "/", root: "/", lib: "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.535.216.01", version: "535.216.01",
+		},
+		"explicit, anywhere": {
+			files:    install("opt/nvidia/usr/lib/aarch64-linux-gnu", "580.95.05"),
+			explicit: "/opt/nvidia/", root: "/opt/nvidia",
+			lib: "opt/nvidia/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.580.95.05", version: "580.95.05",
+		},
+		"absolute links mean files of the driver root": {
+			files: map[string]string{
+				"run/nvidia/driver/usr/lib64/libnvidia-ml.so.1":                "->/etc/alternatives/nvidia--libnvidia-ml.so.1",
+				"run/nvidia/driver/etc/alternatives/nvidia--libnvidia-ml.so.1": "->/usr/lib64/nvidia/libnvidia-ml.so.580.95.05",
+				"run/nvidia/driver/usr/lib64/nvidia/libnvidia-ml.so.580.95.05": "ELF",
+			},
+			root: "/run/nvidia/driver", lib: "run/nvidia/driver/usr/lib64/nvidia/libnvidia-ml.so.580.95.05", version: "580.95.05",
+		},
+		"a library without a version in its name": {
+			files: map[string]string{"usr/lib64/libnvidia-ml.so.1": "ELF"}, root: "/", lib: "usr/lib64/libnvidia-ml.so.1",
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := tree(t, c.files)
+			found, err := New(root).FindDriver(c.explicit)
+			require.NoError(t, err)
+			assert.Equal(t, c.root, found.HostPath)
+			assert.Equal(t, filepath.Join(root, c.root), found.Path)
+			assert.Equal(t, filepath.Join(root, c.lib), found.Library)
+			assert.Equal(t, c.version, found.Version)
+			assert.Equal(t, "/", found.DevHostPath)
+			again, err := New(root).FindDriver(c.explicit)
+			require.NoError(t, err)
+			assert.Equal(t, found, again, "the same files are the same installation")
+		})
+	}
+}
+
+func TestFindDriverMiss(t *testing.T) {
+	t.Parallel()
+	// An empty library is one that an installer has not written yet.
+	root := tree(t, map[string]string{"usr/lib64/libnvidia-ml.so.1": "", "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": "->gone"})
+	_, err := New(root).FindDriver("")
+	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
+	assert.EqualError(t, err, "looking for libnvidia-ml.so.1 below /, /run/nvidia/driver, /home/kubernetes/bin/nvidia (in usr/lib64, "+
+		"usr/lib/x86_64-linux-gnu, usr/lib/aarch64-linux-gnu, lib64, lib/x86_64-linux-gnu, lib/aarch64-linux-gnu, its top): "+
+		"NVIDIA driver is not loaded; install the NVIDIA driver on this node, or name its directory with --driver-root "+
+		"(chart value nvidiaDriverRoot)")
+
+	root = tree(t, install("usr/lib64", "580.95.05"))
+	_, err = New(root).FindDriver("/opt/nvidia")
+	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded, "an explicit root is the only candidate")
+	assert.ErrorContains(t, err, "below /opt/nvidia ")
+	assert.ErrorContains(t, err, "or correct --driver-root")
+
+	_, err = New(root).FindDriver("run/nvidia")
+	assert.ErrorContains(t, err, `driver root "run/nvidia" is not an absolute path of the host`)
+}
+
+func TestFindDriverSeesReplacement(t *testing.T) {
+	t.Parallel()
+	root := tree(t, install("usr/lib64", "580.95.05"))
+	before, err := New(root).FindDriver("")
+	require.NoError(t, err)
+
+	library := filepath.Join(root, "usr/lib64/libnvidia-ml.so.580.95.05")
+	require.NoError(t, os.WriteFile(library+".new", []byte("ELF 580.95.05"), 0o644))
+	require.NoError(t, os.Rename(library+".new", library))
+	after, err := New(root).FindDriver("")
+	require.NoError(t, err)
+	assert.NotEqual(t, before.LibraryID, after.LibraryID, "same name and size, another file")
+	assert.Equal(t, before.Library, after.Library)
+}
+
+func TestFindDriverDevRoot(t *testing.T) {
+	t.Parallel()
+	root := tree(t, install("run/nvidia/driver/usr/lib64", "580.95.05"))
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "run/nvidia/driver/dev"), 0o755))
+	node := filepath.Join(root, "run/nvidia/driver/dev/nvidiactl")
+	if err := unix.Mknod(node, unix.S_IFCHR|0o666, int(unix.Mkdev(195, 255))); err != nil {
+		t.Skipf("making a device node in a temporary directory: %v", err)
+	}
+	found, err := New(root).FindDriver("")
+	require.NoError(t, err)
+	assert.Equal(t, "/run/nvidia/driver", found.DevHostPath)
+}

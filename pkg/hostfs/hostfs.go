@@ -1,0 +1,80 @@
+package hostfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// FS is the host's file tree. It holds no state and is safe for concurrent use.
+type FS struct {
+	root string
+}
+
+// New returns the host's tree that this process sees below root.
+func New(root string) *FS {
+	return &FS{root: filepath.Clean(root)}
+}
+
+// bootIDFile changes with every boot of the machine.
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// BootID returns the kernel's id of this boot.
+func (f *FS) BootID() (string, error) {
+	raw, err := f.read(bootIDFile)
+	if err != nil {
+		return "", fmt.Errorf("reading the boot id: %w", err)
+	}
+	id := strings.TrimSpace(string(raw))
+	if id == "" {
+		return "", fmt.Errorf("reading the boot id: %s is empty", bootIDFile)
+	}
+	return id, nil
+}
+
+// read returns the content of the host's file at path.
+func (f *FS) read(path string) ([]byte, error) {
+	seen, err := f.resolve(path)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := os.ReadFile(seen)
+	if err != nil {
+		return nil, hostError(path, err)
+	}
+	return raw, nil
+}
+
+// resolve returns where this process sees the host's path, every link followed inside the root. Missing components are kept.
+func (f *FS) resolve(path string) (string, error) {
+	return resolveIn(f.root, path)
+}
+
+// resolveIn follows path with root as the root of the file tree.
+func resolveIn(root, path string) (string, error) {
+	seen, err := securejoin.SecureJoin(root, path)
+	if err != nil {
+		return "", fmt.Errorf("resolving %s below %s: %w", path, root, err)
+	}
+	return seen, nil
+}
+
+// hostError words a file error with the host's path instead of the one this process sees, and says gpu.ErrNotFound for a
+// missing file.
+func hostError(path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: %w", path, gpu.ErrNotFound)
+	}
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		err = pathErr.Err
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}

@@ -1,0 +1,112 @@
+package hostfs
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// tree lays files out below a new host root. A value that starts with "->" makes a link.
+func tree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	for path, content := range files {
+		full := filepath.Join(root, path)
+		require.NoError(t, os.MkdirAll(filepath.Dir(full), 0o755))
+		if target, isLink := cutLink(content); isLink {
+			require.NoError(t, os.Symlink(target, full))
+			continue
+		}
+		require.NoError(t, os.WriteFile(full, []byte(content), 0o644))
+	}
+	return root
+}
+
+func cutLink(content string) (string, bool) {
+	if len(content) > 2 && content[:2] == "->" {
+		return content[2:], true
+	}
+	return "", false
+}
+
+func TestBootID(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{"proc/sys/kernel/random/boot_id": "6a1c0e5e-0000\n"})
+	id, err := New(root).BootID()
+	require.NoError(t, err)
+	assert.Equal(t, "6a1c0e5e-0000", id)
+
+	_, err = New(t.TempDir()).BootID()
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+	assert.EqualError(t, err, "reading the boot id: /proc/sys/kernel/random/boot_id: not found")
+
+	_, err = New(tree(t, map[string]string{"proc/sys/kernel/random/boot_id": "\n"})).BootID()
+	assert.ErrorContains(t, err, "is empty")
+}
+
+func TestCharDevice(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{"dev/file": "x", "dev/sub/file": "x", "dev/loop": "->loop"})
+	host := New(root)
+
+	_, err := host.CharDevice("/dev/nvidia0")
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+	assert.EqualError(t, err, "looking at device node /dev/nvidia0: not found")
+
+	_, err = host.CharDevice("/dev/file")
+	assert.EqualError(t, err, "looking at device node /dev/file: it is a regular file, not a character device")
+	_, err = host.CharDevice("/dev/sub")
+	assert.EqualError(t, err, "looking at device node /dev/sub: it is a directory, not a character device")
+	_, err = host.CharDevice("/dev/loop")
+	assert.Error(t, err)
+}
+
+func TestCharDeviceNumbers(t *testing.T) {
+	t.Parallel()
+	// The machine's own null device is there on every Linux.
+	node, err := New("/").CharDevice("/dev/null")
+	require.NoError(t, err)
+	assert.Equal(t, CharDevice{Path: "/dev/null", Major: 1, Minor: 3}, node)
+}
+
+func TestLinksStayInside(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{
+		"proc/sys/kernel/random/boot_id": "->/elsewhere",
+		"elsewhere":                      "inside",
+		"escape":                         "->../../../../../../../../dev/null",
+	})
+	id, err := New(root).BootID()
+	require.NoError(t, err)
+	assert.Equal(t, "inside", id)
+
+	_, err = New(root).CharDevice("/escape")
+	require.ErrorIs(t, err, gpu.ErrNotFound, "a link that climbs above the root ends at the root")
+}
+
+func TestPCI(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{
+		"sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/numa_node": "1\n",
+		"sys/bus/pci/devices/0000:3b:00.0":                           "->../../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0",
+		"sys/devices/pci0000:5a/0000:5b:00.0/numa_node":              "-1\n",
+		"sys/bus/pci/devices/0000:5b:00.0":                           "->../../../devices/pci0000:5a/0000:5b:00.0",
+		"sys/bus/pci/devices/0000:6b:00.0":                           "->../../../devices/pci0000:6a/0000:6b:00.0",
+	})
+	host := New(root)
+	for busID, want := range map[string]gpu.PCI{
+		"0000:3b:00.0": {BusID: "0000:3b:00.0", Root: "pci0000:3a", NUMANode: 1},
+		"0000:5b:00.0": {BusID: "0000:5b:00.0", Root: "pci0000:5a", NUMANode: -1},
+		"0000:6b:00.0": {BusID: "0000:6b:00.0", Root: "pci0000:6a", NUMANode: -1},
+		"0000:99:00.0": {BusID: "0000:99:00.0", NUMANode: -1},
+		"":             {NUMANode: -1},
+	} {
+		assert.Equal(t, want, host.PCI(busID), busID)
+	}
+}
