@@ -1,0 +1,89 @@
+package publish
+
+import (
+	"regexp"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Attribute names in the driver's own domain. Every device carries all of them and none is ever empty: an expression that
+// meets a missing key is an error, and that error ends the scheduling of the pod on every node.
+const (
+	AttrType                  = "type"
+	AttrUUID                  = "uuid"
+	AttrParentUUID            = "parentUUID"
+	AttrIndex                 = "index"
+	AttrMinor                 = "minor"
+	AttrProductName           = "productName"
+	AttrBrand                 = "brand"
+	AttrArchitecture          = "architecture"
+	AttrCUDAComputeCapability = "cudaComputeCapability"
+	AttrDriverVersion         = "driverVersion"
+	AttrCUDADriverVersion     = "cudaDriverVersion"
+	AttrProfile               = "profile"
+	AttrShareName             = "shareName"
+	AttrReplicas              = "replicas"
+	AttrMemoryEnforcement     = "memoryEnforcement"
+)
+
+// Standard attributes, which other drivers' devices carry too: claims align GPUs with network cards through them. They are
+// only there where the machine tells the value.
+const (
+	AttrPCIeRoot = "resource.kubernetes.io/pcieRoot"
+	AttrPCIBusID = "resource.kubernetes.io/pciBusID"
+	AttrNUMANode = "resource.kubernetes.io/numaNode"
+)
+
+const (
+	// notApplicable stands where an attribute has no meaning for a device.
+	notApplicable = "none"
+	// unknown stands where the driver does not tell.
+	unknown = "unknown"
+)
+
+type attributeSet = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+
+// attributes lists what a selector can ask about one device.
+func attributes(d gpu.Device, driver gpu.Driver) attributeSet {
+	g := d.Parent()
+	set := attributeSet{
+		AttrType:                  text(string(d.Type())),
+		AttrUUID:                  text(string(g.UUID)),
+		AttrParentUUID:            text(string(g.UUID)),
+		AttrIndex:                 number(g.Index),
+		AttrMinor:                 number(g.Minor),
+		AttrProductName:           text(g.Product.Name),
+		AttrBrand:                 text(g.Product.Brand),
+		AttrArchitecture:          text(g.Product.Architecture),
+		AttrCUDAComputeCapability: version(g.Product.ComputeCapability),
+		AttrDriverVersion:         version(driver.Version),
+		AttrCUDADriverVersion:     version(driver.CUDAVersion),
+		AttrProfile:               text(notApplicable),
+		AttrShareName:             text(notApplicable),
+		AttrReplicas:              number(1),
+		AttrMemoryEnforcement:     text(notApplicable),
+	}
+	addPlace(set, g.PCI)
+	return set
+}
+
+var (
+	pcieRootPattern = regexp.MustCompile(`^pci[0-9a-f]{4,}:[0-9a-f]{2}$`)
+	pciBusIDPattern = regexp.MustCompile(`^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
+)
+
+// addPlace adds the standard attributes that are known. A value of another form than the standard's would match nothing of
+// other drivers, so it counts as not known.
+func addPlace(set attributeSet, pci gpu.PCI) {
+	if pcieRootPattern.MatchString(pci.Root) {
+		set[AttrPCIeRoot] = text(pci.Root)
+	}
+	if pciBusIDPattern.MatchString(pci.BusID) {
+		set[AttrPCIBusID] = text(pci.BusID)
+	}
+	if pci.NUMANode >= 0 {
+		set[AttrNUMANode] = number(pci.NUMANode)
+	}
+}

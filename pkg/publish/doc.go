@@ -1,0 +1,9 @@
+// Package publish turns what a node has into the ResourceSlices that tell the scheduler about it.
+//
+// It is pure: the same node gives the same slices, byte for byte, so that a restart of the plugin writes nothing to the API
+// server. It neither talks to the server (pkg/kube does) nor looks at hardware (pkg/inventory does).
+//
+// A GPU that is only offered whole sits, without counters, in the node's pool "<node>": the allocator then tests "in use"
+// before anything else, which keeps a busy node at microseconds per pod. Nothing that changes by itself (utilisation,
+// temperature, processes) is published, because every update of a slice wakes all pods that were rejected before.
+package publish
