@@ -1,0 +1,223 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Locks orders the work on claims and GPUs: first come, first served within the process, and excluding another plugin
+// process on the node. The other process is held off by open-file-description locks on byte ranges of one file, which the
+// kernel drops when their owner dies.
+//
+// The file's bytes carry a counter per GPU. A holder raises it, so that the next holder knows whether the records of that
+// GPU may have been changed by another process since it last looked.
+type Locks struct {
+	file *os.File
+
+	mu    sync.Mutex
+	slots map[int64]*queue
+	seen  map[int64]uint64
+}
+
+// queue is the in-process order of one slot's holders. The channel holds one token while nobody holds the slot.
+type queue struct {
+	token   chan struct{}
+	waiting int
+}
+
+// A slot is 8 bytes of the file. The regions keep a claim from ever sharing a slot with a GPU, which would make a claim wait
+// for itself; two claims that share a slot merely wait for each other.
+const (
+	slotBytes   = 8
+	leadSlot    = 0
+	firstGPU    = 1
+	gpuSlots    = 1 << 20
+	firstClaim  = firstGPU + gpuSlots
+	claimSlots  = 1 << 20
+	lockFile    = "locks"
+	lockFilePer = 0o600
+)
+
+// OpenLocks opens, or makes, the lock file in dir.
+func OpenLocks(dir string) (*Locks, error) {
+	path := filepath.Join(dir, lockFile)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, lockFilePer)
+	if err != nil {
+		return nil, fmt.Errorf("opening the lock file %s: %w", path, err)
+	}
+	return &Locks{file: f, slots: map[int64]*queue{}, seen: map[int64]uint64{}}, nil
+}
+
+// Close drops every lock.
+func (l *Locks) Close() error { return l.file.Close() }
+
+// Lead waits until no other process on this node holds the lead lock. The holder publishes and reconciles.
+func (l *Locks) Lead(ctx context.Context) (release func(), err error) {
+	return l.hold(ctx, leadSlot)
+}
+
+// Claim waits for the claim's lock. Call release once.
+func (l *Locks) Claim(ctx context.Context, uid string) (release func(), err error) {
+	release, err = l.hold(ctx, firstClaim+slot(uid, claimSlots))
+	if err != nil {
+		return nil, fmt.Errorf("waiting for the lock of claim %s: %w", uid, err)
+	}
+	return release, nil
+}
+
+// GPUs waits for the locks of all the GPUs given, in an order that is the same for everybody. Foreign tells whether another
+// process may have changed records of one of them since this process last held its lock. Call release once.
+func (l *Locks) GPUs(ctx context.Context, uuids []gpu.UUID) (release func(), foreign bool, err error) {
+	var slots []int64
+	for _, id := range uuids {
+		slots = append(slots, firstGPU+slot(string(id), gpuSlots))
+	}
+	slices.Sort(slots)
+	slots = slices.Compact(slots)
+
+	var held []func()
+	release = func() {
+		for _, r := range slices.Backward(held) {
+			r()
+		}
+	}
+	for _, s := range slots {
+		r, err := l.hold(ctx, s)
+		if err != nil {
+			release()
+			return nil, false, fmt.Errorf("waiting for the locks of GPUs %v: %w", uuids, err)
+		}
+		held = append(held, r)
+		changed, err := l.raise(s)
+		if err != nil {
+			release()
+			return nil, false, err
+		}
+		foreign = foreign || changed
+	}
+	return release, foreign, nil
+}
+
+// slot spreads names over n slots.
+func slot(name string, n int64) int64 {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, name)
+	return int64(h.Sum64() % uint64(n)) //nolint:gosec // n is a small positive constant
+}
+
+// hold waits for the slot, first in this process, then against others.
+func (l *Locks) hold(ctx context.Context, slot int64) (func(), error) {
+	q := l.enter(slot)
+	select {
+	case <-q.token:
+	case <-ctx.Done():
+		l.leave(slot, q)
+		return nil, ctx.Err()
+	}
+	unlock, err := l.lockRange(ctx, slot)
+	if err != nil {
+		q.token <- struct{}{}
+		l.leave(slot, q)
+		return nil, err
+	}
+	return func() {
+		unlock()
+		q.token <- struct{}{}
+		l.leave(slot, q)
+	}, nil
+}
+
+// enter returns the slot's queue. A channel serves its receivers in the order in which they came.
+func (l *Locks) enter(slot int64) *queue {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.slots[slot]
+	if q == nil {
+		q = &queue{token: make(chan struct{}, 1)}
+		q.token <- struct{}{}
+		l.slots[slot] = q
+	}
+	q.waiting++
+	return q
+}
+
+// leave forgets a queue that nobody uses any more: claims come and go for ever.
+func (l *Locks) leave(slot int64, q *queue) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q.waiting--
+	if q.waiting == 0 {
+		delete(l.slots, slot)
+	}
+}
+
+// lockRange takes the slot's bytes. When another process holds them, a goroutine waits in the kernel, which wakes it without
+// polling; a caller that gives up leaves it behind to drop the lock as soon as it comes.
+func (l *Locks) lockRange(ctx context.Context, slot int64) (unlock func(), err error) {
+	err = fcntl(l.file, unix.F_OFD_SETLK, unix.F_WRLCK, slot)
+	if err == nil {
+		return func() { _ = fcntl(l.file, unix.F_OFD_SETLK, unix.F_UNLCK, slot) }, nil
+	}
+	if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
+		return nil, fmt.Errorf("locking: %w", err)
+	}
+	// A file of its own: closing it is unlocking, and it may outlive this call.
+	waiter, err := os.OpenFile(l.file.Name(), os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("locking: %w", err)
+	}
+	got := make(chan error, 1)
+	go func() { got <- fcntl(waiter, unix.F_OFD_SETLKW, unix.F_WRLCK, slot) }()
+	select {
+	case <-ctx.Done():
+		go func() { <-got; _ = waiter.Close() }()
+		return nil, ctx.Err()
+	case err := <-got:
+		if err != nil {
+			_ = waiter.Close()
+			return nil, fmt.Errorf("locking: %w", err)
+		}
+		return func() { _ = waiter.Close() }, nil
+	}
+}
+
+func fcntl(f *os.File, cmd int, kind int16, slot int64) error {
+	for {
+		err := unix.FcntlFlock(f.Fd(), cmd, &unix.Flock_t{
+			Type: kind, Whence: io.SeekStart, Start: slot * slotBytes, Len: slotBytes,
+		})
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// raise counts this holder and tells whether somebody else counted since this process last did.
+func (l *Locks) raise(slot int64) (foreign bool, err error) {
+	var b [slotBytes]byte
+	if _, err := l.file.ReadAt(b[:], slot*slotBytes); err != nil && !errors.Is(err, io.EOF) {
+		return false, fmt.Errorf("reading the lock file: %w", err)
+	}
+	now := binary.LittleEndian.Uint64(b[:])
+	l.mu.Lock()
+	last, known := l.seen[slot]
+	l.seen[slot] = now + 1
+	l.mu.Unlock()
+	binary.LittleEndian.PutUint64(b[:], now+1)
+	if _, err := l.file.WriteAt(b[:], slot*slotBytes); err != nil {
+		return false, fmt.Errorf("writing the lock file: %w", err)
+	}
+	return !known || last != now, nil
+}

@@ -1,0 +1,155 @@
+package checkpoint
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+const patience = 10 * time.Second
+
+// openLocks stands for one plugin process.
+func openLocks(t *testing.T, dir string) *Locks {
+	t.Helper()
+	l, err := OpenLocks(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func TestClaimLockExcludesWithinAProcess(t *testing.T) {
+	t.Parallel()
+	l := openLocks(t, t.TempDir())
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var wg sync.WaitGroup
+	inside, total := 0, 0
+	for range 50 {
+		wg.Go(func() {
+			release, err := l.Claim(ctx, "uid")
+			if !assert.NoError(t, err) {
+				return
+			}
+			inside++ // the race detector watches these
+			assert.Equal(t, 1, inside)
+			inside--
+			total++
+			release()
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, 50, total)
+	assert.Empty(t, l.slots, "queues nobody uses are forgotten")
+}
+
+func TestLocksExcludeAnotherProcess(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	old, young := openLocks(t, dir), openLocks(t, dir)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+
+	release, err := old.Lead(ctx)
+	require.NoError(t, err)
+	got := make(chan func())
+	go func() {
+		r, err := young.Lead(ctx)
+		assert.NoError(t, err)
+		got <- r
+	}()
+	select {
+	case <-got:
+		t.Fatal("two processes lead")
+	case <-time.After(50 * time.Millisecond):
+	}
+	release()
+	select {
+	case r := <-got:
+		r()
+	case <-ctx.Done():
+		t.Fatal("the lead lock was not handed over")
+	}
+}
+
+func TestGivingUpLeavesNoLockBehind(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	old, young := openLocks(t, dir), openLocks(t, dir)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	release, err := old.Claim(ctx, "uid")
+	require.NoError(t, err)
+
+	short, stop := context.WithTimeout(ctx, time.Millisecond)
+	defer stop()
+	_, err = young.Claim(short, "uid")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = old.Claim(short, "uid")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	release()
+	for _, l := range []*Locks{young, old, young} {
+		release, err := l.Claim(ctx, "uid")
+		require.NoError(t, err)
+		release()
+	}
+}
+
+func TestGPULocksTellOfForeignHolders(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	old, young := openLocks(t, dir), openLocks(t, dir)
+	ctx := t.Context()
+	hold := func(l *Locks, uuids ...gpu.UUID) bool {
+		release, foreign, err := l.GPUs(ctx, uuids)
+		require.NoError(t, err)
+		release()
+		return foreign
+	}
+	assert.True(t, hold(old, "GPU-a"), "a process that has seen nothing must look")
+	assert.False(t, hold(old, "GPU-a"))
+	assert.True(t, hold(young, "GPU-a"))
+	assert.True(t, hold(old, "GPU-a"))
+	assert.False(t, hold(old, "GPU-a"))
+	assert.True(t, hold(old, "GPU-a", "GPU-b"))
+	assert.False(t, hold(old, "GPU-b", "GPU-a", "GPU-a"))
+}
+
+func TestDifferentGPUsDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	l := openLocks(t, t.TempDir())
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	releaseA, _, err := l.GPUs(ctx, []gpu.UUID{"GPU-a"})
+	require.NoError(t, err)
+	releaseB, _, err := l.GPUs(ctx, []gpu.UUID{"GPU-b"})
+	require.NoError(t, err)
+	releaseB()
+	releaseA()
+}
+
+func TestOppositeOrdersDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	l := openLocks(t, t.TempDir())
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 100 {
+		uuids := []gpu.UUID{"GPU-a", "GPU-b", "GPU-c"}
+		if i%2 == 0 {
+			uuids = []gpu.UUID{"GPU-c", "GPU-b", "GPU-a"}
+		}
+		wg.Go(func() {
+			release, _, err := l.GPUs(ctx, uuids)
+			if assert.NoError(t, err) {
+				release()
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,118 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// State is how far a claim's work has come.
+type State string
+
+// The states of a record.
+const (
+	// Intent: hardware effects are about to be made, or some were; after a crash they are undone.
+	Intent State = "intent"
+	// Done: the claim is prepared and its answer is this record.
+	Done State = "done"
+	// Releasing: undoing has begun. A record that stays in this state is a debt.
+	Releasing State = "releasing"
+)
+
+// Record is all that is known of one claim's work; undoing needs nothing else, neither the API server nor the claim.
+type Record struct {
+	// Claim is whose record this is.
+	Claim Claim `json:"claim"`
+	// BootID is the boot during which the hardware effects were made; they are gone after another.
+	BootID string `json:"bootID"`
+	// Writer is the version of the plugin that wrote it last.
+	Writer string `json:"writer"`
+	// State is how far the work has come.
+	State State `json:"state"`
+	// Results are the claim's allocation results of this driver, in the claim's order.
+	Results []Result `json:"results"`
+	// Steps are the hardware effects in the order in which they are made.
+	Steps []Step `json:"steps,omitempty"`
+	// CDI names what the kubelet was, or will be, answered.
+	CDI CDI `json:"cdi"`
+	// Debt says since when and why undoing does not succeed; nil as long as it was not tried in vain.
+	Debt *Debt `json:"debt,omitempty"`
+
+	unknown unknownKeys
+}
+
+// Claim identifies a ResourceClaim.
+type Claim struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// Result is one allocation result: a device given to a request.
+type Result struct {
+	// Request is "<request>" or "<request>/<subrequest>".
+	Request string `json:"request"`
+	Pool    string `json:"pool"`
+	Device  string `json:"device"`
+	// ShareID tells the allocations of one shareable device apart; empty for other devices.
+	ShareID string `json:"shareID,omitempty"`
+	// Admin: the result was given with admin access and owns nothing.
+	Admin bool `json:"admin,omitempty"`
+	// Type is the kind of device.
+	Type gpu.DeviceType `json:"type"`
+	// GPUUUID is the physical GPU, PCIBusID where it sat.
+	GPUUUID  gpu.UUID `json:"gpuUUID"`
+	PCIBusID string   `json:"pciBusID"`
+	// Consumed is the capacity taken of a shareable device, as Kubernetes quantities.
+	Consumed map[string]string `json:"consumed,omitempty"`
+
+	unknown unknownKeys
+}
+
+// Step is one hardware effect.
+type Step struct {
+	// Kind names the step package that does and undoes it.
+	Kind string `json:"kind"`
+	// Target is the physical GPU it works on.
+	Target gpu.UUID `json:"target"`
+	// Args is what the step was asked to do, in the step's own format.
+	Args json.RawMessage `json:"args,omitempty"`
+	// Made is what the step made; empty until it was done.
+	Made json.RawMessage `json:"made,omitempty"`
+	// Undo is why the last attempt to undo it failed.
+	Undo string `json:"undo,omitempty"`
+
+	unknown unknownKeys
+}
+
+// CDI names a claim's devices in its CDI spec.
+type CDI struct {
+	// Kind is "<vendor>/<class>".
+	Kind string `json:"kind"`
+	// Devices holds one name per result, in the order of the results.
+	Devices []string `json:"devices"`
+
+	unknown unknownKeys
+}
+
+// Debt is an effect that could not be undone yet.
+type Debt struct {
+	// Since is the first failed attempt.
+	Since time.Time `json:"since"`
+	// Cause is why the last one failed.
+	Cause string `json:"cause"`
+}
+
+// GPUs lists the physical GPUs of the record's results, each once, in the order of the results.
+func (r *Record) GPUs() []gpu.UUID {
+	var uuids []gpu.UUID
+	seen := map[gpu.UUID]bool{}
+	for i := range r.Results {
+		if id := r.Results[i].GPUUUID; !seen[id] {
+			seen[id] = true
+			uuids = append(uuids, id)
+		}
+	}
+	return uuids
+}

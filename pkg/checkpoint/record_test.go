@@ -1,0 +1,161 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+var ignoreUnknown = cmpopts.IgnoreTypes(unknownKeys{})
+
+// whole is the record of a claim for one whole GPU.
+func whole(uid string) *Record {
+	return &Record{
+		Claim: Claim{UID: uid, Namespace: "default", Name: "one-gpu"}, BootID: "boot-1", Writer: "v0.1.0", State: Done,
+		Results: []Result{{
+			Request: "gpu", Pool: "n0", Device: "gpu-3f2a9c1b", Type: gpu.TypeGPU,
+			GPUUUID: "GPU-3f2a9c1b-aaaa-bbbb-cccc-000000000000", PCIBusID: "0000:3b:00.0",
+		}},
+		CDI: CDI{Kind: "k8s.gpu.prism.dev/claim", Devices: []string{uid + "-gpu-3f2a9c1b-GPU-3f2a9c1b-aaaa-bbbb-cccc-000000000000"}},
+	}
+}
+
+// full is a record that uses every field.
+func full() *Record {
+	r := whole("6f0c1d2e-0000-4000-8000-000000000001")
+	r.State = Releasing
+	r.Results[0].ShareID, r.Results[0].Admin, r.Results[0].Consumed = "share-1", true, map[string]string{"memory": "2Gi"}
+	r.Steps = []Step{{Kind: "mig", Target: r.Results[0].GPUUUID, Args: json.RawMessage(`{"start":4}`), Made: json.RawMessage(`{"gi":3}`), Undo: "in use"}}
+	r.Debt = &Debt{Since: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), Cause: "in use"}
+	return r
+}
+
+// TestGoldenRecords holds the promise that what any version wrote is read for ever.
+func TestGoldenRecords(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]*Record{"v1-whole.json": whole("6f0c1d2e-0000-4000-8000-000000000000"), "v1-full.json": full()} {
+		path := filepath.Join("testdata", name)
+		if os.Getenv("UPDATE") != "" {
+			data, err := Encode(want)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(path, data, 0o644)) //nolint:gosec // a fixture
+		}
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		got, err := Decode(data)
+		require.NoError(t, err)
+		assert.Empty(t, cmp.Diff(want, got, ignoreUnknown), name)
+	}
+}
+
+func TestUnknownKeysSurviveARewrite(t *testing.T) {
+	t.Parallel()
+	body := `{"claim":{"uid":"u"},"state":"done","results":[{"request":"a","laser":{"x":[1,2]}}],` +
+		`"steps":[{"kind":"k","colour":"red"}],"cdi":{"kind":"k","flavour":7},"future":true}`
+	var r Record
+	require.NoError(t, json.Unmarshal([]byte(body), &r))
+	r.State = Releasing
+	data, err := json.Marshal(&r)
+	require.NoError(t, err)
+	for _, kept := range []string{`"laser":{"x":[1,2]}`, `"colour":"red"`, `"flavour":7`, `"future":true`, `"state":"releasing"`} {
+		assert.Contains(t, string(data), kept)
+	}
+}
+
+func TestDecodeRefusesEveryTruncationAndFlip(t *testing.T) {
+	t.Parallel()
+	data, err := Encode(full())
+	require.NoError(t, err)
+	whole := len(data) - 1 // the newline at the end carries nothing
+	for n := range whole {
+		_, err := Decode(data[:n])
+		require.ErrorIs(t, err, ErrDamaged, "first %d bytes", n)
+	}
+	body := strings.IndexByte(string(data), '\n') + 1
+	for n := body; n < whole; n++ {
+		flipped := append([]byte(nil), data...)
+		flipped[n] ^= 1
+		_, err := Decode(flipped)
+		require.ErrorIs(t, err, ErrDamaged, "bit flipped in byte %d", n)
+	}
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := Open(disk.OS{}, dir)
+	require.NoError(t, err)
+	_, err = s.Load("absent")
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+	require.NoError(t, s.Delete("absent"))
+
+	want := whole("uid-1")
+	require.NoError(t, s.Put(want))
+	got, err := s.Load("uid-1")
+	require.NoError(t, err)
+	assert.Empty(t, cmp.Diff(want, got, ignoreUnknown))
+
+	info, err := os.Stat(filepath.Join(dir, "claims", "uid-1.json"))
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	info, err = os.Stat(filepath.Join(dir, "claims"))
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+
+	require.NoError(t, s.Delete("uid-1"))
+	records, damaged, err := s.All()
+	require.NoError(t, err)
+	assert.Empty(t, records)
+	assert.Empty(t, damaged)
+}
+
+func TestDamagedRecordFailsItsOwnClaimAlone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := Open(disk.OS{}, dir)
+	require.NoError(t, err)
+	require.NoError(t, s.Put(whole("good")))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "claims", "bad.json"), []byte("{}\n{}"), 0o600))
+
+	records, damaged, err := s.All()
+	require.NoError(t, err)
+	require.Len(t, records, 1)
+	assert.Equal(t, "good", records[0].Claim.UID)
+	require.Len(t, damaged, 1)
+	require.ErrorIs(t, damaged[0], ErrDamaged)
+	_, err = s.Load("bad")
+	require.ErrorIs(t, err, gpu.ErrNotFound, "it was set aside")
+	assert.FileExists(t, filepath.Join(dir, "claims", "bad.json.damaged"), "and kept")
+}
+
+func TestRecordOfAnotherClaimIsDamaged(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := Open(disk.OS{}, dir)
+	require.NoError(t, err)
+	require.NoError(t, s.Put(whole("one")))
+	require.NoError(t, os.Rename(filepath.Join(dir, "claims", "one.json"), filepath.Join(dir, "claims", "two.json")))
+	_, err = s.Load("two")
+	require.ErrorIs(t, err, ErrDamaged)
+}
+
+func TestUIDsThatLeaveTheDirectoryAreRefused(t *testing.T) {
+	t.Parallel()
+	s, err := Open(disk.OS{}, t.TempDir())
+	require.NoError(t, err)
+	for _, uid := range []string{"", "../x", "a/b", ".hidden", "a\x00b"} {
+		_, err := s.Load(uid)
+		require.ErrorContains(t, err, "cannot name a record file", "%q", uid)
+	}
+}

@@ -1,0 +1,141 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Reader is the reading half of the disk a store works on.
+type Reader interface {
+	Read(path string) ([]byte, error)
+	List(dir string) ([]string, error)
+	MakeDir(dir string, perm fs.FileMode) error
+}
+
+// Disk is what a store needs of a filesystem; disk.OS is the real one.
+type Disk interface {
+	Reader
+	disk.Writer
+}
+
+// Store keeps one file per claim in a directory. It has no lock of its own: hold the claim's lock.
+type Store struct {
+	disk Disk
+	dir  string
+}
+
+const (
+	recordSuffix = ".json"
+	// damagedSuffix ends the name of a record that was set aside; it is never read again, only looked at by people.
+	damagedSuffix = ".damaged"
+)
+
+// Open makes the directory "claims" below dir when there is none.
+func Open(d Disk, dir string) (*Store, error) {
+	s := &Store{disk: d, dir: filepath.Join(dir, "claims")}
+	if err := d.MakeDir(s.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the directory of records %s: %w", s.dir, err)
+	}
+	return s, nil
+}
+
+// Put writes the record durably: after a power cut the claim's file holds this record or the one before it.
+func (s *Store) Put(r *Record) error {
+	path, err := s.path(r.Claim.UID)
+	if err != nil {
+		return err
+	}
+	data, err := Encode(r)
+	if err != nil {
+		return err
+	}
+	if err := disk.Replace(s.disk, path, data, 0o600, true); err != nil {
+		return fmt.Errorf("storing the record of claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, err)
+	}
+	return nil
+}
+
+// Load returns the claim's record; gpu.ErrNotFound when there is none, ErrDamaged when it cannot be read. A damaged record
+// has been set aside when Load returns: the next call finds none.
+func (s *Store) Load(uid string) (*Record, error) {
+	path, err := s.path(uid)
+	if err != nil {
+		return nil, err
+	}
+	data, err := s.disk.Read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("record of claim %s: %w", uid, gpu.ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the record of claim %s: %w", uid, err)
+	}
+	r, err := Decode(data)
+	if err == nil && r.Claim.UID != uid {
+		err = fmt.Errorf("%w: it is of claim %s", ErrDamaged, r.Claim.UID)
+	}
+	if err != nil {
+		return nil, s.setAside(path, err)
+	}
+	return r, nil
+}
+
+// setAside renames a damaged record so that it is kept for people and in nobody's way.
+func (s *Store) setAside(path string, cause error) error {
+	if err := s.disk.Rename(path, path+damagedSuffix); err != nil {
+		return fmt.Errorf("%s: %w; setting it aside: %w", path, cause, err)
+	}
+	return fmt.Errorf("%s was set aside as %s: %w", filepath.Base(path), filepath.Base(path)+damagedSuffix, cause)
+}
+
+// Delete removes the claim's record durably, and with it what a crash in the middle of Put left; no error when there is
+// none.
+func (s *Store) Delete(uid string) error {
+	path, err := s.path(uid)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(s.disk.Remove(path+disk.TempSuffix), s.disk.Remove(path)); err != nil {
+		return fmt.Errorf("removing the record of claim %s: %w", uid, err)
+	}
+	if err := s.disk.SyncDir(s.dir); err != nil {
+		return fmt.Errorf("removing the record of claim %s durably: %w", uid, err)
+	}
+	return nil
+}
+
+// All returns every readable record in the order of the claims' UIDs, and one error per record that had to be set aside.
+func (s *Store) All() (records []*Record, damaged []error, err error) {
+	names, err := s.disk.List(s.dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing the records in %s: %w", s.dir, err)
+	}
+	for _, name := range names {
+		uid, isRecord := strings.CutSuffix(name, recordSuffix)
+		if !isRecord {
+			continue
+		}
+		r, err := s.Load(uid)
+		switch {
+		case errors.Is(err, gpu.ErrNotFound): // removed since the listing
+		case err != nil:
+			damaged = append(damaged, err)
+		default:
+			records = append(records, r)
+		}
+	}
+	return records, damaged, nil
+}
+
+// path refuses a UID that would leave the directory.
+func (s *Store) path(uid string) (string, error) {
+	if uid == "" || strings.ContainsAny(uid, "/\x00") || strings.HasPrefix(uid, ".") {
+		return "", fmt.Errorf("claim UID %q cannot name a record file", uid)
+	}
+	return filepath.Join(s.dir, uid+recordSuffix), nil
+}

@@ -1,0 +1,115 @@
+// Package disk does the plugin's own file work: records, specs, hook binaries. Reading the host's /proc, /sys and /dev is
+// hostfs's.
+//
+// Consumers declare the port they need, so that a test can count, refuse, or lose what was not synced.
+package disk
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// OS is the real disk.
+type OS struct{}
+
+// Read returns the whole file; fs.ErrNotExist when there is none.
+func (OS) Read(path string) ([]byte, error) { return os.ReadFile(path) }
+
+// List names the entries of a directory in lexical order; none when the directory does not exist.
+func (OS) List(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+// Write makes or replaces the file in place. With durable set the content, not yet the name, is on stable storage when it
+// returns: follow with Rename and SyncDir.
+func (OS) Write(path string, data []byte, perm fs.FileMode, durable bool) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil && durable {
+		err = f.Sync()
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// Rename moves a file over another in one step.
+func (OS) Rename(from, to string) error { return os.Rename(from, to) }
+
+// Remove deletes a file; no error when there is none.
+func (OS) Remove(path string) error {
+	err := os.Remove(path)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	return err
+}
+
+// SyncDir puts the directory's entries on stable storage: without it a rename or a removal may be undone by a power cut.
+func (OS) SyncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = f.Sync()
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// MakeDir makes the directory with its parents; the directory itself gets the permissions given, also when it was there.
+func (OS) MakeDir(dir string, perm fs.FileMode) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(dir, perm)
+}
+
+// Writer is what Replace needs of a disk.
+type Writer interface {
+	Write(path string, data []byte, perm fs.FileMode, durable bool) error
+	Rename(from, to string) error
+	Remove(path string) error
+	SyncDir(dir string) error
+}
+
+// TempSuffix ends the names of files that Replace has not finished. Readers skip them; whoever owns the directory removes
+// those that a crash left.
+const TempSuffix = ".tmp"
+
+// Replace puts data under path so that a reader sees the old or the new content, never a part. With durable set the new one
+// is on stable storage when it returns, at the price of two fsyncs. On an error the old content stands, except that a failed
+// SyncDir leaves the new one in place, not yet durable.
+func Replace(w Writer, path string, data []byte, perm fs.FileMode, durable bool) error {
+	tmp := path + TempSuffix
+	if err := w.Write(tmp, data, perm, durable); err != nil {
+		_ = w.Remove(tmp)
+		return fmt.Errorf("writing %s: %w", tmp, err)
+	}
+	if err := w.Rename(tmp, path); err != nil {
+		_ = w.Remove(tmp)
+		return fmt.Errorf("moving %s into place: %w", tmp, err)
+	}
+	if !durable {
+		return nil
+	}
+	if err := w.SyncDir(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("syncing %s: %w", filepath.Dir(path), err)
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package disk
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// refusing is the real disk until the named operation comes.
+type refusing struct {
+	OS
+	operation string
+}
+
+var errRefused = errors.New("refused")
+
+func (r refusing) Rename(from, to string) error {
+	if r.operation == "rename" {
+		return errRefused
+	}
+	return r.OS.Rename(from, to)
+}
+
+func (r refusing) Write(path string, data []byte, perm fs.FileMode, durable bool) error {
+	if r.operation == "write" {
+		return errors.Join(r.OS.Write(path, data[:1], perm, durable), errRefused)
+	}
+	return r.OS.Write(path, data, perm, durable)
+}
+
+func TestReplaceKeepsTheOldContentOnFailure(t *testing.T) {
+	t.Parallel()
+	for _, operation := range []string{"write", "rename"} {
+		t.Run(operation, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "file")
+			require.NoError(t, Replace(OS{}, path, []byte("old"), 0o600, true))
+			require.ErrorIs(t, Replace(refusing{operation: operation}, path, []byte("new"), 0o600, true), errRefused)
+
+			content, err := OS{}.Read(path)
+			require.NoError(t, err)
+			assert.Equal(t, "old", string(content))
+			names, err := OS{}.List(filepath.Dir(path))
+			require.NoError(t, err)
+			assert.Equal(t, []string{"file"}, names, "no temporary file is left")
+		})
+	}
+}
+
+func TestReplaceSetsPermissions(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, Replace(OS{}, path, []byte("x"), 0o600, false))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, fs.FileMode(0o600), info.Mode().Perm())
+}
+
+func TestRemoveAndListOfNothing(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "absent")
+	require.NoError(t, OS{}.Remove(filepath.Join(dir, "file")))
+	names, err := OS{}.List(dir)
+	require.NoError(t, err)
+	assert.Empty(t, names)
+}
