@@ -1,0 +1,99 @@
+package cdi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+)
+
+// Disk is what a Dir needs of a filesystem; disk.OS is the real one.
+type Disk interface {
+	disk.Writer
+	Read(path string) ([]byte, error)
+	List(dir string) ([]string, error)
+	MakeDir(dir string, perm fs.FileMode) error
+}
+
+// Dir keeps the specs of one kind in a directory that container runtimes read. It touches no file of another kind. The
+// CDI library's own writer reads every spec of the directory first, which would make a claim dearer the more claims there
+// are.
+type Dir struct {
+	disk Disk
+	path string
+	kind string
+}
+
+// OpenDir makes the directory when there is none.
+func OpenDir(d Disk, path, kind string) (*Dir, error) {
+	if err := d.MakeDir(path, 0o755); err != nil {
+		return nil, fmt.Errorf("making the CDI directory %s: %w", path, err)
+	}
+	return &Dir{disk: d, path: path, kind: kind}, nil
+}
+
+// Write puts the claim's spec in place, whole or not at all. It is not synced to disk: CDI directories do not outlive a
+// reboot, and a spec is made again from the record.
+func (d *Dir) Write(claimUID string, spec *specs.Spec) error {
+	data, err := json.Marshal(spec)
+	if err != nil {
+		return fmt.Errorf("encoding the CDI spec of claim %s: %w", claimUID, err)
+	}
+	if err := disk.Replace(d.disk, d.file(claimUID), data, 0o644, false); err != nil {
+		return fmt.Errorf("storing the CDI spec of claim %s: %w", claimUID, err)
+	}
+	return nil
+}
+
+// Holds tells whether the claim's spec is there and names exactly these devices. A spec that cannot be read is not there.
+func (d *Dir) Holds(claimUID string, devices []string) bool {
+	data, err := d.disk.Read(d.file(claimUID))
+	if err != nil {
+		return false
+	}
+	var spec specs.Spec
+	if json.Unmarshal(data, &spec) != nil || spec.Kind != d.kind || len(spec.Devices) != len(devices) {
+		return false
+	}
+	for i := range devices {
+		if spec.Devices[i].Name != devices[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Remove deletes the claim's spec and what a crash left of writing it; no error when there is none.
+func (d *Dir) Remove(claimUID string) error {
+	file := d.file(claimUID)
+	if err := errors.Join(d.disk.Remove(file+disk.TempSuffix), d.disk.Remove(file)); err != nil {
+		return fmt.Errorf("removing the CDI spec of claim %s: %w", claimUID, err)
+	}
+	return nil
+}
+
+// Claims lists the UIDs of the claims that have a spec here.
+func (d *Dir) Claims() ([]string, error) {
+	names, err := d.disk.List(d.path)
+	if err != nil {
+		return nil, fmt.Errorf("listing the CDI directory %s: %w", d.path, err)
+	}
+	prefix, suffix, _ := strings.Cut(fileName(d.kind, "\x00"), "\x00")
+	var uids []string
+	for _, name := range names {
+		rest, isOurs := strings.CutPrefix(name, prefix)
+		uid, whole := strings.CutSuffix(rest, suffix)
+		if isOurs && whole {
+			uids = append(uids, uid)
+		}
+	}
+	return uids, nil
+}
+
+func (d *Dir) file(claimUID string) string { return filepath.Join(d.path, fileName(d.kind, claimUID)) }

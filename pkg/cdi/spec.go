@@ -1,0 +1,107 @@
+package cdi
+
+import (
+	"fmt"
+	"strings"
+
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Kind is the CDI kind of a driver's claims: "k8s.<driverName>/claim".
+func Kind(driverName string) string { return "k8s." + driverName + "/claim" }
+
+// fileName is the spec's file for a kind and a claim: "k8s.<driverName>-claim_<claimUID>.json".
+func fileName(kind, claimUID string) string {
+	return strings.ReplaceAll(kind, "/", "-") + "_" + claimUID + ".json"
+}
+
+// DeviceName is a device's name in the spec of a claim. It is unique per allocation result, because the kubelet keys device
+// health by it: "<claimUID>-<device>[-<shareID>|-admin]-<GPU UUID>".
+func DeviceName(claimUID string, device gpu.DeviceName, shareID string, admin bool, uuid gpu.UUID) string {
+	parts := []string{claimUID, string(device)}
+	switch {
+	case shareID != "":
+		parts = append(parts, shareID)
+	case admin:
+		parts = append(parts, "admin")
+	}
+	return strings.Join(append(parts, string(uuid)), "-")
+}
+
+// Node is a character device on the host.
+type Node struct {
+	// Path is where the container sees it: "/dev/nvidia0".
+	Path string
+	// HostPath is where the host has it; the same as Path unless the driver brings a /dev of its own.
+	HostPath string
+	// Major and Minor are its numbers now.
+	Major, Minor int64
+}
+
+// Device is one device of a claim.
+type Device struct {
+	// Name is unique in the spec; see DeviceName.
+	Name string
+	// Nodes are its device nodes.
+	Nodes []Node
+	// Env are "NAME=value" pairs for the containers that use it.
+	Env []string
+}
+
+// Claim is all that goes into one spec.
+type Claim struct {
+	UID  string
+	Kind string
+	// Common is what every container of the claim needs; it is not written to.
+	Common *specs.ContainerEdits
+	// Control are the nodes that every container of the claim needs.
+	Control []Node
+	// Devices has at least one entry: CDI knows no spec without devices.
+	Devices []Device
+}
+
+// Join makes the spec. The result shares nothing that a caller could write to with a later one.
+func Join(c Claim) (*specs.Spec, error) {
+	if len(c.Devices) == 0 {
+		return nil, fmt.Errorf("joining the CDI spec of claim %s: it has no device", c.UID)
+	}
+	spec := &specs.Spec{Kind: c.Kind}
+	seen := map[string]bool{}
+	for _, d := range c.Devices {
+		if seen[d.Name] {
+			return nil, fmt.Errorf("joining the CDI spec of claim %s: device %s stands in it twice", c.UID, d.Name)
+		}
+		seen[d.Name] = true
+		edits := specs.ContainerEdits{Env: d.Env, DeviceNodes: deviceNodes(d.Nodes)}
+		if len(edits.Env)+len(edits.DeviceNodes) == 0 {
+			return nil, fmt.Errorf("joining the CDI spec of claim %s: device %s changes nothing in a container", c.UID, d.Name)
+		}
+		spec.Devices = append(spec.Devices, specs.Device{Name: d.Name, ContainerEdits: edits})
+	}
+	if c.Common != nil {
+		spec.ContainerEdits = *c.Common
+	}
+	// A fresh slice: appending to the shared one would write into every other claim's spec.
+	spec.ContainerEdits.DeviceNodes = append(deviceNodes(c.Control), spec.ContainerEdits.DeviceNodes...)
+	version, err := specs.MinimumRequiredVersion(spec)
+	if err != nil {
+		return nil, fmt.Errorf("joining the CDI spec of claim %s: %w", c.UID, err)
+	}
+	spec.Version = version
+	return spec, nil
+}
+
+// deviceNodes spells out everything a runtime would otherwise look up on the host when the container starts.
+func deviceNodes(nodes []Node) []*specs.DeviceNode {
+	out := make([]*specs.DeviceNode, 0, len(nodes))
+	for _, n := range nodes {
+		node := &specs.DeviceNode{Path: n.Path, Type: "c", Major: n.Major, Minor: n.Minor, Permissions: "rw"}
+		if n.HostPath != n.Path {
+			node.HostPath = n.HostPath
+		}
+		out = append(out, node)
+	}
+	return out
+}
