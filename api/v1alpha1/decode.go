@@ -1,0 +1,103 @@
+package v1alpha1
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+)
+
+const (
+	// MaxConfigBytes is the longest opaque configuration, which is also what
+	// the API server accepts as parameters of a claim or class.
+	MaxConfigBytes = 10 << 10
+	// MaxNodeConfigBytes is the longest NodeConfig.
+	MaxNodeConfigBytes = 256 << 10
+)
+
+// Decode reads one opaque configuration in JSON or YAML, at most
+// MaxConfigBytes. Unknown kinds, fields and API versions, values of a wrong
+// type, keys given twice and values that Validate refuses are errors; the error
+// is a *Problems with all of them. Defaults are not filled in.
+func Decode(raw []byte) (Config, error) {
+	tree, err := parse(raw, MaxConfigBytes)
+	if err != nil {
+		return nil, err
+	}
+	configs := map[string]Config{
+		KindGPUConfig:        &GPUConfig{},
+		KindProfilerConfig:   &ProfilerConfig{},
+		KindGPUMetricsConfig: &GPUMetricsConfig{},
+	}
+	kind, err := header(tree, slices.Sorted(maps.Keys(configs)))
+	if err != nil {
+		return nil, err
+	}
+	config := configs[kind]
+	if err := fit(tree, kind, config); err != nil {
+		return nil, err
+	}
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	return config, nil
+}
+
+// DecodeNodeConfig reads one NodeConfig as Decode reads opaque configuration,
+// at most MaxNodeConfigBytes.
+func DecodeNodeConfig(raw []byte) (*NodeConfig, error) {
+	tree, err := parse(raw, MaxNodeConfigBytes)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := header(tree, []string{KindNodeConfig}); err != nil {
+		return nil, err
+	}
+	config := &NodeConfig{}
+	if err := fit(tree, KindNodeConfig, config); err != nil {
+		return nil, err
+	}
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	return config, nil
+}
+
+// header returns the kind of the object when group, version and kind are ours.
+func header(tree object, kinds []string) (string, error) {
+	p := &problems{}
+	apiVersion, _ := tree.text("apiVersion")
+	kind, _ := tree.text("kind")
+	if apiVersion != APIVersion {
+		p.add("apiVersion", "%s; allowed: %s", given(apiVersion), APIVersion)
+	}
+	if !slices.Contains(kinds, kind) {
+		p.add("kind", "%s; allowed: %s", given(kind), list(kinds))
+	}
+	return kind, p.err("")
+}
+
+func given(value string) string {
+	if value == "" {
+		return "is missing or not a text"
+	}
+	return quote(value) + " is not known"
+}
+
+// fit fills the object that into points to. The walk comes first because the
+// errors of the standard decoder name Go types instead of the user's path.
+func fit(tree object, kind string, into any) error {
+	p := &problems{}
+	checkObject(p, "", tree, reflect.TypeOf(into).Elem())
+	if err := p.err(kind); err != nil {
+		return err
+	}
+	raw, err := json.Marshal(tree.plain())
+	if err == nil {
+		err = json.Unmarshal(raw, into)
+	}
+	if err != nil {
+		p.add("", "decoding: %v", err)
+	}
+	return p.err(kind)
+}

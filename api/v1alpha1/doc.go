@@ -1,0 +1,54 @@
+// Package v1alpha1 is what users and administrators write for Prism: opaque
+// device configuration in ResourceClaims and DeviceClasses, and the
+// configuration of a node. The API group is gpu.prism.dev whatever the name of
+// the driver is.
+//
+// How a GPU is used by the processes of one claim:
+//
+//	apiVersion: gpu.prism.dev/v1alpha1
+//	kind: GPUConfig
+//	sharing:
+//	  strategy: MPS
+//	  mps:
+//	    activeThreadPercentage: 50
+//	    memoryLimit: 8Gi
+//
+// Which processes are profiled, and what becomes of the reports:
+//
+//	apiVersion: gpu.prism.dev/v1alpha1
+//	kind: ProfilerConfig
+//	match:
+//	  regex: ^(?!.*torchrun).*python.*train\.py
+//	start: Manual
+//	trace: [cuda, nvtx, osrt]
+//	output:
+//	  fileName: "{POD}_{PROCESS_NAME}_{UID}"
+//	  retention: 24h
+//
+// Which metrics are sampled for the GPUs of the claim:
+//
+//	apiVersion: gpu.prism.dev/v1alpha1
+//	kind: GPUMetricsConfig
+//	source: GPM
+//	sets: [Basic, Pipelines]
+//	interval: 1s
+//	labels: {team: vision}
+//
+// What the GPUs of a node are offered as (not in claims: a ConfigMap):
+//
+//	apiVersion: gpu.prism.dev/v1alpha1
+//	kind: NodeConfig
+//	gpus:
+//	- select: {products: ["NVIDIA H100*"]}
+//	  modes: [whole, mps]
+//	  mps: {shareName: gpu-2gb, replicas: 4, memory: {default: 2Gi}}
+//	- modes: [whole]
+//
+// An unset field is different from a zero one, because options are merged
+// field by field before defaults fill what nobody decided:
+//
+//	Decode each → Merge in order → Default → Validate
+//
+// Decode refuses what is wrong by itself. The second Validate judges the
+// merged options, where nothing is undecided any more.
+package v1alpha1

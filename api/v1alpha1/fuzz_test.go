@@ -1,0 +1,42 @@
+package v1alpha1
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+)
+
+// FuzzDecode checks that no input panics or takes long, and that what is
+// accepted stays accepted when written again and when defaults are filled in.
+func FuzzDecode(f *testing.F) {
+	examples, err := filepath.Glob("testdata/*.yaml")
+	require.NoError(f, err)
+	for _, example := range examples {
+		raw, err := os.ReadFile(example)
+		require.NoError(f, err)
+		f.Add(raw)
+	}
+	for _, raw := range []string{
+		"", "{}", "[", gpuHeader, "{" + jsonHeader + `,"sharing":{"mps":{"memoryLimit":"1e-2147483647"}}}`,
+		profilerHeader + `match: {regex: '(a+)+$'}`, nodeHeader + "gpus: [{}]", "a: &a [*a]",
+	} {
+		f.Add([]byte(raw))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		started := time.Now()
+		config, err := Decode(raw)
+		if err == nil {
+			again, err := yaml.Marshal(config)
+			require.NoError(t, err)
+			_, err = Decode(again)
+			require.NoError(t, err, "written again:\n%s", again)
+			config.Default()
+		}
+		_, _ = DecodeNodeConfig(raw)
+		require.Less(t, time.Since(started), 5*time.Second)
+	})
+}

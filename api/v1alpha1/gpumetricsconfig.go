@@ -1,0 +1,154 @@
+package v1alpha1
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// GPUMetricsConfig says which metrics are sampled for the GPUs of a claim.
+type GPUMetricsConfig struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// Source of the values. Unset: GPM where the GPU has it, else NVML.
+	Source *MetricsSource `json:"source,omitempty"`
+	// Sets are the groups of metrics. Default: Basic.
+	Sets []MetricsSet `json:"sets,omitempty"`
+	// Interval between samples, 1s to 5m, with source GPM from 200ms. Default: 15s.
+	Interval *metav1.Duration `json:"interval,omitempty"`
+	// FrequencyHz of source NsightSystems, 10 to 200000. Default: 10000.
+	FrequencyHz *int32 `json:"frequencyHz,omitempty"`
+	// MetricSet is the alias of a set of source NsightSystems. Unset: the first
+	// that suits the GPU.
+	MetricSet *string `json:"metricSet,omitempty"`
+	// Labels are added to the allocation's own series, at most 8.
+	Labels map[string]string `json:"labels,omitempty"`
+	// PerProcess splits values by process where the GPU can. Default: false.
+	PerProcess *bool `json:"perProcess,omitempty"`
+	// ExposeInContainer lets the pod read the metrics of its own GPUs.
+	// Default: false.
+	ExposeInContainer *bool `json:"exposeInContainer,omitempty"`
+	// NsysReport also writes a report of source NsightSystems. Default: false.
+	NsysReport *bool `json:"nsysReport,omitempty"`
+}
+
+// MetricsSource is where values come from.
+type MetricsSource string
+
+// The sources. NsightSystems needs the perfmon device of every GPU.
+const (
+	SourceNVML          MetricsSource = "NVML"
+	SourceGPM           MetricsSource = "GPM"
+	SourceNsightSystems MetricsSource = "NsightSystems"
+)
+
+// MetricsSet is a group of metrics.
+type MetricsSet string
+
+// The sets.
+const (
+	SetBasic       MetricsSet = "Basic"
+	SetUtilization MetricsSet = "Utilization"
+	SetMemory      MetricsSet = "Memory"
+	SetPower       MetricsSet = "Power"
+	SetClocks      MetricsSet = "Clocks"
+	SetPCIe        MetricsSet = "PCIe"
+	SetNVLink      MetricsSet = "NVLink"
+	SetECC         MetricsSet = "ECC"
+	SetThrottle    MetricsSet = "Throttle"
+	SetProcesses   MetricsSet = "Processes"
+	SetPipelines   MetricsSet = "Pipelines"
+)
+
+var (
+	metricsSources = []MetricsSource{SourceNVML, SourceGPM, SourceNsightSystems}
+	metricsSets    = []MetricsSet{
+		SetBasic, SetUtilization, SetMemory, SetPower, SetClocks, SetPCIe, SetNVLink, SetECC, SetThrottle, SetProcesses,
+		SetPipelines,
+	}
+)
+
+const (
+	maxLabels     = 8
+	maxLabelBytes = 64
+)
+
+var (
+	aliasForm     = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
+	labelNameForm = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]{0,63}$`)
+)
+
+// Default fills unset fields, in place. Source and MetricSet stay unset, for
+// they depend on the GPU; FrequencyHz is filled for source NsightSystems only.
+func (c *GPUMetricsConfig) Default() {
+	c.APIVersion, c.TypeMeta.Kind = APIVersion, KindGPUMetricsConfig
+	if c.Sets == nil {
+		c.Sets = []MetricsSet{SetBasic}
+	}
+	fill(&c.Interval, metav1.Duration{Duration: 15 * time.Second})
+	if c.Source != nil && *c.Source == SourceNsightSystems {
+		fill(&c.FrequencyHz, 10000)
+	}
+	fill(&c.PerProcess, false)
+	fill(&c.ExposeInContainer, false)
+	fill(&c.NsysReport, false)
+}
+
+// Validate returns nil or a *Problems. What only the GPU or the rest of the
+// claim can tell is not judged here.
+func (c *GPUMetricsConfig) Validate() error {
+	p := &problems{}
+	oneOf(p, "source", c.Source, metricsSources)
+	eachOf(p, "sets", c.Sets, metricsSets)
+	if i := slices.Index(c.Sets, SetPipelines); i >= 0 && c.Source != nil && *c.Source != SourceGPM {
+		p.add(index("sets", i), "%s needs source %s, not %s; change one of them", SetPipelines, SourceGPM, *c.Source)
+	}
+	shortest := time.Second
+	if c.Source != nil && *c.Source == SourceGPM {
+		shortest = 200 * time.Millisecond
+	}
+	within(p, "interval", c.Interval, shortest, 5*time.Minute)
+	c.validateNsight(p)
+	c.validateLabels(p)
+	return p.err(KindGPUMetricsConfig)
+}
+
+// validateNsight judges what belongs to source NsightSystems.
+func (c *GPUMetricsConfig) validateNsight(p *problems) {
+	between(p, "frequencyHz", c.FrequencyHz, 10, 200000)
+	if c.MetricSet != nil && !aliasForm.MatchString(*c.MetricSet) {
+		p.add("metricSet", "%s is not an alias; allowed: 1 to 64 lower-case letters, digits, - and _, for example ga100",
+			quote(*c.MetricSet))
+	}
+	if c.Source == nil || *c.Source == SourceNsightSystems {
+		return
+	}
+	for _, field := range []struct {
+		path string
+		set  bool
+	}{
+		{"frequencyHz", c.FrequencyHz != nil},
+		{"metricSet", c.MetricSet != nil},
+		{"nsysReport", c.NsysReport != nil && *c.NsysReport},
+	} {
+		if field.set {
+			p.add(field.path, "has no effect with source %s; remove it or set source to %s", *c.Source, SourceNsightSystems)
+		}
+	}
+}
+
+func (c *GPUMetricsConfig) validateLabels(p *problems) {
+	if len(c.Labels) > maxLabels {
+		p.add("labels", "has %d entries; allowed: at most %d", len(c.Labels), maxLabels)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Labels)) {
+		if !labelNameForm.MatchString(name) {
+			p.add("labels", "%s is not a label name; allowed: 1 to 64 letters, digits and _, first a letter", quote(name))
+			continue
+		}
+		printable(p, join("labels", name), c.Labels[name], maxLabelBytes)
+	}
+}

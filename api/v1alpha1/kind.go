@@ -1,0 +1,49 @@
+package v1alpha1
+
+const (
+	// Group is the API group. It does not follow the driver's name.
+	Group = "gpu.prism.dev"
+	// Version is the only version of the group.
+	Version = "v1alpha1"
+	// APIVersion is the apiVersion of every object of this package.
+	APIVersion = Group + "/" + Version
+)
+
+// The kinds of this package.
+const (
+	KindGPUConfig        = "GPUConfig"
+	KindProfilerConfig   = "ProfilerConfig"
+	KindGPUMetricsConfig = "GPUMetricsConfig"
+	KindNodeConfig       = "NodeConfig"
+)
+
+// Config is opaque device configuration: *GPUConfig, *ProfilerConfig or
+// *GPUMetricsConfig. No other type implements it, so a switch over these three
+// is complete.
+type Config interface {
+	// Kind is one of the Kind constants, also when the object carries none.
+	Kind() string
+	// Default gives every unset field that has a default its value, in place.
+	Default()
+	// Validate returns nil or a Problems with all that is wrong. Unset fields
+	// are never wrong.
+	Validate() error
+
+	opaque()
+}
+
+// Kind returns KindGPUConfig.
+func (*GPUConfig) Kind() string { return KindGPUConfig }
+
+// Kind returns KindProfilerConfig.
+func (*ProfilerConfig) Kind() string { return KindProfilerConfig }
+
+// Kind returns KindGPUMetricsConfig.
+func (*GPUMetricsConfig) Kind() string { return KindGPUMetricsConfig }
+
+// Kind returns KindNodeConfig.
+func (*NodeConfig) Kind() string { return KindNodeConfig }
+
+func (*GPUConfig) opaque()        {}
+func (*ProfilerConfig) opaque()   {}
+func (*GPUMetricsConfig) opaque() {}

@@ -1,0 +1,120 @@
+package v1alpha1
+
+// Source is who wrote an option.
+type Source string
+
+// The sources, in the order in which they are merged.
+const (
+	FromNode  Source = "node"
+	FromClass Source = "DeviceClass"
+	FromClaim Source = "ResourceClaim"
+)
+
+// Merge lays the fields that override sets over those of base and returns a new
+// object that shares nothing with either; nil stands for an empty object. from
+// is the source of override.
+//
+// When override chooses another sharing strategy than base, the settings of
+// base's strategy go. An error says that override sets claimOverride without
+// being a class, or sets anything although base forbids it to a claim.
+func Merge(base, override *GPUConfig, from Source) (*GPUConfig, error) {
+	if err := mayOverride(base, override, from); err != nil {
+		return nil, err
+	}
+	merged := &GPUConfig{}
+	for _, layer := range []*GPUConfig{base, override} {
+		if layer == nil {
+			continue
+		}
+		merged.TypeMeta = layer.TypeMeta
+		merged.Sharing = mergeSharing(merged.Sharing, layer.Sharing)
+		lay(&merged.EnforceMemory, layer.EnforceMemory)
+		lay(&merged.ClaimOverride, layer.ClaimOverride)
+	}
+	return merged, nil
+}
+
+func mayOverride(base, override *GPUConfig, from Source) error {
+	if override == nil || from == FromClass {
+		return nil
+	}
+	if override.ClaimOverride != nil {
+		p := &problems{}
+		p.add("claimOverride", "is set by a %s; only a DeviceClass may set it: remove it", from)
+		return p.err(KindGPUConfig)
+	}
+	forbids := base != nil && base.ClaimOverride != nil && *base.ClaimOverride == ClaimOverrideForbidden
+	if fields := override.set(); from == FromClaim && forbids && len(fields) > 0 {
+		p := &problems{}
+		for _, field := range fields {
+			p.add(field, "is set by the claim, but the DeviceClass says claimOverride: %s; remove it or use another class",
+				ClaimOverrideForbidden)
+		}
+		return p.err(KindGPUConfig)
+	}
+	return nil
+}
+
+// set names the options that are decided here.
+func (c *GPUConfig) set() []string {
+	var fields []string
+	if c.Sharing != nil {
+		fields = append(fields, "sharing")
+	}
+	if c.EnforceMemory != nil {
+		fields = append(fields, "enforceMemory")
+	}
+	return fields
+}
+
+// lay overwrites a field with a copy of a set value.
+func lay[T any](field **T, value *T) {
+	if value != nil {
+		*field = new(*value)
+	}
+}
+
+func mergeSharing(base, override *Sharing) *Sharing {
+	if override == nil {
+		return base
+	}
+	merged := &Sharing{}
+	if base != nil && !override.leaves(base) {
+		merged = base
+	}
+	lay(&merged.Strategy, override.Strategy)
+	if override.TimeSlicing != nil {
+		fill(&merged.TimeSlicing, TimeSlicing{})
+		lay(&merged.TimeSlicing.Interval, override.TimeSlicing.Interval)
+	}
+	if override.MPS != nil {
+		merged.MPS = mergeMPS(merged.MPS, override.MPS)
+	}
+	return merged
+}
+
+// leaves reports whether s chooses another strategy than base: then what base
+// set for its own has no meaning any more.
+func (s *Sharing) leaves(base *Sharing) bool {
+	chosen, old := s.chosen(), base.chosen()
+	return chosen != nil && old != nil && *chosen != *old
+}
+
+// chosen is the strategy that s names or implies, nil when it decides none.
+func (s *Sharing) chosen() *Strategy {
+	if s.Strategy == nil && (s.MPS != nil || s.TimeSlicing != nil) {
+		return new(s.implied())
+	}
+	return s.Strategy
+}
+
+func mergeMPS(base, override *MPS) *MPS {
+	if base == nil {
+		base = &MPS{}
+	}
+	lay(&base.ActiveThreadPercentage, override.ActiveThreadPercentage)
+	if override.MemoryLimit != nil {
+		base.MemoryLimit = new(override.MemoryLimit.DeepCopy())
+	}
+	return base
+}

@@ -1,0 +1,102 @@
+package v1alpha1
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func gpuConfig(t *testing.T, raw string) *GPUConfig {
+	t.Helper()
+	config, err := Decode([]byte(gpuHeader + raw))
+	require.NoError(t, err)
+	return config.(*GPUConfig)
+}
+
+func TestMerge(t *testing.T) {
+	for name, test := range map[string]struct{ base, override, want string }{
+		"nothing":                  {"", "", ""},
+		"base stays":               {"enforceMemory: true", "", "enforceMemory: true"},
+		"override wins":            {"enforceMemory: true", "enforceMemory: false", "enforceMemory: false"},
+		"sharing comes":            {"", "sharing: {strategy: MPS}", "sharing: {strategy: MPS}"},
+		"sharing stays":            {"sharing: {strategy: MPS}", "sharing: {}", "sharing: {strategy: MPS}"},
+		"fields of mps":            {"sharing: {mps: {memoryLimit: 1Gi, activeThreadPercentage: 50}}", "sharing: {mps: {activeThreadPercentage: 0}}", "sharing: {mps: {memoryLimit: 1Gi, activeThreadPercentage: 0}}"},
+		"limit of mps":             {"sharing: {mps: {memoryLimit: 1Gi}}", "sharing: {mps: {memoryLimit: 2Gi}}", "sharing: {mps: {memoryLimit: 2Gi}}"},
+		"settings after strategy":  {"sharing: {strategy: MPS}", "sharing: {mps: {memoryLimit: 2Gi}}", "sharing: {strategy: MPS, mps: {memoryLimit: 2Gi}}"},
+		"interval":                 {"sharing: {timeSlicing: {interval: Long}}", "sharing: {timeSlicing: {interval: Short}}", "sharing: {timeSlicing: {interval: Short}}"},
+		"interval stays":           {"sharing: {timeSlicing: {interval: Long}}", "sharing: {timeSlicing: {}}", "sharing: {timeSlicing: {interval: Long}}"},
+		"other strategy":           {"sharing: {strategy: MPS, mps: {memoryLimit: 1Gi}}", "sharing: {strategy: TimeSlicing}", "sharing: {strategy: TimeSlicing}"},
+		"other strategy, implied":  {"sharing: {strategy: MPS, mps: {memoryLimit: 1Gi}}", "sharing: {timeSlicing: {interval: Long}}", "sharing: {timeSlicing: {interval: Long}}"},
+		"other strategy, by class": {"sharing: {timeSlicing: {interval: Long}}", "sharing: {mps: {memoryLimit: 1Gi}}", "sharing: {mps: {memoryLimit: 1Gi}}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base, override := gpuConfig(t, test.base), gpuConfig(t, test.override)
+			merged, err := Merge(base, override, FromClaim)
+			require.NoError(t, err)
+			if diff := cmp.Diff(gpuConfig(t, test.want), merged); diff != "" {
+				t.Errorf("merged (-want +got):\n%s", diff)
+			}
+			merged.Default()
+			require.NoError(t, merged.Validate())
+			if diff := cmp.Diff(gpuConfig(t, test.base), base); diff != "" {
+				t.Errorf("base was changed (-before +after):\n%s", diff)
+			}
+			if diff := cmp.Diff(gpuConfig(t, test.override), override); diff != "" {
+				t.Errorf("override was changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestMergeTakesEveryField fails when a field is added and Merge forgets it.
+func TestMergeTakesEveryField(t *testing.T) {
+	for _, raw := range []string{
+		"enforceMemory: true\nclaimOverride: Allowed\nsharing: {strategy: MPS, mps: {memoryLimit: 1Gi, activeThreadPercentage: 5}}",
+		"sharing: {strategy: TimeSlicing, timeSlicing: {interval: Long}}",
+	} {
+		full := gpuConfig(t, raw)
+		for _, layers := range [][2]*GPUConfig{{full, nil}, {nil, full}, {full, gpuConfig(t, "")}, {gpuConfig(t, ""), full}} {
+			merged, err := Merge(layers[0], layers[1], FromClass)
+			require.NoError(t, err)
+			assert.Empty(t, cmp.Diff(full, merged))
+		}
+	}
+	merged, err := Merge(nil, nil, FromNode)
+	require.NoError(t, err)
+	assert.Equal(t, &GPUConfig{}, merged)
+}
+
+func TestMergeOfClaimOverride(t *testing.T) {
+	forbidden := gpuConfig(t, "claimOverride: Forbidden\nenforceMemory: true")
+	for name, test := range map[string]struct {
+		base     *GPUConfig
+		override string
+		from     Source
+		want     string
+	}{
+		"claim may not allow itself": {forbidden, "claimOverride: Allowed", FromClaim,
+			"GPUConfig: claimOverride: is set by a ResourceClaim; only a DeviceClass may set it: remove it"},
+		"nor may a node": {nil, "claimOverride: Forbidden", FromNode,
+			"GPUConfig: claimOverride: is set by a node; only a DeviceClass may set it: remove it"},
+		"claim may not override": {forbidden, "enforceMemory: false\nsharing: {strategy: MPS}", FromClaim,
+			"GPUConfig: sharing: is set by the claim, but the DeviceClass says claimOverride: Forbidden; remove it or use another class; " +
+				"enforceMemory: is set by the claim, but the DeviceClass says claimOverride: Forbidden; remove it or use another class"},
+		"claim that sets nothing":   {forbidden, "", FromClaim, ""},
+		"class may":                 {forbidden, "claimOverride: Allowed\nenforceMemory: false", FromClass, ""},
+		"allowed is no hindrance":   {gpuConfig(t, "claimOverride: Allowed"), "enforceMemory: true", FromClaim, ""},
+		"unset is no hindrance":     {gpuConfig(t, ""), "enforceMemory: true", FromClaim, ""},
+		"no base is no hindrance":   {nil, "enforceMemory: true", FromClaim, ""},
+		"node under a class's word": {forbidden, "enforceMemory: true", FromNode, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Merge(test.base, gpuConfig(t, test.override), test.from)
+			if test.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, test.want)
+		})
+	}
+}

@@ -1,0 +1,260 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"path"
+	"regexp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+const (
+	maxMPSReplicas = 60
+	// maxProductBytes is longer than any product name that NVML returns.
+	maxProductBytes = 96
+)
+
+var (
+	gpuModes      = []Mode{ModeWhole, ModeMIG, ModeMPS, ModeTimeSlice}
+	migStrategies = []MIGStrategy{MIGStrategyNone, MIGStrategySingle, MIGStrategyMixed}
+
+	uuidForm = regexp.MustCompile(`^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+	// profileForm covers 1g.10gb, 1g.10gb+me, 1g.24gb+me.all, 1g.24gb-me.
+	profileForm = regexp.MustCompile(`^[1-9][0-9]?g\.[0-9]{1,4}gb([+-][a-z]+(\.[a-z]+)*)*$`)
+)
+
+// Validate returns nil or a *Problems. Whether a GPU has what an entry asks of
+// it is not judged here.
+func (c *NodeConfig) Validate() error {
+	p := &problems{}
+	if c.Flags != nil {
+		c.Flags.validate(p, "flags")
+	}
+	rest := -1
+	for i := range c.GPUs {
+		at := index("gpus", i)
+		c.GPUs[i].validate(p, at)
+		if c.GPUs[i].Select != nil {
+			c.validateSelect(p, i)
+			continue
+		}
+		if rest >= 0 {
+			p.add(at, "has no select, like gpus[%d]; only one entry can be for the rest: give one a select", rest)
+		}
+		rest = i
+	}
+	return p.err(KindNodeConfig)
+}
+
+func (f *NodeFlags) validate(p *problems, at string) {
+	if root := f.NVIDIADriverRoot; root != nil && *root != "" && (!path.IsAbs(*root) || path.Clean(*root) != *root) {
+		p.add(join(at, "nvidiaDriverRoot"), "%s is not allowed; allowed: an absolute path without .. or //, or empty",
+			quote(*root))
+	}
+	oneOf(p, join(at, "migStrategy"), f.MIGStrategy, migStrategies)
+}
+
+// validateSelect judges the select of entry i, also against earlier entries: a
+// GPU that two entries name would have two layouts.
+func (c *NodeConfig) validateSelect(p *problems, i int) {
+	sel, at := c.GPUs[i].Select, join(index("gpus", i), "select")
+	if len(sel.Indices)+len(sel.UUIDs)+len(sel.Products) == 0 {
+		p.add(at, "selects nothing; name indices, uuids or products, or remove select for all GPUs that are left")
+	}
+	for j, number := range sel.Indices {
+		if number < 0 {
+			p.add(index(join(at, "indices"), j), "%d is not an index; allowed: 0 and up", number)
+		}
+	}
+	for j, uuid := range sel.UUIDs {
+		if !uuidForm.MatchString(uuid) {
+			p.add(index(join(at, "uuids"), j), "%s is not a GPU UUID; allowed: the form that nvidia-smi -L prints, GPU-…",
+				quote(uuid))
+		}
+	}
+	for j, glob := range sel.Products {
+		if _, err := path.Match(glob, ""); err != nil || glob == "" || len(glob) > maxProductBytes {
+			p.add(index(join(at, "products"), j), "%s is not a glob of product names; allowed: 1 to %d bytes with *, ? and [a-z]",
+				quote(glob), maxProductBytes)
+		}
+	}
+	c.validateOverlap(p, i, at)
+}
+
+// validateOverlap refuses what the select of entry i has twice or shares with
+// an entry before.
+func (c *NodeConfig) validateOverlap(p *problems, i int, at string) {
+	sel, before := c.GPUs[i].Select, GPUSelect{}
+	for _, entry := range c.GPUs[:i] {
+		if entry.Select != nil {
+			before.Indices = append(before.Indices, entry.Select.Indices...)
+			before.UUIDs = append(before.UUIDs, entry.Select.UUIDs...)
+			before.Products = append(before.Products, entry.Select.Products...)
+		}
+	}
+	unused(p, join(at, "indices"), sel.Indices, before.Indices)
+	unused(p, join(at, "uuids"), sel.UUIDs, before.UUIDs)
+	unused(p, join(at, "products"), sel.Products, before.Products)
+}
+
+// unused refuses values that stand twice in the list or in another entry's.
+func unused[T comparable](p *problems, at string, values, before []T) {
+	unique(p, at, values)
+	for i, value := range values {
+		if slices.Contains(before, value) {
+			p.add(index(at, i), "%v is also in an entry before; a GPU has one entry: remove it from one of them", value)
+		}
+	}
+}
+
+func (e *GPUEntry) validate(p *problems, at string) {
+	eachOf(p, join(at, "modes"), e.Modes, gpuModes)
+	if e.Modes != nil && len(e.Modes) == 0 {
+		p.add(join(at, "modes"), "is empty; allowed: %s", list(gpuModes))
+	}
+	for _, settings := range []struct {
+		key     string
+		mode    Mode
+		present bool
+	}{
+		{"timeSlice", ModeTimeSlice, e.TimeSlice != nil},
+		{"mps", ModeMPS, e.MPS != nil},
+		{"mig", ModeMIG, e.MIG != nil},
+	} {
+		if settings.present && !slices.Contains(e.Modes, settings.mode) {
+			p.add(join(at, settings.key), "has no effect without mode %s; add it to modes or remove %s", settings.mode, settings.key)
+		}
+	}
+	e.validateTimeSlice(p, join(at, "timeSlice"))
+	e.validateMPS(p, join(at, "mps"))
+	if e.MIG != nil {
+		e.MIG.validate(p, join(at, "mig"))
+	}
+}
+
+func (e *GPUEntry) validateTimeSlice(p *problems, at string) {
+	if e.TimeSlice == nil || e.TimeSlice.Replicas == nil {
+		if e.TimeSlice != nil || slices.Contains(e.Modes, ModeTimeSlice) {
+			p.add(join(at, "replicas"), "is missing; mode %s needs the number of claims that share the GPU, 2 or more",
+				ModeTimeSlice)
+		}
+	}
+	if e.TimeSlice == nil {
+		return
+	}
+	between(p, join(at, "replicas"), e.TimeSlice.Replicas, 2, math.MaxInt32)
+	oneOf(p, join(at, "interval"), e.TimeSlice.Interval, intervals)
+	shareName(p, join(at, "shareName"), e.TimeSlice.ShareName)
+}
+
+func (e *GPUEntry) validateMPS(p *problems, at string) {
+	m := e.MPS
+	if m == nil {
+		if slices.Contains(e.Modes, ModeMPS) {
+			p.add(at, "is missing; mode %s needs mps.replicas, mps.memory.default or both", ModeMPS)
+		}
+		return
+	}
+	if m.Replicas == nil && (m.Memory == nil || m.Memory.Default == nil) {
+		p.add(at, "has neither replicas nor memory.default; give one: a share without a size cannot be offered")
+	}
+	shareName(p, join(at, "shareName"), m.ShareName)
+	between(p, join(at, "replicas"), m.Replicas, 1, maxMPSReplicas)
+	if m.Memory != nil {
+		m.Memory.validate(p, join(at, "memory"))
+	}
+	if threads := m.ActiveThreadPercentage; threads != nil {
+		between(p, join(at, "activeThreadPercentage.default"), threads.Default, 0, 100)
+		between(p, join(at, "activeThreadPercentage.total"), threads.Total, 1, 100*maxMPSReplicas)
+	}
+	wholeMiB(p, join(at, "shmSize"), m.ShmSize)
+	for i, namespace := range m.Namespaces {
+		label(p, index(join(at, "namespaces"), i), namespace)
+	}
+	unique(p, join(at, "namespaces"), m.Namespaces)
+}
+
+// shareName refuses names that the attribute cannot carry; none is what it
+// says where it does not apply.
+func shareName(p *problems, at string, name *string) {
+	if name == nil {
+		return
+	}
+	label(p, at, *name)
+	if *name == "none" {
+		p.add(at, "none is what devices without a share name say; choose another name")
+	}
+}
+
+func (m *ShareMemory) validate(p *problems, at string) {
+	before := len(p.list)
+	for _, bound := range m.bounds() {
+		wholeMiB(p, join(at, bound.key), bound.value)
+	}
+	if len(p.list) > before {
+		return
+	}
+	ordered := []quantityAt{{"min", m.Min}, {"default", m.Default}, {"max", m.Max}}
+	for i, high := range ordered {
+		for _, low := range ordered[:i] {
+			if low.value != nil && high.value != nil && low.value.Cmp(*high.value) > 0 {
+				p.add(join(at, low.key), "%s is more than %s %s; allowed: min ≤ default ≤ max", low.value, high.key, high.value)
+			}
+		}
+	}
+	m.validateStep(p, at)
+}
+
+type quantityAt struct {
+	key   string
+	value *resource.Quantity
+}
+
+func (m *ShareMemory) bounds() []quantityAt {
+	return []quantityAt{{"default", m.Default}, {"min", m.Min}, {"max", m.Max}, {"step", m.Step}}
+}
+
+// validateStep keeps default and max on the steps from min, as the API server
+// demands of the published device.
+func (m *ShareMemory) validateStep(p *problems, at string) {
+	if m.Step == nil {
+		return
+	}
+	start := m.Step.Value()
+	if m.Min != nil {
+		start = m.Min.Value()
+	}
+	for _, bound := range []quantityAt{{"default", m.Default}, {"max", m.Max}} {
+		if bound.value != nil && (bound.value.Value()-start)%m.Step.Value() != 0 {
+			p.add(join(at, bound.key), "%s is not min plus a multiple of step %s", bound.value, m.Step)
+		}
+	}
+}
+
+func (m *NodeMIG) validate(p *problems, at string) {
+	if m.Profiles != nil && len(m.Profiles) == 0 {
+		p.add(join(at, "profiles"), "is empty; name profiles, or remove it for all that the GPU has")
+	}
+	for i, profile := range m.Profiles {
+		checkProfile(p, index(join(at, "profiles"), i), profile)
+	}
+	unique(p, join(at, "profiles"), m.Profiles)
+	for _, profile := range slices.Sorted(maps.Keys(m.Replicas)) {
+		where := fmt.Sprintf("%s[%s]", join(at, "replicas"), profile)
+		checkProfile(p, where, profile)
+		between(p, where, new(m.Replicas[profile]), 1, math.MaxInt32)
+		if m.Profiles != nil && !slices.Contains(m.Profiles, profile) {
+			p.add(where, "is not among profiles; add it there or remove it here")
+		}
+	}
+}
+
+func checkProfile(p *problems, at, profile string) {
+	if !profileForm.MatchString(profile) {
+		p.add(at, "%s is not a MIG profile; allowed: names as nvidia-smi mig -lgip prints, for example 1g.10gb or 1g.10gb+me",
+			quote(profile))
+	}
+}

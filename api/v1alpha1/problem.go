@@ -1,0 +1,134 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Problem is one thing wrong with an object.
+type Problem struct {
+	// Path leads to the field as the user wrote it: sharing.mps.memoryLimit,
+	// gpus[1].modes[0]. Empty when the object as a whole is meant.
+	Path string
+	// Text says what is wrong and what is allowed, without the path.
+	Text string
+}
+
+// Error is the path and the text in one sentence.
+func (p *Problem) Error() string {
+	if p.Path == "" {
+		return p.Text
+	}
+	return p.Path + ": " + p.Text
+}
+
+// Problems is all that is wrong with one object, in the order of its fields.
+type Problems struct {
+	// Kind is the kind of the object, empty while it is not known.
+	Kind string
+	// List is never empty.
+	List []*Problem
+}
+
+// Error is one line: the kind, then the problems joined by semicolons.
+func (p *Problems) Error() string {
+	texts := make([]string, len(p.List))
+	for i, problem := range p.List {
+		texts[i] = problem.Error()
+	}
+	line := strings.Join(texts, "; ")
+	if p.Kind == "" {
+		return line
+	}
+	return p.Kind + ": " + line
+}
+
+// Unwrap gives errors.As every single *Problem.
+func (p *Problems) Unwrap() []error {
+	errs := make([]error, len(p.List))
+	for i, problem := range p.List {
+		errs[i] = problem
+	}
+	return errs
+}
+
+// problems collects while an object is judged.
+type problems struct{ list []*Problem }
+
+func (p *problems) add(path, format string, args ...any) {
+	p.list = append(p.list, &Problem{Path: path, Text: fmt.Sprintf(format, args...)})
+}
+
+// err is nil when nothing was found: never a typed nil pointer.
+func (p *problems) err(kind string) error {
+	if len(p.list) == 0 {
+		return nil
+	}
+	return &Problems{Kind: kind, List: p.list}
+}
+
+// oneOf refuses a set value that is not among those allowed.
+func oneOf[T ~string](p *problems, path string, value *T, allowed []T) {
+	if value != nil && !slices.Contains(allowed, *value) {
+		p.add(path, "%s is not known; allowed: %s", quote(string(*value)), list(allowed))
+	}
+}
+
+// eachOf refuses unknown and repeated values.
+func eachOf[T ~string](p *problems, path string, values, allowed []T) {
+	for i, value := range values {
+		oneOf(p, index(path, i), &value, allowed)
+	}
+	unique(p, path, values)
+}
+
+// unique refuses values given twice.
+func unique[T comparable](p *problems, path string, values []T) {
+	for i, value := range values {
+		if slices.Contains(values[:i], value) {
+			p.add(index(path, i), "%v is given twice", value)
+		}
+	}
+}
+
+// atMost refuses lists that are too long.
+func atMost[T any](p *problems, path string, values []T, limit int) {
+	if len(values) > limit {
+		p.add(path, "has %d entries; allowed: at most %d", len(values), limit)
+	}
+}
+
+// between refuses a set number outside lowest..highest.
+func between(p *problems, path string, value *int32, lowest, highest int32) {
+	if value != nil && (*value < lowest || *value > highest) {
+		p.add(path, "%d is out of range; allowed: %d to %d", *value, lowest, highest)
+	}
+}
+
+// list joins values for a sentence.
+func list[T ~string](values []T) string {
+	texts := make([]string, len(values))
+	for i, value := range values {
+		texts[i] = string(value)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// quote keeps a user's value on one line and short.
+func quote(value string) string {
+	const longest = 80
+	if len(value) > longest {
+		return fmt.Sprintf("%q (%d bytes)", strings.ToValidUTF8(value[:longest], "")+"…", len(value))
+	}
+	return fmt.Sprintf("%q", value)
+}
+
+func index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}

@@ -1,0 +1,241 @@
+package v1alpha1
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const hour = time.Hour
+
+const (
+	maxPatterns      = 16
+	maxContainers    = 32
+	maxArgs          = 32
+	maxArgBytes      = 1024
+	maxRangeBytes    = 256
+	maxPathBytes     = 1024
+	maxFileNameBytes = 200
+)
+
+var (
+	tools           = []ProfilerTool{ToolNsightSystems, ToolNsightCompute}
+	injections      = []Injection{InjectionPreload, InjectionNRI, InjectionNone}
+	dialects        = []RegexDialect{DialectPerl, DialectRE2}
+	targets         = []MatchTarget{TargetCommandLine, TargetExecutable, TargetArgv0}
+	modes           = []ProfilerMode{ModeProfile, ModeLaunch}
+	starts          = []ProfilerStart{StartImmediate, StartManual, StartCUDAProfilerAPI, StartNVTX}
+	durationEnds    = []OnDurationEnd{OnDurationEndKeepRunning, OnDurationEndTerminate}
+	cudaGraphs      = []CUDAGraph{CUDAGraphGraph, CUDAGraphNode}
+	cpuSamplings    = []CPUSampling{CPUSamplingNone, CPUSamplingProcessTree}
+	outputTypes     = []OutputType{OutputNode, OutputContainerPath}
+	failurePolicies = []FailurePolicy{FailOpen, FailClosed}
+
+	traces = []Trace{
+		TraceCUDA, "cuda-sw", TraceNVTX, "osrt", "cublas", "cublas-verbose", "cudnn", "cusparse", "cusparse-verbose",
+		"cusolver", "cusolver-verbose", "nccl", "mpi", "ucx", "oshmem", "openacc", "openmp", "opengl", "vulkan",
+		"nvvideo", "gds", "python-gil",
+	}
+
+	versionForm = regexp.MustCompile(`^[0-9]{1,9}(\.[0-9]{1,9}){0,3}$`)
+	globForm    = regexp.MustCompile(`^[a-z0-9*?\[\]^-]{1,63}$`)
+	switchForm  = regexp.MustCompile(`^--[a-z][a-z0-9-]*(=.*)?$`)
+)
+
+// Validate returns nil or a *Problems. Whether the tool, its version and the
+// ways asked for exist on a node is not judged here.
+func (c *ProfilerConfig) Validate() error {
+	p := &problems{}
+	c.validateTool(p)
+	if c.Match != nil {
+		c.Match.validate(p, "match")
+	}
+	c.validateRecording(p)
+	c.validateContent(p)
+	if c.Output != nil {
+		c.Output.validate(p, "output")
+	}
+	oneOf(p, "failurePolicy", c.FailurePolicy, failurePolicies)
+	return p.err(KindProfilerConfig)
+}
+
+func (c *ProfilerConfig) validateTool(p *problems) {
+	oneOf(p, "tool", c.Tool, tools)
+	if c.ToolVersion != nil && !versionForm.MatchString(*c.ToolVersion) {
+		p.add("toolVersion", "%s is not a version; allowed: numbers with dots, for example 2025.5.1", quote(*c.ToolVersion))
+	}
+	oneOf(p, "injection", c.Injection, injections)
+	atMost(p, "containers", c.Containers, maxContainers)
+	for i, glob := range c.Containers {
+		if _, err := path.Match(glob, ""); err != nil || !globForm.MatchString(glob) {
+			p.add(index("containers", i),
+				"%s is not a glob of container names; allowed: lower-case letters, digits, -, *, ? and [a-z]", quote(glob))
+		}
+	}
+}
+
+func (m *ProcessMatch) validate(p *problems, at string) {
+	oneOf(p, join(at, "dialect"), m.Dialect, dialects)
+	dialect := DialectPerl
+	if m.Dialect != nil {
+		dialect = *m.Dialect
+	}
+	if m.Regex != nil {
+		checkPattern(p, join(at, "regex"), *m.Regex, dialect)
+	}
+	atMost(p, join(at, "exclude"), m.Exclude, maxPatterns)
+	for i, pattern := range m.Exclude {
+		if pattern == "" {
+			p.add(index(join(at, "exclude"), i), "is empty and would exclude every process; remove it")
+		}
+		checkPattern(p, index(join(at, "exclude"), i), pattern, dialect)
+	}
+	oneOf(p, join(at, "target"), m.Target, targets)
+	between(p, join(at, "maxSessions"), m.MaxSessions, 1, 16)
+}
+
+func (c *ProfilerConfig) validateRecording(p *problems) {
+	oneOf(p, "mode", c.Mode, modes)
+	oneOf(p, "start", c.Start, starts)
+	c.validateRange(p)
+	within(p, "delay", c.Delay, 0, 24*hour)
+	within(p, "duration", c.Duration, time.Millisecond, 24*hour)
+	oneOf(p, "onDurationEnd", c.OnDurationEnd, durationEnds)
+}
+
+func (c *ProfilerConfig) validateRange(p *problems) {
+	starting := c.Start != nil && *c.Start == StartNVTX
+	switch {
+	case starting && c.NVTXRange == nil:
+		p.add("nvtxRange", "is missing; start %s needs the range that begins the recording", StartNVTX)
+	case c.NVTXRange == nil:
+	case c.Start != nil && !starting:
+		p.add("nvtxRange", "has no effect with start %s; remove it or set start to %s", *c.Start, StartNVTX)
+	default:
+		printable(p, "nvtxRange", *c.NVTXRange, maxRangeBytes)
+	}
+}
+
+func (c *ProfilerConfig) validateContent(p *problems) {
+	eachOf(p, "trace", c.Trace, traces)
+	if slices.Contains(c.Trace, TraceCUDA) && slices.Contains(c.Trace, "cuda-sw") {
+		p.add("trace", "has both cuda and cuda-sw; remove one of them")
+	}
+	oneOf(p, "cudaGraph", c.CUDAGraph, cudaGraphs)
+	oneOf(p, "cpuSampling", c.CPUSampling, cpuSamplings)
+	atMost(p, "args", c.Args, maxArgs)
+	for i, arg := range c.Args {
+		checkSwitch(p, index("args", i), arg)
+	}
+}
+
+// deniedSwitches are those that a field stands for or that would reach beyond
+// the container's own processes. A trailing star stands for any ending.
+var deniedSwitches = []string{
+	"output", "session*", "run-as", "command-file", "after-*", "ftrace*", "gpu-metrics-*", "env-var",
+}
+
+// checkSwitch refuses what could take the place of the command, and switches
+// that are denied, abbreviated ones too: the profiler completes them.
+func checkSwitch(p *problems, at, arg string) {
+	if len(arg) > maxArgBytes || !switchForm.MatchString(arg) {
+		p.add(at, "%s is not allowed; allowed: --name or --name=value, at most %d bytes", quote(arg), maxArgBytes)
+		return
+	}
+	name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+	for _, denied := range deniedSwitches {
+		stem, open := strings.CutSuffix(denied, "*")
+		if strings.HasPrefix(stem, name) || open && strings.HasPrefix(name, stem) {
+			p.add(at, "switch --%s is not allowed; denied: --%s", name, strings.Join(deniedSwitches, ", --"))
+			return
+		}
+	}
+}
+
+func (o *ProfilerOutput) validate(p *problems, at string) {
+	oneOf(p, join(at, "type"), o.Type, outputTypes)
+	o.validatePath(p, join(at, "path"))
+	if o.FileName != nil {
+		checkFileName(p, join(at, "fileName"), *o.FileName)
+	}
+	if o.MaxBytes != nil && o.MaxBytes.CmpInt64(mebibyte) < 0 {
+		p.add(join(at, "maxBytes"), "%s is too small; allowed: at least 1Mi", o.MaxBytes)
+	}
+	within(p, join(at, "retention"), o.Retention, time.Minute, 365*24*hour)
+	if o.Upload != nil && o.Upload.SecretClass != nil {
+		label(p, join(at, "upload.secretClass"), *o.Upload.SecretClass)
+	}
+}
+
+// kernelTrees are directories of a container that are not its own files.
+var kernelTrees = []string{"/proc", "/sys", "/dev"}
+
+func (o *ProfilerOutput) validatePath(p *problems, at string) {
+	inContainer := o.Type != nil && *o.Type == OutputContainerPath
+	if o.Path == nil {
+		if inContainer {
+			p.add(at, "is missing; type %s needs a directory in the container", OutputContainerPath)
+		}
+		return
+	}
+	if o.Type != nil && !inContainer {
+		p.add(at, "has no effect with type %s; remove it or set type to %s", *o.Type, OutputContainerPath)
+	}
+	value := *o.Path
+	if !path.IsAbs(value) || path.Clean(value) != value || value == "/" {
+		p.add(at, "%s is not allowed; allowed: an absolute path without .., // or a slash at the end", quote(value))
+	}
+	for _, tree := range kernelTrees {
+		if value == tree || strings.HasPrefix(value, tree+"/") {
+			p.add(at, "%s is below %s; choose a directory of the container's own", quote(value), tree)
+		}
+	}
+	printable(p, at, value, maxPathBytes)
+}
+
+// placeholder is anything in braces, with the mark that profilers and injectors
+// put before the name of an environment variable.
+var placeholder = regexp.MustCompile(`(%?)\{([^{}]*)\}`)
+
+func checkFileName(p *problems, at, template string) {
+	printable(p, at, template, maxFileNameBytes)
+	for _, found := range placeholder.FindAllStringSubmatch(template, -1) {
+		if found[1] != "" || !slices.Contains(FileNamePlaceholders, found[2]) {
+			p.add(at, "placeholder %s is not known; allowed: {%s}", quote(found[0]), strings.Join(FileNamePlaceholders, "}, {"))
+		}
+	}
+	rest := placeholder.ReplaceAllString(template, "")
+	if strings.ContainsAny(rest, "{}/%") || strings.HasPrefix(template, ".") || strings.HasPrefix(template, "-") {
+		p.add(at, "%s is not allowed; allowed: a file name without /, %% and single braces that begins with neither . nor -",
+			quote(template))
+	}
+}
+
+// within refuses a set duration outside shortest..longest.
+func within(p *problems, at string, value *metav1.Duration, shortest, longest time.Duration) {
+	if value != nil && (value.Duration < shortest || value.Duration > longest) {
+		p.add(at, "%s is out of range; allowed: %s to %s", value.Duration, shortest, longest)
+	}
+}
+
+// printable refuses text that is empty, long, or has invisible characters.
+func printable(p *problems, at, value string, limit int) {
+	hidden := strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) })
+	if value == "" || len(value) > limit || hidden {
+		p.add(at, "%s is not allowed; allowed: 1 to %d bytes of printable text", quote(value), limit)
+	}
+}
+
+var labelForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// label refuses what Kubernetes does not take as a name.
+func label(p *problems, at, value string) {
+	if !labelForm.MatchString(value) {
+		p.add(at, "%s is not a name; allowed: 1 to 63 lower-case letters, digits and -, neither first nor last a -", quote(value))
+	}
+}

@@ -1,0 +1,54 @@
+package v1alpha1
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/dlclark/regexp2/v2"
+)
+
+const maxPatternBytes = 1024
+
+// checkPattern refuses patterns that are too long, do not compile, or refer
+// back to what they matched: those have no bound on the time they take.
+func checkPattern(p *problems, path, pattern string, dialect RegexDialect) {
+	if len(pattern) > maxPatternBytes {
+		p.add(path, "has %d bytes; allowed: at most %d", len(pattern), maxPatternBytes)
+		return
+	}
+	if dialect == DialectRE2 {
+		if _, err := regexp.Compile(pattern); err != nil {
+			p.add(path, "%s does not compile as RE2: %v", quote(pattern), err)
+		}
+		return
+	}
+	if _, err := regexp2.Compile(pattern); err != nil {
+		p.add(path, "%s does not compile as Perl: %v", quote(pattern), err)
+		return
+	}
+	if refersBack(pattern) {
+		p.add(path, "%s has a back-reference or a conditional group; write the alternatives out", quote(pattern))
+	}
+}
+
+// refersBack finds \1, \k<name> and (?(…)…) in a pattern that compiles. In a
+// character class these are plain characters.
+func refersBack(pattern string) bool {
+	inClass := false
+	for i := 0; i < len(pattern); i++ {
+		switch rest := pattern[i:]; {
+		case strings.HasPrefix(rest, `\`):
+			if !inClass && len(rest) > 1 && strings.ContainsRune("123456789k", rune(rest[1])) {
+				return true
+			}
+			i++
+		case inClass:
+			inClass = rest[0] != ']' || strings.HasSuffix(pattern[:i], "[") || strings.HasSuffix(pattern[:i], "[^")
+		case rest[0] == '[':
+			inClass = true
+		case strings.HasPrefix(rest, "(?("):
+			return true
+		}
+	}
+	return false
+}

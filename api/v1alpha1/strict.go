@@ -1,0 +1,197 @@
+package v1alpha1
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// checkObject collects what does not fit the struct: keys it does not have,
+// keys given twice, values of another type. Keys are compared exactly; the
+// standard decoder would also take another case.
+func checkObject(p *problems, path string, tree object, target reflect.Type) {
+	fields, names := fieldsOf(target)
+	seen := map[string]bool{}
+	for _, m := range tree {
+		at := join(path, m.key)
+		field, known := fields[m.key]
+		switch {
+		case seen[m.key]:
+			p.add(at, "is given twice")
+		case !known:
+			p.add(join(path, quoteKey(m.key)), "is not a field; allowed here: %s", strings.Join(names, ", "))
+		default:
+			checkValue(p, at, m.value, field)
+		}
+		seen[m.key] = true
+	}
+}
+
+// quoteKey keeps an unknown key readable in a path.
+func quoteKey(key string) string {
+	if quoted := quote(key); quoted != `"`+key+`"` || key == "" {
+		return quoted
+	}
+	return key
+}
+
+// fieldsOf maps the keys of a struct to their types and lists the keys in the
+// order of the fields. Inlined structs are part of it.
+func fieldsOf(target reflect.Type) (map[string]reflect.Type, []string) {
+	fields := map[string]reflect.Type{}
+	var names []string
+	for _, field := range reflect.VisibleFields(target) {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if field.Anonymous || name == "" {
+			continue
+		}
+		fields[name] = field.Type
+		names = append(names, name)
+	}
+	return fields, names
+}
+
+var (
+	quantityType = reflect.TypeFor[resource.Quantity]()
+	durationType = reflect.TypeFor[metav1.Duration]()
+)
+
+// checkValue collects what does not fit the type. null is as good as absent.
+func checkValue(p *problems, path string, value any, target reflect.Type) {
+	if target.Kind() == reflect.Pointer {
+		target = target.Elem()
+	}
+	if value == nil {
+		return
+	}
+	switch {
+	case target == quantityType:
+		checkQuantity(p, path, value)
+	case target == durationType:
+		checkParsed(p, path, value, &metav1.Duration{}, `a duration, for example "90s"`)
+	case target.Kind() == reflect.Struct:
+		checkStruct(p, path, value, target)
+	case target.Kind() == reflect.Slice:
+		checkSlice(p, path, value, target.Elem())
+	case target.Kind() == reflect.Map:
+		checkMap(p, path, value, target.Elem())
+	default:
+		checkScalar(p, path, value, target)
+	}
+}
+
+func checkStruct(p *problems, path string, value any, target reflect.Type) {
+	tree, ok := value.(object)
+	if !ok {
+		p.add(path, "is %s; needed: an object", describe(value))
+		return
+	}
+	checkObject(p, path, tree, target)
+}
+
+func checkSlice(p *problems, path string, value any, element reflect.Type) {
+	items, ok := value.([]any)
+	if !ok {
+		p.add(path, "is %s; needed: a list", describe(value))
+		return
+	}
+	for i, item := range items {
+		if item == nil {
+			p.add(index(path, i), "is null; needed: a value")
+			continue
+		}
+		checkValue(p, index(path, i), item, element)
+	}
+}
+
+func checkMap(p *problems, path string, value any, element reflect.Type) {
+	tree, ok := value.(object)
+	if !ok {
+		p.add(path, "is %s; needed: an object", describe(value))
+		return
+	}
+	seen := map[string]bool{}
+	for _, m := range tree {
+		at := fmt.Sprintf("%s[%s]", path, m.key)
+		switch {
+		case seen[m.key]:
+			p.add(at, "is given twice")
+		case m.value == nil:
+			p.add(at, "is null; needed: a value")
+		default:
+			checkValue(p, at, m.value, element)
+		}
+		seen[m.key] = true
+	}
+}
+
+// quantityForm leaves out exponents: the library needs minutes for 1e-2147483647.
+var quantityForm = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,9})?([kMGTPE]i?|Ki)?$`)
+
+func checkQuantity(p *problems, path string, value any) {
+	const needed = `a quantity, for example "8Gi"`
+	if text := fmt.Sprint(value); !quantityForm.MatchString(text) {
+		p.add(path, "is %s; needed: %s", describe(value), needed)
+		return
+	}
+	checkParsed(p, path, value, &resource.Quantity{}, needed)
+}
+
+// checkParsed tries types that read their own text.
+func checkParsed(p *problems, path string, value any, into json.Unmarshaler, needed string) {
+	raw, err := json.Marshal(plainValue(value))
+	if err == nil {
+		err = into.UnmarshalJSON(raw)
+	}
+	if err != nil {
+		p.add(path, "is %s; needed: %s", describe(value), needed)
+	}
+}
+
+func checkScalar(p *problems, path string, value any, target reflect.Type) {
+	fits, needed := false, ""
+	switch target.Kind() {
+	case reflect.String:
+		_, fits = value.(string)
+		needed = "a text"
+	case reflect.Bool:
+		_, fits = value.(bool)
+		needed = "true or false"
+	default:
+		fits = isWhole(value, target)
+		needed = "a whole number"
+	}
+	if !fits {
+		p.add(path, "is %s; needed: %s", describe(value), needed)
+	}
+}
+
+// isWhole reports whether the value is a number that the integer type holds.
+func isWhole(value any, target reflect.Type) bool {
+	number, ok := value.(json.Number)
+	if !ok {
+		return false
+	}
+	return json.Unmarshal([]byte(number), reflect.New(target).Interface()) == nil
+}
+
+// describe names a value as a user would.
+func describe(value any) string {
+	switch value := value.(type) {
+	case object:
+		return "an object"
+	case []any:
+		return "a list"
+	case string:
+		return "the text " + quote(value)
+	case nil:
+		return "empty"
+	default:
+		return fmt.Sprint(value)
+	}
+}
