@@ -109,7 +109,7 @@ func (f *FS) devRoot(hostPath string) string {
 // fitting picks the installation whose library has the version of the loaded kernel module: files of an older
 // installation may lie beside the one in use.
 func (f *FS) fitting(found []DriverRoot) DriverRoot {
-	loaded := f.kernelModuleVersion()
+	loaded := f.KernelModule()
 	for _, root := range found {
 		if loaded != "" && root.Version == loaded {
 			return root
@@ -122,8 +122,8 @@ func (f *FS) fitting(found []DriverRoot) DriverRoot {
 // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build".
 var moduleVersion = regexp.MustCompile(`(?m)^NVRM version:.*?\s(\d{3,}\.\d+(?:\.\d+)?)\s`)
 
-// kernelModuleVersion returns the version of the loaded NVIDIA kernel module, empty where none tells.
-func (f *FS) kernelModuleVersion() string {
+// KernelModule returns the version of the loaded NVIDIA kernel module, empty where none is loaded.
+func (f *FS) KernelModule() string {
 	raw, err := f.read("/proc/driver/nvidia/version")
 	if err != nil {
 		return ""

@@ -1,0 +1,296 @@
+package inventory
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+)
+
+// Session is an open driver. GPUs returns the GPUs that answered in the order of their index, and the others as faults.
+type Session interface {
+	Driver(ctx context.Context) (gpu.Driver, error)
+	GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error)
+	CommonEdits(ctx context.Context) (*specs.ContainerEdits, error)
+	Close() error
+}
+
+// Opener opens the driver of an installation. gpu.ErrDriverReplaced: the process has loaded another library.
+type Opener func(ctx context.Context, root hostfs.DriverRoot) (Session, error)
+
+// Host is where drivers and GPUs are looked up; *hostfs.FS is one.
+type Host interface {
+	FindDriver(explicit string) (hostfs.DriverRoot, error)
+	KernelModule() string
+	PCI(busID string) gpu.PCI
+}
+
+// Options are what an Inventory works with.
+type Options struct {
+	Host Host
+	Open Opener
+	// DriverRoot is the host's path of the only installation to use; empty detects it.
+	DriverRoot string
+	// Interval is the time between two looks at an open driver, and the longest between two tries to open one. Zero means
+	// DefaultInterval.
+	Interval time.Duration
+	// Clock is replaced in tests. The zero value is the time of the machine.
+	Clock Clock
+}
+
+// Clock tells and waits for time.
+type Clock struct {
+	Now   func() time.Time
+	After func(time.Duration) <-chan time.Time
+}
+
+const (
+	// DefaultInterval between two looks: a driver that left is noticed within it.
+	DefaultInterval = 10 * time.Second
+	// firstRetry is doubled after each try until the interval is reached.
+	firstRetry = 500 * time.Millisecond
+)
+
+// Inventory is what this node has now. It is safe for concurrent use.
+type Inventory struct {
+	opts Options
+
+	view   atomic.Pointer[View]
+	status atomic.Pointer[Status]
+
+	// looking is held during a look; it guards what follows.
+	looking sync.Mutex
+	session Session
+	driver  gpu.Driver            // of the session
+	common  *specs.ContainerEdits // of the session
+	bound   hostfs.DriverRoot     // the installation whose library this process works with, from the first session on
+}
+
+// errNotLooked is the state before the first look.
+var errNotLooked = errors.New("the driver was not looked for yet")
+
+// New returns an inventory that has not looked yet.
+func New(opts Options) *Inventory {
+	if opts.Interval == 0 {
+		opts.Interval = DefaultInterval
+	}
+	if opts.Clock.Now == nil {
+		opts.Clock.Now = time.Now
+	}
+	if opts.Clock.After == nil {
+		opts.Clock.After = time.After
+	}
+	i := &Inventory{opts: opts}
+	i.view.Store(newView(errNotLooked))
+	i.status.Store(&Status{Err: errNotLooked})
+	return i
+}
+
+// Current returns the latest view, never nil.
+func (i *Inventory) Current() *View { return i.view.Load() }
+
+// Status returns how the latest look went.
+func (i *Inventory) Status() Status { return *i.status.Load() }
+
+// Refresh looks once and publishes what it sees. The error says why there is no usable driver; the view says the same.
+// gpu.ErrDriverReplaced is final for this process.
+func (i *Inventory) Refresh(ctx context.Context) error {
+	i.looking.Lock()
+	defer i.looking.Unlock()
+	next, err := i.look(ctx)
+	if ctxErr := ctx.Err(); ctxErr != nil {
+		// A look that was cut short says nothing about the driver.
+		return fmt.Errorf("looking at the driver: %w", ctxErr)
+	}
+	if err != nil {
+		next = newView(err)
+	}
+	i.publish(next)
+	return err
+}
+
+// Run looks again and again until the context ends, and then closes the driver and returns nil. It returns
+// gpu.ErrDriverReplaced when only a new process can go on. The first look is after a wait: call Refresh before.
+func (i *Inventory) Run(ctx context.Context) error {
+	defer i.close()
+	wait := firstRetry
+	if i.Current().Err == nil {
+		wait = i.opts.Interval
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-i.opts.Clock.After(wait):
+		}
+		before := i.Current()
+		err := i.Refresh(ctx)
+		if after := i.Current(); after != before {
+			logChange(ctx, after)
+		}
+		switch {
+		case errors.Is(err, gpu.ErrDriverReplaced):
+			return err
+		case err != nil:
+			wait = min(2*wait, i.opts.Interval)
+			if before.Err == nil {
+				wait = firstRetry
+			}
+		default:
+			wait = i.opts.Interval
+		}
+	}
+}
+
+// logChange tells the operator that the node has something else than before.
+func logChange(ctx context.Context, v *View) {
+	logger := logr.FromContextOrDiscard(ctx)
+	if v.Err != nil {
+		logger.Info("No usable NVIDIA driver", "reason", v.Err.Error())
+		return
+	}
+	logger.Info("GPUs changed", "driver", v.Node.Driver.Version, "gpus", len(v.Node.GPUs), "faults", len(v.Node.Faults))
+	for _, fault := range v.Node.Faults {
+		logger.Info("GPU does not answer", "index", fault.Index, "gpu", fault.UUID, "pciBusID", fault.BusID,
+			"reason", fault.Err.Error())
+	}
+}
+
+// look finds out what there is now. The caller holds looking.
+func (i *Inventory) look(ctx context.Context) (*View, error) {
+	root, err := i.find()
+	if err != nil {
+		i.closeSession()
+		return nil, err
+	}
+	if i.bound.Library != "" && i.bound.LibraryID != root.LibraryID {
+		i.closeSession()
+		return nil, fmt.Errorf("%w: %s took the place of %s", gpu.ErrDriverReplaced, root.Library, i.bound.Library)
+	}
+	if i.session != nil && root.HostPath != i.bound.HostPath {
+		i.closeSession()
+	}
+	if i.session == nil {
+		if err := i.openSession(ctx, root); err != nil {
+			return nil, err
+		}
+	}
+	next, err := i.discover(ctx, root)
+	if err != nil && !errors.Is(err, gpu.ErrTimeout) {
+		// A driver that hangs is not closed: that call would hang as well.
+		i.closeSession()
+	}
+	return next, err
+}
+
+// find returns the installation to work with. While no kernel module tells which of several is in use, the known one stays it.
+func (i *Inventory) find() (hostfs.DriverRoot, error) {
+	root, err := i.opts.Host.FindDriver(i.opts.DriverRoot)
+	if err != nil || i.bound.Library == "" || root.LibraryID == i.bound.LibraryID || i.opts.Host.KernelModule() != "" {
+		return root, err
+	}
+	if known, err := i.opts.Host.FindDriver(i.bound.HostPath); err == nil && known.LibraryID == i.bound.LibraryID {
+		return known, nil
+	}
+	return root, nil
+}
+
+// openSession opens the driver and learns what stays the same while it is open.
+func (i *Inventory) openSession(ctx context.Context, root hostfs.DriverRoot) error {
+	session, err := i.opts.Open(ctx, root)
+	if err != nil {
+		return err
+	}
+	i.session, i.bound = session, root
+	if err := i.learn(ctx); err != nil {
+		i.closeSession()
+		return err
+	}
+	return nil
+}
+
+// learn asks a new session for driver version and common edits.
+func (i *Inventory) learn(ctx context.Context) error {
+	if err := i.checkVersion(ctx); err != nil {
+		return err
+	}
+	common, err := i.session.CommonEdits(ctx)
+	if err != nil {
+		return err
+	}
+	i.common = common
+	return nil
+}
+
+// checkVersion refuses a driver that changed its version under the same library.
+func (i *Inventory) checkVersion(ctx context.Context) error {
+	driver, err := i.session.Driver(ctx)
+	if err != nil {
+		return err
+	}
+	if known := i.driver.Version; known != "" && known != driver.Version {
+		return fmt.Errorf("%w: driver %s took the place of %s", gpu.ErrDriverReplaced, driver.Version, known)
+	}
+	i.driver = driver
+	return nil
+}
+
+// discover lists the GPUs of the open session and joins them with where the host says they are.
+func (i *Inventory) discover(ctx context.Context, root hostfs.DriverRoot) (*View, error) {
+	if err := i.checkVersion(ctx); err != nil {
+		return nil, err
+	}
+	gpus, faults, err := i.session.GPUs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	gpus = slices.Clone(gpus)
+	for n := range gpus {
+		gpus[n].PCI = i.opts.Host.PCI(gpus[n].PCI.BusID)
+	}
+	slices.SortFunc(gpus, func(a, b gpu.GPU) int { return cmp.Compare(a.Index, b.Index) })
+	gpu.AssignIDs(gpus)
+	next := newView(nil)
+	next.Node = &gpu.Node{Driver: i.driver, GPUs: gpus, Faults: slices.Clone(faults)}
+	next.Common, next.Root = i.common, root
+	return next, nil
+}
+
+// publish makes the view the current one when it says something new. The caller holds looking.
+func (i *Inventory) publish(next *View) {
+	now := i.opts.Clock.Now()
+	last := i.view.Load()
+	if !last.same(next) {
+		next.At = now
+		i.view.Store(next)
+		close(last.replaced)
+	}
+	i.status.Store(i.Status().after(next, now))
+}
+
+// closeSession ends the session if there is one. The caller holds looking.
+func (i *Inventory) closeSession() {
+	if i.session == nil {
+		return
+	}
+	// What cannot be closed has ended already, with the driver.
+	_ = i.session.Close()
+	i.session = nil
+}
+
+// close ends the session when the inventory stops.
+func (i *Inventory) close() {
+	i.looking.Lock()
+	defer i.looking.Unlock()
+	i.closeSession()
+}

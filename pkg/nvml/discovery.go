@@ -1,0 +1,228 @@
+package nvml
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// board is a GPU whose facts were read; within a session they do not change.
+type board struct {
+	device nvml.Device
+	facts  gpu.GPU
+}
+
+// GPUs lists the GPUs of the node in the order of their index. Each that does not answer is a fault and hides no other; the
+// error is only for the list itself. IDs are not assigned, and of the place in the machine only the bus id is known.
+// After the first time a GPU that answered costs one call.
+func (s *Session) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
+	count, err := ask(ctx, s, wholeDriver, "nvmlDeviceGetCount_v2", s.lib.DeviceGetCount)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing GPUs: %w", err)
+	}
+	found := make([]gpu.GPU, count)
+	faults := make([]gpu.Fault, count)
+	// In parallel, so that a GPU that hangs holds up the others for one deadline at most.
+	var all sync.WaitGroup
+	for index := range count {
+		all.Go(func() { found[index], faults[index] = s.look(ctx, index) })
+	}
+	all.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, nil, fmt.Errorf("listing GPUs: %w", err)
+	}
+	return partition(found, faults)
+}
+
+// partition separates the GPUs that answered from the others. When the driver left in between, that is the answer.
+func partition(found []gpu.GPU, faults []gpu.Fault) ([]gpu.GPU, []gpu.Fault, error) {
+	var usable []gpu.GPU
+	var broken []gpu.Fault
+	for i := range found {
+		switch err := faults[i].Err; {
+		case err == nil:
+			usable = append(usable, found[i])
+		case errors.Is(err, gpu.ErrDriverNotLoaded):
+			return nil, nil, fmt.Errorf("listing GPUs: %w", err)
+		default:
+			broken = append(broken, faults[i])
+		}
+	}
+	return usable, broken, nil
+}
+
+// look reads one GPU, or asks a known one whether it still answers.
+func (s *Session) look(ctx context.Context, index int) (gpu.GPU, gpu.Fault) {
+	s.mu.Lock()
+	known, ok := s.boards[index]
+	s.mu.Unlock()
+	var err error
+	if ok {
+		_, err = ask(ctx, s, gpuAt(index), "nvmlDeviceGetMemoryInfo", known.device.GetMemoryInfo)
+	} else {
+		known, err = s.read(ctx, index)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.boards[index] = known
+		return known.facts, gpu.Fault{}
+	}
+	// A GPU that comes back may have another handle.
+	delete(s.boards, index)
+	return gpu.GPU{}, gpu.Fault{Index: index, UUID: known.facts.UUID, BusID: known.facts.PCI.BusID, Err: err}
+}
+
+// read asks a GPU for everything. On an error the board has what was read before it.
+func (s *Session) read(ctx context.Context, index int) (board, error) {
+	b := board{facts: gpu.GPU{Index: index, PCI: gpu.PCI{NUMANode: -1}}}
+	var err error
+	b.device, err = ask(ctx, s, gpuAt(index), "nvmlDeviceGetHandleByIndex_v2", func() (nvml.Device, nvml.Return) {
+		return s.lib.DeviceGetHandleByIndex(index)
+	})
+	if err != nil {
+		return b, err
+	}
+	q := query{ctx: ctx, session: s, on: gpuAt(index), device: b.device}
+	for _, part := range []func(query, *gpu.GPU) error{readIdentity, readProduct, readCapacity} {
+		if err := part(q, &b.facts); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// query is what the questions to one GPU have in common.
+type query struct {
+	ctx     context.Context
+	session *Session
+	on      target
+	device  nvml.Device
+}
+
+// must asks for something every GPU has.
+func must[T any](q query, symbol string, fn func() (T, nvml.Return)) (T, error) {
+	return ask(q.ctx, q.session, q.on, symbol, fn)
+}
+
+// may asks for something that a GPU or a driver may not tell; then the answer is the zero value.
+func may[T any](q query, symbol string, fn func() (T, nvml.Return)) (T, bool, error) {
+	value, err := ask(q.ctx, q.session, q.on, symbol, fn)
+	var unsupported *gpu.UnsupportedError
+	if errors.As(err, &unsupported) {
+		var none T
+		return none, false, nil
+	}
+	return value, err == nil, err
+}
+
+func readIdentity(q query, g *gpu.GPU) error {
+	uuid, err := must(q, "nvmlDeviceGetUUID", q.device.GetUUID)
+	if err != nil {
+		return err
+	}
+	g.UUID = gpu.UUID(uuid)
+	pci, err := must(q, "nvmlDeviceGetPciInfo_v3", q.device.GetPciInfo)
+	if err != nil {
+		return err
+	}
+	g.PCI.BusID = fmt.Sprintf("%04x:%02x:%02x.0", pci.Domain, pci.Bus, pci.Device)
+	g.Minor, err = must(q, "nvmlDeviceGetMinorNumber", q.device.GetMinorNumber)
+	return err
+}
+
+func readProduct(q query, g *gpu.GPU) error {
+	name, err := must(q, "nvmlDeviceGetName", q.device.GetName)
+	if err != nil {
+		return err
+	}
+	capability, err := must(q, "nvmlDeviceGetCudaComputeCapability", func() (computeCapability, nvml.Return) {
+		major, minor, ret := q.device.GetCudaComputeCapability()
+		return computeCapability{major, minor}, ret
+	})
+	if err != nil {
+		return err
+	}
+	brand, _, err := may(q, "nvmlDeviceGetBrand", q.device.GetBrand)
+	if err != nil {
+		return err
+	}
+	architecture, _, err := may(q, "nvmlDeviceGetArchitecture", q.device.GetArchitecture)
+	if err != nil {
+		return err
+	}
+	_, mig, err := may(q, "nvmlDeviceGetMigMode", func() (struct{}, nvml.Return) {
+		_, _, ret := q.device.GetMigMode()
+		return struct{}{}, ret
+	})
+	if err != nil {
+		return err
+	}
+	g.Product = gpu.Product{
+		Name: strings.TrimSpace(name), Brand: brandName(brand),
+		Architecture:      architectureName(architecture, capability),
+		ComputeCapability: capability.String(), MIGCapable: mig,
+	}
+	return nil
+}
+
+func readCapacity(q query, g *gpu.GPU) error {
+	memory, err := must(q, "nvmlDeviceGetMemoryInfo", q.device.GetMemoryInfo)
+	if err != nil {
+		return err
+	}
+	engines, err := readEngines(q, g.Product.MIGCapable)
+	if err != nil {
+		return err
+	}
+	cores, known, err := may(q, "nvmlDeviceGetNumGpuCores", q.device.GetNumGpuCores)
+	if err != nil {
+		return err
+	}
+	if per := coresPerMultiprocessor(g.Product.ComputeCapability); known && per != 0 {
+		// The profile of the largest GPU instance leaves out the multiprocessors that no slice has.
+		engines.Multiprocessors = uint32(cores) / per
+	}
+	engines.MemoryBytes = memory.Total
+	g.Capacity = engines
+	return nil
+}
+
+// largestProfiles are the GPU instance profiles that span a whole GPU, on one model or another.
+var largestProfiles = []int{
+	nvml.GPU_INSTANCE_PROFILE_8_SLICE, nvml.GPU_INSTANCE_PROFILE_7_SLICE,
+	nvml.GPU_INSTANCE_PROFILE_6_SLICE, nvml.GPU_INSTANCE_PROFILE_4_SLICE,
+}
+
+// readEngines takes the engine counts from the profile that spans the whole GPU: NVML tells them in no other way.
+func readEngines(q query, migCapable bool) (gpu.Capacity, error) {
+	if !migCapable {
+		return gpu.Capacity{}, nil
+	}
+	for _, profile := range largestProfiles {
+		info, known, err := may(q, "nvmlDeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
+			info, ret := q.device.GetGpuInstanceProfileInfo(profile)
+			if ret == nvml.ERROR_INVALID_ARGUMENT {
+				// What drivers say to a profile that is newer than they are.
+				ret = nvml.ERROR_NOT_SUPPORTED
+			}
+			return info, ret
+		})
+		if err != nil {
+			return gpu.Capacity{}, err
+		}
+		if known {
+			return gpu.Capacity{
+				Multiprocessors: info.MultiprocessorCount, CopyEngines: info.CopyEngineCount, Decoders: info.DecoderCount,
+				Encoders: info.EncoderCount, JPEGEngines: info.JpegCount, OFAEngines: info.OfaCount,
+			}, nil
+		}
+	}
+	return gpu.Capacity{}, nil
+}

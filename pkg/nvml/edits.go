@@ -1,0 +1,152 @@
+package nvml
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi"
+	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi/transform/root"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// editsDeadlines is how many deadlines of one call the search for the driver's files may take: it reads directories.
+const editsDeadlines = 4
+
+var (
+	// tenantHooks are the hooks a container may need: they make the links and the linker's cache for the libraries. Others
+	// act on what the container itself brings along and are left out.
+	tenantHooks = []string{"create-symlinks", "update-ldcache", "disable-device-node-modification"}
+
+	// operatorFiles are not for tenants: they control daemons that other tenants share.
+	operatorFiles = []string{"nvidia-cuda-mps-", "nvidia-mps", "nvidia-imex"}
+
+	// requiredLibraries are without which no CUDA program runs and no GPU is seen.
+	requiredLibraries = []string{"libcuda.so.", "libnvidia-ml.so."}
+
+	mountOptions = []string{"ro", "nosuid", "nodev", "rbind", "rprivate"}
+)
+
+// CommonEdits returns what every container with a GPU of this driver gets: its libraries, tools, sockets and firmware mounted
+// read-only under the host's paths, the environment, and the hooks that make the libraries known. Device nodes are not among
+// them. The result belongs to the caller; it needs no CDI version above 0.6.0.
+//
+// Without a hook program the links that programs load the libraries by are mounted as well.
+func (s *Session) CommonEdits(ctx context.Context) (*specs.ContainerEdits, error) {
+	driver, err := s.Driver(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("finding the files of the driver: %w", err)
+	}
+	c := call{wholeDriver, "finding the files", editsDeadlines * s.opts.Deadline}
+	edits, err := pass(ctx, s.gate, c, s.driverFiles)
+	if err != nil {
+		return nil, err
+	}
+	tenant := &specs.ContainerEdits{
+		Env:    slices.Clone(edits.Env),
+		Mounts: tenantMounts(edits.Mounts),
+	}
+	if err := requireLibraries(tenant.Mounts, driver.Version, s.opts.HostRoot); err != nil {
+		return nil, err
+	}
+	if s.opts.HookPath == "" {
+		tenant.Mounts = append(tenant.Mounts, s.linkMounts(tenant.Mounts)...)
+	} else {
+		tenant.Hooks = tenantHooksOf(edits.Hooks)
+	}
+	// A parent directory sorts before what lies in it.
+	slices.SortFunc(tenant.Mounts, func(a, b *specs.Mount) int { return cmp.Compare(a.ContainerPath, b.ContainerPath) })
+	return tenant, nil
+}
+
+// driverFiles lets nvcdi find the files of the driver and returns them under the host's paths.
+func (s *Session) driverFiles() (*specs.ContainerEdits, error) {
+	disabled := s.opts.DisabledHooks
+	if s.opts.HookPath == "" {
+		disabled = []string{string(nvcdi.AllHooks)}
+	}
+	generator, err := nvcdi.New(
+		nvcdi.WithMode(nvcdi.ModeNvml),
+		nvcdi.WithLogger(silent{}),
+		nvcdi.WithNvmlLib(s.lib),
+		nvcdi.WithDriverRoot(s.opts.Root),
+		nvcdi.WithNVIDIACDIHookPath(s.opts.HookPath),
+		nvcdi.WithDisabledHooks(disabled...),
+		nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils, nvcdi.FeatureNoAdditionalGIDsForDeviceNodes),
+	)
+	if err != nil {
+		return nil, err
+	}
+	common, err := generator.GetCommonEdits()
+	if err != nil {
+		return nil, fmt.Errorf("below %s: %w", s.opts.HostRoot, err)
+	}
+	spec := &specs.Spec{ContainerEdits: *common.ContainerEdits}
+	toHost := root.New(root.WithRoot(s.opts.Root), root.WithTargetRoot(s.opts.HostRoot), root.WithRelativeTo("host"))
+	if err := toHost.Transform(spec); err != nil {
+		return nil, fmt.Errorf("naming the files of %s as the host does: %w", s.opts.Root, err)
+	}
+	return &spec.ContainerEdits, nil
+}
+
+// tenantMounts copies the mounts a tenant may have, all of them read-only.
+func tenantMounts(all []*specs.Mount) []*specs.Mount {
+	var mounts []*specs.Mount
+	for _, m := range all {
+		base := path.Base(m.ContainerPath)
+		if slices.ContainsFunc(operatorFiles, func(prefix string) bool { return strings.HasPrefix(base, prefix) }) {
+			continue
+		}
+		mounts = append(mounts, readOnly(m.HostPath, m.ContainerPath, slices.Contains(m.Options, "noexec")))
+	}
+	return mounts
+}
+
+// readOnly is the mount of one host file.
+func readOnly(hostPath, containerPath string, noexec bool) *specs.Mount {
+	options := slices.Clone(mountOptions)
+	if noexec {
+		options = append(options, "noexec")
+	}
+	return &specs.Mount{HostPath: hostPath, ContainerPath: containerPath, Options: options}
+}
+
+// tenantHooksOf copies the hooks a container may need. The first argument is the program's name, the second the hook's.
+func tenantHooksOf(all []*specs.Hook) []*specs.Hook {
+	var hooks []*specs.Hook
+	for _, h := range all {
+		if len(h.Args) > 1 && slices.Contains(tenantHooks, h.Args[1]) {
+			hooks = append(hooks, &specs.Hook{
+				HookName: h.HookName, Path: h.Path, Args: slices.Clone(h.Args), Env: slices.Clone(h.Env), Timeout: h.Timeout,
+			})
+		}
+	}
+	return hooks
+}
+
+// requireLibraries refuses an installation that would give a container a GPU which no program in it can use: what is not
+// there is silently not mounted.
+func requireLibraries(mounts []*specs.Mount, version, hostRoot string) error {
+	for _, prefix := range requiredLibraries {
+		name := prefix + version
+		if !slices.ContainsFunc(mounts, func(m *specs.Mount) bool { return path.Base(m.HostPath) == name }) {
+			return fmt.Errorf("finding the files of driver %s: %s is not in the library directories of %s: %w; "+
+				"reinstall the driver's user-space libraries", version, name, hostRoot, gpu.ErrNotFound)
+		}
+	}
+	return nil
+}
+
+// silent is nvcdi's logger: what it warns of is either checked here or of no consequence.
+type silent struct{}
+
+func (silent) Debugf(string, ...any)   {}
+func (silent) Errorf(string, ...any)   {}
+func (silent) Infof(string, ...any)    {}
+func (silent) Warningf(string, ...any) {}
+func (silent) Tracef(string, ...any)   {}

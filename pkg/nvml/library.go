@@ -1,0 +1,56 @@
+package nvml
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// binding is the one library file that this process has loaded, or is about to.
+type binding struct {
+	mu   sync.Mutex
+	lib  nvml.Interface
+	file fs.FileInfo
+	gate *gate
+}
+
+// bound is a fact about the process, not about a session: the C library resolves each NVML function once and for good.
+var bound = &binding{gate: newGate()}
+
+// library returns go-nvml on the file at path. gpu.ErrNotFound: there is no such file. gpu.ErrDriverReplaced: the process has
+// loaded another one.
+func (b *binding) library(path string) (nvml.Interface, error) {
+	file, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("loading %s: %w", path, gpu.ErrNotFound)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lib == nil {
+		b.lib, b.file = nvml.New(nvml.WithLibraryPath(path)), file
+		return b.lib, nil
+	}
+	if !sameContent(b.file, file) {
+		return nil, fmt.Errorf("loading %s: %w: the process has loaded %s", path, gpu.ErrDriverReplaced, b.file.Name())
+	}
+	return b.lib, nil
+}
+
+// forget undoes library for a file that could not be loaded at all, so that a better one can be.
+func (b *binding) forget(lib nvml.Interface) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lib == lib {
+		b.lib, b.file = nil, nil
+	}
+}
+
+// sameContent tells whether two looks at a file saw the same one, unchanged.
+func sameContent(a, b fs.FileInfo) bool {
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}
