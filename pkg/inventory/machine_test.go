@@ -1,0 +1,231 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+)
+
+// machine is a host with a driver that can come, go, hang and be replaced. It refuses as a real one does.
+type machine struct {
+	mu        sync.Mutex
+	installed []hostfs.DriverRoot // in the order of FindDriver
+	loaded    string              // version of the kernel module, empty when unloaded
+	hangs     bool
+	gpus      []gpu.GPU
+	faults    map[int]error
+	bound     hostfs.FileID // the library that the process has loaded
+	opened    int
+	closed    int
+	editsErr  error
+}
+
+func installation(hostPath, version string, inode uint64) hostfs.DriverRoot {
+	return hostfs.DriverRoot{
+		HostPath: hostPath, Path: "/host" + hostPath, DevHostPath: "/",
+		Library:   "/host" + hostPath + "/usr/lib64/libnvidia-ml.so." + version,
+		LibraryID: hostfs.FileID{Inode: inode}, Version: version,
+	}
+}
+
+// newMachine has two GPUs and a driver in /run/nvidia/driver.
+func newMachine() *machine {
+	return &machine{
+		installed: []hostfs.DriverRoot{installation("/run/nvidia/driver", "580.95.05", 1)},
+		loaded:    "580.95.05",
+		gpus: []gpu.GPU{
+			{UUID: "GPU-11111111-aaaa", Index: 0, PCI: gpu.PCI{BusID: "0000:3b:00.0", NUMANode: -1}},
+			{UUID: "GPU-22222222-bbbb", Index: 1, Minor: 1, PCI: gpu.PCI{BusID: "0000:5b:00.0", NUMANode: -1}},
+		},
+		faults: map[int]error{},
+	}
+}
+
+// change alters the machine while an inventory may look at it.
+func (m *machine) change(how func(*machine)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	how(m)
+}
+
+func (m *machine) FindDriver(explicit string) (hostfs.DriverRoot, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var found []hostfs.DriverRoot
+	for _, root := range m.installed {
+		if explicit == "" || explicit == root.HostPath {
+			found = append(found, root)
+		}
+	}
+	for _, root := range found {
+		if root.Version == m.loaded {
+			return root, nil
+		}
+	}
+	if len(found) == 0 {
+		return hostfs.DriverRoot{}, fmt.Errorf("no library: %w", gpu.ErrDriverNotLoaded)
+	}
+	return found[0], nil
+}
+
+func (m *machine) KernelModule() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.loaded
+}
+
+func (m *machine) PCI(busID string) gpu.PCI {
+	return gpu.PCI{BusID: busID, Root: "pci" + busID[:7], NUMANode: 1}
+}
+
+func (m *machine) open(_ context.Context, root hostfs.DriverRoot) (Session, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	none := hostfs.FileID{}
+	if m.bound != none && m.bound != root.LibraryID {
+		return nil, gpu.ErrDriverReplaced
+	}
+	m.bound = root.LibraryID
+	if err := m.refusal(root.Version); err != nil {
+		return nil, err
+	}
+	m.opened++
+	return &fakeSession{machine: m, version: root.Version}, nil
+}
+
+// refusal is what every call returns when the driver cannot be talked to. The caller holds mu.
+func (m *machine) refusal(library string) error {
+	switch {
+	case m.hangs:
+		return fmt.Errorf("nvmlInit_v2 on the driver: %w", gpu.ErrTimeout)
+	case m.loaded == "":
+		return fmt.Errorf("nvmlInit_v2 on the driver: %w", gpu.ErrDriverNotLoaded)
+	case m.loaded != library:
+		return fmt.Errorf("library %s does not fit: %w", library, gpu.ErrDriverNotLoaded)
+	}
+	return nil
+}
+
+// fakeSession is open until it is closed or the driver leaves; then it stays dead.
+type fakeSession struct {
+	machine *machine
+	version string
+	dead    bool
+}
+
+func (s *fakeSession) call() error {
+	if s.dead {
+		return fmt.Errorf("session is gone: %w", gpu.ErrDriverNotLoaded)
+	}
+	err := s.machine.refusal(s.version)
+	s.dead = err != nil && !errors.Is(err, gpu.ErrTimeout)
+	return err
+}
+
+func (s *fakeSession) Driver(context.Context) (gpu.Driver, error) {
+	s.machine.mu.Lock()
+	defer s.machine.mu.Unlock()
+	if err := s.call(); err != nil {
+		return gpu.Driver{}, err
+	}
+	return gpu.Driver{Version: s.machine.loaded, CUDAVersion: "13.0"}, nil
+}
+
+func (s *fakeSession) GPUs(context.Context) ([]gpu.GPU, []gpu.Fault, error) {
+	s.machine.mu.Lock()
+	defer s.machine.mu.Unlock()
+	if err := s.call(); err != nil {
+		return nil, nil, err
+	}
+	var usable []gpu.GPU
+	var faults []gpu.Fault
+	for _, g := range s.machine.gpus {
+		if err := s.machine.faults[g.Index]; err != nil {
+			faults = append(faults, gpu.Fault{Index: g.Index, UUID: g.UUID, BusID: g.PCI.BusID, Err: err})
+			continue
+		}
+		usable = append(usable, g)
+	}
+	return usable, faults, nil
+}
+
+func (s *fakeSession) CommonEdits(context.Context) (*specs.ContainerEdits, error) {
+	s.machine.mu.Lock()
+	defer s.machine.mu.Unlock()
+	if s.machine.editsErr != nil {
+		return nil, s.machine.editsErr
+	}
+	return &specs.ContainerEdits{Env: []string{"LIBRARY=" + s.version}}, s.call()
+}
+
+func (s *fakeSession) Close() error {
+	s.machine.mu.Lock()
+	defer s.machine.mu.Unlock()
+	s.dead = true
+	s.machine.closed++
+	return nil
+}
+
+// clock lets a test decide when time passes, and tells how long Run wanted to wait.
+type clock struct {
+	waits chan time.Duration
+	ticks chan time.Time
+}
+
+func newClock() *clock {
+	return &clock{waits: make(chan time.Duration), ticks: make(chan time.Time)}
+}
+
+func (c *clock) clock() Clock {
+	return Clock{
+		Now: func() time.Time { return time.Unix(1000, 0) },
+		After: func(d time.Duration) <-chan time.Time {
+			c.waits <- d
+			return c.ticks
+		},
+	}
+}
+
+// patience bounds how long a test waits for something that must happen.
+const patience = 10 * time.Second
+
+// waiting blocks until Run waits, and returns for how long.
+func (c *clock) waiting(t *testing.T) time.Duration {
+	t.Helper()
+	select {
+	case d := <-c.waits:
+		return d
+	case <-time.After(patience):
+		require.Fail(t, "Run does not wait")
+		return 0
+	}
+}
+
+// tick ends the wait of Run, whose look is over when it waits again.
+func (c *clock) tick(t *testing.T) {
+	t.Helper()
+	select {
+	case c.ticks <- time.Unix(2000, 0):
+	case <-time.After(patience):
+		require.Fail(t, "nobody waits for the tick")
+	}
+}
+
+// uuids of a view's GPUs.
+func uuids(v *View) []gpu.UUID {
+	var all []gpu.UUID
+	for _, g := range v.Node.GPUs {
+		all = append(all, g.UUID)
+	}
+	return slices.Clip(all)
+}
