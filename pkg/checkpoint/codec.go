@@ -65,6 +65,9 @@ func Decode(data []byte) (*Record, error) {
 	if r.Claim.UID == "" {
 		return nil, fmt.Errorf("%w: no claim UID", ErrDamaged)
 	}
+	if len(r.CDI.Devices) != len(r.Results) {
+		return nil, fmt.Errorf("%w: %d CDI devices for %d results", ErrDamaged, len(r.CDI.Devices), len(r.Results))
+	}
 	return &r, nil
 }
 

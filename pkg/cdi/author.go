@@ -1,0 +1,131 @@
+package cdi
+
+import (
+	"errors"
+	"fmt"
+
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Order asks for the spec of one claim.
+type Order struct {
+	ClaimUID, Kind string
+	// Devices are in the order of the claim's allocation results.
+	Devices []Ordered
+}
+
+// Ordered is one device of an order.
+type Ordered struct {
+	// Name is the device's name in the spec.
+	Name string
+	// GPU is the physical GPU behind it.
+	GPU gpu.UUID
+	// Type is the kind of device.
+	Type gpu.DeviceType
+}
+
+// Present is what the node can give to containers now.
+type Present struct {
+	// Node has no driver version while there is no driver.
+	Node *gpu.Node
+	// Common are the edits that every container with a GPU gets; nil without a driver. Not written to.
+	Common *specs.ContainerEdits
+	// DevRoot is the host's directory that holds "dev": "/" or the driver's own root.
+	DevRoot string
+}
+
+// Author makes specs from what the node has at that moment; nothing about a device node is remembered, because numbers may
+// change whenever a driver is loaded.
+type Author struct {
+	// Present is asked once per spec.
+	Present func() Present
+	// Stat returns the numbers of the host's character device; gpu.ErrNotFound when it is missing.
+	Stat func(hostPath string) (major, minor int64, err error)
+}
+
+// DeviceError says which device of an order cannot be given, and why.
+type DeviceError struct {
+	// Device is the name in the spec.
+	Device string
+	Err    error
+}
+
+// Error is the cause alone: who asked knows the device by a better name.
+func (e *DeviceError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *DeviceError) Unwrap() error { return e.Err }
+
+// The control nodes every CUDA process opens, and those that only some tools do.
+var (
+	controlNodes  = []string{"/dev/nvidiactl", "/dev/nvidia-uvm"}
+	optionalNodes = []string{"/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}
+)
+
+// Build makes the spec for the order. A device whose GPU or device node is not there now is a *DeviceError; without a driver
+// the error is gpu.ErrDriverNotLoaded.
+func (a *Author) Build(o Order) (*specs.Spec, error) {
+	present := a.Present()
+	if present.Common == nil {
+		return nil, fmt.Errorf("joining the CDI spec of claim %s: %w", o.ClaimUID, gpu.ErrDriverNotLoaded)
+	}
+	c := Claim{UID: o.ClaimUID, Kind: o.Kind, Common: present.Common}
+	for _, ordered := range o.Devices {
+		d, err := a.device(present, ordered)
+		if err != nil {
+			return nil, &DeviceError{Device: ordered.Name, Err: err}
+		}
+		c.Devices = append(c.Devices, d)
+	}
+	for _, path := range controlNodes {
+		node, err := a.node(present.DevRoot, path)
+		if err != nil {
+			return nil, err
+		}
+		c.Control = append(c.Control, node)
+	}
+	for _, path := range optionalNodes {
+		node, err := a.node(present.DevRoot, path)
+		if errors.Is(err, gpu.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.Control = append(c.Control, node)
+	}
+	return Join(c)
+}
+
+// device finds what one device brings along.
+func (a *Author) device(present Present, o Ordered) (Device, error) {
+	for i := range present.Node.GPUs {
+		g := &present.Node.GPUs[i]
+		if g.UUID != o.GPU {
+			continue
+		}
+		switch o.Type {
+		case gpu.TypeGPU, gpu.TypeMonitor:
+			node, err := a.node(present.DevRoot, fmt.Sprintf("/dev/nvidia%d", g.Minor))
+			return Device{Name: o.Name, Nodes: []Node{node}}, err
+		default:
+			return Device{}, &gpu.UnsupportedError{Feature: fmt.Sprintf("a device of type %q", o.Type), Needs: "a newer version of the driver"}
+		}
+	}
+	return Device{}, fmt.Errorf("GPU %s is not on this node now: %w", o.GPU, gpu.ErrNotFound)
+}
+
+// node looks the device node up on the host.
+func (a *Author) node(devRoot, path string) (Node, error) {
+	hostPath := path
+	if devRoot != "/" && devRoot != "" {
+		hostPath = devRoot + path
+	}
+	major, minor, err := a.Stat(hostPath)
+	if err != nil {
+		return Node{}, err
+	}
+	return Node{Path: path, HostPath: hostPath, Major: major, Minor: minor}, nil
+}

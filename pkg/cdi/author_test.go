@@ -1,0 +1,106 @@
+package cdi
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// host is a /dev whose nodes can be taken away.
+type host map[string][2]int64
+
+func (h host) stat(path string) (int64, int64, error) {
+	numbers, ok := h[path]
+	if !ok {
+		return 0, 0, fmt.Errorf("looking at device node %s: %w", path, gpu.ErrNotFound)
+	}
+	return numbers[0], numbers[1], nil
+}
+
+func newHost() host {
+	return host{
+		"/dev/nvidiactl": {195, 255}, "/dev/nvidia-uvm": {235, 0}, "/dev/nvidia-uvm-tools": {235, 1},
+		"/dev/nvidia0": {195, 0}, "/dev/nvidia3": {195, 3},
+	}
+}
+
+func author(h host) *Author {
+	node := &gpu.Node{Driver: gpu.Driver{Version: "580.95.05"}, GPUs: []gpu.GPU{{UUID: "GPU-a", Minor: 3}}}
+	return &Author{
+		Present: func() Present { return Present{Node: node, Common: &specs.ContainerEdits{}, DevRoot: "/"} },
+		Stat:    h.stat,
+	}
+}
+
+func order(uuid gpu.UUID, kind gpu.DeviceType) Order {
+	return Order{ClaimUID: uid, Kind: Kind("gpu.prism.dev"), Devices: []Ordered{{Name: "d", GPU: uuid, Type: kind}}}
+}
+
+func TestBuildUsesTheNumbersTheHostHasNow(t *testing.T) {
+	t.Parallel()
+	h := newHost()
+	a := author(h)
+	spec, err := a.Build(order("GPU-a", gpu.TypeGPU))
+	require.NoError(t, err)
+	require.Len(t, spec.Devices[0].ContainerEdits.DeviceNodes, 1)
+	assert.Equal(t, "/dev/nvidia3", spec.Devices[0].ContainerEdits.DeviceNodes[0].Path)
+	assert.Len(t, spec.ContainerEdits.DeviceNodes, 3, "the optional node that is missing is left out")
+
+	h["/dev/nvidia-uvm"] = [2]int64{511, 7}
+	spec, err = a.Build(order("GPU-a", gpu.TypeMonitor))
+	require.NoError(t, err)
+	assert.EqualValues(t, 511, spec.ContainerEdits.DeviceNodes[1].Major)
+	assert.EqualValues(t, 7, spec.ContainerEdits.DeviceNodes[1].Minor)
+}
+
+func TestBuildTakesNodesFromTheDriversOwnDev(t *testing.T) {
+	t.Parallel()
+	h := host{}
+	for path, numbers := range newHost() {
+		h["/run/nvidia/driver"+path] = numbers
+	}
+	a := author(h)
+	present := a.Present()
+	present.DevRoot = "/run/nvidia/driver"
+	a.Present = func() Present { return present }
+	spec, err := a.Build(order("GPU-a", gpu.TypeGPU))
+	require.NoError(t, err)
+	node := spec.Devices[0].ContainerEdits.DeviceNodes[0]
+	assert.Equal(t, "/dev/nvidia3", node.Path)
+	assert.Equal(t, "/run/nvidia/driver/dev/nvidia3", node.HostPath)
+}
+
+func TestBuildNamesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	h := newHost()
+	delete(h, "/dev/nvidia3")
+	_, err := author(h).Build(order("GPU-a", gpu.TypeGPU))
+	var missing *DeviceError
+	require.ErrorAs(t, err, &missing)
+	assert.Equal(t, "d", missing.Device)
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+	require.ErrorContains(t, err, "/dev/nvidia3")
+
+	h = newHost()
+	delete(h, "/dev/nvidiactl")
+	_, err = author(h).Build(order("GPU-a", gpu.TypeGPU))
+	require.ErrorContains(t, err, "/dev/nvidiactl")
+
+	_, err = author(newHost()).Build(order("GPU-b", gpu.TypeGPU))
+	require.ErrorContains(t, err, "GPU GPU-b is not on this node now")
+	_, err = author(newHost()).Build(order("GPU-a", "hologram"))
+	require.ErrorContains(t, err, `a device of type "hologram" is not supported`)
+}
+
+func TestBuildWithoutADriver(t *testing.T) {
+	t.Parallel()
+	a := author(newHost())
+	a.Present = func() Present { return Present{Node: &gpu.Node{}} }
+	_, err := a.Build(order("GPU-a", gpu.TypeGPU))
+	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
+}

@@ -1,0 +1,96 @@
+package claim
+
+import (
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+)
+
+// options are a claim's opaque configurations of this driver, by their position in the allocation.
+type options map[*resourceapi.OpaqueDeviceConfiguration]v1alpha1.Config
+
+// decode reads every configuration for this driver, also those that no result of ours uses: a mistake is a mistake.
+func (s Source) decode(configs []resourceapi.DeviceAllocationConfiguration) (options, error) {
+	decoded := options{}
+	for i := range configs {
+		opaque := configs[i].Opaque
+		if opaque == nil || opaque.Driver != s.Driver {
+			continue
+		}
+		config, err := v1alpha1.Decode(opaque.Parameters.Raw)
+		if err != nil {
+			return nil, &Refusal{
+				Request: firstOf(configs[i].Requests), Cause: fmt.Sprintf("opaque configuration of the %s: %v", writer(configs[i].Source), err),
+				Fix: "correct it and make the claim anew",
+			}
+		}
+		decoded[opaque] = config
+	}
+	return decoded, nil
+}
+
+// allow checks the configurations that apply to one result: the class's before the claim's, later ones over earlier ones.
+func (o options) allow(configs []resourceapi.DeviceAllocationConfiguration, r *resourceapi.DeviceRequestAllocationResult) error {
+	merged := &v1alpha1.GPUConfig{}
+	for _, source := range []resourceapi.AllocationConfigSource{
+		resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim,
+	} {
+		for _, config := range resourceclaim.ConfigForResult(configs, *r) {
+			decoded, ours := o[config.Opaque]
+			if !ours || config.Source != source {
+				continue
+			}
+			if err := unserved(decoded); err != nil {
+				return &Refusal{
+					Request: r.Request, Device: r.Device, Cause: err.Error(),
+					Fix: fmt.Sprintf("take it out of the %s", writer(source)),
+				}
+			}
+			gpuConfig, ok := decoded.(*v1alpha1.GPUConfig)
+			if !ok {
+				continue
+			}
+			var err error
+			if merged, err = v1alpha1.Merge(merged, gpuConfig, mergeSource(source)); err != nil {
+				return &Refusal{Request: r.Request, Device: r.Device, Cause: err.Error()}
+			}
+		}
+	}
+	return nil
+}
+
+// unserved names what this version knows and cannot do yet.
+func unserved(config v1alpha1.Config) error {
+	switch c := config.(type) {
+	case *v1alpha1.GPUConfig:
+		if c.Sharing != nil {
+			return fmt.Errorf("%s.sharing is not served by this version of the driver", c.Kind())
+		}
+		if c.EnforceMemory != nil && *c.EnforceMemory {
+			return fmt.Errorf("%s.enforceMemory is not served by this version of the driver", c.Kind())
+		}
+		return nil
+	default:
+		return fmt.Errorf("%s is not served by this version of the driver", c.Kind())
+	}
+}
+
+func mergeSource(source resourceapi.AllocationConfigSource) v1alpha1.Source {
+	if source == resourceapi.AllocationConfigSourceClass {
+		return v1alpha1.FromClass
+	}
+	return v1alpha1.FromClaim
+}
+
+// writer names who wrote a configuration, in the user's words.
+func writer(source resourceapi.AllocationConfigSource) string { return string(mergeSource(source)) }
+
+func firstOf(requests []string) string {
+	if len(requests) == 0 {
+		return ""
+	}
+	return requests[0]
+}

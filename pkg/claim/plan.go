@@ -1,0 +1,157 @@
+package claim
+
+import (
+	"encoding/json"
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Plan is what to do for one claim.
+type Plan struct {
+	// UID, Namespace and Name are the claim's.
+	UID, Namespace, Name string
+	// Results are the allocation results of this driver in the claim's order; none when the claim has only others'.
+	Results []Result
+	// Steps are the hardware effects in the order in which they are to be made.
+	Steps []Step
+}
+
+// Result is one allocation result, resolved against the node.
+type Result struct {
+	// Request is "<request>" or "<request>/<subrequest>".
+	Request string
+	// Pool is the pool of the device.
+	Pool string
+	// ShareID tells the allocations of one shareable device apart; empty for other devices.
+	ShareID string
+	// Admin: given with admin access; the device may be in use by others and nothing about it is changed.
+	Admin bool
+	// Device is what was allocated.
+	Device gpu.Device
+	// Consumed is the capacity taken of a shareable device, as Kubernetes quantities.
+	Consumed map[string]string
+}
+
+// Step is one hardware effect.
+type Step struct {
+	// Kind names the step that does it.
+	Kind string
+	// Target is the physical GPU it works on.
+	Target gpu.UUID
+	// Args is the step's own business.
+	Args json.RawMessage
+}
+
+// Source is what a plan is made against.
+type Source struct {
+	// Driver is this driver's name.
+	Driver string
+	// NodeName is the node's, and the name of its pool.
+	NodeName string
+	// Node is what the node has.
+	Node *gpu.Node
+}
+
+// Resolve plans an allocated claim. The error is a *Refusal. Results of other drivers are none of its business.
+func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
+	plan := &Plan{UID: string(rc.UID), Namespace: rc.Namespace, Name: rc.Name}
+	if rc.Status.Allocation == nil {
+		return nil, &Refusal{Cause: "the claim is not allocated", Fix: "wait for the scheduler", Transient: true}
+	}
+	devices := rc.Status.Allocation.Devices
+	options, err := s.decode(devices.Config)
+	if err != nil {
+		return nil, err
+	}
+	for i := range devices.Results {
+		result := &devices.Results[i]
+		if result.Driver != s.Driver {
+			continue
+		}
+		resolved, err := s.result(result)
+		if err != nil {
+			return nil, err
+		}
+		if err := options.allow(devices.Config, result); err != nil {
+			return nil, err
+		}
+		plan.Results = append(plan.Results, *resolved)
+	}
+	return plan, plan.exclusive()
+}
+
+// result resolves one of our allocation results.
+func (s Source) result(r *resourceapi.DeviceRequestAllocationResult) (*Result, error) {
+	refuse := func(transient bool, fix, cause string, args ...any) error {
+		return &Refusal{
+			Request: r.Request, Device: r.Device, Cause: fmt.Sprintf(cause, args...), Fix: fix, Transient: transient,
+		}
+	}
+	if r.Pool != s.NodeName {
+		return nil, refuse(false, "delete the pod so that it is scheduled anew", "it is in pool %q, and node %s serves only pool %q",
+			r.Pool, s.NodeName, s.NodeName)
+	}
+	device, ok := s.Node.Device(gpu.DeviceName(r.Device))
+	if !ok {
+		return nil, s.missing(r, refuse)
+	}
+	admin := r.AdminAccess != nil && *r.AdminAccess
+	switch device.(type) {
+	case gpu.Monitor:
+		if !admin {
+			return nil, refuse(false, "set adminAccess: true on the request, in a namespace labelled resource.kubernetes.io/admin-access=true",
+				"a monitor device only shows a GPU that others use, so it is given with admin access only")
+		}
+	case gpu.Whole:
+	}
+	resolved := &Result{Request: r.Request, Pool: r.Pool, Admin: admin, Device: device}
+	if r.ShareID != nil {
+		resolved.ShareID = string(*r.ShareID)
+	}
+	for name, quantity := range r.ConsumedCapacity {
+		if resolved.Consumed == nil {
+			resolved.Consumed = map[string]string{}
+		}
+		resolved.Consumed[string(name)] = quantity.String()
+	}
+	return resolved, nil
+}
+
+// missing says why the node does not offer an allocated device.
+func (s Source) missing(r *resourceapi.DeviceRequestAllocationResult, refuse func(bool, string, string, ...any) error) error {
+	if s.Node.Driver.Version == "" {
+		return refuse(true, "install or load the NVIDIA driver on the node", "no NVIDIA driver is loaded on node %s", s.NodeName)
+	}
+	for _, fault := range s.Node.Faults {
+		faulty := []gpu.GPU{{UUID: fault.UUID}}
+		gpu.AssignIDs(faulty)
+		if fault.UUID != "" && gpu.DeviceName(r.Device) == (gpu.Whole{GPU: &faulty[0]}).Name() {
+			return refuse(true, "reset the GPU or drain the node", "GPU %s of node %s does not answer: %v", fault.UUID, s.NodeName, fault.Err)
+		}
+	}
+	return refuse(true, "if it does not come back, delete the pod so that it is scheduled anew",
+		"node %s does not offer this device now", s.NodeName)
+}
+
+// exclusive refuses a claim that was given one GPU twice: the scheduler never does that, and nothing good comes of it.
+func (p *Plan) exclusive() error {
+	owner := map[gpu.UUID]string{}
+	for i := range p.Results {
+		r := &p.Results[i]
+		if r.Admin {
+			continue
+		}
+		uuid := r.Device.Parent().UUID
+		if first, taken := owner[uuid]; taken {
+			return &Refusal{
+				Request: r.Request, Device: string(r.Device.Name()), Fix: "delete the claim so that it is allocated anew",
+				Cause: fmt.Sprintf("its GPU %s was given to request %q of the same claim too", uuid, first),
+			}
+		}
+		owner[uuid] = r.Request
+	}
+	return nil
+}

@@ -1,0 +1,40 @@
+package claim
+
+import "strings"
+
+// Refusal is why a claim cannot be prepared, for the person who made it.
+type Refusal struct {
+	// Request and Device say what it is about; empty when it is about the whole claim.
+	Request, Device string
+	// Cause is what is wrong.
+	Cause string
+	// Fix is what to change.
+	Fix string
+	// Transient: it may go away by itself, so a retry may help.
+	Transient bool
+}
+
+// Error is one sentence: request, device, cause, what to change, whether a retry helps.
+func (r *Refusal) Error() string {
+	var b strings.Builder
+	if r.Request != "" {
+		b.WriteString(`request "` + r.Request + `", `)
+	}
+	if r.Device != "" {
+		b.WriteString("device " + r.Device + ": ")
+	} else if r.Request != "" {
+		return strings.TrimSuffix(b.String(), ", ") + ": " + r.sentence()
+	}
+	return b.String() + r.sentence()
+}
+
+func (r *Refusal) sentence() string {
+	s := r.Cause
+	if r.Fix != "" {
+		s += "; " + r.Fix
+	}
+	if r.Transient {
+		return s + " (it is retried)"
+	}
+	return s + " (a retry does not help)"
+}

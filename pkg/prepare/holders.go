@@ -1,0 +1,145 @@
+package prepare
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// holders knows which claims' records name which GPUs, so that a claim costs the same however many others there are. It
+// mirrors the records. What it knows of a GPU is read and written under the lock of that GPU; after another process may have
+// changed records, that GPU alone is learned anew.
+type holders struct {
+	mu     sync.Mutex
+	byGPU  map[gpu.UUID]map[string]holding
+	change chan struct{}
+}
+
+// holding is one claim's use of a GPU.
+type holding struct {
+	claim checkpoint.Claim
+	// owns is false for admin access, which stands in nobody's way.
+	owns bool
+	// debt: the claim is being released and its effects are still there.
+	debt bool
+}
+
+func newHolders() *holders {
+	return &holders{byGPU: map[gpu.UUID]map[string]holding{}, change: make(chan struct{})}
+}
+
+// relearn forgets what it knows of these GPUs and learns it from the records.
+func (h *holders) relearn(uuids []gpu.UUID, records []*checkpoint.Record) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range uuids {
+		delete(h.byGPU, id)
+	}
+	for _, r := range records {
+		h.set(r, uuids)
+	}
+	h.announce()
+}
+
+// put learns one record.
+func (h *holders) put(r *checkpoint.Record) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unset(r.Claim.UID)
+	h.set(r, r.GPUs())
+}
+
+// remove forgets a claim and wakes those who wait for its GPUs.
+func (h *holders) remove(uid string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unset(uid)
+	h.announce()
+}
+
+// set learns what the record says of these GPUs.
+func (h *holders) set(r *checkpoint.Record, uuids []gpu.UUID) {
+	for i := range r.Results {
+		id := r.Results[i].GPUUUID
+		if !slices.Contains(uuids, id) {
+			continue
+		}
+		if h.byGPU[id] == nil {
+			h.byGPU[id] = map[string]holding{}
+		}
+		was := h.byGPU[id][r.Claim.UID]
+		h.byGPU[id][r.Claim.UID] = holding{
+			claim: r.Claim, owns: was.owns || !r.Results[i].Admin, debt: r.State == checkpoint.Releasing,
+		}
+	}
+}
+
+func (h *holders) unset(uid string) {
+	for id, claims := range h.byGPU {
+		delete(claims, uid)
+		if len(claims) == 0 {
+			delete(h.byGPU, id)
+		}
+	}
+}
+
+// announce wakes all waiters.
+func (h *holders) announce() {
+	close(h.change)
+	h.change = make(chan struct{})
+}
+
+// changed returns a channel that is closed at the next removal.
+func (h *holders) changed() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.change
+}
+
+// conflict returns another claim that owns one of the GPUs.
+func (h *holders) conflict(uid string, uuids []gpu.UUID) (checkpoint.Claim, gpu.UUID, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range uuids {
+		for other, held := range h.byGPU[id] {
+			if other != uid && held.owns {
+				return held.claim, id, true
+			}
+		}
+	}
+	return checkpoint.Claim{}, "", false
+}
+
+// debtors lists the claims whose release of one of the GPUs is not finished.
+func (h *holders) debtors(uid string, uuids []gpu.UUID) []checkpoint.Claim {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var claims []checkpoint.Claim
+	for _, id := range uuids {
+		for other, held := range h.byGPU[id] {
+			if other != uid && held.debt {
+				claims = append(claims, held.claim)
+			}
+		}
+	}
+	return claims
+}
+
+func (h *holders) counts() (claims, debts int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	indebted := map[string]bool{}
+	for _, held := range h.byGPU {
+		for uid, one := range held {
+			indebted[uid] = one.debt
+		}
+	}
+	for _, debt := range indebted {
+		if debt {
+			debts++
+		}
+	}
+	return len(indebted), debts
+}
