@@ -1,0 +1,67 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func env(pairs map[string]string) func(string) string { return func(k string) string { return pairs[k] } }
+
+func TestPrecedence(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("driver: {root: /file, failOnInitError: true}\nserving: {logVerbosity: 3}\nnodeName: from-file\n"), 0o600))
+	p, err := LoadPlugin([]string{"--config", file, "--driver-root=/flag"}, env(map[string]string{
+		"PRISM_DRIVER_ROOT": "/env", "PRISM_LOG_VERBOSITY": "5", "NODE_NAME": "from-env", "POD_UID": "uid",
+	}))
+	require.NoError(t, err)
+	assert.Equal(t, "/flag", p.Driver.Root, "flag over environment")
+	assert.Equal(t, 5, p.Serving.LogVerbosity, "environment over file")
+	assert.True(t, p.Driver.FailOnInitError, "file over default")
+	assert.Equal(t, "/var/run/cdi", p.Paths.CDIRoot, "default")
+	assert.Equal(t, "from-env", p.NodeName)
+	assert.Equal(t, "uid", p.PodUID)
+	assert.Equal(t, "/var/lib/kubelet/plugins/gpu.prism.dev", p.PluginDir())
+}
+
+func TestTheChartsNameWinsOverThePlainOne(t *testing.T) {
+	t.Parallel()
+	p, err := LoadPlugin(nil, env(map[string]string{"NODE_NAME": "plain", "PRISM_NODE_NAME": "ours"}))
+	require.NoError(t, err)
+	assert.Equal(t, "ours", p.NodeName)
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	typo := filepath.Join(t.TempDir(), "typo.yaml")
+	require.NoError(t, os.WriteFile(typo, []byte("driverNam: x\n"), 0o600))
+	for name, c := range map[string]struct {
+		args []string
+		env  map[string]string
+		want string
+	}{
+		"no node name":         {want: "--node-name: is empty"},
+		"driver name":          {args: []string{"--driver-name=GPU_1", "--node-name=n"}, want: `--driver-name: "GPU_1" is not a DNS subdomain`},
+		"relative path":        {args: []string{"--cdi-root=cdi", "--node-name=n"}, want: `--cdi-root: "cdi" is not an absolute path`},
+		"relative driver root": {args: []string{"--driver-root=x", "--node-name=n"}, want: `--driver-root: "x" is not an absolute path of the host`},
+		"endpoint":             {args: []string{"--http-endpoint=8080", "--node-name=n"}, want: "is not <address>:<port>"},
+		"verbosity":            {args: []string{"-v=11", "--node-name=n"}, want: "11 is not in 0..10"},
+		"format":               {args: []string{"--log-format=xml", "--node-name=n"}, want: `"xml" is neither text nor json`},
+		"no requests":          {args: []string{"--kube-api-qps=0", "--node-name=n"}, want: "lets no request through"},
+		"argument":             {args: []string{"run"}, want: `unexpected argument "run"`},
+		"unknown flag":         {args: []string{"--colour"}, want: "unknown flag: --colour"},
+		"bad environment":      {env: map[string]string{"PRISM_PPROF": "perhaps"}, want: `environment variable PRISM_PPROF="perhaps"`},
+		"absent file":          {args: []string{"--config=/does/not/exist"}, want: "there is no file /does/not/exist"},
+		"unknown key":          {args: []string{"--config=" + typo}, want: `unknown field "driverNam"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := LoadPlugin(c.args, env(c.env))
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}

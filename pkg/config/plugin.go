@@ -1,0 +1,155 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Plugin is the configuration of prism-kubelet-plugin. Its JSON form is what the file holds and what is printed at start.
+type Plugin struct {
+	// DriverName is the DRA driver's name; it also sets attribute domain, CDI vendor, socket and state directories.
+	DriverName string `json:"driverName"`
+	// NodeName is the Node this process runs on.
+	NodeName string `json:"nodeName"`
+	// PodUID enables rolling updates: two versions may run at once. Empty outside a pod.
+	PodUID string `json:"podUID,omitempty"`
+	// Kubeconfig is a file; empty means the pod's service account.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// KubeAPI limits what is asked of the API server, per second and in a burst.
+	KubeAPI Rate `json:"kubeAPI"`
+	// Paths say where things are.
+	Paths Paths `json:"paths"`
+	// Driver says how the NVIDIA driver is found.
+	Driver Driver `json:"driver"`
+	// Serving says what the process shows of itself.
+	Serving Serving `json:"serving"`
+	// DeviceMetadata puts a file with the device's attributes into containers (KEP-5304).
+	DeviceMetadata bool `json:"deviceMetadata"`
+}
+
+// Rate is a token bucket.
+type Rate struct {
+	QPS   float64 `json:"qps"`
+	Burst int     `json:"burst"`
+}
+
+// Paths are directories as this process sees them.
+type Paths struct {
+	// HostRoot is where the host's / is mounted.
+	HostRoot string `json:"hostRoot"`
+	// CDIRoot is a directory that container runtimes read CDI specs from.
+	CDIRoot string `json:"cdiRoot"`
+	// KubeletPlugins and KubeletRegistrar are the kubelet's; the same path on the host.
+	KubeletPlugins   string `json:"kubeletPlugins"`
+	KubeletRegistrar string `json:"kubeletRegistrar"`
+}
+
+// Driver says how the NVIDIA driver is found.
+type Driver struct {
+	// Root is the host's directory of the driver; empty detects it.
+	Root string `json:"root,omitempty"`
+	// CDIHook is the host's nvidia-cdi-hook; empty looks for it and installs ours where the host has none.
+	CDIHook string `json:"cdiHook,omitempty"`
+	// FailOnInitError ends the process when the driver does not answer at start and no claim is prepared.
+	FailOnInitError bool `json:"failOnInitError"`
+}
+
+// Serving says what the process shows of itself.
+type Serving struct {
+	// HTTPEndpoint serves /metrics, /healthz and /readyz: "<address>:<port>"; empty serves nothing.
+	HTTPEndpoint string `json:"httpEndpoint"`
+	// Pprof adds /debug/pprof there.
+	Pprof bool `json:"pprof"`
+	// LogVerbosity: 0 what an operator must see, 2 decisions, 4 details, 6 traces.
+	LogVerbosity int `json:"logVerbosity"`
+	// LogFormat is "text" or "json".
+	LogFormat string `json:"logFormat"`
+}
+
+// defaults are what a pod of the chart needs least words for.
+func defaults() *Plugin {
+	return &Plugin{
+		DriverName: "gpu.prism.dev",
+		KubeAPI:    Rate{QPS: 200, Burst: 400},
+		Paths: Paths{
+			HostRoot: "/host", CDIRoot: "/var/run/cdi",
+			KubeletPlugins: "/var/lib/kubelet/plugins", KubeletRegistrar: "/var/lib/kubelet/plugins_registry",
+		},
+		Serving: Serving{HTTPEndpoint: ":8080", LogVerbosity: 2, LogFormat: "text"},
+	}
+}
+
+// flags binds every field to a flag whose default is the field's present value.
+func (p *Plugin) flags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("prism-kubelet-plugin", pflag.ContinueOnError)
+	f.StringVar(&p.DriverName, "driver-name", p.DriverName, "name of the DRA driver; sets attribute domain, CDI vendor, socket and state directories")
+	f.StringVar(&p.NodeName, "node-name", p.NodeName, "name of the Node this runs on")
+	f.StringVar(&p.PodUID, "pod-uid", p.PodUID, "UID of the pod this runs in; lets two versions overlap in a rolling update")
+	f.StringVar(&p.Kubeconfig, "kubeconfig", p.Kubeconfig, "kubeconfig file; empty: the pod's service account")
+	f.Float64Var(&p.KubeAPI.QPS, "kube-api-qps", p.KubeAPI.QPS, "requests per second to the API server; -1: no limit")
+	f.IntVar(&p.KubeAPI.Burst, "kube-api-burst", p.KubeAPI.Burst, "requests to the API server at once")
+	f.StringVar(&p.Paths.HostRoot, "host-root", p.Paths.HostRoot, "where the host's / is mounted")
+	f.StringVar(&p.Paths.CDIRoot, "cdi-root", p.Paths.CDIRoot, "directory for CDI specs")
+	f.StringVar(&p.Paths.KubeletPlugins, "kubelet-plugins-dir", p.Paths.KubeletPlugins, "the kubelet's directory of plugins")
+	f.StringVar(&p.Paths.KubeletRegistrar, "kubelet-registrar-dir", p.Paths.KubeletRegistrar, "the kubelet's directory of registration sockets")
+	f.StringVar(&p.Driver.Root, "driver-root", p.Driver.Root, "the host's directory of the NVIDIA driver; empty: detected")
+	f.StringVar(&p.Driver.CDIHook, "cdi-hook", p.Driver.CDIHook, "the host's nvidia-cdi-hook; empty: looked for, else ours is installed")
+	f.BoolVar(&p.Driver.FailOnInitError, "fail-on-init-error", p.Driver.FailOnInitError, "exit when the driver does not answer at start and no claim is prepared")
+	f.StringVar(&p.Serving.HTTPEndpoint, "http-endpoint", p.Serving.HTTPEndpoint, "address of /metrics, /healthz and /readyz; empty: none")
+	f.BoolVar(&p.Serving.Pprof, "pprof", p.Serving.Pprof, "serve /debug/pprof at the HTTP endpoint")
+	f.IntVarP(&p.Serving.LogVerbosity, "log-verbosity", "v", p.Serving.LogVerbosity, "0 for operators, 2 decisions, 4 details, 6 traces")
+	f.StringVar(&p.Serving.LogFormat, "log-format", p.Serving.LogFormat, "text or json")
+	f.BoolVar(&p.DeviceMetadata, "device-metadata", p.DeviceMetadata, "put a file with the device's attributes into containers")
+	return f
+}
+
+// PluginDir is where this driver keeps its sockets, records and locks.
+func (p *Plugin) PluginDir() string { return filepath.Join(p.Paths.KubeletPlugins, p.DriverName) }
+
+// validate names every value that cannot work, with the flag that sets it.
+func (p *Plugin) validate() error {
+	var problems []error
+	bad := func(flag, format string, args ...any) {
+		problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+	}
+	if problem := validation.IsDNS1123Subdomain(p.DriverName); len(problem) > 0 || len(p.DriverName) > 63 {
+		bad("driver-name", "%q is not a DNS subdomain of at most 63 characters", p.DriverName)
+	}
+	if p.NodeName == "" {
+		bad("node-name", "is empty; set it, or NODE_NAME, to the Node's name")
+	}
+	for flag, path := range map[string]string{
+		"host-root": p.Paths.HostRoot, "cdi-root": p.Paths.CDIRoot,
+		"kubelet-plugins-dir": p.Paths.KubeletPlugins, "kubelet-registrar-dir": p.Paths.KubeletRegistrar,
+	} {
+		if !filepath.IsAbs(path) {
+			bad(flag, "%q is not an absolute path", path)
+		}
+	}
+	for flag, path := range map[string]string{"driver-root": p.Driver.Root, "cdi-hook": p.Driver.CDIHook} {
+		if path != "" && !filepath.IsAbs(path) {
+			bad(flag, "%q is not an absolute path of the host", path)
+		}
+	}
+	if _, _, err := net.SplitHostPort(p.Serving.HTTPEndpoint); p.Serving.HTTPEndpoint != "" && err != nil {
+		bad("http-endpoint", "%q is not <address>:<port>", p.Serving.HTTPEndpoint)
+	}
+	if p.Serving.LogVerbosity < 0 || p.Serving.LogVerbosity > 10 {
+		bad("log-verbosity", "%d is not in 0..10", p.Serving.LogVerbosity)
+	}
+	if !slices.Contains([]string{"text", "json"}, p.Serving.LogFormat) {
+		bad("log-format", "%q is neither text nor json", p.Serving.LogFormat)
+	}
+	if p.KubeAPI.QPS == 0 || p.KubeAPI.Burst < 1 {
+		bad("kube-api-qps", "%v with a burst of %d lets no request through", p.KubeAPI.QPS, p.KubeAPI.Burst)
+	}
+	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(problems...)
+}
