@@ -1,0 +1,126 @@
+//go:build linux
+
+// Package cgroup makes and removes the control groups of a cluster in every hierarchy of the machine.
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Hierarchy is one mounted tree of control groups.
+type Hierarchy struct {
+	Path string
+	// Unified is true for cgroup version 2.
+	Unified bool
+}
+
+// Hierarchies lists those that this process sees.
+func Hierarchies() ([]Hierarchy, error) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("listing the cgroup hierarchies: %w", err)
+	}
+	return parse(string(text)), nil
+}
+
+// parse reads mountinfo: the mount point is field 5, the type follows the lone dash.
+func parse(mountinfo string) []Hierarchy {
+	var found []Hierarchy
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		dash := slices.Index(fields, "-")
+		if dash < 5 || dash+1 >= len(fields) {
+			continue
+		}
+		h := Hierarchy{Path: fields[4], Unified: fields[dash+1] == "cgroup2"}
+		if (h.Unified || fields[dash+1] == "cgroup") && !slices.Contains(found, h) {
+			found = append(found, h)
+		}
+	}
+	return found
+}
+
+// Create makes the group (a path like /prism/default/n0) in every hierarchy and hands it the controllers.
+func Create(hierarchies []Hierarchy, group string) error {
+	for _, h := range hierarchies {
+		dir := filepath.Join(h.Path, group)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("making the control group %s: %w", dir, err)
+		}
+		if h.Unified {
+			delegate(h.Path, group)
+		}
+	}
+	return nil
+}
+
+// delegate turns on the controllers on the way down to the group. A controller that the tree lacks (all of them on a hybrid machine)
+// is not an error here: the kubelet names what it misses.
+func delegate(root, group string) {
+	dir := root
+	for _, name := range append(strings.Split(strings.Trim(group, "/"), "/"), "") {
+		for _, controller := range []string{"cpu", "memory", "pids", "cpuset", "io", "hugetlb"} {
+			_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
+		}
+		dir = filepath.Join(dir, name)
+	}
+}
+
+// Remove removes the group and all below it in every hierarchy. Groups whose processes are still ending are tried again until the
+// limit.
+func Remove(hierarchies []Hierarchy, group string, limit time.Duration) error {
+	deadline := time.Now().Add(limit)
+	for {
+		err := removeOnce(hierarchies, group)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func removeOnce(hierarchies []Hierarchy, group string) error {
+	var failed error
+	for _, h := range hierarchies {
+		if err := removeTree(filepath.Join(h.Path, group)); err != nil {
+			failed = fmt.Errorf("removing the control group %s: %w", filepath.Join(h.Path, group), err)
+		}
+	}
+	return failed
+}
+
+// removeTree removes directories from the deepest up; the files in them belong to the kernel.
+func removeTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			if err := removeTree(filepath.Join(dir, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// RemoveEmpty removes the group in every hierarchy where nothing else uses it.
+func RemoveEmpty(hierarchies []Hierarchy, group string) {
+	for _, h := range hierarchies {
+		_ = os.Remove(filepath.Join(h.Path, group))
+	}
+}

@@ -1,0 +1,27 @@
+//go:build linux
+
+package cluster
+
+import (
+	"context"
+	"io"
+	"os"
+	"time"
+)
+
+// followPause is the time between two looks at a log that is followed.
+const followPause = 200 * time.Millisecond
+
+// copyLog copies the file, and what is appended to it when follow is set.
+func copyLog(ctx context.Context, out io.Writer, file *os.File, follow bool) error {
+	for {
+		if _, err := io.Copy(out, file); err != nil || !follow {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(followPause):
+		}
+	}
+}

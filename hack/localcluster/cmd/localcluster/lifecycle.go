@@ -1,0 +1,168 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/prism-gpu/prism/hack/localcluster/cluster"
+	"github.com/prism-gpu/prism/hack/localcluster/image"
+	"github.com/prism-gpu/prism/hack/localcluster/parts"
+	"github.com/prism-gpu/prism/hack/localcluster/supervise"
+)
+
+func (s *session) up() *cobra.Command {
+	var want cluster.Settings
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start the cluster, or what of it does not run; returns when pods can be created",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.cluster()
+			if err != nil {
+				return err
+			}
+			if err := c.Up(cmd.Context(), want, s.progress); err != nil {
+				return fmt.Errorf("starting cluster %s: %w", s.name, err)
+			}
+			s.progress.Line("cluster %s is up: export KUBECONFIG=%s", s.name, c.Kubeconfig())
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&want.Nodes, "nodes", 0, "number of nodes (1 for a new cluster)")
+	flags.StringVar(&want.Kubernetes, "kubernetes", "", "Kubernetes version ("+parts.KubernetesVersion+" for a new cluster)")
+	flags.IntVar(&want.Port, "port", 0, "port on 127.0.0.1 for the API server (a free one for a new cluster)")
+	flags.StringArrayVar(&want.BootCommands, "boot-command", nil,
+		"shell command that each node runs at every boot, before its container runtime starts; can be repeated")
+	return cmd
+}
+
+func (s *session) down() *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "Remove the cluster and everything it left on the machine",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			c, err := s.cluster()
+			if err != nil {
+				return err
+			}
+			return c.Down(s.progress)
+		},
+	}
+}
+
+func (s *session) status() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show what runs",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.cluster()
+			if err != nil {
+				return err
+			}
+			return c.Status(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+}
+
+func (s *session) reboot() *cobra.Command {
+	return &cobra.Command{
+		Use:   "reboot NODE",
+		Short: "Cut a node's power and boot it again, with a new boot id",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := s.cluster()
+			if err != nil {
+				return err
+			}
+			return c.Reboot(cmd.Context(), args[0], s.progress)
+		},
+	}
+}
+
+// order makes the command that tells a supervisor what to do with a component.
+func (s *session) order(order, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:   order + " [NODE] COMPONENT",
+		Short: short + ": etcd, apiserver, scheduler, controller-manager; of a node: kubelet, containerd",
+		Args:  cobra.RangeArgs(1, 2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, err := s.cluster()
+			if err != nil {
+				return err
+			}
+			component, err := c.Component(args)
+			if err != nil {
+				return err
+			}
+			return component.Tell(supervise.Order(order))
+		},
+	}
+}
+
+// build builds parts ahead of time and prints where their programs are.
+func (s *session) build() *cobra.Command {
+	kubernetes := parts.KubernetesVersion
+	cmd := &cobra.Command{
+		Use:   "build [PART]...",
+		Short: "Build what a cluster is made of (or only some parts) into the cache, and print the programs' paths",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := parts.CheckKubernetes(kubernetes); err != nil {
+				return err
+			}
+			recipes, err := choose(parts.Table(kubernetes), args)
+			if err != nil {
+				return err
+			}
+			cache, err := parts.OpenCache()
+			if err != nil {
+				return err
+			}
+			dirs, err := parts.Ensure(cmd.Context(), cache, recipes, s.progress)
+			if err != nil {
+				return err
+			}
+			for _, r := range recipes {
+				for _, program := range r.Programs() {
+					fmt.Fprintln(cmd.OutOrStdout(), filepath.Join(dirs[r.Name], program))
+				}
+			}
+			if len(args) > 0 {
+				return nil
+			}
+			_, err = image.Builtin(cmd.Context(), cache)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&kubernetes, "kubernetes", kubernetes, "Kubernetes version")
+	return cmd
+}
+
+// choose keeps the recipes that are named; none named means all.
+func choose(recipes []parts.Recipe, names []string) ([]parts.Recipe, error) {
+	if len(names) == 0 {
+		return recipes, nil
+	}
+	var chosen []parts.Recipe
+	var known []string
+	for _, r := range recipes {
+		known = append(known, r.Name)
+		if slices.Contains(names, r.Name) {
+			chosen = append(chosen, r)
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("there is no part %q: the parts are %s", name, strings.Join(known, ", "))
+		}
+	}
+	return chosen, nil
+}

@@ -1,0 +1,187 @@
+// Package parts builds the programs of a Kubernetes node from their Go modules and keeps them in the user's cache directory, keyed by
+// version, so that every clone of the project on a machine shares them.
+package parts
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+)
+
+// KubernetesVersion is the Kubernetes that a cluster runs unless told otherwise.
+const KubernetesVersion = "1.37.1"
+
+// The other versions; this is the one place that names them.
+const (
+	etcdVersion       = "3.7.3"
+	containerdVersion = "2.4.2"
+	runcVersion       = "1.5.2"
+	cniVersion        = "1.9.1"
+	helmVersion       = "4.3.1"
+	toolkitVersion    = "1.20.1"
+)
+
+// Recipe says how one part is built: a throw-away Go module that requires Module at Version and builds Packages of it.
+type Recipe struct {
+	// Name is the part's name and the name of the program when Main is set.
+	Name string
+	// Version is without a leading v.
+	Version string
+	Module  string
+	// Packages are import paths below Module.
+	Packages []string
+	// Main is the source of the program, where the module has none of its own to build.
+	Main string
+	Tags []string
+	// Vars are set by the linker: package path and variable, then the value.
+	Vars [][2]string
+	// Staging replaces every `k8s.io/… v0.0.0` of the module's go.mod by the published module of the same release.
+	Staging bool
+	// Debian names the packages that the build needs besides Go and a C compiler.
+	Debian []string
+}
+
+// Table returns the recipes of everything a cluster of this Kubernetes version is made of, the longest build first.
+func Table(kubernetes string) []Recipe {
+	return []Recipe{
+		kubernetesRecipe(kubernetes),
+		{
+			Name: "helm", Version: helmVersion, Module: "helm.sh/helm/v4", Packages: []string{"cmd/helm"},
+			Vars: [][2]string{{"helm.sh/helm/v4/internal/version.version", "v" + helmVersion}},
+		},
+		{
+			Name: "containerd", Version: containerdVersion, Module: "github.com/containerd/containerd/v2",
+			Packages: []string{"cmd/containerd", "cmd/containerd-shim-runc-v2", "cmd/ctr"},
+			Tags:     []string{"no_btrfs", "no_devmapper", "no_zfs"},
+			Vars:     [][2]string{{"github.com/containerd/containerd/v2/version.Version", "v" + containerdVersion}},
+		},
+		{
+			Name: "etcd", Version: etcdVersion, Module: "go.etcd.io/etcd/server/v3", Main: etcdMain,
+		},
+		{
+			Name: "runc", Version: runcVersion, Module: "github.com/opencontainers/runc", Packages: []string{"."},
+			Tags: []string{"seccomp"}, Debian: []string{"libseccomp-dev"},
+		},
+		{
+			Name: "cni", Version: cniVersion, Module: "github.com/containernetworking/plugins",
+			Packages: []string{"plugins/main/ptp", "plugins/main/loopback", "plugins/ipam/host-local"},
+			Vars:     [][2]string{{"github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion", "v" + cniVersion}},
+		},
+		{
+			Name: "nvidia-cdi-hook", Version: toolkitVersion, Module: "github.com/NVIDIA/nvidia-container-toolkit",
+			Packages: []string{"cmd/nvidia-cdi-hook"},
+			Vars:     [][2]string{{"github.com/NVIDIA/nvidia-container-toolkit/internal/info.version", toolkitVersion}},
+		},
+	}
+}
+
+const etcdMain = `package main
+
+import (
+	"os"
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
+)
+
+func main() { etcdmain.Main(os.Args) }
+`
+
+func kubernetesRecipe(version string) Recipe {
+	minor := strings.Split(version, ".")[1]
+	vars := [][2]string{}
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		vars = append(vars,
+			[2]string{pkg + ".gitVersion", "v" + version},
+			[2]string{pkg + ".gitMajor", "1"},
+			[2]string{pkg + ".gitMinor", minor},
+			[2]string{pkg + ".gitTreeState", "clean"})
+	}
+	return Recipe{
+		Name: "kubernetes", Version: version, Module: "k8s.io/kubernetes", Staging: true, Vars: vars,
+		Packages: []string{"cmd/kube-apiserver", "cmd/kube-scheduler", "cmd/kube-controller-manager", "cmd/kubelet", "cmd/kubectl"},
+	}
+}
+
+// CheckKubernetes refuses what is not a version of the form 1.MINOR.PATCH.
+func CheckKubernetes(version string) error {
+	fields := strings.Split(version, ".")
+	if len(fields) != 3 || fields[0] != "1" || !digits(fields[1]) || !digits(fields[2]) {
+		return fmt.Errorf("Kubernetes version %q: want 1.MINOR.PATCH, for example %s", version, KubernetesVersion)
+	}
+	return nil
+}
+
+func digits(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// Key names the part's directory in the cache: it changes with anything that changes what is built.
+func (r Recipe) Key() string {
+	text, err := json.Marshal(r)
+	if err != nil { // strings only: cannot happen
+		text = fmt.Appendf(nil, "%v", r)
+	}
+	sum := sha256.Sum256(text)
+	return fmt.Sprintf("%s-%s-%s", r.Name, r.Version, hex.EncodeToString(sum[:4]))
+}
+
+// Programs are the file names that the build leaves.
+func (r Recipe) Programs() []string {
+	if r.Main != "" {
+		return []string{r.Name}
+	}
+	names := make([]string, 0, len(r.Packages))
+	for _, pkg := range r.Packages {
+		if pkg == "." {
+			names = append(names, r.Name)
+			continue
+		}
+		names = append(names, path.Base(pkg))
+	}
+	return names
+}
+
+// moduleFile renders the go.mod of the throw-away module. staging lists the modules to replace.
+func (r Recipe) moduleFile(staging []string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "module localcluster.invalid/%s\n\ngo 1.26.0\n\nrequire %s v%s\n", r.Name, r.Module, r.Version)
+	for _, module := range staging {
+		fmt.Fprintf(&b, "replace %s => %s v0%s\n", module, module, strings.TrimPrefix(r.Version, "1"))
+	}
+	return b.String()
+}
+
+// stagingModules reads the modules that a go.mod requires as v0.0.0.
+func stagingModules(goMod string) []string {
+	var modules []string
+	for line := range strings.Lines(goMod) {
+		fields := strings.Fields(line)
+		if len(fields) >= 2 && strings.HasPrefix(fields[0], "k8s.io/") && fields[1] == "v0.0.0" {
+			modules = append(modules, fields[0])
+		}
+	}
+	return modules
+}
+
+// buildArguments are the arguments of `go` that build the part into the folder out.
+func (r Recipe) buildArguments(out string) []string {
+	ldflags := "-s -w"
+	for _, v := range r.Vars {
+		ldflags += " -X " + v[0] + "=" + v[1]
+	}
+	args := []string{"build", "-mod=mod", "-buildvcs=false", "-ldflags", ldflags}
+	if len(r.Tags) > 0 {
+		args = append(args, "-tags", strings.Join(r.Tags, ","))
+	}
+	if r.Main != "" {
+		return append(args, "-o", path.Join(out, r.Name), ".")
+	}
+	args = append(args, "-o", out+"/")
+	for _, pkg := range r.Packages {
+		args = append(args, path.Join(r.Module, pkg))
+	}
+	return args
+}

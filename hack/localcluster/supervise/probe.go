@@ -1,0 +1,50 @@
+//go:build linux
+
+package supervise
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Probe tells whether a service serves. At most one field is set; none means that a running process is enough.
+type Probe struct {
+	// Socket is a unix socket that must accept a connection.
+	Socket string `json:"socket,omitempty"`
+	// URL must answer 200. Certificates are not checked: the probe asks for life, not for secrets.
+	URL string `json:"url,omitempty"`
+}
+
+const probeTimeout = 2 * time.Second
+
+var probeClient = &http.Client{
+	Timeout: probeTimeout,
+	Transport: &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // liveness of a loopback endpoint
+		DisableKeepAlives: true,
+	},
+}
+
+func (p Probe) check() error {
+	switch {
+	case p.Socket != "":
+		conn, err := net.DialTimeout("unix", p.Socket, probeTimeout)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	case p.URL != "":
+		resp, err := probeClient.Get(p.URL)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s answers %s", p.URL, resp.Status)
+		}
+	}
+	return nil
+}
