@@ -1,0 +1,291 @@
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/publish"
+)
+
+const (
+	driverName = "gpu.prism.dev"
+	nodeName   = "node-1"
+	patience   = 20 * time.Second
+)
+
+// sliceServer is a fake API server that names slices, versions them and, when told, refuses writes or drops taints.
+type sliceServer struct {
+	*fake.Clientset
+
+	writes, refusals, watches atomic.Int64
+	dropTaints                atomic.Bool
+	mu                        sync.Mutex
+	version                   int
+}
+
+func newSliceServer(t *testing.T, objects ...runtime.Object) *sliceServer {
+	t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid"}}
+	s := &sliceServer{Clientset: fake.NewClientset(append(objects, node)...), version: 1000}
+	for _, verb := range []string{"create", "update", "delete", "patch"} {
+		s.PrependReactor(verb, "resourceslices", s.write)
+	}
+	return s
+}
+
+// write does what the server does before it stores a slice.
+func (s *sliceServer) write(action clienttesting.Action) (bool, runtime.Object, error) {
+	if s.refusals.Add(-1) >= 0 {
+		return true, nil, apierrors.NewServiceUnavailable("the server is being upgraded")
+	}
+	s.writes.Add(1)
+	var slice *resourceapi.ResourceSlice
+	switch a := action.(type) {
+	case clienttesting.CreateActionImpl:
+		slice = a.Object.(*resourceapi.ResourceSlice)
+	case clienttesting.UpdateActionImpl:
+		slice = a.Object.(*resourceapi.ResourceSlice)
+	default:
+		return false, nil, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	slice.ResourceVersion = strconv.Itoa(s.version)
+	if slice.Name == "" {
+		slice.Name = fmt.Sprintf("%s%05d", slice.GenerateName, s.version)
+	}
+	if s.dropTaints.Load() {
+		for i := range slice.Spec.Devices {
+			slice.Spec.Devices[i].Taints = nil
+		}
+	}
+	return false, nil, nil
+}
+
+// stored lists the slices the server has.
+func (s *sliceServer) stored(t *testing.T) []resourceapi.ResourceSlice {
+	t.Helper()
+	list, err := s.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	return list.Items
+}
+
+// eventually polls with a deadline.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	require.Eventually(t, ok, patience, 5*time.Millisecond, what)
+}
+
+// start runs a controller and returns how to stop it.
+func start(t *testing.T, slices *kube.Slices) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- slices.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		assert.NoError(t, <-done)
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func options(s *sliceServer) kube.SlicesOptions {
+	return kube.SlicesOptions{Client: s, DriverName: driverName, NodeName: nodeName}
+}
+
+// resources describes a node with n GPUs.
+func resources(n int) resourceslice.DriverResources {
+	node := &gpu.Node{Driver: gpu.Driver{Version: "580.95.05", CUDAVersion: "13.0"}}
+	for i := range n {
+		node.GPUs = append(node.GPUs, gpu.GPU{UUID: gpu.UUID(fmt.Sprintf("GPU-%08x-0000-0000-0000-000000000000", i+1)), Index: i})
+	}
+	gpu.AssignIDs(node.GPUs)
+	return publish.Resources(publish.Options{NodeName: nodeName}, node)
+}
+
+func TestSlicesPublish(t *testing.T) {
+	t.Parallel()
+	server := newSliceServer(t)
+	slices := kube.NewSlices(options(server))
+	slices.Publish(resources(2))
+	start(t, slices)
+	eventually(t, "the slice is written", func() bool { return len(server.stored(t)) == 1 })
+
+	slice := server.stored(t)[0]
+	assert.Equal(t, driverName, slice.Spec.Driver)
+	assert.Equal(t, nodeName, slice.Spec.Pool.Name)
+	assert.Equal(t, nodeName, *slice.Spec.NodeName)
+	assert.Len(t, slice.Spec.Devices, 4)
+	require.Len(t, slice.OwnerReferences, 1)
+	assert.Equal(t, "Node", slice.OwnerReferences[0].Kind)
+	assert.EqualValues(t, "node-uid", slice.OwnerReferences[0].UID, "looked up")
+
+	slices.Publish(resources(3))
+	eventually(t, "the slice is updated", func() bool { return len(server.stored(t)[0].Spec.Devices) == 6 })
+	eventually(t, "writes are counted", func() bool {
+		return slices.Stats() == kube.SlicesStats{Created: 1, Updated: 1}
+	})
+}
+
+func TestSlicesWaitForTheFirstPublish(t *testing.T) {
+	t.Parallel()
+	server := newSliceServer(t)
+	before := kube.NewSlices(options(server))
+	before.Publish(resources(2))
+	stop := start(t, before)
+	eventually(t, "the slice is written", func() bool { return len(server.stored(t)) == 1 })
+	stop()
+	server.ClearActions()
+
+	restarted := kube.NewSlices(options(server))
+	stop = start(t, restarted)
+	stop()
+	assert.Empty(t, server.Actions(), "nothing is read or written before the node is known")
+	assert.Len(t, server.stored(t), 1)
+}
+
+func TestSlicesRestartWritesNothing(t *testing.T) {
+	t.Parallel()
+	server := newSliceServer(t)
+	before := kube.NewSlices(options(server))
+	before.Publish(resources(40))
+	stop := start(t, before)
+	eventually(t, "both slices are written", func() bool { return len(server.stored(t)) == 2 })
+	stop()
+	writes := server.writes.Load()
+
+	opts := options(server)
+	opts.SyncDelay = 10 * time.Millisecond
+	restarted := kube.NewSlices(opts)
+	restarted.Publish(resources(40))
+	stop = start(t, restarted)
+	eventually(t, "the controller has looked at the slices", func() bool { return looked(server) })
+	restarted.Publish(resources(40))
+	// A deletion proves that the passes before it are over: only the missing slice is written then.
+	missing := server.stored(t)[1].Name
+	require.NoError(t, server.Tracker().Delete(resourceapi.SchemeGroupVersion.WithResource("resourceslices"), "", missing))
+	assert.Equal(t, writes, server.writes.Load(), "0 API writes when nothing changed")
+	eventually(t, "the missing slice is back", func() bool { return len(server.stored(t)) == 2 })
+	stop()
+	assert.Equal(t, int64(1), restarted.Stats().Created)
+}
+
+// looked tells whether a controller asked for the Node, which it does in its first pass over a pool.
+func looked(s *sliceServer) bool {
+	n := 0
+	for _, a := range s.Actions() {
+		if a.Matches("get", "nodes") {
+			n++
+		}
+	}
+	return n == 2
+}
+
+func TestSlicesComeBack(t *testing.T) {
+	t.Parallel()
+	server := newSliceServer(t)
+	slices := kube.NewSlices(options(server))
+	slices.Publish(resources(40))
+	start(t, slices)
+	eventually(t, "both slices are written", func() bool { return len(server.stored(t)) == 2 })
+
+	for round := range 3 {
+		for _, slice := range server.stored(t) {
+			require.NoError(t, server.Tracker().Delete(resourceapi.SchemeGroupVersion.WithResource("resourceslices"), "", slice.Name))
+		}
+		wiped := time.Now()
+		eventually(t, "the wiped slices are back", func() bool { return len(server.stored(t)) == 2 })
+		t.Logf("round %d: 2 wiped slices back after %v", round, time.Since(wiped).Round(time.Millisecond))
+	}
+}
+
+func TestSlicesRetry(t *testing.T) {
+	t.Parallel()
+	server := newSliceServer(t)
+	server.refusals.Store(4)
+	var first error
+	var once sync.Once
+	opts := options(server)
+	opts.OnError = func(err error) { once.Do(func() { first = err }) }
+	slices := kube.NewSlices(opts)
+	slices.Publish(resources(1))
+	stop := start(t, slices)
+	eventually(t, "the slice is written in spite of errors", func() bool { return len(server.stored(t)) == 1 })
+	stop()
+	assert.Equal(t, int64(4), slices.Stats().Errors)
+	require.ErrorContains(t, first, "publishing ResourceSlices of node node-1: ")
+	require.ErrorContains(t, first, "the server is being upgraded")
+	assert.True(t, apierrors.IsServiceUnavailable(errors.Unwrap(errors.Unwrap(first))), "the cause stays reachable")
+}
+
+func TestSlicesDroppedFields(t *testing.T) {
+	t.Parallel()
+	server := newSliceServer(t)
+	server.dropTaints.Store(true)
+	reports := make(chan kube.DroppedFields, 16)
+	opts := options(server)
+	var slices *kube.Slices
+	opts.OnDropped = func(d kube.DroppedFields) {
+		reports <- d
+		slices.Publish(resources(1)) // the smaller layout
+	}
+	slices = kube.NewSlices(opts)
+	tainted := resources(1)
+	tainted.Pools[nodeName].Slices[0].Devices[0].Taints = []resourceapi.DeviceTaint{{Key: driverName + "/xid", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	slices.Publish(tainted)
+	stop := start(t, slices)
+	select {
+	case got := <-reports:
+		assert.Equal(t, kube.DroppedFields{Pool: nodeName, Slice: 0, Features: []string{"DRADeviceTaints"}}, got)
+	case <-time.After(patience):
+		t.Fatal("dropped fields were not reported")
+	}
+	eventually(t, "the slice is there", func() bool { return len(server.stored(t)) == 1 })
+	stop()
+	assert.Equal(t, kube.SlicesStats{Created: 1, Dropped: 1}, slices.Stats(), "the smaller layout is what is stored already")
+}
+
+func TestSlicesNothingWithoutPools(t *testing.T) {
+	t.Parallel()
+	server := newSliceServer(t)
+	slices := kube.NewSlices(options(server))
+	slices.Publish(resources(1))
+	start(t, slices)
+	eventually(t, "the slice is written", func() bool { return len(server.stored(t)) == 1 })
+	slices.Publish(resourceslice.DriverResources{})
+	eventually(t, "no pool, no slice", func() bool { return len(server.stored(t)) == 0 })
+	slices.Publish(resources(0))
+	eventually(t, "an empty slice says that the driver runs", func() bool {
+		stored := server.stored(t)
+		return len(stored) == 1 && len(stored[0].Spec.Devices) == 0
+	})
+}
+
+func TestSlicesRefuseToStart(t *testing.T) {
+	t.Parallel()
+	slices := kube.NewSlices(kube.SlicesOptions{DriverName: driverName, NodeName: nodeName})
+	slices.Publish(resources(1))
+	assert.EqualError(t, slices.Run(t.Context()),
+		"starting the ResourceSlice controller of node node-1: create controller: KubeClient is nil")
+}
