@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prism-gpu/prism/hack/localcluster/supervise"
 )
 
 // InitCommand is the hidden command of the first process of a namespace; its only argument is the path of its spec. Together they
@@ -103,7 +105,7 @@ func (c *Cluster) inits() []int {
 // kill ends the first processes, and with them everything in their namespaces, as a power cut would.
 func kill(pids ...int) error {
 	for _, pid := range pids {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		if err := supervise.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("killing process %d: %w", pid, err)
 		}
 	}

@@ -76,11 +76,12 @@ func spawn(path, namespace string, spec Spec, listener *os.File) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	pid := cmd.Process.Pid
 	go cmd.Wait() //nolint:errcheck // only to collect it when it ends before this process
-	if err := remember(path, cmd.Process.Pid); err != nil {
+	if err := remember(path, pid); err != nil {
 		return 0, err
 	}
-	return cmd.Process.Pid, awaitOutcome(read, spec.Log)
+	return pid, awaitOutcome(read, spec.Log)
 }
 
 func awaitOutcome(read io.Reader, log string) error {

@@ -196,11 +196,11 @@ func (m Machine) runBootCommand(reaper *supervise.Reaper, command string, output
 	cmd := exec.Command("/bin/sh", "-c", command)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = m.Environment(), "/", output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	exit, err := reaper.Start(cmd)
+	child, err := reaper.Start(cmd)
 	if err != nil {
 		return fmt.Errorf("does not start: %w", err)
 	}
-	status := <-exit
+	status := <-child.Exit
 	if status.Signaled() {
 		return fmt.Errorf("was killed by signal %d", status.Signal())
 	}

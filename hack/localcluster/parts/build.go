@@ -64,8 +64,8 @@ func prepare(ctx context.Context, cache Cache, missing []Recipe, progress *repor
 
 // compile builds the part into dir. The module that builds it lives beside the cache entry and is removed.
 func compile(ctx context.Context, cache Cache, r Recipe, dir string) error {
-	module, err := os.MkdirTemp(cache.Dir, ".module-*")
-	if err != nil {
+	module := filepath.Join(cache.Dir, "build", r.Key())
+	if err := emptyFolder(module); err != nil {
 		return fmt.Errorf("making the build module: %w", err)
 	}
 	defer os.RemoveAll(module)

@@ -52,17 +52,12 @@ func (c Cache) Fill(path string, build func(dir string) error) error {
 	if c.Has(path) {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("making room for %s in the cache: %w", filepath.Base(path), err)
-	}
-	dir, err := os.MkdirTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
+	// The lock makes the name ours, so what a killed build left is cleared here.
+	dir := filepath.Join(filepath.Dir(path), ".new-"+filepath.Base(path))
+	if err := emptyFolder(dir); err != nil {
 		return fmt.Errorf("making room for %s in the cache: %w", filepath.Base(path), err)
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return fmt.Errorf("making room for %s in the cache: %w", filepath.Base(path), err)
-	}
 	if err := build(dir); err != nil {
 		return err
 	}
@@ -70,6 +65,13 @@ func (c Cache) Fill(path string, build func(dir string) error) error {
 		return fmt.Errorf("putting %s into the cache: %w", filepath.Base(path), err)
 	}
 	return nil
+}
+
+func emptyFolder(dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	return os.MkdirAll(dir, 0o755)
 }
 
 func (c Cache) lock(name string) (unlock func(), err error) {

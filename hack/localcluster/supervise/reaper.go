@@ -3,6 +3,7 @@
 package supervise
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -30,17 +31,31 @@ func NewReaper() *Reaper {
 	return r
 }
 
-// Start starts the command; its status is sent once when it has ended. The lock is held so that a child that ends at once is known
-// before it is reaped.
-func (r *Reaper) Start(cmd *exec.Cmd) (<-chan syscall.WaitStatus, error) {
+// Child is a started process. Its status is sent once when it has ended.
+type Child struct {
+	PID  int
+	Exit <-chan syscall.WaitStatus
+}
+
+// Start starts the command. The lock is held so that a child that ends at once is known before it is reaped. The process id is read
+// before the release: afterwards os/exec answers -1, which kill(2) takes for every process there is.
+func (r *Reaper) Start(cmd *exec.Cmd) (Child, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return Child{}, err
 	}
-	exit := make(chan syscall.WaitStatus, 1)
-	r.waiting[cmd.Process.Pid] = exit
-	return exit, cmd.Process.Release()
+	pid, exit := cmd.Process.Pid, make(chan syscall.WaitStatus, 1)
+	r.waiting[pid] = exit
+	return Child{PID: pid, Exit: exit}, cmd.Process.Release()
+}
+
+// Kill sends a signal to one process. It refuses the ids that stand for a group or for everything.
+func Kill(pid int, signal syscall.Signal) error {
+	if pid <= 1 {
+		return fmt.Errorf("sending signal %d: %d is not the id of one process", signal, pid)
+	}
+	return syscall.Kill(pid, signal)
 }
 
 // reap collects all that have ended. One signal can stand for many children.

@@ -5,6 +5,7 @@
 package supervise
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -88,13 +89,13 @@ func (u *unit) launch() error {
 	cmd := exec.Command(u.Args[0], u.Args[1:]...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = u.env, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	exit, err := u.reaper.Start(cmd)
+	child, err := u.reaper.Start(cmd)
 	if err != nil {
 		u.note = err.Error()
 		return fmt.Errorf("starting %s: %w", u.Name, err)
 	}
-	u.pid, u.since, u.note, u.ended = cmd.Process.Pid, time.Now(), "", make(chan struct{})
-	go u.watch(exit, u.ended)
+	u.pid, u.since, u.note, u.ended = child.PID, time.Now(), "", make(chan struct{})
+	go u.watch(child.Exit, u.ended)
 	return nil
 }
 
@@ -140,7 +141,7 @@ func (u *unit) stop() error {
 		signal syscall.Signal
 		wait   time.Duration
 	}{{syscall.SIGTERM, stopGrace}, {syscall.SIGKILL, stopGrace}} {
-		if err := syscall.Kill(pid, step.signal); err != nil && err != syscall.ESRCH {
+		if err := Kill(pid, step.signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("stopping %s: %w", u.Name, err)
 		}
 		select {

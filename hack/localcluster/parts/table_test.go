@@ -1,0 +1,107 @@
+package parts
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func recipe(t *testing.T, name string) Recipe {
+	t.Helper()
+	for _, r := range Table("1.36.4") {
+		if r.Name == name {
+			return r
+		}
+	}
+	require.Fail(t, "no recipe", name)
+	return Recipe{}
+}
+
+func TestKubernetesModuleReplacesStaging(t *testing.T) {
+	goMod := "module k8s.io/kubernetes\nrequire (\n\tk8s.io/api v0.0.0\n\tk8s.io/klog/v2 v2.140.0\n\tk8s.io/kubelet v0.0.0 // indirect\n)\n"
+	staging := stagingModules(goMod)
+	assert.Equal(t, []string{"k8s.io/api", "k8s.io/kubelet"}, staging)
+	assert.Equal(t, `module localcluster.invalid/kubernetes
+
+go 1.26.0
+
+require k8s.io/kubernetes v1.36.4
+replace k8s.io/api => k8s.io/api v0.36.4
+replace k8s.io/kubelet => k8s.io/kubelet v0.36.4
+`, recipe(t, "kubernetes").moduleFile(staging))
+}
+
+func TestBuildArguments(t *testing.T) {
+	assert.Equal(t, []string{"build", "-mod=mod", "-buildvcs=false", "-ldflags", "-s -w", "-tags", "seccomp", "-o", "out/", "github.com/opencontainers/runc"},
+		recipe(t, "runc").buildArguments("out"))
+	assert.Equal(t, []string{"build", "-mod=mod", "-buildvcs=false", "-ldflags", "-s -w", "-o", "out/etcd", "."}, recipe(t, "etcd").buildArguments("out"))
+	assert.Contains(t, recipe(t, "kubernetes").buildArguments("out")[4], "-X k8s.io/component-base/version.gitMinor=36")
+}
+
+func TestProgramsOfTheTable(t *testing.T) {
+	var all []string
+	for _, r := range Table(KubernetesVersion) {
+		all = append(all, r.Programs()...)
+	}
+	assert.ElementsMatch(t, []string{
+		"kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubelet", "kubectl", "helm", "containerd",
+		"containerd-shim-runc-v2", "ctr", "etcd", "runc", "ptp", "loopback", "host-local", "nvidia-cdi-hook",
+	}, all)
+}
+
+func TestKeyFollowsWhatIsBuilt(t *testing.T) {
+	runc := recipe(t, "runc")
+	other := runc
+	other.Tags = nil
+	assert.NotEqual(t, runc.Key(), other.Key())
+	assert.Equal(t, runc.Key(), recipe(t, "runc").Key())
+	assert.Regexp(t, `^runc-`+runcVersion+`-[0-9a-f]{8}$`, runc.Key())
+}
+
+func TestCheckKubernetes(t *testing.T) {
+	for _, good := range []string{"1.37.1", "1.36.4", "1.35.10"} {
+		assert.NoError(t, CheckKubernetes(good))
+	}
+	for _, bad := range []string{"", "1.37", "v1.37.1", "2.0.0", "1.37.x", "1.37.1.2", "1..1"} {
+		assert.ErrorContains(t, CheckKubernetes(bad), "want 1.MINOR.PATCH", bad)
+	}
+}
+
+func TestExplainSaysWhatToDo(t *testing.T) {
+	cause := errors.New("exit status 1")
+	for output, want := range map[string]string{
+		"write /x: no space left on device":                            "the disk is full",
+		"x: dial tcp: lookup y: no such host":                          "the module proxy cannot be reached",
+		"x@v9: reading x: 404 Not Found":                               "this version is not published",
+		"a\nb.go:1: undefined: c\n":                                    "exit status 1: b.go:1: undefined: c (see log)",
+		"module lookup disabled by GOPROXY=off":                        "the module proxy cannot be reached",
+		"reading x: unknown revision v1.37.2\n\tserver response: none": "this version is not published",
+	} {
+		assert.ErrorContains(t, explain(cause, output, "log"), want, output)
+	}
+}
+
+func TestFillIsAtomic(t *testing.T) {
+	cache := Cache{Dir: t.TempDir()}
+	entry := filepath.Join(cache.Dir, "parts", "x")
+	err := cache.Fill(entry, func(string) error { return errors.New("broken") })
+	require.EqualError(t, err, "broken")
+	assert.False(t, cache.Has(entry))
+	left, err := filepath.Glob(filepath.Join(cache.Dir, "parts", ".new-*"))
+	require.NoError(t, err)
+	assert.Empty(t, left, "a failed build leaves nothing")
+
+	built := 0
+	build := func(string) error { built++; return nil }
+	require.NoError(t, cache.Fill(entry, build))
+	require.NoError(t, cache.Fill(entry, build))
+	assert.Equal(t, 1, built)
+}
+
+func TestCheckSpace(t *testing.T) {
+	require.NoError(t, CheckSpace(t.TempDir(), 1, "X"))
+	assert.ErrorContains(t, CheckSpace(t.TempDir(), 1<<62, "XDG_CACHE_HOME"), "set XDG_CACHE_HOME to another disk")
+}

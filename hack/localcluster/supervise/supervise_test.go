@@ -1,0 +1,126 @@
+//go:build linux
+
+package supervise
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// serve runs a supervisor in this process; its children are this process's children.
+func serve(t *testing.T, services ...Service) (socket string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sup")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket = filepath.Join(dir, "control")
+	for i := range services {
+		services[i].Log = filepath.Join(dir, services[i].Name+".log")
+	}
+	listener, err := Listen(socket)
+	require.NoError(t, err)
+	s := New(services, os.Environ(), reaper)
+	go s.Serve(listener) //nolint:errcheck // ends with the listener
+	t.Cleanup(func() {
+		listener.Close()
+		for _, u := range s.units {
+			assert.NoError(t, u.stop())
+		}
+	})
+	return socket
+}
+
+var reaper = NewReaper()
+
+func pidOf(t *testing.T, socket, service string) int {
+	t.Helper()
+	all, err := Tell(socket, List, "")
+	require.NoError(t, err)
+	for _, s := range all {
+		if s.Name == service {
+			return s.PID
+		}
+	}
+	return -1
+}
+
+func TestStartStopRestart(t *testing.T) {
+	socket := serve(t, Service{Name: "sleeper", Args: []string{"/bin/sleep", "1000"}})
+	assert.Zero(t, pidOf(t, socket, "sleeper"))
+	_, err := Tell(socket, Start, "sleeper")
+	require.NoError(t, err)
+	first := pidOf(t, socket, "sleeper")
+	require.NotZero(t, first)
+	_, err = Tell(socket, Start, "sleeper")
+	require.NoError(t, err)
+	assert.Equal(t, first, pidOf(t, socket, "sleeper"), "a start of what runs changes nothing")
+	_, err = Tell(socket, Restart, "sleeper")
+	require.NoError(t, err)
+	assert.NotEqual(t, first, pidOf(t, socket, "sleeper"))
+	_, err = Tell(socket, Stop, "sleeper")
+	require.NoError(t, err)
+	assert.Zero(t, pidOf(t, socket, "sleeper"))
+}
+
+func TestUnexpectedEndIsRepaired(t *testing.T) {
+	socket := serve(t, Service{Name: "sleeper", Args: []string{"/bin/sleep", "1000"}})
+	_, err := Tell(socket, Start, "sleeper")
+	require.NoError(t, err)
+	first := pidOf(t, socket, "sleeper")
+	require.NoError(t, Kill(first, syscall.SIGKILL))
+	require.Eventually(t, func() bool {
+		pid := pidOf(t, socket, "sleeper")
+		return pid != 0 && pid != first
+	}, 10*time.Second, 20*time.Millisecond)
+}
+
+func TestFailedStartTellsTheEndOfTheLog(t *testing.T) {
+	socket := serve(t, Service{
+		Name: "broken", Args: []string{"/bin/sh", "-c", "echo bad flag >&2; exit 3"}, Probe: Probe{Socket: "/nowhere"},
+	})
+	_, err := Tell(socket, Start, "broken")
+	assert.EqualError(t, err, "starting broken: it ended with exit status 3; the end of its log: bad flag")
+	_, err = Tell(socket, Start, "other")
+	assert.EqualError(t, err, `there is no "other" here`)
+	_, err = Tell(socket, "dance", "broken")
+	assert.EqualError(t, err, `unknown order "dance"`)
+}
+
+func TestKillIsForOneProcess(t *testing.T) {
+	// Signal 0 only asks, so that the test is harmless where the refusal is missing.
+	for _, pid := range []int{-1, 0, 1, -5} {
+		assert.ErrorContains(t, Kill(pid, 0), "not the id of one process", pid)
+	}
+	require.NoError(t, Kill(os.Getpid(), 0))
+}
+
+func TestStartKnowsTheProcess(t *testing.T) {
+	child, err := reaper.Start(exec.Command("/bin/true"))
+	require.NoError(t, err)
+	assert.Greater(t, child.PID, 1)
+	assert.Equal(t, 0, (<-child.Exit).ExitStatus())
+}
+
+func TestProbe(t *testing.T) {
+	healthy := true
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !healthy {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer server.Close()
+	require.NoError(t, Probe{URL: server.URL}.check())
+	healthy = false
+	assert.ErrorContains(t, Probe{URL: server.URL}.check(), "503")
+	assert.NoError(t, Probe{}.check())
+	assert.Error(t, Probe{Socket: "/nowhere"}.check())
+}
