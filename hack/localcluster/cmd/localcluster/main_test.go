@@ -1,0 +1,65 @@
+//go:build linux
+
+package main
+
+import (
+	"io/fs"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/hack/localcluster/parts"
+)
+
+func TestParseFile(t *testing.T) {
+	source, target, mode, err := parseFile("bin/x:/usr/bin/x:0755")
+	require.NoError(t, err)
+	assert.Equal(t, []any{"bin/x", "/usr/bin/x", fs.FileMode(0o755)}, []any{source, target, mode})
+	_, _, mode, err = parseFile("bin/x:/x")
+	require.NoError(t, err)
+	assert.Zero(t, mode)
+	for _, bad := range []string{"", "x", ":/x", "x:y", "x:/y:99", "x:/y:07777", "x:/y:0755:z"} {
+		_, _, _, err = parseFile(bad)
+		assert.ErrorContains(t, err, "--file", bad)
+	}
+}
+
+func TestTakeName(t *testing.T) {
+	for _, args := range [][]string{{"--name", "h1", "get", "--name", "x"}, {"--name=h1", "get", "--name", "x"}} {
+		s := &session{name: "default"}
+		rest, err := s.takeName(args)
+		require.NoError(t, err)
+		assert.Equal(t, "h1", s.name)
+		assert.Equal(t, []string{"get", "--name", "x"}, rest)
+	}
+	s := &session{name: "default"}
+	rest, err := s.takeName([]string{"get", "--name", "x"})
+	require.NoError(t, err)
+	assert.Equal(t, "default", s.name)
+	assert.Len(t, rest, 3)
+	_, err = s.takeName([]string{"--name"})
+	assert.ErrorContains(t, err, "needs the name")
+}
+
+func TestChoose(t *testing.T) {
+	table := parts.Table(parts.KubernetesVersion)
+	all, err := choose(table, nil)
+	require.NoError(t, err)
+	assert.Len(t, all, len(table))
+	one, err := choose(table, []string{"helm"})
+	require.NoError(t, err)
+	assert.Equal(t, "helm", one[0].Name)
+	_, err = choose(table, []string{"docker"})
+	assert.ErrorContains(t, err, `there is no part "docker": the parts are kubernetes`)
+}
+
+func TestNameBeforeAndAfterTheCommand(t *testing.T) {
+	for _, args := range [][]string{{"--name", "BAD", "status"}, {"status", "--name", "BAD"}, {"kubectl", "--name", "BAD", "get"}} {
+		root := newRoot()
+		root.SetArgs(args)
+		err := root.Execute()
+		require.Error(t, err, args)
+		assert.NotContains(t, err.Error(), "unknown", args)
+	}
+}
