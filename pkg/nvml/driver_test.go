@@ -1,0 +1,224 @@
+package nvml
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/require"
+)
+
+// fakeDriver is an NVML library that refuses as a real one does. Functions a test does not need are those of a nil interface.
+type fakeDriver struct {
+	nvml.Interface
+
+	mu      sync.Mutex
+	version string
+	loaded  bool
+	inits   int
+	// absent symbols are not in the library; calling one is what kills a process.
+	absent map[string]bool
+	calls  map[string]int
+	gpus   []*fakeGPU
+}
+
+// newFakeDriver has that many H100s.
+func newFakeDriver(count int) *fakeDriver {
+	d := &fakeDriver{version: "580.95.05", loaded: true, absent: map[string]bool{}, calls: map[string]int{}}
+	for index := range count {
+		d.gpus = append(d.gpus, &fakeGPU{
+			driver: d, index: index, cores: 16896, brand: nvml.BRAND_NVIDIA, architecture: nvml.DEVICE_ARCH_HOPPER,
+			capability: computeCapability{9, 0}, name: "NVIDIA H100 80GB HBM3", mig: true,
+		})
+	}
+	return d
+}
+
+// call counts a call and returns what the state of the driver makes of it.
+func (d *fakeDriver) call(symbol string) nvml.Return {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls[symbol]++
+	switch {
+	case d.absent[symbol]:
+		panic("symbol lookup error: undefined symbol: " + symbol)
+	case d.inits == 0:
+		return nvml.ERROR_UNINITIALIZED
+	case !d.loaded:
+		return nvml.ERROR_DRIVER_NOT_LOADED
+	}
+	return nvml.SUCCESS
+}
+
+func (d *fakeDriver) count(symbol string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.calls[symbol]
+}
+
+func (d *fakeDriver) Extensions() nvml.ExtendedInterface { return d }
+
+func (d *fakeDriver) LookupSymbol(symbol string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.absent[symbol] {
+		return fmt.Errorf("undefined symbol: %s", symbol)
+	}
+	return nil
+}
+
+func (d *fakeDriver) Init() nvml.Return {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.loaded {
+		return nvml.ERROR_DRIVER_NOT_LOADED
+	}
+	d.inits++
+	return nvml.SUCCESS
+}
+
+func (d *fakeDriver) Shutdown() nvml.Return {
+	ret := d.call("nvmlShutdown")
+	if ret == nvml.SUCCESS {
+		d.mu.Lock()
+		d.inits--
+		d.mu.Unlock()
+	}
+	return ret
+}
+
+func (d *fakeDriver) SystemGetDriverVersion() (string, nvml.Return) {
+	return d.version, d.call("nvmlSystemGetDriverVersion")
+}
+
+func (d *fakeDriver) SystemGetCudaDriverVersion() (int, nvml.Return) {
+	return 13000, d.call("nvmlSystemGetCudaDriverVersion")
+}
+
+func (d *fakeDriver) DeviceGetCount() (int, nvml.Return) {
+	return len(d.gpus), d.call("nvmlDeviceGetCount_v2")
+}
+
+func (d *fakeDriver) DeviceGetHandleByIndex(index int) (nvml.Device, nvml.Return) {
+	g := d.gpus[index]
+	return g, g.call("nvmlDeviceGetHandleByIndex_v2")
+}
+
+// fakeGPU is a board of a fakeDriver.
+type fakeGPU struct {
+	nvml.Device
+
+	driver       *fakeDriver
+	index        int
+	name         string
+	brand        nvml.BrandType
+	architecture nvml.DeviceArchitecture
+	capability   computeCapability
+	cores        int
+	mig          bool
+
+	mu sync.Mutex
+	// returns are the codes of single calls, by symbol; hang blocks one until it is closed.
+	returns map[string]nvml.Return
+	hangs   string
+	hang    chan struct{}
+}
+
+func (g *fakeGPU) call(symbol string) nvml.Return {
+	ret := g.driver.call(symbol)
+	g.mu.Lock()
+	hang, hangs, special := g.hang, g.hangs, g.returns[symbol]
+	g.mu.Unlock()
+	if hang != nil && hangs == symbol {
+		<-hang
+	}
+	if ret == nvml.SUCCESS {
+		return special
+	}
+	return ret
+}
+
+// answer makes the calls of these symbols return a code from now on.
+func (g *fakeGPU) answer(ret nvml.Return, symbols ...string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.returns = map[string]nvml.Return{}
+	for _, symbol := range symbols {
+		g.returns[symbol] = ret
+	}
+}
+
+// block makes the calls of a symbol hang until the returned function is called.
+func (g *fakeGPU) block(symbol string) (release func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.hangs, g.hang = symbol, make(chan struct{})
+	return sync.OnceFunc(func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		close(g.hang)
+		g.hang = nil
+	})
+}
+
+func (g *fakeGPU) GetUUID() (string, nvml.Return) {
+	return fmt.Sprintf("GPU-%08d-0000", g.index), g.call("nvmlDeviceGetUUID")
+}
+
+func (g *fakeGPU) GetPciInfo() (nvml.PciInfo, nvml.Return) {
+	return nvml.PciInfo{Bus: 0x3b + uint32(g.index)}, g.call("nvmlDeviceGetPciInfo_v3")
+}
+
+func (g *fakeGPU) GetMinorNumber() (int, nvml.Return) {
+	return g.index + 10, g.call("nvmlDeviceGetMinorNumber")
+}
+
+func (g *fakeGPU) GetName() (string, nvml.Return) { return g.name, g.call("nvmlDeviceGetName") }
+
+func (g *fakeGPU) GetBrand() (nvml.BrandType, nvml.Return) {
+	return g.brand, g.call("nvmlDeviceGetBrand")
+}
+
+func (g *fakeGPU) GetArchitecture() (nvml.DeviceArchitecture, nvml.Return) {
+	return g.architecture, g.call("nvmlDeviceGetArchitecture")
+}
+
+func (g *fakeGPU) GetCudaComputeCapability() (int, int, nvml.Return) {
+	return g.capability.major, g.capability.minor, g.call("nvmlDeviceGetCudaComputeCapability")
+}
+
+func (g *fakeGPU) GetMemoryInfo() (nvml.Memory, nvml.Return) {
+	return nvml.Memory{Total: 81559 << 20}, g.call("nvmlDeviceGetMemoryInfo")
+}
+
+func (g *fakeGPU) GetNumGpuCores() (int, nvml.Return) {
+	return g.cores, g.call("nvmlDeviceGetNumGpuCores")
+}
+
+func (g *fakeGPU) GetMigMode() (int, int, nvml.Return) {
+	ret := g.call("nvmlDeviceGetMigMode")
+	if ret == nvml.SUCCESS && !g.mig {
+		ret = nvml.ERROR_NOT_SUPPORTED
+	}
+	return 0, 0, ret
+}
+
+func (g *fakeGPU) GetGpuInstanceProfileInfo(profile int) (nvml.GpuInstanceProfileInfo, nvml.Return) {
+	ret := g.call("nvmlDeviceGetGpuInstanceProfileInfo")
+	if ret == nvml.SUCCESS && profile != nvml.GPU_INSTANCE_PROFILE_7_SLICE {
+		ret = nvml.ERROR_INVALID_ARGUMENT
+	}
+	return nvml.GpuInstanceProfileInfo{
+		MultiprocessorCount: 128, CopyEngineCount: 8, DecoderCount: 7, JpegCount: 7, OfaCount: 1,
+	}, ret
+}
+
+// openFake opens a session on the driver, with a deadline that is short for a test and long for a call that answers.
+func openFake(t *testing.T, d *fakeDriver) *Session {
+	t.Helper()
+	s, err := open(t.Context(), d, newGate(), Options{Deadline: 200 * time.Millisecond})
+	require.NoError(t, err)
+	return s
+}

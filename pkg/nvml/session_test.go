@@ -1,0 +1,295 @@
+package nvml
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+func TestReturns(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		ret  nvml.Return
+		kind error
+		text string
+	}{
+		{nvml.ERROR_UNINITIALIZED, gpu.ErrDriverNotLoaded, "NVIDIA driver is not loaded (NVML UNINITIALIZED)"},
+		{nvml.ERROR_DRIVER_NOT_LOADED, gpu.ErrDriverNotLoaded, "NVIDIA driver is not loaded (NVML DRIVER_NOT_LOADED)"},
+		{nvml.ERROR_LIBRARY_NOT_FOUND, gpu.ErrDriverNotLoaded, "NVIDIA driver is not loaded (NVML LIBRARY_NOT_FOUND)"},
+		{nvml.ERROR_LIB_RM_VERSION_MISMATCH, gpu.ErrDriverNotLoaded, "NVIDIA driver is not loaded (NVML LIB_RM_VERSION_MISMATCH)"},
+		{nvml.ERROR_GPU_IS_LOST, gpu.ErrLost, "GPU is lost (NVML GPU_IS_LOST)"},
+		{nvml.ERROR_RESET_REQUIRED, gpu.ErrLost, "GPU is lost (NVML RESET_REQUIRED)"},
+		{nvml.ERROR_NOT_FOUND, gpu.ErrNotFound, "not found (NVML NOT_FOUND)"},
+		{nvml.ERROR_GPU_NOT_FOUND, gpu.ErrNotFound, "not found (NVML GPU_NOT_FOUND)"},
+		{nvml.ERROR_NO_DATA, gpu.ErrNotFound, "not found (NVML NO_DATA)"},
+		{nvml.ERROR_IN_USE, gpu.ErrInUse, "in use (NVML IN_USE)"},
+		{nvml.ERROR_INSUFFICIENT_RESOURCES, gpu.ErrInUse, "in use (NVML INSUFFICIENT_RESOURCES)"},
+		{nvml.ERROR_NOT_READY, gpu.ErrInUse, "in use (NVML NOT_READY)"},
+		{nvml.ERROR_TIMEOUT, gpu.ErrTimeout, "no answer within the deadline (NVML TIMEOUT)"},
+		{nvml.ERROR_NO_PERMISSION, gpu.ErrPermission, "permission denied (NVML NO_PERMISSION)"},
+		{nvml.ERROR_INVALID_ARGUMENT, nil, "NVML INVALID_ARGUMENT"},
+		{nvml.ERROR_UNKNOWN, nil, "NVML UNKNOWN"},
+		{nvml.Return(4711), nil, "NVML code 4711"},
+	}
+	require.NoError(t, asError("nvmlX", nvml.SUCCESS))
+	for _, c := range cases {
+		err := asError("nvmlX", c.ret)
+		require.EqualError(t, err, c.text)
+		if c.kind != nil {
+			assert.ErrorIs(t, err, c.kind)
+		}
+	}
+	for _, ret := range []nvml.Return{nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_DEPRECATED} {
+		var unsupported *gpu.UnsupportedError
+		require.ErrorAs(t, asError("nvmlX", ret), &unsupported)
+		assert.Equal(t, "nvmlX", unsupported.Feature)
+	}
+	for ret := nvml.ERROR_UNINITIALIZED; ret <= nvml.ERROR_RESET_TYPE_NOT_SUPPORTED; ret++ {
+		_, known := codes[ret]
+		assert.True(t, known, "code %d of this go-nvml", int(ret))
+	}
+}
+
+func TestDiscovery(t *testing.T) {
+	t.Parallel()
+	d := newFakeDriver(2)
+	t4 := d.gpus[1]
+	t4.name, t4.mig, t4.cores, t4.architecture = "Tesla T4", false, 2560, nvml.DEVICE_ARCH_TURING
+	t4.brand, t4.capability = nvml.BRAND_TESLA, computeCapability{7, 5}
+	s := openFake(t, d)
+
+	driver, err := s.Driver(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, gpu.Driver{Version: "580.95.05", CUDAVersion: "13.0"}, driver)
+	require.NoError(t, s.Ping(t.Context()))
+
+	gpus, faults, err := s.GPUs(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, faults)
+	want := []gpu.GPU{
+		{
+			UUID: "GPU-00000000-0000", Index: 0, Minor: 10, PCI: gpu.PCI{BusID: "0000:3b:00.0", NUMANode: -1},
+			Product: gpu.Product{
+				Name: "NVIDIA H100 80GB HBM3", Brand: "Nvidia", Architecture: "Hopper", ComputeCapability: "9.0", MIGCapable: true,
+			},
+			Capacity: gpu.Capacity{
+				MemoryBytes: 81559 << 20, Multiprocessors: 132, CopyEngines: 8, Decoders: 7, JPEGEngines: 7, OFAEngines: 1,
+			},
+		},
+		{
+			UUID: "GPU-00000001-0000", Index: 1, Minor: 11, PCI: gpu.PCI{BusID: "0000:3c:00.0", NUMANode: -1},
+			Product:  gpu.Product{Name: "Tesla T4", Brand: "Tesla", Architecture: "Turing", ComputeCapability: "7.5"},
+			Capacity: gpu.Capacity{MemoryBytes: 81559 << 20, Multiprocessors: 40},
+		},
+	}
+	assert.Empty(t, cmp.Diff(want, gpus))
+}
+
+func TestSecondLookIsOneCallPerGPU(t *testing.T) {
+	t.Parallel()
+	d := newFakeDriver(3)
+	s := openFake(t, d)
+	first, _, err := s.GPUs(t.Context())
+	require.NoError(t, err)
+	d.mu.Lock()
+	d.calls = map[string]int{}
+	d.mu.Unlock()
+	again, _, err := s.GPUs(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, cmp.Diff(first, again))
+	assert.Equal(t, map[string]int{"nvmlDeviceGetCount_v2": 1, "nvmlDeviceGetMemoryInfo": 3}, d.calls)
+}
+
+func TestAbsentSymbolsAreNotCalled(t *testing.T) {
+	t.Parallel()
+	d := newFakeDriver(1)
+	for symbol := range needs {
+		d.absent[symbol] = true
+	}
+	s := openFake(t, d)
+	gpus, faults, err := s.GPUs(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, faults)
+	assert.Equal(t, "Hopper", gpus[0].Product.Architecture, "the compute capability tells")
+	assert.Equal(t, gpu.Capacity{MemoryBytes: 81559 << 20}, gpus[0].Capacity)
+	assert.False(t, gpus[0].Product.MIGCapable)
+
+	d = newFakeDriver(1)
+	d.absent["nvmlDeviceGetMinorNumber"] = true
+	_, faults, err = openFake(t, d).GPUs(t.Context())
+	require.NoError(t, err)
+	require.Len(t, faults, 1)
+	var unsupported *gpu.UnsupportedError
+	require.ErrorAs(t, faults[0].Err, &unsupported, "what every GPU must have cannot be left out")
+}
+
+func TestOneBadGPUHidesNoOther(t *testing.T) {
+	t.Parallel()
+	d := newFakeDriver(3)
+	s := openFake(t, d)
+	d.gpus[0].answer(nvml.ERROR_UNKNOWN, "nvmlDeviceGetHandleByIndex_v2")
+	d.gpus[1].answer(nvml.ERROR_GPU_IS_LOST, "nvmlDeviceGetMemoryInfo")
+	gpus, faults, err := s.GPUs(t.Context())
+	require.NoError(t, err)
+	require.Len(t, gpus, 1)
+	assert.Equal(t, 2, gpus[0].Index)
+	require.Len(t, faults, 2)
+	assert.EqualError(t, faults[0].Err, "nvmlDeviceGetHandleByIndex_v2 on GPU 0: NVML UNKNOWN")
+	assert.Empty(t, faults[0].UUID)
+	assert.EqualError(t, faults[1].Err, "nvmlDeviceGetMemoryInfo on GPU 1: GPU is lost (NVML GPU_IS_LOST)")
+	assert.Equal(t, gpu.UUID("GPU-00000001-0000"), faults[1].UUID, "what was read before is told")
+	assert.Equal(t, "0000:3c:00.0", faults[1].BusID)
+
+	d.gpus[0].answer(nvml.SUCCESS)
+	d.gpus[1].answer(nvml.SUCCESS)
+	d.gpus[2].answer(nvml.ERROR_GPU_IS_LOST, "nvmlDeviceGetMemoryInfo")
+	gpus, faults, err = s.GPUs(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, gpus, 2, "GPUs that answer again are back")
+	require.Len(t, faults, 1)
+	assert.Equal(t, gpu.UUID("GPU-00000002-0000"), faults[0].UUID, "known from before it was lost")
+}
+
+func TestHangingGPU(t *testing.T) {
+	t.Parallel()
+	d := newFakeDriver(2)
+	s := openFake(t, d)
+	release := d.gpus[1].block("nvmlDeviceGetName")
+	t.Cleanup(release)
+
+	gpus, faults, err := s.GPUs(t.Context())
+	require.NoError(t, err)
+	require.Len(t, gpus, 1, "the other GPU goes on")
+	require.Len(t, faults, 1)
+	require.ErrorIs(t, faults[0].Err, gpu.ErrTimeout)
+	assert.EqualError(t, faults[0].Err, "nvmlDeviceGetName on GPU 1: no answer within the deadline of 200ms")
+
+	started := d.count("nvmlDeviceGetHandleByIndex_v2")
+	for range 5 {
+		gpus, again, err := s.GPUs(t.Context())
+		require.NoError(t, err)
+		require.Len(t, gpus, 1)
+		require.EqualError(t, again[0].Err, faults[0].Err.Error(), "the call that hangs is named")
+	}
+	assert.Equal(t, started, d.count("nvmlDeviceGetHandleByIndex_v2"), "no further call is made to a GPU that hangs")
+
+	release()
+	require.Eventually(t, func() bool {
+		gpus, _, err := s.GPUs(t.Context())
+		return err == nil && len(gpus) == 2
+	}, 10*time.Second, time.Millisecond, "the GPU is back when its call came back")
+}
+
+func TestCallerGivesUp(t *testing.T) {
+	t.Parallel()
+	d := newFakeDriver(1)
+	s, err := open(t.Context(), d, newGate(), Options{Deadline: time.Hour})
+	require.NoError(t, err)
+	release := d.gpus[0].block("nvmlDeviceGetUUID")
+	t.Cleanup(release)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, _, err = s.GPUs(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, faults, err := s.GPUs(t.Context())
+	require.NoError(t, err)
+	require.Len(t, faults, 1)
+	assert.ErrorIs(t, faults[0].Err, gpu.ErrTimeout)
+}
+
+func TestDriverLeavesAndReturns(t *testing.T) {
+	t.Parallel()
+	d := newFakeDriver(2)
+	s := openFake(t, d)
+	_, _, err := s.GPUs(t.Context())
+	require.NoError(t, err)
+	d.loaded = false
+	require.ErrorIs(t, s.Ping(t.Context()), gpu.ErrDriverNotLoaded)
+	_, _, err = s.GPUs(t.Context())
+	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
+	_, err = s.Driver(t.Context())
+	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
+	require.NoError(t, s.Close(), "a driver that is gone has nothing to close")
+	_, err = open(t.Context(), d, s.gate, Options{})
+	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
+	assert.EqualError(t, err, "nvmlInit_v2 on the driver: NVIDIA driver is not loaded (NVML DRIVER_NOT_LOADED)")
+	d.loaded = true
+	s, err = open(t.Context(), d, s.gate, Options{})
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
+}
+
+func TestDriverLeavesBetweenTwoGPUs(t *testing.T) {
+	t.Parallel()
+	d := newFakeDriver(2)
+	s := openFake(t, d)
+	d.gpus[1].answer(nvml.ERROR_UNINITIALIZED, "nvmlDeviceGetName")
+	_, faults, err := s.GPUs(t.Context())
+	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded, "not a fault of one GPU")
+	assert.Empty(t, faults)
+}
+
+func TestOpenBindsOneFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := &binding{gate: newGate()}
+	one, two := filepath.Join(dir, "libnvidia-ml.so.580.95.05"), filepath.Join(dir, "libnvidia-ml.so.590.10")
+	require.NoError(t, os.WriteFile(one, []byte("ELF"), 0o644))
+	require.NoError(t, os.WriteFile(two, []byte("ELF"), 0o644))
+
+	_, err := b.library(filepath.Join(dir, "gone"))
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+	lib, err := b.library(one)
+	require.NoError(t, err)
+	again, err := b.library(one)
+	require.NoError(t, err)
+	assert.Same(t, lib, again)
+	_, err = b.library(two)
+	require.ErrorIs(t, err, gpu.ErrDriverReplaced)
+
+	require.NoError(t, os.WriteFile(one, []byte("ELF, longer"), 0o644))
+	_, err = b.library(one)
+	require.ErrorIs(t, err, gpu.ErrDriverReplaced, "the same name with other content")
+
+	b.forget(lib)
+	_, err = b.library(two)
+	require.NoError(t, err, "a file that could not be loaded binds nothing")
+}
+
+// Not parallel: it works on the process's own binding, and leaves it as it was because nothing can be loaded.
+func TestOpenRefusesWhatIsNoLibrary(t *testing.T) {
+	for _, content := range []string{"not an ELF file", "neither"} {
+		path := filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
+		_, err := Open(t.Context(), path, Options{})
+		require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
+		require.NotErrorIs(t, err, gpu.ErrDriverReplaced, "nothing was bound")
+		assert.ErrorContains(t, err, "the dynamic linker refuses the library")
+	}
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, "Blackwell", architectureName(nvml.DEVICE_ARCH_UNKNOWN, computeCapability{12, 0}))
+	assert.Equal(t, "Ada Lovelace", architectureName(0, computeCapability{8, 9}))
+	assert.Equal(t, "Ampere", architectureName(0, computeCapability{8, 6}))
+	assert.Equal(t, "Turing", architectureName(0, computeCapability{7, 5}))
+	assert.Equal(t, "Volta", architectureName(0, computeCapability{7, 0}))
+	assert.Equal(t, "Pascal", architectureName(0, computeCapability{6, 1}))
+	assert.Equal(t, "Maxwell", architectureName(0, computeCapability{5, 2}))
+	assert.Equal(t, "Kepler", architectureName(0, computeCapability{3, 7}))
+	assert.Equal(t, "Unknown", architectureName(77, computeCapability{77, 0}))
+	assert.Equal(t, "Unknown", brandName(nvml.BRAND_UNKNOWN))
+	assert.Equal(t, "12.4", cudaVersion(12040))
+	assert.Zero(t, coresPerMultiprocessor("99.9"))
+}
