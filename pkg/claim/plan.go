@@ -51,8 +51,8 @@ type Source struct {
 	Driver string
 	// NodeName is the node's, and the name of its pool.
 	NodeName string
-	// Node is what the node has.
-	Node *gpu.Node
+	// Node says what the node has now; it is asked once per plan and never answers nil.
+	Node func() *gpu.Node
 }
 
 // Resolve plans an allocated claim. The error is a *Refusal. Results of other drivers are none of its business.
@@ -62,6 +62,7 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 		return nil, &Refusal{Cause: "the claim is not allocated", Fix: "wait for the scheduler", Transient: true}
 	}
 	devices := rc.Status.Allocation.Devices
+	node := s.Node()
 	options, err := s.decode(devices.Config)
 	if err != nil {
 		return nil, err
@@ -71,7 +72,7 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 		if result.Driver != s.Driver {
 			continue
 		}
-		resolved, err := s.result(result)
+		resolved, err := s.result(node, result)
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +85,7 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 }
 
 // result resolves one of our allocation results.
-func (s Source) result(r *resourceapi.DeviceRequestAllocationResult) (*Result, error) {
+func (s Source) result(node *gpu.Node, r *resourceapi.DeviceRequestAllocationResult) (*Result, error) {
 	refuse := func(transient bool, fix, cause string, args ...any) error {
 		return &Refusal{
 			Request: r.Request, Device: r.Device, Cause: fmt.Sprintf(cause, args...), Fix: fix, Transient: transient,
@@ -94,9 +95,9 @@ func (s Source) result(r *resourceapi.DeviceRequestAllocationResult) (*Result, e
 		return nil, refuse(false, "delete the pod so that it is scheduled anew", "it is in pool %q, and node %s serves only pool %q",
 			r.Pool, s.NodeName, s.NodeName)
 	}
-	device, ok := s.Node.Device(gpu.DeviceName(r.Device))
+	device, ok := node.Device(gpu.DeviceName(r.Device))
 	if !ok {
-		return nil, s.missing(r, refuse)
+		return nil, s.missing(node, r, refuse)
 	}
 	admin := r.AdminAccess != nil && *r.AdminAccess
 	switch device.(type) {
@@ -121,11 +122,11 @@ func (s Source) result(r *resourceapi.DeviceRequestAllocationResult) (*Result, e
 }
 
 // missing says why the node does not offer an allocated device.
-func (s Source) missing(r *resourceapi.DeviceRequestAllocationResult, refuse func(bool, string, string, ...any) error) error {
-	if s.Node.Driver.Version == "" {
+func (s Source) missing(node *gpu.Node, r *resourceapi.DeviceRequestAllocationResult, refuse func(bool, string, string, ...any) error) error {
+	if node.Driver.Version == "" {
 		return refuse(true, "install or load the NVIDIA driver on the node", "no NVIDIA driver is loaded on node %s", s.NodeName)
 	}
-	for _, fault := range s.Node.Faults {
+	for _, fault := range node.Faults {
 		faulty := []gpu.GPU{{UUID: fault.UUID}}
 		gpu.AssignIDs(faulty)
 		if fault.UUID != "" && gpu.DeviceName(r.Device) == (gpu.Whole{GPU: &faulty[0]}).Name() {

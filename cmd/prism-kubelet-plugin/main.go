@@ -1,0 +1,70 @@
+// Prism-kubelet-plugin publishes the GPUs of a node as DRA devices and prepares the claims that are given them.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register"
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() {
+	cfg, err := config.LoadPlugin(os.Args[1:], os.Getenv)
+	if errors.Is(err, config.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "prism-kubelet-plugin: %v\n", err)
+		os.Exit(2)
+	}
+	if err := run(cfg); err != nil {
+		klog.Background().Error(err, "Ending")
+		klog.Flush()
+		os.Exit(1)
+	}
+}
+
+// run serves until a signal comes or something fails. A replaced driver is no failure: a new process goes on.
+func run(cfg *config.Plugin) error {
+	logging := logsapi.NewLoggingConfiguration()
+	logging.Format = cfg.Serving.LogFormat
+	logging.Verbosity = logsapi.VerbosityLevel(cfg.Serving.LogVerbosity) //nolint:gosec // validated to be 0 to 10
+	logs.InitLogs()
+	if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+		return err
+	}
+	defer klog.Flush()
+	logger := klog.Background()
+	effective, err := json.Marshal(cfg)
+	if err != nil {
+		return err
+	}
+	logger.Info("Starting", "version", version, "config", string(effective))
+
+	ctx, stop := signal.NotifyContext(klog.NewContext(context.Background(), logger), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	parts, err := wire(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	err = parts.run(ctx)
+	if errors.Is(err, gpu.ErrDriverReplaced) {
+		logger.Info("Ending so that a new process loads the new driver library", "reason", err.Error())
+		return nil
+	}
+	return err
+}

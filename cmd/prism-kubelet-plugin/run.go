@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/prepare"
+)
+
+type claimObject = resourceapi.ResourceClaim
+
+// drainTime is what the last claim statuses get to be written when the process ends.
+const drainTime = 3 * time.Second
+
+// program is everything that runs.
+type program struct {
+	cfg       *config.Plugin
+	locks     *checkpoint.Locks
+	tx        *prepare.Transaction
+	inventory *inventory.Inventory
+	slices    *kube.Slices
+	statuses  *kube.Statuses
+	publisher *driver.Publisher
+	server    *driver.Server
+	http      driver.HTTP
+	failed    chan error
+}
+
+func newSlices(ctx context.Context, cfg *config.Plugin, clients connections) *kube.Slices {
+	logger := klog.FromContext(ctx)
+	return kube.NewSlices(kube.SlicesOptions{
+		Client: clients.background, DriverName: cfg.DriverName, NodeName: cfg.NodeName,
+		OnDropped: func(d kube.DroppedFields) {
+			logger.Info("The API server stored a ResourceSlice without some fields: turn the features on",
+				"pool", d.Pool, "slice", d.Slice, "features", d.Features)
+		},
+		OnError: func(err error) { logger.Error(err, "ResourceSlices are not published yet") },
+	})
+}
+
+// serve builds what the kubelet and people talk to.
+func (p *program) serve(client kubernetes.Interface, reports driver.Reports, damaged int) {
+	p.failed = make(chan error, 1)
+	metrics := driver.NewMetrics(version, driver.Readings{
+		Devices: func() map[string]int {
+			counts := map[string]int{}
+			for _, d := range p.inventory.Current().Node.Devices() {
+				counts[string(d.Type())]++
+			}
+			return counts
+		},
+		Faults:        func() int { return p.inventory.Status().Faults },
+		Claims:        p.tx.Counts,
+		DriverLoaded:  func() bool { return p.inventory.Status().Usable() },
+		SliceErrors:   func() int64 { return p.slices.Stats().Errors },
+		DroppedFields: func() int64 { return p.slices.Stats().Dropped },
+		Damaged:       damaged,
+	})
+	var describe driver.Describe
+	if p.cfg.DeviceMetadata {
+		describe = p.publisher.Describe
+	}
+	plugin := driver.New(p.tx, reports, metrics, describe, func(err error) {
+		select {
+		case p.failed <- err:
+		default:
+		}
+	})
+	p.server = &driver.Server{Plugin: plugin, Config: p.cfg, Client: client}
+	p.http = driver.HTTP{
+		Endpoint: p.cfg.Serving.HTTPEndpoint, Metrics: metrics, Pprof: p.cfg.Serving.Pprof, Ready: p.server.Ready,
+		Note: func() string {
+			if err := p.inventory.Status().Err; err != nil {
+				return "without devices: " + err.Error()
+			}
+			return ""
+		},
+	}
+}
+
+// run starts everything and ends in order: first the lead, so that a newer version can publish; then the kubelet's calls;
+// last the claims' statuses.
+func (p *program) run(signalled context.Context) error {
+	ctx, cancel := context.WithCancelCause(signalled)
+	defer cancel(nil)
+	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWriting()
+	var calls, background sync.WaitGroup
+	start := func(wg *sync.WaitGroup, ctx context.Context, what func(context.Context) error) {
+		wg.Go(func() {
+			if err := what(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	start(&background, writing, p.statuses.Run)
+	start(&calls, ctx, p.lead)
+	start(&calls, ctx, p.publisher.Run)
+	start(&calls, ctx, p.http.Run)
+	start(&calls, ctx, p.inventory.Run)
+	start(&calls, ctx, p.server.Run)
+	start(&calls, ctx, func(ctx context.Context) error {
+		select {
+		case err := <-p.failed:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	})
+	calls.Wait()
+
+	drain, stop := context.WithTimeout(writing, drainTime)
+	defer stop()
+	if err := p.statuses.Drain(drain); err != nil {
+		klog.FromContext(ctx).Error(err, "Ending")
+	}
+	stopWriting()
+	background.Wait()
+	if signalled.Err() != nil {
+		return nil
+	}
+	return context.Cause(ctx)
+}
+
+// lead does what only one process per node may: publish, and settle what earlier processes left.
+func (p *program) lead(ctx context.Context) error {
+	release, err := p.locks.Lead(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("becoming the node's publisher: %w", err)
+	}
+	defer release()
+	klog.FromContext(ctx).V(2).Info("Leading on this node")
+	var settling sync.WaitGroup
+	defer settling.Wait()
+	settling.Go(func() {
+		if err := p.tx.Settle(ctx); err != nil && !errors.Is(err, gpu.ErrDriverNotLoaded) {
+			klog.FromContext(ctx).Error(err, "Some claims of earlier runs are not settled")
+		}
+	})
+	return p.slices.Run(ctx)
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/nvml"
+	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/publish"
+)
+
+const (
+	// patience is how long one call retries; the kubelet gives it 45 s.
+	patience = 40 * time.Second
+	// debtAfter is how long a pod is kept for effects that cannot be undone.
+	debtAfter = 2 * time.Minute
+	// imageHook is the hook program of our image.
+	imageHook = "/usr/bin/" + cdi.HookName
+)
+
+// wire builds everything and starts nothing.
+func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
+	host := hostfs.New(cfg.Paths.HostRoot)
+	bootID, err := host.BootID()
+	if err != nil {
+		return nil, err
+	}
+	files := disk.OS{}
+	if err := files.MakeDir(cfg.PluginDir(), 0o750); err != nil {
+		return nil, fmt.Errorf("making the plugin's directory %s: %w", cfg.PluginDir(), err)
+	}
+	store, err := checkpoint.Open(files, cfg.PluginDir())
+	if err != nil {
+		return nil, err
+	}
+	locks, err := checkpoint.OpenLocks(cfg.PluginDir())
+	if err != nil {
+		return nil, err
+	}
+	specs, err := cdi.OpenDir(files, cfg.Paths.CDIRoot, cdi.Kind(cfg.DriverName))
+	if err != nil {
+		return nil, err
+	}
+	hook, err := findHook(ctx, cfg, host, specs)
+	if err != nil {
+		return nil, err
+	}
+	inv := watchDriver(cfg, host, hook)
+	clients, err := connect(cfg)
+	if err != nil {
+		return nil, err
+	}
+
+	p := &program{cfg: cfg, locks: locks, inventory: inv}
+	node := func() *gpu.Node { return inv.Current().Node }
+	p.statuses = kube.NewStatuses(kube.StatusesOptions{
+		Client: clients.background, DriverName: cfg.DriverName,
+		OnError: func(c kube.Claim, err error) { klog.FromContext(ctx).Error(err, "Claim status is not written yet", "claim", c) },
+	})
+	reports := driver.ClaimStatus{Statuses: p.statuses, Node: node}
+	tx, damaged, err := prepare.New(prepare.Ports{
+		Records: store, Locks: locks, Planner: claim.Source{Driver: cfg.DriverName, NodeName: cfg.NodeName, Node: node},
+		Specs: struct {
+			*cdi.Author
+			*cdi.Dir
+		}{author(host, inv), specs},
+	}, prepare.Settings{
+		CDIKind: cdi.Kind(cfg.DriverName), BootID: bootID, Writer: version, Patience: patience, DebtAfter: debtAfter,
+		Now: time.Now, Retrying: func(rc *claimObject, cause error) { reports.Refused(rc, cause.Error()) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, err := range damaged {
+		klog.FromContext(ctx).Error(err, "A claim's record was set aside")
+	}
+	if err := firstLook(ctx, cfg, inv, tx); err != nil {
+		return nil, err
+	}
+	p.tx = tx
+	p.slices = newSlices(ctx, cfg, clients)
+	p.publisher = driver.NewPublisher(inv, publish.Options{NodeName: cfg.NodeName}, p.slices)
+	p.serve(clients.claims, reports, len(damaged))
+	return p, nil
+}
+
+// findHook returns the host's path of the hook program: the one that was named, the host's, or ours; empty when there is none.
+func findHook(ctx context.Context, cfg *config.Plugin, host *hostfs.FS, specs *cdi.Dir) (string, error) {
+	if cfg.Driver.CDIHook != "" {
+		if _, ok := host.Program(cfg.Driver.CDIHook); !ok {
+			return "", fmt.Errorf("--cdi-hook: there is no executable %s on the host", cfg.Driver.CDIHook)
+		}
+		return cfg.Driver.CDIHook, nil
+	}
+	hooks := cdi.Hooks{Disk: disk.OS{}, Dir: filepath.Join(cfg.PluginDir(), "bin"), Image: imageHook}
+	if removed, err := hooks.Sweep(version, specs); err != nil {
+		klog.FromContext(ctx).Error(err, "Hooks of older versions stay")
+	} else if len(removed) > 0 {
+		klog.FromContext(ctx).V(2).Info("Removed hooks of older versions", "versions", removed)
+	}
+	if path, ok := host.Program(cdi.HostHooks...); ok {
+		return path, nil
+	}
+	path, err := hooks.Install(version)
+	if errors.Is(err, fs.ErrNotExist) {
+		klog.FromContext(ctx).Info("Without " + cdi.HookName + " containers get no library cache: install it on the host or set --cdi-hook")
+		return "", nil
+	}
+	return path, err
+}
+
+func watchDriver(cfg *config.Plugin, host *hostfs.FS, hook string) *inventory.Inventory {
+	return inventory.New(inventory.Options{
+		Host: host, DriverRoot: cfg.Driver.Root,
+		Open: func(ctx context.Context, root hostfs.DriverRoot) (inventory.Session, error) {
+			return nvml.Open(ctx, root.Library, nvml.Options{Root: root.Path, HostRoot: root.HostPath, HookPath: hook})
+		},
+	})
+}
+
+// firstLook fails only where the operator asked for it and nobody's claim would suffer.
+func firstLook(ctx context.Context, cfg *config.Plugin, inv *inventory.Inventory, tx *prepare.Transaction) error {
+	err := inv.Refresh(ctx)
+	if claims, _ := tx.Counts(); err != nil && cfg.Driver.FailOnInitError && claims == 0 {
+		return fmt.Errorf("--fail-on-init-error: %w", err)
+	}
+	if err != nil {
+		klog.FromContext(ctx).Info("No usable NVIDIA driver yet: serving without devices and trying again", "reason", err.Error())
+	}
+	return nil
+}
+
+func author(host *hostfs.FS, inv *inventory.Inventory) *cdi.Author {
+	return &cdi.Author{
+		Present: func() cdi.Present {
+			view := inv.Current()
+			return cdi.Present{Node: view.Node, Common: view.Common, DevRoot: view.Root.DevHostPath}
+		},
+		Stat: func(path string) (major, minor int64, err error) {
+			device, err := host.CharDevice(path)
+			return int64(device.Major), int64(device.Minor), err
+		},
+	}
+}
+
+// connections are two, so that background writes never use up what claims wait for.
+type connections struct{ claims, background kubernetes.Interface }
+
+func connect(cfg *config.Plugin) (connections, error) {
+	base, err := rest.InClusterConfig()
+	if cfg.Kubeconfig != "" {
+		base, err = clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig)
+	}
+	if err != nil {
+		return connections{}, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	base.QPS, base.Burst, base.UserAgent = float32(cfg.KubeAPI.QPS), cfg.KubeAPI.Burst, "prism-kubelet-plugin/"+version
+	base.ContentType, base.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
+	claims, err := kubernetes.NewForConfig(base)
+	if err != nil {
+		return connections{}, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	background, err := kubernetes.NewForConfig(rest.CopyConfig(base))
+	if err != nil {
+		return connections{}, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	return connections{claims: claims, background: background}, nil
+}

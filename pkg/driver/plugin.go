@@ -1,0 +1,148 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+)
+
+// Transaction prepares and unprepares claims; prepare.Transaction is the real one.
+type Transaction interface {
+	Prepare(ctx context.Context, rc *resourceapi.ResourceClaim) (*checkpoint.Record, error)
+	Unprepare(ctx context.Context, uid string) error
+}
+
+// Reports takes what a claim's status should say. It never blocks and never fails: the answer does not wait for it.
+type Reports interface {
+	// Prepared: the claim's devices are usable.
+	Prepared(r *checkpoint.Record)
+	// Refused: the claim's devices cannot be used, for this reason.
+	Refused(rc *resourceapi.ResourceClaim, reason string)
+}
+
+// Plugin answers the kubelet. Make one with New and pass it to kubeletplugin.Start.
+type Plugin struct {
+	tx      Transaction
+	reports Reports
+	metrics *Metrics
+	// describe returns what a device's metadata file says; nil when there are no such files.
+	describe Describe
+	fatal    func(error)
+}
+
+// Describe returns the attributes of a device as they are published, nil for a device that is not offered now.
+type Describe func(pool, device string) map[string]resourceapi.DeviceAttribute
+
+var _ kubeletplugin.DRAPlugin = &Plugin{}
+
+// New builds a Plugin. fatal is told of errors after which the process cannot serve any more.
+func New(tx Transaction, reports Reports, metrics *Metrics, describe Describe, fatal func(error)) *Plugin {
+	return &Plugin{tx: tx, reports: reports, metrics: metrics, describe: describe, fatal: fatal}
+}
+
+// PrepareResourceClaims prepares the claims of one pod, all at once: they need different GPUs, and who needs the same one
+// waits for its lock. One claim's failure is no other's.
+func (p *Plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	results := make([]kubeletplugin.PrepareResult, len(claims))
+	parallel(len(claims), func(i int) { results[i] = p.prepare(ctx, claims[i]) })
+	byUID := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
+	for i, rc := range claims {
+		byUID[rc.UID] = results[i]
+	}
+	return byUID, nil
+}
+
+func (p *Plugin) prepare(ctx context.Context, rc *resourceapi.ResourceClaim) kubeletplugin.PrepareResult {
+	logger := klog.FromContext(ctx).WithValues("claim", klog.KObj(rc), "claimUID", rc.UID)
+	start := time.Now()
+	r, err := p.tx.Prepare(klog.NewContext(ctx, logger), rc)
+	p.metrics.prepared(time.Since(start), err)
+	if err != nil {
+		logger.Error(err, "Claim was not prepared")
+		p.reports.Refused(rc, err.Error())
+		return kubeletplugin.PrepareResult{Err: err}
+	}
+	logger.V(2).Info("Claim is prepared", "devices", r.CDI.Devices)
+	p.reports.Prepared(r)
+	return kubeletplugin.PrepareResult{Devices: answer(r, p.describe)}
+}
+
+// UnprepareResourceClaims takes back what was prepared for the claims.
+func (p *Plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	results := make([]error, len(claims))
+	parallel(len(claims), func(i int) { results[i] = p.unprepare(ctx, claims[i]) })
+	byUID := make(map[types.UID]error, len(claims))
+	for i, c := range claims {
+		byUID[c.UID] = results[i]
+	}
+	return byUID, nil
+}
+
+func (p *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject) error {
+	logger := klog.FromContext(ctx).WithValues("claim", c.NamespacedName, "claimUID", c.UID)
+	start := time.Now()
+	err := p.tx.Unprepare(klog.NewContext(ctx, logger), string(c.UID))
+	p.metrics.unprepared(time.Since(start), err)
+	if err != nil {
+		logger.Error(err, "Claim was not unprepared")
+		return err
+	}
+	logger.V(2).Info("Claim is unprepared")
+	return nil
+}
+
+// HandleError ends the process when the library can serve the kubelet no more.
+func (p *Plugin) HandleError(ctx context.Context, err error, msg string) {
+	klog.FromContext(ctx).Error(err, msg)
+	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
+		p.fatal(fmt.Errorf("%s: %w", msg, err))
+	}
+}
+
+// WatchHealthStatus is not served: this version knows a GPU as there or not there, and says so in the ResourceSlices.
+func (p *Plugin) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
+	return kubeletplugin.ErrHealthNotSupported
+}
+
+// parallel runs do(0) to do(n-1) at once and returns when all have.
+func parallel(n int, do func(i int)) {
+	if n == 1 {
+		do(0)
+		return
+	}
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { do(i) })
+	}
+	wg.Wait()
+}
+
+// answer turns a record into what the kubelet is told: one device per allocation result, in their order.
+func answer(r *checkpoint.Record, describe Describe) []kubeletplugin.Device {
+	devices := make([]kubeletplugin.Device, 0, len(r.Results))
+	for i := range r.Results {
+		result := &r.Results[i]
+		d := kubeletplugin.Device{
+			Requests: []string{result.Request}, PoolName: result.Pool, DeviceName: result.Device,
+			CDIDeviceIDs: []string{r.CDI.Kind + "=" + r.CDI.Devices[i]},
+		}
+		if result.ShareID != "" {
+			share := types.UID(result.ShareID)
+			d.ShareID = &share
+		}
+		if describe != nil {
+			d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: describe(result.Pool, result.Device)}
+		}
+		devices = append(devices, d)
+	}
+	return devices
+}

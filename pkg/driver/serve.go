@@ -1,0 +1,73 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/prism-gpu/prism/pkg/config"
+)
+
+// Server serves a Plugin to the kubelet.
+type Server struct {
+	Plugin *Plugin
+	Config *config.Plugin
+	// Client is the one that claims are read with; it must not be throttled by anything else.
+	Client kubernetes.Interface
+
+	registered atomic.Bool
+}
+
+// Run opens the sockets, serves until the context ends, and returns when the calls that run then are answered.
+func (s *Server) Run(ctx context.Context) error {
+	cfg := s.Config
+	options := []kubeletplugin.Option{
+		kubeletplugin.DriverName(cfg.DriverName),
+		kubeletplugin.KubeClient(s.Client),
+		kubeletplugin.NodeName(cfg.NodeName),
+		kubeletplugin.RegistrarDirectoryPath(cfg.Paths.KubeletRegistrar),
+		kubeletplugin.PluginDataDirectoryPath(cfg.PluginDir()),
+		kubeletplugin.RollingUpdate(types.UID(cfg.PodUID)),
+		// Our own locks are per claim and per GPU: claims for different GPUs do not wait for each other.
+		kubeletplugin.Serialize(false),
+		kubeletplugin.HealthService(false),
+		kubeletplugin.GRPCInterceptor(s.watchRegistration),
+	}
+	if cfg.DeviceMetadata {
+		options = append(options, kubeletplugin.CDIDirectory(cfg.Paths.CDIRoot),
+			kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}))
+	}
+	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), s.Plugin, options...)
+	if err != nil {
+		return fmt.Errorf("serving the kubelet: %w", err)
+	}
+	<-ctx.Done()
+	s.registered.Store(false)
+	helper.Stop()
+	return nil
+}
+
+// watchRegistration learns from the kubelet's own call whether it took the plugin.
+func (s *Server) watchRegistration(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if status, ok := req.(*registerapi.RegistrationStatus); ok {
+		s.registered.Store(status.PluginRegistered)
+	}
+	return handler(ctx, req)
+}
+
+// Ready returns nil when the kubelet sends its calls here.
+func (s *Server) Ready() error {
+	if !s.registered.Load() {
+		return errors.New("the kubelet has not registered this plugin yet")
+	}
+	return nil
+}
