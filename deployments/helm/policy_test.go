@@ -1,0 +1,158 @@
+package helm
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	dracel "k8s.io/dynamic-resource-allocation/cel"
+)
+
+// policy is the rendered admission policy, evaluated as the API server does.
+type policy struct {
+	t    *testing.T
+	env  *cel.Env
+	spec map[string]any
+}
+
+func newPolicy(t *testing.T, rendered objects) *policy {
+	t.Helper()
+	env, err := cel.NewEnv(cel.OptionalTypes(), cel.Variable("request", cel.DynType), cel.Variable("object", cel.DynType),
+		cel.Variable("oldObject", cel.DynType), cel.Variable("variables", cel.DynType))
+	require.NoError(t, err)
+	return &policy{t: t, env: env, spec: dig(t, rendered.only(t, "ValidatingAdmissionPolicy"), "spec").(map[string]any)}
+}
+
+func (p *policy) eval(expression any, input map[string]any) ref.Val {
+	p.t.Helper()
+	ast, issues := p.env.Compile(expression.(string))
+	require.NoError(p.t, issues.Err(), expression)
+	program, err := p.env.Program(ast)
+	require.NoError(p.t, err)
+	value, _, err := program.Eval(input)
+	require.NoError(p.t, err, expression)
+	return value
+}
+
+// denies returns the message of the first rule that fails, "" when the request
+// is let through, and whether the policy looked at the request at all.
+func (p *policy) denies(request, object, oldObject map[string]any) (string, bool) {
+	p.t.Helper()
+	variables := map[string]any{}
+	input := map[string]any{"request": request, "object": object, "oldObject": oldObject, "variables": variables}
+	for _, condition := range p.spec["matchConditions"].([]any) {
+		if p.eval(condition.(map[string]any)["expression"], input).Value() != true {
+			return "", false
+		}
+	}
+	for _, variable := range p.spec["variables"].([]any) {
+		variable := variable.(map[string]any)
+		variables[variable["name"].(string)] = p.eval(variable["expression"], input)
+	}
+	for _, rule := range p.spec["validations"].([]any) {
+		rule := rule.(map[string]any)
+		if p.eval(rule["expression"], input).Value() == true {
+			continue
+		}
+		if message, ok := rule["message"].(string); ok {
+			return message, true
+		}
+		return p.eval(rule["messageExpression"], input).Value().(string), true
+	}
+	return "", true
+}
+
+func slice(node, driver string) map[string]any {
+	spec := map[string]any{"driver": driver}
+	if node != "" {
+		spec["nodeName"] = node
+	}
+	return map[string]any{"spec": spec}
+}
+
+// TestChartPolicyDenies writes slices as the plugin of node n0 and as others.
+func TestChartPolicyDenies(t *testing.T) {
+	const driver = "gpu.example.com"
+	rendered := parse(t, render(t, "--set", "driverName="+driver))
+	rules := newPolicy(t, rendered)
+	bound := map[string]any{"authentication.kubernetes.io/node-name": []any{"n0"}}
+	plugin := account(t, rendered)
+	for name, test := range map[string]struct {
+		user  string
+		extra map[string]any
+		slice map[string]any
+		want  string
+		free  bool
+	}{
+		"own node":         {plugin, bound, slice("n0", driver), "", false},
+		"other node":       {plugin, bound, slice("n1", driver), "the plugin of node 'n0' may not write ResourceSlices of node 'n1'", false},
+		"whole cluster":    {plugin, bound, slice("", driver), "the plugin of node 'n0' may not write ResourceSlices of the whole cluster", false},
+		"other driver":     {plugin, bound, slice("n0", "gpu.nvidia.com"), "the plugin of driver 'gpu.example.com' may not write ResourceSlices of driver 'gpu.nvidia.com'", false},
+		"token of no node": {plugin, nil, slice("n0", driver), "the token of this user is not bound to a node; use the token of a pod on the node whose slices are written", false},
+		"token without":    {plugin, map[string]any{"a": []any{"n0"}}, slice("n0", driver), "the token of this user is not bound to a node; use the token of a pod on the node whose slices are written", false},
+		"token with none":  {plugin, map[string]any{"authentication.kubernetes.io/node-name": []any{}}, slice("n0", driver), "the token of this user is not bound to a node; use the token of a pod on the node whose slices are written", false},
+		"other account":    {"system:serviceaccount:" + namespace + ":default", bound, slice("n1", driver), "", true},
+		"administrator":    {"admin", nil, slice("n1", "gpu.nvidia.com"), "", true},
+	} {
+		for _, operation := range []string{"CREATE", "UPDATE", "DELETE"} {
+			t.Run(name+" "+operation, func(t *testing.T) {
+				user := map[string]any{"username": test.user}
+				if test.extra != nil {
+					user["extra"] = test.extra
+				}
+				object, old := test.slice, map[string]any(nil)
+				switch operation {
+				case "UPDATE":
+					old = test.slice
+				case "DELETE":
+					object, old = nil, test.slice
+				}
+				got, looked := rules.denies(map[string]any{"operation": operation, "userInfo": user}, object, old)
+				assert.Equal(t, test.want, got)
+				assert.Equal(t, !test.free, looked)
+			})
+		}
+	}
+}
+
+// TestChartPolicyCovers: every write of every version of ResourceSlices.
+func TestChartPolicyCovers(t *testing.T) {
+	rendered := parse(t, render(t))
+	spec := dig(t, rendered.only(t, "ValidatingAdmissionPolicy"), "spec").(map[string]any)
+	assert.Equal(t, "Fail", spec["failurePolicy"])
+	assert.Equal(t, map[string]any{"resourceRules": []any{map[string]any{
+		"apiGroups": []any{"resource.k8s.io"}, "apiVersions": []any{"v1", "v1beta2", "v1beta1", "v1alpha3"},
+		"operations": []any{"CREATE", "UPDATE", "DELETE"}, "resources": []any{"resourceslices"},
+	}}}, spec["matchConstraints"])
+	assert.Equal(t, []any{"Deny"}, dig(t, rendered.only(t, "ValidatingAdmissionPolicyBinding"), "spec", "validationActions"))
+}
+
+// TestChartClassesSelect asks the scheduler's own evaluator which devices the
+// classes take.
+func TestChartClassesSelect(t *testing.T) {
+	const driver = "gpu.nvidia.com"
+	rendered := parse(t, render(t, "--set", "driverName="+driver))
+	device := func(of, kind string) dracel.Device {
+		return dracel.Device{Driver: of, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"type": {StringValue: &kind}}}
+	}
+	devices := map[string]dracel.Device{
+		"gpu": device(driver, "gpu"), "mig": device(driver, "mig"), "monitor": device(driver, "monitor"),
+		"foreign": device("gpu.example.com", "gpu"),
+		"bare":    {Driver: "net.example.com"},
+	}
+	for class, want := range map[string]string{driver: "gpu", "monitor." + driver: "monitor"} {
+		selectors := dig(t, rendered["DeviceClass/"+class], "spec", "selectors").([]any)
+		expression := selectors[0].(map[string]any)["cel"].(map[string]any)["expression"].(string)
+		compiled := dracel.GetCompiler(dracel.Features{}).CompileCELExpression(expression, dracel.Options{})
+		require.Nil(t, compiled.Error, fmt.Sprint(compiled.Error))
+		for name, device := range devices {
+			matches, _, err := compiled.DeviceMatches(t.Context(), device)
+			require.NoError(t, err, name)
+			assert.Equal(t, name == want, matches, "%s selects %s", class, name)
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package helm
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestChartRefuses sets one bad value each; the complaint must name it.
+func TestChartRefuses(t *testing.T) {
+	for value, want := range map[string]string{
+		"driverName=Bad_Name":                        "at '/driverName': 'Bad_Name' does not match pattern",
+		"driverName=":                                "at '/driverName'",
+		"driverName=null":                            "missing property 'driverName'",
+		"drivername=gpu.example.com":                 "additional properties 'drivername' not allowed",
+		"image.repo=x":                               "at '/image': additional properties 'repo' not allowed",
+		"image.pullPolicy=Sometimes":                 "at '/image/pullPolicy': value must be one of 'Always', 'IfNotPresent', 'Never'",
+		"nvidiaDriverRoot=run/nvidia/driver":         "at '/nvidiaDriverRoot': 'run/nvidia/driver' does not match pattern",
+		"nvidiaCDIHook=nvidia-cdi-hook":              "at '/nvidiaCDIHook'",
+		"kubeletRoot=/a/../b":                        "at '/kubeletRoot': '/a/../b' does not match pattern",
+		"cdiRoot=/":                                  "at '/cdiRoot': '/' does not match pattern",
+		"failOnInitError=maybe":                      "at '/failOnInitError': got string, want boolean",
+		"logVerbosity=99":                            "at '/logVerbosity': maximum: got 99, want 10",
+		"logFormat=xml":                              "at '/logFormat': value must be one of 'text', 'json'",
+		"kubeAPI.qps=0":                              "at '/kubeAPI/qps'",
+		"kubeletPlugin.updateStrategy.type=Replace":  "at '/kubeletPlugin/updateStrategy/type': value must be one of",
+		"kubeletPlugin.tolerations=all":              "at '/kubeletPlugin/tolerations': got string, want array",
+		"deviceClasses.gpu.extendedResourceName=gpu": "at '/deviceClasses/gpu/extendedResourceName': 'gpu' does not match pattern",
+		"metrics.podMonitor.interval=30":             "at '/metrics/podMonitor/interval': got number, want string",
+		"serviceAccount.create=false":                "serviceAccount.create is false: set serviceAccount.name to an account that exists",
+	} {
+		t.Run(value, func(t *testing.T) {
+			rendered, complaint, err := template(t, "--set", value)
+			require.Error(t, err, rendered)
+			require.Contains(t, complaint, want)
+		})
+	}
+}
+
+func TestChartRefusesOldKubernetes(t *testing.T) {
+	_, complaint, err := template(t, "--kube-version", "1.33.9")
+	require.Error(t, err)
+	require.Contains(t, complaint, "chart requires kubeVersion: >=1.34.0-0 which is incompatible with Kubernetes v1.33.9")
+	render(t, "--kube-version", "v1.34.0-gke.100")
+}

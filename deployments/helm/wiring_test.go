@@ -1,0 +1,217 @@
+package helm
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/config"
+)
+
+// account is the user name that pods of the DaemonSet act under.
+func account(t *testing.T, rendered objects) string {
+	t.Helper()
+	daemons := rendered.only(t, "DaemonSet")
+	return fmt.Sprintf("system:serviceaccount:%s:%s", daemons.GetNamespace(),
+		dig(t, daemons, "spec", "template", "spec", "serviceAccountName"))
+}
+
+// TestChartAccountIsOne: the DaemonSet, the role's binding and the policy must
+// mean the same account. A policy for another one never applies, and nothing
+// else would show it.
+func TestChartAccountIsOne(t *testing.T) {
+	for _, args := range [][]string{
+		nil,
+		{"--set", "serviceAccount.name=other"},
+		{"--set", "serviceAccount.create=false", "--set", "serviceAccount.name=given"},
+		{"--set", "fullnameOverride=" + strings.Repeat("long-", 11) + "name"},
+		{"--set", "nameOverride=gpu", "--namespace", "elsewhere"},
+	} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			rendered := parse(t, render(t, args...))
+			want := account(t, rendered)
+
+			subjects := dig(t, rendered.only(t, "ClusterRoleBinding"), "subjects").([]any)
+			require.Len(t, subjects, 1)
+			subject := subjects[0].(map[string]any)
+			assert.Equal(t, want, fmt.Sprintf("system:serviceaccount:%s:%s", subject["namespace"], subject["name"]))
+
+			conditions := dig(t, rendered.only(t, "ValidatingAdmissionPolicy"), "spec", "matchConditions").([]any)
+			require.Len(t, conditions, 1)
+			assert.Equal(t, fmt.Sprintf("request.userInfo.username == %q", want), conditions[0].(map[string]any)["expression"])
+
+			assert.Equal(t, rendered.only(t, "ValidatingAdmissionPolicy").GetName(),
+				dig(t, rendered.only(t, "ValidatingAdmissionPolicyBinding"), "spec", "policyName"))
+			assert.Equal(t, rendered.only(t, "ClusterRole").GetName(),
+				dig(t, rendered.only(t, "ClusterRoleBinding"), "roleRef", "name"))
+			if _, created := rendered["ServiceAccount/given"]; !created && !strings.Contains(strings.Join(args, " "), "create=false") {
+				made := rendered.only(t, "ServiceAccount")
+				assert.Equal(t, want, "system:serviceaccount:"+made.GetNamespace()+":"+made.GetName())
+			}
+		})
+	}
+}
+
+// TestChartDriverNameIsEverywhere: no trace of the default name is left.
+func TestChartDriverNameIsEverywhere(t *testing.T) {
+	const driver = "gpu.nvidia.com"
+	text := render(t, "--set", "driverName="+driver)
+	assert.NotContains(t, text, "gpu.prism.dev")
+	rendered := parse(t, text)
+	for name, kind := range map[string]string{driver: "gpu", "monitor." + driver: "monitor"} {
+		require.Contains(t, rendered, "DeviceClass/"+name)
+		selectors := dig(t, rendered["DeviceClass/"+name], "spec", "selectors").([]any)
+		require.Len(t, selectors, 1)
+		assert.Equal(t, fmt.Sprintf("device.driver == %q && device.attributes[%q].type == %q", driver, driver, kind),
+			selectors[0].(map[string]any)["cel"].(map[string]any)["expression"])
+	}
+	rules := dig(t, rendered.only(t, "ClusterRole"), "rules").([]any)
+	assert.Contains(t, fmt.Sprint(rules...), "resourceNames:["+driver+"]")
+	assert.Equal(t, driver, environment(t, rendered)["PRISM_DRIVER_NAME"])
+}
+
+// environment is the plugin's, without values that come from the pod's fields.
+func environment(t *testing.T, rendered objects) map[string]string {
+	t.Helper()
+	env := map[string]string{}
+	for _, variable := range container(t, rendered)["env"].([]any) {
+		variable := variable.(map[string]any)
+		value, _ := variable["value"].(string)
+		name := variable["name"].(string)
+		require.NotContains(t, env, name)
+		env[name] = value
+	}
+	return env
+}
+
+func container(t *testing.T, rendered objects) map[string]any {
+	t.Helper()
+	containers := dig(t, rendered.only(t, "DaemonSet"), "spec", "template", "spec", "containers").([]any)
+	require.Len(t, containers, 1)
+	return containers[0].(map[string]any)
+}
+
+// TestChartEnvironmentIsRead loads the plugin's configuration from the
+// environment of the DaemonSet: every PRISM_ variable must be one that the
+// plugin asks for, and the chart's defaults must be the program's.
+func TestChartEnvironmentIsRead(t *testing.T) {
+	load := func(args ...string) *config.Plugin {
+		env := environment(t, parse(t, render(t, args...)))
+		for name, field := range map[string]string{"NODE_NAME": "n0", "POD_UID": "uid"} {
+			require.Contains(t, env, name)
+			env[name] = field
+		}
+		asked := map[string]bool{}
+		plugin, err := config.LoadPlugin(nil, func(name string) string {
+			asked[name] = true
+			return env[name]
+		})
+		require.NoError(t, err)
+		for name := range env {
+			assert.True(t, asked[name] || !strings.HasPrefix(name, "PRISM_"), "the plugin does not know %s", name)
+		}
+		return plugin
+	}
+	defaults, err := config.LoadPlugin([]string{"--node-name=n0", "--pod-uid=uid"}, func(string) string { return "" })
+	require.NoError(t, err)
+	if diff := cmp.Diff(defaults, load()); diff != "" {
+		t.Errorf("defaults of the program and of the chart (-program +chart):\n%s", diff)
+	}
+
+	all := load("--values", "testdata/values/everything.yaml")
+	assert.Equal(t, &config.Plugin{
+		DriverName: "gpu.example.com", NodeName: "n0", PodUID: "uid", DeviceMetadata: true,
+		KubeAPI: config.Rate{QPS: 50.5, Burst: 100},
+		Paths: config.Paths{
+			HostRoot: "/host", CDIRoot: "/etc/cdi",
+			KubeletPlugins: "/data/kubelet/plugins", KubeletRegistrar: "/data/kubelet/plugins_registry",
+		},
+		Driver: config.Driver{
+			Root: "/run/nvidia/driver", CDIHook: "/usr/local/nvidia/toolkit/nvidia-cdi-hook", FailOnInitError: true,
+		},
+		Serving: config.Serving{HTTPEndpoint: ":8080", Pprof: true, LogVerbosity: 6, LogFormat: "json"},
+	}, all)
+}
+
+// TestChartPathsAreTheHosts: kubelet, runtime and hooks get paths from the
+// plugin, so these must be the same inside and outside of the container.
+func TestChartPathsAreTheHosts(t *testing.T) {
+	rendered := parse(t, render(t, "--values", "testdata/values/everything.yaml"))
+	hostPaths := map[string]string{}
+	for _, volume := range dig(t, rendered.only(t, "DaemonSet"), "spec", "template", "spec", "volumes").([]any) {
+		volume := volume.(map[string]any)
+		hostPaths[volume["name"].(string)] = volume["hostPath"].(map[string]any)["path"].(string)
+	}
+	mounted := map[string]string{}
+	for _, mount := range container(t, rendered)["volumeMounts"].([]any) {
+		mount := mount.(map[string]any)
+		mounted[mount["mountPath"].(string)] = hostPaths[mount["name"].(string)]
+		if mount["mountPath"] == "/host" {
+			assert.Equal(t, true, mount["readOnly"])
+			assert.Equal(t, "HostToContainer", mount["mountPropagation"])
+		}
+	}
+	assert.Equal(t, map[string]string{
+		"/data/kubelet/plugins": "/data/kubelet/plugins", "/data/kubelet/plugins_registry": "/data/kubelet/plugins_registry",
+		"/etc/cdi": "/etc/cdi", "/host": "/",
+	}, mounted)
+}
+
+func TestChartNamespaces(t *testing.T) {
+	for key, object := range parse(t, render(t, "--values", "testdata/values/everything.yaml")) {
+		switch object.GetKind() {
+		case "DaemonSet", "ServiceAccount", "Service", "PodMonitor":
+			assert.Equal(t, namespace, object.GetNamespace(), key)
+		default:
+			assert.Empty(t, object.GetNamespace(), key)
+		}
+	}
+}
+
+func TestChartParts(t *testing.T) {
+	for part, kinds := range map[string][]string{
+		"deviceClasses.create=false":     {"DeviceClass"},
+		"admissionPolicy.create=false":   {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"},
+		"metrics.service.create=true":    {"Service"},
+		"metrics.podMonitor.create=true": {"PodMonitor"},
+	} {
+		t.Run(part, func(t *testing.T) {
+			count := func(rendered objects) int {
+				n := 0
+				for _, object := range rendered {
+					for _, kind := range kinds {
+						if object.GetKind() == kind {
+							n++
+						}
+					}
+				}
+				return n
+			}
+			before, after := count(parse(t, render(t))), count(parse(t, render(t, "--set", part)))
+			if strings.HasSuffix(part, "=true") {
+				before, after = after, before
+			}
+			assert.Positive(t, before)
+			assert.Zero(t, after)
+		})
+	}
+}
+
+// TestChartSelectors: Service and PodMonitor must find the DaemonSet's pods.
+func TestChartSelectors(t *testing.T) {
+	rendered := parse(t, render(t, "--values", "testdata/values/everything.yaml"))
+	labels := dig(t, rendered.only(t, "DaemonSet"), "spec", "template", "metadata", "labels").(map[string]any)
+	for _, selector := range []any{
+		dig(t, rendered.only(t, "DaemonSet"), "spec", "selector", "matchLabels"),
+		dig(t, rendered.only(t, "Service"), "spec", "selector"),
+		dig(t, rendered.only(t, "PodMonitor"), "spec", "selector", "matchLabels"),
+	} {
+		for key, value := range selector.(map[string]any) {
+			assert.Equal(t, value, labels[key], key)
+		}
+	}
+}
