@@ -1,0 +1,51 @@
+package kube
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Claim says which ResourceClaim is meant: one of the same name with another UID is another claim.
+type Claim struct {
+	Namespace, Name string
+	UID             types.UID
+}
+
+// String is "<namespace>/<name>".
+func (c Claim) String() string { return c.Namespace + "/" + c.Name }
+
+// Device is one of our devices in a claim's allocation, and what stands behind it.
+type Device struct {
+	// Pool and Name are the allocation result's.
+	Pool, Name string
+	// ShareID is the allocation result's, empty for a device that is not shared.
+	ShareID types.UID
+	// Identity tells which hardware it is; nil where that is not known, as it is when preparing failed early.
+	Identity *Identity
+}
+
+// Identity is what a claim's status says about a device in `data`: enough to find the hardware, on the node and in the
+// records of whoever runs it. The JSON keys are API.
+type Identity struct {
+	// Type is the device's `type` attribute.
+	Type string `json:"type"`
+	// UUID is what programs in the container see: the GPU's, or the MIG device's.
+	UUID string `json:"uuid"`
+	// ParentUUID is the physical GPU's where UUID is not.
+	ParentUUID string `json:"parentUUID,omitempty"`
+	// Index is NVML's index of the GPU, Minor the number in /dev/nvidia<minor>.
+	Index int `json:"index"`
+	Minor int `json:"minor"`
+	// PCIBusID is the GPU's PCI address, "0000:3b:00.0".
+	PCIBusID string `json:"pciBusID"`
+	// ProductName is the GPU's, DriverVersion that of the driver which served the node at the time.
+	ProductName   string `json:"productName"`
+	DriverVersion string `json:"driverVersion"`
+}
+
+// deviceKey is what tells devices of one driver in one claim apart.
+type deviceKey struct {
+	pool, name string
+	shareID    types.UID
+}
+
+func (d Device) key() deviceKey { return deviceKey{pool: d.Pool, name: d.Name, shareID: d.ShareID} }

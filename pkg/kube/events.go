@@ -1,0 +1,64 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+)
+
+// maxNote is the API's limit for the text of an Event, in bytes.
+const maxNote = 1024
+
+// Events reports what an operator of the node must know as Events of the Node object, where `kubectl describe node` shows
+// them. Repetitions are joined by the library. All methods can be called from any goroutine.
+type Events struct {
+	broadcaster events.EventBroadcaster
+	recorder    events.EventRecorder
+	node        *corev1.ObjectReference
+}
+
+// NewEvents prepares reporting by that driver about that node. Events are sent while Run runs.
+func NewEvents(client kubernetes.Interface, driverName, nodeName string) *Events {
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
+	return &Events{
+		broadcaster: broadcaster,
+		recorder:    broadcaster.NewRecorder(scheme.Scheme, driverName),
+		// The kubelet refers to its Node by the name as UID, and tools look for that.
+		node: &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: types.UID(nodeName)},
+	}
+}
+
+// Run sends Events until ctx ends, then returns nil. It runs once; what is reported before or after it is lost.
+func (e *Events) Run(ctx context.Context) error {
+	defer e.broadcaster.Shutdown()
+	if err := e.broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return fmt.Errorf("starting to send Events: %w", err)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// Warn reports that something is wrong: reason and action are machine-readable words in UpperCamelCase ("DriverMissing",
+// "Discover"), note is the sentence for a human. It neither blocks nor fails.
+func (e *Events) Warn(reason, action, note string) {
+	e.recorder.Eventf(e.node, nil, corev1.EventTypeWarning, reason, action, "%s", shorten(note, maxNote))
+}
+
+// Normal reports that something is as it should be, such as the end of what a Warn told.
+func (e *Events) Normal(reason, action, note string) {
+	e.recorder.Eventf(e.node, nil, corev1.EventTypeNormal, reason, action, "%s", shorten(note, maxNote))
+}
+
+// shorten cuts a text to n bytes at a whole character.
+func shorten(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
+}

@@ -1,0 +1,54 @@
+package kube_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/prism-gpu/prism/pkg/kube"
+)
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	server := fake.NewClientset()
+	events := kube.NewEvents(server, driverName, nodeName)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- events.Run(ctx) }()
+	stored := func() []eventsv1.Event {
+		list, err := server.EventsV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		return list.Items
+	}
+	// What is reported before Run listens is lost, so the report is repeated until one arrives.
+	eventually(t, "the warning is stored", func() bool {
+		events.Warn("DriverMissing", "Discover", "100% "+strings.Repeat("ü", 1000))
+		return len(stored()) > 0
+	})
+	e := stored()[0]
+	assert.Equal(t, "Warning", e.Type)
+	assert.Equal(t, "DriverMissing", e.Reason)
+	assert.Equal(t, "Discover", e.Action)
+	assert.Equal(t, "100% "+strings.Repeat("ü", 509), e.Note, "at most 1024 bytes, whole characters, no formatting")
+	assert.Equal(t, driverName, e.ReportingController)
+	assert.Equal(t, "Node", e.Regarding.Kind)
+	assert.Equal(t, nodeName, e.Regarding.Name)
+
+	events.Normal("DriverFound", "Discover", "The driver is loaded.")
+	eventually(t, "the end of the trouble is stored", func() bool {
+		for _, e := range stored() {
+			if e.Reason == "DriverFound" && e.Type == "Normal" {
+				return true
+			}
+		}
+		return false
+	})
+	cancel()
+	require.NoError(t, <-done)
+}

@@ -1,0 +1,236 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// A status that cannot be written is tried again after statusRetryFirst, then twice as long each time up to statusRetryMax,
+// statusAttempts times in all: for about seven minutes, which is longer than an upgrade of an API server takes.
+const (
+	statusRetryFirst = 200 * time.Millisecond
+	statusRetryMax   = 30 * time.Second
+	statusAttempts   = 20
+)
+
+const (
+	// statusWorkers is how many claims are written at once.
+	statusWorkers = 4
+	// statusTimeout ends an attempt that hangs.
+	statusTimeout = 15 * time.Second
+)
+
+// StatusesOptions configure NewStatuses.
+type StatusesOptions struct {
+	// Client talks to the API server. Where it limits its rate, it should not be the client that claims wait for.
+	Client kubernetes.Interface
+	// DriverName is the driver whose entries are written, and the name under which the server remembers who wrote them.
+	DriverName string
+	// Now replaces time.Now where it is not nil.
+	Now func() time.Time
+	// OnError is told of a claim's first failed attempt and when its status is given up. It must not block. May be nil.
+	OnError func(Claim, error)
+}
+
+// StatusesStats count what happened since NewStatuses.
+type StatusesStats struct {
+	// Written counts API writes, Unchanged the reports that the status said already, Gone those whose claim was deleted,
+	// replaced or deallocated before they could be written.
+	Written, Unchanged, Gone int64
+	// Errors counts attempts that failed, GivenUp the reports that were not written in spite of all attempts.
+	Errors, GivenUp int64
+	// Pending is the number of claims whose report is not written yet.
+	Pending int
+}
+
+// Statuses writes what became of a claim's devices into ResourceClaim.status.devices, in the background. Reporting never
+// blocks and never fails; of several reports about a claim the last one wins. Entries of other drivers are not touched.
+// All methods can be called from any goroutine.
+type Statuses struct {
+	opts     StatusesOptions
+	attempts int
+	queue    workqueue.TypedRateLimitingInterface[types.UID]
+	counts   statusCounts
+
+	mu      sync.Mutex
+	pending map[types.UID]*report
+	idle    chan struct{} // closed and replaced whenever nothing is pending any more
+}
+
+type statusCounts struct{ written, unchanged, gone, errors, givenUp atomic.Int64 }
+
+// report is what a claim's status shall say.
+type report struct {
+	claim   Claim
+	devices []Device
+	ready   bool
+	message string
+}
+
+// NewStatuses prepares the writer. Reports are taken from now on and written while Run runs.
+func NewStatuses(opts StatusesOptions) *Statuses {
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	return &Statuses{
+		opts:     opts,
+		attempts: statusAttempts,
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](statusRetryFirst, statusRetryMax)),
+		pending: map[types.UID]*report{},
+		idle:    make(chan struct{}),
+	}
+}
+
+// Ready reports that these devices, all that the claim has of this driver, are prepared.
+func (s *Statuses) Ready(claim Claim, devices []Device) {
+	s.add(&report{claim: claim, devices: devices, ready: true, message: "The device is prepared on the node."})
+}
+
+// Failed reports that preparing the claim failed, with the sentence the user sees in the pod's events. Without devices it
+// says so of every device that the claim has of this driver.
+func (s *Statuses) Failed(claim Claim, devices []Device, message string) {
+	s.add(&report{claim: claim, devices: devices, message: message})
+}
+
+func (s *Statuses) add(r *report) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.queue.ShuttingDown() {
+		return
+	}
+	r.devices = slices.Clone(r.devices)
+	s.pending[r.claim.UID] = r
+	s.queue.Forget(r.claim.UID)
+	s.queue.Add(r.claim.UID)
+}
+
+// Run writes until ctx ends, then returns nil; what is pending then stays unwritten. It runs once.
+func (s *Statuses) Run(ctx context.Context) error {
+	var workers sync.WaitGroup
+	for range statusWorkers {
+		workers.Go(func() {
+			for s.next(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	s.queue.ShutDown()
+	workers.Wait()
+	return nil
+}
+
+// Drain waits until every report made so far is written or given up. It returns an error that says how many are not when
+// ctx ends first. Run must be running.
+func (s *Statuses) Drain(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		n, idle := len(s.pending), s.idle
+		s.mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			return fmt.Errorf("writing the status of %d ResourceClaims before the end: %w", n, context.Cause(ctx))
+		}
+	}
+}
+
+// Stats returns the counts so far.
+func (s *Statuses) Stats() StatusesStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return StatusesStats{
+		Written:   s.counts.written.Load(),
+		Unchanged: s.counts.unchanged.Load(),
+		Gone:      s.counts.gone.Load(),
+		Errors:    s.counts.errors.Load(),
+		GivenUp:   s.counts.givenUp.Load(),
+		Pending:   len(s.pending),
+	}
+}
+
+// next serves one claim; false when there will be no more.
+func (s *Statuses) next(ctx context.Context) bool {
+	uid, ending := s.queue.Get()
+	if ending {
+		return false
+	}
+	defer s.queue.Done(uid)
+	s.mu.Lock()
+	r := s.pending[uid]
+	s.mu.Unlock()
+	if r == nil {
+		return true
+	}
+	attempt, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	result, err := s.write(attempt, r)
+	switch {
+	case err == nil:
+		s.count(result)
+		s.finish(uid, r)
+	case ctx.Err() == nil:
+		s.fail(uid, r, err)
+	}
+	return true
+}
+
+// finish forgets a report, unless a newer one took its place.
+func (s *Statuses) finish(uid types.UID, r *report) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pending[uid] != r {
+		return
+	}
+	s.queue.Forget(uid)
+	delete(s.pending, uid)
+	if len(s.pending) == 0 {
+		close(s.idle)
+		s.idle = make(chan struct{})
+	}
+}
+
+// fail tries a report again later, or gives it up.
+func (s *Statuses) fail(uid types.UID, r *report, err error) {
+	s.counts.errors.Add(1)
+	err = fmt.Errorf("writing the status of ResourceClaim %s: %w", r.claim, err)
+	before := s.queue.NumRequeues(uid)
+	if before+1 >= s.attempts {
+		s.counts.givenUp.Add(1)
+		s.finish(uid, r)
+		s.tell(r.claim, fmt.Errorf("gave up after %d attempts: %w", s.attempts, err))
+		return
+	}
+	if before == 0 {
+		s.tell(r.claim, err)
+	}
+	s.queue.AddRateLimited(uid)
+}
+
+func (s *Statuses) tell(claim Claim, err error) {
+	if s.opts.OnError != nil {
+		s.opts.OnError(claim, err)
+	}
+}
+
+func (s *Statuses) count(result outcome) {
+	switch result {
+	case written:
+		s.counts.written.Add(1)
+	case unchanged:
+		s.counts.unchanged.Add(1)
+	case gone:
+		s.counts.gone.Add(1)
+	}
+}

@@ -1,0 +1,394 @@
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/prism-gpu/prism/pkg/kube"
+)
+
+var (
+	claimRef = kube.Claim{Namespace: "team", Name: "train", UID: "claim-uid"}
+	identity = kube.Identity{
+		Type: "gpu", UUID: "GPU-3f2a9c1b-0000-0000-0000-000000000000", Index: 3, Minor: 4,
+		PCIBusID: "0000:3b:00.0", ProductName: "NVIDIA H100 80GB HBM3", DriverVersion: "580.95.05",
+	}
+	day    = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	claims = resourceapi.SchemeGroupVersion.WithResource("resourceclaims")
+)
+
+const otherDriver = "nic.example.com"
+
+func result(driver, device string) resourceapi.DeviceRequestAllocationResult {
+	return resourceapi.DeviceRequestAllocationResult{Request: "r", Driver: driver, Pool: nodeName, Device: device}
+}
+
+// claimWith is a claim that was allocated these results.
+func claimWith(results ...resourceapi.DeviceRequestAllocationResult) *resourceapi.ResourceClaim {
+	return &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: claimRef.Namespace, Name: claimRef.Name, UID: claimRef.UID},
+		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{
+			Devices: resourceapi.DeviceAllocationResult{Results: results},
+		}},
+	}
+}
+
+func device(name string) kube.Device {
+	return kube.Device{Pool: nodeName, Name: name, Identity: &identity}
+}
+
+// writer is a status writer on a fake API server, with a clock that moves an hour per reading.
+type writer struct {
+	*kube.Statuses
+	server  *fake.Clientset
+	patches atomic.Int64
+	errors  chan error
+}
+
+// newWriter makes the writer without running it. before, where not nil, may refuse a request.
+func newWriter(t *testing.T, claim *resourceapi.ResourceClaim, before func(clienttesting.Action) error) *writer {
+	t.Helper()
+	w := &writer{server: fake.NewClientset(claim), errors: make(chan error, 64)}
+	w.server.PrependReactor("*", "resourceclaims", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if before != nil {
+			if err := before(a); err != nil {
+				return true, nil, err
+			}
+		}
+		if a.GetVerb() == "patch" {
+			w.patches.Add(1)
+		}
+		return false, nil, nil
+	})
+	var hours atomic.Int64
+	w.Statuses = kube.NewStatuses(kube.StatusesOptions{
+		Client:     w.server,
+		DriverName: driverName,
+		Now:        func() time.Time { return day.Add(time.Duration(hours.Add(1)) * time.Hour) },
+		OnError:    func(_ kube.Claim, err error) { w.errors <- err },
+	})
+	return w
+}
+
+func (w *writer) run(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		assert.NoError(t, <-done)
+	})
+}
+
+// drain waits until everything reported is dealt with.
+func (w *writer) drain(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, w.Drain(ctx))
+}
+
+// entries returns what the claim says of the devices of a driver, by device.
+func (w *writer) entries(t *testing.T, driver string) map[string]resourceapi.AllocatedDeviceStatus {
+	t.Helper()
+	claim, err := w.server.ResourceV1().ResourceClaims(claimRef.Namespace).Get(t.Context(), claimRef.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	out := map[string]resourceapi.AllocatedDeviceStatus{}
+	for _, e := range claim.Status.Devices {
+		if e.Driver == driver {
+			out[e.Device] = e
+		}
+	}
+	return out
+}
+
+func ready(t *testing.T, e resourceapi.AllocatedDeviceStatus) metav1.Condition {
+	t.Helper()
+	c := meta.FindStatusCondition(e.Conditions, kube.ConditionReady)
+	require.NotNil(t, c)
+	return *c
+}
+
+func TestStatusReady(t *testing.T) {
+	t.Parallel()
+	w := newWriter(t, claimWith(result(driverName, "gpu-a"), result(otherDriver, "eth-0")), nil)
+	w.run(t)
+	w.Ready(claimRef, []kube.Device{device("gpu-a")})
+	w.drain(t)
+
+	entries := w.entries(t, driverName)
+	require.Len(t, entries, 1)
+	e := entries["gpu-a"]
+	assert.Equal(t, nodeName, e.Pool)
+	assert.Nil(t, e.ShareID)
+	assert.JSONEq(t, `{"type":"gpu","uuid":"GPU-3f2a9c1b-0000-0000-0000-000000000000","index":3,"minor":4,
+		"pciBusID":"0000:3b:00.0","productName":"NVIDIA H100 80GB HBM3","driverVersion":"580.95.05"}`, string(e.Data.Raw))
+	c := ready(t, e)
+	assert.Equal(t, metav1.ConditionTrue, c.Status)
+	assert.Equal(t, kube.ReasonPrepared, c.Reason)
+	assert.True(t, c.LastTransitionTime.Time.Equal(day.Add(time.Hour)))
+	assert.Empty(t, w.entries(t, otherDriver))
+	assert.Equal(t, kube.StatusesStats{Written: 1}, w.Stats())
+}
+
+func TestStatusOfOtherDriversStays(t *testing.T) {
+	t.Parallel()
+	w := newWriter(t, claimWith(result(driverName, "gpu-a"), result(driverName, "gpu-b"), result(otherDriver, "eth-0")), nil)
+	theirs := resourceapply.ResourceClaim(claimRef.Name, claimRef.Namespace).WithStatus(resourceapply.ResourceClaimStatus().
+		WithDevices(resourceapply.AllocatedDeviceStatus().WithDriver(otherDriver).WithPool(nodeName).WithDevice("eth-0").
+			WithNetworkData(resourceapply.NetworkDeviceData().WithIPs("10.0.0.1/24"))))
+	_, err := w.server.ResourceV1().ResourceClaims(claimRef.Namespace).ApplyStatus(t.Context(), theirs, metav1.ApplyOptions{FieldManager: otherDriver})
+	require.NoError(t, err)
+
+	w.run(t)
+	w.Ready(claimRef, []kube.Device{device("gpu-a"), device("gpu-b")})
+	w.drain(t)
+	w.Failed(claimRef, nil, "GPU gpu-a is lost.")
+	w.drain(t)
+	assert.Len(t, w.entries(t, driverName), 2)
+	their := w.entries(t, otherDriver)
+	require.Len(t, their, 1)
+	assert.Equal(t, []string{"10.0.0.1/24"}, their["eth-0"].NetworkData.IPs)
+	assert.Empty(t, their["eth-0"].Conditions)
+}
+
+func TestStatusTransitions(t *testing.T) {
+	t.Parallel()
+	w := newWriter(t, claimWith(result(driverName, "gpu-a")), nil)
+	w.run(t)
+	transition := func() time.Time {
+		w.drain(t)
+		return ready(t, w.entries(t, driverName)["gpu-a"]).LastTransitionTime.UTC()
+	}
+	w.Ready(claimRef, []kube.Device{device("gpu-a")})
+	first := transition()
+	patches := w.patches.Load()
+
+	w.Ready(claimRef, []kube.Device{device("gpu-a")})
+	assert.Equal(t, first, transition())
+	assert.Equal(t, patches, w.patches.Load(), "what the claim says already is not written again")
+
+	changed := identity
+	changed.Index = 2
+	w.Ready(claimRef, []kube.Device{{Pool: nodeName, Name: "gpu-a", Identity: &changed}})
+	assert.Equal(t, first, transition(), "other data, but no transition")
+	assert.Contains(t, string(w.entries(t, driverName)["gpu-a"].Data.Raw), `"index":2`)
+
+	w.Failed(claimRef, []kube.Device{device("gpu-a")}, "GPU is lost.")
+	lost := transition()
+	assert.True(t, lost.After(first))
+	w.Failed(claimRef, []kube.Device{device("gpu-a")}, "GPU is still lost.")
+	assert.Equal(t, lost, transition())
+	c := ready(t, w.entries(t, driverName)["gpu-a"])
+	assert.Equal(t, metav1.ConditionFalse, c.Status)
+	assert.Equal(t, kube.ReasonPrepareFailed, c.Reason)
+	assert.Equal(t, "GPU is still lost.", c.Message)
+
+	w.Ready(claimRef, []kube.Device{device("gpu-a")})
+	assert.True(t, transition().After(lost))
+	assert.Equal(t, kube.StatusesStats{Written: 5, Unchanged: 1}, w.Stats())
+}
+
+func TestStatusShares(t *testing.T) {
+	t.Parallel()
+	one, two := types.UID("11111111-1111-1111-1111-111111111111"), types.UID("22222222-2222-2222-2222-222222222222")
+	first, second := result(driverName, "gpu-a-mps"), result(driverName, "gpu-a-mps")
+	first.ShareID, second.ShareID = &one, &two
+	w := newWriter(t, claimWith(first, second), nil)
+	w.run(t)
+	w.Ready(claimRef, []kube.Device{
+		{Pool: nodeName, Name: "gpu-a-mps", ShareID: one},
+		{Pool: nodeName, Name: "gpu-a-mps", ShareID: two},
+	})
+	w.drain(t)
+	claim, err := w.server.ResourceV1().ResourceClaims(claimRef.Namespace).Get(t.Context(), claimRef.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Len(t, claim.Status.Devices, 2)
+	assert.ElementsMatch(t, []string{string(one), string(two)}, []string{*claim.Status.Devices[0].ShareID, *claim.Status.Devices[1].ShareID})
+	w.Ready(claimRef, []kube.Device{{Pool: nodeName, Name: "gpu-a-mps", ShareID: one}, {Pool: nodeName, Name: "gpu-a-mps", ShareID: two}})
+	w.drain(t)
+	assert.Equal(t, kube.StatusesStats{Written: 1, Unchanged: 1}, w.Stats())
+}
+
+// What cannot or need not be said is dropped without an error.
+func TestStatusGone(t *testing.T) {
+	t.Parallel()
+	deallocated := claimWith()
+	deallocated.Status.Allocation = nil
+	other := claimRef
+	other.UID = "an older claim of that name"
+	missing := claimRef
+	missing.Name = "deleted"
+	twice := claimWith(result(driverName, "gpu-a"), result(driverName, "gpu-a"))
+	for name, c := range map[string]struct {
+		claim   *resourceapi.ResourceClaim
+		ref     kube.Claim
+		devices []kube.Device
+		want    kube.StatusesStats
+	}{
+		"deleted":              {claimWith(result(driverName, "gpu-a")), missing, nil, kube.StatusesStats{Gone: 1}},
+		"replaced":             {claimWith(result(driverName, "gpu-a")), other, nil, kube.StatusesStats{Gone: 1}},
+		"deallocated":          {deallocated, claimRef, nil, kube.StatusesStats{Gone: 1}},
+		"allocated others":     {claimWith(result(driverName, "gpu-a")), claimRef, []kube.Device{device("gpu-b")}, kube.StatusesStats{Gone: 1}},
+		"none of ours":         {claimWith(result(otherDriver, "gpu-a")), claimRef, nil, kube.StatusesStats{Gone: 1}},
+		"for two requests":     {twice, claimRef, []kube.Device{device("gpu-a"), device("gpu-a")}, kube.StatusesStats{Written: 1}},
+		"no devices were told": {claimWith(result(driverName, "gpu-a")), claimRef, nil, kube.StatusesStats{Written: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWriter(t, c.claim, nil)
+			w.run(t)
+			w.Failed(c.ref, c.devices, "no")
+			w.drain(t)
+			assert.Equal(t, c.want, w.Stats())
+			assert.Equal(t, c.want.Written, w.patches.Load())
+		})
+	}
+}
+
+func TestStatusDeletedWhileWriting(t *testing.T) {
+	t.Parallel()
+	w := newWriter(t, claimWith(result(driverName, "gpu-a")), func(a clienttesting.Action) error {
+		if a.GetVerb() == "patch" {
+			return apierrors.NewNotFound(claims.GroupResource(), claimRef.Name)
+		}
+		return nil
+	})
+	w.run(t)
+	w.Ready(claimRef, []kube.Device{device("gpu-a")})
+	w.drain(t)
+	assert.Equal(t, kube.StatusesStats{Gone: 1}, w.Stats())
+}
+
+func TestStatusRetry(t *testing.T) {
+	t.Parallel()
+	var refusals atomic.Int64
+	refusals.Store(3)
+	w := newWriter(t, claimWith(result(driverName, "gpu-a")), func(clienttesting.Action) error {
+		if refusals.Add(-1) >= 0 {
+			return apierrors.NewTimeoutError("etcd has no leader", 0)
+		}
+		return nil
+	})
+	w.run(t)
+	w.Ready(claimRef, []kube.Device{device("gpu-a")})
+	w.drain(t)
+	assert.Equal(t, kube.StatusesStats{Written: 1, Errors: 3}, w.Stats())
+	require.Len(t, w.errors, 1, "only the first failure is told")
+	assert.ErrorContains(t, <-w.errors, "writing the status of ResourceClaim team/train: reading it: ")
+}
+
+// A conflict may mean another claim of that name or only a busy one: the next reading decides.
+func TestStatusConflict(t *testing.T) {
+	t.Parallel()
+	var once sync.Once
+	var w *writer
+	w = newWriter(t, claimWith(result(driverName, "gpu-a")), func(a clienttesting.Action) (err error) {
+		if a.GetVerb() == "patch" {
+			once.Do(func() {
+				replaced := claimWith(result(driverName, "gpu-a"))
+				replaced.UID = "new"
+				assert.NoError(t, w.server.Tracker().Update(claims, replaced, claimRef.Namespace))
+				err = apierrors.NewConflict(schema.GroupResource{Resource: "resourceclaims"}, claimRef.Name, errors.New("uid"))
+			})
+		}
+		return err
+	})
+	w.run(t)
+	w.Ready(claimRef, []kube.Device{device("gpu-a")})
+	w.drain(t)
+	assert.Equal(t, kube.StatusesStats{Gone: 1, Errors: 1}, w.Stats())
+}
+
+// Reports made while the server is slow are joined: the last one is what the claim says in the end.
+func TestStatusLatestWins(t *testing.T) {
+	t.Parallel()
+	entered, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	w := newWriter(t, claimWith(result(driverName, "gpu-a")), func(a clienttesting.Action) error {
+		if a.GetVerb() == "patch" {
+			once.Do(func() { close(entered); <-release })
+		}
+		return nil
+	})
+	w.run(t)
+	w.Ready(claimRef, []kube.Device{device("gpu-a")})
+	<-entered
+	for i := range 100 {
+		w.Failed(claimRef, []kube.Device{device("gpu-a")}, fmt.Sprintf("attempt %d failed.", i))
+	}
+	assert.Equal(t, 1, w.Stats().Pending)
+	close(release)
+	w.drain(t)
+	assert.Equal(t, "attempt 99 failed.", ready(t, w.entries(t, driverName)["gpu-a"]).Message)
+	assert.Equal(t, int64(2), w.patches.Load())
+}
+
+func TestStatusDrain(t *testing.T) {
+	t.Parallel()
+	w := newWriter(t, claimWith(result(driverName, "gpu-a")), nil)
+	w.drain(t) // nothing pending
+	w.Ready(claimRef, []kube.Device{device("gpu-a")})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("the plugin is asked to stop"))
+	assert.EqualError(t, w.Drain(ctx), "writing the status of 1 ResourceClaims before the end: the plugin is asked to stop")
+	w.run(t)
+	w.drain(t)
+	assert.Equal(t, kube.StatusesStats{Written: 1}, w.Stats(), "reports made before Run are written")
+}
+
+func TestStatusAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWriter(t, claimWith(result(driverName, "gpu-a")), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, w.Run(ctx))
+	w.Ready(claimRef, []kube.Device{device("gpu-a")})
+	assert.Equal(t, kube.StatusesStats{}, w.Stats())
+}
+
+func TestStatusLongMessage(t *testing.T) {
+	t.Parallel()
+	w := newWriter(t, claimWith(result(driverName, "gpu-a")), nil)
+	w.run(t)
+	w.Failed(claimRef, nil, strings.Repeat("ü", 4000))
+	w.drain(t)
+	assert.Equal(t, strings.Repeat("ü", 2048), ready(t, w.entries(t, driverName)["gpu-a"]).Message)
+}
+
+func TestStatusGivenUp(t *testing.T) {
+	t.Parallel()
+	w := newWriter(t, claimWith(result(driverName, "gpu-a")), func(clienttesting.Action) error {
+		return apierrors.NewForbidden(claims.GroupResource(), claimRef.Name, errors.New("no verb patch"))
+	})
+	w.SetAttempts(3)
+	w.run(t)
+	w.Ready(claimRef, []kube.Device{device("gpu-a")})
+	w.drain(t)
+	assert.Equal(t, kube.StatusesStats{Errors: 3, GivenUp: 1}, w.Stats())
+	assert.ErrorContains(t, <-w.errors, "writing the status of ResourceClaim team/train: reading it: ")
+	last := <-w.errors
+	require.ErrorContains(t, last, "gave up after 3 attempts: writing the status of ResourceClaim team/train: ")
+	assert.True(t, apierrors.IsForbidden(last))
+	assert.Empty(t, w.errors)
+}
