@@ -132,7 +132,7 @@ func TestQuoteSurvivesAShell(t *testing.T) {
 func TestNetworkOfANode(t *testing.T) {
 	assert.Equal(t, `link add v1 type veth peer name eth0 netns prism-a_n1
 link set v1 master br0 up
-route add 10.244.11.0/24 via 172.30.0.11 dev br0
+route replace 10.244.11.0/24 via 172.30.0.11 dev br0
 `, nodeUplink(1, "prism-a_n1"))
 	assert.Contains(t, controlPlaneLinks(), "addr add 10.96.0.1/32 dev lo")
 }

@@ -36,7 +36,7 @@ func controlPlaneLinks() string {
 
 // nodeUplink connects node i's namespace to the bridge and routes its pods.
 func nodeUplink(i int, namespace string) string {
-	return fmt.Sprintf("link add v%[1]d type veth peer name eth0 netns %[2]s\nlink set v%[1]d master br0 up\nroute add %[3]s via %[4]s dev br0\n",
+	return fmt.Sprintf("link add v%[1]d type veth peer name eth0 netns %[2]s\nlink set v%[1]d master br0 up\nroute replace %[3]s via %[4]s dev br0\n",
 		i, namespace, node.PodSubnet(i), node.Address(i))
 }
 

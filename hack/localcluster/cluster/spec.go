@@ -160,6 +160,10 @@ func begin(path string) (serve func() error, err error) {
 		}
 	}
 	if spec.Forward != "" {
+		// The switch belongs to this network namespace: pods of different nodes meet here.
+		if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644); err != nil {
+			return nil, fmt.Errorf("forwarding between nodes: %w", err)
+		}
 		if err := forward(os.NewFile(listenerFile, "listener"), spec.Forward); err != nil {
 			return nil, err
 		}

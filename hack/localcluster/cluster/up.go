@@ -316,6 +316,9 @@ func (c *Cluster) bootNode(m node.Machine) error {
 	if err := cgroup.Create(hierarchies, m.Group()); err != nil {
 		return err
 	}
+	if m.HostMounts, err = node.MountNamespace(); err != nil {
+		return err
+	}
 	if _, err := spawn(c.nodeSpec(m), c.nodeNamespace(m.Index), c.nodeInit(m), nil); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 // Boot makes the machine out of this process's namespaces and runs the boot commands. It must be called by pid 1 of new mount, pid,
 // net, uts and ipc namespaces; it refuses to run anywhere else, because it mounts over the machine's own folders.
 func (m Machine) Boot(reaper *supervise.Reaper) error {
-	if err := checkPrivate(); err != nil {
+	if err := m.checkPrivate(); err != nil {
 		return err
 	}
 	steps := []struct {
@@ -46,24 +46,28 @@ func (m Machine) Boot(reaper *supervise.Reaper) error {
 	return m.runBootCommands(reaper)
 }
 
-// checkPrivate compares this mount namespace with the one of the process that started it.
-func checkPrivate() error {
+// checkPrivate compares this mount namespace with the one of the process that asked for the boot.
+func (m Machine) checkPrivate() error {
 	if os.Getpid() != 1 {
 		return errors.New("this is not the first process of a node")
 	}
-	own, err := os.Readlink("/proc/thread-self/ns/mnt")
+	own, err := MountNamespace()
 	if err != nil {
-		return fmt.Errorf("reading this mount namespace: %w", err)
+		return err
 	}
-	// /proc still shows the machine, so its process 1 is the machine's.
-	machine, err := os.Readlink("/proc/1/ns/mnt")
-	if err != nil {
-		return fmt.Errorf("reading the machine's mount namespace: %w", err)
-	}
-	if own == machine {
+	if m.HostMounts == "" || own == m.HostMounts {
 		return errors.New("this process shares the machine's mounts")
 	}
 	return nil
+}
+
+// MountNamespace names the mount namespace of this process.
+func MountNamespace() (string, error) {
+	name, err := os.Readlink("/proc/thread-self/ns/mnt")
+	if err != nil {
+		return "", fmt.Errorf("reading this mount namespace: %w", err)
+	}
+	return name, nil
 }
 
 // mountOverlays keeps what the node writes out of the host's folders.
