@@ -1,0 +1,87 @@
+// Package abi is the C face of the simulated NVML: a table of every function
+// that libnvidia-ml exports, with its parameters and the driver branch that
+// brought it, and the code that answers each from the model. The C library is
+// generated from the same table.
+package abi
+
+import "github.com/prism-gpu/prism/test/simgpu/model"
+
+// Kind says how a parameter looks in C and on the wire.
+type Kind int
+
+// The kinds of parameters. Counted is two C parameters and two wire arguments:
+// a pointer to a count, and an array of that many elements which may be NULL.
+const (
+	Pointer   Kind = iota // an opaque handle: void *
+	U32                   // unsigned int or an enum
+	U64                   // unsigned long long
+	CString               // const char *
+	Text                  // char * and unsigned int: room for a string
+	Output                // a struct or number that NVML fills in
+	Versioned             // a struct whose first word is its version and size
+	Counted               // unsigned int *count, struct *elements
+)
+
+// Param is one parameter.
+type Param struct {
+	Kind Kind
+	Name string
+	Size int // bytes of an Output, or of one element of Counted
+}
+
+// Place says where a symbol is implemented and seen.
+type Place int
+
+// The places.
+const (
+	Forwarded Place = iota // exported, generated, answered by the daemon
+	Written                // exported, written by hand in the C library
+	Hidden                 // not exported: the C library calls it on its own
+)
+
+// Symbol is one function.
+type Symbol struct {
+	Name   string
+	Since  int // driver branch in which the symbol was first seen
+	Place  Place
+	Params []Param
+
+	answer answer
+	locate locate
+}
+
+// answer serves one call; an error that is a model.Return goes to the caller.
+type answer func(*call) error
+
+// locate finds the GPU that a call concerns, for faults; AnyGPU for none.
+type locate func(*call) int
+
+// In reports whether a driver has the symbol.
+func (s Symbol) In(driver model.DriverVersion) bool { return driver.Branch() >= s.Since }
+
+// Symbols lists the table.
+func Symbols() []Symbol { return table }
+
+// find is nil for a name that is not in the table.
+func find(name string) *Symbol { return byName[name] }
+
+var byName = indexTable()
+
+func indexTable() map[string]*Symbol {
+	index := make(map[string]*Symbol, len(table))
+	for i := range table {
+		index[table[i].Name] = &table[i]
+	}
+	return index
+}
+
+func pointer(name string) Param         { return Param{Kind: Pointer, Name: name} }
+func u32(name string) Param             { return Param{Kind: U32, Name: name} }
+func u64(name string) Param             { return Param{Kind: U64, Name: name} }
+func cstring(name string) Param         { return Param{Kind: CString, Name: name} }
+func text(name string) Param            { return Param{Kind: Text, Name: name} }
+func out(name string, size int) Param   { return Param{Kind: Output, Name: name, Size: size} }
+func outU32(name string) Param          { return out(name, 4) }
+func outU64(name string) Param          { return out(name, 8) }
+func versioned(name string) Param       { return Param{Kind: Versioned, Name: name} }
+func counted(name string, el int) Param { return Param{Kind: Counted, Name: name, Size: el} }

@@ -1,0 +1,147 @@
+package abi
+
+// The branches in Since are those in which Debian's real libraries (418, 450,
+// 470, 535, 550, 555) and the headers of CUDA 11.1 to 13.4 first have a symbol.
+var table = concat(sessionSymbols, systemSymbols, lookupSymbols, identitySymbols, stateSymbols, eventSymbols, absentFeatures, hiddenSymbols)
+
+func concat(parts ...[]Symbol) []Symbol {
+	var all []Symbol
+	for _, part := range parts {
+		all = append(all, part...)
+	}
+	return all
+}
+
+// device makes a row for a function whose first parameter is a GPU.
+func device(name string, since int, answer answer, params ...Param) Symbol {
+	return Symbol{
+		Name: name, Since: since, answer: answer, locate: ofDevice,
+		Params: append([]Param{pointer("device")}, params...),
+	}
+}
+
+var initParams = []Param{cstring("library"), cstring("minors"), outU64("session")}
+
+var sessionSymbols = []Symbol{
+	{Name: "nvmlInit", Place: Written, Params: initParams, answer: begin},
+	{Name: "nvmlInit_v2", Place: Written, Params: initParams, answer: begin},
+	{Name: "nvmlInitWithFlags", Place: Written, Params: initParams, answer: begin},
+	{Name: "nvmlShutdown", Place: Written, Params: []Param{u32("left")}, answer: end},
+	{Name: "nvmlErrorString", Place: Written},
+	{Name: "nvmlInternalGetExportTable", Place: Written},
+}
+
+var systemSymbols = []Symbol{
+	{Name: "nvmlSystemGetDriverVersion", Params: []Param{text("version")}, answer: driverVersion},
+	{Name: "nvmlSystemGetNVMLVersion", Params: []Param{text("version")}, answer: nvmlVersion},
+	{Name: "nvmlSystemGetCudaDriverVersion", Params: []Param{outU32("version")}, answer: cudaVersion},
+	{Name: "nvmlSystemGetCudaDriverVersion_v2", Params: []Param{outU32("version")}, answer: cudaVersion},
+	{Name: "nvmlSystemGetProcessName", Params: []Param{u32("pid"), text("name")}, answer: processName},
+}
+
+var lookupSymbols = []Symbol{
+	{Name: "nvmlDeviceGetCount", Params: []Param{outU32("count")}, answer: count, locate: ofNone},
+	{Name: "nvmlDeviceGetCount_v2", Params: []Param{outU32("count")}, answer: count, locate: ofNone},
+	{Name: "nvmlDeviceGetHandleByIndex", Params: []Param{u32("index"), outU64("device")}, answer: byIndex, locate: ofIndex},
+	{Name: "nvmlDeviceGetHandleByIndex_v2", Params: []Param{u32("index"), outU64("device")}, answer: byIndex, locate: ofIndex},
+	{Name: "nvmlDeviceGetHandleByUUID", Params: []Param{cstring("uuid"), outU64("device")}, answer: byUUID, locate: ofUUID},
+	{Name: "nvmlDeviceGetHandleBySerial", Params: []Param{cstring("serial"), outU64("device")}, answer: bySerial, locate: ofNone},
+	{Name: "nvmlDeviceGetHandleByPciBusId", Params: []Param{cstring("address"), outU64("device")}, answer: byPCI, locate: ofPCI},
+	{Name: "nvmlDeviceGetHandleByPciBusId_v2", Params: []Param{cstring("address"), outU64("device")}, answer: byPCI, locate: ofPCI},
+}
+
+var identitySymbols = []Symbol{
+	device("nvmlDeviceGetUUID", 0, uuid, text("uuid")),
+	device("nvmlDeviceGetName", 0, name, text("name")),
+	device("nvmlDeviceGetSerial", 0, serial, text("serial")),
+	device("nvmlDeviceGetIndex", 0, index, outU32("index")),
+	device("nvmlDeviceGetMinorNumber", 0, minor, outU32("minor")),
+	device("nvmlDeviceGetModuleId", 535, module, outU32("module")),
+	device("nvmlDeviceGetBrand", 0, brand, outU32("brand")),
+	device("nvmlDeviceGetArchitecture", 450, architecture, outU32("architecture")),
+	device("nvmlDeviceGetCudaComputeCapability", 0, capability, outU32("major"), outU32("minor")),
+	device("nvmlDeviceGetNumGpuCores", 510, cores, outU32("cores")),
+	device("nvmlDeviceGetMemoryBusWidth", 510, busWidth, outU32("bits")),
+	device("nvmlDeviceGetPciInfo", 0, pciInfo, out("pci", pciInfoSize)),
+	device("nvmlDeviceGetPciInfo_v3", 0, pciInfo, out("pci", pciInfoSize)),
+	device("nvmlDeviceGetVbiosVersion", 0, vbios, text("version")),
+	device("nvmlDeviceGetBusType", 510, busType, outU32("type")),
+	device("nvmlDeviceGetMaxPcieLinkGeneration", 0, linkGeneration, outU32("generation")),
+	device("nvmlDeviceGetCurrPcieLinkGeneration", 0, linkGeneration, outU32("generation")),
+	device("nvmlDeviceGetMaxPcieLinkWidth", 0, linkWidth, outU32("width")),
+	device("nvmlDeviceGetCurrPcieLinkWidth", 0, linkWidth, outU32("width")),
+	device("nvmlDeviceGetMaxMigDeviceCount", 450, maxMIGDevices, outU32("count")),
+	device("nvmlDeviceIsMigDeviceHandle", 450, isMIGDevice, outU32("isMig")),
+	device("nvmlDeviceGetMemoryAffinity", 450, memoryAffinity, u32("words"), out("set", 8), u32("scope")),
+}
+
+var stateSymbols = []Symbol{
+	device("nvmlDeviceGetMemoryInfo", 0, memory, out("memory", memorySize)),
+	device("nvmlDeviceGetMemoryInfo_v2", 510, memoryV2, versioned("memory")),
+	device("nvmlDeviceGetComputeMode", 0, computeMode, outU32("mode")),
+	device("nvmlDeviceSetComputeMode", 0, setComputeMode, u32("mode")),
+	device("nvmlDeviceGetPersistenceMode", 0, persistence, outU32("mode")),
+	device("nvmlDeviceSetPersistenceMode", 0, setPersistence, u32("mode")),
+	device("nvmlDeviceGetMigMode", 450, migMode, outU32("current"), outU32("pending")),
+	device("nvmlDeviceGetUtilizationRates", 0, utilization, out("utilization", utilizationSize)),
+	device("nvmlDeviceGetTemperature", 0, temperature, u32("sensor"), outU32("celsius")),
+	device("nvmlDeviceGetPowerUsage", 0, power, outU32("milliwatts")),
+	device("nvmlDeviceGetEnforcedPowerLimit", 0, powerLimit, outU32("milliwatts")),
+	device("nvmlDeviceGetPowerManagementLimit", 0, powerLimit, outU32("milliwatts")),
+	device("nvmlDeviceGetPowerManagementMode", 0, enabled, outU32("mode")),
+	device("nvmlDeviceGetPerformanceState", 0, performanceState, outU32("state")),
+	device("nvmlDeviceGetPowerState", 0, performanceState, outU32("state")),
+	device("nvmlDeviceGetEccMode", 0, eccMode, outU32("current"), outU32("pending")),
+	device("nvmlDeviceGetTotalEccErrors", 0, noErrors, u32("type"), u32("counter"), outU64("count")),
+	device("nvmlDeviceGetDisplayActive", 0, disabled, outU32("active")),
+	device("nvmlDeviceGetDisplayMode", 0, disabled, outU32("mode")),
+	device("nvmlDeviceGetComputeRunningProcesses", 0, noProcesses, counted("processes", processV1Size)),
+	device("nvmlDeviceGetComputeRunningProcesses_v2", 450, noProcesses, counted("processes", processSize)),
+	device("nvmlDeviceGetComputeRunningProcesses_v3", 510, noProcesses, counted("processes", processSize)),
+	device("nvmlDeviceGetGraphicsRunningProcesses", 0, noProcesses, counted("processes", processV1Size)),
+	device("nvmlDeviceGetGraphicsRunningProcesses_v2", 450, noProcesses, counted("processes", processSize)),
+	device("nvmlDeviceGetGraphicsRunningProcesses_v3", 510, noProcesses, counted("processes", processSize)),
+	device("nvmlDeviceGetMPSComputeRunningProcesses", 470, noProcesses, counted("processes", processV1Size)),
+	device("nvmlDeviceGetMPSComputeRunningProcesses_v2", 470, noProcesses, counted("processes", processSize)),
+	device("nvmlDeviceGetMPSComputeRunningProcesses_v3", 510, noProcesses, counted("processes", processSize)),
+}
+
+var eventSymbols = []Symbol{
+	{Name: "nvmlEventSetCreate", Params: []Param{outU64("set")}, answer: newEventSet, locate: ofNone},
+	{Name: "nvmlEventSetFree", Params: []Param{pointer("set")}, answer: freeEventSet, locate: ofNone},
+	{Name: "nvmlEventSetWait", Params: []Param{pointer("set"), out("data", eventV1Size), u32("milliseconds")}, answer: waitEventV1, locate: ofNone},
+	{Name: "nvmlEventSetWait_v2", Since: 450, Params: []Param{pointer("set"), out("data", eventSize), u32("milliseconds")}, answer: waitEvent, locate: ofNone},
+	device("nvmlDeviceGetSupportedEventTypes", 0, eventTypes, outU64("types")),
+	device("nvmlDeviceRegisterEvents", 0, watchEvents, u64("types"), pointer("set")),
+}
+
+// What no board of the catalog can do, or not yet: the functions are there and
+// answer NotSupported, as on real hardware without the feature.
+var absentFeatures = []Symbol{
+	device("nvmlDeviceGetAttributes", 450, notSupported, out("attributes", attributesSize)),
+	device("nvmlDeviceGetAttributes_v2", 450, notSupported, out("attributes", attributesSize)),
+	device("nvmlDeviceGetFanSpeed", 0, notSupported, outU32("percent")),
+	device("nvmlDeviceGetNumaNodeId", 550, notSupported, outU32("node")),
+	device("nvmlDeviceGetGpuFabricInfo", 525, notSupported, out("info", fabricInfoSize)),
+	device("nvmlDeviceGetGpuFabricInfoV", 550, notSupported, versioned("info")),
+	device("nvmlDeviceGetAddressingMode", 580, notSupported, versioned("mode")),
+	device("nvmlDeviceGetPlatformInfo", 565, notSupported, versioned("info")),
+	device("nvmlDeviceGetVirtualizationMode", 0, disabled, outU32("mode")),
+	device("nvmlDeviceGetMigDeviceHandleByIndex", 450, noSuchMIGDevice, u32("index"), outU64("mig")),
+	device("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", 450, notAMIGDevice, outU64("parent")),
+	device("nvmlDeviceGetGpuInstanceId", 450, notSupported, outU32("id")),
+	device("nvmlDeviceGetComputeInstanceId", 450, notSupported, outU32("id")),
+}
+
+// What nvidia-smi reaches through the export table of the library.
+var hiddenSymbols = []Symbol{
+	{Name: "exportTableDevice", Place: Hidden, Params: []Param{u32("index"), outU64("device")}, answer: byIndex, locate: ofIndex},
+	hidden("exportTableSetTimeSlice", setTimeSlice, u32("slice")),
+	hidden("exportTableGetTimeSlice", timeSlice, outU32("slice")),
+}
+
+func hidden(name string, answer answer, params ...Param) Symbol {
+	symbol := device(name, 0, answer, params...)
+	symbol.Place = Hidden
+	return symbol
+}

@@ -1,0 +1,50 @@
+/* The thin NVML client: every call is one request to the node's daemon. */
+#ifndef SIMGPU_CLIENT_H
+#define SIMGPU_CLIENT_H
+
+#include <stdint.h>
+
+/* The return codes that the library gives on its own. */
+enum {
+	NVML_SUCCESS = 0,
+	NVML_UNINITIALIZED = 1,
+	NVML_INVALID_ARGUMENT = 2,
+	NVML_NO_PERMISSION = 4,
+	NVML_DRIVER_NOT_LOADED = 9,
+	NVML_FUNCTION_NOT_FOUND = 13,
+	NVML_UNKNOWN = 999,
+};
+
+/* Directions, with the numbers of the wire. */
+enum { ARG_IN = 0, ARG_OUT = 1, ARG_INOUT = 2 };
+
+struct arg {
+	uint8_t direction;
+	uint32_t size;
+	void *bytes;
+};
+
+#define EXPORT __attribute__((visibility("default")))
+#define VALUE(v) ((struct arg){ ARG_IN, sizeof(v), &(v) })
+#define STRING(s) ((struct arg){ ARG_IN, (uint32_t)strlen(s), (void *)(s) })
+#define ROOM(p, n) ((struct arg){ ARG_OUT, (uint32_t)(n), (p) })
+#define EXCHANGE(p, n) ((struct arg){ ARG_INOUT, (uint32_t)(n), (p) })
+
+/* Calls the daemon inside the session of this process. */
+int simgpu_call(const char *name, struct arg *args, int count);
+
+/* Which size a versioned struct says it has; 0 when that cannot be. */
+uint32_t simgpu_struct_size(const void *versioned);
+
+/* Room for count elements; 0 when the count is out of all bounds. */
+uint32_t simgpu_array_size(const void *elements, unsigned int count, uint32_t element);
+
+/* transport.c */
+int simgpu_exchange(uint64_t session, const char *name, struct arg *args, int count);
+
+/* place.c: the root below which this library lies ("" for /), and the minors
+ * of the GPUs whose device nodes this process has. */
+const char *simgpu_root(void);
+int simgpu_visible(uint8_t *minors, int room);
+
+#endif

@@ -1,0 +1,74 @@
+/* A small nvidia-smi: the calls it makes are those that any NVML answers. */
+#ifndef SIMGPU_SMI_H
+#define SIMGPU_SMI_H
+
+#define TEXT 96
+#define MAX_GPUS 32
+#define MIB 1048576ULL
+
+typedef void *device_t;
+typedef struct {
+	unsigned long long total, free, used;
+} memory_t;
+typedef struct {
+	char legacy[16];
+	unsigned int domain, bus, device, id, subsystem;
+	char address[32];
+} pci_t;
+typedef struct {
+	unsigned int gpu, memory;
+} utilization_t;
+
+/* Exit codes of the real tool: an NVML code, or one of these. */
+enum { EXIT_OK = 0, EXIT_USAGE = 2, EXIT_NO_DEVICES = 6, EXIT_NO_LIBRARY = 12 };
+
+/* The functions of the library; NULL where this driver has none. */
+extern struct nvml {
+	int (*Init_v2)(void);
+	int (*Shutdown)(void);
+	const char *(*ErrorString)(int);
+	int (*SystemGetDriverVersion)(char *, unsigned int);
+	int (*SystemGetNVMLVersion)(char *, unsigned int);
+	int (*SystemGetCudaDriverVersion)(int *);
+	int (*DeviceGetCount_v2)(unsigned int *);
+	int (*DeviceGetHandleByIndex_v2)(unsigned int, device_t *);
+	int (*DeviceGetName)(device_t, char *, unsigned int);
+	int (*DeviceGetUUID)(device_t, char *, unsigned int);
+	int (*DeviceGetSerial)(device_t, char *, unsigned int);
+	int (*DeviceGetVbiosVersion)(device_t, char *, unsigned int);
+	int (*DeviceGetPciInfo_v3)(device_t, pci_t *);
+	int (*DeviceGetMinorNumber)(device_t, unsigned int *);
+	int (*DeviceGetMemoryInfo)(device_t, memory_t *);
+	int (*DeviceGetComputeMode)(device_t, unsigned int *);
+	int (*DeviceSetComputeMode)(device_t, unsigned int);
+	int (*DeviceGetPersistenceMode)(device_t, unsigned int *);
+	int (*DeviceSetPersistenceMode)(device_t, unsigned int);
+	int (*DeviceGetUtilizationRates)(device_t, utilization_t *);
+	int (*DeviceGetTemperature)(device_t, unsigned int, unsigned int *);
+	int (*DeviceGetPowerUsage)(device_t, unsigned int *);
+	int (*DeviceGetEnforcedPowerLimit)(device_t, unsigned int *);
+	int (*DeviceGetPerformanceState)(device_t, unsigned int *);
+	int (*DeviceGetCudaComputeCapability)(device_t, int *, int *);
+	int (*DeviceGetMigMode)(device_t, unsigned int *, unsigned int *);
+	int (*InternalGetExportTable)(const void **, const void *);
+} nvml;
+
+struct gpu {
+	unsigned int index;
+	device_t handle;
+	pci_t pci;
+};
+
+struct node {
+	struct gpu gpus[MAX_GPUS];
+	unsigned int count;
+};
+
+const char *compute_mode_name(unsigned int mode);
+
+/* Each returns an exit code. */
+int query_gpus(const struct node *node, const char *fields, const char *format);
+int print_table(const struct node *node);
+int compute_policy(const struct node *node, int argc, char **argv);
+
+#endif

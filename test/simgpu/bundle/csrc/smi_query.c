@@ -1,0 +1,236 @@
+/* --query-gpu: one CSV line for each GPU. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+
+#include "smi.h"
+
+#define MAX_FIELDS 64
+
+typedef int (*reader)(const struct gpu *, char *);
+
+#define NUMBER(function, type, form, expression)                       \
+	static int read_##function(const struct gpu *gpu, char *out)   \
+	{                                                              \
+		type v;                                                \
+		int code = nvml.function(gpu->handle, &v);             \
+		if (!code)                                             \
+			snprintf(out, TEXT, form, expression);         \
+		return code;                                           \
+	}
+#define STRING_OF(function)                                            \
+	static int read_##function(const struct gpu *gpu, char *out)   \
+	{                                                              \
+		return nvml.function(gpu->handle, out, TEXT);          \
+	}
+
+STRING_OF(DeviceGetName)
+STRING_OF(DeviceGetUUID)
+STRING_OF(DeviceGetSerial)
+STRING_OF(DeviceGetVbiosVersion)
+NUMBER(DeviceGetComputeMode, unsigned int, "%s", compute_mode_name(v))
+NUMBER(DeviceGetPersistenceMode, unsigned int, "%s", v ? "Enabled" : "Disabled")
+NUMBER(DeviceGetPowerUsage, unsigned int, "%.2f", v / 1000.0)
+NUMBER(DeviceGetEnforcedPowerLimit, unsigned int, "%.2f", v / 1000.0)
+NUMBER(DeviceGetPerformanceState, unsigned int, "P%u", v)
+
+static int read_index(const struct gpu *gpu, char *out)
+{
+	snprintf(out, TEXT, "%u", gpu->index);
+	return 0;
+}
+
+static int read_count(const struct gpu *gpu, char *out)
+{
+	unsigned int count;
+	int code = nvml.DeviceGetCount_v2(&count);
+	(void)gpu;
+	if (!code)
+		snprintf(out, TEXT, "%u", count);
+	return code;
+}
+
+static int read_driver(const struct gpu *gpu, char *out)
+{
+	(void)gpu;
+	return nvml.SystemGetDriverVersion(out, TEXT);
+}
+
+static int read_address(const struct gpu *gpu, char *out)
+{
+	snprintf(out, TEXT, "%s", gpu->pci.address);
+	return 0;
+}
+
+static int read_device_id(const struct gpu *gpu, char *out)
+{
+	snprintf(out, TEXT, "0x%08X", gpu->pci.id);
+	return 0;
+}
+
+static int read_memory(const struct gpu *gpu, char *out, int which)
+{
+	memory_t m;
+	int code = nvml.DeviceGetMemoryInfo(gpu->handle, &m);
+	unsigned long long values[] = { m.total, m.used, m.free };
+	if (!code)
+		snprintf(out, TEXT, "%llu", values[which] / MIB);
+	return code;
+}
+
+static int read_memory_total(const struct gpu *gpu, char *out)
+{
+	return read_memory(gpu, out, 0);
+}
+
+static int read_memory_used(const struct gpu *gpu, char *out)
+{
+	return read_memory(gpu, out, 1);
+}
+
+static int read_memory_free(const struct gpu *gpu, char *out)
+{
+	return read_memory(gpu, out, 2);
+}
+
+static int read_utilization(const struct gpu *gpu, char *out, int memory)
+{
+	utilization_t u;
+	int code = nvml.DeviceGetUtilizationRates(gpu->handle, &u);
+	if (!code)
+		snprintf(out, TEXT, "%u", memory ? u.memory : u.gpu);
+	return code;
+}
+
+static int read_gpu_utilization(const struct gpu *gpu, char *out)
+{
+	return read_utilization(gpu, out, 0);
+}
+
+static int read_memory_utilization(const struct gpu *gpu, char *out)
+{
+	return read_utilization(gpu, out, 1);
+}
+
+static int read_temperature(const struct gpu *gpu, char *out)
+{
+	unsigned int celsius;
+	int code = nvml.DeviceGetTemperature(gpu->handle, 0, &celsius);
+	if (!code)
+		snprintf(out, TEXT, "%u", celsius);
+	return code;
+}
+
+static int read_capability(const struct gpu *gpu, char *out)
+{
+	int major, minor;
+	int code = nvml.DeviceGetCudaComputeCapability(gpu->handle, &major, &minor);
+	if (!code)
+		snprintf(out, TEXT, "%d.%d", major, minor);
+	return code;
+}
+
+static int read_mig(const struct gpu *gpu, char *out)
+{
+	unsigned int current, pending;
+	int code = nvml.DeviceGetMigMode(gpu->handle, &current, &pending);
+	if (!code)
+		snprintf(out, TEXT, "%s", current ? "Enabled" : "Disabled");
+	return code;
+}
+
+struct field {
+	const char *name, *alias, *unit;
+	reader read;
+};
+
+static const struct field fields[] = {
+	{ "index", "", "", read_index },
+	{ "count", "", "", read_count },
+	{ "name", "gpu_name", "", read_DeviceGetName },
+	{ "uuid", "gpu_uuid", "", read_DeviceGetUUID },
+	{ "serial", "gpu_serial", "", read_DeviceGetSerial },
+	{ "vbios_version", "", "", read_DeviceGetVbiosVersion },
+	{ "driver_version", "", "", read_driver },
+	{ "pci.bus_id", "gpu_bus_id", "", read_address },
+	{ "pci.device_id", "", "", read_device_id },
+	{ "memory.total", "", "MiB", read_memory_total },
+	{ "memory.used", "", "MiB", read_memory_used },
+	{ "memory.free", "", "MiB", read_memory_free },
+	{ "compute_mode", "", "", read_DeviceGetComputeMode },
+	{ "persistence_mode", "", "", read_DeviceGetPersistenceMode },
+	{ "utilization.gpu", "", "%", read_gpu_utilization },
+	{ "utilization.memory", "", "%", read_memory_utilization },
+	{ "temperature.gpu", "", "", read_temperature },
+	{ "power.draw", "", "W", read_DeviceGetPowerUsage },
+	{ "power.limit", "enforced.power.limit", "W", read_DeviceGetEnforcedPowerLimit },
+	{ "pstate", "", "", read_DeviceGetPerformanceState },
+	{ "compute_cap", "", "", read_capability },
+	{ "mig.mode.current", "", "", read_mig },
+};
+
+static const struct field *find_field(const char *name)
+{
+	for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+		if (!strcmp(name, fields[i].name) || (*fields[i].alias && !strcmp(name, fields[i].alias)))
+			return &fields[i];
+	return NULL;
+}
+
+/* Splits at commas, without blanks; returns how many, or -1. */
+static int parse_fields(char *text, const struct field **wanted)
+{
+	int count = 0;
+	char *rest = NULL;
+	for (char *name = strtok_r(text, ", ", &rest); name; name = strtok_r(NULL, ", ", &rest)) {
+		const struct field *field = find_field(name);
+		if (!field || count == MAX_FIELDS) {
+			printf("Field \"%s\" is not a valid field to query.\n\n", name);
+			return -1;
+		}
+		wanted[count++] = field;
+	}
+	return count;
+}
+
+static void print_header(const struct field **wanted, int count, int units)
+{
+	for (int i = 0; i < count; i++) {
+		printf("%s%s", i ? ", " : "", wanted[i]->name);
+		if (units && *wanted[i]->unit)
+			printf(" [%s]", wanted[i]->unit);
+	}
+	printf("\n");
+}
+
+static void print_gpu(const struct gpu *gpu, const struct field **wanted, int count, int units)
+{
+	for (int i = 0; i < count; i++) {
+		char text[TEXT] = "";
+		int code = wanted[i]->read(gpu, text);
+		if (code)
+			printf("%s[%s]", i ? ", " : "", code == 3 ? "N/A" : nvml.ErrorString(code));
+		else
+			printf("%s%s%s%s", i ? ", " : "", text, units && *wanted[i]->unit ? " " : "", units ? wanted[i]->unit : "");
+	}
+	printf("\n");
+}
+
+int query_gpus(const struct node *node, const char *text, const char *format)
+{
+	char copy[4096];
+	const struct field *wanted[MAX_FIELDS];
+	if (!format || strncmp(format, "csv", 3)) {
+		printf("\"--query-gpu=\" switch is missing \"--format=\" switch\n\n");
+		return EXIT_USAGE;
+	}
+	snprintf(copy, sizeof copy, "%s", text);
+	int count = parse_fields(copy, wanted), units = !strstr(format, "nounits");
+	if (count <= 0)
+		return EXIT_USAGE;
+	if (!strstr(format, "noheader"))
+		print_header(wanted, count, units);
+	for (unsigned int i = 0; i < node->count; i++)
+		print_gpu(&node->gpus[i], wanted, count, units);
+	return EXIT_OK;
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/prism-gpu/prism/test/simgpu/bundle"
+	"github.com/prism-gpu/prism/test/simgpu/daemon"
+	"github.com/prism-gpu/prism/test/simgpu/layout"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+type createOptions struct {
+	paths   layout.Paths
+	boards  []string
+	count   int
+	minors  []int
+	driver  string
+	name    string
+	state   string
+	bundle  string
+	sandbox bool
+}
+
+func createCommand() *cobra.Command {
+	o := &createOptions{paths: layout.Node(defaultRoot)}
+	c := &cobra.Command{
+		Use:   "create",
+		Short: "make this node a GPU node, and return when its driver answers",
+		Long: `Make this node a GPU node: driver files, device nodes, /proc and /sys entries,
+and a daemon that answers NVML calls. Run it inside a node's namespaces, or
+with --sandbox to keep everything below --root.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
+	}
+	f := c.Flags()
+	rootFlag(c, &o.paths.Root)
+	f.StringSliceVar(&o.boards, "model", []string{"h100-80"}, "board of the GPUs (one of "+strings.Join(model.BoardIDs(), ", ")+"), or one for each GPU")
+	f.IntVar(&o.count, "count", 0, "number of GPUs of a single --model (default 8)")
+	f.IntSliceVar(&o.minors, "minors", nil, "minor number of each GPU (default 0, 1, …)")
+	f.StringVar(&o.driver, "driver", "", "driver version (default: as kept in --state, else "+model.DefaultDriver.String()+")")
+	f.StringVar(&o.name, "name", "", "name of the node, from which UUIDs come (default: the host name)")
+	f.StringVar(&o.state, "state", "", "file that keeps what survives a reboot (default: simgpu.json in $NODE_STATE, where that is set)")
+	f.StringVar(&o.bundle, "bundle", "", "built driver bundle (default: built when missing, in the user cache directory)")
+	f.BoolVar(&o.sandbox, "sandbox", false, "keep devices, proc and sys below --root; touches nothing else")
+	f.StringVar(&o.paths.Dev, "dev", o.paths.Dev, "directory for device nodes")
+	f.StringVar(&o.paths.ProcDriver, "proc-driver", o.paths.ProcDriver, "directory that stands for /proc/driver/nvidia")
+	f.StringVar(&o.paths.PCI, "pci", o.paths.PCI, "directory that stands for /sys/bus/pci/devices")
+	f.StringVar(&o.paths.ProcDevices, "proc-devices", o.paths.ProcDevices, "file that stands for /proc/devices")
+	return c
+}
+
+func (o *createOptions) run(c *cobra.Command) error {
+	spec, err := o.spec()
+	if err != nil {
+		return err
+	}
+	if err := o.placePaths(); err != nil {
+		return err
+	}
+	node, err := model.New(spec)
+	if err != nil {
+		return err
+	}
+	if err := o.paths.Check(); err != nil {
+		return err
+	}
+	if err := clearLeftover(o.paths); err != nil {
+		return err
+	}
+	bundleDir, err := ensureBundle(c.Context(), o.bundle, node.Spec().Driver)
+	if err != nil {
+		return err
+	}
+	install, err := layout.Create(o.paths, node, bundleDir)
+	if err != nil {
+		return err
+	}
+	install.State = o.state
+	if err := errors.Join(keepState(o.state, node.Spec()), install.Save(), startDaemon(o.paths)); err != nil {
+		return errors.Join(err, install.Remove())
+	}
+	fmt.Fprintf(c.OutOrStdout(), "node %s: %s, driver %s, below %s\n", spec.Name, describe(node), node.Spec().Driver, o.paths.Root)
+	return nil
+}
+
+// spec joins flags with what an earlier boot of the node kept.
+func (o *createOptions) spec() (model.Spec, error) {
+	if o.state == "" && os.Getenv("NODE_STATE") != "" {
+		o.state = filepath.Join(os.Getenv("NODE_STATE"), "simgpu.json")
+	}
+	kept, err := keptState(o.state)
+	if err != nil {
+		return model.Spec{}, err
+	}
+	if o.name == "" {
+		o.name = kept.Name
+	}
+	if o.name == "" {
+		if o.name, err = os.Hostname(); err != nil {
+			return model.Spec{}, fmt.Errorf("naming the node: %w (give --name)", err)
+		}
+	}
+	boards := o.boards
+	if len(boards) == 1 {
+		if o.count == 0 {
+			o.count = 8
+		}
+		boards = model.Uniform(o.name, boards[0], o.count).Boards
+	} else if o.count != 0 && o.count != len(boards) {
+		return model.Spec{}, fmt.Errorf("counting GPUs: --count %d but --model names %d boards", o.count, len(boards))
+	}
+	spec := model.Spec{Name: o.name, Driver: model.DriverVersion(o.driver), Boards: boards, Minors: o.minors}
+	if spec.Driver == "" {
+		spec.Driver = kept.Driver
+	}
+	return spec, nil
+}
+
+func (o *createOptions) placePaths() error {
+	root, err := filepath.Abs(o.paths.Root)
+	if err != nil {
+		return fmt.Errorf("finding --root: %w", err)
+	}
+	o.paths.Root = root
+	if o.sandbox {
+		o.paths = layout.Sandbox(root)
+	}
+	return nil
+}
+
+// clearLeftover removes what a node that died left behind; a live one is an error.
+func clearLeftover(paths layout.Paths) error {
+	old, err := layout.Open(paths.Root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := daemon.Send(old.Paths, daemon.Command{State: true}); err == nil {
+		return fmt.Errorf("making a GPU node at %s: one runs there already (simgpu destroy --root %s ends it)", paths.Root, paths.Root)
+	}
+	return old.Remove()
+}
+
+func describe(node *model.Node) string {
+	counts := map[string]int{}
+	var order []string
+	for _, board := range node.Boards() {
+		if counts[board.Product.Name] == 0 {
+			order = append(order, board.Product.Name)
+		}
+		counts[board.Product.Name]++
+	}
+	for i, name := range order {
+		order[i] = fmt.Sprintf("%d × %s", counts[name], name)
+	}
+	if len(order) == 0 {
+		return "no GPU"
+	}
+	return strings.Join(order, ", ")
+}
+
+func ensureBundle(ctx context.Context, given string, driver model.DriverVersion) (string, error) {
+	dir := given
+	if dir == "" {
+		var err error
+		if dir, err = bundle.CacheDir(); err != nil {
+			return "", err
+		}
+	}
+	return bundle.Ensure(ctx, dir, driver)
+}
+
+func keptState(file string) (model.Spec, error) {
+	var spec model.Spec
+	if file == "" {
+		return spec, nil
+	}
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return spec, nil
+	}
+	if err != nil {
+		return spec, fmt.Errorf("reading what the node kept: %w", err)
+	}
+	if err := json.Unmarshal(text, &spec); err != nil {
+		return spec, fmt.Errorf("reading what the node kept in %s: %w (remove the file to start afresh)", file, err)
+	}
+	return spec, nil
+}
+
+func keepState(file string, spec model.Spec) error {
+	if file == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(spec, "", "  ")
+	if err != nil {
+		return fmt.Errorf("keeping the state of the node: %w", err)
+	}
+	if err := os.WriteFile(file, append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("keeping the state of the node: %w", err)
+	}
+	return nil
+}
+
+// startDaemon starts "simgpu serve" in a session of its own and waits until it
+// says that it listens.
+func startDaemon(paths layout.Paths) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("starting the daemon: %w", err)
+	}
+	log, err := os.Create(paths.Log())
+	if err != nil {
+		return fmt.Errorf("starting the daemon: %w", err)
+	}
+	defer log.Close()
+	ready, tell, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("starting the daemon: %w", err)
+	}
+	defer ready.Close()
+	command := exec.Command(self, "serve", "--root", paths.Root)
+	command.Dir = "/"
+	command.Stderr = log
+	command.ExtraFiles = []*os.File{tell}
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = command.Start()
+	tell.Close()
+	if err != nil {
+		return fmt.Errorf("starting the daemon: %w", err)
+	}
+	if line, _ := bufio.NewReader(ready).ReadString('\n'); line != readyLine {
+		text, _ := os.ReadFile(paths.Log())
+		return errors.Join(fmt.Errorf("starting the daemon: %s", strings.TrimSpace(string(text))), command.Wait())
+	}
+	return command.Process.Release()
+}

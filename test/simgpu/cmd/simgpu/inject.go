@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/prism-gpu/prism/test/simgpu/daemon"
+	"github.com/prism-gpu/prism/test/simgpu/layout"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// injectOptions are the selectors that all faults share.
+type injectOptions struct {
+	root   string
+	gpu    int
+	call   string
+	code   string
+	delay  time.Duration
+	period time.Duration
+	times  int
+	device string
+	bundle string
+}
+
+func injectCommand() *cobra.Command {
+	o := &injectOptions{}
+	c := &cobra.Command{Use: "inject", Short: "make the node misbehave; prints the id of the fault"}
+	f := c.PersistentFlags()
+	f.StringVar(&o.root, "root", defaultRoot, "driver root of the node")
+	f.IntVar(&o.gpu, "gpu", model.AnyGPU, "GPU in PCI order; -1: any")
+	f.StringVar(&o.call, "call", "", "NVML function, or a pattern such as nvmlDeviceGet*; empty: all")
+	f.DurationVar(&o.period, "for", 0, "how long; 0: until it is cleared")
+	f.IntVar(&o.times, "times", 0, "how many calls; 0: all")
+	c.AddCommand(o.faultCommands()...)
+	c.AddCommand(o.driverCommands()...)
+	c.AddCommand(o.deviceCommands()...)
+	return c
+}
+
+func (o *injectOptions) until() time.Time {
+	if o.period == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(o.period)
+}
+
+// plain makes a subcommand without arguments.
+func plain(use, short string, run func(*cobra.Command) error) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return run(c) }}
+}
+
+func (o *injectOptions) faultCommands() []*cobra.Command {
+	lost := plain("gpu-lost", "a GPU falls off the bus: its calls answer GPU_IS_LOST", func(c *cobra.Command) error {
+		if o.gpu < 0 {
+			return errors.New("losing a GPU: --gpu is missing")
+		}
+		return o.send(c, daemon.Command{Lose: &daemon.Loss{GPU: o.gpu, Until: o.until()}})
+	})
+	initFails := plain("init-fails", "nvmlInit answers an error", func(c *cobra.Command) error {
+		o.call = "nvmlInit*"
+		return o.fault(c, model.EffectError)
+	})
+	initFails.Flags().StringVar(&o.code, "code", "999", "NVML return code, as number or text")
+	failing := plain("error", "calls answer an error", func(c *cobra.Command) error { return o.fault(c, model.EffectError) })
+	failing.Flags().StringVar(&o.code, "code", "999", "NVML return code, as number or text")
+	hang := plain("hang", "calls do not answer until the fault ends", func(c *cobra.Command) error { return o.fault(c, model.EffectHang) })
+	slow := plain("slow", "calls answer late", func(c *cobra.Command) error { return o.fault(c, model.EffectSlow) })
+	slow.Flags().DurationVar(&o.delay, "delay", time.Second, "how late")
+	xid := &cobra.Command{
+		Use: "xid CODE", Short: "a GPU reports an XID error", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return o.xid(c, args[0]) },
+	}
+	clearing := &cobra.Command{
+		Use: "clear [ID]", Short: "end one fault, or all", Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return o.clear(c, args) },
+	}
+	return []*cobra.Command{lost, initFails, failing, hang, slow, xid, clearing}
+}
+
+func (o *injectOptions) fault(c *cobra.Command, effect model.Effect) error {
+	fault := model.Fault{Effect: effect, GPU: o.gpu, Call: o.call, Times: o.times, Until: o.until()}
+	switch effect {
+	case model.EffectError:
+		code, err := model.ParseReturn(o.code)
+		if err != nil {
+			return err
+		}
+		fault.Return = code
+	case model.EffectSlow:
+		fault.Delay = o.delay
+	case model.EffectHang:
+	}
+	return o.send(c, daemon.Command{Fault: &fault})
+}
+
+func (o *injectOptions) xid(c *cobra.Command, text string) error {
+	code, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return fmt.Errorf("reading the XID code: %w", err)
+	}
+	if o.gpu < 0 {
+		return errors.New("raising an XID: --gpu is missing")
+	}
+	return o.send(c, daemon.Command{XID: &daemon.XID{GPU: o.gpu, Code: code}})
+}
+
+func (o *injectOptions) clear(c *cobra.Command, args []string) error {
+	id := 0
+	if len(args) == 1 {
+		var err error
+		if id, err = strconv.Atoi(args[0]); err != nil || id < 1 {
+			return fmt.Errorf("reading the id of a fault: %q is not a number above 0", args[0])
+		}
+	}
+	return o.send(c, daemon.Command{Clear: &id})
+}
+
+func (o *injectOptions) send(c *cobra.Command, command daemon.Command) error {
+	result, err := send(o.root, command)
+	if err != nil || result.Fault == 0 {
+		return err
+	}
+	return json.NewEncoder(c.OutOrStdout()).Encode(map[string]int{"fault": result.Fault})
+}
+
+func (o *injectOptions) driverCommands() []*cobra.Command {
+	unload := plain("driver-unload", "the kernel module goes: calls answer DRIVER_NOT_LOADED", func(*cobra.Command) error {
+		return o.onNode(func(in *layout.Install, _ *model.Node) error { return unloadDriver(in) })
+	})
+	load := plain("driver-load", "the kernel module comes back; settings are reset", func(*cobra.Command) error {
+		return o.onNode(loadDriver)
+	})
+	upgrade := &cobra.Command{
+		Use: "driver-upgrade VERSION", Short: "unload, install another driver version, load", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return o.upgrade(c.Context(), args[0]) },
+	}
+	upgrade.Flags().StringVar(&o.bundle, "bundle", "", "directory of built driver bundles (default: the user cache directory)")
+	return []*cobra.Command{unload, load, upgrade}
+}
+
+// onNode runs f with the node's files and a model of its hardware.
+func (o *injectOptions) onNode(f func(*layout.Install, *model.Node) error) error {
+	install, err := layout.Open(o.root)
+	if err != nil {
+		return err
+	}
+	node, err := model.New(install.Spec)
+	if err != nil {
+		return err
+	}
+	return f(install, node)
+}
+
+func unloadDriver(in *layout.Install) error {
+	if _, err := daemon.Send(in.Paths, daemon.Command{Unload: true}); err != nil {
+		return err
+	}
+	return in.UnloadProc()
+}
+
+func loadDriver(in *layout.Install, node *model.Node) error {
+	if err := in.LoadProc(node); err != nil {
+		return err
+	}
+	_, err := daemon.Send(in.Paths, daemon.Command{Load: in.Spec.Driver})
+	return err
+}
+
+func (o *injectOptions) upgrade(ctx context.Context, text string) error {
+	version, err := model.ParseDriverVersion(text)
+	if err != nil {
+		return err
+	}
+	return o.onNode(func(in *layout.Install, _ *model.Node) error {
+		spec := in.Spec
+		spec.Driver = version
+		node, err := model.New(spec)
+		if err != nil {
+			return err
+		}
+		bundleDir, err := ensureBundle(ctx, o.bundle, version)
+		if err != nil {
+			return err
+		}
+		if err := unloadDriver(in); err != nil {
+			return err
+		}
+		if err := in.Upgrade(version, bundleDir); err != nil {
+			return err
+		}
+		return errors.Join(loadDriver(in, node), keepState(in.State, spec))
+	})
+}
+
+func (o *injectOptions) deviceCommands() []*cobra.Command {
+	missing := plain("device-node-missing", "the device node of a GPU, or another one, is removed", func(*cobra.Command) error {
+		return o.onNode(func(in *layout.Install, node *model.Node) error {
+			if o.device == "" {
+				name, err := layout.GPUDeviceNode(node, o.gpu)
+				if err != nil {
+					return err
+				}
+				o.device = name
+			}
+			return in.RemoveDeviceNode(o.device)
+		})
+	})
+	missing.Flags().StringVar(&o.device, "node", "", "name of the node, such as nvidia-uvm, in place of --gpu")
+	restore := plain("device-node-restore", "all missing device nodes come back", func(*cobra.Command) error {
+		return o.onNode(func(in *layout.Install, node *model.Node) error { return in.RestoreDeviceNodes(node) })
+	})
+	return []*cobra.Command{missing, restore}
+}

@@ -1,0 +1,165 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/prism-gpu/prism/test/simgpu/layout"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// Command is one request on the control socket; exactly one field is set.
+type Command struct {
+	State  bool                `json:"state,omitempty"`
+	Stop   bool                `json:"stop,omitempty"`
+	Unload bool                `json:"unload,omitempty"`
+	Load   model.DriverVersion `json:"load,omitempty"`
+	Fault  *model.Fault        `json:"fault,omitempty"`
+	Lose   *Loss               `json:"lose,omitempty"`
+	Clear  *int                `json:"clear,omitempty"` // id of a fault; 0: all
+	XID    *XID                `json:"xid,omitempty"`
+}
+
+// Loss makes a GPU fall off the bus.
+type Loss struct {
+	GPU   int       `json:"gpu"`
+	Until time.Time `json:"until,omitzero"`
+}
+
+// XID is an error that a GPU reports.
+type XID struct {
+	GPU  int    `json:"gpu"`
+	Code uint64 `json:"code"`
+}
+
+// Result answers a Command.
+type Result struct {
+	Error    string          `json:"error,omitempty"`
+	Fault    int             `json:"fault,omitempty"`    // id of what was injected
+	Sessions int             `json:"sessions,omitempty"` // with State
+	State    *model.Snapshot `json:"state,omitempty"`
+}
+
+func (d *Daemon) serveControl(conn *net.UnixConn, stop func()) {
+	decoder, encoder := json.NewDecoder(conn), json.NewEncoder(conn)
+	for {
+		var command Command
+		if err := decoder.Decode(&command); err != nil {
+			return
+		}
+		result, err := d.obey(command)
+		if err != nil {
+			result = Result{Error: err.Error()}
+		}
+		if err := encoder.Encode(result); err != nil {
+			return
+		}
+		if command.Stop {
+			stop()
+			return
+		}
+	}
+}
+
+func (d *Daemon) obey(c Command) (Result, error) {
+	switch {
+	case c.State:
+		state := d.node.Snapshot()
+		return Result{State: &state, Sessions: d.sessions.count()}, nil
+	case c.Unload:
+		d.node.Unload()
+		return Result{}, nil
+	case c.Load != "":
+		return Result{}, d.node.Load(c.Load)
+	case c.Fault != nil:
+		id, err := d.node.Faults.Add(*c.Fault)
+		return Result{Fault: id}, err
+	case c.Lose != nil:
+		id, err := d.node.LoseGPU(c.Lose.GPU, c.Lose.Until)
+		return Result{Fault: id}, err
+	case c.Clear != nil:
+		return Result{}, d.clear(*c.Clear)
+	case c.XID != nil:
+		return Result{}, d.node.PostXID(c.XID.GPU, c.XID.Code)
+	}
+	return Result{}, nil
+}
+
+func (d *Daemon) clear(id int) error {
+	if id == 0 {
+		d.node.Faults.Clear()
+		return nil
+	}
+	if !d.node.Faults.Remove(id) {
+		return fmt.Errorf("clearing fault %d: no such fault acts", id)
+	}
+	return nil
+}
+
+// Send gives a command to the daemon of a node.
+func Send(paths layout.Paths, command Command) (Result, error) {
+	conn, err := net.Dial("unix", paths.Control())
+	if err != nil {
+		return Result{}, fmt.Errorf("talking to the GPU node at %s: %w", paths.Root, err)
+	}
+	defer conn.Close()
+	return exchange(conn, command)
+}
+
+func exchange(conn net.Conn, command Command) (Result, error) {
+	var result Result
+	err := errors.Join(json.NewEncoder(conn).Encode(command), json.NewDecoder(conn).Decode(&result))
+	if err != nil {
+		return Result{}, fmt.Errorf("talking to the daemon: %w", err)
+	}
+	if result.Error != "" {
+		return Result{}, errors.New(result.Error)
+	}
+	return result, nil
+}
+
+// Stop ends the daemon of a node and returns when its process is gone. A node
+// without a daemon is no error.
+func Stop(paths layout.Paths) error {
+	conn, err := net.Dial("unix", paths.Control())
+	if err != nil {
+		return nil //nolint:nilerr // nobody listens: the daemon is gone already
+	}
+	defer conn.Close()
+	caller, err := peer(conn.(*net.UnixConn))
+	if err != nil {
+		return fmt.Errorf("finding the daemon of the GPU node at %s: %w", paths.Root, err)
+	}
+	process, err := unix.PidfdOpen(caller.PID, 0)
+	if err != nil {
+		return fmt.Errorf("finding the daemon of the GPU node at %s: process %d: %w", paths.Root, caller.PID, err)
+	}
+	defer unix.Close(process)
+	if _, err := exchange(conn, Command{Stop: true}); err != nil {
+		return fmt.Errorf("stopping the GPU node at %s: %w", paths.Root, err)
+	}
+	return waitFor(process, stopTimeout)
+}
+
+const stopTimeout = 10 * time.Second
+
+// waitFor waits until the process of a pidfd has ended.
+func waitFor(process int, timeout time.Duration) error {
+	end := time.Now().Add(timeout)
+	for time.Now().Before(end) {
+		fds := []unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, int(time.Until(end).Milliseconds()))
+		if n > 0 {
+			return nil
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("waiting for the daemon of the GPU node: %w", err)
+		}
+	}
+	return fmt.Errorf("waiting for the daemon of the GPU node: still there after %s", timeout)
+}

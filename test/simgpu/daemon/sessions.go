@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// sessions keeps the initialised libraries of a node. A session lives until
+// its last nvmlShutdown, or until its processes have hung up.
+type sessions struct {
+	node *model.Node
+
+	mu   sync.Mutex
+	last uint64
+	open map[uint64]*openSession
+}
+
+type openSession struct {
+	*model.Session
+	connections map[*connection]struct{}
+}
+
+// newSessions starts numbers from the clock, so that a process never takes a
+// session of an earlier daemon for its own.
+func newSessions(node *model.Node) *sessions {
+	return &sessions{node: node, last: uint64(time.Now().UnixNano()), open: map[uint64]*openSession{}}
+}
+
+// of gives the sessions as one connection uses them.
+func (s *sessions) of(c *connection) connectionSessions { return connectionSessions{s, c} }
+
+// count is how many sessions are open.
+func (s *sessions) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.open)
+}
+
+// leave ends what only this connection still used.
+func (s *sessions) leave(c *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, session := range s.open {
+		if _, used := session.connections[c]; !used {
+			continue
+		}
+		delete(session.connections, c)
+		if len(session.connections) == 0 {
+			delete(s.open, id)
+			session.Close()
+		}
+	}
+}
+
+// connectionSessions is abi.Sessions for one connection.
+type connectionSessions struct {
+	*sessions
+	connection *connection
+}
+
+// Begin starts a session that this connection uses.
+func (s connectionSessions) Begin(library model.DriverVersion, minors []int) (uint64, error) {
+	session, err := s.node.Open(library, minors)
+	if err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last++
+	s.open[s.last] = &openSession{Session: session, connections: map[*connection]struct{}{s.connection: {}}}
+	return s.last, nil
+}
+
+// Find gives a session, and notes that this connection uses it.
+func (s connectionSessions) Find(id uint64) *model.Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	session := s.open[id]
+	if session == nil {
+		return nil
+	}
+	session.connections[s.connection] = struct{}{}
+	return session.Session
+}
+
+// End closes a session.
+func (s connectionSessions) End(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if session := s.open[id]; session != nil {
+		delete(s.open, id)
+		session.Close()
+	}
+}

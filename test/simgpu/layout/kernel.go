@@ -1,0 +1,169 @@
+package layout
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+const versionText = `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s  Release Build  (simgpu@prism)
+GCC version:  gcc version 12.2.0 (Debian 12.2.0-14+deb12u1)
+`
+
+const paramsText = `ResmanDebugLevel: 4294967295
+RmLogonRC: 1
+ModifyDeviceFiles: 1
+DeviceFileUID: 0
+DeviceFileGID: 0
+DeviceFileMode: 438
+InitializeSystemMemoryAllocations: 1
+UsePageAttributeTable: 4294967295
+EnableMSI: 1
+EnablePCIeGen3: 0
+MemoryPoolSize: 0
+EnableGpuFirmware: 18
+GrdmaPciTopoCheckOverride: 0
+RegistryDwords: ""
+RmMsg: ""
+`
+
+const informationText = "Model: \t\t %s\nIRQ:   \t\t %d\nGPU UUID: \t %s\nVideo BIOS: \t %s\n" +
+	"Bus Type: \t PCIe\nDMA Size: \t 52 bits\nDMA Mask: \t 0xfffffffffffff\nBus Location: \t %s\n" +
+	"Device Minor: \t %d\nGPU Firmware: \t %s\nGPU Excluded:\t No\n"
+
+// proc writes what the kernel module shows while it is loaded.
+func (in *Install) proc(node *model.Node) error {
+	version, _ := node.Driver()
+	dir := in.Paths.ProcDriver
+	files := map[string]string{
+		"version": fmt.Sprintf(versionText, version),
+		"params":  paramsText,
+	}
+	boards := node.Boards()
+	for i, gpu := range node.Identities() {
+		product := boards[i].Product
+		files[filepath.Join("gpus", gpu.PCI.String(), "information")] = fmt.Sprintf(informationText,
+			product.Name, 64+i, gpu.UUID, product.VBIOS, gpu.PCI, gpu.Minor, version)
+	}
+	for name, text := range files {
+		if err := in.Files.file(filepath.Join(dir, name), text, 0o444); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// UnloadProc takes away what an unloaded kernel module no longer shows.
+func (in *Install) UnloadProc() error {
+	err := in.Files.removeWhere(func(path string) bool {
+		return path == in.Paths.ProcDriver || below(path, in.Paths.ProcDriver)
+	})
+	return errors.Join(err, in.Save())
+}
+
+// LoadProc shows a loaded kernel module again.
+func (in *Install) LoadProc(node *model.Node) error {
+	if err := in.proc(node); err != nil {
+		return err
+	}
+	return in.Save()
+}
+
+// pci writes the GPUs, and the bridges above them, as sysfs shows them.
+func (in *Install) pci(node *model.Node) error {
+	if err := in.ownSysDevices(); err != nil {
+		return err
+	}
+	boards := node.Boards()
+	for i, gpu := range node.Identities() {
+		bridge := filepath.Join(gpu.PCIRoot, gpu.RootPort.String())
+		dir := filepath.Join(in.Paths.sysDevices(), bridge, gpu.PCI.String())
+		for name, text := range pciFiles(boards[i].Product, gpu) {
+			if err := in.Files.file(filepath.Join(dir, name), text, 0o444); err != nil {
+				return err
+			}
+		}
+		link := filepath.Join(in.Paths.PCI, gpu.PCI.String())
+		if err := in.Files.link(link, filepath.Join("../../../devices", bridge, gpu.PCI.String())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const pciVendor = 0x10de
+
+func pciFiles(product model.Product, gpu model.Identity) map[string]string {
+	device, subsystem := product.PCIDevice>>16, product.PCISubsys>>16
+	config := make([]byte, 64)
+	config[0], config[1] = pciVendor&0xff, pciVendor>>8
+	config[2], config[3] = byte(device), byte(device>>8)
+	return map[string]string{
+		"vendor":             fmt.Sprintf("0x%04x\n", pciVendor),
+		"device":             fmt.Sprintf("0x%04x\n", device),
+		"subsystem_vendor":   fmt.Sprintf("0x%04x\n", product.PCISubsys&0xffff),
+		"subsystem_device":   fmt.Sprintf("0x%04x\n", subsystem),
+		"class":              "0x030200\n",
+		"revision":           "0xa1\n",
+		"numa_node":          fmt.Sprintf("%d\n", gpu.NUMA),
+		"current_link_width": "16\n",
+		"max_link_width":     "16\n",
+		"resource":           strings.Repeat("0x0000000000000000 0x0000000000000000 0x0000000000000000\n", 13),
+		"config":             string(config),
+	}
+}
+
+// ownSysDevices gives a node a /sys/devices in which directories can be made:
+// sysfs does not let anyone. What the kernel shows there stays visible.
+func (in *Install) ownSysDevices() error {
+	dir := in.Paths.sysDevices()
+	if err := in.Files.dir(dir); err != nil {
+		return err
+	}
+	kind, err := filesystem(dir)
+	if err != nil || kind != unix.SYSFS_MAGIC {
+		return err
+	}
+	return in.coverSysfs(dir)
+}
+
+func (in *Install) coverSysfs(dir string) error {
+	kernel := filepath.Join(in.Paths.runDir(), "sysfs-devices")
+	if err := in.Files.dir(kernel); err != nil {
+		return err
+	}
+	if err := unix.Mount(dir, kernel, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("keeping the kernel's %s: %w", dir, err)
+	}
+	defer unix.Unmount(kernel, unix.MNT_DETACH) //nolint:errcheck // what must stay is bound below
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
+		return fmt.Errorf("covering %s: %w", dir, err)
+	}
+	in.Files.Mounts = append(in.Files.Mounts, dir)
+	entries, err := os.ReadDir(kernel)
+	if err != nil {
+		return fmt.Errorf("keeping the kernel's %s: %w", dir, err)
+	}
+	for _, entry := range entries {
+		if err := showAgain(filepath.Join(kernel, entry.Name()), filepath.Join(dir, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func showAgain(from, to string) error {
+	if err := os.Mkdir(to, 0o755); err != nil {
+		return fmt.Errorf("showing %s again: %w", to, err)
+	}
+	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("showing %s again: %w", to, err)
+	}
+	return nil
+}

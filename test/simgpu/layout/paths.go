@@ -1,0 +1,73 @@
+// Package layout writes the files of a simulated GPU node as a real driver
+// leaves them: the driver root with its libraries and programs, device nodes,
+// /proc/driver/nvidia and /sys/bus/pci/devices. It keeps a list of what it
+// made, and refuses to touch directories that belong to the machine itself.
+package layout
+
+import (
+	"path/filepath"
+)
+
+// Paths says where the files of one node go.
+type Paths struct {
+	Root        string `json:"root"`        // driver root
+	Dev         string `json:"dev"`         // device nodes
+	ProcDriver  string `json:"procDriver"`  // stands for /proc/driver/nvidia
+	PCI         string `json:"pci"`         // stands for /sys/bus/pci/devices
+	ProcDevices string `json:"procDevices"` // stands for /proc/devices
+}
+
+// Node gives the paths of a machine whose driver lives below root.
+func Node(root string) Paths {
+	return Paths{
+		Root:        root,
+		Dev:         "/dev",
+		ProcDriver:  "/proc/driver/nvidia",
+		PCI:         "/sys/bus/pci/devices",
+		ProcDevices: "/proc/devices",
+	}
+}
+
+// Sandbox gives paths that all lie below root, for tests.
+func Sandbox(root string) Paths {
+	return Paths{
+		Root:        root,
+		Dev:         filepath.Join(root, "dev"),
+		ProcDriver:  filepath.Join(root, "proc/driver/nvidia"),
+		PCI:         filepath.Join(root, "sys/bus/pci/devices"),
+		ProcDevices: filepath.Join(root, "proc/devices"),
+	}
+}
+
+// Socket is where the NVML library looks for the node.
+func (p Paths) Socket() string { return filepath.Join(p.Root, "run/nvidia-persistenced/socket") }
+
+// runDir holds what only the simulation needs.
+func (p Paths) runDir() string { return filepath.Join(p.Root, "run/simgpu") }
+
+// Control is the socket through which faults are injected.
+func (p Paths) Control() string { return filepath.Join(p.runDir(), "control") }
+
+// Log is the daemon's log file.
+func (p Paths) Log() string { return filepath.Join(p.runDir(), "log") }
+
+// Manifest is the file that says what was made.
+func (p Paths) Manifest() string { return filepath.Join(p.runDir(), "node.json") }
+
+// sysDevices stands for /sys/devices.
+func (p Paths) sysDevices() string { return filepath.Join(p.PCI, "../../../devices") }
+
+// sandboxed reports whether everything lies below the root.
+func (p Paths) sandboxed() bool {
+	for _, path := range []string{p.Dev, p.ProcDriver, p.PCI, p.ProcDevices} {
+		if !below(path, p.Root) {
+			return false
+		}
+	}
+	return true
+}
+
+func below(path, dir string) bool {
+	relative, err := filepath.Rel(dir, path)
+	return err == nil && relative != "." && filepath.IsLocal(relative)
+}

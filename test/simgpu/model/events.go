@@ -1,0 +1,193 @@
+package model
+
+import (
+	"context"
+	"time"
+)
+
+// EventType is a bit of NVML's event mask.
+type EventType uint64
+
+// The event types that a simulated GPU can raise.
+const (
+	EventSingleBitECC EventType = 1 << 0
+	EventDoubleBitECC EventType = 1 << 1
+	EventXID          EventType = 1 << 3
+)
+
+// SupportedEvents is what nvmlDeviceGetSupportedEventTypes answers.
+const SupportedEvents = EventSingleBitECC | EventDoubleBitECC | EventXID
+
+// maxQueuedEvents bounds an event set that nobody waits on; the oldest go first.
+const maxQueuedEvents = 256
+
+// Event is one thing that happened on a GPU.
+type Event struct {
+	GPU  Handle
+	Type EventType
+	Data uint64 // the XID number of an EventXID
+}
+
+// SetID names an event set inside NVML calls. It is never 0.
+type SetID uint64
+
+type eventSets struct {
+	last SetID
+	sets map[SetID]*eventSet
+}
+
+type eventSet struct {
+	owner *Session
+	masks map[int]EventType // by GPU ordinal
+	queue []Event
+	wake  chan struct{} // buffered by one: something changed
+}
+
+func newEventSets() eventSets { return eventSets{last: 0x20000, sets: map[SetID]*eventSet{}} }
+
+func (es eventSets) wakeAll() {
+	for _, set := range es.sets {
+		set.poke()
+	}
+}
+
+func (set *eventSet) poke() {
+	select {
+	case set.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (set *eventSet) put(e Event) {
+	if len(set.queue) == maxQueuedEvents {
+		set.queue = set.queue[1:]
+	}
+	set.queue = append(set.queue, e)
+	set.poke()
+}
+
+// PostXID raises a critical error on a GPU. It reaches every event set that
+// watches it; InvalidArgument when the node has no such GPU.
+func (n *Node) PostXID(ordinal int, xid uint64) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if ordinal < 0 || ordinal >= len(n.gpus) {
+		return InvalidArgument
+	}
+	for _, set := range n.events.sets {
+		if set.masks[ordinal]&EventXID != 0 {
+			set.put(Event{GPU: handleOf(ordinal), Type: EventXID, Data: xid})
+		}
+	}
+	return nil
+}
+
+// NewEventSet makes an empty event set, which lives until it is freed or its
+// session closes.
+func (s *Session) NewEventSet() (SetID, error) {
+	s.node.mu.Lock()
+	defer s.node.mu.Unlock()
+	if err := s.alive(); err != nil {
+		return 0, err
+	}
+	s.node.events.last++
+	id := s.node.events.last
+	s.node.events.sets[id] = &eventSet{owner: s, masks: map[int]EventType{}, wake: make(chan struct{}, 1)}
+	return id, nil
+}
+
+// Watch adds events of a GPU to a set. It fails with NotSupported for a type
+// that the GPU cannot raise, and with InvalidArgument for an unknown set.
+func (s *Session) Watch(h Handle, types EventType, id SetID) error {
+	return s.with(h, func(g *gpu) error {
+		set := s.node.events.sets[id]
+		switch {
+		case set == nil || set.owner != s:
+			return InvalidArgument
+		case types&^SupportedEvents != 0:
+			return NotSupported
+		}
+		set.masks[g.id.Ordinal] |= types
+		return nil
+	})
+}
+
+// FreeEventSet ends a set; waiting calls on it fail.
+func (s *Session) FreeEventSet(id SetID) error {
+	s.node.mu.Lock()
+	defer s.node.mu.Unlock()
+	set := s.node.events.sets[id]
+	if set == nil || set.owner != s {
+		return InvalidArgument
+	}
+	delete(s.node.events.sets, id)
+	set.poke()
+	return nil
+}
+
+// Close frees what the session still holds.
+func (s *Session) Close() {
+	s.node.mu.Lock()
+	defer s.node.mu.Unlock()
+	for id, set := range s.node.events.sets {
+		if set.owner == s {
+			delete(s.node.events.sets, id)
+			set.poke()
+		}
+	}
+}
+
+// Wait takes the next event of a set. It fails with Timeout when none comes in
+// time, GPUIsLost when a watched GPU is lost, DriverNotLoaded when the driver
+// goes, and the cause of ctx when that ends first.
+func (s *Session) Wait(ctx context.Context, id SetID, timeout time.Duration) (Event, error) {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	for {
+		event, wake, err := s.next(id)
+		if err != nil || wake == nil {
+			return event, err
+		}
+		select {
+		case <-wake:
+		case <-timer.C:
+			return Event{}, Timeout
+		case <-ctx.Done():
+			return Event{}, context.Cause(ctx)
+		}
+	}
+}
+
+// next gives an event, or the channel that tells when to look again.
+func (s *Session) next(id SetID) (Event, <-chan struct{}, error) {
+	s.node.mu.Lock()
+	defer s.node.mu.Unlock()
+	if err := s.alive(); err != nil {
+		return Event{}, nil, err
+	}
+	set := s.node.events.sets[id]
+	if set == nil || set.owner != s {
+		return Event{}, nil, InvalidArgument
+	}
+	if len(set.queue) == 0 {
+		for ordinal := range set.masks {
+			if s.node.Faults.Lost(ordinal) {
+				return Event{}, nil, GPUIsLost
+			}
+		}
+		return Event{}, set.wake, nil
+	}
+	event := set.queue[0]
+	set.queue = set.queue[1:]
+	return event, nil, nil
+}
+
+// LoseGPU injects the loss of a GPU: it answers every call with GPUIsLost
+// until the fault is removed or over. It returns the id of the fault.
+func (n *Node) LoseGPU(ordinal int, until time.Time) (int, error) {
+	id, err := n.Faults.Add(Fault{Effect: EffectError, GPU: ordinal, Return: GPUIsLost, Until: until})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.events.wakeAll()
+	return id, err
+}

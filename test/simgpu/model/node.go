@@ -1,0 +1,114 @@
+package model
+
+import (
+	"fmt"
+	"sync"
+)
+
+// Node is one machine with GPUs and an NVIDIA driver.
+type Node struct {
+	Faults *Faults
+	Calls  *Calls
+
+	spec Spec
+
+	mu     sync.Mutex
+	driver driverState
+	gpus   []*gpu
+	events eventSets
+}
+
+// driverState is the kernel side of the driver.
+type driverState struct {
+	version    DriverVersion
+	loaded     bool
+	generation uint64 // counts loads; a session belongs to one of them
+}
+
+// New makes a node with its driver loaded. It refuses a spec that no real
+// node could have, such as a board older drivers do not know.
+func New(spec Spec) (*Node, error) {
+	spec, err := spec.normal()
+	if err != nil {
+		return nil, err
+	}
+	node := &Node{Faults: NewFaults(), Calls: NewCalls(), spec: spec, events: newEventSets()}
+	for i, id := range spec.Boards {
+		board, err := BoardByID(id)
+		if err != nil {
+			return nil, fmt.Errorf("describing node %s: %w", spec.Name, err)
+		}
+		node.gpus = append(node.gpus, &gpu{board: board, id: newIdentity(spec.Name, i, spec.Minors[i], board)})
+	}
+	return node, node.Load(spec.Driver)
+}
+
+// Spec is what the node was made from, with the driver version that it has now.
+func (n *Node) Spec() Spec {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	spec := n.spec
+	spec.Driver = n.driver.version
+	return spec
+}
+
+// Load loads a driver, as after a boot or an upgrade. Settings that real
+// hardware forgets are reset; sessions of an earlier load stay dead. Loading
+// the version that is loaded already changes nothing.
+func (n *Node) Load(version DriverVersion) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.driver.loaded && n.driver.version == version {
+		return nil
+	}
+	if n.driver.loaded {
+		return fmt.Errorf("loading driver %s: driver %s is loaded, unload it first", version, n.driver.version)
+	}
+	for _, g := range n.gpus {
+		if version.Branch() < g.board.Product.MinDriver {
+			return fmt.Errorf("loading driver %s: %s needs driver %d or later", version, g.board.Product.Name, g.board.Product.MinDriver)
+		}
+	}
+	for _, g := range n.gpus {
+		g.set = settings{}
+	}
+	n.driver = driverState{version: version, loaded: true, generation: n.driver.generation + 1}
+	return nil
+}
+
+// Unload takes the driver away: calls answer DriverNotLoaded until Load.
+func (n *Node) Unload() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.driver.loaded = false
+	n.events.wakeAll()
+}
+
+// Driver is the version of the driver and whether it is loaded.
+func (n *Node) Driver() (DriverVersion, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.driver.version, n.driver.loaded
+}
+
+// Identities lists all GPUs in PCI order, visible to anyone or not.
+func (n *Node) Identities() []Identity {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	ids := make([]Identity, len(n.gpus))
+	for i, g := range n.gpus {
+		ids[i] = g.id
+	}
+	return ids
+}
+
+// Boards lists the board of each GPU in PCI order.
+func (n *Node) Boards() []Board {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	list := make([]Board, len(n.gpus))
+	for i, g := range n.gpus {
+		list[i] = g.board
+	}
+	return list
+}

@@ -1,0 +1,129 @@
+package model
+
+import (
+	"slices"
+	"strings"
+)
+
+// Handle names a GPU inside NVML calls. It is never 0.
+type Handle uint64
+
+const handleBase, handleStep = 0x10000, 0x100
+
+func handleOf(ordinal int) Handle { return Handle(handleBase + ordinal*handleStep) }
+
+// Ordinal is the GPU that a handle names, in PCI order of the whole node, or
+// -1. It knows nothing of visibility.
+func (h Handle) Ordinal() int {
+	if h < handleBase || (h-handleBase)%handleStep != 0 {
+		return -1
+	}
+	return int(h-handleBase) / handleStep
+}
+
+// Session is one initialised NVML: it sees the GPUs whose device nodes its
+// process could open, for as long as the driver that it opened stays loaded.
+type Session struct {
+	node       *Node
+	generation uint64
+	visible    []*gpu // in PCI order; the position is the NVML index
+}
+
+// Open starts a session. library is the version of the caller's NVML library
+// (empty: do not compare), minors are the device nodes that the caller has.
+// It fails with DriverNotLoaded, or LibRMVersionMismatch when library and
+// driver differ.
+func (n *Node) Open(library DriverVersion, minors []int) (*Session, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.driver.loaded {
+		return nil, DriverNotLoaded
+	}
+	if library != "" && library != n.driver.version {
+		return nil, LibRMVersionMismatch
+	}
+	s := &Session{node: n, generation: n.driver.generation}
+	for _, g := range n.gpus {
+		if slices.Contains(minors, g.id.Minor) {
+			s.visible = append(s.visible, g)
+		}
+	}
+	return s, nil
+}
+
+// Alive fails with DriverNotLoaded once the driver of the session is gone,
+// also when another one was loaded since.
+func (s *Session) Alive() error {
+	s.node.mu.Lock()
+	defer s.node.mu.Unlock()
+	return s.alive()
+}
+
+func (s *Session) alive() error {
+	if d := s.node.driver; !d.loaded || d.generation != s.generation {
+		return DriverNotLoaded
+	}
+	return nil
+}
+
+// Count is the number of GPUs that the session sees.
+func (s *Session) Count() (int, error) {
+	return len(s.visible), s.Alive()
+}
+
+// ByIndex finds a visible GPU by its NVML index.
+func (s *Session) ByIndex(index int) (Handle, error) {
+	if index < 0 || index >= len(s.visible) {
+		return 0, InvalidArgument
+	}
+	return handleOf(s.visible[index].id.Ordinal), s.Alive()
+}
+
+// ByUUID finds a visible GPU by "GPU-…".
+func (s *Session) ByUUID(uuid string) (Handle, error) {
+	return s.find(func(id Identity) bool { return id.UUID == uuid })
+}
+
+// BySerial finds a visible GPU by its serial number.
+func (s *Session) BySerial(serial string) (Handle, error) {
+	return s.find(func(id Identity) bool { return id.Serial == serial })
+}
+
+// ByPCI finds a visible GPU by PCI address, in any form NVML takes.
+func (s *Session) ByPCI(address string) (Handle, error) {
+	want := strings.ToUpper(address)
+	return s.find(func(id Identity) bool { return want == id.PCI.Long() || want == id.PCI.Legacy() })
+}
+
+func (s *Session) find(match func(Identity) bool) (Handle, error) {
+	for _, g := range s.visible {
+		if match(g.id) {
+			return handleOf(g.id.Ordinal), s.Alive()
+		}
+	}
+	return 0, NotFound
+}
+
+// Index is the NVML index of a GPU in this session.
+func (s *Session) Index(h Handle) (int, error) {
+	index := slices.IndexFunc(s.visible, func(g *gpu) bool { return g.id.Ordinal == h.Ordinal() })
+	if index < 0 {
+		return 0, InvalidArgument
+	}
+	return index, s.Alive()
+}
+
+// with runs f on a visible GPU under the node's lock. It fails with
+// InvalidArgument for a handle that the session cannot have.
+func (s *Session) with(h Handle, f func(*gpu) error) error {
+	index := slices.IndexFunc(s.visible, func(g *gpu) bool { return g.id.Ordinal == h.Ordinal() })
+	if index < 0 {
+		return InvalidArgument
+	}
+	s.node.mu.Lock()
+	defer s.node.mu.Unlock()
+	if err := s.alive(); err != nil {
+		return err
+	}
+	return f(s.visible[index])
+}

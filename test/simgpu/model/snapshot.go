@@ -1,0 +1,57 @@
+package model
+
+// Snapshot is a node as an outsider may look at it; it marshals to JSON.
+type Snapshot struct {
+	Name   string         `json:"name"`
+	Driver DriverSnapshot `json:"driver"`
+	GPUs   []GPUSnapshot  `json:"gpus"`
+	Faults []Fault        `json:"faults"`
+	Calls  []ProcessCalls `json:"calls"`
+}
+
+// DriverSnapshot is the driver of a Snapshot.
+type DriverSnapshot struct {
+	Version DriverVersion `json:"version"`
+	CUDA    int           `json:"cuda"` // 13000 for 13.0
+	Loaded  bool          `json:"loaded"`
+}
+
+// GPUSnapshot is one GPU of a Snapshot.
+type GPUSnapshot struct {
+	Ordinal     int         `json:"ordinal"`
+	Board       string      `json:"board"`
+	Name        string      `json:"name"`
+	UUID        string      `json:"uuid"`
+	Serial      string      `json:"serial"`
+	Minor       int         `json:"minor"`
+	PCI         string      `json:"pci"`
+	PCIeRoot    string      `json:"pcieRoot"`
+	NUMA        int         `json:"numa"`
+	ComputeMode ComputeMode `json:"computeMode"`
+	Persistence bool        `json:"persistence"`
+	TimeSlice   TimeSlice   `json:"timeSlice"`
+	Lost        bool        `json:"lost"`
+}
+
+// Snapshot looks at everything at once.
+func (n *Node) Snapshot() Snapshot {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	d := n.driver
+	s := Snapshot{
+		Name:   n.spec.Name,
+		Driver: DriverSnapshot{Version: d.version, CUDA: d.version.CUDA(), Loaded: d.loaded},
+		Faults: n.Faults.List(),
+		Calls:  n.Calls.List(),
+	}
+	for _, g := range n.gpus {
+		s.GPUs = append(s.GPUs, GPUSnapshot{
+			Ordinal: g.id.Ordinal, Board: g.board.ID, Name: g.board.Product.Name,
+			UUID: g.id.UUID, Serial: g.id.Serial, Minor: g.id.Minor,
+			PCI: g.id.PCI.String(), PCIeRoot: g.id.PCIRoot, NUMA: g.id.NUMA,
+			ComputeMode: g.set.compute, Persistence: g.set.persistence, TimeSlice: g.set.timeSlice,
+			Lost: n.Faults.Lost(g.id.Ordinal),
+		})
+	}
+	return s
+}

@@ -1,0 +1,58 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+)
+
+// MaxGPUs is how many GPUs one node can have: NVML minors stay below it.
+const MaxGPUs = 32
+
+// Spec describes a node before it exists. Equal specs give equal nodes.
+type Spec struct {
+	Name   string        `json:"name"`   // seeds UUIDs and serial numbers
+	Driver DriverVersion `json:"driver"` // DefaultDriver when empty
+	Boards []string      `json:"boards"` // one board id per GPU, in PCI order
+	Minors []int         `json:"minors,omitempty"`
+}
+
+// Uniform is the spec of a node with count GPUs of one board.
+func Uniform(name, board string, count int) Spec {
+	return Spec{Name: name, Boards: slices.Repeat([]string{board}, max(count, 0))}
+}
+
+// normal fills in defaults and refuses what no real node could be.
+func (s Spec) normal() (Spec, error) {
+	if s.Name == "" {
+		return s, fmt.Errorf("describing a node: the name is empty, and UUIDs come from it")
+	}
+	if s.Driver == "" {
+		s.Driver = DefaultDriver
+	}
+	if _, err := ParseDriverVersion(string(s.Driver)); err != nil {
+		return s, fmt.Errorf("describing node %s: %w", s.Name, err)
+	}
+	if len(s.Boards) > MaxGPUs {
+		return s, fmt.Errorf("describing node %s: %d GPUs, at most %d can be simulated", s.Name, len(s.Boards), MaxGPUs)
+	}
+	if len(s.Minors) == 0 {
+		for i := range s.Boards {
+			s.Minors = append(s.Minors, i)
+		}
+	}
+	return s, s.checkMinors()
+}
+
+func (s Spec) checkMinors() error {
+	if len(s.Minors) != len(s.Boards) {
+		return fmt.Errorf("describing node %s: %d minors for %d GPUs", s.Name, len(s.Minors), len(s.Boards))
+	}
+	seen := map[int]bool{}
+	for _, minor := range s.Minors {
+		if minor < 0 || minor >= MaxGPUs || seen[minor] {
+			return fmt.Errorf("describing node %s: minor %d is repeated or not in 0..%d", s.Name, minor, MaxGPUs-1)
+		}
+		seen[minor] = true
+	}
+	return nil
+}
