@@ -38,7 +38,7 @@ func (c *Cluster) Down(progress *report.Progress) error {
 	if err := removeFolder(c.Dir); err != nil {
 		return err
 	}
-	if err := restoreSysctls(c.Root, progress); err != nil {
+	if err := leave(c.Root, progress); err != nil {
 		return err
 	}
 	progress.Line("cluster %s is down", c.Name)

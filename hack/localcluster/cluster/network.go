@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -78,6 +79,15 @@ func deleteNamespace(name string) error {
 		return nil
 	}
 	return ip("", "netns", "del", name)
+}
+
+// removeNamespaceFolder undoes what ip did for the machine's first named namespace: a mount of the folder onto itself. A folder that
+// somebody uses stays.
+func removeNamespaceFolder() {
+	if entries, err := os.ReadDir(namespaceFolder); err == nil && len(entries) == 0 {
+		_ = unix.Unmount(namespaceFolder, unix.UMOUNT_NOFOLLOW)
+		_ = os.Remove(namespaceFolder)
+	}
 }
 
 // namespaces lists the names that belong to the cluster.

@@ -48,8 +48,9 @@ func saveSysctls(root string, progress *report.Progress) error {
 	return nil
 }
 
-// restoreSysctls writes the kept values back when the last cluster has gone, and removes the empty folder.
-func restoreSysctls(root string, progress *report.Progress) error {
+// leave puts the machine back when the last cluster has gone: the kept values, the folder of all clusters, and the folder of network
+// namespaces when it is empty.
+func leave(root string, progress *report.Progress) error {
 	unlock, err := lock(root, progress)
 	if err != nil {
 		return err
@@ -69,6 +70,7 @@ func restoreSysctls(root string, progress *report.Progress) error {
 	}
 	_ = os.Remove(path)
 	_ = os.Remove(root)
+	removeNamespaceFolder()
 	return nil
 }
 

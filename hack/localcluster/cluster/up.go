@@ -48,13 +48,17 @@ func (c *Cluster) Up(ctx context.Context, want Settings, progress *report.Progre
 		return err
 	}
 	if c.running(s) {
-		progress.Line("cluster %s is running already", c.Name)
+		progress.Line("cluster %s is running already: export KUBECONFIG=%s", c.Name, c.Kubeconfig())
 		return nil
 	}
 	if err := c.lay(&s, progress); err != nil {
 		return err
 	}
-	return c.boot(ctx, s, images, progress)
+	if err := c.boot(ctx, s, images, progress); err != nil {
+		return err
+	}
+	progress.Line("cluster %s is up: export KUBECONFIG=%s", c.Name, c.Kubeconfig())
+	return nil
 }
 
 // settle joins what is asked for with what the cluster was made with.

@@ -15,7 +15,8 @@ const (
 )
 
 // kubeletConfig: kubelets refuse control groups version 1 and swap unless told otherwise. The disk thresholds are low because the
-// disk is shared with the rest of the machine, and images are never collected because nothing can pull them again.
+// disk is shared with the rest of the machine, and images are never collected because nothing can pull them again. There is no name
+// service: a pod asks itself and is refused at once, where no address would be an event on every pod and another one a timeout.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 authentication: {anonymous: {enabled: false}, webhook: {enabled: true}, x509: {clientCAFile: %[1]s/ca.crt}}
@@ -28,6 +29,7 @@ cgroupRoot: %[3]s
 failCgroupV1: false
 failSwapOn: false
 clusterDomain: cluster.local
+clusterDNS: [127.0.0.1]
 serializeImagePulls: false
 imageGCHighThresholdPercent: 100
 evictionHard: {nodefs.available: 100Mi, imagefs.available: 100Mi, memory.available: 50Mi}

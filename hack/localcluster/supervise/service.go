@@ -18,7 +18,7 @@ import (
 
 const (
 	// stopGrace is how long a program has to end after SIGTERM.
-	stopGrace = 10 * time.Second
+	stopGrace = 5 * time.Second
 	// startLimit is how long a program has to answer its probe.
 	startLimit = 60 * time.Second
 	// restartPause is the time between an unexpected end and the next start.

@@ -30,7 +30,6 @@ func (s *session) up() *cobra.Command {
 			if err := c.Up(cmd.Context(), want, s.progress); err != nil {
 				return fmt.Errorf("starting cluster %s: %w", s.name, err)
 			}
-			s.progress.Line("cluster %s is up: export KUBECONFIG=%s", s.name, c.Kubeconfig())
 			return nil
 		},
 	}
