@@ -1,0 +1,166 @@
+package publish_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// scheduler hands out a node's devices with the scheduler's own algorithm and its features of Kubernetes 1.37.
+type scheduler struct {
+	t       *testing.T
+	slices  []*resourceapi.ResourceSlice
+	classes classes
+	taken   sets.Set[structured.DeviceID]
+}
+
+var features = structured.Features{
+	AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
+	FractionalCapacityRange: true, PartitionableDevices: true, PrioritizedList: true,
+}
+
+func newScheduler(t *testing.T, n *gpu.Node) *scheduler {
+	t.Helper()
+	return &scheduler{
+		t: t, slices: slicesOf(n), taken: sets.New[structured.DeviceID](),
+		classes: classes{"gpu.prism.dev": "gpu", "monitor.gpu.prism.dev": "monitor"},
+	}
+}
+
+// classes are the DeviceClasses the chart installs: name to device type.
+type classes map[string]string
+
+func (c classes) List() ([]*resourceapi.DeviceClass, error) { return nil, errors.ErrUnsupported }
+
+func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
+	deviceType, ok := c[name]
+	if !ok {
+		return nil, apierrors.NewNotFound(resourceapi.Resource("deviceclasses"), name)
+	}
+	expression := fmt.Sprintf(`device.driver == %q && device.attributes[%q].type == %q`, driverName, driverName, deviceType)
+	return &resourceapi.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       resourceapi.DeviceClassSpec{Selectors: []resourceapi.DeviceSelector{selector(expression)}},
+	}, nil
+}
+
+func selector(expression string) resourceapi.DeviceSelector {
+	return resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}
+}
+
+// request asks for count devices of a class.
+func request(class string, count int64, expressions ...string) resourceapi.ExactDeviceRequest {
+	r := resourceapi.ExactDeviceRequest{DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: count}
+	for _, e := range expressions {
+		r.Selectors = append(r.Selectors, selector(e))
+	}
+	return r
+}
+
+// allocate returns the devices a claim with one request gets, nil if it must wait.
+func (s *scheduler) allocate(r resourceapi.ExactDeviceRequest) []string {
+	s.t.Helper()
+	claim := &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "claim", UID: "claim"},
+		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
+			Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: &r}},
+		}},
+	}
+	allocator, err := structured.NewAllocator(s.t.Context(), features,
+		structured.AllocatedState{AllocatedDevices: s.taken, AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](), AggregatedCapacity: structured.NewConsumedCapacityCollection()},
+		s.classes, s.slices, cel.NewCache(16, cel.Features{EnableConsumableCapacity: true}))
+	require.NoError(s.t, err)
+	results, err := allocator.Allocate(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}, []*resourceapi.ResourceClaim{claim})
+	if errors.Is(err, structured.ErrFailedAllocationOnNode) {
+		return nil
+	}
+	require.NoError(s.t, err)
+	if results == nil {
+		return nil
+	}
+	var devices []string
+	for _, result := range results[0].Devices.Results {
+		devices = append(devices, result.Device)
+		if result.AdminAccess == nil || !*result.AdminAccess {
+			s.taken.Insert(structured.MakeDeviceID(result.Driver, result.Pool, result.Device))
+		}
+	}
+	return devices
+}
+
+func TestNinthGPU(t *testing.T) {
+	t.Parallel()
+	n := node(t, "h100-80", 8)
+	s := newScheduler(t, n)
+	for i := range n.GPUs {
+		assert.Equal(t, []string{"gpu-" + n.GPUs[i].ID}, s.allocate(request("gpu.prism.dev", 1)), "in the order of the GPUs")
+	}
+	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "the ninth must wait")
+}
+
+func TestSeveralGPUs(t *testing.T) {
+	t.Parallel()
+	n := node(t, "h100-80", 8)
+	s := newScheduler(t, n)
+	assert.Nil(t, s.allocate(request("gpu.prism.dev", 9)))
+	for i := range 4 {
+		assert.Equal(t, []string{"gpu-" + n.GPUs[2*i].ID, "gpu-" + n.GPUs[2*i+1].ID}, s.allocate(request("gpu.prism.dev", 2)))
+	}
+	assert.Nil(t, s.allocate(request("gpu.prism.dev", 2)))
+}
+
+func TestAdminSeesBusyGPUs(t *testing.T) {
+	t.Parallel()
+	n := node(t, "a30", 4)
+	s := newScheduler(t, n)
+	require.Len(t, s.allocate(request("gpu.prism.dev", 4)), 4)
+	everything := resourceapi.ExactDeviceRequest{DeviceClassName: "monitor.gpu.prism.dev", AllocationMode: resourceapi.DeviceAllocationModeAll}
+	yes := true
+	everything.AdminAccess = &yes
+	var want []string
+	for _, g := range n.GPUs {
+		want = append(want, "gpu-"+g.ID+"-monitor")
+	}
+	assert.Equal(t, want, s.allocate(everything))
+	assert.Equal(t, want, s.allocate(everything), "as often as wanted")
+	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "a monitor device is no GPU")
+}
+
+func TestSelectors(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		expression string
+		want       bool
+	}{
+		"productName":             {`device.attributes["gpu.prism.dev"].productName == "NVIDIA H100 80GB HBM3"`, true},
+		"another productName":     {`device.attributes["gpu.prism.dev"].productName.matches("A100")`, false},
+		"memory":                  {`device.capacity["gpu.prism.dev"].memory.compareTo(quantity("79Gi")) >= 0`, true},
+		"more memory":             {`device.capacity["gpu.prism.dev"].memory.compareTo(quantity("80Gi")) >= 0`, false},
+		"architecture":            {`device.attributes["gpu.prism.dev"].architecture == "Hopper"`, true},
+		"another architecture":    {`device.attributes["gpu.prism.dev"].architecture == "Ampere"`, false},
+		"compute capability":      {`device.attributes["gpu.prism.dev"].cudaComputeCapability.isGreaterThan(semver("8.9.0"))`, true},
+		"driver version":          {`device.attributes["gpu.prism.dev"].driverVersion.compareTo(semver("580.0.0")) >= 0`, true},
+		"a later driver":          {`device.attributes["gpu.prism.dev"].driverVersion.compareTo(semver("9999.0.0")) >= 0`, false},
+		"profile of no slice":     {`device.attributes["gpu.prism.dev"].profile == "none" && device.attributes["gpu.prism.dev"].replicas == 1`, true},
+		"multiprocessors":         {`device.capacity["gpu.prism.dev"].multiprocessors.compareTo(quantity("132")) == 0`, true},
+		"PCI root of the machine": {`device.attributes["resource.kubernetes.io"].pcieRoot.startsWith("pci0000:")`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScheduler(t, node(t, "h100-80", 2))
+			assert.Equal(t, c.want, s.allocate(request("gpu.prism.dev", 1, c.expression)) != nil)
+		})
+	}
+}
