@@ -37,6 +37,28 @@ const (
 	imageHook = "/usr/bin/" + cdi.HookName
 )
 
+// state is what outlives the process.
+type state struct {
+	records *checkpoint.Store
+	locks   *checkpoint.Locks
+	specs   *cdi.Dir
+}
+
+func openState(cfg *config.Plugin) (s state, err error) {
+	files := disk.OS{}
+	if err := files.MakeDir(cfg.PluginDir(), 0o750); err != nil {
+		return s, fmt.Errorf("making the plugin's directory %s: %w", cfg.PluginDir(), err)
+	}
+	if s.records, err = checkpoint.Open(files, cfg.PluginDir()); err != nil {
+		return s, err
+	}
+	if s.locks, err = checkpoint.OpenLocks(cfg.PluginDir()); err != nil {
+		return s, err
+	}
+	s.specs, err = cdi.OpenDir(files, cfg.Paths.CDIRoot, cdi.Kind(cfg.DriverName))
+	return s, err
+}
+
 // wire builds everything and starts nothing.
 func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	host := hostfs.New(cfg.Paths.HostRoot)
@@ -44,23 +66,11 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := disk.OS{}
-	if err := files.MakeDir(cfg.PluginDir(), 0o750); err != nil {
-		return nil, fmt.Errorf("making the plugin's directory %s: %w", cfg.PluginDir(), err)
-	}
-	store, err := checkpoint.Open(files, cfg.PluginDir())
+	kept, err := openState(cfg)
 	if err != nil {
 		return nil, err
 	}
-	locks, err := checkpoint.OpenLocks(cfg.PluginDir())
-	if err != nil {
-		return nil, err
-	}
-	specs, err := cdi.OpenDir(files, cfg.Paths.CDIRoot, cdi.Kind(cfg.DriverName))
-	if err != nil {
-		return nil, err
-	}
-	hook, err := findHook(ctx, cfg, host, specs)
+	hook, err := findHook(ctx, cfg, host, kept.specs)
 	if err != nil {
 		return nil, err
 	}
@@ -70,19 +80,21 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 		return nil, err
 	}
 
-	p := &program{cfg: cfg, locks: locks, inventory: inv}
+	p := &program{cfg: cfg, locks: kept.locks, inventory: inv}
 	node := func() *gpu.Node { return inv.Current().Node }
 	p.statuses = kube.NewStatuses(kube.StatusesOptions{
 		Client: clients.background, DriverName: cfg.DriverName,
-		OnError: func(c kube.Claim, err error) { klog.FromContext(ctx).Error(err, "Claim status is not written yet", "claim", c) },
+		OnError: func(c kube.Claim, err error) {
+			klog.FromContext(ctx).Error(err, "Claim status is not written yet", "claim", c)
+		},
 	})
 	reports := driver.ClaimStatus{Statuses: p.statuses, Node: node}
 	tx, damaged, err := prepare.New(prepare.Ports{
-		Records: store, Locks: locks, Planner: claim.Source{Driver: cfg.DriverName, NodeName: cfg.NodeName, Node: node},
+		Records: kept.records, Locks: kept.locks, Planner: claim.Source{Driver: cfg.DriverName, NodeName: cfg.NodeName, Node: node},
 		Specs: struct {
 			*cdi.Author
 			*cdi.Dir
-		}{author(host, inv), specs},
+		}{author(host, inv), kept.specs},
 	}, prepare.Settings{
 		CDIKind: cdi.Kind(cfg.DriverName), BootID: bootID, Writer: version, Patience: patience, DebtAfter: debtAfter,
 		Now: time.Now, Retrying: func(rc *claimObject, cause error) { reports.Refused(rc, cause.Error()) },

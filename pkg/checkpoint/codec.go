@@ -22,7 +22,7 @@ type header struct {
 	Len    int    `json:"len"`
 }
 
-// ErrDamaged: the bytes are not a record as it was written.
+// ErrDamaged says that the bytes are not a record as it was written.
 var ErrDamaged = errors.New("record is damaged")
 
 // Encode returns the bytes of a record file.

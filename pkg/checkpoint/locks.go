@@ -182,7 +182,7 @@ func (l *Locks) lockRange(ctx context.Context, slot int64) (unlock func(), err e
 	go func() { got <- fcntl(waiter, unix.F_OFD_SETLKW, unix.F_WRLCK, slot) }()
 	select {
 	case <-ctx.Done():
-		go func() { <-got; _ = waiter.Close() }()
+		go func() { _ = errors.Join(<-got, waiter.Close()) }()
 		return nil, ctx.Err()
 	case err := <-got:
 		if err != nil {

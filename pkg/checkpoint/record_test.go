@@ -49,7 +49,7 @@ func TestGoldenRecords(t *testing.T) {
 		if os.Getenv("UPDATE") != "" {
 			data, err := Encode(want)
 			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(path, data, 0o644)) //nolint:gosec // a fixture
+			require.NoError(t, os.WriteFile(path, data, 0o644))
 		}
 		data, err := os.ReadFile(path)
 		require.NoError(t, err)

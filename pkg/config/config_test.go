@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func env(pairs map[string]string) func(string) string { return func(k string) string { return pairs[k] } }
+func env(pairs map[string]string) func(string) string {
+	return func(k string) string { return pairs[k] }
+}
 
 func TestPrecedence(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ErrHelp: help was asked for and printed.
+// ErrHelp says that help was asked for and printed.
 var ErrHelp = pflag.ErrHelp
 
 // plainEnv are the names that a DaemonSet usually gives to what it knows of its pod.

@@ -125,19 +125,7 @@ func (p *Plugin) validate() error {
 	if p.NodeName == "" {
 		bad("node-name", "is empty; set it, or NODE_NAME, to the Node's name")
 	}
-	for flag, path := range map[string]string{
-		"host-root": p.Paths.HostRoot, "cdi-root": p.Paths.CDIRoot,
-		"kubelet-plugins-dir": p.Paths.KubeletPlugins, "kubelet-registrar-dir": p.Paths.KubeletRegistrar,
-	} {
-		if !filepath.IsAbs(path) {
-			bad(flag, "%q is not an absolute path", path)
-		}
-	}
-	for flag, path := range map[string]string{"driver-root": p.Driver.Root, "cdi-hook": p.Driver.CDIHook} {
-		if path != "" && !filepath.IsAbs(path) {
-			bad(flag, "%q is not an absolute path of the host", path)
-		}
-	}
+	p.validatePaths(bad)
 	if _, _, err := net.SplitHostPort(p.Serving.HTTPEndpoint); p.Serving.HTTPEndpoint != "" && err != nil {
 		bad("http-endpoint", "%q is not <address>:<port>", p.Serving.HTTPEndpoint)
 	}
@@ -152,4 +140,20 @@ func (p *Plugin) validate() error {
 	}
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(problems...)
+}
+
+func (p *Plugin) validatePaths(bad func(flag, format string, args ...any)) {
+	for flag, path := range map[string]string{
+		"host-root": p.Paths.HostRoot, "cdi-root": p.Paths.CDIRoot,
+		"kubelet-plugins-dir": p.Paths.KubeletPlugins, "kubelet-registrar-dir": p.Paths.KubeletRegistrar,
+	} {
+		if !filepath.IsAbs(path) {
+			bad(flag, "%q is not an absolute path", path)
+		}
+	}
+	for flag, path := range map[string]string{"driver-root": p.Driver.Root, "cdi-hook": p.Driver.CDIHook} {
+		if path != "" && !filepath.IsAbs(path) {
+			bad(flag, "%q is not an absolute path of the host", path)
+		}
+	}
 }

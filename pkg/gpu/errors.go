@@ -37,6 +37,6 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("%s is not supported here: it needs %s", e.Feature, e.Needs)
 }
 
-// ErrDriverReplaced: the user-space library on disk is another one than the process has loaded. A process binds the library
+// ErrDriverReplaced says that the user-space library on disk is another one than the process has loaded. A process binds the library
 // once, so only a new process can use the new one.
 var ErrDriverReplaced = errors.New("NVIDIA driver library was replaced")

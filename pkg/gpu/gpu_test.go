@@ -40,6 +40,6 @@ func TestDevices(t *testing.T) {
 
 func TestUnsupportedError(t *testing.T) {
 	t.Parallel()
-	assert.EqualError(t, &UnsupportedError{Feature: "MIG"}, "MIG is not supported here")
-	assert.EqualError(t, &UnsupportedError{Feature: "MIG", Needs: "an A100 or later"}, "MIG is not supported here: it needs an A100 or later")
+	require.EqualError(t, &UnsupportedError{Feature: "MIG"}, "MIG is not supported here")
+	require.EqualError(t, &UnsupportedError{Feature: "MIG", Needs: "an A100 or later"}, "MIG is not supported here: it needs an A100 or later")
 }
