@@ -26,7 +26,7 @@ func (c *Cluster) prepare(ctx context.Context, s Settings, progress *report.Prog
 	if _, err := parts.Ensure(ctx, c.Cache, parts.Table(s.Kubernetes), progress); err != nil {
 		return nil, err
 	}
-	return image.Builtin(ctx, c.Cache)
+	return image.Builtin(ctx, c.Cache, progress)
 }
 
 // Component is a program of the cluster and where it runs.
@@ -122,6 +122,9 @@ func (c *Cluster) Reboot(ctx context.Context, name string, progress *report.Prog
 		}
 	}
 	if err := c.bootNode(m); err != nil {
+		return err
+	}
+	if _, err := supervise.Tell(m.Control(), supervise.Start, containerd); err != nil {
 		return err
 	}
 	if _, err := supervise.Tell(m.Control(), supervise.Launch, kubelet); err != nil {

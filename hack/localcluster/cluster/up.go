@@ -114,6 +114,14 @@ func (c *Cluster) lay(s *Settings, progress *report.Progress) error {
 		}
 		s.Port = port
 	}
+	// A busy port is told before anything is kept, so that the next try may name another one.
+	if find(c.controlPlaneSpec()) == 0 {
+		port, err := listen(s.Port)
+		if err != nil {
+			return err
+		}
+		port.Close()
+	}
 	// The settings go first: while they are there, no other cluster's end restores the sysctls.
 	if err := c.save(*s); err != nil {
 		return err
@@ -268,7 +276,7 @@ func (c *Cluster) startServices() error {
 func listen(port int) (*os.File, error) {
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("port %d on 127.0.0.1 is in use by another program: end that program, or choose another port with --port after `down`", port)
+		return nil, fmt.Errorf("port %d on 127.0.0.1 is in use by another program: end that program, or make the cluster with another --port", port)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening port %d on 127.0.0.1: %w", port, err)
@@ -289,16 +297,18 @@ func freePort() (int, error) {
 // startNode boots a node unless it runs, up to a container runtime that has its images.
 func (c *Cluster) startNode(ctx context.Context, i int, s Settings, images []string) error {
 	m := c.machine(i, s)
-	if find(c.nodeSpec(m)) != 0 {
-		_, err := supervise.Tell(m.Control(), supervise.Start, containerd)
+	if find(c.nodeSpec(m)) == 0 {
+		if err := c.makeNodeNetwork(i); err != nil {
+			return err
+		}
+		if err := c.bootNode(m); err != nil {
+			return err
+		}
+	}
+	if _, err := supervise.Tell(m.Control(), supervise.Start, containerd); err != nil {
 		return err
 	}
-	if err := c.makeNodeNetwork(i); err != nil {
-		return err
-	}
-	if err := c.bootNode(m); err != nil {
-		return err
-	}
+	// Also into a node that runs: an earlier start may have been cut off before this.
 	for _, image := range images {
 		if err := c.importImage(ctx, m, image); err != nil {
 			return err
@@ -307,7 +317,7 @@ func (c *Cluster) startNode(ctx context.Context, i int, s Settings, images []str
 	return nil
 }
 
-// bootNode starts the node's first process and its container runtime. Control groups that are left of containers of an earlier boot
+// bootNode starts the node's first process. Control groups that are left of containers of an earlier boot
 // go first: the kubelet would spend seconds on each.
 func (c *Cluster) bootNode(m node.Machine) error {
 	hierarchies, err := cgroup.Hierarchies()
@@ -323,10 +333,7 @@ func (c *Cluster) bootNode(m node.Machine) error {
 	if m.HostMounts, err = node.MountNamespace(); err != nil {
 		return err
 	}
-	if _, err := spawn(c.nodeSpec(m), c.nodeNamespace(m.Index), c.nodeInit(m), nil); err != nil {
-		return err
-	}
-	_, err = supervise.Tell(m.Control(), supervise.Start, containerd)
+	_, err = spawn(c.nodeSpec(m), c.nodeNamespace(m.Index), c.nodeInit(m), nil)
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/prism-gpu/prism/hack/localcluster/parts"
+	"github.com/prism-gpu/prism/hack/localcluster/report"
 )
 
 // The images that every node has.
@@ -21,7 +22,7 @@ const (
 const builtinVersion = "1"
 
 // Builtin returns the archives of the pause and the test image, built into the cache when they are not there.
-func Builtin(ctx context.Context, cache parts.Cache) ([]string, error) {
+func Builtin(ctx context.Context, cache parts.Cache, progress *report.Progress) ([]string, error) {
 	var archives []string
 	for _, image := range []struct {
 		file  string
@@ -29,7 +30,10 @@ func Builtin(ctx context.Context, cache parts.Cache) ([]string, error) {
 	}{{"pause", Pause}, {"test", Test}} {
 		dir := filepath.Join(cache.Dir, "images", image.file+"-"+builtinVersion+"-"+release())
 		archive := image.file + ".tar"
-		err := cache.Fill(dir, func(dir string) error { return image.build(ctx, cache, filepath.Join(dir, archive)) })
+		err := cache.Fill(dir, func(dir string) error {
+			defer progress.Step("building the %s image", image.file)()
+			return image.build(ctx, cache, filepath.Join(dir, archive))
+		})
 		if err != nil {
 			return nil, err
 		}

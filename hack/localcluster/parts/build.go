@@ -151,22 +151,17 @@ func explain(err error, output, logPath string) error {
 	switch {
 	case strings.Contains(output, "no space left on device") || errors.Is(err, syscall.ENOSPC):
 		return errors.New("the disk is full: free some space, or set XDG_CACHE_HOME, GOCACHE, GOMODCACHE and TMPDIR to another disk")
-	case strings.Contains(output, "unknown revision") || strings.Contains(output, "404 Not Found"):
+	case contains(output, "unknown revision", "404 Not Found", "410 Gone", "version is not available"):
 		return fmt.Errorf("this version is not published: choose another one (see %s)", logPath)
-	case unreachable(output):
+	case contains(output, "dial tcp", "no such host", "i/o timeout", "connection refused", "connection reset", "network is unreachable",
+		"TLS handshake", "proxyconnect", "module lookup disabled"):
 		return fmt.Errorf("the module proxy cannot be reached: check the network, or point GOPROXY at one that can be (see %s)", logPath)
 	}
 	return fmt.Errorf("%w: %s (see %s)", err, lastLine(output), logPath)
 }
 
-func unreachable(output string) bool {
-	for _, sign := range []string{"dial tcp", "no such host", "i/o timeout", "connection refused", "connection reset",
-		"network is unreachable", "TLS handshake", "proxyconnect", "module lookup disabled"} {
-		if strings.Contains(output, sign) {
-			return true
-		}
-	}
-	return false
+func contains(text string, signs ...string) bool {
+	return slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(text, sign) })
 }
 
 func lastLine(text string) string {

@@ -78,6 +78,7 @@ func TestExplainSaysWhatToDo(t *testing.T) {
 		"x@v9: reading x: 404 Not Found":                               "this version is not published",
 		"a\nb.go:1: undefined: c\n":                                    "exit status 1: b.go:1: undefined: c (see log)",
 		"module lookup disabled by GOPROXY=off":                        "the module proxy cannot be reached",
+		"reading x: 403 Forbidden\n\tserver response: This module version is not available.": "this version is not published",
 		"reading x: unknown revision v1.37.2\n\tserver response: none": "this version is not published",
 	} {
 		assert.ErrorContains(t, explain(cause, output, "log"), want, output)

@@ -137,7 +137,7 @@ func (s *session) build() *cobra.Command {
 			if len(args) > 0 {
 				return nil
 			}
-			_, err = image.Builtin(cmd.Context(), cache)
+			_, err = image.Builtin(cmd.Context(), cache, s.progress)
 			return err
 		},
 	}
