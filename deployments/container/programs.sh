@@ -1,0 +1,24 @@
+#!/bin/sh
+# Builds what the image runs: programs.sh OUTPUT_FOLDER
+# The Dockerfile and `make image` both use it. VERSION is what the programs
+# call themselves.
+set -eu
+
+out=${1:?usage: programs.sh OUTPUT_FOLDER}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+cd "$(dirname "$0")/../.."
+
+# go-nvml binds NVIDIA's library when it is first used, so its symbols must
+# stay unresolved at start.
+CGO_ENABLED=1 go build \
+	-ldflags "-s -w -X main.version=${VERSION:-dev} -extldflags=-Wl,-z,lazy" \
+	-o "$out/prism-kubelet-plugin" ./cmd/prism-kubelet-plugin
+
+# Installed on hosts that have none of their own. Built as a module of its own:
+# its dependencies are no business of ours.
+toolkit=github.com/NVIDIA/nvidia-container-toolkit
+version=$(go list -m -f '{{.Version}}' "$toolkit")
+CGO_ENABLED=1 GOBIN="$out" go install \
+	-ldflags "-s -w -X $toolkit/internal/info.version=${version#v} -extldflags=-Wl,-z,lazy" \
+	"$toolkit/cmd/nvidia-cdi-hook@$version"
