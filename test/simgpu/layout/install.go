@@ -109,8 +109,8 @@ func (in *Install) Upgrade(version model.DriverVersion, bundleDir string) error 
 	return in.Save()
 }
 
-// libDir is where the driver puts libraries on this kind of machine.
-func libDir() string {
+// LibDir is where the driver puts libraries on this kind of machine, below its root.
+func LibDir() string {
 	if runtime.GOARCH == "arm64" {
 		return "usr/lib/aarch64-linux-gnu"
 	}
@@ -142,7 +142,7 @@ func (in *Install) driver(bundleDir string) error {
 
 // libraries installs each library with its two links.
 func (in *Install) libraries(bundleDir string) error {
-	dir := filepath.Join(in.Paths.Root, libDir())
+	dir := filepath.Join(in.Paths.Root, LibDir())
 	for _, library := range bundle.Libraries(in.Spec.Driver) {
 		file := library.File(in.Spec.Driver)
 		if err := in.Files.copy(filepath.Join(bundleDir, bundle.LibDir, file), filepath.Join(dir, file), 0o755); err != nil {

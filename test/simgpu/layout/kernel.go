@@ -142,6 +142,10 @@ func (in *Install) coverSysfs(dir string) error {
 		return fmt.Errorf("keeping the kernel's %s: %w", dir, err)
 	}
 	defer unix.Unmount(kernel, unix.MNT_DETACH) //nolint:errcheck // what must stay is bound below
+	// Where mounts propagate, what covers dir would cover its copy too, and leave dir with it.
+	if err := unix.Mount("", kernel, "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("keeping the kernel's %s: %w", dir, err)
+	}
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
 		return fmt.Errorf("covering %s: %w", dir, err)
 	}

@@ -8,7 +8,7 @@
 
 #define SLOTS 512
 
-enum { SLOT_DEVICE = 81, SLOT_SET_TIME_SLICE = 192, SLOT_GET_TIME_SLICE = 193 };
+enum { SLOT_DEVICE = 81, SLOT_SET_POLICY = 192, SLOT_GET_POLICIES = 193 };
 
 static const uint8_t table_id[16] = {
 	0xc4, 0xfe, 0x3e, 0x6c, 0xc9, 0x8f, 0x6c, 0x4e, 0xa3, 0x27, 0xee, 0x69, 0x6e, 0x12, 0xf7, 0xc4,
@@ -26,15 +26,33 @@ static int device_by_index(unsigned int index, void **device, unsigned int flags
 	return simgpu_call("exportTableDevice", args, 2);
 }
 
-static int set_time_slice(void *device, unsigned int slice)
+/* A compute policy as the table's functions take it. */
+struct policy {
+	uint32_t kind, value;
+};
+
+enum { POLICY_TIME_SLICE = 0 };
+
+struct policies {
+	uint32_t count;
+	struct policy policies[1];
+};
+
+static int set_policy(void *device, struct policy *policy)
 {
-	struct arg args[] = { VALUE(device), VALUE(slice) };
+	if (!policy || policy->kind != POLICY_TIME_SLICE)
+		return NVML_INVALID_ARGUMENT;
+	struct arg args[] = { VALUE(device), VALUE(policy->value) };
 	return simgpu_call("exportTableSetTimeSlice", args, 2);
 }
 
-static int get_time_slice(void *device, unsigned int *slice)
+static int get_policies(void *device, struct policies *found)
 {
-	struct arg args[] = { VALUE(device), ROOM(slice, sizeof *slice) };
+	if (!found)
+		return NVML_INVALID_ARGUMENT;
+	struct arg args[] = { VALUE(device), ROOM(&found->policies[0].value, sizeof found->policies[0].value) };
+	found->count = 1;
+	found->policies[0].kind = POLICY_TIME_SLICE;
 	return simgpu_call("exportTableGetTimeSlice", args, 2);
 }
 
@@ -46,8 +64,8 @@ __attribute__((constructor)) static void fill_table(void)
 		table[i] = (const void *)nothing;
 	table[0] = (const void *)sizeof table;
 	table[SLOT_DEVICE] = (const void *)device_by_index;
-	table[SLOT_SET_TIME_SLICE] = (const void *)set_time_slice;
-	table[SLOT_GET_TIME_SLICE] = (const void *)get_time_slice;
+	table[SLOT_SET_POLICY] = (const void *)set_policy;
+	table[SLOT_GET_POLICIES] = (const void *)get_policies;
 }
 
 EXPORT int nvmlInternalGetExportTable(const void **found, const void *id)

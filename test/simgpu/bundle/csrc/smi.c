@@ -8,7 +8,10 @@
 
 #include "smi.h"
 
-#define LIBRARY "libnvidia-ml.so.1"
+/* NVML numbers. */
+enum { EXCLUSIVE_THREAD = 1, DRIVER_NOT_LOADED = 9, FUNCTION_NOT_FOUND = 13, GPU_IS_LOST = 15, VERSION_MISMATCH = 18, UNKNOWN_ERROR = 999 };
+
+#define LIBRARY "libnvidia-ml.so"
 
 struct nvml nvml;
 
@@ -21,7 +24,7 @@ static const struct {
 	FUNCTION(SystemGetNVMLVersion), FUNCTION(SystemGetCudaDriverVersion), FUNCTION(DeviceGetCount_v2),
 	FUNCTION(DeviceGetHandleByIndex_v2), FUNCTION(DeviceGetName), FUNCTION(DeviceGetUUID),
 	FUNCTION(DeviceGetSerial), FUNCTION(DeviceGetVbiosVersion), FUNCTION(DeviceGetPciInfo_v3),
-	FUNCTION(DeviceGetMinorNumber), FUNCTION(DeviceGetMemoryInfo), FUNCTION(DeviceGetComputeMode),
+	FUNCTION(DeviceGetMinorNumber), FUNCTION(DeviceGetMemoryInfo), FUNCTION(DeviceGetMemoryInfo_v2), FUNCTION(DeviceGetFanSpeed), FUNCTION(DeviceGetComputeMode),
 	FUNCTION(DeviceSetComputeMode), FUNCTION(DeviceGetPersistenceMode), FUNCTION(DeviceSetPersistenceMode),
 	FUNCTION(DeviceGetUtilizationRates), FUNCTION(DeviceGetTemperature), FUNCTION(DeviceGetPowerUsage),
 	FUNCTION(DeviceGetEnforcedPowerLimit), FUNCTION(DeviceGetPerformanceState),
@@ -30,12 +33,12 @@ static const struct {
 
 static int no_function(void)
 {
-	return 13; /* NVML's "Function Not Found" */
+	return FUNCTION_NOT_FOUND;
 }
 
 static int load(void)
 {
-	void *library = dlopen(LIBRARY, RTLD_NOW);
+	void *library = dlopen(LIBRARY ".1", RTLD_NOW);
 	if (!library) {
 		printf("NVIDIA-SMI couldn't find %s library in your system. Please make sure that the NVIDIA Display Driver is properly installed and present in your system.\n", LIBRARY);
 		printf("Please also try adding directory that contains %s to your system PATH.\n", LIBRARY);
@@ -58,33 +61,41 @@ static int init(void)
 	code = nvml.Init_v2();
 	if (!code)
 		return EXIT_OK;
-	if (code == 9) {
+	if (code == DRIVER_NOT_LOADED) {
 		printf("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest NVIDIA driver is installed and running.\n\n");
 		return code;
 	}
-	printf("Failed to initialize NVML: %s\n", code == 18 ? "Driver/library version mismatch" : nvml.ErrorString(code));
-	return code == 999 ? 255 : code;
+	printf("Failed to initialize NVML: %s\n", code == VERSION_MISMATCH ? "Driver/library version mismatch" : nvml.ErrorString(code));
+	return code == UNKNOWN_ERROR ? EXIT_UNKNOWN : code;
+}
+
+static int no_count(int code)
+{
+	printf("Unable to query the number of GPUs: %s\n", nvml.ErrorString(code));
+	return code;
+}
+
+static int no_handle(unsigned int index, int code)
+{
+	printf("Unable to determine the device handle for gpu %u: %s%s\n\n\n", index, nvml.ErrorString(code),
+	       code == GPU_IS_LOST ? ".  Reboot the system to recover this GPU" : "");
+	return code;
 }
 
 /* Reads all visible GPUs; a lost one ends the program as in the real tool. */
 static int look(struct node *node)
 {
 	int code = nvml.DeviceGetCount_v2(&node->count);
-	if (code) {
-		printf("Unable to query the number of GPUs: %s\n", nvml.ErrorString(code));
-		return code;
-	}
+	if (code)
+		return no_count(code);
 	for (unsigned int i = 0; i < node->count && i < MAX_GPUS; i++) {
 		struct gpu *gpu = &node->gpus[i];
 		gpu->index = i;
 		code = nvml.DeviceGetHandleByIndex_v2(i, &gpu->handle);
 		if (!code)
 			code = nvml.DeviceGetPciInfo_v3(gpu->handle, &gpu->pci);
-		if (code) {
-			printf("Unable to determine the device handle for gpu %u: %s%s\n", i, nvml.ErrorString(code),
-			       code == 15 ? ".  Reboot the system to recover this GPU" : "");
-			return code;
-		}
+		if (code)
+			return no_handle(i, code);
 	}
 	if (!node->count) {
 		printf("No devices were found\n");
@@ -101,8 +112,7 @@ static int is_gpu(const struct gpu *gpu, const char *id)
 	return !strcmp(id, index) || !strcasecmp(id, uuid) || !strcasecmp(id, gpu->pci.address) || !strcasecmp(id, gpu->pci.legacy);
 }
 
-/* Keeps the GPUs of a comma-separated list of indices, UUIDs or PCI addresses. */
-static int keep(struct node *node, const char *list)
+int keep_gpus(struct node *node, const char *list)
 {
 	struct node kept = { .count = 0 };
 	char copy[4096], *rest = NULL;
@@ -123,20 +133,44 @@ static int keep(struct node *node, const char *list)
 	return EXIT_OK;
 }
 
+/* Newer drivers tell what the driver reserves from what programs use. */
+memory_t read_memory(device_t device)
+{
+	memory_v2_t v2 = { .version = sizeof v2 | 2 << 24 };
+	memory_t v1 = { 0, 0, 0 };
+	if (!nvml.DeviceGetMemoryInfo_v2(device, &v2))
+		return (memory_t){ v2.total, v2.free, v2.used };
+	nvml.DeviceGetMemoryInfo(device, &v1);
+	return v1;
+}
+
 const char *compute_mode_name(unsigned int mode)
 {
 	static const char *const names[] = { "Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process" };
 	return mode < 4 ? names[mode] : "Unknown";
 }
 
-static int list(const struct node *node)
+/* -L prints what it finds before it meets a lost GPU, and asks no -i. */
+static int list(void)
 {
-	for (unsigned int i = 0; i < node->count; i++) {
+	unsigned int count;
+	int code = nvml.DeviceGetCount_v2(&count);
+	if (code)
+		return no_count(code);
+	for (unsigned int i = 0; i < count; i++) {
 		char name[TEXT] = "", uuid[TEXT] = "";
-		nvml.DeviceGetName(node->gpus[i].handle, name, sizeof name);
-		nvml.DeviceGetUUID(node->gpus[i].handle, uuid, sizeof uuid);
-		printf("GPU %u: %s (UUID: %s)\n", node->gpus[i].index, name, uuid);
+		device_t device;
+		code = nvml.DeviceGetHandleByIndex_v2(i, &device);
+		if (!code)
+			code = nvml.DeviceGetName(device, name, sizeof name);
+		if (!code)
+			code = nvml.DeviceGetUUID(device, uuid, sizeof uuid);
+		if (code)
+			return no_handle(i, code);
+		printf("GPU %u: %s (UUID: %s)\n", i, name, uuid);
 	}
+	if (!count)
+		printf("No devices found.\n");
 	return EXIT_OK;
 }
 
@@ -156,10 +190,14 @@ static int set_compute_mode(const struct node *node, const char *text)
 	static const char *const names[] = { "DEFAULT", "EXCLUSIVE_THREAD", "PROHIBITED", "EXCLUSIVE_PROCESS" };
 	unsigned int mode;
 	if (parse_compute_mode(text, &mode)) {
-		printf("Invalid compute mode \"%s\": use DEFAULT, PROHIBITED or EXCLUSIVE_PROCESS.\n", text);
+		printf("ERROR: Option %s is invalid for -c. Please run 'nvidia-smi -h' for help.\n\n", text);
 		return EXIT_USAGE;
 	}
 	for (unsigned int i = 0; i < node->count; i++) {
+		if (mode == EXCLUSIVE_THREAD) {
+			printf("Exclusive_Thread was deprecated! Use value 3:Exclusive_Process instead.\nTreating as warning and moving on.\n");
+			continue;
+		}
 		int code = nvml.DeviceSetComputeMode(node->gpus[i].handle, mode);
 		if (code) {
 			printf("Unable to set the compute mode for GPU %s: %s\n", node->gpus[i].pci.address, nvml.ErrorString(code));
@@ -173,12 +211,11 @@ static int set_compute_mode(const struct node *node, const char *text)
 }
 
 struct options {
-	int list, help;
+	int list, help, policy;
 	const char *id, *query, *format, *compute;
 };
 
-/* Value of an option written as "-x V", "--long V" or "--long=V". */
-static int take(int argc, char **argv, int *at, const char *shorter, const char *longer, const char **value)
+int take_option(int argc, char **argv, int *at, const char *shorter, const char *longer, const char **value)
 {
 	size_t n = strlen(longer);
 	if (!strncmp(argv[*at], longer, n) && argv[*at][n] == '=') {
@@ -200,11 +237,15 @@ static int parse(int argc, char **argv, struct options *o)
 			o->list = 1;
 		else if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help"))
 			o->help = 1;
-		else if (!take(argc, argv, &i, "-i", "--id", &o->id) && !take(argc, argv, &i, "", "--query-gpu", &o->query) &&
-			 !take(argc, argv, &i, "", "--format", &o->format) && !take(argc, argv, &i, "-c", "--compute-mode", &o->compute)) {
-			printf("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n\n");
-			return EXIT_USAGE;
+		else if (!take_option(argc, argv, &i, "-i", "--id", &o->id) && !take_option(argc, argv, &i, "", "--query-gpu", &o->query) &&
+			 !take_option(argc, argv, &i, "", "--format", &o->format) && !take_option(argc, argv, &i, "-c", "--compute-mode", &o->compute)) {
+			printf("ERROR: Option %s is not recognized. Please run 'nvidia-smi -h'.\n\n", argv[i]);
+			return EXIT_UNKNOWN;
 		}
+	}
+	if (o->list && o->id) {
+		printf("ERROR: Option -i is not valid for this command. Please run 'nvidia-smi -h' for help.\n\n");
+		return EXIT_USAGE;
 	}
 	return EXIT_OK;
 }
@@ -223,11 +264,11 @@ static int help(void)
 
 static int command(struct node *node, const struct options *o)
 {
-	int code = keep(node, o->id);
+	int code = look(node);
+	if (!code)
+		code = keep_gpus(node, o->id);
 	if (code)
 		return code;
-	if (o->list)
-		return list(node);
 	if (o->query)
 		return query_gpus(node, o->query, o->format);
 	if (o->compute)
@@ -235,12 +276,21 @@ static int command(struct node *node, const struct options *o)
 	return print_table(node);
 }
 
+static int run(int argc, char **argv, const struct options *o)
+{
+	struct node node = { .count = 0 };
+	if (o->list)
+		return list();
+	if (!o->policy)
+		return command(&node, o);
+	int code = look(&node);
+	return code ? code : compute_policy(&node, argc - 2, argv + 2);
+}
+
 int main(int argc, char **argv)
 {
-	struct options o = { .list = 0 };
-	struct node node = { .count = 0 };
-	int policy = argc > 1 && !strcmp(argv[1], "compute-policy");
-	int code = policy ? EXIT_OK : parse(argc, argv, &o);
+	struct options o = { .policy = argc > 1 && !strcmp(argv[1], "compute-policy") };
+	int code = o.policy ? EXIT_OK : parse(argc, argv, &o);
 	if (code)
 		return code;
 	if (o.help)
@@ -248,9 +298,7 @@ int main(int argc, char **argv)
 	code = init();
 	if (code)
 		return code;
-	code = look(&node);
-	if (!code)
-		code = policy ? compute_policy(&node, argc - 2, argv + 2) : command(&node, &o);
+	code = run(argc, argv, &o);
 	nvml.Shutdown();
 	return code;
 }

@@ -11,6 +11,10 @@ typedef struct {
 	unsigned long long total, free, used;
 } memory_t;
 typedef struct {
+	unsigned int version;
+	unsigned long long total, reserved, free, used;
+} memory_v2_t;
+typedef struct {
 	char legacy[16];
 	unsigned int domain, bus, device, id, subsystem;
 	char address[32];
@@ -20,7 +24,7 @@ typedef struct {
 } utilization_t;
 
 /* Exit codes of the real tool: an NVML code, or one of these. */
-enum { EXIT_OK = 0, EXIT_USAGE = 2, EXIT_NO_DEVICES = 6, EXIT_NO_LIBRARY = 12 };
+enum { EXIT_OK = 0, EXIT_USAGE = 2, EXIT_NO_DEVICES = 6, EXIT_NO_LIBRARY = 12, EXIT_UNKNOWN = 255 };
 
 /* The functions of the library; NULL where this driver has none. */
 extern struct nvml {
@@ -39,12 +43,14 @@ extern struct nvml {
 	int (*DeviceGetPciInfo_v3)(device_t, pci_t *);
 	int (*DeviceGetMinorNumber)(device_t, unsigned int *);
 	int (*DeviceGetMemoryInfo)(device_t, memory_t *);
+	int (*DeviceGetMemoryInfo_v2)(device_t, memory_v2_t *);
 	int (*DeviceGetComputeMode)(device_t, unsigned int *);
 	int (*DeviceSetComputeMode)(device_t, unsigned int);
 	int (*DeviceGetPersistenceMode)(device_t, unsigned int *);
 	int (*DeviceSetPersistenceMode)(device_t, unsigned int);
 	int (*DeviceGetUtilizationRates)(device_t, utilization_t *);
 	int (*DeviceGetTemperature)(device_t, unsigned int, unsigned int *);
+	int (*DeviceGetFanSpeed)(device_t, unsigned int *);
 	int (*DeviceGetPowerUsage)(device_t, unsigned int *);
 	int (*DeviceGetEnforcedPowerLimit)(device_t, unsigned int *);
 	int (*DeviceGetPerformanceState)(device_t, unsigned int *);
@@ -65,10 +71,16 @@ struct node {
 };
 
 const char *compute_mode_name(unsigned int mode);
+memory_t read_memory(device_t device);
 
-/* Each returns an exit code. */
+/* Value of an option written as "-x V", "--long V" or "--long=V". */
+int take_option(int argc, char **argv, int *at, const char *shorter, const char *longer, const char **value);
+
+/* Each returns an exit code. keep_gpus keeps those of a comma-separated list
+ * of indices, UUIDs or PCI addresses; NULL keeps all. */
+int keep_gpus(struct node *node, const char *list);
 int query_gpus(const struct node *node, const char *fields, const char *format);
 int print_table(const struct node *node);
-int compute_policy(const struct node *node, int argc, char **argv);
+int compute_policy(struct node *node, int argc, char **argv);
 
 #endif

@@ -7,6 +7,8 @@
 
 #define MAX_FIELDS 64
 
+enum { NOT_SUPPORTED = 3 };
+
 typedef int (*reader)(const struct gpu *, char *);
 
 #define NUMBER(function, type, form, expression)                       \
@@ -30,6 +32,7 @@ STRING_OF(DeviceGetSerial)
 STRING_OF(DeviceGetVbiosVersion)
 NUMBER(DeviceGetComputeMode, unsigned int, "%s", compute_mode_name(v))
 NUMBER(DeviceGetPersistenceMode, unsigned int, "%s", v ? "Enabled" : "Disabled")
+NUMBER(DeviceGetFanSpeed, unsigned int, "%u", v)
 NUMBER(DeviceGetPowerUsage, unsigned int, "%.2f", v / 1000.0)
 NUMBER(DeviceGetEnforcedPowerLimit, unsigned int, "%.2f", v / 1000.0)
 NUMBER(DeviceGetPerformanceState, unsigned int, "P%u", v)
@@ -68,30 +71,19 @@ static int read_device_id(const struct gpu *gpu, char *out)
 	return 0;
 }
 
-static int read_memory(const struct gpu *gpu, char *out, int which)
-{
-	memory_t m;
-	int code = nvml.DeviceGetMemoryInfo(gpu->handle, &m);
-	unsigned long long values[] = { m.total, m.used, m.free };
-	if (!code)
-		snprintf(out, TEXT, "%llu", values[which] / MIB);
-	return code;
-}
+#define MEMORY(part)                                                   \
+	static int read_memory_##part(const struct gpu *gpu, char *out) \
+	{                                                              \
+		memory_t probe;                                        \
+		int code = nvml.DeviceGetMemoryInfo(gpu->handle, &probe); \
+		if (!code)                                             \
+			snprintf(out, TEXT, "%llu", read_memory(gpu->handle).part / MIB); \
+		return code;                                           \
+	}
 
-static int read_memory_total(const struct gpu *gpu, char *out)
-{
-	return read_memory(gpu, out, 0);
-}
-
-static int read_memory_used(const struct gpu *gpu, char *out)
-{
-	return read_memory(gpu, out, 1);
-}
-
-static int read_memory_free(const struct gpu *gpu, char *out)
-{
-	return read_memory(gpu, out, 2);
-}
+MEMORY(total)
+MEMORY(used)
+MEMORY(free)
 
 static int read_utilization(const struct gpu *gpu, char *out, int memory)
 {
@@ -162,6 +154,7 @@ static const struct field fields[] = {
 	{ "utilization.gpu", "", "%", read_gpu_utilization },
 	{ "utilization.memory", "", "%", read_memory_utilization },
 	{ "temperature.gpu", "", "", read_temperature },
+	{ "fan.speed", "", "%", read_DeviceGetFanSpeed },
 	{ "power.draw", "", "W", read_DeviceGetPowerUsage },
 	{ "power.limit", "enforced.power.limit", "W", read_DeviceGetEnforcedPowerLimit },
 	{ "pstate", "", "", read_DeviceGetPerformanceState },
@@ -209,7 +202,7 @@ static void print_gpu(const struct gpu *gpu, const struct field **wanted, int co
 		char text[TEXT] = "";
 		int code = wanted[i]->read(gpu, text);
 		if (code)
-			printf("%s[%s]", i ? ", " : "", code == 3 ? "N/A" : nvml.ErrorString(code));
+			printf("%s[%s]", i ? ", " : "", code == NOT_SUPPORTED ? "N/A" : nvml.ErrorString(code));
 		else
 			printf("%s%s%s%s", i ? ", " : "", text, units && *wanted[i]->unit ? " " : "", units ? wanted[i]->unit : "");
 	}
@@ -221,7 +214,7 @@ int query_gpus(const struct node *node, const char *text, const char *format)
 	char copy[4096];
 	const struct field *wanted[MAX_FIELDS];
 	if (!format || strncmp(format, "csv", 3)) {
-		printf("\"--query-gpu=\" switch is missing \"--format=\" switch\n\n");
+		printf("\"--format=\" switch is missing. Please run 'nvidia-smi -h' for help.\n\n");
 		return EXIT_USAGE;
 	}
 	snprintf(copy, sizeof copy, "%s", text);
