@@ -3,7 +3,6 @@
 package cluster
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -148,9 +147,18 @@ func TestNodeReady(t *testing.T) {
 	assert.NoError(t, n.ready("new"))
 }
 
+// signalWriter tells of every line that is written.
+type signalWriter chan struct{}
+
+func (w signalWriter) Write(p []byte) (int, error) {
+	w <- struct{}{}
+	return len(p), nil
+}
+
 func TestLockIsExclusiveAndLeavesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "x")
-	progress := report.New(&bytes.Buffer{})
+	waits := make(signalWriter, 100)
+	progress := report.New(waits)
 	unlock, err := lock(dir, progress)
 	require.NoError(t, err)
 	entered := make(chan func())
@@ -159,6 +167,7 @@ func TestLockIsExclusiveAndLeavesNothing(t *testing.T) {
 		assert.NoError(t, err)
 		entered <- second
 	}()
+	<-waits
 	require.NoError(t, os.Remove(dir))
 	unlock()
 	second := <-entered
