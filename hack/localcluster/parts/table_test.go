@@ -73,13 +73,13 @@ func TestCheckKubernetes(t *testing.T) {
 func TestExplainSaysWhatToDo(t *testing.T) {
 	cause := errors.New("exit status 1")
 	for output, want := range map[string]string{
-		"write /x: no space left on device":                            "the disk is full",
-		"x: dial tcp: lookup y: no such host":                          "the module proxy cannot be reached",
-		"x@v9: reading x: 404 Not Found":                               "this version is not published",
-		"a\nb.go:1: undefined: c\n":                                    "exit status 1: b.go:1: undefined: c (see log)",
-		"module lookup disabled by GOPROXY=off":                        "the module proxy cannot be reached",
+		"write /x: no space left on device":                                                  "the disk is full",
+		"x: dial tcp: lookup y: no such host":                                                "the module proxy cannot be reached",
+		"x@v9: reading x: 404 Not Found":                                                     "this version is not published",
+		"a\nb.go:1: undefined: c\n":                                                          "exit status 1: b.go:1: undefined: c (see log)",
+		"module lookup disabled by GOPROXY=off":                                              "the module proxy cannot be reached",
 		"reading x: 403 Forbidden\n\tserver response: This module version is not available.": "this version is not published",
-		"reading x: unknown revision v1.37.2\n\tserver response: none": "this version is not published",
+		"reading x: unknown revision v1.37.2\n\tserver response: none":                       "this version is not published",
 	} {
 		assert.ErrorContains(t, explain(cause, output, "log"), want, output)
 	}
