@@ -109,11 +109,11 @@ func (s *Statuses) entries(claim *resourceapi.ResourceClaim, devices []Device, r
 	changed := false
 	entries := make([]*resourceapply.AllocatedDeviceStatusApplyConfiguration, 0, len(devices))
 	for _, d := range devices {
-		data, err := encode(d.Identity)
-		if err != nil {
-			return nil, false, fmt.Errorf("encoding the data of device %s: %w", d.Name, err)
-		}
 		was := s.entry(claim, d)
+		data, err := dataOf(d, was)
+		if err != nil {
+			return nil, false, err
+		}
 		condition := s.condition(was, r)
 		changed = changed || !says(was, condition, data)
 		entries = append(entries, apply(s.opts.DriverName, d, condition, data))
@@ -159,11 +159,7 @@ func says(e resourceapi.AllocatedDeviceStatus, c metav1.Condition, data []byte) 
 	if old == nil || old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message {
 		return false
 	}
-	var stored []byte
-	if e.Data != nil {
-		stored = e.Data.Raw
-	}
-	return sameJSON(stored, data)
+	return sameJSON(raw(e), data)
 }
 
 func sameJSON(a, b []byte) bool {
@@ -177,11 +173,24 @@ func sameJSON(a, b []byte) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-func encode(identity *Identity) ([]byte, error) {
-	if identity == nil {
-		return nil, nil
+// dataOf is the device's identity as JSON. Where the report does not know it, what the claim says stays: within one allocation
+// a device does not become another one.
+func dataOf(d Device, was resourceapi.AllocatedDeviceStatus) ([]byte, error) {
+	if d.Identity == nil {
+		return raw(was), nil
 	}
-	return json.Marshal(identity)
+	data, err := json.Marshal(d.Identity)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the identity of device %s: %w", d.Name, err)
+	}
+	return data, nil
+}
+
+func raw(e resourceapi.AllocatedDeviceStatus) []byte {
+	if e.Data == nil {
+		return nil
+	}
+	return e.Data.Raw
 }
 
 func apply(driverName string, d Device, c metav1.Condition, data []byte) *resourceapply.AllocatedDeviceStatusApplyConfiguration {

@@ -19,7 +19,7 @@ type Device struct {
 	Pool, Name string
 	// ShareID is the allocation result's, empty for a device that is not shared.
 	ShareID types.UID
-	// Identity tells which hardware it is; nil where that is not known, as it is when preparing failed early.
+	// Identity tells which hardware it is. Nil, where that is not known, keeps what the claim says.
 	Identity *Identity
 }
 

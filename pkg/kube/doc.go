@@ -6,7 +6,7 @@
 //
 // What it needs from RBAC, with <driver> for the driver's name:
 //
-//	resource.k8s.io  resourceslices          get list watch create update delete
+//	resource.k8s.io  resourceslices          list watch create update delete
 //	resource.k8s.io  resourceclaims          get
 //	resource.k8s.io  resourceclaims/status   patch
 //	resource.k8s.io  resourceclaims/driver   associated-node:patch, resourceNames [<driver>]

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
 	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -172,6 +173,23 @@ func TestStatusOfOtherDriversStays(t *testing.T) {
 	assert.Empty(t, their["eth-0"].Conditions)
 }
 
+// Somebody else's hand in our entries is no reason to leave them wrong.
+func TestStatusTakesItsEntriesBack(t *testing.T) {
+	t.Parallel()
+	w := newWriter(t, claimWith(result(driverName, "gpu-a")), nil)
+	theirs := resourceapply.ResourceClaim(claimRef.Name, claimRef.Namespace).WithStatus(resourceapply.ResourceClaimStatus().
+		WithDevices(resourceapply.AllocatedDeviceStatus().WithDriver(driverName).WithPool(nodeName).WithDevice("gpu-a").
+			WithConditions(metaapply.Condition().WithType(kube.ConditionReady).WithStatus(metav1.ConditionTrue).
+				WithReason("Guessed").WithMessage("").WithLastTransitionTime(metav1.NewTime(day)))))
+	_, err := w.server.ResourceV1().ResourceClaims(claimRef.Namespace).ApplyStatus(t.Context(), theirs, metav1.ApplyOptions{FieldManager: "kubectl"})
+	require.NoError(t, err)
+	w.run(t)
+	w.Failed(claimRef, nil, "GPU is lost.")
+	w.drain(t)
+	assert.Equal(t, kube.ReasonPrepareFailed, ready(t, w.entries(t, driverName)["gpu-a"]).Reason)
+	assert.Equal(t, kube.StatusesStats{Written: 1}, w.Stats())
+}
+
 func TestStatusTransitions(t *testing.T) {
 	t.Parallel()
 	w := newWriter(t, claimWith(result(driverName, "gpu-a")), nil)
@@ -204,9 +222,15 @@ func TestStatusTransitions(t *testing.T) {
 	assert.Equal(t, kube.ReasonPrepareFailed, c.Reason)
 	assert.Equal(t, "GPU is still lost.", c.Message)
 
+	w.Failed(claimRef, nil, "GPU is lost for ever.")
+	assert.Equal(t, lost, transition())
+	e := w.entries(t, driverName)["gpu-a"]
+	assert.Equal(t, "GPU is lost for ever.", ready(t, e).Message)
+	assert.Contains(t, string(e.Data.Raw), identity.UUID, "which GPU it is stays known")
+
 	w.Ready(claimRef, []kube.Device{device("gpu-a")})
 	assert.True(t, transition().After(lost))
-	assert.Equal(t, kube.StatusesStats{Written: 5, Unchanged: 1}, w.Stats())
+	assert.Equal(t, kube.StatusesStats{Written: 6, Unchanged: 1}, w.Stats())
 }
 
 func TestStatusShares(t *testing.T) {
