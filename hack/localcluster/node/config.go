@@ -41,7 +41,6 @@ const containerdConfig = `version = 4
   [plugins.'io.containerd.cri.v1.images'.pinned_images]
     sandbox = "%s"
 [plugins.'io.containerd.cri.v1.runtime']
-  enable_cdi = true
   restrict_oom_score_adj = true
 `
 

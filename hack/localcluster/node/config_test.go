@@ -35,7 +35,7 @@ func TestWriteConfig(t *testing.T) {
 	require.NoError(t, m.WriteConfig("/pki", "localhost/pause:1"))
 	for file, want := range map[string][]string{
 		kubeletConfigFile:                {"cgroupRoot: /prism/a/n1", "tlsCertFile: /pki/kubelet-n1.crt", "failCgroupV1: false"},
-		containerdConfigFile:             {`sandbox = "localhost/pause:1"`, "enable_cdi = true"},
+		containerdConfigFile:             {`sandbox = "localhost/pause:1"`, "restrict_oom_score_adj = true"},
 		networkDir + "/10-pods.conflist": {`"subnet": "10.244.11.0/24"`},
 	} {
 		text, err := os.ReadFile(filepath.Join(m.Dir, file))
