@@ -157,6 +157,13 @@ func TestOneBadGPUHidesNoOther(t *testing.T) {
 	assert.Len(t, gpus, 2, "GPUs that answer again are back")
 	require.Len(t, faults, 1)
 	assert.Equal(t, gpu.UUID("GPU-00000002-0000"), faults[0].UUID, "known from before it was lost")
+
+	d.gpus[2].answer(nvml.SUCCESS)
+	handles := d.count("nvmlDeviceGetHandleByIndex_v2")
+	gpus, _, err = s.GPUs(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, gpus, 3)
+	assert.Equal(t, handles+1, d.count("nvmlDeviceGetHandleByIndex_v2"), "a GPU that was lost gets a new handle")
 }
 
 func TestHangingGPU(t *testing.T) {
