@@ -16,9 +16,12 @@ const versionText = `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s
 GCC version:  gcc version 12.2.0 (Debian 12.2.0-14+deb12u1)
 `
 
+// paramsText is that of a module which leaves device files alone, as many sites set it. With the other setting a container
+// hook of the toolkit would change the file inside the container, and a simulated node's containers have none: their /proc is
+// the kernel's own.
 const paramsText = `ResmanDebugLevel: 4294967295
 RmLogonRC: 1
-ModifyDeviceFiles: 1
+ModifyDeviceFiles: 0
 DeviceFileUID: 0
 DeviceFileGID: 0
 DeviceFileMode: 438

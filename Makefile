@@ -1,0 +1,67 @@
+# What a contributor runs. Everything that these targets need is built or installed by them, into the user's cache directory.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+NAME ?= default
+MODEL ?= h100-80
+COUNT ?= 8
+NODES ?= 1
+KUBERNETES ?= 1.37.1
+RUN ?=
+export NAME MODEL COUNT NODES KUBERNETES
+
+# Programs that bind NVIDIA's library must leave its symbols open until they are used.
+GOTEST := go test -ldflags=-extldflags=-Wl,-z,lazy
+
+.PHONY: help demo test unit lifecycle e2e check fmt generate image cluster-up cluster-down bench test-gpu tools clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## Boot a cluster, install the chart, hand a GPU to a pod and show it
+	@demo/demo.sh
+
+test: unit lifecycle e2e ## Everything that can fail: unit, lifecycle, e2e
+
+unit: ## The fast loop
+	@hack/packages.sh cc
+	$(GOTEST) ./api/... ./pkg/... ./cmd/... ./deployments/... ./test/simgpu/... ./test/walls/...
+	go -C hack/localcluster test ./...
+
+lifecycle: ## The laws of a claim, on the simulated GPU node
+	@hack/packages.sh cc
+	$(GOTEST) -race ./test/lifecycle/...
+
+e2e: tools ## On a real one-node Kubernetes; RUN=regex picks tests
+	@hack/e2e.sh
+
+check: ## Format, lint, import walls, generated files
+	@hack/check.sh
+
+fmt: ## Format every file
+	gofmt -w $$(git ls-files '*.go')
+
+generate: ## Renew the generated files
+	go generate ./...
+
+tools: ## Build the programs that demo and e2e use into bin/
+	@hack/tools.sh
+
+image: tools ## Build the image without Docker: dist/prism.tar
+	@hack/image.sh
+
+cluster-up: tools ## Boot a cluster with simulated GPUs and the chart: MODEL, COUNT, NODES, KUBERNETES, NAME
+	@hack/cluster-up.sh
+
+cluster-down: tools ## Remove the cluster and everything it left
+	@bin/localcluster --name "$(NAME)" down
+
+bench: tools ## Latency and cost of a claim, in numbers
+	@hack/bench.sh
+
+test-gpu: ## Read-only checks on a real GPU, where there is one
+	@hack/test-gpu.sh
+
+clean: ## Remove what was built in this folder
+	rm -rf bin dist

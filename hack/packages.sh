@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Installs Debian packages that are missing: packages.sh cc
+set -euo pipefail
+case "${1:?usage: packages.sh cc}" in
+cc) program=gcc packages="gcc libc6-dev" ;;
+*) echo "packages.sh: no such set of packages: $1" >&2 && exit 2 ;;
+esac
+command -v "$program" >/dev/null && exit 0
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+	echo "packages.sh: $program is missing; install $packages" >&2
+	exit 1
+fi
+echo "installing $packages"
+apt-get update -q
+# shellcheck disable=SC2086 # a list
+DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $packages
