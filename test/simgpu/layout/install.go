@@ -137,7 +137,7 @@ func (in *Install) driver(bundleDir string) error {
 			return err
 		}
 	}
-	return nil
+	return in.Files.file(filepath.Join(in.Paths.Root, "etc/OpenCL/vendors/nvidia.icd"), "libnvidia-opencl.so.1\n", 0o644)
 }
 
 // libraries installs each library with its two links.

@@ -1,0 +1,176 @@
+package port
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/simgpu/bundle"
+	"github.com/prism-gpu/prism/test/simgpu/layout"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// Session is an open driver of the model. It answers what the product's own session answers over the simulated library:
+// calls are counted in the node under this process, and faults of the node act on them by the name of the NVML function.
+type Session struct {
+	node    *model.Node
+	session *model.Session
+	root    string
+}
+
+// patience is how long a call waits for a fault that hangs.
+const patience = 50 * time.Millisecond
+
+const wholeNode = model.AnyGPU
+
+// open starts a session that sees all GPUs.
+func open(ctx context.Context, node *model.Node, root string) (*Session, error) {
+	s := &Session{node: node, root: root}
+	if err := s.call(ctx, "nvmlInit_v2", wholeNode); err != nil {
+		return nil, err
+	}
+	var minors []int
+	for _, id := range node.Identities() {
+		minors = append(minors, id.Minor)
+	}
+	var err error
+	s.session, err = node.Open("", minors)
+	return s, asError("nvmlInit_v2", err)
+}
+
+// call counts a call and lets the node's faults act on it.
+func (s *Session) call(ctx context.Context, symbol string, ordinal int) error {
+	s.node.Calls.Add(os.Getpid(), filepath.Base(os.Args[0]), symbol)
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, gpu.ErrTimeout)
+	defer cancel()
+	return asError(symbol, s.node.Faults.Pass(ctx, symbol, ordinal))
+}
+
+// Driver returns the versions of driver and CUDA.
+func (s *Session) Driver(ctx context.Context) (gpu.Driver, error) {
+	const symbol = "nvmlSystemGetDriverVersion"
+	if err := errors.Join(s.call(ctx, symbol, wholeNode), asError(symbol, s.session.Alive())); err != nil {
+		return gpu.Driver{}, err
+	}
+	version, _ := s.node.Driver()
+	cuda := version.CUDA()
+	return gpu.Driver{Version: version.String(), CUDAVersion: fmt.Sprintf("%d.%d", cuda/1000, cuda%1000/10)}, nil
+}
+
+// GPUs lists the GPUs that answer, and the others as faults.
+func (s *Session) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
+	const symbol = "nvmlDeviceGetCount_v2"
+	count, err := s.session.Count()
+	if err := errors.Join(s.call(ctx, symbol, wholeNode), asError(symbol, err)); err != nil {
+		return nil, nil, err
+	}
+	var gpus []gpu.GPU
+	var faults []gpu.Fault
+	for index := range count {
+		g, err := s.gpuAt(ctx, index)
+		switch {
+		case errors.Is(err, gpu.ErrDriverNotLoaded):
+			return nil, nil, err
+		case err != nil:
+			faults = append(faults, gpu.Fault{Index: index, UUID: g.UUID, BusID: g.PCI.BusID, Err: err})
+		default:
+			gpus = append(gpus, g)
+		}
+	}
+	return gpus, faults, nil
+}
+
+// gpuAt describes a GPU. With an error it has the identity alone.
+func (s *Session) gpuAt(ctx context.Context, index int) (gpu.GPU, error) {
+	const symbol = "nvmlDeviceGetMemoryInfo"
+	handle, err := s.session.ByIndex(index)
+	if err != nil {
+		return gpu.GPU{}, asError("nvmlDeviceGetHandleByIndex_v2", err)
+	}
+	board, id, err := s.session.Device(handle)
+	if err != nil {
+		return gpu.GPU{}, asError(symbol, err)
+	}
+	g := describe(index, board, id)
+	return g, s.call(ctx, symbol, id.Ordinal)
+}
+
+// describe words a GPU of the model as the product does.
+func describe(index int, board model.Board, id model.Identity) gpu.GPU {
+	return gpu.GPU{
+		UUID: gpu.UUID(id.UUID), Index: index, Minor: id.Minor,
+		PCI: gpu.PCI{BusID: id.PCI.String(), NUMANode: -1},
+		Product: gpu.Product{
+			Name: board.Product.Name, Brand: brands[board.Product.Brand], Architecture: architectures[board.Compute.Architecture],
+			ComputeCapability: fmt.Sprintf("%d.%d", board.Compute.Major, board.Compute.Minor), MIGCapable: board.MIG.Capable(),
+		},
+		Capacity: gpu.Capacity{
+			MemoryBytes: board.Memory.TotalMiB << 20, Multiprocessors: uint32(board.Compute.Multiprocessors),
+		},
+	}
+}
+
+var (
+	brands = map[model.Brand]string{model.BrandNVIDIA: "Nvidia"}
+
+	architectures = map[model.Architecture]string{
+		model.Turing: "Turing", model.Ampere: "Ampere", model.Ada: "Ada Lovelace", model.Hopper: "Hopper",
+		model.Blackwell: "Blackwell",
+	}
+)
+
+// CommonEdits mounts the libraries, nvidia-smi and the socket of the driver.
+func (s *Session) CommonEdits(ctx context.Context) (*specs.ContainerEdits, error) {
+	driver, err := s.Driver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	edits := &specs.ContainerEdits{Env: []string{"NVIDIA_VISIBLE_DEVICES=void"}}
+	mount := func(file string) {
+		edits.Mounts = append(edits.Mounts, &specs.Mount{
+			HostPath: filepath.Join(s.root, file), ContainerPath: file,
+			Options: []string{"ro", "nosuid", "nodev", "rbind", "rprivate"},
+		})
+	}
+	mount("/run/nvidia-persistenced/socket")
+	mount("/usr/bin/nvidia-smi")
+	for _, library := range bundle.Libraries(model.DriverVersion(driver.Version)) {
+		mount(filepath.Join("/", layout.LibDir(), library.File(model.DriverVersion(driver.Version))))
+	}
+	return edits, nil
+}
+
+// Close ends the session.
+func (s *Session) Close() error { return nil }
+
+// asError turns a refusal of the model into the product's errors.
+func asError(symbol string, err error) error {
+	var code model.Return
+	if !errors.As(err, &code) {
+		if err != nil {
+			return fmt.Errorf("%s: %w", symbol, err)
+		}
+		return nil
+	}
+	if code == model.NotSupported || code == model.FunctionNotFound {
+		return &gpu.UnsupportedError{Feature: symbol}
+	}
+	if kind, ok := kinds[code]; ok {
+		return fmt.Errorf("%s: %w (%s)", symbol, kind, code)
+	}
+	return fmt.Errorf("%s: %w", symbol, err)
+}
+
+var kinds = map[model.Return]error{
+	model.Uninitialized: gpu.ErrDriverNotLoaded, model.DriverNotLoaded: gpu.ErrDriverNotLoaded,
+	model.LibRMVersionMismatch: gpu.ErrDriverNotLoaded, model.GPUIsLost: gpu.ErrLost, model.ResetRequired: gpu.ErrLost,
+	model.NotFound: gpu.ErrNotFound, model.NoData: gpu.ErrNotFound, model.InUse: gpu.ErrInUse,
+	model.InsufficientResources: gpu.ErrInUse, model.NotReady: gpu.ErrInUse, model.Timeout: gpu.ErrTimeout,
+	model.NoPermission: gpu.ErrPermission,
+}

@@ -1,0 +1,65 @@
+/* Initialises NVML, forks while other threads call it, and calls it on in both
+ * processes. Prints "parent UUID" and "child UUID". */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int (*get_uuid)(void *, char *, unsigned int);
+static void *gpu;
+static volatile int stop;
+
+static void *call_on(void *unused)
+{
+	char uuid[96];
+	while (!stop)
+		get_uuid(gpu, uuid, sizeof uuid);
+	return unused;
+}
+
+static int report(const char *who)
+{
+	char uuid[96];
+	for (int i = 0; i < 100; i++) {
+		int code = get_uuid(gpu, uuid, sizeof uuid);
+		if (code) {
+			fprintf(stderr, "%s: NVML code %d\n", who, code);
+			return 1;
+		}
+	}
+	printf("%s %s\n", who, uuid);
+	fflush(stdout);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	pthread_t threads[4];
+	void *library = dlopen(argc > 1 ? argv[1] : "", RTLD_NOW);
+	if (!library) {
+		fprintf(stderr, "%s\n", dlerror());
+		return 1;
+	}
+	int (*init)(void) = (int (*)(void))dlsym(library, "nvmlInit_v2");
+	int (*by_index)(unsigned int, void **) = (int (*)(unsigned int, void **))dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
+	get_uuid = (int (*)(void *, char *, unsigned int))dlsym(library, "nvmlDeviceGetUUID");
+	if (init() || by_index(0, &gpu))
+		return 1;
+	for (int i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, call_on, NULL);
+	for (int round = 0; round < 20; round++) {
+		pid_t child = fork();
+		if (!child)
+			_exit(report("child"));
+		int status;
+		waitpid(child, &status, 0);
+		if (status)
+			return 1;
+	}
+	stop = 1;
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	return report("parent");
+}
