@@ -33,7 +33,7 @@ func installDriver(t *testing.T, version string) string {
 		"usr/bin/nvidia-imex":                               0o755,
 		"usr/bin/nvidia-imex-ctl":                           0o755,
 		"run/nvidia-persistenced/socket":                    0o644,
-		"tmp/nvidia-mps/control":                            0o644,
+		"tmp/nvidia-mps":                                    0o644,
 		"lib/firmware/nvidia/" + version + "/gsp_ga10x.bin": 0o644,
 		"dev/nvidiactl":                                     0o644,
 	} {

@@ -142,7 +142,7 @@ var needs = map[string]string{
 	"nvmlDeviceGetArchitecture":           "driver 450 or later",
 	"nvmlDeviceGetMigMode":                "driver 450 or later",
 	"nvmlDeviceGetGpuInstanceProfileInfo": "driver 450 or later",
-	"nvmlDeviceGetNumGpuCores":            "driver 470 or later",
+	"nvmlDeviceGetNumGpuCores":            "driver 510 or later",
 }
 
 // has tells whether the loaded library has the function. Calling one that it lacks would kill the process.

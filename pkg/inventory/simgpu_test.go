@@ -1,0 +1,267 @@
+package inventory_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/nvml"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+	"github.com/prism-gpu/prism/test/simgpu/port"
+)
+
+// seen is what one look of an inventory saw, in a form that crosses a process boundary.
+type seen struct {
+	Node   seenNode
+	Root   hostfs.DriverRoot
+	Mounts map[string]string // container path → host path
+	Kind   string            // which of our errors the look ended with
+	Err    string
+}
+
+type seenNode struct {
+	Driver gpu.Driver
+	GPUs   []gpu.GPU
+	Faults map[gpu.UUID]string // → which of our errors
+}
+
+var kinds = map[string]error{
+	"not loaded": gpu.ErrDriverNotLoaded, "replaced": gpu.ErrDriverReplaced, "lost": gpu.ErrLost, "timeout": gpu.ErrTimeout,
+}
+
+func kindOf(err error) string {
+	for name, kind := range kinds {
+		if errors.Is(err, kind) {
+			return name
+		}
+	}
+	if err != nil {
+		return "other"
+	}
+	return ""
+}
+
+// look lets the inventory look once.
+func look(i *inventory.Inventory) seen {
+	err := i.Refresh(context.Background())
+	v := i.Current()
+	s := seen{Root: v.Root, Kind: kindOf(err), Node: seenNode{Driver: v.Node.Driver, GPUs: v.Node.GPUs}}
+	if err != nil {
+		s.Err = err.Error()
+	}
+	for _, fault := range v.Node.Faults {
+		if s.Node.Faults == nil {
+			s.Node.Faults = map[gpu.UUID]string{}
+		}
+		s.Node.Faults[fault.UUID] = kindOf(fault.Err)
+	}
+	if v.Common != nil {
+		s.Mounts = map[string]string{}
+		for _, m := range v.Common.Mounts {
+			s.Mounts[m.ContainerPath] = m.HostPath
+		}
+	}
+	return s
+}
+
+const childRoot = "PRISM_TEST_HOST_ROOT"
+
+// TestMain is also the child process of this test: it binds the simulated library, which the test's own process must not.
+func TestMain(m *testing.M) {
+	root := os.Getenv(childRoot)
+	if root == "" {
+		os.Exit(m.Run())
+	}
+	i := inventory.New(inventory.Options{
+		Host: hostfs.New(root),
+		Open: func(ctx context.Context, r hostfs.DriverRoot) (inventory.Session, error) {
+			session, err := nvml.Open(ctx, r.Library, nvml.Options{Root: r.Path, HostRoot: r.HostPath, Deadline: time.Second})
+			if err != nil {
+				return nil, err
+			}
+			return session, nil
+		},
+	})
+	answers := json.NewEncoder(os.Stdout)
+	for asked := bufio.NewScanner(os.Stdin); asked.Scan(); {
+		if err := answers.Encode(look(i)); err != nil {
+			os.Exit(1)
+		}
+	}
+	os.Exit(0)
+}
+
+// node is one machine under test, and the inventory that looks at it.
+type node struct {
+	hardware *model.Node
+	look     func(*testing.T) seen
+	unload   func(*testing.T)
+	load     func(*testing.T)
+	// replace puts another driver version on the machine, which has none loaded.
+	replace func(*testing.T, model.DriverVersion)
+}
+
+// modelled is a node behind the ports, without any file.
+func modelled(t *testing.T, spec model.Spec) node {
+	t.Helper()
+	hardware, err := model.New(spec)
+	require.NoError(t, err)
+	host := port.NewHost(hardware)
+	i := inventory.New(inventory.Options{Host: host, Open: host.Open})
+	installed, _ := hardware.Driver()
+	return node{
+		hardware: hardware,
+		look:     func(*testing.T) seen { return look(i) },
+		unload:   func(*testing.T) { hardware.Unload() },
+		load:     func(t *testing.T) { require.NoError(t, hardware.Load(installed)) },
+		replace: func(_ *testing.T, version model.DriverVersion) {
+			installed = version
+			host.Install(version)
+		},
+	}
+}
+
+// sandboxed is a node of files, with the driver's library in a child process.
+func sandboxed(t *testing.T, spec model.Spec) node {
+	t.Helper()
+	sandbox := port.NewSandbox(t, spec)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	child := exec.Command(self)
+	child.Env = append(os.Environ(), childRoot+"="+sandbox.Root)
+	child.Stderr = os.Stderr
+	ask, err := child.StdinPipe()
+	require.NoError(t, err)
+	answer, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	t.Cleanup(func() {
+		require.NoError(t, ask.Close())
+		require.NoError(t, child.Wait(), "the child ended by itself")
+	})
+	answers := json.NewDecoder(answer)
+	return node{
+		hardware: sandbox.Node,
+		look: func(t *testing.T) seen {
+			t.Helper()
+			_, err := fmt.Fprintln(ask, "look")
+			require.NoError(t, err)
+			var s seen
+			require.NoError(t, answers.Decode(&s))
+			return s
+		},
+		unload:  func(t *testing.T) { sandbox.Unload(t) },
+		load:    func(t *testing.T) { sandbox.Load(t) },
+		replace: func(t *testing.T, version model.DriverVersion) { sandbox.Upgrade(t, version) },
+	}
+}
+
+// machines are the two kinds of node; whatever holds on one must hold on the other.
+var machines = map[string]func(*testing.T, model.Spec) node{"model": modelled, "library": sandboxed}
+
+func TestLife(t *testing.T) {
+	t.Parallel()
+	for name, make := range machines {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			live(t, make(t, model.Uniform("node", "h100-80", 8)))
+		})
+	}
+}
+
+// live takes a node through everything that can happen to its driver.
+func live(t *testing.T, n node) {
+	first := n.look(t)
+	require.Empty(t, first.Err)
+	require.Len(t, first.Node.GPUs, 8)
+	assert.Empty(t, first.Node.Faults)
+	ids := n.hardware.Identities()
+
+	lost, err := n.hardware.Faults.Add(model.Fault{Effect: model.EffectError, Return: model.GPUIsLost, GPU: 2})
+	require.NoError(t, err)
+	s := n.look(t)
+	require.Len(t, s.Node.GPUs, 7, "one bad GPU hides no other")
+	assert.Equal(t, map[gpu.UUID]string{gpu.UUID(ids[2].UUID): "lost"}, s.Node.Faults)
+	n.hardware.Faults.Remove(lost)
+	assert.Empty(t, cmp.Diff(first, n.look(t)), "back")
+
+	_, err = n.hardware.Faults.Add(model.Fault{Effect: model.EffectHang, Call: "nvmlDeviceGetMemoryInfo", GPU: 1})
+	require.NoError(t, err)
+	s = n.look(t)
+	require.Len(t, s.Node.GPUs, 7, "a hanging GPU hides no other")
+	assert.Equal(t, map[gpu.UUID]string{gpu.UUID(ids[1].UUID): "timeout"}, s.Node.Faults)
+	n.hardware.Faults.Clear()
+	require.Eventually(t, func() bool { return cmp.Equal(first, n.look(t)) }, 30*time.Second, 10*time.Millisecond)
+
+	n.unload(t)
+	s = n.look(t)
+	assert.Equal(t, "not loaded", s.Kind, s.Err)
+	assert.Empty(t, s.Node.GPUs)
+	assert.Empty(t, s.Mounts)
+	n.load(t)
+	assert.Empty(t, cmp.Diff(first, n.look(t)), "the same library is opened again in the same process")
+
+	n.unload(t)
+	require.Equal(t, "not loaded", n.look(t).Kind)
+	n.replace(t, "590.44.01")
+	assert.Equal(t, "replaced", n.look(t).Kind)
+	n.load(t)
+	s = n.look(t)
+	assert.Equal(t, "replaced", s.Kind, s.Err)
+	assert.Empty(t, s.Node.GPUs)
+}
+
+func TestEveryModelAndDriver(t *testing.T) {
+	t.Parallel()
+	nodes := map[string]model.Spec{
+		"oldest driver": {Name: "n", Driver: "450.248.02", Boards: []string{"t4", "a100-40"}},
+		"470":           {Name: "n", Driver: "470.256.02", Boards: []string{"a30", "a100-80"}},
+		"535":           {Name: "n", Driver: "535.183.01", Boards: []string{"h100-80", "h200-141", "l40s"}, Minors: []int{2, 0, 1}},
+		"newest driver": {Name: "n", Boards: model.BoardIDs()},
+	}
+	for name, spec := range nodes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			modelled, real := modelled(t, spec).look(t), sandboxed(t, spec).look(t)
+			require.Empty(t, real.Err)
+			require.Len(t, real.Node.GPUs, len(spec.Boards))
+			for i := range real.Node.GPUs {
+				if branch := model.DriverVersion(real.Node.Driver.Version).Branch(); branch < 510 {
+					// Drivers before 510 do not tell how many cores a GPU has.
+					modelled.Node.GPUs[i].Capacity.Multiprocessors = 0
+				}
+			}
+			assert.Empty(t, cmp.Diff(modelled.Node, real.Node), "the port says what the library says")
+			requireLinks(t, real)
+		})
+	}
+}
+
+// requireLinks checks that a container without hooks finds the libraries by the names programs load them by.
+func requireLinks(t *testing.T, s seen) {
+	t.Helper()
+	dir := "/usr/lib/x86_64-linux-gnu/"
+	if _, ok := s.Mounts["/usr/lib/aarch64-linux-gnu/libcuda.so.1"]; ok {
+		dir = "/usr/lib/aarch64-linux-gnu/"
+	}
+	file := dir + "libcuda.so." + s.Node.Driver.Version
+	for _, name := range []string{"libcuda.so", "libcuda.so.1", "libcuda.so." + s.Node.Driver.Version} {
+		assert.Equal(t, file, s.Mounts[dir+name], name)
+	}
+	assert.Equal(t, dir+"libnvidia-ml.so."+s.Node.Driver.Version, s.Mounts[dir+"libnvidia-ml.so.1"])
+	assert.Equal(t, "/usr/bin/nvidia-smi", s.Mounts["/usr/bin/nvidia-smi"])
+	assert.Equal(t, "/run/nvidia-persistenced/socket", s.Mounts["/run/nvidia-persistenced/socket"])
+}
