@@ -66,8 +66,8 @@ func DecodeNodeConfig(raw []byte) (*NodeConfig, error) {
 // header returns the kind of the object when group, version and kind are ours.
 func header(tree object, kinds []string) (string, error) {
 	p := &problems{}
-	apiVersion, _ := tree.text("apiVersion")
-	kind, _ := tree.text("kind")
+	apiVersion := tree.text("apiVersion")
+	kind := tree.text("kind")
 	if apiVersion != APIVersion {
 		p.add("apiVersion", "%s; allowed: %s", given(apiVersion), APIVersion)
 	}

@@ -1,7 +1,6 @@
 package v1alpha1
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
@@ -39,7 +38,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"node configuration":  {nodeHeader, `kind: "NodeConfig" is not known; allowed: GPUConfig, GPUMetricsConfig, ProfilerConfig`},
 		"JSON kind twice":     {`{` + jsonHeader + `,"kind":"GPUConfig"}`, "GPUConfig: kind: is given twice"},
 		"JSON key twice":      {`{` + jsonHeader + `,"sharing":{"strategy":"MPS","strategy":"MPS"}}`, "GPUConfig: sharing.strategy: is given twice"},
-		"unknown field":       {gpuHeader + "sharing: {startegy: MPS}", "GPUConfig: sharing.startegy: is not a field; allowed here: strategy, timeSlicing, mps"},
+		"unknown field":       {gpuHeader + "sharing: {strategie: MPS}", "GPUConfig: sharing.strategie: is not a field; allowed here: strategy, timeSlicing, mps"},
 		"field in other case": {gpuHeader + "EnforceMemory: true", "GPUConfig: EnforceMemory: is not a field; allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride"},
 		"unprintable field":   {`{` + jsonHeader + `,"a\nb":1,"":2}`, `GPUConfig: "a\nb": is not a field; allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride; "": is not`},
 		"text for object":     {gpuHeader + "sharing: MPS", `GPUConfig: sharing: is the text "MPS"; needed: an object`},
@@ -118,7 +117,7 @@ func TestKindIsKnownWithoutHeader(t *testing.T) {
 		KindGPUMetricsConfig: &GPUMetricsConfig{},
 	} {
 		assert.Equal(t, want, config.Kind())
-		assert.NoError(t, config.Validate())
+		require.NoError(t, config.Validate())
 		config.opaque()
 	}
 	assert.Equal(t, KindNodeConfig, (&NodeConfig{}).Kind())
@@ -126,6 +125,6 @@ func TestKindIsKnownWithoutHeader(t *testing.T) {
 
 func TestProblemWithoutPathOrKind(t *testing.T) {
 	err := error(&Problems{List: []*Problem{{Text: "all is wrong"}, {Path: "a.b", Text: "is wrong"}}})
-	assert.EqualError(t, err, "all is wrong; a.b: is wrong")
-	assert.True(t, errors.As(err, new(*Problem)))
+	require.EqualError(t, err, "all is wrong; a.b: is wrong")
+	require.ErrorAs(t, err, new(*Problem))
 }

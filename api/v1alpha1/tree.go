@@ -22,14 +22,14 @@ type member struct {
 	value any
 }
 
-// text returns the string under key, false when there is none.
-func (o object) text(key string) (string, bool) {
+// text returns the string under key, empty when there is none.
+func (o object) text(key string) string {
 	for _, m := range o {
 		if text, ok := m.value.(string); ok && m.key == key {
-			return text, true
+			return text
 		}
 	}
-	return "", false
+	return ""
 }
 
 // plain is the object as encoding/json writes it.

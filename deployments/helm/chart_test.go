@@ -4,6 +4,7 @@ package helm
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"io"
 	"os"
@@ -87,7 +88,7 @@ func parse(t *testing.T, rendered string) objects {
 	for {
 		object := &unstructured.Unstructured{}
 		err := decoder.Decode(object)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return parsed
 		}
 		require.NoError(t, err)

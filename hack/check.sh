@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Format, vet, lint, import walls, generated files and the module files: everything that says no before a test runs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+hack/packages.sh cc
+
+step() { printf 'check: %s\n' "$*"; }
+fail() { printf 'check: %s\n' "$*" >&2; exit 1; }
+linter=$(hack/golangci-lint.sh)
+
+step format
+unformatted=$(git ls-files '*.go' | xargs gofmt -l)
+[ -z "$unformatted" ] || fail "run 'make fmt'; not formatted: $unformatted"
+
+step vet
+go vet ./...
+go -C hack/localcluster vet ./...
+
+step "lint and import walls"
+"$linter" run ./...
+(cd hack/localcluster && "$linter" run --config "$PWD/../../.golangci.yml" ./...)
+
+step "generated files and go.mod"
+before=$(git status --porcelain; git diff)
+go generate ./...
+go mod tidy
+go -C hack/localcluster mod tidy
+[ "$before" = "$(git status --porcelain; git diff)" ] || { git diff --stat >&2; fail "generated files or go.mod are out of date: commit what changed just now"; }
+step "nothing to say"
