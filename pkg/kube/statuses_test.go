@@ -173,6 +173,23 @@ func TestStatusOfOtherDriversStays(t *testing.T) {
 	assert.Empty(t, their["eth-0"].Conditions)
 }
 
+// Another driver may have a device of the same name in a pool of the same name.
+func TestStatusOfNamesakes(t *testing.T) {
+	t.Parallel()
+	claim := claimWith(result(otherDriver, "gpu-a"), result(driverName, "gpu-a"))
+	claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{{
+		Driver: otherDriver, Pool: nodeName, Device: "gpu-a",
+		Conditions: []metav1.Condition{{Type: kube.ConditionReady, Status: metav1.ConditionFalse, Reason: kube.ReasonPrepareFailed, Message: "no"}},
+	}}
+	w := newWriter(t, claim, nil)
+	w.run(t)
+	w.Failed(claimRef, nil, "no")
+	w.drain(t)
+	assert.Equal(t, kube.StatusesStats{Written: 1}, w.Stats())
+	assert.Len(t, w.entries(t, driverName), 1)
+	assert.Len(t, w.entries(t, otherDriver), 1)
+}
+
 // Somebody else's hand in our entries is no reason to leave them wrong.
 func TestStatusTakesItsEntriesBack(t *testing.T) {
 	t.Parallel()
