@@ -110,7 +110,7 @@ func TestFindDriverMiss(t *testing.T) {
 	root := tree(t, map[string]string{"usr/lib64/libnvidia-ml.so.1": "", "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": "->gone"})
 	_, err := New(root).FindDriver("")
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
-	assert.EqualError(t, err, "looking for libnvidia-ml.so.1 below /, /run/nvidia/driver, /home/kubernetes/bin/nvidia (in usr/lib64, "+
+	require.EqualError(t, err, "looking for libnvidia-ml.so.1 below /, /run/nvidia/driver, /home/kubernetes/bin/nvidia (in usr/lib64, "+
 		"usr/lib/x86_64-linux-gnu, usr/lib/aarch64-linux-gnu, lib64, lib/x86_64-linux-gnu, lib/aarch64-linux-gnu, its top): "+
 		"NVIDIA driver is not loaded; install the NVIDIA driver on this node, or name its directory with --driver-root "+
 		"(chart value nvidiaDriverRoot)")
@@ -118,11 +118,11 @@ func TestFindDriverMiss(t *testing.T) {
 	root = tree(t, install("usr/lib64", "580.95.05"))
 	_, err = New(root).FindDriver("/opt/nvidia")
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded, "an explicit root is the only candidate")
-	assert.ErrorContains(t, err, "below /opt/nvidia ")
-	assert.ErrorContains(t, err, "or correct --driver-root")
+	require.ErrorContains(t, err, "below /opt/nvidia ")
+	require.ErrorContains(t, err, "or correct --driver-root")
 
 	_, err = New(root).FindDriver("run/nvidia")
-	assert.ErrorContains(t, err, `driver root "run/nvidia" is not an absolute path of the host`)
+	require.ErrorContains(t, err, `driver root "run/nvidia" is not an absolute path of the host`)
 }
 
 func TestFindDriverSeesReplacement(t *testing.T) {

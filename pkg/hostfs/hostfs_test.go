@@ -44,10 +44,10 @@ func TestBootID(t *testing.T) {
 
 	_, err = New(t.TempDir()).BootID()
 	require.ErrorIs(t, err, gpu.ErrNotFound)
-	assert.EqualError(t, err, "reading the boot id: /proc/sys/kernel/random/boot_id: not found")
+	require.EqualError(t, err, "reading the boot id: /proc/sys/kernel/random/boot_id: not found")
 
 	_, err = New(tree(t, map[string]string{"proc/sys/kernel/random/boot_id": "\n"})).BootID()
-	assert.ErrorContains(t, err, "is empty")
+	require.ErrorContains(t, err, "is empty")
 }
 
 func TestCharDevice(t *testing.T) {
@@ -57,14 +57,14 @@ func TestCharDevice(t *testing.T) {
 
 	_, err := host.CharDevice("/dev/nvidia0")
 	require.ErrorIs(t, err, gpu.ErrNotFound)
-	assert.EqualError(t, err, "looking at device node /dev/nvidia0: not found")
+	require.EqualError(t, err, "looking at device node /dev/nvidia0: not found")
 
 	_, err = host.CharDevice("/dev/file")
-	assert.EqualError(t, err, "looking at device node /dev/file: it is a regular file, not a character device")
+	require.EqualError(t, err, "looking at device node /dev/file: it is a regular file, not a character device")
 	_, err = host.CharDevice("/dev/sub")
-	assert.EqualError(t, err, "looking at device node /dev/sub: it is a directory, not a character device")
+	require.EqualError(t, err, "looking at device node /dev/sub: it is a directory, not a character device")
 	_, err = host.CharDevice("/dev/loop")
-	assert.Error(t, err)
+	require.Error(t, err)
 }
 
 func TestCharDeviceNumbers(t *testing.T) {

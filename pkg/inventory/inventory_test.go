@@ -24,7 +24,7 @@ func TestRefreshShowsTheNode(t *testing.T) {
 	m := newMachine()
 	i := newInventory(m)
 	before := i.Current()
-	assert.ErrorIs(t, before.Err, errNotLooked)
+	require.ErrorIs(t, before.Err, errNotLooked)
 	assert.False(t, i.Status().Usable())
 
 	require.NoError(t, i.Refresh(t.Context()))
@@ -70,7 +70,7 @@ func TestOneBadGPUHidesNoOther(t *testing.T) {
 	assert.Equal(t, []gpu.UUID{"GPU-22222222-bbbb"}, uuids(bad))
 	require.Len(t, bad.Node.Faults, 1)
 	assert.Equal(t, gpu.UUID("GPU-11111111-aaaa"), bad.Node.Faults[0].UUID)
-	assert.ErrorIs(t, bad.Node.Faults[0].Err, gpu.ErrLost)
+	require.ErrorIs(t, bad.Node.Faults[0].Err, gpu.ErrLost)
 	assert.Equal(t, 1, i.Status().Faults)
 	assert.Len(t, good.Node.GPUs, 2, "a published view stays as it is")
 
@@ -106,7 +106,7 @@ func TestDriverComesGoesAndComesBack(t *testing.T) {
 	require.ErrorIs(t, i.Refresh(t.Context()), gpu.ErrDriverNotLoaded)
 	require.ErrorIs(t, i.Refresh(t.Context()), gpu.ErrDriverNotLoaded)
 	v := i.Current()
-	assert.ErrorContains(t, v.Err, "no library")
+	require.ErrorContains(t, v.Err, "no library")
 	assert.Empty(t, v.Node.GPUs)
 	assert.Nil(t, v.Common)
 	assert.Equal(t, 2, i.Status().Failures)
@@ -161,7 +161,7 @@ func TestReplacedLibraryNeedsANewProcess(t *testing.T) {
 			m.change(replace)
 			require.ErrorIs(t, i.Refresh(t.Context()), gpu.ErrDriverReplaced)
 			assert.Empty(t, i.Current().Node.GPUs, "nothing can be offered any more")
-			assert.ErrorIs(t, i.Current().Err, gpu.ErrDriverReplaced)
+			require.ErrorIs(t, i.Current().Err, gpu.ErrDriverReplaced)
 			assert.Equal(t, 1, m.closed)
 		})
 	}
@@ -189,7 +189,7 @@ func TestVersionChangeUnderTheSameLibrary(t *testing.T) {
 	m.change(func(m *machine) { m.loaded = "590.10"; m.installed[0].Version = "590.10" })
 	err := i.Refresh(t.Context())
 	require.ErrorIs(t, err, gpu.ErrDriverReplaced)
-	assert.ErrorContains(t, err, "driver 590.10 took the place of 580.95.05")
+	require.ErrorContains(t, err, "driver 590.10 took the place of 580.95.05")
 }
 
 func TestUnloadedModuleDoesNotChangeTheInstallation(t *testing.T) {

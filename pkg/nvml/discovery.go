@@ -187,7 +187,7 @@ func readCapacity(q query, g *gpu.GPU) error {
 	}
 	if per := coresPerMultiprocessor(g.Product.ComputeCapability); known && per != 0 {
 		// The profile of the largest GPU instance leaves out the multiprocessors that no slice has.
-		engines.Multiprocessors = uint32(cores) / per
+		engines.Multiprocessors = uint32(cores) / per //nolint:gosec // NVML counts in 32 bits
 	}
 	engines.MemoryBytes = memory.Total
 	g.Capacity = engines

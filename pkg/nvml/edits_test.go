@@ -158,12 +158,12 @@ func TestCommonEditsOfAnIncompleteDriver(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(root, "usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05")))
 	_, err := openInstalled(t, root, "").CommonEdits(t.Context())
 	require.ErrorIs(t, err, gpu.ErrNotFound)
-	assert.EqualError(t, err, "finding the files of driver 580.95.05: libcuda.so.580.95.05 is not in the library directories of "+
+	require.EqualError(t, err, "finding the files of driver 580.95.05: libcuda.so.580.95.05 is not in the library directories of "+
 		"/run/nvidia/driver: not found; reinstall the driver's user-space libraries")
 
 	_, err = openInstalled(t, installDriver(t, "535.216.01"), "").CommonEdits(t.Context())
 	require.Error(t, err, "files of another version than the loaded one")
-	assert.ErrorContains(t, err, "below "+hostRoot)
+	require.ErrorContains(t, err, "below "+hostRoot)
 }
 
 func TestCommonEditsOnTheBareHost(t *testing.T) {

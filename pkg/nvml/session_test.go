@@ -45,7 +45,7 @@ func TestReturns(t *testing.T) {
 		err := asError("nvmlX", c.ret)
 		require.EqualError(t, err, c.text)
 		if c.kind != nil {
-			assert.ErrorIs(t, err, c.kind)
+			require.ErrorIs(t, err, c.kind)
 		}
 	}
 	for _, ret := range []nvml.Return{nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_DEPRECATED} {
@@ -143,9 +143,9 @@ func TestOneBadGPUHidesNoOther(t *testing.T) {
 	require.Len(t, gpus, 1)
 	assert.Equal(t, 2, gpus[0].Index)
 	require.Len(t, faults, 2)
-	assert.EqualError(t, faults[0].Err, "nvmlDeviceGetHandleByIndex_v2 on GPU 0: NVML UNKNOWN")
+	require.EqualError(t, faults[0].Err, "nvmlDeviceGetHandleByIndex_v2 on GPU 0: NVML UNKNOWN")
 	assert.Empty(t, faults[0].UUID)
-	assert.EqualError(t, faults[1].Err, "nvmlDeviceGetMemoryInfo on GPU 1: GPU is lost (NVML GPU_IS_LOST)")
+	require.EqualError(t, faults[1].Err, "nvmlDeviceGetMemoryInfo on GPU 1: GPU is lost (NVML GPU_IS_LOST)")
 	assert.Equal(t, gpu.UUID("GPU-00000001-0000"), faults[1].UUID, "what was read before is told")
 	assert.Equal(t, "0000:3c:00.0", faults[1].BusID)
 
@@ -178,7 +178,7 @@ func TestHangingGPU(t *testing.T) {
 	require.Len(t, gpus, 1, "the other GPU goes on")
 	require.Len(t, faults, 1)
 	require.ErrorIs(t, faults[0].Err, gpu.ErrTimeout)
-	assert.EqualError(t, faults[0].Err, "nvmlDeviceGetName on GPU 1: no answer within the deadline of 200ms")
+	require.EqualError(t, faults[0].Err, "nvmlDeviceGetName on GPU 1: no answer within the deadline of 200ms")
 
 	started := d.count("nvmlDeviceGetHandleByIndex_v2")
 	for range 5 {
@@ -210,7 +210,7 @@ func TestCallerGivesUp(t *testing.T) {
 	_, faults, err := s.GPUs(t.Context())
 	require.NoError(t, err)
 	require.Len(t, faults, 1)
-	assert.ErrorIs(t, faults[0].Err, gpu.ErrTimeout)
+	require.ErrorIs(t, faults[0].Err, gpu.ErrTimeout)
 }
 
 func TestDriverLeavesAndReturns(t *testing.T) {
@@ -228,7 +228,7 @@ func TestDriverLeavesAndReturns(t *testing.T) {
 	require.NoError(t, s.Close(), "a driver that is gone has nothing to close")
 	_, err = open(t.Context(), d, s.gate, Options{})
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
-	assert.EqualError(t, err, "nvmlInit_v2 on the driver: NVIDIA driver is not loaded (NVML DRIVER_NOT_LOADED)")
+	require.EqualError(t, err, "nvmlInit_v2 on the driver: NVIDIA driver is not loaded (NVML DRIVER_NOT_LOADED)")
 	d.loaded = true
 	s, err = open(t.Context(), d, s.gate, Options{})
 	require.NoError(t, err)
@@ -281,7 +281,7 @@ func TestOpenRefusesWhatIsNoLibrary(t *testing.T) {
 		_, err := Open(t.Context(), path, Options{})
 		require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 		require.NotErrorIs(t, err, gpu.ErrDriverReplaced, "nothing was bound")
-		assert.ErrorContains(t, err, "the dynamic linker refuses the library")
+		require.ErrorContains(t, err, "the dynamic linker refuses the library")
 	}
 }
 

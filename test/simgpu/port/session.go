@@ -162,7 +162,7 @@ func asError(symbol string, err error) error {
 		return &gpu.UnsupportedError{Feature: symbol}
 	}
 	if kind, ok := kinds[code]; ok {
-		return fmt.Errorf("%s: %w (%s)", symbol, kind, code)
+		return fmt.Errorf("%s: %w (%w)", symbol, kind, code)
 	}
 	return fmt.Errorf("%s: %w", symbol, err)
 }
