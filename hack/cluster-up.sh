@@ -3,16 +3,14 @@
 # HELM_ARGS (more arguments for helm).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-name=${NAME:-default}
-local=(bin/localcluster --name "$name")
-namespace=prism-system
+local=(bin/localcluster --name "${NAME:-default}")
 
 "${local[@]}" up --nodes "${NODES:-1}" --kubernetes "${KUBERNETES:-1.37.1}" \
 	--boot-command "$PWD/bin/simgpu create --model ${MODEL:-h100-80} --count ${COUNT:-8}"
 hack/image.sh
 "${local[@]}" load-image dist/prism.tar
-# shellcheck disable=SC2086 # a list
-"${local[@]}" helm upgrade --install prism deployments/helm/prism --namespace "$namespace" --create-namespace \
-	--wait --timeout 3m ${HELM_ARGS:-}
+# shellcheck disable=SC2086 # HELM_ARGS is a list
+"${local[@]}" helm upgrade --install prism deployments/helm/prism --namespace prism-system --create-namespace \
+	--set "image.tag=$(cat dist/image.tag)" --wait --timeout 3m --hide-notes ${HELM_ARGS:-} | awk '/^(NAME|NAMESPACE|STATUS):/'
 eval "$("${local[@]}" env)"
 echo "export KUBECONFIG=$KUBECONFIG"

@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
-# Builds the image without a container engine: image.sh [OUTPUT_TAR]. The root filesystem is the one of the Dockerfile.
+# Builds the image without a container engine: image.sh [OUTPUT_TAR]. The root filesystem is the one of the Dockerfile. The
+# tag ends with a digest of the programs, so that a changed image is another one; it is written to dist/image.tag.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 output=${1:-dist/prism.tar}
 version=$(awk '/^appVersion:/ {gsub(/"/, "", $2); print $2}' deployments/helm/prism/Chart.yaml)
 mkdir -p dist
 VERSION="$version" deployments/container/programs.sh dist/programs
-deployments/container/rootfs.sh dist/programs dist/rootfs
-bin/localcluster image build --name "localhost/prism:$version" --rootfs dist/rootfs \
-	--entrypoint /usr/bin/prism-kubelet-plugin --output "$output"
-echo "localhost/prism:$version is in $output"
+tag="$version-$(cat dist/programs/* deployments/container/rootfs.sh | sha256sum | cut -c 1-12)"
+if [ ! -e "$output" ] || [ "$tag" != "$(cat dist/image.tag 2>/dev/null)" ]; then
+	deployments/container/rootfs.sh dist/programs dist/rootfs
+	bin/localcluster image build --name "localhost/prism:$tag" --rootfs dist/rootfs \
+		--entrypoint /usr/bin/prism-kubelet-plugin --output "$output"
+	echo "$tag" >dist/image.tag
+fi
+echo "localhost/prism:$tag is in $output"
