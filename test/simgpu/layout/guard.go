@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // initialPIDNamespace is the inode number that Linux gives the pid namespace
@@ -29,10 +27,14 @@ func (p Paths) Check() error {
 	if p.sandboxed() && !inSystemDir(p.Root) {
 		return nil
 	}
-	if err := insideNode(); err != nil {
+	mounts, err := readMounts()
+	if err != nil {
+		return err
+	}
+	if err := insideNode(mounts); err != nil {
 		return fmt.Errorf("making a GPU node with root %s and devices in %s: %w", p.Root, p.Dev, err)
 	}
-	return p.ownDirs()
+	return p.ownDirs(mounts)
 }
 
 func inSystemDir(path string) bool {
@@ -51,14 +53,10 @@ var errMachine = errors.New("this is the machine itself, not a node (run inside 
 
 // insideNode fails on the machine itself. A node has its own mount namespace
 // and a tmpfs on /proc/driver, which no real machine has.
-func insideNode() error {
-	kind, err := filesystem("/proc/driver")
-	if err != nil {
-		return err
-	}
+func insideNode(mounts []mount) error {
 	mine, first := namespace("self", "mnt"), namespace("1", "mnt")
 	own := namespace("self", "pid") != initialPIDNamespace || (mine != "" && mine != first)
-	if kind != unix.TMPFS_MAGIC || !own {
+	if !own || mountOf(mounts, "/proc/driver").kind != "tmpfs" {
 		return errMachine
 	}
 	return nil
@@ -73,36 +71,53 @@ func namespace(process, kind string) string {
 }
 
 // ownDirs checks that each place outside a sandbox is a filesystem of the node.
-func (p Paths) ownDirs() error {
-	places := map[string]string{"--dev": p.Dev, "--proc-driver": p.ProcDriver, "--pci": p.PCI}
-	if inSystemDir(p.Root) {
-		places["--root"] = filepath.Join(p.Root, "usr")
+func (p Paths) ownDirs(mounts []mount) error {
+	root := p.Root
+	if root == "/" {
+		root = "/usr"
 	}
-	for flag, path := range places {
-		kind, err := filesystem(path)
-		if err != nil {
-			return err
-		}
-		if kind != unix.TMPFS_MAGIC && kind != unix.OVERLAYFS_SUPER_MAGIC {
-			return fmt.Errorf("making a GPU node: %s %s is shared with the machine, a node needs a tmpfs or an overlay there", flag, path)
+	for _, place := range []struct{ flag, path string }{
+		{"--root", root}, {"--dev", p.Dev}, {"--proc-driver", p.ProcDriver}, {"--pci", p.PCI},
+	} {
+		on := mountOf(mounts, place.path)
+		if on.point == "/" || (on.kind != "tmpfs" && on.kind != "overlay") {
+			return fmt.Errorf("making a GPU node: %s %s is shared with the machine, a node needs a tmpfs or an overlay there", place.flag, place.path)
 		}
 	}
 	return nil
 }
 
-// filesystem gives the type of the filesystem on which path is, or would be made.
-func filesystem(path string) (int64, error) {
-	var st unix.Statfs_t
-	for {
-		err := unix.Statfs(path, &st)
-		if err == nil {
-			return st.Type, nil
-		}
-		if !errors.Is(err, unix.ENOENT) || path == "/" {
-			return 0, fmt.Errorf("looking at the filesystem of %s: %w", path, err)
-		}
-		path = filepath.Dir(path)
+// mount is one line of mountinfo.
+type mount struct {
+	point, kind string
+}
+
+// readMounts lists the mounts of this process, in the order they were made.
+func readMounts() ([]mount, error) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("reading the mounts of this process: %w", err)
 	}
+	var mounts []mount
+	for line := range strings.Lines(string(text)) {
+		before, after, _ := strings.Cut(line, " - ")
+		fields, kind := strings.Fields(before), strings.Fields(after)
+		if len(fields) > 4 && len(kind) > 0 {
+			mounts = append(mounts, mount{point: fields[4], kind: kind[0]})
+		}
+	}
+	return mounts, nil
+}
+
+// mountOf finds the mount on which path is, or would be made.
+func mountOf(mounts []mount, path string) mount {
+	var found mount
+	for _, m := range mounts {
+		if (path == m.point || below(path, m.point)) && len(m.point) >= len(found.point) {
+			found = m
+		}
+	}
+	return found
 }
 
 // major reads the number of a character device driver from /proc/devices.

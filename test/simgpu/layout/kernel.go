@@ -80,7 +80,7 @@ func (in *Install) LoadProc(node *model.Node) error {
 
 // pci writes the GPUs, and the bridges above them, as sysfs shows them.
 func (in *Install) pci(node *model.Node) error {
-	if err := in.ownSysDevices(); err != nil {
+	if err := in.ownSysDevices(node.Identities()); err != nil {
 		return err
 	}
 	boards := node.Boards()
@@ -123,32 +123,33 @@ func pciFiles(product model.Product, gpu model.Identity) map[string]string {
 }
 
 // ownSysDevices gives a node a /sys/devices in which directories can be made:
-// sysfs does not let anyone. What the kernel shows there stays visible.
-func (in *Install) ownSysDevices() error {
+// sysfs does not let anyone. What the kernel shows there stays visible, but for
+// PCIe roots of the machine that have the number of one of ours.
+func (in *Install) ownSysDevices(gpus []model.Identity) error {
 	dir := in.Paths.sysDevices()
 	if err := in.Files.dir(dir); err != nil {
 		return err
 	}
-	kind, err := filesystem(dir)
-	if err != nil || kind != unix.SYSFS_MAGIC {
+	mounts, err := readMounts()
+	if err != nil || mountOf(mounts, dir).kind != "sysfs" {
 		return err
 	}
-	return in.coverSysfs(dir)
+	hidden := map[string]bool{}
+	for _, gpu := range gpus {
+		hidden[gpu.PCIRoot] = true
+	}
+	return in.coverSysfs(dir, hidden)
 }
 
-func (in *Install) coverSysfs(dir string) error {
+func (in *Install) coverSysfs(dir string, hidden map[string]bool) error {
 	kernel := filepath.Join(in.Paths.runDir(), "sysfs-devices")
 	if err := in.Files.dir(kernel); err != nil {
 		return err
 	}
-	if err := unix.Mount(dir, kernel, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("keeping the kernel's %s: %w", dir, err)
+	if err := bind(dir, kernel); err != nil {
+		return err
 	}
 	defer unix.Unmount(kernel, unix.MNT_DETACH) //nolint:errcheck // what must stay is bound below
-	// Where mounts propagate, what covers dir would cover its copy too, and leave dir with it.
-	if err := unix.Mount("", kernel, "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("keeping the kernel's %s: %w", dir, err)
-	}
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
 		return fmt.Errorf("covering %s: %w", dir, err)
 	}
@@ -158,6 +159,9 @@ func (in *Install) coverSysfs(dir string) error {
 		return fmt.Errorf("keeping the kernel's %s: %w", dir, err)
 	}
 	for _, entry := range entries {
+		if hidden[entry.Name()] {
+			continue
+		}
 		if err := showAgain(filepath.Join(kernel, entry.Name()), filepath.Join(dir, entry.Name())); err != nil {
 			return err
 		}
@@ -169,8 +173,16 @@ func showAgain(from, to string) error {
 	if err := os.Mkdir(to, 0o755); err != nil {
 		return fmt.Errorf("showing %s again: %w", to, err)
 	}
+	return bind(from, to)
+}
+
+// bind is private: unmounting it must not reach the place that it shows.
+func bind(from, to string) error {
 	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("showing %s again: %w", to, err)
+		return fmt.Errorf("binding %s to %s: %w", from, to, err)
+	}
+	if err := unix.Mount("", to, "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("binding %s to %s: %w", from, to, err)
 	}
 	return nil
 }

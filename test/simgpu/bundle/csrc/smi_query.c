@@ -186,11 +186,12 @@ static int parse_fields(char *text, const struct field **wanted)
 	return count;
 }
 
-static void print_header(const struct field **wanted, int count, int units)
+/* The header names units, with nounits too. */
+static void print_header(const struct field **wanted, int count)
 {
 	for (int i = 0; i < count; i++) {
 		printf("%s%s", i ? ", " : "", wanted[i]->name);
-		if (units && *wanted[i]->unit)
+		if (*wanted[i]->unit)
 			printf(" [%s]", wanted[i]->unit);
 	}
 	printf("\n");
@@ -222,7 +223,7 @@ int query_gpus(const struct node *node, const char *text, const char *format)
 	if (count <= 0)
 		return EXIT_USAGE;
 	if (!strstr(format, "noheader"))
-		print_header(wanted, count, units);
+		print_header(wanted, count);
 	for (unsigned int i = 0; i < node->count; i++)
 		print_gpu(&node->gpus[i], wanted, count, units);
 	return EXIT_OK;

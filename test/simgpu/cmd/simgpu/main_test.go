@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// asCommand makes this test binary be the simgpu command, daemon included.
+const asCommand = "SIMGPU_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// node is a node made through the command line.
+type node struct {
+	t    *testing.T
+	root string
+}
+
+func needNode(t *testing.T) *node {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("a simulated GPU node needs root, to make device nodes")
+	}
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("a simulated GPU node needs gcc, to build its libnvidia-ml")
+	}
+	root, err := os.MkdirTemp("", "simgpu-")
+	require.NoError(t, err)
+	n := &node{t: t, root: root}
+	t.Cleanup(func() {
+		if _, err := os.Stat(filepath.Join(root, "run/simgpu/node.json")); err == nil {
+			n.must("destroy")
+		}
+		require.NoError(t, os.RemoveAll(root))
+	})
+	return n
+}
+
+func (n *node) command(args ...string) *exec.Cmd {
+	n.t.Helper()
+	self, err := os.Executable()
+	require.NoError(n.t, err)
+	if args[0] != "models" && args[0] != "build" {
+		args = append(args, "--root", n.root)
+	}
+	command := exec.Command(self, args...) // not t.Context: destroy runs in a cleanup
+	command.Env = append(os.Environ(), asCommand+"=1")
+	return command
+}
+
+func (n *node) must(args ...string) string {
+	n.t.Helper()
+	var errors bytes.Buffer
+	command := n.command(args...)
+	command.Stderr = &errors
+	output, err := command.Output()
+	require.NoError(n.t, err, "simgpu %v: %s", args, errors.String())
+	return string(output)
+}
+
+func (n *node) refused(args ...string) string {
+	n.t.Helper()
+	output, err := n.command(args...).CombinedOutput()
+	require.Error(n.t, err, "simgpu %v", args)
+	return string(output)
+}
+
+func (n *node) state() model.Snapshot {
+	n.t.Helper()
+	var snapshot model.Snapshot
+	require.NoError(n.t, json.Unmarshal([]byte(n.must("state")), &snapshot))
+	return snapshot
+}
+
+func (n *node) smi(args ...string) string {
+	n.t.Helper()
+	command := exec.CommandContext(n.t.Context(), filepath.Join(n.root, "usr/bin/nvidia-smi"), args...)
+	libraries, err := filepath.Glob(filepath.Join(n.root, "usr/lib/*-linux-gnu"))
+	require.NoError(n.t, err)
+	command.Env = []string{"LD_LIBRARY_PATH=" + strings.Join(libraries, ":")}
+	output, _ := command.CombinedOutput() //nolint:errcheck // the output says what failed
+	return string(output)
+}
+
+func TestLifeOfANode(t *testing.T) {
+	n := needNode(t)
+	assert.Equal(t, "node n1: 2 × NVIDIA H100 80GB HBM3, driver 580.95.05, below "+n.root+"\n",
+		n.must("create", "--sandbox", "--name", "n1", "--count", "2"))
+	state := n.state()
+	assert.Equal(t, "n1", state.Name)
+	require.Len(t, state.GPUs, 2)
+	assert.Contains(t, n.smi("-L"), state.GPUs[1].UUID)
+	assert.Contains(t, n.refused("create", "--sandbox"), "one runs there already (simgpu destroy --root")
+
+	calls := n.state().Calls
+	require.Len(t, calls, 1)
+	assert.Equal(t, "nvidia-smi", calls[0].Process)
+	assert.Equal(t, uint64(2), calls[0].Counts["nvmlDeviceGetUUID"])
+
+	n.must("destroy")
+	left, err := os.ReadDir(n.root)
+	require.NoError(t, err)
+	assert.Empty(t, left, "destroy removes what create made")
+	assert.Contains(t, n.refused("state"), "there is none (make one with simgpu create, or give --root)")
+}
+
+func TestInjectAndClear(t *testing.T) {
+	n := needNode(t)
+	n.must("create", "--sandbox", "--name", "n1", "--model", "t4,a30")
+	uuids := []string{n.state().GPUs[0].UUID, n.state().GPUs[1].UUID}
+	steps := []struct {
+		inject []string
+		want   string
+	}{
+		{[]string{"gpu-lost", "--gpu", "0"}, "Unable to determine the device handle for gpu 0: GPU is lost."},
+		{[]string{"init-fails", "--code", "Insufficient Permissions"}, "Failed to initialize NVML: Insufficient Permissions"},
+		{[]string{"error", "--call", "nvmlDeviceGetName", "--code", "999"}, "Unknown Error"},
+		{[]string{"slow", "--delay", "1ms", "--times", "1"}, uuids[0]},
+		{[]string{"hang", "--for", "10ms"}, uuids[0]},
+		{[]string{"driver-unload"}, "couldn't communicate with the NVIDIA driver"},
+		{[]string{"driver-load"}, uuids[0]},
+		{[]string{"device-node-missing", "--gpu", "0"}, "GPU 0: NVIDIA A30"},
+		{[]string{"device-node-missing", "--node", "nvidiactl"}, "couldn't communicate with the NVIDIA driver"},
+		{[]string{"device-node-restore"}, uuids[0]},
+		{[]string{"xid", "79", "--gpu", "1"}, uuids[1]},
+		{[]string{"driver-upgrade", "550.54.15"}, uuids[1]},
+	}
+	for _, step := range steps {
+		t.Run(step.inject[0], func(t *testing.T) {
+			n.must(append([]string{"inject"}, step.inject...)...)
+			assert.Contains(t, n.smi("-L"), step.want)
+			n.must("inject", "clear")
+		})
+	}
+	assert.Equal(t, model.DriverVersion("550.54.15"), n.state().Driver.Version)
+	assert.Empty(t, n.state().Faults)
+	version, err := os.ReadFile(filepath.Join(n.root, "proc/driver/nvidia/version"))
+	require.NoError(t, err)
+	assert.Contains(t, string(version), "550.54.15")
+}
+
+func TestBadInputIsRefusedInOneLine(t *testing.T) {
+	n := needNode(t)
+	n.must("create", "--sandbox", "--name", "n1", "--count", "1")
+	for want, args := range map[string][]string{
+		`finding board "h900"`:                    {"create", "--sandbox", "--model", "h900"},
+		"--count 3 but --model names 2 boards":    {"create", "--sandbox", "--model", "t4,t4", "--count", "3"},
+		`reading driver version "newest"`:         {"create", "--sandbox", "--driver", "newest"},
+		"losing a GPU: --gpu is missing":          {"inject", "gpu-lost"},
+		"finding GPU 4: the node has 1":           {"inject", "device-node-missing", "--gpu", "4"},
+		"the GPU node has no such device":         {"inject", "device-node-missing", "--node", "null"},
+		"clearing fault 99: no such fault acts":   {"inject", "clear", "99"},
+		`reading NVML return code "bad"`:          {"inject", "error", "--code", "bad"},
+		"raising an XID: --gpu is missing":        {"inject", "xid", "79"},
+		"this is the machine itself, not a node ": {"create", "--dev", "/dev"},
+	} {
+		output := n.refused(args...)
+		assert.Contains(t, output, want)
+		assert.Equal(t, 1, strings.Count(output, "\n"), output)
+	}
+}
+
+// A power cut kills the daemon and nothing else; the next boot makes the same
+// node again, with the driver that was installed last.
+func TestRebootKeepsTheNode(t *testing.T) {
+	n := needNode(t)
+	kept := filepath.Join(t.TempDir(), "state.json")
+	create := []string{"create", "--sandbox", "--count", "2", "--state", kept}
+	n.must(append(create, "--name", "n1")...)
+	before := n.state()
+	n.must("inject", "driver-upgrade", "550.54.15")
+	n.must("inject", "gpu-lost", "--gpu", "0")
+	n.kill()
+
+	assert.Equal(t, "node n1: 2 × NVIDIA H100 80GB HBM3, driver 550.54.15, below "+n.root+"\n", n.must(create...))
+	after := n.state()
+	assert.Equal(t, before.GPUs, after.GPUs)
+	assert.Empty(t, after.Faults)
+	assert.Contains(t, n.smi("-L"), before.GPUs[0].UUID)
+}
+
+// kill ends the daemon as a power cut does.
+func (n *node) kill() {
+	n.t.Helper()
+	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(n.t, err)
+	for _, file := range processes {
+		line, err := os.ReadFile(file)
+		if err != nil || !bytes.HasSuffix(line, []byte("serve\x00--root\x00"+n.root+"\x00")) {
+			continue
+		}
+		var pid int
+		require.NoError(n.t, json.Unmarshal([]byte(filepath.Base(filepath.Dir(file))), &pid))
+		require.NoError(n.t, syscall.Kill(pid, syscall.SIGKILL))
+		return
+	}
+	n.t.Fatal("the daemon is not there")
+}
+
+func TestModelsAndBuild(t *testing.T) {
+	n := needNode(t)
+	assert.Contains(t, n.must("models"), "h100-80   NVIDIA H100 80GB HBM3  81559 MiB   9.0      7    >= 525\n")
+	dir := t.TempDir()
+	built := strings.TrimSpace(n.must("build", "--out", dir, "--driver", "535.183.01"))
+	assert.FileExists(t, filepath.Join(built, "lib/libnvidia-ml.so.535.183.01"))
+	assert.Equal(t, dir, filepath.Dir(built))
+}

@@ -1,0 +1,159 @@
+package sandbox_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/test/simgpu/model"
+	"github.com/prism-gpu/prism/test/simgpu/sandbox"
+)
+
+const debianKeys = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+// nonFreeSource is an apt source for the non-free component of the Debian
+// archive that this machine uses.
+func nonFreeSource(t *testing.T) (string, error) {
+	command := exec.CommandContext(t.Context(), "apt-get", "indextargets", "--format", "$(LABEL) $(COMPONENT) $(SITE) $(RELEASE)", "Created-By: Packages")
+	output, err := command.Output()
+	if err != nil {
+		return "", fmt.Errorf("asking apt for the Debian archive: %w", err)
+	}
+	for line := range strings.Lines(string(output)) {
+		var label, component, site, release string
+		if n, _ := fmt.Sscan(line, &label, &component, &site, &release); n == 4 && label == "Debian" && component == "main" {
+			return fmt.Sprintf("deb [signed-by=%s] %s %s non-free\n", debianKeys, site, release), nil
+		}
+	}
+	return "", errors.New("apt knows no Debian archive")
+}
+
+// realSMI gives NVIDIA's own nvidia-smi from Debian's non-free component. It is
+// unpacked into the user's cache, never installed. The test is skipped where it
+// cannot be had.
+func realSMI(t *testing.T) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	require.NoError(t, err)
+	dir := filepath.Join(cache, "prism", "debian-nvidia-smi")
+	program := filepath.Join(dir, "usr/lib/nvidia/current/nvidia-smi")
+	if _, err := os.Stat(program); err == nil {
+		return program
+	}
+	if testing.Short() {
+		t.Skip("NVIDIA's nvidia-smi is not in the cache, and -short fetches nothing")
+	}
+	if err := fetchSMI(t, dir); err != nil {
+		t.Skipf("NVIDIA's nvidia-smi cannot be had here: %v", err)
+	}
+	return program
+}
+
+// fetchSMI downloads with an apt of its own: source, lists and cache are below
+// a temporary directory.
+func fetchSMI(t *testing.T, dir string) error {
+	work := t.TempDir()
+	line, err := nonFreeSource(t)
+	if err != nil {
+		return err
+	}
+	source := filepath.Join(work, "sources.list")
+	if err := errors.Join(os.WriteFile(source, []byte(line), 0o644),
+		os.MkdirAll(filepath.Join(work, "lists/partial"), 0o755),
+		os.MkdirAll(filepath.Join(work, "cache/archives/partial"), 0o755)); err != nil {
+		return err
+	}
+	apt := func(args ...string) error {
+		own := []string{"-q", "-o", "Dir::Etc::sourcelist=" + source, "-o", "Dir::Etc::sourceparts=/dev/null",
+			"-o", "Dir::State::Lists=" + work + "/lists", "-o", "Dir::Cache=" + work + "/cache",
+			"-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=15"}
+		return runIn(t, work, "apt-get", append(own, args...)...)
+	}
+	if err := apt("update"); err != nil {
+		return err
+	}
+	if err := apt("download", "nvidia-smi"); err != nil {
+		return err
+	}
+	packages, err := filepath.Glob(filepath.Join(work, "nvidia-smi_*.deb"))
+	if err != nil || len(packages) != 1 {
+		return fmt.Errorf("apt-get download left %d packages", len(packages))
+	}
+	return runIn(t, work, "dpkg", "-x", packages[0], dir)
+}
+
+func runIn(t *testing.T, dir, program string, args ...string) error {
+	command := exec.CommandContext(t.Context(), program, args...)
+	command.Dir = dir
+	if output, err := command.CombinedOutput(); err != nil {
+		lines := strings.Split(strings.TrimSpace(string(output)), "\n")
+		return fmt.Errorf("%s: %w: %s", program, err, lines[len(lines)-1])
+	}
+	return nil
+}
+
+// NVIDIA's own tool takes the simulated node for a real one, and our small
+// nvidia-smi words its answers alike.
+func TestRealSMI(t *testing.T) {
+	program := realSMI(t)
+	node := sandbox.Start(t, model.Uniform("node-a", "a100-80", 2))
+	for _, args := range [][]string{
+		{"-L"},
+		{"--query-gpu=index,uuid,name,driver_version,memory.total,memory.used,memory.free,pci.bus_id,compute_mode", "--format=csv"},
+		{"--query-gpu=utilization.gpu,temperature.gpu,power.draw,power.limit,compute_cap,persistence_mode,mig.mode.current,fan.speed,pstate", "--format=csv,nounits"},
+		{"-i", "1", "-c", "EXCLUSIVE_PROCESS"},
+		{"--query-gpu=compute_mode", "--format=csv,noheader"},
+		{"-i", "7", "-c", "DEFAULT"},
+		{"--query-gpu=colour", "--format=csv"},
+		{"compute-policy", "-i", "1", "--set-timeslice=1"},
+		{"compute-policy", "-i", "1", "--set-timeslice=9"},
+		{"compute-policy", "-l"},
+	} {
+		t.Run(fmt.Sprint(args), func(t *testing.T) {
+			want, wantCode := run(t, node, program, args...)
+			got, gotCode := smi(t, node, args...)
+			assert.Equal(t, want, got)
+			assert.Equal(t, wantCode, gotCode)
+		})
+	}
+	snapshot := node.Model.Snapshot().GPUs[1]
+	assert.Equal(t, model.ComputeExclusiveProcess, snapshot.ComputeMode)
+	assert.Equal(t, model.TimeSlice(1), snapshot.TimeSlice)
+	table, code := run(t, node, program)
+	assert.Zero(t, code)
+	assert.Contains(t, table, "NVIDIA A100-SXM4-80GB")
+}
+
+// The real tool refuses as on a real node, so ours may be trusted to.
+func TestRealSMIFailures(t *testing.T) {
+	program := realSMI(t)
+	faults := map[string]func(*sandbox.Node){
+		"lost": func(n *sandbox.Node) {
+			_, err := n.Model.Faults.Add(model.Fault{Effect: model.EffectError, GPU: 1, Return: model.GPUIsLost})
+			require.NoError(t, err)
+		},
+		"unloaded": (*sandbox.Node).UnloadDriver,
+		"no nodes": func(n *sandbox.Node) { n.RemoveDeviceNode("nvidia0"); n.RemoveDeviceNode("nvidia1") },
+		"init fails": func(n *sandbox.Node) {
+			_, err := n.Model.Faults.Add(model.Fault{Effect: model.EffectError, GPU: model.AnyGPU, Call: "nvmlInit*", Return: model.Unknown})
+			require.NoError(t, err)
+		},
+	}
+	for name, breakIt := range faults {
+		t.Run(name, func(t *testing.T) {
+			node := sandbox.Start(t, model.Uniform("node-a", "a100-80", 2))
+			breakIt(node)
+			want, wantCode := run(t, node, program, "-L")
+			got, gotCode := smi(t, node, "-L")
+			assert.Equal(t, want, got)
+			assert.Equal(t, wantCode, gotCode)
+		})
+	}
+}
