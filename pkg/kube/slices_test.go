@@ -36,10 +36,10 @@ const (
 type sliceServer struct {
 	*fake.Clientset
 
-	writes, refusals, watches atomic.Int64
-	dropTaints                atomic.Bool
-	mu                        sync.Mutex
-	version                   int
+	writes, refusals atomic.Int64
+	dropTaints       atomic.Bool
+	mu               sync.Mutex
+	version          int
 }
 
 func newSliceServer(t *testing.T, objects ...runtime.Object) *sliceServer {

@@ -344,12 +344,13 @@ func TestStatusConflict(t *testing.T) {
 	t.Parallel()
 	var once sync.Once
 	var w *writer
+	replacing := make(chan error, 1)
 	w = newWriter(t, claimWith(result(driverName, "gpu-a")), func(a clienttesting.Action) (err error) {
 		if a.GetVerb() == "patch" {
 			once.Do(func() {
 				replaced := claimWith(result(driverName, "gpu-a"))
 				replaced.UID = "new"
-				assert.NoError(t, w.server.Tracker().Update(claims, replaced, claimRef.Namespace))
+				replacing <- w.server.Tracker().Update(claims, replaced, claimRef.Namespace)
 				err = apierrors.NewConflict(schema.GroupResource{Resource: "resourceclaims"}, claimRef.Name, errors.New("uid"))
 			})
 		}
@@ -358,6 +359,7 @@ func TestStatusConflict(t *testing.T) {
 	w.run(t)
 	w.Ready(claimRef, []kube.Device{device("gpu-a")})
 	w.drain(t)
+	require.NoError(t, <-replacing)
 	assert.Equal(t, kube.StatusesStats{Gone: 1, Errors: 1}, w.Stats())
 }
 
@@ -392,7 +394,7 @@ func TestStatusDrain(t *testing.T) {
 	w.Ready(claimRef, []kube.Device{device("gpu-a")})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the plugin is asked to stop"))
-	assert.EqualError(t, w.Drain(ctx), "writing the status of 1 ResourceClaims before the end: the plugin is asked to stop")
+	require.EqualError(t, w.Drain(ctx), "writing the status of 1 ResourceClaims before the end: the plugin is asked to stop")
 	w.run(t)
 	w.drain(t)
 	assert.Equal(t, kube.StatusesStats{Written: 1}, w.Stats(), "reports made before Run are written")
@@ -427,7 +429,7 @@ func TestStatusGivenUp(t *testing.T) {
 	w.Ready(claimRef, []kube.Device{device("gpu-a")})
 	w.drain(t)
 	assert.Equal(t, kube.StatusesStats{Errors: 3, GivenUp: 1}, w.Stats())
-	assert.ErrorContains(t, <-w.errors, "writing the status of ResourceClaim team/train: reading it: ")
+	require.ErrorContains(t, <-w.errors, "writing the status of ResourceClaim team/train: reading it: ")
 	last := <-w.errors
 	require.ErrorContains(t, last, "gave up after 3 attempts: writing the status of ResourceClaim team/train: ")
 	assert.True(t, apierrors.IsForbidden(last))

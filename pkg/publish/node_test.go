@@ -50,10 +50,13 @@ func product(b model.Board) gpu.Product {
 	}
 }
 
+// capacity has the engines of boards that can be partitioned: drivers tell them in no other way than by the profile of the
+// largest partition.
 func capacity(b model.Board) gpu.Capacity {
-	return gpu.Capacity{
-		MemoryBytes: b.Memory.TotalMiB << 20, Multiprocessors: uint32(b.Compute.Multiprocessors),
-		CopyEngines: uint32(b.Engines.Copy), Decoders: uint32(b.Engines.Decoder), Encoders: uint32(b.Engines.Encoder),
-		JPEGEngines: uint32(b.Engines.JPEG), OFAEngines: uint32(b.Engines.OFA),
+	c := gpu.Capacity{MemoryBytes: b.Memory.TotalMiB << 20, Multiprocessors: uint32(b.Compute.Multiprocessors)}
+	if b.MIG.Capable() {
+		c.CopyEngines, c.Decoders, c.Encoders = uint32(b.Engines.Copy), uint32(b.Engines.Decoder), uint32(b.Engines.Encoder)
+		c.JPEGEngines, c.OFAEngines = uint32(b.Engines.JPEG), uint32(b.Engines.OFA)
 	}
+	return c
 }
