@@ -3,6 +3,7 @@ package claim
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -81,7 +82,43 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 		}
 		plan.Results = append(plan.Results, *resolved)
 	}
-	return plan, plan.exclusive()
+	if err := plan.exclusive(); err != nil {
+		return nil, err
+	}
+	return plan, nil
+}
+
+// Allotment is one allocation result of this driver as the scheduler wrote it, comparable.
+type Allotment struct {
+	// Request is "<request>" or "<request>/<subrequest>".
+	Request string
+	// Pool and Device name what was allocated.
+	Pool, Device string
+	// ShareID tells the allocations of one shareable device apart; empty for other devices.
+	ShareID string
+	// Admin: given with admin access.
+	Admin bool
+}
+
+// Allotments lists the claim's allocation results of this driver in the claim's order. A claim that was deallocated and
+// allocated anew keeps its UID: its earlier answer holds only as long as these are the same.
+func (s Source) Allotments(rc *resourceapi.ResourceClaim) []Allotment {
+	if rc.Status.Allocation == nil {
+		return nil
+	}
+	var allotments []Allotment
+	for i := range rc.Status.Allocation.Devices.Results {
+		r := &rc.Status.Allocation.Devices.Results[i]
+		if r.Driver != s.Driver {
+			continue
+		}
+		a := Allotment{Request: r.Request, Pool: r.Pool, Device: r.Device, Admin: r.AdminAccess != nil && *r.AdminAccess}
+		if r.ShareID != nil {
+			a.ShareID = string(*r.ShareID)
+		}
+		allotments = append(allotments, a)
+	}
+	return allotments
 }
 
 // result resolves one of our allocation results.
@@ -126,15 +163,25 @@ func (s Source) missing(node *gpu.Node, r *resourceapi.DeviceRequestAllocationRe
 	if node.Driver.Version == "" {
 		return refuse(true, "install or load the NVIDIA driver on the node", "no NVIDIA driver is loaded on node %s", s.NodeName)
 	}
-	for _, fault := range node.Faults {
-		faulty := []gpu.GPU{{UUID: fault.UUID}}
-		gpu.AssignIDs(faulty)
-		if fault.UUID != "" && gpu.DeviceName(r.Device) == (gpu.Whole{GPU: &faulty[0]}).Name() {
+	for i := range node.Faults {
+		fault := &node.Faults[i]
+		if names(r.Device, fault.UUID) {
 			return refuse(true, "reset the GPU or drain the node", "GPU %s of node %s does not answer: %v", fault.UUID, s.NodeName, fault.Err)
 		}
 	}
 	return refuse(true, "if it does not come back, delete the pod so that it is scheduled anew",
 		"node %s does not offer this device now", s.NodeName)
+}
+
+// names tells whether a device name is of that GPU. A GPU that does not answer has no ID: how many digits of its UUID its
+// names carry is not known, but they are at least the shortest that a GPU alone would get.
+func names(device string, uuid gpu.UUID) bool {
+	if uuid == "" {
+		return false
+	}
+	alone := []gpu.GPU{{UUID: uuid}}
+	gpu.AssignIDs(alone)
+	return strings.HasPrefix(device, string(gpu.Whole{GPU: &alone[0]}.Name()))
 }
 
 // exclusive refuses a claim that was given one GPU twice: the scheduler never does that, and nothing good comes of it.

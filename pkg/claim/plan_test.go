@@ -1,0 +1,319 @@
+package claim
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+const (
+	driverName = "gpu.prism.dev"
+	nodeName   = "n0"
+	uuidA      = gpu.UUID("GPU-aaaaaaaa-0000-4000-8000-000000000000")
+	uuidB      = gpu.UUID("GPU-bbbbbbbb-0000-4000-8000-000000000000")
+	uuidC      = gpu.UUID("GPU-cccccccc-0000-4000-8000-000000000000")
+)
+
+// node has GPUs A and B; C is listed by the driver and does not answer.
+func node() *gpu.Node {
+	gpus := []gpu.GPU{{UUID: uuidA, Index: 0}, {UUID: uuidB, Index: 1, Minor: 1}}
+	gpu.AssignIDs(gpus)
+	return &gpu.Node{
+		Driver: gpu.Driver{Version: "580.95.05"}, GPUs: gpus,
+		Faults: []gpu.Fault{{Index: 2, UUID: uuidC, Err: gpu.ErrLost}, {Index: 3, Err: gpu.ErrTimeout}},
+	}
+}
+
+func source(n *gpu.Node) Source {
+	return Source{Driver: driverName, NodeName: nodeName, Node: func() *gpu.Node { return n }}
+}
+
+// result is an allocation result of this driver in the node's pool.
+func result(request, device string, change ...func(*resourceapi.DeviceRequestAllocationResult)) resourceapi.DeviceRequestAllocationResult {
+	r := resourceapi.DeviceRequestAllocationResult{Request: request, Driver: driverName, Pool: nodeName, Device: device}
+	for _, c := range change {
+		c(&r)
+	}
+	return r
+}
+
+func withAdmin(r *resourceapi.DeviceRequestAllocationResult) { r.AdminAccess = new(true) }
+
+func withDriver(name string) func(*resourceapi.DeviceRequestAllocationResult) {
+	return func(r *resourceapi.DeviceRequestAllocationResult) { r.Driver = name }
+}
+
+func withPool(name string) func(*resourceapi.DeviceRequestAllocationResult) {
+	return func(r *resourceapi.DeviceRequestAllocationResult) { r.Pool = name }
+}
+
+func results(r ...resourceapi.DeviceRequestAllocationResult) []resourceapi.DeviceRequestAllocationResult {
+	return r
+}
+
+func allocated(r []resourceapi.DeviceRequestAllocationResult, configs ...resourceapi.DeviceAllocationConfiguration) *resourceapi.ResourceClaim {
+	return &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "one", UID: "uid-1"},
+		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{
+			Devices: resourceapi.DeviceAllocationResult{Results: r, Config: configs},
+		}},
+	}
+}
+
+// config is an opaque configuration; requests none means all.
+func config(from resourceapi.AllocationConfigSource, driver, raw string, requests ...string) resourceapi.DeviceAllocationConfiguration {
+	return resourceapi.DeviceAllocationConfiguration{
+		Source: from, Requests: requests,
+		DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+			Driver: driver, Parameters: runtime.RawExtension{Raw: []byte(raw)},
+		}},
+	}
+}
+
+const (
+	fromClass = resourceapi.AllocationConfigSourceClass
+	fromClaim = resourceapi.AllocationConfigSourceClaim
+
+	plainConfig     = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig"}`
+	sharingConfig   = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","sharing":{"strategy":"TimeSlicing"}}`
+	enforceConfig   = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","enforceMemory":true}`
+	noEnforceConfig = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","enforceMemory":false}`
+	forbidConfig    = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","claimOverride":"Forbidden"}`
+	profilerConfig  = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig"}`
+	metricsConfig   = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUMetricsConfig"}`
+	unknownKind     = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"LaserConfig"}`
+	unknownField    = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","laser":1}`
+	unknownGroup    = `{"apiVersion":"gpu.nvidia.com/v1beta1","kind":"GpuConfig"}`
+)
+
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	n := node()
+	a, b := &n.GPUs[0], &n.GPUs[1]
+	for name, c := range map[string]struct {
+		rc   *resourceapi.ResourceClaim
+		want []Result
+	}{
+		"one GPU": {
+			rc:   allocated(results(result("gpu", "gpu-aaaaaaaa"))),
+			want: []Result{{Request: "gpu", Pool: nodeName, Device: gpu.Whole{GPU: a}}},
+		},
+		"several GPUs and requests, in the claim's order": {
+			rc: allocated(results(result("second", "gpu-bbbbbbbb"), result("first", "gpu-aaaaaaaa"))),
+			want: []Result{
+				{Request: "second", Pool: nodeName, Device: gpu.Whole{GPU: b}},
+				{Request: "first", Pool: nodeName, Device: gpu.Whole{GPU: a}},
+			},
+		},
+		"firstAvailable keeps the subrequest's name": {
+			rc:   allocated(results(result("gpu/big", "gpu-aaaaaaaa"))),
+			want: []Result{{Request: "gpu/big", Pool: nodeName, Device: gpu.Whole{GPU: a}}},
+		},
+		"other drivers' results and configurations are none of ours": {
+			rc: allocated(results(
+				result("net", "nic-0", withDriver("net.example.com"), withPool("elsewhere")), result("gpu", "gpu-aaaaaaaa")),
+				config(fromClaim, "net.example.com", `not even JSON`)),
+			want: []Result{{Request: "gpu", Pool: nodeName, Device: gpu.Whole{GPU: a}}},
+		},
+		"a claim with only other drivers' results": {rc: allocated(results(result("net", "nic-0", withDriver("net.example.com"))))},
+		"admin access to a monitor and to a whole GPU, beside its owner": {
+			rc: allocated(results(
+				result("see", "gpu-aaaaaaaa-monitor", withAdmin), result("debug", "gpu-aaaaaaaa", withAdmin), result("use", "gpu-aaaaaaaa"))),
+			want: []Result{
+				{Request: "see", Pool: nodeName, Admin: true, Device: gpu.Monitor{GPU: a}},
+				{Request: "debug", Pool: nodeName, Admin: true, Device: gpu.Whole{GPU: a}},
+				{Request: "use", Pool: nodeName, Device: gpu.Whole{GPU: a}},
+			},
+		},
+		"share and consumed capacity": {
+			rc: allocated(results(result("gpu", "gpu-aaaaaaaa", func(r *resourceapi.DeviceRequestAllocationResult) {
+				r.ShareID = new(types.UID("share-1"))
+				r.AdminAccess = new(false)
+				r.ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("2048Mi")}
+			}))),
+			want: []Result{{
+				Request: "gpu", Pool: nodeName, Device: gpu.Whole{GPU: a}, ShareID: "share-1", Consumed: map[string]string{"memory": "2Gi"},
+			}},
+		},
+		"configurations that change nothing": {
+			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")),
+				config(fromClaim, driverName, noEnforceConfig), config(fromClass, driverName, plainConfig, "gpu"),
+				resourceapi.DeviceAllocationConfiguration{Source: fromClass}),
+			want: []Result{{Request: "gpu", Pool: nodeName, Device: gpu.Whole{GPU: a}}},
+		},
+		"a class that forbids overriding, and a claim that sets nothing": {
+			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")),
+				config(fromClaim, driverName, plainConfig), config(fromClass, driverName, forbidConfig)),
+			want: []Result{{Request: "gpu", Pool: nodeName, Device: gpu.Whole{GPU: a}}},
+		},
+		"a configuration for another request": {
+			rc: allocated(results(result("gpu/big", "gpu-aaaaaaaa")),
+				config(fromClaim, driverName, sharingConfig, "other"), config(fromClaim, driverName, sharingConfig, "gpu/small")),
+			want: []Result{{Request: "gpu/big", Pool: nodeName, Device: gpu.Whole{GPU: a}}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			plan, err := source(n).Resolve(c.rc)
+			require.NoError(t, err)
+			want := &Plan{UID: "uid-1", Namespace: "default", Name: "one", Results: c.want}
+			assert.Empty(t, cmp.Diff(want, plan))
+		})
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		node *gpu.Node
+		rc   *resourceapi.ResourceClaim
+		want string
+	}{
+		"not allocated": {
+			rc:   &resourceapi.ResourceClaim{},
+			want: "the claim is not allocated; wait for the scheduler (it is retried)",
+		},
+		"foreign pool": {
+			rc: allocated(results(result("gpu", "gpu-aaaaaaaa", withPool("n1")))),
+			want: `request "gpu", device gpu-aaaaaaaa: it is in pool "n1", and node n0 serves only pool "n0"; ` +
+				`delete the pod so that it is scheduled anew (a retry does not help)`,
+		},
+		"no driver": {
+			node: &gpu.Node{},
+			rc:   allocated(results(result("gpu", "gpu-aaaaaaaa"))),
+			want: `request "gpu", device gpu-aaaaaaaa: no NVIDIA driver is loaded on node n0; ` +
+				`install or load the NVIDIA driver on the node (it is retried)`,
+		},
+		"lost GPU": {
+			rc: allocated(results(result("gpu", "gpu-cccccccc"))),
+			want: `request "gpu", device gpu-cccccccc: GPU GPU-cccccccc-0000-4000-8000-000000000000 of node n0 does not answer: GPU is lost; ` +
+				`reset the GPU or drain the node (it is retried)`,
+		},
+		"monitor of a lost GPU": {
+			rc: allocated(results(result("see", "gpu-cccccccc-monitor", withAdmin))),
+			want: `request "see", device gpu-cccccccc-monitor: GPU GPU-cccccccc-0000-4000-8000-000000000000 of node n0 does not answer: GPU is lost; ` +
+				`reset the GPU or drain the node (it is retried)`,
+		},
+		"unknown device": {
+			rc: allocated(results(result("gpu", "gpu-dddddddd"))),
+			want: `request "gpu", device gpu-dddddddd: node n0 does not offer this device now; ` +
+				`if it does not come back, delete the pod so that it is scheduled anew (it is retried)`,
+		},
+		"monitor without admin access": {
+			rc: allocated(results(result("see", "gpu-aaaaaaaa-monitor", func(r *resourceapi.DeviceRequestAllocationResult) { r.AdminAccess = new(false) }))),
+			want: `request "see", device gpu-aaaaaaaa-monitor: a monitor device only shows a GPU that others use, so it is given with admin access only; ` +
+				`set adminAccess: true on the request, in a namespace labelled resource.kubernetes.io/admin-access=true (a retry does not help)`,
+		},
+		"one GPU twice": {
+			rc: allocated(results(result("first", "gpu-aaaaaaaa"), result("second", "gpu-aaaaaaaa"))),
+			want: `request "second", device gpu-aaaaaaaa: its GPU GPU-aaaaaaaa-0000-4000-8000-000000000000 was given to request "first" of the same claim too; ` +
+				`delete the claim so that it is allocated anew (a retry does not help)`,
+		},
+		"sharing is not served": {
+			rc: allocated(results(result("gpu/big", "gpu-aaaaaaaa")), config(fromClass, driverName, sharingConfig, "gpu")),
+			want: `request "gpu/big", device gpu-aaaaaaaa: GPUConfig.sharing is not served by this version of the driver; ` +
+				`take it out of the DeviceClass (a retry does not help)`,
+		},
+		"enforceMemory is not served": {
+			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, enforceConfig)),
+			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig.enforceMemory is not served by this version of the driver; ` +
+				`take it out of the ResourceClaim (a retry does not help)`,
+		},
+		"ProfilerConfig is not served": {
+			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, profilerConfig)),
+			want: `request "gpu", device gpu-aaaaaaaa: ProfilerConfig is not served by this version of the driver; ` +
+				`take it out of the ResourceClaim (a retry does not help)`,
+		},
+		"GPUMetricsConfig is not served": {
+			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, metricsConfig)),
+			want: `request "gpu", device gpu-aaaaaaaa: GPUMetricsConfig is not served by this version of the driver; ` +
+				`take it out of the ResourceClaim (a retry does not help)`,
+		},
+		"the class forbids what the claim, listed before it, sets": {
+			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")),
+				config(fromClaim, driverName, noEnforceConfig), config(fromClass, driverName, forbidConfig)),
+			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig: enforceMemory: is set by the claim, but the DeviceClass says claimOverride: Forbidden; ` +
+				`remove it or use another class (a retry does not help)`,
+		},
+		"claimOverride in a claim": {
+			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, forbidConfig)),
+			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig: claimOverride: is set by a ResourceClaim; ` +
+				`only a DeviceClass may set it: remove it (a retry does not help)`,
+		},
+		"unknown kind, for a request that has no result": {
+			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, unknownKind, "other", "gpu")),
+			want: `request "other": opaque configuration of the ResourceClaim: kind: "LaserConfig" is not known; ` +
+				`allowed: GPUConfig, GPUMetricsConfig, ProfilerConfig; correct it and make the claim anew (a retry does not help)`,
+		},
+		"unknown field, for all requests": {
+			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClass, driverName, unknownField)),
+			want: `opaque configuration of the DeviceClass: GPUConfig: laser: is not a field; ` +
+				`allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride; correct it and make the claim anew (a retry does not help)`,
+		},
+		"another driver's dialect": {
+			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, unknownGroup)),
+			want: `opaque configuration of the ResourceClaim: apiVersion: "gpu.nvidia.com/v1beta1" is not known; allowed: gpu.prism.dev/v1alpha1; ` +
+				`kind: "GpuConfig" is not known; allowed: GPUConfig, GPUMetricsConfig, ProfilerConfig; ` +
+				`correct it and make the claim anew (a retry does not help)`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := c.node
+			if n == nil {
+				n = node()
+			}
+			plan, err := source(n).Resolve(c.rc)
+			assert.Nil(t, plan)
+			refusal, ok := errors.AsType[*Refusal](err)
+			require.True(t, ok, "%v is no *Refusal", err)
+			assert.Equal(t, c.want, refusal.Error())
+		})
+	}
+}
+
+func TestRefusalSentences(t *testing.T) {
+	t.Parallel()
+	for want, r := range map[string]Refusal{
+		"cause (a retry does not help)":                             {Cause: "cause"},
+		"cause; fix (it is retried)":                                {Cause: "cause", Fix: "fix", Transient: true},
+		`request "r": cause; fix (a retry does not help)`:           {Request: "r", Cause: "cause", Fix: "fix"},
+		`device d: cause; fix (a retry does not help)`:              {Device: "d", Cause: "cause", Fix: "fix"},
+		`request "r", device d: cause; fix (a retry does not help)`: {Request: "r", Device: "d", Cause: "cause", Fix: "fix"},
+	} {
+		assert.Equal(t, want, r.Error())
+	}
+}
+
+func TestOnePlanAsksForTheNodeOnce(t *testing.T) {
+	t.Parallel()
+	n, asked := node(), 0
+	s := Source{Driver: driverName, NodeName: nodeName, Node: func() *gpu.Node { asked++; return n }}
+	_, err := s.Resolve(allocated(results(result("a", "gpu-aaaaaaaa"), result("b", "gpu-bbbbbbbb"))))
+	require.NoError(t, err)
+	assert.Equal(t, 1, asked)
+}
+
+func TestAllotments(t *testing.T) {
+	t.Parallel()
+	s := source(node())
+	assert.Empty(t, s.Allotments(&resourceapi.ResourceClaim{}))
+	rc := allocated(results(
+		result("net", "nic-0", withDriver("net.example.com")),
+		result("gpu/big", "gpu-gone", withPool("n1"), withAdmin),
+		result("share", "gpu-aaaaaaaa", func(r *resourceapi.DeviceRequestAllocationResult) { r.ShareID = new(types.UID("s")) })))
+	assert.Equal(t, []Allotment{
+		{Request: "gpu/big", Pool: "n1", Device: "gpu-gone", Admin: true},
+		{Request: "share", Pool: nodeName, Device: "gpu-aaaaaaaa", ShareID: "s"},
+	}, s.Allotments(rc))
+}
