@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,19 +34,22 @@ type program struct {
 	inventory *inventory.Inventory
 	slices    *kube.Slices
 	statuses  *kube.Statuses
+	events    *kube.Events
 	publisher *driver.Publisher
 	server    *driver.Server
 	http      driver.HTTP
 	failed    chan error
 }
 
-func newSlices(ctx context.Context, cfg *config.Plugin, clients connections) *kube.Slices {
+func newSlices(ctx context.Context, cfg *config.Plugin, clients connections, events *kube.Events) *kube.Slices {
 	logger := klog.FromContext(ctx)
 	return kube.NewSlices(kube.SlicesOptions{
 		Client: clients.background, DriverName: cfg.DriverName, NodeName: cfg.NodeName,
 		OnDropped: func(d kube.DroppedFields) {
 			logger.Info("The API server stored a ResourceSlice without some fields: turn the features on",
 				"pool", d.Pool, "slice", d.Slice, "features", d.Features)
+			events.Warn("FieldsDropped", "Publish", fmt.Sprintf("The API server leaves out parts of the ResourceSlices of pool %s: "+
+				"turn on %s", d.Pool, strings.Join(d.Features, ", ")))
 		},
 		OnError: func(err error) { logger.Error(err, "ResourceSlices are not published yet") },
 	})
@@ -109,6 +113,7 @@ func (p *program) run(signalled context.Context) error {
 	start(&background, writing, p.statuses.Run)
 	start(&calls, ctx, p.lead)
 	start(&calls, ctx, p.publisher.Run)
+	start(&calls, ctx, driver.Notices{Inventory: p.inventory, Events: p.events}.Run)
 	start(&calls, ctx, p.http.Run)
 	start(&calls, ctx, p.inventory.Run)
 	start(&calls, ctx, p.server.Run)

@@ -80,7 +80,11 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 		return nil, err
 	}
 
-	p := &program{cfg: cfg, locks: kept.locks, inventory: inv}
+	events := kube.NewEvents(clients.background, cfg.DriverName, cfg.NodeName)
+	if err := events.Start(ctx); err != nil {
+		return nil, err
+	}
+	p := &program{cfg: cfg, locks: kept.locks, inventory: inv, events: events}
 	node := func() *gpu.Node { return inv.Current().Node }
 	p.statuses = kube.NewStatuses(kube.StatusesOptions{
 		Client: clients.background, DriverName: cfg.DriverName,
@@ -104,12 +108,13 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	}
 	for _, err := range damaged {
 		klog.FromContext(ctx).Error(err, "A claim's record was set aside")
+		p.events.Warn("RecordDamaged", "Recover", err.Error())
 	}
 	if err := firstLook(ctx, cfg, inv, tx); err != nil {
 		return nil, err
 	}
 	p.tx = tx
-	p.slices = newSlices(ctx, cfg, clients)
+	p.slices = newSlices(ctx, cfg, clients, p.events)
 	p.publisher = driver.NewPublisher(inv, publish.Options{NodeName: cfg.NodeName}, p.slices)
 	p.serve(clients.claims, reports, len(damaged))
 	return p, nil

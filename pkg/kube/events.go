@@ -23,7 +23,7 @@ type Events struct {
 	node        *corev1.ObjectReference
 }
 
-// NewEvents prepares reporting by that driver about that node. Events are sent while Run runs.
+// NewEvents prepares reporting by that driver about that node. Events are sent from Start on.
 func NewEvents(client kubernetes.Interface, driverName, nodeName string) *Events {
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	return &Events{
@@ -34,13 +34,12 @@ func NewEvents(client kubernetes.Interface, driverName, nodeName string) *Events
 	}
 }
 
-// Run sends Events until ctx ends, then returns nil. It runs once; what is reported before or after it is lost.
-func (e *Events) Run(ctx context.Context) error {
-	defer e.broadcaster.Shutdown()
+// Start sends in the background, until ctx ends, what is reported from now on. Call it once.
+func (e *Events) Start(ctx context.Context) error {
 	if err := e.broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return fmt.Errorf("starting to send Events: %w", err)
 	}
-	<-ctx.Done()
+	context.AfterFunc(ctx, e.broadcaster.Shutdown)
 	return nil
 }
 

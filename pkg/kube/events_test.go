@@ -1,7 +1,6 @@
 package kube_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -18,19 +17,14 @@ func TestEvents(t *testing.T) {
 	t.Parallel()
 	server := fake.NewClientset()
 	events := kube.NewEvents(server, driverName, nodeName)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- events.Run(ctx) }()
+	require.NoError(t, events.Start(t.Context()))
 	stored := func() []eventsv1.Event {
 		list, err := server.EventsV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		return list.Items
 	}
-	// What is reported before Run listens is lost, so the report is repeated until one arrives.
-	eventually(t, "the warning is stored", func() bool {
-		events.Warn("DriverMissing", "Discover", "100% "+strings.Repeat("ü", 1000))
-		return len(stored()) > 0
-	})
+	events.Warn("DriverMissing", "Discover", "100% "+strings.Repeat("ü", 1000))
+	eventually(t, "the warning is stored", func() bool { return len(stored()) > 0 })
 	e := stored()[0]
 	assert.Equal(t, "Warning", e.Type)
 	assert.Equal(t, "DriverMissing", e.Reason)
@@ -49,6 +43,4 @@ func TestEvents(t *testing.T) {
 		}
 		return false
 	})
-	cancel()
-	require.NoError(t, <-done)
 }
