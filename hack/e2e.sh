@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Runs test/e2e on a real one-node Kubernetes with simulated GPUs. A cluster that runs already is used as it is, with the plugin
+# and the chart of this folder; else one is booted, and removed at the end. Environment:
+#   NAME      the cluster's name (e2e)
+#   RUN       a regular expression that picks tests
+#   E2E_KEEP  keep the cluster that was booted
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then
+	echo "e2e: skipped: the nodes of the cluster are made of Linux namespaces, which needs root on Linux"
+	exit 0
+fi
+export NAME=${NAME:-e2e}
+local=(bin/localcluster --name "$NAME")
+
+hack/tools.sh
+running=
+if "${local[@]}" status >/dev/null 2>&1; then
+	running=yes
+elif [ -z "${E2E_KEEP:-}" ]; then
+	trap '"${local[@]}" down' EXIT
+fi
+hack/cluster-up.sh >/dev/null
+eval "$("${local[@]}" env)"
+if [ -n "$running" ]; then
+	# The image may have changed under the same name.
+	kubectl --namespace prism-system rollout restart daemonset/prism-kubelet-plugin
+	kubectl --namespace prism-system rollout status daemonset/prism-kubelet-plugin --timeout=90s >/dev/null
+fi
+go test -v -count 1 -timeout 20m -parallel 6 ./test/e2e/... ${RUN:+-run "$RUN"}

@@ -1,0 +1,142 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	driverName = "gpu.prism.dev"
+	// commandLimit ends a program that hangs.
+	commandLimit = 3 * time.Minute
+)
+
+// cluster is where the tests run.
+type cluster struct {
+	name string
+	// root is the root of the repository.
+	root string
+	gpus *pool
+
+	mu  sync.Mutex
+	env map[string]string
+}
+
+var connected = sync.OnceValues(connect)
+
+func connect() (*cluster, error) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{name: os.Getenv("PRISM_CLUSTER"), root: root}
+	if err := c.look(); err != nil {
+		return nil, err
+	}
+	boards, err := c.boards()
+	if err != nil {
+		return nil, err
+	}
+	c.gpus = newPool(len(boards))
+	return c, nil
+}
+
+// open returns the cluster, or skips the test when there is none.
+func open(t *testing.T) *cluster {
+	t.Helper()
+	if os.Getenv("PRISM_CLUSTER") == "" {
+		t.Skip("no cluster: start this with hack/e2e.sh, or set the variables that `localcluster env` prints")
+	}
+	c, err := connected()
+	require.NoError(t, err)
+	return c
+}
+
+// look learns the cluster's environment. The node's process, and with it the paths of its files, change with every boot.
+func (c *cluster) look() error {
+	out, err := c.run("", c.localcluster("env")...)
+	if err != nil {
+		return err
+	}
+	env := map[string]string{}
+	for line := range strings.Lines(out) {
+		name, value, found := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
+		if found {
+			env[name] = strings.ReplaceAll(strings.Trim(value, "'"), `:"$PATH"`, "")
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.env = env
+	return nil
+}
+
+func (c *cluster) variable(name string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.env[name]
+}
+
+// localcluster is the command line of the program that runs the cluster.
+func (c *cluster) localcluster(args ...string) []string {
+	return append([]string{filepath.Join(c.root, "bin/localcluster"), "--name", c.name}, args...)
+}
+
+// kubectl is a command line of kubectl.
+func (c *cluster) kubectl(args ...string) []string {
+	return append([]string{filepath.Join(c.variable("PATH"), "kubectl"), "--kubeconfig", c.variable("KUBECONFIG")}, args...)
+}
+
+// run runs a command line and returns what it prints. What it says on stderr is in the error.
+func (c *cluster) run(stdin string, line ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = c.root, strings.NewReader(stdin), &stdout, &stderr
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		err = errors.Join(err, ctx.Err())
+	}
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w: %s", filepath.Base(line[0]), strings.Join(line[1:], " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return stdout.String(), err
+}
+
+// must runs a command line that has to succeed.
+func (c *cluster) must(t *testing.T, line ...string) string {
+	t.Helper()
+	out, err := c.run("", line...)
+	require.NoError(t, err)
+	return out
+}
+
+// eventually repeats a check until it is content. The last complaint fails the test when time is up.
+func eventually(t *testing.T, within time.Duration, check func() error) {
+	t.Helper()
+	const interval = 100 * time.Millisecond
+	limit := time.After(within)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-limit:
+			require.NoError(t, err, "still so after %s", within)
+		case <-time.After(interval):
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// libraryDir is where a container of Debian finds the driver's libraries.
+const libraryDir = "/usr/lib/x86_64-linux-gnu"
+
+// view is what a container sees of GPUs.
+type view struct {
+	devices map[string]numbers
+	// uuids are in the order of nvidia-smi -L.
+	uuids []string
+	// libraries that are there, by name; false when they can be written to.
+	libraries map[string]bool
+	// variables of the environment that begin with NVIDIA_.
+	variables []string
+}
+
+// lookScript prints one fact a line, the first word says which.
+const lookScript = `
+for n in /dev/nvidia*; do [ -e "$n" ] && stat -c 'device %n %t %T' "$n"; done
+for l in ` + libraryDir + `/libcuda.so* ` + libraryDir + `/libnvidia-ml.so*; do
+	[ -e "$l" ] || continue
+	if (: >>"$l") 2>/dev/null; then echo "library ${l##*/} writable"; else echo "library ${l##*/} fixed"; fi
+done
+env | sed -n 's/^NVIDIA_/variable NVIDIA_/p'
+command -v nvidia-smi >/dev/null || exit 0
+nvidia-smi -L | sed 's/^/smi /'
+`
+
+var smiLine = regexp.MustCompile(`^GPU (\d+): .+ \(UUID: (GPU-[0-9a-f-]{36})\)$`)
+
+// look looks around in a container.
+func (ns *namespace) look(pod, container string) view {
+	ns.t.Helper()
+	v := view{devices: map[string]numbers{}, libraries: map[string]bool{}}
+	for line := range strings.Lines(ns.do("exec", pod, "--container", container, "--", "sh", "-c", lookScript)) {
+		kind, fact, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch kind {
+		case "device":
+			var path string
+			var n numbers
+			_, err := fmt.Sscanf(fact, "%s %x %x", &path, &n.major, &n.minor)
+			require.NoError(ns.t, err, line)
+			v.devices[path] = n
+		case "library":
+			name, mode, _ := strings.Cut(fact, " ")
+			v.libraries[name] = mode == "fixed"
+		case "variable":
+			v.variables = append(v.variables, fact)
+		case "smi":
+			match := smiLine.FindStringSubmatch(fact)
+			require.NotNil(ns.t, match, "nvidia-smi -L printed %q", fact)
+			require.Equal(ns.t, fmt.Sprint(len(v.uuids)), match[1], "nvidia-smi -L printed %q", fact)
+			v.uuids = append(v.uuids, match[2])
+		}
+	}
+	return v
+}
+
+// sees checks that the container has exactly these GPUs and all that goes with them: device nodes with the node's numbers, the
+// driver's libraries, and the GPUs' UUIDs by nvidia-smi.
+func (ns *namespace) sees(pod, container string, grants ...grant) {
+	ns.t.Helper()
+	v := ns.look(pod, container)
+	require.ElementsMatch(ns.t, uuidsOf(grants...), v.uuids, "nvidia-smi -L in %s/%s", pod, container)
+
+	devices := ns.nodeDevices(ns.t)
+	for path := range devices {
+		if gpuNode.MatchString(path) {
+			delete(devices, path)
+		}
+	}
+	for _, g := range grants {
+		devices[fmt.Sprintf("/dev/nvidia%d", g.Minor)] = numbers{195, uint32(g.Minor)}
+		for _, library := range []string{"libcuda.so." + g.DriverVersion, "libnvidia-ml.so." + g.DriverVersion} {
+			assert.Contains(ns.t, v.libraries, library)
+		}
+	}
+	assert.Contains(ns.t, devices, "/dev/nvidiactl")
+	assert.Contains(ns.t, devices, "/dev/nvidia-uvm")
+	assert.Equal(ns.t, devices, v.devices, "device nodes in %s/%s", pod, container)
+	for _, library := range []string{"libcuda.so.1", "libnvidia-ml.so.1"} {
+		assert.Contains(ns.t, v.libraries, library)
+	}
+	for library, fixed := range v.libraries {
+		assert.Truef(ns.t, fixed, "%s can be written to in %s/%s", library, pod, container)
+	}
+	assert.Contains(ns.t, v.variables, "NVIDIA_VISIBLE_DEVICES=void")
+}
+
+var gpuNode = regexp.MustCompile(`^/dev/nvidia\d+$`)
+
+// seesNothing checks that the container has nothing of a GPU.
+func (ns *namespace) seesNothing(pod, container string) {
+	ns.t.Helper()
+	v := ns.look(pod, container)
+	assert.Equal(ns.t, view{devices: map[string]numbers{}, libraries: map[string]bool{}}, v, "what %s/%s has of GPUs", pod, container)
+}

@@ -1,0 +1,12 @@
+// Package e2e tests Prism as its users meet it: through kubectl, with the manifests of demo/specs, on a real one-node Kubernetes
+// with simulated GPUs. A claim counts as served when the container saw its GPU.
+//
+// Start it with hack/e2e.sh, or against a cluster of one's own:
+//
+//	make cluster-up NAME=mine
+//	eval "$(bin/localcluster --name mine env)"
+//	go test -v -count 1 ./test/e2e/... -run Whole
+//
+// A test begins with beside, which takes as many GPUs as it needs and runs while others do, or with alone, when it disturbs
+// the node. Each has a namespace of its own, and fails when its claims leave anything on the node.
+package e2e

@@ -1,0 +1,198 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+)
+
+// startLimit is how long a pod may take to start, on a machine that does other things too.
+const startLimit = time.Minute
+
+// namespace is where one test works.
+type namespace struct {
+	*cluster
+	t    *testing.T
+	name string
+	// claims are those that were looked at, by UID.
+	claims map[string]bool
+}
+
+// beside begins a test that runs while others do and needs so many GPUs.
+func beside(t *testing.T, gpus int) *namespace {
+	t.Helper()
+	c := open(t)
+	t.Parallel()
+	c.gpus.take(t, gpus)
+	return newNamespace(t, c)
+}
+
+// alone begins a test that disturbs others: none runs beside it, and it may use every GPU.
+func alone(t *testing.T) *namespace {
+	t.Helper()
+	return newNamespace(t, open(t))
+}
+
+func newNamespace(t *testing.T, c *cluster) *namespace {
+	t.Helper()
+	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
+	ns := &namespace{cluster: c, t: t, name: name[:min(len(name), 50)] + "-" + rand.String(4), claims: map[string]bool{}}
+	c.must(t, c.kubectl("create", "namespace", ns.name)...)
+	t.Cleanup(ns.end)
+	// Pods are forbidden before the one, and wait for the other.
+	ns.do("wait", "--for=create", "--timeout=60s", "serviceaccount/default", "configmap/kube-root-ca.crt")
+	return ns
+}
+
+// try runs kubectl in the namespace.
+func (ns *namespace) try(args ...string) (string, error) {
+	return ns.run("", ns.kubectl(append([]string{"--namespace", ns.name}, args...)...)...)
+}
+
+// do runs kubectl in the namespace; it has to succeed.
+func (ns *namespace) do(args ...string) string {
+	ns.t.Helper()
+	out, err := ns.try(args...)
+	require.NoError(ns.t, err)
+	return out
+}
+
+// read decodes what kubectl get finds.
+func (ns *namespace) read(into any, what ...string) error {
+	out, err := ns.try(append([]string{"get", "--output=json"}, what...)...)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal([]byte(out), into); err != nil {
+		return fmt.Errorf("reading %s: %w", strings.Join(what, " "), err)
+	}
+	return nil
+}
+
+// apply creates what a manifest of demo/specs describes.
+func (ns *namespace) apply(spec string) {
+	ns.t.Helper()
+	ns.do("apply", "--filename", filepath.Join(ns.root, "demo/specs", spec))
+}
+
+// ready waits until the pod runs and is ready.
+func (ns *namespace) ready(pod string) *corev1.Pod {
+	ns.t.Helper()
+	ns.do("wait", "--for=condition=Ready", "--timeout="+startLimit.String(), "pod/"+pod)
+	return ns.pod(pod)
+}
+
+func (ns *namespace) pod(name string) *corev1.Pod {
+	ns.t.Helper()
+	pod := &corev1.Pod{}
+	require.NoError(ns.t, ns.read(pod, "pod", name))
+	return pod
+}
+
+// delete deletes objects and waits until they are gone.
+func (ns *namespace) delete(what ...string) {
+	ns.t.Helper()
+	ns.do(append([]string{"delete", "--timeout=90s"}, what...)...)
+}
+
+// event waits for an event of the pod with this reason and returns its message.
+func (ns *namespace) event(pod, reason string, within time.Duration) string {
+	ns.t.Helper()
+	var message string
+	eventually(ns.t, within, func() error {
+		var events corev1.EventList
+		if err := ns.read(&events, "events", "--field-selector", "involvedObject.name="+pod+",reason="+reason); err != nil {
+			return err
+		}
+		if len(events.Items) == 0 {
+			return fmt.Errorf("pod %s has no event %s", pod, reason)
+		}
+		message = events.Items[len(events.Items)-1].Message
+		return nil
+	})
+	return message
+}
+
+// silent fails the test when a pod of the namespace was refused a claim at any time.
+func (ns *namespace) silent() {
+	ns.t.Helper()
+	var events corev1.EventList
+	require.NoError(ns.t, ns.read(&events, "events", "--field-selector", "reason="+prepareFailed))
+	for i := range events.Items {
+		assert.Empty(ns.t, events.Items[i].Message, "event of %s", events.Items[i].InvolvedObject.Name)
+	}
+}
+
+// end deletes everything and checks that nothing of it stays on the node.
+func (ns *namespace) end() {
+	if ns.t.Failed() {
+		ns.tell()
+	}
+	var claims resourceapi.ResourceClaimList
+	if err := ns.read(&claims, "resourceclaims"); assert.NoError(ns.t, err) {
+		for i := range claims.Items {
+			ns.claims[string(claims.Items[i].UID)] = true
+		}
+	}
+	_, err := ns.try("delete", "--all", "--timeout=90s", "jobs,pods,resourceclaims")
+	assert.NoError(ns.t, err)
+	ns.checkNothingKept()
+	_, err = ns.try("delete", "--wait=false", "namespace", ns.name)
+	assert.NoError(ns.t, err)
+}
+
+func (ns *namespace) checkNothingKept() {
+	ns.t.Helper()
+	for uid := range ns.claims {
+		eventually(ns.t, 10*time.Second, func() error {
+			files, err := ns.keptFor(uid, ns.name)
+			if err == nil && len(files) > 0 {
+				err = fmt.Errorf("after the end of claim %s the node still has %s", uid, strings.Join(files, ", "))
+			}
+			return err
+		})
+	}
+}
+
+// tell prints what helps to understand a failure.
+func (ns *namespace) tell() {
+	for _, args := range [][]string{
+		{"get", "pods,resourceclaims", "--output=wide"},
+		{"get", "events", "--output=custom-columns=OBJECT:.involvedObject.name,REASON:.reason,MESSAGE:.message"},
+		{"describe", "pods"},
+		{"describe", "resourceclaims"},
+		{"get", "pods", "--namespace", system, "--output=wide"},
+		{"logs", "--namespace", system, "--selector", pluginSelector, "--tail=60", "--prefix"},
+	} {
+		out, err := ns.try(args...)
+		ns.t.Logf("kubectl %s\n%s%v", strings.Join(args, " "), out, err)
+	}
+}
+
+var errStillAllocated = errors.New("the claim is still allocated")
+
+// podsOf lists the pods of a job that run and those that wait.
+func (ns *namespace) podsOf(job string) (running, pending []string) {
+	ns.t.Helper()
+	var pods corev1.PodList
+	require.NoError(ns.t, ns.read(&pods, "pods", "--selector", "job-name="+job))
+	for i := range pods.Items {
+		switch pods.Items[i].Status.Phase {
+		case corev1.PodRunning:
+			running = append(running, pods.Items[i].Name)
+		case corev1.PodPending:
+			pending = append(pending, pods.Items[i].Name)
+		}
+	}
+	return running, pending
+}

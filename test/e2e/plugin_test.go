@@ -1,0 +1,119 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// Where the chart puts the plugin.
+const (
+	system         = "prism-system"
+	pluginName     = "prism-kubelet-plugin"
+	pluginSelector = "app.kubernetes.io/component=kubelet-plugin"
+)
+
+// get decodes what kubectl get finds outside of a test's namespace.
+func (c *cluster) get(into any, what ...string) error {
+	out, err := c.run("", c.kubectl(append([]string{"get", "--output=json"}, what...)...)...)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(out), into)
+}
+
+// plugin waits until exactly one plugin pod is there and ready, and returns it.
+func (c *cluster) plugin(t *testing.T) *corev1.Pod {
+	t.Helper()
+	var plugin *corev1.Pod
+	eventually(t, time.Minute, func() error {
+		var pods corev1.PodList
+		if err := c.get(&pods, "pods", "--namespace", system, "--selector", pluginSelector); err != nil {
+			return err
+		}
+		if len(pods.Items) != 1 {
+			return fmt.Errorf("there are %d plugin pods", len(pods.Items))
+		}
+		plugin = &pods.Items[0]
+		if statuses := plugin.Status.ContainerStatuses; len(statuses) != 1 || !statuses[0].Ready {
+			return fmt.Errorf("plugin pod %s is not ready: %+v", plugin.Name, statuses)
+		}
+		return nil
+	})
+	return plugin
+}
+
+// freshPlugin returns a plugin that never restarted, so that the kubelet restarts it at once when it ends.
+func (c *cluster) freshPlugin(t *testing.T) *corev1.Pod {
+	t.Helper()
+	plugin := c.plugin(t)
+	if plugin.Status.ContainerStatuses[0].RestartCount == 0 {
+		return plugin
+	}
+	c.must(t, c.kubectl("rollout", "restart", "--namespace", system, "daemonset/"+pluginName)...)
+	c.rolledOut(t)
+	return c.plugin(t)
+}
+
+// rolledOut waits until the plugin's DaemonSet is what it should be.
+func (c *cluster) rolledOut(t *testing.T) {
+	t.Helper()
+	c.must(t, c.kubectl("rollout", "status", "--namespace", system, "daemonset/"+pluginName, "--timeout=90s")...)
+}
+
+// pid finds the process of the plugin's container in the node's process namespace.
+func (c *cluster) pid(t *testing.T, pod *corev1.Pod) string {
+	t.Helper()
+	id := strings.TrimPrefix(pod.Status.ContainerStatuses[0].ContainerID, "containerd://")
+	for line := range strings.Lines(c.must(t, c.onNode("ctr", "--namespace", "k8s.io", "task", "ls")...)) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == id {
+			return fields[1]
+		}
+	}
+	require.Failf(t, "no process", "containerd has no task for container %s of pod %s", id, pod.Name)
+	return ""
+}
+
+// slices returns the driver's ResourceSlices.
+func (c *cluster) slices() ([]resourceapi.ResourceSlice, error) {
+	var list resourceapi.ResourceSliceList
+	err := c.get(&list, "resourceslices", "--field-selector", "spec.driver="+driverName)
+	return list.Items, err
+}
+
+// offered counts the published devices of a type.
+func (c *cluster) offered(deviceType string) (int, error) {
+	n := 0
+	slices, err := c.slices()
+	for i := range slices {
+		for _, device := range slices[i].Spec.Devices {
+			if value := device.Attributes["type"].StringValue; value != nil && *value == deviceType {
+				n++
+			}
+		}
+	}
+	return n, err
+}
+
+// offers waits until this many whole GPUs are published, and as many monitor devices.
+func (c *cluster) offers(t *testing.T, gpus int, within time.Duration) {
+	t.Helper()
+	eventually(t, within, func() error {
+		whole, err := c.offered("gpu")
+		monitors, err2 := c.offered("monitor")
+		if err := errors.Join(err, err2); err != nil {
+			return err
+		}
+		if whole != gpus || monitors != gpus {
+			return fmt.Errorf("%d whole GPUs and %d monitor devices are published, not %d", whole, monitors, gpus)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestEverySpecIsRun keeps demo/specs honest: a manifest that no test applies is only a hope.
+func TestEverySpecIsRun(t *testing.T) {
+	run := applied(t)
+	specs := os.DirFS("../../demo/specs")
+	found := 0
+	require.NoError(t, fs.WalkDir(specs, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			found++
+			assert.Truef(t, run[path], "no test applies demo/specs/%s", path)
+			delete(run, path)
+		}
+		return err
+	}))
+	require.NotZero(t, found)
+	for path := range run {
+		assert.Failf(t, "missing spec", "a test applies demo/specs/%s, which does not exist", path)
+	}
+}
+
+// applied collects the manifests that the tests of this package give to apply.
+func applied(t *testing.T) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	specs := map[string]bool{}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if f, ok := call.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "apply" {
+				for _, argument := range call.Args {
+					if literal, ok := argument.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+						spec, err := strconv.Unquote(literal.Value)
+						require.NoError(t, err)
+						specs[spec] = true
+					}
+				}
+			}
+			return true
+		})
+	}
+	return specs
+}
