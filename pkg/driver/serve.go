@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,9 +26,15 @@ type Server struct {
 	Client kubernetes.Interface
 
 	registered atomic.Bool
+	running    running
 }
 
-// Run opens the sockets, serves until the context ends, and returns when the calls that run then are answered.
+// graceTime is what running calls get to be answered when the process ends. A call that is cut off fails its pod for more than
+// a minute, until the kubelet tries again; the chart gives the pod a little more time than this.
+const graceTime = 8 * time.Second
+
+// Run opens the sockets and serves until the context ends. It returns when the calls that run then are answered, or cut off
+// after graceTime.
 func (s *Server) Run(ctx context.Context) error {
 	cfg := s.Config
 	options := []kubeletplugin.Option{
@@ -41,6 +48,7 @@ func (s *Server) Run(ctx context.Context) error {
 		kubeletplugin.Serialize(false),
 		kubeletplugin.HealthService(false),
 		kubeletplugin.GRPCInterceptor(s.watchRegistration),
+		kubeletplugin.GRPCInterceptor(s.running.count),
 	}
 	if cfg.DeviceMetadata {
 		options = append(options, kubeletplugin.CDIDirectory(cfg.Paths.CDIRoot),
@@ -52,6 +60,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	s.registered.Store(false)
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceTime)
+	defer cancel()
+	s.running.wait(grace)
 	helper.Stop()
 	return nil
 }
