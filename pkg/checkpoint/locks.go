@@ -93,21 +93,32 @@ func (l *Locks) GPUs(ctx context.Context, uuids []gpu.UUID) (release func(), for
 			r()
 		}
 	}
-	for _, s := range slots {
+	for i, s := range slots {
 		r, err := l.hold(ctx, s)
 		if err != nil {
+			l.unsee(slots[:i])
 			release()
 			return nil, false, fmt.Errorf("waiting for the locks of GPUs %v: %w", uuids, err)
 		}
 		held = append(held, r)
 		changed, err := l.raise(s)
 		if err != nil {
+			l.unsee(slots[:i+1])
 			release()
 			return nil, false, err
 		}
 		foreign = foreign || changed
 	}
 	return release, foreign, nil
+}
+
+// unsee forgets what was seen of slots whose change nobody was told of.
+func (l *Locks) unsee(slots []int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range slots {
+		delete(l.seen, s)
+	}
 }
 
 // slot spreads names over n slots.

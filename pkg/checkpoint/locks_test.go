@@ -121,6 +121,36 @@ func TestGPULocksTellOfForeignHolders(t *testing.T) {
 	assert.False(t, hold(old, "GPU-b", "GPU-a", "GPU-a"))
 }
 
+// TestAChangeIsToldAfterATryInVain: who gave up waiting for one GPU has not looked at the records of the others.
+func TestAChangeIsToldAfterATryInVain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	old, young := openLocks(t, dir), openLocks(t, dir)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	hold := func(l *Locks, uuids ...gpu.UUID) (func(), bool) {
+		release, foreign, err := l.GPUs(ctx, uuids)
+		require.NoError(t, err)
+		return release, foreign
+	}
+	for _, uuids := range [][]gpu.UUID{{"GPU-a", "GPU-b"}, {"GPU-b", "GPU-a"}} {
+		waited, other := uuids[0], uuids[1]
+		release, _ := hold(young, uuids...)
+		release()
+		release, _ = hold(old, other) // old changes something of it
+		release()
+		release, _ = hold(old, waited)
+		short, stop := context.WithTimeout(ctx, time.Millisecond)
+		_, _, err := young.GPUs(short, uuids)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		stop()
+		release()
+		release, foreign := hold(young, other)
+		assert.True(t, foreign, "%s was changed by another process", other)
+		release()
+	}
+}
+
 func TestDifferentGPUsDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	l := openLocks(t, t.TempDir())
