@@ -144,3 +144,46 @@ func TestDir(t *testing.T) {
 	assert.Empty(t, uids)
 	assert.FileExists(t, filepath.Join(path, "nvidia.yaml"))
 }
+
+// writes counts what reaches the disk.
+type writes struct {
+	disk.OS
+	n int
+}
+
+func (w *writes) Write(path string, data []byte, perm os.FileMode, durable bool) error {
+	w.n++
+	return w.OS.Write(path, data, perm, durable)
+}
+
+func TestWriteLeavesAnEqualSpecAlone(t *testing.T) {
+	t.Parallel()
+	w := &writes{}
+	claim := example()
+	dir, err := OpenDir(w, t.TempDir(), claim.Kind)
+	require.NoError(t, err)
+	spec, err := Join(claim)
+	require.NoError(t, err)
+	require.NoError(t, dir.Write(uid, spec))
+	require.NoError(t, dir.Write(uid, spec))
+	assert.Equal(t, 1, w.n)
+
+	claim.Control[0].Major = 510 // a driver was loaded again
+	spec, err = Join(claim)
+	require.NoError(t, err)
+	require.NoError(t, dir.Write(uid, spec))
+	assert.Equal(t, 2, w.n)
+}
+
+func TestWriteMakesASweptDirectoryAgain(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "cdi")
+	claim := example()
+	dir, err := OpenDir(disk.OS{}, path, claim.Kind)
+	require.NoError(t, err)
+	spec, err := Join(claim)
+	require.NoError(t, err)
+	require.NoError(t, os.RemoveAll(path))
+	require.NoError(t, dir.Write(uid, spec))
+	assert.True(t, dir.Holds(uid, []string{claim.Devices[0].Name, claim.Devices[1].Name}))
+}

@@ -1,6 +1,7 @@
 package cdi
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,22 +31,36 @@ type Dir struct {
 	kind string
 }
 
+// dirPermissions let container runtimes read the directory, whoever they run as.
+const dirPermissions = 0o755
+
 // OpenDir makes the directory when there is none.
 func OpenDir(d Disk, path, kind string) (*Dir, error) {
-	if err := d.MakeDir(path, 0o755); err != nil {
+	if err := d.MakeDir(path, dirPermissions); err != nil {
 		return nil, fmt.Errorf("making the CDI directory %s: %w", path, err)
 	}
 	return &Dir{disk: d, path: path, kind: kind}, nil
 }
 
-// Write puts the claim's spec in place, whole or not at all. It is not synced to disk: CDI directories do not outlive a
-// reboot, and a spec is made again from the record.
+// Write puts the claim's spec in place, whole or not at all; a file that says the same already is left alone. It is not
+// synced to disk: CDI directories do not outlive a reboot, and a spec is made again from the record. A directory that was
+// swept away is made again.
 func (d *Dir) Write(claimUID string, spec *specs.Spec) error {
 	data, err := json.Marshal(spec)
 	if err != nil {
 		return fmt.Errorf("encoding the CDI spec of claim %s: %w", claimUID, err)
 	}
-	if err := disk.Replace(d.disk, d.file(claimUID), data, 0o644, false); err != nil {
+	file := d.file(claimUID)
+	if present, err := d.disk.Read(file); err == nil && bytes.Equal(present, data) {
+		return nil
+	}
+	err = disk.Replace(d.disk, file, data, 0o644, false)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = d.disk.MakeDir(d.path, dirPermissions); err == nil {
+			err = disk.Replace(d.disk, file, data, 0o644, false)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("storing the CDI spec of claim %s: %w", claimUID, err)
 	}
 	return nil
