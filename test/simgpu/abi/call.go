@@ -128,7 +128,7 @@ func (p Param) wire() []wire.Arg {
 
 func (c *call) u32(i int) uint32          { return binary.LittleEndian.Uint32(c.args[i].Bytes) }
 func (c *call) u64(i int) uint64          { return binary.LittleEndian.Uint64(c.args[i].Bytes) }
-func (c *call) text(i int) string         { return string(c.args[i].Bytes) }
+func (c *call) text() string              { return string(c.args[0].Bytes) }
 func (c *call) device() model.Handle      { return model.Handle(c.u64(0)) }
 func (c *call) set(i int) model.SetID     { return model.SetID(c.u64(i)) }
 func (c *call) put(i int, b []byte) error { c.outputs[i] = b; return nil }

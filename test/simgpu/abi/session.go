@@ -17,7 +17,7 @@ func begin(c *call) error {
 		}
 		return c.putU64(2, c.id)
 	}
-	id, err := c.server.Sessions.Begin(model.DriverVersion(c.text(0)), minorsOf(c.args[1].Bytes))
+	id, err := c.server.Sessions.Begin(model.DriverVersion(c.text()), minorsOf(c.args[1].Bytes))
 	if err != nil {
 		return err
 	}
@@ -115,12 +115,12 @@ func ofIndex(c *call) int {
 }
 
 func ofUUID(c *call) int {
-	h, err := c.session.ByUUID(c.text(0))
+	h, err := c.session.ByUUID(c.text())
 	return ordinalOrNone(h, err)
 }
 
 func ofPCI(c *call) int {
-	h, err := c.session.ByPCI(c.text(0))
+	h, err := c.session.ByPCI(c.text())
 	return ordinalOrNone(h, err)
 }
 
@@ -141,11 +141,11 @@ func count(c *call) error {
 
 func byIndex(c *call) error { return found(c)(c.session.ByIndex(int(c.u32(0)))) }
 
-func byUUID(c *call) error { return found(c)(c.session.ByUUID(c.text(0))) }
+func byUUID(c *call) error { return found(c)(c.session.ByUUID(c.text())) }
 
-func bySerial(c *call) error { return found(c)(c.session.BySerial(c.text(0))) }
+func bySerial(c *call) error { return found(c)(c.session.BySerial(c.text())) }
 
-func byPCI(c *call) error { return found(c)(c.session.ByPCI(c.text(0))) }
+func byPCI(c *call) error { return found(c)(c.session.ByPCI(c.text())) }
 
 func found(c *call) func(model.Handle, error) error {
 	return func(h model.Handle, err error) error {

@@ -75,13 +75,13 @@ func indexTable() map[string]*Symbol {
 	return index
 }
 
-func pointer(name string) Param         { return Param{Kind: Pointer, Name: name} }
-func u32(name string) Param             { return Param{Kind: U32, Name: name} }
-func u64(name string) Param             { return Param{Kind: U64, Name: name} }
-func cstring(name string) Param         { return Param{Kind: CString, Name: name} }
-func text(name string) Param            { return Param{Kind: Text, Name: name} }
-func out(name string, size int) Param   { return Param{Kind: Output, Name: name, Size: size} }
-func outU32(name string) Param          { return out(name, 4) }
-func outU64(name string) Param          { return out(name, 8) }
-func versioned(name string) Param       { return Param{Kind: Versioned, Name: name} }
-func counted(name string, el int) Param { return Param{Kind: Counted, Name: name, Size: el} }
+func pointer(name string) Param       { return Param{Kind: Pointer, Name: name} }
+func u32(name string) Param           { return Param{Kind: U32, Name: name} }
+func u64(name string) Param           { return Param{Kind: U64, Name: name} }
+func cstring(name string) Param       { return Param{Kind: CString, Name: name} }
+func text(name string) Param          { return Param{Kind: Text, Name: name} }
+func out(name string, size int) Param { return Param{Kind: Output, Name: name, Size: size} }
+func outU32(name string) Param        { return out(name, 4) }
+func outU64(name string) Param        { return out(name, 8) }
+func versioned(name string) Param     { return Param{Kind: Versioned, Name: name} }
+func processes(size int) Param        { return Param{Kind: Counted, Name: "processes", Size: size} }

@@ -39,13 +39,14 @@ func TestNodeNeedsItsOwnFilesystems(t *testing.T) {
 		{"/proc/driver", "tmpfs"}, {"/sys/bus/pci/devices", "tmpfs"}, {"/dev", "tmpfs"},
 	}
 	require.NoError(t, Node("/run/nvidia/driver").ownDirs(node))
-	assert.ErrorContains(t, Node("/").ownDirs(node), "--root /usr is shared with the machine")
+	require.ErrorContains(t, Node("/").ownDirs(node), "--root /usr is shared with the machine")
 	require.NoError(t, Node("/").ownDirs(append(node, mount{"/usr", "overlay"})))
-	assert.ErrorContains(t, Node("/opt/driver").ownDirs(node), "--root /opt/driver is shared")
-	assert.ErrorContains(t, Node("/run/nvidia/driver").ownDirs(node[:7]), "--dev /dev is shared")
-	assert.ErrorContains(t, Node("/run/nvidia/driver").ownDirs(node[:6]), "--dev /dev is shared")
+	require.ErrorContains(t, Node("/opt/driver").ownDirs(node), "--root /opt/driver is shared")
+	require.ErrorContains(t, Node("/run/nvidia/driver").ownDirs(node[:7]), "--dev /dev is shared")
+	require.ErrorContains(t, Node("/run/nvidia/driver").ownDirs(node[:6]), "--dev /dev is shared")
+	require.ErrorContains(t, Node("/opt/driver").ownDirs(append([]mount{{"/", "overlay"}}, node[1:]...)), "--root /opt/driver is shared")
 	covered := append(node, mount{"/run", "ext4"})
-	assert.ErrorContains(t, Node("/run/nvidia/driver").ownDirs(covered), "--root /run/nvidia/driver is shared")
+	require.ErrorContains(t, Node("/run/nvidia/driver").ownDirs(covered), "--root /run/nvidia/driver is shared")
 	assert.Equal(t, mount{"/run", "ext4"}, mountOf(covered, "/run/x"), "the last mount on a point counts")
 	assert.Equal(t, "/", mountOf(node, "/runner").point)
 }

@@ -208,7 +208,8 @@ func TestForkedChildCallsOn(t *testing.T) {
 	output, err = command.CombinedOutput()
 	require.NoError(t, err, string(output))
 	uuid := node.Model.Identities()[0].UUID
-	assert.Equal(t, strings.Repeat("child "+uuid+"\n", 20)+"parent "+uuid+"\n", string(output))
+	assert.Equal(t, 21, strings.Count(string(output), "child "+uuid+"\n"))
+	assert.Equal(t, 1, strings.Count(string(output), "parent "+uuid+"\n"))
 }
 
 func smi(t *testing.T, node *sandbox.Node, args ...string) (string, int) {

@@ -1,9 +1,10 @@
-/* Initialises NVML, forks while other threads call it, and calls it on in both
- * processes. Prints "parent UUID" and "child UUID". */
+/* Initialises NVML, forks while other threads call it and while none does, and
+ * calls it on in both processes. Prints "parent UUID" and "child UUID". */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,10 +22,12 @@ static void *call_on(void *unused)
 
 static int report(const char *who)
 {
-	char uuid[96];
-	for (int i = 0; i < 100; i++) {
+	char uuid[96], first[96] = "";
+	for (int i = 0; i < 500; i++) {
 		int code = get_uuid(gpu, uuid, sizeof uuid);
-		if (code) {
+		if (!i)
+			memcpy(first, uuid, sizeof first);
+		if (code || strcmp(first, uuid)) {
 			fprintf(stderr, "%s: NVML code %d\n", who, code);
 			return 1;
 		}
@@ -32,6 +35,18 @@ static int report(const char *who)
 	printf("%s %s\n", who, uuid);
 	fflush(stdout);
 	return 0;
+}
+
+/* No thread is inside a call: all connections are idle when the child starts. */
+static int report_both(void)
+{
+	int status;
+	pid_t child = fork();
+	if (!child)
+		_exit(report("child"));
+	int failed = report("parent");
+	waitpid(child, &status, 0);
+	return failed || status;
 }
 
 int main(int argc, char **argv)
@@ -45,7 +60,7 @@ int main(int argc, char **argv)
 	int (*init)(void) = (int (*)(void))dlsym(library, "nvmlInit_v2");
 	int (*by_index)(unsigned int, void **) = (int (*)(unsigned int, void **))dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
 	get_uuid = (int (*)(void *, char *, unsigned int))dlsym(library, "nvmlDeviceGetUUID");
-	if (init() || by_index(0, &gpu))
+	if (by_index(0, &gpu) != 1 /* uninitialized */ || init() || by_index(0, &gpu))
 		return 1;
 	for (int i = 0; i < 4; i++)
 		pthread_create(&threads[i], NULL, call_on, NULL);
@@ -61,5 +76,5 @@ int main(int argc, char **argv)
 	stop = 1;
 	for (int i = 0; i < 4; i++)
 		pthread_join(threads[i], NULL);
-	return report("parent");
+	return report_both();
 }
