@@ -12,6 +12,7 @@ const (
 	processSize     = 24
 	attributesSize  = 40
 	fabricInfoSize  = 28
+	profileInfoSize = 48
 )
 
 // describe runs f on board and identity of the call's GPU.
@@ -69,6 +70,30 @@ var pciInfo = describe(func(c *call, b model.Board, id model.Identity) error {
 		u32(id.PCI.Domain, id.PCI.Bus, id.PCI.Device, b.Product.PCIDevice, b.Product.PCISubsys).
 		chars(id.PCI.Long(), 32)
 	return c.put(1, info)
+})
+
+// NVML's numbers for the GPU instance profiles that can span a GPU.
+const (
+	profileOf4Slices = 3
+	profileOf7Slices = 4
+	mostSlices       = 7
+)
+
+// wholeProfile describes the GPU instance profile that spans the GPU, which is
+// also how NVML tells its engines. The smaller profiles are not simulated.
+var wholeProfile = describe(func(c *call, b model.Board, _ model.Identity) error {
+	whole := uint32(profileOf4Slices)
+	if b.MIG.MaxDevices == mostSlices {
+		whole = profileOf7Slices
+	}
+	if !b.MIG.Capable() || c.u32(1) != whole {
+		return model.NotSupported
+	}
+	e := b.Engines
+	info := record{}.u32(0, 0, uint32(b.MIG.MaxDevices), 1, uint32(b.MIG.Multiprocessors),
+		uint32(e.Copy), uint32(e.Decoder), uint32(e.Encoder), uint32(e.JPEG), uint32(e.OFA)).
+		u64(b.Memory.TotalMiB - b.Memory.ReservedMiB)
+	return c.put(2, info)
 })
 
 // memoryAffinity answers the NUMA nodes next to the GPU as a bit set, of which

@@ -72,6 +72,7 @@ var identitySymbols = []Symbol{
 	device("nvmlDeviceGetCurrPcieLinkWidth", 0, linkWidth, outU32("width")),
 	device("nvmlDeviceGetMaxMigDeviceCount", 450, maxMIGDevices, outU32("count")),
 	device("nvmlDeviceIsMigDeviceHandle", 450, isMIGDevice, outU32("isMig")),
+	device("nvmlDeviceGetGpuInstanceProfileInfo", 450, wholeProfile, u32("profile"), out("info", profileInfoSize)),
 	device("nvmlDeviceGetMemoryAffinity", 450, memoryAffinity, u32("words"), out("set", 8), u32("scope")),
 }
 

@@ -75,8 +75,9 @@ type Power struct {
 
 // MIGSupport says what a board can do with Multi-Instance GPU.
 type MIGSupport struct {
-	MaxDevices int  // 0: the board has no MIG
-	NeedsReset bool // a mode change waits for a GPU reset (Ampere)
+	MaxDevices      int  // 0: the board has no MIG
+	NeedsReset      bool // a mode change waits for a GPU reset (Ampere)
+	Multiprocessors int  // of the profile that spans the GPU: not always all
 }
 
 // Capable reports whether the board has MIG at all.
@@ -98,7 +99,7 @@ var boards = []Board{
 		Memory:  Memory{24576, 512, 3072},
 		Engines: Engines{Copy: 4, Decoder: 4, JPEG: 1, OFA: 1},
 		Power:   Power{165000, 28000, 31},
-		MIG:     MIGSupport{MaxDevices: 4, NeedsReset: true},
+		MIG:     MIGSupport{MaxDevices: 4, NeedsReset: true, Multiprocessors: 56},
 	},
 	{
 		ID:      "a100-40",
@@ -107,7 +108,7 @@ var boards = []Board{
 		Memory:  Memory{40960, 624, 5120},
 		Engines: Engines{Copy: 7, Decoder: 5, JPEG: 1, OFA: 1},
 		Power:   Power{400000, 52000, 30},
-		MIG:     MIGSupport{MaxDevices: 7, NeedsReset: true},
+		MIG:     MIGSupport{MaxDevices: 7, NeedsReset: true, Multiprocessors: 98},
 	},
 	{
 		ID:      "a100-80",
@@ -116,7 +117,7 @@ var boards = []Board{
 		Memory:  Memory{81920, 869, 5120},
 		Engines: Engines{Copy: 7, Decoder: 5, JPEG: 1, OFA: 1},
 		Power:   Power{400000, 61000, 32},
-		MIG:     MIGSupport{MaxDevices: 7, NeedsReset: true},
+		MIG:     MIGSupport{MaxDevices: 7, NeedsReset: true, Multiprocessors: 98},
 	},
 	{
 		ID:      "l40s",
@@ -133,7 +134,7 @@ var boards = []Board{
 		Memory:  Memory{81559, 551, 5120},
 		Engines: Engines{Copy: 8, Decoder: 7, JPEG: 7, OFA: 1},
 		Power:   Power{700000, 69000, 29},
-		MIG:     MIGSupport{MaxDevices: 7},
+		MIG:     MIGSupport{MaxDevices: 7, Multiprocessors: 132},
 	},
 	{
 		ID:      "h200-141",
@@ -142,7 +143,7 @@ var boards = []Board{
 		Memory:  Memory{143771, 618, 6144},
 		Engines: Engines{Copy: 8, Decoder: 7, JPEG: 7, OFA: 1},
 		Power:   Power{700000, 76000, 30},
-		MIG:     MIGSupport{MaxDevices: 7},
+		MIG:     MIGSupport{MaxDevices: 7, Multiprocessors: 132},
 	},
 	{
 		ID:      "b200-180",
@@ -151,7 +152,7 @@ var boards = []Board{
 		Memory:  Memory{183359, 719, 8192},
 		Engines: Engines{Copy: 16, Decoder: 7, JPEG: 7, OFA: 1},
 		Power:   Power{1000000, 140000, 31},
-		MIG:     MIGSupport{MaxDevices: 7},
+		MIG:     MIGSupport{MaxDevices: 7, Multiprocessors: 148},
 	},
 }
 

@@ -122,6 +122,7 @@ type gpuReport struct {
 	IsMIG                bool
 	ByUUID, ByBusID      bool
 	Limit                uint32
+	Engines              []uint32
 }
 
 type nodeReport struct {
@@ -194,6 +195,11 @@ func reportOf(lib nvml.Interface, device nvml.Device) gpuReport {
 	_, ret = lib.DeviceGetHandleByPciBusId(r.BusID)
 	r.ByBusID = ret == nvml.SUCCESS
 	r.Limit, _ = device.GetEnforcedPowerLimit()
+	for _, profile := range []int{nvml.GPU_INSTANCE_PROFILE_4_SLICE, nvml.GPU_INSTANCE_PROFILE_7_SLICE} {
+		if info, ret := device.GetGpuInstanceProfileInfo(profile); ret == nvml.SUCCESS {
+			r.Engines = append(r.Engines, info.SliceCount, info.MultiprocessorCount, info.CopyEngineCount, info.DecoderCount, info.EncoderCount, info.JpegCount, info.OfaCount)
+		}
+	}
 	return r
 }
 

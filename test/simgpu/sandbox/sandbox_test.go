@@ -67,7 +67,12 @@ func expected(node *model.Node) nodeReport {
 			MIGMode: nvml.SUCCESS, Attributes: nvml.ERROR_NOT_SUPPORTED, Fan: nvml.ERROR_NOT_SUPPORTED,
 			ByUUID: true, ByBusID: true, Limit: board.Power.Limit,
 		}
-		if !board.MIG.Capable() {
+		if board.MIG.Capable() {
+			engines := board.Engines
+			for _, n := range []int{board.MIG.MaxDevices, board.MIG.Multiprocessors, engines.Copy, engines.Decoder, engines.Encoder, engines.JPEG, engines.OFA} {
+				gpu.Engines = append(gpu.Engines, uint32(n))
+			}
+		} else {
 			gpu.MIGMode = nvml.ERROR_NOT_SUPPORTED
 		}
 		if version.Branch() >= 550 {
