@@ -21,6 +21,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/nvml"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 	"github.com/prism-gpu/prism/test/simgpu/port"
+	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
 // seen is what one look of an inventory saw, in a form that crosses a process boundary.
@@ -137,11 +138,11 @@ func modelled(t *testing.T, spec model.Spec) node {
 // sandboxed is a node of files, with the driver's library in a child process.
 func sandboxed(t *testing.T, spec model.Spec) node {
 	t.Helper()
-	sandbox := port.NewSandbox(t, spec)
+	files := sandbox.Start(t, spec)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	child := exec.Command(self)
-	child.Env = append(os.Environ(), childRoot+"="+sandbox.Root)
+	child.Env = append(os.Environ(), childRoot+"="+files.Root())
 	child.Stderr = os.Stderr
 	ask, err := child.StdinPipe()
 	require.NoError(t, err)
@@ -154,7 +155,7 @@ func sandboxed(t *testing.T, spec model.Spec) node {
 	})
 	answers := json.NewDecoder(answer)
 	return node{
-		hardware: sandbox.Node,
+		hardware: files.Model,
 		look: func(t *testing.T) seen {
 			t.Helper()
 			_, err := fmt.Fprintln(ask, "look")
@@ -163,9 +164,9 @@ func sandboxed(t *testing.T, spec model.Spec) node {
 			require.NoError(t, answers.Decode(&s))
 			return s
 		},
-		unload:  func(t *testing.T) { sandbox.Unload(t) },
-		load:    func(t *testing.T) { sandbox.Load(t) },
-		replace: func(t *testing.T, version model.DriverVersion) { sandbox.Upgrade(t, version) },
+		unload:  func(*testing.T) { files.UnloadDriver() },
+		load:    func(*testing.T) { files.LoadDriver() },
+		replace: func(_ *testing.T, version model.DriverVersion) { files.ReplaceDriver(version) },
 	}
 }
 
@@ -238,12 +239,6 @@ func TestEveryModelAndDriver(t *testing.T) {
 			modelled, real := modelled(t, spec).look(t), sandboxed(t, spec).look(t)
 			require.Empty(t, real.Err)
 			require.Len(t, real.Node.GPUs, len(spec.Boards))
-			for i := range real.Node.GPUs {
-				if branch := model.DriverVersion(real.Node.Driver.Version).Branch(); branch < 510 {
-					// Drivers before 510 do not tell how many cores a GPU has.
-					modelled.Node.GPUs[i].Capacity.Multiprocessors = 0
-				}
-			}
 			assert.Empty(t, cmp.Diff(modelled.Node, real.Node), "the port says what the library says")
 			requireLinks(t, real)
 		})

@@ -97,7 +97,9 @@ func (s *Session) gpuAt(ctx context.Context, index int) (gpu.GPU, error) {
 	if err != nil {
 		return gpu.GPU{}, asError(symbol, err)
 	}
+	version, _ := s.node.Driver()
 	g := describe(index, board, id)
+	g.Capacity = capacity(board, version.Branch())
 	return g, s.call(ctx, symbol, id.Ordinal)
 }
 
@@ -110,10 +112,26 @@ func describe(index int, board model.Board, id model.Identity) gpu.GPU {
 			Name: board.Product.Name, Brand: brands[board.Product.Brand], Architecture: architectures[board.Compute.Architecture],
 			ComputeCapability: fmt.Sprintf("%d.%d", board.Compute.Major, board.Compute.Minor), MIGCapable: board.MIG.Capable(),
 		},
-		Capacity: gpu.Capacity{
-			MemoryBytes: board.Memory.TotalMiB << 20, Multiprocessors: uint32(board.Compute.Multiprocessors),
-		},
 	}
+}
+
+// coresFrom is the driver branch from which NVML tells how many cores a GPU has. Before, and of engines at all times, it tells
+// only what the GPU instance profile that spans the GPU has.
+const coresFrom = 510
+
+func capacity(board model.Board, branch int) gpu.Capacity {
+	var c gpu.Capacity
+	if e := board.Engines; board.MIG.Capable() {
+		c = gpu.Capacity{
+			Multiprocessors: uint32(board.MIG.Multiprocessors), CopyEngines: uint32(e.Copy), Decoders: uint32(e.Decoder),
+			Encoders: uint32(e.Encoder), JPEGEngines: uint32(e.JPEG), OFAEngines: uint32(e.OFA),
+		}
+	}
+	if branch >= coresFrom {
+		c.Multiprocessors = uint32(board.Compute.Multiprocessors)
+	}
+	c.MemoryBytes = board.Memory.TotalMiB << 20
+	return c
 }
 
 var (

@@ -105,11 +105,17 @@ func (n *Node) LoadDriver() {
 // UpgradeDriver unloads, installs another version and loads it.
 func (n *Node) UpgradeDriver(version model.DriverVersion) {
 	n.t.Helper()
+	n.UnloadDriver()
+	n.ReplaceDriver(version)
+	n.LoadDriver()
+}
+
+// ReplaceDriver puts another version's files in place of an unloaded driver's.
+func (n *Node) ReplaceDriver(version model.DriverVersion) {
+	n.t.Helper()
 	built, err := bundle.Ensure(n.t.Context(), n.bundles, version)
 	require.NoError(n.t, err)
-	n.UnloadDriver()
 	require.NoError(n.t, n.install.Upgrade(version, built))
-	n.LoadDriver()
 }
 
 // RemoveDeviceNode takes a file out of Paths.Dev: "nvidia0".
