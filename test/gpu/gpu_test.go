@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -53,8 +52,8 @@ func TestGPU(t *testing.T) {
 
 	for i := range node.GPUs {
 		g := &node.GPUs[i]
-		assert.Regexp(t, regexp.MustCompile(`^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`), string(g.UUID))
-		assert.Regexp(t, regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`), g.PCI.BusID)
+		assert.Regexp(t, `^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`, string(g.UUID))
+		assert.Regexp(t, `^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`, g.PCI.BusID)
 		assert.NotZero(t, g.Capacity.MemoryBytes)
 		assert.NotZero(t, g.Capacity.Multiprocessors)
 		assert.NotEmpty(t, g.Product.Architecture)
