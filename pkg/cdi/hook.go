@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-
-	"github.com/prism-gpu/prism/pkg/disk"
 )
 
 // HookName is the program that CDI specs name as OCI hook.
@@ -18,10 +16,19 @@ var HostHooks = []string{
 	"/usr/bin/" + HookName, "/usr/local/bin/" + HookName, "/usr/local/nvidia/toolkit/" + HookName,
 }
 
+// HookDisk is what Hooks needs of a filesystem; disk.OS is the real one.
+type HookDisk interface {
+	List(dir string) ([]string, error)
+	MakeDir(dir string, perm fs.FileMode) error
+	Remove(path string) error
+	// Mirror makes to a durable copy of from where it is none; fs.ErrNotExist when there is no from.
+	Mirror(from, to string, perm fs.FileMode) error
+}
+
 // Hooks keeps the hook program for hosts that have none. The runtime starts it on the host, so it lives in a directory that
 // has the same path there, one folder per version: a container that is started again runs the hook its spec names.
 type Hooks struct {
-	Disk Disk
+	Disk HookDisk
 	// Dir holds the folders; the same path on the host.
 	Dir string
 	// Image is the program inside this program's image.
@@ -30,19 +37,13 @@ type Hooks struct {
 
 // Install puts the program of this version in place and returns its path. fs.ErrNotExist: the image has none.
 func (h Hooks) Install(version string) (string, error) {
-	program, err := h.Disk.Read(h.Image)
-	if err != nil {
-		return "", fmt.Errorf("reading the hook program: %w", err)
-	}
 	dir := filepath.Join(h.Dir, version)
 	path := filepath.Join(dir, HookName)
-	if present, err := h.Disk.Read(path); err == nil && bytes.Equal(present, program) {
-		return path, nil
-	}
 	if err := h.Disk.MakeDir(dir, 0o755); err != nil {
 		return "", fmt.Errorf("making the hook's directory %s: %w", dir, err)
 	}
-	if err := disk.Replace(h.Disk, path, program, 0o755, true); err != nil {
+	if err := h.Disk.Mirror(h.Image, path, 0o755); err != nil {
+		_ = h.Disk.Remove(dir) // fails, as it should, where the folder holds a program
 		return "", fmt.Errorf("installing the hook: %w", err)
 	}
 	return path, nil

@@ -51,7 +51,9 @@ func TestHooksStayWhileASpecNamesThem(t *testing.T) {
 
 func TestInstallWithoutAProgram(t *testing.T) {
 	t.Parallel()
-	hooks := Hooks{Disk: disk.OS{}, Dir: t.TempDir(), Image: "/does/not/exist"}
+	dir := t.TempDir()
+	hooks := Hooks{Disk: disk.OS{}, Dir: dir, Image: "/does/not/exist"}
 	_, err := hooks.Install("v1")
 	require.ErrorIs(t, err, fs.ErrNotExist)
+	assert.NoDirExists(t, filepath.Join(dir, "v1"))
 }
