@@ -14,7 +14,7 @@ export NAME MODEL COUNT NODES KUBERNETES
 # Programs that bind NVIDIA's library must leave its symbols open until they are used.
 GOTEST := go test -ldflags=-extldflags=-Wl,-z,lazy
 
-.PHONY: help demo test unit lifecycle e2e check fmt generate image cluster-up cluster-down bench test-gpu tools clean
+.PHONY: help demo test unit lifecycle e2e check fmt generate image prove-image cluster-up cluster-down bench test-gpu tools clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,8 +24,8 @@ demo: ## Boot a cluster, install the chart, hand a GPU to a pod and show it
 
 test: unit lifecycle e2e ## Everything that can fail: unit, lifecycle, e2e
 
-unit: ## The fast loop
-	@hack/packages.sh cc
+unit: tools ## The fast loop
+	@bin/localcluster build helm >/dev/null
 	$(GOTEST) ./api/... ./pkg/... ./cmd/... ./deployments/... ./test/simgpu/... ./test/walls/...
 	go -C hack/localcluster test ./...
 
@@ -50,6 +50,9 @@ tools: ## Build the programs that demo and e2e use into bin/
 
 image: tools ## Build the image without Docker: dist/prism.tar
 	@hack/image.sh
+
+prove-image: ## Prove the Dockerfile's final stage with Debian's buildah
+	@hack/prove-dockerfile.sh
 
 cluster-up: tools ## Boot a cluster with simulated GPUs and the chart: MODEL, COUNT, NODES, KUBERNETES, NAME
 	@hack/cluster-up.sh
