@@ -69,8 +69,8 @@ func TestSettle(t *testing.T) {
 		"has boot commands [true], not [false]": {BootCommands: []string{"false"}},
 	} {
 		_, err = c.settle(refused)
-		assert.ErrorContains(t, err, want)
-		assert.ErrorContains(t, err, "localcluster down --name a")
+		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, "localcluster down --name a")
 	}
 	_, err = open(t, "b").settle(Settings{Nodes: 101})
 	assert.ErrorContains(t, err, "want 1 to 100")
@@ -97,7 +97,7 @@ func TestComponent(t *testing.T) {
 		"belongs to the control plane": {"n0", "etcd"},
 	} {
 		_, err = c.Component(words)
-		assert.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, want)
 	}
 	one := made(t, Settings{Kubernetes: "1.37.1", Nodes: 1})
 	k, err = one.Component([]string{"containerd"})

@@ -42,22 +42,23 @@ type outcome struct {
 	Error string `json:"error,omitempty"`
 }
 
-// spawn starts the first process of new namespaces in the named network namespace, waits until it serves orders and returns its pid.
-func spawn(path, namespace string, spec Spec, listener *os.File) (int, error) {
+// spawn starts the first process of new namespaces in the named network namespace, waits until it serves orders, and remembers
+// its pid.
+func spawn(path, namespace string, spec Spec, listener *os.File) error {
 	if err := writeJSON(path, spec); err != nil {
-		return 0, fmt.Errorf("writing %s: %w", path, err)
+		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	if err := os.MkdirAll(filepath.Dir(spec.Log), 0o755); err != nil {
-		return 0, fmt.Errorf("opening %s: %w", spec.Log, err)
+		return fmt.Errorf("opening %s: %w", spec.Log, err)
 	}
 	log, err := os.OpenFile(spec.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
-		return 0, fmt.Errorf("opening %s: %w", spec.Log, err)
+		return fmt.Errorf("opening %s: %w", spec.Log, err)
 	}
 	defer log.Close()
 	read, write, err := os.Pipe()
 	if err != nil {
-		return 0, fmt.Errorf("making a pipe: %w", err)
+		return fmt.Errorf("making a pipe: %w", err)
 	}
 	defer read.Close()
 	cmd := exec.Command("/proc/self/exe", InitCommand, path)
@@ -74,14 +75,14 @@ func spawn(path, namespace string, spec Spec, listener *os.File) (int, error) {
 	err = startIn(namespace, cmd)
 	write.Close()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	pid := cmd.Process.Pid
 	go cmd.Wait() //nolint:errcheck // only to collect it when it ends before this process
 	if err := remember(path, pid); err != nil {
-		return 0, err
+		return err
 	}
-	return pid, awaitOutcome(read, spec.Log)
+	return awaitOutcome(read, spec.Log)
 }
 
 func awaitOutcome(read io.Reader, log string) error {

@@ -250,7 +250,7 @@ func (c *Cluster) startControlPlane(s Settings) error {
 	if err := os.MkdirAll(c.controlPlaneDir(), 0o700); err != nil {
 		return fmt.Errorf("making the folder of the control plane: %w", err)
 	}
-	_, err = spawn(c.controlPlaneSpec(), c.namespace(), c.controlPlane(), port)
+	err = spawn(c.controlPlaneSpec(), c.namespace(), c.controlPlane(), port)
 	return err
 }
 
@@ -333,7 +333,7 @@ func (c *Cluster) bootNode(m node.Machine) error {
 	if m.HostMounts, err = node.MountNamespace(); err != nil {
 		return err
 	}
-	_, err = spawn(c.nodeSpec(m), c.nodeNamespace(m.Index), c.nodeInit(m), nil)
+	err = spawn(c.nodeSpec(m), c.nodeNamespace(m.Index), c.nodeInit(m), nil)
 	return err
 }
 

@@ -3,6 +3,7 @@ package image
 import (
 	"archive/tar"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -34,7 +35,7 @@ func layer(t *testing.T, r *Rootfs) map[string]*tar.Header {
 	archive := tar.NewReader(reader)
 	for {
 		header, err := archive.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return found
 		}
 		require.NoError(t, err)
@@ -95,7 +96,7 @@ func readArchive(t *testing.T, path string) map[string][]byte {
 	found, archive := map[string][]byte{}, tar.NewReader(file)
 	for {
 		header, err := archive.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return found
 		}
 		require.NoError(t, err)

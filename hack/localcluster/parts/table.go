@@ -109,7 +109,7 @@ func kubernetesRecipe(version string) Recipe {
 func CheckKubernetes(version string) error {
 	fields := strings.Split(version, ".")
 	if len(fields) != 3 || fields[0] != "1" || !digits(fields[1]) || !digits(fields[2]) {
-		return fmt.Errorf("Kubernetes version %q: want 1.MINOR.PATCH, for example %s", version, KubernetesVersion)
+		return fmt.Errorf("version %q of Kubernetes: want 1.MINOR.PATCH, for example %s", version, KubernetesVersion)
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func TestKeyFollowsWhatIsBuilt(t *testing.T) {
 
 func TestCheckKubernetes(t *testing.T) {
 	for _, good := range []string{"1.37.1", "1.36.4", "1.35.10"} {
-		assert.NoError(t, CheckKubernetes(good))
+		require.NoError(t, CheckKubernetes(good))
 	}
 	for _, bad := range []string{"", "1.37", "v1.37.1", "2.0.0", "1.37.x", "1.37.1.2", "1..1"} {
 		assert.ErrorContains(t, CheckKubernetes(bad), "want 1.MINOR.PATCH", bad)

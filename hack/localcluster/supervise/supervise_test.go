@@ -88,9 +88,9 @@ func TestFailedStartTellsTheEndOfTheLog(t *testing.T) {
 		Name: "broken", Args: []string{"/bin/sh", "-c", "echo bad flag >&2; exit 3"}, Probe: Probe{Socket: "/nowhere"},
 	})
 	_, err := Tell(socket, Start, "broken")
-	assert.EqualError(t, err, "starting broken: it ended with exit status 3; the end of its log: bad flag")
+	require.EqualError(t, err, "starting broken: it ended with exit status 3; the end of its log: bad flag")
 	_, err = Tell(socket, Start, "other")
-	assert.EqualError(t, err, `there is no "other" here`)
+	require.EqualError(t, err, `there is no "other" here`)
 	_, err = Tell(socket, "dance", "broken")
 	assert.EqualError(t, err, `unknown order "dance"`)
 }
