@@ -2,37 +2,87 @@ package prepare
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
+
+// Step is one kind of hardware effect. Both halves are idempotent.
+type Step interface {
+	// Do makes the effect that the step's Args ask for and says what it made. On an error it has made nothing that Undo,
+	// given the same step without Made, would not find.
+	Do(ctx context.Context, s checkpoint.Step) (made json.RawMessage, err error)
+	// Undo takes the effect back. Nothing to take back is no error.
+	Undo(ctx context.Context, s checkpoint.Step) error
+}
 
 // undoTime bounds the undoing of a failed Prepare, which goes on when the caller's deadline has passed.
 const undoTime = 20 * time.Second
 
-// effects stores the intent, makes the effects in order, and finishes. On a failure it undoes at once.
-func (t *Transaction) effects(ctx context.Context, r *checkpoint.Record) error {
+// carryOut does what the record promises. On a failure everything is taken back at once. The GPUs' locks are held.
+func (t *Transaction) carryOut(ctx context.Context, r *checkpoint.Record) error {
+	if len(r.Steps) == 0 {
+		spec, err := t.spec(r)
+		if err != nil {
+			return err // nothing was made or written
+		}
+		return t.orUndo(ctx, r, t.finish(r, spec))
+	}
 	if err := t.Records.Put(r); err != nil {
-		return errors.Join(err, t.Records.Delete(r.Claim.UID))
+		// A failed directory sync leaves the record in place without the promise that it stays.
+		return join(err, t.forget(r.Claim.UID))
 	}
 	t.holders.put(r)
-	err := t.do(ctx, r)
-	if err == nil {
-		err = t.finish(r)
+	return t.orUndo(ctx, r, t.effects(ctx, r))
+}
+
+// effects makes the effects in order, and the answer.
+func (t *Transaction) effects(ctx context.Context, r *checkpoint.Record) error {
+	if err := t.do(ctx, r); err != nil {
+		return err
 	}
+	spec, err := t.spec(r)
+	if err != nil {
+		return err
+	}
+	return t.finish(r, spec)
+}
+
+// orUndo undoes everything when there is an error.
+func (t *Transaction) orUndo(ctx context.Context, r *checkpoint.Record, err error) error {
 	if err == nil {
 		return nil
 	}
-	undoCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
-	if undoErr := t.unwind(undoCtx, r); undoErr != nil {
-		return fmt.Errorf("%w; undoing what was made: %w", err, undoErr)
+	return join(err, t.unwind(ctx, r))
+}
+
+// finish makes the answer: the done record durable, then the spec.
+func (t *Transaction) finish(r *checkpoint.Record, spec *specs.Spec) error {
+	r.State = checkpoint.Done
+	if err := t.Records.Put(r); err != nil {
+		return err
 	}
-	return err
+	t.holders.put(r)
+	return t.Specs.Write(r.Claim.UID, spec)
+}
+
+// join adds what went wrong in clearing up to what made it necessary, in one line.
+func join(err, clearing error) error {
+	if clearing == nil {
+		return err
+	}
+	return fmt.Errorf("%w; undoing what was made: %w", err, clearing)
 }
 
 func (t *Transaction) do(ctx context.Context, r *checkpoint.Record) error {
@@ -51,22 +101,32 @@ func (t *Transaction) do(ctx context.Context, r *checkpoint.Record) error {
 	return nil
 }
 
-// unwind undoes the effects in reverse, then removes spec and record. What cannot be undone stays as a debt. The GPUs'
-// locks are held.
+// unwind undoes the effects in reverse, then removes spec and record. What cannot be undone stays as a debt. The GPUs' locks
+// are held.
 func (t *Transaction) unwind(ctx context.Context, r *checkpoint.Record) error {
-	if r.BootID == t.settings.BootID { // effects do not outlive a boot
-		if err := t.undo(ctx, r); err != nil {
-			return errors.Join(err, t.owe(r, err))
-		}
-	}
-	if err := t.Specs.Remove(r.Claim.UID); err != nil {
-		return err
+	if err := t.takeBack(ctx, r); err != nil {
+		return t.owe(r, err)
 	}
 	if err := t.Records.Delete(r.Claim.UID); err != nil {
 		return err
 	}
 	t.holders.remove(r.Claim.UID)
 	return nil
+}
+
+func (t *Transaction) takeBack(ctx context.Context, r *checkpoint.Record) error {
+	if len(r.Steps) > 0 && r.BootID == t.settings.BootID { // effects do not outlive a boot
+		if r.State == checkpoint.Done {
+			// From here on a crash must not leave a record that answers. A full disk is no reason to keep a pod: then only
+			// that promise is missing until the record is deleted.
+			r.State = checkpoint.Releasing
+			_ = t.Records.Put(r)
+		}
+		if err := t.undo(ctx, r); err != nil {
+			return err
+		}
+	}
+	return t.Specs.Remove(r.Claim.UID)
 }
 
 func (t *Transaction) undo(ctx context.Context, r *checkpoint.Record) error {
@@ -85,13 +145,54 @@ func (t *Transaction) undo(ctx context.Context, r *checkpoint.Record) error {
 	return nil
 }
 
-// owe stores that the record is a debt, since when and why.
+// debtError says that a claim's effects cannot be undone now, and since when.
+type debtError struct {
+	since time.Time
+	cause error
+}
+
+func (e *debtError) Error() string { return e.cause.Error() }
+
+func (e *debtError) Unwrap() error { return e.cause }
+
+// owe stores that the record is a debt, since when and why. It returns a *debtError.
 func (t *Transaction) owe(r *checkpoint.Record, cause error) error {
-	since := t.settings.Now()
-	if r.Debt != nil {
-		since = r.Debt.Since
+	now := t.settings.Now()
+	debt := checkpoint.Debt{Since: now, Cause: cause.Error()}
+	known := r.State == checkpoint.Releasing && r.Debt != nil && !r.Debt.Since.After(now) // a clock may have been set back
+	if known {
+		debt.Since = r.Debt.Since
 	}
-	r.State, r.Debt = checkpoint.Releasing, &checkpoint.Debt{Since: since, Cause: cause.Error()}
+	stored := known && r.Debt.Cause == debt.Cause
+	r.State, r.Debt = checkpoint.Releasing, &debt
 	t.holders.put(r)
-	return t.Records.Put(r)
+	if !stored {
+		if err := t.Records.Put(r); err != nil {
+			cause = fmt.Errorf("%w; remembering that: %w", cause, err)
+		}
+	}
+	return &debtError{since: debt.Since, cause: cause}
+}
+
+// spec builds the spec that the record promises. A device that cannot be given becomes a refusal in the claim's terms.
+func (t *Transaction) spec(r *checkpoint.Record) (*specs.Spec, error) {
+	o := cdi.Order{ClaimUID: r.Claim.UID, Kind: r.CDI.Kind}
+	for i := range r.Results {
+		o.Devices = append(o.Devices, cdi.Ordered{Name: r.CDI.Devices[i], GPU: r.Results[i].GPUUUID, Type: r.Results[i].Type})
+	}
+	spec, err := t.Specs.Build(o)
+	if missing, ok := errors.AsType[*cdi.DeviceError](err); ok {
+		refusal := &claim.Refusal{
+			Cause: err.Error(), Transient: transient(err),
+			Fix: "check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes",
+		}
+		if i := slices.Index(r.CDI.Devices, missing.Device); i >= 0 {
+			refusal.Request, refusal.Device = r.Results[i].Request, r.Results[i].Device
+		}
+		return nil, refusal
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w; check the NVIDIA driver on the node with nvidia-smi", err)
+	}
+	return spec, nil
 }

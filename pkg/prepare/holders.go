@@ -10,10 +10,11 @@ import (
 
 // holders knows which claims' records name which GPUs, so that a claim costs the same however many others there are. It
 // mirrors the records. What it knows of a GPU is read and written under the lock of that GPU; after another process may have
-// changed records, that GPU alone is learned anew.
+// changed records, that GPU alone is distrusted until it is learned anew.
 type holders struct {
 	mu     sync.Mutex
 	byGPU  map[gpu.UUID]map[string]holding
+	doubts map[gpu.UUID]bool
 	change chan struct{}
 }
 
@@ -27,7 +28,23 @@ type holding struct {
 }
 
 func newHolders() *holders {
-	return &holders{byGPU: map[gpu.UUID]map[string]holding{}, change: make(chan struct{})}
+	return &holders{byGPU: map[gpu.UUID]map[string]holding{}, doubts: map[gpu.UUID]bool{}, change: make(chan struct{})}
+}
+
+// distrust marks what is known of these GPUs as out of date.
+func (h *holders) distrust(uuids []gpu.UUID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range uuids {
+		h.doubts[id] = true
+	}
+}
+
+// trusted tells whether what is known of these GPUs is what the records say.
+func (h *holders) trusted(uuids []gpu.UUID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !slices.ContainsFunc(uuids, func(id gpu.UUID) bool { return h.doubts[id] })
 }
 
 // relearn forgets what it knows of these GPUs and learns it from the records.
@@ -36,11 +53,12 @@ func (h *holders) relearn(uuids []gpu.UUID, records []*checkpoint.Record) {
 	defer h.mu.Unlock()
 	for _, id := range uuids {
 		delete(h.byGPU, id)
+		delete(h.doubts, id)
 	}
 	for _, r := range records {
 		h.set(r, uuids)
 	}
-	h.announce()
+	h.announce() // another process may have let go
 }
 
 // put learns one record.
@@ -91,40 +109,42 @@ func (h *holders) announce() {
 	h.change = make(chan struct{})
 }
 
-// changed returns a channel that is closed at the next removal.
-func (h *holders) changed() <-chan struct{} {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.change
-}
-
-// conflict returns another claim that owns one of the GPUs.
-func (h *holders) conflict(uid string, uuids []gpu.UUID) (checkpoint.Claim, gpu.UUID, bool) {
+// conflict returns another claim that owns one of the GPUs, and a channel that is closed at the next removal of any claim;
+// nil when there is none.
+func (h *holders) conflict(uid string, uuids []gpu.UUID) (checkpoint.Claim, gpu.UUID, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, id := range uuids {
 		for other, held := range h.byGPU[id] {
 			if other != uid && held.owns {
-				return held.claim, id, true
+				return held.claim, id, h.change
 			}
 		}
 	}
-	return checkpoint.Claim{}, "", false
+	return checkpoint.Claim{}, "", nil
 }
 
-// debtors lists the claims whose release of one of the GPUs is not finished.
-func (h *holders) debtors(uid string, uuids []gpu.UUID) []checkpoint.Claim {
+// debtor is a claim whose release of a GPU is not finished.
+type debtor struct {
+	claim checkpoint.Claim
+	gpu   gpu.UUID
+}
+
+// debtors lists the debts on these GPUs, each once.
+func (h *holders) debtors(uid string, uuids []gpu.UUID) []debtor {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var claims []checkpoint.Claim
+	var debts []debtor
+	listed := map[string]bool{uid: true}
 	for _, id := range uuids {
 		for other, held := range h.byGPU[id] {
-			if other != uid && held.debt {
-				claims = append(claims, held.claim)
+			if held.debt && !listed[other] {
+				listed[other] = true
+				debts = append(debts, debtor{claim: held.claim, gpu: id})
 			}
 		}
 	}
-	return claims
+	return debts
 }
 
 func (h *holders) counts() (claims, debts int) {

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
@@ -16,150 +14,179 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// The waits between the tries of one call.
-const (
-	firstWait = 250 * time.Millisecond
-	longWait  = 2 * time.Second
-	// margin is what is left of the caller's deadline for the answer itself.
-	margin = 3 * time.Second
-)
-
 // Prepare makes the claim's devices usable and returns its record, which is the answer. Repeating it gives the same answer.
-// Causes that may go away by themselves are retried within the caller's deadline. An error leaves nothing behind but, at
-// worst, a debt.
+// Causes that may go away by themselves are retried within Patience and the caller's deadline. An error leaves nothing
+// behind but, at worst, a debt.
 func (t *Transaction) Prepare(ctx context.Context, rc *resourceapi.ResourceClaim) (*checkpoint.Record, error) {
-	uid := string(rc.UID)
-	release, err := t.Locks.Claim(ctx, uid)
+	ctx, cancel := t.within(ctx)
+	defer cancel()
+	unlock, err := t.Locks.Claim(ctx, string(rc.UID))
 	if err != nil {
 		return nil, err
 	}
-	defer release()
-
-	r, err := t.Records.Load(uid)
-	switch {
-	case errors.Is(err, gpu.ErrNotFound):
-	case errors.Is(err, checkpoint.ErrDamaged):
-		t.holders.remove(uid)
-		return nil, fmt.Errorf("%w; the next try prepares the claim anew", err)
-	case err != nil:
-		return nil, err
-	case r.State == checkpoint.Done && r.BootID == t.settings.BootID:
-		return t.repeat(r)
-	case r.State != checkpoint.Done:
-		if err := t.release(ctx, r); err != nil {
-			return nil, fmt.Errorf("undoing an earlier try: %w", err)
+	defer unlock()
+	var r *checkpoint.Record
+	waiting := func(cause error) {
+		if t.settings.Retrying != nil {
+			t.settings.Retrying(rc, cause)
 		}
 	}
-	return t.persist(ctx, rc)
-}
-
-// repeat answers a claim that was answered before. Its spec is made again when it is not there: CDI directories are swept by
-// reboots and by people.
-func (t *Transaction) repeat(r *checkpoint.Record) (*checkpoint.Record, error) {
-	if len(r.Results) == 0 || t.Specs.Holds(r.Claim.UID, r.CDI.Devices) {
-		return r, nil
-	}
-	spec, err := t.spec(r)
-	if err != nil {
-		return nil, err
-	}
-	return r, t.Specs.Write(r.Claim.UID, spec)
-}
-
-// persist tries until it succeeds, the cause will not go away, or time is up.
-func (t *Transaction) persist(ctx context.Context, rc *resourceapi.ResourceClaim) (*checkpoint.Record, error) {
-	limit := t.settings.Now().Add(t.settings.Patience)
-	if deadline, ok := ctx.Deadline(); ok && deadline.Add(-margin).Before(limit) {
-		limit = deadline.Add(-margin)
-	}
-	for wait := firstWait; ; wait = min(2*wait, longWait) {
-		changed := t.holders.changed()
-		r, err := t.attempt(ctx, rc)
-		if err == nil || !transient(err) || t.settings.Now().Add(wait).After(limit) {
-			return r, err
-		}
-		if wait == firstWait && t.settings.Retrying != nil {
-			t.settings.Retrying(rc, err)
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-changed:
-			timer.Stop()
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, err
-		}
-	}
-}
-
-// transient tells whether a retry may help.
-func transient(err error) bool {
-	if refusal, ok := errors.AsType[*claim.Refusal](err); ok {
-		return refusal.Transient
-	}
-	for _, cause := range []error{gpu.ErrInUse, gpu.ErrNotFound, gpu.ErrTimeout, gpu.ErrDriverNotLoaded} {
-		if errors.Is(err, cause) {
-			return true
-		}
-	}
-	return false
-}
-
-// attempt plans the claim and carries the plan out, once.
-func (t *Transaction) attempt(ctx context.Context, rc *resourceapi.ResourceClaim) (*checkpoint.Record, error) {
-	plan, err := t.Planner.Resolve(rc)
-	if err != nil {
-		return nil, err
-	}
-	r := t.record(plan)
-	if len(r.Results) == 0 {
-		return r, nil
-	}
-	release, err := t.hold(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	if len(r.Steps) == 0 {
-		err = t.finish(r)
-	} else {
-		err = t.effects(ctx, r)
-	}
+	err = patiently(ctx, waiting, func() error {
+		r, err = t.once(ctx, rc)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// hold takes the GPUs' locks and makes sure that nobody else owns the GPUs.
-func (t *Transaction) hold(ctx context.Context, r *checkpoint.Record) (release func(), err error) {
-	uuids := r.GPUs()
-	for _, debtor := range t.holders.debtors(r.Claim.UID, uuids) {
-		if err := t.pay(ctx, debtor); err != nil {
-			return nil, err
+// once answers from the record, or clears what an earlier try left and carries out a new plan. The claim's lock is held.
+func (t *Transaction) once(ctx context.Context, rc *resourceapi.ResourceClaim) (*checkpoint.Record, error) {
+	r, err := t.load(string(rc.UID))
+	if errors.Is(err, checkpoint.ErrDamaged) {
+		t.holders.remove(string(rc.UID))
+		return nil, fmt.Errorf("%w; the next try prepares the claim anew", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	answered := r != nil && r.State == checkpoint.Done
+	same := answered && slices.Equal(allotments(r), t.Planner.Allotments(rc))
+	if same && r.BootID == t.settings.BootID {
+		return r, t.verify(r)
+	}
+	if r != nil && !answered {
+		if err := t.release(ctx, r); err != nil {
+			return nil, fmt.Errorf("undoing an earlier try: %w", err)
 		}
 	}
-	release, foreign, err := t.Locks.GPUs(ctx, uuids)
+	plan, err := t.Planner.Resolve(rc)
+	if err != nil {
+		return nil, err
+	}
+	if answered && !same {
+		if err := t.release(ctx, r); err != nil {
+			return nil, fmt.Errorf("undoing what was prepared before the claim was allocated anew: %w", err)
+		}
+	}
+	return t.attempt(ctx, plan)
+}
+
+// load returns the claim's record, nil when there is none.
+func (t *Transaction) load(uid string) (*checkpoint.Record, error) {
+	r, err := t.Records.Load(uid)
+	switch {
+	case errors.Is(err, gpu.ErrNotFound):
+		return nil, nil
+	case errors.Is(err, checkpoint.ErrDamaged):
+		t.report(err)
+	}
+	return r, err
+}
+
+// verify makes sure that an answered claim has its spec, and that device numbers in it are what they are now: CDI
+// directories are swept by reboots and by people, and numbers change when a driver is loaded. A claim that has its spec
+// keeps its answer also while the node could not make that spec.
+func (t *Transaction) verify(r *checkpoint.Record) error {
+	spec, err := t.spec(r)
+	if err != nil {
+		if t.Specs.Holds(r.Claim.UID, r.CDI.Devices) {
+			return nil
+		}
+		return err
+	}
+	return t.Specs.Write(r.Claim.UID, spec)
+}
+
+// attempt carries a plan out, once.
+func (t *Transaction) attempt(ctx context.Context, plan *claim.Plan) (*checkpoint.Record, error) {
+	r := t.record(plan)
+	if len(r.Results) == 0 {
+		return r, nil
+	}
+	unlock, err := t.hold(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := t.carryOut(ctx, r); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// hold takes the GPUs' locks, pays debts on the GPUs, and makes sure that nobody else owns them.
+func (t *Transaction) hold(ctx context.Context, r *checkpoint.Record) (unlock func(), err error) {
+	uuids := r.GPUs()
+	for {
+		unlock, err := t.lock(ctx, uuids)
+		if err != nil {
+			return nil, err
+		}
+		debtors := t.holders.debtors(r.Claim.UID, uuids)
+		if len(debtors) == 0 {
+			if err := t.conflict(r); err != nil {
+				unlock()
+				return nil, err
+			}
+			return unlock, nil
+		}
+		// A debt may be on more GPUs than these, and GPUs are locked all at once or not at all.
+		unlock()
+		for _, d := range debtors {
+			if err := t.pay(ctx, d.claim); err != nil {
+				return nil, refuse(r, d.gpu, &claim.Refusal{
+					Cause: fmt.Sprintf("GPU %s still has what claim %s/%s left, and that cannot be undone yet: %v",
+						d.gpu, d.claim.Namespace, d.claim.Name, err),
+					Fix: "check the GPU on the node with nvidia-smi, and reset it if this stays", Transient: true,
+				})
+			}
+		}
+	}
+}
+
+// lock takes the GPUs' locks and learns who holds the GPUs where another process may have changed that.
+func (t *Transaction) lock(ctx context.Context, uuids []gpu.UUID) (unlock func(), err error) {
+	unlock, foreign, err := t.Locks.GPUs(ctx, uuids)
 	if err != nil {
 		return nil, err
 	}
 	if foreign {
-		records, _, err := t.Records.All()
-		if err != nil {
-			release()
-			return nil, err
-		}
-		t.holders.relearn(uuids, records)
+		t.holders.distrust(uuids)
 	}
-	if other, id, taken := t.holders.conflict(r.Claim.UID, owned(r)); taken {
-		release()
-		return nil, &claim.Refusal{
-			Cause: fmt.Sprintf("GPU %s is still held by claim %s/%s (UID %s)", id, other.Namespace, other.Name, other.UID),
-			Fix:   "if that pod was deleted by force, its containers may still be ending", Transient: true,
-		}
+	if t.holders.trusted(uuids) {
+		return unlock, nil
 	}
-	return release, nil
+	records, damaged, err := t.Records.All()
+	if err != nil {
+		unlock()
+		return nil, err
+	}
+	t.report(damaged...)
+	t.holders.relearn(uuids, records)
+	return unlock, nil
+}
+
+// conflict refuses a GPU that another claim owns.
+func (t *Transaction) conflict(r *checkpoint.Record) error {
+	other, id, freed := t.holders.conflict(r.Claim.UID, owned(r))
+	if freed == nil {
+		return nil
+	}
+	return &heldError{freed: freed, refusal: refuse(r, id, &claim.Refusal{
+		Cause: fmt.Sprintf("GPU %s is still held by claim %s/%s (UID %s)", id, other.Namespace, other.Name, other.UID),
+		Fix:   "if that pod was deleted by force, its containers may still be ending", Transient: true,
+	})}
+}
+
+// refuse says which of the record's results a refusal is about: the first one that is on that GPU.
+func refuse(r *checkpoint.Record, id gpu.UUID, refusal *claim.Refusal) *claim.Refusal {
+	i := slices.IndexFunc(r.Results, func(result checkpoint.Result) bool { return result.GPUUUID == id })
+	if i >= 0 {
+		refusal.Request, refusal.Device = r.Results[i].Request, r.Results[i].Device
+	}
+	return refusal
 }
 
 // owned lists the GPUs that the record does not merely look at.
@@ -173,52 +200,16 @@ func owned(r *checkpoint.Record) []gpu.UUID {
 	return uuids
 }
 
-// finish makes the answer: spec built and verified, done record durable, spec written.
-func (t *Transaction) finish(r *checkpoint.Record) error {
-	spec, err := t.spec(r)
-	if err != nil {
-		return err
-	}
-	r.State = checkpoint.Done
-	if err := t.Records.Put(r); err != nil {
-		// A failed directory sync leaves the record in place without the promise that it stays.
-		return errors.Join(err, t.discard(r))
-	}
-	t.holders.put(r)
-	if err := t.Specs.Write(r.Claim.UID, spec); err != nil {
-		if len(r.Steps) > 0 {
-			return err // the caller undoes the effects first
-		}
-		return errors.Join(err, t.discard(r))
-	}
-	return nil
-}
-
-// spec builds the spec that the record promises. A device that cannot be given becomes a refusal in the claim's terms.
-func (t *Transaction) spec(r *checkpoint.Record) (*specs.Spec, error) {
-	o := cdi.Order{ClaimUID: r.Claim.UID, Kind: r.CDI.Kind}
+// allotments are the record's results as the claim's allocation names them.
+func allotments(r *checkpoint.Record) []claim.Allotment {
+	allotments := make([]claim.Allotment, 0, len(r.Results))
 	for i := range r.Results {
-		o.Devices = append(o.Devices, cdi.Ordered{Name: r.CDI.Devices[i], GPU: r.Results[i].GPUUUID, Type: r.Results[i].Type})
+		p := &r.Results[i]
+		allotments = append(allotments, claim.Allotment{
+			Request: p.Request, Pool: p.Pool, Device: p.Device, ShareID: p.ShareID, Admin: p.Admin,
+		})
 	}
-	spec, err := t.Specs.Build(o)
-	if missing, ok := errors.AsType[*cdi.DeviceError](err); ok {
-		i := slices.Index(r.CDI.Devices, missing.Device)
-		return nil, &claim.Refusal{
-			Request: r.Results[i].Request, Device: r.Results[i].Device, Cause: err.Error(), Transient: transient(err),
-			Fix: "check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes",
-		}
-	}
-	return spec, err
-}
-
-// discard forgets a claim that has no effects.
-func (t *Transaction) discard(r *checkpoint.Record) error {
-	if len(r.Steps) > 0 {
-		return nil
-	}
-	err := errors.Join(t.Specs.Remove(r.Claim.UID), t.Records.Delete(r.Claim.UID))
-	t.holders.remove(r.Claim.UID)
-	return err
+	return allotments
 }
 
 // record turns a plan into the record that promises it.

@@ -2,7 +2,6 @@ package prepare
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -36,6 +35,7 @@ type Locks interface {
 type Specs interface {
 	// Build joins a spec and verifies that every device node is there; a device that cannot be given is a *cdi.DeviceError.
 	Build(o cdi.Order) (*specs.Spec, error)
+	// Write puts the spec in place; a file that says the same already is left alone.
 	Write(claimUID string, spec *specs.Spec) error
 	// Holds tells whether the claim's spec is there with exactly these devices.
 	Holds(claimUID string, devices []string) bool
@@ -43,18 +43,12 @@ type Specs interface {
 	Remove(claimUID string) error
 }
 
-// Planner makes plans; claim.Source against the node's present state is the real one.
+// Planner reads claims; claim.Source against the node's present state is the real one.
 type Planner interface {
+	// Allotments lists this driver's allocation results as they stand in the claim.
+	Allotments(rc *resourceapi.ResourceClaim) []claim.Allotment
+	// Resolve makes a plan, or says in a *claim.Refusal why there can be none.
 	Resolve(rc *resourceapi.ResourceClaim) (*claim.Plan, error)
-}
-
-// Step is one kind of hardware effect. Both halves are idempotent.
-type Step interface {
-	// Do makes the effect that the step's Args ask for and says what it made. On an error it has made nothing that Undo,
-	// given the same step without Made, would not find.
-	Do(ctx context.Context, s checkpoint.Step) (made json.RawMessage, err error)
-	// Undo takes the effect back. Nothing to take back is no error.
-	Undo(ctx context.Context, s checkpoint.Step) error
 }
 
 // Ports is what a Transaction works on.
@@ -75,18 +69,21 @@ type Settings struct {
 	BootID string
 	// Writer is this program's version.
 	Writer string
-	// Patience bounds the retries inside one call. The kubelet gives a call 45 s and tries again only after 60 to 90 s.
+	// Patience bounds one call with all its waits and retries. The kubelet gives a call 45 s and tries again only after 60 to
+	// 90 s.
 	Patience time.Duration
 	// DebtAfter is for how long Unprepare reports that undoing fails before it lets the pod go and keeps a debt.
 	DebtAfter time.Duration
 	// Retrying is told why a claim's Prepare is about to wait and try again; it must not block. May be nil.
 	Retrying func(rc *resourceapi.ResourceClaim, cause error)
-	// Now is the clock.
+	// Damaged is told of every record that had to be set aside after New returned; it must not block. May be nil.
+	Damaged func(err error)
+	// Now is the clock that debts are dated by.
 	Now func() time.Time
 }
 
 // Transaction prepares and unprepares claims. It is safe for concurrent use; calls for different GPUs do not wait for each
-// other.
+// other. A call holds at most one claim's lock, takes it first, and takes the locks of GPUs all at once.
 type Transaction struct {
 	Ports
 	settings Settings
@@ -105,6 +102,16 @@ func New(ports Ports, settings Settings) (t *Transaction, damaged []error, err e
 		t.holders.put(r)
 	}
 	return t, damaged, nil
+}
+
+// report passes on that records were set aside.
+func (t *Transaction) report(damaged ...error) {
+	if t.settings.Damaged == nil {
+		return
+	}
+	for _, err := range damaged {
+		t.settings.Damaged(err)
+	}
 }
 
 // Counts returns how many claims are prepared here, and how many of the records are debts.

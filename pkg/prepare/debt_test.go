@@ -1,0 +1,375 @@
+package prepare
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+var errStuck = errors.New("it is stuck")
+
+// prepared is a process that has prepared a claim with effects on the first GPU, whose effects cannot be undone.
+func prepared(t *testing.T, w *world) *process {
+	t.Helper()
+	w.steps = []string{"mode", "slice"}
+	p := w.start(t)
+	_, err := p.Prepare(t.Context(), wants("a", device(0)))
+	require.NoError(t, err)
+	w.events()
+	w.refuse = always("undo mode", errStuck)
+	return p
+}
+
+func TestUnprepareLetsThePodGoInTheEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(2)
+		p := prepared(t, w)
+		start := time.Now()
+		err := p.Unprepare(t.Context(), "a")
+		require.EqualError(t, err, "undoing mode on GPU "+string(uuid(0))+": it is stuck")
+		assert.Equal(t, []string{"put releasing a", "undo slice " + string(uuid(0)), "put releasing a"}, w.events())
+		r := w.record(t, "a")
+		assert.Equal(t, checkpoint.Releasing, r.State)
+		assert.True(t, r.Debt.Since.Equal(start))
+		assert.Equal(t, "undoing mode on GPU "+string(uuid(0))+": it is stuck", r.Debt.Cause)
+		assert.Equal(t, "it is stuck", r.Steps[0].Undo)
+		claims, debts := p.Counts()
+		assert.Equal(t, []int{1, 1}, []int{claims, debts})
+
+		time.Sleep(debtAfter - time.Second)
+		require.Error(t, p.Unprepare(t.Context(), "a"), "the pod is kept")
+		assert.Equal(t, []string{"undo slice " + string(uuid(0))}, w.events(), "a debt that is known is not written again")
+		time.Sleep(time.Second)
+		require.NoError(t, w.start(t).Unprepare(t.Context(), "a"), "the pod may go, whichever process is asked")
+		require.NotNil(t, w.record(t, "a"), "the debt stays")
+
+		w.refuse = nil
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		w.clean(t)
+	})
+}
+
+func TestUnprepareTriesWhatMayGoAway(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		p := prepared(t, w)
+		w.refuse = times(3, "undo slice", gpu.ErrInUse)
+		start := time.Now()
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		assert.Equal(t, firstWait*(1+2+4), time.Since(start))
+		w.clean(t)
+
+		p = prepared(t, w)
+		w.refuse = always("undo slice", gpu.ErrInUse)
+		start = time.Now()
+		require.ErrorIs(t, p.Unprepare(t.Context(), "a"), gpu.ErrInUse)
+		assert.Equal(t, patience, time.Since(start))
+	})
+}
+
+// TestAClockSetBackKeepsNoPod: the debt's date lies in the future then.
+func TestAClockSetBackKeepsNoPod(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		p := prepared(t, w)
+		require.Error(t, p.Unprepare(t.Context(), "a"))
+		r := w.record(t, "a")
+		r.Debt.Since = time.Now().Add(365 * 24 * time.Hour)
+		require.NoError(t, p.Records.Put(r))
+		require.Error(t, p.Unprepare(t.Context(), "a"))
+		time.Sleep(debtAfter)
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+	})
+}
+
+func TestADebtIsPaidBeforeItsGPUIsGivenAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(2)
+		p := prepared(t, w)
+		require.Error(t, p.Unprepare(t.Context(), "a"))
+		w.events()
+
+		_, err := p.Prepare(t.Context(), wants("other", device(1)))
+		require.NoError(t, err, "another GPU is not concerned")
+		start := time.Now()
+		_, err = p.Prepare(t.Context(), wants("b", device(0)))
+		require.EqualError(t, err, `request "r0", device gpu-00000000: GPU `+string(uuid(0))+` still has what claim default/claim-a left, `+
+			`and that cannot be undone yet: undoing mode on GPU `+string(uuid(0))+`: it is stuck; `+
+			`check the GPU on the node with nvidia-smi, and reset it if this stays (it is retried)`)
+		assert.Equal(t, patience, time.Since(start))
+		assert.Nil(t, w.record(t, "b"))
+
+		w.refuse = nil
+		w.events()
+		_, err = p.Prepare(t.Context(), wants("b", device(0)))
+		require.NoError(t, err)
+		events := w.events()
+		assert.Equal(t, []string{
+			"undo slice " + string(uuid(0)), "undo mode " + string(uuid(0)), "remove a", "delete a", "put intent b",
+		}, events[:5])
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		require.NoError(t, p.Unprepare(t.Context(), "b"))
+		require.NoError(t, p.Unprepare(t.Context(), "other"))
+		w.clean(t)
+	})
+}
+
+// TestADebtAnotherProcessLeft is found when the GPU is needed, though this process never saw it.
+func TestADebtAnotherProcessLeft(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		young := w.start(t)
+		old := prepared(t, w)
+		require.Error(t, old.Unprepare(t.Context(), "a"))
+		w.refuse = nil
+		start := time.Now()
+		_, err := young.Prepare(t.Context(), wants("b", device(0)))
+		require.NoError(t, err)
+		assert.Zero(t, time.Since(start), "the debt is paid at once")
+		assert.Nil(t, w.record(t, "a"))
+	})
+}
+
+// TestADebtOnTwoGPUs is paid by who needs one of them, in either order of the GPUs.
+func TestADebtOnTwoGPUs(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		for needed := range 2 {
+			w := newWorld(2)
+			w.steps = []string{"mode"}
+			p := w.start(t)
+			_, err := p.Prepare(t.Context(), wants("a", device(1), device(0)))
+			require.NoError(t, err)
+			w.refuse = always("undo mode "+string(uuid(1)), errStuck)
+			require.Error(t, p.Unprepare(t.Context(), "a"))
+			w.refuse = nil
+			_, err = p.Prepare(t.Context(), wants("b", device(needed)))
+			require.NoError(t, err)
+			require.NoError(t, p.Unprepare(t.Context(), "b"))
+			w.clean(t)
+		}
+	})
+}
+
+// TestADebtIsPaidOnce: its own claim waits for the GPU while another pays, and must not undo what that one made since.
+func TestADebtIsPaidOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		p := prepared(t, w)
+		require.Error(t, p.Unprepare(t.Context(), "a"))
+		w.refuse = nil
+		other := w.start(t)
+		other.taking = func(lock string) {
+			if lock == string(uuid(0)) { // it has read the record, and comes late
+				_, err := p.Prepare(t.Context(), wants("b", device(0)))
+				assert.NoError(t, err)
+			}
+		}
+		require.NoError(t, other.Unprepare(t.Context(), "a"))
+		assert.Equal(t, map[string]string{"mode": `{"for":"b"}`, "slice": `{"for":"b"}`}, w.effects[uuid(0)])
+		require.NoError(t, p.Unprepare(t.Context(), "b"))
+		w.clean(t)
+	})
+}
+
+// TestADebtThatBecameAnotherIsNotPaid: its claim was allocated anew and failed again, elsewhere, while the payer waited.
+func TestADebtThatBecameAnotherIsNotPaid(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(2)
+		p := prepared(t, w)
+		require.Error(t, p.Unprepare(t.Context(), "a"))
+		w.refuse = nil
+		payer, once := w.start(t), true
+		payer.taking = func(lock string) {
+			if lock == string(uuid(0)) && once {
+				once = false
+				return
+			}
+			if r := w.record(t, "a"); lock == string(uuid(0)) && r != nil && r.Results[0].GPUUUID == uuid(0) {
+				_, err := p.Prepare(t.Context(), wants("a", device(1)))
+				assert.NoError(t, err)
+				w.refuse = always("undo mode "+string(uuid(1)), errStuck)
+				assert.Error(t, p.Unprepare(t.Context(), "a"))
+				w.during = func(op string) {
+					assert.NotEqual(t, "undo mode "+string(uuid(1)), op, "under the lock of another GPU")
+				}
+			}
+		}
+		_, err := payer.Prepare(t.Context(), wants("b", device(0)))
+		require.NoError(t, err)
+		assert.Equal(t, map[string]string{"mode": `{"for":"b"}`, "slice": `{"for":"b"}`}, w.effects[uuid(0)])
+	})
+}
+
+// TestARetryDoesNotForgetADebt: a cause that goes away is retried in the call, also when undoing failed in between.
+func TestARetryDoesNotForgetADebt(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		w.steps = []string{"mode", "slice"}
+		p := w.start(t)
+		w.refuse = either(times(1, "do slice", gpu.ErrTimeout), times(2, "undo mode", gpu.ErrTimeout))
+		_, err := p.Prepare(t.Context(), wants("a", device(0)))
+		require.NoError(t, err)
+		events := w.events()
+		undone, again := slices.Index(events, "undo mode "+string(uuid(0))), lastIndex(events, "put intent a")
+		assert.Less(t, undone, again, "the effect of the first try was undone before the second: %v", events)
+		assert.GreaterOrEqual(t, undone, 0)
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		w.clean(t)
+	})
+}
+
+func lastIndex(list []string, what string) int {
+	last := -1
+	for i, s := range list {
+		if s == what {
+			last = i
+		}
+	}
+	return last
+}
+
+func TestAFailedPrepareThatCannotBeUndoneIsADebt(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		w.steps = []string{"mode", "slice"}
+		p := w.start(t)
+		w.refuse = either(always("do slice", gpu.ErrPermission), always("undo mode", errStuck))
+		_, err := p.Prepare(t.Context(), wants("a", device(0)))
+		require.EqualError(t, err, "making slice on GPU "+string(uuid(0))+": permission denied; "+
+			"undoing what was made: undoing mode on GPU "+string(uuid(0))+": it is stuck")
+		r := w.record(t, "a")
+		assert.Equal(t, checkpoint.Releasing, r.State)
+		assert.JSONEq(t, `{"for":"a"}`, string(r.Steps[0].Made), "what undoing needs is kept")
+
+		_, err = p.Prepare(t.Context(), wants("a", device(0)))
+		require.ErrorContains(t, err, "undoing an earlier try: undoing mode")
+		w.refuse = nil
+		_, err = p.Prepare(t.Context(), wants("a", device(0)))
+		require.NoError(t, err)
+	})
+}
+
+// TestUndoingBeginsWithARecordThatDoesNotAnswer, else a crash leaves one that promises what is half undone.
+func TestUndoingBeginsWithARecordThatDoesNotAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		w.steps = []string{"mode"}
+		p := w.start(t)
+		w.during = func(op string) {
+			if op == "undo mode "+string(uuid(0)) {
+				assert.NotEqual(t, checkpoint.Done, w.record(t, "a").State)
+			}
+		}
+		w.refuse = always("write", errDisk) // the done record is there by then
+		_, err := p.Prepare(t.Context(), wants("a", device(0)))
+		require.ErrorIs(t, err, errDisk)
+		w.clean(t)
+
+		w.refuse = nil
+		_, err = p.Prepare(t.Context(), wants("a", device(0)))
+		require.NoError(t, err)
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		w.clean(t)
+	})
+}
+
+// TestUnprepareEndsOnAFullDisk: removing needs no space.
+func TestUnprepareEndsOnAFullDisk(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		p := prepared(t, w)
+		w.refuse = always("put", errors.New("no space left on device"))
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		w.clean(t)
+
+		w.refuse = nil
+		p = prepared(t, w)
+		w.refuse = either(always("put", errDisk), always("undo", errStuck))
+		require.EqualError(t, p.Unprepare(t.Context(), "a"),
+			"undoing slice on GPU "+string(uuid(0))+": it is stuck; remembering that: input/output error")
+	})
+}
+
+// TestASpecThatStaysIsADebtToo: a directory that cannot be written to holds no pod for ever.
+func TestASpecThatStaysIsADebtToo(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		p := w.start(t)
+		_, err := p.Prepare(t.Context(), wants("a", device(0)))
+		require.NoError(t, err)
+		w.refuse = always("remove", errDisk)
+		require.ErrorIs(t, p.Unprepare(t.Context(), "a"), errDisk)
+		time.Sleep(debtAfter)
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		w.refuse = nil
+		_, err = p.Prepare(t.Context(), wants("b", device(0)))
+		require.NoError(t, err)
+		assert.Empty(t, w.specs["a"])
+	})
+}
+
+func TestARecordThatCannotBeRemovedIsAnError(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		p := w.start(t)
+		_, err := p.Prepare(t.Context(), wants("a", device(0)))
+		require.NoError(t, err)
+		for _, op := range []string{"delete", "load"} {
+			w.refuse = always(op, errDisk)
+			require.ErrorIs(t, p.Unprepare(t.Context(), "a"), errDisk)
+			require.ErrorIs(t, p.Unprepare(t.Context(), "never prepared"), errDisk)
+		}
+		w.refuse = always("remove", errDisk)
+		require.ErrorIs(t, p.Unprepare(t.Context(), "never prepared"), errDisk)
+		w.refuse = nil
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		w.clean(t)
+	})
+}
+
+// TestUnprepareOfTheUnknownRemovesWhatACrashLeft: half a record, a spec, a removal that was not made durable.
+func TestUnprepareOfTheUnknownRemovesWhatACrashLeft(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		w.specs["a"] = "{}"
+		require.NoError(t, w.start(t).Unprepare(t.Context(), "a"))
+		assert.Equal(t, []string{"remove a", "delete a"}, w.events())
+		w.clean(t)
+	})
+}
+
+// TestAStepOfANewerVersion: an older plugin cannot undo it and keeps the record for who can.
+func TestAStepOfANewerVersion(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		p := prepared(t, w)
+		w.refuse = nil
+		r := w.record(t, "a")
+		r.Steps[1].Kind = "laser"
+		require.NoError(t, p.Records.Put(r))
+		require.ErrorContains(t, p.Unprepare(t.Context(), "a"), "undoing laser on GPU "+string(uuid(0))+": step laser is not supported here")
+		assert.Equal(t, checkpoint.Releasing, w.record(t, "a").State)
+		assert.NotEmpty(t, w.effects[uuid(0)], "what was made before it stays under it")
+	})
+}
+
+func TestADamagedDebtIsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		p := prepared(t, w)
+		require.Error(t, p.Unprepare(t.Context(), "a"))
+		w.refuse = nil
+		w.records["a"] = nil
+		delete(w.effects, uuid(0))
+		_, err := p.Prepare(t.Context(), wants("b", device(0)))
+		require.NoError(t, err)
+		assert.Len(t, p.damaged, 1)
+	})
+}

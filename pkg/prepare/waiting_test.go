@@ -1,0 +1,266 @@
+package prepare
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+func TestAConflictIsRefusedWhenItStays(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(2)
+		p := w.start(t)
+		_, err := p.Prepare(t.Context(), wants("a", device(0), device(1)))
+		require.NoError(t, err)
+		start := time.Now()
+		_, err = p.Prepare(t.Context(), wants("b", device(1)))
+		require.EqualError(t, err, `request "r0", device gpu-00000001: GPU `+string(uuid(1))+` is still held by claim default/claim-a (UID a); `+
+			`if that pod was deleted by force, its containers may still be ending (it is retried)`)
+		assert.Equal(t, patience, time.Since(start))
+		assert.Equal(t, []string{err.Error()}, p.retrying)
+		assert.Nil(t, w.record(t, "b"))
+	})
+}
+
+// TestUnprepareWakesWhoWaits: at once, and not at the next look.
+func TestUnprepareWakesWhoWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		p := w.start(t)
+		_, err := p.Prepare(t.Context(), wants("a", device(0)))
+		require.NoError(t, err)
+		const later = 17*time.Second + time.Millisecond
+		time.AfterFunc(later, func() { assert.NoError(t, p.Unprepare(t.Context(), "a")) })
+		start := time.Now()
+		_, err = p.Prepare(t.Context(), wants("b", device(0)))
+		require.NoError(t, err)
+		assert.Equal(t, later, time.Since(start))
+	})
+}
+
+// TestNoWakeUpIsLost: the GPU is let go between finding it held and beginning to wait.
+func TestNoWakeUpIsLost(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		p := w.start(t)
+		_, err := p.Prepare(t.Context(), wants("a", device(0)))
+		require.NoError(t, err)
+		settings := &p.Transaction.settings
+		retrying := settings.Retrying
+		settings.Retrying = nil
+		// Telling of the wait comes after the look and before the wait.
+		settings.Retrying = func(rc *claimObject, cause error) {
+			retrying(rc, cause)
+			assert.NoError(t, p.Unprepare(t.Context(), "a"))
+		}
+		start := time.Now()
+		_, err = p.Prepare(t.Context(), wants("b", device(0)))
+		require.NoError(t, err)
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+// TestWaitingIsNotLookingAllTheTime: two processes that wait for one GPU count each other's looks as changes, which must not
+// make them look again at once.
+func TestWaitingIsNotLookingAllTheTime(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		_, err := w.start(t).Prepare(t.Context(), wants("a", device(0)))
+		require.NoError(t, err)
+		done := make(chan error, 2)
+		for _, uid := range []string{"b", "c"} {
+			p := w.start(t)
+			go func() {
+				_, err := p.Prepare(t.Context(), wants(uid, device(0)))
+				done <- err
+			}()
+		}
+		for range 2 {
+			require.Error(t, <-done)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		assert.Less(t, w.holder[uuid(0)], 2*(4+int(patience/longWait)))
+	})
+}
+
+func TestWhoWaitsHoldsNoGPU(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(2)
+		p := w.start(t)
+		_, err := p.Prepare(t.Context(), wants("a", device(0)))
+		require.NoError(t, err)
+		done := make(chan error, 1)
+		go func() {
+			_, err := p.Prepare(t.Context(), wants("b", device(0), device(1)))
+			done <- err
+		}()
+		time.Sleep(time.Second)
+		start := time.Now()
+		_, err = p.Prepare(t.Context(), wants("c", device(1)))
+		require.NoError(t, err)
+		assert.Zero(t, time.Since(start))
+		require.Error(t, <-done)
+	})
+}
+
+func TestAHangingEffectDelaysItsGPUAlone(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(2)
+		w.steps = []string{"mode"}
+		p := w.start(t)
+		hang := make(chan struct{})
+		w.during = func(op string) {
+			if op == "do mode "+string(uuid(0)) {
+				<-hang
+			}
+		}
+		done := make(chan error, 1)
+		go func() {
+			_, err := p.Prepare(t.Context(), wants("a", device(0)))
+			done <- err
+		}()
+		time.Sleep(time.Second)
+		start := time.Now()
+		_, err := p.Prepare(t.Context(), wants("b", device(1)))
+		require.NoError(t, err)
+		assert.Zero(t, time.Since(start), "another GPU")
+
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err = p.Prepare(ctx, wants("c", device(0)))
+		require.ErrorContains(t, err, "waiting for the lock of "+string(uuid(0)))
+		require.NoError(t, ctx.Err(), "there is time to say so")
+		_, err = p.Prepare(ctx, wants("a", device(0)))
+		require.ErrorContains(t, err, "waiting for the lock of claim a", "a second call for the claim joins the first")
+		close(hang)
+		require.NoError(t, <-done)
+	})
+}
+
+func TestAdminAccessStandsInNobodysWay(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		p := w.start(t)
+		for _, rc := range []*claimObject{
+			wants("see", device(0)+"-monitor!"), wants("use", device(0)), wants("debug", device(0)+"!"), wants("see too", device(0)+"-monitor!"),
+		} {
+			start := time.Now()
+			_, err := p.Prepare(t.Context(), rc)
+			require.NoError(t, err)
+			assert.Zero(t, time.Since(start))
+		}
+		claims, debts := p.Counts()
+		assert.Equal(t, []int{4, 0}, []int{claims, debts})
+		_, err := p.Prepare(t.Context(), wants("second", device(0)))
+		require.ErrorContains(t, err, "is still held by claim default/claim-use")
+
+		// One claim that owns a GPU and looks at it owns it, in whatever order its requests are.
+		require.NoError(t, p.Unprepare(t.Context(), "use"))
+		_, err = p.Prepare(t.Context(), wants("both", device(0), device(0)+"-monitor!"))
+		require.NoError(t, err)
+		_, err = p.Prepare(t.Context(), wants("second", device(0)))
+		require.ErrorContains(t, err, "is still held by claim default/claim-both")
+	})
+}
+
+func TestTwoProcessesSeeEachOther(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		old, young := w.start(t), w.start(t)
+		_, err := old.Prepare(t.Context(), wants("a", device(0)))
+		require.NoError(t, err)
+		_, err = young.Prepare(t.Context(), wants("b", device(0)))
+		require.ErrorContains(t, err, "is still held by claim default/claim-a")
+		require.NoError(t, young.Unprepare(t.Context(), "a"))
+		_, err = young.Prepare(t.Context(), wants("b", device(0)))
+		require.NoError(t, err)
+		_, err = old.Prepare(t.Context(), wants("c", device(0)))
+		require.ErrorContains(t, err, "is still held by claim default/claim-b")
+		require.NoError(t, old.Unprepare(t.Context(), "b"))
+		w.clean(t)
+	})
+}
+
+// TestLettingGoIsNotLooking: who releases a claim on a GPU has not read what another process recorded of that GPU.
+func TestLettingGoIsNotLooking(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		old, young := w.start(t), w.start(t)
+		_, err := old.Prepare(t.Context(), wants("see", device(0)+"-monitor!"))
+		require.NoError(t, err)
+		_, err = young.Prepare(t.Context(), wants("a", device(0)))
+		require.NoError(t, err)
+		require.NoError(t, old.Unprepare(t.Context(), "see"))
+		_, err = old.Prepare(t.Context(), wants("b", device(0)))
+		require.ErrorContains(t, err, "is still held by claim default/claim-a")
+	})
+}
+
+func TestALookInVainIsNoLook(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		old, young := w.start(t), w.start(t)
+		_, err := young.Prepare(t.Context(), wants("a", device(0)))
+		require.NoError(t, err)
+		w.refuse = times(1, "all", errDisk)
+		_, err = old.Prepare(t.Context(), wants("b", device(0)))
+		require.ErrorIs(t, err, errDisk)
+		_, err = old.Prepare(t.Context(), wants("b", device(0)))
+		require.ErrorContains(t, err, "is still held by claim default/claim-a")
+	})
+}
+
+func TestWhatAnotherProcessFreesIsFound(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		old, young := w.start(t), w.start(t)
+		_, err := old.Prepare(t.Context(), wants("a", device(0)))
+		require.NoError(t, err)
+		time.AfterFunc(10*time.Second, func() { assert.NoError(t, young.Unprepare(t.Context(), "a")) })
+		start := time.Now()
+		_, err = old.Prepare(t.Context(), wants("b", device(0)))
+		require.NoError(t, err)
+		assert.LessOrEqual(t, time.Since(start), 10*time.Second+longWait)
+	})
+}
+
+func TestAClaimThatCannotBeLockedFails(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		p := w.start(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		w.locks["claim a"] = make(chan struct{}, 1)
+		w.locks["claim a"] <- struct{}{}
+		_, err := p.Prepare(ctx, wants("a", device(0)))
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, p.Unprepare(ctx, "a"), context.Canceled)
+		<-w.locks["claim a"]
+
+		_, err = p.Prepare(t.Context(), wants("a", device(0)))
+		require.NoError(t, err)
+		w.locks[string(uuid(0))] <- struct{}{}
+		require.ErrorIs(t, p.Unprepare(t.Context(), "a"), context.DeadlineExceeded)
+		<-w.locks[string(uuid(0))]
+	})
+}
+
+func TestRetryingMayBeNil(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		p := w.start(t)
+		p.Transaction.settings.Retrying, p.Transaction.settings.Damaged = nil, nil
+		w.records["a"] = nil
+		w.noSpecs = gpu.ErrDriverNotLoaded
+		_, err := p.Prepare(t.Context(), wants("a", device(0)))
+		require.Error(t, err)
+		_, err = p.Prepare(t.Context(), wants("a", device(0)))
+		require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
+	})
+}

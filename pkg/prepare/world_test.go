@@ -1,0 +1,272 @@
+package prepare
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+const (
+	driverName = "gpu.prism.dev"
+	nodeName   = "n0"
+	patience   = 40 * time.Second
+	debtAfter  = 2 * time.Minute
+)
+
+// world is all that outlives a process: records, specs, hardware, locks. Each touch of it is an operation, which can be
+// refused and at which the process can be made to die.
+type world struct {
+	mu      sync.Mutex
+	node    *gpu.Node
+	boot    string
+	records map[string][]byte // by claim UID, as on disk
+	specs   map[string]string // by claim UID
+	major   int64             // of the device nodes; changes when a driver is loaded
+	missing map[gpu.UUID]error
+	noSpecs error // why no spec can be built at all
+	effects map[gpu.UUID]map[string]string
+	locks   map[string]chan struct{}
+	holder  map[gpu.UUID]int // how often a GPU's lock was taken
+
+	journal []string
+	ops     int
+	dieAt   int  // the operation at which the process dies; 0: never
+	dieLate bool // after the operation took effect, not before
+	refuse  func(op string) error
+	spoil   func(op string) error // refuses after the operation took effect
+	during  func(op string)       // runs before an operation, outside the lock
+	steps   []string              // kinds of effects that plans for owned GPUs have
+}
+
+// died is what a process that is made to die panics with.
+type died struct{ op string }
+
+func newWorld(gpus int) *world {
+	w := &world{
+		boot: "boot-1", records: map[string][]byte{}, specs: map[string]string{}, major: 195, missing: map[gpu.UUID]error{},
+		effects: map[gpu.UUID]map[string]string{}, locks: map[string]chan struct{}{}, holder: map[gpu.UUID]int{},
+	}
+	node := &gpu.Node{Driver: gpu.Driver{Version: "580.95.05"}}
+	for i := range gpus {
+		node.GPUs = append(node.GPUs, gpu.GPU{UUID: uuid(i), Index: i, Minor: i, PCI: gpu.PCI{BusID: fmt.Sprintf("0000:%02x:00.0", i)}})
+	}
+	gpu.AssignIDs(node.GPUs)
+	w.node = node
+	return w
+}
+
+func uuid(i int) gpu.UUID { return gpu.UUID(fmt.Sprintf("GPU-%08d-0000-4000-8000-000000000000", i)) }
+
+func device(i int) string { return fmt.Sprintf("gpu-%08d", i) }
+
+// op is one touch of the world.
+func (w *world) op(name string, effect func() error) error {
+	if w.during != nil {
+		w.during(name)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ops++
+	if w.ops == w.dieAt && !w.dieLate {
+		panic(died{name})
+	}
+	if w.refuse != nil {
+		if err := w.refuse(name); err != nil {
+			return err
+		}
+	}
+	w.journal = append(w.journal, name)
+	err := effect()
+	if w.ops == w.dieAt {
+		panic(died{name})
+	}
+	if err == nil && w.spoil != nil {
+		return w.spoil(name)
+	}
+	return err
+}
+
+// events returns what happened since it was asked last, without what only reads.
+func (w *world) events() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	events := slices.DeleteFunc(w.journal, func(op string) bool {
+		return strings.HasPrefix(op, "load") || strings.HasPrefix(op, "all") || strings.HasPrefix(op, "build")
+	})
+	w.journal = nil
+	return events
+}
+
+// record returns a claim's record as a new process would read it, nil when there is none.
+func (w *world) record(t *testing.T, uid string) *checkpoint.Record {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	data, ok := w.records[uid]
+	if !ok {
+		return nil
+	}
+	r, err := checkpoint.Decode(data)
+	require.NoError(t, err)
+	return r
+}
+
+// reboot drops what a boot does not keep.
+func (w *world) reboot(boot string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.boot, w.specs, w.effects = boot, map[string]string{}, map[gpu.UUID]map[string]string{}
+	w.locks, w.holder = map[string]chan struct{}{}, map[gpu.UUID]int{}
+}
+
+// owned requires that a record tells of everything there is: what no record tells of is never taken back.
+func (w *world) owned(t *testing.T) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for uid := range w.specs {
+		require.Contains(t, w.records, uid, "a spec")
+	}
+	for id, effects := range w.effects {
+		for kind, args := range effects {
+			var made struct{ For string }
+			require.NoError(t, json.Unmarshal([]byte(args), &made))
+			require.Contains(t, w.records, made.For, "effect %s on %s", kind, id)
+		}
+	}
+}
+
+// clean requires that nothing of any claim is left.
+func (w *world) clean(t *testing.T) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.Empty(t, w.records, "records")
+	require.Empty(t, w.specs, "specs")
+	for id, effects := range w.effects {
+		require.Empty(t, effects, "effects on %s", id)
+	}
+}
+
+type claimObject = resourceapi.ResourceClaim
+
+// process is one plugin process in a world.
+type process struct {
+	*Transaction
+	world    *world
+	seen     map[gpu.UUID]int
+	damaged  []error
+	retrying []string
+	taking   func(lock string) // runs before the process asks for a lock
+}
+
+// start is what a plugin does when it starts.
+func (w *world) start(t *testing.T) *process {
+	t.Helper()
+	p := &process{world: w, seen: map[gpu.UUID]int{}}
+	tx, damaged, err := New(p.ports(), p.settings())
+	require.NoError(t, err)
+	p.Transaction, p.damaged = tx, damaged
+	return p
+}
+
+func (p *process) ports() Ports {
+	steps := map[string]Step{}
+	for _, kind := range []string{"mode", "slice"} {
+		steps[kind] = effect{p.world}
+	}
+	return Ports{Records: records{p.world}, Specs: specFiles{p.world}, Locks: p, Planner: planner{p.world, p.world.source()}, Steps: steps}
+}
+
+func (p *process) settings() Settings {
+	return Settings{
+		CDIKind: cdi.Kind(driverName), BootID: p.world.boot, Writer: "test", Patience: patience, DebtAfter: debtAfter, Now: time.Now,
+		Damaged:  func(err error) { p.damaged = append(p.damaged, err) },
+		Retrying: func(_ *resourceapi.ResourceClaim, cause error) { p.retrying = append(p.retrying, cause.Error()) },
+	}
+}
+
+// survive runs what the only process of a world does and tells whether it lived through it. The kernel drops the locks of a
+// dead process.
+func (w *world) survive(t *testing.T, do func()) (alive bool) {
+	t.Helper()
+	defer func() {
+		reason := recover()
+		if reason == nil {
+			return
+		}
+		_, expected := reason.(died)
+		require.True(t, expected, "%v", reason)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.dieAt, w.locks = 0, map[string]chan struct{}{}
+	}()
+	do()
+	return true
+}
+
+// wants is a claim to which these devices of the node are allocated.
+func wants(uid string, devices ...string) *resourceapi.ResourceClaim {
+	rc := &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claim-" + uid, UID: types.UID(uid)},
+		Status:     resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{}},
+	}
+	for i, name := range devices {
+		plain, admin := strings.CutSuffix(name, "!")
+		rc.Status.Allocation.Devices.Results = append(rc.Status.Allocation.Devices.Results, resourceapi.DeviceRequestAllocationResult{
+			Request: fmt.Sprintf("r%d", i), Driver: driverName, Pool: nodeName, Device: plain, AdminAccess: &admin,
+		})
+	}
+	return rc
+}
+
+// always refuses the operations whose name starts so.
+func always(prefix string, err error) func(string) error {
+	return func(op string) error {
+		if strings.HasPrefix(op, prefix) {
+			return err
+		}
+		return nil
+	}
+}
+
+// times refuses the first n of the operations whose name starts so.
+func times(n int, prefix string, err error) func(string) error {
+	return func(op string) error {
+		if n == 0 || !strings.HasPrefix(op, prefix) {
+			return nil
+		}
+		n--
+		return err
+	}
+}
+
+// either is the first refusal of several.
+func either(refusals ...func(string) error) func(string) error {
+	return func(op string) error {
+		return cmp.Or(slices.Collect(func(yield func(error) bool) {
+			for _, refuse := range refusals {
+				if !yield(refuse(op)) {
+					return
+				}
+			}
+		})...)
+	}
+}
+
+var errDisk = errors.New("input/output error")
