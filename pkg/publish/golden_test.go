@@ -42,8 +42,8 @@ func TestGolden(t *testing.T) {
 }
 
 // slicesOf gives what is published the form it has in the API server.
-func slicesOf(n *gpu.Node) []*resourceapi.ResourceSlice {
-	pool := publish.Resources(publish.Options{NodeName: nodeName}, n).Pools[nodeName]
+func slicesOf(n *gpu.Node, owed ...gpu.UUID) []*resourceapi.ResourceSlice {
+	pool := publish.Resources(publish.Options{DriverName: driverName, NodeName: nodeName, Owed: owed}, n).Pools[nodeName]
 	var out []*resourceapi.ResourceSlice
 	for i, slice := range pool.Slices {
 		name := nodeName

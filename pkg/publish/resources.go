@@ -15,9 +15,16 @@ const MaxDevicesPerSlice = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatur
 
 // Options say for whom the slices are.
 type Options struct {
+	// DriverName is the domain of the keys of taints.
+	DriverName string
 	// NodeName is the node's name and the name of the pool of its whole GPUs.
 	NodeName string
+	// Owed are the GPUs on which the effects of an earlier claim could not be undone yet. They get no new claims.
+	Owed []gpu.UUID
 }
+
+// DebtTaint is the name, below the driver's domain, of the taint of a device whose GPU is owed. Its effect is NoSchedule.
+const DebtTaint = "not-released"
 
 // Resources describes everything the node offers: whole GPUs, then monitor devices, each in the order of the GPUs, in one
 // pool that carries the node's name. The order is the order in which the scheduler hands devices out.
@@ -30,7 +37,13 @@ func Resources(opts Options, node *gpu.Node) resourceslice.DriverResources {
 	}
 	var devices []resourceapi.Device
 	for _, d := range node.Devices() {
-		devices = append(devices, device(d, node.Driver))
+		published := device(d, node.Driver)
+		if _, looks := d.(gpu.Monitor); !looks && slices.Contains(opts.Owed, d.Parent().UUID) {
+			published.Taints = []resourceapi.DeviceTaint{{
+				Key: opts.DriverName + "/" + DebtTaint, Effect: resourceapi.DeviceTaintEffectNoSchedule,
+			}}
+		}
+		devices = append(devices, published)
 	}
 	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{
 		opts.NodeName: {Slices: chunk(devices)},
