@@ -27,4 +27,4 @@ if [ -n "$running" ]; then
 	kubectl --namespace prism-system rollout restart daemonset/prism-kubelet-plugin
 	kubectl --namespace prism-system rollout status daemonset/prism-kubelet-plugin --timeout=90s >/dev/null
 fi
-go test -v -count 1 -timeout 20m -parallel 6 ./test/e2e/... ${RUN:+-run "$RUN"}
+go test -v -count 1 -timeout 20m ./test/e2e/... ${RUN:+-run "$RUN"}

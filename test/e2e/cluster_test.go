@@ -41,7 +41,7 @@ func connect() (*cluster, error) {
 		return nil, err
 	}
 	c := &cluster{name: os.Getenv("PRISM_CLUSTER"), root: root}
-	if err := c.look(); err != nil {
+	if err := c.learn(); err != nil {
 		return nil, err
 	}
 	boards, err := c.boards()
@@ -49,7 +49,8 @@ func connect() (*cluster, error) {
 		return nil, err
 	}
 	c.gpus = newPool(len(boards))
-	return c, nil
+	_, err = c.run("", c.kubectl("delete", "namespaces", "--selector", ownLabel, "--timeout=2m")...)
+	return c, err
 }
 
 // open returns the cluster, or skips the test when there is none.
@@ -63,8 +64,8 @@ func open(t *testing.T) *cluster {
 	return c
 }
 
-// look learns the cluster's environment. The node's process, and with it the paths of its files, change with every boot.
-func (c *cluster) look() error {
+// learn reads the cluster's environment. The node's process, and with it the paths of its files, change with every boot.
+func (c *cluster) learn() error {
 	out, err := c.run("", c.localcluster("env")...)
 	if err != nil {
 		return err

@@ -17,7 +17,10 @@ import (
 )
 
 // startLimit is how long a pod may take to start, on a machine that does other things too.
-const startLimit = time.Minute
+const startLimit = 90 * time.Second
+
+// ownLabel marks the namespaces of tests, so that a later run can remove what an interrupted one left.
+const ownLabel = "e2e.prism.dev/test=true"
 
 // namespace is where one test works.
 type namespace struct {
@@ -40,7 +43,9 @@ func beside(t *testing.T, gpus int) *namespace {
 // alone begins a test that disturbs others: none runs beside it, and it may use every GPU.
 func alone(t *testing.T) *namespace {
 	t.Helper()
-	return newNamespace(t, open(t))
+	c := open(t)
+	require.True(t, c.gpus.whole(), "a test that goes on beside others began already: this one has to come before it, in the order of file names")
+	return newNamespace(t, c)
 }
 
 func newNamespace(t *testing.T, c *cluster) *namespace {
@@ -48,6 +53,7 @@ func newNamespace(t *testing.T, c *cluster) *namespace {
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
 	ns := &namespace{cluster: c, t: t, name: name[:min(len(name), 50)] + "-" + rand.String(4), claims: map[string]bool{}}
 	c.must(t, c.kubectl("create", "namespace", ns.name)...)
+	c.must(t, c.kubectl("label", "namespace", ns.name, ownLabel)...)
 	t.Cleanup(ns.end)
 	// Pods are forbidden before the one, and wait for the other.
 	ns.do("wait", "--for=create", "--timeout=60s", "serviceaccount/default", "configmap/kube-root-ca.crt")
@@ -82,8 +88,11 @@ func (ns *namespace) read(into any, what ...string) error {
 // apply creates what a manifest of demo/specs describes.
 func (ns *namespace) apply(spec string) {
 	ns.t.Helper()
-	ns.do("apply", "--filename", filepath.Join(ns.root, "demo/specs", spec))
+	ns.do("apply", "--filename", ns.spec(spec))
 }
+
+// spec is the path of a manifest of demo/specs.
+func (ns *namespace) spec(name string) string { return filepath.Join(ns.root, "demo/specs", name) }
 
 // ready waits until the pod runs and is ready.
 func (ns *namespace) ready(pod string) *corev1.Pod {
@@ -172,11 +181,19 @@ func (ns *namespace) tell() {
 		{"describe", "pods"},
 		{"describe", "resourceclaims"},
 		{"get", "pods", "--namespace", system, "--output=wide"},
-		{"logs", "--namespace", system, "--selector", pluginSelector, "--tail=60", "--prefix"},
 	} {
 		out, err := ns.try(args...)
-		ns.t.Logf("kubectl %s\n%s%v", strings.Join(args, " "), out, err)
+		ns.t.Logf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
+	logs, err := ns.try("logs", "--namespace", system, "--selector", pluginSelector, "--tail=1000", "--prefix")
+	var its []string
+	for line := range strings.Lines(logs) {
+		// Lines about other tests' claims do not help.
+		if strings.Contains(line, ns.name) || !strings.Contains(line, `claim="`) {
+			its = append(its, line)
+		}
+	}
+	ns.t.Logf("log of the plugin: %v\n%s", err, strings.Join(its[max(0, len(its)-40):], ""))
 }
 
 var errStillAllocated = errors.New("the claim is still allocated")
@@ -195,4 +212,16 @@ func (ns *namespace) podsOf(job string) (running, pending []string) {
 		}
 	}
 	return running, pending
+}
+
+// assigned complains until the pod has a node.
+func (ns *namespace) assigned(pod string) error {
+	var p corev1.Pod
+	if err := ns.read(&p, "pod", pod); err != nil {
+		return err
+	}
+	if p.Spec.NodeName == "" {
+		return fmt.Errorf("pod %s has no node", pod)
+	}
+	return nil
 }

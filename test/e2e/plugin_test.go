@@ -62,6 +62,19 @@ func (c *cluster) freshPlugin(t *testing.T) *corev1.Pod {
 	return c.plugin(t)
 }
 
+// restarted complains until the plugin's container was restarted, once and in the same pod, and is ready.
+func (c *cluster) restarted(plugin *corev1.Pod) error {
+	var now corev1.Pod
+	if err := c.get(&now, "pod", plugin.Name, "--namespace", system); err != nil {
+		return err
+	}
+	status := now.Status.ContainerStatuses[0]
+	if status.RestartCount != plugin.Status.ContainerStatuses[0].RestartCount+1 || !status.Ready {
+		return fmt.Errorf("the plugin is not back: %+v", status)
+	}
+	return nil
+}
+
 // rolledOut waits until the plugin's DaemonSet is what it should be.
 func (c *cluster) rolledOut(t *testing.T) {
 	t.Helper()

@@ -23,6 +23,9 @@ func newPool(size int) *pool {
 	return p
 }
 
+// whole tells that nobody has a GPU.
+func (p *pool) whole() bool { return len(p.free) == p.size }
+
 // take waits for n GPUs, which the test gives back when it ends.
 func (p *pool) take(t *testing.T, n int) {
 	t.Helper()

@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 )
 
 func TestWholeFromTemplate(t *testing.T) {
@@ -98,8 +100,9 @@ func TestWholeSharedByPods(t *testing.T) {
 	})
 }
 
-func TestWholeNinthPodWaits(t *testing.T) {
-	ns := beside(t, 8)
+// TestWholeAllGPUsInUse: one pod more than there are GPUs waits for one, and who has admin access sees them all meanwhile.
+func TestWholeAllGPUsInUse(t *testing.T) {
+	ns := alone(t)
 	ns.apply("nine-pods/job.yaml")
 	ns.do("wait", "--for=jsonpath={.status.ready}=8", "--timeout=90s", "job/nine-pods")
 	running, pending := ns.podsOf("nine-pods")
@@ -116,6 +119,8 @@ func TestWholeNinthPodWaits(t *testing.T) {
 		ns.sees(name, "main", grants...)
 	}
 
+	ns.monitors()
+
 	ended := ns.grantedTo(ns.pod(running[3]), "gpu")[0].UUID
 	ns.do("exec", running[3], "--", "touch", "/tmp/end")
 	start := time.Now()
@@ -124,4 +129,44 @@ func TestWholeNinthPodWaits(t *testing.T) {
 	require.Len(t, grants, 1)
 	assert.Equal(t, ended, grants[0].UUID, "the GPU that became free")
 	ns.sees(pending[0], "main", grants...)
+}
+
+// TestWholeNodeReboots: claims of before are prepared anew, for the same GPUs. The kubelet asks before the plugin is back, and
+// then again after a minute or more. That wait is shared with the tests that run beside each other, so this is the last test of
+// those that run alone.
+func TestWholeNodeReboots(t *testing.T) {
+	ns := alone(t)
+	ns.gpus.take(t, 1)
+	ns.apply("shared-by-containers/pod.yaml")
+	before := ns.ready("two-containers")
+	has := ns.grantedTo(before, "gpu")
+
+	ns.must(t, ns.localcluster("reboot", nodeName)...)
+	start := time.Now()
+	require.NoError(t, ns.learn())
+	ns.plugin(t)
+	ns.offers(t, ns.gpus.size, startLimit)
+	t.Logf("the plugin was back %.1f s after the node", time.Since(start).Seconds())
+	t.Parallel()
+	eventually(t, 2*time.Minute, func() error { return ns.startedAgain(before) })
+	t.Logf("the pod ran again %.1f s after the node was back", time.Since(start).Seconds())
+	require.Equal(t, has, ns.grantedTo(ns.ready("two-containers"), "gpu"))
+	ns.sees("two-containers", "first", has...)
+	ns.sees("two-containers", "second", has...)
+	ns.seesNothing("two-containers", "none")
+}
+
+// startedAgain complains until all containers of the pod run as other containers than before.
+func (ns *namespace) startedAgain(before *corev1.Pod) error {
+	var now corev1.Pod
+	if err := ns.read(&now, "pod", before.Name); err != nil {
+		return err
+	}
+	for i := range now.Status.ContainerStatuses {
+		was, is := before.Status.ContainerStatuses[i], now.Status.ContainerStatuses[i]
+		if is.State.Running == nil || is.ContainerID == was.ContainerID {
+			return fmt.Errorf("container %s does not run again: %+v", is.Name, is.State)
+		}
+	}
+	return nil
 }

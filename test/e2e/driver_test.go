@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// driverLimit is how long the plugin may take to notice that a driver came or went.
+const driverLimit = 40 * time.Second
+
+// TestWholeDriverUnloaded: without a driver the node offers nothing; the same plugin process goes on when it is back.
+func TestWholeDriverUnloaded(t *testing.T) {
+	ns := alone(t)
+	before := ns.plugin(t)
+	load := ns.simgpu("inject", "driver-load")
+	ns.must(t, ns.simgpu("inject", "driver-unload")...)
+	t.Cleanup(func() { ns.offers(t, ns.gpus.size, driverLimit) })
+	loaded := false
+	t.Cleanup(func() {
+		if !loaded {
+			ns.must(t, load...)
+		}
+	})
+	start := time.Now()
+	ns.offers(t, 0, driverLimit)
+	t.Logf("the node offered nothing %.1f s after the driver was unloaded", time.Since(start).Seconds())
+	ns.apply("whole-gpu/pod.yaml")
+	assert.Contains(t, ns.event("whole-gpu", "FailedScheduling", startLimit), "cannot allocate all claims")
+
+	ns.must(t, load...)
+	loaded = true
+	start = time.Now()
+	ns.offers(t, ns.gpus.size, driverLimit)
+	t.Logf("the GPUs were published %.1f s after the driver was back", time.Since(start).Seconds())
+	ns.sees("whole-gpu", "main", ns.grantedTo(ns.ready("whole-gpu"), "gpu")...)
+	after := ns.plugin(t)
+	assert.Equal(t, before.UID, after.UID)
+	assert.Equal(t, before.Status.ContainerStatuses[0].ContainerID, after.Status.ContainerStatuses[0].ContainerID)
+}
+
+// TestWholeDriverUpgraded: a process cannot load another version of the library, so the plugin ends well and starts anew.
+func TestWholeDriverUpgraded(t *testing.T) {
+	ns := alone(t)
+	before := ns.freshPlugin(t)
+	h, err := ns.hardware()
+	require.NoError(t, err)
+	version := "580.105.08"
+	if h.Driver.Version == version {
+		version = "580.95.05"
+	}
+	ns.must(t, ns.simgpu("build", "--driver", version)...)
+
+	ns.must(t, ns.simgpu("inject", "driver-upgrade", version)...)
+	start := time.Now()
+	eventually(t, driverLimit, func() error { return ns.publishes(version) })
+	t.Logf("driver %s was published %.1f s after it took the place of %s", version, time.Since(start).Seconds(), h.Driver.Version)
+	ns.offers(t, ns.gpus.size, driverLimit)
+
+	eventually(t, startLimit, func() error { return ns.restarted(before) })
+	status := ns.plugin(t).Status.ContainerStatuses[0]
+	require.Equal(t, int32(0), status.LastTerminationState.Terminated.ExitCode, "%+v", status.LastTerminationState)
+
+	ns.apply("whole-gpu/pod.yaml")
+	grants := ns.grantedTo(ns.ready("whole-gpu"), "gpu")
+	require.Equal(t, version, grants[0].DriverVersion)
+	ns.sees("whole-gpu", "main", grants...)
+}
+
+// publishes complains until every device has this driver version.
+func (c *cluster) publishes(version string) error {
+	slices, err := c.slices()
+	if err != nil {
+		return err
+	}
+	want := semver(version)
+	devices := 0
+	for i := range slices {
+		for _, device := range slices[i].Spec.Devices {
+			devices++
+			if value := device.Attributes["driverVersion"].VersionValue; value == nil || *value != want {
+				return fmt.Errorf("device %s has not driver %s", device.Name, want)
+			}
+		}
+	}
+	if devices == 0 {
+		return fmt.Errorf("no device with driver %s is published", want)
+	}
+	return nil
+}
+
+// semver is a driver version without leading zeros, as attributes need it.
+func semver(version string) string {
+	parts := strings.Split(version, ".")
+	for i, part := range parts {
+		if n, err := strconv.Atoi(part); err == nil {
+			parts[i] = strconv.Itoa(n)
+		}
+	}
+	return strings.Join(parts, ".")
+}

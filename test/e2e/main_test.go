@@ -1,0 +1,44 @@
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestMain looks at the node before the first and after the last test.
+func TestMain(m *testing.M) {
+	if os.Getenv("PRISM_CLUSTER") == "" {
+		os.Exit(m.Run())
+	}
+	// Tests wait for GPUs while they count as running, and who has a GPU must get to run.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "64"); err != nil {
+		fmt.Println("FAIL:", err)
+		os.Exit(1)
+	}
+	before, err := kept()
+	code := m.Run()
+	after, err2 := kept()
+	left := slices.DeleteFunc(after, func(file string) bool { return slices.Contains(before, file) })
+	switch {
+	case err != nil, err2 != nil:
+		fmt.Println("FAIL: looking at what the node keeps:", err, err2)
+		code = 1
+	case len(left) > 0:
+		fmt.Println("FAIL: after all tests the node still has", strings.Join(left, ", "))
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func kept() ([]string, error) {
+	c, err := connected()
+	if err != nil {
+		return nil, err
+	}
+	return c.kept()
+}

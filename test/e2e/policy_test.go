@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestWholeSlicesOfOthersAreDenied: with the token of its own pod, a plugin writes its own node's ResourceSlices only.
+func TestWholeSlicesOfOthersAreDenied(t *testing.T) {
+	ns := beside(t, 0)
+	bound := ns.as(ns.token("--bound-object-kind", "Pod", "--bound-object-name", ns.plugin(t).Name))
+	unbound := ns.as(ns.token())
+	for _, c := range []struct {
+		name         string
+		as           []string
+		node, driver string
+		denied       string
+	}{
+		{"own", bound, nodeName, driverName, ""},
+		{"other-node", bound, "n7", driverName, "the plugin of node 'n0' may not write ResourceSlices of node 'n7'"},
+		{"all-nodes", bound, "", driverName, "the plugin of node 'n0' may not write ResourceSlices of the whole cluster"},
+		{"other-driver", bound, nodeName, "gpu.example.com", "may not write ResourceSlices of driver 'gpu.example.com'"},
+		{"no-node", unbound, nodeName, driverName, "the token of this user is not bound to a node"},
+	} {
+		_, err := ns.run(sliceOf(t, c.name, c.node, c.driver), append(c.as, "create", "--dry-run=server", "--filename=-")...)
+		if c.denied == "" {
+			assert.NoError(t, err, c.name)
+			continue
+		}
+		assert.ErrorContains(t, err, c.denied, c.name)
+		assert.ErrorContains(t, err, "ValidatingAdmissionPolicy", c.name)
+	}
+}
+
+// TestWholeForeignSliceStays: updating and deleting what another node published is denied too.
+func TestWholeForeignSliceStays(t *testing.T) {
+	ns := beside(t, 0)
+	bound := ns.as(ns.token("--bound-object-kind", "Pod", "--bound-object-name", ns.plugin(t).Name))
+	foreign := sliceOf(t, ns.name, "n7", driverName)
+	_, err := ns.run(foreign, ns.kubectl("create", "--filename=-")...)
+	require.NoError(t, err)
+	t.Cleanup(func() { ns.must(t, ns.kubectl("delete", "--ignore-not-found", "resourceslice", ns.name)...) })
+
+	const denied = "the plugin of node 'n0' may not write ResourceSlices of node 'n7'"
+	_, err = ns.run("", append(bound, "delete", "--wait=false", "resourceslice", ns.name)...)
+	assert.ErrorContains(t, err, denied)
+	stored := ns.must(t, ns.kubectl("get", "--output=json", "resourceslice", ns.name)...)
+	_, err = ns.run(strings.ReplaceAll(stored, `"gpu-0"`, `"gpu-1"`), append(bound, "replace", "--filename=-")...)
+	assert.ErrorContains(t, err, denied)
+}
+
+// token is one of the plugin's service account.
+func (ns *namespace) token(binding ...string) string {
+	ns.t.Helper()
+	return ns.must(ns.t, ns.kubectl(append([]string{"create", "token", "--namespace", system, pluginName}, binding...)...)...)
+}
+
+// as is a kubectl command line for whoever has the token: the administrator's own certificate must not be in it.
+func (ns *namespace) as(token string) []string {
+	ns.t.Helper()
+	var config map[string]any
+	out := ns.must(ns.t, ns.kubectl("config", "view", "--raw", "--flatten", "--minify", "--output=json")...)
+	require.NoError(ns.t, json.Unmarshal([]byte(out), &config))
+	users, ok := config["users"].([]any)
+	require.True(ns.t, ok && len(users) == 1)
+	user, ok := users[0].(map[string]any)
+	require.True(ns.t, ok)
+	user["user"] = map[string]string{"token": token}
+	text, err := json.Marshal(config)
+	require.NoError(ns.t, err)
+	file := filepath.Join(ns.t.TempDir(), "kubeconfig")
+	require.NoError(ns.t, os.WriteFile(file, text, 0o600))
+	return []string{ns.kubectl()[0], "--kubeconfig", file}
+}
+
+// sliceOf is a ResourceSlice of one node, or of all when the name is empty.
+func sliceOf(t *testing.T, name, node, driver string) string {
+	t.Helper()
+	slice := resourceapi.ResourceSlice{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSlice"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: resourceapi.ResourceSliceSpec{
+			Driver: driver, Pool: resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: 1},
+			Devices: []resourceapi.Device{{Name: "gpu-0"}},
+		},
+	}
+	if all := true; node == "" {
+		slice.Spec.AllNodes = &all
+	} else {
+		slice.Spec.NodeName = &node
+	}
+	text, err := json.Marshal(slice)
+	require.NoError(t, err)
+	return string(text)
+}

@@ -1,0 +1,77 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestWholeConfigIsRefused(t *testing.T) {
+	ns := beside(t, 3)
+	ns.apply("refused-config/unknown-field.yaml")
+	ns.apply("refused-config/unknown-kind.yaml")
+	ns.apply("refused-config/not-served.yaml")
+	ns.isRefused("unknown-field", "gpu", "GPUConfig: memory: is not a field", "sharing, enforceMemory")
+	ns.isRefused("unknown-kind", "gpu", `kind: "GpuConfig" is not known`, "GPUConfig, GPUMetricsConfig, ProfilerConfig")
+	ns.isRefused("not-served", "gpu", "ProfilerConfig is not served by this version of the driver")
+}
+
+// isRefused checks that the pod was refused its claim for good, in one sentence with these parts that its events and the claim's
+// status have, and that nothing of it started.
+func (ns *namespace) isRefused(name, ref string, parts ...string) {
+	ns.t.Helper()
+	message := ns.event(name, prepareFailed, startLimit)
+	pod := ns.pod(name)
+	sentence := ns.refused(ns.claimOf(pod, ref).Name, statusLimit)
+	ns.t.Log(sentence)
+	for _, part := range append(parts, "(a retry does not help)") {
+		assert.Contains(ns.t, sentence, part)
+	}
+	assert.Contains(ns.t, message, sentence, "the event has the sentence of the claim's status")
+	ns.notStarted(pod)
+}
+
+// notStarted checks that no container of the pod ever ran.
+func (ns *namespace) notStarted(pod *corev1.Pod) {
+	ns.t.Helper()
+	require.Equal(ns.t, corev1.PodPending, pod.Status.Phase)
+	for i := range pod.Status.ContainerStatuses {
+		assert.NotNil(ns.t, pod.Status.ContainerStatuses[i].State.Waiting, "container %s", pod.Status.ContainerStatuses[i].Name)
+	}
+}
+
+// TestWholeDeviceNodeMissing: the plugin says at once what is missing, and the kubelet's call succeeds as soon as it is there.
+func TestWholeDeviceNodeMissing(t *testing.T) {
+	ns := alone(t)
+	boards, err := ns.boards()
+	require.NoError(t, err)
+	missing := "/dev/nvidia"
+	for _, b := range boards {
+		if b.Ordinal == 5 {
+			missing += string(rune('0' + b.Minor))
+		}
+	}
+	ns.must(t, ns.simgpu("inject", "device-node-missing", "--gpu", "5")...)
+	restore := ns.simgpu("inject", "device-node-restore")
+	t.Cleanup(func() { ns.must(t, restore...) })
+	require.NotContains(t, ns.nodeDevices(t), missing)
+
+	ns.apply("select/by-index.yaml")
+	eventually(t, startLimit, func() error { return ns.assigned("gpu-5") })
+	pod := ns.pod("gpu-5")
+	sentence := ns.refused(ns.claimOf(pod, "gpu").Name, statusLimit)
+	t.Log(sentence)
+	assert.Contains(t, sentence, missing)
+	assert.Contains(t, sentence, "(it is retried)")
+	ns.notStarted(pod)
+
+	ns.must(t, restore...)
+	start := time.Now()
+	grants := ns.grantedTo(ns.ready("gpu-5"), "gpu")
+	t.Logf("the pod was ready %.1f s after the device node came back", time.Since(start).Seconds())
+	ns.sees("gpu-5", "main", grants...)
+	ns.silent()
+}

@@ -1,0 +1,28 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestWholeSlicesWiped: the devices come back although nobody else would publish them.
+func TestWholeSlicesWiped(t *testing.T) {
+	ns := alone(t)
+	ns.offers(t, ns.gpus.size, startLimit)
+	before, err := ns.slices()
+	require.NoError(t, err)
+
+	ns.must(t, ns.kubectl("delete", "resourceslices", "--field-selector", "spec.driver="+driverName)...)
+	start := time.Now()
+	ns.offers(t, ns.gpus.size, startLimit)
+	t.Logf("wiped ResourceSlices were back after %.2f s", time.Since(start).Seconds())
+
+	after, err := ns.slices()
+	require.NoError(t, err)
+	require.Len(t, after, len(before))
+	require.NotEqual(t, before[0].UID, after[0].UID)
+	ns.apply("whole-gpu/pod.yaml")
+	ns.sees("whole-gpu", "main", ns.grantedTo(ns.ready("whole-gpu"), "gpu")...)
+}
