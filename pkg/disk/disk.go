@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // OS is the real disk.
@@ -50,8 +51,17 @@ func (OS) Write(path string, data []byte, perm fs.FileMode, durable bool) error 
 // Rename moves a file over another in one step.
 func (OS) Rename(from, to string) error { return os.Rename(from, to) }
 
-// Remove deletes a file; no error when there is none.
+// freeAfter is longer than the removals that come together take.
+const freeAfter = 300 * time.Millisecond
+
+// Remove deletes a file; no error when there is none. Its blocks are freed a little later, because some filesystems take
+// longer for that than for everything else, and the caller waits for the name to go, not for the space to come back.
 func (OS) Remove(path string) error {
+	f, openErr := os.Open(path)
+	if openErr == nil {
+		// An open file keeps its blocks.
+		defer time.AfterFunc(freeAfter, func() { _ = f.Close() })
+	}
 	err := os.Remove(path)
 	if os.IsNotExist(err) {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -68,4 +69,24 @@ func TestRemoveAndListOfNothing(t *testing.T) {
 	names, err := OS{}.List(dir)
 	require.NoError(t, err)
 	assert.Empty(t, names)
+}
+
+// A removed file must not stay open, or its space never comes back.
+func TestRemoveFreesTheSpace(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(path, []byte("content"), 0o600))
+	require.NoError(t, OS{}.Remove(path))
+	require.NoFileExists(t, path)
+	holds := func() bool {
+		open, err := filepath.Glob("/proc/self/fd/*")
+		require.NoError(t, err)
+		for _, fd := range open {
+			if target, err := os.Readlink(fd); err == nil && target == path+" (deleted)" {
+				return true
+			}
+		}
+		return false
+	}
+	assert.Eventually(t, func() bool { return !holds() }, 10*time.Second, 10*time.Millisecond)
 }
