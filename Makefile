@@ -33,6 +33,7 @@ lifecycle: ## The laws of a claim, on the simulated GPU node
 	@hack/packages.sh cc
 	$(GOTEST) -race ./test/lifecycle/...
 
+e2e: NAME := $(if $(filter file,$(origin NAME)),e2e,$(NAME))
 e2e: tools ## On a real one-node Kubernetes; RUN=regex picks tests
 	@hack/e2e.sh
 
