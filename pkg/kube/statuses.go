@@ -34,6 +34,9 @@ type StatusesOptions struct {
 	Client kubernetes.Interface
 	// DriverName is the driver whose entries are written, and the name under which the server remembers who wrote them.
 	DriverName string
+	// Delay is how long a report waits before it is written: then the claims that are being prepared at the moment have the API
+	// server to themselves, and a report that another one follows at once is not written at all.
+	Delay time.Duration
 	// Now replaces time.Now where it is not nil.
 	Now func() time.Time
 	// OnError is told of a claim's first failed attempt and when its status is given up. It must not block. May be nil.
@@ -110,7 +113,7 @@ func (s *Statuses) add(r *report) {
 	r.devices = slices.Clone(r.devices)
 	s.pending[r.claim.UID] = r
 	s.queue.Forget(r.claim.UID)
-	s.queue.Add(r.claim.UID)
+	s.queue.AddAfter(r.claim.UID, s.opts.Delay)
 }
 
 // Run writes until ctx ends, then returns nil; what is pending then stays unwritten. It runs once.

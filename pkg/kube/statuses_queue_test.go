@@ -8,10 +8,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -131,4 +133,24 @@ func TestStatusGivenUp(t *testing.T) {
 	require.ErrorContains(t, last, "gave up after 3 attempts: writing the status of ResourceClaim team/train: ")
 	assert.True(t, apierrors.IsForbidden(last))
 	assert.Empty(t, w.errors)
+}
+
+// Reports that follow each other at once are one write, and the API server hears nothing of them before the delay is over.
+func TestStatusDelay(t *testing.T) {
+	t.Parallel()
+	const delay = 150 * time.Millisecond
+	var requested atomic.Int64
+	w := newWriter(t, claimWith(result(driverName, "gpu-a")), func(clienttesting.Action) error {
+		requested.CompareAndSwap(0, time.Now().UnixNano())
+		return nil
+	})
+	w.SetDelay(delay)
+	w.run(t)
+	start := time.Now()
+	w.Failed(claimRef, nil, "GPU is in use.")
+	w.Ready(claimRef, []kube.Device{device("gpu-a")})
+	w.drain(t)
+	assert.GreaterOrEqual(t, time.Unix(0, requested.Load()).Sub(start), delay)
+	assert.Equal(t, kube.StatusesStats{Written: 1}, w.Stats())
+	assert.Equal(t, metav1.ConditionTrue, ready(t, w.entries(t, driverName)["gpu-a"]).Status)
 }
