@@ -33,6 +33,8 @@ const (
 	patience = 40 * time.Second
 	// debtAfter is how long a pod is kept for effects that cannot be undone.
 	debtAfter = 2 * time.Minute
+	// statusDelay is longer than the claims of pods that start together take, and shorter than a container takes to start.
+	statusDelay = 200 * time.Millisecond
 	// imageHook is the hook program of our image.
 	imageHook = "/usr/bin/" + cdi.HookName
 )
@@ -87,7 +89,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	p := &program{cfg: cfg, locks: kept.locks, inventory: inv, events: events}
 	node := func() *gpu.Node { return inv.Current().Node }
 	p.statuses = kube.NewStatuses(kube.StatusesOptions{
-		Client: clients.background, DriverName: cfg.DriverName,
+		Client: clients.background, DriverName: cfg.DriverName, Delay: statusDelay,
 		OnError: func(c kube.Claim, err error) {
 			klog.FromContext(ctx).Error(err, "Claim status is not written yet", "claim", c)
 		},
