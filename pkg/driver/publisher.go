@@ -7,6 +7,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
@@ -19,6 +20,9 @@ type Publisher struct {
 		Publish(resources resourceslice.DriverResources)
 	}
 	told atomic.Pointer[resourceslice.DriverResources]
+	// owed are the GPUs that get no new claims; news wakes Run.
+	owed atomic.Pointer[[]gpu.UUID]
+	news chan struct{}
 }
 
 // NewPublisher publishes the inventory's present view at once, so that a controller that starts later never takes the node
@@ -27,7 +31,7 @@ func NewPublisher(inv *inventory.Inventory, options publish.Options, slices inte
 	Publish(resources resourceslice.DriverResources)
 },
 ) *Publisher {
-	p := &Publisher{inventory: inv, options: options, slices: slices}
+	p := &Publisher{inventory: inv, options: options, slices: slices, news: make(chan struct{}, 1)}
 	p.publish(inv.Current())
 	return p
 }
@@ -38,14 +42,28 @@ func (p *Publisher) Run(ctx context.Context) error {
 		p.publish(view)
 		select {
 		case <-view.Replaced():
+		case <-p.news:
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
+// Owe keeps new claims away from these GPUs, and from no others, from now on. It does not block.
+func (p *Publisher) Owe(uuids []gpu.UUID) {
+	p.owed.Store(&uuids)
+	select {
+	case p.news <- struct{}{}:
+	default:
+	}
+}
+
 func (p *Publisher) publish(view *inventory.View) {
-	resources := publish.Resources(p.options, view.Node)
+	options := p.options
+	if owed := p.owed.Load(); owed != nil {
+		options.Owed = *owed
+	}
+	resources := publish.Resources(options, view.Node)
 	p.told.Store(&resources)
 	p.slices.Publish(resources)
 }

@@ -56,6 +56,23 @@ func TestUnprepareLetsThePodGoInTheEnd(t *testing.T) {
 	})
 }
 
+func TestTheSchedulerIsToldOfDebts(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(2)
+		p := prepared(t, w)
+		_, err := p.Prepare(t.Context(), wants("b", device(1)))
+		require.NoError(t, err)
+		assert.Empty(t, p.owed, "what is done owes nothing")
+		require.Error(t, p.Unprepare(t.Context(), "a"))
+		require.Error(t, p.Unprepare(t.Context(), "a"))
+		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, p.owed, "once")
+		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, w.start(t).owed, "a new process tells it again")
+		w.refuse = nil
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		assert.Equal(t, [][]gpu.UUID{{uuid(0)}, nil}, p.owed, "and when it is paid")
+	})
+}
+
 func TestUnprepareTriesWhatMayGoAway(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)

@@ -16,6 +16,9 @@ type holders struct {
 	byGPU  map[gpu.UUID]map[string]holding
 	doubts map[gpu.UUID]bool
 	change chan struct{}
+	// owing is told the GPUs that are owed whenever they change; owed is what it was told last.
+	owing func(uuids []gpu.UUID)
+	owed  []gpu.UUID
 }
 
 // holding is one claim's use of a GPU.
@@ -25,10 +28,15 @@ type holding struct {
 	owns bool
 	// debt: the claim is being released and its effects are still there.
 	debt bool
+	// failed: releasing it was tried in vain.
+	failed bool
 }
 
-func newHolders() *holders {
-	return &holders{byGPU: map[gpu.UUID]map[string]holding{}, doubts: map[gpu.UUID]bool{}, change: make(chan struct{})}
+// newHolders knows nothing yet. owing may be nil; it must not block.
+func newHolders(owing func(uuids []gpu.UUID)) *holders {
+	return &holders{
+		byGPU: map[gpu.UUID]map[string]holding{}, doubts: map[gpu.UUID]bool{}, change: make(chan struct{}), owing: owing,
+	}
 }
 
 // distrust marks what is known of these GPUs as out of date.
@@ -59,6 +67,7 @@ func (h *holders) relearn(uuids []gpu.UUID, records []*checkpoint.Record) {
 		h.set(r, uuids)
 	}
 	h.announce() // another process may have let go
+	h.tellOwed()
 }
 
 // put learns one record.
@@ -67,6 +76,7 @@ func (h *holders) put(r *checkpoint.Record) {
 	defer h.mu.Unlock()
 	h.unset(r.Claim.UID)
 	h.set(r, r.GPUs())
+	h.tellOwed()
 }
 
 // remove forgets a claim and wakes those who wait for its GPUs.
@@ -75,6 +85,7 @@ func (h *holders) remove(uid string) {
 	defer h.mu.Unlock()
 	h.unset(uid)
 	h.announce()
+	h.tellOwed()
 }
 
 // set learns what the record says of these GPUs.
@@ -90,6 +101,7 @@ func (h *holders) set(r *checkpoint.Record, uuids []gpu.UUID) {
 		was := h.byGPU[id][r.Claim.UID]
 		h.byGPU[id][r.Claim.UID] = holding{
 			claim: r.Claim, owns: was.owns || !r.Results[i].Admin, debt: r.State == checkpoint.Releasing,
+			failed: r.Debt != nil,
 		}
 	}
 }
@@ -100,6 +112,27 @@ func (h *holders) unset(uid string) {
 		if len(claims) == 0 {
 			delete(h.byGPU, id)
 		}
+	}
+}
+
+// tellOwed tells which GPUs are owed, where that is news.
+func (h *holders) tellOwed() {
+	var owed []gpu.UUID
+	for id, claims := range h.byGPU {
+		for _, held := range claims {
+			if held.failed {
+				owed = append(owed, id)
+				break
+			}
+		}
+	}
+	slices.Sort(owed)
+	if slices.Equal(owed, h.owed) {
+		return
+	}
+	h.owed = owed
+	if h.owing != nil {
+		h.owing(slices.Clone(owed))
 	}
 }
 

@@ -78,6 +78,9 @@ type Settings struct {
 	Retrying func(rc *resourceapi.ResourceClaim, cause error)
 	// Damaged is told of every record that had to be set aside after New returned; it must not block. May be nil.
 	Damaged func(err error)
+	// Owing is told which GPUs have debts whenever that changes, so that the scheduler can be told; it must not block. May be
+	// nil.
+	Owing func(uuids []gpu.UUID)
 	// Now is the clock that debts are dated by.
 	Now func() time.Time
 }
@@ -93,7 +96,7 @@ type Transaction struct {
 // New reads the records and returns a Transaction that knows who holds what. Records that had to be set aside are in
 // damaged; they are no reason not to serve.
 func New(ports Ports, settings Settings) (t *Transaction, damaged []error, err error) {
-	t = &Transaction{Ports: ports, settings: settings, holders: newHolders()}
+	t = &Transaction{Ports: ports, settings: settings, holders: newHolders(settings.Owing)}
 	records, damaged, err := ports.Records.All()
 	if err != nil {
 		return nil, nil, err

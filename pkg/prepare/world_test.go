@@ -173,6 +173,7 @@ type process struct {
 	damaged  []error
 	retrying []string
 	taking   func(lock string) // runs before the process asks for a lock
+	owed     [][]gpu.UUID      // each time it changed
 }
 
 // start is what a plugin does when it starts.
@@ -196,6 +197,7 @@ func (p *process) ports() Ports {
 func (p *process) settings() Settings {
 	return Settings{
 		CDIKind: cdi.Kind(driverName), BootID: p.world.boot, Writer: "test", Patience: patience, DebtAfter: debtAfter, Now: time.Now,
+		Owing:    func(uuids []gpu.UUID) { p.owed = append(p.owed, uuids) },
 		Damaged:  func(err error) { p.damaged = append(p.damaged, err) },
 		Retrying: func(_ *resourceapi.ResourceClaim, cause error) { p.retrying = append(p.retrying, cause.Error()) },
 	}
