@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -38,7 +38,25 @@ type program struct {
 	publisher *driver.Publisher
 	server    *driver.Server
 	http      driver.HTTP
+	damaged   atomic.Int64
+	owed      []gpu.UUID
 	failed    chan error
+}
+
+// owe keeps claims away from these GPUs; what is told before there is a publisher waits for it.
+func (p *program) owe(uuids []gpu.UUID) {
+	if p.publisher == nil {
+		p.owed = uuids
+		return
+	}
+	p.publisher.Owe(uuids)
+}
+
+// setAside tells of a record that could not be read.
+func (p *program) setAside(ctx context.Context, err error) {
+	p.damaged.Add(1)
+	klog.FromContext(ctx).Error(err, "A claim's record was set aside")
+	p.events.Warn("RecordDamaged", "Recover", err.Error())
 }
 
 func newSlices(ctx context.Context, cfg *config.Plugin, clients connections, events *kube.Events) *kube.Slices {
@@ -56,7 +74,7 @@ func newSlices(ctx context.Context, cfg *config.Plugin, clients connections, eve
 }
 
 // serve builds what the kubelet and people talk to.
-func (p *program) serve(client kubernetes.Interface, reports driver.Reports, damaged int) {
+func (p *program) serve(client kubernetes.Interface, reports driver.Reports) {
 	p.failed = make(chan error, 1)
 	metrics := driver.NewMetrics(version, driver.Readings{
 		Devices: func() map[string]int {
@@ -71,7 +89,7 @@ func (p *program) serve(client kubernetes.Interface, reports driver.Reports, dam
 		DriverLoaded:  func() bool { return p.inventory.Status().Usable() },
 		SliceErrors:   func() int64 { return p.slices.Stats().Errors },
 		DroppedFields: func() int64 { return p.slices.Stats().Dropped },
-		Damaged:       damaged,
+		Damaged:       func() int { return int(p.damaged.Load()) },
 	})
 	var describe driver.Describe
 	if p.cfg.DeviceMetadata {
@@ -154,7 +172,7 @@ func (p *program) lead(ctx context.Context) error {
 	var settling sync.WaitGroup
 	defer settling.Wait()
 	settling.Go(func() {
-		if err := p.tx.Settle(ctx); err != nil && !errors.Is(err, gpu.ErrDriverNotLoaded) {
+		if err := p.tx.Settle(ctx); err != nil {
 			klog.FromContext(ctx).Error(err, "Some claims of earlier runs are not settled")
 		}
 	})

@@ -104,21 +104,22 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	}, prepare.Settings{
 		CDIKind: cdi.Kind(cfg.DriverName), BootID: bootID, Writer: version, Patience: patience, DebtAfter: debtAfter,
 		Now: time.Now, Retrying: func(rc *claimObject, cause error) { reports.Refused(rc, cause.Error()) },
+		Damaged: func(err error) { p.setAside(ctx, err) }, Owing: p.owe,
 	})
 	if err != nil {
 		return nil, err
 	}
 	for _, err := range damaged {
-		klog.FromContext(ctx).Error(err, "A claim's record was set aside")
-		p.events.Warn("RecordDamaged", "Recover", err.Error())
+		p.setAside(ctx, err)
 	}
 	if err := firstLook(ctx, cfg, inv, tx); err != nil {
 		return nil, err
 	}
 	p.tx = tx
 	p.slices = newSlices(ctx, cfg, clients, p.events)
-	p.publisher = driver.NewPublisher(inv, publish.Options{NodeName: cfg.NodeName}, p.slices)
-	p.serve(clients.claims, reports, len(damaged))
+	p.publisher = driver.NewPublisher(inv, publish.Options{DriverName: cfg.DriverName, NodeName: cfg.NodeName}, p.slices)
+	p.publisher.Owe(p.owed)
+	p.serve(clients.claims, reports)
 	return p, nil
 }
 

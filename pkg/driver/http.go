@@ -53,7 +53,11 @@ func (h HTTP) handler() http.Handler {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = fmt.Fprintln(w, "ok", h.Note())
+		answer := "ok"
+		if note := h.Note(); note != "" {
+			answer += ", " + note
+		}
+		_, _ = fmt.Fprintln(w, answer)
 	})
 	if h.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)

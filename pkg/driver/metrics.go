@@ -26,8 +26,8 @@ type Readings struct {
 	DriverLoaded func() bool
 	// SliceErrors and DroppedFields count what went wrong in publishing.
 	SliceErrors, DroppedFields func() int64
-	// Damaged counts records that were set aside at start.
-	Damaged int
+	// Damaged counts records that were set aside.
+	Damaged func() int
 }
 
 // durations reach from the cheapest claim to the kubelet's deadline.
@@ -78,7 +78,7 @@ var (
 	driverDesc  = prometheus.NewDesc("prism_nvidia_driver_loaded", "1 when the NVIDIA driver answers.", nil, nil)
 	slicesDesc  = prometheus.NewDesc("prism_resourceslice_errors_total", "Attempts to publish ResourceSlices that failed.", nil, nil)
 	droppedDesc = prometheus.NewDesc("prism_resourceslice_dropped_fields_total", "ResourceSlices that the API server stored without some fields.", nil, nil)
-	damagedDesc = prometheus.NewDesc("prism_damaged_records", "Records that could not be read at start and were set aside.", nil, nil)
+	damagedDesc = prometheus.NewDesc("prism_damaged_records_total", "Claim records that could not be read and were set aside.", nil, nil)
 )
 
 // Describe lists what Collect may send.
@@ -105,7 +105,9 @@ func (r *readings) Collect(ch chan<- prometheus.Metric) {
 		loaded = 1
 	}
 	gauge(driverDesc, loaded)
-	gauge(damagedDesc, float64(r.Damaged))
-	ch <- prometheus.MustNewConstMetric(slicesDesc, prometheus.CounterValue, float64(r.SliceErrors()))
-	ch <- prometheus.MustNewConstMetric(droppedDesc, prometheus.CounterValue, float64(r.DroppedFields()))
+	for desc, n := range map[*prometheus.Desc]int64{
+		slicesDesc: r.SliceErrors(), droppedDesc: r.DroppedFields(), damagedDesc: int64(r.Damaged()),
+	} {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n))
+	}
 }

@@ -33,6 +33,10 @@ type Server struct {
 // a minute, until the kubelet tries again; the chart gives the pod a little more time than this.
 const graceTime = 8 * time.Second
 
+// sendTime is what an answer gets to leave: the library cuts off, too, what is not written to the socket yet, and does not tell
+// when it is.
+const sendTime = 100 * time.Millisecond
+
 // Run opens the sockets and serves until the context ends. It returns when the calls that run then are answered, or cut off
 // after graceTime.
 func (s *Server) Run(ctx context.Context) error {
@@ -63,6 +67,10 @@ func (s *Server) Run(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceTime)
 	defer cancel()
 	s.running.wait(grace)
+	select {
+	case <-time.After(sendTime):
+	case <-grace.Done():
+	}
 	helper.Stop()
 	return nil
 }

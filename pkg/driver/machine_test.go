@@ -1,0 +1,111 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/inventory"
+)
+
+// machine is a host whose driver can go away and whose GPUs can fail.
+type machine struct {
+	mu     sync.Mutex
+	gone   error
+	gpus   []gpu.GPU
+	faults []gpu.Fault
+}
+
+// twoGPUs is a machine that is well.
+func twoGPUs() *machine {
+	m := &machine{}
+	for i, digits := range []string{"aaaaaaaa", "bbbbbbbb"} {
+		m.gpus = append(m.gpus, gpu.GPU{
+			UUID: gpu.UUID("GPU-" + digits + "-0000-4000-8000-000000000000"), Index: i, Minor: i,
+			PCI: gpu.PCI{BusID: fmt.Sprintf("0000:%02x:00.0", i+1), NUMANode: -1}, Product: gpu.Product{Name: "NVIDIA L40S"},
+		})
+	}
+	return m
+}
+
+func (m *machine) FindDriver(string) (hostfs.DriverRoot, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return hostfs.DriverRoot{HostPath: "/", Library: "libnvidia-ml.so.1"}, m.gone
+}
+
+func (m *machine) KernelModule() string { return "580.95.05" }
+
+func (m *machine) PCI(busID string) gpu.PCI { return gpu.PCI{BusID: busID, NUMANode: -1} }
+
+func (m *machine) Driver(context.Context) (gpu.Driver, error) {
+	return gpu.Driver{Version: "580.95.05", CUDAVersion: "13.0"}, nil
+}
+
+func (m *machine) GPUs(context.Context) ([]gpu.GPU, []gpu.Fault, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.gpus, m.faults, nil
+}
+
+func (m *machine) CommonEdits(context.Context) (*specs.ContainerEdits, error) {
+	return &specs.ContainerEdits{}, nil
+}
+
+func (m *machine) Close() error { return nil }
+
+// look is an inventory that has looked at the machine once.
+func (m *machine) look(t *testing.T) *inventory.Inventory {
+	t.Helper()
+	inv := inventory.New(inventory.Options{
+		Host: m, Open: func(context.Context, hostfs.DriverRoot) (inventory.Session, error) { return m, nil },
+	})
+	_ = inv.Refresh(t.Context())
+	return inv
+}
+
+// change alters the machine and has it looked at.
+func (m *machine) change(t *testing.T, inv *inventory.Inventory, how func()) {
+	t.Helper()
+	m.mu.Lock()
+	how()
+	gone := m.gone
+	m.mu.Unlock()
+	require.ErrorIs(t, inv.Refresh(t.Context()), gone)
+}
+
+// running runs something until the test ends.
+func inBackground(t *testing.T, run func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	return func() {
+		cancel()
+		require.NoError(t, <-ended)
+	}
+}
+
+// slices keeps the names of the devices that were published last.
+type slices struct{ published chan []string }
+
+func (s slices) Publish(resources resourceslice.DriverResources) {
+	var names []string
+	for _, slice := range resources.Pools["n0"].Slices {
+		for i := range slice.Devices {
+			name := slice.Devices[i].Name
+			for _, taint := range slice.Devices[i].Taints {
+				name += " " + taint.Key
+			}
+			names = append(names, name)
+		}
+	}
+	s.published <- names
+}
