@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Installs Debian packages that are missing: packages.sh cc
+# Installs Debian packages that are missing: packages.sh cc|strace
 set -euo pipefail
-case "${1:?usage: packages.sh cc}" in
+case "${1:?usage: packages.sh cc|strace}" in
 cc) program=gcc packages="gcc libc6-dev" ;;
+strace) program=strace packages=strace ;;
 *) echo "packages.sh: no such set of packages: $1" >&2 && exit 2 ;;
 esac
 command -v "$program" >/dev/null && exit 0

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Measures what a claim costs, on a cluster of its own that is always removed. The tables go to standard output, everything else
+# to standard error. Ends with 1 when a count exceeds its budget. Environment: MODEL, KUBERNETES; BENCH_KEEP keeps the cluster.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then
+	echo "bench: the node of the cluster is made of Linux namespaces: run it as root on Linux" >&2
+	exit 2
+fi
+export NAME=bench COUNT=8 NODES=1
+local=(bin/localcluster --name "$NAME")
+
+exec 9>"${TMPDIR:-/tmp}/prism-bench.lock"
+flock --nonblock 9 || { echo "bench: another one runs on this machine: wait for it, or both measure each other" >&2; exit 2; }
+hack/tools.sh >&2
+hack/packages.sh strace >&2
+CGO_ENABLED=0 go build -o bin/prism-bench ./test/bench/cmd/prism-bench
+
+# What an earlier run left would not be a new node. 9>&-: nothing that stays may hold the lock.
+"${local[@]}" down >/dev/null 2>&1 9>&- || true
+[ -n "${BENCH_KEEP:-}" ] || trap '"${local[@]}" down >&2' EXIT
+hack/cluster-up.sh >&2 9>&-
+eval "$("${local[@]}" env)"
+server=https://$(kubectl get endpointslices kubernetes --output jsonpath='{.endpoints[0].addresses[0]}:{.ports[0].port}')
+"${local[@]}" exec n0 "$PWD/bin/prism-bench" --kubeconfig "$KUBECONFIG" --server "$server" --node-name n0 \
+	--binary "$PWD/dist/programs/prism-kubelet-plugin"

@@ -1,0 +1,60 @@
+// Prism-bench measures what a claim costs on the node that it runs on, and prints it as Markdown. It ends with 1 when a count
+// exceeds its budget, and with 2 when it could not measure.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/prism-gpu/prism/test/bench"
+)
+
+// limit is far longer than a run takes.
+const limit = 5 * time.Minute
+
+func main() {
+	o := bench.Options{Progress: os.Stderr}
+	kubeconfig := pflag.String("kubeconfig", "", "file with the rights of an administrator")
+	server := pflag.String("server", "", "address of the API server as this node reaches it; empty: the kubeconfig's")
+	pflag.StringVar(&o.Node, "node-name", os.Getenv("NODE_NAME"), "name of the Node that this runs on")
+	pflag.StringVar(&o.Driver, "driver-name", "gpu.prism.dev", "name of the installed driver")
+	pflag.StringVar(&o.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's directory")
+	pflag.StringVar(&o.SimgpuRoot, "simgpu-root", "/run/nvidia/driver", "directory of the simulated NVIDIA driver")
+	pflag.StringVar(&o.Binary, "binary", "", "the plugin's program")
+	pflag.Parse()
+
+	os.Exit(run(o, *kubeconfig, *server))
+}
+
+func run(o bench.Options, kubeconfig, server string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	fail := func(code int, err error) int {
+		fmt.Fprintf(os.Stderr, "prism-bench: %v\n", err)
+		return code
+	}
+	var err error
+	if o.API, err = clientcmd.BuildConfigFromFlags(server, kubeconfig); err != nil {
+		return fail(2, fmt.Errorf("reading the kubeconfig %s: %w", kubeconfig, err))
+	}
+	report, err := bench.Run(ctx, o)
+	if err != nil {
+		return fail(2, err)
+	}
+	if err := report.Markdown(os.Stdout); err != nil {
+		return fail(2, err)
+	}
+	if err := report.Problems(); err != nil {
+		return fail(1, err)
+	}
+	return 0
+}

@@ -1,0 +1,80 @@
+package bench
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestExceeded(t *testing.T) {
+	t.Parallel()
+	assert.Empty(t, PrepareLimit.Exceeded(Cost{FileSyncs: 1, DirSyncs: 1, Reads: 1, Later: 9}))
+	assert.Equal(t, "2 durable writes, not 1; 1 programs run, not 0; 3 NVML calls, not 0; 2 API reads before the answer, not 1; 1 API writes before the answer, not 0",
+		PrepareLimit.Exceeded(Cost{FileSyncs: 1, DirSyncs: 2, Programs: 1, NVML: 3, Reads: 2, Writes: 1}))
+	assert.Equal(t, "1 API reads before the answer, not 0", UnprepareLimit.Exceeded(Cost{Reads: 1}))
+}
+
+const straceOutput = `170   1795220136.000100 fsync(8</p/claims/u.json.tmp>) = 0
+171   1795220136.000200 fsync(8</p/claims> <unfinished ...>
+strace: Process 180 attached
+171   1795220136.000250 <... fsync resumed>) = 0
+171   1795220136.500000 fsync(9</p/claims>) = 0
+180   1795220136.600000 execve("/bin/true", ["true"], 0x7ffd /* 9 vars */) = 0
+180   1795220136.700000 +++ exited with 0 +++
+`
+
+func TestTheTraceIsAttributed(t *testing.T) {
+	t.Parallel()
+	calls, err := parseTrace(strings.NewReader(straceOutput))
+	require.NoError(t, err)
+	require.Len(t, calls, 4)
+	assert.Equal(t, "fsync", calls[1].Name)
+	at := func(microseconds int) time.Time { return time.Unix(1795220136, int64(microseconds)*1000) }
+	costs := attribute(calls, []period{
+		{prepare: true, start: at(0), end: at(300)},
+		{prepare: false, start: at(400_000), end: at(550_000)}, // and what it put off
+	})
+	assert.Equal(t, Costs{
+		Prepare:   Cost{FileSyncs: 1, DirSyncs: 1},
+		Unprepare: Cost{DirSyncs: 1, Programs: 1},
+	}, costs)
+}
+
+// The real strace, on a process of ours.
+func TestTrace(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"strace", "sh", "sync"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("needs %s", program)
+		}
+	}
+	path := t.TempDir() + "/record.json"
+	child := exec.CommandContext(t.Context(), "sh", "-c", `read line; sync "$0"; echo done; read line`, path)
+	require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
+	in, err := child.StdinPipe()
+	require.NoError(t, err)
+	out, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	calls, err := Trace(t.Context(), child.Process.Pid, func() error {
+		if _, err := in.Write([]byte("go\n")); err != nil {
+			return err
+		}
+		_, err := out.Read(make([]byte, 8))
+		return err
+	})
+	require.NoError(t, err)
+	require.NoError(t, in.Close())
+	_ = child.Wait() // the shell reads to the end
+	var names []string
+	for _, call := range calls {
+		names = append(names, call.Name)
+	}
+	assert.Equal(t, []string{"execve", "fsync"}, names)
+	assert.Contains(t, calls[1].Arguments, "record.json")
+}

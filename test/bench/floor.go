@@ -1,0 +1,132 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// Floor is what this machine takes for the three things that no driver can do without.
+type Floor struct {
+	// Durable is a durable write of 4 KiB: file written and synced, renamed, directory synced.
+	Durable Samples
+	// Get is reading a ResourceClaim from the API server.
+	Get Samples
+	// Call is a gRPC call over a unix socket that does nothing.
+	Call Samples
+}
+
+// Prepare is the least that preparing takes: a call, in which the claim is read and one record is written.
+func (f Floor) Prepare() time.Duration { return f.Durable.P50() + f.Get.P50() + f.Call.P50() }
+
+const (
+	floorSamples = 200
+	warmUp       = 20
+)
+
+// MeasureFloor measures in a new directory below dir, and with a claim that exists.
+func MeasureFloor(ctx context.Context, dir string, client kubernetes.Interface, claim Claim) (f Floor, err error) {
+	work, err := os.MkdirTemp(dir, "bench-")
+	if err != nil {
+		return f, fmt.Errorf("measuring the machine: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	page := make([]byte, 4096)
+	record := 0
+	if f.Durable, err = repeat(floorSamples, func() error {
+		record++
+		return durable(work, fmt.Sprintf("record-%d", record), page)
+	}); err != nil {
+		return f, fmt.Errorf("measuring a durable write: %w", err)
+	}
+	claims := client.ResourceV1().ResourceClaims(claim.Namespace)
+	if f.Get, err = repeat(floorSamples, func() error {
+		_, err := claims.Get(ctx, claim.Name, metav1.GetOptions{})
+		return err
+	}); err != nil {
+		return f, fmt.Errorf("measuring a GET: %w", err)
+	}
+	f.Call, err = measureCall(ctx, filepath.Join(work, "echo.sock"))
+	return f, err
+}
+
+// repeat times n runs, after some that do not count.
+func repeat(n int, run func() error) (Samples, error) {
+	samples := make(Samples, 0, n)
+	for i := range warmUp + n {
+		start := time.Now()
+		if err := run(); err != nil {
+			return nil, err
+		}
+		if i >= warmUp {
+			samples = append(samples, time.Since(start))
+		}
+	}
+	return samples, nil
+}
+
+// durable writes a file that was not there before, as the record of a claim is. Replacing one would cost freeing its blocks.
+func durable(dir, name string, data []byte) error {
+	path := filepath.Join(dir, name)
+	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// echo answers at once.
+type echo struct {
+	registerapi.UnimplementedRegistrationServer
+}
+
+// GetInfo answers with nothing.
+func (echo) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+	return &registerapi.PluginInfo{}, nil
+}
+
+func measureCall(ctx context.Context, socket string) (Samples, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("measuring a gRPC call: %w", err)
+	}
+	server := grpc.NewServer()
+	registerapi.RegisterRegistrationServer(server, echo{})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	conn, err := dial(socket)
+	if err != nil {
+		return nil, err
+	}
+	client := registerapi.NewRegistrationClient(conn)
+	samples, err := repeat(floorSamples, func() error {
+		_, err := client.GetInfo(ctx, &registerapi.InfoRequest{})
+		return err
+	})
+	err = errors.Join(err, conn.Close())
+	server.Stop()
+	if err := errors.Join(err, <-served); err != nil {
+		return nil, fmt.Errorf("measuring a gRPC call: %w", err)
+	}
+	return samples, nil
+}

@@ -1,0 +1,214 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+	"github.com/prism-gpu/prism/test/simgpu/port"
+)
+
+const (
+	testDriver = "gpu.prism.dev"
+	testNode   = "node-a"
+)
+
+// node is the product's wiring in this process, from the kubelet's socket to the files, on ports that count.
+type node struct {
+	t        *testing.T
+	model    *model.Node
+	disk     *countingDisk
+	gate     *Gate
+	view     *inventory.View
+	statuses *kube.Statuses
+	plugin   *Plugin
+}
+
+// countingDisk is the real disk.
+type countingDisk struct {
+	disk.OS
+
+	files, dirs atomic.Int64
+}
+
+// Write counts files that are synced.
+func (d *countingDisk) Write(path string, data []byte, perm fs.FileMode, durable bool) error {
+	if durable {
+		d.files.Add(1)
+	}
+	return d.OS.Write(path, data, perm, durable)
+}
+
+// SyncDir counts directories that are synced.
+func (d *countingDisk) SyncDir(dir string) error {
+	d.dirs.Add(1)
+	return d.OS.SyncDir(dir)
+}
+
+// newNode serves 8 GPUs until the test ends.
+func newNode(t *testing.T) *node {
+	t.Helper()
+	simulated, err := model.New(model.Uniform(testNode, "h100-80", 8))
+	require.NoError(t, err)
+	// Not t.TempDir: a socket's path must be short.
+	root, err := os.MkdirTemp("", "bench-")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(root)) })
+	n := &node{t: t, model: simulated, disk: &countingDisk{}}
+	n.serve(root)
+	return n
+}
+
+func (n *node) serve(root string) {
+	t := n.t
+	host := port.NewHost(n.model)
+	inv := inventory.New(inventory.Options{Host: host, Open: host.Open})
+	require.NoError(t, inv.Refresh(t.Context()))
+	n.view = inv.Current()
+
+	cfg := &config.Plugin{DriverName: testDriver, NodeName: testNode, Paths: config.Paths{
+		CDIRoot: filepath.Join(root, "cdi"), KubeletPlugins: filepath.Join(root, "plugins"), KubeletRegistrar: filepath.Join(root, "registry"),
+	}}
+	require.NoError(t, os.MkdirAll(cfg.PluginDir(), 0o750))
+	require.NoError(t, os.MkdirAll(cfg.Paths.KubeletRegistrar, 0o750))
+	client := n.api()
+	n.statuses = kube.NewStatuses(kube.StatusesOptions{Client: client, DriverName: testDriver})
+	reports := driver.ClaimStatus{Statuses: n.statuses, Node: func() *gpu.Node { return inv.Current().Node }}
+	plugin := driver.New(n.transaction(cfg, host, inv), reports, driver.NewMetrics("test", driver.Readings{}), nil,
+		func(err error) { assert.NoError(t, err) })
+	server := &driver.Server{Plugin: plugin, Config: cfg, Client: client}
+
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 2)
+	go func() { ended <- n.statuses.Run(ctx) }()
+	go func() { ended <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		n.gate.Open()
+		assert.NoError(t, n.plugin.Close())
+		stop()
+		assert.NoError(t, <-ended)
+		assert.NoError(t, <-ended)
+	})
+	require.Eventually(t, func() bool {
+		var err error
+		n.plugin, err = Register(ctx, cfg.Paths.KubeletRegistrar, testDriver)
+		return err == nil
+	}, 10*time.Second, time.Millisecond)
+}
+
+// transaction is wired as the program wires it.
+func (n *node) transaction(cfg *config.Plugin, host *port.Host, inv *inventory.Inventory) *prepare.Transaction {
+	t := n.t
+	records, err := checkpoint.Open(n.disk, cfg.PluginDir())
+	require.NoError(t, err)
+	locks, err := checkpoint.OpenLocks(cfg.PluginDir())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, locks.Close()) })
+	dir, err := cdi.OpenDir(n.disk, cfg.Paths.CDIRoot, cdi.Kind(testDriver))
+	require.NoError(t, err)
+	author := &cdi.Author{
+		Present: func() cdi.Present {
+			view := inv.Current()
+			return cdi.Present{Node: view.Node, Common: view.Common, DevRoot: view.Root.DevHostPath}
+		},
+		Stat: func(path string) (major, minor int64, err error) {
+			device, err := host.CharDevice(path)
+			return int64(device.Major), int64(device.Minor), err
+		},
+	}
+	tx, damaged, err := prepare.New(prepare.Ports{
+		Records: records, Locks: locks,
+		Planner: claim.Source{Driver: testDriver, NodeName: testNode, Node: func() *gpu.Node { return inv.Current().Node }},
+		Specs: struct {
+			*cdi.Author
+			*cdi.Dir
+		}{author, dir},
+	}, prepare.Settings{
+		CDIKind: cdi.Kind(testDriver), BootID: "boot", Writer: "test", Patience: time.Second, DebtAfter: time.Minute, Now: time.Now,
+	})
+	require.NoError(t, err)
+	require.Empty(t, damaged)
+	return tx
+}
+
+// api is a client of an API server that has every claim, allocated the GPU with the number that ends the claim's name.
+func (n *node) api() kubernetes.Interface {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		parts := strings.Split(strings.TrimSuffix(r.URL.Path, "/status"), "/")
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(n.claim(parts[len(parts)-1]))
+	}))
+	n.t.Cleanup(server.Close)
+	n.gate = NewGate(http.DefaultTransport)
+	client, err := kubernetes.NewForConfig(&rest.Config{
+		Host: server.URL, QPS: -1, WrapTransport: func(http.RoundTripper) http.RoundTripper { return n.gate },
+	})
+	require.NoError(n.t, err)
+	return client
+}
+
+// reference is the claim for one GPU.
+func reference(i int) Claim {
+	return Claim{Namespace: "team", Name: fmt.Sprintf("claim-%d", i), UID: fmt.Sprintf("uid-claim-%d", i)}
+}
+
+func (n *node) claim(name string) *resourceapi.ResourceClaim {
+	var number int
+	_, _ = fmt.Sscanf(name, "claim-%d", &number)
+	device := gpu.Whole{GPU: &n.view.Node.GPUs[number%len(n.view.Node.GPUs)]}
+	return &resourceapi.ResourceClaim{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("uid-" + name)},
+		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+			Results: []resourceapi.DeviceRequestAllocationResult{
+				{Request: "gpu", Driver: testDriver, Pool: testNode, Device: string(device.Name())},
+			},
+		}}},
+	}
+}
+
+// cost runs one call of the kubelet with the gate shut but for the admitted requests, and counts.
+func (n *node) cost(call func() error, admitted ...string) Cost {
+	n.t.Helper()
+	n.gate.Take()
+	calls := n.model.Calls.Of(os.Getpid()).Total
+	files, dirs := n.disk.files.Load(), n.disk.dirs.Load()
+	n.gate.Shut(admitted...)
+	if err := call(); err != nil {
+		require.NoError(n.t, n.gate.blame(err))
+	}
+	c := neededFirst(n.gate.Take())
+	n.gate.Open()
+	require.NoError(n.t, n.statuses.Drain(n.t.Context()))
+	c.FileSyncs, c.DirSyncs = int(n.disk.files.Load()-files), int(n.disk.dirs.Load()-dirs)
+	c.NVML = int(n.model.Calls.Of(os.Getpid()).Total - calls)
+	return c
+}

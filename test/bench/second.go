@@ -1,0 +1,209 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Second is a plugin under a name of its own, whose requests to the API server pass a Gate. It has the node's GPUs, and
+// directories of its own.
+type Second struct {
+	Driver string
+	Gate   *Gate
+
+	binary, dir, node string
+	proxy             *http.Server
+	command           *exec.Cmd
+	log               *os.File
+}
+
+// NewSecond prepares a plugin with its state below dir; nothing runs yet.
+func NewSecond(ctx context.Context, api *rest.Config, binary, dir, node string) (*Second, error) {
+	s := &Second{Driver: "second.bench", binary: binary, dir: dir, node: node}
+	for _, sub := range []string{"plugins", "registry", "cdi"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o750); err != nil {
+			return nil, fmt.Errorf("making the directories of a second plugin: %w", err)
+		}
+	}
+	server, err := s.serve(ctx, api)
+	if err != nil {
+		return nil, fmt.Errorf("standing between a second plugin and the API server: %w", err)
+	}
+	config := strings.NewReplacer("SERVER", server).Replace(
+		`{apiVersion: v1, kind: Config, clusters: [{name: bench, cluster: {server: "SERVER"}}], users: [{name: bench, user: {}}],` +
+			` contexts: [{name: bench, context: {cluster: bench, user: bench}}], current-context: bench}` + "\n")
+	if err := os.WriteFile(s.kubeconfig(), []byte(config), 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("writing the kubeconfig of a second plugin: %w", err), s.proxy.Close())
+	}
+	return s, nil
+}
+
+// serve passes what comes on to the API server through the gate, and returns its own address.
+func (s *Second) serve(ctx context.Context, api *rest.Config) (string, error) {
+	transport, err := rest.TransportFor(api)
+	if err != nil {
+		return "", err
+	}
+	target, err := url.Parse(api.Host)
+	if err != nil {
+		return "", err
+	}
+	s.Gate = NewGate(transport)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	s.proxy = &http.Server{
+		Handler: &httputil.ReverseProxy{
+			Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+			Transport:     s.Gate,
+			FlushInterval: -1, // watches
+			ErrorLog:      log.New(io.Discard, "", 0),
+		},
+		ReadHeaderTimeout: 10 * time.Second,
+	}
+	go func() { _ = s.proxy.Serve(l) }()
+	return "http://" + l.Addr().String(), nil
+}
+
+func (s *Second) kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }
+
+// startLimit is far longer than a plugin takes to serve.
+const startLimit = 20 * time.Second
+
+// Start runs the plugin and returns it when it answers, with the time from its birth to its first answer.
+func (s *Second) Start(ctx context.Context) (p *Plugin, took time.Duration, err error) {
+	if s.log, err = os.OpenFile(filepath.Join(s.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+		return nil, 0, fmt.Errorf("starting a second plugin: %w", err)
+	}
+	s.command = exec.CommandContext(ctx, s.binary, "--driver-name="+s.Driver, "--node-name="+s.node, "--pod-uid=second",
+		"--kubeconfig="+s.kubeconfig(), "--host-root=/", "--http-endpoint=", "--cdi-root="+filepath.Join(s.dir, "cdi"),
+		"--kubelet-plugins-dir="+filepath.Join(s.dir, "plugins"), "--kubelet-registrar-dir="+filepath.Join(s.dir, "registry"))
+	s.command.Stdout, s.command.Stderr = s.log, s.log
+	start := time.Now()
+	if err := s.command.Start(); err != nil {
+		return nil, 0, fmt.Errorf("starting a second plugin: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for tick := time.NewTicker(time.Millisecond); ; {
+		if p, err = Register(ctx, filepath.Join(s.dir, "registry"), s.Driver); err == nil {
+			tick.Stop()
+			return p, time.Since(start), nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			tick.Stop()
+			return nil, 0, errors.Join(fmt.Errorf("waiting for a second plugin to serve: %w: %s", err, s.tail()), s.Kill())
+		}
+	}
+}
+
+// tail is the end of the plugin's log.
+func (s *Second) tail() string {
+	text, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+	return string(text[max(0, len(text)-2000):])
+}
+
+// Kill ends the plugin without warning.
+func (s *Second) Kill() error {
+	if s.command == nil {
+		return nil
+	}
+	killErr := s.command.Process.Kill()
+	_ = s.command.Wait() // says that it was killed
+	s.command = nil
+	return errors.Join(killErr, s.log.Close())
+}
+
+// Close ends the plugin and what stands in front of the API server, and removes the slices it published.
+func (s *Second) Close(ctx context.Context, client kubernetes.Interface) error {
+	return errors.Join(s.Kill(), s.proxy.Close(), removeSlices(ctx, client, s.Driver))
+}
+
+// held is how long is waited for requests that should not come.
+const held = 200 * time.Millisecond
+
+// CountRequests prepares and unprepares the claims one after the other with the gate shut: one GET of the claim passes, and
+// everything else waits until the plugin has answered.
+func (s *Second) CountRequests(ctx context.Context, p *Plugin, c *Claims, claims []Claim) (costs Costs, err error) {
+	defer s.Gate.Open()
+	for _, claim := range claims {
+		s.Gate.Take()
+		s.Gate.Shut(getClaim(claim))
+		if err := patiently(ctx, p.Prepare, claim); err != nil {
+			return costs, s.Gate.blame(err)
+		}
+		s.Gate.Open()
+		if err := c.Reported(ctx, claim); err != nil {
+			return costs, err
+		}
+		costs.Prepare = costs.Prepare.most(neededFirst(s.Gate.Take()))
+		s.Gate.Shut()
+		if err := patiently(ctx, p.Unprepare, claim); err != nil {
+			return costs, s.Gate.blame(err)
+		}
+		settle(ctx, held)
+		s.Gate.Open()
+		costs.Unprepare = costs.Unprepare.most(all(s.Gate.Take()))
+	}
+	return costs, nil
+}
+
+// answerLimit is far longer than an answer takes that waits for nothing.
+const answerLimit = 10 * time.Second
+
+func patiently(ctx context.Context, call func(context.Context, ...Claim) error, claim Claim) error {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	return call(ctx, claim)
+}
+
+// settle lets time pass in which something may happen that should not.
+func settle(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// neededFirst tells the requests that the answer needed from those that came later or could wait.
+func neededFirst(requests []Request) Cost {
+	var needed []Request
+	for _, r := range requests {
+		if r.Needed {
+			needed = append(needed, r)
+		}
+	}
+	c := all(needed)
+	c.Later = len(requests) - len(needed)
+	return c
+}
+
+// all counts requests whenever they came.
+func all(requests []Request) (c Cost) {
+	for _, r := range requests {
+		if r.Writes() {
+			c.Writes++
+		} else {
+			c.Reads++
+		}
+	}
+	return c
+}
