@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -158,4 +159,38 @@ func TestUIDsThatLeaveTheDirectoryAreRefused(t *testing.T) {
 		_, err := s.Load(uid)
 		require.ErrorContains(t, err, "cannot name a record file", "%q", uid)
 	}
+}
+
+// refusing is a disk that does not give one file.
+type refusing struct {
+	disk.OS
+	hidden string
+}
+
+func (d refusing) Read(path string) ([]byte, error) {
+	if filepath.Base(path) == d.hidden {
+		return nil, errors.New("input/output error")
+	}
+	return d.OS.Read(path)
+}
+
+// TestWhatTheDiskDoesNotGiveIsNotDamaged: it may be a good record, and stays where it is.
+func TestWhatTheDiskDoesNotGiveIsNotDamaged(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	good, err := Open(disk.OS{}, dir)
+	require.NoError(t, err)
+	require.NoError(t, good.Put(whole("a")))
+	require.NoError(t, good.Put(whole("b")))
+	bad, err := Open(refusing{hidden: "a.json"}, dir)
+	require.NoError(t, err)
+	records, damaged, err := bad.All()
+	require.ErrorIs(t, err, ErrUnreadable)
+	assert.Empty(t, damaged)
+	require.Len(t, records, 1)
+	assert.Equal(t, "b", records[0].Claim.UID)
+	_, err = bad.Load("a")
+	require.NotErrorIs(t, err, ErrDamaged)
+	_, err = good.Load("a")
+	require.NoError(t, err)
 }

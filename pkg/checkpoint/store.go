@@ -24,6 +24,9 @@ type Disk interface {
 	disk.Writer
 }
 
+// ErrUnreadable says that a record is there and the disk does not give it now. It may be a good one, so it is not set aside.
+var ErrUnreadable = errors.New("record cannot be read now")
+
 // Store keeps one file per claim in a directory. It has no lock of its own: hold the claim's lock.
 type Store struct {
 	disk Disk
@@ -110,11 +113,13 @@ func (s *Store) Delete(uid string) error {
 }
 
 // All returns every readable record in the order of the claims' UIDs, and one error per record that had to be set aside.
+// ErrUnreadable: there are others, of which nothing is known.
 func (s *Store) All() (records []*Record, damaged []error, err error) {
 	names, err := s.disk.List(s.dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing the records in %s: %w", s.dir, err)
 	}
+	var unreadable []error
 	for _, name := range names {
 		uid, isRecord := strings.CutSuffix(name, recordSuffix)
 		if !isRecord {
@@ -123,13 +128,15 @@ func (s *Store) All() (records []*Record, damaged []error, err error) {
 		r, err := s.Load(uid)
 		switch {
 		case errors.Is(err, gpu.ErrNotFound): // removed since the listing
-		case err != nil:
+		case errors.Is(err, ErrDamaged):
 			damaged = append(damaged, err)
+		case err != nil:
+			unreadable = append(unreadable, fmt.Errorf("%w: %w", ErrUnreadable, err))
 		default:
 			records = append(records, r)
 		}
 	}
-	return records, damaged, nil
+	return records, damaged, errors.Join(unreadable...)
 }
 
 // path refuses a UID that would leave the directory.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
 
 	"tags.cncf.io/container-device-interface/specs-go"
@@ -117,10 +118,12 @@ func (t *Transaction) unwind(ctx context.Context, r *checkpoint.Record) error {
 func (t *Transaction) takeBack(ctx context.Context, r *checkpoint.Record) error {
 	if len(r.Steps) > 0 && r.BootID == t.settings.BootID { // effects do not outlive a boot
 		if r.State == checkpoint.Done {
-			// From here on a crash must not leave a record that answers. A full disk is no reason to keep a pod: then only
-			// that promise is missing until the record is deleted.
+			// From here on a crash must not leave a record that answers. A full disk is no reason to keep a pod: deleting
+			// the record needs no space, and until then only that promise is missing.
 			r.State = checkpoint.Releasing
-			_ = t.Records.Put(r)
+			if err := t.Records.Put(r); err != nil && !errors.Is(err, syscall.ENOSPC) {
+				return err
+			}
 		}
 		if err := t.undo(ctx, r); err != nil {
 			return err

@@ -3,6 +3,7 @@ package prepare
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -88,6 +89,9 @@ func (s records) read(uid string) (*checkpoint.Record, error) {
 	if !ok {
 		return nil, gpu.ErrNotFound
 	}
+	if uid == s.hidden {
+		return nil, errDisk
+	}
 	r, err := checkpoint.Decode(data)
 	if err != nil {
 		delete(s.records, uid)
@@ -103,13 +107,17 @@ func (s records) Delete(uid string) error {
 func (s records) All() (all []*checkpoint.Record, damaged []error, err error) {
 	err = s.op("all", func() error {
 		for _, uid := range slices.Sorted(maps.Keys(s.records)) {
-			if r, err := s.read(uid); err != nil {
-				damaged = append(damaged, err)
-			} else {
+			r, readErr := s.read(uid)
+			switch {
+			case errors.Is(readErr, checkpoint.ErrDamaged):
+				damaged = append(damaged, readErr)
+			case readErr != nil:
+				err = fmt.Errorf("%w: %w", checkpoint.ErrUnreadable, readErr)
+			default:
 				all = append(all, r)
 			}
 		}
-		return nil
+		return err
 	})
 	return all, damaged, err
 }

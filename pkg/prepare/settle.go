@@ -14,10 +14,7 @@ import (
 // once for each claim and may run beside calls: each claim is looked at anew under its lock. Claims on different GPUs do not
 // wait for each other. The errors are one per claim that could not be settled.
 func (t *Transaction) Settle(ctx context.Context) error {
-	records, damaged, err := t.Records.All()
-	if err != nil {
-		return err
-	}
+	records, damaged, unread := t.Records.All()
 	t.report(damaged...)
 	failed := make([]error, len(records))
 	var settling sync.WaitGroup
@@ -32,7 +29,7 @@ func (t *Transaction) Settle(ctx context.Context) error {
 		})
 	}
 	settling.Wait()
-	return errors.Join(failed...)
+	return errors.Join(append(failed, unread)...)
 }
 
 func (t *Transaction) settle(ctx context.Context, uid string) error {

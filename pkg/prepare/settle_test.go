@@ -70,6 +70,9 @@ func TestSettlingTriesOnceAndSaysWhatStays(t *testing.T) {
 
 		w.refuse = always("all", errDisk)
 		require.ErrorIs(t, p.Settle(t.Context()), errDisk)
+		w.refuse, w.hidden = nil, "debt"
+		require.ErrorIs(t, p.Settle(t.Context()), checkpoint.ErrUnreadable)
+		assert.Nil(t, w.record(t, "intent"), "the others are settled")
 	})
 }
 

@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -21,7 +22,8 @@ type Records interface {
 	Load(uid string) (*checkpoint.Record, error)
 	// Delete is durable when it returns; no error when there is nothing to delete.
 	Delete(uid string) error
-	// All returns what can be read, and one error per record that was set aside.
+	// All returns what can be read, and one error per record that was set aside. checkpoint.ErrUnreadable: there are records
+	// of which nothing is known.
 	All() (records []*checkpoint.Record, damaged []error, err error)
 }
 
@@ -93,13 +95,16 @@ type Transaction struct {
 	holders  *holders
 }
 
-// New reads the records and returns a Transaction that knows who holds what. Records that had to be set aside are in
-// damaged; they are no reason not to serve.
+// New reads the records and returns a Transaction that knows who holds what. Records that had to be set aside, or cannot be
+// read, are in damaged; they are no reason not to serve.
 func New(ports Ports, settings Settings) (t *Transaction, damaged []error, err error) {
 	t = &Transaction{Ports: ports, settings: settings, holders: newHolders(settings.Owing)}
 	records, damaged, err := ports.Records.All()
-	if err != nil {
+	if err != nil && !errors.Is(err, checkpoint.ErrUnreadable) {
 		return nil, nil, err
+	}
+	if err != nil {
+		damaged = append(damaged, err) // nobody trusts these records before he has read them all
 	}
 	for _, r := range records {
 		t.holders.put(r)

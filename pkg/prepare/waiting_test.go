@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
@@ -213,6 +214,32 @@ func TestALookInVainIsNoLook(t *testing.T) {
 		require.ErrorIs(t, err, errDisk)
 		_, err = old.Prepare(t.Context(), wants("b", device(0)))
 		require.ErrorContains(t, err, "is still held by claim default/claim-a")
+	})
+}
+
+// TestWhatCannotBeReadMayBeSomebodys: the disk does not give a record now, which is no reason to give its GPU away, and none
+// to keep pods.
+func TestWhatCannotBeReadMayBeSomebodys(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(2)
+		p := w.start(t)
+		for i, uid := range []string{"a", "b"} {
+			_, err := p.Prepare(t.Context(), wants(uid, device(i)))
+			require.NoError(t, err)
+		}
+		w.hidden = "a"
+		p = w.start(t)
+		require.Len(t, p.damaged, 1)
+		_, err := p.Prepare(t.Context(), wants("c", device(0)))
+		require.ErrorIs(t, err, checkpoint.ErrUnreadable)
+		_, err = p.Prepare(t.Context(), wants("b", device(1)))
+		require.NoError(t, err)
+		require.NoError(t, p.Unprepare(t.Context(), "b"))
+		w.hidden = ""
+		_, err = p.Prepare(t.Context(), wants("c", device(0)))
+		require.ErrorContains(t, err, "is still held by claim default/claim-a")
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		w.clean(t)
 	})
 }
 

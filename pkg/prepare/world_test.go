@@ -35,6 +35,7 @@ type world struct {
 	node    *gpu.Node
 	boot    string
 	records map[string][]byte // by claim UID, as on disk
+	hidden  string            // the claim whose record the disk does not give now
 	specs   map[string]string // by claim UID
 	major   int64             // of the device nodes; changes when a driver is loaded
 	missing map[gpu.UUID]error
