@@ -1,0 +1,184 @@
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/inventory"
+)
+
+// Records reads every record from disk, by the claims' UIDs.
+func (m *Machine) Records() (map[string]*checkpoint.Record, error) {
+	dir := filepath.Join(m.StateDir, "claims")
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	records := map[string]*checkpoint.Record{}
+	for _, file := range files {
+		uid, isRecord := strings.CutSuffix(file.Name(), ".json")
+		if !isRecord {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(dir, file.Name()))
+		if err != nil {
+			return nil, err
+		}
+		if records[uid], err = checkpoint.Decode(data); err != nil {
+			return nil, fmt.Errorf("%s: %w", file.Name(), err)
+		}
+	}
+	return records, nil
+}
+
+// specs reads every file of the CDI directory, by the claims' UIDs.
+func (m *Machine) specs() (map[string]string, error) {
+	files, err := os.ReadDir(m.CDIDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	specs := map[string]string{}
+	for _, file := range files {
+		name, ours := strings.CutPrefix(file.Name(), "k8s."+DriverName+"-claim_")
+		uid, whole := strings.CutSuffix(name, ".json")
+		if !ours || !whole {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(m.CDIDir, file.Name()))
+		if err != nil {
+			return nil, err
+		}
+		specs[uid] = string(data)
+	}
+	return specs, nil
+}
+
+// Laws checks what must hold whenever no call runs. The claims named were answered and not let go of. The driver must be
+// loaded.
+func (m *Machine) Laws(ctx context.Context, answered ...string) error {
+	records, err := m.Records()
+	if err != nil {
+		return err
+	}
+	specs, err := m.specs()
+	if err != nil {
+		return err
+	}
+	for uid := range specs {
+		if records[uid] == nil {
+			return fmt.Errorf("claim %s has a spec and no record", uid)
+		}
+	}
+	inv := inventory.New(inventory.Options{Host: m.host, Open: m.host.Open})
+	if err := inv.Refresh(ctx); err != nil {
+		return err
+	}
+	for _, uid := range answered {
+		if err := m.isWhole(inv, records[uid], specs[uid]); err != nil {
+			return fmt.Errorf("claim %s: %w", uid, err)
+		}
+	}
+	return errors.Join(ownedOnce(records), m.effectsAreRecorded(records))
+}
+
+// ownedOnce: no device is owned twice.
+func ownedOnce(records map[string]*checkpoint.Record) error {
+	owner := map[gpu.UUID]string{}
+	for uid, r := range records {
+		for i := range r.Results {
+			id := r.Results[i].GPUUUID
+			if r.Results[i].Admin {
+				continue
+			}
+			if other, taken := owner[id]; taken && other != uid {
+				return fmt.Errorf("GPU %s is owned by claims %s and %s", id, uid, other)
+			}
+			owner[id] = uid
+		}
+	}
+	return nil
+}
+
+// isWhole: an answered claim keeps its record, and has the spec that would be made now.
+func (m *Machine) isWhole(inv *inventory.Inventory, r *checkpoint.Record, spec string) error {
+	if r == nil {
+		return errors.New("it was answered and has no record")
+	}
+	if r.State != checkpoint.Done || r.BootID != m.BootID() {
+		return fmt.Errorf("it was answered, and its record is %s of %s", r.State, r.BootID)
+	}
+	order := cdi.Order{ClaimUID: r.Claim.UID, Kind: r.CDI.Kind}
+	for i := range r.Results {
+		order.Devices = append(order.Devices, cdi.Ordered{Name: r.CDI.Devices[i], GPU: r.Results[i].GPUUUID, Type: r.Results[i].Type})
+	}
+	now, err := m.author(inv).Build(order)
+	if err != nil {
+		return err
+	}
+	want, err := json.Marshal(now)
+	if err != nil {
+		return err
+	}
+	if spec != string(want) {
+		return fmt.Errorf("its spec is %.40q... of %d bytes, want %.40q... of %d bytes", spec, len(spec), want, len(want))
+	}
+	return nil
+}
+
+// effectsAreRecorded: a knob is turned where a record says so, and must be where a claim was answered.
+func (m *Machine) effectsAreRecorded(records map[string]*checkpoint.Record) error {
+	allowed, promised := map[string]bool{}, map[string]bool{}
+	for _, r := range records {
+		if r.BootID != m.BootID() {
+			continue
+		}
+		for _, s := range r.Steps {
+			key := s.Kind + " on " + string(s.Target)
+			allowed[key] = true
+			if r.State == checkpoint.Done {
+				promised[key] = true
+			}
+		}
+	}
+	for _, identity := range m.Node.Identities() {
+		for kind, effect := range Effects {
+			present, err := effect(m).Present(gpu.UUID(identity.UUID))
+			if err != nil {
+				return err
+			}
+			key := kind + " on " + identity.UUID
+			switch {
+			case present && !allowed[key]:
+				return fmt.Errorf("%s is there, and no record tells of it", key)
+			case !present && promised[key]:
+				return fmt.Errorf("%s is not there, and a claim was promised it", key)
+			}
+		}
+	}
+	return nil
+}
+
+// Empty checks that nothing is left of any claim, half-written files included.
+func (m *Machine) Empty(ctx context.Context) error {
+	if err := m.Laws(ctx); err != nil {
+		return err
+	}
+	for _, dir := range []string{m.CDIDir, filepath.Join(m.StateDir, "claims")} {
+		files, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		for _, file := range files {
+			return fmt.Errorf("%s is left in %s", file.Name(), dir)
+		}
+	}
+	return nil
+}

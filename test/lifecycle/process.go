@@ -1,0 +1,146 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/test/simgpu/port"
+)
+
+// Wiring says how a process is put together. The zero value touches the machine directly and retries nothing.
+type Wiring struct {
+	// Touch sees every touch of the machine; nil lets all pass.
+	Touch Touch
+	// Patience bounds a call. Zero means DefaultPatience.
+	Patience time.Duration
+	// DebtAfter is for how long Unprepare keeps a pod whose effects cannot be undone.
+	DebtAfter time.Duration
+	// Effects names the effects that a claim's plan has on each GPU it owns; nil plans none.
+	Effects func(rc *resourceapi.ResourceClaim) []string
+}
+
+// DefaultPatience is long enough for a slow machine and short enough for a test that fails.
+const DefaultPatience = 20 * time.Second
+
+// Process is one plugin process: the product's packages, without the kubelet's and the API server's ends.
+type Process struct {
+	*prepare.Transaction
+	// Damaged are the records that could not be read at the start.
+	Damaged []error
+
+	locks     *checkpoint.Locks
+	inventory *inventory.Inventory
+}
+
+// Start wires a process on the machine as the plugin's main does.
+func (m *Machine) Start(ctx context.Context, w Wiring) (*Process, error) {
+	if w.Touch == nil {
+		w.Touch = func(_ string, effect func() error) error { return effect() }
+	}
+	if w.Patience == 0 {
+		w.Patience = DefaultPatience
+	}
+	p := &Process{inventory: inventory.New(inventory.Options{Host: m.host, Open: m.host.Open})}
+	if err := p.inventory.Refresh(ctx); err != nil && !errors.Is(err, gpu.ErrDriverNotLoaded) {
+		return nil, err
+	}
+	records, err := checkpoint.Open(touchedDisk{touch: w.Touch}, m.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	specs, err := cdi.OpenDir(touchedDisk{touch: w.Touch}, m.CDIDir, cdiKind())
+	if err != nil {
+		return nil, err
+	}
+	if p.locks, err = checkpoint.OpenLocks(m.StateDir); err != nil {
+		return nil, err
+	}
+	steps := map[string]prepare.Step{}
+	for kind, effect := range Effects {
+		steps[kind] = touchedStep{step: effect(m), kind: kind, touch: w.Touch}
+	}
+	source := claim.Source{Driver: DriverName, NodeName: NodeName, Node: func() *gpu.Node { return p.inventory.Current().Node }}
+	p.Transaction, p.Damaged, err = prepare.New(prepare.Ports{
+		Records: records, Locks: touchedLocks{locks: p.locks, touch: w.Touch}, Planner: planner{source, w.Effects}, Steps: steps,
+		Specs: struct {
+			*cdi.Author
+			*cdi.Dir
+		}{m.author(p.inventory), specs},
+	}, prepare.Settings{
+		CDIKind: cdiKind(), BootID: m.BootID(), Writer: "lifecycle", Patience: w.Patience, DebtAfter: w.DebtAfter, Now: m.Now,
+	})
+	if err != nil {
+		return nil, errors.Join(err, p.locks.Close())
+	}
+	return p, nil
+}
+
+// Close ends the process: the kernel drops its locks.
+func (p *Process) Close() error { return p.locks.Close() }
+
+// Refresh looks at the driver again, as the plugin does every few seconds.
+func (p *Process) Refresh(ctx context.Context) error { return p.inventory.Refresh(ctx) }
+
+func (m *Machine) author(inv *inventory.Inventory) *cdi.Author {
+	return &cdi.Author{
+		Present: func() cdi.Present {
+			view := inv.Current()
+			return cdi.Present{Node: view.Node, Common: view.Common, DevRoot: view.Root.DevHostPath}
+		},
+		Stat: func(path string) (major, minor int64, err error) {
+			device, err := m.host.CharDevice(path)
+			return int64(device.Major), int64(device.Minor), err
+		},
+	}
+}
+
+// planner is the product's with the effects that a test asks for.
+type planner struct {
+	claim.Source
+	effects func(rc *resourceapi.ResourceClaim) []string
+}
+
+// Resolve adds the effects to every GPU that the claim owns.
+func (p planner) Resolve(rc *resourceapi.ResourceClaim) (*claim.Plan, error) {
+	plan, err := p.Source.Resolve(rc)
+	if err != nil || p.effects == nil {
+		return plan, err
+	}
+	for i := range plan.Results {
+		if plan.Results[i].Admin {
+			continue
+		}
+		for _, kind := range p.effects(rc) {
+			plan.Steps = append(plan.Steps, claim.Step{Kind: kind, Target: plan.Results[i].Device.Parent().UUID})
+		}
+	}
+	return plan, nil
+}
+
+var _ inventory.Host = &port.Host{}
+
+// Allocate returns the claim with these devices of the node given to it. A name that ends in "!" is given with admin access.
+func Allocate(rc *resourceapi.ResourceClaim, devices ...string) *resourceapi.ResourceClaim {
+	rc = rc.DeepCopy()
+	rc.Status.Allocation = &resourceapi.AllocationResult{}
+	for i, name := range devices {
+		result := resourceapi.DeviceRequestAllocationResult{
+			Request: fmt.Sprintf("r%d", i), Driver: DriverName, Pool: NodeName, Device: name,
+		}
+		if plain := len(name) - 1; name[plain] == '!' {
+			result.Device, result.AdminAccess = name[:plain], new(true)
+		}
+		rc.Status.Allocation.Devices.Results = append(rc.Status.Allocation.Devices.Results, result)
+	}
+	return rc
+}
