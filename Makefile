@@ -34,7 +34,7 @@ lifecycle: ## The laws of a claim, on the simulated GPU node
 	$(GOTEST) -race ./test/lifecycle/...
 
 e2e: NAME := $(if $(filter file,$(origin NAME)),e2e,$(NAME))
-e2e: tools ## On a real one-node Kubernetes; RUN=regex picks tests
+e2e: ## On a real one-node Kubernetes; RUN=regex picks tests
 	@hack/e2e.sh
 
 check: ## Format, lint, import walls, generated files

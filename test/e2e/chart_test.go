@@ -23,7 +23,7 @@ func TestWholeRollingUpdate(t *testing.T) {
 	for _, name := range running[:2] {
 		ns.sees(name, "main", ns.grantedTo(ns.pod(name), "gpu")...)
 	}
-	ns.silent()
+	require.NoError(t, ns.silence())
 	ns.offers(t, ns.gpus.size, startLimit)
 }
 
@@ -50,7 +50,7 @@ func TestWholeChartValues(t *testing.T) {
 	pod := ns.ready("extended-resource")
 	require.NotNil(t, pod.Status.ExtendedResourceClaimStatus)
 	ns.sees("extended-resource", "main", ns.granted(pod.Status.ExtendedResourceClaimStatus.ResourceClaimName)...)
-	ns.silent()
+	require.NoError(t, ns.silence())
 }
 
 // helm runs helm for the chart's release and waits for what it changes.

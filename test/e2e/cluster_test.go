@@ -124,10 +124,12 @@ func (c *cluster) must(t *testing.T, line ...string) string {
 	return out
 }
 
+// interval is the time between two looks at something that changes.
+const interval = 100 * time.Millisecond
+
 // eventually repeats a check until it is content. The last complaint fails the test when time is up.
 func eventually(t *testing.T, within time.Duration, check func() error) {
 	t.Helper()
-	const interval = 100 * time.Millisecond
 	limit := time.After(within)
 	for {
 		err := check()
@@ -139,5 +141,13 @@ func eventually(t *testing.T, within time.Duration, check func() error) {
 			require.NoError(t, err, "still so after %s", within)
 		case <-time.After(interval):
 		}
+	}
+}
+
+// always repeats a check that has to be content every time, for as long as it says.
+func always(t *testing.T, during time.Duration, check func() error) {
+	t.Helper()
+	for limit := time.Now().Add(during); time.Now().Before(limit); <-time.After(5 * interval) {
+		require.NoError(t, check())
 	}
 }

@@ -132,14 +132,17 @@ func (ns *namespace) event(pod, reason string, within time.Duration) string {
 	return message
 }
 
-// silent fails the test when a pod of the namespace was refused a claim at any time.
-func (ns *namespace) silent() {
-	ns.t.Helper()
+// silence complains when a pod of the namespace was refused a claim at any time.
+func (ns *namespace) silence() error {
 	var events corev1.EventList
-	require.NoError(ns.t, ns.read(&events, "events", "--field-selector", "reason="+prepareFailed))
-	for i := range events.Items {
-		assert.Empty(ns.t, events.Items[i].Message, "event of %s", events.Items[i].InvolvedObject.Name)
+	if err := ns.read(&events, "events", "--field-selector", "reason="+prepareFailed); err != nil {
+		return err
 	}
+	var complaints []error
+	for i := range events.Items {
+		complaints = append(complaints, fmt.Errorf("event of %s: %s", events.Items[i].InvolvedObject.Name, events.Items[i].Message))
+	}
+	return errors.Join(complaints...)
 }
 
 // end deletes everything and checks that nothing of it stays on the node.

@@ -43,7 +43,8 @@ func (ns *namespace) notStarted(pod *corev1.Pod) {
 	}
 }
 
-// TestWholeDeviceNodeMissing: the plugin says at once what is missing, and the kubelet's call succeeds as soon as it is there.
+// TestWholeDeviceNodeMissing: the claim's status says at once what is missing, while the kubelet's call goes on and succeeds when
+// it is there. Were the call to fail, the kubelet would not repeat it for a minute or more.
 func TestWholeDeviceNodeMissing(t *testing.T) {
 	ns := alone(t)
 	boards, err := ns.boards()
@@ -68,10 +69,11 @@ func TestWholeDeviceNodeMissing(t *testing.T) {
 	assert.Contains(t, sentence, "(it is retried)")
 	ns.notStarted(pod)
 
+	always(t, 6*time.Second, ns.silence)
 	ns.must(t, restore...)
 	start := time.Now()
 	grants := ns.grantedTo(ns.ready("gpu-5"), "gpu")
 	t.Logf("the pod was ready %.1f s after the device node came back", time.Since(start).Seconds())
 	ns.sees("gpu-5", "main", grants...)
-	ns.silent()
+	require.NoError(t, ns.silence())
 }

@@ -17,7 +17,7 @@ func TestWholeFromTemplate(t *testing.T) {
 	grants := ns.grantedTo(pod, "gpu")
 	require.Len(t, grants, 1)
 	ns.sees("whole-gpu", "main", grants...)
-	ns.silent()
+	require.NoError(t, ns.silence())
 
 	description := ns.do("describe", "resourceclaim", ns.claimOf(pod, "gpu").Name)
 	for _, fact := range []string{grants[0].UUID, grants[0].PCIBusID, grants[0].ProductName, grants[0].DriverVersion, "Prepared"} {
