@@ -1,0 +1,115 @@
+package walls
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// list asks go for the packages of the module.
+func list(t *testing.T) []Package {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", Module+"/...")
+	var out, problems bytes.Buffer
+	command.Stdout, command.Stderr = &out, &problems
+	require.NoError(t, command.Run(), problems.String())
+	var packages []Package
+	for decoder := json.NewDecoder(&out); ; {
+		var p Package
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return packages
+		}
+		require.NoError(t, err)
+		packages = append(packages, p)
+	}
+}
+
+func TestTheWallsStand(t *testing.T) {
+	t.Parallel()
+	packages := list(t)
+	for _, breach := range Breaches(packages) {
+		t.Error(breach)
+	}
+	for _, must := range []string{"pkg/gpu", "pkg/claim", "pkg/prepare", "pkg/nvml", "cmd/prism-kubelet-plugin", "api/v1alpha1"} {
+		found := false
+		for _, p := range packages {
+			found = found || p.ImportPath == Module+"/"+must
+		}
+		assert.True(t, found, "%s was not looked at", must)
+	}
+}
+
+// TestNoWallStandsForNothing: a package that was renamed leaves its wall. Those that later work brings are named here.
+func TestNoWallStandsForNothing(t *testing.T) {
+	t.Parallel()
+	planned := append([]string{"pkg/nodeconfig", "pkg/nvsmi", "pkg/controller", "pkg/admission"}, steps...)
+	packages := list(t)
+	for _, w := range walls {
+		for _, pattern := range append(append([]string{}, w.of...), w.except...) {
+			found := matches(planned, pattern)
+			for _, p := range packages {
+				found = found || matches([]string{pattern}, strings.TrimPrefix(p.ImportPath, Module+"/"))
+			}
+			assert.True(t, found, "no package is %s", pattern)
+		}
+	}
+}
+
+func TestBreachesAreFound(t *testing.T) {
+	t.Parallel()
+	for want, p := range map[string]Package{
+		"pkg/gpu imports " + Module + "/pkg/disk, but the nouns import nothing of ours, so that every package can speak in them": {
+			ImportPath: Module + "/pkg/gpu", Deps: []string{"fmt", Module + "/pkg/disk"},
+		},
+		"api/v1alpha1 imports " + Module + "/pkg/gpu, but the API imports nothing of ours: it is the users'": {
+			ImportPath: Module + "/api/v1alpha1", Deps: []string{Module + "/pkg/gpu"},
+		},
+		"pkg/claim imports os/user, but planning and publishing are pure: same input, same plan": {
+			ImportPath: Module + "/pkg/claim", Imports: []string{"os/user"}, Deps: []string{"os/user", Module + "/pkg/gpu", Module + "/api/v1alpha1"},
+		},
+		"pkg/publish imports time, but planning and publishing are pure: same input, same plan": {
+			ImportPath: Module + "/pkg/publish", Imports: []string{"time"},
+		},
+		"pkg/prepare imports " + Module + "/pkg/mig, but the transaction declares ports and never imports a step or an adapter": {
+			ImportPath: Module + "/pkg/prepare", Deps: []string{Module + "/pkg/claim", Module + "/pkg/mig"},
+		},
+		"pkg/mig imports " + Module + "/pkg/nvml, but a step declares the ports it needs and knows no other step": {
+			ImportPath: Module + "/pkg/mig", Deps: []string{Module + "/pkg/nvml", Module + "/pkg/checkpoint"},
+		},
+		"pkg/nvml imports " + Module + "/pkg/inventory, but an adapter knows the nouns and no one who uses it": {
+			ImportPath: Module + "/pkg/nvml", Imports: []string{"github.com/NVIDIA/go-nvml/pkg/nvml"}, Deps: []string{Module + "/pkg/inventory"},
+		},
+		"pkg/inventory imports github.com/NVIDIA/go-nvml/pkg/nvml, but only pkg/nvml speaks the vendor's language": {
+			ImportPath: Module + "/pkg/inventory", Imports: []string{"github.com/NVIDIA/go-nvml/pkg/nvml"},
+		},
+		"pkg/metrics imports k8s.io/client-go/kubernetes, but only cmd, driver, kube, controller and admission see client-go": {
+			ImportPath: Module + "/pkg/metrics", Imports: []string{"k8s.io/client-go/kubernetes"},
+		},
+		"pkg/kube imports k8s.io/dynamic-resource-allocation/kubeletplugin, but only driver talks to the kubelet": {
+			ImportPath: Module + "/pkg/kube", Imports: []string{"k8s.io/client-go/rest", "k8s.io/dynamic-resource-allocation/kubeletplugin"},
+		},
+		"pkg/driver imports os/exec, but programs are run by pkg/nvsmi alone": {
+			ImportPath: Module + "/pkg/driver", Imports: []string{"os/exec"},
+		},
+		"cmd/prism-kubelet-plugin imports " + Module + "/test/simgpu/model, but the product draws in neither the server's code nor tests": {
+			ImportPath: Module + "/cmd/prism-kubelet-plugin", Imports: []string{Module + "/test/simgpu/model"},
+		},
+		"pkg/driver imports " + Module + "/cmd/prism-kubelet-plugin, but programs wire packages, and not the other way round": {
+			ImportPath: Module + "/pkg/driver", Imports: []string{Module + "/cmd/prism-kubelet-plugin"},
+		},
+	} {
+		assert.Equal(t, []string{want}, Breaches([]Package{p}))
+	}
+	assert.Empty(t, Breaches([]Package{
+		{ImportPath: Module + "/pkg/publish", Imports: []string{"timeless", "k8s.io/api/resource/v1"}, Deps: []string{"time", Module + "/pkg/gpu"}},
+		{ImportPath: Module + "/test/simgpu/port", Imports: []string{"os/exec", "github.com/NVIDIA/go-nvml/pkg/nvml"}},
+	}))
+}
