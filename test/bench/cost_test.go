@@ -68,9 +68,12 @@ func TestTrace(t *testing.T) {
 		_, err := out.Read(make([]byte, 8))
 		return err
 	})
-	require.NoError(t, err)
 	require.NoError(t, in.Close())
 	_ = child.Wait() // the shell reads to the end
+	if err != nil && strings.Contains(err.Error(), "not permitted") {
+		t.Skipf("needs the right to trace: %v", err)
+	}
+	require.NoError(t, err)
 	var names []string
 	for _, call := range calls {
 		names = append(names, call.Name)
