@@ -13,21 +13,23 @@ import (
 type options map[*resourceapi.OpaqueDeviceConfiguration]v1alpha1.Config
 
 // decode reads every configuration for this driver, also those that no result of ours uses: a mistake is a mistake.
-func (s Source) decode(configs []resourceapi.DeviceAllocationConfiguration) (options, error) {
+func (s Source) decode(devices *resourceapi.DeviceAllocationResult) (options, error) {
 	decoded := options{}
-	for i := range configs {
-		opaque := configs[i].Opaque
+	for i := range devices.Config {
+		config := &devices.Config[i]
+		opaque := config.Opaque
 		if opaque == nil || opaque.Driver != s.Driver {
 			continue
 		}
-		config, err := v1alpha1.Decode(opaque.Parameters.Raw)
+		options, err := v1alpha1.Decode(opaque.Parameters.Raw)
 		if err != nil {
 			return nil, &Refusal{
-				Request: firstOf(configs[i].Requests), Cause: fmt.Sprintf("opaque configuration of the %s: %v", writer(configs[i].Source), err),
-				Fix: "correct it and make the claim anew",
+				Request: s.about(config.Requests, devices.Results),
+				Cause:   fmt.Sprintf("opaque configuration of the %s: %v", writer(config.Source), err),
+				Fix:     "correct it and make the claim anew",
 			}
 		}
-		decoded[opaque] = config
+		decoded[opaque] = options
 	}
 	return decoded, nil
 }
@@ -88,9 +90,21 @@ func mergeSource(source resourceapi.AllocationConfigSource) v1alpha1.Source {
 // writer names who wrote a configuration, in the user's words.
 func writer(source resourceapi.AllocationConfigSource) string { return string(mergeSource(source)) }
 
-func firstOf(requests []string) string {
-	if len(requests) == 0 {
-		return ""
+// about names the request that a configuration is for: the first that it lists, or the only one there is. Kubernetes leaves
+// the list out where a configuration is for all of them.
+func (s Source) about(listed []string, results []resourceapi.DeviceRequestAllocationResult) string {
+	if len(listed) > 0 {
+		return listed[0]
 	}
-	return requests[0]
+	only := ""
+	for i := range results {
+		switch {
+		case results[i].Driver != s.Driver || results[i].Request == only:
+		case only != "":
+			return ""
+		default:
+			only = results[i].Request
+		}
+	}
+	return only
 }

@@ -64,7 +64,7 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 	}
 	devices := rc.Status.Allocation.Devices
 	node := s.Node()
-	options, err := s.decode(devices.Config)
+	options, err := s.decode(&devices)
 	if err != nil {
 		return nil, err
 	}

@@ -257,12 +257,17 @@ func TestRefusals(t *testing.T) {
 		},
 		"unknown field, for all requests": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClass, driverName, unknownField)),
+			want: `request "gpu": opaque configuration of the DeviceClass: GPUConfig: laser: is not a field; ` +
+				`allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride; correct it and make the claim anew (a retry does not help)`,
+		},
+		"unknown field, for all of several requests": {
+			rc: allocated(results(result("a", "gpu-aaaaaaaa"), result("b", "gpu-bbbbbbbb")), config(fromClass, driverName, unknownField)),
 			want: `opaque configuration of the DeviceClass: GPUConfig: laser: is not a field; ` +
 				`allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride; correct it and make the claim anew (a retry does not help)`,
 		},
 		"another driver's dialect": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, unknownGroup)),
-			want: `opaque configuration of the ResourceClaim: apiVersion: "gpu.nvidia.com/v1beta1" is not known; allowed: gpu.prism.dev/v1alpha1; ` +
+			want: `request "gpu": opaque configuration of the ResourceClaim: apiVersion: "gpu.nvidia.com/v1beta1" is not known; allowed: gpu.prism.dev/v1alpha1; ` +
 				`kind: "GpuConfig" is not known; allowed: GPUConfig, GPUMetricsConfig, ProfilerConfig; ` +
 				`correct it and make the claim anew (a retry does not help)`,
 		},

@@ -36,6 +36,8 @@ type Plugin struct {
 	metrics *Metrics
 	// describe returns what a device's metadata file says; nil when there are no such files.
 	describe Describe
+	// metadata is where such files would be.
+	metadata metadataFiles
 	fatal    func(error)
 }
 
@@ -92,6 +94,9 @@ func (p *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	start := time.Now()
 	err := p.tx.Unprepare(klog.NewContext(ctx, logger), string(c.UID))
 	p.metrics.unprepared(time.Since(start), err)
+	if err == nil && p.describe == nil {
+		err = p.metadata.sweep(c)
+	}
 	if err != nil {
 		logger.Error(err, "Claim was not unprepared")
 		return err

@@ -41,6 +41,7 @@ const sendTime = 100 * time.Millisecond
 // after graceTime.
 func (s *Server) Run(ctx context.Context) error {
 	cfg := s.Config
+	s.Plugin.metadata = metadataOf(cfg)
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(cfg.DriverName),
 		kubeletplugin.KubeClient(s.Client),

@@ -188,7 +188,7 @@ func TestARunningCallIsAnsweredBeforeTheEnd(t *testing.T) {
 	select {
 	case err := <-s.ended:
 		t.Fatal("it ended while a call ran", err)
-	default:
+	case <-time.After(3 * sendTime):
 	}
 	close(finish)
 	require.NoError(t, <-answered)

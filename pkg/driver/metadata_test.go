@@ -1,0 +1,46 @@
+package driver
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"github.com/prism-gpu/prism/pkg/config"
+)
+
+func TestMetadataFilesGoWithTheClaim(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	m := metadataOf(&config.Plugin{
+		DriverName: "gpu.prism.dev", Paths: config.Paths{KubeletPlugins: filepath.Join(root, "plugins"), CDIRoot: filepath.Join(root, "cdi")},
+	})
+	write := func(path ...string) string {
+		file := filepath.Join(append([]string{root}, path...)...)
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		require.NoError(t, os.WriteFile(file, nil, 0o600))
+		return file
+	}
+	ours := []string{
+		write("plugins", "gpu.prism.dev", "dra-device-metadata", "team_a", "gpu", "metadata.json"),
+		write("cdi", "gpu.prism.dev_metadata_uid-a_gpu.json"), write("cdi", "gpu.prism.dev_metadata_uid-a_other.json"),
+	}
+	others := []string{
+		write("plugins", "gpu.prism.dev", "dra-device-metadata", "team_b", "gpu", "metadata.json"),
+		write("cdi", "gpu.prism.dev_metadata_uid-b_gpu.json"), write("cdi", "k8s.gpu.prism.dev-claim_uid-a.json"),
+	}
+	claim := kubeletplugin.NamespacedObject{NamespacedName: types.NamespacedName{Namespace: "team", Name: "a"}, UID: "uid-a"}
+	for range 2 {
+		require.NoError(t, m.sweep(claim))
+		for _, file := range ours {
+			assert.NoFileExists(t, file)
+		}
+		for _, file := range others {
+			assert.FileExists(t, file)
+		}
+	}
+}
