@@ -22,8 +22,12 @@ type Effect interface {
 
 // Effects are the kinds that plans can have.
 var Effects = map[string]func(*Machine) Effect{
-	"computeMode": func(m *Machine) Effect { return setting{m, "nvmlDeviceSetComputeMode", computeMode, exclusiveProcess} },
-	"timeSlice":   func(m *Machine) Effect { return setting{m, "nvmlDeviceSetTimeSlice", timeSlice, longSlice} },
+	"computeMode": func(m *Machine) Effect {
+		return setting{machine: m, call: "nvmlDeviceSetComputeMode", knob: computeMode, value: exclusiveProcess, under: &timeSlice}
+	},
+	"timeSlice": func(m *Machine) Effect {
+		return setting{machine: m, call: "nvmlDeviceSetTimeSlice", knob: timeSlice, value: longSlice}
+	},
 }
 
 // AllEffects is the order in which plans have them.
@@ -68,6 +72,8 @@ type setting struct {
 	call    string
 	knob    knob
 	value   uint32
+	// under is what is made on top of it and must be undone first, as a compute instance before its GPU instance. May be nil.
+	under *knob
 }
 
 // Do turns the knob and says where it stood.
@@ -89,8 +95,11 @@ func (s setting) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage,
 	return json.Marshal(was)
 }
 
-// errTurned is never expected, and therefore no gpu.ErrInUse, which would be waited for.
-var errTurned = errors.New("somebody turned it before")
+// They are never expected, and therefore no gpu.ErrInUse, which would be waited for.
+var (
+	errTurned  = errors.New("somebody turned it before")
+	errBuiltOn = errors.New("another effect stands on it")
+)
 
 // Undo turns the knob back.
 func (s setting) Undo(ctx context.Context, step checkpoint.Step) error {
@@ -102,6 +111,11 @@ func (s setting) Undo(ctx context.Context, step checkpoint.Step) error {
 	if len(step.Made) > 0 {
 		if err := json.Unmarshal(step.Made, &was); err != nil {
 			return fmt.Errorf("reading what was made: %w", err)
+		}
+	}
+	if s.under != nil {
+		if above, err := s.under.get(session, handle); err != nil || above != 0 {
+			return errors.Join(translated(err), errBuiltOn)
 		}
 	}
 	return translated(s.knob.set(session, handle, was))
