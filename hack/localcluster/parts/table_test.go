@@ -3,6 +3,7 @@ package parts
 import (
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -34,11 +35,26 @@ replace k8s.io/kubelet => k8s.io/kubelet v0.36.4
 `, recipe(t, "kubernetes").moduleFile(staging))
 }
 
+func TestHelmSharesTheLibrariesOfKubernetes(t *testing.T) {
+	requires := func(version string) (cluster, helm string) {
+		table := Table(version)
+		require.Equal(t, "helm", table[1].Name)
+		_, cluster, _ = strings.Cut(table[0].moduleFile([]string{"k8s.io/api"}), "\n")
+		_, helm, _ = strings.Cut(table[1].moduleFile([]string{"k8s.io/api"}), "\n")
+		return cluster, helm
+	}
+	cluster, helm := requires(KubernetesVersion)
+	assert.ElementsMatch(t, strings.Split(cluster, "\n"), strings.Split(helm, "\n"))
+	cluster, helm = requires("1.36.4")
+	assert.NotContains(t, cluster, "helm")
+	assert.NotContains(t, helm, "k8s.io/kubernetes", "that helm is made with other libraries")
+}
+
 func TestBuildArguments(t *testing.T) {
-	assert.Equal(t, []string{"build", "-mod=mod", "-buildvcs=false", "-ldflags", "-s -w", "-tags", "seccomp", "-o", "out/", "github.com/opencontainers/runc"},
+	assert.Equal(t, []string{"build", "-mod=mod", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w", "-tags", "seccomp", "-o", "out/", "github.com/opencontainers/runc"},
 		recipe(t, "runc").buildArguments("out"))
-	assert.Equal(t, []string{"build", "-mod=mod", "-buildvcs=false", "-ldflags", "-s -w", "-o", "out/etcd", "."}, recipe(t, "etcd").buildArguments("out"))
-	assert.Contains(t, recipe(t, "kubernetes").buildArguments("out")[4], "-X k8s.io/component-base/version.gitMinor=36")
+	assert.Equal(t, []string{"build", "-mod=mod", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w", "-o", "out/etcd", "."}, recipe(t, "etcd").buildArguments("out"))
+	assert.Contains(t, recipe(t, "kubernetes").buildArguments("out")[5], "-X k8s.io/component-base/version.gitMinor=36")
 }
 
 func TestProgramsOfTheTable(t *testing.T) {
