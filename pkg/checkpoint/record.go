@@ -39,7 +39,9 @@ type Record struct {
 	// Debt says since when and why undoing does not succeed; nil as long as it was not tried in vain.
 	Debt *Debt `json:"debt,omitempty"`
 
-	unknown unknownKeys
+	// newSchema is the schema it was read from where this version does not know that, else 0.
+	newSchema int
+	unknown   unknownKeys
 }
 
 // Claim identifies a ResourceClaim.
@@ -47,6 +49,8 @@ type Claim struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
+
+	unknown unknownKeys
 }
 
 // Result is one allocation result: a device given to a request.
@@ -102,6 +106,8 @@ type Debt struct {
 	Since time.Time `json:"since"`
 	// Cause is why the last one failed.
 	Cause string `json:"cause"`
+
+	unknown unknownKeys
 }
 
 // GPUs lists the physical GPUs of the record's results, each once, in the order of the results.

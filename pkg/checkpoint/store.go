@@ -64,8 +64,8 @@ func (s *Store) Put(r *Record) error {
 	return nil
 }
 
-// Load returns the claim's record; gpu.ErrNotFound when there is none, ErrDamaged when it cannot be read. A damaged record
-// has been set aside when Load returns: the next call finds none.
+// Load returns the claim's record; gpu.ErrNotFound when there is none, ErrDamaged when it cannot be read, a *NewerError when
+// only a newer version may act on it. A damaged record has been set aside when Load returns: the next call finds none.
 func (s *Store) Load(uid string) (*Record, error) {
 	path, err := s.path(uid)
 	if err != nil {
@@ -79,10 +79,16 @@ func (s *Store) Load(uid string) (*Record, error) {
 		return nil, fmt.Errorf("reading the record of claim %s: %w", uid, err)
 	}
 	r, err := Decode(data)
-	if err == nil && r.Claim.UID != uid {
-		err = fmt.Errorf("%w: it is of claim %s", ErrDamaged, r.Claim.UID)
+	newer, isNewer := errors.AsType[*NewerError](err)
+	if isNewer {
+		r = newer.Record
 	}
-	if err != nil {
+	switch {
+	case r != nil && r.Claim.UID != uid:
+		return nil, s.setAside(path, fmt.Errorf("%w: it is of claim %s", ErrDamaged, r.Claim.UID))
+	case isNewer:
+		return nil, fmt.Errorf("record of claim %s: %w", uid, err)
+	case err != nil:
 		return nil, s.setAside(path, err)
 	}
 	return r, nil
@@ -112,8 +118,9 @@ func (s *Store) Delete(uid string) error {
 	return nil
 }
 
-// All returns every readable record in the order of the claims' UIDs, and one error per record that had to be set aside.
-// ErrUnreadable: there are others, of which nothing is known.
+// All returns every readable record in the order of the claims' UIDs, and one error per record that had to be set aside. Records
+// that only a newer version may act on are among them, to tell who holds what; Load refuses them. ErrUnreadable: there are
+// others, of which nothing is known.
 func (s *Store) All() (records []*Record, damaged []error, err error) {
 	names, err := s.disk.List(s.dir)
 	if err != nil {
@@ -126,7 +133,10 @@ func (s *Store) All() (records []*Record, damaged []error, err error) {
 			continue
 		}
 		r, err := s.Load(uid)
+		newer, isNewer := errors.AsType[*NewerError](err)
 		switch {
+		case isNewer && newer.Record != nil:
+			records = append(records, newer.Record)
 		case errors.Is(err, gpu.ErrNotFound): // removed since the listing
 		case errors.Is(err, ErrDamaged):
 			damaged = append(damaged, err)

@@ -1,0 +1,118 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// unknownKeys are the members of a JSON object that this version has no field for.
+type unknownKeys map[string]json.RawMessage
+
+// The alias types carry the fields without the methods, so that encoding/json does not call itself.
+type (
+	recordFields Record
+	claimFields  Claim
+	resultFields Result
+	stepFields   Step
+	cdiFields    CDI
+	debtFields   Debt
+)
+
+// UnmarshalJSON keeps the keys it does not know.
+func (r *Record) UnmarshalJSON(data []byte) (err error) {
+	r.unknown, err = decode(data, (*recordFields)(r))
+	return err
+}
+
+// MarshalJSON writes the unknown keys back.
+func (r *Record) MarshalJSON() ([]byte, error) { return encode((*recordFields)(r), r.unknown) }
+
+// UnmarshalJSON keeps the keys it does not know.
+func (r *Result) UnmarshalJSON(data []byte) (err error) {
+	r.unknown, err = decode(data, (*resultFields)(r))
+	return err
+}
+
+// MarshalJSON writes the unknown keys back.
+func (r Result) MarshalJSON() ([]byte, error) { return encode((*resultFields)(&r), r.unknown) }
+
+// UnmarshalJSON keeps the keys it does not know.
+func (s *Step) UnmarshalJSON(data []byte) (err error) {
+	s.unknown, err = decode(data, (*stepFields)(s))
+	return err
+}
+
+// MarshalJSON writes the unknown keys back.
+func (s Step) MarshalJSON() ([]byte, error) { return encode((*stepFields)(&s), s.unknown) }
+
+// UnmarshalJSON keeps the keys it does not know.
+func (c *CDI) UnmarshalJSON(data []byte) (err error) {
+	c.unknown, err = decode(data, (*cdiFields)(c))
+	return err
+}
+
+// MarshalJSON writes the unknown keys back.
+func (c CDI) MarshalJSON() ([]byte, error) { return encode((*cdiFields)(&c), c.unknown) }
+
+// UnmarshalJSON keeps the keys it does not know.
+func (c *Claim) UnmarshalJSON(data []byte) (err error) {
+	c.unknown, err = decode(data, (*claimFields)(c))
+	return err
+}
+
+// MarshalJSON writes the unknown keys back.
+func (c Claim) MarshalJSON() ([]byte, error) { return encode((*claimFields)(&c), c.unknown) }
+
+// UnmarshalJSON keeps the keys it does not know.
+func (d *Debt) UnmarshalJSON(data []byte) (err error) {
+	d.unknown, err = decode(data, (*debtFields)(d))
+	return err
+}
+
+// MarshalJSON writes the unknown keys back.
+func (d Debt) MarshalJSON() ([]byte, error) { return encode((*debtFields)(&d), d.unknown) }
+
+// decode fills the struct behind fields and returns the members it has no field for, nil when there are none.
+func decode(data []byte, fields any) (unknownKeys, error) {
+	if err := json.Unmarshal(data, fields); err != nil {
+		return nil, err
+	}
+	var members unknownKeys
+	if err := json.Unmarshal(data, &members); err != nil {
+		return nil, err
+	}
+	t := reflect.TypeOf(fields).Elem()
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if name == "" {
+			continue // not a member
+		}
+		delete(members, name)
+		// The library takes a key in any case for the field's. As an unknown one it would be written back, and take the place
+		// of the field when the record is read again.
+		for key := range members {
+			if strings.EqualFold(key, name) {
+				return nil, fmt.Errorf("key %q is %q in another case", key, name)
+			}
+		}
+	}
+	if len(members) == 0 {
+		return nil, nil
+	}
+	return members, nil
+}
+
+// encode writes the struct's fields, then the unknown members in the order of their keys.
+func encode(fields any, unknown unknownKeys) ([]byte, error) {
+	known, err := json.Marshal(fields)
+	if err != nil || len(unknown) == 0 {
+		return known, err
+	}
+	rest, err := json.Marshal(map[string]json.RawMessage(unknown))
+	if err != nil {
+		return nil, err
+	}
+	return append(append(known[:len(known)-1], ','), rest[1:]...), nil
+}
