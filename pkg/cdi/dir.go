@@ -94,7 +94,22 @@ func (d *Dir) Remove(claimUID string) error {
 }
 
 // Claims lists the UIDs of the claims that have a spec here.
-func (d *Dir) Claims() ([]string, error) {
+func (d *Dir) Claims() ([]string, error) { return d.named("") }
+
+// Unfinished lists the UIDs of the claims whose spec somebody began to write: he is writing still, or died of it.
+func (d *Dir) Unfinished() ([]string, error) { return d.named(disk.TempSuffix) }
+
+// Discard removes what a crash left of writing the claim's spec, and not the spec; no error when there is nothing. Hold the
+// claim's lock.
+func (d *Dir) Discard(claimUID string) error {
+	if err := d.disk.Remove(d.file(claimUID) + disk.TempSuffix); err != nil {
+		return fmt.Errorf("removing the unfinished CDI spec of claim %s: %w", claimUID, err)
+	}
+	return nil
+}
+
+// named lists the UIDs in the names of our files that have this after the spec's own name.
+func (d *Dir) named(ending string) ([]string, error) {
 	names, err := d.disk.List(d.path)
 	if err != nil {
 		return nil, fmt.Errorf("listing the CDI directory %s: %w", d.path, err)
@@ -103,8 +118,8 @@ func (d *Dir) Claims() ([]string, error) {
 	var uids []string
 	for _, name := range names {
 		rest, isOurs := strings.CutPrefix(name, prefix)
-		uid, whole := strings.CutSuffix(rest, suffix)
-		if isOurs && whole {
+		uid, whole := strings.CutSuffix(rest, suffix+ending)
+		if isOurs && whole && uid != "" && !strings.HasPrefix(uid, ".") {
 			uids = append(uids, uid)
 		}
 	}

@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -30,6 +31,11 @@ type holding struct {
 	debt bool
 	// failed: releasing it was tried in vain.
 	failed bool
+}
+
+// equal compares what is known; a claim's UID is what it is known by.
+func (h holding) equal(other holding) bool {
+	return h.owns == other.owns && h.debt == other.debt && h.failed == other.failed
 }
 
 // newHolders knows nothing yet. owing may be nil; it must not block.
@@ -113,6 +119,24 @@ func (h *holders) unset(uid string) {
 			delete(h.byGPU, id)
 		}
 	}
+}
+
+// differing lists the GPUs of which these records say something else than is known. A call that is running may be why.
+func (h *holders) differing(records []*checkpoint.Record) []gpu.UUID {
+	said := newHolders(nil)
+	for _, r := range records {
+		said.set(r, r.GPUs())
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var uuids []gpu.UUID
+	for id, claims := range h.byGPU {
+		if !maps.EqualFunc(claims, said.byGPU[id], holding.equal) {
+			uuids = append(uuids, id)
+		}
+		delete(said.byGPU, id)
+	}
+	return slices.AppendSeq(uuids, maps.Keys(said.byGPU))
 }
 
 // tellOwed tells which GPUs are owed, where that is news.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"tags.cncf.io/container-device-interface/specs-go"
@@ -93,6 +94,9 @@ func (s records) read(uid string) (*checkpoint.Record, error) {
 		return nil, errDisk
 	}
 	r, err := checkpoint.Decode(data)
+	if _, newer := errors.AsType[*checkpoint.NewerError](err); newer {
+		return nil, err
+	}
 	if err != nil {
 		delete(s.records, uid)
 		return nil, fmt.Errorf("%s was set aside: %w", uid, err)
@@ -101,14 +105,17 @@ func (s records) read(uid string) (*checkpoint.Record, error) {
 }
 
 func (s records) Delete(uid string) error {
-	return s.op("delete "+uid, func() error { delete(s.records, uid); return nil })
+	return s.op("delete "+uid, func() error { delete(s.records, uid); delete(s.halves, "record "+uid); return nil })
 }
 
 func (s records) All() (all []*checkpoint.Record, damaged []error, err error) {
 	err = s.op("all", func() error {
 		for _, uid := range slices.Sorted(maps.Keys(s.records)) {
 			r, readErr := s.read(uid)
+			newer, isNewer := errors.AsType[*checkpoint.NewerError](readErr)
 			switch {
+			case isNewer:
+				all = append(all, newer.Record)
 			case errors.Is(readErr, checkpoint.ErrDamaged):
 				damaged = append(damaged, readErr)
 			case readErr != nil:
@@ -120,6 +127,28 @@ func (s records) All() (all []*checkpoint.Record, damaged []error, err error) {
 		return err
 	})
 	return all, damaged, err
+}
+
+func (s records) Unfinished() ([]string, error) { return s.unfinished("record ") }
+
+func (s records) Discard(uid string) error { return s.discard("record " + uid) }
+
+// unfinished lists what has this before its UID among the files that are half written.
+func (w *world) unfinished(what string) (uids []string, err error) {
+	err = w.op("list halves of a "+what, func() error {
+		for name := range w.halves {
+			if uid, is := strings.CutPrefix(name, what); is {
+				uids = append(uids, uid)
+			}
+		}
+		slices.Sort(uids)
+		return nil
+	})
+	return uids, err
+}
+
+func (w *world) discard(name string) error {
+	return w.op("discard "+name, func() error { delete(w.halves, name); return nil })
 }
 
 // specFiles is the world's CDI directory.
@@ -172,8 +201,17 @@ func (s specFiles) Holds(uid string, devices []string) bool {
 	return slices.Equal(names, devices)
 }
 
+func (s specFiles) Claims() (uids []string, err error) {
+	err = s.op("list specs", func() error { uids = slices.Sorted(maps.Keys(s.specs)); return nil })
+	return uids, err
+}
+
+func (s specFiles) Unfinished() ([]string, error) { return s.unfinished("spec ") }
+
+func (s specFiles) Discard(uid string) error { return s.discard("spec " + uid) }
+
 func (s specFiles) Remove(uid string) error {
-	return s.op("remove "+uid, func() error { delete(s.specs, uid); return nil })
+	return s.op("remove "+uid, func() error { delete(s.specs, uid); delete(s.halves, "spec "+uid); return nil })
 }
 
 // planner plans against the world's node, and adds the world's effects to every GPU that is owned.

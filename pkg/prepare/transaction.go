@@ -25,6 +25,9 @@ type Records interface {
 	// All returns what can be read, and one error per record that was set aside. checkpoint.ErrUnreadable: there are records
 	// of which nothing is known.
 	All() (records []*checkpoint.Record, damaged []error, err error)
+	// Unfinished lists the claims whose record somebody began to write; Discard removes that and leaves the record alone.
+	Unfinished() (uids []string, err error)
+	Discard(uid string) error
 }
 
 // Locks orders work on claims and GPUs; checkpoint.Locks is the real one.
@@ -43,6 +46,11 @@ type Specs interface {
 	Holds(claimUID string, devices []string) bool
 	// Remove is no error when there is nothing to remove.
 	Remove(claimUID string) error
+	// Claims lists the claims that have a spec.
+	Claims() (uids []string, err error)
+	// Unfinished lists the claims whose spec somebody began to write; Discard removes that and leaves the spec alone.
+	Unfinished() (uids []string, err error)
+	Discard(claimUID string) error
 }
 
 // Planner reads claims; claim.Source against the node's present state is the real one.

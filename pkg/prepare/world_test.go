@@ -37,6 +37,7 @@ type world struct {
 	records map[string][]byte // by claim UID, as on disk
 	hidden  string            // the claim whose record the disk does not give now
 	specs   map[string]string // by claim UID
+	halves  map[string]bool   // files that are half written: "record <uid>", "spec <uid>"
 	major   int64             // of the device nodes; changes when a driver is loaded
 	missing map[gpu.UUID]error
 	noSpecs error // why no spec can be built at all
@@ -52,6 +53,7 @@ type world struct {
 	spoil   func(op string) error // refuses after the operation took effect
 	during  func(op string)       // runs before an operation, outside the lock
 	steps   []string              // kinds of effects that plans for owned GPUs have
+	finds   bool                  // effects can be looked for
 }
 
 // died is what a process that is made to die panics with.
@@ -59,7 +61,7 @@ type died struct{ op string }
 
 func newWorld(gpus int) *world {
 	w := &world{
-		boot: "boot-1", records: map[string][]byte{}, specs: map[string]string{}, major: 195, missing: map[gpu.UUID]error{},
+		boot: "boot-1", records: map[string][]byte{}, specs: map[string]string{}, halves: map[string]bool{}, major: 195, missing: map[gpu.UUID]error{},
 		effects: map[gpu.UUID]map[string]string{}, locks: map[string]chan struct{}{}, holder: map[gpu.UUID]int{},
 	}
 	node := &gpu.Node{Driver: gpu.Driver{Version: "580.95.05"}}
@@ -107,7 +109,7 @@ func (w *world) events() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	events := slices.DeleteFunc(w.journal, func(op string) bool {
-		return strings.HasPrefix(op, "load") || strings.HasPrefix(op, "all") || strings.HasPrefix(op, "build")
+		return slices.ContainsFunc([]string{"load", "all", "build", "list", "find"}, func(reading string) bool { return strings.HasPrefix(op, reading) })
 	})
 	w.journal = nil
 	return events
@@ -191,6 +193,9 @@ func (p *process) ports() Ports {
 	steps := map[string]Step{}
 	for _, kind := range []string{"mode", "slice"} {
 		steps[kind] = effect{p.world}
+		if p.world.finds {
+			steps[kind] = findable{effect{p.world}, kind}
+		}
 	}
 	return Ports{Records: records{p.world}, Specs: specFiles{p.world}, Locks: p, Planner: planner{p.world, p.world.source()}, Steps: steps}
 }

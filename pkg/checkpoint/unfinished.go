@@ -1,0 +1,37 @@
+package checkpoint
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+)
+
+// Unfinished lists the UIDs of the claims whose record somebody began to write: he is writing still, or died of it.
+func (s *Store) Unfinished() ([]string, error) {
+	names, err := s.disk.List(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("listing the records in %s: %w", s.dir, err)
+	}
+	var uids []string
+	for _, name := range names {
+		uid, isOne := strings.CutSuffix(name, recordSuffix+disk.TempSuffix)
+		if _, err := s.path(uid); isOne && err == nil {
+			uids = append(uids, uid)
+		}
+	}
+	return uids, nil
+}
+
+// Discard removes what a crash left of writing the claim's record, and not the record; no error when there is nothing.
+// Nobody may be writing it: hold the claim's lock and those of the record's GPUs.
+func (s *Store) Discard(uid string) error {
+	path, err := s.path(uid)
+	if err != nil {
+		return err
+	}
+	if err := s.disk.Remove(path + disk.TempSuffix); err != nil {
+		return fmt.Errorf("removing the unfinished record of claim %s: %w", uid, err)
+	}
+	return nil
+}
