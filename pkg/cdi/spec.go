@@ -62,7 +62,8 @@ type Claim struct {
 	Devices []Device
 }
 
-// Join makes the spec. The result shares nothing that a caller could write to with a later one.
+// Join makes the spec, or says what a container runtime would refuse in it. The result shares nothing that a caller could write to
+// with a later one.
 func Join(c Claim) (*specs.Spec, error) {
 	if len(c.Devices) == 0 {
 		return nil, fmt.Errorf("joining the CDI spec of claim %s: it has no device", c.UID)
@@ -90,6 +91,9 @@ func Join(c Claim) (*specs.Spec, error) {
 		return nil, fmt.Errorf("joining the CDI spec of claim %s: %w", c.UID, err)
 	}
 	spec.Version = version
+	if err := check(spec); err != nil {
+		return nil, fmt.Errorf("joining the CDI spec of claim %s: %w", c.UID, err)
+	}
 	return spec, nil
 }
 
