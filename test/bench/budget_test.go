@@ -54,3 +54,88 @@ func TestBudgetOfManyClaims(t *testing.T) {
 	assert.Empty(t, PrepareLimit.Exceeded(one))
 	require.NoError(t, n.plugin.Unprepare(ctx, claims...))
 }
+
+// all100 are the claims of a burst, and the requests that they may wait for.
+func all100() (claims []Claim, admitted []string) {
+	for i := range BurstClaims {
+		one := onlooker(i)
+		if i < 8 {
+			one = reference(i)
+		}
+		claims, admitted = append(claims, one), append(admitted, getClaim(one))
+	}
+	return claims, admitted
+}
+
+// A hundred calls at once cost a hundred times what one costs.
+func TestBudgetOfABurst(t *testing.T) {
+	n := newNode(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	claims, admitted := all100()
+	prepare := n.cost(func() error {
+		_, err := together(claims, func(one Claim) error { return n.plugin.Prepare(ctx, one) })
+		return err
+	}, admitted...)
+	prepare.Later = 0
+	assert.Equal(t, Cost{FileSyncs: BurstClaims, DirSyncs: BurstClaims, Reads: BurstClaims}, prepare)
+	unprepare := n.cost(func() error {
+		_, err := together(claims, func(one Claim) error { return n.plugin.Unprepare(ctx, one) })
+		return err
+	})
+	unprepare.Later = 0
+	assert.Equal(t, Cost{DirSyncs: BurstClaims}, unprepare)
+	assert.Empty(t, Costs{Prepare: prepare, Unprepare: unprepare}.exceeded("claims", BurstClaims))
+}
+
+// What is done to files for one more claim does not depend on how many there are.
+func TestBudgetBesideOthers(t *testing.T) {
+	n := newNode(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	one := func() (b Beside) {
+		b.Claims = 1
+		n.disk.since()
+		require.NoError(t, n.plugin.Prepare(ctx, reference(0)))
+		b.Prepare, _ = n.disk.since()
+		require.NoError(t, n.plugin.Unprepare(ctx, reference(0)))
+		b.Unprepare, _ = n.disk.since()
+		return b
+	}
+	one() // a process that has not had a GPU's lock yet looks through the records
+	alone := one()
+	assert.Equal(t, Files{Opened: 2, Changed: 4, Synced: 2}, alone.Prepare)
+	assert.NotZero(t, alone.Unprepare.Bytes)
+	var others []Claim
+	for i := range Crowd {
+		others = append(others, onlooker(i))
+	}
+	require.NoError(t, n.plugin.Prepare(ctx, others...))
+	assert.Empty(t, grown(alone, one()))
+	require.NoError(t, n.plugin.Unprepare(ctx, others...))
+}
+
+// A restart reads each record and changes nothing.
+func TestBudgetOfARestart(t *testing.T) {
+	n := newNode(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	claims, _ := all100()
+	require.NoError(t, n.plugin.Prepare(ctx, claims...))
+	written, _ := n.disk.since()
+	assert.NotZero(t, written.Changed)
+
+	restarted := n.open()
+	done, byDir := n.disk.since()
+	assert.Equal(t, Files{Opened: BurstClaims, Bytes: done.Bytes, Listed: 1}, done, "until it can serve")
+	assert.Equal(t, BurstClaims, byDir["claims"].Opened)
+	held, debts := restarted.Counts()
+	assert.Equal(t, []int{BurstClaims, 0}, []int{held, debts})
+
+	require.NoError(t, restarted.Settle(ctx))
+	_, settled := n.disk.since()
+	whole := Restart{Claims: BurstClaims, Records: byDir["claims"].plus(settled["claims"]), Specs: settled["cdi"]}
+	assert.Empty(t, whole.exceeded())
+	assert.Equal(t, BurstClaims, whole.Specs.Opened)
+	require.NoError(t, n.plugin.Unprepare(ctx, claims...))
+}

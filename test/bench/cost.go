@@ -43,6 +43,11 @@ var (
 	UnprepareLimit = Limit{Durable: 2}
 )
 
+// times is the budget of n claims.
+func (l Limit) times(n int) Limit {
+	return Limit{Durable: n * l.Durable, Programs: n * l.Programs, NVML: n * l.NVML, Reads: n * l.Reads, Writes: n * l.Writes}
+}
+
 // Exceeded names what is dearer than the budget; empty when nothing is.
 func (l Limit) Exceeded(c Cost) string {
 	var over []string
@@ -63,60 +68,85 @@ func (l Limit) Exceeded(c Cost) string {
 	return strings.Join(over, "; ")
 }
 
-// Costs are the costs of the dearest of some claims.
+// Costs are the costs of the dearest of some claims, or of claims that are prepared at once.
 type Costs struct{ Prepare, Unprepare Cost }
 
-// period is one call of the kubelet.
-type period struct {
-	prepare    bool
-	start, end time.Time
+func (c Costs) most(other Costs) Costs {
+	return Costs{Prepare: c.Prepare.most(other.Prepare), Unprepare: c.Unprepare.most(other.Unprepare)}
 }
 
-// CountSyscalls prepares and unprepares the claims one after the other while the plugin is traced.
-func CountSyscalls(ctx context.Context, p *Plugin, claims []Claim) (Costs, error) {
-	var periods []period
-	during := func(prepare bool, call func() error) error {
-		start := time.Now()
-		err := call()
-		periods = append(periods, period{prepare, start, time.Now()})
-		return err
+// exceeded says in which half the costs of n claims exceed the budget; what names the claims.
+func (c Costs) exceeded(what string, n int) []error {
+	var problems []error
+	if over := PrepareLimit.times(n).Exceeded(c.Prepare); over != "" {
+		problems = append(problems, fmt.Errorf("preparing %s takes %s", what, over))
 	}
-	calls, err := Trace(ctx, p.PID, func() error {
-		for _, claim := range claims {
-			if err := during(true, func() error { return p.Prepare(ctx, claim) }); err != nil {
+	if over := UnprepareLimit.times(n).Exceeded(c.Unprepare); over != "" {
+		problems = append(problems, fmt.Errorf("unpreparing %s takes %s", what, over))
+	}
+	return problems
+}
+
+// period is the time of one call of the kubelet, or of several at once, with the system calls that it takes.
+type period struct {
+	prepare bool
+	start   time.Time
+	calls   []Syscall
+}
+
+// traced prepares and unprepares the claims, so many at once, while the plugin is traced.
+func traced(ctx context.Context, p *Plugin, names string, claims []Claim, atOnce int) ([]period, error) {
+	var periods []period
+	calls, err := Trace(ctx, p.PID, names, func() error {
+		for batch := range slices.Chunk(claims, atOnce) {
+			periods = append(periods, period{prepare: true, start: time.Now()})
+			if _, err := together(batch, func(one Claim) error { return p.Prepare(ctx, one) }); err != nil {
 				return err
 			}
-			if err := during(false, func() error { return p.Unprepare(ctx, claim) }); err != nil {
+			periods = append(periods, period{start: time.Now()})
+			if _, err := together(batch, func(one Claim) error { return p.Unprepare(ctx, one) }); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return Costs{}, err
+		return nil, err
 	}
-	return attribute(calls, periods), nil
+	attribute(calls, periods)
+	return periods, nil
 }
 
-// attribute gives each system call to the period it began in. What began between two calls of the kubelet belongs to the one
-// before: work does not get cheaper by being put off.
-func attribute(calls []Syscall, periods []period) Costs {
-	each := make([]Cost, len(periods))
+// attribute gives each system call to the period it began in. What began between two periods belongs to the one before: work
+// does not get cheaper by being put off.
+func attribute(calls []Syscall, periods []period) {
 	for _, call := range calls {
 		i, found := slices.BinarySearchFunc(periods, call.Began, func(p period, t time.Time) int { return p.start.Compare(t) })
 		if !found {
 			i--
 		}
 		if i >= 0 {
-			each[i].add(call)
+			periods[i].calls = append(periods[i].calls, call)
 		}
 	}
-	var costs Costs
-	for i, p := range periods {
+}
+
+// CountSyscalls prepares and unprepares the claims, so many at once, and returns what the dearest of these batches took.
+func CountSyscalls(ctx context.Context, p *Plugin, claims []Claim, atOnce int) (Costs, error) {
+	periods, err := traced(ctx, p, tracedSyncs, claims, atOnce)
+	return dearest(periods), err
+}
+
+func dearest(periods []period) (costs Costs) {
+	for _, p := range periods {
+		var c Cost
+		for _, call := range p.calls {
+			c.add(call)
+		}
 		if p.prepare {
-			costs.Prepare = costs.Prepare.most(each[i])
+			costs.Prepare = costs.Prepare.most(c)
 		} else {
-			costs.Unprepare = costs.Unprepare.most(each[i])
+			costs.Unprepare = costs.Unprepare.most(c)
 		}
 	}
 	return costs

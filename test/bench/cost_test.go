@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"strings"
@@ -19,11 +20,20 @@ func TestExceeded(t *testing.T) {
 	assert.Equal(t, "1 API reads before the answer, not 0", UnprepareLimit.Exceeded(Cost{Reads: 1}))
 }
 
+func TestTheBudgetOfManyClaims(t *testing.T) {
+	t.Parallel()
+	within := Costs{Prepare: Cost{FileSyncs: 100, DirSyncs: 60, Reads: 100}, Unprepare: Cost{DirSyncs: 200}}
+	assert.Empty(t, within.exceeded("100 claims", 100))
+	over := within.most(Costs{Prepare: Cost{Reads: 101}, Unprepare: Cost{Reads: 1}})
+	assert.EqualError(t, errors.Join(over.exceeded("100 claims", 100)...),
+		"preparing 100 claims takes 101 API reads before the answer, not 100\nunpreparing 100 claims takes 1 API reads before the answer, not 0")
+}
+
 const straceOutput = `170   1795220136.000100 fsync(8</p/claims/u.json.tmp>) = 0
 171   1795220136.000200 fsync(8</p/claims> <unfinished ...>
 strace: Process 180 attached
 171   1795220136.000250 <... fsync resumed>) = 0
-171   1795220136.500000 fsync(9</p/claims>) = 0
+171   1795220136.500000 fsync(9</p/claims>)       = 0
 180   1795220136.600000 execve("/bin/true", ["true"], 0x7ffd /* 9 vars */) = 0
 180   1795220136.700000 +++ exited with 0 +++
 `
@@ -35,14 +45,15 @@ func TestTheTraceIsAttributed(t *testing.T) {
 	require.Len(t, calls, 4)
 	assert.Equal(t, "fsync", calls[1].Name)
 	at := func(microseconds int) time.Time { return time.Unix(1795220136, int64(microseconds)*1000) }
-	costs := attribute(calls, []period{
-		{prepare: true, start: at(0), end: at(300)},
-		{prepare: false, start: at(400_000), end: at(550_000)}, // and what it put off
-	})
+	periods := []period{
+		{prepare: true, start: at(0)},
+		{prepare: false, start: at(400_000)}, // and what it put off
+	}
+	attribute(calls, periods)
 	assert.Equal(t, Costs{
 		Prepare:   Cost{FileSyncs: 1, DirSyncs: 1},
 		Unprepare: Cost{DirSyncs: 1, Programs: 1},
-	}, costs)
+	}, dearest(periods))
 }
 
 // The real strace, on a process of ours.
@@ -61,7 +72,7 @@ func TestTrace(t *testing.T) {
 	out, err := child.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, child.Start())
-	calls, err := Trace(t.Context(), child.Process.Pid, func() error {
+	calls, err := Trace(t.Context(), child.Process.Pid, tracedSyncs, func() error {
 		if _, err := in.Write([]byte("go\n")); err != nil {
 			return err
 		}

@@ -31,6 +31,8 @@ func (f Floor) Prepare() time.Duration { return f.Durable.P50() + f.Get.P50() + 
 const (
 	floorSamples = 200
 	warmUp       = 20
+	// recordSize is that of a durable write: no record of a claim is larger than a page.
+	recordSize = 4096
 )
 
 // MeasureFloor measures in a new directory below dir, and with a claim that exists.
@@ -40,16 +42,16 @@ func MeasureFloor(ctx context.Context, dir string, client kubernetes.Interface, 
 		return f, fmt.Errorf("measuring the machine: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	page := make([]byte, 4096)
+	page := make([]byte, recordSize)
 	record := 0
-	if f.Durable, err = repeat(floorSamples, func() error {
+	if f.Durable, err = repeat(floorSamples, warmUp, func() error {
 		record++
 		return durable(work, fmt.Sprintf("record-%d", record), page)
 	}); err != nil {
 		return f, fmt.Errorf("measuring a durable write: %w", err)
 	}
 	claims := client.ResourceV1().ResourceClaims(claim.Namespace)
-	if f.Get, err = repeat(floorSamples, func() error {
+	if f.Get, err = repeat(floorSamples, warmUp, func() error {
 		_, err := claims.Get(ctx, claim.Name, metav1.GetOptions{})
 		return err
 	}); err != nil {
@@ -60,7 +62,7 @@ func MeasureFloor(ctx context.Context, dir string, client kubernetes.Interface, 
 }
 
 // repeat times n runs, after some that do not count.
-func repeat(n int, run func() error) (Samples, error) {
+func repeat(n, warmUp int, run func() error) (Samples, error) {
 	samples := make(Samples, 0, n)
 	for i := range warmUp + n {
 		start := time.Now()
@@ -119,7 +121,7 @@ func measureCall(ctx context.Context, socket string) (Samples, error) {
 		return nil, err
 	}
 	client := registerapi.NewRegistrationClient(conn)
-	samples, err := repeat(floorSamples, func() error {
+	samples, err := repeat(floorSamples, warmUp, func() error {
 		_, err := client.GetInfo(ctx, &registerapi.InfoRequest{})
 		return err
 	})

@@ -13,7 +13,7 @@ type Latency struct{ Prepare, Unprepare Samples }
 
 // OneByOne prepares the claims one after the other, as many as there are GPUs, waits for what is done after the answers, and
 // unprepares them one after the other; then come the next. The first claims warm up and do not count.
-func OneByOne(ctx context.Context, p *Plugin, c *Claims, claims []Claim, gpus int) (l Latency, err error) {
+func OneByOne(ctx context.Context, p *Plugin, c *Claims, claims []Claim, gpus, warmUp int) (l Latency, err error) {
 	each := func(batch []Claim, call func(context.Context, ...Claim) error) (s Samples, err error) {
 		for _, claim := range batch {
 			took, err := timed(func() error { return call(ctx, claim) })
@@ -36,34 +36,68 @@ func OneByOne(ctx context.Context, p *Plugin, c *Claims, claims []Claim, gpus in
 		if err != nil {
 			return l, err
 		}
-		l.Prepare, l.Unprepare = append(l.Prepare, prepare...), append(l.Unprepare, unprepare...)
+		l.add(prepare, unprepare)
 	}
 	l.Prepare, l.Unprepare = l.Prepare[warmUp:], l.Unprepare[warmUp:]
 	return l, nil
 }
 
-// warmUpRounds of AllAtOnce do not count.
-const warmUpRounds = 3
+// Rounds are waits of the kubelet for many calls at once.
+type Rounds struct {
+	// Last is from the first call of a round to its last answer, Each a single call.
+	Last, Each Latency
+	// CPU is the time that the plugin's process was on a CPU in a round.
+	CPU Latency
+}
 
-// AllAtOnce prepares the claims in rounds of so many parallel calls, then unprepares them likewise. A sample is the time from
-// the first call to the last answer.
-func AllAtOnce(ctx context.Context, p *Plugin, c *Claims, claims []Claim, gpus int) (l Latency, err error) {
-	for batch := range slices.Chunk(claims, gpus) {
-		prepare, err := timed(func() error { return together(batch, func(one Claim) error { return p.Prepare(ctx, one) }) })
+// AllAtOnce prepares the claims in rounds of so many parallel calls, then unprepares them likewise. The first rounds warm up
+// and do not count.
+func AllAtOnce(ctx context.Context, p *Plugin, c *Claims, claims []Claim, atOnce, warmUp int) (r Rounds, err error) {
+	for batch := range slices.Chunk(claims, atOnce) {
+		prepared, err := oneRound(p, batch, func(one Claim) error { return p.Prepare(ctx, one) })
 		if err != nil {
-			return l, err
+			return r, err
 		}
 		if err := c.Reported(ctx, batch...); err != nil {
-			return l, err
+			return r, err
 		}
-		unprepare, err := timed(func() error { return together(batch, func(one Claim) error { return p.Unprepare(ctx, one) }) })
+		unprepared, err := oneRound(p, batch, func(one Claim) error { return p.Unprepare(ctx, one) })
 		if err != nil {
-			return l, err
+			return r, err
 		}
-		l.Prepare, l.Unprepare = append(l.Prepare, prepare), append(l.Unprepare, unprepare)
+		if warmUp--; warmUp < 0 {
+			r.Last.add(Samples{prepared.last}, Samples{unprepared.last})
+			r.Each.add(prepared.each, unprepared.each)
+			r.CPU.add(Samples{prepared.cpu}, Samples{unprepared.cpu})
+		}
 	}
-	l.Prepare, l.Unprepare = l.Prepare[warmUpRounds:], l.Unprepare[warmUpRounds:]
-	return l, nil
+	return r, nil
+}
+
+// round is one half of a round.
+type round struct {
+	last, cpu time.Duration
+	each      Samples
+}
+
+func oneRound(p *Plugin, batch []Claim, call func(Claim) error) (r round, err error) {
+	before, err := cpuTime(p.PID)
+	if err != nil {
+		return r, err
+	}
+	start := time.Now()
+	r.each, err = together(batch, call)
+	r.last = time.Since(start)
+	if err != nil {
+		return r, err
+	}
+	after, err := cpuTime(p.PID)
+	r.cpu = after - before
+	return r, err
+}
+
+func (l *Latency) add(prepare, unprepare Samples) {
+	l.Prepare, l.Unprepare = append(l.Prepare, prepare...), append(l.Unprepare, unprepare...)
 }
 
 func timed(run func() error) (time.Duration, error) {
@@ -72,13 +106,13 @@ func timed(run func() error) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// together runs do for all claims at once and returns when all have ended.
-func together(claims []Claim, do func(Claim) error) error {
-	failed := make([]error, len(claims))
+// together runs do for all claims at once and returns when all have ended, with the time that each took.
+func together(claims []Claim, do func(Claim) error) (Samples, error) {
+	took, failed := make(Samples, len(claims)), make([]error, len(claims))
 	var wg sync.WaitGroup
 	for i, claim := range claims {
-		wg.Go(func() { failed[i] = do(claim) })
+		wg.Go(func() { took[i], failed[i] = timed(func() error { return do(claim) }) })
 	}
 	wg.Wait()
-	return errors.Join(failed...)
+	return took, errors.Join(failed...)
 }

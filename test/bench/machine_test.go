@@ -9,8 +9,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,26 +51,88 @@ type node struct {
 	view     *inventory.View
 	statuses *kube.Statuses
 	plugin   *Plugin
+	// open makes a transaction on the node's files, as another process of the plugin would.
+	open func() *prepare.Transaction
 }
 
-// countingDisk is the real disk.
+// countingDisk is the real disk. Files counts records and CDI specs alike.
 type countingDisk struct {
 	disk.OS
 
-	files, dirs atomic.Int64
+	mu          sync.Mutex
+	files, dirs int
+	done        Files
+	byDir       map[string]Files
 }
 
-// Write counts files that are synced.
+// count adds to what was done to the files of a directory.
+func (d *countingDisk) count(path string, f Files) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	dir := filepath.Base(filepath.Dir(path))
+	d.done, d.byDir[dir] = d.done.plus(f), d.byDir[dir].plus(f)
+}
+
+// since returns what was done since the last call, and that by directory.
+func (d *countingDisk) since() (Files, map[string]Files) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	done, byDir := d.done, d.byDir
+	d.done, d.byDir = Files{}, map[string]Files{}
+	return done, byDir
+}
+
+// syncs returns how many files and directories were synced so far.
+func (d *countingDisk) syncs() (files, dirs int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.files, d.dirs
+}
+
+// Read counts files and bytes.
+func (d *countingDisk) Read(path string) ([]byte, error) {
+	data, err := d.OS.Read(path)
+	d.count(path, Files{Opened: 1, Bytes: len(data)})
+	return data, err
+}
+
+// List counts directories.
+func (d *countingDisk) List(dir string) ([]string, error) {
+	d.count(filepath.Join(dir, "x"), Files{Listed: 1})
+	return d.OS.List(dir)
+}
+
+// Write counts files, and those that are synced.
 func (d *countingDisk) Write(path string, data []byte, perm fs.FileMode, durable bool) error {
+	f := Files{Changed: 1}
 	if durable {
-		d.files.Add(1)
+		f.Synced = 1
+		d.mu.Lock()
+		d.files++
+		d.mu.Unlock()
 	}
+	d.count(path, f)
 	return d.OS.Write(path, data, perm, durable)
+}
+
+// Rename counts files.
+func (d *countingDisk) Rename(from, to string) error {
+	d.count(to, Files{Changed: 1})
+	return d.OS.Rename(from, to)
+}
+
+// Remove counts files, also those that are not there.
+func (d *countingDisk) Remove(path string) error {
+	d.count(path, Files{Changed: 1})
+	return d.OS.Remove(path)
 }
 
 // SyncDir counts directories that are synced.
 func (d *countingDisk) SyncDir(dir string) error {
-	d.dirs.Add(1)
+	d.mu.Lock()
+	d.dirs++
+	d.mu.Unlock()
+	d.count(filepath.Join(dir, "x"), Files{Synced: 1})
 	return d.OS.SyncDir(dir)
 }
 
@@ -82,7 +145,7 @@ func newNode(t *testing.T) *node {
 	root, err := os.MkdirTemp("", "bench-")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(root)) })
-	n := &node{t: t, model: simulated, disk: &countingDisk{}}
+	n := &node{t: t, model: simulated, disk: &countingDisk{byDir: map[string]Files{}}}
 	n.serve(root)
 	return n
 }
@@ -102,7 +165,8 @@ func (n *node) serve(root string) {
 	client := n.api()
 	n.statuses = kube.NewStatuses(kube.StatusesOptions{Client: client, DriverName: testDriver})
 	reports := driver.ClaimStatus{Statuses: n.statuses, Node: func() *gpu.Node { return inv.Current().Node }}
-	plugin := driver.New(n.transaction(cfg, host, inv), reports, driver.NewMetrics("test", driver.Readings{}), nil,
+	n.open = func() *prepare.Transaction { return n.transaction(cfg, host, inv) }
+	plugin := driver.New(n.open(), reports, driver.NewMetrics("test", driver.Readings{}), nil,
 		func(err error) { assert.NoError(t, err) })
 	server := &driver.Server{Plugin: plugin, Config: cfg, Client: client}
 
@@ -152,7 +216,7 @@ func (n *node) transaction(cfg *config.Plugin, host *port.Host, inv *inventory.I
 			*cdi.Dir
 		}{author, dir},
 	}, prepare.Settings{
-		CDIKind: cdi.Kind(testDriver), BootID: "boot", Writer: "test", Patience: time.Second, DebtAfter: time.Minute, Now: time.Now,
+		CDIKind: cdi.Kind(testDriver), BootID: "boot", Writer: "test", Patience: time.Minute, DebtAfter: time.Minute, Now: time.Now,
 	})
 	require.NoError(t, err)
 	require.Empty(t, damaged)
@@ -180,17 +244,26 @@ func reference(i int) Claim {
 	return Claim{Namespace: "team", Name: fmt.Sprintf("claim-%d", i), UID: fmt.Sprintf("uid-claim-%d", i)}
 }
 
+// onlooker is the claim for the monitor device of one GPU.
+func onlooker(i int) Claim {
+	return Claim{Namespace: "team", Name: fmt.Sprintf("look-%d", i), UID: fmt.Sprintf("uid-look-%d", i)}
+}
+
 func (n *node) claim(name string) *resourceapi.ResourceClaim {
-	var number int
-	_, _ = fmt.Sscanf(name, "claim-%d", &number)
-	device := gpu.Whole{GPU: &n.view.Node.GPUs[number%len(n.view.Node.GPUs)]}
+	kind, text, _ := strings.Cut(name, "-")
+	number, _ := strconv.Atoi(text)
+	of := &n.view.Node.GPUs[number%len(n.view.Node.GPUs)]
+	result := resourceapi.DeviceRequestAllocationResult{
+		Request: "gpu", Driver: testDriver, Pool: testNode, Device: string(gpu.Whole{GPU: of}.Name()),
+	}
+	if kind == "look" {
+		result.Device, result.AdminAccess = string(gpu.Monitor{GPU: of}.Name()), new(true)
+	}
 	return &resourceapi.ResourceClaim{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("uid-" + name)},
 		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-			Results: []resourceapi.DeviceRequestAllocationResult{
-				{Request: "gpu", Driver: testDriver, Pool: testNode, Device: string(device.Name())},
-			},
+			Results: []resourceapi.DeviceRequestAllocationResult{result},
 		}}},
 	}
 }
@@ -200,7 +273,7 @@ func (n *node) cost(call func() error, admitted ...string) Cost {
 	n.t.Helper()
 	n.gate.Take()
 	calls := n.model.Calls.Of(os.Getpid()).Total
-	files, dirs := n.disk.files.Load(), n.disk.dirs.Load()
+	files, dirs := n.disk.syncs()
 	n.gate.Shut(admitted...)
 	if err := call(); err != nil {
 		require.NoError(n.t, n.gate.blame(err))
@@ -208,7 +281,8 @@ func (n *node) cost(call func() error, admitted ...string) Cost {
 	c := neededFirst(n.gate.Take())
 	n.gate.Open()
 	require.NoError(n.t, n.statuses.Drain(n.t.Context()))
-	c.FileSyncs, c.DirSyncs = int(n.disk.files.Load()-files), int(n.disk.dirs.Load()-dirs)
+	filesNow, dirsNow := n.disk.syncs()
+	c.FileSyncs, c.DirSyncs = filesNow-files, dirsNow-dirs
 	c.NVML = int(n.model.Calls.Of(os.Getpid()).Total - calls)
 	return c
 }

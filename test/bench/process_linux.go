@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -63,6 +64,16 @@ func MemoryOf(pid int) (Memory, error) {
 		return m, fmt.Errorf("reading the memory of process %d: it has none: it ended", pid)
 	}
 	return m, nil
+}
+
+// cpuTime is how long a process has been on a CPU so far, with all its threads.
+func cpuTime(pid int) (time.Duration, error) {
+	const wholeProcess = 2 // CPUCLOCK_SCHED: nanoseconds
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|wholeProcess), &t); err != nil {
+		return 0, fmt.Errorf("reading the CPU time of process %d: %w", pid, err)
+	}
+	return time.Duration(t.Nano()), nil
 }
 
 // machine describes this machine in one line.

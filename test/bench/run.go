@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -20,10 +21,12 @@ type Options struct {
 	Node string
 	// Driver is the installed driver.
 	Driver string
-	// KubeletDir is the kubelet's, SimgpuRoot the directory of the simulated NVIDIA driver.
-	KubeletDir, SimgpuRoot string
+	// KubeletDir is the kubelet's, CDIRoot where CDI specs are, SimgpuRoot the directory of the simulated NVIDIA driver.
+	KubeletDir, CDIRoot, SimgpuRoot string
 	// Binary is the program of the plugin, for the runs that need one of their own.
 	Binary string
+	// Partner is the command that calls Partner with the directory that is put after it.
+	Partner []string
 	// Progress is told what is being measured.
 	Progress io.Writer
 }
@@ -31,12 +34,14 @@ type Options struct {
 // How much is measured: enough for a 99th percentile, little enough for a coffee.
 const (
 	singleClaims   = warmUp + 250
+	warmUpRounds   = 3
 	parallelRounds = warmUpRounds + 50
-	crowdedClaims  = warmUp + 60
+	crowdRounds    = 4
+	crowdedClaims  = 16 // a round
 	tracedClaims   = 30
 	nvmlClaims     = 16
 	gatedClaims    = 8
-	restarts       = 5
+	besideClaims   = 3
 	wipes          = 5
 )
 
@@ -89,10 +94,12 @@ func (b *bencher) all(ctx context.Context) error {
 		{"the machine", b.floor},
 		{"one claim at a time", b.single},
 		{"eight claims at once", b.parallel},
-		{fmt.Sprintf("one claim beside %d others", Crowd), b.crowded},
+		{fmt.Sprintf("%d claims at once", BurstClaims), b.burst},
+		{fmt.Sprintf("one claim without and beside %d others", Crowd), b.crowded},
 		{"the plugin after that", b.used},
 		{"system calls", b.syscalls},
 		{"NVML calls", b.nvml},
+		{"a lock that two processes pass to and fro", b.handOff},
 		{"wiped ResourceSlices", b.wiped},
 		{"API calls and restarts of a second plugin", b.second},
 	} {
@@ -133,7 +140,7 @@ func (b *bencher) single(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.report.Single, err = OneByOne(ctx, b.plugin, b.claims, claims, len(b.devices))
+	b.report.Single, err = OneByOne(ctx, b.plugin, b.claims, claims, len(b.devices), warmUp)
 	return err
 }
 
@@ -142,36 +149,90 @@ func (b *bencher) parallel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.report.Parallel, err = AllAtOnce(ctx, b.plugin, b.claims, claims, len(b.devices))
+	rounds, err := AllAtOnce(ctx, b.plugin, b.claims, claims, len(b.devices), warmUpRounds)
+	b.report.Parallel = rounds.Last
 	return err
 }
 
-// crowded measures while claims that only look at the GPUs stay prepared.
-func (b *bencher) crowded(ctx context.Context) error {
-	monitors := make([]Device, 0, len(b.devices))
-	for _, d := range b.devices {
-		monitors = append(monitors, Device{Pool: d.Pool, Name: d.Name + "-monitor", Admin: true})
+// monitors are the devices that show the GPUs.
+func monitors(gpus []Device) []Device {
+	devices := make([]Device, 0, len(gpus))
+	for _, d := range gpus {
+		devices = append(devices, Device{Pool: d.Pool, Name: d.Name + "-monitor", Admin: true})
 	}
-	others, err := b.claims.Make(ctx, Crowd, monitors)
+	return devices
+}
+
+// forBurst are the devices of the claims of a burst: every whole GPU once, then monitors in turn.
+func forBurst(gpus []Device) []Device {
+	devices, shown := slices.Clone(gpus), monitors(gpus)
+	for i := len(devices); i < BurstClaims; i++ {
+		devices = append(devices, shown[i%len(shown)])
+	}
+	return devices
+}
+
+func (b *bencher) burst(ctx context.Context) error {
+	claims, err := b.claims.Make(ctx, (warmUpBursts+burstRounds+1)*BurstClaims, forBurst(b.devices))
 	if err != nil {
 		return err
 	}
-	for _, one := range others {
-		if err := b.plugin.Prepare(ctx, one); err != nil {
+	counted, measured := claims[:BurstClaims], claims[BurstClaims:]
+	if b.report.Burst, err = MeasureBurst(ctx, b.plugin, b.claims, measured); err != nil {
+		return err
+	}
+	if err := b.report.Burst.floor(ctx, filepath.Join(b.KubeletDir, "plugins"), b.client, counted, len(b.devices)); err != nil {
+		return err
+	}
+	b.report.Burst.Costs, err = CountSyscalls(ctx, b.plugin, counted, BurstClaims)
+	return err
+}
+
+// crowded measures one more claim, in turn without others and while claims that only look at the GPUs stay prepared.
+func (b *bencher) crowded(ctx context.Context) error {
+	dirs := []string{filepath.Join(b.KubeletDir, "plugins", b.Driver), b.CDIRoot}
+	measure := func(into *Beside) error {
+		claims, err := b.claims.Make(ctx, len(b.devices)+crowdedClaims, b.devices)
+		if err != nil {
+			return err
+		}
+		one, err := MeasureBeside(ctx, b.plugin, b.claims, claims, len(b.devices), dirs...)
+		into.again(one)
+		return err
+	}
+	for range crowdRounds {
+		if err := measure(&b.report.Alone); err != nil {
+			return err
+		}
+		others, err := crowd(ctx, b.plugin, b.claims, b.devices)
+		if err != nil {
+			return err
+		}
+		if err := measure(&b.report.Crowded); err != nil {
+			return err
+		}
+		if err := b.plugin.Unprepare(ctx, others...); err != nil {
 			return err
 		}
 	}
-	if err := b.claims.Reported(ctx, others...); err != nil {
-		return err
-	}
-	claims, err := b.claims.Make(ctx, crowdedClaims, b.devices)
+	return nil
+}
+
+// crowd prepares claims that only look at the GPUs.
+func crowd(ctx context.Context, p *Plugin, c *Claims, gpus []Device) ([]Claim, error) {
+	others, err := c.Make(ctx, Crowd, monitors(gpus))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if b.report.Crowded, err = OneByOne(ctx, b.plugin, b.claims, claims, len(b.devices)); err != nil {
-		return err
+	if err := p.Prepare(ctx, others...); err != nil {
+		return nil, err
 	}
-	return b.plugin.Unprepare(ctx, others...)
+	return others, c.Reported(ctx, others...)
+}
+
+func (b *bencher) handOff(ctx context.Context) (err error) {
+	b.report.HandOff, err = HandOff(ctx, filepath.Join(b.KubeletDir, "plugins"), b.Partner...)
+	return err
 }
 
 func (b *bencher) syscalls(ctx context.Context) error {
@@ -179,8 +240,8 @@ func (b *bencher) syscalls(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	counted, err := CountSyscalls(ctx, b.plugin, claims)
-	b.count(counted)
+	counted, err := CountSyscalls(ctx, b.plugin, claims, 1)
+	b.report.Costs = b.report.Costs.most(counted)
 	return err
 }
 
@@ -195,7 +256,7 @@ func (b *bencher) nvml(ctx context.Context) error {
 	}
 	n, err := CountNVML(ctx, driver, b.plugin, claims)
 	// One call is one too many, whichever half of the claim made it.
-	b.count(Costs{Prepare: Cost{NVML: n}, Unprepare: Cost{NVML: n}})
+	b.report.Costs = b.report.Costs.most(Costs{Prepare: Cost{NVML: n}, Unprepare: Cost{NVML: n}})
 	return err
 }
 
@@ -210,12 +271,7 @@ func (b *bencher) wiped(ctx context.Context) error {
 	return nil
 }
 
-// count keeps the worst.
-func (b *bencher) count(c Costs) {
-	b.report.Costs.Prepare = b.report.Costs.Prepare.most(c.Prepare)
-	b.report.Costs.Unprepare = b.report.Costs.Unprepare.most(c.Unprepare)
-}
-
+// second measures what needs a plugin of its own.
 func (b *bencher) second(ctx context.Context) (err error) {
 	dir, err := os.MkdirTemp(b.KubeletDir, "bench-")
 	if err != nil {
@@ -227,12 +283,9 @@ func (b *bencher) second(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, second.Close(context.WithoutCancel(ctx), b.client)) }()
-	plugin, took, err := second.Start(ctx)
-	if err != nil {
+	if b.report.Process.FirstStart, err = second.Start(ctx); err != nil {
 		return err
 	}
-	b.report.Process.FirstStart = took
-	defer func() { err = errors.Join(err, plugin.Close()) }()
 	devices, err := Published(ctx, b.client, second.Driver, b.Node)
 	if err != nil {
 		return err
@@ -242,45 +295,64 @@ func (b *bencher) second(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, claims.Remove(context.WithoutCancel(ctx))) }()
-	made, err := claims.Make(ctx, gatedClaims, devices)
-	if err != nil {
+	if err := b.gated(ctx, second, claims, devices); err != nil {
 		return err
 	}
-	counted, err := second.CountRequests(ctx, plugin, claims, made)
-	if err != nil {
-		return err
-	}
-	b.count(counted)
-	if err := plugin.Prepare(ctx, made...); err != nil {
-		return err
-	}
-	if err := claims.Reported(ctx, made...); err != nil {
-		return err
-	}
-	return b.restart(ctx, second)
+	return b.restarted(ctx, second, claims, devices)
 }
 
-// afterStart is how long a restarted plugin is watched for API writes: its slices are compared within one sync delay.
-const afterStart = 1500 * time.Millisecond
-
-// restart kills the second plugin and starts it again; its claims stay prepared.
-func (b *bencher) restart(ctx context.Context, second *Second) error {
-	for range restarts {
-		if err := second.Kill(); err != nil {
-			return err
-		}
-		second.Gate.Take()
-		plugin, took, err := second.Start(ctx)
-		if err != nil {
-			return err
-		}
-		settle(ctx, afterStart)
-		requests := all(second.Gate.Take())
-		b.report.Process.Restart = append(b.report.Process.Restart, took)
-		b.report.Process.RestartWrites = max(b.report.Process.RestartWrites, requests.Writes)
-		if err := plugin.Close(); err != nil {
-			return err
-		}
+// gated counts requests to the API server: of one claim at a time, and of many at once.
+func (b *bencher) gated(ctx context.Context, s *Second, c *Claims, gpus []Device) error {
+	claims, err := c.Make(ctx, gatedClaims, gpus)
+	if err != nil {
+		return err
 	}
-	return nil
+	counted, err := s.CountRequests(ctx, c, claims, 1)
+	if err != nil {
+		return err
+	}
+	b.report.Costs = b.report.Costs.most(counted)
+	if claims, err = c.Make(ctx, BurstClaims, forBurst(gpus)); err != nil {
+		return err
+	}
+	counted, err = s.CountRequests(ctx, c, claims, BurstClaims)
+	b.report.Burst.Costs = b.report.Burst.Costs.most(counted)
+	return err
+}
+
+// restarted kills the second plugin and starts it again beside a claim for each GPU, and beside a crowd. Beside that, a claim
+// must not cost more requests to the API server than alone.
+func (b *bencher) restarted(ctx context.Context, s *Second, c *Claims, gpus []Device) error {
+	few, err := c.Make(ctx, len(gpus), gpus)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(s.Plugin.Prepare(ctx, few...), c.Reported(ctx, few...)); err != nil {
+		return err
+	}
+	beside, err := s.Restarts(ctx, len(few))
+	if err != nil {
+		return err
+	}
+	b.report.Process.Restarts = append(b.report.Process.Restarts, beside)
+	if err := s.Plugin.Unprepare(ctx, few...); err != nil {
+		return err
+	}
+
+	many, err := crowd(ctx, s.Plugin, c, gpus)
+	if err != nil {
+		return err
+	}
+	one, err := c.Make(ctx, besideClaims, gpus)
+	if err != nil {
+		return err
+	}
+	counted, err := s.CountRequests(ctx, c, one, 1)
+	if err != nil {
+		return err
+	}
+	b.report.Costs = b.report.Costs.most(counted)
+	beside, err = s.Restarts(ctx, len(many))
+	b.report.Process.Restarts = append(b.report.Process.Restarts, beside)
+	return err
 }

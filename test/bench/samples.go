@@ -26,10 +26,12 @@ func (s Samples) P50() time.Duration { return s.Quantile(.5) }
 // P99 is what one sample in a hundred exceeds; with fewer than a hundred samples the largest.
 func (s Samples) P99() time.Duration { return s.Quantile(.99) }
 
-// milliseconds prints a duration with three digits that matter.
+// milliseconds prints a duration with two or three digits that matter.
 func milliseconds(d time.Duration) string {
 	ms := d.Seconds() * 1e3
 	switch {
+	case ms < .1:
+		return fmt.Sprintf("%.3f ms", ms)
 	case ms < 10:
 		return fmt.Sprintf("%.2f ms", ms)
 	case ms < 100:

@@ -24,6 +24,7 @@ func TestQuantile(t *testing.T) {
 
 func TestMilliseconds(t *testing.T) {
 	t.Parallel()
+	assert.Equal(t, "0.021 ms", milliseconds(21*time.Microsecond))
 	assert.Equal(t, "0.65 ms", milliseconds(654*time.Microsecond))
 	assert.Equal(t, "12.3 ms", milliseconds(12345*time.Microsecond))
 	assert.Equal(t, "505 ms", milliseconds(505*time.Millisecond))

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,10 +26,13 @@ import (
 type Second struct {
 	Driver string
 	Gate   *Gate
+	// Plugin is the one that runs, nil when none does.
+	Plugin *Plugin
 
 	binary, dir, node string
 	proxy             *http.Server
 	command           *exec.Cmd
+	input             io.WriteCloser
 	log               *os.File
 }
 
@@ -86,31 +90,55 @@ func (s *Second) kubeconfig() string { return filepath.Join(s.dir, "kubeconfig")
 // startLimit is far longer than a plugin takes to serve.
 const startLimit = 20 * time.Second
 
-// Start runs the plugin and returns it when it answers, with the time from its birth to its first answer.
-func (s *Second) Start(ctx context.Context) (p *Plugin, took time.Duration, err error) {
-	if s.log, err = os.OpenFile(filepath.Join(s.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
-		return nil, 0, fmt.Errorf("starting a second plugin: %w", err)
-	}
-	s.command = exec.CommandContext(ctx, s.binary, "--driver-name="+s.Driver, "--node-name="+s.node, "--pod-uid=second",
-		"--kubeconfig="+s.kubeconfig(), "--host-root=/", "--http-endpoint=", "--cdi-root="+filepath.Join(s.dir, "cdi"),
-		"--kubelet-plugins-dir="+filepath.Join(s.dir, "plugins"), "--kubelet-registrar-dir="+filepath.Join(s.dir, "registry"))
-	s.command.Stdout, s.command.Stderr = s.log, s.log
+func (s *Second) cdiDir() string { return filepath.Join(s.dir, "cdi") }
+
+func (s *Second) pluginDir() string { return filepath.Join(s.dir, "plugins", s.Driver) }
+
+// Start runs the plugin and returns when it answers, with the time from its birth to its first answer.
+func (s *Second) Start(ctx context.Context) (took time.Duration, err error) {
 	start := time.Now()
-	if err := s.command.Start(); err != nil {
-		return nil, 0, fmt.Errorf("starting a second plugin: %w", err)
+	if err := s.spawn(ctx, s.binary); err != nil {
+		return 0, err
 	}
+	if err := s.await(ctx); err != nil {
+		return 0, errors.Join(err, s.Kill())
+	}
+	return time.Since(start), nil
+}
+
+// spawn runs the command with the plugin's arguments after its own.
+func (s *Second) spawn(ctx context.Context, command ...string) (err error) {
+	if s.log, err = os.OpenFile(filepath.Join(s.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+		return fmt.Errorf("starting a second plugin: %w", err)
+	}
+	s.command = exec.CommandContext(ctx, command[0], append(command[1:], "--driver-name="+s.Driver, "--node-name="+s.node,
+		"--pod-uid=second", "--kubeconfig="+s.kubeconfig(), "--host-root=/", "--http-endpoint=", "--cdi-root="+s.cdiDir(),
+		"--kubelet-plugins-dir="+filepath.Dir(s.pluginDir()), "--kubelet-registrar-dir="+filepath.Join(s.dir, "registry"))...)
+	s.command.Stdout, s.command.Stderr = s.log, s.log
+	if s.input, err = s.command.StdinPipe(); err == nil {
+		err = s.command.Start()
+	}
+	if err != nil {
+		s.command = nil
+		return errors.Join(fmt.Errorf("starting a second plugin: %w", err), s.log.Close())
+	}
+	return nil
+}
+
+// await returns when the plugin answers.
+func (s *Second) await(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	for tick := time.NewTicker(time.Millisecond); ; {
-		if p, err = Register(ctx, filepath.Join(s.dir, "registry"), s.Driver); err == nil {
-			tick.Stop()
-			return p, time.Since(start), nil
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		if s.Plugin, err = Register(ctx, filepath.Join(s.dir, "registry"), s.Driver); err == nil {
+			return nil
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			tick.Stop()
-			return nil, 0, errors.Join(fmt.Errorf("waiting for a second plugin to serve: %w: %s", err, s.tail()), s.Kill())
+			return fmt.Errorf("waiting for a second plugin to serve: %w: %s", err, s.tail())
 		}
 	}
 }
@@ -126,10 +154,14 @@ func (s *Second) Kill() error {
 	if s.command == nil {
 		return nil
 	}
-	killErr := s.command.Process.Kill()
+	failed := []error{s.command.Process.Kill()}
 	_ = s.command.Wait() // says that it was killed
 	s.command = nil
-	return errors.Join(killErr, s.log.Close())
+	if s.Plugin != nil {
+		failed = append(failed, s.Plugin.Close())
+		s.Plugin = nil
+	}
+	return errors.Join(append(failed, s.log.Close())...)
 }
 
 // Close ends the plugin and what stands in front of the API server, and removes the slices it published.
@@ -140,28 +172,32 @@ func (s *Second) Close(ctx context.Context, client kubernetes.Interface) error {
 // held is how long is waited for requests that should not come.
 const held = 200 * time.Millisecond
 
-// CountRequests prepares and unprepares the claims one after the other with the gate shut: one GET of the claim passes, and
-// everything else waits until the plugin has answered.
-func (s *Second) CountRequests(ctx context.Context, p *Plugin, c *Claims, claims []Claim) (costs Costs, err error) {
+// CountRequests prepares and unprepares the claims, so many at once, with the gate shut: one GET of each claim passes, and
+// everything else waits until the plugin has answered. It returns what the dearest of these batches took.
+func (s *Second) CountRequests(ctx context.Context, c *Claims, claims []Claim, atOnce int) (costs Costs, err error) {
 	defer s.Gate.Open()
-	for _, claim := range claims {
+	for batch := range slices.Chunk(claims, atOnce) {
+		var admitted []string
+		for _, claim := range batch {
+			admitted = append(admitted, getClaim(claim))
+		}
 		s.Gate.Take()
-		s.Gate.Shut(getClaim(claim))
-		if err := patiently(ctx, p.Prepare, claim); err != nil {
+		s.Gate.Shut(admitted...)
+		if err := patiently(ctx, s.Plugin.Prepare, batch); err != nil {
 			return costs, s.Gate.blame(err)
 		}
 		s.Gate.Open()
-		if err := c.Reported(ctx, claim); err != nil {
+		if err := c.Reported(ctx, batch...); err != nil {
 			return costs, err
 		}
-		costs.Prepare = costs.Prepare.most(neededFirst(s.Gate.Take()))
+		prepare := neededFirst(s.Gate.Take())
 		s.Gate.Shut()
-		if err := patiently(ctx, p.Unprepare, claim); err != nil {
+		if err := patiently(ctx, s.Plugin.Unprepare, batch); err != nil {
 			return costs, s.Gate.blame(err)
 		}
 		settle(ctx, held)
 		s.Gate.Open()
-		costs.Unprepare = costs.Unprepare.most(all(s.Gate.Take()))
+		costs = costs.most(Costs{Prepare: prepare, Unprepare: all(s.Gate.Take())})
 	}
 	return costs, nil
 }
@@ -169,10 +205,12 @@ func (s *Second) CountRequests(ctx context.Context, p *Plugin, c *Claims, claims
 // answerLimit is far longer than an answer takes that waits for nothing.
 const answerLimit = 10 * time.Second
 
-func patiently(ctx context.Context, call func(context.Context, ...Claim) error, claim Claim) error {
+// patiently makes one call for each claim, all at once.
+func patiently(ctx context.Context, call func(context.Context, ...Claim) error, claims []Claim) error {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	return call(ctx, claim)
+	_, err := together(claims, func(one Claim) error { return call(ctx, one) })
+	return err
 }
 
 // settle lets time pass in which something may happen that should not.

@@ -18,23 +18,32 @@ import (
 // Syscall is one call that a traced process began.
 type Syscall struct {
 	Name string
-	// Arguments are as strace prints them, with the paths behind file descriptors.
+	// Arguments are as strace prints them, with the paths behind file descriptors, and with what follows them.
 	Arguments string
-	Began     time.Time
+	// Result is what it returned: -1 for an error, also of a call that never ended.
+	Result int
+	Began  time.Time
 }
 
-// traced are the ways to stable storage and to another program.
-const traced = "fsync,fdatasync,sync,syncfs,sync_file_range,msync,execve,execveat"
+// What is traced: the ways to stable storage and to another program, or all that is done to files. A question mark goes before
+// a call that not every architecture has.
+const (
+	tracedSyncs = "fsync,fdatasync,sync,syncfs,sync_file_range,msync,execve,execveat"
+	tracedFiles = "?open,openat,?openat2,?creat,read,readv,pread64,preadv,?preadv2,write,writev,pwrite64,pwritev,?pwritev2," +
+		"getdents64,?getdents,truncate,ftruncate,?rename,renameat,renameat2,?link,linkat,?symlink,symlinkat,?unlink,unlinkat," +
+		"?mkdir,mkdirat,?rmdir," + tracedSyncs
+)
 
-// Trace runs do while the process with all its threads and children is traced, and returns the calls it made.
-func Trace(ctx context.Context, pid int, do func() error) (calls []Syscall, err error) {
+// Trace runs do while the process with all its threads and children is traced, and returns those of the named calls that it
+// began.
+func Trace(ctx context.Context, pid int, names string, do func() error) (calls []Syscall, err error) {
 	dir, err := os.MkdirTemp("", "bench-strace-")
 	if err != nil {
 		return nil, fmt.Errorf("tracing process %d: %w", pid, err)
 	}
 	defer os.RemoveAll(dir)
 	output := filepath.Join(dir, "calls")
-	tracer := exec.CommandContext(ctx, "strace", "-f", "-y", "-ttt", "-e", "trace="+traced, "-e", "signal=none",
+	tracer := exec.CommandContext(ctx, "strace", "-f", "-y", "-ttt", "-s", "0", "-e", "trace="+names, "-e", "signal=none",
 		"-o", output, "-p", strconv.Itoa(pid))
 	told, err := tracer.StderrPipe()
 	if err != nil {
@@ -66,22 +75,54 @@ func Trace(ctx context.Context, pid int, do func() error) (calls []Syscall, err 
 	return parseTrace(text)
 }
 
-// traceLine is "<pid> <seconds> <name>(<arguments>": the end of a call, which may come in a line of its own, does not matter.
-var traceLine = regexp.MustCompile(`^\d+\s+(\d+\.\d+) (\w+)\((.*)$`)
+// The lines of a trace: "<pid> <seconds> <name>(<arguments>) = <result>", or that in two halves, of which the second is
+// "<pid> <seconds> <... <name> resumed><arguments>) = <result>".
+var (
+	traceBegun   = regexp.MustCompile(`^(\d+)\s+(\d+\.\d+) (\w+)\((.*)$`)
+	traceResumed = regexp.MustCompile(`^(\d+)\s+\d+\.\d+ <\.\.\. \w+ resumed>(.*)$`)
+	traceResult  = regexp.MustCompile(`.*\)\s+= (-?\d+)`)
+)
 
 func parseTrace(text io.Reader) ([]Syscall, error) {
 	var calls []Syscall
+	open := map[string]int{} // by thread, the call that it has not ended
 	lines := bufio.NewScanner(text)
 	for lines.Scan() {
-		m := traceLine.FindStringSubmatch(lines.Text())
+		if m := traceResumed.FindStringSubmatch(lines.Text()); m != nil {
+			if i, known := open[m[1]]; known {
+				calls[i].Arguments += m[2]
+				calls[i].Result = resultOf(m[2])
+				delete(open, m[1])
+			}
+			continue
+		}
+		m := traceBegun.FindStringSubmatch(lines.Text())
 		if m == nil {
 			continue
 		}
-		seconds, err := strconv.ParseFloat(m[1], 64)
+		seconds, err := strconv.ParseFloat(m[2], 64)
 		if err != nil {
 			return nil, fmt.Errorf("reading what strace wrote: %w", err)
 		}
-		calls = append(calls, Syscall{Name: m[2], Arguments: m[3], Began: time.UnixMicro(int64(seconds * 1e6))})
+		arguments, unfinished := strings.CutSuffix(m[4], " <unfinished ...>")
+		if unfinished {
+			open[m[1]] = len(calls)
+		}
+		calls = append(calls, Syscall{
+			Name: m[3], Arguments: arguments, Result: resultOf(arguments), Began: time.UnixMicro(int64(seconds * 1e6)),
+		})
 	}
 	return calls, lines.Err()
+}
+
+func resultOf(text string) int {
+	m := traceResult.FindStringSubmatch(text)
+	if m == nil {
+		return -1
+	}
+	n, err := strconv.Atoi(m[1])
+	if err != nil {
+		return -1
+	}
+	return n
 }

@@ -26,14 +26,17 @@ func main() {
 	pflag.StringVar(&o.Node, "node-name", os.Getenv("NODE_NAME"), "name of the Node that this runs on")
 	pflag.StringVar(&o.Driver, "driver-name", "gpu.prism.dev", "name of the installed driver")
 	pflag.StringVar(&o.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's directory")
+	pflag.StringVar(&o.CDIRoot, "cdi-root", "/var/run/cdi", "directory of the installed driver's CDI specs")
 	pflag.StringVar(&o.SimgpuRoot, "simgpu-root", "/run/nvidia/driver", "directory of the simulated NVIDIA driver")
 	pflag.StringVar(&o.Binary, "binary", "", "the plugin's program")
+	partner := pflag.String("lock-partner", "", "be the other process of a measurement of locks, with the lock file in this directory")
+	_ = pflag.CommandLine.MarkHidden("lock-partner") // it was defined in the line before
 	pflag.Parse()
 
-	os.Exit(run(o, *kubeconfig, *server))
+	os.Exit(run(o, *kubeconfig, *server, *partner))
 }
 
-func run(o bench.Options, kubeconfig, server string) int {
+func run(o bench.Options, kubeconfig, server, partner string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -42,7 +45,17 @@ func run(o bench.Options, kubeconfig, server string) int {
 		fmt.Fprintf(os.Stderr, "prism-bench: %v\n", err)
 		return code
 	}
-	var err error
+	if partner != "" {
+		if err := bench.Partner(ctx, partner, os.Stdin, os.Stdout); err != nil {
+			return fail(2, err)
+		}
+		return 0
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fail(2, err)
+	}
+	o.Partner = []string{self, "--lock-partner"}
 	if o.API, err = clientcmd.BuildConfigFromFlags(server, kubeconfig); err != nil {
 		return fail(2, fmt.Errorf("reading the kubeconfig %s: %w", kubeconfig, err))
 	}

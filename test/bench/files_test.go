@@ -1,0 +1,93 @@
+package bench
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const fileTrace = `7     1.000001 openat(AT_FDCWD</>, "/p/claims/u.json", O_RDONLY|O_CLOEXEC) = -1 ENOENT (No such file or directory)
+7     1.000002 openat(AT_FDCWD</>, "/p/claims/v.json", O_RDONLY|O_CLOEXEC <unfinished ...>
+8     1.000003 openat(AT_FDCWD</>, "/p/claims/u.json.tmp", O_WRONLY|O_CREAT|O_TRUNC|O_CLOEXEC, 0600) = 9</p/claims/u.json.tmp>
+7     1.000004 <... openat resumed>)        = 8</p/claims/v.json>
+7     1.000005 read(8</p/claims/v.json>, ""..., 512 <unfinished ...>
+8     1.000006 fsync(9</p/claims/u.json.tmp> <unfinished ...>
+7     1.000007 <... read resumed>)          = 500
+7     1.000008 read(8</p/claims/v.json>, "", 12) = 0
+8     1.000009 <... fsync resumed>)         = 0
+8     1.000010 renameat(AT_FDCWD</>, "/p/claims/u.json.tmp", AT_FDCWD</>, "/p/claims/u.json") = 0
+8     1.000011 openat(AT_FDCWD</>, "/p/claims", O_RDONLY|O_CLOEXEC) = 9</p/claims>
+8     1.000012 fsync(9</p/claims>)               = 0
+8     1.000013 openat(AT_FDCWD</>, "/p/claims", O_RDONLY|O_CLOEXEC|O_DIRECTORY) = 9</p/claims>
+8     1.000014 getdents64(9</p/claims>, 0x1 /* 4 entries */, 8192) = 128
+8     1.000015 getdents64(9</p/claims>, 0x1 /* 0 entries */, 8192) = 0
+8     1.000016 unlinkat(AT_FDCWD</>, "/p/claims/u.json", 0) = 0
+8     1.000017 read(4<socket:[77]>, ""..., 8192) = 900
+8     1.000018 pread64(5</p/locks>, ""..., 8, 4096) = 8
+8     1.000019 openat(AT_FDCWD</>, "/p/claims-of-others/x.json", O_RDONLY) = 8</p/claims-of-others/x.json>
+8     1.000020 read(8</p/claims/v.json>, ""..., 512 <unfinished ...>
+`
+
+func TestFilesAreCounted(t *testing.T) {
+	t.Parallel()
+	calls, err := parseTrace(strings.NewReader(fileTrace))
+	require.NoError(t, err)
+	claims := Files{Opened: 3, Bytes: 500, Listed: 1, Changed: 3, Synced: 2}
+	assert.Equal(t, claims, filesBelow(calls, "/p/claims"))
+	assert.Equal(t, claims.plus(Files{Opened: 1, Bytes: 8}), filesBelow(calls, "/p"))
+	assert.Equal(t, Files{Bytes: 8}, filesBelow(calls, "/p/locks"))
+	assert.Zero(t, filesBelow(calls, "/q"))
+}
+
+func TestFilesBehindASymbolicLinkAreCounted(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	link := filepath.Join(dir, "var")
+	require.NoError(t, os.Symlink(filepath.Join(dir, "run"), link))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "run"), 0o700))
+	calls := []Syscall{
+		{Name: "openat", Arguments: `AT_FDCWD</>, "` + link + `/spec.json", O_RDONLY) = 3`},
+		{Name: "read", Arguments: `3<` + dir + `/run/spec.json>, ""..., 512) = 7`, Result: 7},
+	}
+	assert.Equal(t, Files{Opened: 1, Bytes: 7}, filesBelow(calls, link))
+}
+
+func TestWhatGrowsWithTheCrowdIsNamed(t *testing.T) {
+	t.Parallel()
+	var alone, crowded Beside
+	for _, listed := range []int{1, 0} { // once, the plugin looked through its records for itself
+		alone.again(Beside{Claims: 8, Prepare: Files{Opened: 16}, Unprepare: Files{Bytes: 80}})
+		crowded.again(Beside{Claims: 8, Prepare: Files{Opened: 16, Listed: listed}, Unprepare: Files{Bytes: 80}})
+	}
+	assert.Empty(t, grown(alone, crowded))
+	crowded.Prepare.Listed = 8
+	assert.EqualError(t, errors.Join(grown(alone, crowded)...),
+		"preparing 8 claims beside 100 others does (16 opened, 0 bytes read, 8 directories listed, 0 changed, 0 synced) to files, "+
+			"but alone (16 opened, 0 bytes read, 0 directories listed, 0 changed, 0 synced)")
+}
+
+func TestARestartHasABudget(t *testing.T) {
+	t.Parallel()
+	within := Restart{
+		Claims: 100, Reads: 9, Records: Files{Opened: 300, Bytes: 1 << 20, Listed: 2}, Specs: Files{Opened: 100, Bytes: 1 << 20},
+	}
+	assert.Empty(t, within.exceeded())
+	for want, change := range map[string]func(*Restart){
+		"takes 1 API writes, not 0":                                      func(r *Restart) { r.Writes = 1 },
+		"takes 301 reads of records, not 300":                            func(r *Restart) { r.Records.Opened++ },
+		"takes 101 reads of CDI specs, not 100":                          func(r *Restart) { r.Specs.Opened++ },
+		"takes 3 listings of directories, not 2":                         func(r *Restart) { r.Specs.Listed++ },
+		"takes 2 writes, moves and removals of records and specs, not 0": func(r *Restart) { r.Records.Changed, r.Specs.Changed = 1, 1 },
+		"takes 1 syncs of records and specs, not 0":                      func(r *Restart) { r.Records.Synced = 1 },
+	} {
+		over := within
+		change(&over)
+		assert.EqualError(t, errors.Join(over.exceeded()...), "a restart beside 100 prepared claims "+want)
+	}
+}
