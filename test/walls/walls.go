@@ -56,6 +56,11 @@ var walls = []wall{
 		of: []string{"pkg/prepare"}, ours: append([]string{"pkg/claim", "pkg/checkpoint", "pkg/cdi", "pkg/disk"}, nouns...),
 		because: "the transaction declares ports and never imports a step or an adapter",
 	},
+	{
+		of: []string{"pkg/reconcile"}, ours: append([]string{"pkg/prepare", "pkg/claim", "pkg/checkpoint", "pkg/cdi", "pkg/disk"}, nouns...),
+		named:   []string{"os", "net", "k8s.io/kubelet", "google.golang.org/grpc"},
+		because: "the reconciler decides and keeps time, and asks and acts through ports",
+	},
 	{of: steps, ours: append([]string{"pkg/checkpoint", "pkg/disk"}, nouns...), because: "a step declares the ports it needs and knows no other step"},
 	{of: []string{"pkg/nvml", "pkg/hostfs", "pkg/nvsmi"}, ours: []string{"pkg/gpu"}, because: "an adapter knows the nouns and no one who uses it"},
 	{of: []string{"pkg/disk", "pkg/config"}, ours: none, because: "it is below everything"},

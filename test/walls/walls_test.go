@@ -38,7 +38,7 @@ func TestTheWallsStand(t *testing.T) {
 	for _, breach := range Breaches(packages) {
 		t.Error(breach)
 	}
-	for _, must := range []string{"pkg/gpu", "pkg/claim", "pkg/prepare", "pkg/nvml", "cmd/prism-kubelet-plugin", "api/v1alpha1"} {
+	for _, must := range []string{"pkg/gpu", "pkg/claim", "pkg/prepare", "pkg/reconcile", "pkg/nvml", "cmd/prism-kubelet-plugin", "api/v1alpha1"} {
 		found := false
 		for _, p := range packages {
 			found = found || p.ImportPath == Module+"/"+must
@@ -80,6 +80,9 @@ func TestBreachesAreFound(t *testing.T) {
 		},
 		"pkg/prepare imports " + Module + "/pkg/mig, but the transaction declares ports and never imports a step or an adapter": {
 			ImportPath: Module + "/pkg/prepare", Deps: []string{Module + "/pkg/claim", Module + "/pkg/mig"},
+		},
+		"pkg/reconcile imports " + Module + "/pkg/kube, but the reconciler decides and keeps time, and asks and acts through ports": {
+			ImportPath: Module + "/pkg/reconcile", Deps: []string{Module + "/pkg/prepare", Module + "/pkg/kube"},
 		},
 		"pkg/mig imports " + Module + "/pkg/nvml, but a step declares the ports it needs and knows no other step": {
 			ImportPath: Module + "/pkg/mig", Deps: []string{Module + "/pkg/nvml", Module + "/pkg/checkpoint"},

@@ -1,0 +1,310 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/prepare"
+)
+
+// TestWhenAClaimIsUndone tells round by round what is heard of a claim: (g)one, (t)here, (s)ilence of the API server, (l)isted
+// by the kubelet, (d)eaf kubelet. Six rounds that follow each other span five minutes.
+func TestWhenAClaimIsUndone(t *testing.T) {
+	for heard, round := range map[string]int{
+		"gggggg":              6,
+		"ggggg":               0,
+		"tgggggg":             7,
+		"gggggsgg":            8, // silence counts for nothing
+		"gggggsg":             0,
+		"ggggggg":             6,
+		"gggggst":             0,
+		"ggsgggg":             0,
+		"ggsggggg":            8,
+		"gsgsgsgsgsgsgsgsgs":  0, // two words with a silence between them prove nothing
+		"ssssssssss":          0,
+		"gggggs":              0, // the last word must be fresh
+		"gggggt":              0,
+		"gggggl":              0,
+		"gggggd":              0,
+		"gggggtggggg":         0, // it was there in between
+		"gggggtgggggg":        12,
+		"ggggglggggg":         0,
+		"ggggglgggggg":        12,
+		"ggddggggg":           9,
+		"gdgdgdgdgdgdgdgdgdg": 0,
+		"llllllllllllllllll":  0,
+		"tttttttttttttttttt":  0,
+	} {
+		t.Run(heard, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				w := node("a", "b")
+				w.uses = []Use{use("b")}
+				undoneIn := 0
+				w.begin = func(round int) {
+					if len(w.undone) > 0 && undoneIn == 0 {
+						undoneIn = round - 1
+					}
+					w.gone["a"], w.silent, w.deaf, w.uses = round <= len(heard), nil, nil, []Use{use("b")}
+					if round > len(heard) {
+						return
+					}
+					switch heard[round-1] {
+					case 't':
+						w.gone["a"] = false
+					case 's':
+						w.silent = errAway
+					case 'd':
+						w.deaf = errAway
+					case 'l':
+						w.uses = append(w.uses, use("a"))
+					}
+				}
+				w.run(t, len(heard)+1)
+				assert.Equal(t, round, undoneIn)
+				if round > 0 {
+					assert.Equal(t, []string{"a"}, w.undone)
+					assert.Equal(t, []string{"claim default/claim-a (UID a)"}, w.removed)
+				} else {
+					assert.Empty(t, w.undone)
+				}
+			})
+		})
+	}
+}
+
+func TestFiveMinutesAreFiveMinutes(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := node("a")
+		w.gone["a"] = true
+		w.run(t, 5)
+		assert.Empty(t, w.undone)
+		w.run(t, 5)
+		assert.Empty(t, w.undone, "a process that starts anew counts anew")
+		start := time.Now()
+		w.run(t, 6)
+		assert.Equal(t, []string{"a"}, w.undone)
+		assert.Equal(t, goneFor+Period, time.Since(start), "the sixth round, and the wait for the seventh")
+	})
+}
+
+// TestRoundsComeAtOnceAndThenByAndBy until the process ends.
+func TestRoundsComeAtOnceAndThenByAndBy(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		w := node()
+		var at []time.Time
+		w.begin = func(round int) {
+			at = append(at, time.Now())
+			if round == 50 {
+				cancel()
+			}
+		}
+		start := time.Now()
+		require.NoError(t, New(Ports{Node: w, Claims: w, Pods: w, Report: w}).Run(ctx))
+		require.Len(t, at, 50)
+		assert.Equal(t, start, at[0])
+		gaps := map[time.Duration]bool{}
+		for i := range at[1:] {
+			gap := at[i+1].Sub(at[i])
+			assert.GreaterOrEqual(t, gap, Period)
+			assert.LessOrEqual(t, gap, Period+Period/5)
+			gaps[gap] = true
+		}
+		assert.Greater(t, len(gaps), 40, "nodes that start together do not ask together")
+	})
+}
+
+// TestALongGapProvesNothing: the machine slept, or a round took for ever.
+func TestALongGapProvesNothing(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	a := absences{}
+	assert.False(t, a.hear("a", gone, now))
+	assert.False(t, a.hear("a", gone, now.Add(time.Hour)))
+	assert.False(t, a.hear("a", gone, now.Add(time.Hour+longestGap)))
+	assert.True(t, a.hear("a", gone, now.Add(time.Hour+2*longestGap)))
+}
+
+// TestANodeWhosePodsRunAsksNobody but its kubelet.
+func TestANodeWhosePodsRunAsksNobody(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := node()
+		for i := range 100 {
+			uid := fmt.Sprintf("c%d", i)
+			w.records = append(w.records, node(uid).records...)
+			w.uses = append(w.uses, use(uid))
+		}
+		w.run(t, 10)
+		assert.Zero(t, w.asked, "reads at the API server")
+		assert.Equal(t, 10, w.listed)
+		assert.Len(t, w.inUse, 100, "what is swept knows of them")
+
+		w.uses = w.uses[3:]
+		w.run(t, 10)
+		assert.Equal(t, 30, w.asked, "one read in each round for what the kubelet does not list")
+		assert.Empty(t, w.undone)
+		assert.Empty(t, w.failed)
+	})
+}
+
+// TestClaimsAreToldByTheirDevices: another claim of the same name is not this one. As long as a claim has no devices, it may be.
+func TestClaimsAreToldByTheirDevices(t *testing.T) {
+	t.Parallel()
+	a := checkpoint.Claim{UID: "a", Namespace: "default", Name: "claim-a"}
+	for name, c := range map[string]struct {
+		use  Use
+		want bool
+	}{
+		"its devices":          {use("a"), true},
+		"another's, same name": {Use{Namespace: "default", Name: "claim-a", Devices: []string{"b-gpu-1-GPU-1"}}, false},
+		"begins like it":       {Use{Namespace: "default", Name: "claim-a", Devices: []string{"aa-gpu-1-GPU-1"}}, false},
+		"not prepared":         {Use{Namespace: "default", Name: "claim-a"}, true},
+		"other namespace":      {Use{Namespace: "other", Name: "claim-a"}, false},
+		"other name":           {Use{Namespace: "default", Name: "claim-b"}, false},
+	} {
+		assert.Equal(t, c.want, c.use.has(a), name)
+	}
+}
+
+// TestTheKubeletHasTheLastWord: a container may get the claim while the API server is asked.
+func TestTheKubeletHasTheLastWord(t *testing.T) {
+	for name, turn := range map[string]func(w *world){
+		"it lists it":      func(w *world) { w.uses = []Use{use("a")} },
+		"it says no more":  func(w *world) { w.deaf = errAway },
+		"it is still gone": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				w := node("a")
+				w.gone["a"] = true
+				w.begin = func(round int) {
+					w.uses, w.deaf, w.late = nil, nil, nil
+					if round == 6 && turn != nil {
+						w.late = func() { w.late = nil; turn(w) }
+					}
+				}
+				w.run(t, 6)
+				assert.Equal(t, turn == nil, len(w.undone) == 1)
+			})
+		})
+	}
+}
+
+func TestOnlyWhatIsPreparedIsUndone(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := node("intent", "debt", "newer")
+		w.records[0].State, w.records[1].State, w.records[2].State = checkpoint.Intent, checkpoint.Releasing, "frozen"
+		for _, r := range w.records {
+			w.gone[r.Claim.UID] = true
+		}
+		w.run(t, 10)
+		assert.Empty(t, w.undone)
+		assert.Zero(t, w.asked)
+	})
+}
+
+// TestAnAPIServerThatIsAwayIsNotAskedForEverything.
+func TestAnAPIServerThatIsAwayIsNotAskedForEverything(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := node("a", "b", "c", "d", "e")
+		w.silent = errAway
+		w.run(t, 10)
+		assert.Equal(t, 30, w.asked)
+		assert.Len(t, w.failed, 10, "once in each round")
+		assert.Equal(t, []string{"looking for claims that are gone: connection refused"}, w.news, "and told once")
+		assert.Empty(t, w.removed)
+	})
+}
+
+// TestAShortOutageIsNoNews: kubelets are restarted.
+func TestAShortOutageIsNoNews(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := node()
+		w.begin = func(round int) {
+			w.deaf = nil
+			if round%2 == 0 {
+				w.deaf = errAway
+			}
+		}
+		w.run(t, 6)
+		assert.Len(t, w.failed, 3)
+		assert.Empty(t, w.news)
+		w.begin, w.deaf = nil, errAway
+		w.run(t, 5)
+		assert.Equal(t, []string{"looking for claims that nobody owns: connection refused"}, w.news)
+	})
+}
+
+func TestTheSameTroubleIsToldOnceUntilItGoesAway(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := node()
+		w.settled = errors.Join(errors.New("one"), errors.New("two"))
+		w.swept = errors.Join(errors.New("three"))
+		r := New(Ports{Node: w, Claims: w, Pods: w, Report: w})
+		w.resume(t, r, 5)
+		assert.Equal(t, []string{"one", "two", "three"}, w.news)
+		assert.Len(t, w.failed, 15)
+		w.settled = errors.Join(errors.New("two"))
+		w.resume(t, r, 2)
+		w.settled = errors.Join(errors.New("one"), errors.New("two"))
+		w.resume(t, r, 2)
+		assert.Equal(t, []string{"one", "two", "three", "one"}, w.news)
+	})
+}
+
+// TestAClaimThatCannotBeUndoneIsADebt, which Settle pays; what was removed is told then.
+func TestAClaimThatCannotBeUndoneIsADebt(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := node("a")
+		w.gone["a"], w.stuck = true, errors.New("it is stuck")
+		w.begin = func(round int) {
+			if round == 9 {
+				w.drop("a")
+			}
+		}
+		w.run(t, 8)
+		assert.Equal(t, []string{"undoing claim default/claim-a (UID a), which is gone: it is stuck"}, w.news)
+		assert.Empty(t, w.removed)
+
+		w = node("a")
+		w.gone["a"], w.stuck = true, errors.New("it is stuck")
+		r := New(Ports{Node: w, Claims: w, Pods: w, Report: w})
+		w.resume(t, r, 6)
+		require.Equal(t, checkpoint.Releasing, w.of("a").State)
+		w.drop("a")
+		w.resume(t, r, 2)
+		assert.Equal(t, []string{"claim default/claim-a (UID a)"}, w.removed)
+		assert.Empty(t, r.undoing)
+		assert.Empty(t, r.absences, "nothing is remembered of what is gone")
+	})
+}
+
+func TestWhatIsSweptIsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := node()
+		w.stray = []prepare.Orphan{{Kind: prepare.OrphanSpec, Claim: checkpoint.Claim{UID: "x"}}, {Kind: prepare.OrphanEffect, GPU: "GPU-1", What: "mig"}}
+		w.swept = errors.New("a third one stays")
+		w.run(t, 2)
+		assert.Equal(t, []string{"CDI spec of claim x", "mig on GPU GPU-1"}, w.removed)
+		assert.Equal(t, []string{"a third one stays"}, w.news)
+	})
+}
+
+// TestNothingIsSweptBlindly: what containers have is known from the kubelet alone.
+func TestNothingIsSweptBlindly(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := node()
+		w.deaf = errAway
+		w.stray = []prepare.Orphan{{Kind: prepare.OrphanSpec}}
+		w.run(t, 5)
+		assert.Len(t, w.stray, 1)
+		assert.Empty(t, w.removed)
+	})
+}

@@ -1,0 +1,139 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/prepare"
+)
+
+// world is a node, its kubelet and its API server, and who is told.
+type world struct {
+	records []*checkpoint.Record
+	// gone are the claims that the API server does not have; silent is why it does not answer, deaf why the kubelet does not.
+	gone         map[string]bool
+	silent, deaf error
+	uses         []Use
+	settled      error
+	swept        error
+	stray        []prepare.Orphan
+	stuck        error
+	// begin runs when a round begins, late when the kubelet was asked.
+	begin func(round int)
+	late  func()
+
+	rounds, asked, listed int
+	inUse                 []string
+	undone                []string
+	removed               []string
+	failed, news          []string
+}
+
+func (w *world) Settle(context.Context) error {
+	w.rounds++
+	if w.begin != nil {
+		w.begin(w.rounds)
+	}
+	return w.settled
+}
+
+func (w *world) Kept() ([]*checkpoint.Record, error) { return slices.Clone(w.records), nil }
+
+func (w *world) Sweep(_ context.Context, inUse []string) ([]prepare.Orphan, error) {
+	w.inUse = inUse
+	stray := w.stray
+	w.stray = nil
+	return stray, w.swept
+}
+
+func (w *world) Unprepare(_ context.Context, claim checkpoint.Claim) error {
+	if w.stuck != nil {
+		w.of(claim.UID).State = checkpoint.Releasing
+		return w.stuck
+	}
+	w.undone = append(w.undone, claim.UID)
+	w.drop(claim.UID)
+	return nil
+}
+
+func (w *world) of(uid string) *checkpoint.Record {
+	i := slices.IndexFunc(w.records, func(r *checkpoint.Record) bool { return r.Claim.UID == uid })
+	return w.records[i]
+}
+
+func (w *world) drop(uid string) {
+	w.records = slices.DeleteFunc(w.records, func(r *checkpoint.Record) bool { return r.Claim.UID == uid })
+}
+
+func (w *world) Exists(_ context.Context, claim checkpoint.Claim) (bool, error) {
+	w.asked++
+	return !w.gone[claim.UID], w.silent
+}
+
+func (w *world) InUse(context.Context) ([]Use, error) {
+	w.listed++
+	uses := w.uses
+	if w.late != nil {
+		w.late()
+	}
+	return uses, w.deaf
+}
+
+func (w *world) Removed(_ context.Context, orphans []prepare.Orphan) {
+	for _, o := range orphans {
+		w.removed = append(w.removed, o.String())
+	}
+}
+
+func (w *world) Failed(_ context.Context, err error, news bool) {
+	w.failed = append(w.failed, err.Error())
+	if news {
+		w.news = append(w.news, err.Error())
+	}
+}
+
+// node is a world whose node has done records of these claims.
+func node(uids ...string) *world {
+	w := &world{gone: map[string]bool{}}
+	for _, uid := range uids {
+		w.records = append(w.records, &checkpoint.Record{
+			Claim: checkpoint.Claim{UID: uid, Namespace: "default", Name: "claim-" + uid}, State: checkpoint.Done,
+			CDI: checkpoint.CDI{Kind: "k8s.gpu.prism.dev/claim", Devices: []string{uid + "-gpu-1-GPU-1"}},
+		})
+	}
+	return w
+}
+
+// use is what the kubelet lists of a claim that it has prepared.
+func use(uid string) Use {
+	return Use{Namespace: "default", Name: "claim-" + uid, Devices: []string{uid + "-gpu-1-GPU-1"}}
+}
+
+// run makes that many rounds.
+func (w *world) run(t *testing.T, rounds int) {
+	t.Helper()
+	w.resume(t, New(Ports{Node: w, Claims: w, Pods: w, Report: w}), rounds)
+}
+
+// resume makes that many more rounds of the same process, as often as they come at most.
+func (w *world) resume(t *testing.T, r *Reconciler, rounds int) {
+	t.Helper()
+	for range rounds {
+		r.round(t.Context())
+		time.Sleep(Period)
+	}
+}
+
+// inBubble runs a test with a clock of its own.
+func inBubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+var errAway = errors.New("connection refused")
