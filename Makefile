@@ -14,7 +14,7 @@ export NAME MODEL COUNT NODES KUBERNETES
 # Programs that bind NVIDIA's library must leave its symbols open until they are used.
 GOTEST := go test -ldflags=-extldflags=-Wl,-z,lazy
 
-.PHONY: help demo test unit lifecycle e2e check fmt generate image prove-image cluster-up cluster-down bench test-gpu tools clean
+.PHONY: help demo test unit lifecycle fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench test-gpu tools clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ help: ## Show this list
 demo: ## Boot a cluster, install the chart, hand a GPU to a pod and show it
 	@demo/demo.sh
 
-test: unit lifecycle e2e ## Everything that can fail: unit, lifecycle, e2e
+test: unit lifecycle fuzz e2e ## Everything that can fail: unit, lifecycle, fuzz, e2e
 
 unit: tools ## The fast loop
 	@bin/localcluster build helm >/dev/null
@@ -32,6 +32,9 @@ unit: tools ## The fast loop
 lifecycle: ## The laws of a claim, on the simulated GPU node
 	@hack/packages.sh cc
 	$(GOTEST) -race ./test/lifecycle/...
+
+fuzz: ## Every fuzz target for FUZZTIME (10s each)
+	@hack/fuzz.sh
 
 e2e: NAME := $(if $(filter file,$(origin NAME)),e2e,$(NAME))
 e2e: ## On a real one-node Kubernetes; RUN=regex picks tests
