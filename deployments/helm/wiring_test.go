@@ -129,6 +129,7 @@ func TestChartEnvironmentIsRead(t *testing.T) {
 		Paths: config.Paths{
 			HostRoot: "/host", CDIRoot: "/etc/cdi",
 			KubeletPlugins: "/data/kubelet/plugins", KubeletRegistrar: "/data/kubelet/plugins_registry",
+			KubeletPodResources: "/data/kubelet/pod-resources/kubelet.sock",
 		},
 		Driver: config.Driver{
 			Root: "/run/nvidia/driver", CDIHook: "/usr/local/nvidia/toolkit/nvidia-cdi-hook", FailOnInitError: true,
@@ -150,14 +151,15 @@ func TestChartPathsAreTheHosts(t *testing.T) {
 	for _, mount := range container(t, rendered)["volumeMounts"].([]any) {
 		mount := mount.(map[string]any)
 		mounted[mount["mountPath"].(string)] = hostPaths[mount["name"].(string)]
+		onlyRead := map[any]bool{"/host": true, "/data/kubelet/pod-resources": true}[mount["mountPath"]]
+		assert.Equal(t, onlyRead, mount["readOnly"] == true, "%s is only read: %t", mount["mountPath"], onlyRead)
 		if mount["mountPath"] == "/host" {
-			assert.Equal(t, true, mount["readOnly"])
 			assert.Equal(t, "HostToContainer", mount["mountPropagation"])
 		}
 	}
 	assert.Equal(t, map[string]string{
 		"/data/kubelet/plugins": "/data/kubelet/plugins", "/data/kubelet/plugins_registry": "/data/kubelet/plugins_registry",
-		"/etc/cdi": "/etc/cdi", "/host": "/",
+		"/data/kubelet/pod-resources": "/data/kubelet/pod-resources", "/etc/cdi": "/etc/cdi", "/host": "/",
 	}, mounted)
 }
 

@@ -49,6 +49,7 @@ func TestRefusals(t *testing.T) {
 		"no node name":         {want: "--node-name: is empty"},
 		"driver name":          {args: []string{"--driver-name=GPU_1", "--node-name=n"}, want: `--driver-name: "GPU_1" is not a DNS subdomain`},
 		"relative path":        {args: []string{"--cdi-root=cdi", "--node-name=n"}, want: `--cdi-root: "cdi" is not an absolute path`},
+		"relative socket":      {args: []string{"--kubelet-pod-resources-socket=s", "--node-name=n"}, want: `--kubelet-pod-resources-socket: "s" is not an absolute path`},
 		"relative driver root": {args: []string{"--driver-root=x", "--node-name=n"}, want: `--driver-root: "x" is not an absolute path of the host`},
 		"endpoint":             {args: []string{"--http-endpoint=8080", "--node-name=n"}, want: "is not <address>:<port>"},
 		"verbosity":            {args: []string{"-v=11", "--node-name=n"}, want: "11 is not in 0..10"},

@@ -49,6 +49,8 @@ type Paths struct {
 	// KubeletPlugins and KubeletRegistrar are the kubelet's; the same path on the host.
 	KubeletPlugins   string `json:"kubeletPlugins"`
 	KubeletRegistrar string `json:"kubeletRegistrar"`
+	// KubeletPodResources is the socket at which the kubelet tells which claims its containers have.
+	KubeletPodResources string `json:"kubeletPodResources"`
 }
 
 // Driver says how the NVIDIA driver is found.
@@ -81,6 +83,7 @@ func defaults() *Plugin {
 		Paths: Paths{
 			HostRoot: "/host", CDIRoot: "/var/run/cdi",
 			KubeletPlugins: "/var/lib/kubelet/plugins", KubeletRegistrar: "/var/lib/kubelet/plugins_registry",
+			KubeletPodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
 		},
 		Serving: Serving{HTTPEndpoint: ":8080", LogVerbosity: 2, LogFormat: "text"},
 	}
@@ -99,6 +102,7 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.StringVar(&p.Paths.CDIRoot, "cdi-root", p.Paths.CDIRoot, "directory for CDI specs")
 	f.StringVar(&p.Paths.KubeletPlugins, "kubelet-plugins-dir", p.Paths.KubeletPlugins, "the kubelet's directory of plugins")
 	f.StringVar(&p.Paths.KubeletRegistrar, "kubelet-registrar-dir", p.Paths.KubeletRegistrar, "the kubelet's directory of registration sockets")
+	f.StringVar(&p.Paths.KubeletPodResources, "kubelet-pod-resources-socket", p.Paths.KubeletPodResources, "the kubelet's socket that tells which claims containers have")
 	f.StringVar(&p.Driver.Root, "driver-root", p.Driver.Root, "the host's directory of the NVIDIA driver; empty: detected")
 	f.StringVar(&p.Driver.CDIHook, "cdi-hook", p.Driver.CDIHook, "the host's nvidia-cdi-hook; empty: looked for, else ours is installed")
 	f.BoolVar(&p.Driver.FailOnInitError, "fail-on-init-error", p.Driver.FailOnInitError, "exit when the driver does not answer at start and no claim is prepared")
@@ -146,6 +150,7 @@ func (p *Plugin) validatePaths(bad func(flag, format string, args ...any)) {
 	for flag, path := range map[string]string{
 		"host-root": p.Paths.HostRoot, "cdi-root": p.Paths.CDIRoot,
 		"kubelet-plugins-dir": p.Paths.KubeletPlugins, "kubelet-registrar-dir": p.Paths.KubeletRegistrar,
+		"kubelet-pod-resources-socket": p.Paths.KubeletPodResources,
 	} {
 		if !filepath.IsAbs(path) {
 			bad(flag, "%q is not an absolute path", path)
