@@ -9,7 +9,6 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
@@ -19,6 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/reconcile"
 )
 
 type claimObject = resourceapi.ResourceClaim
@@ -28,19 +28,20 @@ const drainTime = 3 * time.Second
 
 // program is everything that runs.
 type program struct {
-	cfg       *config.Plugin
-	locks     *checkpoint.Locks
-	tx        *prepare.Transaction
-	inventory *inventory.Inventory
-	slices    *kube.Slices
-	statuses  *kube.Statuses
-	events    *kube.Events
-	publisher *driver.Publisher
-	server    *driver.Server
-	http      driver.HTTP
-	damaged   atomic.Int64
-	owed      []gpu.UUID
-	failed    chan error
+	cfg        *config.Plugin
+	locks      *checkpoint.Locks
+	tx         *prepare.Transaction
+	inventory  *inventory.Inventory
+	slices     *kube.Slices
+	statuses   *kube.Statuses
+	events     *kube.Events
+	publisher  *driver.Publisher
+	server     *driver.Server
+	reconciler *reconcile.Reconciler
+	http       driver.HTTP
+	damaged    atomic.Int64
+	owed       []gpu.UUID
+	failed     chan error
 }
 
 // owe keeps claims away from these GPUs; what is told before there is a publisher waits for it.
@@ -74,7 +75,7 @@ func newSlices(ctx context.Context, cfg *config.Plugin, clients connections, eve
 }
 
 // serve builds what the kubelet and people talk to.
-func (p *program) serve(client kubernetes.Interface, reports driver.Reports) {
+func (p *program) serve(clients connections, reports driver.Reports) {
 	p.failed = make(chan error, 1)
 	metrics := driver.NewMetrics(version, driver.Readings{
 		Devices: func() map[string]int {
@@ -101,7 +102,8 @@ func (p *program) serve(client kubernetes.Interface, reports driver.Reports) {
 		default:
 		}
 	})
-	p.server = &driver.Server{Plugin: plugin, Config: p.cfg, Client: client}
+	p.server = &driver.Server{Plugin: plugin, Config: p.cfg, Client: clients.claims}
+	p.reconciler = p.reconcile(clients, metrics)
 	p.http = driver.HTTP{
 		Endpoint: p.cfg.Serving.HTTPEndpoint, Metrics: metrics, Pprof: p.cfg.Serving.Pprof, Ready: p.server.Ready,
 		Note: func() string {
@@ -156,25 +158,4 @@ func (p *program) run(signalled context.Context) error {
 		return nil
 	}
 	return context.Cause(ctx)
-}
-
-// lead does what only one process per node may: publish, and settle what earlier processes left.
-func (p *program) lead(ctx context.Context) error {
-	release, err := p.locks.Lead(ctx)
-	if ctx.Err() != nil {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("becoming the node's publisher: %w", err)
-	}
-	defer release()
-	klog.FromContext(ctx).V(2).Info("Leading on this node")
-	var settling sync.WaitGroup
-	defer settling.Wait()
-	settling.Go(func() {
-		if err := p.tx.Settle(ctx); err != nil {
-			klog.FromContext(ctx).Error(err, "Some claims of earlier runs are not settled")
-		}
-	})
-	return p.slices.Run(ctx)
 }

@@ -119,7 +119,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	p.slices = newSlices(ctx, cfg, clients, p.events)
 	p.publisher = driver.NewPublisher(inv, publish.Options{DriverName: cfg.DriverName, NodeName: cfg.NodeName}, p.slices)
 	p.publisher.Owe(p.owed)
-	p.serve(clients.claims, reports)
+	p.serve(clients, reports)
 	return p, nil
 }
 

@@ -93,10 +93,10 @@ func inBackground(t *testing.T, run func(context.Context) error) (stop func()) {
 	}
 }
 
-// slices keeps the names of the devices that were published last.
-type slices struct{ published chan []string }
+// published keeps the names of the devices that were published last.
+type published struct{ published chan []string }
 
-func (s slices) Publish(resources resourceslice.DriverResources) {
+func (s published) Publish(resources resourceslice.DriverResources) {
 	var names []string
 	for _, slice := range resources.Pools["n0"].Slices {
 		for i := range slice.Devices {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/prism-gpu/prism/pkg/config"
@@ -30,16 +31,24 @@ func (m metadataFiles) sweep(c kubeletplugin.NamespacedObject) error {
 	if _, err := os.Lstat(folder); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	specs, err := filepath.Glob(filepath.Join(m.cdi, fmt.Sprintf("%s_metadata_%s_*.json", m.driver, c.UID)))
+	// The folder last: it is how the next try sees that something is left.
+	if err := m.sweepSpecs(c.UID); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		return fmt.Errorf("removing the device metadata of claim %s: %w", c.NamespacedName, err)
+	}
+	return nil
+}
+
+// sweepSpecs removes the claim's CDI specs of metadata files alone.
+func (m metadataFiles) sweepSpecs(uid types.UID) error {
+	specs, err := filepath.Glob(filepath.Join(m.cdi, fmt.Sprintf("%s_metadata_%s_*.json", m.driver, uid)))
 	for _, spec := range specs {
 		err = errors.Join(err, os.Remove(spec))
 	}
-	// The folder last: it is how the next try sees that something is left.
-	if err == nil {
-		err = os.RemoveAll(folder)
-	}
 	if err != nil {
-		return fmt.Errorf("removing the device metadata of claim %s: %w", c.NamespacedName, err)
+		return fmt.Errorf("removing the device metadata of claim %s: %w", uid, err)
 	}
 	return nil
 }

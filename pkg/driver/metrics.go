@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
 // Metrics are what the process tells Prometheus. Failures are measured like successes.
@@ -12,6 +14,8 @@ type Metrics struct {
 	registry  *prometheus.Registry
 	prepare   *prometheus.HistogramVec
 	unprepare *prometheus.HistogramVec
+	orphans   *prometheus.CounterVec
+	reconcile prometheus.Counter
 }
 
 // Readings are the present figures that are read at each scrape, from memory.
@@ -46,6 +50,15 @@ func NewMetrics(version string, read Readings) *Metrics {
 		unprepare: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "prism_unprepare_duration_seconds", Help: "Time to unprepare one claim, failures included.", Buckets: durations,
 		}, outcome),
+		orphans: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "prism_orphans_removed_total", Help: "Things that nobody owned any more and that were removed, by kind.",
+		}, []string{"kind"}),
+		reconcile: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "prism_reconcile_errors_total", Help: "Failures in finding and removing what other processes left.",
+		}),
+	}
+	for _, kind := range prepare.OrphanKinds {
+		m.orphans.WithLabelValues(string(kind))
 	}
 	for _, v := range []*prometheus.HistogramVec{m.prepare, m.unprepare} {
 		v.WithLabelValues("success")
@@ -53,13 +66,18 @@ func NewMetrics(version string, read Readings) *Metrics {
 	}
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "prism_build_info", Help: "Version of this program, always 1."}, []string{"version"})
 	info.WithLabelValues(version).Set(1)
-	m.registry.MustRegister(m.prepare, m.unprepare, info, &readings{read},
+	m.registry.MustRegister(m.prepare, m.unprepare, m.orphans, m.reconcile, info, &readings{read},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
 func (m *Metrics) prepared(d time.Duration, err error)   { observe(m.prepare, d, err) }
 func (m *Metrics) unprepared(d time.Duration, err error) { observe(m.unprepare, d, err) }
+
+func (m *Metrics) orphanRemoved(kind prepare.OrphanKind) {
+	m.orphans.WithLabelValues(string(kind)).Inc()
+}
+func (m *Metrics) reconcileFailed() { m.reconcile.Inc() }
 
 func observe(v *prometheus.HistogramVec, d time.Duration, err error) {
 	outcome := "success"

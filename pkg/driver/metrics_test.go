@@ -69,6 +69,11 @@ func TestReadingsAreReadAtEachScrape(t *testing.T) {
 		`prism_devices{state="available",type="monitor"} 8`,
 		`prism_devices{state="faulty",type="gpu"} 2`,
 		`prism_nvidia_driver_loaded{} 1`,
+		`prism_orphans_removed_total{kind="claim"} 0`,
+		`prism_orphans_removed_total{kind="effect"} 0`,
+		`prism_orphans_removed_total{kind="file"} 0`,
+		`prism_orphans_removed_total{kind="spec"} 0`,
+		`prism_reconcile_errors_total{} 0`,
 		`prism_resourceslice_dropped_fields_total{} 6`,
 		`prism_resourceslice_errors_total{} 5`,
 	}, series(t, m))

@@ -15,7 +15,7 @@ func TestEveryChangeIsPublished(t *testing.T) {
 	t.Parallel()
 	m := twoGPUs()
 	inv := m.look(t)
-	s := slices{published: make(chan []string, 16)}
+	s := published{published: make(chan []string, 16)}
 	p := NewPublisher(inv, publish.Options{NodeName: "n0"}, s)
 	both := []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb", "gpu-aaaaaaaa-monitor", "gpu-bbbbbbbb-monitor"}
 	assert.Equal(t, both, <-s.published, "before anything runs")
@@ -37,7 +37,7 @@ func TestOwedGPUsAreTainted(t *testing.T) {
 	t.Parallel()
 	m := twoGPUs()
 	inv := m.look(t)
-	s := slices{published: make(chan []string, 16)}
+	s := published{published: make(chan []string, 16)}
 	p := NewPublisher(inv, publish.Options{DriverName: "gpu.prism.dev", NodeName: "n0"}, s)
 	p.Owe([]gpu.UUID{inv.Current().Node.GPUs[1].UUID})
 	stop := inBackground(t, p.Run)
@@ -52,7 +52,7 @@ func TestDescribeSaysWhatIsPublished(t *testing.T) {
 	t.Parallel()
 	m := twoGPUs()
 	inv := m.look(t)
-	s := slices{published: make(chan []string, 16)}
+	s := published{published: make(chan []string, 16)}
 	p := NewPublisher(inv, publish.Options{NodeName: "n0"}, s)
 	<-s.published
 	attributes := p.Describe("n0", "gpu-bbbbbbbb")

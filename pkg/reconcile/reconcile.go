@@ -79,9 +79,8 @@ func New(ports Ports) *Reconciler {
 }
 
 // Run makes a round at once and then one in every Period, until the context ends.
-func (r *Reconciler) Run(ctx context.Context) error {
+func (r *Reconciler) Run(ctx context.Context) {
 	wait.JitterUntilWithContext(ctx, r.round, Period, jitter, true)
-	return nil
 }
 
 // round looks at everything once. What fails waits for the next round.
