@@ -315,21 +315,6 @@ func TestASpecThatStaysIsADebtToo(t *testing.T) {
 	})
 }
 
-// TestAStepOfANewerVersion: an older plugin cannot undo it and keeps the record for who can.
-func TestAStepOfANewerVersion(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w := newWorld(1)
-		p := prepared(t, w)
-		w.refuse = nil
-		r := w.record(t, "a")
-		r.Steps[1].Kind = "laser"
-		require.NoError(t, p.Records.Put(r))
-		require.ErrorContains(t, p.Unprepare(t.Context(), "a"), "undoing laser on GPU "+string(uuid(0))+": step laser is not supported here")
-		assert.Equal(t, checkpoint.Releasing, w.record(t, "a").State)
-		assert.NotEmpty(t, w.effects[uuid(0)], "what was made before it stays under it")
-	})
-}
-
 func TestADamagedDebtIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)

@@ -137,7 +137,7 @@ func (t *Transaction) undo(ctx context.Context, r *checkpoint.Record) error {
 		s := &r.Steps[i]
 		step, known := t.Steps[s.Kind]
 		if !known {
-			return fmt.Errorf("undoing %s on GPU %s: %w", s.Kind, s.Target, &gpu.UnsupportedError{Feature: "step " + s.Kind})
+			return fmt.Errorf("undoing %s on GPU %s: %w", s.Kind, s.Target, unknownStep(r, s.Kind))
 		}
 		if err := step.Undo(ctx, *s); err != nil {
 			s.Undo = err.Error()
@@ -146,6 +146,11 @@ func (t *Transaction) undo(ctx context.Context, r *checkpoint.Record) error {
 		s.Undo = ""
 	}
 	return nil
+}
+
+// unknownStep says that a newer version made an effect of which this one knows nothing.
+func unknownStep(r *checkpoint.Record, kind string) error {
+	return &gpu.UnsupportedError{Feature: "step " + kind, Needs: fmt.Sprintf("version %s of the plugin, or a later one, on this node again", r.Writer)}
 }
 
 // debtError says that a claim's effects cannot be undone now, and since when.

@@ -29,7 +29,7 @@ type holding struct {
 	owns bool
 	// debt: the claim is being released and its effects are still there.
 	debt bool
-	// failed: releasing it was tried in vain.
+	// failed: releasing it was tried in vain, or would be because only a newer version can.
 	failed bool
 }
 
@@ -107,7 +107,7 @@ func (h *holders) set(r *checkpoint.Record, uuids []gpu.UUID) {
 		was := h.byGPU[id][r.Claim.UID]
 		h.byGPU[id][r.Claim.UID] = holding{
 			claim: r.Claim, owns: was.owns || !r.Results[i].Admin, debt: r.State == checkpoint.Releasing,
-			failed: r.Debt != nil,
+			failed: r.Debt != nil || r.Newer(),
 		}
 	}
 }

@@ -87,9 +87,14 @@ func (t *Transaction) load(uid string) (*checkpoint.Record, error) {
 
 // verify makes sure that an answered claim has its spec, and that device numbers in it are what they are now: CDI
 // directories are swept by reboots and by people, and numbers change when a driver is loaded. A claim that has its spec
-// keeps its answer also while the node could not make that spec.
+// keeps its answer also while the node could not make that spec, or this version would leave out what a newer one put into it.
 func (t *Transaction) verify(r *checkpoint.Record) error {
 	spec, err := t.spec(r)
+	for i := range r.Steps {
+		if kind := r.Steps[i].Kind; t.Steps[kind] == nil {
+			err = fmt.Errorf("making the CDI spec of claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, unknownStep(r, kind))
+		}
+	}
 	if err != nil {
 		if t.Specs.Holds(r.Claim.UID, r.CDI.Devices) {
 			return nil

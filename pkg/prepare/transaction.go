@@ -3,6 +3,7 @@ package prepare
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -101,6 +102,8 @@ type Transaction struct {
 	Ports
 	settings Settings
 	holders  *holders
+	// inVain holds by claim UID since when this process was asked in vain to unprepare what a newer version prepared.
+	inVain sync.Map
 }
 
 // New reads the records and returns a Transaction that knows who holds what. Records that had to be set aside, or cannot be

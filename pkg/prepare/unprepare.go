@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 )
 
 // Unprepare takes back what Prepare did for the claim. A claim that was never prepared is no error. While effects cannot be
 // undone it returns errors, so that the pod stays; after DebtAfter it returns nil and leaves a debt, so that a broken GPU
-// holds no pod hostage.
+// holds no pod hostage. A record that only a newer version may act on is such a debt, and stays as it is.
 func (t *Transaction) Unprepare(ctx context.Context, uid string) error {
 	ctx, cancel := t.within(ctx)
 	defer cancel()
@@ -33,6 +34,11 @@ func (t *Transaction) clear(ctx context.Context, uid string) error {
 	r, err := t.load(uid)
 	if errors.Is(err, checkpoint.ErrDamaged) || err == nil && r == nil {
 		return t.forget(uid)
+	}
+	if _, newer := errors.AsType[*checkpoint.NewerError](err); newer {
+		// The record says no debt, as it is not written over; the GPU is kept from others as long as it is there.
+		since, _ := t.inVain.LoadOrStore(uid, t.settings.Now())
+		return &debtError{since: since.(time.Time), cause: err}
 	}
 	if err != nil {
 		return err
