@@ -64,7 +64,7 @@ func TestNoHostage(t *testing.T) {
 func TestAHangingCallDelaysItsGPUAlone(t *testing.T) {
 	t.Parallel()
 	m, processes := twoProcesses(t, 2, Wiring{Patience: 3 * time.Second, Effects: withEffects})
-	id, err := m.Node.Faults.Add(model.Fault{Call: "nvmlDeviceSetTimeSlice", GPU: 0, Effect: model.EffectHang})
+	id, err := m.Node.Faults.Add(model.Fault{Call: "nvmlDeviceSetPersistenceMode", GPU: 0, Effect: model.EffectHang})
 	require.NoError(t, err)
 	hanging := make(chan error, 1)
 	go func() {
@@ -126,11 +126,11 @@ func TestWhatAClaimCosts(t *testing.T) {
 	removed := map[string]int{"disk.Remove specs": 2, "disk.Remove records": 2, synced: 1}
 	assert.Equal(t, removed, cost(func() error { return p.Unprepare(t.Context(), "uid-2") }), "one removal, made durable")
 
-	effects := map[string]int{written: 2, renamed: 2, synced: 2, "step.Do computeMode": 1, "step.Do timeSlice": 1}
+	effects := map[string]int{written: 2, renamed: 2, synced: 2, "step.Do computeMode": 1, "step.Do persistence": 1}
 	assert.Equal(t, with(effects), cost(prepare(3)), "two durable writes with effects")
 	assert.Empty(t, cost(prepare(3)))
 	removed[written], removed[renamed], removed[synced] = 1, 1, 2
-	removed["step.Undo computeMode"], removed["step.Undo timeSlice"] = 1, 1
+	removed["step.Undo computeMode"], removed["step.Undo persistence"] = 1, 1
 	assert.Equal(t, removed, cost(func() error { return p.Unprepare(t.Context(), "uid-3") }), "two durable changes")
 	require.NoError(t, m.Empty(t.Context()))
 }

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )
@@ -19,34 +22,74 @@ const (
 	NodeName = "n0"
 )
 
+// host is where a process looks drivers, GPUs and device nodes up.
+type host interface {
+	inventory.Host
+	CharDevice(path string) (hostfs.CharDevice, error)
+}
+
 // Machine is a node with GPUs, a state directory that a reboot keeps, and a CDI directory that it does not.
 type Machine struct {
-	// Node is the hardware.
+	// Node is the hardware; nil where a child process looks at its parent's machine.
 	Node *model.Node
 	// StateDir and CDIDir are the plugin's.
 	StateDir, CDIDir string
 
-	host *port.Host
+	host host
+	open inventory.Opener
+	// root and library are where a child process finds the driver; empty where there is none on disk.
+	root, library string
+	hardware      hardware
+	gpus          []gpu.UUID
+	// reload unloads the driver, with which the hardware forgets its settings, and loads it again.
+	reload func() error
 
 	mu    sync.Mutex
 	boots int
 	later time.Duration
 }
 
-// NewMachine makes a machine with GPUs of one board whose directories are below dir.
+// hookProgram is the content of the hook program that the plugin brings along.
+const hookProgram = "#!/bin/true\n"
+
+// newMachine lays out the directories below dir.
+func newMachine(dir string, node *model.Node) (*Machine, error) {
+	m := &Machine{
+		Node: node, StateDir: filepath.Join(dir, "plugin"), CDIDir: filepath.Join(dir, "cdi"), boots: 1,
+		reload: func() error {
+			version, _ := node.Driver()
+			node.Unload()
+			return node.Load(version)
+		},
+	}
+	for _, identity := range node.Identities() {
+		m.gpus = append(m.gpus, gpu.UUID(identity.UUID))
+	}
+	if err := os.MkdirAll(m.StateDir, 0o750); err != nil {
+		return nil, fmt.Errorf("making the state directory: %w", err)
+	}
+	if err := os.WriteFile(m.hookImage(), []byte(hookProgram), 0o600); err != nil {
+		return nil, fmt.Errorf("making the hook: %w", err)
+	}
+	return m, nil
+}
+
+// NewMachine makes a machine with GPUs of one board whose directories are below dir. Its processes are in this process.
 func NewMachine(dir, board string, gpus int) (*Machine, error) {
 	node, err := model.New(model.Uniform(NodeName, board, gpus))
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{
-		Node: node, StateDir: filepath.Join(dir, "plugin"), CDIDir: filepath.Join(dir, "cdi"), host: port.NewHost(node), boots: 1,
+	m, err := newMachine(dir, node)
+	if err != nil {
+		return nil, err
 	}
-	if err := os.MkdirAll(m.StateDir, 0o750); err != nil {
-		return nil, fmt.Errorf("making the state directory: %w", err)
-	}
+	around := port.NewHost(node)
+	m.host, m.open, m.hardware = around, around.Open, modelled{node}
 	return m, nil
 }
+
+func (m *Machine) hookImage() string { return filepath.Join(filepath.Dir(m.StateDir), "hook") }
 
 // BootID is that of the present boot.
 func (m *Machine) BootID() string {
@@ -64,14 +107,7 @@ func (m *Machine) Reboot() error {
 	if err := os.RemoveAll(m.CDIDir); err != nil {
 		return fmt.Errorf("wiping the CDI directory: %w", err)
 	}
-	return m.ReloadDriver()
-}
-
-// ReloadDriver unloads the driver, with which the hardware forgets its settings, and loads it again.
-func (m *Machine) ReloadDriver() error {
-	version, _ := m.Node.Driver()
-	m.Node.Unload()
-	return m.Node.Load(version)
+	return m.reload()
 }
 
 // Now is the machine's clock.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -12,9 +14,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/prepare"
-	"github.com/prism-gpu/prism/test/simgpu/port"
 )
 
 // Wiring says how a process is put together. The zero value touches the machine directly and retries nothing.
@@ -27,6 +29,9 @@ type Wiring struct {
 	DebtAfter time.Duration
 	// Effects names the effects that a claim's plan has on each GPU it owns; nil plans none.
 	Effects func(rc *resourceapi.ResourceClaim) []string
+
+	// journal is told of every change of the disk.
+	journal func(change)
 }
 
 // DefaultPatience is long enough for a slow machine and short enough for a test that fails.
@@ -40,9 +45,10 @@ type Process struct {
 
 	locks     *checkpoint.Locks
 	inventory *inventory.Inventory
+	leave     func() error
 }
 
-// Start wires a process on the machine as the plugin's main does.
+// Start wires a process on the machine as the plugin's main does, in the same order.
 func (m *Machine) Start(ctx context.Context, w Wiring) (*Process, error) {
 	if w.Touch == nil {
 		w.Touch = func(_ string, effect func() error) error { return effect() }
@@ -50,20 +56,31 @@ func (m *Machine) Start(ctx context.Context, w Wiring) (*Process, error) {
 	if w.Patience == 0 {
 		w.Patience = DefaultPatience
 	}
-	p := &Process{inventory: inventory.New(inventory.Options{Host: m.host, Open: m.host.Open})}
-	if err := p.inventory.Refresh(ctx); err != nil && !errors.Is(err, gpu.ErrDriverNotLoaded) {
-		return nil, err
-	}
-	records, err := checkpoint.Open(touchedDisk{touch: w.Touch}, m.StateDir)
+	files := touchedDisk{touch: w.Touch, journal: w.journal}
+	records, err := checkpoint.Open(files, m.StateDir)
 	if err != nil {
 		return nil, err
 	}
-	specs, err := cdi.OpenDir(touchedDisk{touch: w.Touch}, m.CDIDir, cdiKind())
-	if err != nil {
-		return nil, err
-	}
+	p := &Process{}
+	p.inventory, p.leave = m.look(touchedDriver(m.open, w.Touch))
 	if p.locks, err = checkpoint.OpenLocks(m.StateDir); err != nil {
 		return nil, err
+	}
+	if err := m.wire(ctx, p, files, records, w); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+func (m *Machine) wire(ctx context.Context, p *Process, files touchedDisk, records *checkpoint.Store, w Wiring) error {
+	specs, err := cdi.OpenDir(files, m.CDIDir, cdiKind())
+	if err != nil {
+		return err
+	}
+	hooks := cdi.Hooks{Disk: files, Dir: filepath.Join(m.StateDir, "bin"), Image: m.hookImage()}
+	_, sweeping := hooks.Sweep(writer, specs) // is only logged
+	if _, err := hooks.Install(writer); err != nil {
+		return errors.Join(err, sweeping)
 	}
 	steps := map[string]prepare.Step{}
 	for kind, effect := range Effects {
@@ -77,16 +94,43 @@ func (m *Machine) Start(ctx context.Context, w Wiring) (*Process, error) {
 			*cdi.Dir
 		}{m.author(p.inventory), specs},
 	}, prepare.Settings{
-		CDIKind: cdiKind(), BootID: m.BootID(), Writer: "lifecycle", Patience: w.Patience, DebtAfter: w.DebtAfter, Now: m.Now,
+		CDIKind: cdiKind(), BootID: m.BootID(), Writer: writer, Patience: w.Patience, DebtAfter: w.DebtAfter, Now: m.Now,
 	})
 	if err != nil {
-		return nil, errors.Join(err, p.locks.Close())
+		return err
 	}
-	return p, nil
+	_ = p.Refresh(ctx) // a driver that does not answer is no reason not to serve
+	return nil
 }
 
-// Close ends the process: the kernel drops its locks.
-func (p *Process) Close() error { return p.locks.Close() }
+// writer is the version that the processes say they are.
+const writer = "lifecycle"
+
+// Close ends the process: the kernel drops its locks and its sessions with the driver.
+func (p *Process) Close() error { return errors.Join(p.locks.Close(), p.leave()) }
+
+// look makes an inventory; leave ends its sessions.
+func (m *Machine) look(open inventory.Opener) (inv *inventory.Inventory, leave func() error) {
+	var mu sync.Mutex
+	var sessions []inventory.Session
+	kept := func(ctx context.Context, root hostfs.DriverRoot) (inventory.Session, error) {
+		session, err := open(ctx, root)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			sessions = append(sessions, session)
+		}
+		return session, err
+	}
+	return inventory.New(inventory.Options{Host: m.host, Open: kept}), func() (err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, session := range sessions {
+			err = errors.Join(err, session.Close())
+		}
+		return err
+	}
+}
 
 // Refresh looks at the driver again, as the plugin does every few seconds.
 func (p *Process) Refresh(ctx context.Context) error { return p.inventory.Refresh(ctx) }
@@ -126,8 +170,6 @@ func (p planner) Resolve(rc *resourceapi.ResourceClaim) (*claim.Plan, error) {
 	}
 	return plan, nil
 }
-
-var _ inventory.Host = &port.Host{}
 
 // Allocate returns the claim with these devices of the node given to it. A name that ends in "!" is given with admin access.
 func Allocate(rc *resourceapi.ResourceClaim, devices ...string) *resourceapi.ResourceClaim {

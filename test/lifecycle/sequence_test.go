@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/prism-gpu/prism/pkg/checkpoint"
 )
 
 // seeds are n, or the one of LIFECYCLE_SEED, which a failed run names, or as many as LIFECYCLE_RUNS says.
@@ -137,61 +135,4 @@ func (k *kubelet) prepareOrUnprepare(l *life) {
 	if l.answer == nil {
 		k.unprepare(l)
 	}
-}
-
-// TestEveryTouchOfALifeCanBeTheLast kills a process before and after each touch of a claim's whole life.
-func TestEveryTouchOfALifeCanBeTheLast(t *testing.T) {
-	t.Parallel()
-	for kinds := range len(AllEffects) + 1 {
-		for _, late := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d effects, late %t", kinds, late), func(t *testing.T) {
-				t.Parallel()
-				points := 0
-				for at := 1; dieAt(t, kinds, at, late, true) && dieAt(t, kinds, at, late, false); at++ {
-					points++
-				}
-				require.Greater(t, points, 15)
-				t.Logf("%d kill points", points)
-			})
-		}
-	}
-}
-
-// dieAt lives a life that ends at that touch, goes on in another process, and tells whether the touch was reached. The pod may
-// have been deleted meanwhile: then the kubelet only unprepares.
-func dieAt(t *testing.T, kinds, at int, late, wanted bool) (reached bool) {
-	t.Helper()
-	k := newKubelet(t, uint64(at), 2)
-	k.create()
-	l := k.lives[0]
-	k.kinds[l.rc.UID] = AllEffects[:kinds]
-	killer := k.killers[0]
-	killer.after(at, late)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p := k.plugins[0]
-		for range 2 {
-			r, err := p.Prepare(t.Context(), l.rc)
-			if err != nil || r.State != checkpoint.Done {
-				t.Errorf("preparing: %v, %v", r, err)
-			}
-		}
-		if err := p.Unprepare(t.Context(), l.uid()); err != nil {
-			t.Errorf("unpreparing: %v", err)
-		}
-	}()
-	<-done
-	if !killer.isDead() {
-		return false
-	}
-	require.NoError(t, k.machine.Laws(t.Context()), "touch %d", at)
-	k.start(0)
-	if wanted {
-		k.prepare(l)
-		k.laws()
-	}
-	k.unprepare(l)
-	require.NoError(t, k.machine.Empty(t.Context()), "touch %d", at)
-	return true
 }

@@ -7,13 +7,17 @@ import (
 	"path/filepath"
 	"strings"
 
+	"tags.cncf.io/container-device-interface/specs-go"
+
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
-// Touch is called around each touch of the machine. Site names it: "disk.Rename records", "lock.GPUs", "step.Undo timeSlice".
+// Touch is called around each touch of the machine. Site names it: "disk.Rename records", "lock.GPUs", "step.Undo persistence".
 // It calls effect, or returns why not, or does not return.
 type Touch func(site string, effect func() error) error
 
@@ -21,6 +25,19 @@ type Touch func(site string, effect func() error) error
 type touchedDisk struct {
 	disk.OS
 	touch Touch
+	// journal is told of every change that was made; it may be nil.
+	journal func(change)
+}
+
+// changing touches the disk, and tells the journal before anything else can happen.
+func (d touchedDisk) changing(site string, c change, effect func() error) error {
+	return d.touch(site, func() error {
+		err := effect()
+		if err == nil && d.journal != nil {
+			d.journal(c)
+		}
+		return err
+	})
 }
 
 // at names what kind of file a path is, so that sites are the same for every claim.
@@ -46,23 +63,61 @@ func (d touchedDisk) List(dir string) (names []string, err error) {
 }
 
 func (d touchedDisk) Write(path string, data []byte, perm fs.FileMode, durable bool) error {
-	return d.touch(at("Write", path), func() error { return d.OS.Write(path, data, perm, durable) })
+	return d.changing(at("Write", path), change{Call: wrote, Path: path, Data: data, Durable: durable}, func() error {
+		return d.OS.Write(path, data, perm, durable)
+	})
 }
 
 func (d touchedDisk) Rename(from, to string) error {
-	return d.touch(at("Rename", to), func() error { return d.OS.Rename(from, to) })
+	return d.changing(at("Rename", to), change{Call: renamed, Path: from, To: to}, func() error { return d.OS.Rename(from, to) })
 }
 
 func (d touchedDisk) Remove(path string) error {
-	return d.touch(at("Remove", path), func() error { return d.OS.Remove(path) })
+	return d.changing(at("Remove", path), change{Call: removed, Path: path}, func() error { return d.OS.Remove(path) })
 }
 
 func (d touchedDisk) SyncDir(dir string) error {
-	return d.touch(at("SyncDir", dir), func() error { return d.OS.SyncDir(dir) })
+	return d.changing(at("SyncDir", dir), change{Call: synced, Path: dir}, func() error { return d.OS.SyncDir(dir) })
 }
 
 func (d touchedDisk) MakeDir(dir string, perm fs.FileMode) error {
-	return d.touch(at("MakeDir", dir), func() error { return d.OS.MakeDir(dir, perm) })
+	return d.changing(at("MakeDir", dir), change{Call: madeDir, Path: dir}, func() error { return d.OS.MakeDir(dir, perm) })
+}
+
+// Mirror is the hook program's way to the host.
+func (d touchedDisk) Mirror(from, to string, perm fs.FileMode) error {
+	return d.touch("hook.Mirror", func() error { return d.OS.Mirror(from, to, perm) })
+}
+
+// touchedDriver opens sessions whose calls are touches.
+func touchedDriver(open inventory.Opener, touch Touch) inventory.Opener {
+	return func(ctx context.Context, root hostfs.DriverRoot) (session inventory.Session, err error) {
+		err = touch("nvml.Open", func() error { session, err = open(ctx, root); return err })
+		if err != nil {
+			return nil, err
+		}
+		return touchedSession{Session: session, touch: touch}, nil
+	}
+}
+
+type touchedSession struct {
+	inventory.Session
+	touch Touch
+}
+
+func (s touchedSession) Driver(ctx context.Context) (d gpu.Driver, err error) {
+	err = s.touch("nvml.Driver", func() error { d, err = s.Session.Driver(ctx); return err })
+	return d, err
+}
+
+func (s touchedSession) GPUs(ctx context.Context) (gpus []gpu.GPU, faults []gpu.Fault, err error) {
+	err = s.touch("nvml.GPUs", func() error { gpus, faults, err = s.Session.GPUs(ctx); return err })
+	return gpus, faults, err
+}
+
+func (s touchedSession) CommonEdits(ctx context.Context) (edits *specs.ContainerEdits, err error) {
+	err = s.touch("nvml.CommonEdits", func() error { edits, err = s.Session.CommonEdits(ctx); return err })
+	return edits, err
 }
 
 // touchedLocks are the real locks. The touch comes before the wait: a lock that was taken is dropped by the kernel when its

@@ -1,0 +1,226 @@
+package lifecycle
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/test/simgpu/model"
+	"github.com/prism-gpu/prism/test/simgpu/sandbox"
+)
+
+// childOrder is set for a process that is the child of a test.
+const childOrder = "LIFECYCLE_ORDER"
+
+// tally counts the kill points of this run, and those after which a law did not hold.
+var tally struct{ points, leaks atomic.Int64 }
+
+func TestMain(m *testing.M) {
+	if text := os.Getenv(childOrder); text != "" {
+		os.Exit(child(text))
+	}
+	code := m.Run()
+	if file := os.Getenv("LIFECYCLE_TALLY"); file != "" {
+		line := fmt.Sprintf("%d kill points, %d leaks\n", tally.points.Load(), tally.leaks.Load())
+		if err := os.WriteFile(file, []byte(line), 0o600); err != nil {
+			fmt.Fprintln(os.Stderr, "lifecycle:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func child(text string) int {
+	var o order
+	err := json.Unmarshal([]byte(text), &o)
+	if err == nil {
+		err = live(context.Background(), o, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "child:", err)
+		return 1
+	}
+	return 0
+}
+
+// TestKillPoints kills a process before and after each touch of each scenario's life, and cuts the power there.
+func TestKillPoints(t *testing.T) {
+	t.Parallel()
+	killed := newSandboxed(t, "l40s", 3)
+	cut, err := NewMachine(t.TempDir(), "l40s", 3)
+	require.NoError(t, err)
+	for i := range scenarios {
+		s := &scenarios[i]
+		t.Run(s.name, func(t *testing.T) {
+			sites, seen := 0, map[string]bool{}
+			for at := 1; killed.dies(t, s, at, false, cut, seen) && killed.dies(t, s, at, true, cut, seen); at++ {
+				sites++
+			}
+			require.Greater(t, sites, 15)
+		})
+	}
+}
+
+// dies runs a life that ends at that touch, before or after it took effect, checks what it left and goes on; then it goes on
+// from all that a power cut at that moment may have left and that was not seen before. It returns false when the life had fewer
+// touches, or when a law did not hold.
+func (m *Machine) dies(t *testing.T, s *scenario, at int, late bool, cut *Machine, seen map[string]bool) bool {
+	t.Helper()
+	m.stage(t, s)
+	disk, err := read(m.StateDir)
+	require.NoError(t, err)
+	end := m.spawn(t, order{Acts: s.acts, Refuse: s.refuse, Die: at, Late: late})
+	if !end.killed {
+		require.NoError(t, end.asExpected(s))
+		require.NoError(t, m.Empty(t.Context()))
+		return false
+	}
+	claims := learn(s, end.ended)
+	if !counted(t, m.afterDeath(t.Context(), claims, !late, false), "killed at touch %d (late %t)", at, late) {
+		return false
+	}
+	for _, c := range end.journal {
+		disk.apply(c)
+	}
+	for _, left := range disk.images() {
+		key := fmt.Sprint(left, end.ended)
+		if seen[key] {
+			continue
+		}
+		seen[key] = true
+		require.NoError(t, errors.Join(left.lay(m.StateDir, cut.StateDir), cut.Reboot()))
+		err := cut.afterDeath(t.Context(), claims, len(seen)%2 == 0, true)
+		if !counted(t, err, "power cut at touch %d (late %t) that left %.600s", at, late, fmt.Sprint(left)) {
+			return false
+		}
+	}
+	return true
+}
+
+// counted adds a kill point to the tally.
+func counted(t *testing.T, err error, format string, args ...any) bool {
+	t.Helper()
+	tally.points.Add(1)
+	if err == nil {
+		return true
+	}
+	tally.leaks.Add(1)
+	t.Errorf("%s: %v", fmt.Sprintf(format, args...), err)
+	return false
+}
+
+// asExpected: a life that nobody ended went as the scenario says.
+func (r *outcome) asExpected(s *scenario) error {
+	for i, act := range s.acts {
+		err, end := r.ended[i]
+		if !end || (err != nil) != act.Fails {
+			return fmt.Errorf("act %d (%s %s): ended %t: %v", i, act.Call, act.Claim, end, err)
+		}
+	}
+	return nil
+}
+
+// newSandboxed makes a machine whose driver is files and whose processes load its library. A process can load one library:
+// there is one such machine per test run.
+func newSandboxed(t *testing.T, board string, gpus int) *Machine {
+	t.Helper()
+	node := sandbox.Start(t, model.Uniform(NodeName, board, gpus))
+	m, err := newMachine(t.TempDir(), node.Model)
+	require.NoError(t, err)
+	m.installed(node.Root(), node.Library())
+	m.root, m.library = node.Root(), node.Library()
+	m.reload = func() error {
+		node.UnloadDriver()
+		node.LoadDriver()
+		return nil
+	}
+	return m
+}
+
+// outcome is what a child told before its end.
+type outcome struct {
+	// ended tells of each act, by its index, how it ended: nil for success. An act that did not end is not in it.
+	ended map[int]error
+	// killed: by its own hand. Otherwise touches is how often it touched the machine.
+	killed  bool
+	touches int
+	// journal is what it changed on disk.
+	journal []change
+}
+
+// spawn runs the acts in a child process.
+func (m *Machine) spawn(t *testing.T, o order) outcome {
+	t.Helper()
+	o.Root, o.Library, o.StateDir, o.CDIDir, o.BootID, o.GPUs = m.root, m.library, m.StateDir, m.CDIDir, m.BootID(), m.gpus
+	o.Journal = filepath.Join(t.TempDir(), "journal")
+	text, err := json.Marshal(o)
+	require.NoError(t, err)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), childOrder+"="+string(text))
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err = cmd.Run()
+	result := outcome{ended: map[int]error{}}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		status, isStatus := exit.Sys().(syscall.WaitStatus)
+		result.killed = isStatus && status.Signaled() && status.Signal() == syscall.SIGKILL
+	}
+	if err != nil && !result.killed {
+		require.NoError(t, err, stderr.String())
+	}
+	result.read(t, &stdout)
+	result.journal = readJournal(t, o.Journal)
+	return result
+}
+
+// read reads what the child told.
+func (r *outcome) read(t *testing.T, told io.Reader) {
+	t.Helper()
+	lines := bufio.NewScanner(told)
+	for lines.Scan() {
+		var i int
+		word, rest, _ := strings.Cut(lines.Text(), " ")
+		number, why, _ := strings.Cut(rest, " ")
+		_, err := fmt.Sscan(number, &i)
+		require.NoError(t, err, lines.Text())
+		switch word {
+		case "did":
+			r.ended[i] = nil
+		case "failed":
+			r.ended[i] = errors.New(why)
+		case "touches":
+			r.touches = i
+		}
+	}
+}
+
+func readJournal(t *testing.T, file string) (journal []change) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	require.NoError(t, err)
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	for decoder.More() {
+		var c change
+		require.NoError(t, decoder.Decode(&c))
+		journal = append(journal, c)
+	}
+	return journal
+}

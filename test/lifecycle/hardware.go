@@ -1,0 +1,137 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// knob is one setting of a GPU that outlives the process that turned it. Zero is what the driver sets when it is loaded.
+type knob int
+
+const (
+	computeMode knob = iota
+	persistence
+)
+
+// symbols are the NVML functions that turn the knobs.
+var symbols = map[knob]string{computeMode: "nvmlDeviceSetComputeMode", persistence: "nvmlDeviceSetPersistenceMode"}
+
+// hardware reads and turns knobs. Errors are worded as the product's adapter does.
+type hardware interface {
+	get(ctx context.Context, id gpu.UUID, k knob) (uint32, error)
+	set(ctx context.Context, id gpu.UUID, k knob, value uint32) error
+}
+
+// modelled asks the model of the process itself.
+type modelled struct{ node *model.Node }
+
+// callTime bounds one call of the driver, as the product's adapter does.
+const callTime = 50 * time.Millisecond
+
+func (h modelled) get(_ context.Context, id gpu.UUID, k knob) (value uint32, err error) {
+	session, handle, _, err := h.open(id)
+	if err != nil {
+		return 0, err
+	}
+	if k == persistence {
+		on, err := session.Persistence(handle)
+		if on {
+			value = 1
+		}
+		return value, translated(err)
+	}
+	mode, err := session.ComputeMode(handle)
+	return uint32(mode), translated(err)
+}
+
+func (h modelled) set(ctx context.Context, id gpu.UUID, k knob, value uint32) error {
+	session, handle, ordinal, err := h.open(id)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, callTime, gpu.ErrTimeout)
+	defer cancel()
+	if err := h.node.Faults.Pass(ctx, symbols[k], ordinal); err != nil {
+		return translated(err)
+	}
+	if k == persistence {
+		return translated(session.SetPersistence(handle, value != 0, true))
+	}
+	return translated(session.SetComputeMode(handle, model.ComputeMode(value), true))
+}
+
+// open opens the driver for one GPU.
+func (h modelled) open(id gpu.UUID) (*model.Session, model.Handle, int, error) {
+	for _, identity := range h.node.Identities() {
+		if identity.UUID != string(id) {
+			continue
+		}
+		session, err := h.node.Open("", []int{identity.Minor})
+		if err != nil {
+			return nil, 0, 0, translated(err)
+		}
+		handle, err := session.ByUUID(identity.UUID)
+		return session, handle, identity.Ordinal, translated(err)
+	}
+	return nil, 0, 0, fmt.Errorf("GPU %s: %w", id, gpu.ErrNotFound)
+}
+
+// translated words the model's codes as the product's adapter does.
+func translated(err error) error {
+	for code, kind := range map[model.Return]error{
+		model.DriverNotLoaded: gpu.ErrDriverNotLoaded, model.InUse: gpu.ErrInUse, model.Timeout: gpu.ErrTimeout, model.GPUIsLost: gpu.ErrLost,
+	} {
+		if errors.Is(err, code) {
+			return fmt.Errorf("%w (%w)", kind, err)
+		}
+	}
+	return err
+}
+
+// library asks the driver's library. It initialises it for each call: a driver that is loaded again forgets who did so before.
+type library struct{ nvml nvml.Interface }
+
+func (h library) get(_ context.Context, id gpu.UUID, k knob) (value uint32, err error) {
+	err = h.with(id, func(device nvml.Device) nvml.Return {
+		if k == persistence {
+			on, ret := device.GetPersistenceMode()
+			value = uint32(on)
+			return ret
+		}
+		mode, ret := device.GetComputeMode()
+		value = uint32(mode)
+		return ret
+	})
+	return value, err
+}
+
+func (h library) set(_ context.Context, id gpu.UUID, k knob, value uint32) error {
+	return h.with(id, func(device nvml.Device) nvml.Return {
+		if k == persistence {
+			return device.SetPersistenceMode(nvml.EnableState(value))
+		}
+		return device.SetComputeMode(nvml.ComputeMode(value))
+	})
+}
+
+func (h library) with(id gpu.UUID, call func(nvml.Device) nvml.Return) error {
+	if ret := h.nvml.Init(); ret != nvml.SUCCESS {
+		return fmt.Errorf("opening the driver: %w", ret)
+	}
+	defer h.nvml.Shutdown()
+	device, ret := h.nvml.DeviceGetHandleByUUID(string(id))
+	if ret == nvml.SUCCESS {
+		ret = call(device)
+	}
+	if ret != nvml.SUCCESS {
+		return fmt.Errorf("GPU %s: %w", id, ret)
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	vendor "github.com/NVIDIA/go-nvml/pkg/nvml"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/nvml"
+)
+
+// Act is one call of the kubelet, or what a plugin does by itself.
+type Act struct {
+	// Call is "prepare", "unprepare" or "settle".
+	Call string
+	// Claim is the claim's UID.
+	Claim string
+	// GPUs are the ordinals of the GPUs that the claim was given, Looks of those that it was given with admin access.
+	GPUs, Looks []int
+	// Effects are planned on each GPU that it owns.
+	Effects []string
+	// Fails: the call must not succeed.
+	Fails bool
+}
+
+// order tells a child process what to do, and when to die.
+type order struct {
+	// Root holds the driver, the device nodes and what the kernel shows, Library is the driver's library.
+	Root, Library    string
+	StateDir, CDIDir string
+	BootID           string
+	GPUs             []gpu.UUID
+	Acts             []Act
+	// Refuse names the sites whose n-th touch is refused.
+	Refuse map[string]int
+	// Die is the touch at which the process kills itself; Late: after the touch took effect.
+	Die  int
+	Late bool
+	// Journal is the file that every change of the disk is told to.
+	Journal string
+}
+
+// attach makes the child's view of the machine.
+func attach(o order) (*Machine, error) {
+	m := &Machine{StateDir: o.StateDir, CDIDir: o.CDIDir, gpus: o.GPUs, boots: 1}
+	if _, err := fmt.Sscanf(o.BootID, "boot-%d", &m.boots); err != nil {
+		return nil, fmt.Errorf("reading the boot id %q: %w", o.BootID, err)
+	}
+	m.installed(o.Root, o.Library)
+	return m, nil
+}
+
+// installed has the machine's processes look at the files below root, as the product does, and load that library.
+func (m *Machine) installed(root, file string) {
+	m.host = hostfs.New(root)
+	m.open = func(ctx context.Context, found hostfs.DriverRoot) (inventory.Session, error) {
+		return nvml.Open(ctx, found.Library, nvml.Options{Root: found.Path, HostRoot: found.HostPath})
+	}
+	m.hardware = library{vendor.New(vendor.WithLibraryPath(file))}
+}
+
+// mortal counts the touches of a process, refuses some, and kills the process at one of them.
+type mortal struct {
+	order order
+
+	mu      sync.Mutex
+	touches int
+	sites   map[string]int
+}
+
+var errRefused = errors.New("input/output error")
+
+func (m *mortal) touch(site string, effect func() error) error {
+	m.mu.Lock()
+	m.touches++
+	m.sites[site]++
+	last, refused := m.touches == m.order.Die, m.sites[site] == m.order.Refuse[site]
+	m.mu.Unlock()
+	if last && !m.order.Late {
+		die()
+	}
+	err := errRefused
+	if !refused {
+		err = effect()
+	}
+	if last {
+		die()
+	}
+	return err
+}
+
+// die is what an operator's kill -9, or the kernel's out-of-memory killer, does to a process.
+func die() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
+
+// live does the acts and tells each that ended: "did <index>", or "failed <index> <why>". Nothing is buffered: what was told
+// before a kill was told.
+func live(ctx context.Context, o order, out io.Writer) error {
+	m, err := attach(o)
+	if err != nil {
+		return err
+	}
+	journal, err := os.OpenFile(o.Journal, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = journal.Close() }()
+	lines := json.NewEncoder(journal)
+	end := &mortal{order: o, sites: map[string]int{}}
+	p, err := m.Start(ctx, Wiring{
+		Touch: end.touch, DebtAfter: time.Minute, Effects: effectsOf(o.Acts), journal: func(c change) {
+			if err := lines.Encode(c); err != nil {
+				panic(err) // the images of a power cut would be wrong
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	for i, act := range o.Acts {
+		result := fmt.Sprintf("did %d\n", i)
+		if err := m.act(ctx, p, act); err != nil {
+			result = fmt.Sprintf("failed %d %v\n", i, strings.ReplaceAll(err.Error(), "\n", " "))
+		}
+		if _, err := io.WriteString(out, result); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(out, "touches %d\n", end.touches)
+	return err
+}
+
+func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
+	switch act.Call {
+	case "prepare":
+		_, err := p.Prepare(ctx, m.claim(act))
+		return err
+	case "unprepare":
+		return p.Unprepare(ctx, act.Claim)
+	case "settle":
+		return p.Settle(ctx)
+	default:
+		return fmt.Errorf("no such call: %s", act.Call)
+	}
+}
+
+// claim is the claim as it is allocated when the act comes.
+func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
+	var devices []string
+	for _, i := range act.GPUs {
+		devices = append(devices, m.device(i))
+	}
+	for _, i := range act.Looks {
+		devices = append(devices, m.device(i)+"-monitor!")
+	}
+	return Allocate(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default", Name: act.Claim, UID: types.UID(act.Claim),
+	}}, devices...)
+}
+
+// device is the name of a GPU's whole device.
+func (m *Machine) device(ordinal int) string { return "gpu-" + string(m.gpus[ordinal])[4:12] }
+
+// effectsOf plans what the acts say: effects are a matter of the claim, and the same in all its acts.
+func effectsOf(acts []Act) func(*resourceapi.ResourceClaim) []string {
+	effects := map[types.UID][]string{}
+	for _, act := range acts {
+		if act.Call == "prepare" {
+			effects[types.UID(act.Claim)] = act.Effects
+		}
+	}
+	return func(rc *resourceapi.ResourceClaim) []string { return effects[rc.UID] }
+}

@@ -1,0 +1,146 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+)
+
+// known is what the kubelet knows of a claim when a process has died.
+type known struct {
+	// prepare is its last Prepare; answered tells whether that, or one like it, was answered since the process was started.
+	prepare  Act
+	answered bool
+	// leaving: Unprepare was called since. Left: it succeeded.
+	leaving, left bool
+}
+
+// learn goes through what was done before the process was started and what it told.
+func learn(s *scenario, ended map[int]error) map[string]*known {
+	claims := map[string]*known{}
+	for _, act := range s.before {
+		claims[act.Claim] = &known{prepare: act}
+	}
+	for _, act := range s.begun {
+		if act.Call == "prepare" {
+			claims[act.Claim] = &known{prepare: act}
+			continue
+		}
+		claims[act.Claim].leaving = true
+	}
+	for _, uid := range s.left {
+		claims[uid].leaving, claims[uid].left = true, true
+	}
+	for i, act := range s.acts {
+		err, end := ended[i]
+		k := claims[act.Claim]
+		if k == nil {
+			k = &known{}
+			claims[act.Claim] = k
+		}
+		switch act.Call {
+		case "prepare":
+			same := slices.Equal(k.prepare.GPUs, act.GPUs) && slices.Equal(k.prepare.Looks, act.Looks)
+			k.answered = end && err == nil || k.answered && same && !k.leaving
+			k.prepare, k.leaving, k.left = act, false, false
+		case "unprepare":
+			k.leaving, k.answered, k.left = true, false, end && err == nil
+		}
+		if !end {
+			break
+		}
+	}
+	delete(claims, "") // of acts that are about no claim
+	return claims
+}
+
+// afterDeath checks the laws on what a process left, and goes on as the kubelet would: pods whose claims are wanted prepare
+// them again, and all claims are unprepared in the end. Rebooted: what was answered is kept, and made again when asked for.
+func (m *Machine) afterDeath(ctx context.Context, claims map[string]*known, wanted, rebooted bool) error {
+	var answered []string
+	records, err := m.Records()
+	if err != nil {
+		return err
+	}
+	for uid, k := range claims {
+		r := records[uid]
+		switch {
+		case k.left && r != nil && r.State != checkpoint.Releasing: // a debt may stay
+			return fmt.Errorf("claim %s: it was unprepared, and has a record in state %s", uid, r.State)
+		case k.answered && (r == nil || r.State != checkpoint.Done):
+			return fmt.Errorf("claim %s: it was answered, and the record does not say so", uid)
+		case k.answered && !rebooted:
+			answered = append(answered, uid)
+		}
+	}
+	if err := m.Laws(ctx, answered...); err != nil {
+		return err
+	}
+	p, err := m.Start(ctx, Wiring{Effects: effectsOfKnown(claims)})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Close() }()
+	return errors.Join(m.goOn(ctx, p, claims, wanted), m.Empty(ctx))
+}
+
+func (m *Machine) goOn(ctx context.Context, p *Process, claims map[string]*known, wanted bool) error {
+	if !wanted {
+		if err := p.Settle(ctx); err != nil {
+			return fmt.Errorf("settling: %w", err)
+		}
+	}
+	for uid, k := range claims {
+		if k.leaving && !k.left || !wanted {
+			if err := p.Unprepare(ctx, uid); err != nil {
+				return fmt.Errorf("unpreparing %s: %w", uid, err)
+			}
+		}
+	}
+	for uid, k := range claims {
+		if k.leaving || !wanted {
+			continue
+		}
+		if err := m.keepsAnswer(ctx, p, uid, k); err != nil {
+			return fmt.Errorf("preparing %s again: %w", uid, err)
+		}
+	}
+	for uid := range claims {
+		if err := p.Unprepare(ctx, uid); err != nil {
+			return fmt.Errorf("unpreparing %s: %w", uid, err)
+		}
+	}
+	return nil
+}
+
+// keepsAnswer prepares a claim again: an answered one gets the same answer.
+func (m *Machine) keepsAnswer(ctx context.Context, p *Process, uid string, k *known) error {
+	records, err := m.Records()
+	if err != nil {
+		return err
+	}
+	r, err := p.Prepare(ctx, m.claim(k.prepare))
+	if err != nil {
+		return err
+	}
+	if before := records[uid]; k.answered && !slices.Equal(before.CDI.Devices, r.CDI.Devices) {
+		return fmt.Errorf("answered %v, and %v before", r.CDI.Devices, before.CDI.Devices)
+	}
+	return m.Laws(ctx, uid)
+}
+
+// effectsOfKnown plans what each claim's last Prepare asked for.
+func effectsOfKnown(claims map[string]*known) func(*resourceapi.ResourceClaim) []string {
+	var acts []Act
+	for _, k := range claims {
+		if k.prepare.Call != "" {
+			acts = append(acts, k.prepare)
+		}
+	}
+	return effectsOf(acts)
+}

@@ -1,0 +1,189 @@
+package lifecycle
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// scenario is a life that a process can be killed in.
+type scenario struct {
+	name string
+	// before is what the kubelet did before the process was started; then changes what that left.
+	before []Act
+	then   func(t *testing.T, m *Machine)
+	// begun are the calls that were cut off then, left the claims that were unprepared then.
+	begun []Act
+	left  []string
+	acts  []Act
+	// refuse names the sites whose n-th touch is refused.
+	refuse map[string]int
+}
+
+func prepares(claim string, gpus ...int) Act { return Act{Call: "prepare", Claim: claim, GPUs: gpus} }
+
+func unprepares(claim string) Act { return Act{Call: "unprepare", Claim: claim} }
+
+// looking adds devices with admin access.
+func (a Act) looking(gpus ...int) Act {
+	a.Looks = gpus
+	return a
+}
+
+// with plans effects on the claim's GPUs: all that there are.
+func (a Act) with() Act {
+	a.Effects = AllEffects
+	return a
+}
+
+// failing expects the call to fail.
+func (a Act) failing() Act {
+	a.Fails = true
+	return a
+}
+
+var settles = Act{Call: "settle"}
+
+// scenarios are the lives of claims on whole GPUs, and of claims with a hardware effect in two steps.
+var scenarios = []scenario{
+	{name: "whole GPU", acts: []Act{prepares("a", 0), prepares("a", 0), unprepares("a"), unprepares("a")}},
+	{name: "two GPUs and a look at a third", acts: []Act{prepares("a", 0, 1).looking(2), unprepares("a")}},
+	{name: "two claims that look at one GPU", acts: []Act{
+		prepares("a").looking(0), prepares("b", 0).looking(0), unprepares("a"), unprepares("b"),
+	}},
+	{name: "effects", acts: []Act{
+		prepares("a", 0).with(), prepares("a", 0).with(), unprepares("a"), prepares("b", 0).with(), unprepares("b"),
+	}},
+	{name: "effects on two GPUs", acts: []Act{prepares("a", 0, 1).with(), unprepares("a")}},
+	{
+		name: "the second effect fails", refuse: map[string]int{"step.Do persistence": 1},
+		acts: []Act{prepares("a", 0).with().failing(), prepares("a", 0).with(), unprepares("a")},
+	},
+	{
+		name: "an effect cannot be undone at first", refuse: map[string]int{"step.Undo computeMode": 1},
+		acts: []Act{prepares("a", 0).with(), unprepares("a").failing(), unprepares("a")},
+	},
+	{
+		name: "an earlier process died between two effects", then: diesIn("step.Do persistence", prepares("a", 0).with()),
+		begun: []Act{prepares("a", 0).with()},
+		acts:  []Act{settles, prepares("a", 0).with(), unprepares("a")},
+	},
+	{
+		name: "an earlier process died between two effects, and the claim comes again", then: diesIn("step.Do persistence", prepares("a", 0).with()),
+		begun: []Act{prepares("a", 0).with()},
+		acts:  []Act{prepares("a", 0).with(), unprepares("a")},
+	},
+	{
+		name: "an earlier process died while undoing", before: []Act{prepares("a", 0).with()},
+		then: diesIn("step.Undo computeMode", unprepares("a")), begun: []Act{unprepares("a")}, acts: []Act{settles, prepares("b", 0).with(), unprepares("b"), unprepares("a")},
+	},
+	{
+		name: "a debt is paid by the next claim", before: []Act{prepares("a", 0).with()}, then: owes("a"), left: []string{"a"},
+		acts: []Act{prepares("b", 0).with(), unprepares("b"), unprepares("a")},
+	},
+	{
+		name: "a debt is settled", before: []Act{prepares("a", 0).with()}, then: owes("a"), left: []string{"a"},
+		acts: []Act{settles, unprepares("a")},
+	},
+	{
+		name: "after a reboot", before: []Act{prepares("a", 0).with(), prepares("b", 1)}, then: reboots,
+		acts: []Act{settles, prepares("a", 0).with(), prepares("b", 1), unprepares("b"), unprepares("a")},
+	},
+	{
+		name: "after a reboot that no pod outlived", before: []Act{prepares("a", 0).with(), prepares("b", 1)}, then: reboots,
+		acts: []Act{unprepares("a"), unprepares("b")},
+	},
+	{
+		name: "allocated anew", before: []Act{prepares("a", 0).with()},
+		acts: []Act{prepares("a", 1).with(), unprepares("a")},
+	},
+	{
+		name: "the spec was swept away", before: []Act{prepares("a", 0), prepares("b", 1)}, then: sweeps,
+		acts: []Act{settles, prepares("a", 0), unprepares("a"), unprepares("b")},
+	},
+	{
+		name: "the spec was swept away, and the claim comes again", before: []Act{prepares("a", 0)}, then: sweeps,
+		acts: []Act{prepares("a", 0), unprepares("a")},
+	},
+	{
+		name: "a record is damaged", before: []Act{prepares("a", 0), prepares("b", 1)}, then: damages("a"),
+		acts: []Act{settles, prepares("a", 0), unprepares("a"), unprepares("b")},
+	},
+}
+
+// diesIn lets a process begin the act and die at the first touch of that site, before it took effect.
+func diesIn(site string, act Act) func(*testing.T, *Machine) {
+	return func(t *testing.T, m *Machine) {
+		t.Helper()
+		p, err := m.Start(t.Context(), Wiring{Effects: effectsOf([]Act{prepares(act.Claim).with()}), Touch: func(at string, effect func() error) error {
+			if at == site {
+				runtime.Goexit()
+			}
+			return effect()
+		}})
+		require.NoError(t, err)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			t.Errorf("%s went on: %v", site, m.act(t.Context(), p, act))
+		}()
+		<-done
+		require.NoError(t, p.Close())
+	}
+}
+
+// owes leaves the claim's effects as a debt.
+func owes(claim string) func(*testing.T, *Machine) {
+	return func(t *testing.T, m *Machine) {
+		t.Helper()
+		p, err := m.Start(t.Context(), Wiring{Touch: func(site string, effect func() error) error {
+			if site == "step.Undo computeMode" {
+				return errors.New("the GPU does not answer")
+			}
+			return effect()
+		}})
+		require.NoError(t, err)
+		require.NoError(t, p.Unprepare(t.Context(), claim))
+		_, debts := p.Counts()
+		require.Equal(t, 1, debts)
+		require.NoError(t, p.Close())
+	}
+}
+
+func reboots(t *testing.T, m *Machine) {
+	t.Helper()
+	require.NoError(t, m.Reboot())
+}
+
+func sweeps(t *testing.T, m *Machine) {
+	t.Helper()
+	require.NoError(t, os.RemoveAll(m.CDIDir))
+}
+
+func damages(claim string) func(*testing.T, *Machine) {
+	return func(t *testing.T, m *Machine) {
+		t.Helper()
+		require.NoError(t, os.WriteFile(filepath.Join(m.StateDir, "claims", claim+".json"), []byte(plantedDamage), 0o600))
+	}
+}
+
+// stage wipes the machine's directories and leaves on them what the scenario begins with.
+func (m *Machine) stage(t *testing.T, s *scenario) {
+	t.Helper()
+	require.NoError(t, errors.Join(os.RemoveAll(m.StateDir), os.RemoveAll(m.CDIDir), os.MkdirAll(m.StateDir, 0o750), m.reload()))
+	if len(s.before) > 0 {
+		p, err := m.Start(t.Context(), Wiring{Effects: effectsOf(s.before)})
+		require.NoError(t, err)
+		for _, act := range s.before {
+			require.NoError(t, m.act(t.Context(), p, act))
+		}
+		require.NoError(t, p.Close())
+	}
+	if s.then != nil {
+		s.then(t, m)
+	}
+}
