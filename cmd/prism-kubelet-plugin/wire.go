@@ -51,6 +51,9 @@ func openState(cfg *config.Plugin) (s state, err error) {
 	if err := files.MakeDir(cfg.PluginDir(), 0o750); err != nil {
 		return s, fmt.Errorf("making the plugin's directory %s: %w", cfg.PluginDir(), err)
 	}
+	if err := files.SyncDir(filepath.Dir(cfg.PluginDir())); err != nil {
+		return s, fmt.Errorf("making the plugin's directory %s durably: %w", cfg.PluginDir(), err)
+	}
 	if s.records, err = checkpoint.Open(files, cfg.PluginDir()); err != nil {
 		return s, err
 	}

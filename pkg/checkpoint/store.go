@@ -45,6 +45,10 @@ func Open(d Disk, dir string) (*Store, error) {
 	if err := d.MakeDir(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of records %s: %w", s.dir, err)
 	}
+	// A directory that is lost in a power cut takes its files along, synced or not.
+	if err := d.SyncDir(dir); err != nil {
+		return nil, fmt.Errorf("making the directory of records %s durably: %w", s.dir, err)
+	}
 	return s, nil
 }
 
