@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +28,15 @@ type Claims struct {
 	namespace, driver, node string
 
 	mu       sync.Mutex
+	made     []Claim
 	reported map[string]chan struct{}
+}
+
+// Made returns all claims that were made so far.
+func (c *Claims) Made() []Claim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.made)
 }
 
 // NewClaims makes the namespace and watches the claims in it until ctx ends.
@@ -117,6 +126,9 @@ func (c *Claims) Make(ctx context.Context, n int, devices []Device) ([]Claim, er
 		})
 	}
 	next.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.made = append(c.made, claims...)
 	return claims, errors.Join(failed...)
 }
 

@@ -20,12 +20,13 @@ type Restart struct {
 	Records, Specs Files
 }
 
-// The budgets of a restart. A record is read when the plugin starts, once more when it settles what an earlier process left,
-// and then under the claim's lock; a spec is compared with what it should say.
+// The budgets of a restart. Before it serves, the plugin lists and reads the records once. The first round of reconciling,
+// which comes at once, settles each record under its lock, compares it with the API server, and its spec with it; both
+// directories are looked through for what nobody owns and for what is half written.
 const (
-	readsPerRecord = 3
+	readsPerRecord = 5
 	readsPerSpec   = 1
-	restartLists   = 2
+	restartLists   = 7
 )
 
 // exceeded says which counts exceed their budgets.

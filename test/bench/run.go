@@ -278,7 +278,12 @@ func (b *bencher) second(ctx context.Context) (err error) {
 		return fmt.Errorf("making a directory for a second plugin: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	second, err := NewSecond(ctx, b.API, b.Binary, dir, b.Node)
+	claims, err := NewClaims(ctx, b.client, secondDriver, b.Node)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, claims.Remove(context.WithoutCancel(ctx))) }()
+	second, err := NewSecond(ctx, b.API, b.Binary, dir, b.Node, claims.Made)
 	if err != nil {
 		return err
 	}
@@ -286,15 +291,10 @@ func (b *bencher) second(ctx context.Context) (err error) {
 	if b.report.Process.FirstStart, err = second.Start(ctx); err != nil {
 		return err
 	}
-	devices, err := Published(ctx, b.client, second.Driver, b.Node)
+	devices, err := Published(ctx, b.client, secondDriver, b.Node)
 	if err != nil {
 		return err
 	}
-	claims, err := NewClaims(ctx, b.client, second.Driver, b.Node)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, claims.Remove(context.WithoutCancel(ctx))) }()
 	if err := b.gated(ctx, second, claims, devices); err != nil {
 		return err
 	}

@@ -28,6 +28,8 @@ type Second struct {
 	Gate   *Gate
 	// Plugin is the one that runs, nil when none does.
 	Plugin *Plugin
+	// Kubelet is what the plugin takes for the node's: it knows the claims that were made for it.
+	Kubelet *Kubelet
 
 	binary, dir, node string
 	proxy             *http.Server
@@ -36,23 +38,29 @@ type Second struct {
 	log               *os.File
 }
 
-// NewSecond prepares a plugin with its state below dir; nothing runs yet.
-func NewSecond(ctx context.Context, api *rest.Config, binary, dir, node string) (*Second, error) {
-	s := &Second{Driver: "second.bench", binary: binary, dir: dir, node: node}
+// secondDriver is its name.
+const secondDriver = "second.bench"
+
+// NewSecond prepares a plugin with its state below dir; nothing runs yet. Claims are those that the kubelet knows.
+func NewSecond(ctx context.Context, api *rest.Config, binary, dir, node string, claims func() []Claim) (s *Second, err error) {
+	s = &Second{Driver: secondDriver, binary: binary, dir: dir, node: node}
 	for _, sub := range []string{"plugins", "registry", "cdi"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o750); err != nil {
 			return nil, fmt.Errorf("making the directories of a second plugin: %w", err)
 		}
 	}
+	if s.Kubelet, err = ServeKubelet(ctx, dir, claims); err != nil {
+		return nil, err
+	}
 	server, err := s.serve(ctx, api)
 	if err != nil {
-		return nil, fmt.Errorf("standing between a second plugin and the API server: %w", err)
+		return nil, errors.Join(fmt.Errorf("standing between a second plugin and the API server: %w", err), s.Kubelet.Close())
 	}
 	config := strings.NewReplacer("SERVER", server).Replace(
 		`{apiVersion: v1, kind: Config, clusters: [{name: bench, cluster: {server: "SERVER"}}], users: [{name: bench, user: {}}],` +
 			` contexts: [{name: bench, context: {cluster: bench, user: bench}}], current-context: bench}` + "\n")
 	if err := os.WriteFile(s.kubeconfig(), []byte(config), 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("writing the kubeconfig of a second plugin: %w", err), s.proxy.Close())
+		return nil, errors.Join(fmt.Errorf("writing the kubeconfig of a second plugin: %w", err), s.proxy.Close(), s.Kubelet.Close())
 	}
 	return s, nil
 }
@@ -113,7 +121,8 @@ func (s *Second) spawn(ctx context.Context, command ...string) (err error) {
 	}
 	s.command = exec.CommandContext(ctx, command[0], append(command[1:], "--driver-name="+s.Driver, "--node-name="+s.node,
 		"--pod-uid=second", "--kubeconfig="+s.kubeconfig(), "--host-root=/", "--http-endpoint=", "--cdi-root="+s.cdiDir(),
-		"--kubelet-plugins-dir="+filepath.Dir(s.pluginDir()), "--kubelet-registrar-dir="+filepath.Join(s.dir, "registry"))...)
+		"--kubelet-plugins-dir="+filepath.Dir(s.pluginDir()), "--kubelet-registrar-dir="+filepath.Join(s.dir, "registry"),
+		"--kubelet-pod-resources-socket="+s.Kubelet.Socket)...)
 	s.command.Stdout, s.command.Stderr = s.log, s.log
 	if s.input, err = s.command.StdinPipe(); err == nil {
 		err = s.command.Start()
@@ -166,7 +175,7 @@ func (s *Second) Kill() error {
 
 // Close ends the plugin and what stands in front of the API server, and removes the slices it published.
 func (s *Second) Close(ctx context.Context, client kubernetes.Interface) error {
-	return errors.Join(s.Kill(), s.proxy.Close(), removeSlices(ctx, client, s.Driver))
+	return errors.Join(s.Kill(), s.Kubelet.Close(), s.proxy.Close(), removeSlices(ctx, client, s.Driver))
 }
 
 // held is how long is waited for requests that should not come.
