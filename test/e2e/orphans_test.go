@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/reconcile"
+)
+
+// roundLimit is how long it takes until the plugin has looked for what nobody owns, at most.
+const roundLimit = 100 * time.Second
+
+// TestOrphansGo: what nobody owns goes within a round, but a record only after five minutes; what others own stays.
+func TestOrphansGo(t *testing.T) {
+	ns := beside(t, 1)
+	ns.apply("whole-gpu/pod.yaml")
+	has := ns.grantedTo(ns.ready("whole-gpu"), "gpu")
+	claim := ns.claimOf(ns.pod("whole-gpu"), "gpu")
+	owned, err := ns.keptFor(string(claim.UID), ns.name)
+	require.NoError(t, err)
+	require.Len(t, owned, 2, "record and CDI spec")
+
+	socket := filepath.Join(filepath.Dir(ns.variable("PRISM_NODE_0_KUBELET_PLUGINS")), "pod-resources/kubelet.sock")
+	uses, err := driver.PodResources{Socket: socket, CDIKind: cdi.Kind(driverName)}.InUse(t.Context())
+	require.NoError(t, err)
+	assert.Contains(t, uses, reconcile.Use{
+		Namespace: ns.name, Name: claim.Name, Devices: []string{fmt.Sprintf("%s-%s-%s", claim.UID, claim.Status.Allocation.Devices.Results[0].Device, has[0].UUID)},
+	}, "what the kubelet lists needs no read at the API server")
+
+	stray, lost, start := string(uuid.NewUUID()), string(uuid.NewUUID()), time.Now()
+	claims := filepath.Join(ns.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driverName, "claims")
+	ours := []string{
+		ns.put(filepath.Join(ns.variable("PRISM_NODE_0_CDI"), "k8s."+driverName+"-claim_"+stray+".json"), spec("k8s."+driverName+"/claim")),
+		ns.put(filepath.Join(claims, stray+".json.tmp"), []byte("{")),
+	}
+	record, err := checkpoint.Encode(&checkpoint.Record{
+		Claim:  checkpoint.Claim{UID: lost, Namespace: ns.name, Name: "was-never-there"},
+		BootID: "an earlier one", Writer: "e2e", State: checkpoint.Done,
+	})
+	require.NoError(t, err)
+	others := append(owned,
+		ns.put(filepath.Join(ns.variable("PRISM_NODE_0_CDI"), "k8s.gpu.example.com-claim_"+stray+".json"), spec("k8s.gpu.example.com/claim")),
+		ns.put(filepath.Join(claims, lost+".json"), record),
+	)
+
+	eventually(t, roundLimit, func() error { return absent(ours) })
+	t.Logf("what nobody owned was gone after %.1f s", time.Since(start).Seconds())
+	eventually(t, 10*time.Second, func() error {
+		return errors.Join(ns.told("RemoveSpec", stray, start), ns.told("RemoveFile", stray, start))
+	})
+	metrics := ns.must(t, ns.kubectl("get", "--raw", "/api/v1/namespaces/"+system+"/pods/"+ns.plugin(t).Name+":8080/proxy/metrics")...)
+	for _, kind := range []string{"spec", "file"} {
+		assert.Regexp(t, `(?m)^prism_orphans_removed_total\{kind="`+kind+`"\} [1-9]`, metrics)
+	}
+	assert.Regexp(t, `(?m)^prism_orphans_removed_total\{kind="claim"\} 0`, metrics, "a claim is not gone for five minutes yet")
+	for _, file := range others {
+		assert.FileExists(t, file)
+	}
+	ns.sees("whole-gpu", "main", has...)
+}
+
+// put writes a file on the node that goes with the test.
+func (ns *namespace) put(path string, data []byte) string {
+	ns.t.Helper()
+	require.NoError(ns.t, os.WriteFile(path, data, 0o600))
+	ns.t.Cleanup(func() { _ = os.Remove(path) })
+	return path
+}
+
+// spec is a CDI spec of that kind.
+func spec(kind string) []byte {
+	return fmt.Appendf(nil, `{"cdiVersion":"0.5.0","kind":%q,"devices":[{"name":"stray","containerEdits":{"env":["STRAY=1"]}}]}`, kind)
+}
+
+func absent(files []string) error {
+	for _, file := range files {
+		if _, err := os.Lstat(file); !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%s is still there: %w", file, err)
+		}
+	}
+	return nil
+}
+
+// told complains until an Event of the node says that this was removed. A repetition keeps the text of the first.
+func (c *cluster) told(action, what string, since time.Time) error {
+	var events corev1.EventList
+	if err := c.get(&events, "events", "--namespace", metav1.NamespaceDefault, "--field-selector", "reason=OrphanRemoved"); err != nil {
+		return err
+	}
+	for i := range events.Items {
+		e := &events.Items[i]
+		again := e.Series != nil && e.Series.LastObservedTime.After(since)
+		if e.Action == action && e.InvolvedObject.Name == nodeName && (again || strings.Contains(e.Message, what)) {
+			return nil
+		}
+	}
+	return fmt.Errorf("no Event tells of %s %s", action, what)
+}
