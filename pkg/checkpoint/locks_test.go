@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -185,4 +186,33 @@ func TestOppositeOrdersDoNotDeadlock(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestWhoCameFirstIsServedFirst: within a process nobody is overtaken.
+func TestWhoCameFirstIsServedFirst(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		l := openLocks(t, dir)
+		release, err := l.Claim(t.Context(), "uid")
+		require.NoError(t, err)
+		const comers = 50
+		served := make(chan int, comers)
+		var all sync.WaitGroup
+		for n := range comers {
+			all.Go(func() {
+				release, err := l.Claim(t.Context(), "uid")
+				if assert.NoError(t, err) {
+					served <- n
+					release()
+				}
+			})
+			synctest.Wait() // until this one stands in line
+		}
+		release()
+		all.Wait()
+		for n := range comers {
+			assert.Equal(t, n, <-served)
+		}
+	})
 }
