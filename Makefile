@@ -14,7 +14,7 @@ export NAME MODEL COUNT NODES KUBERNETES
 # Programs that bind NVIDIA's library must leave its symbols open until they are used.
 GOTEST := go test -ldflags=-extldflags=-Wl,-z,lazy
 
-.PHONY: help demo test unit lifecycle fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench test-gpu tools clean
+.PHONY: help demo test unit lifecycle lifecycle-soak fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench test-gpu tools clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,9 +29,11 @@ unit: tools ## The fast loop
 	$(GOTEST) ./api/... ./pkg/... ./cmd/... ./deployments/... ./test/simgpu/... ./test/walls/... ./test/bench/...
 	go -C hack/localcluster test ./...
 
-lifecycle: ## The laws of a claim, on the simulated GPU node
-	@hack/packages.sh cc
-	$(GOTEST) -race ./test/lifecycle/...
+lifecycle: ## The laws of a claim, with processes that are killed everywhere
+	@hack/lifecycle.sh
+
+lifecycle-soak: ## Random lives that end anywhere, for DURATION (30m)
+	@hack/lifecycle.sh soak
 
 fuzz: ## Every fuzz target for FUZZTIME (10s each)
 	@hack/fuzz.sh

@@ -13,7 +13,7 @@ import (
 
 // Effect is a kind of hardware effect that can be looked for.
 type Effect interface {
-	prepare.Step
+	prepare.Finder
 	// Present tells whether the GPU has the effect now, whoever made it.
 	Present(ctx context.Context, id gpu.UUID) (bool, error)
 }
@@ -21,9 +21,9 @@ type Effect interface {
 // Effects are the kinds that plans can have.
 var Effects = map[string]func(*Machine) Effect{
 	"computeMode": func(m *Machine) Effect {
-		return setting{hardware: m.hardware, knob: computeMode, value: 3, under: []knob{persistence}}
+		return setting{machine: m, knob: computeMode, value: 3, under: []knob{persistence}}
 	},
-	"persistence": func(m *Machine) Effect { return setting{hardware: m.hardware, knob: persistence, value: 1} },
+	"persistence": func(m *Machine) Effect { return setting{machine: m, knob: persistence, value: 1} },
 }
 
 // AllEffects is the order in which plans have them.
@@ -32,9 +32,9 @@ var AllEffects = []string{"computeMode", "persistence"}
 // setting is the effect of a knob that is turned. It refuses a knob that somebody turned before: whose effect was not undone,
 // or who has the same GPU.
 type setting struct {
-	hardware hardware
-	knob     knob
-	value    uint32
+	machine *Machine
+	knob    knob
+	value   uint32
 	// under is what is made on top of it and must be undone first, as a compute instance before its GPU instance.
 	under []knob
 }
@@ -47,14 +47,14 @@ var (
 
 // Do turns the knob and says where it stood.
 func (s setting) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, error) {
-	was, err := s.hardware.get(ctx, step.Target, s.knob)
+	was, err := s.machine.hardware.get(ctx, step.Target, s.knob)
 	if err != nil {
 		return nil, err
 	}
 	if was != 0 {
 		return nil, fmt.Errorf("the knob stands at %d: %w", was, errTurned)
 	}
-	if err := s.hardware.set(ctx, step.Target, s.knob, s.value); err != nil {
+	if err := s.machine.hardware.set(ctx, step.Target, s.knob, s.value); err != nil {
 		return nil, err
 	}
 	return json.Marshal(was)
@@ -69,15 +69,32 @@ func (s setting) Undo(ctx context.Context, step checkpoint.Step) error {
 		}
 	}
 	for _, above := range s.under {
-		if value, err := s.hardware.get(ctx, step.Target, above); err != nil || value != 0 {
+		if value, err := s.machine.hardware.get(ctx, step.Target, above); err != nil || value != 0 {
 			return errors.Join(err, errBuiltOn)
 		}
 	}
-	return s.hardware.set(ctx, step.Target, s.knob, was)
+	return s.machine.hardware.set(ctx, step.Target, s.knob, was)
 }
+
+// Find returns the GPUs whose knob stands where this effect leaves it.
+func (s setting) Find(ctx context.Context) (found []checkpoint.Step, err error) {
+	for _, id := range s.machine.gpus {
+		value, err := s.machine.hardware.get(ctx, id, s.knob)
+		if err != nil {
+			return nil, err
+		}
+		if value == s.value {
+			found = append(found, checkpoint.Step{Target: id})
+		}
+	}
+	return found, nil
+}
+
+// Names: a GPU has each knob once.
+func (setting) Names(_, _ checkpoint.Step) bool { return true }
 
 // Present tells whether the knob is turned.
 func (s setting) Present(ctx context.Context, id gpu.UUID) (bool, error) {
-	value, err := s.hardware.get(ctx, id, s.knob)
+	value, err := s.machine.hardware.get(ctx, id, s.knob)
 	return value != 0, err
 }

@@ -12,14 +12,6 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// withEffects plans all effects for the claims whose number is odd.
-func withEffects(rc *resourceapi.ResourceClaim) []string {
-	if last := rc.UID[len(rc.UID)-1]; (last-'0')%2 == 1 {
-		return AllEffects
-	}
-	return nil
-}
-
 // TestNoHostage: the driver goes away under prepared claims, and the plugin is started anew without it.
 func TestNoHostage(t *testing.T) {
 	t.Parallel()

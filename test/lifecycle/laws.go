@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
@@ -27,6 +28,15 @@ func (m *Machine) damaged(uid string) bool {
 		}
 	}
 	return false
+}
+
+// anyDamaged tells whether a test has damaged any record: its claim's effects are in none until they are swept.
+func (m *Machine) anyDamaged() bool {
+	files, _ := os.ReadDir(filepath.Join(m.StateDir, "claims"))
+	return slices.ContainsFunc(files, func(file os.DirEntry) bool {
+		uid, _, _ := strings.Cut(file.Name(), ".")
+		return m.damaged(uid)
+	})
 }
 
 // Records reads every record from disk, by the claims' UIDs.
@@ -90,7 +100,7 @@ func (m *Machine) Laws(ctx context.Context, answered ...string) error {
 		return err
 	}
 	for uid := range specs {
-		if records[uid] == nil && !m.damaged(uid) {
+		if records[uid] == nil && uid != m.lost && !m.damaged(uid) {
 			return fmt.Errorf("claim %s has a spec and no record", uid)
 		}
 	}
@@ -174,7 +184,7 @@ func (m *Machine) effectsAreRecorded(ctx context.Context, records map[string]*ch
 			}
 			key := kind + " on " + string(id)
 			switch {
-			case present && !allowed[key]:
+			case present && !allowed[key] && !m.anyDamaged():
 				return fmt.Errorf("%s is there, and no record tells of it", key)
 			case !present && promised[key]:
 				return fmt.Errorf("%s is not there, and a claim was promised it", key)
@@ -188,6 +198,17 @@ func (m *Machine) effectsAreRecorded(ctx context.Context, records map[string]*ch
 func (m *Machine) Empty(ctx context.Context) error {
 	if err := m.Laws(ctx); err != nil {
 		return err
+	}
+	for _, id := range m.gpus {
+		for kind, effect := range Effects {
+			present, err := effect(m).Present(ctx, id)
+			if err != nil {
+				return err
+			}
+			if present {
+				return fmt.Errorf("%s is left on GPU %s", kind, id)
+			}
+		}
 	}
 	for _, dir := range []string{m.CDIDir, filepath.Join(m.StateDir, "claims")} {
 		files, err := os.ReadDir(dir)

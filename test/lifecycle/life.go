@@ -25,7 +25,7 @@ import (
 
 // Act is one call of the kubelet, or what a plugin does by itself.
 type Act struct {
-	// Call is "prepare", "unprepare" or "settle".
+	// Call is "prepare", "unprepare", "settle" or "sweep".
 	Call string
 	// Claim is the claim's UID.
 	Claim string
@@ -47,9 +47,14 @@ type order struct {
 	Acts             []Act
 	// Refuse names the sites whose n-th touch is refused.
 	Refuse map[string]int
-	// Die is the touch at which the process kills itself; Late: after the touch took effect.
-	Die  int
-	Late bool
+	// Die is the touch at which the process kills itself, counted from its start or, when it is not Early, from when it serves.
+	// Late: after the touch took effect.
+	Die         int
+	Late, Early bool
+	// Patience bounds a call; zero means DefaultPatience.
+	Patience time.Duration
+	// Crowd, when it is not nil, is done instead of the acts.
+	Crowd *crowd
 	// Journal is the file that every change of the disk is told to.
 	Journal string
 }
@@ -78,6 +83,7 @@ type mortal struct {
 	order order
 
 	mu      sync.Mutex
+	serving bool
 	touches int
 	sites   map[string]int
 }
@@ -86,9 +92,11 @@ var errRefused = errors.New("input/output error")
 
 func (m *mortal) touch(site string, effect func() error) error {
 	m.mu.Lock()
-	m.touches++
+	if m.serving || m.order.Early {
+		m.touches++
+	}
 	m.sites[site]++
-	last, refused := m.touches == m.order.Die, m.sites[site] == m.order.Refuse[site]
+	last, refused := m.touches == m.order.Die && m.touches > 0, m.sites[site] == m.order.Refuse[site]
 	m.mu.Unlock()
 	if last && !m.order.Late {
 		die()
@@ -101,6 +109,13 @@ func (m *mortal) touch(site string, effect func() error) error {
 		die()
 	}
 	return err
+}
+
+// serves tells that the start is over.
+func (m *mortal) serves() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.serving = true
 }
 
 // die is what an operator's kill -9, or the kernel's out-of-memory killer, does to a process.
@@ -124,7 +139,7 @@ func live(ctx context.Context, o order, out io.Writer) error {
 	lines := json.NewEncoder(journal)
 	end := &mortal{order: o, sites: map[string]int{}}
 	p, err := m.Start(ctx, Wiring{
-		Touch: end.touch, DebtAfter: time.Minute, Effects: effectsOf(o.Acts), journal: func(c change) {
+		Touch: end.touch, Patience: o.Patience, DebtAfter: time.Minute, Effects: o.effects(), journal: func(c change) {
 			if err := lines.Encode(c); err != nil {
 				panic(err) // the images of a power cut would be wrong
 			}
@@ -132,6 +147,10 @@ func live(ctx context.Context, o order, out io.Writer) error {
 	})
 	if err != nil {
 		return err
+	}
+	end.serves()
+	if o.Crowd != nil {
+		return o.Crowd.run(ctx, m, p)
 	}
 	for i, act := range o.Acts {
 		result := fmt.Sprintf("did %d\n", i)
@@ -155,6 +174,9 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 		return p.Unprepare(ctx, act.Claim)
 	case "settle":
 		return p.Settle(ctx)
+	case "sweep":
+		_, err := p.Sweep(ctx, nil)
+		return err
 	default:
 		return fmt.Errorf("no such call: %s", act.Call)
 	}
@@ -176,6 +198,22 @@ func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
 
 // device is the name of a GPU's whole device.
 func (m *Machine) device(ordinal int) string { return "gpu-" + string(m.gpus[ordinal])[4:12] }
+
+// effects plans what the acts say, and all effects for every second claim of a crowd.
+func (o order) effects() func(*resourceapi.ResourceClaim) []string {
+	if o.Crowd != nil {
+		return withEffects
+	}
+	return effectsOf(o.Acts)
+}
+
+// withEffects plans all effects for the claims whose number is odd.
+func withEffects(rc *resourceapi.ResourceClaim) []string {
+	if last := rc.UID[len(rc.UID)-1]; (last-'0')%2 == 1 {
+		return AllEffects
+	}
+	return nil
+}
 
 // effectsOf plans what the acts say: effects are a matter of the claim, and the same in all its acts.
 func effectsOf(acts []Act) func(*resourceapi.ResourceClaim) []string {

@@ -39,8 +39,10 @@ type Machine struct {
 	open inventory.Opener
 	// root and library are where a child process finds the driver; empty where there is none on disk.
 	root, library string
-	hardware      hardware
-	gpus          []gpu.UUID
+	// lost is the claim whose record a test has removed.
+	lost     string
+	hardware hardware
+	gpus     []gpu.UUID
 	// reload unloads the driver, with which the hardware forgets its settings, and loads it again.
 	reload func() error
 

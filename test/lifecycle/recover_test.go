@@ -95,6 +95,11 @@ func (m *Machine) goOn(ctx context.Context, p *Process, claims map[string]*known
 			return fmt.Errorf("settling: %w", err)
 		}
 	}
+	if !wanted || m.anyDamaged() {
+		if _, err := p.Sweep(ctx, nil); err != nil {
+			return fmt.Errorf("sweeping: %w", err)
+		}
+	}
 	for uid, k := range claims {
 		if k.leaving && !k.left || !wanted {
 			if err := p.Unprepare(ctx, uid); err != nil {

@@ -13,6 +13,8 @@ import (
 // scenario is a life that a process can be killed in.
 type scenario struct {
 	name string
+	// early: the process can be killed in its start as well.
+	early bool
 	// before is what the kubelet did before the process was started; then changes what that left.
 	before []Act
 	then   func(t *testing.T, m *Machine)
@@ -20,6 +22,8 @@ type scenario struct {
 	begun []Act
 	left  []string
 	acts  []Act
+	// anyhow: nobody knows which acts fail.
+	anyhow bool
 	// refuse names the sites whose n-th touch is refused.
 	refuse map[string]int
 }
@@ -46,11 +50,12 @@ func (a Act) failing() Act {
 	return a
 }
 
-var settles = Act{Call: "settle"}
+// What a plugin does by itself, when it becomes the node's lead and every now and then.
+var settles, sweepsUp = Act{Call: "settle"}, Act{Call: "sweep"}
 
 // scenarios are the lives of claims on whole GPUs, and of claims with a hardware effect in two steps.
 var scenarios = []scenario{
-	{name: "whole GPU", acts: []Act{prepares("a", 0), prepares("a", 0), unprepares("a"), unprepares("a")}},
+	{name: "whole GPU", early: true, acts: []Act{prepares("a", 0), prepares("a", 0), unprepares("a"), unprepares("a")}},
 	{name: "two GPUs and a look at a third", acts: []Act{prepares("a", 0, 1).looking(2), unprepares("a")}},
 	{name: "two claims that look at one GPU", acts: []Act{
 		prepares("a").looking(0), prepares("b", 0).looking(0), unprepares("a"), unprepares("b"),
@@ -68,7 +73,7 @@ var scenarios = []scenario{
 		acts: []Act{prepares("a", 0).with(), unprepares("a").failing(), unprepares("a")},
 	},
 	{
-		name: "an earlier process died between two effects", then: diesIn("step.Do persistence", prepares("a", 0).with()),
+		name: "an earlier process died between two effects", early: true, then: diesIn("step.Do persistence", prepares("a", 0).with()),
 		begun: []Act{prepares("a", 0).with()},
 		acts:  []Act{settles, prepares("a", 0).with(), unprepares("a")},
 	},
@@ -112,6 +117,14 @@ var scenarios = []scenario{
 	{
 		name: "a record is damaged", before: []Act{prepares("a", 0), prepares("b", 1)}, then: damages("a"),
 		acts: []Act{settles, prepares("a", 0), unprepares("a"), unprepares("b")},
+	},
+	{
+		name: "a record with effects is damaged", early: true, before: []Act{prepares("a", 0).with(), prepares("b", 1).with()}, then: damages("a"),
+		acts: []Act{settles, sweepsUp, prepares("a", 0).with(), sweepsUp, unprepares("a"), unprepares("b")},
+	},
+	{
+		name: "a spec that nobody owns", before: []Act{prepares("a", 0), prepares("b", 1)}, then: loses("a"),
+		acts: []Act{sweepsUp, prepares("a", 0), unprepares("a"), unprepares("b")},
 	},
 }
 
@@ -174,6 +187,7 @@ func damages(claim string) func(*testing.T, *Machine) {
 // stage wipes the machine's directories and leaves on them what the scenario begins with.
 func (m *Machine) stage(t *testing.T, s *scenario) {
 	t.Helper()
+	m.lost = ""
 	require.NoError(t, errors.Join(os.RemoveAll(m.StateDir), os.RemoveAll(m.CDIDir), os.MkdirAll(m.StateDir, 0o750), m.reload()))
 	if len(s.before) > 0 {
 		p, err := m.Start(t.Context(), Wiring{Effects: effectsOf(s.before)})
@@ -185,5 +199,14 @@ func (m *Machine) stage(t *testing.T, s *scenario) {
 	}
 	if s.then != nil {
 		s.then(t, m)
+	}
+}
+
+// loses takes the claim's record away.
+func loses(claim string) func(*testing.T, *Machine) {
+	return func(t *testing.T, m *Machine) {
+		t.Helper()
+		require.NoError(t, os.Remove(filepath.Join(m.StateDir, "claims", claim+".json")))
+		m.lost = claim
 	}
 }

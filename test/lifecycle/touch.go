@@ -143,7 +143,7 @@ func (l touchedLocks) GPUs(ctx context.Context, uuids []gpu.UUID) (func(), bool,
 
 // touchedStep is a kind of effect.
 type touchedStep struct {
-	step  prepare.Step
+	step  prepare.Finder
 	kind  string
 	touch Touch
 }
@@ -155,4 +155,14 @@ func (s touchedStep) Do(ctx context.Context, step checkpoint.Step) (made json.Ra
 
 func (s touchedStep) Undo(ctx context.Context, step checkpoint.Step) error {
 	return s.touch("step.Undo "+s.kind, func() error { return s.step.Undo(ctx, step) })
+}
+
+func (s touchedStep) Find(ctx context.Context) (found []checkpoint.Step, err error) {
+	err = s.touch("step.Find "+s.kind, func() error { found, err = s.step.Find(ctx); return err })
+	return found, err
+}
+
+// Names touches nothing.
+func (s touchedStep) Names(recorded, found checkpoint.Step) bool {
+	return s.step.Names(recorded, found)
 }

@@ -1,0 +1,124 @@
+package lifecycle
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// crowded has two processes work at once on the same GPUs, as in a rolling update: no claim is lost, no effect doubled, no
+// device owned twice, and one of them leads at a time.
+func crowded(t *testing.T, m *Machine) {
+	m.stage(t, &scenario{})
+	owners := t.TempDir()
+	var processes sync.WaitGroup
+	for i := range 2 {
+		processes.Go(func() {
+			m.spawn(t, order{Patience: crowdTime, Crowd: &crowd{Claims: 100, First: 100 * i, Owners: owners, Leads: true}})
+		})
+		processes.Go(func() {
+			m.spawn(t, order{Patience: crowdTime, Crowd: &crowd{Claims: 100, First: 1000 + 100*i, Owners: owners}})
+		})
+	}
+	processes.Wait()
+	require.NoError(t, m.Empty(t.Context()))
+}
+
+// soakTime is for how long random lives are lived, from LIFECYCLE_SOAK; a few of them when it is not set.
+func soakTime(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("LIFECYCLE_SOAK")
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	require.NoError(t, err, "LIFECYCLE_SOAK is a duration, such as 30m")
+	return d
+}
+
+// fewLives is how many random lives are lived anyway.
+const fewLives = 12
+
+// anywhere kills processes at random touches of random lives. A life that broke a law can be lived again alone.
+func anywhere(t *testing.T, killed, cut *Machine) {
+	end := time.Now().Add(soakTime(t))
+	first := uint64(0)
+	if soakTime(t) > 0 {
+		first = rand.Uint64()
+	}
+	alone := seeds(t, 0)
+	for i := uint64(0); i < fewLives || time.Now().Before(end); i++ {
+		seed := first + i
+		if len(alone) > 0 {
+			seed = alone[0]
+		}
+		t.Run(fmt.Sprintf("LIFECYCLE_SEED=%d", seed), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			s := randomScenario(random)
+			killed.dies(t, s, order{
+				Acts: s.acts, Refuse: s.refuse, Die: 1 + random.IntN(40), Late: random.IntN(2) == 0, Early: random.IntN(4) == 0,
+				Patience: impatience,
+			}, cut, map[string]bool{})
+		})
+		if t.Failed() || len(alone) > 0 {
+			return
+		}
+	}
+}
+
+// randomScenario is a life that a scheduler and a kubelet could have made.
+func randomScenario(random *rand.Rand) *scenario {
+	sites := []string{
+		"disk.Write records", "disk.Rename records", "disk.SyncDir records", "disk.Remove records", "disk.Write specs",
+		"disk.Remove specs", "step.Do computeMode", "step.Do persistence", "step.Undo persistence", "step.Undo computeMode",
+	}
+	s := &scenario{anyhow: true, refuse: map[string]int{}}
+	for range random.IntN(3) {
+		s.refuse[sites[random.IntN(len(sites))]] = 1 + random.IntN(4)
+	}
+	var lives []Act
+	for n := range 4 + random.IntN(8) {
+		switch i := random.IntN(max(len(lives), 1)); random.IntN(10) {
+		case 0:
+			s.acts = append(s.acts, settles)
+		case 1:
+			s.acts = append(s.acts, sweepsUp)
+		case 2, 3, 4:
+			if len(lives) > 0 {
+				s.acts = append(s.acts, unprepares(lives[i].Claim))
+				lives = slices.Delete(lives, i, i+1)
+			}
+		case 5:
+			if len(lives) > 0 {
+				s.acts = append(s.acts, lives[i])
+			}
+		default:
+			act := randomPrepare(random, fmt.Sprintf("claim-%d", n), lives)
+			if len(act.GPUs)+len(act.Looks) > 0 {
+				lives, s.acts = append(lives, act), append(s.acts, act)
+			}
+		}
+	}
+	return s
+}
+
+// randomPrepare is of a claim with GPUs that no other has.
+func randomPrepare(random *rand.Rand, claim string, lives []Act) Act {
+	act := prepares(claim)
+	for _, i := range random.Perm(3)[:1+random.IntN(2)] {
+		if !slices.ContainsFunc(lives, func(other Act) bool { return slices.Contains(other.GPUs, i) }) {
+			act.GPUs = append(act.GPUs, i)
+		}
+	}
+	if random.IntN(4) == 0 {
+		act = act.looking(random.IntN(3))
+	}
+	act.Effects = AllEffects[:random.IntN(len(AllEffects)+1)]
+	return act
+}
