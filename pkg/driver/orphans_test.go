@@ -1,20 +1,28 @@
 package driver
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/reconcile"
 )
 
 func TestOrphansAreToldOncePerKind(t *testing.T) {
@@ -74,7 +82,7 @@ func kept(t *testing.T, claims ...checkpoint.Claim) (Keeping, func() []string) {
 	tx, _, err := prepare.New(prepare.Ports{Records: records, Locks: locks, Specs: struct {
 		*cdi.Author
 		*cdi.Dir
-	}{nil, specs}}, prepare.Settings{BootID: "boot", Patience: time.Second, Now: time.Now})
+	}{nil, specs}}, prepare.Settings{BootID: "a later boot", Patience: time.Second, Now: time.Now})
 	require.NoError(t, err)
 	return Keeping{Transaction: tx, Config: cfg}, func() []string {
 		var left []string
@@ -108,4 +116,41 @@ func TestUndoingAnOrphanLeavesItsHeirAlone(t *testing.T) {
 	assert.Equal(t, []string{
 		"new.json", "ns_claim", "gpu.prism.dev_metadata_new_gpu.json", "k8s.gpu.prism.dev-claim_new.json",
 	}, left())
+}
+
+// nodePods is a kubelet that lists these claims.
+type nodePods []reconcile.Use
+
+func (p nodePods) InUse(context.Context) ([]reconcile.Use, error) { return p, nil }
+
+// TestAClaimThatIsGoneLeavesNothing goes the whole way of a claim of an earlier boot that is gone, beside one that is there and
+// one that a container has.
+func TestAClaimThatIsGoneLeavesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		claim := func(uid string) checkpoint.Claim {
+			return checkpoint.Claim{UID: uid, Namespace: "ns", Name: "claim-" + uid}
+		}
+		k, left := kept(t, claim("gone"), claim("listed"), claim("there"))
+		there := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "claim-there", UID: "there"}}
+		server := fake.NewClientset(there)
+		told := make(nodeEvents, 16)
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+		defer cancel()
+		reconcile.New(reconcile.Ports{
+			Node: k, Claims: ClaimLookup{kube.Claims{Client: server}}, Report: OrphanReport{Events: told, Metrics: NewMetrics("v1", quiet())},
+			Pods: nodePods{{Namespace: "ns", Name: "claim-listed", Devices: []string{"listed-gpu-1-GPU-1"}}},
+		}).Run(ctx)
+		assert.Equal(t, "Normal OrphanRemoved RemoveClaim: Removed what nobody owned: claim ns/claim-gone (UID gone)", <-told)
+		assert.Empty(t, told)
+		for _, file := range left() {
+			assert.NotContains(t, file, "gone")
+		}
+		assert.Len(t, left(), 8, "record, metadata and two specs of each of the others")
+		for _, read := range server.Actions() {
+			get, isGet := read.(clienttesting.GetAction)
+			require.True(t, isGet, "%v", read)
+			assert.NotEqual(t, "claim-listed", get.GetName(), "the kubelet has told of it")
+		}
+	})
 }
