@@ -1,0 +1,111 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestWholeRecordDamaged: a record that cannot be read is set aside and told of. Its pod goes on and can be deleted, and nobody
+// else is concerned.
+func TestWholeRecordDamaged(t *testing.T) {
+	ns := alone(t)
+	plugin := ns.freshPlugin(t)
+	ns.apply("whole-gpu/pod.yaml")
+	ns.apply("two-gpus/pod.yaml")
+	damaged, sound := ns.ready("whole-gpu"), ns.ready("two-gpus")
+	has, others := ns.grantedTo(damaged, "gpu"), ns.grantedTo(sound, "gpus")
+	uid := string(ns.claimOf(damaged, "gpu").UID)
+	record := filepath.Join(ns.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driverName, "claims", uid+".json")
+
+	pid := ns.pid(t, plugin)
+	ns.must(t, ns.onNode("kill", "-STOP", pid)...) // it may look at its records at any time
+	garbled, copied := ns.garble(record), record+".damaged"
+	t.Cleanup(func() { _ = os.Remove(copied) }) // as who has looked at it does
+	ns.must(t, ns.onNode("kill", "-KILL", pid)...)
+	eventually(t, startLimit, func() error { return ns.restarted(plugin) })
+
+	message := ns.warned("RecordDamaged", uid)
+	t.Log(message)
+	assert.Contains(t, message, uid+".json was set aside as "+uid+".json.damaged: record is damaged: ")
+	eventually(t, statusLimit, func() error { return ns.measures(plugin, "prism_damaged_records_total", "1") })
+
+	ns.apply("shared-by-containers/pod.yaml")
+	gets := ns.grantedTo(ns.ready("two-containers"), "gpu")
+	assert.NotContains(t, uuidsOf(append(has, others...)...), gets[0].UUID)
+	ns.sees("two-containers", "first", gets...)
+	ns.sees("whole-gpu", "main", has...)
+	ns.sees("two-gpus", "main", others...)
+	for _, before := range []*corev1.Pod{damaged, sound} {
+		after := ns.pod(before.Name)
+		assert.Equal(t, before.Status.ContainerStatuses[0].ContainerID, after.Status.ContainerStatuses[0].ContainerID)
+	}
+
+	ns.delete("pod", "whole-gpu")
+	eventually(t, statusLimit, func() error {
+		files, err := ns.keptFor(uid, "none")
+		if err == nil && (len(files) != 1 || files[0] != copied) {
+			err = fmt.Errorf("of the damaged claim the node keeps %s, not only %s", strings.Join(files, ", "), copied)
+		}
+		return err
+	})
+	kept, err := os.ReadFile(copied)
+	require.NoError(t, err)
+	assert.Equal(t, string(garbled), string(kept))
+	require.NoError(t, ns.silence())
+}
+
+// garble cuts the end off a file and turns some of the rest around.
+func (ns *namespace) garble(path string) []byte {
+	ns.t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(ns.t, err)
+	data = bytes.ReplaceAll(data[:len(data)*2/3], []byte("a"), []byte("\x00"))
+	require.NoError(ns.t, os.WriteFile(path, data, 0o600))
+	return data
+}
+
+// warned waits for an event of the node with this reason that mentions something, and returns its message.
+func (ns *namespace) warned(reason, what string) string {
+	ns.t.Helper()
+	var message string
+	eventually(ns.t, statusLimit, func() error {
+		var events corev1.EventList
+		err := ns.get(&events, "events", "--namespace", "default", "--field-selector", "involvedObject.name="+nodeName+",reason="+reason)
+		for i := range events.Items {
+			if message = events.Items[i].Message; strings.Contains(message, what) {
+				return nil
+			}
+		}
+		if err == nil {
+			err = fmt.Errorf("node %s has no event %s about %s", nodeName, reason, what)
+		}
+		return err
+	})
+	return message
+}
+
+// measures complains until a metric of the plugin without labels has this value.
+func (c *cluster) measures(plugin *corev1.Pod, metric, value string) error {
+	path := fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:8080/proxy/metrics", system, plugin.Name)
+	text, err := c.run("", c.kubectl("get", "--raw", path)...)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(text) {
+		if is, found := strings.CutPrefix(strings.TrimSpace(line), metric+" "); found {
+			if is != value {
+				return fmt.Errorf("%s is %s, not %s", metric, is, value)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("the plugin has no metric %s", metric)
+}

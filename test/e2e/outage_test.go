@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestWholeAPIServerDown: a container ends while there is no API server, and its claim is taken back, by the plugin that was there
+// before and by one that started meanwhile. Afterwards everything is as it was.
+func TestWholeAPIServerDown(t *testing.T) {
+	ns := alone(t)
+	plugin := ns.freshPlugin(t)
+	slices, err := ns.slices()
+	require.NoError(t, err)
+	ns.apply("whole-gpu/pod.yaml")
+	ns.apply("two-gpus/pod.yaml")
+	first, second := ns.ready("whole-gpu"), ns.ready("two-gpus")
+	firstUID, secondUID := string(ns.claimOf(first, "gpu").UID), string(ns.claimOf(second, "gpus").UID)
+	ns.grantedTo(first, "gpu") // the last that the API server is needed for
+	ns.grantedTo(second, "gpus")
+
+	pids := []string{ns.pid(t, first), ns.pid(t, plugin), ns.pid(t, second)}
+	ns.withoutAPI(func() {
+		ns.must(t, ns.onNode("kill", "-KILL", pids[0])...)
+		start := time.Now()
+		eventually(t, startLimit, func() error { return ns.forgotten(firstUID) })
+		t.Logf("the first claim was gone from the node %.1f s after its container", time.Since(start).Seconds())
+		files, err := ns.keptFor(secondUID, ns.name)
+		require.NoError(t, err)
+		assert.Len(t, files, 2, "record and CDI spec of the pod that runs")
+
+		ns.must(t, ns.onNode("kill", "-KILL", pids[1], pids[2])...)
+		start = time.Now()
+		eventually(t, startLimit, func() error { return ns.forgotten(secondUID) })
+		t.Logf("the second one, and the plugin was killed, too: %.1f s", time.Since(start).Seconds())
+		_, err = ns.try("get", "--raw", "/healthz")
+		require.Error(t, err, "there is no API server")
+	})
+
+	start := time.Now()
+	eventually(t, startLimit, func() error { return ns.restarted(plugin) })
+	t.Logf("the API server knew that the plugin is back after %.1f s", time.Since(start).Seconds())
+	for _, name := range []string{"whole-gpu", "two-gpus"} {
+		eventually(t, startLimit, func() error { return ns.ended(name) })
+	}
+	t.Logf("the API server knew that the pods ended after %.1f s", time.Since(start).Seconds())
+	after, err := ns.slices()
+	require.NoError(t, err)
+	require.Len(t, after, len(slices))
+	for i := range slices {
+		assert.Equal(t, slices[i].UID, after[i].UID)
+		assert.Equal(t, slices[i].Generation, after[i].Generation, "nothing changed, so nothing is published")
+	}
+	ns.must(t, ns.localcluster("restart", nodeName, "kubelet")...) // it, too, looks for new pods again after up to a minute
+	ns.apply("shared-by-containers/pod.yaml")
+	grants := ns.grantedTo(ns.ready("two-containers"), "gpu")
+	t.Logf("a new pod had its GPU after %.1f s", time.Since(start).Seconds())
+	ns.sees("two-containers", "first", grants...)
+	require.NoError(t, ns.silence())
+}
+
+// withoutAPI does something while the API server is stopped.
+func (ns *namespace) withoutAPI(do func()) {
+	ns.t.Helper()
+	begin := time.Now()
+	start := func() { ns.must(ns.t, ns.localcluster("start", "apiserver")...) }
+	started := false
+	ns.t.Cleanup(func() {
+		if !started {
+			start()
+		}
+	})
+	ns.must(ns.t, ns.localcluster("stop", "apiserver")...)
+	do()
+	start()
+	started = true
+	ns.t.Logf("there was no API server for %.1f s", time.Since(begin).Seconds())
+	// They look again after half a minute or more. How long they wait is not what this is about.
+	for _, component := range []string{"controller-manager", "scheduler"} {
+		ns.must(ns.t, ns.localcluster("restart", component)...)
+	}
+}
+
+// forgotten complains until the node keeps nothing of the claim.
+func (ns *namespace) forgotten(uid string) error {
+	files, err := ns.keptFor(uid, "none")
+	if err == nil && len(files) > 0 {
+		err = fmt.Errorf("the node still has %s", strings.Join(files, ", "))
+	}
+	return err
+}
+
+// ended complains until the API server knows that the pod's containers ended and its claims have no device.
+func (ns *namespace) ended(name string) error {
+	var pod corev1.Pod
+	if err := ns.read(&pod, "pod", name); err != nil {
+		return err
+	}
+	if pod.Status.Phase != corev1.PodFailed {
+		return fmt.Errorf("pod %s is %s", name, pod.Status.Phase)
+	}
+	out, err := ns.try("get", "resourceclaims", "--output=jsonpath={.items[*].status.reservedFor[*].name}")
+	if err == nil && strings.Contains(out, name) {
+		err = errors.New("a claim is still reserved for " + name)
+	}
+	return err
+}
