@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
@@ -156,6 +157,9 @@ func live(ctx context.Context, o order, out io.Writer) error {
 		result := fmt.Sprintf("did %d\n", i)
 		if err := m.act(ctx, p, act); err != nil {
 			result = fmt.Sprintf("failed %d %v\n", i, strings.ReplaceAll(err.Error(), "\n", " "))
+			if err := m.undone(act); err != nil {
+				return err
+			}
 		}
 		if _, err := io.WriteString(out, result); err != nil {
 			return err
@@ -163,6 +167,19 @@ func live(ctx context.Context, o order, out io.Writer) error {
 	}
 	_, err = fmt.Fprintf(out, "touches %d\n", end.touches)
 	return err
+}
+
+// undone: what a failed Prepare had begun is taken back when it returns, or it is a debt.
+func (m *Machine) undone(act Act) error {
+	records, err := m.Records()
+	if err != nil {
+		return err
+	}
+	r := records[act.Claim]
+	if act.Call == "prepare" && act.Fails && r != nil && r.State == checkpoint.Intent {
+		return fmt.Errorf("preparing %s failed and left what it had begun", act.Claim)
+	}
+	return nil
 }
 
 func (m *Machine) act(ctx context.Context, p *Process, act Act) error {

@@ -49,7 +49,8 @@ func learn(s *scenario, ended map[int]error) map[string]*known {
 			k.answered = end && err == nil || k.answered && same && !k.leaving
 			k.prepare, k.leaving, k.left = act, false, false
 		case "unprepare":
-			k.leaving, k.answered, k.left = true, false, end && err == nil
+			k.left = k.left || end && err == nil // a prepare between them resets it
+			k.leaving, k.answered = true, false
 		}
 		if !end {
 			break
@@ -94,6 +95,9 @@ func (m *Machine) goOn(ctx context.Context, p *Process, claims map[string]*known
 		if err := p.Settle(ctx); err != nil {
 			return fmt.Errorf("settling: %w", err)
 		}
+		if err := m.settled(); err != nil {
+			return err
+		}
 	}
 	if !wanted || m.anyDamaged() {
 		if _, err := p.Sweep(ctx, nil); err != nil {
@@ -121,6 +125,17 @@ func (m *Machine) goOn(ctx context.Context, p *Process, claims map[string]*known
 		}
 	}
 	return nil
+}
+
+// settled: what could be undone is undone.
+func (m *Machine) settled() error {
+	records, err := m.Records()
+	for uid, r := range records {
+		if r.State != checkpoint.Done {
+			return fmt.Errorf("claim %s is settled, and its record is in state %s", uid, r.State)
+		}
+	}
+	return err
 }
 
 // keepsAnswer prepares a claim again: an answered one gets the same answer.

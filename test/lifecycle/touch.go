@@ -25,7 +25,8 @@ type Touch func(site string, effect func() error) error
 type touchedDisk struct {
 	disk.OS
 	touch Touch
-	// journal is told of every change that was made; it may be nil.
+	// journal is told of every change that was made; it may be nil. A disk with a journal writes in two touches: a process may
+	// die in the middle of a file.
 	journal func(change)
 }
 
@@ -63,6 +64,15 @@ func (d touchedDisk) List(dir string) (names []string, err error) {
 }
 
 func (d touchedDisk) Write(path string, data []byte, perm fs.FileMode, durable bool) error {
+	if d.journal != nil {
+		half := data[:len(data)/2]
+		err := d.changing(at("Write half of", path), change{Call: wrote, Path: path, Data: half}, func() error {
+			return d.OS.Write(path, half, perm, false)
+		})
+		if err != nil {
+			return err
+		}
+	}
 	return d.changing(at("Write", path), change{Call: wrote, Path: path, Data: data, Durable: durable}, func() error {
 		return d.OS.Write(path, data, perm, durable)
 	})
