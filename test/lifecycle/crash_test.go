@@ -71,6 +71,9 @@ func TestKilledProcesses(t *testing.T) {
 func everywhere(t *testing.T, killed, cut *Machine) {
 	for i := range scenarios {
 		s := &scenarios[i]
+		if !inPart(t, i) {
+			continue
+		}
 		t.Run(s.name, func(t *testing.T) {
 			sites, seen := 0, map[string]bool{}
 			dies := func(at int, late bool) bool {
@@ -83,6 +86,19 @@ func everywhere(t *testing.T, killed, cut *Machine) {
 			require.Greater(t, sites, 5)
 		})
 	}
+}
+
+// inPart tells whether a scenario is in the part of LIFECYCLE_PART, "<part>/<parts>": runs beside each other share them out.
+func inPart(t *testing.T, scenario int) bool {
+	t.Helper()
+	text := os.Getenv("LIFECYCLE_PART")
+	if text == "" {
+		return true
+	}
+	var part, parts int
+	_, err := fmt.Sscanf(text, "%d/%d", &part, &parts)
+	require.NoError(t, err, "LIFECYCLE_PART")
+	return scenario%parts == part
 }
 
 // dies runs a life that ends as ordered, checks what it left and goes on; then it goes on from all that a power cut at that
