@@ -23,6 +23,7 @@ func FuzzDecode(f *testing.F) {
 		for _, file := range [][]byte{data, sealed(schema, data), sealed(schema+1, data)} {
 			r, err := Decode(file)
 			if err == nil {
+				require.Len(t, r.CDI.Devices, len(r.Results), "each result has the device that it is answered with")
 				survives(t, file, r)
 				continue
 			}
