@@ -11,6 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/driver"
@@ -29,6 +30,7 @@ const drainTime = 3 * time.Second
 // program is everything that runs.
 type program struct {
 	cfg        *config.Plugin
+	hook       cdi.Installed // held as long as this is referred to
 	locks      *checkpoint.Locks
 	tx         *prepare.Transaction
 	inventory  *inventory.Inventory
@@ -154,6 +156,9 @@ func (p *program) run(signalled context.Context) error {
 	}
 	stopWriting()
 	background.Wait()
+	if p.hook.Release != nil {
+		p.hook.Release()
+	}
 	if signalled.Err() != nil {
 		return nil
 	}

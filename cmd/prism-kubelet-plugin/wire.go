@@ -79,7 +79,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv := watchDriver(cfg, host, hook)
+	inv := watchDriver(cfg, host, hook.Path)
 	clients, err := connect(cfg)
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	if err := events.Start(ctx); err != nil {
 		return nil, err
 	}
-	p := &program{cfg: cfg, locks: kept.locks, inventory: inv, events: events}
+	p := &program{cfg: cfg, hook: hook, locks: kept.locks, inventory: inv, events: events}
 	node := func() *gpu.Node { return inv.Current().Node }
 	p.statuses = kube.NewStatuses(kube.StatusesOptions{
 		Client: clients.background, DriverName: cfg.DriverName, Delay: statusDelay,
@@ -127,12 +127,12 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 }
 
 // findHook returns the host's path of the hook program: the one that was named, the host's, or ours; empty when there is none.
-func findHook(ctx context.Context, cfg *config.Plugin, host *hostfs.FS, specs *cdi.Dir) (string, error) {
+func findHook(ctx context.Context, cfg *config.Plugin, host *hostfs.FS, specs *cdi.Dir) (cdi.Installed, error) {
 	if cfg.Driver.CDIHook != "" {
 		if _, ok := host.Program(cfg.Driver.CDIHook); !ok {
-			return "", fmt.Errorf("--cdi-hook: there is no executable %s on the host", cfg.Driver.CDIHook)
+			return cdi.Installed{}, fmt.Errorf("--cdi-hook: there is no executable %s on the host", cfg.Driver.CDIHook)
 		}
-		return cfg.Driver.CDIHook, nil
+		return cdi.Installed{Path: cfg.Driver.CDIHook}, nil
 	}
 	hooks := cdi.Hooks{Disk: disk.OS{}, Dir: filepath.Join(cfg.PluginDir(), "bin"), Image: imageHook}
 	if removed, err := hooks.Sweep(version, specs); err != nil {
@@ -141,14 +141,14 @@ func findHook(ctx context.Context, cfg *config.Plugin, host *hostfs.FS, specs *c
 		klog.FromContext(ctx).V(2).Info("Removed hooks of older versions", "versions", removed)
 	}
 	if path, ok := host.Program(cdi.HostHooks...); ok {
-		return path, nil
+		return cdi.Installed{Path: path}, nil
 	}
-	path, err := hooks.Install(version)
+	installed, err := hooks.Install(version)
 	if errors.Is(err, fs.ErrNotExist) {
 		klog.FromContext(ctx).Info("Without " + cdi.HookName + " containers get no library cache: install it on the host or set --cdi-hook")
-		return "", nil
+		return cdi.Installed{}, nil
 	}
-	return path, err
+	return installed, err
 }
 
 func watchDriver(cfg *config.Plugin, host *hostfs.FS, hook string) *inventory.Inventory {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+
+	"github.com/prism-gpu/prism/pkg/disk"
 )
 
 // HookName is the program that CDI specs name as OCI hook.
@@ -21,12 +23,18 @@ type HookDisk interface {
 	List(dir string) ([]string, error)
 	MakeDir(dir string, perm fs.FileMode) error
 	Remove(path string) error
+	// Hold takes a directory, alone or shared; it waits for others. TryHold does not wait.
+	Hold(dir string, shared bool) (release func(), err error)
+	TryHold(dir string) (release func(), held bool, err error)
 	// Mirror makes to a durable copy of from where it is none; fs.ErrNotExist when there is no from.
 	Mirror(from, to string, perm fs.FileMode) error
 }
 
 // Hooks keeps the hook program for hosts that have none. The runtime starts it on the host, so it lives in a directory that
 // has the same path there, one folder per version: a container that is started again runs the hook its spec names.
+//
+// Processes of several versions work on it at once while one takes over from the other. Dir is held while anything in it is
+// made or removed, and a version's folder for as long as a process may name its program in a spec.
 type Hooks struct {
 	Disk HookDisk
 	// Dir holds the folders; the same path on the host.
@@ -35,44 +43,82 @@ type Hooks struct {
 	Image string
 }
 
-// Install puts the program of this version in place and returns its path. fs.ErrNotExist: the image has none.
-func (h Hooks) Install(version string) (string, error) {
-	dir := filepath.Join(h.Dir, version)
-	path := filepath.Join(dir, HookName)
-	if err := h.Disk.MakeDir(dir, 0o755); err != nil {
-		return "", fmt.Errorf("making the hook's directory %s: %w", dir, err)
-	}
-	if err := h.Disk.Mirror(h.Image, path, 0o755); err != nil {
-		_ = h.Disk.Remove(dir) // fails, as it should, where the folder holds a program
-		return "", fmt.Errorf("installing the hook: %w", err)
-	}
-	return path, nil
+// Installed is a hook program in its place. It stays there until Release, and after that while a spec names it.
+type Installed struct {
+	// Path is the program's, the same on the host.
+	Path string
+	// Release lets others remove it.
+	Release func()
 }
 
-// Sweep removes the programs of other versions that no spec in the directory names, and returns the versions removed.
+// Install puts the program of this version in place. fs.ErrNotExist: the image has none.
+func (h Hooks) Install(version string) (installed Installed, err error) {
+	if err := h.Disk.MakeDir(h.Dir, 0o755); err != nil {
+		return installed, fmt.Errorf("making the hooks' directory %s: %w", h.Dir, err)
+	}
+	done, err := h.Disk.Hold(h.Dir, false)
+	if err != nil {
+		return installed, fmt.Errorf("installing the hook: %w", err)
+	}
+	defer done()
+	dir := filepath.Join(h.Dir, version)
+	if err := h.Disk.MakeDir(dir, 0o755); err != nil {
+		return installed, fmt.Errorf("making the hook's directory %s: %w", dir, err)
+	}
+	installed.Path = filepath.Join(dir, HookName)
+	if err := h.Disk.Mirror(h.Image, installed.Path, 0o755); err != nil {
+		_ = h.Disk.Remove(dir) // fails, as it should, where the folder holds a program
+		return installed, fmt.Errorf("installing the hook: %w", err)
+	}
+	if installed.Release, err = h.Disk.Hold(dir, true); err != nil {
+		return installed, fmt.Errorf("installing the hook: %w", err)
+	}
+	return installed, nil
+}
+
+// Sweep removes the programs of other versions that no process holds and no spec in the directory names, and returns the
+// versions removed.
 func (h Hooks) Sweep(version string, specs *Dir) (removed []string, err error) {
+	done, err := h.Disk.Hold(h.Dir, false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sweeping the hooks in %s: %w", h.Dir, err)
+	}
+	defer done()
 	versions, err := h.Disk.List(h.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("listing the hooks in %s: %w", h.Dir, err)
 	}
 	for _, old := range versions {
-		path := filepath.Join(h.Dir, old, HookName)
 		if old == version {
 			continue
 		}
-		named, err := specs.names(path)
+		gone, err := h.remove(old, specs)
 		if err != nil {
-			return removed, err
-		}
-		if named {
-			continue
-		}
-		if err := errors.Join(h.Disk.Remove(path), h.Disk.Remove(filepath.Dir(path))); err != nil {
 			return removed, fmt.Errorf("removing the hook of version %s: %w", old, err)
 		}
-		removed = append(removed, old)
+		if gone {
+			removed = append(removed, old)
+		}
 	}
 	return removed, nil
+}
+
+// remove removes one version's program unless it is needed.
+func (h Hooks) remove(version string, specs *Dir) (gone bool, err error) {
+	dir := filepath.Join(h.Dir, version)
+	release, held, err := h.Disk.TryHold(dir)
+	if err != nil || !held {
+		return false, err
+	}
+	defer release()
+	path := filepath.Join(dir, HookName)
+	if named, err := specs.names(path); err != nil || named {
+		return false, err
+	}
+	return true, errors.Join(h.Disk.Remove(path+disk.TempSuffix), h.Disk.Remove(path), h.Disk.Remove(dir))
 }
 
 // names tells whether any claim's spec names that path.

@@ -1,9 +1,12 @@
 package cdi
 
 import (
+	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -19,8 +22,9 @@ func TestHooksStayWhileASpecNamesThem(t *testing.T) {
 	image := filepath.Join(root, "image")
 	require.NoError(t, os.WriteFile(image, []byte("program"), 0o600))
 	hooks := Hooks{Disk: disk.OS{}, Dir: filepath.Join(root, "bin"), Image: image}
-	old, err := hooks.Install("v1")
+	first, err := hooks.Install("v1")
 	require.NoError(t, err)
+	old := first.Path
 	assert.Equal(t, filepath.Join(root, "bin", "v1", HookName), old)
 	info, err := os.Stat(old)
 	require.NoError(t, err)
@@ -44,9 +48,45 @@ func TestHooksStayWhileASpecNamesThem(t *testing.T) {
 	require.NoError(t, dir.Remove(uid))
 	removed, err = hooks.Sweep("v2", dir)
 	require.NoError(t, err)
+	assert.Empty(t, removed, "its process may yet name it in a spec")
+	assert.FileExists(t, old)
+
+	first.Release()
+	removed, err = hooks.Sweep("v2", dir)
+	require.NoError(t, err)
 	assert.Equal(t, []string{"v1"}, removed)
 	assert.NoFileExists(t, old)
 	assert.FileExists(t, filepath.Join(root, "bin", "v2", HookName))
+}
+
+// TestHooksAreInstalledByManyAtOnce as by the pods of a rolling update.
+func TestHooksAreInstalledByManyAtOnce(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	image := filepath.Join(root, "image")
+	require.NoError(t, os.WriteFile(image, bytes.Repeat([]byte("program"), 100_000), 0o600))
+	hooks := Hooks{Disk: disk.OS{}, Dir: filepath.Join(root, "bin"), Image: image}
+	dir, err := OpenDir(disk.OS{}, filepath.Join(root, "cdi"), example().Kind)
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			version := fmt.Sprintf("v%d", n%2)
+			for range 20 {
+				_, err := hooks.Sweep(version, dir)
+				assert.NoError(t, err)
+				installed, err := hooks.Install(version)
+				if !assert.NoError(t, err) {
+					return
+				}
+				content, err := os.ReadFile(installed.Path)
+				assert.NoError(t, err)
+				assert.Len(t, content, 700_000)
+				installed.Release()
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestInstallWithoutAProgram(t *testing.T) {

@@ -46,6 +46,7 @@ type Process struct {
 	locks     *checkpoint.Locks
 	inventory *inventory.Inventory
 	leave     func() error
+	hook      cdi.Installed
 }
 
 // Start wires a process on the machine as the plugin's main does, in the same order.
@@ -79,7 +80,7 @@ func (m *Machine) wire(ctx context.Context, p *Process, files touchedDisk, recor
 	}
 	hooks := cdi.Hooks{Disk: files, Dir: filepath.Join(m.StateDir, "bin"), Image: m.hookImage()}
 	_, sweeping := hooks.Sweep(writer, specs) // is only logged
-	if _, err := hooks.Install(writer); err != nil {
+	if p.hook, err = hooks.Install(writer); err != nil {
 		return errors.Join(err, sweeping)
 	}
 	steps := map[string]prepare.Step{}
@@ -107,7 +108,12 @@ func (m *Machine) wire(ctx context.Context, p *Process, files touchedDisk, recor
 const writer = "lifecycle"
 
 // Close ends the process: the kernel drops its locks and its sessions with the driver.
-func (p *Process) Close() error { return errors.Join(p.locks.Close(), p.leave()) }
+func (p *Process) Close() error {
+	if p.hook.Release != nil {
+		p.hook.Release()
+	}
+	return errors.Join(p.locks.Close(), p.leave())
+}
 
 // look makes an inventory; leave ends its sessions.
 func (m *Machine) look(open inventory.Opener) (inv *inventory.Inventory, leave func() error) {

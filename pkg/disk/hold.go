@@ -1,0 +1,45 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Hold waits until nobody else holds the directory and takes it, until release is called or the process ends. With shared set,
+// others may hold it too, if they share it as well. Only those who ask are kept out.
+func (OS) Hold(dir string, shared bool) (release func(), err error) {
+	how := unix.LOCK_EX
+	if shared {
+		how = unix.LOCK_SH
+	}
+	return hold(dir, how)
+}
+
+// TryHold takes the directory if nobody else holds it now; held tells whether it did.
+func (OS) TryHold(dir string) (release func(), held bool, err error) {
+	release, err = hold(dir, unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, false, nil
+	}
+	return release, err == nil, err
+}
+
+func hold(dir string, how int) (release func(), err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), how)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("holding %s: %w", dir, err), f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}
