@@ -155,7 +155,7 @@ func (r *outcome) asExpected(s *scenario) error {
 	for i, act := range s.acts {
 		err, end := r.ended[i]
 		if !end || !s.anyhow && (err != nil) != act.Fails {
-			return fmt.Errorf("act %d (%s %s): ended %t: %v", i, act.Call, act.Claim, end, err)
+			return fmt.Errorf("act %d (%s %s): ended %t with error %q", i, act.Call, act.Claim, end, fmt.Sprint(err))
 		}
 	}
 	return nil

@@ -125,7 +125,7 @@ func (h library) with(id gpu.UUID, call func(nvml.Device) nvml.Return) error {
 	if ret := h.nvml.Init(); ret != nvml.SUCCESS {
 		return fmt.Errorf("opening the driver: %w", ret)
 	}
-	defer h.nvml.Shutdown()
+	defer func() { _ = h.nvml.Shutdown() }()
 	device, ret := h.nvml.DeviceGetHandleByUUID(string(id))
 	if ret == nvml.SUCCESS {
 		ret = call(device)

@@ -38,26 +38,29 @@ func learn(s *scenario, ended map[int]error) map[string]*known {
 	}
 	for i, act := range s.acts {
 		err, end := ended[i]
-		k := claims[act.Claim]
-		if k == nil {
-			k = &known{}
-			claims[act.Claim] = k
+		if claims[act.Claim] == nil {
+			claims[act.Claim] = &known{}
 		}
-		switch act.Call {
-		case "prepare":
-			same := slices.Equal(k.prepare.GPUs, act.GPUs) && slices.Equal(k.prepare.Looks, act.Looks)
-			k.answered = end && err == nil || k.answered && same && !k.leaving
-			k.prepare, k.leaving, k.left = act, false, false
-		case "unprepare":
-			k.left = k.left || end && err == nil // a prepare between them resets it
-			k.leaving, k.answered = true, false
-		}
+		claims[act.Claim].learn(act, end && err == nil)
 		if !end {
 			break
 		}
 	}
 	delete(claims, "") // of acts that are about no claim
 	return claims
+}
+
+// learn takes one more act, which succeeded, or failed, or did not end.
+func (k *known) learn(act Act, succeeded bool) {
+	switch act.Call {
+	case "prepare":
+		same := slices.Equal(k.prepare.GPUs, act.GPUs) && slices.Equal(k.prepare.Looks, act.Looks)
+		k.answered = succeeded || k.answered && same && !k.leaving
+		k.prepare, k.leaving, k.left = act, false, false
+	case "unprepare":
+		k.left = k.left || succeeded // a prepare between them resets it
+		k.leaving, k.answered = true, false
+	}
 }
 
 // afterDeath checks the laws on what a process left, and goes on as the kubelet would: pods whose claims are wanted prepare
@@ -91,25 +94,11 @@ func (m *Machine) afterDeath(ctx context.Context, claims map[string]*known, want
 }
 
 func (m *Machine) goOn(ctx context.Context, p *Process, claims map[string]*known, wanted bool) error {
-	if !wanted {
-		if err := p.Settle(ctx); err != nil {
-			return fmt.Errorf("settling: %w", err)
-		}
-		if err := m.settled(); err != nil {
-			return err
-		}
+	if err := m.clearUp(ctx, p, wanted); err != nil {
+		return err
 	}
-	if !wanted || m.anyDamaged() {
-		if _, err := p.Sweep(ctx, nil); err != nil {
-			return fmt.Errorf("sweeping: %w", err)
-		}
-	}
-	for uid, k := range claims {
-		if k.leaving && !k.left || !wanted {
-			if err := p.Unprepare(ctx, uid); err != nil {
-				return fmt.Errorf("unpreparing %s: %w", uid, err)
-			}
-		}
+	if err := unprepareAll(ctx, p, claims, func(k *known) bool { return k.leaving && !k.left || !wanted }); err != nil {
+		return err
 	}
 	for uid, k := range claims {
 		if k.leaving || !wanted {
@@ -119,7 +108,29 @@ func (m *Machine) goOn(ctx context.Context, p *Process, claims map[string]*known
 			return fmt.Errorf("preparing %s again: %w", uid, err)
 		}
 	}
-	for uid := range claims {
+	return unprepareAll(ctx, p, claims, func(*known) bool { return true })
+}
+
+// clearUp is what a plugin does by itself, sooner or later: where claims are wanted, the kubelet is faster.
+func (m *Machine) clearUp(ctx context.Context, p *Process, wanted bool) error {
+	if !wanted {
+		if err := errors.Join(p.Settle(ctx), m.settled()); err != nil {
+			return fmt.Errorf("settling: %w", err)
+		}
+	}
+	if !wanted || m.anyDamaged() {
+		if _, err := p.Sweep(ctx, nil); err != nil {
+			return fmt.Errorf("sweeping: %w", err)
+		}
+	}
+	return nil
+}
+
+func unprepareAll(ctx context.Context, p *Process, claims map[string]*known, which func(*known) bool) error {
+	for uid, k := range claims {
+		if !which(k) {
+			continue
+		}
 		if err := p.Unprepare(ctx, uid); err != nil {
 			return fmt.Errorf("unpreparing %s: %w", uid, err)
 		}
