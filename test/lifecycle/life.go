@@ -83,6 +83,8 @@ func (m *Machine) installed(root, file string) {
 type mortal struct {
 	order order
 
+	one sync.Mutex
+
 	mu      sync.Mutex
 	serving bool
 	touches int
@@ -99,6 +101,11 @@ func (m *mortal) touch(site string, effect func() error) error {
 	m.sites[site]++
 	last, refused := m.touches == m.order.Die && m.touches > 0, m.sites[site] == m.order.Refuse[site]
 	m.mu.Unlock()
+	if m.order.Crowd == nil {
+		// One touch at a time, so that none is half done, and in no journal, when another one is the last.
+		m.one.Lock()
+		defer m.one.Unlock()
+	}
 	if last && !m.order.Late {
 		die()
 	}
@@ -137,10 +144,13 @@ func live(ctx context.Context, o order, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = journal.Close() }()
+	var writing sync.Mutex
 	lines := json.NewEncoder(journal)
 	end := &mortal{order: o, sites: map[string]int{}}
 	p, err := m.Start(ctx, Wiring{
 		Touch: end.touch, Patience: o.Patience, DebtAfter: time.Minute, Effects: o.effects(), journal: func(c change) {
+			writing.Lock()
+			defer writing.Unlock()
 			if err := lines.Encode(c); err != nil {
 				panic(err) // the images of a power cut would be wrong
 			}
