@@ -22,5 +22,6 @@ else
 	LIFECYCLE_TALLY=$tally/second LIFECYCLE_PART=1/2 "${lives[@]}" -run '^TestKilledProcesses$/^everywhere$' ./test/lifecycle || status=$?
 	wait $! || status=$?
 fi
+[ "$status" = 0 ] || echo "lifecycle: a law did not hold, or a life was not lived to its end; of what was lived:"
 awk '{ points += $1; leaks += $4 } END { printf "%d kill points, %d leaks\n", points, leaks }' "$tally"/*
 exit "$status"

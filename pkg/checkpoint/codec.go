@@ -54,7 +54,7 @@ func Decode(data []byte) (*Record, error) {
 	}
 	if err := json.Unmarshal(body, &r); err != nil {
 		if r.newSchema > 0 {
-			return nil, &NewerError{form: r.newForm()}
+			return nil, newer(h.Schema, body)
 		}
 		return nil, fmt.Errorf("%w: body: %w", ErrDamaged, err)
 	}

@@ -77,8 +77,9 @@ func (l *Locks) Claim(ctx context.Context, uid string) (release func(), err erro
 	return release, nil
 }
 
-// GPUs waits for the locks of all the GPUs given, in an order that is the same for everybody. Foreign tells whether another
-// process may have changed records of one of them since this process last held its lock. Call release once.
+// GPUs waits for the locks of all the GPUs given. Whoever waits for one of them holds none of the others meanwhile: a GPU whose
+// holder hangs delays nobody who does not need it. Foreign tells whether another process may have changed records of one of them
+// since this process last held its lock. Call release once.
 func (l *Locks) GPUs(ctx context.Context, uuids []gpu.UUID) (release func(), foreign bool, err error) {
 	var slots []int64
 	for _, id := range uuids {
@@ -86,21 +87,14 @@ func (l *Locks) GPUs(ctx context.Context, uuids []gpu.UUID) (release func(), for
 	}
 	slices.Sort(slots)
 	slots = slices.Compact(slots)
-
-	var held []func()
-	release = func() {
-		for _, r := range slices.Backward(held) {
-			r()
-		}
+	if len(slots) == 0 {
+		return func() {}, false, nil
+	}
+	release, err = l.all(ctx, slots)
+	if err != nil {
+		return nil, false, fmt.Errorf("waiting for the locks of GPUs %v: %w", uuids, err)
 	}
 	for i, s := range slots {
-		r, err := l.hold(ctx, s)
-		if err != nil {
-			l.unsee(slots[:i])
-			release()
-			return nil, false, fmt.Errorf("waiting for the locks of GPUs %v: %w", uuids, err)
-		}
-		held = append(held, r)
 		changed, err := l.raise(s)
 		if err != nil {
 			l.unsee(slots[:i+1])
@@ -110,6 +104,66 @@ func (l *Locks) GPUs(ctx context.Context, uuids []gpu.UUID) (release func(), for
 		foreign = foreign || changed
 	}
 	return release, foreign, nil
+}
+
+// politely is how often a holder lets go of everything to wait for the one slot that is busy. After that it waits with what it
+// has, in an order that is the same for everybody: two who want the same slots could get out of each other's way for ever.
+const politely = 20
+
+// all takes all the slots.
+func (l *Locks) all(ctx context.Context, slots []int64) (release func(), err error) {
+	first := slots[0]
+	for range politely {
+		release, busy, err := l.around(ctx, first, slots)
+		if err != nil {
+			return nil, err
+		}
+		if release != nil {
+			return release, nil
+		}
+		first = busy
+	}
+	var held releases
+	for _, s := range slots {
+		r, err := l.hold(ctx, s)
+		if err != nil {
+			held.release()
+			return nil, err
+		}
+		held = append(held, r)
+	}
+	return held.release, nil
+}
+
+// around waits for the first slot and then takes the others, if they are free: otherwise it lets go of all and tells which one
+// was busy.
+func (l *Locks) around(ctx context.Context, first int64, slots []int64) (release func(), busy int64, err error) {
+	r, err := l.hold(ctx, first)
+	if err != nil {
+		return nil, 0, err
+	}
+	held := releases{r}
+	for _, s := range slots {
+		if s == first {
+			continue
+		}
+		r, err := l.take(s)
+		if err != nil || r == nil {
+			held.release()
+			return nil, s, err
+		}
+		held = append(held, r)
+	}
+	return held.release, 0, nil
+}
+
+// releases are what lets go of several slots.
+type releases []func()
+
+func (r releases) release() {
+	for _, one := range slices.Backward(r) {
+		one()
+	}
 }
 
 // unsee forgets what was seen of slots whose change nobody was told of.
@@ -138,16 +192,45 @@ func (l *Locks) hold(ctx context.Context, slot int64) (func(), error) {
 		return nil, ctx.Err()
 	}
 	unlock, err := l.lockRange(ctx, slot)
+	if err == nil && ctx.Err() != nil { // both were ready: nobody waits for what would be done now
+		unlock()
+		err = ctx.Err()
+	}
 	if err != nil {
 		q.token <- struct{}{}
 		l.leave(slot, q)
 		return nil, err
 	}
+	return l.holding(slot, q, unlock), nil
+}
+
+// take takes the slot if it is free now; nil when it is not.
+func (l *Locks) take(slot int64) (release func(), err error) {
+	q := l.enter(slot)
+	select {
+	case <-q.token:
+	default:
+		l.leave(slot, q)
+		return nil, nil
+	}
+	if err := fcntl(l.file, unix.F_OFD_SETLK, unix.F_WRLCK, slot); err != nil {
+		q.token <- struct{}{}
+		l.leave(slot, q)
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("locking: %w", err)
+	}
+	return l.holding(slot, q, func() { _ = fcntl(l.file, unix.F_OFD_SETLK, unix.F_UNLCK, slot) }), nil
+}
+
+// holding is what lets go of a slot that was taken.
+func (l *Locks) holding(slot int64, q *queue, unlock func()) func() {
 	return func() {
 		unlock()
 		q.token <- struct{}{}
 		l.leave(slot, q)
-	}, nil
+	}
 }
 
 // enter returns the slot's queue. A channel serves its receivers in the order in which they came.

@@ -216,3 +216,50 @@ func TestWhoCameFirstIsServedFirst(t *testing.T) {
 		}
 	})
 }
+
+// TestWhoWaitsForOneGPUHoldsNoOther: the holder of the second hangs; who wants only the first or the third is not delayed.
+func TestWhoWaitsForOneGPUHoldsNoOther(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l, other := openLocks(t, dir), openLocks(t, dir)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	all := []gpu.UUID{"GPU-a", "GPU-b", "GPU-c"}
+	for _, hanging := range all {
+		for _, holder := range []*Locks{l, other} {
+			release, _, err := holder.GPUs(ctx, []gpu.UUID{hanging})
+			require.NoError(t, err)
+			got := make(chan error, 1)
+			go func() {
+				release, _, err := l.GPUs(ctx, all)
+				if err == nil {
+					release()
+				}
+				got <- err
+			}()
+			for range 20 {
+				for _, id := range all {
+					if id != hanging {
+						free, _, err := other.GPUs(ctx, []gpu.UUID{id})
+						require.NoError(t, err)
+						free()
+					}
+				}
+			}
+			release()
+			require.NoError(t, <-got)
+		}
+	}
+}
+
+// TestNobodyGetsALockForACallThatIsOver.
+func TestNobodyGetsALockForACallThatIsOver(t *testing.T) {
+	t.Parallel()
+	l := openLocks(t, t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		_, err := l.Claim(ctx, "uid")
+		require.ErrorIs(t, err, context.Canceled)
+	}
+}

@@ -1,6 +1,11 @@
 package checkpoint
 
-import "fmt"
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
 
 // NewerError says that a record is whole and that only a newer version of the plugin may act on it. Such a record is not
 // answered from, not undone, not written over and not set aside: it waits for that version.
@@ -35,4 +40,24 @@ func (r *Record) newForm() string {
 	default:
 		return fmt.Sprintf("state %q", r.State)
 	}
+}
+
+// newer reads of a record whose keys have changed their form what keeps it in every schema.
+func newer(schema int, body []byte) *NewerError {
+	var kept struct {
+		Claim   Claim `json:"claim"`
+		Results []struct {
+			GPUUUID gpu.UUID `json:"gpuUUID"`
+			Admin   bool     `json:"admin"`
+		} `json:"results"`
+	}
+	r := &Record{newSchema: schema}
+	if err := json.Unmarshal(body, &kept); err != nil || kept.Claim.UID == "" {
+		return &NewerError{form: r.newForm()}
+	}
+	r.Claim = kept.Claim
+	for _, result := range kept.Results {
+		r.Results = append(r.Results, Result{GPUUUID: result.GPUUUID, Admin: result.Admin})
+	}
+	return &NewerError{Record: r, form: r.newForm()}
 }

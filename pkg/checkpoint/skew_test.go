@@ -291,3 +291,35 @@ func TestOneBadRecordAmongMany(t *testing.T) {
 		})
 	}
 }
+
+// TestAnotherFormTellsWhoHoldsWhat: a newer schema may change everything but the keys that every schema keeps.
+func TestAnotherFormTellsWhoHoldsWhat(t *testing.T) {
+	t.Parallel()
+	body := `{"claim":{"uid":"uid-1","namespace":"default","name":"a"},"state":["done"],"steps":{},"cdi":"x","debt":7,` +
+		`"results":[{"gpuUUID":"GPU-1","type":{}},{"gpuUUID":"GPU-2","admin":true}]}`
+	_, err := Decode(sealed(schema+1, []byte(body)))
+	newer, ok := errors.AsType[*NewerError](err)
+	require.True(t, ok, "%v", err)
+	require.NotNil(t, newer.Record)
+	assert.Equal(t, "uid-1", newer.Record.Claim.UID)
+	assert.Equal(t, []gpu.UUID{"GPU-1", "GPU-2"}, newer.Record.GPUs())
+	assert.True(t, newer.Record.Results[1].Admin)
+	assert.True(t, newer.Record.Newer())
+}
+
+// TestWhatIsNoRecordIsNobodysTrouble.
+func TestWhatIsNoRecordIsNobodysTrouble(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	store, err := Open(disk.OS{}, dir)
+	require.NoError(t, err)
+	claims := filepath.Join(dir, "claims")
+	for _, name := range []string{".json", "._uid.json", "notes.txt"} {
+		require.NoError(t, os.WriteFile(filepath.Join(claims, name), []byte("x"), 0o600))
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(claims, "folder.json"), 0o700))
+	records, damaged, err := store.All()
+	require.NoError(t, err)
+	assert.Empty(t, records)
+	assert.Empty(t, damaged)
+}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -133,15 +134,15 @@ func (s *Store) All() (records []*Record, damaged []error, err error) {
 	var unreadable []error
 	for _, name := range names {
 		uid, isRecord := strings.CutSuffix(name, recordSuffix)
-		if !isRecord {
-			continue
+		if _, err := s.path(uid); !isRecord || err != nil {
+			continue // whoever made that, no claim's record has such a name
 		}
 		r, err := s.Load(uid)
 		newer, isNewer := errors.AsType[*NewerError](err)
 		switch {
 		case isNewer && newer.Record != nil:
 			records = append(records, newer.Record)
-		case errors.Is(err, gpu.ErrNotFound): // removed since the listing
+		case errors.Is(err, gpu.ErrNotFound), errors.Is(err, syscall.EISDIR): // removed since the listing, or no file
 		case errors.Is(err, ErrDamaged):
 			damaged = append(damaged, err)
 		case err != nil:

@@ -8,14 +8,20 @@ import (
 )
 
 // Unfinished lists the UIDs of the claims whose record somebody began to write: he is writing still, or died of it.
-func (s *Store) Unfinished() ([]string, error) {
+func (s *Store) Unfinished() ([]string, error) { return s.named(recordSuffix + disk.TempSuffix) }
+
+// SetAside lists the UIDs of the claims that have a damaged record.
+func (s *Store) SetAside() ([]string, error) { return s.named(recordSuffix + damagedSuffix) }
+
+// named lists the UIDs of the claims that have a file with that suffix.
+func (s *Store) named(suffix string) ([]string, error) {
 	names, err := s.disk.List(s.dir)
 	if err != nil {
 		return nil, fmt.Errorf("listing the records in %s: %w", s.dir, err)
 	}
 	var uids []string
 	for _, name := range names {
-		uid, isOne := strings.CutSuffix(name, recordSuffix+disk.TempSuffix)
+		uid, isOne := strings.CutSuffix(name, suffix)
 		if _, err := s.path(uid); isOne && err == nil {
 			uids = append(uids, uid)
 		}

@@ -99,6 +99,7 @@ func (s records) read(uid string) (*checkpoint.Record, error) {
 	}
 	if err != nil {
 		delete(s.records, uid)
+		s.aside = append(s.aside, uid)
 		return nil, fmt.Errorf("%s was set aside: %w", uid, err)
 	}
 	return r, nil
@@ -128,6 +129,8 @@ func (s records) All() (all []*checkpoint.Record, damaged []error, err error) {
 	})
 	return all, damaged, err
 }
+
+func (s records) SetAside() ([]string, error) { return s.aside, nil }
 
 func (s records) Unfinished() ([]string, error) { return s.unfinished("record ") }
 

@@ -123,7 +123,7 @@ func (t *Transaction) attempt(ctx context.Context, plan *claim.Plan) (*checkpoin
 
 // hold takes the GPUs' locks, pays debts on the GPUs, and makes sure that nobody else owns them.
 func (t *Transaction) hold(ctx context.Context, r *checkpoint.Record) (unlock func(), err error) {
-	uuids := r.GPUs()
+	uuids := touched(r)
 	for {
 		unlock, err := t.lock(ctx, uuids)
 		if err != nil {
@@ -192,6 +192,17 @@ func refuse(r *checkpoint.Record, id gpu.UUID, refusal *claim.Refusal) *claim.Re
 		refusal.Request, refusal.Device = r.Results[i].Request, r.Results[i].Device
 	}
 	return refusal
+}
+
+// touched lists the GPUs that the record owns or changes, each once: those whose locks work on it needs. Who only looks at a GPU
+// waits for nobody.
+func touched(r *checkpoint.Record) []gpu.UUID {
+	uuids := owned(r)
+	for i := range r.Steps {
+		uuids = append(uuids, r.Steps[i].Target)
+	}
+	slices.Sort(uuids)
+	return slices.Compact(uuids)
 }
 
 // owned lists the GPUs that the record does not merely look at.

@@ -24,11 +24,19 @@ func (t *Transaction) Kept() ([]*checkpoint.Record, error) {
 // Sweep takes away what is certainly ours and certainly nobody's: CDI specs of claims without record, hardware effects that
 // no record of this boot names, files that somebody died of writing. It does not know who runs on the node, so the caller says
 // which devices containers have, by their names in our CDI specs: their claims keep spec and effects although their record may
-// be lost. The errors are one for each thing that could not be taken away; removed is what was, in any case.
-func (t *Transaction) Sweep(ctx context.Context, inUse []string) (removed []Orphan, err error) {
+// be lost. Sure: the caller has been watching for so long that no other container can have any. Until then what may belong to a
+// claim with a damaged record stays. The errors are one for each thing that could not be taken away; removed is what was, in any case.
+func (t *Transaction) Sweep(ctx context.Context, inUse []string, sure bool) (removed []Orphan, err error) {
 	s := sweep{tx: t, inUse: inUse}
+	if !sure {
+		if s.damaged, err = t.Records.SetAside(); err != nil {
+			return nil, err
+		}
+	}
 	s.specs(ctx)
-	s.effects(ctx)
+	if len(s.damaged) == 0 { // an effect does not tell whose it is
+		s.effects(ctx)
+	}
 	s.unfinished(ctx, "record", t.Records)
 	s.unfinished(ctx, "CDI spec", t.Specs)
 	return s.removed, errors.Join(s.failed...)
@@ -36,8 +44,10 @@ func (t *Transaction) Sweep(ctx context.Context, inUse []string) (removed []Orph
 
 // sweep is one Sweep.
 type sweep struct {
-	tx      *Transaction
-	inUse   []string
+	tx    *Transaction
+	inUse []string
+	// damaged are the claims that may be in use although their record is lost.
+	damaged []string
 	removed []Orphan
 	failed  []error
 }
@@ -54,7 +64,7 @@ func (s *sweep) specs(ctx context.Context) {
 	}
 	records, _ := s.tx.Kept() // what cannot be read is seen by who looks at that claim under its lock
 	for _, uid := range uids {
-		if of(uid, records) != nil || given(uid, s.inUse) {
+		if of(uid, records) != nil || given(uid, s.inUse) || slices.Contains(s.damaged, uid) {
 			continue
 		}
 		gone, err := s.look(ctx, uid, func(_ context.Context, r *checkpoint.Record) (bool, error) {
@@ -83,7 +93,7 @@ func (s *sweep) unfinished(ctx context.Context, what string, dir writing) {
 	for _, uid := range uids {
 		gone, err := s.look(ctx, uid, func(ctx context.Context, r *checkpoint.Record) (bool, error) {
 			if r != nil { // who pays a debt writes its record under the locks of its GPUs alone
-				unlock, err := s.tx.lock(ctx, r.GPUs())
+				unlock, err := s.tx.lock(ctx, touched(r))
 				if err != nil {
 					return false, err
 				}

@@ -70,7 +70,7 @@ func TestSweepTakesAwayWhatNobodyOwns(t *testing.T) {
 			w.halves[half] = true
 		}
 		w.specs["never recorded"] = "{}"
-		removed, err := p.Sweep(t.Context(), nil)
+		removed, err := p.Sweep(t.Context(), nil, true)
 		require.NoError(t, err)
 		on := " on GPU " + string(uuid(1))
 		assert.Equal(t, []string{
@@ -86,7 +86,7 @@ func TestSweepTakesAwayWhatNobodyOwns(t *testing.T) {
 		assert.Empty(t, w.halves)
 		assert.Len(t, p.damaged, 1, "a record that was set aside is told")
 
-		removed, err = p.Sweep(t.Context(), nil)
+		removed, err = p.Sweep(t.Context(), nil, true)
 		require.NoError(t, err)
 		assert.Empty(t, removed)
 		assert.Empty(t, w.events(), "nothing is left to do")
@@ -99,13 +99,31 @@ func TestSweepTakesAwayWhatNobodyOwns(t *testing.T) {
 func TestSweepLeavesWhatContainersHave(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
-		removed, err := p.Sweep(t.Context(), []string{"kept-gpu-1", "lost-gpu-2"})
+		removed, err := p.Sweep(t.Context(), []string{"kept-gpu-1", "lost-gpu-2"}, true)
 		require.NoError(t, err)
 		assert.Empty(t, removed)
 		assert.Empty(t, w.events())
-		removed, err = p.Sweep(t.Context(), []string{"kept-gpu-1"})
+		removed, err = p.Sweep(t.Context(), []string{"kept-gpu-1"}, true)
 		require.NoError(t, err)
 		assert.Len(t, removed, 3, "the pod has ended: %v", removed)
+	})
+}
+
+// TestSweepWaitsForCertainty: the kubelet's list may be empty because it has just been started.
+func TestSweepWaitsForCertainty(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, p := crowded(t)
+		require.NoError(t, p.Settle(t.Context()))
+		w.specs["stray"] = "a spec of a claim that never had a record"
+		w.events()
+		removed, err := p.Sweep(t.Context(), nil, false)
+		require.NoError(t, err)
+		assert.Len(t, removed, 1, "%v", removed)
+		assert.Contains(t, w.specs, "lost")
+		assert.Len(t, w.effects[w.node.GPUs[1].UUID], 2)
+		removed, err = p.Sweep(t.Context(), nil, true)
+		require.NoError(t, err)
+		assert.Len(t, removed, 3, "%v", removed)
 	})
 }
 
@@ -122,7 +140,7 @@ func TestSweepLeavesWhatSomebodyWorksOn(t *testing.T) {
 		unlockGPUs, _, err := p.Locks.GPUs(t.Context(), []gpu.UUID{uuid(0), uuid(1)})
 		require.NoError(t, err)
 		start := time.Now()
-		removed, err := p.Sweep(t.Context(), nil)
+		removed, err := p.Sweep(t.Context(), nil, true)
 		require.NoError(t, err, "who works is no trouble")
 		assert.Empty(t, removed)
 		assert.Empty(t, w.events())
@@ -130,7 +148,7 @@ func TestSweepLeavesWhatSomebodyWorksOn(t *testing.T) {
 
 		unlockClaim()
 		unlockGPUs()
-		removed, err = p.Sweep(t.Context(), nil)
+		removed, err = p.Sweep(t.Context(), nil, true)
 		require.NoError(t, err)
 		assert.Len(t, removed, 5, "%v", removed)
 	})
@@ -156,7 +174,7 @@ func TestSweepLooksAgainUnderTheLock(t *testing.T) {
 				delete(w.specs, "removed")
 			}
 		}
-		removed, err := p.Sweep(t.Context(), nil)
+		removed, err := p.Sweep(t.Context(), nil, true)
 		require.NoError(t, err)
 		assert.Empty(t, removed)
 
@@ -170,7 +188,7 @@ func TestSweepLooksAgainUnderTheLock(t *testing.T) {
 			}
 		}
 		w.events()
-		removed, err = p.Sweep(t.Context(), nil)
+		removed, err = p.Sweep(t.Context(), nil, true)
 		require.NoError(t, err)
 		assert.Empty(t, removed)
 		assert.Empty(t, w.events())
@@ -188,7 +206,7 @@ func TestSweepUndoesInTheOrderThatWorks(t *testing.T) {
 			}
 			return nil
 		}
-		removed, err := p.Sweep(t.Context(), nil)
+		removed, err := p.Sweep(t.Context(), nil, true)
 		require.NoError(t, err)
 		assert.Len(t, removed, 3)
 		assert.Empty(t, w.effects[uuid(1)])
@@ -200,7 +218,7 @@ func TestSweepUndoesNothingThatMayHaveAnOwner(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
 		w.hidden = "kept"
-		removed, err := p.Sweep(t.Context(), nil)
+		removed, err := p.Sweep(t.Context(), nil, true)
 		require.ErrorIs(t, err, checkpoint.ErrUnreadable)
 		assert.Equal(t, []string{"spec: CDI spec of claim lost"}, names(removed))
 		require.Contains(t, w.specs, "kept", "a spec whose record is not given now")
@@ -209,13 +227,13 @@ func TestSweepUndoesNothingThatMayHaveAnOwner(t *testing.T) {
 		old := w.record(t, "kept")
 		w.records["kept"] = rewritten(t, old, `"done"`, `"frozen"`)
 		w.halves["record kept"] = true
-		removed, err = p.Sweep(t.Context(), nil)
+		removed, err = p.Sweep(t.Context(), nil, true)
 		require.ErrorContains(t, err, "a newer version prepared claim default/claim-kept and knows what it owns")
 		assert.Empty(t, removed)
 
 		old.BootID = "boot-0"
 		require.NoError(t, p.Records.Put(old))
-		removed, err = p.Sweep(t.Context(), nil)
+		removed, err = p.Sweep(t.Context(), nil, true)
 		require.NoError(t, err)
 		assert.Len(t, removed, 5, "a record of an earlier boot owns no effects: %v", removed)
 	})
@@ -235,7 +253,7 @@ func TestSweepSaysWhatStays(t *testing.T) {
 			w, p := crowded(t)
 			w.halves["spec died"] = true
 			w.refuse = always(refused, errDisk)
-			removed, err := p.Sweep(t.Context(), nil)
+			removed, err := p.Sweep(t.Context(), nil, true)
 			require.EqualError(t, err, want, refused)
 			assert.NotEmpty(t, removed, "the others are taken away, %s", refused)
 		}
@@ -254,7 +272,7 @@ func TestSweepOnANodeThatIsWellOnlyReads(t *testing.T) {
 		}
 		p.taking = func(lock string) { assert.Fail(t, "a lock is asked for", lock) }
 		w.journal = nil
-		removed, err := p.Sweep(t.Context(), nil)
+		removed, err := p.Sweep(t.Context(), nil, true)
 		require.NoError(t, err)
 		assert.Empty(t, removed)
 		assert.Equal(t, []string{

@@ -27,6 +27,8 @@ type Records interface {
 	// of which nothing is known.
 	All() (records []*checkpoint.Record, damaged []error, err error)
 	// Unfinished lists the claims whose record somebody began to write; Discard removes that and leaves the record alone.
+	// SetAside lists the claims that have a damaged record.
+	SetAside() (uids []string, err error)
 	Unfinished() (uids []string, err error)
 	Discard(uid string) error
 }

@@ -62,7 +62,7 @@ func (t *Transaction) forget(uid string) error {
 // release unwinds a record under the locks of its GPUs. The claim's lock is held, or the record is a debt that somebody else
 // pays: a record changes only under the locks of its GPUs.
 func (t *Transaction) release(ctx context.Context, r *checkpoint.Record) error {
-	uuids := r.GPUs()
+	uuids := touched(r)
 	unlock, foreign, err := t.Locks.GPUs(ctx, uuids)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (t *Transaction) release(ctx context.Context, r *checkpoint.Record) error {
 		return nil
 	case err != nil:
 		return err
-	case now.State != checkpoint.Releasing || !slices.Equal(now.GPUs(), uuids):
+	case now.State != checkpoint.Releasing || !slices.Equal(touched(now), uuids):
 		t.holders.put(now)
 		return nil
 	}

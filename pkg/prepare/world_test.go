@@ -35,6 +35,7 @@ type world struct {
 	node    *gpu.Node
 	boot    string
 	records map[string][]byte // by claim UID, as on disk
+	aside   []string          // claims whose damaged record was set aside
 	hidden  string            // the claim whose record the disk does not give now
 	specs   map[string]string // by claim UID
 	halves  map[string]bool   // files that are half written: "record <uid>", "spec <uid>"

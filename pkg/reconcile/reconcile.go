@@ -29,8 +29,9 @@ type Node interface {
 	Settle(ctx context.Context) error
 	// Kept returns the records.
 	Kept() ([]*checkpoint.Record, error)
-	// Sweep takes away what is nobody's, but nothing of claims that have one of these devices.
-	Sweep(ctx context.Context, inUse []string) ([]prepare.Orphan, error)
+	// Sweep takes away what is nobody's, but nothing of claims that have one of these devices; unless the list is sure, nothing
+	// that may be of a claim whose record is lost.
+	Sweep(ctx context.Context, inUse []string, sure bool) ([]prepare.Orphan, error)
 	// Unprepare takes back what was done for the claim. On an error the record stays, and Settle goes on with it.
 	Unprepare(ctx context.Context, claim checkpoint.Claim) error
 }
@@ -67,6 +68,7 @@ type Ports struct {
 type Reconciler struct {
 	Ports
 	absences absences
+	watched  watch
 	// undoing are claims whose undoing was begun and did not succeed yet, by UID.
 	undoing map[string]checkpoint.Claim
 	// failing counts for how many rounds the same has failed.
@@ -75,7 +77,7 @@ type Reconciler struct {
 
 // New returns a Reconciler that knows nothing yet.
 func New(ports Ports) *Reconciler {
-	return &Reconciler{Ports: ports, absences: absences{}, undoing: map[string]checkpoint.Claim{}, failed: map[string]int{}}
+	return &Reconciler{Ports: ports, absences: absences{}, watched: watch{seen: map[string]time.Time{}}, undoing: map[string]checkpoint.Claim{}, failed: map[string]int{}}
 }
 
 // Run makes a round at once and then one in every Period, until the context ends.
@@ -93,13 +95,15 @@ func (r *Reconciler) round(ctx context.Context) {
 	records, err := r.Node.Kept() // an error is of some of them; Settle told it
 	removed := r.finished(records, err == nil)
 	if uses, ok := r.listed(ctx); ok {
-		orphans, err := r.Node.Sweep(ctx, devices(uses))
+		inUse, sure := r.watched.hear(devices(uses), time.Now())
+		orphans, err := r.Node.Sweep(ctx, inUse, sure)
 		for _, err := range each(err) {
 			r.trouble(ctx, err)
 		}
 		removed = append(removed, orphans...)
 		removed = append(removed, r.claims(ctx, records, uses)...)
 	} else {
+		r.watched.miss()
 		for uid := range r.absences {
 			r.absences.hear(uid, silent, time.Now())
 		}

@@ -145,6 +145,7 @@ func TestANodeWhosePodsRunAsksNobody(t *testing.T) {
 		assert.Zero(t, w.asked, "reads at the API server")
 		assert.Equal(t, 10, w.listed)
 		assert.Len(t, w.inUse, 100, "what is swept knows of them")
+		assert.True(t, w.sure, "and that there are no others")
 
 		w.uses = w.uses[3:]
 		w.run(t, 10)

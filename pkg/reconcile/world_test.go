@@ -29,6 +29,7 @@ type world struct {
 
 	rounds, asked, listed int
 	inUse                 []string
+	sure                  bool
 	undone                []string
 	removed               []string
 	failed, news          []string
@@ -44,8 +45,8 @@ func (w *world) Settle(context.Context) error {
 
 func (w *world) Kept() ([]*checkpoint.Record, error) { return slices.Clone(w.records), nil }
 
-func (w *world) Sweep(_ context.Context, inUse []string) ([]prepare.Orphan, error) {
-	w.inUse = inUse
+func (w *world) Sweep(_ context.Context, inUse []string, sure bool) ([]prepare.Orphan, error) {
+	w.inUse, w.sure = inUse, sure
 	stray := w.stray
 	w.stray = nil
 	return stray, w.swept

@@ -137,7 +137,7 @@ func TestBudgetOfARestart(t *testing.T) {
 	require.NoError(t, restarted.Settle(ctx))
 	_, err := restarted.Kept()
 	require.NoError(t, err)
-	orphans, err := restarted.Sweep(ctx, nil)
+	orphans, err := restarted.Sweep(ctx, nil, false)
 	require.NoError(t, err)
 	assert.Empty(t, orphans)
 	_, round := n.disk.since()

@@ -22,11 +22,11 @@ type Restart struct {
 
 // The budgets of a restart. Before it serves, the plugin lists and reads the records once. The first round of reconciling,
 // which comes at once, settles each record under its lock, compares it with the API server, and its spec with it; both
-// directories are looked through for what nobody owns and for what is half written.
+// directories are looked through for what nobody owns and for what is half written, and once more for damaged records.
 const (
 	readsPerRecord = 5
 	readsPerSpec   = 1
-	restartLists   = 7
+	restartLists   = 8
 )
 
 // exceeded says which counts exceed their budgets.

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -63,6 +64,11 @@ func TestAHangingCallDelaysItsGPUAlone(t *testing.T) {
 		_, err := processes[0].Prepare(t.Context(), Allocate(claimNumber(1), m.devices()[0]))
 		hanging <- err
 	}()
+	looks, look := context.WithTimeout(t.Context(), time.Second)
+	defer look()
+	_, err = processes[1].Prepare(looks, Allocate(claimNumber(2), m.devices()[0]+"-monitor!", m.devices()[1]+"-monitor!"))
+	require.NoError(t, err, "who only looks at a GPU does not wait for it")
+	require.NoError(t, processes[1].Unprepare(t.Context(), "uid-2"))
 	for n := range 20 {
 		rc := Allocate(claimNumber(10+2*n+1), m.devices()[1])
 		_, err := processes[n%2].Prepare(t.Context(), rc)

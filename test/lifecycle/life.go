@@ -202,7 +202,7 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 	case "settle":
 		return p.Settle(ctx)
 	case "sweep":
-		_, err := p.Sweep(ctx, nil)
+		_, err := p.Sweep(ctx, nil, true)
 		return err
 	default:
 		return fmt.Errorf("no such call: %s", act.Call)

@@ -119,7 +119,7 @@ func (m *Machine) clearUp(ctx context.Context, p *Process, wanted bool) error {
 		}
 	}
 	if !wanted || m.anyDamaged() {
-		if _, err := p.Sweep(ctx, nil); err != nil {
+		if _, err := p.Sweep(ctx, nil, true); err != nil {
 			return fmt.Errorf("sweeping: %w", err)
 		}
 	}
