@@ -10,11 +10,14 @@ type DeviceType string
 const (
 	// TypeGPU is a whole GPU for one claim.
 	TypeGPU DeviceType = "gpu"
+	// TypeMIG is a GPU instance for one claim.
+	TypeMIG DeviceType = "mig"
 	// TypeMonitor is visibility of a GPU for admin-access claims, whoever uses it.
 	TypeMonitor DeviceType = "monitor"
 )
 
-// Device is one way of using a GPU that a claim can be given. The set of kinds is closed: Whole and Monitor.
+// Device is one way of using a GPU that a claim can be given. The set of kinds is closed: Whole, MIGDevice and
+// Monitor.
 type Device interface {
 	// Name is the device's name inside its pool.
 	Name() DeviceName

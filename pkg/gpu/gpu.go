@@ -29,6 +29,8 @@ type GPU struct {
 	Product Product
 	// Capacity says how much of it there is.
 	Capacity Capacity
+	// MIG is how the GPU can be cut and how it is cut now; nil where it cannot be, or nobody asked.
+	MIG *MIG
 }
 
 // PCI is a GPU's place in the machine.

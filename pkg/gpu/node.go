@@ -29,7 +29,8 @@ type Node struct {
 	Faults []Fault
 }
 
-// Devices lists every device the node offers, whole GPUs before monitors, each in the order of the GPUs.
+// Devices lists every device of a node whose GPUs are offered whole: the GPUs, then their monitors, each in the order of the
+// GPUs. Offer.Devices lists those of one GPU that is offered otherwise.
 func (n *Node) Devices() []Device {
 	devices := make([]Device, 0, 2*len(n.GPUs))
 	for i := range n.GPUs {

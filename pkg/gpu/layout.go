@@ -1,0 +1,101 @@
+package gpu
+
+import "slices"
+
+// Layout says what each GPU of a node is to be offered as. A GPU without an entry is offered whole; so is every GPU of a nil
+// layout.
+type Layout map[UUID]Offer
+
+// Offer is what one GPU is to be offered as. Every GPU has a monitor device besides.
+type Offer struct {
+	// Whole: the GPU as it is.
+	Whole bool
+	// MIG are the names of the profiles whose placements are offered; empty without MIG.
+	MIG []string
+}
+
+// Of returns what the GPU is to be offered as.
+func (l Layout) Of(g *GPU) Offer {
+	if offer, ok := l[g.UUID]; ok {
+		return offer
+	}
+	return Offer{Whole: true}
+}
+
+// Partitioned tells whether parts of the GPU are on offer. Its devices then exclude each other by counters and have a pool of
+// their own.
+func (o Offer) Partitioned() bool { return len(o.MIG) > 0 }
+
+// Pool names the pool of the GPU's devices: the node's, or "<node>/gpu-<id>" for a partitioned one.
+func (o Offer) Pool(node string, g *GPU) string {
+	if o.Partitioned() {
+		return node + "/" + string(Whole{GPU: g}.Name())
+	}
+	return node
+}
+
+// Devices lists what the GPU can give in the state it is in: itself, then MIG devices in the order of their profiles and
+// placements, then its monitor.
+//
+// Where the MIG mode is fixed until a reset, there is either the GPU or its MIG devices. An instance that Prism did not make
+// is offered, whatever the profiles on offer, if one compute instance fills it. The GPU as a whole and everything that cannot
+// be beside such an instance are left out.
+func (o Offer) Devices(g *GPU) []Device {
+	var devices []Device
+	if o.Whole && !o.cut(g) {
+		devices = append(devices, Whole{GPU: g})
+	}
+	for _, d := range o.migDevices(g) {
+		devices = append(devices, d)
+	}
+	return append(devices, Monitor{GPU: g})
+}
+
+// cut tells whether a partitioned GPU can only be given in parts now.
+func (o Offer) cut(g *GPU) bool {
+	if !o.Partitioned() || g.MIG == nil {
+		return false
+	}
+	return g.MIG.Mode.NeedsReset && g.MIG.Mode.Enabled || len(g.MIG.static()) > 0
+}
+
+// migDevices lists the MIG devices on offer.
+func (o Offer) migDevices(g *GPU) []MIGDevice {
+	if !o.Partitioned() || g.MIG == nil || g.MIG.Mode.NeedsReset && !g.MIG.Mode.Enabled {
+		return nil
+	}
+	static := g.MIG.static()
+	var devices []MIGDevice
+	for i := range g.MIG.Profiles {
+		profile := &g.MIG.Profiles[i]
+		for _, placement := range profile.Placements {
+			d := MIGDevice{GPU: g, Profile: profile, Placement: placement}
+			if o.gives(d, static) {
+				devices = append(devices, d)
+			}
+		}
+	}
+	return devices
+}
+
+// gives tells whether a MIG device is on offer beside the static instances: it is one of them, or free to be made.
+func (o Offer) gives(d MIGDevice, static []Instance) bool {
+	for i := range static {
+		if static[i].Profile == d.Profile.ID && static[i].Placement == d.Placement {
+			return len(static[i].Compute) == 1 && static[i].Compute[0].Slices == d.Profile.Slices
+		}
+	}
+	return slices.Contains(o.MIG, d.Profile.Name) &&
+		!slices.ContainsFunc(static, func(instance Instance) bool { return d.excludes(&instance) })
+}
+
+// static lists the instances that an administrator made.
+func (m *MIG) static() []Instance {
+	var instances []Instance
+	for _, instance := range m.Instances {
+		if !instance.Ours {
+			instances = append(instances, instance)
+		}
+	}
+	return instances
+}

@@ -1,0 +1,117 @@
+package gpu
+
+import "strings"
+
+// MIGUUID is a MIG device's identity as NVML prints it, "MIG-" and five groups of hex digits. Every creation gives a new one.
+type MIGUUID string
+
+// Placement is where a GPU instance sits: a stretch of the GPU's memory slices.
+type Placement struct {
+	// Start is the first memory slice, Size how many there are.
+	Start, Size int
+}
+
+// Overlaps tells whether the two have a memory slice in common.
+func (p Placement) Overlaps(other Placement) bool {
+	return p.Start < other.Start+other.Size && other.Start < p.Start+p.Size
+}
+
+// MIGProfile is one kind of GPU instance that a GPU can be cut into.
+type MIGProfile struct {
+	// ID is the driver's id of the GPU instance profile.
+	ID int
+	// Name is the profile's as nvidia-smi prints it: "1g.10gb", "1g.10gb+me".
+	Name string
+	// Slices counts compute slices.
+	Slices int
+	// MaxInstances is how many instances of it the driver makes on an empty GPU.
+	MaxInstances int
+	// Capacity is what one instance has.
+	Capacity Capacity
+	// Placements are all that are possible on an empty GPU.
+	Placements []Placement
+}
+
+// HasMediaExtensions tells whether an instance of the profile owns the engines that a GPU has for one instance only. At most
+// one instance of all profiles that have them fits on a GPU.
+func (p *MIGProfile) HasMediaExtensions() bool {
+	_, extras, _ := strings.Cut(p.Name, "+")
+	for extra := range strings.SplitSeq(extras, "+") {
+		if extra == "me" || strings.HasPrefix(extra, "me.") {
+			return true
+		}
+	}
+	return false
+}
+
+// MIGMode says whether a GPU is partitioned into instances.
+type MIGMode struct {
+	// Enabled is the mode now, Pending the mode after the next reset of the GPU.
+	Enabled, Pending bool
+	// NeedsReset: a change takes effect only with a reset, which Prism does not do.
+	NeedsReset bool
+}
+
+// ComputeInstance is a part of a GPU instance that programs run on.
+type ComputeInstance struct {
+	// ID is the driver's, unique inside the GPU instance and used again after a deletion.
+	ID int
+	// Slices counts its compute slices: fewer than its GPU instance has where several share that instance.
+	Slices int
+	// UUID is the MIG device's.
+	UUID MIGUUID
+}
+
+// Instance is a partition that exists on a GPU.
+type Instance struct {
+	// ID is the driver's, unique on the GPU and used again after a deletion.
+	ID int
+	// Profile is the ID of its profile.
+	Profile int
+	// Placement is where it sits.
+	Placement Placement
+	// Compute are its compute instances; none while it is made or after it was half removed.
+	Compute []ComputeInstance
+	// Ours: Prism made it for a claim. All others belong to an administrator and are never destroyed.
+	Ours bool
+}
+
+// MIG is how a GPU can be cut and how it is cut now.
+type MIG struct {
+	// Mode is whether it may be cut.
+	Mode MIGMode
+	// Profiles are the kinds of instances, in the driver's order.
+	Profiles []MIGProfile
+	// Instances are those that exist, in the order of their IDs.
+	Instances []Instance
+}
+
+// MemorySlices counts the units in which placements are given, 0 without a profile.
+func (m *MIG) MemorySlices() int {
+	n := 0
+	for i := range m.Profiles {
+		for _, p := range m.Profiles[i].Placements {
+			n = max(n, p.Start+p.Size)
+		}
+	}
+	return n
+}
+
+// Profile returns the profile with that ID, false when the GPU lacks it.
+func (m *MIG) Profile(id int) (*MIGProfile, bool) {
+	for i := range m.Profiles {
+		if m.Profiles[i].ID == id {
+			return &m.Profiles[i], true
+		}
+	}
+	return nil, false
+}
+
+// ProfileNames lists the profiles in the driver's order.
+func (m *MIG) ProfileNames() []string {
+	names := make([]string, len(m.Profiles))
+	for i := range m.Profiles {
+		names[i] = m.Profiles[i].Name
+	}
+	return names
+}

@@ -1,0 +1,159 @@
+package gpu
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestPlacementOverlaps(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		a, b Placement
+		want bool
+	}{
+		{Placement{0, 4}, Placement{4, 4}, false},
+		{Placement{0, 4}, Placement{3, 1}, true},
+		{Placement{2, 2}, Placement{0, 8}, true},
+		{Placement{6, 1}, Placement{5, 1}, false},
+		{Placement{6, 1}, Placement{6, 2}, true},
+	} {
+		assert.Equal(t, c.want, c.a.Overlaps(c.b), "%v and %v", c.a, c.b)
+		assert.Equal(t, c.want, c.b.Overlaps(c.a), "%v and %v", c.b, c.a)
+	}
+}
+
+func TestHasMediaExtensions(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"1g.10gb": false, "1g.10gb+me": true, "2g.12gb+me": true, "1g.24gb+me.all": true, "1g.24gb-me": false,
+		"1g.24gb+gfx": false, "1g.24gb+gfx+me": true, "1g.24gb+media": false,
+	} {
+		assert.Equal(t, want, (&MIGProfile{Name: name}).HasMediaExtensions(), name)
+	}
+}
+
+// hopper is a GPU with some of a Hopper's profiles.
+func hopper() *GPU {
+	return &GPU{UUID: "GPU-3f2a9c1b-0", ID: "3f2a9c1b", MIG: &MIG{Profiles: []MIGProfile{
+		{ID: 19, Name: "1g.10gb", Slices: 1, Placements: []Placement{{0, 1}, {5, 1}, {6, 1}}},
+		{ID: 9, Name: "3g.40gb", Slices: 3, Placements: []Placement{{0, 4}, {4, 4}}},
+		{ID: 20, Name: "1g.10gb+me", Slices: 1, Placements: []Placement{{0, 1}, {6, 1}}},
+	}}}
+}
+
+// all offers the GPU whole and in every profile.
+var all = Offer{Whole: true, MIG: []string{"1g.10gb", "3g.40gb", "1g.10gb+me"}}
+
+func offered(o Offer, g *GPU) []DeviceName {
+	var names []DeviceName
+	for _, d := range o.Devices(g) {
+		names = append(names, d.Name())
+	}
+	return names
+}
+
+func TestOfferDevices(t *testing.T) {
+	t.Parallel()
+	const id = "gpu-3f2a9c1b"
+	names := func(suffixes ...DeviceName) []DeviceName {
+		for i := range suffixes {
+			suffixes[i] = id + suffixes[i]
+		}
+		return suffixes
+	}
+	everySlice := []DeviceName{"-mig-19-0", "-mig-19-5", "-mig-19-6", "-mig-9-0", "-mig-9-4", "-mig-20-0", "-mig-20-6"}
+	compute := []ComputeInstance{{Slices: 1, UUID: "MIG-1"}}
+	for name, c := range map[string]struct {
+		offer Offer
+		mig   func(*MIG)
+		want  []DeviceName
+	}{
+		"whole":             {Offer{Whole: true}, nil, names("", "-monitor")},
+		"everything":        {all, nil, names(append(append([]DeviceName{""}, everySlice...), "-monitor")...)},
+		"no whole GPU":      {Offer{MIG: []string{"3g.40gb"}}, nil, names("-mig-9-0", "-mig-9-4", "-monitor")},
+		"reset, mode off":   {all, func(m *MIG) { m.Mode.NeedsReset = true }, names("", "-monitor")},
+		"reset, mode on":    {all, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, names(append(append([]DeviceName{}, everySlice...), "-monitor")...)},
+		"reset, pending on": {all, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Pending: true} }, names("", "-monitor")},
+		"ours is there": {
+			all, func(m *MIG) {
+				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{6, 1}, Compute: compute, Ours: true}}
+			}, names(append(append([]DeviceName{""}, everySlice...), "-monitor")...),
+		},
+		"static": {
+			all, func(m *MIG) {
+				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{6, 1}, Compute: compute}}
+			},
+			names("-mig-19-0", "-mig-19-5", "-mig-19-6", "-mig-9-0", "-mig-20-0", "-monitor"),
+		},
+		"static of a profile that is not on offer": {
+			Offer{Whole: true, MIG: []string{"3g.40gb"}},
+			func(m *MIG) {
+				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{6, 1}, Compute: compute}}
+			},
+			names("-mig-19-6", "-mig-9-0", "-monitor"),
+		},
+		"static with the media extensions": {
+			all, func(m *MIG) {
+				m.Instances = []Instance{{ID: 1, Profile: 20, Placement: Placement{6, 1}, Compute: compute}}
+			},
+			names("-mig-19-0", "-mig-19-5", "-mig-9-0", "-mig-20-6", "-monitor"),
+		},
+		"static without a compute instance": {
+			all, func(m *MIG) { m.Instances = []Instance{{ID: 1, Profile: 9, Placement: Placement{4, 4}}} },
+			names("-mig-19-0", "-mig-9-0", "-mig-20-0", "-monitor"),
+		},
+		"static cut smaller": {
+			all, func(m *MIG) {
+				m.Instances = []Instance{{ID: 1, Profile: 9, Placement: Placement{4, 4}, Compute: compute}}
+			},
+			names("-mig-19-0", "-mig-9-0", "-mig-20-0", "-monitor"),
+		},
+		"static of a profile nobody knows": {
+			all, func(m *MIG) {
+				m.Instances = []Instance{{ID: 1, Profile: 99, Placement: Placement{5, 3}, Compute: compute}}
+			},
+			names("-mig-19-0", "-mig-9-0", "-mig-20-0", "-monitor"),
+		},
+		"a static one does not matter to who offers it whole": {
+			Offer{Whole: true}, func(m *MIG) { m.Instances = []Instance{{ID: 1, Profile: 9, Placement: Placement{4, 4}}} },
+			names("", "-monitor"),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := hopper()
+			if c.mig != nil {
+				c.mig(g.MIG)
+			}
+			assert.Equal(t, c.want, offered(c.offer, g))
+		})
+	}
+}
+
+func TestMIGDevice(t *testing.T) {
+	t.Parallel()
+	g := hopper()
+	profile, ok := g.MIG.Profile(20)
+	require.True(t, ok)
+	d := MIGDevice{GPU: g, Profile: profile, Placement: Placement{6, 1}}
+	assert.Equal(t, DeviceName("gpu-3f2a9c1b-mig-20-6"), d.Name())
+	assert.Equal(t, "GPU-3f2a9c1b-0/20/6", d.Path())
+	assert.Equal(t, TypeMIG, d.Type())
+	assert.Same(t, g, d.Parent())
+	assert.Equal(t, 8, g.MIG.MemorySlices())
+	_, ok = g.MIG.Profile(5)
+	assert.False(t, ok)
+}
+
+func TestLayout(t *testing.T) {
+	t.Parallel()
+	g := hopper()
+	assert.Equal(t, Offer{Whole: true}, Layout(nil).Of(g), "no layout: whole")
+	assert.Equal(t, Offer{Whole: true}, Layout{"GPU-1": all}.Of(g), "not in the layout: whole")
+	assert.Equal(t, all, Layout{g.UUID: all}.Of(g))
+	assert.Equal(t, "node-1", Offer{Whole: true}.Pool("node-1", g))
+	assert.Equal(t, "node-1/gpu-3f2a9c1b", all.Pool("node-1", g))
+	assert.Equal(t, []DeviceName{"gpu-1", "gpu-1-monitor"}, offered(all, &GPU{ID: "1"}), "a GPU that tells nothing of MIG")
+}

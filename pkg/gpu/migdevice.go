@@ -1,0 +1,42 @@
+package gpu
+
+import "fmt"
+
+// MIGDevice is a GPU instance at one placement with one compute instance that fills it, whether it exists yet or not.
+//
+// A compute instance smaller than its GPU instance will be another device, whose name goes on after the placement.
+type MIGDevice struct {
+	// GPU is the one that is cut.
+	GPU *GPU
+	// Profile is one of the GPU's.
+	Profile *MIGProfile
+	// Placement is one of the profile's.
+	Placement Placement
+}
+
+// Name is "gpu-<id>-mig-<profile ID>-<start>". Profile names do not fit into a device name: they have "." and "+".
+func (d MIGDevice) Name() DeviceName {
+	return DeviceName(fmt.Sprintf("gpu-%s-mig-%d-%d", d.GPU.ID, d.Profile.ID, d.Placement.Start))
+}
+
+// Type is TypeMIG.
+func (MIGDevice) Type() DeviceType { return TypeMIG }
+
+// Parent is the GPU that is cut.
+func (d MIGDevice) Parent() *GPU { return d.GPU }
+
+func (MIGDevice) sealed() {}
+
+// Path is "<GPU UUID>/<profile ID>/<start>": it identifies the placement, as no UUID does before the instance is made.
+func (d MIGDevice) Path() string {
+	return fmt.Sprintf("%s/%d/%d", d.GPU.UUID, d.Profile.ID, d.Placement.Start)
+}
+
+// excludes tells whether the device cannot be while that instance is on its GPU.
+func (d MIGDevice) excludes(instance *Instance) bool {
+	if d.Placement.Overlaps(instance.Placement) {
+		return true
+	}
+	other, known := d.GPU.MIG.Profile(instance.Profile)
+	return known && d.Profile.HasMediaExtensions() && other.HasMediaExtensions()
+}
