@@ -1,0 +1,141 @@
+package nodeconfig_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/nodeconfig"
+)
+
+const (
+	h0  = gpu.UUID("GPU-00000000-0000-0000-0000-000000000000")
+	h1  = gpu.UUID("GPU-11111111-0000-0000-0000-000000000000")
+	a2  = gpu.UUID("GPU-22222222-0000-0000-0000-000000000000")
+	l3  = gpu.UUID("GPU-33333333-0000-0000-0000-000000000000")
+	all = `{modes: [whole, mig]}`
+)
+
+// gpus are two H100, an A30 and an L40S.
+func gpus() []gpu.GPU {
+	profiles := func(names ...string) *gpu.MIG {
+		m := &gpu.MIG{}
+		for i, name := range names {
+			m.Profiles = append(m.Profiles, gpu.MIGProfile{ID: i, Name: name})
+		}
+		return m
+	}
+	h100 := gpu.Product{Name: "NVIDIA H100 80GB HBM3", MIGCapable: true}
+	return []gpu.GPU{
+		{UUID: h0, Index: 0, Product: h100, MIG: profiles("1g.10gb", "2g.20gb", "3g.40gb")},
+		{UUID: h1, Index: 1, Product: h100, MIG: profiles("1g.10gb", "2g.20gb", "3g.40gb")},
+		{UUID: a2, Index: 2, Product: gpu.Product{Name: "NVIDIA A30", MIGCapable: true}, MIG: profiles("1g.6gb", "2g.12gb")},
+		{UUID: l3, Index: 3, Product: gpu.Product{Name: "NVIDIA L40S"}},
+	}
+}
+
+// config reads entries of gpus as an administrator writes them.
+func config(t *testing.T, entries string) *v1alpha1.NodeConfig {
+	t.Helper()
+	c, err := v1alpha1.DecodeNodeConfig([]byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: " + entries))
+	require.NoError(t, err)
+	c.Default()
+	return c
+}
+
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	h100 := []string{"1g.10gb", "2g.20gb", "3g.40gb"}
+	whole := gpu.Offer{Whole: true}
+	for name, c := range map[string]struct {
+		entries string
+		want    gpu.Layout
+	}{
+		"no entries":               {`[]`, gpu.Layout{}},
+		"modes default to whole":   {`[{}]`, gpu.Layout{h0: whole, h1: whole, a2: whole, l3: whole}},
+		"by product":               {`[{select: {products: ["NVIDIA H100*"]}, modes: [whole, mig]}]`, gpu.Layout{h0: {Whole: true, MIG: h100}, h1: {Whole: true, MIG: h100}}},
+		"by index":                 {`[{select: {indices: [2]}, modes: [mig]}]`, gpu.Layout{a2: {MIG: []string{"1g.6gb", "2g.12gb"}}}},
+		"by UUID":                  {`[{select: {uuids: [` + string(h1) + `]}, modes: [mig]}]`, gpu.Layout{h1: {MIG: h100}}},
+		"by two lists of one":      {`[{select: {indices: [0], products: ["*H100*"]}, modes: [mig]}]`, gpu.Layout{h0: {MIG: h100}, h1: {MIG: h100}}},
+		"chosen profiles":          {`[{select: {indices: [0]}, modes: [mig], mig: {profiles: [3g.40gb, 1g.10gb]}}]`, gpu.Layout{h0: {MIG: []string{"1g.10gb", "3g.40gb"}}}},
+		"a select before the rest": {`[{modes: [whole]}, {select: {indices: [0]}, modes: [mig]}]`, gpu.Layout{h0: {MIG: h100}, h1: whole, a2: whole, l3: whole}},
+		"nothing matches":          {`[{select: {indices: [7], products: ["NVIDIA B200"]}, modes: [mig]}]`, gpu.Layout{}},
+		"one claim at a time":      {`[{select: {indices: [0]}, modes: [mig], mig: {replicas: {1g.10gb: 1}}}]`, gpu.Layout{h0: {MIG: h100}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := nodeconfig.Resolve(config(t, c.entries), gpus())
+			require.NoError(t, err)
+			assert.Empty(t, cmp.Diff(c.want, got))
+		})
+	}
+}
+
+// Without a config every GPU is offered whole.
+func TestResolveNothing(t *testing.T) {
+	t.Parallel()
+	layout, err := nodeconfig.Resolve(nil, gpus())
+	require.NoError(t, err)
+	assert.Nil(t, layout)
+}
+
+func TestResolveRefuses(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		entries, want string
+	}{
+		"a profile the GPU lacks": {
+			`[{select: {indices: [0, 1, 2]}, modes: [mig], mig: {profiles: [1g.10gb]}}]`,
+			"NodeConfig: gpus[0].mig.profiles[0]: NVIDIA A30 has no profile 1g.10gb; it has: 1g.6gb, 2g.12gb",
+		},
+		"MIG on a GPU without it": {
+			`[{modes: [whole, mig]}]`,
+			"NodeConfig: gpus[0].modes[1]: NVIDIA L40S has no MIG; remove mode mig, or give such GPUs an entry of their own without it",
+		},
+		"two selects": {
+			`[{select: {indices: [1]}}, {select: {products: ["*L40S"]}}, {select: {products: ["*H100*"]}}]`,
+			"NodeConfig: gpus[2].select: selects GPU 1 (NVIDIA H100 80GB HBM3, GPU-11111111-0000-0000-0000-000000000000), as does gpus[0]; " +
+				"a GPU has one entry: narrow one of them",
+		},
+		"modes of later versions": {
+			`[{modes: [whole, mps, timeslice], mps: {replicas: 2}, timeSlice: {replicas: 2}}]`,
+			"NodeConfig: gpus[0].modes[1]: mps is not served by this version; allowed: whole, mig; " +
+				"gpus[0].modes[2]: timeslice is not served by this version; allowed: whole, mig",
+		},
+		"slices for several claims": {
+			`[{select: {indices: [0]}, modes: [mig], mig: {replicas: {1g.10gb: 2}}}]`,
+			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: this version gives a slice to one claim at a time; remove it",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			layout, err := nodeconfig.Resolve(config(t, c.entries), gpus())
+			assert.Nil(t, layout)
+			require.EqualError(t, err, c.want)
+			var problems *v1alpha1.Problems
+			assert.ErrorAs(t, err, &problems)
+		})
+	}
+}
+
+// Problems that several GPUs have are told once, and all of them together.
+func TestProblemsAreToldOnce(t *testing.T) {
+	t.Parallel()
+	_, err := nodeconfig.Resolve(config(t, `[{modes: [mig], mig: {profiles: [7g.80gb]}}]`), gpus())
+	require.EqualError(t, err, "NodeConfig: gpus[0].mig.profiles[0]: NVIDIA H100 80GB HBM3 has no profile 7g.80gb; it has: 1g.10gb, 2g.20gb, 3g.40gb; "+
+		"gpus[0].mig.profiles[0]: NVIDIA A30 has no profile 7g.80gb; it has: 1g.6gb, 2g.12gb; "+
+		"gpus[0].modes[0]: NVIDIA L40S has no MIG; remove mode mig, or give such GPUs an entry of their own without it")
+}
+
+func TestDriverThatTellsNoProfiles(t *testing.T) {
+	t.Parallel()
+	node := gpus()[:1]
+	node[0].MIG = nil
+	_, err := nodeconfig.Resolve(config(t, `[`+all+`]`), node)
+	require.EqualError(t, err, "NodeConfig: gpus[0].modes[1]: the driver does not tell the MIG profiles of NVIDIA H100 80GB HBM3; "+
+		"update the NVIDIA driver or remove mode mig")
+}
