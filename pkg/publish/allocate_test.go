@@ -24,6 +24,7 @@ type scheduler struct {
 	slices  []*resourceapi.ResourceSlice
 	classes classes
 	taken   sets.Set[structured.DeviceID]
+	cache   *cel.Cache
 }
 
 var features = structured.Features{
@@ -35,7 +36,8 @@ func newScheduler(t *testing.T, n *gpu.Node) *scheduler {
 	t.Helper()
 	return &scheduler{
 		t: t, slices: slicesOf(n), taken: sets.New[structured.DeviceID](),
-		classes: classes{"gpu.prism.dev": "gpu", "monitor.gpu.prism.dev": "monitor"},
+		classes: classes{"gpu.prism.dev": "gpu", "mig.gpu.prism.dev": "mig", "monitor.gpu.prism.dev": "monitor"},
+		cache:   cel.NewCache(64, cel.Features{EnableConsumableCapacity: true}),
 	}
 }
 
@@ -69,8 +71,32 @@ func request(class string, count int64, expressions ...string) resourceapi.Exact
 	return r
 }
 
+// allocator knows what is taken now.
+func (s *scheduler) allocator() structured.Allocator {
+	s.t.Helper()
+	allocator, err := structured.NewAllocator(s.t.Context(), features,
+		structured.AllocatedState{AllocatedDevices: s.taken, AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](), AggregatedCapacity: structured.NewConsumedCapacityCollection()},
+		s.classes, s.slices, s.cache)
+	require.NoError(s.t, err)
+	return allocator
+}
+
 // allocate returns the devices a claim with one request gets, nil if it must wait.
 func (s *scheduler) allocate(r resourceapi.ExactDeviceRequest) []string {
+	s.t.Helper()
+	results := s.offered(s.allocator(), r)
+	var devices []string
+	for _, result := range results {
+		devices = append(devices, result.Device)
+		if result.AdminAccess == nil || !*result.AdminAccess {
+			s.taken.Insert(structured.MakeDeviceID(result.Driver, result.Pool, result.Device))
+		}
+	}
+	return devices
+}
+
+// offered returns what a claim with one request would get, nil if it must wait.
+func (s *scheduler) offered(allocator structured.Allocator, r resourceapi.ExactDeviceRequest) []resourceapi.DeviceRequestAllocationResult {
 	s.t.Helper()
 	claim := &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "claim", UID: "claim"},
@@ -78,10 +104,6 @@ func (s *scheduler) allocate(r resourceapi.ExactDeviceRequest) []string {
 			Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: &r}},
 		}},
 	}
-	allocator, err := structured.NewAllocator(s.t.Context(), features,
-		structured.AllocatedState{AllocatedDevices: s.taken, AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](), AggregatedCapacity: structured.NewConsumedCapacityCollection()},
-		s.classes, s.slices, cel.NewCache(16, cel.Features{EnableConsumableCapacity: true}))
-	require.NoError(s.t, err)
 	results, err := allocator.Allocate(s.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}, []*resourceapi.ResourceClaim{claim})
 	if errors.Is(err, structured.ErrFailedAllocationOnNode) {
 		return nil
@@ -90,14 +112,7 @@ func (s *scheduler) allocate(r resourceapi.ExactDeviceRequest) []string {
 	if results == nil {
 		return nil
 	}
-	var devices []string
-	for _, result := range results[0].Devices.Results {
-		devices = append(devices, result.Device)
-		if result.AdminAccess == nil || !*result.AdminAccess {
-			s.taken.Insert(structured.MakeDeviceID(result.Driver, result.Pool, result.Device))
-		}
-	}
-	return devices
+	return results[0].Devices.Results
 }
 
 func TestNinthGPU(t *testing.T) {

@@ -65,6 +65,9 @@ func attributes(d gpu.Device, driver gpu.Driver) attributeSet {
 		AttrReplicas:              number(1),
 		AttrMemoryEnforcement:     text(notApplicable),
 	}
+	if slice, ok := d.(gpu.MIGDevice); ok {
+		set[AttrUUID], set[AttrProfile] = text(slice.Path()), text(slice.Profile.Name)
+	}
 	addPlace(set, g.PCI)
 	return set
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Capacity names in the driver's own domain. Every device has memory; whole GPUs have the others where the driver tells.
+// Capacity names in the driver's own domain. Every device has memory; whole GPUs and MIG devices have the others where the
+// driver tells.
 const (
 	CapMemory          = "memory"
 	CapMultiprocessors = "multiprocessors"
@@ -26,9 +27,12 @@ type capacitySet = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 // and for selectors that run over all device types.
 func capacity(d gpu.Device) capacitySet {
 	c := d.Parent().Capacity
+	if slice, ok := d.(gpu.MIGDevice); ok {
+		c = slice.Profile.Capacity
+	}
 	set := capacitySet{CapMemory: quantity(c.MemoryBytes, resource.BinarySI)}
 	switch d.(type) {
-	case gpu.Whole:
+	case gpu.Whole, gpu.MIGDevice:
 		addEngines(set, c)
 	case gpu.Monitor:
 	}

@@ -4,6 +4,10 @@
 // server. It neither talks to the server (pkg/kube does) nor looks at hardware (pkg/inventory does).
 //
 // A GPU that is only offered whole sits, without counters, in the node's pool "<node>": the allocator then tests "in use"
-// before anything else, which keeps a busy node at microseconds per pod. Nothing that changes by itself (utilisation,
+// before anything else, which keeps a busy node at microseconds per pod. A GPU that is offered in parts too has a pool of its
+// own, "<node>/gpu-<id>": its devices draw on one counter set, so that the scheduler never gives out two that cannot be at the
+// same time, and changing one GPU touches no other's slices.
+//
+// Nothing that changes by itself (utilisation,
 // temperature, processes) is published, because every update of a slice wakes all pods that were rejected before.
 package publish

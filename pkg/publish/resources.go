@@ -19,6 +19,8 @@ type Options struct {
 	DriverName string
 	// NodeName is the node's name and the name of the pool of its whole GPUs.
 	NodeName string
+	// Layout says what the GPUs are offered as; nil: all of them whole.
+	Layout gpu.Layout
 	// Owed are the GPUs on which the effects of an earlier claim could not be undone yet. They get no new claims.
 	Owed []gpu.UUID
 }
@@ -26,28 +28,32 @@ type Options struct {
 // DebtTaint is the name, below the driver's domain, of the taint of a device whose GPU is owed. Its effect is NoSchedule.
 const DebtTaint = "not-released"
 
-// Resources describes everything the node offers: whole GPUs, then monitor devices, each in the order of the GPUs, in one
-// pool that carries the node's name. The order is the order in which the scheduler hands devices out.
+// Resources describes everything the node offers. The order of devices is the order in which the scheduler hands them out.
 //
-// A node without GPUs, and a nil node, give one empty slice: it says that the driver runs and has nothing to offer. Names in
-// attributes are not qualified, which makes them the driver's own: device.attributes["<driver name>"].<name> in CEL.
+// The pool that carries the node's name has the GPUs that are offered whole, then their monitor devices, each in the order of
+// the GPUs. A node without such GPUs, and a nil node, have one empty slice there: it says that the driver runs. Every
+// partitioned GPU has a pool of its own.
+//
+// Names in attributes are not qualified, which makes them the driver's own: device.attributes["<driver name>"].<name> in CEL.
 func Resources(opts Options, node *gpu.Node) resourceslice.DriverResources {
 	if node == nil {
 		node = &gpu.Node{}
 	}
+	pools := map[string]resourceslice.Pool{}
 	var devices []resourceapi.Device
 	for _, d := range node.Devices() {
-		published := device(d, node.Driver)
-		if _, looks := d.(gpu.Monitor); !looks && slices.Contains(opts.Owed, d.Parent().UUID) {
-			published.Taints = []resourceapi.DeviceTaint{{
-				Key: opts.DriverName + "/" + DebtTaint, Effect: resourceapi.DeviceTaintEffectNoSchedule,
-			}}
+		if !opts.Layout.Of(d.Parent()).Partitioned() {
+			devices = append(devices, opts.device(d, node.Driver))
 		}
-		devices = append(devices, published)
 	}
-	return resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{
-		opts.NodeName: {Slices: chunk(devices)},
-	}}
+	pools[opts.NodeName] = resourceslice.Pool{Slices: chunk(devices)}
+	for i := range node.GPUs {
+		g := &node.GPUs[i]
+		if offer := opts.Layout.Of(g); offer.Partitioned() {
+			pools[offer.Pool(opts.NodeName, g)] = opts.partitioned(g, node.Driver)
+		}
+	}
+	return resourceslice.DriverResources{Pools: pools}
 }
 
 // chunk spreads the devices, in order, over as few slices as the API allows, and over one empty slice if there are none.
@@ -63,10 +69,16 @@ func chunk(devices []resourceapi.Device) []resourceslice.Slice {
 }
 
 // device describes one device of the node.
-func device(d gpu.Device, driver gpu.Driver) resourceapi.Device {
-	return resourceapi.Device{
+func (o Options) device(d gpu.Device, driver gpu.Driver) resourceapi.Device {
+	published := resourceapi.Device{
 		Name:       string(d.Name()),
 		Attributes: attributes(d, driver),
 		Capacity:   capacity(d),
 	}
+	if _, looks := d.(gpu.Monitor); !looks && slices.Contains(o.Owed, d.Parent().UUID) {
+		published.Taints = []resourceapi.DeviceTaint{{
+			Key: o.DriverName + "/" + DebtTaint, Effect: resourceapi.DeviceTaintEffectNoSchedule,
+		}}
+	}
+	return published
 }

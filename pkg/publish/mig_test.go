@@ -1,0 +1,224 @@
+package publish_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/publish"
+)
+
+// migTable is what a board's driver tells about its profiles, in the driver's order. Profiles, placements and engines are of
+// NVIDIA's MIG user guide; the memory is near what drivers report and differs between their versions.
+type migTable struct {
+	NeedsReset bool `json:"needsReset"`
+	Profiles   []struct {
+		ID, Slices, Max, Size int
+		Name                  string
+		MemoryMiB             uint64
+		Multiprocessors       uint32
+		Copy                  uint32
+		Decoders, JPEG, OFA   uint32
+		Starts                []int
+	} `json:"profiles"`
+}
+
+func migTables(t *testing.T) map[string]migTable {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("testdata", "profiles", "mig.json"))
+	require.NoError(t, err)
+	var tables map[string]migTable
+	require.NoError(t, json.Unmarshal(raw, &tables))
+	return tables
+}
+
+// migNode is a node whose GPUs can be cut: those of Ampere are in MIG mode already.
+func migNode(t *testing.T, board string, count int) *gpu.Node {
+	t.Helper()
+	table, ok := migTables(t)[board]
+	require.True(t, ok, board)
+	n := node(t, board, count)
+	for i := range n.GPUs {
+		n.GPUs[i].MIG = table.mig()
+	}
+	return n
+}
+
+func (table migTable) mig() *gpu.MIG {
+	m := &gpu.MIG{Mode: gpu.MIGMode{NeedsReset: table.NeedsReset, Enabled: table.NeedsReset, Pending: table.NeedsReset}}
+	for _, row := range table.Profiles {
+		p := gpu.MIGProfile{ID: row.ID, Name: row.Name, Slices: row.Slices, MaxInstances: row.Max, Capacity: gpu.Capacity{
+			MemoryBytes: row.MemoryMiB << 20, Multiprocessors: row.Multiprocessors, CopyEngines: row.Copy,
+			Decoders: row.Decoders, JPEGEngines: row.JPEG, OFAEngines: row.OFA,
+		}}
+		for _, start := range row.Starts {
+			p.Placements = append(p.Placements, gpu.Placement{Start: start, Size: row.Size})
+		}
+		m.Profiles = append(m.Profiles, p)
+	}
+	return m
+}
+
+// everything offers all GPUs whole and in every profile.
+func everything(n *gpu.Node) gpu.Layout {
+	layout := gpu.Layout{}
+	for i := range n.GPUs {
+		layout[n.GPUs[i].UUID] = gpu.Offer{Whole: true, MIG: n.GPUs[i].MIG.ProfileNames()}
+	}
+	return layout
+}
+
+// poolsOf gives all pools, in the order of their names, the form they have in the API server.
+func poolsOf(n *gpu.Node, layout gpu.Layout) []*resourceapi.ResourceSlice {
+	pools := publish.Resources(publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout}, n).Pools
+	var out []*resourceapi.ResourceSlice
+	for _, pool := range slices.Sorted(maps.Keys(pools)) {
+		for i, slice := range pools[pool].Slices {
+			name := nodeName
+			out = append(out, &resourceapi.ResourceSlice{
+				TypeMeta:   metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceSlice"},
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%d-%s-%s", i, driverName, filepath.Base(pool))},
+				Spec: resourceapi.ResourceSliceSpec{
+					Driver: driverName, NodeName: &name, Devices: slice.Devices, SharedCounters: slice.SharedCounters,
+					Pool: resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: int64(len(pools[pool].Slices))},
+				},
+			})
+		}
+	}
+	return out
+}
+
+// The slices of a node with one partitioned GPU of each model, as the API server gets them.
+func TestGoldenMIG(t *testing.T) {
+	t.Parallel()
+	for board := range migTables(t) {
+		t.Run(board, func(t *testing.T) {
+			t.Parallel()
+			n := migNode(t, board, 1)
+			got := render(t, poolsOf(n, everything(n)))
+			file := filepath.Join("testdata", "mig-"+board+".yaml")
+			if *update {
+				require.NoError(t, os.WriteFile(file, got, 0o644))
+			}
+			want, err := os.ReadFile(file)
+			require.NoError(t, err, "go test ./pkg/publish -update writes it")
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("%s is different; if that is wanted: go test ./pkg/publish -update\n%s", file, diff)
+			}
+		})
+	}
+}
+
+// Every pool of a large node keeps within what the API server takes.
+func TestPartitionedLimits(t *testing.T) {
+	t.Parallel()
+	for board, table := range migTables(t) {
+		n := migNode(t, board, 16)
+		layout := everything(n)
+		// The largest that is known: 12 memory slices and 30 placements.
+		assert.LessOrEqual(t, len(table.Profiles), 16)
+		pools := map[string]int{}
+		for _, slice := range poolsOf(n, layout) {
+			pools[slice.Spec.Pool.Name]++
+			checkSlice(t, slice)
+		}
+		assert.Len(t, pools, 17, "one pool per GPU, and the node's")
+		for i := range n.GPUs {
+			assert.Equal(t, 2, pools[nodeName+"/gpu-"+n.GPUs[i].ID])
+		}
+		assert.Equal(t, 1, pools[nodeName], "the node's pool says that the driver runs")
+	}
+}
+
+func checkSlice(t *testing.T, slice *resourceapi.ResourceSlice) {
+	t.Helper()
+	assert.False(t, len(slice.Spec.Devices) > 0 && len(slice.Spec.SharedCounters) > 0, "the API wants counters and devices apart")
+	assert.LessOrEqual(t, len(slice.Spec.Devices), resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures)
+	assert.LessOrEqual(t, len(slice.Spec.SharedCounters), resourceapi.ResourceSliceMaxCounterSets)
+	for _, set := range slice.Spec.SharedCounters {
+		assert.Empty(t, validation.IsDNS1123Label(set.Name))
+		checkCounters(t, set.Counters)
+	}
+	for _, d := range slice.Spec.Devices {
+		assert.LessOrEqual(t, len(d.ConsumesCounters), resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice)
+		for _, consumption := range d.ConsumesCounters {
+			checkCounters(t, consumption.Counters)
+		}
+		d.ConsumesCounters = nil
+		checkDevice(t, d)
+	}
+}
+
+func checkCounters(t *testing.T, counters map[string]resourceapi.Counter) {
+	t.Helper()
+	assert.NotEmpty(t, counters)
+	assert.LessOrEqual(t, len(counters), resourceapi.ResourceSliceMaxCountersPerCounterSet)
+	for name, c := range counters {
+		assert.Empty(t, validation.IsDNS1123Label(name))
+		assert.Positive(t, c.Value.Sign(), name)
+	}
+}
+
+// Whole GPUs of a node stay where they are when others are partitioned.
+func TestMixedNode(t *testing.T) {
+	t.Parallel()
+	n := migNode(t, "h100-80", 3)
+	layout := everything(n)
+	delete(layout, n.GPUs[0].UUID)
+	layout[n.GPUs[2].UUID] = gpu.Offer{MIG: []string{"3g.40gb"}}
+	byPool := map[string][]string{}
+	for _, slice := range poolsOf(n, layout) {
+		byPool[slice.Spec.Pool.Name] = append(byPool[slice.Spec.Pool.Name], names(slice.Spec.Devices)...)
+	}
+	id := func(i int) string { return "gpu-" + n.GPUs[i].ID }
+	assert.Equal(t, []string{id(0), id(0) + "-monitor"}, byPool[nodeName])
+	assert.Len(t, byPool[nodeName+"/"+id(1)], 1+25+1)
+	assert.Equal(t, []string{id(2) + "-mig-9-4", id(2) + "-mig-9-0", id(2) + "-monitor"}, byPool[nodeName+"/"+id(2)])
+}
+
+// What is published without a layout does not depend on what is known about MIG.
+func TestNoLayoutNoMIG(t *testing.T) {
+	t.Parallel()
+	opts := publish.Options{DriverName: driverName, NodeName: nodeName}
+	for board := range migTables(t) {
+		assert.Empty(t, cmp.Diff(publish.Resources(opts, node(t, board, 8)), publish.Resources(opts, migNode(t, board, 8))))
+	}
+}
+
+// A debt on a GPU taints everything of it that a claim could get.
+func TestOwedPartitionedGPU(t *testing.T) {
+	t.Parallel()
+	n := migNode(t, "h100-80", 1)
+	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Owed: []gpu.UUID{n.GPUs[0].UUID}}
+	devices := publish.Resources(opts, n).Pools[nodeName+"/gpu-"+n.GPUs[0].ID].Slices[1].Devices
+	require.Len(t, devices, 27)
+	for i, d := range devices {
+		assert.Equal(t, i == 26, len(d.Taints) == 0, d.Name)
+	}
+}
+
+// A sum of memory that the driver can make is never forbidden, whatever it says the GPU has.
+func TestMemoryCounterCoversAllInstances(t *testing.T) {
+	t.Parallel()
+	n := migNode(t, "h100-80", 1)
+	n.GPUs[0].Capacity.MemoryBytes = 1 << 30
+	s := newScheduler(t, n)
+	s.slices = poolsOf(n, everything(n))
+	assert.Len(t, s.allocate(request("mig.gpu.prism.dev", 2, profileIs("3g.40gb"))), 2)
+}
+
+func profileIs(name string) string {
+	return fmt.Sprintf(`device.attributes[%q].profile == %q`, driverName, name)
+}
