@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -138,6 +139,41 @@ func (h *hardware) names(set []int) []gpu.DeviceName {
 		out = append(out, h.devices[i].Name())
 	}
 	return out
+}
+
+// Beside an instance that an administrator made, and in place of it, is published exactly what the hardware can hold with it:
+// the instance may be there for ever without a claim, so counters do not count it.
+func TestBesideStaticInstance(t *testing.T) {
+	t.Parallel()
+	for board := range migTables(t) {
+		n := migNode(t, board, 1)
+		g, layout := &n.GPUs[0], everything(n)
+		g.MIG.Mode = gpu.MIGMode{Enabled: true, Pending: true}
+		all := layout.Of(g).Devices(g)
+		h := &hardware{g: g, devices: all[:len(all)-1]}
+		for made, d := range h.devices {
+			static, isMIG := d.(gpu.MIGDevice)
+			if !isMIG {
+				continue
+			}
+			g.MIG.Instances = []gpu.Instance{{
+				ID: 1, Profile: static.Profile.ID, Placement: static.Placement,
+				Compute: []gpu.ComputeInstance{{Slices: static.Profile.Slices, UUID: "MIG-1"}},
+			}}
+			var want []string
+			for i := range h.devices {
+				if i == made || h.holds([]int{made, i}) {
+					want = append(want, string(h.devices[i].Name()))
+				}
+			}
+			var got []string
+			for _, slice := range poolsOf(n, layout) {
+				got = append(got, names(slice.Spec.Devices)...)
+			}
+			got = slices.DeleteFunc(got, func(name string) bool { return strings.HasSuffix(name, "-monitor") })
+			assert.ElementsMatch(t, want, got, "%s with %s", board, static.Name())
+		}
+	}
 }
 
 // Requests are served with the least that does, from the end that blocks least.
