@@ -78,6 +78,7 @@ type MIGSupport struct {
 	MaxDevices      int  // 0: the board has no MIG
 	NeedsReset      bool // a mode change waits for a GPU reset (Ampere)
 	Multiprocessors int  // of the profile that spans the GPU: not always all
+	Profiles        []MIGProfile
 }
 
 // Capable reports whether the board has MIG at all.
@@ -99,7 +100,7 @@ var boards = []Board{
 		Memory:  Memory{24576, 512, 3072},
 		Engines: Engines{Copy: 4, Decoder: 4, JPEG: 1, OFA: 1},
 		Power:   Power{165000, 28000, 31},
-		MIG:     MIGSupport{MaxDevices: 4, NeedsReset: true, Multiprocessors: 56},
+		MIG:     MIGSupport{MaxDevices: 4, NeedsReset: true, Multiprocessors: 56, Profiles: a30Profiles},
 	},
 	{
 		ID:      "a100-40",
@@ -108,7 +109,7 @@ var boards = []Board{
 		Memory:  Memory{40960, 624, 5120},
 		Engines: Engines{Copy: 7, Decoder: 5, JPEG: 1, OFA: 1},
 		Power:   Power{400000, 52000, 30},
-		MIG:     MIGSupport{MaxDevices: 7, NeedsReset: true, Multiprocessors: 98},
+		MIG:     MIGSupport{MaxDevices: 7, NeedsReset: true, Multiprocessors: 98, Profiles: a100x40Profiles},
 	},
 	{
 		ID:      "a100-80",
@@ -117,7 +118,7 @@ var boards = []Board{
 		Memory:  Memory{81920, 869, 5120},
 		Engines: Engines{Copy: 7, Decoder: 5, JPEG: 1, OFA: 1},
 		Power:   Power{400000, 61000, 32},
-		MIG:     MIGSupport{MaxDevices: 7, NeedsReset: true, Multiprocessors: 98},
+		MIG:     MIGSupport{MaxDevices: 7, NeedsReset: true, Multiprocessors: 98, Profiles: a100x80Profiles},
 	},
 	{
 		ID:      "l40s",
@@ -134,7 +135,7 @@ var boards = []Board{
 		Memory:  Memory{81559, 551, 5120},
 		Engines: Engines{Copy: 8, Decoder: 7, JPEG: 7, OFA: 1},
 		Power:   Power{700000, 69000, 29},
-		MIG:     MIGSupport{MaxDevices: 7, Multiprocessors: 132},
+		MIG:     MIGSupport{MaxDevices: 7, Multiprocessors: 132, Profiles: h100x80Profiles},
 	},
 	{
 		ID:      "h200-141",
@@ -143,7 +144,7 @@ var boards = []Board{
 		Memory:  Memory{143771, 618, 6144},
 		Engines: Engines{Copy: 8, Decoder: 7, JPEG: 7, OFA: 1},
 		Power:   Power{700000, 76000, 30},
-		MIG:     MIGSupport{MaxDevices: 7, Multiprocessors: 132},
+		MIG:     MIGSupport{MaxDevices: 7, Multiprocessors: 132, Profiles: h200x141Profiles},
 	},
 	{
 		ID:      "b200-180",
@@ -152,7 +153,7 @@ var boards = []Board{
 		Memory:  Memory{183359, 719, 8192},
 		Engines: Engines{Copy: 16, Decoder: 7, JPEG: 7, OFA: 1},
 		Power:   Power{1000000, 140000, 31},
-		MIG:     MIGSupport{MaxDevices: 7, Multiprocessors: 148},
+		MIG:     MIGSupport{MaxDevices: 7, Multiprocessors: 148, Profiles: b200x180Profiles},
 	},
 }
 

@@ -124,15 +124,3 @@ func (s *Session) SetTimeSlice(h Handle, slice TimeSlice, root bool) error {
 		return nil
 	})
 }
-
-// MIGMode reads whether MIG is on now and after the next reset. It fails with
-// NotSupported on a board without MIG.
-func (s *Session) MIGMode(h Handle) (current, pending bool, err error) {
-	err = s.with(h, func(g *gpu) error {
-		if !g.board.MIG.Capable() {
-			return NotSupported
-		}
-		return nil
-	})
-	return false, false, err
-}

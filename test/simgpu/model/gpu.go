@@ -66,6 +66,9 @@ type gpu struct {
 	board Board
 	id    Identity
 	set   settings
+	mig   mig
+
+	clients int // processes that use the whole GPU
 }
 
 // slot is one place of the simulated mainboard, as an eight-GPU server has them.
@@ -85,7 +88,7 @@ func newIdentity(node string, ordinal, minor int, board Board) Identity {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%d/%s", node, ordinal, board.ID))
 	return Identity{
 		Ordinal:  ordinal,
-		UUID:     uuidOf(sum[:16]),
+		UUID:     "GPU-" + uuidOf(sum[:16]),
 		Serial:   fmt.Sprintf("16%011d", binary.LittleEndian.Uint32(sum[16:])),
 		Minor:    minor,
 		PCI:      PCIAddress{Domain: domain, Bus: place.bus},
@@ -99,5 +102,5 @@ func newIdentity(node string, ordinal, minor int, board Board) Identity {
 func uuidOf(b []byte) string {
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
 }

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -16,6 +17,10 @@ type Node struct {
 	driver driverState
 	gpus   []*gpu
 	events eventSets
+
+	latency MIGLatency
+	handles uint64 // counts handles of instances, so that none comes back
+	watches []func()
 }
 
 // driverState is the kernel side of the driver.
@@ -38,17 +43,25 @@ func New(spec Spec) (*Node, error) {
 		if err != nil {
 			return nil, fmt.Errorf("describing node %s: %w", spec.Name, err)
 		}
-		node.gpus = append(node.gpus, &gpu{board: board, id: newIdentity(spec.Name, i, spec.Minors[i], board)})
+		node.gpus = append(node.gpus, &gpu{
+			board: board, id: newIdentity(spec.Name, i, spec.Minors[i], board), mig: newMIG(slices.Contains(spec.MIG, i)),
+		})
 	}
 	return node, node.Load(spec.Driver)
 }
 
-// Spec is what the node was made from, with the driver version that it has now.
+// Spec is what the node was made from, with the driver version and the MIG modes that a reboot would find now.
 func (n *Node) Spec() Spec {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	spec := n.spec
 	spec.Driver = n.driver.version
+	spec.MIG = nil
+	for i, g := range n.gpus {
+		if g.board.MIG.NeedsReset && g.mig.pending {
+			spec.MIG = append(spec.MIG, i)
+		}
+	}
 	return spec
 }
 
@@ -71,8 +84,11 @@ func (n *Node) Load(version DriverVersion) error {
 	}
 	for _, g := range n.gpus {
 		g.set = settings{}
+		g.mig.pending = g.mig.pending && g.board.MIG.NeedsReset
+		g.mig.restart()
 	}
 	n.driver = driverState{version: version, loaded: true, generation: n.driver.generation + 1}
+	n.changed()
 	return nil
 }
 
@@ -82,6 +98,20 @@ func (n *Node) Unload() {
 	defer n.mu.Unlock()
 	n.driver.loaded = false
 	n.events.wakeAll()
+	n.changed()
+}
+
+// Watch calls f, with the node locked, after each change of the driver or of a MIG instance: f must only take note.
+func (n *Node) Watch(f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.watches = append(n.watches, f)
+}
+
+func (n *Node) changed() {
+	for _, f := range n.watches {
+		f()
+	}
 }
 
 // Driver is the version of the driver and whether it is loaded.

@@ -5,16 +5,38 @@ import (
 	"strings"
 )
 
-// Handle names a GPU inside NVML calls. It is never 0.
+// Handle names a GPU, or an instance on it, inside NVML calls. It is never 0.
 type Handle uint64
 
 const handleBase, handleStep = 0x10000, 0x100
 
+// The kinds of handles that come and go: no number is given twice.
+const (
+	gpuInstanceHandle = iota + 1
+	computeInstanceHandle
+	migDeviceHandle
+)
+
+const kindShift, ordinalShift = 56, 48
+
+func (n *Node) newHandle(kind uint64, g *gpu) Handle {
+	n.handles++
+	return Handle(kind<<kindShift | uint64(g.id.Ordinal)<<ordinalShift | n.handles)
+}
+
+func (h Handle) kind() uint64 { return uint64(h) >> kindShift }
+
+// IsMIGDevice reports whether the handle can be that of a MIG device.
+func (h Handle) IsMIGDevice() bool { return h.kind() == migDeviceHandle }
+
 func handleOf(ordinal int) Handle { return Handle(handleBase + ordinal*handleStep) }
 
-// Ordinal is the GPU that a handle names, in PCI order of the whole node, or
-// -1. It knows nothing of visibility.
+// Ordinal is the GPU that a handle names, or on which the instance is, in PCI
+// order of the whole node, or -1. It knows nothing of visibility.
 func (h Handle) Ordinal() int {
+	if h.kind() != 0 {
+		return int(uint64(h) >> ordinalShift & 0xff)
+	}
 	if h < handleBase || (h-handleBase)%handleStep != 0 {
 		return -1
 	}
@@ -79,8 +101,11 @@ func (s *Session) ByIndex(index int) (Handle, error) {
 	return handleOf(s.visible[index].id.Ordinal), s.Alive()
 }
 
-// ByUUID finds a visible GPU by "GPU-…".
+// ByUUID finds a visible GPU by "GPU-…", or a MIG device on one by "MIG-…".
 func (s *Session) ByUUID(uuid string) (Handle, error) {
+	if strings.HasPrefix(uuid, "MIG-") {
+		return s.migByUUID(uuid)
+	}
 	return s.find(func(id Identity) bool { return id.UUID == uuid })
 }
 
@@ -106,8 +131,8 @@ func (s *Session) find(match func(Identity) bool) (Handle, error) {
 
 // Index is the NVML index of a GPU in this session.
 func (s *Session) Index(h Handle) (int, error) {
-	index := slices.IndexFunc(s.visible, func(g *gpu) bool { return g.id.Ordinal == h.Ordinal() })
-	if index < 0 {
+	index := slices.Index(s.visible, s.sees(h))
+	if index < 0 || h.kind() != 0 {
 		return 0, InvalidArgument
 	}
 	return index, s.Alive()
@@ -116,8 +141,26 @@ func (s *Session) Index(h Handle) (int, error) {
 // with runs f on a visible GPU under the node's lock. It fails with
 // InvalidArgument for a handle that the session cannot have.
 func (s *Session) with(h Handle, f func(*gpu) error) error {
-	index := slices.IndexFunc(s.visible, func(g *gpu) bool { return g.id.Ordinal == h.Ordinal() })
-	if index < 0 {
+	if h.kind() != 0 {
+		return InvalidArgument
+	}
+	return s.withParent(h, f)
+}
+
+// sees gives the visible GPU of a handle, nil when there is none.
+func (s *Session) sees(h Handle) *gpu {
+	for _, g := range s.visible {
+		if g.id.Ordinal == h.Ordinal() {
+			return g
+		}
+	}
+	return nil
+}
+
+// withParent is with for handles of instances too: f gets the GPU that they are on.
+func (s *Session) withParent(h Handle, f func(*gpu) error) error {
+	g := s.sees(h)
+	if g == nil {
 		return InvalidArgument
 	}
 	s.node.mu.Lock()
@@ -125,5 +168,5 @@ func (s *Session) with(h Handle, f func(*gpu) error) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
-	return f(s.visible[index])
+	return f(g)
 }

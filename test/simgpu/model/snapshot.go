@@ -31,6 +31,11 @@ type GPUSnapshot struct {
 	Persistence bool        `json:"persistence"`
 	TimeSlice   TimeSlice   `json:"timeSlice"`
 	Lost        bool        `json:"lost"`
+	MIG         bool        `json:"mig"`
+	MIGPending  bool        `json:"migPending"`
+	Clients     int         `json:"clients"`
+
+	MIGDevices []MIGDeviceSnapshot `json:"migDevices,omitempty"`
 }
 
 // Snapshot looks at everything at once.
@@ -50,7 +55,8 @@ func (n *Node) Snapshot() Snapshot {
 			UUID: g.id.UUID, Serial: g.id.Serial, Minor: g.id.Minor,
 			PCI: g.id.PCI.String(), PCIeRoot: g.id.PCIRoot, NUMA: g.id.NUMA,
 			ComputeMode: g.set.compute, Persistence: g.set.persistence, TimeSlice: g.set.timeSlice,
-			Lost: n.Faults.Lost(g.id.Ordinal),
+			Lost: n.Faults.Lost(g.id.Ordinal), MIG: g.mig.current, MIGPending: g.mig.pending, Clients: g.clients,
+			MIGDevices: g.mig.snapshot(),
 		})
 	}
 	return s

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -14,6 +15,7 @@ type Spec struct {
 	Driver DriverVersion `json:"driver"` // DefaultDriver when empty
 	Boards []string      `json:"boards"` // one board id per GPU, in PCI order
 	Minors []int         `json:"minors,omitempty"`
+	MIG    []int         `json:"mig,omitempty"` // GPUs of Ampere whose MIG mode is on at boot, by ordinal
 }
 
 // Uniform is the spec of a node with count GPUs of one board.
@@ -40,7 +42,7 @@ func (s Spec) normal() (Spec, error) {
 			s.Minors = append(s.Minors, i)
 		}
 	}
-	return s, s.checkMinors()
+	return s, errors.Join(s.checkMinors(), s.checkMIG())
 }
 
 func (s Spec) checkMinors() error {
@@ -53,6 +55,23 @@ func (s Spec) checkMinors() error {
 			return fmt.Errorf("describing node %s: minor %d is repeated or not in 0..%d", s.Name, minor, MaxGPUs-1)
 		}
 		seen[minor] = true
+	}
+	return nil
+}
+
+// checkMIG refuses MIG modes that no boot could find: only Ampere keeps the mode.
+func (s Spec) checkMIG() error {
+	for _, i := range s.MIG {
+		if i < 0 || i >= len(s.Boards) {
+			return fmt.Errorf("describing node %s: MIG mode of GPU %d, but there are %d GPUs", s.Name, i, len(s.Boards))
+		}
+		board, err := BoardByID(s.Boards[i])
+		if err != nil {
+			return fmt.Errorf("describing node %s: %w", s.Name, err)
+		}
+		if !board.MIG.NeedsReset {
+			return fmt.Errorf("describing node %s: GPU %d (%s) does not keep a MIG mode over a boot", s.Name, i, board.Product.Name)
+		}
 	}
 	return nil
 }

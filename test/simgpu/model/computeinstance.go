@@ -1,0 +1,172 @@
+package model
+
+import (
+	"context"
+	"crypto/rand"
+	"slices"
+	"time"
+)
+
+// computeInstance is a part of the cores of a GPU instance, and the MIG device that programs see.
+type computeInstance struct {
+	handle, device Handle
+	id             uint32
+	profile        ComputeProfile
+	placement      Placement
+	uuid           string
+	clients        int // processes that use it
+}
+
+// ComputeInstance is what NVML tells of a compute instance.
+type ComputeInstance struct {
+	Parent    Handle // the GPU
+	Instance  Handle // the GPU instance
+	ID        uint32
+	Profile   ComputeProfile
+	Placement Placement // in compute slices of the GPU instance
+}
+
+// CreateComputeInstance makes a compute instance, and with it a MIG device with a UUID that no device had before. It fails
+// with InsufficientResources when the GPU instance has too few slices left, NoPermission unless root asks, NotSupported for
+// a profile that the GPU instance does not have, and InvalidArgument for a handle of none.
+func (s *Session) CreateComputeInstance(ctx context.Context, h Handle, profile uint32, root bool) (Handle, error) {
+	var made Handle
+	err := s.change(ctx, h, root, func(g *gpu) (time.Duration, error) {
+		gi := g.mig.byHandle(h)
+		if gi == nil {
+			return 0, InvalidArgument
+		}
+		profiles := gi.profile.ComputeProfiles()
+		i := slices.IndexFunc(profiles, func(p ComputeProfile) bool { return p.ID == profile })
+		if i < 0 {
+			return 0, NotSupported
+		}
+		at, free := gi.freeRun(uint32(profiles[i].Slices))
+		if !free {
+			return 0, InsufficientResources
+		}
+		made = s.node.carve(g, gi, profiles[i], at)
+		return s.node.latency.CreateComputeInstance, nil
+	})
+	return made, err
+}
+
+func (m *mig) byHandle(h Handle) *gpuInstance {
+	for _, gi := range m.instances {
+		if gi.handle == h {
+			return gi
+		}
+	}
+	return nil
+}
+
+// freeRun finds the first free compute slices.
+func (gi *gpuInstance) freeRun(size uint32) (Placement, bool) {
+	for start := uint32(0); start+size <= uint32(gi.profile.Slices); start++ {
+		at := Placement{start, size}
+		if !slices.ContainsFunc(gi.compute, func(ci *computeInstance) bool { return ci.placement.Overlaps(at) }) {
+			return at, true
+		}
+	}
+	return Placement{}, false
+}
+
+func (n *Node) carve(g *gpu, gi *gpuInstance, p ComputeProfile, at Placement) Handle {
+	id := uint32(0)
+	for slices.ContainsFunc(gi.compute, func(ci *computeInstance) bool { return ci.id == id }) {
+		id++
+	}
+	ci := &computeInstance{
+		handle: n.newHandle(computeInstanceHandle, g), device: n.newHandle(migDeviceHandle, g),
+		id: id, profile: p, placement: at, uuid: newMIGUUID(),
+	}
+	gi.compute = append(gi.compute, ci)
+	slices.SortFunc(gi.compute, func(a, b *computeInstance) int { return int(a.id) - int(b.id) })
+	return ci.handle
+}
+
+// newMIGUUID is never the same, not even in the next life of the node: what holds an old UUID must not find another device.
+func newMIGUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return "MIG-" + uuidOf(b[:])
+}
+
+// ComputeInstances lists the compute instances of a profile in a GPU instance.
+func (s *Session) ComputeInstances(h Handle, profile uint32, root bool) ([]Handle, error) {
+	var list []Handle
+	err := s.withInstance(h, func(_ *gpu, gi *gpuInstance) error {
+		if !root {
+			return NoPermission
+		}
+		for _, ci := range gi.compute {
+			if ci.profile.ID == profile {
+				list = append(list, ci.handle)
+			}
+		}
+		return nil
+	})
+	return list, err
+}
+
+// ComputeInstanceByID finds a compute instance in a GPU instance; NotFound when there is none.
+func (s *Session) ComputeInstanceByID(h Handle, id uint32, root bool) (Handle, error) {
+	var found Handle
+	err := s.withInstance(h, func(_ *gpu, gi *gpuInstance) error {
+		if !root {
+			return NoPermission
+		}
+		for _, ci := range gi.compute {
+			if ci.id == id {
+				found = ci.handle
+				return nil
+			}
+		}
+		return NotFound
+	})
+	return found, err
+}
+
+// ComputeInstance describes a compute instance by its handle, which is invalid once the instance is gone.
+func (s *Session) ComputeInstance(h Handle) (ComputeInstance, error) {
+	var instance ComputeInstance
+	err := s.withParent(h, func(g *gpu) error {
+		gi, ci := g.mig.compute(func(ci *computeInstance) bool { return ci.handle == h })
+		if ci == nil {
+			return InvalidArgument
+		}
+		instance = ComputeInstance{
+			Parent: handleOf(g.id.Ordinal), Instance: gi.handle, ID: ci.id, Profile: ci.profile, Placement: ci.placement,
+		}
+		return nil
+	})
+	return instance, err
+}
+
+// compute finds a compute instance and the GPU instance around it, both nil when there is none.
+func (m *mig) compute(match func(*computeInstance) bool) (*gpuInstance, *computeInstance) {
+	for _, gi := range m.instances {
+		for _, ci := range gi.compute {
+			if match(ci) {
+				return gi, ci
+			}
+		}
+	}
+	return nil, nil
+}
+
+// DestroyComputeInstance removes a compute instance and its MIG device. It fails with InUse while a process uses it,
+// NoPermission unless root asks, and InvalidArgument for a handle of none.
+func (s *Session) DestroyComputeInstance(ctx context.Context, h Handle, root bool) error {
+	return s.change(ctx, h, root, func(g *gpu) (time.Duration, error) {
+		gi, ci := g.mig.compute(func(ci *computeInstance) bool { return ci.handle == h })
+		switch {
+		case ci == nil:
+			return 0, InvalidArgument
+		case ci.clients > 0:
+			return 0, InUse
+		}
+		gi.compute = slices.DeleteFunc(gi.compute, func(c *computeInstance) bool { return c == ci })
+		return s.node.latency.DestroyComputeInstance, nil
+	})
+}

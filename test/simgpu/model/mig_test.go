@@ -1,0 +1,523 @@
+package model
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"sort"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const asRoot = true
+
+// migGPU is the first GPU of a node, with MIG mode on where a test wants that.
+type migGPU struct {
+	*testing.T
+	node *Node
+	*Session
+	gpu Handle
+}
+
+func newMIGGPU(t *testing.T, board string) *migGPU {
+	t.Helper()
+	node := newNode(t, board, 1)
+	session := open(t, node)
+	gpu, err := session.ByIndex(0)
+	require.NoError(t, err)
+	return &migGPU{T: t, node: node, Session: session, gpu: gpu}
+}
+
+func inMIGMode(t *testing.T, board string) *migGPU {
+	t.Helper()
+	m := newMIGGPU(t, board)
+	_, err := m.SetMIGMode(t.Context(), m.gpu, true, asRoot)
+	require.NoError(t, err)
+	require.NoError(t, m.node.ResetGPU(0))
+	return m
+}
+
+func (m *migGPU) profile(name string) MIGProfile {
+	m.Helper()
+	list, err := m.MIGProfiles(m.gpu)
+	require.NoError(m, err)
+	i := slices.IndexFunc(list, func(p MIGProfile) bool { return p.Name == name })
+	require.GreaterOrEqual(m, i, 0, name)
+	return list[i]
+}
+
+func (m *migGPU) create(name string, start int) (Handle, error) {
+	m.Helper()
+	p := m.profile(name)
+	if start < 0 {
+		return m.CreateGPUInstance(m.Context(), m.gpu, p.ID, nil, asRoot)
+	}
+	return m.CreateGPUInstance(m.Context(), m.gpu, p.ID, &Placement{uint32(start), p.Size}, asRoot)
+}
+
+func (m *migGPU) must(name string, start int) Handle {
+	m.Helper()
+	h, err := m.create(name, start)
+	require.NoError(m, err, name)
+	return h
+}
+
+// device makes a compute instance that fills the GPU instance.
+func (m *migGPU) device(gi Handle) (Handle, string) {
+	m.Helper()
+	instance, err := m.GPUInstance(gi)
+	require.NoError(m, err)
+	profiles := instance.Profile.ComputeProfiles()
+	ci, err := m.CreateComputeInstance(m.Context(), gi, profiles[len(profiles)-1].ID, asRoot)
+	require.NoError(m, err)
+	made, err := m.ComputeInstance(ci)
+	require.NoError(m, err)
+	devices := m.node.Snapshot().GPUs[0].MIGDevices
+	i := slices.IndexFunc(devices, func(d MIGDeviceSnapshot) bool {
+		return d.GPUInstance == instance.ID && d.ComputeInstance != nil && *d.ComputeInstance == made.ID
+	})
+	require.GreaterOrEqual(m, i, 0)
+	return ci, devices[i].UUID
+}
+
+func (m *migGPU) modes() [2]bool {
+	m.Helper()
+	current, pending, err := m.MIGMode(m.gpu)
+	require.NoError(m, err)
+	return [2]bool{current, pending}
+}
+
+func capable() []string {
+	var ids []string
+	for _, board := range boards {
+		if board.MIG.Capable() {
+			ids = append(ids, board.ID)
+		}
+	}
+	return ids
+}
+
+// The name of a profile is how much of the GPU's memory it has, in eighths, rounded up.
+func TestProfilesAreNamedForTheirMemory(t *testing.T) {
+	placements := map[string]int{}
+	for _, board := range boards {
+		total := math.Ceil(float64(board.Memory.TotalMiB) / 1024)
+		seen := map[uint32]bool{}
+		for _, p := range board.MIG.Profiles {
+			eighths := math.Ceil(float64(p.MemoryMiB) / float64(board.Memory.TotalMiB) * 8)
+			want := fmt.Sprintf("%dg.%.0fgb", p.Slices, math.Round(eighths/8*total))
+			if p.Media == MediaExtra {
+				want += "+me"
+			}
+			assert.Equal(t, want, p.Name, board.ID)
+			assert.False(t, seen[p.ID], "%s: id %d is there twice", board.ID, p.ID)
+			seen[p.ID] = true
+			placements[board.ID] += len(p.Starts)
+		}
+		if !board.MIG.Capable() {
+			continue
+		}
+		whole := board.MIG.Profiles[len(board.MIG.Profiles)-1]
+		assert.Equal(t, board.MIG.Multiprocessors, whole.Multiprocessors, board.ID)
+		assert.Equal(t, board.MIG.MaxDevices, whole.Slices, board.ID)
+		assert.Equal(t, board.Engines.Copy, whole.Engines.Copy, board.ID)
+		assert.LessOrEqual(t, whole.MemoryMiB, board.Memory.TotalMiB, board.ID)
+	}
+	want := map[string]int{"a30": 13, "a100-40": 25, "a100-80": 25, "h100-80": 25, "h200-141": 25, "b200-180": 25}
+	assert.Equal(t, want, placements)
+}
+
+func TestProfilesComeWithTheirDriver(t *testing.T) {
+	names := map[DriverVersion][]string{
+		"450.248.02": {"1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"},
+		"470.256.02": {"1g.5gb", "1g.5gb+me", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"},
+		"525.147.05": {"1g.5gb", "1g.5gb+me", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"},
+	}
+	for driver, want := range names {
+		node, err := New(Spec{Name: "n", Driver: driver, Boards: []string{"a100-40"}})
+		require.NoError(t, err)
+		session := open(t, node)
+		gpu, err := session.ByIndex(0)
+		require.NoError(t, err)
+		list, err := session.MIGProfiles(gpu)
+		require.NoError(t, err)
+		var got []string
+		for _, p := range list {
+			got = append(got, p.Name)
+		}
+		assert.Equal(t, want, got, driver)
+	}
+}
+
+func TestModeOfHopperChangesAtOnce(t *testing.T) {
+	m := newMIGGPU(t, "h100-80")
+	activation, err := m.SetMIGMode(t.Context(), m.gpu, true, asRoot)
+	require.NoError(t, err)
+	require.NoError(t, activation)
+	assert.Equal(t, [2]bool{true, true}, m.modes())
+	m.must("1g.10gb", 0)
+	_, err = m.SetMIGMode(t.Context(), m.gpu, false, asRoot)
+	assert.Equal(t, InUse, err, "an instance exists")
+	assert.Equal(t, [2]bool{true, true}, m.modes())
+
+	m.node.Unload()
+	require.NoError(t, m.node.Load(DefaultDriver))
+	assert.Equal(t, []bool{false, false}, []bool{m.node.Snapshot().GPUs[0].MIG, m.node.Snapshot().GPUs[0].MIGPending})
+	assert.Empty(t, m.node.Snapshot().GPUs[0].MIGDevices)
+	assert.Empty(t, m.node.Spec().MIG, "a boot finds the mode off")
+}
+
+func TestModeOfAmpereWaitsForAReset(t *testing.T) {
+	m := newMIGGPU(t, "a100-80")
+	activation, err := m.SetMIGMode(t.Context(), m.gpu, true, asRoot)
+	require.NoError(t, err)
+	assert.Equal(t, ResetRequired, activation)
+	assert.Equal(t, [2]bool{false, true}, m.modes())
+	_, err = m.create("1g.10gb", 0)
+	assert.Equal(t, NotSupported, err)
+
+	release, err := m.node.Hold(m.node.Identities()[0].UUID)
+	require.NoError(t, err)
+	require.Equal(t, InUse, m.node.ResetGPU(0))
+	release()
+	require.NoError(t, m.node.ResetGPU(0))
+	assert.Equal(t, [2]bool{true, true}, m.modes())
+	m.must("1g.10gb", 0)
+
+	require.Equal(t, []int{0}, m.node.Spec().MIG)
+	booted, err := New(m.node.Spec())
+	require.NoError(t, err)
+	assert.True(t, booted.Snapshot().GPUs[0].MIG, "the mode outlives a boot")
+	assert.Empty(t, booted.Snapshot().GPUs[0].MIGDevices, "instances do not")
+}
+
+func TestModeWaitsForOtherClients(t *testing.T) {
+	m := newMIGGPU(t, "h100-80")
+	release, err := m.node.Hold(m.node.Identities()[0].UUID)
+	require.NoError(t, err)
+	for range 2 {
+		activation, err := m.SetMIGMode(t.Context(), m.gpu, true, asRoot)
+		require.NoError(t, err)
+		assert.Equal(t, InUse, activation)
+		assert.Equal(t, [2]bool{false, true}, m.modes())
+	}
+	release()
+	release()
+	assert.Zero(t, m.node.Snapshot().GPUs[0].Clients)
+	activation, err := m.SetMIGMode(t.Context(), m.gpu, true, asRoot)
+	require.NoError(t, err)
+	require.NoError(t, activation)
+	assert.Equal(t, [2]bool{true, true}, m.modes())
+	_, err = m.node.Hold("GPU-nothing")
+	assert.Equal(t, NotFound, err)
+}
+
+func TestOnlyAmpereKeepsItsMode(t *testing.T) {
+	for board, kept := range map[string]bool{"a30": true, "a100-40": true, "h100-80": false, "t4": false} {
+		_, err := New(Spec{Name: "n", Boards: []string{board}, MIG: []int{0}})
+		assert.Equal(t, kept, err == nil, "%s: %v", board, err)
+	}
+	_, err := New(Spec{Name: "n", Boards: []string{"a30"}, MIG: []int{1}})
+	assert.Error(t, err)
+}
+
+func TestMIGNeedsRootAndMode(t *testing.T) {
+	m := newMIGGPU(t, "h100-80")
+	_, err := m.SetMIGMode(t.Context(), m.gpu, true, false)
+	assert.Equal(t, NoPermission, err)
+	_, err = m.create("1g.10gb", 0)
+	assert.Equal(t, NotSupported, err)
+	_, err = m.RemainingCapacity(m.gpu, 19)
+	assert.Equal(t, NotSupported, err)
+	_, err = m.SetMIGMode(t.Context(), m.gpu, true, asRoot)
+	require.NoError(t, err)
+	_, err = m.CreateGPUInstance(t.Context(), m.gpu, 19, nil, false)
+	assert.Equal(t, NoPermission, err)
+	gi := m.must("1g.10gb", 0)
+	_, err = m.CreateComputeInstance(t.Context(), gi, 0, false)
+	assert.Equal(t, NoPermission, err)
+	assert.Equal(t, NoPermission, m.DestroyGPUInstance(t.Context(), gi, false))
+	for _, at := range []Placement{{7, 1}, {0, 2}} {
+		_, err = m.CreateGPUInstance(t.Context(), m.gpu, 19, &at, asRoot)
+		assert.Equal(t, InvalidArgument, err, at)
+	}
+	_, err = m.CreateGPUInstance(t.Context(), m.gpu, 99, nil, asRoot)
+	assert.Equal(t, InvalidArgument, err)
+	_, err = m.CreateGPUInstance(t.Context(), gi, 19, nil, asRoot)
+	assert.Equal(t, InvalidArgument, err, "an instance is no GPU")
+
+	bare := newMIGGPU(t, "l40s")
+	_, err = bare.SetMIGMode(t.Context(), bare.gpu, true, asRoot)
+	assert.Equal(t, NotSupported, err)
+	_, err = bare.MIGProfiles(bare.gpu)
+	assert.Equal(t, NotSupported, err)
+}
+
+func TestInstancesDoNotOverlap(t *testing.T) {
+	m := inMIGMode(t, "a100-40")
+	m.must("3g.20gb", 4)
+	for name, start := range map[string]int{"1g.5gb": 4, "2g.10gb": 4, "1g.10gb": 6, "3g.20gb": 4, "7g.40gb": 0} {
+		_, err := m.create(name, start)
+		assert.Equal(t, InsufficientResources, err, name)
+	}
+	m.must("1g.5gb+me", 0)
+	_, err := m.create("1g.5gb+me", 1)
+	assert.Equal(t, InsufficientResources, err, "the media engines exist once")
+	left := map[string]int{}
+	for _, p := range m.node.Boards()[0].MIG.Profiles {
+		left[p.Name], err = m.RemainingCapacity(m.gpu, p.ID)
+		require.NoError(t, err)
+	}
+	want := map[string]int{"1g.5gb": 3, "1g.5gb+me": 0, "1g.10gb": 1, "2g.10gb": 1, "3g.20gb": 0, "4g.20gb": 0, "7g.40gb": 0}
+	assert.Equal(t, want, left)
+	m.must("1g.5gb", -1)
+	m.must("2g.10gb", -1)
+	_, err = m.create("1g.5gb", -1)
+	assert.Equal(t, InsufficientResources, err)
+}
+
+// Boards that exist have no profile without media engines; the rule holds for those that will.
+func TestMediaRules(t *testing.T) {
+	kinds := map[string]Media{"plain": MediaPlain, "extra": MediaExtra, "none": MediaNone, "all": MediaAll}
+	var apart []string
+	for a, x := range kinds {
+		for b, y := range kinds {
+			if (MIGProfile{Media: x}).excludes(MIGProfile{Media: y}) {
+				apart = append(apart, a+" "+b)
+			}
+		}
+	}
+	sort.Strings(apart)
+	assert.Equal(t, []string{"all all", "all extra", "all plain", "extra all", "extra extra", "plain all"}, apart)
+}
+
+func TestIDsComeBackAndUUIDsDoNot(t *testing.T) {
+	m := inMIGMode(t, "h100-80")
+	uuids := map[string]bool{}
+	var old Handle
+	for range 5 {
+		gi := m.must("1g.10gb", 3)
+		instance, err := m.GPUInstance(gi)
+		require.NoError(t, err)
+		assert.Equal(t, uint32(7), instance.ID)
+		assert.NotEqual(t, old, gi)
+		_, err = m.GPUInstance(old)
+		assert.Equal(t, InvalidArgument, err)
+		ci, uuid := m.device(gi)
+		uuids[uuid] = true
+		require.Equal(t, InUse, m.DestroyGPUInstance(t.Context(), gi, asRoot))
+		require.NoError(t, m.DestroyComputeInstance(t.Context(), ci, asRoot))
+		_, err = m.ByUUID(uuid)
+		assert.Equal(t, NotFound, err)
+		require.NoError(t, m.DestroyGPUInstance(t.Context(), gi, asRoot))
+		old = gi
+	}
+	assert.Len(t, uuids, 5)
+	ids := map[string][]uint32{}
+	for _, name := range []string{"2g.20gb", "1g.10gb", "1g.10gb", "3g.40gb"} {
+		instance, err := m.GPUInstance(m.must(name, -1))
+		require.NoError(t, err)
+		ids[name] = append(ids[name], instance.ID)
+	}
+	assert.Equal(t, map[string][]uint32{"3g.40gb": {1}, "2g.20gb": {3}, "1g.10gb": {7, 8}}, ids)
+}
+
+func TestMIGDevices(t *testing.T) {
+	m := inMIGMode(t, "a30")
+	_, err := m.MIGDeviceByIndex(m.gpu, 0)
+	require.Equal(t, NotFound, err)
+	gi := m.must("2g.12gb", 2)
+	_, err = m.MIGDeviceByIndex(m.gpu, 0)
+	require.Equal(t, NotFound, err, "a GPU instance alone is no device")
+	_, uuid := m.device(gi)
+	h, err := m.MIGDeviceByIndex(m.gpu, 0)
+	require.NoError(t, err)
+	byUUID, err := m.ByUUID(uuid)
+	require.NoError(t, err)
+	assert.Equal(t, h, byUUID)
+	device, err := m.MIGDevice(h)
+	require.NoError(t, err)
+	assert.Equal(t, []any{uuid, "NVIDIA A30 MIG 2g.12gb", m.gpu, Placement{2, 2}}, []any{device.UUID, device.Name, device.GPU, device.Instance.Placement})
+	_, err = m.MIGDeviceByIndex(m.gpu, 4)
+	assert.Equal(t, InvalidArgument, err)
+	_, _, err = m.Device(h)
+	assert.Equal(t, InvalidArgument, err, "a MIG device is no GPU")
+	require.NoError(t, m.node.ResetGPU(0))
+	_, err = m.MIGDevice(h)
+	assert.Equal(t, InvalidArgument, err)
+}
+
+func TestComputeInstancesShareTheirGPUInstance(t *testing.T) {
+	m := inMIGMode(t, "h100-80")
+	gi := m.must("3g.40gb", 0)
+	instance, err := m.GPUInstance(gi)
+	require.NoError(t, err)
+	want := []ComputeProfile{
+		{ID: 0, Name: "1c.3g.40gb", Slices: 1, Instances: 3, Multiprocessors: 20},
+		{ID: 1, Name: "2c.3g.40gb", Slices: 2, Instances: 1, Multiprocessors: 40},
+		{ID: 2, Name: "3g.40gb", Slices: 3, Instances: 1, Multiprocessors: 60},
+	}
+	if diff := cmp.Diff(want, instance.Profile.ComputeProfiles()); diff != "" {
+		t.Error(diff)
+	}
+	first, err := m.CreateComputeInstance(t.Context(), gi, 0, asRoot)
+	require.NoError(t, err)
+	_, err = m.CreateComputeInstance(t.Context(), gi, 1, asRoot)
+	require.NoError(t, err)
+	for id, want := range map[uint32]Return{0: InsufficientResources, 2: InsufficientResources, 3: NotSupported} {
+		_, err = m.CreateComputeInstance(t.Context(), gi, id, asRoot)
+		assert.Equal(t, want, err, id)
+	}
+	require.NoError(t, m.DestroyComputeInstance(t.Context(), first, asRoot))
+	again, err := m.CreateComputeInstance(t.Context(), gi, 0, asRoot)
+	require.NoError(t, err)
+	made, err := m.ComputeInstance(again)
+	require.NoError(t, err)
+	assert.Equal(t, []any{uint32(0), Placement{0, 1}}, []any{made.ID, made.Placement})
+}
+
+func TestAProcessKeepsItsDevice(t *testing.T) {
+	m := inMIGMode(t, "h100-80")
+	gi := m.must("1g.10gb", 0)
+	ci, uuid := m.device(gi)
+	release, err := m.node.Hold(uuid)
+	require.NoError(t, err)
+	assert.Equal(t, InUse, m.DestroyComputeInstance(t.Context(), ci, asRoot))
+	assert.Equal(t, InUse, m.node.ResetGPU(0))
+	release()
+	assert.NoError(t, m.DestroyComputeInstance(t.Context(), ci, asRoot))
+}
+
+// A caller that dies while the driver works leaves the instance behind.
+func TestCreateTakesItsTime(t *testing.T) {
+	m := inMIGMode(t, "h100-80")
+	m.node.SetMIGLatency(MIGLatency{CreateGPUInstance: time.Hour})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		_, err := m.CreateGPUInstance(ctx, m.gpu, 19, nil, asRoot)
+		done <- err
+	}()
+	require.Eventually(t, func() bool { return len(m.node.Snapshot().GPUs[0].MIGDevices) == 1 }, 10*time.Second, time.Millisecond)
+	waiting, give := context.WithCancel(t.Context())
+	give()
+	_, err := m.SetMIGMode(waiting, m.gpu, false, asRoot)
+	require.ErrorIs(t, err, context.Canceled, "one change of a GPU at a time")
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+	assert.Len(t, m.node.Snapshot().GPUs[0].MIGDevices, 1)
+	m.node.SetMIGLatency(MIGLatency{})
+	m.must("1g.10gb", -1)
+}
+
+// piece is one instance of one profile at one placement.
+type piece struct {
+	profile MIGProfile
+	at      Placement
+}
+
+func pieces(board Board) []piece {
+	var all []piece
+	for _, p := range board.MIG.Profiles {
+		for _, at := range p.Placements() {
+			all = append(all, piece{p, at})
+		}
+	}
+	return all
+}
+
+// legal says, from slices and counts alone, which sets of instances a GPU can hold.
+func legal(all []piece, set uint) bool {
+	var slicesUsed, media, compute int
+	for i, p := range all {
+		if set&(1<<i) == 0 {
+			continue
+		}
+		mask := (1<<p.at.Size - 1) << p.at.Start
+		if slicesUsed&mask != 0 {
+			return false
+		}
+		slicesUsed |= mask
+		compute += p.profile.Slices
+		if p.profile.Media == MediaExtra {
+			media++
+		}
+	}
+	return media <= 1 && compute <= 7
+}
+
+// What can be made step by step on an A30 is exactly what is legal.
+func TestReachableSets(t *testing.T) {
+	m := inMIGMode(t, "a30")
+	all := pieces(m.node.Boards()[0])
+	reached := map[uint]bool{0: true}
+	var grow func(set uint)
+	grow = func(set uint) {
+		for i, p := range all {
+			next := set | 1<<i
+			if reached[next] {
+				continue
+			}
+			h, err := m.CreateGPUInstance(t.Context(), m.gpu, p.profile.ID, &p.at, asRoot)
+			if err != nil {
+				require.Equal(t, InsufficientResources, err)
+				continue
+			}
+			reached[next] = true
+			grow(next)
+			require.NoError(t, m.DestroyGPUInstance(t.Context(), h, asRoot))
+		}
+	}
+	grow(0)
+	want := map[uint]bool{}
+	for set := range uint(1) << len(all) {
+		if legal(all, set) {
+			want[set] = true
+		}
+	}
+	assert.True(t, maps.Equal(want, reached), "reached %d sets, %d are legal", len(reached), len(want))
+}
+
+// On the boards with 8 memory slices, slices and media engines alone decide: the 7 compute slices never do.
+func TestMemorySlicesDecide(t *testing.T) {
+	for _, id := range capable() {
+		board, err := BoardByID(id)
+		require.NoError(t, err)
+		all := pieces(board)
+		var m mig
+		var walk func(from, compute int)
+		walk = func(from, compute int) {
+			require.LessOrEqual(t, compute, board.MIG.MaxDevices, id)
+			for i := from; i < len(all); i++ {
+				if !m.admits(all[i].profile, all[i].at) {
+					continue
+				}
+				m.instances = append(m.instances, &gpuInstance{profile: all[i].profile, placement: all[i].at})
+				walk(i+1, compute+all[i].profile.Slices)
+				m.instances = m.instances[:len(m.instances)-1]
+			}
+		}
+		walk(0, 0)
+	}
+}
+
+func TestWatchersHearOfChanges(t *testing.T) {
+	m := newMIGGPU(t, "h100-80")
+	heard := 0
+	m.node.Watch(func() { heard++ })
+	_, err := m.SetMIGMode(t.Context(), m.gpu, true, asRoot)
+	require.NoError(t, err)
+	gi := m.must("1g.10gb", 0)
+	_, err = m.create("1g.10gb", 0)
+	require.Error(t, err)
+	m.device(gi)
+	assert.Equal(t, 3, heard)
+	m.node.Unload()
+	assert.Equal(t, 4, heard)
+}

@@ -1,0 +1,192 @@
+package model
+
+import (
+	"context"
+	"time"
+)
+
+// MIGLatency is how long the driver takes for what changes a GPU. One GPU does one such thing at a time.
+type MIGLatency struct {
+	SetMode                time.Duration `json:"setMode,omitempty"`
+	CreateGPUInstance      time.Duration `json:"createGPUInstance,omitempty"`
+	DestroyGPUInstance     time.Duration `json:"destroyGPUInstance,omitempty"`
+	CreateComputeInstance  time.Duration `json:"createComputeInstance,omitempty"`
+	DestroyComputeInstance time.Duration `json:"destroyComputeInstance,omitempty"`
+}
+
+// mig is the MIG side of one GPU.
+type mig struct {
+	busy             chan struct{} // holds a token while the driver changes the GPU
+	current, pending bool
+	instances        []*gpuInstance // by id
+}
+
+func newMIG(on bool) mig {
+	return mig{busy: make(chan struct{}, 1), current: on, pending: on}
+}
+
+// restart is what a reset does; instances never outlive it.
+func (m *mig) restart() {
+	m.current = m.pending
+	m.instances = nil
+}
+
+// SetMIGLatency sets how long changes take from now on.
+func (n *Node) SetMIGLatency(latency MIGLatency) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.latency = latency
+}
+
+// Hold makes a process use the GPU or the MIG device with that UUID until release is called, which may be called again. It
+// fails with NotFound when there is no such device.
+func (n *Node) Hold(uuid string) (release func(), err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clients := n.clientsOf(uuid)
+	if clients == nil {
+		return nil, NotFound
+	}
+	*clients++
+	held := true
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if held {
+			*clients--
+			held = false
+		}
+	}, nil
+}
+
+func (n *Node) clientsOf(uuid string) *int {
+	for _, g := range n.gpus {
+		if g.id.UUID == uuid {
+			return &g.clients
+		}
+		for _, gi := range g.mig.instances {
+			for _, ci := range gi.compute {
+				if ci.uuid == uuid {
+					return &ci.clients
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// inUse reports whether any process holds the GPU or a MIG device of it.
+func (g *gpu) inUse() bool {
+	clients := g.clients
+	for _, gi := range g.mig.instances {
+		for _, ci := range gi.compute {
+			clients += ci.clients
+		}
+	}
+	return clients > 0
+}
+
+// ResetGPU resets a GPU: a pending MIG mode becomes current, GPU instances are gone. It fails with InUse while a process
+// holds the GPU, InvalidArgument when there is no such GPU.
+func (n *Node) ResetGPU(ordinal int) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if ordinal < 0 || ordinal >= len(n.gpus) {
+		return InvalidArgument
+	}
+	g := n.gpus[ordinal]
+	if g.inUse() {
+		return InUse
+	}
+	g.mig.restart()
+	n.changed()
+	return nil
+}
+
+// MIGMode reads whether MIG is on now and after the next reset. It fails with
+// NotSupported on a board without MIG.
+func (s *Session) MIGMode(h Handle) (current, pending bool, err error) {
+	err = s.with(h, func(g *gpu) error {
+		if !g.board.MIG.Capable() {
+			return NotSupported
+		}
+		current, pending = g.mig.current, g.mig.pending
+		return nil
+	})
+	return current, pending, err
+}
+
+// SetMIGMode asks for a mode. It fails with NotSupported on a board without MIG, NoPermission unless root asks, and InUse
+// while GPU instances exist that the change would take away. activation tells whether the mode is in force: nil; InUse
+// while a process holds the GPU, and ResetRequired on boards that need a reset: the mode is pending then.
+func (s *Session) SetMIGMode(ctx context.Context, h Handle, on, root bool) (activation, err error) {
+	if h.kind() != 0 {
+		return nil, InvalidArgument
+	}
+	err = s.change(ctx, h, root, func(g *gpu) (time.Duration, error) {
+		m := &g.mig
+		switch {
+		case !g.board.MIG.Capable():
+			return 0, NotSupported
+		case len(m.instances) > 0 && !on:
+			return 0, InUse
+		}
+		m.pending = on
+		switch {
+		case m.current == on:
+			return 0, nil
+		case g.inUse():
+			activation = InUse
+			return 0, nil
+		case g.board.MIG.NeedsReset:
+			activation = ResetRequired
+			return 0, nil
+		}
+		m.restart()
+		return s.node.latency.SetMode, nil
+	})
+	return activation, err
+}
+
+// change does what only root may do to a GPU, one thing at a time. f tells how long the driver takes; its effect is there
+// from the start, as it is for a caller that dies meanwhile.
+func (s *Session) change(ctx context.Context, h Handle, root bool, f func(*gpu) (time.Duration, error)) error {
+	g := s.sees(h)
+	if g == nil {
+		return InvalidArgument
+	}
+	if !root {
+		return NoPermission
+	}
+	select {
+	case g.mig.busy <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-g.mig.busy }()
+	takes, err := s.start(g, f)
+	if err != nil || takes == 0 {
+		return err
+	}
+	timer := time.NewTimer(takes)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *Session) start(g *gpu, f func(*gpu) (time.Duration, error)) (time.Duration, error) {
+	s.node.mu.Lock()
+	defer s.node.mu.Unlock()
+	if err := s.alive(); err != nil {
+		return 0, err
+	}
+	takes, err := f(g)
+	if err == nil {
+		s.node.changed()
+	}
+	return takes, err
+}
