@@ -122,6 +122,10 @@ func (p Param) wire() []wire.Arg {
 		return []wire.Arg{{Direction: wire.InOut, Size: -1}}
 	case Counted:
 		return []wire.Arg{{Direction: wire.InOut, Size: 4}, {Direction: wire.Out, Size: -1}}
+	case Listed:
+		return []wire.Arg{{Direction: wire.Out, Size: -1}, {Direction: wire.InOut, Size: 4}}
+	case Input:
+		return []wire.Arg{{Direction: wire.In, Size: p.Size}}
 	}
 	return nil
 }

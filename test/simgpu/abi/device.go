@@ -13,6 +13,17 @@ const (
 	attributesSize  = 40
 	fabricInfoSize  = 28
 	profileInfoSize = 48
+
+	placementSize         = 8
+	nameSize              = 96
+	profileInfoVSize      = 152
+	gpuInstanceSize       = 24
+	computeInfoSize       = 36
+	computeInfoV2Size     = 136
+	computeInfoV3Size     = 140
+	computeInstanceV1Size = 24
+	computeInstanceSize   = 32
+	handlesSize           = 8 * 8 // room for the handles of as many instances as one GPU has
 )
 
 // describe runs f on board and identity of the call's GPU.
@@ -26,15 +37,15 @@ func describe(f func(*call, model.Board, model.Identity) error) answer {
 	}
 }
 
-// boardU32 answers one number of the board.
+// boardU32 answers one number of the board, for a MIG device that of its GPU.
 func boardU32(f func(model.Board) uint32) answer {
-	return describe(func(c *call, b model.Board, _ model.Identity) error { return c.putU32(1, f(b)) })
+	return describeAny(func(c *call, b model.Board, _ model.Identity) error { return c.putU32(1, f(b)) })
 }
 
 var (
-	uuid = describe(func(c *call, _ model.Board, id model.Identity) error { return c.putText(1, id.UUID) })
+	gpuUUID = describe(func(c *call, _ model.Board, id model.Identity) error { return c.putText(1, id.UUID) })
 
-	name = describe(func(c *call, b model.Board, _ model.Identity) error { return c.putText(1, b.Product.Name) })
+	gpuName = describe(func(c *call, b model.Board, _ model.Identity) error { return c.putText(1, b.Product.Name) })
 
 	serial = describe(func(c *call, _ model.Board, id model.Identity) error { return c.putText(1, id.Serial) })
 
@@ -52,7 +63,6 @@ var (
 	busType        = boardU32(func(model.Board) uint32 { return 2 }) // PCIe
 	enabled        = boardU32(func(model.Board) uint32 { return 1 })
 	disabled       = boardU32(func(model.Board) uint32 { return 0 })
-	isMIGDevice    = boardU32(func(model.Board) uint32 { return 0 })
 	maxMIGDevices  = boardU32(func(b model.Board) uint32 { return uint32(b.MIG.MaxDevices) })
 
 	cores = boardU32(func(b model.Board) uint32 {
@@ -60,40 +70,16 @@ var (
 	})
 )
 
-var capability = describe(func(c *call, b model.Board, _ model.Identity) error {
+var capability = describeAny(func(c *call, b model.Board, _ model.Identity) error {
 	c.outputs[1] = record{}.u32(uint32(b.Compute.Major))
 	return c.putU32(2, uint32(b.Compute.Minor))
 })
 
-var pciInfo = describe(func(c *call, b model.Board, id model.Identity) error {
+var pciInfo = describeAny(func(c *call, b model.Board, id model.Identity) error {
 	info := record{}.chars(id.PCI.Legacy(), 16).
 		u32(id.PCI.Domain, id.PCI.Bus, id.PCI.Device, b.Product.PCIDevice, b.Product.PCISubsys).
 		chars(id.PCI.Long(), 32)
 	return c.put(1, info)
-})
-
-// NVML's numbers for the GPU instance profiles that can span a GPU.
-const (
-	profileOf4Slices = 3
-	profileOf7Slices = 4
-	mostSlices       = 7
-)
-
-// wholeProfile describes the GPU instance profile that spans the GPU, which is
-// also how NVML tells its engines. The smaller profiles are not simulated.
-var wholeProfile = describe(func(c *call, b model.Board, _ model.Identity) error {
-	whole := uint32(profileOf4Slices)
-	if b.MIG.MaxDevices == mostSlices {
-		whole = profileOf7Slices
-	}
-	if !b.MIG.Capable() || c.u32(1) != whole {
-		return model.NotSupported
-	}
-	e := b.Engines
-	info := record{}.u32(0, 0, uint32(b.MIG.MaxDevices), 1, uint32(b.MIG.Multiprocessors),
-		uint32(e.Copy), uint32(e.Decoder), uint32(e.Encoder), uint32(e.JPEG), uint32(e.OFA)).
-		u64(b.Memory.TotalMiB - b.Memory.ReservedMiB)
-	return c.put(2, info)
 })
 
 // memoryAffinity answers the NUMA nodes next to the GPU as a bit set, of which
@@ -117,8 +103,8 @@ func index(c *call) error {
 	return c.putU32(1, uint32(i))
 }
 
-// memory is the first version of the struct, which counts reserved as used.
-func memory(c *call) error {
+// gpuMemory is the first version of the struct, which counts reserved as used.
+func gpuMemory(c *call) error {
 	use, err := c.session.Memory(c.device())
 	if err != nil {
 		return err
@@ -126,16 +112,12 @@ func memory(c *call) error {
 	return c.put(1, record{}.u64(use.Total, use.Free, use.Used+use.Reserved))
 }
 
-func memoryV2(c *call) error {
-	version, err := c.checkVersion(1, structVersion(memoryV2Size, 2))
-	if err != nil {
-		return err
-	}
+func gpuMemoryV2(c *call) error {
 	use, err := c.session.Memory(c.device())
 	if err != nil {
 		return err
 	}
-	return c.put(1, record{}.u32(version, 0).u64(use.Total, use.Reserved, use.Free, use.Used))
+	return c.put(1, record{}.u32(structVersion(memoryV2Size, 2), 0).u64(use.Total, use.Reserved, use.Free, use.Used))
 }
 
 func computeMode(c *call) error {
@@ -174,15 +156,6 @@ func setTimeSlice(c *call) error {
 	return c.session.SetTimeSlice(c.device(), model.TimeSlice(c.u32(1)), c.caller.Root)
 }
 
-func migMode(c *call) error {
-	current, pending, err := c.session.MIGMode(c.device())
-	if err != nil {
-		return err
-	}
-	c.outputs[1] = record{}.u32(flag(current))
-	return c.putU32(2, flag(pending))
-}
-
 // sense answers one number of the sensors.
 func sense(i int, f func(model.Reading) record) answer {
 	return func(c *call) error {
@@ -206,13 +179,6 @@ var (
 var noProcesses = describe(func(c *call, _ model.Board, _ model.Identity) error { return c.putU32(1, 0) })
 
 var notSupported = describe(func(*call, model.Board, model.Identity) error { return model.NotSupported })
-
-var noSuchMIGDevice = describe(func(_ *call, b model.Board, _ model.Identity) error {
-	if b.MIG.Capable() {
-		return model.NotFound
-	}
-	return model.NotSupported
-})
 
 var notAMIGDevice = describe(func(*call, model.Board, model.Identity) error { return model.InvalidArgument })
 

@@ -9,8 +9,9 @@ import "github.com/prism-gpu/prism/test/simgpu/model"
 // Kind says how a parameter looks in C and on the wire.
 type Kind int
 
-// The kinds of parameters. Counted is two C parameters and two wire arguments:
-// a pointer to a count, and an array of that many elements which may be NULL.
+// The kinds of parameters. Counted and Listed are two C parameters and two wire
+// arguments: a pointer to a count, and an array of that many elements which may
+// be NULL.
 const (
 	Pointer   Kind = iota // an opaque handle: void *
 	U32                   // unsigned int or an enum
@@ -20,13 +21,15 @@ const (
 	Output                // a struct or number that NVML fills in
 	Versioned             // a struct whose first word is its version and size
 	Counted               // unsigned int *count, struct *elements
+	Listed                // struct *elements, unsigned int *count
+	Input                 // a struct that NVML reads
 )
 
 // Param is one parameter.
 type Param struct {
 	Kind Kind
 	Name string
-	Size int // bytes of an Output, or of one element of Counted
+	Size int // bytes of an Output or Input, or of one element of Counted or Listed
 }
 
 // Place says where a symbol is implemented and seen.
@@ -83,5 +86,7 @@ func text(name string) Param          { return Param{Kind: Text, Name: name} }
 func out(name string, size int) Param { return Param{Kind: Output, Name: name, Size: size} }
 func outU32(name string) Param        { return out(name, 4) }
 func outU64(name string) Param        { return out(name, 8) }
+func in(name string, size int) Param  { return Param{Kind: Input, Name: name, Size: size} }
 func versioned(name string) Param     { return Param{Kind: Versioned, Name: name} }
+func placements() Param               { return Param{Kind: Listed, Name: "placements", Size: placementSize} }
 func processes(size int) Param        { return Param{Kind: Counted, Name: "processes", Size: size} }

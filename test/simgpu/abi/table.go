@@ -2,7 +2,7 @@ package abi
 
 // The branches in Since are those in which Debian's real libraries (418, 450,
 // 470, 535, 550, 555) and the headers of CUDA 11.1 to 13.4 first have a symbol.
-var table = concat(sessionSymbols, systemSymbols, lookupSymbols, identitySymbols, stateSymbols, eventSymbols, absentFeatures, hiddenSymbols)
+var table = concat(sessionSymbols, systemSymbols, lookupSymbols, identitySymbols, stateSymbols, migSymbols, instanceSymbols, eventSymbols, absentFeatures, hiddenSymbols)
 
 func concat(parts ...[]Symbol) []Symbol {
 	var all []Symbol
@@ -70,9 +70,6 @@ var identitySymbols = []Symbol{
 	device("nvmlDeviceGetCurrPcieLinkGeneration", 0, linkGeneration, outU32("generation")),
 	device("nvmlDeviceGetMaxPcieLinkWidth", 0, linkWidth, outU32("width")),
 	device("nvmlDeviceGetCurrPcieLinkWidth", 0, linkWidth, outU32("width")),
-	device("nvmlDeviceGetMaxMigDeviceCount", 450, maxMIGDevices, outU32("count")),
-	device("nvmlDeviceIsMigDeviceHandle", 450, isMIGDevice, outU32("isMig")),
-	device("nvmlDeviceGetGpuInstanceProfileInfo", 450, wholeProfile, u32("profile"), out("info", profileInfoSize)),
 	device("nvmlDeviceGetMemoryAffinity", 450, memoryAffinity, u32("words"), out("set", 8), u32("scope")),
 }
 
@@ -83,7 +80,6 @@ var stateSymbols = []Symbol{
 	device("nvmlDeviceSetComputeMode", 0, setComputeMode, u32("mode")),
 	device("nvmlDeviceGetPersistenceMode", 0, persistence, outU32("mode")),
 	device("nvmlDeviceSetPersistenceMode", 0, setPersistence, u32("mode")),
-	device("nvmlDeviceGetMigMode", 450, migMode, outU32("current"), outU32("pending")),
 	device("nvmlDeviceGetUtilizationRates", 0, utilization, out("utilization", utilizationSize)),
 	device("nvmlDeviceGetTemperature", 0, temperature, u32("sensor"), outU32("celsius")),
 	device("nvmlDeviceGetPowerUsage", 0, power, outU32("milliwatts")),
@@ -107,6 +103,44 @@ var stateSymbols = []Symbol{
 	device("nvmlDeviceGetMPSComputeRunningProcesses_v3", 510, noProcesses, processes(processSize)),
 }
 
+// What makes GPU instances, and what tells of MIG devices.
+var migSymbols = []Symbol{
+	device("nvmlDeviceGetMaxMigDeviceCount", 450, maxMIGDevices, outU32("count")),
+	device("nvmlDeviceGetMigMode", 450, migMode, outU32("current"), outU32("pending")),
+	device("nvmlDeviceSetMigMode", 450, setMIGMode, u32("mode"), outU32("activation")),
+	device("nvmlDeviceGetGpuInstanceProfileInfo", 450, profileInfo, u32("profile"), out("info", profileInfoSize)),
+	device("nvmlDeviceGetGpuInstanceProfileInfoV", 470, profileInfoV, u32("profile"), versioned("info")),
+	device("nvmlDeviceGetGpuInstanceProfileInfoByIdV", 580, profileInfoByIDV, u32("id"), versioned("info")),
+	device("nvmlDeviceGetGpuInstancePossiblePlacements", 450, possiblePlacements, u32("id"), placements()),
+	device("nvmlDeviceGetGpuInstancePossiblePlacements_v2", 470, possiblePlacements, u32("id"), placements()),
+	device("nvmlDeviceGetGpuInstanceRemainingCapacity", 450, remainingCapacity, u32("id"), outU32("count")),
+	device("nvmlDeviceCreateGpuInstance", 450, createGPUInstance, u32("id"), outU64("instance")),
+	device("nvmlDeviceCreateGpuInstanceWithPlacement", 470, createGPUInstanceAt, u32("id"), in("placement", placementSize), outU64("instance")),
+	device("nvmlDeviceGetGpuInstances", 450, gpuInstances, u32("id"), out("instances", handlesSize), outU32("count")),
+	device("nvmlDeviceGetGpuInstanceById", 450, gpuInstanceByID, u32("id"), outU64("instance")),
+	device("nvmlDeviceGetMigDeviceHandleByIndex", 450, migDeviceByIndex, u32("index"), outU64("mig")),
+	device("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", 450, parent, outU64("parent")),
+	device("nvmlDeviceIsMigDeviceHandle", 450, isMIGDevice, outU32("isMig")),
+	device("nvmlDeviceGetGpuInstanceId", 450, gpuInstance, outU32("id")),
+	device("nvmlDeviceGetComputeInstanceId", 450, computeInstance, outU32("id")),
+	device("nvmlDeviceGetAttributes", 450, attributes, out("attributes", attributesSize)),
+	device("nvmlDeviceGetAttributes_v2", 450, attributes, out("attributes", attributesSize)),
+}
+
+// Functions on a GPU instance or a compute instance: the handle tells the GPU too.
+var instanceSymbols = []Symbol{
+	device("nvmlGpuInstanceGetInfo", 450, gpuInstanceInfo, out("info", gpuInstanceSize)),
+	device("nvmlGpuInstanceDestroy", 450, destroyGPUInstance),
+	device("nvmlGpuInstanceGetComputeInstanceProfileInfo", 450, computeProfileInfo, u32("profile"), u32("engines"), out("info", computeInfoSize)),
+	device("nvmlGpuInstanceGetComputeInstanceProfileInfoV", 470, computeProfileInfoV, u32("profile"), u32("engines"), versioned("info")),
+	device("nvmlGpuInstanceCreateComputeInstance", 450, createComputeInstance, u32("id"), outU64("instance")),
+	device("nvmlGpuInstanceGetComputeInstances", 450, computeInstances, u32("id"), out("instances", handlesSize), outU32("count")),
+	device("nvmlGpuInstanceGetComputeInstanceById", 450, computeInstanceByID, u32("id"), outU64("instance")),
+	device("nvmlComputeInstanceGetInfo", 450, computeInstanceInfoV1, out("info", computeInstanceV1Size)),
+	device("nvmlComputeInstanceGetInfo_v2", 470, computeInstanceInfo, out("info", computeInstanceSize)),
+	device("nvmlComputeInstanceDestroy", 450, destroyComputeInstance),
+}
+
 var eventSymbols = []Symbol{
 	{Name: "nvmlEventSetCreate", Params: []Param{outU64("set")}, answer: newEventSet, locate: ofNone},
 	{Name: "nvmlEventSetFree", Params: []Param{pointer("set")}, answer: freeEventSet, locate: ofNone},
@@ -119,8 +153,6 @@ var eventSymbols = []Symbol{
 // What no board of the catalog can do, or not yet: the functions are there and
 // answer NotSupported, as on real hardware without the feature.
 var absentFeatures = []Symbol{
-	device("nvmlDeviceGetAttributes", 450, notSupported, out("attributes", attributesSize)),
-	device("nvmlDeviceGetAttributes_v2", 450, notSupported, out("attributes", attributesSize)),
 	device("nvmlDeviceGetFanSpeed", 0, notSupported, outU32("percent")),
 	device("nvmlDeviceGetNumaNodeId", 550, notSupported, outU32("node")),
 	device("nvmlDeviceGetGpuFabricInfo", 525, notSupported, out("info", fabricInfoSize)),
@@ -128,10 +160,6 @@ var absentFeatures = []Symbol{
 	device("nvmlDeviceGetAddressingMode", 580, notSupported, versioned("mode")),
 	device("nvmlDeviceGetPlatformInfo", 565, notSupported, versioned("info")),
 	device("nvmlDeviceGetVirtualizationMode", 0, disabled, outU32("mode")),
-	device("nvmlDeviceGetMigDeviceHandleByIndex", 450, noSuchMIGDevice, u32("index"), outU64("mig")),
-	device("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", 450, notAMIGDevice, outU64("parent")),
-	device("nvmlDeviceGetGpuInstanceId", 450, notSupported, outU32("id")),
-	device("nvmlDeviceGetComputeInstanceId", 450, notSupported, outU32("id")),
 }
 
 // What nvidia-smi reaches through the export table of the library.

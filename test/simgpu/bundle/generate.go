@@ -26,7 +26,7 @@ func stub(symbol abi.Symbol) string {
 	var params, checks, args []string
 	for _, p := range symbol.Params {
 		params = append(params, cParams(p)...)
-		if p.Kind == abi.CString || p.Kind == abi.Counted {
+		if p.Kind == abi.CString || p.Kind == abi.Counted || p.Kind == abi.Listed {
 			checks = append(checks, fmt.Sprintf("\tif (!%s)\n\t\treturn NVML_INVALID_ARGUMENT;\n", cRequired(p)))
 		}
 		args = append(args, cArgs(p)...)
@@ -47,13 +47,15 @@ func cParams(p abi.Param) []string {
 		return []string{"char *" + p.Name, "unsigned int " + p.Name + "_size"}
 	case abi.Counted:
 		return []string{"unsigned int *" + p.Name + "_count", "void *" + p.Name}
+	case abi.Listed:
+		return []string{"void *" + p.Name, "unsigned int *" + p.Name + "_count"}
 	default:
 		return []string{"void *" + p.Name}
 	}
 }
 
 func cRequired(p abi.Param) string {
-	if p.Kind == abi.Counted {
+	if p.Kind == abi.Counted || p.Kind == abi.Listed {
 		return p.Name + "_count"
 	}
 	return p.Name
@@ -69,13 +71,23 @@ func cArgs(p abi.Param) []string {
 		return []string{fmt.Sprintf("ROOM(%s, %d)", p.Name, p.Size)}
 	case abi.Versioned:
 		return []string{fmt.Sprintf("EXCHANGE(%s, simgpu_struct_size(%s))", p.Name, p.Name)}
+	case abi.Input:
+		return []string{fmt.Sprintf("GIVEN(%s, %d)", p.Name, p.Size)}
 	case abi.Counted:
-		return []string{
-			fmt.Sprintf("EXCHANGE(%s_count, 4)", p.Name),
-			fmt.Sprintf("ROOM(%s, simgpu_array_size(%s, *%s_count, %d))", p.Name, p.Name, p.Name, p.Size),
-		}
+		return cArray(p)
+	case abi.Listed:
+		array := cArray(p)
+		return []string{array[1], array[0]}
 	default:
 		return []string{fmt.Sprintf("VALUE(%s)", p.Name)}
+	}
+}
+
+// cArray gives the count, then the elements.
+func cArray(p abi.Param) []string {
+	return []string{
+		fmt.Sprintf("EXCHANGE(%s_count, 4)", p.Name),
+		fmt.Sprintf("ROOM(%s, simgpu_array_size(%s, *%s_count, %d))", p.Name, p.Name, p.Name, p.Size),
 	}
 }
 

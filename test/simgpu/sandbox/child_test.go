@@ -30,6 +30,8 @@ var scenarios = map[string]func(*child) error{
 	"reload":   reload,
 	"xid":      waitForXID,
 	"init":     initOnly,
+	"mig":      partition,
+	"crash":    dieInCreate,
 }
 
 func TestMain(m *testing.M) {
@@ -195,9 +197,10 @@ func reportOf(lib nvml.Interface, device nvml.Device) gpuReport {
 	_, ret = lib.DeviceGetHandleByPciBusId(r.BusID)
 	r.ByBusID = ret == nvml.SUCCESS
 	r.Limit, _ = device.GetEnforcedPowerLimit()
-	for _, profile := range []int{nvml.GPU_INSTANCE_PROFILE_4_SLICE, nvml.GPU_INSTANCE_PROFILE_7_SLICE} {
+	for _, profile := range []int{nvml.GPU_INSTANCE_PROFILE_7_SLICE, nvml.GPU_INSTANCE_PROFILE_4_SLICE} {
 		if info, ret := device.GetGpuInstanceProfileInfo(profile); ret == nvml.SUCCESS {
 			r.Engines = append(r.Engines, info.SliceCount, info.MultiprocessorCount, info.CopyEngineCount, info.DecoderCount, info.EncoderCount, info.JpegCount, info.OfaCount)
+			break // the first one spans the GPU
 		}
 	}
 	return r

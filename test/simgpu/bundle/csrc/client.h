@@ -27,6 +27,7 @@ struct arg {
 #define EXPORT __attribute__((visibility("default")))
 #define VALUE(v) ((struct arg){ ARG_IN, sizeof(v), &(v) })
 #define STRING(s) ((struct arg){ ARG_IN, (uint32_t)strlen(s), (void *)(s) })
+#define GIVEN(p, n) ((struct arg){ ARG_IN, (uint32_t)(n), (void *)(p) })
 #define ROOM(p, n) ((struct arg){ ARG_OUT, (uint32_t)(n), (p) })
 #define EXCHANGE(p, n) ((struct arg){ ARG_INOUT, (uint32_t)(n), (p) })
 
