@@ -322,3 +322,26 @@ func TestKilledCreationLeavesAnInstance(t *testing.T) {
 	_, err = session.CreateGPUInstance(t.Context(), gpu, 19, nil, true)
 	require.NoError(t, err)
 }
+
+// nvidia-smi -L lists MIG devices below their GPU.
+func TestSMIListsMIGDevices(t *testing.T) {
+	node := sandbox.Start(t, model.Spec{Name: "node-a", Boards: []string{"a30", "t4"}, MIG: []int{0}})
+	session, err := node.Model.Open("", []int{0})
+	require.NoError(t, err)
+	gpu, err := session.ByIndex(0)
+	require.NoError(t, err)
+	for _, profile := range []uint32{5, 21} { // 2g.12gb, 1g.6gb+me
+		gi, err := session.CreateGPUInstance(t.Context(), gpu, profile, nil, true)
+		require.NoError(t, err)
+		instance, err := session.GPUInstance(gi)
+		require.NoError(t, err)
+		_, err = session.CreateComputeInstance(t.Context(), gi, uint32(instance.Profile.Slices-1), true)
+		require.NoError(t, err)
+	}
+	ids, devices := node.Model.Identities(), node.Model.Snapshot().GPUs[0].MIGDevices
+	output, code := smi(t, node, "-L")
+	assert.Zero(t, code)
+	assert.Equal(t, fmt.Sprintf("GPU 0: NVIDIA A30 (UUID: %s)\n"+
+		"  MIG 2g.12gb     Device  0: (UUID: %s)\n  MIG 1g.6gb+me   Device  1: (UUID: %s)\nGPU 1: Tesla T4 (UUID: %s)\n",
+		ids[0].UUID, devices[0].UUID, devices[1].UUID, ids[1].UUID), output)
+}

@@ -28,7 +28,8 @@ static const struct {
 	FUNCTION(DeviceSetComputeMode), FUNCTION(DeviceGetPersistenceMode), FUNCTION(DeviceSetPersistenceMode),
 	FUNCTION(DeviceGetUtilizationRates), FUNCTION(DeviceGetTemperature), FUNCTION(DeviceGetPowerUsage),
 	FUNCTION(DeviceGetEnforcedPowerLimit), FUNCTION(DeviceGetPerformanceState),
-	FUNCTION(DeviceGetCudaComputeCapability), FUNCTION(DeviceGetMigMode), FUNCTION(InternalGetExportTable),
+	FUNCTION(DeviceGetCudaComputeCapability), FUNCTION(DeviceGetMigMode),
+	FUNCTION(DeviceGetMaxMigDeviceCount), FUNCTION(DeviceGetMigDeviceHandleByIndex), FUNCTION(InternalGetExportTable),
 };
 
 static int no_function(void)
@@ -150,6 +151,23 @@ const char *compute_mode_name(unsigned int mode)
 	return mode < 4 ? names[mode] : "Unknown";
 }
 
+/* The MIG devices of a GPU, without the name of the GPU in front. */
+static void list_mig(device_t gpu)
+{
+	unsigned int most = 0;
+	device_t device;
+	if (nvml.DeviceGetMaxMigDeviceCount(gpu, &most))
+		return;
+	for (unsigned int i = 0; i < most; i++) {
+		char name[TEXT] = "", uuid[TEXT] = "";
+		if (nvml.DeviceGetMigDeviceHandleByIndex(gpu, i, &device) || nvml.DeviceGetName(device, name, sizeof name) ||
+		    nvml.DeviceGetUUID(device, uuid, sizeof uuid))
+			continue;
+		const char *profile = strstr(name, "MIG ");
+		printf("  %-15s Device %2u: (UUID: %s)\n", profile ? profile : name, i, uuid);
+	}
+}
+
 /* -L prints what it finds before it meets a lost GPU, and asks no -i. */
 static int list(void)
 {
@@ -168,6 +186,7 @@ static int list(void)
 		if (code)
 			return no_handle(i, code);
 		printf("GPU %u: %s (UUID: %s)\n", i, name, uuid);
+		list_mig(device);
 	}
 	if (!count)
 		printf("No devices found.\n");
