@@ -53,6 +53,7 @@ func (d *Daemon) serveControl(conn *net.UnixConn, stop func()) {
 			return
 		}
 		result, err := d.obey(command)
+		d.caps.settle()
 		if err != nil {
 			result = Result{Error: err.Error()}
 		}

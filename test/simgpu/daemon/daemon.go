@@ -22,6 +22,7 @@ type Daemon struct {
 	sessions *sessions
 	calls    net.Listener
 	control  net.Listener
+	caps     *caps
 }
 
 // maxSocketPath is what a unix socket address holds.
@@ -39,7 +40,7 @@ func Listen(paths layout.Paths, node *model.Node) (*Daemon, error) {
 		calls.Close()
 		return nil, err
 	}
-	return &Daemon{node: node, sessions: newSessions(node), calls: calls, control: control}, nil
+	return &Daemon{node: node, sessions: newSessions(node), calls: calls, control: control, caps: watchCaps(paths, node)}, nil
 }
 
 func listen(path string, mode os.FileMode) (net.Listener, error) {

@@ -49,6 +49,7 @@ func (in *Install) create(node *model.Node, bundleDir string) error {
 		in.procDevices,
 		func() error { return in.deviceNodes(node) },
 		func() error { return in.proc(node) },
+		func() error { return in.Paths.ShowCapabilities(node) },
 		func() error { return in.pci(node) },
 		in.Save,
 	}
@@ -90,7 +91,9 @@ func (in *Install) Save() error {
 }
 
 // Remove takes the node off the disk.
-func (in *Install) Remove() error { return in.Files.removeAll() }
+func (in *Install) Remove() error {
+	return errors.Join(in.Paths.dropCapabilities(nil), in.Files.removeAll())
+}
 
 // Upgrade puts another driver version in the place of the present one, as an
 // installer does while the driver is unloaded.

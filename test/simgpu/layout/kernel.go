@@ -64,10 +64,11 @@ func (in *Install) proc(node *model.Node) error {
 
 // UnloadProc takes away what an unloaded kernel module no longer shows.
 func (in *Install) UnloadProc() error {
+	shown := in.Paths.dropCapabilities(nil)
 	err := in.Files.removeWhere(func(path string) bool {
 		return path == in.Paths.ProcDriver || below(path, in.Paths.ProcDriver)
 	})
-	return errors.Join(err, in.Save())
+	return errors.Join(shown, err, in.Save())
 }
 
 // LoadProc shows a loaded kernel module again.

@@ -3,6 +3,9 @@ package sandbox_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -221,6 +224,7 @@ func TestGoNVMLPartitionsAGPU(t *testing.T) {
 	child := start(t, node, "mig")
 	var uuid string
 	child.hear(&uuid)
+	assert.Equal(t, []string{"gpu0/mig/gi1/access 12", "gpu0/mig/gi1/ci0/access 13", "mig/config 1", "mig/monitor 2"}, shownCapabilities(t, node))
 	release, err := node.Model.Hold(uuid)
 	require.NoError(t, err)
 	child.goOn()
@@ -259,6 +263,36 @@ func TestGoNVMLPartitionsAGPU(t *testing.T) {
 		t.Fatalf("go-nvml read something else than the model holds (-want +go-nvml):\n%s", diff)
 	}
 	assert.False(t, node.Model.Snapshot().GPUs[0].MIG)
+	assert.Equal(t, []string{"mig/config 1", "mig/monitor 2"}, shownCapabilities(t, node))
+	node.UnloadDriver()
+	assert.Empty(t, shownCapabilities(t, node))
+	assert.NoDirExists(t, filepath.Join(node.Paths.Dev, "nvidia-caps"))
+}
+
+// shownCapabilities lists the capability files with the minor that each names, whose device node is there.
+func shownCapabilities(t *testing.T, node *sandbox.Node) []string {
+	t.Helper()
+	root := filepath.Join(node.Paths.ProcDriver, "capabilities")
+	var shown []string
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		var minor int
+		_, err = fmt.Sscanf(string(text), "DeviceFileMinor: %d", &minor)
+		require.NoError(t, err)
+		info := stat(t, filepath.Join(node.Paths.Dev, fmt.Sprintf("nvidia-caps/nvidia-cap%d", minor)))
+		assert.Equal(t, fs.ModeDevice|fs.ModeCharDevice, info.Mode().Type())
+		relative, err := filepath.Rel(root, path)
+		shown = append(shown, fmt.Sprintf("%s %d", relative, minor))
+		return err
+	})
+	if !errors.Is(err, fs.ErrNotExist) {
+		require.NoError(t, err)
+	}
+	return shown
 }
 
 // profilesOf words the board's table as NVML does, in the order of NVML's index.

@@ -357,7 +357,7 @@ func TestEverythingIsBelowTheRootAndGoesAway(t *testing.T) {
 			kinds[entry.Type()]++
 			return err
 		}))
-		assert.Equal(t, 6, kinds[fs.ModeDevice|fs.ModeCharDevice], "%v", kinds)
+		assert.Equal(t, 8, kinds[fs.ModeDevice|fs.ModeCharDevice], "%v", kinds)
 	})
 	assert.NoDirExists(t, root)
 }

@@ -1,0 +1,130 @@
+package layout
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// The driver numbers every capability that could ever be: 15 GPU instances of 8 compute instances for each of 32 GPUs.
+const (
+	configMinor    = 1
+	monitorMinor   = 2
+	firstMinor     = 3
+	instancesOfGPU = 15
+	minorsOfOne    = 9 // the GPU instance itself, and its compute instances
+)
+
+func gpuInstanceMinor(gpu int, gi uint32) uint32 {
+	return firstMinor + (uint32(gpu)*instancesOfGPU+gi)*minorsOfOne
+}
+
+// capability is a file below /proc/driver/nvidia/capabilities and the device node that it stands for.
+type capability struct {
+	minor uint32
+	mode  uint32
+}
+
+// capabilities lists what a node shows now, by file; nothing without a driver or a board with MIG.
+func capabilities(node *model.Node) map[string]capability {
+	list := map[string]capability{}
+	snapshot, boards := node.Snapshot(), node.Boards()
+	for i, gpu := range snapshot.GPUs {
+		if !snapshot.Driver.Loaded || !boards[i].MIG.Capable() {
+			continue
+		}
+		list["mig/config"] = capability{configMinor, 0o400}
+		list["mig/monitor"] = capability{monitorMinor, 0o444}
+		for _, d := range gpu.MIGDevices {
+			dir := fmt.Sprintf("gpu%d/mig/gi%d", gpu.Minor, d.GPUInstance)
+			minor := gpuInstanceMinor(gpu.Minor, d.GPUInstance)
+			list[dir+"/access"] = capability{minor, 0o444}
+			if d.ComputeInstance != nil {
+				list[fmt.Sprintf("%s/ci%d/access", dir, *d.ComputeInstance)] = capability{minor + 1 + *d.ComputeInstance, 0o444}
+			}
+		}
+	}
+	return list
+}
+
+func (p Paths) capabilityDir() string { return filepath.Join(p.ProcDriver, "capabilities") }
+
+func (p Paths) capabilityNodes() string { return filepath.Join(p.Dev, "nvidia-caps") }
+
+// ShowCapabilities makes the capability files and their device nodes those of what exists now. A machine without the
+// nvidia-caps driver has none. Callers take turns.
+func (p Paths) ShowCapabilities(node *model.Node) error {
+	number, err := major(p.ProcDevices, "nvidia-caps")
+	if err != nil {
+		return nil //nolint:nilerr // this driver has no capability nodes
+	}
+	wanted := capabilities(node)
+	failed := []error{p.dropCapabilities(wanted)}
+	for name, c := range wanted {
+		failed = append(failed, p.showCapability(name, c, number))
+	}
+	if err := errors.Join(failed...); err != nil {
+		return fmt.Errorf("showing MIG capabilities: %w", err)
+	}
+	return nil
+}
+
+func (p Paths) showCapability(name string, c capability, number uint32) error {
+	file := filepath.Join(p.capabilityDir(), name)
+	if _, err := os.Lstat(file); err == nil {
+		return nil
+	}
+	node := filepath.Join(p.capabilityNodes(), fmt.Sprintf("nvidia-cap%d", c.minor))
+	text := fmt.Sprintf("DeviceFileMinor: %d\nDeviceFileMode: %d\nDeviceFileModify: 1\n", c.minor, c.mode)
+	err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.MkdirAll(filepath.Dir(node), 0o755))
+	if err != nil {
+		return err
+	}
+	err = unix.Mknod(node, unix.S_IFCHR|c.mode, int(unix.Mkdev(number, c.minor)))
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("making device node %s: %w", node, err)
+	}
+	return os.WriteFile(file, []byte(text), 0o444)
+}
+
+// dropCapabilities takes away the files and nodes that are not wanted, and directories that get empty.
+func (p Paths) dropCapabilities(wanted map[string]capability) error {
+	nodes := map[string]bool{}
+	for _, c := range wanted {
+		nodes[fmt.Sprintf("nvidia-cap%d", c.minor)] = true
+	}
+	var failed []error
+	drop := func(root string, keep func(relative string) bool) {
+		var dirs []string
+		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			relative := strings.TrimPrefix(path, root+"/")
+			if entry.IsDir() {
+				dirs = append(dirs, path)
+			} else if !keep(relative) {
+				return os.Remove(path)
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			failed = append(failed, err)
+		}
+		for i := len(dirs) - 1; i >= 0; i-- {
+			if err := os.Remove(dirs[i]); err != nil && !errors.Is(err, unix.ENOTEMPTY) {
+				failed = append(failed, err)
+			}
+		}
+	}
+	drop(p.capabilityDir(), func(name string) bool { _, ok := wanted[name]; return ok })
+	drop(p.capabilityNodes(), func(name string) bool { return nodes[name] || !strings.HasPrefix(name, "nvidia-cap") })
+	return errors.Join(failed...)
+}
