@@ -23,6 +23,9 @@ type Command struct {
 	Lose   *Loss               `json:"lose,omitempty"`
 	Clear  *int                `json:"clear,omitempty"` // id of a fault; 0: all
 	XID    *XID                `json:"xid,omitempty"`
+	Reset  *int                `json:"reset,omitempty"` // ordinal of a GPU
+
+	MIGLatency *model.MIGLatency `json:"migLatency,omitempty"`
 }
 
 // Loss makes a GPU fall off the bus.
@@ -87,6 +90,11 @@ func (d *Daemon) obey(c Command) (Result, error) {
 		return Result{}, d.clear(*c.Clear)
 	case c.XID != nil:
 		return Result{}, d.node.PostXID(c.XID.GPU, c.XID.Code)
+	case c.Reset != nil:
+		return Result{}, d.node.ResetGPU(*c.Reset)
+	case c.MIGLatency != nil:
+		d.node.SetMIGLatency(*c.MIGLatency)
+		return Result{}, nil
 	}
 	return Result{}, nil
 }

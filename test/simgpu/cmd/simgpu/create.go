@@ -26,6 +26,7 @@ type createOptions struct {
 	boards  []string
 	count   int
 	minors  []int
+	mig     []int
 	driver  string
 	name    string
 	state   string
@@ -49,6 +50,7 @@ with --sandbox to keep everything below --root.`,
 	f.StringSliceVar(&o.boards, "model", []string{"h100-80"}, "board of the GPUs (one of "+strings.Join(model.BoardIDs(), ", ")+"), or one for each GPU")
 	f.IntVar(&o.count, "count", 0, "number of GPUs of a single --model (default 8)")
 	f.IntSliceVar(&o.minors, "minors", nil, "minor number of each GPU (default 0, 1, …)")
+	f.IntSliceVar(&o.mig, "mig", nil, "GPUs of Ampere whose MIG mode is on at boot, in PCI order")
 	f.StringVar(&o.driver, "driver", "", "driver version (default: as kept in --state, else "+model.DefaultDriver.String()+")")
 	f.StringVar(&o.name, "name", "", "name of the node, from which UUIDs come (default: the host name)")
 	f.StringVar(&o.state, "state", "", "file that keeps what survives a reboot (default: simgpu.json in $NODE_STATE, where that is set)")
@@ -121,7 +123,7 @@ func (o *createOptions) spec() (model.Spec, error) {
 	} else if o.count != 0 && o.count != len(boards) {
 		return model.Spec{}, fmt.Errorf("counting GPUs: --count %d but --model names %d boards", o.count, len(boards))
 	}
-	spec := model.Spec{Name: o.name, Driver: model.DriverVersion(o.driver), Boards: boards, Minors: o.minors}
+	spec := model.Spec{Name: o.name, Driver: model.DriverVersion(o.driver), Boards: boards, Minors: o.minors, MIG: o.mig}
 	if spec.Driver == "" {
 		spec.Driver = kept.Driver
 	}

@@ -80,7 +80,30 @@ func (o *injectOptions) faultCommands() []*cobra.Command {
 		Use: "clear [ID]", Short: "end one fault, or all", Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return o.clear(c, args) },
 	}
-	return []*cobra.Command{lost, initFails, failing, hang, slow, xid, clearing}
+	return []*cobra.Command{lost, initFails, failing, hang, slow, xid, clearing, o.migLatency(), o.reset()}
+}
+
+func (o *injectOptions) migLatency() *cobra.Command {
+	latency := &model.MIGLatency{}
+	c := plain("mig-latency", "what changes a GPU takes time from now on; without flags: none", func(c *cobra.Command) error {
+		return o.send(c, daemon.Command{MIGLatency: latency})
+	})
+	f := c.Flags()
+	f.DurationVar(&latency.SetMode, "set-mode", 0, "a change of the MIG mode")
+	f.DurationVar(&latency.CreateGPUInstance, "create-gi", 0, "creating a GPU instance")
+	f.DurationVar(&latency.DestroyGPUInstance, "destroy-gi", 0, "destroying a GPU instance")
+	f.DurationVar(&latency.CreateComputeInstance, "create-ci", 0, "creating a compute instance")
+	f.DurationVar(&latency.DestroyComputeInstance, "destroy-ci", 0, "destroying a compute instance")
+	return c
+}
+
+func (o *injectOptions) reset() *cobra.Command {
+	return plain("reset", "a GPU is reset: a pending MIG mode is in force, instances are gone", func(c *cobra.Command) error {
+		if o.gpu < 0 {
+			return errors.New("resetting a GPU: --gpu is missing")
+		}
+		return o.send(c, daemon.Command{Reset: &o.gpu})
+	})
 }
 
 func (o *injectOptions) fault(c *cobra.Command, effect model.Effect) error {

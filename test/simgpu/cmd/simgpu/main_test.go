@@ -222,3 +222,14 @@ func TestModelsAndBuild(t *testing.T) {
 	assert.FileExists(t, filepath.Join(built, "lib/libnvidia-ml.so.535.183.01"))
 	assert.Equal(t, dir, filepath.Dir(built))
 }
+
+func TestMIGFromTheCommandLine(t *testing.T) {
+	n := needNode(t)
+	n.must("create", "--sandbox", "--name", "n1", "--model", "a30", "--count", "2", "--mig", "1")
+	n.must("inject", "mig-latency", "--create-gi", "1s")
+	n.must("inject", "reset", "--gpu", "1")
+	assert.Contains(t, n.refused("inject", "reset"), "--gpu is missing")
+	assert.Contains(t, n.refused("inject", "reset", "--gpu", "2"), "Invalid Argument")
+	state := n.state()
+	assert.Equal(t, []bool{false, true}, []bool{state.GPUs[0].MIG, state.GPUs[1].MIG})
+}
