@@ -2,11 +2,7 @@ package model
 
 import (
 	"context"
-	"fmt"
-	"maps"
-	"math"
 	"slices"
-	"sort"
 	"testing"
 	"time"
 
@@ -91,68 +87,6 @@ func (m *migGPU) modes() [2]bool {
 	current, pending, err := m.MIGMode(m.gpu)
 	require.NoError(m, err)
 	return [2]bool{current, pending}
-}
-
-func capable() []string {
-	var ids []string
-	for _, board := range boards {
-		if board.MIG.Capable() {
-			ids = append(ids, board.ID)
-		}
-	}
-	return ids
-}
-
-// The name of a profile is how much of the GPU's memory it has, in eighths, rounded up.
-func TestProfilesAreNamedForTheirMemory(t *testing.T) {
-	placements := map[string]int{}
-	for _, board := range boards {
-		total := math.Ceil(float64(board.Memory.TotalMiB) / 1024)
-		seen := map[uint32]bool{}
-		for _, p := range board.MIG.Profiles {
-			eighths := math.Ceil(float64(p.MemoryMiB) / float64(board.Memory.TotalMiB) * 8)
-			want := fmt.Sprintf("%dg.%.0fgb", p.Slices, math.Round(eighths/8*total))
-			if p.Media == MediaExtra {
-				want += "+me"
-			}
-			assert.Equal(t, want, p.Name, board.ID)
-			assert.False(t, seen[p.ID], "%s: id %d is there twice", board.ID, p.ID)
-			seen[p.ID] = true
-			placements[board.ID] += len(p.Starts)
-		}
-		if !board.MIG.Capable() {
-			continue
-		}
-		whole := board.MIG.Profiles[len(board.MIG.Profiles)-1]
-		assert.Equal(t, board.MIG.Multiprocessors, whole.Multiprocessors, board.ID)
-		assert.Equal(t, board.MIG.MaxDevices, whole.Slices, board.ID)
-		assert.Equal(t, board.Engines.Copy, whole.Engines.Copy, board.ID)
-		assert.LessOrEqual(t, whole.MemoryMiB, board.Memory.TotalMiB, board.ID)
-	}
-	want := map[string]int{"a30": 13, "a100-40": 25, "a100-80": 25, "h100-80": 25, "h200-141": 25, "b200-180": 25}
-	assert.Equal(t, want, placements)
-}
-
-func TestProfilesComeWithTheirDriver(t *testing.T) {
-	names := map[DriverVersion][]string{
-		"450.248.02": {"1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"},
-		"470.256.02": {"1g.5gb", "1g.5gb+me", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"},
-		"525.147.05": {"1g.5gb", "1g.5gb+me", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"},
-	}
-	for driver, want := range names {
-		node, err := New(Spec{Name: "n", Driver: driver, Boards: []string{"a100-40"}})
-		require.NoError(t, err)
-		session := open(t, node)
-		gpu, err := session.ByIndex(0)
-		require.NoError(t, err)
-		list, err := session.MIGProfiles(gpu)
-		require.NoError(t, err)
-		var got []string
-		for _, p := range list {
-			got = append(got, p.Name)
-		}
-		assert.Equal(t, want, got, driver)
-	}
 }
 
 func TestModeOfHopperChangesAtOnce(t *testing.T) {
@@ -282,21 +216,6 @@ func TestInstancesDoNotOverlap(t *testing.T) {
 	assert.Equal(t, InsufficientResources, err)
 }
 
-// Boards that exist have no profile without media engines; the rule holds for those that will.
-func TestMediaRules(t *testing.T) {
-	kinds := map[string]Media{"plain": MediaPlain, "extra": MediaExtra, "none": MediaNone, "all": MediaAll}
-	var apart []string
-	for a, x := range kinds {
-		for b, y := range kinds {
-			if (MIGProfile{Media: x}).excludes(MIGProfile{Media: y}) {
-				apart = append(apart, a+" "+b)
-			}
-		}
-	}
-	sort.Strings(apart)
-	assert.Equal(t, []string{"all all", "all extra", "all plain", "extra all", "extra extra", "plain all"}, apart)
-}
-
 func TestIDsComeBackAndUUIDsDoNot(t *testing.T) {
 	m := inMIGMode(t, "h100-80")
 	uuids := map[string]bool{}
@@ -414,97 +333,6 @@ func TestCreateTakesItsTime(t *testing.T) {
 	assert.Len(t, m.node.Snapshot().GPUs[0].MIGDevices, 1)
 	m.node.SetMIGLatency(MIGLatency{})
 	m.must("1g.10gb", -1)
-}
-
-// piece is one instance of one profile at one placement.
-type piece struct {
-	profile MIGProfile
-	at      Placement
-}
-
-func pieces(board Board) []piece {
-	var all []piece
-	for _, p := range board.MIG.Profiles {
-		for _, at := range p.Placements() {
-			all = append(all, piece{p, at})
-		}
-	}
-	return all
-}
-
-// legal says, from slices and counts alone, which sets of instances a GPU can hold.
-func legal(all []piece, set uint) bool {
-	var slicesUsed, media, compute int
-	for i, p := range all {
-		if set&(1<<i) == 0 {
-			continue
-		}
-		mask := (1<<p.at.Size - 1) << p.at.Start
-		if slicesUsed&mask != 0 {
-			return false
-		}
-		slicesUsed |= mask
-		compute += p.profile.Slices
-		if p.profile.Media == MediaExtra {
-			media++
-		}
-	}
-	return media <= 1 && compute <= 7
-}
-
-// What can be made step by step on an A30 is exactly what is legal.
-func TestReachableSets(t *testing.T) {
-	m := inMIGMode(t, "a30")
-	all := pieces(m.node.Boards()[0])
-	reached := map[uint]bool{0: true}
-	var grow func(set uint)
-	grow = func(set uint) {
-		for i, p := range all {
-			next := set | 1<<i
-			if reached[next] {
-				continue
-			}
-			h, err := m.CreateGPUInstance(t.Context(), m.gpu, p.profile.ID, &p.at, asRoot)
-			if err != nil {
-				require.Equal(t, InsufficientResources, err)
-				continue
-			}
-			reached[next] = true
-			grow(next)
-			require.NoError(t, m.DestroyGPUInstance(t.Context(), h, asRoot))
-		}
-	}
-	grow(0)
-	want := map[uint]bool{}
-	for set := range uint(1) << len(all) {
-		if legal(all, set) {
-			want[set] = true
-		}
-	}
-	assert.True(t, maps.Equal(want, reached), "reached %d sets, %d are legal", len(reached), len(want))
-}
-
-// On the boards with 8 memory slices, slices and media engines alone decide: the 7 compute slices never do.
-func TestMemorySlicesDecide(t *testing.T) {
-	for _, id := range capable() {
-		board, err := BoardByID(id)
-		require.NoError(t, err)
-		all := pieces(board)
-		var m mig
-		var walk func(from, compute int)
-		walk = func(from, compute int) {
-			require.LessOrEqual(t, compute, board.MIG.MaxDevices, id)
-			for i := from; i < len(all); i++ {
-				if !m.admits(all[i].profile, all[i].at) {
-					continue
-				}
-				m.instances = append(m.instances, &gpuInstance{profile: all[i].profile, placement: all[i].at})
-				walk(i+1, compute+all[i].profile.Slices)
-				m.instances = m.instances[:len(m.instances)-1]
-			}
-		}
-		walk(0, 0)
-	}
 }
 
 func TestWatchersHearOfChanges(t *testing.T) {
