@@ -315,6 +315,32 @@ func TestASpecThatStaysIsADebtToo(t *testing.T) {
 	})
 }
 
+// TestWhatALookerLeavesIsNoDebtOfTheGPU: it is undone under the claim's lock, which who wants the GPU does not have.
+func TestWhatALookerLeavesIsNoDebtOfTheGPU(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		p := w.start(t)
+		_, err := p.Prepare(t.Context(), wants("looks", device(0)+"-monitor!"))
+		require.NoError(t, err)
+		w.refuse = always("remove looks", errDisk)
+		require.ErrorIs(t, p.Unprepare(t.Context(), "looks"), errDisk)
+		assert.Equal(t, checkpoint.Releasing, w.record(t, "looks").State)
+		_, debts := p.Counts()
+		assert.Equal(t, 1, debts)
+		assert.Empty(t, p.owed, "the GPU is well")
+
+		_, err = p.Prepare(t.Context(), wants("b", device(0)))
+		require.NoError(t, err)
+		w.refuse = nil
+		require.NoError(t, p.Unprepare(t.Context(), "b"))
+		_, err = p.Prepare(t.Context(), wants("c", device(0)))
+		require.NoError(t, err)
+		assert.NotNil(t, w.records["looks"], "who wants the GPU does not have that claim's lock")
+		require.NoError(t, p.Settle(t.Context()))
+		assert.Nil(t, w.records["looks"], "who settles has it")
+	})
+}
+
 func TestADamagedDebtIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)

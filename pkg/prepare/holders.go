@@ -10,8 +10,9 @@ import (
 )
 
 // holders knows which claims' records name which GPUs, so that a claim costs the same however many others there are. It
-// mirrors the records. What it knows of a GPU is read and written under the lock of that GPU; after another process may have
-// changed records, that GPU alone is distrusted until it is learned anew.
+// mirrors the records. What it knows of a GPU's owners is read and written under the lock of that GPU; after another process may
+// have changed records, that GPU alone is distrusted until it is learned anew. Who only looks at a GPU needs no lock of it: he is
+// known to be counted, and may be counted wrongly until the records are settled the next time.
 type holders struct {
 	mu     sync.Mutex
 	byGPU  map[gpu.UUID]map[string]holding
@@ -25,7 +26,8 @@ type holders struct {
 // holding is one claim's use of a GPU.
 type holding struct {
 	claim checkpoint.Claim
-	// owns is false for admin access, which stands in nobody's way.
+	// owns is false for admin access, which stands in nobody's way: what such a claim leaves is on no GPU, and is taken away under
+	// the claim's lock alone.
 	owns bool
 	// debt: the claim is being released and its effects are still there.
 	debt bool
@@ -144,7 +146,7 @@ func (h *holders) tellOwed() {
 	var owed []gpu.UUID
 	for id, claims := range h.byGPU {
 		for _, held := range claims {
-			if held.failed {
+			if held.failed && held.owns {
 				owed = append(owed, id)
 				break
 			}
@@ -195,7 +197,7 @@ func (h *holders) debtors(uid string, uuids []gpu.UUID) []debtor {
 	listed := map[string]bool{uid: true}
 	for _, id := range uuids {
 		for other, held := range h.byGPU[id] {
-			if held.debt && !listed[other] {
+			if held.debt && held.owns && !listed[other] {
 				listed[other] = true
 				debts = append(debts, debtor{claim: held.claim, gpu: id})
 			}
