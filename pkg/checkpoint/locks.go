@@ -77,8 +77,8 @@ func (l *Locks) Claim(ctx context.Context, uid string) (release func(), err erro
 	return release, nil
 }
 
-// GPUs waits for the locks of all the GPUs given. Whoever waits for one of them holds none of the others meanwhile: a GPU whose
-// holder hangs delays nobody who does not need it. Foreign tells whether another process may have changed records of one of them
+// GPUs waits for the locks of all the GPUs given. Whoever waits for one of them holds none of the others meanwhile, unless he was
+// overtaken again and again: a GPU whose holder hangs delays nobody who does not need it. Foreign tells whether another process may have changed records of one of them
 // since this process last held its lock. Call release once.
 func (l *Locks) GPUs(ctx context.Context, uuids []gpu.UUID) (release func(), foreign bool, err error) {
 	var slots []int64
