@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # The laws of a claim on a simulated GPU node: first within one process and with the race detector, then with processes that are
-# killed and machines that lose their power. Ends with the line "N kill points, 0 leaks", and fails where
-# none could be made. Arguments: "soak" lives random lives
-# only. Environment:
+# killed and machines that lose their power. Ends with the line "N kill points, 0 leaks", and fails where none could be made.
+# Arguments: "soak" lives random lives only. Environment:
 #   DURATION        how long a soak takes (30m)
 #   LIFECYCLE_SEED  lives the one life that a failed run has named
 set -euo pipefail
