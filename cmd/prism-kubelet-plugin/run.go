@@ -42,17 +42,21 @@ type program struct {
 	reconciler *reconcile.Reconciler
 	http       driver.HTTP
 	damaged    atomic.Int64
-	owed       []gpu.UUID
+	owed       []gpu.Debt
 	failed     chan error
 }
 
 // owe keeps claims away from these GPUs; what is told before there is a publisher waits for it.
 func (p *program) owe(uuids []gpu.UUID) {
+	debts := make([]gpu.Debt, len(uuids))
+	for i, id := range uuids {
+		debts[i] = gpu.Debt{GPU: id}
+	}
 	if p.publisher == nil {
-		p.owed = uuids
+		p.owed = debts
 		return
 	}
-	p.publisher.Owe(uuids)
+	p.publisher.Owe(debts)
 }
 
 // setAside tells of a record that could not be read.

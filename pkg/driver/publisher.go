@@ -20,8 +20,8 @@ type Publisher struct {
 		Publish(resources resourceslice.DriverResources)
 	}
 	told atomic.Pointer[resourceslice.DriverResources]
-	// owed are the GPUs that get no new claims; news wakes Run.
-	owed atomic.Pointer[[]gpu.UUID]
+	// owed keep devices from new claims; news wakes Run.
+	owed atomic.Pointer[[]gpu.Debt]
 	news chan struct{}
 }
 
@@ -49,9 +49,9 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 }
 
-// Owe keeps new claims away from these GPUs, and from no others, from now on. It does not block.
-func (p *Publisher) Owe(uuids []gpu.UUID) {
-	p.owed.Store(&uuids)
+// Owe keeps new claims away from what these debts block, and from nothing else, from now on. It does not block.
+func (p *Publisher) Owe(debts []gpu.Debt) {
+	p.owed.Store(&debts)
 	select {
 	case p.news <- struct{}{}:
 	default:

@@ -81,8 +81,8 @@ func everything(n *gpu.Node) gpu.Layout {
 }
 
 // poolsOf gives all pools, in the order of their names, the form they have in the API server.
-func poolsOf(n *gpu.Node, layout gpu.Layout) []*resourceapi.ResourceSlice {
-	pools := publish.Resources(publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout}, n).Pools
+func poolsOf(n *gpu.Node, layout gpu.Layout, owed ...gpu.Debt) []*resourceapi.ResourceSlice {
+	pools := publish.Resources(publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Owed: owed}, n).Pools
 	var out []*resourceapi.ResourceSlice
 	for _, pool := range slices.Sorted(maps.Keys(pools)) {
 		for i, slice := range pools[pool].Slices {
@@ -223,12 +223,47 @@ func TestNoLayoutNoMIG(t *testing.T) {
 func TestOwedPartitionedGPU(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
-	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Owed: []gpu.UUID{n.GPUs[0].UUID}}
+	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Owed: []gpu.Debt{{GPU: n.GPUs[0].UUID}}}
 	devices := publish.Resources(opts, n).Pools[nodeName+"/gpu-"+n.GPUs[0].ID].Slices[1].Devices
 	require.Len(t, devices, 27)
 	for i, d := range devices {
 		assert.Equal(t, i == 26, len(d.Taints) == 0, d.Name)
 	}
+}
+
+// A slice that was not released keeps claims from what overlaps with it, and from nothing else.
+func TestOwedSlice(t *testing.T) {
+	t.Parallel()
+	n := migNode(t, "h100-80", 2)
+	id := "gpu-" + n.GPUs[0].ID
+	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Owed: []gpu.Debt{
+		{GPU: n.GPUs[0].UUID, Placements: []gpu.Placement{{Start: 6, Size: 1}}},
+	}}
+	var tainted []string
+	for _, pool := range publish.Resources(opts, n).Pools {
+		for _, slice := range pool.Slices {
+			for _, d := range slice.Devices {
+				if len(d.Taints) > 0 {
+					assert.Equal(t, []resourceapi.DeviceTaint{{Key: driverName + "/not-released", Effect: resourceapi.DeviceTaintEffectNoSchedule}}, d.Taints)
+					tainted = append(tainted, d.Name)
+				}
+			}
+		}
+	}
+	assert.ElementsMatch(t, []string{
+		id, id + "-mig-0-0", id + "-mig-9-4", id + "-mig-15-6", id + "-mig-19-6", id + "-mig-20-6",
+	}, tainted)
+}
+
+// The scheduler gives out what is beside a slice that was not released.
+func TestBesideOwedSlice(t *testing.T) {
+	t.Parallel()
+	n := migNode(t, "h100-80", 1)
+	s := newScheduler(t, n)
+	s.slices = poolsOf(n, everything(n), gpu.Debt{GPU: n.GPUs[0].UUID, Placements: []gpu.Placement{{Start: 4, Size: 4}}})
+	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)))
+	assert.Equal(t, []string{"gpu-" + n.GPUs[0].ID + "-mig-9-0"}, s.allocate(request("mig.gpu.prism.dev", 1, profileIs("3g.40gb"))))
+	assert.Nil(t, s.allocate(request("mig.gpu.prism.dev", 1)))
 }
 
 // A sum of memory that the driver can make is never forbidden, whatever it says the GPU has.

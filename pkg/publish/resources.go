@@ -21,11 +21,11 @@ type Options struct {
 	NodeName string
 	// Layout says what the GPUs are offered as; nil: all of them whole.
 	Layout gpu.Layout
-	// Owed are the GPUs on which the effects of an earlier claim could not be undone yet. They get no new claims.
-	Owed []gpu.UUID
+	// Owed are effects of earlier claims that could not be undone yet. Devices that they block get no new claims.
+	Owed []gpu.Debt
 }
 
-// DebtTaint is the name, below the driver's domain, of the taint of a device whose GPU is owed. Its effect is NoSchedule.
+// DebtTaint is the name, below the driver's domain, of the taint of a device that a debt blocks. Its effect is NoSchedule.
 const DebtTaint = "not-released"
 
 // Resources describes everything the node offers. The order of devices is the order in which the scheduler hands them out.
@@ -75,7 +75,7 @@ func (o Options) device(d gpu.Device, driver gpu.Driver) resourceapi.Device {
 		Attributes: attributes(d, driver),
 		Capacity:   capacity(d),
 	}
-	if _, looks := d.(gpu.Monitor); !looks && slices.Contains(o.Owed, d.Parent().UUID) {
+	if slices.ContainsFunc(o.Owed, func(debt gpu.Debt) bool { return debt.Blocks(d) }) {
 		published.Taints = []resourceapi.DeviceTaint{{
 			Key: o.DriverName + "/" + DebtTaint, Effect: resourceapi.DeviceTaintEffectNoSchedule,
 		}}

@@ -1,0 +1,39 @@
+package gpu
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestDebtBlocks(t *testing.T) {
+	t.Parallel()
+	g := hopper()
+	slices := []DeviceName{"-mig-19-0", "-mig-19-5", "-mig-19-6", "-mig-9-0", "-mig-9-4", "-mig-20-0", "-mig-20-6"}
+	for name, c := range map[string]struct {
+		debt Debt
+		want []DeviceName
+	}{
+		"the GPU":                 {Debt{GPU: g.UUID}, append([]DeviceName{""}, slices...)},
+		"the GPU, no slice":       {Debt{GPU: g.UUID, Placements: []Placement{}}, append([]DeviceName{""}, slices...)},
+		"another GPU":             {Debt{GPU: "GPU-1"}, nil},
+		"a slice of another GPU":  {Debt{GPU: "GPU-1", Placements: []Placement{{6, 1}}}, nil},
+		"a slice":                 {Debt{GPU: g.UUID, Placements: []Placement{{6, 1}}}, []DeviceName{"", "-mig-19-6", "-mig-9-4", "-mig-20-6"}},
+		"a large one":             {Debt{GPU: g.UUID, Placements: []Placement{{4, 4}}}, []DeviceName{"", "-mig-19-5", "-mig-19-6", "-mig-9-4", "-mig-20-6"}},
+		"two slices":              {Debt{GPU: g.UUID, Placements: []Placement{{5, 1}, {0, 1}}}, []DeviceName{"", "-mig-19-0", "-mig-19-5", "-mig-9-0", "-mig-9-4", "-mig-20-0"}},
+		"where nothing is":        {Debt{GPU: g.UUID, Placements: []Placement{{8, 1}}}, []DeviceName{""}},
+		"the media extensions":    {Debt{GPU: g.UUID, Placements: []Placement{{0, 1}}, MediaExtensions: true}, []DeviceName{"", "-mig-19-0", "-mig-9-0", "-mig-20-0", "-mig-20-6"}},
+		"no slice, their engines": {Debt{GPU: g.UUID, MediaExtensions: true}, append([]DeviceName{""}, slices...)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got []DeviceName
+			for _, d := range all.Devices(g) {
+				if c.debt.Blocks(d) {
+					got = append(got, d.Name()[len("gpu-3f2a9c1b"):])
+				}
+			}
+			assert.Equal(t, c.want, got)
+		})
+	}
+}
