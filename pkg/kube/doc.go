@@ -1,5 +1,6 @@
 // Package kube is the API side of the driver on a node: it keeps ResourceSlices as pkg/publish describes them, writes what
-// became of a claim's devices into the claim's status, and reports what an operator must know as Events of the Node.
+// became of a claim's devices into the claim's status, reports what an operator must know as Events of the Node, and reads
+// node configurations.
 //
 // Nothing here stands in the way of a claim: publishing runs on its own, and status and events are queued, never waited for.
 // The package logs nothing and knows no metrics library; it reports through callbacks and counters.
@@ -11,6 +12,7 @@
 //	resource.k8s.io  resourceclaims/status   patch
 //	resource.k8s.io  resourceclaims/driver   associated-node:patch, resourceNames [<driver>]
 //	""               nodes                   get (only where the node's UID is not given)
+//	""               configmaps              get (only where a node configuration is in one, and in its namespace)
 //	events.k8s.io    events                  create patch (in the namespace "default")
 //
 // The node association of the fourth line is read from the token, so the client must use a token bound to the plugin's pod.

@@ -1,0 +1,67 @@
+package kube_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/prism-gpu/prism/pkg/kube"
+)
+
+func TestConfigs(t *testing.T) {
+	t.Parallel()
+	client := fake.NewClientset(
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "prism", Name: "nodes"}, Data: map[string]string{"h100": "text"}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "prism", Name: "empty"}},
+	)
+	data, err := kube.Configs{Client: client}.Get(t.Context(), "prism", "nodes")
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"h100": "text"}, data)
+	require.Len(t, client.Actions(), 1)
+	assert.True(t, client.Actions()[0].Matches("get", "configmaps"))
+
+	data, err = kube.Configs{Client: client}.Get(t.Context(), "prism", "empty")
+	require.NoError(t, err)
+	assert.Empty(t, data)
+}
+
+func TestConfigsRefuse(t *testing.T) {
+	t.Parallel()
+	resource := corev1.Resource("configmaps")
+	for name, c := range map[string]struct {
+		cause error
+		want  string
+	}{
+		"none": {
+			apierrors.NewNotFound(resource, "nodes"),
+			`reading ConfigMap prism/nodes: there is none; create it or choose another: configmaps "nodes" not found`,
+		},
+		"not allowed": {
+			apierrors.NewForbidden(resource, "nodes", errors.New("no role")),
+			"reading ConfigMap prism/nodes: it is not allowed; give the plugin's service account the right to get it: " +
+				`configmaps "nodes" is forbidden: no role`,
+		},
+		"no answer": {
+			apierrors.NewServiceUnavailable("the server is being upgraded"),
+			"reading ConfigMap prism/nodes: the server is being upgraded",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := fake.NewClientset()
+			client.PrependReactor("get", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.cause })
+			data, err := kube.Configs{Client: client}.Get(t.Context(), "prism", "nodes")
+			assert.Nil(t, data)
+			require.EqualError(t, err, c.want)
+			assert.ErrorIs(t, err, c.cause)
+		})
+	}
+}
