@@ -1,0 +1,114 @@
+package nodeconfig_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/nodeconfig"
+)
+
+const (
+	header = "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\n"
+	slices = header + "gpus: [{select: {indices: [0]}, modes: [whole, mig]}, {}]\n"
+)
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	want := config(t, "[{select: {indices: [0]}, modes: [whole, mig]}, {}]")
+	for name, raw := range map[string]string{
+		"YAML": slices,
+		"JSON": `{"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "NodeConfig", "gpus": [{"select": {"indices": [0]}, "modes": ["whole", "mig"]}, {}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := nodeconfig.Parse([]byte(raw), "file node.yaml")
+			require.NoError(t, err)
+			assert.Empty(t, cmp.Diff(want, got))
+			assert.Equal(t, []v1alpha1.Mode{v1alpha1.ModeWhole}, got.GPUs[1].Modes, "defaults are filled in")
+			assert.Equal(t, v1alpha1.MIGStrategyMixed, *got.Flags.MIGStrategy)
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ raw, want string }{
+		"nothing":        {"", "the configuration is empty; needed: an object with apiVersion and kind"},
+		"another object": {"apiVersion: v1\nkind: ConfigMap\n", `apiVersion: "v1" is not known; allowed: gpu.prism.dev/v1alpha1; kind: "ConfigMap" is not known; allowed: NodeConfig`},
+		"another field":  {header + "gpu: []\n", "NodeConfig: gpu: is not a field; allowed here: kind, apiVersion, flags, gpus"},
+		"a bad value": {header + "gpus: [{modes: [mig], mig: {profiles: [1g]}}]",
+			`NodeConfig: gpus[0].mig.profiles[0]: "1g" is not a MIG profile; allowed: names as nvidia-smi mig -lgip prints, for example 1g.10gb or 1g.10gb+me`},
+		"two problems": {header + "gpus: [{modes: []}, {}]",
+			"NodeConfig: gpus[0].modes: is empty; allowed: whole, mig, mps, timeslice; " +
+				"gpus[1]: has no select, like gpus[0]; only one entry can be for the rest: give one a select"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := nodeconfig.Parse([]byte(c.raw), "file node.yaml")
+			assert.Nil(t, got)
+			require.EqualError(t, err, "reading the node configuration in file node.yaml: "+c.want)
+			var problems *v1alpha1.Problems
+			assert.ErrorAs(t, err, &problems)
+		})
+	}
+}
+
+func TestPick(t *testing.T) {
+	t.Parallel()
+	other := header + "gpus: [{modes: [mig]}]\n"
+	want, err := nodeconfig.Parse([]byte(slices), "")
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		data   map[string]string
+		choice string
+	}{
+		"the only one":          {map[string]string{"h100": slices}, ""},
+		"the only one, by name": {map[string]string{"h100": slices}, "h100"},
+		"one of several":        {map[string]string{"a30": other, "h100": slices}, "h100"},
+		"beside a bad one":      {map[string]string{"a30": "?", "h100": slices}, "h100"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := nodeconfig.Pick(c.data, c.choice)
+			require.NoError(t, err)
+			assert.Empty(t, cmp.Diff(want, got))
+		})
+	}
+}
+
+func TestPickRefuses(t *testing.T) {
+	t.Parallel()
+	two := map[string]string{"h100": slices, "a30.yaml": slices}
+	for name, c := range map[string]struct {
+		data         map[string]string
+		choice, want string
+	}{
+		"none":            {nil, "", "there is no entry; add one with a NodeConfig"},
+		"none, but named": {map[string]string{}, "h100", "there is no entry; add one with a NodeConfig"},
+		"none is chosen":  {two, "", "there are 2 entries and none is chosen; choose one of: a30.yaml, h100"},
+		"unknown":         {two, "h200", `there is no entry "h200"; choose one of: a30.yaml, h100`},
+		"not the only":    {map[string]string{"h100": slices}, "H100", `there is no entry "H100"; choose one of: h100`},
+		"bad content": {map[string]string{"h100": header + "flags: {migStrategy: all}"}, "",
+			`reading the node configuration in entry h100: NodeConfig: flags.migStrategy: "all" is not known; allowed: none, single, mixed`},
+		"empty content": {map[string]string{"h100": "", "a30": slices}, "h100", "reading the node configuration in entry h100: the configuration is empty; needed: an object with apiVersion and kind"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := nodeconfig.Pick(c.data, c.choice)
+			assert.Nil(t, got)
+			assert.EqualError(t, err, c.want)
+		})
+	}
+}
+
+// However long, a text is refused and not read.
+func TestParseLongText(t *testing.T) {
+	t.Parallel()
+	_, err := nodeconfig.Parse([]byte(header+"# "+strings.Repeat("x", v1alpha1.MaxNodeConfigBytes)), "file node.yaml")
+	assert.ErrorContains(t, err, "reading the node configuration in file node.yaml: ")
+}
