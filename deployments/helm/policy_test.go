@@ -1,15 +1,12 @@
 package helm
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	resourceapi "k8s.io/api/resource/v1"
-	dracel "k8s.io/dynamic-resource-allocation/cel"
 )
 
 // policy is the rendered admission policy, evaluated as the API server does.
@@ -129,30 +126,4 @@ func TestChartPolicyCovers(t *testing.T) {
 		"operations": []any{"CREATE", "UPDATE", "DELETE"}, "resources": []any{"resourceslices"},
 	}}}, spec["matchConstraints"])
 	assert.Equal(t, []any{"Deny"}, dig(t, rendered.only(t, "ValidatingAdmissionPolicyBinding"), "spec", "validationActions"))
-}
-
-// TestChartClassesSelect asks the scheduler's own evaluator which devices the
-// classes take.
-func TestChartClassesSelect(t *testing.T) {
-	const driver = "gpu.nvidia.com"
-	rendered := parse(t, render(t, "--set", "driverName="+driver))
-	device := func(of, kind string) dracel.Device {
-		return dracel.Device{Driver: of, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"type": {StringValue: &kind}}}
-	}
-	devices := map[string]dracel.Device{
-		"gpu": device(driver, "gpu"), "mig": device(driver, "mig"), "monitor": device(driver, "monitor"),
-		"foreign": device("gpu.example.com", "gpu"),
-		"bare":    {Driver: "net.example.com"},
-	}
-	for class, want := range map[string]string{driver: "gpu", "monitor." + driver: "monitor"} {
-		selectors := dig(t, rendered["DeviceClass/"+class], "spec", "selectors").([]any)
-		expression := selectors[0].(map[string]any)["cel"].(map[string]any)["expression"].(string)
-		compiled := dracel.GetCompiler(dracel.Features{}).CompileCELExpression(expression, dracel.Options{})
-		require.Nil(t, compiled.Error, fmt.Sprint(compiled.Error))
-		for name, device := range devices {
-			matches, _, err := compiled.DeviceMatches(t.Context(), device)
-			require.NoError(t, err, name)
-			assert.Equal(t, name == want, matches, "%s selects %s", class, name)
-		}
-	}
 }

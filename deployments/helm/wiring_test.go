@@ -62,7 +62,7 @@ func TestChartDriverNameIsEverywhere(t *testing.T) {
 	text := render(t, "--set", "driverName="+driver)
 	assert.NotContains(t, text, "gpu.prism.dev")
 	rendered := parse(t, text)
-	for name, kind := range map[string]string{driver: "gpu", "monitor." + driver: "monitor"} {
+	for name, kind := range map[string]string{driver: "gpu", "mig." + driver: "mig", "monitor." + driver: "monitor"} {
 		require.Contains(t, rendered, "DeviceClass/"+name)
 		selectors := dig(t, rendered["DeviceClass/"+name], "spec", "selectors").([]any)
 		require.Len(t, selectors, 1)
@@ -164,9 +164,9 @@ func TestChartPathsAreTheHosts(t *testing.T) {
 }
 
 func TestChartNamespaces(t *testing.T) {
-	for key, object := range parse(t, render(t, "--values", "testdata/values/everything.yaml")) {
+	for key, object := range parse(t, render(t, "--values", "testdata/values/everything.yaml", "--set", "config.map.a=x")) {
 		switch object.GetKind() {
-		case "DaemonSet", "ServiceAccount", "Service", "PodMonitor":
+		case "DaemonSet", "ServiceAccount", "Service", "PodMonitor", "ConfigMap", "Role", "RoleBinding":
 			assert.Equal(t, namespace, object.GetNamespace(), key)
 		default:
 			assert.Empty(t, object.GetNamespace(), key)

@@ -49,3 +49,34 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ include "prism.labels" . }}
 app.kubernetes.io/component: kubelet-plugin
 {{- end -}}
+
+{{/* The ConfigMap with the node configuration; empty without one. */}}
+{{- define "prism.config" -}}
+{{- $config := .Values.config -}}
+{{- if and $config.map $config.name -}}
+{{- fail "config.map and config.name are both set: keep map for a ConfigMap of the chart, or name for one that exists" -}}
+{{- else if $config.map -}}
+{{- if and $config.default (not (hasKey $config.map $config.default)) -}}
+{{- fail (printf "config.default is %q, which config.map does not have; it has: %s" $config.default (keys $config.map | sortAlpha | join ", ")) -}}
+{{- else if and (not $config.default) (gt (len $config.map) 1) -}}
+{{- fail (printf "config.map has several entries: set config.default to one of them: %s" (keys $config.map | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- printf "%s-config" (include "prism.fullname" .) -}}
+{{- else if $config.name -}}
+{{- $config.name -}}
+{{- else if $config.default -}}
+{{- fail (printf "config.default is %q and there is no configuration: set config.map or config.name" $config.default) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The text of the node configurations, which are given as text or as YAML. */}}
+{{- define "prism.config.data" -}}
+{{- range $key, $document := .Values.config.map }}
+{{ $key | quote }}: |2
+  {{- if kindIs "string" $document }}
+  {{- $document | trimSuffix "\n" | nindent 2 }}
+  {{- else }}
+  {{- toYaml $document | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- end -}}

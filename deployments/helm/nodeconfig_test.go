@@ -1,0 +1,85 @@
+package helm
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+)
+
+// TestChartConfigIsRead: what the ConfigMap holds is what the values said, also where they say it as YAML.
+func TestChartConfigIsRead(t *testing.T) {
+	rendered := parse(t, render(t, "--values", "testdata/values/node-config.yaml"))
+	data := dig(t, rendered["ConfigMap/prism-config"], "data").(map[string]any)
+	require.Len(t, data, 2)
+	decode := func(key string) *v1alpha1.NodeConfig {
+		config, err := v1alpha1.DecodeNodeConfig([]byte(data[key].(string)))
+		require.NoError(t, err)
+		require.NoError(t, config.Validate())
+		return config
+	}
+	assert.Equal(t, []v1alpha1.GPUEntry{{
+		Select: &v1alpha1.GPUSelect{Indices: []int32{6, 7}, Products: []string{"NVIDIA H100*"}},
+		Modes:  []v1alpha1.Mode{v1alpha1.ModeWhole, v1alpha1.ModeMIG},
+		MIG:    &v1alpha1.NodeMIG{Profiles: []string{"1g.10gb", "1g.10gb+me", "2g.20gb", "3g.40gb"}},
+	}}, decode("mig").GPUs)
+	assert.Equal(t, "# As text, with its comments.\napiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\n\ngpus:\n- modes: [whole]\n",
+		data["whole.yaml"])
+	decode("whole.yaml")
+}
+
+// TestChartConfigText: text comes through as it is, whatever its first line looks like.
+func TestChartConfigText(t *testing.T) {
+	rendered := parse(t, render(t, "--set-file", "config.map.a=testdata/indented.yaml"))
+	assert.Equal(t, "  # Indented more than the rest.\nkind: NodeConfig\n", dig(t, rendered["ConfigMap/prism-config"], "data", "a"))
+}
+
+// TestChartConfigIsNamed: the plugin is told of the ConfigMap that it may read, and may read no other.
+func TestChartConfigIsNamed(t *testing.T) {
+	for name, test := range map[string]struct {
+		set             string
+		wantMap, wantAs string
+	}{
+		"of the chart":           {"config.map.a=x", "prism-config", ""},
+		"of the chart, by name":  {"config.map.a=x,config.map.b=x,config.default=b", "prism-config", "b"},
+		"one that exists":        {"config.name=nodes", "nodes", ""},
+		"one that exists, a key": {"config.name=nodes,config.default=b", "nodes", "b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rendered := parse(t, render(t, "--set", test.set))
+			env := environment(t, rendered)
+			assert.Equal(t, namespace+"/"+test.wantMap, env["PRISM_NODE_CONFIG_MAP"])
+			assert.Equal(t, test.wantAs, env["PRISM_NODE_CONFIG_NAME"])
+			_, made := rendered["ConfigMap/"+test.wantMap]
+			assert.Equal(t, test.wantMap == "prism-config", made)
+
+			assert.Equal(t, []any{map[string]any{
+				"apiGroups": []any{""}, "resources": []any{"configmaps"}, "verbs": []any{"get"}, "resourceNames": []any{test.wantMap},
+			}}, dig(t, rendered.only(t, "Role"), "rules"))
+			binding := rendered.only(t, "RoleBinding")
+			assert.Equal(t, rendered.only(t, "Role").GetName(), dig(t, binding, "roleRef", "name"))
+			assert.Equal(t, dig(t, rendered.only(t, "ClusterRoleBinding"), "subjects"), dig(t, binding, "subjects"))
+		})
+	}
+}
+
+// TestChartWithoutConfig: nothing of it is there when there is none.
+func TestChartWithoutConfig(t *testing.T) {
+	rendered := parse(t, render(t))
+	assert.NotContains(t, environment(t, rendered), "PRISM_NODE_CONFIG_MAP")
+	for key, object := range rendered {
+		assert.NotContains(t, []string{"ConfigMap", "Role", "RoleBinding"}, object.GetKind(), key)
+	}
+}
+
+// TestChartConfigStartsPlugins: the plugin reads its configuration at start, so a new one needs new pods, and the same one none.
+func TestChartConfigStartsPlugins(t *testing.T) {
+	pod := func(args ...string) any {
+		return dig(t, parse(t, render(t, args...)).only(t, "DaemonSet"), "spec", "template")
+	}
+	one, other := pod("--set", "config.map.a=x"), pod("--set", "config.map.a=y")
+	assert.NotEqual(t, one, other)
+	assert.Equal(t, one, pod("--set", "config.map.a=x"))
+}
