@@ -22,9 +22,19 @@ const (
 	minorsOfOne    = 9 // the GPU instance itself, and its compute instances
 )
 
-func gpuInstanceMinor(gpu int, gi uint32) uint32 {
+// CapabilityMajor is the major number of nvidia-caps on a machine of its own; a node brings another.
+const CapabilityMajor = 236
+
+// GPUInstanceMinor is the minor of the device node of a GPU instance, on the GPU with that minor.
+func GPUInstanceMinor(gpu int, gi uint32) uint32 {
 	return firstMinor + (uint32(gpu)*instancesOfGPU+gi)*minorsOfOne
 }
+
+// ComputeInstanceMinor is the minor of the device node of a compute instance.
+func ComputeInstanceMinor(gpu int, gi, ci uint32) uint32 { return GPUInstanceMinor(gpu, gi) + 1 + ci }
+
+// CapabilityNode is the name of the device node of a minor, below /dev.
+func CapabilityNode(minor uint32) string { return fmt.Sprintf("nvidia-caps/nvidia-cap%d", minor) }
 
 // capability is a file below /proc/driver/nvidia/capabilities and the device node that it stands for.
 type capability struct {
@@ -44,10 +54,10 @@ func capabilities(node *model.Node) map[string]capability {
 		list["mig/monitor"] = capability{monitorMinor, 0o444}
 		for _, d := range gpu.MIGDevices {
 			dir := fmt.Sprintf("gpu%d/mig/gi%d", gpu.Minor, d.GPUInstance)
-			minor := gpuInstanceMinor(gpu.Minor, d.GPUInstance)
-			list[dir+"/access"] = capability{minor, 0o444}
+			list[dir+"/access"] = capability{GPUInstanceMinor(gpu.Minor, d.GPUInstance), 0o444}
 			if d.ComputeInstance != nil {
-				list[fmt.Sprintf("%s/ci%d/access", dir, *d.ComputeInstance)] = capability{minor + 1 + *d.ComputeInstance, 0o444}
+				minor := ComputeInstanceMinor(gpu.Minor, d.GPUInstance, *d.ComputeInstance)
+				list[fmt.Sprintf("%s/ci%d/access", dir, *d.ComputeInstance)] = capability{minor, 0o444}
 			}
 		}
 	}
@@ -81,7 +91,7 @@ func (p Paths) showCapability(name string, c capability, number uint32) error {
 	if _, err := os.Lstat(file); err == nil {
 		return nil
 	}
-	node := filepath.Join(p.capabilityNodes(), fmt.Sprintf("nvidia-cap%d", c.minor))
+	node := filepath.Join(p.Dev, CapabilityNode(c.minor))
 	text := fmt.Sprintf("DeviceFileMinor: %d\nDeviceFileMode: %d\nDeviceFileModify: 1\n", c.minor, c.mode)
 	err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.MkdirAll(filepath.Dir(node), 0o755))
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -77,13 +78,54 @@ func (h *Host) PCI(busID string) gpu.PCI {
 	return gpu.PCI{BusID: busID, NUMANode: -1}
 }
 
-// CharDevice looks at a device node of the machine; the nodes of all GPUs are there.
+// MIGNodes gives the device nodes of a GPU instance and of one of its compute instances, in this order; gpu.ErrNotFound where
+// there is none such.
+func (h *Host) MIGNodes(gpuMinor, gi, ci int) ([]hostfs.CharDevice, error) {
+	wanted := migDevice{gpuMinor, gi, ci}
+	if slices.Contains(h.migDevices(), wanted) {
+		return wanted.nodes(), nil
+	}
+	return nil, fmt.Errorf("looking for the device nodes of compute instance %d of GPU instance %d on GPU %d: %w", ci, gi, gpuMinor, gpu.ErrNotFound)
+}
+
+// migDevice is a MIG device by the minor of its GPU and the ids of its GPU instance and compute instance.
+type migDevice struct{ gpuMinor, gi, ci int }
+
+func (h *Host) migDevices() []migDevice {
+	var list []migDevice
+	for _, g := range h.node.Snapshot().GPUs {
+		for _, d := range g.MIGDevices {
+			if d.ComputeInstance != nil {
+				list = append(list, migDevice{g.Minor, int(d.GPUInstance), int(*d.ComputeInstance)})
+			}
+		}
+	}
+	return list
+}
+
+func (d migDevice) nodes() []hostfs.CharDevice {
+	gi, ci := uint32(d.gi), uint32(d.ci)
+	var nodes []hostfs.CharDevice
+	for _, minor := range []uint32{layout.GPUInstanceMinor(d.gpuMinor, gi), layout.ComputeInstanceMinor(d.gpuMinor, gi, ci)} {
+		nodes = append(nodes, hostfs.CharDevice{
+			Path: filepath.Join("/dev", layout.CapabilityNode(minor)), Major: layout.CapabilityMajor, Minor: minor,
+		})
+	}
+	return nodes
+}
+
+// CharDevice looks at a device node of the machine; the nodes of all GPUs and of all MIG devices are there.
 func (h *Host) CharDevice(path string) (hostfs.CharDevice, error) {
 	nodes := map[string][2]uint32{
 		"/dev/nvidiactl": {195, 255}, "/dev/nvidia-modeset": {195, 254}, "/dev/nvidia-uvm": {237, 0}, "/dev/nvidia-uvm-tools": {237, 1},
 	}
 	for _, id := range h.node.Identities() {
 		nodes[fmt.Sprintf("/dev/nvidia%d", id.Minor)] = [2]uint32{195, uint32(id.Minor)}
+	}
+	for _, device := range h.migDevices() {
+		for _, n := range device.nodes() {
+			nodes[n.Path] = [2]uint32{n.Major, n.Minor}
+		}
 	}
 	numbers, ok := nodes[path]
 	if !ok {

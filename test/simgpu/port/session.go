@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"tags.cncf.io/container-device-interface/specs-go"
@@ -22,6 +23,9 @@ type Session struct {
 	node    *model.Node
 	session *model.Session
 	root    string
+
+	mu    sync.Mutex
+	known map[gpu.UUID][]gpu.MIGProfile // of the GPUs that were asked
 }
 
 // patience is how long a call waits for a fault that hangs.
@@ -31,7 +35,7 @@ const wholeNode = model.AnyGPU
 
 // open starts a session that sees all GPUs.
 func open(ctx context.Context, node *model.Node, root string) (*Session, error) {
-	s := &Session{node: node, root: root}
+	s := &Session{node: node, root: root, known: map[gpu.UUID][]gpu.MIGProfile{}}
 	if err := s.call(ctx, "nvmlInit_v2", wholeNode); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,265 @@
+package port
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// device is a GPU that questions are put to.
+type device struct {
+	*Session
+	ctx    context.Context
+	handle model.Handle
+}
+
+// find finds a GPU that the session sees.
+func (s *Session) find(ctx context.Context, id gpu.UUID) (device, error) {
+	handle, err := s.session.ByUUID(string(id))
+	if err != nil {
+		return device{}, fmt.Errorf("finding GPU %s: %w", id, asError("nvmlDeviceGetHandleByUUID", err))
+	}
+	return device{s, ctx, handle}, nil
+}
+
+// ask counts a call, lets the node's faults act on it, and makes it.
+func (d device) ask(symbol string, fn func() error) error {
+	if err := d.call(d.ctx, symbol, d.handle.Ordinal()); err != nil {
+		return err
+	}
+	return asError(symbol, fn())
+}
+
+// MIGMode tells whether the GPU is partitioned; gpu.UnsupportedError on a board without MIG.
+func (s *Session) MIGMode(ctx context.Context, id gpu.UUID) (gpu.MIGMode, error) {
+	d, err := s.find(ctx, id)
+	if err != nil {
+		return gpu.MIGMode{}, err
+	}
+	return d.mode()
+}
+
+func (d device) mode() (gpu.MIGMode, error) {
+	var mode gpu.MIGMode
+	err := d.ask("nvmlDeviceGetMigMode", func() (err error) {
+		mode.Enabled, mode.Pending, err = d.session.MIGMode(d.handle)
+		return err
+	})
+	if err != nil {
+		return gpu.MIGMode{}, err
+	}
+	board, _, err := d.session.Device(d.handle)
+	mode.NeedsReset = board.MIG.NeedsReset
+	return mode, asError("nvmlDeviceGetArchitecture", err)
+}
+
+// SetMIGMode returns nil only when the mode is in force. gpu.ErrInUse: instances exist or a process holds the GPU;
+// gpu.UnsupportedError: the board has no MIG, or it changes with a reset only. Nothing is left pending.
+func (s *Session) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
+	d, err := s.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	const symbol = "nvmlDeviceSetMigMode"
+	var activation error
+	set := func(on bool) error {
+		return d.ask(symbol, func() (err error) {
+			activation, err = d.session.SetMIGMode(ctx, d.handle, on, true)
+			return err
+		})
+	}
+	if err := set(on); err != nil || activation == nil {
+		return err
+	}
+	refusal := asError(symbol, activation)
+	if errors.Is(activation, model.ResetRequired) {
+		refusal = &gpu.UnsupportedError{Feature: "a change of the MIG mode", Needs: "a reset of the GPU"}
+	}
+	return errors.Join(refusal, set(!on))
+}
+
+// partitions describes how a GPU can be cut and how it is cut now; nil where it cannot be.
+func (d device) partitions() (*gpu.MIG, error) {
+	board, id, err := d.session.Device(d.handle)
+	if err != nil || !board.MIG.Capable() {
+		return nil, asError("nvmlDeviceGetMigMode", err)
+	}
+	var m gpu.MIG
+	if m.Mode, err = d.mode(); err != nil {
+		return nil, err
+	}
+	if m.Profiles, err = d.profiles(gpu.UUID(id.UUID)); err != nil || !m.Mode.Enabled {
+		return &m, err
+	}
+	m.Instances, err = d.instances(m.Profiles)
+	return &m, err
+}
+
+// profileCount is NVML's count of profile indices.
+const profileCount = 18
+
+// profiles lists the profiles in the order of NVML's index. A session asks once.
+func (d device) profiles(id gpu.UUID) ([]gpu.MIGProfile, error) {
+	d.mu.Lock()
+	known, ok := d.known[id]
+	d.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	offered, err := d.session.MIGProfiles(d.handle)
+	if err != nil {
+		return nil, asError("nvmlDeviceGetGpuInstanceProfileInfo", err)
+	}
+	var list []gpu.MIGProfile
+	for index := range uint32(profileCount) {
+		if err := d.ask("nvmlDeviceGetGpuInstanceProfileInfo", d.session.Alive); err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(offered, func(p model.MIGProfile) bool { return p.Index == index })
+		if i < 0 {
+			continue
+		}
+		if err := d.ask("nvmlDeviceGetGpuInstancePossiblePlacements_v2", d.session.Alive); err != nil {
+			return nil, err
+		}
+		list = append(list, describeProfile(offered[i]))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.known[id] = list
+	return list, nil
+}
+
+func describeProfile(p model.MIGProfile) gpu.MIGProfile {
+	profile := gpu.MIGProfile{
+		ID: int(p.ID), Name: p.Name, Slices: p.Slices, MaxInstances: p.Instances,
+		Capacity: gpu.Capacity{
+			MemoryBytes: p.MemoryMiB << 20, Multiprocessors: uint32(p.Multiprocessors), CopyEngines: uint32(p.Engines.Copy),
+			Decoders: uint32(p.Engines.Decoder), Encoders: uint32(p.Engines.Encoder), JPEGEngines: uint32(p.Engines.JPEG),
+			OFAEngines: uint32(p.Engines.OFA),
+		},
+	}
+	for _, at := range p.Placements() {
+		profile.Placements = append(profile.Placements, placement(at))
+	}
+	return profile
+}
+
+func placement(p model.Placement) gpu.Placement {
+	return gpu.Placement{Start: int(p.Start), Size: int(p.Size)}
+}
+
+// Instances lists the GPU instances of a GPU by their ids, none outside MIG mode.
+func (s *Session) Instances(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error) {
+	d, err := s.find(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	m, err := d.partitions()
+	if err != nil || m == nil {
+		return nil, err
+	}
+	return m.Instances, nil
+}
+
+func (d device) instances(profiles []gpu.MIGProfile) ([]gpu.Instance, error) {
+	var list []gpu.Instance
+	for i := range profiles {
+		var handles []model.Handle
+		err := d.ask("nvmlDeviceGetGpuInstances", func() (err error) {
+			handles, err = d.session.GPUInstances(d.handle, uint32(profiles[i].ID), true)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, handle := range handles {
+			instance, err := d.instance(handle)
+			switch {
+			case errors.Is(err, model.InvalidArgument): // gone since it was listed
+			case err != nil:
+				return nil, err
+			default:
+				list = append(list, gpu.Instance{
+					ID: int(instance.ID), Profile: int(instance.Profile.ID), Placement: placement(instance.Placement),
+				})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b gpu.Instance) int { return cmp.Compare(a.ID, b.ID) })
+	return list, d.fill(list)
+}
+
+func (d device) instance(handle model.Handle) (model.GPUInstance, error) {
+	var instance model.GPUInstance
+	err := d.ask("nvmlGpuInstanceGetInfo", func() (err error) {
+		instance, err = d.session.GPUInstance(handle)
+		return err
+	})
+	return instance, err
+}
+
+// fill adds their compute instances to GPU instances.
+func (d device) fill(list []gpu.Instance) error {
+	devices, err := d.migDevices()
+	for _, found := range devices {
+		i := slices.IndexFunc(list, func(in gpu.Instance) bool { return in.ID == int(found.Instance.ID) })
+		if i >= 0 {
+			list[i].Compute = append(list[i].Compute, gpu.ComputeInstance{
+				ID: int(found.Compute.ID), Slices: found.Compute.Profile.Slices, UUID: gpu.MIGUUID(found.UUID),
+			})
+		}
+	}
+	return err
+}
+
+// migDevices lists the MIG devices of a GPU in the order of their instances' ids.
+func (d device) migDevices() ([]model.MIGDevice, error) {
+	board, _, err := d.session.Device(d.handle)
+	if err != nil {
+		return nil, asError("nvmlDeviceGetMaxMigDeviceCount", err)
+	}
+	var list []model.MIGDevice
+	for index := range board.MIG.MaxDevices {
+		var handle model.Handle
+		err := d.ask("nvmlDeviceGetMigDeviceHandleByIndex", func() (err error) {
+			handle, err = d.session.MIGDeviceByIndex(d.handle, index)
+			return err
+		})
+		if errors.Is(err, gpu.ErrNotFound) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		found, err := d.describeMIG(handle)
+		switch {
+		case errors.Is(err, model.InvalidArgument): // gone since it was listed
+		case err != nil:
+			return nil, err
+		default:
+			list = append(list, found)
+		}
+	}
+	return list, nil
+}
+
+// describeMIG asks a MIG device for its UUID and the instances that it consists of.
+func (d device) describeMIG(handle model.Handle) (model.MIGDevice, error) {
+	var found model.MIGDevice
+	for _, symbol := range []string{"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId", "nvmlDeviceGetUUID", "nvmlDeviceGetAttributes_v2"} {
+		err := d.ask(symbol, func() (err error) {
+			found, err = d.session.MIGDevice(handle)
+			return err
+		})
+		if err != nil {
+			return model.MIGDevice{}, err
+		}
+	}
+	return found, nil
+}

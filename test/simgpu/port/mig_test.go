@@ -1,0 +1,225 @@
+package port
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// partitioner is what the product asks of a session.
+type partitioner interface {
+	MIGMode(ctx context.Context, id gpu.UUID) (gpu.MIGMode, error)
+	SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error
+	Instances(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
+	CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (gi int, err error)
+	CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error)
+	DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, ci int) error
+	DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error
+}
+
+// machine is a node with one GPU, and its driver opened.
+type machine struct {
+	partitioner
+	t    *testing.T
+	node *model.Node
+	host *Host
+	id   gpu.UUID
+}
+
+func newMachine(t *testing.T, spec model.Spec) *machine {
+	t.Helper()
+	node, err := model.New(spec)
+	require.NoError(t, err)
+	host := NewHost(node)
+	root, err := host.FindDriver("")
+	require.NoError(t, err)
+	session, err := host.Open(t.Context(), root)
+	require.NoError(t, err)
+	return &machine{session.(partitioner), t, node, host, gpu.UUID(node.Identities()[0].UUID)}
+}
+
+func inMIGMode(t *testing.T, board string) *machine {
+	t.Helper()
+	m := newMachine(t, model.Uniform("node-a", board, 1))
+	require.NoError(t, m.SetMIGMode(t.Context(), m.id, true))
+	return m
+}
+
+func (m *machine) create(profile int, at gpu.Placement) int {
+	m.t.Helper()
+	gi, err := m.CreateInstance(m.t.Context(), m.id, profile, at)
+	require.NoError(m.t, err)
+	return gi
+}
+
+func (m *machine) instances() []gpu.Instance {
+	m.t.Helper()
+	list, err := m.Instances(m.t.Context(), m.id)
+	require.NoError(m.t, err)
+	return list
+}
+
+func TestAMIGDeviceLivesAndDies(t *testing.T) {
+	m := inMIGMode(t, "h100-80")
+	mode, err := m.MIGMode(t.Context(), m.id)
+	require.NoError(t, err)
+	assert.Equal(t, gpu.MIGMode{Enabled: true, Pending: true}, mode)
+	gi := m.create(9, gpu.Placement{Start: 4, Size: 4})
+	half := gpu.Instance{ID: 1, Profile: 9, Placement: gpu.Placement{Start: 4, Size: 4}}
+	assert.Equal(t, []gpu.Instance{half}, m.instances(), "half made")
+	_, err = m.host.MIGNodes(0, gi, 0)
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+
+	ci, err := m.CreateComputeInstance(t.Context(), m.id, gi)
+	require.NoError(t, err)
+	assert.Equal(t, gpu.ComputeInstance{Slices: 3, UUID: gpu.MIGUUID(m.node.Snapshot().GPUs[0].MIGDevices[0].UUID)}, ci)
+	full := half
+	full.Compute = []gpu.ComputeInstance{ci}
+	small := m.create(19, gpu.Placement{Start: 0, Size: 1})
+	assert.Equal(t, []gpu.Instance{full, {ID: small, Profile: 19, Placement: gpu.Placement{Size: 1}}}, m.instances())
+
+	nodes, err := m.host.MIGNodes(0, gi, 0)
+	require.NoError(t, err)
+	want := []hostfs.CharDevice{
+		{Path: "/dev/nvidia-caps/nvidia-cap12", Major: 236, Minor: 12}, {Path: "/dev/nvidia-caps/nvidia-cap13", Major: 236, Minor: 13},
+	}
+	assert.Equal(t, want, nodes)
+	seen, err := m.host.CharDevice(want[1].Path)
+	require.NoError(t, err)
+	assert.Equal(t, want[1], seen)
+
+	require.ErrorIs(t, m.DestroyInstance(t.Context(), m.id, gi), gpu.ErrInUse, "it has a compute instance")
+	require.NoError(t, m.DestroyComputeInstance(t.Context(), m.id, gi, 0))
+	require.ErrorIs(t, m.DestroyComputeInstance(t.Context(), m.id, gi, 0), gpu.ErrNotFound)
+	require.NoError(t, m.DestroyInstance(t.Context(), m.id, gi))
+	require.ErrorIs(t, m.DestroyInstance(t.Context(), m.id, gi), gpu.ErrNotFound)
+	require.NoError(t, m.DestroyInstance(t.Context(), m.id, small))
+	require.NoError(t, m.SetMIGMode(t.Context(), m.id, false))
+	assert.Empty(t, m.instances())
+	require.ErrorIs(t, m.DestroyInstance(t.Context(), m.id, gi), gpu.ErrNotFound, "outside MIG mode")
+	_, err = m.host.CharDevice(want[1].Path)
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+}
+
+func TestMIGRefusals(t *testing.T) {
+	m := newMachine(t, model.Uniform("node-a", "h100-80", 1))
+	var unsupported *gpu.UnsupportedError
+	_, err := m.CreateInstance(t.Context(), m.id, 19, gpu.Placement{Size: 1})
+	require.ErrorAs(t, err, &unsupported, "not in MIG mode")
+	assert.Empty(t, m.instances())
+	_, err = m.CreateComputeInstance(t.Context(), m.id, 1)
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+	_, err = m.MIGMode(t.Context(), "GPU-nothing")
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+
+	m = inMIGMode(t, "h100-80")
+	gi := m.create(9, gpu.Placement{Size: 4})
+	_, err = m.CreateInstance(t.Context(), m.id, 19, gpu.Placement{Start: 3, Size: 1})
+	require.ErrorIs(t, err, gpu.ErrInUse, "occupied")
+	_, err = m.CreateInstance(t.Context(), m.id, 19, gpu.Placement{Start: 7, Size: 1})
+	require.ErrorIs(t, err, model.InvalidArgument, "no such placement")
+	require.ErrorIs(t, m.SetMIGMode(t.Context(), m.id, false), gpu.ErrInUse, "an instance exists")
+	ci, err := m.CreateComputeInstance(t.Context(), m.id, gi)
+	require.NoError(t, err)
+	_, err = m.CreateComputeInstance(t.Context(), m.id, gi)
+	require.ErrorIs(t, err, gpu.ErrInUse, "full")
+	release, err := m.node.Hold(string(ci.UUID))
+	require.NoError(t, err)
+	require.ErrorIs(t, m.DestroyComputeInstance(t.Context(), m.id, gi, ci.ID), gpu.ErrInUse)
+	release()
+	require.NoError(t, m.DestroyComputeInstance(t.Context(), m.id, gi, ci.ID))
+
+	bare := newMachine(t, model.Uniform("node-a", "t4", 1))
+	_, err = bare.MIGMode(t.Context(), bare.id)
+	require.ErrorAs(t, err, &unsupported)
+	require.ErrorAs(t, bare.SetMIGMode(t.Context(), bare.id, true), &unsupported)
+	assert.Empty(t, bare.instances())
+}
+
+// What does not take effect at once is taken back.
+func TestNoMIGModeIsLeftPending(t *testing.T) {
+	ampere := newMachine(t, model.Uniform("node-a", "a100-80", 1))
+	var unsupported *gpu.UnsupportedError
+	require.ErrorAs(t, ampere.SetMIGMode(t.Context(), ampere.id, true), &unsupported)
+	mode, err := ampere.MIGMode(t.Context(), ampere.id)
+	require.NoError(t, err)
+	assert.Equal(t, gpu.MIGMode{NeedsReset: true}, mode)
+
+	on := newMachine(t, model.Spec{Name: "node-a", Boards: []string{"a100-80"}, MIG: []int{0}})
+	require.NoError(t, on.SetMIGMode(t.Context(), on.id, true), "in force already")
+	require.ErrorAs(t, on.SetMIGMode(t.Context(), on.id, false), &unsupported)
+	mode, err = on.MIGMode(t.Context(), on.id)
+	require.NoError(t, err)
+	assert.Equal(t, gpu.MIGMode{Enabled: true, Pending: true, NeedsReset: true}, mode)
+
+	held := newMachine(t, model.Uniform("node-a", "h100-80", 1))
+	release, err := held.node.Hold(string(held.id))
+	require.NoError(t, err)
+	require.ErrorIs(t, held.SetMIGMode(t.Context(), held.id, true), gpu.ErrInUse)
+	mode, err = held.MIGMode(t.Context(), held.id)
+	require.NoError(t, err)
+	assert.Zero(t, mode)
+	release()
+	require.NoError(t, held.SetMIGMode(t.Context(), held.id, true))
+}
+
+// A fault acts on the function and the GPU that it names.
+func TestMIGCallsMeetFaults(t *testing.T) {
+	m := inMIGMode(t, "h100-80")
+	gi := m.create(19, gpu.Placement{Size: 1})
+	ci, err := m.CreateComputeInstance(t.Context(), m.id, gi)
+	require.NoError(t, err)
+	for symbol, call := range map[string]func() error{
+		"nvmlDeviceGetMigMode":      func() error { _, err := m.MIGMode(t.Context(), m.id); return err },
+		"nvmlDeviceSetMigMode":      func() error { return m.SetMIGMode(t.Context(), m.id, true) },
+		"nvmlDeviceGetGpuInstances": func() error { _, err := m.Instances(t.Context(), m.id); return err },
+		"nvmlDeviceCreateGpuInstanceWithPlacement": func() error {
+			_, err := m.CreateInstance(t.Context(), m.id, 19, gpu.Placement{Start: 1, Size: 1})
+			return err
+		},
+		"nvmlGpuInstanceCreateComputeInstance": func() error { _, err := m.CreateComputeInstance(t.Context(), m.id, gi); return err },
+		"nvmlComputeInstanceDestroy":           func() error { return m.DestroyComputeInstance(t.Context(), m.id, gi, ci.ID) },
+		"nvmlGpuInstanceDestroy":               func() error { return m.DestroyInstance(t.Context(), m.id, gi) },
+	} {
+		fault, err := m.node.Faults.Add(model.Fault{Effect: model.EffectError, GPU: 0, Call: symbol, Return: model.GPUIsLost})
+		require.NoError(t, err)
+		require.ErrorIs(t, call(), gpu.ErrLost, symbol)
+		m.node.Faults.Remove(fault)
+	}
+	full := gpu.Instance{ID: gi, Profile: 19, Placement: gpu.Placement{Size: 1}, Compute: []gpu.ComputeInstance{ci}}
+	assert.Equal(t, []gpu.Instance{full}, m.instances(), "nothing has changed")
+}
+
+func TestMIGCallsAreCounted(t *testing.T) {
+	m := inMIGMode(t, "h100-80")
+	counts := func() map[string]uint64 { return m.node.Calls.Of(os.Getpid()).Counts }
+	old := counts()
+	gi := m.create(5, gpu.Placement{Size: 4})
+	_, err := m.CreateComputeInstance(t.Context(), m.id, gi)
+	require.NoError(t, err)
+	require.NoError(t, m.DestroyComputeInstance(t.Context(), m.id, gi, 0))
+	require.NoError(t, m.DestroyInstance(t.Context(), m.id, gi))
+	got := counts()
+	for name, n := range old {
+		got[name] -= n
+		if got[name] == 0 {
+			delete(got, name)
+		}
+	}
+	want := map[string]uint64{
+		"nvmlDeviceCreateGpuInstanceWithPlacement": 1, "nvmlGpuInstanceGetInfo": 2, "nvmlDeviceGetGpuInstanceById": 3,
+		"nvmlGpuInstanceGetComputeInstanceProfileInfo": 1, "nvmlGpuInstanceCreateComputeInstance": 1, "nvmlComputeInstanceGetInfo_v2": 1,
+		"nvmlDeviceGetMigDeviceHandleByIndex": 2, "nvmlDeviceGetGpuInstanceId": 1, "nvmlDeviceGetComputeInstanceId": 1,
+		"nvmlDeviceGetUUID": 1, "nvmlDeviceGetAttributes_v2": 1,
+		"nvmlGpuInstanceGetComputeInstanceById": 1, "nvmlComputeInstanceDestroy": 1, "nvmlGpuInstanceDestroy": 1,
+	}
+	assert.Empty(t, cmp.Diff(want, got))
+}
