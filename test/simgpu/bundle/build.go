@@ -127,7 +127,7 @@ func (c compiler) buildLibraries(dir string) error {
 
 // programs of a driver, with their sources.
 var programs = map[string][]string{
-	"nvidia-smi":              {"smi.c", "smi_query.c", "smi_table.c", "smi_policy.c"},
+	"nvidia-smi":              {"smi.c", "smi_query.c", "smi_table.c", "smi_policy.c", "smi_mig.c"},
 	"nvidia-persistenced":     {"program.c"},
 	"nvidia-debugdump":        {"program.c"},
 	"nvidia-cuda-mps-control": {"program.c"},

@@ -100,6 +100,9 @@ func (d device) partitions() (*gpu.MIG, error) {
 	return &m, err
 }
 
+// placementsFrom is the driver branch from which instances are made at a placement of the caller's choice.
+const placementsFrom = 470
+
 // profileCount is NVML's count of profile indices.
 const profileCount = 18
 
@@ -110,6 +113,9 @@ func (d device) profiles(id gpu.UUID) ([]gpu.MIGProfile, error) {
 	d.mu.Unlock()
 	if ok {
 		return known, nil
+	}
+	if version, _ := d.node.Driver(); version.Branch() < placementsFrom {
+		return nil, nil
 	}
 	offered, err := d.session.MIGProfiles(d.handle)
 	if err != nil {

@@ -53,6 +53,16 @@ func inMIGMode(t *testing.T, board string) *machine {
 	return m
 }
 
+// seen is the GPU as an inventory sees it.
+func (m *machine) seen() gpu.GPU {
+	m.t.Helper()
+	gpus, faults, err := m.partitioner.(*Session).GPUs(m.t.Context())
+	require.NoError(m.t, err)
+	require.Empty(m.t, faults)
+	require.Len(m.t, gpus, 1)
+	return gpus[0]
+}
+
 func (m *machine) create(profile int, at gpu.Placement) int {
 	m.t.Helper()
 	gi, err := m.CreateInstance(m.t.Context(), m.id, profile, at)
@@ -142,6 +152,26 @@ func TestMIGRefusals(t *testing.T) {
 	require.ErrorAs(t, err, &unsupported)
 	require.ErrorAs(t, bare.SetMIGMode(t.Context(), bare.id, true), &unsupported)
 	assert.Empty(t, bare.instances())
+}
+
+func TestGPUsTellHowTheyAreCut(t *testing.T) {
+	m := newMachine(t, model.Uniform("node-a", "a30", 1))
+	seen := m.seen().MIG
+	assert.Equal(t, gpu.MIGMode{NeedsReset: true}, seen.Mode)
+	assert.Equal(t, []string{"1g.6gb", "2g.12gb", "4g.24gb", "1g.6gb+me", "2g.12gb+me"}, seen.ProfileNames(), "NVML's order")
+	assert.Equal(t, gpu.MIGProfile{
+		ID: 6, Name: "2g.12gb+me", Slices: 2, MaxInstances: 1, Placements: []gpu.Placement{{Start: 0, Size: 2}, {Start: 2, Size: 2}},
+		Capacity: gpu.Capacity{MemoryBytes: 11672 << 20, Multiprocessors: 28, CopyEngines: 2, Decoders: 2, JPEGEngines: 1, OFAEngines: 1},
+	}, seen.Profiles[4])
+	assert.Empty(t, seen.Instances)
+
+	m = inMIGMode(t, "h100-80")
+	gi := m.create(19, gpu.Placement{Start: 6, Size: 1})
+	seen = m.seen().MIG
+	assert.Equal(t, gpu.MIGMode{Enabled: true, Pending: true}, seen.Mode)
+	assert.Equal(t, []gpu.Instance{{ID: gi, Profile: 19, Placement: gpu.Placement{Start: 6, Size: 1}}}, seen.Instances)
+
+	assert.Nil(t, newMachine(t, model.Uniform("node-a", "l40s", 1)).seen().MIG)
 }
 
 // What does not take effect at once is taken back.

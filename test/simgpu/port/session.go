@@ -67,7 +67,7 @@ func (s *Session) Driver(ctx context.Context) (gpu.Driver, error) {
 	return gpu.Driver{Version: version.String(), CUDAVersion: fmt.Sprintf("%d.%d", cuda/1000, cuda%1000/10)}, nil
 }
 
-// GPUs lists the GPUs that answer, and the others as faults.
+// GPUs lists the GPUs that answer, and the others as faults. Of those that can be partitioned it tells how they are.
 func (s *Session) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 	const symbol = "nvmlDeviceGetCount_v2"
 	count, err := s.session.Count()
@@ -104,7 +104,11 @@ func (s *Session) gpuAt(ctx context.Context, index int) (gpu.GPU, error) {
 	version, _ := s.node.Driver()
 	g := describe(index, board, id)
 	g.Capacity = capacity(board, version.Branch())
-	return g, s.call(ctx, symbol, id.Ordinal)
+	if err := s.call(ctx, symbol, id.Ordinal); err != nil {
+		return g, err
+	}
+	g.MIG, err = device{s, ctx, handle}.partitions()
+	return g, err
 }
 
 // describe words a GPU of the model as the product does.

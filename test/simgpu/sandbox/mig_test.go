@@ -379,3 +379,55 @@ func TestSMIListsMIGDevices(t *testing.T) {
 		"  MIG 2g.12gb     Device  0: (UUID: %s)\n  MIG 1g.6gb+me   Device  1: (UUID: %s)\nGPU 1: Tesla T4 (UUID: %s)\n",
 		ids[0].UUID, devices[0].UUID, devices[1].UUID, ids[1].UUID), output)
 }
+
+// administration is what an administrator does with nvidia-smi: each of GPU 1, and how it ends.
+var administration = []struct {
+	args []string
+	code model.Return
+}{
+	{[]string{"mig", "-i", "1", "-cgi", "19", "-C"}, 6},
+	{[]string{"-i", "1", "-mig", "1"}, 0},
+	{[]string{"mig", "-i", "1", "-cgi", "9:4,19", "-C"}, 0},
+	{[]string{"mig", "-i", "1", "-cgi", "9:4"}, model.InsufficientResources},
+	{[]string{"mig", "-i", "1", "-dgi"}, model.InUse},
+	{[]string{"mig", "-i", "1", "-dci"}, 0},
+	{[]string{"mig", "-i", "1", "-dgi"}, 0},
+	{[]string{"mig", "-i", "1", "-cgi", "20:6"}, 0},
+	{[]string{"mig", "-i", "1", "-cgi", "20"}, model.InsufficientResources},
+	{[]string{"mig", "-i", "1", "-dgi"}, 0},
+	{[]string{"-i", "1", "-mig", "0"}, 0},
+}
+
+// An administrator makes and removes instances with nvidia-smi.
+func TestSMIPartitions(t *testing.T) {
+	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 2))
+	for i, step := range administration {
+		output, code := smi(t, node, step.args...)
+		require.Equal(t, int(step.code), code, "%v: %s", step.args, output)
+		devices := node.Model.Snapshot().GPUs[1].MIGDevices
+		switch i {
+		case 2:
+			require.Len(t, devices, 2)
+			assert.Contains(t, output, "using profile MIG 3g.40gb (ID  9)")
+			assert.NotNil(t, devices[0].ComputeInstance)
+			assert.NotNil(t, devices[1].ComputeInstance)
+		case 7:
+			require.Len(t, devices, 1)
+			assert.Equal(t, model.Placement{Start: 6, Size: 1}, devices[0].Placement)
+			assert.Nil(t, devices[0].ComputeInstance)
+		}
+	}
+	assert.Empty(t, node.Model.Snapshot().GPUs[1].MIGDevices)
+}
+
+// NVIDIA's own tool does the same, in the same words.
+func TestRealSMIPartitions(t *testing.T) {
+	program := realSMI(t)
+	real, ours := sandbox.Start(t, model.Uniform("node-a", "h100-80", 2)), sandbox.Start(t, model.Uniform("node-a", "h100-80", 2))
+	for _, step := range administration {
+		want, wantCode := run(t, real, program, step.args...)
+		got, gotCode := smi(t, ours, step.args...)
+		assert.Equal(t, want, got, "%v", step.args)
+		assert.Equal(t, wantCode, gotCode, "%v", step.args)
+	}
+}

@@ -29,7 +29,12 @@ static const struct {
 	FUNCTION(DeviceGetUtilizationRates), FUNCTION(DeviceGetTemperature), FUNCTION(DeviceGetPowerUsage),
 	FUNCTION(DeviceGetEnforcedPowerLimit), FUNCTION(DeviceGetPerformanceState),
 	FUNCTION(DeviceGetCudaComputeCapability), FUNCTION(DeviceGetMigMode),
-	FUNCTION(DeviceGetMaxMigDeviceCount), FUNCTION(DeviceGetMigDeviceHandleByIndex), FUNCTION(InternalGetExportTable),
+	FUNCTION(DeviceGetMaxMigDeviceCount), FUNCTION(DeviceGetMigDeviceHandleByIndex),
+	FUNCTION(DeviceSetMigMode), FUNCTION(DeviceGetGpuInstanceProfileInfoV), FUNCTION(DeviceGetGpuInstancePossiblePlacements_v2),
+	FUNCTION(DeviceCreateGpuInstance), FUNCTION(DeviceCreateGpuInstanceWithPlacement), FUNCTION(DeviceGetGpuInstances),
+	FUNCTION(GpuInstanceGetInfo), FUNCTION(GpuInstanceDestroy), FUNCTION(GpuInstanceGetComputeInstanceProfileInfoV),
+	FUNCTION(GpuInstanceCreateComputeInstance), FUNCTION(GpuInstanceGetComputeInstances), FUNCTION(ComputeInstanceGetInfo_v2), FUNCTION(ComputeInstanceDestroy),
+	FUNCTION(InternalGetExportTable),
 };
 
 static int no_function(void)
@@ -230,8 +235,8 @@ static int set_compute_mode(const struct node *node, const char *text)
 }
 
 struct options {
-	int list, help, policy;
-	const char *id, *query, *format, *compute;
+	int list, help, policy, mig;
+	const char *id, *query, *format, *compute, *mig_mode;
 };
 
 int take_option(int argc, char **argv, int *at, const char *shorter, const char *longer, const char **value)
@@ -257,7 +262,8 @@ static int parse(int argc, char **argv, struct options *o)
 		else if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help"))
 			o->help = 1;
 		else if (!take_option(argc, argv, &i, "-i", "--id", &o->id) && !take_option(argc, argv, &i, "", "--query-gpu", &o->query) &&
-			 !take_option(argc, argv, &i, "", "--format", &o->format) && !take_option(argc, argv, &i, "-c", "--compute-mode", &o->compute)) {
+			 !take_option(argc, argv, &i, "", "--format", &o->format) && !take_option(argc, argv, &i, "-c", "--compute-mode", &o->compute) &&
+			 !take_option(argc, argv, &i, "-mig", "--multi-instance-gpu", &o->mig_mode)) {
 			printf("ERROR: Option %s is not recognized. Please run 'nvidia-smi -h'.\n\n", argv[i]);
 			return EXIT_UNKNOWN;
 		}
@@ -276,6 +282,8 @@ static int help(void)
 	       "    nvidia-smi -L                                list GPUs\n"
 	       "    nvidia-smi --query-gpu=FIELD,... --format=csv[,noheader][,nounits]\n"
 	       "    nvidia-smi -c DEFAULT|PROHIBITED|EXCLUSIVE_PROCESS\n"
+	       "    nvidia-smi -mig 0|1\n"
+	       "    nvidia-smi mig -cgi ID[:START],... [-C] | -dci | -dgi\n"
 	       "    nvidia-smi compute-policy --set-timeslice=N | -l\n\n"
 	       "    -i, --id=LIST   only these GPUs: indices, UUIDs or PCI addresses\n");
 	return EXIT_OK;
@@ -292,6 +300,8 @@ static int command(struct node *node, const struct options *o)
 		return query_gpus(node, o->query, o->format);
 	if (o->compute)
 		return set_compute_mode(node, o->compute);
+	if (o->mig_mode)
+		return set_mig_mode(node, o->mig_mode);
 	return print_table(node);
 }
 
@@ -300,16 +310,18 @@ static int run(int argc, char **argv, const struct options *o)
 	struct node node = { .count = 0 };
 	if (o->list)
 		return list();
-	if (!o->policy)
+	if (!o->policy && !o->mig)
 		return command(&node, o);
 	int code = look(&node);
-	return code ? code : compute_policy(&node, argc - 2, argv + 2);
+	if (code)
+		return code;
+	return o->mig ? mig(&node, argc - 2, argv + 2) : compute_policy(&node, argc - 2, argv + 2);
 }
 
 int main(int argc, char **argv)
 {
-	struct options o = { .policy = argc > 1 && !strcmp(argv[1], "compute-policy") };
-	int code = o.policy ? EXIT_OK : parse(argc, argv, &o);
+	struct options o = { .policy = argc > 1 && !strcmp(argv[1], "compute-policy"), .mig = argc > 1 && !strcmp(argv[1], "mig") };
+	int code = o.policy || o.mig ? EXIT_OK : parse(argc, argv, &o);
 	if (code)
 		return code;
 	if (o.help)

@@ -22,6 +22,28 @@ typedef struct {
 typedef struct {
 	unsigned int gpu, memory;
 } utilization_t;
+typedef struct {
+	unsigned int start, size;
+} placement_t;
+typedef struct {
+	unsigned int version, id, peers, slices, instances, counts[6];
+	unsigned long long memory;
+	char name[TEXT];
+} gi_profile_t;
+typedef struct {
+	unsigned int version, id, slices, instances, counts[6];
+	char name[TEXT];
+} ci_profile_t;
+typedef struct {
+	device_t gpu;
+	unsigned int id, profile;
+	placement_t placement;
+} gi_info_t;
+typedef struct {
+	device_t gpu, instance;
+	unsigned int id, profile;
+	placement_t placement;
+} ci_info_t;
 
 /* Exit codes of the real tool: an NVML code, or one of these. */
 enum { EXIT_OK = 0, EXIT_USAGE = 2, EXIT_NO_DEVICES = 6, EXIT_NO_LIBRARY = 12, EXIT_UNKNOWN = 255 };
@@ -58,6 +80,19 @@ extern struct nvml {
 	int (*DeviceGetMigMode)(device_t, unsigned int *, unsigned int *);
 	int (*DeviceGetMaxMigDeviceCount)(device_t, unsigned int *);
 	int (*DeviceGetMigDeviceHandleByIndex)(device_t, unsigned int, device_t *);
+	int (*DeviceSetMigMode)(device_t, unsigned int, int *);
+	int (*DeviceGetGpuInstanceProfileInfoV)(device_t, unsigned int, gi_profile_t *);
+	int (*DeviceGetGpuInstancePossiblePlacements_v2)(device_t, unsigned int, placement_t *, unsigned int *);
+	int (*DeviceCreateGpuInstance)(device_t, unsigned int, device_t *);
+	int (*DeviceCreateGpuInstanceWithPlacement)(device_t, unsigned int, const placement_t *, device_t *);
+	int (*DeviceGetGpuInstances)(device_t, unsigned int, device_t *, unsigned int *);
+	int (*GpuInstanceGetInfo)(device_t, gi_info_t *);
+	int (*GpuInstanceDestroy)(device_t);
+	int (*GpuInstanceGetComputeInstanceProfileInfoV)(device_t, unsigned int, unsigned int, ci_profile_t *);
+	int (*GpuInstanceCreateComputeInstance)(device_t, unsigned int, device_t *);
+	int (*GpuInstanceGetComputeInstances)(device_t, unsigned int, device_t *, unsigned int *);
+	int (*ComputeInstanceGetInfo_v2)(device_t, ci_info_t *);
+	int (*ComputeInstanceDestroy)(device_t);
 	int (*InternalGetExportTable)(const void **, const void *);
 } nvml;
 
@@ -83,6 +118,8 @@ int take_option(int argc, char **argv, int *at, const char *shorter, const char 
 int keep_gpus(struct node *node, const char *list);
 int query_gpus(const struct node *node, const char *fields, const char *format);
 int print_table(const struct node *node);
+int set_mig_mode(const struct node *node, const char *mode);
 int compute_policy(struct node *node, int argc, char **argv);
+int mig(struct node *node, int argc, char **argv);
 
 #endif
