@@ -6,21 +6,24 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// board is a GPU whose facts were read; within a session they do not change.
+// board is a GPU whose facts were read; within a session they do not change, but for how it is cut.
 type board struct {
-	device nvml.Device
-	facts  gpu.GPU
+	device   nvml.Device
+	facts    gpu.GPU
+	profiles []profile
 }
 
 // GPUs lists the GPUs of the node in the order of their index. Each that does not answer is a fault and hides no other; the
 // error is only for the list itself. IDs are not assigned, and of the place in the machine only the bus id is known.
-// After the first time a GPU that answered costs one call.
+// After the first time a GPU that answered costs one call, two where it could be cut and is not. A GPU that is being changed by this
+// session is not asked and is what it was before.
 func (s *Session) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 	count, err := ask(ctx, s, wholeDriver, "nvmlDeviceGetCount_v2", s.lib.DeviceGetCount)
 	if err != nil {
@@ -64,7 +67,12 @@ func (s *Session) look(ctx context.Context, index int) (gpu.GPU, gpu.Fault) {
 	s.mu.Unlock()
 	var err error
 	if ok {
-		_, err = ask(ctx, s, gpuAt(index), "nvmlDeviceGetMemoryInfo", known.device.GetMemoryInfo)
+		turn := s.turn(known.facts.UUID)
+		if !turn.TryLock() {
+			return known.facts, gpu.Fault{}
+		}
+		defer turn.Unlock()
+		err = s.again(ctx, &known)
 	} else {
 		known, err = s.read(ctx, index)
 	}
@@ -79,6 +87,15 @@ func (s *Session) look(ctx context.Context, index int) (gpu.GPU, gpu.Fault) {
 	return gpu.GPU{}, gpu.Fault{Index: index, UUID: known.facts.UUID, BusID: known.facts.PCI.BusID, Err: err}
 }
 
+// again asks a known GPU whether it still answers, and what can have changed.
+func (s *Session) again(ctx context.Context, b *board) error {
+	q := query{ctx: ctx, session: s, on: gpuAt(b.facts.Index), device: b.device, limit: s.opts.Deadline}
+	if _, err := must(q, "nvmlDeviceGetMemoryInfo", b.device.GetMemoryInfo); err != nil || b.facts.MIG == nil {
+		return err
+	}
+	return q.refreshMIG(b)
+}
+
 // read asks a GPU for everything. On an error the board has what was read before it.
 func (s *Session) read(ctx context.Context, index int) (board, error) {
 	b := board{facts: gpu.GPU{Index: index, PCI: gpu.PCI{NUMANode: -1}}}
@@ -89,13 +106,13 @@ func (s *Session) read(ctx context.Context, index int) (board, error) {
 	if err != nil {
 		return b, err
 	}
-	q := query{ctx: ctx, session: s, on: gpuAt(index), device: b.device}
+	q := query{ctx: ctx, session: s, on: gpuAt(index), device: b.device, limit: s.opts.Deadline}
 	for _, part := range []func(query, *gpu.GPU) error{readIdentity, readProduct, readCapacity} {
 		if err := part(q, &b.facts); err != nil {
 			return b, err
 		}
 	}
-	return b, nil
+	return b, readMIG(q, &b)
 }
 
 // query is what the questions to one GPU have in common.
@@ -104,16 +121,18 @@ type query struct {
 	session *Session
 	on      target
 	device  nvml.Device
+	// limit is how long each may take.
+	limit time.Duration
 }
 
 // must asks for something every GPU has.
 func must[T any](q query, symbol string, fn func() (T, nvml.Return)) (T, error) {
-	return ask(q.ctx, q.session, q.on, symbol, fn)
+	return askWithin(q.ctx, q.session, call{q.on, symbol, q.limit}, fn)
 }
 
 // may asks for something that a GPU or a driver may not tell; then the answer is the zero value.
 func may[T any](q query, symbol string, fn func() (T, nvml.Return)) (T, bool, error) {
-	value, err := ask(q.ctx, q.session, q.on, symbol, fn)
+	value, err := must(q, symbol, fn)
 	var unsupported *gpu.UnsupportedError
 	if errors.As(err, &unsupported) {
 		var none T
@@ -208,11 +227,7 @@ func readEngines(q query, migCapable bool) (gpu.Capacity, error) {
 	for _, profile := range largestProfiles {
 		info, known, err := may(q, "nvmlDeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
 			info, ret := q.device.GetGpuInstanceProfileInfo(profile)
-			if ret == nvml.ERROR_INVALID_ARGUMENT {
-				// What drivers say to a profile that is newer than they are.
-				ret = nvml.ERROR_NOT_SUPPORTED
-			}
-			return info, ret
+			return info, absentProfile(ret)
 		})
 		if err != nil {
 			return gpu.Capacity{}, err

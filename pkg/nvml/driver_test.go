@@ -26,7 +26,9 @@ type fakeDriver struct {
 
 // newFakeDriver has that many H100s.
 func newFakeDriver(count int) *fakeDriver {
-	d := &fakeDriver{version: "580.95.05", loaded: true, absent: map[string]bool{}, calls: map[string]int{}}
+	// Names of profiles come in a struct of the library that only it can make.
+	absent := map[string]bool{"nvmlDeviceGetGpuInstanceProfileInfoV": true}
+	d := &fakeDriver{version: "580.95.05", loaded: true, absent: absent, calls: map[string]int{}}
 	for index := range count {
 		d.gpus = append(d.gpus, &fakeGPU{
 			driver: d, index: index, cores: 16896, brand: nvml.BRAND_NVIDIA, architecture: nvml.DEVICE_ARCH_HOPPER,
@@ -211,8 +213,12 @@ func (g *fakeGPU) GetGpuInstanceProfileInfo(profile int) (nvml.GpuInstanceProfil
 		ret = nvml.ERROR_INVALID_ARGUMENT
 	}
 	return nvml.GpuInstanceProfileInfo{
-		MultiprocessorCount: 128, CopyEngineCount: 8, DecoderCount: 7, JpegCount: 7, OfaCount: 1,
+		SliceCount: 7, InstanceCount: 1, MemorySizeMB: 80896, MultiprocessorCount: 128, CopyEngineCount: 8, DecoderCount: 7, JpegCount: 7, OfaCount: 1,
 	}, ret
+}
+
+func (g *fakeGPU) GetGpuInstancePossiblePlacements(*nvml.GpuInstanceProfileInfo) ([]nvml.GpuInstancePlacement, nvml.Return) {
+	return []nvml.GpuInstancePlacement{{Start: 0, Size: 8}}, g.call("nvmlDeviceGetGpuInstancePossiblePlacements_v2")
 }
 
 // openFake opens a session on the driver, with a deadline that is short for a test and long for a call that answers.

@@ -37,6 +37,7 @@ type Session struct {
 
 	mu     sync.Mutex
 	boards map[int]board
+	turns  map[gpu.UUID]*sync.Mutex
 	closed bool
 }
 
@@ -73,7 +74,7 @@ func open(ctx context.Context, lib nvml.Interface, g *gate, opts Options) (*Sess
 	if opts.HostRoot == "" {
 		opts.HostRoot = "/"
 	}
-	s := &Session{lib: lib, gate: g, opts: opts, boards: map[int]board{}}
+	s := &Session{lib: lib, gate: g, opts: opts, boards: map[int]board{}, turns: map[gpu.UUID]*sync.Mutex{}}
 	const symbol = "nvmlInit_v2"
 	_, err := pass(ctx, g, call{wholeDriver, symbol, opts.Deadline}, func() (struct{}, error) {
 		ret := lib.Init()
@@ -127,13 +128,18 @@ func (s *Session) Close() error {
 
 // ask calls a function of the library whose symbol is the given one.
 func ask[T any](ctx context.Context, s *Session, on target, symbol string, fn func() (T, nvml.Return)) (T, error) {
-	return pass(ctx, s.gate, call{on, symbol, s.opts.Deadline}, func() (T, error) {
-		if !s.has(symbol) {
+	return askWithin(ctx, s, call{on, symbol, s.opts.Deadline}, fn)
+}
+
+// askWithin is ask for a call that has another limit.
+func askWithin[T any](ctx context.Context, s *Session, c call, fn func() (T, nvml.Return)) (T, error) {
+	return pass(ctx, s.gate, c, func() (T, error) {
+		if !s.has(c.name) {
 			var none T
-			return none, &gpu.UnsupportedError{Feature: symbol, Needs: needs[symbol]}
+			return none, &gpu.UnsupportedError{Feature: c.name, Needs: needs[c.name]}
 		}
 		value, ret := fn()
-		return value, asError(symbol, ret)
+		return value, asError(c.name, ret)
 	})
 }
 

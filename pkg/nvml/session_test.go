@@ -84,6 +84,12 @@ func TestDiscovery(t *testing.T) {
 			Capacity: gpu.Capacity{
 				MemoryBytes: 81559 << 20, Multiprocessors: 132, CopyEngines: 8, Decoders: 7, JPEGEngines: 7, OFAEngines: 1,
 			},
+			MIG: &gpu.MIG{Profiles: []gpu.MIGProfile{{
+				Name: "7g.80gb", Slices: 7, MaxInstances: 1, Placements: []gpu.Placement{{Start: 0, Size: 8}},
+				Capacity: gpu.Capacity{
+					MemoryBytes: 80896 << 20, Multiprocessors: 128, CopyEngines: 8, Decoders: 7, JPEGEngines: 7, OFAEngines: 1,
+				},
+			}}},
 		},
 		{
 			UUID: "GPU-00000001-0000", Index: 1, Minor: 11, PCI: gpu.PCI{BusID: "0000:3c:00.0", NUMANode: -1},
@@ -94,9 +100,10 @@ func TestDiscovery(t *testing.T) {
 	assert.Empty(t, cmp.Diff(want, gpus))
 }
 
-func TestSecondLookIsOneCallPerGPU(t *testing.T) {
+func TestSecondLookAsksOnlyWhatCanChange(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(3)
+	d.gpus[2].mig = false
 	s := openFake(t, d)
 	first, _, err := s.GPUs(t.Context())
 	require.NoError(t, err)
@@ -106,7 +113,7 @@ func TestSecondLookIsOneCallPerGPU(t *testing.T) {
 	again, _, err := s.GPUs(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, cmp.Diff(first, again))
-	assert.Equal(t, map[string]int{"nvmlDeviceGetCount_v2": 1, "nvmlDeviceGetMemoryInfo": 3}, d.calls)
+	assert.Equal(t, map[string]int{"nvmlDeviceGetCount_v2": 1, "nvmlDeviceGetMemoryInfo": 3, "nvmlDeviceGetMigMode": 2}, d.calls)
 }
 
 func TestAbsentSymbolsAreNotCalled(t *testing.T) {

@@ -1,0 +1,264 @@
+package nvml
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/NVIDIA/go-nvlib/pkg/nvlib/device"
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// profile is a kind of GPU instance as the driver and as the rest of the program know it.
+type profile struct {
+	info  nvml.GpuInstanceProfileInfo
+	facts gpu.MIGProfile
+}
+
+// ampere is the compute capability's first number of the boards whose MIG mode changes with a reset.
+const ampere = 8
+
+// readMIG asks a GPU how it can be cut, which stays the same, and how it is cut now.
+func readMIG(q query, b *board) error {
+	if !b.facts.Product.MIGCapable {
+		return nil
+	}
+	for index := range nvml.GPU_INSTANCE_PROFILE_COUNT {
+		p, known, err := readProfile(q, index, b.facts.Capacity.MemoryBytes)
+		if err != nil {
+			return err
+		}
+		if known {
+			b.profiles = append(b.profiles, p)
+		}
+	}
+	return q.refreshMIG(b)
+}
+
+// readProfile asks for one of NVML's profiles; false where the GPU or the driver has none such.
+func readProfile(q query, index int, memory uint64) (p profile, known bool, err error) {
+	p.info, known, err = may(q, "nvmlDeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
+		info, ret := q.device.GetGpuInstanceProfileInfo(index)
+		return info, absentProfile(ret)
+	})
+	if err != nil || !known {
+		return p, false, err
+	}
+	const symbol = "nvmlDeviceGetGpuInstancePossiblePlacements_v2"
+	placements, known, err := may(q, symbol, func() ([]nvml.GpuInstancePlacement, nvml.Return) {
+		return q.device.GetGpuInstancePossiblePlacements(&p.info)
+	})
+	if err != nil || !known {
+		return p, false, err
+	}
+	name, err := profileName(q, index, &p.info, memory)
+	if err != nil {
+		return p, false, err
+	}
+	p.facts = gpu.MIGProfile{
+		ID: int(p.info.Id), Name: name, Slices: int(p.info.SliceCount), MaxInstances: int(p.info.InstanceCount),
+		Capacity: gpu.Capacity{
+			MemoryBytes: p.info.MemorySizeMB << 20, Multiprocessors: p.info.MultiprocessorCount, CopyEngines: p.info.CopyEngineCount,
+			Decoders: p.info.DecoderCount, Encoders: p.info.EncoderCount, JPEGEngines: p.info.JpegCount, OFAEngines: p.info.OfaCount,
+		},
+	}
+	for _, at := range placements {
+		p.facts.Placements = append(p.facts.Placements, gpu.Placement{Start: int(at.Start), Size: int(at.Size)})
+	}
+	slices.SortFunc(p.facts.Placements, func(a, b gpu.Placement) int { return a.Start - b.Start })
+	return p, len(placements) > 0, nil
+}
+
+// absentProfile words the refusal of a profile that is newer than the driver as that of one that the GPU lacks.
+func absentProfile(ret nvml.Return) nvml.Return {
+	if ret == nvml.ERROR_INVALID_ARGUMENT {
+		return nvml.ERROR_NOT_SUPPORTED
+	}
+	return ret
+}
+
+// profileName asks the driver for the name of a profile. Drivers that do not tell it have the profiles whose names NVIDIA's
+// library computes.
+func profileName(q query, index int, info *nvml.GpuInstanceProfileInfo, memory uint64) (string, error) {
+	named, known, err := may(q, "nvmlDeviceGetGpuInstanceProfileInfoV", func() (nvml.GpuInstanceProfileInfo_v2, nvml.Return) {
+		info, ret := q.device.GetGpuInstanceProfileInfoV(index).V2()
+		return info, absentProfile(ret)
+	})
+	if err != nil {
+		return "", err
+	}
+	name := make([]byte, 0, len(named.Name))
+	for _, c := range named.Name {
+		if c == 0 {
+			break
+		}
+		name = append(name, byte(c)) //nolint:gosec // a C string
+	}
+	if text := strings.TrimPrefix(string(name), "MIG "); known && text != "" {
+		return text, nil
+	}
+	computed, err := device.New(q.session.lib).NewMigProfile(index, index, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED,
+		info.MemorySizeMB, memory)
+	if err != nil {
+		return "", fmt.Errorf("naming MIG profile %d on %s: %w", info.Id, q.on, err)
+	}
+	return computed.String(), nil
+}
+
+// refreshMIG reads mode and instances anew.
+func (q query) refreshMIG(b *board) error {
+	mode, err := q.migMode(b)
+	if err != nil {
+		return err
+	}
+	instances, err := q.instances(b, mode)
+	if err != nil {
+		return err
+	}
+	b.facts.MIG = &gpu.MIG{Mode: mode, Instances: instances}
+	for i := range b.profiles {
+		b.facts.MIG.Profiles = append(b.facts.MIG.Profiles, b.profiles[i].facts)
+	}
+	return nil
+}
+
+// modes are NVML's two numbers for the MIG mode.
+type modes struct{ current, pending int }
+
+func (q query) migMode(b *board) (gpu.MIGMode, error) {
+	mode, err := must(q, "nvmlDeviceGetMigMode", func() (modes, nvml.Return) {
+		current, pending, ret := q.device.GetMigMode()
+		return modes{current, pending}, ret
+	})
+	return gpu.MIGMode{
+		Enabled: mode.current == nvml.DEVICE_MIG_ENABLE, Pending: mode.pending == nvml.DEVICE_MIG_ENABLE,
+		NeedsReset: strings.HasPrefix(b.facts.Product.ComputeCapability, fmt.Sprintf("%d.", ampere)),
+	}, err
+}
+
+// instances lists the GPU instances by asking for each profile, which also finds those that have no compute instance; then
+// their compute instances by the MIG devices that they are.
+func (q query) instances(b *board, mode gpu.MIGMode) ([]gpu.Instance, error) {
+	if !mode.Enabled {
+		return nil, nil
+	}
+	var found []gpu.Instance
+	for i := range b.profiles {
+		info := &b.profiles[i].info
+		handles, err := must(q, "nvmlDeviceGetGpuInstances", func() ([]nvml.GpuInstance, nvml.Return) {
+			return q.device.GetGpuInstances(info)
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, handle := range handles {
+			instance, err := must(q, "nvmlGpuInstanceGetInfo", handle.GetInfo)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, gpu.Instance{
+				ID: int(instance.Id), Profile: b.profiles[i].facts.ID,
+				Placement: gpu.Placement{Start: int(instance.Placement.Start), Size: int(instance.Placement.Size)},
+			})
+		}
+	}
+	slices.SortFunc(found, func(a, b gpu.Instance) int { return a.ID - b.ID })
+	if len(found) == 0 {
+		return nil, nil
+	}
+	return found, q.computeInstances(found)
+}
+
+// computeInstances adds to the instances the compute instances in them.
+func (q query) computeInstances(instances []gpu.Instance) error {
+	most, err := must(q, "nvmlDeviceGetMaxMigDeviceCount", q.device.GetMaxMigDeviceCount)
+	if err != nil {
+		return err
+	}
+	for index := range most {
+		handle, known, err := q.migDevice(index)
+		if err != nil {
+			return err
+		}
+		if !known {
+			continue
+		}
+		gi, compute, err := q.describe(handle)
+		if err != nil {
+			return err
+		}
+		for i := range instances {
+			if instances[i].ID == gi {
+				instances[i].Compute = append(instances[i].Compute, compute)
+			}
+		}
+	}
+	return nil
+}
+
+// migDevice finds the MIG device of an index; false where there is none.
+func (q query) migDevice(index int) (nvml.Device, bool, error) {
+	handle, known, err := may(q, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
+		handle, ret := q.device.GetMigDeviceHandleByIndex(index)
+		if ret == nvml.ERROR_NOT_FOUND || ret == nvml.ERROR_INVALID_ARGUMENT {
+			ret = nvml.ERROR_NOT_SUPPORTED
+		}
+		return handle, ret
+	})
+	return handle, known, err
+}
+
+// describe reads a MIG device and tells in which GPU instance it is.
+func (q query) describe(handle nvml.Device) (gi int, c gpu.ComputeInstance, err error) {
+	if gi, err = must(q, "nvmlDeviceGetGpuInstanceId", handle.GetGpuInstanceId); err != nil {
+		return 0, c, err
+	}
+	if c.ID, err = must(q, "nvmlDeviceGetComputeInstanceId", handle.GetComputeInstanceId); err != nil {
+		return 0, c, err
+	}
+	uuid, err := must(q, "nvmlDeviceGetUUID", handle.GetUUID)
+	if err != nil {
+		return 0, c, err
+	}
+	attributes, err := must(q, "nvmlDeviceGetAttributes_v2", handle.GetAttributes)
+	c.UUID, c.Slices = gpu.MIGUUID(uuid), int(attributes.ComputeInstanceSliceCount)
+	return gi, c, err
+}
+
+// at finds a GPU that a look has shown.
+func (s *Session) at(ctx context.Context, id gpu.UUID) (query, *board, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for index := range s.boards {
+		if b := s.boards[index]; b.facts.UUID == id {
+			return query{ctx: ctx, session: s, on: gpuAt(index), device: b.device, limit: s.opts.Deadline}, &b, nil
+		}
+	}
+	return query{}, nil, fmt.Errorf("GPU %s does not answer: %w", id, gpu.ErrNotFound)
+}
+
+// MIGMode reads the GPU's MIG mode: one call.
+func (s *Session) MIGMode(ctx context.Context, id gpu.UUID) (gpu.MIGMode, error) {
+	q, b, err := s.at(ctx, id)
+	if err != nil {
+		return gpu.MIGMode{}, err
+	}
+	return q.migMode(b)
+}
+
+// Instances lists the GPU's instances with their compute instances, in the order of their IDs; none outside MIG mode. Ours is
+// not set.
+func (s *Session) Instances(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error) {
+	q, b, err := s.at(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	mode, err := q.migMode(b)
+	if err != nil {
+		return nil, err
+	}
+	return q.instances(b, mode)
+}

@@ -1,0 +1,240 @@
+package nvml
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// changeDeadline is the time a call has that changes how a GPU is cut: it resets a part of the board or all of it.
+const changeDeadline = 30 * time.Second
+
+// change prepares a change of the GPU. While it goes on no look asks this GPU anything: a board that is being reset would
+// seem to be broken.
+func (s *Session) change(ctx context.Context, id gpu.UUID) (q query, b *board, done func(), err error) {
+	q, b, err = s.at(ctx, id)
+	if err != nil {
+		return q, nil, nil, err
+	}
+	q.limit = max(changeDeadline, s.opts.Deadline)
+	turn := s.turn(id)
+	turn.Lock()
+	return q, b, turn.Unlock, nil
+}
+
+// turn orders looks and changes of one GPU.
+func (s *Session) turn(id gpu.UUID) *sync.Mutex {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.turns[id] == nil {
+		s.turns[id] = &sync.Mutex{}
+	}
+	return s.turns[id]
+}
+
+// SetMIGMode turns the GPU's MIG mode on or off. It returns nil when the mode is in force. gpu.ErrInUse: a process holds the
+// GPU, or there are instances. Where a change needs a reset it is a *gpu.UnsupportedError. After an error nothing is pending.
+func (s *Session) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
+	q, b, done, err := s.change(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer done()
+	before, err := q.migMode(b)
+	switch {
+	case err != nil:
+		return err
+	case before.Enabled == on && before.Pending == on:
+		return nil
+	case before.NeedsReset:
+		return &gpu.UnsupportedError{Feature: "changing the MIG mode of " + b.facts.Product.Name, Needs: "a reset of the GPU"}
+	}
+	if err := q.setMIGMode(on); err != nil {
+		// The driver keeps what it could not do as pending and does it at the next reset, which nobody expects.
+		if back := q.setMIGMode(before.Enabled); back != nil {
+			return fmt.Errorf("%w; taking that back: %w", err, back)
+		}
+		return err
+	}
+	after, err := q.migMode(b)
+	if err != nil {
+		return err
+	}
+	if after.Enabled != on {
+		return fmt.Errorf("setting the MIG mode of %s: the driver says it is done, and it is not: %w", q.on, gpu.ErrInUse)
+	}
+	return s.renew(q, b)
+}
+
+// setMIGMode asks for a mode and tells why it is not in force.
+func (q query) setMIGMode(on bool) error {
+	const symbol = "nvmlDeviceSetMigMode"
+	mode := nvml.DEVICE_MIG_DISABLE
+	if on {
+		mode = nvml.DEVICE_MIG_ENABLE
+	}
+	activation, err := must(q, symbol, func() (nvml.Return, nvml.Return) { return q.device.SetMigMode(mode) })
+	if err != nil {
+		return err
+	}
+	if err := asError(symbol, activation); err != nil {
+		return fmt.Errorf("%s on %s: not in force yet: %w", symbol, q.on, err)
+	}
+	return nil
+}
+
+// renew takes a new handle of a GPU that was reset.
+func (s *Session) renew(q query, b *board) error {
+	handle, err := must(q, "nvmlDeviceGetHandleByUUID", func() (nvml.Device, nvml.Return) {
+		return s.lib.DeviceGetHandleByUUID(string(b.facts.UUID))
+	})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known, ok := s.boards[b.facts.Index]; ok && known.facts.UUID == b.facts.UUID {
+		known.device = handle
+		s.boards[b.facts.Index] = known
+	}
+	return nil
+}
+
+// CreateInstance makes a GPU instance of the profile with that driver's id, at that placement, and returns its id. gpu.ErrInUse:
+// it does not fit beside those that exist, or somebody keeps the driver from it.
+func (s *Session) CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (int, error) {
+	q, b, done, err := s.change(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	p, err := b.profile(q, profile)
+	if err != nil {
+		return 0, err
+	}
+	placement := nvml.GpuInstancePlacement{Start: uint32(at.Start), Size: uint32(at.Size)} //nolint:gosec // from NVML
+	handle, err := must(q, "nvmlDeviceCreateGpuInstanceWithPlacement", func() (nvml.GpuInstance, nvml.Return) {
+		return q.device.CreateGpuInstanceWithPlacement(&p.info, &placement)
+	})
+	if err != nil {
+		return 0, err
+	}
+	made, err := must(q, "nvmlGpuInstanceGetInfo", handle.GetInfo)
+	return int(made.Id), err
+}
+
+// profile finds a profile of the board by the driver's id.
+func (b *board) profile(q query, id int) (*profile, error) {
+	i := slices.IndexFunc(b.profiles, func(p profile) bool { return p.facts.ID == id })
+	if i < 0 {
+		return nil, fmt.Errorf("looking for MIG profile %d on %s: %w", id, q.on, gpu.ErrNotFound)
+	}
+	return &b.profiles[i], nil
+}
+
+// computeProfiles are NVML's compute instance profiles by their number of slices.
+var computeProfiles = map[int]int{
+	1: nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE, 2: nvml.COMPUTE_INSTANCE_PROFILE_2_SLICE,
+	3: nvml.COMPUTE_INSTANCE_PROFILE_3_SLICE, 4: nvml.COMPUTE_INSTANCE_PROFILE_4_SLICE,
+	6: nvml.COMPUTE_INSTANCE_PROFILE_6_SLICE, 7: nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE,
+	8: nvml.COMPUTE_INSTANCE_PROFILE_8_SLICE,
+}
+
+// CreateComputeInstance makes the compute instance that fills the GPU instance.
+func (s *Session) CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error) {
+	none := gpu.ComputeInstance{}
+	q, b, done, err := s.change(ctx, id)
+	if err != nil {
+		return none, err
+	}
+	defer done()
+	instance, info, err := q.instance(gi)
+	if err != nil {
+		return none, err
+	}
+	p, err := b.profile(q, int(info.ProfileId))
+	if err != nil {
+		return none, err
+	}
+	kind, known := computeProfiles[p.facts.Slices]
+	if !known {
+		return none, &gpu.UnsupportedError{Feature: fmt.Sprintf("a compute instance of %d slices", p.facts.Slices)}
+	}
+	filling, err := must(q, "nvmlGpuInstanceGetComputeInstanceProfileInfo", func() (nvml.ComputeInstanceProfileInfo, nvml.Return) {
+		return instance.GetComputeInstanceProfileInfo(kind, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+	})
+	if err != nil {
+		return none, err
+	}
+	handle, err := must(q, "nvmlGpuInstanceCreateComputeInstance", func() (nvml.ComputeInstance, nvml.Return) {
+		return instance.CreateComputeInstance(&filling)
+	})
+	if err != nil {
+		return none, err
+	}
+	made, err := must(q, "nvmlComputeInstanceGetInfo_v2", handle.GetInfo)
+	if err != nil {
+		return none, err
+	}
+	uuid, err := must(q, "nvmlDeviceGetUUID", made.Device.GetUUID)
+	return gpu.ComputeInstance{ID: int(made.Id), Slices: p.facts.Slices, UUID: gpu.MIGUUID(uuid)}, err
+}
+
+// instance finds a GPU instance and what it is.
+func (q query) instance(gi int) (nvml.GpuInstance, nvml.GpuInstanceInfo, error) {
+	handle, err := must(q, "nvmlDeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) {
+		return q.device.GetGpuInstanceById(gi)
+	})
+	if err != nil {
+		return nil, nvml.GpuInstanceInfo{}, err
+	}
+	info, err := must(q, "nvmlGpuInstanceGetInfo", handle.GetInfo)
+	return handle, info, err
+}
+
+// DestroyComputeInstance removes a compute instance. gpu.ErrNotFound: it is not there; gpu.ErrInUse: a process runs on it.
+func (s *Session) DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, ci int) error {
+	q, _, done, err := s.change(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer done()
+	instance, _, err := q.instance(gi)
+	if err != nil {
+		return err
+	}
+	handle, err := must(q, "nvmlGpuInstanceGetComputeInstanceById", func() (nvml.ComputeInstance, nvml.Return) {
+		return instance.GetComputeInstanceById(ci)
+	})
+	if err != nil {
+		return err
+	}
+	return q.do("nvmlComputeInstanceDestroy", handle.Destroy)
+}
+
+// DestroyInstance removes a GPU instance. gpu.ErrNotFound: it is not there; gpu.ErrInUse: it has a compute instance, or
+// somebody keeps the driver from it.
+func (s *Session) DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error {
+	q, _, done, err := s.change(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer done()
+	instance, _, err := q.instance(gi)
+	if err != nil {
+		return err
+	}
+	return q.do("nvmlGpuInstanceDestroy", instance.Destroy)
+}
+
+// do makes a call that answers nothing.
+func (q query) do(symbol string, fn func() nvml.Return) error {
+	_, err := must(q, symbol, func() (struct{}, nvml.Return) { return struct{}{}, fn() })
+	return err
+}
