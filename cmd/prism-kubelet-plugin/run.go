@@ -34,6 +34,7 @@ type program struct {
 	locks      *checkpoint.Locks
 	tx         *prepare.Transaction
 	inventory  *inventory.Inventory
+	offering   *driver.Offering
 	slices     *kube.Slices
 	statuses   *kube.Statuses
 	events     *kube.Events
@@ -46,12 +47,8 @@ type program struct {
 	failed     chan error
 }
 
-// owe keeps claims away from these GPUs; what is told before there is a publisher waits for it.
-func (p *program) owe(uuids []gpu.UUID) {
-	debts := make([]gpu.Debt, len(uuids))
-	for i, id := range uuids {
-		debts[i] = gpu.Debt{GPU: id}
-	}
+// owe keeps claims away from what is owed; what is told before there is a publisher waits for it.
+func (p *program) owe(debts []gpu.Debt) {
 	if p.publisher == nil {
 		p.owed = debts
 		return
@@ -86,7 +83,7 @@ func (p *program) serve(clients connections, reports driver.Reports) {
 	metrics := driver.NewMetrics(version, driver.Readings{
 		Devices: func() map[string]int {
 			counts := map[string]int{}
-			for _, d := range p.inventory.Current().Node.Devices() {
+			for _, d := range p.offering.Devices() {
 				counts[string(d.Type())]++
 			}
 			return counts
@@ -139,6 +136,7 @@ func (p *program) run(signalled context.Context) error {
 	start(&background, writing, p.statuses.Run)
 	start(&calls, ctx, p.lead)
 	start(&calls, ctx, p.publisher.Run)
+	start(&calls, ctx, func(ctx context.Context) error { return p.offering.Run(ctx, p.publisher.Renew) })
 	start(&calls, ctx, driver.Notices{Inventory: p.inventory, Events: p.events}.Run)
 	start(&calls, ctx, p.http.Run)
 	start(&calls, ctx, p.inventory.Run)

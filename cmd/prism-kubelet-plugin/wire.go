@@ -23,7 +23,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
-	"github.com/prism-gpu/prism/pkg/nvml"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
@@ -35,6 +34,8 @@ const (
 	debtAfter = 2 * time.Minute
 	// statusDelay is longer than the claims of pods that start together take, and shorter than a container takes to start.
 	statusDelay = 200 * time.Millisecond
+	// firstRead is how long the start waits for the node's configuration; it is read again in the background.
+	firstRead = time.Second
 	// imageHook is the hook program of our image.
 	imageHook = "/usr/bin/" + cdi.HookName
 )
@@ -79,7 +80,6 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv := watchDriver(cfg, host, hook.Path)
 	clients, err := connect(cfg)
 	if err != nil {
 		return nil, err
@@ -89,8 +89,10 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	if err := events.Start(ctx); err != nil {
 		return nil, err
 	}
-	p := &program{cfg: cfg, hook: hook, locks: kept.locks, inventory: inv, events: events}
-	node := func() *gpu.Node { return inv.Current().Node }
+	p := &program{cfg: cfg, hook: hook, locks: kept.locks, events: events}
+	p.inventory = watchDriver(cfg, host, hook.Path, func() (inventory.Owned, error) { return p.owned(bootID) })
+	p.offering = p.offer(clients)
+	node := func() *gpu.Node { return p.inventory.Current().Node }
 	p.statuses = kube.NewStatuses(kube.StatusesOptions{
 		Client: clients.background, DriverName: cfg.DriverName, Delay: statusDelay,
 		OnError: func(c kube.Claim, err error) {
@@ -98,32 +100,47 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 		},
 	})
 	reports := driver.ClaimStatus{Statuses: p.statuses, Node: node}
+	if err := p.transact(ctx, host, kept, bootID, reports); err != nil {
+		return nil, err
+	}
+	if err := firstLook(ctx, cfg, p.inventory, p.tx); err != nil {
+		return nil, err
+	}
+	reading, stop := context.WithTimeout(ctx, firstRead)
+	p.offering.Load(reading)
+	stop()
+	p.slices = newSlices(ctx, cfg, clients, p.events)
+	p.publisher = driver.NewPublisher(p.offering, publish.Options{DriverName: cfg.DriverName, NodeName: cfg.NodeName}, p.slices)
+	p.publisher.Owe(p.owed)
+	p.serve(clients, reports)
+	return p, nil
+}
+
+// transact builds what prepares claims.
+func (p *program) transact(ctx context.Context, host *hostfs.FS, kept state, bootID string, reports driver.ClaimStatus) error {
+	instances, mode := cutting(p.inventory)
 	tx, damaged, err := prepare.New(prepare.Ports{
-		Records: kept.records, Locks: kept.locks, Planner: claim.Source{Driver: cfg.DriverName, NodeName: cfg.NodeName, Node: node},
+		Records: kept.records, Locks: kept.locks,
+		Planner: claim.Source{Driver: p.cfg.DriverName, NodeName: p.cfg.NodeName, Offered: p.offering.Now},
 		Specs: struct {
 			*cdi.Author
 			*cdi.Dir
-		}{author(host, inv), kept.specs},
+		}{author(host, p.inventory), kept.specs},
+		Steps: map[string]prepare.Step{claim.StepMIG: instances},
+		Needs: map[string]prepare.Need{claim.NeedMIG: mode, claim.NeedWhole: mode},
 	}, prepare.Settings{
-		CDIKind: cdi.Kind(cfg.DriverName), BootID: bootID, Writer: version, Patience: patience, DebtAfter: debtAfter,
+		CDIKind: cdi.Kind(p.cfg.DriverName), BootID: bootID, Writer: version, Patience: patience, DebtAfter: debtAfter,
 		Now: time.Now, Retrying: func(rc *claimObject, cause error) { reports.Refused(rc, cause.Error()) },
 		Damaged: func(err error) { p.setAside(ctx, err) }, Owing: p.owe,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, err := range damaged {
 		p.setAside(ctx, err)
 	}
-	if err := firstLook(ctx, cfg, inv, tx); err != nil {
-		return nil, err
-	}
 	p.tx = tx
-	p.slices = newSlices(ctx, cfg, clients, p.events)
-	p.publisher = driver.NewPublisher(inv, publish.Options{DriverName: cfg.DriverName, NodeName: cfg.NodeName}, p.slices)
-	p.publisher.Owe(p.owed)
-	p.serve(clients, reports)
-	return p, nil
+	return nil
 }
 
 // findHook returns the host's path of the hook program: the one that was named, the host's, or ours; empty when there is none.
@@ -149,40 +166,6 @@ func findHook(ctx context.Context, cfg *config.Plugin, host *hostfs.FS, specs *c
 		return cdi.Installed{}, nil
 	}
 	return installed, err
-}
-
-func watchDriver(cfg *config.Plugin, host *hostfs.FS, hook string) *inventory.Inventory {
-	return inventory.New(inventory.Options{
-		Host: host, DriverRoot: cfg.Driver.Root,
-		Open: func(ctx context.Context, root hostfs.DriverRoot) (inventory.Session, error) {
-			return nvml.Open(ctx, root.Library, nvml.Options{Root: root.Path, HostRoot: root.HostPath, HookPath: hook})
-		},
-	})
-}
-
-// firstLook fails only where the operator asked for it and nobody's claim would suffer.
-func firstLook(ctx context.Context, cfg *config.Plugin, inv *inventory.Inventory, tx *prepare.Transaction) error {
-	err := inv.Refresh(ctx)
-	if claims, _ := tx.Counts(); err != nil && cfg.Driver.FailOnInitError && claims == 0 {
-		return fmt.Errorf("--fail-on-init-error: %w", err)
-	}
-	if err != nil {
-		klog.FromContext(ctx).Info("No usable NVIDIA driver yet: serving without devices and trying again", "reason", err.Error())
-	}
-	return nil
-}
-
-func author(host *hostfs.FS, inv *inventory.Inventory) *cdi.Author {
-	return &cdi.Author{
-		Present: func() cdi.Present {
-			view := inv.Current()
-			return cdi.Present{Node: view.Node, Common: view.Common, DevRoot: view.Root.DevHostPath}
-		},
-		Stat: func(path string) (major, minor int64, err error) {
-			device, err := host.CharDevice(path)
-			return int64(device.Major), int64(device.Minor), err
-		},
-	}
 }
 
 // connections are two, so that background writes never use up what claims wait for.

@@ -24,6 +24,8 @@ type Ordered struct {
 	GPU gpu.UUID
 	// Type is the kind of device.
 	Type gpu.DeviceType
+	// MIG is which MIG device it is, for that type.
+	MIG gpu.MIGIdentity
 }
 
 // Present is what the node can give to containers now.
@@ -43,6 +45,9 @@ type Author struct {
 	Present func() Present
 	// Stat returns the numbers of the host's character device; gpu.ErrNotFound when it is missing.
 	Stat func(hostPath string) (major, minor int64, err error)
+	// Capabilities returns the device nodes that a MIG device needs besides its GPU's, by the GPU's minor number; gpu.ErrNotFound
+	// when there is no such MIG device.
+	Capabilities func(minor int, id gpu.MIGIdentity) ([]Node, error)
 }
 
 // DeviceError says which device of an order cannot be given, and why.
@@ -110,6 +115,13 @@ func (a *Author) device(present Present, o Ordered) (Device, error) {
 		case gpu.TypeGPU, gpu.TypeMonitor:
 			node, err := a.node(present.DevRoot, fmt.Sprintf("/dev/nvidia%d", g.Minor))
 			return Device{Name: o.Name, Nodes: []Node{node}}, err
+		case gpu.TypeMIG:
+			node, err := a.node(present.DevRoot, fmt.Sprintf("/dev/nvidia%d", g.Minor))
+			if err != nil {
+				return Device{}, err
+			}
+			capabilities, err := a.Capabilities(g.Minor, o.MIG)
+			return Device{Name: o.Name, Nodes: append([]Node{node}, capabilities...)}, err
 		default:
 			return Device{}, &gpu.UnsupportedError{Feature: fmt.Sprintf("a device of type %q", o.Type), Needs: "a newer version of the driver"}
 		}

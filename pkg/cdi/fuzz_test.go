@@ -25,7 +25,7 @@ func FuzzJoin(f *testing.F) {
 		c := Claim{UID: claimUID, Kind: Kind(driver), Common: common(env, mount)}
 		variables := strings.Split(env, "\n")
 		for i, name := range strings.Split(names, "\n") {
-			d := Device{Name: DeviceName(claimUID, gpu.DeviceName(name), shareID, admin, gpu.UUID("GPU-"+name))}
+			d := Device{Name: DeviceName(claimUID, gpu.DeviceName(name), shareID, admin, "GPU-"+name)}
 			if path != "" {
 				d.Nodes = []Node{{Path: path, HostPath: hostPath, Major: major, Minor: minor}}
 			}

@@ -18,8 +18,8 @@ func fileName(kind, claimUID string) string {
 }
 
 // DeviceName is a device's name in the spec of a claim. It is unique per allocation result, because the kubelet keys device
-// health by it: "<claimUID>-<device>[-<shareID>|-admin]-<GPU UUID>".
-func DeviceName(claimUID string, device gpu.DeviceName, shareID string, admin bool, uuid gpu.UUID) string {
+// health by it: "<claimUID>-<device>[-<shareID>|-admin]-<GPU or MIG UUID>".
+func DeviceName(claimUID string, device gpu.DeviceName, shareID string, admin bool, uuid string) string {
 	parts := []string{claimUID, string(device)}
 	switch {
 	case shareID != "":
@@ -27,7 +27,7 @@ func DeviceName(claimUID string, device gpu.DeviceName, shareID string, admin bo
 	case admin:
 		parts = append(parts, "admin")
 	}
-	return strings.Join(append(parts, string(uuid)), "-")
+	return strings.Join(append(parts, uuid), "-")
 }
 
 // Node is a character device on the host.

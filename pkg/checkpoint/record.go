@@ -68,8 +68,25 @@ type Result struct {
 	// GPUUUID is the physical GPU, PCIBusID where it sat.
 	GPUUUID  gpu.UUID `json:"gpuUUID"`
 	PCIBusID string   `json:"pciBusID"`
+	// MIG is set for MIG devices.
+	MIG *MIG `json:"mig,omitempty"`
 	// Consumed is the capacity taken of a shareable device, as Kubernetes quantities.
 	Consumed map[string]string `json:"consumed,omitempty"`
+
+	unknown unknownKeys
+}
+
+// MIG is where a MIG device is and, once it exists, which one it is.
+type MIG struct {
+	// Profile is the driver's id of the GPU instance profile, Name its name: "1g.10gb".
+	Profile int    `json:"profile"`
+	Name    string `json:"name"`
+	// Placement is the memory slices that it takes.
+	Placement gpu.Placement `json:"placement"`
+	// Static: an administrator made it, and nobody else removes it.
+	Static bool `json:"static,omitempty"`
+	// Identity has no UUID as long as nothing is made.
+	Identity gpu.MIGIdentity `json:"identity"`
 
 	unknown unknownKeys
 }
@@ -80,9 +97,11 @@ type Step struct {
 	Kind string `json:"kind"`
 	// Target is the physical GPU it works on.
 	Target gpu.UUID `json:"target"`
+	// Device is the allocated device that the effect is; empty where it is another effect.
+	Device string `json:"device,omitempty"`
 	// Args is what the step was asked to do, in the step's own format.
 	Args json.RawMessage `json:"args,omitempty"`
-	// Made is what the step made; empty until it was done.
+	// Made is what the step made, also half of it; empty until then.
 	Made json.RawMessage `json:"made,omitempty"`
 	// Undo is why the last attempt to undo it failed.
 	Undo string `json:"undo,omitempty"`

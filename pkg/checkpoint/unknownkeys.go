@@ -16,6 +16,7 @@ type (
 	claimFields  Claim
 	resultFields Result
 	stepFields   Step
+	migFields    MIG
 	cdiFields    CDI
 	debtFields   Debt
 )
@@ -46,6 +47,15 @@ func (s *Step) UnmarshalJSON(data []byte) (err error) {
 
 // MarshalJSON writes the unknown keys back.
 func (s Step) MarshalJSON() ([]byte, error) { return encode((*stepFields)(&s), s.unknown) }
+
+// UnmarshalJSON keeps the keys it does not know.
+func (m *MIG) UnmarshalJSON(data []byte) (err error) {
+	m.unknown, err = decode(data, (*migFields)(m))
+	return err
+}
+
+// MarshalJSON writes the unknown keys back.
+func (m MIG) MarshalJSON() ([]byte, error) { return encode((*migFields)(&m), m.unknown) }
 
 // UnmarshalJSON keeps the keys it does not know.
 func (c *CDI) UnmarshalJSON(data []byte) (err error) {

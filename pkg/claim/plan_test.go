@@ -35,7 +35,7 @@ func node() *gpu.Node {
 }
 
 func source(n *gpu.Node) Source {
-	return Source{Driver: driverName, NodeName: nodeName, Node: func() *gpu.Node { return n }}
+	return Source{Driver: driverName, NodeName: nodeName, Offered: func() (*gpu.Node, gpu.Layout, error) { return n, nil, nil }}
 }
 
 // result is an allocation result of this driver in the node's pool.
@@ -185,7 +185,7 @@ func TestRefusals(t *testing.T) {
 		},
 		"foreign pool": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa", withPool("n1")))),
-			want: `request "gpu", device gpu-aaaaaaaa: it is in pool "n1", and node n0 serves only pool "n0"; ` +
+			want: `request "gpu", device gpu-aaaaaaaa: it is in pool "n1", which is not of node n0; ` +
 				`delete the pod so that it is scheduled anew (a retry does not help)`,
 		},
 		"no driver": {
@@ -303,7 +303,7 @@ func TestRefusalSentences(t *testing.T) {
 func TestOnePlanAsksForTheNodeOnce(t *testing.T) {
 	t.Parallel()
 	n, asked := node(), 0
-	s := Source{Driver: driverName, NodeName: nodeName, Node: func() *gpu.Node { asked++; return n }}
+	s := Source{Driver: driverName, NodeName: nodeName, Offered: func() (*gpu.Node, gpu.Layout, error) { asked++; return n, nil, nil }}
 	_, err := s.Resolve(allocated(results(result("a", "gpu-aaaaaaaa"), result("b", "gpu-bbbbbbbb"))))
 	require.NoError(t, err)
 	assert.Equal(t, 1, asked)

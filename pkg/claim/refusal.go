@@ -12,7 +12,12 @@ type Refusal struct {
 	Fix string
 	// Transient: it may go away by itself, so a retry may help.
 	Transient bool
+	// Err is the error behind the cause; may be nil.
+	Err error
 }
+
+// Unwrap returns the error behind the cause.
+func (r *Refusal) Unwrap() error { return r.Err }
 
 // Error is one sentence: request, device, cause, what to change, whether a retry helps.
 func (r *Refusal) Error() string {

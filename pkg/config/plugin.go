@@ -28,6 +28,8 @@ type Plugin struct {
 	Paths Paths `json:"paths"`
 	// Driver says how the NVIDIA driver is found.
 	Driver Driver `json:"driver"`
+	// NodeConfig says where it is written what the GPUs are offered as.
+	NodeConfig NodeConfig `json:"nodeConfig"`
 	// Serving says what the process shows of itself.
 	Serving Serving `json:"serving"`
 	// DeviceMetadata puts a file with the device's attributes into containers (KEP-5304).
@@ -61,6 +63,15 @@ type Driver struct {
 	CDIHook string `json:"cdiHook,omitempty"`
 	// FailOnInitError ends the process when the driver does not answer at start and no claim is prepared.
 	FailOnInitError bool `json:"failOnInitError"`
+}
+
+// NodeConfig says where it is written what the GPUs are offered as. Without a file and a ConfigMap they are offered whole.
+type NodeConfig struct {
+	// File holds one document of kind NodeConfig.
+	File string `json:"file,omitempty"`
+	// Map is "<namespace>/<name>" of a ConfigMap of such documents, Name the one to use; empty: the only one there is.
+	Map  string `json:"map,omitempty"`
+	Name string `json:"name,omitempty"`
 }
 
 // Serving says what the process shows of itself.
@@ -106,6 +117,9 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.StringVar(&p.Driver.Root, "driver-root", p.Driver.Root, "the host's directory of the NVIDIA driver; empty: detected")
 	f.StringVar(&p.Driver.CDIHook, "cdi-hook", p.Driver.CDIHook, "the host's nvidia-cdi-hook; empty: looked for, else ours is installed")
 	f.BoolVar(&p.Driver.FailOnInitError, "fail-on-init-error", p.Driver.FailOnInitError, "exit when the driver does not answer at start and no claim is prepared")
+	f.StringVar(&p.NodeConfig.File, "node-config", p.NodeConfig.File, "file that says what the GPUs are offered as (kind NodeConfig)")
+	f.StringVar(&p.NodeConfig.Map, "node-config-map", p.NodeConfig.Map, "<namespace>/<name> of a ConfigMap with such documents")
+	f.StringVar(&p.NodeConfig.Name, "node-config-name", p.NodeConfig.Name, "which document of the ConfigMap; empty: the only one")
 	f.StringVar(&p.Serving.HTTPEndpoint, "http-endpoint", p.Serving.HTTPEndpoint, "address of /metrics, /healthz and /readyz; empty: none")
 	f.BoolVar(&p.Serving.Pprof, "pprof", p.Serving.Pprof, "serve /debug/pprof at the HTTP endpoint")
 	f.IntVarP(&p.Serving.LogVerbosity, "log-verbosity", "v", p.Serving.LogVerbosity, "0 for operators, 2 decisions, 4 details, 6 traces")
@@ -130,6 +144,7 @@ func (p *Plugin) validate() error {
 		bad("node-name", "is empty; set it, or NODE_NAME, to the Node's name")
 	}
 	p.validatePaths(bad)
+	p.NodeConfig.validate(bad)
 	if _, _, err := net.SplitHostPort(p.Serving.HTTPEndpoint); p.Serving.HTTPEndpoint != "" && err != nil {
 		bad("http-endpoint", "%q is not <address>:<port>", p.Serving.HTTPEndpoint)
 	}
@@ -144,6 +159,21 @@ func (p *Plugin) validate() error {
 	}
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(problems...)
+}
+
+func (c NodeConfig) validate(bad func(flag, format string, args ...any)) {
+	if c.File != "" && c.Map != "" {
+		bad("node-config", "is set and --node-config-map too; set one of them")
+	}
+	if c.File != "" && !filepath.IsAbs(c.File) {
+		bad("node-config", "%q is not an absolute path", c.File)
+	}
+	if parts := strings.Split(c.Map, "/"); c.Map != "" && (len(parts) != 2 || parts[0] == "" || parts[1] == "") {
+		bad("node-config-map", "%q is not <namespace>/<name>", c.Map)
+	}
+	if c.Name != "" && c.Map == "" {
+		bad("node-config-name", "is set without --node-config-map")
+	}
 }
 
 func (p *Plugin) validatePaths(bad func(flag, format string, args ...any)) {

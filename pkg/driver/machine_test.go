@@ -10,6 +10,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
@@ -17,6 +19,8 @@ import (
 
 // machine is a host whose driver can go away and whose GPUs can fail.
 type machine struct {
+	inventory.Partitioning
+
 	mu     sync.Mutex
 	gone   error
 	gpus   []gpu.GPU
@@ -108,4 +112,16 @@ func (s published) Publish(resources resourceslice.DriverResources) {
 		}
 	}
 	s.published <- names
+}
+
+// offeringOf offers what the inventory has, without a configuration.
+func offeringOf(t *testing.T, inv *inventory.Inventory) *Offering {
+	t.Helper()
+	o := NewOffering(OfferingPorts{
+		Inventory: inv, NodeName: "n0", Events: make(nodeEvents, 16),
+		Read:    func(context.Context) (*v1alpha1.NodeConfig, error) { return nil, nil },
+		Records: func() ([]*checkpoint.Record, error) { return nil, nil },
+	})
+	require.True(t, o.Load(t.Context()))
+	return o
 }

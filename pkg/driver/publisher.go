@@ -8,15 +8,14 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
 // Publisher tells the slices what the inventory sees, and remembers what it told.
 type Publisher struct {
-	inventory *inventory.Inventory
-	options   publish.Options
-	slices    interface {
+	offering *Offering
+	options  publish.Options
+	slices   interface {
 		Publish(resources resourceslice.DriverResources)
 	}
 	told atomic.Pointer[resourceslice.DriverResources]
@@ -25,21 +24,22 @@ type Publisher struct {
 	news chan struct{}
 }
 
-// NewPublisher publishes the inventory's present view at once, so that a controller that starts later never takes the node
-// for empty.
-func NewPublisher(inv *inventory.Inventory, options publish.Options, slices interface {
+// NewPublisher publishes what is on offer at present at once, so that a controller that starts later never takes the node for
+// empty. As long as that is not known nothing is published.
+func NewPublisher(offering *Offering, options publish.Options, slices interface {
 	Publish(resources resourceslice.DriverResources)
 },
 ) *Publisher {
-	p := &Publisher{inventory: inv, options: options, slices: slices, news: make(chan struct{}, 1)}
-	p.publish(inv.Current())
+	p := &Publisher{offering: offering, options: options, slices: slices, news: make(chan struct{}, 1)}
+	p.publish()
 	return p
 }
 
 // Run publishes every change until the context ends.
 func (p *Publisher) Run(ctx context.Context) error {
-	for view := p.inventory.Current(); ; view = p.inventory.Current() {
-		p.publish(view)
+	for {
+		view := p.offering.ports.Inventory.Current()
+		p.publish()
 		select {
 		case <-view.Replaced():
 		case <-p.news:
@@ -52,25 +52,39 @@ func (p *Publisher) Run(ctx context.Context) error {
 // Owe keeps new claims away from what these debts block, and from nothing else, from now on. It does not block.
 func (p *Publisher) Owe(debts []gpu.Debt) {
 	p.owed.Store(&debts)
+	p.Renew()
+}
+
+// Renew makes Run look again at what is on offer. It does not block.
+func (p *Publisher) Renew() {
 	select {
 	case p.news <- struct{}{}:
 	default:
 	}
 }
 
-func (p *Publisher) publish(view *inventory.View) {
+func (p *Publisher) publish() {
+	node, layout, err := p.offering.Now()
+	if err != nil {
+		return
+	}
 	options := p.options
+	options.Layout = layout
 	if owed := p.owed.Load(); owed != nil {
 		options.Owed = *owed
 	}
-	resources := publish.Resources(options, view.Node)
+	resources := publish.Resources(options, node)
 	p.told.Store(&resources)
 	p.slices.Publish(resources)
 }
 
 // Describe returns the published attributes of a device, nil for one that is not published.
 func (p *Publisher) Describe(pool, device string) map[string]resourceapi.DeviceAttribute {
-	for _, slice := range p.told.Load().Pools[pool].Slices {
+	told := p.told.Load()
+	if told == nil {
+		return nil
+	}
+	for _, slice := range told.Pools[pool].Slices {
 		for i := range slice.Devices {
 			if slice.Devices[i].Name != device {
 				continue

@@ -16,7 +16,7 @@ func TestEveryChangeIsPublished(t *testing.T) {
 	m := twoGPUs()
 	inv := m.look(t)
 	s := published{published: make(chan []string, 16)}
-	p := NewPublisher(inv, publish.Options{NodeName: "n0"}, s)
+	p := NewPublisher(offeringOf(t, inv), publish.Options{NodeName: "n0"}, s)
 	both := []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb", "gpu-aaaaaaaa-monitor", "gpu-bbbbbbbb-monitor"}
 	assert.Equal(t, both, <-s.published, "before anything runs")
 
@@ -38,7 +38,7 @@ func TestOwedGPUsAreTainted(t *testing.T) {
 	m := twoGPUs()
 	inv := m.look(t)
 	s := published{published: make(chan []string, 16)}
-	p := NewPublisher(inv, publish.Options{DriverName: "gpu.prism.dev", NodeName: "n0"}, s)
+	p := NewPublisher(offeringOf(t, inv), publish.Options{DriverName: "gpu.prism.dev", NodeName: "n0"}, s)
 	p.Owe([]gpu.Debt{{GPU: inv.Current().Node.GPUs[1].UUID}})
 	stop := inBackground(t, p.Run)
 	defer stop()
@@ -53,7 +53,7 @@ func TestDescribeSaysWhatIsPublished(t *testing.T) {
 	m := twoGPUs()
 	inv := m.look(t)
 	s := published{published: make(chan []string, 16)}
-	p := NewPublisher(inv, publish.Options{NodeName: "n0"}, s)
+	p := NewPublisher(offeringOf(t, inv), publish.Options{NodeName: "n0"}, s)
 	<-s.published
 	attributes := p.Describe("n0", "gpu-bbbbbbbb")
 	require.NotNil(t, attributes["productName"].StringValue)

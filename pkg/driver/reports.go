@@ -37,6 +37,10 @@ func (s ClaimStatus) Refused(rc *resourceapi.ResourceClaim, reason string) {
 // identity tells which hardware stands behind a result; of a GPU that has gone since, what the record knows.
 func identity(node *gpu.Node, r *checkpoint.Result) *kube.Identity {
 	id := &kube.Identity{Type: string(r.Type), UUID: string(r.GPUUUID), PCIBusID: r.PCIBusID, DriverVersion: node.Driver.Version}
+	if r.MIG != nil {
+		id.UUID, id.ParentUUID, id.Profile = string(r.MIG.Identity.UUID), string(r.GPUUUID), r.MIG.Name
+		id.Placement = &kube.Placement{Start: r.MIG.Placement.Start, Size: r.MIG.Placement.Size}
+	}
 	for i := range node.GPUs {
 		g := &node.GPUs[i]
 		if g.UUID == r.GPUUUID {

@@ -12,19 +12,35 @@ type Offer struct {
 	Whole bool
 	// MIG are the names of the profiles whose placements are offered; empty without MIG.
 	MIG []string
+	// Static: an administrator has cut the GPU, so that it is offered in parts whatever was wanted. Layout.Of sets it.
+	Static bool
 }
 
-// Of returns what the GPU is to be offered as.
+// Of returns what the GPU is to be offered as. A GPU that an administrator has cut is offered in parts.
 func (l Layout) Of(g *GPU) Offer {
-	if offer, ok := l[g.UUID]; ok {
-		return offer
+	offer, ok := l[g.UUID]
+	if !ok {
+		offer = Offer{Whole: true}
 	}
-	return Offer{Whole: true}
+	offer.Static = g.MIG != nil && len(g.MIG.static()) > 0
+	return offer
 }
 
 // Partitioned tells whether parts of the GPU are on offer. Its devices then exclude each other by counters and have a pool of
 // their own.
-func (o Offer) Partitioned() bool { return len(o.MIG) > 0 }
+func (o Offer) Partitioned() bool { return len(o.MIG) > 0 || o.Static }
+
+// With is the offer and one profile more, in the GPU's order.
+func (o Offer) With(profile string, g *GPU) Offer {
+	if g.MIG == nil || slices.Contains(o.MIG, profile) {
+		return o
+	}
+	offered := o.MIG
+	o.MIG = slices.DeleteFunc(g.MIG.ProfileNames(), func(name string) bool {
+		return name != profile && !slices.Contains(offered, name)
+	})
+	return o
+}
 
 // Pool names the pool of the GPU's devices: the node's, or "<node>/gpu-<id>" for a partitioned one.
 func (o Offer) Pool(node string, g *GPU) string {
@@ -37,7 +53,7 @@ func (o Offer) Pool(node string, g *GPU) string {
 // Devices lists what the GPU can give in the state it is in: itself, then MIG devices in the order of their profiles and
 // placements, then its monitor.
 //
-// Where the MIG mode is fixed until a reset, there is either the GPU or its MIG devices. An instance that Prism did not make
+// Where the MIG mode is fixed until a reset, it says whether the GPU or MIG devices can be given. An instance that Prism did not make
 // is offered, whatever the profiles on offer, if one compute instance fills it. The GPU as a whole and everything that cannot
 // be beside such an instance are left out.
 func (o Offer) Devices(g *GPU) []Device {
@@ -51,12 +67,9 @@ func (o Offer) Devices(g *GPU) []Device {
 	return append(devices, Monitor{GPU: g})
 }
 
-// cut tells whether a partitioned GPU can only be given in parts now.
+// cut tells whether the GPU can only be given in parts now.
 func (o Offer) cut(g *GPU) bool {
-	if !o.Partitioned() || g.MIG == nil {
-		return false
-	}
-	return g.MIG.Mode.NeedsReset && g.MIG.Mode.Enabled || len(g.MIG.static()) > 0
+	return g.MIG != nil && (len(g.MIG.static()) > 0 || g.MIG.Mode.NeedsReset && g.MIG.Mode.Enabled)
 }
 
 // migDevices lists the MIG devices on offer.
@@ -70,7 +83,7 @@ func (o Offer) migDevices(g *GPU) []MIGDevice {
 		profile := &g.MIG.Profiles[i]
 		for _, placement := range profile.Placements {
 			d := MIGDevice{GPU: g, Profile: profile, Placement: placement}
-			if o.gives(d, static) {
+			if o.gives(&d, static) {
 				devices = append(devices, d)
 			}
 		}
@@ -78,11 +91,17 @@ func (o Offer) migDevices(g *GPU) []MIGDevice {
 	return devices
 }
 
-// gives tells whether a MIG device is on offer beside the static instances: it is one of them, or free to be made.
-func (o Offer) gives(d MIGDevice, static []Instance) bool {
+// gives tells whether a MIG device is on offer beside the static instances: it is one of them, which it learns, or free to be
+// made.
+func (o Offer) gives(d *MIGDevice, static []Instance) bool {
 	for i := range static {
 		if static[i].Profile == d.Profile.ID && static[i].Placement == d.Placement {
-			return len(static[i].Compute) == 1 && static[i].Compute[0].Slices == d.Profile.Slices
+			if len(static[i].Compute) != 1 || static[i].Compute[0].Slices != d.Profile.Slices {
+				return false
+			}
+			compute := static[i].Compute[0]
+			d.Static = &MIGIdentity{GPUInstance: static[i].ID, ComputeInstance: compute.ID, UUID: compute.UUID}
+			return true
 		}
 	}
 	return slices.Contains(o.MIG, d.Profile.Name) &&

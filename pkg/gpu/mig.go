@@ -8,7 +8,8 @@ type MIGUUID string
 // Placement is where a GPU instance sits: a stretch of the GPU's memory slices.
 type Placement struct {
 	// Start is the first memory slice, Size how many there are.
-	Start, Size int
+	Start int `json:"start"`
+	Size  int `json:"size"`
 }
 
 // Overlaps tells whether the two have a memory slice in common.
@@ -60,6 +61,15 @@ type ComputeInstance struct {
 	Slices int
 	// UUID is the MIG device's.
 	UUID MIGUUID
+}
+
+// MIGIdentity tells one MIG device that exists from all others.
+type MIGIdentity struct {
+	// GPUInstance and ComputeInstance are the driver's ids, used again after a deletion.
+	GPUInstance     int `json:"gpuInstance"`
+	ComputeInstance int `json:"computeInstance"`
+	// UUID is of this creation alone; empty where nothing exists yet.
+	UUID MIGUUID `json:"uuid,omitempty"`
 }
 
 // Instance is a partition that exists on a GPU.

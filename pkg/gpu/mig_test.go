@@ -116,9 +116,18 @@ func TestOfferDevices(t *testing.T) {
 			},
 			names("-mig-19-0", "-mig-9-0", "-mig-20-0", "-monitor"),
 		},
-		"a static one does not matter to who offers it whole": {
+		"a static one where the GPU was to be offered whole": {
+			Offer{Whole: true}, func(m *MIG) {
+				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{5, 1}, Compute: compute}}
+			},
+			names("-mig-19-5", "-monitor"),
+		},
+		"half a static one where the GPU was to be offered whole": {
 			Offer{Whole: true}, func(m *MIG) { m.Instances = []Instance{{ID: 1, Profile: 9, Placement: Placement{4, 4}}} },
-			names("", "-monitor"),
+			names("-monitor"),
+		},
+		"the mode is wrong for the whole GPU": {
+			Offer{Whole: true}, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, names("-monitor"),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +136,7 @@ func TestOfferDevices(t *testing.T) {
 			if c.mig != nil {
 				c.mig(g.MIG)
 			}
-			assert.Equal(t, c.want, offered(c.offer, g))
+			assert.Equal(t, c.want, offered(Layout{g.UUID: c.offer}.Of(g), g))
 		})
 	}
 }

@@ -12,6 +12,8 @@ type MIGDevice struct {
 	Profile *MIGProfile
 	// Placement is one of the profile's.
 	Placement Placement
+	// Static is the instance that an administrator made there; nil for one that is made when a claim is prepared.
+	Static *MIGIdentity
 }
 
 // Name is "gpu-<id>-mig-<profile ID>-<start>". Profile names do not fit into a device name: they have "." and "+".

@@ -23,7 +23,22 @@ type Session interface {
 	GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error)
 	CommonEdits(ctx context.Context) (*specs.ContainerEdits, error)
 	Close() error
+	Partitioning
 }
+
+// Partitioning is how an open driver cuts GPUs into instances.
+type Partitioning interface {
+	MIGMode(ctx context.Context, id gpu.UUID) (gpu.MIGMode, error)
+	SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error
+	Instances(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
+	CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (gi int, err error)
+	CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error)
+	DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, ci int) error
+	DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error
+}
+
+// Owned tells which instances claims own, or are about to own.
+type Owned func(id gpu.UUID, instance *gpu.Instance) bool
 
 // Opener opens the driver of an installation. gpu.ErrDriverReplaced: the process has loaded another library.
 type Opener func(ctx context.Context, root hostfs.DriverRoot) (Session, error)
@@ -41,6 +56,9 @@ type Options struct {
 	Open Opener
 	// DriverRoot is the host's path of the only installation to use; empty detects it.
 	DriverRoot string
+	// Owned is asked while there are instances; all others are an administrator's. May be nil. On an error nothing is known, and
+	// what was an administrator's stays that.
+	Owned func() (Owned, error)
 	// Interval is the time between two looks at an open driver, and the longest between two tries to open one. Zero means
 	// DefaultInterval.
 	Interval time.Duration
@@ -67,6 +85,8 @@ type Inventory struct {
 
 	view   atomic.Pointer[View]
 	status atomic.Pointer[Status]
+	// open is the session while it can be used.
+	open atomic.Pointer[Session]
 
 	// looking is held during a look; it guards what follows.
 	looking sync.Mutex
@@ -186,6 +206,9 @@ func (i *Inventory) look(ctx context.Context) (*View, error) {
 		}
 	}
 	next, err := i.discover(ctx, root)
+	if err == nil {
+		i.open.Store(&i.session)
+	}
 	if err != nil && !errors.Is(err, gpu.ErrTimeout) {
 		// A driver that hangs is not closed: that call would hang as well.
 		i.closeSession()
@@ -250,11 +273,10 @@ func (i *Inventory) discover(ctx context.Context, root hostfs.DriverRoot) (*View
 	if err := i.checkVersion(ctx); err != nil {
 		return nil, err
 	}
-	gpus, faults, err := i.session.GPUs(ctx)
+	gpus, faults, err := i.gpus(ctx)
 	if err != nil {
 		return nil, err
 	}
-	gpus = slices.Clone(gpus)
 	for n := range gpus {
 		gpus[n].PCI = i.opts.Host.PCI(gpus[n].PCI.BusID)
 	}
@@ -283,6 +305,7 @@ func (i *Inventory) closeSession() {
 	if i.session == nil {
 		return
 	}
+	i.open.Store(nil)
 	// What cannot be closed has ended already, with the driver.
 	_ = i.session.Close()
 	i.session = nil

@@ -118,6 +118,8 @@ func (m *machine) refusal(library string) error {
 
 // fakeSession is open until it is closed or the driver leaves; then it stays dead.
 type fakeSession struct {
+	Partitioning
+
 	machine *machine
 	version string
 	dead    bool

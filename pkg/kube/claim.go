@@ -32,6 +32,9 @@ type Identity struct {
 	UUID string `json:"uuid"`
 	// ParentUUID is the physical GPU's where UUID is not.
 	ParentUUID string `json:"parentUUID,omitempty"`
+	// Profile and Placement say which part of the GPU a MIG device is: "1g.10gb", in memory slices.
+	Profile   string     `json:"profile,omitempty"`
+	Placement *Placement `json:"placement,omitempty"`
 	// Index is NVML's index of the GPU, Minor the number in /dev/nvidia<minor>.
 	Index int `json:"index"`
 	Minor int `json:"minor"`
@@ -40,6 +43,12 @@ type Identity struct {
 	// ProductName is the GPU's, DriverVersion that of the driver which served the node at the time.
 	ProductName   string `json:"productName"`
 	DriverVersion string `json:"driverVersion"`
+}
+
+// Placement is a stretch of a GPU's memory slices.
+type Placement struct {
+	Start int `json:"start"`
+	Size  int `json:"size"`
 }
 
 // deviceKey is what tells devices of one driver in one claim apart.

@@ -15,7 +15,8 @@ import (
 // without a select. GPUs without an entry are not in the layout, which means that they are offered whole; a nil config gives
 // a nil layout. A select may match nothing, as one config can be for many nodes.
 //
-// The config has passed Validate. The error is a *v1alpha1.Problems with all that these GPUs cannot give.
+// The config has passed Validate. The error is a *v1alpha1.Problems with all that these GPUs cannot give; the layout that comes with
+// it is without those GPUs, which hurts no other.
 func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU) (gpu.Layout, error) {
 	if config == nil {
 		return nil, nil
@@ -26,12 +27,17 @@ func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU) (gpu.Layout, error) {
 	}
 	for i := range gpus {
 		g := &gpus[i]
-		if entry, ok := r.entry(g); ok {
-			r.layout[g.UUID] = r.offer(entry, g)
+		r.refused = false
+		entry, ok := r.entry(g)
+		if !ok {
+			continue
+		}
+		if offer := r.offer(entry, g); !r.refused {
+			r.layout[g.UUID] = offer
 		}
 	}
 	if len(r.problems) > 0 {
-		return nil, &v1alpha1.Problems{Kind: v1alpha1.KindNodeConfig, List: r.problems}
+		return r.layout, &v1alpha1.Problems{Kind: v1alpha1.KindNodeConfig, List: r.problems}
 	}
 	return r.layout, nil
 }
@@ -41,10 +47,13 @@ type resolution struct {
 	config   *v1alpha1.NodeConfig
 	layout   gpu.Layout
 	problems []*v1alpha1.Problem
+	// refused: something is wrong with the GPU that is being resolved.
+	refused bool
 }
 
 // add notes a problem once, however many GPUs have it.
 func (r *resolution) add(at, format string, args ...any) {
+	r.refused = true
 	problem := v1alpha1.Problem{Path: at, Text: fmt.Sprintf(format, args...)}
 	if !slices.ContainsFunc(r.problems, func(known *v1alpha1.Problem) bool { return *known == problem }) {
 		r.problems = append(r.problems, &problem)

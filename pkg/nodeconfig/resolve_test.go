@@ -87,34 +87,42 @@ func TestResolveRefuses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		entries, want string
+		// resolved are the GPUs that are none the worse for it.
+		resolved []int
 	}{
 		"a profile the GPU lacks": {
 			`[{select: {indices: [0, 1, 2]}, modes: [mig], mig: {profiles: [1g.10gb]}}]`,
-			"NodeConfig: gpus[0].mig.profiles[0]: NVIDIA A30 has no profile 1g.10gb; it has: 1g.6gb, 2g.12gb",
+			"NodeConfig: gpus[0].mig.profiles[0]: NVIDIA A30 has no profile 1g.10gb; it has: 1g.6gb, 2g.12gb", []int{0, 1},
 		},
 		"MIG on a GPU without it": {
 			`[{modes: [whole, mig]}]`,
-			"NodeConfig: gpus[0].modes[1]: NVIDIA L40S has no MIG; remove mode mig, or give such GPUs an entry of their own without it",
+			"NodeConfig: gpus[0].modes[1]: NVIDIA L40S has no MIG; remove mode mig, or give such GPUs an entry of their own without it", []int{0, 1, 2},
 		},
 		"two selects": {
 			`[{select: {indices: [1]}}, {select: {products: ["*L40S"]}}, {select: {products: ["*H100*"]}}]`,
 			"NodeConfig: gpus[2].select: selects GPU 1 (NVIDIA H100 80GB HBM3, GPU-11111111-0000-0000-0000-000000000000), as does gpus[0]; " +
-				"a GPU has one entry: narrow one of them",
+				"a GPU has one entry: narrow one of them", []int{0, 3},
 		},
 		"modes of later versions": {
 			`[{modes: [whole, mps, timeslice], mps: {replicas: 2}, timeSlice: {replicas: 2}}]`,
 			"NodeConfig: gpus[0].modes[1]: mps is not served by this version; allowed: whole, mig; " +
-				"gpus[0].modes[2]: timeslice is not served by this version; allowed: whole, mig",
+				"gpus[0].modes[2]: timeslice is not served by this version; allowed: whole, mig", []int{0, 1, 2, 3},
 		},
 		"slices for several claims": {
 			`[{select: {indices: [0]}, modes: [mig], mig: {replicas: {1g.10gb: 2}}}]`,
-			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: this version gives a slice to one claim at a time; remove it",
+			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: this version gives a slice to one claim at a time; remove it", []int{0},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			layout, err := nodeconfig.Resolve(config(t, c.entries), gpus())
-			assert.Nil(t, layout)
+			var resolved []int
+			for i, g := range gpus() {
+				if _, ok := layout[g.UUID]; ok {
+					resolved = append(resolved, i)
+				}
+			}
+			assert.Equal(t, c.resolved, resolved)
 			require.EqualError(t, err, c.want)
 			var problems *v1alpha1.Problems
 			assert.ErrorAs(t, err, &problems)

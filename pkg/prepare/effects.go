@@ -19,11 +19,37 @@ import (
 
 // Step is one kind of hardware effect. Both halves are idempotent.
 type Step interface {
-	// Do makes the effect that the step's Args ask for and says what it made. On an error it has made nothing that Undo,
-	// given the same step without Made, would not find.
+	// Do makes the effect that the step's Args ask for and says what it made, with an error too if there is something. What a call
+	// that dies has made, Undo finds from the same step without Made.
 	Do(ctx context.Context, s checkpoint.Step) (made json.RawMessage, err error)
 	// Undo takes the effect back. Nothing to take back is no error.
 	Undo(ctx context.Context, s checkpoint.Step) error
+}
+
+// Checker is a Step that can see, before anything is promised, that its effect cannot be made. What stands in its way then is
+// certainly somebody else's.
+type Checker interface {
+	Step
+	Check(ctx context.Context, s checkpoint.Step) error
+}
+
+// Verifier is a Step whose effect can vanish without being undone.
+type Verifier interface {
+	Step
+	// Verify returns gpu.ErrNotFound when what Do made is not there any more.
+	Verify(ctx context.Context, s checkpoint.Step) error
+}
+
+// Maker is a Step whose effect is an allocated MIG device.
+type Maker interface {
+	Step
+	// Identify tells from what Do made which MIG device it is.
+	Identify(made json.RawMessage) (gpu.MIGIdentity, error)
+}
+
+// Need brings about a state of a GPU that a claim needs and that is never taken back: it stays until a claim needs another.
+type Need interface {
+	Meet(ctx context.Context, n claim.Need) error
 }
 
 // undoTime bounds the undoing of a failed Prepare, which goes on when the caller's deadline has passed.
@@ -94,11 +120,32 @@ func (t *Transaction) do(ctx context.Context, r *checkpoint.Record) error {
 			return fmt.Errorf("making %s on GPU %s: %w", s.Kind, s.Target, &gpu.UnsupportedError{Feature: "step " + s.Kind})
 		}
 		made, err := step.Do(ctx, *s)
+		s.Made = made
 		if err != nil {
+			return refuseStep(r, s, fmt.Errorf("making %s on GPU %s: %w", s.Kind, s.Target, err))
+		}
+		if err := identify(r, s, step); err != nil {
 			return fmt.Errorf("making %s on GPU %s: %w", s.Kind, s.Target, err)
 		}
-		s.Made = made
 	}
+	return nil
+}
+
+// identify notes which device a step has made, and names it in the answer.
+func identify(r *checkpoint.Record, s *checkpoint.Step, step Step) error {
+	maker, ok := step.(Maker)
+	i := slices.IndexFunc(r.Results, func(result checkpoint.Result) bool {
+		return result.Device == s.Device && result.GPUUUID == s.Target && result.MIG != nil && !result.Admin
+	})
+	if !ok || i < 0 {
+		return nil
+	}
+	id, err := maker.Identify(s.Made)
+	if err != nil {
+		return err
+	}
+	r.Results[i].MIG.Identity = id
+	r.CDI.Devices[i] = deviceName(r.Claim.UID, &r.Results[i])
 	return nil
 }
 
@@ -186,7 +233,11 @@ func (t *Transaction) owe(r *checkpoint.Record, cause error) error {
 func (t *Transaction) spec(r *checkpoint.Record) (*specs.Spec, error) {
 	o := cdi.Order{ClaimUID: r.Claim.UID, Kind: r.CDI.Kind}
 	for i := range r.Results {
-		o.Devices = append(o.Devices, cdi.Ordered{Name: r.CDI.Devices[i], GPU: r.Results[i].GPUUUID, Type: r.Results[i].Type})
+		ordered := cdi.Ordered{Name: r.CDI.Devices[i], GPU: r.Results[i].GPUUUID, Type: r.Results[i].Type}
+		if r.Results[i].MIG != nil {
+			ordered.MIG = r.Results[i].MIG.Identity
+		}
+		o.Devices = append(o.Devices, ordered)
 	}
 	spec, err := t.Specs.Build(o)
 	if missing, ok := errors.AsType[*cdi.DeviceError](err); ok {

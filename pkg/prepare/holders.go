@@ -19,29 +19,80 @@ type holders struct {
 	doubts map[gpu.UUID]bool
 	change chan struct{}
 	// owing is told the GPUs that are owed whenever they change; owed is what it was told last.
-	owing func(uuids []gpu.UUID)
-	owed  []gpu.UUID
+	owing func(debts []gpu.Debt)
+	owed  []gpu.Debt
 }
 
 // holding is one claim's use of a GPU.
 type holding struct {
 	claim checkpoint.Claim
-	// owns is false for admin access, which stands in nobody's way: what such a claim leaves is on no GPU, and is taken away under
-	// the claim's lock alone.
-	owns bool
+	// whole: it owns the GPU; parts are the MIG devices that it owns instead. Neither is for admin access, which stands in nobody's
+	// way: what such a claim leaves is on no GPU, and is taken away under the claim's lock alone.
+	whole bool
+	parts []part
 	// debt: the claim is being released and its effects are still there.
 	debt bool
 	// failed: releasing it was tried in vain, or would be because only a newer version can.
 	failed bool
 }
 
+// part is a MIG device as a piece of its GPU.
+type part struct {
+	placement gpu.Placement
+	media     bool
+}
+
 // equal compares what is known; a claim's UID is what it is known by.
 func (h holding) equal(other holding) bool {
-	return h.owns == other.owns && h.debt == other.debt && h.failed == other.failed
+	return h.whole == other.whole && slices.Equal(h.parts, other.parts) && h.debt == other.debt && h.failed == other.failed
+}
+
+// owns tells whether it is more than a look.
+func (h holding) owns() bool { return h.whole || len(h.parts) > 0 }
+
+// excludes tells whether what another claim owns of the same GPU cannot be beside it.
+func (h holding) excludes(other holding) bool {
+	if !h.owns() || !other.owns() {
+		return false
+	}
+	if h.whole || other.whole {
+		return true
+	}
+	return slices.ContainsFunc(h.parts, func(p part) bool {
+		return slices.ContainsFunc(other.parts, func(q part) bool { return p.placement.Overlaps(q.placement) || p.media && q.media })
+	})
+}
+
+// with is the holding and one result more.
+func (h holding) with(r *checkpoint.Result) holding {
+	switch {
+	case r.Admin:
+	case r.MIG == nil:
+		h.whole = true
+	default:
+		profile := gpu.MIGProfile{Name: r.MIG.Name}
+		h.parts = append(slices.Clone(h.parts), part{placement: r.MIG.Placement, media: profile.HasMediaExtensions()})
+	}
+	return h
+}
+
+// debtOf is what the claim leaves on a GPU.
+func (h holding) debtOf(id gpu.UUID, d gpu.Debt) gpu.Debt {
+	if d.GPU == id && len(d.Placements) == 0 {
+		return d // of the whole GPU
+	}
+	if h.whole {
+		return gpu.Debt{GPU: id}
+	}
+	d.GPU = id
+	for _, p := range h.parts {
+		d.Placements, d.MediaExtensions = append(d.Placements, p.placement), d.MediaExtensions || p.media
+	}
+	return d
 }
 
 // newHolders knows nothing yet. owing may be nil; it must not block.
-func newHolders(owing func(uuids []gpu.UUID)) *holders {
+func newHolders(owing func(debts []gpu.Debt)) *holders {
 	return &holders{
 		byGPU: map[gpu.UUID]map[string]holding{}, doubts: map[gpu.UUID]bool{}, change: make(chan struct{}), owing: owing,
 	}
@@ -106,11 +157,9 @@ func (h *holders) set(r *checkpoint.Record, uuids []gpu.UUID) {
 		if h.byGPU[id] == nil {
 			h.byGPU[id] = map[string]holding{}
 		}
-		was := h.byGPU[id][r.Claim.UID]
-		h.byGPU[id][r.Claim.UID] = holding{
-			claim: r.Claim, owns: was.owns || !r.Results[i].Admin, debt: r.State == checkpoint.Releasing,
-			failed: r.Debt != nil || r.Newer(),
-		}
+		held := h.byGPU[id][r.Claim.UID].with(&r.Results[i])
+		held.claim, held.debt, held.failed = r.Claim, r.State == checkpoint.Releasing, r.Debt != nil || r.Newer()
+		h.byGPU[id][r.Claim.UID] = held
 	}
 }
 
@@ -141,19 +190,23 @@ func (h *holders) differing(records []*checkpoint.Record) []gpu.UUID {
 	return slices.AppendSeq(uuids, maps.Keys(said.byGPU))
 }
 
-// tellOwed tells which GPUs are owed, where that is news.
+// tellOwed tells what is owed, where that is news.
 func (h *holders) tellOwed() {
-	var owed []gpu.UUID
-	for id, claims := range h.byGPU {
-		for _, held := range claims {
-			if held.failed && held.owns {
-				owed = append(owed, id)
-				break
+	var owed []gpu.Debt
+	for _, id := range slices.Sorted(maps.Keys(h.byGPU)) {
+		var debt gpu.Debt
+		for _, uid := range slices.Sorted(maps.Keys(h.byGPU[id])) {
+			if held := h.byGPU[id][uid]; held.failed && held.owns() {
+				debt = held.debtOf(id, debt)
 			}
 		}
+		if debt.GPU != "" {
+			owed = append(owed, debt)
+		}
 	}
-	slices.Sort(owed)
-	if slices.Equal(owed, h.owed) {
+	if slices.EqualFunc(owed, h.owed, func(a, b gpu.Debt) bool {
+		return a.GPU == b.GPU && slices.Equal(a.Placements, b.Placements) && a.MediaExtensions == b.MediaExtensions
+	}) {
 		return
 	}
 	h.owed = owed
@@ -168,19 +221,30 @@ func (h *holders) announce() {
 	h.change = make(chan struct{})
 }
 
-// conflict returns another claim that owns one of the GPUs, and a channel that is closed at the next removal of any claim;
-// nil when there is none.
-func (h *holders) conflict(uid string, uuids []gpu.UUID) (checkpoint.Claim, gpu.UUID, <-chan struct{}) {
+// conflict returns another claim that owns what the record is to own, on which GPU, and a channel that is closed at the next
+// removal of any claim; nil when there is none.
+func (h *holders) conflict(r *checkpoint.Record) (checkpoint.Claim, gpu.UUID, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, id := range uuids {
+	for id, own := range holdings(r) {
 		for other, held := range h.byGPU[id] {
-			if other != uid && held.owns {
+			if other != r.Claim.UID && held.excludes(own) {
 				return held.claim, id, h.change
 			}
 		}
 	}
 	return checkpoint.Claim{}, "", nil
+}
+
+// holdings are what a record owns of each GPU.
+func holdings(r *checkpoint.Record) map[gpu.UUID]holding {
+	own := map[gpu.UUID]holding{}
+	for i := range r.Results {
+		if id := r.Results[i].GPUUUID; !r.Results[i].Admin {
+			own[id] = own[id].with(&r.Results[i])
+		}
+	}
+	return own
 }
 
 // debtor is a claim whose release of a GPU is not finished.
@@ -189,15 +253,15 @@ type debtor struct {
 	gpu   gpu.UUID
 }
 
-// debtors lists the debts on these GPUs, each once.
-func (h *holders) debtors(uid string, uuids []gpu.UUID) []debtor {
+// debtors lists the debts that are in the record's way, each once.
+func (h *holders) debtors(r *checkpoint.Record) []debtor {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var debts []debtor
-	listed := map[string]bool{uid: true}
-	for _, id := range uuids {
+	listed := map[string]bool{r.Claim.UID: true}
+	for id, own := range holdings(r) {
 		for other, held := range h.byGPU[id] {
-			if held.debt && held.owns && !listed[other] {
+			if held.debt && held.excludes(own) && !listed[other] {
 				listed[other] = true
 				debts = append(debts, debtor{claim: held.claim, gpu: id})
 			}

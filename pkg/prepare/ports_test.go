@@ -224,10 +224,10 @@ type planner struct {
 }
 
 func (w *world) source() claim.Source {
-	return claim.Source{Driver: driverName, NodeName: nodeName, Node: func() *gpu.Node {
+	return claim.Source{Driver: driverName, NodeName: nodeName, Offered: func() (*gpu.Node, gpu.Layout, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return w.node
+		return w.node, w.layout, nil
 	}}
 }
 

@@ -54,9 +54,20 @@ func (t *Transaction) once(ctx context.Context, rc *resourceapi.ResourceClaim) (
 	answered := r != nil && r.State == checkpoint.Done
 	same := answered && slices.Equal(allotments(r), t.Planner.Allotments(rc))
 	if same && r.BootID == t.settings.BootID {
-		return r, t.verify(r)
+		if same, err = t.present(ctx, r); err != nil {
+			return nil, err
+		}
+		if same {
+			return r, t.verify(r)
+		}
 	}
-	if r != nil && !answered {
+	return t.anew(ctx, rc, r, answered && !same)
+}
+
+// anew clears what there is of an earlier plan and carries out a new one. An answer that does not fit any more is kept until
+// there is a plan.
+func (t *Transaction) anew(ctx context.Context, rc *resourceapi.ResourceClaim, r *checkpoint.Record, unfit bool) (*checkpoint.Record, error) {
+	if r != nil && r.State != checkpoint.Done {
 		if err := t.release(ctx, r); err != nil {
 			return nil, fmt.Errorf("undoing an earlier try: %w", err)
 		}
@@ -65,9 +76,9 @@ func (t *Transaction) once(ctx context.Context, rc *resourceapi.ResourceClaim) (
 	if err != nil {
 		return nil, err
 	}
-	if answered && !same {
+	if unfit {
 		if err := t.release(ctx, r); err != nil {
-			return nil, fmt.Errorf("undoing what was prepared before the claim was allocated anew: %w", err)
+			return nil, fmt.Errorf("undoing what was prepared and does not fit any more: %w", err)
 		}
 	}
 	return t.attempt(ctx, plan)
@@ -115,6 +126,9 @@ func (t *Transaction) attempt(ctx context.Context, plan *claim.Plan) (*checkpoin
 		return nil, err
 	}
 	defer unlock()
+	if err := t.ready(ctx, r, plan.Needs); err != nil {
+		return nil, err
+	}
 	if err := t.carryOut(ctx, r); err != nil {
 		return nil, err
 	}
@@ -129,7 +143,7 @@ func (t *Transaction) hold(ctx context.Context, r *checkpoint.Record) (unlock fu
 		if err != nil {
 			return nil, err
 		}
-		debtors := t.holders.debtors(r.Claim.UID, uuids)
+		debtors := t.holders.debtors(r)
 		if len(debtors) == 0 {
 			if err := t.conflict(r); err != nil {
 				unlock()
@@ -175,12 +189,16 @@ func (t *Transaction) lock(ctx context.Context, uuids []gpu.UUID) (unlock func()
 
 // conflict refuses a GPU that another claim owns.
 func (t *Transaction) conflict(r *checkpoint.Record) error {
-	other, id, freed := t.holders.conflict(r.Claim.UID, owned(r))
+	other, id, freed := t.holders.conflict(r)
 	if freed == nil {
 		return nil
 	}
+	what := fmt.Sprintf("GPU %s is", id)
+	if len(holdings(r)[id].parts) > 0 {
+		what = fmt.Sprintf("what it needs of GPU %s is", id)
+	}
 	return &heldError{freed: freed, refusal: refuse(r, id, &claim.Refusal{
-		Cause: fmt.Sprintf("GPU %s is still held by claim %s/%s (UID %s)", id, other.Namespace, other.Name, other.UID),
+		Cause: fmt.Sprintf("%s still held by claim %s/%s (UID %s)", what, other.Namespace, other.Name, other.UID),
 		Fix:   "if that pod was deleted by force, its containers may still be ending", Transient: true,
 	})}
 }
@@ -238,14 +256,38 @@ func (t *Transaction) record(plan *claim.Plan) *checkpoint.Record {
 	for i := range plan.Results {
 		p := &plan.Results[i]
 		parent := p.Device.Parent()
-		r.Results = append(r.Results, checkpoint.Result{
+		result := checkpoint.Result{
 			Request: p.Request, Pool: p.Pool, Device: string(p.Device.Name()), ShareID: p.ShareID, Admin: p.Admin,
-			Type: p.Device.Type(), GPUUUID: parent.UUID, PCIBusID: parent.PCI.BusID, Consumed: p.Consumed,
-		})
-		r.CDI.Devices = append(r.CDI.Devices, cdi.DeviceName(plan.UID, p.Device.Name(), p.ShareID, p.Admin, parent.UUID))
+			Type: p.Device.Type(), GPUUUID: parent.UUID, PCIBusID: parent.PCI.BusID, Consumed: p.Consumed, MIG: slice(p.Device),
+		}
+		r.Results = append(r.Results, result)
+		r.CDI.Devices = append(r.CDI.Devices, deviceName(plan.UID, &result))
 	}
 	for _, s := range plan.Steps {
-		r.Steps = append(r.Steps, checkpoint.Step{Kind: s.Kind, Target: s.Target, Args: s.Args})
+		r.Steps = append(r.Steps, checkpoint.Step{Kind: s.Kind, Target: s.Target, Device: string(s.Device), Args: s.Args})
 	}
 	return r
+}
+
+// slice says which MIG device a device is; nil for one that is none.
+func slice(d gpu.Device) *checkpoint.MIG {
+	device, ok := d.(gpu.MIGDevice)
+	if !ok {
+		return nil
+	}
+	m := &checkpoint.MIG{Profile: device.Profile.ID, Name: device.Profile.Name, Placement: device.Placement}
+	if device.Static != nil {
+		m.Static, m.Identity = true, *device.Static
+	}
+	return m
+}
+
+// deviceName names a result in the spec. The UUID in it is that of what programs see; of a MIG device that is not made yet, its
+// GPU's.
+func deviceName(claimUID string, r *checkpoint.Result) string {
+	uuid := string(r.GPUUUID)
+	if r.MIG != nil && r.MIG.Identity.UUID != "" {
+		uuid = string(r.MIG.Identity.UUID)
+	}
+	return cdi.DeviceName(claimUID, gpu.DeviceName(r.Device), r.ShareID, r.Admin, uuid)
 }

@@ -70,8 +70,9 @@ type Ports struct {
 	Locks   Locks
 	Specs   Specs
 	Planner Planner
-	// Steps are the kinds of effects a plan may name.
+	// Steps are the kinds of effects a plan may name, Needs the kinds of states.
 	Steps map[string]Step
+	Needs map[string]Need
 }
 
 // Settings are the facts and limits of a Transaction.
@@ -91,9 +92,9 @@ type Settings struct {
 	Retrying func(rc *resourceapi.ResourceClaim, cause error)
 	// Damaged is told of every record that had to be set aside after New returned; it must not block. May be nil.
 	Damaged func(err error)
-	// Owing is told which GPUs have debts whenever that changes, so that the scheduler can be told; it must not block. May be
-	// nil.
-	Owing func(uuids []gpu.UUID)
+	// Owing is told what is owed, in the order of the GPUs, whenever that changes, so that the scheduler can be told; it must not
+	// block. May be nil.
+	Owing func(debts []gpu.Debt)
 	// Now is the clock that debts are dated by.
 	Now func() time.Time
 }

@@ -33,6 +33,7 @@ const (
 type world struct {
 	mu      sync.Mutex
 	node    *gpu.Node
+	layout  gpu.Layout
 	boot    string
 	records map[string][]byte // by claim UID, as on disk
 	aside   []string          // claims whose damaged record was set aside
@@ -204,7 +205,7 @@ func (p *process) ports() Ports {
 func (p *process) settings() Settings {
 	return Settings{
 		CDIKind: cdi.Kind(driverName), BootID: p.world.boot, Writer: "test", Patience: patience, DebtAfter: debtAfter, Now: time.Now,
-		Owing:    func(uuids []gpu.UUID) { p.owed = append(p.owed, uuids) },
+		Owing:    func(debts []gpu.Debt) { p.owed = append(p.owed, owedGPUs(debts)) },
 		Damaged:  func(err error) { p.damaged = append(p.damaged, err) },
 		Retrying: func(_ *resourceapi.ResourceClaim, cause error) { p.retrying = append(p.retrying, cause.Error()) },
 	}
@@ -279,3 +280,12 @@ func either(refusals ...func(string) error) func(string) error {
 }
 
 var errDisk = errors.New("input/output error")
+
+// owedGPUs are the GPUs that debts are on.
+func owedGPUs(debts []gpu.Debt) []gpu.UUID {
+	var uuids []gpu.UUID
+	for _, d := range debts {
+		uuids = append(uuids, d.GPU)
+	}
+	return uuids
+}

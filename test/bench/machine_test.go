@@ -210,7 +210,9 @@ func (n *node) transaction(cfg *config.Plugin, host *port.Host, inv *inventory.I
 	}
 	tx, damaged, err := prepare.New(prepare.Ports{
 		Records: records, Locks: locks,
-		Planner: claim.Source{Driver: testDriver, NodeName: testNode, Node: func() *gpu.Node { return inv.Current().Node }},
+		Planner: claim.Source{Driver: testDriver, NodeName: testNode, Offered: func() (*gpu.Node, gpu.Layout, error) {
+			return inv.Current().Node, nil, nil
+		}},
 		Specs: struct {
 			*cdi.Author
 			*cdi.Dir

@@ -87,7 +87,9 @@ func (m *Machine) wire(ctx context.Context, p *Process, files touchedDisk, recor
 	for kind, effect := range Effects {
 		steps[kind] = touchedStep{step: effect(m), kind: kind, touch: w.Touch}
 	}
-	source := claim.Source{Driver: DriverName, NodeName: NodeName, Node: func() *gpu.Node { return p.inventory.Current().Node }}
+	source := claim.Source{Driver: DriverName, NodeName: NodeName, Offered: func() (*gpu.Node, gpu.Layout, error) {
+		return p.inventory.Current().Node, nil, nil
+	}}
 	p.Transaction, p.Damaged, err = prepare.New(prepare.Ports{
 		Records: records, Locks: touchedLocks{locks: p.locks, touch: w.Touch}, Planner: planner{source, w.Effects}, Steps: steps,
 		Specs: struct {

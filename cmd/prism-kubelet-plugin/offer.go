@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/nodeconfig"
+)
+
+// offer builds what decides what the node's GPUs are offered as.
+func (p *program) offer(clients connections) *driver.Offering {
+	return driver.NewOffering(driver.OfferingPorts{
+		Inventory: p.inventory, NodeName: p.cfg.NodeName, Events: p.events,
+		Records: func() ([]*checkpoint.Record, error) { return p.tx.Kept() },
+		Read:    func(ctx context.Context) (*v1alpha1.NodeConfig, error) { return p.nodeConfig(ctx, clients) },
+		Passing: func(err error) bool {
+			status := apierrors.APIStatus(nil)
+			answered := errors.As(err, &status)
+			_, read := errors.AsType[*readError](err)
+			return !read && (!answered || !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err))
+		},
+	})
+}
+
+// readError is about the text of the configuration.
+type readError struct{ error }
+
+func (e *readError) Unwrap() error { return e.error }
+
+// nodeConfig reads the node's configuration, nil where there is none.
+func (p *program) nodeConfig(ctx context.Context, clients connections) (*v1alpha1.NodeConfig, error) {
+	from := p.cfg.NodeConfig
+	switch {
+	case from.File != "":
+		raw, err := os.ReadFile(from.File)
+		if err != nil {
+			return nil, &readError{fmt.Errorf("--node-config: %w", err)}
+		}
+		config, err := nodeconfig.Parse(raw, "file "+from.File)
+		return config, refused(err)
+	case from.Map != "":
+		namespace, name, _ := strings.Cut(from.Map, "/")
+		data, err := kube.Configs{Client: clients.background}.Get(ctx, namespace, name)
+		if err != nil {
+			return nil, err
+		}
+		config, err := nodeconfig.Pick(data, from.Name)
+		if err != nil {
+			return nil, refused(fmt.Errorf("ConfigMap %s: %w", from.Map, err))
+		}
+		return config, nil
+	default:
+		return nil, nil
+	}
+}
+
+func refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &readError{err}
+}

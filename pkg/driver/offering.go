@@ -1,0 +1,235 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/nodeconfig"
+)
+
+// OfferingPorts is what an Offering works with.
+type OfferingPorts struct {
+	Inventory *inventory.Inventory
+	// Read returns the node's configuration, nil where it has none.
+	Read func(ctx context.Context) (*v1alpha1.NodeConfig, error)
+	// Passing tells whether an error of Read is of the moment, so that nothing is known yet; after another one GPUs are offered whole.
+	Passing func(err error) bool
+	// Records lists the claims' records.
+	Records func() ([]*checkpoint.Record, error)
+	Events  NodeEvents
+	// NodeName is the name of the pool of whole GPUs.
+	NodeName string
+}
+
+// Offering is what the node offers: what it has, and what its configuration makes of that. A GPU that claims hold keeps offering
+// what they were given, from the same pool, until it is free.
+type Offering struct {
+	ports OfferingPorts
+
+	mu     sync.Mutex
+	config *v1alpha1.NodeConfig
+	unread error // why the configuration is not known yet
+	good   bool  // it was read, and these GPUs can give what it says
+	seen   *inventory.View
+	layout gpu.Layout
+	held   bool // some GPU does not offer yet what it should
+	told   map[string]bool
+}
+
+// The configuration is read again after rereadFirst, twice as long each time up to rereadMax; GPUs that are held are looked at as
+// often.
+const (
+	rereadFirst = time.Second
+	rereadMax   = 10 * time.Second
+)
+
+// NewOffering knows nothing before Read succeeds or its failure is final.
+func NewOffering(ports OfferingPorts) *Offering {
+	return &Offering{ports: ports, unread: fmt.Errorf("the configuration of node %s was not read yet", ports.NodeName), told: map[string]bool{}}
+}
+
+// Load reads the configuration once. It returns false as long as it should be tried again.
+func (o *Offering) Load(ctx context.Context) bool {
+	config, err := o.ports.Read(ctx)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case err == nil:
+		o.config, o.unread = config, nil
+	case o.ports.Passing(err):
+		o.unread = err
+	default:
+		o.unread = nil
+		o.tell("ConfigRefused", fmt.Sprintf("GPUs are offered whole: %v", err))
+	}
+	o.seen, o.good = nil, err == nil
+	return o.good
+}
+
+// Run reads until the configuration is good and every GPU offers what it says, and returns when the context ends. changed is called
+// when there may be something else to offer.
+func (o *Offering) Run(ctx context.Context, changed func()) error {
+	for wait := rereadFirst; ; wait = min(2*wait, rereadMax) {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		if !o.loaded() {
+			o.Load(ctx)
+			changed()
+		}
+		if o.free() {
+			changed()
+		}
+	}
+}
+
+// loaded tells whether there is nothing more to read.
+func (o *Offering) loaded() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.good
+}
+
+// free forgets a layout that some GPU was held back from; false when there is none.
+func (o *Offering) free() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.held {
+		o.seen = nil
+	}
+	return o.held
+}
+
+// Now returns what the node has and what its GPUs are offered as. The error says why that is not known yet; the node is there in any
+// case.
+func (o *Offering) Now() (*gpu.Node, gpu.Layout, error) {
+	view := o.ports.Inventory.Current()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.unread != nil {
+		return view.Node, nil, o.unread
+	}
+	if o.seen != view {
+		if err := o.resolve(view); err != nil {
+			return view.Node, nil, err
+		}
+	}
+	return view.Node, o.layout, nil
+}
+
+// Devices lists everything on offer; nothing while that is not known.
+func (o *Offering) Devices() []gpu.Device {
+	node, layout, err := o.Now()
+	if err != nil {
+		return nil
+	}
+	var devices []gpu.Device
+	for i := range node.GPUs {
+		g := &node.GPUs[i]
+		devices = append(devices, layout.Of(g).Devices(g)...)
+	}
+	return devices
+}
+
+// resolve works out the layout for a view.
+func (o *Offering) resolve(view *inventory.View) error {
+	records, err := o.ports.Records()
+	if err != nil {
+		return fmt.Errorf("looking which GPUs are in use: %w", err)
+	}
+	layout, err := nodeconfig.Resolve(o.config, view.Node.GPUs)
+	if err != nil {
+		o.good = false
+		o.tell("ConfigRefused", fmt.Sprintf("GPUs of which this is said are offered whole: %v", err))
+	}
+	o.seen, o.layout, o.held = view, gpu.Layout{}, false
+	for i := range view.Node.GPUs {
+		g := &view.Node.GPUs[i]
+		wanted := layout.Of(g)
+		offer := keep(o.ports.NodeName, g, layout, records)
+		if !same(offer, wanted) {
+			o.held = true
+			klog.Background().Info("A GPU in use keeps what it is offered as", "gpu", g.UUID, "devices", len(offer.Devices(g)))
+		}
+		o.layout[g.UUID] = offer
+		o.advise(g, offer)
+	}
+	return nil
+}
+
+// advise tells the administrator of a GPU that offers nothing because its MIG mode is not what the configuration wants.
+func (o *Offering) advise(g *gpu.GPU, offer gpu.Offer) {
+	if g.MIG == nil || !g.MIG.Mode.NeedsReset || len(offer.Devices(g)) > 1 {
+		return
+	}
+	wanted, mode := "MIG slices", 1
+	if g.MIG.Mode.Enabled {
+		wanted, mode = "the whole GPU", 0
+	}
+	o.tell("MIGModeWrong", fmt.Sprintf("GPU %d (%s, %s) offers nothing: its configuration wants %s, and the MIG mode of this "+
+		"product changes only with a reset; drain the node, run nvidia-smi -i %d -mig %d and nvidia-smi --gpu-reset -i %d", g.Index,
+		g.Product.Name, g.UUID, wanted, g.Index, mode, g.Index))
+}
+
+// tell tells a thing once.
+func (o *Offering) tell(reason, note string) {
+	if o.told[note] {
+		return
+	}
+	o.told[note] = true
+	klog.Background().Info("The node's configuration is not in force", "reason", note)
+	o.ports.Events.Warn(reason, "Configure", note)
+}
+
+// same tells whether two offers come to the same devices in the same pool.
+func same(a, b gpu.Offer) bool {
+	return a.Whole == b.Whole && strings.Join(a.MIG, ",") == strings.Join(b.MIG, ",")
+}
+
+// keep is what a GPU is to be offered as while these records are there: what is wanted, or, where it would not have every device
+// that a claim owns in the pool that the claim has it from, that and those.
+func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Record) gpu.Offer {
+	offer := layout.Of(g)
+	kept, missing := gpu.Offer{Whole: offer.Whole, MIG: offer.MIG}, false
+	for _, r := range records {
+		for i := range r.Results {
+			result := &r.Results[i]
+			if result.GPUUUID != g.UUID || result.Admin || result.Pool == offer.Pool(node, g) && offers(offer, g, result.Device) {
+				continue
+			}
+			missing = true
+			if result.Pool == node {
+				return gpu.Offer{Whole: true}
+			}
+			if result.MIG == nil {
+				kept.Whole = true
+			} else {
+				kept = kept.With(result.MIG.Name, g)
+			}
+		}
+	}
+	if missing {
+		return kept
+	}
+	return offer
+}
+
+func offers(offer gpu.Offer, g *gpu.GPU, device string) bool {
+	for _, d := range offer.Devices(g) {
+		if string(d.Name()) == device {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,128 @@
+package mig
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Driver is what makes and removes instances; *nvml.Session is the real one. Its errors are those of package gpu.
+type Driver interface {
+	// MIGMode reads the mode.
+	MIGMode(ctx context.Context, id gpu.UUID) (gpu.MIGMode, error)
+	// SetMIGMode returns nil when the mode is in force; after an error nothing is pending.
+	SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error
+	// Instances lists what is on the GPU; nothing outside MIG mode.
+	Instances(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
+	// CreateInstance makes a GPU instance of the profile with that driver's id.
+	CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (gi int, err error)
+	// CreateComputeInstance makes the one that fills the GPU instance.
+	CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error)
+	DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, ci int) error
+	DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error
+}
+
+// Step makes one MIG device. It is a prepare.Step of kind claim.StepMIG.
+type Step struct {
+	// Driver returns the open driver; gpu.ErrDriverNotLoaded without one.
+	Driver func() (Driver, error)
+}
+
+// Check refuses a placement that is not free. Nothing was promised yet, so whatever is there is somebody else's.
+func (s Step) Check(ctx context.Context, step checkpoint.Step) error {
+	wanted, driver, err := s.open(step)
+	if err != nil {
+		return err
+	}
+	instances, err := driver.Instances(ctx, step.Target)
+	if err != nil {
+		return fmt.Errorf("looking at the instances of GPU %s: %w", step.Target, err)
+	}
+	for i := range instances {
+		if instances[i].Placement.Overlaps(wanted.Placement) {
+			return fmt.Errorf("GPU instance %d, which no claim of this node owns, sits at memory slices %s of GPU %s: %w; remove it with "+
+				"nvidia-smi mig -dci and -dgi, or leave it: it is offered as a device of its own", instances[i].ID,
+				extent(instances[i].Placement), step.Target, gpu.ErrInUse)
+		}
+	}
+	return nil
+}
+
+// Do makes the GPU instance and its compute instance. With an error it also returns what it has made by then.
+func (s Step) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, error) {
+	wanted, driver, err := s.open(step)
+	if err != nil {
+		return nil, err
+	}
+	var m gpu.MIGIdentity
+	if m.GPUInstance, err = driver.CreateInstance(ctx, step.Target, wanted.Profile, wanted.Placement); err != nil {
+		return nil, fmt.Errorf("creating GPU instance %s at memory slices %s: %w", wanted.Name, extent(wanted.Placement), err)
+	}
+	compute, err := driver.CreateComputeInstance(ctx, step.Target, m.GPUInstance)
+	if err != nil {
+		raw, _ := json.Marshal(m) // three numbers and a text
+		return raw, fmt.Errorf("creating the compute instance of GPU instance %d (%s): %w", m.GPUInstance, wanted.Name, err)
+	}
+	m.ComputeInstance, m.UUID = compute.ID, compute.UUID
+	return json.Marshal(m)
+}
+
+// Identify tells what Do made.
+func (Step) Identify(made json.RawMessage) (id gpu.MIGIdentity, err error) {
+	if err := json.Unmarshal(made, &id); err != nil {
+		return id, fmt.Errorf("reading what was made: %w", err)
+	}
+	return id, nil
+}
+
+// Verify tells whether what Do made is still there: a driver that is unloaded takes all instances with it. gpu.ErrNotFound: it
+// is gone.
+func (s Step) Verify(ctx context.Context, step checkpoint.Step) error {
+	wanted, driver, err := s.open(step)
+	if err != nil {
+		return err
+	}
+	instances, err := driver.Instances(ctx, step.Target)
+	if err != nil {
+		return fmt.Errorf("looking at the instances of GPU %s: %w", step.Target, err)
+	}
+	m, err := decodeMade(step)
+	if err != nil {
+		return err
+	}
+	if ours := find(instances, wanted, m); ours == nil || len(ours.Compute) == 0 {
+		return fmt.Errorf("MIG device %s is not on GPU %s any more: %w", m.UUID, step.Target, gpu.ErrNotFound)
+	}
+	return nil
+}
+
+// open reads the step and finds the driver.
+func (s Step) open(step checkpoint.Step) (claim.MIG, Driver, error) {
+	wanted, err := claim.ParseMIG(step.Args)
+	if err != nil {
+		return wanted, nil, err
+	}
+	driver, err := s.Driver()
+	return wanted, driver, err
+}
+
+// decodeMade returns nil for a step that was never known to be done. Where making it failed half-way there is no UUID.
+func decodeMade(step checkpoint.Step) (*gpu.MIGIdentity, error) {
+	if len(step.Made) == 0 {
+		return nil, nil
+	}
+	m, err := Step{}.Identify(step.Made)
+	return &m, err
+}
+
+// extent words a placement: "4-7".
+func extent(p gpu.Placement) string {
+	if p.Size == 1 {
+		return fmt.Sprint(p.Start)
+	}
+	return fmt.Sprintf("%d-%d", p.Start, p.Start+p.Size-1)
+}

@@ -1,0 +1,115 @@
+package mig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Undo removes what Do made, in whatever state it is, and sees that it is gone. Nothing there, and another instance in its
+// place, is no error. gpu.ErrInUse: a process still runs on it.
+func (s Step) Undo(ctx context.Context, step checkpoint.Step) error {
+	wanted, driver, err := s.open(step)
+	if err != nil {
+		return err
+	}
+	m, err := decodeMade(step)
+	if err != nil {
+		return err
+	}
+	ours, err := look(ctx, driver, step.Target, wanted, m)
+	if err != nil || ours == nil {
+		return err
+	}
+	for _, c := range ours.Compute {
+		if err := gone(driver.DestroyComputeInstance(ctx, step.Target, ours.ID, c.ID)); err != nil {
+			return fmt.Errorf("removing MIG device %s: %w", c.UUID, err)
+		}
+	}
+	if err := gone(driver.DestroyInstance(ctx, step.Target, ours.ID)); err != nil {
+		return fmt.Errorf("removing GPU instance %d (%s): %w", ours.ID, wanted.Name, err)
+	}
+	left, err := look(ctx, driver, step.Target, wanted, m)
+	if err != nil {
+		return err
+	}
+	if left != nil {
+		return fmt.Errorf("removing GPU instance %d (%s): the driver says it is done, and it is still there: %w", left.ID, wanted.Name, gpu.ErrInUse)
+	}
+	return nil
+}
+
+// gone takes it for a success that there is nothing to remove.
+func gone(err error) error {
+	if errors.Is(err, gpu.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// look finds what the step made, nil where it is not there.
+func look(ctx context.Context, driver Driver, id gpu.UUID, wanted claim.MIG, m *gpu.MIGIdentity) (*gpu.Instance, error) {
+	instances, err := driver.Instances(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("looking for GPU instance %s on GPU %s: %w", wanted.Name, id, err)
+	}
+	return find(instances, wanted, m), nil
+}
+
+// find tells which instance the step made. It sits at the step's placement, which was free before. Where it is known what was
+// made, it has that id, and its MIG device, if it still has one, that UUID: anything else came later and is somebody else's.
+func find(instances []gpu.Instance, wanted claim.MIG, m *gpu.MIGIdentity) *gpu.Instance {
+	for i := range instances {
+		instance := &instances[i]
+		if instance.Profile != wanted.Profile || instance.Placement != wanted.Placement {
+			continue
+		}
+		if m == nil {
+			return instance
+		}
+		if instance.ID != m.GPUInstance {
+			return nil
+		}
+		for _, c := range instance.Compute {
+			if m.UUID != "" && c.UUID != m.UUID {
+				return nil
+			}
+		}
+		return instance
+	}
+	return nil
+}
+
+// Owned tells which instances the records name: those that were made, and those that are about to be.
+func Owned(records []*checkpoint.Record, bootID string) func(id gpu.UUID, instance *gpu.Instance) bool {
+	type owned struct {
+		wanted claim.MIG
+		made   *gpu.MIGIdentity
+	}
+	byGPU := map[gpu.UUID][]owned{}
+	for _, r := range records {
+		for i := range r.Steps {
+			step := &r.Steps[i]
+			if step.Kind != claim.StepMIG || r.BootID != bootID {
+				continue
+			}
+			wanted, err := claim.ParseMIG(step.Args)
+			m, err2 := decodeMade(*step)
+			if err == nil && err2 == nil {
+				byGPU[step.Target] = append(byGPU[step.Target], owned{wanted, m})
+			}
+		}
+	}
+	return func(id gpu.UUID, instance *gpu.Instance) bool {
+		for _, o := range byGPU[id] {
+			if find([]gpu.Instance{*instance}, o.wanted, o.made) != nil {
+				return true
+			}
+		}
+		return false
+	}
+}
