@@ -15,7 +15,7 @@ import (
 // oneSession is Sessions with a single session that sees everything.
 type oneSession struct{ session *model.Session }
 
-func (s oneSession) Begin(model.DriverVersion, []int) (uint64, error) { return 1, nil }
+func (s oneSession) Begin(model.DriverVersion, model.DeviceNodes) (uint64, error) { return 1, nil }
 func (s oneSession) Find(id uint64) *model.Session {
 	if id != 1 {
 		return nil

@@ -19,7 +19,7 @@ type Caller struct {
 // Sessions are the initialised libraries that a daemon knows.
 type Sessions interface {
 	// Begin starts a session for a library that was initialised.
-	Begin(library model.DriverVersion, minors []int) (uint64, error)
+	Begin(library model.DriverVersion, nodes model.DeviceNodes) (uint64, error)
 	// Find gives nil for a session that is over.
 	Find(id uint64) *model.Session
 	// End closes a session.

@@ -15,13 +15,14 @@ func begin(c *call) error {
 		if err := c.session.Alive(); err != nil {
 			return err
 		}
-		return c.putU64(2, c.id)
+		return c.putU64(3, c.id)
 	}
-	id, err := c.server.Sessions.Begin(model.DriverVersion(c.text()), minorsOf(c.args[1].Bytes))
+	nodes := model.DeviceNodes{Minors: minorsOf(c.args[1].Bytes), Capabilities: capabilitiesOf(c.args[2].Bytes)}
+	id, err := c.server.Sessions.Begin(model.DriverVersion(c.text()), nodes)
 	if err != nil {
 		return err
 	}
-	return c.putU64(2, id)
+	return c.putU64(3, id)
 }
 
 // minorsOf reads the minors that the library saw, one byte each.
@@ -31,6 +32,15 @@ func minorsOf(bytes []byte) []int {
 		minors[i] = int(b)
 	}
 	return minors
+}
+
+// capabilitiesOf reads the minors of the capability nodes that the library saw, four bytes each.
+func capabilitiesOf(bytes []byte) []uint32 {
+	var list []uint32
+	for ; len(bytes) >= 4; bytes = bytes[4:] {
+		list = append(list, binary.LittleEndian.Uint32(bytes))
+	}
+	return list
 }
 
 // end is told how many initialisations of the process are left.

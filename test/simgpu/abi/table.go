@@ -20,7 +20,7 @@ func device(name string, since int, answer answer, params ...Param) Symbol {
 	}
 }
 
-var initParams = []Param{cstring("library"), cstring("minors"), outU64("session")}
+var initParams = []Param{cstring("library"), cstring("minors"), cstring("capabilities"), outU64("session")}
 
 var sessionSymbols = []Symbol{
 	{Name: "nvmlInit", Place: Written, Params: initParams, answer: begin},

@@ -57,7 +57,7 @@ func room(n int) wire.Arg { return wire.Arg{Direction: wire.Out, Size: n} }
 // initialise begins a session and gives its number.
 func initialise(t *testing.T, conn net.Conn) uint64 {
 	t.Helper()
-	reply := exchangeFrames(t, conn, wire.Request{Name: "nvmlInit_v2", Args: []wire.Arg{text("580.95.05"), text("\x00\x01"), room(8)}})
+	reply := exchangeFrames(t, conn, wire.Request{Name: "nvmlInit_v2", Args: []wire.Arg{text("580.95.05"), text("\x00\x01"), text(""), room(8)}})
 	require.Zero(t, reply.Return)
 	var id uint64
 	for i, b := range reply.Outputs[0] {

@@ -61,8 +61,8 @@ type connectionSessions struct {
 }
 
 // Begin starts a session that this connection uses.
-func (s connectionSessions) Begin(library model.DriverVersion, minors []int) (uint64, error) {
-	session, err := s.node.Open(library, minors)
+func (s connectionSessions) Begin(library model.DriverVersion, nodes model.DeviceNodes) (uint64, error) {
+	session, err := s.node.OpenWith(library, nodes)
 	if err != nil {
 		return 0, err
 	}

@@ -13,28 +13,13 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// The driver numbers every capability that could ever be: 15 GPU instances of 8 compute instances for each of 32 GPUs.
-const (
-	configMinor    = 1
-	monitorMinor   = 2
-	firstMinor     = 3
-	instancesOfGPU = 15
-	minorsOfOne    = 9 // the GPU instance itself, and its compute instances
-)
-
 // CapabilityMajor is the major number of nvidia-caps on a machine of its own; a node brings another.
 const CapabilityMajor = 236
 
-// GPUInstanceMinor is the minor of the device node of a GPU instance, on the GPU with that minor.
-func GPUInstanceMinor(gpu int, gi uint32) uint32 {
-	return firstMinor + (uint32(gpu)*instancesOfGPU+gi)*minorsOfOne
+// CapabilityNode is the name of the device node of a capability, below /dev.
+func CapabilityNode(capability uint32) string {
+	return fmt.Sprintf("nvidia-caps/nvidia-cap%d", capability)
 }
-
-// ComputeInstanceMinor is the minor of the device node of a compute instance.
-func ComputeInstanceMinor(gpu int, gi, ci uint32) uint32 { return GPUInstanceMinor(gpu, gi) + 1 + ci }
-
-// CapabilityNode is the name of the device node of a minor, below /dev.
-func CapabilityNode(minor uint32) string { return fmt.Sprintf("nvidia-caps/nvidia-cap%d", minor) }
 
 // capability is a file below /proc/driver/nvidia/capabilities and the device node that it stands for.
 type capability struct {
@@ -50,13 +35,13 @@ func capabilities(node *model.Node) map[string]capability {
 		if !snapshot.Driver.Loaded || !boards[i].MIG.Capable() {
 			continue
 		}
-		list["mig/config"] = capability{configMinor, 0o400}
-		list["mig/monitor"] = capability{monitorMinor, 0o444}
+		list["mig/config"] = capability{model.ConfigCapability, 0o400}
+		list["mig/monitor"] = capability{model.MonitorCapability, 0o444}
 		for _, d := range gpu.MIGDevices {
 			dir := fmt.Sprintf("gpu%d/mig/gi%d", gpu.Minor, d.GPUInstance)
-			list[dir+"/access"] = capability{GPUInstanceMinor(gpu.Minor, d.GPUInstance), 0o444}
+			list[dir+"/access"] = capability{model.GPUInstanceCapability(gpu.Minor, d.GPUInstance), 0o444}
 			if d.ComputeInstance != nil {
-				minor := ComputeInstanceMinor(gpu.Minor, d.GPUInstance, *d.ComputeInstance)
+				minor := model.ComputeInstanceCapability(gpu.Minor, d.GPUInstance, *d.ComputeInstance)
 				list[fmt.Sprintf("%s/ci%d/access", dir, *d.ComputeInstance)] = capability{minor, 0o444}
 			}
 		}
@@ -104,12 +89,24 @@ func (p Paths) showCapability(name string, c capability, number uint32) error {
 	return os.WriteFile(file, []byte(text), 0o444)
 }
 
-// dropCapabilities takes away the files and nodes that are not wanted, and directories that get empty.
+// dropCapabilities takes away the files that are not wanted and the nodes that stand for none, and directories that get empty.
+// The nodes of the capabilities that every driver has stay, like those of GPUs: a process that looks for them while a driver is
+// loaded must not take itself for one of a container.
 func (p Paths) dropCapabilities(wanted map[string]capability) error {
 	nodes := map[string]bool{}
-	for _, c := range wanted {
-		nodes[fmt.Sprintf("nvidia-cap%d", c.minor)] = true
+	for _, minor := range []uint32{model.ConfigCapability, model.MonitorCapability} {
+		nodes[filepath.Base(CapabilityNode(minor))] = true
 	}
+	for _, c := range wanted {
+		nodes[filepath.Base(CapabilityNode(c.minor))] = true
+	}
+	return p.keepCapabilities(wanted, nodes)
+}
+
+// removeCapabilities takes everything away.
+func (p Paths) removeCapabilities() error { return p.keepCapabilities(nil, nil) }
+
+func (p Paths) keepCapabilities(wanted map[string]capability, nodes map[string]bool) error {
 	var failed []error
 	drop := func(root string, keep func(relative string) bool) {
 		var dirs []string

@@ -92,7 +92,7 @@ func (in *Install) Save() error {
 
 // Remove takes the node off the disk.
 func (in *Install) Remove() error {
-	return errors.Join(in.Paths.dropCapabilities(nil), in.Files.removeAll())
+	return errors.Join(in.Paths.removeCapabilities(), in.Files.removeAll())
 }
 
 // Upgrade puts another driver version in the place of the present one, as an

@@ -96,7 +96,7 @@ func newMIGUUID() string {
 func (s *Session) ComputeInstances(h Handle, profile uint32, root bool) ([]Handle, error) {
 	var list []Handle
 	err := s.withInstance(h, func(_ *gpu, gi *gpuInstance) error {
-		if !root {
+		if !s.may(root) {
 			return NoPermission
 		}
 		for _, ci := range gi.compute {
@@ -113,7 +113,7 @@ func (s *Session) ComputeInstances(h Handle, profile uint32, root bool) ([]Handl
 func (s *Session) ComputeInstanceByID(h Handle, id uint32, root bool) (Handle, error) {
 	var found Handle
 	err := s.withInstance(h, func(_ *gpu, gi *gpuInstance) error {
-		if !root {
+		if !s.may(root) {
 			return NoPermission
 		}
 		for _, ci := range gi.compute {

@@ -142,7 +142,7 @@ func (n *Node) place(g *gpu, p MIGProfile, at Placement) Handle {
 func (s *Session) GPUInstances(h Handle, profile uint32, root bool) ([]Handle, error) {
 	var list []Handle
 	err := s.with(h, func(g *gpu) error {
-		if !root {
+		if !s.may(root) {
 			return NoPermission
 		}
 		p, err := s.profileOf(g, profile)
@@ -161,7 +161,7 @@ func (s *Session) GPUInstanceByID(h Handle, id uint32, root bool) (Handle, error
 	var found Handle
 	err := s.with(h, func(g *gpu) error {
 		switch {
-		case !root:
+		case !s.may(root):
 			return NoPermission
 		case !g.mig.current:
 			return NotSupported

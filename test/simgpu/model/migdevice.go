@@ -10,7 +10,7 @@ type MIGDevice struct {
 	Board    Board
 }
 
-// MIGDeviceByIndex finds a MIG device of a GPU: they are in the order of their instances' ids. It fails with NotFound when
+// MIGDeviceByIndex finds a MIG device of a GPU that the session sees: they are in the order of their instances' ids. It fails with NotFound when
 // there are fewer, InvalidArgument for an index that the board never has, and NotSupported on a board without MIG.
 func (s *Session) MIGDeviceByIndex(h Handle, index int) (Handle, error) {
 	var found Handle
@@ -23,6 +23,9 @@ func (s *Session) MIGDeviceByIndex(h Handle, index int) (Handle, error) {
 		}
 		for _, gi := range g.mig.instances {
 			for _, ci := range gi.compute {
+				if !s.shows(g, gi, ci) {
+					continue
+				}
 				if index == 0 {
 					found = ci.device
 					return nil
@@ -40,7 +43,7 @@ func (s *Session) MIGDevice(h Handle) (MIGDevice, error) {
 	var device MIGDevice
 	err := s.withParent(h, func(g *gpu) error {
 		gi, ci := g.mig.compute(func(ci *computeInstance) bool { return ci.device == h })
-		if ci == nil {
+		if ci == nil || !s.shows(g, gi, ci) {
 			return InvalidArgument
 		}
 		parent := handleOf(g.id.Ordinal)
@@ -59,7 +62,8 @@ func (s *Session) migByUUID(uuid string) (Handle, error) {
 	for _, g := range s.visible {
 		var found Handle
 		err := s.with(handleOf(g.id.Ordinal), func(g *gpu) error {
-			if _, ci := g.mig.compute(func(ci *computeInstance) bool { return ci.uuid == uuid }); ci != nil {
+			gi, ci := g.mig.compute(func(ci *computeInstance) bool { return ci.uuid == uuid })
+			if ci != nil && s.shows(g, gi, ci) {
 				found = ci.device
 			}
 			return nil

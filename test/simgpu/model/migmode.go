@@ -116,8 +116,8 @@ func (s *Session) MIGMode(h Handle) (current, pending bool, err error) {
 	return current, pending, err
 }
 
-// SetMIGMode asks for a mode. It fails with NotSupported on a board without MIG, NoPermission unless root asks, and InUse
-// while GPU instances exist that the change would take away. activation tells whether the mode is in force: nil; InUse
+// SetMIGMode asks for a mode. It fails with NotSupported on a board without MIG, NoPermission unless root of the host asks,
+// and InUse while GPU instances exist that the change would take away. activation tells whether the mode is in force: nil; InUse
 // while a process holds the GPU, and ResetRequired on boards that need a reset: the mode is pending then.
 func (s *Session) SetMIGMode(ctx context.Context, h Handle, on, root bool) (activation, err error) {
 	if h.kind() != 0 {
@@ -125,10 +125,7 @@ func (s *Session) SetMIGMode(ctx context.Context, h Handle, on, root bool) (acti
 	}
 	err = s.change(ctx, h, root, func(g *gpu) (time.Duration, error) {
 		m := &g.mig
-		switch {
-		case !g.board.MIG.Capable():
-			return 0, NotSupported
-		case len(m.instances) > 0 && !on:
+		if len(m.instances) > 0 && !on {
 			return 0, InUse
 		}
 		m.pending = on
@@ -148,14 +145,16 @@ func (s *Session) SetMIGMode(ctx context.Context, h Handle, on, root bool) (acti
 	return activation, err
 }
 
-// change does what only root may do to a GPU, one thing at a time. f tells how long the driver takes; its effect is there
-// from the start, as it is for a caller that dies meanwhile.
+// change does what only root with the node's capability may do to a GPU that has MIG, one thing at a time. f tells how long the
+// driver takes; its effect is there from the start, as it is for a caller that dies meanwhile.
 func (s *Session) change(ctx context.Context, h Handle, root bool, f func(*gpu) (time.Duration, error)) error {
 	g := s.sees(h)
-	if g == nil {
+	switch {
+	case g == nil:
 		return InvalidArgument
-	}
-	if !root {
+	case !g.board.MIG.Capable():
+		return NotSupported
+	case !s.may(root):
 		return NoPermission
 	}
 	select {

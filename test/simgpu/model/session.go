@@ -43,19 +43,27 @@ func (h Handle) Ordinal() int {
 	return int(h-handleBase) / handleStep
 }
 
-// Session is one initialised NVML: it sees the GPUs whose device nodes its
-// process could open, for as long as the driver that it opened stays loaded.
+// Session is one initialised NVML: it sees the GPUs and MIG devices whose device
+// nodes its process could open, for as long as the driver that it opened stays
+// loaded.
 type Session struct {
-	node       *Node
-	generation uint64
-	visible    []*gpu // in PCI order; the position is the NVML index
+	node         *Node
+	generation   uint64
+	visible      []*gpu // in PCI order; the position is the NVML index
+	capabilities []uint32
 }
 
-// Open starts a session. library is the version of the caller's NVML library
-// (empty: do not compare), minors are the device nodes that the caller has.
-// It fails with DriverNotLoaded, or LibRMVersionMismatch when library and
-// driver differ.
+// Open starts a session that sees all MIG devices of the GPUs with those
+// minors. It fails like OpenWith.
 func (n *Node) Open(library DriverVersion, minors []int) (*Session, error) {
+	return n.OpenWith(library, DeviceNodes{Minors: minors, Capabilities: []uint32{ConfigCapability}})
+}
+
+// OpenWith starts a session. library is the version of the caller's NVML
+// library (empty: do not compare), nodes are the device nodes that the caller
+// has. It fails with DriverNotLoaded, or LibRMVersionMismatch when library and
+// driver differ.
+func (n *Node) OpenWith(library DriverVersion, nodes DeviceNodes) (*Session, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.driver.loaded {
@@ -64,9 +72,9 @@ func (n *Node) Open(library DriverVersion, minors []int) (*Session, error) {
 	if library != "" && library != n.driver.version {
 		return nil, LibRMVersionMismatch
 	}
-	s := &Session{node: n, generation: n.driver.generation}
+	s := &Session{node: n, generation: n.driver.generation, capabilities: nodes.Capabilities}
 	for _, g := range n.gpus {
-		if slices.Contains(minors, g.id.Minor) {
+		if slices.Contains(nodes.Minors, g.id.Minor) {
 			s.visible = append(s.visible, g)
 		}
 	}

@@ -106,7 +106,7 @@ func (h *Host) migDevices() []migDevice {
 func (d migDevice) nodes() []hostfs.CharDevice {
 	gi, ci := uint32(d.gi), uint32(d.ci)
 	var nodes []hostfs.CharDevice
-	for _, minor := range []uint32{layout.GPUInstanceMinor(d.gpuMinor, gi), layout.ComputeInstanceMinor(d.gpuMinor, gi, ci)} {
+	for _, minor := range []uint32{model.GPUInstanceCapability(d.gpuMinor, gi), model.ComputeInstanceCapability(d.gpuMinor, gi, ci)} {
 		nodes = append(nodes, hostfs.CharDevice{
 			Path: filepath.Join("/dev", layout.CapabilityNode(minor)), Major: layout.CapabilityMajor, Minor: minor,
 		})

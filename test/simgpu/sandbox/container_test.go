@@ -23,7 +23,7 @@ import (
 func container(t *testing.T, node *sandbox.Node, devices ...string) string {
 	t.Helper()
 	// On the node's filesystem, so that the socket can be linked.
-	root := filepath.Join(node.Root(), "containers", strings.Join(devices, "-"))
+	root := filepath.Join(node.Root(), "containers", strings.ReplaceAll(strings.Join(devices, "-"), "/", "-"))
 	for _, file := range libc(t, node.SMI()) {
 		place(t, file, root+file)
 	}
@@ -36,7 +36,9 @@ func container(t *testing.T, node *sandbox.Node, devices ...string) string {
 	for _, name := range devices {
 		var st unix.Stat_t
 		require.NoError(t, unix.Stat(filepath.Join(node.Paths.Dev, name), &st))
-		require.NoError(t, unix.Mknod(filepath.Join(root, "dev", name), st.Mode, int(st.Rdev)))
+		made := filepath.Join(root, "dev", name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(made), 0o755))
+		require.NoError(t, unix.Mknod(made, st.Mode, int(st.Rdev)))
 	}
 	return root
 }
@@ -111,4 +113,50 @@ func TestContainerSeesItsDeviceNodes(t *testing.T) {
 	node.LoadDriver()
 	output, _ := inContainer(t, root, "--query-gpu=compute_mode", "--format=csv,noheader")
 	assert.Equal(t, "Default\n", output, "the socket of a running container outlives a driver reload")
+}
+
+// A container sees the MIG devices for which it has the nodes of both instances, the node itself all.
+func TestContainerSeesItsMIGDevices(t *testing.T) {
+	node := sandbox.Start(t, model.Spec{Name: "node-a", Boards: []string{"a30", "a30"}, MIG: []int{0, 1}})
+	makeMIGDevices(t, node, 0, 5, 14) // 2g.12gb is GPU instance 1, 1g.6gb is 3
+	makeMIGDevices(t, node, 1, 14)
+	_, code := smi(t, node, "-L") // the first call to the daemon after a change makes the nodes
+	require.Zero(t, code)
+	snapshot := node.Model.Snapshot()
+	line := func(index, gpu int) string {
+		return fmt.Sprintf("GPU %d: NVIDIA A30 (UUID: %s)\n", index, snapshot.GPUs[gpu].UUID)
+	}
+	device := func(index, gpu, at int, profile string) string {
+		return fmt.Sprintf("  MIG %-11s Device %2d: (UUID: %s)\n", profile, index, snapshot.GPUs[gpu].MIGDevices[at].UUID)
+	}
+	caps := func(gpu int, gi uint32) []string {
+		return []string{
+			layout.CapabilityNode(model.GPUInstanceCapability(gpu, gi)), layout.CapabilityNode(model.ComputeInstanceCapability(gpu, gi, 0)),
+		}
+	}
+	with := func(devices ...string) []string { return append([]string{"nvidiactl", "nvidia0"}, devices...) }
+	big, small, other := caps(0, 1), caps(0, 3), caps(1, 3)
+	tests := map[string]struct {
+		devices []string
+		want    string
+	}{
+		"one device":               {with(small...), line(0, 0) + device(0, 0, 1, "1g.6gb")},
+		"the other device":         {with(big...), line(0, 0) + device(0, 0, 0, "2g.12gb")},
+		"two devices":              {with(append(small, big...)...), line(0, 0) + device(0, 0, 0, "2g.12gb") + device(1, 0, 1, "1g.6gb")},
+		"no device":                {with(), line(0, 0)},
+		"GPU instance alone":       {with(small[0]), line(0, 0)},
+		"compute instance alone":   {with(small[1]), line(0, 0)},
+		"halves of two devices":    {with(small[0], big[1]), line(0, 0)},
+		"device of another GPU":    {with(other...), line(0, 0)},
+		"a device, not its GPU":    {append([]string{"nvidiactl", "nvidia1"}, small...), line(0, 1)},
+		"devices on two GPUs":      {with(append(small, append(other, "nvidia1")...)...), line(0, 0) + device(0, 0, 1, "1g.6gb") + line(1, 1) + device(0, 1, 0, "1g.6gb")},
+		"whoever monitors the GPU": {with("nvidia-caps/nvidia-cap2"), line(0, 0) + device(0, 0, 0, "2g.12gb") + device(1, 0, 1, "1g.6gb")},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			output, code := inContainer(t, container(t, node, test.devices...), "-L")
+			assert.Equal(t, test.want, output)
+			assert.Zero(t, code)
+		})
+	}
 }

@@ -266,7 +266,10 @@ func TestGoNVMLPartitionsAGPU(t *testing.T) {
 	assert.Equal(t, []string{"mig/config 1", "mig/monitor 2"}, shownCapabilities(t, node))
 	node.UnloadDriver()
 	assert.Empty(t, shownCapabilities(t, node))
-	assert.NoDirExists(t, filepath.Join(node.Paths.Dev, "nvidia-caps"))
+	nodes, err := filepath.Glob(filepath.Join(node.Paths.Dev, "nvidia-caps/*"))
+	require.NoError(t, err)
+	capsDir := filepath.Join(node.Paths.Dev, "nvidia-caps")
+	assert.Equal(t, []string{capsDir + "/nvidia-cap1", capsDir + "/nvidia-cap2"}, nodes, "nobody takes the node for a container")
 }
 
 // shownCapabilities lists the capability files with the minor that each names, whose device node is there.
@@ -357,21 +360,28 @@ func TestKilledCreationLeavesAnInstance(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// nvidia-smi -L lists MIG devices below their GPU.
-func TestSMIListsMIGDevices(t *testing.T) {
-	node := sandbox.Start(t, model.Spec{Name: "node-a", Boards: []string{"a30", "t4"}, MIG: []int{0}})
-	session, err := node.Model.Open("", []int{0})
+// makeMIGDevices makes a MIG device of each profile on a GPU in MIG mode.
+func makeMIGDevices(t *testing.T, node *sandbox.Node, minor int, profiles ...uint32) {
+	t.Helper()
+	session, err := node.Model.Open("", []int{minor})
 	require.NoError(t, err)
 	gpu, err := session.ByIndex(0)
 	require.NoError(t, err)
-	for _, profile := range []uint32{5, 21} { // 2g.12gb, 1g.6gb+me
+	for _, profile := range profiles {
 		gi, err := session.CreateGPUInstance(t.Context(), gpu, profile, nil, true)
 		require.NoError(t, err)
 		instance, err := session.GPUInstance(gi)
 		require.NoError(t, err)
-		_, err = session.CreateComputeInstance(t.Context(), gi, uint32(instance.Profile.Slices-1), true)
+		compute := instance.Profile.ComputeProfiles()
+		_, err = session.CreateComputeInstance(t.Context(), gi, compute[len(compute)-1].ID, true)
 		require.NoError(t, err)
 	}
+}
+
+// nvidia-smi -L lists MIG devices below their GPU.
+func TestSMIListsMIGDevices(t *testing.T) {
+	node := sandbox.Start(t, model.Spec{Name: "node-a", Boards: []string{"a30", "t4"}, MIG: []int{0}})
+	makeMIGDevices(t, node, 0, 5, 21) // 2g.12gb, 1g.6gb+me
 	ids, devices := node.Model.Identities(), node.Model.Snapshot().GPUs[0].MIGDevices
 	output, code := smi(t, node, "-L")
 	assert.Zero(t, code)

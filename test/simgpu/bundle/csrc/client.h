@@ -43,9 +43,21 @@ uint32_t simgpu_array_size(const void *elements, unsigned int count, uint32_t el
 /* transport.c */
 int simgpu_exchange(uint64_t session, const char *name, struct arg *args, int count);
 
-/* place.c: the root below which this library lies ("" for /), and the minors
- * of the GPUs whose device nodes this process has. */
+/* The minors of the device nodes that this process has: of GPUs, and of MIG
+ * capabilities, of which a driver has two, and 135 for each of 32 GPUs. */
+#define MAX_MINORS 256
+#define MAX_CAPABILITIES (3 + 32 * 135)
+
+struct visible {
+	uint8_t minors[MAX_MINORS];
+	uint32_t minor_count;
+	uint32_t capabilities[MAX_CAPABILITIES];
+	uint32_t capability_count;
+};
+
+/* place.c: the root below which this library lies ("" for /), and what this
+ * process has; not 0 without a control node. */
 const char *simgpu_root(void);
-int simgpu_visible(uint8_t *minors, int room);
+int simgpu_look(struct visible *visible);
 
 #endif

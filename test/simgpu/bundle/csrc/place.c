@@ -1,4 +1,4 @@
-/* Where the library lies, and which GPUs its process can open. */
+/* Where the library lies, and which GPUs and MIG capabilities its process can open. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -61,40 +61,65 @@ const char *simgpu_root(void)
 	return root;
 }
 
-static int is_gpu_node(const char *path, unsigned int *minor)
+static int is_char_device(const char *path, dev_t *device)
 {
 	struct stat st;
-	if (stat(path, &st) || !S_ISCHR(st.st_mode) || major(st.st_rdev) != NVIDIA_MAJOR)
+	if (stat(path, &st) || !S_ISCHR(st.st_mode))
 		return 0;
-	*minor = minor(st.st_rdev);
+	*device = st.st_rdev;
 	return 1;
 }
 
 struct sight {
-	uint8_t gpus[256];
+	uint8_t gpus[MAX_MINORS];
+	uint8_t capabilities[MAX_CAPABILITIES];
 	int control;
 };
 
-static void look_in(const char *prefix, struct sight *sight)
+static void see_gpu(struct sight *sight, const char *name, dev_t device)
+{
+	unsigned int minor = minor(device);
+	if (major(device) != NVIDIA_MAJOR)
+		return;
+	if (minor == CONTROL_MINOR)
+		sight->control = 1;
+	else if (minor < CONTROL_MINOR && name[6] >= '0' && name[6] <= '9')
+		sight->gpus[minor] = 1;
+}
+
+/* The major number of capabilities differs from machine to machine. */
+static void see_capability(struct sight *sight, const char *name, dev_t device)
+{
+	(void)name;
+	if (minor(device) < MAX_CAPABILITIES)
+		sight->capabilities[minor(device)] = 1;
+}
+
+/* Shows see the char devices in a directory whose names begin with stem. */
+static void look_in(const char *directory, const char *stem, struct sight *sight, void (*see)(struct sight *, const char *, dev_t))
 {
 	char path[PATH_MAX];
-	snprintf(path, sizeof path, "%s/dev", prefix);
-	DIR *dir = opendir(path);
+	DIR *dir = opendir(directory);
 	if (!dir)
 		return;
 	for (struct dirent *entry; (entry = readdir(dir));) {
-		unsigned int minor;
-		if (strncmp(entry->d_name, "nvidia", 6))
+		dev_t device;
+		if (strncmp(entry->d_name, stem, strlen(stem)))
 			continue;
-		snprintf(path, sizeof path, "%s/dev/%s", prefix, entry->d_name);
-		if (!is_gpu_node(path, &minor))
-			continue;
-		if (minor == CONTROL_MINOR)
-			sight->control = 1;
-		else if (minor < CONTROL_MINOR && entry->d_name[6] >= '0' && entry->d_name[6] <= '9')
-			sight->gpus[minor] = 1;
+		snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
+		if (is_char_device(path, &device))
+			see(sight, entry->d_name, device);
 	}
 	closedir(dir);
+}
+
+static void look_below(const char *prefix, struct sight *sight)
+{
+	char directory[PATH_MAX];
+	snprintf(directory, sizeof directory, "%s/dev", prefix);
+	look_in(directory, "nvidia", sight, see_gpu);
+	snprintf(directory, sizeof directory, "%s/dev/nvidia-caps", prefix);
+	look_in(directory, "nvidia-cap", sight, see_capability);
 }
 
 /* Where an operator keeps the driver in a container, the nodes of the host are
@@ -106,24 +131,24 @@ static void look_at_host(const char *driver_root, struct sight *sight)
 	if (length < tail || strcmp(driver_root + length - tail, OPERATOR_ROOT))
 		return;
 	snprintf(host, sizeof host, "%.*s", (int)(length - tail), driver_root);
-	look_in(host, sight);
+	look_below(host, sight);
 }
 
-/* Returns how many minors were written, or -1 without a control node. */
-int simgpu_visible(uint8_t *minors, int room)
+int simgpu_look(struct visible *visible)
 {
 	struct sight sight = { .control = 0 };
 	const char *driver_root = simgpu_root();
-	look_in("", &sight);
+	look_below("", &sight);
 	if (*driver_root) {
-		look_in(driver_root, &sight);
+		look_below(driver_root, &sight);
 		look_at_host(driver_root, &sight);
 	}
-	if (!sight.control)
-		return -1;
-	int count = 0;
-	for (int minor = 0; minor < CONTROL_MINOR && count < room; minor++)
+	visible->minor_count = visible->capability_count = 0;
+	for (unsigned int minor = 0; minor < CONTROL_MINOR; minor++)
 		if (sight.gpus[minor])
-			minors[count++] = (uint8_t)minor;
-	return count;
+			visible->minors[visible->minor_count++] = (uint8_t)minor;
+	for (unsigned int minor = 0; minor < MAX_CAPABILITIES; minor++)
+		if (sight.capabilities[minor])
+			visible->capabilities[visible->capability_count++] = minor;
+	return sight.control ? 0 : -1;
 }

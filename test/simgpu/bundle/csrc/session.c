@@ -5,8 +5,6 @@
 
 #include "client.h"
 
-#define MAX_MINORS 256
-
 /* starting is held while the daemon answers an initialisation, which may take
  * for ever; lock only for a moment, so that other calls never wait behind it. */
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
@@ -71,14 +69,16 @@ uint32_t simgpu_array_size(const void *elements, unsigned int count, uint32_t el
 
 static int begin(const char *name)
 {
-	uint8_t minors[MAX_MINORS];
-	int visible = simgpu_visible(minors, MAX_MINORS);
-	if (visible < 0)
+	struct visible seen;
+	if (simgpu_look(&seen))
 		return NVML_DRIVER_NOT_LOADED;
 	pthread_mutex_lock(&starting);
 	uint64_t s = current_session();
-	struct arg args[] = { STRING(SIMGPU_DRIVER), { ARG_IN, (uint32_t)visible, minors }, ROOM(&s, sizeof s) };
-	int code = simgpu_exchange(s, name, args, 3);
+	struct arg args[] = {
+		STRING(SIMGPU_DRIVER), GIVEN(seen.minors, seen.minor_count),
+		GIVEN(seen.capabilities, seen.capability_count * sizeof *seen.capabilities), ROOM(&s, sizeof s),
+	};
+	int code = simgpu_exchange(s, name, args, 4);
 	if (code == NVML_SUCCESS) {
 		pthread_mutex_lock(&lock);
 		session = s;
