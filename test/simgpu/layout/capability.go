@@ -53,6 +53,25 @@ func (p Paths) capabilityDir() string { return filepath.Join(p.ProcDriver, "capa
 
 func (p Paths) capabilityNodes() string { return filepath.Join(p.Dev, "nvidia-caps") }
 
+// migMinors lists every capability that could ever be with the minor of its device node, as /proc/driver/nvidia-caps/mig-minors
+// does.
+func migMinors() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "config %d\nmonitor %d\n", model.ConfigCapability, model.MonitorCapability)
+	for gpu := range model.MaxGPUs {
+		for gi := range uint32(model.MaxGPUInstances) {
+			fmt.Fprintf(&b, "gpu%d/gi%d/access %d\n", gpu, gi, model.GPUInstanceCapability(gpu, gi))
+			for ci := range uint32(model.MaxComputeInstances) {
+				fmt.Fprintf(&b, "gpu%d/gi%d/ci%d/access %d\n", gpu, gi, ci, model.ComputeInstanceCapability(gpu, gi, ci))
+			}
+		}
+	}
+	return b.String()
+}
+
+// capsDir stands for /proc/driver/nvidia-caps.
+func (p Paths) capsDir() string { return filepath.Join(filepath.Dir(p.ProcDriver), "nvidia-caps") }
+
 // ShowCapabilities makes the capability files and their device nodes those of what exists now. A machine without the
 // nvidia-caps driver has none. Callers take turns.
 func (p Paths) ShowCapabilities(node *model.Node) error {

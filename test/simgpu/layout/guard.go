@@ -77,7 +77,7 @@ func (p Paths) ownDirs(mounts []mount) error {
 		root = "/usr"
 	}
 	for _, place := range []struct{ flag, path string }{
-		{"--root", root}, {"--dev", p.Dev}, {"--proc-driver", p.ProcDriver}, {"--pci", p.PCI},
+		{"--root", root}, {"--dev", p.Dev}, {"--proc-driver", p.ProcDriver}, {"--proc-driver", p.capsDir()}, {"--pci", p.PCI},
 	} {
 		on := mountOf(mounts, place.path)
 		if on.point == "/" || (on.kind != "tmpfs" && on.kind != "overlay") {

@@ -59,14 +59,17 @@ func (in *Install) proc(node *model.Node) error {
 			return err
 		}
 	}
-	return nil
+	if _, err := major(in.Paths.ProcDevices, "nvidia-caps"); err != nil {
+		return nil //nolint:nilerr // this driver has no capability nodes
+	}
+	return in.Files.file(filepath.Join(in.Paths.capsDir(), "mig-minors"), migMinors(), 0o444)
 }
 
 // UnloadProc takes away what an unloaded kernel module no longer shows.
 func (in *Install) UnloadProc() error {
 	shown := in.Paths.dropCapabilities(nil)
 	err := in.Files.removeWhere(func(path string) bool {
-		return path == in.Paths.ProcDriver || below(path, in.Paths.ProcDriver)
+		return path == in.Paths.ProcDriver || below(path, in.Paths.ProcDriver) || path == in.Paths.capsDir() || below(path, in.Paths.capsDir())
 	})
 	return errors.Join(shown, err, in.Save())
 }

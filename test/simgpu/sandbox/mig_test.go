@@ -3,8 +3,6 @@ package sandbox_test
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -270,32 +268,6 @@ func TestGoNVMLPartitionsAGPU(t *testing.T) {
 	require.NoError(t, err)
 	capsDir := filepath.Join(node.Paths.Dev, "nvidia-caps")
 	assert.Equal(t, []string{capsDir + "/nvidia-cap1", capsDir + "/nvidia-cap2"}, nodes, "nobody takes the node for a container")
-}
-
-// shownCapabilities lists the capability files with the minor that each names, whose device node is there.
-func shownCapabilities(t *testing.T, node *sandbox.Node) []string {
-	t.Helper()
-	root := filepath.Join(node.Paths.ProcDriver, "capabilities")
-	var shown []string
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		var minor int
-		_, err = fmt.Sscanf(string(text), "DeviceFileMinor: %d", &minor)
-		require.NoError(t, err)
-		info := stat(t, filepath.Join(node.Paths.Dev, fmt.Sprintf("nvidia-caps/nvidia-cap%d", minor)))
-		assert.Equal(t, fs.ModeDevice|fs.ModeCharDevice, info.Mode().Type())
-		relative, err := filepath.Rel(root, path)
-		shown = append(shown, fmt.Sprintf("%s %d", relative, minor))
-		return err
-	})
-	if !errors.Is(err, fs.ErrNotExist) {
-		require.NoError(t, err)
-	}
-	return shown
 }
 
 // profilesOf words the board's table as NVML does, in the order of NVML's index.
