@@ -26,6 +26,8 @@ type Command struct {
 	Reset  *int                `json:"reset,omitempty"` // ordinal of a GPU
 
 	MIGLatency *model.MIGLatency `json:"migLatency,omitempty"`
+	Hold       *string           `json:"hold,omitempty"`    // UUID of a GPU or MIG device
+	Release    *string           `json:"release,omitempty"` // UUID; empty: all
 }
 
 // Loss makes a GPU fall off the bus.
@@ -88,15 +90,25 @@ func (d *Daemon) obey(c Command) (Result, error) {
 		return Result{Fault: id}, err
 	case c.Clear != nil:
 		return Result{}, d.clear(*c.Clear)
+	}
+	return Result{}, d.act(c)
+}
+
+// act obeys the commands that GPUs and their users carry out.
+func (d *Daemon) act(c Command) error {
+	switch {
 	case c.XID != nil:
-		return Result{}, d.node.PostXID(c.XID.GPU, c.XID.Code)
+		return d.node.PostXID(c.XID.GPU, c.XID.Code)
 	case c.Reset != nil:
-		return Result{}, d.node.ResetGPU(*c.Reset)
+		return d.node.ResetGPU(*c.Reset)
 	case c.MIGLatency != nil:
 		d.node.SetMIGLatency(*c.MIGLatency)
-		return Result{}, nil
+	case c.Hold != nil:
+		return d.holds.add(d.node, *c.Hold)
+	case c.Release != nil:
+		return d.holds.end(*c.Release)
 	}
-	return Result{}, nil
+	return nil
 }
 
 func (d *Daemon) clear(id int) error {

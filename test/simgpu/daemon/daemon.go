@@ -23,6 +23,7 @@ type Daemon struct {
 	calls    net.Listener
 	control  net.Listener
 	caps     *caps
+	holds    holds
 }
 
 // maxSocketPath is what a unix socket address holds.

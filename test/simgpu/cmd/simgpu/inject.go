@@ -80,7 +80,7 @@ func (o *injectOptions) faultCommands() []*cobra.Command {
 		Use: "clear [ID]", Short: "end one fault, or all", Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return o.clear(c, args) },
 	}
-	return []*cobra.Command{lost, initFails, failing, hang, slow, xid, clearing, o.migLatency(), o.reset()}
+	return []*cobra.Command{lost, initFails, failing, hang, slow, xid, clearing, o.migLatency(), o.reset(), o.hold(), o.release()}
 }
 
 func (o *injectOptions) migLatency() *cobra.Command {
@@ -104,6 +104,26 @@ func (o *injectOptions) reset() *cobra.Command {
 		}
 		return o.send(c, daemon.Command{Reset: &o.gpu})
 	})
+}
+
+func (o *injectOptions) hold() *cobra.Command {
+	return &cobra.Command{
+		Use: "hold UUID", Short: "a process uses a GPU or a MIG device: what would take it away answers IN_USE", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return o.send(c, daemon.Command{Hold: &args[0]}) },
+	}
+}
+
+func (o *injectOptions) release() *cobra.Command {
+	return &cobra.Command{
+		Use: "release [UUID]", Short: "end the processes that hold one GPU or MIG device, or any", Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			uuid := ""
+			if len(args) == 1 {
+				uuid = args[0]
+			}
+			return o.send(c, daemon.Command{Release: &uuid})
+		},
+	}
 }
 
 func (o *injectOptions) fault(c *cobra.Command, effect model.Effect) error {

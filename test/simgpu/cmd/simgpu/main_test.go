@@ -233,3 +233,24 @@ func TestMIGFromTheCommandLine(t *testing.T) {
 	state := n.state()
 	assert.Equal(t, []bool{false, true}, []bool{state.GPUs[0].MIG, state.GPUs[1].MIG})
 }
+
+// A held GPU is in use until it is released.
+func TestHoldAndRelease(t *testing.T) {
+	n := needNode(t)
+	n.must("create", "--sandbox", "--name", "n1", "--model", "h100-80", "--count", "2")
+	uuids := []string{n.state().GPUs[0].UUID, n.state().GPUs[1].UUID}
+	clients := func() []int { return []int{n.state().GPUs[0].Clients, n.state().GPUs[1].Clients} }
+	n.must("inject", "hold", uuids[0])
+	n.must("inject", "hold", uuids[0])
+	n.must("inject", "hold", uuids[1])
+	assert.Equal(t, []int{2, 1}, clients())
+	assert.Contains(t, n.refused("inject", "reset", "--gpu", "0"), "In use by another client")
+	n.must("inject", "release", uuids[0])
+	assert.Equal(t, []int{0, 1}, clients())
+	n.must("inject", "reset", "--gpu", "0")
+	assert.Contains(t, n.refused("inject", "release", uuids[0]), "nothing holds it")
+	n.must("inject", "release")
+	assert.Equal(t, []int{0, 0}, clients())
+	n.must("inject", "release")
+	assert.Contains(t, n.refused("inject", "hold", "MIG-nothing"), `holding "MIG-nothing": no GPU or MIG device of the node has this UUID`)
+}
