@@ -27,9 +27,10 @@ func TestMIGMinors(t *testing.T) {
 	assert.Equal(t, []string{"config 1", "monitor 2", "gpu0/gi0/access 3", "gpu0/gi0/ci0/access 4", "gpu0/gi0/ci1/access 5"}, lines[:5])
 	assert.Equal(t, "gpu31/gi14/ci7/access 4322", lines[len(lines)-1])
 
-	migMode(t, node, 0)
+	_, code := smi(t, node, "-mig", "1")
+	require.Zero(t, code)
 	makeMIGDevices(t, node, 0, 9)
-	_, code := smi(t, node, "-L")
+	_, code = smi(t, node, "-L")
 	require.Zero(t, code)
 	shown := shownCapabilities(t, node)
 	require.Len(t, shown, 4)
@@ -40,17 +41,6 @@ func TestMIGMinors(t *testing.T) {
 	assert.NoFileExists(t, file)
 	node.LoadDriver()
 	assert.FileExists(t, file)
-}
-
-// migMode turns MIG mode on.
-func migMode(t *testing.T, node *sandbox.Node, minor int) {
-	t.Helper()
-	session, err := node.Model.Open("", []int{minor})
-	require.NoError(t, err)
-	gpu, err := session.ByIndex(0)
-	require.NoError(t, err)
-	activation, err := session.SetMIGMode(t.Context(), gpu, true, true)
-	require.NoError(t, errors.Join(activation, err))
 }
 
 // shownCapabilities lists the capability files with the minor that each names, whose device node is there.

@@ -332,6 +332,22 @@ func TestKilledCreationLeavesAnInstance(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// nvidia-smi -mig changes the mode, or says what stands against it.
+func TestSMISetsTheMIGMode(t *testing.T) {
+	node := sandbox.Start(t, model.Spec{Name: "node-a", Boards: []string{"h100-80", "a30", "t4"}})
+	output, code := smi(t, node, "-mig", "1")
+	assert.Zero(t, code)
+	for _, want := range []string{
+		"Enabled MIG Mode for GPU 00000000:1B:00.0\n", "MIG mode is in pending enable state for GPU 00000000:43:00.0:GPU requires reset\n",
+		"Unable to enable MIG Mode for GPU 00000000:52:00.0: Not Supported\n",
+	} {
+		assert.Contains(t, output, want)
+	}
+	require.NoError(t, node.Model.ResetGPU(1))
+	gpus := node.Model.Snapshot().GPUs
+	assert.Equal(t, []bool{true, true, false}, []bool{gpus[0].MIG, gpus[1].MIG, gpus[2].MIG})
+}
+
 // makeMIGDevices makes a MIG device of each profile on a GPU in MIG mode.
 func makeMIGDevices(t *testing.T, node *sandbox.Node, minor int, profiles ...uint32) {
 	t.Helper()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -129,6 +130,40 @@ func TestRealSMI(t *testing.T) {
 	table, code := run(t, node, program)
 	assert.Zero(t, code)
 	assert.Contains(t, table, "NVIDIA A100-SXM4-80GB")
+}
+
+// The tools change the MIG mode in turn, each on a node of its own, and say the same.
+func TestRealSMISetsTheMIGMode(t *testing.T) {
+	program := realSMI(t)
+	boards := []string{"h100-80", "a30", "t4"}
+	theirs, ours := sandbox.Start(t, model.Spec{Name: "node-a", Boards: boards}), sandbox.Start(t, model.Spec{Name: "node-a", Boards: boards})
+	both := func(t *testing.T, args ...string) {
+		t.Helper()
+		want, wantCode := run(t, theirs, program, args...)
+		got, gotCode := smi(t, ours, args...)
+		assert.Equal(t, want, got)
+		assert.Equal(t, wantCode, gotCode)
+	}
+	for _, args := range [][]string{
+		{"-mig", "0"}, {"-i", "0", "-mig", "1"}, {"-i", "0", "-mig", "1"}, {"-i", "0", "-mig", "0"}, {"-i", "1", "-mig", "1"},
+		{"-i", "2", "-mig", "1"}, {"-i", "0", "-mig", "on"},
+	} {
+		t.Run(fmt.Sprint(args), func(t *testing.T) { both(t, args...) })
+	}
+	for _, node := range []*sandbox.Node{theirs, ours} {
+		release, err := node.Model.Hold(node.Model.Identities()[0].UUID)
+		require.NoError(t, err)
+		defer release()
+	}
+	t.Run("held", func(t *testing.T) { both(t, "-i", "0", "-mig", "1") })
+	for _, node := range []*sandbox.Node{theirs, ours} {
+		require.NoError(t, node.Model.ResetGPU(1))
+		makeMIGDevices(t, node, 1, 14)
+	}
+	t.Run("in use", func(t *testing.T) { both(t, "-i", "1", "-mig", "0") })
+	if diff := cmp.Diff(theirs.Model.Spec(), ours.Model.Spec()); diff != "" {
+		t.Errorf("the nodes differ (-NVIDIA's +ours):\n%s", diff)
+	}
 }
 
 // The real tool refuses as on a real node, so ours may be trusted to.
