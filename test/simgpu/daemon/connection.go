@@ -33,7 +33,7 @@ func (d *Daemon) serveCalls(ctx context.Context, conn *net.UnixConn) {
 	server := d.server(c)
 	for request := range c.requests(ctx, cancel) {
 		reply, err := server.Answer(ctx, c.caller, request)
-		d.caps.settle()
+		d.trace.settle()
 		if err != nil {
 			return
 		}

@@ -58,7 +58,7 @@ func (d *Daemon) serveControl(conn *net.UnixConn, stop func()) {
 			return
 		}
 		result, err := d.obey(command)
-		d.caps.settle()
+		d.trace.settle()
 		if err != nil {
 			result = Result{Error: err.Error()}
 		}

@@ -22,7 +22,7 @@ type Daemon struct {
 	sessions *sessions
 	calls    net.Listener
 	control  net.Listener
-	caps     *caps
+	trace    *trace
 	holds    holds
 }
 
@@ -41,7 +41,7 @@ func Listen(paths layout.Paths, node *model.Node) (*Daemon, error) {
 		calls.Close()
 		return nil, err
 	}
-	return &Daemon{node: node, sessions: newSessions(node), calls: calls, control: control, caps: watchCaps(paths, node)}, nil
+	return &Daemon{node: node, sessions: newSessions(node), calls: calls, control: control, trace: newTrace(paths, node)}, nil
 }
 
 func listen(path string, mode os.FileMode) (net.Listener, error) {

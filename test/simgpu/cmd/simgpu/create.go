@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -50,7 +51,7 @@ with --sandbox to keep everything below --root.`,
 	f.StringSliceVar(&o.boards, "model", []string{"h100-80"}, "board of the GPUs (one of "+strings.Join(model.BoardIDs(), ", ")+"), or one for each GPU")
 	f.IntVar(&o.count, "count", 0, "number of GPUs of a single --model (default 8)")
 	f.IntSliceVar(&o.minors, "minors", nil, "minor number of each GPU (default 0, 1, …)")
-	f.IntSliceVar(&o.mig, "mig", nil, "GPUs of Ampere whose MIG mode is on at boot, in PCI order")
+	f.IntSliceVar(&o.mig, "mig", nil, "GPUs of Ampere whose MIG mode is on at boot, in PCI order (default: as kept in --state)")
 	f.StringVar(&o.driver, "driver", "", "driver version (default: as kept in --state, else "+model.DefaultDriver.String()+")")
 	f.StringVar(&o.name, "name", "", "name of the node, from which UUIDs come (default: the host name)")
 	f.StringVar(&o.state, "state", "", "file that keeps what survives a reboot (default: simgpu.json in $NODE_STATE, where that is set)")
@@ -99,8 +100,8 @@ func (o *createOptions) run(c *cobra.Command) error {
 
 // spec joins flags with what an earlier boot of the node kept.
 func (o *createOptions) spec() (model.Spec, error) {
-	if o.state == "" && os.Getenv("NODE_STATE") != "" {
-		o.state = filepath.Join(os.Getenv("NODE_STATE"), "simgpu.json")
+	if err := o.placeState(); err != nil {
+		return model.Spec{}, err
 	}
 	kept, err := keptState(o.state)
 	if err != nil {
@@ -114,20 +115,48 @@ func (o *createOptions) spec() (model.Spec, error) {
 			return model.Spec{}, fmt.Errorf("naming the node: %w (give --name)", err)
 		}
 	}
-	boards := o.boards
-	if len(boards) == 1 {
-		if o.count == 0 {
-			o.count = 8
-		}
-		boards = model.Uniform(o.name, boards[0], o.count).Boards
-	} else if o.count != 0 && o.count != len(boards) {
-		return model.Spec{}, fmt.Errorf("counting GPUs: --count %d but --model names %d boards", o.count, len(boards))
+	boards, err := o.boardList()
+	if err != nil {
+		return model.Spec{}, err
 	}
 	spec := model.Spec{Name: o.name, Driver: model.DriverVersion(o.driver), Boards: boards, Minors: o.minors, MIG: o.mig}
+	if o.mig == nil && slices.Equal(boards, kept.Boards) {
+		spec.MIG = kept.MIG
+	}
 	if spec.Driver == "" {
 		spec.Driver = kept.Driver
 	}
 	return spec, nil
+}
+
+// placeState finds the file that keeps state. The daemon, which works elsewhere, writes it too.
+func (o *createOptions) placeState() error {
+	if o.state == "" && os.Getenv("NODE_STATE") != "" {
+		o.state = filepath.Join(os.Getenv("NODE_STATE"), "simgpu.json")
+	}
+	if o.state == "" {
+		return nil
+	}
+	state, err := filepath.Abs(o.state)
+	if err != nil {
+		return fmt.Errorf("finding --state: %w", err)
+	}
+	o.state = state
+	return nil
+}
+
+// boardList names the board of each GPU.
+func (o *createOptions) boardList() ([]string, error) {
+	if len(o.boards) == 1 {
+		if o.count == 0 {
+			o.count = 8
+		}
+		return model.Uniform(o.name, o.boards[0], o.count).Boards, nil
+	}
+	if o.count != 0 && o.count != len(o.boards) {
+		return nil, fmt.Errorf("counting GPUs: --count %d but --model names %d boards", o.count, len(o.boards))
+	}
+	return o.boards, nil
 }
 
 func (o *createOptions) placePaths() error {
@@ -212,7 +241,13 @@ func keepState(file string, spec model.Spec) error {
 	if err != nil {
 		return fmt.Errorf("keeping the state of the node: %w", err)
 	}
-	if err := os.WriteFile(file, append(text, '\n'), 0o644); err != nil {
+	// A power cut must not leave half a file.
+	next := file + ".new"
+	err = os.WriteFile(next, append(text, '\n'), 0o644)
+	if err == nil {
+		err = os.Rename(next, file)
+	}
+	if err != nil {
 		return fmt.Errorf("keeping the state of the node: %w", err)
 	}
 	return nil

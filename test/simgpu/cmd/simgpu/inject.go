@@ -237,7 +237,7 @@ func (o *injectOptions) upgrade(ctx context.Context, text string) error {
 		if err := in.Upgrade(version, bundleDir); err != nil {
 			return err
 		}
-		return errors.Join(loadDriver(in, node), keepState(in.State, spec))
+		return loadDriver(in, node)
 	})
 }
 

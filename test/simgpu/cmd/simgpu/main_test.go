@@ -196,6 +196,35 @@ func TestRebootKeepsTheNode(t *testing.T) {
 	assert.Contains(t, n.smi("-L"), before.GPUs[0].UUID)
 }
 
+// Ampere keeps its MIG mode, Hopper forgets it.
+func TestRebootAndMIGMode(t *testing.T) {
+	n := needNode(t)
+	create := []string{"create", "--sandbox", "--model", "a30,h100-80,a100-80", "--state", filepath.Join(t.TempDir(), "state.json")}
+	n.must(append(create, "--name", "n1", "--mig", "2")...)
+	modes := func() [3]bool {
+		var on [3]bool
+		for i, gpu := range n.state().GPUs {
+			on[i] = gpu.MIG
+		}
+		return on
+	}
+	n.smi("-mig", "1")
+	assert.Equal(t, [3]bool{false, true, true}, modes(), "an A30 waits for a reset")
+	n.smi("-i", "2", "-mig", "0")
+	n.kill()
+	n.must(create...)
+	assert.Equal(t, [3]bool{true, false, false}, modes())
+	n.must("inject", "driver-upgrade", "550.54.15")
+	assert.Equal(t, [3]bool{true, false, false}, modes())
+	n.kill()
+	n.must(create...)
+	assert.Equal(t, [3]bool{true, false, false}, modes())
+	assert.Equal(t, model.DriverVersion("550.54.15"), n.state().Driver.Version)
+	n.kill()
+	n.must(append(create, "--mig", "2")...)
+	assert.Equal(t, [3]bool{false, false, true}, modes(), "the flag wins")
+}
+
 // kill ends the daemon as a power cut does.
 func (n *node) kill() {
 	n.t.Helper()

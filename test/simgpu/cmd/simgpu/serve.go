@@ -45,6 +45,7 @@ func serve(c *cobra.Command, root string) error {
 	if err != nil {
 		return err
 	}
+	served.Keep(func(spec model.Spec) error { return keepState(install.State, spec) })
 	ready := os.NewFile(readyFD, "ready")
 	if _, err := ready.WriteString(readyLine); err != nil {
 		return fmt.Errorf("telling that the node is ready: %w", err)
