@@ -1,6 +1,9 @@
 package gpu
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // Layout says what each GPU of a node is to be offered as. A GPU without an entry is offered whole; so is every GPU of a nil
 // layout.
@@ -14,6 +17,19 @@ type Offer struct {
 	MIG []string
 	// Static: an administrator has cut the GPU, so that it is offered in parts whatever was wanted. Layout.Of sets it.
 	Static bool
+	// Disjoint: no two devices on offer exclude each other, as nothing else would keep them apart. See Layout.Disjoint.
+	Disjoint bool
+}
+
+// Disjoint is the layout for an API server that keeps no counters: every GPU has one family of devices, and all of them can be
+// used at the same time. Pools and names stay, so that devices in use stay known as such.
+func (l Layout) Disjoint() Layout {
+	disjoint := maps.Clone(l)
+	for id, offer := range disjoint {
+		offer.Disjoint = offer.Partitioned()
+		disjoint[id] = offer
+	}
+	return disjoint
 }
 
 // Of returns what the GPU is to be offered as. A GPU that an administrator has cut is offered in parts.
@@ -26,8 +42,8 @@ func (l Layout) Of(g *GPU) Offer {
 	return offer
 }
 
-// Partitioned tells whether parts of the GPU are on offer. Its devices then exclude each other by counters and have a pool of
-// their own.
+// Partitioned tells whether parts of the GPU may be on offer. Its devices then have a pool of their own, and exclude each other
+// by counters where the offer is not disjoint.
 func (o Offer) Partitioned() bool { return len(o.MIG) > 0 || o.Static }
 
 // With is the offer and one profile more, in the GPU's order.
@@ -56,13 +72,19 @@ func (o Offer) Pool(node string, g *GPU) string {
 // Where the MIG mode is fixed until a reset, it says whether the GPU or MIG devices can be given. An instance that Prism did not make
 // is offered, whatever the profiles on offer, if one compute instance fills it. The GPU as a whole and everything that cannot
 // be beside such an instance are left out.
+//
+// A disjoint offer has the GPU as a whole and no MIG devices, or, where the GPU cannot be whole, a fixed choice of MIG devices
+// of which no two exclude each other.
 func (o Offer) Devices(g *GPU) []Device {
 	var devices []Device
-	if o.Whole && !o.cut(g) {
+	whole := o.Whole && !o.cut(g)
+	if whole {
 		devices = append(devices, Whole{GPU: g})
 	}
-	for _, d := range o.migDevices(g) {
-		devices = append(devices, d)
+	if !whole || !o.Disjoint {
+		for _, d := range o.migDevices(g) {
+			devices = append(devices, d)
+		}
 	}
 	return append(devices, Monitor{GPU: g})
 }
@@ -72,7 +94,7 @@ func (o Offer) cut(g *GPU) bool {
 	return g.MIG != nil && (len(g.MIG.static()) > 0 || g.MIG.Mode.NeedsReset && g.MIG.Mode.Enabled)
 }
 
-// migDevices lists the MIG devices on offer.
+// migDevices lists the MIG devices on offer, in the order of their profiles and placements.
 func (o Offer) migDevices(g *GPU) []MIGDevice {
 	if !o.Partitioned() || g.MIG == nil || g.MIG.Mode.NeedsReset && !g.MIG.Mode.Enabled {
 		return nil
@@ -88,6 +110,9 @@ func (o Offer) migDevices(g *GPU) []MIGDevice {
 			}
 		}
 	}
+	if o.Disjoint {
+		return tiles(g, devices)
+	}
 	return devices
 }
 
@@ -95,7 +120,7 @@ func (o Offer) migDevices(g *GPU) []MIGDevice {
 // made.
 func (o Offer) gives(d *MIGDevice, static []Instance) bool {
 	for i := range static {
-		if static[i].Profile == d.Profile.ID && static[i].Placement == d.Placement {
+		if d.is(static[i]) {
 			if len(static[i].Compute) != 1 || static[i].Compute[0].Slices != d.Profile.Slices {
 				return false
 			}

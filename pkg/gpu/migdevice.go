@@ -34,6 +34,11 @@ func (d MIGDevice) Path() string {
 	return fmt.Sprintf("%s/%d/%d", d.GPU.UUID, d.Profile.ID, d.Placement.Start)
 }
 
+// is tells whether the device is that instance.
+func (d MIGDevice) is(instance Instance) bool {
+	return d.Profile.ID == instance.Profile && d.Placement == instance.Placement
+}
+
 // excludes tells whether the device cannot be while that instance is on its GPU.
 func (d MIGDevice) excludes(instance *Instance) bool {
 	if d.Placement.Overlaps(instance.Placement) {

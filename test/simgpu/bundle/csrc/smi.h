@@ -78,7 +78,6 @@ extern struct nvml {
 	int (*DeviceGetPerformanceState)(device_t, unsigned int *);
 	int (*DeviceGetCudaComputeCapability)(device_t, int *, int *);
 	int (*DeviceGetMigMode)(device_t, unsigned int *, unsigned int *);
-	int (*DeviceSetMigMode)(device_t, unsigned int, int *);
 	int (*DeviceGetMaxMigDeviceCount)(device_t, unsigned int *);
 	int (*DeviceGetMigDeviceHandleByIndex)(device_t, unsigned int, device_t *);
 	int (*DeviceSetMigMode)(device_t, unsigned int, int *);
