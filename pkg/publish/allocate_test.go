@@ -18,15 +18,17 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// scheduler hands out a node's devices with the scheduler's own algorithm and its features of Kubernetes 1.37.
+// scheduler hands out a node's devices with the scheduler's own algorithm.
 type scheduler struct {
-	t       *testing.T
-	slices  []*resourceapi.ResourceSlice
-	classes classes
-	taken   sets.Set[structured.DeviceID]
-	cache   *cel.Cache
+	t        *testing.T
+	features structured.Features
+	slices   []*resourceapi.ResourceSlice
+	classes  classes
+	taken    sets.Set[structured.DeviceID]
+	cache    *cel.Cache
 }
 
+// features are those of Kubernetes 1.37.
 var features = structured.Features{
 	AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true,
 	FractionalCapacityRange: true, PartitionableDevices: true, PrioritizedList: true,
@@ -35,7 +37,7 @@ var features = structured.Features{
 func newScheduler(t *testing.T, n *gpu.Node) *scheduler {
 	t.Helper()
 	return &scheduler{
-		t: t, slices: slicesOf(n), taken: sets.New[structured.DeviceID](),
+		t: t, features: features, slices: slicesOf(n), taken: sets.New[structured.DeviceID](),
 		classes: classes{"gpu.prism.dev": "gpu", "mig.gpu.prism.dev": "mig", "monitor.gpu.prism.dev": "monitor"},
 		cache:   cel.NewCache(64, cel.Features{EnableConsumableCapacity: true}),
 	}
@@ -74,7 +76,7 @@ func request(class string, count int64, expressions ...string) resourceapi.Exact
 // allocator knows what is taken now.
 func (s *scheduler) allocator() structured.Allocator {
 	s.t.Helper()
-	allocator, err := structured.NewAllocator(s.t.Context(), features,
+	allocator, err := structured.NewAllocator(s.t.Context(), s.features,
 		structured.AllocatedState{AllocatedDevices: s.taken, AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](), AggregatedCapacity: structured.NewConsumedCapacityCollection()},
 		s.classes, s.slices, s.cache)
 	require.NoError(s.t, err)

@@ -28,16 +28,22 @@ const (
 type counters = map[string]resourceapi.Counter
 
 // partitioned is the pool of a partitioned GPU: a slice with its counters, then slices with its devices. The API wants the two
-// apart.
+// apart. Where no two devices on offer exclude each other there are no counters.
 func (o Options) partitioned(g *gpu.GPU, driver gpu.Driver) resourceslice.Pool {
+	offer := o.Layout.Of(g)
+	all := packed(offer.Devices(g))
+	devices := make([]resourceapi.Device, len(all))
+	for i, d := range all {
+		devices[i] = o.device(d, driver)
+	}
+	if offer.Disjoint {
+		return resourceslice.Pool{Slices: chunk(devices)}
+	}
 	set := resourceapi.CounterSet{Name: string(gpu.Whole{GPU: g}.Name()), Counters: total(g)}
-	var devices []resourceapi.Device
-	for _, d := range packed(o.Layout.Of(g).Devices(g)) {
-		published := o.device(d, driver)
+	for i, d := range all {
 		if takes := consumed(d, set.Counters); takes != nil {
-			published.ConsumesCounters = []resourceapi.DeviceCounterConsumption{{CounterSet: set.Name, Counters: takes}}
+			devices[i].ConsumesCounters = []resourceapi.DeviceCounterConsumption{{CounterSet: set.Name, Counters: takes}}
 		}
-		devices = append(devices, published)
 	}
 	counted := resourceslice.Slice{SharedCounters: []resourceapi.CounterSet{set}}
 	return resourceslice.Pool{Slices: append([]resourceslice.Slice{counted}, chunk(devices)...)}
