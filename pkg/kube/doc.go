@@ -1,13 +1,13 @@
 // Package kube is the API side of the driver on a node: it keeps ResourceSlices as pkg/publish describes them, writes what
-// became of a claim's devices into the claim's status, reports what an operator must know as Events of the Node, and reads
-// node configurations.
+// became of a claim's devices into the claim's status, reports what an operator must know as Events of the Node, reads node
+// configurations, and finds out what the API server would drop of a slice.
 //
 // Nothing here stands in the way of a claim: publishing runs on its own, and status and events are queued, never waited for.
 // The package logs nothing and knows no metrics library; it reports through callbacks and counters.
 //
 // What it needs from RBAC, with <driver> for the driver's name:
 //
-//	resource.k8s.io  resourceslices          list watch create update delete
+//	resource.k8s.io  resourceslices          list watch create update delete (create also for dry runs)
 //	resource.k8s.io  resourceclaims          get
 //	resource.k8s.io  resourceclaims/status   patch
 //	resource.k8s.io  resourceclaims/driver   associated-node:patch, resourceNames [<driver>]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,19 @@ type DroppedFields struct {
 	Slice int
 	// Features are the names of the feature gates that seem to be off, "unknown" where it cannot be told. Never empty.
 	Features []string
+}
+
+const (
+	// featureCounters is the feature gate of counter sets and of what devices consume of them.
+	featureCounters = "DRAPartitionableDevices"
+	// featureUnknown stands where it cannot be told.
+	featureUnknown = "unknown"
+)
+
+// Counters tells whether counters are, or may be, among what was left out. Nothing keeps devices that exclude each other apart
+// then: only a disjoint layout may be published.
+func (d DroppedFields) Counters() bool {
+	return slices.Contains(d.Features, featureCounters) || slices.Contains(d.Features, featureUnknown)
 }
 
 // SlicesStats count what happened since NewSlices.
@@ -205,7 +219,7 @@ func (s *Slices) handle(ctx context.Context, err error, what string) {
 func droppedFields(err *resourceslice.DroppedFieldsError) DroppedFields {
 	features := err.DisabledFeatures()
 	if len(features) == 0 {
-		features = []string{"unknown"}
+		features = []string{featureUnknown}
 	}
 	return DroppedFields{Pool: err.PoolName, Slice: err.SliceIndex, Features: features}
 }

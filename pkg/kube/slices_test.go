@@ -32,14 +32,14 @@ const (
 	patience   = 20 * time.Second
 )
 
-// sliceServer is a fake API server that names slices, versions them and, when told, refuses writes or drops taints.
+// sliceServer is a fake API server that names slices, versions them and, when told, refuses writes or drops taints or counters.
 type sliceServer struct {
 	*fake.Clientset
 
-	writes, refusals atomic.Int64
-	dropTaints       atomic.Bool
-	mu               sync.Mutex
-	version          int
+	writes, refusals         atomic.Int64
+	dropTaints, dropCounters atomic.Bool
+	mu                       sync.Mutex
+	version                  int
 }
 
 func newSliceServer(t *testing.T, objects ...runtime.Object) *sliceServer {
@@ -78,6 +78,10 @@ func (s *sliceServer) write(action clienttesting.Action) (bool, runtime.Object, 
 		for i := range slice.Spec.Devices {
 			slice.Spec.Devices[i].Taints = nil
 		}
+	}
+	if s.dropCounters.Load() {
+		dropCounterSets(slice)
+		dropConsumption(slice)
 	}
 	return false, nil, nil
 }

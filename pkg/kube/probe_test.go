@@ -1,0 +1,200 @@
+package kube_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/publish"
+)
+
+// dropCounterSets and dropConsumption are what a server with its feature off does to a slice.
+func dropCounterSets(slice *resourceapi.ResourceSlice) { slice.Spec.SharedCounters = nil }
+
+func dropConsumption(slice *resourceapi.ResourceSlice) {
+	for i := range slice.Spec.Devices {
+		slice.Spec.Devices[i].ConsumesCounters = nil
+	}
+}
+
+func keepAll(*resourceapi.ResourceSlice) {}
+
+// dryRuns answers dry runs of creations as a server would: nothing is stored.
+func dryRuns(t *testing.T, client *fake.Clientset, drop func(*resourceapi.ResourceSlice), refusal error) *[]*resourceapi.ResourceSlice {
+	t.Helper()
+	var asked []*resourceapi.ResourceSlice
+	client.PrependReactor("create", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		create, ok := action.(clienttesting.CreateActionImpl)
+		require.True(t, ok)
+		require.Equal(t, []string{metav1.DryRunAll}, create.GetCreateOptions().DryRun, "nothing may be stored")
+		slice, ok := create.GetObject().(*resourceapi.ResourceSlice)
+		require.True(t, ok)
+		asked = append(asked, slice.DeepCopy())
+		if refusal != nil {
+			return true, nil, refusal
+		}
+		drop(slice)
+		return true, slice, nil
+	})
+	return &asked
+}
+
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	invalid := apierrors.NewInvalid(resourceapi.SchemeGroupVersion.WithKind("ResourceSlice").GroupKind(), "", nil)
+	for name, c := range map[string]struct {
+		drop    func(*resourceapi.ResourceSlice)
+		refusal error
+		kept    bool
+		asked   int
+	}{
+		"all is kept":                {drop: keepAll, kept: true, asked: 2},
+		"all is dropped":             {drop: func(s *resourceapi.ResourceSlice) { dropCounterSets(s); dropConsumption(s) }, asked: 1},
+		"counter sets are dropped":   {drop: dropCounterSets, asked: 1},
+		"consumption is dropped":     {drop: dropConsumption, asked: 2},
+		"a server with another form": {refusal: invalid, asked: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid"}})
+			asked := dryRuns(t, client, c.drop, c.refusal)
+			kept, err := kube.Probe{Client: client, DriverName: driverName, NodeName: nodeName}.PartitionableDevices(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, c.kept, kept)
+			assert.Len(t, *asked, c.asked)
+		})
+	}
+}
+
+// Policies that judge the slices to come judge the probe.
+func TestProbeIsLikeTheSlices(t *testing.T) {
+	t.Parallel()
+	client := fake.NewClientset()
+	asked := dryRuns(t, client, keepAll, nil)
+	_, err := kube.Probe{Client: client, DriverName: driverName, NodeName: nodeName, NodeUID: "node-uid"}.PartitionableDevices(t.Context())
+	require.NoError(t, err)
+	require.Len(t, *asked, 2)
+	assert.Len(t, client.Actions(), 2, "the node is not read where its UID is given")
+	yes := true
+	for i, slice := range *asked {
+		assert.Equal(t, driverName, slice.Spec.Driver)
+		assert.Equal(t, nodeName, *slice.Spec.NodeName)
+		assert.Equal(t, resourceapi.ResourcePool{Name: nodeName + "/probe", Generation: 1, ResourceSliceCount: 2}, slice.Spec.Pool)
+		assert.Equal(t, []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: "node-uid", Controller: &yes}}, slice.OwnerReferences)
+		assert.Equal(t, "probe-"+driverName+"-"+nodeName+"-", slice.GenerateName)
+		assert.Equal(t, i == 0, len(slice.Spec.SharedCounters) == 1, "the API wants counters and devices apart")
+		assert.Equal(t, i == 1, len(slice.Spec.Devices) == 1)
+	}
+	assert.Equal(t, (*asked)[0].Spec.SharedCounters[0].Name, (*asked)[1].Spec.Devices[0].ConsumesCounters[0].CounterSet)
+}
+
+func TestProbeWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid"}}
+	const asking = "asking whether the API server keeps counters of ResourceSlices: "
+	for name, c := range map[string]struct {
+		node    []runtime.Object
+		refusal error
+		want    string
+	}{
+		"the server is away": {
+			[]runtime.Object{node}, apierrors.NewServiceUnavailable("the server is being upgraded"),
+			asking + "creating a ResourceSlice as a dry run: the server is being upgraded",
+		},
+		"a policy denies it": {
+			[]runtime.Object{node}, apierrors.NewForbidden(resourceapi.Resource("resourceslices"), "", errors.New("not this node")),
+			asking + "creating a ResourceSlice as a dry run: resourceslices.resource.k8s.io is forbidden: not this node",
+		},
+		"no node": {nil, nil, asking + `reading node node-1: nodes "node-1" not found`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := fake.NewClientset(c.node...)
+			dryRuns(t, client, keepAll, c.refusal)
+			kept, err := kube.Probe{Client: client, DriverName: driverName, NodeName: nodeName}.PartitionableDevices(t.Context())
+			assert.False(t, kept)
+			require.EqualError(t, err, c.want)
+			if c.refusal != nil {
+				assert.ErrorIs(t, err, c.refusal)
+			}
+		})
+	}
+}
+
+func TestDroppedCounters(t *testing.T) {
+	t.Parallel()
+	for features, want := range map[[2]string]bool{
+		{"DRAPartitionableDevices"}:                    true,
+		{"DRADeviceTaints", "DRAPartitionableDevices"}: true,
+		{"unknown"}:         true,
+		{"DRADeviceTaints"}: false,
+		{"DRADeviceTaints", "DRAConsumableCapacity"}: false,
+	} {
+		assert.Equal(t, want, kube.DroppedFields{Features: features[:]}.Counters(), fmt.Sprint(features))
+	}
+}
+
+// partitioned describes a node with one GPU that is offered whole and in halves.
+func partitioned(disjoint bool) resourceslice.DriverResources {
+	half := gpu.MIGProfile{ID: 9, Name: "3g.40gb", Slices: 3, Placements: []gpu.Placement{{Start: 0, Size: 4}, {Start: 4, Size: 4}}}
+	half.Capacity.MemoryBytes = 40 << 30
+	node := &gpu.Node{GPUs: []gpu.GPU{{UUID: "GPU-3f2a9c1b-0000-0000-0000-000000000000", MIG: &gpu.MIG{Profiles: []gpu.MIGProfile{half}}}}}
+	gpu.AssignIDs(node.GPUs)
+	layout := gpu.Layout{node.GPUs[0].UUID: {Whole: true, MIG: []string{half.Name}}}
+	if disjoint {
+		layout = layout.Disjoint()
+	}
+	return publish.Resources(publish.Options{NodeName: nodeName, Layout: layout}, node)
+}
+
+// A server that has stopped keeping counters gets the disjoint layout as soon as it says so.
+func TestServerIsDowngraded(t *testing.T) {
+	t.Parallel()
+	server := newSliceServer(t)
+	opts := options(server)
+	var slices *kube.Slices
+	opts.OnDropped = func(d kube.DroppedFields) {
+		if d.Counters() {
+			slices.Publish(partitioned(true))
+		}
+	}
+	slices = kube.NewSlices(opts)
+	slices.Publish(partitioned(false))
+	stop := start(t, slices)
+	eventually(t, "the slices are there", func() bool { return len(server.stored(t)) == 3 })
+	assert.Zero(t, slices.Stats().Dropped)
+
+	server.dropCounters.Store(true)
+	for _, slice := range server.stored(t) {
+		require.NoError(t, server.Tracker().Delete(resourceapi.SchemeGroupVersion.WithResource("resourceslices"), "", slice.Name))
+	}
+	eventually(t, "the smaller layout is there", func() bool {
+		stored := server.stored(t)
+		devices := 0
+		for i := range stored {
+			devices += len(stored[i].Spec.Devices)
+		}
+		return len(stored) == 2 && devices == 2
+	})
+	stop()
+	for _, slice := range server.stored(t) {
+		for _, d := range slice.Spec.Devices {
+			assert.NotContains(t, d.Name, "-mig-")
+			assert.Equal(t, nodeName+"/gpu-3f2a9c1b", slice.Spec.Pool.Name)
+		}
+	}
+	assert.Positive(t, slices.Stats().Dropped)
+}
