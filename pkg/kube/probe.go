@@ -2,7 +2,10 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,7 +46,7 @@ func (p Probe) PartitionableDevices(ctx context.Context) (bool, error) {
 		}}},
 	} {
 		stored, err := p.create(ctx, uid, spec)
-		if apierrors.IsInvalid(err) {
+		if refusesCounters(err) {
 			return false, nil
 		}
 		if err != nil {
@@ -59,6 +62,17 @@ func (p Probe) PartitionableDevices(ctx context.Context) (bool, error) {
 // hasCounters tells whether a slice has a counter set, or a device that consumes counters.
 func hasCounters(spec *resourceapi.ResourceSliceSpec) bool {
 	return len(spec.SharedCounters) > 0 || len(spec.Devices) > 0 && len(spec.Devices[0].ConsumesCounters) > 0
+}
+
+// refusesCounters tells whether validation finds fault with counters. Policies also answer "invalid", but name no field.
+func refusesCounters(err error) bool {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) || !apierrors.IsInvalid(err) || answer.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(answer.Status().Details.Causes, func(c metav1.StatusCause) bool {
+		return strings.Contains(c.Field, "Counters")
+	})
 }
 
 // nodeUID returns the UID of the Node object, which owns the slices.

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
@@ -52,9 +53,13 @@ func dryRuns(t *testing.T, client *fake.Clientset, drop func(*resourceapi.Resour
 	return &asked
 }
 
+func invalidSlice(causes ...*field.Error) error {
+	return apierrors.NewInvalid(resourceapi.SchemeGroupVersion.WithKind("ResourceSlice").GroupKind(), "", causes)
+}
+
 func TestProbe(t *testing.T) {
 	t.Parallel()
-	invalid := apierrors.NewInvalid(resourceapi.SchemeGroupVersion.WithKind("ResourceSlice").GroupKind(), "", nil)
+	invalid := invalidSlice(field.Invalid(field.NewPath("spec", "devices").Index(0).Child("consumesCounters"), nil, "no such counter set"))
 	for name, c := range map[string]struct {
 		drop    func(*resourceapi.ResourceSlice)
 		refusal error
@@ -117,6 +122,14 @@ func TestProbeWithoutAnswer(t *testing.T) {
 		"a policy denies it": {
 			[]runtime.Object{node}, apierrors.NewForbidden(resourceapi.Resource("resourceslices"), "", errors.New("not this node")),
 			asking + "creating a ResourceSlice as a dry run: resourceslices.resource.k8s.io is forbidden: not this node",
+		},
+		"a policy finds it invalid": {
+			[]runtime.Object{node}, invalidSlice(field.Invalid(nil, nil, "not this node")),
+			asking + `creating a ResourceSlice as a dry run: ResourceSlice.resource.k8s.io "" is invalid: <nil>: Invalid value: null: not this node`,
+		},
+		"another field is invalid": {
+			[]runtime.Object{node}, invalidSlice(field.Required(field.NewPath("spec", "driver"), "")),
+			asking + `creating a ResourceSlice as a dry run: ResourceSlice.resource.k8s.io "" is invalid: spec.driver: Required value`,
 		},
 		"no node": {nil, nil, asking + `reading node node-1: nodes "node-1" not found`},
 	} {
