@@ -73,6 +73,36 @@ func createComputeInstance(c *call) error {
 	return c.putU64(2, uint64(h))
 }
 
+func createComputeInstanceAt(c *call) error {
+	h, err := c.session.CreateComputeInstanceAt(c, c.device(), c.u32(1), c.placement(), c.caller.Root)
+	if err != nil {
+		return err
+	}
+	return c.putU64(3, uint64(h))
+}
+
+// computePlacements tells how many there are where the caller gives no room.
+func computePlacements(c *call) error {
+	gi, err := c.session.GPUInstance(c.device())
+	if err != nil {
+		return err
+	}
+	for _, p := range gi.Profile.ComputeProfiles() {
+		if p.ID == c.u32(1) {
+			return c.putPlacements(gi.Profile.ComputePlacements(p))
+		}
+	}
+	return model.NotSupported
+}
+
+func remainingComputeCapacity(c *call) error {
+	fit, err := c.session.RemainingComputeCapacity(c.device(), c.u32(1))
+	if err != nil {
+		return err
+	}
+	return c.putU32(2, uint32(fit))
+}
+
 func destroyComputeInstance(c *call) error {
 	return c.session.DestroyComputeInstance(c, c.device(), c.caller.Root)
 }

@@ -193,8 +193,13 @@ func possiblePlacements(c *call) error {
 	if err != nil {
 		return err
 	}
+	return c.putPlacements(p.Placements())
+}
+
+// putPlacements answers an array and its length.
+func (c *call) putPlacements(placements []model.Placement) error {
 	list := record{}
-	for _, at := range p.Placements() {
+	for _, at := range placements {
 		list = list.u32(at.Start, at.Size)
 	}
 	room := c.args[2].Size
@@ -204,7 +209,13 @@ func possiblePlacements(c *call) error {
 	if room > 0 {
 		c.outputs[2] = list
 	}
-	return c.putU32(3, uint32(len(p.Starts)))
+	return c.putU32(3, uint32(len(placements)))
+}
+
+// placement reads the argument of a call that wants one.
+func (c *call) placement() model.Placement {
+	b := c.args[2].Bytes
+	return model.Placement{Start: binary.LittleEndian.Uint32(b), Size: binary.LittleEndian.Uint32(b[4:])}
 }
 
 func remainingCapacity(c *call) error {
@@ -224,9 +235,7 @@ func createGPUInstance(c *call) error {
 }
 
 func createGPUInstanceAt(c *call) error {
-	at := model.Placement{
-		Start: binary.LittleEndian.Uint32(c.args[2].Bytes), Size: binary.LittleEndian.Uint32(c.args[2].Bytes[4:]),
-	}
+	at := c.placement()
 	h, err := c.session.CreateGPUInstance(c, c.device(), c.u32(1), &at, c.caller.Root)
 	if err != nil {
 		return err

@@ -26,29 +26,74 @@ type ComputeInstance struct {
 	Placement Placement // in compute slices of the GPU instance
 }
 
-// CreateComputeInstance makes a compute instance, and with it a MIG device with a UUID that no device had before. It fails
-// with InsufficientResources when the GPU instance has too few slices left, NoPermission unless root asks, NotSupported for
-// a profile that the GPU instance does not have, and InvalidArgument for a handle of none.
+// CreateComputeInstance makes a compute instance at the first free place, and with it a MIG device with a UUID that no device
+// had before. It fails with InsufficientResources when the GPU instance has too few slices left in a row, NoPermission unless
+// root of the host asks, NotSupported for a profile that the GPU instance does not have, and InvalidArgument for a handle of
+// none.
 func (s *Session) CreateComputeInstance(ctx context.Context, h Handle, profile uint32, root bool) (Handle, error) {
+	return s.createCompute(ctx, h, profile, nil, root)
+}
+
+// CreateComputeInstanceAt makes it at a placement: InvalidArgument for one that the profile does not have.
+func (s *Session) CreateComputeInstanceAt(ctx context.Context, h Handle, profile uint32, at Placement, root bool) (Handle, error) {
+	return s.createCompute(ctx, h, profile, &at, root)
+}
+
+func (s *Session) createCompute(ctx context.Context, h Handle, profile uint32, at *Placement, root bool) (Handle, error) {
 	var made Handle
 	err := s.change(ctx, h, root, func(g *gpu) (time.Duration, error) {
 		gi := g.mig.byHandle(h)
 		if gi == nil {
 			return 0, InvalidArgument
 		}
-		profiles := gi.profile.ComputeProfiles()
-		i := slices.IndexFunc(profiles, func(p ComputeProfile) bool { return p.ID == profile })
-		if i < 0 {
-			return 0, NotSupported
+		p, err := gi.computeProfile(profile)
+		if err != nil {
+			return 0, err
 		}
-		at, free := gi.freeRun(uint32(profiles[i].Slices))
-		if !free {
+		wanted := gi.profile.ComputePlacements(p)
+		if at != nil {
+			if !slices.Contains(wanted, *at) {
+				return 0, InvalidArgument
+			}
+			wanted = []Placement{*at}
+		}
+		i := slices.IndexFunc(wanted, gi.isFree)
+		if i < 0 {
 			return 0, InsufficientResources
 		}
-		made = s.node.carve(g, gi, profiles[i], at)
+		made = s.node.carve(g, gi, p, wanted[i])
 		return s.node.latency.CreateComputeInstance, nil
 	})
 	return made, err
+}
+
+func (gi *gpuInstance) computeProfile(id uint32) (ComputeProfile, error) {
+	for _, p := range gi.profile.ComputeProfiles() {
+		if p.ID == id {
+			return p, nil
+		}
+	}
+	return ComputeProfile{}, NotSupported
+}
+
+// RemainingComputeCapacity is how many more compute instances of a profile fit into a GPU instance now.
+func (s *Session) RemainingComputeCapacity(h Handle, profile uint32) (int, error) {
+	fit := 0
+	err := s.withInstance(h, func(_ *gpu, gi *gpuInstance) error {
+		p, err := gi.computeProfile(profile)
+		if err != nil {
+			return err
+		}
+		var last Placement
+		for _, at := range gi.profile.ComputePlacements(p) {
+			if gi.isFree(at) && !last.Overlaps(at) {
+				last = at
+				fit++
+			}
+		}
+		return nil
+	})
+	return fit, err
 }
 
 func (m *mig) byHandle(h Handle) *gpuInstance {
@@ -60,15 +105,9 @@ func (m *mig) byHandle(h Handle) *gpuInstance {
 	return nil
 }
 
-// freeRun finds the first free compute slices.
-func (gi *gpuInstance) freeRun(size uint32) (Placement, bool) {
-	for start := uint32(0); start+size <= uint32(gi.profile.Slices); start++ {
-		at := Placement{start, size}
-		if !slices.ContainsFunc(gi.compute, func(ci *computeInstance) bool { return ci.placement.Overlaps(at) }) {
-			return at, true
-		}
-	}
-	return Placement{}, false
+// isFree tells whether no compute instance has a slice of the placement.
+func (gi *gpuInstance) isFree(at Placement) bool {
+	return !slices.ContainsFunc(gi.compute, func(ci *computeInstance) bool { return ci.placement.Overlaps(at) })
 }
 
 func (n *Node) carve(g *gpu, gi *gpuInstance, p ComputeProfile, at Placement) Handle {

@@ -301,6 +301,19 @@ func TestComputeInstancesShareTheirGPUInstance(t *testing.T) {
 	assert.Equal(t, []any{uint32(0), Placement{0, 1}}, []any{made.ID, made.Placement})
 }
 
+func TestComputeProfilesOfSizes(t *testing.T) {
+	names := map[string][]string{}
+	for _, p := range newMIGGPU(t, "a100-40").node.Boards()[0].MIG.Profiles {
+		for _, c := range p.ComputeProfiles() {
+			names[p.Name] = append(names[p.Name], c.Name)
+			assert.Len(t, p.ComputePlacements(c), p.Slices-c.Slices+1)
+		}
+	}
+	assert.Equal(t, []string{"1c.4g.20gb", "2c.4g.20gb", "4g.20gb"}, names["4g.20gb"], "no 3c")
+	assert.Equal(t, []string{"1c.7g.40gb", "2c.7g.40gb", "3c.7g.40gb", "4c.7g.40gb", "7g.40gb"}, names["7g.40gb"])
+	assert.Equal(t, []string{"1g.5gb+me"}, names["1g.5gb+me"])
+}
+
 func TestAProcessKeepsItsDevice(t *testing.T) {
 	m := inMIGMode(t, "h100-80")
 	gi := m.must("1g.10gb", 0)

@@ -177,6 +177,9 @@ func (p MIGProfile) ComputeProfiles() []ComputeProfile {
 		if slices > p.Slices {
 			break
 		}
+		if slices == 3 && p.Slices == 4 {
+			continue // the hardware does not offer it
+		}
 		c := ComputeProfile{
 			ID: uint32(i), Name: p.Name, Slices: slices, Instances: p.Slices / slices,
 			Multiprocessors: p.Multiprocessors / p.Slices * slices,
@@ -187,6 +190,16 @@ func (p MIGProfile) ComputeProfiles() []ComputeProfile {
 			c.Name = string(rune('0'+slices)) + "c." + p.Name
 		}
 		list = append(list, c)
+	}
+	return list
+}
+
+// ComputePlacements lists where a compute instance can be, in compute slices of a GPU instance of the profile: anywhere. Only
+// boards that are not in the catalog align them.
+func (p MIGProfile) ComputePlacements(c ComputeProfile) []Placement {
+	var list []Placement
+	for start := 0; start+c.Slices <= p.Slices; start++ {
+		list = append(list, Placement{uint32(start), uint32(c.Slices)})
 	}
 	return list
 }

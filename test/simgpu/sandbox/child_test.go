@@ -32,6 +32,7 @@ var scenarios = map[string]func(*child) error{
 	"init":     initOnly,
 	"mig":      partition,
 	"crash":    dieInCreate,
+	"carve":    carve,
 }
 
 func TestMain(m *testing.M) {
