@@ -20,8 +20,9 @@ import (
 func (p *program) offer(clients connections) *driver.Offering {
 	return driver.NewOffering(driver.OfferingPorts{
 		Inventory: p.inventory, NodeName: p.cfg.NodeName, Events: p.events,
-		Records: func() ([]*checkpoint.Record, error) { return p.tx.Kept() },
-		Read:    func(ctx context.Context) (*v1alpha1.NodeConfig, error) { return p.nodeConfig(ctx, clients) },
+		Counters: kube.Probe{Client: clients.background, DriverName: p.cfg.DriverName, NodeName: p.cfg.NodeName}.PartitionableDevices,
+		Records:  func() ([]*checkpoint.Record, error) { return p.tx.Kept() },
+		Read:     func(ctx context.Context) (*v1alpha1.NodeConfig, error) { return p.nodeConfig(ctx, clients) },
 		Passing: func(err error) bool {
 			status := apierrors.APIStatus(nil)
 			answered := errors.As(err, &status)

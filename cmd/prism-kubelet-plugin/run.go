@@ -63,13 +63,22 @@ func (p *program) setAside(ctx context.Context, err error) {
 	p.events.Warn("RecordDamaged", "Recover", err.Error())
 }
 
-func newSlices(ctx context.Context, cfg *config.Plugin, clients connections, events *kube.Events) *kube.Slices {
+// disjoin offers no devices any more that only dropped counters would keep apart.
+func (p *program) disjoin() {
+	p.offering.Disjoin()
+	p.publisher.Renew()
+}
+
+func newSlices(ctx context.Context, cfg *config.Plugin, clients connections, events *kube.Events, disjoin func()) *kube.Slices {
 	logger := klog.FromContext(ctx)
 	return kube.NewSlices(kube.SlicesOptions{
 		Client: clients.background, DriverName: cfg.DriverName, NodeName: cfg.NodeName,
 		OnDropped: func(d kube.DroppedFields) {
 			logger.Info("The API server stored a ResourceSlice without some fields: turn the features on",
 				"pool", d.Pool, "slice", d.Slice, "features", d.Features)
+			if d.Counters() {
+				disjoin()
+			}
 			events.Warn("FieldsDropped", "Publish", fmt.Sprintf("The API server leaves out parts of the ResourceSlices of pool %s: "+
 				"turn on %s", d.Pool, strings.Join(d.Features, ", ")))
 		},

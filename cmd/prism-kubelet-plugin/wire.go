@@ -108,8 +108,9 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	}
 	reading, stop := context.WithTimeout(ctx, firstRead)
 	p.offering.Load(reading)
+	p.offering.Probe(reading)
 	stop()
-	p.slices = newSlices(ctx, cfg, clients, p.events)
+	p.slices = newSlices(ctx, cfg, clients, p.events, p.disjoin)
 	p.publisher = driver.NewPublisher(p.offering, publish.Options{DriverName: cfg.DriverName, NodeName: cfg.NodeName}, p.slices)
 	p.publisher.Owe(p.owed)
 	p.serve(clients, reports)

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -23,6 +24,9 @@ type OfferingPorts struct {
 	Read func(ctx context.Context) (*v1alpha1.NodeConfig, error)
 	// Passing tells whether an error of Read is of the moment, so that nothing is known yet; after another one GPUs are offered whole.
 	Passing func(err error) bool
+	// Counters tells whether the API server keeps what keeps devices of one GPU apart. It is asked only where GPUs are offered in
+	// parts.
+	Counters func(ctx context.Context) (bool, error)
 	// Records lists the claims' records.
 	Records func() ([]*checkpoint.Record, error)
 	Events  NodeEvents
@@ -39,10 +43,13 @@ type Offering struct {
 	config *v1alpha1.NodeConfig
 	unread error // why the configuration is not known yet
 	good   bool  // it was read, and these GPUs can give what it says
-	seen   *inventory.View
-	layout gpu.Layout
-	held   bool // some GPU does not offer yet what it should
-	told   map[string]bool
+	// counters are whether the API server keeps them; nil while that is not known.
+	counters *bool
+	wanted   chan struct{} // asks Run to find out
+	seen     *inventory.View
+	layout   gpu.Layout
+	held     bool // some GPU does not offer yet what it should
+	told     map[string]bool
 }
 
 // The configuration is read again after rereadFirst, twice as long each time up to rereadMax; GPUs that are held are looked at as
@@ -54,7 +61,10 @@ const (
 
 // NewOffering knows nothing before Read succeeds or its failure is final.
 func NewOffering(ports OfferingPorts) *Offering {
-	return &Offering{ports: ports, unread: fmt.Errorf("the configuration of node %s was not read yet", ports.NodeName), told: map[string]bool{}}
+	return &Offering{
+		ports: ports, unread: fmt.Errorf("the configuration of node %s was not read yet", ports.NodeName),
+		told: map[string]bool{}, wanted: make(chan struct{}, 1),
+	}
 }
 
 // Load reads the configuration once. It returns false as long as it should be tried again.
@@ -83,14 +93,58 @@ func (o *Offering) Run(ctx context.Context, changed func()) error {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(wait):
+		case <-o.wanted:
+			wait = rereadFirst
 		}
 		if !o.loaded() {
 			o.Load(ctx)
 			changed()
 		}
-		if o.free() {
+		if o.probe(ctx) || o.free() {
 			changed()
 		}
+	}
+}
+
+// errCounters is why nothing is offered in parts.
+var errCounters = errors.New("whether the API server keeps the devices of one GPU apart was not found out yet")
+
+// Probe finds out what has to be known of the API server, if anything.
+func (o *Offering) Probe(ctx context.Context) {
+	if _, _, err := o.Now(); errors.Is(err, errCounters) {
+		o.probe(ctx)
+	}
+}
+
+// probe asks whether the API server keeps counters, where that matters; false when there is no news.
+func (o *Offering) probe(ctx context.Context) bool {
+	if _, _, err := o.Now(); !errors.Is(err, errCounters) {
+		return false
+	}
+	kept, err := o.ports.Counters(ctx)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "What is offered in parts is not published yet")
+		return false
+	}
+	o.keeps(kept)
+	return true
+}
+
+// Disjoin is told that the API server has left counters out: from now on no GPU offers devices that exclude each other.
+func (o *Offering) Disjoin() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.keeps(false)
+}
+
+// keeps notes whether the API server keeps counters.
+func (o *Offering) keeps(kept bool) {
+	o.counters, o.seen = &kept, nil
+	if !kept {
+		o.tell("CountersDropped", "The API server keeps no counters of devices, so every GPU is offered in one way: whole where its configuration "+
+			"allows that, else as a fixed set of MIG slices; turn on the feature gate DRAPartitionableDevices (Kubernetes 1.36 has it on)")
 	}
 }
 
@@ -154,6 +208,7 @@ func (o *Offering) resolve(view *inventory.View) error {
 		o.tell("ConfigRefused", fmt.Sprintf("GPUs of which this is said are offered whole: %v", err))
 	}
 	o.seen, o.layout, o.held = view, gpu.Layout{}, false
+	parted := false
 	for i := range view.Node.GPUs {
 		g := &view.Node.GPUs[i]
 		wanted := layout.Of(g)
@@ -163,7 +218,22 @@ func (o *Offering) resolve(view *inventory.View) error {
 			klog.Background().Info("A GPU in use keeps what it is offered as", "gpu", g.UUID, "devices", len(offer.Devices(g)))
 		}
 		o.layout[g.UUID] = offer
+		parted = parted || offer.Partitioned()
 		o.advise(g, offer)
+	}
+	if !parted {
+		return nil
+	}
+	if o.counters == nil {
+		o.seen = nil
+		select {
+		case o.wanted <- struct{}{}:
+		default:
+		}
+		return errCounters
+	}
+	if !*o.counters {
+		o.layout = o.layout.Disjoint()
 	}
 	return nil
 }

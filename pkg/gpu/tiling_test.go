@@ -150,7 +150,7 @@ func TestDisjointOffer(t *testing.T) {
 			disjoint := layout.Disjoint()
 			assert.Equal(t, c.want, offered(disjoint.Of(g), g))
 			assert.Equal(t, layout.Of(g).Pool("node-1", g), disjoint.Of(g).Pool("node-1", g), "the pool stays")
-			assert.Equal(t, c.offer, layout.Of(g), "the layout stays")
+			assert.Equal(t, c.offer, layout[g.UUID], "the layout stays")
 			assert.Equal(t, disjoint, disjoint.Disjoint())
 		})
 	}
