@@ -98,7 +98,11 @@ func TestMain(m *testing.M) {
 	})
 	answers := json.NewEncoder(os.Stdout)
 	for asked := bufio.NewScanner(os.Stdin); asked.Scan(); {
-		if err := answers.Encode(look(i)); err != nil {
+		answer := any(look(i))
+		if asked.Text() == "cut" {
+			answer = cut(i)
+		}
+		if err := answers.Encode(answer); err != nil {
 			os.Exit(1)
 		}
 	}
@@ -109,6 +113,7 @@ func TestMain(m *testing.M) {
 type node struct {
 	hardware *model.Node
 	look     func(*testing.T) seen
+	cut      func(*testing.T) slice
 	unload   func(*testing.T)
 	load     func(*testing.T)
 	// replace puts another driver version on the machine, which has none loaded.
@@ -126,6 +131,7 @@ func modelled(t *testing.T, spec model.Spec) node {
 	return node{
 		hardware: hardware,
 		look:     func(*testing.T) seen { return look(i) },
+		cut:      func(*testing.T) slice { return cut(i) },
 		unload:   func(*testing.T) { hardware.Unload() },
 		load:     func(t *testing.T) { require.NoError(t, hardware.Load(installed)) },
 		replace: func(_ *testing.T, version model.DriverVersion) {
@@ -154,14 +160,22 @@ func sandboxed(t *testing.T, spec model.Spec) node {
 		require.NoError(t, child.Wait(), "the child ended by itself")
 	})
 	answers := json.NewDecoder(answer)
+	say := func(t *testing.T, what string, reply any) {
+		t.Helper()
+		_, err := fmt.Fprintln(ask, what)
+		require.NoError(t, err)
+		require.NoError(t, answers.Decode(reply))
+	}
 	return node{
 		hardware: files.Model,
-		look: func(t *testing.T) seen {
+		look: func(t *testing.T) (s seen) {
 			t.Helper()
-			_, err := fmt.Fprintln(ask, "look")
-			require.NoError(t, err)
-			var s seen
-			require.NoError(t, answers.Decode(&s))
+			say(t, "look", &s)
+			return s
+		},
+		cut: func(t *testing.T) (s slice) {
+			t.Helper()
+			say(t, "cut", &s)
 			return s
 		},
 		unload:  func(*testing.T) { files.UnloadDriver() },

@@ -146,6 +146,20 @@ var computeProfiles = map[int]int{
 	8: nvml.COMPUTE_INSTANCE_PROFILE_8_SLICE,
 }
 
+// madeIn describes a compute instance. Its own handle names its GPU; its UUID is that of the MIG device, which has to be found.
+func (q query) madeIn(gi, ci int) (gpu.ComputeInstance, error) {
+	parent := []gpu.Instance{{ID: gi}}
+	if err := q.computeInstances(parent); err != nil {
+		return gpu.ComputeInstance{}, err
+	}
+	for _, c := range parent[0].Compute {
+		if c.ID == ci {
+			return c, nil
+		}
+	}
+	return gpu.ComputeInstance{}, fmt.Errorf("compute instance %d of GPU instance %d was made and has no MIG device: %w", ci, gi, gpu.ErrNotFound)
+}
+
 // CreateComputeInstance makes the compute instance that fills the GPU instance.
 func (s *Session) CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error) {
 	none := gpu.ComputeInstance{}
@@ -182,8 +196,7 @@ func (s *Session) CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int
 	if err != nil {
 		return none, err
 	}
-	uuid, err := must(q, "nvmlDeviceGetUUID", made.Device.GetUUID)
-	return gpu.ComputeInstance{ID: int(made.Id), Slices: p.facts.Slices, UUID: gpu.MIGUUID(uuid)}, err
+	return q.madeIn(gi, int(made.Id))
 }
 
 // instance finds a GPU instance and what it is.

@@ -1,0 +1,75 @@
+package inventory_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// slice is a MIG device on the first GPU: what its maker was told, and what was there then.
+type slice struct {
+	Made gpu.ComputeInstance
+	Seen []gpu.Instance
+	Err  string
+}
+
+// cut makes a MIG device, beside one that is there already.
+func cut(i *inventory.Inventory) (s slice) {
+	fail := func(err error) slice { return slice{Err: err.Error()} }
+	ctx := context.Background()
+	driver, err := i.Partitioning()
+	if err != nil {
+		return fail(err)
+	}
+	id := i.Current().Node.GPUs[0].UUID
+	if err := driver.SetMIGMode(ctx, id, true); err != nil {
+		return fail(err)
+	}
+	for _, start := range []int{4, 0} {
+		gi, err := driver.CreateInstance(ctx, id, 9, gpu.Placement{Start: start, Size: 4})
+		if err != nil {
+			return fail(err)
+		}
+		if s.Made, err = driver.CreateComputeInstance(ctx, id, gi); err != nil {
+			return fail(err)
+		}
+	}
+	if s.Seen, err = driver.Instances(ctx, id); err != nil {
+		return fail(err)
+	}
+	return s
+}
+
+// What makes a MIG device names it as everything that looks at it later does.
+func TestWhatIsMadeIsWhatIsSeen(t *testing.T) {
+	t.Parallel()
+	for name, make := range machines {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := make(t, model.Uniform("node", "h100-80", 2))
+			require.Empty(t, n.look(t).Err)
+			s := n.cut(t)
+			require.Empty(t, s.Err)
+			require.Len(t, s.Seen, 2)
+			uuids := map[gpu.MIGUUID]bool{}
+			for _, device := range n.hardware.Snapshot().GPUs[0].MIGDevices {
+				uuids[gpu.MIGUUID(device.UUID)] = true
+			}
+			require.Len(t, uuids, 2)
+			assert.True(t, uuids[s.Made.UUID], "%s is the UUID of no MIG device: %v", s.Made.UUID, uuids)
+			for _, instance := range s.Seen {
+				require.Len(t, instance.Compute, 1)
+				assert.True(t, uuids[instance.Compute[0].UUID])
+				if instance.Placement.Start == 0 {
+					assert.Equal(t, s.Made, instance.Compute[0])
+				}
+			}
+		})
+	}
+}
