@@ -7,6 +7,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // options are a claim's opaque configurations of this driver, by their position in the allocation.
@@ -35,7 +36,7 @@ func (s Source) decode(devices *resourceapi.DeviceAllocationResult) (options, er
 }
 
 // allow checks the configurations that apply to one result: the class's before the claim's, later ones over earlier ones.
-func (o options) allow(configs []resourceapi.DeviceAllocationConfiguration, r *resourceapi.DeviceRequestAllocationResult) error {
+func (o options) allow(configs []resourceapi.DeviceAllocationConfiguration, r *resourceapi.DeviceRequestAllocationResult, device gpu.Device) error {
 	merged := &v1alpha1.GPUConfig{}
 	for _, source := range []resourceapi.AllocationConfigSource{
 		resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim,
@@ -45,7 +46,7 @@ func (o options) allow(configs []resourceapi.DeviceAllocationConfiguration, r *r
 			if !ours || config.Source != source {
 				continue
 			}
-			if err := unserved(decoded); err != nil {
+			if err := unserved(decoded, device); err != nil {
 				return &Refusal{
 					Request: r.Request, Device: r.Device, Cause: err.Error(),
 					Fix: fmt.Sprintf("take it out of the %s", writer(source)),
@@ -64,10 +65,14 @@ func (o options) allow(configs []resourceapi.DeviceAllocationConfiguration, r *r
 	return nil
 }
 
-// unserved names what this version knows and cannot do yet.
-func unserved(config v1alpha1.Config) error {
+// unserved names what the device cannot have, and what this version knows and cannot do yet.
+func unserved(config v1alpha1.Config, device gpu.Device) error {
 	switch c := config.(type) {
 	case *v1alpha1.GPUConfig:
+		if c.Sharing != nil && device.Type() == gpu.TypeMIG {
+			return fmt.Errorf("%s.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a %s without sharing",
+				c.Kind(), c.Kind())
+		}
 		if c.Sharing != nil {
 			return fmt.Errorf("%s.sharing is not served by this version of the driver", c.Kind())
 		}

@@ -93,7 +93,7 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := options.allow(devices.Config, result); err != nil {
+		if err := options.allow(devices.Config, result, resolved.Device); err != nil {
 			return nil, err
 		}
 		plan.Results = append(plan.Results, *resolved)
