@@ -6,7 +6,7 @@
 
 #include "smi.h"
 
-enum { PROFILES = 18, COMPUTE_PROFILES = 9, MAX_INSTANCES = 16, INVALID_ARGUMENT = 2, NOT_FOUND = 6 };
+enum { PROFILES = 18, COMPUTE_PROFILES = 9, MAX_INSTANCES = 16, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, RESET_REQUIRED = 16, IN_USE = 19 };
 
 #define VERSION_2(type) ((unsigned int)sizeof(type) | 2 << 24)
 
@@ -163,28 +163,55 @@ static int destroy(const struct gpu *gpu, int compute_only)
 	return EXIT_OK;
 }
 
-static int set_mode(const struct gpu *gpu, unsigned int on)
+static void warn_of_persistence(const struct gpu *gpu)
 {
-	unsigned int persistence = 1;
-	int status = 0, code = nvml.DeviceSetMigMode(gpu->handle, on, &status);
+	unsigned int on = 0;
+	if (!nvml.DeviceGetPersistenceMode(gpu->handle, &on) && !on)
+		printf("\nWarning: persistence mode is disabled on device %s. See the Known Issues section of the nvidia-smi(1) man page for more information. Run with [--help | -h] switch to get more information on how to enable persistence mode.\n", gpu->pci.address);
+}
+
+/* Tells of a mode that is not in force yet. */
+static void warn_of_pending(const struct gpu *gpu, const char *verb, int status)
+{
+	printf("Warning: MIG mode is in pending %s state for GPU %s:%s\n", verb, gpu->pci.address, nvml.ErrorString(status));
+	if (status == RESET_REQUIRED)
+		printf("Reboot the system or try nvidia-smi --gpu-reset to make MIG mode effective on GPU %s\n", gpu->pci.address);
+	if (status == IN_USE)
+		printf("%s is currently being used by one or more other processes (e.g. CUDA application or a monitoring application such as another instance of nvidia-smi). Please first kill all processes using the device and retry the command or reboot the system to make MIG mode effective.\n", gpu->pci.address);
+}
+
+/* Returns the code that ends the program; a board without MIG does not. */
+static int set_mode(const struct gpu *gpu, int on)
+{
+	const char *verb = on ? "enable" : "disable";
+	int status = 0, code = nvml.DeviceSetMigMode(gpu->handle, (unsigned int)on, &status);
+	if (code)
+		printf("Unable to %s MIG Mode for GPU %s: %s\n", verb, gpu->pci.address, nvml.ErrorString(code));
+	if (code == NOT_SUPPORTED) {
+		printf("Treating as warning and moving on.\n");
+		return EXIT_OK;
+	}
 	if (code) {
-		printf("Unable to %s MIG Mode for GPU %s: %s\n", on ? "enable" : "disable", gpu->pci.address, nvml.ErrorString(code));
 		printf("Terminating early due to previous errors.\n");
 		return code;
 	}
-	if (status)
-		printf("Warning: MIG mode is in pending %s state for GPU %s:%s\n", on ? "enable" : "disable", gpu->pci.address, nvml.ErrorString(status));
-	else
-		printf("%s MIG Mode for GPU %s\n", on ? "Enabled" : "Disabled", gpu->pci.address);
-	if (!nvml.DeviceGetPersistenceMode(gpu->handle, &persistence) && !persistence)
-		printf("\nWarning: persistence mode is disabled on device %s. See the Known Issues section of the nvidia-smi(1) man page for more information. Run with [--help | -h] switch to get more information on how to enable persistence mode.\n", gpu->pci.address);
+	if (status) {
+		warn_of_pending(gpu, verb, status);
+		return EXIT_OK;
+	}
+	printf("%s MIG Mode for GPU %s\n", on ? "Enabled" : "Disabled", gpu->pci.address);
+	warn_of_persistence(gpu);
 	return EXIT_OK;
 }
 
 int set_mig_mode(const struct node *node, const char *text)
 {
+	if ((text[0] != '0' && text[0] != '1') || text[1]) {
+		printf("ERROR: Option %s is invalid for -mig. Please run 'nvidia-smi -h' for help.\n\n", text);
+		return EXIT_USAGE;
+	}
 	for (unsigned int i = 0; i < node->count; i++) {
-		int code = set_mode(&node->gpus[i], !strcmp(text, "1"));
+		int code = set_mode(&node->gpus[i], text[0] == '1');
 		if (code)
 			return code;
 	}
