@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -121,9 +122,18 @@ func (s *session) passThrough(program string) *cobra.Command {
 				return err
 			}
 			path := c.Program(program)
-			return become(path, append([]string{program}, args...), append(os.Environ(), "KUBECONFIG="+c.Kubeconfig()))
+			return become(path, append([]string{program}, args...), aimed(os.Environ(), c.Kubeconfig()))
 		},
 	}
+}
+
+// aimed is the environment in which kubectl and helm find this cluster and no other. What the caller has set for another one goes: of
+// two values of one variable, a program may take the first.
+func aimed(environment []string, kubeconfig string) []string {
+	others := slices.DeleteFunc(slices.Clone(environment), func(variable string) bool {
+		return strings.HasPrefix(variable, "KUBECONFIG=") || strings.HasPrefix(variable, "HELM_KUBE")
+	})
+	return append(others, "KUBECONFIG="+kubeconfig)
 }
 
 // takeName takes a leading --name off arguments that are otherwise not ours.

@@ -42,6 +42,11 @@ func TestTakeName(t *testing.T) {
 	assert.ErrorContains(t, err, "needs the name")
 }
 
+func TestAimedAtNoOtherCluster(t *testing.T) {
+	caller := []string{"HOME=/root", "KUBECONFIG=/other", "HELM_KUBEAPISERVER=https://other", "HELM_DEBUG=1"}
+	assert.Equal(t, []string{"HOME=/root", "HELM_DEBUG=1", "KUBECONFIG=/this"}, aimed(caller, "/this"))
+}
+
 func TestChoose(t *testing.T) {
 	table := parts.Table(parts.KubernetesVersion)
 	all, err := choose(table, nil)
