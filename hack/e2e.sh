@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Runs test/e2e on a real one-node Kubernetes with simulated GPUs. A cluster that runs already is used as it is, with the plugin
 # and the chart of this folder; else one is booted, and removed at the end. Environment:
-#   NAME      the cluster's name (e2e)
-#   RUN       a regular expression that picks tests
-#   E2E_KEEP  keep the cluster that was booted
+#   NAME        the cluster's name (e2e)
+#   RUN         a regular expression that picks tests
+#   KUBERNETES  the version of the cluster that is booted; tests of what an older one lacks are skipped
+#   E2E_KEEP    keep the cluster that was booted
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then

@@ -74,6 +74,8 @@ func TestSettle(t *testing.T) {
 	}
 	_, err = open(t, "b").settle(Settings{Nodes: 101})
 	assert.ErrorContains(t, err, "want 1 to 100")
+	_, err = open(t, "b").settle(Settings{Kubernetes: "1.34.0"})
+	assert.EqualError(t, err, `a cluster cannot run Kubernetes "1.34.0": choose 1.37.1, 1.36.4 or 1.35.4`)
 }
 
 func TestLoadOfWhatIsNotThere(t *testing.T) {

@@ -8,11 +8,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
 // KubernetesVersion is the Kubernetes that a cluster runs unless told otherwise.
 const KubernetesVersion = "1.37.1"
+
+// kubernetesVersions are all that a cluster can run, one of each minor version and the newest first. They are made and started alike:
+// the same build, flags and configuration files.
+var kubernetesVersions = []string{KubernetesVersion, "1.36.4", "1.35.4"}
 
 // The other versions; this is the one place that names them.
 const (
@@ -50,17 +55,9 @@ type Recipe struct {
 
 // Table returns the recipes of everything a cluster of this Kubernetes version is made of, the longest build first.
 func Table(kubernetes string) []Recipe {
-	cluster, helm := kubernetesRecipe(kubernetes), Recipe{
-		Name: "helm", Version: helmVersion, Module: "helm.sh/helm/v4", Packages: []string{"cmd/helm"},
-		Vars: [][2]string{{"helm.sh/helm/v4/internal/version.version", "v" + helmVersion}},
-	}
-	if kubernetes == KubernetesVersion { // the release whose libraries this helm is made with
-		cluster.Beside, helm.Beside = []string{helm.pinned()}, []string{cluster.pinned()}
-		helm.Staging = cluster.Staging
-	}
 	return []Recipe{
-		cluster,
-		helm,
+		kubernetesRecipe(kubernetes),
+		helmRecipe(),
 		{
 			Name: "containerd", Version: containerdVersion, Module: "github.com/containerd/containerd/v2",
 			Packages: []string{"cmd/containerd", "cmd/containerd-shim-runc-v2", "cmd/ctr"},
@@ -110,23 +107,39 @@ func kubernetesRecipe(version string) Recipe {
 			[2]string{pkg + ".gitMinor", minor},
 			[2]string{pkg + ".gitTreeState", "clean"})
 	}
-	return Recipe{
+	recipe := Recipe{
 		Name: "kubernetes", Version: version, Module: kubernetesModule, Staging: version, Vars: vars,
 		Packages: []string{"cmd/kube-apiserver", "cmd/kube-scheduler", "cmd/kube-controller-manager", "cmd/kubelet", "cmd/kubectl"},
 	}
-}
-
-// CheckKubernetes refuses what is not a version of the form 1.MINOR.PATCH.
-func CheckKubernetes(version string) error {
-	fields := strings.Split(version, ".")
-	if len(fields) != 3 || fields[0] != "1" || !digits(fields[1]) || !digits(fields[2]) {
-		return fmt.Errorf("version %q of Kubernetes: want 1.MINOR.PATCH, for example %s", version, KubernetesVersion)
+	if version == KubernetesVersion {
+		recipe.Beside = []string{helmModule + "@v" + helmVersion}
 	}
-	return nil
+	return recipe
 }
 
-func digits(s string) bool {
-	return s != "" && strings.Trim(s, "0123456789") == ""
+const helmModule = "helm.sh/helm/v4"
+
+// helmRecipe: one helm serves every Kubernetes. It is made with the libraries of the version that clusters run unless told otherwise.
+func helmRecipe() Recipe {
+	return Recipe{
+		Name: "helm", Version: helmVersion, Module: helmModule, Packages: []string{"cmd/helm"},
+		Vars:   [][2]string{{helmModule + "/internal/version.version", "v" + helmVersion}},
+		Beside: []string{kubernetesModule + "@v" + KubernetesVersion}, Staging: KubernetesVersion,
+	}
+}
+
+// KubernetesVersions lists the versions that a cluster can run, for people.
+func KubernetesVersions() string {
+	last := len(kubernetesVersions) - 1
+	return strings.Join(kubernetesVersions[:last], ", ") + " or " + kubernetesVersions[last]
+}
+
+// CheckKubernetes refuses a version that a cluster cannot run.
+func CheckKubernetes(version string) error {
+	if slices.Contains(kubernetesVersions, version) {
+		return nil
+	}
+	return fmt.Errorf("a cluster cannot run Kubernetes %q: choose %s", version, KubernetesVersions())
 }
 
 // Key names the part's directory in the cache: it changes with anything that changes what is built.

@@ -35,7 +35,7 @@ func (s *session) up() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&want.Nodes, "nodes", 0, "number of nodes (1 for a new cluster)")
-	flags.StringVar(&want.Kubernetes, "kubernetes", "", "Kubernetes version ("+parts.KubernetesVersion+" for a new cluster)")
+	flags.StringVar(&want.Kubernetes, "kubernetes", "", "Kubernetes "+parts.KubernetesVersions()+" ("+parts.KubernetesVersion+" for a new cluster)")
 	flags.IntVar(&want.Port, "port", 0, "port on 127.0.0.1 for the API server (a free one for a new cluster)")
 	flags.StringArrayVar(&want.BootCommands, "boot-command", nil,
 		"shell command that each node runs at every boot, before its container runtime starts; can be repeated")
@@ -141,7 +141,7 @@ func (s *session) build() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&kubernetes, "kubernetes", kubernetes, "Kubernetes version")
+	cmd.Flags().StringVar(&kubernetes, "kubernetes", kubernetes, "Kubernetes "+parts.KubernetesVersions())
 	return cmd
 }
 
