@@ -7,7 +7,8 @@ NAME ?= default
 MODEL ?= h100-80
 COUNT ?= 8
 NODES ?= 1
-KUBERNETES ?= 1.37.1
+# The version of a new cluster; localcluster knows which there are, and chooses when it is empty.
+KUBERNETES ?=
 RUN ?=
 export NAME MODEL COUNT NODES KUBERNETES
 
