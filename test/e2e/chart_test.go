@@ -27,30 +27,42 @@ func TestWholeRollingUpdate(t *testing.T) {
 	ns.offers(t, ns.gpus.size, startLimit)
 }
 
-// TestWholeChartValues: what has to be asked for when the chart is installed.
-func TestWholeChartValues(t *testing.T) {
+// TestWholeDeviceMetadata: a container finds files about its devices where the chart's value asks for them.
+func TestWholeDeviceMetadata(t *testing.T) {
 	c := open(t)
-	c.helm(t, "upgrade", "prism", filepath.Join(c.root, "deployments/helm/prism"), "--reuse-values",
-		"--set", "deviceMetadata=true,deviceClasses.gpu.extendedResourceName=nvidia.com/gpu")
-	t.Cleanup(func() {
-		c.helm(t, "rollback", "prism")
-		c.plugin(t)
-	})
-	c.plugin(t)
+	c.withValue(t, "deviceMetadata=true")
 	ns := alone(t)
 	ns.apply("device-metadata/pod.yaml")
-	ns.apply("extended-resource/pod.yaml")
-
 	grants := ns.grantedTo(ns.ready("device-metadata"), "gpu")
 	ns.sees("device-metadata", "main", grants...)
 	metadata := ns.do("logs", "device-metadata")
 	assert.Contains(t, metadata, "metadata.resource.k8s.io/v1beta1")
 	assert.Contains(t, metadata, grants[0].UUID)
+	require.NoError(t, ns.silence())
+}
 
+// TestWholeExtendedResource: a pod without a claim gets a GPU where the chart's value names a resource.
+func TestWholeExtendedResource(t *testing.T) {
+	needs(t, extendedResources)
+	c := open(t)
+	c.withValue(t, "deviceClasses.gpu.extendedResourceName=nvidia.com/gpu")
+	ns := alone(t)
+	ns.apply("extended-resource/pod.yaml")
 	pod := ns.ready("extended-resource")
 	require.NotNil(t, pod.Status.ExtendedResourceClaimStatus)
 	ns.sees("extended-resource", "main", ns.granted(pod.Status.ExtendedResourceClaimStatus.ResourceClaimName)...)
 	require.NoError(t, ns.silence())
+}
+
+// withValue changes a value of the installed chart until the test has ended.
+func (c *cluster) withValue(t *testing.T, value string) {
+	t.Helper()
+	c.helm(t, "upgrade", "prism", filepath.Join(c.root, "deployments/helm/prism"), "--reuse-values", "--set", value)
+	t.Cleanup(func() {
+		c.helm(t, "rollback", "prism")
+		c.plugin(t)
+	})
+	c.plugin(t)
 }
 
 // helm runs helm for the chart's release and waits for what it changes.

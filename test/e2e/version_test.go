@@ -1,0 +1,75 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// feature is what not every version of Kubernetes has that the tests run on. It completes the sentence "Kubernetes 1.35 has no …".
+type feature string
+
+const (
+	partitionableDevices feature = "partitionable devices"
+	extendedResources    feature = "extended resources that claims serve"
+	deviceTaints         feature = "device taints"
+)
+
+// features says of each feature which gate it is behind, and which minor version is the first that has the gate open by itself.
+var features = map[feature]struct {
+	gate  string
+	since int
+}{
+	partitionableDevices: {"DRAPartitionableDevices", 36},
+	extendedResources:    {"DRAExtendedResource", 36},
+	deviceTaints:         {"DRADeviceTaints", 36},
+}
+
+// needs skips the test where Kubernetes lacks the feature.
+func needs(t *testing.T, what feature) {
+	t.Helper()
+	open(t)
+	minor, err := minorVersion()
+	require.NoError(t, err)
+	if minor < features[what].since {
+		t.Skipf("Kubernetes 1.%d has no %s", minor, what)
+	}
+}
+
+// minorVersion is the second number of the cluster's Kubernetes version.
+var minorVersion = sync.OnceValues(func() (int, error) {
+	c, err := connected()
+	if err != nil {
+		return 0, err
+	}
+	out, err := c.run("", c.kubectl("get", "--raw", "/version")...)
+	if err != nil {
+		return 0, err
+	}
+	var version struct{ Minor string }
+	if err := json.Unmarshal([]byte(out), &version); err != nil {
+		return 0, fmt.Errorf("reading the version of Kubernetes: %w", err)
+	}
+	return strconv.Atoi(strings.TrimRight(version.Minor, "+"))
+})
+
+// TestFeaturesAreAsTheServerSays: a wrong entry would skip tests that can run.
+func TestFeaturesAreAsTheServerSays(t *testing.T) {
+	c := open(t)
+	minor, err := minorVersion()
+	require.NoError(t, err)
+	metrics := c.must(t, c.kubectl("get", "--raw", "/metrics")...)
+	for name, f := range features {
+		enabled := regexp.MustCompile(`(?m)^kubernetes_feature_enabled\{name="` + f.gate + `",.*\} ([01])$`).FindStringSubmatch(metrics)
+		if assert.NotNil(t, enabled, "the server has no gate %s", f.gate) {
+			assert.Equal(t, minor >= f.since, enabled[1] == "1", "Kubernetes 1.%d has %s", minor, name)
+		}
+	}
+}
