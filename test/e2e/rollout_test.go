@@ -352,16 +352,14 @@ func (c *draCalls) since() (lost map[string]int, served int) {
 	return lost, served
 }
 
-var (
-	// callCount counts calls of a plugin by their end.
-	callCount = regexp.MustCompile(`^dra_grpc_operations_duration_seconds_count(\{.*driver_name="` + driverName + `".*\}) (\d+)$`)
-	// failureCount counts what the kubelet did in vain, also where it found no plugin to call.
-	failureCount = regexp.MustCompile(`^dra_operations_duration_seconds_count(\{.*is_error="true".*\}) (\d+)$`)
-)
+// callCount counts calls of a plugin by their end.
+var callCount = regexp.MustCompile(`^dra_grpc_operations_duration_seconds_count(\{.*driver_name="` + driverName + `".*\}) (\d+)$`)
 
 // callCounts reads the kubelet's metrics, by the labels of each.
 func (ns *namespace) callCounts() map[string]int {
 	ns.t.Helper()
+	failureCount, err := failureCount()
+	require.NoError(ns.t, err)
 	counts := map[string]int{}
 	for line := range strings.Lines(ns.must(ns.t, ns.kubectl("get", "--raw", "/api/v1/nodes/"+nodeName+"/proxy/metrics")...)) {
 		for _, metric := range []*regexp.Regexp{callCount, failureCount} {

@@ -60,6 +60,13 @@ var minorVersion = sync.OnceValues(func() (int, error) {
 	return strconv.Atoi(strings.TrimRight(version.Minor, "+"))
 })
 
+// failureCount counts what the kubelet did in vain, also where it found no plugin to call. Before 1.36 the kubelet sets the label to the
+// opposite of its name.
+func failureCount() (*regexp.Regexp, error) {
+	minor, err := minorVersion()
+	return regexp.MustCompile(fmt.Sprintf(`^dra_operations_duration_seconds_count(\{.*is_error="%t".*\}) (\d+)$`, minor >= 36)), err
+}
+
 // TestFeaturesAreAsTheServerSays: a wrong entry would skip tests that can run.
 func TestFeaturesAreAsTheServerSays(t *testing.T) {
 	c := open(t)
