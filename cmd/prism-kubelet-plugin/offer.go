@@ -20,7 +20,7 @@ import (
 func (p *program) offer(clients connections) *driver.Offering {
 	return driver.NewOffering(driver.OfferingPorts{
 		Inventory: p.inventory, NodeName: p.cfg.NodeName, Events: p.events,
-		Counters: kube.Probe{Client: clients.background, DriverName: p.cfg.DriverName, NodeName: p.cfg.NodeName}.PartitionableDevices,
+		Counters: func(ctx context.Context) (bool, error) { return p.counters(ctx, clients) },
 		Records:  func() ([]*checkpoint.Record, error) { return p.tx.Kept() },
 		Read:     func(ctx context.Context) (*v1alpha1.NodeConfig, error) { return p.nodeConfig(ctx, clients) },
 		Passing: func(err error) bool {
@@ -30,6 +30,17 @@ func (p *program) offer(clients connections) *driver.Offering {
 			return !read && (!answered || !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err))
 		},
 	})
+}
+
+// counters tells whether the API server keeps counters. One that does not let that be found out is taken for one that does not.
+func (p *program) counters(ctx context.Context, clients connections) (bool, error) {
+	probe := kube.Probe{Client: clients.background, DriverName: p.cfg.DriverName, NodeName: p.cfg.NodeName}
+	kept, err := probe.PartitionableDevices(ctx)
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		p.events.Warn("CountersUnknown", "Publish", err.Error())
+		return false, nil
+	}
+	return kept, err
 }
 
 // readError is about the text of the configuration.

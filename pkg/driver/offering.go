@@ -45,7 +45,8 @@ type Offering struct {
 	good   bool  // it was read, and these GPUs can give what it says
 	// counters are whether the API server keeps them; nil while that is not known.
 	counters *bool
-	wanted   chan struct{} // asks Run to find out
+	wanted   chan struct{} // asks Run to find out, once
+	asked    bool
 	seen     *inventory.View
 	layout   gpu.Layout
 	held     bool // some GPU does not offer yet what it should
@@ -226,9 +227,9 @@ func (o *Offering) resolve(view *inventory.View) error {
 	}
 	if o.counters == nil {
 		o.seen = nil
-		select {
-		case o.wanted <- struct{}{}:
-		default:
+		if !o.asked { // later Run asks again by itself
+			o.asked = true
+			o.wanted <- struct{}{}
 		}
 		return errCounters
 	}
