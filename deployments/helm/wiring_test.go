@@ -134,7 +134,8 @@ func TestChartEnvironmentIsRead(t *testing.T) {
 		Driver: config.Driver{
 			Root: "/run/nvidia/driver", CDIHook: "/usr/local/nvidia/toolkit/nvidia-cdi-hook", FailOnInitError: true,
 		},
-		Serving: config.Serving{HTTPEndpoint: ":8080", Pprof: true, LogVerbosity: 6, LogFormat: "json"},
+		NodeConfig: config.NodeConfig{Map: namespace + "/nodes", Name: "h100"},
+		Serving:    config.Serving{HTTPEndpoint: ":8080", Pprof: true, LogVerbosity: 6, LogFormat: "json"},
 	}, all)
 }
 
@@ -164,7 +165,7 @@ func TestChartPathsAreTheHosts(t *testing.T) {
 }
 
 func TestChartNamespaces(t *testing.T) {
-	for key, object := range parse(t, render(t, "--values", "testdata/values/everything.yaml", "--set", "config.map.a=x")) {
+	for key, object := range parse(t, render(t, "--values", "testdata/values/everything.yaml", "--set", "config.name=,config.default=,config.map.a=x")) {
 		switch object.GetKind() {
 		case "DaemonSet", "ServiceAccount", "Service", "PodMonitor", "ConfigMap", "Role", "RoleBinding":
 			assert.Equal(t, namespace, object.GetNamespace(), key)
