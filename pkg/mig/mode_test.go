@@ -1,0 +1,98 @@
+package mig
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+func (w *world) needs(kind string) claim.Need { return claim.Need{Kind: kind, Target: w.id} }
+
+func TestTheModeChangesWhenTheOtherIsNeeded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100-80")
+	for _, c := range []struct {
+		kind    string
+		enabled bool
+		changes []string
+	}{
+		{claim.NeedWhole, false, nil},
+		{claim.NeedMIG, true, []string{"set mode true"}},
+		{claim.NeedMIG, true, nil},
+		{claim.NeedWhole, false, []string{"set mode false"}},
+		{claim.NeedWhole, false, nil},
+	} {
+		w.changes = nil
+		require.NoError(t, w.mode().Meet(t.Context(), w.needs(c.kind)))
+		assert.Equal(t, c.changes, w.changes)
+		mode, err := w.MIGMode(t.Context(), w.id)
+		require.NoError(t, err)
+		assert.Equal(t, gpu.MIGMode{Enabled: c.enabled, Pending: c.enabled}, mode)
+	}
+}
+
+// TestAModeThatNeedsAReset is the administrator's to change, and nothing waits for the next reset.
+func TestAModeThatNeedsAReset(t *testing.T) {
+	t.Parallel()
+	for kind, c := range map[string]struct{ word, flag string }{claim.NeedMIG: {"on", "1"}, claim.NeedWhole: {"off", "0"}} {
+		spec := model.Uniform("n0", "a100-80", 1)
+		if kind == claim.NeedWhole {
+			spec.MIG = []int{0}
+		}
+		w := newWorldOf(t, spec)
+		before, err := w.MIGMode(t.Context(), w.id)
+		require.NoError(t, err)
+		require.True(t, before.NeedsReset)
+		err = w.mode().Meet(t.Context(), w.needs(kind))
+		var unsupported *gpu.UnsupportedError
+		require.ErrorAs(t, err, &unsupported)
+		id := string(w.id)
+		require.EqualError(t, err, "turning "+c.word+" the MIG mode of GPU "+id+", which changes only with a reset, is not supported here: it needs "+
+			"the administrator, who drains the node and runs nvidia-smi -i "+id+" -mig "+c.flag+" and nvidia-smi --gpu-reset -i "+id)
+		w.untouched()
+		after, err := w.MIGMode(t.Context(), w.id)
+		require.NoError(t, err)
+		assert.Equal(t, before, after)
+	}
+}
+
+func TestAGPUInUseKeepsItsMode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100-80")
+	release, err := w.node.Hold(string(w.id))
+	require.NoError(t, err)
+	err = w.mode().Meet(t.Context(), w.needs(claim.NeedMIG))
+	require.ErrorIs(t, err, gpu.ErrInUse)
+	require.ErrorContains(t, err, "turning on the MIG mode: something on the node uses GPU "+string(w.id)+": ")
+	require.ErrorContains(t, err, "; stop the process (nvidia-smi and fuser -v /dev/nvidia* show it), or remove the GPU instance (nvidia-smi mig -lgi shows it)")
+	mode, err := w.MIGMode(t.Context(), w.id)
+	require.NoError(t, err)
+	assert.Equal(t, gpu.MIGMode{}, mode, "nothing is pending")
+	release()
+	require.NoError(t, w.mode().Meet(t.Context(), w.needs(claim.NeedMIG)))
+
+	theirs := w.administrator(oneSlice, last, true)
+	require.ErrorIs(t, w.mode().Meet(t.Context(), w.needs(claim.NeedWhole)), gpu.ErrInUse)
+	assert.Equal(t, []gpu.Instance{theirs}, w.there(), "an instance is never removed for it")
+	mode, err = w.MIGMode(t.Context(), w.id)
+	require.NoError(t, err)
+	assert.Equal(t, gpu.MIGMode{Enabled: true, Pending: true}, mode)
+}
+
+func TestAModeThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100-80")
+	w.fail("nvmlDeviceGetMigMode", model.Unknown)
+	err := w.mode().Meet(t.Context(), w.needs(claim.NeedMIG))
+	require.ErrorContains(t, err, "reading the MIG mode of GPU "+string(w.id)+": ")
+	assert.Empty(t, w.changes)
+	w.node.Faults.Clear()
+	w.fail("nvmlDeviceSetMigMode", model.Unknown)
+	err = w.mode().Meet(t.Context(), w.needs(claim.NeedMIG))
+	require.ErrorContains(t, err, "turning on the MIG mode of GPU "+string(w.id)+": ")
+}

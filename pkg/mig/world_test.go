@@ -1,0 +1,170 @@
+package mig
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+	"github.com/prism-gpu/prism/test/simgpu/port"
+)
+
+// world is a GPU that refuses as a real one does. It notes what the step or the need under test changes.
+type world struct {
+	Driver
+
+	t       *testing.T
+	node    *model.Node
+	id      gpu.UUID
+	changes []string
+	// absent: the driver is not loaded; lies: it says that it has removed instances and has not.
+	absent, lies bool
+}
+
+func newWorld(t *testing.T, board string) *world {
+	t.Helper()
+	return newWorldOf(t, model.Uniform("n0", board, 1))
+}
+
+func newWorldOf(t *testing.T, spec model.Spec) *world {
+	t.Helper()
+	node, err := model.New(spec)
+	require.NoError(t, err)
+	host := port.NewHost(node)
+	root, err := host.FindDriver("")
+	require.NoError(t, err)
+	session, err := host.Open(t.Context(), root)
+	require.NoError(t, err)
+	return &world{Driver: session, t: t, node: node, id: gpu.UUID(node.Identities()[0].UUID)}
+}
+
+// partitioned is a Hopper GPU in MIG mode.
+func partitioned(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t, "h100-80")
+	require.NoError(t, w.Driver.SetMIGMode(t.Context(), w.id, true))
+	return w
+}
+
+func (w *world) open() (Driver, error) {
+	if w.absent {
+		return nil, gpu.ErrDriverNotLoaded
+	}
+	return w, nil
+}
+
+func (w *world) step() Step { return Step{Driver: w.open} }
+
+func (w *world) mode() Mode { return Mode{Driver: w.open} }
+
+// note keeps what was changed.
+func (w *world) note(format string, args ...any) {
+	w.changes = append(w.changes, fmt.Sprintf(format, args...))
+}
+
+func (w *world) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
+	w.note("set mode %v", on)
+	return w.Driver.SetMIGMode(ctx, id, on)
+}
+
+func (w *world) CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (int, error) {
+	w.note("create")
+	return w.Driver.CreateInstance(ctx, id, profile, at)
+}
+
+func (w *world) CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error) {
+	w.note("create compute")
+	return w.Driver.CreateComputeInstance(ctx, id, gi)
+}
+
+func (w *world) DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, ci int) error {
+	w.note("destroy compute")
+	return w.Driver.DestroyComputeInstance(ctx, id, gi, ci)
+}
+
+func (w *world) DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error {
+	w.note("destroy")
+	if w.lies {
+		return nil
+	}
+	return w.Driver.DestroyInstance(ctx, id, gi)
+}
+
+// fail makes calls of a symbol fail.
+func (w *world) fail(symbol string, ret model.Return) (mend func()) {
+	w.t.Helper()
+	id, err := w.node.Faults.Add(model.Fault{Effect: model.EffectError, Return: ret, GPU: 0, Call: symbol})
+	require.NoError(w.t, err)
+	return func() { w.node.Faults.Remove(id) }
+}
+
+// The profiles of an H100 that the tests use.
+const (
+	oneSlice    = 19
+	threeSlices = 9
+	fourSlices  = 5
+)
+
+// slice is the step that makes a slice at a placement.
+func (w *world) slice(profile int, at gpu.Placement) checkpoint.Step {
+	w.t.Helper()
+	names := map[int]string{oneSlice: "1g.10gb", threeSlices: "3g.40gb"}
+	args, err := json.Marshal(claim.MIG{PCIBusID: "0000:01:00.0", Profile: profile, Name: names[profile], Placement: at})
+	require.NoError(w.t, err)
+	return checkpoint.Step{Kind: claim.StepMIG, Target: w.id, Device: "gpu-0-mig", Args: args}
+}
+
+// made is the step after the slice was made.
+func (w *world) made(profile int, at gpu.Placement) checkpoint.Step {
+	w.t.Helper()
+	s := w.slice(profile, at)
+	raw, err := w.step().Do(w.t.Context(), s)
+	require.NoError(w.t, err)
+	s.Made, w.changes = raw, nil
+	return s
+}
+
+// administrator makes an instance without the step, with or without a compute instance.
+func (w *world) administrator(profile int, at gpu.Placement, compute bool) gpu.Instance {
+	w.t.Helper()
+	gi, err := w.Driver.CreateInstance(w.t.Context(), w.id, profile, at)
+	require.NoError(w.t, err)
+	if compute {
+		_, err = w.Driver.CreateComputeInstance(w.t.Context(), w.id, gi)
+		require.NoError(w.t, err)
+	}
+	all := w.there()
+	return all[slices.IndexFunc(all, func(i gpu.Instance) bool { return i.ID == gi })]
+}
+
+// removed takes an instance away without the step.
+func (w *world) removed(instance gpu.Instance) {
+	w.t.Helper()
+	for _, c := range instance.Compute {
+		require.NoError(w.t, w.Driver.DestroyComputeInstance(w.t.Context(), w.id, instance.ID, c.ID))
+	}
+	require.NoError(w.t, w.Driver.DestroyInstance(w.t.Context(), w.id, instance.ID))
+}
+
+// there are the instances that exist.
+func (w *world) there() []gpu.Instance {
+	w.t.Helper()
+	all, err := w.Instances(w.t.Context(), w.id)
+	require.NoError(w.t, err)
+	return all
+}
+
+// untouched requires that nothing was changed since, and that these instances are all there are.
+func (w *world) untouched(instances ...gpu.Instance) {
+	w.t.Helper()
+	assert.Empty(w.t, w.changes)
+	assert.ElementsMatch(w.t, instances, w.there())
+}
