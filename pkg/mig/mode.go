@@ -36,10 +36,10 @@ func (m Mode) Meet(ctx context.Context, need claim.Need) error {
 	err = driver.SetMIGMode(ctx, need.Target, on)
 	switch {
 	case errors.Is(err, gpu.ErrInUse):
-		return fmt.Errorf("turning MIG mode %s: GPU %s is used by a process on the node: %w; stop it (nvidia-smi and fuser /dev/nvidia* show it)",
-			word(on), need.Target, err)
+		return fmt.Errorf("turning %s the MIG mode: something on the node uses GPU %s: %w; stop the process (nvidia-smi and fuser -v /dev/nvidia* "+
+			"show it), or remove the GPU instance (nvidia-smi mig -lgi shows it)", word(on), need.Target, err)
 	case err != nil:
-		return fmt.Errorf("turning MIG mode %s on GPU %s: %w", word(on), need.Target, err)
+		return fmt.Errorf("turning %s the MIG mode of GPU %s: %w", word(on), need.Target, err)
 	}
 	return nil
 }
@@ -51,8 +51,9 @@ func resetNeeded(id gpu.UUID, on bool) error {
 		flag = 1
 	}
 	return &gpu.UnsupportedError{
-		Feature: fmt.Sprintf("turning MIG mode %s on GPU %s, whose mode changes only with a reset,", word(on), id),
-		Needs:   fmt.Sprintf("the administrator: drain the node, run nvidia-smi -i %s -mig %d and nvidia-smi --gpu-reset", id, flag),
+		Feature: fmt.Sprintf("turning %s the MIG mode of GPU %s, which changes only with a reset,", word(on), id),
+		Needs: fmt.Sprintf("the administrator, who drains the node and runs nvidia-smi -i %[1]s -mig %[2]d and nvidia-smi --gpu-reset -i %[1]s",
+			id, flag),
 	}
 }
 

@@ -3,6 +3,7 @@ package mig
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
@@ -44,13 +45,16 @@ func (s Step) Check(ctx context.Context, step checkpoint.Step) error {
 	}
 	for i := range instances {
 		if instances[i].Placement.Overlaps(wanted.Placement) {
-			return fmt.Errorf("GPU instance %d, which no claim of this node owns, sits at memory slices %s of GPU %s: %w; remove it with "+
-				"nvidia-smi mig -dci and -dgi, or leave it: it is offered as a device of its own", instances[i].ID,
+			return fmt.Errorf("GPU instance %d, which belongs to no claim, is at %s of GPU %s: %w; the administrator can remove it "+
+				"with nvidia-smi mig -dci and -dgi, or keep it: then it is offered as a device of its own", instances[i].ID,
 				extent(instances[i].Placement), step.Target, gpu.ErrInUse)
 		}
 	}
 	return nil
 }
+
+// nothing is what was made where the driver refused to make anything: no instance has that id, so Undo finds none.
+const nothing = -1
 
 // Do makes the GPU instance and its compute instance. With an error it also returns what it has made by then.
 func (s Step) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, error) {
@@ -60,15 +64,25 @@ func (s Step) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, er
 	}
 	var m gpu.MIGIdentity
 	if m.GPUInstance, err = driver.CreateInstance(ctx, step.Target, wanted.Profile, wanted.Placement); err != nil {
-		return nil, fmt.Errorf("creating GPU instance %s at memory slices %s: %w", wanted.Name, extent(wanted.Placement), err)
+		err = fmt.Errorf("creating GPU instance %s at %s: %w", wanted.Name, extent(wanted.Placement), err)
+		if !errors.Is(err, gpu.ErrInUse) {
+			return nil, err
+		}
+		// Somebody took the place since Check. What sits there may look like ours, and is not.
+		m.GPUInstance = nothing
+		return encode(m), err
 	}
 	compute, err := driver.CreateComputeInstance(ctx, step.Target, m.GPUInstance)
 	if err != nil {
-		raw, _ := json.Marshal(m) // three numbers and a text
-		return raw, fmt.Errorf("creating the compute instance of GPU instance %d (%s): %w", m.GPUInstance, wanted.Name, err)
+		return encode(m), fmt.Errorf("creating the compute instance of GPU instance %d (%s): %w", m.GPUInstance, wanted.Name, err)
 	}
 	m.ComputeInstance, m.UUID = compute.ID, compute.UUID
-	return json.Marshal(m)
+	return encode(m), nil
+}
+
+func encode(m gpu.MIGIdentity) json.RawMessage {
+	raw, _ := json.Marshal(m) // two numbers and a text
+	return raw
 }
 
 // Identify tells what Do made.
@@ -80,13 +94,16 @@ func (Step) Identify(made json.RawMessage) (id gpu.MIGIdentity, err error) {
 }
 
 // Verify tells whether what Do made is still there: a driver that is unloaded takes all instances with it. gpu.ErrNotFound: it
-// is gone.
+// is gone. A GPU that does not answer is another error, as its instances may be in use.
 func (s Step) Verify(ctx context.Context, step checkpoint.Step) error {
 	wanted, driver, err := s.open(step)
 	if err != nil {
 		return err
 	}
 	instances, err := driver.Instances(ctx, step.Target)
+	if errors.Is(err, gpu.ErrNotFound) {
+		err = fmt.Errorf("%w (%v)", gpu.ErrTimeout, err) //nolint:errorlint // the GPU is not there, which says nothing of the instance
+	}
 	if err != nil {
 		return fmt.Errorf("looking at the instances of GPU %s: %w", step.Target, err)
 	}
@@ -119,10 +136,10 @@ func decodeMade(step checkpoint.Step) (*gpu.MIGIdentity, error) {
 	return &m, err
 }
 
-// extent words a placement: "4-7".
+// extent words a placement: "memory slices 4-7".
 func extent(p gpu.Placement) string {
 	if p.Size == 1 {
-		return fmt.Sprint(p.Start)
+		return fmt.Sprintf("memory slice %d", p.Start)
 	}
-	return fmt.Sprintf("%d-%d", p.Start, p.Start+p.Size-1)
+	return fmt.Sprintf("memory slices %d-%d", p.Start, p.Start+p.Size-1)
 }
