@@ -59,8 +59,8 @@ func child(text string) int {
 // TestKilledProcesses is about processes of their own, which work with the driver's library.
 func TestKilledProcesses(t *testing.T) {
 	t.Parallel()
-	killed := newSandboxed(t, "l40s", 8)
-	cut, err := NewMachine(t.TempDir(), "l40s", 8)
+	killed := newSandboxed(t, mixed(3))
+	cut, err := modelledMachine(t.TempDir(), mixed(3))
 	require.NoError(t, err)
 	t.Run("everywhere", func(t *testing.T) { everywhere(t, killed, cut) })
 	t.Run("anywhere", func(t *testing.T) { anywhere(t, killed, cut) })
@@ -163,9 +163,9 @@ func (r *outcome) asExpected(s *scenario) error {
 
 // newSandboxed makes a machine whose driver is files and whose processes load its library. A process can load one library:
 // there is one such machine per test run.
-func newSandboxed(t *testing.T, board string, gpus int) *Machine {
+func newSandboxed(t *testing.T, spec model.Spec) *Machine {
 	t.Helper()
-	node := sandbox.Start(t, model.Uniform(NodeName, board, gpus))
+	node := sandbox.Start(t, spec)
 	m, err := newMachine(t.TempDir(), node.Model)
 	require.NoError(t, err)
 	m.installed(node.Root(), node.Library())
@@ -193,6 +193,7 @@ type outcome struct {
 func (m *Machine) spawn(t *testing.T, o order) outcome {
 	t.Helper()
 	o.Root, o.Library, o.StateDir, o.CDIDir, o.BootID, o.GPUs = m.root, m.library, m.StateDir, m.CDIDir, m.BootID(), m.gpus
+	o.Layout = m.parts.layout
 	o.Journal = filepath.Join(t.TempDir(), "journal")
 	text, err := json.Marshal(o)
 	require.NoError(t, err)

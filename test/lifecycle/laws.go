@@ -104,7 +104,7 @@ func (m *Machine) Laws(ctx context.Context, answered ...string) error {
 			return fmt.Errorf("claim %s has a spec and no record", uid)
 		}
 	}
-	inv, leave := m.look(m.open)
+	inv, leave := m.look(m.open, nil)
 	defer func() { _ = leave() }()
 	if err := inv.Refresh(ctx); err != nil {
 		return err
@@ -114,25 +114,35 @@ func (m *Machine) Laws(ctx context.Context, answered ...string) error {
 			return fmt.Errorf("claim %s: %w", uid, err)
 		}
 	}
-	return errors.Join(ownedOnce(records), m.effectsAreRecorded(ctx, records))
+	return errors.Join(ownedOnce(records), m.effectsAreRecorded(ctx, records), m.instancesAreRecorded(records))
 }
 
-// ownedOnce: no device is owned twice.
+// ownedOnce: no device is owned twice, and no part of a GPU in two ways.
 func ownedOnce(records map[string]*checkpoint.Record) error {
-	owner := map[gpu.UUID]string{}
+	owners := map[gpu.UUID]map[string][]checkpoint.Result{}
 	for uid, r := range records {
-		for i := range r.Results {
-			id := r.Results[i].GPUUUID
-			if r.Results[i].Admin {
+		for _, result := range r.Results {
+			id := result.GPUUUID
+			if result.Admin {
 				continue
 			}
-			if other, taken := owner[id]; taken && other != uid {
-				return fmt.Errorf("GPU %s is owned by claims %s and %s", id, uid, other)
+			for other, owned := range owners[id] {
+				if other != uid && slices.ContainsFunc(owned, func(o checkpoint.Result) bool { return collide(&o, &result) }) {
+					return fmt.Errorf("%s of GPU %s is owned by claims %s and %s", result.Device, id, uid, other)
+				}
 			}
-			owner[id] = uid
+			if owners[id] == nil {
+				owners[id] = map[string][]checkpoint.Result{}
+			}
+			owners[id][uid] = append(owners[id][uid], result)
 		}
 	}
 	return nil
+}
+
+// collide: of two results on one GPU, only MIG devices that do not overlap can be owned at once.
+func collide(a, b *checkpoint.Result) bool {
+	return a.MIG == nil || b.MIG == nil || a.MIG.Placement.Overlaps(b.MIG.Placement)
 }
 
 // isWhole: an answered claim keeps its record, and has the spec that would be made now.
@@ -145,7 +155,11 @@ func (m *Machine) isWhole(inv *inventory.Inventory, r *checkpoint.Record, spec s
 	}
 	order := cdi.Order{ClaimUID: r.Claim.UID, Kind: r.CDI.Kind}
 	for i := range r.Results {
-		order.Devices = append(order.Devices, cdi.Ordered{Name: r.CDI.Devices[i], GPU: r.Results[i].GPUUUID, Type: r.Results[i].Type})
+		ordered := cdi.Ordered{Name: r.CDI.Devices[i], GPU: r.Results[i].GPUUUID, Type: r.Results[i].Type}
+		if r.Results[i].MIG != nil {
+			ordered.MIG = r.Results[i].MIG.Identity
+		}
+		order.Devices = append(order.Devices, ordered)
 	}
 	now, err := m.author(inv).Build(order)
 	if err != nil {
@@ -208,6 +222,11 @@ func (m *Machine) Empty(ctx context.Context) error {
 			if present {
 				return fmt.Errorf("%s is left on GPU %s", kind, id)
 			}
+		}
+	}
+	for at, d := range m.instances() {
+		if _, static := m.parts.static[at]; !static {
+			return fmt.Errorf("GPU instance %d (%s) is left at %v of GPU %s", d.GPUInstance, d.Profile, at.at, at.gpu)
 		}
 	}
 	for _, dir := range []string{m.CDIDir, filepath.Join(m.StateDir, "claims")} {

@@ -32,10 +32,14 @@ type Act struct {
 	Claim string
 	// GPUs are the ordinals of the GPUs that the claim was given, Looks of those that it was given with admin access.
 	GPUs, Looks []int
+	// Slices are the MIG devices that it was given.
+	Slices []Slice
 	// Effects are planned on each GPU that it owns.
 	Effects []string
 	// Fails: the call must not succeed.
 	Fails bool
+	// Beside: the next act begins before this one has ended.
+	Beside bool
 }
 
 // order tells a child process what to do, and when to die.
@@ -45,6 +49,7 @@ type order struct {
 	StateDir, CDIDir string
 	BootID           string
 	GPUs             []gpu.UUID
+	Layout           gpu.Layout
 	Acts             []Act
 	// Refuse names the sites whose n-th touch is refused.
 	Refuse map[string]int
@@ -66,6 +71,7 @@ func attach(o order) (*Machine, error) {
 	if _, err := fmt.Sscanf(o.BootID, "boot-%d", &m.boots); err != nil {
 		return nil, fmt.Errorf("reading the boot id %q: %w", o.BootID, err)
 	}
+	m.parts.layout = o.Layout
 	m.installed(o.Root, o.Library)
 	return m, nil
 }
@@ -163,19 +169,40 @@ func live(ctx context.Context, o order, out io.Writer) error {
 	if o.Crowd != nil {
 		return o.Crowd.run(ctx, m, p)
 	}
-	for i, act := range o.Acts {
-		result := fmt.Sprintf("did %d\n", i)
-		if err := m.act(ctx, p, act); err != nil {
-			result = fmt.Sprintf("failed %d %v\n", i, strings.ReplaceAll(err.Error(), "\n", " "))
-			if err := m.undone(act); err != nil {
-				return err
-			}
+	if err := m.actAll(ctx, p, o.Acts, out); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "touches %d\n", end.touches)
+	return err
+}
+
+// actAll does the acts in order; some are done beside the next one.
+func (m *Machine) actAll(ctx context.Context, p *Process, acts []Act, out io.Writer) error {
+	errs := make([]error, len(acts))
+	var beside sync.WaitGroup
+	for i, act := range acts {
+		one := func() { errs[i] = m.told(ctx, p, i, act, out) }
+		if act.Beside {
+			beside.Go(one)
+			continue
 		}
-		if _, err := io.WriteString(out, result); err != nil {
+		one()
+		beside.Wait()
+	}
+	beside.Wait()
+	return errors.Join(errs...)
+}
+
+// told does an act and tells how it ended.
+func (m *Machine) told(ctx context.Context, p *Process, i int, act Act, out io.Writer) error {
+	result := fmt.Sprintf("did %d\n", i)
+	if err := m.act(ctx, p, act); err != nil {
+		result = fmt.Sprintf("failed %d %v\n", i, strings.ReplaceAll(err.Error(), "\n", " "))
+		if err := m.undone(act); err != nil {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(out, "touches %d\n", end.touches)
+	_, err := io.WriteString(out, result) // one write for one line, so that those beside each other do not mix
 	return err
 }
 
@@ -215,10 +242,13 @@ func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
 	for _, i := range act.GPUs {
 		devices = append(devices, m.device(i))
 	}
+	for _, s := range act.Slices {
+		devices = append(devices, m.slice(s))
+	}
 	for _, i := range act.Looks {
 		devices = append(devices, m.device(i)+"-monitor!")
 	}
-	return Allocate(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+	return m.allocate(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: act.Claim, UID: types.UID(act.Claim),
 	}}, devices...)
 }

@@ -26,6 +26,7 @@ const (
 type host interface {
 	inventory.Host
 	CharDevice(path string) (hostfs.CharDevice, error)
+	MIGNodes(gpuMinor, gi, ci int) ([]hostfs.CharDevice, error)
 }
 
 // Machine is a node with GPUs, a state directory that a reboot keeps, and a CDI directory that it does not.
@@ -43,6 +44,7 @@ type Machine struct {
 	lost     string
 	hardware hardware
 	gpus     []gpu.UUID
+	parts    partitions
 	// reload unloads the driver, with which the hardware forgets its settings, and loads it again.
 	reload func() error
 
@@ -67,6 +69,7 @@ func newMachine(dir string, node *model.Node) (*Machine, error) {
 	for _, identity := range node.Identities() {
 		m.gpus = append(m.gpus, gpu.UUID(identity.UUID))
 	}
+	m.parts.layout = everyProfile(node)
 	if err := os.MkdirAll(m.StateDir, 0o750); err != nil {
 		return nil, fmt.Errorf("making the state directory: %w", err)
 	}
@@ -78,7 +81,11 @@ func newMachine(dir string, node *model.Node) (*Machine, error) {
 
 // NewMachine makes a machine with GPUs of one board whose directories are below dir. Its processes are in this process.
 func NewMachine(dir, board string, gpus int) (*Machine, error) {
-	node, err := model.New(model.Uniform(NodeName, board, gpus))
+	return modelledMachine(dir, model.Uniform(NodeName, board, gpus))
+}
+
+func modelledMachine(dir string, spec model.Spec) (*Machine, error) {
+	node, err := model.New(spec)
 	if err != nil {
 		return nil, err
 	}
@@ -106,6 +113,7 @@ func (m *Machine) Reboot() error {
 	m.mu.Lock()
 	m.boots++
 	m.mu.Unlock()
+	m.parts.restart()
 	if err := os.RemoveAll(m.CDIDir); err != nil {
 		return fmt.Errorf("wiping the CDI directory: %w", err)
 	}

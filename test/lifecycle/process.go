@@ -16,6 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/mig"
 	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
@@ -29,6 +30,8 @@ type Wiring struct {
 	DebtAfter time.Duration
 	// Effects names the effects that a claim's plan has on each GPU it owns; nil plans none.
 	Effects func(rc *resourceapi.ResourceClaim) []string
+	// Owing is told what is owed; nil tells nobody.
+	Owing func(debts []gpu.Debt)
 
 	// journal is told of every change of the disk.
 	journal func(change)
@@ -63,7 +66,11 @@ func (m *Machine) Start(ctx context.Context, w Wiring) (*Process, error) {
 		return nil, err
 	}
 	p := &Process{}
-	p.inventory, p.leave = m.look(touchedDriver(m.open, w.Touch))
+	bootID := m.BootID()
+	p.inventory, p.leave = m.look(touchedDriver(m.open, w.Touch), func() (inventory.Owned, error) {
+		records, err := p.Kept()
+		return mig.Owned(records, bootID), err
+	})
 	if p.locks, err = checkpoint.OpenLocks(m.StateDir); err != nil {
 		return nil, err
 	}
@@ -87,17 +94,22 @@ func (m *Machine) wire(ctx context.Context, p *Process, files touchedDisk, recor
 	for kind, effect := range Effects {
 		steps[kind] = touchedStep{step: effect(m), kind: kind, touch: w.Touch}
 	}
+	driver := func() (mig.Driver, error) { return p.inventory.Partitioning() }
+	steps[claim.StepMIG] = mig.Step{Driver: driver}
+	mode := mig.Mode{Driver: driver}
 	source := claim.Source{Driver: DriverName, NodeName: NodeName, Offered: func() (*gpu.Node, gpu.Layout, error) {
-		return p.inventory.Current().Node, nil, nil
+		return p.inventory.Current().Node, m.parts.layout, nil
 	}}
 	p.Transaction, p.Damaged, err = prepare.New(prepare.Ports{
 		Records: records, Locks: touchedLocks{locks: p.locks, touch: w.Touch}, Planner: planner{source, w.Effects}, Steps: steps,
+		Needs: map[string]prepare.Need{claim.NeedMIG: mode, claim.NeedWhole: mode},
 		Specs: struct {
 			*cdi.Author
 			*cdi.Dir
 		}{m.author(p.inventory), specs},
 	}, prepare.Settings{
 		CDIKind: cdiKind(), BootID: m.BootID(), Writer: writer, Patience: w.Patience, DebtAfter: w.DebtAfter, Now: m.Now,
+		Owing: w.Owing,
 	})
 	if err != nil {
 		return err
@@ -117,8 +129,8 @@ func (p *Process) Close() error {
 	return errors.Join(p.locks.Close(), p.leave())
 }
 
-// look makes an inventory; leave ends its sessions.
-func (m *Machine) look(open inventory.Opener) (inv *inventory.Inventory, leave func() error) {
+// look makes an inventory; leave ends its sessions. Who owns instances may be nil.
+func (m *Machine) look(open inventory.Opener, owned func() (inventory.Owned, error)) (inv *inventory.Inventory, leave func() error) {
 	var mu sync.Mutex
 	var sessions []inventory.Session
 	kept := func(ctx context.Context, root hostfs.DriverRoot) (inventory.Session, error) {
@@ -130,7 +142,7 @@ func (m *Machine) look(open inventory.Opener) (inv *inventory.Inventory, leave f
 		}
 		return session, err
 	}
-	return inventory.New(inventory.Options{Host: m.host, Open: kept}), func() (err error) {
+	return inventory.New(inventory.Options{Host: m.host, Open: kept, Owned: owned}), func() (err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, session := range sessions {
@@ -152,6 +164,14 @@ func (m *Machine) author(inv *inventory.Inventory) *cdi.Author {
 		Stat: func(path string) (major, minor int64, err error) {
 			device, err := m.host.CharDevice(path)
 			return int64(device.Major), int64(device.Minor), err
+		},
+		Capabilities: func(minor int, id gpu.MIGIdentity) ([]cdi.Node, error) {
+			devices, err := m.host.MIGNodes(minor, id.GPUInstance, id.ComputeInstance)
+			nodes := make([]cdi.Node, 0, len(devices))
+			for _, d := range devices {
+				nodes = append(nodes, cdi.Node{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)})
+			}
+			return nodes, err
 		},
 	}
 }

@@ -36,13 +36,15 @@ func learn(s *scenario, ended map[int]error) map[string]*known {
 	for _, uid := range s.left {
 		claims[uid].leaving, claims[uid].left = true, true
 	}
+	cut := false
 	for i, act := range s.acts {
 		err, end := ended[i]
 		if claims[act.Claim] == nil {
 			claims[act.Claim] = &known{}
 		}
 		claims[act.Claim].learn(act, end && err == nil)
-		if !end {
+		cut = cut || !end
+		if cut && !act.Beside {
 			break
 		}
 	}
@@ -54,7 +56,8 @@ func learn(s *scenario, ended map[int]error) map[string]*known {
 func (k *known) learn(act Act, succeeded bool) {
 	switch act.Call {
 	case "prepare":
-		same := slices.Equal(k.prepare.GPUs, act.GPUs) && slices.Equal(k.prepare.Looks, act.Looks)
+		same := slices.Equal(k.prepare.GPUs, act.GPUs) && slices.Equal(k.prepare.Looks, act.Looks) &&
+			slices.Equal(k.prepare.Slices, act.Slices)
 		k.answered = succeeded || k.answered && same && !k.leaving
 		k.prepare, k.leaving, k.left = act, false, false
 	case "unprepare":
@@ -90,10 +93,10 @@ func (m *Machine) afterDeath(ctx context.Context, claims map[string]*known, want
 		return err
 	}
 	defer func() { _ = p.Close() }()
-	return errors.Join(m.goOn(ctx, p, claims, wanted), m.Empty(ctx))
+	return errors.Join(m.goOn(ctx, p, claims, wanted, rebooted), m.Empty(ctx))
 }
 
-func (m *Machine) goOn(ctx context.Context, p *Process, claims map[string]*known, wanted bool) error {
+func (m *Machine) goOn(ctx context.Context, p *Process, claims map[string]*known, wanted, rebooted bool) error {
 	if err := m.clearUp(ctx, p, wanted); err != nil {
 		return err
 	}
@@ -104,7 +107,7 @@ func (m *Machine) goOn(ctx context.Context, p *Process, claims map[string]*known
 		if k.leaving || !wanted {
 			continue
 		}
-		if err := m.keepsAnswer(ctx, p, uid, k); err != nil {
+		if err := m.keepsAnswer(ctx, p, uid, k, rebooted); err != nil {
 			return fmt.Errorf("preparing %s again: %w", uid, err)
 		}
 	}
@@ -150,7 +153,7 @@ func (m *Machine) settled() error {
 }
 
 // keepsAnswer prepares a claim again: an answered one gets the same answer.
-func (m *Machine) keepsAnswer(ctx context.Context, p *Process, uid string, k *known) error {
+func (m *Machine) keepsAnswer(ctx context.Context, p *Process, uid string, k *known, rebooted bool) error {
 	records, err := m.Records()
 	if err != nil {
 		return err
@@ -159,7 +162,8 @@ func (m *Machine) keepsAnswer(ctx context.Context, p *Process, uid string, k *kn
 	if err != nil {
 		return err
 	}
-	if before := records[uid]; k.answered && !slices.Equal(before.CDI.Devices, r.CDI.Devices) {
+	remade := len(k.prepare.Slices) > 0 && rebooted // with another UUID
+	if before := records[uid]; k.answered && !remade && !slices.Equal(before.CDI.Devices, r.CDI.Devices) {
 		return fmt.Errorf("answered %v, and %v before", r.CDI.Devices, before.CDI.Devices)
 	}
 	return m.Laws(ctx, uid)

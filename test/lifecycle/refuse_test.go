@@ -51,7 +51,7 @@ func TestEveryTouchCanBeRefused(t *testing.T) {
 			s := &scenarios[i]
 			t.Run(how.name+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
-				m, err := NewMachine(t.TempDir(), "l40s", 3)
+				m, err := modelledMachine(t.TempDir(), mixed(0))
 				require.NoError(t, err)
 				refused := 0
 				for at := 1; m.refuses(t, s, how, at); at++ {

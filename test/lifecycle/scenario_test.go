@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +19,8 @@ type scenario struct {
 	// before is what the kubelet did before the process was started; then changes what that left.
 	before []Act
 	then   func(t *testing.T, m *Machine)
+	// static are the MIG devices that an administrator made before all that.
+	static []Slice
 	// begun are the calls that were cut off then, left the claims that were unprepared then.
 	begun []Act
 	left  []string
@@ -53,8 +56,10 @@ func (a Act) failing() Act {
 // What a plugin does by itself, when it becomes the node's lead and every now and then.
 var settles, sweepsUp = Act{Call: "settle"}, Act{Call: "sweep"}
 
-// scenarios are the lives of claims on whole GPUs, and of claims with a hardware effect in two steps.
-var scenarios = []scenario{
+// scenarios are the lives of claims on whole GPUs, of claims with a hardware effect in two steps, and of claims on slices of GPUs.
+var scenarios = slices.Concat(wholeScenarios, sliceScenarios)
+
+var wholeScenarios = []scenario{
 	{name: "whole GPU", early: true, acts: []Act{prepares("a", 0), prepares("a", 0), unprepares("a"), unprepares("a")}},
 	{name: "two GPUs and a look at a third", acts: []Act{prepares("a", 0, 1).looking(2), unprepares("a")}},
 	{name: "two claims that look at one GPU", acts: []Act{
@@ -87,11 +92,11 @@ var scenarios = []scenario{
 		then: diesIn("step.Undo computeMode", unprepares("a")), begun: []Act{unprepares("a")}, acts: []Act{settles, prepares("b", 0).with(), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "a debt is paid by the next claim", before: []Act{prepares("a", 0).with()}, then: owes("a"), left: []string{"a"},
+		name: "a debt is paid by the next claim", before: []Act{prepares("a", 0).with()}, then: owes("step.Undo computeMode", "a"), left: []string{"a"},
 		acts: []Act{prepares("b", 0).with(), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "a debt is settled", before: []Act{prepares("a", 0).with()}, then: owes("a"), left: []string{"a"},
+		name: "a debt is settled", before: []Act{prepares("a", 0).with()}, then: owes("step.Undo computeMode", "a"), left: []string{"a"},
 		acts: []Act{settles, unprepares("a")},
 	},
 	{
@@ -132,7 +137,7 @@ var scenarios = []scenario{
 func diesIn(site string, act Act) func(*testing.T, *Machine) {
 	return func(t *testing.T, m *Machine) {
 		t.Helper()
-		p, err := m.Start(t.Context(), Wiring{Effects: effectsOf([]Act{prepares(act.Claim).with()}), Touch: func(at string, effect func() error) error {
+		p, err := m.Start(t.Context(), Wiring{Effects: effectsOf([]Act{act}), Touch: func(at string, effect func() error) error {
 			if at == site {
 				runtime.Goexit()
 			}
@@ -149,12 +154,12 @@ func diesIn(site string, act Act) func(*testing.T, *Machine) {
 	}
 }
 
-// owes leaves the claim's effects as a debt.
-func owes(claim string) func(*testing.T, *Machine) {
+// owes leaves the claim's effects as a debt, as undoing is refused at that site.
+func owes(undo, claim string) func(*testing.T, *Machine) {
 	return func(t *testing.T, m *Machine) {
 		t.Helper()
 		p, err := m.Start(t.Context(), Wiring{Touch: func(site string, effect func() error) error {
-			if site == "step.Undo computeMode" {
+			if site == undo {
 				return errors.New("the GPU does not answer")
 			}
 			return effect()
@@ -188,7 +193,11 @@ func damages(claim string) func(*testing.T, *Machine) {
 func (m *Machine) stage(t *testing.T, s *scenario) {
 	t.Helper()
 	m.lost = ""
+	m.parts.restart()
 	require.NoError(t, errors.Join(os.RemoveAll(m.StateDir), os.RemoveAll(m.CDIDir), os.MkdirAll(m.StateDir, 0o750), m.reload()))
+	for _, made := range s.static {
+		require.NoError(t, m.administer(t.Context(), made))
+	}
 	if len(s.before) > 0 {
 		p, err := m.Start(t.Context(), Wiring{Effects: effectsOf(s.before)})
 		require.NoError(t, err)

@@ -106,7 +106,7 @@ func touchedDriver(open inventory.Opener, touch Touch) inventory.Opener {
 		if err != nil {
 			return nil, err
 		}
-		return touchedSession{Session: session, touch: touch}, nil
+		return touchedPartitioning{touchedSession{Session: session, touch: touch}}, nil
 	}
 }
 

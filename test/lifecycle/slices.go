@@ -1,0 +1,224 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// Slice is a MIG device by its GPU's ordinal, the driver's id of its profile and its first memory slice.
+type Slice struct {
+	GPU, Profile, Start int
+	// Bare: an administrator made the GPU instance and no compute instance in it.
+	Bare bool `json:",omitempty"`
+}
+
+// slot is where a GPU instance sits.
+type slot struct {
+	gpu gpu.UUID
+	at  gpu.Placement
+}
+
+// partitions is what is known of a machine's GPUs that can be cut.
+type partitions struct {
+	// layout offers each of them whole and in every profile.
+	layout gpu.Layout
+	// static is what an administrator made.
+	static map[slot]model.MIGDeviceSnapshot
+	// gone are the MIG devices that went with the driver in this boot.
+	gone map[gpu.MIGUUID]bool
+}
+
+// restart: instances do not outlive a boot.
+func (p *partitions) restart() { p.static, p.gone = nil, nil }
+
+// mixed is a node with GPUs of which those with the ordinals 3 and 4 can be cut; more are after them that cannot.
+func mixed(more int) model.Spec {
+	return model.Spec{Name: NodeName, Boards: slices.Concat(
+		slices.Repeat([]string{"l40s"}, 3), slices.Repeat([]string{"h100-80"}, 2), slices.Repeat([]string{"l40s"}, more),
+	)}
+}
+
+// everyProfile offers the GPUs that can be cut whole and in every way.
+func everyProfile(node *model.Node) gpu.Layout {
+	layout := gpu.Layout{}
+	for i, board := range node.Boards() {
+		offer := gpu.Offer{Whole: true}
+		for _, profile := range board.MIG.Profiles {
+			offer.MIG = append(offer.MIG, profile.Name)
+		}
+		if board.MIG.Capable() {
+			layout[gpu.UUID(node.Identities()[i].UUID)] = offer
+		}
+	}
+	return layout
+}
+
+// slice is the name of a MIG device.
+func (m *Machine) slice(s Slice) string {
+	return fmt.Sprintf("%s-mig-%d-%d", m.device(s.GPU), s.Profile, s.Start)
+}
+
+// allocate is Allocate from the pools that the devices are in: GPUs that can be cut have their own.
+func (m *Machine) allocate(rc *resourceapi.ResourceClaim, devices ...string) *resourceapi.ResourceClaim {
+	rc = Allocate(rc, devices...)
+	for i := range rc.Status.Allocation.Devices.Results {
+		result := &rc.Status.Allocation.Devices.Results[i]
+		for ordinal, id := range m.gpus {
+			if name := m.device(ordinal); m.parts.layout.Of(&gpu.GPU{UUID: id}).Partitioned() && strings.HasPrefix(result.Device, name) {
+				result.Pool = NodeName + "/" + name
+			}
+		}
+	}
+	return rc
+}
+
+// administer makes a MIG device as an administrator does.
+func (m *Machine) administer(ctx context.Context, s Slice) error {
+	session, handle, _, err := modelled{m.Node}.open(m.gpus[s.GPU])
+	if err != nil {
+		return err
+	}
+	if activation, err := session.SetMIGMode(ctx, handle, true, true); err != nil || activation != nil {
+		return errors.Join(err, activation)
+	}
+	profile, err := m.profile(s)
+	if err != nil {
+		return err
+	}
+	at := model.Placement{Start: uint32(s.Start), Size: profile.Size}
+	instance, err := session.CreateGPUInstance(ctx, handle, profile.ID, &at, true)
+	if err != nil {
+		return err
+	}
+	if whole := profile.ComputeProfiles(); !s.Bare {
+		if _, err := session.CreateComputeInstance(ctx, instance, whole[len(whole)-1].ID, true); err != nil {
+			return err
+		}
+	}
+	if m.parts.static == nil {
+		m.parts.static = map[slot]model.MIGDeviceSnapshot{}
+	}
+	where := slot{m.gpus[s.GPU], gpu.Placement{Start: s.Start, Size: int(profile.Size)}}
+	m.parts.static[where] = m.instances()[where]
+	return nil
+}
+
+func (m *Machine) profile(s Slice) (model.MIGProfile, error) {
+	profiles := m.Node.Boards()[s.GPU].MIG.Profiles
+	i := slices.IndexFunc(profiles, func(p model.MIGProfile) bool { return int(p.ID) == s.Profile })
+	if i < 0 {
+		return model.MIGProfile{}, fmt.Errorf("GPU %d has no profile %d", s.GPU, s.Profile)
+	}
+	return profiles[i], nil
+}
+
+// instances are the GPU instances that there are, whoever made them.
+func (m *Machine) instances() map[slot]model.MIGDeviceSnapshot {
+	found := map[slot]model.MIGDeviceSnapshot{}
+	for _, g := range m.Node.Snapshot().GPUs {
+		for _, d := range g.MIGDevices {
+			found[slot{gpu.UUID(g.UUID), gpu.Placement{Start: int(d.Placement.Start), Size: int(d.Placement.Size)}}] = d
+		}
+	}
+	return found
+}
+
+// forget unloads the driver and loads it again in the same boot: what was made is gone, and nobody was told.
+func (m *Machine) forget() error {
+	gone := map[gpu.MIGUUID]bool{}
+	for _, d := range m.instances() {
+		gone[gpu.MIGUUID(d.UUID)] = true
+	}
+	m.parts.static, m.parts.gone = nil, gone
+	return m.reload()
+}
+
+// instancesAreRecorded: a GPU instance is an administrator's, who has it as he made it, or a record names it. What a claim was
+// answered is there and no other in its place, and a GPU that was given whole is not in MIG mode.
+func (m *Machine) instancesAreRecorded(records map[string]*checkpoint.Record) error {
+	named, err := m.named(records)
+	if err != nil {
+		return err
+	}
+	there := m.instances()
+	for at, d := range there {
+		was, static := m.parts.static[at]
+		switch {
+		case static && !alike(was, d):
+			return fmt.Errorf("the administrator made %+v at %v of GPU %s, and it is %+v", was, at.at, at.gpu, d)
+		case !static && named[at] == nil:
+			return fmt.Errorf("GPU instance %d is at %v of GPU %s, and no record tells of it", d.GPUInstance, at.at, at.gpu)
+		}
+	}
+	for at, was := range m.parts.static {
+		if _, still := there[at]; !still {
+			return fmt.Errorf("the administrator made %+v at %v of GPU %s, and it is gone", was, at.at, at.gpu)
+		}
+	}
+	for _, r := range records {
+		if r.State == checkpoint.Done && r.BootID == m.BootID() {
+			if err := m.promised(r, there); err != nil {
+				return fmt.Errorf("claim %s was answered: %w", r.Claim.UID, err)
+			}
+		}
+	}
+	return nil
+}
+
+// named tells which record of this boot names an instance.
+func (m *Machine) named(records map[string]*checkpoint.Record) (map[slot]*checkpoint.Record, error) {
+	named := map[slot]*checkpoint.Record{}
+	for _, r := range records {
+		for i := range r.Steps {
+			if r.Steps[i].Kind != claim.StepMIG || r.BootID != m.BootID() {
+				continue
+			}
+			args, err := claim.ParseMIG(r.Steps[i].Args)
+			if err != nil {
+				return nil, err
+			}
+			named[slot{r.Steps[i].Target, args.Placement}] = r
+		}
+	}
+	return named, nil
+}
+
+// promised: what the record answered is there.
+func (m *Machine) promised(r *checkpoint.Record, there map[slot]model.MIGDeviceSnapshot) error {
+	for i := range r.Results {
+		result := &r.Results[i]
+		if result.MIG == nil {
+			if result.Type == gpu.TypeGPU && m.inMIGMode(result.GPUUUID) {
+				return fmt.Errorf("GPU %s was given whole and is in MIG mode", result.GPUUUID)
+			}
+			continue
+		}
+		id := result.MIG.Identity
+		d, still := there[slot{result.GPUUUID, result.MIG.Placement}]
+		right := still && d.UUID == string(id.UUID) && int(d.GPUInstance) == id.GPUInstance &&
+			d.ComputeInstance != nil && int(*d.ComputeInstance) == id.ComputeInstance
+		if !right && !m.parts.gone[id.UUID] {
+			return fmt.Errorf("its MIG device is %+v, and at %v of GPU %s there is %+v", id, result.MIG.Placement, result.GPUUUID, d)
+		}
+	}
+	return nil
+}
+
+func (m *Machine) inMIGMode(id gpu.UUID) bool {
+	return slices.ContainsFunc(m.Node.Snapshot().GPUs, func(g model.GPUSnapshot) bool { return g.UUID == string(id) && g.MIG })
+}
+
+// alike tells whether it is the same instance.
+func alike(a, b model.MIGDeviceSnapshot) bool {
+	return a.UUID == b.UUID && a.GPUInstance == b.GPUInstance
+}
