@@ -21,7 +21,7 @@ if "${local[@]}" status >/dev/null 2>&1; then
 elif [ -z "${E2E_KEEP:-}" ]; then
 	trap '"${local[@]}" down' EXIT
 fi
-hack/cluster-up.sh >/dev/null
+HELM_ARGS="--values test/e2e/values.yaml ${HELM_ARGS:-}" hack/cluster-up.sh >/dev/null
 eval "$("${local[@]}" env)"
 if [ -n "$running" ]; then
 	# The image may have changed under the same name.

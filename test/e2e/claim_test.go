@@ -32,6 +32,19 @@ type grant struct {
 	PCIBusID      string `json:"pciBusID"`
 	ProductName   string `json:"productName"`
 	DriverVersion string `json:"driverVersion"`
+
+	// Of MIG devices alone.
+	ParentUUID string    `json:"parentUUID"`
+	Profile    string    `json:"profile"`
+	Placement  placement `json:"placement"`
+}
+
+// gpu is the physical GPU's UUID.
+func (g *grant) gpu() string {
+	if g.ParentUUID != "" {
+		return g.ParentUUID
+	}
+	return g.UUID
 }
 
 // claimOf returns the claim behind a claim name of the pod.
@@ -134,14 +147,17 @@ func (ns *namespace) refused(name string, within time.Duration) string {
 	return ""
 }
 
-// checkTruth compares what a status says of a GPU with the hardware.
+// checkTruth compares what a status says of a device with the hardware.
 func (ns *namespace) checkTruth(g grant) {
 	ns.t.Helper()
+	if g.Type == "mig" {
+		ns.checkSlice(g)
+	}
 	h, err := ns.hardware()
 	require.NoError(ns.t, err)
 	for _, b := range h.GPUs {
-		if b.UUID == g.UUID {
-			require.Equal(ns.t, board{Ordinal: g.Index, Name: g.ProductName, UUID: g.UUID, Minor: g.Minor, PCI: strings.ToLower(g.PCIBusID)}, b)
+		if b.UUID == g.gpu() {
+			require.Equal(ns.t, board{Ordinal: g.Index, Name: g.ProductName, UUID: g.gpu(), Minor: g.Minor, PCI: strings.ToLower(g.PCIBusID)}, b)
 			require.Equal(ns.t, h.Driver.Version, g.DriverVersion)
 			return
 		}

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/stretchr/testify/assert"
@@ -15,8 +17,8 @@ const libraryDir = "/usr/lib/x86_64-linux-gnu"
 // view is what a container sees of GPUs.
 type view struct {
 	devices map[string]numbers
-	// uuids are in the order of nvidia-smi -L.
-	uuids []string
+	// uuids of GPUs, and of MIG devices, are in the order of nvidia-smi -L.
+	uuids, migs []string
 	// libraries that are there, by name; false when they can be written to.
 	libraries map[string]bool
 	// variables of the environment that begin with NVIDIA_.
@@ -25,7 +27,7 @@ type view struct {
 
 // lookScript prints one fact a line, the first word says which.
 const lookScript = `
-for n in /dev/nvidia*; do [ -e "$n" ] && stat -c 'device %n %t %T' "$n"; done
+for n in /dev/nvidia* /dev/nvidia-caps/*; do [ -e "$n" ] && [ ! -d "$n" ] && stat -c 'device %n %t %T' "$n"; done
 for l in ` + libraryDir + `/libcuda.so* ` + libraryDir + `/libnvidia-ml.so*; do
 	[ -e "$l" ] || continue
 	if (: >>"$l") 2>/dev/null; then echo "library ${l##*/} writable"; else echo "library ${l##*/} fixed"; fi
@@ -35,7 +37,10 @@ command -v nvidia-smi >/dev/null || exit 0
 nvidia-smi -L | sed 's/^/smi /'
 `
 
-var smiLine = regexp.MustCompile(`^GPU (\d+): .+ \(UUID: (GPU-[0-9a-f-]{36})\)$`)
+var (
+	smiLine    = regexp.MustCompile(`^GPU (\d+): .+ \(UUID: (GPU-[0-9a-f-]{36})\)$`)
+	smiMIGLine = regexp.MustCompile(`^  MIG \S+ +Device +\d+: \(UUID: (MIG-[0-9a-f-]{36})\)$`)
+)
 
 // look looks around in a container.
 func (ns *namespace) look(pod, container string) view {
@@ -56,6 +61,10 @@ func (ns *namespace) look(pod, container string) view {
 		case "variable":
 			v.variables = append(v.variables, fact)
 		case "smi":
+			if match := smiMIGLine.FindStringSubmatch(fact); match != nil {
+				v.migs = append(v.migs, match[1])
+				continue
+			}
 			match := smiLine.FindStringSubmatch(fact)
 			require.NotNil(ns.t, match, "nvidia-smi -L printed %q", fact)
 			require.Equal(ns.t, fmt.Sprint(len(v.uuids)), match[1], "nvidia-smi -L printed %q", fact)
@@ -65,12 +74,14 @@ func (ns *namespace) look(pod, container string) view {
 	return v
 }
 
-// sees checks that the container has exactly these GPUs and all that goes with them: device nodes with the node's numbers, the
-// driver's libraries, and the GPUs' UUIDs by nvidia-smi.
+// sees checks that the container has exactly these GPUs and MIG devices and all that goes with them: device nodes with the node's
+// numbers, the driver's libraries, and the UUIDs by nvidia-smi.
 func (ns *namespace) sees(pod, container string, grants ...grant) {
 	ns.t.Helper()
 	v := ns.look(pod, container)
-	require.ElementsMatch(ns.t, uuidsOf(grants...), v.uuids, "nvidia-smi -L in %s/%s", pod, container)
+	gpus, migs := hardwareOf(grants)
+	require.ElementsMatch(ns.t, gpus, v.uuids, "GPUs by nvidia-smi -L in %s/%s", pod, container)
+	require.ElementsMatch(ns.t, migs, v.migs, "MIG devices by nvidia-smi -L in %s/%s", pod, container)
 
 	devices := ns.nodeDevices(ns.t)
 	for path := range devices {
@@ -80,6 +91,9 @@ func (ns *namespace) sees(pod, container string, grants ...grant) {
 	}
 	for _, g := range grants {
 		devices[fmt.Sprintf("/dev/nvidia%d", g.Minor)] = numbers{195, uint32(g.Minor)}
+		if g.Type == "mig" {
+			maps.Copy(devices, ns.capabilities(g))
+		}
 		for _, library := range []string{"libcuda.so." + g.DriverVersion, "libnvidia-ml.so." + g.DriverVersion} {
 			assert.Contains(ns.t, v.libraries, library)
 		}
@@ -94,6 +108,20 @@ func (ns *namespace) sees(pod, container string, grants ...grant) {
 		assert.Truef(ns.t, fixed, "%s can be written to in %s/%s", library, pod, container)
 	}
 	assert.Contains(ns.t, v.variables, "NVIDIA_VISIBLE_DEVICES=void")
+}
+
+// hardwareOf lists the GPUs behind devices, each once, and the MIG devices.
+func hardwareOf(grants []grant) (gpus, migs []string) {
+	for i := range grants {
+		g := &grants[i]
+		if g.Type == "mig" {
+			migs = append(migs, g.UUID)
+		}
+		if !slices.Contains(gpus, g.gpu()) {
+			gpus = append(gpus, g.gpu())
+		}
+	}
+	return gpus, migs
 }
 
 var gpuNode = regexp.MustCompile(`^/dev/nvidia\d+$`)

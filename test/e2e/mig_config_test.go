@@ -1,0 +1,66 @@
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestMIGConfigIsRefused: a configuration that a GPU cannot give is told to the administrator with what it can, and harms nobody: the
+// GPU is offered whole. A good one is in force when the GPU is free.
+func TestMIGConfigIsRefused(t *testing.T) {
+	ns := slicedAlone(t)
+	const entry = "config.map.e2e.gpus[0]."
+	ns.helm(t, "upgrade", "prism", filepath.Join(ns.root, "deployments/helm/prism"), "--reuse-values", "--set",
+		strings.Join([]string{entry + "select.indices={7}", entry + "modes={whole,mig}", entry + "mig.profiles={1g.10gb,9g.90gb}"}, ","))
+	good := false
+	rollback := func() {
+		if !good {
+			ns.helm(t, "rollback", "prism")
+			ns.plugin(t)
+			good = true
+		}
+	}
+	t.Cleanup(rollback)
+	ns.plugin(t)
+	message := ns.warned("ConfigRefused", "9g.90gb")
+	t.Log(message)
+	for _, part := range []string{"gpus[0].mig.profiles[1]", "NVIDIA H100 80GB HBM3 has no profile 9g.90gb; it has: 1g.10gb, 2g.20gb,", "offered whole"} {
+		assert.Contains(t, message, part)
+	}
+	ns.offers(t, ns.gpus.size, startLimit)
+	require.NoError(t, ns.offersNo("mig"))
+	ns.apply("mig-and-whole/whole.yaml")
+	whole := ns.grantedTo(ns.ready("all-of-gpu-7"), "gpu")
+
+	rollback()
+	eventually(t, startLimit, func() error {
+		offered, err := ns.placementsOf(6)
+		if err == nil && len(offered) != placements {
+			err = fmt.Errorf("GPU 6 is offered as %v", offered)
+		}
+		return err
+	})
+	offered, err := ns.placementsOf(7)
+	require.NoError(t, err)
+	assert.Empty(t, offered, "a GPU in use keeps what it is offered as")
+	ns.sees("all-of-gpu-7", "main", whole...)
+	ns.delete("pod", "all-of-gpu-7")
+	ns.offersSlices(t, startLimit)
+	ns.want("slice", "1g.10gb", 7)
+	ns.slice("slice")
+	require.NoError(t, ns.silence())
+}
+
+// offersNo complains when a device of the type is published.
+func (c *cluster) offersNo(deviceType string) error {
+	n, err := c.offered(deviceType)
+	if err == nil && n > 0 {
+		err = fmt.Errorf("%d devices of type %s are published", n, deviceType)
+	}
+	return err
+}

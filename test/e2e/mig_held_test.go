@@ -1,0 +1,95 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestMIGSliceWillNotDie: a slice that a process still uses when its pod is gone keeps new claims from what overlaps with it, and from
+// nothing else, until the process ends.
+func TestMIGSliceWillNotDie(t *testing.T) {
+	ns := sliced(t)
+	ns.want("held", "2g.20gb", 7)
+	held := ns.slice("held")
+	ns.holds(held.UUID)
+	require.Empty(t, ns.mustTainted(7))
+
+	ns.do("delete", "--wait=false", "pod", "held")
+	// The slice at 4 and 5: what overlaps with it.
+	require.Equal(t, placement{Start: 4, Size: 2}, held.Placement)
+	want := []string{"1g.10gb+me@4", "1g.10gb+me@5", "1g.10gb@4", "1g.10gb@5", "1g.20gb@4", "2g.20gb@4", "3g.40gb@4", "7g.80gb@0", "gpu"}
+	eventually(t, startLimit, func() error {
+		if diff := cmp.Diff(want, ns.mustTainted(7)); diff != "" {
+			return fmt.Errorf("what is tainted of GPU 7 (-want +got):\n%s", diff)
+		}
+		return nil
+	})
+	ns.want("beside", "2g.20gb", 7)
+	assert.Equal(t, placement{Start: 2, Size: 2}, ns.slice("beside").Placement)
+
+	ns.must(t, ns.simgpu("inject", "release", held.UUID)...)
+	start := time.Now()
+	ns.do("wait", "--for=delete", "--timeout=90s", "pod/held")
+	t.Logf("the pod was gone %.1f s after the process that used its slice", time.Since(start).Seconds())
+	require.NoError(t, ns.instances(7, 1))
+	eventually(t, startLimit, func() error {
+		if tainted := ns.mustTainted(7); len(tainted) > 0 {
+			return fmt.Errorf("GPU 7 still has tainted devices: %v", tainted)
+		}
+		return nil
+	})
+	require.NoError(t, ns.silence())
+}
+
+// TestMIGModeInUse: MIG mode cannot change while somebody uses the GPU. The claim's status says so while the call goes on, which
+// succeeds when the GPU is free.
+func TestMIGModeInUse(t *testing.T) {
+	ns := sliced(t)
+	ns.apply("mig-and-whole/whole.yaml") // turns it off
+	gpu := ns.grantedTo(ns.ready("all-of-gpu-7"), "gpu")[0].UUID
+	ns.delete("pod", "all-of-gpu-7")
+	ns.holds(gpu)
+
+	ns.want("slice", "1g.10gb", 7)
+	eventually(t, startLimit, func() error { return ns.assigned("slice") })
+	pod := ns.pod("slice")
+	sentence := ns.refused(ns.claimOf(pod, "slice").Name, statusLimit)
+	t.Log(sentence)
+	for _, part := range []string{gpu, "turning MIG mode on", "is used by a process", "(it is retried)"} {
+		assert.Contains(t, sentence, part)
+	}
+	ns.notStarted(pod)
+	ns.must(t, ns.simgpu("inject", "release", gpu)...)
+	ns.slice("slice")
+	require.NoError(t, ns.silence())
+}
+
+// holds lets a process use a GPU or a MIG device until the test has ended.
+func (ns *namespace) holds(uuid string) {
+	ns.t.Helper()
+	ns.must(ns.t, ns.simgpu("inject", "hold", uuid)...)
+	ns.t.Cleanup(func() { _, _ = ns.run("", ns.simgpu("inject", "release", uuid)...) }) // the test may have done it
+}
+
+// mustTainted lists the devices of a GPU that are kept from claims: by their short names.
+func (ns *namespace) mustTainted(index int) []string {
+	ns.t.Helper()
+	published, err := ns.slices()
+	require.NoError(ns.t, err)
+	var tainted []string
+	for i := range published {
+		for _, device := range published[i].Spec.Devices {
+			if *device.Attributes["index"].IntValue == int64(index) && len(device.Taints) > 0 {
+				tainted = append(tainted, shortName(&device))
+			}
+		}
+	}
+	slices.Sort(tainted)
+	return tainted
+}

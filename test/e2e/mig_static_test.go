@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// staticLimit is how long the plugin may take to notice what an administrator did to a GPU.
+const staticLimit = 40 * time.Second
+
+// beside3gAt4 is what an H100 offers when an administrator has made a 3g.40gb at memory slice 4: that one, and what does not reach
+// there.
+var beside3gAt4 = []string{
+	"1g.10gb+me@0", "1g.10gb+me@1", "1g.10gb+me@2", "1g.10gb+me@3", "1g.10gb@0", "1g.10gb@1", "1g.10gb@2", "1g.10gb@3",
+	"1g.20gb@0", "1g.20gb@2", "2g.20gb@0", "2g.20gb@2", "3g.40gb@0", "3g.40gb@4", "4g.40gb@0",
+}
+
+// TestMIGStaticDevice: what an administrator made is offered at its place instead of what overlaps with it, given to claims, and
+// never removed.
+func TestMIGStaticDevice(t *testing.T) {
+	ns := slicedAlone(t)
+	removed := false
+	remove := func() {
+		if !removed {
+			ns.must(t, ns.administrator("mig", "-i", "7", "-dci")...)
+			ns.must(t, ns.administrator("mig", "-i", "7", "-dgi")...)
+			removed = true
+		}
+	}
+	ns.must(t, ns.administrator("-i", "7", "-mig", "1")...)
+	t.Cleanup(remove)
+	ns.must(t, ns.administrator("mig", "-i", "7", "-cgi", "9:4", "-C")...)
+	made := ns.mustCut(t, 7).Instances
+	require.Len(t, made, 1)
+
+	eventually(t, staticLimit, func() error {
+		offered, err := ns.placementsOf(7)
+		if diff := cmp.Diff(beside3gAt4, offered); err == nil && diff != "" {
+			err = fmt.Errorf("what is offered of GPU 7 (-want +got):\n%s", diff)
+		}
+		return err
+	})
+	whole, err := ns.offered("gpu")
+	require.NoError(t, err)
+	assert.Equal(t, nodeGPUs-1, whole, "a GPU that an administrator has cut is not offered whole")
+
+	ns.want("given", "3g.40gb", 7)
+	got := ns.slice("given")
+	assert.Equal(t, made[0].UUID, got.UUID)
+	ns.want("beside", "2g.20gb", 7)
+	assert.Less(t, ns.slice("beside").Placement.Start, 4)
+	ns.delete("pod", "given", "beside")
+	eventually(t, startLimit, func() error { return ns.instances(7, 1) })
+	require.Equal(t, made, ns.mustCut(t, 7).Instances, "the static device is as it was")
+
+	ns.want("all-of-6", "7g.80gb", 6)
+	ns.want("low-half-of-7", "4g.40gb", 7)
+	ns.slice("all-of-6")
+	ns.slice("low-half-of-7")
+	ns.apply("mig-first-available/pod.yaml")
+	again := ns.slice("mig-first-available")
+	assert.Equal(t, made[0].UUID, again.UUID)
+	assert.Equal(t, "slice/three", again.request, "the second choice, where there is no 2g.20gb left")
+	ns.delete("pod", "mig-first-available", "all-of-6", "low-half-of-7")
+	require.NoError(t, ns.silence())
+
+	remove()
+	start := time.Now()
+	ns.offersSlices(t, staticLimit)
+	ns.offers(t, ns.gpus.size, staticLimit)
+	t.Logf("everything was offered again %.1f s after the administrator had removed the instance", time.Since(start).Seconds())
+}
+
+// placementsOf lists the MIG devices that are published of a GPU by their short names.
+func (c *cluster) placementsOf(index int) ([]string, error) {
+	var found []string
+	published, err := c.slices()
+	for i := range published {
+		for _, device := range published[i].Spec.Devices {
+			if attributes := device.Attributes; *attributes["type"].StringValue == "mig" && *attributes["index"].IntValue == int64(index) {
+				found = append(found, shortName(&device))
+			}
+		}
+	}
+	slices.Sort(found)
+	return found, err
+}
+
+// shortName is "<profile>@<first memory slice>" for a MIG device, and its type for another one.
+func shortName(device *resourceapi.Device) string {
+	if kind := *device.Attributes["type"].StringValue; kind != "mig" {
+		return kind
+	}
+	return *device.Attributes["profile"].StringValue + "@" + path.Base(*device.Attributes["uuid"].StringValue)
+}

@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestMIGKubeletRestarts: a pod keeps its slice, and others get theirs beside it.
+func TestMIGKubeletRestarts(t *testing.T) {
+	ns := slicedAlone(t)
+	ns.want("stays", "2g.20gb", 7)
+	has := ns.slice("stays")
+	before := ns.pod("stays")
+
+	ns.must(t, ns.localcluster("restart", nodeName, "kubelet")...)
+	start := time.Now()
+	ns.want("comes", "2g.20gb", 7)
+	gets := ns.slice("comes")
+	t.Logf("a new pod had its slice %.1f s after the kubelet's restart", time.Since(start).Seconds())
+	assert.NotEqual(t, has.Placement, gets.Placement)
+
+	after := ns.ready("stays")
+	assert.Equal(t, before.Status.ContainerStatuses[0].ContainerID, after.Status.ContainerStatuses[0].ContainerID)
+	assert.Equal(t, has, ns.slice("stays"))
+	require.NoError(t, ns.silence())
+}
+
+// TestMIGPluginKilledInCreation: what the killed plugin had begun to make is removed or used by the next one, for the pod that goes
+// meanwhile and for the one that stays.
+func TestMIGPluginKilledInCreation(t *testing.T) {
+	ns := slicedAlone(t)
+	plugin := ns.freshPlugin(t)
+	ns.want("before", "2g.20gb", 7)
+	has := ns.slice("before")
+
+	ns.must(t, ns.simgpu("inject", "mig-latency", "--create-gi", "30s")...)
+	fast := ns.simgpu("inject", "mig-latency")
+	t.Cleanup(func() { ns.must(t, fast...) })
+	for index := firstSliced; index < nodeGPUs; index++ {
+		ns.want(fmt.Sprintf("goes-%d", index), "1g.10gb", index)
+	}
+	ns.want("stays", "1g.10gb", 7)
+	eventually(t, startLimit, func() error { return ns.halfMade(6) })
+	eventually(t, startLimit, func() error { return ns.halfMade(7) })
+	for _, pod := range []string{"goes-6", "goes-7", "stays"} {
+		eventually(t, startLimit, func() error { return ns.assigned(pod) })
+	}
+	ns.must(t, ns.onNode("kill", "-KILL", ns.pid(t, plugin))...)
+	ns.must(t, fast...)
+	require.NoError(t, ns.halfMade(6), "a crash leaves a GPU instance without a compute instance")
+	start := time.Now()
+	eventually(t, startLimit, func() error { return ns.restarted(plugin) })
+	t.Logf("the kubelet had a new plugin after %.1f s", time.Since(start).Seconds())
+
+	ns.delete("pod", "goes-6", "goes-7")
+	eventually(t, startLimit, func() error { return ns.instances(6, 0) })
+	// The kubelet asks again only after a minute or more; one that starts does so at once.
+	ns.must(t, ns.localcluster("restart", nodeName, "kubelet")...)
+	gets := ns.slice("stays")
+	t.Logf("the pod that stayed had its slice after %.1f s", time.Since(start).Seconds())
+	assert.NotEqual(t, has.UUID, gets.UUID)
+	require.NoError(t, ns.instances(7, 2))
+	ns.sees("before", "main", has)
+}
+
+// halfMade complains until a GPU has an instance on which nothing can run yet.
+func (c *cluster) halfMade(index int) error {
+	gpus, err := c.cut()
+	if err != nil {
+		return err
+	}
+	for _, instance := range gpus[index].Instances {
+		if instance.ComputeInstance == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("GPU %d has no instance without a compute instance: %+v", index, gpus[index].Instances)
+}

@@ -1,0 +1,130 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestMIGSlicesAskedFor: by profile, by memory, by preference, on different GPUs and by the name of a resource, all at once.
+func TestMIGSlicesAskedFor(t *testing.T) {
+	ns := sliced(t)
+	ns.apply("mig-profile/pod.yaml")
+	ns.apply("mig-memory/pod.yaml")
+	ns.apply("mig-first-available/pod.yaml")
+	ns.apply("mig-spread/pod.yaml")
+	ns.apply("mig-extended-resource/pod.yaml")
+
+	assert.Equal(t, "1g.10gb", ns.slice("mig-profile").Profile)
+	assert.Equal(t, "1g.20gb", ns.slice("mig-memory").Profile, "the smallest with 19Gi")
+	preferred := ns.slice("mig-first-available")
+	assert.Equal(t, "2g.20gb", preferred.Profile)
+	assert.Equal(t, "slice/two", preferred.request)
+
+	spread := ns.grantedTo(ns.ready("mig-spread"), "slices")
+	require.Len(t, spread, 2)
+	assert.NotEqual(t, spread[0].ParentUUID, spread[1].ParentUUID)
+	for _, container := range []string{"first", "second"} {
+		ns.sees("mig-spread", container, forRequest(t, spread, container)...)
+	}
+
+	pod := ns.ready("mig-extended-resource")
+	require.NotNil(t, pod.Status.ExtendedResourceClaimStatus)
+	made := ns.granted(pod.Status.ExtendedResourceClaimStatus.ResourceClaimName)
+	require.Len(t, made, 1)
+	assert.Equal(t, "1g.10gb", made[0].Profile)
+	ns.sees("mig-extended-resource", "main", made...)
+	require.NoError(t, ns.silence())
+
+	claim := ns.claimOf(ns.pod("mig-profile"), "slice")
+	description := ns.do("describe", "resourceclaim", claim.Name)
+	for _, fact := range []string{"MIG-", "GPU-", "1g.10gb", "Placement", "Prepared"} {
+		assert.Contains(t, description, fact)
+	}
+}
+
+// TestMIGFourInOne: four different slices of one GPU, each for another container of a pod.
+func TestMIGFourInOne(t *testing.T) {
+	ns := sliced(t)
+	ns.apply("mig-four-in-one/pod.yaml")
+	grants := ns.grantedTo(ns.ready("mig-four-in-one"), "slices")
+	require.Len(t, grants, 4)
+	for container, profile := range map[string]string{"large": "3g.40gb", "medium": "2g.20gb", "small": "1g.10gb", "media": "1g.10gb+me"} {
+		its := forRequest(t, grants, container)
+		require.Len(t, its, 1)
+		assert.Equal(t, profile, its[0].Profile)
+		assert.Equal(t, grants[0].ParentUUID, its[0].ParentUUID)
+		ns.sees("mig-four-in-one", container, its...)
+	}
+	require.NoError(t, ns.silence())
+}
+
+// TestMIGSevenOnOneGPU: what one of seven leaves is what the eighth gets, as another MIG device.
+func TestMIGSevenOnOneGPU(t *testing.T) {
+	ns := sliced(t)
+	for i := range 7 {
+		ns.want(fmt.Sprintf("slice-%d", i), "1g.10gb", 7)
+	}
+	seen, starts := map[string]bool{}, map[int]bool{}
+	for i := range 7 {
+		g := ns.slice(fmt.Sprintf("slice-%d", i))
+		seen[g.UUID], starts[g.Placement.Start] = true, true
+	}
+	require.Len(t, seen, 7)
+	require.Len(t, starts, 7)
+
+	ns.want("eighth", "1g.10gb", 7)
+	ns.waits("eighth")
+	ended := ns.grantedTo(ns.pod("slice-3"), "slice")[0]
+	ns.delete("pod", "slice-3")
+	start := time.Now()
+	gets := ns.slice("eighth")
+	t.Logf("the eighth pod ran %.1f s after one of seven had ended", time.Since(start).Seconds())
+	assert.Equal(t, ended.Placement, gets.Placement)
+	assert.False(t, seen[gets.UUID], "a MIG device that is made anew has a new UUID")
+	ns.sees("slice-0", "main", ns.grantedTo(ns.pod("slice-0"), "slice")...)
+	require.NoError(t, ns.silence())
+}
+
+// TestMIGAndWhole: who wants the whole GPU waits for the last of its slices to end, and who wants a slice for the whole GPU.
+func TestMIGAndWhole(t *testing.T) {
+	ns := sliced(t)
+	ns.apply("mig-and-whole/slices.yaml")
+	left, right := ns.slice("left"), ns.slice("right")
+	assert.NotEqual(t, left.Placement, right.Placement)
+
+	ns.apply("mig-and-whole/whole.yaml")
+	ns.waits("all-of-gpu-7")
+	ns.delete("pod", "left")
+	always(t, 3*time.Second, func() error {
+		var pod corev1.Pod
+		if err := ns.read(&pod, "pod", "all-of-gpu-7"); err != nil || pod.Spec.NodeName == "" {
+			return err
+		}
+		return fmt.Errorf("the whole GPU was given while one of its slices is in use")
+	})
+	ns.sees("right", "main", right)
+
+	ns.delete("pod", "right")
+	whole := ns.grantedTo(ns.ready("all-of-gpu-7"), "gpu")
+	assert.Equal(t, left.ParentUUID, whole[0].UUID)
+	ns.sees("all-of-gpu-7", "main", whole...)
+	assert.False(t, ns.mustCut(t, 7).MIG, "in MIG mode a whole GPU runs no program")
+
+	ns.want("again", "3g.40gb", 7)
+	ns.waits("again")
+	ns.delete("pod", "all-of-gpu-7")
+	assert.Equal(t, left.ParentUUID, ns.slice("again").ParentUUID)
+	require.NoError(t, ns.silence())
+}
+
+// TestMIGProfileUnknown: the scheduler finds no device for a profile that no GPU has.
+func TestMIGProfileUnknown(t *testing.T) {
+	ns := beside(t, 0)
+	ns.want("wrong", "5g.50gb", 7)
+	ns.waits("wrong")
+}

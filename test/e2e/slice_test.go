@@ -1,0 +1,205 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// placement is a run of memory slices.
+type placement struct {
+	Start int `json:"start"`
+	Size  int `json:"size"`
+}
+
+// partitions is how a GPU is cut, as the hardware says.
+type partitions struct {
+	Ordinal   int    `json:"ordinal"`
+	UUID      string `json:"uuid"`
+	Minor     int    `json:"minor"`
+	MIG       bool   `json:"mig"`
+	Instances []struct {
+		GPUInstance     int       `json:"gpuInstance"`
+		ComputeInstance *int      `json:"computeInstance"`
+		Profile         string    `json:"profile"`
+		Placement       placement `json:"placement"`
+		UUID            string    `json:"uuid"`
+	} `json:"migDevices"`
+}
+
+// cut tells how the GPUs are cut, by index.
+func (c *cluster) cut() ([]partitions, error) {
+	var state struct{ GPUs []partitions }
+	out, err := c.run("", c.simgpu("state")...)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal([]byte(out), &state); err != nil {
+		return nil, fmt.Errorf("reading the state of the simulated GPUs: %w", err)
+	}
+	return state.GPUs, nil
+}
+
+// mustCut tells how one GPU is cut.
+func (c *cluster) mustCut(t *testing.T, index int) partitions {
+	t.Helper()
+	gpus, err := c.cut()
+	require.NoError(t, err)
+	return gpus[index]
+}
+
+// instances complains until a GPU has so many instances, half-made ones too.
+func (c *cluster) instances(index, want int) error {
+	gpus, err := c.cut()
+	if err == nil && len(gpus[index].Instances) != want {
+		err = fmt.Errorf("GPU %d has %d instances, not %d: %+v", index, len(gpus[index].Instances), want, gpus[index].Instances)
+	}
+	return err
+}
+
+// sliced begins a test that runs while others do and has the GPUs that are offered in slices to itself.
+func sliced(t *testing.T) *namespace {
+	t.Helper()
+	c := open(t)
+	t.Parallel()
+	c.gpus.takeSliced(t)
+	return newSliced(t, c)
+}
+
+// slicedAlone is alone for a test of slices.
+func slicedAlone(t *testing.T) *namespace {
+	t.Helper()
+	c := open(t)
+	require.True(t, c.gpus.whole(), "a test that goes on beside others began already: this one has to come before it, in the order of file names")
+	return newSliced(t, c)
+}
+
+// newSliced checks that slices are on offer, and that the test leaves no instance on a GPU.
+func newSliced(t *testing.T, c *cluster) *namespace {
+	t.Helper()
+	c.offersSlices(t, startLimit)
+	t.Cleanup(func() {
+		for index := range c.gpus.size {
+			eventually(t, 10*time.Second, func() error { return c.instances(index, 0) })
+		}
+	})
+	return newNamespace(t, c)
+}
+
+// placements is how many there are on an H100, of all profiles.
+const placements = 25
+
+// offersSlices waits until every placement of the GPUs that are offered in slices is published.
+func (c *cluster) offersSlices(t *testing.T, within time.Duration) {
+	t.Helper()
+	want := (c.gpus.size - firstSliced) * placements
+	eventually(t, within, func() error {
+		n, err := c.offered("mig")
+		if err == nil && n != want {
+			err = fmt.Errorf("%d MIG devices are published, not %d: is the chart installed with test/e2e/values.yaml?", n, want)
+		}
+		return err
+	})
+}
+
+const slicePod = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: %[1]s}
+spec: {spec: {devices: {requests: [{name: slice, exactly: {deviceClassName: mig.gpu.prism.dev, selectors: [%[2]s]}}]}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: localhost/prism-test:1
+    imagePullPolicy: Never
+    command: [sleep, "3600"]
+    resources: {claims: [{name: slice}]}
+  resourceClaims: [{name: slice, resourceClaimTemplateName: %[1]s}]
+`
+
+// want makes a pod that wants a slice of a profile on one GPU.
+func (ns *namespace) want(pod, profile string, index int) {
+	ns.t.Helper()
+	const selector = `{cel: {expression: 'device.attributes["gpu.prism.dev"].%s'}}`
+	selectors := fmt.Sprintf(selector+", "+selector, fmt.Sprintf("profile == %q", profile), fmt.Sprintf("index == %d", index))
+	require.NoError(ns.t, ns.create(fmt.Sprintf(slicePod, pod, selectors)))
+}
+
+// slice waits for the pod and returns the MIG device that it got, of which it sees all and nothing else.
+func (ns *namespace) slice(pod string) grant {
+	ns.t.Helper()
+	grants := ns.grantedTo(ns.ready(pod), "slice")
+	require.Len(ns.t, grants, 1)
+	ns.sees(pod, "main", grants...)
+	return grants[0]
+}
+
+// waits checks that the scheduler finds no device for the pod.
+func (ns *namespace) waits(pod string) {
+	ns.t.Helper()
+	assert.Contains(ns.t, ns.event(pod, "FailedScheduling", startLimit), "cannot allocate all claims")
+	assert.Empty(ns.t, ns.pod(pod).Spec.NodeName)
+}
+
+// checkSlice compares what a status says of a MIG device with the hardware.
+func (ns *namespace) checkSlice(g grant) {
+	ns.t.Helper()
+	gpu := ns.mustCut(ns.t, g.Index)
+	require.True(ns.t, gpu.MIG, "GPU %d is in MIG mode", g.Index)
+	for _, instance := range gpu.Instances {
+		if instance.UUID == g.UUID {
+			assert.Equal(ns.t, gpu.UUID, g.ParentUUID)
+			assert.Equal(ns.t, instance.Profile, g.Profile)
+			assert.Equal(ns.t, instance.Placement, g.Placement)
+			return
+		}
+	}
+	require.Failf(ns.t, "unknown MIG device", "the claim's status names %s, which GPU %d does not have: %+v", g.UUID, g.Index, gpu.Instances)
+}
+
+// capabilities are the device nodes of a MIG device's two instances, with the node's numbers.
+func (ns *namespace) capabilities(g grant) map[string]numbers {
+	ns.t.Helper()
+	root, gpu := ns.variable("PRISM_NODE_0_ROOT"), ns.mustCut(ns.t, g.Index)
+	found := map[string]numbers{}
+	for _, instance := range gpu.Instances {
+		if instance.UUID != g.UUID {
+			continue
+		}
+		of := fmt.Sprintf("proc/driver/nvidia/capabilities/gpu%d/mig/gi%d", gpu.Minor, instance.GPUInstance)
+		for _, access := range []string{of + "/access", fmt.Sprintf("%s/ci%d/access", of, *instance.ComputeInstance)} {
+			text, err := os.ReadFile(filepath.Join(root, access))
+			require.NoError(ns.t, err)
+			var minor uint32
+			_, err = fmt.Sscanf(strings.TrimSpace(string(text)), "DeviceFileMinor: %d", &minor)
+			require.NoError(ns.t, err, "%s", text)
+			path := fmt.Sprintf("/dev/nvidia-caps/nvidia-cap%d", minor)
+			var stat unix.Stat_t
+			require.NoError(ns.t, unix.Stat(root+path, &stat))
+			require.Equal(ns.t, minor, unix.Minor(stat.Rdev))
+			found[path] = numbers{unix.Major(stat.Rdev), minor}
+		}
+	}
+	require.Len(ns.t, found, 2, "MIG device %s on GPU %d", g.UUID, g.Index)
+	return found
+}
+
+// administrator runs the driver's nvidia-smi on the node.
+func (c *cluster) administrator(args ...string) []string {
+	const root = "/run/nvidia/driver"
+	return c.onNode(append([]string{"env", "LD_LIBRARY_PATH=" + root + libraryDir, root + "/usr/bin/nvidia-smi"}, args...)...)
+}
