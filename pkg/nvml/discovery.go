@@ -72,6 +72,11 @@ func (s *Session) look(ctx context.Context, index int) (gpu.GPU, gpu.Fault) {
 			return known.facts, gpu.Fault{}
 		}
 		defer turn.Unlock()
+		s.mu.Lock()
+		if now, ok := s.boards[index]; ok {
+			known = now // a change that has just ended may have brought a new handle
+		}
+		s.mu.Unlock()
 		err = s.again(ctx, &known)
 	} else {
 		known, err = s.read(ctx, index)

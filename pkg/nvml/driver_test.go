@@ -120,6 +120,7 @@ type fakeGPU struct {
 	capability   computeCapability
 	cores        int
 	mig          bool
+	cutting
 
 	mu sync.Mutex
 	// returns are the codes of single calls, by symbol; hang blocks one until it is closed.
@@ -204,7 +205,9 @@ func (g *fakeGPU) GetMigMode() (int, int, nvml.Return) {
 	if ret == nvml.SUCCESS && !g.mig {
 		ret = nvml.ERROR_NOT_SUPPORTED
 	}
-	return 0, 0, ret
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.modes.current, g.modes.pending, ret
 }
 
 func (g *fakeGPU) GetGpuInstanceProfileInfo(profile int) (nvml.GpuInstanceProfileInfo, nvml.Return) {

@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -139,6 +140,18 @@ func (q query) migMode(b *board) (gpu.MIGMode, error) {
 	}, err
 }
 
+// vanished is what the handle of an instance means that was removed since it was listed: by an administrator, or by another
+// version of this program.
+func vanished[T any](fn func() (T, nvml.Return)) func() (T, nvml.Return) {
+	return func() (T, nvml.Return) {
+		value, ret := fn()
+		if ret == nvml.ERROR_INVALID_ARGUMENT {
+			ret = nvml.ERROR_NOT_FOUND
+		}
+		return value, ret
+	}
+}
+
 // instances lists the GPU instances by asking for each profile, which also finds those that have no compute instance; then
 // their compute instances by the MIG devices that they are.
 func (q query) instances(b *board, mode gpu.MIGMode) ([]gpu.Instance, error) {
@@ -155,7 +168,10 @@ func (q query) instances(b *board, mode gpu.MIGMode) ([]gpu.Instance, error) {
 			return nil, err
 		}
 		for _, handle := range handles {
-			instance, err := must(q, "nvmlGpuInstanceGetInfo", handle.GetInfo)
+			instance, err := must(q, "nvmlGpuInstanceGetInfo", vanished(handle.GetInfo))
+			if errors.Is(err, gpu.ErrNotFound) {
+				continue
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -187,6 +203,9 @@ func (q query) computeInstances(instances []gpu.Instance) error {
 			continue
 		}
 		gi, compute, err := q.describe(handle)
+		if errors.Is(err, gpu.ErrNotFound) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -211,19 +230,19 @@ func (q query) migDevice(index int) (nvml.Device, bool, error) {
 	return handle, known, err
 }
 
-// describe reads a MIG device and tells in which GPU instance it is.
+// describe reads a MIG device and tells in which GPU instance it is; gpu.ErrNotFound when it is gone.
 func (q query) describe(handle nvml.Device) (gi int, c gpu.ComputeInstance, err error) {
-	if gi, err = must(q, "nvmlDeviceGetGpuInstanceId", handle.GetGpuInstanceId); err != nil {
+	if gi, err = must(q, "nvmlDeviceGetGpuInstanceId", vanished(handle.GetGpuInstanceId)); err != nil {
 		return 0, c, err
 	}
-	if c.ID, err = must(q, "nvmlDeviceGetComputeInstanceId", handle.GetComputeInstanceId); err != nil {
+	if c.ID, err = must(q, "nvmlDeviceGetComputeInstanceId", vanished(handle.GetComputeInstanceId)); err != nil {
 		return 0, c, err
 	}
-	uuid, err := must(q, "nvmlDeviceGetUUID", handle.GetUUID)
+	uuid, err := must(q, "nvmlDeviceGetUUID", vanished(handle.GetUUID))
 	if err != nil {
 		return 0, c, err
 	}
-	attributes, err := must(q, "nvmlDeviceGetAttributes_v2", handle.GetAttributes)
+	attributes, err := must(q, "nvmlDeviceGetAttributes_v2", vanished(handle.GetAttributes))
 	c.UUID, c.Slices = gpu.MIGUUID(uuid), int(attributes.ComputeInstanceSliceCount)
 	return gi, c, err
 }

@@ -18,13 +18,14 @@ const changeDeadline = 30 * time.Second
 // change prepares a change of the GPU. While it goes on no look asks this GPU anything: a board that is being reset would
 // seem to be broken.
 func (s *Session) change(ctx context.Context, id gpu.UUID) (q query, b *board, done func(), err error) {
-	q, b, err = s.at(ctx, id)
+	turn := s.turn(id)
+	turn.Lock()
+	q, b, err = s.at(ctx, id) // the change before may have brought a new handle
 	if err != nil {
+		turn.Unlock()
 		return q, nil, nil, err
 	}
 	q.limit = max(changeDeadline, s.opts.Deadline)
-	turn := s.turn(id)
-	turn.Lock()
 	return q, b, turn.Unlock, nil
 }
 
@@ -53,13 +54,26 @@ func (s *Session) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
 	case before.Enabled == on && before.Pending == on:
 		return nil
 	case before.NeedsReset:
-		return &gpu.UnsupportedError{Feature: "changing the MIG mode of " + b.facts.Product.Name, Needs: "a reset of the GPU"}
+		return resetFirst(b)
 	}
-	if err := q.setMIGMode(on); err != nil {
+	if err := q.enforceMIGMode(b, on); err != nil {
 		// The driver keeps what it could not do as pending and does it at the next reset, which nobody expects.
-		if back := q.setMIGMode(before.Enabled); back != nil {
+		if back := q.setMIGMode(b, before.Enabled); back != nil {
 			return fmt.Errorf("%w; taking that back: %w", err, back)
 		}
+		return err
+	}
+	return s.renew(q, b)
+}
+
+// resetFirst refuses a change that only a reset brings about.
+func resetFirst(b *board) error {
+	return &gpu.UnsupportedError{Feature: "changing the MIG mode of " + b.facts.Product.Name, Needs: "a reset of the GPU"}
+}
+
+// enforceMIGMode sets a mode and sees that it is in force.
+func (q query) enforceMIGMode(b *board, on bool) error {
+	if err := q.setMIGMode(b, on); err != nil {
 		return err
 	}
 	after, err := q.migMode(b)
@@ -69,11 +83,11 @@ func (s *Session) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
 	if after.Enabled != on {
 		return fmt.Errorf("setting the MIG mode of %s: the driver says it is done, and it is not: %w", q.on, gpu.ErrInUse)
 	}
-	return s.renew(q, b)
+	return nil
 }
 
 // setMIGMode asks for a mode and tells why it is not in force.
-func (q query) setMIGMode(on bool) error {
+func (q query) setMIGMode(b *board, on bool) error {
 	const symbol = "nvmlDeviceSetMigMode"
 	mode := nvml.DEVICE_MIG_DISABLE
 	if on {
@@ -82,6 +96,9 @@ func (q query) setMIGMode(on bool) error {
 	activation, err := must(q, symbol, func() (nvml.Return, nvml.Return) { return q.device.SetMigMode(mode) })
 	if err != nil {
 		return err
+	}
+	if activation == nvml.ERROR_RESET_REQUIRED {
+		return resetFirst(b)
 	}
 	if err := asError(symbol, activation); err != nil {
 		return fmt.Errorf("%s on %s: not in force yet: %w", symbol, q.on, err)
@@ -234,7 +251,7 @@ func (s *Session) DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, c
 // DestroyInstance removes a GPU instance. gpu.ErrNotFound: it is not there; gpu.ErrInUse: it has a compute instance, or
 // somebody keeps the driver from it.
 func (s *Session) DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error {
-	q, _, done, err := s.change(ctx, id)
+	q, b, done, err := s.change(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -243,7 +260,29 @@ func (s *Session) DestroyInstance(ctx context.Context, id gpu.UUID, gi int) erro
 	if err != nil {
 		return err
 	}
-	return q.do("nvmlGpuInstanceDestroy", instance.Destroy)
+	if err := q.do("nvmlGpuInstanceDestroy", instance.Destroy); err != nil {
+		return err
+	}
+	s.forget(b, gi)
+	return nil
+}
+
+// forget takes an instance that was removed out of what a look tells that does not ask: by then no record names it any more, so
+// it would seem to be an administrator's.
+func (s *Session) forget(b *board, gi int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known, ok := s.boards[b.facts.Index]
+	if !ok || known.facts.UUID != b.facts.UUID || known.facts.MIG == nil {
+		return
+	}
+	left := *known.facts.MIG
+	left.Instances = slices.DeleteFunc(slices.Clone(left.Instances), func(i gpu.Instance) bool { return i.ID == gi })
+	if len(left.Instances) == 0 {
+		left.Instances = nil // as a look tells it
+	}
+	known.facts.MIG = &left
+	s.boards[b.facts.Index] = known
 }
 
 // do makes a call that answers nothing.

@@ -1,0 +1,204 @@
+package nvml
+
+import (
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+const firstGPU = gpu.UUID("GPU-00000000-0000")
+
+// seeing is a session that has looked at one GPU.
+func seeing(t *testing.T) (*Session, *fakeGPU) {
+	t.Helper()
+	d := newFakeDriver(1)
+	s := openFake(t, d)
+	return s, d.gpus[0].looked(t, s)
+}
+
+func (g *fakeGPU) looked(t *testing.T, s *Session) *fakeGPU {
+	t.Helper()
+	_, faults, err := s.GPUs(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, faults)
+	return g
+}
+
+// seen are the instances that a look shows.
+func seen(t *testing.T, s *Session) []gpu.Instance {
+	t.Helper()
+	gpus, faults, err := s.GPUs(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, faults)
+	return gpus[0].MIG.Instances
+}
+
+func TestInstances(t *testing.T) {
+	t.Parallel()
+	s, g := seeing(t)
+	whole := gpu.Placement{Start: 0, Size: 8}
+	_, err := s.CreateInstance(t.Context(), firstGPU, 0, whole)
+	var unsupported *gpu.UnsupportedError
+	require.ErrorAs(t, err, &unsupported, "outside MIG mode")
+	require.NoError(t, s.SetMIGMode(t.Context(), firstGPU, true))
+	_, err = s.CreateInstance(t.Context(), firstGPU, 99, whole)
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+	require.EqualError(t, err, "looking for MIG profile 99 on GPU 0: not found")
+
+	gi, err := s.CreateInstance(t.Context(), firstGPU, 0, whole)
+	require.NoError(t, err)
+	_, err = s.CreateInstance(t.Context(), firstGPU, 0, whole)
+	require.ErrorIs(t, err, gpu.ErrInUse, "it does not fit")
+	half := gpu.Instance{ID: gi, Profile: 0, Placement: whole}
+	assert.Equal(t, []gpu.Instance{half}, seen(t, s), "one without a compute instance is seen")
+	c, err := s.CreateComputeInstance(t.Context(), firstGPU, gi)
+	require.NoError(t, err)
+	assert.Equal(t, gpu.ComputeInstance{ID: 0, Slices: 7, UUID: "MIG-1"}, c)
+	full := half
+	full.Compute = []gpu.ComputeInstance{c}
+	there, err := s.Instances(t.Context(), firstGPU)
+	require.NoError(t, err)
+	assert.Equal(t, []gpu.Instance{full}, there)
+
+	require.ErrorIs(t, s.DestroyInstance(t.Context(), firstGPU, gi), gpu.ErrInUse)
+	require.ErrorIs(t, s.DestroyComputeInstance(t.Context(), firstGPU, gi, 5), gpu.ErrNotFound)
+	require.NoError(t, s.DestroyComputeInstance(t.Context(), firstGPU, gi, 0))
+	require.NoError(t, s.DestroyInstance(t.Context(), firstGPU, gi))
+	require.ErrorIs(t, s.DestroyInstance(t.Context(), firstGPU, gi), gpu.ErrNotFound)
+	require.ErrorIs(t, s.DestroyComputeInstance(t.Context(), firstGPU, gi, 0), gpu.ErrNotFound)
+	_, err = s.CreateComputeInstance(t.Context(), firstGPU, gi)
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+	assert.Empty(t, seen(t, s))
+	assert.Equal(t, 1, g.handles, "the handle was taken anew when the mode had changed, and only then")
+}
+
+// TestAnInstanceThatVanishesIsNoFault: others remove instances while they are looked at.
+func TestAnInstanceThatVanishesIsNoFault(t *testing.T) {
+	t.Parallel()
+	for _, symbol := range []string{"nvmlGpuInstanceGetInfo", "nvmlDeviceGetGpuInstanceId"} {
+		s, g := seeing(t)
+		require.NoError(t, s.SetMIGMode(t.Context(), firstGPU, true))
+		gi, err := s.CreateInstance(t.Context(), firstGPU, 0, gpu.Placement{Size: 8})
+		require.NoError(t, err)
+		_, err = s.CreateComputeInstance(t.Context(), firstGPU, gi)
+		require.NoError(t, err)
+		g.answer(nvml.ERROR_INVALID_ARGUMENT, symbol)
+		for _, i := range seen(t, s) {
+			assert.Empty(t, i.Compute, symbol)
+		}
+		g.answer(nvml.ERROR_UNKNOWN, symbol)
+		_, faults, err := s.GPUs(t.Context())
+		require.NoError(t, err)
+		require.Len(t, faults, 1, "any other answer is a fault")
+	}
+}
+
+// TestWhatIsRemovedIsNotSeenAgain, also by a look that does not ask because the next change goes on: nobody's record names it
+// any more, so it would seem to be an administrator's.
+func TestWhatIsRemovedIsNotSeenAgain(t *testing.T) {
+	t.Parallel()
+	s, _ := seeing(t)
+	require.NoError(t, s.SetMIGMode(t.Context(), firstGPU, true))
+	gi, err := s.CreateInstance(t.Context(), firstGPU, 0, gpu.Placement{Size: 8})
+	require.NoError(t, err)
+	before := seen(t, s)
+	require.Len(t, before, 1)
+	turn := s.turn(firstGPU)
+	turn.Lock()
+	assert.Equal(t, before, seen(t, s), "a GPU that is being changed is what it was")
+	turn.Unlock()
+	require.NoError(t, s.DestroyInstance(t.Context(), firstGPU, gi))
+	turn.Lock()
+	assert.Nil(t, seen(t, s))
+	turn.Unlock()
+	assert.Len(t, before, 1, "what was told stays as it was told")
+}
+
+func TestReadingTheMIGModeIsOneCall(t *testing.T) {
+	t.Parallel()
+	s, g := seeing(t)
+	g.driver.mu.Lock()
+	clear(g.driver.calls)
+	g.driver.mu.Unlock()
+	mode, err := s.MIGMode(t.Context(), firstGPU)
+	require.NoError(t, err)
+	assert.Equal(t, gpu.MIGMode{}, mode)
+	assert.Equal(t, map[string]int{"nvmlDeviceGetMigMode": 1}, g.driver.calls)
+	for _, ask := range []func() error{
+		func() error { _, err := s.MIGMode(t.Context(), "GPU-1"); return err },
+		func() error { _, err := s.Instances(t.Context(), "GPU-1"); return err },
+		func() error { return s.SetMIGMode(t.Context(), "GPU-1", true) },
+		func() error { return s.DestroyInstance(t.Context(), "GPU-1", 0) },
+	} {
+		require.EqualError(t, ask(), "GPU GPU-1 does not answer: not found")
+		require.True(t, s.turn("GPU-1").TryLock(), "its turn is over")
+		s.turn("GPU-1").Unlock()
+	}
+}
+
+func TestSetMIGMode(t *testing.T) {
+	t.Parallel()
+	on, off := modes{1, 1}, modes{0, 0}
+	for name, c := range map[string]struct {
+		before, after modes
+		change        func(*fakeGPU)
+		sets          int
+		kind          error
+		want          string
+	}{
+		"on":          {before: off, after: on, sets: 1},
+		"on already":  {before: on, after: on},
+		"pending off": {before: modes{1, 0}, after: on, sets: 1},
+		"somebody is on it": {
+			before: off, after: off, change: func(g *fakeGPU) { g.activation = nvml.ERROR_IN_USE }, sets: 2, kind: gpu.ErrInUse,
+			want: "nvmlDeviceSetMigMode on GPU 0: not in force yet: in use (NVML IN_USE)",
+		},
+		"a reset is needed after all": {
+			before: off, after: off, change: func(g *fakeGPU) { g.activation = nvml.ERROR_RESET_REQUIRED }, sets: 2,
+			want: "changing the MIG mode of NVIDIA H100 80GB HBM3 is not supported here: it needs a reset of the GPU",
+		},
+		"the driver does not do what it says": {
+			before: off, after: off, change: func(g *fakeGPU) { g.stubborn = true }, sets: 2, kind: gpu.ErrInUse,
+			want: "setting the MIG mode of GPU 0: the driver says it is done, and it is not: in use",
+		},
+		"Ampere": {
+			before: off, after: off, change: func(g *fakeGPU) { g.capability = computeCapability{8, 0} },
+			want: "changing the MIG mode of NVIDIA H100 80GB HBM3 is not supported here: it needs a reset of the GPU",
+		},
+		"the driver refuses": {
+			before: off, after: off, change: func(g *fakeGPU) { g.answer(nvml.ERROR_NO_PERMISSION, "nvmlDeviceSetMigMode") }, sets: 2, kind: gpu.ErrPermission,
+			want: "nvmlDeviceSetMigMode on GPU 0: permission denied (NVML NO_PERMISSION); " +
+				"taking that back: nvmlDeviceSetMigMode on GPU 0: permission denied (NVML NO_PERMISSION)",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newFakeDriver(1)
+			g := d.gpus[0]
+			g.modes = c.before
+			if c.change != nil {
+				c.change(g)
+			}
+			s := openFake(t, d)
+			g.looked(t, s)
+			err := s.SetMIGMode(t.Context(), firstGPU, true)
+			assert.Equal(t, c.after, g.modes, "and nothing else is pending")
+			assert.Equal(t, c.sets, d.count("nvmlDeviceSetMigMode"))
+			if c.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, c.want)
+			if c.kind != nil {
+				require.ErrorIs(t, err, c.kind)
+				return
+			}
+			var unsupported *gpu.UnsupportedError
+			require.ErrorAs(t, err, &unsupported)
+		})
+	}
+}
