@@ -64,7 +64,7 @@ func (f *FS) major(name string) (uint32, error) {
 	const file = "/proc/devices"
 	raw, err := f.read(file)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("reading the numbers of device drivers: %w", err)
 	}
 	for lines := bufio.NewScanner(bytes.NewReader(raw)); lines.Scan(); {
 		number, device, _ := strings.Cut(strings.TrimSpace(lines.Text()), " ")
