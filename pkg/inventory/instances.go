@@ -57,6 +57,9 @@ func (i *Inventory) gpus(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 				})
 			})
 		}
+		if len(mig.Instances) == 0 {
+			mig.Instances = nil // as where there never was one: claims that come and go are no news
+		}
 		g.MIG = &mig
 	}
 	return gpus, faults, nil

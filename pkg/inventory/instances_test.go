@@ -1,0 +1,148 @@
+package inventory
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// instance is one with a compute instance of that UUID.
+func instance(id int, uuid gpu.MIGUUID) gpu.Instance {
+	return gpu.Instance{ID: id, Profile: 19, Placement: gpu.Placement{Start: id, Size: 1}, Compute: []gpu.ComputeInstance{{Slices: 1, UUID: uuid}}}
+}
+
+// cut puts these instances on the first GPU.
+func cut(instances ...gpu.Instance) func(*machine) {
+	return func(m *machine) {
+		gpus := append([]gpu.GPU{}, m.gpus...)
+		gpus[0].MIG = &gpu.MIG{Mode: gpu.MIGMode{Enabled: true}, Instances: instances}
+		m.gpus = gpus
+	}
+}
+
+// owners says which instances claims own. Asking it is between the two looks.
+type owners struct {
+	uuids []gpu.MIGUUID
+	err   error
+	asked int
+	then  func()
+}
+
+func (o *owners) owned() (Owned, error) {
+	o.asked++
+	if o.then != nil {
+		o.then()
+	}
+	return func(id gpu.UUID, i *gpu.Instance) bool {
+		for _, uuid := range o.uuids {
+			if id == "GPU-11111111-aaaa" && len(i.Compute) > 0 && i.Compute[0].UUID == uuid {
+				return true
+			}
+		}
+		return false
+	}, o.err
+}
+
+// shown are the instances of the first GPU in the view after one more look.
+func shown(t *testing.T, i *Inventory) []gpu.Instance {
+	t.Helper()
+	require.NoError(t, i.Refresh(t.Context()))
+	require.Nil(t, i.Current().Node.GPUs[1].MIG)
+	return i.Current().Node.GPUs[0].MIG.Instances
+}
+
+func TestInstancesOfClaimsAreLeftOut(t *testing.T) {
+	t.Parallel()
+	m, o := newMachine(), &owners{uuids: []gpu.MIGUUID{"MIG-ours", "MIG-next"}}
+	i := New(Options{Host: m, Open: m.open, Owned: o.owned})
+	m.change(cut())
+	require.Nil(t, shown(t, i))
+	empty := i.Current()
+	assert.Zero(t, o.asked, "who owns them is not asked where there are none")
+	m.change(cut(instance(1, "MIG-ours"), instance(2, "MIG-next")))
+	require.Nil(t, shown(t, i))
+	assert.Same(t, empty, i.Current(), "claims that come and go are no news")
+
+	half := gpu.Instance{ID: 5, Profile: 9, Placement: gpu.Placement{Start: 4, Size: 4}}
+	m.change(cut(instance(1, "MIG-ours"), instance(3, "MIG-theirs"), half))
+	assert.Equal(t, []gpu.Instance{instance(3, "MIG-theirs"), half}, shown(t, i))
+	m.mu.Lock()
+	assert.Len(t, m.gpus[0].MIG.Instances, 3, "what the driver told is not written to")
+	m.mu.Unlock()
+}
+
+// TestAnInstanceIsAnAdministratorsWhenTwoLooksShowIt, and when no record that was read in between names it.
+func TestAnInstanceIsAnAdministratorsWhenTwoLooksShowIt(t *testing.T) {
+	t.Parallel()
+	stays := instance(1, "MIG-stays")
+	for name, c := range map[string]struct{ first, second []gpu.Instance }{
+		"its claim ended": {[]gpu.Instance{stays, instance(2, "MIG-gone")}, []gpu.Instance{stays}},
+		"a claim came":    {[]gpu.Instance{stays}, []gpu.Instance{stays, instance(2, "MIG-new")}},
+		"one claim came after another": {
+			[]gpu.Instance{stays, instance(2, "MIG-gone")}, []gpu.Instance{stays, instance(2, "MIG-new")},
+		},
+		"a claim makes it": {
+			[]gpu.Instance{stays, {ID: 2, Profile: 19, Placement: gpu.Placement{Start: 2, Size: 1}}},
+			[]gpu.Instance{stays, instance(2, "MIG-new")},
+		},
+		"its place is taken by another": {[]gpu.Instance{stays, {ID: 2, Profile: 19}}, []gpu.Instance{stays, {ID: 2, Profile: 9}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, o := newMachine(), &owners{}
+			m.change(cut(c.first...))
+			o.then = func() { m.change(cut(c.second...)) }
+			i := New(Options{Host: m, Open: m.open, Owned: o.owned})
+			assert.Equal(t, []gpu.Instance{stays}, shown(t, i))
+			assert.Equal(t, 1, o.asked)
+			assert.Equal(t, c.second, shown(t, i), "the next look tells")
+		})
+	}
+}
+
+// TestWithoutRecordsNothingChanges: what was an administrator's stays that, and nothing else becomes his.
+func TestWithoutRecordsNothingChanges(t *testing.T) {
+	t.Parallel()
+	m, o := newMachine(), &owners{}
+	i := New(Options{Host: m, Open: m.open, Owned: o.owned})
+	m.change(cut(instance(1, "MIG-theirs")))
+	known := shown(t, i)
+	require.Len(t, known, 1)
+	o.err = errors.New("input/output error")
+	m.change(cut(instance(1, "MIG-theirs"), instance(2, "MIG-ours")))
+	assert.Equal(t, known, shown(t, i))
+	o.err, o.uuids = nil, []gpu.MIGUUID{"MIG-ours"}
+	assert.Equal(t, known, shown(t, i))
+
+	o.err = errors.New("input/output error")
+	fresh := New(Options{Host: m, Open: m.open, Owned: o.owned})
+	assert.Empty(t, shown(t, fresh))
+}
+
+func TestWithoutClaimsAllInstancesAreAnAdministrators(t *testing.T) {
+	t.Parallel()
+	m := newMachine()
+	m.change(cut(instance(1, "MIG-theirs")))
+	assert.Equal(t, []gpu.Instance{instance(1, "MIG-theirs")}, shown(t, New(Options{Host: m, Open: m.open})))
+}
+
+func TestPartitioningIsThatOfTheOpenDriver(t *testing.T) {
+	t.Parallel()
+	m := newMachine()
+	i := newInventory(m)
+	_, err := i.Partitioning()
+	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
+	require.EqualError(t, err, "cutting a GPU: NVIDIA driver is not loaded")
+	require.NoError(t, i.Refresh(t.Context()))
+	driver, err := i.Partitioning()
+	require.NoError(t, err)
+	assert.NotNil(t, driver)
+	m.change(func(m *machine) { m.loaded = "" })
+	require.ErrorIs(t, i.Refresh(t.Context()), gpu.ErrDriverNotLoaded)
+	_, err = i.Partitioning()
+	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
+}
