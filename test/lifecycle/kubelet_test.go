@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // life is a claim as scheduler and kubelet see it.
@@ -108,9 +110,9 @@ type kubelet struct {
 // impatience bounds a call that may have to be refused.
 const impatience = 50 * time.Millisecond
 
-func newKubelet(t *testing.T, seed uint64, gpus int) *kubelet {
+func newKubelet(t *testing.T, seed uint64) *kubelet {
 	t.Helper()
-	machine, err := NewMachine(t.TempDir(), "l40s", gpus)
+	machine, err := modelledMachine(t.TempDir(), mixed(0))
 	require.NoError(t, err)
 	k := &kubelet{t: t, random: rand.New(rand.NewPCG(seed, 0)), machine: machine, kinds: map[types.UID][]string{}}
 	k.plugins, k.killers = make([]*Process, 2), make([]*killer, 2)
@@ -129,11 +131,21 @@ func (k *kubelet) start(i int) {
 	defer func() { k.killers[i].refuse = k.refuse }()
 	p, err := k.machine.Start(k.t.Context(), Wiring{
 		Touch: k.killers[i].touch, DebtAfter: time.Minute,
-		Effects: func(rc *resourceapi.ResourceClaim) []string { return k.kinds[rc.UID] },
+		Effects: k.effects,
 	})
 	require.NoError(k.t, err)
 	require.Empty(k.t, p.Damaged)
 	k.plugins[i] = p
+}
+
+// effects are for claims that have whole GPUs alone.
+func (k *kubelet) effects(rc *resourceapi.ResourceClaim) []string {
+	for i := range rc.Status.Allocation.Devices.Results {
+		if _, _, cut := partOf(rc.Status.Allocation.Devices.Results[i].Device); cut {
+			return nil
+		}
+	}
+	return k.kinds[rc.UID]
 }
 
 // call runs something in one of the processes. It may die of it, and is started again then; alive tells whether it lived.
@@ -178,23 +190,52 @@ func (k *kubelet) create() {
 	k.lives = append(k.lives, l)
 }
 
-// allocate gives a claim one or two free GPUs, or only a look at one, or nothing when none is free.
+// allocate gives a claim one or two free GPUs, or what is free of them, or only a look at one, or nothing when none is free.
 func (k *kubelet) allocate(l *life) {
 	gpus := k.machine.Node.Identities()
 	name := func(i int) string { return "gpu-" + gpus[i].UUID[4:12] }
 	l.devices = nil
 	for _, i := range k.random.Perm(len(gpus))[:1+k.random.IntN(2)] {
-		taken := slices.ContainsFunc(k.lives, func(other *life) bool { return other != l && !other.gone && slices.Contains(other.devices, name(i)) })
-		if !taken {
-			l.devices = append(l.devices, name(i))
+		for _, wanted := range k.ofGPU(i) {
+			taken := shared([]string{wanted}, l.devices) || slices.ContainsFunc(k.lives, func(other *life) bool {
+				return other != l && !other.gone && shared([]string{wanted}, other.devices)
+			})
+			if !taken {
+				l.devices = append(l.devices, wanted)
+			}
 		}
 	}
 	if k.random.IntN(4) == 0 {
 		l.devices = append(l.devices, name(k.random.IntN(len(gpus)))+"-monitor!")
 	}
 	if l.devices != nil {
-		l.rc = Allocate(l.rc, l.devices...)
+		l.rc = k.machine.allocate(l.rc, l.devices...)
 	}
+}
+
+// ofGPU is a GPU, or some slices of it that may overlap.
+func (k *kubelet) ofGPU(ordinal int) (names []string) {
+	if ordinal < 3 || k.random.IntN(3) == 0 {
+		return []string{k.machine.device(ordinal)}
+	}
+	for range 1 + k.random.IntN(3) {
+		s := []Slice{small, medium, large, {Profile: profile1g, Start: 5}, {Profile: profile3g, Start: 0}}[k.random.IntN(5)]
+		s.GPU = ordinal
+		names = append(names, k.machine.slice(s))
+	}
+	return names
+}
+
+// partOf tells which GPU and which part of it a device is; the whole of it is not cut.
+func partOf(device string) (of string, at gpu.Placement, cut bool) {
+	parts := strings.Split(device, "-")
+	if len(parts) < 5 {
+		return parts[1], at, false
+	}
+	sizes := map[string]int{"19": 1, "14": 2, "9": 4}
+	at.Size = sizes[parts[3]]
+	_, err := fmt.Sscan(parts[4], &at.Start)
+	return parts[1], at, err == nil
 }
 
 // prepare calls Prepare until it was answered or refused.
@@ -222,8 +263,8 @@ func (k *kubelet) prepare(l *life) {
 		return
 	}
 	require.Empty(k.t, k.rivals(l), "claim %s was given what others have", l.uid())
-	if l.answer != nil {
-		require.Empty(k.t, cmp.Diff(l.answer.Results, r.Results, cmp.AllowUnexported(checkpoint.Result{})), "another answer for claim %s", l.uid())
+	if l.answer != nil && l.boot == k.machine.BootID() { // slices are made anew after a boot
+		require.Empty(k.t, cmp.Diff(l.answer.Results, r.Results, cmp.AllowUnexported(checkpoint.Result{}, checkpoint.MIG{})), "another answer for claim %s", l.uid())
 		require.Equal(k.t, l.answer.CDI.Devices, r.CDI.Devices)
 	}
 	l.answer, l.boot = r, k.machine.BootID()
@@ -244,9 +285,15 @@ func (k *kubelet) contended(l *life) bool {
 	return slices.ContainsFunc(k.lives, func(other *life) bool { return other != l && shared(l.devices, other.devices) })
 }
 
-// shared tells whether two claims own the same GPU.
+// shared tells whether two claims own the same GPU, or the same part of it.
 func shared(a, b []string) bool {
-	return slices.ContainsFunc(a, func(name string) bool { return name[len(name)-1] != '!' && slices.Contains(b, name) })
+	return slices.ContainsFunc(a, func(name string) bool {
+		of, at, cut := partOf(name)
+		return name[len(name)-1] != '!' && slices.ContainsFunc(b, func(other string) bool {
+			otherOf, otherAt, otherCut := partOf(other)
+			return other[len(other)-1] != '!' && of == otherOf && (!cut || !otherCut || at.Overlaps(otherAt))
+		})
+	})
 }
 
 // unprepare calls Unprepare until it succeeds, and forgets the claim.

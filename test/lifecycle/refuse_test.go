@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
@@ -17,9 +19,9 @@ import (
 type refusal struct {
 	name string
 	err  error
-	// of tells which sites it can hit; forEver: all of them from one touch on.
-	of      func(site string) bool
-	forEver bool
+	// of tells which sites it can hit; forEver: all of them from one touch on. Late: it has taken effect all the same.
+	of            func(site string) bool
+	forEver, late bool
 }
 
 func anything(string) bool { return true }
@@ -35,9 +37,17 @@ func filling(site string) bool {
 	return strings.HasPrefix(site, "disk.Write") || strings.HasPrefix(site, "disk.MakeDir") || strings.HasPrefix(site, "hook.")
 }
 
+// cutting are the sites that change how a GPU is cut.
+func cutting(site string) bool {
+	call := strings.TrimPrefix(site, "nvml.")
+	return strings.HasPrefix(call, "SetMIG") || strings.HasPrefix(call, "Create") || strings.HasPrefix(call, "Destroy")
+}
+
 var refusals = []refusal{
 	{name: "once", err: syscall.EIO, of: anything},
 	{name: "for ever", err: syscall.EIO, of: anything, forEver: true},
+	{name: "done and not told", err: gpu.ErrLost, of: cutting, late: true},
+	{name: "cut no more", err: gpu.ErrLost, of: cutting, forEver: true},
 	{name: "disk full", err: syscall.ENOSPC, of: filling, forEver: true},
 	{name: "read-only disk", err: syscall.EROFS, of: changing, forEver: true},
 }
@@ -57,10 +67,19 @@ func TestEveryTouchCanBeRefused(t *testing.T) {
 				for at := 1; m.refuses(t, s, how, at); at++ {
 					refused++
 				}
+				if !how.hits(s) {
+					require.Zero(t, refused)
+					return
+				}
 				require.Positive(t, refused)
 			})
 		}
 	}
+}
+
+// hits tells whether it has anything to refuse in that life.
+func (r refusal) hits(s *scenario) bool {
+	return !r.of("nvml.SetMIGMode") || r.of("nvml.Open") || slices.ContainsFunc(slices.Concat(s.before, s.acts), func(a Act) bool { return len(a.Slices) > 0 })
 }
 
 // refuses lives a life in which that touch is refused, and goes on without refusals. It returns false when the life had fewer
@@ -82,6 +101,9 @@ func (m *Machine) refuses(t *testing.T, s *scenario, how refusal, at int) bool {
 				site = where
 			}
 			mu.Unlock()
+			if hit && how.late {
+				_ = effect()
+			}
 			if hit {
 				return fmt.Errorf("%s: %w", where, how.err)
 			}
@@ -101,31 +123,56 @@ func (m *Machine) refuses(t *testing.T, s *scenario, how refusal, at int) bool {
 	return touches >= at
 }
 
-// TestATransientRefusalIsNotSeen: a driver that needs another moment costs the claim that moment.
+// TestATransientRefusalIsNotSeen: a driver that needs another moment costs the claim that moment, also when it has done what it was
+// asked for.
 func TestATransientRefusalIsNotSeen(t *testing.T) {
 	t.Parallel()
-	for _, site := range []string{"step.Do computeMode", "step.Do persistence", "step.Undo persistence", "step.Undo computeMode"} {
+	knobs := []string{"step.Do computeMode", "step.Do persistence", "step.Undo persistence", "step.Undo computeMode"}
+	cuts := []string{
+		"nvml.MIGMode", "nvml.SetMIGMode", "nvml.Instances", "nvml.CreateInstance", "nvml.CreateComputeInstance",
+		"nvml.DestroyComputeInstance", "nvml.DestroyInstance",
+	}
+	for _, site := range slices.Concat(knobs, cuts) {
 		for _, cause := range []error{gpu.ErrTimeout, gpu.ErrInUse, gpu.ErrDriverNotLoaded} {
-			t.Run(site+"/"+cause.Error(), func(t *testing.T) {
-				t.Parallel()
-				m, err := NewMachine(t.TempDir(), "l40s", 1)
-				require.NoError(t, err)
-				left := 1
-				p, err := m.Start(t.Context(), Wiring{Effects: withEffects, DebtAfter: time.Minute, Touch: func(where string, effect func() error) error {
-					if where == site && left > 0 {
-						left--
-						return cause
-					}
-					return effect()
-				}})
-				require.NoError(t, err)
-				_, err = p.Prepare(t.Context(), Allocate(claimNumber(1), m.device(0)))
-				require.NoError(t, err)
-				require.NoError(t, p.Unprepare(t.Context(), "uid-1"))
-				require.Zero(t, left)
-				require.NoError(t, p.Close())
-				require.NoError(t, m.Empty(t.Context()))
-			})
+			for _, late := range []bool{false, true} {
+				if late && (cause != gpu.ErrTimeout || !cutting(site)) {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/%v/late=%t", site, cause, late), func(t *testing.T) {
+					t.Parallel()
+					refusedOnce(t, site, cause, late)
+				})
+			}
 		}
 	}
+}
+
+func refusedOnce(t *testing.T, site string, cause error, late bool) {
+	t.Helper()
+	m, err := modelledMachine(t.TempDir(), mixed(0))
+	require.NoError(t, err)
+	left := 1
+	p, err := m.Start(t.Context(), Wiring{Effects: withEffects, DebtAfter: time.Minute, Touch: func(where string, effect func() error) error {
+		if where == site && left > 0 {
+			left--
+			if late {
+				_ = effect()
+			}
+			return cause
+		}
+		return effect()
+	}})
+	require.NoError(t, err)
+	whole, part := m.allocate(claimNumber(1), m.device(0)), m.allocate(claimNumber(2), m.slice(large))
+	for _, rc := range []*resourceapi.ResourceClaim{whole, part} {
+		_, err = p.Prepare(t.Context(), rc)
+		require.NoError(t, err)
+	}
+	require.NoError(t, m.Laws(t.Context(), "uid-1", "uid-2"))
+	for _, rc := range []*resourceapi.ResourceClaim{whole, part} {
+		require.NoError(t, p.Unprepare(t.Context(), string(rc.UID)))
+	}
+	require.Zero(t, left)
+	require.NoError(t, p.Close())
+	require.NoError(t, m.Empty(t.Context()))
 }

@@ -37,7 +37,7 @@ func TestRandomLivesKeepTheLaws(t *testing.T) {
 	for _, seed := range seeds(t, 16) {
 		t.Run(fmt.Sprintf("LIFECYCLE_SEED=%d", seed), func(t *testing.T) {
 			t.Parallel()
-			k := newKubelet(t, seed, 4)
+			k := newKubelet(t, seed)
 			for range 60 {
 				k.step()
 				k.laws()
@@ -58,7 +58,7 @@ func TestRandomRefusalsKeepTheLaws(t *testing.T) {
 	for _, seed := range seeds(t, 10) {
 		t.Run(fmt.Sprintf("LIFECYCLE_SEED=%d", seed), func(t *testing.T) {
 			t.Parallel()
-			k := newKubelet(t, seed, 4)
+			k := newKubelet(t, seed)
 			k.refuse = func(string) error {
 				if k.random.IntN(12) == 0 {
 					return errors.New("input/output error")
@@ -119,7 +119,7 @@ func (k *kubelet) allocateAnew(l *life) {
 	}
 	k.allocate(l)
 	if l.devices == nil {
-		l.devices, l.rc = before, Allocate(l.rc, before...)
+		l.devices, l.rc = before, k.machine.allocate(l.rc, before...)
 		return
 	}
 	l.answer = nil
