@@ -14,6 +14,7 @@ import (
 // TestMIGSliceWillNotDie: a slice that a process still uses when its pod is gone keeps new claims from what overlaps with it, and from
 // nothing else, until the process ends.
 func TestMIGSliceWillNotDie(t *testing.T) {
+	needs(t, deviceTaints)
 	ns := sliced(t)
 	ns.want("held", "2g.20gb", 7)
 	held := ns.slice("held")

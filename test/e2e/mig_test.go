@@ -12,6 +12,7 @@ import (
 
 // TestMIGSlicesAskedFor: by profile, by memory, by preference, on different GPUs and by the name of a resource, all at once.
 func TestMIGSlicesAskedFor(t *testing.T) {
+	needs(t, extendedResources)
 	ns := sliced(t)
 	ns.apply("mig-profile/pod.yaml")
 	ns.apply("mig-memory/pod.yaml")

@@ -68,6 +68,7 @@ func (c *cluster) instances(index, want int) error {
 // sliced begins a test that runs while others do and has the GPUs that are offered in slices to itself.
 func sliced(t *testing.T) *namespace {
 	t.Helper()
+	needs(t, partitionableDevices)
 	c := open(t)
 	t.Parallel()
 	c.gpus.takeSliced(t)
@@ -77,6 +78,7 @@ func sliced(t *testing.T) *namespace {
 // slicedAlone is alone for a test of slices.
 func slicedAlone(t *testing.T) *namespace {
 	t.Helper()
+	needs(t, partitionableDevices)
 	c := open(t)
 	require.True(t, c.gpus.whole(), "a test that goes on beside others began already: this one has to come before it, in the order of file names")
 	return newSliced(t, c)
