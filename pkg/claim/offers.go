@@ -148,21 +148,25 @@ func (p *Plan) exclusive() error {
 			if r.Admin || earlier.Admin || !collide(r.Device, earlier.Device) {
 				continue
 			}
+			what := "its GPU"
+			if earlier.Device.Type() == gpu.TypeMIG {
+				what = "a part that it needs of GPU"
+			}
 			return &Refusal{
 				Request: r.Request, Device: string(r.Device.Name()), Fix: "delete the claim so that it is allocated anew",
-				Cause: fmt.Sprintf("its GPU %s was given to request %q of the same claim too", r.Device.Parent().UUID, earlier.Request),
+				Cause: fmt.Sprintf("%s %s was given to request %q of the same claim too", what, r.Device.Parent().UUID, earlier.Request),
 			}
 		}
 	}
 	return nil
 }
 
-// collide tells whether two devices cannot be owned at once.
+// collide tells whether two devices cannot be owned at once: they have something of a GPU in common.
 func collide(a, b gpu.Device) bool {
 	if a.Parent().UUID != b.Parent().UUID {
 		return false
 	}
 	x, cut := a.(gpu.MIGDevice)
 	y, too := b.(gpu.MIGDevice)
-	return !cut || !too || x.Placement.Overlaps(y.Placement)
+	return !cut || !too || x.Placement.Overlaps(y.Placement) || x.Profile.HasMediaExtensions() && y.Profile.HasMediaExtensions()
 }
