@@ -1,0 +1,125 @@
+package prepare
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// cutter makes and removes the MIG devices of a world, in two halves, by the names of the devices that they are.
+type cutter struct {
+	*world
+
+	there map[string]gpu.MIGUUID // no UUID: half of it
+	made  int
+}
+
+// newPartitionable is a world whose first GPU is offered whole and in parts.
+func newPartitionable(gpus int) (*world, *cutter) {
+	w := newWorld(gpus)
+	one := []gpu.Placement{{Start: 0, Size: 1}, {Start: 1, Size: 1}, {Start: 6, Size: 1}}
+	w.node.GPUs[0].MIG = &gpu.MIG{Profiles: []gpu.MIGProfile{
+		{ID: 19, Name: "1g.10gb", Slices: 1, Placements: one}, {ID: 20, Name: "1g.10gb+me", Slices: 1, Placements: one},
+		{ID: 9, Name: "3g.40gb", Slices: 3, Placements: []gpu.Placement{{Start: 0, Size: 4}, {Start: 4, Size: 4}}},
+	}}
+	w.layout = gpu.Layout{uuid(0): {Whole: true, MIG: []string{"1g.10gb", "1g.10gb+me", "3g.40gb"}}}
+	return w, &cutter{world: w, there: map[string]gpu.MIGUUID{}}
+}
+
+// startCutting is what a plugin does when it starts.
+func (c *cutter) startCutting(t *testing.T) *process {
+	t.Helper()
+	p := c.start(t)
+	p.Steps[claim.StepMIG] = c
+	p.Needs = map[string]Need{claim.NeedMIG: c, claim.NeedWhole: c}
+	return p
+}
+
+// cut names a slice of the first GPU: "9-4".
+func cut(slice string) string { return device(0) + "-mig-" + slice }
+
+// wantsOf is a claim for devices of the first GPU: slices, "" for all of it.
+func wantsOf(uid string, slices ...string) *resourceapi.ResourceClaim {
+	var devices []string
+	for _, slice := range slices {
+		name := device(0)
+		if slice != "" {
+			name = cut(slice)
+		}
+		devices = append(devices, name)
+	}
+	rc := wants(uid, devices...)
+	for i := range rc.Status.Allocation.Devices.Results {
+		rc.Status.Allocation.Devices.Results[i].Pool = nodeName + "/" + device(0)
+	}
+	return rc
+}
+
+func (c *cutter) Meet(_ context.Context, n claim.Need) error {
+	return c.op(fmt.Sprintf("meet %s %s", n.Kind, n.Target), func() error { return nil })
+}
+
+func (c *cutter) Check(_ context.Context, s checkpoint.Step) error {
+	return c.op("check "+short(s), func() error {
+		if _, taken := c.there[s.Device]; taken {
+			return gpu.ErrInUse
+		}
+		return nil
+	})
+}
+
+func (c *cutter) Do(_ context.Context, s checkpoint.Step) (json.RawMessage, error) {
+	id := gpu.MIGIdentity{GPUInstance: 3}
+	err := c.op("make "+short(s), func() error { c.there[s.Device] = ""; return nil })
+	if err != nil {
+		return nil, err
+	}
+	err = c.op("fill "+short(s), func() error {
+		c.made++
+		id.ComputeInstance, id.UUID = 1, gpu.MIGUUID(fmt.Sprintf("MIG-%d", c.made))
+		c.there[s.Device] = id.UUID
+		return nil
+	})
+	raw, _ := json.Marshal(id)
+	return raw, err
+}
+
+func (c *cutter) Undo(_ context.Context, s checkpoint.Step) error {
+	known := "nothing"
+	if len(s.Made) > 0 {
+		id, err := c.Identify(s.Made)
+		if err != nil {
+			return err
+		}
+		known = "half"
+		if id.UUID != "" {
+			known = string(id.UUID)
+		}
+	}
+	return c.op(fmt.Sprintf("undo %s, made %s", short(s), known), func() error { delete(c.there, s.Device); return nil })
+}
+
+func (c *cutter) Verify(_ context.Context, s checkpoint.Step) error {
+	return c.op("verify "+short(s), func() error {
+		id, err := c.Identify(s.Made)
+		if err == nil && c.there[s.Device] != id.UUID {
+			err = gpu.ErrNotFound
+		}
+		return err
+	})
+}
+
+func (*cutter) Identify(made json.RawMessage) (id gpu.MIGIdentity, err error) {
+	err = json.Unmarshal(made, &id)
+	return id, err
+}
+
+func short(s checkpoint.Step) string { return strings.TrimPrefix(s.Device, cut("")) }

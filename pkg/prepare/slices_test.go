@@ -1,0 +1,326 @@
+package prepare
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+func TestASliceIsMadeBetweenIntentAndDone(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newPartitionable(1)
+		p := c.startCutting(t)
+		r, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
+		require.NoError(t, err)
+		assert.Equal(t, []string{
+			"meet migMode " + string(uuid(0)), "check 9-4", "put intent a", "make 9-4", "fill 9-4", "put done a", "write a",
+		}, w.events())
+		assert.Equal(t, w.record(t, "a"), r)
+		assert.Equal(t, &checkpoint.MIG{
+			Profile: 9, Name: "3g.40gb", Placement: gpu.Placement{Start: 4, Size: 4},
+			Identity: gpu.MIGIdentity{GPUInstance: 3, ComputeInstance: 1, UUID: "MIG-1"},
+		}, r.Results[0].MIG)
+		assert.Equal(t, []string{"a-" + cut("9-4") + "-MIG-1"}, r.CDI.Devices, "programs see the MIG device")
+		_, err = p.Prepare(t.Context(), wantsOf("a", "9-4"))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"verify 9-4"}, w.events(), "a repeated Prepare only looks")
+
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		assert.Equal(t, []string{"put releasing a", "undo 9-4, made MIG-1", "remove a", "delete a"}, w.events(), "the mode stays as it is")
+		assert.Empty(t, c.there)
+		w.clean(t)
+	})
+}
+
+func TestAWholeGPUHasNoEffects(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newPartitionable(2)
+		p := c.startCutting(t)
+		_, err := p.Prepare(t.Context(), wantsOf("a", ""))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"meet noMIGMode " + string(uuid(0)), "put done a", "write a"}, w.events(), "one look, where it is offered in parts too")
+		_, err = p.Prepare(t.Context(), wants("b", device(1)))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"put done b", "write b"}, w.events(), "and none where it is not")
+	})
+}
+
+func TestSlicesOfOneGPULiveSideBySide(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newPartitionable(1)
+		p := c.startCutting(t)
+		for uid, slice := range map[string]string{"a": "9-4", "b": "20-0", "c": "19-1"} {
+			_, err := p.Prepare(t.Context(), wantsOf(uid, slice))
+			require.NoError(t, err, slice)
+		}
+		w.events()
+		for _, process := range []*process{p, c.startCutting(t)} {
+			for slice, want := range map[string]string{
+				"19-6": `device ` + cut("19-6") + `: what it needs of GPU ` + string(uuid(0)) + ` is still held by claim default/claim-a (UID a); `,
+				"20-6": `device ` + cut("20-6") + `: what it needs of GPU ` + string(uuid(0)) + ` is still held by claim default/claim-`,
+				"9-0":  `device ` + cut("9-0") + `: what it needs of GPU ` + string(uuid(0)) + ` is still held by claim default/claim-`,
+				"":     `device ` + device(0) + `: GPU ` + string(uuid(0)) + ` is still held by claim default/claim-`,
+			} {
+				_, err := process.Prepare(t.Context(), wantsOf("d", slice))
+				require.ErrorContains(t, err, `request "r0", `+want)
+				require.ErrorContains(t, err, `if that pod was deleted by force, its containers may still be ending (it is retried)`)
+			}
+			assert.Empty(t, w.events(), "what is held is not touched")
+		}
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		require.NoError(t, p.Unprepare(t.Context(), "b"))
+		_, err := p.Prepare(t.Context(), wantsOf("d", "20-6", "19-0"))
+		require.NoError(t, err)
+		_, err = p.Prepare(t.Context(), wants("look", device(0)+"-monitor!"))
+		require.Error(t, err, "not in that pool")
+	})
+}
+
+func TestAWholeGPUKeepsSlicesAway(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		_, c := newPartitionable(1)
+		p := c.startCutting(t)
+		_, err := p.Prepare(t.Context(), wantsOf("a", ""))
+		require.NoError(t, err)
+		_, err = p.Prepare(t.Context(), wantsOf("b", "19-6"))
+		require.ErrorContains(t, err, "is still held by claim default/claim-a (UID a)")
+	})
+}
+
+// TestWhatIsRefusedFirstIsNotWritten: nothing was promised yet.
+func TestWhatIsRefusedFirstIsNotWritten(t *testing.T) {
+	for name, c := range map[string]struct {
+		refuse func(string) error
+		kind   error
+		want   string
+		waits  bool
+	}{
+		"somebody's instance is there": {
+			refuse: always("check 9-4", gpu.ErrInUse), kind: gpu.ErrInUse, waits: true,
+			want: `request "r1", device ` + cut("9-4") + `: in use (it is retried)`,
+		},
+		"the GPU is in use": {
+			refuse: always("meet", gpu.ErrInUse), kind: gpu.ErrInUse, waits: true,
+			want: `request "r0", device ` + cut("19-0") + `: in use (it is retried)`,
+		},
+		"the mode needs a reset": {
+			refuse: always("meet", &gpu.UnsupportedError{Feature: "turning on the MIG mode", Needs: "a reset"}),
+			want:   `request "r0", device ` + cut("19-0") + `: turning on the MIG mode is not supported here: it needs a reset (a retry does not help)`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				w, cutter := newPartitionable(1)
+				p := cutter.startCutting(t)
+				w.refuse = c.refuse
+				start := time.Now()
+				_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
+				require.EqualError(t, err, c.want)
+				if c.kind != nil {
+					require.ErrorIs(t, err, c.kind)
+				}
+				assert.Equal(t, c.waits, time.Since(start) == patience)
+				for _, event := range w.events() {
+					assert.Contains(t, []string{"meet migMode " + string(uuid(0)), "check 19-0"}, event)
+				}
+				assert.Empty(t, cutter.there)
+				w.clean(t)
+			})
+		})
+	}
+}
+
+func TestANeedThatNobodyKnows(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newPartitionable(1)
+		p := c.startCutting(t)
+		delete(p.Needs, claim.NeedMIG)
+		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0"))
+		require.EqualError(t, err, "preparing GPU "+string(uuid(0))+": need migMode is not supported here")
+		assert.Empty(t, w.events())
+	})
+}
+
+// TestAPartThatWasMadeIsUndone, and what was made before it, in reverse; each undoing knows what was made.
+func TestAPartThatWasMadeIsUndone(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newPartitionable(1)
+		p := c.startCutting(t)
+		w.refuse = always("fill 9-4", gpu.ErrPermission)
+		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
+		require.EqualError(t, err, `request "r1", device `+cut("9-4")+`: making mig on GPU `+string(uuid(0))+`: permission denied (a retry does not help)`)
+		assert.Equal(t, []string{
+			"meet migMode " + string(uuid(0)), "check 19-0", "check 9-4", "put intent a", "make 19-0", "fill 19-0", "make 9-4",
+			"undo 9-4, made half", "undo 19-0, made MIG-1", "remove a", "delete a",
+		}, w.events())
+		assert.Empty(t, c.there)
+		w.clean(t)
+
+		w.refuse = either(always("fill 9-4", gpu.ErrPermission), always("undo 9-4", errStuck))
+		_, err = p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
+		require.ErrorContains(t, err, "; undoing what was made: undoing mig on GPU "+string(uuid(0))+": it is stuck")
+		r := w.record(t, "a")
+		assert.Equal(t, checkpoint.Releasing, r.State)
+		assert.JSONEq(t, `{"gpuInstance":3,"computeInstance":0}`, string(r.Steps[1].Made), "the next process knows it too")
+		w.refuse = nil
+		w.events()
+		require.NoError(t, c.startCutting(t).Settle(t.Context()))
+		assert.Contains(t, w.events(), "undo 9-4, made half")
+		w.clean(t)
+	})
+}
+
+// TestADebtBlocksWhatItOccupies and nothing else.
+func TestADebtBlocksWhatItOccupies(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newPartitionable(1)
+		p := c.startCutting(t)
+		var owed [][]gpu.Debt
+		p.holders.owing = func(debts []gpu.Debt) { owed = append(owed, debts) }
+		_, err := p.Prepare(t.Context(), wantsOf("a", "20-6"))
+		require.NoError(t, err)
+		w.refuse = always("undo 20-6", errStuck)
+		require.Error(t, p.Unprepare(t.Context(), "a"))
+		debt := gpu.Debt{GPU: uuid(0), Placements: []gpu.Placement{{Start: 6, Size: 1}}, MediaExtensions: true}
+		assert.Equal(t, [][]gpu.Debt{{debt}}, owed)
+		var tried []string
+		w.during = func(op string) { tried = append(tried, op) }
+
+		_, err = p.Prepare(t.Context(), wantsOf("b", "9-0"))
+		require.NoError(t, err)
+		require.NoError(t, p.Unprepare(t.Context(), "b"))
+		assert.NotContains(t, tried, "undo 20-6, made MIG-1", "it is nobody's business beside it")
+		for _, slice := range []string{"9-4", "19-6", "20-0", ""} {
+			_, err := p.Prepare(t.Context(), wantsOf("c", slice))
+			require.ErrorContains(t, err, "GPU "+string(uuid(0))+" still has what claim default/claim-a left, and that cannot be undone yet: ", slice)
+			assert.Contains(t, tried, "undo 20-6, made MIG-1", "%q is in its way, and tries to pay", slice)
+			assert.Nil(t, w.record(t, "c"))
+			tried = nil
+		}
+		w.refuse = nil
+		_, err = p.Prepare(t.Context(), wantsOf("c", "9-4"))
+		require.NoError(t, err)
+		assert.Equal(t, [][]gpu.Debt{{debt}, nil}, owed)
+		assert.Nil(t, w.record(t, "a"))
+	})
+}
+
+func TestDebtsOfOneGPUAddUp(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newPartitionable(2)
+		p := c.startCutting(t)
+		var owed []gpu.Debt
+		p.holders.owing = func(debts []gpu.Debt) { owed = debts }
+		w.steps = nil
+		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "19-1"))
+		require.NoError(t, err)
+		_, err = p.Prepare(t.Context(), wantsOf("b", "9-4"))
+		require.NoError(t, err)
+		w.refuse = always("undo", errStuck)
+		require.Error(t, p.Unprepare(t.Context(), "a"))
+		require.Error(t, p.Unprepare(t.Context(), "b"))
+		assert.Equal(t, []gpu.Debt{{GPU: uuid(0), Placements: []gpu.Placement{{Start: 0, Size: 1}, {Start: 1, Size: 1}, {Start: 4, Size: 4}}}}, owed)
+		w.refuse = always("undo 9-4", errStuck)
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		assert.Equal(t, []gpu.Debt{{GPU: uuid(0), Placements: []gpu.Placement{{Start: 4, Size: 4}}}}, owed)
+		assert.Equal(t, owed, func() (again []gpu.Debt) {
+			fresh := newHolders(func(debts []gpu.Debt) { again = debts })
+			fresh.put(w.record(t, "b"))
+			return again
+		}(), "a new process tells the same")
+	})
+}
+
+// TestASliceThatVanishedIsMadeAnew: the driver was loaded again, and the answer is another one.
+func TestASliceThatVanishedIsMadeAnew(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newPartitionable(1)
+		p := c.startCutting(t)
+		first, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
+		require.NoError(t, err)
+		_, err = p.Prepare(t.Context(), wantsOf("b", "19-0"))
+		require.NoError(t, err)
+		beside := w.record(t, "b")
+		delete(c.there, cut("9-4"))
+		w.events()
+
+		w.refuse = always("verify", errDisk)
+		_, err = p.Prepare(t.Context(), wantsOf("a", "9-4"))
+		require.EqualError(t, err, `request "r0", device `+cut("9-4")+`: input/output error (a retry does not help)`)
+		assert.Equal(t, first, w.record(t, "a"), "what is not known to be gone is kept")
+		w.refuse = nil
+
+		node := w.node
+		w.node = &gpu.Node{Driver: node.Driver}
+		_, err = p.Prepare(t.Context(), wantsOf("a", "9-4"))
+		require.Error(t, err)
+		assert.Equal(t, first, w.record(t, "a"), "and so is what nothing can take the place of")
+		w.node = node
+		w.events()
+
+		again, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
+		require.NoError(t, err)
+		assert.Equal(t, []string{
+			"verify 9-4", "put releasing a", "undo 9-4, made MIG-1", "remove a", "delete a",
+			"meet migMode " + string(uuid(0)), "check 9-4", "put intent a", "make 9-4", "fill 9-4", "put done a", "write a",
+		}, w.events())
+		assert.Equal(t, gpu.MIGUUID("MIG-3"), again.Results[0].MIG.Identity.UUID)
+		assert.Equal(t, []string{"a-" + cut("9-4") + "-MIG-3"}, again.CDI.Devices)
+		assert.Equal(t, beside, w.record(t, "b"), "its neighbour stays")
+		assert.Contains(t, w.specs["a"], "MIG-3")
+	})
+}
+
+func TestAStaticSliceIsNeverMadeOrRemoved(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newPartitionable(1)
+		w.node.GPUs[0].MIG.Mode = gpu.MIGMode{Enabled: true, Pending: true}
+		w.node.GPUs[0].MIG.Instances = []gpu.Instance{{
+			ID: 7, Profile: 19, Placement: gpu.Placement{Start: 6, Size: 1}, Compute: []gpu.ComputeInstance{{Slices: 1, UUID: "MIG-theirs"}},
+		}}
+		p := c.startCutting(t)
+		r, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"put done a", "write a"}, w.events())
+		assert.True(t, r.Results[0].MIG.Static)
+		assert.Equal(t, []string{"a-" + cut("19-6") + "-MIG-theirs"}, r.CDI.Devices)
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		assert.Equal(t, []string{"remove a", "delete a"}, w.events())
+	})
+}
+
+// TestASliceThatTheDriverTellsNothingOf cannot be answered, and is undone.
+func TestASliceThatTheDriverTellsNothingOf(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newPartitionable(1)
+		p := c.startCutting(t)
+		w.missing[uuid(0)] = errors.New("it is 1:3, and the kernel says 237:302")
+		_, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
+		require.EqualError(t, err, `request "r0", device `+cut("9-4")+`: it is 1:3, and the kernel says 237:302; `+
+			`check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes (a retry does not help)`)
+		assert.Empty(t, c.there)
+		w.clean(t)
+	})
+}
+
+// TestADebtOfTheWholeGPUIsNotNarrowed by one of a slice, in whichever order they are known.
+func TestADebtOfTheWholeGPUIsNotNarrowed(t *testing.T) {
+	t.Parallel()
+	for _, uids := range [][2]string{{"a", "b"}, {"b", "a"}} {
+		var owed []gpu.Debt
+		h := newHolders(func(debts []gpu.Debt) { owed = debts })
+		for uid, m := range map[string]*checkpoint.MIG{uids[0]: nil, uids[1]: {Name: "1g.10gb", Placement: gpu.Placement{Start: 6, Size: 1}}} {
+			h.put(&checkpoint.Record{
+				Claim: checkpoint.Claim{UID: uid}, State: checkpoint.Releasing, Debt: &checkpoint.Debt{}, Results: []checkpoint.Result{{GPUUUID: uuid(0), MIG: m}},
+			})
+		}
+		assert.Equal(t, []gpu.Debt{{GPU: uuid(0)}}, owed)
+	}
+}
