@@ -38,7 +38,7 @@ func (l Layout) Of(g *GPU) Offer {
 	if !ok {
 		offer = Offer{Whole: true}
 	}
-	offer.Static = g.MIG != nil && len(g.MIG.static()) > 0
+	offer.Static = g.MIG != nil && len(g.MIG.Instances) > 0
 	return offer
 }
 
@@ -91,7 +91,7 @@ func (o Offer) Devices(g *GPU) []Device {
 
 // cut tells whether the GPU can only be given in parts now.
 func (o Offer) cut(g *GPU) bool {
-	return g.MIG != nil && (len(g.MIG.static()) > 0 || g.MIG.Mode.NeedsReset && g.MIG.Mode.Enabled)
+	return g.MIG != nil && (len(g.MIG.Instances) > 0 || g.MIG.Mode.NeedsReset && g.MIG.Mode.Enabled)
 }
 
 // migDevices lists the MIG devices on offer, in the order of their profiles and placements.
@@ -99,7 +99,7 @@ func (o Offer) migDevices(g *GPU) []MIGDevice {
 	if !o.Partitioned() || g.MIG == nil || g.MIG.Mode.NeedsReset && !g.MIG.Mode.Enabled {
 		return nil
 	}
-	static := g.MIG.static()
+	static := g.MIG.Instances
 	var devices []MIGDevice
 	for i := range g.MIG.Profiles {
 		profile := &g.MIG.Profiles[i]
@@ -131,15 +131,4 @@ func (o Offer) gives(d *MIGDevice, static []Instance) bool {
 	}
 	return slices.Contains(o.MIG, d.Profile.Name) &&
 		!slices.ContainsFunc(static, func(instance Instance) bool { return d.excludes(&instance) })
-}
-
-// static lists the instances that an administrator made.
-func (m *MIG) static() []Instance {
-	var instances []Instance
-	for _, instance := range m.Instances {
-		if !instance.Ours {
-			instances = append(instances, instance)
-		}
-	}
-	return instances
 }

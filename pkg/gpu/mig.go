@@ -82,8 +82,6 @@ type Instance struct {
 	Placement Placement
 	// Compute are its compute instances; none while it is made or after it was half removed.
 	Compute []ComputeInstance
-	// Ours: Prism made it for a claim. All others belong to an administrator and are never destroyed.
-	Ours bool
 }
 
 // MIG is how a GPU can be cut and how it is cut now.
@@ -92,7 +90,8 @@ type MIG struct {
 	Mode MIGMode
 	// Profiles are the kinds of instances, in the driver's order.
 	Profiles []MIGProfile
-	// Instances are those that exist, in the order of their IDs.
+	// Instances are those that exist, in the order of their IDs. Where it matters who made them they are an administrator's: those of
+	// claims are known from the claims' records.
 	Instances []Instance
 }
 

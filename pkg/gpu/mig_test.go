@@ -76,11 +76,6 @@ func TestOfferDevices(t *testing.T) {
 		"reset, mode off":   {all, func(m *MIG) { m.Mode.NeedsReset = true }, names("", "-monitor")},
 		"reset, mode on":    {all, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, names(append(append([]DeviceName{}, everySlice...), "-monitor")...)},
 		"reset, pending on": {all, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Pending: true} }, names("", "-monitor")},
-		"ours is there": {
-			all, func(m *MIG) {
-				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{6, 1}, Compute: compute, Ours: true}}
-			}, names(append(append([]DeviceName{""}, everySlice...), "-monitor")...),
-		},
 		"static": {
 			all, func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{6, 1}, Compute: compute}}

@@ -12,7 +12,7 @@ import (
 // profiles as possible are on offer. The choice does not depend on what claims use now.
 func tiles(g *GPU, devices []MIGDevice) []MIGDevice {
 	t := tiling{free: g.MIG.MemorySlices()}
-	for _, instance := range g.MIG.static() {
+	for _, instance := range g.MIG.Instances {
 		t.put(instance)
 	}
 	static := t.taken

@@ -108,10 +108,6 @@ func TestTilesBesideStatic(t *testing.T) {
 			Instance{Profile: 20, Placement: Placement{0, 1}, Compute: compute(1)}, []string{"1g.10gb+me", "3g.40gb"},
 			"3g.40gb@4 1g.10gb+me@0",
 		},
-		"ours": {
-			Instance{Profile: 19, Placement: Placement{6, 1}, Compute: compute(1), Ours: true}, []string{"3g.40gb"},
-			"3g.40gb@0 3g.40gb@4",
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -132,13 +128,12 @@ func TestDisjointOffer(t *testing.T) {
 		mig   func(*MIG)
 		want  []DeviceName
 	}{
-		"whole":                 {Offer{Whole: true}, nil, []DeviceName{id, id + "-monitor"}},
-		"whole before slices":   {both, nil, []DeviceName{id, id + "-monitor"}},
-		"slices":                {Offer{MIG: []string{"3g.40gb"}}, nil, slices},
-		"in MIG mode for good":  {both, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, slices},
-		"not in MIG mode":       {Offer{MIG: []string{"3g.40gb"}}, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true} }, slices[2:]},
-		"cut by somebody":       {both, func(m *MIG) { m.Instances = []Instance{{Profile: 9, Placement: Placement{4, 4}}} }, []DeviceName{slices[0], slices[2]}},
-		"cut by a claim of old": {both, func(m *MIG) { m.Instances = []Instance{{Profile: 9, Placement: Placement{4, 4}, Ours: true}} }, []DeviceName{id, id + "-monitor"}},
+		"whole":                {Offer{Whole: true}, nil, []DeviceName{id, id + "-monitor"}},
+		"whole before slices":  {both, nil, []DeviceName{id, id + "-monitor"}},
+		"slices":               {Offer{MIG: []string{"3g.40gb"}}, nil, slices},
+		"in MIG mode for good": {both, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, slices},
+		"not in MIG mode":      {Offer{MIG: []string{"3g.40gb"}}, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true} }, slices[2:]},
+		"cut by somebody":      {both, func(m *MIG) { m.Instances = []Instance{{Profile: 9, Placement: Placement{4, 4}}} }, []DeviceName{slices[0], slices[2]}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -268,8 +268,7 @@ func (s *Session) MIGMode(ctx context.Context, id gpu.UUID) (gpu.MIGMode, error)
 	return q.migMode(b)
 }
 
-// Instances lists the GPU's instances with their compute instances, in the order of their IDs; none outside MIG mode. Ours is
-// not set.
+// Instances lists the GPU's instances with their compute instances, in the order of their IDs; none outside MIG mode.
 func (s *Session) Instances(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error) {
 	q, b, err := s.at(ctx, id)
 	if err != nil {
