@@ -64,6 +64,7 @@ func TestKilledProcesses(t *testing.T) {
 	require.NoError(t, err)
 	t.Run("everywhere", func(t *testing.T) { everywhere(t, killed, cut) })
 	t.Run("anywhere", func(t *testing.T) { anywhere(t, killed, cut) })
+	t.Run("neighbours", func(t *testing.T) { neighbours(t, killed) })
 	t.Run("crowd", func(t *testing.T) { crowded(t, killed) })
 }
 

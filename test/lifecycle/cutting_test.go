@@ -2,6 +2,8 @@ package lifecycle
 
 import (
 	"errors"
+	"maps"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -107,5 +109,66 @@ func TestAnAdministratorIsFaster(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrInUse)
 	require.NoError(t, m.Laws(t.Context()), "it is the administrator's")
 	require.NoError(t, p.Unprepare(t.Context(), "a"))
+	require.NoError(t, m.Empty(t.Context()))
+}
+
+// neighbours kills a process at each touch of a claim's life on a slice, while another one works on the same GPU.
+func neighbours(t *testing.T, m *Machine) {
+	s := &scenario{acts: []Act{cuts("a", large), unprepares("a")}}
+	other := &scenario{acts: []Act{cuts("b", small), unprepares("b"), cuts("b", medium), cuts("b", medium)}}
+	for at, killed := 1, true; killed; at++ {
+		m.stage(t, &scenario{})
+		var mortal, living outcome
+		var processes sync.WaitGroup
+		processes.Go(func() { mortal = m.spawn(t, order{Acts: s.acts, Die: at, Late: at%2 == 0}) })
+		processes.Go(func() { living = m.spawn(t, order{Acts: other.acts}) })
+		processes.Wait()
+		require.NoError(t, living.asExpected(other), "beside a process that was killed at touch %d", at)
+		killed = mortal.killed
+		claims := learn(s, mortal.ended)
+		claims["b"] = &known{prepare: cuts("b", medium), answered: true}
+		if !counted(t, m.afterDeath(t.Context(), claims, at%4 < 2, false), "killed at touch %d beside another process", at) {
+			return
+		}
+	}
+}
+
+// TestWhatASliceCosts counts the calls that concern MIG. The mode is changed when a claim needs the other one, and never when a
+// claim ends.
+func TestWhatASliceCosts(t *testing.T) {
+	t.Parallel()
+	m, err := modelledMachine(t.TempDir(), mixed(0))
+	require.NoError(t, err)
+	sites := map[string]int{}
+	p, err := m.Start(t.Context(), Wiring{Touch: func(site string, effect func() error) error {
+		if strings.HasPrefix(site, "nvml.") {
+			sites[site]++
+		}
+		return effect()
+	}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, p.Close()) }()
+	cost := func(act Act) map[string]int {
+		t.Helper()
+		clear(sites)
+		require.NoError(t, m.act(t.Context(), p, act))
+		return maps.Clone(sites)
+	}
+	const mode, set, look = "nvml.MIGMode", "nvml.SetMIGMode", "nvml.Instances"
+	made := map[string]int{mode: 1, look: 1, "nvml.CreateInstance": 1, "nvml.CreateComputeInstance": 1}
+	removed := map[string]int{look: 2, "nvml.DestroyComputeInstance": 1, "nvml.DestroyInstance": 1}
+	first := maps.Clone(made)
+	first[set] = 1
+	assert.Equal(t, first, cost(cuts("a", large)))
+	assert.Equal(t, map[string]int{look: 1}, cost(cuts("a", large)), "repeated")
+	assert.Equal(t, made, cost(cuts("b", small)))
+	assert.Equal(t, removed, cost(unprepares("a")))
+	assert.Equal(t, removed, cost(unprepares("b")))
+	assert.Equal(t, made, cost(cuts("c", medium)), "the mode stays on")
+	assert.Equal(t, removed, cost(unprepares("c")))
+	assert.Equal(t, map[string]int{mode: 1, set: 1}, cost(prepares("d", 3)), "and goes off for the whole GPU")
+	assert.Empty(t, cost(unprepares("d")))
+	assert.Equal(t, map[string]int{mode: 1}, cost(prepares("e", 3)))
+	assert.Empty(t, cost(unprepares("e")))
 	require.NoError(t, m.Empty(t.Context()))
 }

@@ -77,6 +77,7 @@ func randomScenario(random *rand.Rand) *scenario {
 	sites := []string{
 		"disk.Write records", "disk.Rename records", "disk.SyncDir records", "disk.Remove records", "disk.Write specs",
 		"disk.Remove specs", "step.Do computeMode", "step.Do persistence", "step.Undo persistence", "step.Undo computeMode",
+		"nvml.SetMIGMode", "nvml.CreateInstance", "nvml.CreateComputeInstance", "nvml.DestroyComputeInstance", "nvml.DestroyInstance",
 	}
 	s := &scenario{anyhow: true, refuse: map[string]int{}}
 	for range random.IntN(3) {
@@ -100,7 +101,7 @@ func randomScenario(random *rand.Rand) *scenario {
 			}
 		default:
 			act := randomPrepare(random, fmt.Sprintf("claim-%d", n), lives)
-			if len(act.GPUs)+len(act.Looks) > 0 {
+			if len(act.GPUs)+len(act.Slices)+len(act.Looks) > 0 {
 				lives, s.acts = append(lives, act), append(s.acts, act)
 			}
 		}
@@ -108,17 +109,34 @@ func randomScenario(random *rand.Rand) *scenario {
 	return s
 }
 
-// randomPrepare is of a claim with GPUs that no other has.
+// randomPrepare is of a claim with GPUs, or slices of them, that no other has.
 func randomPrepare(random *rand.Rand, claim string, lives []Act) Act {
 	act := prepares(claim)
-	for _, i := range random.Perm(3)[:1+random.IntN(2)] {
-		if !slices.ContainsFunc(lives, func(other Act) bool { return slices.Contains(other.GPUs, i) }) {
+	taken := func(taking func(other Act) bool) bool { return slices.ContainsFunc(lives, taking) }
+	for _, i := range random.Perm(5)[:1+random.IntN(2)] {
+		if !taken(func(other Act) bool { return slices.Contains(other.GPUs, i) || other.cuts(i) }) {
 			act.GPUs = append(act.GPUs, i)
 		}
 	}
-	if random.IntN(4) == 0 {
-		act = act.looking(random.IntN(3))
+	if random.IntN(2) == 0 {
+		act.GPUs = nil
+		for _, i := range random.Perm(5)[:1+random.IntN(3)] {
+			s := []Slice{small, medium, large, otherSmall, otherLarge}[i]
+			if !taken(func(other Act) bool { return slices.Contains(other.GPUs, s.GPU) || slices.Contains(other.Slices, s) }) {
+				act.Slices = append(act.Slices, s)
+			}
+		}
 	}
-	act.Effects = AllEffects[:random.IntN(len(AllEffects)+1)]
+	if random.IntN(4) == 0 {
+		act = act.looking(random.IntN(5))
+	}
+	if len(act.Slices) == 0 {
+		act.Effects = AllEffects[:random.IntN(len(AllEffects)+1)]
+	}
 	return act
+}
+
+// cuts tells whether it has a slice of that GPU.
+func (a Act) cuts(ordinal int) bool {
+	return slices.ContainsFunc(a.Slices, func(s Slice) bool { return s.GPU == ordinal })
 }

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -135,7 +136,7 @@ func TestATransientRefusalIsNotSeen(t *testing.T) {
 	for _, site := range slices.Concat(knobs, cuts) {
 		for _, cause := range []error{gpu.ErrTimeout, gpu.ErrInUse, gpu.ErrDriverNotLoaded} {
 			for _, late := range []bool{false, true} {
-				if late && (cause != gpu.ErrTimeout || !cutting(site)) {
+				if late && (!errors.Is(cause, gpu.ErrTimeout) || !cutting(site)) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%v/late=%t", site, cause, late), func(t *testing.T) {

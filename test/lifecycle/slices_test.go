@@ -33,7 +33,7 @@ func (a Act) beside() Act {
 
 // sliceScenarios are the lives of claims on slices of GPUs.
 var sliceScenarios = []scenario{
-	{name: "a slice", early: true, acts: []Act{cuts("a", large), cuts("a", large), unprepares("a"), unprepares("a")}},
+	{name: "a slice", acts: []Act{cuts("a", large), cuts("a", large), unprepares("a"), unprepares("a")}},
 	{name: "two slices of one GPU in a claim", acts: []Act{cuts("a", large, small), unprepares("a")}},
 	{name: "four slices on two GPUs", acts: []Act{cuts("a", small, otherLarge, large, otherSmall), unprepares("a")}},
 	{name: "two claims on one GPU", acts: []Act{
