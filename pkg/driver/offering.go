@@ -80,7 +80,11 @@ func (o *Offering) Load(ctx context.Context) bool {
 		o.unread = err
 	default:
 		o.unread = nil
-		o.tell("ConfigRefused", fmt.Sprintf("GPUs are offered whole: %v", err))
+		instead := "GPUs are offered whole"
+		if o.config != nil {
+			instead = "The configuration that was read before stays"
+		}
+		o.tell("ConfigRefused", fmt.Sprintf("%s: %v", instead, err))
 	}
 	o.seen, o.good = nil, err == nil
 	return o.good
@@ -206,8 +210,9 @@ func (o *Offering) resolve(view *inventory.View) error {
 	layout, err := nodeconfig.Resolve(o.config, view.Node.GPUs)
 	if err != nil {
 		o.good = false
-		o.tell("ConfigRefused", fmt.Sprintf("GPUs of which this is said are offered whole: %v", err))
+		o.tell("ConfigRefused", fmt.Sprintf("The GPUs that this is about are offered whole: %v", err))
 	}
+	before := o.layout
 	o.seen, o.layout, o.held = view, gpu.Layout{}, false
 	parted := false
 	for i := range view.Node.GPUs {
@@ -216,7 +221,9 @@ func (o *Offering) resolve(view *inventory.View) error {
 		offer := keep(o.ports.NodeName, g, layout, records)
 		if !same(offer, wanted) {
 			o.held = true
-			klog.Background().Info("A GPU in use keeps what it is offered as", "gpu", g.UUID, "devices", len(offer.Devices(g)))
+			if last, known := before[g.UUID]; !known || !same(offer, last) {
+				klog.Background().Info("A GPU in use keeps what it is offered as", "gpu", g.UUID, "devices", len(offer.Devices(g)))
+			}
 		}
 		o.layout[g.UUID] = offer
 		parted = parted || offer.Partitioned()
@@ -246,6 +253,9 @@ func (o *Offering) advise(g *gpu.GPU, offer gpu.Offer) {
 	}
 	wanted, mode := "MIG slices", 1
 	if g.MIG.Mode.Enabled {
+		if offer.Partitioned() {
+			return // the mode is right, and an instance of the administrator leaves room for nothing
+		}
 		wanted, mode = "the whole GPU", 0
 	}
 	o.tell("MIGModeWrong", fmt.Sprintf("GPU %d (%s, %s) offers nothing: its configuration wants %s, and the MIG mode of this "+
@@ -265,14 +275,14 @@ func (o *Offering) tell(reason, note string) {
 
 // same tells whether two offers come to the same devices in the same pool.
 func same(a, b gpu.Offer) bool {
-	return a.Whole == b.Whole && strings.Join(a.MIG, ",") == strings.Join(b.MIG, ",")
+	return a.Whole == b.Whole && a.Partitioned() == b.Partitioned() && strings.Join(a.MIG, ",") == strings.Join(b.MIG, ",")
 }
 
 // keep is what a GPU is to be offered as while these records are there: what is wanted, or, where it would not have every device
 // that a claim owns in the pool that the claim has it from, that and those.
 func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Record) gpu.Offer {
 	offer := layout.Of(g)
-	kept, missing := gpu.Offer{Whole: offer.Whole, MIG: offer.MIG}, false
+	kept, missing := offer, false
 	for _, r := range records {
 		for i := range r.Results {
 			result := &r.Results[i]
@@ -284,7 +294,7 @@ func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Reco
 				return gpu.Offer{Whole: true}
 			}
 			if result.MIG == nil {
-				kept.Whole = true
+				kept.Whole, kept.Static = true, true
 			} else {
 				kept = kept.With(result.MIG.Name, g)
 			}

@@ -15,7 +15,8 @@ type Offer struct {
 	Whole bool
 	// MIG are the names of the profiles whose placements are offered; empty without MIG.
 	MIG []string
-	// Static: an administrator has cut the GPU, so that it is offered in parts whatever was wanted. Layout.Of sets it.
+	// Static: the GPU counts as offered in parts whatever profiles are on offer: an administrator has cut it, as Layout.Of finds, or
+	// a claim holds it from the pool of its parts.
 	Static bool
 	// Disjoint: no two devices on offer exclude each other, as nothing else would keep them apart. See Layout.Disjoint.
 	Disjoint bool
@@ -38,7 +39,7 @@ func (l Layout) Of(g *GPU) Offer {
 	if !ok {
 		offer = Offer{Whole: true}
 	}
-	offer.Static = g.MIG != nil && len(g.MIG.Instances) > 0
+	offer.Static = offer.Static || g.MIG != nil && len(g.MIG.Instances) > 0
 	return offer
 }
 
