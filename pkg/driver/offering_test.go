@@ -1,0 +1,324 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+var (
+	errLater = errors.New("the API server does not answer")
+	errBad   = errors.New("file node.yaml: the configuration is empty")
+)
+
+// desk is what an Offering is asked to offer, and what it works with.
+type desk struct {
+	*Offering
+
+	machine *machine
+	entries string
+	read    error
+	records []*checkpoint.Record
+	unknown error // why it is not known whether the API server keeps counters
+	asked   int
+	told    nodeEvents
+}
+
+// newDesk has a GPU that can be cut and one that cannot.
+func newDesk(t *testing.T, entries string) *desk {
+	t.Helper()
+	m := twoGPUs()
+	m.gpus[0].Product = gpu.Product{Name: "NVIDIA H100", MIGCapable: true}
+	m.gpus[0].MIG = &gpu.MIG{Profiles: []gpu.MIGProfile{
+		{ID: 19, Name: "1g.10gb", Slices: 1, Placements: []gpu.Placement{{Start: 6, Size: 1}}},
+		{ID: 9, Name: "3g.40gb", Slices: 3, Placements: []gpu.Placement{{Start: 0, Size: 4}}},
+	}}
+	d := &desk{machine: m, entries: entries, told: make(nodeEvents, 64)}
+	d.Offering = NewOffering(OfferingPorts{
+		Inventory: m.look(t), NodeName: "n0", Events: d.told,
+		Read: func(context.Context) (*v1alpha1.NodeConfig, error) {
+			if d.read != nil || d.entries == "" {
+				return nil, d.read
+			}
+			c, err := v1alpha1.DecodeNodeConfig([]byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: " + d.entries))
+			require.NoError(t, err)
+			c.Default()
+			return c, nil
+		},
+		Passing: func(err error) bool { return errors.Is(err, errLater) },
+		Counters: func(context.Context) (bool, error) {
+			if d.asked++; d.asked > 1000 {
+				return true, nil // time stands still while nobody waits
+			}
+			return true, d.unknown
+		},
+		Records: func() ([]*checkpoint.Record, error) { return d.records, nil },
+	})
+	return d
+}
+
+// opened is a desk that has read its configuration.
+func opened(t *testing.T, entries string, records ...*checkpoint.Record) *desk {
+	t.Helper()
+	d := newDesk(t, entries)
+	d.records = records
+	require.True(t, d.Load(t.Context()))
+	d.Probe(t.Context())
+	return d
+}
+
+// offered lists what the first GPU is offered as, with its pool, but for its monitor.
+func (d *desk) offered(t *testing.T) []string {
+	t.Helper()
+	node, layout, err := d.Now()
+	require.NoError(t, err)
+	g := &node.GPUs[0]
+	offer := layout.Of(g)
+	names := []string{offer.Pool("n0", g)}
+	for _, device := range offer.Devices(g) {
+		if device.Type() != gpu.TypeMonitor {
+			names = append(names, string(device.Name()))
+		}
+	}
+	return names
+}
+
+// events are what was told since.
+func (d *desk) events() (notes []string) {
+	for {
+		select {
+		case note := <-d.told:
+			notes = append(notes, note)
+		default:
+			return notes
+		}
+	}
+}
+
+const (
+	firstUUID = gpu.UUID("GPU-aaaaaaaa-0000-4000-8000-000000000000")
+	first     = "gpu-aaaaaaaa"
+	ownPool   = "n0/" + first
+	oneSlice  = first + "-mig-19-6"
+	big       = first + "-mig-9-0"
+
+	onlyWhole  = `[{}]`
+	onlySlices = `[{select: {indices: [0]}, modes: [mig]}]`
+	both       = `[{select: {indices: [0]}, modes: [whole, mig]}]`
+	onlyBig    = `[{select: {indices: [0]}, modes: [mig], mig: {profiles: [3g.40gb]}}]`
+)
+
+// holds is the record of a claim that has a device of the first GPU.
+func holds(pool, device string, profile ...string) *checkpoint.Record {
+	r := &checkpoint.Record{State: checkpoint.Done, Results: []checkpoint.Result{{Pool: pool, Device: device, GPUUUID: firstUUID}}}
+	for _, name := range profile {
+		r.Results[0].MIG = &checkpoint.MIG{Name: name}
+	}
+	return r
+}
+
+func TestTheConfigurationMakesTheLayout(t *testing.T) {
+	t.Parallel()
+	for entries, want := range map[string][]string{
+		"": {"n0", first}, onlyWhole: {"n0", first}, onlySlices: {ownPool, oneSlice, big}, both: {ownPool, first, oneSlice, big}, onlyBig: {ownPool, big},
+	} {
+		d := opened(t, entries)
+		assert.Equal(t, want, d.offered(t), entries)
+		assert.Empty(t, d.events())
+		assert.Len(t, d.Devices(), len(want)-1+1+2, "with its monitor and the other GPU")
+	}
+}
+
+// TestAHeldGPUKeepsItsOfferAndPool: else the scheduler would take what is held for free.
+func TestAHeldGPUKeepsItsOfferAndPool(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		record        *checkpoint.Record
+		entries       string
+		held, freeing []string
+	}{
+		"the whole GPU, where slices are wanted": {
+			holds("n0", first), onlySlices, []string{"n0", first}, []string{ownPool, oneSlice, big},
+		},
+		"the whole GPU, where slices are wanted too": {
+			holds("n0", first), both, []string{"n0", first}, []string{ownPool, first, oneSlice, big},
+		},
+		"the whole GPU beside slices, where they are not wanted": {
+			holds(ownPool, first), onlyWhole, []string{ownPool, first}, []string{"n0", first},
+		},
+		"the whole GPU beside slices, where it is not wanted": {
+			holds(ownPool, first), onlyBig, []string{ownPool, first, big}, []string{ownPool, big},
+		},
+		"a slice, where none are wanted": {
+			holds(ownPool, oneSlice, "1g.10gb"), onlyWhole, []string{ownPool, first, oneSlice}, []string{"n0", first},
+		},
+		"a slice, where others are wanted": {
+			holds(ownPool, oneSlice, "1g.10gb"), onlyBig, []string{ownPool, oneSlice, big}, []string{ownPool, big},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := opened(t, c.entries, c.record)
+			assert.Equal(t, c.held, d.offered(t))
+			assert.True(t, d.free(), "it is looked at again")
+			assert.Equal(t, c.held, d.offered(t))
+			d.records = nil
+			assert.Equal(t, c.held, d.offered(t), "until then")
+			assert.True(t, d.free())
+			d.Probe(t.Context())
+			assert.Equal(t, c.freeing, d.offered(t))
+			assert.False(t, d.free(), "and then no more")
+		})
+	}
+}
+
+func TestWhatDoesNotHoldAGPU(t *testing.T) {
+	t.Parallel()
+	admin, elsewhere := holds("n0", first), holds("n0", first)
+	admin.Results[0].Admin, elsewhere.Results[0].GPUUUID = true, "GPU-other"
+	d := opened(t, both, admin, elsewhere, holds(ownPool, big, "3g.40gb"), holds(ownPool, oneSlice, "1g.10gb"))
+	assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
+	assert.False(t, d.free())
+}
+
+func TestTheConfigurationIsReadUntilItIsGood(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, onlySlices)
+		_, _, err := d.Now()
+		require.EqualError(t, err, "the configuration of node n0 was not read yet")
+		d.read = errLater
+		assert.False(t, d.Load(t.Context()))
+		_, _, err = d.Now()
+		require.ErrorIs(t, err, errLater, "nothing is known, so nothing is offered")
+		assert.Empty(t, d.Devices())
+		assert.Empty(t, d.events())
+
+		changes := 0
+		stop := inBackground(t, func(ctx context.Context) error { return d.Run(ctx, func() { changes++ }) })
+		d.read = errBad
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, []string{"n0", first}, d.offered(t), "what people must mend keeps no GPU away")
+		assert.Equal(t, []string{"Warning ConfigRefused Configure: GPUs are offered whole: file node.yaml: the configuration is empty"}, d.events(), "once")
+		d.read = nil
+		time.Sleep(2 * rereadMax)
+		synctest.Wait()
+		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t))
+		assert.Empty(t, d.events())
+		before := changes
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		assert.Equal(t, before, changes, "what is good is not read again")
+		stop()
+	})
+}
+
+func TestABadEntryConcernsItsGPUsAlone(t *testing.T) {
+	t.Parallel()
+	d := opened(t, `[{modes: [whole, mig]}]`)
+	assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
+	const text = "NodeConfig: gpus[0].modes[1]: NVIDIA L40S has no MIG; remove mode mig, or give such GPUs an entry of their own without it"
+	assert.Equal(t, []string{"Warning ConfigRefused Configure: The GPUs that this is about are offered whole: " + text}, d.events())
+	assert.False(t, d.loaded(), "it is read again")
+	d.read = errBad
+	assert.False(t, d.Load(t.Context()))
+	assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
+	assert.Equal(t, []string{"Warning ConfigRefused Configure: The configuration that was read before stays: " + errBad.Error()}, d.events())
+	d.read, d.entries = nil, both
+	assert.True(t, d.Load(t.Context()))
+	assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
+	assert.True(t, d.loaded())
+	assert.Empty(t, d.events())
+}
+
+func TestWithoutRecordsNothingIsKnown(t *testing.T) {
+	t.Parallel()
+	d := opened(t, both)
+	d.ports.Records = func() ([]*checkpoint.Record, error) { return nil, errBad }
+	d.seen = nil
+	_, _, err := d.Now()
+	require.ErrorIs(t, err, errBad)
+	require.ErrorContains(t, err, "looking which GPUs are in use: ")
+}
+
+// TestPartsWaitForTheAPIServersAnswer, which is asked for again and again, and not all the time.
+func TestPartsWaitForTheAPIServersAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, both)
+		d.unknown = errLater
+		require.True(t, d.Load(t.Context()))
+		d.Probe(t.Context())
+		_, _, err := d.Now()
+		require.ErrorIs(t, err, errCounters)
+		changes := 0
+		stop := inBackground(t, func(ctx context.Context) error { return d.Run(ctx, func() { changes++ }) })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Less(t, d.asked, 15)
+		assert.Zero(t, changes)
+		d.unknown = nil
+		time.Sleep(2 * rereadMax)
+		synctest.Wait()
+		assert.Equal(t, 1, changes)
+		assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
+		stop()
+
+		d.Disjoin()
+		assert.Equal(t, []string{ownPool, first}, d.offered(t))
+		assert.Len(t, d.events(), 1)
+	})
+	d := opened(t, onlyWhole)
+	assert.Zero(t, d.asked, "nobody asks where it does not matter")
+}
+
+func TestAWrongModeIsTheAdministrators(t *testing.T) {
+	t.Parallel()
+	fix := func(wanted, flag string) []string {
+		return []string{"Warning MIGModeWrong Configure: GPU 0 (NVIDIA H100, " + string(firstUUID) + ") offers nothing: its configuration wants " + wanted +
+			", and the MIG mode of this product changes only with a reset; drain the node, run nvidia-smi -i 0 -mig " + flag + " and nvidia-smi --gpu-reset -i 0"}
+	}
+	half := []gpu.Instance{{ID: 1, Profile: 9, Placement: gpu.Placement{Size: 4}}}
+	for name, c := range map[string]struct {
+		entries   string
+		on        bool
+		instances []gpu.Instance
+		want      []string
+	}{
+		"slices, mode off":                 {onlySlices, false, nil, fix("MIG slices", "1")},
+		"whole, mode on":                   {onlyWhole, true, nil, fix("the whole GPU", "0")},
+		"both, mode off":                   {both, false, nil, nil},
+		"both, mode on":                    {both, true, nil, nil},
+		"an instance leaves no room":       {onlyBig, true, half, nil},
+		"an instance where none is wished": {onlyWhole, true, half, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t, c.entries)
+			d.machine.change(t, d.ports.Inventory, func() {
+				gpus := slices.Clone(d.machine.gpus)
+				m := *gpus[0].MIG
+				m.Mode, m.Instances = gpu.MIGMode{NeedsReset: true, Enabled: c.on, Pending: c.on}, c.instances
+				gpus[0].MIG = &m
+				d.machine.gpus = gpus
+			})
+			require.True(t, d.Load(t.Context()))
+			d.Probe(t.Context())
+			_ = d.offered(t)
+			d.seen = nil
+			_ = d.offered(t)
+			assert.Equal(t, c.want, d.events(), "once")
+		})
+	}
+}
