@@ -3,6 +3,7 @@ package prepare
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/claim"
@@ -52,12 +53,11 @@ func transient(err error) bool {
 	if refusal, ok := errors.AsType[*claim.Refusal](err); ok {
 		return refusal.Transient
 	}
-	for _, cause := range []error{gpu.ErrInUse, gpu.ErrNotFound, gpu.ErrTimeout, gpu.ErrDriverNotLoaded} {
-		if errors.Is(err, cause) {
-			return true
-		}
+	causes := []error{
+		gpu.ErrInUse, gpu.ErrNotFound, gpu.ErrTimeout, gpu.ErrDriverNotLoaded,
+		context.DeadlineExceeded, context.Canceled, // the call ended, not the reason for it
 	}
-	return false
+	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 }
 
 // heldError is the refusal of a GPU that another claim still holds.
