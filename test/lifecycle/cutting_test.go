@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
 // TestASliceThatWillNotDie is a debt of that slice alone: its neighbours come and go, and what overlaps it waits until the process
@@ -108,6 +110,30 @@ func TestAnAdministratorIsFaster(t *testing.T) {
 	_, err = p.Prepare(t.Context(), m.claim(cuts("a", large)))
 	require.ErrorIs(t, err, gpu.ErrInUse)
 	require.NoError(t, m.Laws(t.Context()), "it is the administrator's")
+	require.NoError(t, p.Unprepare(t.Context(), "a"))
+	require.NoError(t, m.Empty(t.Context()))
+}
+
+// TestASliceThatTakesTooLong is taken back, and whoever reads why is not told to give up.
+func TestASliceThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	m, err := modelledMachine(t.TempDir(), mixed(0))
+	require.NoError(t, err)
+	p, err := m.Start(t.Context(), Wiring{Patience: impatience})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, p.Close()) }()
+	for _, latency := range []model.MIGLatency{
+		{SetMode: time.Minute}, {CreateGPUInstance: time.Minute}, {CreateComputeInstance: time.Minute},
+	} {
+		m.Node.SetMIGLatency(latency)
+		_, err = p.Prepare(t.Context(), m.claim(cuts("a", large)))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "(it is retried)")
+		require.NoError(t, m.Empty(t.Context()))
+	}
+	m.Node.SetMIGLatency(model.MIGLatency{})
+	_, err = p.Prepare(t.Context(), m.claim(cuts("a", large)))
+	require.NoError(t, err)
 	require.NoError(t, p.Unprepare(t.Context(), "a"))
 	require.NoError(t, m.Empty(t.Context()))
 }

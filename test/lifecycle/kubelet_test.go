@@ -107,7 +107,7 @@ type kubelet struct {
 	refuse func(site string) error
 }
 
-// impatience bounds a call that may have to be refused.
+// impatience bounds a call that may have to be refused. One of a claim that was answered may not.
 const impatience = 50 * time.Millisecond
 
 func newKubelet(t *testing.T, seed uint64) *kubelet {
@@ -245,7 +245,7 @@ func (k *kubelet) prepare(l *life) {
 	var err error
 	for mayDie := true; ; mayDie = false {
 		ctx, cancel := k.t.Context(), context.CancelFunc(func() {})
-		if k.contended(l) {
+		if k.contended(l) && l.answer == nil {
 			ctx, cancel = context.WithTimeout(ctx, impatience)
 		}
 		alive := k.call(mayDie, func(p *Process) { r, err = p.Prepare(ctx, l.rc) })
