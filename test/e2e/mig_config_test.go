@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,19 +15,7 @@ import (
 // GPU is offered whole. A good one is in force when the GPU is free.
 func TestMIGConfigIsRefused(t *testing.T) {
 	ns := slicedAlone(t)
-	const entry = "config.map.e2e.gpus[0]."
-	ns.helm(t, "upgrade", "prism", filepath.Join(ns.root, "deployments/helm/prism"), "--reuse-values", "--set",
-		strings.Join([]string{entry + "select.indices={7}", entry + "modes={whole,mig}", entry + "mig.profiles={1g.10gb,9g.90gb}"}, ","))
-	good := false
-	rollback := func() {
-		if !good {
-			ns.helm(t, "rollback", "prism")
-			ns.plugin(t)
-			good = true
-		}
-	}
-	t.Cleanup(rollback)
-	ns.plugin(t)
+	back := ns.configure(t, "select.indices={7}", "modes={whole,mig}", "mig.profiles={1g.10gb,9g.90gb}")
 	message := ns.warned("ConfigRefused", "9g.90gb")
 	t.Log(message)
 	for _, part := range []string{"gpus[0].mig.profiles[1]", "NVIDIA H100 80GB HBM3 has no profile 9g.90gb; it has: 1g.10gb, 2g.20gb,", "offered whole"} {
@@ -37,7 +26,7 @@ func TestMIGConfigIsRefused(t *testing.T) {
 	ns.apply("mig-and-whole/whole.yaml")
 	whole := ns.grantedTo(ns.ready("all-of-gpu-7"), "gpu")
 
-	rollback()
+	back()
 	eventually(t, startLimit, func() error {
 		offered, err := ns.placementsOf(6)
 		if err == nil && len(offered) != placements {
@@ -54,6 +43,22 @@ func TestMIGConfigIsRefused(t *testing.T) {
 	ns.want("slice", "1g.10gb", 7)
 	ns.slice("slice")
 	require.NoError(t, ns.silence())
+}
+
+// configure gives the node's configuration one entry with these settings, until the test has ended or the answer is called.
+func (c *cluster) configure(t *testing.T, settings ...string) (back func()) {
+	t.Helper()
+	for i := range settings {
+		settings[i] = "config.map.e2e.gpus[0]." + settings[i]
+	}
+	c.helm(t, "upgrade", "prism", filepath.Join(c.root, "deployments/helm/prism"), "--reuse-values", "--set", strings.Join(settings, ","))
+	back = sync.OnceFunc(func() {
+		c.helm(t, "rollback", "prism")
+		c.plugin(t)
+	})
+	t.Cleanup(back)
+	c.plugin(t)
+	return back
 }
 
 // offersNo complains when a device of the type is published.

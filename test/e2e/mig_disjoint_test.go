@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,8 +12,8 @@ import (
 // set of slices that can all be at once, and the administrator is told.
 func TestMIGDisjoint(t *testing.T) {
 	lacks(t, partitionableDevices)
-	ns := newNamespace(t, open(t))
-	require.True(t, ns.gpus.whole(), "a test that goes on beside others began already: this one has to come before it, in the order of file names")
+	open(t).leavesNoInstance(t)
+	ns := alone(t)
 	assert.Contains(t, ns.warned("CountersDropped", "whole"), "DRAPartitionableDevices")
 	ns.offers(t, ns.gpus.size, startLimit)
 	require.NoError(t, ns.offersNo("mig"))
@@ -23,15 +21,7 @@ func TestMIGDisjoint(t *testing.T) {
 	ns.grantedTo(ns.ready("all-of-gpu-7"), "gpu")
 	ns.delete("pod", "all-of-gpu-7")
 
-	const entry = "config.map.e2e.gpus[0]."
-	ns.helm(t, "upgrade", "prism", filepath.Join(ns.root, "deployments/helm/prism"), "--reuse-values", "--set",
-		strings.Join([]string{entry + "select.indices={7}", entry + "modes={mig}", entry + "mig.profiles={1g.10gb,3g.40gb}"}, ","))
-	t.Cleanup(func() {
-		ns.helm(t, "rollback", "prism")
-		ns.plugin(t)
-		ns.offers(t, ns.gpus.size, startLimit)
-	})
-	ns.plugin(t)
+	back := ns.configure(t, "select.indices={7}", "modes={mig}", "mig.profiles={1g.10gb,3g.40gb}")
 	const large, small = 1, 4 // a 3g.40gb at memory slice 4, and a 1g.10gb at each below
 	eventually(t, startLimit, func() error {
 		n, err := ns.offered("mig")
@@ -51,10 +41,10 @@ func TestMIGDisjoint(t *testing.T) {
 	}
 	ns.want("one-more", "1g.10gb", 7)
 	ns.waits("one-more")
-	for _, pod := range append(pods, "one-more") {
-		ns.delete("pod", pod)
-	}
-	require.NoError(t, ns.instances(7, 0))
+	require.NoError(t, ns.silence())
+	ns.delete("pods", "--all")
+	back()
+	ns.offers(t, ns.gpus.size, startLimit)
 }
 
 // lacks skips the test where Kubernetes has the feature.

@@ -72,7 +72,9 @@ func sliced(t *testing.T) *namespace {
 	c := open(t)
 	t.Parallel()
 	c.gpus.takeSliced(t)
-	return newSliced(t, c)
+	c.offersSlices(t, startLimit)
+	c.leavesNoInstance(t)
+	return newNamespace(t, c)
 }
 
 // slicedAlone is alone for a test of slices.
@@ -80,20 +82,19 @@ func slicedAlone(t *testing.T) *namespace {
 	t.Helper()
 	needs(t, partitionableDevices)
 	c := open(t)
-	require.True(t, c.gpus.whole(), "a test that goes on beside others began already: this one has to come before it, in the order of file names")
-	return newSliced(t, c)
+	c.offersSlices(t, startLimit)
+	c.leavesNoInstance(t)
+	return alone(t)
 }
 
-// newSliced checks that slices are on offer, and that the test leaves no instance on a GPU.
-func newSliced(t *testing.T, c *cluster) *namespace {
+// leavesNoInstance checks at the end that no GPU has an instance. What is to be removed before is begun after this.
+func (c *cluster) leavesNoInstance(t *testing.T) {
 	t.Helper()
-	c.offersSlices(t, startLimit)
 	t.Cleanup(func() {
 		for index := range c.gpus.size {
 			eventually(t, 10*time.Second, func() error { return c.instances(index, 0) })
 		}
 	})
-	return newNamespace(t, c)
 }
 
 // placements is how many there are on an H100, of all profiles.
