@@ -27,16 +27,17 @@ func (p *program) offer(clients connections) *driver.Offering {
 			status := apierrors.APIStatus(nil)
 			answered := errors.As(err, &status)
 			_, read := errors.AsType[*readError](err)
-			return !read && (!answered || !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err))
+			// An API server that has just started forbids everything for a moment.
+			return !read && (!answered || !apierrors.IsNotFound(err))
 		},
 	})
 }
 
-// counters tells whether the API server keeps counters. One that does not let that be found out is taken for one that does not.
+// counters tells whether the API server keeps counters. One that refuses the question as such is taken for one that does not.
 func (p *program) counters(ctx context.Context, clients connections) (bool, error) {
 	probe := kube.Probe{Client: clients.background, DriverName: p.cfg.DriverName, NodeName: p.cfg.NodeName}
 	kept, err := probe.PartitionableDevices(ctx)
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+	if apierrors.IsInvalid(err) {
 		p.events.Warn("CountersUnknown", "Publish", err.Error())
 		return false, nil
 	}

@@ -42,7 +42,9 @@ type Offering struct {
 	mu     sync.Mutex
 	config *v1alpha1.NodeConfig
 	unread error // why the configuration is not known yet
-	good   bool  // it was read, and these GPUs can give what it says
+	// failures counts the tries that only time can help.
+	failures int
+	good     bool // it was read, and these GPUs can give what it says
 	// counters are whether the API server keeps them; nil while that is not known.
 	counters *bool
 	wanted   chan struct{} // asks Run to find out, once
@@ -58,6 +60,8 @@ type Offering struct {
 const (
 	rereadFirst = time.Second
 	rereadMax   = 10 * time.Second
+	// patience is after how many failures the administrator is told of what may pass by itself.
+	patience = 6
 )
 
 // NewOffering knows nothing before Read succeeds or its failure is final.
@@ -78,6 +82,10 @@ func (o *Offering) Load(ctx context.Context) bool {
 		o.config, o.unread = config, nil
 	case o.ports.Passing(err):
 		o.unread = err
+		klog.FromContext(ctx).Error(err, "The node's configuration was not read yet")
+		if o.failures++; o.failures == patience {
+			o.tell("ConfigUnread", fmt.Sprintf("No change of what is offered is published: %v", err))
+		}
 	default:
 		o.unread = nil
 		instead := "GPUs are offered whole"
