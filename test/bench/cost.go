@@ -37,10 +37,25 @@ func (c Cost) most(other Cost) Cost {
 // Limit is the budget of a Cost. What comes after the answer has none.
 type Limit struct{ Durable, Programs, NVML, Reads, Writes int }
 
+// Limits are the budgets of both halves of a claim.
+type Limits struct{ Prepare, Unprepare Limit }
+
 // The budgets of a claim on a node whose GPUs are only offered whole.
 var (
 	PrepareLimit   = Limit{Durable: 1, Reads: 1}
 	UnprepareLimit = Limit{Durable: 2}
+
+	claimLimits = Limits{PrepareLimit, UnprepareLimit}
+)
+
+// The budgets of a claim on a GPU that is offered whole and in slices.
+var (
+	// WholeLimits: before such a GPU is given whole, its MIG mode is read.
+	WholeLimits = Limits{Limit{Durable: 1, Reads: 1, NVML: 1}, UnprepareLimit}
+	// SliceLimits: what is made is promised before and named after; what is removed is first marked. LastLimits are those of a
+	// slice that shares its GPU with six others, which are seen in each look for what is there.
+	SliceLimits = Limits{Limit{Durable: 2, Reads: 1, NVML: 28}, Limit{Durable: 2, NVML: 36}}
+	LastLimits  = Limits{Limit{Durable: 2, Reads: 1, NVML: 90}, Limit{Durable: 2, NVML: 104}}
 )
 
 // times is the budget of n claims.
@@ -75,13 +90,13 @@ func (c Costs) most(other Costs) Costs {
 	return Costs{Prepare: c.Prepare.most(other.Prepare), Unprepare: c.Unprepare.most(other.Unprepare)}
 }
 
-// exceeded says in which half the costs of n claims exceed the budget; what names the claims.
-func (c Costs) exceeded(what string, n int) []error {
+// exceeded says in which half the costs of n claims exceed their budgets; what names the claims.
+func (l Limits) exceeded(what string, n int, c Costs) []error {
 	var problems []error
-	if over := PrepareLimit.times(n).Exceeded(c.Prepare); over != "" {
+	if over := l.Prepare.times(n).Exceeded(c.Prepare); over != "" {
 		problems = append(problems, fmt.Errorf("preparing %s takes %s", what, over))
 	}
-	if over := UnprepareLimit.times(n).Exceeded(c.Unprepare); over != "" {
+	if over := l.Unprepare.times(n).Exceeded(c.Unprepare); over != "" {
 		problems = append(problems, fmt.Errorf("unpreparing %s takes %s", what, over))
 	}
 	return problems

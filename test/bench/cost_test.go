@@ -23,9 +23,9 @@ func TestExceeded(t *testing.T) {
 func TestTheBudgetOfManyClaims(t *testing.T) {
 	t.Parallel()
 	within := Costs{Prepare: Cost{FileSyncs: 100, DirSyncs: 60, Reads: 100}, Unprepare: Cost{DirSyncs: 200}}
-	assert.Empty(t, within.exceeded("100 claims", 100))
+	assert.Empty(t, claimLimits.exceeded("100 claims", 100, within))
 	over := within.most(Costs{Prepare: Cost{Reads: 101}, Unprepare: Cost{Reads: 1}})
-	assert.EqualError(t, errors.Join(over.exceeded("100 claims", 100)...),
+	assert.EqualError(t, errors.Join(claimLimits.exceeded("100 claims", 100, over)...),
 		"preparing 100 claims takes 101 API reads before the answer, not 100\nunpreparing 100 claims takes 1 API reads before the answer, not 0")
 }
 

@@ -61,6 +61,32 @@ func MeasureFloor(ctx context.Context, dir string, client kubernetes.Interface, 
 	return f, err
 }
 
+const pacedSamples = 20
+
+// MeasurePacedFloor measures in dir, and with a claim that exists, like MeasureFloor without the call; before each sample is as
+// long a pause as a slice takes to be made.
+func MeasurePacedFloor(ctx context.Context, dir string, client kubernetes.Interface, claim Claim) (f Floor, err error) {
+	page := make([]byte, recordSize)
+	claims := client.ResourceV1().ResourceClaims(claim.Namespace)
+	for i := range pacedSamples {
+		settle(ctx, makingTime)
+		get, err := timed(func() error {
+			_, err := claims.Get(ctx, claim.Name, metav1.GetOptions{})
+			return err
+		})
+		if err != nil {
+			return f, fmt.Errorf("measuring a GET: %w", err)
+		}
+		settle(ctx, makingTime)
+		written, err := timed(func() error { return durable(dir, fmt.Sprintf("record-%d", i), page) })
+		if err != nil {
+			return f, fmt.Errorf("measuring a durable write: %w", err)
+		}
+		f.Get, f.Durable = append(f.Get, get), append(f.Durable, written)
+	}
+	return f, nil
+}
+
 // repeat times n runs, after some that do not count.
 func repeat(n, warmUp int, run func() error) (Samples, error) {
 	samples := make(Samples, 0, n)

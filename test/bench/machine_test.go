@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +33,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/mig"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 	"github.com/prism-gpu/prism/test/simgpu/port"
@@ -49,6 +51,7 @@ type node struct {
 	disk     *countingDisk
 	gate     *Gate
 	view     *inventory.View
+	layout   gpu.Layout
 	statuses *kube.Statuses
 	plugin   *Plugin
 	// open makes a transaction on the node's files, as another process of the plugin would.
@@ -136,8 +139,8 @@ func (d *countingDisk) SyncDir(dir string) error {
 	return d.OS.SyncDir(dir)
 }
 
-// newNode serves 8 GPUs until the test ends.
-func newNode(t *testing.T) *node {
+// newNode serves 8 GPUs until the test ends. They are offered whole, or as offer says.
+func newNode(t *testing.T, offer func(*gpu.GPU) gpu.Offer) *node {
 	t.Helper()
 	simulated, err := model.New(model.Uniform(testNode, "h100-80", 8))
 	require.NoError(t, err)
@@ -146,16 +149,22 @@ func newNode(t *testing.T) *node {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(root)) })
 	n := &node{t: t, model: simulated, disk: &countingDisk{byDir: map[string]Files{}}}
-	n.serve(root)
-	return n
-}
-
-func (n *node) serve(root string) {
-	t := n.t
-	host := port.NewHost(n.model)
+	host := port.NewHost(simulated)
 	inv := inventory.New(inventory.Options{Host: host, Open: host.Open})
 	require.NoError(t, inv.Refresh(t.Context()))
 	n.view = inv.Current()
+	if offer != nil {
+		n.layout = gpu.Layout{}
+		for i := range n.view.Node.GPUs {
+			n.layout[n.view.Node.GPUs[i].UUID] = offer(&n.view.Node.GPUs[i])
+		}
+	}
+	n.serve(root, host, inv)
+	return n
+}
+
+func (n *node) serve(root string, host *port.Host, inv *inventory.Inventory) {
+	t := n.t
 
 	cfg := &config.Plugin{DriverName: testDriver, NodeName: testNode, Paths: config.Paths{
 		CDIRoot: filepath.Join(root, "cdi"), KubeletPlugins: filepath.Join(root, "plugins"), KubeletRegistrar: filepath.Join(root, "registry"),
@@ -207,16 +216,26 @@ func (n *node) transaction(cfg *config.Plugin, host *port.Host, inv *inventory.I
 			device, err := host.CharDevice(path)
 			return int64(device.Major), int64(device.Minor), err
 		},
+		Capabilities: func(minor int, id gpu.MIGIdentity) (nodes []cdi.Node, err error) {
+			devices, err := host.MIGNodes(minor, id.GPUInstance, id.ComputeInstance)
+			for _, d := range devices {
+				nodes = append(nodes, cdi.Node{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)})
+			}
+			return nodes, err
+		},
 	}
+	open := func() (mig.Driver, error) { return inv.Partitioning() }
 	tx, damaged, err := prepare.New(prepare.Ports{
 		Records: records, Locks: locks,
 		Planner: claim.Source{Driver: testDriver, NodeName: testNode, Offered: func() (*gpu.Node, gpu.Layout, error) {
-			return inv.Current().Node, nil, nil
+			return inv.Current().Node, n.layout, nil
 		}},
 		Specs: struct {
 			*cdi.Author
 			*cdi.Dir
 		}{author, dir},
+		Steps: map[string]prepare.Step{claim.StepMIG: mig.Step{Driver: open}},
+		Needs: map[string]prepare.Need{claim.NeedMIG: mig.Mode{Driver: open}, claim.NeedWhole: mig.Mode{Driver: open}},
 	}, prepare.Settings{
 		CDIKind: cdi.Kind(testDriver), BootID: "boot", Writer: "test", Patience: time.Minute, DebtAfter: time.Minute, Now: time.Now,
 	})
@@ -251,15 +270,34 @@ func onlooker(i int) Claim {
 	return Claim{Namespace: "team", Name: fmt.Sprintf("look-%d", i), UID: fmt.Sprintf("uid-look-%d", i)}
 }
 
+// sliver is the claim for one of the smallest slices, of which each GPU has as many as perGPU.
+func sliver(i int) Claim {
+	return Claim{Namespace: "team", Name: fmt.Sprintf("slice-%d", i), UID: fmt.Sprintf("uid-slice-%d", i)}
+}
+
+// smallest is the profile with the least memory; so many of its instances fill a GPU.
+const (
+	smallest = "1g.10gb"
+	perGPU   = 7
+)
+
 func (n *node) claim(name string) *resourceapi.ResourceClaim {
 	kind, text, _ := strings.Cut(name, "-")
 	number, _ := strconv.Atoi(text)
 	of := &n.view.Node.GPUs[number%len(n.view.Node.GPUs)]
-	result := resourceapi.DeviceRequestAllocationResult{
-		Request: "gpu", Driver: testDriver, Pool: testNode, Device: string(gpu.Whole{GPU: of}.Name()),
+	if kind == "slice" {
+		of = &n.view.Node.GPUs[number/perGPU%len(n.view.Node.GPUs)]
 	}
-	if kind == "look" {
+	result := resourceapi.DeviceRequestAllocationResult{
+		Request: "gpu", Driver: testDriver, Pool: n.layout.Of(of).Pool(testNode, of), Device: string(gpu.Whole{GPU: of}.Name()),
+	}
+	switch kind {
+	case "look":
 		result.Device, result.AdminAccess = string(gpu.Monitor{GPU: of}.Name()), new(true)
+	case "slice":
+		i := slices.Index(of.MIG.ProfileNames(), smallest)
+		profile := &of.MIG.Profiles[i]
+		result.Device = string(gpu.MIGDevice{GPU: of, Profile: profile, Placement: profile.Placements[number%perGPU]}.Name())
 	}
 	return &resourceapi.ResourceClaim{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim"},

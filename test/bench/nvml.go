@@ -5,6 +5,7 @@ import (
 
 	"github.com/prism-gpu/prism/test/simgpu/daemon"
 	"github.com/prism-gpu/prism/test/simgpu/layout"
+	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
 // NVML is the simulated driver of the node, which counts what each process calls.
@@ -31,4 +32,12 @@ func (n NVML) Calls(pid int) (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("counting the NVML calls of process %d: the driver does not know it", pid)
+}
+
+// Take says how long the driver takes for changes from now on.
+func (n NVML) Take(latency model.MIGLatency) error {
+	if _, err := daemon.Send(n.paths, daemon.Command{MIGLatency: &latency}); err != nil {
+		return fmt.Errorf("setting the time of the simulated driver: %w", err)
+	}
+	return nil
 }

@@ -24,6 +24,8 @@ type Report struct {
 	HandOff Samples
 	// Costs are the counts of one claim, each the worst seen.
 	Costs Costs
+	// MIG is what slices of GPUs cost.
+	MIG MIG
 	// Process is what the plugin itself takes.
 	Process Process
 }
@@ -49,15 +51,30 @@ const (
 	handOffBudget           = 2 * time.Millisecond
 	restartBudget           = 300 * time.Millisecond
 	memoryBudget            = 40 << 20
+	// sliceBudget is for what is not the driver's time of one slice, makespanBudget for slices of different GPUs at once, in times
+	// of the driver's own on one GPU.
+	sliceBudget    = 5 * time.Millisecond
+	makespanBudget = 1.3
 )
 
 // Problems returns the counts that exceed their budgets, nil when none does.
 func (r *Report) Problems() error {
-	problems := r.Costs.exceeded("a claim", 1)
-	problems = append(problems, r.Burst.Costs.exceeded(fmt.Sprintf("%d claims at once", BurstClaims), BurstClaims)...)
+	problems := claimLimits.exceeded("a claim", 1, r.Costs)
+	problems = append(problems, claimLimits.exceeded(fmt.Sprintf("%d claims at once", BurstClaims), BurstClaims, r.Burst.Costs)...)
 	problems = append(problems, grown(r.Alone, r.Crowded)...)
 	for _, restart := range r.Process.Restarts {
 		problems = append(problems, restart.exceeded()...)
+	}
+	for _, one := range []struct {
+		what   string
+		limits Limits
+		costs  Costs
+	}{
+		{"a whole GPU that could be cut", WholeLimits, r.MIG.Whole},
+		{"a slice", SliceLimits, r.MIG.Slice},
+		{"the last slice of a GPU", LastLimits, r.MIG.Last},
+	} {
+		problems = append(problems, one.limits.exceeded(one.what, 1, one.costs)...)
 	}
 	return errors.Join(problems...)
 }
@@ -73,6 +90,10 @@ func (r *Report) Markdown(w io.Writer) error {
 	r.crowd(&b)
 	r.restarts(&b)
 	r.process(&b)
+	r.slices(&b)
+	r.atOnce(&b)
+	r.sliceCounts(&b)
+	r.filters(&b)
 	fmt.Fprintf(&b, "\n¹ Other drivers: measured on %s on the same kind of node, with the same calls.\n", peersMeasured)
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -20,13 +20,14 @@ type Restart struct {
 	Records, Specs Files
 }
 
-// The budgets of a restart. Before it serves, the plugin lists and reads the records once. The first round of reconciling,
+// The budgets of a restart. Before it serves, the plugin lists and reads the records once, and once more to see which GPUs are in
+// use, so that these go on offering what they were given as. The first round of reconciling,
 // which comes at once, settles each record under its lock, compares it with the API server, and its spec with it; both
 // directories are looked through for what nobody owns and for what is half written, and once more for damaged records.
 const (
-	readsPerRecord = 5
+	readsPerRecord = 6
 	readsPerSpec   = 1
-	restartLists   = 8
+	restartLists   = 9
 )
 
 // exceeded says which counts exceed their budgets.
@@ -90,7 +91,7 @@ func (s *Second) Restarts(ctx context.Context, claims int) (r Restart, err error
 // StartTraced is Start with a trace of what the plugin does to files until some time after its first answer.
 func (s *Second) StartTraced(ctx context.Context, after time.Duration) (calls []Syscall, err error) {
 	// The shell waits until it is traced and becomes the plugin then.
-	if err := s.spawn(ctx, "/bin/sh", "-c", `read -r go && exec "$0" "$@"`, s.binary); err != nil {
+	if err := s.spawn(ctx, "/bin/sh", "-c", `read -r go && exec "$0" "$@"`, s.Binary); err != nil {
 		return nil, err
 	}
 	calls, err = Trace(ctx, s.command.Process.Pid, tracedFiles, func() error {

@@ -70,7 +70,7 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	b := &bencher{Options: o, client: client, report: &Report{
 		Machine: machine(), Load: load(), Versions: "Kubernetes " + version.GitVersion + ", " + time.Now().Format(time.DateOnly),
 	}}
-	if b.devices, err = Published(ctx, client, o.Driver, o.Node); err != nil {
+	if b.devices, err = Published(ctx, client, o.Driver, o.Node, aGPU); err != nil {
 		return nil, err
 	}
 	if b.plugin, err = Register(ctx, filepath.Join(o.KubeletDir, "plugins_registry"), o.Driver); err != nil {
@@ -102,6 +102,8 @@ func (b *bencher) all(ctx context.Context) error {
 		{"a lock that two processes pass to and fro", b.handOff},
 		{"wiped ResourceSlices", b.wiped},
 		{"API calls and restarts of a second plugin", b.second},
+		{"slices of GPUs", b.mig},
+		{"the scheduler", b.scheduling},
 	} {
 		start := time.Now()
 		if err := part.run(ctx); err != nil {
@@ -272,33 +274,44 @@ func (b *bencher) wiped(ctx context.Context) error {
 }
 
 // second measures what needs a plugin of its own.
-func (b *bencher) second(ctx context.Context) (err error) {
+func (b *bencher) second(ctx context.Context) error {
+	return b.another(ctx, "second.bench", "", func(second *Second, claims *Claims, took time.Duration) error {
+		b.report.Process.FirstStart = took
+		devices, err := Published(ctx, b.client, second.Driver, b.Node, aGPU)
+		if err != nil {
+			return err
+		}
+		if err := b.gated(ctx, second, claims, devices); err != nil {
+			return err
+		}
+		return b.restarted(ctx, second, claims, devices)
+	})
+}
+
+// another starts one more plugin with a name and a configuration of its own, tells how long that took, and ends it.
+func (b *bencher) another(ctx context.Context, driver, config string, use func(s *Second, c *Claims, took time.Duration) error) (err error) {
 	dir, err := os.MkdirTemp(b.KubeletDir, "bench-")
 	if err != nil {
-		return fmt.Errorf("making a directory for a second plugin: %w", err)
+		return fmt.Errorf("making a directory for plugin %s: %w", driver, err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	claims, err := NewClaims(ctx, b.client, secondDriver, b.Node)
+	claims, err := NewClaims(ctx, b.client, driver, b.Node)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, claims.Remove(context.WithoutCancel(ctx))) }()
-	second, err := NewSecond(ctx, b.API, b.Binary, dir, b.Node, claims.Made)
+	second, err := NewSecond(ctx, b.API, SecondOptions{
+		Driver: driver, Binary: b.Binary, Dir: dir, Node: b.Node, Config: config, Claims: claims.Made,
+	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, second.Close(context.WithoutCancel(ctx), b.client)) }()
-	if b.report.Process.FirstStart, err = second.Start(ctx); err != nil {
-		return err
-	}
-	devices, err := Published(ctx, b.client, secondDriver, b.Node)
+	took, err := second.Start(ctx)
 	if err != nil {
 		return err
 	}
-	if err := b.gated(ctx, second, claims, devices); err != nil {
-		return err
-	}
-	return b.restarted(ctx, second, claims, devices)
+	return use(second, claims, took)
 }
 
 // gated counts requests to the API server: of one claim at a time, and of many at once.

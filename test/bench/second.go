@@ -21,35 +21,45 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// SecondOptions describe a plugin beside the installed one.
+type SecondOptions struct {
+	// Driver is its name, Binary its program, Dir where its state is, Node the node's name.
+	Driver, Binary, Dir, Node string
+	// Config is the document that says what it offers the GPUs as; empty: whole.
+	Config string
+	// Claims are those that its kubelet knows.
+	Claims func() []Claim
+}
+
 // Second is a plugin under a name of its own, whose requests to the API server pass a Gate. It has the node's GPUs, and
 // directories of its own.
 type Second struct {
-	Driver string
-	Gate   *Gate
+	SecondOptions
+
+	Gate *Gate
 	// Plugin is the one that runs, nil when none does.
 	Plugin *Plugin
 	// Kubelet is what the plugin takes for the node's: it knows the claims that were made for it.
 	Kubelet *Kubelet
 
-	binary, dir, node string
-	proxy             *http.Server
-	command           *exec.Cmd
-	input             io.WriteCloser
-	log               *os.File
+	proxy   *http.Server
+	command *exec.Cmd
+	input   io.WriteCloser
+	log     *os.File
 }
 
-// secondDriver is its name.
-const secondDriver = "second.bench"
-
-// NewSecond prepares a plugin with its state below dir; nothing runs yet. Claims are those that the kubelet knows.
-func NewSecond(ctx context.Context, api *rest.Config, binary, dir, node string, claims func() []Claim) (s *Second, err error) {
-	s = &Second{Driver: secondDriver, binary: binary, dir: dir, node: node}
+// NewSecond prepares a plugin; nothing runs yet.
+func NewSecond(ctx context.Context, api *rest.Config, o SecondOptions) (s *Second, err error) {
+	s = &Second{SecondOptions: o}
 	for _, sub := range []string{"plugins", "registry", "cdi"} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o750); err != nil {
+		if err := os.MkdirAll(filepath.Join(o.Dir, sub), 0o750); err != nil {
 			return nil, fmt.Errorf("making the directories of a second plugin: %w", err)
 		}
 	}
-	if s.Kubelet, err = ServeKubelet(ctx, dir, claims); err != nil {
+	if err := os.WriteFile(s.config(), []byte(o.Config), 0o600); err != nil {
+		return nil, fmt.Errorf("writing the configuration of a second plugin: %w", err)
+	}
+	if s.Kubelet, err = ServeKubelet(ctx, o.Dir, o.Claims); err != nil {
 		return nil, err
 	}
 	server, err := s.serve(ctx, api)
@@ -93,19 +103,21 @@ func (s *Second) serve(ctx context.Context, api *rest.Config) (string, error) {
 	return "http://" + l.Addr().String(), nil
 }
 
-func (s *Second) kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }
+func (s *Second) kubeconfig() string { return filepath.Join(s.Dir, "kubeconfig") }
+
+func (s *Second) config() string { return filepath.Join(s.Dir, "config.yaml") }
 
 // startLimit is far longer than a plugin takes to serve.
 const startLimit = 20 * time.Second
 
-func (s *Second) cdiDir() string { return filepath.Join(s.dir, "cdi") }
+func (s *Second) cdiDir() string { return filepath.Join(s.Dir, "cdi") }
 
-func (s *Second) pluginDir() string { return filepath.Join(s.dir, "plugins", s.Driver) }
+func (s *Second) pluginDir() string { return filepath.Join(s.Dir, "plugins", s.Driver) }
 
 // Start runs the plugin and returns when it answers, with the time from its birth to its first answer.
 func (s *Second) Start(ctx context.Context) (took time.Duration, err error) {
 	start := time.Now()
-	if err := s.spawn(ctx, s.binary); err != nil {
+	if err := s.spawn(ctx, s.Binary); err != nil {
 		return 0, err
 	}
 	if err := s.await(ctx); err != nil {
@@ -116,12 +128,15 @@ func (s *Second) Start(ctx context.Context) (took time.Duration, err error) {
 
 // spawn runs the command with the plugin's arguments after its own.
 func (s *Second) spawn(ctx context.Context, command ...string) (err error) {
-	if s.log, err = os.OpenFile(filepath.Join(s.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+	if s.log, err = os.OpenFile(filepath.Join(s.Dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
 		return fmt.Errorf("starting a second plugin: %w", err)
 	}
-	s.command = exec.CommandContext(ctx, command[0], append(command[1:], "--driver-name="+s.Driver, "--node-name="+s.node,
+	if s.Config != "" {
+		command = append(command, "--node-config="+s.config())
+	}
+	s.command = exec.CommandContext(ctx, command[0], append(command[1:], "--driver-name="+s.Driver, "--node-name="+s.Node,
 		"--pod-uid=second", "--kubeconfig="+s.kubeconfig(), "--host-root=/", "--http-endpoint=", "--cdi-root="+s.cdiDir(),
-		"--kubelet-plugins-dir="+filepath.Dir(s.pluginDir()), "--kubelet-registrar-dir="+filepath.Join(s.dir, "registry"),
+		"--kubelet-plugins-dir="+filepath.Dir(s.pluginDir()), "--kubelet-registrar-dir="+filepath.Join(s.Dir, "registry"),
 		"--kubelet-pod-resources-socket="+s.Kubelet.Socket)...)
 	s.command.Stdout, s.command.Stderr = s.log, s.log
 	if s.input, err = s.command.StdinPipe(); err == nil {
@@ -141,7 +156,7 @@ func (s *Second) await(ctx context.Context) (err error) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
-		if s.Plugin, err = Register(ctx, filepath.Join(s.dir, "registry"), s.Driver); err == nil {
+		if s.Plugin, err = Register(ctx, filepath.Join(s.Dir, "registry"), s.Driver); err == nil {
 			return nil
 		}
 		select {
@@ -154,7 +169,7 @@ func (s *Second) await(ctx context.Context) (err error) {
 
 // tail is the end of the plugin's log.
 func (s *Second) tail() string {
-	text, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+	text, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
 	return string(text[max(0, len(text)-2000):])
 }
 

@@ -3,10 +3,13 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -19,15 +22,30 @@ type Device struct {
 // slicesLimit is far longer than slices take to be published.
 const slicesLimit = 30 * time.Second
 
-// Published returns the whole GPUs that the driver offers on the node; it waits until there are some.
-func Published(ctx context.Context, client kubernetes.Interface, driver, node string) ([]Device, error) {
+// Wanted says which devices are looked for.
+type Wanted struct {
+	// Type is the attribute of that name, Profile that of a MIG device.
+	Type, Profile string
+	// Least is how many there have to be.
+	Least int
+}
+
+// aGPU is wanted of a driver that is seen at work.
+var aGPU = Wanted{Type: "gpu", Least: 1}
+
+// Published returns the devices that the driver offers on the node; it waits until there are enough.
+func Published(ctx context.Context, client kubernetes.Interface, driver, node string, w Wanted) ([]Device, error) {
 	ctx, cancel := context.WithTimeout(ctx, slicesLimit)
 	defer cancel()
 	list, err := client.ResourceV1().ResourceSlices().List(ctx, selection(driver))
 	if err != nil {
 		return nil, fmt.Errorf("listing ResourceSlices: %w", err)
 	}
-	if devices := wholeGPUs(list.Items, node); len(devices) > 0 {
+	known := map[string]resourceapi.ResourceSlice{}
+	for _, slice := range list.Items {
+		known[slice.Name] = slice
+	}
+	if devices := w.in(known, node); len(devices) >= w.Least {
 		return devices, nil
 	}
 	options := selection(driver)
@@ -38,33 +56,46 @@ func Published(ctx context.Context, client kubernetes.Interface, driver, node st
 	}
 	defer events.Stop()
 	for event := range events.ResultChan() {
-		if slice, ok := event.Object.(*resourceapi.ResourceSlice); ok {
-			if devices := wholeGPUs([]resourceapi.ResourceSlice{*slice}, node); len(devices) > 0 {
-				return devices, nil
-			}
+		slice, ok := event.Object.(*resourceapi.ResourceSlice)
+		if !ok {
+			continue
+		}
+		known[slice.Name] = *slice
+		if event.Type == watch.Deleted {
+			delete(known, slice.Name)
+		}
+		if devices := w.in(known, node); len(devices) >= w.Least {
+			return devices, nil
 		}
 	}
-	return nil, fmt.Errorf("waiting for driver %s to offer GPUs on node %s: %w", driver, node, ctx.Err())
+	return nil, fmt.Errorf("waiting for driver %s to offer %d devices of type %s on node %s: %w", driver, w.Least, w.Type, node, ctx.Err())
 }
 
 func selection(driver string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: "spec.driver=" + driver}
 }
 
-func wholeGPUs(slices []resourceapi.ResourceSlice, node string) []Device {
+// in lists the devices in the order of their pools, and in a pool as they were published.
+func (w Wanted) in(known map[string]resourceapi.ResourceSlice, node string) []Device {
 	var devices []Device
-	for _, slice := range slices {
+	for _, slice := range known {
 		if slice.Spec.NodeName == nil || *slice.Spec.NodeName != node {
 			continue
 		}
 		for i := range slice.Spec.Devices {
-			kind := slice.Spec.Devices[i].Attributes["type"].StringValue
-			if kind != nil && *kind == "gpu" {
-				devices = append(devices, Device{Pool: slice.Spec.Pool.Name, Name: slice.Spec.Devices[i].Name})
+			d := &slice.Spec.Devices[i]
+			if is(d, "type", w.Type) && (w.Profile == "" || is(d, "profile", w.Profile)) {
+				devices = append(devices, Device{Pool: slice.Spec.Pool.Name, Name: d.Name})
 			}
 		}
 	}
+	slices.SortStableFunc(devices, func(a, b Device) int { return strings.Compare(a.Pool, b.Pool) })
 	return devices
+}
+
+func is(d *resourceapi.Device, attribute resourceapi.QualifiedName, value string) bool {
+	text := d.Attributes[attribute].StringValue
+	return text != nil && *text == value
 }
 
 // Wipe deletes the driver's slices, as the kubelet does when it starts, and returns how long they stay away.
@@ -73,7 +104,7 @@ func Wipe(ctx context.Context, client kubernetes.Interface, driver, node string)
 		return 0, fmt.Errorf("wiping the ResourceSlices: %w", err)
 	}
 	start := time.Now()
-	if _, err := Published(ctx, client, driver, node); err != nil {
+	if _, err := Published(ctx, client, driver, node, aGPU); err != nil {
 		return 0, err
 	}
 	return time.Since(start), nil

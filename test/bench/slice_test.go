@@ -1,0 +1,99 @@
+package bench
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// mixed offers a GPU whole and in every profile.
+func mixed(g *gpu.GPU) gpu.Offer { return gpu.Offer{Whole: true, MIG: g.MIG.ProfileNames()} }
+
+// requested are the claims, and the requests that they may wait for.
+func requested(n int, of func(int) Claim) (claims []Claim, admitted []string) {
+	for i := range n {
+		claims, admitted = append(claims, of(i)), append(admitted, getClaim(of(i)))
+	}
+	return claims, admitted
+}
+
+// both prepares and unprepares a claim, and counts.
+func (n *node) both(ctx context.Context, one Claim) Costs {
+	return Costs{
+		Prepare:   n.cost(func() error { return n.plugin.Prepare(ctx, one) }, getClaim(one)),
+		Unprepare: n.cost(func() error { return n.plugin.Unprepare(ctx, one) }),
+	}
+}
+
+// later is no part of a cost: it may come before the answer is seen.
+var later = cmpopts.IgnoreFields(Cost{}, "Later")
+
+// What one slice costs, exactly: on a GPU without others, and as the last that fits.
+func TestBudgetOfASlice(t *testing.T) {
+	n := newNode(t, mixed)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	first := n.both(ctx, sliver(0))
+	alone := n.both(ctx, sliver(0))
+	made, removed := Cost{FileSyncs: 2, DirSyncs: 2, Reads: 1}, Cost{FileSyncs: 1, DirSyncs: 2}
+	same := cmp.Options{later, cmpopts.IgnoreFields(Cost{}, "NVML")}
+	assert.Empty(t, cmp.Diff(Costs{Prepare: made, Unprepare: removed}, alone, same))
+	assert.Empty(t, SliceLimits.exceeded("a slice", 1, alone))
+	assert.Equal(t, alone.Prepare.NVML+1, first.Prepare.NVML, "MIG mode is turned on once")
+	assert.Equal(t, alone.Unprepare.NVML, first.Unprepare.NVML, "and left on")
+
+	require.NoError(t, n.plugin.Prepare(ctx, sliver(0)))
+	again := n.cost(func() error { return n.plugin.Prepare(ctx, sliver(0)) }, getClaim(sliver(0)))
+	assert.Empty(t, cmp.Diff(Cost{Reads: 1}, again, same), "preparing what is prepared looks whether it is still there")
+	require.NoError(t, n.plugin.Unprepare(ctx, sliver(0)))
+
+	others, _ := requested(perGPU-1, sliver)
+	require.NoError(t, n.plugin.Prepare(ctx, others...))
+	last := n.both(ctx, sliver(perGPU-1))
+	assert.Empty(t, cmp.Diff(Costs{Prepare: made, Unprepare: removed}, last, same))
+	assert.Empty(t, LastLimits.exceeded("the last slice", 1, last))
+	t.Logf("NVML calls: %d and %d without others, %d and %d beside %d", alone.Prepare.NVML, alone.Unprepare.NVML,
+		last.Prepare.NVML, last.Unprepare.NVML, len(others))
+	require.NoError(t, n.plugin.Unprepare(ctx, others...))
+}
+
+// A whole GPU asks the driver only where it could be cut: whether it is.
+func TestBudgetOfAWholeGPUThatCouldBeCut(t *testing.T) {
+	n := newNode(t, mixed)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	want := Costs{Prepare: Cost{FileSyncs: 1, DirSyncs: 1, NVML: 1, Reads: 1}, Unprepare: Cost{DirSyncs: 1}}
+	got := n.both(ctx, reference(0))
+	assert.Empty(t, cmp.Diff(want, got, later))
+	assert.Empty(t, WholeLimits.exceeded("a whole GPU", 1, got))
+	assert.NotEmpty(t, claimLimits.exceeded("a whole GPU", 1, got), "where it is offered whole only, it asks nothing")
+}
+
+// All slices of all GPUs at once cost what each costs, whatever comes first.
+func TestBudgetOfAllSlices(t *testing.T) {
+	n := newNode(t, mixed)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	const all = 8 * perGPU
+	claims, admitted := requested(all, sliver)
+	costs := Costs{
+		Prepare: n.cost(func() error {
+			_, err := together(claims, func(one Claim) error { return n.plugin.Prepare(ctx, one) })
+			return err
+		}, admitted...),
+		Unprepare: n.cost(func() error {
+			_, err := together(claims, func(one Claim) error { return n.plugin.Unprepare(ctx, one) })
+			return err
+		}),
+	}
+	assert.Equal(t, 2*all, costs.Prepare.Durable())
+	assert.Equal(t, 2*all, costs.Unprepare.Durable())
+	assert.Empty(t, LastLimits.exceeded("all slices", all, costs))
+}
