@@ -202,20 +202,29 @@ func (q query) computeInstances(instances []gpu.Instance) error {
 		if !known {
 			continue
 		}
-		gi, compute, err := q.describe(handle)
-		if errors.Is(err, gpu.ErrNotFound) {
-			continue
-		}
-		if err != nil {
+		if err := q.addCompute(handle, instances); err != nil && !errors.Is(err, gpu.ErrNotFound) {
 			return err
-		}
-		for i := range instances {
-			if instances[i].ID == gi {
-				instances[i].Compute = append(instances[i].Compute, compute)
-			}
 		}
 	}
 	return nil
+}
+
+// addCompute adds a MIG device to the one of the instances that it is in. One that is in another costs one call. gpu.ErrNotFound:
+// it is gone.
+func (q query) addCompute(handle nvml.Device, instances []gpu.Instance) error {
+	gi, err := must(q, "nvmlDeviceGetGpuInstanceId", vanished(handle.GetGpuInstanceId))
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(instances, func(instance gpu.Instance) bool { return instance.ID == gi })
+	if i < 0 {
+		return nil
+	}
+	compute, err := q.describe(handle)
+	if err == nil {
+		instances[i].Compute = append(instances[i].Compute, compute)
+	}
+	return err
 }
 
 // migDevice finds the MIG device of an index; false where there is none.
@@ -230,21 +239,18 @@ func (q query) migDevice(index int) (nvml.Device, bool, error) {
 	return handle, known, err
 }
 
-// describe reads a MIG device and tells in which GPU instance it is; gpu.ErrNotFound when it is gone.
-func (q query) describe(handle nvml.Device) (gi int, c gpu.ComputeInstance, err error) {
-	if gi, err = must(q, "nvmlDeviceGetGpuInstanceId", vanished(handle.GetGpuInstanceId)); err != nil {
-		return 0, c, err
-	}
+// describe reads a MIG device; gpu.ErrNotFound when it is gone.
+func (q query) describe(handle nvml.Device) (c gpu.ComputeInstance, err error) {
 	if c.ID, err = must(q, "nvmlDeviceGetComputeInstanceId", vanished(handle.GetComputeInstanceId)); err != nil {
-		return 0, c, err
+		return c, err
 	}
 	uuid, err := must(q, "nvmlDeviceGetUUID", vanished(handle.GetUUID))
 	if err != nil {
-		return 0, c, err
+		return c, err
 	}
 	attributes, err := must(q, "nvmlDeviceGetAttributes_v2", vanished(handle.GetAttributes))
 	c.UUID, c.Slices = gpu.MIGUUID(uuid), int(attributes.ComputeInstanceSliceCount)
-	return gi, c, err
+	return c, err
 }
 
 // at finds a GPU that a look has shown.
