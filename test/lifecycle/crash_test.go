@@ -70,8 +70,7 @@ func TestKilledProcesses(t *testing.T) {
 
 // everywhere kills a process before and after each touch of each scenario's life, and cuts the power there.
 func everywhere(t *testing.T, killed, cut *Machine) {
-	for i := range scenarios {
-		s := &scenarios[i]
+	for i, s := range lived() {
 		if !inPart(t, i) {
 			continue
 		}

@@ -58,8 +58,7 @@ var refusals = []refusal{
 func TestEveryTouchCanBeRefused(t *testing.T) {
 	t.Parallel()
 	for _, how := range refusals {
-		for i := range scenarios {
-			s := &scenarios[i]
+		for _, s := range lived() {
 			t.Run(how.name+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
 				m, err := modelledMachine(t.TempDir(), mixed(0))

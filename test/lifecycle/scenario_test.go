@@ -29,6 +29,23 @@ type scenario struct {
 	anyhow bool
 	// refuse names the sites whose n-th touch is refused.
 	refuse map[string]int
+	// long: it shows little that a shorter one does not, and is lived where there is time, with LIFECYCLE_LONG=1.
+	long bool
+}
+
+// lived are the scenarios that there is time for. With the race detector, which is slow and looks for other things, claims on
+// slices live one life alone.
+func lived() []*scenario {
+	long := os.Getenv("LIFECYCLE_LONG") != ""
+	var list []*scenario
+	for i := range scenarios {
+		s := &scenarios[i]
+		if s.long && !long || testing.Short() && i > len(wholeScenarios) {
+			continue
+		}
+		list = append(list, s)
+	}
+	return list
 }
 
 func prepares(claim string, gpus ...int) Act { return Act{Call: "prepare", Claim: claim, GPUs: gpus} }

@@ -34,9 +34,9 @@ func (a Act) beside() Act {
 // sliceScenarios are the lives of claims on slices of GPUs.
 var sliceScenarios = []scenario{
 	{name: "a slice", acts: []Act{cuts("a", large), cuts("a", large), unprepares("a"), unprepares("a")}},
-	{name: "two slices of one GPU in a claim", acts: []Act{cuts("a", large, small), unprepares("a")}},
-	{name: "four slices on two GPUs", acts: []Act{cuts("a", small, otherLarge, large, otherSmall), unprepares("a")}},
-	{name: "two claims on one GPU", acts: []Act{
+	{name: "two slices of one GPU in a claim", long: true, acts: []Act{cuts("a", large, small), unprepares("a")}},
+	{name: "four slices on two GPUs", long: true, acts: []Act{cuts("a", small, otherLarge, large, otherSmall), unprepares("a")}},
+	{name: "two claims on one GPU", long: true, acts: []Act{
 		cuts("a", large), cuts("b", small), unprepares("a"), cuts("b", small), cuts("c", large), unprepares("b"), unprepares("c"),
 	}},
 	{name: "two claims on one GPU at once", acts: []Act{
@@ -50,7 +50,7 @@ var sliceScenarios = []scenario{
 		acts: []Act{cuts("a", large, small).failing(), cuts("a", large, small), unprepares("a")},
 	},
 	{
-		name: "the GPU instance cannot be removed at first", refuse: map[string]int{"nvml.DestroyInstance": 1},
+		name: "the GPU instance cannot be removed at first", long: true, refuse: map[string]int{"nvml.DestroyInstance": 1},
 		acts: []Act{cuts("a", large), cuts("b", small), unprepares("a").failing(), cuts("c", medium), unprepares("a"), unprepares("b"), unprepares("c")},
 	},
 	{
@@ -69,11 +69,11 @@ var sliceScenarios = []scenario{
 		acts: []Act{cuts("c", large), unprepares("c"), unprepares("a"), unprepares("b")},
 	},
 	{
-		name: "a slice that is owed is needed", before: []Act{cuts("a", large)}, then: owes("nvml.DestroyComputeInstance", "a"), left: []string{"a"},
+		name: "a slice that is owed is needed", long: true, before: []Act{cuts("a", large)}, then: owes("nvml.DestroyComputeInstance", "a"), left: []string{"a"},
 		acts: []Act{cuts("b", small), prepares("c", 4), cuts("d", large), unprepares("d"), unprepares("c"), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "a slice is owed and the whole GPU is needed", before: []Act{cuts("a", large)}, then: owes("nvml.DestroyInstance", "a"), left: []string{"a"},
+		name: "a slice is owed and the whole GPU is needed", long: true, before: []Act{cuts("a", large)}, then: owes("nvml.DestroyInstance", "a"), left: []string{"a"},
 		acts: []Act{prepares("b", 3), unprepares("b"), unprepares("a")},
 	},
 	{
@@ -81,15 +81,15 @@ var sliceScenarios = []scenario{
 		acts: []Act{settles, cuts("a", large), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "slices after a reboot", before: []Act{cuts("a", large), cuts("b", small)}, then: reboots,
+		name: "slices after a reboot", long: true, before: []Act{cuts("a", large), cuts("b", small)}, then: reboots,
 		acts: []Act{settles, cuts("a", large), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "beside an administrator's slices", static: []Slice{large, {GPU: 3, Profile: profile1g, Start: 3, Bare: true}},
+		name: "beside an administrator's slices", long: true, static: []Slice{large, {GPU: 3, Profile: profile1g, Start: 3, Bare: true}},
 		acts: []Act{cuts("a", large), cuts("b", small), unprepares("a"), unprepares("b")},
 	},
 	{
-		name: "a slice, allocated anew", before: []Act{cuts("a", large)},
+		name: "a slice, allocated anew", long: true, before: []Act{cuts("a", large)},
 		acts: []Act{cuts("a", small, otherSmall), unprepares("a")},
 	},
 }
