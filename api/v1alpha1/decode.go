@@ -63,6 +63,18 @@ func DecodeNodeConfig(raw []byte) (*NodeConfig, error) {
 	return config, nil
 }
 
+// DecodeForeign reads one document of another format into the struct that into
+// points to, as strictly as DecodeNodeConfig reads and at most as long: keys are
+// the json tags of its fields. Fields of type any take every value. kind is what
+// errors call the document; they are *Problems.
+func DecodeForeign(raw []byte, kind string, into any) error {
+	tree, err := parse(raw, MaxNodeConfigBytes)
+	if err != nil {
+		return err
+	}
+	return fit(tree, kind, into)
+}
+
 // header returns the kind of the object when group, version and kind are ours.
 func header(tree object, kinds []string) (string, error) {
 	p := &problems{}

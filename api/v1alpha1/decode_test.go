@@ -128,3 +128,37 @@ func TestProblemWithoutPathOrKind(t *testing.T) {
 	require.EqualError(t, err, "all is wrong; a.b: is wrong")
 	require.ErrorAs(t, err, new(*Problem))
 }
+
+// A format of others is read as strictly as ours, without a header.
+func TestDecodeForeign(t *testing.T) {
+	type inner struct {
+		Number *int32 `json:"number"`
+		Free   any    `json:"free"`
+		Hidden string `json:"-"`
+	}
+	type outer struct {
+		Items []inner `json:"items"`
+	}
+	for name, test := range map[string]struct{ raw, want string }{
+		"good":           {"items: [{number: 1, free: all}, {free: [1]}]", ""},
+		"unknown key":    {"items: [{}, {num: 1}]", "other file: items[1].num: is not a field; allowed here: number, free"},
+		"hidden key":     {`items: [{"-": x}]`, "other file: items[0].-: is not a field; allowed here: number, free"},
+		"twice":          {`{"items": [], "items": []}`, "other file: items: is given twice"},
+		"too big":        {"items: [{number: 3000000000}]", "other file: items[0].number: is 3000000000; needed: a whole number"},
+		"no object":      {"[]", "the configuration is a list; needed: an object with apiVersion and kind"},
+		"not even YAML":  {"items: [", "reading the configuration"},
+		"longer than us": {"# " + strings.Repeat("x", MaxNodeConfigBytes), "the configuration has 262146 bytes; allowed: at most 262144"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var into outer
+			err := DecodeForeign([]byte(test.raw), "other file", &into)
+			if test.want == "" {
+				require.NoError(t, err)
+				require.Equal(t, outer{Items: []inner{{Number: new(int32(1)), Free: "all"}, {Free: []any{1.0}}}}, into)
+				return
+			}
+			require.ErrorContains(t, err, test.want)
+			require.ErrorAs(t, err, new(*Problems))
+		})
+	}
+}

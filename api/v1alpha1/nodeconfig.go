@@ -59,6 +59,10 @@ type GPUEntry struct {
 	// FailRequestsGreaterThanOne refuses a request for several shares.
 	// Default: true.
 	FailRequestsGreaterThanOne *bool `json:"failRequestsGreaterThanOne,omitempty"`
+	// Origins are, by mode or MIG profile, where the entry comes from in a file of
+	// another format that was translated, as sharing.mps.resources[0]: what is
+	// said of the entry is said of that. Empty in a NodeConfig that was read.
+	Origins map[string]string `json:"-"`
 }
 
 // GPUSelect matches a GPU that any of its lists names.
@@ -69,6 +73,9 @@ type GPUSelect struct {
 	UUIDs []string `json:"uuids,omitempty"`
 	// Products are globs of product names.
 	Products []string `json:"products,omitempty"`
+	// MustMatch complains of an index or a UUID that the node does not have.
+	// Default: false, as one config can be for many nodes.
+	MustMatch *bool `json:"mustMatch,omitempty"`
 }
 
 // Mode is a way of using a GPU.
@@ -90,12 +97,18 @@ type NodeTimeSlice struct {
 	Interval *Interval `json:"interval,omitempty"`
 	// ShareName becomes the attribute shareName. Unset: none.
 	ShareName *string `json:"shareName,omitempty"`
+	// ResourceName is the extended resource that requests one replica, as
+	// nvidia.com/gpu.shared. Unset: none.
+	ResourceName *string `json:"resourceName,omitempty"`
 }
 
 // NodeMPS has the settings of mode mps.
 type NodeMPS struct {
 	// ShareName becomes the attribute shareName. Unset: none.
 	ShareName *string `json:"shareName,omitempty"`
+	// ResourceName is the extended resource that requests one share, as
+	// nvidia.com/gpu-2gb. Unset: none.
+	ResourceName *string `json:"resourceName,omitempty"`
 	// Replicas is how many claims may share the GPU at once, 1 to 60; the MPS of
 	// the node's driver may allow fewer. Unset: as many as it allows; then
 	// Memory.Default is needed.
@@ -131,12 +144,16 @@ type ShareThreads struct {
 	Total *int32 `json:"total,omitempty"`
 }
 
-// NodeMIG has the settings of mode mig.
+// NodeMIG has the settings of mode mig. Replicas and ResourceNames are also for
+// slices that an administrator made, which need no mode.
 type NodeMIG struct {
 	// Profiles to offer, as 1g.10gb. Unset: all that the GPU has.
 	Profiles []string `json:"profiles,omitempty"`
 	// Replicas is, by profile, how many claims may use one slice at once.
 	Replicas map[string]int32 `json:"replicas,omitempty"`
+	// ResourceNames is, by profile, the extended resource that requests one of
+	// the Replicas. Unset: the slice's own, which Flags.MIGStrategy decides.
+	ResourceNames map[string]string `json:"resourceNames,omitempty"`
 }
 
 // Default fills unset fields, in place. Settings of modes that are not offered

@@ -46,11 +46,19 @@ func TestNodeConfigModes(t *testing.T) {
 		"share called none": {"gpus: [{modes: [timeslice], timeSlice: {replicas: 2, shareName: none}}]",
 			"gpus[0].timeSlice.shareName: none is what devices without a share name say; choose another name"},
 
-		"all profiles":    {"gpus: [{modes: [mig], mig: {replicas: {1g.10gb+me.all: 2, 1g.24gb-me: 2}}}]", ""},
-		"no profile":      {"gpus: [{modes: [mig], mig: {profiles: []}}]", "gpus[0].mig.profiles: is empty; name profiles, or remove it for all that the GPU has"},
-		"profile":         {"gpus: [{modes: [mig], mig: {profiles: [1g]}}]", `gpus[0].mig.profiles[0]: "1g" is not a MIG profile; allowed: names as nvidia-smi mig -lgip prints, for example 1g.10gb or 1g.10gb+me`},
-		"profile twice":   {"gpus: [{modes: [mig], mig: {profiles: [1g.5gb, 1g.5gb]}}]", "gpus[0].mig.profiles[1]: 1g.5gb is given twice"},
-		"no slice":        {"gpus: [{modes: [mig], mig: {replicas: {1g.5gb: 0}}}]", "gpus[0].mig.replicas[1g.5gb]: 0 is out of range; allowed: 1 to 2147483647"},
+		"all profiles":        {"gpus: [{modes: [mig], mig: {replicas: {1g.10gb+me.all: 2, 1g.24gb-me: 2}}}]", ""},
+		"no profile":          {"gpus: [{modes: [mig], mig: {profiles: []}}]", "gpus[0].mig.profiles: is empty; name profiles, or remove it for all that the GPU has"},
+		"profile":             {"gpus: [{modes: [mig], mig: {profiles: [1g]}}]", `gpus[0].mig.profiles[0]: "1g" is not a MIG profile; allowed: names as nvidia-smi mig -lgip prints, for example 1g.10gb or 1g.10gb+me`},
+		"profile twice":       {"gpus: [{modes: [mig], mig: {profiles: [1g.5gb, 1g.5gb]}}]", "gpus[0].mig.profiles[1]: 1g.5gb is given twice"},
+		"no slice":            {"gpus: [{modes: [mig], mig: {replicas: {1g.5gb: 0}}}]", "gpus[0].mig.replicas[1g.5gb]: 0 is out of range; allowed: 1 to 2147483647"},
+		"slices made by hand": {"gpus: [{mig: {replicas: {1g.5gb: 2}, resourceNames: {1g.5gb: nvidia.com/mig-1g.5gb.shared}}}]", ""},
+		"profiles alone":      {"gpus: [{modes: [whole], mig: {profiles: [1g.5gb], replicas: {1g.5gb: 2}}}]", "gpus[0].mig: has no effect without mode mig; add it to modes or remove mig"},
+		"no name":             {"gpus: [{modes: [mig], mig: {resourceNames: {1g.5gb: nvidia.com/a}}}]", "gpus[0].mig.resourceNames[1g.5gb]: has no effect without replicas[1g.5gb]; add it there or remove it here"},
+		"resource": {"gpus: [{modes: [mig, timeslice], timeSlice: {replicas: 2, resourceName: gpu.shared}, mig: {replicas: {1g.5gb: 2}, resourceNames: {1g.5gb: a/}}}]",
+			`gpus[0].timeSlice.resourceName: "gpu.shared" is not an extended resource; allowed: <domain>/<name>, for example nvidia.com/gpu-2gb; ` +
+				`gpus[0].mig.resourceNames[1g.5gb]: "a/" is not an extended resource; allowed: <domain>/<name>, for example nvidia.com/gpu-2gb`},
+		"resource of Kubernetes": {"gpus: [{modes: [timeslice], timeSlice: {replicas: 2, resourceName: node.kubernetes.io/gpu}}]",
+			`gpus[0].timeSlice.resourceName: "node.kubernetes.io/gpu" is not an extended resource; allowed: <domain>/<name>, for example nvidia.com/gpu-2gb`},
 		"another profile": {"gpus: [{modes: [mig], mig: {profiles: [1g.5gb], replicas: {2g.10gb: 2}}}]", "gpus[0].mig.replicas[2g.10gb]: is not among profiles; add it there or remove it here"},
 	})
 }
@@ -73,6 +81,7 @@ func TestNodeConfigMPS(t *testing.T) {
 		"threads":         {mps("replicas: 1, activeThreadPercentage: {default: 101, total: 0}"), "gpus[0].mps.activeThreadPercentage.default: 101 is out of range; allowed: 0 to 100; gpus[0].mps.activeThreadPercentage.total: 0 is out of range; allowed: 1 to 6000"},
 		"shm":             {mps("replicas: 1, shmSize: 1"), "gpus[0].mps.shmSize: 1 is not allowed; allowed: a whole number of Mi, at least 1Mi"},
 		"namespace":       {mps("replicas: 1, namespaces: [A]"), `gpus[0].mps.namespaces[0]: "A" is not a name; allowed: 1 to 63 lower-case letters, digits and -, neither first nor last a -`},
+		"resource":        {mps("replicas: 1, resourceName: 'nvidia.com/gpu 2gb'"), `gpus[0].mps.resourceName: "nvidia.com/gpu 2gb" is not an extended resource; allowed: <domain>/<name>, for example nvidia.com/gpu-2gb`},
 		"namespace twice": {mps("replicas: 1, namespaces: [a, a]"), "gpus[0].mps.namespaces[1]: a is given twice"},
 	})
 }

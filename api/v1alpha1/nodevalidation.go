@@ -7,14 +7,18 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 const (
 	maxMPSReplicas = 60
 	// maxProductBytes is longer than any product name that NVML returns.
 	maxProductBytes = 96
+	// kubernetesDomain is that of resources which are no extended ones.
+	kubernetesDomain = "kubernetes.io"
 )
 
 var (
@@ -122,7 +126,7 @@ func (e *GPUEntry) validate(p *problems, at string) {
 	}{
 		{"timeSlice", ModeTimeSlice, e.TimeSlice != nil},
 		{"mps", ModeMPS, e.MPS != nil},
-		{"mig", ModeMIG, e.MIG != nil},
+		{"mig", ModeMIG, e.MIG != nil && (e.MIG.Profiles != nil || len(e.MIG.Replicas) == 0)},
 	} {
 		if settings.present && !slices.Contains(e.Modes, settings.mode) {
 			p.add(join(at, settings.key), "has no effect without mode %s; add it to modes or remove %s", settings.mode, settings.key)
@@ -148,6 +152,7 @@ func (e *GPUEntry) validateTimeSlice(p *problems, at string) {
 	between(p, join(at, "replicas"), e.TimeSlice.Replicas, 2, math.MaxInt32)
 	oneOf(p, join(at, "interval"), e.TimeSlice.Interval, intervals)
 	shareName(p, join(at, "shareName"), e.TimeSlice.ShareName)
+	resourceName(p, join(at, "resourceName"), e.TimeSlice.ResourceName)
 }
 
 func (e *GPUEntry) validateMPS(p *problems, at string) {
@@ -162,6 +167,7 @@ func (e *GPUEntry) validateMPS(p *problems, at string) {
 		p.add(at, "has neither replicas nor memory.default; give one: a share without a size cannot be offered")
 	}
 	shareName(p, join(at, "shareName"), m.ShareName)
+	resourceName(p, join(at, "resourceName"), m.ResourceName)
 	between(p, join(at, "replicas"), m.Replicas, 1, maxMPSReplicas)
 	if m.Memory != nil {
 		m.Memory.validate(p, join(at, "memory"))
@@ -186,6 +192,18 @@ func shareName(p *problems, at string, name *string) {
 	label(p, at, *name)
 	if *name == "none" {
 		p.add(at, "none is what devices without a share name say; choose another name")
+	}
+}
+
+// resourceName refuses what no container can request as an extended resource.
+func resourceName(p *problems, at string, name *string) {
+	if name == nil {
+		return
+	}
+	domain, _, qualified := strings.Cut(*name, "/")
+	if !qualified || len(validation.IsQualifiedName(*name)) > 0 || domain == kubernetesDomain ||
+		strings.HasSuffix(domain, "."+kubernetesDomain) {
+		p.add(at, "%s is not an extended resource; allowed: <domain>/<name>, for example nvidia.com/gpu-2gb", quote(*name))
 	}
 }
 
@@ -248,6 +266,13 @@ func (m *NodeMIG) validate(p *problems, at string) {
 		between(p, where, new(m.Replicas[profile]), 1, math.MaxInt32)
 		if m.Profiles != nil && !slices.Contains(m.Profiles, profile) {
 			p.add(where, "is not among profiles; add it there or remove it here")
+		}
+	}
+	for _, profile := range slices.Sorted(maps.Keys(m.ResourceNames)) {
+		where := fmt.Sprintf("%s[%s]", join(at, "resourceNames"), profile)
+		resourceName(p, where, new(m.ResourceNames[profile]))
+		if _, shared := m.Replicas[profile]; !shared {
+			p.add(where, "has no effect without replicas[%s]; add it there or remove it here", profile)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func fieldsOf(target reflect.Type) (map[string]reflect.Type, []string) {
 	var names []string
 	for _, field := range reflect.VisibleFields(target) {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if field.Anonymous || name == "" {
+		if field.Anonymous || name == "" || name == "-" {
 			continue
 		}
 		fields[name] = field.Type
@@ -66,7 +66,7 @@ func checkValue(p *problems, path string, value any, target reflect.Type) {
 	if target.Kind() == reflect.Pointer {
 		target = target.Elem()
 	}
-	if value == nil {
+	if value == nil || target.Kind() == reflect.Interface {
 		return
 	}
 	switch {
