@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
@@ -49,30 +50,40 @@ type readError struct{ error }
 
 func (e *readError) Unwrap() error { return e.error }
 
-// nodeConfig reads the node's configuration, nil where there is none.
+// nodeConfig reads the node's configuration, nil where there is none, and says once what of it has no effect.
 func (p *program) nodeConfig(ctx context.Context, clients connections) (*v1alpha1.NodeConfig, error) {
+	config, warnings, err := p.readNodeConfig(ctx, clients)
+	for _, warning := range warnings {
+		if _, said := p.warned.LoadOrStore(warning, true); !said {
+			klog.FromContext(ctx).Info("A key of the node's configuration has no effect", "key", warning.Path, "reason", warning.Text)
+		}
+	}
+	return config, err
+}
+
+func (p *program) readNodeConfig(ctx context.Context, clients connections) (*v1alpha1.NodeConfig, []nodeconfig.Warning, error) {
 	from := p.cfg.NodeConfig
 	switch {
 	case from.File != "":
 		raw, err := os.ReadFile(from.File)
 		if err != nil {
-			return nil, &readError{fmt.Errorf("--node-config: %w", err)}
+			return nil, nil, &readError{fmt.Errorf("--node-config: %w", err)}
 		}
-		config, err := nodeconfig.Parse(raw, "file "+from.File)
-		return config, refused(err)
+		config, warnings, err := nodeconfig.Parse(raw, "file "+from.File)
+		return config, warnings, refused(err)
 	case from.Map != "":
 		namespace, name, _ := strings.Cut(from.Map, "/")
 		data, err := kube.Configs{Client: clients.background}.Get(ctx, namespace, name)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		config, err := nodeconfig.Pick(data, from.Name)
+		config, warnings, err := nodeconfig.Pick(data, from.Name)
 		if err != nil {
-			return nil, refused(fmt.Errorf("ConfigMap %s: %w", from.Map, err))
+			return nil, nil, refused(fmt.Errorf("ConfigMap %s: %w", from.Map, err))
 		}
-		return config, nil
+		return config, warnings, nil
 	default:
-		return nil, nil
+		return nil, nil, nil
 	}
 }
 

@@ -26,8 +26,9 @@ func TestParse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := nodeconfig.Parse([]byte(raw), "file node.yaml")
+			got, warnings, err := nodeconfig.Parse([]byte(raw), "file node.yaml")
 			require.NoError(t, err)
+			assert.Empty(t, warnings)
 			assert.Empty(t, cmp.Diff(want, got))
 			assert.Equal(t, []v1alpha1.Mode{v1alpha1.ModeWhole}, got.GPUs[1].Modes, "defaults are filled in")
 			assert.Equal(t, v1alpha1.MIGStrategyMixed, *got.Flags.MIGStrategy)
@@ -49,8 +50,9 @@ func TestParseRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := nodeconfig.Parse([]byte(c.raw), "file node.yaml")
+			got, warnings, err := nodeconfig.Parse([]byte(c.raw), "file node.yaml")
 			assert.Nil(t, got)
+			assert.Empty(t, warnings)
 			require.EqualError(t, err, "reading the node configuration in file node.yaml: "+c.want)
 			var problems *v1alpha1.Problems
 			assert.ErrorAs(t, err, &problems)
@@ -61,7 +63,7 @@ func TestParseRefuses(t *testing.T) {
 func TestPick(t *testing.T) {
 	t.Parallel()
 	other := header + "gpus: [{modes: [mig]}]\n"
-	want, err := nodeconfig.Parse([]byte(slices), "")
+	want, _, err := nodeconfig.Parse([]byte(slices), "")
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		data   map[string]string
@@ -74,8 +76,9 @@ func TestPick(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := nodeconfig.Pick(c.data, c.choice)
+			got, warnings, err := nodeconfig.Pick(c.data, c.choice)
 			require.NoError(t, err)
+			assert.Empty(t, warnings)
 			assert.Empty(t, cmp.Diff(want, got))
 		})
 	}
@@ -99,8 +102,9 @@ func TestPickRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := nodeconfig.Pick(c.data, c.choice)
+			got, warnings, err := nodeconfig.Pick(c.data, c.choice)
 			assert.Nil(t, got)
+			assert.Empty(t, warnings)
 			assert.EqualError(t, err, c.want)
 		})
 	}
@@ -109,6 +113,6 @@ func TestPickRefuses(t *testing.T) {
 // However long, a text is refused and not read.
 func TestParseLongText(t *testing.T) {
 	t.Parallel()
-	_, err := nodeconfig.Parse([]byte(header+"# "+strings.Repeat("x", v1alpha1.MaxNodeConfigBytes)), "file node.yaml")
+	_, _, err := nodeconfig.Parse([]byte(header+"# "+strings.Repeat("x", v1alpha1.MaxNodeConfigBytes)), "file node.yaml")
 	assert.ErrorContains(t, err, "reading the node configuration in file node.yaml: ")
 }

@@ -13,10 +13,11 @@ import (
 
 // Resolve returns what each of the node's GPUs is to be offered as: the entry whose select matches it says so, else the entry
 // without a select. GPUs without an entry are not in the layout, which means that they are offered whole; a nil config gives
-// a nil layout. A select may match nothing, as one config can be for many nodes.
+// a nil layout. A select may match nothing, as one config can be for many nodes,
+// unless it says mustMatch.
 //
-// The config has passed Validate. The error is a *v1alpha1.Problems with all that these GPUs cannot give; the layout that comes with
-// it is without those GPUs, which hurts no other.
+// The config has passed Validate. The error is a *v1alpha1.Problems with all that these GPUs cannot give or this version does not
+// serve; the layout that comes with it is without the GPUs that cannot, which hurts no other.
 func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU) (gpu.Layout, error) {
 	if config == nil {
 		return nil, nil
@@ -24,6 +25,7 @@ func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU) (gpu.Layout, error) {
 	r := &resolution{config: config, layout: gpu.Layout{}}
 	for i := range config.GPUs {
 		r.served(i)
+		r.matched(i, gpus)
 	}
 	for i := range gpus {
 		g := &gpus[i]
@@ -32,12 +34,12 @@ func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU) (gpu.Layout, error) {
 		if !ok {
 			continue
 		}
-		if offer := r.offer(entry, g); !r.refused {
+		if offer := r.offer(entry, g); !r.refused && !r.nothing(entry, offer) {
 			r.layout[g.UUID] = offer
 		}
 	}
 	if len(r.problems) > 0 {
-		return r.layout, &v1alpha1.Problems{Kind: v1alpha1.KindNodeConfig, List: r.problems}
+		return r.layout, &v1alpha1.Problems{Kind: kindOf(config), List: r.problems}
 	}
 	return r.layout, nil
 }
@@ -51,9 +53,37 @@ type resolution struct {
 	refused bool
 }
 
-// add notes a problem once, however many GPUs have it.
+// kindOf is what people call the text that the config was made of.
+func kindOf(config *v1alpha1.NodeConfig) string {
+	if slices.ContainsFunc(config.GPUs, func(e v1alpha1.GPUEntry) bool { return len(e.Origins) > 0 }) {
+		return kindDevicePlugin
+	}
+	return v1alpha1.KindNodeConfig
+}
+
+// at is the path of a field of entry i, empty for the entry itself. Of a translated entry it is where that comes from: the part
+// that is about a mode or a MIG profile, empty for all parts.
+func (r *resolution) at(i int, field, about string) string {
+	switch origins := r.config.GPUs[i].Origins; {
+	case about != "" && origins[about] != "":
+		return origins[about]
+	case len(origins) > 0:
+		return strings.Join(slices.Sorted(maps.Values(origins)), ", ")
+	case field == "":
+		return fmt.Sprintf("gpus[%d]", i)
+	default:
+		return fmt.Sprintf("gpus[%d].%s", i, field)
+	}
+}
+
+// add notes a problem of the GPU that is being resolved, which then is not in the layout.
 func (r *resolution) add(at, format string, args ...any) {
 	r.refused = true
+	r.note(at, format, args...)
+}
+
+// note notes a problem once, however many GPUs have it.
+func (r *resolution) note(at, format string, args ...any) {
 	problem := v1alpha1.Problem{Path: at, Text: fmt.Sprintf(format, args...)}
 	if !slices.ContainsFunc(r.problems, func(known *v1alpha1.Problem) bool { return *known == problem }) {
 		r.problems = append(r.problems, &problem)
@@ -62,10 +92,10 @@ func (r *resolution) add(at, format string, args ...any) {
 
 // served refuses what the API knows and this version does not do yet.
 func (r *resolution) served(i int) {
-	entry, at := &r.config.GPUs[i], fmt.Sprintf("gpus[%d]", i)
+	entry := &r.config.GPUs[i]
 	for j, mode := range entry.Modes {
 		if mode != v1alpha1.ModeWhole && mode != v1alpha1.ModeMIG {
-			r.add(fmt.Sprintf("%s.modes[%d]", at, j), "%s is not served by this version; allowed: %s, %s", mode,
+			r.note(r.at(i, fmt.Sprintf("modes[%d]", j), string(mode)), "%s is not served by this version; allowed: %s, %s", mode,
 				v1alpha1.ModeWhole, v1alpha1.ModeMIG)
 		}
 	}
@@ -74,7 +104,7 @@ func (r *resolution) served(i int) {
 	}
 	for _, profile := range slices.Sorted(maps.Keys(entry.MIG.Replicas)) {
 		if entry.MIG.Replicas[profile] > 1 {
-			r.add(fmt.Sprintf("%s.mig.replicas[%s]", at, profile), "this version gives a slice to one claim at a time; remove it")
+			r.note(r.at(i, fmt.Sprintf("mig.replicas[%s]", profile), profile), "this version gives a slice to one claim at a time; remove it")
 		}
 	}
 }
@@ -88,8 +118,8 @@ func (r *resolution) entry(g *gpu.GPU) (int, bool) {
 			rest = i
 		case !selects(sel, g):
 		case selecting >= 0:
-			r.add(fmt.Sprintf("gpus[%d].select", i), "selects GPU %d (%s, %s), as does gpus[%d]; a GPU has one entry: narrow one of them",
-				g.Index, g.Product.Name, g.UUID, selecting)
+			r.add(r.at(i, "select", ""), "selects GPU %d (%s, %s), as does %s; a GPU has one entry: narrow one of them",
+				g.Index, g.Product.Name, g.UUID, r.at(selecting, "", ""))
 		default:
 			selecting = i
 		}
@@ -115,9 +145,50 @@ func (r *resolution) offer(i int, g *gpu.GPU) gpu.Offer {
 	entry := &r.config.GPUs[i]
 	offer := gpu.Offer{Whole: len(entry.Modes) == 0 || slices.Contains(entry.Modes, v1alpha1.ModeWhole)}
 	if j := slices.Index(entry.Modes, v1alpha1.ModeMIG); j >= 0 {
-		offer.MIG = r.profiles(i, fmt.Sprintf("gpus[%d].modes[%d]", i, j), g)
+		offer.MIG = r.profiles(i, r.at(i, fmt.Sprintf("modes[%d]", j), ""), g)
 	}
+	r.fits(i, g)
 	return offer
+}
+
+// fits complains of MPS shares of one size that are more than the GPU has.
+func (r *resolution) fits(i int, g *gpu.GPU) {
+	mps := r.config.GPUs[i].MPS
+	if mps == nil || mps.Replicas == nil || mps.Memory == nil || mps.Memory.Min == nil || mps.Memory.Max == nil ||
+		mps.Memory.Min.Cmp(*mps.Memory.Max) != 0 || g.Capacity.MemoryBytes == 0 {
+		return
+	}
+	if mps.Memory.Max.AsApproximateFloat64()*float64(*mps.Replicas) > float64(g.Capacity.MemoryBytes) {
+		r.note(r.at(i, "mps", string(v1alpha1.ModeMPS)), "%d shares of %s are more than the %d MiB of %s; make them fewer or smaller", *mps.Replicas,
+			mps.Memory.Max, g.Capacity.MemoryBytes>>20, g.Product.Name)
+	}
+}
+
+// nothing tells whether a translated entry comes to no device at all. Until what it wants is served its GPUs are offered whole,
+// so that a file of the device plugin takes no GPU from the node.
+func (r *resolution) nothing(i int, offer gpu.Offer) bool {
+	return len(r.config.GPUs[i].Origins) > 0 && !offer.Whole && len(offer.MIG) == 0
+}
+
+// matched complains of what entry i names and the node lacks, where it must not.
+func (r *resolution) matched(i int, gpus []gpu.GPU) {
+	sel := r.config.GPUs[i].Select
+	if sel == nil || sel.MustMatch == nil || !*sel.MustMatch || len(gpus) == 0 {
+		return
+	}
+	has := func(one v1alpha1.GPUSelect) bool {
+		return slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return selects(&one, &g) })
+	}
+	for j, uuid := range sel.UUIDs {
+		if !has(v1alpha1.GPUSelect{UUIDs: []string{uuid}}) {
+			r.note(r.at(i, fmt.Sprintf("select.uuids[%d]", j), ""), "no matching device with UUID: %s; remove it, or replace it by one that nvidia-smi -L prints on this node", uuid)
+		}
+	}
+	for j, index := range sel.Indices {
+		if !has(v1alpha1.GPUSelect{Indices: []int32{index}}) {
+			r.note(r.at(i, fmt.Sprintf("select.indices[%d]", j), ""), "no matching device at index: %d; this node has %d GPUs", index, len(gpus))
+		}
+	}
 }
 
 // profiles lists the MIG profiles that entry i wants of a GPU, in the GPU's order.
@@ -139,7 +210,7 @@ func (r *resolution) profiles(i int, modeAt string, g *gpu.GPU) []string {
 	}
 	for j, wanted := range mig.Profiles {
 		if !slices.Contains(names, wanted) {
-			r.add(fmt.Sprintf("gpus[%d].mig.profiles[%d]", i, j), "%s has no profile %s; it has: %s", g.Product.Name, wanted,
+			r.add(r.at(i, fmt.Sprintf("mig.profiles[%d]", j), ""), "%s has no profile %s; it has: %s", g.Product.Name, wanted,
 				strings.Join(names, ", "))
 		}
 	}

@@ -1,0 +1,187 @@
+package nodeconfig
+
+import (
+	"fmt"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+)
+
+const (
+	// kindDevicePlugin is what errors call a file of the device plugin, which has no kind of its own.
+	kindDevicePlugin    = "device plugin configuration"
+	devicePluginVersion = "v1"
+)
+
+// devicePluginFile is what NVIDIA's device plugin and its forks read. Unset keys are nil, as many have a default that is not zero.
+type devicePluginFile struct {
+	Version   *string          `json:"version"`
+	Flags     *pluginFlags     `json:"flags"`
+	Resources *pluginResources `json:"resources"`
+	Sharing   *pluginSharing   `json:"sharing"`
+	IMEX      *pluginIMEX      `json:"imex"`
+}
+
+type pluginResources struct {
+	GPUs []pluginResource `json:"gpus"`
+	MIG  []pluginResource `json:"mig"`
+}
+
+type pluginResource struct {
+	Pattern *string `json:"pattern"`
+	Name    *string `json:"name"`
+}
+
+type pluginSharing struct {
+	TimeSlicing *pluginTimeSlicing `json:"timeSlicing"`
+	MPS         *pluginMPS         `json:"mps"`
+}
+
+type pluginTimeSlicing struct {
+	RenameByDefault            *bool               `json:"renameByDefault"`
+	FailRequestsGreaterThanOne *bool               `json:"failRequestsGreaterThanOne"`
+	Resources                  []timeSliceResource `json:"resources"`
+}
+
+type timeSliceResource struct {
+	Name     *string `json:"name"`
+	Rename   *string `json:"rename"`
+	Devices  any     `json:"devices"`
+	Replicas *int32  `json:"replicas"`
+}
+
+type pluginMPS struct {
+	RenameByDefault            *bool         `json:"renameByDefault"`
+	FailRequestsGreaterThanOne *bool         `json:"failRequestsGreaterThanOne"`
+	Resources                  []mpsResource `json:"resources"`
+}
+
+type mpsResource struct {
+	Name     *string `json:"name"`
+	Rename   *string `json:"rename"`
+	MemoryGB *int32  `json:"memoryGB"`
+	Replicas *int32  `json:"replicas"`
+	Devices  any     `json:"devices"`
+}
+
+type pluginIMEX struct {
+	ChannelIDs             []int32 `json:"channelIDs"`
+	Required               *bool   `json:"required"`
+	DefaultChannelStrategy any     `json:"defaultChannelStrategy"`
+}
+
+// forDevicePlugin tells whether a text is a file of the device plugin: it has a version where a NodeConfig has apiVersion and
+// kind, or, as the version may be left out, only keys of such files. A text that cannot be read is not.
+func forDevicePlugin(raw []byte) bool {
+	if len(raw) > v1alpha1.MaxNodeConfigBytes {
+		return false
+	}
+	var keys map[string]any
+	if err := yaml.Unmarshal(raw, &keys); err != nil {
+		return false
+	}
+	found := false
+	for key := range keys {
+		switch key {
+		case "apiVersion", "kind", "gpus":
+			return false
+		case "version", "flags", "resources", "sharing", "imex":
+			found = true
+		}
+	}
+	return found
+}
+
+// decodeDevicePlugin reads a file of the device plugin and translates it.
+func decodeDevicePlugin(raw []byte) (*v1alpha1.NodeConfig, []Warning, error) {
+	file := &devicePluginFile{}
+	if err := v1alpha1.DecodeForeign(raw, kindDevicePlugin, file); err != nil {
+		return nil, nil, err
+	}
+	t := &translation{strategy: v1alpha1.MIGStrategyNone, names: map[string]string{}}
+	t.version(file.Version)
+	flags := t.flags(file.Flags)
+	t.resources(file.Resources)
+	if file.Sharing != nil {
+		t.timeSlicing(file.Sharing.TimeSlicing)
+		t.mps(file.Sharing.MPS)
+	}
+	t.imex(file.IMEX)
+	t.clashes()
+	if len(t.problems) > 0 {
+		return nil, nil, &v1alpha1.Problems{Kind: kindDevicePlugin, List: t.problems}
+	}
+	return &v1alpha1.NodeConfig{Flags: flags, GPUs: t.entries()}, t.warnings, nil
+}
+
+// translation is a file of the device plugin on its way to a NodeConfig.
+type translation struct {
+	problems []*v1alpha1.Problem
+	warnings []Warning
+	strategy v1alpha1.MIGStrategy
+	cuts     []cut
+	// names are the resource names by the share name that they come to.
+	names map[string]string
+}
+
+// refuse notes what is wrong at a key. Texts begin as those of the device plugin do, so that people find what is written on them.
+func (t *translation) refuse(at, format string, args ...any) {
+	t.problems = append(t.problems, &v1alpha1.Problem{Path: at, Text: fmt.Sprintf(format, args...)})
+}
+
+func (t *translation) warn(at, format string, args ...any) {
+	t.warnings = append(t.warnings, Warning{Path: at, Text: fmt.Sprintf(format, args...)})
+}
+
+// version takes no version for the only one there is, as the device plugin does.
+func (t *translation) version(version *string) {
+	switch {
+	case version == nil || *version == "":
+		t.warn("version", "is missing; the file is read as one of the device plugin, version %s: write that, or apiVersion and kind of a %s",
+			devicePluginVersion, v1alpha1.KindNodeConfig)
+	case *version != devicePluginVersion:
+		t.refuse("version", "unknown version: %s; allowed: %s", *version, devicePluginVersion)
+	}
+}
+
+// resources looks whether the patterns are whole; nothing is made of them, as the device plugin does not either.
+func (t *translation) resources(r *pluginResources) {
+	if r == nil {
+		return
+	}
+	for _, list := range []struct {
+		at    string
+		items []pluginResource
+	}{{"resources.gpus", r.GPUs}, {"resources.mig", r.MIG}} {
+		for i, item := range list.items {
+			at := fmt.Sprintf("%s[%d]", list.at, i)
+			if item.Pattern == nil {
+				t.refuse(at, "resources must have a 'pattern' field set")
+			}
+			if item.Name == nil {
+				t.refuse(at, "resources must have a 'name' field set")
+				continue
+			}
+			t.resourceName(at+".name", *item.Name)
+		}
+		if len(list.items) > 0 {
+			t.warn(list.at, "customizing resources is ignored, as by the device plugin; write a DeviceClass whose selector is on the "+
+				"attribute productName or profile, with the name as its extendedResourceName")
+		}
+	}
+}
+
+// imex refuses what containers would miss.
+func (t *translation) imex(imex *pluginIMEX) {
+	if imex == nil {
+		return
+	}
+	const instead = "claims of NVIDIA's ComputeDomain driver, which runs beside, give IMEX channels"
+	switch {
+	case imex.Required != nil && *imex.Required:
+		t.refuse("imex.required", "IMEX channels are not given to containers here; remove it: %s", instead)
+	case len(imex.ChannelIDs) > 0 || imex.DefaultChannelStrategy != nil:
+		t.warn("imex", "is ignored; %s", instead)
+	}
+}

@@ -1,0 +1,176 @@
+package nodeconfig_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/nodeconfig"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestDevicePluginFiles holds what becomes of files of the device plugin against golden files: the warnings and the NodeConfig, and
+// what the GPUs of a node are then offered as.
+func TestDevicePluginFiles(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/deviceplugin/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			t.Parallel()
+			raw, err := os.ReadFile(file)
+			require.NoError(t, err)
+			config, warnings, err := nodeconfig.Parse(raw, "file "+file)
+			require.NoError(t, err)
+			translated, err := yaml.Marshal(config)
+			require.NoError(t, err)
+			golden := strings.TrimSuffix(file, ".yaml")
+			compare(t, golden+".nodeconfig", told(warnings)+string(translated))
+			compare(t, golden+".plan", plan(config))
+
+			again, err := v1alpha1.DecodeNodeConfig(translated)
+			require.NoError(t, err, "the translation is a NodeConfig that can be written")
+			for i := range config.GPUs {
+				config.GPUs[i].Origins = nil
+			}
+			assert.Empty(t, cmp.Diff(config, again), "and read again")
+
+			asJSON, err := yaml.YAMLToJSON(raw)
+			require.NoError(t, err)
+			config, _, err = nodeconfig.Parse(asJSON, "the same in JSON")
+			require.NoError(t, err)
+			for i := range config.GPUs {
+				assert.NotEmpty(t, config.GPUs[i].Origins)
+				config.GPUs[i].Origins = nil
+			}
+			assert.Empty(t, cmp.Diff(again, config))
+		})
+	}
+}
+
+func told(warnings []nodeconfig.Warning) string {
+	var lines strings.Builder
+	for _, warning := range warnings {
+		fmt.Fprintf(&lines, "# warning: %s\n", warning)
+	}
+	return lines.String()
+}
+
+// plan writes what Resolve makes of a config on the node of gpus.
+func plan(config *v1alpha1.NodeConfig) string {
+	var lines strings.Builder
+	layout, err := nodeconfig.Resolve(config, gpus())
+	for _, g := range gpus() {
+		offer, ok := layout[g.UUID]
+		fmt.Fprintf(&lines, "GPU %d, %s: ", g.Index, g.Product.Name)
+		if !ok {
+			fmt.Fprintln(&lines, "no entry, whole")
+			continue
+		}
+		fmt.Fprintf(&lines, "whole %t, MIG %v\n", offer.Whole, offer.MIG)
+	}
+	problems, _ := errors.AsType[*v1alpha1.Problems](err)
+	if problems != nil {
+		fmt.Fprintf(&lines, "%s:\n", problems.Kind)
+		for _, problem := range problems.List {
+			fmt.Fprintf(&lines, "- %v\n", problem)
+		}
+	}
+	return lines.String()
+}
+
+func compare(t *testing.T, golden, got string) {
+	t.Helper()
+	if *update {
+		require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), got, golden)
+}
+
+func TestDialects(t *testing.T) {
+	t.Parallel()
+	const ours, theirs = "NodeConfig: ", "device plugin configuration: "
+	for name, c := range map[string]struct{ raw, want string }{
+		"version":                {"version: v1\nx: 1", theirs + "x: is not a field; allowed here: version, flags, resources, sharing, imex"},
+		"empty version":          {"version: ''\nx: 1", theirs + "x"},
+		"sharing alone":          {"sharing: {}\nx: 1", theirs + "x"},
+		"JSON":                   {`{"version": "v1", "x": 1}`, theirs + "x"},
+		"version and apiVersion": {header + "version: v1", ours + "version: is not a field"},
+		"version and kind":       {"version: v1\nkind: NodeConfig", "apiVersion: is missing or not a text"},
+		"without a header":       {"gpus: []\nflags: {}", "apiVersion: is missing or not a text"},
+		"neither":                {"x: 1", "apiVersion: is missing or not a text"},
+		"unknown version":        {"version: v2", theirs + "version: unknown version: v2; allowed: v1"},
+		"number":                 {"version: 1", theirs + "version: is 1; needed: a text"},
+		"twice":                  {"version: v1\nversion: v1", "line 2: key \"version\" is given twice"},
+		"twice in JSON":          {`{"version": "v1", "version": "v1"}`, theirs + "version: is given twice"},
+		"long":                   {"version: v1\n#" + strings.Repeat("x", v1alpha1.MaxNodeConfigBytes), "the configuration has 262157 bytes; allowed: at most 262144"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config, warnings, err := nodeconfig.Parse([]byte(c.raw), "file node.yaml")
+			assert.Nil(t, config)
+			assert.Empty(t, warnings)
+			require.ErrorContains(t, err, "reading the node configuration in file node.yaml: ")
+			require.ErrorContains(t, err, c.want)
+			assert.ErrorAs(t, err, new(*v1alpha1.Problems))
+		})
+	}
+}
+
+// A ConfigMap may hold files of both dialects.
+func TestPickDevicePluginFile(t *testing.T) {
+	t.Parallel()
+	config, warnings, err := nodeconfig.Pick(map[string]string{"ours": slices, "theirs": "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}"}, "theirs")
+	require.NoError(t, err)
+	require.Len(t, warnings, 2)
+	assert.Equal(t, "version: is missing; the file is read as one of the device plugin, version v1: write that, or apiVersion and kind of a NodeConfig",
+		warnings[0].String())
+	assert.Equal(t, []v1alpha1.Mode{v1alpha1.ModeMPS}, config.GPUs[0].Modes)
+}
+
+// Sharing that is larger than the GPU is told with the GPU that is too small.
+func TestSharesLargerThanTheGPU(t *testing.T) {
+	t.Parallel()
+	node := gpus()[:2]
+	node[0].Capacity.MemoryBytes = 80 << 30
+	node[1].Capacity.MemoryBytes = 80<<30 - 1
+	parse := func(memoryGB int) *v1alpha1.NodeConfig {
+		config, _, err := nodeconfig.Parse(fmt.Appendf(nil, "version: v1\nsharing: {mps: {resources: [{name: gpu, rename: part, "+
+			"memoryGB: %d, replicas: 8, devices: all}]}}", memoryGB), "")
+		require.NoError(t, err)
+		return config
+	}
+	_, err := nodeconfig.Resolve(parse(10), node)
+	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not served by this version; allowed: whole, mig; "+
+		"sharing.mps.resources[0]: 8 shares of 10Gi are more than the 81919 MiB of NVIDIA H100 80GB HBM3; make them fewer or smaller")
+	_, err = nodeconfig.Resolve(parse(9), node)
+	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not served by this version; allowed: whole, mig")
+}
+
+// While no GPU is known, none is missed.
+func TestMustMatchWithoutGPUs(t *testing.T) {
+	t.Parallel()
+	entries := `[{select: {indices: [0, 9], uuids: [` + string(l3) + `, GPU-00000000-0000-0000-0000-00000000000f], products: [none], mustMatch: true}}]`
+	layout, err := nodeconfig.Resolve(config(t, entries), nil)
+	require.NoError(t, err)
+	assert.Empty(t, layout)
+	layout, err = nodeconfig.Resolve(config(t, entries), gpus())
+	require.EqualError(t, err, "NodeConfig: gpus[0].select.uuids[1]: no matching device with UUID: GPU-00000000-0000-0000-0000-00000000000f; "+
+		"remove it, or replace it by one that nvidia-smi -L prints on this node; gpus[0].select.indices[1]: no matching device at index: 9; this node has 4 GPUs")
+	assert.Empty(t, cmp.Diff(gpu.Layout{h0: {Whole: true}, l3: {Whole: true}}, layout), "the GPUs that are there are none the worse for it")
+}

@@ -1,0 +1,110 @@
+package nodeconfig_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/nodeconfig"
+)
+
+// refuses parses bodies of device plugin files and compares the errors.
+func refuses(t *testing.T, cases map[string]struct{ raw, want string }) {
+	t.Helper()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config, warnings, err := nodeconfig.Parse([]byte("version: v1\n"+c.raw), "node.yaml")
+			assert.Nil(t, config)
+			assert.Empty(t, warnings)
+			require.EqualError(t, err, "reading the node configuration in node.yaml: device plugin configuration: "+c.want)
+		})
+	}
+}
+
+func TestPluginFlagsRefused(t *testing.T) {
+	t.Parallel()
+	refuses(t, map[string]struct{ raw, want string }{
+		"strategy":       {"flags: {migStrategy: all}", "flags.migStrategy: unknown strategy: all; allowed: none, single, mixed"},
+		"unknown flag":   {"flags: {plugin: {passDevices: true}}", "flags.plugin.passDevices: is not a field; allowed here: passDeviceSpecs, deviceListStrategy, deviceIDStrategy, cdiAnnotationPrefix, nvidiaCTKPath, containerDriverRoot, kubeletSocket, cdiFeatureFlags"},
+		"another case":   {"flags: {gfd: {oneShot: true}}", "flags.gfd.oneShot: is not a field; allowed here: oneshot, noTimestamp, sleepInterval, outputFile, machineTypeFile"},
+		"no bool":        {"flags: {failOnInitError: maybe}", `flags.failOnInitError: is the text "maybe"; needed: true or false`},
+		"discovery":      {"flags: {deviceDiscoveryStrategy: tegra}", "flags.deviceDiscoveryStrategy: invalid --device-discovery-strategy option: tegra; GPUs are found through NVML only: remove it"},
+		"IDs":            {"flags: {plugin: {deviceIDStrategy: name}}", "flags.plugin.deviceIDStrategy: invalid --device-id-strategy option: name; allowed: uuid, index"},
+		"list strategy":  {"flags: {plugin: {deviceListStrategy: cri}}", "flags.plugin.deviceListStrategy: invalid --device-list-strategy option: invalid strategy: cri; allowed: envvar, volume-mounts, cdi-annotations, cdi-cri"},
+		"one of a list":  {"flags: {plugin: {deviceListStrategy: [envvar, 1]}}", "flags.plugin.deviceListStrategy: invalid --device-list-strategy option: invalid strategy: 1; allowed: envvar, volume-mounts, cdi-annotations, cdi-cri"},
+		"IMEX":           {"imex: {required: true}", "imex.required: IMEX channels are not given to containers here; remove it: claims of NVIDIA's ComputeDomain driver, which runs beside, give IMEX channels"},
+		"no pattern":     {"resources: {gpus: [{name: a}]}", "resources.gpus[0]: resources must have a 'pattern' field set"},
+		"no name":        {"resources: {mig: [{pattern: a, name: b}, {pattern: a}]}", "resources.mig[1]: resources must have a 'name' field set"},
+		"bad name":       {"resources: {gpus: [{pattern: a, name: A_b}]}", "resources.gpus[0].name: incorrect format for resource name 'nvidia.com/A_b'; allowed after nvidia.com/: lower-case letters, digits, - and ., first and last a letter or digit"},
+		"several things": {"flags: {migStrategy: x}\nimex: {required: true}\nsharing: {mps: {}}", "flags.migStrategy: unknown strategy: x; allowed: none, single, mixed; sharing.mps.resources: no resources specified; name at least one, or remove the section; imex.required: IMEX channels are not given to containers here; remove it: claims of NVIDIA's ComputeDomain driver, which runs beside, give IMEX channels"},
+	})
+	_, _, err := nodeconfig.Parse([]byte("version: v1\nflags: {nvidiaDriverRoot: run/nvidia}"), "node.yaml")
+	require.EqualError(t, err, `reading the node configuration in node.yaml: NodeConfig: flags.nvidiaDriverRoot: "run/nvidia" is not allowed; allowed: an absolute path without .. or //, or empty`)
+}
+
+func TestTimeSlicingRefused(t *testing.T) {
+	t.Parallel()
+	resources := func(list string) string { return "sharing: {timeSlicing: {resources: [" + list + "]}}" }
+	one := func(keys string) string { return resources("{name: nvidia.com/gpu, replicas: 2, " + keys + "}") }
+	const at, r0, again = "sharing.timeSlicing.resources", "sharing.timeSlicing.resources[0].", "; a GPU is shared in one way: "
+	refuses(t, map[string]struct{ raw, want string }{
+		"no resources":    {"sharing: {timeSlicing: {}}", at + ": no resources specified; name at least one, or remove the section"},
+		"empty resources": {resources(""), at + ": no resources specified; name at least one, or remove the section"},
+		"no name":         {resources("{replicas: 2}"), r0 + "name: no resource name specified; name nvidia.com/gpu or nvidia.com/mig-<profile>"},
+		"no replicas":     {resources("{name: gpu}"), r0 + "replicas: no replicas specified; give the number of claims that share a device, 2 or more"},
+		"one replica":     {resources("{name: gpu, replicas: 1}"), r0 + "replicas: number of replicas must be >= 2, not 1"},
+		"half a replica":  {resources("{name: gpu, replicas: 2.5}"), r0 + "replicas: is 2.5; needed: a whole number"},
+		"unknown key":     {one("memoryGB: 2"), r0 + "memoryGB: is not a field; allowed here: name, rename, devices, replicas"},
+		"another device":  {resources("{name: nvidia.com/gpu-a100, replicas: 2}"), r0 + "name: nvidia.com/gpu-a100 is no resource of this node; allowed: nvidia.com/gpu, or nvidia.com/mig-<profile> as in nvidia.com/mig-1g.10gb"},
+		"another domain":  {resources("{name: example.com/gpu, replicas: 2}"), r0 + "name: incorrect format for resource name 'nvidia.com/example.com/gpu'; allowed after nvidia.com/: lower-case letters, digits, - and ., first and last a letter or digit"},
+		"compute slice":   {resources("{name: mig-1c.3g.40gb, replicas: 2}"), r0 + "name: nvidia.com/mig-1c.3g.40gb is no resource of this node; allowed: nvidia.com/gpu, or nvidia.com/mig-<profile> as in nvidia.com/mig-1g.10gb"},
+		"shared slice":    {resources("{name: mig-1g.5gb.shared, replicas: 2}"), r0 + "name: nvidia.com/mig-1g.5gb.shared is no resource of this node; allowed: nvidia.com/gpu, or nvidia.com/mig-<profile> as in nvidia.com/mig-1g.10gb"},
+		"long rename":     {one("rename: " + strings.Repeat("x", 53)), r0 + "rename: fully-qualified resource name must be 63 characters or less: nvidia.com/" + strings.Repeat("x", 53)},
+		"bad rename":      {one("rename: gpu_2"), r0 + "rename: incorrect format for resource name 'nvidia.com/gpu_2'; allowed after nvidia.com/: lower-case letters, digits, - and ., first and last a letter or digit"},
+		"taken rename":    {one("rename: mig-1g.10gb"), r0 + "rename: nvidia.com/mig-1g.10gb is the name of what is not shared; choose another"},
+		"rename none":     {one("rename: none"), r0 + "rename: none is what devices without a share name say; choose another name"},
+		"same share name": {resources("{name: gpu, replicas: 2, rename: a.b, devices: [0]}, {name: gpu, replicas: 2, rename: a-b, devices: [1]}"),
+			"sharing.timeSlicing.resources[1].rename: nvidia.com/a-b and nvidia.com/a.b both come to the share name a-b; choose another name"},
+		"some devices":   {one("devices: some"), r0 + "devices: devices set as 'some' but the only valid string input is 'all'; list GPUs by index or UUID"},
+		"no count":       {one("devices: 0"), r0 + "devices: devices set as '0' but a count of devices must be > 0"},
+		"half a count":   {one("devices: 1.5"), r0 + "devices: devices set as '1.5' but a count of devices must be > 0"},
+		"large count":    {one("devices: 65"), r0 + "devices: devices set as '65'; allowed: at most 64, or all"},
+		"count of MIG":   {resources("{name: mig-1g.5gb, replicas: 2, devices: 2}"), r0 + "devices: a count of MIG devices is not known beforehand; list the GPUs whose slices are meant, or write all"},
+		"an object":      {one("devices: {index: 0}"), r0 + "devices: unrecognized type for devices spec; allowed: all, a number, or a list of indices and UUIDs of GPUs"},
+		"no device":      {one("devices: []"), r0 + "devices: no devices specified; list GPUs by index or UUID, or write all"},
+		"strange device": {one("devices: [0, GPU-1, -1, true]"), r0 + "devices[1]: unsupported type for device in devices list: GPU-1; allowed: an index or a UUID, as nvidia-smi -L prints them; " + r0 + "devices[2]: unsupported type for device in devices list: -1; allowed: an index or a UUID, as nvidia-smi -L prints them; " + r0 + "devices[3]: unsupported type for device in devices list: true; allowed: an index or a UUID, as nvidia-smi -L prints them"},
+		"MIG index":      {resources("{name: mig-1g.5gb, replicas: 2, devices: ['0:1']}"), r0 + "devices[0]: 0:1 is one MIG device; slices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
+		"MIG UUID":       {one("devices: [MIG-0a1b2c3d-0000-1111-2222-0123456789ab]"), r0 + "devices[0]: MIG-0a1b2c3d-0000-1111-2222-0123456789ab is one MIG device; slices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
+		"device twice":   {one("devices: [1, '1']"), r0 + "devices[1]: GPU 1 is given twice"},
+		"all twice":      {resources("{name: gpu, replicas: 2}, {name: gpu, replicas: 3}"), "sharing.timeSlicing.resources[1].devices: are all, as those of sharing.timeSlicing.resources[0]" + again + "list devices, or remove one of them"},
+		"one of all":     {resources("{name: gpu, replicas: 2}, {name: gpu, replicas: 3, devices: [1]}"), "sharing.timeSlicing.resources[1].devices: GPU 1 is also among those of sharing.timeSlicing.resources[0]" + again + "remove it from one of them"},
+		"all after one":  {resources("{name: mig-1g.5gb, replicas: 3, devices: [1]}, {name: mig-1g.5gb, replicas: 2}"), "sharing.timeSlicing.resources[1].devices: GPU 1 is also among those of sharing.timeSlicing.resources[0]" + again + "remove it from one of them"},
+		"one twice": {resources("{name: gpu, replicas: 2, devices: [GPU-0A1B2C3D-0000-1111-2222-0123456789AB]}, {name: gpu, replicas: 3, devices: [GPU-0a1b2c3d-0000-1111-2222-0123456789ab]}"),
+			"sharing.timeSlicing.resources[1].devices: GPU-0a1b2c3d-0000-1111-2222-0123456789ab is also among those of sharing.timeSlicing.resources[0]" + again + "remove it from one of them"},
+	})
+}
+
+func TestMPSRefused(t *testing.T) {
+	t.Parallel()
+	one := func(keys string) string { return "sharing: {mps: {resources: [{" + keys + "}]}}" }
+	const at, r0 = "sharing.mps.resources", "sharing.mps.resources[0]."
+	refuses(t, map[string]struct{ raw, want string }{
+		"no resources":      {"sharing: {mps: {renameByDefault: true}}", at + ": no resources specified; name at least one, or remove the section"},
+		"no name":           {one("replicas: 2"), r0 + "name: no resource name specified; name nvidia.com/gpu or nvidia.com/mig-<profile>"},
+		"no memory":         {one("name: gpu, replicas: 2, devices: [0]"), r0 + "memoryGB: no memoryGB specified; give the memory of a share in GiB, or remove devices for equal parts of every GPU"},
+		"no devices":        {one("name: gpu, replicas: 2, memoryGB: 2"), r0 + "devices: no devices specified; list GPUs by index or UUID, or write all"},
+		"no replicas":       {one("name: gpu, memoryGB: 2, devices: all"), r0 + "replicas: no replicas specified; give the number of shares of each GPU, 1 to 60"},
+		"zero replicas":     {one("name: gpu, replicas: 0"), r0 + "replicas: 0 is out of range; allowed: 1 to 60"},
+		"many replicas":     {one("name: gpu, replicas: 61"), r0 + "replicas: 61 is out of range; allowed: 1 to 60"},
+		"zero memory":       {one("name: gpu, replicas: 2, memoryGB: 0, devices: [0]"), r0 + "memoryGB: 0 is out of range; allowed: 1 and up, in GiB"},
+		"part of a GiB":     {one("name: gpu, replicas: 2, memoryGB: 1.5, devices: [0]"), r0 + "memoryGB: is 1.5; needed: a whole number"},
+		"memory with units": {one("name: gpu, replicas: 2, memoryGB: 2Gi, devices: [0]"), r0 + `memoryGB: is the text "2Gi"; needed: a whole number`},
+		"slices":            {one("name: nvidia.com/mig-1g.10gb, replicas: 2, memoryGB: 2, devices: all"), r0 + "name: MPS shares of MIG slices are not offered; name nvidia.com/gpu, or share the slices with sharing.timeSlicing"},
+		"slice in a list":   {one("name: gpu, replicas: 2, memoryGB: 2, devices: ['1:0']"), r0 + "devices[0]: 1:0 is one MIG device; slices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
+		"two sizes of one": {"sharing: {mps: {resources: [{name: gpu, rename: a, replicas: 2, memoryGB: 2, devices: [0, 1]}, {name: gpu, rename: b, replicas: 2, memoryGB: 4, devices: [1]}]}}",
+			"sharing.mps.resources[1].devices: GPU 1 is also among those of sharing.mps.resources[0]; a GPU is shared in one way: remove it from one of them"},
+	})
+}
