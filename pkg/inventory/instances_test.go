@@ -146,3 +146,16 @@ func TestPartitioningIsThatOfTheOpenDriver(t *testing.T) {
 	_, err = i.Partitioning()
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 }
+
+// TestWhoHasTheDriverKeepsIt: a claim that is being prepared has looked up the driver when that leaves. Its next call is refused; there
+// is no moment at which it has none.
+func TestWhoHasTheDriverKeepsIt(t *testing.T) {
+	t.Parallel()
+	m := newMachine()
+	i := newInventory(m)
+	require.NoError(t, i.Refresh(t.Context()))
+	seen := i.open.Load()
+	m.change(func(m *machine) { m.loaded = "" })
+	require.ErrorIs(t, i.Refresh(t.Context()), gpu.ErrDriverNotLoaded)
+	assert.NotNil(t, *seen)
+}

@@ -207,7 +207,8 @@ func (i *Inventory) look(ctx context.Context) (*View, error) {
 	}
 	next, err := i.discover(ctx, root)
 	if err == nil {
-		i.open.Store(&i.session)
+		session := i.session // a copy: readers come at any time, the field is written under looking
+		i.open.Store(&session)
 	}
 	if err != nil && !errors.Is(err, gpu.ErrTimeout) {
 		// A driver that hangs is not closed: that call would hang as well.
