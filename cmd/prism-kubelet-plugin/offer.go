@@ -22,16 +22,17 @@ func (p *program) offer(clients connections) *driver.Offering {
 	return driver.NewOffering(driver.OfferingPorts{
 		Inventory: p.inventory, NodeName: p.cfg.NodeName, Events: p.events,
 		Counters: func(ctx context.Context) (bool, error) { return p.counters(ctx, clients) },
-		Records:  func() ([]*checkpoint.Record, error) { return p.tx.Kept() },
+		Records:  p.records,
 		Read:     func(ctx context.Context) (*v1alpha1.NodeConfig, error) { return p.nodeConfig(ctx, clients) },
-		Passing: func(err error) bool {
-			status := apierrors.APIStatus(nil)
-			answered := errors.As(err, &status)
-			_, read := errors.AsType[*readError](err)
-			// An API server that has just started forbids everything for a moment.
-			return !read && (!answered || !apierrors.IsNotFound(err))
-		},
+		Passing:  passing,
 	})
+}
+
+// passing tells whether the configuration could not be read for a reason of the moment. An API server that has just started forbids
+// everything.
+func passing(err error) bool {
+	_, read := errors.AsType[*readError](err)
+	return !read && !apierrors.IsNotFound(err)
 }
 
 // counters tells whether the API server keeps counters. One that refuses the question as such is taken for one that does not.
@@ -43,6 +44,14 @@ func (p *program) counters(ctx context.Context, clients connections) (bool, erro
 		return false, nil
 	}
 	return kept, err
+}
+
+// records returns this node's records: at first, and once, those that the transaction has just read.
+func (p *program) records() ([]*checkpoint.Record, error) {
+	if found := p.found.Swap(nil); found != nil {
+		return *found, nil
+	}
+	return p.tx.Kept()
 }
 
 // readError is about the text of the configuration.

@@ -44,6 +44,7 @@ type program struct {
 	http       driver.HTTP
 	damaged    atomic.Int64
 	owed       []gpu.Debt
+	found      atomic.Pointer[[]*checkpoint.Record]
 	warned     sync.Map // warnings about the node's configuration that were logged
 	failed     chan error
 }

@@ -112,6 +112,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	stop()
 	p.slices = newSlices(ctx, cfg, clients, p.events, p.disjoin)
 	p.publisher = driver.NewPublisher(p.offering, publish.Options{DriverName: cfg.DriverName, NodeName: cfg.NodeName}, p.slices)
+	p.found.Store(nil) // from now on claims come and go
 	p.publisher.Owe(p.owed)
 	p.serve(clients, reports)
 	return p, nil
@@ -133,6 +134,7 @@ func (p *program) transact(ctx context.Context, host *hostfs.FS, kept state, boo
 		CDIKind: cdi.Kind(p.cfg.DriverName), BootID: bootID, Writer: version, Patience: patience, DebtAfter: debtAfter,
 		Now: time.Now, Retrying: func(rc *claimObject, cause error) { reports.Refused(rc, cause.Error()) },
 		Damaged: func(err error) { p.setAside(ctx, err) }, Owing: p.owe,
+		Found: func(records []*checkpoint.Record) { p.found.Store(&records) },
 	})
 	if err != nil {
 		return err

@@ -104,3 +104,37 @@ func TestBuildWithoutADriver(t *testing.T) {
 	_, err := a.Build(order("GPU-a", gpu.TypeGPU))
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 }
+
+// A slice needs the node of its GPU and those of its two instances, and nothing of what other slices need.
+func TestBuildASlice(t *testing.T) {
+	t.Parallel()
+	a := author(newHost())
+	slice := gpu.MIGIdentity{GPUInstance: 2, ComputeInstance: 1, UUID: "MIG-1"}
+	a.Capabilities = func(minor int, id gpu.MIGIdentity) ([]Node, error) {
+		if minor != 3 || id != slice {
+			return nil, fmt.Errorf("looking for a MIG device's capability: %w", gpu.ErrNotFound)
+		}
+		return []Node{
+			{Path: "/dev/nvidia-caps/nvidia-cap21", HostPath: "/dev/nvidia-caps/nvidia-cap21", Major: 236, Minor: 21},
+			{Path: "/dev/nvidia-caps/nvidia-cap23", HostPath: "/dev/nvidia-caps/nvidia-cap23", Major: 236, Minor: 23},
+		}, nil
+	}
+	o := order("GPU-a", gpu.TypeMIG)
+	o.Devices[0].MIG = slice
+	spec, err := a.Build(o)
+	require.NoError(t, err)
+	var nodes []string
+	for _, n := range spec.Devices[0].ContainerEdits.DeviceNodes {
+		nodes = append(nodes, fmt.Sprintf("%s %d:%d %s", n.Path, n.Major, n.Minor, n.Permissions))
+	}
+	assert.Equal(t, []string{
+		"/dev/nvidia3 195:3 rw", "/dev/nvidia-caps/nvidia-cap21 236:21 rw", "/dev/nvidia-caps/nvidia-cap23 236:23 rw",
+	}, nodes)
+
+	o.Devices[0].MIG.GPUInstance = 3
+	_, err = a.Build(o)
+	var missing *DeviceError
+	require.ErrorAs(t, err, &missing)
+	assert.Equal(t, "d", missing.Device)
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+}

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -17,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-var ignoreUnknown = cmpopts.IgnoreUnexported(Record{}, Claim{}, Result{}, Step{}, CDI{}, Debt{})
+var ignoreUnknown = cmpopts.IgnoreUnexported(Record{}, Claim{}, Result{}, Step{}, MIG{}, CDI{}, Debt{})
 
 // whole is the record of a claim for one whole GPU.
 func whole(uid string) *Record {
@@ -142,4 +143,21 @@ func TestWhatTheDiskDoesNotGiveIsNotDamaged(t *testing.T) {
 	require.NotErrorIs(t, err, ErrDamaged)
 	_, err = good.Load("a")
 	require.NoError(t, err)
+}
+
+// A slice's record says where it is and which one it is, and an older plugin that changes it loses nothing of a newer one's.
+func TestRecordOfASlice(t *testing.T) {
+	t.Parallel()
+	want := whole("uid-1")
+	want.Results[0].Type = gpu.TypeMIG
+	want.Results[0].MIG = &MIG{
+		Profile: 9, Name: "3g.40gb", Placement: gpu.Placement{Start: 4, Size: 4}, Static: true,
+		Identity: gpu.MIGIdentity{GPUInstance: 2, ComputeInstance: 1, UUID: "MIG-1"},
+	}
+	want.Steps = []Step{{Kind: "mig", Target: want.Results[0].GPUUUID, Device: want.Results[0].Device}}
+	body := bytes.Replace(bodyOf(t, want), []byte(`"static":true`), []byte(`"static":true,"later":{"a":1}`), 1)
+	got, err := Decode(sealed(schema, body))
+	require.NoError(t, err)
+	assert.Empty(t, cmp.Diff(want, got, ignoreUnknown))
+	assert.Contains(t, string(bodyOf(t, got)), `"later":{"a":1}`)
 }

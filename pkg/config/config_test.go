@@ -55,11 +55,17 @@ func TestRefusals(t *testing.T) {
 		"verbosity":            {args: []string{"-v=11", "--node-name=n"}, want: "11 is not in 0..10"},
 		"format":               {args: []string{"--log-format=xml", "--node-name=n"}, want: `"xml" is neither text nor json`},
 		"no requests":          {args: []string{"--kube-api-qps=0", "--node-name=n"}, want: "lets no request through"},
-		"argument":             {args: []string{"run"}, want: `unexpected argument "run"`},
-		"unknown flag":         {args: []string{"--colour"}, want: "unknown flag: --colour"},
-		"bad environment":      {env: map[string]string{"PRISM_PPROF": "perhaps"}, want: `environment variable PRISM_PPROF="perhaps"`},
-		"absent file":          {args: []string{"--config=/does/not/exist"}, want: "there is no file /does/not/exist"},
-		"unknown key":          {args: []string{"--config=" + typo}, want: `unknown field "driverNam"`},
+		"two configurations": {
+			args: []string{"--node-config=/a", "--node-config-map=n/m", "--node-name=n"}, want: "--node-config: is set and --node-config-map too",
+		},
+		"relative configuration": {args: []string{"--node-config=a", "--node-name=n"}, want: `--node-config: "a" is not an absolute path`},
+		"map without namespace":  {args: []string{"--node-config-map=m", "--node-name=n"}, want: `--node-config-map: "m" is not <namespace>/<name>`},
+		"name without map":       {args: []string{"--node-config-name=x", "--node-name=n"}, want: "--node-config-name: is set without --node-config-map"},
+		"argument":               {args: []string{"run"}, want: `unexpected argument "run"`},
+		"unknown flag":           {args: []string{"--colour"}, want: "unknown flag: --colour"},
+		"bad environment":        {env: map[string]string{"PRISM_PPROF": "perhaps"}, want: `environment variable PRISM_PPROF="perhaps"`},
+		"absent file":            {args: []string{"--config=/does/not/exist"}, want: "there is no file /does/not/exist"},
+		"unknown key":            {args: []string{"--config=" + typo}, want: `unknown field "driverNam"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -95,6 +95,9 @@ type Settings struct {
 	// Owing is told what is owed, in the order of the GPUs, whenever that changes, so that the scheduler can be told; it must not
 	// block. May be nil.
 	Owing func(debts []gpu.Debt)
+	// Found is told, once, of the records that New read, which are the listener's from then on; not where they cannot be read. It must not
+	// block. May be nil.
+	Found func(records []*checkpoint.Record)
 	// Now is the clock that debts are dated by.
 	Now func() time.Time
 }
@@ -122,6 +125,9 @@ func New(ports Ports, settings Settings) (t *Transaction, damaged []error, err e
 	}
 	for _, r := range records {
 		t.holders.put(r)
+	}
+	if err == nil && settings.Found != nil {
+		settings.Found(records)
 	}
 	return t, damaged, nil
 }

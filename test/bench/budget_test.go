@@ -132,10 +132,8 @@ func TestBudgetOfARestart(t *testing.T) {
 	held, debts := restarted.Counts()
 	assert.Equal(t, []int{BurstClaims, 0}, []int{held, debts})
 
-	_, err := restarted.Kept() // to see which GPUs are in use
-	require.NoError(t, err)
 	require.NoError(t, restarted.Settle(ctx))
-	_, err = restarted.Kept()
+	_, err := restarted.Kept()
 	require.NoError(t, err)
 	orphans, err := restarted.Sweep(ctx, nil, false)
 	require.NoError(t, err)

@@ -20,14 +20,13 @@ type Restart struct {
 	Records, Specs Files
 }
 
-// The budgets of a restart. Before it serves, the plugin lists and reads the records once, and once more to see which GPUs are in
-// use, so that these go on offering what they were given as. The first round of reconciling,
+// The budgets of a restart. Before it serves, the plugin lists and reads the records once. The first round of reconciling,
 // which comes at once, settles each record under its lock, compares it with the API server, and its spec with it; both
 // directories are looked through for what nobody owns and for what is half written, and once more for damaged records.
 const (
-	readsPerRecord = 6
+	readsPerRecord = 5
 	readsPerSpec   = 1
-	restartLists   = 9
+	restartLists   = 8
 )
 
 // exceeded says which counts exceed their budgets.
