@@ -31,6 +31,8 @@ type Partitioning interface {
 	MIGMode(ctx context.Context, id gpu.UUID) (gpu.MIGMode, error)
 	SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error
 	Instances(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
+	Occupied(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
+	Instance(ctx context.Context, id gpu.UUID, gi int, device gpu.MIGUUID) (*gpu.Instance, error)
 	CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (gi int, err error)
 	CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error)
 	DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, ci int) error

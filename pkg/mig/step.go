@@ -17,8 +17,12 @@ type Driver interface {
 	MIGMode(ctx context.Context, id gpu.UUID) (gpu.MIGMode, error)
 	// SetMIGMode returns nil when the mode is in force; after an error nothing is pending.
 	SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error
-	// Instances lists what is on the GPU; nothing outside MIG mode.
+	// Instances lists what is on the GPU; nothing outside MIG mode. It asks about everything, many times.
 	Instances(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
+	// Occupied is Instances without what is in them.
+	Occupied(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
+	// Instance reads one GPU instance, of what is in it only the MIG device of that UUID; nil where there is no such instance.
+	Instance(ctx context.Context, id gpu.UUID, gi int, device gpu.MIGUUID) (*gpu.Instance, error)
 	// CreateInstance makes a GPU instance of the profile with that driver's id.
 	CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (gi int, err error)
 	// CreateComputeInstance makes the one that fills the GPU instance.
@@ -39,7 +43,7 @@ func (s Step) Check(ctx context.Context, step checkpoint.Step) error {
 	if err != nil {
 		return err
 	}
-	instances, err := driver.Instances(ctx, step.Target)
+	instances, err := driver.Occupied(ctx, step.Target)
 	if err != nil {
 		return fmt.Errorf("looking at the instances of GPU %s: %w", step.Target, err)
 	}
@@ -100,18 +104,18 @@ func (s Step) Verify(ctx context.Context, step checkpoint.Step) error {
 	if err != nil {
 		return err
 	}
-	instances, err := driver.Instances(ctx, step.Target)
-	if errors.Is(err, gpu.ErrNotFound) {
-		err = fmt.Errorf("%w (%v)", gpu.ErrTimeout, err) //nolint:errorlint // the GPU is not there, which says nothing of the instance
-	}
-	if err != nil {
-		return fmt.Errorf("looking at the instances of GPU %s: %w", step.Target, err)
-	}
 	m, err := decodeMade(step)
 	if err != nil {
 		return err
 	}
-	if ours := find(instances, wanted, m); ours == nil || len(ours.Compute) == 0 {
+	ours, err := look(ctx, driver, step.Target, wanted, m)
+	if errors.Is(err, gpu.ErrNotFound) {
+		err = fmt.Errorf("%w (%v)", gpu.ErrTimeout, err) //nolint:errorlint // the GPU is not there, which says nothing of the instance
+	}
+	if err != nil {
+		return err
+	}
+	if ours == nil || len(ours.Compute) == 0 {
 		return fmt.Errorf("MIG device %s is not on GPU %s any more: %w", m.UUID, step.Target, gpu.ErrNotFound)
 	}
 	return nil

@@ -47,6 +47,31 @@ func TestASliceComesAndGoes(t *testing.T) {
 	w.untouched()
 }
 
+// TestASliceCostsTheSameBesideOthers: what is asked of the driver once the slice is made grows with nothing.
+func TestASliceCostsTheSameBesideOthers(t *testing.T) {
+	t.Parallel()
+	counted := func(others int) (undo, verify uint64) {
+		w := partitioned(t)
+		for i := range others {
+			w.administrator(oneSlice, gpu.Placement{Start: i, Size: 1}, true)
+		}
+		s := w.made(oneSlice, last)
+		calls := func(f func() error) uint64 {
+			before := w.calls()
+			require.NoError(t, f())
+			return w.calls() - before
+		}
+		verify = calls(func() error { return w.step().Verify(t.Context(), s) })
+		return calls(func() error { return w.step().Undo(t.Context(), s) }), verify
+	}
+	undo, verify := counted(0)
+	assert.EqualValues(t, 5, verify)
+	assert.EqualValues(t, 11, undo)
+	undo, verify = counted(6)
+	assert.EqualValues(t, 5, verify)
+	assert.EqualValues(t, 11, undo)
+}
+
 func TestCheckRefusesAPlaceThatIsTaken(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

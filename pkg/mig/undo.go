@@ -33,7 +33,10 @@ func (s Step) Undo(ctx context.Context, step checkpoint.Step) error {
 	if err := gone(driver.DestroyInstance(ctx, step.Target, ours.ID)); err != nil {
 		return fmt.Errorf("removing GPU instance %d (%s): %w", ours.ID, wanted.Name, err)
 	}
-	left, err := look(ctx, driver, step.Target, wanted, m)
+	left, err := driver.Instance(ctx, step.Target, ours.ID, "")
+	if left != nil { // or somebody else's, who was given the same id
+		left, err = search(ctx, driver, step.Target, wanted, m)
+	}
 	if err != nil {
 		return err
 	}
@@ -51,8 +54,23 @@ func gone(err error) error {
 	return err
 }
 
-// look finds what the step made, nil where it is not there.
+// look finds what the step made, nil where it is not there. What is whole costs a few calls however many others there are.
 func look(ctx context.Context, driver Driver, id gpu.UUID, wanted claim.MIG, m *gpu.MIGIdentity) (*gpu.Instance, error) {
+	if m == nil || m.UUID == "" {
+		return search(ctx, driver, id, wanted, m)
+	}
+	instance, err := driver.Instance(ctx, id, m.GPUInstance, m.UUID)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("looking for MIG device %s on GPU %s: %w", m.UUID, id, err)
+	case instance != nil && len(instance.Compute) > 0:
+		return find([]gpu.Instance{*instance}, wanted, m), nil
+	}
+	return search(ctx, driver, id, wanted, m)
+}
+
+// search is look in whatever state the slice is.
+func search(ctx context.Context, driver Driver, id gpu.UUID, wanted claim.MIG, m *gpu.MIGIdentity) (*gpu.Instance, error) {
 	instances, err := driver.Instances(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("looking for GPU instance %s on GPU %s: %w", wanted.Name, id, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 
@@ -96,6 +97,14 @@ func (w *world) DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error 
 		return nil
 	}
 	return w.Driver.DestroyInstance(ctx, id, gi)
+}
+
+// calls counts what was asked of the driver.
+func (w *world) calls() (n uint64) {
+	for _, of := range w.node.Calls.Of(os.Getpid()).Counts {
+		n += of
+	}
+	return n
 }
 
 // fail makes calls of a symbol fail.

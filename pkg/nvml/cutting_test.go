@@ -23,6 +23,11 @@ type renewed struct{ *fakeGPU }
 
 func (d *fakeDriver) DeviceGetHandleByUUID(uuid string) (nvml.Device, nvml.Return) {
 	for _, g := range d.gpus {
+		if mig := g.migDevice(); mig != nil {
+			if known, _ := mig.GetUUID(); known == uuid {
+				return mig, g.call("nvmlDeviceGetHandleByUUID")
+			}
+		}
 		if known, _ := g.GetUUID(); known == uuid {
 			g.mu.Lock()
 			g.handles++
@@ -90,12 +95,20 @@ func (g *fakeGPU) GetGpuInstanceById(id int) (nvml.GpuInstance, nvml.Return) { /
 func (g *fakeGPU) GetMaxMigDeviceCount() (int, nvml.Return) { return 7, nvml.SUCCESS }
 
 func (g *fakeGPU) GetMigDeviceHandleByIndex(index int) (nvml.Device, nvml.Return) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if index == 2 && len(g.instances) > 0 && g.instances[0].compute > 0 {
-		return &fakeMIG{instance: g.instances[0]}, nvml.SUCCESS
+	if mig := g.migDevice(); index == 2 && mig != nil {
+		return mig, nvml.SUCCESS
 	}
 	return nil, nvml.ERROR_NOT_FOUND
+}
+
+// migDevice is the only one, nil without.
+func (g *fakeGPU) migDevice() *fakeMIG {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.instances) == 0 || g.instances[0].compute == 0 {
+		return nil
+	}
+	return &fakeMIG{instance: g.instances[0]}
 }
 
 // fakeInstance is a GPU instance of a fakeGPU. Its compute instances are counted; there is never more than one.

@@ -155,6 +155,15 @@ func vanished[T any](fn func() (T, nvml.Return)) func() (T, nvml.Return) {
 // instances lists the GPU instances by asking for each profile, which also finds those that have no compute instance; then
 // their compute instances by the MIG devices that they are.
 func (q query) instances(b *board, mode gpu.MIGMode) ([]gpu.Instance, error) {
+	found, err := q.occupied(b, mode)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return found, q.computeInstances(found)
+}
+
+// occupied lists the GPU instances in the order of their ids, without what is in them.
+func (q query) occupied(b *board, mode gpu.MIGMode) ([]gpu.Instance, error) {
 	if !mode.Enabled {
 		return nil, nil
 	}
@@ -175,21 +184,30 @@ func (q query) instances(b *board, mode gpu.MIGMode) ([]gpu.Instance, error) {
 			if err != nil {
 				return nil, err
 			}
-			found = append(found, gpu.Instance{
-				ID: int(instance.Id), Profile: b.profiles[i].facts.ID,
-				Placement: gpu.Placement{Start: int(instance.Placement.Start), Size: int(instance.Placement.Size)},
-			})
+			found = append(found, asInstance(&instance))
 		}
 	}
 	slices.SortFunc(found, func(a, b gpu.Instance) int { return a.ID - b.ID })
-	if len(found) == 0 {
-		return nil, nil
+	return found, nil
+}
+
+func asInstance(info *nvml.GpuInstanceInfo) gpu.Instance {
+	return gpu.Instance{
+		ID: int(info.Id), Profile: int(info.ProfileId),
+		Placement: gpu.Placement{Start: int(info.Placement.Start), Size: int(info.Placement.Size)},
 	}
-	return found, q.computeInstances(found)
 }
 
 // computeInstances adds to the instances the compute instances in them.
 func (q query) computeInstances(instances []gpu.Instance) error {
+	return q.migDevices(func(handle nvml.Device) (bool, error) {
+		return true, q.addCompute(handle, instances)
+	})
+}
+
+// migDevices shows the GPU's MIG devices as long as more are wanted. For one that is gone before it is read, visit may return
+// gpu.ErrNotFound.
+func (q query) migDevices(visit func(handle nvml.Device) (more bool, err error)) error {
 	most, err := must(q, "nvmlDeviceGetMaxMigDeviceCount", q.device.GetMaxMigDeviceCount)
 	if err != nil {
 		return err
@@ -202,7 +220,8 @@ func (q query) computeInstances(instances []gpu.Instance) error {
 		if !known {
 			continue
 		}
-		if err := q.addCompute(handle, instances); err != nil && !errors.Is(err, gpu.ErrNotFound) {
+		more, err := visit(handle)
+		if err != nil && !errors.Is(err, gpu.ErrNotFound) || !more {
 			return err
 		}
 	}
@@ -285,4 +304,60 @@ func (s *Session) Instances(ctx context.Context, id gpu.UUID) ([]gpu.Instance, e
 		return nil, err
 	}
 	return q.instances(b, mode)
+}
+
+// Occupied is Instances without the compute instances, which costs a call for each profile and one for each instance.
+func (s *Session) Occupied(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error) {
+	q, b, err := s.at(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	mode, err := q.migMode(b)
+	if err != nil {
+		return nil, err
+	}
+	return q.occupied(b, mode)
+}
+
+// Instance reads the GPU instance with that id, and of what is in it the MIG device of that UUID, without its size; "" asks for none.
+// It is nil where the GPU has no such instance. It costs two calls, and three for the MIG device, however many others there are.
+func (s *Session) Instance(ctx context.Context, id gpu.UUID, gi int, device gpu.MIGUUID) (*gpu.Instance, error) {
+	q, _, err := s.at(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	_, info, err := q.instance(gi)
+	if errors.Is(err, gpu.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	instance := asInstance(&info)
+	if device == "" {
+		return &instance, nil
+	}
+	found, ci, err := q.whereIs(device)
+	if err == nil && found == gi {
+		instance.Compute = []gpu.ComputeInstance{{ID: ci, UUID: device}}
+	}
+	if errors.Is(err, gpu.ErrNotFound) {
+		err = nil
+	}
+	return &instance, err
+}
+
+// whereIs finds the instances that a MIG device is; gpu.ErrNotFound: there is none of that UUID.
+func (q query) whereIs(device gpu.MIGUUID) (gi, ci int, err error) {
+	handle, err := must(q, "nvmlDeviceGetHandleByUUID", vanished(func() (nvml.Device, nvml.Return) {
+		return q.session.lib.DeviceGetHandleByUUID(string(device))
+	}))
+	if err != nil {
+		return 0, 0, err
+	}
+	if gi, err = must(q, "nvmlDeviceGetGpuInstanceId", vanished(handle.GetGpuInstanceId)); err != nil {
+		return 0, 0, err
+	}
+	ci, err = must(q, "nvmlDeviceGetComputeInstanceId", vanished(handle.GetComputeInstanceId))
+	return gi, ci, err
 }

@@ -76,6 +76,46 @@ func TestInstances(t *testing.T) {
 	assert.Equal(t, 1, g.handles, "the handle was taken anew when the mode had changed, and only then")
 }
 
+// TestOneInstance: what there is of one instance is told without looking at the others.
+func TestOneInstance(t *testing.T) {
+	t.Parallel()
+	s, g := seeing(t)
+	read := func(gi int, device gpu.MIGUUID) *gpu.Instance {
+		i, err := s.Instance(t.Context(), firstGPU, gi, device)
+		require.NoError(t, err)
+		return i
+	}
+	assert.Nil(t, read(3, ""), "outside MIG mode")
+	require.NoError(t, s.SetMIGMode(t.Context(), firstGPU, true))
+	whole := gpu.Placement{Start: 0, Size: 8}
+	gi, err := s.CreateInstance(t.Context(), firstGPU, 0, whole)
+	require.NoError(t, err)
+	empty := gpu.Instance{ID: gi, Profile: 0, Placement: whole}
+	assert.Equal(t, &empty, read(gi, "MIG-1"), "it is not made yet")
+	c, err := s.CreateComputeInstance(t.Context(), firstGPU, gi)
+	require.NoError(t, err)
+	filled := empty
+	filled.Compute = []gpu.ComputeInstance{{ID: c.ID, UUID: c.UUID}}
+	assert.Equal(t, &filled, read(gi, c.UUID))
+	assert.Equal(t, &empty, read(gi, "MIG-2"), "another MIG device is in it")
+	assert.Equal(t, &empty, read(gi, ""))
+	assert.Nil(t, read(gi+1, c.UUID))
+	occupied, err := s.Occupied(t.Context(), firstGPU)
+	require.NoError(t, err)
+	assert.Equal(t, []gpu.Instance{empty}, occupied)
+
+	g.answer(nvml.ERROR_INVALID_ARGUMENT, "nvmlDeviceGetGpuInstanceId")
+	assert.Equal(t, &empty, read(gi, c.UUID), "it is removed just now")
+	g.answer(nvml.ERROR_UNKNOWN, "nvmlDeviceGetGpuInstanceId")
+	_, err = s.Instance(t.Context(), firstGPU, gi, c.UUID)
+	require.ErrorContains(t, err, "nvmlDeviceGetGpuInstanceId on GPU 0")
+	g.answer(nvml.ERROR_UNKNOWN, "nvmlGpuInstanceGetInfo")
+	_, err = s.Instance(t.Context(), firstGPU, gi, c.UUID)
+	require.ErrorContains(t, err, "nvmlGpuInstanceGetInfo on GPU 0")
+	_, err = s.Instance(t.Context(), "GPU-1", gi, c.UUID)
+	require.EqualError(t, err, "GPU GPU-1 does not answer: not found")
+}
+
 // TestAnInstanceThatVanishesIsNoFault: others remove instances while they are looked at.
 func TestAnInstanceThatVanishesIsNoFault(t *testing.T) {
 	t.Parallel()

@@ -163,18 +163,26 @@ var computeProfiles = map[int]int{
 	8: nvml.COMPUTE_INSTANCE_PROFILE_8_SLICE,
 }
 
-// madeIn describes a compute instance. Its own handle names its GPU; its UUID is that of the MIG device, which has to be found.
-func (q query) madeIn(gi, ci int) (gpu.ComputeInstance, error) {
-	parent := []gpu.Instance{{ID: gi}}
-	if err := q.computeInstances(parent); err != nil {
-		return gpu.ComputeInstance{}, err
-	}
-	for _, c := range parent[0].Compute {
-		if c.ID == ci {
-			return c, nil
+// uuidOf finds the UUID of a compute instance that was just made. It is that of its MIG device, which only the list of them tells:
+// the compute instance's own handle names its GPU.
+func (q query) uuidOf(gi, ci int) (uuid gpu.MIGUUID, err error) {
+	err = q.migDevices(func(handle nvml.Device) (bool, error) {
+		in, err := must(q, "nvmlDeviceGetGpuInstanceId", vanished(handle.GetGpuInstanceId))
+		if err != nil || in != gi {
+			return true, err
 		}
+		id, err := must(q, "nvmlDeviceGetComputeInstanceId", vanished(handle.GetComputeInstanceId))
+		if err != nil || id != ci {
+			return true, err
+		}
+		text, err := must(q, "nvmlDeviceGetUUID", vanished(handle.GetUUID))
+		uuid = gpu.MIGUUID(text)
+		return false, err
+	})
+	if err == nil && uuid == "" {
+		err = fmt.Errorf("compute instance %d of GPU instance %d was made and has no MIG device: %w", ci, gi, gpu.ErrNotFound)
 	}
-	return gpu.ComputeInstance{}, fmt.Errorf("compute instance %d of GPU instance %d was made and has no MIG device: %w", ci, gi, gpu.ErrNotFound)
+	return uuid, err
 }
 
 // CreateComputeInstance makes the compute instance that fills the GPU instance.
@@ -213,19 +221,29 @@ func (s *Session) CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int
 	if err != nil {
 		return none, err
 	}
-	return q.madeIn(gi, int(made.Id))
+	uuid, err := q.uuidOf(gi, int(made.Id))
+	return gpu.ComputeInstance{ID: int(made.Id), Slices: p.facts.Slices, UUID: uuid}, err
 }
 
-// instance finds a GPU instance and what it is.
+// instance finds a GPU instance and what it is; gpu.ErrNotFound: there is none with that id.
 func (q query) instance(gi int) (nvml.GpuInstance, nvml.GpuInstanceInfo, error) {
-	handle, err := must(q, "nvmlDeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) {
-		return q.device.GetGpuInstanceById(gi)
-	})
+	handle, err := q.instanceHandle(gi)
 	if err != nil {
 		return nil, nvml.GpuInstanceInfo{}, err
 	}
-	info, err := must(q, "nvmlGpuInstanceGetInfo", handle.GetInfo)
+	info, err := must(q, "nvmlGpuInstanceGetInfo", vanished(handle.GetInfo))
 	return handle, info, err
+}
+
+// instanceHandle takes it for "no such instance" that the GPU is not in MIG mode.
+func (q query) instanceHandle(gi int) (nvml.GpuInstance, error) {
+	return must(q, "nvmlDeviceGetGpuInstanceById", vanished(func() (nvml.GpuInstance, nvml.Return) {
+		handle, ret := q.device.GetGpuInstanceById(gi)
+		if ret == nvml.ERROR_NOT_SUPPORTED {
+			ret = nvml.ERROR_NOT_FOUND
+		}
+		return handle, ret
+	}))
 }
 
 // DestroyComputeInstance removes a compute instance. gpu.ErrNotFound: it is not there; gpu.ErrInUse: a process runs on it.
@@ -235,7 +253,7 @@ func (s *Session) DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, c
 		return err
 	}
 	defer done()
-	instance, _, err := q.instance(gi)
+	instance, err := q.instanceHandle(gi)
 	if err != nil {
 		return err
 	}
@@ -256,7 +274,7 @@ func (s *Session) DestroyInstance(ctx context.Context, id gpu.UUID, gi int) erro
 		return err
 	}
 	defer done()
-	instance, _, err := q.instance(gi)
+	instance, err := q.instanceHandle(gi)
 	if err != nil {
 		return err
 	}

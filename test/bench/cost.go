@@ -53,9 +53,9 @@ var (
 	// WholeLimits: before such a GPU is given whole, its MIG mode is read.
 	WholeLimits = Limits{Limit{Durable: 1, Reads: 1, NVML: 1}, UnprepareLimit}
 	// SliceLimits: what is made is promised before and named after; what is removed is first marked. LastLimits are those of a
-	// slice that shares its GPU with six others, which are seen in each look for what is there.
-	SliceLimits = Limits{Limit{Durable: 2, Reads: 1, NVML: 28}, Limit{Durable: 2, NVML: 36}}
-	LastLimits  = Limits{Limit{Durable: 2, Reads: 1, NVML: 90}, Limit{Durable: 2, NVML: 104}}
+	// slice that shares its GPU with six others, which are seen before it is made and when its UUID is looked for.
+	SliceLimits = Limits{Limit{Durable: 2, Reads: 1, NVML: 21}, Limit{Durable: 2, NVML: 11}}
+	LastLimits  = Limits{Limit{Durable: 2, Reads: 1, NVML: 39}, Limit{Durable: 2, NVML: 11}}
 )
 
 // times is the budget of n claims.

@@ -23,6 +23,16 @@ func (s touchedPartitioning) Instances(ctx context.Context, id gpu.UUID) (instan
 	return instances, err
 }
 
+func (s touchedPartitioning) Occupied(ctx context.Context, id gpu.UUID) (instances []gpu.Instance, err error) {
+	err = s.touch("nvml.Occupied", func() error { instances, err = s.Session.Occupied(ctx, id); return err })
+	return instances, err
+}
+
+func (s touchedPartitioning) Instance(ctx context.Context, id gpu.UUID, gi int, device gpu.MIGUUID) (i *gpu.Instance, err error) {
+	err = s.touch("nvml.Instance", func() error { i, err = s.Session.Instance(ctx, id, gi, device); return err })
+	return i, err
+}
+
 func (s touchedPartitioning) CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (gi int, err error) {
 	err = s.touch("nvml.CreateInstance", func() error { gi, err = s.Session.CreateInstance(ctx, id, profile, at); return err })
 	return gi, err

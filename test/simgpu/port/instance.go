@@ -71,13 +71,38 @@ func (d device) madeCompute(gi int, made model.Handle) (gpu.ComputeInstance, err
 	if err != nil {
 		return gpu.ComputeInstance{}, err
 	}
-	devices, err := d.migDevices()
-	for _, found := range devices {
-		if int(found.Instance.ID) == gi && found.Compute.ID == compute.ID {
-			return gpu.ComputeInstance{ID: int(compute.ID), Slices: compute.Profile.Slices, UUID: gpu.MIGUUID(found.UUID)}, nil
+	uuid, err := d.uuidOf(gi, compute.ID)
+	return gpu.ComputeInstance{ID: int(compute.ID), Slices: compute.Profile.Slices, UUID: uuid}, err
+}
+
+// uuidOf asks the GPU's MIG devices, one after the other, until it has found that of a compute instance.
+func (d device) uuidOf(gi int, ci uint32) (gpu.MIGUUID, error) {
+	board, _, err := d.session.Device(d.handle)
+	if err == nil {
+		err = d.ask("nvmlDeviceGetMaxMigDeviceCount", d.session.Alive)
+	}
+	for index := 0; err == nil && index < board.MIG.MaxDevices; index++ {
+		var handle model.Handle
+		err = d.ask("nvmlDeviceGetMigDeviceHandleByIndex", func() (err error) {
+			handle, err = d.session.MIGDeviceByIndex(d.handle, index)
+			return err
+		})
+		var found model.MIGDevice
+		ask := func(symbol string) bool {
+			if err == nil {
+				err = d.ask(symbol, func() (err error) {
+					found, err = d.session.MIGDevice(handle)
+					return err
+				})
+			}
+			return err == nil
+		}
+		if ask("nvmlDeviceGetGpuInstanceId") && int(found.Instance.ID) == gi && ask("nvmlDeviceGetComputeInstanceId") && found.Compute.ID == ci &&
+			ask("nvmlDeviceGetUUID") {
+			return gpu.MIGUUID(found.UUID), nil
 		}
 	}
-	return gpu.ComputeInstance{}, errors.Join(err, fmt.Errorf("finding the MIG device of compute instance %d of GPU instance %d: %w", compute.ID, gi, gpu.ErrNotFound))
+	return "", errors.Join(err, fmt.Errorf("finding the MIG device of compute instance %d of GPU instance %d: %w", ci, gi, gpu.ErrNotFound))
 }
 
 // DestroyComputeInstance removes a compute instance. gpu.ErrNotFound: there is none such; gpu.ErrInUse: a process holds it.

@@ -174,6 +174,15 @@ func (s *Session) Instances(ctx context.Context, id gpu.UUID) ([]gpu.Instance, e
 }
 
 func (d device) instances(profiles []gpu.MIGProfile) ([]gpu.Instance, error) {
+	list, err := d.occupied(profiles)
+	if err != nil {
+		return nil, err
+	}
+	return list, d.fill(list)
+}
+
+// occupied lists the GPU instances by their ids, without what is in them.
+func (d device) occupied(profiles []gpu.MIGProfile) ([]gpu.Instance, error) {
 	var list []gpu.Instance
 	for i := range profiles {
 		var handles []model.Handle
@@ -191,14 +200,16 @@ func (d device) instances(profiles []gpu.MIGProfile) ([]gpu.Instance, error) {
 			case err != nil:
 				return nil, err
 			default:
-				list = append(list, gpu.Instance{
-					ID: int(instance.ID), Profile: int(instance.Profile.ID), Placement: placement(instance.Placement),
-				})
+				list = append(list, describeInstance(instance))
 			}
 		}
 	}
 	slices.SortFunc(list, func(a, b gpu.Instance) int { return cmp.Compare(a.ID, b.ID) })
-	return list, d.fill(list)
+	return list, nil
+}
+
+func describeInstance(i model.GPUInstance) gpu.Instance {
+	return gpu.Instance{ID: int(i.ID), Profile: int(i.Profile.ID), Placement: placement(i.Placement)}
 }
 
 func (d device) instance(handle model.Handle) (model.GPUInstance, error) {

@@ -19,6 +19,8 @@ type partitioner interface {
 	MIGMode(ctx context.Context, id gpu.UUID) (gpu.MIGMode, error)
 	SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error
 	Instances(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
+	Occupied(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
+	Instance(ctx context.Context, id gpu.UUID, gi int, device gpu.MIGUUID) (*gpu.Instance, error)
 	CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (gi int, err error)
 	CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error)
 	DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, ci int) error
@@ -228,6 +230,36 @@ func TestMIGCallsMeetFaults(t *testing.T) {
 	assert.Equal(t, []gpu.Instance{full}, m.instances(), "nothing has changed")
 }
 
+func TestOneInstance(t *testing.T) {
+	m := inMIGMode(t, "h100-80")
+	read := func(gi int, uuid gpu.MIGUUID) *gpu.Instance {
+		i, err := m.Instance(t.Context(), m.id, gi, uuid)
+		require.NoError(t, err)
+		return i
+	}
+	gi := m.create(19, gpu.Placement{Start: 6, Size: 1})
+	ci, err := m.CreateComputeInstance(t.Context(), m.id, gi)
+	require.NoError(t, err)
+	empty := gpu.Instance{ID: gi, Profile: 19, Placement: gpu.Placement{Start: 6, Size: 1}}
+	filled := empty
+	filled.Compute = []gpu.ComputeInstance{{ID: ci.ID, UUID: ci.UUID}}
+	assert.Equal(t, &filled, read(gi, ci.UUID))
+	assert.Equal(t, &empty, read(gi, "MIG-another"))
+	assert.Equal(t, &empty, read(gi, ""))
+	assert.Nil(t, read(gi+1, ci.UUID))
+	occupied, err := m.Occupied(t.Context(), m.id)
+	require.NoError(t, err)
+	assert.Equal(t, []gpu.Instance{empty}, occupied)
+	require.NoError(t, m.DestroyComputeInstance(t.Context(), m.id, gi, ci.ID))
+	assert.Equal(t, &empty, read(gi, ci.UUID))
+	require.NoError(t, m.DestroyInstance(t.Context(), m.id, gi))
+	require.NoError(t, m.SetMIGMode(t.Context(), m.id, false))
+	assert.Nil(t, read(gi, ci.UUID))
+	occupied, err = m.Occupied(t.Context(), m.id)
+	require.NoError(t, err)
+	assert.Empty(t, occupied)
+}
+
 func TestMIGCallsAreCounted(t *testing.T) {
 	m := inMIGMode(t, "h100-80")
 	counts := func() map[string]uint64 { return m.node.Calls.Of(os.Getpid()).Counts }
@@ -247,8 +279,8 @@ func TestMIGCallsAreCounted(t *testing.T) {
 	want := map[string]uint64{
 		"nvmlDeviceCreateGpuInstanceWithPlacement": 1, "nvmlGpuInstanceGetInfo": 2, "nvmlDeviceGetGpuInstanceById": 3,
 		"nvmlGpuInstanceGetComputeInstanceProfileInfo": 1, "nvmlGpuInstanceCreateComputeInstance": 1, "nvmlComputeInstanceGetInfo_v2": 1,
-		"nvmlDeviceGetMigDeviceHandleByIndex": 2, "nvmlDeviceGetGpuInstanceId": 1, "nvmlDeviceGetComputeInstanceId": 1,
-		"nvmlDeviceGetUUID": 1, "nvmlDeviceGetAttributes_v2": 1,
+		"nvmlDeviceGetMaxMigDeviceCount": 1, "nvmlDeviceGetMigDeviceHandleByIndex": 1, "nvmlDeviceGetGpuInstanceId": 1,
+		"nvmlDeviceGetComputeInstanceId": 1, "nvmlDeviceGetUUID": 1,
 		"nvmlGpuInstanceGetComputeInstanceById": 1, "nvmlComputeInstanceDestroy": 1, "nvmlGpuInstanceDestroy": 1,
 	}
 	assert.Empty(t, cmp.Diff(want, got))
