@@ -180,13 +180,13 @@ func TestWhatASliceCosts(t *testing.T) {
 		require.NoError(t, m.act(t.Context(), p, act))
 		return maps.Clone(sites)
 	}
-	const mode, set, look = "nvml.MIGMode", "nvml.SetMIGMode", "nvml.Instances"
+	const mode, set, look, one = "nvml.MIGMode", "nvml.SetMIGMode", "nvml.Occupied", "nvml.Instance"
 	made := map[string]int{mode: 1, look: 1, "nvml.CreateInstance": 1, "nvml.CreateComputeInstance": 1}
-	removed := map[string]int{look: 2, "nvml.DestroyComputeInstance": 1, "nvml.DestroyInstance": 1}
+	removed := map[string]int{one: 2, "nvml.DestroyComputeInstance": 1, "nvml.DestroyInstance": 1}
 	first := maps.Clone(made)
 	first[set] = 1
 	assert.Equal(t, first, cost(cuts("a", large)))
-	assert.Equal(t, map[string]int{look: 1}, cost(cuts("a", large)), "repeated")
+	assert.Equal(t, map[string]int{one: 1}, cost(cuts("a", large)), "repeated")
 	assert.Equal(t, made, cost(cuts("b", small)))
 	assert.Equal(t, removed, cost(unprepares("a")))
 	assert.Equal(t, removed, cost(unprepares("b")))

@@ -129,7 +129,7 @@ func TestATransientRefusalIsNotSeen(t *testing.T) {
 	t.Parallel()
 	knobs := []string{"step.Do computeMode", "step.Do persistence", "step.Undo persistence", "step.Undo computeMode"}
 	cuts := []string{
-		"nvml.MIGMode", "nvml.SetMIGMode", "nvml.Instances", "nvml.CreateInstance", "nvml.CreateComputeInstance",
+		"nvml.MIGMode", "nvml.SetMIGMode", "nvml.Occupied", "nvml.Instance", "nvml.CreateInstance", "nvml.CreateComputeInstance",
 		"nvml.DestroyComputeInstance", "nvml.DestroyInstance",
 	}
 	for _, site := range slices.Concat(knobs, cuts) {
