@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -227,9 +226,9 @@ func (o *Offering) resolve(view *inventory.View) error {
 		g := &view.Node.GPUs[i]
 		wanted := layout.Of(g)
 		offer := keep(o.ports.NodeName, g, layout, records)
-		if !same(offer, wanted) {
+		if !offer.Equal(wanted) {
 			o.held = true
-			if last, known := before[g.UUID]; !known || !same(offer, last) {
+			if last, known := before[g.UUID]; !known || !offer.Equal(last) {
 				klog.Background().Info("A GPU in use keeps what it is offered as", "gpu", g.UUID, "devices", len(offer.Devices(g)))
 			}
 		}
@@ -279,11 +278,6 @@ func (o *Offering) tell(reason, note string) {
 	o.told[note] = true
 	klog.Background().Info("The node's configuration is not in force", "reason", note)
 	o.ports.Events.Warn(reason, "Configure", note)
-}
-
-// same tells whether two offers come to the same devices in the same pool.
-func same(a, b gpu.Offer) bool {
-	return a.Whole == b.Whole && a.Partitioned() == b.Partitioned() && strings.Join(a.MIG, ",") == strings.Join(b.MIG, ",")
 }
 
 // keep is what a GPU is to be offered as while these records are there: what is wanted, or, where it would not have every device

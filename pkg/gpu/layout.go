@@ -47,6 +47,11 @@ func (l Layout) Of(g *GPU) Offer {
 // by counters where the offer is not disjoint.
 func (o Offer) Partitioned() bool { return len(o.MIG) > 0 || o.Static }
 
+// Equal tells whether two offers of one GPU come to the same devices in the same pool. The order of profiles counts.
+func (o Offer) Equal(other Offer) bool {
+	return o.Whole == other.Whole && o.Partitioned() == other.Partitioned() && o.Disjoint == other.Disjoint && slices.Equal(o.MIG, other.MIG)
+}
+
 // With is the offer and one profile more, in the GPU's order.
 func (o Offer) With(profile string, g *GPU) Offer {
 	if g.MIG == nil || slices.Contains(o.MIG, profile) {

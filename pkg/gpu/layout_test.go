@@ -1,0 +1,27 @@
+package gpu
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestOffersAreEqualInDevicesAndPool(t *testing.T) {
+	t.Parallel()
+	slices := Offer{Whole: true, MIG: []string{"1g.10gb", "3g.40gb"}}
+	for name, c := range map[string]struct {
+		a, b Offer
+		want bool
+	}{
+		"nothing, twice":          {Offer{}, Offer{MIG: []string{}}, true},
+		"whole or not":            {Offer{Whole: true}, Offer{}, false},
+		"same profiles":           {slices, Offer{Whole: true, MIG: []string{"1g.10gb", "3g.40gb"}}, true},
+		"fewer profiles":          {slices, Offer{Whole: true, MIG: []string{"1g.10gb"}}, false},
+		"another pool":            {Offer{Whole: true}, Offer{Whole: true, Static: true}, false},
+		"in parts for two causes": {slices, Offer{Whole: true, Static: true, MIG: slices.MIG}, true},
+		"without counters":        {slices, Offer{Whole: true, Disjoint: true, MIG: slices.MIG}, false},
+	} {
+		assert.Equal(t, c.want, c.a.Equal(c.b), name)
+		assert.Equal(t, c.want, c.b.Equal(c.a), name)
+	}
+}
