@@ -112,7 +112,7 @@ func (a *Author) device(present Present, o Ordered) (Device, error) {
 			continue
 		}
 		switch o.Type {
-		case gpu.TypeGPU, gpu.TypeMonitor:
+		case gpu.TypeGPU, gpu.TypeTimeSlice, gpu.TypeMonitor:
 			node, err := a.node(present.DevRoot, fmt.Sprintf("/dev/nvidia%d", g.Minor))
 			return Device{Name: o.Name, Nodes: []Node{node}}, err
 		case gpu.TypeMIG:

@@ -37,8 +37,8 @@ func ParseMIG(args json.RawMessage) (m MIG, err error) {
 	return m, nil
 }
 
-// carve adds what MIG devices need: MIG mode, and a step for each one that does not exist yet. A whole GPU that is also offered
-// in parts, or was seen in MIG mode, needs that it is not in MIG mode when it is given.
+// carve adds what MIG devices need: MIG mode, and a step for each one that does not exist yet. A whole GPU, for one claim or for
+// several, that is also offered in parts, or was seen in MIG mode, needs that it is not in MIG mode when it is given.
 func (p *Plan) carve(layout gpu.Layout) error {
 	for i := range p.Results {
 		r := &p.Results[i]
@@ -57,8 +57,8 @@ func (p *Plan) carve(layout gpu.Layout) error {
 			}
 			p.need(Need{Kind: NeedMIG, Target: g.UUID})
 			p.Steps = append(p.Steps, Step{Kind: StepMIG, Target: g.UUID, Device: d.Name(), Args: args})
-		case gpu.Whole:
-			if layout.Of(g).Partitioned() || g.MIG != nil && g.MIG.Mode.Enabled {
+		case gpu.Whole, gpu.TimeSliced:
+			if g.MIG != nil && (layout.Of(g).Partitioned() || g.MIG.Mode.Enabled) {
 				p.need(Need{Kind: NeedWhole, Target: g.UUID})
 			}
 		case gpu.Monitor:

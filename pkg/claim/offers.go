@@ -30,6 +30,11 @@ func (o offers) result(r *resourceapi.DeviceRequestAllocationResult) (*Result, e
 			return nil, refusal(r, "set adminAccess: true on the request, in a namespace labelled resource.kubernetes.io/admin-access=true",
 				"a monitor device only shows a GPU that others use, so it is given with admin access only")
 		}
+	case gpu.TimeSliced:
+		if admin {
+			return nil, refusal(r, fmt.Sprintf("request the device of type %q to look at the GPU", gpu.TypeMonitor),
+				"a share is a turn on the GPU, and admin access takes none")
+		}
 	case gpu.MIGDevice:
 		if admin && d.Static == nil {
 			return nil, refusal(r, fmt.Sprintf("request the device of type %q to look at the GPU", gpu.TypeMonitor),

@@ -12,12 +12,14 @@ const (
 	TypeGPU DeviceType = "gpu"
 	// TypeMIG is a GPU instance for one claim.
 	TypeMIG DeviceType = "mig"
+	// TypeTimeSlice is a GPU for several claims at once, in turns.
+	TypeTimeSlice DeviceType = "timeslice"
 	// TypeMonitor is visibility of a GPU for admin-access claims, whoever uses it.
 	TypeMonitor DeviceType = "monitor"
 )
 
-// Device is one way of using a GPU that a claim can be given. The set of kinds is closed: Whole, MIGDevice and
-// Monitor.
+// Device is one way of using a GPU that a claim can be given. The set of kinds is closed: Whole, TimeSliced,
+// MIGDevice and Monitor.
 type Device interface {
 	// Name is the device's name inside its pool.
 	Name() DeviceName

@@ -13,8 +13,15 @@ type Layout map[UUID]Offer
 type Offer struct {
 	// Whole: the GPU as it is.
 	Whole bool
+	// TimeSlice: the GPU for several claims at once; nil without.
+	TimeSlice *Replicas
 	// MIG are the names of the profiles whose placements are offered; empty without MIG.
 	MIG []string
+	// MIGReplicas is, by profile, how many claims may use one instance that an administrator made at once; without an entry one. An
+	// instance that is made for a claim is that claim's alone.
+	MIGReplicas map[string]int
+	// OneShare refuses a request of an extended resource for more than one of what several claims use at once.
+	OneShare bool
 	// Static: the GPU counts as offered in parts whatever profiles are on offer: an administrator has cut it, as Layout.Of finds, or
 	// a claim holds it from the pool of its parts.
 	Static bool
@@ -43,13 +50,14 @@ func (l Layout) Of(g *GPU) Offer {
 	return offer
 }
 
-// Partitioned tells whether parts of the GPU may be on offer. Its devices then have a pool of their own, and exclude each other
-// by counters where the offer is not disjoint.
-func (o Offer) Partitioned() bool { return len(o.MIG) > 0 || o.Static }
+// Partitioned tells whether parts of the GPU, or turns on it, may be on offer. Its devices then have a pool of their own, and exclude
+// each other by counters where the offer is not disjoint.
+func (o Offer) Partitioned() bool { return len(o.MIG) > 0 || o.Static || o.TimeSlice != nil }
 
 // Equal tells whether two offers of one GPU come to the same devices in the same pool. The order of profiles counts.
 func (o Offer) Equal(other Offer) bool {
-	return o.Whole == other.Whole && o.Partitioned() == other.Partitioned() && o.Disjoint == other.Disjoint && slices.Equal(o.MIG, other.MIG)
+	return o.Whole == other.Whole && o.Partitioned() == other.Partitioned() && o.Disjoint == other.Disjoint && slices.Equal(o.MIG, other.MIG) &&
+		maps.Equal(o.MIGReplicas, other.MIGReplicas) && o.TimeSlice.equal(other.TimeSlice)
 }
 
 // With is the offer and one profile more, in the GPU's order.
@@ -72,22 +80,24 @@ func (o Offer) Pool(node string, g *GPU) string {
 	return node
 }
 
-// Devices lists what the GPU can give in the state it is in: itself, then MIG devices in the order of their profiles and
-// placements, then its monitor.
+// Devices lists what the GPU can give in the state it is in: itself for one claim, then for several, then MIG devices in the
+// order of their profiles and placements, then its monitor.
 //
 // Where the MIG mode is fixed until a reset, it says whether the GPU or MIG devices can be given. An instance that Prism did not make
-// is offered, whatever the profiles on offer, if one compute instance fills it. The GPU as a whole and everything that cannot
-// be beside such an instance are left out.
+// is offered, whatever the profiles on offer, if one compute instance fills it. The GPU itself and everything that cannot be beside
+// such an instance are left out.
 //
-// A disjoint offer has the GPU as a whole and no MIG devices, or, where the GPU cannot be whole, a fixed choice of MIG devices
-// of which no two exclude each other.
+// A disjoint offer has the first of these that is offered and can be: the GPU for one claim, the GPU for several, a fixed choice of
+// MIG devices of which no two exclude each other.
 func (o Offer) Devices(g *GPU) []Device {
 	var devices []Device
-	whole := o.Whole && !o.cut(g)
-	if whole {
+	if o.Whole && !o.cut(g) {
 		devices = append(devices, Whole{GPU: g})
 	}
-	if !whole || !o.Disjoint {
+	if o.TimeSlice != nil && !o.cut(g) && (len(devices) == 0 || !o.Disjoint) {
+		devices = append(devices, TimeSliced{GPU: g, Replicas: o.TimeSlice.Count, ShareName: o.TimeSlice.ShareName})
+	}
+	if len(devices) == 0 || !o.Disjoint {
 		for _, d := range o.migDevices(g) {
 			devices = append(devices, d)
 		}
@@ -131,6 +141,9 @@ func (o Offer) gives(d *MIGDevice, static []Instance) bool {
 				return false
 			}
 			compute := static[i].Compute[0]
+			if n := o.MIGReplicas[d.Profile.Name]; n > 1 {
+				d.Replicas = n
+			}
 			d.Static = &MIGIdentity{GPUInstance: static[i].ID, ComputeInstance: compute.ID, UUID: compute.UUID}
 			return true
 		}

@@ -14,6 +14,8 @@ type MIGDevice struct {
 	Placement Placement
 	// Static is the instance that an administrator made there; nil for one that is made when a claim is prepared.
 	Static *MIGIdentity
+	// Replicas is how many claims may use a static instance at once, in turns; 0 for one that is not shared.
+	Replicas int
 }
 
 // Name is "gpu-<id>-mig-<profile ID>-<start>". Profile names do not fit into a device name: they have "." and "+".

@@ -25,6 +25,8 @@ type scheduler struct {
 	slices   []*resourceapi.ResourceSlice
 	classes  classes
 	taken    sets.Set[structured.DeviceID]
+	shares   sets.Set[structured.SharedDeviceID]
+	consumed structured.ConsumedCapacityCollection
 	cache    *cel.Cache
 }
 
@@ -38,8 +40,11 @@ func newScheduler(t *testing.T, n *gpu.Node) *scheduler {
 	t.Helper()
 	return &scheduler{
 		t: t, features: features, slices: slicesOf(n), taken: sets.New[structured.DeviceID](),
-		classes: classes{"gpu.prism.dev": "gpu", "mig.gpu.prism.dev": "mig", "monitor.gpu.prism.dev": "monitor"},
-		cache:   cel.NewCache(64, cel.Features{EnableConsumableCapacity: true}),
+		shares: sets.New[structured.SharedDeviceID](), consumed: structured.NewConsumedCapacityCollection(),
+		classes: classes{
+			"gpu.prism.dev": "gpu", "mig.gpu.prism.dev": "mig", "monitor.gpu.prism.dev": "monitor", "timeslice.gpu.prism.dev": "timeslice",
+		},
+		cache: cel.NewCache(64, cel.Features{EnableConsumableCapacity: true}),
 	}
 }
 
@@ -77,7 +82,7 @@ func request(class string, count int64, expressions ...string) resourceapi.Exact
 func (s *scheduler) allocator() structured.Allocator {
 	s.t.Helper()
 	allocator, err := structured.NewAllocator(s.t.Context(), s.features,
-		structured.AllocatedState{AllocatedDevices: s.taken, AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](), AggregatedCapacity: structured.NewConsumedCapacityCollection()},
+		structured.AllocatedState{AllocatedDevices: s.taken, AllocatedSharedDeviceIDs: s.shares, AggregatedCapacity: s.consumed},
 		s.classes, s.slices, s.cache)
 	require.NoError(s.t, err)
 	return allocator
@@ -90,11 +95,32 @@ func (s *scheduler) allocate(r resourceapi.ExactDeviceRequest) []string {
 	var devices []string
 	for _, result := range results {
 		devices = append(devices, result.Device)
-		if result.AdminAccess == nil || !*result.AdminAccess {
-			s.taken.Insert(structured.MakeDeviceID(result.Driver, result.Pool, result.Device))
-		}
+		s.hold(result)
 	}
 	return devices
+}
+
+// hold counts a result as allocated, release as given back.
+func (s *scheduler) hold(r resourceapi.DeviceRequestAllocationResult) {
+	id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
+	switch {
+	case r.AdminAccess != nil && *r.AdminAccess:
+	case r.ShareID != nil:
+		s.shares.Insert(structured.MakeSharedDeviceID(id, r.ShareID))
+		s.consumed.Insert(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
+	default:
+		s.taken.Insert(id)
+	}
+}
+
+func (s *scheduler) release(r resourceapi.DeviceRequestAllocationResult) {
+	id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
+	if r.ShareID == nil {
+		s.taken.Delete(id)
+		return
+	}
+	s.shares.Delete(structured.MakeSharedDeviceID(id, r.ShareID))
+	s.consumed.Remove(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
 }
 
 // offered returns what a claim with one request would get, nil if it must wait.

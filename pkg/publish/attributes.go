@@ -65,8 +65,16 @@ func attributes(d gpu.Device, driver gpu.Driver) attributeSet {
 		AttrReplicas:              number(1),
 		AttrMemoryEnforcement:     text(notApplicable),
 	}
-	if slice, ok := d.(gpu.MIGDevice); ok {
-		set[AttrUUID], set[AttrProfile] = text(slice.Path()), text(slice.Profile.Name)
+	switch d := d.(type) {
+	case gpu.MIGDevice:
+		set[AttrUUID], set[AttrProfile] = text(d.Path()), text(d.Profile.Name)
+		set[AttrReplicas] = number(max(d.Replicas, 1))
+	case gpu.TimeSliced:
+		set[AttrReplicas] = number(d.Replicas)
+		if d.ShareName != "" {
+			set[AttrShareName] = text(d.ShareName)
+		}
+	case gpu.Whole, gpu.Monitor:
 	}
 	addPlace(set, g.PCI)
 	return set

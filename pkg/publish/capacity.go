@@ -19,12 +19,21 @@ const (
 	CapEncoders        = "encoders"
 	CapJPEGEngines     = "jpegEngines"
 	CapOFAEngines      = "ofaEngines"
+	// CapShares counts the claims that may use a device at once; only devices for several claims have it.
+	CapShares = "shares"
 )
+
+// memoryStep is what a share's memory is counted in. The API wants no step that is more than there is.
+const memoryStep = 1 << 20
 
 type capacitySet = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 
 // capacity lists how much of the GPU a device stands for. A monitor device gives nothing of it: its memory is for information
 // and for selectors that run over all device types.
+//
+// Of a device for several claims everything is consumed, and a capacity without a policy all at once. So a claim takes one share of it,
+// and of its memory what it asks for, in steps of 1Mi: that is a sum which the scheduler keeps, and no limit to the programs. Its engines
+// are for information.
 func capacity(d gpu.Device) capacitySet {
 	c := d.Parent().Capacity
 	if slice, ok := d.(gpu.MIGDevice); ok {
@@ -34,10 +43,46 @@ func capacity(d gpu.Device) capacitySet {
 	switch d.(type) {
 	case gpu.Whole, gpu.MIGDevice:
 		addEngines(set, c)
-	case gpu.Monitor:
+	case gpu.TimeSliced, gpu.Monitor:
+	}
+	if n := replicas(d); n > 1 {
+		share(set, n)
 	}
 	return set
 }
+
+// replicas is how many claims may use a device at once.
+func replicas(d gpu.Device) int {
+	switch d := d.(type) {
+	case gpu.TimeSliced:
+		return d.Replicas
+	case gpu.MIGDevice:
+		return max(d.Replicas, 1)
+	default:
+		return 1
+	}
+}
+
+// share makes the capacities those of a device for n claims.
+func share(set capacitySet, n int) {
+	for name, c := range set {
+		c.RequestPolicy = &resourceapi.CapacityRequestPolicy{
+			Default: whole(0), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: whole(0)},
+		}
+		if name == CapMemory && c.Value.Value() >= memoryStep {
+			c.RequestPolicy.ValidRange.Step = resource.NewQuantity(memoryStep, resource.BinarySI)
+		}
+		set[name] = c
+	}
+	shares := resourceapi.DeviceCapacity{Value: *whole(int64(n))}
+	shares.RequestPolicy = &resourceapi.CapacityRequestPolicy{
+		Default: whole(1), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: whole(1), Max: whole(1)},
+	}
+	set[CapShares] = shares
+}
+
+// whole is a number in a policy.
+func whole(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.DecimalSI) }
 
 // addEngines adds the counts that are known. Zero is not published: it can mean "none" and "the driver does not tell".
 func addEngines(set capacitySet, c gpu.Capacity) {

@@ -76,6 +76,7 @@ type enumeration struct {
 func newEnumeration(t *testing.T, n *gpu.Node) *enumeration {
 	t.Helper()
 	g, layout := &n.GPUs[0], everything(n)
+	layout[g.UUID] = gpu.Offer{Whole: true, TimeSlice: &gpu.Replicas{Count: 2}, MIG: g.MIG.ProfileNames()}
 	all := layout.Of(g).Devices(g)
 	e := &enumeration{hardware: hardware{g: g, devices: all[:len(all)-1]}, s: newScheduler(t, n), published: map[string]resourceapi.Device{}}
 	e.s.slices = nil
@@ -103,24 +104,26 @@ func (e *enumeration) grow(set []int) {
 	for i := first; i < len(e.devices); i++ {
 		next := append(slices.Clone(set), i)
 		got := e.allocates(next)
-		if want := e.holds(next); got != want {
-			require.Equal(e.s.t, want, got, "%v", e.names(next))
+		if want := e.holds(next); (got != nil) != want {
+			require.Equal(e.s.t, want, got != nil, "%v", e.names(next))
 		}
-		if got {
-			id := structured.MakeDeviceID(driverName, e.s.slices[1].Spec.Pool.Name, string(e.devices[i].Name()))
-			e.s.taken.Insert(id)
+		if got != nil {
+			e.s.hold(got[0])
 			e.grow(next)
-			e.s.taken.Delete(id)
+			e.s.release(got[0])
 		}
 	}
 }
 
 // allocates asks for the last device of a set whose others are taken. Only these devices are shown: the rest cannot change the
 // answer, and each costs an expression.
-func (e *enumeration) allocates(set []int) bool {
+func (e *enumeration) allocates(set []int) []resourceapi.DeviceRequestAllocationResult {
 	class := "mig.gpu.prism.dev"
-	if _, whole := e.devices[set[len(set)-1]].(gpu.Whole); whole {
+	switch e.devices[set[len(set)-1]].Type() {
+	case gpu.TypeGPU:
 		class = "gpu.prism.dev"
+	case gpu.TypeTimeSlice:
+		class = "timeslice.gpu.prism.dev"
 	}
 	shown := *e.s.slices[1]
 	shown.Spec.Devices = nil
@@ -130,7 +133,7 @@ func (e *enumeration) allocates(set []int) bool {
 	all := e.s.slices
 	defer func() { e.s.slices = all }()
 	e.s.slices = []*resourceapi.ResourceSlice{all[0], &shown}
-	return e.s.offered(e.s.allocator(), request(class, 1)) != nil
+	return e.s.offered(e.s.allocator(), request(class, 1))
 }
 
 func (h *hardware) names(set []int) []gpu.DeviceName {

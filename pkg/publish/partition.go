@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Counters of a partitioned GPU. The whole GPU takes all of them. A MIG device takes its memory slices, which keep overlapping
+// Counters of a partitioned GPU. The whole GPU takes all of them, as do all who use it in turns together. A MIG device takes its memory slices, which keep overlapping
 // placements apart, its memory, and the media extensions if it has them.
 //
 // Engines are no counters: the driver's own figures for them do not add up (on an H100 two 3g instances have 120 of 132
@@ -75,10 +75,12 @@ func rank(d gpu.Device) int {
 	switch d.(type) {
 	case gpu.Whole:
 		return 0
-	case gpu.MIGDevice:
+	case gpu.TimeSliced:
 		return 1
-	default:
+	case gpu.MIGDevice:
 		return 2
+	default:
+		return 3
 	}
 }
 
@@ -86,7 +88,7 @@ func rank(d gpu.Device) int {
 func total(g *gpu.GPU) counters {
 	set := counters{}
 	if g.MIG == nil {
-		set[CounterMemory] = bytes(g.Capacity.MemoryBytes)
+		set[CounterMemory] = bytes(max(g.Capacity.MemoryBytes, 1)) // of nothing everybody can have some
 		return set
 	}
 	// A sum below what the driver can make would forbid it.
@@ -103,7 +105,7 @@ func total(g *gpu.GPU) counters {
 // consumed is what a device takes of the set, nil for one that takes nothing.
 func consumed(d gpu.Device, set counters) counters {
 	switch d := d.(type) {
-	case gpu.Whole:
+	case gpu.Whole, gpu.TimeSliced:
 		return maps.Clone(set)
 	case gpu.MIGDevice:
 		takes := counters{CounterMemory: bytes(d.Profile.Capacity.MemoryBytes)}

@@ -75,6 +75,10 @@ func (o Options) device(d gpu.Device, driver gpu.Driver) resourceapi.Device {
 		Attributes: attributes(d, driver),
 		Capacity:   capacity(d),
 	}
+	if replicas(d) > 1 {
+		several := true
+		published.AllowMultipleAllocations = &several
+	}
 	if slices.ContainsFunc(o.Owed, func(debt gpu.Debt) bool { return debt.Blocks(d) }) {
 		published.Taints = []resourceapi.DeviceTaint{{
 			Key: o.DriverName + "/" + DebtTaint, Effect: resourceapi.DeviceTaintEffectNoSchedule,
