@@ -80,7 +80,17 @@ func plan(config *v1alpha1.NodeConfig) string {
 			fmt.Fprintln(&lines, "no entry, whole")
 			continue
 		}
-		fmt.Fprintf(&lines, "whole %t, MIG %v\n", offer.Whole, offer.MIG)
+		fmt.Fprintf(&lines, "whole %t, MIG %v", offer.Whole, offer.MIG)
+		if turns := offer.TimeSlice; turns != nil {
+			fmt.Fprintf(&lines, ", timeslice %d %q %s %s", turns.Count, turns.ShareName, turns.Resource, turns.Interval)
+		}
+		if len(offer.MIGReplicas) > 0 {
+			fmt.Fprintf(&lines, ", replicas of slices %v", offer.MIGReplicas)
+		}
+		if offer.OneShare {
+			fmt.Fprintf(&lines, ", one share a request")
+		}
+		fmt.Fprintln(&lines)
 	}
 	problems, _ := errors.AsType[*v1alpha1.Problems](err)
 	if problems != nil {
@@ -156,10 +166,10 @@ func TestSharesLargerThanTheGPU(t *testing.T) {
 		return config
 	}
 	_, err := nodeconfig.Resolve(parse(10), node)
-	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not served by this version; allowed: whole, mig; "+
+	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not served by this version; allowed: whole, mig, timeslice; "+
 		"sharing.mps.resources[0]: 8 shares of 10Gi are more than the 81919 MiB of NVIDIA H100 80GB HBM3; make them fewer or smaller")
 	_, err = nodeconfig.Resolve(parse(9), node)
-	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not served by this version; allowed: whole, mig")
+	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not served by this version; allowed: whole, mig, timeslice")
 }
 
 // While no GPU is known, none is missed.

@@ -27,6 +27,7 @@ func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU) (gpu.Layout, error) {
 		r.served(i)
 		r.matched(i, gpus)
 	}
+	entries := make([][]*gpu.GPU, len(config.GPUs))
 	for i := range gpus {
 		g := &gpus[i]
 		r.refused = false
@@ -34,10 +35,12 @@ func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU) (gpu.Layout, error) {
 		if !ok {
 			continue
 		}
+		entries[entry] = append(entries[entry], g)
 		if offer := r.offer(entry, g); !r.refused && !r.nothing(entry, offer) {
 			r.layout[g.UUID] = offer
 		}
 	}
+	r.known(entries)
 	if len(r.problems) > 0 {
 		return r.layout, &v1alpha1.Problems{Kind: kindOf(config), List: r.problems}
 	}
@@ -94,19 +97,50 @@ func (r *resolution) note(at, format string, args ...any) {
 func (r *resolution) served(i int) {
 	entry := &r.config.GPUs[i]
 	for j, mode := range entry.Modes {
-		if mode != v1alpha1.ModeWhole && mode != v1alpha1.ModeMIG {
-			r.note(r.at(i, fmt.Sprintf("modes[%d]", j), string(mode)), "%s is not served by this version; allowed: %s, %s", mode,
-				v1alpha1.ModeWhole, v1alpha1.ModeMIG)
+		if mode == v1alpha1.ModeMPS {
+			r.note(r.at(i, fmt.Sprintf("modes[%d]", j), string(mode)), "%s is not served by this version; allowed: %s, %s, %s", mode,
+				v1alpha1.ModeWhole, v1alpha1.ModeMIG, v1alpha1.ModeTimeSlice)
 		}
 	}
-	if entry.MIG == nil {
+	if !slices.Contains(entry.Modes, v1alpha1.ModeMIG) {
 		return
 	}
-	for _, profile := range slices.Sorted(maps.Keys(entry.MIG.Replicas)) {
-		if entry.MIG.Replicas[profile] > 1 {
-			r.note(r.at(i, fmt.Sprintf("mig.replicas[%s]", profile), profile), "this version gives a slice to one claim at a time; remove it")
+	for _, profile := range shared(entry.MIG) {
+		r.note(r.at(i, fmt.Sprintf("mig.replicas[%s]", profile), profile), "a slice that is made for a claim is that claim's alone, and replicas are "+
+			"for slices that an administrator made; remove it, or mode %s", v1alpha1.ModeMIG)
+	}
+}
+
+// shared lists the profiles whose slices are for several claims.
+func shared(mig *v1alpha1.NodeMIG) []string {
+	if mig == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(mig.Replicas)), func(profile string) bool { return mig.Replicas[profile] < 2 })
+}
+
+// known complains of profiles in replicas that no GPU has that they are for. Several entries may come from one place.
+func (r *resolution) known(entries [][]*gpu.GPU) {
+	missing, had := map[string]string{}, map[string]bool{}
+	for i, gpus := range entries {
+		for _, profile := range shared(r.config.GPUs[i].MIG) {
+			at := r.at(i, fmt.Sprintf("mig.replicas[%s]", profile), profile)
+			had[at] = had[at] || slices.ContainsFunc(gpus, func(g *gpu.GPU) bool { return hasProfile(g, profile) })
+			if len(gpus) > 0 {
+				missing[at] = profile
+			}
 		}
 	}
+	for _, at := range slices.Sorted(maps.Keys(missing)) {
+		if !had[at] {
+			r.note(at, "no GPU that this is for has profile %s; remove it, or correct it: nvidia-smi mig -lgip lists the profiles of the node's GPUs",
+				missing[at])
+		}
+	}
+}
+
+func hasProfile(g *gpu.GPU, profile string) bool {
+	return g.MIG != nil && slices.Contains(g.MIG.ProfileNames(), profile)
 }
 
 // entry finds the entry for a GPU, false when there is none.
@@ -147,8 +181,37 @@ func (r *resolution) offer(i int, g *gpu.GPU) gpu.Offer {
 	if j := slices.Index(entry.Modes, v1alpha1.ModeMIG); j >= 0 {
 		offer.MIG = r.profiles(i, r.at(i, fmt.Sprintf("modes[%d]", j), ""), g)
 	}
+	if slices.Contains(entry.Modes, v1alpha1.ModeTimeSlice) {
+		offer.TimeSlice = replicas(entry.TimeSlice)
+	}
+	for _, profile := range shared(entry.MIG) {
+		if hasProfile(g, profile) {
+			if offer.MIGReplicas == nil {
+				offer.MIGReplicas = map[string]int{}
+			}
+			offer.MIGReplicas[profile] = int(entry.MIG.Replicas[profile])
+		}
+	}
+	if offer.TimeSlice != nil || offer.MIGReplicas != nil {
+		offer.OneShare = entry.FailRequestsGreaterThanOne == nil || *entry.FailRequestsGreaterThanOne
+	}
 	r.fits(i, g)
 	return offer
+}
+
+// replicas reads the settings of mode timeslice, which Validate has seen to be there.
+func replicas(t *v1alpha1.NodeTimeSlice) *gpu.Replicas {
+	r := &gpu.Replicas{Count: int(*t.Replicas), Interval: gpu.IntervalDefault}
+	if t.Interval != nil {
+		r.Interval = gpu.Interval(*t.Interval)
+	}
+	if t.ShareName != nil {
+		r.ShareName = *t.ShareName
+	}
+	if t.ResourceName != nil {
+		r.Resource = *t.ResourceName
+	}
+	return r
 }
 
 // fits complains of MPS shares of one size that are more than the GPU has.
@@ -167,7 +230,7 @@ func (r *resolution) fits(i int, g *gpu.GPU) {
 // nothing tells whether a translated entry comes to no device at all. Until what it wants is served its GPUs are offered whole,
 // so that a file of the device plugin takes no GPU from the node.
 func (r *resolution) nothing(i int, offer gpu.Offer) bool {
-	return len(r.config.GPUs[i].Origins) > 0 && !offer.Whole && len(offer.MIG) == 0
+	return len(r.config.GPUs[i].Origins) > 0 && !offer.Whole && offer.TimeSlice == nil && len(offer.MIG) == 0
 }
 
 // matched complains of what entry i names and the node lacks, where it must not.

@@ -64,7 +64,24 @@ func TestResolve(t *testing.T) {
 		"chosen profiles":          {`[{select: {indices: [0]}, modes: [mig], mig: {profiles: [3g.40gb, 1g.10gb]}}]`, gpu.Layout{h0: {MIG: []string{"1g.10gb", "3g.40gb"}}}},
 		"a select before the rest": {`[{modes: [whole]}, {select: {indices: [0]}, modes: [mig]}]`, gpu.Layout{h0: {MIG: h100}, h1: whole, a2: whole, l3: whole}},
 		"nothing matches":          {`[{select: {indices: [7], products: ["NVIDIA B200"]}, modes: [mig]}]`, gpu.Layout{}},
-		"one claim at a time":      {`[{select: {indices: [0]}, modes: [mig], mig: {replicas: {1g.10gb: 1}}}]`, gpu.Layout{h0: {MIG: h100}}},
+		"time-sliced": {
+			`[{select: {indices: [0]}, modes: [whole, timeslice, mig], timeSlice: {replicas: 4, shareName: gpu-shared, interval: Long, resourceName: nvidia.com/gpu.shared}}]`,
+			gpu.Layout{h0: {Whole: true, MIG: h100, OneShare: true, TimeSlice: &gpu.Replicas{
+				Count: 4, ShareName: "gpu-shared", Resource: "nvidia.com/gpu.shared", Interval: gpu.IntervalLong,
+			}}},
+		},
+		"time-sliced by default": {
+			`[{select: {indices: [3]}, modes: [timeslice], timeSlice: {replicas: 10}, failRequestsGreaterThanOne: false}]`,
+			gpu.Layout{l3: {TimeSlice: &gpu.Replicas{Count: 10, Interval: gpu.IntervalDefault}}},
+		},
+		"slices of an administrator": {
+			`[{mig: {replicas: {1g.10gb: 7, 1g.6gb: 2, 2g.12gb: 1}}}]`, gpu.Layout{
+				h0: {Whole: true, MIGReplicas: map[string]int{"1g.10gb": 7}, OneShare: true},
+				h1: {Whole: true, MIGReplicas: map[string]int{"1g.10gb": 7}, OneShare: true},
+				a2: {Whole: true, MIGReplicas: map[string]int{"1g.6gb": 2}, OneShare: true}, l3: whole,
+			},
+		},
+		"one claim at a time": {`[{select: {indices: [0]}, modes: [mig], mig: {replicas: {1g.10gb: 1}}}]`, gpu.Layout{h0: {MIG: h100}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -105,12 +122,23 @@ func TestResolveRefuses(t *testing.T) {
 		},
 		"modes of later versions": {
 			`[{modes: [whole, mps, timeslice], mps: {replicas: 2}, timeSlice: {replicas: 2}}]`,
-			"NodeConfig: gpus[0].modes[1]: mps is not served by this version; allowed: whole, mig; " +
-				"gpus[0].modes[2]: timeslice is not served by this version; allowed: whole, mig", []int{0, 1, 2, 3},
+			"NodeConfig: gpus[0].modes[1]: mps is not served by this version; allowed: whole, mig, timeslice", []int{0, 1, 2, 3},
 		},
 		"slices for several claims": {
 			`[{select: {indices: [0]}, modes: [mig], mig: {replicas: {1g.10gb: 2}}}]`,
-			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: this version gives a slice to one claim at a time; remove it", []int{0},
+			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: a slice that is made for a claim is that claim's alone, and replicas are for slices " +
+				"that an administrator made; remove it, or mode mig", []int{0},
+		},
+		"replicas of a profile that no GPU has": {
+			`[{select: {indices: [2, 3]}, mig: {replicas: {1g.10gb: 2, 1g.6gb: 2}}}]`,
+			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: no GPU that this is for has profile 1g.10gb; remove it, or correct it: " +
+				"nvidia-smi mig -lgip lists the profiles of the node's GPUs", []int{2, 3},
+		},
+		"time-sliced twice": {
+			`[{select: {indices: [1]}, modes: [timeslice], timeSlice: {replicas: 2}}, {select: {uuids: [` + string(h1) + `]}, modes: [timeslice], ` +
+				`timeSlice: {replicas: 3}}, {modes: [timeslice], timeSlice: {replicas: 5}}]`,
+			"NodeConfig: gpus[1].select: selects GPU 1 (NVIDIA H100 80GB HBM3, GPU-11111111-0000-0000-0000-000000000000), as does gpus[0]; " +
+				"a GPU has one entry: narrow one of them", []int{0, 2, 3},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
