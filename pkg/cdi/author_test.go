@@ -54,6 +54,9 @@ func TestBuildUsesTheNumbersTheHostHasNow(t *testing.T) {
 	h["/dev/nvidia-uvm"] = [2]int64{511, 7}
 	spec, err = a.Build(order("GPU-a", gpu.TypeMonitor))
 	require.NoError(t, err)
+	share, err := a.Build(order("GPU-a", gpu.TypeTimeSlice))
+	require.NoError(t, err)
+	assert.Equal(t, spec, share, "who uses the GPU in turns sees the same of it")
 	assert.EqualValues(t, 511, spec.ContainerEdits.DeviceNodes[1].Major)
 	assert.EqualValues(t, 7, spec.ContainerEdits.DeviceNodes[1].Minor)
 }

@@ -70,6 +70,8 @@ type Result struct {
 	PCIBusID string   `json:"pciBusID"`
 	// MIG is set for MIG devices.
 	MIG *MIG `json:"mig,omitempty"`
+	// Share is set for a device that several claims may use at once.
+	Share *Share `json:"share,omitempty"`
 	// Consumed is the capacity taken of a shareable device, as Kubernetes quantities.
 	Consumed map[string]string `json:"consumed,omitempty"`
 
@@ -87,6 +89,16 @@ type MIG struct {
 	Static bool `json:"static,omitempty"`
 	// Identity has no UUID as long as nothing is made.
 	Identity gpu.MIGIdentity `json:"identity"`
+
+	unknown unknownKeys
+}
+
+// Share says of which shares of a device a claim has one, as they were when it was prepared.
+type Share struct {
+	// Replicas is how many there were.
+	Replicas int `json:"replicas"`
+	// Name is what an administrator calls them; empty without a name.
+	Name string `json:"name,omitempty"`
 
 	unknown unknownKeys
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-var ignoreUnknown = cmpopts.IgnoreUnexported(Record{}, Claim{}, Result{}, Step{}, MIG{}, CDI{}, Debt{})
+var ignoreUnknown = cmpopts.IgnoreUnexported(Record{}, Claim{}, Result{}, Step{}, MIG{}, Share{}, CDI{}, Debt{})
 
 // whole is the record of a claim for one whole GPU.
 func whole(uid string) *Record {
@@ -40,6 +40,24 @@ func full() *Record {
 	r.Steps = []Step{{Kind: "mig", Target: r.Results[0].GPUUUID, Args: json.RawMessage(`{"start":4}`), Made: json.RawMessage(`{"gi":3}`), Undo: "in use"}}
 	r.Debt = &Debt{Since: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), Cause: "in use"}
 	return r
+}
+
+// share is the record of a claim for one of four shares of a GPU.
+func share() *Record {
+	r := whole("6f0c1d2e-0000-4000-8000-000000000002")
+	r.Results[0].Type, r.Results[0].Device, r.Results[0].ShareID = gpu.TypeTimeSlice, "gpu-3f2a9c1b-timeslice", "share-1"
+	r.Results[0].Consumed, r.Results[0].Share = map[string]string{"shares": "1", "memory": "0"}, &Share{Replicas: 4, Name: "gpu-shared"}
+	return r
+}
+
+// Of a share too, an older plugin loses nothing of a newer one's.
+func TestRecordOfAShare(t *testing.T) {
+	t.Parallel()
+	body := bytes.Replace(bodyOf(t, share()), []byte(`"replicas":4`), []byte(`"replicas":4,"later":{"a":1}`), 1)
+	got, err := Decode(sealed(schema, body))
+	require.NoError(t, err)
+	assert.Empty(t, cmp.Diff(share(), got, ignoreUnknown))
+	assert.Contains(t, string(bodyOf(t, got)), `"later":{"a":1}`)
 }
 
 func TestStore(t *testing.T) {

@@ -17,6 +17,7 @@ type (
 	resultFields Result
 	stepFields   Step
 	migFields    MIG
+	shareFields  Share
 	cdiFields    CDI
 	debtFields   Debt
 )
@@ -56,6 +57,15 @@ func (m *MIG) UnmarshalJSON(data []byte) (err error) {
 
 // MarshalJSON writes the unknown keys back.
 func (m MIG) MarshalJSON() ([]byte, error) { return encode((*migFields)(&m), m.unknown) }
+
+// UnmarshalJSON keeps the keys it does not know.
+func (s *Share) UnmarshalJSON(data []byte) (err error) {
+	s.unknown, err = decode(data, (*shareFields)(s))
+	return err
+}
+
+// MarshalJSON writes the unknown keys back.
+func (s Share) MarshalJSON() ([]byte, error) { return encode((*shareFields)(&s), s.unknown) }
 
 // UnmarshalJSON keeps the keys it does not know.
 func (c *CDI) UnmarshalJSON(data []byte) (err error) {

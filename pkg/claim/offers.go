@@ -145,13 +145,19 @@ func names(device string, uuid gpu.UUID) bool {
 }
 
 // exclusive refuses a claim that was given the same part of a GPU twice: the scheduler never does that, and nothing good comes of
-// it.
-func (p *Plan) exclusive() error {
+// it. Shares of one device are no such parts, but those of one request are on different GPUs.
+func (p *Plan) exclusive(driver string) error {
 	for i := range p.Results {
 		for j := range i {
 			r, earlier := &p.Results[i], &p.Results[j]
 			if r.Admin || earlier.Admin || !collide(r.Device, earlier.Device) {
 				continue
+			}
+			if beside(r, earlier) {
+				if r.Request != earlier.Request {
+					continue
+				}
+				return sameGPU(r, driver)
 			}
 			what := "its GPU"
 			if earlier.Device.Type() == gpu.TypeMIG {

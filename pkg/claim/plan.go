@@ -98,7 +98,10 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 		}
 		plan.Results = append(plan.Results, *resolved)
 	}
-	if err := plan.exclusive(); err != nil {
+	if err := plan.single(rc, offered.layout); err != nil {
+		return nil, err
+	}
+	if err := plan.exclusive(s.Driver); err != nil {
 		return nil, err
 	}
 	return plan, plan.carve(offered.layout)

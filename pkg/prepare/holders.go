@@ -26,10 +26,11 @@ type holders struct {
 // holding is one claim's use of a GPU.
 type holding struct {
 	claim checkpoint.Claim
-	// whole: it owns the GPU; parts are the MIG devices that it owns instead. Neither is for admin access, which stands in nobody's
-	// way: what such a claim leaves is on no GPU, and is taken away under the claim's lock alone.
-	whole bool
-	parts []part
+	// whole: it owns the GPU; turns: it owns one of several shares of it; parts are the MIG devices that it owns instead. None of it is
+	// for admin access, which stands in nobody's way: what such a claim leaves is on no GPU, and is taken away under the claim's lock
+	// alone.
+	whole, turns bool
+	parts        []part
 	// debt: the claim is being released and its effects are still there.
 	debt bool
 	// failed: releasing it was tried in vain, or would be because only a newer version can.
@@ -40,38 +41,46 @@ type holding struct {
 type part struct {
 	placement gpu.Placement
 	media     bool
+	// turns: it owns one of several shares of that device.
+	turns bool
+}
+
+// excludes tells whether another claim's part cannot be beside it.
+func (p part) excludes(q part) bool {
+	if p.turns && q.turns && p.placement == q.placement {
+		return false // of one MIG device: others at that place would overlap
+	}
+	return p.placement.Overlaps(q.placement) || p.media && q.media
 }
 
 // equal compares what is known; a claim's UID is what it is known by.
 func (h holding) equal(other holding) bool {
-	return h.whole == other.whole && slices.Equal(h.parts, other.parts) && h.debt == other.debt && h.failed == other.failed
+	return h.whole == other.whole && h.turns == other.turns && slices.Equal(h.parts, other.parts) && h.debt == other.debt && h.failed == other.failed
 }
 
 // owns tells whether it is more than a look.
-func (h holding) owns() bool { return h.whole || len(h.parts) > 0 }
+func (h holding) owns() bool { return h.whole || h.turns || len(h.parts) > 0 }
 
 // excludes tells whether what another claim owns of the same GPU cannot be beside it.
 func (h holding) excludes(other holding) bool {
 	if !h.owns() || !other.owns() {
 		return false
 	}
-	if h.whole || other.whole {
+	if h.whole || other.whole || h.turns != other.turns {
 		return true
 	}
-	return slices.ContainsFunc(h.parts, func(p part) bool {
-		return slices.ContainsFunc(other.parts, func(q part) bool { return p.placement.Overlaps(q.placement) || p.media && q.media })
-	})
+	return slices.ContainsFunc(h.parts, func(p part) bool { return slices.ContainsFunc(other.parts, p.excludes) })
 }
 
 // with is the holding and one result more.
 func (h holding) with(r *checkpoint.Result) holding {
-	switch {
+	switch turns := r.ShareID != ""; {
 	case r.Admin:
 	case r.MIG == nil:
-		h.whole = true
+		h.whole, h.turns = h.whole || !turns, h.turns || turns
 	default:
 		profile := gpu.MIGProfile{Name: r.MIG.Name}
-		h.parts = append(slices.Clone(h.parts), part{placement: r.MIG.Placement, media: profile.HasMediaExtensions()})
+		h.parts = append(slices.Clone(h.parts), part{placement: r.MIG.Placement, media: profile.HasMediaExtensions(), turns: turns})
 	}
 	return h
 }
@@ -81,7 +90,7 @@ func (h holding) debtOf(id gpu.UUID, d gpu.Debt) gpu.Debt {
 	if d.GPU == id && len(d.Placements) == 0 {
 		return d // of the whole GPU
 	}
-	if h.whole {
+	if h.whole || h.turns {
 		return gpu.Debt{GPU: id}
 	}
 	d.GPU = id

@@ -258,7 +258,7 @@ func (t *Transaction) record(plan *claim.Plan) *checkpoint.Record {
 		parent := p.Device.Parent()
 		result := checkpoint.Result{
 			Request: p.Request, Pool: p.Pool, Device: string(p.Device.Name()), ShareID: p.ShareID, Admin: p.Admin,
-			Type: p.Device.Type(), GPUUUID: parent.UUID, PCIBusID: parent.PCI.BusID, Consumed: p.Consumed, MIG: slice(p.Device),
+			Type: p.Device.Type(), GPUUUID: parent.UUID, PCIBusID: parent.PCI.BusID, Consumed: p.Consumed, MIG: slice(p.Device), Share: share(p),
 		}
 		r.Results = append(r.Results, result)
 		r.CDI.Devices = append(r.CDI.Devices, deviceName(plan.UID, &result))
@@ -280,6 +280,23 @@ func slice(d gpu.Device) *checkpoint.MIG {
 		m.Static, m.Identity = true, *device.Static
 	}
 	return m
+}
+
+// share says of which shares a result is one; nil for a device that it has alone, or only looks at.
+func share(r *claim.Result) *checkpoint.Share {
+	if r.Admin {
+		return nil
+	}
+	switch device := r.Device.(type) {
+	case gpu.TimeSliced:
+		return &checkpoint.Share{Replicas: device.Replicas, Name: device.ShareName}
+	case gpu.MIGDevice:
+		if device.Replicas > 1 {
+			return &checkpoint.Share{Replicas: device.Replicas}
+		}
+	case gpu.Whole, gpu.Monitor:
+	}
+	return nil
 }
 
 // deviceName names a result in the spec. The UUID in it is that of what programs see; of a MIG device that is not made yet, its

@@ -1,0 +1,167 @@
+package claim
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+const (
+	poolB  = nodeName + "/gpu-bbbbbbbb"
+	turnsA = "gpu-aaaaaaaa-timeslice"
+	turnsB = "gpu-bbbbbbbb-timeslice"
+)
+
+// turns is a node both of whose GPUs are offered for several claims; A also whole and in parts.
+func turns() (*gpu.Node, gpu.Layout) {
+	n, layout := partitionable()
+	a := layout[uuidA]
+	a.TimeSlice, a.OneShare = &gpu.Replicas{Count: 4, ShareName: "gpu-shared"}, true
+	a.MIGReplicas = map[string]int{"1g.10gb": 7}
+	layout[uuidA] = a
+	layout[uuidB] = gpu.Offer{TimeSlice: &gpu.Replicas{Count: 2, Resource: "nvidia.com/gpu.shared"}, OneShare: true}
+	return n, layout
+}
+
+// aShare is a share that a request was given.
+func aShare(request, pool, device, id string) resourceapi.DeviceRequestAllocationResult {
+	return result(request, device, withPool(pool), func(r *resourceapi.DeviceRequestAllocationResult) {
+		r.ShareID = new(types.UID(id))
+		r.ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{"shares": resource.MustParse("1"), "memory": resource.MustParse("0")}
+	})
+}
+
+func TestPlansForShares(t *testing.T) {
+	t.Parallel()
+	n, layout := turns()
+	a, b := &n.GPUs[0], &n.GPUs[1]
+	one := map[string]string{"shares": "1", "memory": "0"}
+	onA := Result{Request: "r", Pool: poolA, Device: gpu.TimeSliced{GPU: a, Replicas: 4, ShareName: "gpu-shared"}, ShareID: "1", Consumed: one}
+	onB := Result{Request: "r", Pool: poolB, Device: gpu.TimeSliced{GPU: b, Replicas: 2}, ShareID: "2", Consumed: one}
+	again := onA
+	again.Request, again.ShareID = "s", "3"
+	for name, c := range map[string]struct {
+		rc    []resourceapi.DeviceRequestAllocationResult
+		want  []Result
+		needs []Need
+	}{
+		"a GPU that can be cut": {
+			results(aShare("r", poolA, turnsA, "1")), []Result{onA}, []Need{{Kind: NeedWhole, Target: uuidA}},
+		},
+		"a GPU that cannot be cut needs nothing": {results(aShare("r", poolB, turnsB, "2")), []Result{onB}, nil},
+		"two GPUs for one request": {
+			results(aShare("r", poolA, turnsA, "1"), aShare("r", poolB, turnsB, "2")), []Result{onA, onB}, []Need{{Kind: NeedWhole, Target: uuidA}},
+		},
+		"one GPU for two requests": {
+			results(aShare("r", poolA, turnsA, "1"), aShare("s", poolA, turnsA, "3")), []Result{onA, again}, []Need{{Kind: NeedWhole, Target: uuidA}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			plan, err := offering(n, layout).Resolve(allocated(c.rc))
+			require.NoError(t, err)
+			assert.Empty(t, cmp.Diff(c.want, plan.Results))
+			assert.Empty(t, cmp.Diff(c.needs, plan.Needs))
+			assert.Empty(t, plan.Steps)
+		})
+	}
+}
+
+// A request of an extended resource for several is refused where the configuration says so. A claim that people write is not.
+func TestOneShareOfAResource(t *testing.T) {
+	t.Parallel()
+	const fix = "; request one, or set failRequestsGreaterThanOne: false in the node's configuration (a retry does not help)"
+	small := "gpu-aaaaaaaa-mig-19-6"
+	for name, c := range map[string]struct {
+		change func(*gpu.Node, gpu.Layout)
+		rc     []resourceapi.DeviceRequestAllocationResult
+		want   string
+	}{
+		"two": {
+			nil, results(aShare("r", poolA, turnsA, "1"), aShare("r", poolB, turnsB, "2")),
+			`request "r", device ` + turnsA + `: request for 'nvidia.com/gpu: 2' too large: maximum request size for shared resources is 1` + fix,
+		},
+		"by another name": {
+			nil, results(result("r", "gpu-aaaaaaaa", withPool(poolA)), aShare("r", poolB, turnsB, "2")),
+			`request "r", device ` + turnsB + `: request for 'nvidia.com/gpu.shared: 2' too large: maximum request size for shared resources is 1` + fix,
+		},
+		"of slices": {
+			func(n *gpu.Node, _ gpu.Layout) { static(&n.GPUs[0]) },
+			results(aShare("r", poolA, small, "1"), aShare("r", poolA, small, "2")),
+			`request "r", device ` + small + `: request for 'nvidia.com/mig-1g.10gb: 2' too large: maximum request size for shared resources is 1` + fix,
+		},
+		"each of two containers one": {nil, results(aShare("r", poolA, turnsA, "1"), aShare("s", poolA, turnsA, "2")), ""},
+		"where it is allowed": {
+			func(_ *gpu.Node, l gpu.Layout) {
+				for id, offer := range l {
+					offer.OneShare = false
+					l[id] = offer
+				}
+			}, results(aShare("r", poolA, turnsA, "1"), aShare("r", poolB, turnsB, "2")), "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, layout := turns()
+			if c.change != nil {
+				c.change(n, layout)
+			}
+			rc := allocated(c.rc)
+			rc.Annotations = map[string]string{resourceapi.ExtendedResourceClaimAnnotation: "true"}
+			_, err := offering(n, layout).Resolve(rc)
+			if c.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, c.want)
+		})
+	}
+}
+
+func TestRefusalsOfShares(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rc   []resourceapi.DeviceRequestAllocationResult
+		want string
+	}{
+		"one request, twice the same GPU": {
+			results(aShare("r", poolA, turnsA, "1"), aShare("r", poolA, turnsA, "2")),
+			`request "r", device ` + turnsA + `: the request was given two shares of GPU ` + string(uuidA) + `, which are no more of it than one; ` +
+				`add a constraint with distinctAttribute: gpu.prism.dev/parentUUID to the claim, and make it anew (a retry does not help)`,
+		},
+		"a share and the whole GPU": {
+			results(aShare("r", poolA, turnsA, "1"), inA("s", "gpu-aaaaaaaa")),
+			`request "s", device gpu-aaaaaaaa: its GPU ` + string(uuidA) + ` was given to request "r" of the same claim too; ` +
+				`delete the claim so that it is allocated anew (a retry does not help)`,
+		},
+		"a share and a slice": {
+			results(inA("r", sliceA+"9-4"), aShare("s", poolA, turnsA, "1")),
+			`request "s", device ` + turnsA + `: a part that it needs of GPU ` + string(uuidA) + ` was given to request "r" of the same claim too; ` +
+				`delete the claim so that it is allocated anew (a retry does not help)`,
+		},
+		"admin access": {
+			results(inA("r", turnsA, withAdmin)),
+			`request "r", device ` + turnsA + `: a share is a turn on the GPU, and admin access takes none; ` +
+				`request the device of type "monitor" to look at the GPU (a retry does not help)`,
+		},
+		"a GPU that is not shared any more": {
+			results(aShare("r", poolB, "gpu-bbbbbbbb", "1")),
+			`request "r", device gpu-bbbbbbbb: GPU ` + string(uuidB) + ` does not offer it now: the node's configuration, or what is on the GPU, ` +
+				`has changed; it offers: timeslice, monitor; delete the pod so that it is scheduled anew (a retry does not help)`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n, layout := turns()
+			_, err := offering(n, layout).Resolve(allocated(c.rc))
+			require.EqualError(t, err, c.want)
+		})
+	}
+}
