@@ -295,10 +295,13 @@ func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Reco
 			if result.Pool == node {
 				return gpu.Offer{Whole: true}
 			}
-			if result.MIG == nil {
-				kept.Whole, kept.Static = true, true
-			} else {
+			switch {
+			case result.MIG != nil:
 				kept = kept.With(result.MIG.Name, g)
+			case result.Share != nil:
+				kept.TimeSlice = &gpu.Replicas{Count: result.Share.Replicas, ShareName: result.Share.Name}
+			default:
+				kept.Whole, kept.Static = true, true
 			}
 		}
 	}

@@ -115,6 +115,7 @@ const (
 	onlyWhole  = `[{}]`
 	onlySlices = `[{select: {indices: [0]}, modes: [mig]}]`
 	both       = `[{select: {indices: [0]}, modes: [whole, mig]}]`
+	turns      = `[{select: {indices: [0]}, modes: [whole, timeslice], timeSlice: {replicas: 3}}]`
 	onlyBig    = `[{select: {indices: [0]}, modes: [mig], mig: {profiles: [3g.40gb]}}]`
 )
 
@@ -127,10 +128,32 @@ func holds(pool, device string, profile ...string) *checkpoint.Record {
 	return r
 }
 
+// holdsShare is the record of a claim that has one of three shares of the first GPU.
+func holdsShare() *checkpoint.Record {
+	r := holds(ownPool, first+"-timeslice")
+	r.Results[0].ShareID, r.Results[0].Share = "share-1", &checkpoint.Share{Replicas: 3, Name: "gpu-shared"}
+	return r
+}
+
+// TestSharesThatAreHeldStayAsMany: what claims hold says how many there were.
+func TestSharesThatAreHeldStayAsMany(t *testing.T) {
+	t.Parallel()
+	d := opened(t, onlyWhole, holdsShare())
+	for _, device := range d.Devices() {
+		if shared, ok := device.(gpu.TimeSliced); ok {
+			assert.Equal(t, 3, shared.Replicas)
+			assert.Equal(t, "gpu-shared", shared.ShareName)
+			return
+		}
+	}
+	t.Error("it is not offered any more")
+}
+
 func TestTheConfigurationMakesTheLayout(t *testing.T) {
 	t.Parallel()
 	for entries, want := range map[string][]string{
-		"": {"n0", first}, onlyWhole: {"n0", first}, onlySlices: {ownPool, oneSlice, big}, both: {ownPool, first, oneSlice, big}, onlyBig: {ownPool, big},
+		turns: {ownPool, first, first + "-timeslice"},
+		"":    {"n0", first}, onlyWhole: {"n0", first}, onlySlices: {ownPool, oneSlice, big}, both: {ownPool, first, oneSlice, big}, onlyBig: {ownPool, big},
 	} {
 		d := opened(t, entries)
 		assert.Equal(t, want, d.offered(t), entries)
@@ -161,6 +184,12 @@ func TestAHeldGPUKeepsItsOfferAndPool(t *testing.T) {
 		},
 		"a slice, where none are wanted": {
 			holds(ownPool, oneSlice, "1g.10gb"), onlyWhole, []string{ownPool, first, oneSlice}, []string{"n0", first},
+		},
+		"a share, where none are wanted": {
+			holdsShare(), both, []string{ownPool, first, first + "-timeslice", oneSlice, big}, []string{ownPool, first, oneSlice, big},
+		},
+		"a share, where the whole GPU is wanted": {
+			holdsShare(), onlyWhole, []string{ownPool, first, first + "-timeslice"}, []string{"n0", first},
 		},
 		"a slice, where others are wanted": {
 			holds(ownPool, oneSlice, "1g.10gb"), onlyBig, []string{ownPool, oneSlice, big}, []string{ownPool, big},

@@ -41,6 +41,9 @@ func identity(node *gpu.Node, r *checkpoint.Result) *kube.Identity {
 		id.UUID, id.ParentUUID, id.Profile = string(r.MIG.Identity.UUID), string(r.GPUUUID), r.MIG.Name
 		id.Placement = &kube.Placement{Start: r.MIG.Placement.Start, Size: r.MIG.Placement.Size}
 	}
+	if r.Share != nil {
+		id.Replicas, id.ShareName = r.Share.Replicas, r.Share.Name
+	}
 	for i := range node.GPUs {
 		g := &node.GPUs[i]
 		if g.UUID == r.GPUUUID {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
 )
@@ -58,6 +59,19 @@ func TestAClaimsStatusSaysWhichGPUsItHas(t *testing.T) {
 			assert.Contains(t, string(d.Data.Raw), `"pciBusID":"0000:3b:00.0"`)
 		default:
 			t.Errorf("unexpected device %s", d.Device)
+		}
+	}
+}
+
+func TestAClaimsStatusSaysWhichSharesItHasOneOf(t *testing.T) {
+	t.Parallel()
+	record := done("a")
+	record.Results[0].Share, record.Results[1].ShareID = &checkpoint.Share{Replicas: 4, Name: "gpu-shared"}, ""
+	for _, d := range reported(t, &gpu.Node{}, func(s ClaimStatus, _ *resourceapi.ResourceClaim) { s.Prepared(record) }) {
+		if d.Device == "gpu-bbbbbbbb" {
+			assert.Contains(t, string(d.Data.Raw), `"replicas":4,"shareName":"gpu-shared"`)
+		} else {
+			assert.NotContains(t, string(d.Data.Raw), "replicas")
 		}
 	}
 }

@@ -35,6 +35,10 @@ type Identity struct {
 	// Profile and Placement say which part of the GPU a MIG device is: "1g.10gb", in memory slices.
 	Profile   string     `json:"profile,omitempty"`
 	Placement *Placement `json:"placement,omitempty"`
+	// Replicas and ShareName are set where several claims may use the device at once: how many, and what an administrator calls the
+	// shares.
+	Replicas  int    `json:"replicas,omitempty"`
+	ShareName string `json:"shareName,omitempty"`
 	// Index is NVML's index of the GPU, Minor the number in /dev/nvidia<minor>.
 	Index int `json:"index"`
 	Minor int `json:"minor"`
