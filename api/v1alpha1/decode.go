@@ -77,11 +77,17 @@ func DecodeForeign(raw []byte, kind string, into any) error {
 
 // header returns the kind of the object when group, version and kind are ours.
 func header(tree object, kinds []string) (string, error) {
+	return headerOf(tree, APIVersion, kinds)
+}
+
+// headerOf returns the kind of the object when it is one of these kinds of that
+// group and version.
+func headerOf(tree object, group string, kinds []string) (string, error) {
 	p := &problems{}
 	apiVersion := tree.text("apiVersion")
 	kind := tree.text("kind")
-	if apiVersion != APIVersion {
-		p.add("apiVersion", "%s; allowed: %s", given(apiVersion), APIVersion)
+	if apiVersion != group {
+		p.add("apiVersion", "%s; allowed: %s", given(apiVersion), group)
 	}
 	if !slices.Contains(kinds, kind) {
 		p.add("kind", "%s; allowed: %s", given(kind), list(kinds))

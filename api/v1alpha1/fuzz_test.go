@@ -15,6 +15,9 @@ import (
 func FuzzDecode(f *testing.F) {
 	examples, err := filepath.Glob("testdata/*.yaml")
 	require.NoError(f, err)
+	foreign, err := filepath.Glob("testdata/nvidia/*.yaml")
+	require.NoError(f, err)
+	examples = append(examples, foreign...)
 	for _, example := range examples {
 		raw, err := os.ReadFile(example)
 		require.NoError(f, err)
@@ -37,6 +40,10 @@ func FuzzDecode(f *testing.F) {
 			config.Default()
 		}
 		_, _ = DecodeNodeConfig(raw)
+		if foreign, err := DecodeNVIDIA(raw); err == nil {
+			require.True(t, WrittenForNVIDIA(raw))
+			require.NoError(t, foreign.Config.Validate())
+		}
 		require.Less(t, time.Since(started), 5*time.Second)
 	})
 }

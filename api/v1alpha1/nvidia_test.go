@@ -1,0 +1,94 @@
+package v1alpha1
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+)
+
+const nvidiaHeaderText = "apiVersion: resource.nvidia.com/v1beta1\nkind: "
+
+// TestNVIDIA compares what is made of manifests that were written for NVIDIA's driver with the golden files.
+func TestNVIDIA(t *testing.T) {
+	written, err := filepath.Glob("testdata/nvidia/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, written)
+	for _, file := range written {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			raw, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.True(t, WrittenForNVIDIA(raw))
+			read, err := DecodeNVIDIA(raw)
+			require.NoError(t, err)
+			require.NoError(t, read.Config.Validate())
+			got, err := yaml.Marshal(read)
+			require.NoError(t, err)
+			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
+			if *update {
+				require.NoError(t, os.WriteFile(golden, got, 0o644))
+			}
+			want, err := os.ReadFile(golden)
+			require.NoError(t, err)
+			require.Equal(t, string(want), string(got))
+		})
+	}
+}
+
+func TestNVIDIAIsRefused(t *testing.T) {
+	for name, c := range map[string]struct{ raw, want string }{
+		"MPS": {
+			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: MPS, mpsConfig: {defaultActiveThreadPercentage: 50, " +
+				"defaultPinnedDeviceMemoryLimit: 10Gi, defaultPerDevicePinnedMemoryLimit: {\"0\": 5Gi}, multiUser: true}}",
+			"GpuConfig: sharing.strategy: MPS is not served by this version of the driver; allowed: TimeSlicing",
+		},
+		"MPS on a MIG device": {
+			nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: MPS}",
+			"MigDeviceConfig: sharing.strategy: MPS is not served by this version of the driver; allowed: TimeSlicing",
+		},
+		"no strategy": {
+			nvidiaHeaderText + "GpuConfig\nsharing: {timeSlicingConfig: {interval: Long}}",
+			"GpuConfig: sharing.strategy: is missing; allowed: TimeSlicing",
+		},
+		"another strategy": {
+			nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: Turns}",
+			`MigDeviceConfig: sharing.strategy: "Turns" is not known; allowed: TimeSlicing`,
+		},
+		"settings of another strategy": {
+			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: TimeSlicing, mpsConfig: {multiUser: true}}",
+			"GpuConfig: sharing.mpsConfig: has no effect with strategy TimeSlicing; remove it",
+		},
+		"another interval": {
+			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: TimeSlicing, timeSlicingConfig: {interval: 2ms}}",
+			`GpuConfig: sharing.timeSlicingConfig.interval: "2ms" is not known; allowed: Default, Short, Medium, Long`,
+		},
+		"an interval for a MIG device": {
+			nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: TimeSlicing, timeSlicingConfig: {interval: Long}}",
+			"MigDeviceConfig: sharing.timeSlicingConfig: is not a field; allowed here: strategy, mpsConfig",
+		},
+		"our words": {
+			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: TimeSlicing, timeSlicing: {interval: Long}}",
+			"GpuConfig: sharing.timeSlicing: is not a field; allowed here: strategy, mpsConfig, timeSlicingConfig",
+		},
+		"another kind": {
+			nvidiaHeaderText + "VfioDeviceConfig",
+			`kind: "VfioDeviceConfig" is not known; allowed: GpuConfig, MigDeviceConfig`,
+		},
+		"our kind": {
+			"apiVersion: gpu.prism.dev/v1alpha1\nkind: GPUConfig",
+			`apiVersion: "gpu.prism.dev/v1alpha1" is not known; allowed: resource.nvidia.com/v1beta1; ` +
+				`kind: "GPUConfig" is not known; allowed: GpuConfig, MigDeviceConfig`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := DecodeNVIDIA([]byte(c.raw))
+			assert.EqualError(t, err, c.want)
+		})
+	}
+	assert.False(t, WrittenForNVIDIA([]byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: GPUConfig")))
+	assert.False(t, WrittenForNVIDIA([]byte("[")))
+}
