@@ -9,9 +9,15 @@ func (f *FS) Program(paths ...string) (string, bool) {
 		if err != nil {
 			continue
 		}
-		if info, err := os.Stat(seen); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+		if executable(seen) {
 			return path, true
 		}
 	}
 	return "", false
+}
+
+// executable tells whether there is a program at a path as this process sees it.
+func executable(seen string) bool {
+	info, err := os.Stat(seen)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
 }

@@ -1,0 +1,149 @@
+package nvsmi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+	"github.com/prism-gpu/prism/test/simgpu/sandbox"
+)
+
+const someGPU = gpu.UUID("GPU-aaaaaaaa-0000-4000-8000-000000000000")
+
+// scripted is a tool that is a shell script.
+func scripted(t *testing.T, script string) Tool {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "nvidia-smi")
+	syscall.ForkLock.RLock() // a child that has the file open for writing would keep others from running it
+	defer syscall.ForkLock.RUnlock()
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\n"+script), 0o755))
+	return Tool{Find: func() (Install, error) { return Install{Program: program, Root: "/"}, nil }}
+}
+
+func TestWhatIsRun(t *testing.T) {
+	t.Parallel()
+	for interval, value := range policies {
+		said := filepath.Join(t.TempDir(), "said")
+		tool := scripted(t, `echo "$* $(env | sort | grep -v '^\(_\|PWD\|SHLVL\|OLDPWD\)=')" >>`+said)
+		find := tool.Find
+		tool.Find = func() (Install, error) {
+			install, err := find()
+			install.Library = "/no/such/libnvidia-ml.so.1"
+			return install, err
+		}
+		require.NoError(t, tool.SetTimeslice(t.Context(), someGPU, interval))
+		got, err := os.ReadFile(said)
+		require.NoError(t, err)
+		assert.Equal(t, fmt.Sprintf("compute-policy -i %s --set-timeslice=%d LC_ALL=C\nLD_PRELOAD=/no/such/libnvidia-ml.so.1\n", someGPU, value), string(got))
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		script string
+		kind   error
+		says   string
+	}{
+		"not root":        {"echo; echo 'Failed to set  timeslice'; exit 4", gpu.ErrPermission, "permission denied (it ended with exit code 4: Failed to set timeslice)"},
+		"no such GPU":     {"echo No devices were found; exit 6", gpu.ErrNotFound, "not found (it ended with exit code 6: No devices were found)"},
+		"no driver":       {"exit 9", gpu.ErrDriverNotLoaded, "exit code 9: it printed nothing"},
+		"no library":      {"exit 12", gpu.ErrDriverNotLoaded, "exit code 12"},
+		"lost":            {"echo lost >&2; exit 15", gpu.ErrLost, "exit code 15: lost"},
+		"in use":          {"exit 19", gpu.ErrInUse, "in use"},
+		"something else":  {"head -c 100000 /dev/zero | tr '\\0' x; exit 77", nil, "it ended with exit code 77: " + strings.Repeat("x", 200)},
+		"killed by other": {"kill -9 $$", nil, "signal: killed"},
+		"no program":      {"", nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tool := scripted(t, c.script)
+			if c.script == "" {
+				tool = Tool{Find: func() (Install, error) { return Install{Program: "/no/such/program"}, nil }}
+			}
+			err := tool.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong)
+			require.ErrorContains(t, err, "setting the time slices of GPU "+string(someGPU)+" to Long with /")
+			require.ErrorContains(t, err, c.says)
+			if c.kind != nil {
+				require.ErrorIs(t, err, c.kind)
+			}
+			assert.Less(t, len(err.Error()), 1000)
+			assert.NotContains(t, err.Error(), "\n")
+		})
+	}
+	err := scripted(t, "echo Not Supported; exit 3").SetTimeslice(t.Context(), someGPU, gpu.IntervalLong)
+	unsupported, ok := errors.AsType[*gpu.UnsupportedError](err)
+	require.True(t, ok, "%v", err)
+	assert.Contains(t, unsupported.Error(), "(Not Supported) is not supported here: it needs a GPU of compute capability 7.0")
+}
+
+func TestNothingToRun(t *testing.T) {
+	t.Parallel()
+	none := Tool{Find: func() (Install, error) { return Install{Root: "/run/nvidia/driver"}, nil }}
+	require.EqualError(t, none.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong), "setting the time slices of GPU "+string(someGPU)+
+		" is not supported here: it needs nvidia-smi in usr/bin of the driver root /run/nvidia/driver: install the driver's tools there")
+	unloaded := Tool{Find: func() (Install, error) { return Install{}, gpu.ErrDriverNotLoaded }}
+	require.ErrorIs(t, unloaded.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong), gpu.ErrDriverNotLoaded)
+	require.ErrorContains(t, unloaded.SetTimeslice(t.Context(), someGPU, "2ms"), `there is no interval "2ms"`)
+}
+
+func TestWhatHangsIsKilled(t *testing.T) {
+	t.Parallel()
+	tool := scripted(t, "exec sleep 3600")
+	tool.Timeout = 100 * time.Millisecond
+	err := tool.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong)
+	require.ErrorIs(t, err, gpu.ErrTimeout)
+	require.ErrorContains(t, err, "see whether nvidia-smi answers on the node")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, scripted(t, "exec sleep 3600").SetTimeslice(ctx, someGPU, gpu.IntervalLong), context.Canceled)
+
+	// A child of the program that keeps its output open keeps nobody.
+	tool = scripted(t, "sleep 3600 & wait")
+	tool.Timeout = 100 * time.Millisecond
+	require.ErrorIs(t, tool.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong), gpu.ErrTimeout)
+}
+
+// TestOnANode runs the tool of a simulated node.
+func TestOnANode(t *testing.T) {
+	t.Parallel()
+	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 2))
+	tool := Tool{Find: func() (Install, error) {
+		root, err := hostfs.New(node.Root()).FindDriver("")
+		if err != nil {
+			return Install{}, err
+		}
+		program, _ := root.Tool("nvidia-smi")
+		return Install{Program: program, Library: root.Library, Root: root.HostPath}, nil
+	}}
+	id := gpu.UUID(node.Model.Identities()[1].UUID)
+	slices := func() (found []model.TimeSlice) {
+		for _, g := range node.Model.Snapshot().GPUs {
+			found = append(found, g.TimeSlice)
+		}
+		return found
+	}
+	require.NoError(t, tool.SetTimeslice(t.Context(), id, gpu.IntervalMedium))
+	assert.Equal(t, []model.TimeSlice{0, 2}, slices())
+	require.NoError(t, tool.SetTimeslice(t.Context(), id, gpu.IntervalDefault))
+	assert.Equal(t, []model.TimeSlice{0, 0}, slices())
+
+	require.ErrorIs(t, tool.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong), gpu.ErrNotFound)
+	node.UnloadDriver()
+	require.ErrorIs(t, tool.SetTimeslice(t.Context(), id, gpu.IntervalLong), gpu.ErrDriverNotLoaded)
+	node.LoadDriver()
+	assert.Equal(t, []model.TimeSlice{0, 0}, slices())
+}
