@@ -25,6 +25,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/publish"
+	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
 const (
@@ -40,31 +41,6 @@ const (
 	imageHook = "/usr/bin/" + cdi.HookName
 )
 
-// state is what outlives the process.
-type state struct {
-	records *checkpoint.Store
-	locks   *checkpoint.Locks
-	specs   *cdi.Dir
-}
-
-func openState(cfg *config.Plugin) (s state, err error) {
-	files := disk.OS{}
-	if err := files.MakeDir(cfg.PluginDir(), 0o750); err != nil {
-		return s, fmt.Errorf("making the plugin's directory %s: %w", cfg.PluginDir(), err)
-	}
-	if err := files.SyncDir(filepath.Dir(cfg.PluginDir())); err != nil {
-		return s, fmt.Errorf("making the plugin's directory %s durably: %w", cfg.PluginDir(), err)
-	}
-	if s.records, err = checkpoint.Open(files, cfg.PluginDir()); err != nil {
-		return s, err
-	}
-	if s.locks, err = checkpoint.OpenLocks(cfg.PluginDir()); err != nil {
-		return s, err
-	}
-	s.specs, err = cdi.OpenDir(files, cfg.Paths.CDIRoot, cdi.Kind(cfg.DriverName))
-	return s, err
-}
-
 // wire builds everything and starts nothing.
 func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	host := hostfs.New(cfg.Paths.HostRoot)
@@ -72,7 +48,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	kept, err := openState(cfg)
+	kept, err := openState(cfg, bootID)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +104,10 @@ func (p *program) transact(ctx context.Context, host *hostfs.FS, kept state, boo
 			*cdi.Author
 			*cdi.Dir
 		}{author(host, p.inventory), kept.specs},
-		Steps: map[string]prepare.Step{claim.StepMIG: instances},
+		Steps: map[string]prepare.Step{
+			claim.StepMIG:      instances,
+			claim.StepInterval: timeslice.Step{Tool: setting(p.inventory), Notes: kept.notes},
+		},
 		Needs: map[string]prepare.Need{claim.NeedMIG: mode, claim.NeedWhole: mode},
 	}, prepare.Settings{
 		CDIKind: cdi.Kind(p.cfg.DriverName), BootID: bootID, Writer: version, Patience: patience, DebtAfter: debtAfter,

@@ -109,7 +109,7 @@ type Step struct {
 	Kind string `json:"kind"`
 	// Target is the physical GPU it works on.
 	Target gpu.UUID `json:"target"`
-	// Device is the allocated device that the effect is; empty where it is another effect.
+	// Device is the allocated device that the effect is or is on; empty where it is another effect.
 	Device string `json:"device,omitempty"`
 	// Args is what the step was asked to do, in the step's own format.
 	Args json.RawMessage `json:"args,omitempty"`

@@ -11,7 +11,18 @@ import (
 )
 
 // options are a claim's opaque configurations of this driver, by their position in the allocation.
-type options map[*resourceapi.OpaqueDeviceConfiguration]v1alpha1.Config
+type options map[*resourceapi.OpaqueDeviceConfiguration]option
+
+// option is one configuration.
+type option struct {
+	config v1alpha1.Config
+	// kind is its kind as it was written; only is the one type of device that it is for, empty for all.
+	kind string
+	only gpu.DeviceType
+}
+
+// foreignDriver is the name of NVIDIA's own driver. Whoever runs Prism under that name has manifests that were written for it.
+const foreignDriver = "gpu.nvidia.com"
 
 // decode reads every configuration for this driver, also those that no result of ours uses: a mistake is a mistake.
 func (s Source) decode(devices *resourceapi.DeviceAllocationResult) (options, error) {
@@ -22,7 +33,7 @@ func (s Source) decode(devices *resourceapi.DeviceAllocationResult) (options, er
 		if opaque == nil || opaque.Driver != s.Driver {
 			continue
 		}
-		options, err := v1alpha1.Decode(opaque.Parameters.Raw)
+		read, err := s.read(opaque.Parameters.Raw)
 		if err != nil {
 			return nil, &Refusal{
 				Request: s.about(config.Requests, devices.Results),
@@ -30,59 +41,91 @@ func (s Source) decode(devices *resourceapi.DeviceAllocationResult) (options, er
 				Fix:     "correct it and make the claim anew",
 			}
 		}
-		decoded[opaque] = options
+		decoded[opaque] = read
 	}
 	return decoded, nil
 }
 
-// allow checks the configurations that apply to one result: the class's before the claim's, later ones over earlier ones.
-func (o options) allow(configs []resourceapi.DeviceAllocationConfiguration, r *resourceapi.DeviceRequestAllocationResult, device gpu.Device) error {
+// read reads one configuration; under the name of NVIDIA's driver also one that was written for that.
+func (s Source) read(raw []byte) (option, error) {
+	if s.Driver != foreignDriver || !v1alpha1.WrittenForNVIDIA(raw) {
+		config, err := v1alpha1.Decode(raw)
+		if err != nil {
+			return option{}, err
+		}
+		return option{config: config, kind: config.Kind()}, nil
+	}
+	foreign, err := v1alpha1.DecodeNVIDIA(raw)
+	if err != nil {
+		return option{}, err
+	}
+	only := gpu.TypeGPU
+	if foreign.Kind == v1alpha1.KindNVIDIAMIG {
+		only = gpu.TypeMIG
+	}
+	return option{config: foreign.Config, kind: foreign.Kind, only: only}, nil
+}
+
+// apply merges the configurations that apply to one result, the class's before the claim's, later ones over earlier ones, and
+// refuses what the device cannot have.
+func (o options) apply(
+	configs []resourceapi.DeviceAllocationConfiguration, r *resourceapi.DeviceRequestAllocationResult, device gpu.Device,
+) (*v1alpha1.GPUConfig, error) {
 	merged := &v1alpha1.GPUConfig{}
 	for _, source := range []resourceapi.AllocationConfigSource{
 		resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim,
 	} {
 		for _, config := range resourceclaim.ConfigForResult(configs, *r) {
 			decoded, ours := o[config.Opaque]
-			if !ours || config.Source != source {
+			// One that names no request is for those of its type among all.
+			if !ours || config.Source != source || len(config.Requests) == 0 && !decoded.fits(device) {
 				continue
 			}
-			if err := unserved(decoded, device); err != nil {
-				return &Refusal{
+			if err := decoded.unserved(device); err != nil {
+				return nil, &Refusal{
 					Request: r.Request, Device: r.Device, Cause: err.Error(),
 					Fix: fmt.Sprintf("take it out of the %s", writer(source)),
 				}
 			}
-			gpuConfig, ok := decoded.(*v1alpha1.GPUConfig)
+			gpuConfig, ok := decoded.config.(*v1alpha1.GPUConfig)
 			if !ok {
 				continue
 			}
 			var err error
 			if merged, err = v1alpha1.Merge(merged, gpuConfig, mergeSource(source)); err != nil {
-				return &Refusal{Request: r.Request, Device: r.Device, Cause: err.Error()}
+				return nil, &Refusal{Request: r.Request, Device: r.Device, Cause: err.Error()}
 			}
 		}
 	}
-	return nil
+	return merged, nil
 }
 
+// fits tells whether it is for devices of that type.
+func (o option) fits(device gpu.Device) bool { return o.only == "" || o.only == device.Type() }
+
 // unserved names what the device cannot have, and what this version knows and cannot do yet.
-func unserved(config v1alpha1.Config, device gpu.Device) error {
-	switch c := config.(type) {
-	case *v1alpha1.GPUConfig:
-		if c.Sharing != nil && device.Type() == gpu.TypeMIG {
-			return fmt.Errorf("%s.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a %s without sharing",
-				c.Kind(), c.Kind())
-		}
-		if c.Sharing != nil {
-			return fmt.Errorf("%s.sharing is not served by this version of the driver", c.Kind())
-		}
-		if c.EnforceMemory != nil && *c.EnforceMemory {
-			return fmt.Errorf("%s.enforceMemory is not served by this version of the driver", c.Kind())
-		}
-		return nil
-	default:
-		return fmt.Errorf("%s is not served by this version of the driver", c.Kind())
+func (o option) unserved(device gpu.Device) error {
+	if !o.fits(device) {
+		return fmt.Errorf("%s is for a device of type %q and not of type %q", o.kind, o.only, device.Type())
 	}
+	c, ok := o.config.(*v1alpha1.GPUConfig)
+	switch {
+	case !ok:
+		return fmt.Errorf("%s is not served by this version of the driver", o.kind)
+	case c.Sharing != nil && device.Type() == gpu.TypeMIG:
+		return fmt.Errorf("%[1]s.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a %[1]s without sharing", o.kind)
+	case c.Sharing != nil && device.Type() == gpu.TypeMonitor:
+		return fmt.Errorf("%s.sharing is not for a monitor device, which only shows a GPU that others use", o.kind)
+	case c.Sharing != nil && device.Type() != gpu.TypeGPU:
+		return fmt.Errorf("%s.sharing is not for a device of type %q, whose GPU other claims use too: how they share it is said in the "+
+			"configuration of the node", o.kind, device.Type())
+	case c.Sharing != nil && (c.Sharing.MPS != nil || c.Sharing.Strategy != nil && *c.Sharing.Strategy == v1alpha1.StrategyMPS):
+		return fmt.Errorf("%s.sharing with strategy %s is not served by this version of the driver; served is %s", o.kind,
+			v1alpha1.StrategyMPS, v1alpha1.StrategyTimeSlicing)
+	case c.EnforceMemory != nil && *c.EnforceMemory:
+		return fmt.Errorf("%s.enforceMemory is not served by this version of the driver", o.kind)
+	}
+	return nil
 }
 
 func mergeSource(source resourceapi.AllocationConfigSource) v1alpha1.Source {

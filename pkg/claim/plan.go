@@ -43,7 +43,7 @@ type Step struct {
 	Kind string
 	// Target is the physical GPU it works on.
 	Target gpu.UUID
-	// Device is the allocated device that it makes; empty where it makes something else.
+	// Device is the allocated device that it makes or sets; empty where it does something else.
 	Device gpu.DeviceName
 	// Args is the step's own business.
 	Args json.RawMessage
@@ -93,7 +93,11 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := options.allow(devices.Config, result, resolved.Device); err != nil {
+		config, err := options.apply(devices.Config, result, resolved.Device)
+		if err != nil {
+			return nil, err
+		}
+		if err := plan.take(resolved, config); err != nil {
 			return nil, err
 		}
 		plan.Results = append(plan.Results, *resolved)

@@ -85,6 +85,7 @@ const (
 	fromClaim = resourceapi.AllocationConfigSourceClaim
 
 	plainConfig     = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig"}`
+	mpsConfig       = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","sharing":{"mps":{"activeThreadPercentage":50}}}`
 	sharingConfig   = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","sharing":{"strategy":"TimeSlicing"}}`
 	enforceConfig   = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","enforceMemory":true}`
 	noEnforceConfig = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","enforceMemory":false}`
@@ -219,10 +220,10 @@ func TestRefusals(t *testing.T) {
 			want: `request "second", device gpu-aaaaaaaa: its GPU GPU-aaaaaaaa-0000-4000-8000-000000000000 was given to request "first" of the same claim too; ` +
 				`delete the claim so that it is allocated anew (a retry does not help)`,
 		},
-		"sharing is not served": {
-			rc: allocated(results(result("gpu/big", "gpu-aaaaaaaa")), config(fromClass, driverName, sharingConfig, "gpu")),
-			want: `request "gpu/big", device gpu-aaaaaaaa: GPUConfig.sharing is not served by this version of the driver; ` +
-				`take it out of the DeviceClass (a retry does not help)`,
+		"MPS is not served": {
+			rc: allocated(results(result("gpu/big", "gpu-aaaaaaaa")), config(fromClass, driverName, mpsConfig, "gpu")),
+			want: `request "gpu/big", device gpu-aaaaaaaa: GPUConfig.sharing with strategy MPS is not served by this version of the driver; ` +
+				`served is TimeSlicing; take it out of the DeviceClass (a retry does not help)`,
 		},
 		"enforceMemory is not served": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, enforceConfig)),

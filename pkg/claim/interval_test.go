@@ -1,0 +1,155 @@
+package claim
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+const (
+	shortConfig    = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","sharing":{"timeSlicing":{"interval":"Short"}}}`
+	longConfig     = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","sharing":{"strategy":"TimeSlicing","timeSlicing":{"interval":"Long"}}}`
+	lockedConfig   = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","claimOverride":"Forbidden","sharing":{"timeSlicing":{"interval":"Short"}}}`
+	nvidiaLong     = `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig","sharing":{"strategy":"TimeSlicing","timeSlicingConfig":{"interval":"Long"}}}`
+	nvidiaPlain    = `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig","sharing":{"strategy":"TimeSlicing"}}`
+	nvidiaMPS      = `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig","sharing":{"strategy":"MPS","mpsConfig":{"defaultActiveThreadPercentage":50}}}`
+	nvidiaMIG      = `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"MigDeviceConfig","sharing":{"strategy":"TimeSlicing"}}`
+	nvidiaNonsense = `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig","turns":2}`
+)
+
+// under is the source of a driver of that name.
+func under(driver string) Source {
+	s := source(node())
+	s.Driver = driver
+	return s
+}
+
+// sets is the step that sets a GPU's interval.
+func sets(id gpu.UUID, interval string) Step {
+	return Step{Kind: StepInterval, Target: id, Device: gpu.DeviceName("gpu-" + id[4:12]), Args: []byte(`{"interval":"` + interval + `"}`)}
+}
+
+func TestIntervals(t *testing.T) {
+	t.Parallel()
+	one, nvidia := results(result("gpu", "gpu-aaaaaaaa")), results(result("gpu", "gpu-aaaaaaaa", withDriver(foreignDriver)))
+	for name, c := range map[string]struct {
+		driver string
+		rc     *resourceapi.ResourceClaim
+		want   []Step
+	}{
+		"of the claim":                   {rc: allocated(one, config(fromClaim, driverName, longConfig)), want: []Step{sets(uuidA, "Long")}},
+		"of the class":                   {rc: allocated(one, config(fromClass, driverName, shortConfig)), want: []Step{sets(uuidA, "Short")}},
+		"the claim's wins, listed first": {rc: allocated(one, config(fromClaim, driverName, longConfig), config(fromClass, driverName, shortConfig)), want: []Step{sets(uuidA, "Long")}},
+		"the claim adds nothing":         {rc: allocated(one, config(fromClaim, driverName, sharingConfig), config(fromClass, driverName, shortConfig)), want: []Step{sets(uuidA, "Short")}},
+		"none":                           {rc: allocated(one, config(fromClaim, driverName, sharingConfig))},
+		"of one request among two GPUs": {
+			rc:   allocated(results(result("a", "gpu-aaaaaaaa"), result("b", "gpu-bbbbbbbb")), config(fromClaim, driverName, longConfig, "b")),
+			want: []Step{sets(uuidB, "Long")},
+		},
+		"of two GPUs": {
+			rc:   allocated(results(result("a", "gpu-aaaaaaaa"), result("b", "gpu-bbbbbbbb")), config(fromClaim, driverName, longConfig)),
+			want: []Step{sets(uuidA, "Long"), sets(uuidB, "Long")},
+		},
+		"beside a look, which it is not for": {
+			rc:   allocated(results(result("a", "gpu-aaaaaaaa"), result("see", "gpu-bbbbbbbb-monitor", withAdmin)), config(fromClaim, driverName, longConfig, "a")),
+			want: []Step{sets(uuidA, "Long")},
+		},
+		"in NVIDIA's words":                   {driver: foreignDriver, rc: allocated(nvidia, config(fromClaim, foreignDriver, nvidiaLong)), want: []Step{sets(uuidA, "Long")}},
+		"in NVIDIA's words, without interval": {driver: foreignDriver, rc: allocated(nvidia, config(fromClaim, foreignDriver, nvidiaPlain)), want: []Step{sets(uuidA, "Default")}},
+		"for MIG devices, of which there are none": {
+			driver: foreignDriver, rc: allocated(nvidia, config(fromClaim, foreignDriver, nvidiaMIG), config(fromClass, foreignDriver, nvidiaLong)),
+			want: []Step{sets(uuidA, "Long")},
+		},
+		"in our words under NVIDIA's name": {driver: foreignDriver, rc: allocated(nvidia, config(fromClaim, foreignDriver, shortConfig)), want: []Step{sets(uuidA, "Short")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if c.driver == "" {
+				c.driver = driverName
+			}
+			plan, err := under(c.driver).Resolve(c.rc)
+			require.NoError(t, err)
+			assert.Empty(t, cmp.Diff(c.want, plan.Steps))
+		})
+	}
+}
+
+func TestRefusedIntervals(t *testing.T) {
+	t.Parallel()
+	old := node()
+	old.GPUs[0].Product = gpu.Product{Name: "Tesla P4", ComputeCapability: "6.1"}
+	parts, layout := partitionable()
+	for name, c := range map[string]struct {
+		source Source
+		rc     *resourceapi.ResourceClaim
+		want   string
+	}{
+		"with admin access": {
+			rc: allocated(results(result("gpu", "gpu-aaaaaaaa", withAdmin)), config(fromClaim, driverName, longConfig)),
+			want: `request "gpu", device gpu-aaaaaaaa: with admin access nothing about a GPU is changed, and an interval changes it for its owner; ` +
+				`take the interval out of the claim's configuration (a retry does not help)`,
+		},
+		"for a monitor": {
+			rc: allocated(results(result("see", "gpu-aaaaaaaa-monitor", withAdmin)), config(fromClaim, driverName, longConfig)),
+			want: `request "see", device gpu-aaaaaaaa-monitor: GPUConfig.sharing is not for a monitor device, which only shows a GPU that others use; ` +
+				`take it out of the ResourceClaim (a retry does not help)`,
+		},
+		"before Volta": {
+			source: source(old), rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, longConfig)),
+			want: `request "gpu", device gpu-aaaaaaaa: the time slices of a GPU of compute capability 6.1 (Tesla P4) cannot be set: that needs 7.0 (Volta) ` +
+				`or later; take the interval out of the claim's configuration (a retry does not help)`,
+		},
+		"that the class forbids": {
+			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, longConfig), config(fromClass, driverName, lockedConfig)),
+			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig: sharing: is set by the claim, but the DeviceClass says claimOverride: Forbidden; ` +
+				`remove it or use another class (a retry does not help)`,
+		},
+		"NVIDIA's words under our name": {
+			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, nvidiaLong)),
+			want: `request "gpu": opaque configuration of the ResourceClaim: apiVersion: "resource.nvidia.com/v1beta1" is not known; ` +
+				`allowed: gpu.prism.dev/v1alpha1; kind: "GpuConfig" is not known; allowed: GPUConfig, GPUMetricsConfig, ProfilerConfig; ` +
+				`correct it and make the claim anew (a retry does not help)`,
+		},
+		"NVIDIA's MPS": {
+			source: under(foreignDriver),
+			rc:     allocated(results(result("gpu", "gpu-aaaaaaaa", withDriver(foreignDriver))), config(fromClaim, foreignDriver, nvidiaMPS)),
+			want: `request "gpu": opaque configuration of the ResourceClaim: GpuConfig: sharing.strategy: MPS is not served by this version of the driver; ` +
+				`allowed: TimeSlicing; correct it and make the claim anew (a retry does not help)`,
+		},
+		"what NVIDIA's kind has not": {
+			source: under(foreignDriver),
+			rc:     allocated(results(result("gpu", "gpu-aaaaaaaa", withDriver(foreignDriver))), config(fromClass, foreignDriver, nvidiaNonsense)),
+			want: `request "gpu": opaque configuration of the DeviceClass: GpuConfig: turns: is not a field; allowed here: apiVersion, kind, sharing; ` +
+				`correct it and make the claim anew (a retry does not help)`,
+		},
+		"NVIDIA's kind for another device": {
+			source: under(foreignDriver),
+			rc:     allocated(results(result("gpu", "gpu-aaaaaaaa", withDriver(foreignDriver))), config(fromClaim, foreignDriver, nvidiaMIG, "gpu")),
+			want: `request "gpu", device gpu-aaaaaaaa: MigDeviceConfig is for a device of type "mig" and not of type "gpu"; ` +
+				`take it out of the ResourceClaim (a retry does not help)`,
+		},
+		"for a slice": {
+			source: offering(parts, layout), rc: allocated(results(inA("gpu", "gpu-aaaaaaaa-mig-19-0")), config(fromClaim, driverName, longConfig)),
+			want: `request "gpu", device gpu-aaaaaaaa-mig-19-0: GPUConfig.sharing is not for a MIG device, which is a share of its GPU already; ` +
+				`valid for it is a GPUConfig without sharing; take it out of the ResourceClaim (a retry does not help)`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if c.source.Driver == "" {
+				c.source = under(driverName)
+			}
+			plan, err := c.source.Resolve(c.rc)
+			assert.Nil(t, plan)
+			refusal, ok := errors.AsType[*Refusal](err)
+			require.True(t, ok, "%v is no *Refusal", err)
+			assert.Equal(t, c.want, refusal.Error())
+		})
+	}
+}
