@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// policyLine is a line of what nvidia-smi lists: the index of a GPU and how long its time slices are.
+var policyLine = regexp.MustCompile(`(?m)^\| +(\d+) +Timeslice +(\w+) +\|$`)
+
+// intervals lists the time slices of the node's GPUs, by index, as an administrator would.
+func (c *cluster) intervals() (map[string]string, error) {
+	out, err := c.run("", c.administrator("compute-policy", "-l")...)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]string{}
+	for _, match := range policyLine.FindAllStringSubmatch(out, -1) {
+		found[match[1]] = match[2]
+	}
+	if len(found) != nodeGPUs {
+		return nil, fmt.Errorf("nvidia-smi compute-policy -l tells of %d GPUs, not %d:\n%s", len(found), nodeGPUs, out)
+	}
+	return found, nil
+}
+
+// settings counts how often the interval of any GPU was set since the node came up, and by how many processes.
+func (c *cluster) settings(t *testing.T) (times, processes int) {
+	t.Helper()
+	var state struct {
+		Calls []struct {
+			Process string         `json:"process"`
+			Counts  map[string]int `json:"counts"`
+		} `json:"calls"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(c.must(t, c.simgpu("state")...)), &state))
+	for _, p := range state.Calls {
+		if n := p.Counts["exportTableSetTimeSlice"]; n > 0 {
+			assert.Equal(t, "nvidia-smi", p.Process)
+			times, processes = times+n, processes+1
+		}
+	}
+	return times, processes
+}
+
+// TestWholeInterval: the containers of one claim take turns on its GPU with the time slices that it asks for, and afterwards the
+// GPU is as it was. Nothing is set for that but once each.
+func TestWholeInterval(t *testing.T) {
+	ns := beside(t, 1)
+	times, processes := ns.settings(t)
+	ns.apply("time-slicing-interval/pod.yaml")
+	grants := ns.grantedTo(ns.ready("long-turns"), "gpu")
+	require.Len(t, grants, 1)
+	ns.sees("long-turns", "first", grants...)
+	ns.sees("long-turns", "second", grants...)
+	index := fmt.Sprint(grants[0].Index)
+	while, err := ns.intervals()
+	require.NoError(t, err)
+	for gpu, is := range while {
+		want := "Default"
+		if gpu == index {
+			want = "Long"
+		}
+		assert.Equal(t, want, is, "GPU %s while GPU %s has a claim", gpu, index)
+	}
+	more, others := ns.settings(t)
+	assert.Equal(t, []int{times + 1, processes + 1}, []int{more, others})
+	assert.Contains(t, ns.do("exec", "long-turns", "--container", "first", "--", "nvidia-smi", "compute-policy", "-l"), "Long",
+		"as a container of the claim sees it")
+
+	ns.delete("pod", "long-turns")
+	ns.checkNothingKept()
+	after, err := ns.intervals()
+	require.NoError(t, err)
+	assert.Equal(t, strings.Repeat("Default ", nodeGPUs), joined(after))
+	more, others = ns.settings(t)
+	assert.Equal(t, []int{times + 2, processes + 2}, []int{more, others})
+}
+
+func joined(intervals map[string]string) string {
+	all := ""
+	for _, is := range intervals {
+		all += is + " "
+	}
+	return all
+}
