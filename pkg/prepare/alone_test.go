@@ -1,0 +1,35 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestAloneKeepsWhatItLearns: another process prepared a claim on the GPU. Whoever takes the lock first is told of that, and the next
+// one has to know it all the same.
+func TestAloneKeepsWhatItLearns(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(2)
+		p, other := w.start(t), w.start(t)
+		_, err := other.Prepare(t.Context(), wants("theirs", device(0)))
+		require.NoError(t, err)
+		ran := 0
+		require.NoError(t, p.Alone(t.Context(), uuid(0), func(context.Context) error { ran++; return nil }))
+		_, err = p.Prepare(t.Context(), wants("ours", device(0)))
+		require.ErrorContains(t, err, "still held by claim default/claim-theirs")
+		refused := errors.New("refused")
+		require.ErrorIs(t, p.Alone(t.Context(), uuid(0), func(context.Context) error { ran++; return refused }), refused)
+		assert.Equal(t, 2, ran)
+		ended, cancel := context.WithCancel(t.Context())
+		release, _, err := p.Locks.GPUs(t.Context(), touched(w.record(t, "theirs")))
+		require.NoError(t, err)
+		cancel()
+		require.ErrorIs(t, p.Alone(ended, uuid(0), func(context.Context) error { ran++; return nil }), context.Canceled)
+		release()
+		assert.Equal(t, 2, ran)
+	})
+}

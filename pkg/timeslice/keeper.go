@@ -1,0 +1,134 @@
+package timeslice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Keeper sets the intervals that the node's configuration wants. One process of a node has one that runs.
+//
+// It sets an interval when it comes to be wanted, and once when it begins to run: a driver that was loaded meanwhile has forgotten
+// all. Where a claim has set another one over it, the end of that claim brings it into force.
+type Keeper struct {
+	KeeperPorts
+	// inForce is what this process has set; where nothing is known of a GPU it is set, or seen to be the driver's own.
+	inForce map[gpu.UUID]gpu.Interval
+	wake    chan struct{}
+}
+
+// KeeperPorts is what a Keeper works with.
+type KeeperPorts struct {
+	Tool  Tool
+	Notes *Notes
+	// Alone runs something while no claim's work on the GPU is under way.
+	Alone func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error
+	// Wanted tells the interval of every GPU that answers. An error: that is not known. gpu.ErrDriverNotLoaded: the driver went, and
+	// what was set with it.
+	Wanted func() (map[gpu.UUID]gpu.Interval, error)
+	// Changed returns a channel that is closed when Wanted may say something else than when it was asked for.
+	Changed func() <-chan struct{}
+	// Failed is told of what could not be set, each time. It must not block.
+	Failed func(id gpu.UUID, interval gpu.Interval, err error)
+}
+
+// NewKeeper knows nothing of what is in force.
+func NewKeeper(ports KeeperPorts) *Keeper {
+	return &Keeper{KeeperPorts: ports, inForce: map[gpu.UUID]gpu.Interval{}, wake: make(chan struct{}, 1)}
+}
+
+// What failed for a reason that may pass is tried again after retryFirst, twice as long each time up to retryMost.
+const (
+	retryFirst = 10 * time.Second
+	retryMost  = 5 * time.Minute
+)
+
+// Look makes Run look again at what is wanted. It does not block.
+func (k *Keeper) Look() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run keeps the intervals until the context ends.
+func (k *Keeper) Run(ctx context.Context) {
+	wait := retryFirst
+	for {
+		changed := k.Changed()
+		var again <-chan time.Time
+		if k.Keep(ctx) {
+			again, wait = time.After(wait), min(2*wait, retryMost)
+		} else {
+			wait = retryFirst
+		}
+		select {
+		case <-changed:
+		case <-k.wake:
+		case <-again:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Keep sets what is wanted and not in force, GPU by GPU. It tells whether trying again without a change may help.
+func (k *Keeper) Keep(ctx context.Context) (again bool) {
+	wanted, err := k.Wanted()
+	if errors.Is(err, gpu.ErrDriverNotLoaded) {
+		clear(k.inForce)
+	}
+	if err != nil {
+		return false
+	}
+	for _, id := range slices.Sorted(maps.Keys(wanted)) {
+		interval := wanted[id]
+		if k.inForce[id] == interval || ctx.Err() != nil {
+			continue
+		}
+		err := k.Alone(ctx, id, func(ctx context.Context) error { return k.keep(ctx, id, interval) })
+		switch _, never := errors.AsType[*gpu.UnsupportedError](err); {
+		case err == nil:
+			k.inForce[id] = interval
+			continue
+		case !never:
+			again = true
+		}
+		delete(k.inForce, id)
+		if ctx.Err() == nil {
+			k.Failed(id, interval, err)
+		}
+	}
+	return again
+}
+
+// keep sets one GPU's interval, or has the end of a claim set it. The GPU's lock is held.
+func (k *Keeper) keep(ctx context.Context, id gpu.UUID, interval gpu.Interval) error {
+	before, err := k.Notes.of(id)
+	if err != nil {
+		return err
+	}
+	wanted := note{Node: interval, Claim: before.Claim}
+	if before.Claim != "" {
+		return k.Notes.put(id, wanted)
+	}
+	if interval != gpu.IntervalDefault {
+		if err := k.Notes.put(id, wanted); err != nil {
+			return err
+		}
+	} else if before.Node == "" {
+		return nil // as the driver has it
+	}
+	if err := k.Tool.SetTimeslice(ctx, id, interval); err != nil {
+		if refused(err) {
+			err = errors.Join(err, k.Notes.put(id, before))
+		}
+		return fmt.Errorf("setting what the node's configuration says: %w", err)
+	}
+	return k.Notes.put(id, wanted)
+}
