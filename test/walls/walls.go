@@ -66,6 +66,10 @@ var walls = []wall{
 	{of: []string{"pkg/disk", "pkg/config"}, ours: none, because: "it is below everything"},
 	{of: []string{"pkg/inventory"}, ours: []string{"pkg/gpu", "pkg/hostfs"}, because: "the inventory declares the driver that it watches"},
 	{
+		of: []string{"pkg/controller"}, ours: append([]string{"pkg/nodeconfig"}, nouns...), named: []string{"os", "net"},
+		because: "the controller knows configurations and the API server, and no node",
+	},
+	{
 		of: product, except: []string{"pkg/nvml"}, named: []string{"github.com/NVIDIA"},
 		because: "only pkg/nvml speaks the vendor's language",
 	},

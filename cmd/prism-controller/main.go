@@ -1,0 +1,126 @@
+// Prism-controller gives devices the resource names that old pod specs request.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/controller"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+const name = "prism-controller"
+
+func main() {
+	cfg, err := config.LoadController(os.Args[1:], os.Getenv)
+	if errors.Is(err, config.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(2)
+	}
+	if err := run(cfg); err != nil {
+		klog.Background().Error(err, "Ending")
+		klog.Flush()
+		os.Exit(1)
+	}
+}
+
+// run works until a signal comes or something fails; losing the lead is a failure.
+func run(cfg *config.Controller) error {
+	logging := logsapi.NewLoggingConfiguration()
+	logging.Format = cfg.LogFormat
+	logging.Verbosity = logsapi.VerbosityLevel(cfg.LogVerbosity) //nolint:gosec // validated to be 0 to 10
+	logs.InitLogs()
+	if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+		return err
+	}
+	defer klog.Flush()
+	logger := klog.Background()
+	ctrllog.SetLogger(logger)
+	effective, err := json.Marshal(cfg)
+	if err != nil {
+		return err
+	}
+	logger.Info("Starting", "version", version, "config", string(effective))
+
+	ctx, stop := signal.NotifyContext(klog.NewContext(context.Background(), logger), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	m, err := wire(cfg)
+	if err != nil {
+		return err
+	}
+	return m.Start(ctx)
+}
+
+// wire builds everything and starts nothing.
+func wire(cfg *config.Controller) (manager.Manager, error) {
+	connection, err := connect(cfg)
+	if err != nil {
+		return nil, err
+	}
+	scheme, err := controller.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	namespace, configMap, _ := strings.Cut(cfg.ConfigMap, "/")
+	options := controller.Options{
+		DriverName: cfg.DriverName, ConfigMap: types.NamespacedName{Namespace: namespace, Name: configMap}, OwnerRole: cfg.OwnerRole,
+	}
+	m, err := manager.New(connection, manager.Options{
+		Scheme: scheme, Cache: controller.Cache(options), Logger: klog.Background(),
+		LeaderElection: true, LeaderElectionNamespace: cfg.Namespace, LeaderElectionID: cfg.Lease,
+		// The process ends right after, so that the next leader need not wait.
+		LeaderElectionReleaseOnCancel: true,
+		Metrics:                       metricsserver.Options{BindAddress: cfg.MetricsEndpoint},
+		HealthProbeBindAddress:        cfg.ProbeEndpoint,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("building the controller: %w", err)
+	}
+	for _, add := range []func(string, healthz.Checker) error{m.AddHealthzCheck, m.AddReadyzCheck} {
+		if err := add("serving", healthz.Ping); err != nil {
+			return nil, fmt.Errorf("building the controller: %w", err)
+		}
+	}
+	reconciler := &controller.Reconciler{
+		Options: options, Client: m.GetClient(), Direct: m.GetAPIReader(), Events: m.GetEventRecorder(name),
+		Metrics: controller.NewMetrics(metrics.Registry, version),
+	}
+	return m, reconciler.Watch(m)
+}
+
+func connect(cfg *config.Controller) (*rest.Config, error) {
+	connection, err := rest.InClusterConfig()
+	if cfg.Kubeconfig != "" {
+		connection, err = clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	connection.UserAgent = name + "/" + version
+	return connection, nil
+}

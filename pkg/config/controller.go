@@ -1,0 +1,103 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Controller is the configuration of prism-controller. Its JSON form is what is printed at start.
+type Controller struct {
+	// DriverName is the DRA driver whose devices get resource names.
+	DriverName string `json:"driverName"`
+	// Kubeconfig is a file; empty means the pod's service account.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// ConfigMap is "<namespace>/<name>" of the node configurations.
+	ConfigMap string `json:"nodeConfigMap"`
+	// Namespace and Lease are where the replicas agree on who leads.
+	Namespace string `json:"namespace"`
+	Lease     string `json:"lease"`
+	// OwnerRole is a ClusterRole; what the controller makes goes with it. Empty: it stays.
+	OwnerRole string `json:"ownerRole,omitempty"`
+	// MetricsEndpoint and ProbeEndpoint are "<address>:<port>"; "0" serves nothing.
+	MetricsEndpoint string `json:"metricsEndpoint"`
+	ProbeEndpoint   string `json:"probeEndpoint"`
+	// LogVerbosity: 0 what an operator must see, 2 decisions, 4 details, 6 traces.
+	LogVerbosity int `json:"logVerbosity"`
+	// LogFormat is "text" or "json".
+	LogFormat string `json:"logFormat"`
+}
+
+// LoadController reads the configuration from the arguments after the program's name and the environment. The error joins
+// everything that is wrong with it.
+func LoadController(args []string, getenv func(string) string) (*Controller, error) {
+	c := &Controller{
+		DriverName: "gpu.prism.dev", Lease: "prism-controller", MetricsEndpoint: ":8080", ProbeEndpoint: ":8081", LogVerbosity: 2, LogFormat: "text",
+	}
+	f := c.flags()
+	if err := fromEnv(f, getenv); err != nil {
+		return nil, err
+	}
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if len(f.Args()) > 0 {
+		return nil, fmt.Errorf("unexpected argument %q: there are only flags", f.Arg(0))
+	}
+	return c, c.validate()
+}
+
+// flags binds every field to a flag whose default is the field's present value.
+func (c *Controller) flags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("prism-controller", pflag.ContinueOnError)
+	f.StringVar(&c.DriverName, "driver-name", c.DriverName, "name of the DRA driver whose devices get resource names")
+	f.StringVar(&c.Kubeconfig, "kubeconfig", c.Kubeconfig, "kubeconfig file; empty: the pod's service account")
+	f.StringVar(&c.ConfigMap, "node-config-map", c.ConfigMap, "<namespace>/<name> of the ConfigMap with the nodes' configurations")
+	f.StringVar(&c.Namespace, "namespace", c.Namespace, "namespace of the Lease")
+	f.StringVar(&c.Lease, "lease", c.Lease, "name of the Lease that the leader holds")
+	f.StringVar(&c.OwnerRole, "owner-role", c.OwnerRole, "ClusterRole that what is made goes with; empty: it stays")
+	f.StringVar(&c.MetricsEndpoint, "metrics-endpoint", c.MetricsEndpoint, "address of /metrics; 0: none")
+	f.StringVar(&c.ProbeEndpoint, "probe-endpoint", c.ProbeEndpoint, "address of /healthz and /readyz; 0: none")
+	f.IntVarP(&c.LogVerbosity, "log-verbosity", "v", c.LogVerbosity, "0 for operators, 2 decisions, 4 details, 6 traces")
+	f.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
+	return f
+}
+
+// validate names every value that cannot work, with the flag that sets it.
+func (c *Controller) validate() error {
+	var problems []error
+	bad := func(flag, format string, args ...any) {
+		problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+	}
+	if problem := validation.IsDNS1123Subdomain(c.DriverName); len(problem) > 0 || len(c.DriverName) > 63 {
+		bad("driver-name", "%q is not a DNS subdomain of at most 63 characters", c.DriverName)
+	}
+	if c.ConfigMap == "" {
+		bad("node-config-map", "is empty; set it to <namespace>/<name> of the nodes' configurations")
+	}
+	NodeConfig{Map: c.ConfigMap}.validate(bad)
+	if c.Namespace == "" {
+		bad("namespace", "is empty; set it to the namespace of the Lease, which is the controller's own")
+	}
+	if problem := validation.IsDNS1123Subdomain(c.Lease); len(problem) > 0 {
+		bad("lease", "%q is not a DNS subdomain", c.Lease)
+	}
+	for flag, endpoint := range map[string]string{"metrics-endpoint": c.MetricsEndpoint, "probe-endpoint": c.ProbeEndpoint} {
+		if _, _, err := net.SplitHostPort(endpoint); endpoint != "0" && err != nil {
+			bad(flag, "%q is not <address>:<port>, nor 0", endpoint)
+		}
+	}
+	if c.LogVerbosity < 0 || c.LogVerbosity > 10 {
+		bad("log-verbosity", "%d is not in 0..10", c.LogVerbosity)
+	}
+	if !slices.Contains([]string{"text", "json"}, c.LogFormat) {
+		bad("log-format", "%q is neither text nor json", c.LogFormat)
+	}
+	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(problems...)
+}

@@ -1,0 +1,50 @@
+package controller
+
+import (
+	"fmt"
+
+	admissionapi "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PolicyName is that of the policy and its binding.
+func PolicyName(driver string) string { return "shared-requests." + driver }
+
+// refusing makes the policy that refuses pods whose containers request several of one of the resources, with the text of NVIDIA's
+// device plugin; nil for no resource.
+func refusing(driver string, resources []string) (*admissionapi.ValidatingAdmissionPolicy, *admissionapi.ValidatingAdmissionPolicyBinding) {
+	if len(resources) == 0 {
+		return nil, nil
+	}
+	meta := metav1.ObjectMeta{Name: PolicyName(driver), Labels: labels(driver)}
+	policy := &admissionapi.ValidatingAdmissionPolicy{
+		ObjectMeta: meta,
+		Spec: admissionapi.ValidatingAdmissionPolicySpec{
+			// Nobody's pod is to be kept away by a fault in this: the node refuses too.
+			FailurePolicy: new(admissionapi.Ignore),
+			MatchConstraints: &admissionapi.MatchResources{
+				ResourceRules: []admissionapi.NamedRuleWithOperations{{RuleWithOperations: admissionapi.RuleWithOperations{
+					Operations: []admissionapi.OperationType{admissionapi.Create},
+					Rule:       admissionapi.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+				}}},
+			},
+			Variables: []admissionapi.Variable{{
+				Name: "limits", Expression: "(object.spec.containers + object.spec.?initContainers.orValue([])).map(c, c.?resources.?limits.orValue({}))",
+			}},
+		},
+	}
+	for _, resource := range resources {
+		large := fmt.Sprintf(`variables.limits.filter(l, %q in l && quantity(l[%q]).compareTo(quantity("1")) > 0)`, resource, resource)
+		policy.Spec.Validations = append(policy.Spec.Validations, admissionapi.Validation{
+			Expression: "size(" + large + ") == 0",
+			MessageExpression: fmt.Sprintf(`"request for '%s: " + string(%s[0][%q]) + "' too large: maximum request size for shared resources is 1"`,
+				resource, large, resource),
+		})
+	}
+	return policy, &admissionapi.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: meta,
+		Spec: admissionapi.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: PolicyName(driver), ValidationActions: []admissionapi.ValidationAction{admissionapi.Deny},
+		},
+	}
+}

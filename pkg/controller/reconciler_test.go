@@ -1,0 +1,229 @@
+package controller
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionapi "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// value is that of a gauge.
+func value(t *testing.T, gauge prometheus.Gauge) float64 {
+	t.Helper()
+	var m dto.Metric
+	require.NoError(t, gauge.Write(&m))
+	return m.GetGauge().GetValue()
+}
+
+// world is an API server with a controller.
+type world struct {
+	t *testing.T
+	*Reconciler
+	events *events.FakeRecorder
+}
+
+var configMap = types.NamespacedName{Namespace: "prism-system", Name: "prism-config"}
+
+func newWorld(t *testing.T, objects ...client.Object) *world {
+	t.Helper()
+	scheme, err := Scheme()
+	require.NoError(t, err)
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "prism-controller", UID: "role"}}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, role)...).Build()
+	w := &world{t: t, events: events.NewFakeRecorder(100)}
+	w.Reconciler = &Reconciler{
+		Options: Options{DriverName: driver, ConfigMap: configMap, OwnerRole: "prism-controller"}, Client: api, Direct: api, Events: w.events,
+		Metrics: NewMetrics(prometheus.NewRegistry(), "test"),
+	}
+	return w
+}
+
+func configs(data map[string]string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: configMap.Namespace, Name: configMap.Name}, Data: data}
+}
+
+func (w *world) reconcile() {
+	w.t.Helper()
+	_, err := w.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: configMap})
+	require.NoError(w.t, err)
+}
+
+// configure changes the ConfigMap and reconciles.
+func (w *world) configure(data map[string]string) {
+	w.t.Helper()
+	current := &corev1.ConfigMap{}
+	require.NoError(w.t, w.Client.Get(w.t.Context(), configMap, current))
+	current.Data = data
+	require.NoError(w.t, w.Client.Update(w.t.Context(), current))
+	w.reconcile()
+}
+
+// classes are all there are, by resource name or, without one, by name.
+func (w *world) classes() map[string]resourceapi.DeviceClass {
+	w.t.Helper()
+	var list resourceapi.DeviceClassList
+	require.NoError(w.t, w.Client.List(w.t.Context(), &list))
+	found := map[string]resourceapi.DeviceClass{}
+	for _, class := range list.Items {
+		key := resourceOf(&class)
+		if key == "" {
+			key = class.Name
+		}
+		found[key] = class
+	}
+	return found
+}
+
+func (w *world) refuses() bool {
+	w.t.Helper()
+	name := types.NamespacedName{Name: PolicyName(driver)}
+	policy := w.Client.Get(w.t.Context(), name, &admissionapi.ValidatingAdmissionPolicy{})
+	binding := w.Client.Get(w.t.Context(), name, &admissionapi.ValidatingAdmissionPolicyBinding{})
+	assert.Equal(w.t, policy == nil, binding == nil)
+	if policy != nil {
+		require.True(w.t, apierrors.IsNotFound(policy), "%v", policy)
+	}
+	return policy == nil
+}
+
+// TestReconcileFollowsTheConfigMap: classes and policy come, change and go with it.
+func TestReconcileFollowsTheConfigMap(t *testing.T) {
+	w := newWorld(t, configs(map[string]string{"a": seed}))
+	w.reconcile()
+	require.Len(t, w.classes(), 2)
+	require.Contains(t, w.classes(), "nvidia.com/gpu-2gb")
+	assert.True(t, w.refuses())
+	assert.Equal(t, []metav1.OwnerReference{{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: "prism-controller", UID: "role"}},
+		w.classes()[wholeGPU].OwnerReferences)
+
+	before := w.classes()[wholeGPU]
+	w.reconcile()
+	assert.Equal(t, before, w.classes()[wholeGPU], "nothing is written when nothing has changed")
+
+	w.configure(map[string]string{"a": sharedConfig(false, false)})
+	require.Len(t, w.classes(), 1)
+	assert.Contains(t, w.classes()[wholeGPU].Spec.Selectors[0].CEL.Expression, "timeslice")
+	assert.False(t, w.refuses())
+	assert.Empty(t, w.events.Events)
+	assert.InDelta(t, 1, value(t, w.Metrics.classes), 0)
+}
+
+// TestReconcileRepairs: what somebody changed of ours is put right, and what they added stays.
+func TestReconcileRepairs(t *testing.T) {
+	w := newWorld(t, configs(map[string]string{"a": seed}))
+	w.reconcile()
+	class := w.classes()[wholeGPU]
+	selector := class.Spec.Selectors[0].CEL.Expression
+	class.Spec.Selectors[0].CEL.Expression = "true"
+	class.Labels["example.com/team"] = "gpu"
+	added := []resourceapi.DeviceClassConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
+		Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver}}}}
+	class.Spec.Config = added
+	require.NoError(t, w.Client.Update(t.Context(), &class))
+	policy := &admissionapi.ValidatingAdmissionPolicy{}
+	require.NoError(t, w.Client.Get(t.Context(), types.NamespacedName{Name: PolicyName(driver)}, policy))
+	policy.Spec.Validations[0].Expression = "true"
+	policy.Spec.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{} // as the API server fills it in
+	require.NoError(t, w.Client.Update(t.Context(), policy))
+	w.reconcile()
+	class = w.classes()[wholeGPU]
+	assert.Equal(t, selector, class.Spec.Selectors[0].CEL.Expression)
+	assert.Equal(t, "gpu", class.Labels["example.com/team"])
+	assert.Equal(t, added, class.Spec.Config)
+	require.NoError(t, w.Client.Get(t.Context(), types.NamespacedName{Name: PolicyName(driver)}, policy))
+	assert.NotEqual(t, "true", policy.Spec.Validations[0].Expression)
+	assert.NotNil(t, policy.Spec.MatchConstraints.NamespaceSelector)
+}
+
+// TestReconcileTellsOnce: a problem is one Event, and another one when it comes back.
+func TestReconcileTellsOnce(t *testing.T) {
+	taken := foreign("other", "nvidia.com/gpu-2gb", "true")
+	w := newWorld(t, configs(map[string]string{"a": seed}), &taken)
+	w.reconcile()
+	w.reconcile()
+	require.Len(t, w.events.Events, 1)
+	assert.Contains(t, <-w.events.Events, "Warning NameTaken nvidia.com/gpu-2gb is the name of DeviceClass other")
+	assert.InDelta(t, 1, value(t, w.Metrics.problems.WithLabelValues(ReasonNameTaken)), 0)
+	assert.Contains(t, w.classes(), wholeGPU)
+	assert.Equal(t, "true", w.classes()["nvidia.com/gpu-2gb"].Spec.Selectors[0].CEL.Expression)
+
+	w.configure(map[string]string{"a": "version: v1"})
+	assert.InDelta(t, 0, value(t, w.Metrics.problems.WithLabelValues(ReasonNameTaken)), 0)
+	assert.Contains(t, w.classes(), "nvidia.com/gpu-2gb", "the class of somebody else stays")
+	w.configure(map[string]string{"a": seed})
+	assert.Len(t, w.events.Events, 1)
+}
+
+// TestReconcileLeavesOthersPolicyAlone and says so.
+func TestReconcileLeavesOthersPolicyAlone(t *testing.T) {
+	others := &admissionapi.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: PolicyName(driver)}}
+	w := newWorld(t, configs(map[string]string{"a": seed}), others)
+	w.reconcile()
+	require.Len(t, w.events.Events, 1)
+	assert.Contains(t, <-w.events.Events, "there is a ValidatingAdmissionPolicy shared-requests.gpu.prism.dev that is not the controller's")
+	require.NoError(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(others), others))
+	assert.Empty(t, others.Spec.Validations)
+	w.configure(map[string]string{"a": "version: v1"})
+	require.NoError(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(others), others))
+}
+
+// TestReconcileWithoutConfigMap: what there is stays, as nodes keep their configuration too.
+func TestReconcileWithoutConfigMap(t *testing.T) {
+	w := newWorld(t, configs(map[string]string{"a": seed}))
+	w.reconcile()
+	require.NoError(t, w.Client.Delete(t.Context(), configs(nil)))
+	w.reconcile()
+	assert.Contains(t, w.classes(), "nvidia.com/gpu-2gb")
+	assert.True(t, w.refuses())
+}
+
+// TestReconcileOnOldKubernetes tells that the names are dropped.
+func TestReconcileOnOldKubernetes(t *testing.T) {
+	dropped := foreign(className(wholeGPU, driver), "", "true")
+	dropped.Labels = labels(driver)
+	w := newWorld(t, configs(map[string]string{"a": ""}), &dropped)
+	w.reconcile()
+	assert.InDelta(t, 1, value(t, w.Metrics.problems.WithLabelValues(ReasonNamesNotServed)), 0)
+}
+
+// TestReconcileReadsProfiles of the driver's slices, which are cached without all else.
+func TestReconcileReadsProfiles(t *testing.T) {
+	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
+	slice := func(name, driver, kind, profile string) *resourceapi.ResourceSlice {
+		return &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"a": "b"}}, Spec: resourceapi.ResourceSliceSpec{
+			Driver: driver, Devices: []resourceapi.Device{
+				{Name: "a", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"type": text(kind), "profile": text(profile)}},
+				{Name: "b", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"type": text(kind), "profile": text(profile)}},
+			}}}
+	}
+	var objects []client.Object
+	for _, s := range []*resourceapi.ResourceSlice{
+		slice("slices", driver, "mig", "1g.10gb+me"), slice("whole", driver, "gpu", "none"), slice("foreign", "gpu.example.com", "mig", "2g.20gb"),
+	} {
+		slimmed, err := slim(driver)(s)
+		require.NoError(t, err)
+		small, ok := slimmed.(*resourceapi.ResourceSlice)
+		require.True(t, ok)
+		assert.Empty(t, small.Annotations)
+		assert.LessOrEqual(t, len(small.Spec.Devices), 1)
+		small.ResourceVersion = ""
+		objects = append(objects, small)
+	}
+	w := newWorld(t, append(objects, configs(map[string]string{"a": "version: v1\nflags: {migStrategy: mixed}"}))...)
+	w.reconcile()
+	assert.Len(t, w.classes(), 2)
+	assert.Contains(t, w.classes(), "nvidia.com/mig-1g.10gb.me")
+}

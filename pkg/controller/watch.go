@@ -1,0 +1,89 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	admissionapi "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Scheme knows the kinds that the controller reads and writes, and no others.
+func Scheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, rbacv1.AddToScheme, resourceapi.AddToScheme, admissionapi.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("registering the kinds of the API: %w", err)
+		}
+	}
+	return scheme, nil
+}
+
+// Cache holds no more than the controller needs, so that it needs no right to see more.
+func Cache(o Options) cache.Options {
+	named := func(name string) fields.Selector { return fields.OneTermEqualSelector("metadata.name", name) }
+	return cache.Options{
+		ReaderFailOnMissingInformer: true,
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.ConfigMap{}: {
+				Namespaces: map[string]cache.Config{o.ConfigMap.Namespace: {FieldSelector: named(o.ConfigMap.Name)}},
+			},
+			&admissionapi.ValidatingAdmissionPolicy{}:        {Field: named(PolicyName(o.DriverName))},
+			&admissionapi.ValidatingAdmissionPolicyBinding{}: {Field: named(PolicyName(o.DriverName))},
+			&resourceapi.ResourceSlice{}: {
+				Field:     fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorDriver, o.DriverName),
+				Transform: slim(o.DriverName),
+			},
+		},
+	}
+}
+
+// Watch has the manager call the reconciler whenever something that it reads or writes changes.
+func (r *Reconciler) Watch(m manager.Manager) error {
+	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: r.ConfigMap}}
+	})
+	err := builder.ControllerManagedBy(m).Named("device-classes").
+		Watches(&corev1.ConfigMap{}, one).
+		Watches(&resourceapi.DeviceClass{}, one).
+		Watches(&admissionapi.ValidatingAdmissionPolicy{}, one).
+		Watches(&admissionapi.ValidatingAdmissionPolicyBinding{}, one).
+		Watches(&resourceapi.ResourceSlice{}, one, builder.WithPredicates(newProfiles(r.DriverName))).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("watching what gives resource names: %w", err)
+	}
+	return nil
+}
+
+// newProfiles lets through slices with profiles that they did not have before: names stay when profiles go.
+func newProfiles(driver string) predicate.Predicate {
+	of := func(object client.Object) []string {
+		slice, ok := object.(*resourceapi.ResourceSlice)
+		if !ok {
+			return nil
+		}
+		return published(slice, driver)
+	}
+	return predicate.Funcs{
+		CreateFunc:  func(e event.CreateEvent) bool { return len(of(e.Object)) > 0 },
+		UpdateFunc:  func(e event.UpdateEvent) bool { return !slices.Equal(of(e.ObjectOld), of(e.ObjectNew)) },
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
