@@ -101,12 +101,12 @@ func parse(t *testing.T, rendered string) objects {
 	}
 }
 
-// only returns the single object of the kind.
+// only returns the single object of the kind that is not the controller's.
 func (o objects) only(t *testing.T, kind string) *unstructured.Unstructured {
 	t.Helper()
 	var found *unstructured.Unstructured
 	for _, object := range o {
-		if object.GetKind() == kind {
+		if object.GetKind() == kind && object.GetLabels()["app.kubernetes.io/component"] != "controller" {
 			require.Nil(t, found, "more than one %s", kind)
 			found = object
 		}

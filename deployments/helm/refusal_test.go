@@ -37,6 +37,8 @@ func TestChartRefuses(t *testing.T) {
 		"config.map.a=x,config.map.b=x":                         "config.map has several entries: set config.default to one of them: a, b",
 		"config.map.a=x,config.map.b=x,config.default=c":        `config.default is "c", which config.map does not have; it has: a, b`,
 		"config.map.a=x,config.name=nodes":                      "config.map and config.name are both set: keep map for a ConfigMap of the chart, or name for one that exists",
+		"controller.replicas=9":                                 "at '/controller/replicas': maximum: got 9, want 5",
+		"controller.image=x":                                    "at '/controller': additional properties 'image' not allowed",
 		"metrics.podMonitor.interval=30":                        "at '/metrics/podMonitor/interval': got number, want string",
 		"serviceAccount.create=false":                           "serviceAccount.create is false: set serviceAccount.name to an account that exists",
 	} {

@@ -167,7 +167,7 @@ func TestChartPathsAreTheHosts(t *testing.T) {
 func TestChartNamespaces(t *testing.T) {
 	for key, object := range parse(t, render(t, "--values", "testdata/values/everything.yaml", "--set", "config.name=,config.default=,config.map.a=x")) {
 		switch object.GetKind() {
-		case "DaemonSet", "ServiceAccount", "Service", "PodMonitor", "ConfigMap", "Role", "RoleBinding":
+		case "DaemonSet", "Deployment", "ServiceAccount", "Service", "PodMonitor", "ConfigMap", "Role", "RoleBinding":
 			assert.Equal(t, namespace, object.GetNamespace(), key)
 		default:
 			assert.Empty(t, object.GetNamespace(), key)

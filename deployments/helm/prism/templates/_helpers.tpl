@@ -80,3 +80,21 @@ app.kubernetes.io/component: kubelet-plugin
   {{- end }}
 {{- end }}
 {{- end -}}
+
+{{/* Name of what runs prism-controller; empty where it has nothing to do. */}}
+{{- define "prism.controller" -}}
+{{- if and .Values.controller.enabled (include "prism.config" .) -}}
+{{- printf "%s-controller" (include "prism.fullname" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "prism.controller.selector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: controller
+{{- end -}}
+
+{{- define "prism.controller.labels" -}}
+{{ include "prism.labels" . }}
+app.kubernetes.io/component: controller
+{{- end -}}

@@ -1,0 +1,80 @@
+package helm
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/controller"
+)
+
+// TestChartControllerEnvironmentIsRead loads the controller's configuration
+// from the environment of the Deployment: every PRISM_ variable must be one
+// that it asks for, and the chart's defaults must be the program's.
+func TestChartControllerEnvironmentIsRead(t *testing.T) {
+	rendered := parse(t, render(t, "--set", "config.map.a=x", "--set", "driverName=gpu.example.com"))
+	containers := dig(t, rendered["Deployment/prism-controller"], "spec", "template", "spec", "containers").([]any)
+	env := map[string]string{}
+	for _, variable := range containers[0].(map[string]any)["env"].([]any) {
+		variable := variable.(map[string]any)
+		value, given := variable["value"].(string)
+		if !given {
+			value = namespace
+		}
+		env[variable["name"].(string)] = value
+	}
+	delete(env, "NVIDIA_VISIBLE_DEVICES")
+	asked := map[string]bool{}
+	loaded, err := config.LoadController(nil, func(name string) string {
+		asked[name] = true
+		return env[name]
+	})
+	require.NoError(t, err)
+	for name := range env {
+		assert.True(t, asked[name], "the controller does not know %s", name)
+	}
+	defaults, err := config.LoadController([]string{
+		"--driver-name=gpu.example.com", "--node-config-map=prism-system/prism-config", "--namespace=prism-system", "--owner-role=prism-controller",
+	}, func(string) string { return "" })
+	require.NoError(t, err)
+	assert.Empty(t, cmp.Diff(defaults, loaded))
+}
+
+// TestChartControllerRights: the objects that the role names are those that
+// the controller works on, and one account has all of it.
+func TestChartControllerRights(t *testing.T) {
+	rendered := parse(t, render(t, "--set", "config.name=nodes", "--set", "driverName=gpu.example.com"))
+	named := map[string]any{}
+	for _, role := range []string{"ClusterRole/prism-controller", "Role/prism-controller"} {
+		for _, rule := range dig(t, rendered[role], "rules").([]any) {
+			rule := rule.(map[string]any)
+			if names, ok := rule["resourceNames"].([]any); ok {
+				named[rule["resources"].([]any)[0].(string)] = names[0]
+			}
+		}
+	}
+	assert.Equal(t, map[string]any{
+		"validatingadmissionpolicies": controller.PolicyName("gpu.example.com"), "clusterroles": "prism-controller",
+		"configmaps": "nodes", "leases": "prism-controller",
+	}, named)
+	account := dig(t, rendered["Deployment/prism-controller"], "spec", "template", "spec", "serviceAccountName")
+	require.Contains(t, rendered, "ServiceAccount/"+account.(string))
+	for _, binding := range []string{"ClusterRoleBinding/prism-controller", "RoleBinding/prism-controller"} {
+		assert.Equal(t, account, dig(t, rendered[binding], "subjects").([]any)[0].(map[string]any)["name"])
+		assert.Equal(t, "prism-controller", dig(t, rendered[binding], "roleRef", "name"))
+	}
+	labels := dig(t, rendered["Deployment/prism-controller"], "spec", "template", "metadata", "labels")
+	assert.Equal(t, labels, dig(t, rendered["Deployment/prism-controller"], "spec", "selector", "matchLabels"))
+}
+
+// TestChartControllerIsOff without a configuration, and where it is not wanted.
+func TestChartControllerIsOff(t *testing.T) {
+	for _, args := range [][]string{nil, {"--set", "config.map.a=x,controller.enabled=false"}} {
+		for key, object := range parse(t, render(t, args...)) {
+			assert.NotEqual(t, "controller", object.GetLabels()["app.kubernetes.io/component"], key)
+		}
+	}
+}
