@@ -33,9 +33,7 @@ func openState(cfg *config.Plugin, bootID string) (s state, err error) {
 	if s.locks, err = checkpoint.OpenLocks(cfg.PluginDir()); err != nil {
 		return s, err
 	}
-	if s.notes, err = timeslice.OpenNotes(files, cfg.PluginDir(), bootID); err != nil {
-		return s, err
-	}
+	s.notes = timeslice.NewNotes(files, cfg.PluginDir(), bootID)
 	s.specs, err = cdi.OpenDir(files, cfg.Paths.CDIRoot, cdi.Kind(cfg.DriverName))
 	return s, err
 }

@@ -122,7 +122,7 @@ func (k *Keeper) keep(ctx context.Context, id gpu.UUID, interval gpu.Interval) e
 			return err
 		}
 	} else if before.Node == "" {
-		return nil // as the driver has it
+		return k.Notes.put(id, wanted) // as the driver has it: what an earlier boot left goes
 	}
 	if err := k.Tool.SetTimeslice(ctx, id, interval); err != nil {
 		if refused(err) {

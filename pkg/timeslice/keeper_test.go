@@ -28,10 +28,9 @@ func newKeeping(t *testing.T) *keeping {
 }
 
 // keeper is that of a new process.
-func (k *keeping) keeper(t *testing.T, boot string) *Keeper {
-	t.Helper()
+func (k *keeping) keeper(boot string) *Keeper {
 	return NewKeeper(KeeperPorts{
-		Tool: k.tool, Notes: k.notes(t, boot),
+		Tool: k.tool, Notes: k.notes(boot),
 		Alone:   func(ctx context.Context, _ gpu.UUID, do func(ctx context.Context) error) error { return do(ctx) },
 		Wanted:  func() (map[gpu.UUID]gpu.Interval, error) { return k.wanted, k.unknown },
 		Changed: func() <-chan struct{} { return k.changed },
@@ -49,7 +48,7 @@ func intervals(a, b gpu.Interval) map[gpu.UUID]gpu.Interval {
 func TestTheNodesIntervals(t *testing.T) {
 	t.Parallel()
 	k := newKeeping(t)
-	one := k.keeper(t, "boot-1")
+	one := k.keeper("boot-1")
 	k.wanted = intervals("Default", "Default")
 	assert.False(t, one.Keep(t.Context()))
 	assert.Zero(t, k.runs, "a driver that was just loaded needs nothing")
@@ -61,7 +60,7 @@ func TestTheNodesIntervals(t *testing.T) {
 	assert.Equal(t, 1, k.runs, "it is set once")
 	assert.Equal(t, gpu.IntervalLong, k.inForce[uuidB])
 
-	two := k.keeper(t, "boot-1")
+	two := k.keeper("boot-1")
 	for range 3 {
 		two.Keep(t.Context())
 	}
@@ -75,7 +74,7 @@ func TestTheNodesIntervals(t *testing.T) {
 	assert.Equal(t, intervals("Default", "Default"), k.inForce)
 	assert.Empty(t, k.files(t), "what was put back is forgotten")
 	k.runs = 0
-	k.keeper(t, "boot-1").Keep(t.Context())
+	k.keeper("boot-1").Keep(t.Context())
 	assert.Zero(t, k.runs)
 	assert.Empty(t, k.failed)
 }
@@ -85,9 +84,9 @@ func TestWhatAnotherProcessHasSet(t *testing.T) {
 	t.Parallel()
 	k := newKeeping(t)
 	k.wanted = intervals("Long", "Default")
-	k.keeper(t, "boot-1").Keep(t.Context())
+	k.keeper("boot-1").Keep(t.Context())
 	k.wanted = intervals("Default", "Default")
-	k.keeper(t, "boot-1").Keep(t.Context())
+	k.keeper("boot-1").Keep(t.Context())
 	assert.Equal(t, gpu.IntervalDefault, k.inForce[uuidA])
 	assert.Empty(t, k.files(t))
 }
@@ -96,18 +95,19 @@ func TestTheNodesIntervalsAfterAReboot(t *testing.T) {
 	t.Parallel()
 	k := newKeeping(t)
 	k.wanted = intervals("Long", "Short")
-	k.keeper(t, "boot-1").Keep(t.Context())
+	k.keeper("boot-1").Keep(t.Context())
 	k.inForce, k.runs = map[gpu.UUID]gpu.Interval{}, 0
 	k.wanted = intervals("Long", "Default")
-	k.keeper(t, "boot-2").Keep(t.Context())
+	k.keeper("boot-2").Keep(t.Context())
 	assert.Equal(t, map[gpu.UUID]gpu.Interval{uuidA: "Long"}, k.inForce, "set anew where it is wanted, and nothing is put back")
+	assert.Equal(t, []string{string(uuidA) + ".json"}, k.files(t), "what the earlier boot left is gone")
 }
 
 // TestAClaimOverTheNodesInterval: a claim's interval stays while it has the GPU, and gives way to what the node wants by then.
 func TestAClaimOverTheNodesInterval(t *testing.T) {
 	t.Parallel()
 	k := newKeeping(t)
-	keeper, step := k.keeper(t, "boot-1"), k.step(t)
+	keeper, step := k.keeper("boot-1"), k.step()
 	k.wanted = intervals("Long", "Default")
 	keeper.Keep(t.Context())
 	for _, id := range []gpu.UUID{uuidA, uuidB} {
@@ -123,7 +123,7 @@ func TestAClaimOverTheNodesInterval(t *testing.T) {
 	keeper.Keep(t.Context())
 	assert.Equal(t, intervals("Default", "Short"), k.inForce)
 	assert.Equal(t, 1, k.runs)
-	k.keeper(t, "boot-1").Keep(t.Context())
+	k.keeper("boot-1").Keep(t.Context())
 	assert.Equal(t, gpu.IntervalShort, k.inForce[uuidB], "a new process leaves the claim's too")
 
 	require.NoError(t, step.Undo(t.Context(), asks(uuidB, "Short")))
@@ -139,7 +139,7 @@ func TestAClaimOverTheNodesInterval(t *testing.T) {
 func TestADriverThatIsLoadedAgain(t *testing.T) {
 	t.Parallel()
 	k := newKeeping(t)
-	keeper := k.keeper(t, "boot-1")
+	keeper := k.keeper("boot-1")
 	k.wanted = intervals("Long", "Default")
 	keeper.Keep(t.Context())
 	k.unknown = errors.New("the configuration was not read yet")
@@ -157,7 +157,7 @@ func TestADriverThatIsLoadedAgain(t *testing.T) {
 func TestWhatCannotBeSet(t *testing.T) {
 	t.Parallel()
 	k := newKeeping(t)
-	keeper := k.keeper(t, "boot-1")
+	keeper := k.keeper("boot-1")
 	k.wanted = intervals("Long", "Default")
 	k.refusal = gpu.ErrLost
 	assert.True(t, keeper.Keep(t.Context()), "it may come back")
@@ -180,7 +180,7 @@ func TestKeepingOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKeeping(t)
 		k.wanted, k.refusal = intervals("Long", "Default"), gpu.ErrLost
-		keeper := k.keeper(t, "boot-1")
+		keeper := k.keeper("boot-1")
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); keeper.Run(ctx) }()

@@ -38,13 +38,9 @@ type note struct {
 	Claim gpu.Interval `json:"claim,omitempty"`
 }
 
-// OpenNotes keeps the notes of this boot in a directory of its own below the plugin's.
-func OpenNotes(d Disk, pluginDir, bootID string) (*Notes, error) {
-	n := &Notes{disk: d, dir: filepath.Join(pluginDir, "intervals"), bootID: bootID}
-	if err := d.MakeDir(n.dir, 0o750); err != nil {
-		return nil, fmt.Errorf("making the directory of what is known of time slices, %s: %w", n.dir, err)
-	}
-	return n, nil
+// NewNotes keeps the notes of this boot in a directory of its own below the plugin's, which is made with the first.
+func NewNotes(d Disk, pluginDir, bootID string) *Notes {
+	return &Notes{disk: d, dir: filepath.Join(pluginDir, "intervals"), bootID: bootID}
 }
 
 const suffix = ".json"
@@ -73,18 +69,26 @@ func (n *Notes) put(id gpu.UUID, known note) error {
 	if known.Node == gpu.IntervalDefault {
 		known.Node = ""
 	}
-	var err error
-	if known.Node == "" && known.Claim == "" {
-		err = n.disk.Remove(n.file(id))
-	} else {
-		known.BootID = n.bootID
-		raw, _ := json.Marshal(known) // three texts
-		err = disk.Replace(n.disk, n.file(id), raw, 0o600, false)
-	}
-	if err != nil {
+	if err := n.write(n.file(id), known); err != nil {
 		return fmt.Errorf("noting what is set on GPU %s: %w", id, err)
 	}
 	return nil
+}
+
+// write writes the note, or removes the file, and what somebody died of writing, where there is nothing to note.
+func (n *Notes) write(file string, known note) error {
+	if known.Node == "" && known.Claim == "" {
+		return errors.Join(n.disk.Remove(file+disk.TempSuffix), n.disk.Remove(file))
+	}
+	known.BootID = n.bootID
+	raw, _ := json.Marshal(known) // three texts
+	err := disk.Replace(n.disk, file, raw, 0o600, false)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = n.disk.MakeDir(n.dir, 0o750); err == nil {
+			err = disk.Replace(n.disk, file, raw, 0o600, false)
+		}
+	}
+	return err
 }
 
 // claimed lists the GPUs on which a claim has set an interval in this boot.

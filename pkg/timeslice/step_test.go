@@ -50,16 +50,12 @@ func newBench(t *testing.T) *bench {
 }
 
 // notes are those of a process in that boot.
-func (b *bench) notes(t *testing.T, boot string) *Notes {
-	t.Helper()
-	notes, err := OpenNotes(disk.OS{}, b.dir, boot)
-	require.NoError(t, err)
-	return notes
+func (b *bench) notes(boot string) *Notes {
+	return NewNotes(disk.OS{}, b.dir, boot)
 }
 
-func (b *bench) step(t *testing.T) Step {
-	t.Helper()
-	return Step{Tool: b.tool, Notes: b.notes(t, "boot-1")}
+func (b *bench) step() Step {
+	return Step{Tool: b.tool, Notes: b.notes("boot-1")}
 }
 
 // files are the notes that there are.
@@ -77,24 +73,24 @@ func asks(id gpu.UUID, interval string) checkpoint.Step {
 func TestAClaimsInterval(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	_, err := b.step(t).Do(t.Context(), asks(uuidA, "Short"))
+	_, err := b.step().Do(t.Context(), asks(uuidA, "Short"))
 	require.NoError(t, err)
 	assert.Equal(t, map[gpu.UUID]gpu.Interval{uuidA: "Short"}, b.inForce)
 	assert.Equal(t, 1, b.runs)
 
-	found, err := b.step(t).Find(t.Context())
+	found, err := b.step().Find(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, []checkpoint.Step{{Kind: claim.StepInterval, Target: uuidA}}, found)
 	assert.True(t, Step{}.Names(asks(uuidA, "Short"), found[0]))
 
-	require.NoError(t, b.step(t).Undo(t.Context(), asks(uuidA, "Short")))
+	require.NoError(t, b.step().Undo(t.Context(), asks(uuidA, "Short")))
 	assert.Equal(t, map[gpu.UUID]gpu.Interval{uuidA: "Default"}, b.inForce)
 	assert.Equal(t, 2, b.runs)
 	assert.Empty(t, b.files(t))
 
-	require.NoError(t, b.step(t).Undo(t.Context(), asks(uuidA, "Short")), "undone already")
+	require.NoError(t, b.step().Undo(t.Context(), asks(uuidA, "Short")), "undone already")
 	assert.Equal(t, 2, b.runs)
-	found, err = b.step(t).Find(t.Context())
+	found, err = b.step().Find(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, found)
 }
@@ -103,21 +99,21 @@ func TestAClaimsInterval(t *testing.T) {
 func TestAnIntervalWithoutRecord(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	_, err := b.step(t).Do(t.Context(), asks(uuidB, "Long"))
+	_, err := b.step().Do(t.Context(), asks(uuidB, "Long"))
 	require.NoError(t, err)
-	found, err := b.step(t).Find(t.Context())
+	found, err := b.step().Find(t.Context())
 	require.NoError(t, err)
 	require.Len(t, found, 1)
-	require.NoError(t, b.step(t).Undo(t.Context(), found[0]))
+	require.NoError(t, b.step().Undo(t.Context(), found[0]))
 	assert.Equal(t, map[gpu.UUID]gpu.Interval{uuidB: "Default"}, b.inForce)
 }
 
 func TestAfterARebootNothingWasSet(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	_, err := b.step(t).Do(t.Context(), asks(uuidA, "Long"))
+	_, err := b.step().Do(t.Context(), asks(uuidA, "Long"))
 	require.NoError(t, err)
-	later := Step{Tool: b.tool, Notes: b.notes(t, "boot-2")}
+	later := Step{Tool: b.tool, Notes: b.notes("boot-2")}
 	found, err := later.Find(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, found)
@@ -128,7 +124,8 @@ func TestAfterARebootNothingWasSet(t *testing.T) {
 func TestHalfANoteIsFromBeforeAPowerCut(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	step := b.step(t)
+	step := b.step()
+	require.NoError(t, os.Mkdir(filepath.Join(b.dir, "intervals"), 0o750))
 	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "intervals", string(uuidA)+".json"), []byte(`{"bootID":"boot-1","cl`), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "intervals", string(uuidB)+".json.tmp"), nil, 0o600))
 	require.NoError(t, step.Undo(t.Context(), asks(uuidA, "Long")))
@@ -154,10 +151,10 @@ func TestRefusedRuns(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			b.refusal, b.applied = c.refusal, c.runs > 0
-			_, err := b.step(t).Do(t.Context(), asks(uuidA, "Long"))
+			_, err := b.step().Do(t.Context(), asks(uuidA, "Long"))
 			require.ErrorIs(t, err, c.refusal)
 			b.refusal, b.runs = nil, 0
-			require.NoError(t, b.step(t).Undo(t.Context(), asks(uuidA, "Long")))
+			require.NoError(t, b.step().Undo(t.Context(), asks(uuidA, "Long")))
 			assert.Equal(t, c.runs, b.runs)
 			assert.NotEqual(t, gpu.IntervalLong, b.inForce[uuidA])
 			assert.Empty(t, b.files(t))
@@ -168,19 +165,19 @@ func TestRefusedRuns(t *testing.T) {
 func TestUndoingThatFailsIsRepeated(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	_, err := b.step(t).Do(t.Context(), asks(uuidA, "Long"))
+	_, err := b.step().Do(t.Context(), asks(uuidA, "Long"))
 	require.NoError(t, err)
 	b.refusal = gpu.ErrLost
-	require.ErrorIs(t, b.step(t).Undo(t.Context(), asks(uuidA, "Long")), gpu.ErrLost)
+	require.ErrorIs(t, b.step().Undo(t.Context(), asks(uuidA, "Long")), gpu.ErrLost)
 	b.refusal = nil
-	require.NoError(t, b.step(t).Undo(t.Context(), asks(uuidA, "Long")))
+	require.NoError(t, b.step().Undo(t.Context(), asks(uuidA, "Long")))
 	assert.Equal(t, gpu.IntervalDefault, b.inForce[uuidA])
 }
 
 func TestArgumentsThatNobodyWrote(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	_, err := b.step(t).Do(t.Context(), checkpoint.Step{Target: uuidA, Args: []byte("{")})
+	_, err := b.step().Do(t.Context(), checkpoint.Step{Target: uuidA, Args: []byte("{")})
 	require.ErrorContains(t, err, "reading the arguments of step interval")
 	assert.Zero(t, b.runs)
 }
