@@ -28,8 +28,8 @@ type KeeperPorts struct {
 	Notes *Notes
 	// Alone runs something while no claim's work on the GPU is under way.
 	Alone func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error
-	// Wanted tells the interval of every GPU that answers. An error: that is not known. gpu.ErrDriverNotLoaded: the driver went, and
-	// what was set with it.
+	// Wanted tells the interval of every GPU that can have one: it answers and is not in MIG mode. One that is left out for a while
+	// may have lost what was set. An error: that is not known. gpu.ErrDriverNotLoaded: the driver went, and what was set with it.
 	Wanted func() (map[gpu.UUID]gpu.Interval, error)
 	// Changed returns a channel that is closed when Wanted may say something else than when it was asked for.
 	Changed func() <-chan struct{}
@@ -86,6 +86,7 @@ func (k *Keeper) Keep(ctx context.Context) (again bool) {
 	if err != nil {
 		return false
 	}
+	maps.DeleteFunc(k.inForce, func(id gpu.UUID, _ gpu.Interval) bool { _, has := wanted[id]; return !has })
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
 		interval := wanted[id]
 		if k.inForce[id] == interval || ctx.Err() != nil {

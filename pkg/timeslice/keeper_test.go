@@ -154,6 +154,22 @@ func TestADriverThatIsLoadedAgain(t *testing.T) {
 	assert.Equal(t, gpu.IntervalLong, k.inForce[uuidA])
 }
 
+func TestAGPUThatWasInMIGMode(t *testing.T) {
+	t.Parallel()
+	k := newKeeping(t)
+	keeper := k.keeper("boot-1")
+	k.wanted = intervals("Long", "Short")
+	keeper.Keep(t.Context())
+	k.wanted = map[gpu.UUID]gpu.Interval{uuidB: "Short"}
+	k.inForce[uuidA] = "Default"
+	keeper.Keep(t.Context())
+	assert.Equal(t, 2, k.runs)
+	k.wanted = intervals("Long", "Short")
+	keeper.Keep(t.Context())
+	assert.Equal(t, intervals("Long", "Short"), k.inForce)
+	assert.Equal(t, 3, k.runs, "the other one was there all the time")
+}
+
 func TestWhatCannotBeSet(t *testing.T) {
 	t.Parallel()
 	k := newKeeping(t)
