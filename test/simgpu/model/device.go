@@ -110,12 +110,16 @@ func (s *Session) TimeSlice(h Handle) (TimeSlice, error) {
 	return slice, err
 }
 
-// SetTimeSlice changes it. It fails with NoPermission unless root asks, and
-// with InvalidArgument above MaxTimeSlice.
+// SetTimeSlice changes it. It fails with InvalidArgument above MaxTimeSlice,
+// with NotSupported in MIG mode, whose instances have no such setting, and with
+// NoPermission unless root asks.
 func (s *Session) SetTimeSlice(h Handle, slice TimeSlice, root bool) error {
 	return s.with(h, func(g *gpu) error {
 		if slice > MaxTimeSlice {
 			return InvalidArgument
+		}
+		if g.mig.current {
+			return NotSupported
 		}
 		if !root {
 			return NoPermission

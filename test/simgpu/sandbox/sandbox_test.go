@@ -269,6 +269,40 @@ func TestSMI(t *testing.T) {
 	assert.Contains(t, table, "|       0MiB /  81559MiB |      0%   E. Process |\n")
 }
 
+// A GPU in MIG mode has no time slices to set. Each run of the tool is a process that can be counted.
+func TestSMISetsTimeSlices(t *testing.T) {
+	node := sandbox.Start(t, model.Spec{Name: "node-a", Boards: []string{"h100-80", "a30", "t4"}, MIG: []int{1}})
+	for _, c := range []struct {
+		id, value, want string
+		code            int
+	}{
+		{node.Model.Identities()[0].UUID, "2", "Successfully set timeslice policy with value Medium for GPU 0\n", 0},
+		{"1", "2", "Failed to set timeslice policy with value Medium for GPU 1 : Not Supported\nFailed to set timeslice for requested devices : Not Supported\n", 3},
+		{"2", "1", "Successfully set timeslice policy with value Short for GPU 2\n", 0},
+	} {
+		output, code := smi(t, node, "compute-policy", "-i", c.id, "--set-timeslice="+c.value)
+		assert.Equal(t, c.want, output)
+		assert.Equal(t, c.code, code)
+	}
+	gpus := node.Model.Snapshot().GPUs
+	assert.Equal(t, []model.TimeSlice{2, 0, 1}, []model.TimeSlice{gpus[0].TimeSlice, gpus[1].TimeSlice, gpus[2].TimeSlice})
+	runs := 0
+	for _, p := range node.Model.Calls.List() {
+		assert.Equal(t, "nvidia-smi", p.Process)
+		runs += int(p.Counts["exportTableSetTimeSlice"])
+	}
+	assert.Equal(t, 3, runs)
+	output, code := smi(t, node, "compute-policy", "--list")
+	assert.Zero(t, code)
+	assert.Contains(t, output, "|   0   Timeslice       Medium        |\n")
+
+	node.UnloadDriver()
+	node.LoadDriver()
+	for _, g := range node.Model.Snapshot().GPUs {
+		assert.Zero(t, g.TimeSlice, "a driver that was just loaded")
+	}
+}
+
 func TestSMIFailures(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "t4", 2))
 	_, err := node.Model.LoseGPU(1, time.Time{})
