@@ -86,7 +86,7 @@ func (p *program) readNodeConfig(ctx context.Context, clients connections) (*v1a
 		if err != nil {
 			return nil, nil, err
 		}
-		config, warnings, err := nodeconfig.Pick(data, from.Name)
+		config, warnings, err := nodeconfig.Pick(data, nodeconfig.Choice{Default: from.Name, Fallbacks: []nodeconfig.Fallback{nodeconfig.FallbackNamed, nodeconfig.FallbackSingle}})
 		if err != nil {
 			return nil, nil, refused(fmt.Errorf("ConfigMap %s: %w", from.Map, err))
 		}

@@ -145,7 +145,8 @@ func TestDialects(t *testing.T) {
 // A ConfigMap may hold files of both dialects.
 func TestPickDevicePluginFile(t *testing.T) {
 	t.Parallel()
-	config, warnings, err := nodeconfig.Pick(map[string]string{"ours": slices, "theirs": "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}"}, "theirs")
+	config, warnings, err := nodeconfig.Pick(map[string]string{"ours": slices, "theirs": "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}"},
+		nodeconfig.Choice{Label: "theirs"})
 	require.NoError(t, err)
 	require.Len(t, warnings, 2)
 	assert.Equal(t, "version: is missing; the file is read as one of the device plugin, version v1: write that, or apiVersion and kind of a NodeConfig",

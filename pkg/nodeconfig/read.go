@@ -2,9 +2,6 @@ package nodeconfig
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 )
@@ -32,21 +29,4 @@ func decode(raw []byte) (*v1alpha1.NodeConfig, []Warning, error) {
 	}
 	config, err := v1alpha1.DecodeNodeConfig(raw)
 	return config, nil, err
-}
-
-// Pick parses the text of that name among several, which are the data of a ConfigMap. An empty name means the only one there is.
-// Errors name the entries there are; the other entries are not read.
-func Pick(data map[string]string, name string) (*v1alpha1.NodeConfig, []Warning, error) {
-	names := slices.Sorted(maps.Keys(data))
-	switch {
-	case len(names) == 0:
-		return nil, nil, fmt.Errorf("there is no entry; add one with a %s", v1alpha1.KindNodeConfig)
-	case name == "" && len(names) > 1:
-		return nil, nil, fmt.Errorf("there are %d entries and none is chosen; choose one of: %s", len(names), strings.Join(names, ", "))
-	case name == "":
-		name = names[0]
-	case !slices.Contains(names, name):
-		return nil, nil, fmt.Errorf("there is no entry %q; choose one of: %s", name, strings.Join(names, ", "))
-	}
-	return Parse([]byte(data[name]), "entry "+name)
 }

@@ -60,56 +60,6 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-func TestPick(t *testing.T) {
-	t.Parallel()
-	other := header + "gpus: [{modes: [mig]}]\n"
-	want, _, err := nodeconfig.Parse([]byte(slices), "")
-	require.NoError(t, err)
-	for name, c := range map[string]struct {
-		data   map[string]string
-		choice string
-	}{
-		"the only one":          {map[string]string{"h100": slices}, ""},
-		"the only one, by name": {map[string]string{"h100": slices}, "h100"},
-		"one of several":        {map[string]string{"a30": other, "h100": slices}, "h100"},
-		"beside a bad one":      {map[string]string{"a30": "?", "h100": slices}, "h100"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			got, warnings, err := nodeconfig.Pick(c.data, c.choice)
-			require.NoError(t, err)
-			assert.Empty(t, warnings)
-			assert.Empty(t, cmp.Diff(want, got))
-		})
-	}
-}
-
-func TestPickRefuses(t *testing.T) {
-	t.Parallel()
-	two := map[string]string{"h100": slices, "a30.yaml": slices}
-	for name, c := range map[string]struct {
-		data         map[string]string
-		choice, want string
-	}{
-		"none":            {nil, "", "there is no entry; add one with a NodeConfig"},
-		"none, but named": {map[string]string{}, "h100", "there is no entry; add one with a NodeConfig"},
-		"none is chosen":  {two, "", "there are 2 entries and none is chosen; choose one of: a30.yaml, h100"},
-		"unknown":         {two, "h200", `there is no entry "h200"; choose one of: a30.yaml, h100`},
-		"not the only":    {map[string]string{"h100": slices}, "H100", `there is no entry "H100"; choose one of: h100`},
-		"bad content": {map[string]string{"h100": header + "flags: {migStrategy: all}"}, "",
-			`reading the node configuration in entry h100: NodeConfig: flags.migStrategy: "all" is not known; allowed: none, single, mixed`},
-		"empty content": {map[string]string{"h100": "", "a30": slices}, "h100", "reading the node configuration in entry h100: the configuration is empty; needed: an object with apiVersion and kind"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			got, warnings, err := nodeconfig.Pick(c.data, c.choice)
-			assert.Nil(t, got)
-			assert.Empty(t, warnings)
-			assert.EqualError(t, err, c.want)
-		})
-	}
-}
-
 // However long, a text is refused and not read.
 func TestParseLongText(t *testing.T) {
 	t.Parallel()
