@@ -18,6 +18,12 @@ const (
 	TypeMonitor DeviceType = "monitor"
 )
 
+// PoolDevice names a device on a node: pool and device, as an allocation does.
+type PoolDevice struct {
+	Pool   string
+	Device DeviceName
+}
+
 // Device is one way of using a GPU that a claim can be given. The set of kinds is closed: Whole, TimeSliced,
 // MIGDevice and Monitor.
 type Device interface {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Configs reads ConfigMaps.
+// Configs reads ConfigMaps, and the labels that choose in them.
 type Configs struct {
 	Client kubernetes.Interface
 }
@@ -28,4 +28,13 @@ func (c Configs) Get(ctx context.Context, namespace, name string) (map[string]st
 		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, name, err)
 	}
 	return found.Data, nil
+}
+
+// Label returns the value of a label of a Node, empty where it has none, in one read that no cache answers.
+func (c Configs) Label(ctx context.Context, node, key string) (string, error) {
+	found, err := c.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("reading the label %s of node %s: %w", key, node, err)
+	}
+	return found.Labels[key], nil
 }

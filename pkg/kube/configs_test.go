@@ -65,3 +65,17 @@ func TestConfigsRefuse(t *testing.T) {
 		})
 	}
 }
+
+func TestConfigLabel(t *testing.T) {
+	t.Parallel()
+	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0", Labels: map[string]string{configLabel: "h100"}}})
+	got, err := kube.Configs{Client: client}.Label(t.Context(), "n0", configLabel)
+	require.NoError(t, err)
+	assert.Equal(t, "h100", got)
+	got, err = kube.Configs{Client: client}.Label(t.Context(), "n0", "other")
+	require.NoError(t, err)
+	assert.Empty(t, got)
+	_, err = kube.Configs{Client: client}.Label(t.Context(), "n1", configLabel)
+	require.ErrorContains(t, err, "reading the label "+configLabel+" of node n1: ")
+	assert.True(t, apierrors.IsNotFound(err))
+}

@@ -8,11 +8,11 @@
 // What it needs from RBAC, with <driver> for the driver's name:
 //
 //	resource.k8s.io  resourceslices          list watch create update delete (create also for dry runs)
-//	resource.k8s.io  resourceclaims          get
+//	resource.k8s.io  resourceclaims          get list (list only while what is offered changes)
 //	resource.k8s.io  resourceclaims/status   patch
 //	resource.k8s.io  resourceclaims/driver   associated-node:patch, resourceNames [<driver>]
-//	""               nodes                   get (only where the node's UID is not given)
-//	""               configmaps              get (only where a node configuration is in one, and in its namespace)
+//	""               nodes                   get list watch (list and watch only where a label chooses the node configuration)
+//	""               configmaps              get list watch (only where a node configuration is in one, and of that one)
 //	events.k8s.io    events                  create patch (in the namespace "default")
 //
 // The node association of the fourth line is read from the token, so the client must use a token bound to the plugin's pod.

@@ -1,0 +1,91 @@
+package kube_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/prism-gpu/prism/pkg/kube"
+)
+
+const configLabel = "nvidia.com/device-plugin.config"
+
+// TestConfigWatchTellsWhatMatters: heartbeats of the node and notes on the ConfigMap are no news.
+func TestConfigWatchTellsWhatMatters(t *testing.T) {
+	t.Parallel()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0", ResourceVersion: "1"}}
+	nodes := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "prism", Name: "nodes", ResourceVersion: "1"}, Data: map[string]string{"a": "x"}}
+	client := fake.NewClientset(node.DeepCopy(), nodes.DeepCopy())
+	told := make(chan bool, 64)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		w := kube.ConfigWatch{Client: client, NodeName: "n0", Label: configLabel, Namespace: "prism", Map: "nodes"}
+		ended <- w.Run(ctx, func() { told <- true })
+	}()
+	is := func(what string, change func() error) {
+		require.NoError(t, change(), what)
+		select {
+		case <-told:
+		case <-time.After(10 * time.Second):
+			t.Fatal("not told: " + what)
+		}
+	}
+	is("the first of the two", func() error { return nil })
+	is("the second of the two", func() error { return nil })
+	require.Eventually(t, func() bool { return watches(client) == 2 }, 10*time.Second, time.Millisecond)
+
+	update := func(version string, change func()) func() error {
+		return func() error {
+			change()
+			node.ResourceVersion, nodes.ResourceVersion = version, version
+			if _, err := client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{}); err != nil {
+				return err
+			}
+			_, err := client.CoreV1().ConfigMaps("prism").Update(ctx, nodes, metav1.UpdateOptions{})
+			return err
+		}
+	}
+	require.NoError(t, update("2", func() {
+		node.Labels, nodes.Labels = map[string]string{"other": "label"}, map[string]string{"other": "label"}
+	})())
+	is("the label", update("3", func() { node.Labels[configLabel] = "a" }))
+	is("the content", update("4", func() { nodes.Data["a"] = "y" }))
+	is("no label", update("5", func() { node.Labels = nil }))
+	is("no ConfigMap", func() error { return client.CoreV1().ConfigMaps("prism").Delete(ctx, "nodes", metav1.DeleteOptions{}) })
+	assert.Empty(t, told, "and nothing else")
+	cancel()
+	require.NoError(t, <-ended)
+
+	for _, action := range client.Actions() {
+		var only fields.Selector
+		switch action := action.(type) {
+		case clienttesting.ListAction:
+			only = action.GetListRestrictions().Fields
+		case clienttesting.WatchAction:
+			only = action.GetWatchRestrictions().Fields
+		default:
+			continue
+		}
+		name := map[string]string{"nodes": "n0", "configmaps": "nodes"}[action.GetResource().Resource]
+		assert.Equal(t, "metadata.name="+name, only.String(), "nothing else may be read")
+	}
+}
+
+// watches counts the watches that were begun.
+func watches(client *fake.Clientset) (n int) {
+	for _, action := range client.Actions() {
+		if action.GetVerb() == "watch" {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,91 @@
+package kube_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/kube"
+)
+
+const leaving = "gpu.prism.dev/leaving"
+
+// storedSlice is a slice of a pool of node n0; a device whose name ends in ! is tainted.
+func storedSlice(name, driver, node, pool string, devices ...string) *resourceapi.ResourceSlice {
+	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.ResourceSliceSpec{
+		Driver: driver, NodeName: &node, Pool: resourceapi.ResourcePool{Name: pool},
+	}}
+	for _, name := range devices {
+		d := resourceapi.Device{Name: name, Taints: []resourceapi.DeviceTaint{{Key: "gpu.prism.dev/other"}}}
+		if bare, marked := name[:len(name)-1], name[len(name)-1] == '!'; marked {
+			d.Name, d.Taints = bare, append(d.Taints, resourceapi.DeviceTaint{Key: leaving})
+		}
+		slice.Spec.Devices = append(slice.Spec.Devices, d)
+	}
+	return slice
+}
+
+func TestStoredTaints(t *testing.T) {
+	t.Parallel()
+	client := fake.NewClientset(
+		storedSlice("a", "gpu.prism.dev", "n0", "n0", "gpu-a!", "gpu-b", "gpu-c!"),
+		storedSlice("b", "gpu.prism.dev", "n0", "n0", "gpu-c", "gpu-d!"),
+		storedSlice("c", "gpu.prism.dev", "n0", "n0", "gpu-d!"),
+		storedSlice("d", "gpu.prism.dev", "n1", "n1", "gpu-e!"),
+		storedSlice("e", "gpu.example.com", "n0", "n0", "gpu-f!"),
+	)
+	got, err := kube.Stored{Client: client, DriverName: "gpu.prism.dev", NodeName: "n0"}.Tainted(t.Context(), leaving)
+	require.NoError(t, err)
+	want := map[gpu.PoolDevice]bool{}
+	for name, tainted := range map[gpu.DeviceName]bool{"gpu-a": true, "gpu-b": false, "gpu-c": false, "gpu-d": true} {
+		want[gpu.PoolDevice{Pool: "n0", Device: name}] = tainted
+	}
+	assert.Empty(t, cmp.Diff(want, got))
+	only := client.Actions()[0].(clienttesting.ListAction).GetListRestrictions().Fields.String()
+	assert.Equal(t, "spec.driver=gpu.prism.dev,spec.nodeName=n0", only)
+}
+
+func TestAllocatedDevices(t *testing.T) {
+	t.Parallel()
+	admin := true
+	claim := func(name string, results ...resourceapi.DeviceRequestAllocationResult) resourceapi.ResourceClaim {
+		c := resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+		if len(results) > 0 {
+			c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: results}}
+		}
+		return c
+	}
+	const ours = "gpu.prism.dev"
+	pages := map[string]*resourceapi.ResourceClaimList{
+		"": {ListMeta: metav1.ListMeta{Continue: "2"}, Items: []resourceapi.ResourceClaim{
+			claim("pending"),
+			claim("two", resourceapi.DeviceRequestAllocationResult{Driver: ours, Pool: "n0", Device: "gpu-a"},
+				resourceapi.DeviceRequestAllocationResult{Driver: ours, Pool: "n0/gpu-b", Device: "gpu-b-mig-9-0"}),
+			claim("admin", resourceapi.DeviceRequestAllocationResult{Driver: ours, Pool: "n0", Device: "gpu-c", AdminAccess: &admin}),
+		}},
+		"2": {Items: []resourceapi.ResourceClaim{
+			claim("elsewhere", resourceapi.DeviceRequestAllocationResult{Driver: ours, Pool: "n01", Device: "gpu-d"}),
+			claim("another", resourceapi.DeviceRequestAllocationResult{Driver: "gpu.example.com", Pool: "n0", Device: "gpu-e"}),
+			claim("last", resourceapi.DeviceRequestAllocationResult{Driver: ours, Pool: "n0", Device: "gpu-f"}),
+		}},
+	}
+	client := fake.NewClientset()
+	client.PrependReactor("list", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		options := action.(clienttesting.ListActionImpl).ListOptions
+		assert.Empty(t, options.ResourceVersion, "no cache may answer")
+		return true, pages[options.Continue], nil
+	})
+	got, err := kube.Claims{Client: client}.Allocated(t.Context(), ours, "n0")
+	require.NoError(t, err)
+	assert.Empty(t, cmp.Diff(map[gpu.PoolDevice]bool{
+		{Pool: "n0", Device: "gpu-a"}: true, {Pool: "n0/gpu-b", Device: "gpu-b-mig-9-0"}: true, {Pool: "n0", Device: "gpu-f"}: true,
+	}, got))
+}
