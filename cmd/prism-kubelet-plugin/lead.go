@@ -34,6 +34,9 @@ func (p *program) lead(ctx context.Context) error {
 	}
 	defer release()
 	klog.FromContext(ctx).V(2).Info("Leading on this node")
+	p.offering.Lead(true)
+	defer p.offering.Lead(false)
+	p.publisher.Publish() // what the process before this one had come to
 	var reconciling sync.WaitGroup
 	defer reconciling.Wait()
 	reconciling.Go(func() { p.reconciler.Run(ctx) })

@@ -13,8 +13,10 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
+	"github.com/prism-gpu/prism/pkg/publish"
 )
 
 // offer builds what decides what the node's GPUs are offered as.
@@ -25,14 +27,33 @@ func (p *program) offer(clients connections) *driver.Offering {
 		Records:  p.records,
 		Read:     func(ctx context.Context) (*v1alpha1.NodeConfig, error) { return p.nodeConfig(ctx, clients) },
 		Passing:  passing,
+		Tainted: func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
+			stored := kube.Stored{Client: clients.background, DriverName: p.cfg.DriverName, NodeName: p.cfg.NodeName}
+			return stored.Tainted(ctx, p.cfg.DriverName+"/"+publish.LeavingTaint)
+		},
+		Allocated: func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
+			return kube.Claims{Client: clients.background}.Allocated(ctx, p.cfg.DriverName, p.cfg.NodeName)
+		},
+		Saved: driver.LayoutFile{Dir: p.cfg.PluginDir()},
 	})
+}
+
+// watchConfig has the configuration read again when what it is read from has changed.
+func (p *program) watchConfig(clients connections) func(context.Context) error {
+	from := p.cfg.NodeConfig
+	namespace, name, inMap := strings.Cut(from.Map, "/")
+	if !inMap {
+		return func(context.Context) error { return nil }
+	}
+	watch := kube.ConfigWatch{Client: clients.background, NodeName: p.cfg.NodeName, Label: from.Label, Namespace: namespace, Map: name}
+	return func(ctx context.Context) error { return watch.Run(ctx, p.offering.Reload) }
 }
 
 // passing tells whether the configuration could not be read for a reason of the moment. An API server that has just started forbids
 // everything.
 func passing(err error) bool {
 	_, read := errors.AsType[*readError](err)
-	return !read && !apierrors.IsNotFound(err)
+	return !read
 }
 
 // counters tells whether the API server keeps counters. One that refuses the question as such is taken for one that does not.
@@ -81,19 +102,38 @@ func (p *program) readNodeConfig(ctx context.Context, clients connections) (*v1a
 		config, warnings, err := nodeconfig.Parse(raw, "file "+from.File)
 		return config, warnings, refused(err)
 	case from.Map != "":
-		namespace, name, _ := strings.Cut(from.Map, "/")
-		data, err := kube.Configs{Client: clients.background}.Get(ctx, namespace, name)
+		config, warnings, err := p.readMap(ctx, kube.Configs{Client: clients.background})
 		if err != nil {
-			return nil, nil, err
-		}
-		config, warnings, err := nodeconfig.Pick(data, nodeconfig.Choice{Default: from.Name, Fallbacks: []nodeconfig.Fallback{nodeconfig.FallbackNamed, nodeconfig.FallbackSingle}})
-		if err != nil {
-			return nil, nil, refused(fmt.Errorf("ConfigMap %s: %w", from.Map, err))
+			return nil, nil, fmt.Errorf("ConfigMap %s: %w", from.Map, err)
 		}
 		return config, warnings, nil
 	default:
 		return nil, nil, nil
 	}
+}
+
+// readMap reads the ConfigMap's document for this node.
+func (p *program) readMap(ctx context.Context, configs kube.Configs) (*v1alpha1.NodeConfig, []nodeconfig.Warning, error) {
+	from := p.cfg.NodeConfig
+	namespace, name, _ := strings.Cut(from.Map, "/")
+	data, err := configs.Get(ctx, namespace, name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil, refused(err)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	choice := nodeconfig.Choice{LabelKey: from.Label, Default: from.Name}
+	for _, fallback := range from.Fallbacks {
+		choice.Fallbacks = append(choice.Fallbacks, nodeconfig.Fallback(fallback))
+	}
+	if from.Label != "" {
+		if choice.Label, err = configs.Label(ctx, p.cfg.NodeName, from.Label); err != nil {
+			return nil, nil, err
+		}
+	}
+	config, warnings, err := nodeconfig.Pick(data, choice)
+	return config, warnings, refused(err)
 }
 
 func refused(err error) error {

@@ -10,7 +10,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -25,12 +27,12 @@ func TestPassing(t *testing.T) {
 		err  error
 		want bool
 	}{
-		"no answer":             {errors.New("dial tcp: connection refused"), true},
-		"out of time":           {context.DeadlineExceeded, true},
-		"forbidden, for now":    {fmt.Errorf("reading: %w", apierrors.NewForbidden(maps, "m", errors.New("no"))), true},
-		"server error":          {apierrors.NewInternalError(errors.New("etcd")), true},
-		"there is no ConfigMap": {fmt.Errorf("reading: %w", apierrors.NewNotFound(maps, "m")), false},
-		"a text that is wrong":  {fmt.Errorf("reading: %w", refused(errors.New("unknown key"))), false},
+		"no answer":            {errors.New("dial tcp: connection refused"), true},
+		"out of time":          {context.DeadlineExceeded, true},
+		"forbidden, for now":   {fmt.Errorf("reading: %w", apierrors.NewForbidden(maps, "m", errors.New("no"))), true},
+		"server error":         {apierrors.NewInternalError(errors.New("etcd")), true},
+		"there is no Node yet": {fmt.Errorf("reading: %w", apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, "n")), true},
+		"a text that is wrong": {fmt.Errorf("reading: %w", refused(errors.New("unknown key"))), false},
 	} {
 		assert.Equal(t, c.want, passing(c.err), name)
 	}
@@ -57,4 +59,35 @@ func TestWhereTheNodeConfigurationIs(t *testing.T) {
 	err = read(config.NodeConfig{Map: "ns/name"})
 	require.ErrorContains(t, err, "ns/name")
 	assert.False(t, passing(err), "there is none")
+}
+
+// TestTheLabelChooses where there is one; what it names must be there.
+func TestTheLabelChooses(t *testing.T) {
+	t.Parallel()
+	const key, header = "nvidia.com/device-plugin.config", "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\n"
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0"}}
+	client := fake.NewClientset(node, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "nodes"}, Data: map[string]string{
+		"default": header, "mig": header + "gpus: [{modes: [mig]}]\n",
+	}})
+	p := &program{cfg: &config.Plugin{NodeName: "n0", NodeConfig: config.NodeConfig{
+		Map: "ns/nodes", Label: key, Fallbacks: config.Names{"named"},
+	}}}
+	read := func(label string) (int, error) {
+		node.Labels = map[string]string{key: label}
+		_, err := client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		c, err := p.nodeConfig(t.Context(), connections{background: client})
+		if err != nil {
+			return 0, err
+		}
+		return len(c.GPUs), nil
+	}
+	for label, want := range map[string]int{"": 0, "default": 0, "mig": 1} {
+		entries, err := read(label)
+		require.NoError(t, err)
+		assert.Equal(t, want, entries, label)
+	}
+	_, err := read("none")
+	require.EqualError(t, err, "ConfigMap ns/nodes: specified config none does not exist; the node's label "+key+" names it: there are: default, mig")
+	assert.False(t, passing(err))
 }

@@ -38,6 +38,7 @@ type program struct {
 	slices     *kube.Slices
 	statuses   *kube.Statuses
 	events     *kube.Events
+	watching   func(context.Context) error
 	publisher  *driver.Publisher
 	server     *driver.Server
 	reconciler *reconcile.Reconciler
@@ -71,7 +72,8 @@ func (p *program) disjoin() {
 	p.publisher.Renew()
 }
 
-func newSlices(ctx context.Context, cfg *config.Plugin, clients connections, events *kube.Events, disjoin func()) *kube.Slices {
+func (p *program) newSlices(ctx context.Context, clients connections) *kube.Slices {
+	cfg, events := p.cfg, p.events
 	logger := klog.FromContext(ctx)
 	return kube.NewSlices(kube.SlicesOptions{
 		Client: clients.background, DriverName: cfg.DriverName, NodeName: cfg.NodeName,
@@ -79,7 +81,10 @@ func newSlices(ctx context.Context, cfg *config.Plugin, clients connections, eve
 			logger.Info("The API server stored a ResourceSlice without some fields: turn the features on",
 				"pool", d.Pool, "slice", d.Slice, "features", d.Features)
 			if d.Counters() {
-				disjoin()
+				p.disjoin()
+			}
+			if d.Taints() {
+				p.offering.Untaint()
 			}
 			events.Warn("FieldsDropped", "Publish", fmt.Sprintf("The API server leaves out parts of the ResourceSlices of pool %s: "+
 				"turn on %s", d.Pool, strings.Join(d.Features, ", ")))
@@ -105,6 +110,7 @@ func (p *program) serve(clients connections, reports driver.Reports) {
 		SliceErrors:   func() int64 { return p.slices.Stats().Errors },
 		DroppedFields: func() int64 { return p.slices.Stats().Dropped },
 		Damaged:       func() int { return int(p.damaged.Load()) },
+		Configuration: p.offering.Problems, Changing: p.offering.Changing,
 	})
 	var describe driver.Describe
 	if p.cfg.DeviceMetadata {
@@ -148,6 +154,7 @@ func (p *program) run(signalled context.Context) error {
 	start(&calls, ctx, p.lead)
 	start(&calls, ctx, p.publisher.Run)
 	start(&calls, ctx, func(ctx context.Context) error { return p.offering.Run(ctx, p.publisher.Renew) })
+	start(&calls, ctx, p.watching)
 	start(&calls, ctx, driver.Notices{Inventory: p.inventory, Events: p.events}.Run)
 	start(&calls, ctx, p.http.Run)
 	start(&calls, ctx, p.inventory.Run)

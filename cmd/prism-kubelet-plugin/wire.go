@@ -67,7 +67,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	}
 	p := &program{cfg: cfg, hook: hook, locks: kept.locks, events: events}
 	p.inventory = watchDriver(cfg, host, hook.Path, func() (inventory.Owned, error) { return p.owned(bootID) })
-	p.offering = p.offer(clients)
+	p.offering, p.watching = p.offer(clients), p.watchConfig(clients)
 	node := func() *gpu.Node { return p.inventory.Current().Node }
 	p.statuses = kube.NewStatuses(kube.StatusesOptions{
 		Client: clients.background, DriverName: cfg.DriverName, Delay: statusDelay,
@@ -86,7 +86,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	p.offering.Load(reading)
 	p.offering.Probe(reading)
 	stop()
-	p.slices = newSlices(ctx, cfg, clients, p.events, p.disjoin)
+	p.slices = p.newSlices(ctx, clients)
 	p.publisher = driver.NewPublisher(p.offering, publish.Options{DriverName: cfg.DriverName, NodeName: cfg.NodeName}, p.slices)
 	p.found.Store(nil) // from now on claims come and go
 	p.publisher.Owe(p.owed)

@@ -37,6 +37,24 @@ func TestTheChartsNameWinsOverThePlainOne(t *testing.T) {
 	assert.Equal(t, "ours", p.NodeName)
 }
 
+// TestAListIsReplaced: who gives it again does not add to it.
+func TestAListIsReplaced(t *testing.T) {
+	t.Parallel()
+	p, err := LoadPlugin(nil, env(map[string]string{"NODE_NAME": "n"}))
+	require.NoError(t, err)
+	assert.Equal(t, Names{"named", "single"}, p.NodeConfig.Fallbacks)
+	fromEnv := env(map[string]string{"NODE_NAME": "n", "PRISM_NODE_CONFIG_FALLBACKS": "empty"})
+	p, err = LoadPlugin(nil, fromEnv)
+	require.NoError(t, err)
+	assert.Equal(t, Names{"empty"}, p.NodeConfig.Fallbacks)
+	p, err = LoadPlugin([]string{"--node-config-fallbacks=single,empty"}, fromEnv)
+	require.NoError(t, err)
+	assert.Equal(t, Names{"single", "empty"}, p.NodeConfig.Fallbacks)
+	p, err = LoadPlugin([]string{"--node-config-fallbacks="}, fromEnv)
+	require.NoError(t, err)
+	assert.Empty(t, p.NodeConfig.Fallbacks)
+}
+
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	typo := filepath.Join(t.TempDir(), "typo.yaml")
@@ -61,6 +79,8 @@ func TestRefusals(t *testing.T) {
 		"relative configuration": {args: []string{"--node-config=a", "--node-name=n"}, want: `--node-config: "a" is not an absolute path`},
 		"map without namespace":  {args: []string{"--node-config-map=m", "--node-name=n"}, want: `--node-config-map: "m" is not <namespace>/<name>`},
 		"name without map":       {args: []string{"--node-config-name=x", "--node-name=n"}, want: "--node-config-name: is set without --node-config-map"},
+		"label":                  {args: []string{"--node-config-label=a b", "--node-name=n"}, want: `--node-config-label: "a b" is not the key of a label`},
+		"fallback":               {args: []string{"--node-config-fallbacks=named,first", "--node-name=n"}, want: "--node-config-fallbacks: unknown fallback strategy: first; allowed: named, single, empty"},
 		"argument":               {args: []string{"run"}, want: `unexpected argument "run"`},
 		"unknown flag":           {args: []string{"--colour"}, want: "unknown flag: --colour"},
 		"bad environment":        {env: map[string]string{"PRISM_PPROF": "perhaps"}, want: `environment variable PRISM_PPROF="perhaps"`},

@@ -67,12 +67,38 @@ type Driver struct {
 
 // NodeConfig says where it is written what the GPUs are offered as. Without a file and a ConfigMap they are offered whole.
 type NodeConfig struct {
-	// File holds one document of kind NodeConfig.
+	// File holds one node configuration, of either dialect.
 	File string `json:"file,omitempty"`
-	// Map is "<namespace>/<name>" of a ConfigMap of such documents, Name the one to use; empty: the only one there is.
-	Map  string `json:"map,omitempty"`
+	// Map is "<namespace>/<name>" of a ConfigMap of such documents.
+	Map string `json:"map,omitempty"`
+	// Label is the key of the Node's label whose value names the one to use; empty: no label does.
+	Label string `json:"label,omitempty"`
+	// Name is the one for nodes without that label; empty: Fallbacks find one.
 	Name string `json:"name,omitempty"`
+	// Fallbacks are tried in this order: named, single, empty.
+	Fallbacks Names `json:"fallbacks,omitempty"`
 }
+
+// fallbacks are those that pkg/nodeconfig knows.
+var fallbacks = []string{"named", "single", "empty"}
+
+// Names is a list that flag and environment give with commas. The last one given replaces those before it.
+type Names []string
+
+// String is the list with commas.
+func (n *Names) String() string { return strings.Join(*n, ",") }
+
+// Set replaces the list; an empty text is an empty list.
+func (n *Names) Set(text string) error {
+	*n = nil
+	if text != "" {
+		*n = strings.Split(text, ",")
+	}
+	return nil
+}
+
+// Type is what usage texts call it.
+func (*Names) Type() string { return "names" }
 
 // Serving says what the process shows of itself.
 type Serving struct {
@@ -96,6 +122,9 @@ func defaults() *Plugin {
 			KubeletPlugins: "/var/lib/kubelet/plugins", KubeletRegistrar: "/var/lib/kubelet/plugins_registry",
 			KubeletPodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
 		},
+		NodeConfig: NodeConfig{
+			Label: "nvidia.com/device-plugin.config", Fallbacks: Names{"named", "single"},
+		},
 		Serving: Serving{HTTPEndpoint: ":8080", LogVerbosity: 2, LogFormat: "text"},
 	}
 }
@@ -117,9 +146,11 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.StringVar(&p.Driver.Root, "driver-root", p.Driver.Root, "the host's directory of the NVIDIA driver; empty: detected")
 	f.StringVar(&p.Driver.CDIHook, "cdi-hook", p.Driver.CDIHook, "the host's nvidia-cdi-hook; empty: looked for, else ours is installed")
 	f.BoolVar(&p.Driver.FailOnInitError, "fail-on-init-error", p.Driver.FailOnInitError, "exit when the driver does not answer at start and no claim is prepared")
-	f.StringVar(&p.NodeConfig.File, "node-config", p.NodeConfig.File, "file that says what the GPUs are offered as (kind NodeConfig)")
+	f.StringVar(&p.NodeConfig.File, "node-config", p.NodeConfig.File, "file that says what the GPUs are offered as: a NodeConfig, or a file of NVIDIA's device plugin")
 	f.StringVar(&p.NodeConfig.Map, "node-config-map", p.NodeConfig.Map, "<namespace>/<name> of a ConfigMap with such documents")
-	f.StringVar(&p.NodeConfig.Name, "node-config-name", p.NodeConfig.Name, "which document of the ConfigMap; empty: the only one")
+	f.StringVar(&p.NodeConfig.Name, "node-config-name", p.NodeConfig.Name, "which document of the ConfigMap, where the node has no label; empty: what a fallback finds")
+	f.StringVar(&p.NodeConfig.Label, "node-config-label", p.NodeConfig.Label, "key of the node's label that names the document; empty: none does")
+	f.Var(&p.NodeConfig.Fallbacks, "node-config-fallbacks", "how a document is found that nothing names: named, single, empty, in this order")
 	f.StringVar(&p.Serving.HTTPEndpoint, "http-endpoint", p.Serving.HTTPEndpoint, "address of /metrics, /healthz and /readyz; empty: none")
 	f.BoolVar(&p.Serving.Pprof, "pprof", p.Serving.Pprof, "serve /debug/pprof at the HTTP endpoint")
 	f.IntVarP(&p.Serving.LogVerbosity, "log-verbosity", "v", p.Serving.LogVerbosity, "0 for operators, 2 decisions, 4 details, 6 traces")
@@ -173,6 +204,14 @@ func (c NodeConfig) validate(bad func(flag, format string, args ...any)) {
 	}
 	if c.Name != "" && c.Map == "" {
 		bad("node-config-name", "is set without --node-config-map")
+	}
+	if problem := validation.IsQualifiedName(c.Label); c.Label != "" && len(problem) > 0 {
+		bad("node-config-label", "%q is not the key of a label", c.Label)
+	}
+	for _, name := range c.Fallbacks {
+		if !slices.Contains(fallbacks, name) {
+			bad("node-config-fallbacks", "unknown fallback strategy: %s; allowed: %s", name, strings.Join(fallbacks, ", "))
+		}
 	}
 }
 

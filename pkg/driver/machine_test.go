@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 
@@ -118,10 +119,25 @@ func (s published) Publish(resources resourceslice.DriverResources) {
 func offeringOf(t *testing.T, inv *inventory.Inventory) *Offering {
 	t.Helper()
 	o := NewOffering(OfferingPorts{
-		Inventory: inv, NodeName: "n0", Events: make(nodeEvents, 16),
+		Inventory: inv, NodeName: "n0", Events: make(nodeEvents, 16), Saved: &memory{},
 		Read:    func(context.Context) (*v1alpha1.NodeConfig, error) { return nil, nil },
 		Records: func() ([]*checkpoint.Record, error) { return nil, nil },
 	})
 	require.True(t, o.Load(t.Context()))
 	return o
+}
+
+// memory keeps a layout as long as the test.
+type memory struct {
+	layout gpu.Layout
+	err    error
+}
+
+func (m *memory) Load() (gpu.Layout, error) { return m.layout, m.err }
+
+func (m *memory) Save(layout gpu.Layout) error {
+	if m.err == nil {
+		m.layout = maps.Clone(layout)
+	}
+	return m.err
 }

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,6 +33,10 @@ type Readings struct {
 	SliceErrors, DroppedFields func() int64
 	// Damaged counts records that were set aside.
 	Damaged func() int
+	// Configuration lists the reasons, of ConfigReasons, for which the node's configuration is not in force.
+	Configuration func() []string
+	// Changing counts the GPUs that are to be offered otherwise once they are free.
+	Changing func() int
 }
 
 // durations reach from the cheapest claim to the kubelet's deadline.
@@ -96,12 +101,14 @@ var (
 	driverDesc  = prometheus.NewDesc("prism_nvidia_driver_loaded", "1 when the NVIDIA driver answers.", nil, nil)
 	slicesDesc  = prometheus.NewDesc("prism_resourceslice_errors_total", "Attempts to publish ResourceSlices that failed.", nil, nil)
 	droppedDesc = prometheus.NewDesc("prism_resourceslice_dropped_fields_total", "ResourceSlices that the API server stored without some fields.", nil, nil)
+	configDesc  = prometheus.NewDesc("prism_node_config_problem", "1 for the reason for which the node's configuration is not in force; Events of the node have the sentence.", []string{"reason"}, nil)
+	changeDesc  = prometheus.NewDesc("prism_gpus_changing", "GPUs that are to be offered otherwise as soon as they are free.", nil, nil)
 	damagedDesc = prometheus.NewDesc("prism_damaged_records_total", "Claim records that could not be read and were set aside.", nil, nil)
 )
 
 // Describe lists what Collect may send.
 func (r *readings) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{devicesDesc, claimsDesc, driverDesc, slicesDesc, droppedDesc, damagedDesc} {
+	for _, d := range []*prometheus.Desc{devicesDesc, claimsDesc, driverDesc, slicesDesc, droppedDesc, damagedDesc, configDesc, changeDesc} {
 		ch <- d
 	}
 }
@@ -123,6 +130,15 @@ func (r *readings) Collect(ch chan<- prometheus.Metric) {
 		loaded = 1
 	}
 	gauge(driverDesc, loaded)
+	problems := r.Configuration()
+	for _, reason := range ConfigReasons {
+		wrong := 0.0
+		if slices.Contains(problems, reason) {
+			wrong = 1
+		}
+		gauge(configDesc, wrong, reason)
+	}
+	gauge(changeDesc, float64(r.Changing()))
 	for desc, n := range map[*prometheus.Desc]int64{
 		slicesDesc: r.SliceErrors(), droppedDesc: r.DroppedFields(), damagedDesc: int64(r.Damaged()),
 	} {

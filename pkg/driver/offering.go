@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,86 +24,70 @@ type OfferingPorts struct {
 	Inventory *inventory.Inventory
 	// Read returns the node's configuration, nil where it has none.
 	Read func(ctx context.Context) (*v1alpha1.NodeConfig, error)
-	// Passing tells whether an error of Read is of the moment, so that nothing is known yet; after another one GPUs are offered whole.
+	// Passing tells whether an error of Read is of the moment, so that nothing is known yet.
 	Passing func(err error) bool
 	// Counters tells whether the API server keeps what keeps devices of one GPU apart. It is asked only where GPUs are offered in
 	// parts.
 	Counters func(ctx context.Context) (bool, error)
 	// Records lists the claims' records.
 	Records func() ([]*checkpoint.Record, error)
-	Events  NodeEvents
+	// Tainted lists what the API server has of this node's devices, and of each whether it is tainted as leaving.
+	Tainted func(ctx context.Context) (map[gpu.PoolDevice]bool, error)
+	// Allocated lists the node's devices that claims have been given, whether they are prepared or not.
+	Allocated func(ctx context.Context) (map[gpu.PoolDevice]bool, error)
+	// Saved keeps what is offered over restarts.
+	Saved  SavedLayout
+	Events NodeEvents
 	// NodeName is the name of the pool of whole GPUs.
 	NodeName string
 }
 
 // Offering is what the node offers: what it has, and what its configuration makes of that. A GPU that claims hold keeps offering
-// what they were given, from the same pool, until it is free.
+// what they were given, from the same pool, until it is free: see transition.
 type Offering struct {
 	ports OfferingPorts
 
 	mu     sync.Mutex
-	config *v1alpha1.NodeConfig
-	unread error // why the configuration is not known yet
-	// failures counts the tries that only time can help.
-	failures int
-	good     bool // it was read, and these GPUs can give what it says
-	// counters are whether the API server keeps them; nil while that is not known.
+	config configuration
+	// counters and taints are whether the API server keeps them; counters are nil while that is not known.
 	counters *bool
-	wanted   chan struct{} // asks Run to find out, once
+	untaints bool
+	unprobed int           // the tries to find out about counters
+	wanted   chan struct{} // asks Run to look at once
 	asked    bool
 	seen     *inventory.View
 	layout   gpu.Layout
-	held     bool // some GPU does not offer yet what it should
+	going    transition
+	drain    draining
 	told     map[string]bool
 }
 
-// The configuration is read again after rereadFirst, twice as long each time up to rereadMax; GPUs that are held are looked at as
-// often.
+// The configuration is read again after rereadFirst, twice as long each time up to rereadMax. While a GPU is to be offered otherwise
+// it is looked at every drainLook.
 const (
 	rereadFirst = time.Second
 	rereadMax   = 10 * time.Second
+	drainLook   = time.Second
 	// patience is after how many failures the administrator is told of what may pass by itself.
 	patience = 6
 )
 
-// NewOffering knows nothing before Read succeeds or its failure is final.
+// NewOffering knows nothing before Read succeeds or its failure is final. GPUs that were offered before this start go on so until
+// their change is due.
 func NewOffering(ports OfferingPorts) *Offering {
-	return &Offering{
-		ports: ports, unread: fmt.Errorf("the configuration of node %s was not read yet", ports.NodeName),
-		told: map[string]bool{}, wanted: make(chan struct{}, 1),
+	o := &Offering{
+		ports: ports, config: unread(ports.NodeName), told: map[string]bool{}, wanted: make(chan struct{}, 1),
+		going: transition{node: ports.NodeName, current: gpu.Layout{}, changes: map[gpu.UUID]*change{}},
 	}
+	o.recall()
+	o.config.before = len(o.going.current) > 0
+	return o
 }
 
-// Load reads the configuration once. It returns false as long as it should be tried again.
-func (o *Offering) Load(ctx context.Context) bool {
-	config, err := o.ports.Read(ctx)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	switch {
-	case err == nil:
-		o.config, o.unread = config, nil
-	case o.ports.Passing(err):
-		o.unread = err
-		klog.FromContext(ctx).Error(err, "The node's configuration was not read yet")
-		if o.failures++; o.failures == patience {
-			o.tell("ConfigUnread", fmt.Sprintf("No change of what is offered is published: %v", err))
-		}
-	default:
-		o.unread = nil
-		instead := "GPUs are offered whole"
-		if o.config != nil {
-			instead = "The configuration that was read before stays"
-		}
-		o.tell("ConfigRefused", fmt.Sprintf("%s: %v", instead, err))
-	}
-	o.seen, o.good = nil, err == nil
-	return o.good
-}
-
-// Run reads until the configuration is good and every GPU offers what it says, and returns when the context ends. changed is called
-// when there may be something else to offer.
+// Run reads until the configuration is good, and again when Reload was called, brings every GPU to what it says, and returns when the
+// context ends. changed is called when there may be something else to offer.
 func (o *Offering) Run(ctx context.Context, changed func()) error {
-	for wait := rereadFirst; ; wait = min(2*wait, rereadMax) {
+	for wait := rereadFirst; ; wait = min(2*wait, o.longest()) {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -108,13 +95,31 @@ func (o *Offering) Run(ctx context.Context, changed func()) error {
 		case <-o.wanted:
 			wait = rereadFirst
 		}
-		if !o.loaded() {
-			o.Load(ctx)
+		if o.reread(ctx) {
 			changed()
 		}
-		if o.probe(ctx) || o.free() {
+		if o.probe(ctx) || o.advance(ctx) {
+			wait = rereadFirst
 			changed()
 		}
+	}
+}
+
+// longest is how long Run may wait.
+func (o *Offering) longest() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.drain.leading && len(o.going.changes) > 0 {
+		return drainLook
+	}
+	return rereadMax
+}
+
+// nudge makes Run look at once.
+func (o *Offering) nudge() {
+	select {
+	case o.wanted <- struct{}{}:
+	default:
 	}
 }
 
@@ -138,8 +143,12 @@ func (o *Offering) probe(ctx context.Context) bool {
 	defer o.mu.Unlock()
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "What is offered in parts is not published yet")
+		if o.unprobed++; o.unprobed == patience {
+			o.tell("CountersUnknown", fmt.Sprintf("No change of what is offered is published: %v", err))
+		}
 		return false
 	}
+	o.unprobed = 0
 	o.keeps(kept)
 	return true
 }
@@ -151,6 +160,13 @@ func (o *Offering) Disjoin() {
 	o.keeps(false)
 }
 
+// Untaint is told that the API server has left taints out: GPUs change without them.
+func (o *Offering) Untaint() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.untaints = true
+}
+
 // keeps notes whether the API server keeps counters.
 func (o *Offering) keeps(kept bool) {
 	o.counters, o.seen = &kept, nil
@@ -160,38 +176,41 @@ func (o *Offering) keeps(kept bool) {
 	}
 }
 
-// loaded tells whether there is nothing more to read.
-func (o *Offering) loaded() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.good
-}
-
-// free forgets a layout that some GPU was held back from; false when there is none.
-func (o *Offering) free() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.held {
-		o.seen = nil
-	}
-	return o.held
+// Present is what a node has at one moment, what it is offered as, and what of that is to go.
+type Present struct {
+	Node    *gpu.Node
+	Layout  gpu.Layout
+	Leaving map[gpu.PoolDevice]bool
 }
 
 // Now returns what the node has and what its GPUs are offered as. The error says why that is not known yet; the node is there in any
 // case.
 func (o *Offering) Now() (*gpu.Node, gpu.Layout, error) {
+	present, err := o.Present()
+	return present.Node, present.Layout, err
+}
+
+// Present is Now, with what is to go.
+func (o *Offering) Present() (Present, error) {
 	view := o.ports.Inventory.Current()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.unread != nil {
-		return view.Node, nil, o.unread
+	if o.config.unread != nil {
+		return Present{Node: view.Node}, o.config.unread
 	}
 	if o.seen != view {
 		if err := o.resolve(view); err != nil {
-			return view.Node, nil, err
+			return Present{Node: view.Node}, err
 		}
 	}
-	return view.Node, o.layout, nil
+	return Present{Node: view.Node, Layout: o.layout, Leaving: o.going.all()}, nil
+}
+
+// Changing counts the GPUs that are to be offered otherwise once they are free.
+func (o *Offering) Changing() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.going.changes)
 }
 
 // Devices lists everything on offer; nothing while that is not known.
@@ -214,43 +233,75 @@ func (o *Offering) resolve(view *inventory.View) error {
 	if err != nil {
 		return fmt.Errorf("looking which GPUs are in use: %w", err)
 	}
-	layout, err := nodeconfig.Resolve(o.config, view.Node.GPUs)
-	if err != nil {
-		o.good = false
-		o.tell("ConfigRefused", fmt.Sprintf("The GPUs that this is about are offered whole: %v", err))
+	wanted := o.wantedOf(view)
+	o.seen, o.layout = view, gpu.Layout{}
+	limit := limits(func(offer gpu.Offer) gpu.Offer { return offer })
+	if o.counters != nil && !*o.counters {
+		limit = func(offer gpu.Offer) gpu.Offer { offer.Disjoint = offer.Partitioned(); return offer }
 	}
-	before := o.layout
-	o.seen, o.layout, o.held = view, gpu.Layout{}, false
 	parted := false
 	for i := range view.Node.GPUs {
 		g := &view.Node.GPUs[i]
-		wanted := layout.Of(g)
-		offer := keep(o.ports.NodeName, g, layout, records)
-		if !offer.Equal(wanted) {
-			o.held = true
-			if last, known := before[g.UUID]; !known || !offer.Equal(last) {
-				klog.Background().Info("A GPU in use keeps what it is offered as", "gpu", g.UUID, "devices", len(offer.Devices(g)))
-			}
+		to, known := wanted[g.UUID]
+		if !known {
+			to = gpu.Offer{Whole: true}
+		}
+		offer := o.going.aim(g, to, records, limit)
+		if offer.Disjoint {
+			offer = apart(o.ports.NodeName, g, offer, records)
 		}
 		o.layout[g.UUID] = offer
 		parted = parted || offer.Partitioned()
 		o.advise(g, offer)
 	}
-	if !parted {
-		return nil
-	}
-	if o.counters == nil {
+	if parted && o.counters == nil {
 		o.seen = nil
 		if !o.asked { // later Run asks again by itself
 			o.asked = true
-			o.wanted <- struct{}{}
+			o.nudge()
 		}
 		return errCounters
 	}
-	if !*o.counters {
-		o.layout = o.layout.Disjoint()
-	}
 	return nil
+}
+
+// wantedOf is what the configuration wants of a view's GPUs. Of one that was refused since the start nothing is known, so that
+// all stays as it was before the start.
+func (o *Offering) wantedOf(view *inventory.View) gpu.Layout {
+	if !o.config.known {
+		return maps.Clone(o.going.current)
+	}
+	layout, err := nodeconfig.Resolve(o.config.last, view.Node.GPUs)
+	if err == nil {
+		o.config.fits = true
+		o.right(wrongGPUs)
+		return layout
+	}
+	o.config.fits = false
+	instead := "The GPUs that this is about are offered whole"
+	if none := nothing(view.Node.GPUs, layout); none != "" {
+		instead = fmt.Sprintf("%s without any device, the others that this is about whole", none)
+	}
+	o.wrong(wrongGPUs, "ConfigRefused", fmt.Sprintf("%s: %v", instead, err))
+	return layout
+}
+
+// nothing names the GPUs whose configuration comes to no device at all.
+func nothing(gpus []gpu.GPU, layout gpu.Layout) string {
+	var none []string
+	for i := range gpus {
+		if g := &gpus[i]; !layout.Of(g).Partitioned() && len(layout.Of(g).Devices(g)) == 1 {
+			none = append(none, strconv.Itoa(g.Index))
+		}
+	}
+	switch len(none) {
+	case 0:
+		return ""
+	case 1:
+		return "GPU " + none[0] + " is"
+	default:
+		return "GPUs " + strings.Join(none, ", ") + " are"
+	}
 }
 
 // advise tells the administrator of a GPU that offers nothing because its MIG mode is not what the configuration wants.
@@ -309,6 +360,33 @@ func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Reco
 		return kept
 	}
 	return offer
+}
+
+// apart is a disjoint offer that has nothing which a claim's device excludes. An API server that stopped keeping counters finds slices of
+// a GPU in use that it would now offer as a whole.
+func apart(node string, g *gpu.GPU, offer gpu.Offer, records []*checkpoint.Record) gpu.Offer {
+	var held []*checkpoint.Result
+	slices := gpu.Offer{Static: true, Disjoint: true}
+	for _, r := range records {
+		for i := range r.Results {
+			if result := &r.Results[i]; result.GPUUUID == g.UUID && !result.Admin && result.Pool == offer.Pool(node, g) {
+				held = append(held, result)
+				if result.MIG != nil {
+					slices = slices.With(result.MIG.Name, g)
+				}
+			}
+		}
+	}
+	for _, candidate := range []gpu.Offer{offer, slices} {
+		all := true
+		for _, result := range held {
+			all = all && offers(candidate, g, result.Device)
+		}
+		if all {
+			return candidate
+		}
+	}
+	return gpu.Offer{Static: true, Disjoint: true}
 }
 
 func offers(offer gpu.Offer, g *gpu.GPU, device string) bool {

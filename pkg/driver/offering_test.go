@@ -32,6 +32,12 @@ type desk struct {
 	unknown error // why it is not known whether the API server keeps counters
 	asked   int
 	told    nodeEvents
+
+	saved     *memory
+	allocated map[gpu.PoolDevice]bool // without a record
+	listed    int                     // how often that was asked
+	untainted bool                    // the API server has no taints yet
+	dead      error                   // it does not answer
 }
 
 // newDesk has a GPU that can be cut and one that cannot.
@@ -43,7 +49,15 @@ func newDesk(t *testing.T, entries string) *desk {
 		{ID: 19, Name: "1g.10gb", Slices: 1, Placements: []gpu.Placement{{Start: 6, Size: 1}}},
 		{ID: 9, Name: "3g.40gb", Slices: 3, Placements: []gpu.Placement{{Start: 0, Size: 4}}},
 	}}
-	d := &desk{machine: m, entries: entries, told: make(nodeEvents, 64)}
+	d := &desk{machine: m, entries: entries, told: make(nodeEvents, 64), saved: &memory{}}
+	d.restart(t)
+	return d
+}
+
+// restart begins anew with what was saved.
+func (d *desk) restart(t *testing.T) {
+	t.Helper()
+	m := d.machine
 	d.Offering = NewOffering(OfferingPorts{
 		Inventory: m.look(t), NodeName: "n0", Events: d.told,
 		Read: func(context.Context) (*v1alpha1.NodeConfig, error) {
@@ -63,8 +77,40 @@ func newDesk(t *testing.T, entries string) *desk {
 			return true, d.unknown
 		},
 		Records: func() ([]*checkpoint.Record, error) { return d.records, nil },
+		Saved:   d.saved,
+		Tainted: func(context.Context) (map[gpu.PoolDevice]bool, error) { return d.published(t), d.dead },
+		Allocated: func(context.Context) (map[gpu.PoolDevice]bool, error) {
+			d.listed++
+			return d.allocated, d.dead
+		},
 	})
-	return d
+}
+
+// published is what the API server has of the first GPU.
+func (d *desk) published(t *testing.T) map[gpu.PoolDevice]bool {
+	present, err := d.Present()
+	assert.NoError(t, err)
+	g := &present.Node.GPUs[0]
+	offer := present.Layout.Of(g)
+	tainted := map[gpu.PoolDevice]bool{}
+	for _, device := range offer.Devices(g) {
+		place := gpu.PoolDevice{Pool: offer.Pool("n0", g), Device: device.Name()}
+		tainted[place] = present.Leaving[place] && !d.untainted
+	}
+	return tainted
+}
+
+// runs runs it as the one that publishes until the answer is called.
+func (d *desk) runs(t *testing.T) (stop func()) {
+	t.Helper()
+	d.Lead(true)
+	return inBackground(t, func(ctx context.Context) error { return d.Run(ctx, func() {}) })
+}
+
+// after lets time pass.
+func after(pass time.Duration) {
+	time.Sleep(pass)
+	synctest.Wait()
 }
 
 // opened is a desk that has read its configuration.
@@ -104,6 +150,9 @@ func (d *desk) events() (notes []string) {
 		}
 	}
 }
+
+// good is told when what was wrong is no more.
+const good = "Normal ConfigAccepted Configure: The node's configuration is good again; GPUs change to it as they become free"
 
 const (
 	firstUUID = gpu.UUID("GPU-aaaaaaaa-0000-4000-8000-000000000000")
@@ -197,16 +246,19 @@ func TestAHeldGPUKeepsItsOfferAndPool(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := opened(t, c.entries, c.record)
-			assert.Equal(t, c.held, d.offered(t))
-			assert.True(t, d.free(), "it is looked at again")
-			assert.Equal(t, c.held, d.offered(t))
-			d.records = nil
-			assert.Equal(t, c.held, d.offered(t), "until then")
-			assert.True(t, d.free())
-			d.Probe(t.Context())
-			assert.Equal(t, c.freeing, d.offered(t))
-			assert.False(t, d.free(), "and then no more")
+			synctest.Test(t, func(t *testing.T) {
+				d := opened(t, c.entries, c.record)
+				assert.Equal(t, c.held, d.offered(t))
+				stop := d.runs(t)
+				defer stop()
+				after(time.Minute)
+				assert.Equal(t, c.held, d.offered(t), "as long as it is held")
+				assert.Equal(t, 1, d.Changing())
+				d.records = nil
+				after(2 * drainLook)
+				assert.Equal(t, c.freeing, d.offered(t))
+				assert.Zero(t, d.Changing())
+			})
 		})
 	}
 }
@@ -217,7 +269,7 @@ func TestWhatDoesNotHoldAGPU(t *testing.T) {
 	admin.Results[0].Admin, elsewhere.Results[0].GPUUUID = true, "GPU-other"
 	d := opened(t, both, admin, elsewhere, holds(ownPool, big, "3g.40gb"), holds(ownPool, oneSlice, "1g.10gb"))
 	assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
-	assert.False(t, d.free())
+	assert.Zero(t, d.Changing())
 }
 
 func TestTheConfigurationIsReadUntilItIsGood(t *testing.T) {
@@ -243,8 +295,11 @@ func TestTheConfigurationIsReadUntilItIsGood(t *testing.T) {
 		d.read = nil
 		time.Sleep(2 * rereadMax)
 		synctest.Wait()
+		assert.Equal(t, []string{"n0", first}, d.offered(t), "who does not publish changes nothing")
+		d.Lead(true)
+		after(3 * settleTime)
 		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t))
-		assert.Empty(t, d.events())
+		assert.Equal(t, []string{good}, d.events())
 		before := changes
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -259,7 +314,7 @@ func TestABadEntryConcernsItsGPUsAlone(t *testing.T) {
 	assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
 	const text = "NodeConfig: gpus[0].modes[1]: NVIDIA L40S has no MIG; remove mode mig, or give such GPUs an entry of their own without it"
 	assert.Equal(t, []string{"Warning ConfigRefused Configure: The GPUs that this is about are offered whole: " + text}, d.events())
-	assert.False(t, d.loaded(), "it is read again")
+	assert.False(t, d.config.fits, "it is read again")
 	d.read = errBad
 	assert.False(t, d.Load(t.Context()))
 	assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
@@ -267,8 +322,7 @@ func TestABadEntryConcernsItsGPUsAlone(t *testing.T) {
 	d.read, d.entries = nil, both
 	assert.True(t, d.Load(t.Context()))
 	assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
-	assert.True(t, d.loaded())
-	assert.Empty(t, d.events())
+	assert.Equal(t, []string{good}, d.events())
 }
 
 func TestWithoutRecordsNothingIsKnown(t *testing.T) {
@@ -303,6 +357,7 @@ func TestPartsWaitForTheAPIServersAnswer(t *testing.T) {
 		assert.Equal(t, 1, changes)
 		assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
 		stop()
+		assert.Len(t, d.events(), 1, "after some patience")
 
 		d.Disjoin()
 		assert.Equal(t, []string{ownPool, first}, d.offered(t))

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -18,10 +19,12 @@ type Publisher struct {
 	slices   interface {
 		Publish(resources resourceslice.DriverResources)
 	}
+	mu   sync.Mutex // held while publishing, so that the newest comes last
 	told atomic.Pointer[resourceslice.DriverResources]
 	// owed keep devices from new claims; news wakes Run.
-	owed atomic.Pointer[[]gpu.Debt]
-	news chan struct{}
+	owed     atomic.Pointer[[]gpu.Debt]
+	conflict atomic.Value // of a publish.Conflict
+	news     chan struct{}
 }
 
 // NewPublisher publishes what is on offer at present at once, so that a controller that starts later never takes the node for
@@ -31,7 +34,7 @@ func NewPublisher(offering *Offering, options publish.Options, slices interface 
 },
 ) *Publisher {
 	p := &Publisher{offering: offering, options: options, slices: slices, news: make(chan struct{}, 1)}
-	p.publish()
+	p.Publish()
 	return p
 }
 
@@ -39,7 +42,7 @@ func NewPublisher(offering *Offering, options publish.Options, slices interface 
 func (p *Publisher) Run(ctx context.Context) error {
 	for {
 		view := p.offering.ports.Inventory.Current()
-		p.publish()
+		p.Publish()
 		select {
 		case <-view.Replaced():
 		case <-p.news:
@@ -55,6 +58,12 @@ func (p *Publisher) Owe(debts []gpu.Debt) {
 	p.Renew()
 }
 
+// Conflict keeps new claims away from all devices as long as something else hands out the GPUs; empty: nothing does. It does not block.
+func (p *Publisher) Conflict(with publish.Conflict) {
+	p.conflict.Store(with)
+	p.Renew()
+}
+
 // Renew makes Run look again at what is on offer. It does not block.
 func (p *Publisher) Renew() {
 	select {
@@ -63,17 +72,21 @@ func (p *Publisher) Renew() {
 	}
 }
 
-func (p *Publisher) publish() {
-	node, layout, err := p.offering.Now()
+// Publish publishes what is on offer now, as Run does when something changes.
+func (p *Publisher) Publish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	present, err := p.offering.Present()
 	if err != nil {
 		return
 	}
 	options := p.options
-	options.Layout = layout
+	options.Layout, options.Leaving = present.Layout, present.Leaving
+	options.Conflict, _ = p.conflict.Load().(publish.Conflict)
 	if owed := p.owed.Load(); owed != nil {
 		options.Owed = *owed
 	}
-	resources := publish.Resources(options, node)
+	resources := publish.Resources(options, present.Node)
 	p.told.Store(&resources)
 	p.slices.Publish(resources)
 }

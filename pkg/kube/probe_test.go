@@ -156,7 +156,9 @@ func TestDroppedCounters(t *testing.T) {
 		{"DRADeviceTaints"}: false,
 		{"DRADeviceTaints", "DRAConsumableCapacity"}: false,
 	} {
-		assert.Equal(t, want, kube.DroppedFields{Features: features[:]}.Counters(), fmt.Sprint(features))
+		dropped := kube.DroppedFields{Features: features[:]}
+		assert.Equal(t, want, dropped.Counters(), fmt.Sprint(features))
+		assert.Equal(t, features[0] != "DRAPartitionableDevices", dropped.Taints(), fmt.Sprint(features))
 	}
 }
 

@@ -56,6 +56,8 @@ type DroppedFields struct {
 const (
 	// featureCounters is the feature gate of counter sets and of what devices consume of them.
 	featureCounters = "DRAPartitionableDevices"
+	// featureTaints is the feature gate of taints in slices.
+	featureTaints = "DRADeviceTaints"
 	// featureUnknown stands where it cannot be told.
 	featureUnknown = "unknown"
 )
@@ -64,6 +66,11 @@ const (
 // then: only a disjoint layout may be published.
 func (d DroppedFields) Counters() bool {
 	return slices.Contains(d.Features, featureCounters) || slices.Contains(d.Features, featureUnknown)
+}
+
+// Taints tells whether taints are, or may be, among what was left out.
+func (d DroppedFields) Taints() bool {
+	return slices.Contains(d.Features, featureTaints) || slices.Contains(d.Features, featureUnknown)
 }
 
 // SlicesStats count what happened since NewSlices.

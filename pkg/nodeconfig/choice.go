@@ -65,9 +65,15 @@ func (c Choice) entry(data map[string]string) (name string, found bool, err erro
 	case c.Default != "":
 		return c.Default, true, nil
 	}
+	return c.fallback(data, there)
+}
+
+// fallback is the entry where nothing names one.
+func (c Choice) fallback(data map[string]string, there string) (name string, found bool, err error) {
 	for _, fallback := range c.Fallbacks {
+		_, named := data[entryDefault]
 		switch {
-		case fallback == FallbackNamed && has(entryDefault):
+		case fallback == FallbackNamed && named:
 			return entryDefault, true, nil
 		case fallback == FallbackSingle && len(data) == 1:
 			return slices.Collect(maps.Keys(data))[0], true, nil

@@ -1,0 +1,151 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+)
+
+// configuration is what is known of a node's configuration.
+type configuration struct {
+	// last is the last good one, nil where there is none for the node; known: there was a good one since the start.
+	last  *v1alpha1.NodeConfig
+	known bool
+	// before: there is something that was offered before the start.
+	before bool
+	// unread is why nothing is known that could be offered.
+	unread error
+	// good: it was read; fits: these GPUs can give what it says; stale: it may be another one by now.
+	good, fits, stale bool
+	// failures counts the tries that only time can help.
+	failures int
+	// wrong is what people were told is wrong with it now.
+	wrong map[wrongness]problem
+}
+
+// wrongness is a side of the configuration that may be wrong.
+type wrongness string
+
+const (
+	wrongText wrongness = "text"
+	wrongGPUs wrongness = "gpus"
+)
+
+type problem struct{ reason, note string }
+
+// ConfigReasons are the reasons for which a configuration is not in force, as Events and the metric have them.
+var ConfigReasons = []string{reasonUnread, reasonRefused}
+
+const (
+	reasonUnread  = "ConfigUnread"
+	reasonRefused = "ConfigRefused"
+)
+
+// debounce is how long changes are waited for after one: people change label and content together.
+const debounce = 500 * time.Millisecond
+
+func unread(node string) configuration {
+	return configuration{unread: fmt.Errorf("the configuration of node %s was not read yet", node), wrong: map[wrongness]problem{}}
+}
+
+// Load reads the configuration once. It returns false as long as it should be tried again. Of one that cannot be read, or is refused,
+// the last good one stays.
+func (o *Offering) Load(ctx context.Context) bool {
+	config, err := o.ports.Read(ctx)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := &o.config
+	switch {
+	case err == nil:
+		c.last, c.known, c.unread, c.failures = config, true, nil, 0
+		o.right(wrongText)
+	case o.ports.Passing(err):
+		if !c.known && c.unread != nil {
+			c.unread = err
+		}
+		klog.FromContext(ctx).Error(err, "The node's configuration was not read yet")
+		if c.failures++; c.failures >= patience {
+			o.wrong(wrongText, reasonUnread, fmt.Sprintf("No change of what is offered is published: %v", err))
+		}
+	default:
+		c.unread = nil
+		instead := "GPUs are offered whole"
+		if c.known {
+			instead = "The configuration that was read before stays"
+		} else if c.before {
+			instead = "GPUs are offered as before this start"
+		}
+		o.wrong(wrongText, reasonRefused, fmt.Sprintf("%s: %v", instead, err))
+	}
+	o.seen, c.good, c.fits = nil, err == nil, true
+	return c.good
+}
+
+// Reload makes Run read the configuration anew. It does not block.
+func (o *Offering) Reload() {
+	o.mu.Lock()
+	o.config.stale = true
+	o.mu.Unlock()
+	o.nudge()
+}
+
+// reread reads the configuration where it is not known to be good and present; false where it is.
+func (o *Offering) reread(ctx context.Context) bool {
+	o.mu.Lock()
+	stale, needed := o.config.stale, !o.config.good || !o.config.fits
+	o.mu.Unlock()
+	if stale {
+		select {
+		case <-ctx.Done():
+		case <-time.After(debounce):
+		}
+		o.mu.Lock()
+		o.config.stale = false
+		o.mu.Unlock()
+	}
+	if !stale && !needed {
+		return false
+	}
+	o.Load(ctx)
+	return true
+}
+
+// wrong tells what is wrong, once as long as it is so.
+func (o *Offering) wrong(what wrongness, reason, note string) {
+	now := problem{reason: reason, note: note}
+	if o.config.wrong[what] == now {
+		return
+	}
+	o.config.wrong[what] = now
+	klog.Background().Info("The node's configuration is not in force", "reason", note)
+	o.ports.Events.Warn(reason, "Configure", note)
+}
+
+// right notes that nothing is wrong in this regard any more, and tells it when nothing is wrong at all.
+func (o *Offering) right(what wrongness) {
+	if _, was := o.config.wrong[what]; !was {
+		return
+	}
+	delete(o.config.wrong, what)
+	if len(o.config.wrong) == 0 {
+		klog.Background().Info("The node's configuration is good again")
+		o.ports.Events.Normal("ConfigAccepted", "Configure", "The node's configuration is good again; GPUs change to it as they become free")
+	}
+}
+
+// Problems lists the reasons for which the configuration is not in force.
+func (o *Offering) Problems() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var reasons []string
+	for _, p := range o.config.wrong {
+		reasons = append(reasons, p.reason)
+	}
+	slices.Sort(reasons)
+	return slices.Compact(reasons)
+}

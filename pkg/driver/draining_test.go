@@ -1,0 +1,233 @@
+package driver
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+var wholeOfFirst = gpu.PoolDevice{Pool: "n0", Device: first}
+
+// turned is a desk that offered its first GPU whole, runs, and has just read that slices are wanted.
+func turned(t *testing.T) (d *desk, stop func()) {
+	t.Helper()
+	d = opened(t, onlyWhole)
+	stop = d.runs(t)
+	after(2 * rereadFirst)
+	assert.Equal(t, []string{"n0", first}, d.offered(t))
+	d.entries = onlySlices
+	d.Reload()
+	after(2 * debounce)
+	return d, stop
+}
+
+func (d *desk) leaving(t *testing.T) map[gpu.PoolDevice]bool {
+	t.Helper()
+	present, err := d.Present()
+	require.NoError(t, err)
+	return present.Leaving
+}
+
+// TestAGPUChangesWhenNobodyHasIt: a claim may have been given it until the schedulers knew better, and may not be prepared yet.
+func TestAGPUChangesWhenNobodyHasIt(t *testing.T) {
+	t.Parallel()
+	slices := []string{ownPool, oneSlice, big}
+	for name, c := range map[string]struct {
+		held func(d *desk)
+		free func(d *desk)
+	}{
+		"the API server has no taint yet": {func(d *desk) { d.untainted = true }, func(d *desk) { d.untainted = false }},
+		"it does not answer":              {func(d *desk) { d.dead = errLater }, func(d *desk) { d.dead = nil }},
+		"a claim has it, not prepared":    {func(d *desk) { d.allocated = map[gpu.PoolDevice]bool{wholeOfFirst: true} }, func(d *desk) { d.allocated = nil }},
+		"a claim has it, prepared":        {func(d *desk) { d.records = append(d.records, holds("n0", first)) }, func(d *desk) { d.records = nil }},
+		"it cannot be saved":              {func(d *desk) { d.saved.err = errBad }, func(d *desk) { d.saved.err = nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := opened(t, onlyWhole)
+				stop := d.runs(t)
+				defer stop()
+				after(2 * rereadFirst)
+				c.held(d)
+				d.entries = onlySlices
+				d.Reload()
+				after(10 * time.Minute)
+				assert.Equal(t, []string{"n0", first}, d.offered(t))
+				assert.Equal(t, map[gpu.PoolDevice]bool{wholeOfFirst: true}, d.leaving(t))
+				assert.Less(t, d.listed, 30, "all claims of the cluster are not read all the time")
+				assert.Equal(t, gpu.Offer{Whole: true}, d.saved.layout[firstUUID])
+				c.free(d)
+				after(askMax + settleTime + 2*drainLook)
+				assert.Equal(t, slices, d.offered(t))
+				assert.Empty(t, d.leaving(t))
+				assert.Equal(t, gpu.Offer{MIG: []string{"1g.10gb", "3g.40gb"}}, d.saved.layout[firstUUID])
+				assert.Empty(t, d.events())
+			})
+		})
+	}
+}
+
+func TestAFreeGPUChangesAfterTheSettleTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, stop := turned(t)
+		defer stop()
+		require.Equal(t, map[gpu.PoolDevice]bool{wholeOfFirst: true}, d.leaving(t))
+		after(settleTime - time.Second)
+		assert.Equal(t, []string{"n0", first}, d.offered(t))
+		assert.Zero(t, d.listed, "claims are read when that can help")
+		after(2*time.Second + drainLook)
+		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t))
+		assert.Equal(t, 1, d.listed)
+	})
+}
+
+func TestAChangeIsTakenBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, stop := turned(t)
+		defer stop()
+		assert.NotEmpty(t, d.leaving(t))
+		d.entries = onlyWhole
+		d.Reload()
+		after(time.Minute)
+		assert.Equal(t, []string{"n0", first}, d.offered(t))
+		assert.Empty(t, d.leaving(t))
+		assert.Zero(t, d.listed)
+	})
+}
+
+// TestWhatJoinsNeedsNoWaiting: nothing leaves, and counters keep what joins from what is held.
+func TestWhatJoinsNeedsNoWaiting(t *testing.T) {
+	t.Parallel()
+	d := opened(t, onlyBig, holds(ownPool, big, "3g.40gb"))
+	assert.Equal(t, []string{ownPool, big}, d.offered(t))
+	d.entries = both
+	require.True(t, d.Load(t.Context()))
+	assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
+	assert.Empty(t, d.leaving(t))
+}
+
+// TestARestartGoesOn with a change from what was offered, and only the process that publishes does.
+func TestARestartGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, stop := turned(t)
+		stop()
+		d.restart(t)
+		require.True(t, d.Load(t.Context()))
+		assert.Equal(t, []string{"n0", first}, d.offered(t))
+		assert.Equal(t, map[gpu.PoolDevice]bool{wholeOfFirst: true}, d.leaving(t))
+		stop = inBackground(t, func(ctx context.Context) error { return d.Run(ctx, func() {}) })
+		after(time.Minute)
+		assert.Equal(t, []string{"n0", first}, d.offered(t), "another process publishes")
+		d.saved.layout = gpu.Layout{firstUUID: {MIG: []string{"1g.10gb", "3g.40gb"}}}
+		d.Lead(true)
+		d.Probe(t.Context())
+		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t), "which had come that far")
+		stop()
+	})
+}
+
+func TestABadConfigurationAtStartTakesNothingBack(t *testing.T) {
+	t.Parallel()
+	d := opened(t, onlySlices)
+	d.saved.layout = gpu.Layout{firstUUID: {MIG: []string{"3g.40gb"}}}
+	d.restart(t)
+	d.read = errBad
+	require.False(t, d.Load(t.Context()))
+	d.Probe(t.Context())
+	assert.Equal(t, []string{ownPool, big}, d.offered(t))
+	assert.Equal(t, []string{"Warning ConfigRefused Configure: GPUs are offered as before this start: " + errBad.Error()}, d.events())
+	assert.Equal(t, []string{"ConfigRefused"}, d.Problems())
+
+	d.saved.err = errBad
+	d.restart(t)
+	assert.Equal(t, []string{"Warning LayoutUnread Configure: GPUs that nobody uses may be offered otherwise at once: " + errBad.Error()}, d.events())
+}
+
+// TestReloadKeepsTheLastGood: what is wrong is told once, and what is right again too.
+func TestReloadKeepsTheLastGood(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := opened(t, both)
+		stop := d.runs(t)
+		defer stop()
+		refused := []string{"Warning ConfigRefused Configure: The configuration that was read before stays: " + errBad.Error()}
+		for range 2 {
+			d.read = errBad
+			d.Reload()
+			after(time.Minute)
+			assert.Equal(t, refused, d.events())
+			assert.Equal(t, []string{"ConfigRefused"}, d.Problems())
+			d.read = errLater
+			after(time.Minute)
+			assert.Equal(t, []string{"ConfigUnread"}, d.Problems())
+			assert.Len(t, d.events(), 1)
+			assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
+			d.read = nil
+			d.Reload()
+			after(time.Minute)
+			assert.Equal(t, []string{good}, d.events())
+			assert.Empty(t, d.Problems())
+		}
+	})
+}
+
+func TestServersWithoutTaints(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := opened(t, onlyWhole)
+		d.untainted = true
+		d.Untaint()
+		stop := d.runs(t)
+		defer stop()
+		d.entries = onlySlices
+		d.Reload()
+		after(settleTime + 3*drainLook + debounce)
+		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t))
+	})
+}
+
+// TestSlicesInUseAreNotOfferedAsAWhole where the API server has stopped keeping counters.
+func TestSlicesInUseAreNotOfferedAsAWhole(t *testing.T) {
+	t.Parallel()
+	d := opened(t, both, holds(ownPool, oneSlice, "1g.10gb"))
+	d.Disjoin()
+	assert.Equal(t, []string{ownPool, oneSlice}, d.offered(t))
+	d.records = append(d.records, holds(ownPool, first))
+	d.seen = nil
+	assert.Equal(t, []string{ownPool}, d.offered(t), "what cannot be is not offered")
+	d.records, d.seen = nil, nil
+	assert.Equal(t, []string{ownPool, first}, d.offered(t))
+}
+
+func TestWhatIsSaidOfGPUsThatOfferNothing(t *testing.T) {
+	t.Parallel()
+	d := opened(t, `[{select: {indices: [1]}, modes: [mps], mps: {replicas: 2}}]`)
+	_ = d.offered(t)
+	notes := d.events()
+	require.Len(t, notes, 1)
+	assert.Contains(t, notes[0], "GPU 1 is without any device, the others that this is about whole: ")
+}
+
+func TestTheLayoutIsSaved(t *testing.T) {
+	t.Parallel()
+	file := LayoutFile{Dir: t.TempDir()}
+	layout, err := file.Load()
+	require.NoError(t, err)
+	assert.Nil(t, layout)
+	want := gpu.Layout{firstUUID: {Whole: true, MIG: []string{"1g.10gb"}}, "GPU-b": {Static: true}}
+	require.NoError(t, file.Save(want))
+	layout, err = file.Load()
+	require.NoError(t, err)
+	assert.Equal(t, want, layout)
+	require.ErrorContains(t, LayoutFile{Dir: file.Dir + "/none"}.Save(want), "saving what the GPUs are offered as: ")
+}
