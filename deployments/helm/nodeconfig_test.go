@@ -44,6 +44,10 @@ func TestChartConfigIsNamed(t *testing.T) {
 	}{
 		"of the chart":           {"config.map.a=x", "prism-config", ""},
 		"of the chart, by name":  {"config.map.a=x,config.map.b=x,config.default=b", "prism-config", "b"},
+		"of the chart, default":  {"config.map.a=x,config.map.default=x", "prism-config", ""},
+		"of the chart, or none":  {"config.map.a=x,config.map.b=x,config.fallbackStrategies={empty}", "prism-config", ""},
+		"of the chart, made":     {"config.create=true", "prism-config", ""},
+		"one that exists, kept":  {"config.name=nodes,config.create=true", "nodes", ""},
 		"one that exists":        {"config.name=nodes", "nodes", ""},
 		"one that exists, a key": {"config.name=nodes,config.default=b", "nodes", "b"},
 	} {
@@ -56,7 +60,7 @@ func TestChartConfigIsNamed(t *testing.T) {
 			assert.Equal(t, test.wantMap == "prism-config", made)
 
 			assert.Equal(t, []any{map[string]any{
-				"apiGroups": []any{""}, "resources": []any{"configmaps"}, "verbs": []any{"get"}, "resourceNames": []any{test.wantMap},
+				"apiGroups": []any{""}, "resources": []any{"configmaps"}, "verbs": []any{"get", "list", "watch"}, "resourceNames": []any{test.wantMap},
 			}}, dig(t, rendered.only(t, "Role"), "rules"))
 			binding := rendered.only(t, "RoleBinding")
 			assert.Equal(t, rendered.only(t, "Role").GetName(), dig(t, binding, "roleRef", "name"))
@@ -74,12 +78,29 @@ func TestChartWithoutConfig(t *testing.T) {
 	}
 }
 
-// TestChartConfigStartsPlugins: the plugin reads its configuration at start, so a new one needs new pods, and the same one none.
-func TestChartConfigStartsPlugins(t *testing.T) {
+// TestChartConfigStartsNoPlugins: the plugin applies changes as they come.
+func TestChartConfigStartsNoPlugins(t *testing.T) {
 	pod := func(args ...string) any {
 		return dig(t, parse(t, render(t, args...)).only(t, "DaemonSet"), "spec", "template")
 	}
-	one, other := pod("--set", "config.map.a=x"), pod("--set", "config.map.a=y")
-	assert.NotEqual(t, one, other)
-	assert.Equal(t, one, pod("--set", "config.map.a=x"))
+	assert.Equal(t, pod("--set", "config.map.a=x"), pod("--set", "config.map.a=y,config.map.default=z"))
+}
+
+// TestChartConfigIsChosen: the plugin is told what names a node's entry.
+func TestChartConfigIsChosen(t *testing.T) {
+	env := environment(t, parse(t, render(t, "--set", "config.map.a=x")))
+	assert.Equal(t, "nvidia.com/device-plugin.config", env["PRISM_NODE_CONFIG_LABEL"])
+	assert.Equal(t, "named,single", env["PRISM_NODE_CONFIG_FALLBACKS"])
+	env = environment(t, parse(t, render(t, "--set", "config.create=true,config.nodeLabel=example.com/gpus,config.fallbackStrategies={empty}")))
+	assert.Equal(t, "example.com/gpus", env["PRISM_NODE_CONFIG_LABEL"])
+	assert.Equal(t, "empty", env["PRISM_NODE_CONFIG_FALLBACKS"])
+}
+
+// TestChartConfigMade: a ConfigMap that is made for people to edit offers all GPUs whole.
+func TestChartConfigMade(t *testing.T) {
+	data := dig(t, parse(t, render(t, "--set", "config.create=true"))["ConfigMap/prism-config"], "data").(map[string]any)
+	config, err := v1alpha1.DecodeNodeConfig([]byte(data["default"].(string)))
+	require.NoError(t, err)
+	require.NoError(t, config.Validate())
+	assert.Empty(t, config.GPUs)
 }

@@ -134,7 +134,7 @@ func TestChartEnvironmentIsRead(t *testing.T) {
 		Driver: config.Driver{
 			Root: "/run/nvidia/driver", CDIHook: "/usr/local/nvidia/toolkit/nvidia-cdi-hook", FailOnInitError: true,
 		},
-		NodeConfig: config.NodeConfig{Map: namespace + "/nodes", Name: "h100"},
+		NodeConfig: config.NodeConfig{Map: namespace + "/nodes", Name: "h100", Label: "example.com/gpus", Fallbacks: config.Names{"empty", "single"}},
 		Serving:    config.Serving{HTTPEndpoint: ":8080", Pprof: true, LogVerbosity: 6, LogFormat: "json"},
 	}, all)
 }

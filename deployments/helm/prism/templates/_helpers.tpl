@@ -50,7 +50,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 app.kubernetes.io/component: kubelet-plugin
 {{- end -}}
 
-{{/* The ConfigMap with the node configuration; empty without one. */}}
+{{/* The ConfigMap with the node configurations; empty without one. */}}
 {{- define "prism.config" -}}
 {{- $config := .Values.config -}}
 {{- if and $config.map $config.name -}}
@@ -58,19 +58,31 @@ app.kubernetes.io/component: kubelet-plugin
 {{- else if $config.map -}}
 {{- if and $config.default (not (hasKey $config.map $config.default)) -}}
 {{- fail (printf "config.default is %q, which config.map does not have; it has: %s" $config.default (keys $config.map | sortAlpha | join ", ")) -}}
-{{- else if and (not $config.default) (gt (len $config.map) 1) -}}
-{{- fail (printf "config.map has several entries: set config.default to one of them: %s" (keys $config.map | sortAlpha | join ", ")) -}}
+{{- else if and (not $config.default) (gt (len $config.map) 1) (not (hasKey $config.map "default")) (not (has "empty" $config.fallbackStrategies)) -}}
+{{- fail (printf "config.map has several entries and none is called default: set config.default to one of them, or add empty to config.fallbackStrategies: %s" (keys $config.map | sortAlpha | join ", ")) -}}
 {{- end -}}
 {{- printf "%s-config" (include "prism.fullname" .) -}}
 {{- else if $config.name -}}
 {{- $config.name -}}
+{{- else if $config.create -}}
+{{- printf "%s-config" (include "prism.fullname" .) -}}
 {{- else if $config.default -}}
 {{- fail (printf "config.default is %q and there is no configuration: set config.map or config.name" $config.default) -}}
 {{- end -}}
 {{- end -}}
 
+{{/* Whether the chart makes that ConfigMap; empty if not. */}}
+{{- define "prism.config.create" -}}
+{{- if or .Values.config.map (and .Values.config.create (not .Values.config.name)) }}true{{ end -}}
+{{- end -}}
+
 {{/* The text of the node configurations, which are given as text or as YAML. */}}
 {{- define "prism.config.data" -}}
+{{- if not .Values.config.map }}
+"default": |2
+    apiVersion: gpu.prism.dev/v1alpha1
+    kind: NodeConfig
+{{- end }}
 {{- range $key, $document := .Values.config.map }}
 {{ $key | quote }}: |2
   {{- if kindIs "string" $document }}
