@@ -12,6 +12,11 @@ step format
 unformatted=$(git ls-files '*.go' | xargs gofmt -l)
 [ -z "$unformatted" ] || fail "run 'make fmt'; not formatted: $unformatted"
 
+step "what is tracked"
+# A program that was built by chance, or a dump: history keeps it for ever.
+large=$(git ls-files -z | xargs -0 sh -c 'find "$@" -maxdepth 0 -type f -size +512k' sh)
+[ -z "$large" ] || fail "larger than 512 KiB: $large: leave it out of the commit, or say here why it belongs there"
+
 step vet
 go vet ./...
 go -C hack/localcluster vet ./...
