@@ -56,8 +56,8 @@ type GPUEntry struct {
 	TimeSlice *NodeTimeSlice `json:"timeSlice,omitempty"`
 	MPS       *NodeMPS       `json:"mps,omitempty"`
 	MIG       *NodeMIG       `json:"mig,omitempty"`
-	// FailRequestsGreaterThanOne refuses a request for several shares.
-	// Default: true.
+	// FailRequestsGreaterThanOne refuses a request of an extended resource for
+	// several devices of which one is a share. Default: true.
 	FailRequestsGreaterThanOne *bool `json:"failRequestsGreaterThanOne,omitempty"`
 	// Origins are, by mode or MIG profile, where the entry comes from in a file of
 	// another format that was translated, as sharing.mps.resources[0]: what is

@@ -311,7 +311,7 @@ func (o *Offering) advise(g *gpu.GPU, offer gpu.Offer) {
 	}
 	wanted, mode := "MIG slices", 1
 	if g.MIG.Mode.Enabled {
-		if offer.Partitioned() {
+		if len(offer.MIG) > 0 || offer.Static {
 			return // the mode is right, and an instance of the administrator leaves room for nothing
 		}
 		wanted, mode = "the whole GPU", 0

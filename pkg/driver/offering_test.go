@@ -382,6 +382,8 @@ func TestAWrongModeIsTheAdministrators(t *testing.T) {
 	}{
 		"slices, mode off":                 {onlySlices, false, nil, fix("MIG slices", "1")},
 		"whole, mode on":                   {onlyWhole, true, nil, fix("the whole GPU", "0")},
+		"in turns, mode on":                {turns, true, nil, fix("the whole GPU", "0")},
+		"in turns, mode off":               {turns, false, nil, nil},
 		"both, mode off":                   {both, false, nil, nil},
 		"both, mode on":                    {both, true, nil, nil},
 		"an instance leaves no room":       {onlyBig, true, half, nil},
