@@ -37,3 +37,13 @@ func TestDebtBlocks(t *testing.T) {
 		})
 	}
 }
+
+// Who uses a GPU in turns meets whatever was left on it.
+func TestDebtBlocksTurns(t *testing.T) {
+	t.Parallel()
+	g := hopper()
+	turns := TimeSliced{GPU: g, Replicas: 2}
+	assert.True(t, Debt{GPU: g.UUID}.Blocks(turns))
+	assert.True(t, Debt{GPU: g.UUID, Placements: []Placement{{6, 1}}}.Blocks(turns))
+	assert.False(t, Debt{GPU: "GPU-1"}.Blocks(turns))
+}
