@@ -275,6 +275,11 @@ func sliver(i int) Claim {
 	return Claim{Namespace: "team", Name: fmt.Sprintf("slice-%d", i), UID: fmt.Sprintf("uid-slice-%d", i)}
 }
 
+// sharer is the claim for a share of one GPU.
+func sharer(i int) Claim {
+	return Claim{Namespace: "team", Name: fmt.Sprintf("share-%d", i), UID: fmt.Sprintf("uid-share-%d", i)}
+}
+
 // smallest is the profile with the least memory; so many of its instances fill a GPU.
 const (
 	smallest = "1g.10gb"
@@ -294,6 +299,8 @@ func (n *node) claim(name string) *resourceapi.ResourceClaim {
 	switch kind {
 	case "look":
 		result.Device, result.AdminAccess = string(gpu.Monitor{GPU: of}.Name()), new(true)
+	case "share":
+		result.Device, result.ShareID = string(gpu.TimeSliced{GPU: of}.Name()), new(types.UID("share-of-"+name))
 	case "slice":
 		i := slices.Index(of.MIG.ProfileNames(), smallest)
 		profile := &of.MIG.Profiles[i]

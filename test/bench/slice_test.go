@@ -13,8 +13,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// mixed offers a GPU whole and in every profile.
-func mixed(g *gpu.GPU) gpu.Offer { return gpu.Offer{Whole: true, MIG: g.MIG.ProfileNames()} }
+// mixed offers a GPU whole, to three claims at once and in every profile.
+func mixed(g *gpu.GPU) gpu.Offer {
+	return gpu.Offer{Whole: true, TimeSlice: &gpu.Replicas{Count: 3}, MIG: g.MIG.ProfileNames()}
+}
 
 // requested are the claims, and the requests that they may wait for.
 func requested(n int, of func(int) Claim) (claims []Claim, admitted []string) {
@@ -74,6 +76,23 @@ func TestBudgetOfAWholeGPUThatCouldBeCut(t *testing.T) {
 	assert.Empty(t, cmp.Diff(want, got, later))
 	assert.Empty(t, WholeLimits.exceeded("a whole GPU", 1, got))
 	assert.NotEmpty(t, claimLimits.exceeded("a whole GPU", 1, got), "where it is offered whole only, it asks nothing")
+}
+
+// A share costs what a whole GPU costs, also beside other shares of its GPU.
+func TestBudgetOfAShare(t *testing.T) {
+	n := newNode(t, mixed)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	want := n.both(ctx, reference(0))
+	got := n.both(ctx, sharer(0))
+	assert.Empty(t, cmp.Diff(want, got, later))
+	assert.Empty(t, WholeLimits.exceeded("a share", 1, got))
+
+	// The eight GPUs take turns: these are two more shares of the first one.
+	others := []Claim{sharer(8), sharer(16)}
+	require.NoError(t, n.plugin.Prepare(ctx, others...))
+	assert.Empty(t, cmp.Diff(want, n.both(ctx, sharer(0)), later))
+	require.NoError(t, n.plugin.Unprepare(ctx, others...))
 }
 
 // All slices of all GPUs at once cost what each costs, whatever comes first.
