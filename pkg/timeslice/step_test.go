@@ -3,8 +3,10 @@ package timeslice
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -172,6 +174,36 @@ func TestUndoingThatFailsIsRepeated(t *testing.T) {
 	b.refusal = nil
 	require.NoError(t, b.step().Undo(t.Context(), asks(uuidA, "Long")))
 	assert.Equal(t, gpu.IntervalDefault, b.inForce[uuidA])
+}
+
+// fullDisk takes no files.
+type fullDisk struct{ disk.OS }
+
+func (fullDisk) Write(string, []byte, fs.FileMode, bool) error { return syscall.ENOSPC }
+
+// TestAFullDiskKeepsNoPod: a claim ends, and what could not be noted then is put right when there is room.
+func TestAFullDiskKeepsNoPod(t *testing.T) {
+	t.Parallel()
+	k := newKeeping(t)
+	k.wanted = intervals("Long", "Default")
+	k.keeper("boot-1").Keep(t.Context())
+	_, err := k.step().Do(t.Context(), asks(uuidA, "Short"))
+	require.NoError(t, err)
+	full := Step{Tool: k.tool, Notes: NewNotes(fullDisk{}, k.dir, "boot-1")}
+	require.NoError(t, full.Undo(t.Context(), asks(uuidA, "Short")))
+	assert.Equal(t, gpu.IntervalLong, k.inForce[uuidA])
+	_, err = full.Do(t.Context(), asks(uuidB, "Short"))
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	assert.NotContains(t, k.inForce, uuidB, "what cannot be noted is not set")
+
+	found, err := k.step().Find(t.Context())
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.NoError(t, k.step().Undo(t.Context(), found[0]))
+	assert.Equal(t, gpu.IntervalLong, k.inForce[uuidA])
+	found, err = k.step().Find(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, found)
 }
 
 func TestArgumentsThatNobodyWrote(t *testing.T) {
