@@ -14,6 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 	"github.com/prism-gpu/prism/pkg/publish"
@@ -47,6 +48,16 @@ func (p *program) watchConfig(clients connections) func(context.Context) error {
 	}
 	watch := kube.ConfigWatch{Client: clients.background, NodeName: p.cfg.NodeName, Label: from.Label, Namespace: namespace, Map: name}
 	return func(ctx context.Context) error { return watch.Run(ctx, p.offering.Reload) }
+}
+
+// lookForConflicts looks for what else hands out the GPUs, before anything is published.
+func (p *program) lookForConflicts(ctx context.Context, host *hostfs.FS) {
+	p.conflicts = &driver.Conflicts{
+		Sockets: host.Sockets, KubeletPlugins: p.cfg.Paths.KubeletPlugins, DriverName: p.cfg.DriverName, Set: p.publisher.Conflict,
+		Events: p.events,
+	}
+	p.conflicts.Look(ctx)
+	p.publisher.Publish()
 }
 
 // passing tells whether the configuration could not be read for a reason of the moment. An API server that has just started forbids

@@ -39,6 +39,7 @@ type program struct {
 	statuses   *kube.Statuses
 	events     *kube.Events
 	watching   func(context.Context) error
+	conflicts  *driver.Conflicts
 	publisher  *driver.Publisher
 	server     *driver.Server
 	reconciler *reconcile.Reconciler
@@ -155,6 +156,7 @@ func (p *program) run(signalled context.Context) error {
 	start(&calls, ctx, p.publisher.Run)
 	start(&calls, ctx, func(ctx context.Context) error { return p.offering.Run(ctx, p.publisher.Renew) })
 	start(&calls, ctx, p.watching)
+	start(&calls, ctx, p.conflicts.Run)
 	start(&calls, ctx, driver.Notices{Inventory: p.inventory, Events: p.events}.Run)
 	start(&calls, ctx, p.http.Run)
 	start(&calls, ctx, p.inventory.Run)

@@ -88,6 +88,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	stop()
 	p.slices = p.newSlices(ctx, clients)
 	p.publisher = driver.NewPublisher(p.offering, publish.Options{DriverName: cfg.DriverName, NodeName: cfg.NodeName}, p.slices)
+	p.lookForConflicts(ctx, host)
 	p.found.Store(nil) // from now on claims come and go
 	p.publisher.Owe(p.owed)
 	p.serve(clients, reports)
