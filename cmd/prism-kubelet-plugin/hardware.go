@@ -8,6 +8,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
@@ -38,11 +39,11 @@ func firstLook(ctx context.Context, cfg *config.Plugin, inv *inventory.Inventory
 	return nil
 }
 
-func author(host *hostfs.FS, inv *inventory.Inventory) *cdi.Author {
+func author(host *hostfs.FS, inv *inventory.Inventory, beside *driver.Beside) *cdi.Author {
 	return &cdi.Author{
 		Present: func() cdi.Present {
 			view := inv.Current()
-			return cdi.Present{Node: view.Node, Common: view.Common, DevRoot: view.Root.DevHostPath}
+			return cdi.Present{Node: view.Node, Common: view.Common, DevRoot: view.Root.DevHostPath, Beside: beside.Nodes()}
 		},
 		Stat: func(path string) (major, minor int64, err error) {
 			device, err := host.CharDevice(path)

@@ -98,13 +98,14 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 // transact builds what prepares claims.
 func (p *program) transact(ctx context.Context, host *hostfs.FS, kept state, bootID string, reports driver.ClaimStatus) error {
 	instances, mode := cutting(p.inventory)
+	beside := &driver.Beside{Flags: p.offering.Flags, CharDevices: host.CharDevices, Events: p.events}
 	tx, damaged, err := prepare.New(prepare.Ports{
 		Records: kept.records, Locks: kept.locks,
 		Planner: claim.Source{Driver: p.cfg.DriverName, NodeName: p.cfg.NodeName, Offered: p.offering.Now},
 		Specs: struct {
 			*cdi.Author
 			*cdi.Dir
-		}{author(host, p.inventory), kept.specs},
+		}{author(host, p.inventory, beside), kept.specs},
 		Steps: map[string]prepare.Step{
 			claim.StepMIG:      instances,
 			claim.StepInterval: timeslice.Step{Tool: setting(p.inventory), Notes: kept.notes},

@@ -36,6 +36,8 @@ type Present struct {
 	Common *specs.ContainerEdits
 	// DevRoot is the host's directory that holds "dev": "/" or the driver's own root.
 	DevRoot string
+	// Beside are device nodes that every container with a GPU gets too.
+	Beside []Node
 }
 
 // Author makes specs from what the node has at that moment; nothing about a device node is remembered, because numbers may
@@ -101,6 +103,7 @@ func (a *Author) Build(o Order) (*specs.Spec, error) {
 		}
 		c.Control = append(c.Control, node)
 	}
+	c.Control = append(c.Control, present.Beside...)
 	return Join(c)
 }
 

@@ -78,6 +78,20 @@ func TestBuildTakesNodesFromTheDriversOwnDev(t *testing.T) {
 	assert.Equal(t, "/run/nvidia/driver/dev/nvidia3", node.HostPath)
 }
 
+func TestBuildAddsWhatStandsBeside(t *testing.T) {
+	t.Parallel()
+	a := author(newHost())
+	present := a.Present()
+	present.Beside = []Node{{Path: "/dev/gdrdrv", HostPath: "/dev/gdrdrv", Major: 500}}
+	a.Present = func() Present { return present }
+	spec, err := a.Build(order("GPU-a", gpu.TypeGPU))
+	require.NoError(t, err)
+	nodes := spec.ContainerEdits.DeviceNodes
+	require.Len(t, nodes, 4)
+	assert.Equal(t, "/dev/gdrdrv", nodes[3].Path)
+	assert.EqualValues(t, 500, nodes[3].Major)
+}
+
 func TestBuildNamesWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	h := newHost()

@@ -138,6 +138,16 @@ func (o *Offering) right(what wrongness) {
 	}
 }
 
+// Flags are the settings in the last good configuration, nil where it has none.
+func (o *Offering) Flags() *v1alpha1.NodeFlags {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.config.last == nil {
+		return nil
+	}
+	return o.config.last.Flags
+}
+
 // Problems lists the reasons for which the configuration is not in force.
 func (o *Offering) Problems() []string {
 	o.mu.Lock()

@@ -64,14 +64,6 @@ func (t *translation) flags(f *pluginFlags) *v1alpha1.NodeFlags {
 			t.warn("flags."+flag.key, "is not served by this version from here; set the chart value %s", flag.key)
 		}
 	}
-	for _, flag := range []struct {
-		key string
-		on  *bool
-	}{{"gdsEnabled", f.GDSEnabled}, {"mofedEnabled", f.MOFEDEnabled}, {"gdrcopyEnabled", f.GDRCopyEnabled}} {
-		if flag.on != nil && *flag.on {
-			t.warn("flags."+flag.key, "is not served by this version; containers get no such device nodes")
-		}
-	}
 	t.obsolete(f)
 	if f.Plugin != nil {
 		t.pluginFlags(f.Plugin)
