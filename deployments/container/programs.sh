@@ -17,8 +17,8 @@ CGO_ENABLED=1 go build -tags grpcnotrace \
 	-ldflags "-s -w -X main.version=${VERSION:-dev} -extldflags=-Wl,-z,lazy" \
 	-o "$out/prism-kubelet-plugin" ./cmd/prism-kubelet-plugin
 
-# It binds nothing and runs on any node.
-CGO_ENABLED=0 go build -tags grpcnotrace -ldflags "-s -w -X main.version=${VERSION:-dev}" \
+# With the C library too, so that both programs are made of the same packages.
+CGO_ENABLED=1 go build -tags grpcnotrace -ldflags "-s -w -X main.version=${VERSION:-dev}" \
 	-o "$out/prism-controller" ./cmd/prism-controller
 
 # Installed on hosts that have none of their own. Built as a module of its own:

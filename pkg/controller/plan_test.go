@@ -264,13 +264,3 @@ func TestClassNames(t *testing.T) {
 		assert.Equal(t, want, className(resource, driver))
 	}
 }
-
-// TestPolicyText: the text is the device plugin's, and the rules are about containers of any kind.
-func TestPolicyText(t *testing.T) {
-	policy := planned(t, Input{Configs: map[string]string{"a": seed}}).Policy
-	require.Len(t, policy.Spec.Validations, 1)
-	assert.Equal(t, `"request for 'nvidia.com/gpu-2gb: " + string(variables.limits.filter(l, "nvidia.com/gpu-2gb" in l && `+
-		`quantity(l["nvidia.com/gpu-2gb"]).compareTo(quantity("1")) > 0)[0]["nvidia.com/gpu-2gb"]) + "' too large: maximum request size for shared resources is 1"`,
-		policy.Spec.Validations[0].MessageExpression)
-	assert.Contains(t, policy.Spec.Variables[0].Expression, "initContainers")
-}
