@@ -86,10 +86,6 @@ func (t *translation) migStrategy(strategy *string) {
 		return
 	}
 	t.strategy = v1alpha1.MIGStrategy(*strategy)
-	if t.strategy != v1alpha1.MIGStrategyNone {
-		t.warn("flags.migStrategy", "%s gives no resource names in this version; list profiles in the chart value deviceClasses.mig.extendedResources",
-			t.strategy)
-	}
 }
 
 // obsolete warns of general flags that have no meaning here.
