@@ -19,7 +19,7 @@ const (
 )
 
 // builtinVersion changes when the content of the built-in images does.
-const builtinVersion = "1"
+const builtinVersion = "2"
 
 // Builtin returns the archives of the pause and the test image, built into the cache when they are not there.
 func Builtin(ctx context.Context, cache parts.Cache, progress *report.Progress) ([]string, error) {
@@ -79,14 +79,15 @@ func Pause(ctx context.Context, _ parts.Cache, out string) error {
 	return Write(out, Config{Name: PauseName, Entrypoint: []string{"/pause"}, User: "65535:65535"}, rootfs)
 }
 
-// Test writes the image of test pods: Debian's C library, a shell and the usual commands.
+// Test writes the image of test pods: Debian's C library, a shell and the usual commands. A pod that names no command lists its
+// GPUs, and fails without one, as CUDA's samples do.
 func Test(ctx context.Context, cache parts.Cache, out string) error {
 	rootfs := NewRootfs(true)
 	if err := rootfs.Debian(ctx, cache, []string{"libc6", busybox}); err != nil {
 		return err
 	}
 	rootfs.Accounts()
-	return Write(out, Config{Name: TestName}, rootfs)
+	return Write(out, Config{Name: TestName, Entrypoint: []string{"nvidia-smi", "-L"}}, rootfs)
 }
 
 // Accounts adds the users and folders that programs expect.

@@ -1,0 +1,201 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationapi "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+const (
+	controllerName     = "prism-controller"
+	controllerSelector = "app.kubernetes.io/component=controller"
+	// sharedConfig is a file of the device plugin whose replicas have a name of their own.
+	sharedConfig = "{version: v1, sharing: {timeSlicing: {failRequestsGreaterThanOne: true, resources: [{name: nvidia.com/gpu, rename: nvidia.com/%s, replicas: 10}]}}}"
+)
+
+// TestLegacyPod: the pod of the device plugin's README runs, and what its names stand for outlives their classes.
+func TestLegacyPod(t *testing.T) {
+	needs(t, extendedResources)
+	ns := alone(t)
+	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/mig-1g.10gb")
+	ns.apply("legacy/gpu-pod.yaml")
+	ns.do("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+startLimit.String(), "pod/gpu-pod")
+	seen := regexp.MustCompile(`(?m)^GPU \d+: .* \(UUID: (GPU-[0-9a-f-]+)\)$`).FindAllStringSubmatch(ns.do("logs", "gpu-pod"), -1)
+	require.Len(t, seen, 1)
+	boards, err := ns.boards()
+	require.NoError(t, err)
+	assert.Contains(t, boards, seen[0][1])
+	require.NoError(t, ns.silence())
+}
+
+// TestLegacyNames: names come from every entry of the ConfigMap, requests for several shares are refused with the device plugin's
+// text, a claim outlives the class that it was made by, and another controller goes on when one ends.
+func TestLegacyNames(t *testing.T) {
+	needs(t, extendedResources)
+	c := open(t)
+	c.legacy(t, "gpu.shared")
+	ns := alone(t)
+	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
+	const tooLarge = "request for 'nvidia.com/gpu.shared: 2' too large: maximum request size for shared resources is 1"
+	eventually(t, startLimit, func() error {
+		err := ns.requests("nvidia.com/gpu.shared", 2)
+		if err == nil || !strings.Contains(err.Error(), tooLarge) {
+			return fmt.Errorf("the request was not refused as it should be: %w", err)
+		}
+		return nil
+	})
+	assert.NoError(t, ns.requests("nvidia.com/gpu.shared", 1))
+	assert.NoError(t, ns.requests("nvidia.com/gpu", 2), "whole GPUs can be requested in any number")
+
+	first := ns.leader(t, "")
+	ns.must(t, ns.kubectl("delete", "pod", "--namespace", system, "--wait=false", first)...)
+	c.legacy(t, "gpu.slow")
+	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.slow")
+	assert.NotEqual(t, first, ns.leader(t, first))
+	classes, err := ns.resourceNames()
+	require.NoError(t, err)
+	assert.NotContains(t, classes, "nvidia.com/gpu.shared")
+	eventually(t, startLimit, func() error { return ns.requests("nvidia.com/gpu.shared", 2) })
+}
+
+// TestLegacyClassGoes: a pod keeps its GPU when the class goes that it was given by; one of the controller's comes back.
+func TestLegacyClassGoes(t *testing.T) {
+	needs(t, extendedResources)
+	ns := alone(t)
+	ns.named(t, startLimit, "nvidia.com/gpu")
+	ns.apply("extended-resource/pod.yaml")
+	pod := ns.ready("extended-resource")
+	require.NotNil(t, pod.Status.ExtendedResourceClaimStatus)
+	grants := ns.granted(pod.Status.ExtendedResourceClaimStatus.ResourceClaimName)
+	classes, err := ns.resourceNames()
+	require.NoError(t, err)
+	ns.must(t, ns.kubectl("delete", "deviceclass", classes["nvidia.com/gpu"].Name)...)
+	eventually(t, startLimit, func() error {
+		again, err := ns.resourceNames()
+		if err == nil && again["nvidia.com/gpu"].UID == classes["nvidia.com/gpu"].UID {
+			err = fmt.Errorf("class %s is still the old one", classes["nvidia.com/gpu"].Name)
+		}
+		return err
+	})
+	ns.named(t, startLimit, "nvidia.com/gpu")
+	ns.sees("extended-resource", "main", grants...)
+	require.NoError(t, ns.silence())
+}
+
+// TestLegacyLeaves: what the controller made goes with it, and nothing else does.
+func TestLegacyLeaves(t *testing.T) {
+	needs(t, extendedResources)
+	c := open(t)
+	c.legacy(t, "gpu.shared")
+	ns := alone(t)
+	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
+	c.helm(t, "upgrade", "prism", filepath.Join(c.root, "deployments/helm/prism"), "--reuse-values", "--set", "controller.enabled=false")
+	eventually(t, startLimit, func() error {
+		classes, err := ns.resourceNames()
+		if names := slices.Sorted(maps.Keys(classes)); err == nil && !slices.Equal(names, []string{"nvidia.com/mig-1g.10gb"}) {
+			err = fmt.Errorf("the names are %v", names)
+		}
+		return err
+	})
+	eventually(t, startLimit, func() error { return ns.requests("nvidia.com/gpu.shared", 2) })
+}
+
+// legacy adds an entry to the node configurations that no node uses, and starts two controllers, until the test has ended.
+func (c *cluster) legacy(t *testing.T, name string) {
+	t.Helper()
+	values, err := json.Marshal(map[string]any{
+		"controller": map[string]any{"replicas": 2},
+		"config":     map[string]any{"default": "e2e", "map": map[string]any{"legacy": fmt.Sprintf(sharedConfig, name)}},
+	})
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	require.NoError(t, os.WriteFile(file, values, 0o600))
+	var history []struct {
+		Revision int `json:"revision"`
+	}
+	line := []string{filepath.Join(c.variable("PATH"), "helm"), "--kubeconfig", c.variable("KUBECONFIG"), "--namespace", system}
+	require.NoError(t, json.Unmarshal([]byte(c.must(t, append(line, "history", "prism", "--max", "1", "--output", "json")...)), &history))
+	require.Len(t, history, 1)
+	t.Cleanup(func() {
+		c.helm(t, "rollback", "prism", strconv.Itoa(history[0].Revision))
+		c.plugin(t)
+	})
+	c.helm(t, "upgrade", "prism", filepath.Join(c.root, "deployments/helm/prism"), "--reuse-values", "--values", file)
+	c.plugin(t)
+}
+
+// resourceNames are the classes that have one.
+func (c *cluster) resourceNames() (map[string]resourceapi.DeviceClass, error) {
+	var list resourceapi.DeviceClassList
+	err := c.get(&list, "deviceclasses")
+	found := map[string]resourceapi.DeviceClass{}
+	for _, class := range list.Items {
+		if class.Spec.ExtendedResourceName != nil {
+			found[*class.Spec.ExtendedResourceName] = class
+		}
+	}
+	return found, err
+}
+
+// named waits until these resource names have classes.
+func (c *cluster) named(t *testing.T, within time.Duration, names ...string) {
+	t.Helper()
+	eventually(t, within, func() error {
+		classes, err := c.resourceNames()
+		for _, name := range names {
+			if _, found := classes[name]; err == nil && !found {
+				err = fmt.Errorf("no class has the name %s", name)
+			}
+		}
+		return err
+	})
+}
+
+// requests asks the API server what it would say to a pod that requests so many of a resource.
+func (ns *namespace) requests(resource string, n int) error {
+	pod := fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: request}, spec: {containers: [{name: a, image: x}, `+
+		`{name: b, image: x, resources: {limits: {%s: %d}}}]}}`, resource, n)
+	_, err := ns.run(pod, ns.kubectl("--namespace", ns.name, "create", "--dry-run=server", "--filename=-")...)
+	return err
+}
+
+// leader waits for a controller that leads and is not the one before.
+func (c *cluster) leader(t *testing.T, before string) string {
+	t.Helper()
+	var leader string
+	eventually(t, startLimit, func() error {
+		var lease coordinationapi.Lease
+		if err := c.get(&lease, "lease", controllerName, "--namespace", system); err != nil {
+			return err
+		}
+		if lease.Spec.HolderIdentity != nil {
+			leader, _, _ = strings.Cut(*lease.Spec.HolderIdentity, "_")
+		}
+		if leader == "" || leader == before {
+			return fmt.Errorf("the lead has %q", leader)
+		}
+		var pods corev1.PodList
+		if err := c.get(&pods, "pods", "--namespace", system, "--selector", controllerSelector); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.Name == leader }) {
+			return fmt.Errorf("there is no controller %s", leader)
+		}
+		return nil
+	})
+	return leader
+}
