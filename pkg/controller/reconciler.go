@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	admissionapi "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
+
+// lookAgain is what the cache gets to catch up.
+const lookAgain = 200 * time.Millisecond
 
 // Options say what a controller works on.
 type Options struct {
@@ -72,7 +76,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err := r.own(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := r.carryOut(ctx, plan, classes.Items); err != nil {
+	switch err := r.carryOut(ctx, plan, classes.Items); {
+	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err):
+		// The cache is behind, often behind what was written just now.
+		klog.FromContext(ctx).V(4).Info("Looking again", "reason", err.Error())
+		return reconcile.Result{RequeueAfter: lookAgain}, nil
+	case err != nil:
 		return reconcile.Result{}, err
 	}
 	r.tell(configs, plan.Problems)

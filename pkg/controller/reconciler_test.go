@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -36,6 +38,28 @@ type world struct {
 }
 
 var configMap = types.NamespacedName{Namespace: "prism-system", Name: "prism-config"}
+
+// TestReconcileBehindItsCache: what is there and not in the cache yet is looked at again, without an error.
+func TestReconcileBehindItsCache(t *testing.T) {
+	w := newWorld(t, configs(map[string]string{"a": seed}))
+	w.reconcile()
+	behind := interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			if _, classes := list.(*resourceapi.DeviceClassList); classes {
+				return nil
+			}
+			return c.List(ctx, list, options...)
+		},
+	})
+	current := w.Client
+	w.Client = behind
+	result, err := w.Reconcile(t.Context(), reconcile.Request{})
+	require.NoError(t, err)
+	assert.Equal(t, lookAgain, result.RequeueAfter)
+	w.Client = current
+	w.reconcile()
+	assert.Len(t, w.classes(), 2)
+}
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
