@@ -6,6 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/controller"
@@ -77,4 +79,26 @@ func TestChartControllerIsOff(t *testing.T) {
 			assert.NotEqual(t, "controller", object.GetLabels()["app.kubernetes.io/component"], key)
 		}
 	}
+}
+
+// TestChartControllerAgrees: names that the values give are as good as the
+// controller's, which then makes no class for them and says nothing.
+func TestChartControllerAgrees(t *testing.T) {
+	const config = "version: v1\nflags: {migStrategy: mixed}\n"
+	rendered := parse(t, render(t, "--set", "deviceClasses.gpu.extendedResourceName=nvidia.com/gpu,deviceClasses.mig.extendedResources={1g.10gb,1g.10gb+me}"))
+	var classes []resourceapi.DeviceClass
+	for _, object := range rendered {
+		if object.GetKind() == "DeviceClass" {
+			class := resourceapi.DeviceClass{}
+			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &class))
+			classes = append(classes, class)
+		}
+	}
+	plan, err := controller.NewPlan(controller.Input{
+		Driver: "gpu.prism.dev", Configs: map[string]string{"a": config}, Classes: classes, Profiles: []string{"1g.10gb", "1g.10gb+me", "2g.20gb"},
+	})
+	require.NoError(t, err)
+	assert.Empty(t, plan.Problems)
+	require.Len(t, plan.Classes, 1)
+	assert.Equal(t, "nvidia.com/mig-2g.20gb", *plan.Classes[0].Spec.ExtendedResourceName)
 }
