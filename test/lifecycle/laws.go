@@ -114,7 +114,7 @@ func (m *Machine) Laws(ctx context.Context, answered ...string) error {
 			return fmt.Errorf("claim %s: %w", uid, err)
 		}
 	}
-	return errors.Join(ownedOnce(records), m.effectsAreRecorded(ctx, records), m.instancesAreRecorded(records))
+	return errors.Join(ownedOnce(records), m.effectsAreRecorded(ctx, records), m.instancesAreRecorded(records), m.intervalsAreNoted(records))
 }
 
 // ownedOnce: no device is owned twice, and no part of a GPU in two ways.
@@ -228,6 +228,9 @@ func (m *Machine) Empty(ctx context.Context) error {
 		if _, static := m.parts.static[at]; !static {
 			return fmt.Errorf("GPU instance %d (%s) is left at %v of GPU %s", d.GPUInstance, d.Profile, at.at, at.gpu)
 		}
+	}
+	if err := m.intervalsAreBack(); err != nil {
+		return err
 	}
 	for _, dir := range []string{m.CDIDir, filepath.Join(m.StateDir, "claims")} {
 		files, err := os.ReadDir(dir)

@@ -26,7 +26,7 @@ import (
 
 // Act is one call of the kubelet, or what a plugin does by itself.
 type Act struct {
-	// Call is "prepare", "unprepare", "settle" or "sweep".
+	// Call is "prepare", "unprepare", "settle", "sweep" or "keep".
 	Call string
 	// Claim is the claim's UID.
 	Claim string
@@ -36,6 +36,8 @@ type Act struct {
 	Slices []Slice
 	// Effects are planned on each GPU that it owns.
 	Effects []string
+	// Interval is what the claim asks for on its GPUs, or, of "keep", what the node's configuration wants on them.
+	Interval gpu.Interval `json:",omitempty"`
 	// Fails: the call must not succeed.
 	Fails bool
 	// Beside: the next act begins before this one has ended.
@@ -82,7 +84,7 @@ func (m *Machine) installed(root, file string) {
 	m.open = func(ctx context.Context, found hostfs.DriverRoot) (inventory.Session, error) {
 		return nvml.Open(ctx, found.Library, nvml.Options{Root: found.Path, HostRoot: found.HostPath})
 	}
-	m.hardware = library{vendor.New(vendor.WithLibraryPath(file))}
+	m.hardware, m.tool = library{vendor.New(vendor.WithLibraryPath(file))}, installedTool(root)
 }
 
 // mortal counts the touches of a process, refuses some, and kills the process at one of them.
@@ -231,6 +233,8 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 	case "sweep":
 		_, err := p.Sweep(ctx, nil, true)
 		return err
+	case "keep":
+		return m.keep(ctx, p, act.Interval, act.GPUs...)
 	default:
 		return fmt.Errorf("no such call: %s", act.Call)
 	}
@@ -248,9 +252,10 @@ func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
 	for _, i := range act.Looks {
 		devices = append(devices, m.device(i)+"-monitor!")
 	}
-	return m.allocate(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+	rc := m.allocate(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: act.Claim, UID: types.UID(act.Claim),
 	}}, devices...)
+	return inTurns(rc, act.Interval, len(act.GPUs))
 }
 
 // device is the name of a GPU's whole device.

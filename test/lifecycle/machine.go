@@ -11,6 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/timeslice"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )
@@ -43,6 +44,7 @@ type Machine struct {
 	// lost is the claim whose record a test has removed.
 	lost     string
 	hardware hardware
+	tool     timeslice.Tool
 	gpus     []gpu.UUID
 	parts    partitions
 	// reload unloads the driver, with which the hardware forgets its settings, and loads it again.
@@ -94,7 +96,7 @@ func modelledMachine(dir string, spec model.Spec) (*Machine, error) {
 		return nil, err
 	}
 	around := port.NewHost(node)
-	m.host, m.open, m.hardware = around, around.Open, modelled{node}
+	m.host, m.open, m.hardware, m.tool = around, around.Open, modelled{node}, modelledTool{node}
 	return m, nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/mig"
 	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
 // Wiring says how a process is put together. The zero value touches the machine directly and retries nothing.
@@ -50,6 +51,10 @@ type Process struct {
 	inventory *inventory.Inventory
 	leave     func() error
 	hook      cdi.Installed
+	// keeper brings about what is wanted; unkept is what it could not.
+	keeper *timeslice.Keeper
+	wanted map[gpu.UUID]gpu.Interval
+	unkept error
 }
 
 // Start wires a process on the machine as the plugin's main does, in the same order.
@@ -96,6 +101,7 @@ func (m *Machine) wire(ctx context.Context, p *Process, files touchedDisk, recor
 	}
 	driver := func() (mig.Driver, error) { return p.inventory.Partitioning() }
 	steps[claim.StepMIG] = mig.Step{Driver: driver}
+	steps[claim.StepInterval] = m.slicing(p, files, w.Touch)
 	mode := mig.Mode{Driver: driver}
 	source := claim.Source{Driver: DriverName, NodeName: NodeName, Offered: func() (*gpu.Node, gpu.Layout, error) {
 		return p.inventory.Current().Node, m.parts.layout, nil

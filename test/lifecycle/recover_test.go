@@ -9,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // known is what the kubelet knows of a claim when a process has died.
@@ -111,7 +112,10 @@ func (m *Machine) goOn(ctx context.Context, p *Process, claims map[string]*known
 			return fmt.Errorf("preparing %s again: %w", uid, err)
 		}
 	}
-	return unprepareAll(ctx, p, claims, func(*known) bool { return true })
+	if err := unprepareAll(ctx, p, claims, func(*known) bool { return true }); err != nil {
+		return err
+	}
+	return m.keep(ctx, p, gpu.IntervalDefault)
 }
 
 // clearUp is what a plugin does by itself, sooner or later: where claims are wanted, the kubelet is faster.

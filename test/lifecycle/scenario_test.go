@@ -73,8 +73,9 @@ func (a Act) failing() Act {
 // What a plugin does by itself, when it becomes the node's lead and every now and then.
 var settles, sweepsUp = Act{Call: "settle"}, Act{Call: "sweep"}
 
-// scenarios are the lives of claims on whole GPUs, of claims with a hardware effect in two steps, and of claims on slices of GPUs.
-var scenarios = slices.Concat(wholeScenarios, sliceScenarios)
+// scenarios are the lives of claims on whole GPUs, of claims with a hardware effect in two steps, of claims and nodes that set
+// intervals, and of claims on slices of GPUs.
+var scenarios = slices.Concat(wholeScenarios, intervalScenarios, sliceScenarios)
 
 var wholeScenarios = []scenario{
 	{name: "whole GPU", early: true, acts: []Act{prepares("a", 0), prepares("a", 0), unprepares("a"), unprepares("a")}},
