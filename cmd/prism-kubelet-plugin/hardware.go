@@ -14,7 +14,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/mig"
 	"github.com/prism-gpu/prism/pkg/nvml"
-	"github.com/prism-gpu/prism/pkg/nvsmi"
 	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
@@ -73,16 +72,4 @@ func (p *program) owned(bootID string) (inventory.Owned, error) {
 func cutting(inv *inventory.Inventory) (mig.Step, mig.Mode) {
 	driver := func() (mig.Driver, error) { return inv.Partitioning() }
 	return mig.Step{Driver: driver}, mig.Mode{Driver: driver}
-}
-
-// setting builds what sets GPUs as only the driver's tool can, that of the driver in use at the time.
-func setting(inv *inventory.Inventory) nvsmi.Tool {
-	return nvsmi.Tool{Find: func() (nvsmi.Install, error) {
-		view := inv.Current()
-		if view.Root.Library == "" {
-			return nvsmi.Install{}, view.Err
-		}
-		program, _ := view.Root.Tool("nvidia-smi")
-		return nvsmi.Install{Program: program, Library: view.Root.Library, Root: view.Root.HostPath}, nil
-	}}
 }

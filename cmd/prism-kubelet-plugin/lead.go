@@ -23,7 +23,8 @@ func (p *program) reconcile(clients connections, metrics *driver.Metrics) *recon
 	})
 }
 
-// lead does what only one process per node may: publish, settle what other processes left, and remove what nobody owns.
+// lead does what only one process per node may: publish, settle what other processes left, remove what nobody owns, and set what the
+// node's configuration says of GPUs.
 func (p *program) lead(ctx context.Context) error {
 	release, err := p.locks.Lead(ctx)
 	if ctx.Err() != nil {
@@ -40,5 +41,6 @@ func (p *program) lead(ctx context.Context) error {
 	var reconciling sync.WaitGroup
 	defer reconciling.Wait()
 	reconciling.Go(func() { p.reconciler.Run(ctx) })
+	reconciling.Go(func() { p.keeper.Run(ctx) })
 	return p.slices.Run(ctx)
 }

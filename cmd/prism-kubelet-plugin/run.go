@@ -20,6 +20,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/reconcile"
+	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
 type claimObject = resourceapi.ResourceClaim
@@ -43,6 +44,7 @@ type program struct {
 	publisher  *driver.Publisher
 	server     *driver.Server
 	reconciler *reconcile.Reconciler
+	keeper     *timeslice.Keeper
 	http       driver.HTTP
 	damaged    atomic.Int64
 	owed       []gpu.Debt
@@ -154,7 +156,7 @@ func (p *program) run(signalled context.Context) error {
 	start(&background, writing, p.statuses.Run)
 	start(&calls, ctx, p.lead)
 	start(&calls, ctx, p.publisher.Run)
-	start(&calls, ctx, func(ctx context.Context) error { return p.offering.Run(ctx, p.publisher.Renew) })
+	start(&calls, ctx, func(ctx context.Context) error { return p.offering.Run(ctx, p.renew) })
 	start(&calls, ctx, p.watching)
 	start(&calls, ctx, p.conflicts.Run)
 	start(&calls, ctx, driver.Notices{Inventory: p.inventory, Events: p.events}.Run)

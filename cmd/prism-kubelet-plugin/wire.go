@@ -86,6 +86,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	p.offering.Load(reading)
 	p.offering.Probe(reading)
 	stop()
+	p.keeper = p.keep(ctx, kept.notes)
 	p.slices = p.newSlices(ctx, clients)
 	p.publisher = driver.NewPublisher(p.offering, publish.Options{DriverName: cfg.DriverName, NodeName: cfg.NodeName}, p.slices)
 	p.lookForConflicts(ctx, host)
