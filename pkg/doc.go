@@ -6,6 +6,8 @@
 //	checkpoint  durable records, one file per claim, and the locks beside them
 //	cdi         joins device edits into one claim's CDI spec and writes it
 //
+//	mig, timeslice   what is done to a GPU for a claim, and undone
+//
 // Around it stand what the node has (nvml, hostfs, inventory), what it is offered as (nodeconfig), how it is told to the scheduler (publish, kube), what is done
 // about claims that nobody will ask to undo (reconcile), and the nouns that all of them share (gpu).
 package pkg
