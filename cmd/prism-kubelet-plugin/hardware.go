@@ -29,8 +29,8 @@ func watchDriver(cfg *config.Plugin, host *hostfs.FS, hook string, owned func() 
 // firstLook fails only where the operator asked for it and nobody's claim would suffer.
 func firstLook(ctx context.Context, cfg *config.Plugin, inv *inventory.Inventory, tx *prepare.Transaction) error {
 	err := inv.Refresh(ctx)
-	if claims, _ := tx.Counts(); err != nil && cfg.Driver.FailOnInitError && claims == 0 {
-		return fmt.Errorf("--fail-on-init-error: %w", err)
+	if claims, _ := tx.Counts(); err != nil && cfg.Driver.FailOnInitError != nil && *cfg.Driver.FailOnInitError && claims == 0 {
+		return fmt.Errorf("ending, as failOnInitError wants: %w", err)
 	}
 	if err != nil {
 		klog.FromContext(ctx).Info("No usable NVIDIA driver yet: serving without devices and trying again", "reason", err.Error())

@@ -91,8 +91,44 @@ type readError struct{ error }
 
 func (e *readError) Unwrap() error { return e.error }
 
-// nodeConfig reads the node's configuration, nil where there is none, and says once what of it has no effect.
+// firstConfig is what was read at start.
+type firstConfig struct {
+	config *v1alpha1.NodeConfig
+	err    error
+}
+
+// applyFlags reads the node's configuration first of all, for the settings of the process that it has: those that neither a flag nor the
+// environment nor the process's own file has set.
+func (p *program) applyFlags(ctx context.Context, clients connections) {
+	reading, stop := context.WithTimeout(ctx, firstRead)
+	defer stop()
+	config, err := p.nodeConfig(reading, clients)
+	p.first.Store(&firstConfig{config: config, err: err})
+	if err != nil || config == nil || config.Flags == nil {
+		return
+	}
+	if root := config.Flags.NVIDIADriverRoot; p.cfg.Driver.Root == "" && root != nil {
+		p.cfg.Driver.Root = *root
+	}
+	if p.cfg.Driver.FailOnInitError == nil {
+		p.cfg.Driver.FailOnInitError = config.Flags.FailOnInitError
+	}
+}
+
+// firstOffer finds out what to offer, as far as that is quick.
+func (p *program) firstOffer(ctx context.Context) {
+	reading, stop := context.WithTimeout(ctx, firstRead)
+	defer stop()
+	p.offering.Load(reading)
+	p.offering.Probe(reading)
+}
+
+// nodeConfig reads the node's configuration, nil where there is none, and says once what of it has no effect. What was read at start is
+// the answer to the first question.
 func (p *program) nodeConfig(ctx context.Context, clients connections) (*v1alpha1.NodeConfig, error) {
+	if first := p.first.Swap(nil); first != nil {
+		return first.config, first.err
+	}
 	config, warnings, err := p.readNodeConfig(ctx, clients)
 	for _, warning := range warnings {
 		if _, said := p.warned.LoadOrStore(warning, true); !said {

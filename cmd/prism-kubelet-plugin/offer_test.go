@@ -91,3 +91,24 @@ func TestTheLabelChooses(t *testing.T) {
 	require.EqualError(t, err, "ConfigMap ns/nodes: specified config none does not exist; the node's label "+key+" names it: there are: default, mig")
 	assert.False(t, passing(err))
 }
+
+// TestFlagsOfTheConfiguration are those of the process that nothing nearer to it has set.
+func TestFlagsOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "node.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\n"+
+		"flags: {nvidiaDriverRoot: /run/nvidia/driver, failOnInitError: true}\n"), 0o600))
+	no, yes := false, true
+	for name, c := range map[string]struct{ set, want config.Driver }{
+		"nothing is set": {config.Driver{}, config.Driver{Root: "/run/nvidia/driver", FailOnInitError: &yes}},
+		"all is set":     {config.Driver{Root: "/", FailOnInitError: &no}, config.Driver{Root: "/", FailOnInitError: &no}},
+	} {
+		p := &program{cfg: &config.Plugin{NodeConfig: config.NodeConfig{File: file}, Driver: c.set}}
+		p.applyFlags(t.Context(), connections{})
+		assert.Equal(t, c.want, p.cfg.Driver, name)
+		read, err := p.nodeConfig(t.Context(), connections{})
+		require.NoError(t, err)
+		assert.NotNil(t, read, "it is not read twice")
+		assert.Nil(t, p.first.Load())
+	}
+}

@@ -49,6 +49,7 @@ type program struct {
 	damaged    atomic.Int64
 	owed       []gpu.Debt
 	found      atomic.Pointer[[]*checkpoint.Record]
+	first      atomic.Pointer[firstConfig]
 	warned     sync.Map // warnings about the node's configuration that were logged
 	failed     chan error
 }

@@ -66,6 +66,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 		return nil, err
 	}
 	p := &program{cfg: cfg, hook: hook, locks: kept.locks, events: events}
+	p.applyFlags(ctx, clients)
 	p.inventory = watchDriver(cfg, host, hook.Path, func() (inventory.Owned, error) { return p.owned(bootID) })
 	p.offering, p.watching = p.offer(clients), p.watchConfig(clients)
 	node := func() *gpu.Node { return p.inventory.Current().Node }
@@ -82,10 +83,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	if err := firstLook(ctx, cfg, p.inventory, p.tx); err != nil {
 		return nil, err
 	}
-	reading, stop := context.WithTimeout(ctx, firstRead)
-	p.offering.Load(reading)
-	p.offering.Probe(reading)
-	stop()
+	p.firstOffer(ctx)
 	p.keeper = p.keep(ctx, kept.notes)
 	p.slices = p.newSlices(ctx, clients)
 	p.publisher = driver.NewPublisher(p.offering, publish.Options{DriverName: cfg.DriverName, NodeName: cfg.NodeName}, p.slices)

@@ -122,6 +122,7 @@ func TestChartEnvironmentIsRead(t *testing.T) {
 		t.Errorf("defaults of the program and of the chart (-program +chart):\n%s", diff)
 	}
 
+	yes := true
 	all := load("--values", "testdata/values/everything.yaml")
 	assert.Equal(t, &config.Plugin{
 		DriverName: "gpu.example.com", NodeName: "n0", PodUID: "uid", DeviceMetadata: true,
@@ -132,7 +133,7 @@ func TestChartEnvironmentIsRead(t *testing.T) {
 			KubeletPodResources: "/data/kubelet/pod-resources/kubelet.sock",
 		},
 		Driver: config.Driver{
-			Root: "/run/nvidia/driver", CDIHook: "/usr/local/nvidia/toolkit/nvidia-cdi-hook", FailOnInitError: true,
+			Root: "/run/nvidia/driver", CDIHook: "/usr/local/nvidia/toolkit/nvidia-cdi-hook", FailOnInitError: &yes,
 		},
 		NodeConfig: config.NodeConfig{Map: namespace + "/nodes", Name: "h100", Label: "example.com/gpus", Fallbacks: config.Names{"empty", "single"}},
 		Serving:    config.Serving{HTTPEndpoint: ":8080", Pprof: true, LogVerbosity: 6, LogFormat: "json"},

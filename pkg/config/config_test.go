@@ -23,7 +23,8 @@ func TestPrecedence(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "/flag", p.Driver.Root, "flag over environment")
 	assert.Equal(t, 5, p.Serving.LogVerbosity, "environment over file")
-	assert.True(t, p.Driver.FailOnInitError, "file over default")
+	require.NotNil(t, p.Driver.FailOnInitError)
+	assert.True(t, *p.Driver.FailOnInitError, "file over default")
 	assert.Equal(t, "/var/run/cdi", p.Paths.CDIRoot, "default")
 	assert.Equal(t, "from-env", p.NodeName)
 	assert.Equal(t, "uid", p.PodUID)
@@ -35,6 +36,30 @@ func TestTheChartsNameWinsOverThePlainOne(t *testing.T) {
 	p, err := LoadPlugin(nil, env(map[string]string{"NODE_NAME": "plain", "PRISM_NODE_NAME": "ours"}))
 	require.NoError(t, err)
 	assert.Equal(t, "ours", p.NodeName)
+}
+
+// TestAChoiceIsLeftOpen: then the node's configuration makes it.
+func TestAChoiceIsLeftOpen(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		args []string
+		env  string
+		want any
+	}{
+		"open": {nil, "", nil}, "flag": {[]string{"--fail-on-init-error"}, "false", true}, "flag, off": {[]string{"--fail-on-init-error=false"}, "true", false},
+		"environment": {nil, "false", false},
+	} {
+		p, err := LoadPlugin(c.args, env(map[string]string{"NODE_NAME": "n", "PRISM_FAIL_ON_INIT_ERROR": c.env}))
+		require.NoError(t, err, name)
+		if c.want == nil {
+			assert.Nil(t, p.Driver.FailOnInitError, name)
+			continue
+		}
+		require.NotNil(t, p.Driver.FailOnInitError, name)
+		assert.Equal(t, c.want, *p.Driver.FailOnInitError, name)
+	}
+	_, err := LoadPlugin(nil, env(map[string]string{"NODE_NAME": "n", "PRISM_FAIL_ON_INIT_ERROR": "maybe"}))
+	require.ErrorContains(t, err, `environment variable PRISM_FAIL_ON_INIT_ERROR="maybe": "maybe" is neither true nor false`)
 }
 
 // TestAListIsReplaced: who gives it again does not add to it.

@@ -57,12 +57,13 @@ type Paths struct {
 
 // Driver says how the NVIDIA driver is found.
 type Driver struct {
-	// Root is the host's directory of the driver; empty detects it.
+	// Root is the host's directory of the driver; empty: the node's configuration names it, else it is detected.
 	Root string `json:"root,omitempty"`
 	// CDIHook is the host's nvidia-cdi-hook; empty looks for it and installs ours where the host has none.
 	CDIHook string `json:"cdiHook,omitempty"`
-	// FailOnInitError ends the process when the driver does not answer at start and no claim is prepared.
-	FailOnInitError bool `json:"failOnInitError"`
+	// FailOnInitError ends the process when the driver does not answer at start and no claim is prepared; nil: the node's
+	// configuration says.
+	FailOnInitError *bool `json:"failOnInitError,omitempty"`
 }
 
 // NodeConfig says where it is written what the GPUs are offered as. Without a file and a ConfigMap they are offered whole.
@@ -78,27 +79,6 @@ type NodeConfig struct {
 	// Fallbacks are tried in this order: named, single, empty.
 	Fallbacks Names `json:"fallbacks,omitempty"`
 }
-
-// fallbacks are those that pkg/nodeconfig knows.
-var fallbacks = []string{"named", "single", "empty"}
-
-// Names is a list that flag and environment give with commas. The last one given replaces those before it.
-type Names []string
-
-// String is the list with commas.
-func (n *Names) String() string { return strings.Join(*n, ",") }
-
-// Set replaces the list; an empty text is an empty list.
-func (n *Names) Set(text string) error {
-	*n = nil
-	if text != "" {
-		*n = strings.Split(text, ",")
-	}
-	return nil
-}
-
-// Type is what usage texts call it.
-func (*Names) Type() string { return "names" }
 
 // Serving says what the process shows of itself.
 type Serving struct {
@@ -143,9 +123,10 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.StringVar(&p.Paths.KubeletPlugins, "kubelet-plugins-dir", p.Paths.KubeletPlugins, "the kubelet's directory of plugins")
 	f.StringVar(&p.Paths.KubeletRegistrar, "kubelet-registrar-dir", p.Paths.KubeletRegistrar, "the kubelet's directory of registration sockets")
 	f.StringVar(&p.Paths.KubeletPodResources, "kubelet-pod-resources-socket", p.Paths.KubeletPodResources, "the kubelet's socket that tells which claims containers have")
-	f.StringVar(&p.Driver.Root, "driver-root", p.Driver.Root, "the host's directory of the NVIDIA driver; empty: detected")
+	f.StringVar(&p.Driver.Root, "driver-root", p.Driver.Root, "the host's directory of the NVIDIA driver; empty: as the node's configuration says, else detected")
 	f.StringVar(&p.Driver.CDIHook, "cdi-hook", p.Driver.CDIHook, "the host's nvidia-cdi-hook; empty: looked for, else ours is installed")
-	f.BoolVar(&p.Driver.FailOnInitError, "fail-on-init-error", p.Driver.FailOnInitError, "exit when the driver does not answer at start and no claim is prepared")
+	f.VarPF(choice{&p.Driver.FailOnInitError}, "fail-on-init-error", "", "exit when the driver does not answer at start and no claim is prepared; "+
+		"not given: the node's configuration says").NoOptDefVal = "true"
 	f.StringVar(&p.NodeConfig.File, "node-config", p.NodeConfig.File, "file that says what the GPUs are offered as: a NodeConfig, or a file of NVIDIA's device plugin")
 	f.StringVar(&p.NodeConfig.Map, "node-config-map", p.NodeConfig.Map, "<namespace>/<name> of a ConfigMap with such documents")
 	f.StringVar(&p.NodeConfig.Name, "node-config-name", p.NodeConfig.Name, "which document of the ConfigMap, where the node has no label; empty: what a fallback finds")

@@ -56,14 +56,6 @@ func (t *translation) flags(f *pluginFlags) *v1alpha1.NodeFlags {
 		f = &pluginFlags{}
 	}
 	t.migStrategy(f.MIGStrategy)
-	for _, flag := range []struct {
-		key string
-		set bool
-	}{{"failOnInitError", f.FailOnInitError != nil}, {"nvidiaDriverRoot", f.NVIDIADriverRoot != nil}} {
-		if flag.set {
-			t.warn("flags."+flag.key, "is not served by this version from here; set the chart value %s", flag.key)
-		}
-	}
 	t.obsolete(f)
 	if f.Plugin != nil {
 		t.pluginFlags(f.Plugin)

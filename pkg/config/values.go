@@ -1,0 +1,52 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// fallbacks are those that pkg/nodeconfig knows.
+var fallbacks = []string{"named", "single", "empty"}
+
+// Names is a list that flag and environment give with commas. The last one given replaces those before it.
+type Names []string
+
+// String is the list with commas.
+func (n *Names) String() string { return strings.Join(*n, ",") }
+
+// Set replaces the list; an empty text is an empty list.
+func (n *Names) Set(text string) error {
+	*n = nil
+	if text != "" {
+		*n = strings.Split(text, ",")
+	}
+	return nil
+}
+
+// Type is what usage texts call it.
+func (*Names) Type() string { return "names" }
+
+// choice is a bool that may be left open.
+type choice struct{ value **bool }
+
+// String is the value, empty while it is open.
+func (c choice) String() string {
+	if c.value == nil || *c.value == nil {
+		return ""
+	}
+	return strconv.FormatBool(**c.value)
+}
+
+// Set reads what strconv does.
+func (c choice) Set(text string) error {
+	value, err := strconv.ParseBool(text)
+	if err != nil {
+		return fmt.Errorf("%q is neither true nor false", text)
+	}
+	*c.value = &value
+	return nil
+}
+
+// Type is what usage texts call it.
+func (choice) Type() string { return "bool" }
