@@ -33,6 +33,10 @@ type grant struct {
 	ProductName   string `json:"productName"`
 	DriverVersion string `json:"driverVersion"`
 
+	// Of shares alone.
+	Replicas  int    `json:"replicas"`
+	ShareName string `json:"shareName"`
+
 	// Of MIG devices alone.
 	ParentUUID string    `json:"parentUUID"`
 	Profile    string    `json:"profile"`

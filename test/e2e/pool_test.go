@@ -18,7 +18,7 @@ type pool struct {
 	sliced chan struct{}
 }
 
-// newPool has so many GPUs, and so many of them are offered in slices too.
+// newPool has so many GPUs, and so many of them are offered in slices or in turns too.
 func newPool(size, sliced int) *pool {
 	p := &pool{size: size, free: make(chan struct{}, size-sliced), sliced: make(chan struct{}, 1)}
 	for range cap(p.free) {
@@ -50,7 +50,7 @@ func (p *pool) take(t *testing.T, n int) {
 	})
 }
 
-// takeSliced waits for the GPUs that are offered in slices.
+// takeSliced waits for the GPUs that are offered in slices or in turns too.
 func (p *pool) takeSliced(t *testing.T) {
 	t.Helper()
 	<-p.sliced

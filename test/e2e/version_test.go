@@ -18,6 +18,7 @@ type feature string
 
 const (
 	partitionableDevices feature = "partitionable devices"
+	consumableCapacity   feature = "devices for several claims at once"
 	extendedResources    feature = "extended resources that claims serve"
 	deviceTaints         feature = "device taints"
 )
@@ -28,6 +29,7 @@ var features = map[feature]struct {
 	since int
 }{
 	partitionableDevices: {"DRAPartitionableDevices", 36},
+	consumableCapacity:   {"DRAConsumableCapacity", 36},
 	extendedResources:    {"DRAExtendedResource", 36},
 	deviceTaints:         {"DRADeviceTaints", 36},
 }
