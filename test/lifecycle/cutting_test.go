@@ -196,5 +196,10 @@ func TestWhatASliceCosts(t *testing.T) {
 	assert.Empty(t, cost(unprepares("d")))
 	assert.Equal(t, map[string]int{mode: 1}, cost(prepares("e", 3)))
 	assert.Empty(t, cost(unprepares("e")))
+	assert.Equal(t, map[string]int{mode: 1}, cost(shares("f", 3)), "a share costs what the whole GPU does")
+	assert.Equal(t, map[string]int{mode: 1}, cost(shares("g", 3)))
+	assert.Empty(t, cost(shares("f", 3)), "and nothing when it is there")
+	assert.Empty(t, cost(unprepares("f")))
+	assert.Empty(t, cost(unprepares("g")))
 	require.NoError(t, m.Empty(t.Context()))
 }

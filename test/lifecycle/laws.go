@@ -140,8 +140,11 @@ func ownedOnce(records map[string]*checkpoint.Record) error {
 	return nil
 }
 
-// collide: of two results on one GPU, only MIG devices that do not overlap can be owned at once.
+// collide: of two results on one GPU, only MIG devices that do not overlap and shares of one device can be owned at once.
 func collide(a, b *checkpoint.Result) bool {
+	if a.Device == b.Device && a.Share != nil && b.Share != nil {
+		return a.ShareID == b.ShareID
+	}
 	return a.MIG == nil || b.MIG == nil || a.MIG.Placement.Overlaps(b.MIG.Placement)
 }
 

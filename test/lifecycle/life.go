@@ -34,6 +34,8 @@ type Act struct {
 	GPUs, Looks []int
 	// Slices are the MIG devices that it was given.
 	Slices []Slice
+	// Shares are the ordinals of the GPUs of which it was given a share.
+	Shares []int
 	// Effects are planned on each GPU that it owns.
 	Effects []string
 	// Interval is what the claim asks for on its GPUs, or, of "keep", what the node's configuration wants on them.
@@ -248,6 +250,9 @@ func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
 	}
 	for _, s := range act.Slices {
 		devices = append(devices, m.slice(s))
+	}
+	for _, i := range act.Shares {
+		devices = append(devices, m.device(i)+"-timeslice")
 	}
 	for _, i := range act.Looks {
 		devices = append(devices, m.device(i)+"-monitor!")

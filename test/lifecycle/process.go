@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
@@ -205,7 +207,8 @@ func (p planner) Resolve(rc *resourceapi.ResourceClaim) (*claim.Plan, error) {
 	return plan, nil
 }
 
-// Allocate returns the claim with these devices of the node given to it. A name that ends in "!" is given with admin access.
+// Allocate returns the claim with these devices of the node given to it. A name that ends in "!" is given with admin access, and of a
+// device for several claims a share.
 func Allocate(rc *resourceapi.ResourceClaim, devices ...string) *resourceapi.ResourceClaim {
 	rc = rc.DeepCopy()
 	rc.Status.Allocation = &resourceapi.AllocationResult{}
@@ -215,6 +218,9 @@ func Allocate(rc *resourceapi.ResourceClaim, devices ...string) *resourceapi.Res
 		}
 		if plain := len(name) - 1; name[plain] == '!' {
 			result.Device, result.AdminAccess = name[:plain], new(true)
+		}
+		if strings.HasSuffix(name, "-timeslice") {
+			result.ShareID = new(types.UID(fmt.Sprintf("%s-share-%d", rc.UID, i)))
 		}
 		rc.Status.Allocation.Devices.Results = append(rc.Status.Allocation.Devices.Results, result)
 	}

@@ -30,7 +30,7 @@ type slot struct {
 
 // partitions is what is known of a machine's GPUs that can be cut.
 type partitions struct {
-	// layout offers each of them whole and in every profile.
+	// layout offers each of them whole, in turns and in every profile.
 	layout gpu.Layout
 	// static is what an administrator made.
 	static map[slot]model.MIGDeviceSnapshot
@@ -52,7 +52,7 @@ func mixed(more int) model.Spec {
 func everyProfile(node *model.Node) gpu.Layout {
 	layout := gpu.Layout{}
 	for i, board := range node.Boards() {
-		offer := gpu.Offer{Whole: true}
+		offer := gpu.Offer{Whole: true, TimeSlice: &gpu.Replicas{Count: 3, ShareName: "shared"}}
 		for _, profile := range board.MIG.Profiles {
 			offer.MIG = append(offer.MIG, profile.Name)
 		}
@@ -198,8 +198,8 @@ func (m *Machine) promised(r *checkpoint.Record, there map[slot]model.MIGDeviceS
 	for i := range r.Results {
 		result := &r.Results[i]
 		if result.MIG == nil {
-			if result.Type == gpu.TypeGPU && m.inMIGMode(result.GPUUUID) {
-				return fmt.Errorf("GPU %s was given whole and is in MIG mode", result.GPUUUID)
+			if (result.Type == gpu.TypeGPU || result.Type == gpu.TypeTimeSlice) && m.inMIGMode(result.GPUUUID) {
+				return fmt.Errorf("GPU %s was given whole, to one or to several, and is in MIG mode", result.GPUUUID)
 			}
 			continue
 		}

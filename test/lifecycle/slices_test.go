@@ -31,6 +31,9 @@ func (a Act) beside() Act {
 	return a
 }
 
+// shares prepares a claim for a share of each of these GPUs.
+func shares(claim string, gpus ...int) Act { return Act{Call: "prepare", Claim: claim, Shares: gpus} }
+
 // sliceScenarios are the lives of claims on slices of GPUs.
 var sliceScenarios = []scenario{
 	{name: "a slice", acts: []Act{cuts("a", large), cuts("a", large), unprepares("a"), unprepares("a")}},
@@ -45,6 +48,17 @@ var sliceScenarios = []scenario{
 	{name: "a slice, then the whole GPU, then a slice", acts: []Act{
 		cuts("a", small), unprepares("a"), prepares("b", 3), unprepares("b"), cuts("c", large).looking(3), unprepares("c"),
 	}},
+	{name: "shares of one GPU at once", acts: []Act{
+		shares("a", 3).beside(), shares("b", 3), shares("a", 3), unprepares("a").beside(), unprepares("b"),
+	}},
+	{name: "shares of one GPU at once, after a slice and before one", long: true, acts: []Act{
+		cuts("a", small), unprepares("a"), shares("b", 3).beside(), shares("c", 3, 4), shares("b", 3), unprepares("b").beside(),
+		unprepares("c"), cuts("d", large), unprepares("d"),
+	}},
+	{
+		name: "shares after a reboot", long: true, before: []Act{shares("a", 3), shares("b", 3)}, then: reboots,
+		acts: []Act{settles, shares("a", 3), unprepares("b"), unprepares("a")},
+	},
 	{
 		name: "the compute instance is refused", refuse: map[string]int{"nvml.CreateComputeInstance": 1},
 		acts: []Act{cuts("a", large, small).failing(), cuts("a", large, small), unprepares("a")},
