@@ -22,8 +22,10 @@ type configuration struct {
 	unread error
 	// good: it was read; fits: these GPUs can give what it says; stale: it may be another one by now.
 	good, fits, stale bool
-	// failures counts the tries that only time can help.
+	// failures counts the tries that only time can help; the next one is not before retry, after the wait.
 	failures int
+	retry    time.Time
+	wait     time.Duration
 	// wrong is what people were told is wrong with it now.
 	wrong map[wrongness]problem
 }
@@ -97,21 +99,37 @@ func (o *Offering) Reload() {
 // reread reads the configuration where it is not known to be good and present; false where it is.
 func (o *Offering) reread(ctx context.Context) bool {
 	o.mu.Lock()
-	stale, needed := o.config.stale, !o.config.good || !o.config.fits
+	stale, due := o.config.stale, o.config.again(time.Now())
 	o.mu.Unlock()
+	if !stale && !due {
+		return false
+	}
 	if stale {
 		select {
 		case <-ctx.Done():
 		case <-time.After(debounce):
 		}
 		o.mu.Lock()
-		o.config.stale = false
+		o.config.stale, o.config.wait = false, 0
+		o.drain.next, o.drain.wait = time.Time{}, 0
 		o.mu.Unlock()
 	}
-	if !stale && !needed {
+	o.Load(ctx)
+	return true
+}
+
+// again tells whether a configuration that is not good is to be read again now: after rereadFirst, then after twice as long each
+// time up to rereadMax.
+func (c *configuration) again(now time.Time) bool {
+	if c.good && c.fits {
+		c.wait = 0
 		return false
 	}
-	o.Load(ctx)
+	if now.Before(c.retry) {
+		return false
+	}
+	c.wait = min(max(2*c.wait, rereadFirst), rereadMax)
+	c.retry = now.Add(c.wait)
 	return true
 }
 

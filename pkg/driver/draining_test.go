@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
@@ -178,6 +179,24 @@ func TestReloadKeepsTheLastGood(t *testing.T) {
 			assert.Equal(t, []string{good}, d.events())
 			assert.Empty(t, d.Problems())
 		}
+	})
+}
+
+// TestABadConfigurationIsNotReadAllTheTime while a GPU that is to change is looked at.
+func TestABadConfigurationIsNotReadAllTheTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := opened(t, onlyWhole, holds("n0", first))
+		reads, read := 0, d.ports.Read
+		d.ports.Read = func(ctx context.Context) (*v1alpha1.NodeConfig, error) { reads++; return read(ctx) }
+		stop := d.runs(t)
+		defer stop()
+		d.entries = `[{modes: [mig]}]` // which the other GPU cannot
+		d.Reload()
+		after(10 * time.Minute)
+		assert.Equal(t, 1, d.Changing())
+		assert.Less(t, reads, 70)
+		assert.Greater(t, reads, 50)
 	})
 }
 
