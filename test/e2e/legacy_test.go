@@ -24,7 +24,13 @@ const (
 	controllerName     = "prism-controller"
 	controllerSelector = "app.kubernetes.io/component=controller"
 	// sharedConfig is a file of the device plugin whose replicas have a name of their own.
-	sharedConfig = "{version: v1, sharing: {timeSlicing: {failRequestsGreaterThanOne: true, resources: [{name: nvidia.com/gpu, rename: nvidia.com/%s, replicas: 10}]}}}"
+	sharedConfig = `version: v1
+sharing:
+  timeSlicing:
+    failRequestsGreaterThanOne: true
+    resources:
+    - {name: nvidia.com/gpu, rename: nvidia.com/%s, replicas: 10}
+`
 )
 
 // TestLegacyPod: the pod of the device plugin's README runs, and what its names stand for outlives their classes.
