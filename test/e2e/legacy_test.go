@@ -120,6 +120,28 @@ func TestLegacyLeaves(t *testing.T) {
 	eventually(t, startLimit, func() error { return ns.requests("nvidia.com/gpu.shared", 2) })
 }
 
+// TestLegacyShares: a GPU with two replicas that have a name of their own is for two pods that ask by it, and a third waits.
+func TestLegacyShares(t *testing.T) {
+	needs(t, extendedResources)
+	ns := slicedAlone(t)
+	ns.configure(t, "select.indices={7}", "modes={timeslice}", "timeSlice.replicas=2", "timeSlice.shareName=gpu-shared",
+		"timeSlice.resourceName=nvidia.com/gpu.shared")
+	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
+	ns.apply("legacy/shared-job.yaml")
+	ns.do("wait", "--for=jsonpath={.status.ready}=2", "--timeout="+startLimit.String(), "job/shared")
+	running, pending := ns.podsOf("shared")
+	require.Len(t, running, 2)
+	require.Len(t, pending, 1)
+	assert.Contains(t, ns.event(pending[0], "FailedScheduling", startLimit), "cannot allocate all claims")
+	gpu := regexp.QuoteMeta(ns.mustCut(t, 7).UUID)
+	for _, pod := range running {
+		assert.Regexp(t, `^GPU 0: .* \(UUID: `+gpu+`\)\n$`, ns.do("logs", pod))
+	}
+	ns.do("exec", running[0], "--", "touch", "/tmp/end")
+	ns.do("wait", "--for=condition=Ready", "--timeout="+startLimit.String(), "pod/"+pending[0])
+	require.NoError(t, ns.silence())
+}
+
 // legacy adds an entry to the node configurations that no node uses, and starts two controllers, until the test has ended.
 func (c *cluster) legacy(t *testing.T, name string) {
 	t.Helper()
