@@ -85,6 +85,7 @@ func TestRefusedIntervals(t *testing.T) {
 	old := node()
 	old.GPUs[0].Product = gpu.Product{Name: "Tesla P4", ComputeCapability: "6.1"}
 	parts, layout := partitionable()
+	shared, offers := turns()
 	for name, c := range map[string]struct {
 		source Source
 		rc     *resourceapi.ResourceClaim
@@ -133,6 +134,11 @@ func TestRefusedIntervals(t *testing.T) {
 			rc:     allocated(results(result("gpu", "gpu-aaaaaaaa", withDriver(foreignDriver))), config(fromClaim, foreignDriver, nvidiaMIG, "gpu")),
 			want: `request "gpu", device gpu-aaaaaaaa: MigDeviceConfig is for a device of type "mig" and not of type "gpu"; ` +
 				`take it out of the ResourceClaim (a retry does not help)`,
+		},
+		"for a share": {
+			source: offering(shared, offers), rc: allocated(results(aShare("gpu", poolB, turnsB, "1")), config(fromClaim, driverName, longConfig)),
+			want: `request "gpu", device gpu-bbbbbbbb-timeslice: GPUConfig.sharing is not for a device of type "timeslice", whose GPU other claims use too: ` +
+				`how they share it is said in the configuration of the node; take it out of the ResourceClaim (a retry does not help)`,
 		},
 		"for a slice": {
 			source: offering(parts, layout), rc: allocated(results(inA("gpu", "gpu-aaaaaaaa-mig-19-0")), config(fromClaim, driverName, longConfig)),

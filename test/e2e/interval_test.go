@@ -90,3 +90,30 @@ func joined(intervals map[string]string) string {
 	}
 	return all
 }
+
+// TestWholeIntervalOfTheNode: what the node's configuration says of a GPU that is offered in turns is set when that comes into force,
+// once, and put back when it ends.
+func TestWholeIntervalOfTheNode(t *testing.T) {
+	ns := alone(t)
+	times, _ := ns.settings(t)
+	back := ns.configure(t, "select.indices={0}", "modes={timeslice}", "timeSlice.replicas=2", "timeSlice.interval=Long")
+	has := func(want string) func() error {
+		return func() error {
+			found, err := ns.intervals()
+			if err == nil && found["0"] != want {
+				err = fmt.Errorf("GPU 0 has interval %s, not %s", found["0"], want)
+			}
+			return err
+		}
+	}
+	eventually(t, startLimit, has("Long"))
+	more, _ := ns.settings(t)
+	assert.Equal(t, times+1, more)
+	back()
+	eventually(t, startLimit, has("Default"))
+	more, _ = ns.settings(t)
+	assert.Equal(t, times+2, more)
+	ns.offers(t, ns.gpus.size, startLimit)
+	ns.offersSlices(t, startLimit)
+	require.NoError(t, ns.silence())
+}
