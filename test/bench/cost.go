@@ -48,6 +48,9 @@ var (
 	claimLimits = Limits{PrepareLimit, UnprepareLimit}
 )
 
+// IntervalLimits are those of a claim that sets how long the turns on its GPU are: a program is run for that, and one to put it back.
+var IntervalLimits = Limits{Limit{Durable: 2, Programs: 1, Reads: 1}, Limit{Durable: 2, Programs: 1}}
+
 // The budgets of a claim on a GPU that is offered whole and in slices.
 var (
 	// WholeLimits: before such a GPU is given whole, its MIG mode is read.

@@ -35,6 +35,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/mig"
 	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/timeslice"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )
@@ -54,6 +55,7 @@ type node struct {
 	layout   gpu.Layout
 	statuses *kube.Statuses
 	plugin   *Plugin
+	tool     *countedTool
 	// open makes a transaction on the node's files, as another process of the plugin would.
 	open func() *prepare.Transaction
 }
@@ -148,7 +150,7 @@ func newNode(t *testing.T, offer func(*gpu.GPU) gpu.Offer) *node {
 	root, err := os.MkdirTemp("", "bench-")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(root)) })
-	n := &node{t: t, model: simulated, disk: &countingDisk{byDir: map[string]Files{}}}
+	n := &node{t: t, model: simulated, disk: &countingDisk{byDir: map[string]Files{}}, tool: &countedTool{}}
 	host := port.NewHost(simulated)
 	inv := inventory.New(inventory.Options{Host: host, Open: host.Open})
 	require.NoError(t, inv.Refresh(t.Context()))
@@ -234,7 +236,10 @@ func (n *node) transaction(cfg *config.Plugin, host *port.Host, inv *inventory.I
 			*cdi.Author
 			*cdi.Dir
 		}{author, dir},
-		Steps: map[string]prepare.Step{claim.StepMIG: mig.Step{Driver: open}},
+		Steps: map[string]prepare.Step{
+			claim.StepMIG:      mig.Step{Driver: open},
+			claim.StepInterval: timeslice.Step{Tool: n.tool, Notes: timeslice.NewNotes(n.disk, cfg.PluginDir(), "boot")},
+		},
 		Needs: map[string]prepare.Need{claim.NeedMIG: mig.Mode{Driver: open}, claim.NeedWhole: mig.Mode{Driver: open}},
 	}, prepare.Settings{
 		CDIKind: cdi.Kind(testDriver), BootID: "boot", Writer: "test", Patience: time.Minute, DebtAfter: time.Minute, Now: time.Now,
@@ -306,11 +311,15 @@ func (n *node) claim(name string) *resourceapi.ResourceClaim {
 		profile := &of.MIG.Profiles[i]
 		result.Device = string(gpu.MIGDevice{GPU: of, Profile: profile, Placement: profile.Placements[number%perGPU]}.Name())
 	}
+	var configs []resourceapi.DeviceAllocationConfiguration
+	if kind == "turns" {
+		configs = append(configs, longTurns)
+	}
 	return &resourceapi.ResourceClaim{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("uid-" + name)},
 		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-			Results: []resourceapi.DeviceRequestAllocationResult{result},
+			Results: []resourceapi.DeviceRequestAllocationResult{result}, Config: configs,
 		}}},
 	}
 }
@@ -319,7 +328,7 @@ func (n *node) claim(name string) *resourceapi.ResourceClaim {
 func (n *node) cost(call func() error, admitted ...string) Cost {
 	n.t.Helper()
 	n.gate.Take()
-	calls := n.model.Calls.Of(os.Getpid()).Total
+	calls, runs := n.model.Calls.Of(os.Getpid()).Total, n.tool.runs.Load()
 	files, dirs := n.disk.syncs()
 	n.gate.Shut(admitted...)
 	if err := call(); err != nil {
@@ -330,6 +339,6 @@ func (n *node) cost(call func() error, admitted ...string) Cost {
 	require.NoError(n.t, n.statuses.Drain(n.t.Context()))
 	filesNow, dirsNow := n.disk.syncs()
 	c.FileSyncs, c.DirSyncs = filesNow-files, dirsNow-dirs
-	c.NVML = int(n.model.Calls.Of(os.Getpid()).Total - calls)
+	c.NVML, c.Programs = int(n.model.Calls.Of(os.Getpid()).Total-calls), int(n.tool.runs.Load()-runs)
 	return c
 }

@@ -1,0 +1,85 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/timeslice"
+)
+
+// countedTool is the driver's tool, which always succeeds.
+type countedTool struct{ runs atomic.Int64 }
+
+// SetTimeslice counts a program that is run.
+func (c *countedTool) SetTimeslice(context.Context, gpu.UUID, gpu.Interval) error {
+	c.runs.Add(1)
+	return nil
+}
+
+// longTurns asks for an interval.
+var longTurns = resourceapi.DeviceAllocationConfiguration{
+	Source: resourceapi.AllocationConfigSourceClaim,
+	DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+		Driver: testDriver, Parameters: runtime.RawExtension{Raw: []byte(
+			`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","sharing":{"timeSlicing":{"interval":"Long"}}}`,
+		)},
+	}},
+}
+
+// turner is the claim for one GPU with an interval.
+func turner(i int) Claim {
+	return Claim{Namespace: "team", Name: fmt.Sprintf("turns-%d", i), UID: fmt.Sprintf("uid-turns-%d", i)}
+}
+
+// An interval costs one program and the promise before it, and one program and its mark to put back. What is noted of it is not
+// synced.
+func TestBudgetOfAnInterval(t *testing.T) {
+	n := newNode(t, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	want := Costs{
+		Prepare:   Cost{FileSyncs: 2, DirSyncs: 2, Programs: 1, Reads: 1},
+		Unprepare: Cost{FileSyncs: 1, DirSyncs: 2, Programs: 1},
+	}
+	assert.Empty(t, cmp.Diff(want, n.both(ctx, turner(0)), later))
+	assert.Empty(t, IntervalLimits.exceeded("an interval", 1, want))
+
+	require.NoError(t, n.plugin.Prepare(ctx, turner(0)))
+	again := n.cost(func() error { return n.plugin.Prepare(ctx, turner(0)) }, getClaim(turner(0)))
+	assert.Empty(t, cmp.Diff(Cost{Reads: 1}, again, later), "what is prepared is not set again")
+	require.NoError(t, n.plugin.Unprepare(ctx, turner(0)))
+
+	without := n.both(ctx, reference(0))
+	assert.Zero(t, without.Prepare.Programs+without.Unprepare.Programs)
+}
+
+// A change of the node's configuration that concerns the interval of 8 GPUs is 8 programs, and nothing from then on.
+func TestBudgetOfTheNodesIntervals(t *testing.T) {
+	n := newNode(t, nil)
+	wanted := map[gpu.UUID]gpu.Interval{}
+	keeper := timeslice.NewKeeper(timeslice.KeeperPorts{
+		Tool: n.tool, Notes: timeslice.NewNotes(n.disk, t.TempDir(), "boot"), Alone: n.open().Alone,
+		Wanted: func() (map[gpu.UUID]gpu.Interval, error) { return wanted, nil },
+		Failed: func(id gpu.UUID, _ gpu.Interval, err error) { assert.NoError(t, err, id) },
+	})
+	keep := func(interval gpu.Interval) Cost {
+		for i := range n.view.Node.GPUs {
+			wanted[n.view.Node.GPUs[i].UUID] = interval
+		}
+		return n.cost(func() error { keeper.Keep(t.Context()); return nil })
+	}
+	assert.Equal(t, Cost{}, keep(gpu.IntervalDefault), "a driver that was just loaded")
+	assert.Equal(t, Cost{Programs: 8}, keep(gpu.IntervalLong))
+	assert.Equal(t, Cost{}, keep(gpu.IntervalLong))
+	assert.Equal(t, Cost{Programs: 8}, keep(gpu.IntervalDefault))
+}
