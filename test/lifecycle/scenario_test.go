@@ -34,7 +34,7 @@ type scenario struct {
 }
 
 // lived are the scenarios that there is time for. With the race detector, which is slow and looks for other things, claims on
-// slices live one life alone.
+// slices live one life alone, and intervals none.
 func lived() []*scenario {
 	long := os.Getenv("LIFECYCLE_LONG") != ""
 	var list []*scenario
@@ -73,9 +73,9 @@ func (a Act) failing() Act {
 // What a plugin does by itself, when it becomes the node's lead and every now and then.
 var settles, sweepsUp = Act{Call: "settle"}, Act{Call: "sweep"}
 
-// scenarios are the lives of claims on whole GPUs, of claims with a hardware effect in two steps, of claims and nodes that set
-// intervals, and of claims on slices of GPUs.
-var scenarios = slices.Concat(wholeScenarios, intervalScenarios, sliceScenarios)
+// scenarios are the lives of claims on whole GPUs, of claims with a hardware effect in two steps, of claims on slices of GPUs, and of
+// claims and nodes that set intervals.
+var scenarios = slices.Concat(wholeScenarios, sliceScenarios, intervalScenarios)
 
 var wholeScenarios = []scenario{
 	{name: "whole GPU", early: true, acts: []Act{prepares("a", 0), prepares("a", 0), unprepares("a"), unprepares("a")}},
