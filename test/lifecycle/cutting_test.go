@@ -24,7 +24,7 @@ func TestASliceThatWillNotDie(t *testing.T) {
 	require.NoError(t, err)
 	var owed []gpu.Debt
 	p, err := m.Start(t.Context(), Wiring{
-		Patience: 300 * time.Millisecond, DebtAfter: 2 * time.Minute, Owing: func(debts []gpu.Debt) { owed = debts },
+		Patience: 2 * time.Second, DebtAfter: 2 * time.Minute, Owing: func(debts []gpu.Debt) { owed = debts },
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
