@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"syscall"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
@@ -56,10 +55,7 @@ func (s Step) Undo(ctx context.Context, step checkpoint.Step) error {
 		return err
 	}
 	known.Claim = ""
-	if err := s.Notes.put(step.Target, known); !errors.Is(err, syscall.ENOSPC) {
-		return err
-	}
-	return nil // a full disk keeps no pod: what is noted still is found later, and set to the same again
+	return s.Notes.put(step.Target, known)
 }
 
 // Find lists the GPUs on which claims have set an interval.

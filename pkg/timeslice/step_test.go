@@ -181,8 +181,9 @@ type fullDisk struct{ disk.OS }
 
 func (fullDisk) Write(string, []byte, fs.FileMode, bool) error { return syscall.ENOSPC }
 
-// TestAFullDiskKeepsNoPod: a claim ends, and what could not be noted then is put right when there is room.
-func TestAFullDiskKeepsNoPod(t *testing.T) {
+// TestOnAFullDisk nothing is set that cannot be noted, and a claim over the node's interval ends when there is room to note that. One over
+// the driver's own needs none: its note is removed.
+func TestOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	k := newKeeping(t)
 	k.wanted = intervals("Long", "Default")
@@ -190,18 +191,19 @@ func TestAFullDiskKeepsNoPod(t *testing.T) {
 	_, err := k.step().Do(t.Context(), asks(uuidA, "Short"))
 	require.NoError(t, err)
 	full := Step{Tool: k.tool, Notes: NewNotes(fullDisk{}, k.dir, "boot-1")}
-	require.NoError(t, full.Undo(t.Context(), asks(uuidA, "Short")))
+	require.ErrorIs(t, full.Undo(t.Context(), asks(uuidA, "Short")), syscall.ENOSPC)
 	assert.Equal(t, gpu.IntervalLong, k.inForce[uuidA])
 	_, err = full.Do(t.Context(), asks(uuidB, "Short"))
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	assert.NotContains(t, k.inForce, uuidB, "what cannot be noted is not set")
 
-	found, err := k.step().Find(t.Context())
-	require.NoError(t, err)
-	require.Len(t, found, 1)
-	require.NoError(t, k.step().Undo(t.Context(), found[0]))
+	require.NoError(t, k.step().Undo(t.Context(), asks(uuidA, "Short")))
 	assert.Equal(t, gpu.IntervalLong, k.inForce[uuidA])
-	found, err = k.step().Find(t.Context())
+	_, err = k.step().Do(t.Context(), asks(uuidB, "Short"))
+	require.NoError(t, err)
+	require.NoError(t, full.Undo(t.Context(), asks(uuidB, "Short")))
+	assert.Equal(t, intervals("Long", "Default"), k.inForce)
+	found, err := k.step().Find(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, found)
 }
