@@ -2,6 +2,8 @@ package kube
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -16,7 +18,7 @@ import (
 const maxNote = 1024
 
 // Events reports what an operator of the node must know as Events of the Node object, where `kubectl describe node` shows
-// them. Repetitions are joined by the library. All methods can be called from any goroutine.
+// them. The library joins repetitions; what has another text is none. All methods can be called from any goroutine.
 type Events struct {
 	broadcaster events.EventBroadcaster
 	recorder    events.EventRecorder
@@ -46,12 +48,21 @@ func (e *Events) Start(ctx context.Context) error {
 // Warn reports that something is wrong: reason and action are machine-readable words in UpperCamelCase ("DriverMissing",
 // "Discover"), note is the sentence for a human. It neither blocks nor fails.
 func (e *Events) Warn(reason, action, note string) {
-	e.recorder.Eventf(e.node, nil, corev1.EventTypeWarning, reason, action, "%s", shorten(note, maxNote))
+	e.tell(corev1.EventTypeWarning, reason, action, note)
 }
 
 // Normal reports that something is as it should be, such as the end of what a Warn told.
 func (e *Events) Normal(reason, action, note string) {
-	e.recorder.Eventf(e.node, nil, corev1.EventTypeNormal, reason, action, "%s", shorten(note, maxNote))
+	e.tell(corev1.EventTypeNormal, reason, action, note)
+}
+
+// tell sends one Event. The library takes those that differ in the note alone for repetitions and drops the later notes, so the note has a
+// part in what the Event is related to, which nothing shows.
+func (e *Events) tell(eventType, reason, action, note string) {
+	sum := sha256.Sum256([]byte(note))
+	related := *e.node
+	related.FieldPath = hex.EncodeToString(sum[:8])
+	e.recorder.Eventf(e.node, &related, eventType, reason, action, "%s", shorten(note, maxNote))
 }
 
 // shorten cuts a text to n bytes at a whole character.

@@ -44,3 +44,24 @@ func TestEvents(t *testing.T) {
 		return false
 	})
 }
+
+// TestEventsWithAnotherTextAreNoRepetitions: who mends one thing and meets the next has to read of it.
+func TestEventsWithAnotherTextAreNoRepetitions(t *testing.T) {
+	t.Parallel()
+	server := fake.NewClientset()
+	events := kube.NewEvents(server, driverName, nodeName)
+	require.NoError(t, events.Start(t.Context()))
+	notes := func() map[string]int {
+		list, err := server.EventsV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		seen := map[string]int{}
+		for i := range list.Items {
+			seen[list.Items[i].Note]++
+		}
+		return seen
+	}
+	for _, note := range []string{"one key", "one key", "another key"} {
+		events.Warn("ConfigRefused", "Configure", note)
+	}
+	eventually(t, "both texts are stored", func() bool { return notes()["another key"] == 1 && notes()["one key"] == 1 })
+}
