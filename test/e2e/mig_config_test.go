@@ -22,7 +22,7 @@ func TestMIGConfigIsRefused(t *testing.T) {
 		assert.Contains(t, message, part)
 	}
 	ns.offers(t, ns.gpus.size, startLimit)
-	require.NoError(t, ns.offersNo("mig"))
+	eventually(t, startLimit, func() error { return ns.offersNo("mig") })
 	ns.apply("mig-and-whole/whole.yaml")
 	whole := ns.grantedTo(ns.ready("all-of-gpu-7"), "gpu")
 

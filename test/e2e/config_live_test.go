@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// configLabel chooses a node's configuration, of those in values.yaml.
+const configLabel = "nvidia.com/device-plugin.config"
+
+// TestConfigByLabel: another label is in force on free GPUs at once. A GPU in use keeps what it is offered as, gives nothing of it to new
+// claims, and changes when its pod ends.
+func TestConfigByLabel(t *testing.T) {
+	needs(t, deviceTaints)
+	ns := slicedAlone(t)
+	ns.want("held", "1g.10gb", 7)
+	held := ns.slice("held")
+	plugin := ns.plugin(t)
+
+	ns.configured(t, "whole")
+	start := time.Now()
+	eventually(t, startLimit, func() error { return ns.slicesOf(6, 0) })
+	t.Logf("the free GPU changed %.1f s after the label", time.Since(start).Seconds())
+	require.NoError(t, ns.slicesOf(7, placements), "a GPU in use keeps what it is offered as")
+	assert.Len(t, ns.mustTainted(7), placements+1, "and gives nothing of it")
+	assert.Empty(t, ns.mustTainted(6))
+	assert.NoError(t, ns.measures(plugin, "prism_gpus_changing", "1"))
+	ns.want("late", "1g.10gb", 7)
+	ns.waits("late")
+	ns.sees("held", "main", held)
+
+	ns.delete("pod", "held")
+	start = time.Now()
+	eventually(t, startLimit, func() error { return ns.slicesOf(7, 0) })
+	t.Logf("the GPU in use changed %.1f s after its pod", time.Since(start).Seconds())
+	ns.offers(t, ns.gpus.size, startLimit)
+	assert.Empty(t, ns.mustTainted(7))
+
+	ns.configured(t, "")
+	ns.offersSlices(t, startLimit)
+	ns.slice("late")
+	assert.Equal(t, plugin.UID, ns.plugin(t).UID, "no plugin was started anew")
+	require.NoError(t, ns.silence())
+}
+
+// TestConfigByContent: so is another text under the same label. What joins needs no free GPU.
+func TestConfigByContent(t *testing.T) {
+	ns := slicedAlone(t)
+	ns.want("held", "3g.40gb", 7)
+	held := ns.slice("held")
+	back := ns.configure(t, "select.indices={7}", "modes={mig}", "mig.profiles={3g.40gb}")
+	eventually(t, startLimit, func() error { return errors.Join(ns.slicesOf(6, 0), ns.slicesOf(7, 2)) })
+	ns.sees("held", "main", held)
+	back()
+	start := time.Now()
+	ns.offersSlices(t, startLimit)
+	t.Logf("slices joined %.1f s after the text", time.Since(start).Seconds())
+	ns.sees("held", "main", held)
+	require.NoError(t, ns.silence())
+}
+
+// TestConfigUnknown: a label that names nothing leaves the last good configuration in force, and says so until it is mended.
+func TestConfigUnknown(t *testing.T) {
+	ns := slicedAlone(t)
+	plugin := ns.plugin(t)
+	ns.configured(t, "nothing")
+	message := ns.warned("ConfigRefused", "specified config nothing does not exist")
+	t.Log(message)
+	assert.Contains(t, message, "The configuration that was read before stays")
+	assert.Contains(t, message, "there are: e2e, whole")
+	const problem = `prism_node_config_problem{reason="ConfigRefused"}`
+	assert.NoError(t, ns.measures(plugin, problem, "1"))
+	ns.offersSlices(t, startLimit)
+	ns.configured(t, "")
+	ns.warned("ConfigAccepted", "good again")
+	assert.NoError(t, ns.measures(plugin, problem, "0"))
+	ns.offersSlices(t, startLimit)
+}
+
+// configured gives the node the label, or takes it away, until the test has ended.
+func (ns *namespace) configured(t *testing.T, name string) {
+	t.Helper()
+	label := func(value string) []string {
+		if value == "" {
+			return ns.kubectl("label", "node", nodeName, configLabel+"-")
+		}
+		return ns.kubectl("label", "--overwrite", "node", nodeName, configLabel+"="+value)
+	}
+	t.Cleanup(func() { _, _ = ns.run("", label("")...) }) // the test may have done it
+	ns.must(t, label(name)...)
+}
+
+// slicesOf complains unless so many placements of a GPU are published.
+func (c *cluster) slicesOf(index, want int) error {
+	offered, err := c.placementsOf(index)
+	if err == nil && len(slices.Compact(offered)) != want {
+		err = fmt.Errorf("GPU %d is offered as %v", index, offered)
+	}
+	return err
+}
