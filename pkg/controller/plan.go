@@ -169,23 +169,29 @@ func (p *planning) apart() []string {
 	return profiles
 }
 
-// class plans the class of a name, unless somebody else's class is in the way.
+// class plans the class of a name, unless somebody else's class is in the way. One that is there already stays beside that: a
+// scheduler that sees one of two classes of a name go forgets the name (see renew).
 func (p *planning) class(resource string) (made bool, err error) {
 	selector := expression(p.Driver, p.usesOf(resource), p.apart())
 	name := className(resource, p.Driver)
+	ours := slices.ContainsFunc(p.Classes, func(c resourceapi.DeviceClass) bool { return c.Name == name && owned(&c, p.Driver) })
 	for i := range p.Classes {
 		other := &p.Classes[i]
 		switch {
 		case owned(other, p.Driver):
+			continue
 		case resourceOf(other) == resource && selectsAs(other, selector):
-			return false, nil // as good as ours
+			// It is as good as ours.
 		case resourceOf(other) == resource:
-			p.note(ReasonNameTaken, "%s is the name of DeviceClass %s, which is not the controller's: requests get what that class selects, "+
-				"not %s; remove its extendedResourceName, or the name here", resource, other.Name, selector)
-			return false, nil
+			p.note(ReasonNameTaken, "%s is the name of DeviceClass %s, which is not the controller's: requests get what the newest class of that name "+
+				"selects, not %s; remove its extendedResourceName, or the name here", resource, other.Name, selector)
 		case other.Name == name:
 			p.note(ReasonNameTaken, "there is a DeviceClass %s that is not the controller's, so that %s cannot be requested; delete it, or "+
 				"remove the name here", name, resource)
+		default:
+			continue
+		}
+		if !ours {
 			return false, nil
 		}
 	}

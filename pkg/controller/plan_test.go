@@ -218,7 +218,7 @@ func TestPlanLeavesOthersAlone(t *testing.T) {
 		note  string
 	}{
 		"same name and devices": {foreign("gpu.prism.dev", wholeGPU, same), []string{"nvidia.com/gpu-2gb"}, ""},
-		"same name, no ours":    {foreign("other", "nvidia.com/gpu-2gb", same), []string{wholeGPU}, "nvidia.com/gpu-2gb is the name of DeviceClass other, which is not the controller's: requests get what that class selects"},
+		"same name, no ours":    {foreign("other", "nvidia.com/gpu-2gb", same), []string{wholeGPU}, "nvidia.com/gpu-2gb is the name of DeviceClass other, which is not the controller's: requests get what the newest class of that name selects"},
 		"another driver's":      {otherRelease, []string{"nvidia.com/gpu-2gb"}, ""},
 		"our class's name":      {foreign("gpu-2gb.nvidia.com.gpu.prism.dev", "", same), []string{wholeGPU}, "there is a DeviceClass gpu-2gb.nvidia.com.gpu.prism.dev that is not the controller's"},
 		"nothing of ours":       {foreign("other", "nvidia.com/vgpu", same), []string{wholeGPU, "nvidia.com/gpu-2gb"}, ""},

@@ -43,8 +43,9 @@ type Reconciler struct {
 	// Metrics may be nil.
 	Metrics *Metrics
 
-	owner []metav1.OwnerReference
-	told  map[Problem]bool
+	owner    []metav1.OwnerReference
+	told     map[Problem]bool
+	released released
 }
 
 // Reconcile makes the classes and the policy what the ConfigMap says. Without the ConfigMap nothing changes: nodes keep their last
@@ -76,7 +77,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err := r.own(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	switch err := r.carryOut(ctx, plan, classes.Items); {
+	renew := r.released.begin()
+	err = r.carryOut(ctx, plan, classes.Items, renew)
+	r.released.end(renew, err == nil)
+	switch {
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err):
 		// The cache is behind, often behind what was written just now.
 		klog.FromContext(ctx).V(4).Info("Looking again", "reason", err.Error())
@@ -118,7 +122,7 @@ func (r *Reconciler) own(ctx context.Context) error {
 }
 
 // carryOut writes what differs. Classes that go leave claims that were allocated by them alone.
-func (r *Reconciler) carryOut(ctx context.Context, plan *Plan, classes []resourceapi.DeviceClass) error {
+func (r *Reconciler) carryOut(ctx context.Context, plan *Plan, classes []resourceapi.DeviceClass, renew renewal) error {
 	names := map[string]bool{}
 	for _, wanted := range plan.Classes {
 		names[wanted.Name] = true
@@ -131,7 +135,7 @@ func (r *Reconciler) carryOut(ctx context.Context, plan *Plan, classes []resourc
 			plan.Problems = append(plan.Problems, Problem{ReasonNamesNotServed, "the API server drops the resource names of DeviceClasses, so that no pod " +
 				"can request " + resourceOf(wanted) + "; Kubernetes serves them from 1.36 on"})
 		}
-		if err := r.class(ctx, wanted, now); err != nil {
+		if err := r.class(ctx, wanted, now, renew.has(resourceOf(wanted))); err != nil {
 			return err
 		}
 	}
@@ -145,14 +149,17 @@ func (r *Reconciler) carryOut(ctx context.Context, plan *Plan, classes []resourc
 	return r.policy(ctx, plan)
 }
 
-// class makes one class what it should be. Configuration that somebody gave the class stays.
-func (r *Reconciler) class(ctx context.Context, wanted, now *resourceapi.DeviceClass) error {
+// class makes one class what it should be. Configuration that somebody gave the class stays. To renew it is to write it in any case.
+func (r *Reconciler) class(ctx context.Context, wanted, now *resourceapi.DeviceClass, renew bool) error {
 	if now == nil {
 		return r.create(ctx, wanted)
 	}
 	next := now.DeepCopy()
 	r.mark(next, wanted)
 	next.Spec.Selectors, next.Spec.ExtendedResourceName = wanted.Spec.Selectors, wanted.Spec.ExtendedResourceName
+	if renew {
+		next.Annotations[annotationRenewed] = now.ResourceVersion
+	}
 	return r.update(ctx, next, now)
 }
 

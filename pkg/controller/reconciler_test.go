@@ -16,9 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -189,6 +191,43 @@ func TestReconcileTellsOnce(t *testing.T) {
 	assert.Contains(t, w.classes(), "nvidia.com/gpu-2gb", "the class of somebody else stays")
 	w.configure(map[string]string{"a": seed})
 	assert.Len(t, w.events.Events, 1)
+}
+
+// TestReconcileRenews: a scheduler forgets a name when one of two classes of that name loses it. So ours stays beside somebody else's, and is written again
+// when that one goes; and once by each new leader, which does not know what happened before.
+func TestReconcileRenews(t *testing.T) {
+	w := newWorld(t, configs(map[string]string{"a": "version: v1"}))
+	w.reconcile()
+	first := w.classes()[wholeGPU]
+	taken := foreign("other", wholeGPU, first.Spec.Selectors[0].CEL.Expression)
+	require.NoError(t, w.Client.Create(t.Context(), &taken))
+	w.reconcile()
+	ours := func() *resourceapi.DeviceClass {
+		class := &resourceapi.DeviceClass{}
+		require.NoError(t, w.Client.Get(t.Context(), types.NamespacedName{Name: className(wholeGPU, driver)}, class))
+		return class
+	}
+	assert.Equal(t, first.ResourceVersion, ours().ResourceVersion)
+
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	nameless := taken.DeepCopy()
+	nameless.Spec.ExtendedResourceName = nil
+	w.Reconciler.classes().Update(t.Context(), event.UpdateEvent{ObjectOld: &taken, ObjectNew: nameless}, queue)
+	assert.Equal(t, 1, queue.Len())
+	w.reconcile()
+	renewed := ours().ResourceVersion
+	assert.NotEqual(t, first.ResourceVersion, renewed)
+	w.Reconciler.classes().Delete(t.Context(), event.DeleteEvent{Object: &taken}, queue)
+	w.reconcile()
+	assert.NotEqual(t, renewed, ours().ResourceVersion)
+	renewed = ours().ResourceVersion
+	w.reconcile()
+	assert.Equal(t, renewed, ours().ResourceVersion)
+
+	w.Reconciler = &Reconciler{Options: w.Options, Client: w.Client, Direct: w.Direct, Events: w.events}
+	w.reconcile()
+	assert.NotEqual(t, renewed, ours().ResourceVersion)
 }
 
 // TestReconcileLeavesOthersPolicyAlone and says so.

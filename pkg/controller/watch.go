@@ -60,7 +60,7 @@ func (r *Reconciler) Watch(m manager.Manager) error {
 	})
 	err := builder.ControllerManagedBy(m).Named("device-classes").
 		Watches(&corev1.ConfigMap{}, one).
-		Watches(&resourceapi.DeviceClass{}, one).
+		Watches(&resourceapi.DeviceClass{}, r.classes()).
 		Watches(&admissionapi.ValidatingAdmissionPolicy{}, one).
 		Watches(&admissionapi.ValidatingAdmissionPolicyBinding{}, one).
 		Watches(&resourceapi.ResourceSlice{}, one, builder.WithPredicates(newProfiles(r.DriverName))).
