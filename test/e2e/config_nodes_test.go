@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestConfigOfTwoNodes: each node has the configuration that its label names, and a change of one is none of the other. It needs a cluster
+// with NODES=2.
+func TestConfigOfTwoNodes(t *testing.T) {
+	c := open(t)
+	if c.nodes(t) < 2 {
+		t.Skip("the cluster has one node: boot it with NODES=2")
+	}
+	needs(t, partitionableDevices)
+	ns := alone(t)
+	const other = "n1"
+	sliced := (nodeGPUs - firstSliced) * placements
+	eventually(t, startLimit, func() error { return ns.slicesOn(nodeName, sliced) })
+	eventually(t, startLimit, func() error { return ns.slicesOn(other, sliced) })
+
+	t.Cleanup(func() { _, _ = ns.run("", ns.kubectl("label", "node", other, configLabel+"-")...) }) // the test may have done it
+	ns.must(t, ns.kubectl("label", "--overwrite", "node", other, configLabel+"=whole")...)
+	eventually(t, startLimit, func() error { return ns.slicesOn(other, 0) })
+	require.NoError(t, ns.slicesOn(nodeName, sliced))
+	ns.want("slice", "1g.10gb", 7)
+	require.Equal(t, nodeName, ns.ready("slice").Spec.NodeName)
+
+	ns.must(t, ns.kubectl("label", "node", other, configLabel+"-")...)
+	eventually(t, startLimit, func() error { return ns.slicesOn(other, sliced) })
+}
+
+// nodes counts the nodes of the cluster.
+func (c *cluster) nodes(t *testing.T) int {
+	t.Helper()
+	var nodes corev1.NodeList
+	require.NoError(t, c.get(&nodes, "nodes"))
+	return len(nodes.Items)
+}
+
+// slicesOn complains unless so many placements are published of a node.
+func (c *cluster) slicesOn(node string, want int) error {
+	published, err := c.slices()
+	if err != nil {
+		return err
+	}
+	n := 0
+	for i := range published {
+		for _, device := range published[i].Spec.Devices {
+			if name := published[i].Spec.NodeName; name != nil && *name == node && *device.Attributes["type"].StringValue == "mig" {
+				n++
+			}
+		}
+	}
+	if n != want {
+		return fmt.Errorf("%d MIG devices of node %s are published, not %d", n, node, want)
+	}
+	return nil
+}
