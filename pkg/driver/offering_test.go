@@ -3,7 +3,6 @@ package driver
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -365,46 +364,4 @@ func TestPartsWaitForTheAPIServersAnswer(t *testing.T) {
 	})
 	d := opened(t, onlyWhole)
 	assert.Zero(t, d.asked, "nobody asks where it does not matter")
-}
-
-func TestAWrongModeIsTheAdministrators(t *testing.T) {
-	t.Parallel()
-	fix := func(wanted, flag string) []string {
-		return []string{"Warning MIGModeWrong Configure: GPU 0 (NVIDIA H100, " + string(firstUUID) + ") offers nothing: its configuration wants " + wanted +
-			", and the MIG mode of this product changes only with a reset; drain the node, run nvidia-smi -i 0 -mig " + flag + " and nvidia-smi --gpu-reset -i 0"}
-	}
-	half := []gpu.Instance{{ID: 1, Profile: 9, Placement: gpu.Placement{Size: 4}}}
-	for name, c := range map[string]struct {
-		entries   string
-		on        bool
-		instances []gpu.Instance
-		want      []string
-	}{
-		"slices, mode off":                 {onlySlices, false, nil, fix("MIG slices", "1")},
-		"whole, mode on":                   {onlyWhole, true, nil, fix("the whole GPU", "0")},
-		"in turns, mode on":                {turns, true, nil, fix("the whole GPU", "0")},
-		"in turns, mode off":               {turns, false, nil, nil},
-		"both, mode off":                   {both, false, nil, nil},
-		"both, mode on":                    {both, true, nil, nil},
-		"an instance leaves no room":       {onlyBig, true, half, nil},
-		"an instance where none is wished": {onlyWhole, true, half, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := newDesk(t, c.entries)
-			d.machine.change(t, d.ports.Inventory, func() {
-				gpus := slices.Clone(d.machine.gpus)
-				m := *gpus[0].MIG
-				m.Mode, m.Instances = gpu.MIGMode{NeedsReset: true, Enabled: c.on, Pending: c.on}, c.instances
-				gpus[0].MIG = &m
-				d.machine.gpus = gpus
-			})
-			require.True(t, d.Load(t.Context()))
-			d.Probe(t.Context())
-			_ = d.offered(t)
-			d.seen = nil
-			_ = d.offered(t)
-			assert.Equal(t, c.want, d.events(), "once")
-		})
-	}
 }
