@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs test/e2e on a real one-node Kubernetes with simulated GPUs. A cluster that runs already is used as it is, with the plugin
-# and the chart of this folder; else one is booted, and removed at the end. Environment:
+# Runs test/e2e on a real one-node Kubernetes with simulated GPUs, and what needs two nodes on another cluster then. A cluster that
+# runs already is used as it is, with the plugin and the chart of this folder; else one is booted, and removed at the end. Environment:
 #   NAME        the cluster's name (e2e)
-#   RUN         a regular expression that picks tests
+#   RUN         a regular expression that picks tests, on one cluster of NODES nodes
 #   KUBERNETES  the version of the cluster that is booted; tests of what an older one lacks are skipped
 #   E2E_KEEP    keep the cluster that was booted
 set -euo pipefail
@@ -28,4 +28,12 @@ if [ -n "$running" ]; then
 	kubectl --namespace prism-system rollout restart daemonset/prism-kubelet-plugin
 	kubectl --namespace prism-system rollout status daemonset/prism-kubelet-plugin --timeout=90s >/dev/null
 fi
-go test -v -count 1 -timeout 20m ./test/e2e/... ${RUN:+-run "$RUN"}
+twoNodes='^TestConfigOfTwoNodes$'
+tests=(go test -v -count 1 -timeout 40m ./test/e2e/...)
+if [ -n "${RUN:-}" ]; then
+	"${tests[@]}" -run "$RUN"
+	exit
+fi
+"${tests[@]}" -skip "$twoNodes"
+[ -n "$running" ] || [ -n "${E2E_KEEP:-}" ] || "${local[@]}" down
+NAME=$NAME-two NODES=2 RUN=$twoNodes hack/e2e.sh

@@ -10,7 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 )
@@ -138,6 +140,10 @@ func (c *Claims) make(ctx context.Context, device Device) (Claim, error) {
 	result := resourceapi.DeviceRequestAllocationResult{Request: "gpu", Driver: c.driver, Pool: device.Pool, Device: device.Name}
 	if device.Admin {
 		exactly.AdminAccess, result.AdminAccess = &device.Admin, &device.Admin
+	}
+	if device.Several {
+		result.ShareID = new(uuid.NewUUID())
+		result.ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{"shares": resource.MustParse("1"), "memory": resource.MustParse("0")}
 	}
 	rc, err := api.Create(ctx, &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "claim-"},

@@ -27,6 +27,8 @@ type MIG struct {
 	Paced Floor
 	// Whole are the costs of a whole GPU that could also be cut, Slice those of a slice as in Alone, Last as in Beside.
 	Whole, Slice, Last Costs
+	// Turns are shares of GPUs beside whole ones.
+	Turns Turns
 	// Scheduling is what such a node costs the scheduler.
 	Scheduling Scheduling
 }
@@ -60,8 +62,9 @@ const (
 	driverSamples = 20
 )
 
-// migConfig offers every GPU whole and in slices.
-const migConfig = "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: [{modes: [whole, mig]}]\n"
+// migConfig offers every GPU whole, in turns and in slices.
+const migConfig = "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\n" +
+	"gpus: [{modes: [whole, mig, timeslice], timeSlice: {replicas: 4}}]\n"
 
 // slicer measures slices with a plugin that offers them.
 type slicer struct {
@@ -72,9 +75,9 @@ type slicer struct {
 	claims *Claims
 	// pace measures the floor with a pause before each sample.
 	pace func(ctx context.Context, claim Claim) (Floor, error)
-	// whole are the GPUs; cut are their slices of the smallest profile, GPU by GPU.
-	whole []Device
-	cut   [][]Device
+	// whole are the GPUs, shared the same in turns; cut are their slices of the smallest profile, GPU by GPU.
+	whole, shared []Device
+	cut           [][]Device
 }
 
 // mig measures slices, and leaves the GPUs uncut.
@@ -94,7 +97,7 @@ func (b *bencher) mig(ctx context.Context) error {
 		if m.Whole, err = m.cost(ctx, m.whole); err != nil {
 			return err
 		}
-		for _, part := range []func(context.Context) error{m.turnOn, m.alone, m.beside, m.atOnce, m.turnOff} {
+		for _, part := range []func(context.Context) error{m.turns, m.turnOn, m.alone, m.beside, m.atOnce, m.turnOff} {
 			if err := part(ctx); err != nil {
 				return errors.Join(err, driver.Take(model.MIGLatency{}))
 			}
@@ -117,6 +120,9 @@ func (b *bencher) scheduling(ctx context.Context) error {
 // find waits until everything is on offer.
 func (m *slicer) find(ctx context.Context, b *bencher) (err error) {
 	if m.whole, err = Published(ctx, b.client, m.plugin.Driver, b.Node, Wanted{Type: "gpu", Least: len(b.devices)}); err != nil {
+		return err
+	}
+	if m.shared, err = Published(ctx, b.client, m.plugin.Driver, b.Node, Wanted{Type: "timeslice", Least: len(b.devices)}); err != nil {
 		return err
 	}
 	all, err := Published(ctx, b.client, m.plugin.Driver, b.Node, Wanted{Type: "mig", Profile: sliceProfile, Least: sliceCount * len(b.devices)})

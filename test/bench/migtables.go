@@ -89,10 +89,10 @@ func (r *Report) atOnce(b *strings.Builder) {
 	fmt.Fprintf(b, "| CPU time of the plugin, p50 | %s | %s |  |\n", milliseconds(m.AtOnce.CPU.Prepare.P50()), milliseconds(m.AtOnce.CPU.Unprepare.P50()))
 }
 
-// sliceCounts are the counts of one claim on GPUs that are offered whole and in slices.
+// sliceCounts are the counts of one claim on GPUs that are offered whole, in turns and in slices.
 func (r *Report) sliceCounts(b *strings.Builder) {
 	m := r.MIG
-	b.WriteString("\n| done for one claim, GPUs offered whole and in slices, asserted |")
+	b.WriteString("\n| done for one claim, GPUs offered whole, in turns and in slices, asserted |")
 	type column struct {
 		what  string
 		cost  Cost
@@ -101,6 +101,7 @@ func (r *Report) sliceCounts(b *strings.Builder) {
 	last := fmt.Sprintf(" beside %d", m.PerGPU-1)
 	columns := []column{
 		{"prepare a whole GPU", m.Whole.Prepare, WholeLimits.Prepare}, {"unprepare it", m.Whole.Unprepare, WholeLimits.Unprepare},
+		{"prepare a share", m.Turns.Cost.Prepare, WholeLimits.Prepare}, {"unprepare it", m.Turns.Cost.Unprepare, WholeLimits.Unprepare},
 		{"prepare a slice", m.Slice.Prepare, SliceLimits.Prepare}, {"prepare it" + last, m.Last.Prepare, LastLimits.Prepare},
 		{"unprepare a slice", m.Slice.Unprepare, SliceLimits.Unprepare}, {"unprepare it" + last, m.Last.Unprepare, LastLimits.Unprepare},
 	}

@@ -71,6 +71,7 @@ func (r *Report) Problems() error {
 		costs  Costs
 	}{
 		{"a whole GPU that could be cut", WholeLimits, r.MIG.Whole},
+		{"a share of a GPU that could be cut", WholeLimits, r.MIG.Turns.Cost},
 		{"a slice", SliceLimits, r.MIG.Slice},
 		{"the last slice of a GPU", LastLimits, r.MIG.Last},
 	} {
@@ -90,6 +91,7 @@ func (r *Report) Markdown(w io.Writer) error {
 	r.crowd(&b)
 	r.restarts(&b)
 	r.process(&b)
+	r.turns(&b)
 	r.slices(&b)
 	r.atOnce(&b)
 	r.sliceCounts(&b)

@@ -13,10 +13,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Device is a published device. Admin asks for it with admin access.
+// Device is a published device. Admin asks for it with admin access; of one for Several claims a share is asked for.
 type Device struct {
-	Pool, Name string
-	Admin      bool
+	Pool, Name     string
+	Admin, Several bool
 }
 
 // slicesLimit is far longer than slices take to be published.
@@ -85,7 +85,8 @@ func (w Wanted) in(known map[string]resourceapi.ResourceSlice, node string) []De
 		for i := range slice.Spec.Devices {
 			d := &slice.Spec.Devices[i]
 			if is(d, "type", w.Type) && (w.Profile == "" || is(d, "profile", w.Profile)) {
-				devices = append(devices, Device{Pool: slice.Spec.Pool.Name, Name: d.Name})
+				several := d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations
+				devices = append(devices, Device{Pool: slice.Spec.Pool.Name, Name: d.Name, Several: several})
 			}
 		}
 	}
