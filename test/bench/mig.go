@@ -86,7 +86,7 @@ func (b *bencher) mig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return b.another(ctx, "mig.bench", migConfig, func(s *Second, c *Claims, _ time.Duration) (err error) {
+	return b.another(ctx, SecondOptions{Driver: "mig.bench", Config: migConfig}, func(s *Second, c *Claims, _ time.Duration) (err error) {
 		m := &slicer{MIG: &b.report.MIG, driver: driver, plugin: s, claims: c, pace: func(ctx context.Context, claim Claim) (Floor, error) {
 			return MeasurePacedFloor(ctx, s.Dir, b.client, claim)
 		}}

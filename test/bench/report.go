@@ -24,6 +24,8 @@ type Report struct {
 	HandOff Samples
 	// Costs are the counts of one claim, each the worst seen.
 	Costs Costs
+	// Change is what another configuration of the node costs.
+	Change Change
 	// MIG is what slices of GPUs cost.
 	MIG MIG
 	// Process is what the plugin itself takes.
@@ -91,6 +93,7 @@ func (r *Report) Markdown(w io.Writer) error {
 	r.crowd(&b)
 	r.restarts(&b)
 	r.process(&b)
+	r.change(&b)
 	r.turns(&b)
 	r.slices(&b)
 	r.atOnce(&b)

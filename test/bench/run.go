@@ -102,6 +102,7 @@ func (b *bencher) all(ctx context.Context) error {
 		{"a lock that two processes pass to and fro", b.handOff},
 		{"wiped ResourceSlices", b.wiped},
 		{"API calls and restarts of a second plugin", b.second},
+		{"a change of the configuration", b.change},
 		{"slices of GPUs", b.mig},
 		{"the scheduler", b.scheduling},
 	} {
@@ -275,7 +276,7 @@ func (b *bencher) wiped(ctx context.Context) error {
 
 // second measures what needs a plugin of its own.
 func (b *bencher) second(ctx context.Context) error {
-	return b.another(ctx, "second.bench", "", func(second *Second, claims *Claims, took time.Duration) error {
+	return b.another(ctx, SecondOptions{Driver: "second.bench"}, func(second *Second, claims *Claims, took time.Duration) error {
 		b.report.Process.FirstStart = took
 		devices, err := Published(ctx, b.client, second.Driver, b.Node, aGPU)
 		if err != nil {
@@ -289,20 +290,19 @@ func (b *bencher) second(ctx context.Context) error {
 }
 
 // another starts one more plugin with a name and a configuration of its own, tells how long that took, and ends it.
-func (b *bencher) another(ctx context.Context, driver, config string, use func(s *Second, c *Claims, took time.Duration) error) (err error) {
+func (b *bencher) another(ctx context.Context, o SecondOptions, use func(s *Second, c *Claims, took time.Duration) error) (err error) {
 	dir, err := os.MkdirTemp(b.KubeletDir, "bench-")
 	if err != nil {
-		return fmt.Errorf("making a directory for plugin %s: %w", driver, err)
+		return fmt.Errorf("making a directory for plugin %s: %w", o.Driver, err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	claims, err := NewClaims(ctx, b.client, driver, b.Node)
+	claims, err := NewClaims(ctx, b.client, o.Driver, b.Node)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, claims.Remove(context.WithoutCancel(ctx))) }()
-	second, err := NewSecond(ctx, b.API, SecondOptions{
-		Driver: driver, Binary: b.Binary, Dir: dir, Node: b.Node, Config: config, Claims: claims.Made,
-	})
+	o.Binary, o.Dir, o.Node, o.Claims = b.Binary, dir, b.Node, claims.Made
+	second, err := NewSecond(ctx, b.API, o)
 	if err != nil {
 		return err
 	}

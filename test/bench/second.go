@@ -27,6 +27,8 @@ type SecondOptions struct {
 	Driver, Binary, Dir, Node string
 	// Config is the document that says what it offers the GPUs as; empty: whole.
 	Config string
+	// ConfigMap is the <namespace>/<name> of one that has such documents, and says it instead.
+	ConfigMap string
 	// Claims are those that its kubelet knows.
 	Claims func() []Claim
 }
@@ -133,6 +135,9 @@ func (s *Second) spawn(ctx context.Context, command ...string) (err error) {
 	}
 	if s.Config != "" {
 		command = append(command, "--node-config="+s.config())
+	}
+	if s.ConfigMap != "" {
+		command = append(command, "--node-config-map="+s.ConfigMap)
 	}
 	s.command = exec.CommandContext(ctx, command[0], append(command[1:], "--driver-name="+s.Driver, "--node-name="+s.Node,
 		"--pod-uid=second", "--kubeconfig="+s.kubeconfig(), "--host-root=/", "--http-endpoint=", "--cdi-root="+s.cdiDir(),
