@@ -114,22 +114,25 @@ func (k *Keeper) keep(ctx context.Context, id gpu.UUID, interval gpu.Interval) e
 	if err != nil {
 		return err
 	}
-	wanted := note{Node: interval, Claim: before.Claim}
-	if before.Claim != "" {
-		return k.Notes.put(id, wanted)
+	if before.claim != "" {
+		return k.Notes.setNode(id, interval)
+	}
+	if err := k.Notes.setClaim(id, ""); err != nil { // what an earlier boot left goes
+		return err
+	}
+	if interval == gpu.IntervalDefault && before.node == "" {
+		return k.Notes.setNode(id, interval)
 	}
 	if interval != gpu.IntervalDefault {
-		if err := k.Notes.put(id, wanted); err != nil {
+		if err := k.Notes.setNode(id, interval); err != nil {
 			return err
 		}
-	} else if before.Node == "" {
-		return k.Notes.put(id, wanted) // as the driver has it: what an earlier boot left goes
 	}
 	if err := k.Tool.SetTimeslice(ctx, id, interval); err != nil {
 		if refused(err) {
-			err = errors.Join(err, k.Notes.put(id, before))
+			err = errors.Join(err, k.Notes.setNode(id, before.node))
 		}
 		return fmt.Errorf("setting what the node's configuration says: %w", err)
 	}
-	return k.Notes.put(id, wanted)
+	return k.Notes.setNode(id, interval)
 }

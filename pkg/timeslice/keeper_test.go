@@ -100,7 +100,7 @@ func TestTheNodesIntervalsAfterAReboot(t *testing.T) {
 	k.wanted = intervals("Long", "Default")
 	k.keeper("boot-2").Keep(t.Context())
 	assert.Equal(t, map[gpu.UUID]gpu.Interval{uuidA: "Long"}, k.inForce, "set anew where it is wanted, and nothing is put back")
-	assert.Equal(t, []string{string(uuidA) + ".json"}, k.files(t), "what the earlier boot left is gone")
+	assert.Equal(t, []string{string(uuidA) + ".node.json"}, k.files(t), "what the earlier boot left is gone")
 }
 
 // TestAClaimOverTheNodesInterval: a claim's interval stays while it has the GPU, and gives way to what the node wants by then.

@@ -20,8 +20,9 @@ type Disk interface {
 	MakeDir(dir string, perm fs.FileMode) error
 }
 
-// Notes remembers what was set, over the death of a process and not over a boot. Whoever reads and changes the note of a GPU holds
-// that GPU's lock.
+// Notes remembers what was set, over the death of a process and not over a boot. Whoever reads and changes what is noted of a GPU
+// holds that GPU's lock. What the node wants and what a claim has set are in files of their own, so that the end of a claim takes no
+// room on a disk.
 type Notes struct {
 	disk   Disk
 	dir    string
@@ -30,12 +31,17 @@ type Notes struct {
 
 // note is what is known of one GPU.
 type note struct {
-	// BootID is the boot in which it was made.
-	BootID string `json:"bootID"`
-	// Node is what the node's configuration wants, or has wanted; empty for what a driver that was just loaded uses.
-	Node gpu.Interval `json:"node,omitempty"`
-	// Claim is what a claim has set over that, or was about to set; empty without such a claim.
-	Claim gpu.Interval `json:"claim,omitempty"`
+	// node is what the node's configuration wants, or has wanted; empty for what a driver that was just loaded uses.
+	node gpu.Interval
+	// claim is what a claim has set over that, or was about to set; empty without such a claim.
+	claim gpu.Interval
+}
+
+// content is that of one file.
+type content struct {
+	// BootID is the boot in which it was written.
+	BootID   string       `json:"bootID"`
+	Interval gpu.Interval `json:"interval"`
 }
 
 // NewNotes keeps the notes of this boot in a directory of its own below the plugin's, which is made with the first.
@@ -43,45 +49,72 @@ func NewNotes(d Disk, pluginDir, bootID string) *Notes {
 	return &Notes{disk: d, dir: filepath.Join(pluginDir, "intervals"), bootID: bootID}
 }
 
-const suffix = ".json"
+// What the names of the two files end with.
+const (
+	ofNode  = ".node.json"
+	ofClaim = ".claim.json"
+)
 
-func (n *Notes) file(id gpu.UUID) string { return filepath.Join(n.dir, string(id)+suffix) }
+func (n *Notes) file(id gpu.UUID, of string) string { return filepath.Join(n.dir, string(id)+of) }
 
 // of returns what is known of a GPU; the zero note when nothing was set in this boot.
-func (n *Notes) of(id gpu.UUID) (note, error) {
-	raw, err := n.disk.Read(n.file(id))
-	if errors.Is(err, fs.ErrNotExist) {
-		return note{}, nil
+func (n *Notes) of(id gpu.UUID) (known note, err error) {
+	if known.node, err = n.read(n.file(id, ofNode)); err == nil {
+		known.claim, err = n.read(n.file(id, ofClaim))
 	}
 	if err != nil {
 		return note{}, fmt.Errorf("reading what was set on GPU %s: %w", id, err)
 	}
-	var known note
-	// Files are replaced whole, so only a power cut, which resets the GPU too, leaves half of one.
-	if err := json.Unmarshal(raw, &known); err != nil || known.BootID != n.bootID {
-		return note{}, nil
-	}
 	return known, nil
 }
 
-// put replaces what is known of a GPU. It is not synced to disk: what cuts the power resets the GPU.
-func (n *Notes) put(id gpu.UUID, known note) error {
-	if known.Node == gpu.IntervalDefault {
-		known.Node = ""
+func (n *Notes) read(file string) (gpu.Interval, error) {
+	raw, err := n.disk.Read(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
 	}
-	if err := n.write(n.file(id), known); err != nil {
+	if err != nil {
+		return "", err
+	}
+	var c content
+	// Files are replaced whole, so only a power cut, which resets the GPU too, leaves half of one.
+	if err := json.Unmarshal(raw, &c); err != nil || c.BootID != n.bootID {
+		return "", nil
+	}
+	return c.Interval, nil
+}
+
+// setNode notes what the node's configuration wants.
+func (n *Notes) setNode(id gpu.UUID, interval gpu.Interval) error {
+	if interval == gpu.IntervalDefault {
+		interval = ""
+	}
+	return n.put(id, ofNode, interval)
+}
+
+// setClaim notes what a claim sets, or that none does.
+func (n *Notes) setClaim(id gpu.UUID, interval gpu.Interval) error {
+	return n.put(id, ofClaim, interval)
+}
+
+// put replaces one file, or removes it with what somebody died of writing. It is not synced to disk: what cuts the power resets the
+// GPU.
+func (n *Notes) put(id gpu.UUID, of string, interval gpu.Interval) error {
+	file := n.file(id, of)
+	var err error
+	if interval == "" {
+		err = errors.Join(n.disk.Remove(file+disk.TempSuffix), n.disk.Remove(file))
+	} else {
+		err = n.write(file, interval)
+	}
+	if err != nil {
 		return fmt.Errorf("noting what is set on GPU %s: %w", id, err)
 	}
 	return nil
 }
 
-// write writes the note, or removes the file, and what somebody died of writing, where there is nothing to note.
-func (n *Notes) write(file string, known note) error {
-	if known.Node == "" && known.Claim == "" {
-		return errors.Join(n.disk.Remove(file+disk.TempSuffix), n.disk.Remove(file))
-	}
-	known.BootID = n.bootID
-	raw, _ := json.Marshal(known) // three texts
+func (n *Notes) write(file string, interval gpu.Interval) error {
+	raw, _ := json.Marshal(content{BootID: n.bootID, Interval: interval}) // two texts
 	err := disk.Replace(n.disk, file, raw, 0o600, false)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = n.disk.MakeDir(n.dir, 0o750); err == nil {
@@ -99,7 +132,7 @@ func (n *Notes) claimed() ([]gpu.UUID, error) {
 	}
 	var claimed []gpu.UUID
 	for _, name := range names {
-		id, ok := strings.CutSuffix(name, suffix)
+		id, ok := strings.CutSuffix(name, ofClaim)
 		if !ok {
 			continue
 		}
@@ -107,7 +140,7 @@ func (n *Notes) claimed() ([]gpu.UUID, error) {
 		if err != nil {
 			return nil, err
 		}
-		if known.Claim != "" {
+		if known.claim != "" {
 			claimed = append(claimed, gpu.UUID(id))
 		}
 	}

@@ -29,18 +29,12 @@ func (s Step) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, er
 	if err != nil {
 		return nil, err
 	}
-	known, err := s.Notes.of(step.Target)
-	if err != nil {
-		return nil, err
-	}
-	known.Claim = wanted.Interval
-	if err := s.Notes.put(step.Target, known); err != nil {
+	if err := s.Notes.setClaim(step.Target, wanted.Interval); err != nil {
 		return nil, err
 	}
 	err = s.Tool.SetTimeslice(ctx, step.Target, wanted.Interval)
 	if refused(err) {
-		known.Claim = "" // or undoing would be refused too, for nothing
-		err = errors.Join(err, s.Notes.put(step.Target, known))
+		err = errors.Join(err, s.Notes.setClaim(step.Target, "")) // or undoing would be refused too, for nothing
 	}
 	return nil, err
 }
@@ -48,14 +42,13 @@ func (s Step) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, er
 // Undo sets the interval that the GPU has without the claim. What was never begun, or is undone, is left alone.
 func (s Step) Undo(ctx context.Context, step checkpoint.Step) error {
 	known, err := s.Notes.of(step.Target)
-	if err != nil || known.Claim == "" {
+	if err != nil || known.claim == "" {
 		return err
 	}
-	if err := s.Tool.SetTimeslice(ctx, step.Target, known.node()); err != nil {
+	if err := s.Tool.SetTimeslice(ctx, step.Target, known.without()); err != nil {
 		return err
 	}
-	known.Claim = ""
-	return s.Notes.put(step.Target, known)
+	return s.Notes.setClaim(step.Target, "")
 }
 
 // Find lists the GPUs on which claims have set an interval.
@@ -71,12 +64,12 @@ func (s Step) Find(context.Context) ([]checkpoint.Step, error) {
 // Names is true: a GPU has one interval.
 func (Step) Names(_, _ checkpoint.Step) bool { return true }
 
-// node is the interval without a claim.
-func (n note) node() gpu.Interval {
-	if n.Node == "" {
+// without is the interval without a claim.
+func (n note) without() gpu.Interval {
+	if n.node == "" {
 		return gpu.IntervalDefault
 	}
-	return n.Node
+	return n.node
 }
 
 // refused tells whether the tool certainly has set nothing.

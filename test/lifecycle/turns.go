@@ -120,14 +120,8 @@ func (m *Machine) intervals() map[gpu.UUID]gpu.Interval {
 func (m *Machine) intervalsAreNoted(records map[string]*checkpoint.Record) error {
 	inForce := m.intervals()
 	for id, interval := range inForce {
-		var note struct {
-			BootID string `json:"bootID"`
-		}
-		raw, err := os.ReadFile(filepath.Join(m.StateDir, "intervals", string(id)+".json"))
-		if err == nil {
-			_ = json.Unmarshal(raw, &note) // half of one is none
-		}
-		if interval != gpu.IntervalDefault && note.BootID != m.BootID() {
+		noted := m.notes(id, ".node.json") || m.notes(id, ".claim.json")
+		if interval != gpu.IntervalDefault && !noted {
 			return fmt.Errorf("GPU %s has interval %s, and nothing tells of it", id, interval)
 		}
 	}
@@ -149,6 +143,18 @@ func (m *Machine) intervalsAreNoted(records map[string]*checkpoint.Record) error
 		}
 	}
 	return nil
+}
+
+// notes tells whether there is such a note of a GPU of this boot.
+func (m *Machine) notes(id gpu.UUID, of string) bool {
+	var note struct {
+		BootID string `json:"bootID"`
+	}
+	raw, err := os.ReadFile(filepath.Join(m.StateDir, "intervals", string(id)+of))
+	if err == nil {
+		err = json.Unmarshal(raw, &note) // half of one is none
+	}
+	return err == nil && note.BootID == m.BootID()
 }
 
 // intervalsAreBack checks that nothing is left of any interval.
