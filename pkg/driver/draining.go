@@ -55,8 +55,8 @@ func (o *Offering) recallLocked() {
 		return
 	}
 	o.drain.saved = saved
-	if saved == nil {
-		return
+	if saved == nil || maps.EqualFunc(saved, o.going.current, gpu.Offer.Equal) {
+		return // nobody else has changed anything
 	}
 	o.seen = nil
 	maps.Copy(o.going.current, saved)
