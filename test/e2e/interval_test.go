@@ -94,6 +94,7 @@ func joined(intervals map[string]string) string {
 // TestWholeIntervalOfTheNode: what the node's configuration says of a GPU that is offered in turns is set when that comes into force,
 // once, and put back when it ends.
 func TestWholeIntervalOfTheNode(t *testing.T) {
+	needs(t, partitionableDevices) // the slices beside it
 	ns := alone(t)
 	times, _ := ns.settings(t)
 	back := ns.configure(t, "select.indices={0}", "modes={timeslice}", "timeSlice.replicas=2", "timeSlice.interval=Long")
