@@ -23,8 +23,8 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-// garbagePercent is how much garbage the heap may have beside what is in use, which is 4 MiB: a plugin is on every node and mostly
-// idle, so memory counts for more than the time of a collection. GOGC says otherwise.
+// garbagePercent is how much garbage the heap may have beside what is in use: a plugin is on every node and mostly idle, so memory
+// counts for more than the time of a collection. GOGC says otherwise.
 const garbagePercent = 40
 
 func main() {

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
@@ -24,8 +25,10 @@ func (o *Offering) Intervals() (map[gpu.UUID]gpu.Interval, error) {
 			continue
 		}
 		wanted[g.UUID] = gpu.IntervalDefault
-		if turns := layout.Of(g).TimeSlice; turns != nil && turns.Interval != "" {
-			wanted[g.UUID] = turns.Interval
+		offer := layout.Of(g)
+		inTurns := slices.ContainsFunc(offer.Devices(g), func(d gpu.Device) bool { return d.Type() == gpu.TypeTimeSlice })
+		if inTurns && offer.TimeSlice.Interval != "" { // without counters another way of using the GPU may be the one on offer
+			wanted[g.UUID] = offer.TimeSlice.Interval
 		}
 	}
 	return wanted, nil

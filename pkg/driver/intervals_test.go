@@ -32,7 +32,13 @@ func TestIntervals(t *testing.T) {
 		})
 	}
 
-	d := opened(t, "[{modes: [whole, mig, timeslice], timeSlice: {replicas: 2, interval: Long}}]")
+	d := opened(t, "[{modes: [whole, timeslice], timeSlice: {replicas: 2, interval: Long}}]")
+	d.Disjoin()
+	got, err := d.Intervals()
+	require.NoError(t, err)
+	assert.Equal(t, both("Default", "Default"), got, "an API server without counters has them offered whole, and nobody takes turns")
+
+	d = opened(t, "[{modes: [whole, mig, timeslice], timeSlice: {replicas: 2, interval: Long}}]")
 	d.machine.change(t, d.ports.Inventory, func() { d.machine.gpus[0].MIG.Mode = gpu.MIGMode{Enabled: true} })
 	wanted, err := d.Intervals()
 	require.NoError(t, err)

@@ -237,7 +237,7 @@ func (o *Offering) resolve(view *inventory.View) error {
 	o.seen, o.layout = view, gpu.Layout{}
 	limit := limits(func(offer gpu.Offer) gpu.Offer { return offer })
 	if o.counters != nil && !*o.counters {
-		limit = func(offer gpu.Offer) gpu.Offer { offer.Disjoint = offer.Partitioned(); return offer }
+		limit = gpu.Offer.WithoutCounters
 	}
 	parted := false
 	for i := range view.Node.GPUs {

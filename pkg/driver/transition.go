@@ -129,8 +129,8 @@ func (t *transition) where(is func(*change) bool) []gpu.UUID {
 	return found
 }
 
-// taint notes which of what leaves carries its taint in what the API server has: all that is published there must. A server that keeps no taints
-// has to do without.
+// taint notes which of what leaves carries its taint in what the API server has: all that is published there must. A server that
+// keeps no taints has to do without.
 func (t *transition) taint(published map[gpu.PoolDevice]bool, kept bool, now time.Time) {
 	for _, c := range t.changes {
 		all := true

@@ -34,10 +34,15 @@ type Offer struct {
 func (l Layout) Disjoint() Layout {
 	disjoint := maps.Clone(l)
 	for id, offer := range disjoint {
-		offer.Disjoint = offer.Partitioned()
-		disjoint[id] = offer
+		disjoint[id] = offer.WithoutCounters()
 	}
 	return disjoint
+}
+
+// WithoutCounters is the offer for such a server.
+func (o Offer) WithoutCounters() Offer {
+	o.Disjoint = o.Partitioned()
+	return o
 }
 
 // Of returns what the GPU is to be offered as. A GPU that an administrator has cut is offered in parts.

@@ -13,8 +13,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Counters of a partitioned GPU. The whole GPU takes all of them, as do all who use it in turns together. A MIG device takes its memory slices, which keep overlapping
-// placements apart, its memory, and the media extensions if it has them.
+// Counters of a partitioned GPU. The whole GPU takes all of them, as do all who use it in turns together. A MIG device takes its
+// memory slices, which keep overlapping placements apart, its memory, and the media extensions if it has them.
 //
 // Engines are no counters: the driver's own figures for them do not add up (on an H100 two 3g instances have 120 of 132
 // multiprocessors and leave no room), and what a sum allows or forbids is not what the hardware does.

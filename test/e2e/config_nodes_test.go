@@ -8,13 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestConfigOfTwoNodes: each node has the configuration that its label names, and a change of one is none of the other. It needs a cluster
-// with NODES=2.
+// TestConfigOfTwoNodes: each node has the configuration that its label names, and a change of one is none of the other. It has a cluster
+// of its own, with NODES=2.
 func TestConfigOfTwoNodes(t *testing.T) {
 	c := open(t)
-	if c.nodes(t) < 2 {
-		t.Skip("the cluster has one node: boot it with NODES=2")
-	}
+	require.GreaterOrEqual(t, c.nodes(t), 2, "boot the cluster with NODES=2, as hack/e2e.sh does for this test alone")
 	needs(t, partitionableDevices)
 	ns := alone(t)
 	const other = "n1"
