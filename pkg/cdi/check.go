@@ -10,8 +10,15 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 )
 
+// longestKind is the longest kind of a driver: Kubernetes allows 63 characters for its name. The kind stands in a file's name,
+// which a filesystem cuts off at 255 bytes.
+const longestKind = len("k8s.") + 63 + len("/claim")
+
 // check refuses what a container runtime would refuse: it would fail the pod with an error that names neither claim nor device.
 func check(spec *specs.Spec) error {
+	if len(spec.Kind) > longestKind {
+		return fmt.Errorf("kind %q is longer than %d characters, as no DRA driver's name makes it", spec.Kind, longestKind)
+	}
 	vendor, class := parser.ParseQualifier(spec.Kind)
 	if err := parser.ValidateVendorName(vendor); err != nil {
 		return fmt.Errorf("kind %q: %w", spec.Kind, err)
