@@ -112,16 +112,20 @@ func join(err, clearing error) error {
 	return fmt.Errorf("%w; undoing what was made: %w", err, clearing)
 }
 
+// do makes the effects in order. After an error the record names those that were begun: what a step that was not may find in its
+// place is somebody else's.
 func (t *Transaction) do(ctx context.Context, r *checkpoint.Record) error {
 	for i := range r.Steps {
 		s := &r.Steps[i]
 		step, known := t.Steps[s.Kind]
 		if !known {
+			r.Steps = r.Steps[:i]
 			return fmt.Errorf("making %s on GPU %s: %w", s.Kind, s.Target, &gpu.UnsupportedError{Feature: "step " + s.Kind})
 		}
 		made, err := step.Do(ctx, *s)
 		s.Made = made
 		if err != nil {
+			r.Steps = r.Steps[:i+1]
 			return refuseStep(r, s, fmt.Errorf("making %s on GPU %s: %w", s.Kind, s.Target, err))
 		}
 		if err := identify(r, s, step); err != nil {
@@ -152,8 +156,9 @@ func identify(r *checkpoint.Record, s *checkpoint.Step, step Step) error {
 // unwind undoes the effects in reverse, then removes spec and record. What cannot be undone stays as a debt. The GPUs' locks
 // are held.
 func (t *Transaction) unwind(ctx context.Context, r *checkpoint.Record) error {
+	all := r.Steps
 	if err := t.takeBack(ctx, r); err != nil {
-		return t.owe(r, err)
+		return t.owe(r, all, err)
 	}
 	if err := t.Records.Delete(r.Claim.UID); err != nil {
 		return err
@@ -179,20 +184,47 @@ func (t *Transaction) takeBack(ctx context.Context, r *checkpoint.Record) error 
 	return t.Specs.Remove(r.Claim.UID)
 }
 
+// undo takes the effects back in reverse, and leaves in the record those that are still there. Others may stand on an effect that
+// cannot be undone, so nothing before it is touched, but for MIG devices: none stands on another.
 func (t *Transaction) undo(ctx context.Context, r *checkpoint.Record) error {
+	var left []checkpoint.Step
+	var failed []error
+	alone := true // everything that failed
 	for i := range slices.Backward(r.Steps) {
-		s := &r.Steps[i]
-		step, known := t.Steps[s.Kind]
-		if !known {
-			return fmt.Errorf("undoing %s on GPU %s: %w", s.Kind, s.Target, unknownStep(r, s.Kind))
+		s := r.Steps[i]
+		_, device := t.Steps[s.Kind].(Maker)
+		if len(failed) > 0 && (!alone || !device) {
+			left = append(left, s)
+			continue
 		}
-		if err := step.Undo(ctx, *s); err != nil {
+		if err := t.undoStep(ctx, r, s); err != nil {
 			s.Undo = err.Error()
-			return fmt.Errorf("undoing %s on GPU %s: %w", s.Kind, s.Target, err)
+			left, failed, alone = append(left, s), append(failed, fmt.Errorf("undoing %s on GPU %s: %w", s.Kind, s.Target, err)), alone && device
 		}
-		s.Undo = ""
 	}
-	return nil
+	slices.Reverse(left)
+	r.Steps = left
+	return inOne(failed)
+}
+
+func (t *Transaction) undoStep(ctx context.Context, r *checkpoint.Record, s checkpoint.Step) error {
+	step, known := t.Steps[s.Kind]
+	if !known {
+		return unknownStep(r, s.Kind)
+	}
+	return step.Undo(ctx, s)
+}
+
+// inOne puts several errors into one line; nil for none.
+func inOne(errs []error) (err error) {
+	for _, next := range errs {
+		if err == nil {
+			err = next
+			continue
+		}
+		err = fmt.Errorf("%w; %w", err, next)
+	}
+	return err
 }
 
 // unknownStep says that a newer version made an effect of which this one knows nothing.
@@ -210,22 +242,24 @@ func (e *debtError) Error() string { return e.cause.Error() }
 
 func (e *debtError) Unwrap() error { return e.cause }
 
-// owe stores that the record is a debt, since when and why. It returns a *debtError.
-func (t *Transaction) owe(r *checkpoint.Record, cause error) error {
+// owe stores that the record is a debt, since when and why. The record names what is left of all its steps: what these held is free
+// when that is stored. It returns a *debtError.
+func (t *Transaction) owe(r *checkpoint.Record, all []checkpoint.Step, cause error) error {
 	now := t.settings.Now()
 	debt := checkpoint.Debt{Since: now, Cause: cause.Error()}
 	known := r.State == checkpoint.Releasing && r.Debt != nil && !r.Debt.Since.After(now) // a clock may have been set back
 	if known {
 		debt.Since = r.Debt.Since
 	}
-	stored := known && r.Debt.Cause == debt.Cause
+	stored := known && r.Debt.Cause == debt.Cause && len(r.Steps) == len(all)
 	r.State, r.Debt = checkpoint.Releasing, &debt
-	t.holders.put(r)
 	if !stored {
 		if err := t.Records.Put(r); err != nil {
 			cause = fmt.Errorf("%w; remembering that: %w", cause, err)
+			r.Steps = all // as the next process will read it
 		}
 	}
+	t.holders.put(r)
 	return &debtError{since: debt.Since, cause: cause}
 }
 

@@ -144,6 +144,9 @@ func (h *holders) put(r *checkpoint.Record) {
 	defer h.mu.Unlock()
 	h.unset(r.Claim.UID)
 	h.set(r, r.GPUs())
+	if r.State == checkpoint.Releasing { // it may have let go of some
+		h.announce()
+	}
 	h.tellOwed()
 }
 
@@ -166,10 +169,24 @@ func (h *holders) set(r *checkpoint.Record, uuids []gpu.UUID) {
 		if h.byGPU[id] == nil {
 			h.byGPU[id] = map[string]holding{}
 		}
-		held := h.byGPU[id][r.Claim.UID].with(&r.Results[i])
+		held := h.byGPU[id][r.Claim.UID]
+		if holds(r, &r.Results[i]) {
+			held = held.with(&r.Results[i])
+		}
 		held.claim, held.debt, held.failed = r.Claim, r.State == checkpoint.Releasing, r.Debt != nil || r.Newer()
 		h.byGPU[id][r.Claim.UID] = held
 	}
+}
+
+// holds tells whether the result is still the claim's. What a claim that is being released cannot undo yet keeps the devices that it
+// is on, and no others.
+func holds(r *checkpoint.Record, result *checkpoint.Result) bool {
+	if r.State != checkpoint.Releasing || len(r.Steps) == 0 || r.Newer() {
+		return true
+	}
+	return slices.ContainsFunc(r.Steps, func(s checkpoint.Step) bool {
+		return s.Target == result.GPUUUID && (s.Device == "" || s.Device == result.Device)
+	})
 }
 
 func (h *holders) unset(uid string) {

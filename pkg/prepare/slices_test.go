@@ -168,73 +168,12 @@ func TestAPartThatWasMadeIsUndone(t *testing.T) {
 		require.ErrorContains(t, err, "; undoing what was made: undoing mig on GPU "+string(uuid(0))+": it is stuck")
 		r := w.record(t, "a")
 		assert.Equal(t, checkpoint.Releasing, r.State)
-		assert.JSONEq(t, `{"gpuInstance":3,"computeInstance":0}`, string(r.Steps[1].Made), "the next process knows it too")
+		assert.JSONEq(t, `{"gpuInstance":3,"computeInstance":0}`, string(r.Steps[0].Made), "the next process knows it too")
 		w.refuse = nil
 		w.events()
 		require.NoError(t, c.startCutting(t).Settle(t.Context()))
 		assert.Contains(t, w.events(), "undo 9-4, made half")
 		w.clean(t)
-	})
-}
-
-// TestADebtBlocksWhatItOccupies and nothing else.
-func TestADebtBlocksWhatItOccupies(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w, c := newPartitionable(1)
-		p := c.startCutting(t)
-		var owed [][]gpu.Debt
-		p.holders.owing = func(debts []gpu.Debt) { owed = append(owed, debts) }
-		_, err := p.Prepare(t.Context(), wantsOf("a", "20-6"))
-		require.NoError(t, err)
-		w.refuse = always("undo 20-6", errStuck)
-		require.Error(t, p.Unprepare(t.Context(), "a"))
-		debt := gpu.Debt{GPU: uuid(0), Placements: []gpu.Placement{{Start: 6, Size: 1}}, MediaExtensions: true}
-		assert.Equal(t, [][]gpu.Debt{{debt}}, owed)
-		var tried []string
-		w.during = func(op string) { tried = append(tried, op) }
-
-		_, err = p.Prepare(t.Context(), wantsOf("b", "9-0"))
-		require.NoError(t, err)
-		require.NoError(t, p.Unprepare(t.Context(), "b"))
-		assert.NotContains(t, tried, "undo 20-6, made MIG-1", "it is nobody's business beside it")
-		for _, slice := range []string{"9-4", "19-6", "20-0", ""} {
-			_, err := p.Prepare(t.Context(), wantsOf("c", slice))
-			require.ErrorContains(t, err, "GPU "+string(uuid(0))+" still has what claim default/claim-a left, and that cannot be undone yet: ", slice)
-			assert.Contains(t, tried, "undo 20-6, made MIG-1", "%q is in its way, and tries to pay", slice)
-			assert.Nil(t, w.record(t, "c"))
-			tried = nil
-		}
-		w.refuse = nil
-		_, err = p.Prepare(t.Context(), wantsOf("c", "9-4"))
-		require.NoError(t, err)
-		assert.Equal(t, [][]gpu.Debt{{debt}, nil}, owed)
-		assert.Nil(t, w.record(t, "a"))
-	})
-}
-
-func TestDebtsOfOneGPUAddUp(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		w, c := newPartitionable(2)
-		p := c.startCutting(t)
-		var owed []gpu.Debt
-		p.holders.owing = func(debts []gpu.Debt) { owed = debts }
-		w.steps = nil
-		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "19-1"))
-		require.NoError(t, err)
-		_, err = p.Prepare(t.Context(), wantsOf("b", "9-4"))
-		require.NoError(t, err)
-		w.refuse = always("undo", errStuck)
-		require.Error(t, p.Unprepare(t.Context(), "a"))
-		require.Error(t, p.Unprepare(t.Context(), "b"))
-		assert.Equal(t, []gpu.Debt{{GPU: uuid(0), Placements: []gpu.Placement{{Start: 0, Size: 1}, {Start: 1, Size: 1}, {Start: 4, Size: 4}}}}, owed)
-		w.refuse = always("undo 9-4", errStuck)
-		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, []gpu.Debt{{GPU: uuid(0), Placements: []gpu.Placement{{Start: 4, Size: 4}}}}, owed)
-		assert.Equal(t, owed, func() (again []gpu.Debt) {
-			fresh := newHolders(func(debts []gpu.Debt) { again = debts })
-			fresh.put(w.record(t, "b"))
-			return again
-		}(), "a new process tells the same")
 	})
 }
 
