@@ -2,10 +2,12 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -140,6 +142,31 @@ func TestLegacyShares(t *testing.T) {
 	ns.do("exec", running[0], "--", "touch", "/tmp/end")
 	ns.do("wait", "--for=condition=Ready", "--timeout="+startLimit.String(), "pod/"+pending[0])
 	require.NoError(t, ns.silence())
+}
+
+// TestLegacySingle: where the configuration says so, nvidia.com/gpu is a MIG slice.
+func TestLegacySingle(t *testing.T) {
+	needs(t, extendedResources)
+	ns := slicedAlone(t)
+	before, err := ns.resourceNames()
+	require.NoError(t, err)
+	back := ns.configure(t, "modes={mig}", "mig.profiles={3g.40gb}", "flags.migStrategy=single")
+	eventually(t, startLimit, func() error { return ns.offersNo("gpu") })
+	eventually(t, startLimit, func() error {
+		classes, err := ns.resourceNames()
+		if err == nil && reflect.DeepEqual(classes["nvidia.com/gpu"].Spec, before["nvidia.com/gpu"].Spec) {
+			err = errors.New("the class of nvidia.com/gpu is as it was")
+		}
+		return err
+	})
+	ns.apply("legacy/gpu-pod.yaml")
+	ns.do("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+startLimit.String(), "pod/gpu-pod")
+	assert.Regexp(t, `^GPU 0: .*\n +MIG 3g\.40gb +Device +0: \(UUID: MIG-[0-9a-f-]+\)\n$`, ns.do("logs", "gpu-pod"))
+	require.NoError(t, ns.silence())
+	ns.delete("pod", "gpu-pod")
+	back()
+	ns.offers(t, ns.gpus.size, startLimit)
+	ns.offersSlices(t, startLimit)
 }
 
 // legacy adds an entry to the node configurations that no node uses, and starts two controllers, until the test has ended.

@@ -45,11 +45,15 @@ func TestMIGConfigIsRefused(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// configure gives the node's configuration one entry with these settings, until the test has ended or the answer is called.
+// configure gives the node's configuration one entry with these settings, and these flags, until the test has ended or the answer is
+// called.
 func (c *cluster) configure(t *testing.T, settings ...string) (back func()) {
 	t.Helper()
-	for i := range settings {
-		settings[i] = "config.map.e2e.gpus[0]." + settings[i]
+	for i, setting := range settings {
+		if !strings.HasPrefix(setting, "flags.") {
+			setting = "gpus[0]." + setting
+		}
+		settings[i] = "config.map.e2e." + setting
 	}
 	c.helm(t, "upgrade", "prism", filepath.Join(c.root, "deployments/helm/prism"), "--reuse-values", "--set", strings.Join(settings, ","))
 	back = sync.OnceFunc(func() {

@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -77,6 +79,54 @@ func TestMIGStaticDevice(t *testing.T) {
 	ns.offersSlices(t, staticLimit)
 	ns.offers(t, ns.gpus.size, staticLimit)
 	t.Logf("everything was offered again %.1f s after the administrator had removed the instance", time.Since(start).Seconds())
+}
+
+// TestMIGStaticDeviceIsShared: a slice that an administrator made is for as many claims as its replicas say, all of which see that one
+// slice, and the next one waits for one of them to end.
+func TestMIGStaticDeviceIsShared(t *testing.T) {
+	needs(t, consumableCapacity)
+	ns := slicedAlone(t)
+	back := ns.configure(t, "select.indices={7}", `mig.replicas.3g\.40gb=2`)
+	eventually(t, startLimit, func() error { return errors.Join(ns.slicesOf(6, 0), ns.slicesOf(7, 0)) })
+	remove := sync.OnceFunc(func() {
+		ns.must(t, ns.administrator("mig", "-i", "7", "-dci")...)
+		ns.must(t, ns.administrator("mig", "-i", "7", "-dgi")...)
+	})
+	ns.must(t, ns.administrator("-i", "7", "-mig", "1")...)
+	t.Cleanup(remove)
+	ns.must(t, ns.administrator("mig", "-i", "7", "-cgi", "9:0,19:4", "-C")...)
+	made := ns.mustCut(t, 7).Instances
+	require.Len(t, made, 2)
+	eventually(t, staticLimit, func() error { return ns.slicesOf(7, 2) })
+
+	has := func(pod string) {
+		t.Helper()
+		got := ns.slice(pod)
+		assert.Equal(t, made[0].UUID, got.UUID)
+		assert.Contains(t, ns.do("exec", pod, "--", "nvidia-smi", "-L"), "(UUID: "+made[0].UUID+")")
+		assert.Equal(t, 2, got.Replicas)
+	}
+	ns.want("first", "3g.40gb", 7)
+	has("first")
+	ns.want("second", "3g.40gb", 7)
+	has("second")
+	ns.want("third", "3g.40gb", 7)
+	ns.waits("third")
+	ns.want("small", "1g.10gb", 7)
+	assert.Equal(t, made[1].UUID, ns.slice("small").UUID)
+	ns.want("small-too", "1g.10gb", 7)
+	ns.waits("small-too") // no replicas are for this profile
+
+	ns.delete("pod", "first")
+	has("third")
+	has("second")
+	ns.delete("pod", "second", "third", "small", "small-too")
+	require.Equal(t, made, ns.mustCut(t, 7).Instances, "nobody removes what the administrator made")
+	require.NoError(t, ns.silence())
+	remove()
+	back()
+	ns.offersSlices(t, staticLimit)
+	ns.offers(t, ns.gpus.size, staticLimit)
 }
 
 // placementsOf lists the MIG devices that are published of a GPU by their short names.
