@@ -228,15 +228,6 @@ func TestSlicesInUseAreNotOfferedAsAWhole(t *testing.T) {
 	assert.Equal(t, []string{ownPool, first}, d.offered(t))
 }
 
-func TestWhatIsSaidOfGPUsThatOfferNothing(t *testing.T) {
-	t.Parallel()
-	d := opened(t, `[{select: {indices: [1]}, modes: [mps], mps: {replicas: 2}}]`)
-	_ = d.offered(t)
-	notes := d.events()
-	require.Len(t, notes, 1)
-	assert.Contains(t, notes[0], "GPU 1 is without any device, the others that this is about whole: ")
-}
-
 func TestTheLayoutIsSaved(t *testing.T) {
 	t.Parallel()
 	file := LayoutFile{Dir: t.TempDir()}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -271,37 +269,20 @@ func (o *Offering) wantedOf(view *inventory.View) gpu.Layout {
 	if !o.config.known {
 		return maps.Clone(o.going.current)
 	}
-	layout, err := nodeconfig.Resolve(o.config.last, view.Node.GPUs)
+	layout, refused, err := nodeconfig.Resolve(o.config.last, view.Node.GPUs)
 	if err == nil {
 		o.config.fits = true
 		o.right(wrongGPUs)
 		return layout
 	}
 	o.config.fits = false
-	instead := "The GPUs that this is about are offered whole"
-	if none := nothing(view.Node.GPUs, layout); none != "" {
-		instead = fmt.Sprintf("%s without any device, the others that this is about whole", none)
-	}
-	o.wrong(wrongGPUs, "ConfigRefused", fmt.Sprintf("%s: %v", instead, err))
-	return layout
-}
-
-// nothing names the GPUs whose configuration comes to no device at all.
-func nothing(gpus []gpu.GPU, layout gpu.Layout) string {
-	var none []string
-	for i := range gpus {
-		if g := &gpus[i]; !layout.Of(g).Partitioned() && len(layout.Of(g).Devices(g)) == 1 {
-			none = append(none, strconv.Itoa(g.Index))
+	o.wrong(wrongGPUs, reasonRefused, fmt.Sprintf("%s: %v", instead(view.Node.GPUs, layout, refused), err))
+	for _, id := range refused {
+		if last, had := o.going.last(id); had {
+			layout[id] = last
 		}
 	}
-	switch len(none) {
-	case 0:
-		return ""
-	case 1:
-		return "GPU " + none[0] + " is"
-	default:
-		return "GPUs " + strings.Join(none, ", ") + " are"
-	}
+	return layout
 }
 
 // advise tells the administrator of a GPU that offers nothing because its MIG mode is not what the configuration wants.

@@ -312,7 +312,7 @@ func TestABadEntryConcernsItsGPUsAlone(t *testing.T) {
 	d := opened(t, `[{modes: [whole, mig]}]`)
 	assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
 	const text = "NodeConfig: gpus[0].modes[1]: NVIDIA L40S has no MIG; remove mode mig, or give such GPUs an entry of their own without it"
-	assert.Equal(t, []string{"Warning ConfigRefused Configure: The GPUs that this is about are offered whole: " + text}, d.events())
+	assert.Equal(t, []string{"Warning ConfigRefused Configure: GPU 1 stays as it was offered, whole if it is new; all else is in force: " + text}, d.events())
 	assert.False(t, d.config.fits, "it is read again")
 	d.read = errBad
 	assert.False(t, d.Load(t.Context()))

@@ -66,6 +66,15 @@ func (t *transition) aim(g *gpu.GPU, to gpu.Offer, records []*checkpoint.Record,
 	return offered
 }
 
+// last is what a GPU is on its way to, or else is offered as; false for a GPU that was never offered.
+func (t *transition) last(id gpu.UUID) (gpu.Offer, bool) {
+	if c, changing := t.changes[id]; changing {
+		return c.to, true
+	}
+	offer, known := t.current[id]
+	return offer, known
+}
+
 // settle makes the offer the one of now.
 func (t *transition) settle(g *gpu.GPU, to gpu.Offer) {
 	if _, changing := t.changes[g.UUID]; changing {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	lists "slices"
 	"strings"
 	"testing"
 
@@ -72,11 +73,15 @@ func told(warnings []nodeconfig.Warning) string {
 // plan writes what Resolve makes of a config on the node of gpus.
 func plan(config *v1alpha1.NodeConfig) string {
 	var lines strings.Builder
-	layout, err := nodeconfig.Resolve(config, gpus())
+	layout, refused, err := nodeconfig.Resolve(config, gpus())
 	for _, g := range gpus() {
 		offer, ok := layout[g.UUID]
 		fmt.Fprintf(&lines, "GPU %d, %s: ", g.Index, g.Product.Name)
-		if !ok {
+		switch {
+		case lists.Contains(refused, g.UUID):
+			fmt.Fprintln(&lines, "refused")
+			continue
+		case !ok:
 			fmt.Fprintln(&lines, "no entry, whole")
 			continue
 		}
@@ -166,10 +171,10 @@ func TestSharesLargerThanTheGPU(t *testing.T) {
 		require.NoError(t, err)
 		return config
 	}
-	_, err := nodeconfig.Resolve(parse(10), node)
+	_, _, err := nodeconfig.Resolve(parse(10), node)
 	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not served by this version; allowed: whole, mig, timeslice; "+
 		"sharing.mps.resources[0]: 8 shares of 10Gi are more than the 81919 MiB of NVIDIA H100 80GB HBM3; make them fewer or smaller")
-	_, err = nodeconfig.Resolve(parse(9), node)
+	_, _, err = nodeconfig.Resolve(parse(9), node)
 	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not served by this version; allowed: whole, mig, timeslice")
 }
 
@@ -177,10 +182,10 @@ func TestSharesLargerThanTheGPU(t *testing.T) {
 func TestMustMatchWithoutGPUs(t *testing.T) {
 	t.Parallel()
 	entries := `[{select: {indices: [0, 9], uuids: [` + string(l3) + `, GPU-00000000-0000-0000-0000-00000000000f], products: [none], mustMatch: true}}]`
-	layout, err := nodeconfig.Resolve(config(t, entries), nil)
+	layout, _, err := nodeconfig.Resolve(config(t, entries), nil)
 	require.NoError(t, err)
 	assert.Empty(t, layout)
-	layout, err = nodeconfig.Resolve(config(t, entries), gpus())
+	layout, _, err = nodeconfig.Resolve(config(t, entries), gpus())
 	require.EqualError(t, err, "NodeConfig: gpus[0].select.uuids[1]: no matching device with UUID: GPU-00000000-0000-0000-0000-00000000000f; "+
 		"remove it, or replace it by one that nvidia-smi -L prints on this node; gpus[0].select.indices[1]: no matching device at index: 9; this node has 4 GPUs")
 	assert.Empty(t, cmp.Diff(gpu.Layout{h0: {Whole: true}, l3: {Whole: true}}, layout), "the GPUs that are there are none the worse for it")

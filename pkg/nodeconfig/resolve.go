@@ -17,10 +17,10 @@ import (
 // unless it says mustMatch.
 //
 // The config has passed Validate. The error is a *v1alpha1.Problems with all that these GPUs cannot give or this version does not
-// serve; the layout that comes with it is without the GPUs that cannot, which hurts no other.
-func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU) (gpu.Layout, error) {
+// serve. Of the GPUs that cannot, which are refused, nothing is known: they are not in the layout either, and hurt no other.
+func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU) (layout gpu.Layout, refused []gpu.UUID, err error) {
 	if config == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	r := &resolution{config: config, layout: gpu.Layout{}}
 	for i := range config.GPUs {
@@ -36,15 +36,18 @@ func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU) (gpu.Layout, error) {
 			continue
 		}
 		entries[entry] = append(entries[entry], g)
-		if offer := r.offer(entry, g); !r.refused && !r.nothing(entry, offer) {
+		switch offer := r.offer(entry, g); {
+		case r.refused:
+			refused = append(refused, g.UUID)
+		case !r.nothing(entry, offer):
 			r.layout[g.UUID] = offer
 		}
 	}
 	r.known(entries)
 	if len(r.problems) > 0 {
-		return r.layout, &v1alpha1.Problems{Kind: kindOf(config), List: r.problems}
+		err = &v1alpha1.Problems{Kind: kindOf(config), List: r.problems}
 	}
-	return r.layout, nil
+	return r.layout, refused, err
 }
 
 // resolution is one config on its way to a layout.

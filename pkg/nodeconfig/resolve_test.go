@@ -85,8 +85,9 @@ func TestResolve(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := nodeconfig.Resolve(config(t, c.entries), gpus())
+			got, refused, err := nodeconfig.Resolve(config(t, c.entries), gpus())
 			require.NoError(t, err)
+			assert.Empty(t, refused)
 			assert.Empty(t, cmp.Diff(c.want, got))
 		})
 	}
@@ -95,61 +96,65 @@ func TestResolve(t *testing.T) {
 // Without a config every GPU is offered whole.
 func TestResolveNothing(t *testing.T) {
 	t.Parallel()
-	layout, err := nodeconfig.Resolve(nil, gpus())
+	layout, refused, err := nodeconfig.Resolve(nil, gpus())
 	require.NoError(t, err)
 	assert.Nil(t, layout)
+	assert.Nil(t, refused)
 }
 
 func TestResolveRefuses(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		entries, want string
-		// resolved are the GPUs that are none the worse for it.
+		// resolved are the GPUs that are none the worse for it; the others are refused.
 		resolved []int
+		refused  int
 	}{
 		"a profile the GPU lacks": {
 			`[{select: {indices: [0, 1, 2]}, modes: [mig], mig: {profiles: [1g.10gb]}}]`,
-			"NodeConfig: gpus[0].mig.profiles[0]: NVIDIA A30 has no profile 1g.10gb; it has: 1g.6gb, 2g.12gb", []int{0, 1},
+			"NodeConfig: gpus[0].mig.profiles[0]: NVIDIA A30 has no profile 1g.10gb; it has: 1g.6gb, 2g.12gb", []int{0, 1}, 1,
 		},
 		"MIG on a GPU without it": {
 			`[{modes: [whole, mig]}]`,
-			"NodeConfig: gpus[0].modes[1]: NVIDIA L40S has no MIG; remove mode mig, or give such GPUs an entry of their own without it", []int{0, 1, 2},
+			"NodeConfig: gpus[0].modes[1]: NVIDIA L40S has no MIG; remove mode mig, or give such GPUs an entry of their own without it", []int{0, 1, 2}, 1,
 		},
 		"two selects": {
 			`[{select: {indices: [1]}}, {select: {products: ["*L40S"]}}, {select: {products: ["*H100*"]}}]`,
 			"NodeConfig: gpus[2].select: selects GPU 1 (NVIDIA H100 80GB HBM3, GPU-11111111-0000-0000-0000-000000000000), as does gpus[0]; " +
-				"a GPU has one entry: narrow one of them", []int{0, 3},
+				"a GPU has one entry: narrow one of them", []int{0, 3}, 1,
 		},
 		"modes of later versions": {
 			`[{modes: [whole, mps, timeslice], mps: {replicas: 2}, timeSlice: {replicas: 2}}]`,
-			"NodeConfig: gpus[0].modes[1]: mps is not served by this version; allowed: whole, mig, timeslice", []int{0, 1, 2, 3},
+			"NodeConfig: gpus[0].modes[1]: mps is not served by this version; allowed: whole, mig, timeslice", []int{0, 1, 2, 3}, 0,
 		},
 		"slices for several claims": {
 			`[{select: {indices: [0]}, modes: [mig], mig: {replicas: {1g.10gb: 2}}}]`,
 			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: a slice that is made for a claim is that claim's alone, and replicas are for slices " +
-				"that an administrator made; remove it, or mode mig", []int{0},
+				"that an administrator made; remove it, or mode mig", []int{0}, 0,
 		},
 		"replicas of a profile that no GPU has": {
 			`[{select: {indices: [2, 3]}, mig: {replicas: {1g.10gb: 2, 1g.6gb: 2}}}]`,
 			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: no GPU that this is for has profile 1g.10gb; remove it, or correct it: " +
-				"nvidia-smi mig -lgip lists the profiles of the node's GPUs", []int{2, 3},
+				"nvidia-smi mig -lgip lists the profiles of the node's GPUs", []int{2, 3}, 0,
 		},
 		"time-sliced twice": {
 			`[{select: {indices: [1]}, modes: [timeslice], timeSlice: {replicas: 2}}, {select: {uuids: [` + string(h1) + `]}, modes: [timeslice], ` +
 				`timeSlice: {replicas: 3}}, {modes: [timeslice], timeSlice: {replicas: 5}}]`,
 			"NodeConfig: gpus[1].select: selects GPU 1 (NVIDIA H100 80GB HBM3, GPU-11111111-0000-0000-0000-000000000000), as does gpus[0]; " +
-				"a GPU has one entry: narrow one of them", []int{0, 2, 3},
+				"a GPU has one entry: narrow one of them", []int{0, 2, 3}, 1,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			layout, err := nodeconfig.Resolve(config(t, c.entries), gpus())
+			layout, refused, err := nodeconfig.Resolve(config(t, c.entries), gpus())
 			var resolved []int
 			for i, g := range gpus() {
 				if _, ok := layout[g.UUID]; ok {
 					resolved = append(resolved, i)
+					assert.NotContains(t, refused, g.UUID)
 				}
 			}
+			assert.Len(t, refused, c.refused)
 			assert.Equal(t, c.resolved, resolved)
 			require.EqualError(t, err, c.want)
 			var problems *v1alpha1.Problems
@@ -161,7 +166,7 @@ func TestResolveRefuses(t *testing.T) {
 // Problems that several GPUs have are told once, and all of them together.
 func TestProblemsAreToldOnce(t *testing.T) {
 	t.Parallel()
-	_, err := nodeconfig.Resolve(config(t, `[{modes: [mig], mig: {profiles: [7g.80gb]}}]`), gpus())
+	_, _, err := nodeconfig.Resolve(config(t, `[{modes: [mig], mig: {profiles: [7g.80gb]}}]`), gpus())
 	require.EqualError(t, err, "NodeConfig: gpus[0].mig.profiles[0]: NVIDIA H100 80GB HBM3 has no profile 7g.80gb; it has: 1g.10gb, 2g.20gb, 3g.40gb; "+
 		"gpus[0].mig.profiles[0]: NVIDIA A30 has no profile 7g.80gb; it has: 1g.6gb, 2g.12gb; "+
 		"gpus[0].modes[0]: NVIDIA L40S has no MIG; remove mode mig, or give such GPUs an entry of their own without it")
@@ -171,7 +176,7 @@ func TestDriverThatTellsNoProfiles(t *testing.T) {
 	t.Parallel()
 	node := gpus()[:1]
 	node[0].MIG = nil
-	_, err := nodeconfig.Resolve(config(t, `[`+all+`]`), node)
+	_, _, err := nodeconfig.Resolve(config(t, `[`+all+`]`), node)
 	require.EqualError(t, err, "NodeConfig: gpus[0].modes[1]: the driver does not tell the MIG profiles of NVIDIA H100 80GB HBM3; "+
 		"update the NVIDIA driver or remove mode mig")
 }
