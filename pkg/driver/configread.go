@@ -111,7 +111,7 @@ func (o *Offering) reread(ctx context.Context) bool {
 		}
 		o.mu.Lock()
 		o.config.stale, o.config.wait = false, 0
-		o.drain.next, o.drain.wait = time.Time{}, 0
+		o.going.soon()
 		o.mu.Unlock()
 	}
 	o.Load(ctx)

@@ -17,17 +17,7 @@ type draining struct {
 	leading bool
 	// saved is what outlives it.
 	saved gpu.Layout
-	// next is when the API server may be asked again, and wait how long that was put off.
-	next time.Time
-	wait time.Duration
 }
-
-// What was found in use, or could not be found out, is asked for again after askFirst, twice as long each time up to askMax: a
-// question reads all claims of the cluster.
-const (
-	askFirst = time.Second
-	askMax   = 30 * time.Second
-)
 
 // Lead tells whether this process is the one that publishes. Only then GPUs change what they are offered as. What the process before it
 // had come to is what they are offered as now.
@@ -62,35 +52,42 @@ func (o *Offering) recallLocked() {
 	maps.Copy(o.going.current, saved)
 }
 
-// advance brings GPUs to what they should be offered as, each of them when it is free; true when something else is on offer now.
+// advance brings GPUs to what they should be offered as, each of them when it is free; true when something else is on offer now. What
+// keeps one of them delays no other.
 func (o *Offering) advance(ctx context.Context) bool {
 	if !o.due(ctx) {
 		return false
 	}
-	untainted, ready, err := o.states()
-	if err == nil && untainted {
-		err = o.look(ctx)
-	}
+	states, err := o.states()
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "GPUs are not offered otherwise yet")
-		o.later()
+		o.failed(ctx, states.all, err)
 		return false
 	}
-	if len(ready) == 0 {
+	if len(states.untainted) > 0 {
+		if err := o.look(ctx); err != nil {
+			o.failed(ctx, states.untainted, err)
+		}
+	}
+	if len(states.ready) == 0 {
 		return false
 	}
 	allocated, err := o.ports.Allocated(ctx)
 	if err == nil {
 		var settled bool
-		if settled, err = o.settle(ready, allocated); settled && err == nil {
-			return true
+		if settled, err = o.settle(states.ready, allocated); err == nil {
+			return settled
 		}
 	}
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "GPUs are not offered otherwise yet")
-	}
-	o.later()
+	o.failed(ctx, states.ready, err)
 	return false
+}
+
+// failed puts off what could not be found out or done.
+func (o *Offering) failed(ctx context.Context, ids []gpu.UUID, err error) {
+	klog.FromContext(ctx).Error(err, "GPUs are not offered otherwise yet")
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.going.later(ids, false, time.Now())
 }
 
 // due tells whether there is something to do, and saves what is offered.
@@ -106,29 +103,42 @@ func (o *Offering) due(ctx context.Context) bool {
 			klog.FromContext(ctx).Error(err, "A restart will not know what GPUs were offered as")
 		}
 	}
-	return len(o.going.changes) > 0 && !time.Now().Before(o.drain.next)
-}
-
-// later puts the next question off.
-func (o *Offering) later() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.drain.wait = min(max(2*o.drain.wait, askFirst), askMax)
-	o.drain.next = time.Now().Add(o.drain.wait)
-}
-
-// states tells whether taints are still waited for, and which GPUs have had them long enough and no record of what leaves.
-func (o *Offering) states() (untainted bool, ready []gpu.UUID, err error) {
-	records, err := o.ports.Records()
-	if err != nil {
-		return false, nil, err
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	untainted = len(o.going.where(func(c *change) bool { return c.since.IsZero() })) > 0
 	now := time.Now()
-	ready = slices.DeleteFunc(o.going.unrecorded(records), func(id gpu.UUID) bool { return !o.going.due(id, now) })
-	return untainted, ready, nil
+	return len(o.going.where(func(c *change) bool { return c.asking(now) })) > 0
+}
+
+// states are the GPUs that may be asked about now, by how far they are.
+type states struct {
+	// all are those that change. Of untainted and ready there are none, unless about one of them the API server may be asked.
+	all []gpu.UUID
+	// untainted are those whose taints are waited for.
+	untainted []gpu.UUID
+	// ready are those that have had them long enough and no record of what leaves.
+	ready []gpu.UUID
+}
+
+// states sorts the GPUs that change. With an error it knows of none how far it is.
+func (o *Offering) states() (found states, err error) {
+	records, err := o.ports.Records()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	found.all = o.going.where(func(*change) bool { return true })
+	if err != nil {
+		return found, err
+	}
+	now := time.Now()
+	idle := func(ids []gpu.UUID) bool {
+		return !slices.ContainsFunc(ids, func(id gpu.UUID) bool { return o.going.changes[id].asking(now) })
+	}
+	found.untainted = o.going.where(func(c *change) bool { return c.since.IsZero() })
+	if idle(found.untainted) {
+		found.untainted = nil
+	}
+	found.ready = slices.DeleteFunc(o.going.unrecorded(records), func(id gpu.UUID) bool { return !o.going.due(id, now) })
+	if idle(found.ready) {
+		found.ready = nil
+	}
+	return found, nil
 }
 
 // look notes which taints the API server has.
@@ -143,27 +153,31 @@ func (o *Offering) look(ctx context.Context) error {
 	return nil
 }
 
-// settle offers GPUs as they should be, of which no allocated device leaves; false when there are none. It is saved first: a restart that
-// found the old offers would take them back.
+// settle offers GPUs as they should be, of which no allocated device leaves, and puts the others off; false when all are. It is saved
+// first: a restart that found the old offers would take them back.
 func (o *Offering) settle(ready []gpu.UUID, allocated map[gpu.PoolDevice]bool) (bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	next := maps.Clone(o.going.current)
+	var busy []gpu.UUID
 	settled := false
 	for _, id := range ready {
-		if c, changing := o.going.changes[id]; changing && !overlap(c.leaving, allocated) {
+		switch c, changing := o.going.changes[id]; {
+		case !changing:
+		case overlap(c.leaving, allocated):
+			busy = append(busy, id)
+		default:
 			next[id], settled = c.to, true
 		}
 	}
-	if !settled {
-		return false, nil
+	if settled {
+		if err := o.save(next); err != nil {
+			return false, err
+		}
+		o.going.current, o.seen = next, nil
 	}
-	if err := o.save(next); err != nil {
-		return false, err
-	}
-	o.going.current, o.seen = next, nil
-	o.drain.wait = 0
-	return true, nil
+	o.going.later(busy, true, time.Now())
+	return settled, nil
 }
 
 // save makes a layout outlive the process.

@@ -36,7 +36,17 @@ type change struct {
 	leaving map[gpu.PoolDevice]bool
 	// since is when all taints were seen first; zero before that.
 	since time.Time
+	// next is when the API server may be asked about this GPU again, and wait how long that was put off.
+	next time.Time
+	wait time.Duration
 }
+
+// What was found in use, or could not be found out, is asked for again after askFirst, twice as long each time up to askMax: a
+// question reads all claims of the cluster. Each GPU waits for itself alone.
+const (
+	askFirst = time.Second
+	askMax   = 30 * time.Second
+)
 
 // limits is what the API server makes of an offer: one without counters cannot keep devices apart.
 type limits func(gpu.Offer) gpu.Offer
@@ -125,6 +135,34 @@ func (t *transition) unrecorded(records []*checkpoint.Record) []gpu.UUID {
 		}
 	}
 	return t.where(func(c *change) bool { return !overlap(c.leaving, held) })
+}
+
+// asking tells whether the API server may be asked about a GPU.
+func (c *change) asking(now time.Time) bool { return !now.Before(c.next) }
+
+// later puts the next question about GPUs off that are not free. An answer to a question about some of them tells of the others, which
+// then need to ask no sooner than they would have after one of their own.
+func (t *transition) later(ids []gpu.UUID, answered bool, now time.Time) {
+	for _, id := range ids {
+		c, changing := t.changes[id]
+		if !changing {
+			continue
+		}
+		asked := c.asking(now)
+		if asked {
+			c.wait = min(max(2*c.wait, askFirst), askMax)
+		}
+		if asked || answered {
+			c.next = now.Add(c.wait)
+		}
+	}
+}
+
+// soon lets all questions be asked at once.
+func (t *transition) soon() {
+	for _, c := range t.changes {
+		c.next, c.wait = time.Time{}, 0
+	}
 }
 
 // where lists the GPUs whose changes are so.
