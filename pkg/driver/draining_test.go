@@ -90,6 +90,27 @@ func TestAFreeGPUChangesAfterTheSettleTime(t *testing.T) {
 	})
 }
 
+// TestAGPUThatGoesAwayIsNotAskedAbout, however long it stays away, and goes on to what is wanted when it returns.
+func TestAGPUThatGoesAwayIsNotAskedAbout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, stop := turned(t)
+		defer stop()
+		assert.Equal(t, 1, d.Changing())
+		all := d.machine.gpus
+		d.machine.change(t, d.ports.Inventory, func() { d.machine.gpus = all[1:] })
+		after(10 * time.Minute)
+		assert.Zero(t, d.listed)
+		assert.Zero(t, d.Changing())
+		d.machine.change(t, d.ports.Inventory, func() { d.machine.gpus = all })
+		assert.Equal(t, []string{"n0", first}, d.offered(t))
+		assert.Equal(t, map[gpu.PoolDevice]bool{wholeOfFirst: true}, d.leaving(t))
+		after(time.Minute)
+		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t))
+		assert.Equal(t, 1, d.listed)
+	})
+}
+
 func TestAChangeIsTakenBack(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

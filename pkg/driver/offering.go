@@ -238,6 +238,7 @@ func (o *Offering) resolve(view *inventory.View) error {
 		limit = gpu.Offer.WithoutCounters
 	}
 	parted := false
+	o.going.only(view.Node.GPUs)
 	for i := range view.Node.GPUs {
 		g := &view.Node.GPUs[i]
 		to, known := wanted[g.UUID]

@@ -1,7 +1,9 @@
 package driver
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -92,6 +94,13 @@ func (t *transition) settle(g *gpu.GPU, to gpu.Offer) {
 	}
 	delete(t.changes, g.UUID)
 	t.current[g.UUID] = to
+}
+
+// only forgets the changes of GPUs that are not there: nothing of them is published. They are aimed anew when they return.
+func (t *transition) only(gpus []gpu.GPU) {
+	maps.DeleteFunc(t.changes, func(id gpu.UUID, _ *change) bool {
+		return !slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return g.UUID == id })
+	})
 }
 
 // of is an offer with what the GPU's state adds to it.
