@@ -28,6 +28,7 @@ func (p *program) offer(clients connections) *driver.Offering {
 		Records:  p.records,
 		Read:     func(ctx context.Context) (*v1alpha1.NodeConfig, error) { return p.nodeConfig(ctx, clients) },
 		Passing:  passing,
+		Watched:  p.cfg.NodeConfig.File == "",
 		Tainted: func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
 			stored := kube.Stored{Client: clients.background, DriverName: p.cfg.DriverName, NodeName: p.cfg.NodeName}
 			return stored.Tainted(ctx, p.cfg.DriverName+"/"+publish.LeavingTaint)

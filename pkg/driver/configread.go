@@ -20,8 +20,9 @@ type configuration struct {
 	before bool
 	// unread is why nothing is known that could be offered.
 	unread error
-	// good: it was read; fits: these GPUs can give what it says; stale: it may be another one by now.
-	good, fits, stale bool
+	// good: it was read; fits: these GPUs can give what it says; passing: it could not be read for a reason of the moment; stale: it may
+	// be another one by now.
+	good, fits, passing, stale bool
 	// failures counts the tries that only time can help; the next one is not before retry, after the wait.
 	failures int
 	retry    time.Time
@@ -62,11 +63,13 @@ func (o *Offering) Load(ctx context.Context) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	c := &o.config
+	c.passing = false
 	switch {
 	case err == nil:
 		c.last, c.known, c.unread, c.failures = config, true, nil, 0
 		o.right(wrongText)
 	case o.ports.Passing(err):
+		c.passing = true
 		if !c.known && c.unread != nil {
 			c.unread = err
 		}
@@ -96,10 +99,11 @@ func (o *Offering) Reload() {
 	o.nudge()
 }
 
-// reread reads the configuration where it is not known to be good and present; false where it is.
+// reread reads the configuration where it may be another one by now, or where the last try says that this one is not all that will be
+// known; false where neither is so.
 func (o *Offering) reread(ctx context.Context) bool {
 	o.mu.Lock()
-	stale, due := o.config.stale, o.config.again(time.Now())
+	stale, due := o.config.stale, o.config.again(time.Now(), o.ports.Watched)
 	o.mu.Unlock()
 	if !stale && !due {
 		return false
@@ -118,10 +122,10 @@ func (o *Offering) reread(ctx context.Context) bool {
 	return true
 }
 
-// again tells whether a configuration that is not good is to be read again now: after rereadFirst, then after twice as long each
-// time up to rereadMax.
-func (c *configuration) again(now time.Time) bool {
-	if c.good && c.fits {
+// again tells whether the configuration is to be read again now: after rereadFirst, then after twice as long each time up to rereadMax.
+// One that is wrong waits for another text where that is watched, and for other GPUs, for which it need not be read.
+func (c *configuration) again(now time.Time, watched bool) bool {
+	if !c.passing && (watched || c.good && c.fits) {
 		c.wait = 0
 		return false
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
@@ -203,21 +202,67 @@ func TestReloadKeepsTheLastGood(t *testing.T) {
 	})
 }
 
-// TestABadConfigurationIsNotReadAllTheTime while a GPU that is to change is looked at.
+// TestABadConfigurationIsNotReadAllTheTime while a GPU that is to change is looked at, and not at all where a change of it is told.
 func TestABadConfigurationIsNotReadAllTheTime(t *testing.T) {
 	t.Parallel()
+	for name, c := range map[string]struct {
+		watched bool
+		read    error
+		entries string
+		least   int
+		most    int
+	}{
+		"these GPUs cannot, not watched":  {false, nil, `[{modes: [mig]}]`, 50, 70}, // which the other GPU cannot
+		"these GPUs cannot, watched":      {true, nil, `[{modes: [mig]}]`, 1, 1},
+		"the text is refused, watched":    {true, errBad, onlySlices, 1, 1},
+		"it cannot be read now, watched":  {true, errLater, onlySlices, 50, 70},
+		"the text is refused, unwatched":  {false, errBad, onlySlices, 50, 70},
+		"all is well and nothing watches": {false, nil, onlySlices, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				d := newDesk(t, onlyWhole)
+				d.watched, d.records = c.watched, append(d.records, holds("n0", first))
+				d.restart(t)
+				require.True(t, d.Load(t.Context()))
+				d.reads = 0
+				changes := 0
+				d.Lead(true)
+				stop := inBackground(t, func(ctx context.Context) error { return d.Run(ctx, func() { changes++ }) })
+				defer stop()
+				d.entries, d.read = c.entries, c.read
+				d.Reload()
+				after(10 * time.Minute)
+				assert.GreaterOrEqual(t, d.reads, c.least)
+				assert.LessOrEqual(t, d.reads, c.most)
+				assert.LessOrEqual(t, changes, d.reads+1, "and counters were asked for")
+				d.entries, d.read, d.records = onlySlices, nil, nil
+				d.Reload()
+				after(time.Minute)
+				assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t), "it is read when it is another one")
+			})
+		})
+	}
+}
+
+// TestOtherGPUsMayBeWhatTheConfigurationIsFor, for which it need not be read anew.
+func TestOtherGPUsMayBeWhatTheConfigurationIsFor(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := opened(t, onlyWhole, holds("n0", first))
-		reads, read := 0, d.ports.Read
-		d.ports.Read = func(ctx context.Context) (*v1alpha1.NodeConfig, error) { reads++; return read(ctx) }
+		d := newDesk(t, `[{modes: [mig]}]`)
+		d.watched = true
+		d.restart(t)
+		require.True(t, d.Load(t.Context()))
+		d.Probe(t.Context())
 		stop := d.runs(t)
 		defer stop()
-		d.entries = `[{modes: [mig]}]` // which the other GPU cannot
-		d.Reload()
-		after(10 * time.Minute)
-		assert.Equal(t, 1, d.Changing())
-		assert.Less(t, reads, 70)
-		assert.Greater(t, reads, 50)
+		after(time.Minute)
+		assert.Equal(t, []string{"ConfigRefused"}, d.Problems())
+		d.machine.change(t, d.ports.Inventory, func() { d.machine.gpus = d.machine.gpus[:1] })
+		after(time.Minute)
+		assert.Empty(t, d.Problems())
+		assert.Equal(t, 1, d.reads)
 	})
 }
 

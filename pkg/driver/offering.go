@@ -24,6 +24,8 @@ type OfferingPorts struct {
 	Read func(ctx context.Context) (*v1alpha1.NodeConfig, error)
 	// Passing tells whether an error of Read is of the moment, so that nothing is known yet.
 	Passing func(err error) bool
+	// Watched: Reload is called at every change of what Read reads.
+	Watched bool
 	// Counters tells whether the API server keeps what keeps devices of one GPU apart. It is asked only where GPUs are offered in
 	// parts.
 	Counters func(ctx context.Context) (bool, error)
@@ -82,8 +84,8 @@ func NewOffering(ports OfferingPorts) *Offering {
 	return o
 }
 
-// Run reads until the configuration is good, and again when Reload was called, brings every GPU to what it says, and returns when the
-// context ends. changed is called when there may be something else to offer.
+// Run reads until the configuration is known, where it is not watched until it is good, and again when Reload was called. It brings
+// every GPU to what it says, and returns when the context ends. changed is called when there may be something else to offer.
 func (o *Offering) Run(ctx context.Context, changed func()) error {
 	for wait := rereadFirst; ; wait = min(2*wait, o.longest()) {
 		select {

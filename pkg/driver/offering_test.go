@@ -31,6 +31,8 @@ type desk struct {
 	unknown error // why it is not known whether the API server keeps counters
 	asked   int
 	told    nodeEvents
+	watched bool // what the configuration is read from
+	reads   int
 
 	saved     *memory
 	allocated map[gpu.PoolDevice]bool // without a record
@@ -58,8 +60,9 @@ func (d *desk) restart(t *testing.T) {
 	t.Helper()
 	m := d.machine
 	d.Offering = NewOffering(OfferingPorts{
-		Inventory: m.look(t), NodeName: "n0", Events: d.told,
+		Inventory: m.look(t), NodeName: "n0", Events: d.told, Watched: d.watched,
 		Read: func(context.Context) (*v1alpha1.NodeConfig, error) {
+			d.reads++
 			if d.read != nil || d.entries == "" {
 				return nil, d.read
 			}
