@@ -56,8 +56,8 @@ func unread(node string) configuration {
 	return configuration{unread: fmt.Errorf("the configuration of node %s was not read yet", node), wrong: map[wrongness]problem{}}
 }
 
-// Load reads the configuration once. It returns false as long as it should be tried again. Of one that cannot be read, or is refused,
-// the last good one stays.
+// Load reads the configuration once. It returns false as long as it should be tried again. Of one that is refused the last good one
+// stays, over a restart what was offered before; of one that cannot be read too, after some patience.
 func (o *Offering) Load(ctx context.Context) bool {
 	config, err := o.ports.Read(ctx)
 	o.mu.Lock()
@@ -75,20 +75,29 @@ func (o *Offering) Load(ctx context.Context) bool {
 		}
 		klog.FromContext(ctx).Error(err, "The node's configuration was not read yet")
 		if c.failures++; c.failures >= patience {
-			o.wrong(wrongText, reasonUnread, fmt.Sprintf("No change of what is offered is published: %v", err))
+			if c.before {
+				c.unread = nil
+			}
+			o.wrong(wrongText, reasonUnread, fmt.Sprintf("%s: %v", c.stays("No change of what is offered is published"), err))
 		}
 	default:
 		c.unread = nil
-		instead := "GPUs are offered whole"
-		if c.known {
-			instead = "The configuration that was read before stays"
-		} else if c.before {
-			instead = "GPUs are offered as before this start"
-		}
-		o.wrong(wrongText, reasonRefused, fmt.Sprintf("%s: %v", instead, err))
+		o.wrong(wrongText, reasonRefused, fmt.Sprintf("%s: %v", c.stays("GPUs are offered whole"), err))
 	}
 	o.seen, c.good, c.fits = nil, err == nil, true
 	return c.good
+}
+
+// stays says what is offered while the configuration is not known: the last that is known, or else what is said.
+func (c *configuration) stays(otherwise string) string {
+	switch {
+	case c.known:
+		return "The configuration that was read before stays"
+	case c.before:
+		return "GPUs are offered as before this start"
+	default:
+		return otherwise
+	}
 }
 
 // Reload makes Run read the configuration anew. It does not block.

@@ -174,6 +174,42 @@ func TestABadConfigurationAtStartTakesNothingBack(t *testing.T) {
 	assert.Equal(t, []string{"Warning LayoutUnread Configure: GPUs that nobody uses may be offered otherwise at once: " + errBad.Error()}, d.events())
 }
 
+// TestAConfigurationThatCannotBeReadAtStart takes nothing back, however long that lasts, and keeps no claim waiting for as long.
+func TestAConfigurationThatCannotBeReadAtStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, onlySlices)
+		d.saved.layout = gpu.Layout{firstUUID: {MIG: []string{"3g.40gb"}}}
+		d.restart(t)
+		d.read = errLater
+		require.False(t, d.Load(t.Context()))
+		_, _, err := d.Now()
+		require.ErrorIs(t, err, errLater, "which may pass at once")
+		stop := d.runs(t)
+		defer stop()
+		after(time.Minute)
+		assert.Equal(t, []string{ownPool, big}, d.offered(t))
+		assert.Equal(t, []string{"Warning ConfigUnread Configure: GPUs are offered as before this start: " + errLater.Error()}, d.events())
+		after(time.Hour)
+		assert.Equal(t, []string{ownPool, big}, d.offered(t))
+		assert.Empty(t, d.events())
+		d.read = nil
+		after(time.Minute)
+		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t))
+		assert.Equal(t, []string{good}, d.events())
+
+		d.saved.layout = nil
+		d.restart(t)
+		d.read = errLater
+		stopNew := d.runs(t)
+		defer stopNew()
+		after(time.Hour)
+		_, _, err = d.Now()
+		require.ErrorIs(t, err, errLater, "nothing was offered before")
+		assert.Equal(t, []string{"Warning ConfigUnread Configure: No change of what is offered is published: " + errLater.Error()}, d.events())
+	})
+}
+
 // TestReloadKeepsTheLastGood: what is wrong is told once, and what is right again too.
 func TestReloadKeepsTheLastGood(t *testing.T) {
 	t.Parallel()
