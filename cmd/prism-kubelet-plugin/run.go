@@ -139,8 +139,8 @@ func (p *program) serve(clients connections, reports driver.Reports) {
 	}
 }
 
-// run starts everything and ends in order: first the lead, so that a newer version can publish; then the kubelet's calls;
-// last the claims' statuses.
+// run starts everything and ends in order: first the lead, so that a newer version can publish; then the kubelet's calls, and
+// then the driver that they need; last the claims' statuses.
 func (p *program) run(signalled context.Context) error {
 	ctx, cancel := context.WithCancelCause(signalled)
 	defer cancel(nil)
@@ -173,6 +173,7 @@ func (p *program) run(signalled context.Context) error {
 		}
 	})
 	calls.Wait()
+	p.inventory.Close() // only now: calls that still ran were changing GPUs
 
 	drain, stop := context.WithTimeout(writing, drainTime)
 	defer stop()

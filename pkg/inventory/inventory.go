@@ -141,10 +141,9 @@ func (i *Inventory) Refresh(ctx context.Context) error {
 	return err
 }
 
-// Run looks again and again until the context ends, and then closes the driver and returns nil. It returns
-// gpu.ErrDriverReplaced when only a new process can go on. The first look is after a wait: call Refresh before.
+// Run looks again and again until the context ends, and then returns nil. It returns gpu.ErrDriverReplaced when only a new process
+// can go on. The first look is after a wait: call Refresh before, and Close when nobody needs the driver any more.
 func (i *Inventory) Run(ctx context.Context) error {
-	defer i.close()
 	wait := firstRetry
 	if i.Current().Err == nil {
 		wait = i.opts.Interval
@@ -314,8 +313,8 @@ func (i *Inventory) closeSession() {
 	i.session = nil
 }
 
-// close ends the session when the inventory stops.
-func (i *Inventory) close() {
+// Close closes the driver, also for those whom Partitioning gave it: their next call is refused.
+func (i *Inventory) Close() {
 	i.looking.Lock()
 	defer i.looking.Unlock()
 	i.closeSession()

@@ -297,8 +297,16 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	case <-time.After(patience):
 		require.Fail(t, "Run does not end")
 	}
-	assert.Equal(t, 1, m.closed)
 	assert.Len(t, i.Current().Node.GPUs, 2, "what was published stays")
+	_, err := i.Partitioning()
+	require.NoError(t, err, "calls that still run have the driver")
+	assert.Zero(t, m.closed)
+	i.Close()
+	assert.Equal(t, 1, m.closed)
+	_, err = i.Partitioning()
+	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
+	i.Close()
+	assert.Equal(t, 1, m.closed, "once")
 }
 
 func requireReplaced(t *testing.T, v *View) {

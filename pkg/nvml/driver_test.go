@@ -65,6 +65,9 @@ func (d *fakeDriver) Extensions() nvml.ExtendedInterface { return d }
 func (d *fakeDriver) LookupSymbol(symbol string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.inits == 0 {
+		return fmt.Errorf("error looking up %s: library not loaded", symbol)
+	}
 	if d.absent[symbol] {
 		return fmt.Errorf("undefined symbol: %s", symbol)
 	}

@@ -38,7 +38,9 @@ type Session struct {
 	mu     sync.Mutex
 	boards map[int]board
 	turns  map[gpu.UUID]*sync.Mutex
-	closed bool
+	// running counts the calls that are in the library.
+	running int
+	closed  bool
 }
 
 // Open loads the library file at that path, as this process sees it, and initialises it. gpu.ErrDriverNotLoaded: there is no
@@ -108,22 +110,50 @@ func (s *Session) Ping(ctx context.Context) error {
 	return err
 }
 
-// Close ends the session. Closing twice is no error; a driver that is gone has nothing left to end.
+// Close ends the session. Closing twice is no error; a driver that is gone has nothing left to end. While calls are in the library it
+// stays loaded: the last of them to come back ends the session then.
 func (s *Session) Close() error {
 	s.mu.Lock()
-	closed := s.closed
+	ends := !s.closed && s.running == 0
 	s.closed = true
 	s.mu.Unlock()
-	if closed {
+	if !ends {
 		return nil
 	}
-	_, err := ask(context.Background(), s, wholeDriver, "nvmlShutdown", func() (struct{}, nvml.Return) {
-		return struct{}{}, s.lib.Shutdown()
+	return s.shutdown()
+}
+
+// shutdown unloads the library, unless another session has it.
+func (s *Session) shutdown() error {
+	const symbol = "nvmlShutdown"
+	_, err := pass(context.Background(), s.gate, call{wholeDriver, symbol, s.opts.Deadline}, func() (struct{}, error) {
+		return struct{}{}, asError(symbol, s.lib.Shutdown())
 	})
 	if errors.Is(err, gpu.ErrDriverNotLoaded) {
 		return nil
 	}
 	return err
+}
+
+// enter tells whether a call may go into the library, which then stays loaded until leave.
+func (s *Session) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.running++
+	return true
+}
+
+func (s *Session) leave() {
+	s.mu.Lock()
+	s.running--
+	last := s.closed && s.running == 0
+	s.mu.Unlock()
+	if last {
+		go func() { _ = s.shutdown() }() // nobody waits for it: who closed the session is gone
+	}
 }
 
 // ask calls a function of the library whose symbol is the given one.
@@ -134,8 +164,12 @@ func ask[T any](ctx context.Context, s *Session, on target, symbol string, fn fu
 // askWithin is ask for a call that has another limit.
 func askWithin[T any](ctx context.Context, s *Session, c call, fn func() (T, nvml.Return)) (T, error) {
 	return pass(ctx, s.gate, c, func() (T, error) {
+		var none T
+		if !s.enter() {
+			return none, gpu.ErrDriverNotLoaded
+		}
+		defer s.leave()
 		if !s.has(c.name) {
-			var none T
 			return none, &gpu.UnsupportedError{Feature: c.name, Needs: needs[c.name]}
 		}
 		value, ret := fn()

@@ -243,6 +243,54 @@ func TestDriverLeavesAndReturns(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
+// TestAClosedSessionHasNoDriver, and does not say that the driver lacks a function: who is told that gives up.
+func TestAClosedSessionHasNoDriver(t *testing.T) {
+	t.Parallel()
+	s, _ := seeing(t)
+	require.NoError(t, s.Close())
+	_, err := s.CreateInstance(t.Context(), firstGPU, 0, gpu.Placement{Size: 8})
+	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
+	require.EqualError(t, err, "nvmlDeviceCreateGpuInstanceWithPlacement on GPU 0: NVIDIA driver is not loaded")
+	_, err = s.MIGMode(t.Context(), firstGPU)
+	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
+	_, _, err = s.GPUs(t.Context())
+	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
+}
+
+// TestCloseLeavesTheLibraryToCallsInIt: code that runs must not be unloaded.
+func TestCloseLeavesTheLibraryToCallsInIt(t *testing.T) {
+	t.Parallel()
+	d := newFakeDriver(2)
+	s, err := open(t.Context(), d, newGate(), Options{})
+	require.NoError(t, err)
+	d.gpus[0].looked(t, s)
+	const symbol = "nvmlDeviceGetMigMode"
+	asked := d.count(symbol)
+	var release []func()
+	answers := make(chan error, len(d.gpus))
+	for n, g := range d.gpus {
+		release = append(release, g.block(symbol))
+		t.Cleanup(release[n])
+		id, _ := g.GetUUID()
+		go func() {
+			_, err := s.MIGMode(context.Background(), gpu.UUID(id))
+			answers <- err
+		}()
+	}
+	require.Eventually(t, func() bool { return d.count(symbol) == asked+2 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, s.Close())
+	require.ErrorIs(t, s.Ping(t.Context()), gpu.ErrDriverNotLoaded)
+	assert.Zero(t, d.count("nvmlShutdown"))
+	release[0]()
+	require.NoError(t, <-answers, "it is answered as ever")
+	assert.Zero(t, d.count("nvmlShutdown"), "there is another one")
+	release[1]()
+	require.NoError(t, <-answers)
+	require.Eventually(t, func() bool { return d.count("nvmlShutdown") == 1 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, s.Close())
+	assert.Equal(t, 1, d.count("nvmlShutdown"))
+}
+
 func TestDriverLeavesBetweenTwoGPUs(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(2)

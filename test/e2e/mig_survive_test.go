@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,6 +66,40 @@ func TestMIGPluginKilledInCreation(t *testing.T) {
 	assert.NotEqual(t, has.UUID, gets.UUID)
 	require.NoError(t, ns.instances(7, 2))
 	ns.sees("before", "main", has)
+}
+
+// TestMIGPluginDeletedInCreation: a plugin that is told to end while it makes one slice and removes another does both to the end.
+func TestMIGPluginDeletedInCreation(t *testing.T) {
+	ns := slicedAlone(t)
+	before, err := ns.kept()
+	require.NoError(t, err)
+	old := ns.watch(ns.plugin(t))
+	calls := ns.calls()
+	ns.want("goes", "1g.10gb", 6)
+	ns.slice("goes")
+
+	ns.must(t, ns.simgpu("inject", "mig-latency", "--create-gi", "5s", "--destroy-ci", "5s")...)
+	fast := sync.OnceFunc(func() { ns.must(t, ns.simgpu("inject", "mig-latency")...) })
+	t.Cleanup(fast)
+	ns.do("delete", "pod", "goes", "--wait=false")
+	eventually(t, startLimit, func() error { return ns.halfMade(6) })
+	ns.want("comes", "1g.10gb", 7)
+	eventually(t, startLimit, func() error { return ns.halfMade(7) })
+	ns.must(t, ns.kubectl("delete", "pod", old.pod.Name, "--namespace", system, "--wait=false")...)
+	require.NoError(t, ns.halfMade(6), "it is not removed yet")
+	require.NoError(t, ns.halfMade(7), "it is not made yet")
+	start := time.Now()
+	ns.slice("comes")
+	t.Logf("the pod had its slice %.1f s after the plugin was deleted", time.Since(start).Seconds())
+	fast()
+	eventually(t, startLimit, func() error { return ns.gone(old.pod) })
+	ns.plugin(t)
+	assert.Len(t, old.prepared(ns.name), 2, "claims that the old plugin prepared")
+	ns.delete("pod", "goes", "comes", "--ignore-not-found")
+	eventually(t, startLimit, func() error { return ns.asBefore(before) })
+	lost, _ := calls.since()
+	assert.Empty(t, lost, "calls that the kubelet made and that were not answered")
+	require.NoError(t, ns.silence())
 }
 
 // halfMade complains until a GPU has an instance on which nothing can run yet.
