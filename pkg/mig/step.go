@@ -23,7 +23,7 @@ type Driver interface {
 	Occupied(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
 	// Instance reads one GPU instance, of what is in it only the MIG device of that UUID; nil where there is no such instance.
 	Instance(ctx context.Context, id gpu.UUID, gi int, device gpu.MIGUUID) (*gpu.Instance, error)
-	// CreateInstance makes a GPU instance of the profile with that driver's id.
+	// CreateInstance makes a GPU instance of the profile with that driver's id. gpu.ErrInUse: nothing was made.
 	CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (gi int, err error)
 	// CreateComputeInstance makes the one that fills the GPU instance.
 	CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error)

@@ -193,14 +193,16 @@ func TestDoSaysWhatItMadeBeforeItFailed(t *testing.T) {
 	require.NoError(t, w.step().Undo(t.Context(), s))
 	assert.Empty(t, w.there())
 
-	mend = w.fail("nvmlGpuInstanceGetInfo", model.Unknown)
-	s.Made, err = w.step().Do(t.Context(), s)
-	require.ErrorContains(t, err, "creating GPU instance 3g.40gb at memory slices 4-7: ")
-	mend()
-	require.Len(t, w.there(), 1, "it was made, and the driver did not tell its id")
-	assert.Empty(t, s.Made)
-	require.NoError(t, w.step().Undo(t.Context(), s))
-	assert.Empty(t, w.there())
+	for _, answer := range []model.Return{model.Unknown, model.InUse, model.NotReady} {
+		mend = w.fail("nvmlGpuInstanceGetInfo", answer)
+		s.Made, err = w.step().Do(t.Context(), s)
+		require.ErrorContains(t, err, "creating GPU instance 3g.40gb at memory slices 4-7: ")
+		mend()
+		require.Len(t, w.there(), 1, "it was made, and the driver did not tell its id")
+		assert.Empty(t, s.Made)
+		require.NoError(t, w.step().Undo(t.Context(), s))
+		require.Empty(t, w.there(), "%v", answer)
+	}
 }
 
 // TestWhoComesBetweenCheckAndDoKeepsHisInstance, although it is just what was to be made.

@@ -76,6 +76,27 @@ func TestInstances(t *testing.T) {
 	assert.Equal(t, 1, g.handles, "the handle was taken anew when the mode had changed, and only then")
 }
 
+// TestOnlyWhatWasNotMadeIsInUse: an instance whose id the driver does not tell yet is there, and somebody has to remove it.
+func TestOnlyWhatWasNotMadeIsInUse(t *testing.T) {
+	t.Parallel()
+	whole := gpu.Placement{Size: 8}
+	for _, answer := range []nvml.Return{nvml.ERROR_IN_USE, nvml.ERROR_NOT_READY, nvml.ERROR_INSUFFICIENT_RESOURCES} {
+		s, g := seeing(t)
+		require.NoError(t, s.SetMIGMode(t.Context(), firstGPU, true))
+		g.answer(answer, "nvmlDeviceCreateGpuInstanceWithPlacement")
+		_, err := s.CreateInstance(t.Context(), firstGPU, 0, whole)
+		require.ErrorIs(t, err, gpu.ErrInUse)
+		assert.Empty(t, seen(t, s))
+		g.answer(answer, "nvmlGpuInstanceGetInfo")
+		_, err = s.CreateInstance(t.Context(), firstGPU, 0, whole)
+		require.NotErrorIs(t, err, gpu.ErrInUse)
+		require.ErrorIs(t, err, gpu.ErrNotFound, "so that it is tried again")
+		require.ErrorContains(t, err, "it was made, and its id is not found (nvmlGpuInstanceGetInfo on GPU 0: in use (NVML ")
+		g.answer(nvml.SUCCESS)
+		assert.Len(t, seen(t, s), 1)
+	}
+}
+
 // TestOneInstance: what there is of one instance is told without looking at the others.
 func TestOneInstance(t *testing.T) {
 	t.Parallel()

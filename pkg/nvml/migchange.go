@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -124,7 +125,8 @@ func (s *Session) renew(q query, b *board) error {
 }
 
 // CreateInstance makes a GPU instance of the profile with that driver's id, at that placement, and returns its id. gpu.ErrInUse:
-// it does not fit beside those that exist, or somebody keeps the driver from it.
+// it does not fit beside those that exist, or somebody keeps the driver from it, and nothing was made. After any other error it may be
+// there.
 func (s *Session) CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (int, error) {
 	q, b, done, err := s.change(ctx, id)
 	if err != nil {
@@ -143,6 +145,9 @@ func (s *Session) CreateInstance(ctx context.Context, id gpu.UUID, profile int, 
 		return 0, err
 	}
 	made, err := must(q, "nvmlGpuInstanceGetInfo", handle.GetInfo)
+	if errors.Is(err, gpu.ErrInUse) {
+		err = fmt.Errorf("it was made, and its id is %w (%v)", gpu.ErrNotFound, err) //nolint:errorlint // that would say that it was not made
+	}
 	return int(made.Id), err
 }
 

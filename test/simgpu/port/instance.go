@@ -10,7 +10,7 @@ import (
 )
 
 // CreateInstance makes a GPU instance of the profile with the driver's id at a placement, and returns its id. gpu.ErrInUse: it
-// does not fit beside those that exist; gpu.UnsupportedError: the GPU is not in MIG mode.
+// does not fit beside those that exist, and nothing was made; gpu.UnsupportedError: the GPU is not in MIG mode.
 func (s *Session) CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (int, error) {
 	d, err := s.find(ctx, id)
 	if err != nil {
@@ -26,6 +26,9 @@ func (s *Session) CreateInstance(ctx context.Context, id gpu.UUID, profile int, 
 		return 0, err
 	}
 	instance, err := d.instance(made)
+	if errors.Is(err, gpu.ErrInUse) {
+		err = fmt.Errorf("it was made, and its id is %w (%v)", gpu.ErrNotFound, err) //nolint:errorlint // that would say that it was not made
+	}
 	return int(instance.ID), err
 }
 
