@@ -16,7 +16,7 @@ type Mode struct {
 	Driver func() (Driver, error)
 }
 
-// Meet costs one read where the mode is right already.
+// Meet costs one read where the mode is right already, and one look at the instances where it turns the mode off.
 func (m Mode) Meet(ctx context.Context, need claim.Need) error {
 	driver, err := m.Driver()
 	if err != nil {
@@ -33,13 +33,31 @@ func (m Mode) Meet(ctx context.Context, need claim.Need) error {
 	if mode.NeedsReset {
 		return resetNeeded(need.Target, on)
 	}
-	err = driver.SetMIGMode(ctx, need.Target, on)
+	if err = leaves(ctx, driver, need.Target, on); err == nil {
+		err = driver.SetMIGMode(ctx, need.Target, on)
+	}
 	switch {
 	case errors.Is(err, gpu.ErrInUse):
 		return fmt.Errorf("turning %s the MIG mode: something on the node uses GPU %s: %w; stop the process (nvidia-smi and fuser -v /dev/nvidia* "+
 			"show it), or remove the GPU instance (nvidia-smi mig -lgi shows it)", word(on), need.Target, err)
 	case err != nil:
 		return fmt.Errorf("turning %s the MIG mode of GPU %s: %w", word(on), need.Target, err)
+	}
+	return nil
+}
+
+// leaves returns gpu.ErrInUse for a GPU that would lose instances: an administrator may have made them since the last look. That the driver
+// refuses to take them away is not relied upon.
+func leaves(ctx context.Context, driver Driver, id gpu.UUID, on bool) error {
+	if on {
+		return nil
+	}
+	instances, err := driver.Occupied(ctx, id)
+	if err != nil {
+		return fmt.Errorf("looking at its instances: %w", err)
+	}
+	if len(instances) > 0 {
+		return fmt.Errorf("GPU instance %d at %s would go: %w", instances[0].ID, extent(instances[0].Placement), gpu.ErrInUse)
 	}
 	return nil
 }

@@ -84,6 +84,25 @@ func TestAGPUInUseKeepsItsMode(t *testing.T) {
 	assert.Equal(t, gpu.MIGMode{Enabled: true, Pending: true}, mode)
 }
 
+// TestInstancesAreKeptThoughTheDriverWouldNot: an administrator's that no look has shown yet.
+func TestInstancesAreKeptThoughTheDriverWouldNot(t *testing.T) {
+	t.Parallel()
+	for _, compute := range []bool{true, false} {
+		w := partitioned(t)
+		theirs := w.administrator(threeSlices, high, compute)
+		w.careless = true
+		err := w.mode().Meet(t.Context(), w.needs(claim.NeedWhole))
+		require.ErrorIs(t, err, gpu.ErrInUse)
+		require.ErrorContains(t, err, "something on the node uses GPU "+string(w.id)+": GPU instance 1 at memory slices 4-7 would go: in use; ")
+		w.untouched(theirs)
+		w.fail("nvmlDeviceGetGpuInstances", model.Unknown)
+		err = w.mode().Meet(t.Context(), w.needs(claim.NeedWhole))
+		require.ErrorContains(t, err, "turning off the MIG mode of GPU "+string(w.id)+": looking at its instances: ")
+		w.node.Faults.Clear()
+		w.untouched(theirs)
+	}
+}
+
 func TestAModeThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100-80")

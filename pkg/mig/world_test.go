@@ -26,8 +26,9 @@ type world struct {
 	node    *model.Node
 	id      gpu.UUID
 	changes []string
-	// absent: the driver is not loaded; lies: it says that it has removed instances and has not.
-	absent, lies bool
+	// absent: the driver is not loaded; lies: it says that it has removed instances and has not; careless: it turns the mode off under
+	// instances.
+	absent, lies, careless bool
 }
 
 func newWorld(t *testing.T, board string) *world {
@@ -73,6 +74,11 @@ func (w *world) note(format string, args ...any) {
 
 func (w *world) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
 	w.note("set mode %v", on)
+	if w.careless {
+		for _, i := range w.there() {
+			w.removed(i)
+		}
+	}
 	return w.Driver.SetMIGMode(ctx, id, on)
 }
 
