@@ -27,6 +27,8 @@ type gate struct {
 type hang struct {
 	err   error
 	calls int
+	// over is closed when the last of them came back.
+	over chan struct{}
 }
 
 func newGate() *gate { return &gate{stuck: map[target]*hang{}} }
@@ -94,7 +96,7 @@ func (g *gate) block(on target, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.stuck[on] == nil {
-		g.stuck[on] = &hang{err: err}
+		g.stuck[on] = &hang{err: err, over: make(chan struct{})}
 	}
 	g.stuck[on].calls++
 }
@@ -106,5 +108,22 @@ func (g *gate) release(on target) {
 	h := g.stuck[on]
 	if h.calls--; h.calls == 0 {
 		delete(g.stuck, on)
+		close(h.over)
+	}
+}
+
+// idle waits until no call hangs on the target. When the context ends before, it returns what blocked would.
+func (g *gate) idle(ctx context.Context, on target) error {
+	g.mu.Lock()
+	h := g.stuck[on]
+	g.mu.Unlock()
+	if h == nil {
+		return nil
+	}
+	select {
+	case <-h.over:
+		return nil
+	case <-ctx.Done():
+		return h.err
 	}
 }

@@ -1,7 +1,9 @@
 package nvml
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
@@ -260,6 +262,34 @@ func TestSetMIGMode(t *testing.T) {
 			}
 			var unsupported *gpu.UnsupportedError
 			require.ErrorAs(t, err, &unsupported)
+		})
+	}
+}
+
+// TestWhoGivesUpOnAModeLeavesNothingPending, although the driver does as it was told when nobody waits for it any more.
+func TestWhoGivesUpOnAModeLeavesNothingPending(t *testing.T) {
+	t.Parallel()
+	for name, activation := range map[string]nvml.Return{"it comes about": nvml.SUCCESS, "it is left pending": nvml.ERROR_IN_USE} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const symbol = "nvmlDeviceSetMigMode"
+			s, g := seeing(t)
+			g.activation = activation
+			release := g.block(symbol)
+			t.Cleanup(release)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			failed := make(chan error, 1)
+			go func() { failed <- s.SetMIGMode(ctx, firstGPU, true) }()
+			require.Eventually(t, func() bool { return g.driver.count(symbol) == 1 }, 10*time.Second, time.Millisecond)
+			cancel()
+			require.Eventually(t, func() bool { return s.gate.blocked(gpuAt(0)) != nil }, 10*time.Second, time.Millisecond)
+			release()
+			require.ErrorIs(t, <-failed, context.Canceled)
+			assert.Equal(t, modes{}, g.modes)
+			assert.Equal(t, 2, g.driver.count(symbol))
+			g.activation = nvml.SUCCESS
+			require.NoError(t, s.SetMIGMode(t.Context(), firstGPU, true), "the next one is not kept waiting")
 		})
 	}
 }

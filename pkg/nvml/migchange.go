@@ -16,6 +16,9 @@ import (
 // changeDeadline is the time a call has that changes how a GPU is cut: it resets a part of the board or all of it.
 const changeDeadline = 30 * time.Second
 
+// takeBackTime is what taking back a change of the MIG mode gets, also when the caller's time is over.
+const takeBackTime = 10 * time.Second
+
 // change prepares a change of the GPU. While it goes on no look asks this GPU anything: a board that is being reset would
 // seem to be broken.
 func (s *Session) change(ctx context.Context, id gpu.UUID) (q query, b *board, done func(), err error) {
@@ -41,7 +44,8 @@ func (s *Session) turn(id gpu.UUID) *sync.Mutex {
 }
 
 // SetMIGMode turns the GPU's MIG mode on or off. It returns nil when the mode is in force. gpu.ErrInUse: a process holds the
-// GPU, or there are instances. Where a change needs a reset it is a *gpu.UnsupportedError. After an error nothing is pending.
+// GPU, or there are instances. Where a change needs a reset it is a *gpu.UnsupportedError. After an error nothing is pending, unless it
+// says so; seeing to that may take a few seconds longer than the context has.
 func (s *Session) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
 	q, b, done, err := s.change(ctx, id)
 	if err != nil {
@@ -58,13 +62,27 @@ func (s *Session) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
 		return resetFirst(b)
 	}
 	if err := q.enforceMIGMode(b, on); err != nil {
-		// The driver keeps what it could not do as pending and does it at the next reset, which nobody expects.
-		if back := q.setMIGMode(b, before.Enabled); back != nil {
+		if back := s.takeBack(q, b, before.Enabled); back != nil {
 			return fmt.Errorf("%w; taking that back: %w", err, back)
 		}
 		return err
 	}
 	return s.renew(q, b)
+}
+
+// takeBack asks for the mode that was before: what a driver could not do it keeps as pending and does at the next reset, which nobody
+// expects. When the caller has given up on the change, it waits for that to come back first.
+func (s *Session) takeBack(q query, b *board, on bool) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), takeBackTime)
+	defer cancel()
+	q.ctx = ctx
+	if err := s.gate.idle(ctx, q.on); err != nil {
+		return err
+	}
+	if err := q.setMIGMode(b, on); err != nil {
+		return err
+	}
+	return s.renew(q, b) // the change may have come about after all
 }
 
 // resetFirst refuses a change that only a reset brings about.
