@@ -12,6 +12,7 @@ import (
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
@@ -36,7 +37,7 @@ func (p *program) offer(clients connections) *driver.Offering {
 		Allocated: func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
 			return kube.Claims{Client: clients.background}.Allocated(ctx, p.cfg.DriverName, p.cfg.NodeName)
 		},
-		Saved: driver.LayoutFile{Dir: p.cfg.PluginDir()},
+		Saved: driver.LayoutFile{Disk: disk.OS{}, Dir: p.cfg.PluginDir()},
 	})
 }
 

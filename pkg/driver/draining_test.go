@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
@@ -332,7 +333,7 @@ func TestSlicesInUseAreNotOfferedAsAWhole(t *testing.T) {
 
 func TestTheLayoutIsSaved(t *testing.T) {
 	t.Parallel()
-	file := LayoutFile{Dir: t.TempDir()}
+	file := LayoutFile{Disk: disk.OS{}, Dir: t.TempDir()}
 	layout, err := file.Load()
 	require.NoError(t, err)
 	assert.Nil(t, layout)
@@ -341,5 +342,5 @@ func TestTheLayoutIsSaved(t *testing.T) {
 	layout, err = file.Load()
 	require.NoError(t, err)
 	assert.Equal(t, want, layout)
-	require.ErrorContains(t, LayoutFile{Dir: file.Dir + "/none"}.Save(want), "saving what the GPUs are offered as: ")
+	require.ErrorContains(t, LayoutFile{Disk: disk.OS{}, Dir: file.Dir + "/none"}.Save(want), "saving what the GPUs are offered as: ")
 }

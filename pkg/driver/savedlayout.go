@@ -19,8 +19,15 @@ type SavedLayout interface {
 	Save(layout gpu.Layout) error
 }
 
+// LayoutDisk is what a LayoutFile needs of a filesystem; disk.OS is the real one.
+type LayoutDisk interface {
+	disk.Writer
+	Read(path string) ([]byte, error)
+}
+
 // LayoutFile is a SavedLayout in a file of the plugin's directory.
 type LayoutFile struct {
+	Disk LayoutDisk
 	// Dir is the plugin's directory, which is there.
 	Dir string
 }
@@ -38,7 +45,7 @@ const layoutVersion = 1
 // Load reads the file. One of a later version is an error, and so is one that is not JSON.
 func (f LayoutFile) Load() (gpu.Layout, error) {
 	path := filepath.Join(f.Dir, layoutName)
-	raw, err := disk.OS{}.Read(path)
+	raw, err := f.Disk.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -59,7 +66,7 @@ func (f LayoutFile) Load() (gpu.Layout, error) {
 func (f LayoutFile) Save(layout gpu.Layout) error {
 	raw, err := json.Marshal(layoutText{Version: layoutVersion, GPUs: layout})
 	if err == nil {
-		err = disk.Replace(disk.OS{}, filepath.Join(f.Dir, layoutName), raw, 0o600, true)
+		err = disk.Replace(f.Disk, filepath.Join(f.Dir, layoutName), raw, 0o600, true)
 	}
 	if err != nil {
 		return fmt.Errorf("saving what the GPUs are offered as: %w", err)
