@@ -26,6 +26,9 @@ func (o *Offering) Lead(leading bool) {
 	defer o.mu.Unlock()
 	o.drain.leading = leading
 	if leading {
+		if err := o.ports.Saved.Sweep(); err != nil {
+			klog.Background().Error(err, "Half of a file is left")
+		}
 		o.recallLocked()
 		o.nudge()
 	}

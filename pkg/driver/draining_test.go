@@ -2,6 +2,8 @@ package driver
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -342,5 +344,10 @@ func TestTheLayoutIsSaved(t *testing.T) {
 	layout, err = file.Load()
 	require.NoError(t, err)
 	assert.Equal(t, want, layout)
+	half := filepath.Join(file.Dir, "layout.json.tmp")
+	require.NoError(t, os.WriteFile(half, []byte("{"), 0o600))
+	require.NoError(t, file.Sweep())
+	require.NoFileExists(t, half)
+	require.NoError(t, file.Sweep())
 	require.ErrorContains(t, LayoutFile{Disk: disk.OS{}, Dir: file.Dir + "/none"}.Save(want), "saving what the GPUs are offered as: ")
 }

@@ -17,6 +17,8 @@ type SavedLayout interface {
 	Load() (gpu.Layout, error)
 	// Save is durable when it returns.
 	Save(layout gpu.Layout) error
+	// Sweep removes what a process that died while it saved has left. Only the process that saves calls it.
+	Sweep() error
 }
 
 // LayoutDisk is what a LayoutFile needs of a filesystem; disk.OS is the real one.
@@ -70,6 +72,15 @@ func (f LayoutFile) Save(layout gpu.Layout) error {
 	}
 	if err != nil {
 		return fmt.Errorf("saving what the GPUs are offered as: %w", err)
+	}
+	return nil
+}
+
+// Sweep removes the half of a file.
+func (f LayoutFile) Sweep() error {
+	tmp := filepath.Join(f.Dir, layoutName) + disk.TempSuffix
+	if err := f.Disk.Remove(tmp); err != nil {
+		return fmt.Errorf("removing %s, which was never finished: %w", tmp, err)
 	}
 	return nil
 }
