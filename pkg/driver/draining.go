@@ -78,6 +78,9 @@ func (o *Offering) advance(ctx context.Context) bool {
 	if err == nil {
 		var settled bool
 		if settled, err = o.settle(states.ready, allocated); err == nil {
+			if settled {
+				o.lookAgain(ctx)
+			}
 			return settled
 		}
 	}
@@ -91,6 +94,14 @@ func (o *Offering) failed(ctx context.Context, ids []gpu.UUID, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.going.later(ids, false, time.Now())
+}
+
+// lookAgain sees the GPUs as they are before what they offer now is published: the last slice may have come and gone since they were seen,
+// and who is given the whole GPU next has to know of the MIG mode that it left.
+func (o *Offering) lookAgain(ctx context.Context) {
+	if err := o.ports.Inventory.Refresh(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "GPUs that are offered otherwise were not looked at")
+	}
 }
 
 // due tells whether there is something to do, and saves what is offered.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,7 +41,7 @@ func (d *desk) leaving(t *testing.T) map[gpu.PoolDevice]bool {
 // TestAGPUChangesWhenNobodyHasIt: a claim may have been given it until the schedulers knew better, and may not be prepared yet.
 func TestAGPUChangesWhenNobodyHasIt(t *testing.T) {
 	t.Parallel()
-	slices := []string{ownPool, oneSlice, big}
+	cut := []string{ownPool, oneSlice, big}
 	for name, c := range map[string]struct {
 		held func(d *desk)
 		free func(d *desk)
@@ -68,7 +69,7 @@ func TestAGPUChangesWhenNobodyHasIt(t *testing.T) {
 				assert.Equal(t, gpu.Offer{Whole: true}, d.saved.layout[firstUUID])
 				c.free(d)
 				after(askMax + settleTime + 2*drainLook)
-				assert.Equal(t, slices, d.offered(t))
+				assert.Equal(t, cut, d.offered(t))
 				assert.Empty(t, d.leaving(t))
 				assert.Equal(t, gpu.Offer{MIG: []string{"1g.10gb", "3g.40gb"}}, d.saved.layout[firstUUID])
 				assert.Empty(t, d.events())
@@ -110,6 +111,31 @@ func TestAGPUThatGoesAwayIsNotAskedAbout(t *testing.T) {
 		after(time.Minute)
 		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t))
 		assert.Equal(t, 1, d.listed)
+	})
+}
+
+// TestAGPUIsSeenAsItIsWhenItChanges: a slice that came and went since the last look left the GPU in MIG mode.
+func TestAGPUIsSeenAsItIsWhenItChanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := opened(t, onlySlices)
+		stop := d.runs(t)
+		defer stop()
+		d.machine.mu.Lock()
+		d.machine.gpus = slices.Clone(d.machine.gpus)
+		d.machine.gpus[0].MIG = &gpu.MIG{Mode: gpu.MIGMode{Enabled: true}, Profiles: d.machine.gpus[0].MIG.Profiles}
+		d.machine.mu.Unlock()
+		d.entries = onlyWhole
+		d.Reload()
+		after(settleTime)
+		node, _, err := d.Now()
+		require.NoError(t, err)
+		assert.False(t, node.GPUs[0].MIG.Mode.Enabled, "nobody has looked since")
+		after(3 * drainLook)
+		assert.Equal(t, []string{"n0", first}, d.offered(t))
+		node, _, err = d.Now()
+		require.NoError(t, err)
+		assert.True(t, node.GPUs[0].MIG.Mode.Enabled)
 	})
 }
 
