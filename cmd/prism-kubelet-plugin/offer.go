@@ -26,6 +26,7 @@ func (p *program) offer(clients connections) *driver.Offering {
 	return driver.NewOffering(driver.OfferingPorts{
 		Inventory: p.inventory, NodeName: p.cfg.NodeName, Events: p.events,
 		Counters: func(ctx context.Context) (bool, error) { return p.counters(ctx, clients) },
+		Shares:   func(ctx context.Context) (bool, error) { return p.probe(clients).CountsShares(ctx) },
 		Records:  p.records,
 		Read:     func(ctx context.Context) (*v1alpha1.NodeConfig, error) { return p.nodeConfig(ctx, clients) },
 		Passing:  passing,
@@ -71,13 +72,16 @@ func passing(err error) bool {
 
 // counters tells whether the API server keeps counters. One that refuses the question as such is taken for one that does not.
 func (p *program) counters(ctx context.Context, clients connections) (bool, error) {
-	probe := kube.Probe{Client: clients.background, DriverName: p.cfg.DriverName, NodeName: p.cfg.NodeName}
-	kept, err := probe.PartitionableDevices(ctx)
+	kept, err := p.probe(clients).PartitionableDevices(ctx)
 	if apierrors.IsInvalid(err) {
 		p.events.Warn("CountersUnknown", "Publish", err.Error())
 		return false, nil
 	}
 	return kept, err
+}
+
+func (p *program) probe(clients connections) kube.Probe {
+	return kube.Probe{Client: clients.background, DriverName: p.cfg.DriverName, NodeName: p.cfg.NodeName}
 }
 
 // records returns this node's records: at first, and once, those that the transaction has just read.

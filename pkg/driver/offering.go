@@ -29,6 +29,9 @@ type OfferingPorts struct {
 	// Counters tells whether the API server keeps what keeps devices of one GPU apart. It is asked only where GPUs are offered in
 	// parts.
 	Counters func(ctx context.Context) (bool, error)
+	// Shares tells whether the scheduler still counts the shares of a device that claims have when it decides about others of the GPU.
+	// It is asked after Counters, where those are kept.
+	Shares func(ctx context.Context) (bool, error)
 	// Records lists the claims' records.
 	Records func() ([]*checkpoint.Record, error)
 	// Tainted lists what the API server has of this node's devices, and of each whether it is tainted as leaving.
@@ -51,6 +54,7 @@ type Offering struct {
 	config configuration
 	// counters and taints are whether the API server keeps them; counters are nil while that is not known.
 	counters *bool
+	forgets  bool // the scheduler does not count shares
 	untaints bool
 	unprobed int           // the tries to find out about counters
 	wanted   chan struct{} // asks Run to look at once
@@ -138,7 +142,7 @@ func (o *Offering) probe(ctx context.Context) bool {
 	if _, _, err := o.Now(); !errors.Is(err, errCounters) {
 		return false
 	}
-	kept, err := o.ports.Counters(ctx)
+	kept, err := o.kept(ctx)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err != nil {
@@ -235,10 +239,6 @@ func (o *Offering) resolve(view *inventory.View) error {
 	}
 	wanted := o.wantedOf(view)
 	o.seen, o.layout = view, gpu.Layout{}
-	limit := limits(func(offer gpu.Offer) gpu.Offer { return offer })
-	if o.counters != nil && !*o.counters {
-		limit = gpu.Offer.WithoutCounters
-	}
 	parted := false
 	o.going.only(view.Node.GPUs)
 	for i := range view.Node.GPUs {
@@ -247,7 +247,7 @@ func (o *Offering) resolve(view *inventory.View) error {
 		if !known {
 			to = gpu.Offer{Whole: true}
 		}
-		offer := o.going.aim(g, to, records, limit)
+		offer := o.going.aim(g, to, records, o.limit)
 		if offer.Disjoint {
 			offer = apart(o.ports.NodeName, g, offer, records)
 		}

@@ -34,6 +34,9 @@ type desk struct {
 	watched bool // what the configuration is read from
 	reads   int
 
+	forgetful bool  // the scheduler does not count shares
+	unread    error // why that is not known
+
 	saved     *memory
 	allocated map[gpu.PoolDevice]bool // without a record
 	listed    int                     // how often that was asked
@@ -78,6 +81,7 @@ func (d *desk) restart(t *testing.T) {
 			}
 			return true, d.unknown
 		},
+		Shares:  func(context.Context) (bool, error) { return !d.forgetful, d.unread },
 		Records: func() ([]*checkpoint.Record, error) { return d.records, nil },
 		Saved:   d.saved,
 		Tainted: func(context.Context) (map[gpu.PoolDevice]bool, error) { return d.published(t), d.dead },

@@ -59,6 +59,9 @@ func (l Layout) Of(g *GPU) Offer {
 // each other by counters where the offer is not disjoint.
 func (o Offer) Partitioned() bool { return len(o.MIG) > 0 || o.Static || o.TimeSlice != nil }
 
+// Shared tells whether a device of the GPU may be for several claims at once.
+func (o Offer) Shared() bool { return o.TimeSlice != nil || len(o.MIGReplicas) > 0 }
+
 // Equal tells whether two offers of one GPU come to the same devices in the same pool. The order of profiles counts.
 func (o Offer) Equal(other Offer) bool {
 	return o.Whole == other.Whole && o.Partitioned() == other.Partitioned() && o.Disjoint == other.Disjoint && slices.Equal(o.MIG, other.MIG) &&

@@ -30,6 +30,9 @@ func TestWholeProbe(t *testing.T) {
 	require.NoError(t, err)
 	t.Logf("Kubernetes %s keeps counters: %t", version.GitVersion, kept)
 	assert.Equal(t, minor >= 36, kept, "counters are on by default since 1.36")
+	counted, err := kube.Probe{Client: client, DriverName: driverName, NodeName: nodeName}.CountsShares(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, minor >= 36, counted, "the tests run on no 1.36 before 1.36.2")
 	slices, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	for _, slice := range slices.Items {
