@@ -38,19 +38,10 @@ func usable(o gpu.Offer, g *gpu.GPU) []gpu.Device {
 	return all[:len(all)-1]
 }
 
-// indices counts from 0 to below n.
-func indices(n int) []int {
-	var out []int
-	for i := range n {
-		out = append(out, i)
-	}
-	return out
-}
-
 // The slices for a server without counters: the first GPU is offered whole too, the second in all its profiles.
 func TestGoldenDisjoint(t *testing.T) {
 	t.Parallel()
-	for board := range migTables(t) {
+	for _, board := range migBoards(t) {
 		t.Run(board, func(t *testing.T) {
 			t.Parallel()
 			n := migNode(t, board, 2)
@@ -76,8 +67,8 @@ func TestGoldenDisjoint(t *testing.T) {
 // Whichever profiles are on offer, the hardware can hold all devices of a disjoint offer at once, and not one more.
 func TestDisjointHoldsAll(t *testing.T) {
 	t.Parallel()
-	for board := range migTables(t) {
-		n := migNode(t, board, 1)
+	for _, board := range migBoards(t) {
+		n, h := migNode(t, board, 1), newHardware(t, board)
 		g, profiles := &n.GPUs[0], n.GPUs[0].MIG.ProfileNames()
 		for subset := 1; subset < 1<<len(profiles); subset++ {
 			var offer gpu.Offer
@@ -86,7 +77,7 @@ func TestDisjointHoldsAll(t *testing.T) {
 					offer.MIG = append(offer.MIG, name)
 				}
 			}
-			checkDisjoint(t, g, offer)
+			h.checkDisjoint(g, offer)
 		}
 	}
 }
@@ -94,8 +85,8 @@ func TestDisjointHoldsAll(t *testing.T) {
 // The same beside each instance that an administrator can have made.
 func TestDisjointBesideStaticInstance(t *testing.T) {
 	t.Parallel()
-	for board := range migTables(t) {
-		n := migNode(t, board, 1)
+	for _, board := range migBoards(t) {
+		n, h := migNode(t, board, 1), newHardware(t, board)
 		g, offer := &n.GPUs[0], everything(n).Of(&n.GPUs[0])
 		for _, d := range usable(offer, g) {
 			static, isMIG := d.(gpu.MIGDevice)
@@ -108,7 +99,7 @@ func TestDisjointBesideStaticInstance(t *testing.T) {
 			}}
 			offer := gpu.Layout{g.UUID: offer}.Of(g)
 			var names []gpu.DeviceName
-			for _, d := range checkDisjoint(t, g, offer) {
+			for _, d := range h.checkDisjoint(g, offer) {
 				names = append(names, d.Name())
 			}
 			assert.Contains(t, names, static.Name())
@@ -118,16 +109,14 @@ func TestDisjointBesideStaticInstance(t *testing.T) {
 }
 
 // checkDisjoint returns the MIG devices of the disjoint offer.
-func checkDisjoint(t *testing.T, g *gpu.GPU, offer gpu.Offer) []gpu.Device {
-	t.Helper()
+func (h *hardware) checkDisjoint(g *gpu.GPU, offer gpu.Offer) []gpu.Device {
+	h.t.Helper()
 	chosen := usable(gpu.Layout{g.UUID: offer}.Disjoint().Of(g), g)
-	require.NotEmpty(t, chosen, "%v", offer.MIG)
-	h := &hardware{g: g, devices: chosen}
-	assert.True(t, h.holds(indices(len(chosen))), "%v of %v", h.names(indices(len(chosen))), offer.MIG)
+	require.NotEmpty(h.t, chosen, "%v", offer.MIG)
+	assert.True(h.t, h.holds(chosen), "%v of %v", namesOf(chosen), offer.MIG)
 	for _, d := range usable(offer, g) {
 		if !slices.Contains(chosen, d) {
-			more := &hardware{g: g, devices: append(slices.Clone(chosen), d)}
-			assert.False(t, more.holds(indices(len(chosen)+1)), "%s is also possible beside %v", d.Name(), h.names(indices(len(chosen))))
+			assert.False(h.t, h.holds(append(slices.Clone(chosen), d)), "%s is also possible beside %v", d.Name(), namesOf(chosen))
 		}
 	}
 	return chosen
@@ -137,10 +126,10 @@ func checkDisjoint(t *testing.T, g *gpu.GPU, offer gpu.Offer) []gpu.Device {
 // cannot if it is not.
 func TestServerWithoutCounters(t *testing.T) {
 	t.Parallel()
-	for board := range migTables(t) {
+	for _, board := range migBoards(t) {
 		t.Run(board, func(t *testing.T) {
 			t.Parallel()
-			n := migNode(t, board, 2)
+			n, h := migNode(t, board, 2), newHardware(t, board)
 			n.GPUs[0].MIG.Mode.Enabled = false
 			layout := everything(n)
 			layout[n.GPUs[1].UUID] = gpu.Offer{MIG: n.GPUs[1].MIG.ProfileNames()}
@@ -150,11 +139,11 @@ func TestServerWithoutCounters(t *testing.T) {
 				given := s.exhaust()
 				var out []bool
 				for i := range n.GPUs {
-					h := &hardware{g: &n.GPUs[i], devices: slices.DeleteFunc(usable(layout.Of(&n.GPUs[i]), &n.GPUs[i]), func(d gpu.Device) bool {
+					inUse := slices.DeleteFunc(usable(layout.Of(&n.GPUs[i]), &n.GPUs[i]), func(d gpu.Device) bool {
 						return !slices.Contains(given, string(d.Name()))
-					})}
-					require.NotEmpty(t, h.devices, "every GPU is of use")
-					out = append(out, h.holds(indices(len(h.devices))))
+					})
+					require.NotEmpty(t, inUse, "every GPU is of use")
+					out = append(out, h.holds(inUse))
 				}
 				return out
 			}

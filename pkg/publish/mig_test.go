@@ -1,7 +1,6 @@
 package publish_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -19,57 +18,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
-
-// migTable is what a board's driver tells about its profiles, in the driver's order. Profiles, placements and engines are of
-// NVIDIA's MIG user guide; the memory is near what drivers report and differs between their versions.
-type migTable struct {
-	NeedsReset bool `json:"needsReset"`
-	Profiles   []struct {
-		ID, Slices, Max, Size int
-		Name                  string
-		MemoryMiB             uint64
-		Multiprocessors       uint32
-		Copy                  uint32
-		Decoders, JPEG, OFA   uint32
-		Starts                []int
-	} `json:"profiles"`
-}
-
-func migTables(t *testing.T) map[string]migTable {
-	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("testdata", "profiles", "mig.json"))
-	require.NoError(t, err)
-	var tables map[string]migTable
-	require.NoError(t, json.Unmarshal(raw, &tables))
-	return tables
-}
-
-// migNode is a node whose GPUs can be cut: those of Ampere are in MIG mode already.
-func migNode(t *testing.T, board string, count int) *gpu.Node {
-	t.Helper()
-	table, ok := migTables(t)[board]
-	require.True(t, ok, board)
-	n := node(t, board, count)
-	for i := range n.GPUs {
-		n.GPUs[i].MIG = table.mig()
-	}
-	return n
-}
-
-func (table migTable) mig() *gpu.MIG {
-	m := &gpu.MIG{Mode: gpu.MIGMode{NeedsReset: table.NeedsReset, Enabled: table.NeedsReset, Pending: table.NeedsReset}}
-	for _, row := range table.Profiles {
-		p := gpu.MIGProfile{ID: row.ID, Name: row.Name, Slices: row.Slices, MaxInstances: row.Max, Capacity: gpu.Capacity{
-			MemoryBytes: row.MemoryMiB << 20, Multiprocessors: row.Multiprocessors, CopyEngines: row.Copy,
-			Decoders: row.Decoders, JPEGEngines: row.JPEG, OFAEngines: row.OFA,
-		}}
-		for _, start := range row.Starts {
-			p.Placements = append(p.Placements, gpu.Placement{Start: start, Size: row.Size})
-		}
-		m.Profiles = append(m.Profiles, p)
-	}
-	return m
-}
 
 // everything offers all GPUs whole and in every profile.
 func everything(n *gpu.Node) gpu.Layout {
@@ -103,7 +51,7 @@ func poolsOf(n *gpu.Node, layout gpu.Layout, owed ...gpu.Debt) []*resourceapi.Re
 // The slices of a node with one partitioned GPU of each model, as the API server gets them.
 func TestGoldenMIG(t *testing.T) {
 	t.Parallel()
-	for board := range migTables(t) {
+	for _, board := range migBoards(t) {
 		t.Run(board, func(t *testing.T) {
 			t.Parallel()
 			n := migNode(t, board, 1)
@@ -124,7 +72,7 @@ func TestGoldenMIG(t *testing.T) {
 // Every pool of a large node keeps within what the API server takes.
 func TestPartitionedLimits(t *testing.T) {
 	t.Parallel()
-	for board := range migTables(t) {
+	for _, board := range migBoards(t) {
 		n := migNode(t, board, 16)
 		layout := everything(n)
 		pools := map[string]int{}
@@ -214,7 +162,7 @@ func TestMixedNode(t *testing.T) {
 func TestNoLayoutNoMIG(t *testing.T) {
 	t.Parallel()
 	opts := publish.Options{DriverName: driverName, NodeName: nodeName}
-	for board := range migTables(t) {
+	for _, board := range migBoards(t) {
 		assert.Empty(t, cmp.Diff(publish.Resources(opts, node(t, board, 8)), publish.Resources(opts, migNode(t, board, 8))))
 	}
 }

@@ -44,10 +44,26 @@ func legal(all []piece, set uint) bool {
 	return media <= 1 && compute <= 7
 }
 
-// What can be made step by step on an A30 is exactly what is legal.
+// What can be made step by step is exactly what is legal, on every board and from every set: 76 sets of the A30's 13
+// placements, 2319 of the others' 25.
 func TestReachableSets(t *testing.T) {
-	m := inMIGMode(t, "a30")
-	all := pieces(m.node.Boards()[0])
+	t.Parallel()
+	for _, id := range capable() {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			m := inMIGMode(t, id)
+			all := pieces(m.node.Boards()[0])
+			reached, want := reachable(m, all), map[uint]bool{}
+			addLegal(want, all, 0, 0)
+			assert.True(t, maps.Equal(want, reached), "reached %d sets, %d are legal", len(reached), len(want))
+			assert.Len(t, reached, map[bool]int{true: 76, false: 2319}[id == "a30"])
+		})
+	}
+}
+
+// reachable are the sets that the GPU can be brought to hold. Every instance is asked for beside every one of them.
+func reachable(m *migGPU, all []piece) map[uint]bool {
+	m.Helper()
 	reached := map[uint]bool{0: true}
 	var grow func(set uint)
 	grow = func(set uint) {
@@ -56,24 +72,28 @@ func TestReachableSets(t *testing.T) {
 			if reached[next] {
 				continue
 			}
-			h, err := m.CreateGPUInstance(t.Context(), m.gpu, p.profile.ID, &p.at, asRoot)
+			h, err := m.CreateGPUInstance(m.Context(), m.gpu, p.profile.ID, &p.at, asRoot)
 			if err != nil {
-				require.Equal(t, InsufficientResources, err)
+				require.Equal(m, InsufficientResources, err)
 				continue
 			}
 			reached[next] = true
 			grow(next)
-			require.NoError(t, m.DestroyGPUInstance(t.Context(), h, asRoot))
+			require.NoError(m, m.DestroyGPUInstance(m.Context(), h, asRoot))
 		}
 	}
 	grow(0)
-	want := map[uint]bool{}
-	for set := range uint(1) << len(all) {
-		if legal(all, set) {
-			want[set] = true
+	return reached
+}
+
+// addLegal adds the legal sets that have set and none but later pieces besides. What is part of a legal set is legal.
+func addLegal(sets map[uint]bool, all []piece, set uint, from int) {
+	sets[set] = true
+	for i := from; i < len(all); i++ {
+		if next := set | 1<<i; legal(all, next) {
+			addLegal(sets, all, next, i+1)
 		}
 	}
-	assert.True(t, maps.Equal(want, reached), "reached %d sets, %d are legal", len(reached), len(want))
 }
 
 // On the boards with 8 memory slices, slices and media engines alone decide: the 7 compute slices never do.
