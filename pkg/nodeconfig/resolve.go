@@ -257,7 +257,11 @@ func (r *resolution) matched(i int, gpus []gpu.GPU) {
 	}
 }
 
-// profiles lists the MIG profiles that entry i wants of a GPU, in the GPU's order.
+// allMedia ends the names of profiles that own every media engine of a GPU. They can only be beside profiles without any ("-me"), which
+// the counters do not say.
+const allMedia = "+me.all"
+
+// profiles lists the MIG profiles that entry i wants of a GPU, in the GPU's order. One with all media engines it must name.
 func (r *resolution) profiles(i int, modeAt string, g *gpu.GPU) []string {
 	switch {
 	case !g.Product.MIGCapable:
@@ -272,7 +276,7 @@ func (r *resolution) profiles(i int, modeAt string, g *gpu.GPU) []string {
 	names := g.MIG.ProfileNames()
 	mig := r.config.GPUs[i].MIG
 	if mig == nil || mig.Profiles == nil {
-		return names
+		return slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, allMedia) })
 	}
 	for j, wanted := range mig.Profiles {
 		if !slices.Contains(names, wanted) {

@@ -180,3 +180,20 @@ func TestDriverThatTellsNoProfiles(t *testing.T) {
 	require.EqualError(t, err, "NodeConfig: gpus[0].modes[1]: the driver does not tell the MIG profiles of NVIDIA H100 80GB HBM3; "+
 		"update the NVIDIA driver or remove mode mig")
 }
+
+// A profile with all media engines is on offer only where it is named: what it excludes, the counters do not say.
+func TestAllMediaIsNamed(t *testing.T) {
+	t.Parallel()
+	blackwell := gpu.GPU{UUID: h0, Product: gpu.Product{Name: "NVIDIA RTX PRO 6000", MIGCapable: true}, MIG: &gpu.MIG{}}
+	for i, name := range []string{"1g.24gb", "1g.24gb+me", "1g.24gb+me.all", "1g.24gb-me"} {
+		blackwell.MIG.Profiles = append(blackwell.MIG.Profiles, gpu.MIGProfile{ID: i, Name: name})
+	}
+	for entries, want := range map[string][]string{
+		`[{modes: [mig]}]`: {"1g.24gb", "1g.24gb+me", "1g.24gb-me"},
+		`[{modes: [mig], mig: {profiles: [1g.24gb-me, 1g.24gb+me.all]}}]`: {"1g.24gb+me.all", "1g.24gb-me"},
+	} {
+		layout, _, err := nodeconfig.Resolve(config(t, entries), []gpu.GPU{blackwell})
+		require.NoError(t, err)
+		assert.Equal(t, want, layout[h0].MIG, entries)
+	}
+}

@@ -71,7 +71,7 @@ type shape struct {
 // of makes a profile of a shape. Since is the first branch with MIG where the shape names none.
 func (s shape) of(name string, multiprocessors int, memoryMiB uint64, engines Engines) MIGProfile {
 	instances := len(s.starts)
-	if s.media != MediaPlain {
+	if s.media == MediaExtra || s.media == MediaAll {
 		instances = 1
 	}
 	return MIGProfile{

@@ -72,7 +72,16 @@ func TestProfilesComeWithTheirDriver(t *testing.T) {
 	}
 }
 
-// Boards that exist have no profile without media engines; the rule holds for those that will.
+// What has engines that exist once is there once.
+func TestMostInstances(t *testing.T) {
+	for media, want := range map[Media]int{MediaPlain: 4, MediaExtra: 1, MediaNone: 4, MediaAll: 1} {
+		kind := oneOf4
+		kind.media = media
+		assert.Equal(t, want, kind.of("1g", 14, 5836, Engines{}).Instances, media)
+	}
+}
+
+// Boards in the catalog have no profile without media engines; the rule holds for those that will.
 func TestMediaRules(t *testing.T) {
 	kinds := map[string]Media{"plain": MediaPlain, "extra": MediaExtra, "none": MediaNone, "all": MediaAll}
 	var apart []string
