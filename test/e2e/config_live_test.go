@@ -30,7 +30,7 @@ func TestConfigByLabel(t *testing.T) {
 	require.NoError(t, ns.slicesOf(7, placements), "a GPU in use keeps what it is offered as")
 	assert.Len(t, ns.mustTainted(7), placements+1, "and gives nothing of it")
 	assert.Empty(t, ns.mustTainted(6))
-	assert.NoError(t, ns.measures(plugin, "prism_gpus_changing", "1"))
+	eventually(t, startLimit, func() error { return ns.measures(plugin, "prism_gpus_changing", "1") })
 	ns.want("late", "1g.10gb", 7)
 	ns.waits("late")
 	ns.sees("held", "main", held)
