@@ -71,5 +71,10 @@ func (p *program) owned(bootID string) (inventory.Owned, error) {
 // cutting builds what makes MIG devices, with the driver that is open at the time.
 func cutting(inv *inventory.Inventory) (mig.Step, mig.Mode) {
 	driver := func() (mig.Driver, error) { return inv.Partitioning() }
-	return mig.Step{Driver: driver}, mig.Mode{Driver: driver}
+	look := func(ctx context.Context) {
+		if err := inv.Refresh(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "A GPU whose MIG mode has changed is not looked at yet")
+		}
+	}
+	return mig.Step{Driver: driver}, mig.Mode{Driver: driver, Changed: look}
 }

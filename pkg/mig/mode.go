@@ -14,6 +14,9 @@ import (
 type Mode struct {
 	// Driver returns the open driver; gpu.ErrDriverNotLoaded without one.
 	Driver func() (Driver, error)
+	// Changed is told when a mode has changed, before the claim gets anything: the GPU's minor number may be another one now. May be
+	// nil.
+	Changed func(ctx context.Context)
 }
 
 // Meet costs one read where the mode is right already, and one look at the instances where it turns the mode off.
@@ -42,6 +45,9 @@ func (m Mode) Meet(ctx context.Context, need claim.Need) error {
 			"show it), or remove the GPU instance (nvidia-smi mig -lgi shows it)", word(on), need.Target, err)
 	case err != nil:
 		return fmt.Errorf("turning %s the MIG mode of GPU %s: %w", word(on), need.Target, err)
+	}
+	if m.Changed != nil {
+		m.Changed(ctx)
 	}
 	return nil
 }

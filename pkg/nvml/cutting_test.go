@@ -13,6 +13,8 @@ type cutting struct {
 	// activation is how a change of the mode ends: SUCCESS puts it in force, unless stubborn.
 	activation nvml.Return
 	stubborn   bool
+	// moves is by how much a change of the mode changes the minor number, which it has moved so far.
+	moves, moved int
 	// handles counts the handles that were given out by UUID.
 	handles   int
 	instances []*fakeInstance
@@ -50,6 +52,7 @@ func (g *fakeGPU) SetMigMode(mode int) (nvml.Return, nvml.Return) {
 	}
 	if g.activation == nvml.SUCCESS && !g.stubborn {
 		g.modes.current = mode
+		g.moved += g.moves
 	}
 	return g.activation, nvml.SUCCESS
 }

@@ -178,7 +178,10 @@ func (g *fakeGPU) GetPciInfo() (nvml.PciInfo, nvml.Return) {
 }
 
 func (g *fakeGPU) GetMinorNumber() (int, nvml.Return) {
-	return g.index + 10, g.call("nvmlDeviceGetMinorNumber")
+	ret := g.call("nvmlDeviceGetMinorNumber")
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.index + 10 + g.moved, ret
 }
 
 func (g *fakeGPU) GetName() (string, nvml.Return) { return g.name, g.call("nvmlDeviceGetName") }

@@ -266,6 +266,25 @@ func TestSetMIGMode(t *testing.T) {
 	}
 }
 
+// TestAChangeOfTheModeMayMoveTheGPU to another minor number, which names its device node.
+func TestAChangeOfTheModeMayMoveTheGPU(t *testing.T) {
+	t.Parallel()
+	s, g := seeing(t)
+	g.moves = 3
+	require.NoError(t, s.SetMIGMode(t.Context(), firstGPU, true))
+	gpus, _, err := s.GPUs(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 13, gpus[0].Minor)
+	g.answer(nvml.ERROR_UNKNOWN, "nvmlDeviceGetMinorNumber")
+	require.EqualError(t, s.SetMIGMode(t.Context(), firstGPU, false), "nvmlDeviceGetMinorNumber on GPU 0: NVML UNKNOWN")
+	_, err = s.MIGMode(t.Context(), firstGPU)
+	require.ErrorIs(t, err, gpu.ErrNotFound, "nobody works with a number that is not known")
+	g.answer(nvml.SUCCESS)
+	gpus, _, err = s.GPUs(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 16, gpus[0].Minor)
+}
+
 // TestWhoGivesUpOnAModeLeavesNothingPending, although the driver does as it was told when nobody waits for it any more.
 func TestWhoGivesUpOnAModeLeavesNothingPending(t *testing.T) {
 	t.Parallel()

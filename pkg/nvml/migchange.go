@@ -125,21 +125,28 @@ func (q query) setMIGMode(b *board, on bool) error {
 	return nil
 }
 
-// renew takes a new handle of a GPU that was reset.
+// renew takes a new handle of a GPU that was reset, and its minor number, which may be another one then. Where it does not answer, the
+// next look reads all of it anew.
 func (s *Session) renew(q query, b *board) error {
+	var minor int
 	handle, err := must(q, "nvmlDeviceGetHandleByUUID", func() (nvml.Device, nvml.Return) {
 		return s.lib.DeviceGetHandleByUUID(string(b.facts.UUID))
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		minor, err = must(q, "nvmlDeviceGetMinorNumber", handle.GetMinorNumber)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known, ok := s.boards[b.facts.Index]; ok && known.facts.UUID == b.facts.UUID {
-		known.device = handle
+	known, ok := s.boards[b.facts.Index]
+	switch {
+	case !ok || known.facts.UUID != b.facts.UUID:
+	case err != nil:
+		delete(s.boards, b.facts.Index)
+	default:
+		known.device, known.facts.Minor = handle, minor
 		s.boards[b.facts.Index] = known
 	}
-	return nil
+	return err
 }
 
 // CreateInstance makes a GPU instance of the profile with that driver's id, at that placement, and returns its id. gpu.ErrInUse:
