@@ -38,7 +38,7 @@ func (p *program) offer(clients connections) *driver.Offering {
 		Allocated: func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
 			return kube.Claims{Client: clients.background}.Allocated(ctx, p.cfg.DriverName, p.cfg.NodeName)
 		},
-		Saved: driver.LayoutFile{Disk: disk.OS{}, Dir: p.cfg.PluginDir()},
+		Saved: p.savedLayout(),
 	})
 }
 
@@ -104,21 +104,30 @@ type firstConfig struct {
 }
 
 // applyFlags reads the node's configuration first of all, for the settings of the process that it has: those that neither a flag nor the
-// environment nor the process's own file has set.
+// environment nor the process's own file has set. Where it cannot be had, those of the last good one are taken.
 func (p *program) applyFlags(ctx context.Context, clients connections) {
 	reading, stop := context.WithTimeout(ctx, firstRead)
 	defer stop()
 	config, err := p.nodeConfig(reading, clients)
 	p.first.Store(&firstConfig{config: config, err: err})
-	if err != nil || config == nil || config.Flags == nil {
-		return
+	flags := &v1alpha1.NodeFlags{}
+	if err != nil {
+		if saved, err := p.savedLayout().Load(); err == nil && saved.Flags != nil { // else the offering tells of it
+			flags = saved.Flags
+		}
+	} else if config != nil && config.Flags != nil {
+		flags = config.Flags
 	}
-	if root := config.Flags.NVIDIADriverRoot; p.cfg.Driver.Root == "" && root != nil {
+	if root := flags.NVIDIADriverRoot; p.cfg.Driver.Root == "" && root != nil {
 		p.cfg.Driver.Root = *root
 	}
 	if p.cfg.Driver.FailOnInitError == nil {
-		p.cfg.Driver.FailOnInitError = config.Flags.FailOnInitError
+		p.cfg.Driver.FailOnInitError = flags.FailOnInitError
 	}
+}
+
+func (p *program) savedLayout() driver.SavedLayout {
+	return driver.LayoutFile{Disk: disk.OS{}, Dir: p.cfg.PluginDir()}
 }
 
 // firstOffer finds out what to offer, as far as that is quick.

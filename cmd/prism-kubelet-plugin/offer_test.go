@@ -13,10 +13,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/driver"
 )
 
 // What only people can mend is told, and GPUs are offered without it; everything else is waited for.
@@ -110,5 +114,40 @@ func TestFlagsOfTheConfiguration(t *testing.T) {
 		require.NoError(t, err)
 		assert.NotNil(t, read, "it is not read twice")
 		assert.Nil(t, p.first.Load())
+	}
+}
+
+// TestFlagsOutliveAConfigurationThatCannotBeRead at a start, whatever the reason; a flag of the process wins all the same.
+func TestFlagsOutliveAConfigurationThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	bad := filepath.Join(t.TempDir(), "node.yaml")
+	require.NoError(t, os.WriteFile(bad, []byte("gpuz: []\n"), 0o600))
+	hanging := fake.NewClientset()
+	hanging.PrependReactor("get", "configmaps", func(kubetesting.Action) (bool, runtime.Object, error) {
+		return true, nil, context.DeadlineExceeded
+	})
+	for name, c := range map[string]struct {
+		from  config.NodeConfig
+		saved *v1alpha1.NodeFlags
+		root  string
+		want  string
+		fails bool
+	}{
+		"it is wrong":       {config.NodeConfig{File: bad}, &v1alpha1.NodeFlags{NVIDIADriverRoot: new("/saved"), FailOnInitError: new(true)}, "", "/saved", true},
+		"it cannot be read": {config.NodeConfig{Map: "ns/m"}, &v1alpha1.NodeFlags{NVIDIADriverRoot: new("/saved"), FailOnInitError: new(true)}, "", "/saved", true},
+		"a flag wins":       {config.NodeConfig{File: bad}, &v1alpha1.NodeFlags{NVIDIADriverRoot: new("/saved")}, "/flag", "/flag", false},
+		"there is none":     {config.NodeConfig{}, &v1alpha1.NodeFlags{NVIDIADriverRoot: new("/saved")}, "", "", false},
+		"nothing is saved":  {config.NodeConfig{File: bad}, nil, "", "", false},
+	} {
+		cfg := &config.Plugin{NodeConfig: c.from, DriverName: "gpu.prism.dev"}
+		cfg.Paths.KubeletPlugins, cfg.Driver.Root = t.TempDir(), c.root
+		require.NoError(t, os.MkdirAll(cfg.PluginDir(), 0o750))
+		p := &program{cfg: cfg}
+		if c.saved != nil {
+			require.NoError(t, p.savedLayout().Save(driver.Saved{Flags: c.saved}))
+		}
+		p.applyFlags(t.Context(), connections{background: hanging})
+		assert.Equal(t, c.want, cfg.Driver.Root, name)
+		assert.Equal(t, c.fails, cfg.Driver.FailOnInitError != nil && *cfg.Driver.FailOnInitError, name)
 	}
 }

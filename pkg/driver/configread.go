@@ -169,14 +169,22 @@ func (o *Offering) right(what wrongness) {
 	}
 }
 
-// Flags are the settings in the last good configuration, nil where it has none.
+// Flags are the settings in the last good configuration, which may be one from before the start; nil where it has none.
 func (o *Offering) Flags() *v1alpha1.NodeFlags {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.config.last == nil {
+	return o.flags()
+}
+
+func (o *Offering) flags() *v1alpha1.NodeFlags {
+	switch {
+	case !o.config.known:
+		return o.drain.saved.Flags
+	case o.config.last == nil:
 		return nil
+	default:
+		return o.config.last.Flags
 	}
-	return o.config.last.Flags
 }
 
 // Problems lists the reasons for which the configuration is not in force.

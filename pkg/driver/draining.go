@@ -16,7 +16,7 @@ type draining struct {
 	// leading: this process is the one that publishes.
 	leading bool
 	// saved is what outlives it.
-	saved gpu.Layout
+	saved Saved
 }
 
 // Lead tells whether this process is the one that publishes. Only then GPUs change what they are offered as. What the process before it
@@ -48,11 +48,11 @@ func (o *Offering) recallLocked() {
 		return
 	}
 	o.drain.saved = saved
-	if saved == nil || maps.EqualFunc(saved, o.going.current, gpu.Offer.Equal) {
+	if saved.GPUs == nil || saved.same(Saved{GPUs: o.going.current, Flags: saved.Flags}) {
 		return // nobody else has changed anything
 	}
 	o.seen = nil
-	maps.Copy(o.going.current, saved)
+	maps.Copy(o.going.current, saved.GPUs)
 }
 
 // advance brings GPUs to what they should be offered as, each of them when it is free; true when something else is on offer now. What
@@ -112,7 +112,7 @@ func (o *Offering) due(ctx context.Context) bool {
 	if !o.drain.leading || err != nil {
 		return false
 	}
-	if !maps.EqualFunc(o.drain.saved, o.going.current, gpu.Offer.Equal) {
+	if !o.drain.saved.same(Saved{GPUs: o.going.current, Flags: o.flags()}) {
 		if err := o.save(o.going.current); err != nil {
 			klog.FromContext(ctx).Error(err, "A restart will not know what GPUs were offered as")
 		}
@@ -194,11 +194,12 @@ func (o *Offering) settle(ready []gpu.UUID, allocated map[gpu.PoolDevice]bool) (
 	return settled, nil
 }
 
-// save makes a layout outlive the process.
+// save makes a layout outlive the process, and the settings.
 func (o *Offering) save(layout gpu.Layout) error {
-	if err := o.ports.Saved.Save(layout); err != nil {
+	saved := Saved{GPUs: maps.Clone(layout), Flags: o.flags()}
+	if err := o.ports.Saved.Save(saved); err != nil {
 		return err
 	}
-	o.drain.saved = maps.Clone(layout)
+	o.drain.saved = saved
 	return nil
 }

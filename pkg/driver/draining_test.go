@@ -2,8 +2,6 @@ package driver
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -12,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
@@ -357,23 +354,4 @@ func TestSlicesInUseAreNotOfferedAsAWhole(t *testing.T) {
 	assert.Equal(t, []string{ownPool}, d.offered(t), "what cannot be is not offered")
 	d.records, d.seen = nil, nil
 	assert.Equal(t, []string{ownPool, first}, d.offered(t))
-}
-
-func TestTheLayoutIsSaved(t *testing.T) {
-	t.Parallel()
-	file := LayoutFile{Disk: disk.OS{}, Dir: t.TempDir()}
-	layout, err := file.Load()
-	require.NoError(t, err)
-	assert.Nil(t, layout)
-	want := gpu.Layout{firstUUID: {Whole: true, MIG: []string{"1g.10gb"}}, "GPU-b": {Static: true}}
-	require.NoError(t, file.Save(want))
-	layout, err = file.Load()
-	require.NoError(t, err)
-	assert.Equal(t, want, layout)
-	half := filepath.Join(file.Dir, "layout.json.tmp")
-	require.NoError(t, os.WriteFile(half, []byte("{"), 0o600))
-	require.NoError(t, file.Sweep())
-	require.NoFileExists(t, half)
-	require.NoError(t, file.Sweep())
-	require.ErrorContains(t, LayoutFile{Disk: disk.OS{}, Dir: file.Dir + "/none"}.Save(want), "saving what the GPUs are offered as: ")
 }

@@ -130,14 +130,15 @@ func offeringOf(t *testing.T, inv *inventory.Inventory) *Offering {
 // memory keeps a layout as long as the test.
 type memory struct {
 	layout gpu.Layout
+	flags  *v1alpha1.NodeFlags
 	err    error
 }
 
-func (m *memory) Load() (gpu.Layout, error) { return m.layout, m.err }
+func (m *memory) Load() (Saved, error) { return Saved{GPUs: m.layout, Flags: m.flags}, m.err }
 
-func (m *memory) Save(layout gpu.Layout) error {
+func (m *memory) Save(saved Saved) error {
 	if m.err == nil {
-		m.layout = maps.Clone(layout)
+		m.layout, m.flags = maps.Clone(saved.GPUs), saved.Flags
 	}
 	return m.err
 }
