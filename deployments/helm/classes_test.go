@@ -50,7 +50,8 @@ func TestChartClassesSelect(t *testing.T) {
 		"bare": {Driver: "net.example.com"},
 	}
 	for class, want := range map[string][]string{
-		driver: {"gpu"}, "monitor." + driver: {"monitor"}, "timeslice." + driver: {"turns"}, "mig." + driver: {"1g", "1g+me", "2g"},
+		"mig.nvidia.com": {"1g", "1g+me", "2g"},
+		driver:           {"gpu"}, "monitor." + driver: {"monitor"}, "timeslice." + driver: {"turns"}, "mig." + driver: {"1g", "1g+me", "2g"},
 		"mig-1g.10gb." + driver: {"1g"}, "mig-1g.10gb.me." + driver: {"1g+me"}, "mig-2g.20gb." + driver: {"2g"},
 	} {
 		assert.ElementsMatch(t, want, selects(t, rendered, class, devices), class)

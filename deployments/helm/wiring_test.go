@@ -62,13 +62,16 @@ func TestChartDriverNameIsEverywhere(t *testing.T) {
 	text := render(t, "--set", "driverName="+driver)
 	assert.NotContains(t, text, "gpu.prism.dev")
 	rendered := parse(t, text)
-	for name, kind := range map[string]string{driver: "gpu", "mig." + driver: "mig", "monitor." + driver: "monitor"} {
+	for name, kind := range map[string]string{
+		driver: "gpu", "mig." + driver: "mig", "timeslice." + driver: "timeslice", "monitor." + driver: "monitor", "mig.nvidia.com": "mig",
+	} {
 		require.Contains(t, rendered, "DeviceClass/"+name)
 		selectors := dig(t, rendered["DeviceClass/"+name], "spec", "selectors").([]any)
 		require.Len(t, selectors, 1)
 		assert.Equal(t, fmt.Sprintf("device.driver == %q && device.attributes[%q].type == %q", driver, driver, kind),
 			selectors[0].(map[string]any)["cel"].(map[string]any)["expression"])
 	}
+	assert.NotContains(t, render(t, "--set", "driverName=gpu.example.com"), "mig.nvidia.com", "it is the class of NVIDIA's driver")
 	rules := dig(t, rendered.only(t, "ClusterRole"), "rules").([]any)
 	assert.Contains(t, fmt.Sprint(rules...), "resourceNames:["+driver+"]")
 	assert.Equal(t, driver, environment(t, rendered)["PRISM_DRIVER_NAME"])

@@ -92,16 +92,18 @@ func (c *cluster) nodeDevices(t *testing.T) map[string]numbers {
 // kept lists the files that stand for claims on the node: the plugin's records and the CDI specs, metadata files included.
 func (c *cluster) kept() ([]string, error) {
 	var files []string
-	for _, pattern := range []string{
-		filepath.Join(c.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driverName, "claims/*"),
-		filepath.Join(c.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driverName, "dra-device-metadata/*"),
-		filepath.Join(c.variable("PRISM_NODE_0_CDI"), "*"+driverName+"*"),
-	} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			return nil, err
+	for _, driver := range []string{driverName, nvidiaDriver} {
+		for _, pattern := range []string{
+			filepath.Join(c.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driver, "claims/*"),
+			filepath.Join(c.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driver, "dra-device-metadata/*"),
+			filepath.Join(c.variable("PRISM_NODE_0_CDI"), "*"+driver+"*"),
+		} {
+			found, err := filepath.Glob(pattern)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, found...)
 		}
-		files = append(files, found...)
 	}
 	return files, nil
 }

@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// nvidiaDriver is the name of NVIDIA's DRA driver.
+const nvidiaDriver = "gpu.nvidia.com"
+
+const mpsClaim = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: mps-gpu}
+spec: {spec: {devices: {requests: [{name: mps-gpu, exactly: {deviceClassName: gpu.nvidia.com}}], config: [{requests: [mps-gpu], opaque: {
+  driver: gpu.nvidia.com, parameters: {apiVersion: resource.nvidia.com/v1beta1, kind: GpuConfig, sharing: {strategy: MPS,
+  mpsConfig: {defaultActiveThreadPercentage: 50, defaultPinnedDeviceMemoryLimit: 10Gi}}}}}]}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: mps-pod}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: main, image: "localhost/prism-test:1", imagePullPolicy: Never, command: [sleep, "3600"], resources: {claims: [{name: gpu}]}}
+  resourceClaims: [{name: gpu, resourceClaimTemplateName: mps-gpu}]
+`
+
+// TestNVIDIADriver: where Prism has the name of NVIDIA's driver, manifests run that were written for that: their classes, their
+// configuration of whole GPUs and of slices. What is not served is refused by its name.
+func TestNVIDIADriver(t *testing.T) {
+	needs(t, partitionableDevices)
+	c := open(t)
+	c.offersSlices(t, startLimit)
+	c.leavesNoInstance(t)
+	c.under(t, nvidiaDriver)
+	ns := alone(t)
+
+	ns.apply("nvidia-driver/time-slicing.yaml")
+	whole := ns.grantedTo(ns.ready("ts-pod"), "shared-gpu")
+	require.Len(t, whole, 1)
+	ns.sees("ts-pod", "ts-ctr0", whole...)
+	ns.sees("ts-pod", "ts-ctr1", whole...)
+	found, err := ns.intervals()
+	require.NoError(t, err)
+	assert.Equal(t, "Long", found[fmt.Sprint(whole[0].Index)])
+
+	ns.apply("nvidia-driver/mig.yaml")
+	slices := ns.grantedTo(ns.ready("mig-pod"), "mig-devices")
+	require.Len(t, slices, 2)
+	assert.Equal(t, slices[0].ParentUUID, slices[1].ParentUUID)
+	small, large := forRequest(t, slices, "mig-small"), forRequest(t, slices, "mig-large")
+	assert.Equal(t, []string{"1g.10gb", "3g.40gb"}, []string{small[0].Profile, large[0].Profile})
+	ns.sees("mig-pod", "small", small...)
+	ns.sees("mig-pod", "large", large...)
+	require.NoError(t, ns.silence())
+
+	require.NoError(t, ns.create(mpsClaim))
+	message := ns.event("mps-pod", prepareFailed, startLimit)
+	t.Log(message)
+	assert.Contains(t, message, "MPS is not served by this version of the driver; allowed: TimeSlicing")
+}
+
+// under has the chart's release run under another driver name until the test has ended. Tests that call this do so before they have a
+// namespace, so that their pods end first.
+func (c *cluster) under(t *testing.T, driver string) {
+	t.Helper()
+	t.Cleanup(func() {
+		// A driver that is gone for good leaves what it published; and its socket, as long as it ends, is a conflict.
+		c.must(t, c.kubectl("delete", "resourceslices", "--field-selector", "spec.driver="+driver)...)
+		eventually(t, statusLimit, func() error { return c.conflict("") })
+		c.offers(t, c.gpus.size, startLimit)
+		c.offersSlices(t, startLimit)
+	})
+	// The classes of resource names would have the devices of both.
+	c.withValue(t, "driverName="+driver+",controller.enabled=false")
+	directory := filepath.Join(c.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driver)
+	eventually(t, startLimit, func() error {
+		sockets, err := filepath.Glob(filepath.Join(directory, "*.sock"))
+		if err == nil && len(sockets) == 0 {
+			err = fmt.Errorf("%s has no socket", directory)
+		}
+		return err
+	})
+}
