@@ -1,0 +1,56 @@
+package helm
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// notes is what helm tells who installs the chart.
+func notes(t *testing.T, args ...string) string {
+	t.Helper()
+	all := append([]string{"install", release, "prism", "--namespace", namespace, "--dry-run=client"}, args...)
+	told, complaint, err := helm(t, all...)
+	require.NoError(t, err, complaint)
+	_, told, found := strings.Cut(told, "\nNOTES:\n")
+	require.True(t, found, "no notes")
+	return told
+}
+
+// TestChartNotes: what is said of changes is what the plugin does, and every class that is named is made.
+func TestChartNotes(t *testing.T) {
+	for set, want := range map[string]string{
+		"config.map.a=x":                         "What each GPU is offered as is in ConfigMap prism-system/prism-config.\nChanges of it are applied as they come",
+		"config.map.a=x,config.default=a":        "What each GPU is offered as is in ConfigMap prism-system/prism-config, key a.\nChanges of it are applied as they come",
+		"config.name=nodes":                      "What each GPU is offered as is in ConfigMap prism-system/nodes.\nChanges of it are applied as they come",
+		"config.create=true":                     "What each GPU is offered as is in ConfigMap prism-system/prism-config.\nChanges of it are applied as they come",
+		"driverName=gpu.nvidia.com":              "Every GPU is offered whole.",
+		"deviceClasses.create=false":             "Every GPU is offered whole.",
+		"config.map.a=x,controller.enabled=true": "Deployment prism-controller keeps them",
+	} {
+		t.Run(set, func(t *testing.T) {
+			told := notes(t, "--set", set)
+			assert.Contains(t, told, want)
+			for _, wrong := range []string{"rollout restart", "at start", "starts them anew"} {
+				assert.NotContains(t, told, wrong)
+			}
+			_, named, found := strings.Cut(told, "kubectl get deviceclass ")
+			named, _, _ = strings.Cut(named, "\n")
+			if strings.HasPrefix(named, "-o") || !found {
+				return
+			}
+			rendered := parse(t, render(t, "--set", set))
+			classes := strings.Fields(named)
+			for _, class := range classes {
+				assert.Contains(t, rendered, "DeviceClass/"+class)
+			}
+			for key, object := range rendered {
+				if object.GetKind() == "DeviceClass" && object.GetName() != "mig.nvidia.com" { // another name of one that is there
+					assert.Contains(t, classes, object.GetName(), key)
+				}
+			}
+		})
+	}
+}
