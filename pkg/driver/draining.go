@@ -198,6 +198,7 @@ func (o *Offering) settle(ready []gpu.UUID, allocated map[gpu.PoolDevice]bool) (
 func (o *Offering) save(layout gpu.Layout) error {
 	saved := Saved{GPUs: maps.Clone(layout), Flags: o.flags()}
 	if err := o.ports.Saved.Save(saved); err != nil {
+		o.drain.saved = Saved{} // it may be saved all the same, so what is on offer is to be saved again
 		return err
 	}
 	o.drain.saved = saved

@@ -151,6 +151,24 @@ func TestAChangeIsTakenBack(t *testing.T) {
 	})
 }
 
+// TestWhatMayBeSavedIsSavedAgain: a save that failed late, of a change that is then taken back, is not what a restart finds.
+func TestWhatMayBeSavedIsSavedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, stop := turned(t)
+		defer stop()
+		d.saved.untold = errLater
+		after(settleTime + drainLook)
+		require.NotEqual(t, gpu.Offer{Whole: true}, d.saved.layout[firstUUID])
+		require.Equal(t, []string{"n0", first}, d.offered(t))
+		d.saved.untold = nil
+		d.entries = onlyWhole
+		d.Reload()
+		after(time.Minute)
+		assert.Equal(t, gpu.Offer{Whole: true}, d.saved.layout[firstUUID])
+	})
+}
+
 // TestWhatJoinsNeedsNoWaiting: nothing leaves, and counters keep what joins from what is held.
 func TestWhatJoinsNeedsNoWaiting(t *testing.T) {
 	t.Parallel()

@@ -132,15 +132,18 @@ type memory struct {
 	layout gpu.Layout
 	flags  *v1alpha1.NodeFlags
 	err    error
+	// untold is an error of Save, which has saved.
+	untold error
 }
 
 func (m *memory) Load() (Saved, error) { return Saved{GPUs: m.layout, Flags: m.flags}, m.err }
 
 func (m *memory) Save(saved Saved) error {
-	if m.err == nil {
-		m.layout, m.flags = maps.Clone(saved.GPUs), saved.Flags
+	if m.err != nil {
+		return m.err
 	}
-	return m.err
+	m.layout, m.flags = maps.Clone(saved.GPUs), saved.Flags
+	return m.untold
 }
 
 func (m *memory) Sweep() error { return m.err }
