@@ -48,9 +48,21 @@ func (n *Node) Snapshot() Snapshot {
 		Driver: DriverSnapshot{Version: d.version, CUDA: d.version.CUDA(), Loaded: d.loaded},
 		Faults: n.Faults.List(),
 		Calls:  n.Calls.List(),
+		GPUs:   n.gpuSnapshots(),
 	}
+	return s
+}
+
+// GPUs looks at the GPUs alone, which costs less on a node that many processes have called.
+func (n *Node) GPUs() []GPUSnapshot {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.gpuSnapshots()
+}
+
+func (n *Node) gpuSnapshots() (gpus []GPUSnapshot) {
 	for _, g := range n.gpus {
-		s.GPUs = append(s.GPUs, GPUSnapshot{
+		gpus = append(gpus, GPUSnapshot{
 			Ordinal: g.id.Ordinal, Board: g.board.ID, Name: g.board.Product.Name,
 			UUID: g.id.UUID, Serial: g.id.Serial, Minor: g.id.Minor,
 			PCI: g.id.PCI.String(), PCIeRoot: g.id.PCIRoot, NUMA: g.id.NUMA,
@@ -59,5 +71,5 @@ func (n *Node) Snapshot() Snapshot {
 			MIGDevices: g.mig.snapshot(),
 		})
 	}
-	return s
+	return gpus
 }
