@@ -6,6 +6,7 @@
 //   - whatever was made is in a record, and nothing is left in the end;
 //   - undoing restores what was before;
 //   - a claim that was answered keeps its answer;
+//   - what a GPU is offered as changes when no claim has what leaves;
 //   - Unprepare always ends.
 //
 // A Machine outlives the processes that are started on it. Each touch of the disk, of a lock, of the hook program, of the

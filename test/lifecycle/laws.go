@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/mig"
 )
 
 // plantedDamage is the content of records that a test has damaged. Any other damage breaks a law.
@@ -104,7 +106,17 @@ func (m *Machine) Laws(ctx context.Context, answered ...string) error {
 			return fmt.Errorf("claim %s has a spec and no record", uid)
 		}
 	}
-	inv, leave := m.look(m.open, nil)
+	if err := m.answersHold(ctx, records, specs, answered); err != nil {
+		return err
+	}
+	return errors.Join(ownedOnce(records), m.effectsAreRecorded(ctx, records), m.instancesAreRecorded(records), m.intervalsAreNoted(records))
+}
+
+// answersHold: claims that were answered are whole, and what claims have is on offer.
+func (m *Machine) answersHold(ctx context.Context, records map[string]*checkpoint.Record, specs map[string]string, answered []string) error {
+	inv, leave := m.look(m.open, func() (inventory.Owned, error) {
+		return mig.Owned(slices.Collect(maps.Values(records)), m.BootID()), nil
+	})
 	defer func() { _ = leave() }()
 	if err := inv.Refresh(ctx); err != nil {
 		return err
@@ -114,7 +126,10 @@ func (m *Machine) Laws(ctx context.Context, answered ...string) error {
 			return fmt.Errorf("claim %s: %w", uid, err)
 		}
 	}
-	return errors.Join(ownedOnce(records), m.effectsAreRecorded(ctx, records), m.instancesAreRecorded(records), m.intervalsAreNoted(records))
+	if m.offers {
+		return m.offeringIsKept(inv, records)
+	}
+	return nil
 }
 
 // ownedOnce: no device is owned twice, and no part of a GPU in two ways.
@@ -232,7 +247,7 @@ func (m *Machine) Empty(ctx context.Context) error {
 			return fmt.Errorf("GPU instance %d (%s) is left at %v of GPU %s", d.GPUInstance, d.Profile, at.at, at.gpu)
 		}
 	}
-	if err := m.intervalsAreBack(); err != nil {
+	if err := errors.Join(m.intervalsAreBack(), m.offeringIsSettled(ctx)); err != nil {
 		return err
 	}
 	for _, dir := range []string{m.CDIDir, filepath.Join(m.StateDir, "claims")} {

@@ -26,7 +26,7 @@ import (
 
 // Act is one call of the kubelet, or what a plugin does by itself.
 type Act struct {
-	// Call is "prepare", "unprepare", "settle", "sweep" or "keep".
+	// Call is "prepare", "unprepare", "settle", "sweep", "keep", "configure", "allocate" or "pass".
 	Call string
 	// Claim is the claim's UID.
 	Claim string
@@ -40,6 +40,10 @@ type Act struct {
 	Effects []string
 	// Interval is what the claim asks for on its GPUs, or, of "keep", what the node's configuration wants on them.
 	Interval gpu.Interval `json:",omitempty"`
+	// Config is what "configure" makes the node's configuration.
+	Config string `json:",omitempty"`
+	// Stale: the claim was given its devices as if the node had the layout that it has not.
+	Stale bool `json:",omitempty"`
 	// Fails: the call must not succeed.
 	Fails bool
 	// Beside: the next act begins before this one has ended.
@@ -54,7 +58,9 @@ type order struct {
 	BootID           string
 	GPUs             []gpu.UUID
 	Layout           gpu.Layout
-	Acts             []Act
+	// Offers: what the node offers changes, and time is not the world's.
+	Offers bool
+	Acts   []Act
 	// Refuse names the sites whose n-th touch is refused.
 	Refuse map[string]int
 	// Die is the touch at which the process kills itself, counted from its start or, when it is not Early, from when it serves.
@@ -71,7 +77,7 @@ type order struct {
 
 // attach makes the child's view of the machine.
 func attach(o order) (*Machine, error) {
-	m := &Machine{StateDir: o.StateDir, CDIDir: o.CDIDir, gpus: o.GPUs, boots: 1}
+	m := &Machine{StateDir: o.StateDir, CDIDir: o.CDIDir, gpus: o.GPUs, boots: 1, offers: o.Offers}
 	if _, err := fmt.Sscanf(o.BootID, "boot-%d", &m.boots); err != nil {
 		return nil, fmt.Errorf("reading the boot id %q: %w", o.BootID, err)
 	}
@@ -226,10 +232,13 @@ func (m *Machine) undone(act Act) error {
 func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 	switch act.Call {
 	case "prepare":
-		_, err := p.Prepare(ctx, m.claim(act))
+		rc, err := m.given(act)
+		if err == nil {
+			_, err = p.Prepare(ctx, rc)
+		}
 		return err
 	case "unprepare":
-		return p.Unprepare(ctx, act.Claim)
+		return m.let(ctx, p, act.Claim)
 	case "settle":
 		return p.Settle(ctx)
 	case "sweep":
@@ -237,6 +246,13 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 		return err
 	case "keep":
 		return m.keep(ctx, p, act.Interval, act.GPUs...)
+	case "configure":
+		return p.offer.configure(ctx, act.Config)
+	case "allocate":
+		_, err := m.given(act)
+		return err
+	case "pass":
+		return p.offer.pass(ctx, aWhile)
 	default:
 		return fmt.Errorf("no such call: %s", act.Call)
 	}

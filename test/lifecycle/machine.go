@@ -42,7 +42,9 @@ type Machine struct {
 	// root and library are where a child process finds the driver; empty where there is none on disk.
 	root, library string
 	// lost is the claim whose record a test has removed.
-	lost     string
+	lost string
+	// offers: what the node offers changes; else it always offers the same.
+	offers   bool
 	hardware hardware
 	tool     timeslice.Tool
 	gpus     []gpu.UUID

@@ -57,6 +57,8 @@ type Process struct {
 	keeper *timeslice.Keeper
 	wanted map[gpu.UUID]gpu.Interval
 	unkept error
+	// offer is nil where what the node offers does not change.
+	offer *offer
 }
 
 // Start wires a process on the machine as the plugin's main does, in the same order.
@@ -108,6 +110,10 @@ func (m *Machine) wire(ctx context.Context, p *Process, files touchedDisk, recor
 	source := claim.Source{Driver: DriverName, NodeName: NodeName, Offered: func() (*gpu.Node, gpu.Layout, error) {
 		return p.inventory.Current().Node, m.parts.layout, nil
 	}}
+	if m.offers {
+		p.offer = m.offering(p, files, w.Touch)
+		source.Offered = p.offer.Now
+	}
 	p.Transaction, p.Damaged, err = prepare.New(prepare.Ports{
 		Records: records, Locks: touchedLocks{locks: p.locks, touch: w.Touch}, Planner: planner{source, w.Effects}, Steps: steps,
 		Needs: map[string]prepare.Need{claim.NeedMIG: mode, claim.NeedWhole: mode},
@@ -123,6 +129,9 @@ func (m *Machine) wire(ctx context.Context, p *Process, files touchedDisk, recor
 		return err
 	}
 	_ = p.Refresh(ctx) // a driver that does not answer is no reason not to serve
+	if m.offers {
+		return p.offer.begin(ctx)
+	}
 	return nil
 }
 

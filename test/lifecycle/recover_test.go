@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -56,7 +57,13 @@ func learn(s *scenario, ended map[int]error) map[string]*known {
 // learn takes one more act, which succeeded, or failed, or did not end.
 func (k *known) learn(act Act, succeeded bool) {
 	switch act.Call {
+	case "allocate":
+		act.Call = "prepare" // sooner or later
+		*k = known{prepare: act}
 	case "prepare":
+		if act.Stale {
+			return // nobody has to prepare it
+		}
 		same := slices.Equal(k.prepare.GPUs, act.GPUs) && slices.Equal(k.prepare.Looks, act.Looks) &&
 			slices.Equal(k.prepare.Slices, act.Slices) && slices.Equal(k.prepare.Shares, act.Shares)
 		k.answered = succeeded || k.answered && same && !k.leaving
@@ -65,6 +72,13 @@ func (k *known) learn(act Act, succeeded bool) {
 		k.left = k.left || succeeded // a prepare between them resets it
 		k.leaving, k.answered = true, false
 	}
+}
+
+// goesOn is afterDeath in the machine's time.
+func (m *Machine) goesOn(t *testing.T, claims map[string]*known, wanted, rebooted bool) (err error) {
+	t.Helper()
+	m.inTime(t, func(t *testing.T) { err = m.afterDeath(t.Context(), claims, wanted, rebooted) })
+	return err
 }
 
 // afterDeath checks the laws on what a process left, and goes on as the kubelet would: pods whose claims are wanted prepare
@@ -101,21 +115,40 @@ func (m *Machine) goOn(ctx context.Context, p *Process, claims map[string]*known
 	if err := m.clearUp(ctx, p, wanted); err != nil {
 		return err
 	}
-	if err := unprepareAll(ctx, p, claims, func(k *known) bool { return k.leaving && !k.left || !wanted }); err != nil {
+	if err := m.unprepareAll(ctx, p, claims, func(k *known) bool { return k.leaving && !k.left || !wanted }); err != nil {
 		return err
 	}
 	for uid, k := range claims {
-		if k.leaving || !wanted {
+		if k.leaving || !wanted || k.prepare.Call == "" {
 			continue
 		}
 		if err := m.keepsAnswer(ctx, p, uid, k, rebooted); err != nil {
 			return fmt.Errorf("preparing %s again: %w", uid, err)
 		}
 	}
-	if err := unprepareAll(ctx, p, claims, func(*known) bool { return true }); err != nil {
+	if err := m.whileHeld(ctx, p); err != nil {
 		return err
 	}
+	if err := m.unprepareAll(ctx, p, claims, func(*known) bool { return true }); err != nil {
+		return err
+	}
+	if m.offers {
+		if err := p.offer.pass(ctx, atLast); err != nil {
+			return err
+		}
+	}
 	return m.keep(ctx, p, gpu.IntervalDefault)
+}
+
+// whileHeld: what changes does not change under claims.
+func (m *Machine) whileHeld(ctx context.Context, p *Process) error {
+	if !m.offers {
+		return nil
+	}
+	if err := p.offer.pass(ctx, aWhile); err != nil {
+		return err
+	}
+	return m.Laws(ctx)
 }
 
 // clearUp is what a plugin does by itself, sooner or later: where claims are wanted, the kubelet is faster.
@@ -133,12 +166,12 @@ func (m *Machine) clearUp(ctx context.Context, p *Process, wanted bool) error {
 	return nil
 }
 
-func unprepareAll(ctx context.Context, p *Process, claims map[string]*known, which func(*known) bool) error {
+func (m *Machine) unprepareAll(ctx context.Context, p *Process, claims map[string]*known, which func(*known) bool) error {
 	for uid, k := range claims {
 		if !which(k) {
 			continue
 		}
-		if err := p.Unprepare(ctx, uid); err != nil {
+		if err := m.let(ctx, p, uid); err != nil {
 			return fmt.Errorf("unpreparing %s: %w", uid, err)
 		}
 	}
@@ -162,7 +195,14 @@ func (m *Machine) keepsAnswer(ctx context.Context, p *Process, uid string, k *kn
 	if err != nil {
 		return err
 	}
-	r, err := p.Prepare(ctx, m.claim(k.prepare))
+	rc, err := m.given(k.prepare)
+	if errors.Is(err, errPending) && !k.answered {
+		return nil // its pod waits
+	}
+	if err != nil {
+		return err
+	}
+	r, err := p.Prepare(ctx, rc)
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,12 @@ func TestEveryTouchCanBeRefused(t *testing.T) {
 				m, err := modelledMachine(t.TempDir(), mixed(0))
 				require.NoError(t, err)
 				refused := 0
-				for at := 1; m.refuses(t, s, how, at); at++ {
+				more := func(at int) (more bool) {
+					m.stage(t, s)
+					m.inTime(t, func(t *testing.T) { more = m.refuses(t, s, how, at) })
+					return more
+				}
+				for at := 1; more(at); at++ {
 					refused++
 				}
 				if !how.hits(s) {
@@ -82,11 +87,10 @@ func (r refusal) hits(s *scenario) bool {
 	return !r.of("nvml.SetMIGMode") || r.of("nvml.Open") || slices.ContainsFunc(slices.Concat(s.before, s.acts), func(a Act) bool { return len(a.Slices) > 0 })
 }
 
-// refuses lives a life in which that touch is refused, and goes on without refusals. It returns false when the life had fewer
+// refuses lives a life, for which the machine is set, in which that touch is refused, and goes on without refusals. It returns false when the life had fewer
 // touches of that kind.
 func (m *Machine) refuses(t *testing.T, s *scenario, how refusal, at int) bool {
 	t.Helper()
-	m.stage(t, s)
 	var mu sync.Mutex
 	touches, site := 0, ""
 	p, err := m.Start(t.Context(), Wiring{

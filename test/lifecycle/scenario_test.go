@@ -24,7 +24,9 @@ type scenario struct {
 	// begun are the calls that were cut off then, left the claims that were unprepared then.
 	begun []Act
 	left  []string
-	acts  []Act
+	// config is the node's configuration at first, where the life changes it.
+	config string
+	acts   []Act
 	// anyhow: nobody knows which acts fail.
 	anyhow bool
 	// refuse names the sites whose n-th touch is refused.
@@ -75,7 +77,7 @@ var settles, sweepsUp = Act{Call: "settle"}, Act{Call: "sweep"}
 
 // scenarios are the lives of claims on whole GPUs, of claims with a hardware effect in two steps, of claims on slices of GPUs, and of
 // claims and nodes that set intervals.
-var scenarios = slices.Concat(wholeScenarios, sliceScenarios, intervalScenarios)
+var scenarios = slices.Concat(wholeScenarios, sliceScenarios, intervalScenarios, offeringScenarios)
 
 var wholeScenarios = []scenario{
 	{name: "whole GPU", early: true, acts: []Act{prepares("a", 0), prepares("a", 0), unprepares("a"), unprepares("a")}},
@@ -210,23 +212,36 @@ func damages(claim string) func(*testing.T, *Machine) {
 // stage wipes the machine's directories and leaves on them what the scenario begins with.
 func (m *Machine) stage(t *testing.T, s *scenario) {
 	t.Helper()
-	m.lost = ""
+	m.lost, m.offers = "", s.config != ""
 	m.parts.restart()
 	require.NoError(t, errors.Join(os.RemoveAll(m.StateDir), os.RemoveAll(m.CDIDir), os.MkdirAll(m.StateDir, 0o750), m.reload()))
 	for _, made := range s.static {
 		require.NoError(t, m.administer(t.Context(), made))
 	}
-	if len(s.before) > 0 {
-		p, err := m.Start(t.Context(), Wiring{Effects: effectsOf(s.before)})
-		require.NoError(t, err)
-		for _, act := range s.before {
-			require.NoError(t, m.act(t.Context(), p, act))
-		}
-		require.NoError(t, p.Close())
-	}
+	m.inTime(t, func(t *testing.T) { m.lives(t, s) })
 	if s.then != nil {
 		s.then(t, m)
 	}
+}
+
+// lives lives what was before the scenario.
+func (m *Machine) lives(t *testing.T, s *scenario) {
+	t.Helper()
+	if m.offers {
+		require.NoError(t, errors.Join(os.RemoveAll(m.clusterFile()), m.tell(func(c *cluster) { c.Config = s.config })))
+	}
+	if len(s.before) == 0 && !m.offers {
+		return
+	}
+	p, err := m.Start(t.Context(), Wiring{Effects: effectsOf(s.before)})
+	require.NoError(t, err)
+	if m.offers {
+		require.NoError(t, p.offer.pass(t.Context(), aWhile))
+	}
+	for _, act := range s.before {
+		require.NoError(t, m.act(t.Context(), p, act))
+	}
+	require.NoError(t, p.Close())
 }
 
 // loses takes the claim's record away.

@@ -46,6 +46,8 @@ func at(call, path string) string {
 	switch {
 	case strings.Contains(path, "claims"):
 		return "disk." + call + " records"
+	case strings.TrimSuffix(filepath.Base(path), disk.TempSuffix) == "layout.json":
+		return "disk." + call + " layout"
 	case strings.HasSuffix(strings.TrimSuffix(path, disk.TempSuffix), ".json"):
 		return "disk." + call + " specs"
 	default:
