@@ -30,7 +30,8 @@ func (p *program) offer(clients connections) *driver.Offering {
 		Records:  p.records,
 		Read:     func(ctx context.Context) (*v1alpha1.NodeConfig, error) { return p.nodeConfig(ctx, clients) },
 		Passing:  passing,
-		Watched:  p.cfg.NodeConfig.File == "",
+		// A file may be on a filesystem that does not tell what others write, so a bad one is read again now and then.
+		Watched: p.cfg.NodeConfig.File == "",
 		Tainted: func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
 			stored := kube.Stored{Client: clients.background, DriverName: p.cfg.DriverName, NodeName: p.cfg.NodeName}
 			return stored.Tainted(ctx, p.cfg.DriverName+"/"+publish.LeavingTaint)
@@ -42,15 +43,23 @@ func (p *program) offer(clients connections) *driver.Offering {
 	})
 }
 
-// watchConfig has the configuration read again when what it is read from has changed.
-func (p *program) watchConfig(clients connections) func(context.Context) error {
+// watchConfig tells when what the configuration is read from may have changed.
+func (p *program) watchConfig(clients connections, changed func()) func(context.Context) error {
 	from := p.cfg.NodeConfig
+	if from.File != "" {
+		return func(ctx context.Context) error {
+			disk.Watch(ctx, from.File, changed, func(err error) {
+				klog.FromContext(ctx).Error(err, "The node's configuration is read every few seconds")
+			})
+			return nil
+		}
+	}
 	namespace, name, inMap := strings.Cut(from.Map, "/")
 	if !inMap {
 		return func(context.Context) error { return nil }
 	}
 	watch := kube.ConfigWatch{Client: clients.background, NodeName: p.cfg.NodeName, Label: from.Label, Namespace: namespace, Map: name}
-	return func(ctx context.Context) error { return watch.Run(ctx, p.offering.Reload) }
+	return func(ctx context.Context) error { return watch.Run(ctx, changed) }
 }
 
 // lookForConflicts looks for what else hands out the GPUs, before anything is published.

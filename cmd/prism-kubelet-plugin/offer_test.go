@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -63,6 +64,35 @@ func TestWhereTheNodeConfigurationIs(t *testing.T) {
 	err = read(config.NodeConfig{Map: "ns/name"})
 	require.ErrorContains(t, err, "ns/name")
 	assert.False(t, passing(err), "there is none")
+}
+
+// TestAFileIsReadAgain when it is another one.
+func TestAFileIsReadAgain(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "node.yaml")
+	changes := make(chan struct{}, 100)
+	p := &program{cfg: &config.Plugin{NodeConfig: config.NodeConfig{File: file}}}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- p.watchConfig(connections{}, func() { changes <- struct{}{} })(ctx) }()
+	for entries, gpus := range []string{"[]", "[{}]", "[{}, {select: {indices: [0]}}]"} {
+		text := "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: " + gpus + "\n"
+		require.NoError(t, os.WriteFile(file+".new", []byte(text), 0o600))
+		require.NoError(t, os.Rename(file+".new", file))
+		limit := time.After(20 * time.Second)
+		for read := -1; read != entries; {
+			select {
+			case <-changes:
+				if c, err := p.nodeConfig(ctx, connections{}); err == nil {
+					read = len(c.GPUs)
+				}
+			case <-limit:
+				require.Equal(t, entries, read, "entries that were read")
+			}
+		}
+	}
+	stop()
+	assert.NoError(t, <-ended)
 }
 
 // TestTheLabelChooses where there is one; what it names must be there.

@@ -68,7 +68,8 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	p := &program{cfg: cfg, hook: hook, locks: kept.locks, events: events}
 	p.applyFlags(ctx, clients)
 	p.inventory = watchDriver(cfg, host, hook.Path, func() (inventory.Owned, error) { return p.owned(bootID) })
-	p.offering, p.watching = p.offer(clients), p.watchConfig(clients)
+	p.offering = p.offer(clients)
+	p.watching = p.watchConfig(clients, p.offering.Reload)
 	node := func() *gpu.Node { return p.inventory.Current().Node }
 	p.statuses = kube.NewStatuses(kube.StatusesOptions{
 		Client: clients.background, DriverName: cfg.DriverName, Delay: statusDelay,
