@@ -53,6 +53,9 @@ func (p *Plan) single(rc *resourceapi.ResourceClaim, layout gpu.Layout) error {
 // resourceOf names the extended resource that requests a share of the device.
 func resourceOf(d gpu.Device, offer gpu.Offer) string {
 	if slice, cut := d.(gpu.MIGDevice); cut {
+		if named := offer.MIGResources[slice.Profile.Name]; named != "" {
+			return named
+		}
 		return "nvidia.com/mig-" + strings.ReplaceAll(slice.Profile.Name, "+", ".")
 	}
 	if offer.TimeSlice != nil && offer.TimeSlice.Resource != "" {

@@ -97,6 +97,16 @@ func TestOneShareOfAResource(t *testing.T) {
 			results(aShare("r", poolA, small, "1"), aShare("r", poolA, small, "2")),
 			`request "r", device ` + small + `: request for 'nvidia.com/mig-1g.10gb: 2' too large: maximum request size for shared resources is 1` + fix,
 		},
+		"of slices by another name": {
+			func(n *gpu.Node, l gpu.Layout) {
+				static(&n.GPUs[0])
+				offer := l[uuidA]
+				offer.MIGResources = map[string]string{"1g.10gb": "nvidia.com/mig-1g.10gb.shared"}
+				l[uuidA] = offer
+			},
+			results(aShare("r", poolA, small, "1"), aShare("r", poolA, small, "2")),
+			`request "r", device ` + small + `: request for 'nvidia.com/mig-1g.10gb.shared: 2' too large: maximum request size for shared resources is 1` + fix,
+		},
 		"each of two containers one": {nil, results(aShare("r", poolA, turnsA, "1"), aShare("s", poolA, turnsA, "2")), ""},
 		"where it is allowed": {
 			func(_ *gpu.Node, l gpu.Layout) {

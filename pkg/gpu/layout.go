@@ -20,6 +20,8 @@ type Offer struct {
 	// MIGReplicas is, by profile, how many claims may use one instance that an administrator made at once; without an entry one. An
 	// instance that is made for a claim is that claim's alone.
 	MIGReplicas map[string]int
+	// MIGResources is, by profile, the extended resource that requests one of these where it is not called after the profile.
+	MIGResources map[string]string
 	// OneShare refuses a request of an extended resource for more than one of what several claims use at once.
 	OneShare bool
 	// Static: the GPU counts as offered in parts whatever profiles are on offer: an administrator has cut it, as Layout.Of finds, or
@@ -65,7 +67,8 @@ func (o Offer) Shared() bool { return o.TimeSlice != nil || len(o.MIGReplicas) >
 // Equal tells whether two offers of one GPU come to the same devices in the same pool. The order of profiles counts.
 func (o Offer) Equal(other Offer) bool {
 	return o.Whole == other.Whole && o.Partitioned() == other.Partitioned() && o.Disjoint == other.Disjoint && slices.Equal(o.MIG, other.MIG) &&
-		maps.Equal(o.MIGReplicas, other.MIGReplicas) && o.TimeSlice.equal(other.TimeSlice)
+		maps.Equal(o.MIGReplicas, other.MIGReplicas) && maps.Equal(o.MIGResources, other.MIGResources) &&
+		o.TimeSlice.equal(other.TimeSlice)
 }
 
 // With is the offer and one profile more, in the GPU's order.

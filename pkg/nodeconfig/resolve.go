@@ -188,11 +188,15 @@ func (r *resolution) offer(i int, g *gpu.GPU) gpu.Offer {
 		offer.TimeSlice = replicas(entry.TimeSlice)
 	}
 	for _, profile := range shared(entry.MIG) {
-		if hasProfile(g, profile) {
-			if offer.MIGReplicas == nil {
-				offer.MIGReplicas = map[string]int{}
-			}
-			offer.MIGReplicas[profile] = int(entry.MIG.Replicas[profile])
+		if !hasProfile(g, profile) {
+			continue
+		}
+		if offer.MIGReplicas == nil {
+			offer.MIGReplicas, offer.MIGResources = map[string]int{}, map[string]string{}
+		}
+		offer.MIGReplicas[profile] = int(entry.MIG.Replicas[profile])
+		if resource := r.sliceResource(entry, profile); resource != "" {
+			offer.MIGResources[profile] = resource
 		}
 	}
 	if offer.TimeSlice != nil || offer.MIGReplicas != nil {
@@ -200,6 +204,24 @@ func (r *resolution) offer(i int, g *gpu.GPU) gpu.Offer {
 	}
 	r.fits(i, g)
 	return offer
+}
+
+// sliceResource is the extended resource that requests shared slices of a profile, empty where it is called after the profile. In a
+// file of the device plugin the strategy decides whether slices have names of their own.
+func (r *resolution) sliceResource(entry *v1alpha1.GPUEntry, profile string) string {
+	strategy := v1alpha1.MIGStrategyMixed
+	if flags := r.config.Flags; flags != nil && flags.MIGStrategy != nil {
+		strategy = *flags.MIGStrategy
+	}
+	name := entry.MIG.ResourceNames[profile]
+	switch {
+	case name != "" && (len(entry.Origins) == 0 || strategy == v1alpha1.MIGStrategyMixed):
+		return name
+	case strategy == v1alpha1.MIGStrategySingle:
+		return wholeGPU
+	default:
+		return ""
+	}
 }
 
 // replicas reads the settings of mode timeslice, which Validate has seen to be there.

@@ -93,6 +93,28 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// TestNamesOfSharedSlices: what people called them is what they are told.
+func TestNamesOfSharedSlices(t *testing.T) {
+	t.Parallel()
+	const entries = "gpus: [{mig: {replicas: {1g.10gb: 2, 3g.40gb: 2}, resourceNames: {1g.10gb: nvidia.com/small}}}]"
+	const file = "sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.10gb, rename: small, replicas: 2}]}}"
+	header := "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\n"
+	for text, want := range map[string]map[string]string{
+		header + entries: {"1g.10gb": "nvidia.com/small"},
+		header + "flags: {migStrategy: single}\n" + entries:  {"1g.10gb": "nvidia.com/small", "3g.40gb": "nvidia.com/gpu"},
+		header + "flags: {migStrategy: none}\n" + entries:    {"1g.10gb": "nvidia.com/small"},
+		"version: v1\nflags: {migStrategy: mixed}\n" + file:  {"1g.10gb": "nvidia.com/small"},
+		"version: v1\nflags: {migStrategy: single}\n" + file: {"1g.10gb": "nvidia.com/gpu"},
+		"version: v1\n" + file:                               {},
+	} {
+		c, _, err := nodeconfig.Parse([]byte(text), "it")
+		require.NoError(t, err, text)
+		layout, _, err := nodeconfig.Resolve(c, gpus())
+		require.NoError(t, err, text)
+		assert.Equal(t, want, layout[h0].MIGResources, text)
+	}
+}
+
 // Without a config every GPU is offered whole.
 func TestResolveNothing(t *testing.T) {
 	t.Parallel()
