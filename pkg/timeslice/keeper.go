@@ -13,8 +13,10 @@ import (
 
 // Keeper sets the intervals that the node's configuration wants. One process of a node has one that runs.
 //
-// It sets an interval when it comes to be wanted, and once when it begins to run: a driver that was loaded meanwhile has forgotten
-// all. Where a claim has set another one over it, the end of that claim brings it into force.
+// It sets an interval when it comes to be wanted, and once when it begins to run: notes of this boot do not tell what is in force. A
+// driver that was loaded meanwhile has forgotten all, and one without persistence mode may forget when the last program closes the
+// GPU, which the plugin before this one may have been. Asking costs a run of the tool as well. Where a claim has set another one over
+// it, the end of that claim brings it into force.
 type Keeper struct {
 	KeeperPorts
 	// inForce is what this process has set; where nothing is known of a GPU it is set, or seen to be the driver's own.
