@@ -68,13 +68,13 @@ func (p *program) owned(bootID string) (inventory.Owned, error) {
 	return mig.Owned(records, bootID), nil
 }
 
-// cutting builds what makes MIG devices, with the driver that is open at the time.
-func cutting(inv *inventory.Inventory) (mig.Step, mig.Mode) {
+// cutting builds what makes MIG devices and looks for those that an administrator made, with the driver that is open at the time.
+func cutting(inv *inventory.Inventory) (mig.Step, mig.Mode, mig.Static) {
 	driver := func() (mig.Driver, error) { return inv.Partitioning() }
 	look := func(ctx context.Context) {
 		if err := inv.Refresh(ctx); err != nil {
 			klog.FromContext(ctx).Error(err, "A GPU whose MIG mode has changed is not looked at yet")
 		}
 	}
-	return mig.Step{Driver: driver}, mig.Mode{Driver: driver, Changed: look}
+	return mig.Step{Driver: driver}, mig.Mode{Driver: driver, Changed: look}, mig.Static{Driver: driver}
 }

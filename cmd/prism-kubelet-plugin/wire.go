@@ -97,7 +97,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 
 // transact builds what prepares claims.
 func (p *program) transact(ctx context.Context, host *hostfs.FS, kept state, bootID string, reports driver.ClaimStatus) error {
-	instances, mode := cutting(p.inventory)
+	instances, mode, static := cutting(p.inventory)
 	beside := &driver.Beside{Flags: p.offering.Flags, CharDevices: host.CharDevices, Events: p.events}
 	tx, damaged, err := prepare.New(prepare.Ports{
 		Records: kept.records, Locks: kept.locks,
@@ -110,7 +110,7 @@ func (p *program) transact(ctx context.Context, host *hostfs.FS, kept state, boo
 			claim.StepMIG:      instances,
 			claim.StepInterval: timeslice.Step{Tool: setting(p.inventory), Notes: kept.notes},
 		},
-		Needs: map[string]prepare.Need{claim.NeedMIG: mode, claim.NeedWhole: mode},
+		Needs: map[string]prepare.Need{claim.NeedMIG: mode, claim.NeedWhole: mode}, Static: static,
 	}, prepare.Settings{
 		CDIKind: cdi.Kind(p.cfg.DriverName), BootID: bootID, Writer: version, Patience: patience, DebtAfter: debtAfter,
 		Now: time.Now, Retrying: func(rc *claimObject, cause error) { reports.Refused(rc, cause.Error()) },

@@ -40,6 +40,7 @@ func (c *cutter) startCutting(t *testing.T) *process {
 	p := c.start(t)
 	p.Steps[claim.StepMIG] = c
 	p.Needs = map[string]Need{claim.NeedMIG: c, claim.NeedWhole: c}
+	p.Static = c
 	return p
 }
 
@@ -65,6 +66,34 @@ func wantsOf(uid string, slices ...string) *resourceapi.ResourceClaim {
 
 func (c *cutter) Meet(_ context.Context, n claim.Need) error {
 	return c.op(fmt.Sprintf("meet %s %s", n.Kind, n.Target), func() error { return nil })
+}
+
+func (c *cutter) There(_ context.Context, id gpu.UUID, m *checkpoint.MIG) error {
+	name := fmt.Sprintf("%d-%d", m.Profile, m.Placement.Start)
+	return c.op("look at "+name, func() error {
+		if id != uuid(0) || c.there[cut(name)] != m.Identity.UUID {
+			return gpu.ErrNotFound
+		}
+		return nil
+	})
+}
+
+// administer makes the only MIG device of an administrator; the view has it too if it is a fresh one.
+func (c *cutter) administer(gi int, device gpu.MIGUUID, fresh bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.there[cut("19-6")] = device
+	if !fresh {
+		return
+	}
+	node, g := *c.node, c.node.GPUs[0]
+	m := *g.MIG
+	m.Mode, m.Instances = gpu.MIGMode{Enabled: true, Pending: true}, []gpu.Instance{{
+		ID: gi, Profile: 19, Placement: gpu.Placement{Start: 6, Size: 1}, Compute: []gpu.ComputeInstance{{Slices: 1, UUID: device}},
+	}}
+	g.MIG = &m
+	node.GPUs = append([]gpu.GPU{g}, node.GPUs[1:]...)
+	c.node = &node
 }
 
 func (c *cutter) Check(_ context.Context, s checkpoint.Step) error {

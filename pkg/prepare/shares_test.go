@@ -21,9 +21,7 @@ func newShared(static bool) (*world, *cutter) {
 	offer.TimeSlice, offer.MIGReplicas = &gpu.Replicas{Count: 3, ShareName: "gpu-shared"}, map[string]int{"1g.10gb": 2}
 	w.layout[uuid(0)] = offer
 	if static {
-		w.node.GPUs[0].MIG.Instances = []gpu.Instance{{
-			ID: 7, Profile: 19, Placement: gpu.Placement{Start: 6, Size: 1}, Compute: []gpu.ComputeInstance{{Slices: 1, UUID: "MIG-7"}},
-		}}
+		c.administer(7, "MIG-7", true)
 	}
 	return w, c
 }

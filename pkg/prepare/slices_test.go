@@ -220,18 +220,73 @@ func TestASliceThatVanishedIsMadeAnew(t *testing.T) {
 func TestAStaticSliceIsNeverMadeOrRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
-		w.node.GPUs[0].MIG.Mode = gpu.MIGMode{Enabled: true, Pending: true}
-		w.node.GPUs[0].MIG.Instances = []gpu.Instance{{
-			ID: 7, Profile: 19, Placement: gpu.Placement{Start: 6, Size: 1}, Compute: []gpu.ComputeInstance{{Slices: 1, UUID: "MIG-theirs"}},
-		}}
+		c.administer(7, "MIG-theirs", true)
 		p := c.startCutting(t)
 		r, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
 		require.NoError(t, err)
-		assert.Equal(t, []string{"put done a", "write a"}, w.events())
+		assert.Equal(t, []string{"look at 19-6", "put done a", "write a"}, w.events())
 		assert.True(t, r.Results[0].MIG.Static)
 		assert.Equal(t, []string{"a-" + cut("19-6") + "-MIG-theirs"}, r.CDI.Devices)
+		again, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
+		require.NoError(t, err)
+		assert.Equal(t, r, again)
+		assert.Equal(t, []string{"look at 19-6"}, w.events(), "a repeated Prepare only looks")
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		assert.Equal(t, []string{"remove a", "delete a"}, w.events())
+	})
+}
+
+// TestAStaticSliceThatIsAnotherOne: the administrator has cut the GPU anew and its ids came back. Who had the old slice does not get the
+// new one as if it were that, also while nobody has looked since.
+func TestAStaticSliceThatIsAnotherOne(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newPartitionable(1)
+		c.administer(7, "MIG-one", true)
+		p := c.startCutting(t)
+		_, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
+		require.NoError(t, err)
+		first := w.record(t, "a")
+		w.events()
+
+		w.refuse = always("look", errDisk)
+		_, err = p.Prepare(t.Context(), wantsOf("a", "19-6"))
+		require.EqualError(t, err, `request "r0", device `+cut("19-6")+`: input/output error; an administrator of the node made it, `+
+			`and nvidia-smi -L shows there what is left (a retry does not help)`)
+		assert.Equal(t, first, w.record(t, "a"), "what is not known to be gone is kept")
+		w.refuse = nil
+
+		c.administer(7, "MIG-two", false)
+		_, err = p.Prepare(t.Context(), wantsOf("a", "19-6"))
+		require.ErrorIs(t, err, gpu.ErrNotFound)
+		require.ErrorContains(t, err, `request "r0", device `+cut("19-6")+`: not found; an administrator of the node made it`)
+		_, err = p.Prepare(t.Context(), wantsOf("b", "19-6"))
+		require.ErrorIs(t, err, gpu.ErrNotFound, "nor does who asks for the first time")
+		w.clean(t)
+
+		time.AfterFunc(10*time.Second, func() { c.administer(7, "MIG-two", true) })
+		r, err := p.Prepare(t.Context(), wantsOf("b", "19-6"))
+		require.NoError(t, err, "when it was looked at, in the same call")
+		assert.Equal(t, []string{"b-" + cut("19-6") + "-MIG-two"}, r.CDI.Devices)
+		_, err = p.Prepare(t.Context(), wantsOf("a", "19-6"))
+		require.ErrorContains(t, err, "is still held by claim default/claim-b (UID b)")
+	})
+}
+
+// TestAStaticSliceThatIsAnotherOneIsAnsweredAnew, where the inventory knows it.
+func TestAStaticSliceThatIsAnotherOneIsAnsweredAnew(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newPartitionable(1)
+		c.administer(7, "MIG-one", true)
+		p := c.startCutting(t)
+		_, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
+		require.NoError(t, err)
+		c.administer(8, "MIG-two", true)
+		w.events()
+		r, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"look at 19-6", "remove a", "delete a", "look at 19-6", "put done a", "write a"}, w.events())
+		assert.Equal(t, gpu.MIGIdentity{GPUInstance: 8, UUID: "MIG-two"}, r.Results[0].MIG.Identity)
+		assert.Equal(t, []string{"a-" + cut("19-6") + "-MIG-two"}, r.CDI.Devices)
 	})
 }
 

@@ -73,6 +73,8 @@ type Ports struct {
 	// Steps are the kinds of effects a plan may name, Needs the kinds of states.
 	Steps map[string]Step
 	Needs map[string]Need
+	// Static is asked where a plan has MIG devices that an administrator made.
+	Static Static
 }
 
 // Settings are the facts and limits of a Transaction.

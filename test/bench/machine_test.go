@@ -240,7 +240,8 @@ func (n *node) transaction(cfg *config.Plugin, host *port.Host, inv *inventory.I
 			claim.StepMIG:      mig.Step{Driver: open},
 			claim.StepInterval: timeslice.Step{Tool: n.tool, Notes: timeslice.NewNotes(n.disk, cfg.PluginDir(), "boot")},
 		},
-		Needs: map[string]prepare.Need{claim.NeedMIG: mig.Mode{Driver: open}, claim.NeedWhole: mig.Mode{Driver: open}},
+		Needs:  map[string]prepare.Need{claim.NeedMIG: mig.Mode{Driver: open}, claim.NeedWhole: mig.Mode{Driver: open}},
+		Static: mig.Static{Driver: open},
 	}, prepare.Settings{
 		CDIKind: cdi.Kind(testDriver), BootID: "boot", Writer: "test", Patience: time.Minute, DebtAfter: time.Minute, Now: time.Now,
 	})

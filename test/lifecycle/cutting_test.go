@@ -192,7 +192,7 @@ func TestWhatASliceCosts(t *testing.T) {
 	assert.Equal(t, removed, cost(unprepares("b")))
 	assert.Equal(t, made, cost(cuts("c", medium)), "the mode stays on")
 	assert.Equal(t, removed, cost(unprepares("c")))
-	assert.Equal(t, map[string]int{mode: 1, set: 1}, cost(prepares("d", 3)), "and goes off for the whole GPU")
+	assert.Equal(t, map[string]int{mode: 1, look: 1, set: 1}, cost(prepares("d", 3)), "and goes off for the whole GPU, when nothing is on it")
 	assert.Empty(t, cost(unprepares("d")))
 	assert.Equal(t, map[string]int{mode: 1}, cost(prepares("e", 3)))
 	assert.Empty(t, cost(unprepares("e")))

@@ -116,7 +116,7 @@ func (m *Machine) wire(ctx context.Context, p *Process, files touchedDisk, recor
 	}
 	p.Transaction, p.Damaged, err = prepare.New(prepare.Ports{
 		Records: records, Locks: touchedLocks{locks: p.locks, touch: w.Touch}, Planner: planner{source, w.Effects}, Steps: steps,
-		Needs: map[string]prepare.Need{claim.NeedMIG: mode, claim.NeedWhole: mode},
+		Needs: map[string]prepare.Need{claim.NeedMIG: mode, claim.NeedWhole: mode}, Static: mig.Static{Driver: driver},
 		Specs: struct {
 			*cdi.Author
 			*cdi.Dir
