@@ -201,5 +201,13 @@ func TestWhatASliceCosts(t *testing.T) {
 	assert.Empty(t, cost(shares("f", 3)), "and nothing when it is there")
 	assert.Empty(t, cost(unprepares("f")))
 	assert.Empty(t, cost(unprepares("g")))
+
+	require.NoError(t, m.administer(t.Context(), small))
+	for range 2 { // looks: what two of them show is an administrator's
+		require.NoError(t, p.Refresh(t.Context()))
+	}
+	assert.Equal(t, map[string]int{one: 1}, cost(cuts("h", small)), "what an administrator made is looked at")
+	assert.Equal(t, map[string]int{one: 1}, cost(cuts("h", small)), "repeated")
+	assert.Empty(t, cost(unprepares("h")))
 	require.NoError(t, m.Empty(t.Context()))
 }
