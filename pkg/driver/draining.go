@@ -44,7 +44,7 @@ func (o *Offering) recall() {
 func (o *Offering) recallLocked() {
 	saved, err := o.ports.Saved.Load()
 	if err != nil {
-		o.tell("LayoutUnread", "GPUs that nobody uses may be offered otherwise at once: "+err.Error())
+		o.tell(advice{reason: "LayoutUnread"}, "GPUs that nobody uses may be offered otherwise at once: "+err.Error())
 		return
 	}
 	o.drain.saved = saved

@@ -51,3 +51,31 @@ func TestAWrongModeIsTheAdministrators(t *testing.T) {
 		})
 	}
 }
+
+// TestAModeThatIsWrongAgainIsToldAgain, as it was right meanwhile.
+func TestAModeThatIsWrongAgainIsToldAgain(t *testing.T) {
+	t.Parallel()
+	d := opened(t, onlySlices)
+	for range 2 {
+		for _, on := range []bool{false, true} {
+			d.machine.change(t, d.ports.Inventory, func() {
+				gpus := slices.Clone(d.machine.gpus)
+				m := *gpus[0].MIG
+				m.Mode = gpu.MIGMode{NeedsReset: true, Enabled: on, Pending: on}
+				gpus[0].MIG = &m
+				d.machine.gpus = gpus
+			})
+			for range 2 {
+				d.seen = nil
+				_ = d.offered(t)
+			}
+			notes := d.events()
+			if on {
+				assert.Empty(t, notes)
+				continue
+			}
+			require.Len(t, notes, 1)
+			assert.Contains(t, notes[0], "MIGModeWrong")
+		}
+	}
+}

@@ -63,7 +63,7 @@ type Offering struct {
 	layout   gpu.Layout
 	going    transition
 	drain    draining
-	told     map[string]bool
+	told     map[advice]string // what people were told of it, as long as it is so
 }
 
 // The configuration is read again after rereadFirst, twice as long each time up to rereadMax. While a GPU is to be offered otherwise
@@ -80,7 +80,7 @@ const (
 // their change is due.
 func NewOffering(ports OfferingPorts) *Offering {
 	o := &Offering{
-		ports: ports, config: unread(ports.NodeName), told: map[string]bool{}, wanted: make(chan struct{}, 1),
+		ports: ports, config: unread(ports.NodeName), told: map[advice]string{}, wanted: make(chan struct{}, 1),
 		going: transition{node: ports.NodeName, current: gpu.Layout{}, changes: map[gpu.UUID]*change{}},
 	}
 	o.recall()
@@ -148,7 +148,7 @@ func (o *Offering) probe(ctx context.Context) bool {
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "What is offered in parts is not published yet")
 		if o.unprobed++; o.unprobed == patience {
-			o.tell("CountersUnknown", fmt.Sprintf("No change of what is offered is published: %v", err))
+			o.tell(advice{reason: "CountersUnknown"}, fmt.Sprintf("No change of what is offered is published: %v", err))
 		}
 		return false
 	}
@@ -175,7 +175,7 @@ func (o *Offering) Untaint() {
 func (o *Offering) keeps(kept bool) {
 	o.counters, o.seen = &kept, nil
 	if !kept {
-		o.tell("CountersDropped", "The API server keeps no counters of devices, so every GPU is offered in one way: whole where its configuration "+
+		o.tell(advice{reason: "CountersDropped"}, "The API server keeps no counters of devices, so every GPU is offered in one way: whole where its configuration "+
 			"allows that, else as a fixed set of MIG slices; turn on the feature gate DRAPartitionableDevices (Kubernetes 1.36 has it on)")
 	}
 }
@@ -290,29 +290,43 @@ func (o *Offering) wantedOf(view *inventory.View) gpu.Layout {
 
 // advise tells the administrator of a GPU that offers nothing because its MIG mode is not what the configuration wants.
 func (o *Offering) advise(g *gpu.GPU, offer gpu.Offer) {
-	if g.MIG == nil || !g.MIG.Mode.NeedsReset || len(offer.Devices(g)) > 1 {
+	about := advice{"MIGModeWrong", g.UUID}
+	if !modeWrong(g, offer) {
+		delete(o.told, about)
 		return
 	}
 	wanted, mode := "MIG slices", 1
 	if g.MIG.Mode.Enabled {
-		if len(offer.MIG) > 0 || offer.Static {
-			return // the mode is right, and an instance of the administrator leaves room for nothing
-		}
 		wanted, mode = "the whole GPU", 0
 	}
-	o.tell("MIGModeWrong", fmt.Sprintf("GPU %d (%s, %s) offers nothing: its configuration wants %s, and the MIG mode of this "+
+	o.tell(about, fmt.Sprintf("GPU %d (%s, %s) offers nothing: its configuration wants %s, and the MIG mode of this "+
 		"product changes only with a reset; drain the node, run nvidia-smi -i %d -mig %d and nvidia-smi --gpu-reset -i %d", g.Index,
 		g.Product.Name, g.UUID, wanted, g.Index, mode, g.Index))
 }
 
-// tell tells a thing once.
-func (o *Offering) tell(reason, note string) {
-	if o.told[note] {
+// modeWrong tells whether a GPU's MIG mode is why it offers nothing. Where the mode is right, an instance of the administrator may
+// leave room for nothing.
+func modeWrong(g *gpu.GPU, offer gpu.Offer) bool {
+	if g.MIG == nil || !g.MIG.Mode.NeedsReset || len(offer.Devices(g)) > 1 {
+		return false
+	}
+	return !g.MIG.Mode.Enabled || len(offer.MIG) == 0 && !offer.Static
+}
+
+// advice is what an administrator should know: the reason of its Events, and the GPU that it is about, empty for none.
+type advice struct {
+	reason string
+	gpu    gpu.UUID
+}
+
+// tell tells it, once as long as it is the same.
+func (o *Offering) tell(about advice, note string) {
+	if o.told[about] == note {
 		return
 	}
-	o.told[note] = true
+	o.told[about] = note
 	klog.Background().Info("The node's configuration is not in force", "reason", note)
-	o.ports.Events.Warn(reason, "Configure", note)
+	o.ports.Events.Warn(about.reason, "Configure", note)
 }
 
 // keep is what a GPU is to be offered as while these records are there: what is wanted, or, where it would not have every device
