@@ -26,17 +26,13 @@ func setting(inv *inventory.Inventory) nvsmi.Tool {
 
 // keep builds what sets the intervals that the node's configuration says.
 func (p *program) keep(ctx context.Context, notes *timeslice.Notes) *timeslice.Keeper {
-	told := map[string]bool{}
 	return timeslice.NewKeeper(timeslice.KeeperPorts{
 		Tool: setting(p.inventory), Notes: notes, Alone: p.tx.Alone, Wanted: p.offering.Intervals,
 		Changed: func() <-chan struct{} { return p.inventory.Current().Replaced() },
 		Failed: func(id gpu.UUID, interval gpu.Interval, err error) {
 			klog.FromContext(ctx).Error(err, "An interval is not set", "gpu", id, "interval", interval)
-			note := fmt.Sprintf("The time slices of GPU %s are not as the node's configuration says, %s: %v", id, interval, err)
-			if !told[note] {
-				told[note] = true
-				p.events.Warn("IntervalNotSet", "Configure", note)
-			}
+			p.events.Warn("IntervalNotSet", "Configure",
+				fmt.Sprintf("The time slices of GPU %s are not as the node's configuration says, %s: %v", id, interval, err))
 		},
 	})
 }

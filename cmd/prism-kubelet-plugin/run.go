@@ -114,7 +114,7 @@ func (p *program) serve(clients connections, reports driver.Reports) {
 		SliceErrors:   func() int64 { return p.slices.Stats().Errors },
 		DroppedFields: func() int64 { return p.slices.Stats().Dropped },
 		Damaged:       func() int { return int(p.damaged.Load()) },
-		Configuration: p.offering.Problems, Changing: p.offering.Changing,
+		Configuration: p.offering.Problems, Changing: p.offering.Changing, Intervals: p.keeper.Failing,
 	})
 	var describe driver.Describe
 	if p.cfg.DeviceMetadata {

@@ -37,6 +37,8 @@ type Readings struct {
 	Configuration func() []string
 	// Changing counts the GPUs that are to be offered otherwise once they are free.
 	Changing func() int
+	// Intervals counts the GPUs whose time slices could not be set as the configuration says.
+	Intervals func() int
 }
 
 // durations reach from the cheapest claim to the kubelet's deadline.
@@ -103,12 +105,13 @@ var (
 	droppedDesc = prometheus.NewDesc("prism_resourceslice_dropped_fields_total", "ResourceSlices that the API server stored without some fields.", nil, nil)
 	configDesc  = prometheus.NewDesc("prism_node_config_problem", "1 for the reason for which the node's configuration is not in force; Events of the node have the sentence.", []string{"reason"}, nil)
 	changeDesc  = prometheus.NewDesc("prism_gpus_changing", "GPUs that are to be offered otherwise as soon as they are free.", nil, nil)
+	turnsDesc   = prometheus.NewDesc("prism_gpus_interval_not_set", "GPUs whose time slices could not be set as the node's configuration says; Events of the node have the sentence.", nil, nil)
 	damagedDesc = prometheus.NewDesc("prism_damaged_records_total", "Claim records that could not be read and were set aside.", nil, nil)
 )
 
 // Describe lists what Collect may send.
 func (r *readings) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{devicesDesc, claimsDesc, driverDesc, slicesDesc, droppedDesc, damagedDesc, configDesc, changeDesc} {
+	for _, d := range []*prometheus.Desc{devicesDesc, claimsDesc, driverDesc, slicesDesc, droppedDesc, damagedDesc, configDesc, changeDesc, turnsDesc} {
 		ch <- d
 	}
 }
@@ -139,6 +142,7 @@ func (r *readings) Collect(ch chan<- prometheus.Metric) {
 		gauge(configDesc, wrong, reason)
 	}
 	gauge(changeDesc, float64(r.Changing()))
+	gauge(turnsDesc, float64(r.Intervals()))
 	for desc, n := range map[*prometheus.Desc]int64{
 		slicesDesc: r.SliceErrors(), droppedDesc: r.DroppedFields(), damagedDesc: int64(r.Damaged()),
 	} {

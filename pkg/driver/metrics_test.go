@@ -59,7 +59,7 @@ func TestReadingsAreReadAtEachScrape(t *testing.T) {
 		Devices: func() map[string]int { return map[string]int{"gpu": 8, "monitor": 8} }, Faults: func() int { return 2 },
 		Claims: func() (int, int) { return claims, debts }, DriverLoaded: func() bool { return loaded },
 		SliceErrors: func() int64 { return 5 }, DroppedFields: func() int64 { return 6 }, Damaged: func() int { return damaged },
-		Configuration: func() []string { return []string{"ConfigRefused"} }, Changing: func() int { return 2 },
+		Configuration: func() []string { return []string{"ConfigRefused"} }, Changing: func() int { return 2 }, Intervals: func() int { return 4 },
 	})
 	assert.Equal(t, []string{
 		`prism_build_info{version="v1.2.3"} 1`,
@@ -70,6 +70,7 @@ func TestReadingsAreReadAtEachScrape(t *testing.T) {
 		`prism_devices{state="available",type="monitor"} 8`,
 		`prism_devices{state="faulty",type="gpu"} 2`,
 		`prism_gpus_changing{} 2`,
+		`prism_gpus_interval_not_set{} 4`,
 		`prism_node_config_problem{reason="ConfigRefused"} 1`,
 		`prism_node_config_problem{reason="ConfigUnread"} 0`,
 		`prism_nvidia_driver_loaded{} 1`,

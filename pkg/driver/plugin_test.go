@@ -102,7 +102,7 @@ func quiet() Readings {
 	zero, none := func() int { return 0 }, func() int64 { return 0 }
 	return Readings{
 		Devices: func() map[string]int { return nil }, Faults: zero, Claims: func() (int, int) { return 0, 0 },
-		DriverLoaded: func() bool { return false }, SliceErrors: none, DroppedFields: none, Damaged: zero, Changing: zero,
+		DriverLoaded: func() bool { return false }, SliceErrors: none, DroppedFields: none, Damaged: zero, Changing: zero, Intervals: zero,
 		Configuration: func() []string { return nil },
 	}
 }

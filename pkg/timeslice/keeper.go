@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -22,6 +23,10 @@ type Keeper struct {
 	// inForce is what this process has set; where nothing is known of a GPU it is set, or seen to be the driver's own.
 	inForce map[gpu.UUID]gpu.Interval
 	wake    chan struct{}
+
+	mu sync.Mutex
+	// failing are those whose interval could not be set, and why.
+	failing map[gpu.UUID]string
 }
 
 // KeeperPorts is what a Keeper works with.
@@ -35,13 +40,13 @@ type KeeperPorts struct {
 	Wanted func() (map[gpu.UUID]gpu.Interval, error)
 	// Changed returns a channel that is closed when Wanted may say something else than when it was asked for.
 	Changed func() <-chan struct{}
-	// Failed is told of what could not be set, each time. It must not block.
+	// Failed is told of what could not be set, once as long as that is so for the same reason. It must not block.
 	Failed func(id gpu.UUID, interval gpu.Interval, err error)
 }
 
 // NewKeeper knows nothing of what is in force.
 func NewKeeper(ports KeeperPorts) *Keeper {
-	return &Keeper{KeeperPorts: ports, inForce: map[gpu.UUID]gpu.Interval{}, wake: make(chan struct{}, 1)}
+	return &Keeper{KeeperPorts: ports, inForce: map[gpu.UUID]gpu.Interval{}, failing: map[gpu.UUID]string{}, wake: make(chan struct{}, 1)}
 }
 
 // What failed for a reason that may pass is tried again after retryFirst, twice as long each time up to retryMost.
@@ -84,11 +89,13 @@ func (k *Keeper) Keep(ctx context.Context) (again bool) {
 	wanted, err := k.Wanted()
 	if errors.Is(err, gpu.ErrDriverNotLoaded) {
 		clear(k.inForce)
+		k.only(nil)
 	}
 	if err != nil {
 		return false
 	}
 	maps.DeleteFunc(k.inForce, func(id gpu.UUID, _ gpu.Interval) bool { _, has := wanted[id]; return !has })
+	k.only(wanted)
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
 		interval := wanted[id]
 		if k.inForce[id] == interval || ctx.Err() != nil {
@@ -98,16 +105,48 @@ func (k *Keeper) Keep(ctx context.Context) (again bool) {
 		switch _, never := errors.AsType[*gpu.UnsupportedError](err); {
 		case err == nil:
 			k.inForce[id] = interval
+			k.done(id)
 			continue
 		case !never:
 			again = true
 		}
 		delete(k.inForce, id)
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && k.fails(id, interval, err) {
 			k.Failed(id, interval, err)
 		}
 	}
 	return again
+}
+
+// Failing counts the GPUs whose interval is not as it is wanted because it could not be set.
+func (k *Keeper) Failing() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.failing)
+}
+
+// fails notes why an interval could not be set, and tells whether that is news.
+func (k *Keeper) fails(id gpu.UUID, interval gpu.Interval, err error) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	why := fmt.Sprintf("%s: %v", interval, err)
+	news := k.failing[id] != why
+	k.failing[id] = why
+	return news
+}
+
+// done notes that an interval is in force.
+func (k *Keeper) done(id gpu.UUID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.failing, id)
+}
+
+// only forgets the failures of GPUs that nothing is wanted of.
+func (k *Keeper) only(wanted map[gpu.UUID]gpu.Interval) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.failing, func(id gpu.UUID, _ string) bool { _, has := wanted[id]; return !has })
 }
 
 // keep sets one GPU's interval, or has the end of a claim set it. The GPU's lock is held.

@@ -221,3 +221,43 @@ func TestKeepingOn(t *testing.T) {
 		<-done
 	})
 }
+
+// TestWhatCannotBeSetIsToldOnce, and again when it had been set meanwhile, or for another reason.
+func TestWhatCannotBeSetIsToldOnce(t *testing.T) {
+	t.Parallel()
+	k := newKeeping(t)
+	keeper := k.keeper("boot-1")
+	keep := func(interval gpu.Interval, refusal error) (told, failing int) {
+		k.wanted, k.refusal, k.failed = intervals(interval, "Default"), refusal, nil
+		for range 3 {
+			keeper.Keep(t.Context())
+		}
+		return len(k.failed), keeper.Failing()
+	}
+	for _, step := range []struct {
+		interval      gpu.Interval
+		refusal       error
+		told, failing int
+	}{
+		{"Long", gpu.ErrLost, 1, 1},
+		{"Long", gpu.ErrLost, 0, 1},
+		{"Long", gpu.ErrTimeout, 1, 1},
+		{"Long", nil, 0, 0},
+		{"Short", gpu.ErrTimeout, 1, 1},
+		{"Long", gpu.ErrTimeout, 1, 1},
+		{"Long", nil, 0, 0},
+		{"Short", gpu.ErrTimeout, 1, 1},
+	} {
+		told, failing := keep(step.interval, step.refusal)
+		assert.Equal(t, step.told, told, step)
+		assert.Equal(t, step.failing, failing, step)
+	}
+	k.wanted = nil
+	keeper.Keep(t.Context())
+	assert.Zero(t, keeper.Failing(), "nothing is wanted of it")
+	_, failing := keep("Short", gpu.ErrTimeout)
+	assert.Equal(t, 1, failing)
+	k.unknown = gpu.ErrDriverNotLoaded
+	keeper.Keep(t.Context())
+	assert.Zero(t, keeper.Failing(), "nor without a driver")
+}
