@@ -37,6 +37,10 @@ type conflict struct {
 // otherDriver is the name of NVIDIA's DRA driver for GPUs.
 const otherDriver = "gpu.nvidia.com"
 
+// devicePlugins are the sockets of device plugins for GPUs: NVIDIA's is nvidia-gpu.sock and the like, GKE's own nvidiaGPU-<time>.sock.
+// Others of NVIDIA's name hand out network cards: nvidia.com_hostdev.sock.
+const devicePlugins = `nvidia[G\-]*.sock`
+
 // conflictLook is how often it is looked: sockets come and go with restarts.
 const conflictLook = 5 * time.Second
 
@@ -74,7 +78,7 @@ func (c *Conflicts) Look(ctx context.Context) {
 }
 
 func (c *Conflicts) find() (conflict, error) {
-	found, err := c.Sockets(filepath.Join(filepath.Dir(c.KubeletPlugins), "device-plugins"), "nvidia-*.sock")
+	found, err := c.Sockets(filepath.Join(filepath.Dir(c.KubeletPlugins), "device-plugins"), devicePlugins)
 	if err != nil {
 		return conflict{}, err
 	}
