@@ -51,7 +51,7 @@ func TestLegacyPod(t *testing.T) {
 }
 
 // TestLegacyNames: names come from every entry of the ConfigMap, requests for several shares are refused with the device plugin's
-// text, a claim outlives the class that it was made by, and another controller goes on when one ends.
+// text, and another controller goes on when the one that leads is killed.
 func TestLegacyNames(t *testing.T) {
 	needs(t, extendedResources)
 	c := open(t)
@@ -70,7 +70,7 @@ func TestLegacyNames(t *testing.T) {
 	assert.NoError(t, ns.requests("nvidia.com/gpu", 2), "whole GPUs can be requested in any number")
 
 	first := ns.leader(t, "")
-	ns.must(t, ns.kubectl("delete", "pod", "--namespace", system, "--wait=false", first)...)
+	ns.kill(t, first)
 	c.legacy(t, "gpu.slow")
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.slow")
 	assert.NotEqual(t, first, ns.leader(t, first))
@@ -122,12 +122,23 @@ func TestLegacyLeaves(t *testing.T) {
 	eventually(t, startLimit, func() error { return ns.requests("nvidia.com/gpu.shared", 2) })
 }
 
-// TestLegacyShares: a GPU with two replicas that have a name of their own is for two pods that ask by it, and a third waits.
+// TestLegacyShares: a file of the device plugin is a node's configuration as it is. A GPU with two replicas that have a name of their own
+// is for two pods that ask by it, and a third waits; replicas without one are asked for by the name of whole GPUs, one at a time.
 func TestLegacyShares(t *testing.T) {
 	needs(t, extendedResources)
+	c := open(t)
+	t.Cleanup(func() { c.offers(t, c.gpus.size, startLimit); c.offersSlices(t, startLimit) })
+	c.entry(t, sharedFile)
 	ns := slicedAlone(t)
-	ns.configure(t, "select.indices={7}", "modes={timeslice}", "timeSlice.replicas=2", "timeSlice.shareName=gpu-shared",
-		"timeSlice.resourceName=nvidia.com/gpu.shared")
+	ns.configured(t, entryName)
+	eventually(t, startLimit, func() error {
+		n, err := ns.offered("timeslice")
+		if err == nil && n != ns.gpus.size {
+			err = fmt.Errorf("%d GPUs are offered in turns", n)
+		}
+		return err
+	})
+	require.NoError(t, ns.offersNo("gpu"))
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
 	ns.apply("legacy/shared-job.yaml")
 	ns.do("wait", "--for=jsonpath={.status.ready}=2", "--timeout="+startLimit.String(), "job/shared")
@@ -141,6 +152,35 @@ func TestLegacyShares(t *testing.T) {
 	}
 	ns.do("exec", running[0], "--", "touch", "/tmp/end")
 	ns.do("wait", "--for=condition=Ready", "--timeout="+startLimit.String(), "pod/"+pending[0])
+
+	has := map[string]int{}
+	for i := range 3 {
+		pod := fmt.Sprintf("turns-%d", i)
+		require.NoError(t, ns.create(fmt.Sprintf(limitsPod, pod, "nvidia.com/gpu", 1)))
+		grants := ns.requested(pod)
+		assert.Equal(t, "timeslice", grants[0].Type)
+		assert.NotEqual(t, 7, grants[0].Index)
+		has[grants[0].UUID]++
+	}
+	assert.ElementsMatch(t, []int{2, 1}, slices.Collect(maps.Values(has)), "one GPU is full before the next is used")
+	require.NoError(t, ns.silence())
+	require.NoError(t, ns.create(fmt.Sprintf(limitsPod, "greedy", "nvidia.com/gpu", 2)))
+	assert.Contains(t, ns.event("greedy", prepareFailed, startLimit),
+		"request for 'nvidia.com/gpu: 2' too large: maximum request size for shared resources is 1")
+}
+
+// TestLegacySlice: a pod asks for a MIG slice by the name that the controller's class has.
+func TestLegacySlice(t *testing.T) {
+	needs(t, extendedResources)
+	ns := slicedAlone(t)
+	const name = "nvidia.com/mig-2g.20gb"
+	ns.named(t, startLimit, name)
+	classes, err := ns.resourceNames()
+	require.NoError(t, err)
+	require.Equal(t, controllerName, classes[name].Labels["app.kubernetes.io/managed-by"])
+	require.NoError(t, ns.create(fmt.Sprintf(limitsPod, "slice", name, 1)))
+	grants := ns.requested("slice")
+	assert.Equal(t, "2g.20gb", grants[0].Profile)
 	require.NoError(t, ns.silence())
 }
 
@@ -169,12 +209,57 @@ func TestLegacySingle(t *testing.T) {
 	ns.offersSlices(t, startLimit)
 }
 
-// legacy adds an entry to the node configurations that no node uses, and starts two controllers, until the test has ended.
+const (
+	// entryName names the entry that tests add to the node configurations.
+	entryName = "legacy"
+	// sharedFile is a file of the device plugin with names of both kinds.
+	sharedFile = `version: v1
+sharing:
+  timeSlicing:
+    failRequestsGreaterThanOne: true
+    resources:
+    - {name: nvidia.com/gpu, rename: nvidia.com/gpu.shared, replicas: 2, devices: [7]}
+    - {name: nvidia.com/gpu, replicas: 2, devices: [0, 1, 2, 3, 4, 5, 6]}
+`
+	limitsPod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: localhost/prism-test:1
+    imagePullPolicy: Never
+    command: [sleep, "3600"]
+    resources: {limits: {%[2]s: %[3]d}}
+`
+)
+
+// requested waits for a pod that asks by a resource name, and returns the one device that it got, of which it sees all and nothing else.
+func (ns *namespace) requested(pod string) []grant {
+	ns.t.Helper()
+	status := ns.ready(pod).Status.ExtendedResourceClaimStatus
+	require.NotNil(ns.t, status)
+	grants := ns.granted(status.ResourceClaimName)
+	require.Len(ns.t, grants, 1)
+	ns.sees(pod, "main", grants...)
+	return grants
+}
+
+// legacy adds an entry to the node configurations that no node uses, whose replicas have this name.
 func (c *cluster) legacy(t *testing.T, name string) {
+	t.Helper()
+	c.entry(t, fmt.Sprintf(sharedConfig, name))
+}
+
+// entry adds an entry to the node configurations and starts two controllers, until the test has ended.
+func (c *cluster) entry(t *testing.T, text string) {
 	t.Helper()
 	values, err := json.Marshal(map[string]any{
 		"controller": map[string]any{"replicas": 2},
-		"config":     map[string]any{"default": "e2e", "map": map[string]any{"legacy": fmt.Sprintf(sharedConfig, name)}},
+		"config":     map[string]any{"default": "e2e", "map": map[string]any{entryName: text}},
 	})
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "values.yaml")
@@ -226,6 +311,19 @@ func (ns *namespace) requests(resource string, n int) error {
 		`{name: b, image: x, resources: {limits: {%s: %d}}}]}}`, resource, n)
 	_, err := ns.run(pod, ns.kubectl("--namespace", ns.name, "create", "--dry-run=server", "--filename=-")...)
 	return err
+}
+
+// kill ends the controller that leads as a crash of its node would: it does not give the lead back, and does not start again.
+func (c *cluster) kill(t *testing.T, leader string) {
+	t.Helper()
+	var pod corev1.Pod
+	require.NoError(t, c.get(&pod, "pod", leader, "--namespace", system))
+	c.must(t, c.onNode("kill", "-KILL", c.pid(t, &pod))...)
+	c.must(t, c.kubectl("delete", "pod", "--namespace", system, "--grace-period=0", "--force", leader)...)
+	var lease coordinationapi.Lease
+	require.NoError(t, c.get(&lease, "lease", controllerName, "--namespace", system))
+	require.NotNil(t, lease.Spec.HolderIdentity)
+	require.Contains(t, *lease.Spec.HolderIdentity, leader+"_", "the lead was given back")
 }
 
 // leader waits for a controller that leads and is not the one before.
