@@ -26,16 +26,23 @@ func ParseInterval(args json.RawMessage) (i Interval, err error) {
 	return i, nil
 }
 
+// adminInterval is why a claim with admin access sets no interval.
+const adminInterval = "with admin access nothing about a GPU is changed, and an interval changes it for its owner"
+
+func setsInterval(c *v1alpha1.GPUConfig) bool {
+	return c.Sharing != nil && c.Sharing.TimeSlicing != nil && c.Sharing.TimeSlicing.Interval != nil
+}
+
 // take adds the step that a result's configuration asks for: an interval for the GPU that the claim has for itself.
 func (p *Plan) take(r *Result, config *v1alpha1.GPUConfig) error {
-	if config.Sharing == nil || config.Sharing.TimeSlicing == nil || config.Sharing.TimeSlicing.Interval == nil {
+	if !setsInterval(config) {
 		return nil
 	}
 	g := r.Device.Parent()
 	refused := &Refusal{Request: r.Request, Device: string(r.Device.Name()), Fix: "take the interval out of the claim's configuration"}
 	switch {
 	case r.Admin:
-		refused.Cause = "with admin access nothing about a GPU is changed, and an interval changes it for its owner"
+		refused.Cause = adminInterval
 		return refused
 	case !settable(g):
 		refused.Cause = fmt.Sprintf("the time slices of a GPU of compute capability %s (%s) cannot be set: that needs 7.0 (Volta) or later",

@@ -78,10 +78,10 @@ func (o options) apply(
 		for _, config := range resourceclaim.ConfigForResult(configs, *r) {
 			decoded, ours := o[config.Opaque]
 			// One that names no request is for those of its type among all.
-			if !ours || config.Source != source || len(config.Requests) == 0 && !decoded.fits(device) {
+			if !ours || config.Source != source || len(config.Requests) == 0 && !decoded.fits(device.Type()) {
 				continue
 			}
-			if err := decoded.unserved(device); err != nil {
+			if err := decoded.unserved(device.Type()); err != nil {
 				return nil, &Refusal{
 					Request: r.Request, Device: r.Device, Cause: err.Error(),
 					Fix: fmt.Sprintf("take it out of the %s", writer(source)),
@@ -100,25 +100,23 @@ func (o options) apply(
 	return merged, nil
 }
 
-// fits tells whether it is for devices of that type.
-func (o option) fits(device gpu.Device) bool { return o.only == "" || o.only == device.Type() }
+// fits tells whether it is for devices of that type; empty stands for a type that is not known yet.
+func (o option) fits(device gpu.DeviceType) bool {
+	return o.only == "" || device == "" || o.only == device
+}
 
-// unserved names what the device cannot have, and what this version knows and cannot do yet.
-func (o option) unserved(device gpu.Device) error {
+// unserved names what a device of that type cannot have, and what this version knows and cannot do yet. Of a type that is not known
+// yet, empty, it names what no device can have.
+func (o option) unserved(device gpu.DeviceType) error {
 	if !o.fits(device) {
-		return fmt.Errorf("%s is for a device of type %q and not of type %q", o.kind, o.only, device.Type())
+		return fmt.Errorf("%s is for a device of type %q and not of type %q", o.kind, o.only, device)
 	}
 	c, ok := o.config.(*v1alpha1.GPUConfig)
 	switch {
 	case !ok:
 		return fmt.Errorf("%s is not served by this version of the driver", o.kind)
-	case c.Sharing != nil && device.Type() == gpu.TypeMIG:
-		return fmt.Errorf("%[1]s.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a %[1]s without sharing", o.kind)
-	case c.Sharing != nil && device.Type() == gpu.TypeMonitor:
-		return fmt.Errorf("%s.sharing is not for a monitor device, which only shows a GPU that others use", o.kind)
-	case c.Sharing != nil && device.Type() != gpu.TypeGPU:
-		return fmt.Errorf("%s.sharing is not for a device of type %q, whose GPU other claims use too: how they share it is said in the "+
-			"configuration of the node", o.kind, device.Type())
+	case c.Sharing != nil && device != "" && device != gpu.TypeGPU:
+		return o.unshared(device)
 	case c.Sharing != nil && (c.Sharing.MPS != nil || c.Sharing.Strategy != nil && *c.Sharing.Strategy == v1alpha1.StrategyMPS):
 		return fmt.Errorf("%s.sharing with strategy %s is not served by this version of the driver; served is %s", o.kind,
 			v1alpha1.StrategyMPS, v1alpha1.StrategyTimeSlicing)
@@ -126,6 +124,19 @@ func (o option) unserved(device gpu.Device) error {
 		return fmt.Errorf("%s.enforceMemory is not served by this version of the driver", o.kind)
 	}
 	return nil
+}
+
+// unshared says why a device that is not a whole GPU takes no sharing.
+func (o option) unshared(device gpu.DeviceType) error {
+	switch device {
+	case gpu.TypeMIG:
+		return fmt.Errorf("%[1]s.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a %[1]s without sharing", o.kind)
+	case gpu.TypeMonitor:
+		return fmt.Errorf("%s.sharing is not for a monitor device, which only shows a GPU that others use", o.kind)
+	default:
+		return fmt.Errorf("%s.sharing is not for a device of type %q, whose GPU other claims use too: how they share it is said in the "+
+			"configuration of the node", o.kind, device)
+	}
 }
 
 func mergeSource(source resourceapi.AllocationConfigSource) v1alpha1.Source {

@@ -1,0 +1,156 @@
+package claim
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+)
+
+// classes are what the judge knows of: one that claims may not override, and one with a mistake in it.
+func classes(name string) *resourceapi.DeviceClass {
+	raw, known := map[string]string{
+		"locked": ours(`, "sharing": {"timeSlicing": {"interval": "Short"}}, "claimOverride": "Forbidden"`),
+		"wrong":  ours(`, "interval": "Short"`),
+	}[name]
+	if !known {
+		return nil
+	}
+	class := &resourceapi.DeviceClass{}
+	for _, driver := range []string{"tpu.example.com", driverName} {
+		class.Spec.Config = append(class.Spec.Config, resourceapi.DeviceClassConfiguration{DeviceConfiguration: resourceapi.DeviceConfiguration{
+			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver, Parameters: runtime.RawExtension{Raw: []byte(raw)}},
+		}})
+	}
+	return class
+}
+
+func ours(fields string) string {
+	return `{"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "GPUConfig"` + fields + `}`
+}
+
+// one is a spec with a request of that class and a configuration of ours.
+func one(class, parameters string) string {
+	return `{requests: [{name: r, exactly: {deviceClassName: ` + class + `}}], config: [{requests: [r], opaque: {driver: gpu.prism.dev, parameters: ` +
+		parameters + `}}]}`
+}
+
+func TestWrittenClaim(t *testing.T) {
+	t.Parallel()
+	interval := ours(`, "sharing": {"timeSlicing": {"interval": "Long"}}`)
+	const at = "spec.devices.config[0].opaque.parameters: "
+	either := func(a, b, requests string) string {
+		return `{requests: [{name: r, firstAvailable: [{name: a, deviceClassName: ` + a + `}, {name: b, deviceClassName: ` + b +
+			`}]}], config: [{requests: ` + requests + `, opaque: {driver: gpu.prism.dev, parameters: ` + interval + `}}]}`
+	}
+	for name, c := range map[string]struct{ devices, want string }{
+		"no configuration":        {`{requests: [{name: r, exactly: {deviceClassName: gpu.prism.dev}}]}`, ""},
+		"an interval":             {one("gpu.prism.dev", interval), ""},
+		"a class that is unknown": {one("other", interval), ""},
+		"another driver": {
+			`{requests: [{name: r, exactly: {deviceClassName: x}}], config: [{opaque: {driver: tpu.example.com, parameters: {kind: Nonsense}}}]}`, "",
+		},
+		"no field": {
+			one("gpu.prism.dev", ours(`, "memory": "8Gi"`)),
+			at + `request "r": GPUConfig: memory: is not a field; allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride`,
+		},
+		"no kind": {
+			one("gpu.prism.dev", `{apiVersion: gpu.prism.dev/v1alpha1, kind: GpuConfig}`),
+			at + `request "r": kind: "GpuConfig" is not known; allowed: GPUConfig, GPUMetricsConfig, ProfilerConfig`,
+		},
+		"no interval": {
+			one("gpu.prism.dev", ours(`, "sharing": {"timeSlicing": {"interval": "Huge"}}`)),
+			at + `request "r": GPUConfig: sharing.timeSlicing.interval: "Huge" is not known; allowed: Default, Short, Medium, Long`,
+		},
+		"a kind that is not served": {
+			one("other", `{apiVersion: gpu.prism.dev/v1alpha1, kind: ProfilerConfig}`),
+			at + `request "r": ProfilerConfig is not served by this version of the driver`,
+		},
+		"a strategy that is not served": {
+			one("other", ours(`, "sharing": {"strategy": "MPS"}`)),
+			at + `request "r": GPUConfig.sharing with strategy MPS is not served by this version of the driver; served is TimeSlicing`,
+		},
+		"sharing of a slice": {
+			one("mig.gpu.prism.dev", interval),
+			at + `request "r": GPUConfig.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a GPUConfig without sharing`,
+		},
+		"sharing of a share": {
+			one("timeslice.gpu.prism.dev", interval),
+			at + `request "r": GPUConfig.sharing is not for a device of type "timeslice", whose GPU other claims use too: how they share it is said ` +
+				`in the configuration of the node`,
+		},
+		"of the class alone": {
+			one("gpu.prism.dev", ours(`, "claimOverride": "Forbidden"`)),
+			at + `request "r": GPUConfig: claimOverride: is set by a ResourceClaim; only a DeviceClass may set it: remove it`,
+		},
+		"what the class forbids": {
+			one("locked", interval),
+			at + `request "r": GPUConfig: sharing: is set by the claim, but the DeviceClass says claimOverride: Forbidden; remove it or use another class`,
+		},
+		"what a wrong class says": {one("wrong", interval), ""},
+		"with admin access": {
+			`{requests: [{name: r, exactly: {deviceClassName: gpu.prism.dev, adminAccess: true}}], config: [{opaque: {driver: gpu.prism.dev, parameters: ` + interval + `}}]}`,
+			at + `request "r": ` + adminInterval,
+		},
+		"one of two requests": {
+			`{requests: [{name: a, exactly: {deviceClassName: gpu.prism.dev}}, {name: b, exactly: {deviceClassName: mig.gpu.prism.dev}}], ` +
+				`config: [{requests: [a], opaque: {driver: gpu.prism.dev, parameters: ` + interval + `}}]}`, "",
+		},
+		"all requests": {
+			`{requests: [{name: a, exactly: {deviceClassName: gpu.prism.dev}}, {name: b, exactly: {deviceClassName: mig.gpu.prism.dev}}], ` +
+				`config: [{opaque: {driver: gpu.prism.dev, parameters: ` + interval + `}}]}`,
+			at + `request "b": GPUConfig.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a GPUConfig without sharing`,
+		},
+		"one alternative can":       {either("mig.gpu.prism.dev", "gpu.prism.dev", "[r]"), ""},
+		"that alternative":          {either("mig.gpu.prism.dev", "gpu.prism.dev", "[r/b]"), ""},
+		"the other alternative":     {either("mig.gpu.prism.dev", "gpu.prism.dev", "[r/a]"), at + `request "r/a": GPUConfig.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a GPUConfig without sharing`},
+		"none of the alternatives":  {either("mig.gpu.prism.dev", "monitor.gpu.prism.dev", "[r]"), at + `request "r/a": GPUConfig.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a GPUConfig without sharing`},
+		"none of all, with a third": {either("monitor.gpu.prism.dev", "mig.gpu.prism.dev", "[]"), at + `request "r/a": GPUConfig.sharing is not for a monitor device, which only shows a GPU that others use`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := &resourceapi.ResourceClaimSpec{}
+			require.NoError(t, yaml.UnmarshalStrict([]byte("devices: "+c.devices), spec))
+			err := Written{Driver: driverName, Class: classes}.Claim("spec", spec)
+			if c.want == "" {
+				assert.NoError(t, err)
+				return
+			}
+			assert.EqualError(t, err, c.want)
+		})
+	}
+}
+
+func TestWrittenClass(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"locked": "", "wrong": "spec.config[1].opaque.parameters: GPUConfig: interval: is not a field; allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride",
+	} {
+		err := Written{Driver: driverName}.DeviceClass(name, &classes(name).Spec)
+		if want == "" {
+			assert.NoError(t, err)
+		} else {
+			assert.EqualError(t, err, want)
+		}
+	}
+	assert.EqualError(t, Written{Driver: driverName}.DeviceClass("mig.gpu.prism.dev", &classes("locked").Spec),
+		"spec.config[1].opaque.parameters: GPUConfig.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a GPUConfig without sharing")
+}
+
+// Under the name of NVIDIA's driver its own kinds pass, each for devices of its type.
+func TestWrittenForNVIDIA(t *testing.T) {
+	t.Parallel()
+	of := func(kind string) *resourceapi.ResourceClaimSpec {
+		spec := &resourceapi.ResourceClaimSpec{}
+		require.NoError(t, yaml.UnmarshalStrict([]byte(`devices: {requests: [{name: r, exactly: {deviceClassName: gpu.nvidia.com}}], `+
+			`config: [{requests: [r], opaque: {driver: gpu.nvidia.com, parameters: {apiVersion: resource.nvidia.com/v1beta1, kind: `+kind+`}}}]}`), spec))
+		return spec
+	}
+	w := Written{Driver: "gpu.nvidia.com"}
+	assert.NoError(t, w.Claim("spec", of("GpuConfig")))
+	assert.EqualError(t, w.Claim("spec.spec", of("MigDeviceConfig")),
+		`spec.spec.devices.config[0].opaque.parameters: request "r": MigDeviceConfig is for a device of type "mig" and not of type "gpu"`)
+}
