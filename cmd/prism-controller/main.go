@@ -1,4 +1,5 @@
-// Prism-controller gives devices the resource names that old pod specs request.
+// Prism-controller gives devices the resource names that old pod specs request, and refuses opaque configuration that no device can
+// have when it is written.
 package main
 
 import (
@@ -23,7 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
+	"github.com/prism-gpu/prism/pkg/admission"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/controller"
 )
@@ -69,7 +72,7 @@ func run(cfg *config.Controller) error {
 
 	ctx, stop := signal.NotifyContext(klog.NewContext(context.Background(), logger), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	m, err := wire(cfg)
+	m, err := wire(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -77,7 +80,7 @@ func run(cfg *config.Controller) error {
 }
 
 // wire builds everything and starts nothing.
-func wire(cfg *config.Controller) (manager.Manager, error) {
+func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) {
 	connection, err := connect(cfg)
 	if err != nil {
 		return nil, err
@@ -90,8 +93,13 @@ func wire(cfg *config.Controller) (manager.Manager, error) {
 	options := controller.Options{
 		DriverName: cfg.DriverName, ConfigMap: types.NamespacedName{Namespace: namespace, Name: configMap}, OwnerRole: cfg.OwnerRole,
 	}
+	host, port, err := cfg.Admission()
+	if err != nil {
+		return nil, err
+	}
 	m, err := manager.New(connection, manager.Options{
-		Scheme: scheme, Cache: controller.Cache(options), Logger: klog.Background(),
+		WebhookServer: webhook.NewServer(webhook.Options{Host: host, Port: port, CertDir: cfg.AdmissionCertificate}),
+		Scheme:        scheme, Cache: controller.Cache(options), Logger: klog.Background(),
 		LeaderElection: true, LeaderElectionNamespace: cfg.Namespace, LeaderElectionID: cfg.Lease,
 		// The process ends right after, so that the next leader need not wait.
 		LeaderElectionReleaseOnCancel: true,
@@ -104,6 +112,11 @@ func wire(cfg *config.Controller) (manager.Manager, error) {
 	for _, add := range []func(string, healthz.Checker) error{m.AddHealthzCheck, m.AddReadyzCheck} {
 		if err := add("serving", healthz.Ping); err != nil {
 			return nil, fmt.Errorf("building the controller: %w", err)
+		}
+	}
+	if cfg.AdmissionCertificate != "" {
+		if err := admission.Serve(ctx, m, cfg.DriverName); err != nil {
+			return nil, err
 		}
 	}
 	reconciler := &controller.Reconciler{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -27,6 +28,10 @@ type Controller struct {
 	// MetricsEndpoint and ProbeEndpoint are "<address>:<port>"; "0" serves nothing.
 	MetricsEndpoint string `json:"metricsEndpoint"`
 	ProbeEndpoint   string `json:"probeEndpoint"`
+	// AdmissionEndpoint is the "<address>:<port>" at which the API server asks about opaque configuration.
+	AdmissionEndpoint string `json:"admissionEndpoint"`
+	// AdmissionCertificate is a directory with tls.crt and tls.key; empty: nothing is served to the API server.
+	AdmissionCertificate string `json:"admissionCertificate,omitempty"`
 	// LogVerbosity: 0 what an operator must see, 2 decisions, 4 details, 6 traces.
 	LogVerbosity int `json:"logVerbosity"`
 	// LogFormat is "text" or "json".
@@ -37,7 +42,8 @@ type Controller struct {
 // everything that is wrong with it.
 func LoadController(args []string, getenv func(string) string) (*Controller, error) {
 	c := &Controller{
-		DriverName: "gpu.prism.dev", Lease: "prism-controller", MetricsEndpoint: ":8080", ProbeEndpoint: ":8081", LogVerbosity: 2, LogFormat: "text",
+		DriverName: "gpu.prism.dev", Lease: "prism-controller", MetricsEndpoint: ":8080", ProbeEndpoint: ":8081",
+		AdmissionEndpoint: ":9443", LogVerbosity: 2, LogFormat: "text",
 	}
 	f := c.flags()
 	if err := fromEnv(f, getenv); err != nil {
@@ -63,9 +69,21 @@ func (c *Controller) flags() *pflag.FlagSet {
 	f.StringVar(&c.OwnerRole, "owner-role", c.OwnerRole, "ClusterRole that what is made goes with; empty: it stays")
 	f.StringVar(&c.MetricsEndpoint, "metrics-endpoint", c.MetricsEndpoint, "address of /metrics; 0: none")
 	f.StringVar(&c.ProbeEndpoint, "probe-endpoint", c.ProbeEndpoint, "address of /healthz and /readyz; 0: none")
+	f.StringVar(&c.AdmissionEndpoint, "admission-endpoint", c.AdmissionEndpoint, "address at which the API server asks about opaque configuration")
+	f.StringVar(&c.AdmissionCertificate, "admission-certificate", c.AdmissionCertificate, "directory with its tls.crt and tls.key; empty: it is not served")
 	f.IntVarP(&c.LogVerbosity, "log-verbosity", "v", c.LogVerbosity, "0 for operators, 2 decisions, 4 details, 6 traces")
 	f.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
 	return f
+}
+
+// Admission is where the API server is answered.
+func (c *Controller) Admission() (host string, port int, err error) {
+	host, text, err := net.SplitHostPort(c.AdmissionEndpoint)
+	if err != nil {
+		return "", 0, err
+	}
+	number, err := strconv.ParseUint(text, 10, 16)
+	return host, int(number), err
 }
 
 // validate names every value that cannot work, with the flag that sets it.
@@ -91,6 +109,9 @@ func (c *Controller) validate() error {
 		if _, _, err := net.SplitHostPort(endpoint); endpoint != "0" && err != nil {
 			bad(flag, "%q is not <address>:<port>, nor 0", endpoint)
 		}
+	}
+	if _, _, err := c.Admission(); err != nil {
+		bad("admission-endpoint", "%q is not <address>:<port>", c.AdmissionEndpoint)
 	}
 	if c.LogVerbosity < 0 || c.LogVerbosity > 10 {
 		bad("log-verbosity", "%d is not in 0..10", c.LogVerbosity)

@@ -14,7 +14,7 @@ func TestControllerFlagsWinOverEnvironment(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, &Controller{
 		DriverName: "gpu.prism.dev", ConfigMap: "prism-system/nodes", Namespace: "prism-system", Lease: "mine", MetricsEndpoint: ":8080",
-		ProbeEndpoint: ":8081", LogVerbosity: 4, LogFormat: "text",
+		ProbeEndpoint: ":8081", AdmissionEndpoint: ":9443", LogVerbosity: 4, LogFormat: "text",
 	}, c)
 }
 
@@ -30,6 +30,9 @@ func TestControllerRefuses(t *testing.T) {
 		"--log-format=xml":        `--log-format: "xml" is neither text nor json`,
 		"--log-verbosity=11":      "--log-verbosity: 11 is not in 0..10",
 		"now":                     `unexpected argument "now": there are only flags`,
+
+		"--admission-endpoint=9443":   `--admission-endpoint: "9443" is not <address>:<port>`,
+		"--admission-endpoint=:https": `--admission-endpoint: ":https" is not <address>:<port>`,
 	} {
 		_, err := LoadController([]string{argument}, env(good))
 		assert.EqualError(t, err, want, argument)

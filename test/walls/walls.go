@@ -70,6 +70,10 @@ var walls = []wall{
 		because: "the controller knows configurations and the API server, and no node",
 	},
 	{
+		of: []string{"pkg/admission"}, ours: append([]string{"pkg/claim"}, nouns...), named: []string{"os", "k8s.io/client-go"},
+		because: "admission asks pkg/claim about what is written, and knows no node and no allocation",
+	},
+	{
 		of: product, except: []string{"pkg/nvml"}, named: []string{"github.com/NVIDIA"},
 		because: "only pkg/nvml speaks the vendor's language",
 	},
