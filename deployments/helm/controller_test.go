@@ -40,6 +40,7 @@ func TestChartControllerEnvironmentIsRead(t *testing.T) {
 	}
 	defaults, err := config.LoadController([]string{
 		"--driver-name=gpu.example.com", "--node-config-map=prism-system/prism-config", "--namespace=prism-system", "--owner-role=prism-controller",
+		"--admission-certificate=/etc/prism/admission",
 	}, func(string) string { return "" })
 	require.NoError(t, err)
 	assert.Empty(t, cmp.Diff(defaults, loaded))

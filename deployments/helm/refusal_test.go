@@ -43,6 +43,9 @@ func TestChartRefuses(t *testing.T) {
 		"controller.image=x":                                    "at '/controller': additional properties 'image' not allowed",
 		"metrics.podMonitor.interval=30":                        "at '/metrics/podMonitor/interval': got number, want string",
 		"serviceAccount.create=false":                           "serviceAccount.create is false: set serviceAccount.name to an account that exists",
+
+		"controller.admission.port=8081":                             "at '/controller/admission/port': 'not' failed",
+		"controller.admission.certificate.caBundle=x,config.map.a=x": "controller.admission.certificate.caBundle is set without secretName",
 	} {
 		t.Run(value, func(t *testing.T) {
 			rendered, complaint, err := template(t, "--set", value)

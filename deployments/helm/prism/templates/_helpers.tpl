@@ -100,6 +100,19 @@ app.kubernetes.io/component: kubelet-plugin
 {{- end -}}
 {{- end -}}
 
+{{/* Name of the Secret with the certificate that the API server is shown; empty where it does not ask. */}}
+{{- define "prism.admission" -}}
+{{- $admission := .Values.controller.admission -}}
+{{- with include "prism.controller" . -}}
+{{- if $admission.enabled -}}
+{{- if and $admission.certificate.caBundle (not $admission.certificate.secretName) -}}
+{{- fail "controller.admission.certificate.caBundle is set without secretName: name the Secret that it is for, or leave both to the chart" -}}
+{{- end -}}
+{{- default (printf "%s-admission" .) $admission.certificate.secretName -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "prism.controller.selector" -}}
 app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
 app.kubernetes.io/instance: {{ .Release.Name }}
