@@ -9,18 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func TestWholeConfigIsRefused(t *testing.T) {
-	ns := beside(t, 4)
-	ns.apply("refused-config/mps-sharing.yaml")
-	ns.apply("refused-config/unknown-field.yaml")
-	ns.apply("refused-config/unknown-kind.yaml")
-	ns.apply("refused-config/not-served.yaml")
-	ns.isRefused("mps-sharing", "gpu", "GPUConfig.sharing with strategy MPS is not served by this version of the driver")
-	ns.isRefused("unknown-field", "gpu", "GPUConfig: memory: is not a field", "sharing, enforceMemory")
-	ns.isRefused("unknown-kind", "gpu", `kind: "GpuConfig" is not known`, "GPUConfig, GPUMetricsConfig, ProfilerConfig")
-	ns.isRefused("not-served", "gpu", "ProfilerConfig is not served by this version of the driver")
-}
-
 // isRefused checks that the pod was refused its claim for good, in one sentence with these parts that its events and the claim's
 // status have, and that nothing of it started.
 func (ns *namespace) isRefused(name, ref string, parts ...string) {

@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	discoveryapi "k8s.io/api/discovery/v1"
+)
+
+// refusedConfigs are the sentences about the files of demo/specs/refused-config, in parts.
+var refusedConfigs = map[string][]string{
+	"mps-sharing":   {"GPUConfig.sharing with strategy MPS is not served by this version of the driver; served is TimeSlicing"},
+	"unknown-field": {"GPUConfig: memory: is not a field", "sharing, enforceMemory"},
+	"unknown-kind":  {`kind: "GpuConfig" is not known`, "GPUConfig, GPUMetricsConfig, ProfilerConfig"},
+	"not-served":    {"ProfilerConfig is not served by this version of the driver"},
+}
+
+// sliceWithInterval asks for a slice and for what only a whole GPU can have.
+const sliceWithInterval = `{apiVersion: resource.k8s.io/%s, kind: ResourceClaim, metadata: {name: slice}, spec: {devices: {
+requests: [{name: slice, %s}],
+config: [{requests: [slice], opaque: {driver: gpu.prism.dev, parameters: {
+apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, sharing: {timeSlicing: {interval: Long}}}}}]}}}`
+
+// TestWholeConfigIsRefusedAtOnce: bad configuration is refused when it is written, whatever version of the API it is written in, and
+// what is good is not.
+func TestWholeConfigIsRefusedAtOnce(t *testing.T) {
+	ns := alone(t)
+	ns.controllers(t, 1)
+	for name, parts := range refusedConfigs {
+		_, err := ns.try("create", "--filename", ns.spec(filepath.Join("refused-config", name+".yaml")))
+		ns.isDenied(name, err, append(parts, `spec.spec.devices.config[0].opaque.parameters: request "gpu": `)...)
+		assert.Error(t, ns.read(nil, "resourceclaimtemplate", name), "it is not stored")
+	}
+	for version, request := range map[string]string{
+		"v1": "exactly: {deviceClassName: mig.gpu.prism.dev}", "v1beta1": "deviceClassName: mig.gpu.prism.dev",
+	} {
+		_, err := ns.run(fmt.Sprintf(sliceWithInterval, version, request), ns.kubectl("--namespace", ns.name, "create", "--filename=-")...)
+		ns.isDenied(version, err, `spec.devices.config[0].opaque.parameters: request "slice": GPUConfig.sharing is not for a MIG device`, "valid for it is")
+	}
+	ns.do("apply", "--dry-run=server", "--filename", ns.spec("time-slicing-interval/pod.yaml"))
+}
+
+// isDenied checks that the API server refused to store something, in a sentence with these parts.
+func (ns *namespace) isDenied(what string, err error, parts ...string) {
+	ns.t.Helper()
+	require.Error(ns.t, err, what)
+	ns.t.Log(err)
+	for _, part := range append(parts, `admission webhook "opaque-config.admission.gpu.prism.dev" denied the request`) {
+		assert.Contains(ns.t, err.Error(), part, what)
+	}
+}
+
+// TestWholeConfigIsRefused: while no controller answers, bad configuration is stored, and refused when its claim is prepared.
+func TestWholeConfigIsRefused(t *testing.T) {
+	ns := alone(t)
+	ns.controllers(t, 0)
+	t.Cleanup(func() { ns.controllers(t, 1) })
+	ns.apply("refused-config/mps-sharing.yaml")
+	ns.apply("refused-config/unknown-field.yaml")
+	ns.apply("refused-config/unknown-kind.yaml")
+	ns.apply("refused-config/not-served.yaml")
+	for name, parts := range refusedConfigs {
+		ns.isRefused(name, "gpu", parts...)
+	}
+}
+
+// controllers has so many of them, and waits until the API server finds as many.
+func (c *cluster) controllers(t *testing.T, n int) {
+	t.Helper()
+	c.must(t, c.kubectl("scale", "--namespace", system, "deployment/"+controllerName, fmt.Sprintf("--replicas=%d", n))...)
+	eventually(t, startLimit, func() error {
+		var slices discoveryapi.EndpointSliceList
+		if err := c.get(&slices, "endpointslices", "--namespace", system, "--selector", "kubernetes.io/service-name="+controllerName); err != nil {
+			return err
+		}
+		var ready []string
+		for _, slice := range slices.Items {
+			for _, endpoint := range slice.Endpoints {
+				if endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready {
+					ready = append(ready, endpoint.Addresses...)
+				}
+			}
+		}
+		if len(ready) != n {
+			return fmt.Errorf("of %d controllers these answer: %s", n, strings.Join(ready, " "))
+		}
+		return nil
+	})
+}
