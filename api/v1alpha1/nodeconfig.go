@@ -73,8 +73,9 @@ type GPUSelect struct {
 	UUIDs []string `json:"uuids,omitempty"`
 	// Products are globs of product names.
 	Products []string `json:"products,omitempty"`
-	// MustMatch complains of an index or a UUID that the node does not have.
-	// Default: false, as one config can be for many nodes.
+	// MustMatch complains of an index or a UUID that the node does not have; false
+	// of neither, as one config can be for many nodes. Unset: of UUIDs, which are
+	// those of one node.
 	MustMatch *bool `json:"mustMatch,omitempty"`
 }
 

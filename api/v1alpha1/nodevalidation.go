@@ -3,7 +3,6 @@ package v1alpha1
 import (
 	"fmt"
 	"maps"
-	"math"
 	"path"
 	"regexp"
 	"slices"
@@ -13,8 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
+// The numbers of claims that may share something. Others hurt the GPUs of their
+// entry alone, so Validate leaves them to whoever knows these.
 const (
-	maxMPSReplicas = 60
+	MinTimeSliceReplicas = 2
+	MinMPSReplicas       = 1
+	MaxMPSReplicas       = 60
+	MinMIGReplicas       = 1
+)
+
+const (
 	// maxProductBytes is longer than any product name that NVML returns.
 	maxProductBytes = 96
 	// kubernetesDomain is that of resources which are no extended ones.
@@ -31,7 +38,8 @@ var (
 )
 
 // Validate returns nil or a *Problems. Whether a GPU has what an entry asks of
-// it is not judged here.
+// it is not judged here, nor how many replicas there are and whether entries
+// are for the same GPU: that is no reason to refuse the others.
 func (c *NodeConfig) Validate() error {
 	p := &problems{}
 	if c.Flags != nil {
@@ -61,8 +69,8 @@ func (f *NodeFlags) validate(p *problems, at string) {
 	oneOf(p, join(at, "migStrategy"), f.MIGStrategy, migStrategies)
 }
 
-// validateSelect judges the select of entry i, also against earlier entries: a
-// GPU that two entries name would have two layouts.
+// validateSelect judges the select of entry i. That two of them are for one GPU
+// concerns the nodes that have it.
 func (c *NodeConfig) validateSelect(p *problems, i int) {
 	sel, at := c.GPUs[i].Select, join(index("gpus", i), "select")
 	if len(sel.Indices)+len(sel.UUIDs)+len(sel.Products) == 0 {
@@ -85,33 +93,9 @@ func (c *NodeConfig) validateSelect(p *problems, i int) {
 				quote(glob), maxProductBytes)
 		}
 	}
-	c.validateOverlap(p, i, at)
-}
-
-// validateOverlap refuses what the select of entry i has twice or shares with
-// an entry before.
-func (c *NodeConfig) validateOverlap(p *problems, i int, at string) {
-	sel, before := c.GPUs[i].Select, GPUSelect{}
-	for _, entry := range c.GPUs[:i] {
-		if entry.Select != nil {
-			before.Indices = append(before.Indices, entry.Select.Indices...)
-			before.UUIDs = append(before.UUIDs, entry.Select.UUIDs...)
-			before.Products = append(before.Products, entry.Select.Products...)
-		}
-	}
-	unused(p, join(at, "indices"), sel.Indices, before.Indices)
-	unused(p, join(at, "uuids"), sel.UUIDs, before.UUIDs)
-	unused(p, join(at, "products"), sel.Products, before.Products)
-}
-
-// unused refuses values that stand twice in the list or in another entry's.
-func unused[T comparable](p *problems, at string, values, before []T) {
-	unique(p, at, values)
-	for i, value := range values {
-		if slices.Contains(before, value) {
-			p.add(index(at, i), "%v is also in an entry before; a GPU has one entry: remove it from one of them", value)
-		}
-	}
+	unique(p, join(at, "indices"), sel.Indices)
+	unique(p, join(at, "uuids"), sel.UUIDs)
+	unique(p, join(at, "products"), sel.Products)
 }
 
 func (e *GPUEntry) validate(p *problems, at string) {
@@ -149,7 +133,6 @@ func (e *GPUEntry) validateTimeSlice(p *problems, at string) {
 	if e.TimeSlice == nil {
 		return
 	}
-	between(p, join(at, "replicas"), e.TimeSlice.Replicas, 2, math.MaxInt32)
 	oneOf(p, join(at, "interval"), e.TimeSlice.Interval, intervals)
 	shareName(p, join(at, "shareName"), e.TimeSlice.ShareName)
 	resourceName(p, join(at, "resourceName"), e.TimeSlice.ResourceName)
@@ -168,13 +151,12 @@ func (e *GPUEntry) validateMPS(p *problems, at string) {
 	}
 	shareName(p, join(at, "shareName"), m.ShareName)
 	resourceName(p, join(at, "resourceName"), m.ResourceName)
-	between(p, join(at, "replicas"), m.Replicas, 1, maxMPSReplicas)
 	if m.Memory != nil {
 		m.Memory.validate(p, join(at, "memory"))
 	}
 	if threads := m.ActiveThreadPercentage; threads != nil {
 		between(p, join(at, "activeThreadPercentage.default"), threads.Default, 0, 100)
-		between(p, join(at, "activeThreadPercentage.total"), threads.Total, 1, 100*maxMPSReplicas)
+		between(p, join(at, "activeThreadPercentage.total"), threads.Total, 1, 100*MaxMPSReplicas)
 	}
 	wholeMiB(p, join(at, "shmSize"), m.ShmSize)
 	for i, namespace := range m.Namespaces {
@@ -263,7 +245,6 @@ func (m *NodeMIG) validate(p *problems, at string) {
 	for _, profile := range slices.Sorted(maps.Keys(m.Replicas)) {
 		where := fmt.Sprintf("%s[%s]", join(at, "replicas"), profile)
 		checkProfile(p, where, profile)
-		between(p, where, new(m.Replicas[profile]), 1, math.MaxInt32)
 		if m.Profiles != nil && !slices.Contains(m.Profiles, profile) {
 			p.add(where, "is not among profiles; add it there or remove it here")
 		}

@@ -104,6 +104,11 @@ func TestWhatIsSaidOfAConfigurationThatIsPartlyWrong(t *testing.T) {
 			"all else is in force: ",
 		`[{select: {indices: [0]}, modes: [mps], mps: {replicas: 2}}, {modes: [mig]}]`: "GPU 1 stays as it was offered, whole if it is new; " +
 			"GPU 0 is without any device; all else is in force: ",
+		`[{modes: [timeslice, mps], timeSlice: {replicas: 2}, mps: {replicas: 2}}]`:             "All else is in force: ",
+		`[{select: {indices: [0]}, modes: [whole, mig], mig: {replicas: {1g.10gb: 2}}}]`:        "All else is in force: ",
+		`[{select: {indices: [0], uuids: [` + string(firstUUID[:36]) + `ffff]}, modes: [mig]}]`: "All else is in force: ",
+		`[{select: {indices: [1]}, modes: [timeslice], timeSlice: {replicas: 1}}, {select: {indices: [0]}, modes: [mig]}]`: "GPU 1 stays as it was " +
+			"offered, whole if it is new; all else is in force: ",
 	} {
 		d := opened(t, entries)
 		_ = d.offered(t)

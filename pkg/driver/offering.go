@@ -272,7 +272,7 @@ func (o *Offering) wantedOf(view *inventory.View) gpu.Layout {
 	if !o.config.known {
 		return maps.Clone(o.going.current)
 	}
-	layout, refused, err := nodeconfig.Resolve(o.config.last, view.Node.GPUs)
+	layout, refused, err := nodeconfig.Resolve(o.config.last, view.Node.GPUs, view.Node.Faults...)
 	if err == nil {
 		o.config.fits = true
 		o.right(wrongGPUs)

@@ -3,6 +3,7 @@ package nodeconfig
 import (
 	"fmt"
 	"maps"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -13,19 +14,25 @@ import (
 
 // Resolve returns what each of the node's GPUs is to be offered as: the entry whose select matches it says so, else the entry
 // without a select. GPUs without an entry are not in the layout, which means that they are offered whole; a nil config gives
-// a nil layout. A select may match nothing, as one config can be for many nodes,
-// unless it says mustMatch.
+// a nil layout. A select may match nothing, as one config can be for many nodes; of a UUID that the node does not have it is told, and
+// what mustMatch says. The faults are GPUs that it has and that do not answer.
 //
 // The config has passed Validate. The error is a *v1alpha1.Problems with all that these GPUs cannot give or this version does not
 // serve. Of the GPUs that cannot, which are refused, nothing is known: they are not in the layout either, and hurt no other.
-func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU) (layout gpu.Layout, refused []gpu.UUID, err error) {
+func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU, faults ...gpu.Fault) (layout gpu.Layout, refused []gpu.UUID, err error) {
 	if config == nil {
 		return nil, nil, nil
 	}
 	r := &resolution{config: config, layout: gpu.Layout{}}
+	there := slices.Clone(gpus)
+	for _, fault := range faults {
+		there = append(there, gpu.GPU{UUID: fault.UUID, Index: fault.Index})
+	}
+	wrong := make([]bool, len(config.GPUs))
 	for i := range config.GPUs {
 		r.served(i)
-		r.matched(i, gpus)
+		r.matched(i, there)
+		wrong[i] = r.outOfRange(i)
 	}
 	entries := make([][]*gpu.GPU, len(config.GPUs))
 	for i := range gpus {
@@ -35,6 +42,7 @@ func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU) (layout gpu.Layout, re
 		if !ok {
 			continue
 		}
+		r.refused = r.refused || wrong[entry]
 		entries[entry] = append(entries[entry], g)
 		switch offer := r.offer(entry, g); {
 		case r.refused:
@@ -112,6 +120,34 @@ func (r *resolution) served(i int) {
 		r.note(r.at(i, fmt.Sprintf("mig.replicas[%s]", profile), profile), "a slice that is made for a claim is that claim's alone, and replicas are "+
 			"for slices that an administrator made; remove it, or mode %s", v1alpha1.ModeMIG)
 	}
+}
+
+// outOfRange complains of replicas of entry i that nothing can have; its GPUs are then refused, whichever they are for.
+func (r *resolution) outOfRange(i int) bool {
+	entry, wrong := &r.config.GPUs[i], false
+	check := func(field, about string, n *int32, low, high int32) {
+		if n == nil || *n >= low && *n <= high {
+			return
+		}
+		wrong = true
+		at := r.at(i, field, about)
+		if len(entry.Origins) > 0 {
+			at += ".replicas"
+		}
+		r.note(at, "%d is out of range; allowed: %d to %d", *n, low, high)
+	}
+	if t := entry.TimeSlice; t != nil {
+		check("timeSlice.replicas", string(v1alpha1.ModeTimeSlice), t.Replicas, v1alpha1.MinTimeSliceReplicas, math.MaxInt32)
+	}
+	if m := entry.MPS; m != nil {
+		check("mps.replicas", string(v1alpha1.ModeMPS), m.Replicas, v1alpha1.MinMPSReplicas, v1alpha1.MaxMPSReplicas)
+	}
+	if m := entry.MIG; m != nil {
+		for _, profile := range slices.Sorted(maps.Keys(m.Replicas)) {
+			check(fmt.Sprintf("mig.replicas[%s]", profile), profile, new(m.Replicas[profile]), v1alpha1.MinMIGReplicas, math.MaxInt32)
+		}
+	}
+	return wrong
 }
 
 // shared lists the profiles whose slices are for several claims.
@@ -258,19 +294,28 @@ func (r *resolution) nothing(i int, offer gpu.Offer) bool {
 	return len(r.config.GPUs[i].Origins) > 0 && !offer.Whole && offer.TimeSlice == nil && len(offer.MIG) == 0
 }
 
-// matched complains of what entry i names and the node lacks, where it must not.
+// matched complains of what entry i names and the node lacks, where it must not: of UUIDs unless mustMatch is false, of indices where
+// it is true.
 func (r *resolution) matched(i int, gpus []gpu.GPU) {
 	sel := r.config.GPUs[i].Select
-	if sel == nil || sel.MustMatch == nil || !*sel.MustMatch || len(gpus) == 0 {
+	if sel == nil || sel.MustMatch != nil && !*sel.MustMatch || len(gpus) == 0 {
 		return
 	}
 	has := func(one v1alpha1.GPUSelect) bool {
 		return slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return selects(&one, &g) })
 	}
+	many := ""
+	if sel.MustMatch == nil {
+		many = "; where this is for several nodes, set mustMatch of the select to false"
+	}
 	for j, uuid := range sel.UUIDs {
 		if !has(v1alpha1.GPUSelect{UUIDs: []string{uuid}}) {
-			r.note(r.at(i, fmt.Sprintf("select.uuids[%d]", j), ""), "no matching device with UUID: %s; remove it, or replace it by one that nvidia-smi -L prints on this node", uuid)
+			r.note(r.at(i, fmt.Sprintf("select.uuids[%d]", j), ""), "no matching device with UUID: %s; remove it, or replace it by one that "+
+				"nvidia-smi -L prints on this node%s", uuid, many)
 		}
+	}
+	if sel.MustMatch == nil {
+		return
 	}
 	for j, index := range sel.Indices {
 		if !has(v1alpha1.GPUSelect{Indices: []int32{index}}) {

@@ -165,6 +165,33 @@ func TestResolveRefuses(t *testing.T) {
 			"NodeConfig: gpus[1].select: selects GPU 1 (NVIDIA H100 80GB HBM3, GPU-11111111-0000-0000-0000-000000000000), as does gpus[0]; " +
 				"a GPU has one entry: narrow one of them", []int{0, 2, 3}, 1,
 		},
+		"an index in two entries": {
+			`[{select: {indices: [0, 1]}}, {select: {indices: [1, 2]}}, {}]`,
+			"NodeConfig: gpus[1].select: selects GPU 1 (NVIDIA H100 80GB HBM3, GPU-11111111-0000-0000-0000-000000000000), as does gpus[0]; " +
+				"a GPU has one entry: narrow one of them", []int{0, 2, 3}, 1,
+		},
+		"one claim in turns": {
+			`[{select: {indices: [1, 2]}, modes: [timeslice], timeSlice: {replicas: 1}}, {modes: [whole]}]`,
+			"NodeConfig: gpus[0].timeSlice.replicas: 1 is out of range; allowed: 2 to 2147483647", []int{0, 3}, 2,
+		},
+		"a slice for no claim": {
+			`[{select: {indices: [0]}, mig: {replicas: {1g.10gb: 0, 2g.20gb: 2}}}, {modes: [whole]}]`,
+			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: 0 is out of range; allowed: 1 to 2147483647", []int{1, 2, 3}, 1,
+		},
+		"too many shares": {
+			`[{select: {products: ["*L40S"]}, modes: [whole, mps], mps: {replicas: 61}}, {modes: [whole]}]`,
+			"NodeConfig: gpus[0].modes[1]: mps is not served by this version; allowed: whole, mig, timeslice; " +
+				"gpus[0].mps.replicas: 61 is out of range; allowed: 1 to 60", []int{0, 1, 2}, 1,
+		},
+		"replicas for GPUs of other nodes": {
+			`[{select: {products: ["*B200"]}, modes: [timeslice], timeSlice: {replicas: -1}}, {modes: [whole]}]`,
+			"NodeConfig: gpus[0].timeSlice.replicas: -1 is out of range; allowed: 2 to 2147483647", []int{0, 1, 2, 3}, 0,
+		},
+		"a UUID of another node": {
+			`[{select: {uuids: [` + string(h1) + `, GPU-00000000-0000-0000-0000-00000000000f]}, modes: [mig]}, {modes: [whole]}]`,
+			"NodeConfig: gpus[0].select.uuids[1]: no matching device with UUID: GPU-00000000-0000-0000-0000-00000000000f; remove it, or replace it " +
+				"by one that nvidia-smi -L prints on this node; where this is for several nodes, set mustMatch of the select to false", []int{0, 1, 2, 3}, 0,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -183,6 +210,26 @@ func TestResolveRefuses(t *testing.T) {
 			assert.ErrorAs(t, err, &problems)
 		})
 	}
+}
+
+// TestWhoeverIsNotMissed: GPUs that do not answer are there, and a config for many nodes says so.
+func TestWhoeverIsNotMissed(t *testing.T) {
+	t.Parallel()
+	const lost = "GPU-00000000-0000-0000-0000-00000000000f"
+	fault := gpu.Fault{Index: 4, UUID: lost, Err: gpu.ErrLost}
+	for _, entries := range []string{
+		`[{select: {uuids: [` + lost + `], indices: [0]}, modes: [mig]}]`,
+		`[{select: {uuids: [` + lost + `], indices: [0, 4], mustMatch: true}, modes: [mig]}]`,
+		`[{select: {uuids: [` + lost + `, GPU-00000000-0000-0000-0000-0000000000ff], indices: [0, 9], mustMatch: false}, modes: [mig]}]`,
+		`[{select: {indices: [0, 9]}, modes: [mig]}]`,
+	} {
+		layout, refused, err := nodeconfig.Resolve(config(t, entries), gpus(), fault)
+		require.NoError(t, err, entries)
+		assert.Empty(t, refused)
+		assert.Equal(t, gpu.Layout{h0: {MIG: []string{"1g.10gb", "2g.20gb", "3g.40gb"}}}, layout)
+	}
+	_, _, err := nodeconfig.Resolve(config(t, `[{select: {uuids: [`+lost+`]}}]`), gpus())
+	require.ErrorContains(t, err, "no matching device with UUID: "+lost)
 }
 
 // Problems that several GPUs have are told once, and all of them together.
