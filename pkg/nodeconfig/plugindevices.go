@@ -32,17 +32,6 @@ func (r gpuRef) String() string {
 	return fmt.Sprintf("GPU %d", r.index)
 }
 
-// common lists the GPUs that both name, or that one names and the other has among all.
-func (c chosen) common(other chosen) []gpuRef {
-	switch {
-	case c.all:
-		return other.gpus
-	case other.all:
-		return c.gpus
-	}
-	return slices.DeleteFunc(slices.Clone(c.gpus), func(r gpuRef) bool { return !slices.Contains(other.gpus, r) })
-}
-
 // mostGPUs is more than any node has.
 const mostGPUs = 64
 

@@ -1,12 +1,14 @@
 package nodeconfig_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 )
 
@@ -55,7 +57,6 @@ func TestTimeSlicingRefused(t *testing.T) {
 		"empty resources": {resources(""), at + ": no resources specified; name at least one, or remove the section"},
 		"no name":         {resources("{replicas: 2}"), r0 + "name: no resource name specified; name nvidia.com/gpu or nvidia.com/mig-<profile>"},
 		"no replicas":     {resources("{name: gpu}"), r0 + "replicas: no replicas specified; give the number of claims that share a device, 2 or more"},
-		"one replica":     {resources("{name: gpu, replicas: 1}"), r0 + "replicas: number of replicas must be >= 2, not 1"},
 		"half a replica":  {resources("{name: gpu, replicas: 2.5}"), r0 + "replicas: is 2.5; needed: a whole number"},
 		"unknown key":     {one("memoryGB: 2"), r0 + "memoryGB: is not a field; allowed here: name, rename, devices, replicas"},
 		"another device":  {resources("{name: nvidia.com/gpu-a100, replicas: 2}"), r0 + "name: nvidia.com/gpu-a100 is no resource of this node; allowed: nvidia.com/gpu, or nvidia.com/mig-<profile> as in nvidia.com/mig-1g.10gb"},
@@ -80,10 +81,6 @@ func TestTimeSlicingRefused(t *testing.T) {
 		"MIG UUID":       {one("devices: [MIG-0a1b2c3d-0000-1111-2222-0123456789ab]"), r0 + "devices[0]: MIG-0a1b2c3d-0000-1111-2222-0123456789ab is one MIG device; slices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
 		"device twice":   {one("devices: [1, '1']"), r0 + "devices[1]: GPU 1 is given twice"},
 		"all twice":      {resources("{name: gpu, replicas: 2}, {name: gpu, replicas: 3}"), "sharing.timeSlicing.resources[1].devices: are all, as those of sharing.timeSlicing.resources[0]" + again + "list devices, or remove one of them"},
-		"one of all":     {resources("{name: gpu, replicas: 2}, {name: gpu, replicas: 3, devices: [1]}"), "sharing.timeSlicing.resources[1].devices: GPU 1 is also among those of sharing.timeSlicing.resources[0]" + again + "remove it from one of them"},
-		"all after one":  {resources("{name: mig-1g.5gb, replicas: 3, devices: [1]}, {name: mig-1g.5gb, replicas: 2}"), "sharing.timeSlicing.resources[1].devices: GPU 1 is also among those of sharing.timeSlicing.resources[0]" + again + "remove it from one of them"},
-		"one twice": {resources("{name: gpu, replicas: 2, devices: [GPU-0A1B2C3D-0000-1111-2222-0123456789AB]}, {name: gpu, replicas: 3, devices: [GPU-0a1b2c3d-0000-1111-2222-0123456789ab]}"),
-			"sharing.timeSlicing.resources[1].devices: GPU-0a1b2c3d-0000-1111-2222-0123456789ab is also among those of sharing.timeSlicing.resources[0]" + again + "remove it from one of them"},
 	})
 }
 
@@ -97,14 +94,89 @@ func TestMPSRefused(t *testing.T) {
 		"no memory":         {one("name: gpu, replicas: 2, devices: [0]"), r0 + "memoryGB: no memoryGB specified; give the memory of a share in GiB, or remove devices for equal parts of every GPU"},
 		"no devices":        {one("name: gpu, replicas: 2, memoryGB: 2"), r0 + "devices: no devices specified; list GPUs by index or UUID, or write all"},
 		"no replicas":       {one("name: gpu, memoryGB: 2, devices: all"), r0 + "replicas: no replicas specified; give the number of shares of each GPU, 1 to 60"},
-		"zero replicas":     {one("name: gpu, replicas: 0"), r0 + "replicas: 0 is out of range; allowed: 1 to 60"},
-		"many replicas":     {one("name: gpu, replicas: 61"), r0 + "replicas: 61 is out of range; allowed: 1 to 60"},
 		"zero memory":       {one("name: gpu, replicas: 2, memoryGB: 0, devices: [0]"), r0 + "memoryGB: 0 is out of range; allowed: 1 and up, in GiB"},
 		"part of a GiB":     {one("name: gpu, replicas: 2, memoryGB: 1.5, devices: [0]"), r0 + "memoryGB: is 1.5; needed: a whole number"},
 		"memory with units": {one("name: gpu, replicas: 2, memoryGB: 2Gi, devices: [0]"), r0 + `memoryGB: is the text "2Gi"; needed: a whole number`},
 		"slices":            {one("name: nvidia.com/mig-1g.10gb, replicas: 2, memoryGB: 2, devices: all"), r0 + "name: MPS shares of MIG slices are not offered; name nvidia.com/gpu, or share the slices with sharing.timeSlicing"},
 		"slice in a list":   {one("name: gpu, replicas: 2, memoryGB: 2, devices: ['1:0']"), r0 + "devices[0]: 1:0 is one MIG device; slices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
-		"two sizes of one": {"sharing: {mps: {resources: [{name: gpu, rename: a, replicas: 2, memoryGB: 2, devices: [0, 1]}, {name: gpu, rename: b, replicas: 2, memoryGB: 4, devices: [1]}]}}",
-			"sharing.mps.resources[1].devices: GPU 1 is also among those of sharing.mps.resources[0]; a GPU is shared in one way: remove it from one of them"},
 	})
+}
+
+// TestSomeGPUsOfAFileAreRefused, and the others are shared as it says.
+func TestSomeGPUsOfAFileAreRefused(t *testing.T) {
+	t.Parallel()
+	const (
+		slicing, mps = "sharing.timeSlicing.resources", "sharing.mps.resources"
+		in           = "device plugin configuration: "
+		advice       = "; a GPU is shared in one way: remove it from the devices of one of them"
+	)
+	selects := func(section string, i, g, j int) string {
+		is := gpus()[g]
+		return fmt.Sprintf("%s[%d]: selects GPU %d (%s, %s), as does %s[%d]%s", section, i, g, is.Product.Name, is.UUID, section, j, advice)
+	}
+	sliced := func(list string) string { return "version: v1\nsharing: {timeSlicing: {resources: [" + list + "]}}" }
+	served := func(list string) string { return "version: v1\nsharing: {mps: {resources: [" + list + "]}}" }
+	unserved := func(i int) string {
+		return fmt.Sprintf("%s[%d]: mps is not served by this version; allowed: whole, mig, timeslice; ", mps, i)
+	}
+	for name, c := range map[string]struct {
+		raw, want string
+		refused   []gpu.UUID
+		// turns are the GPUs that are offered in turns.
+		turns []gpu.UUID
+	}{
+		"one replica": {
+			sliced("{name: gpu, replicas: 1, devices: [0, 2]}, {name: gpu, replicas: 2, devices: [1]}"),
+			in + slicing + "[0].replicas: number of replicas must be >= 2, not 1", []gpu.UUID{h0, a2}, []gpu.UUID{h1},
+		},
+		"a slice for one claim": {
+			sliced("{name: mig-1g.10gb, replicas: 1, devices: [0]}, {name: gpu, replicas: 2, devices: [1]}"),
+			in + slicing + "[0].replicas: number of replicas must be >= 2, not 1", []gpu.UUID{h0}, []gpu.UUID{h1},
+		},
+		"one of all": {
+			sliced("{name: gpu, replicas: 2}, {name: gpu, replicas: 3, devices: [1]}"), in + selects(slicing, 1, 1, 0),
+			[]gpu.UUID{h1}, []gpu.UUID{h0, a2, l3},
+		},
+		"all after one": {
+			sliced("{name: gpu, replicas: 2, devices: [3]}, {name: gpu, replicas: 3}"), in + selects(slicing, 1, 3, 0),
+			[]gpu.UUID{l3}, []gpu.UUID{h0, h1, a2},
+		},
+		"one in both": {
+			sliced("{name: gpu, replicas: 2, devices: [0, 1]}, {name: gpu, replicas: 3, devices: [1, 2]}"), in + selects(slicing, 1, 1, 0),
+			[]gpu.UUID{h1}, []gpu.UUID{h0, a2},
+		},
+		"a profile twice": {
+			sliced("{name: mig-1g.10gb, replicas: 2, devices: [0, 1]}, {name: mig-1g.10gb, replicas: 3, devices: [" + string(h0) + "]}"),
+			in + selects(slicing, 1, 0, 0), []gpu.UUID{h0}, nil,
+		},
+		"no share, and too many": {
+			served("{name: gpu, rename: a, replicas: 0, memoryGB: 2, devices: [0]}, {name: gpu, rename: b, replicas: 61, memoryGB: 1, devices: [1]}"),
+			in + unserved(0) + mps + "[0].replicas: 0 is out of range; allowed: 1 to 60; " +
+				unserved(1) + mps + "[1].replicas: 61 is out of range; allowed: 1 to 60", []gpu.UUID{h0, h1}, nil,
+		},
+		"equal parts, none": {
+			served("{name: gpu, rename: a, replicas: 0}"), in + unserved(0) + mps + "[0].replicas: 0 is out of range; allowed: 1 to 60",
+			[]gpu.UUID{h0, h1, a2, l3}, nil,
+		},
+		"two sizes of one": {
+			served("{name: gpu, rename: a, replicas: 2, memoryGB: 2, devices: [0, 1]}, {name: gpu, rename: b, replicas: 2, memoryGB: 4, devices: [1]}"),
+			in + unserved(0) + unserved(1) + selects(mps, 1, 1, 0), []gpu.UUID{h1}, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config, _, err := nodeconfig.Parse([]byte(c.raw), "node.yaml")
+			require.NoError(t, err)
+			layout, refused, err := nodeconfig.Resolve(config, gpus())
+			require.EqualError(t, err, c.want)
+			assert.Equal(t, c.refused, refused)
+			var turns []gpu.UUID
+			for _, g := range gpus() {
+				if offer, ok := layout[g.UUID]; ok && offer.TimeSlice != nil {
+					turns = append(turns, g.UUID)
+				}
+			}
+			assert.Equal(t, c.turns, turns)
+		})
+	}
 }

@@ -21,11 +21,7 @@ type cut struct {
 	into func(*v1alpha1.GPUEntry)
 }
 
-const (
-	noResources = "no resources specified; name at least one, or remove the section"
-	// mostShares is what MPS serves at most on any driver.
-	mostShares = 60
-)
+const noResources = "no resources specified; name at least one, or remove the section"
 
 // timeSlicing reads the section of time-sliced replicas.
 func (t *translation) timeSlicing(s *pluginTimeSlicing) {
@@ -83,17 +79,12 @@ func (t *translation) slicesAreLeftOut(at string) {
 	}
 }
 
-// replicas are needed and two at least.
+// replicas are needed. How many there may be is judged for the GPUs that they are for.
 func (t *translation) replicas(at string, n *int32) bool {
-	switch {
-	case n == nil:
+	if n == nil {
 		t.refuse(at+".replicas", "no replicas specified; give the number of claims that share a device, 2 or more")
-	case *n < 2:
-		t.refuse(at+".replicas", "number of replicas must be >= 2, not %d", *n)
-	default:
-		return true
 	}
-	return false
+	return n != nil
 }
 
 // mps reads the section of MPS shares.
@@ -135,7 +126,7 @@ func (t *translation) mpsResource(s *pluginMPS, i int, at string) {
 		if r.MemoryGB != nil {
 			e.MPS.Memory = exactly(*r.MemoryGB)
 		} else {
-			e.MPS.ActiveThreadPercentage = &v1alpha1.ShareThreads{Default: new(100 / *r.Replicas)}
+			e.MPS.ActiveThreadPercentage = &v1alpha1.ShareThreads{Default: new(100 / max(*r.Replicas, v1alpha1.MinMPSReplicas))}
 		}
 		if e.FailRequestsGreaterThanOne == nil {
 			e.FailRequestsGreaterThanOne = new(true)
@@ -143,7 +134,7 @@ func (t *translation) mpsResource(s *pluginMPS, i int, at string) {
 	}})
 }
 
-// sized judges how many shares there are and how large they are. A resource has memoryGB and devices, as forks want it, or
+// sized judges how large the shares are, and that it is said how many there are. A resource has memoryGB and devices, as forks want it, or
 // neither, as NVIDIA's device plugin wants it: then the shares are equal parts of every GPU.
 func (t *translation) sized(at string, r *mpsResource) bool {
 	before := len(t.problems)
@@ -156,11 +147,9 @@ func (t *translation) sized(at string, r *mpsResource) bool {
 	if r.MemoryGB != nil && *r.MemoryGB < 1 {
 		t.refuse(at+".memoryGB", "%d is out of range; allowed: 1 and up, in GiB", *r.MemoryGB)
 	}
-	switch {
-	case r.Replicas == nil:
-		t.refuse(at+".replicas", "no replicas specified; give the number of shares of each GPU, 1 to %d", mostShares)
-	case *r.Replicas < 1 || *r.Replicas > mostShares:
-		t.refuse(at+".replicas", "%d is out of range; allowed: 1 to %d", *r.Replicas, mostShares)
+	if r.Replicas == nil {
+		t.refuse(at+".replicas", "no replicas specified; give the number of shares of each GPU, %d to %d", v1alpha1.MinMPSReplicas,
+			v1alpha1.MaxMPSReplicas)
 	}
 	return len(t.problems) == before
 }
@@ -171,18 +160,12 @@ func exactly(memoryGB int32) *v1alpha1.ShareMemory {
 	return &v1alpha1.ShareMemory{Default: size, Min: new(size.DeepCopy()), Max: new(size.DeepCopy())}
 }
 
-// clashes refuses GPUs that one family cuts twice: that would offer the same GPU in two ways that know nothing of each other.
+// clashes refuses two cuts of one family that are for all GPUs. Where they have some in common, these are refused: see entries.
 func (t *translation) clashes() {
 	for i := range t.cuts {
 		for j := range i {
-			if t.cuts[i].family != t.cuts[j].family {
-				continue
-			}
-			switch both := t.cuts[i].on.common(t.cuts[j].on); {
-			case t.cuts[i].on.all && t.cuts[j].on.all:
+			if t.cuts[i].family == t.cuts[j].family && t.cuts[i].on.all && t.cuts[j].on.all {
 				t.refuse(t.cuts[i].at+".devices", "are all, as those of %s; a GPU is shared in one way: list devices, or remove one of them", t.cuts[j].at)
-			case len(both) > 0:
-				t.refuse(t.cuts[i].at+".devices", "%s is also among those of %s; a GPU is shared in one way: remove it from one of them", both[0], t.cuts[j].at)
 			}
 		}
 	}
@@ -196,16 +179,19 @@ type alike struct {
 	gpus    []gpuRef
 }
 
-// entries makes one entry of all GPUs that have the same cuts, and one for the rest where a cut is for all.
+// entries makes one entry of all GPUs that have the same cuts, and one for the rest where a cut is for all. A GPU that one family cuts
+// twice, which would offer it in two ways that know nothing of each other, gets several entries, and so is refused alone.
 func (t *translation) entries() []v1alpha1.GPUEntry {
 	var groups []alike
 	for _, ref := range t.named() {
 		own := t.cutsOf(ref)
-		same := slices.IndexFunc(groups, func(g alike) bool { return slices.Equal(g.cuts, own.cuts) && g.counted == own.counted })
-		if same < 0 {
-			same, groups = len(groups), append(groups, own)
+		for _, cuts := range t.layers(own.cuts) {
+			same := slices.IndexFunc(groups, func(g alike) bool { return slices.Equal(g.cuts, cuts) && g.counted == own.counted })
+			if same < 0 {
+				same, groups = len(groups), append(groups, alike{cuts: cuts, counted: own.counted})
+			}
+			groups[same].gpus = append(groups[same].gpus, ref)
 		}
-		groups[same].gpus = append(groups[same].gpus, ref)
 	}
 	var entries []v1alpha1.GPUEntry
 	for _, g := range groups {
@@ -249,6 +235,21 @@ func (t *translation) cutsOf(ref gpuRef) alike {
 		own.counted = own.counted && (!named || c.on.counted)
 	}
 	return own
+}
+
+// layers divides the cuts of a GPU so that none has two of one family: one layer where all is well.
+func (t *translation) layers(cuts []int) [][]int {
+	var layers [][]int
+	for _, i := range cuts {
+		free := slices.IndexFunc(layers, func(layer []int) bool {
+			return !slices.ContainsFunc(layer, func(j int) bool { return t.cuts[j].family == t.cuts[i].family })
+		})
+		if free < 0 {
+			free, layers = len(layers), append(layers, nil)
+		}
+		layers[free] = append(layers[free], i)
+	}
+	return layers
 }
 
 // entry applies cuts to one entry. GPUs whose slices alone are shared stay whole.

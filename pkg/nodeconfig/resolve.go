@@ -125,16 +125,20 @@ func (r *resolution) served(i int) {
 // outOfRange complains of replicas of entry i that nothing can have; its GPUs are then refused, whichever they are for.
 func (r *resolution) outOfRange(i int) bool {
 	entry, wrong := &r.config.GPUs[i], false
+	translated := len(entry.Origins) > 0
 	check := func(field, about string, n *int32, low, high int32) {
 		if n == nil || *n >= low && *n <= high {
 			return
 		}
 		wrong = true
-		at := r.at(i, field, about)
-		if len(entry.Origins) > 0 {
-			at += ".replicas"
+		switch at := r.at(i, field, about); {
+		case translated && high == math.MaxInt32:
+			r.note(at+".replicas", "number of replicas must be >= %d, not %d", low, *n)
+		case translated:
+			r.note(at+".replicas", "%d is out of range; allowed: %d to %d", *n, low, high)
+		default:
+			r.note(at, "%d is out of range; allowed: %d to %d", *n, low, high)
 		}
-		r.note(at, "%d is out of range; allowed: %d to %d", *n, low, high)
 	}
 	if t := entry.TimeSlice; t != nil {
 		check("timeSlice.replicas", string(v1alpha1.ModeTimeSlice), t.Replicas, v1alpha1.MinTimeSliceReplicas, math.MaxInt32)
@@ -143,8 +147,12 @@ func (r *resolution) outOfRange(i int) bool {
 		check("mps.replicas", string(v1alpha1.ModeMPS), m.Replicas, v1alpha1.MinMPSReplicas, v1alpha1.MaxMPSReplicas)
 	}
 	if m := entry.MIG; m != nil {
+		least := int32(v1alpha1.MinMIGReplicas)
+		if translated {
+			least = v1alpha1.MinTimeSliceReplicas // they do not say of a slice that it is not shared
+		}
 		for _, profile := range slices.Sorted(maps.Keys(m.Replicas)) {
-			check(fmt.Sprintf("mig.replicas[%s]", profile), profile, new(m.Replicas[profile]), v1alpha1.MinMIGReplicas, math.MaxInt32)
+			check(fmt.Sprintf("mig.replicas[%s]", profile), profile, new(m.Replicas[profile]), least, math.MaxInt32)
 		}
 	}
 	return wrong
@@ -191,8 +199,11 @@ func (r *resolution) entry(g *gpu.GPU) (int, bool) {
 			rest = i
 		case !selects(sel, g):
 		case selecting >= 0:
-			r.add(r.at(i, "select", ""), "selects GPU %d (%s, %s), as does %s; a GPU has one entry: narrow one of them",
-				g.Index, g.Product.Name, g.UUID, r.at(selecting, "", ""))
+			advice := "a GPU has one entry: narrow one of them"
+			if len(r.config.GPUs[i].Origins) > 0 {
+				advice = "a GPU is shared in one way: remove it from the devices of one of them"
+			}
+			r.add(r.at(i, "select", ""), "selects GPU %d (%s, %s), as does %s; %s", g.Index, g.Product.Name, g.UUID, r.at(selecting, "", ""), advice)
 		default:
 			selecting = i
 		}
