@@ -10,8 +10,9 @@ import (
 type NodeConfig struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Flags stand for the flags of the same names; a flag or its environment
-	// variable wins.
+	// Flags are settings of the process and of the resource names. For
+	// FailOnInitError and NVIDIADriverRoot there are flags too, and a flag or
+	// its environment variable wins; the others are set here alone.
 	Flags *NodeFlags `json:"flags,omitempty"`
 	// GPUs are looked up for each GPU: the entry whose select matches, else the
 	// one without select. A GPU without an entry is offered whole.

@@ -47,6 +47,7 @@ func TestChartConfigIsNamed(t *testing.T) {
 		"of the chart, default":  {"config.map.a=x,config.map.default=x", "prism-config", ""},
 		"of the chart, or none":  {"config.map.a=x,config.map.b=x,config.fallbackStrategies={empty}", "prism-config", ""},
 		"of the chart, made":     {"config.create=true", "prism-config", ""},
+		"of the chart, to edit":  {"config.create=true,config.default=default", "prism-config", "default"},
 		"one that exists, kept":  {"config.name=nodes,config.create=true", "nodes", ""},
 		"one that exists":        {"config.name=nodes", "nodes", ""},
 		"one that exists, a key": {"config.name=nodes,config.default=b", "nodes", "b"},

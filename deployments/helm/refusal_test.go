@@ -34,6 +34,7 @@ func TestChartRefuses(t *testing.T) {
 		"config.map.a/b.kind=x":                                 "at '/config/map': additional properties 'a/b' not allowed",
 		"config.name=Nodes":                                     "at '/config/name': 'Nodes' does not match pattern",
 		"config.default=a":                                      `config.default is "a" and there is no configuration: set config.map or config.name`,
+		"config.create=true,config.default=h100":                `config.default is "h100", which the ConfigMap of config.create does not have; it has: default`,
 		"config.map.a=x,config.map.b=x":                         "config.map has several entries and none is called default: set config.default to one of them, or add empty to config.fallbackStrategies: a, b",
 		"config.fallbackStrategies={first}":                     "at '/config/fallbackStrategies/0': value must be one of 'named', 'single', 'empty'",
 		"config.nodeLabel=":                                     "at '/config/nodeLabel': '' does not match pattern",

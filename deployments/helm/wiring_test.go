@@ -2,12 +2,16 @@ package helm
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/prism-gpu/prism/pkg/config"
 )
@@ -221,4 +225,27 @@ func TestChartSelectors(t *testing.T) {
 			assert.Equal(t, value, labels[key], key)
 		}
 	}
+}
+
+// TestChartAffinityRecipe: what values.yaml shows in a comment is what a DaemonSet takes.
+func TestChartAffinityRecipe(t *testing.T) {
+	values, err := os.ReadFile("prism/values.yaml")
+	require.NoError(t, err)
+	_, recipe, found := strings.Cut(string(values), "  #   affinity:\n")
+	require.True(t, found)
+	recipe, _, found = strings.Cut(recipe, "  # and the same with NotIn")
+	require.True(t, found)
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	text := "kubeletPlugin:\n  affinity:\n" + strings.ReplaceAll(recipe, "  #   ", "  ")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	affinity := corev1.Affinity{}
+	shown, ok := dig(t, parse(t, render(t, "--values", file)).only(t, "DaemonSet"), "spec", "template", "spec", "affinity").(map[string]any)
+	require.True(t, ok)
+	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(shown, &affinity, true))
+	terms := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	require.Len(t, terms, 1)
+	assert.Equal(t, []corev1.NodeSelectorRequirement{
+		{Key: "nvidia.com/gpu.present", Operator: corev1.NodeSelectorOpIn, Values: []string{"true"}},
+		{Key: "gpus", Operator: corev1.NodeSelectorOpIn, Values: []string{"prism"}},
+	}, terms[0].MatchExpressions)
 }

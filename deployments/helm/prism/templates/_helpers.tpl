@@ -65,7 +65,14 @@ app.kubernetes.io/component: kubelet-plugin
 {{- else if $config.name -}}
 {{- $config.name -}}
 {{- else if $config.create -}}
-{{- printf "%s-config" (include "prism.fullname" .) -}}
+{{- $name := printf "%s-config" (include "prism.fullname" .) -}}
+{{- /* Entries that people have added count. */ -}}
+{{- $has := dict "default" "" -}}
+{{- with lookup "v1" "ConfigMap" .Release.Namespace $name }}{{ $has = .data }}{{ end -}}
+{{- if and $config.default (not (hasKey $has $config.default)) -}}
+{{- fail (printf "config.default is %q, which the ConfigMap of config.create does not have; it has: %s" $config.default (keys $has | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- $name -}}
 {{- else if $config.default -}}
 {{- fail (printf "config.default is %q and there is no configuration: set config.map or config.name" $config.default) -}}
 {{- end -}}
