@@ -3,7 +3,7 @@
 # killed and machines that lose their power. Ends with the line "N kill points, 0 leaks", and fails where none could be made.
 # Arguments: "soak" lives random lives only. Environment:
 #   DURATION        how long a soak takes (30m)
-#   LIFECYCLE_LONG  set: also the lives that take long and show little more
+#   LIFECYCLE_LONG  set: also the lives that take long and show little more, and deaths at touches that only look
 #   LIFECYCLE_SEED  lives the one life that a failed run has named
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -26,9 +26,11 @@ if [ "${1:-}" = soak ]; then
 	LIFECYCLE_TALLY=$here/points/soak LIFECYCLE_SOAK=${DURATION:-30m} "${lives[@]}" -run '^TestKilledProcesses$/^anywhere$' ./test/lifecycle || status=$?
 else
 	"${lives[@]}" -race -short -skip '^TestKilledProcesses$' ./test/lifecycle
-	# A process can load one driver library, so there is one machine in each: two of them keep two cores busy.
-	LIFECYCLE_TALLY=$here/points/first LIFECYCLE_PART=0/2 "${lives[@]}" -run '^TestKilledProcesses$' ./test/lifecycle &
-	LIFECYCLE_TALLY=$here/points/second LIFECYCLE_PART=1/2 "${lives[@]}" -run '^TestKilledProcesses$/^everywhere$|^TestEveryTouchCanBeRefused$' ./test/lifecycle || status=$?
+	# A process can load one driver library, so there is one machine in each: two of them keep two cores busy, and share the lives out.
+	mkdir "$here/shared"
+	export LIFECYCLE_SHARED=$here/shared
+	LIFECYCLE_TALLY=$here/points/first "${lives[@]}" -run '^TestKilledProcesses$' ./test/lifecycle &
+	LIFECYCLE_TALLY=$here/points/second "${lives[@]}" -run '^TestKilledProcesses$/^everywhere$|^TestEveryTouchCanBeRefused$' ./test/lifecycle || status=$?
 	wait $! || status=$?
 fi
 [ "$status" = 0 ] || echo "lifecycle: a law did not hold, or a life was not lived to its end; of what was lived:"

@@ -7,15 +7,15 @@ import (
 	"fmt"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
 // Effect is a kind of hardware effect that can be looked for.
 type Effect interface {
 	prepare.Finder
-	// Present tells whether the GPU has the effect now, whoever made it.
-	Present(ctx context.Context, id gpu.UUID) (bool, error)
+	// Present tells whether the GPU has the effect, whoever made it.
+	Present(g *model.GPUSnapshot) bool
 }
 
 // Effects are the kinds that plans can have.
@@ -94,7 +94,9 @@ func (s setting) Find(ctx context.Context) (found []checkpoint.Step, err error) 
 func (setting) Names(_, _ checkpoint.Step) bool { return true }
 
 // Present tells whether the knob is turned.
-func (s setting) Present(ctx context.Context, id gpu.UUID) (bool, error) {
-	value, err := s.machine.hardware.get(ctx, id, s.knob)
-	return value != 0, err
+func (s setting) Present(g *model.GPUSnapshot) bool {
+	if s.knob == persistence {
+		return g.Persistence
+	}
+	return g.ComputeMode != 0
 }

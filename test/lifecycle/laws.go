@@ -109,11 +109,14 @@ func (m *Machine) Laws(ctx context.Context, answered ...string) error {
 	if err := m.answersHold(ctx, records, specs, answered); err != nil {
 		return err
 	}
-	return errors.Join(ownedOnce(records), m.effectsAreRecorded(ctx, records), m.instancesAreRecorded(records), m.intervalsAreNoted(records))
+	return errors.Join(ownedOnce(records), m.effectsAreRecorded(records), m.instancesAreRecorded(records), m.intervalsAreNoted(records))
 }
 
-// answersHold: claims that were answered are whole, and what claims have is on offer.
+// answersHold: claims that were answered are whole, and what claims have is on offer. Where neither can be, the driver is not opened.
 func (m *Machine) answersHold(ctx context.Context, records map[string]*checkpoint.Record, specs map[string]string, answered []string) error {
+	if len(answered) == 0 && !m.offers {
+		return nil
+	}
 	inv, leave := m.look(m.open, func() (inventory.Owned, error) {
 		return mig.Owned(slices.Collect(maps.Values(records)), m.BootID()), nil
 	})
@@ -194,7 +197,7 @@ func (m *Machine) isWhole(inv *inventory.Inventory, r *checkpoint.Record, spec s
 }
 
 // effectsAreRecorded: a knob is turned where a record says so, and must be where a claim was answered.
-func (m *Machine) effectsAreRecorded(ctx context.Context, records map[string]*checkpoint.Record) error {
+func (m *Machine) effectsAreRecorded(records map[string]*checkpoint.Record) error {
 	allowed, promised := map[string]bool{}, map[string]bool{}
 	for _, r := range records {
 		if r.BootID != m.BootID() {
@@ -208,13 +211,11 @@ func (m *Machine) effectsAreRecorded(ctx context.Context, records map[string]*ch
 			}
 		}
 	}
-	for _, id := range m.gpus {
+	gpus := m.Node.GPUs()
+	for i := range gpus {
 		for kind, effect := range Effects {
-			present, err := effect(m).Present(ctx, id)
-			if err != nil {
-				return err
-			}
-			key := kind + " on " + string(id)
+			present := effect(m).Present(&gpus[i])
+			key := kind + " on " + gpus[i].UUID
 			switch {
 			case present && !allowed[key] && !m.anyDamaged():
 				return fmt.Errorf("%s is there, and no record tells of it", key)
@@ -231,14 +232,11 @@ func (m *Machine) Empty(ctx context.Context) error {
 	if err := m.Laws(ctx); err != nil {
 		return err
 	}
-	for _, id := range m.gpus {
+	gpus := m.Node.GPUs()
+	for i := range gpus {
 		for kind, effect := range Effects {
-			present, err := effect(m).Present(ctx, id)
-			if err != nil {
-				return err
-			}
-			if present {
-				return fmt.Errorf("%s is left on GPU %s", kind, id)
+			if effect(m).Present(&gpus[i]) {
+				return fmt.Errorf("%s is left on GPU %s", kind, gpus[i].UUID)
 			}
 		}
 	}

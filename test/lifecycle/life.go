@@ -64,9 +64,10 @@ type order struct {
 	// Refuse names the sites whose n-th touch is refused.
 	Refuse map[string]int
 	// Die is the touch at which the process kills itself, counted from its start or, when it is not Early, from when it serves.
-	// Late: after the touch took effect.
-	Die         int
-	Late, Early bool
+	// Late: after the touch took effect. Touches that only look are counted when Looks is set; else only the first of an act, as the
+	// others leave what the one before them has left.
+	Die                int
+	Late, Early, Looks bool
 	// Patience bounds a call; zero means DefaultPatience.
 	Patience time.Duration
 	// Crowd, when it is not nil, is done instead of the acts.
@@ -98,11 +99,14 @@ func (m *Machine) installed(root, file string) {
 // mortal counts the touches of a process, refuses some, and kills the process at one of them.
 type mortal struct {
 	order order
+	out   io.Writer
 
 	one sync.Mutex
 
 	mu      sync.Mutex
 	serving bool
+	// told: what the process has told since its last touch is all that a death changes, whatever the touch.
+	told    bool
 	touches int
 	sites   map[string]int
 }
@@ -111,11 +115,12 @@ var errRefused = errors.New("input/output error")
 
 func (m *mortal) touch(site string, effect func() error) error {
 	m.mu.Lock()
-	if m.serving || m.order.Early {
-		m.touches++
+	counted := (m.serving || m.order.Early) && (m.told || m.order.Looks || !looking(site))
+	if counted {
+		m.touches, m.told = m.touches+1, false
 	}
 	m.sites[site]++
-	last, refused := m.touches == m.order.Die && m.touches > 0, m.sites[site] == m.order.Refuse[site]
+	last, refused := counted && m.touches == m.order.Die, m.sites[site] == m.order.Refuse[site]
 	m.mu.Unlock()
 	if m.order.Crowd == nil {
 		// One touch at a time, so that none is half done, and in no journal, when another one is the last.
@@ -139,7 +144,15 @@ func (m *mortal) touch(site string, effect func() error) error {
 func (m *mortal) serves() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.serving = true
+	m.serving, m.told = true, true
+}
+
+// Write tells what the process has to tell.
+func (m *mortal) Write(line []byte) (int, error) {
+	m.mu.Lock()
+	m.told = true
+	m.mu.Unlock()
+	return m.out.Write(line)
 }
 
 // die is what an operator's kill -9, or the kernel's out-of-memory killer, does to a process.
@@ -162,7 +175,7 @@ func live(ctx context.Context, o order, out io.Writer) error {
 	defer func() { _ = journal.Close() }()
 	var writing sync.Mutex
 	lines := json.NewEncoder(journal)
-	end := &mortal{order: o, sites: map[string]int{}}
+	end := &mortal{order: o, out: out, told: true, sites: map[string]int{}}
 	p, err := m.Start(ctx, Wiring{
 		Touch: end.touch, Patience: o.Patience, DebtAfter: time.Minute, Effects: o.effects(), journal: func(c change) {
 			writing.Lock()
@@ -179,7 +192,7 @@ func live(ctx context.Context, o order, out io.Writer) error {
 	if o.Crowd != nil {
 		return o.Crowd.run(ctx, m, p)
 	}
-	if err := m.actAll(ctx, p, o.Acts, out); err != nil {
+	if err := m.actAll(ctx, p, o.Acts, end); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(out, "touches %d\n", end.touches)

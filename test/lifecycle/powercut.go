@@ -48,12 +48,18 @@ type inode struct {
 // naming changes what names stand for, all at once; nil removes one.
 type naming map[string]*inode
 
+// lockFile has the bytes that processes lock, which is all that it is for: it is long, and says nothing.
+const lockFile = "locks"
+
 // read takes what is in the directory for safe.
 func read(dir string) (*replay, error) {
 	r := &replay{root: dir, names: map[string]*inode{}, safe: map[string]*inode{}}
 	err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 		if err != nil {
 			return err
+		}
+		if entry.Name() == lockFile {
+			return nil
 		}
 		file := &inode{dir: entry.IsDir()}
 		if !file.dir {

@@ -62,7 +62,7 @@ func anywhere(t *testing.T, killed, cut *Machine) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			s := randomScenario(random)
 			killed.dies(t, s, order{
-				Acts: s.acts, Refuse: s.refuse, Die: 1 + random.IntN(40), Late: random.IntN(2) == 0, Early: random.IntN(4) == 0,
+				Acts: s.acts, Refuse: s.refuse, Die: 1 + random.IntN(40), Late: random.IntN(2) == 0, Early: random.IntN(4) == 0, Looks: true,
 				Patience: impatience,
 			}, cut, map[string]bool{})
 		})

@@ -38,7 +38,7 @@ type scenario struct {
 // lived are the scenarios that there is time for. With the race detector, which is slow and looks for other things, claims on
 // slices live one life alone, and intervals none.
 func lived() []*scenario {
-	long := os.Getenv("LIFECYCLE_LONG") != ""
+	long := allLives()
 	var list []*scenario
 	for i := range scenarios {
 		s := &scenarios[i]
@@ -49,6 +49,9 @@ func lived() []*scenario {
 	}
 	return list
 }
+
+// allLives tells whether there is time for all.
+func allLives() bool { return os.Getenv("LIFECYCLE_LONG") != "" }
 
 func prepares(claim string, gpus ...int) Act { return Act{Call: "prepare", Claim: claim, GPUs: gpus} }
 

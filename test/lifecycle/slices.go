@@ -125,7 +125,7 @@ func (m *Machine) profile(s Slice) (model.MIGProfile, error) {
 // instances are the GPU instances that there are, whoever made them.
 func (m *Machine) instances() map[slot]model.MIGDeviceSnapshot {
 	found := map[slot]model.MIGDeviceSnapshot{}
-	for _, g := range m.Node.Snapshot().GPUs {
+	for _, g := range m.Node.GPUs() {
 		for _, d := range g.MIGDevices {
 			found[slot{gpu.UUID(g.UUID), gpu.Placement{Start: int(d.Placement.Start), Size: int(d.Placement.Size)}}] = d
 		}
@@ -215,7 +215,7 @@ func (m *Machine) promised(r *checkpoint.Record, there map[slot]model.MIGDeviceS
 }
 
 func (m *Machine) inMIGMode(id gpu.UUID) bool {
-	return slices.ContainsFunc(m.Node.Snapshot().GPUs, func(g model.GPUSnapshot) bool { return g.UUID == string(id) && g.MIG })
+	return slices.ContainsFunc(m.Node.GPUs(), func(g model.GPUSnapshot) bool { return g.UUID == string(id) && g.MIG })
 }
 
 // alike tells whether it is the same instance.

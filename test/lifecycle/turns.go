@@ -109,7 +109,7 @@ func inTurns(rc *resourceapi.ResourceClaim, interval gpu.Interval, gpus int) *re
 // intervals are what the hardware has.
 func (m *Machine) intervals() map[gpu.UUID]gpu.Interval {
 	found := map[gpu.UUID]gpu.Interval{}
-	for _, g := range m.Node.Snapshot().GPUs {
+	for _, g := range m.Node.GPUs() {
 		found[gpu.UUID(g.UUID)] = turns[g.TimeSlice]
 	}
 	return found
