@@ -127,12 +127,33 @@ func (p *program) applyFlags(ctx context.Context, clients connections) {
 	} else if config != nil && config.Flags != nil {
 		flags = config.Flags
 	}
-	if root := flags.NVIDIADriverRoot; p.cfg.Driver.Root == "" && root != nil {
-		p.cfg.Driver.Root = *root
+	if p.rootFollows = p.cfg.Driver.Root == ""; p.rootFollows && flags.NVIDIADriverRoot != nil {
+		p.cfg.Driver.Root = *flags.NVIDIADriverRoot
 	}
 	if p.cfg.Driver.FailOnInitError == nil {
 		p.cfg.Driver.FailOnInitError = flags.FailOnInitError
 	}
+}
+
+// rootKey is what is noted of warnings about the driver's root.
+const rootKey = "flags.nvidiaDriverRoot"
+
+// restartNeeded says that a configuration has another root of the driver than the one that was taken at start, which stays as long as the
+// process; empty where it has not, or where that is said already.
+func (p *program) restartNeeded(config *v1alpha1.NodeConfig) string {
+	root := ""
+	if config != nil && config.Flags != nil && config.Flags.NVIDIADriverRoot != nil {
+		root = *config.Flags.NVIDIADriverRoot
+	}
+	if !p.rootFollows || root == p.cfg.Driver.Root {
+		p.warned.Delete(rootKey)
+		return ""
+	}
+	if said, _ := p.warned.Swap(rootKey, root); said == root {
+		return ""
+	}
+	return fmt.Sprintf("The node's configuration has nvidiaDriverRoot %q, and the plugin was started with %q: delete the plugin's pod on this node, "+
+		"so that it is started with the other one", root, p.cfg.Driver.Root)
 }
 
 func (p *program) savedLayout() driver.SavedLayout {
@@ -157,6 +178,12 @@ func (p *program) nodeConfig(ctx context.Context, clients connections) (*v1alpha
 	for _, warning := range warnings {
 		if _, said := p.warned.LoadOrStore(warning, true); !said {
 			klog.FromContext(ctx).Info("A key of the node's configuration has no effect", "key", warning.Path, "reason", warning.Text)
+		}
+	}
+	if err == nil {
+		if note := p.restartNeeded(config); note != "" {
+			klog.FromContext(ctx).Info("The node's configuration is not in force", "reason", note)
+			p.events.Warn("RestartNeeded", "Configure", note)
 		}
 	}
 	return config, err

@@ -181,3 +181,43 @@ func TestFlagsOutliveAConfigurationThatCannotBeRead(t *testing.T) {
 		assert.Equal(t, c.fails, cfg.Driver.FailOnInitError != nil && *cfg.Driver.FailOnInitError, name)
 	}
 }
+
+// TestAnotherDriverRootNeedsARestart, which is said once as long as it is so: the first read may have come too late, or people change it.
+func TestAnotherDriverRootNeedsARestart(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "node.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\nflags: {nvidiaDriverRoot: /at/start}\n"), 0o600))
+	at := func(root string) *v1alpha1.NodeConfig {
+		return &v1alpha1.NodeConfig{Flags: &v1alpha1.NodeFlags{NVIDIADriverRoot: &root}}
+	}
+	cfg := &config.Plugin{DriverName: "gpu.prism.dev", NodeConfig: config.NodeConfig{File: file}}
+	cfg.Paths.KubeletPlugins = t.TempDir()
+	p := &program{cfg: cfg}
+	p.applyFlags(t.Context(), connections{})
+	require.Equal(t, "/at/start", cfg.Driver.Root)
+	said := func(root, from string) string {
+		return `The node's configuration has nvidiaDriverRoot "` + root + `", and the plugin was started with "` + from +
+			`": delete the plugin's pod on this node, so that it is started with the other one`
+	}
+	for _, step := range []struct {
+		config *v1alpha1.NodeConfig
+		want   string
+	}{
+		{at("/at/start"), ""}, {at("/later"), said("/later", "/at/start")}, {at("/later"), ""}, {at("/at/start"), ""},
+		{at("/later"), said("/later", "/at/start")}, {nil, said("", "/at/start")}, {&v1alpha1.NodeConfig{}, ""},
+	} {
+		assert.Equal(t, step.want, p.restartNeeded(step.config))
+	}
+
+	late := &config.Plugin{DriverName: "gpu.prism.dev", NodeConfig: config.NodeConfig{File: file + ".none"}}
+	late.Paths.KubeletPlugins = t.TempDir()
+	p = &program{cfg: late}
+	p.applyFlags(t.Context(), connections{})
+	assert.Equal(t, said("/later", ""), p.restartNeeded(at("/later")), "it was not known at the start")
+
+	flagged := &config.Plugin{DriverName: "gpu.prism.dev"}
+	flagged.Driver.Root = "/flag"
+	p = &program{cfg: flagged}
+	p.applyFlags(t.Context(), connections{})
+	assert.Empty(t, p.restartNeeded(at("/later")), "a flag wins")
+}

@@ -50,8 +50,10 @@ type program struct {
 	owed       []gpu.Debt
 	found      atomic.Pointer[[]*checkpoint.Record]
 	first      atomic.Pointer[firstConfig]
-	warned     sync.Map // warnings about the node's configuration that were logged
-	failed     chan error
+	// rootFollows: the driver's root is what the node's configuration says, not a flag.
+	rootFollows bool
+	warned      sync.Map // warnings about the node's configuration that were logged
+	failed      chan error
 }
 
 // owe keeps claims away from what is owed; what is told before there is a publisher waits for it.
