@@ -29,6 +29,8 @@ import (
 type Scheduling struct {
 	Whole, Mixed Offer
 	Filters      []Filter
+	// Packing is measured by itself.
+	Packing Packing
 }
 
 // Offer is how much a node publishes.
@@ -165,14 +167,20 @@ func (s *scheduler) offer() Offer {
 
 // request asks for a whole GPU ("gpu") or for a slice of the smallest profile ("mig").
 func (s *scheduler) request(kind string) *resourceapi.ExactDeviceRequest {
-	r := &resourceapi.ExactDeviceRequest{DeviceClassName: s.driver, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1}
 	if kind == "mig" {
-		r.DeviceClassName = "mig." + s.driver
-		r.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
-			Expression: fmt.Sprintf("device.attributes[%q].profile == %q", s.driver, sliceProfile),
-		}}}
+		return s.slice(sliceProfile)
 	}
-	return r
+	return &resourceapi.ExactDeviceRequest{DeviceClassName: s.driver, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1}
+}
+
+// slice asks for a slice of a profile.
+func (s *scheduler) slice(profile string) *resourceapi.ExactDeviceRequest {
+	return &resourceapi.ExactDeviceRequest{
+		DeviceClassName: "mig." + s.driver, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+			Expression: fmt.Sprintf("device.attributes[%q].profile == %q", s.driver, profile),
+		}}},
+	}
 }
 
 // filter measures looks for one device on a node that is full of devices of a kind; empty: nothing is taken.

@@ -113,7 +113,10 @@ func (b *bencher) scheduling(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing DeviceClasses: %w", err)
 	}
-	b.report.MIG.Scheduling, err = MeasureScheduling(ctx, b.Driver, classes.Items)
+	if b.report.MIG.Scheduling, err = MeasureScheduling(ctx, b.Driver, classes.Items); err != nil {
+		return err
+	}
+	b.report.MIG.Scheduling.Packing, err = MeasurePacking(ctx, b.Driver, classes.Items)
 	return err
 }
 
