@@ -50,7 +50,8 @@ func persist(ctx context.Context, watch func() error, changed func(), failed fun
 	}
 }
 
-// watch watches what is on the way to the file now, and returns when that has become something else.
+// watch watches what is on the way to the file now, and returns at the first change of that: a folder that goes takes its watch along,
+// also when another one is in its place at once.
 func watch(ctx context.Context, path string, changed func()) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -70,15 +71,11 @@ func watch(ctx context.Context, path string, changed func()) error {
 			return err
 		}
 	}
-	for {
-		changed()
-		if now, err := way(path); err != nil || !slices.Equal(now, steps) {
-			return err
-		}
-		if err := next(ctx, watcher, steps); err != nil || ctx.Err() != nil {
-			return err
-		}
+	changed()
+	if now, err := way(path); err != nil || !slices.Equal(now, steps) {
+		return err
 	}
+	return next(ctx, watcher, steps)
 }
 
 // next waits until one of the steps has changed.
