@@ -1,15 +1,31 @@
 package helm
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/cel-go/cel"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionapi "k8s.io/api/admission/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	apiadmission "k8s.io/apiserver/pkg/admission"
+	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	celenv "k8s.io/apiserver/pkg/cel/environment"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/yaml"
 
 	"github.com/prism-gpu/prism/pkg/admission"
@@ -53,33 +69,86 @@ func TestChartAdmissionIsReached(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestChartAdmissionIsServed: the controller's server, with the certificate that the chart mounts, answers a client that knows what the
+// webhook tells the API server.
+func TestChartAdmissionIsServed(t *testing.T) {
+	rendered := parse(t, render(t, "--set", admissionValues))
+	certificate := t.TempDir()
+	for name, text := range dig(t, rendered["Secret/prism-controller-admission"], "data").(map[string]any) {
+		raw, err := base64.StdEncoding.DecodeString(text.(string))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(certificate, name), raw, 0o600))
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := free.Addr().(*net.TCPAddr)
+	require.NoError(t, free.Close())
+	server := ctrlwebhook.NewServer(ctrlwebhook.Options{Host: "127.0.0.1", Port: address.Port, CertDir: certificate})
+	server.Register(admission.Path, &ctrlwebhook.Admission{Handler: &admission.OpaqueConfig{Driver: "gpu.example.com", Classes: fake.NewClientBuilder().Build()}})
+	ended := make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() { ended <- server.Start(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		assert.NoError(t, <-ended)
+	})
+	require.Eventually(t, func() bool { return server.StartedChecker()(nil) == nil }, 10*time.Second, 10*time.Millisecond)
+
+	bundle, err := base64.StdEncoding.DecodeString(webhook(t, rendered)["clientConfig"].(map[string]any)["caBundle"].(string))
+	require.NoError(t, err)
+	roots := x509.NewCertPool()
+	require.True(t, roots.AppendCertsFromPEM(bundle))
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "prism-controller.prism-system.svc"}}}
+	defer client.CloseIdleConnections()
+	answer, err := client.Post("https://"+address.String()+admission.Path, "application/json", strings.NewReader(`{
+		"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1", "operation": "CREATE",
+		"kind": {"group": "resource.k8s.io", "version": "v1", "kind": "DeviceClass"}, "object": {"spec": {"config": [{"opaque": {
+		"driver": "gpu.example.com", "parameters": {"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "Gpu"}}}]}}}}`))
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	var review admissionapi.AdmissionReview
+	require.NoError(t, json.NewDecoder(answer.Body).Decode(&review))
+	require.NotNil(t, review.Response)
+	assert.False(t, review.Response.Allowed)
+	assert.Equal(t, types.UID("1"), review.Response.UID)
+	assert.Equal(t, `spec.config[0].opaque.parameters: kind: "Gpu" is not known; allowed: GPUConfig, GPUMetricsConfig, ProfilerConfig`, review.Response.Result.Message)
+}
+
 // TestChartAdmissionAsksAboutOurs: only what has configuration for the driver is worth a question.
 func TestChartAdmissionAsksAboutOurs(t *testing.T) {
-	env, err := cel.NewEnv(cel.OptionalTypes(), cel.Variable("object", cel.DynType))
-	require.NoError(t, err)
 	conditions := webhook(t, parse(t, render(t, "--set", admissionValues)))["matchConditions"].([]any)
 	require.Len(t, conditions, 1)
-	ast, issues := env.Compile(conditions[0].(map[string]any)["expression"].(string))
-	require.NoError(t, issues.Err())
-	program, err := env.Program(ast)
-	require.NoError(t, err)
+	evaluator := plugincel.NewConditionCompiler(celenv.MustBaseEnvSet(celenv.DefaultCompatibilityVersion())).CompileCondition(
+		[]plugincel.ExpressionAccessor{&matchconditions.MatchCondition{Name: "c", Expression: conditions[0].(map[string]any)["expression"].(string)}},
+		plugincel.OptionalVariableDeclarations{HasAuthorizer: true}, celenv.NewExpressions)
+	require.Empty(t, evaluator.CompilationErrors())
+	matcher := matchconditions.NewMatcher(evaluator, nil, "webhook", "validating", "prism-controller")
 	for object, want := range map[string]bool{
-		`{spec: {devices: {}}}`:                      false,
-		`{spec: {devices: {requests: [{name: r}]}}}`: false,
-		`{spec: {spec: {devices: {config: []}}}}`:    false,
-		`{spec: {}}`:                                                         false,
-		`{spec: {selectors: [], config: [{}]}}`:                              false,
-		`{spec: {devices: {config: [{requests: [r]}]}}}`:                     false,
-		`{spec: {devices: {config: [{opaque: {driver: tpu.example.com}}]}}}`: false,
-		`{spec: {devices: {config: [{opaque: {driver: tpu.example.com}}, {opaque: {driver: gpu.example.com}}]}}}`: true,
-		`{spec: {spec: {devices: {config: [{opaque: {driver: gpu.example.com}}]}}}}`:                              true,
-		`{spec: {config: [{opaque: {driver: gpu.example.com}}]}}`:                                                 true,
+		`{kind: ResourceClaim, spec: {devices: {}}}`:                                                                                             false,
+		`{kind: ResourceClaim, spec: {devices: {requests: [{name: r}]}}}`:                                                                        false,
+		`{kind: ResourceClaim, spec: {devices: {config: [{requests: [r]}]}}}`:                                                                    false,
+		`{kind: ResourceClaim, spec: {devices: {config: [{opaque: {driver: tpu.example.com}}]}}}`:                                                false,
+		`{kind: ResourceClaim, spec: {devices: {config: [{opaque: {driver: tpu.example.com}}, {opaque: {driver: gpu.example.com}}]}}}`:           true,
+		`{kind: ResourceClaimTemplate, spec: {spec: {devices: {}}}}`:                                                                             false,
+		`{kind: ResourceClaimTemplate, spec: {spec: {devices: {config: [{opaque: {driver: gpu.example.com, parameters: {kind: GPUConfig}}}]}}}}`: true,
+		`{kind: DeviceClass, spec: {}}`:                            false,
+		`{kind: DeviceClass, spec: {selectors: [], config: [{}]}}`: false,
+		`{kind: DeviceClass, spec: {config: [{opaque: {driver: gpu.example.com, parameters: {kind: GPUConfig}}}]}}`: true,
 	} {
-		var tree map[string]any
-		require.NoError(t, yaml.Unmarshal([]byte(object), &tree))
-		got, _, err := program.Eval(map[string]any{"object": tree})
-		require.NoError(t, err, object)
-		assert.Equal(t, want, got.Value(), object)
+		var of struct{ Kind string }
+		require.NoError(t, yaml.Unmarshal([]byte(object), &of))
+		asked := map[string]runtime.Object{
+			"ResourceClaim": &resourceapi.ResourceClaim{}, "ResourceClaimTemplate": &resourceapi.ResourceClaimTemplate{}, "DeviceClass": &resourceapi.DeviceClass{},
+		}[of.Kind]
+		require.NoError(t, yaml.Unmarshal([]byte(object), asked))
+		kind := resourceapi.SchemeGroupVersion.WithKind(of.Kind)
+		got := matcher.Match(t.Context(), &apiadmission.VersionedAttributes{
+			Attributes: apiadmission.NewAttributesRecord(asked, nil, kind, "ns", "n", resourceapi.SchemeGroupVersion.WithResource(strings.ToLower(of.Kind)+"s"), "",
+				apiadmission.Create, nil, false, nil),
+			VersionedKind: kind, VersionedObject: apiadmission.NewLazyObject(asked),
+		}, nil, nil)
+		require.NoError(t, got.Error, object)
+		assert.Equal(t, want, got.Matches, object)
 	}
 }
 

@@ -92,8 +92,11 @@ func (w Written) requests(requests []resourceapi.DeviceRequest) []asked {
 
 // typeOf is the type of the devices of a class that has one of the names that the driver's classes have.
 func (w Written) typeOf(class string) gpu.DeviceType {
-	if class == w.Driver {
+	switch {
+	case class == w.Driver:
 		return gpu.TypeGPU
+	case w.Driver == foreignDriver && class == "mig.nvidia.com": // as manifests for NVIDIA's driver call it
+		return gpu.TypeMIG
 	}
 	for _, device := range []gpu.DeviceType{gpu.TypeMIG, gpu.TypeTimeSlice, gpu.TypeMonitor} {
 		if class == string(device)+"."+w.Driver {

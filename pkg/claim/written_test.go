@@ -143,14 +143,17 @@ func TestWrittenClass(t *testing.T) {
 // Under the name of NVIDIA's driver its own kinds pass, each for devices of its type.
 func TestWrittenForNVIDIA(t *testing.T) {
 	t.Parallel()
-	of := func(kind string) *resourceapi.ResourceClaimSpec {
+	of := func(class, kind string) *resourceapi.ResourceClaimSpec {
 		spec := &resourceapi.ResourceClaimSpec{}
-		require.NoError(t, yaml.UnmarshalStrict([]byte(`devices: {requests: [{name: r, exactly: {deviceClassName: gpu.nvidia.com}}], `+
+		require.NoError(t, yaml.UnmarshalStrict([]byte(`devices: {requests: [{name: r, exactly: {deviceClassName: `+class+`}}], `+
 			`config: [{requests: [r], opaque: {driver: gpu.nvidia.com, parameters: {apiVersion: resource.nvidia.com/v1beta1, kind: `+kind+`}}}]}`), spec))
 		return spec
 	}
 	w := Written{Driver: "gpu.nvidia.com"}
-	assert.NoError(t, w.Claim("spec", of("GpuConfig")))
-	assert.EqualError(t, w.Claim("spec.spec", of("MigDeviceConfig")),
+	assert.NoError(t, w.Claim("spec", of("gpu.nvidia.com", "GpuConfig")))
+	assert.NoError(t, w.Claim("spec", of("mig.nvidia.com", "MigDeviceConfig")))
+	assert.EqualError(t, w.Claim("spec.spec", of("gpu.nvidia.com", "MigDeviceConfig")),
 		`spec.spec.devices.config[0].opaque.parameters: request "r": MigDeviceConfig is for a device of type "mig" and not of type "gpu"`)
+	assert.EqualError(t, w.Claim("spec.spec", of("mig.nvidia.com", "GpuConfig, sharing: {strategy: TimeSlicing}")),
+		`spec.spec.devices.config[0].opaque.parameters: request "r": GpuConfig is for a device of type "gpu" and not of type "mig"`)
 }

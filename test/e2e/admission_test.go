@@ -20,13 +20,12 @@ var refusedConfigs = map[string][]string{
 }
 
 // sliceWithInterval asks for a slice and for what only a whole GPU can have.
-const sliceWithInterval = `{apiVersion: resource.k8s.io/%s, kind: ResourceClaim, metadata: {name: slice}, spec: {devices: {
-requests: [{name: slice, %s}],
+const sliceWithInterval = `{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: slice}, spec: {devices: {
+requests: [{name: slice, exactly: {deviceClassName: mig.gpu.prism.dev}}],
 config: [{requests: [slice], opaque: {driver: gpu.prism.dev, parameters: {
 apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, sharing: {timeSlicing: {interval: Long}}}}}]}}}`
 
-// TestWholeConfigIsRefusedAtOnce: bad configuration is refused when it is written, whatever version of the API it is written in, and
-// what is good is not.
+// TestWholeConfigIsRefusedAtOnce: bad configuration is refused when it is written, and what is good is not.
 func TestWholeConfigIsRefusedAtOnce(t *testing.T) {
 	ns := alone(t)
 	ns.controllers(t, 1)
@@ -35,12 +34,8 @@ func TestWholeConfigIsRefusedAtOnce(t *testing.T) {
 		ns.isDenied(name, err, append(parts, `spec.spec.devices.config[0].opaque.parameters: request "gpu": `)...)
 		assert.Error(t, ns.read(nil, "resourceclaimtemplate", name), "it is not stored")
 	}
-	for version, request := range map[string]string{
-		"v1": "exactly: {deviceClassName: mig.gpu.prism.dev}", "v1beta1": "deviceClassName: mig.gpu.prism.dev",
-	} {
-		_, err := ns.run(fmt.Sprintf(sliceWithInterval, version, request), ns.kubectl("--namespace", ns.name, "create", "--filename=-")...)
-		ns.isDenied(version, err, `spec.devices.config[0].opaque.parameters: request "slice": GPUConfig.sharing is not for a MIG device`, "valid for it is")
-	}
+	_, err := ns.run(sliceWithInterval, ns.kubectl("--namespace", ns.name, "create", "--filename=-")...)
+	ns.isDenied("slice", err, `spec.devices.config[0].opaque.parameters: request "slice": GPUConfig.sharing is not for a MIG device`, "valid for it is")
 	ns.do("apply", "--dry-run=server", "--filename", ns.spec("time-slicing-interval/pod.yaml"))
 }
 
