@@ -88,6 +88,13 @@ func (c *cluster) leads(now time.Time) {
 	}
 }
 
+// unsaved: what is on offer could not be saved, so the next process knows nothing of it and may withdraw it at once.
+func (c *cluster) unsaved() {
+	for _, d := range c.Published {
+		d.Seen = true
+	}
+}
+
 // age notes which taints were seen for long enough.
 func (c *cluster) age(now time.Time) {
 	for _, d := range c.Published {

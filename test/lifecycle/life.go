@@ -26,7 +26,8 @@ import (
 
 // Act is one call of the kubelet, or what a plugin does by itself.
 type Act struct {
-	// Call is "prepare", "unprepare", "settle", "sweep", "keep", "configure", "allocate" or "pass".
+	// Call is "prepare", "unprepare", "settle", "sweep", "keep", "configure", "allocate",
+	// "delete" or "pass".
 	Call string
 	// Claim is the claim's UID.
 	Claim string
@@ -264,6 +265,8 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 	case "allocate":
 		_, err := m.given(act)
 		return err
+	case "delete":
+		return m.tell(func(c *cluster) { delete(c.Allocated, act.Claim) })
 	case "pass":
 		return p.offer.pass(ctx, aWhile)
 	default:

@@ -50,8 +50,8 @@ func (m *Machine) offering(p *Process, files touchedDisk, touch Touch) *offer {
 	o := &offer{machine: m, touch: touch}
 	o.Offering = driver.NewOffering(driver.OfferingPorts{
 		Inventory: p.inventory, NodeName: NodeName, Events: silent{}, Records: func() ([]*checkpoint.Record, error) { return p.Kept() },
-		Counters: func(context.Context) (bool, error) { return true, nil },
-		Read:     o.config, Passing: func(err error) bool { return errors.Is(err, errConfig) },
+		Counters: keeping, Shares: keeping, Watched: true,
+		Read: o.config, Passing: func(err error) bool { return errors.Is(err, errConfig) },
 		Tainted: func(context.Context) (tainted map[gpu.PoolDevice]bool, err error) {
 			err = touch("api.Slices", func() error { tainted, err = m.taints(); return err })
 			return tainted, err
@@ -64,6 +64,9 @@ func (m *Machine) offering(p *Process, files touchedDisk, touch Touch) *offer {
 	})
 	return o
 }
+
+// keeping: the API server keeps all that it is given.
+func keeping(context.Context) (bool, error) { return true, nil }
 
 // errConfig: the configuration could not be read for a reason of the moment.
 var errConfig = errors.New("the API server does not answer")
@@ -204,11 +207,11 @@ func (m *Machine) offeringIsKept(inv *inventory.Inventory, records map[string]*c
 
 // savedPlaces are the devices of the layout that is saved, nil where none is.
 func (m *Machine) savedPlaces(inv *inventory.Inventory) (map[string]bool, error) {
-	saved, err := driver.LayoutFile{Disk: disk.OS{}, Dir: m.StateDir}.Load()
-	if saved.GPUs == nil || err != nil {
+	kept, err := driver.LayoutFile{Disk: disk.OS{}, Dir: m.StateDir}.Load()
+	if kept.GPUs == nil || err != nil {
 		return nil, err
 	}
-	return places(inv, saved.GPUs), nil
+	return places(inv, kept.GPUs), nil
 }
 
 // places are the devices of a layout, but for monitors.

@@ -28,6 +28,9 @@ func configures(config string) Act { return Act{Call: "configure", Config: confi
 // allocates gives a claim a GPU, and no kubelet prepares it yet.
 func allocates(claim string, gpus ...int) Act { return Act{Call: "allocate", Claim: claim, GPUs: gpus} }
 
+// deletes takes a claim out of the API server, and the kubelet has not heard of it yet.
+func deletes(claim string) Act { return Act{Call: "delete", Claim: claim} }
+
 // passes lets time pass.
 var passes = Act{Call: "pass"}
 
@@ -55,8 +58,8 @@ var offeringScenarios = []scenario{
 		acts: []Act{allocates("a", 3), configures(cut), prepares("a", 3), unprepares("a"), passes},
 	},
 	{
-		name: "a GPU is to be whole while a claim has a slice", config: cut,
-		acts: []Act{cuts("a", large), configures(whole), unprepares("a"), passes, prepares("b", 3), unprepares("b")},
+		name: "a GPU is to be whole while a claim that is deleted has a slice", config: cut,
+		acts: []Act{cuts("a", large), deletes("a"), configures(whole), unprepares("a"), passes, prepares("b", 3), unprepares("b")},
 	},
 	{
 		name: "a GPU is to have other replicas while a claim has one", config: inThree,

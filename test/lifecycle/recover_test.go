@@ -68,6 +68,8 @@ func (k *known) learn(act Act, succeeded bool) {
 			slices.Equal(k.prepare.Slices, act.Slices) && slices.Equal(k.prepare.Shares, act.Shares)
 		k.answered = succeeded || k.answered && same && !k.leaving
 		k.prepare, k.leaving, k.left = act, false, false
+	case "delete":
+		k.leaving, k.answered = true, false
 	case "unprepare":
 		k.left = k.left || succeeded // a prepare between them resets it
 		k.leaving, k.answered = true, false

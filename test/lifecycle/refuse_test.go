@@ -87,12 +87,15 @@ func (r refusal) hits(s *scenario) bool {
 	return !r.of("nvml.SetMIGMode") || r.of("nvml.Open") || slices.ContainsFunc(slices.Concat(s.before, s.acts), func(a Act) bool { return len(a.Slices) > 0 })
 }
 
+// unsaves tells whether a layout may never be saved, where that site is refused.
+func (r refusal) unsaves(site string) bool { return r.forEver && strings.HasSuffix(site, " layout") }
+
 // refuses lives a life, for which the machine is set, in which that touch is refused, and goes on without refusals. It returns false when the life had fewer
 // touches of that kind.
 func (m *Machine) refuses(t *testing.T, s *scenario, how refusal, at int) bool {
 	t.Helper()
 	var mu sync.Mutex
-	touches, site := 0, ""
+	touches, site, unsaved := 0, "", false
 	p, err := m.Start(t.Context(), Wiring{
 		Effects: effectsOf(s.acts), Patience: impatience, DebtAfter: time.Minute,
 		Touch: func(where string, effect func() error) error {
@@ -104,6 +107,7 @@ func (m *Machine) refuses(t *testing.T, s *scenario, how refusal, at int) bool {
 			if hit && site == "" {
 				site = where
 			}
+			unsaved = unsaved || hit && how.unsaves(where)
 			mu.Unlock()
 			if hit && how.late {
 				_ = effect()
@@ -122,6 +126,9 @@ func (m *Machine) refuses(t *testing.T, s *scenario, how refusal, at int) bool {
 		require.NoError(t, p.Close())
 	} else {
 		ended = nil // the kubelet has called nobody
+	}
+	if unsaved {
+		require.NoError(t, m.tell((*cluster).unsaved))
 	}
 	require.NoError(t, m.afterDeath(t.Context(), learn(s, ended), at%2 == 0, false), "refused %s", site)
 	return touches >= at
