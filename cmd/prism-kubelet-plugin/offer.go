@@ -25,7 +25,7 @@ import (
 func (p *program) offer(clients connections) *driver.Offering {
 	return driver.NewOffering(driver.OfferingPorts{
 		Inventory: p.inventory, NodeName: p.cfg.NodeName, Events: p.events,
-		Counters: func(ctx context.Context) (bool, error) { return p.counters(ctx, clients) },
+		Counters: func(ctx context.Context) (bool, error) { return p.probe(clients).PartitionableDevices(ctx) },
 		Shares:   func(ctx context.Context) (bool, error) { return p.probe(clients).CountsShares(ctx) },
 		Records:  p.records,
 		Read:     func(ctx context.Context) (*v1alpha1.NodeConfig, error) { return p.nodeConfig(ctx, clients) },
@@ -77,16 +77,6 @@ func (p *program) lookForConflicts(ctx context.Context, host *hostfs.FS) {
 func passing(err error) bool {
 	_, read := errors.AsType[*readError](err)
 	return !read
-}
-
-// counters tells whether the API server keeps counters. One that refuses the question as such is taken for one that does not.
-func (p *program) counters(ctx context.Context, clients connections) (bool, error) {
-	kept, err := p.probe(clients).PartitionableDevices(ctx)
-	if apierrors.IsInvalid(err) {
-		p.events.Warn("CountersUnknown", "Publish", err.Error())
-		return false, nil
-	}
-	return kept, err
 }
 
 func (p *program) probe(clients connections) kube.Probe {
