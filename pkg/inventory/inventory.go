@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -90,11 +89,11 @@ type Inventory struct {
 	// open is the session while it can be used.
 	open atomic.Pointer[Session]
 
-	// looking is held during a look; it guards what follows.
-	looking sync.Mutex
+	// looking has a token during a look; it guards what follows.
+	looking chan struct{}
 	session Session
 	driver  gpu.Driver            // of the session
-	common  *specs.ContainerEdits // of the session
+	common  *specs.ContainerEdits // of the session; nil until it is known
 	bound   hostfs.DriverRoot     // the installation whose library this process works with, from the first session on
 }
 
@@ -112,7 +111,7 @@ func New(opts Options) *Inventory {
 	if opts.Clock.After == nil {
 		opts.Clock.After = time.After
 	}
-	i := &Inventory{opts: opts}
+	i := &Inventory{opts: opts, looking: make(chan struct{}, 1)}
 	i.view.Store(newView(errNotLooked))
 	i.status.Store(&Status{Err: errNotLooked})
 	return i
@@ -125,10 +124,14 @@ func (i *Inventory) Current() *View { return i.view.Load() }
 func (i *Inventory) Status() Status { return *i.status.Load() }
 
 // Refresh looks once and publishes what it sees. The error says why there is no usable driver; the view says the same.
-// gpu.ErrDriverReplaced is final for this process.
+// gpu.ErrDriverReplaced is final for this process. A call that was cut short by its context changes nothing for anyone else.
 func (i *Inventory) Refresh(ctx context.Context) error {
-	i.looking.Lock()
-	defer i.looking.Unlock()
+	select {
+	case i.looking <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for another inspection of the driver: %w", ctx.Err())
+	}
+	defer func() { <-i.looking }()
 	next, err := i.look(ctx)
 	if ctxErr := ctx.Err(); ctxErr != nil {
 		// A look that was cut short says nothing about the driver.
@@ -207,15 +210,24 @@ func (i *Inventory) look(ctx context.Context) (*View, error) {
 		}
 	}
 	next, err := i.discover(ctx, root)
-	if err == nil {
+	switch {
+	case err == nil:
 		session := i.session // a copy: readers come at any time, the field is written under looking
 		i.open.Store(&session)
-	}
-	if err != nil && !errors.Is(err, gpu.ErrTimeout) {
+	case errors.Is(err, gpu.ErrTimeout):
 		// A driver that hangs is not closed: that call would hang as well.
+	case cutShort(ctx, err):
+		// The driver did not say this, and claims that are being prepared need the session.
+	default:
 		i.closeSession()
 	}
 	return next, err
+}
+
+// cutShort tells whether an error is the end of the context and not an answer of the driver. What the driver answered before the context
+// ended is still its answer.
+func cutShort(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
 }
 
 // find returns the installation to work with. While no kernel module tells which of several is in use, the known one stays it.
@@ -230,24 +242,21 @@ func (i *Inventory) find() (hostfs.DriverRoot, error) {
 	return root, nil
 }
 
-// openSession opens the driver and learns what stays the same while it is open.
+// openSession opens the driver.
 func (i *Inventory) openSession(ctx context.Context, root hostfs.DriverRoot) error {
 	session, err := i.opts.Open(ctx, root)
 	if err != nil {
 		return err
 	}
 	i.session, i.bound = session, root
-	if err := i.learn(ctx); err != nil {
-		i.closeSession()
-		return err
-	}
 	return nil
 }
 
-// learn asks a new session for driver version and common edits.
+// learn asks a session for the common edits, which stay the same while it is open. An inspection that is cut short here leaves the session
+// to the next one, which continues.
 func (i *Inventory) learn(ctx context.Context) error {
-	if err := i.checkVersion(ctx); err != nil {
-		return err
+	if i.common != nil {
+		return nil
 	}
 	common, err := i.session.CommonEdits(ctx)
 	if err != nil {
@@ -273,6 +282,9 @@ func (i *Inventory) checkVersion(ctx context.Context) error {
 // discover lists the GPUs of the open session and joins them with where the host says they are.
 func (i *Inventory) discover(ctx context.Context, root hostfs.DriverRoot) (*View, error) {
 	if err := i.checkVersion(ctx); err != nil {
+		return nil, err
+	}
+	if err := i.learn(ctx); err != nil {
 		return nil, err
 	}
 	gpus, faults, err := i.gpus(ctx)
@@ -310,12 +322,12 @@ func (i *Inventory) closeSession() {
 	i.open.Store(nil)
 	// What cannot be closed has ended already, with the driver.
 	_ = i.session.Close()
-	i.session = nil
+	i.session, i.common = nil, nil
 }
 
 // Close closes the driver, also for those whom Partitioning gave it: their next call is refused.
 func (i *Inventory) Close() {
-	i.looking.Lock()
-	defer i.looking.Unlock()
+	i.looking <- struct{}{}
+	defer func() { <-i.looking }()
 	i.closeSession()
 }

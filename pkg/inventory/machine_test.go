@@ -28,6 +28,8 @@ type machine struct {
 	opened    int
 	closed    int
 	editsErr  error
+	// during runs before a call into the driver, outside the lock; nil does nothing.
+	during func(call string)
 }
 
 func installation(hostPath, version string, inode uint64) hostfs.DriverRoot {
@@ -88,7 +90,24 @@ func (m *machine) PCI(busID string) gpu.PCI {
 	return gpu.PCI{BusID: busID, Root: "pci" + busID[:7], NUMANode: 1}
 }
 
-func (m *machine) open(_ context.Context, root hostfs.DriverRoot) (Session, error) {
+// enter begins a call into the driver, which a context that has ended cuts short.
+func (m *machine) enter(ctx context.Context, call string) error {
+	m.mu.Lock()
+	during := m.during
+	m.mu.Unlock()
+	if during != nil {
+		during(call)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s on the driver: %w", call, err)
+	}
+	return nil
+}
+
+func (m *machine) open(ctx context.Context, root hostfs.DriverRoot) (Session, error) {
+	if err := m.enter(ctx, "open"); err != nil {
+		return nil, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	none := hostfs.FileID{}
@@ -134,7 +153,10 @@ func (s *fakeSession) call() error {
 	return err
 }
 
-func (s *fakeSession) Driver(context.Context) (gpu.Driver, error) {
+func (s *fakeSession) Driver(ctx context.Context) (gpu.Driver, error) {
+	if err := s.machine.enter(ctx, "Driver"); err != nil {
+		return gpu.Driver{}, err
+	}
 	s.machine.mu.Lock()
 	defer s.machine.mu.Unlock()
 	if err := s.call(); err != nil {
@@ -143,7 +165,10 @@ func (s *fakeSession) Driver(context.Context) (gpu.Driver, error) {
 	return gpu.Driver{Version: s.machine.loaded, CUDAVersion: "13.0"}, nil
 }
 
-func (s *fakeSession) GPUs(context.Context) ([]gpu.GPU, []gpu.Fault, error) {
+func (s *fakeSession) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
+	if err := s.machine.enter(ctx, "GPUs"); err != nil {
+		return nil, nil, err
+	}
 	s.machine.mu.Lock()
 	defer s.machine.mu.Unlock()
 	if err := s.call(); err != nil {
@@ -161,7 +186,10 @@ func (s *fakeSession) GPUs(context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 	return usable, faults, nil
 }
 
-func (s *fakeSession) CommonEdits(context.Context) (*specs.ContainerEdits, error) {
+func (s *fakeSession) CommonEdits(ctx context.Context) (*specs.ContainerEdits, error) {
+	if err := s.machine.enter(ctx, "CommonEdits"); err != nil {
+		return nil, err
+	}
 	s.machine.mu.Lock()
 	defer s.machine.mu.Unlock()
 	if s.machine.editsErr != nil {
