@@ -18,6 +18,8 @@ type board struct {
 	device   nvml.Device
 	facts    gpu.GPU
 	profiles []profile
+	// mode is whether the MIG mode was on when handle and minor number were read.
+	mode bool
 }
 
 // GPUs lists the GPUs of the node in the order of their index. Each that does not answer is a fault and hides no other; the
@@ -87,8 +89,10 @@ func (s *Session) look(ctx context.Context, index int) (gpu.GPU, gpu.Fault) {
 		s.boards[index] = known
 		return known.facts, gpu.Fault{}
 	}
-	// A GPU that comes back may have another handle.
-	delete(s.boards, index)
+	if cause := ctx.Err(); cause == nil || !errors.Is(err, cause) {
+		// A GPU that comes back may have another handle. That the caller gave up says nothing about the GPU, which claims may be using.
+		delete(s.boards, index)
+	}
 	return gpu.GPU{}, gpu.Fault{Index: index, UUID: known.facts.UUID, BusID: known.facts.PCI.BusID, Err: err}
 }
 
@@ -98,7 +102,10 @@ func (s *Session) again(ctx context.Context, b *board) error {
 	if _, err := must(q, "nvmlDeviceGetMemoryInfo", b.device.GetMemoryInfo); err != nil || b.facts.MIG == nil {
 		return err
 	}
-	return q.refreshMIG(b)
+	if err := q.refreshMIG(b); err != nil || b.facts.MIG.Mode.Enabled == b.mode {
+		return err
+	}
+	return q.identify(b, b.facts.MIG.Mode.Enabled) // another process has changed the mode
 }
 
 // read asks a GPU for everything. On an error the board has what was read before it.

@@ -18,6 +18,8 @@ type fakeDriver struct {
 	version string
 	loaded  bool
 	inits   int
+	// initialising is closed when Init begins, which then waits for initialise; nil waits for nothing.
+	initialising, initialise chan struct{}
 	// absent symbols are not in the library; calling one is what kills a process.
 	absent map[string]bool
 	calls  map[string]int
@@ -74,7 +76,29 @@ func (d *fakeDriver) LookupSymbol(symbol string) error {
 	return nil
 }
 
+// blockInit makes the first Init hang until release is called; begun is closed when it hangs.
+func (d *fakeDriver) blockInit() (begun <-chan struct{}, release func()) {
+	hangs, hang := make(chan struct{}), make(chan struct{})
+	d.initialising, d.initialise = hangs, hang
+	return hangs, func() { close(hang) }
+}
+
+// initialised is how often the library was initialised and not shut down.
+func (d *fakeDriver) initialised() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.inits
+}
+
 func (d *fakeDriver) Init() nvml.Return {
+	d.mu.Lock()
+	begun, hang := d.initialising, d.initialise
+	d.initialising, d.initialise = nil, nil
+	d.mu.Unlock()
+	if hang != nil {
+		close(begun)
+		<-hang
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.loaded {

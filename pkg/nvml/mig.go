@@ -36,7 +36,11 @@ func readMIG(q query, b *board) error {
 			b.profiles = append(b.profiles, p)
 		}
 	}
-	return q.refreshMIG(b)
+	if err := q.refreshMIG(b); err != nil {
+		return err
+	}
+	b.mode = b.facts.MIG.Mode.Enabled
+	return nil
 }
 
 // readProfile asks for one of NVML's profiles; false where the GPU or the driver has none such.

@@ -67,7 +67,7 @@ func (s *Session) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
 		}
 		return err
 	}
-	return s.renew(q, b)
+	return s.renew(q, b, on)
 }
 
 // takeBack asks for the mode that was before: what a driver could not do it keeps as pending and does at the next reset, which nobody
@@ -82,7 +82,7 @@ func (s *Session) takeBack(q query, b *board, on bool) error {
 	if err := q.setMIGMode(b, on); err != nil {
 		return err
 	}
-	return s.renew(q, b) // the change may have come about after all
+	return s.renew(q, b, on) // the change may have come about after all
 }
 
 // resetFirst refuses a change that only a reset brings about.
@@ -125,16 +125,11 @@ func (q query) setMIGMode(b *board, on bool) error {
 	return nil
 }
 
-// renew takes a new handle of a GPU that was reset, and its minor number, which may be another one then. Where it does not answer, the
-// next look reads all of it anew.
-func (s *Session) renew(q query, b *board) error {
-	var minor int
-	handle, err := must(q, "nvmlDeviceGetHandleByUUID", func() (nvml.Device, nvml.Return) {
-		return s.lib.DeviceGetHandleByUUID(string(b.facts.UUID))
-	})
-	if err == nil {
-		minor, err = must(q, "nvmlDeviceGetMinorNumber", handle.GetMinorNumber)
-	}
+// renew takes a new handle of a GPU that was reset, and its minor number, which may be another one now that MIG is on or off. Where it does
+// not answer, the next look reads all of it again.
+func (s *Session) renew(q query, b *board, on bool) error {
+	fresh := *b
+	err := q.identify(&fresh, on)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known, ok := s.boards[b.facts.Index]
@@ -143,8 +138,23 @@ func (s *Session) renew(q query, b *board) error {
 	case err != nil:
 		delete(s.boards, b.facts.Index)
 	default:
-		known.device, known.facts.Minor = handle, minor
+		known.device, known.facts.Minor, known.mode = fresh.device, fresh.facts.Minor, fresh.mode
 		s.boards[b.facts.Index] = known
+	}
+	return err
+}
+
+// identify reads the handle and the minor number of a GPU whose MIG mode is now on or off. On an error the board is as it was.
+func (q query) identify(b *board, on bool) error {
+	handle, err := must(q, "nvmlDeviceGetHandleByUUID", func() (nvml.Device, nvml.Return) {
+		return q.session.lib.DeviceGetHandleByUUID(string(b.facts.UUID))
+	})
+	if err != nil {
+		return err
+	}
+	minor, err := must(q, "nvmlDeviceGetMinorNumber", handle.GetMinorNumber)
+	if err == nil {
+		b.device, b.facts.Minor, b.mode = handle, minor, on
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -78,14 +79,18 @@ func open(ctx context.Context, lib nvml.Interface, g *gate, opts Options) (*Sess
 	}
 	s := &Session{lib: lib, gate: g, opts: opts, boards: map[int]board{}, turns: map[gpu.UUID]*sync.Mutex{}}
 	const symbol = "nvmlInit_v2"
+	var settled atomic.Bool // by the call that returned or by the caller that gave up, whichever came first
 	_, err := pass(ctx, g, call{wholeDriver, symbol, opts.Deadline}, func() (struct{}, error) {
 		ret := lib.Init()
 		if ret == nvml.ERROR_LIBRARY_NOT_FOUND {
 			return struct{}{}, errNotLoadable
 		}
+		if ret == nvml.SUCCESS && settled.Swap(true) {
+			ret = lib.Shutdown() // or the library would stay initialised, and the kernel module in use, for as long as this process lives
+		}
 		return struct{}{}, asError(symbol, ret)
 	})
-	if err != nil {
+	if err != nil && !settled.Swap(true) {
 		return nil, err
 	}
 	return s, nil
