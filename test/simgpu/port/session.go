@@ -48,8 +48,11 @@ func open(ctx context.Context, node *model.Node, root string) (*Session, error) 
 	return s, asError("nvmlInit_v2", err)
 }
 
-// call counts a call and lets the node's faults act on it.
+// call counts a call and lets the node's faults act on it. As in the product's session, no call is made for a caller whose context has ended.
 func (s *Session) call(ctx context.Context, symbol string, ordinal int) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: %w", symbol, err)
+	}
 	s.node.Calls.Add(os.Getpid(), filepath.Base(os.Args[0]), symbol)
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, gpu.ErrTimeout)
 	defer cancel()
@@ -86,6 +89,9 @@ func (s *Session) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 		default:
 			gpus = append(gpus, g)
 		}
+	}
+	if err := ctx.Err(); err != nil { // that the caller gave up is no fault of a GPU
+		return nil, nil, fmt.Errorf("%s: %w", symbol, err)
 	}
 	return gpus, faults, nil
 }
