@@ -64,18 +64,18 @@ func wantsOf(uid string, slices ...string) *resourceapi.ResourceClaim {
 	return rc
 }
 
-func (c *cutter) Meet(_ context.Context, n claim.Need) error {
-	return c.op(fmt.Sprintf("meet %s %s", n.Kind, n.Target), func() error { return nil })
+func (c *cutter) Meet(ctx context.Context, n claim.Need) error {
+	return c.op(fmt.Sprintf("meet %s %s", n.Kind, n.Target), unlessEnded(ctx, func() error { return nil }))
 }
 
-func (c *cutter) There(_ context.Context, id gpu.UUID, m *checkpoint.MIG) error {
+func (c *cutter) There(ctx context.Context, id gpu.UUID, m *checkpoint.MIG) error {
 	name := fmt.Sprintf("%d-%d", m.Profile, m.Placement.Start)
-	return c.op("look at "+name, func() error {
+	return c.op("look at "+name, unlessEnded(ctx, func() error {
 		if id != uuid(0) || c.there[cut(name)] != m.Identity.UUID {
 			return gpu.ErrNotFound
 		}
 		return nil
-	})
+	}))
 }
 
 // administer makes the only MIG device of an administrator; the view has it too if it is a fresh one.
@@ -96,32 +96,32 @@ func (c *cutter) administer(gi int, device gpu.MIGUUID, fresh bool) {
 	c.node = &node
 }
 
-func (c *cutter) Check(_ context.Context, s checkpoint.Step) error {
-	return c.op("check "+short(s), func() error {
+func (c *cutter) Check(ctx context.Context, s checkpoint.Step) error {
+	return c.op("check "+short(s), unlessEnded(ctx, func() error {
 		if _, taken := c.there[s.Device]; taken {
 			return gpu.ErrInUse
 		}
 		return nil
-	})
+	}))
 }
 
-func (c *cutter) Do(_ context.Context, s checkpoint.Step) (json.RawMessage, error) {
+func (c *cutter) Do(ctx context.Context, s checkpoint.Step) (json.RawMessage, error) {
 	id := gpu.MIGIdentity{GPUInstance: 3}
-	err := c.op("make "+short(s), func() error { c.there[s.Device] = ""; return nil })
+	err := c.op("make "+short(s), unlessEnded(ctx, func() error { c.there[s.Device] = ""; return nil }))
 	if err != nil {
 		return nil, err
 	}
-	err = c.op("fill "+short(s), func() error {
+	err = c.op("fill "+short(s), unlessEnded(ctx, func() error {
 		c.made++
 		id.ComputeInstance, id.UUID = 1, gpu.MIGUUID(fmt.Sprintf("MIG-%d", c.made))
 		c.there[s.Device] = id.UUID
 		return nil
-	})
+	}))
 	raw, _ := json.Marshal(id)
 	return raw, err
 }
 
-func (c *cutter) Undo(_ context.Context, s checkpoint.Step) error {
+func (c *cutter) Undo(ctx context.Context, s checkpoint.Step) error {
 	known := "nothing"
 	if len(s.Made) > 0 {
 		id, err := c.Identify(s.Made)
@@ -133,17 +133,17 @@ func (c *cutter) Undo(_ context.Context, s checkpoint.Step) error {
 			known = string(id.UUID)
 		}
 	}
-	return c.op(fmt.Sprintf("undo %s, made %s", short(s), known), func() error { delete(c.there, s.Device); return nil })
+	return c.op(fmt.Sprintf("undo %s, made %s", short(s), known), unlessEnded(ctx, func() error { delete(c.there, s.Device); return nil }))
 }
 
-func (c *cutter) Verify(_ context.Context, s checkpoint.Step) error {
-	return c.op("verify "+short(s), func() error {
+func (c *cutter) Verify(ctx context.Context, s checkpoint.Step) error {
+	return c.op("verify "+short(s), unlessEnded(ctx, func() error {
 		id, err := c.Identify(s.Made)
 		if err == nil && c.there[s.Device] != id.UUID {
 			err = gpu.ErrNotFound
 		}
 		return err
-	})
+	}))
 }
 
 func (*cutter) Identify(made json.RawMessage) (id gpu.MIGIdentity, err error) {

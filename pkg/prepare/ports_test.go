@@ -53,6 +53,9 @@ func (p *process) take(ctx context.Context, name string) (func(), error) {
 	if p.taking != nil {
 		p.taking(name)
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("waiting for the lock of %s: %w", name, err)
+	}
 	p.world.mu.Lock()
 	lock := p.world.locks[name]
 	if lock == nil {
@@ -248,14 +251,21 @@ func (p planner) Resolve(rc *resourceapi.ResourceClaim) (*claim.Plan, error) {
 	return plan, nil
 }
 
+// unlessEnded is an effect that a context which has ended keeps from being made: as all that is asked of hardware, a fake honours it.
+func unlessEnded(ctx context.Context, effect func() error) func() error {
+	return func() error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return effect()
+	}
+}
+
 // effect is a setting of a GPU: it names the claim it was made for, and refuses to be made over another's.
 type effect struct{ *world }
 
 func (e effect) Do(ctx context.Context, s checkpoint.Step) (made json.RawMessage, err error) {
-	err = e.op(fmt.Sprintf("do %s %s", s.Kind, s.Target), func() error {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+	err = e.op(fmt.Sprintf("do %s %s", s.Kind, s.Target), unlessEnded(ctx, func() error {
 		set := e.effects[s.Target]
 		if set == nil {
 			set = map[string]string{}
@@ -267,19 +277,16 @@ func (e effect) Do(ctx context.Context, s checkpoint.Step) (made json.RawMessage
 		set[s.Kind] = string(s.Args)
 		made = s.Args
 		return nil
-	})
+	}))
 	return made, err
 }
 
 func (e effect) Undo(ctx context.Context, s checkpoint.Step) error {
-	return e.op(fmt.Sprintf("undo %s %s", s.Kind, s.Target), func() error {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+	return e.op(fmt.Sprintf("undo %s %s", s.Kind, s.Target), unlessEnded(ctx, func() error {
 		if now, taken := e.effects[s.Target][s.Kind]; taken && now != string(s.Args) {
 			return fmt.Errorf("undoing what is not ours: %s", now) // an undo that comes late must find nothing of it
 		}
 		delete(e.effects[s.Target], s.Kind)
 		return nil
-	})
+	}))
 }

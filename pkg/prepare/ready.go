@@ -30,7 +30,7 @@ func (t *Transaction) ready(ctx context.Context, r *checkpoint.Record, needs []c
 			return fmt.Errorf("preparing GPU %s: %w", n.Target, &gpu.UnsupportedError{Feature: "need " + n.Kind})
 		}
 		if err := need.Meet(ctx, n); err != nil {
-			return refuse(r, n.Target, &claim.Refusal{Cause: err.Error(), Transient: transient(err), Err: err})
+			return refuse(r, n.Target, asRefusal(err))
 		}
 	}
 	for i := range r.Steps {
@@ -44,6 +44,14 @@ func (t *Transaction) ready(ctx context.Context, r *checkpoint.Record, needs []c
 		}
 	}
 	return nil
+}
+
+// asRefusal is a need's own refusal, or one that says what the error says.
+func asRefusal(err error) *claim.Refusal {
+	if refusal, ok := errors.AsType[*claim.Refusal](err); ok {
+		return refusal
+	}
+	return &claim.Refusal{Cause: err.Error(), Transient: transient(err), Err: err}
 }
 
 // isStatic tells whether a result is a MIG device that an administrator made.

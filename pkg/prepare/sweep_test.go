@@ -23,15 +23,15 @@ type findable struct {
 	kind string
 }
 
-func (f findable) Find(context.Context) (found []checkpoint.Step, err error) {
-	err = f.op("find "+f.kind, func() error {
+func (f findable) Find(ctx context.Context) (found []checkpoint.Step, err error) {
+	err = f.op("find "+f.kind, unlessEnded(ctx, func() error {
 		for id, set := range f.effects {
 			if args, there := set[f.kind]; there {
 				found = append(found, checkpoint.Step{Target: id, Args: json.RawMessage(args)})
 			}
 		}
 		return nil
-	})
+	}))
 	return found, err
 }
 
