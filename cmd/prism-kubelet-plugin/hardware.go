@@ -71,10 +71,5 @@ func (p *program) owned(bootID string) (inventory.Owned, error) {
 // cutting builds what makes MIG devices and looks for those that an administrator made, with the driver that is open at the time.
 func cutting(inv *inventory.Inventory) (mig.Step, mig.Mode, mig.Static) {
 	driver := func() (mig.Driver, error) { return inv.Partitioning() }
-	look := func(ctx context.Context) {
-		if err := inv.Refresh(ctx); err != nil {
-			klog.FromContext(ctx).Error(err, "A GPU whose MIG mode has changed is not looked at yet")
-		}
-	}
-	return mig.Step{Driver: driver}, mig.Mode{Driver: driver, Changed: look}, mig.Static{Driver: driver}
+	return mig.Step{Driver: driver}, mig.Mode{Driver: driver, Shown: inv.MIGMode, Changed: inv.Refresh}, mig.Static{Driver: driver}
 }

@@ -120,6 +120,16 @@ func New(opts Options) *Inventory {
 // Current returns the latest view, never nil.
 func (i *Inventory) Current() *View { return i.view.Load() }
 
+// MIGMode returns the MIG mode that the latest view shows; false where it has no such GPU, or the GPU has no MIG.
+func (i *Inventory) MIGMode(id gpu.UUID) (mode gpu.MIGMode, known bool) {
+	for _, g := range i.Current().Node.GPUs {
+		if g.UUID == id && g.MIG != nil {
+			return g.MIG.Mode, true
+		}
+	}
+	return gpu.MIGMode{}, false
+}
+
 // Status returns how the latest look went.
 func (i *Inventory) Status() Status { return *i.status.Load() }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -14,12 +15,18 @@ import (
 type Mode struct {
 	// Driver returns the open driver; gpu.ErrDriverNotLoaded without one.
 	Driver func() (Driver, error)
-	// Changed is told when a mode has changed, before the claim gets anything: the GPU's minor number may be another one now. May be
-	// nil.
-	Changed func(ctx context.Context)
+	// Shown returns the MIG mode in which the GPU was when what CDI specs are built from was read; false where that lacks the GPU.
+	Shown func(id gpu.UUID) (gpu.MIGMode, bool)
+	// Changed reads that again when a mode has changed, before the claim gets anything: the GPU's minor number may be another one now. Its
+	// context is its own: that of a call which ends would cut short what all claims rely on.
+	Changed func(ctx context.Context) error
 }
 
-// Meet costs one read where the mode is right already, and one look at the instances where it turns the mode off.
+// changedTime is what Changed gets, also when the caller's time is over.
+const changedTime = 10 * time.Second
+
+// Meet costs one read where the mode is right already, and one look at the instances where it turns the mode off. Where the mode has
+// changed, whoever changed it, all GPUs are inspected once; as long as that fails the error is a transient *claim.Refusal.
 func (m Mode) Meet(ctx context.Context, need claim.Need) error {
 	driver, err := m.Driver()
 	if err != nil {
@@ -31,10 +38,14 @@ func (m Mode) Meet(ctx context.Context, need claim.Need) error {
 		return fmt.Errorf("reading the MIG mode of GPU %s: %w", need.Target, err)
 	}
 	if mode.Enabled == on {
-		return nil
+		return m.inspected(ctx, need.Target, on)
 	}
 	if mode.NeedsReset {
 		return resetNeeded(need.Target, on)
+	}
+	// Or a mode that changes back would look as if it had never changed.
+	if err := m.inspected(ctx, need.Target, mode.Enabled); err != nil {
+		return err
 	}
 	if err = leaves(ctx, driver, need.Target, on); err == nil {
 		err = driver.SetMIGMode(ctx, need.Target, on)
@@ -44,12 +55,41 @@ func (m Mode) Meet(ctx context.Context, need claim.Need) error {
 		return fmt.Errorf("turning %s the MIG mode: something on the node uses GPU %s: %w; stop the process (nvidia-smi and fuser -v /dev/nvidia* "+
 			"show it), or remove the GPU instance (nvidia-smi mig -lgi shows it)", word(on), need.Target, err)
 	case err != nil:
+		_ = m.inspect(ctx) // it may have changed, and have been changed back; the next claim finds out whether it has
 		return fmt.Errorf("turning %s the MIG mode of GPU %s: %w", word(on), need.Target, err)
 	}
-	if m.Changed != nil {
-		m.Changed(ctx)
+	return m.inspected(ctx, need.Target, on)
+}
+
+// inspected ensures that what is known of the GPU was read in its present MIG mode. A process that failed to do so after a change may have
+// exited, and others change modes too, so nothing but that is relied upon.
+func (m Mode) inspected(ctx context.Context, id gpu.UUID, on bool) error {
+	if m.shows(id, on) {
+		return nil
 	}
-	return nil
+	err := m.inspect(ctx)
+	if err == nil && !m.shows(id, on) {
+		err = fmt.Errorf("the GPU does not answer, or its mode has changed again: %w", gpu.ErrNotFound)
+	}
+	if err == nil {
+		return nil
+	}
+	return &claim.Refusal{
+		Cause: fmt.Sprintf("GPU %s could not be inspected since its MIG mode was turned %s, and its device node may have another number now: %v",
+			id, word(on), err),
+		Fix: "check on the node that nvidia-smi -L answers and lists it", Transient: true, Err: err,
+	}
+}
+
+func (m Mode) shows(id gpu.UUID, on bool) bool {
+	mode, known := m.Shown(id)
+	return known && mode.Enabled == on
+}
+
+func (m Mode) inspect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), changedTime)
+	defer cancel()
+	return m.Changed(ctx)
 }
 
 // leaves returns gpu.ErrInUse for a GPU that would lose instances: an administrator may have made them since the last look. That the driver

@@ -1,7 +1,6 @@
 package mig
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,14 +16,6 @@ func (w *world) needs(kind string) claim.Need { return claim.Need{Kind: kind, Ta
 func TestTheModeChangesWhenTheOtherIsNeeded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100-80")
-	told := 0
-	mode := w.mode()
-	mode.Changed = func(ctx context.Context) {
-		mode, err := w.MIGMode(ctx, w.id)
-		require.NoError(t, err)
-		assert.Equal(t, mode.Enabled, mode.Pending)
-		told++
-	}
 	for _, c := range []struct {
 		kind    string
 		enabled bool
@@ -36,10 +27,10 @@ func TestTheModeChangesWhenTheOtherIsNeeded(t *testing.T) {
 		{claim.NeedWhole, false, []string{"set mode false"}},
 		{claim.NeedWhole, false, nil},
 	} {
-		w.changes, told = nil, 0
-		require.NoError(t, mode.Meet(t.Context(), w.needs(c.kind)))
+		w.changes, w.inspections = nil, 0
+		require.NoError(t, w.mode().Meet(t.Context(), w.needs(c.kind)))
 		assert.Equal(t, c.changes, w.changes)
-		assert.Equal(t, len(c.changes), told)
+		assert.Equal(t, len(c.changes), w.inspections, "once, after the change")
 		mode, err := w.MIGMode(t.Context(), w.id)
 		require.NoError(t, err)
 		assert.Equal(t, gpu.MIGMode{Enabled: c.enabled, Pending: c.enabled}, mode)

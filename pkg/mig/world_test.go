@@ -29,6 +29,12 @@ type world struct {
 	// absent: the driver is not loaded; lies: it says that it has removed instances and has not; careless: it turns the mode off under
 	// instances.
 	absent, lies, careless bool
+	// shown is what the rest of the program knows of the GPU's mode, unless unseen; inspections counts how often it was read.
+	shown       gpu.MIGMode
+	unseen      bool
+	inspections int
+	// inspect is asked before each inspection; nil lets it be made.
+	inspect func(ctx context.Context) error
 }
 
 func newWorld(t *testing.T, board string) *world {
@@ -45,7 +51,24 @@ func newWorldOf(t *testing.T, spec model.Spec) *world {
 	require.NoError(t, err)
 	session, err := host.Open(t.Context(), root)
 	require.NoError(t, err)
-	return &world{Driver: session, t: t, node: node, id: gpu.UUID(node.Identities()[0].UUID)}
+	w := &world{Driver: session, t: t, node: node, id: gpu.UUID(node.Identities()[0].UUID)}
+	require.NoError(t, w.refresh(t.Context()))
+	return w
+}
+
+// refresh reads what the rest of the program knows.
+func (w *world) refresh(ctx context.Context) error {
+	w.inspections++
+	if w.inspect != nil {
+		if err := w.inspect(ctx); err != nil {
+			return err
+		}
+	}
+	mode, err := w.MIGMode(ctx, w.id)
+	if err == nil {
+		w.shown = mode
+	}
+	return err
 }
 
 // partitioned is a Hopper GPU in MIG mode.
@@ -65,7 +88,9 @@ func (w *world) open() (Driver, error) {
 
 func (w *world) step() Step { return Step{Driver: w.open} }
 
-func (w *world) mode() Mode { return Mode{Driver: w.open} }
+func (w *world) mode() Mode {
+	return Mode{Driver: w.open, Shown: func(id gpu.UUID) (gpu.MIGMode, bool) { return w.shown, id == w.id && !w.unseen }, Changed: w.refresh}
+}
 
 // note keeps what was changed.
 func (w *world) note(format string, args ...any) {
@@ -74,7 +99,7 @@ func (w *world) note(format string, args ...any) {
 
 func (w *world) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
 	w.note("set mode %v", on)
-	if w.careless {
+	if w.careless && ctx.Err() == nil {
 		for _, i := range w.there() {
 			w.removed(i)
 		}
@@ -100,7 +125,7 @@ func (w *world) DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, ci 
 func (w *world) DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error {
 	w.note("destroy")
 	if w.lies {
-		return nil
+		return ctx.Err()
 	}
 	return w.Driver.DestroyInstance(ctx, id, gi)
 }

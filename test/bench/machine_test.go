@@ -58,6 +58,8 @@ type node struct {
 	tool     *countedTool
 	// open makes a transaction on the node's files, as another process of the plugin would.
 	open func() *prepare.Transaction
+	// inspect reads all GPUs, as the product does when a MIG mode has changed.
+	inspect func(ctx context.Context) error
 }
 
 // countingDisk is the real disk. Files counts records and CDI specs alike.
@@ -154,7 +156,7 @@ func newNode(t *testing.T, offer func(*gpu.GPU) gpu.Offer) *node {
 	host := port.NewHost(simulated)
 	inv := inventory.New(inventory.Options{Host: host, Open: host.Open})
 	require.NoError(t, inv.Refresh(t.Context()))
-	n.view = inv.Current()
+	n.view, n.inspect = inv.Current(), inv.Refresh
 	if offer != nil {
 		n.layout = gpu.Layout{}
 		for i := range n.view.Node.GPUs {
@@ -227,6 +229,7 @@ func (n *node) transaction(cfg *config.Plugin, host *port.Host, inv *inventory.I
 		},
 	}
 	open := func() (mig.Driver, error) { return inv.Partitioning() }
+	mode := mig.Mode{Driver: open, Shown: inv.MIGMode, Changed: inv.Refresh}
 	tx, damaged, err := prepare.New(prepare.Ports{
 		Records: records, Locks: locks,
 		Planner: claim.Source{Driver: testDriver, NodeName: testNode, Offered: func() (*gpu.Node, gpu.Layout, error) {
@@ -240,7 +243,7 @@ func (n *node) transaction(cfg *config.Plugin, host *port.Host, inv *inventory.I
 			claim.StepMIG:      mig.Step{Driver: open},
 			claim.StepInterval: timeslice.Step{Tool: n.tool, Notes: timeslice.NewNotes(n.disk, cfg.PluginDir(), "boot")},
 		},
-		Needs:  map[string]prepare.Need{claim.NeedMIG: mig.Mode{Driver: open}, claim.NeedWhole: mig.Mode{Driver: open}},
+		Needs:  map[string]prepare.Need{claim.NeedMIG: mode, claim.NeedWhole: mode},
 		Static: mig.Static{Driver: open},
 	}, prepare.Settings{
 		CDIKind: cdi.Kind(testDriver), BootID: "boot", Writer: "test", Patience: time.Minute, DebtAfter: time.Minute, Now: time.Now,

@@ -48,7 +48,8 @@ func TestBudgetOfASlice(t *testing.T) {
 	same := cmp.Options{later, cmpopts.IgnoreFields(Cost{}, "NVML")}
 	assert.Empty(t, cmp.Diff(Costs{Prepare: made, Unprepare: removed}, alone, same))
 	assert.Empty(t, SliceLimits.exceeded("a slice", 1, alone))
-	assert.Equal(t, alone.Prepare.NVML+1, first.Prepare.NVML, "MIG mode is turned on once")
+	inspection := n.cost(func() error { return n.inspect(ctx) })
+	assert.Equal(t, alone.Prepare.NVML+1+inspection.NVML, first.Prepare.NVML, "MIG mode is turned on once, and all GPUs are inspected then")
 	assert.Equal(t, alone.Unprepare.NVML, first.Unprepare.NVML, "and left on")
 
 	require.NoError(t, n.plugin.Prepare(ctx, sliver(0)))
@@ -101,6 +102,9 @@ func TestBudgetOfAllSlices(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	const all = 8 * perGPU
+	for first := 0; first < all; first += perGPU { // what turning on the MIG mode costs is no part of it
+		n.both(ctx, sliver(first))
+	}
 	claims, admitted := requested(all, sliver)
 	costs := Costs{
 		Prepare: n.cost(func() error {

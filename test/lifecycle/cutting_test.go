@@ -184,7 +184,7 @@ func TestWhatASliceCosts(t *testing.T) {
 	made := map[string]int{mode: 1, look: 1, "nvml.CreateInstance": 1, "nvml.CreateComputeInstance": 1}
 	removed := map[string]int{one: 2, "nvml.DestroyComputeInstance": 1, "nvml.DestroyInstance": 1}
 	first := maps.Clone(made)
-	first[set] = 1
+	first[set], first["nvml.Driver"], first["nvml.GPUs"] = 1, 1, 1 // all GPUs are inspected once when a mode has changed
 	assert.Equal(t, first, cost(cuts("a", large)))
 	assert.Equal(t, map[string]int{one: 1}, cost(cuts("a", large)), "repeated")
 	assert.Equal(t, made, cost(cuts("b", small)))
@@ -192,7 +192,8 @@ func TestWhatASliceCosts(t *testing.T) {
 	assert.Equal(t, removed, cost(unprepares("b")))
 	assert.Equal(t, made, cost(cuts("c", medium)), "the mode stays on")
 	assert.Equal(t, removed, cost(unprepares("c")))
-	assert.Equal(t, map[string]int{mode: 1, look: 1, set: 1}, cost(prepares("d", 3)), "and goes off for the whole GPU, when nothing is on it")
+	off := map[string]int{mode: 1, look: 1, set: 1, "nvml.Driver": 1, "nvml.GPUs": 1}
+	assert.Equal(t, off, cost(prepares("d", 3)), "and goes off for the whole GPU, when nothing is on it")
 	assert.Empty(t, cost(unprepares("d")))
 	assert.Equal(t, map[string]int{mode: 1}, cost(prepares("e", 3)))
 	assert.Empty(t, cost(unprepares("e")))

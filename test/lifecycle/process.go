@@ -106,7 +106,12 @@ func (m *Machine) wire(ctx context.Context, p *Process, files touchedDisk, recor
 	driver := func() (mig.Driver, error) { return p.inventory.Partitioning() }
 	steps[claim.StepMIG] = mig.Step{Driver: driver}
 	steps[claim.StepInterval] = m.slicing(p, files, w.Touch)
-	mode := mig.Mode{Driver: driver}
+	mode := mig.Mode{Driver: driver, Shown: p.inventory.MIGMode, Changed: func(ctx context.Context) error {
+		if err := w.Touch("inventory.Refresh", func() error { return nil }); err != nil {
+			return err
+		}
+		return p.inventory.Refresh(ctx)
+	}}
 	source := claim.Source{Driver: DriverName, NodeName: NodeName, Offered: func() (*gpu.Node, gpu.Layout, error) {
 		return p.inventory.Current().Node, m.parts.layout, nil
 	}}

@@ -25,6 +25,7 @@ type Touch func(site string, effect func() error) error
 var looks = map[string]bool{
 	"lock.Claim": true, "lock.GPUs": true, "api.Config": true, "api.Slices": true, "api.Claims": true, "nvml.Open": true, "nvml.Driver": true,
 	"nvml.GPUs": true, "nvml.CommonEdits": true, "nvml.MIGMode": true, "nvml.Instances": true, "nvml.Occupied": true, "nvml.Instance": true,
+	"inventory.Refresh": true,
 }
 
 // looking tells whether a touch of that site only looks.
