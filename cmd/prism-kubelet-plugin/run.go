@@ -18,6 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/nvsmi"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/reconcile"
 	"github.com/prism-gpu/prism/pkg/timeslice"
@@ -35,6 +36,7 @@ type program struct {
 	locks      *checkpoint.Locks
 	tx         *prepare.Transaction
 	inventory  *inventory.Inventory
+	tool       *nvsmi.Tool
 	offering   *driver.Offering
 	slices     *kube.Slices
 	statuses   *kube.Statuses

@@ -68,6 +68,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	p := &program{cfg: cfg, hook: hook, locks: kept.locks, events: events}
 	p.applyFlags(ctx, clients)
 	p.inventory = watchDriver(cfg, host, hook.Path, func() (inventory.Owned, error) { return p.owned(bootID) })
+	p.tool = setting(p.inventory)
 	p.offering = p.offer(clients)
 	p.watching = p.watchConfig(clients, p.offering.Reload)
 	node := func() *gpu.Node { return p.inventory.Current().Node }
@@ -108,7 +109,7 @@ func (p *program) transact(ctx context.Context, host *hostfs.FS, kept state, boo
 		}{author(host, p.inventory, beside), kept.specs},
 		Steps: map[string]prepare.Step{
 			claim.StepMIG:      instances,
-			claim.StepInterval: timeslice.Step{Tool: setting(p.inventory), Notes: kept.notes},
+			claim.StepInterval: timeslice.Step{Tool: p.tool, Notes: kept.notes},
 		},
 		Needs: map[string]prepare.Need{claim.NeedMIG: mode, claim.NeedWhole: mode}, Static: static,
 	}, prepare.Settings{

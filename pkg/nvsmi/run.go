@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 const (
@@ -26,16 +28,28 @@ type ended struct {
 	err  error
 }
 
-// run runs the program once and returns the first line that it printed and its exit code. The error says why there is none. What
-// hangs keeps one thread; nobody waits for it for longer than the context says.
-func run(ctx context.Context, install Install, args ...string) (out string, code int, err error) {
+// run runs the program once for a GPU and returns the first line that it printed and its exit code. The error says why there is none. A
+// program that hangs keeps one thread and the GPU's gate; nobody waits for it for longer than the context says.
+func (t *Tool) run(ctx context.Context, id gpu.UUID, install Install, args ...string) (out string, code int, err error) {
+	if ctx.Err() != nil {
+		return "", 0, context.Cause(ctx)
+	}
+	if err := t.gate.enter(id); err != nil {
+		return "", 0, err
+	}
+	program := t.program
+	if program == nil {
+		program = execute
+	}
 	result := make(chan ended, 1)
 	go func() {
-		// The kernel kills the child when this thread ends. A program that went on after its plugin died could undo what the next
-		// one sets.
+		// The kernel kills the child when this thread ends, so no other goroutine may end it. A program that went on after its plugin died
+		// could undo what the next one sets.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		result <- wait(ctx, install, args)
+		r := program(ctx, install, args, func(pid int) { t.gate.started(id, pid) })
+		t.gate.leave(id) // before the caller can try again
+		result <- r
 	}()
 	select {
 	case r := <-result:
@@ -46,11 +60,12 @@ func run(ctx context.Context, install Install, args ...string) (out string, code
 	case r := <-result:
 		return r.out, r.code, r.err
 	case <-time.After(killed):
-		return "", 0, fmt.Errorf("it cannot be killed: %w", context.Cause(ctx))
+		return "", 0, fmt.Errorf("process %d of the plugin's container cannot be killed: %w", t.gate.pid(id), context.Cause(ctx))
 	}
 }
 
-func wait(ctx context.Context, install Install, args []string) ended {
+// execute runs the program until it has exited, and says when there is a process.
+func execute(ctx context.Context, install Install, args []string, started func(pid int)) ended {
 	printed := &limited{}
 	command := exec.CommandContext(ctx, install.Program, args...)
 	command.Dir = "/"
@@ -59,7 +74,11 @@ func wait(ctx context.Context, install Install, args []string) ended {
 	command.WaitDelay = killed / 2
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
-	err := command.Run()
+	err := command.Start()
+	if err == nil {
+		started(command.Process.Pid)
+		err = command.Wait()
+	}
 	if ctx.Err() != nil && err != nil {
 		return ended{err: context.Cause(ctx)}
 	}

@@ -21,20 +21,25 @@ type Install struct {
 	Root string
 }
 
-// Tool is nvidia-smi. It is safe for concurrent use.
+// Tool is nvidia-smi. It is safe for concurrent use. A process has one, which is not copied: it knows which runs have not exited.
 type Tool struct {
 	// Find returns the installation in use; gpu.ErrDriverNotLoaded without one.
 	Find func() (Install, error)
 	// Timeout bounds one run; zero means Timeout.
 	Timeout time.Duration
+
+	gate gate
+	// program runs the program; nil is execute.
+	program func(ctx context.Context, install Install, args []string, started func(pid int)) ended
 }
 
 // policies are the values of the tool's option.
 var policies = map[gpu.Interval]int{gpu.IntervalDefault: 0, gpu.IntervalShort: 1, gpu.IntervalMedium: 2, gpu.IntervalLong: 3}
 
 // SetTimeslice sets how long a process runs on the GPU before the next gets its turn, for all that run on it from then on. It
-// runs one program once. A GPU in MIG mode, and one before Volta, has no such setting: *gpu.UnsupportedError.
-func (t Tool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu.Interval) error {
+// runs one program once. A GPU in MIG mode, and one before Volta, has no such setting: *gpu.UnsupportedError. While an earlier run for the
+// same GPU has not exited: *RunningError, at once.
+func (t *Tool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu.Interval) error {
 	policy, known := policies[interval]
 	if !known {
 		return fmt.Errorf("setting the time slices of GPU %s: there is no interval %q", id, interval)
@@ -55,7 +60,7 @@ func (t Tool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu.Interv
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSlow)
 	defer cancel()
-	out, code, err := run(ctx, install, "compute-policy", "-i", string(id), fmt.Sprintf("--set-timeslice=%d", policy))
+	out, code, err := t.run(ctx, id, install, "compute-policy", "-i", string(id), fmt.Sprintf("--set-timeslice=%d", policy))
 	if err == nil && code != 0 {
 		err = answer(id, code, out)
 	}

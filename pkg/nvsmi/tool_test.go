@@ -23,13 +23,13 @@ import (
 const someGPU = gpu.UUID("GPU-aaaaaaaa-0000-4000-8000-000000000000")
 
 // scripted is a tool that is a shell script.
-func scripted(t *testing.T, script string) Tool {
+func scripted(t *testing.T, script string) *Tool {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "nvidia-smi")
 	syscall.ForkLock.RLock() // a child that has the file open for writing would keep others from running it
 	defer syscall.ForkLock.RUnlock()
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\n"+script), 0o755))
-	return Tool{Find: func() (Install, error) { return Install{Program: program, Root: "/"}, nil }}
+	return &Tool{Find: func() (Install, error) { return Install{Program: program, Root: "/"}, nil }}
 }
 
 func TestWhatIsRun(t *testing.T) {
@@ -71,7 +71,7 @@ func TestRefusals(t *testing.T) {
 			t.Parallel()
 			tool := scripted(t, c.script)
 			if c.script == "" {
-				tool = Tool{Find: func() (Install, error) { return Install{Program: "/no/such/program"}, nil }}
+				tool = &Tool{Find: func() (Install, error) { return Install{Program: "/no/such/program"}, nil }}
 			}
 			err := tool.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong)
 			require.ErrorContains(t, err, "setting the time slices of GPU "+string(someGPU)+" to Long with /")
@@ -91,10 +91,10 @@ func TestRefusals(t *testing.T) {
 
 func TestNothingToRun(t *testing.T) {
 	t.Parallel()
-	none := Tool{Find: func() (Install, error) { return Install{Root: "/run/nvidia/driver"}, nil }}
+	none := &Tool{Find: func() (Install, error) { return Install{Root: "/run/nvidia/driver"}, nil }}
 	require.EqualError(t, none.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong), "setting the time slices of GPU "+string(someGPU)+
 		" is not supported here: it needs nvidia-smi in usr/bin of the driver root /run/nvidia/driver: install the driver's tools there")
-	unloaded := Tool{Find: func() (Install, error) { return Install{}, gpu.ErrDriverNotLoaded }}
+	unloaded := &Tool{Find: func() (Install, error) { return Install{}, gpu.ErrDriverNotLoaded }}
 	require.ErrorIs(t, unloaded.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong), gpu.ErrDriverNotLoaded)
 	require.ErrorContains(t, unloaded.SetTimeslice(t.Context(), someGPU, "2ms"), `there is no interval "2ms"`)
 }
@@ -106,6 +106,8 @@ func TestWhatHangsIsKilled(t *testing.T) {
 	err := tool.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong)
 	require.ErrorIs(t, err, gpu.ErrTimeout)
 	require.ErrorContains(t, err, "see whether nvidia-smi answers on the node")
+	_, running := errors.AsType[*RunningError](tool.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong))
+	assert.False(t, running, "a program that was killed is gone")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -121,7 +123,7 @@ func TestWhatHangsIsKilled(t *testing.T) {
 func TestOnANode(t *testing.T) {
 	t.Parallel()
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 2))
-	tool := Tool{Find: func() (Install, error) {
+	tool := &Tool{Find: func() (Install, error) {
 		root, err := hostfs.New(node.Root()).FindDriver("")
 		if err != nil {
 			return Install{}, err

@@ -48,7 +48,7 @@ func (m modelledTool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gp
 
 // installedTool is the driver's tool on a machine whose driver is files.
 func installedTool(root string) timeslice.Tool {
-	return nvsmi.Tool{Find: func() (nvsmi.Install, error) {
+	return &nvsmi.Tool{Find: func() (nvsmi.Install, error) {
 		found, err := hostfs.New(root).FindDriver("")
 		program, _ := found.Tool("nvidia-smi")
 		return nvsmi.Install{Program: program, Library: found.Library, Root: found.HostPath}, err
