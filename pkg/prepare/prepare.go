@@ -76,6 +76,9 @@ func (t *Transaction) anew(ctx context.Context, rc *resourceapi.ResourceClaim, r
 	if err != nil {
 		return nil, err
 	}
+	if err := t.withheld(rc, r, plan); err != nil {
+		return nil, err
+	}
 	if unfit {
 		if err := t.release(ctx, r); err != nil {
 			return nil, fmt.Errorf("undoing what was prepared and does not fit any more: %w", err)

@@ -100,6 +100,9 @@ type Settings struct {
 	// Found is told, once, of the records that New read, which are the listener's from then on; not where they cannot be read. It must not
 	// block. May be nil.
 	Found func(records []*checkpoint.Record)
+	// Withheld returns why no claim gets a GPU that is not prepared yet, nil where nothing keeps it; it must not block. Claims with a
+	// record are prepared in any case. May be nil.
+	Withheld func() error
 	// Now is the clock that debts are dated by.
 	Now func() time.Time
 }
