@@ -59,6 +59,27 @@ func (p Probe) PartitionableDevices(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// DeviceTaints tells whether the server keeps the taints of devices. With an error nothing is known; asking again later is right.
+func (p Probe) DeviceTaints(ctx context.Context) (bool, error) {
+	stored, err := p.taint(ctx)
+	if err != nil {
+		return false, fmt.Errorf("asking whether the API server keeps device taints of ResourceSlices: %w", err)
+	}
+	return len(stored.Devices) > 0 && len(stored.Devices[0].Taints) > 0, nil
+}
+
+// taint returns what would be stored of a slice with a tainted device.
+func (p Probe) taint(ctx context.Context) (*resourceapi.ResourceSliceSpec, error) {
+	uid, err := p.nodeUID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p.create(ctx, uid, resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{{
+		Name:   probeName,
+		Taints: []resourceapi.DeviceTaint{{Key: p.DriverName + "/" + probeName, Effect: resourceapi.DeviceTaintEffectNoSchedule}},
+	}}})
+}
+
 // hasCounters tells whether a slice has a counter set, or a device that consumes counters.
 func hasCounters(spec *resourceapi.ResourceSliceSpec) bool {
 	return len(spec.SharedCounters) > 0 || len(spec.Devices) > 0 && len(spec.Devices[0].ConsumesCounters) > 0

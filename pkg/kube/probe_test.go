@@ -84,6 +84,45 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+func TestProbe_DeviceTaints(t *testing.T) {
+	t.Parallel()
+	const asking = "asking whether the API server keeps device taints of ResourceSlices: "
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid"}}
+	for name, c := range map[string]struct {
+		nodes   []runtime.Object
+		drop    func(*resourceapi.ResourceSlice)
+		refusal error
+		kept    bool
+		want    string
+	}{
+		"kept":    {nodes: []runtime.Object{node}, drop: keepAll, kept: true},
+		"dropped": {nodes: []runtime.Object{node}, drop: func(s *resourceapi.ResourceSlice) { s.Spec.Devices[0].Taints = nil }},
+		"no answer": {
+			nodes: []runtime.Object{node}, drop: keepAll, refusal: apierrors.NewServiceUnavailable("the server is being upgraded"),
+			want: asking + "creating a ResourceSlice as a dry run: the server is being upgraded",
+		},
+		"no node": {drop: keepAll, want: asking + `reading node node-1: nodes "node-1" not found`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := fake.NewClientset(c.nodes...)
+			asked := dryRuns(t, client, c.drop, c.refusal)
+			kept, err := kube.Probe{Client: client, DriverName: driverName, NodeName: nodeName}.DeviceTaints(t.Context())
+			assert.Equal(t, c.kept, kept)
+			if c.want != "" {
+				require.EqualError(t, err, c.want)
+				return
+			}
+			require.NoError(t, err)
+			require.Len(t, *asked, 1)
+			spec := (*asked)[0].Spec
+			assert.Equal(t, nodeName+"/probe", spec.Pool.Name)
+			assert.Equal(t, driverName, spec.Driver)
+			assert.Equal(t, nodeName, *spec.NodeName)
+		})
+	}
+}
+
 // Policies that judge the slices to come judge the probe.
 func TestProbeIsLikeTheSlices(t *testing.T) {
 	t.Parallel()
