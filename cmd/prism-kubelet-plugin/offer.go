@@ -63,10 +63,10 @@ func (p *program) watchConfig(clients connections, changed func()) func(context.
 }
 
 // lookForConflicts looks for what else hands out the GPUs, before anything is published.
-func (p *program) lookForConflicts(ctx context.Context, host *hostfs.FS) {
+func (p *program) lookForConflicts(ctx context.Context, host *hostfs.FS, clients connections) {
 	p.conflicts = &driver.Conflicts{
 		Sockets: host.Sockets, KubeletPlugins: p.cfg.Paths.KubeletPlugins, DriverName: p.cfg.DriverName, Set: p.publisher.Conflict,
-		Events: p.events,
+		Events: p.events, Taints: func(ctx context.Context) (bool, error) { return p.probe(clients).DeviceTaints(ctx) },
 	}
 	p.conflicts.Look(ctx)
 	p.publisher.Publish()

@@ -93,6 +93,7 @@ func (p *program) newSlices(ctx context.Context, clients connections) *kube.Slic
 			}
 			if d.Taints() {
 				p.offering.Untaint()
+				p.publisher.Untaint()
 			}
 			events.Warn("FieldsDropped", "Publish", fmt.Sprintf("The API server leaves out parts of the ResourceSlices of pool %s: "+
 				"turn on %s", d.Pool, strings.Join(d.Features, ", ")))

@@ -89,7 +89,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	p.keeper = p.keep(ctx, kept.notes)
 	p.slices = p.newSlices(ctx, clients)
 	p.publisher = driver.NewPublisher(p.offering, publish.Options{DriverName: cfg.DriverName, NodeName: cfg.NodeName}, p.slices)
-	p.lookForConflicts(ctx, host)
+	p.lookForConflicts(ctx, host, clients)
 	p.found.Store(nil) // from now on claims come and go
 	p.publisher.Owe(p.owed)
 	p.serve(clients, reports)
@@ -116,7 +116,8 @@ func (p *program) transact(ctx context.Context, host *hostfs.FS, kept state, boo
 		CDIKind: cdi.Kind(p.cfg.DriverName), BootID: bootID, Writer: version, Patience: patience, DebtAfter: debtAfter,
 		Now: time.Now, Retrying: func(rc *claimObject, cause error) { reports.Refused(rc, cause.Error()) },
 		Damaged: func(err error) { p.setAside(ctx, err) }, Owing: p.owe,
-		Found: func(records []*checkpoint.Record) { p.found.Store(&records) },
+		Withheld: func() error { return p.conflicts.Withheld() }, // which are known before the first call
+		Found:    func(records []*checkpoint.Record) { p.found.Store(&records) },
 	})
 	if err != nil {
 		return err

@@ -2,11 +2,15 @@ package driver
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/publish"
 )
@@ -32,6 +36,7 @@ func TestConflictsAreFoundAndEnd(t *testing.T) {
 				var sockets []string
 				var err error
 				var set []publish.Conflict
+				asked := 0
 				told := make(nodeEvents, 16)
 				conflicts := &Conflicts{
 					Sockets: func(dir, pattern string) ([]string, error) {
@@ -46,12 +51,18 @@ func TestConflictsAreFoundAndEnd(t *testing.T) {
 						return found, err
 					},
 					KubeletPlugins: "/var/lib/kubelet/plugins", DriverName: c.driver, Events: told,
-					Set: func(with publish.Conflict) { set = append(set, with) },
+					Set: func(with publish.Conflict, taints bool) {
+						assert.True(t, taints)
+						set = append(set, with)
+					},
+					Taints: func(context.Context) (bool, error) { asked++; return true, nil },
 				}
 				stop := inBackground(t, func(ctx context.Context) error { return conflicts.Run(ctx) })
 				defer stop()
 				after(3 * conflictLook)
 				assert.Empty(t, set)
+				assert.Zero(t, asked)
+				assert.NoError(t, conflicts.Withheld())
 				sockets = []string{c.socket}
 				after(3 * conflictLook)
 				if c.want == "" {
@@ -66,12 +77,109 @@ func TestConflictsAreFoundAndEnd(t *testing.T) {
 				sockets, err = nil, errBad
 				after(3 * conflictLook)
 				assert.Len(t, set, 1, "who cannot look knows nothing")
+				assert.Error(t, conflicts.Withheld())
 				err = nil
 				after(3 * conflictLook)
 				assert.Equal(t, []publish.Conflict{c.want, ""}, set)
 				assert.Equal(t, "Normal ConflictEnded Look: Nothing else hands out the GPUs any more: "+c.socket+" is gone", <-told)
 				assert.Empty(t, told)
+				assert.NoError(t, conflicts.Withheld())
+				assert.Equal(t, 1, asked)
 			})
 		})
 	}
+}
+
+// sighted is a conflict with a device plugin, and what came of it.
+type sighted struct {
+	*Conflicts
+	there  bool
+	kept   bool
+	err    error
+	asked  int
+	set    []string
+	events nodeEvents
+}
+
+func newSighted() *sighted {
+	s := &sighted{events: make(nodeEvents, 16)}
+	s.Conflicts = &Conflicts{
+		Sockets: func(dir, _ string) ([]string, error) {
+			if s.there && filepath.Base(dir) == "device-plugins" {
+				return []string{filepath.Join(dir, "nvidia-gpu.sock")}, nil
+			}
+			return nil, nil
+		},
+		KubeletPlugins: "/var/lib/kubelet/plugins", DriverName: "gpu.prism.dev", Events: s.events,
+		Taints: func(ctx context.Context) (bool, error) {
+			s.asked++
+			return s.kept, errors.Join(s.err, ctx.Err())
+		},
+		Set: func(with publish.Conflict, taints bool) {
+			// Claims are refused before anything is published.
+			s.set = append(s.set, fmt.Sprintf("%s taints=%t withheld=%t", with, taints, s.Withheld() != nil))
+		},
+	}
+	return s
+}
+
+const conflictNote = "Warning Conflict Look: New claims get no GPU of this node: a device plugin hands them out too, as " +
+	"/var/lib/kubelet/device-plugins/nvidia-gpu.sock shows; remove it from the node, or keep Prism off it with kubeletPlugin.affinity of the chart"
+
+// TestConflicts_TaintsNotKept_DevicesWithdrawn, and tainted in the next conflict when the API server has become a newer one.
+func TestConflicts_TaintsNotKept_DevicesWithdrawn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSighted()
+		s.there = true
+		stop := inBackground(t, s.Run)
+		defer stop()
+		after(20 * conflictLook)
+		assert.Equal(t, []string{"device-plugin taints=false withheld=true"}, s.set)
+		assert.Equal(t, 1, s.asked, "an answer is not asked for again")
+		assert.Equal(t, conflictNote+"; until then the node's ResourceSlices are empty, because the API server keeps no device taints "+
+			"(feature gate DRADeviceTaints)", <-s.events)
+		require.EqualError(t, s.Withheld(), "the GPUs of the node are withheld: a device plugin allocates them too; "+
+			"the node's administrator has to remove one of the two, as the Event Conflict of the Node says")
+
+		s.there, s.kept = false, true
+		after(3 * conflictLook)
+		s.there = true
+		after(3 * conflictLook)
+		assert.Equal(t, []string{" taints=true withheld=false", "device-plugin taints=true withheld=true"}, s.set[1:])
+		assert.Equal(t, 2, s.asked)
+		<-s.events
+		assert.Equal(t, conflictNote, <-s.events)
+	})
+}
+
+// TestConflicts_TaintsUnknown_WithdrawnUntilAnswered: an API server that does not answer is asked again, less and less often.
+func TestConflicts_TaintsUnknown_WithdrawnUntilAnswered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSighted()
+		s.there, s.kept, s.err = true, true, errBad
+		stop := inBackground(t, s.Run)
+		defer stop()
+		after(time.Hour)
+		assert.Equal(t, []string{"device-plugin taints=false withheld=true"}, s.set)
+		assert.Less(t, s.asked, 70, "once a minute")
+		assert.Equal(t, conflictNote, <-s.events, "why nothing is published is not known")
+		s.err = nil
+		after(2 * taintsAskMax)
+		assert.Equal(t, []string{"device-plugin taints=true withheld=true"}, s.set[1:])
+		asked := s.asked
+		after(2 * taintsAskMax)
+		assert.Equal(t, asked, s.asked)
+		assert.Len(t, s.set, 2)
+
+		s.there, s.err = false, errBad
+		after(3 * conflictLook)
+		s.there = true
+		after(3 * conflictLook)
+		s.there = false
+		after(time.Hour)
+		assert.Equal(t, " taints=true withheld=false", s.set[len(s.set)-1], "nothing is asked without a conflict")
+		assert.NoError(t, s.Withheld())
+	})
 }

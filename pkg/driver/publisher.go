@@ -23,8 +23,15 @@ type Publisher struct {
 	told atomic.Pointer[resourceslice.DriverResources]
 	// owed keep devices from new claims; news wakes Run.
 	owed     atomic.Pointer[[]gpu.Debt]
-	conflict atomic.Value // of a publish.Conflict
+	conflict atomic.Pointer[conflicting]
 	news     chan struct{}
+}
+
+// conflicting is what else hands out the GPUs, and whether taints keep new claims away meanwhile. Where they do not, no device is
+// published.
+type conflicting struct {
+	with   publish.Conflict
+	taints bool
 }
 
 // NewPublisher publishes what is on offer at present at once, so that a controller that starts later never takes the node for
@@ -58,10 +65,20 @@ func (p *Publisher) Owe(debts []gpu.Debt) {
 	p.Renew()
 }
 
-// Conflict keeps new claims away from all devices as long as something else hands out the GPUs; empty: nothing does. It does not block.
-func (p *Publisher) Conflict(with publish.Conflict) {
-	p.conflict.Store(with)
+// Conflict keeps new claims away from all devices as long as something else hands out the GPUs; empty: nothing does. All devices are
+// tainted where the API server keeps taints, and withdrawn elsewhere. It does not block.
+func (p *Publisher) Conflict(with publish.Conflict, taints bool) {
+	p.conflict.Store(&conflicting{with: with, taints: taints})
 	p.Renew()
+}
+
+// Untaint is told that the API server has left taints out: during a conflict the devices are withdrawn. The next conflict begins with
+// what is known then. It does not block.
+func (p *Publisher) Untaint() {
+	now := p.conflict.Load()
+	if now != nil && now.with != "" && now.taints && p.conflict.CompareAndSwap(now, &conflicting{with: now.with}) {
+		p.Renew()
+	}
 }
 
 // Renew makes Run look again at what is on offer. It does not block.
@@ -82,12 +99,20 @@ func (p *Publisher) Publish() {
 	}
 	options := p.options
 	options.Layout, options.Leaving = present.Layout, present.Leaving
-	options.Conflict, _ = p.conflict.Load().(publish.Conflict)
+	conflict := p.conflict.Load()
+	if conflict == nil {
+		conflict = &conflicting{}
+	}
+	options.Conflict = conflict.with
 	if owed := p.owed.Load(); owed != nil {
 		options.Owed = *owed
 	}
 	resources := publish.Resources(options, present.Node)
-	p.told.Store(&resources)
+	p.told.Store(&resources) // prepared claims go on, and have their devices described
+	if conflict.with != "" && !conflict.taints {
+		p.slices.Publish(publish.Resources(p.options, nil))
+		return
+	}
 	p.slices.Publish(resources)
 }
 

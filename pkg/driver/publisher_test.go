@@ -1,11 +1,15 @@
 package driver
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/publish"
@@ -61,4 +65,69 @@ func TestDescribeSaysWhatIsPublished(t *testing.T) {
 	assert.Equal(t, "gpu", *attributes["type"].StringValue)
 	assert.Nil(t, p.Describe("n0", "gpu-cccccccc"))
 	assert.Nil(t, p.Describe("n1", "gpu-bbbbbbbb"))
+}
+
+// everything keeps all that was published last.
+type everything struct{ last resourceslice.DriverResources }
+
+func (e *everything) Publish(resources resourceslice.DriverResources) { e.last = resources }
+
+// devices lists what is published, with the pool and the values of taints.
+func (e *everything) devices() []string {
+	names := []string{}
+	for _, pool := range slices.Sorted(maps.Keys(e.last.Pools)) {
+		for _, slice := range e.last.Pools[pool].Slices {
+			for i := range slice.Devices {
+				name := pool + ": " + slice.Devices[i].Name
+				for _, taint := range slice.Devices[i].Taints {
+					name += " " + taint.Value
+				}
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// TestPublisher_ConflictWithoutTaints_DevicesWithdrawn: every device of every pool goes, whether the plugin knew before that taints are not
+// kept or hears of it only then; what prepared claims have is described as before, and all of it is back when the conflict is over.
+func TestPublisher_ConflictWithoutTaints_DevicesWithdrawn(t *testing.T) {
+	t.Parallel()
+	d := opened(t, both)
+	s := &everything{}
+	p := NewPublisher(d.Offering, publish.Options{DriverName: "gpu.prism.dev", NodeName: "n0"}, s)
+	all := s.devices()
+	require.NotEmpty(t, all)
+	pool, device, _ := strings.Cut(all[len(all)-1], ": ")
+	require.NotEqual(t, "n0", pool, "a GPU that is offered in parts has a pool of its own")
+	attributes := p.Describe(pool, device)
+	require.NotEmpty(t, attributes)
+	tainted := make([]string, len(all))
+	for i, name := range all {
+		tainted[i] = name + " dra-driver"
+	}
+	for _, step := range []struct {
+		what string
+		do   func()
+		want []string
+	}{
+		{"taints are left out without a conflict", p.Untaint, all},
+		{"it begins", func() { p.Conflict(publish.ConflictDRADriver, true) }, tainted},
+		{"the API server leaves the taints out", p.Untaint, []string{}},
+		{"and again", p.Untaint, []string{}},
+		{"it ends", func() { p.Conflict("", true) }, all},
+		{"it comes again, to a newer API server", func() { p.Conflict(publish.ConflictDRADriver, true) }, tainted},
+		{"it ends", func() { p.Conflict("", true) }, all},
+		{"it comes again, where taints are known not to be kept", func() { p.Conflict(publish.ConflictDRADriver, false) }, []string{}},
+	} {
+		step.do()
+		p.Publish()
+		assert.Equal(t, step.want, s.devices(), step.what)
+		assert.Equal(t, attributes, p.Describe(pool, device), step.what)
+		assert.Len(t, s.last.Pools["n0"].Slices, 1, "the node's pool says that the driver runs")
+		if len(step.want) == 0 {
+			assert.Len(t, s.last.Pools, 1, step.what)
+		}
+		assert.Len(t, d.Devices(), len(all), "what is prepared is still found")
+	}
 }
