@@ -63,8 +63,10 @@ func (p *policy) denies(request, object, oldObject map[string]any) (string, bool
 	return "", true
 }
 
-func slice(node, driver string) map[string]any {
-	spec := map[string]any{"driver": driver}
+func slice(node, driver string) map[string]any { return sliceOfPool(node, driver, "n0") }
+
+func sliceOfPool(node, driver, pool string) map[string]any {
+	spec := map[string]any{"driver": driver, "pool": map[string]any{"name": pool, "generation": 1, "resourceSliceCount": 1}}
 	if node != "" {
 		spec["nodeName"] = node
 	}
@@ -111,6 +113,57 @@ func TestChartPolicyDenies(t *testing.T) {
 				got, looked := rules.denies(map[string]any{"operation": operation, "userInfo": user}, object, old)
 				assert.Equal(t, test.want, got)
 				assert.Equal(t, !test.free, looked)
+			})
+		}
+	}
+}
+
+// TestChartPolicy_PoolOfAnotherNode_Denied: the scheduler takes the devices of a pool together, whatever node their ResourceSlices name. What
+// was published in a foreign pool before can be deleted by the node that it names.
+func TestChartPolicy_PoolOfAnotherNode_Denied(t *testing.T) {
+	const driver = "gpu.example.com"
+	rendered := parse(t, render(t, "--set", "driverName="+driver))
+	rules := newPolicy(t, rendered)
+	plugin := account(t, rendered)
+	for _, test := range []struct {
+		node, pool string
+		allowed    bool
+	}{
+		{"n1", "n1", true},
+		{"n1", "n1/gpu-3f2a9c1b", true},
+		{"n1", "n1/probe", true},
+		{"n1", "n10", false},
+		{"n1", "n10/gpu-3f2a9c1b", false},
+		{"n1", "n1-gpu", false},
+		{"n1", "n1.example.com", false},
+		{"n1", "n1.example.com/gpu-3f2a9c1b", false},
+		{"n1", "n0", false},
+		{"n1", "n0/n1", false},
+		{"n1", "n0/n1/gpu-3f2a9c1b", false},
+		{"n1", "", false},
+		{"n10", "n1", false},
+		{"n10", "n1/gpu-3f2a9c1b", false},
+		{"n1.example.com", "n1.example.com/gpu-3f2a9c1b", true},
+		{"n1.example.com", "n1xexample.com/gpu-3f2a9c1b", false},
+	} {
+		for _, operation := range []string{"CREATE", "UPDATE", "DELETE"} {
+			t.Run(test.node+" "+test.pool+" "+operation, func(t *testing.T) {
+				object := sliceOfPool(test.node, driver, test.pool)
+				var old map[string]any
+				want := "the plugin of node '" + test.node + "' may not write ResourceSlices of pool '" + test.pool + "'"
+				switch operation {
+				case "UPDATE":
+					old = object
+				case "DELETE":
+					object, old, want = nil, object, ""
+				}
+				if test.allowed {
+					want = ""
+				}
+				user := map[string]any{"username": plugin, "extra": map[string]any{"authentication.kubernetes.io/node-name": []any{test.node}}}
+				got, looked := rules.denies(map[string]any{"operation": operation, "userInfo": user}, object, old)
+				assert.True(t, looked)
+				assert.Equal(t, want, got)
 			})
 		}
 	}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,24 +14,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestWholeSlicesOfOthersAreDenied: with the token of its own pod, a plugin writes its own node's ResourceSlices only.
+// TestWholeSlicesOfOthersAreDenied: with the token of its own pod, a plugin writes its own node's ResourceSlices in its own pools only.
 func TestWholeSlicesOfOthersAreDenied(t *testing.T) {
 	ns := beside(t, 0)
 	bound := ns.as(ns.token("--bound-object-kind", "Pod", "--bound-object-name", ns.plugin(t).Name))
 	unbound := ns.as(ns.token())
+	const foreignPool = "the plugin of node 'n0' may not write ResourceSlices of pool '"
 	for _, c := range []struct {
-		name         string
-		as           []string
-		node, driver string
-		denied       string
+		name               string
+		as                 []string
+		node, driver, pool string
+		denied             string
 	}{
-		{"own", bound, nodeName, driverName, ""},
-		{"other-node", bound, "n7", driverName, "the plugin of node 'n0' may not write ResourceSlices of node 'n7'"},
-		{"all-nodes", bound, "", driverName, "the plugin of node 'n0' may not write ResourceSlices of the whole cluster"},
-		{"other-driver", bound, nodeName, "gpu.example.com", "may not write ResourceSlices of driver 'gpu.example.com'"},
-		{"no-node", unbound, nodeName, driverName, "the token of this user is not bound to a node"},
+		{"own", bound, nodeName, driverName, nodeName, ""},
+		{"own-gpu", bound, nodeName, driverName, nodeName + "/gpu-0", ""},
+		{"other-node", bound, "n7", driverName, nodeName, "the plugin of node 'n0' may not write ResourceSlices of node 'n7'"},
+		{"all-nodes", bound, "", driverName, nodeName, "the plugin of node 'n0' may not write ResourceSlices of the whole cluster"},
+		{"other-driver", bound, nodeName, "gpu.example.com", nodeName, "may not write ResourceSlices of driver 'gpu.example.com'"},
+		{"no-node", unbound, nodeName, driverName, nodeName, "the token of this user is not bound to a node"},
+		{"other-pool", bound, nodeName, driverName, "n7", foreignPool + "n7'"},
+		{"other-pool-gpu", bound, nodeName, driverName, "n7/gpu-0", foreignPool + "n7/gpu-0'"},
+		{"longer-name", bound, nodeName, driverName, "n01", foreignPool + "n01'"},
+		{"longer-name-gpu", bound, nodeName, driverName, "n01/gpu-0", foreignPool + "n01/gpu-0'"},
 	} {
-		_, err := ns.run(sliceOf(t, c.name, c.node, c.driver), append(c.as, "create", "--dry-run=server", "--filename=-")...)
+		_, err := ns.run(sliceOf(t, c.name, c.node, c.driver, c.pool), append(c.as, "create", "--dry-run=server", "--filename=-")...)
 		if c.denied == "" {
 			assert.NoError(t, err, c.name)
 			continue
@@ -40,11 +47,12 @@ func TestWholeSlicesOfOthersAreDenied(t *testing.T) {
 	}
 }
 
-// TestWholeForeignSliceStays: updating and deleting what another node published is denied too.
+// TestWholeForeignSliceStays: updating and deleting what another node published is denied too. What names its own node, in whatever pool, the
+// plugin removes.
 func TestWholeForeignSliceStays(t *testing.T) {
 	ns := beside(t, 0)
 	bound := ns.as(ns.token("--bound-object-kind", "Pod", "--bound-object-name", ns.plugin(t).Name))
-	foreign := sliceOf(t, ns.name, "n7", driverName)
+	foreign := sliceOf(t, ns.name, "n7", driverName, "n7")
 	_, err := ns.run(foreign, ns.kubectl("create", "--filename=-")...)
 	require.NoError(t, err)
 	t.Cleanup(func() { ns.must(t, ns.kubectl("delete", "--ignore-not-found", "resourceslice", ns.name)...) })
@@ -55,6 +63,19 @@ func TestWholeForeignSliceStays(t *testing.T) {
 	stored := ns.must(t, ns.kubectl("get", "--output=json", "resourceslice", ns.name)...)
 	_, err = ns.run(strings.ReplaceAll(stored, `"gpu-0"`, `"gpu-1"`), append(bound, "replace", "--filename=-")...)
 	assert.ErrorContains(t, err, denied)
+
+	inPool := ns.name + "-in-pool"
+	empty := strings.Replace(sliceOf(t, inPool, nodeName, driverName, "n7"), `{"name":"gpu-0"}`, "", 1) // no pod gets anything of it
+	_, err = ns.run(empty, ns.kubectl("create", "--filename=-")...)
+	require.NoError(t, err, "the administrator may")
+	t.Cleanup(func() { ns.must(t, ns.kubectl("delete", "--ignore-not-found", "resourceslice", inPool)...) })
+	eventually(t, statusLimit, func() error {
+		found, err := ns.run("", ns.kubectl("get", "--ignore-not-found", "--output=name", "resourceslice", inPool)...)
+		if err == nil && found != "" {
+			err = fmt.Errorf("%s of pool n7 is still there", strings.TrimSpace(found))
+		}
+		return err
+	})
 }
 
 // token is one of the plugin's service account.
@@ -81,14 +102,14 @@ func (ns *namespace) as(token string) []string {
 	return []string{ns.kubectl()[0], "--kubeconfig", file}
 }
 
-// sliceOf is a ResourceSlice of one node, or of all when the name is empty.
-func sliceOf(t *testing.T, name, node, driver string) string {
+// sliceOf is a ResourceSlice of one node, or of all when the name is empty, in a pool.
+func sliceOf(t *testing.T, name, node, driver, pool string) string {
 	t.Helper()
 	slice := resourceapi.ResourceSlice{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSlice"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: resourceapi.ResourceSliceSpec{
-			Driver: driver, Pool: resourceapi.ResourcePool{Name: name, Generation: 1, ResourceSliceCount: 1},
+			Driver: driver, Pool: resourceapi.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: 1},
 			Devices: []resourceapi.Device{{Name: "gpu-0"}},
 		},
 	}
