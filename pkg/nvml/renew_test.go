@@ -1,0 +1,83 @@
+package nvml
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// minorOf is the minor number that a look shows.
+func minorOf(t *testing.T, s *Session) int {
+	t.Helper()
+	gpus, faults, err := s.GPUs(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, faults)
+	return gpus[0].Minor
+}
+
+// TestSetMIGMode_RenewFailsHalfWay_GPUForgottenUntilNextLook: after a reset the old handle and the old minor number may be another GPU's, so
+// nothing works with either until both are known.
+func TestSetMIGMode_RenewFailsHalfWay_GPUForgottenUntilNextLook(t *testing.T) {
+	t.Parallel()
+	for _, symbol := range []string{"nvmlDeviceGetHandleByUUID", "nvmlDeviceGetMinorNumber"} {
+		t.Run(symbol, func(t *testing.T) {
+			t.Parallel()
+			s, g := seeing(t)
+			g.moves = 3
+			g.answer(nvml.ERROR_UNKNOWN, symbol)
+			require.EqualError(t, s.SetMIGMode(t.Context(), firstGPU, true), symbol+" on GPU 0: NVML UNKNOWN")
+			_, err := s.MIGMode(t.Context(), firstGPU)
+			require.ErrorIs(t, err, gpu.ErrNotFound)
+			require.ErrorIs(t, s.SetMIGMode(t.Context(), firstGPU, false), gpu.ErrNotFound)
+
+			g.answer(nvml.SUCCESS)
+			assert.Equal(t, 13, minorOf(t, s))
+			require.NoError(t, s.SetMIGMode(t.Context(), firstGPU, true), "the mode is in force, and the next try finds it so")
+			require.NoError(t, s.SetMIGMode(t.Context(), firstGPU, false))
+			assert.Equal(t, 16, minorOf(t, s))
+		})
+	}
+}
+
+// TestSetMIGMode_TakenBack_MinorNumberIsRenewed: the change may have come about before it was taken back, which moves the GPU twice. Where
+// the new number cannot be had, the GPU is forgotten until the next look.
+func TestSetMIGMode_TakenBack_MinorNumberIsRenewed(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]bool{"it answers": false, "it does not answer": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const symbol = "nvmlDeviceSetMigMode"
+			s, g := seeing(t)
+			g.moves = 3
+			if fails {
+				g.answer(nvml.ERROR_UNKNOWN, "nvmlDeviceGetMinorNumber")
+			}
+			release := g.block(symbol)
+			t.Cleanup(release)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			failed := make(chan error, 1)
+			go func() { failed <- s.SetMIGMode(ctx, firstGPU, true) }()
+			require.Eventually(t, func() bool { return g.driver.count(symbol) == 1 }, 10*time.Second, time.Millisecond)
+			cancel()
+			require.Eventually(t, func() bool { return s.gate.blocked(gpuAt(0)) != nil }, 10*time.Second, time.Millisecond)
+			release()
+			err := <-failed
+			require.ErrorIs(t, err, context.Canceled)
+			assert.Equal(t, modes{}, g.modes)
+			if fails {
+				require.ErrorContains(t, err, "taking that back: nvmlDeviceGetMinorNumber on GPU 0: NVML UNKNOWN")
+				_, err = s.MIGMode(t.Context(), firstGPU)
+				require.ErrorIs(t, err, gpu.ErrNotFound)
+				g.answer(nvml.SUCCESS)
+			}
+			assert.Equal(t, 16, minorOf(t, s))
+		})
+	}
+}
