@@ -1,0 +1,126 @@
+package checkpoint
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// cutPower is the real disk, of which a power cut takes back what happened to the names in a directory since that was synced.
+type cutPower struct {
+	disk.OS
+	undo  []func() error
+	syncs map[string]int
+	fails error // what SyncDir answers
+}
+
+func (d *cutPower) Remove(path string) error {
+	content, readErr := os.ReadFile(path)
+	err := d.OS.Remove(path)
+	if err == nil && readErr == nil {
+		d.undo = append(d.undo, func() error { return os.WriteFile(path, content, 0o600) })
+	}
+	return err
+}
+
+func (d *cutPower) Rename(from, to string) error {
+	before, readErr := os.ReadFile(to)
+	err := d.OS.Rename(from, to)
+	if err == nil {
+		d.undo = append(d.undo, func() error {
+			if err := os.Rename(to, from); err != nil || readErr != nil {
+				return err
+			}
+			return os.WriteFile(to, before, 0o600)
+		})
+	}
+	return err
+}
+
+func (d *cutPower) Write(path string, data []byte, perm fs.FileMode, durable bool) error {
+	if !durable {
+		return errors.New("a record has to be written durably")
+	}
+	return d.OS.Write(path, data, perm, durable)
+}
+
+func (d *cutPower) SyncDir(dir string) error {
+	if d.fails != nil {
+		return d.fails
+	}
+	d.syncs[filepath.Base(dir)]++
+	d.undo = nil
+	return d.OS.SyncDir(dir)
+}
+
+// cut is a power cut; it tells how many changes were lost.
+func (d *cutPower) cut(t *testing.T) int {
+	t.Helper()
+	lost := len(d.undo)
+	for i := range d.undo {
+		require.NoError(t, d.undo[lost-1-i]())
+	}
+	d.undo = nil
+	return lost
+}
+
+func newCutPower(t *testing.T) (*Store, *cutPower) {
+	t.Helper()
+	d := &cutPower{syncs: map[string]int{}}
+	s, err := Open(d, t.TempDir())
+	require.NoError(t, err)
+	clear(d.syncs)
+	return s, d
+}
+
+// TestStore_PowerCut_NothingAnsweredIsLost: what Put and Delete have returned from stays done, at the price of one fsync of the directory
+// each. A record that came back would hold its GPU, or be undone a second time, when the GPU is another claim's.
+func TestStore_PowerCut_NothingAnsweredIsLost(t *testing.T) {
+	t.Parallel()
+	s, d := newCutPower(t)
+	done, releasing := whole("uid-1"), whole("uid-1")
+	releasing.State = Releasing
+	for i, r := range []*Record{done, releasing} {
+		require.NoError(t, s.Put(r))
+		assert.Equal(t, map[string]int{"claims": i + 1}, d.syncs)
+		assert.Zero(t, d.cut(t), "everything is durable")
+		kept, err := s.Load("uid-1")
+		require.NoError(t, err)
+		assert.Equal(t, r.State, kept.State)
+	}
+	require.NoError(t, s.Delete("uid-1"))
+	assert.Equal(t, map[string]int{"claims": 3}, d.syncs)
+	assert.Zero(t, d.cut(t), "everything is durable")
+	_, err := s.Load("uid-1")
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+}
+
+// TestDelete_SyncFails_ErrorAndDurableNextTime: a removal that may come back is no removal, and the next call makes it durable although it
+// finds no record.
+func TestDelete_SyncFails_ErrorAndDurableNextTime(t *testing.T) {
+	t.Parallel()
+	s, d := newCutPower(t)
+	require.NoError(t, s.Put(whole("uid-1")))
+	clear(d.syncs)
+	d.fails = errors.New("input/output error")
+	require.ErrorContains(t, s.Delete("uid-1"), "removing the record of claim uid-1 durably: input/output error")
+	assert.Equal(t, 1, d.cut(t))
+	_, err := s.Load("uid-1")
+	require.NoError(t, err, "it is back")
+
+	require.Error(t, s.Delete("uid-1"))
+	d.fails = nil
+	require.NoError(t, s.Delete("uid-1"))
+	assert.Equal(t, map[string]int{"claims": 1}, d.syncs)
+	assert.Zero(t, d.cut(t))
+	_, err = s.Load("uid-1")
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+}
