@@ -84,7 +84,7 @@ const childRoot = "PRISM_TEST_HOST_ROOT"
 func TestMain(m *testing.M) {
 	root := os.Getenv(childRoot)
 	if root == "" {
-		os.Exit(m.Run())
+		os.Exit(sandbox.OnGPUMachine(m))
 	}
 	i := inventory.New(inventory.Options{
 		Host: hostfs.New(root),

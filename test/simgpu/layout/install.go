@@ -45,6 +45,7 @@ func (in *Install) create(node *model.Node, bundleDir string) error {
 		in.Files.note(path)
 	}
 	steps := []func() error{
+		in.sandboxFile,
 		func() error { return in.driver(bundleDir) },
 		in.procDevices,
 		func() error { return in.deviceNodes(node) },
@@ -59,6 +60,14 @@ func (in *Install) create(node *model.Node, bundleDir string) error {
 		}
 	}
 	return nil
+}
+
+// sandboxFile marks a node whose device nodes all lie below its root: the machine may have some in /dev, too.
+func (in *Install) sandboxFile() error {
+	if !in.Paths.sandboxed() {
+		return nil
+	}
+	return in.Files.file(in.Paths.sandboxFile(), "", 0o444)
 }
 
 // Open reads the manifest of a node; fs.ErrNotExist when there is no node.

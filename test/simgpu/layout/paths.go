@@ -54,6 +54,9 @@ func (p Paths) Log() string { return filepath.Join(p.runDir(), "log") }
 // Manifest is the file that says what was made.
 func (p Paths) Manifest() string { return filepath.Join(p.runDir(), "node.json") }
 
+// sandboxFile tells the NVML library that /dev is not this node's.
+func (p Paths) sandboxFile() string { return filepath.Join(p.runDir(), "sandbox") }
+
 // sysDevices stands for /sys/devices.
 func (p Paths) sysDevices() string { return filepath.Join(p.PCI, "../../../devices") }
 

@@ -9,12 +9,14 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include "client.h"
 
 #define NVIDIA_MAJOR 195
 #define CONTROL_MINOR 255
 #define OPERATOR_ROOT "/run/nvidia/driver"
+#define SANDBOX_FILE "/run/simgpu/sandbox"
 
 static char root[PATH_MAX];
 static pthread_once_t root_once = PTHREAD_ONCE_INIT;
@@ -134,11 +136,20 @@ static void look_at_host(const char *driver_root, struct sight *sight)
 	look_below(host, sight);
 }
 
+/* A sandbox keeps its nodes below its root; those in /dev are the machine's. */
+static int is_sandbox(const char *driver_root)
+{
+	char file[PATH_MAX + sizeof SANDBOX_FILE];
+	snprintf(file, sizeof file, "%s" SANDBOX_FILE, driver_root);
+	return *driver_root && !access(file, F_OK);
+}
+
 int simgpu_look(struct visible *visible)
 {
 	struct sight sight = { .control = 0 };
 	const char *driver_root = simgpu_root();
-	look_below("", &sight);
+	if (!is_sandbox(driver_root))
+		look_below("", &sight);
 	if (*driver_root) {
 		look_below(driver_root, &sight);
 		look_at_host(driver_root, &sight);

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/test/simgpu/model"
+	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
 // asCommand makes this test binary be the simgpu command, daemon included.
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(sandbox.OnGPUMachine(m))
 }
 
 // node is a node made through the command line.
