@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -51,6 +53,26 @@ func TestGateHoldsWhatIsNotAdmitted(t *testing.T) {
 		{Method: "GET", Path: "/open"}, {Method: "GET", Path: "/claim", Needed: true}, {Method: "GET", Path: "/claim"},
 	}, g.Take())
 	assert.Empty(t, g.Take())
+}
+
+// A status that is written while the next call is measured reads the claim too, and is not what the budget admits.
+func TestCost_StatusOfEarlierCallPending_NotAdmitted(t *testing.T) {
+	n := newDelayedNode(t, nil, 20*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	one := reference(0)
+	require.NoError(t, n.plugin.Prepare(ctx, one))
+	cost := n.cost(func() error {
+		arrived := func() bool {
+			n.gate.mu.Lock()
+			defer n.gate.mu.Unlock()
+			return len(n.gate.requests) > 0 || n.statuses.Stats().Pending == 0
+		}
+		assert.Eventually(t, arrived, 10*time.Second, time.Millisecond)
+		return n.plugin.Prepare(ctx, one)
+	}, getClaim(one))
+	assert.Empty(t, cmp.Diff(Cost{Reads: 1}, cost, later))
+	require.NoError(t, n.plugin.Unprepare(ctx, one))
 }
 
 func TestNeededFirst(t *testing.T) {

@@ -60,6 +60,8 @@ type node struct {
 	open func() *prepare.Transaction
 	// inspect reads all GPUs, as the product does when a MIG mode has changed.
 	inspect func(ctx context.Context) error
+	// delay is for how long a report waits before it is written.
+	delay time.Duration
 }
 
 // countingDisk is the real disk. Files counts records and CDI specs alike.
@@ -146,13 +148,19 @@ func (d *countingDisk) SyncDir(dir string) error {
 // newNode serves 8 GPUs until the test ends. They are offered whole, or as offer says.
 func newNode(t *testing.T, offer func(*gpu.GPU) gpu.Offer) *node {
 	t.Helper()
+	return newDelayedNode(t, offer, 0)
+}
+
+// newDelayedNode is a node that writes the status of a claim so long after it was prepared.
+func newDelayedNode(t *testing.T, offer func(*gpu.GPU) gpu.Offer, delay time.Duration) *node {
+	t.Helper()
 	simulated, err := model.New(model.Uniform(testNode, "h100-80", 8))
 	require.NoError(t, err)
 	// Not t.TempDir: a socket's path must be short.
 	root, err := os.MkdirTemp("", "bench-")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(root)) })
-	n := &node{t: t, model: simulated, disk: &countingDisk{byDir: map[string]Files{}}, tool: &countedTool{}}
+	n := &node{t: t, model: simulated, disk: &countingDisk{byDir: map[string]Files{}}, tool: &countedTool{}, delay: delay}
 	host := port.NewHost(simulated)
 	inv := inventory.New(inventory.Options{Host: host, Open: host.Open})
 	require.NoError(t, inv.Refresh(t.Context()))
@@ -176,7 +184,7 @@ func (n *node) serve(root string, host *port.Host, inv *inventory.Inventory) {
 	require.NoError(t, os.MkdirAll(cfg.PluginDir(), 0o750))
 	require.NoError(t, os.MkdirAll(cfg.Paths.KubeletRegistrar, 0o750))
 	client := n.api()
-	n.statuses = kube.NewStatuses(kube.StatusesOptions{Client: client, DriverName: testDriver})
+	n.statuses = kube.NewStatuses(kube.StatusesOptions{Client: client, DriverName: testDriver, Delay: n.delay})
 	reports := driver.ClaimStatus{Statuses: n.statuses, Node: func() *gpu.Node { return inv.Current().Node }}
 	n.open = func() *prepare.Transaction { return n.transaction(cfg, host, inv) }
 	plugin := driver.New(n.open(), reports, driver.NewMetrics("test", driver.Readings{}), nil,
@@ -331,6 +339,8 @@ func (n *node) claim(name string) *resourceapi.ResourceClaim {
 // cost runs one call of the kubelet with the gate shut but for the admitted requests, and counts.
 func (n *node) cost(call func() error, admitted ...string) Cost {
 	n.t.Helper()
+	// What an earlier call reported must not take the place of an admitted request, which reads the same claim.
+	require.NoError(n.t, n.statuses.Drain(n.t.Context()))
 	n.gate.Take()
 	calls, runs := n.model.Calls.Of(os.Getpid()).Total, n.tool.runs.Load()
 	files, dirs := n.disk.syncs()
