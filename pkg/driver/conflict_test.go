@@ -40,6 +40,8 @@ func TestConflictsAreFoundAndEnd(t *testing.T) {
 				told := make(nodeEvents, 16)
 				conflicts := &Conflicts{
 					Sockets: func(dir, pattern string) ([]string, error) {
+						fakes.Lock()
+						defer fakes.Unlock()
 						var found []string
 						for _, socket := range sockets {
 							matches, err := filepath.Match(filepath.Join(dir, pattern), socket)
@@ -52,10 +54,14 @@ func TestConflictsAreFoundAndEnd(t *testing.T) {
 					},
 					KubeletPlugins: "/var/lib/kubelet/plugins", DriverName: c.driver, Events: told,
 					Set: func(with publish.Conflict, taints bool) {
+						fakes.Lock()
+						defer fakes.Unlock()
 						assert.True(t, taints)
 						set = append(set, with)
 					},
-					Taints: func(context.Context) (bool, error) { asked++; return true, nil },
+					Taints: func(ctx context.Context) (bool, error) {
+						return ask(ctx, func() (bool, error) { asked++; return true, nil })
+					},
 				}
 				stop := inBackground(t, func(ctx context.Context) error { return conflicts.Run(ctx) })
 				defer stop()

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -307,16 +308,16 @@ func TestABadConfigurationIsNotReadAllTheTime(t *testing.T) {
 				d.restart(t)
 				require.True(t, d.Load(t.Context()))
 				d.reads = 0
-				changes := 0
+				var changes atomic.Int64
 				d.Lead(true)
-				stop := inBackground(t, func(ctx context.Context) error { return d.Run(ctx, func() { changes++ }) })
+				stop := inBackground(t, func(ctx context.Context) error { return d.Run(ctx, func() { changes.Add(1) }) })
 				defer stop()
 				d.entries, d.read = c.entries, c.read
 				d.Reload()
 				after(10 * time.Minute)
 				assert.GreaterOrEqual(t, d.reads, c.least)
 				assert.LessOrEqual(t, d.reads, c.most)
-				assert.LessOrEqual(t, changes, d.reads+1, "and counters were asked for")
+				assert.LessOrEqual(t, int(changes.Load()), d.reads+1, "and counters were asked for")
 				d.entries, d.read, d.records = onlySlices, nil, nil
 				d.Reload()
 				after(time.Minute)

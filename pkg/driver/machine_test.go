@@ -50,18 +50,18 @@ func (m *machine) KernelModule() string { return "580.95.05" }
 
 func (m *machine) PCI(busID string) gpu.PCI { return gpu.PCI{BusID: busID, NUMANode: -1} }
 
-func (m *machine) Driver(context.Context) (gpu.Driver, error) {
-	return gpu.Driver{Version: "580.95.05", CUDAVersion: "13.0"}, nil
+func (m *machine) Driver(ctx context.Context) (gpu.Driver, error) {
+	return gpu.Driver{Version: "580.95.05", CUDAVersion: "13.0"}, ctx.Err()
 }
 
-func (m *machine) GPUs(context.Context) ([]gpu.GPU, []gpu.Fault, error) {
+func (m *machine) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.gpus, m.faults, nil
+	return m.gpus, m.faults, ctx.Err()
 }
 
-func (m *machine) CommonEdits(context.Context) (*specs.ContainerEdits, error) {
-	return &specs.ContainerEdits{}, nil
+func (m *machine) CommonEdits(ctx context.Context) (*specs.ContainerEdits, error) {
+	return &specs.ContainerEdits{}, ctx.Err()
 }
 
 func (m *machine) Close() error { return nil }
@@ -70,7 +70,7 @@ func (m *machine) Close() error { return nil }
 func (m *machine) look(t *testing.T) *inventory.Inventory {
 	t.Helper()
 	inv := inventory.New(inventory.Options{
-		Host: m, Open: func(context.Context, hostfs.DriverRoot) (inventory.Session, error) { return m, nil },
+		Host: m, Open: func(ctx context.Context, _ hostfs.DriverRoot) (inventory.Session, error) { return m, ctx.Err() },
 	})
 	_ = inv.Refresh(t.Context())
 	return inv
@@ -120,11 +120,32 @@ func offeringOf(t *testing.T, inv *inventory.Inventory) *Offering {
 	t.Helper()
 	o := NewOffering(OfferingPorts{
 		Inventory: inv, NodeName: "n0", Events: make(nodeEvents, 16), Saved: &memory{},
-		Read:    func(context.Context) (*v1alpha1.NodeConfig, error) { return nil, nil },
+		Read:    func(ctx context.Context) (*v1alpha1.NodeConfig, error) { return nil, ctx.Err() },
 		Records: func() ([]*checkpoint.Record, error) { return nil, nil },
 	})
 	require.True(t, o.Load(t.Context()))
 	return o
+}
+
+// fakes guards what tests set and what fakes read and count in the background.
+var fakes sync.Mutex
+
+// handOver comes between what a test has set and the wait in which it is read: fakes run only while the test waits, which the race
+// detector does not know.
+func handOver() {
+	fakes.Lock()
+	defer fakes.Unlock()
+}
+
+// ask has a fake answer, unless the context has ended.
+func ask[T any](ctx context.Context, answer func() (T, error)) (T, error) {
+	fakes.Lock()
+	defer fakes.Unlock()
+	if err := ctx.Err(); err != nil {
+		var nothing T
+		return nothing, err
+	}
+	return answer()
 }
 
 // memory keeps a layout as long as the test.
@@ -136,9 +157,15 @@ type memory struct {
 	untold error
 }
 
-func (m *memory) Load() (Saved, error) { return Saved{GPUs: m.layout, Flags: m.flags}, m.err }
+func (m *memory) Load() (Saved, error) {
+	fakes.Lock()
+	defer fakes.Unlock()
+	return Saved{GPUs: m.layout, Flags: m.flags}, m.err
+}
 
 func (m *memory) Save(saved Saved) error {
+	fakes.Lock()
+	defer fakes.Unlock()
 	if m.err != nil {
 		return m.err
 	}
@@ -146,4 +173,8 @@ func (m *memory) Save(saved Saved) error {
 	return m.untold
 }
 
-func (m *memory) Sweep() error { return m.err }
+func (m *memory) Sweep() error {
+	fakes.Lock()
+	defer fakes.Unlock()
+	return m.err
+}

@@ -1,8 +1,10 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,6 +44,7 @@ type desk struct {
 	listed    int                     // how often that was asked
 	untainted bool                    // the API server has no taints yet
 	dead      error                   // it does not answer
+	unseen    error                   // it does not tell which devices are tainted
 }
 
 // newDesk has a GPU that can be cut and one that cannot.
@@ -64,30 +67,43 @@ func (d *desk) restart(t *testing.T) {
 	m := d.machine
 	d.Offering = NewOffering(OfferingPorts{
 		Inventory: m.look(t), NodeName: "n0", Events: d.told, Watched: d.watched,
-		Read: func(context.Context) (*v1alpha1.NodeConfig, error) {
-			d.reads++
-			if d.read != nil || d.entries == "" {
-				return nil, d.read
-			}
-			c, err := v1alpha1.DecodeNodeConfig([]byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: " + d.entries))
-			require.NoError(t, err)
-			c.Default()
-			return c, nil
+		Read: func(ctx context.Context) (*v1alpha1.NodeConfig, error) {
+			return ask(ctx, func() (*v1alpha1.NodeConfig, error) {
+				d.reads++
+				if d.read != nil || d.entries == "" {
+					return nil, d.read
+				}
+				c, err := v1alpha1.DecodeNodeConfig([]byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: " + d.entries))
+				require.NoError(t, err)
+				c.Default()
+				return c, nil
+			})
 		},
 		Passing: func(err error) bool { return errors.Is(err, errLater) },
-		Counters: func(context.Context) (bool, error) {
-			if d.asked++; d.asked > 1000 {
-				return true, nil // time stands still while nobody waits
-			}
-			return true, d.unknown
+		Counters: func(ctx context.Context) (bool, error) {
+			return ask(ctx, func() (bool, error) {
+				if d.asked++; d.asked > 1000 {
+					return true, nil // time stands still while nobody waits
+				}
+				return true, d.unknown
+			})
 		},
-		Shares:  func(context.Context) (bool, error) { return !d.forgetful, d.unread },
-		Records: func() ([]*checkpoint.Record, error) { return d.records, nil },
-		Saved:   d.saved,
-		Tainted: func(context.Context) (map[gpu.PoolDevice]bool, error) { return d.published(t), d.dead },
-		Allocated: func(context.Context) (map[gpu.PoolDevice]bool, error) {
-			d.listed++
-			return d.allocated, d.dead
+		Shares: func(ctx context.Context) (bool, error) {
+			return ask(ctx, func() (bool, error) { return !d.forgetful, d.unread })
+		},
+		Records: func() ([]*checkpoint.Record, error) {
+			return ask(context.Background(), func() ([]*checkpoint.Record, error) { return d.records, nil })
+		},
+		Saved: d.saved,
+		Tainted: func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
+			tainted := d.published(t)
+			return ask(ctx, func() (map[gpu.PoolDevice]bool, error) { return tainted, cmp.Or(d.dead, d.unseen) })
+		},
+		Allocated: func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
+			return ask(ctx, func() (map[gpu.PoolDevice]bool, error) {
+				d.listed++
+				return d.allocated, d.dead
+			})
 		},
 	})
 }
@@ -99,6 +115,8 @@ func (d *desk) published(t *testing.T) map[gpu.PoolDevice]bool {
 	g := &present.Node.GPUs[0]
 	offer := present.Layout.Of(g)
 	tainted := map[gpu.PoolDevice]bool{}
+	fakes.Lock()
+	defer fakes.Unlock()
 	for _, device := range offer.Devices(g) {
 		place := gpu.PoolDevice{Pool: offer.Pool("n0", g), Device: device.Name()}
 		tainted[place] = present.Leaving[place] && !d.untainted
@@ -113,8 +131,9 @@ func (d *desk) runs(t *testing.T) (stop func()) {
 	return inBackground(t, func(ctx context.Context) error { return d.Run(ctx, func() {}) })
 }
 
-// after lets time pass.
+// after lets time pass, in which fakes may read what the test has set.
 func after(pass time.Duration) {
+	handOver()
 	time.Sleep(pass)
 	synctest.Wait()
 }
@@ -291,25 +310,22 @@ func TestTheConfigurationIsReadUntilItIsGood(t *testing.T) {
 		assert.Empty(t, d.Devices())
 		assert.Empty(t, d.events())
 
-		changes := 0
-		stop := inBackground(t, func(ctx context.Context) error { return d.Run(ctx, func() { changes++ }) })
+		var changes atomic.Int64
+		stop := inBackground(t, func(ctx context.Context) error { return d.Run(ctx, func() { changes.Add(1) }) })
 		d.read = errBad
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		after(time.Minute)
 		assert.Equal(t, []string{"n0", first}, d.offered(t), "what people must mend keeps no GPU away")
 		assert.Equal(t, []string{"Warning ConfigRefused Configure: GPUs are offered whole: file node.yaml: the configuration is empty"}, d.events(), "once")
 		d.read = nil
-		time.Sleep(2 * rereadMax)
-		synctest.Wait()
+		after(2 * rereadMax)
 		assert.Equal(t, []string{"n0", first}, d.offered(t), "who does not publish changes nothing")
 		d.Lead(true)
 		after(3 * settleTime)
 		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t))
 		assert.Equal(t, []string{good}, d.events())
-		before := changes
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		assert.Equal(t, before, changes, "what is good is not read again")
+		before := changes.Load()
+		after(time.Hour)
+		assert.Equal(t, before, changes.Load(), "what is good is not read again")
 		stop()
 	})
 }
@@ -351,16 +367,14 @@ func TestPartsWaitForTheAPIServersAnswer(t *testing.T) {
 		d.Probe(t.Context())
 		_, _, err := d.Now()
 		require.ErrorIs(t, err, errCounters)
-		changes := 0
-		stop := inBackground(t, func(ctx context.Context) error { return d.Run(ctx, func() { changes++ }) })
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		var changes atomic.Int64
+		stop := inBackground(t, func(ctx context.Context) error { return d.Run(ctx, func() { changes.Add(1) }) })
+		after(time.Minute)
 		assert.Less(t, d.asked, 15)
-		assert.Zero(t, changes)
+		assert.Zero(t, changes.Load())
 		d.unknown = nil
-		time.Sleep(2 * rereadMax)
-		synctest.Wait()
-		assert.Equal(t, 1, changes)
+		after(2 * rereadMax)
+		assert.EqualValues(t, 1, changes.Load())
 		assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
 		stop()
 		assert.Len(t, d.events(), 1, "after some patience")

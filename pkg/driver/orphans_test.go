@@ -121,7 +121,7 @@ func TestUndoingAnOrphanLeavesItsHeirAlone(t *testing.T) {
 // nodePods is a kubelet that lists these claims.
 type nodePods []reconcile.Use
 
-func (p nodePods) InUse(context.Context) ([]reconcile.Use, error) { return p, nil }
+func (p nodePods) InUse(ctx context.Context) ([]reconcile.Use, error) { return p, ctx.Err() }
 
 // TestAClaimThatIsGoneLeavesNothing goes the whole way of a claim of an earlier boot that is gone, beside one that is there and
 // one that a container has.

@@ -43,9 +43,12 @@ func (tx *transaction) Prepare(ctx context.Context, rc *resourceapi.ResourceClai
 	return nil, fmt.Errorf("claim %s is not welcome", rc.UID)
 }
 
-func (tx *transaction) Unprepare(_ context.Context, uid string) error {
+func (tx *transaction) Unprepare(ctx context.Context, uid string) error {
 	if tx.during != nil {
 		tx.during()
+	}
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	if _, ok := tx.records[uid]; !ok {
 		return fmt.Errorf("claim %s stays", uid)

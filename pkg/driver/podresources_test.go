@@ -23,9 +23,9 @@ type podLister struct {
 	calls atomic.Int64
 }
 
-func (l *podLister) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+func (l *podLister) List(ctx context.Context, _ *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
 	l.calls.Add(1)
-	return &podresources.ListPodResourcesResponse{PodResources: l.pods}, nil
+	return &podresources.ListPodResourcesResponse{PodResources: l.pods}, ctx.Err()
 }
 
 // serve serves at a new socket in place of the one that was there, as a kubelet does that starts.

@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,7 +85,7 @@ func TestTaintsThatAreNotKnownDelayNoOther(t *testing.T) {
 		d.entries = onlySlices
 		d.Reload()
 		after(time.Minute)
-		d.ports.Tainted = func(context.Context) (map[gpu.PoolDevice]bool, error) { return nil, errLater }
+		d.unseen = errLater
 		d.entries = slicesAndTurns
 		d.Reload()
 		after(5 * time.Minute)

@@ -31,13 +31,40 @@ func newKeeping(t *testing.T) *keeping {
 func (k *keeping) keeper(boot string) *Keeper {
 	return NewKeeper(KeeperPorts{
 		Tool: k.tool, Notes: k.notes(boot),
-		Alone:   func(ctx context.Context, _ gpu.UUID, do func(ctx context.Context) error) error { return do(ctx) },
-		Wanted:  func() (map[gpu.UUID]gpu.Interval, error) { return k.wanted, k.unknown },
-		Changed: func() <-chan struct{} { return k.changed },
+		Alone: func(ctx context.Context, _ gpu.UUID, do func(ctx context.Context) error) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return do(ctx)
+		},
+		Wanted: func() (map[gpu.UUID]gpu.Interval, error) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return k.wanted, k.unknown
+		},
+		Changed: func() <-chan struct{} {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return k.changed
+		},
 		Failed: func(id gpu.UUID, interval gpu.Interval, err error) {
 			k.failed = append(k.failed, string(id[4:5])+" "+string(interval)+" "+err.Error())
 		},
 	})
+}
+
+// handOver comes between what a test has set and the wait in which it is read: fakes run only while the test waits, which the race
+// detector does not know.
+func (k *keeping) handOver() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+}
+
+// after lets time pass, in which fakes may read what the test has set.
+func (k *keeping) after(pass time.Duration) {
+	k.handOver()
+	time.Sleep(pass)
+	synctest.Wait()
 }
 
 // intervals are those of GPUs A and B.
@@ -200,22 +227,21 @@ func TestKeepingOn(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); keeper.Run(ctx) }()
-		synctest.Wait()
+		k.after(0)
 		assert.Equal(t, 1, k.runs)
-		time.Sleep(retryFirst + time.Second)
-		synctest.Wait()
+		k.after(retryFirst + time.Second)
 		assert.Equal(t, 2, k.runs, "it is tried again")
 		k.refusal = nil
 		keeper.Look()
-		synctest.Wait()
+		k.after(0)
 		assert.Equal(t, gpu.IntervalLong, k.inForce[uuidA])
-		time.Sleep(time.Hour)
+		k.after(time.Hour)
 		assert.Equal(t, 3, k.runs, "and then left alone")
 		k.wanted = intervals("Short", "Default")
 		last := k.changed
 		k.changed = make(chan struct{})
 		close(last)
-		synctest.Wait()
+		k.after(0)
 		assert.Equal(t, gpu.IntervalShort, k.inForce[uuidA])
 		stop()
 		<-done

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -25,6 +26,8 @@ const (
 
 // tool is a driver's tool that remembers and can refuse.
 type tool struct {
+	// mu guards what tests set and what is read and counted in the background.
+	mu      sync.Mutex
 	inForce map[gpu.UUID]gpu.Interval
 	runs    int
 	// refusal is what every run ends with; applied tells that the run has set the interval all the same.
@@ -32,7 +35,12 @@ type tool struct {
 	applied bool
 }
 
-func (f *tool) SetTimeslice(_ context.Context, id gpu.UUID, interval gpu.Interval) error {
+func (f *tool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu.Interval) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	f.runs++
 	if f.refusal == nil || f.applied {
 		f.inForce[id] = interval
