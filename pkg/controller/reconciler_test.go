@@ -63,12 +63,56 @@ func TestReconcileBehindItsCache(t *testing.T) {
 	assert.Len(t, w.classes(), 2)
 }
 
+// honoursContexts makes a fake API server answer as a real one: nothing once the context has ended.
+var honoursContexts = interceptor.Funcs{
+	Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+		return unlessEnded(ctx, func() error { return c.Get(ctx, key, o, options...) })
+	},
+	List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+		return unlessEnded(ctx, func() error { return c.List(ctx, list, options...) })
+	},
+	Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+		return unlessEnded(ctx, func() error { return c.Create(ctx, o, options...) })
+	},
+	Update: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.UpdateOption) error {
+		return unlessEnded(ctx, func() error { return c.Update(ctx, o, options...) })
+	},
+	Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
+		return unlessEnded(ctx, func() error { return c.Patch(ctx, o, patch, options...) })
+	},
+	Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+		return unlessEnded(ctx, func() error { return c.Delete(ctx, o, options...) })
+	},
+}
+
+func unlessEnded(ctx context.Context, do func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return do()
+}
+
+// TestReconcile_ContextEnded_ChangesNothing: nothing is taken for gone because it was not read.
+func TestReconcile_ContextEnded_ChangesNothing(t *testing.T) {
+	w := newWorld(t, configs(map[string]string{"a": seed}))
+	w.reconcile()
+	before := w.classes()
+	require.NotEmpty(t, before)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := w.Reconcile(ctx, reconcile.Request{NamespacedName: configMap})
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, before, w.classes())
+	assert.Empty(t, w.events.Events)
+}
+
 func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
 	scheme, err := Scheme()
 	require.NoError(t, err)
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "prism-controller", UID: "role"}}
-	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, role)...).Build()
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, role)...).
+		WithInterceptorFuncs(honoursContexts).Build()
 	w := &world{t: t, events: events.NewFakeRecorder(100)}
 	w.Reconciler = &Reconciler{
 		Options: Options{DriverName: driver, ConfigMap: configMap, OwnerRole: "prism-controller"}, Client: api, Direct: api, Events: w.events,

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -35,27 +36,30 @@ type world struct {
 	failed, news          []string
 }
 
-func (w *world) Settle(context.Context) error {
+func (w *world) Settle(ctx context.Context) error {
 	w.rounds++
 	if w.begin != nil {
 		w.begin(w.rounds)
 	}
-	return w.settled
+	return cmp.Or(ctx.Err(), w.settled)
 }
 
 func (w *world) Kept() ([]*checkpoint.Record, error) { return slices.Clone(w.records), nil }
 
-func (w *world) Sweep(_ context.Context, inUse []string, sure bool) ([]prepare.Orphan, error) {
+func (w *world) Sweep(ctx context.Context, inUse []string, sure bool) ([]prepare.Orphan, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	w.inUse, w.sure = inUse, sure
 	stray := w.stray
 	w.stray = nil
 	return stray, w.swept
 }
 
-func (w *world) Unprepare(_ context.Context, claim checkpoint.Claim) error {
-	if w.stuck != nil {
+func (w *world) Unprepare(ctx context.Context, claim checkpoint.Claim) error {
+	if err := cmp.Or(ctx.Err(), w.stuck); err != nil {
 		w.of(claim.UID).State = checkpoint.Releasing
-		return w.stuck
+		return err
 	}
 	w.undone = append(w.undone, claim.UID)
 	w.drop(claim.UID)
@@ -71,18 +75,18 @@ func (w *world) drop(uid string) {
 	w.records = slices.DeleteFunc(w.records, func(r *checkpoint.Record) bool { return r.Claim.UID == uid })
 }
 
-func (w *world) Exists(_ context.Context, claim checkpoint.Claim) (bool, error) {
+func (w *world) Exists(ctx context.Context, claim checkpoint.Claim) (bool, error) {
 	w.asked++
-	return !w.gone[claim.UID], w.silent
+	return !w.gone[claim.UID], cmp.Or(ctx.Err(), w.silent)
 }
 
-func (w *world) InUse(context.Context) ([]Use, error) {
+func (w *world) InUse(ctx context.Context) ([]Use, error) {
 	w.listed++
 	uses := w.uses
 	if w.late != nil {
 		w.late()
 	}
-	return uses, w.deaf
+	return uses, cmp.Or(ctx.Err(), w.deaf)
 }
 
 func (w *world) Removed(_ context.Context, orphans []prepare.Orphan) {

@@ -35,8 +35,8 @@ type modelled struct{ node *model.Node }
 // callTime bounds one call of the driver, as the product's adapter does.
 const callTime = 50 * time.Millisecond
 
-func (h modelled) get(_ context.Context, id gpu.UUID, k knob) (value uint32, err error) {
-	session, handle, _, err := h.open(id)
+func (h modelled) get(ctx context.Context, id gpu.UUID, k knob) (value uint32, err error) {
+	session, handle, _, err := h.open(ctx, id)
 	if err != nil {
 		return 0, err
 	}
@@ -52,7 +52,7 @@ func (h modelled) get(_ context.Context, id gpu.UUID, k knob) (value uint32, err
 }
 
 func (h modelled) set(ctx context.Context, id gpu.UUID, k knob, value uint32) error {
-	session, handle, ordinal, err := h.open(id)
+	session, handle, ordinal, err := h.open(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,10 @@ func (h modelled) set(ctx context.Context, id gpu.UUID, k knob, value uint32) er
 }
 
 // open opens the driver for one GPU.
-func (h modelled) open(id gpu.UUID) (*model.Session, model.Handle, int, error) {
+func (h modelled) open(ctx context.Context, id gpu.UUID) (*model.Session, model.Handle, int, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, 0, 0, err
+	}
 	for _, identity := range h.node.Identities() {
 		if identity.UUID != string(id) {
 			continue
@@ -98,8 +101,8 @@ func translated(err error) error {
 // library asks the driver's library. It initialises it for each call: a driver that is loaded again forgets who did so before.
 type library struct{ nvml nvml.Interface }
 
-func (h library) get(_ context.Context, id gpu.UUID, k knob) (value uint32, err error) {
-	err = h.with(id, func(device nvml.Device) nvml.Return {
+func (h library) get(ctx context.Context, id gpu.UUID, k knob) (value uint32, err error) {
+	err = h.with(ctx, id, func(device nvml.Device) nvml.Return {
 		if k == persistence {
 			on, ret := device.GetPersistenceMode()
 			value = uint32(on)
@@ -112,8 +115,8 @@ func (h library) get(_ context.Context, id gpu.UUID, k knob) (value uint32, err 
 	return value, err
 }
 
-func (h library) set(_ context.Context, id gpu.UUID, k knob, value uint32) error {
-	return h.with(id, func(device nvml.Device) nvml.Return {
+func (h library) set(ctx context.Context, id gpu.UUID, k knob, value uint32) error {
+	return h.with(ctx, id, func(device nvml.Device) nvml.Return {
 		if k == persistence {
 			return device.SetPersistenceMode(nvml.EnableState(value))
 		}
@@ -121,7 +124,10 @@ func (h library) set(_ context.Context, id gpu.UUID, k knob, value uint32) error
 	})
 }
 
-func (h library) with(id gpu.UUID, call func(nvml.Device) nvml.Return) error {
+func (h library) with(ctx context.Context, id gpu.UUID, call func(nvml.Device) nvml.Return) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if ret := h.nvml.Init(); ret != nvml.SUCCESS {
 		return fmt.Errorf("opening the driver: %w", ret)
 	}

@@ -52,13 +52,13 @@ func (m *Machine) offering(p *Process, files touchedDisk, touch Touch) *offer {
 		Inventory: p.inventory, NodeName: NodeName, Events: silent{}, Records: func() ([]*checkpoint.Record, error) { return p.Kept() },
 		Counters: keeping, Shares: keeping, Watched: true,
 		Read: o.config, Passing: func(err error) bool { return errors.Is(err, errConfig) },
-		Tainted: func(context.Context) (tainted map[gpu.PoolDevice]bool, err error) {
+		Tainted: func(ctx context.Context) (tainted map[gpu.PoolDevice]bool, err error) {
 			err = touch("api.Slices", func() error { tainted, err = m.taints(); return err })
-			return tainted, err
+			return tainted, errors.Join(ctx.Err(), err)
 		},
-		Allocated: func(context.Context) (had map[gpu.PoolDevice]bool, err error) {
+		Allocated: func(ctx context.Context) (had map[gpu.PoolDevice]bool, err error) {
 			err = touch("api.Claims", func() error { had, err = m.allocated(time.Now()); return err })
-			return had, err
+			return had, errors.Join(ctx.Err(), err)
 		},
 		Saved: driver.LayoutFile{Disk: files, Dir: m.StateDir},
 	})
@@ -66,18 +66,18 @@ func (m *Machine) offering(p *Process, files touchedDisk, touch Touch) *offer {
 }
 
 // keeping: the API server keeps all that it is given.
-func keeping(context.Context) (bool, error) { return true, nil }
+func keeping(ctx context.Context) (bool, error) { return true, ctx.Err() }
 
 // errConfig: the configuration could not be read for a reason of the moment.
 var errConfig = errors.New("the API server does not answer")
 
 // config reads the node's configuration.
-func (o *offer) config(context.Context) (*v1alpha1.NodeConfig, error) {
+func (o *offer) config(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 	var text string
 	err := o.touch("api.Config", func() error {
 		c, err := o.machine.cluster()
 		text = c.Config
-		return err
+		return errors.Join(ctx.Err(), err)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errConfig, err)

@@ -84,7 +84,7 @@ func (m *Machine) allocate(rc *resourceapi.ResourceClaim, devices ...string) *re
 
 // administer makes a MIG device as an administrator does.
 func (m *Machine) administer(ctx context.Context, s Slice) error {
-	session, handle, _, err := modelled{m.Node}.open(m.gpus[s.GPU])
+	session, handle, _, err := modelled{m.Node}.open(ctx, m.gpus[s.GPU])
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ type modelledTool struct{ node *model.Node }
 
 // SetTimeslice asks the model.
 func (m modelledTool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu.Interval) error {
-	session, handle, ordinal, err := modelled(m).open(id)
+	session, handle, ordinal, err := modelled(m).open(ctx, id)
 	if err != nil {
 		return err
 	}
