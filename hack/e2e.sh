@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Runs test/e2e on a real one-node Kubernetes with simulated GPUs, and what needs two nodes on another cluster then. A cluster that
-# runs already is used as it is, with the plugin and the chart of this folder; else one is booted, and removed at the end. Environment:
-#   NAME        the cluster's name (e2e)
-#   RUN         a regular expression that picks tests, on one cluster of NODES nodes
-#   KUBERNETES  the version of the cluster that is booted; tests of what an older one lacks are skipped
-#   E2E_KEEP    keep the cluster that was booted
+# Runs test/e2e on a real one-node Kubernetes with simulated GPUs, and then, on another cluster, what needs two nodes or kubelets that
+# give pods CPUs of their own. A cluster that runs already is used as it is, with the plugin and the chart of this folder; else one is
+# booted, and removed at the end. Environment:
+#   NAME            the cluster's name (e2e)
+#   RUN             a regular expression that picks tests, on one cluster of NODES nodes
+#   KUBERNETES      the version of the cluster that is booted; tests of what an older one lacks are skipped
+#   KUBELET_CONFIG  lines of its kubelets' configuration
+#   E2E_KEEP        keep the cluster that was booted
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then
@@ -21,6 +23,12 @@ if "${local[@]}" status >/dev/null 2>&1; then
 elif [ -z "${E2E_KEEP:-}" ]; then
 	trap '"${local[@]}" down' EXIT
 fi
+# One CPU stays for all (a part of one is rounded up), and little of it is taken from what pods may ask for.
+cpuManager=TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates
+staticPolicy=$'cpuManagerPolicy: static\ncpuManagerReconcilePeriod: 1s\nsystemReserved: {cpu: 100m}'
+if [ -z "$running" ] && [ -n "${RUN:-}" ] && [[ $cpuManager =~ $RUN ]]; then
+	export KUBELET_CONFIG=${KUBELET_CONFIG:-$staticPolicy}
+fi
 HELM_ARGS="--values test/e2e/values.yaml ${HELM_ARGS:-}" hack/cluster-up.sh >/dev/null
 eval "$("${local[@]}" env)"
 if [ -n "$running" ]; then
@@ -28,12 +36,12 @@ if [ -n "$running" ]; then
 	kubectl --namespace prism-system rollout restart daemonset/prism-kubelet-plugin
 	kubectl --namespace prism-system rollout status daemonset/prism-kubelet-plugin --timeout=90s >/dev/null
 fi
-twoNodes='^TestConfigOfTwoNodes$'
+another="^(TestConfigOfTwoNodes|$cpuManager)\$"
 tests=(go test -v -count 1 -timeout 40m ./test/e2e/...)
 if [ -n "${RUN:-}" ]; then
 	"${tests[@]}" -run "$RUN"
 	exit
 fi
-"${tests[@]}" -skip "$twoNodes"
+"${tests[@]}" -skip "$another"
 [ -n "$running" ] || [ -n "${E2E_KEEP:-}" ] || "${local[@]}" down
-NAME=$NAME-two NODES=2 RUN=$twoNodes hack/e2e.sh
+NAME=$NAME-two NODES=2 RUN=$another KUBELET_CONFIG=$staticPolicy hack/e2e.sh

@@ -63,10 +63,11 @@ func TestSettle(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, have, s)
 	for want, refused := range map[string]Settings{
-		"has Kubernetes 1.36.4, not 1.37.1":     {Kubernetes: "1.37.1"},
-		"has nodes: 2, not 3":                   {Nodes: 3},
-		"has port 4000, not 5000":               {Port: 5000},
-		"has boot commands [true], not [false]": {BootCommands: []string{"false"}},
+		"has Kubernetes 1.36.4, not 1.37.1":                            {Kubernetes: "1.37.1"},
+		"has nodes: 2, not 3":                                          {Nodes: 3},
+		"has port 4000, not 5000":                                      {Port: 5000},
+		"has boot commands [true], not [false]":                        {BootCommands: []string{"false"}},
+		"has kubelet configuration [], not [cpuManagerPolicy: static]": {KubeletConfig: []string{"cpuManagerPolicy: static"}},
 	} {
 		_, err = c.settle(refused)
 		require.ErrorContains(t, err, want)

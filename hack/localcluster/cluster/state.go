@@ -23,6 +23,8 @@ type Settings struct {
 	Kubernetes   string   `json:"kubernetes"`
 	Nodes        int      `json:"nodes"`
 	BootCommands []string `json:"bootCommands,omitempty"`
+	// KubeletConfig are fields of the configuration of every kubelet besides those that each has.
+	KubeletConfig []string `json:"kubeletConfig,omitempty"`
 	// Port is the loopback port of the API server on the host.
 	Port int `json:"port"`
 }

@@ -88,6 +88,8 @@ func (c *Cluster) settle(want Settings) (Settings, error) {
 		return have, differs("port", have.Port, want.Port)
 	case len(want.BootCommands) > 0 && !slices.Equal(want.BootCommands, have.BootCommands):
 		return have, differs("boot commands", have.BootCommands, want.BootCommands)
+	case len(want.KubeletConfig) > 0 && !slices.Equal(want.KubeletConfig, have.KubeletConfig):
+		return have, differs("kubelet configuration", have.KubeletConfig, want.KubeletConfig)
 	}
 	return have, nil
 }

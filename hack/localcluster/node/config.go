@@ -57,7 +57,7 @@ func (m Machine) WriteConfig(pki, pauseImage string) error {
 		}
 	}
 	files := map[string]string{
-		kubeletConfigFile:                             fmt.Sprintf(kubeletConfig, pki, m.Name, m.Group()),
+		kubeletConfigFile:                             fmt.Sprintf(kubeletConfig, pki, m.Name, m.Group()) + strings.Join(append(m.KubeletConfig, ""), "\n"),
 		containerdConfigFile:                          fmt.Sprintf(containerdConfig, pauseImage),
 		filepath.Join(networkDir, "10-pods.conflist"): fmt.Sprintf(networkConfig, PodSubnet(m.Index)),
 	}

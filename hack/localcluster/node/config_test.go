@@ -31,10 +31,10 @@ func TestDeviceTableKeepsARealDriver(t *testing.T) {
 }
 
 func TestWriteConfig(t *testing.T) {
-	m := Machine{Cluster: "a", Name: "n1", Index: 1, Dir: t.TempDir(), Programs: "/bin"}
+	m := Machine{Cluster: "a", Name: "n1", Index: 1, Dir: t.TempDir(), Programs: "/bin", KubeletConfig: []string{"cpuManagerPolicy: static", "systemReserved: {cpu: 100m}"}}
 	require.NoError(t, m.WriteConfig("/pki", "localhost/pause:1"))
 	for file, want := range map[string][]string{
-		kubeletConfigFile:                {"cgroupRoot: /prism/a/n1", "tlsCertFile: /pki/kubelet-n1.crt", "failCgroupV1: false"},
+		kubeletConfigFile:                {"cgroupRoot: /prism/a/n1", "tlsCertFile: /pki/kubelet-n1.crt", "failCgroupV1: false", "\ncpuManagerPolicy: static\nsystemReserved: {cpu: 100m}\n"},
 		containerdConfigFile:             {`sandbox = "localhost/pause:1"`, "restrict_oom_score_adj = true"},
 		networkDir + "/10-pods.conflist": {`"subnet": "10.244.11.0/24"`},
 	} {

@@ -19,6 +19,8 @@ type Machine struct {
 	CNI      string `json:"cni"`
 	// BootCommands are run by a shell at every boot, before the container runtime starts.
 	BootCommands []string `json:"bootCommands,omitempty"`
+	// KubeletConfig are fields of the kubelet's configuration besides those that every node has: "cpuManagerPolicy: static".
+	KubeletConfig []string `json:"kubeletConfig,omitempty"`
 	// HostMounts names the machine's mount namespace, in which a boot is refused.
 	HostMounts string `json:"hostMounts"`
 }

@@ -39,6 +39,8 @@ func (s *session) up() *cobra.Command {
 	flags.IntVar(&want.Port, "port", 0, "port on 127.0.0.1 for the API server (a free one for a new cluster)")
 	flags.StringArrayVar(&want.BootCommands, "boot-command", nil,
 		"shell command that each node runs at every boot, before its container runtime starts; can be repeated")
+	flags.StringArrayVar(&want.KubeletConfig, "kubelet-config", nil,
+		"a field of the configuration of every kubelet, as a line of YAML: \"cpuManagerPolicy: static\"; can be repeated")
 	return cmd
 }
 

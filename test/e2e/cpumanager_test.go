@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// cpuPods is a pod with a GPU and these resources, of the first node.
+const cpuPods = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: %[1]s}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.prism.dev}}]}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 0
+  nodeSelector: {kubernetes.io/hostname: n0}
+  resourceClaims: [{name: gpu, resourceClaimTemplateName: %[1]s}]
+  containers:
+  - name: main
+    image: localhost/prism-test:1
+    imagePullPolicy: Never
+    command: [sleep, infinity]
+    resources: {claims: [{name: gpu}], %[2]s}
+`
+
+// What a container asks for that shares CPUs, and one that has one for itself.
+const (
+	sharesCPUs = "requests: {cpu: 50m}"
+	hasCPU     = "requests: {cpu: 1, memory: 64Mi}, limits: {cpu: 1, memory: 64Mi}"
+)
+
+// TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates: the kubelet updates a container's control group when other pods are given
+// CPUs, and its device rules must not change with that. It has a cluster of its own, whose kubelets have the static policy.
+func TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates(t *testing.T) {
+	c := open(t)
+	if runtime.NumCPU() < 2 {
+		t.Skip("the kubelet keeps one CPU, and there is no other one to give to a pod")
+	}
+	require.Equal(t, "static", c.cpuManagerPolicy(t), "boot the cluster with the KUBELET_CONFIG of hack/e2e.sh")
+	ns := alone(t)
+	shared := ns.withCPUs("shared", sharesCPUs)
+	all := ns.cpus("shared")
+
+	pinned := ns.withCPUs("pinned", hasCPU)
+	its := ns.cpus("pinned")
+	require.NotEqual(t, all, its)
+	eventually(t, startLimit, func() error { return ns.hasCPUs("shared", all, false) })
+	assert.NotContains(t, ns.cpus("shared"), its, "it may run on all CPUs but the other pod's")
+	for pod, g := range map[string]grant{"shared": shared, "pinned": pinned} {
+		eventually(t, startLimit, func() error { return ns.updated(pod) })
+		ns.opens(pod, g)
+		ns.sees(pod, "main", g)
+	}
+
+	ns.delete("pod/pinned")
+	eventually(t, startLimit, func() error { return ns.hasCPUs("shared", all, true) })
+	ns.opens("shared", shared)
+	ns.sees("shared", "main", shared)
+}
+
+// cpuManagerPolicy is that of the first node's kubelet.
+func (c *cluster) cpuManagerPolicy(t *testing.T) string {
+	t.Helper()
+	var config struct {
+		KubeletConfig struct{ CPUManagerPolicy string } `json:"kubeletconfig"`
+	}
+	out := c.must(t, c.kubectl("get", "--raw", "/api/v1/nodes/"+nodeName+"/proxy/configz")...)
+	require.NoError(t, json.Unmarshal([]byte(out), &config))
+	return config.KubeletConfig.CPUManagerPolicy
+}
+
+// withCPUs starts a pod and returns the GPU that it has, which it can open.
+func (ns *namespace) withCPUs(pod, resources string) grant {
+	ns.t.Helper()
+	require.NoError(ns.t, ns.create(fmt.Sprintf(cpuPods, pod, resources)))
+	grants := ns.grantedTo(ns.ready(pod), "gpu")
+	require.Len(ns.t, grants, 1)
+	ns.opens(pod, grants[0])
+	return grants[0]
+}
+
+// cpus lists the CPUs of the pod's first process, as the kernel does: "0-1".
+func (ns *namespace) cpus(pod string) string {
+	ns.t.Helper()
+	return strings.TrimSpace(ns.do("exec", pod, "--", "sed", "-n", "s/^Cpus_allowed_list:[[:space:]]*//p", "/proc/1/status"))
+}
+
+// hasCPUs complains unless the pod has these CPUs, or has others.
+func (ns *namespace) hasCPUs(pod, cpus string, want bool) error {
+	if has := ns.cpus(pod); (has == cpus) != want {
+		return fmt.Errorf("pod %s has CPUs %s", pod, has)
+	}
+	return nil
+}
+
+// updated complains until the container runtime has updated the control group of the pod's container.
+func (ns *namespace) updated(pod string) error {
+	var p corev1.Pod
+	if err := ns.read(&p, "pod", pod); err != nil {
+		return err
+	}
+	log, err := ns.run("", ns.localcluster("logs", nodeName, "containerd")...)
+	if err != nil {
+		return err
+	}
+	id := strings.TrimPrefix(p.Status.ContainerStatuses[0].ContainerID, "containerd://")
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "UpdateContainerResources for") && strings.Contains(line, id) && strings.Contains(line, "returns successfully") {
+			return nil
+		}
+	}
+	return errors.New("the control group of pod " + pod + " was not updated")
+}
+
+// openScript makes a device node for each number that it is given, besides those that are there, and says how opening each of them ends.
+const openScript = `
+for minor in "$@"; do rm -f "/tmp/minor$minor"; mknod "/tmp/minor$minor" c 195 "$minor"; done
+for n in /dev/nvidia* /tmp/minor*; do
+	[ -c "$n" ] || continue
+	if error=$(head -c 0 "$n" 2>&1); then echo "$n opened"; else echo "$n ${error##*: }"; fi
+done
+`
+
+// opens checks that the pod can open the device nodes of its GPU and no other GPU's, though it may make them. Where a simulated GPU is,
+// there is no driver behind a node: the kernel says so once it has found that the control group has nothing against it.
+func (ns *namespace) opens(pod string, g grant) {
+	ns.t.Helper()
+	boards, err := ns.boards()
+	require.NoError(ns.t, err)
+	args := []string{"exec", pod, "--", "sh", "-c", openScript, "sh"}
+	for _, b := range boards {
+		args = append(args, fmt.Sprint(b.Minor))
+	}
+	const forbidden = "Operation not permitted"
+	allowed := []string{"opened", "No such device or address", "No such device"}
+	found := 0
+	for line := range strings.Lines(ns.do(args...)) {
+		node, how, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if strings.HasPrefix(node, "/tmp/") && node != fmt.Sprintf("/tmp/minor%d", g.Minor) {
+			assert.Equal(ns.t, forbidden, how, "opening %s in pod %s, which has %d", node, pod, g.Minor)
+			continue
+		}
+		found++
+		assert.True(ns.t, slices.Contains(allowed, how), "opening %s in pod %s: %s", node, pod, how)
+	}
+	assert.GreaterOrEqual(ns.t, found, 4, "device nodes that pod %s may open", pod)
+}
