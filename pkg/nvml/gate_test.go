@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -82,11 +83,11 @@ func TestGPUs_AnotherProcessChangedMIGMode_MinorReadAgain(t *testing.T) {
 		return gpus[0].Minor
 	}
 	require.Equal(t, 10, minor())
-	g.SetMigMode(1)
+	_, _ = g.SetMigMode(nvml.DEVICE_MIG_ENABLE)
 	assert.Equal(t, 15, minor())
 	assert.Equal(t, 15, minor())
 	assert.Equal(t, 1, g.handles, "once per change")
-	g.SetMigMode(0)
+	_, _ = g.SetMigMode(nvml.DEVICE_MIG_DISABLE)
 	assert.Equal(t, 20, minor())
 	require.NoError(t, s.SetMIGMode(t.Context(), firstGPU, true))
 	assert.Equal(t, 3, g.handles)
