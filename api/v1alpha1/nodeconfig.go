@@ -146,15 +146,19 @@ type ShareThreads struct {
 	Total *int32 `json:"total,omitempty"`
 }
 
+// AllProfiles stands for every MIG profile in NodeMIG.Replicas.
+const AllProfiles = "*"
+
 // NodeMIG has the settings of mode mig. Replicas and ResourceNames are also for
 // slices that an administrator made, which need no mode.
 type NodeMIG struct {
 	// Profiles to offer, as 1g.10gb. Unset: all that the GPU has.
 	Profiles []string `json:"profiles,omitempty"`
-	// Replicas is, by profile, how many claims may use one slice at once.
+	// Replicas is, by profile, how many claims may use one slice at once. The
+	// profile AllProfiles is for all that have no entry of their own.
 	Replicas map[string]int32 `json:"replicas,omitempty"`
-	// ResourceNames is, by profile, the extended resource that requests one of
-	// the Replicas. Unset: the slice's own, which Flags.MIGStrategy decides.
+	// ResourceNames is, by key of Replicas, the extended resource that requests
+	// one of them. Unset: the slice's own, which Flags.MIGStrategy decides.
 	ResourceNames map[string]string `json:"resourceNames,omitempty"`
 }
 

@@ -243,6 +243,9 @@ func (m *NodeMIG) validate(p *problems, at string) {
 	}
 	unique(p, join(at, "profiles"), m.Profiles)
 	for _, profile := range slices.Sorted(maps.Keys(m.Replicas)) {
+		if profile == AllProfiles {
+			continue
+		}
 		where := fmt.Sprintf("%s[%s]", join(at, "replicas"), profile)
 		checkProfile(p, where, profile)
 		if m.Profiles != nil && !slices.Contains(m.Profiles, profile) {

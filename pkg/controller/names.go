@@ -96,6 +96,10 @@ func (n names) mig(entry *v1alpha1.GPUEntry, strategy v1alpha1.MIGStrategy) {
 		}
 	}
 	for profile, replicas := range entry.MIG.Replicas {
+		if profile == v1alpha1.AllProfiles {
+			n.allSlices(entry, strategy)
+			continue
+		}
 		name, named := entry.MIG.ResourceNames[profile]
 		// In a file of the device plugin the strategy decides whether slices have names of their own.
 		if named && len(entry.Origins) > 0 && !mixed {
@@ -110,8 +114,18 @@ func (n names) mig(entry *v1alpha1.GPUEntry, strategy v1alpha1.MIGStrategy) {
 	}
 }
 
+// allSlices names the shared slices of all profiles, where that is not the name that they have in any case.
+func (n names) allSlices(entry *v1alpha1.GPUEntry, strategy v1alpha1.MIGStrategy) {
+	name := entry.MIG.ResourceNames[v1alpha1.AllProfiles]
+	if name == "" || name == wholeGPU && strategy == v1alpha1.MIGStrategySingle || entry.MIG.Replicas[v1alpha1.AllProfiles] < 2 {
+		return
+	}
+	n.add(name, use{Type: typeMIG, Shared: true, OnlyOne: *entry.FailRequestsGreaterThanOne})
+}
+
 // expression selects the devices of these uses: the scheduler evaluates it on devices of other drivers too, which lack the
-// attributes, so that the driver comes first. Slices of the profiles that are kept apart do not count as exclusive when shared.
+// attributes, so that the driver comes first. Slices of the profiles that are kept apart, an empty one means all, do not count as exclusive
+// when shared.
 func expression(driver string, uses []use, apart []string) string {
 	attribute := func(name string) string { return fmt.Sprintf("device.attributes[%q].%s", driver, name) }
 	var terms []string
@@ -123,7 +137,7 @@ func expression(driver string, uses []use, apart []string) string {
 		if u.ShareName != "" {
 			term += fmt.Sprintf(" && %s == %q", attribute("shareName"), u.ShareName)
 		}
-		if slices.Contains(apart, u.Profile) {
+		if u.Type == typeMIG && (slices.Contains(apart, u.Profile) || slices.Contains(apart, "")) {
 			relation := "=="
 			if u.Shared {
 				relation = ">"

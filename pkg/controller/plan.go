@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -238,7 +239,7 @@ func (p *planning) overlaps() {
 		if list := resources[u]; len(list) > 1 {
 			what := fmt.Sprintf("shares of type %s with the share name %s", u.Type, u.ShareName)
 			if u.Shared {
-				what = "shared slices of profile " + u.Profile
+				what = "shared slices of profile " + cmp.Or(u.Profile, "any")
 			}
 			p.note(ReasonNamesOverlap, "%s are requested by each of %s: give them share names of their own, or one resource name",
 				what, strings.Join(list, ", "))

@@ -80,6 +80,13 @@ func TestPlanNames(t *testing.T) {
 			wholeGPU: `((type == "gpu") || (type == "timeslice" && shareName == "none"))`, "nvidia.com/gpu-2gb": `type == "mps" && shareName == "gpu-2gb"`}, []string{"nvidia.com/gpu-2gb"}},
 		"none":   {map[string]string{"a": "version: v1\nflags: {migStrategy: none}\n"}, []string{"1g.10gb"}, map[string]string{wholeGPU: whole}, nil},
 		"single": {map[string]string{"a": "version: v1\nflags: {migStrategy: single}\n"}, []string{"1g.10gb"}, map[string]string{wholeGPU: `((type == "gpu") || (type == "mig"))`}, nil},
+		"single, shared": {map[string]string{"a": "version: v1\nflags: {migStrategy: single}\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}"}, nil,
+			map[string]string{wholeGPU: `((type == "gpu") || (type == "mig") || (type == "timeslice" && shareName == "none"))`}, nil},
+		"single, renamed": {map[string]string{"a": "version: v1\nflags: {migStrategy: single}\nsharing: {timeSlicing: {renameByDefault: true, " +
+			"failRequestsGreaterThanOne: true, resources: [{name: nvidia.com/gpu, replicas: 2}]}}"}, nil, map[string]string{
+			wholeGPU:                `((type == "gpu") || (type == "mig" && replicas == 1))`,
+			"nvidia.com/gpu.shared": `((type == "mig" && replicas > 1) || (type == "timeslice" && shareName == "gpu-shared"))`},
+			[]string{"nvidia.com/gpu.shared"}},
 		"mixed": {map[string]string{"a": "version: v1\nflags: {migStrategy: mixed}\n"}, []string{"1g.10gb", "1g.10gb+me"}, map[string]string{
 			wholeGPU: whole, "nvidia.com/mig-1g.10gb": `type == "mig" && profile == "1g.10gb"`, "nvidia.com/mig-1g.10gb.me": `type == "mig" && profile == "1g.10gb+me"`}, nil},
 		"profiles": {map[string]string{"a": nodeHeader + "gpus: [{modes: [mig], mig: {profiles: [2g.20gb]}}]"}, nil, map[string]string{

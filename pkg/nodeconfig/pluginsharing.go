@@ -51,8 +51,8 @@ func (t *translation) timeSlicing(s *pluginTimeSlicing) {
 				e.Modes = append(e.Modes, v1alpha1.ModeTimeSlice)
 				e.TimeSlice = &v1alpha1.NodeTimeSlice{Replicas: r.Replicas, ShareName: name.share, ResourceName: &name.resource}
 				e.FailRequestsGreaterThanOne = &fail
+				t.shareWhereGPUsAreSlices(e, at, name, *r.Replicas)
 			}
-			t.slicesAreLeftOut(at)
 		}
 		t.cuts = append(t.cuts, c)
 	}
@@ -73,10 +73,14 @@ func (t *translation) slicesHaveNames(at string) {
 	}
 }
 
-func (t *translation) slicesAreLeftOut(at string) {
-	if t.strategy == v1alpha1.MIGStrategySingle {
-		t.warn(at+".name", "means GPUs only, not MIG slices as with flags.migStrategy single; name those as nvidia.com/mig-<profile>")
+// shareWhereGPUsAreSlices: with strategy single nvidia.com/gpu is a MIG device where a GPU has some. The file does not say of which profile.
+func (t *translation) shareWhereGPUsAreSlices(e *v1alpha1.GPUEntry, at string, name sharedName, replicas int32) {
+	if t.strategy != v1alpha1.MIGStrategySingle {
+		return
 	}
+	name.profile = v1alpha1.AllProfiles
+	shareSlices(e, name, replicas, *e.FailRequestsGreaterThanOne)
+	e.Origins[name.profile] = at
 }
 
 // replicas are needed. How many there may be is judged for the GPUs that they are for.

@@ -171,6 +171,9 @@ func (r *resolution) known(entries [][]*gpu.GPU) {
 	missing, had := map[string]string{}, map[string]bool{}
 	for i, gpus := range entries {
 		for _, profile := range shared(r.config.GPUs[i].MIG) {
+			if profile == v1alpha1.AllProfiles {
+				continue
+			}
 			at := r.at(i, fmt.Sprintf("mig.replicas[%s]", profile), profile)
 			had[at] = had[at] || slices.ContainsFunc(gpus, func(g *gpu.GPU) bool { return hasProfile(g, profile) })
 			if len(gpus) > 0 {
@@ -234,41 +237,12 @@ func (r *resolution) offer(i int, g *gpu.GPU) gpu.Offer {
 	if slices.Contains(entry.Modes, v1alpha1.ModeTimeSlice) {
 		offer.TimeSlice = replicas(entry.TimeSlice)
 	}
-	for _, profile := range shared(entry.MIG) {
-		if !hasProfile(g, profile) {
-			continue
-		}
-		if offer.MIGReplicas == nil {
-			offer.MIGReplicas, offer.MIGResources = map[string]int{}, map[string]string{}
-		}
-		offer.MIGReplicas[profile] = int(entry.MIG.Replicas[profile])
-		if resource := r.sliceResource(entry, profile); resource != "" {
-			offer.MIGResources[profile] = resource
-		}
-	}
+	r.share(entry, g, &offer)
 	if offer.TimeSlice != nil || offer.MIGReplicas != nil {
 		offer.OneShare = entry.FailRequestsGreaterThanOne == nil || *entry.FailRequestsGreaterThanOne
 	}
 	r.fits(i, g)
 	return offer
-}
-
-// sliceResource is the extended resource that requests shared slices of a profile, empty where it is called after the profile. In a
-// file of the device plugin the strategy decides whether slices have names of their own.
-func (r *resolution) sliceResource(entry *v1alpha1.GPUEntry, profile string) string {
-	strategy := v1alpha1.MIGStrategyMixed
-	if flags := r.config.Flags; flags != nil && flags.MIGStrategy != nil {
-		strategy = *flags.MIGStrategy
-	}
-	name := entry.MIG.ResourceNames[profile]
-	switch {
-	case name != "" && (len(entry.Origins) == 0 || strategy == v1alpha1.MIGStrategyMixed):
-		return name
-	case strategy == v1alpha1.MIGStrategySingle:
-		return wholeGPU
-	default:
-		return ""
-	}
 }
 
 // replicas reads the settings of mode timeslice, which Validate has seen to be there.

@@ -1,0 +1,53 @@
+package nodeconfig
+
+import (
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// share takes over how many claims may use one MIG device of the GPU at once, by profile.
+func (r *resolution) share(entry *v1alpha1.GPUEntry, g *gpu.GPU, offer *gpu.Offer) {
+	if g.MIG == nil || len(shared(entry.MIG)) == 0 {
+		return
+	}
+	for _, profile := range g.MIG.ProfileNames() {
+		key := replicasKey(entry.MIG, profile)
+		if entry.MIG.Replicas[key] < 2 {
+			continue
+		}
+		if offer.MIGReplicas == nil {
+			offer.MIGReplicas, offer.MIGResources = map[string]int{}, map[string]string{}
+		}
+		offer.MIGReplicas[profile] = int(entry.MIG.Replicas[key])
+		if resource := r.sliceResource(entry, key); resource != "" {
+			offer.MIGResources[profile] = resource
+		}
+	}
+}
+
+// replicasKey is the key of a profile in NodeMIG.Replicas: its own, else that for all profiles.
+func replicasKey(mig *v1alpha1.NodeMIG, profile string) string {
+	if _, own := mig.Replicas[profile]; own {
+		return profile
+	}
+	return v1alpha1.AllProfiles
+}
+
+// sliceResource is the extended resource that requests one of the replicas of that key, empty where it is called after the profile. In a
+// file of the device plugin the strategy decides whether MIG devices have names of their own; those of all profiles are nvidia.com/gpu,
+// or what that was renamed to.
+func (r *resolution) sliceResource(entry *v1alpha1.GPUEntry, key string) string {
+	strategy := v1alpha1.MIGStrategyMixed
+	if flags := r.config.Flags; flags != nil && flags.MIGStrategy != nil {
+		strategy = *flags.MIGStrategy
+	}
+	name := entry.MIG.ResourceNames[key]
+	switch {
+	case name != "" && (len(entry.Origins) == 0 || strategy == v1alpha1.MIGStrategyMixed || key == v1alpha1.AllProfiles):
+		return name
+	case strategy == v1alpha1.MIGStrategySingle:
+		return wholeGPU
+	default:
+		return ""
+	}
+}
