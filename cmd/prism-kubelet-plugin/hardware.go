@@ -19,7 +19,7 @@ import (
 
 func watchDriver(cfg *config.Plugin, host *hostfs.FS, hook string, owned func() (inventory.Owned, error)) *inventory.Inventory {
 	return inventory.New(inventory.Options{
-		Host: host, DriverRoot: cfg.Driver.Root, Owned: owned,
+		Host: host, DriverRoot: cfg.Driver.Root, Owned: owned, MayHaveGPU: mayHaveGPU(host),
 		Open: func(ctx context.Context, root hostfs.DriverRoot) (inventory.Session, error) {
 			return nvml.Open(ctx, root.Library, nvml.Options{Root: root.Path, HostRoot: root.HostPath, HookPath: hook})
 		},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
 // version is set by the linker.
@@ -65,14 +66,22 @@ func run(cfg *config.Plugin) error {
 
 	ctx, stop := signal.NotifyContext(klog.NewContext(context.Background(), logger), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	parts, err := wire(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	err = parts.run(ctx)
+	err = serve(ctx, cfg, inventory.Clock{})
 	if errors.Is(err, gpu.ErrDriverReplaced) {
 		logger.Info("Ending so that a new process loads the new driver library", "reason", err.Error())
 		return nil
 	}
 	return err
+}
+
+// serve builds everything and runs it, once the node may have a GPU. It returns nil when the context ends.
+func serve(ctx context.Context, cfg *config.Plugin, clock inventory.Clock) error {
+	if err := awaitGPU(ctx, cfg, clock); err != nil || ctx.Err() != nil {
+		return err
+	}
+	parts, err := wire(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return parts.run(ctx)
 }

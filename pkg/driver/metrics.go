@@ -71,9 +71,7 @@ func NewMetrics(version string, read Readings) *Metrics {
 		v.WithLabelValues("success")
 		v.WithLabelValues("error")
 	}
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "prism_build_info", Help: "Version of this program, always 1."}, []string{"version"})
-	info.WithLabelValues(version).Set(1)
-	m.registry.MustRegister(m.prepare, m.unprepare, m.orphans, m.reconcile, info, &readings{read},
+	m.registry.MustRegister(m.prepare, m.unprepare, m.orphans, m.reconcile, buildInfo(version), &readings{read},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -63,6 +63,8 @@ type Options struct {
 	// Interval is the time between two looks at an open driver, and the longest between two tries to open one. Zero means
 	// DefaultInterval.
 	Interval time.Duration
+	// MayHaveGPU reports whether the machine may have a GPU. Without one a driver is looked for every AbsentInterval. May be nil.
+	MayHaveGPU func() bool
 	// Clock is replaced in tests. The zero value is the time of the machine.
 	Clock Clock
 }
@@ -165,7 +167,7 @@ func (i *Inventory) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-i.opts.Clock.After(wait):
+		case <-i.opts.Clock.After(i.pause(wait)):
 		}
 		before := i.Current()
 		err := i.Refresh(ctx)

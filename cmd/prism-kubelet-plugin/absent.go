@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"runtime/debug"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/inventory"
+)
+
+// awaitGPU returns when the node may have an NVIDIA GPU, or has claims that were prepared when it had one. Until then the process does
+// nothing but look and answer probes: it neither asks the API server nor registers with the kubelet, which removes what an earlier
+// process has published. A missing GPU is no error, whatever failOnInitError says: a driver that does not answer is one.
+func awaitGPU(ctx context.Context, cfg *config.Plugin, clock inventory.Clock) error {
+	mayHave := mayHaveGPU(hostfs.New(cfg.Paths.HostRoot))
+	needed := func() bool { return mayHave() || hasRecords(cfg) }
+	if needed() {
+		return nil
+	}
+	klog.FromContext(ctx).Info("Idle: the node has no NVIDIA GPU", "probeInterval", inventory.AbsentInterval.String())
+	debug.FreeOSMemory()
+	probing, stop := context.WithCancel(ctx)
+	defer stop()
+	served := make(chan error, 1)
+	go func() {
+		defer stop()
+		served <- driver.Idle(cfg.Serving.HTTPEndpoint, version, "idle: the node has no NVIDIA GPU").Run(probing)
+	}()
+	if inventory.AwaitGPU(probing, needed, clock) == nil {
+		klog.FromContext(ctx).Info("The node has an NVIDIA GPU")
+	}
+	stop()
+	return <-served
+}
+
+// mayHaveGPU takes a machine whose hardware cannot be listed for one that has a GPU.
+func mayHaveGPU(host *hostfs.FS) func() bool {
+	return func() bool {
+		has, err := host.MayHaveGPU()
+		return has || err != nil
+	}
+}
+
+// hasRecords reports whether claims have to be unprepared.
+func hasRecords(cfg *config.Plugin) bool {
+	found, _ := filepath.Glob(filepath.Join(cfg.PluginDir(), "claims", "*.json"))
+	return len(found) > 0
+}
