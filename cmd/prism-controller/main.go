@@ -92,6 +92,7 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 	namespace, configMap, _ := strings.Cut(cfg.ConfigMap, "/")
 	options := controller.Options{
 		DriverName: cfg.DriverName, ConfigMap: types.NamespacedName{Namespace: namespace, Name: configMap}, OwnerRole: cfg.OwnerRole,
+		GPUResource: controller.GPUResource(cfg.GPUExtendedResource), Lease: types.NamespacedName{Namespace: cfg.Namespace, Name: cfg.Lease},
 	}
 	host, port, err := cfg.Admission()
 	if err != nil {

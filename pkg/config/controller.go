@@ -18,8 +18,10 @@ type Controller struct {
 	DriverName string `json:"driverName"`
 	// Kubeconfig is a file; empty means the pod's service account.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
-	// ConfigMap is "<namespace>/<name>" of the node configurations.
-	ConfigMap string `json:"nodeConfigMap"`
+	// ConfigMap is "<namespace>/<name>" of the node configurations; empty: there are none.
+	ConfigMap string `json:"nodeConfigMap,omitempty"`
+	// GPUExtendedResource is Auto, Always or Never: whether whole GPUs get the name nvidia.com/gpu.
+	GPUExtendedResource string `json:"gpuExtendedResource"`
 	// Namespace and Lease are where the replicas agree on who leads.
 	Namespace string `json:"namespace"`
 	Lease     string `json:"lease"`
@@ -38,11 +40,14 @@ type Controller struct {
 	LogFormat string `json:"logFormat"`
 }
 
+// gpuExtendedResources are the values of GPUExtendedResource.
+var gpuExtendedResources = []string{"Auto", "Always", "Never"}
+
 // LoadController reads the configuration from the arguments after the program's name and the environment. The error joins
 // everything that is wrong with it.
 func LoadController(args []string, getenv func(string) string) (*Controller, error) {
 	c := &Controller{
-		DriverName: "gpu.prism.dev", Lease: "prism-controller", MetricsEndpoint: ":8080", ProbeEndpoint: ":8081",
+		DriverName: "gpu.prism.dev", GPUExtendedResource: "Auto", Lease: "prism-controller", MetricsEndpoint: ":8080", ProbeEndpoint: ":8081",
 		AdmissionEndpoint: ":9443", LogVerbosity: 2, LogFormat: "text",
 	}
 	f := c.flags()
@@ -63,7 +68,9 @@ func (c *Controller) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("prism-controller", pflag.ContinueOnError)
 	f.StringVar(&c.DriverName, "driver-name", c.DriverName, "name of the DRA driver whose devices get resource names")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", c.Kubeconfig, "kubeconfig file; empty: the pod's service account")
-	f.StringVar(&c.ConfigMap, "node-config-map", c.ConfigMap, "<namespace>/<name> of the ConfigMap with the nodes' configurations")
+	f.StringVar(&c.ConfigMap, "node-config-map", c.ConfigMap, "<namespace>/<name> of the ConfigMap with the nodes' configurations; empty: there is none")
+	f.StringVar(&c.GPUExtendedResource, "gpu-extended-resource", c.GPUExtendedResource, "whether whole GPUs can be requested as nvidia.com/gpu: Auto, "+
+		"unless a node has that capacity from a device plugin; Always; Never")
 	f.StringVar(&c.Namespace, "namespace", c.Namespace, "namespace of the Lease")
 	f.StringVar(&c.Lease, "lease", c.Lease, "name of the Lease that the leader holds")
 	f.StringVar(&c.OwnerRole, "owner-role", c.OwnerRole, "ClusterRole that what is made goes with; empty: it stays")
@@ -95,8 +102,8 @@ func (c *Controller) validate() error {
 	if problem := validation.IsDNS1123Subdomain(c.DriverName); len(problem) > 0 || len(c.DriverName) > 63 {
 		bad("driver-name", "%q is not a DNS subdomain of at most 63 characters", c.DriverName)
 	}
-	if c.ConfigMap == "" {
-		bad("node-config-map", "is empty; set it to <namespace>/<name> of the nodes' configurations")
+	if !slices.Contains(gpuExtendedResources, c.GPUExtendedResource) {
+		bad("gpu-extended-resource", "unsupported value %q; supported values: %s", c.GPUExtendedResource, strings.Join(gpuExtendedResources, ", "))
 	}
 	NodeConfig{Map: c.ConfigMap}.validate(bad)
 	if c.Namespace == "" {

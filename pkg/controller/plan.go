@@ -22,12 +22,14 @@ const (
 	ReasonNameTaken = "NameTaken"
 	// ReasonNamesOverlap: names request devices of each other.
 	ReasonNamesOverlap = "NamesOverlap"
+	// ReasonDevicePluginCapacity: a node has nvidia.com/gpu from a device plugin.
+	ReasonDevicePluginCapacity = "DevicePluginCapacity"
 	// ReasonNamesNotServed: the API server does not keep names of classes.
 	ReasonNamesNotServed = "NamesNotServed"
 )
 
 // Reasons are all of them.
-var Reasons = []string{ReasonConfigRefused, ReasonNameTaken, ReasonNamesOverlap, ReasonNamesNotServed}
+var Reasons = []string{ReasonConfigRefused, ReasonNameTaken, ReasonNamesOverlap, ReasonDevicePluginCapacity, ReasonNamesNotServed}
 
 // Problem is something that people have to mend. The rest goes on.
 type Problem struct {
@@ -46,12 +48,18 @@ type Input struct {
 	Classes []resourceapi.DeviceClass
 	// Profiles are those of the MIG slices that nodes publish.
 	Profiles []string
+	// GPUResource says whether whole GPUs get the name nvidia.com/gpu.
+	GPUResource GPUResource
+	// Capacity is what nodes have of that from a device plugin. It counts for GPUResourceAuto alone.
+	Capacity Capacity
 }
 
 // Plan is what there is to be. Objects of the controller that are not in it are to go.
 type Plan struct {
 	// Classes in the order of their resource names.
 	Classes []*resourceapi.DeviceClass
+	// Unasked are the resource names that no entry of the ConfigMap gives.
+	Unasked map[string]bool
 	// Policy and Binding are nil where no request is to be refused.
 	Policy   *admissionapi.ValidatingAdmissionPolicy
 	Binding  *admissionapi.ValidatingAdmissionPolicyBinding
@@ -60,7 +68,10 @@ type Plan struct {
 
 // NewPlan works out the classes and the policy. An error is a fault of this program.
 func NewPlan(in Input) (*Plan, error) {
-	p := &planning{Input: in, plan: &Plan{}, wanted: map[string]names{wholeGPU: {}}, strategies: map[v1alpha1.MIGStrategy]string{}}
+	p := &planning{Input: in, plan: &Plan{Unasked: map[string]bool{}}, wanted: map[string]names{}, strategies: map[v1alpha1.MIGStrategy]string{}}
+	if in.GPUResource != GPUResourceNever {
+		p.wanted[wholeGPU] = names{}
+	}
 	for _, key := range slices.Sorted(maps.Keys(in.Configs)) {
 		p.read(key)
 	}
@@ -144,10 +155,10 @@ func (p *planning) remember(key string, which func(use) bool) {
 	}
 }
 
-// usesOf joins what all entries want of a name, in one order. Whole GPUs have theirs always.
+// usesOf joins what all entries want of a name, in one order. Whole GPUs have theirs whatever the entries say.
 func (p *planning) usesOf(resource string) []use {
 	var all []use
-	if resource == wholeGPU {
+	if resource == wholeGPU && p.GPUResource != GPUResourceNever {
 		all = append(all, use{Type: typeGPU})
 	}
 	for _, uses := range p.wanted[resource] {
@@ -196,10 +207,14 @@ func (p *planning) class(resource string) (made bool, err error) {
 			return false, nil
 		}
 	}
+	if resource == wholeGPU && p.leftToDevicePlugin(ours) {
+		return false, nil
+	}
 	class, err := newClass(p.Driver, resource, selector, p.wanted[resource])
 	if err != nil {
 		return false, err
 	}
+	p.plan.Unasked[resource] = len(p.wanted[resource]) == 0
 	p.plan.Classes = append(p.plan.Classes, class)
 	return true, nil
 }

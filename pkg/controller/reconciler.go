@@ -13,6 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
@@ -27,8 +28,12 @@ const lookAgain = 200 * time.Millisecond
 type Options struct {
 	// DriverName is the DRA driver's name.
 	DriverName string
-	// ConfigMap holds the node configurations.
+	// ConfigMap holds the node configurations; without a name there are none.
 	ConfigMap types.NamespacedName
+	// GPUResource says whether whole GPUs get the name nvidia.com/gpu; empty means GPUResourceAuto.
+	GPUResource GPUResource
+	// Lease is what problems are told of where there is no ConfigMap.
+	Lease types.NamespacedName
 	// OwnerRole is a ClusterRole with which the controller's objects go; empty: they stay when the controller is removed.
 	OwnerRole string
 }
@@ -42,24 +47,27 @@ type Reconciler struct {
 	Events events.EventRecorder
 	// Metrics may be nil.
 	Metrics *Metrics
+	// Now is replaced in tests; nil means time.Now.
+	Now func() time.Time
 
 	owner    []metav1.OwnerReference
 	told     map[Problem]bool
 	released released
+	nodes    nodeCheck
 }
 
 // Reconcile makes the classes and the policy what the ConfigMap says. Without the ConfigMap nothing changes: nodes keep their last
 // configuration too.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	configs := &corev1.ConfigMap{}
-	if err := r.Client.Get(ctx, r.ConfigMap, configs); err != nil {
-		if apierrors.IsNotFound(err) {
-			klog.FromContext(ctx).Info("There is no ConfigMap with node configurations; resource names stay as they are", "configMap", r.ConfigMap)
-			return reconcile.Result{}, nil
-		}
+	configs, about, err := r.configs(ctx)
+	if apierrors.IsNotFound(err) {
+		klog.FromContext(ctx).Info("There is no ConfigMap with node configurations; resource names stay as they are", "configMap", r.ConfigMap)
+		return reconcile.Result{}, nil
+	}
+	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading ConfigMap %s: %w", r.ConfigMap, err)
 	}
-	in := Input{Driver: r.DriverName, Configs: configs.Data}
+	in := Input{Driver: r.DriverName, Configs: configs, GPUResource: r.GPUResource}
 	var classes resourceapi.DeviceClassList
 	if err := r.Client.List(ctx, &classes); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing DeviceClasses: %w", err)
@@ -70,6 +78,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, err
 	}
 	in.Profiles = profiles
+	capacity, again, err := r.capacity(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	in.Capacity = capacity
 	plan, err := NewPlan(in)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -88,9 +101,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	case err != nil:
 		return reconcile.Result{}, err
 	}
-	r.tell(configs, plan.Problems)
+	r.tell(about, plan.Problems)
 	r.Metrics.planned(plan)
-	return reconcile.Result{}, nil
+	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// configs are the node configurations, and what problems are told of.
+func (r *Reconciler) configs(ctx context.Context) (map[string]string, runtime.Object, error) {
+	if r.ConfigMap.Name == "" {
+		return nil, &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: r.Lease.Namespace, Name: r.Lease.Name}, nil
+	}
+	configs := &corev1.ConfigMap{}
+	err := r.Client.Get(ctx, r.ConfigMap, configs)
+	return configs.Data, configs, err
 }
 
 // profiles are those of the slices that nodes publish, sorted.
@@ -131,7 +154,7 @@ func (r *Reconciler) carryOut(ctx context.Context, plan *Plan, classes []resourc
 		if i >= 0 {
 			now = &classes[i]
 		}
-		if now != nil && resourceOf(now) == "" {
+		if now != nil && resourceOf(now) == "" && !plan.Unasked[resourceOf(wanted)] {
 			plan.Problems = append(plan.Problems, Problem{ReasonNamesNotServed, "the API server drops the resource names of DeviceClasses, so that no pod " +
 				"can request " + resourceOf(wanted) + "; Kubernetes serves them from 1.36 on"})
 		}

@@ -297,13 +297,16 @@ func TestReconcileWithoutConfigMap(t *testing.T) {
 	assert.True(t, w.refuses())
 }
 
-// TestReconcileOnOldKubernetes tells that the names are dropped.
+// TestReconcileOnOldKubernetes tells that the names are dropped, where somebody wants one.
 func TestReconcileOnOldKubernetes(t *testing.T) {
-	dropped := foreign(className(wholeGPU, driver), "", "true")
-	dropped.Labels = labels(driver)
-	w := newWorld(t, configs(map[string]string{"a": ""}), &dropped)
-	w.reconcile()
-	assert.InDelta(t, 1, value(t, w.Metrics.problems.WithLabelValues(ReasonNamesNotServed)), 0)
+	for text, want := range map[string]int{sharedConfig(false, false): 1, "version: v1": 0} {
+		dropped := foreign(className(wholeGPU, driver), "", "true")
+		dropped.Labels = labels(driver)
+		w := newWorld(t, configs(map[string]string{"a": text}), &dropped)
+		w.reconcile()
+		assert.InDelta(t, want, value(t, w.Metrics.problems.WithLabelValues(ReasonNamesNotServed)), 0)
+		assert.Len(t, w.events.Events, want)
+	}
 }
 
 // TestReconcileReadsProfiles of the driver's slices, which are cached without all else.

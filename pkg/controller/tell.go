@@ -5,18 +5,19 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // maxNote is the API's limit for the text of an Event, in bytes.
 const maxNote = 1024
 
-// tell reports each problem as an Event of the ConfigMap once, and again when it comes back.
-func (r *Reconciler) tell(configs *corev1.ConfigMap, problems []Problem) {
+// tell reports each problem as an Event of that object once, and again when it comes back.
+func (r *Reconciler) tell(about runtime.Object, problems []Problem) {
 	now := map[Problem]bool{}
 	for _, problem := range problems {
 		now[problem] = true
 		if !r.told[problem] {
-			r.Events.Eventf(configs, nil, corev1.EventTypeWarning, problem.Reason, "Reconcile", "%s", shorten(problem.Note))
+			r.Events.Eventf(about, nil, corev1.EventTypeWarning, problem.Reason, "Reconcile", "%s", shorten(problem.Note))
 		}
 	}
 	r.told = now

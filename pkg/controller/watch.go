@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
 // Scheme knows the kinds that the controller reads and writes, and no others.
@@ -37,12 +38,9 @@ func Scheme() (*runtime.Scheme, error) {
 // Cache holds no more than the controller needs, so that it needs no right to see more.
 func Cache(o Options) cache.Options {
 	named := func(name string) fields.Selector { return fields.OneTermEqualSelector("metadata.name", name) }
-	return cache.Options{
+	only := cache.Options{
 		ReaderFailOnMissingInformer: true,
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.ConfigMap{}: {
-				Namespaces: map[string]cache.Config{o.ConfigMap.Namespace: {FieldSelector: named(o.ConfigMap.Name)}},
-			},
 			&admissionapi.ValidatingAdmissionPolicy{}:        {Field: named(PolicyName(o.DriverName))},
 			&admissionapi.ValidatingAdmissionPolicyBinding{}: {Field: named(PolicyName(o.DriverName))},
 			&resourceapi.ResourceSlice{}: {
@@ -51,6 +49,12 @@ func Cache(o Options) cache.Options {
 			},
 		},
 	}
+	if o.ConfigMap.Name != "" {
+		only.ByObject[&corev1.ConfigMap{}] = cache.ByObject{
+			Namespaces: map[string]cache.Config{o.ConfigMap.Namespace: {FieldSelector: named(o.ConfigMap.Name)}},
+		}
+	}
+	return only
 }
 
 // Watch has the manager call the reconciler whenever something that it reads or writes changes.
@@ -58,8 +62,16 @@ func (r *Reconciler) Watch(m manager.Manager) error {
 	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: r.ConfigMap}}
 	})
-	err := builder.ControllerManagedBy(m).Named("device-classes").
-		Watches(&corev1.ConfigMap{}, one).
+	// Where nothing is there yet to be seen, this is what begins.
+	start := source.Func(func(_ context.Context, queue requests) error {
+		queue.Add(reconcile.Request{NamespacedName: r.ConfigMap})
+		return nil
+	})
+	building := builder.ControllerManagedBy(m).Named("device-classes").WatchesRawSource(start)
+	if r.ConfigMap.Name != "" {
+		building = building.Watches(&corev1.ConfigMap{}, one)
+	}
+	err := building.
 		Watches(&resourceapi.DeviceClass{}, r.classes()).
 		Watches(&admissionapi.ValidatingAdmissionPolicy{}, one).
 		Watches(&admissionapi.ValidatingAdmissionPolicyBinding{}, one).
