@@ -1,12 +1,14 @@
 package helm
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/nodeconfig"
 )
 
 // TestChartConfigIsRead: what the ConfigMap holds is what the values said, also where they say it as YAML.
@@ -75,8 +77,11 @@ func TestChartWithoutConfig(t *testing.T) {
 	rendered := parse(t, render(t))
 	assert.NotContains(t, environment(t, rendered), "PRISM_NODE_CONFIG_MAP")
 	for key, object := range rendered {
-		assert.NotContains(t, []string{"ConfigMap", "Role", "RoleBinding"}, object.GetKind(), key)
+		assert.NotEqual(t, "ConfigMap", object.GetKind(), key)
+		assert.NotContains(t, []string{"Role/prism-kubelet-plugin", "RoleBinding/prism-kubelet-plugin"}, key)
 	}
+	assert.NotContains(t, render(t), "PRISM_NODE_CONFIG_MAP")
+	assert.NotContains(t, render(t), "configmaps")
 }
 
 // TestChartConfigStartsNoPlugins: the plugin applies changes as they come.
@@ -97,11 +102,15 @@ func TestChartConfigIsChosen(t *testing.T) {
 	assert.Equal(t, "empty", env["PRISM_NODE_CONFIG_FALLBACKS"])
 }
 
-// TestChartConfigMade: a ConfigMap that is made for people to edit offers all GPUs whole.
+// TestChartConfigMade: a ConfigMap that is made for people to edit has no entry, with which the chart's fallbacks offer all GPUs whole.
 func TestChartConfigMade(t *testing.T) {
-	data := dig(t, parse(t, render(t, "--set", "config.create=true"))["ConfigMap/prism-config"], "data").(map[string]any)
-	config, err := v1alpha1.DecodeNodeConfig([]byte(data["default"].(string)))
+	rendered := parse(t, render(t, "--set", "config.create=true"))
+	assert.NotContains(t, rendered["ConfigMap/prism-config"].Object, "data")
+	choice := nodeconfig.Choice{}
+	for fallback := range strings.SplitSeq(environment(t, rendered)["PRISM_NODE_CONFIG_FALLBACKS"], ",") {
+		choice.Fallbacks = append(choice.Fallbacks, nodeconfig.Fallback(fallback))
+	}
+	config, _, err := nodeconfig.Pick(nil, choice)
 	require.NoError(t, err)
-	require.NoError(t, config.Validate())
-	assert.Empty(t, config.GPUs)
+	assert.Nil(t, config)
 }

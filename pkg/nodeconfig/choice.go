@@ -38,7 +38,7 @@ type Choice struct {
 }
 
 // Pick parses the chosen text among several, which are the data of a ConfigMap; the others are not read. It returns nil where
-// FallbackEmpty was the choice. An entry that is named and not there is an error, whatever the fallbacks. Errors begin as those
+// FallbackEmpty was the choice, and where there is no text and none is named. An entry that is named and not there is an error, whatever the fallbacks. Errors begin as those
 // of the device plugin do, and name the entries there are.
 func Pick(data map[string]string, choice Choice) (*v1alpha1.NodeConfig, []Warning, error) {
 	name, found, err := choice.entry(data)
@@ -68,7 +68,7 @@ func (c Choice) entry(data map[string]string) (name string, found bool, err erro
 	return c.fallback(data, there)
 }
 
-// fallback is the entry where nothing names one.
+// fallback is the entry where nothing names one. Where there is no entry at all there is no configuration.
 func (c Choice) fallback(data map[string]string, there string) (name string, found bool, err error) {
 	for _, fallback := range c.Fallbacks {
 		_, named := data[entryDefault]
@@ -84,7 +84,7 @@ func (c Choice) fallback(data map[string]string, there string) (name string, fou
 		}
 	}
 	if len(data) == 0 {
-		return "", false, fmt.Errorf("no configuration files available: %s", there)
+		return "", false, nil
 	}
 	return "", false, fmt.Errorf("no config was set, no default was provided, and all fallbacks failed; label the node or set a default: %s", there)
 }

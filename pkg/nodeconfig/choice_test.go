@@ -30,6 +30,7 @@ func TestPick(t *testing.T) {
 		"beside a bad one":        {map[string]string{"a30": "?", "h100": slices}, nodeconfig.Choice{Label: "h100"}, false},
 		"none of several":         {map[string]string{"a30": other, "h100": slices}, nodeconfig.Choice{Fallbacks: append(usual, empty...)}, true},
 		"none of none":            {nil, nodeconfig.Choice{Fallbacks: empty}, true},
+		"no entry yet":            {nil, nodeconfig.Choice{Fallbacks: usual}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -56,7 +57,6 @@ func TestPickRefuses(t *testing.T) {
 		choice nodeconfig.Choice
 		want   string
 	}{
-		"none": {nil, nodeconfig.Choice{Fallbacks: usual}, "no configuration files available: there is no entry; add one with a NodeConfig"},
 		"none, but named": {map[string]string{}, nodeconfig.Choice{Default: "h100", Fallbacks: all},
 			"specified config h100 does not exist; it is the default: there is no entry; add one with a NodeConfig"},
 		"none is chosen": {two, nodeconfig.Choice{Fallbacks: usual},

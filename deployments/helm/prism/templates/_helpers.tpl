@@ -27,7 +27,11 @@ from here: a policy for another account would never apply.
 {{- end -}}
 
 {{- define "prism.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
 {{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Labels that never change in the life of a DaemonSet. */}}
@@ -65,14 +69,7 @@ app.kubernetes.io/component: kubelet-plugin
 {{- else if $config.name -}}
 {{- $config.name -}}
 {{- else if $config.create -}}
-{{- $name := printf "%s-config" (include "prism.fullname" .) -}}
-{{- /* Entries that people have added count. */ -}}
-{{- $has := dict "default" "" -}}
-{{- with lookup "v1" "ConfigMap" .Release.Namespace $name }}{{ $has = .data }}{{ end -}}
-{{- if and $config.default (not (hasKey $has $config.default)) -}}
-{{- fail (printf "config.default is %q, which the ConfigMap of config.create does not have; it has: %s" $config.default (keys $has | sortAlpha | join ", ")) -}}
-{{- end -}}
-{{- $name -}}
+{{- printf "%s-config" (include "prism.fullname" .) -}}
 {{- else if $config.default -}}
 {{- fail (printf "config.default is %q and there is no configuration: set config.map or config.name" $config.default) -}}
 {{- end -}}
@@ -85,11 +82,6 @@ app.kubernetes.io/component: kubelet-plugin
 
 {{/* The text of the node configurations, which are given as text or as YAML. */}}
 {{- define "prism.config.data" -}}
-{{- if not .Values.config.map }}
-"default": |2
-    apiVersion: gpu.prism.dev/v1alpha1
-    kind: NodeConfig
-{{- end }}
 {{- range $key, $document := .Values.config.map }}
 {{ $key | quote }}: |2
   {{- if kindIs "string" $document }}
@@ -100,9 +92,9 @@ app.kubernetes.io/component: kubelet-plugin
 {{- end }}
 {{- end -}}
 
-{{/* Name of what runs prism-controller; empty where it has nothing to do. */}}
+{{/* Name of what runs prism-controller; empty where it is off. */}}
 {{- define "prism.controller" -}}
-{{- if and .Values.controller.enabled (include "prism.config" .) -}}
+{{- if .Values.controller.enabled -}}
 {{- printf "%s-controller" (include "prism.fullname" .) -}}
 {{- end -}}
 {{- end -}}

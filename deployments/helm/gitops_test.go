@@ -1,0 +1,61 @@
+package helm
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+)
+
+// TestChartConfigCreate_Synchronised_EditsStay: the patch that helm upgrade and kubectl apply make of what they wrote before, what they
+// are to write and what is there leaves entries alone that people have added. Argo CD and Flux compare in the same way.
+func TestChartConfigCreate_Synchronised_EditsStay(t *testing.T) {
+	made := func(args ...string) *unstructured.Unstructured {
+		object := parse(t, render(t, append([]string{"--set", "config.create=true"}, args...)...))["ConfigMap/prism-config"]
+		require.NotNil(t, object)
+		return object
+	}
+	first, next := made(), made("--set", "logVerbosity=4", "--set", "config.default=h100")
+	assert.Equal(t, "keep", first.GetAnnotations()["helm.sh/resource-policy"], "edits outlive the release")
+	there := first.DeepCopy()
+	require.NoError(t, unstructured.SetNestedStringMap(there.Object, map[string]string{"h100": "kind: NodeConfig", "default": "mine"}, "data"))
+	text := func(object *unstructured.Unstructured) []byte {
+		raw, err := json.Marshal(object.Object)
+		require.NoError(t, err)
+		return raw
+	}
+	meta, err := strategicpatch.NewPatchMetaFromStruct(&corev1.ConfigMap{})
+	require.NoError(t, err)
+	patch, err := strategicpatch.CreateThreeWayMergePatch(text(first), text(next), text(there), meta, true)
+	require.NoError(t, err)
+	assert.JSONEq(t, "{}", string(patch))
+}
+
+// TestChartLookup: a lookup finds nothing where a chart is rendered without a cluster, so that what depends on one is put back at each
+// synchronisation. The certificate does, and docs/admission.md says so.
+func TestChartLookup(t *testing.T) {
+	files, err := filepath.Glob("prism/templates/*")
+	require.NoError(t, err)
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		require.NoError(t, err)
+		want := 0
+		if filepath.Base(file) == "admission.yaml" {
+			want = 1
+		}
+		assert.Equal(t, want, strings.Count(string(raw), "lookup "), file)
+	}
+}
+
+// TestChartConfigDefault_OfEntriesInTheCluster: the chart does not know them.
+func TestChartConfigDefault_OfEntriesInTheCluster(t *testing.T) {
+	env := environment(t, parse(t, render(t, "--set", "config.create=true,config.default=h100")))
+	assert.Equal(t, "h100", env["PRISM_NODE_CONFIG_NAME"])
+}
