@@ -73,11 +73,34 @@ func TestChartControllerRights(t *testing.T) {
 	assert.Equal(t, labels, dig(t, rendered["Deployment/prism-controller"], "spec", "selector", "matchLabels"))
 }
 
-// TestChartControllerIsOff without a configuration, and where it is not wanted.
+// TestChartControllerIsOff where it is not wanted.
 func TestChartControllerIsOff(t *testing.T) {
-	for _, args := range [][]string{nil, {"--set", "config.map.a=x,controller.enabled=false"}} {
-		for key, object := range parse(t, render(t, args...)) {
-			assert.NotEqual(t, "controller", object.GetLabels()["app.kubernetes.io/component"], key)
+	for key, object := range parse(t, render(t, "--set", "config.map.a=x,controller.enabled=false,metrics.podMonitor.create=true")) {
+		assert.NotEqual(t, "controller", object.GetLabels()["app.kubernetes.io/component"], key)
+	}
+}
+
+// TestChartController_Default_NamesGPUs: with the chart's defaults the controller runs, without a configuration, and gives whole GPUs
+// their resource name. It lists nodes for that only where it has to decide.
+func TestChartController_Default_NamesGPUs(t *testing.T) {
+	for set, want := range map[string]struct {
+		told  string
+		lists bool
+	}{
+		"":                                      {"Auto", true},
+		"controller.gpuExtendedResource=Always": {"Always", false},
+		"controller.gpuExtendedResource=Never":  {"Never", false},
+	} {
+		rendered := parse(t, render(t, "--set", set))
+		require.Contains(t, rendered, "Deployment/prism-controller")
+		containers := dig(t, rendered["Deployment/prism-controller"], "spec", "template", "spec", "containers").([]any)
+		assert.Contains(t, containers[0].(map[string]any)["env"], map[string]any{"name": "PRISM_GPU_EXTENDED_RESOURCE", "value": want.told})
+		assert.NotContains(t, containers[0].(map[string]any)["env"], "PRISM_NODE_CONFIG_MAP")
+		rule := map[string]any{"apiGroups": []any{""}, "resources": []any{"nodes"}, "verbs": []any{"list"}}
+		if rules := dig(t, rendered["ClusterRole/prism-controller"], "rules"); want.lists {
+			assert.Contains(t, rules, rule)
+		} else {
+			assert.NotContains(t, rules, rule)
 		}
 	}
 }

@@ -28,7 +28,11 @@ func TestChartNotes(t *testing.T) {
 		"config.create=true":                     "What each GPU is offered as is in ConfigMap prism-system/prism-config.\nChanges of it are applied as they come",
 		"driverName=gpu.nvidia.com":              "Every GPU is offered whole.",
 		"deviceClasses.create=false":             "Every GPU is offered whole.",
-		"config.map.a=x,controller.enabled=true": "Deployment prism-controller keeps them",
+		"config.map.a=x,controller.enabled=true": "or with resources.limits of nvidia.com/gpu: Deployment prism-controller gives\nwhole GPUs that name, unless a node has it from a device plugin",
+		"logVerbosity=2":                         "To turn it off, set\ncontroller.gpuExtendedResource=Never.",
+		"controller.gpuExtendedResource=Always":  "whole GPUs that name. To turn it off",
+		"kubeletPlugin.nodeSelector.gpus=prism":  "The plugin runs on every node that matches gpus=prism,kubernetes.io/os=linux,\nand is idle where there is no NVIDIA GPU.",
+		"kubeletPlugin.nodeSelector=null":        "The plugin runs on every node that matches anything,\nand is idle",
 	} {
 		t.Run(set, func(t *testing.T) {
 			told := notes(t, "--set", set)
@@ -53,4 +57,21 @@ func TestChartNotes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestChartNotes_Labels: the labels that NOTES name keep the plugin off nodes without a GPU.
+func TestChartNotes_Labels(t *testing.T) {
+	told := notes(t)
+	for _, label := range []string{"nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present"} {
+		set := "kubeletPlugin.nodeSelector." + strings.ReplaceAll(label, ".", `\.`) + "=true"
+		require.Contains(t, told, "--set-string '"+set+"'")
+		selector := dig(t, parse(t, render(t, "--set-string", set)).only(t, "DaemonSet"), "spec", "template", "spec", "nodeSelector")
+		assert.Equal(t, map[string]any{"kubernetes.io/os": "linux", label: "true"}, selector)
+	}
+}
+
+// TestChartNotes_ResourceNames: what is turned off is not promised.
+func TestChartNotes_ResourceNames(t *testing.T) {
+	assert.NotContains(t, notes(t, "--set", "controller.gpuExtendedResource=Never"), "nvidia.com/gpu:")
+	assert.NotContains(t, notes(t, "--set", "controller.enabled=false"), "resources.limits of nvidia.com/gpu")
 }
