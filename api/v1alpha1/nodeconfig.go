@@ -28,7 +28,8 @@ type NodeFlags struct {
 	// by the driver. Default: empty.
 	NVIDIADriverRoot *string `json:"nvidiaDriverRoot,omitempty"`
 	// GDSEnabled, MOFEDEnabled and GDRCopyEnabled add the device nodes of
-	// GPUDirect Storage, of InfiniBand and of GDRCopy. Default: false.
+	// GPUDirect Storage, of InfiniBand and of GDRCopy; the first also /run/udev
+	// and /etc/cufile.json, read-only. Default: false.
 	GDSEnabled     *bool `json:"gdsEnabled,omitempty"`
 	MOFEDEnabled   *bool `json:"mofedEnabled,omitempty"`
 	GDRCopyEnabled *bool `json:"gdrcopyEnabled,omitempty"`

@@ -42,7 +42,10 @@ func author(host *hostfs.FS, inv *inventory.Inventory, beside *driver.Beside) *c
 	return &cdi.Author{
 		Present: func() cdi.Present {
 			view := inv.Current()
-			return cdi.Present{Node: view.Node, Common: view.Common, DevRoot: view.Root.DevHostPath, Beside: beside.Nodes()}
+			return cdi.Present{
+				Node: view.Node, Common: view.Common, DevRoot: view.Root.DevHostPath,
+				Beside: beside.Nodes(), BesideMounts: beside.Mounts(view.Root.HostPath),
+			}
 		},
 		Stat: func(path string) (major, minor int64, err error) {
 			device, err := host.CharDevice(path)

@@ -99,7 +99,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 // transact builds what prepares claims.
 func (p *program) transact(ctx context.Context, host *hostfs.FS, kept state, bootID string, reports driver.ClaimStatus) error {
 	instances, mode, static := cutting(p.inventory)
-	beside := &driver.Beside{Flags: p.offering.Flags, CharDevices: host.CharDevices, Events: p.events}
+	beside := &driver.Beside{Flags: p.offering.Flags, CharDevices: host.CharDevices, Locate: host.Locate, Events: p.events}
 	tx, damaged, err := prepare.New(prepare.Ports{
 		Records: kept.records, Locks: kept.locks,
 		Planner: claim.Source{Driver: p.cfg.DriverName, NodeName: p.cfg.NodeName, Offered: p.offering.Now},

@@ -3,6 +3,7 @@ package cdi
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"tags.cncf.io/container-device-interface/specs-go"
 
@@ -36,8 +37,9 @@ type Present struct {
 	Common *specs.ContainerEdits
 	// DevRoot is the host's directory that holds "dev": "/" or the driver's own root.
 	DevRoot string
-	// Beside are device nodes that every container with a GPU gets too.
-	Beside []Node
+	// Beside are device nodes that every container with a GPU gets too, and BesideMounts are mounts.
+	Beside       []Node
+	BesideMounts []*specs.Mount
 }
 
 // Author makes specs from what the node has at that moment; nothing about a device node is remembered, because numbers may
@@ -78,7 +80,9 @@ func (a *Author) Build(o Order) (*specs.Spec, error) {
 	if present.Common == nil {
 		return nil, fmt.Errorf("joining the CDI spec of claim %s: %w", o.ClaimUID, gpu.ErrDriverNotLoaded)
 	}
-	c := Claim{UID: o.ClaimUID, Kind: o.Kind, Common: present.Common}
+	common := *present.Common
+	common.Mounts = slices.Concat(common.Mounts, present.BesideMounts)
+	c := Claim{UID: o.ClaimUID, Kind: o.Kind, Common: &common}
 	for _, ordered := range o.Devices {
 		d, err := a.device(present, ordered)
 		if err != nil {

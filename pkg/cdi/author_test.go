@@ -83,6 +83,7 @@ func TestBuildAddsWhatStandsBeside(t *testing.T) {
 	a := author(newHost())
 	present := a.Present()
 	present.Beside = []Node{{Path: "/dev/gdrdrv", HostPath: "/dev/gdrdrv", Major: 500}}
+	present.BesideMounts = []*specs.Mount{{HostPath: "/run/udev", ContainerPath: "/run/udev", Options: []string{"ro"}}}
 	a.Present = func() Present { return present }
 	spec, err := a.Build(order("GPU-a", gpu.TypeGPU))
 	require.NoError(t, err)
@@ -90,6 +91,9 @@ func TestBuildAddsWhatStandsBeside(t *testing.T) {
 	require.Len(t, nodes, 4)
 	assert.Equal(t, "/dev/gdrdrv", nodes[3].Path)
 	assert.EqualValues(t, 500, nodes[3].Major)
+	require.Len(t, spec.ContainerEdits.Mounts, 1)
+	assert.Equal(t, "/run/udev", spec.ContainerEdits.Mounts[0].HostPath)
+	assert.Empty(t, present.Common.Mounts, "what all claims share is not written to")
 }
 
 func TestBuildNamesWhatIsMissing(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"k8s.io/klog/v2"
+	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/cdi"
@@ -18,6 +19,8 @@ type Beside struct {
 	Flags func() *v1alpha1.NodeFlags
 	// CharDevices lists the host's character devices in a directory whose names match a pattern.
 	CharDevices func(dir, pattern string) ([]hostfs.CharDevice, error)
+	// Locate finds what a path means below a directory of the host, false where there is nothing.
+	Locate func(root, path string) (hostPath string, found bool)
 	Events      NodeEvents
 
 	mu   sync.Mutex
@@ -58,6 +61,34 @@ func (b *Beside) Nodes() []cdi.Node {
 		}
 	}
 	return nodes
+}
+
+// gdsFiles are what the library of GPUDirect Storage reads beside the device nodes: which devices are of which PCI address, and how
+// an administrator has configured it.
+var gdsFiles = []string{"/run/udev", "/etc/cufile.json"}
+
+// Mounts lists the files of GPUDirect Storage where the configuration wants it and the node has its device nodes: those of the driver's
+// root, else of the host. A missing file is left out, as the library does without.
+func (b *Beside) Mounts(driverRoot string) []*specs.Mount {
+	flags := b.Flags()
+	if flags == nil || flags.GDSEnabled == nil || !*flags.GDSEnabled {
+		return nil
+	}
+	if nodes, err := b.CharDevices("/dev", "nvidia-fs*"); err != nil || len(nodes) == 0 {
+		return nil // Nodes tells of it
+	}
+	var mounts []*specs.Mount
+	for _, path := range gdsFiles {
+		for _, root := range []string{driverRoot, "/"} {
+			if hostPath, found := b.Locate(root, path); found {
+				mounts = append(mounts, &specs.Mount{
+					HostPath: hostPath, ContainerPath: path, Options: []string{"ro", "nosuid", "nodev", "noexec", "rbind", "rprivate"},
+				})
+				break
+			}
+		}
+	}
+	return mounts
 }
 
 func (b *Beside) tell(flag, path, module string, found bool, err error) {

@@ -51,3 +51,33 @@ func TestDeviceNodesBesideGPUs(t *testing.T) {
 	assert.Empty(t, b.Nodes())
 	assert.Equal(t, says+errBad.Error(), <-told)
 }
+
+// TestBesideMounts_GDS: the files that the library reads come from the driver's root, else from the host, and only beside its device nodes.
+func TestBesideMounts_GDS(t *testing.T) {
+	t.Parallel()
+	var nodes []hostfs.CharDevice
+	there := map[string]string{"/ /run/udev": "/run/udev", "/ /etc/cufile.json": "/etc/cufile.json"}
+	flags := &v1alpha1.NodeFlags{}
+	b := &Beside{
+		Flags:       func() *v1alpha1.NodeFlags { return flags },
+		CharDevices: func(string, string) ([]hostfs.CharDevice, error) { return nodes, nil },
+		Locate:      func(root, path string) (string, bool) { found, ok := there[root+" "+path]; return found, ok },
+	}
+	paths := func() map[string]string {
+		found := map[string]string{}
+		for _, m := range b.Mounts("/run/nvidia/driver") {
+			assert.Contains(t, m.Options, "ro")
+			found[m.ContainerPath] = m.HostPath
+		}
+		return found
+	}
+	nodes = []hostfs.CharDevice{{Path: "/dev/nvidia-fs0"}}
+	assert.Empty(t, paths(), "not wanted")
+	flags.GDSEnabled = new(true)
+	assert.Equal(t, map[string]string{"/run/udev": "/run/udev", "/etc/cufile.json": "/etc/cufile.json"}, paths())
+	there["/run/nvidia/driver /etc/cufile.json"] = "/run/nvidia/driver/etc/cufile.json"
+	delete(there, "/ /run/udev")
+	assert.Equal(t, map[string]string{"/etc/cufile.json": "/run/nvidia/driver/etc/cufile.json"}, paths())
+	nodes = nil
+	assert.Empty(t, paths(), "the kernel module is not loaded")
+}
