@@ -131,6 +131,9 @@ func (p *program) transact(ctx context.Context, host *hostfs.FS, kept state, boo
 
 // findHook returns the host's path of the hook program: the one that was named, the host's, or ours; empty when there is none.
 func findHook(ctx context.Context, cfg *config.Plugin, host *hostfs.FS, specs *cdi.Dir) (cdi.Installed, error) {
+	if cfg.Driver.CDIHook == config.NoCDIHook {
+		return cdi.Installed{}, nil
+	}
 	if cfg.Driver.CDIHook != "" {
 		if _, ok := host.Program(cfg.Driver.CDIHook); !ok {
 			return cdi.Installed{}, fmt.Errorf("--cdi-hook: there is no executable %s on the host", cfg.Driver.CDIHook)

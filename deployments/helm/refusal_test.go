@@ -16,6 +16,7 @@ func TestChartRefuses(t *testing.T) {
 		"image.repo=x":                                          "at '/image': additional properties 'repo' not allowed",
 		"image.pullPolicy=Sometimes":                            "at '/image/pullPolicy': value must be one of 'Always', 'IfNotPresent', 'Never'",
 		"nvidiaDriverRoot=run/nvidia/driver":                    "at '/nvidiaDriverRoot': 'run/nvidia/driver' does not match pattern",
+		"nvidiaCDIHook=nothing":                                 "at '/nvidiaCDIHook'",
 		"nvidiaCDIHook=nvidia-cdi-hook":                         "at '/nvidiaCDIHook'",
 		"kubeletRoot=/a/../b":                                   "at '/kubeletRoot': '/a/../b' does not match pattern",
 		"cdiRoot=/":                                             "at '/cdiRoot': '/' does not match pattern",

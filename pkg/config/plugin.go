@@ -59,12 +59,15 @@ type Paths struct {
 type Driver struct {
 	// Root is the host's directory of the driver; empty: the node's configuration names it, else it is detected.
 	Root string `json:"root,omitempty"`
-	// CDIHook is the host's nvidia-cdi-hook; empty looks for it and installs ours where the host has none.
+	// CDIHook is the host's nvidia-cdi-hook; empty looks for it and installs ours where the host has none; NoCDIHook: CDI specs have no hooks.
 	CDIHook string `json:"cdiHook,omitempty"`
 	// FailOnInitError ends the process when the driver does not answer at start and no claim is prepared; nil: the node's
 	// configuration says.
 	FailOnInitError *bool `json:"failOnInitError,omitempty"`
 }
+
+// NoCDIHook as CDIHook leaves hooks out of CDI specs.
+const NoCDIHook = "none"
 
 // NodeConfig says where it is written what the GPUs are offered as. Without a file and a ConfigMap they are offered whole.
 type NodeConfig struct {
@@ -124,7 +127,7 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.StringVar(&p.Paths.KubeletRegistrar, "kubelet-registrar-dir", p.Paths.KubeletRegistrar, "the kubelet's directory of registration sockets")
 	f.StringVar(&p.Paths.KubeletPodResources, "kubelet-pod-resources-socket", p.Paths.KubeletPodResources, "the kubelet's socket that tells which claims containers have")
 	f.StringVar(&p.Driver.Root, "driver-root", p.Driver.Root, "the host's directory of the NVIDIA driver; empty: as the node's configuration says, else detected")
-	f.StringVar(&p.Driver.CDIHook, "cdi-hook", p.Driver.CDIHook, "the host's nvidia-cdi-hook; empty: looked for, else ours is installed")
+	f.StringVar(&p.Driver.CDIHook, "cdi-hook", p.Driver.CDIHook, "the host's nvidia-cdi-hook; empty: looked for, else ours is installed; none: containers get no hooks")
 	f.VarPF(choice{&p.Driver.FailOnInitError}, "fail-on-init-error", "", "exit when the driver does not answer at start and no claim is prepared; "+
 		"not given: the node's configuration says").NoOptDefVal = "true"
 	f.StringVar(&p.NodeConfig.File, "node-config", p.NodeConfig.File, "file that says what the GPUs are offered as: a NodeConfig, or a file of NVIDIA's device plugin")
@@ -207,7 +210,7 @@ func (p *Plugin) validatePaths(bad func(flag, format string, args ...any)) {
 		}
 	}
 	for flag, path := range map[string]string{"driver-root": p.Driver.Root, "cdi-hook": p.Driver.CDIHook} {
-		if path != "" && !filepath.IsAbs(path) {
+		if path != "" && !filepath.IsAbs(path) && (flag != "cdi-hook" || path != NoCDIHook) {
 			bad(flag, "%q is not an absolute path of the host", path)
 		}
 	}

@@ -21,7 +21,7 @@ type Beside struct {
 	CharDevices func(dir, pattern string) ([]hostfs.CharDevice, error)
 	// Locate finds what a path means below a directory of the host, false where there is nothing.
 	Locate func(root, path string) (hostPath string, found bool)
-	Events      NodeEvents
+	Events NodeEvents
 
 	mu   sync.Mutex
 	told map[string]bool

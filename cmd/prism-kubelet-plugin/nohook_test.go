@@ -1,0 +1,45 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+)
+
+// TestLoadPlugin_CDIHookNone_Accepted, as the chart's value nvidiaCDIHook sets it; any other text is a path.
+func TestLoadPlugin_CDIHookNone_Accepted(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"NODE_NAME": "n0", "POD_UID": "uid", "PRISM_CDI_HOOK": "none"}
+	cfg, err := config.LoadPlugin(nil, func(name string) string { return env[name] })
+	require.NoError(t, err)
+	assert.Equal(t, config.NoCDIHook, cfg.Driver.CDIHook)
+	env["PRISM_CDI_HOOK"] = "nothing"
+	_, err = config.LoadPlugin(nil, func(name string) string { return env[name] })
+	require.EqualError(t, err, `--cdi-hook: "nothing" is not an absolute path of the host`)
+}
+
+// TestFindHook_None_NoHook, also where the host has one.
+func TestFindHook_None_NoHook(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	program := filepath.Join(root, cdi.HostHooks[0])
+	require.NoError(t, os.MkdirAll(filepath.Dir(program), 0o755))
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755)) //nolint:gosec // it is a program
+	specs, err := cdi.OpenDir(disk.OS{}, filepath.Join(root, "cdi"), cdi.Kind("gpu.prism.dev"))
+	require.NoError(t, err)
+	cfg := &config.Plugin{DriverName: "gpu.prism.dev", Paths: config.Paths{KubeletPlugins: filepath.Join(root, "plugins")}}
+	for told, want := range map[string]string{"": cdi.HostHooks[0], config.NoCDIHook: ""} {
+		cfg.Driver.CDIHook = told
+		hook, err := findHook(t.Context(), cfg, hostfs.New(root), specs)
+		require.NoError(t, err)
+		assert.Equal(t, want, hook.Path)
+	}
+}
