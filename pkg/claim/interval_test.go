@@ -80,6 +80,53 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
+// TestClassSettings_AdminAccess_Ignored: who writes a claim cannot change the class, and what it says of its claims stays in force.
+func TestClassSettings_AdminAccess_Ignored(t *testing.T) {
+	t.Parallel()
+	parts, layout := partitionable()
+	static(&parts.GPUs[0])
+	for name, device := range map[string]resourceapi.DeviceRequestAllocationResult{
+		"a GPU":               result("see", "gpu-bbbbbbbb", withAdmin),
+		"a monitor":           result("see", "gpu-bbbbbbbb-monitor", withAdmin),
+		"a monitor in a pool": inA("see", "gpu-aaaaaaaa-monitor", withAdmin),
+		"a MIG device":        inA("see", sliceA+"19-6", withAdmin),
+	} {
+		for _, class := range []string{shortConfig, lockedConfig, mpsConfig, enforceConfig} {
+			t.Run(name+" "+class, func(t *testing.T) {
+				t.Parallel()
+				plan, err := offering(parts, layout).Resolve(allocated(results(device), config(fromClass, driverName, class, "see")))
+				require.NoError(t, err)
+				assert.True(t, plan.Results[0].Admin)
+				assert.Empty(t, plan.Steps)
+			})
+		}
+	}
+	nvidia := result("see", "gpu-bbbbbbbb-monitor", withAdmin, withDriver(foreignDriver))
+	for _, class := range []string{nvidiaLong, nvidiaMIG} {
+		_, err := under(foreignDriver).Resolve(allocated(results(nvidia), config(fromClass, foreignDriver, class, "see")))
+		require.NoError(t, err, class)
+	}
+	owned := result("use", "gpu-bbbbbbbb")
+	plan, err := offering(parts, layout).Resolve(allocated(results(owned, result("see", "gpu-bbbbbbbb", withAdmin)), config(fromClass, driverName, shortConfig)))
+	require.NoError(t, err)
+	assert.Equal(t, []Step{sets(uuidB, "Short")}, plan.Steps, "in force beside it")
+}
+
+// TestClaimSettings_AdminAccess_Refused also where the class has some, with what to change.
+func TestClaimSettings_AdminAccess_Refused(t *testing.T) {
+	t.Parallel()
+	one := results(result("gpu", "gpu-aaaaaaaa", withAdmin))
+	for class, want := range map[string]string{
+		shortConfig:  adminInterval + `; take the interval out of the claim's configuration`,
+		lockedConfig: `GPUConfig: sharing: is set by the claim, but the DeviceClass says claimOverride: Forbidden; remove it or use another class`,
+	} {
+		_, err := under(driverName).Resolve(allocated(one, config(fromClass, driverName, class), config(fromClaim, driverName, longConfig)))
+		require.EqualError(t, err, `request "gpu", device gpu-aaaaaaaa: `+want+` (a retry does not help)`)
+	}
+	_, err := under(driverName).Resolve(allocated(one, config(fromClass, driverName, profilerConfig)))
+	require.ErrorContains(t, err, "ProfilerConfig is not served by this version of the driver", "that is for nobody yet")
+}
+
 func TestRefusedIntervals(t *testing.T) {
 	t.Parallel()
 	old := node()

@@ -67,7 +67,8 @@ func (s Source) read(raw []byte) (option, error) {
 }
 
 // apply merges the configurations that apply to one result, the class's before the claim's, later ones over earlier ones, and
-// refuses what the device cannot have.
+// refuses what the device cannot have. Of a class a result with admin access has only what it says about claims: who writes a claim cannot
+// take anything out of a class, and with admin access nothing about a GPU is changed.
 func (o options) apply(
 	configs []resourceapi.DeviceAllocationConfiguration, r *resourceapi.DeviceRequestAllocationResult, device gpu.Device,
 ) (*v1alpha1.GPUConfig, error) {
@@ -80,6 +81,9 @@ func (o options) apply(
 			// One that names no request is for those of its type among all.
 			if !ours || config.Source != source || len(config.Requests) == 0 && !decoded.fits(device.Type()) {
 				continue
+			}
+			if source == resourceapi.AllocationConfigSourceClass && r.AdminAccess != nil && *r.AdminAccess {
+				decoded = decoded.forAdmin()
 			}
 			if err := decoded.unserved(device.Type()); err != nil {
 				return nil, &Refusal{
@@ -98,6 +102,16 @@ func (o options) apply(
 		}
 	}
 	return merged, nil
+}
+
+// forAdmin is what a class still says of a device that a claim has with admin access. Only the settings of how a GPU is used have no
+// meaning then.
+func (o option) forAdmin() option {
+	c, ok := o.config.(*v1alpha1.GPUConfig)
+	if !ok {
+		return o
+	}
+	return option{kind: o.kind, config: &v1alpha1.GPUConfig{TypeMeta: c.TypeMeta, ClaimOverride: c.ClaimOverride}}
 }
 
 // fits tells whether it is for devices of that type; empty stands for a type that is not known yet.

@@ -13,7 +13,8 @@ import (
 )
 
 // Written judges the opaque configuration of claims and classes when they are written, before anything is allocated: what it refuses,
-// Resolve refuses too. What depends on the device that is allocated is left to Resolve.
+// Resolve refuses too, but for what a class sets in vain for claims with admin access. What depends on the device that is allocated is
+// left to Resolve.
 type Written struct {
 	// Driver is this driver's name. Configuration for others is none of its business.
 	Driver string

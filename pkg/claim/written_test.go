@@ -95,6 +95,9 @@ func TestWrittenClaim(t *testing.T) {
 			`{requests: [{name: r, exactly: {deviceClassName: gpu.prism.dev, adminAccess: true}}], config: [{opaque: {driver: gpu.prism.dev, parameters: ` + interval + `}}]}`,
 			at + `request "r": ` + adminInterval,
 		},
+		"with admin access to what a class sets": {
+			`{requests: [{name: r, exactly: {deviceClassName: locked, adminAccess: true}}], config: [{opaque: {driver: gpu.prism.dev, parameters: ` + ours("") + `}}]}`, "",
+		},
 		"one of two requests": {
 			`{requests: [{name: a, exactly: {deviceClassName: gpu.prism.dev}}, {name: b, exactly: {deviceClassName: mig.gpu.prism.dev}}], ` +
 				`config: [{requests: [a], opaque: {driver: gpu.prism.dev, parameters: ` + interval + `}}]}`, "",
