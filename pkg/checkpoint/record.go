@@ -141,6 +141,19 @@ type Debt struct {
 	unknown unknownKeys
 }
 
+// Use is what the result has of its GPU. With admin access that is no more than what a monitor device has.
+func (r *Result) Use() gpu.Use {
+	if r.Admin {
+		return gpu.Use{Type: gpu.TypeMonitor, Device: gpu.DeviceName(r.Device)}
+	}
+	u := gpu.Use{Type: r.Type, Device: gpu.DeviceName(r.Device), Shared: r.ShareID != ""}
+	if r.MIG != nil {
+		profile := gpu.MIGProfile{Name: r.MIG.Name}
+		u.Placement, u.MediaExtensions = r.MIG.Placement, profile.HasMediaExtensions()
+	}
+	return u
+}
+
 // GPUs lists the physical GPUs of the record's results, each once, in the order of the results.
 func (r *Record) GPUs() []gpu.UUID {
 	var uuids []gpu.UUID

@@ -150,14 +150,14 @@ func (p *Plan) exclusive(driver string) error {
 	for i := range p.Results {
 		for j := range i {
 			r, earlier := &p.Results[i], &p.Results[j]
-			if r.Admin || earlier.Admin || !collide(r.Device, earlier.Device) {
+			if r.Admin || earlier.Admin || r.Device.Parent().UUID != earlier.Device.Parent().UUID {
 				continue
 			}
-			if beside(r, earlier) {
-				if r.Request != earlier.Request {
-					continue
+			if !gpu.Excludes(gpu.UseOf(r.Device, r.shared()), gpu.UseOf(earlier.Device, earlier.shared())) {
+				if beside(r, earlier) && r.Request == earlier.Request {
+					return sameGPU(r, driver)
 				}
-				return sameGPU(r, driver)
+				continue
 			}
 			what := "its GPU"
 			if earlier.Device.Type() == gpu.TypeMIG {
@@ -170,14 +170,4 @@ func (p *Plan) exclusive(driver string) error {
 		}
 	}
 	return nil
-}
-
-// collide tells whether two devices cannot be owned at once: they have something of a GPU in common.
-func collide(a, b gpu.Device) bool {
-	if a.Parent().UUID != b.Parent().UUID {
-		return false
-	}
-	x, cut := a.(gpu.MIGDevice)
-	y, too := b.(gpu.MIGDevice)
-	return !cut || !too || x.Placement.Overlaps(y.Placement) || x.Profile.HasMediaExtensions() && y.Profile.HasMediaExtensions()
 }

@@ -6,25 +6,22 @@ import "slices"
 type Debt struct {
 	// GPU is the one it is on.
 	GPU UUID
-	// Placements are where instances are left; none: the debt is of the whole GPU.
-	Placements []Placement
-	// MediaExtensions: one of these instances owns the engines that a GPU has for one instance only.
-	MediaExtensions bool
+	// Uses are what is left there; none: the debt is of the whole GPU.
+	Uses []Use
 }
 
-// Blocks tells whether a claim that gets the device would meet what was left: the device is the GPU itself, or it cannot be
-// beside one of the instances. Looking is never blocked.
+// Equal compares two debts. The order of what is left counts.
+func (d Debt) Equal(other Debt) bool { return d.GPU == other.GPU && slices.Equal(d.Uses, other.Uses) }
+
+// Blocks tells whether a claim that gets the device would meet what was left. Looking is never blocked.
 func (d Debt) Blocks(device Device) bool {
 	if device.Parent().UUID != d.GPU {
 		return false
 	}
-	switch device := device.(type) {
-	case Monitor:
-		return false
-	case MIGDevice:
-		return len(d.Placements) == 0 || slices.ContainsFunc(d.Placements, device.Placement.Overlaps) ||
-			d.MediaExtensions && device.Profile.HasMediaExtensions()
-	default:
-		return true
+	left := d.Uses
+	if len(left) == 0 {
+		left = []Use{{Type: TypeGPU}}
 	}
+	wanted := next(device)
+	return slices.ContainsFunc(left, func(u Use) bool { return Excludes(u, wanted) })
 }

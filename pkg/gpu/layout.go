@@ -29,6 +29,9 @@ type Offer struct {
 	Static bool
 	// Disjoint: no two devices on offer exclude each other, as nothing else would keep them apart. See Layout.Disjoint.
 	Disjoint bool
+	// Withheld is what claims have of the GPU and no device stands for any more. What it excludes is not advertised. It is of the
+	// moment and never saved.
+	Withheld []Use `json:"-"`
 }
 
 // Disjoint is the layout for an API server that keeps no counters: every GPU has one family of devices, and all of them can be
@@ -68,7 +71,7 @@ func (o Offer) Shared() bool { return o.TimeSlice != nil || len(o.MIGReplicas) >
 func (o Offer) Equal(other Offer) bool {
 	return o.Whole == other.Whole && o.Partitioned() == other.Partitioned() && o.Disjoint == other.Disjoint && slices.Equal(o.MIG, other.MIG) &&
 		maps.Equal(o.MIGReplicas, other.MIGReplicas) && maps.Equal(o.MIGResources, other.MIGResources) &&
-		o.TimeSlice.equal(other.TimeSlice)
+		o.TimeSlice.equal(other.TimeSlice) && slices.Equal(o.Withheld, other.Withheld)
 }
 
 // With is the offer and one profile more, in the GPU's order.
@@ -96,17 +99,20 @@ func (o Offer) Pool(node string, g *GPU) string {
 //
 // Where the MIG mode is fixed until a reset, it says whether the GPU or MIG devices can be given. An instance that Prism did not make
 // is offered, whatever the profiles on offer, if one compute instance fills it. The GPU itself and everything that cannot be beside
-// such an instance are left out.
+// such an instance are left out, and so is everything that cannot be beside what is withheld.
 //
 // A disjoint offer has the first of these that is offered and can be: the GPU for one claim, the GPU for several, a fixed choice of
 // MIG devices of which no two exclude each other.
 func (o Offer) Devices(g *GPU) []Device {
 	var devices []Device
-	if o.Whole && !o.cut(g) {
-		devices = append(devices, Whole{GPU: g})
+	if d := (Whole{GPU: g}); o.Whole && !cut(d) && !o.withholds(d) {
+		devices = append(devices, d)
 	}
-	if o.TimeSlice != nil && !o.cut(g) && (len(devices) == 0 || !o.Disjoint) {
-		devices = append(devices, TimeSliced{GPU: g, Replicas: o.TimeSlice.Count, ShareName: o.TimeSlice.ShareName})
+	if o.TimeSlice != nil && (len(devices) == 0 || !o.Disjoint) {
+		d := TimeSliced{GPU: g, Replicas: o.TimeSlice.Count, ShareName: o.TimeSlice.ShareName}
+		if !cut(d) && !o.withholds(d) {
+			devices = append(devices, d)
+		}
 	}
 	if len(devices) == 0 || !o.Disjoint {
 		for _, d := range o.migDevices(g) {
@@ -116,9 +122,20 @@ func (o Offer) Devices(g *GPU) []Device {
 	return append(devices, Monitor{GPU: g})
 }
 
-// cut tells whether the GPU can only be given in parts now.
-func (o Offer) cut(g *GPU) bool {
-	return g.MIG != nil && (len(g.MIG.Instances) > 0 || g.MIG.Mode.NeedsReset && g.MIG.Mode.Enabled)
+// cut tells whether the GPU can only be given in parts now, so not as this device of all of it.
+func cut(d Device) bool {
+	g := d.Parent()
+	if g.MIG == nil {
+		return false
+	}
+	return g.MIG.Mode.NeedsReset && g.MIG.Mode.Enabled || slices.ContainsFunc(g.MIG.Instances, func(instance Instance) bool {
+		return Excludes(UseOf(d, false), instance.part(g))
+	})
+}
+
+// withholds tells whether a claim has what excludes the device.
+func (o Offer) withholds(d Device) bool {
+	return slices.ContainsFunc(o.Withheld, func(u Use) bool { return Excludes(u, next(d)) })
 }
 
 // migDevices lists the MIG devices on offer, in the order of their profiles and placements.
@@ -132,7 +149,7 @@ func (o Offer) migDevices(g *GPU) []MIGDevice {
 		profile := &g.MIG.Profiles[i]
 		for _, placement := range profile.Placements {
 			d := MIGDevice{GPU: g, Profile: profile, Placement: placement}
-			if o.gives(&d, static) {
+			if o.gives(&d, static) && !o.withholds(d) {
 				devices = append(devices, d)
 			}
 		}

@@ -41,11 +41,16 @@ func (d MIGDevice) is(instance Instance) bool {
 	return d.Profile.ID == instance.Profile && d.Placement == instance.Placement
 }
 
-// excludes tells whether the device cannot be while that instance is on its GPU.
-func (d MIGDevice) excludes(instance *Instance) bool {
-	if d.Placement.Overlaps(instance.Placement) {
-		return true
-	}
-	other, known := d.GPU.MIG.Profile(instance.Profile)
-	return known && d.Profile.HasMediaExtensions() && other.HasMediaExtensions()
+// part is what the instance takes of its GPU, whichever device it is.
+func (d MIGDevice) part() Use {
+	return Use{Type: TypeMIG, Placement: d.Placement, MediaExtensions: d.Profile.HasMediaExtensions()}
+}
+
+// excludes tells whether the device cannot be made while that instance is on its GPU.
+func (d MIGDevice) excludes(instance *Instance) bool { return Excludes(d.part(), instance.part(d.GPU)) }
+
+// part is what an instance takes of its GPU.
+func (i *Instance) part(g *GPU) Use {
+	profile, known := g.MIG.Profile(i.Profile)
+	return Use{Type: TypeMIG, Placement: i.Placement, MediaExtensions: known && profile.HasMediaExtensions()}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -46,6 +47,20 @@ func (c *cutter) startCutting(t *testing.T) *process {
 
 // cut names a slice of the first GPU: "9-4".
 func cut(slice string) string { return device(0) + "-mig-" + slice }
+
+// usesOf are what claims have of the first GPU that have these slices.
+func usesOf(slices ...string) (uses []gpu.Use) {
+	for _, slice := range slices {
+		profile, start, _ := strings.Cut(slice, "-")
+		use := gpu.Use{Type: gpu.TypeMIG, Device: gpu.DeviceName(cut(slice)), Placement: gpu.Placement{Size: 1}, MediaExtensions: profile == "20"}
+		use.Placement.Start, _ = strconv.Atoi(start)
+		if profile == "9" {
+			use.Placement.Size = 4
+		}
+		uses = append(uses, use)
+	}
+	return uses
+}
 
 // wantsOf is a claim for devices of the first GPU: slices, "" for all of it.
 func wantsOf(uid string, slices ...string) *resourceapi.ResourceClaim {

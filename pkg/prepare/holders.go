@@ -26,78 +26,38 @@ type holders struct {
 // holding is one claim's use of a GPU.
 type holding struct {
 	claim checkpoint.Claim
-	// whole: it owns the GPU; turns: it owns one of several shares of it; parts are the MIG devices that it owns instead. None of it is
-	// for admin access, which stands in nobody's way: what such a claim leaves is on no GPU, and is taken away under the claim's lock
-	// alone.
-	whole, turns bool
-	parts        []part
+	// uses are what it has of the GPU. None of it is for admin access, which stands in nobody's way: what such a claim leaves is on no
+	// GPU, and is taken away under the claim's lock alone.
+	uses []gpu.Use
 	// debt: the claim is being released and its effects are still there.
 	debt bool
 	// failed: releasing it was tried in vain, or would be because only a newer version can.
 	failed bool
 }
 
-// part is a MIG device as a piece of its GPU.
-type part struct {
-	placement gpu.Placement
-	media     bool
-	// turns: it owns one of several shares of that device.
-	turns bool
-}
-
-// excludes tells whether another claim's part cannot be beside it.
-func (p part) excludes(q part) bool {
-	if p.turns && q.turns && p.placement == q.placement {
-		return false // of one MIG device: others at that place would overlap
-	}
-	return p.placement.Overlaps(q.placement) || p.media && q.media
-}
-
 // equal compares what is known; a claim's UID is what it is known by.
 func (h holding) equal(other holding) bool {
-	return h.whole == other.whole && h.turns == other.turns && slices.Equal(h.parts, other.parts) && h.debt == other.debt && h.failed == other.failed
+	return slices.Equal(h.uses, other.uses) && h.debt == other.debt && h.failed == other.failed
 }
 
-// owns tells whether it is more than a look.
-func (h holding) owns() bool { return h.whole || h.turns || len(h.parts) > 0 }
-
-// excludes tells whether what another claim owns of the same GPU cannot be beside it.
+// excludes tells whether what another claim has of the same GPU cannot be beside it.
 func (h holding) excludes(other holding) bool {
-	if !h.owns() || !other.owns() {
-		return false
-	}
-	if h.whole || other.whole || h.turns != other.turns {
-		return true
-	}
-	return slices.ContainsFunc(h.parts, func(p part) bool { return slices.ContainsFunc(other.parts, p.excludes) })
+	return slices.ContainsFunc(h.uses, func(u gpu.Use) bool {
+		return slices.ContainsFunc(other.uses, func(v gpu.Use) bool { return gpu.Excludes(u, v) })
+	})
 }
 
-// with is the holding and one result more.
+// part tells whether it has MIG devices of the GPU.
+func (h holding) part() bool {
+	return slices.ContainsFunc(h.uses, func(u gpu.Use) bool { return u.Type == gpu.TypeMIG })
+}
+
+// with is the holding and one result more, if that has more than a look.
 func (h holding) with(r *checkpoint.Result) holding {
-	switch turns := r.ShareID != ""; {
-	case r.Admin:
-	case r.MIG == nil:
-		h.whole, h.turns = h.whole || !turns, h.turns || turns
-	default:
-		profile := gpu.MIGProfile{Name: r.MIG.Name}
-		h.parts = append(slices.Clone(h.parts), part{placement: r.MIG.Placement, media: profile.HasMediaExtensions(), turns: turns})
+	if use := r.Use(); use.Owns() {
+		h.uses = append(slices.Clone(h.uses), use)
 	}
 	return h
-}
-
-// debtOf is what the claim leaves on a GPU.
-func (h holding) debtOf(id gpu.UUID, d gpu.Debt) gpu.Debt {
-	if d.GPU == id && len(d.Placements) == 0 {
-		return d // of the whole GPU
-	}
-	if h.whole || h.turns {
-		return gpu.Debt{GPU: id}
-	}
-	d.GPU = id
-	for _, p := range h.parts {
-		d.Placements, d.MediaExtensions = append(d.Placements, p.placement), d.MediaExtensions || p.media
-	}
-	return d
 }
 
 // newHolders knows nothing yet. owing may be nil; it must not block.
@@ -222,17 +182,15 @@ func (h *holders) tellOwed() {
 	for _, id := range slices.Sorted(maps.Keys(h.byGPU)) {
 		var debt gpu.Debt
 		for _, uid := range slices.Sorted(maps.Keys(h.byGPU[id])) {
-			if held := h.byGPU[id][uid]; held.failed && held.owns() {
-				debt = held.debtOf(id, debt)
+			if held := h.byGPU[id][uid]; held.failed && len(held.uses) > 0 {
+				debt.GPU, debt.Uses = id, append(debt.Uses, held.uses...)
 			}
 		}
 		if debt.GPU != "" {
 			owed = append(owed, debt)
 		}
 	}
-	if slices.EqualFunc(owed, h.owed, func(a, b gpu.Debt) bool {
-		return a.GPU == b.GPU && slices.Equal(a.Placements, b.Placements) && a.MediaExtensions == b.MediaExtensions
-	}) {
+	if slices.EqualFunc(owed, h.owed, gpu.Debt.Equal) {
 		return
 	}
 	h.owed = owed

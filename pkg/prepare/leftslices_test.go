@@ -51,11 +51,11 @@ func TestASliceThatWillNotDieKeepsNoOther(t *testing.T) {
 		}
 		require.Error(t, p.Unprepare(t.Context(), "a"))
 		w.during = nil
-		both := []gpu.Placement{{Start: 0, Size: 1}, {Start: 4, Size: 4}}
-		assert.Equal(t, []gpu.Debt{{GPU: uuid(0), Placements: both}}, owed, "what the record still names is owed")
+		both := usesOf("19-0", "9-4")
+		assert.Equal(t, []gpu.Debt{{GPU: uuid(0), Uses: both}}, owed, "what the record still names is owed")
 
 		require.EqualError(t, p.Unprepare(t.Context(), "a"), "undoing mig on GPU "+string(uuid(0))+": it is stuck")
-		debt := []gpu.Debt{{GPU: uuid(0), Placements: both[1:]}}
+		debt := []gpu.Debt{{GPU: uuid(0), Uses: both[1:]}}
 		assert.Equal(t, debt, owed)
 		require.Len(t, w.record(t, "a").Steps, 1)
 		assert.Equal(t, map[string]gpu.MIGUUID{cut("9-4"): "MIG-2"}, c.there)
@@ -99,7 +99,7 @@ func TestADebtBlocksWhatItOccupies(t *testing.T) {
 		require.NoError(t, err)
 		w.refuse = always("undo 20-6", errStuck)
 		require.Error(t, p.Unprepare(t.Context(), "a"))
-		debt := gpu.Debt{GPU: uuid(0), Placements: []gpu.Placement{{Start: 6, Size: 1}}, MediaExtensions: true}
+		debt := gpu.Debt{GPU: uuid(0), Uses: usesOf("20-6")}
 		assert.Equal(t, [][]gpu.Debt{{debt}}, owed)
 		var tried []string
 		w.during = func(op string) { tried = append(tried, op) }
@@ -137,10 +137,10 @@ func TestDebtsOfOneGPUAddUp(t *testing.T) {
 		w.refuse = always("undo", errStuck)
 		require.Error(t, p.Unprepare(t.Context(), "a"))
 		require.Error(t, p.Unprepare(t.Context(), "b"))
-		assert.Equal(t, []gpu.Debt{{GPU: uuid(0), Placements: []gpu.Placement{{Start: 0, Size: 1}, {Start: 1, Size: 1}, {Start: 4, Size: 4}}}}, owed)
+		assert.Equal(t, []gpu.Debt{{GPU: uuid(0), Uses: usesOf("19-0", "19-1", "9-4")}}, owed)
 		w.refuse = always("undo 9-4", errStuck)
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, []gpu.Debt{{GPU: uuid(0), Placements: []gpu.Placement{{Start: 4, Size: 4}}}}, owed)
+		assert.Equal(t, []gpu.Debt{{GPU: uuid(0), Uses: usesOf("9-4")}}, owed)
 		assert.Equal(t, owed, func() (again []gpu.Debt) {
 			fresh := newHolders(func(debts []gpu.Debt) { again = debts })
 			fresh.put(w.record(t, "b"))

@@ -197,7 +197,7 @@ func (t *Transaction) conflict(r *checkpoint.Record) error {
 		return nil
 	}
 	what := fmt.Sprintf("GPU %s is", id)
-	if len(holdings(r)[id].parts) > 0 {
+	if holdings(r)[id].part() {
 		what = fmt.Sprintf("what it needs of GPU %s is", id)
 	}
 	return &heldError{freed: freed, refusal: refuse(r, id, &claim.Refusal{

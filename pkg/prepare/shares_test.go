@@ -122,3 +122,24 @@ func TestSharesOfAStaticSlice(t *testing.T) {
 		w.clean(t)
 	})
 }
+
+// TestShares_OfAnotherKind_ExcludeEachOther: what a later version shares in its own way is no time-slicing.
+func TestShares_OfAnotherKind_ExcludeEachOther(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newShared(false)
+		require.NoError(t, records{w}.Put(&checkpoint.Record{
+			Claim: checkpoint.Claim{UID: "later", Namespace: "default", Name: "claim-later"}, BootID: w.boot, State: checkpoint.Done,
+			Results: []checkpoint.Result{{
+				Pool: nodeName + "/" + device(0), Device: device(0) + "-mps", Type: "mps", ShareID: "1", Share: &checkpoint.Share{Replicas: 3}, GPUUUID: uuid(0),
+			}},
+			CDI: checkpoint.CDI{Kind: "k8s.gpu.prism.dev/claim", Devices: []string{"later-mps"}},
+		}))
+		p := c.startCutting(t)
+		for _, rc := range []*resourceapi.ResourceClaim{wantsShare("a", turns), wantsOf("b", "19-6"), wantsOf("c", "")} {
+			_, err := p.Prepare(t.Context(), rc)
+			require.ErrorContains(t, err, "is still held by")
+		}
+		_, err := p.Prepare(t.Context(), wantsShare("see", device(0)+"-monitor!"))
+		require.NoError(t, err, "looking is possible")
+	})
+}

@@ -310,11 +310,15 @@ func TestADebtOfTheWholeGPUIsNotNarrowed(t *testing.T) {
 	for _, uids := range [][2]string{{"a", "b"}, {"b", "a"}} {
 		var owed []gpu.Debt
 		h := newHolders(func(debts []gpu.Debt) { owed = debts })
-		for uid, m := range map[string]*checkpoint.MIG{uids[0]: nil, uids[1]: {Name: "1g.10gb", Placement: gpu.Placement{Start: 6, Size: 1}}} {
+		whole := checkpoint.Result{GPUUUID: uuid(0), Type: gpu.TypeGPU}
+		slice := checkpoint.Result{GPUUUID: uuid(0), Type: gpu.TypeMIG, MIG: &checkpoint.MIG{Name: "1g.10gb", Placement: gpu.Placement{Start: 6, Size: 1}}}
+		for uid, result := range map[string]checkpoint.Result{uids[0]: whole, uids[1]: slice} {
 			h.put(&checkpoint.Record{
-				Claim: checkpoint.Claim{UID: uid}, State: checkpoint.Releasing, Debt: &checkpoint.Debt{}, Results: []checkpoint.Result{{GPUUUID: uuid(0), MIG: m}},
+				Claim: checkpoint.Claim{UID: uid}, State: checkpoint.Releasing, Debt: &checkpoint.Debt{}, Results: []checkpoint.Result{result},
 			})
 		}
-		assert.Equal(t, []gpu.Debt{{GPU: uuid(0)}}, owed)
+		require.Len(t, owed, 1)
+		assert.ElementsMatch(t, []gpu.Use{whole.Use(), slice.Use()}, owed[0].Uses)
+		assert.True(t, owed[0].Blocks(gpu.MIGDevice{GPU: &gpu.GPU{UUID: uuid(0)}, Profile: &gpu.MIGProfile{}, Placement: gpu.Placement{Size: 1}}))
 	}
 }

@@ -58,9 +58,9 @@ func replicas(d gpu.Device) int {
 		return d.Replicas
 	case gpu.MIGDevice:
 		return max(d.Replicas, 1)
-	default:
-		return 1
+	case gpu.Whole, gpu.Monitor:
 	}
+	return 1
 }
 
 // share makes the capacities those of a device for n claims.

@@ -185,7 +185,7 @@ func TestOwedSlice(t *testing.T) {
 	n := migNode(t, "h100-80", 2)
 	id := "gpu-" + n.GPUs[0].ID
 	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Owed: []gpu.Debt{
-		{GPU: n.GPUs[0].UUID, Placements: []gpu.Placement{{Start: 6, Size: 1}}},
+		{GPU: n.GPUs[0].UUID, Uses: []gpu.Use{{Type: gpu.TypeMIG, Placement: gpu.Placement{Start: 6, Size: 1}}}},
 	}}
 	var tainted []string
 	for _, pool := range publish.Resources(opts, n).Pools {
@@ -208,7 +208,9 @@ func TestBesideOwedSlice(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
 	s := newScheduler(t, n)
-	s.slices = poolsOf(n, everything(n), gpu.Debt{GPU: n.GPUs[0].UUID, Placements: []gpu.Placement{{Start: 4, Size: 4}}})
+	s.slices = poolsOf(n, everything(n), gpu.Debt{
+		GPU: n.GPUs[0].UUID, Uses: []gpu.Use{{Type: gpu.TypeMIG, Placement: gpu.Placement{Start: 4, Size: 4}}},
+	})
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)))
 	assert.Equal(t, []string{"gpu-" + n.GPUs[0].ID + "-mig-9-0"}, s.allocate(request("mig.gpu.prism.dev", 1, profileIs("3g.40gb"))))
 	assert.Nil(t, s.allocate(request("mig.gpu.prism.dev", 1)))

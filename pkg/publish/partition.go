@@ -79,9 +79,9 @@ func rank(d gpu.Device) int {
 		return 1
 	case gpu.MIGDevice:
 		return 2
-	default:
-		return 3
+	case gpu.Monitor:
 	}
+	return 3
 }
 
 // total is the whole counter set of a GPU. There are media extensions in it if some profile has them.
@@ -116,9 +116,9 @@ func consumed(d gpu.Device, set counters) counters {
 			takes[CounterMediaExtensions] = one()
 		}
 		return takes
-	default:
-		return nil
+	case gpu.Monitor:
 	}
+	return nil
 }
 
 // heaviest is the most memory that instances which do not overlap can have together.

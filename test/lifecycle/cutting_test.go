@@ -38,7 +38,7 @@ func TestASliceThatWillNotDie(t *testing.T) {
 	require.ErrorIs(t, p.Unprepare(t.Context(), "stuck"), gpu.ErrInUse)
 	m.Advance(2 * time.Minute)
 	require.NoError(t, p.Unprepare(t.Context(), "stuck"), "the pod may go")
-	assert.Equal(t, []gpu.Debt{{GPU: m.gpus[3], Placements: []gpu.Placement{{Start: 4, Size: 4}}}}, owed)
+	assert.Equal(t, []gpu.Debt{{GPU: m.gpus[3], Uses: []gpu.Use{stuck.Results[0].Use()}}}, owed)
 	require.NoError(t, m.Laws(t.Context(), "neighbour"))
 
 	_, err = p.Prepare(t.Context(), m.claim(cuts("other", medium)))

@@ -1,0 +1,47 @@
+package publish_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// TestCounters_EveryPair_AsExcludes: the scheduler, which knows counters alone, keeps two devices of a GPU apart exactly where claims of
+// both would be refused.
+func TestCounters_EveryPair_AsExcludes(t *testing.T) {
+	t.Parallel()
+	for _, board := range migBoards(t) {
+		n := migNode(t, board, 1)
+		g, layout := &n.GPUs[0], everything(n)
+		offer := layout[g.UUID]
+		offer.TimeSlice = &gpu.Replicas{Count: 2}
+		layout[g.UUID] = offer
+		total := map[string]resourceapi.Counter{}
+		takes := map[string]map[string]resourceapi.Counter{}
+		for _, slice := range poolsOf(n, layout) {
+			for _, set := range slice.Spec.SharedCounters {
+				total = set.Counters
+			}
+			for _, d := range slice.Spec.Devices {
+				for _, consumed := range d.ConsumesCounters {
+					takes[d.Name] = consumed.Counters
+				}
+			}
+		}
+		devices := offer.Devices(g)
+		for i, a := range devices {
+			for _, b := range devices[:i] {
+				fits := true
+				for name, has := range total {
+					sum := takes[string(a.Name())][name].Value.DeepCopy()
+					sum.Add(takes[string(b.Name())][name].Value)
+					fits = fits && sum.Cmp(has.Value) <= 0
+				}
+				assert.Equal(t, !fits, gpu.Excludes(gpu.UseOf(a, false), gpu.UseOf(b, false)), "%s: %s and %s", board, a.Name(), b.Name())
+			}
+		}
+	}
+}
