@@ -114,7 +114,7 @@ func (p *program) transact(ctx context.Context, host *hostfs.FS, kept state, boo
 		Needs: map[string]prepare.Need{claim.NeedMIG: mode, claim.NeedWhole: mode}, Static: static,
 	}, prepare.Settings{
 		CDIKind: cdi.Kind(p.cfg.DriverName), BootID: bootID, Writer: version, Patience: patience, DebtAfter: debtAfter,
-		Now: time.Now, Retrying: func(rc *claimObject, cause error) { reports.Refused(rc, cause.Error()) },
+		Now: time.Now, Retrying: func(rc *claimObject, cause error) { retrying(ctx, reports, rc, cause) },
 		Damaged: func(err error) { p.setAside(ctx, err) }, Owing: p.owe,
 		Withheld: func() error { return p.conflicts.Withheld() }, // which are known before the first call
 		Found:    func(records []*checkpoint.Record) { p.found.Store(&records) },
@@ -127,6 +127,13 @@ func (p *program) transact(ctx context.Context, host *hostfs.FS, kept state, boo
 	}
 	p.tx = tx
 	return nil
+}
+
+// retrying tells why a claim waits: the people who made it in its status, and in the log also what they may not know of other claims.
+func retrying(ctx context.Context, reports driver.ClaimStatus, rc *claimObject, cause error) {
+	values := append([]any{"claim", klog.KObj(rc), "claimUID", rc.UID, "reason", cause.Error()}, prepare.LogValues(cause)...)
+	klog.FromContext(ctx).V(2).Info("Claim is retried", values...)
+	reports.Refused(rc, cause.Error())
 }
 
 // findHook returns the host's path of the hook program: the one that was named, the host's, or ours; empty when there is none.

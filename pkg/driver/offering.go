@@ -15,6 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
+	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
 // OfferingPorts is what an Offering works with.
@@ -235,7 +236,7 @@ func (o *Offering) Devices() []gpu.Device {
 func (o *Offering) resolve(view *inventory.View) error {
 	records, err := o.ports.Records()
 	if err != nil {
-		return fmt.Errorf("looking which GPUs are in use: %w", err)
+		return prepare.Redact("which GPUs are in use cannot be read now", err)
 	}
 	wanted := o.wantedOf(view)
 	o.seen, o.layout = view, gpu.Layout{}

@@ -354,7 +354,7 @@ func TestWithoutRecordsNothingIsKnown(t *testing.T) {
 	d.seen = nil
 	_, _, err := d.Now()
 	require.ErrorIs(t, err, errBad)
-	require.ErrorContains(t, err, "looking which GPUs are in use: ")
+	require.ErrorContains(t, err, "which GPUs are in use cannot be read now")
 }
 
 // TestPartsWaitForTheAPIServersAnswer, which is asked for again and again, and not all the time.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
 // Transaction prepares and unprepares claims; prepare.Transaction is the real one.
@@ -69,7 +70,7 @@ func (p *Plugin) prepare(ctx context.Context, rc *resourceapi.ResourceClaim) kub
 	r, err := p.tx.Prepare(klog.NewContext(ctx, logger), rc)
 	p.metrics.prepared(time.Since(start), err)
 	if err != nil {
-		logger.Error(err, "Claim was not prepared")
+		logger.Error(err, "Claim was not prepared", prepare.LogValues(err)...)
 		p.reports.Refused(rc, err.Error())
 		return kubeletplugin.PrepareResult{Err: err}
 	}

@@ -20,7 +20,7 @@ func TestAloneKeepsWhatItLearns(t *testing.T) {
 		ran := 0
 		require.NoError(t, p.Alone(t.Context(), uuid(0), func(context.Context) error { ran++; return nil }))
 		_, err = p.Prepare(t.Context(), wants("ours", device(0)))
-		require.ErrorContains(t, err, "still held by claim default/claim-theirs")
+		heldBy(t, err, "theirs")
 		refused := errors.New("refused")
 		require.ErrorIs(t, p.Alone(t.Context(), uuid(0), func(context.Context) error { ran++; return refused }), refused)
 		assert.Equal(t, 2, ran)

@@ -119,7 +119,7 @@ func TestDyingAnywhereGivesNoGPUTwice(t *testing.T) {
 				w.survive(t, func() { _ = life(t, w.start(t)) })
 				p := w.start(t)
 				if _, err := p.Prepare(t.Context(), wants("b", device(1))); err != nil {
-					require.ErrorContains(t, err, "is still held by claim default/claim-a")
+					heldBy(t, err, "a")
 					require.NoError(t, p.Unprepare(t.Context(), "a"))
 					_, err = p.Prepare(t.Context(), wants("b", device(1)))
 					require.NoError(t, err)

@@ -117,9 +117,9 @@ func TestADebtIsPaidBeforeItsGPUIsGivenAgain(t *testing.T) {
 		require.NoError(t, err, "another GPU is not concerned")
 		start := time.Now()
 		_, err = p.Prepare(t.Context(), wants("b", device(0)))
-		require.EqualError(t, err, `request "r0", device gpu-00000000: GPU `+string(uuid(0))+` still has what claim default/claim-a left, `+
-			`and that cannot be undone yet: undoing mode on GPU `+string(uuid(0))+`: it is stuck; `+
-			`check the GPU on the node with nvidia-smi, and reset it if this stays (it is retried)`)
+		require.EqualError(t, err, `request "r0", device gpu-00000000: cleanup of GPU `+string(uuid(0))+` after an earlier claim is still pending; `+
+			`the log of the kubelet plugin on the node says why; check the GPU there with nvidia-smi, and reset it if this stays (it is retried)`)
+		assert.Equal(t, []any{"heldBy", "default/claim-a", "heldByUID", "a", "cleanup", "undoing mode on GPU " + string(uuid(0)) + ": it is stuck"}, LogValues(err))
 		assert.Equal(t, patience, time.Since(start))
 		assert.Nil(t, w.record(t, "b"))
 

@@ -110,7 +110,7 @@ func TestADebtBlocksWhatItOccupies(t *testing.T) {
 		assert.NotContains(t, tried, "undo 20-6, made MIG-1", "it is nobody's business beside it")
 		for _, slice := range []string{"9-4", "19-6", "20-0", ""} {
 			_, err := p.Prepare(t.Context(), wantsOf("c", slice))
-			require.ErrorContains(t, err, "GPU "+string(uuid(0))+" still has what claim default/claim-a left, and that cannot be undone yet: ", slice)
+			require.ErrorContains(t, err, "cleanup of GPU "+string(uuid(0))+" after an earlier claim is still pending", slice)
 			assert.Contains(t, tried, "undo 20-6, made MIG-1", "%q is in its way, and tries to pay", slice)
 			assert.Nil(t, w.record(t, "c"))
 			tried = nil

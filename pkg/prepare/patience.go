@@ -60,17 +60,6 @@ func transient(err error) bool {
 	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 }
 
-// heldError is the refusal of a GPU that another claim still holds.
-type heldError struct {
-	refusal *claim.Refusal
-	// freed is closed when a claim has let go of a GPU after the refusal was decided.
-	freed <-chan struct{}
-}
-
-func (e *heldError) Error() string { return e.refusal.Error() }
-
-func (e *heldError) Unwrap() error { return e.refusal }
-
 // freed returns a channel that is closed when trying again is worth it, nil where only time can tell.
 func freed(err error) <-chan struct{} {
 	if held, ok := errors.AsType[*heldError](err); ok {

@@ -94,11 +94,14 @@ func (s records) read(uid string) (*checkpoint.Record, error) {
 		return nil, gpu.ErrNotFound
 	}
 	if uid == s.hidden {
-		return nil, errDisk
+		return nil, fmt.Errorf("reading the record of claim %s: %w", uid, errDisk)
 	}
 	r, err := checkpoint.Decode(data)
 	if _, newer := errors.AsType[*checkpoint.NewerError](err); newer {
 		return nil, err
+	}
+	if err == nil && r.Claim.UID != uid {
+		err = fmt.Errorf("%w: it is of claim %s", checkpoint.ErrDamaged, r.Claim.UID)
 	}
 	if err != nil {
 		delete(s.records, uid)

@@ -46,7 +46,7 @@ func (t *Transaction) once(ctx context.Context, rc *resourceapi.ResourceClaim) (
 	r, err := t.load(string(rc.UID))
 	if errors.Is(err, checkpoint.ErrDamaged) {
 		t.holders.remove(string(rc.UID))
-		return nil, fmt.Errorf("%w; the next try prepares the claim anew", err)
+		return nil, Redact("the record of the claim was damaged and is set aside; the next try prepares the claim anew", err) // it may name another
 	}
 	if err != nil {
 		return nil, err
@@ -158,11 +158,11 @@ func (t *Transaction) hold(ctx context.Context, r *checkpoint.Record) (unlock fu
 		unlock()
 		for _, d := range debtors {
 			if err := t.pay(ctx, d.claim); err != nil {
-				return nil, refuse(r, d.gpu, &claim.Refusal{
-					Cause: fmt.Sprintf("GPU %s still has what claim %s/%s left, and that cannot be undone yet: %v",
-						d.gpu, d.claim.Namespace, d.claim.Name, err),
-					Fix: "check the GPU on the node with nvidia-smi, and reset it if this stays", Transient: true,
-				})
+				return nil, &heldError{other: d.claim, cause: err, refusal: refuse(r, d.gpu, &claim.Refusal{
+					Cause:     fmt.Sprintf("cleanup of GPU %s after an earlier claim is still pending", d.gpu),
+					Fix:       "the log of the kubelet plugin on the node says why; check the GPU there with nvidia-smi, and reset it if this stays",
+					Transient: true,
+				})}
 			}
 		}
 	}
@@ -183,7 +183,7 @@ func (t *Transaction) lock(ctx context.Context, uuids []gpu.UUID) (unlock func()
 	records, damaged, err := t.Records.All()
 	if err != nil {
 		unlock()
-		return nil, err
+		return nil, Redact("which claims hold the GPU cannot be read now; the log of the kubelet plugin on the node says why", err)
 	}
 	t.report(damaged...)
 	t.holders.relearn(uuids, records)
@@ -196,13 +196,15 @@ func (t *Transaction) conflict(r *checkpoint.Record) error {
 	if freed == nil {
 		return nil
 	}
-	what := fmt.Sprintf("GPU %s is", id)
+	what := ""
 	if holdings(r)[id].part() {
-		what = fmt.Sprintf("what it needs of GPU %s is", id)
+		what = "required MIG placement on "
 	}
-	return &heldError{freed: freed, refusal: refuse(r, id, &claim.Refusal{
-		Cause: fmt.Sprintf("%s still held by claim %s/%s (UID %s)", what, other.Namespace, other.Name, other.UID),
-		Fix:   "if that pod was deleted by force, its containers may still be ending", Transient: true,
+	return &heldError{other: other, freed: freed, refusal: refuse(r, id, &claim.Refusal{
+		Cause: fmt.Sprintf("%sGPU %s is still held by another claim", what, id),
+		Fix: "if the pod of that claim was deleted by force, its containers may still be exiting; the log of the kubelet plugin on the node " +
+			"names the claim",
+		Transient: true,
 	})}
 }
 

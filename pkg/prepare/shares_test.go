@@ -72,7 +72,7 @@ func TestSharesOfOneGPULiveSideBySide(t *testing.T) {
 		for _, process := range []*process{p, c.startCutting(t)} {
 			for _, slice := range []string{"", "19-6"} {
 				_, err := process.Prepare(t.Context(), wantsOf("c", slice))
-				require.ErrorContains(t, err, "GPU "+string(uuid(0))+" is still held by claim default/claim-")
+				require.ErrorContains(t, err, "GPU "+string(uuid(0))+" is still held by another claim")
 			}
 			assert.Empty(t, w.events(), "what is held is not touched")
 		}
@@ -86,12 +86,12 @@ func TestSharesOfOneGPULiveSideBySide(t *testing.T) {
 		_, err = p.Prepare(t.Context(), wantsOf("c", ""))
 		require.NoError(t, err, "the last one gives the GPU back")
 		_, err = p.Prepare(t.Context(), wantsShare("a", turns))
-		require.ErrorContains(t, err, "is still held by claim default/claim-c (UID c)")
+		heldBy(t, err, "c")
 		require.NoError(t, p.Unprepare(t.Context(), "c"))
 		_, err = p.Prepare(t.Context(), wantsOf("e", "19-6"))
 		require.NoError(t, err)
 		_, err = p.Prepare(t.Context(), wantsShare("a", turns))
-		require.ErrorContains(t, err, "is still held by claim default/claim-e (UID e)", "nor are slices")
+		heldBy(t, err, "e")
 	})
 }
 
@@ -107,7 +107,7 @@ func TestSharesOfAStaticSlice(t *testing.T) {
 			assert.Equal(t, []string{uid + "-" + cut("19-6") + "-" + uid + "0-MIG-7"}, r.CDI.Devices)
 		}
 		_, err := p.Prepare(t.Context(), wantsOf("c", "19-6"))
-		require.ErrorContains(t, err, "what it needs of GPU "+string(uuid(0))+" is still held by claim default/claim-")
+		require.ErrorContains(t, err, "required MIG placement on GPU "+string(uuid(0))+" is still held by another claim")
 		_, err = p.Prepare(t.Context(), wantsOf("d", "9-0"))
 		require.NoError(t, err)
 		for _, uid := range []string{"a", "b"} {
@@ -116,7 +116,7 @@ func TestSharesOfAStaticSlice(t *testing.T) {
 		_, err = p.Prepare(t.Context(), wantsOf("c", "19-6"))
 		require.NoError(t, err)
 		_, err = p.Prepare(t.Context(), wantsShare("a", cut("19-6")))
-		require.ErrorContains(t, err, "is still held by claim default/claim-c (UID c)")
+		heldBy(t, err, "c")
 		require.NoError(t, p.Unprepare(t.Context(), "c"))
 		require.NoError(t, p.Unprepare(t.Context(), "d"))
 		w.clean(t)

@@ -32,7 +32,7 @@ func TestARecordOfANewerVersion(t *testing.T) {
 		_, err := p.Prepare(t.Context(), wants("a", device(0)))
 		require.EqualError(t, err, sentence)
 		_, err = p.Prepare(t.Context(), wants("b", device(0)))
-		require.ErrorContains(t, err, "is still held by claim default/claim-a (UID a)")
+		heldBy(t, err, "a")
 		_, err = p.Prepare(t.Context(), wants("c", device(1)))
 		require.NoError(t, err)
 		require.NoError(t, p.Unprepare(t.Context(), "c"))

@@ -63,14 +63,14 @@ func TestSlicesOfOneGPULiveSideBySide(t *testing.T) {
 		w.events()
 		for _, process := range []*process{p, c.startCutting(t)} {
 			for slice, want := range map[string]string{
-				"19-6": `device ` + cut("19-6") + `: what it needs of GPU ` + string(uuid(0)) + ` is still held by claim default/claim-a (UID a); `,
-				"20-6": `device ` + cut("20-6") + `: what it needs of GPU ` + string(uuid(0)) + ` is still held by claim default/claim-`,
-				"9-0":  `device ` + cut("9-0") + `: what it needs of GPU ` + string(uuid(0)) + ` is still held by claim default/claim-`,
-				"":     `device ` + device(0) + `: GPU ` + string(uuid(0)) + ` is still held by claim default/claim-`,
+				"19-6": `device ` + cut("19-6") + `: required MIG placement on GPU ` + string(uuid(0)) + ` is still held by another claim`,
+				"20-6": `device ` + cut("20-6") + `: required MIG placement on GPU ` + string(uuid(0)) + ` is still held by another claim`,
+				"9-0":  `device ` + cut("9-0") + `: required MIG placement on GPU ` + string(uuid(0)) + ` is still held by another claim`,
+				"":     `device ` + device(0) + `: GPU ` + string(uuid(0)) + ` is still held by another claim`,
 			} {
 				_, err := process.Prepare(t.Context(), wantsOf("d", slice))
 				require.ErrorContains(t, err, `request "r0", `+want)
-				require.ErrorContains(t, err, `if that pod was deleted by force, its containers may still be ending (it is retried)`)
+				require.ErrorContains(t, err, `names the claim (it is retried)`)
 			}
 			assert.Empty(t, w.events(), "what is held is not touched")
 		}
@@ -90,7 +90,7 @@ func TestAWholeGPUKeepsSlicesAway(t *testing.T) {
 		_, err := p.Prepare(t.Context(), wantsOf("a", ""))
 		require.NoError(t, err)
 		_, err = p.Prepare(t.Context(), wantsOf("b", "19-6"))
-		require.ErrorContains(t, err, "is still held by claim default/claim-a (UID a)")
+		heldBy(t, err, "a")
 	})
 }
 
@@ -268,7 +268,7 @@ func TestAStaticSliceThatIsAnotherOne(t *testing.T) {
 		require.NoError(t, err, "when it was looked at, in the same call")
 		assert.Equal(t, []string{"b-" + cut("19-6") + "-MIG-two"}, r.CDI.Devices)
 		_, err = p.Prepare(t.Context(), wantsOf("a", "19-6"))
-		require.ErrorContains(t, err, "is still held by claim default/claim-b (UID b)")
+		heldBy(t, err, "b")
 	})
 }
 

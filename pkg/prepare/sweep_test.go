@@ -329,6 +329,6 @@ func TestSettlingForgetsNothing(t *testing.T) {
 		w.hidden = "a"
 		require.ErrorIs(t, p.Settle(t.Context()), checkpoint.ErrUnreadable)
 		_, err = p.Prepare(t.Context(), wants("b", device(0)))
-		require.ErrorContains(t, err, "is still held by claim default/claim-a")
+		heldBy(t, err, "a")
 	})
 }

@@ -20,8 +20,10 @@ func TestAConflictIsRefusedWhenItStays(t *testing.T) {
 		require.NoError(t, err)
 		start := time.Now()
 		_, err = p.Prepare(t.Context(), wants("b", device(1)))
-		require.EqualError(t, err, `request "r0", device gpu-00000001: GPU `+string(uuid(1))+` is still held by claim default/claim-a (UID a); `+
-			`if that pod was deleted by force, its containers may still be ending (it is retried)`)
+		require.EqualError(t, err, `request "r0", device gpu-00000001: GPU `+string(uuid(1))+` is still held by another claim; `+
+			`if the pod of that claim was deleted by force, its containers may still be exiting; the log of the kubelet plugin on the node names the `+
+			`claim (it is retried)`)
+		heldBy(t, err, "a")
 		assert.Equal(t, patience, time.Since(start))
 		assert.Equal(t, []string{err.Error()}, p.retrying)
 		assert.Nil(t, w.record(t, "b"))
@@ -159,14 +161,14 @@ func TestAdminAccessStandsInNobodysWay(t *testing.T) {
 		claims, debts := p.Counts()
 		assert.Equal(t, []int{4, 0}, []int{claims, debts})
 		_, err := p.Prepare(t.Context(), wants("second", device(0)))
-		require.ErrorContains(t, err, "is still held by claim default/claim-use")
+		heldBy(t, err, "use")
 
 		// One claim that owns a GPU and looks at it owns it, in whatever order its requests are.
 		require.NoError(t, p.Unprepare(t.Context(), "use"))
 		_, err = p.Prepare(t.Context(), wants("both", device(0), device(0)+"-monitor!"))
 		require.NoError(t, err)
 		_, err = p.Prepare(t.Context(), wants("second", device(0)))
-		require.ErrorContains(t, err, "is still held by claim default/claim-both")
+		heldBy(t, err, "both")
 	})
 }
 
@@ -177,12 +179,12 @@ func TestTwoProcessesSeeEachOther(t *testing.T) {
 		_, err := old.Prepare(t.Context(), wants("a", device(0)))
 		require.NoError(t, err)
 		_, err = young.Prepare(t.Context(), wants("b", device(0)))
-		require.ErrorContains(t, err, "is still held by claim default/claim-a")
+		heldBy(t, err, "a")
 		require.NoError(t, young.Unprepare(t.Context(), "a"))
 		_, err = young.Prepare(t.Context(), wants("b", device(0)))
 		require.NoError(t, err)
 		_, err = old.Prepare(t.Context(), wants("c", device(0)))
-		require.ErrorContains(t, err, "is still held by claim default/claim-b")
+		heldBy(t, err, "b")
 		require.NoError(t, old.Unprepare(t.Context(), "b"))
 		w.clean(t)
 	})
@@ -199,7 +201,7 @@ func TestLettingGoIsNotLooking(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, old.Unprepare(t.Context(), "see"))
 		_, err = old.Prepare(t.Context(), wants("b", device(0)))
-		require.ErrorContains(t, err, "is still held by claim default/claim-a")
+		heldBy(t, err, "a")
 	})
 }
 
@@ -213,7 +215,7 @@ func TestALookInVainIsNoLook(t *testing.T) {
 		_, err = old.Prepare(t.Context(), wants("b", device(0)))
 		require.ErrorIs(t, err, errDisk)
 		_, err = old.Prepare(t.Context(), wants("b", device(0)))
-		require.ErrorContains(t, err, "is still held by claim default/claim-a")
+		heldBy(t, err, "a")
 	})
 }
 
@@ -232,12 +234,14 @@ func TestWhatCannotBeReadMayBeSomebodys(t *testing.T) {
 		require.Len(t, p.damaged, 1)
 		_, err := p.Prepare(t.Context(), wants("c", device(0)))
 		require.ErrorIs(t, err, checkpoint.ErrUnreadable)
+		require.EqualError(t, err, "which claims hold the GPU cannot be read now; the log of the kubelet plugin on the node says why")
+		assert.Contains(t, LogValues(err)[1], "reading the record of claim a")
 		_, err = p.Prepare(t.Context(), wants("b", device(1)))
 		require.NoError(t, err)
 		require.NoError(t, p.Unprepare(t.Context(), "b"))
 		w.hidden = ""
 		_, err = p.Prepare(t.Context(), wants("c", device(0)))
-		require.ErrorContains(t, err, "is still held by claim default/claim-a")
+		heldBy(t, err, "a")
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		w.clean(t)
 	})
@@ -289,5 +293,21 @@ func TestRetryingMayBeNil(t *testing.T) {
 		require.Error(t, err)
 		_, err = p.Prepare(t.Context(), wants("a", device(0)))
 		require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
+	})
+}
+
+// TestRecordOfAnotherClaim_OnlyTheLogNamesIt.
+func TestRecordOfAnotherClaim_OnlyTheLogNamesIt(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(2)
+		p := w.start(t)
+		_, err := p.Prepare(t.Context(), wants("theirs", device(0)))
+		require.NoError(t, err)
+		w.records["ours"] = w.records["theirs"]
+		_, err = p.Prepare(t.Context(), wants("ours", device(1)))
+		require.ErrorIs(t, err, checkpoint.ErrDamaged)
+		assert.Contains(t, LogValues(err)[1], "it is of claim theirs")
+		_, err = p.Prepare(t.Context(), wants("ours", device(1)))
+		require.NoError(t, err)
 	})
 }

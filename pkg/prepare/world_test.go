@@ -2,9 +2,11 @@ package prepare
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -173,6 +175,7 @@ type claimObject = resourceapi.ResourceClaim
 // process is one plugin process in a world.
 type process struct {
 	*Transaction
+	t        *testing.T
 	world    *world
 	seen     map[gpu.UUID]int
 	damaged  []error
@@ -184,11 +187,39 @@ type process struct {
 // start is what a plugin does when it starts.
 func (w *world) start(t *testing.T) *process {
 	t.Helper()
-	p := &process{world: w, seen: map[gpu.UUID]int{}}
+	p := &process{t: t, world: w, seen: map[gpu.UUID]int{}}
 	tx, damaged, err := New(p.ports(), p.settings())
 	require.NoError(t, err)
 	p.Transaction, p.damaged = tx, damaged
 	return p
+}
+
+// Prepare sees that a refusal tells nothing of other claims, in every test.
+func (p *process) Prepare(ctx context.Context, rc *resourceapi.ResourceClaim) (*checkpoint.Record, error) {
+	r, err := p.Transaction.Prepare(ctx, rc)
+	if err != nil {
+		p.tellsNoOther(rc, err)
+	}
+	return r, err
+}
+
+// otherClaim finds what names a claim in a text: "claim-a", "claim a", "UID a".
+var otherClaim = regexp.MustCompile(`(?:claim[ -]|UID )(\w+)`)
+
+func (p *process) tellsNoOther(rc *resourceapi.ResourceClaim, err error) {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	for _, named := range otherClaim.FindAllStringSubmatch(err.Error(), -1) {
+		_, known := p.world.records[named[1]]
+		require.False(p.t, known && named[1] != string(rc.UID), "claim %s is told of claim %s: %v", rc.UID, named[1], err)
+	}
+}
+
+// heldBy requires that a claim was refused for that other one, which only the log is told.
+func heldBy(t *testing.T, err error, uid string) {
+	t.Helper()
+	require.ErrorContains(t, err, "is still held by another claim")
+	require.Equal(t, []any{"heldBy", "default/claim-" + uid, "heldByUID", uid}, LogValues(err))
 }
 
 func (p *process) ports() Ports {
@@ -205,9 +236,12 @@ func (p *process) ports() Ports {
 func (p *process) settings() Settings {
 	return Settings{
 		CDIKind: cdi.Kind(driverName), BootID: p.world.boot, Writer: "test", Patience: patience, DebtAfter: debtAfter, Now: time.Now,
-		Owing:    func(debts []gpu.Debt) { p.owed = append(p.owed, owedGPUs(debts)) },
-		Damaged:  func(err error) { p.damaged = append(p.damaged, err) },
-		Retrying: func(_ *resourceapi.ResourceClaim, cause error) { p.retrying = append(p.retrying, cause.Error()) },
+		Owing:   func(debts []gpu.Debt) { p.owed = append(p.owed, owedGPUs(debts)) },
+		Damaged: func(err error) { p.damaged = append(p.damaged, err) },
+		Retrying: func(rc *resourceapi.ResourceClaim, cause error) {
+			p.tellsNoOther(rc, cause)
+			p.retrying = append(p.retrying, cause.Error())
+		},
 	}
 }
 

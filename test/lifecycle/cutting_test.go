@@ -46,9 +46,9 @@ func TestASliceThatWillNotDie(t *testing.T) {
 	require.NoError(t, p.Unprepare(t.Context(), "neighbour"))
 	require.NoError(t, p.Unprepare(t.Context(), "other"))
 	_, err = p.Prepare(t.Context(), m.claim(cuts("next", large)))
-	require.ErrorContains(t, err, "still has what claim default/stuck left")
+	require.ErrorContains(t, err, "after an earlier claim is still pending")
 	_, err = p.Prepare(t.Context(), m.claim(prepares("whole", 3)))
-	require.ErrorContains(t, err, "still has what claim default/stuck left")
+	require.ErrorContains(t, err, "after an earlier claim is still pending")
 	require.NoError(t, m.Laws(t.Context()))
 
 	release()

@@ -1,0 +1,56 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/prepare"
+)
+
+// refusing refuses every claim for this reason.
+type refusing struct{ err error }
+
+func (tx refusing) Prepare(context.Context, *resourceapi.ResourceClaim) (*checkpoint.Record, error) {
+	return nil, tx.err
+}
+
+func (tx refusing) Unprepare(context.Context, string) error { return tx.err }
+
+// TestRefusal_NamesOtherClaims_OnlyTheLogDoes: what the kubelet makes an Event of and what the claim's status says are read by people who
+// may know nothing of other namespaces.
+func TestRefusal_NamesOtherClaims_OnlyTheLogDoes(t *testing.T) {
+	t.Parallel()
+	records := func() ([]*checkpoint.Record, error) {
+		return nil, fmt.Errorf("reading the record of claim their-uid of their-namespace/their-claim: %w", checkpoint.ErrUnreadable)
+	}
+	d := opened(t, both)
+	d.ports.Records, d.seen = records, nil
+	rc := claimOf("ours")
+	rc.Status.Allocation = &resourceapi.AllocationResult{}
+	_, err := claim.Source{Driver: "gpu.prism.dev", NodeName: "n0", Offered: d.Now}.Resolve(rc)
+	require.ErrorIs(t, err, checkpoint.ErrUnreadable)
+	for _, err := range []error{err, prepare.Redact("it cannot be read", errors.New("claim their-namespace/their-claim (UID their-uid)"))} {
+		var log strings.Builder
+		logger := funcr.New(func(_, args string) { log.WriteString(args) }, funcr.Options{})
+		told := &reports{}
+		p := New(refusing{err}, told, NewMetrics("v1", quiet()), nil, func(err error) { t.Error(err) })
+		results, _ := p.PrepareResourceClaims(klog.NewContext(t.Context(), logger), []*resourceapi.ResourceClaim{claimOf("ours")})
+		require.Error(t, results["ours"].Err)
+		for _, secret := range []string{"their-namespace", "their-claim", "their-uid"} {
+			assert.NotContains(t, results["ours"].Err.Error(), secret)
+			assert.NotContains(t, told.told["ours"], secret)
+			assert.Contains(t, log.String(), secret)
+		}
+	}
+}
