@@ -36,9 +36,13 @@ func (o offers) result(r *resourceapi.DeviceRequestAllocationResult) (*Result, e
 				"a share is a turn on the GPU, and admin access takes none")
 		}
 	case gpu.MIGDevice:
-		if admin && d.Static == nil {
+		switch {
+		case d.Static != nil:
+		case admin:
 			return nil, refusal(r, fmt.Sprintf("request the device of type %q to look at the GPU", gpu.TypeMonitor),
 				"a MIG slice is made for the claim that owns it, and admin access makes nothing")
+		case r.ShareID != nil:
+			return nil, gone(r, d.GPU)
 		}
 	case gpu.Whole:
 	}
@@ -89,6 +93,9 @@ func of(device string, g *gpu.GPU) bool {
 
 // notOffered says what a GPU that is there gives instead.
 func notOffered(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU, offer gpu.Offer) error {
+	if r.ShareID != nil && strings.Contains(r.Device, "-mig-") {
+		return gone(r, g)
+	}
 	var has []string
 	for _, d := range offer.Devices(g) {
 		what := string(d.Type())
@@ -105,6 +112,12 @@ func notOffered(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU, offer 
 	}
 	return refusal(r, "delete the pod so that it is scheduled anew", "GPU %s does not offer it now: %s; it offers: %s", g.UUID, why,
 		strings.Join(has, ", "))
+}
+
+// gone refuses a share of a MIG device that is not there. Only those that an administrator made are for several claims, so there is none
+// that could be made for this one.
+func gone(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU) error {
+	return passing(r, StaticFix, "MIG device %s is not on GPU %s any more", r.Device, g.UUID)
 }
 
 // refusal is one that stays as long as the claim is as it is.

@@ -2,6 +2,9 @@ package claim
 
 import "strings"
 
+// StaticFix is the advice where a MIG device that an administrator made is not there.
+const StaticFix = "an administrator of the node made it, and nvidia-smi -L shows there what is left"
+
 // Refusal is why a claim cannot be prepared, for the person who made it.
 type Refusal struct {
 	// Request and Device say what it is about; empty when it is about the whole claim.

@@ -135,6 +135,29 @@ func TestOneShareOfAResource(t *testing.T) {
 	}
 }
 
+// TestShareOfAStaticDevice_Gone_Refused: whether what is free there now is advertised or not, and what would be made would be for one
+// claim alone.
+func TestShareOfAStaticDevice_Gone_Refused(t *testing.T) {
+	t.Parallel()
+	n, layout := turns()
+	share := results(aShare("r", poolA, sliceA+"19-6", "1"))
+	want := `request "r", device ` + sliceA + `19-6: MIG device ` + sliceA + `19-6 is not on GPU ` + string(uuidA) + ` any more; ` +
+		`an administrator of the node made it, and nvidia-smi -L shows there what is left (it is retried)`
+	_, err := offering(n, layout).Resolve(allocated(share))
+	require.EqualError(t, err, want, "advertised as one that the plugin makes")
+	a := layout[uuidA]
+	a.Withheld = []gpu.Use{{Type: gpu.TypeMIG, Placement: gpu.Placement{Start: 6, Size: 1}}}
+	layout[uuidA] = a
+	_, err = offering(n, layout).Resolve(allocated(share))
+	require.EqualError(t, err, want, "not advertised")
+	static(&n.GPUs[0])
+	a.Withheld = nil
+	layout[uuidA] = a
+	plan, err := offering(n, layout).Resolve(allocated(share))
+	require.NoError(t, err, "there again")
+	assert.Empty(t, plan.Steps)
+}
+
 func TestRefusalsOfShares(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -103,7 +103,7 @@ func (o *Offering) Run(ctx context.Context, changed func()) error {
 		if o.reread(ctx) {
 			changed()
 		}
-		if o.probe(ctx) || o.advance(ctx) {
+		if o.probe(ctx) || o.advance(ctx) || o.freed() {
 			wait = rereadFirst
 			changed()
 		}
@@ -252,9 +252,10 @@ func (o *Offering) resolve(view *inventory.View) error {
 		if offer.Disjoint {
 			offer = apart(o.ports.NodeName, g, offer, records)
 		}
+		o.advise(g, offer)
+		offer.Withheld = withheld(o.ports.NodeName, g, of(g, offer), records)
 		o.layout[g.UUID] = offer
 		parted = parted || offer.Partitioned()
-		o.advise(g, offer)
 	}
 	if parted && o.counters == nil {
 		o.seen = nil
@@ -328,71 +329,4 @@ func (o *Offering) tell(about advice, note string) {
 	o.told[about] = note
 	klog.Background().Info("The node's configuration is not in force", "reason", note)
 	o.ports.Events.Warn(about.reason, "Configure", note)
-}
-
-// keep is what a GPU is to be offered as while these records are there: what is wanted, or, where it would not have every device
-// that a claim owns in the pool that the claim has it from, that and those.
-func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Record) gpu.Offer {
-	offer := layout.Of(g)
-	kept, missing := offer, false
-	for _, r := range records {
-		for i := range r.Results {
-			result := &r.Results[i]
-			if result.GPUUUID != g.UUID || result.Admin || result.Pool == offer.Pool(node, g) && offers(offer, g, result.Device) {
-				continue
-			}
-			missing = true
-			if result.Pool == node {
-				return gpu.Offer{Whole: true}
-			}
-			switch {
-			case result.MIG != nil:
-				kept = kept.With(result.MIG.Name, g)
-			case result.Share != nil:
-				kept.TimeSlice = &gpu.Replicas{Count: result.Share.Replicas, ShareName: result.Share.Name}
-			default:
-				kept.Whole, kept.Static = true, true
-			}
-		}
-	}
-	if missing {
-		return kept
-	}
-	return offer
-}
-
-// apart is a disjoint offer that has nothing which a claim's device excludes. An API server that stopped keeping counters finds slices of
-// a GPU in use that it would now offer as a whole.
-func apart(node string, g *gpu.GPU, offer gpu.Offer, records []*checkpoint.Record) gpu.Offer {
-	var held []*checkpoint.Result
-	slices := gpu.Offer{Static: true, Disjoint: true}
-	for _, r := range records {
-		for i := range r.Results {
-			if result := &r.Results[i]; result.GPUUUID == g.UUID && !result.Admin && result.Pool == offer.Pool(node, g) {
-				held = append(held, result)
-				if result.MIG != nil {
-					slices = slices.With(result.MIG.Name, g)
-				}
-			}
-		}
-	}
-	for _, candidate := range []gpu.Offer{offer, slices} {
-		all := true
-		for _, result := range held {
-			all = all && offers(candidate, g, result.Device)
-		}
-		if all {
-			return candidate
-		}
-	}
-	return gpu.Offer{Static: true, Disjoint: true}
-}
-
-func offers(offer gpu.Offer, g *gpu.GPU, device string) bool {
-	for _, d := range offer.Devices(g) {
-		if string(d.Name()) == device {
-			return true
-		}
-	}
-	return false
 }

@@ -195,17 +195,20 @@ const (
 
 // holds is the record of a claim that has a device of the first GPU.
 func holds(pool, device string, profile ...string) *checkpoint.Record {
-	r := &checkpoint.Record{State: checkpoint.Done, Results: []checkpoint.Result{{Pool: pool, Device: device, GPUUUID: firstUUID}}}
+	result := checkpoint.Result{Pool: pool, Device: device, GPUUUID: firstUUID, Type: gpu.TypeGPU}
 	for _, name := range profile {
-		r.Results[0].MIG = &checkpoint.MIG{Name: name}
+		result.Type, result.MIG = gpu.TypeMIG, &checkpoint.MIG{Profile: 19, Name: name, Placement: gpu.Placement{Start: 6, Size: 1}}
+		if name == "3g.40gb" {
+			result.MIG.Profile, result.MIG.Placement = 9, gpu.Placement{Size: 4}
+		}
 	}
-	return r
+	return &checkpoint.Record{State: checkpoint.Done, Results: []checkpoint.Result{result}}
 }
 
 // holdsShare is the record of a claim that has one of three shares of the first GPU.
 func holdsShare() *checkpoint.Record {
 	r := holds(ownPool, first+"-timeslice")
-	r.Results[0].ShareID, r.Results[0].Share = "share-1", &checkpoint.Share{Replicas: 3, Name: "gpu-shared"}
+	r.Results[0].Type, r.Results[0].ShareID, r.Results[0].Share = gpu.TypeTimeSlice, "share-1", &checkpoint.Share{Replicas: 3, Name: "gpu-shared"}
 	return r
 }
 

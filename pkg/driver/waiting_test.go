@@ -22,7 +22,7 @@ var wholeOfSecond = gpu.PoolDevice{Pool: "n0", Device: second}
 // holdsSecond is the record of a claim that has the second GPU.
 func (d *desk) holdsSecond() *checkpoint.Record {
 	return &checkpoint.Record{State: checkpoint.Done, Results: []checkpoint.Result{
-		{Pool: "n0", Device: second, GPUUUID: d.machine.gpus[1].UUID},
+		{Pool: "n0", Device: second, Type: gpu.TypeGPU, GPUUUID: d.machine.gpus[1].UUID},
 	}}
 }
 

@@ -87,10 +87,30 @@ func (c *cutter) There(ctx context.Context, id gpu.UUID, m *checkpoint.MIG) erro
 	name := fmt.Sprintf("%d-%d", m.Profile, m.Placement.Start)
 	return c.op("look at "+name, unlessEnded(ctx, func() error {
 		if id != uuid(0) || c.there[cut(name)] != m.Identity.UUID {
-			return gpu.ErrNotFound
+			return fmt.Errorf("MIG device %s is not on GPU %s any more: %w", m.Identity.UUID, id, gpu.ErrNotFound)
 		}
 		return nil
 	}))
+}
+
+// destroy removes the MIG device of the administrator; the view knows of it if it is a fresh one.
+func (c *cutter) destroy(fresh bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.there, cut("19-6"))
+	if fresh {
+		c.view(nil)
+	}
+}
+
+// view is what the inventory sees of an administrator from now on.
+func (c *cutter) view(static []gpu.Instance) {
+	node, g := *c.node, c.node.GPUs[0]
+	m := *g.MIG
+	m.Mode, m.Instances = gpu.MIGMode{Enabled: true, Pending: true}, static
+	g.MIG = &m
+	node.GPUs = append([]gpu.GPU{g}, node.GPUs[1:]...)
+	c.node = &node
 }
 
 // administer makes the only MIG device of an administrator; the view has it too if it is a fresh one.
@@ -98,17 +118,11 @@ func (c *cutter) administer(gi int, device gpu.MIGUUID, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.there[cut("19-6")] = device
-	if !fresh {
-		return
+	if fresh {
+		c.view([]gpu.Instance{{
+			ID: gi, Profile: 19, Placement: gpu.Placement{Start: 6, Size: 1}, Compute: []gpu.ComputeInstance{{Slices: 1, UUID: device}},
+		}})
 	}
-	node, g := *c.node, c.node.GPUs[0]
-	m := *g.MIG
-	m.Mode, m.Instances = gpu.MIGMode{Enabled: true, Pending: true}, []gpu.Instance{{
-		ID: gi, Profile: 19, Placement: gpu.Placement{Start: 6, Size: 1}, Compute: []gpu.ComputeInstance{{Slices: 1, UUID: device}},
-	}}
-	g.MIG = &m
-	node.GPUs = append([]gpu.GPU{g}, node.GPUs[1:]...)
-	c.node = &node
 }
 
 func (c *cutter) Check(ctx context.Context, s checkpoint.Step) error {

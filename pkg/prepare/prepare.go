@@ -71,8 +71,9 @@ func (t *Transaction) anew(ctx context.Context, rc *resourceapi.ResourceClaim, r
 		if err := t.release(ctx, r); err != nil {
 			return nil, fmt.Errorf("undoing an earlier try: %w", err)
 		}
+		r = nil
 	}
-	plan, err := t.Planner.Resolve(rc)
+	plan, err := t.plan(ctx, rc, r)
 	if err != nil {
 		return nil, err
 	}

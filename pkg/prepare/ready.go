@@ -11,13 +11,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Static looks for MIG devices that an administrator made. He may make others in their place at any time: ids and placements are used
-// again.
-type Static interface {
-	// There returns gpu.ErrNotFound when the GPU does not have just this device. That a GPU does not answer is another error.
-	There(ctx context.Context, id gpu.UUID, m *checkpoint.MIG) error
-}
-
 // ready brings about what the claim needs of its GPUs, and sees that nothing stands in the way of what it will make. Nothing is
 // promised yet, and nothing of it is ever undone. The GPUs' locks are held.
 func (t *Transaction) ready(ctx context.Context, r *checkpoint.Record, needs []claim.Need) error {
@@ -52,27 +45,6 @@ func asRefusal(err error) *claim.Refusal {
 		return refusal
 	}
 	return &claim.Refusal{Cause: err.Error(), Transient: transient(err), Err: err}
-}
-
-// isStatic tells whether a result is a MIG device that an administrator made.
-func isStatic(result checkpoint.Result) bool { return result.MIG != nil && result.MIG.Static }
-
-// static sees that what an administrator made is still what the record names: nobody tells when he makes something else of the GPU, and
-// the inventory may not have looked since.
-func (t *Transaction) static(ctx context.Context, r *checkpoint.Record) error {
-	for i := range r.Results {
-		result := &r.Results[i]
-		if !isStatic(*result) {
-			continue
-		}
-		if err := t.Static.There(ctx, result.GPUUUID, result.MIG); err != nil {
-			return &claim.Refusal{
-				Request: result.Request, Device: result.Device, Cause: err.Error(), Transient: transient(err), Err: err,
-				Fix: "an administrator of the node made it, and nvidia-smi -L shows there what is left",
-			}
-		}
-	}
-	return nil
 }
 
 // refuseStep says which of the record's results cannot be made, where the step makes one.
