@@ -10,16 +10,18 @@ import (
 	"path/filepath"
 )
 
-// Mirror makes to a durable copy of from, whole or not at all, and does nothing where it is one already. It holds only a small
-// part of them in memory. fs.ErrNotExist: from does not exist.
+// Mirror makes to a durable copy of from, whole or not at all, and copies nothing where it is one already. The copy has exactly the
+// permissions given, whatever the umask. It holds only a small part of them in memory. fs.ErrNotExist: from does not exist.
 func (o OS) Mirror(from, to string, perm fs.FileMode) error {
 	source, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = source.Close() }()
-	if same, err := holds(to, source); err != nil || same {
+	if same, err := holds(to, source); err != nil {
 		return err
+	} else if same {
+		return os.Chmod(to, perm)
 	}
 	if _, err := source.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -40,7 +42,7 @@ func copyTo(path string, source io.Reader, perm fs.FileMode) error {
 		return err
 	}
 	_, err = io.Copy(f, source)
-	return errors.Join(err, f.Sync(), f.Close())
+	return errors.Join(err, f.Chmod(perm), f.Sync(), f.Close())
 }
 
 // holds tells whether the file has the content that is read; a file that does not exist has none.

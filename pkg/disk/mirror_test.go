@@ -53,6 +53,24 @@ func TestMirrorLeavesTheSameAlone(t *testing.T) {
 	assert.True(t, os.SameFile(before, after), "a program that may run is not replaced by the same")
 }
 
+// TestMirror_OtherPermissions_Corrected: neither a copy nor what a crash left of one keeps the permissions of a stricter umask.
+func TestMirror_OtherPermissions_Corrected(t *testing.T) {
+	t.Parallel()
+	for name, present := range map[string]string{"the same": "to", "half-written": "to" + TempSuffix} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
+			require.NoError(t, os.WriteFile(from, []byte("program"), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, present), []byte("program"), 0o600))
+			require.NoError(t, OS{}.Mirror(from, to, 0o755))
+			info, err := os.Stat(to)
+			require.NoError(t, err)
+			assert.Equal(t, fs.FileMode(0o755), info.Mode().Perm())
+		})
+	}
+}
+
 func TestMirrorOfNothing(t *testing.T) {
 	t.Parallel()
 	to := filepath.Join(t.TempDir(), "to")
