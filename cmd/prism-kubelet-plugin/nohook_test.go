@@ -35,10 +35,10 @@ func TestFindHook_None_NoHook(t *testing.T) {
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755)) //nolint:gosec // it is a program
 	specs, err := cdi.OpenDir(disk.OS{}, filepath.Join(root, "cdi"), cdi.Kind("gpu.prism.dev"))
 	require.NoError(t, err)
-	cfg := &config.Plugin{DriverName: "gpu.prism.dev", Paths: config.Paths{KubeletPlugins: filepath.Join(root, "plugins")}}
+	cfg := &config.Plugin{DriverName: "gpu.prism.dev", Paths: config.Paths{KubeletPlugins: filepath.Join(root, "plugins"), StateDir: filepath.Join(root, "state")}}
 	for told, want := range map[string]string{"": cdi.HostHooks[0], config.NoCDIHook: ""} {
 		cfg.Driver.CDIHook = told
-		hook, err := findHook(t.Context(), cfg, hostfs.New(root), specs)
+		hook, err := findHook(t.Context(), cfg, hostfs.New(root), specs, filepath.Join(root, "no-image-hook"))
 		require.NoError(t, err)
 		assert.Equal(t, want, hook.Path)
 	}

@@ -11,7 +11,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/driver"
@@ -32,7 +31,7 @@ const drainTime = 3 * time.Second
 // program is everything that runs.
 type program struct {
 	cfg        *config.Plugin
-	hook       cdi.Installed // held as long as this is referred to
+	hook       *hookPrograms // its program is held as long as this is referred to
 	locks      *checkpoint.Locks
 	tx         *prepare.Transaction
 	inventory  *inventory.Inventory
@@ -169,6 +168,7 @@ func (p *program) run(signalled context.Context) error {
 	start(&calls, ctx, p.http.Run)
 	start(&calls, ctx, p.inventory.Run)
 	start(&calls, ctx, p.server.Run)
+	start(&calls, ctx, p.hook.run)
 	start(&calls, ctx, func(ctx context.Context) error {
 		select {
 		case err := <-p.failed:
@@ -187,9 +187,7 @@ func (p *program) run(signalled context.Context) error {
 	}
 	stopWriting()
 	background.Wait()
-	if p.hook.Release != nil {
-		p.hook.Release()
-	}
+	p.hook.release()
 	if signalled.Err() != nil {
 		return nil
 	}

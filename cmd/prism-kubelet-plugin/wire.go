@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -17,7 +14,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
@@ -37,8 +33,6 @@ const (
 	statusDelay = 200 * time.Millisecond
 	// firstRead is how long the start waits for the node's configuration; it is read again in the background.
 	firstRead = time.Second
-	// imageHook is the hook program of our image.
-	imageHook = "/usr/bin/" + cdi.HookName
 )
 
 // wire builds everything and starts nothing.
@@ -52,7 +46,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	hook, err := findHook(ctx, cfg, host, kept.specs)
+	hook, err := findHook(ctx, cfg, host, kept.specs, imageHook)
 	if err != nil {
 		return nil, err
 	}
@@ -134,34 +128,6 @@ func retrying(ctx context.Context, reports driver.ClaimStatus, rc *claimObject, 
 	values := append([]any{"claim", klog.KObj(rc), "claimUID", rc.UID, "reason", cause.Error()}, prepare.LogValues(cause)...)
 	klog.FromContext(ctx).V(2).Info("Claim is retried", values...)
 	reports.Refused(rc, cause.Error())
-}
-
-// findHook returns the host's path of the hook program: the one that was named, the host's, or ours; empty when there is none.
-func findHook(ctx context.Context, cfg *config.Plugin, host *hostfs.FS, specs *cdi.Dir) (cdi.Installed, error) {
-	if cfg.Driver.CDIHook == config.NoCDIHook {
-		return cdi.Installed{}, nil
-	}
-	if cfg.Driver.CDIHook != "" {
-		if _, ok := host.Program(cfg.Driver.CDIHook); !ok {
-			return cdi.Installed{}, fmt.Errorf("--cdi-hook: there is no executable %s on the host", cfg.Driver.CDIHook)
-		}
-		return cdi.Installed{Path: cfg.Driver.CDIHook}, nil
-	}
-	hooks := cdi.Hooks{Disk: disk.OS{}, Dir: filepath.Join(cfg.PluginDir(), "bin"), Image: imageHook}
-	if removed, err := hooks.Sweep(version, specs); err != nil {
-		klog.FromContext(ctx).Error(err, "Hooks of older versions stay")
-	} else if len(removed) > 0 {
-		klog.FromContext(ctx).V(2).Info("Removed hooks of older versions", "versions", removed)
-	}
-	if path, ok := host.Program(cdi.HostHooks...); ok {
-		return cdi.Installed{Path: path}, nil
-	}
-	installed, err := hooks.Install(version)
-	if errors.Is(err, fs.ErrNotExist) {
-		klog.FromContext(ctx).Info("Without " + cdi.HookName + " containers get no library cache: install it on the host or set --cdi-hook")
-		return cdi.Installed{}, nil
-	}
-	return installed, err
 }
 
 // connections are two, so that background writes never use up what claims wait for.

@@ -20,6 +20,7 @@ func TestChartRefuses(t *testing.T) {
 		"nvidiaCDIHook=nvidia-cdi-hook":                         "at '/nvidiaCDIHook'",
 		"kubeletRoot=/a/../b":                                   "at '/kubeletRoot': '/a/../b' does not match pattern",
 		"cdiRoot=/":                                             "at '/cdiRoot': '/' does not match pattern",
+		"stateDir=prism":                                        "at '/stateDir': 'prism' does not match pattern",
 		"failOnInitError=maybe":                                 "at '/failOnInitError': got string, want null or boolean",
 		"logVerbosity=99":                                       "at '/logVerbosity': maximum: got 99, want 10",
 		"logFormat=xml":                                         "at '/logFormat': value must be one of 'text', 'json'",

@@ -137,7 +137,7 @@ func TestChartEnvironmentIsRead(t *testing.T) {
 		Paths: config.Paths{
 			HostRoot: "/host", CDIRoot: "/etc/cdi",
 			KubeletPlugins: "/data/kubelet/plugins", KubeletRegistrar: "/data/kubelet/plugins_registry",
-			KubeletPodResources: "/data/kubelet/pod-resources/kubelet.sock",
+			KubeletPodResources: "/data/kubelet/pod-resources/kubelet.sock", StateDir: "/data/prism",
 		},
 		Driver: config.Driver{
 			Root: "/run/nvidia/driver", CDIHook: "/usr/local/nvidia/toolkit/nvidia-cdi-hook", FailOnInitError: &yes,
@@ -168,7 +168,7 @@ func TestChartPathsAreTheHosts(t *testing.T) {
 	}
 	assert.Equal(t, map[string]string{
 		"/data/kubelet/plugins": "/data/kubelet/plugins", "/data/kubelet/plugins_registry": "/data/kubelet/plugins_registry",
-		"/data/kubelet/pod-resources": "/data/kubelet/pod-resources", "/etc/cdi": "/etc/cdi", "/host": "/",
+		"/data/kubelet/pod-resources": "/data/kubelet/pod-resources", "/etc/cdi": "/etc/cdi", "/data/prism": "/data/prism", "/host": "/",
 	}, mounted)
 }
 

@@ -30,17 +30,23 @@ type HookDisk interface {
 	Mirror(from, to string, perm fs.FileMode) error
 }
 
+// ErrNoExec is the error of a hook program that the runtime could not execute.
+var ErrNoExec = errors.New("the file system is mounted with the option noexec")
+
 // Hooks keeps the hook program for hosts that have none. The runtime starts it on the host, so it lives in a directory that
-// has the same path there, one folder per version: a container that is started again runs the hook its spec names.
+// has the same path there, one folder per version: a container that is started again runs the hook its spec names. The runtime
+// starts it as the container's root user, which in a user namespace is none of the host's: all users must reach the directory.
 //
 // Processes of several versions work on it at once while one takes over from the other. Dir is held while anything in it is
 // made or removed, and a version's folder for as long as a process may name its program in a spec.
 type Hooks struct {
 	Disk HookDisk
-	// Dir holds the folders; the same path on the host.
+	// Dir holds the folders; the same path on the host. It and the directory that it is in are the driver's own.
 	Dir string
 	// Image is the program inside this program's image.
 	Image string
+	// NoExec reports whether the host's mount at a path has the option noexec; nil: it is not checked.
+	NoExec func(path string) (bool, error)
 }
 
 // Installed is a hook program in its place. It stays there until Release, and after that while a spec names it.
@@ -51,10 +57,13 @@ type Installed struct {
 	Release func()
 }
 
-// Install puts the program of this version in place. fs.ErrNotExist: the image has none.
+// Install puts the program of this version in place. fs.ErrNotExist: the image has none. ErrNoExec: nothing can be executed
+// there, and nothing is left there.
 func (h Hooks) Install(version string) (installed Installed, err error) {
-	if err := h.Disk.MakeDir(h.Dir, 0o755); err != nil {
-		return installed, fmt.Errorf("making the hooks' directory %s: %w", h.Dir, err)
+	for _, dir := range []string{filepath.Dir(h.Dir), h.Dir} {
+		if err := h.Disk.MakeDir(dir, 0o755); err != nil {
+			return installed, fmt.Errorf("making the hooks' directory %s: %w", dir, err)
+		}
 	}
 	done, err := h.Disk.Hold(h.Dir, false)
 	if err != nil {
@@ -70,26 +79,57 @@ func (h Hooks) Install(version string) (installed Installed, err error) {
 		_ = h.Disk.Remove(dir) // fails, as it should, where the folder holds a program
 		return installed, fmt.Errorf("installing the hook: %w", err)
 	}
+	if err := h.checkExecutable(dir); err != nil {
+		return installed, fmt.Errorf("installing the hook: %w", err)
+	}
 	if installed.Release, err = h.Disk.Hold(dir, true); err != nil {
 		return installed, fmt.Errorf("installing the hook: %w", err)
 	}
 	return installed, nil
 }
 
+// checkExecutable fails where the runtime could not execute this version's program, and removes the program then: no container
+// could be started with it, so none loses it.
+func (h Hooks) checkExecutable(dir string) error {
+	if h.NoExec == nil {
+		return nil
+	}
+	noexec, err := h.NoExec(dir)
+	if err == nil && noexec {
+		err = errors.Join(ErrNoExec, h.discard(dir))
+	}
+	if err != nil {
+		return fmt.Errorf("checking that programs in %s can be executed: %w", dir, err)
+	}
+	return nil
+}
+
 // Sweep removes the programs of other versions that no process holds and no spec in the directory names, and returns the
 // versions removed.
 func (h Hooks) Sweep(version string, specs *Dir) (removed []string, err error) {
+	removed, _, err = h.sweep(version, specs, false)
+	return removed, err
+}
+
+// Retire is Sweep for a directory that no version installs into any more: the directory goes with the last version, which is
+// what gone reports.
+func (h Hooks) Retire(specs *Dir) (removed []string, gone bool, err error) {
+	return h.sweep("", specs, true)
+}
+
+// sweep removes what it may of the versions, but not that one, and with whole set the directory too once it is empty.
+func (h Hooks) sweep(version string, specs *Dir, whole bool) (removed []string, gone bool, err error) {
 	done, err := h.Disk.Hold(h.Dir, false)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, false, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("sweeping the hooks in %s: %w", h.Dir, err)
+		return nil, false, fmt.Errorf("sweeping the hooks in %s: %w", h.Dir, err)
 	}
 	defer done()
 	versions, err := h.Disk.List(h.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("listing the hooks in %s: %w", h.Dir, err)
+		return nil, false, fmt.Errorf("listing the hooks in %s: %w", h.Dir, err)
 	}
 	for _, old := range versions {
 		if old == version {
@@ -97,13 +137,19 @@ func (h Hooks) Sweep(version string, specs *Dir) (removed []string, err error) {
 		}
 		gone, err := h.remove(old, specs)
 		if err != nil {
-			return removed, fmt.Errorf("removing the hook of version %s: %w", old, err)
+			return removed, false, fmt.Errorf("removing the hook of version %s: %w", old, err)
 		}
 		if gone {
 			removed = append(removed, old)
 		}
 	}
-	return removed, nil
+	if !whole || len(removed) < len(versions) {
+		return removed, false, nil
+	}
+	if err := h.Disk.Remove(h.Dir); err != nil {
+		return removed, false, fmt.Errorf("removing the former directory of hooks: %w", err)
+	}
+	return removed, true, nil
 }
 
 // remove removes one version's program unless it is needed.
@@ -118,7 +164,13 @@ func (h Hooks) remove(version string, specs *Dir) (gone bool, err error) {
 	if named, err := specs.names(path); err != nil || named {
 		return false, err
 	}
-	return true, errors.Join(h.Disk.Remove(path+disk.TempSuffix), h.Disk.Remove(path), h.Disk.Remove(dir))
+	return true, h.discard(dir)
+}
+
+// discard removes one version's folder. Hold it, or let no process know it yet.
+func (h Hooks) discard(dir string) error {
+	path := filepath.Join(dir, HookName)
+	return errors.Join(h.Disk.Remove(path+disk.TempSuffix), h.Disk.Remove(path), h.Disk.Remove(dir))
 }
 
 // names tells whether any claim's spec names that path.

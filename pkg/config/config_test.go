@@ -31,6 +31,18 @@ func TestPrecedence(t *testing.T) {
 	assert.Equal(t, "/var/lib/kubelet/plugins/gpu.prism.dev", p.PluginDir())
 }
 
+// TestStateDir_Unset_FollowsTheDriverName: two drivers on a node have nothing in common.
+func TestStateDir_Unset_FollowsTheDriverName(t *testing.T) {
+	t.Parallel()
+	p, err := LoadPlugin([]string{"--driver-name=gpu.example.com"}, env(map[string]string{"NODE_NAME": "n"}))
+	require.NoError(t, err)
+	assert.Equal(t, "/var/lib/gpu.example.com/programs", p.ProgramsDir())
+	assert.Equal(t, "/var/lib/kubelet/plugins/gpu.example.com/bin", p.FormerProgramsDir())
+	p, err = LoadPlugin(nil, env(map[string]string{"NODE_NAME": "n", "PRISM_STATE_DIR": "/data/prism"}))
+	require.NoError(t, err)
+	assert.Equal(t, "/data/prism/programs", p.ProgramsDir())
+}
+
 func TestTheChartsNameWinsOverThePlainOne(t *testing.T) {
 	t.Parallel()
 	p, err := LoadPlugin(nil, env(map[string]string{"NODE_NAME": "plain", "PRISM_NODE_NAME": "ours"}))
@@ -93,6 +105,7 @@ func TestRefusals(t *testing.T) {
 		"driver name":          {args: []string{"--driver-name=GPU_1", "--node-name=n"}, want: `--driver-name: "GPU_1" is not a DNS subdomain`},
 		"relative path":        {args: []string{"--cdi-root=cdi", "--node-name=n"}, want: `--cdi-root: "cdi" is not an absolute path`},
 		"relative socket":      {args: []string{"--kubelet-pod-resources-socket=s", "--node-name=n"}, want: `--kubelet-pod-resources-socket: "s" is not an absolute path`},
+		"relative state":       {args: []string{"--state-dir=s", "--node-name=n"}, want: `--state-dir: "s" is not an absolute path`},
 		"relative driver root": {args: []string{"--driver-root=x", "--node-name=n"}, want: `--driver-root: "x" is not an absolute path of the host`},
 		"endpoint":             {args: []string{"--http-endpoint=8080", "--node-name=n"}, want: "is not <address>:<port>"},
 		"verbosity":            {args: []string{"-v=11", "--node-name=n"}, want: "11 is not in 0..10"},

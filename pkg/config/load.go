@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -40,6 +41,9 @@ func LoadPlugin(args []string, getenv func(string) string) (*Plugin, error) {
 	}
 	if len(f.Args()) > 0 {
 		return nil, fmt.Errorf("unexpected argument %q: there are only flags", f.Arg(0))
+	}
+	if p.Paths.StateDir == "" {
+		p.Paths.StateDir = filepath.Join(defaultStateParent, p.DriverName)
 	}
 	return p, p.validate()
 }

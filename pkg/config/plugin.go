@@ -53,6 +53,10 @@ type Paths struct {
 	KubeletRegistrar string `json:"kubeletRegistrar"`
 	// KubeletPodResources is the socket at which the kubelet tells which claims its containers have.
 	KubeletPodResources string `json:"kubeletPodResources"`
+	// StateDir is the driver's own directory outside of the kubelet's; the same path on the host. Programs that the container
+	// runtime executes are below it, so its mount must not have the option noexec, and users other than root must reach it:
+	// in a pod with hostUsers false the runtime executes hooks as such a user.
+	StateDir string `json:"stateDir"`
 }
 
 // Driver says how the NVIDIA driver is found.
@@ -126,6 +130,8 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.StringVar(&p.Paths.KubeletPlugins, "kubelet-plugins-dir", p.Paths.KubeletPlugins, "the kubelet's directory of plugins")
 	f.StringVar(&p.Paths.KubeletRegistrar, "kubelet-registrar-dir", p.Paths.KubeletRegistrar, "the kubelet's directory of registration sockets")
 	f.StringVar(&p.Paths.KubeletPodResources, "kubelet-pod-resources-socket", p.Paths.KubeletPodResources, "the kubelet's socket that tells which claims containers have")
+	f.StringVar(&p.Paths.StateDir, "state-dir", p.Paths.StateDir, "the driver's own directory, for programs that the container runtime executes; "+
+		"empty: /var/lib/<driver name>")
 	f.StringVar(&p.Driver.Root, "driver-root", p.Driver.Root, "the host's directory of the NVIDIA driver; empty: as the node's configuration says, else detected")
 	f.StringVar(&p.Driver.CDIHook, "cdi-hook", p.Driver.CDIHook, "the host's nvidia-cdi-hook; empty: looked for, else ours is installed; none: containers get no hooks")
 	f.VarPF(choice{&p.Driver.FailOnInitError}, "fail-on-init-error", "", "exit when the driver does not answer at start and no claim is prepared; "+
@@ -145,6 +151,15 @@ func (p *Plugin) flags() *pflag.FlagSet {
 
 // PluginDir is where this driver keeps its sockets, records and locks.
 func (p *Plugin) PluginDir() string { return filepath.Join(p.Paths.KubeletPlugins, p.DriverName) }
+
+// defaultStateParent is where the host keeps what outlives a reboot.
+const defaultStateParent = "/var/lib"
+
+// ProgramsDir is where programs are that the container runtime executes on the host.
+func (p *Plugin) ProgramsDir() string { return filepath.Join(p.Paths.StateDir, "programs") }
+
+// FormerProgramsDir is where earlier versions kept them. Users other than root cannot reach it.
+func (p *Plugin) FormerProgramsDir() string { return filepath.Join(p.PluginDir(), "bin") }
 
 // validate names every value that cannot work, with the flag that sets it.
 func (p *Plugin) validate() error {
@@ -203,7 +218,7 @@ func (p *Plugin) validatePaths(bad func(flag, format string, args ...any)) {
 	for flag, path := range map[string]string{
 		"host-root": p.Paths.HostRoot, "cdi-root": p.Paths.CDIRoot,
 		"kubelet-plugins-dir": p.Paths.KubeletPlugins, "kubelet-registrar-dir": p.Paths.KubeletRegistrar,
-		"kubelet-pod-resources-socket": p.Paths.KubeletPodResources,
+		"kubelet-pod-resources-socket": p.Paths.KubeletPodResources, "state-dir": p.Paths.StateDir,
 	} {
 		if !filepath.IsAbs(path) {
 			bad(flag, "%q is not an absolute path", path)

@@ -142,7 +142,7 @@ func (s *Second) spawn(ctx context.Context, command ...string) (err error) {
 	s.command = exec.CommandContext(ctx, command[0], append(command[1:], "--driver-name="+s.Driver, "--node-name="+s.Node,
 		"--pod-uid=second", "--kubeconfig="+s.kubeconfig(), "--host-root=/", "--http-endpoint=", "--cdi-root="+s.cdiDir(),
 		"--kubelet-plugins-dir="+filepath.Dir(s.pluginDir()), "--kubelet-registrar-dir="+filepath.Join(s.Dir, "registry"),
-		"--kubelet-pod-resources-socket="+s.Kubelet.Socket)...)
+		"--state-dir="+filepath.Join(s.Dir, "state"), "--kubelet-pod-resources-socket="+s.Kubelet.Socket)...)
 	s.command.Stdout, s.command.Stderr = s.log, s.log
 	if s.input, err = s.command.StdinPipe(); err == nil {
 		err = s.command.Start()

@@ -102,6 +102,10 @@ func modelledMachine(dir string, spec model.Spec) (*Machine, error) {
 	return m, nil
 }
 
+func (m *Machine) programs() string {
+	return filepath.Join(filepath.Dir(m.StateDir), "state", "programs")
+}
+
 func (m *Machine) hookImage() string { return filepath.Join(filepath.Dir(m.StateDir), "hook") }
 
 // BootID is that of the present boot.

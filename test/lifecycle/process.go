@@ -94,10 +94,12 @@ func (m *Machine) wire(ctx context.Context, p *Process, files touchedDisk, recor
 	if err != nil {
 		return err
 	}
-	hooks := cdi.Hooks{Disk: files, Dir: filepath.Join(m.StateDir, "bin"), Image: m.hookImage()}
+	hooks := cdi.Hooks{Disk: files, Dir: m.programs(), Image: m.hookImage()}
 	_, sweeping := hooks.Sweep(writer, specs) // is only logged
+	former := cdi.Hooks{Disk: files, Dir: filepath.Join(m.StateDir, "bin"), Image: m.hookImage()}
+	_, _, retiring := former.Retire(specs) // so is this
 	if p.hook, err = hooks.Install(writer); err != nil {
-		return errors.Join(err, sweeping)
+		return errors.Join(err, sweeping, retiring)
 	}
 	steps := map[string]prepare.Step{}
 	for kind, effect := range Effects {

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+)
+
+// hookNode is a node whose host has no hook program.
+type hookNode struct {
+	cfg   *config.Plugin
+	host  *hostfs.FS
+	specs *cdi.Dir
+	image string
+	logs  func() string
+	ctx   context.Context
+}
+
+func newHookNode(t *testing.T) *hookNode {
+	t.Helper()
+	root := t.TempDir()
+	n := &hookNode{
+		cfg: &config.Plugin{DriverName: "gpu.example.com", Paths: config.Paths{
+			KubeletPlugins: filepath.Join(root, "plugins"), StateDir: filepath.Join(root, "state"),
+		}},
+		host:  hostfs.New(filepath.Join(root, "host")),
+		image: filepath.Join(root, "image"),
+	}
+	require.NoError(t, os.WriteFile(n.image, []byte("program"), 0o600))
+	require.NoError(t, os.MkdirAll(filepath.Join(n.onHost(n.cfg.ProgramsDir()), version), 0o755))
+	var err error
+	n.specs, err = cdi.OpenDir(disk.OS{}, filepath.Join(root, "cdi"), cdi.Kind(n.cfg.DriverName))
+	require.NoError(t, err)
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	n.logs = logger.GetSink().(ktesting.Underlier).GetBuffer().String
+	n.ctx = klog.NewContext(t.Context(), logger)
+	return n
+}
+
+// onHost is where the plugin sees a path of the host.
+func (n *hookNode) onHost(path string) string {
+	return filepath.Join(filepath.Dir(n.image), "host", path)
+}
+
+func (n *hookNode) find() (*hookPrograms, error) {
+	return findHook(n.ctx, n.cfg, n.host, n.specs, n.image)
+}
+
+// before installs what the version before left, and writes the spec of a claim that names it.
+func (n *hookNode) before(t *testing.T, claim string) cdi.Installed {
+	t.Helper()
+	installed, err := cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.FormerProgramsDir(), Image: n.image}.Install("before")
+	require.NoError(t, err)
+	require.NoError(t, n.specs.Write(claim, &specs.Spec{
+		ContainerEdits: specs.ContainerEdits{Hooks: []*specs.Hook{{Path: installed.Path}}},
+	}))
+	return installed
+}
+
+// TestFindHook_Upgrade_FormerDirectoryStaysWhileNeeded: containers of running claims start again with the hook that their spec names.
+func TestFindHook_Upgrade_FormerDirectoryStaysWhileNeeded(t *testing.T) {
+	t.Parallel()
+	const claim = "00000000-0000-0000-0000-000000000001"
+	n := newHookNode(t)
+	serving := n.before(t, claim)
+	hook, err := n.find()
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Join(n.cfg.Paths.StateDir, "programs", version, cdi.HookName), hook.Path)
+	assert.FileExists(t, serving.Path, "the version before serves")
+	serving.Release()
+	hook.sweep(n.ctx)
+	assert.FileExists(t, serving.Path, "a claim's spec names it")
+
+	require.NoError(t, n.specs.Remove(claim))
+	hook.sweep(n.ctx)
+	assert.NoDirExists(t, n.cfg.FormerProgramsDir())
+	assert.DirExists(t, n.cfg.PluginDir(), "records and locks are in it")
+	assert.FileExists(t, hook.Path)
+	hook.release()
+}
+
+func TestFindHook_OlderVersion_RemovedOnceUnused(t *testing.T) {
+	t.Parallel()
+	n := newHookNode(t)
+	older, err := cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), Image: n.image}.Install("older")
+	require.NoError(t, err)
+	hook, err := n.find()
+	require.NoError(t, err)
+	assert.FileExists(t, older.Path, "its process serves")
+	older.Release()
+	hook.sweep(n.ctx)
+	assert.NoDirExists(t, filepath.Dir(older.Path))
+	hook.release()
+}
+
+func noexec(string) (bool, error) { return true, nil }
+
+func TestChooseHook_StateDirMountedNoExec_RefusedByName(t *testing.T) {
+	t.Parallel()
+	n := newHookNode(t)
+	programs := &hookPrograms{current: cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), Image: n.image, NoExec: noexec}}
+	err := programs.choose(n.ctx, n.cfg, n.host)
+	require.ErrorIs(t, err, cdi.ErrNoExec)
+	for _, part := range []string{n.cfg.ProgramsDir(), "noexec", "--state-dir", "stateDir", n.cfg.Paths.StateDir} {
+		require.ErrorContains(t, err, part)
+	}
+}
+
+// TestChooseHook_HostsHook_StateDirNotUsed: nothing of ours is executed then.
+func TestChooseHook_HostsHook_StateDirNotUsed(t *testing.T) {
+	t.Parallel()
+	for name, named := range map[string]string{"named": "/opt/hook", "found": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newHookNode(t)
+			n.cfg.Driver.CDIHook = named
+			want := named
+			if named == "" {
+				want = cdi.HostHooks[0]
+			}
+			hook := n.onHost(want)
+			require.NoError(t, os.MkdirAll(filepath.Dir(hook), 0o755))
+			require.NoError(t, os.WriteFile(hook, nil, 0o755))
+			programs := &hookPrograms{current: cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), Image: n.image, NoExec: noexec}}
+			require.NoError(t, programs.choose(n.ctx, n.cfg, n.host))
+			assert.Equal(t, want, programs.Path)
+			assert.NoDirExists(t, n.cfg.Paths.StateDir)
+		})
+	}
+}
+
+// TestFindHook_StateDirUnseenOnTheHost_Refused: whether programs are executed there is read from the host's mounts, because those of
+// the plugin's own container have other options.
+func TestFindHook_StateDirUnseenOnTheHost_Refused(t *testing.T) {
+	t.Parallel()
+	n := newHookNode(t)
+	require.NoError(t, os.RemoveAll(n.onHost(n.cfg.Paths.StateDir)))
+	_, err := n.find()
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+}
+
+func TestFindHook_ImageHasNone_Served(t *testing.T) {
+	t.Parallel()
+	n := newHookNode(t)
+	n.image = "/does/not/exist"
+	hook, err := n.find()
+	require.NoError(t, err)
+	assert.Empty(t, hook.Path)
+	hook.release()
+}
+
+// TestFindHook_UnreachableDirectory_Logged: the hook works in all pods but those in a user namespace.
+func TestFindHook_UnreachableDirectory_Logged(t *testing.T) {
+	t.Parallel()
+	n := newHookNode(t)
+	require.NoError(t, os.Chmod(n.onHost(n.cfg.Paths.StateDir), 0o750))
+	hook, err := n.find()
+	require.NoError(t, err)
+	hook.release()
+	assert.Contains(t, n.logs(), "CDI hooks may fail in pods with hostUsers false")
+	assert.Contains(t, n.logs(), "users other than root cannot traverse "+n.cfg.Paths.StateDir+" (mode 0750)")
+}
+
+// TestSweepHooks_Failing_LoggedOnce: a sweep is tried every minute.
+func TestSweepHooks_Failing_LoggedOnce(t *testing.T) {
+	t.Parallel()
+	n := newHookNode(t)
+	foreign := filepath.Join(n.cfg.FormerProgramsDir(), "before", "note")
+	require.NoError(t, os.MkdirAll(foreign, 0o755))
+	hook, err := n.find()
+	require.NoError(t, err)
+	logged := n.logs()
+	assert.Contains(t, logged, "Hook programs of other versions stay for now")
+	hook.sweep(n.ctx)
+	assert.Equal(t, logged, n.logs())
+	require.NoError(t, os.Remove(foreign))
+	hook.sweep(n.ctx)
+	assert.NoDirExists(t, n.cfg.FormerProgramsDir())
+	hook.release()
+}
