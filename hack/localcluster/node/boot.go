@@ -33,6 +33,7 @@ func (m Machine) Boot(reaper *supervise.Reaper) error {
 		{"mounting /proc", func() error { return unix.Mount("proc", "/proc", "proc", 0, "") }},
 		{"laying overlays over the host's folders", m.mountOverlays},
 		{"mounting the node's own folders", m.mountOwn},
+		{"mounting what pods in user namespaces need", m.mountUnmasked},
 		{"making /dev", m.makeDev},
 		{"laying out the hardware tables", m.mountTables},
 		{"sharing the mounts", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "") }},

@@ -73,6 +73,24 @@ func fillDev(dev string) error {
 	return nil
 }
 
+// unmaskedDir is where the node has a /proc and a /sys over which nothing is mounted.
+const unmaskedDir = "/run/unmasked"
+
+// mountUnmasked mounts a second proc and sysfs, for pods with hostUsers false: the kernel lets a user namespace mount its own only
+// where it has one already of which no part is hidden, and mountTables hides parts of /proc and /sys.
+func (m Machine) mountUnmasked() error {
+	for name, kind := range map[string]string{"proc": "proc", "sys": "sysfs"} {
+		dir := filepath.Join(unmaskedDir, name)
+		if err := mkdirs(dir); err != nil {
+			return err
+		}
+		if err := unix.Mount(kind, dir, kind, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+			return fmt.Errorf("%s on %s: %w", kind, dir, err)
+		}
+	}
+	return nil
+}
+
 // mountTables puts files of the node's own where the kernel shows hardware, so that a simulated GPU can be laid out there.
 func (m Machine) mountTables() error {
 	if err := unix.Mount("driver", "/proc/driver", "tmpfs", 0, "mode=755"); err != nil {
