@@ -68,6 +68,10 @@ func (c *cluster) withValue(t *testing.T, value string) {
 // helm runs helm for the chart's release and waits for what it changes.
 func (c *cluster) helm(t *testing.T, args ...string) {
 	t.Helper()
-	line := append([]string{filepath.Join(c.variable("PATH"), "helm"), "--kubeconfig", c.variable("KUBECONFIG"), "--namespace", system}, args...)
-	c.must(t, append(line, "--wait", "--timeout", "2m")...)
+	c.must(t, append(c.helmLine(args...), "--wait", "--timeout", "2m")...)
+}
+
+// helmLine is a command line of helm for the chart's release.
+func (c *cluster) helmLine(args ...string) []string {
+	return append([]string{filepath.Join(c.variable("PATH"), "helm"), "--kubeconfig", c.variable("KUBECONFIG"), "--namespace", system}, args...)
 }

@@ -1,0 +1,131 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"tags.cncf.io/container-device-interface/specs-go"
+)
+
+// TestWholeUserNamespace: in a pod with hostUsers false the runtime executes the hooks as a user that owns nothing on the node.
+func TestWholeUserNamespace(t *testing.T) {
+	ns := beside(t, 1)
+	ns.apply("user-namespace/pod.yaml")
+	grants := ns.grantedTo(ns.ready("user-namespace"), "gpu")
+	require.Len(t, grants, 1)
+	ns.sees("user-namespace", "main", grants...)
+
+	mapping := strings.Fields(ns.do("exec", "user-namespace", "--", "cat", "/proc/self/uid_map"))
+	require.Len(t, mapping, 3)
+	outside, err := strconv.Atoi(mapping[1])
+	require.NoError(t, err)
+	assert.Equal(t, "0", mapping[0])
+	assert.Positive(t, outside, "root in the container is root on the node")
+
+	hooks := ns.hooks(string(ns.claimOf(ns.pod("user-namespace"), "gpu").UID))
+	require.NotEmpty(t, hooks, "without a hook the pod shows nothing")
+	for _, hook := range hooks {
+		assert.True(t, strings.HasPrefix(hook.Path, "/var/lib/"+driverName+"/programs/"), hook.Path)
+	}
+}
+
+// TestHooksFormerPlaceGoes: earlier versions kept the hook in the plugin's directory; without a restart it goes when no spec names it.
+func TestHooksFormerPlaceGoes(t *testing.T) {
+	ns := beside(t, 0)
+	former := filepath.Join(ns.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driverName, "bin")
+	program := filepath.Join(former, "v0.0.0", "nvidia-cdi-hook")
+	require.NoError(t, os.MkdirAll(filepath.Dir(program), 0o755))
+	require.NoError(t, os.WriteFile(program, nil, 0o755))
+	eventually(t, roundLimit, func() error { return absent([]string{former}) })
+}
+
+// TestHooksStateDirNoExec: a plugin whose hook nothing could execute does not take over from the one that serves.
+func TestHooksStateDirNoExec(t *testing.T) {
+	ns := alone(t)
+	const mount, stateDir = "/run/e2e-noexec", "/run/e2e-noexec/prism"
+	ns.must(t, ns.onNode("sh", "-c", "mkdir "+mount+" && mount -t tmpfs -o noexec tmpfs "+mount)...)
+	t.Cleanup(func() { ns.must(t, ns.onNode("sh", "-c", "umount "+mount+" && rmdir "+mount)...) })
+	serving := ns.plugin(t)
+	t.Cleanup(func() {
+		ns.helm(t, "rollback", "prism")
+		ns.plugin(t)
+	})
+	ns.must(t, ns.helmLine("upgrade", "prism", filepath.Join(ns.root, "deployments/helm/prism"), "--reuse-values", "--set", "stateDir="+stateDir)...)
+	eventually(t, startLimit, func() error { return ns.refusesToStart(serving, stateDir, "noexec", "--state-dir", "stateDir") })
+
+	ns.apply("whole-gpu/pod.yaml")
+	ns.sees("whole-gpu", "main", ns.grantedTo(ns.ready("whole-gpu"), "gpu")...)
+	require.Equal(t, serving.UID, ns.servingPlugin(t).UID)
+	require.NoError(t, ns.silence())
+}
+
+// refusesToStart complains until another plugin than that one has logged why it ended, with all these parts.
+func (ns *namespace) refusesToStart(serving *corev1.Pod, parts ...string) error {
+	var pods corev1.PodList
+	if err := ns.get(&pods, "pods", "--namespace", system, "--selector", pluginSelector); err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.UID == serving.UID || len(pod.Status.ContainerStatuses) == 0 {
+			continue
+		}
+		ended := pod.Status.ContainerStatuses[0].LastTerminationState.Terminated
+		if ended == nil {
+			return fmt.Errorf("%s has not ended", pod.Name)
+		}
+		log, err := ns.run("", ns.kubectl("logs", "--namespace", system, "--previous", pod.Name)...)
+		if err != nil {
+			return err
+		}
+		for _, part := range parts {
+			if !strings.Contains(log, part) {
+				return fmt.Errorf("the log of %s does not say %q: %s", pod.Name, part, log)
+			}
+		}
+		return nil
+	}
+	return errors.New("there is no other plugin")
+}
+
+// servingPlugin returns the only plugin that is ready.
+func (ns *namespace) servingPlugin(t *testing.T) *corev1.Pod {
+	t.Helper()
+	var pods corev1.PodList
+	require.NoError(t, ns.get(&pods, "pods", "--namespace", system, "--selector", pluginSelector))
+	var ready []*corev1.Pod
+	for i := range pods.Items {
+		if statuses := pods.Items[i].Status.ContainerStatuses; len(statuses) == 1 && statuses[0].Ready {
+			ready = append(ready, &pods.Items[i])
+		}
+	}
+	require.Len(t, ready, 1)
+	return ready[0]
+}
+
+// hooks reads the hooks of a claim's CDI specs.
+func (ns *namespace) hooks(uid string) (hooks []*specs.Hook) {
+	ns.t.Helper()
+	files, err := filepath.Glob(filepath.Join(ns.variable("PRISM_NODE_0_CDI"), "*"+uid+"*"))
+	require.NoError(ns.t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(ns.t, err)
+		var spec specs.Spec
+		require.NoError(ns.t, json.Unmarshal(text, &spec), file)
+		hooks = append(hooks, spec.ContainerEdits.Hooks...)
+		for i := range spec.Devices {
+			hooks = append(hooks, spec.Devices[i].ContainerEdits.Hooks...)
+		}
+	}
+	return hooks
+}
