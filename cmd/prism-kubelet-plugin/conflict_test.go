@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/publish"
+)
+
+// oneGPU is a host with a driver that sees one GPU.
+type oneGPU struct{ inventory.Partitioning }
+
+func (oneGPU) FindDriver(string) (hostfs.DriverRoot, error) {
+	return hostfs.DriverRoot{HostPath: "/", Library: "libnvidia-ml.so.1"}, nil
+}
+
+func (oneGPU) KernelModule() string { return "580.95.05" }
+
+func (oneGPU) PCI(busID string) gpu.PCI { return gpu.PCI{BusID: busID, NUMANode: -1} }
+
+func (oneGPU) Driver(context.Context) (gpu.Driver, error) {
+	return gpu.Driver{Version: "580.95.05"}, nil
+}
+
+func (oneGPU) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
+	return []gpu.GPU{{UUID: "GPU-aaaaaaaa-0000-4000-8000-000000000000", PCI: gpu.PCI{BusID: "0000:01:00.0"}}}, nil, ctx.Err()
+}
+
+func (oneGPU) CommonEdits(context.Context) (*specs.ContainerEdits, error) {
+	return &specs.ContainerEdits{}, nil
+}
+
+func (oneGPU) Close() error { return nil }
+
+// taintless is an API server that stores ResourceSlices without taints.
+type taintless struct {
+	*fake.Clientset
+	// answers tells whether it keeps taints in dry runs, as another replica of it may.
+	answers bool
+	mu      sync.Mutex
+	version int
+	// most is how many devices a stored ResourceSlice had at most.
+	most int
+}
+
+func newTaintless(answers bool) *taintless {
+	s := &taintless{
+		Clientset: fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0", UID: "node-uid"}}), answers: answers,
+	}
+	s.PrependReactor("create", "resourceslices", func(action kubetesting.Action) (bool, runtime.Object, error) {
+		create, _ := action.(kubetesting.CreateActionImpl)
+		slice, _ := create.Object.(*resourceapi.ResourceSlice)
+		return s.write(slice, len(create.CreateOptions.DryRun) > 0)
+	})
+	s.PrependReactor("update", "resourceslices", func(action kubetesting.Action) (bool, runtime.Object, error) {
+		update, _ := action.(kubetesting.UpdateActionImpl)
+		slice, _ := update.Object.(*resourceapi.ResourceSlice)
+		return s.write(slice, false)
+	})
+	return s
+}
+
+// write does what the server does before it stores a ResourceSlice.
+func (s *taintless) write(slice *resourceapi.ResourceSlice, dryRun bool) (bool, runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if dryRun {
+		if !s.answers {
+			slice.Spec.Devices[0].Taints = nil
+		}
+		return true, slice, nil
+	}
+	s.version++
+	slice.ResourceVersion = strconv.Itoa(s.version)
+	if slice.Name == "" {
+		slice.Name = slice.GenerateName + slice.ResourceVersion
+	}
+	for i := range slice.Spec.Devices {
+		slice.Spec.Devices[i].Taints = nil
+	}
+	s.most = max(s.most, len(slice.Spec.Devices))
+	return false, nil, nil
+}
+
+// devices counts what is stored in the pool of the node, -1 for no ResourceSlice.
+func (s *taintless) devices(t *testing.T) int {
+	t.Helper()
+	list, err := s.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	if len(list.Items) != 1 {
+		return -1
+	}
+	return len(list.Items[0].Spec.Devices)
+}
+
+// started is a plugin's publishing half beside a device plugin, whose socket is returned. The API server has it publish.
+func started(t *testing.T, server *taintless) (*program, net.Listener) {
+	t.Helper()
+	root, err := os.MkdirTemp("", "prism") // a socket's path has at most 108 bytes
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	p := &program{cfg: &config.Plugin{DriverName: "gpu.prism.dev", NodeName: "n0"}}
+	p.cfg.Paths.KubeletPlugins = filepath.Join(root, "plugins")
+	sockets := filepath.Join(root, "device-plugins")
+	for _, dir := range []string{p.cfg.PluginDir(), sockets} {
+		require.NoError(t, os.MkdirAll(dir, 0o750))
+	}
+	socket, err := net.Listen("unix", filepath.Join(sockets, "nvidia-gpu.sock"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = socket.Close() })
+
+	clients := connections{background: server}
+	p.events = kube.NewEvents(server, p.cfg.DriverName, p.cfg.NodeName)
+	p.inventory = inventory.New(inventory.Options{
+		Host: oneGPU{}, Open: func(context.Context, hostfs.DriverRoot) (inventory.Session, error) { return oneGPU{}, nil },
+	})
+	require.NoError(t, p.inventory.Refresh(t.Context()))
+	p.offering = driver.NewOffering(driver.OfferingPorts{
+		Inventory: p.inventory, NodeName: p.cfg.NodeName, Events: p.events, Saved: p.savedLayout(),
+		Read:    func(context.Context) (*v1alpha1.NodeConfig, error) { return nil, nil },
+		Records: func() ([]*checkpoint.Record, error) { return nil, nil },
+	})
+	require.True(t, p.offering.Load(t.Context()))
+	p.slices = p.newSlices(t.Context(), clients)
+	p.publisher = driver.NewPublisher(p.offering, publish.Options{DriverName: p.cfg.DriverName, NodeName: p.cfg.NodeName}, p.slices)
+	p.lookForConflicts(t.Context(), hostfs.New("/"), clients)
+
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(running.Wait)
+	t.Cleanup(stop)
+	for _, run := range []func(context.Context) error{p.publisher.Run, p.slices.Run} {
+		running.Go(func() { assert.NoError(t, run(ctx)) })
+	}
+	return p, socket
+}
+
+// TestConflict_TaintsDropped_DevicesWithdrawn: where the API server says that it keeps no taints, no device is published during a conflict,
+// not for a moment; where that was said by another replica, as in the middle of an upgrade, none stays published. All are back afterwards.
+func TestConflict_TaintsDropped_DevicesWithdrawn(t *testing.T) {
+	t.Parallel()
+	for name, answers := range map[string]bool{"the server says so": false, "another replica answers": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := newTaintless(answers)
+			p, socket := started(t, server)
+			require.Error(t, p.conflicts.Withheld(), "claims are refused in any case")
+			require.Eventually(t, func() bool { return server.devices(t) == 0 }, 20*time.Second, time.Millisecond)
+			server.mu.Lock()
+			assert.Equal(t, answers, server.most > 0)
+			server.mu.Unlock()
+
+			require.NoError(t, socket.Close())
+			p.conflicts.Look(t.Context())
+			require.NoError(t, p.conflicts.Withheld())
+			require.Eventually(t, func() bool { return server.devices(t) == 2 }, 20*time.Second, time.Millisecond, "the GPU and its monitor")
+		})
+	}
+}
