@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,15 +34,21 @@ func TestConflictsAreFoundAndEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
 				var sockets []string
 				var err error
 				var set []publish.Conflict
 				asked := 0
+				see := func(now []string, failure error) {
+					mu.Lock()
+					defer mu.Unlock()
+					sockets, err = now, failure
+				}
 				told := make(nodeEvents, 16)
 				conflicts := &Conflicts{
 					Sockets: func(dir, pattern string) ([]string, error) {
-						fakes.Lock()
-						defer fakes.Unlock()
+						mu.Lock()
+						defer mu.Unlock()
 						var found []string
 						for _, socket := range sockets {
 							matches, err := filepath.Match(filepath.Join(dir, pattern), socket)
@@ -69,7 +76,7 @@ func TestConflictsAreFoundAndEnd(t *testing.T) {
 				assert.Empty(t, set)
 				assert.Zero(t, asked)
 				assert.NoError(t, conflicts.Withheld())
-				sockets = []string{c.socket}
+				see([]string{c.socket}, nil)
 				after(3 * conflictLook)
 				if c.want == "" {
 					assert.Empty(t, set)
@@ -80,11 +87,11 @@ func TestConflictsAreFoundAndEnd(t *testing.T) {
 				}
 				assert.Equal(t, "Warning Conflict Look: New claims get no GPU of this node: "+c.says+", as "+c.socket+
 					" shows; remove it from the node, or keep Prism off it with kubeletPlugin.affinity of the chart", <-told)
-				sockets, err = nil, errBad
+				see(nil, errBad)
 				after(3 * conflictLook)
 				assert.Len(t, set, 1, "who cannot look knows nothing")
 				assert.Error(t, conflicts.Withheld())
-				err = nil
+				see(nil, nil)
 				after(3 * conflictLook)
 				assert.Equal(t, []publish.Conflict{c.want, ""}, set)
 				assert.Equal(t, "Normal ConflictEnded Look: Nothing else hands out the GPUs any more: "+c.socket+" is gone", <-told)
@@ -99,18 +106,35 @@ func TestConflictsAreFoundAndEnd(t *testing.T) {
 // sighted is a conflict with a device plugin, and what came of it.
 type sighted struct {
 	*Conflicts
-	there  bool
-	kept   bool
-	err    error
-	asked  int
-	set    []string
 	events nodeEvents
+
+	mu sync.Mutex
+	host
+	asked int
+	set   []string
+}
+
+// host is what is so at a time: whether there is a device plugin, and what the API server says of taints.
+type host struct {
+	there bool
+	kept  bool
+	err   error
+}
+
+// is changes that, and lets time pass.
+func (s *sighted) is(now host, pass time.Duration) {
+	s.mu.Lock()
+	s.host = now
+	s.mu.Unlock()
+	after(pass)
 }
 
 func newSighted() *sighted {
 	s := &sighted{events: make(nodeEvents, 16)}
 	s.Conflicts = &Conflicts{
 		Sockets: func(dir, _ string) ([]string, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			if s.there && filepath.Base(dir) == "device-plugins" {
 				return []string{filepath.Join(dir, "nvidia-gpu.sock")}, nil
 			}
@@ -118,6 +142,8 @@ func newSighted() *sighted {
 		},
 		KubeletPlugins: "/var/lib/kubelet/plugins", DriverName: "gpu.prism.dev", Events: s.events,
 		Taints: func(ctx context.Context) (bool, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.asked++
 			return s.kept, errors.Join(s.err, ctx.Err())
 		},
@@ -137,10 +163,8 @@ func TestConflicts_TaintsNotKept_DevicesWithdrawn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSighted()
-		s.there = true
-		stop := inBackground(t, s.Run)
-		defer stop()
-		after(20 * conflictLook)
+		defer inBackground(t, s.Run)()
+		s.is(host{there: true}, 20*conflictLook)
 		assert.Equal(t, []string{"device-plugin taints=false withheld=true"}, s.set)
 		assert.Equal(t, 1, s.asked, "an answer is not asked for again")
 		assert.Equal(t, conflictNote+"; until then the node's ResourceSlices are empty, because the API server keeps no device taints "+
@@ -148,10 +172,8 @@ func TestConflicts_TaintsNotKept_DevicesWithdrawn(t *testing.T) {
 		require.EqualError(t, s.Withheld(), "the GPUs of the node are withheld: a device plugin allocates them too; "+
 			"the node's administrator has to remove one of the two, as the Event Conflict of the Node says")
 
-		s.there, s.kept = false, true
-		after(3 * conflictLook)
-		s.there = true
-		after(3 * conflictLook)
+		s.is(host{kept: true}, 3*conflictLook)
+		s.is(host{there: true, kept: true}, 3*conflictLook)
 		assert.Equal(t, []string{" taints=true withheld=false", "device-plugin taints=true withheld=true"}, s.set[1:])
 		assert.Equal(t, 2, s.asked)
 		<-s.events
@@ -164,27 +186,21 @@ func TestConflicts_TaintsUnknown_WithdrawnUntilAnswered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSighted()
-		s.there, s.kept, s.err = true, true, errBad
-		stop := inBackground(t, s.Run)
-		defer stop()
-		after(time.Hour)
+		defer inBackground(t, s.Run)()
+		s.is(host{there: true, kept: true, err: errBad}, time.Hour)
 		assert.Equal(t, []string{"device-plugin taints=false withheld=true"}, s.set)
 		assert.Less(t, s.asked, 70, "once a minute")
 		assert.Equal(t, conflictNote, <-s.events, "why nothing is published is not known")
-		s.err = nil
-		after(2 * taintsAskMax)
+		s.is(host{there: true, kept: true}, 2*taintsAskMax)
 		assert.Equal(t, []string{"device-plugin taints=true withheld=true"}, s.set[1:])
 		asked := s.asked
 		after(2 * taintsAskMax)
 		assert.Equal(t, asked, s.asked)
 		assert.Len(t, s.set, 2)
 
-		s.there, s.err = false, errBad
-		after(3 * conflictLook)
-		s.there = true
-		after(3 * conflictLook)
-		s.there = false
-		after(time.Hour)
+		s.is(host{err: errBad}, 3*conflictLook)
+		s.is(host{there: true, err: errBad}, 3*conflictLook)
+		s.is(host{err: errBad}, time.Hour)
 		assert.Equal(t, " taints=true withheld=false", s.set[len(s.set)-1], "nothing is asked without a conflict")
 		assert.NoError(t, s.Withheld())
 	})

@@ -11,7 +11,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // allocatedClaim is a claim for one GPU, and a pod that waits until it is prepared.
@@ -25,7 +27,6 @@ apiVersion: v1
 kind: Pod
 metadata: {name: allocated}
 spec:
-  nodeSelector: {kubernetes.io/hostname: n0}
   restartPolicy: Never
   terminationGracePeriodSeconds: 1
   containers:
@@ -87,12 +88,19 @@ func (ns *namespace) freeGPU(taken ...grant) string {
 	return ""
 }
 
-// allocate does the scheduler's part for a claim with one request.
+// allocate does the scheduler's part for a claim with one request, with all that the scheduler writes: without the node the API server
+// refuses the plugin's status, and without the time the reservation for the pod.
 func (ns *namespace) allocate(claim, device string) {
 	ns.t.Helper()
-	result := resourceapi.DeviceRequestAllocationResult{Request: "gpu", Driver: driverName, Pool: nodeName, Device: device}
+	now := metav1.Now()
 	patch, err := json.Marshal(map[string]any{"status": resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{
-		Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{result}},
+		Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
+			{Request: "gpu", Driver: driverName, Pool: nodeName, Device: device},
+		}},
+		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{nodeName}},
+		}}}},
+		AllocationTimestamp: &now,
 	}}})
 	require.NoError(ns.t, err)
 	ns.do("patch", "resourceclaim", claim, "--subresource=status", "--type=merge", "--patch="+string(patch))
