@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Format, vet, lint, import walls, generated files and the module files: everything that says no before a test runs.
+# Format, vet, lint, import walls, generated files, the module files, and data races of the packages and their tests: everything that
+# says no before the whole runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/packages.sh cc
@@ -24,6 +25,11 @@ go -C hack/localcluster vet ./...
 step "lint and import walls"
 "$linter" run --allow-parallel-runners ./...
 (cd hack/localcluster && "$linter" run --allow-parallel-runners --config "$PWD/../../.golangci.yml" ./...)
+
+step races
+# Go keeps the answers: what a change does not reach is not run again. Programs that bind NVIDIA's library must leave its symbols open
+# until they are used.
+go test -race -short -ldflags=-extldflags=-Wl,-z,lazy ./pkg/... | { grep -vE '^ok|no test files' || true; }
 
 step "generated files and go.mod"
 before=$(git status --porcelain; git diff)

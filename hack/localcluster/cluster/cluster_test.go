@@ -52,6 +52,12 @@ func TestNamesOfTwoClustersDoNotMeet(t *testing.T) {
 	assert.NotEqual(t, open(t, "a-n0").namespace(), open(t, "a").nodeNamespace(0))
 }
 
+func TestMachine_Settings_ReachTheNode(t *testing.T) {
+	m := open(t, "a").machine(1, Settings{BootCommands: []string{"true"}, KubeletConfig: []string{"cpuManagerPolicy: static"}})
+	assert.Equal(t, []string{"true"}, m.BootCommands)
+	assert.Equal(t, []string{"cpuManagerPolicy: static"}, m.KubeletConfig)
+}
+
 func TestSettle(t *testing.T) {
 	s, err := open(t, "new").settle(Settings{})
 	require.NoError(t, err)

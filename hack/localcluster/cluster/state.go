@@ -128,7 +128,7 @@ const groupRoot = "/prism"
 func (c *Cluster) machine(i int, s Settings) node.Machine {
 	return node.Machine{
 		Cluster: c.Name, Name: node.Name(i), Index: i, Dir: filepath.Join(c.Dir, node.Name(i)), Programs: c.programs(),
-		CNI: c.Cache.Part(cniRecipe()), BootCommands: s.BootCommands,
+		CNI: c.Cache.Part(cniRecipe()), BootCommands: s.BootCommands, KubeletConfig: s.KubeletConfig,
 	}
 }
 
