@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Boots a cluster whose nodes have simulated GPUs and installs the chart. Environment: NAME, MODEL, COUNT, NODES, KUBERNETES (the
-# version of a new cluster), KUBELET_CONFIG (lines of a new cluster's kubelet configuration), HELM_ARGS (more arguments for helm).
+# Boots a cluster whose nodes have simulated GPUs and installs the chart. Environment: NAME, MODEL, COUNT, NODES, GPU_NODES (how many of
+# them have GPUs, all), KUBERNETES (the version of a new cluster), KUBELET_CONFIG (lines of a new cluster's kubelet configuration),
+# HELM_ARGS (more arguments for helm).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 local=(bin/localcluster --name "${NAME:-default}")
@@ -10,7 +11,7 @@ while IFS= read -r line; do
 	[ -z "$line" ] || kubelet+=(--kubelet-config "$line")
 done <<<"${KUBELET_CONFIG:-}"
 "${local[@]}" up --nodes "${NODES:-1}" --kubernetes "${KUBERNETES:-}" "${kubelet[@]}" \
-	--boot-command "$PWD/bin/simgpu create --model ${MODEL:-h100-80} --count ${COUNT:-8}"
+	--boot-command "[ \$NODE_INDEX -ge ${GPU_NODES:-99} ] || $PWD/bin/simgpu create --model ${MODEL:-h100-80} --count ${COUNT:-8}"
 hack/image.sh
 "${local[@]}" load-image dist/prism.tar
 # shellcheck disable=SC2086 # HELM_ARGS is a list

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs test/e2e on a real one-node Kubernetes with simulated GPUs, and then, on another cluster, what needs two nodes or kubelets that
-# give pods CPUs of their own. A cluster that runs already is used as it is, with the plugin and the chart of this folder; else one is
-# booted, and removed at the end. Environment:
+# Runs test/e2e on a real one-node Kubernetes with simulated GPUs, and then, on another cluster, what needs several nodes or kubelets
+# that give pods CPUs of their own. A cluster that runs already is used as it is, with the plugin and the chart of this folder; else one
+# is booted, and removed at the end. Environment:
 #   NAME            the cluster's name (e2e)
-#   RUN             a regular expression that picks tests, on one cluster of NODES nodes
+#   RUN             a regular expression that picks tests, on one cluster of NODES nodes, of which GPU_NODES have GPUs
 #   KUBERNETES      the version of the cluster that is booted; tests of what an older one lacks are skipped
 #   KUBELET_CONFIG  lines of its kubelets' configuration
 #   E2E_KEEP        keep the cluster that was booted
@@ -36,7 +36,7 @@ if [ -n "$running" ]; then
 	kubectl --namespace prism-system rollout restart daemonset/prism-kubelet-plugin
 	kubectl --namespace prism-system rollout status daemonset/prism-kubelet-plugin --timeout=90s >/dev/null
 fi
-another="^(TestConfigOfTwoNodes|$cpuManager)\$"
+another="^(TestConfigOfTwoNodes|TestNodeWithoutGPU_IsSilent|$cpuManager)\$"
 tests=(go test -v -count 1 -timeout 40m ./test/e2e/...)
 if [ -n "${RUN:-}" ]; then
 	"${tests[@]}" -run "$RUN"
@@ -44,4 +44,4 @@ if [ -n "${RUN:-}" ]; then
 fi
 "${tests[@]}" -skip "$another"
 [ -n "$running" ] || [ -n "${E2E_KEEP:-}" ] || "${local[@]}" down
-NAME=$NAME-two NODES=2 RUN=$another KUBELET_CONFIG=$staticPolicy hack/e2e.sh
+NAME=$NAME-two NODES=3 GPU_NODES=2 RUN=$another KUBELET_CONFIG=$staticPolicy hack/e2e.sh
