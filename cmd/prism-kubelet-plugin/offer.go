@@ -32,15 +32,19 @@ func (p *program) offer(clients connections) *driver.Offering {
 		Passing:  passing,
 		// A file may be on a filesystem that does not tell what others write, so a bad one is read again now and then.
 		Watched: p.cfg.NodeConfig.File == "",
-		Tainted: func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
-			stored := kube.Stored{Client: clients.background, DriverName: p.cfg.DriverName, NodeName: p.cfg.NodeName}
-			return stored.Tainted(ctx, p.cfg.DriverName+"/"+publish.LeavingTaint)
-		},
-		Allocated: func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
-			return kube.Claims{Client: clients.background}.Allocated(ctx, p.cfg.DriverName, p.cfg.NodeName)
+		Tainted: func(ctx context.Context) (map[gpu.PoolDevice]bool, error) { return p.tainted(ctx, clients) },
+		Allocated: func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+			query.Driver = p.cfg.DriverName
+			return kube.Claims{Client: clients.background}.Allocated(ctx, query)
 		},
 		Saved: p.savedLayout(),
 	})
+}
+
+// tainted lists what the API server has of this node's devices, and of each whether it is tainted as leaving.
+func (p *program) tainted(ctx context.Context, clients connections) (map[gpu.PoolDevice]bool, error) {
+	stored := kube.Stored{Client: clients.background, DriverName: p.cfg.DriverName, NodeName: p.cfg.NodeName}
+	return stored.Tainted(ctx, p.cfg.DriverName+"/"+publish.LeavingTaint)
 }
 
 // watchConfig tells when what the configuration is read from may have changed.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
 // draining is how far this process is in bringing GPUs to what they should be offered as.
@@ -17,6 +18,22 @@ type draining struct {
 	leading bool
 	// saved is what outlives it.
 	saved Saved
+	// list is the list of claims that is being read, nil while none is, and page when the next page of one may be read.
+	list *claimList
+	page time.Time
+}
+
+// longest is how long Run may wait.
+func (o *Offering) longest() time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.drain.leading || len(o.going.changes) == 0 {
+		return rereadMax
+	}
+	if page := time.Until(o.drain.page); page > 0 {
+		return min(page, drainLook)
+	}
+	return drainLook
 }
 
 // Lead tells whether this process is the one that publishes. Only then GPUs change what they are offered as. What the process before it
@@ -24,7 +41,7 @@ type draining struct {
 func (o *Offering) Lead(leading bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.drain.leading = leading
+	o.drain.leading, o.drain.list = leading, nil
 	if leading {
 		if err := o.ports.Saved.Sweep(); err != nil {
 			klog.Background().Error(err, "Half of a file is left")
@@ -71,21 +88,14 @@ func (o *Offering) advance(ctx context.Context) bool {
 			o.failed(ctx, states.untainted, err)
 		}
 	}
-	if len(states.ready) == 0 {
-		return false
+	settled, about, err := o.readClaims(ctx, states.ready)
+	if err != nil {
+		o.failed(ctx, about, err)
 	}
-	allocated, err := o.ports.Allocated(ctx)
-	if err == nil {
-		var settled bool
-		if settled, err = o.settle(states.ready, allocated); err == nil {
-			if settled {
-				o.lookAgain(ctx)
-			}
-			return settled
-		}
+	if settled {
+		o.lookAgain(ctx)
 	}
-	o.failed(ctx, states.ready, err)
-	return false
+	return settled
 }
 
 // failed puts off what could not be found out or done.
@@ -118,7 +128,11 @@ func (o *Offering) due(ctx context.Context) bool {
 		}
 	}
 	now := time.Now()
-	return len(o.going.where(func(c *change) bool { return c.asking(now) })) > 0
+	asking := len(o.going.where(func(c *change) bool { return c.asking(now) })) > 0
+	if !asking && o.drain.list == nil {
+		o.drain.page = time.Time{} // the next question waits for this node's moment
+	}
+	return asking
 }
 
 // states are the GPUs that may be asked about now, by how far they are.
@@ -167,33 +181,6 @@ func (o *Offering) look(ctx context.Context) error {
 	return nil
 }
 
-// settle offers GPUs as they should be, of which no allocated device leaves, and puts the others off; false when all are. It is saved
-// first: a restart that found the old offers would take them back.
-func (o *Offering) settle(ready []gpu.UUID, allocated map[gpu.PoolDevice]bool) (bool, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	next := maps.Clone(o.going.current)
-	var busy []gpu.UUID
-	settled := false
-	for _, id := range ready {
-		switch c, changing := o.going.changes[id]; {
-		case !changing:
-		case overlap(c.leaving, allocated):
-			busy = append(busy, id)
-		default:
-			next[id], settled = c.to, true
-		}
-	}
-	if settled {
-		if err := o.save(next); err != nil {
-			return false, err
-		}
-		o.going.current, o.seen = next, nil
-	}
-	o.going.later(busy, true, time.Now())
-	return settled, nil
-}
-
 // save makes a layout outlive the process, and the settings.
 func (o *Offering) save(layout gpu.Layout) error {
 	saved := Saved{GPUs: maps.Clone(layout), Flags: o.flags()}
@@ -203,4 +190,15 @@ func (o *Offering) save(layout gpu.Layout) error {
 	}
 	o.drain.saved = saved
 	return nil
+}
+
+// resolved works out the layout for a view, where it is not known yet.
+func (o *Offering) resolved(view *inventory.View) error {
+	if o.config.unread != nil {
+		return o.config.unread
+	}
+	if o.seen == view {
+		return nil
+	}
+	return o.resolve(view)
 }

@@ -60,13 +60,13 @@ func TestAGPUChangesWhenNobodyHasIt(t *testing.T) {
 				c.held(d)
 				d.entries = onlySlices
 				d.Reload()
-				after(10 * time.Minute)
+				after(9 * time.Minute)
 				assert.Equal(t, []string{"n0", first}, d.offered(t))
 				assert.Equal(t, map[gpu.PoolDevice]bool{wholeOfFirst: true}, d.leaving(t))
 				assert.Less(t, d.listed, 30, "all claims of the cluster are not read all the time")
 				assert.Equal(t, gpu.Offer{Whole: true}, d.saved.layout[firstUUID])
 				c.free(d)
-				after(askMax + settleTime + 2*drainLook)
+				after(askMax + settleTime + 2*drainLook + pageInterval)
 				assert.Equal(t, cut, d.offered(t))
 				assert.Empty(t, d.leaving(t))
 				assert.Equal(t, gpu.Offer{MIG: []string{"1g.10gb", "3g.40gb"}}, d.saved.layout[firstUUID])
@@ -85,7 +85,7 @@ func TestAFreeGPUChangesAfterTheSettleTime(t *testing.T) {
 		after(settleTime - time.Second)
 		assert.Equal(t, []string{"n0", first}, d.offered(t))
 		assert.Zero(t, d.listed, "claims are read when that can help")
-		after(2*time.Second + drainLook)
+		after(2*time.Second + drainLook + pageInterval)
 		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t))
 		assert.Equal(t, 1, d.listed)
 	})
@@ -129,7 +129,7 @@ func TestAGPUIsSeenAsItIsWhenItChanges(t *testing.T) {
 		node, _, err := d.Now()
 		require.NoError(t, err)
 		assert.False(t, node.GPUs[0].MIG.Mode.Enabled, "nobody has looked since")
-		after(3 * drainLook)
+		after(3*drainLook + pageInterval)
 		assert.Equal(t, []string{"n0", first}, d.offered(t))
 		node, _, err = d.Now()
 		require.NoError(t, err)
@@ -159,7 +159,12 @@ func TestWhatMayBeSavedIsSavedAgain(t *testing.T) {
 		d, stop := turned(t)
 		defer stop()
 		d.saved.untold = errLater
-		after(settleTime + drainLook)
+		for range (settleTime + pageInterval) / drainLook * 10 {
+			if !d.saved.layout[firstUUID].Whole {
+				break
+			}
+			after(drainLook / 5)
+		}
 		require.NotEqual(t, gpu.Offer{Whole: true}, d.saved.layout[firstUUID])
 		require.Equal(t, []string{"n0", first}, d.offered(t))
 		d.saved.untold = nil
@@ -357,7 +362,7 @@ func TestServersWithoutTaints(t *testing.T) {
 		defer stop()
 		d.entries = onlySlices
 		d.Reload()
-		after(settleTime + 3*drainLook + debounce)
+		after(settleTime + 3*drainLook + debounce + pageInterval)
 		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t))
 	})
 }

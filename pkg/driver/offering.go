@@ -14,6 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 	"github.com/prism-gpu/prism/pkg/prepare"
 )
@@ -37,8 +38,8 @@ type OfferingPorts struct {
 	Records func() ([]*checkpoint.Record, error)
 	// Tainted lists what the API server has of this node's devices, and of each whether it is tainted as leaving.
 	Tainted func(ctx context.Context) (map[gpu.PoolDevice]bool, error)
-	// Allocated lists the node's devices that claims have been given, whether they are prepared or not.
-	Allocated func(ctx context.Context) (map[gpu.PoolDevice]bool, error)
+	// Allocated reads a page of the cluster's claims; the Driver of the query is empty.
+	Allocated func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error)
 	// Saved keeps what is offered over restarts.
 	Saved  SavedLayout
 	Events NodeEvents
@@ -92,11 +93,11 @@ func NewOffering(ports OfferingPorts) *Offering {
 // Run reads until the configuration is known, where it is not watched until it is good, and again when Reload was called. It brings
 // every GPU to what it says, and returns when the context ends. changed is called when there may be something else to offer.
 func (o *Offering) Run(ctx context.Context, changed func()) error {
-	for wait := rereadFirst; ; wait = min(2*wait, o.longest()) {
+	for wait := rereadFirst; ; wait = min(2*wait, rereadMax) {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(wait):
+		case <-time.After(min(wait, o.longest())):
 		case <-o.wanted:
 			wait = rereadFirst
 		}
@@ -108,16 +109,6 @@ func (o *Offering) Run(ctx context.Context, changed func()) error {
 			changed()
 		}
 	}
-}
-
-// longest is how long Run may wait.
-func (o *Offering) longest() time.Duration {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.drain.leading && len(o.going.changes) > 0 {
-		return drainLook
-	}
-	return rereadMax
 }
 
 // nudge makes Run look at once.
@@ -200,13 +191,8 @@ func (o *Offering) Present() (Present, error) {
 	view := o.ports.Inventory.Current()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.config.unread != nil {
-		return Present{Node: view.Node}, o.config.unread
-	}
-	if o.seen != view {
-		if err := o.resolve(view); err != nil {
-			return Present{Node: view.Node}, err
-		}
+	if err := o.resolved(view); err != nil {
+		return Present{Node: view.Node}, err
 	}
 	return Present{Node: view.Node, Layout: o.layout, Leaving: o.going.all()}, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/kube"
 )
 
 var (
@@ -44,7 +45,7 @@ type desk struct {
 	listed    int                     // how often that was asked
 	untainted bool                    // the API server has no taints yet
 	dead      error                   // it does not answer
-	unseen    error                   // it does not tell which devices are tainted
+	lost      gpu.DeviceName          // a device of the node's pool whose taint the API server does not have
 }
 
 // newDesk has a GPU that can be cut and one that cannot.
@@ -97,15 +98,32 @@ func (d *desk) restart(t *testing.T) {
 		Saved: d.saved,
 		Tainted: func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
 			tainted := d.published(t)
-			return ask(ctx, func() (map[gpu.PoolDevice]bool, error) { return tainted, cmp.Or(d.dead, d.unseen) })
-		},
-		Allocated: func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
 			return ask(ctx, func() (map[gpu.PoolDevice]bool, error) {
-				d.listed++
-				return d.allocated, d.dead
+				if d.lost != "" {
+					tainted[gpu.PoolDevice{Pool: "n0", Device: d.lost}] = false
+				}
+				return tainted, d.dead
 			})
 		},
+		Allocated: func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+			return ask(ctx, func() (*kube.AllocatedPage, error) { return d.page(query) })
+		},
 	})
+}
+
+// page is the only page of the cluster's claims.
+func (d *desk) page(query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+	d.listed++
+	if d.dead != nil {
+		return nil, d.dead
+	}
+	page := &kube.AllocatedPage{Devices: map[gpu.PoolDevice]bool{}}
+	for at := range d.allocated {
+		if query.Devices[at] {
+			page.Devices[at] = true
+		}
+	}
+	return page, nil
 }
 
 // published is what the API server has of the first GPU.
@@ -283,7 +301,7 @@ func TestAHeldGPUKeepsItsOfferAndPool(t *testing.T) {
 				assert.Equal(t, c.held, d.offered(t), "as long as it is held")
 				assert.Equal(t, 1, d.Changing())
 				d.records = nil
-				after(2 * drainLook)
+				after(2*drainLook + pageInterval)
 				assert.Equal(t, c.freeing, d.offered(t))
 				assert.Zero(t, d.Changing())
 			})

@@ -42,11 +42,11 @@ func TestAGPUWaitsForItselfAlone(t *testing.T) {
 		after(5*time.Minute + 10*time.Second)
 		assert.Equal(t, 2, d.Changing())
 		d.records = nil
-		after(2 * drainLook)
+		after(2*drainLook + pageInterval)
 		assert.Equal(t, []string{"timeslice"}, d.others(t))
 		assert.Equal(t, []string{"n0", first}, d.offered(t))
 		d.allocated = nil
-		after(askMax + drainLook)
+		after(askMax + drainLook + pageInterval)
 		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t))
 	})
 }
@@ -68,13 +68,13 @@ func TestGPUsAskTogether(t *testing.T) {
 		after(5 * time.Minute)
 		d.listed = 0
 		after(10 * time.Minute)
-		assert.InDelta(t, 10*time.Minute/askMax, d.listed, 1)
+		assert.InDelta(t, 10*time.Minute/(askMax+pageInterval), d.listed, 1)
 		assert.Equal(t, 2, d.Changing())
 	})
 }
 
-// TestTaintsThatAreNotKnownDelayNoOther: a GPU whose own were seen needs nothing more of them.
-func TestTaintsThatAreNotKnownDelayNoOther(t *testing.T) {
+// TestTaintsThatAreMissingDelayNoOther: a GPU whose own are there needs none of them.
+func TestTaintsThatAreMissingDelayNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := opened(t, onlyWhole)
@@ -85,13 +85,13 @@ func TestTaintsThatAreNotKnownDelayNoOther(t *testing.T) {
 		d.entries = onlySlices
 		d.Reload()
 		after(time.Minute)
-		d.unseen = errLater
+		d.lost = second
 		d.entries = slicesAndTurns
 		d.Reload()
 		after(5 * time.Minute)
 		assert.Equal(t, 2, d.Changing())
 		d.records = nil
-		after(2 * drainLook)
+		after(2*drainLook + pageInterval)
 		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t))
 		assert.Equal(t, []string{"gpu"}, d.others(t))
 	})

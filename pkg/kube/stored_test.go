@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -51,41 +50,4 @@ func TestStoredTaints(t *testing.T) {
 	assert.Empty(t, cmp.Diff(want, got))
 	only := client.Actions()[0].(clienttesting.ListAction).GetListRestrictions().Fields.String()
 	assert.Equal(t, "spec.driver=gpu.prism.dev,spec.nodeName=n0", only)
-}
-
-func TestAllocatedDevices(t *testing.T) {
-	t.Parallel()
-	admin := true
-	claim := func(name string, results ...resourceapi.DeviceRequestAllocationResult) resourceapi.ResourceClaim {
-		c := resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
-		if len(results) > 0 {
-			c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: results}}
-		}
-		return c
-	}
-	const ours = "gpu.prism.dev"
-	pages := map[string]*resourceapi.ResourceClaimList{
-		"": {ListMeta: metav1.ListMeta{Continue: "2"}, Items: []resourceapi.ResourceClaim{
-			claim("pending"),
-			claim("two", resourceapi.DeviceRequestAllocationResult{Driver: ours, Pool: "n0", Device: "gpu-a"},
-				resourceapi.DeviceRequestAllocationResult{Driver: ours, Pool: "n0/gpu-b", Device: "gpu-b-mig-9-0"}),
-			claim("admin", resourceapi.DeviceRequestAllocationResult{Driver: ours, Pool: "n0", Device: "gpu-c", AdminAccess: &admin}),
-		}},
-		"2": {Items: []resourceapi.ResourceClaim{
-			claim("elsewhere", resourceapi.DeviceRequestAllocationResult{Driver: ours, Pool: "n01", Device: "gpu-d"}),
-			claim("another", resourceapi.DeviceRequestAllocationResult{Driver: "gpu.example.com", Pool: "n0", Device: "gpu-e"}),
-			claim("last", resourceapi.DeviceRequestAllocationResult{Driver: ours, Pool: "n0", Device: "gpu-f"}),
-		}},
-	}
-	client := fake.NewClientset()
-	client.PrependReactor("list", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		options := action.(clienttesting.ListActionImpl).ListOptions
-		assert.Empty(t, options.ResourceVersion, "no cache may answer")
-		return true, pages[options.Continue], nil
-	})
-	got, err := kube.Claims{Client: client}.Allocated(t.Context(), ours, "n0")
-	require.NoError(t, err)
-	assert.Empty(t, cmp.Diff(map[gpu.PoolDevice]bool{
-		{Pool: "n0", Device: "gpu-a"}: true, {Pool: "n0/gpu-b", Device: "gpu-b-mig-9-0"}: true, {Pool: "n0", Device: "gpu-f"}: true,
-	}, got))
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
@@ -238,17 +239,19 @@ func (m *Machine) taints() (map[gpu.PoolDevice]bool, error) {
 	return tainted, err
 }
 
-// allocated lists what claims have.
-func (m *Machine) allocated(now time.Time) (map[gpu.PoolDevice]bool, error) {
+// allocated answers which of these devices claims have.
+func (m *Machine) allocated(now time.Time, asked map[gpu.PoolDevice]bool) (*kube.AllocatedPage, error) {
 	had := map[gpu.PoolDevice]bool{}
 	err := m.tell(func(c *cluster) {
 		c.age(now)
 		for _, places := range c.Allocated {
 			for _, at := range places {
 				pool, device, _ := strings.Cut(at, " ")
-				had[gpu.PoolDevice{Pool: pool, Device: gpu.DeviceName(device)}] = true
+				if place := (gpu.PoolDevice{Pool: pool, Device: gpu.DeviceName(device)}); asked[place] {
+					had[place] = true
+				}
 			}
 		}
 	})
-	return had, err
+	return &kube.AllocatedPage{Devices: had}, err
 }

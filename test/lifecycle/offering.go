@@ -18,6 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
@@ -56,9 +57,9 @@ func (m *Machine) offering(p *Process, files touchedDisk, touch Touch) *offer {
 			err = touch("api.Slices", func() error { tainted, err = m.taints(); return err })
 			return tainted, errors.Join(ctx.Err(), err)
 		},
-		Allocated: func(ctx context.Context) (had map[gpu.PoolDevice]bool, err error) {
-			err = touch("api.Claims", func() error { had, err = m.allocated(time.Now()); return err })
-			return had, errors.Join(ctx.Err(), err)
+		Allocated: func(ctx context.Context, query kube.AllocatedQuery) (page *kube.AllocatedPage, err error) {
+			err = touch("api.Claims", func() error { page, err = m.allocated(time.Now(), query.Devices); return err })
+			return page, errors.Join(ctx.Err(), err)
 		},
 		Saved: driver.LayoutFile{Disk: files, Dir: m.StateDir},
 	})
@@ -165,7 +166,7 @@ func (o *offer) configure(ctx context.Context, text string) error {
 
 const (
 	// aWhile is long enough, in seconds, for a change that nothing holds up, and long for a change that something does.
-	aWhile = 8
+	aWhile = 14
 	// atLast is how long it may take after that which held it up has gone.
 	atLast = 60
 )

@@ -1,0 +1,219 @@
+package kube_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/kube"
+)
+
+const ours = "gpu.prism.dev"
+
+// allocationResult is an allocation result of a driver.
+func allocationResult(driver, pool, device string) resourceapi.DeviceRequestAllocationResult {
+	return resourceapi.DeviceRequestAllocationResult{Request: "r", Driver: driver, Pool: pool, Device: device}
+}
+
+// largeClaim is a claim that has large fields before and after its allocation.
+func largeClaim(results ...resourceapi.DeviceRequestAllocationResult) resourceapi.ResourceClaim {
+	opaque := &resourceapi.OpaqueDeviceConfiguration{Driver: "gpu.example.com", Parameters: kruntime.RawExtension{
+		Raw: []byte(`{"parameters":"` + strings.Repeat("x", 10<<10) + `"}`),
+	}}
+	c := resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", Annotations: map[string]string{"a": strings.Repeat("y", 100<<10)}},
+		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Config: []resourceapi.DeviceClaimConfiguration{
+			{DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: opaque}},
+		}}},
+	}
+	if len(results) > 0 {
+		c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+			Results: results, Config: []resourceapi.DeviceAllocationConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: opaque}}},
+		}}
+		c.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "u"}}
+	}
+	return c
+}
+
+// encoded is an object as the API server sends it.
+func encoded(t *testing.T, object kruntime.Object, kind string) []byte {
+	t.Helper()
+	object.GetObjectKind().SetGroupVersionKind(resourceapi.SchemeGroupVersion.WithKind(kind))
+	raw, err := kruntime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), object)
+	require.NoError(t, err)
+	return raw
+}
+
+// answering is a client of a server that answers so.
+func answering(t *testing.T, answer http.HandlerFunc) kube.Claims {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	require.NoError(t, err)
+	return kube.Claims{Client: client}
+}
+
+// devices are places, "<pool> <device>".
+func devices(places ...string) map[gpu.PoolDevice]bool {
+	found := map[gpu.PoolDevice]bool{}
+	for _, at := range places {
+		pool, device, _ := strings.Cut(at, " ")
+		found[gpu.PoolDevice{Pool: pool, Device: gpu.DeviceName(device)}] = true
+	}
+	return found
+}
+
+func TestAllocated_PageOfClaims_NamesTheDevicesThatAreLookedFor(t *testing.T) {
+	t.Parallel()
+	admin := allocationResult(ours, "n0", "gpu-c")
+	yes, no, share := true, false, allocationResult(ours, "n0/gpu-b", "gpu-b-mig-9-0")
+	admin.AdminAccess, share.AdminAccess = &yes, &no
+	remaining := int64(3)
+	list := &resourceapi.ResourceClaimList{
+		ListMeta: metav1.ListMeta{ResourceVersion: "7", Continue: "there", RemainingItemCount: &remaining},
+		Items: []resourceapi.ResourceClaim{
+			largeClaim(), largeClaim(allocationResult(ours, "n0", "gpu-a"), share), largeClaim(admin), largeClaim(allocationResult(ours, "n01", "gpu-d")),
+			largeClaim(allocationResult("gpu.example.com", "n0", "gpu-e")), largeClaim(allocationResult(ours, "n0", "gpu-g")), largeClaim(allocationResult(ours, "n0", "gpu-f")),
+		},
+	}
+	raw := encoded(t, list, "ResourceClaimList")
+	claims := answering(t, func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "/apis/resource.k8s.io/v1/resourceclaims?continue=here&limit=5", r.URL.String(), "without a resourceVersion: no old cache may answer")
+		assert.Equal(t, "application/vnd.kubernetes.protobuf", r.Header.Get("Accept"))
+		_, _ = w.Write(raw)
+	})
+	page, err := claims.Allocated(t.Context(), kube.AllocatedQuery{
+		Driver: ours, Continue: "here", Limit: 5,
+		Devices: devices("n0 gpu-a", "n0/gpu-b gpu-b-mig-9-0", "n0 gpu-c", "n0 gpu-d", "n0 gpu-e", "n0 gpu-f", "n0 gpu-z"),
+	})
+	require.NoError(t, err)
+	want := &kube.AllocatedPage{Devices: devices("n0 gpu-a", "n0/gpu-b gpu-b-mig-9-0", "n0 gpu-f"), Continue: "there", Remaining: 3}
+	assert.Empty(t, cmp.Diff(want, page))
+}
+
+func TestAllocated_LastPage_HasNoContinue(t *testing.T) {
+	t.Parallel()
+	raw := encoded(t, &resourceapi.ResourceClaimList{}, "ResourceClaimList")
+	claims := answering(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(raw) })
+	page, err := claims.Allocated(t.Context(), kube.AllocatedQuery{Driver: ours})
+	require.NoError(t, err)
+	assert.Empty(t, cmp.Diff(&kube.AllocatedPage{Devices: devices()}, page))
+}
+
+func TestAllocated_AnswerThatIsNoPage_IsAnError(t *testing.T) {
+	t.Parallel()
+	whole := encoded(t, &resourceapi.ResourceClaimList{Items: []resourceapi.ResourceClaim{largeClaim(allocationResult(ours, "n0", "gpu-a"))}}, "ResourceClaimList")
+	for name, c := range map[string]struct {
+		answer []byte
+		want   string
+	}{
+		"empty":                   {nil, "EOF"},
+		"JSON":                    {[]byte(`{"kind":"ResourceClaimList"}`), "it is no protobuf of Kubernetes"},
+		"another kind":            {encoded(t, &resourceapi.ResourceClaim{}, "ResourceClaim"), "it is a ResourceClaim of resource.k8s.io/v1"},
+		"magic alone":             {whole[:4], "EOF"},
+		"cut within a claim":      {whole[:len(whole)/2], "EOF"},
+		"cut at the last byte":    {whole[:len(whole)-5], "EOF"},
+		"content before its type": {[]byte("k8s\x00\x12\x00"), "it does not say what it is"},
+		"type alone":              {append([]byte("k8s\x00"), whole[4:6+whole[5]]...), "EOF"},
+		"group":                   {[]byte("k8s\x00\x0b"), "wire type 3"},
+		"length beyond the end":   {[]byte("k8s\x00\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), "malformed protobuf"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			claims := answering(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(c.answer) })
+			_, err := claims.Allocated(t.Context(), kube.AllocatedQuery{Driver: ours, Devices: devices("n0 gpu-a")})
+			assert.ErrorContains(t, err, "listing claims: reading the API server's answer: ")
+			assert.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+func TestAllocated_ExpiredContinue_IsKnown(t *testing.T) {
+	t.Parallel()
+	claims := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		status := apierrors.NewResourceExpired("the provided continue parameter is too old").Status()
+		status.Kind, status.APIVersion = "Status", "v1"
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusGone)
+		assert.NoError(t, json.NewEncoder(w).Encode(status))
+	})
+	_, err := claims.Allocated(t.Context(), kube.AllocatedQuery{Driver: ours, Continue: "old"})
+	assert.True(t, apierrors.IsResourceExpired(err), "%v", err)
+	assert.ErrorContains(t, err, "listing claims: the provided continue parameter is too old")
+}
+
+// wireField is a protobuf field of a length.
+func wireField(number byte, length uint64) []byte {
+	return binary.AppendUvarint([]byte{number<<3 | 2}, length)
+}
+
+// repeated gives one byte again and again.
+type repeated byte
+
+func (r repeated) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = byte(r)
+	}
+	return len(p), nil
+}
+
+// hugeList is a list of claims, one after the other, that each have a spec of that length, and one at last that has gpu-a.
+func hugeList(t *testing.T, claims int, spec int64) io.Reader {
+	t.Helper()
+	list := &resourceapi.ResourceClaimList{Items: []resourceapi.ResourceClaim{largeClaim(allocationResult(ours, "n0", "gpu-a"))}}
+	last, err := list.Marshal()
+	require.NoError(t, err)
+	inner := wireField(2, uint64(spec))
+	item := append(wireField(2, uint64(len(inner))+uint64(spec)), inner...)
+	envelope := encoded(t, &resourceapi.ResourceClaimList{}, "ResourceClaimList")
+	head := append([]byte{}, envelope[:6+envelope[5]]...)
+	head = append(head, wireField(2, uint64(claims)*(uint64(len(item))+uint64(spec))+uint64(len(last)))...)
+	parts := []io.Reader{strings.NewReader(string(head))}
+	for range claims {
+		parts = append(parts, strings.NewReader(string(item)), io.LimitReader(repeated(0xff), spec))
+	}
+	return io.MultiReader(append(parts, strings.NewReader(string(last)))...)
+}
+
+// TestAllocated_HugeClaims_AreNotKept: it is not parallel, as it sees what the whole process allocates.
+func TestAllocated_HugeClaims_AreNotKept(t *testing.T) {
+	const claims, spec = 64, 4 << 20
+	stored := map[bool]uint64{}
+	for _, huge := range []bool{false, true} {
+		claims := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+			size := int64(1)
+			if huge {
+				size = spec
+			}
+			_, _ = io.CopyBuffer(struct{ io.Writer }{w}, hugeList(t, claims, size), make([]byte, 32<<10))
+		})
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		page, err := claims.Allocated(t.Context(), kube.AllocatedQuery{Driver: ours, Devices: devices("n0 gpu-a")})
+		runtime.ReadMemStats(&after)
+		require.NoError(t, err)
+		assert.Empty(t, cmp.Diff(devices("n0 gpu-a"), page.Devices))
+		stored[huge] = after.TotalAlloc - before.TotalAlloc
+	}
+	t.Logf("allocated for small claims %d bytes, for huge ones %d", stored[false], stored[true])
+	assert.Less(t, stored[true], stored[false]+spec, "256 MiB of claims went by")
+}
