@@ -96,7 +96,9 @@ func (p *program) transact(ctx context.Context, host *hostfs.FS, kept state, boo
 	beside := &driver.Beside{Flags: p.offering.Flags, CharDevices: host.CharDevices, Locate: host.Locate, Events: p.events}
 	tx, damaged, err := prepare.New(prepare.Ports{
 		Records: kept.records, Locks: kept.locks,
-		Planner: claim.Source{Driver: p.cfg.DriverName, NodeName: p.cfg.NodeName, Offered: p.offering.Now},
+		Planner: claim.Source{
+			Driver: p.cfg.DriverName, NodeName: p.cfg.NodeName, Offered: p.offering.Now, Standby: p.offering.Standby,
+		},
 		Specs: struct {
 			*cdi.Author
 			*cdi.Dir

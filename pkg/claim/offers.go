@@ -15,6 +15,8 @@ type offers struct {
 	source Source
 	node   *gpu.Node
 	layout gpu.Layout
+	// standby: another process may advertise something else by now.
+	standby bool
 }
 
 // result resolves one of our allocation results.
@@ -75,12 +77,11 @@ func (o offers) device(r *resourceapi.DeviceRequestAllocationResult) (gpu.Device
 				continue
 			}
 			if pool := offer.Pool(o.source.NodeName, g); pool != r.Pool {
-				return nil, refusal(r, "delete the pod so that it is scheduled anew",
-					"it was allocated from pool %q, and is in pool %q since the node's configuration changed", r.Pool, pool)
+				return nil, o.changed(r, "it was allocated from pool %q, and is in pool %q since the node's configuration changed", r.Pool, pool)
 			}
 			return d, nil
 		}
-		return nil, notOffered(r, g, offer)
+		return nil, o.notOffered(r, g, offer)
 	}
 	return nil, o.missing(r)
 }
@@ -92,7 +93,7 @@ func of(device string, g *gpu.GPU) bool {
 }
 
 // notOffered says what a GPU that is there gives instead.
-func notOffered(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU, offer gpu.Offer) error {
+func (o offers) notOffered(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU, offer gpu.Offer) error {
 	if r.ShareID != nil && strings.Contains(r.Device, "-mig-") {
 		return gone(r, g)
 	}
@@ -110,8 +111,16 @@ func notOffered(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU, offer 
 	if strings.Contains(r.Device, "-mig-") && !g.Product.MIGCapable {
 		why = g.Product.Name + " has no MIG"
 	}
-	return refusal(r, "delete the pod so that it is scheduled anew", "GPU %s does not offer it now: %s; it offers: %s", g.UUID, why,
-		strings.Join(has, ", "))
+	return o.changed(r, "GPU %s does not offer it now: %s; it offers: %s", g.UUID, why, strings.Join(has, ", "))
+}
+
+// changed refuses a device that the layout does not have, or not there. The layout of a process on standby may be an old one.
+func (o offers) changed(r *resourceapi.DeviceRequestAllocationResult, cause string, args ...any) error {
+	if o.standby {
+		return passing(r, "wait until the update of the plugin on this node is complete; if this stays, delete the pod so that it is scheduled again",
+			cause, args...)
+	}
+	return refusal(r, "delete the pod so that it is scheduled anew", cause, args...)
 }
 
 // gone refuses a share of a MIG device that is not there. Only those that an administrator made are for several claims, so there is none

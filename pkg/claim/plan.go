@@ -66,6 +66,9 @@ type Source struct {
 	// Offered says what the node has now and what its GPUs are offered as; it is asked once per plan and the node is never nil. An
 	// error says why that is not known yet.
 	Offered func() (*gpu.Node, gpu.Layout, error)
+	// Standby tells whether another process may advertise another layout of the node, so that a device that is not offered here is
+	// refused for the moment only. It is asked before Offered; nil: none does.
+	Standby func() bool
 }
 
 // Resolve plans an allocated claim. The error is a *Refusal. Results of other drivers are none of its business.
@@ -75,11 +78,12 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 		return nil, &Refusal{Cause: "the claim is not allocated", Fix: "wait for the scheduler", Transient: true}
 	}
 	devices := rc.Status.Allocation.Devices
+	standby := s.Standby != nil && s.Standby()
 	node, layout, err := s.Offered()
 	if err != nil {
 		return nil, &Refusal{Cause: fmt.Sprintf("what node %s offers is not known yet: %v", s.NodeName, err), Transient: true, Err: err}
 	}
-	offered := offers{source: s, node: node, layout: layout}
+	offered := offers{source: s, node: node, layout: layout, standby: standby}
 	options, err := s.decode(&devices)
 	if err != nil {
 		return nil, err

@@ -9,7 +9,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
 // draining is how far this process is in bringing GPUs to what they should be offered as.
@@ -18,6 +17,8 @@ type draining struct {
 	leading bool
 	// saved is what outlives it.
 	saved Saved
+	// news: another process has saved something else since followed was called.
+	news bool
 	// list is the list of claims that is being read, nil while none is, and page when the next page of one may be read.
 	list *claimList
 	page time.Time
@@ -190,15 +191,4 @@ func (o *Offering) save(layout gpu.Layout) error {
 	}
 	o.drain.saved = saved
 	return nil
-}
-
-// resolved works out the layout for a view, where it is not known yet.
-func (o *Offering) resolved(view *inventory.View) error {
-	if o.config.unread != nil {
-		return o.config.unread
-	}
-	if o.seen == view {
-		return nil
-	}
-	return o.resolve(view)
 }

@@ -101,7 +101,7 @@ func (o *Offering) Run(ctx context.Context, changed func()) error {
 		case <-o.wanted:
 			wait = rereadFirst
 		}
-		if o.reread(ctx) {
+		if o.reread(ctx) || o.followed() {
 			changed()
 		}
 		if o.probe(ctx) || o.advance(ctx) || o.freed() {
@@ -191,6 +191,7 @@ func (o *Offering) Present() (Present, error) {
 	view := o.ports.Inventory.Current()
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.follow()
 	if err := o.resolved(view); err != nil {
 		return Present{Node: view.Node}, err
 	}
