@@ -181,6 +181,7 @@ func (o *Offering) settle(list *claimList) (bool, error) {
 		switch {
 		case c != asked.change, !c.since.Equal(asked.since), !o.going.due(id, now), !slices.Contains(unrecorded, id):
 		case overlap(c.leaving, list.allocated):
+			c.allocated = common(c.leaving, list.allocated)
 			busy = append(busy, id)
 		default:
 			next[id], settled = c.to, true

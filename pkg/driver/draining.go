@@ -129,6 +129,7 @@ func (o *Offering) due(ctx context.Context) bool {
 		}
 	}
 	now := time.Now()
+	o.remind(now)
 	asking := len(o.going.where(func(c *change) bool { return c.asking(now) })) > 0
 	if !asking && o.drain.list == nil {
 		o.drain.page = time.Time{} // the next question waits for this node's moment

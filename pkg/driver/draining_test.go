@@ -60,7 +60,7 @@ func TestAGPUChangesWhenNobodyHasIt(t *testing.T) {
 				c.held(d)
 				d.entries = onlySlices
 				d.Reload()
-				after(9 * time.Minute)
+				after(remindAfter - time.Minute)
 				assert.Equal(t, []string{"n0", first}, d.offered(t))
 				assert.Equal(t, map[gpu.PoolDevice]bool{wholeOfFirst: true}, d.leaving(t))
 				assert.Less(t, d.listed, 30, "all claims of the cluster are not read all the time")

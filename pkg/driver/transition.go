@@ -41,6 +41,11 @@ type change struct {
 	// next is when the API server may be asked about this GPU again, and wait how long that was put off.
 	next time.Time
 	wait time.Duration
+	// begun is when it was wanted first. Recorded and allocated are those of the leaving devices that were in use when records and claims
+	// were read last, and reminded is whether the administrator was told.
+	begun               time.Time
+	recorded, allocated []gpu.PoolDevice
+	reminded            bool
 }
 
 // What was found in use, or could not be found out, is asked for again after askFirst, twice as long each time up to askMax: a
@@ -74,7 +79,7 @@ func (t *transition) aim(g *gpu.GPU, to gpu.Offer, records []*checkpoint.Record,
 		return offered
 	}
 	klog.Background().Info("A GPU is to be offered otherwise as soon as nobody has what leaves", "gpu", g.UUID, "leaving", len(leaving))
-	t.changes[g.UUID] = &change{to: to, leaving: leaving}
+	t.changes[g.UUID] = &change{to: to, leaving: leaving, begun: time.Now()}
 	return offered
 }
 
@@ -143,7 +148,10 @@ func (t *transition) unrecorded(records []*checkpoint.Record) []gpu.UUID {
 			}
 		}
 	}
-	return t.where(func(c *change) bool { return !overlap(c.leaving, held) })
+	return t.where(func(c *change) bool {
+		c.recorded = common(c.leaving, held)
+		return len(c.recorded) == 0
+	})
 }
 
 // asking tells whether the API server may be asked about a GPU.
@@ -216,6 +224,17 @@ func overlap(a, b map[gpu.PoolDevice]bool) bool {
 		}
 	}
 	return false
+}
+
+// common lists what is in both.
+func common(a, b map[gpu.PoolDevice]bool) []gpu.PoolDevice {
+	var both []gpu.PoolDevice
+	for place := range a {
+		if b[place] {
+			both = append(both, place)
+		}
+	}
+	return both
 }
 
 func sameDevices(a, b map[gpu.PoolDevice]bool) bool {

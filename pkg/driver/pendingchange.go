@@ -1,0 +1,53 @@
+package driver
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// remindAfter is how long a GPU's devices may be in use before the administrator is told that its layout waits for them. It may wait for
+// ever: claims that tolerate the taint are allocated what leaves again and again.
+const remindAfter = 10 * time.Minute
+
+// findClaims is the command that shows which claims have which devices.
+const findClaims = "kubectl get resourceclaims -A -o custom-columns=" +
+	"'NAMESPACE:.metadata.namespace,NAME:.metadata.name,DEVICES:.status.allocation.devices.results[*].device'"
+
+// remind tells of the GPUs whose layout changes wait for devices in use for too long, of each change once, and of those of one edit in one
+// Event. It names no claim: Events of the Node are read by people who may not know of each tenant's.
+func (o *Offering) remind(now time.Time) {
+	var waiting []string
+	node := o.ports.Inventory.Current().Node
+	for i := range node.GPUs {
+		g := &node.GPUs[i]
+		c, changing := o.going.changes[g.UUID]
+		if !changing || c.reminded || now.Sub(c.begun) < remindAfter || len(c.inUse()) == 0 {
+			continue
+		}
+		c.reminded = true
+		waiting = append(waiting, fmt.Sprintf("GPU %d (%s)", g.Index, gpu.Whole{GPU: g}.Name()))
+		klog.Background().Info("GPU layout change pending: waiting for devices to be released", "gpu", g.UUID, "devices", c.inUse())
+	}
+	if len(waiting) == 0 {
+		return
+	}
+	o.ports.Events.Warn("GPULayoutChangePending", "Configure", fmt.Sprintf("GPU layout change pending for %d minutes: waiting for devices of %s "+
+		"to be released. Running pods keep them, and claims that tolerate the config-change taint can be allocated them again, which delays "+
+		"the change for ever. Find the claims by the names of their devices: %s", int(remindAfter.Minutes()), strings.Join(waiting, ", "), findClaims))
+}
+
+// inUse lists the leaving devices that claims have, as far as it is known, as "<pool> <device>", sorted.
+func (c *change) inUse() []string {
+	var used []string
+	for _, at := range slices.Concat(c.recorded, c.allocated) {
+		used = append(used, at.Pool+" "+string(at.Device))
+	}
+	slices.Sort(used)
+	return slices.Compact(used)
+}
