@@ -26,6 +26,8 @@ type Report struct {
 	Costs Costs
 	// Change is what another configuration of the node costs.
 	Change Change
+	// ClaimList is what it takes to read all claims of a cluster, as a change needs it.
+	ClaimList ClaimList
 	// MIG is what slices of GPUs cost.
 	MIG MIG
 	// Process is what the plugin itself takes.
@@ -67,6 +69,7 @@ func (r *Report) Problems() error {
 	for _, restart := range r.Process.Restarts {
 		problems = append(problems, restart.exceeded()...)
 	}
+	problems = append(problems, r.ClaimList.exceeded()...)
 	for _, one := range []struct {
 		what   string
 		limits Limits
@@ -94,6 +97,7 @@ func (r *Report) Markdown(w io.Writer) error {
 	r.restarts(&b)
 	r.process(&b)
 	r.change(&b)
+	r.claimList(&b)
 	r.turns(&b)
 	r.slices(&b)
 	r.atOnce(&b)

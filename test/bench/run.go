@@ -27,6 +27,8 @@ type Options struct {
 	Binary string
 	// Partner is the command that calls Partner with the directory that is put after it.
 	Partner []string
+	// Reader is the command that calls ReadClaims with the address that is put after it.
+	Reader []string
 	// Progress is told what is being measured.
 	Progress io.Writer
 }
@@ -103,6 +105,7 @@ func (b *bencher) all(ctx context.Context) error {
 		{"wiped ResourceSlices", b.wiped},
 		{"API calls and restarts of a second plugin", b.second},
 		{"a change of the configuration", b.change},
+		{fmt.Sprintf("a list of %d large claims", worstClaims), b.list},
 		{"slices of GPUs", b.mig},
 		{"the scheduler", b.scheduling},
 	} {

@@ -31,12 +31,14 @@ func main() {
 	pflag.StringVar(&o.Binary, "binary", "", "the plugin's program")
 	partner := pflag.String("lock-partner", "", "be the other process of a measurement of locks, with the lock file in this directory")
 	_ = pflag.CommandLine.MarkHidden("lock-partner") // it was defined in the line before
+	reader := pflag.String("claim-reader", "", "be the other process of a measurement of memory, with the API server at this address")
+	_ = pflag.CommandLine.MarkHidden("claim-reader") // as above
 	pflag.Parse()
 
-	os.Exit(run(o, *kubeconfig, *server, *partner))
+	os.Exit(run(o, *kubeconfig, *server, *partner, *reader))
 }
 
-func run(o bench.Options, kubeconfig, server, partner string) int {
+func run(o bench.Options, kubeconfig, server, partner, reader string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -51,11 +53,17 @@ func run(o bench.Options, kubeconfig, server, partner string) int {
 		}
 		return 0
 	}
+	if reader != "" {
+		if err := bench.ReadClaims(ctx, reader, os.Stdout); err != nil {
+			return fail(2, err)
+		}
+		return 0
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return fail(2, err)
 	}
-	o.Partner = []string{self, "--lock-partner"}
+	o.Partner, o.Reader = []string{self, "--lock-partner"}, []string{self, "--claim-reader"}
 	if o.API, err = clientcmd.BuildConfigFromFlags(server, kubeconfig); err != nil {
 		return fail(2, fmt.Errorf("reading the kubeconfig %s: %w", kubeconfig, err))
 	}
