@@ -165,7 +165,7 @@ func (o Offer) migDevices(g *GPU) []MIGDevice {
 func (o Offer) gives(d *MIGDevice, static []Instance) bool {
 	for i := range static {
 		if d.is(static[i]) {
-			if len(static[i].Compute) != 1 || static[i].Compute[0].Slices != d.Profile.Slices {
+			if !static[i].Filled() {
 				return false
 			}
 			compute := static[i].Compute[0]

@@ -59,6 +59,9 @@ type ComputeInstance struct {
 	ID int
 	// Slices counts its compute slices: fewer than its GPU instance has where several share that instance.
 	Slices int
+	// Part: it does not have all multiprocessors that one compute instance of its GPU instance can have. Slices do not tell: one of one
+	// slice may leave a part of a double-memory instance unused.
+	Part bool
 	// UUID is the MIG device's.
 	UUID MIGUUID
 }
@@ -83,6 +86,9 @@ type Instance struct {
 	// Compute are its compute instances; none while it is made or after it was half removed.
 	Compute []ComputeInstance
 }
+
+// Filled tells whether one compute instance has all of the GPU instance.
+func (i *Instance) Filled() bool { return len(i.Compute) == 1 && !i.Compute[0].Part }
 
 // MIG is how a GPU can be cut and how it is cut now.
 type MIG struct {

@@ -64,7 +64,7 @@ func TestOfferDevices(t *testing.T) {
 		return suffixes
 	}
 	everySlice := []DeviceName{"-mig-19-0", "-mig-19-5", "-mig-19-6", "-mig-9-0", "-mig-9-4", "-mig-20-0", "-mig-20-6"}
-	compute := []ComputeInstance{{Slices: 1, UUID: "MIG-1"}}
+	compute, part := []ComputeInstance{{Slices: 1, UUID: "MIG-1"}}, []ComputeInstance{{Slices: 1, Part: true, UUID: "MIG-1"}}
 	for name, c := range map[string]struct {
 		offer Offer
 		mig   func(*MIG)
@@ -101,9 +101,15 @@ func TestOfferDevices(t *testing.T) {
 		},
 		"static cut smaller": {
 			all, func(m *MIG) {
-				m.Instances = []Instance{{ID: 1, Profile: 9, Placement: Placement{4, 4}, Compute: compute}}
+				m.Instances = []Instance{{ID: 1, Profile: 9, Placement: Placement{4, 4}, Compute: part}}
 			},
 			names("-mig-19-0", "-mig-9-0", "-mig-20-0", "-monitor"),
+		},
+		"static of as many slices with fewer multiprocessors": {
+			all, func(m *MIG) {
+				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{6, 1}, Compute: part}}
+			},
+			names("-mig-19-0", "-mig-19-5", "-mig-9-0", "-mig-20-0", "-monitor"),
 		},
 		"static of a profile nobody knows": {
 			all, func(m *MIG) {

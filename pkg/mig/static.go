@@ -15,7 +15,7 @@ type Static struct {
 	Driver func() (Driver, error)
 }
 
-// There costs five calls of the driver, however many instances the GPU has.
+// There costs six calls of the driver, however many instances the GPU has.
 func (s Static) There(ctx context.Context, id gpu.UUID, m *checkpoint.MIG) error {
 	driver, err := s.Driver()
 	if err != nil {

@@ -65,11 +65,11 @@ func TestASliceCostsTheSameBesideOthers(t *testing.T) {
 		return calls(func() error { return w.step().Undo(t.Context(), s) }), verify
 	}
 	undo, verify := counted(0)
-	assert.EqualValues(t, 5, verify)
-	assert.EqualValues(t, 11, undo)
+	assert.EqualValues(t, 6, verify)
+	assert.EqualValues(t, 12, undo)
 	undo, verify = counted(6)
-	assert.EqualValues(t, 5, verify)
-	assert.EqualValues(t, 11, undo)
+	assert.EqualValues(t, 6, verify)
+	assert.EqualValues(t, 12, undo)
 }
 
 func TestCheckRefusesAPlaceThatIsTaken(t *testing.T) {

@@ -18,6 +18,17 @@ type cutting struct {
 	// handles counts the handles that were given out by UUID.
 	handles   int
 	instances []*fakeInstance
+	// kinds are the multiprocessors of the compute instances that there can be, by NVML's index; nil: one has all.
+	kinds map[int]uint32
+}
+
+// multiprocessors are those of a kind of compute instance.
+func (c *cutting) multiprocessors(kind int) (uint32, bool) {
+	if c.kinds == nil {
+		return 128, kind == nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE
+	}
+	n, known := c.kinds[kind]
+	return n, known
 }
 
 // renewed is the handle of a GPU that was reset.
@@ -121,27 +132,28 @@ type fakeInstance struct {
 	gpu     *fakeGPU
 	info    nvml.GpuInstanceInfo
 	compute int
-	// made counts the compute instances that there ever were.
-	made int
+	kind    int // of the compute instance
 }
 
 func (i *fakeInstance) GetInfo() (nvml.GpuInstanceInfo, nvml.Return) {
 	return i.info, i.gpu.call("nvmlGpuInstanceGetInfo")
 }
 
-func (i *fakeInstance) GetComputeInstanceProfileInfo(profile, _ int) (nvml.ComputeInstanceProfileInfo, nvml.Return) {
-	if profile != nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE {
+func (i *fakeInstance) GetComputeInstanceProfileInfo(kind, _ int) (nvml.ComputeInstanceProfileInfo, nvml.Return) {
+	ret := i.gpu.call("nvmlGpuInstanceGetComputeInstanceProfileInfo")
+	n, known := i.gpu.multiprocessors(kind)
+	if !known {
 		return nvml.ComputeInstanceProfileInfo{}, nvml.ERROR_NOT_SUPPORTED
 	}
-	return nvml.ComputeInstanceProfileInfo{Id: 4, SliceCount: 7}, nvml.SUCCESS
+	return nvml.ComputeInstanceProfileInfo{Id: uint32(kind), SliceCount: 7, MultiprocessorCount: n}, ret //nolint:gosec // a small number
 }
 
-func (i *fakeInstance) CreateComputeInstance(*nvml.ComputeInstanceProfileInfo) (nvml.ComputeInstance, nvml.Return) {
+func (i *fakeInstance) CreateComputeInstance(info *nvml.ComputeInstanceProfileInfo) (nvml.ComputeInstance, nvml.Return) {
 	if i.compute > 0 {
 		return nil, nvml.ERROR_INSUFFICIENT_RESOURCES
 	}
 	i.compute++
-	i.made++
+	i.kind = int(info.Id)
 	return &fakeCompute{instance: i}, i.gpu.call("nvmlGpuInstanceCreateComputeInstance")
 }
 
@@ -196,10 +208,12 @@ func (m *fakeMIG) GetComputeInstanceId() (int, nvml.Return) { //nolint:revive //
 	return 0, nvml.SUCCESS
 }
 
+// GetUUID is made from the id of the GPU instance, as all that is made there has the same.
 func (m *fakeMIG) GetUUID() (string, nvml.Return) {
-	return fmt.Sprintf("MIG-%d", m.instance.made), nvml.SUCCESS
+	return fmt.Sprintf("MIG-%d", m.instance.info.Id), nvml.SUCCESS
 }
 
 func (m *fakeMIG) GetAttributes() (nvml.DeviceAttributes, nvml.Return) {
-	return nvml.DeviceAttributes{ComputeInstanceSliceCount: 7}, nvml.SUCCESS
+	n, _ := m.instance.gpu.multiprocessors(m.instance.kind)
+	return nvml.DeviceAttributes{ComputeInstanceSliceCount: 7, MultiprocessorCount: n}, m.instance.gpu.call("nvmlDeviceGetAttributes_v2")
 }

@@ -163,7 +163,7 @@ func (q query) instances(b *board, mode gpu.MIGMode) ([]gpu.Instance, error) {
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	return found, q.computeInstances(found)
+	return found, q.computeInstances(b, found)
 }
 
 // occupied lists the GPU instances in the order of their ids, without what is in them.
@@ -203,9 +203,9 @@ func asInstance(info *nvml.GpuInstanceInfo) gpu.Instance {
 }
 
 // computeInstances adds to the instances the compute instances in them.
-func (q query) computeInstances(instances []gpu.Instance) error {
+func (q query) computeInstances(b *board, instances []gpu.Instance) error {
 	return q.migDevices(func(handle nvml.Device) (bool, error) {
-		return true, q.addCompute(handle, instances)
+		return true, q.addCompute(b, handle, instances)
 	})
 }
 
@@ -234,7 +234,7 @@ func (q query) migDevices(visit func(handle nvml.Device) (more bool, err error))
 
 // addCompute adds a MIG device to the one of the instances that it is in. One that is in another costs one call. gpu.ErrNotFound:
 // it is gone.
-func (q query) addCompute(handle nvml.Device, instances []gpu.Instance) error {
+func (q query) addCompute(b *board, handle nvml.Device, instances []gpu.Instance) error {
 	gi, err := must(q, "nvmlDeviceGetGpuInstanceId", vanished(handle.GetGpuInstanceId))
 	if err != nil {
 		return err
@@ -243,7 +243,7 @@ func (q query) addCompute(handle nvml.Device, instances []gpu.Instance) error {
 	if i < 0 {
 		return nil
 	}
-	compute, err := q.describe(handle)
+	compute, err := q.describe(b, handle, &instances[i])
 	if err == nil {
 		instances[i].Compute = append(instances[i].Compute, compute)
 	}
@@ -262,8 +262,8 @@ func (q query) migDevice(index int) (nvml.Device, bool, error) {
 	return handle, known, err
 }
 
-// describe reads a MIG device; gpu.ErrNotFound when it is gone.
-func (q query) describe(handle nvml.Device) (c gpu.ComputeInstance, err error) {
+// describe reads a MIG device that is in this GPU instance; gpu.ErrNotFound when it is gone.
+func (q query) describe(b *board, handle nvml.Device, in *gpu.Instance) (c gpu.ComputeInstance, err error) {
 	if c.ID, err = must(q, "nvmlDeviceGetComputeInstanceId", vanished(handle.GetComputeInstanceId)); err != nil {
 		return c, err
 	}
@@ -271,9 +271,19 @@ func (q query) describe(handle nvml.Device) (c gpu.ComputeInstance, err error) {
 	if err != nil {
 		return c, err
 	}
-	attributes, err := must(q, "nvmlDeviceGetAttributes_v2", vanished(handle.GetAttributes))
-	c.UUID, c.Slices = gpu.MIGUUID(uuid), int(attributes.ComputeInstanceSliceCount)
-	return c, err
+	c.UUID = gpu.MIGUUID(uuid)
+	return c, q.measure(b, handle, in, &c)
+}
+
+// measure adds how much of the GPU instance it is.
+func (q query) measure(b *board, handle nvml.Device, in *gpu.Instance, c *gpu.ComputeInstance) error {
+	size, err := q.size(handle)
+	if err != nil {
+		return err
+	}
+	c.Slices = int(size.ComputeInstanceSliceCount)
+	c.Part, err = q.isPart(b, in.Profile, in.ID, &size)
+	return err
 }
 
 // at finds a GPU that a look has shown.
@@ -323,10 +333,11 @@ func (s *Session) Occupied(ctx context.Context, id gpu.UUID) ([]gpu.Instance, er
 	return q.occupied(b, mode)
 }
 
-// Instance reads the GPU instance with that id, and of what is in it the MIG device of that UUID, without its size; "" asks for none.
-// It is nil where the GPU has no such instance. It costs two calls, and three for the MIG device, however many others there are.
+// Instance reads the GPU instance with that id, and of what is in it the MIG device of that UUID; "" asks for none. It is nil where the
+// GPU has no such instance. It costs two calls, and four for the MIG device, however many others there are: the UUID does not tell its
+// size.
 func (s *Session) Instance(ctx context.Context, id gpu.UUID, gi int, device gpu.MIGUUID) (*gpu.Instance, error) {
-	q, _, err := s.at(ctx, id)
+	q, b, err := s.at(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -341,27 +352,32 @@ func (s *Session) Instance(ctx context.Context, id gpu.UUID, gi int, device gpu.
 	if device == "" {
 		return &instance, nil
 	}
-	found, ci, err := q.whereIs(device)
-	if err == nil && found == gi {
-		instance.Compute = []gpu.ComputeInstance{{ID: ci, UUID: device}}
-	}
+	err = q.addDevice(b, device, &instance)
 	if errors.Is(err, gpu.ErrNotFound) {
 		err = nil
 	}
 	return &instance, err
 }
 
-// whereIs finds the instances that a MIG device is; gpu.ErrNotFound: there is none of that UUID.
-func (q query) whereIs(device gpu.MIGUUID) (gi, ci int, err error) {
+// addDevice adds the MIG device of that UUID to the GPU instance, if it is in it; gpu.ErrNotFound: there is none of that UUID.
+func (q query) addDevice(b *board, device gpu.MIGUUID, instance *gpu.Instance) error {
 	handle, err := must(q, "nvmlDeviceGetHandleByUUID", vanished(func() (nvml.Device, nvml.Return) {
 		return q.session.lib.DeviceGetHandleByUUID(string(device))
 	}))
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
-	if gi, err = must(q, "nvmlDeviceGetGpuInstanceId", vanished(handle.GetGpuInstanceId)); err != nil {
-		return 0, 0, err
+	gi, err := must(q, "nvmlDeviceGetGpuInstanceId", vanished(handle.GetGpuInstanceId))
+	if err != nil || gi != instance.ID {
+		return err
 	}
-	ci, err = must(q, "nvmlDeviceGetComputeInstanceId", vanished(handle.GetComputeInstanceId))
-	return gi, ci, err
+	c := gpu.ComputeInstance{UUID: device}
+	if c.ID, err = must(q, "nvmlDeviceGetComputeInstanceId", vanished(handle.GetComputeInstanceId)); err != nil {
+		return err
+	}
+	if err := q.measure(b, handle, instance, &c); err != nil {
+		return err
+	}
+	instance.Compute = []gpu.ComputeInstance{c}
+	return nil
 }

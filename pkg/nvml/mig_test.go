@@ -59,7 +59,7 @@ func TestInstances(t *testing.T) {
 	assert.Equal(t, []gpu.Instance{half}, seen(t, s), "one without a compute instance is seen")
 	c, err := s.CreateComputeInstance(t.Context(), firstGPU, gi)
 	require.NoError(t, err)
-	assert.Equal(t, gpu.ComputeInstance{ID: 0, Slices: 7, UUID: "MIG-1"}, c)
+	assert.Equal(t, gpu.ComputeInstance{ID: 0, Slices: 7, UUID: "MIG-3"}, c)
 	full := half
 	full.Compute = []gpu.ComputeInstance{c}
 	there, err := s.Instances(t.Context(), firstGPU)
@@ -114,11 +114,11 @@ func TestOneInstance(t *testing.T) {
 	gi, err := s.CreateInstance(t.Context(), firstGPU, 0, whole)
 	require.NoError(t, err)
 	empty := gpu.Instance{ID: gi, Profile: 0, Placement: whole}
-	assert.Equal(t, &empty, read(gi, "MIG-1"), "it is not made yet")
+	assert.Equal(t, &empty, read(gi, "MIG-3"), "it is not made yet")
 	c, err := s.CreateComputeInstance(t.Context(), firstGPU, gi)
 	require.NoError(t, err)
 	filled := empty
-	filled.Compute = []gpu.ComputeInstance{{ID: c.ID, UUID: c.UUID}}
+	filled.Compute = []gpu.ComputeInstance{c}
 	assert.Equal(t, &filled, read(gi, c.UUID))
 	assert.Equal(t, &empty, read(gi, "MIG-2"), "another MIG device is in it")
 	assert.Equal(t, &empty, read(gi, ""))

@@ -195,14 +195,6 @@ func (b *board) profile(q query, id int) (*profile, error) {
 	return &b.profiles[i], nil
 }
 
-// computeProfiles are NVML's compute instance profiles by their number of slices.
-var computeProfiles = map[int]int{
-	1: nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE, 2: nvml.COMPUTE_INSTANCE_PROFILE_2_SLICE,
-	3: nvml.COMPUTE_INSTANCE_PROFILE_3_SLICE, 4: nvml.COMPUTE_INSTANCE_PROFILE_4_SLICE,
-	6: nvml.COMPUTE_INSTANCE_PROFILE_6_SLICE, 7: nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE,
-	8: nvml.COMPUTE_INSTANCE_PROFILE_8_SLICE,
-}
-
 // uuidOf finds the UUID of a compute instance that was just made. It is that of its MIG device, which only the list of them tells:
 // the compute instance's own handle names its GPU.
 func (q query) uuidOf(gi, ci int) (uuid gpu.MIGUUID, err error) {
@@ -225,7 +217,7 @@ func (q query) uuidOf(gi, ci int) (uuid gpu.MIGUUID, err error) {
 	return uuid, err
 }
 
-// CreateComputeInstance makes the compute instance that fills the GPU instance.
+// CreateComputeInstance makes the compute instance that has all multiprocessors of the GPU instance.
 func (s *Session) CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error) {
 	none := gpu.ComputeInstance{}
 	q, b, done, err := s.change(ctx, id)
@@ -241,13 +233,7 @@ func (s *Session) CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int
 	if err != nil {
 		return none, err
 	}
-	kind, known := computeProfiles[p.facts.Slices]
-	if !known {
-		return none, &gpu.UnsupportedError{Feature: fmt.Sprintf("a compute instance of %d slices", p.facts.Slices)}
-	}
-	filling, err := must(q, "nvmlGpuInstanceGetComputeInstanceProfileInfo", func() (nvml.ComputeInstanceProfileInfo, nvml.Return) {
-		return instance.GetComputeInstanceProfileInfo(kind, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
-	})
+	filling, err := q.filling(instance, p)
 	if err != nil {
 		return none, err
 	}
@@ -262,7 +248,7 @@ func (s *Session) CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int
 		return none, err
 	}
 	uuid, err := q.uuidOf(gi, int(made.Id))
-	return gpu.ComputeInstance{ID: int(made.Id), Slices: p.facts.Slices, UUID: uuid}, err
+	return gpu.ComputeInstance{ID: int(made.Id), Slices: int(filling.SliceCount), UUID: uuid}, err
 }
 
 // instance finds a GPU instance and what it is; gpu.ErrNotFound: there is none with that id.

@@ -314,6 +314,17 @@ func TestComputeProfilesOfSizes(t *testing.T) {
 	assert.Equal(t, []string{"1g.5gb+me"}, names["1g.5gb+me"])
 }
 
+// TestComputeProfiles_OfDoubleMemory_OneFills: slices do not tell which.
+func TestComputeProfiles_OfDoubleMemory_OneFills(t *testing.T) {
+	m := inMIGMode(t, "h100-80")
+	instance, err := m.GPUInstance(m.must("1g.20gb", 0))
+	require.NoError(t, err)
+	assert.Equal(t, []ComputeProfile{
+		{ID: 0, Name: "1c.1g.20gb", Slices: 1, Instances: 1, Multiprocessors: 16},
+		{ID: 7, Name: "1g.20gb", Slices: 1, Instances: 1, Multiprocessors: 26},
+	}, instance.Profile.ComputeProfiles())
+}
+
 func TestAProcessKeepsItsDevice(t *testing.T) {
 	m := inMIGMode(t, "h100-80")
 	gi := m.must("1g.10gb", 0)

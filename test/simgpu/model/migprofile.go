@@ -32,13 +32,16 @@ type MIGProfile struct {
 	Slices          int    // compute slices
 	Instances       int    // most that fit at once
 	Multiprocessors int
-	Engines         Engines
-	MemoryMiB       uint64
-	Size            uint32   // memory slices
-	Starts          []uint32 // where an instance can begin
-	Media           Media
-	Graphics        bool // "+gfx"
-	Since           int  // first driver branch that offers it
+	// Narrow is how many multiprocessors a compute instance of one slice has where that does not fill an instance of one slice; 0
+	// where it does.
+	Narrow    int
+	Engines   Engines
+	MemoryMiB uint64
+	Size      uint32   // memory slices
+	Starts    []uint32 // where an instance can begin
+	Media     Media
+	Graphics  bool // "+gfx"
+	Since     int  // first driver branch that offers it
 }
 
 // Placements lists where an instance of the profile can be.
@@ -78,6 +81,12 @@ func (s shape) of(name string, multiprocessors int, memoryMiB uint64, engines En
 		Index: s.index, ID: s.id, Name: name, Slices: s.slices, Instances: instances, Multiprocessors: multiprocessors,
 		Engines: engines, MemoryMiB: memoryMiB, Size: s.size, Starts: slices.Clone(s.starts), Media: s.media, Since: max(s.since, 450),
 	}
+}
+
+// narrowed is the profile where a compute instance of one slice has only so many multiprocessors.
+func (p MIGProfile) narrowed(multiprocessors int) MIGProfile {
+	p.Narrow = multiprocessors
+	return p
 }
 
 // The shapes of boards with 8 memory slices and 7 compute slices.
@@ -131,7 +140,7 @@ var a100x80Profiles = []MIGProfile{
 var h100x80Profiles = []MIGProfile{
 	oneOf7.of("1g.10gb", 16, 9984, Engines{Copy: 1, Decoder: 1, JPEG: 1}),
 	oneMediaOf7.of("1g.10gb+me", 16, 9984, Engines{Copy: 1, Decoder: 1, JPEG: 1, OFA: 1}),
-	oneDoubleOf7.of("1g.20gb", 26, 20096, Engines{Copy: 1, Decoder: 1, JPEG: 1}),
+	oneDoubleOf7.of("1g.20gb", 26, 20096, Engines{Copy: 1, Decoder: 1, JPEG: 1}).narrowed(16),
 	twoOf7.of("2g.20gb", 32, 20096, Engines{Copy: 2, Decoder: 2, JPEG: 2}),
 	threeOf7.of("3g.40gb", 60, 40448, Engines{Copy: 3, Decoder: 3, JPEG: 3}),
 	fourOf7.of("4g.40gb", 64, 40448, Engines{Copy: 4, Decoder: 4, JPEG: 4}),
@@ -141,7 +150,7 @@ var h100x80Profiles = []MIGProfile{
 var h200x141Profiles = []MIGProfile{
 	oneOf7.of("1g.18gb", 16, 16384, Engines{Copy: 1, Decoder: 1, JPEG: 1}),
 	oneMediaOf7.of("1g.18gb+me", 16, 16384, Engines{Copy: 1, Decoder: 1, JPEG: 1, OFA: 1}),
-	oneDoubleOf7.of("1g.35gb", 26, 33280, Engines{Copy: 1, Decoder: 1, JPEG: 1}),
+	oneDoubleOf7.of("1g.35gb", 26, 33280, Engines{Copy: 1, Decoder: 1, JPEG: 1}).narrowed(16),
 	twoOf7.of("2g.35gb", 32, 33280, Engines{Copy: 2, Decoder: 2, JPEG: 2}),
 	threeOf7.of("3g.71gb", 60, 71168, Engines{Copy: 3, Decoder: 3, JPEG: 3}),
 	fourOf7.of("4g.71gb", 64, 71168, Engines{Copy: 4, Decoder: 4, JPEG: 4}),
@@ -151,7 +160,7 @@ var h200x141Profiles = []MIGProfile{
 var b200x180Profiles = []MIGProfile{
 	oneOf7.of("1g.23gb", 18, 22016, Engines{Copy: 2, Decoder: 1, JPEG: 1}),
 	oneMediaOf7.of("1g.23gb+me", 18, 22016, Engines{Copy: 2, Decoder: 1, JPEG: 1, OFA: 1}),
-	oneDoubleOf7.of("1g.45gb", 30, 45056, Engines{Copy: 2, Decoder: 1, JPEG: 1}),
+	oneDoubleOf7.of("1g.45gb", 30, 45056, Engines{Copy: 2, Decoder: 1, JPEG: 1}).narrowed(18),
 	twoOf7.of("2g.45gb", 36, 45056, Engines{Copy: 3, Decoder: 2, JPEG: 2}),
 	threeOf7.of("3g.90gb", 70, 91136, Engines{Copy: 6, Decoder: 3, JPEG: 3}),
 	fourOf7.of("4g.90gb", 72, 91136, Engines{Copy: 8, Decoder: 4, JPEG: 4}),
@@ -170,8 +179,17 @@ type ComputeProfile struct {
 // The compute slices of NVML's compute instance profiles, by index.
 var computeSlices = []int{1, 2, 3, 4, 7}
 
-// ComputeProfiles lists the compute instances that a GPU instance of the profile can hold.
+// revisedSlice is NVML's index of the second compute instance profile of one slice, NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1.
+const revisedSlice = 7
+
+// ComputeProfiles lists the compute instances that a GPU instance of the profile can hold. The last one fills it.
 func (p MIGProfile) ComputeProfiles() []ComputeProfile {
+	if p.Narrow != 0 {
+		return []ComputeProfile{
+			{ID: 0, Name: "1c." + p.Name, Slices: 1, Instances: 1, Multiprocessors: p.Narrow},
+			{ID: revisedSlice, Name: p.Name, Slices: 1, Instances: 1, Multiprocessors: p.Multiprocessors},
+		}
+	}
 	var list []ComputeProfile
 	for i, slices := range computeSlices {
 		if slices > p.Slices {

@@ -49,7 +49,7 @@ func (s *Session) CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int
 		return none, err
 	}
 	var made model.Handle
-	profiles := instance.Profile.ComputeProfiles() // the last one has all slices
+	profiles := instance.Profile.ComputeProfiles() // the last one fills it
 	whole := profiles[len(profiles)-1]
 	if err := d.ask("nvmlGpuInstanceGetComputeInstanceProfileInfo", s.session.Alive); err != nil {
 		return none, err

@@ -227,12 +227,17 @@ func (d device) fill(list []gpu.Instance) error {
 	for _, found := range devices {
 		i := slices.IndexFunc(list, func(in gpu.Instance) bool { return in.ID == int(found.Instance.ID) })
 		if i >= 0 {
-			list[i].Compute = append(list[i].Compute, gpu.ComputeInstance{
-				ID: int(found.Compute.ID), Slices: found.Compute.Profile.Slices, UUID: gpu.MIGUUID(found.UUID),
-			})
+			list[i].Compute = append(list[i].Compute, describeCompute(found))
 		}
 	}
 	return err
+}
+
+func describeCompute(d model.MIGDevice) gpu.ComputeInstance {
+	return gpu.ComputeInstance{
+		ID: int(d.Compute.ID), Slices: d.Compute.Profile.Slices, UUID: gpu.MIGUUID(d.UUID),
+		Part: d.Compute.Profile.Multiprocessors < d.Instance.Profile.Multiprocessors,
+	}
 }
 
 // migDevices lists the MIG devices of a GPU in the order of their instances' ids.

@@ -242,7 +242,7 @@ func TestOneInstance(t *testing.T) {
 	require.NoError(t, err)
 	empty := gpu.Instance{ID: gi, Profile: 19, Placement: gpu.Placement{Start: 6, Size: 1}}
 	filled := empty
-	filled.Compute = []gpu.ComputeInstance{{ID: ci.ID, UUID: ci.UUID}}
+	filled.Compute = []gpu.ComputeInstance{ci}
 	assert.Equal(t, &filled, read(gi, ci.UUID))
 	assert.Equal(t, &empty, read(gi, "MIG-another"))
 	assert.Equal(t, &empty, read(gi, ""))

@@ -48,7 +48,7 @@ func (s *Session) Instance(ctx context.Context, id gpu.UUID, gi int, uuid gpu.MI
 	}
 	device, err := d.migDevice(uuid)
 	if err == nil && int(device.Instance.ID) == gi {
-		instance.Compute = []gpu.ComputeInstance{{ID: int(device.Compute.ID), UUID: uuid}}
+		instance.Compute = []gpu.ComputeInstance{describeCompute(device)}
 	}
 	if errors.Is(err, gpu.ErrNotFound) {
 		err = nil
@@ -63,7 +63,7 @@ func (d device) migDevice(uuid gpu.MIGUUID) (found model.MIGDevice, err error) {
 		handle, err = d.session.ByUUID(string(uuid))
 		return err
 	})
-	for _, symbol := range []string{"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId"} {
+	for _, symbol := range []string{"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId", "nvmlDeviceGetAttributes_v2"} {
 		if err == nil {
 			err = d.ask(symbol, func() (err error) {
 				found, err = d.session.MIGDevice(handle)
