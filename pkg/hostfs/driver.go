@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -132,6 +133,24 @@ func (f *FS) KernelModule() string {
 		return string(match[1])
 	}
 	return ""
+}
+
+// moduleDir is where the kernel shows the module while it is loaded.
+const moduleDir = "/sys/module/nvidia"
+
+// DriverLoad identifies the present load of the NVIDIA kernel module: it is another one after each load in this boot. Empty where no
+// module is seen, which says nothing.
+func (f *FS) DriverLoad() string {
+	seen, err := f.resolve(moduleDir)
+	if err != nil {
+		return ""
+	}
+	var stat unix.Stat_t
+	if err := unix.Stat(seen, &stat); err != nil {
+		return ""
+	}
+	// sysfs numbers its directories as they come, and gives no number twice. Its times are those of the first look.
+	return strconv.FormatUint(stat.Ino, 10)
 }
 
 // libraryVersion takes the version from a file name such as libnvidia-ml.so.580.95.05.

@@ -152,3 +152,21 @@ func TestFindDriverDevRoot(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "/run/nvidia/driver", found.DevHostPath)
 }
+
+// TestDriverLoad_LoadedAgain_Differs: the kernel makes the module's directory anew and gives it another number.
+func TestDriverLoad_LoadedAgain_Differs(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	host := New(root)
+	assert.Empty(t, host.DriverLoad(), "no module is seen")
+	module := filepath.Join(root, "sys/module/nvidia")
+	require.NoError(t, os.MkdirAll(module, 0o755))
+	first := host.DriverLoad()
+	assert.NotEmpty(t, first)
+	require.NoError(t, os.WriteFile(filepath.Join(module, "refcnt"), []byte("1"), 0o444))
+	assert.Equal(t, first, host.DriverLoad(), "what is in it, and its times, say nothing")
+	require.NoError(t, os.Rename(module, module+"-earlier")) // so that its number is not used again
+	assert.Empty(t, host.DriverLoad())
+	require.NoError(t, os.MkdirAll(module, 0o755))
+	assert.NotEqual(t, first, host.DriverLoad())
+}

@@ -48,6 +48,8 @@ func TestGPU(t *testing.T) {
 	}
 	gpu.AssignIDs(node.GPUs)
 	show(t, "driver root", root)
+	t.Logf("load of the driver: %q", host.DriverLoad())
+	assert.Equal(t, host.DriverLoad(), host.DriverLoad())
 	show(t, "node", node)
 
 	for i := range node.GPUs {

@@ -3,6 +3,7 @@ package layout
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,17 +60,36 @@ func (in *Install) proc(node *model.Node) error {
 			return err
 		}
 	}
+	if err := in.module(); err != nil {
+		return err
+	}
 	if _, err := major(in.Paths.ProcDevices, "nvidia-caps"); err != nil {
 		return nil //nolint:nilerr // this driver has no capability nodes
 	}
 	return in.Files.file(filepath.Join(in.Paths.capsDir(), "mig-minors"), migMinors(), 0o444)
 }
 
+// module shows the loaded module in sysfs. As there, no directory has the number of an earlier one: those of earlier loads stay, under
+// other names.
+func (in *Install) module() error {
+	if in.Paths.Module == "" {
+		return nil
+	}
+	for n := 1; ; n++ {
+		load := fmt.Sprintf("%s-%d", in.Paths.Module, n)
+		if _, err := os.Lstat(load); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		return errors.Join(in.Files.dir(load), in.Files.link(in.Paths.Module, filepath.Base(load)))
+	}
+}
+
 // UnloadProc takes away what an unloaded kernel module no longer shows.
 func (in *Install) UnloadProc() error {
 	shown := in.Paths.dropCapabilities(nil)
 	err := in.Files.removeWhere(func(path string) bool {
-		return path == in.Paths.ProcDriver || below(path, in.Paths.ProcDriver) || path == in.Paths.capsDir() || below(path, in.Paths.capsDir())
+		return path == in.Paths.ProcDriver || below(path, in.Paths.ProcDriver) || path == in.Paths.capsDir() || below(path, in.Paths.capsDir()) ||
+			path == in.Paths.Module && path != ""
 	})
 	return errors.Join(shown, err, in.Save())
 }

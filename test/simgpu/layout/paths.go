@@ -15,6 +15,8 @@ type Paths struct {
 	ProcDriver  string `json:"procDriver"`  // stands for /proc/driver/nvidia
 	PCI         string `json:"pci"`         // stands for /sys/bus/pci/devices
 	ProcDevices string `json:"procDevices"` // stands for /proc/devices
+	// Module stands for /sys/module/nvidia; empty where nobody can make it, as in sysfs itself.
+	Module string `json:"module,omitempty"`
 }
 
 // Node gives the paths of a machine whose driver lives below root.
@@ -36,6 +38,7 @@ func Sandbox(root string) Paths {
 		ProcDriver:  filepath.Join(root, "proc/driver/nvidia"),
 		PCI:         filepath.Join(root, "sys/bus/pci/devices"),
 		ProcDevices: filepath.Join(root, "proc/devices"),
+		Module:      filepath.Join(root, "sys/module/nvidia"),
 	}
 }
 

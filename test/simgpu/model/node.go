@@ -92,6 +92,13 @@ func (n *Node) Load(version DriverVersion) error {
 	return nil
 }
 
+// Loads counts how often the driver was loaded.
+func (n *Node) Loads() uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.driver.generation
+}
+
 // Unload takes the driver away: calls answer DriverNotLoaded until Load.
 func (n *Node) Unload() {
 	n.mu.Lock()

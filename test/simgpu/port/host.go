@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -66,6 +67,14 @@ func (h *Host) KernelModule() string {
 		return ""
 	}
 	return version.String()
+}
+
+// DriverLoad identifies the present load of the driver, empty while it is unloaded.
+func (h *Host) DriverLoad() string {
+	if _, loaded := h.node.Driver(); !loaded {
+		return ""
+	}
+	return strconv.FormatUint(h.node.Loads(), 10)
 }
 
 // PCI tells where a GPU of the node sits.
