@@ -20,16 +20,14 @@ func (i *Inventory) Partitioning() (Partitioning, error) {
 // gpus lists the GPUs with the instances that an administrator made. Those of claims come and go and are left out: claims know
 // them. The caller holds looking.
 //
-// A claim's instance is there only while a record names it. So records are read between two looks: what both looks show and no
-// record names is an administrator's. What only the second shows may be of a claim that came in between; the next look tells.
+// A claim's instance is there only while a record names it. So records are read between two looks, and again after them: what both
+// looks show and no record names at either time is an administrator's. The second reading finds the claim that has made an instance
+// between the looks in the place of another one: ids and UUIDs come from the place, so the two look the same. What only the second look
+// shows may be of a claim that came in between; the next look tells.
 func (i *Inventory) gpus(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 	gpus, faults, err := i.session.GPUs(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	gpus = slices.Clone(gpus)
-	if !slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return g.MIG != nil && len(g.MIG.Instances) > 0 }) {
-		return gpus, faults, nil
+	if err != nil || !slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return g.MIG != nil && len(g.MIG.Instances) > 0 }) {
+		return slices.Clone(gpus), faults, err
 	}
 	owned, unread := i.owned()
 	before := map[gpu.UUID][]gpu.Instance{}
@@ -42,27 +40,47 @@ func (i *Inventory) gpus(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 		return nil, nil, err
 	}
 	gpus = slices.Clone(gpus)
+	shown := func(id gpu.UUID, instance *gpu.Instance) bool {
+		return slices.ContainsFunc(before[id], func(earlier gpu.Instance) bool { return same(&earlier, instance) })
+	}
+	if unread == nil && keep(gpus, func(id gpu.UUID, instance *gpu.Instance) bool { return !owned(id, instance) && shown(id, instance) }) {
+		if owned, unread = i.owned(); unread == nil {
+			keep(gpus, func(id gpu.UUID, instance *gpu.Instance) bool { return !owned(id, instance) })
+		}
+	}
+	if unread != nil {
+		i.keepKnown(gpus)
+	}
+	return gpus, faults, nil
+}
+
+// keep leaves on the GPUs only the instances that are wanted, and tells whether there are any. What the session told is not written to.
+func keep(gpus []gpu.GPU, wanted func(id gpu.UUID, instance *gpu.Instance) bool) (left bool) {
 	for n := range gpus {
 		g := &gpus[n]
 		if g.MIG == nil {
 			continue
 		}
 		mig := *g.MIG
-		if unread != nil {
-			mig.Instances = i.known(g.UUID)
-		} else {
-			mig.Instances = slices.DeleteFunc(slices.Clone(mig.Instances), func(instance gpu.Instance) bool {
-				return owned(g.UUID, &instance) || !slices.ContainsFunc(before[g.UUID], func(earlier gpu.Instance) bool {
-					return same(&earlier, &instance)
-				})
-			})
-		}
+		mig.Instances = slices.DeleteFunc(slices.Clone(mig.Instances), func(instance gpu.Instance) bool { return !wanted(g.UUID, &instance) })
 		if len(mig.Instances) == 0 {
 			mig.Instances = nil // as where there never was one: claims that come and go are no news
 		}
+		left = left || len(mig.Instances) > 0
 		g.MIG = &mig
 	}
-	return gpus, faults, nil
+	return left
+}
+
+// keepKnown leaves on the GPUs the instances that the last view had.
+func (i *Inventory) keepKnown(gpus []gpu.GPU) {
+	for n := range gpus {
+		if g := &gpus[n]; g.MIG != nil {
+			mig := *g.MIG
+			mig.Instances = i.known(g.UUID)
+			g.MIG = &mig
+		}
+	}
 }
 
 // owned asks who owns instances.
@@ -83,7 +101,7 @@ func (i *Inventory) known(id gpu.UUID) []gpu.Instance {
 	return nil
 }
 
-// same tells whether two looks have shown the same instance: ids and placements are used again, UUIDs are not.
+// same tells whether two looks have shown the same, which may be one instance or two that came one after the other.
 func same(a, b *gpu.Instance) bool {
 	return a.ID == b.ID && a.Profile == b.Profile && a.Placement == b.Placement && slices.Equal(a.Compute, b.Compute)
 }

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -24,7 +25,7 @@ func cut(instances ...gpu.Instance) func(*machine) {
 	}
 }
 
-// owners says which instances claims own. Asking it is between the two looks.
+// owners says which instances claims own. Asking it the first time is between the two looks, the second time after them.
 type owners struct {
 	uuids []gpu.MIGUUID
 	err   error
@@ -34,17 +35,18 @@ type owners struct {
 
 func (o *owners) owned() (Owned, error) {
 	o.asked++
+	uuids, err := slices.Clone(o.uuids), o.err
 	if o.then != nil {
-		o.then()
+		defer o.then()
 	}
 	return func(id gpu.UUID, i *gpu.Instance) bool {
-		for _, uuid := range o.uuids {
+		for _, uuid := range uuids {
 			if id == "GPU-11111111-aaaa" && len(i.Compute) > 0 && i.Compute[0].UUID == uuid {
 				return true
 			}
 		}
 		return false
-	}, o.err
+	}, err
 }
 
 // shown are the instances of the first GPU in the view after one more look.
@@ -75,7 +77,7 @@ func TestInstancesOfClaimsAreLeftOut(t *testing.T) {
 	m.mu.Unlock()
 }
 
-// TestAnInstanceIsAnAdministratorsWhenTwoLooksShowIt, and when no record that was read in between names it.
+// TestAnInstanceIsAnAdministratorsWhenTwoLooksShowIt, and when no record that was read in between or after them names it.
 func TestAnInstanceIsAnAdministratorsWhenTwoLooksShowIt(t *testing.T) {
 	t.Parallel()
 	stays := instance(1, "MIG-stays")
@@ -98,10 +100,36 @@ func TestAnInstanceIsAnAdministratorsWhenTwoLooksShowIt(t *testing.T) {
 			o.then = func() { m.change(cut(c.second...)) }
 			i := New(Options{Host: m, Open: m.open, Owned: o.owned})
 			assert.Equal(t, []gpu.Instance{stays}, shown(t, i))
-			assert.Equal(t, 1, o.asked)
+			assert.Equal(t, 2, o.asked)
 			assert.Equal(t, c.second, shown(t, i), "the next look tells")
 		})
 	}
+}
+
+// TestInstances_MadeAgainBetweenLooks_AreTheClaims: the instance of one claim goes, and the next claim's comes in its place with the same
+// id and UUID. No record names it when they are read between the looks: the first claim's is gone, and the second one's is not there yet.
+func TestInstances_MadeAgainBetweenLooks_AreTheClaims(t *testing.T) {
+	t.Parallel()
+	stays := instance(1, "MIG-stays")
+	m, o := newMachine(), &owners{}
+	m.change(cut(stays, instance(2, "MIG-same")))
+	o.then = func() { o.uuids = []gpu.MIGUUID{"MIG-same"} }
+	i := New(Options{Host: m, Open: m.open, Owned: o.owned})
+	assert.Equal(t, []gpu.Instance{stays}, shown(t, i))
+	assert.Equal(t, 2, o.asked)
+
+	o.then = func() { o.uuids, o.err = nil, errors.New("input/output error") }
+	o.uuids = nil
+	assert.Equal(t, []gpu.Instance{stays}, shown(t, i), "what cannot be read the second time makes nothing an administrator's")
+}
+
+// TestRecords_NothingToDoubt_ReadOnce: as long as all instances are of claims they are read once in a look.
+func TestRecords_NothingToDoubt_ReadOnce(t *testing.T) {
+	t.Parallel()
+	m, o := newMachine(), &owners{uuids: []gpu.MIGUUID{"MIG-ours"}}
+	m.change(cut(instance(1, "MIG-ours")))
+	require.Nil(t, shown(t, New(Options{Host: m, Open: m.open, Owned: o.owned})))
+	assert.Equal(t, 1, o.asked)
 }
 
 // TestWithoutRecordsNothingChanges: what was an administrator's stays that, and nothing else becomes his.
