@@ -20,7 +20,6 @@ type cutter struct {
 	*world
 
 	there map[string]gpu.MIGUUID // no UUID: half of it
-	made  int
 }
 
 // newPartitionable is a world whose first GPU is offered whole and in parts.
@@ -141,8 +140,7 @@ func (c *cutter) Do(ctx context.Context, s checkpoint.Step) (json.RawMessage, er
 		return nil, err
 	}
 	err = c.op("fill "+short(s), unlessEnded(ctx, func() error {
-		c.made++
-		id.ComputeInstance, id.UUID = 1, gpu.MIGUUID(fmt.Sprintf("MIG-%d", c.made))
+		id.ComputeInstance, id.UUID = 1, gpu.MIGUUID("MIG-"+short(s)) // the same at each creation
 		c.there[s.Device] = id.UUID
 		return nil
 	}))

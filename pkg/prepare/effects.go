@@ -169,6 +169,7 @@ func (t *Transaction) unwind(ctx context.Context, r *checkpoint.Record) error {
 
 func (t *Transaction) takeBack(ctx context.Context, r *checkpoint.Record) error {
 	if len(r.Steps) > 0 && r.BootID == t.settings.BootID { // effects do not outlive a boot
+		whole := r.State == checkpoint.Done && !t.holders.releasing(r.Claim.UID)
 		if r.State == checkpoint.Done {
 			// From here on a crash must not leave a record that answers. A full disk is no reason to keep a pod: deleting
 			// the record needs no space, and until then only that promise is missing.
@@ -177,7 +178,7 @@ func (t *Transaction) takeBack(ctx context.Context, r *checkpoint.Record) error 
 				return err
 			}
 		}
-		if err := t.undo(ctx, r); err != nil {
+		if err := t.undo(ctx, r, whole); err != nil {
 			return err
 		}
 	}
@@ -185,8 +186,8 @@ func (t *Transaction) takeBack(ctx context.Context, r *checkpoint.Record) error 
 }
 
 // undo takes the effects back in reverse, and leaves in the record those that are still there. Others may stand on an effect that
-// cannot be undone, so nothing before it is touched, but for MIG devices: none stands on another.
-func (t *Transaction) undo(ctx context.Context, r *checkpoint.Record) error {
+// cannot be undone, so nothing before it is touched, but for MIG devices: none stands on another. Whole: nobody has begun with it yet.
+func (t *Transaction) undo(ctx context.Context, r *checkpoint.Record, whole bool) error {
 	var left []checkpoint.Step
 	var failed []error
 	alone := true // everything that failed
@@ -197,7 +198,7 @@ func (t *Transaction) undo(ctx context.Context, r *checkpoint.Record) error {
 			left = append(left, s)
 			continue
 		}
-		if err := t.undoStep(ctx, r, s); err != nil {
+		if err := t.undoStep(ctx, r, s, whole); err != nil {
 			s.Undo = err.Error()
 			left, failed, alone = append(left, s), append(failed, fmt.Errorf("undoing %s on GPU %s: %w", s.Kind, s.Target, err)), alone && device
 		}
@@ -207,11 +208,12 @@ func (t *Transaction) undo(ctx context.Context, r *checkpoint.Record) error {
 	return inOne(failed)
 }
 
-func (t *Transaction) undoStep(ctx context.Context, r *checkpoint.Record, s checkpoint.Step) error {
+func (t *Transaction) undoStep(ctx context.Context, r *checkpoint.Record, s checkpoint.Step, whole bool) error {
 	step, known := t.Steps[s.Kind]
 	if !known {
 		return unknownStep(r, s.Kind)
 	}
+	s.Whole = whole
 	return step.Undo(ctx, s)
 }
 

@@ -254,6 +254,18 @@ func (h *holders) debtors(r *checkpoint.Record) []debtor {
 	return debts
 }
 
+// releasing tells whether the claim is known to be let go, also where its record could not be written to say so.
+func (h *holders) releasing(uid string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, claims := range h.byGPU {
+		if claims[uid].debt {
+			return true
+		}
+	}
+	return false
+}
+
 func (h *holders) counts() (claims, debts int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

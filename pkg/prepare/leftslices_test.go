@@ -45,7 +45,7 @@ func TestASliceThatWillNotDieKeepsNoOther(t *testing.T) {
 		w.refuse = stuck
 		w.events()
 		w.during = func(op string) {
-			if op == "undo 19-0, made MIG-1" {
+			if op == "undo 19-0, made MIG-19-0" {
 				w.refuse = either(stuck, times(1, "put releasing", errDisk))
 			}
 		}
@@ -58,13 +58,13 @@ func TestASliceThatWillNotDieKeepsNoOther(t *testing.T) {
 		debt := []gpu.Debt{{GPU: uuid(0), Uses: both[1:]}}
 		assert.Equal(t, debt, owed)
 		require.Len(t, w.record(t, "a").Steps, 1)
-		assert.Equal(t, map[string]gpu.MIGUUID{cut("9-4"): "MIG-2"}, c.there)
+		assert.Equal(t, map[string]gpu.MIGUUID{cut("9-4"): "MIG-9-4"}, c.there)
 
 		_, err = p.Prepare(t.Context(), wantsOf("b", "19-0"))
 		require.NoError(t, err)
 		w.refuse = nil
 		require.NoError(t, c.startCutting(t).Settle(t.Context()), "the next process pays what is owed, and nothing else")
-		assert.Equal(t, map[string]gpu.MIGUUID{cut("19-0"): "MIG-3"}, c.there)
+		assert.Equal(t, map[string]gpu.MIGUUID{cut("19-0"): "MIG-19-0"}, c.there)
 	})
 }
 
@@ -107,11 +107,11 @@ func TestADebtBlocksWhatItOccupies(t *testing.T) {
 		_, err = p.Prepare(t.Context(), wantsOf("b", "9-0"))
 		require.NoError(t, err)
 		require.NoError(t, p.Unprepare(t.Context(), "b"))
-		assert.NotContains(t, tried, "undo 20-6, made MIG-1", "it is nobody's business beside it")
+		assert.NotContains(t, tried, "undo 20-6, made MIG-20-6", "it is nobody's business beside it")
 		for _, slice := range []string{"9-4", "19-6", "20-0", ""} {
 			_, err := p.Prepare(t.Context(), wantsOf("c", slice))
 			require.ErrorContains(t, err, "cleanup of GPU "+string(uuid(0))+" after an earlier claim is still pending", slice)
-			assert.Contains(t, tried, "undo 20-6, made MIG-1", "%q is in its way, and tries to pay", slice)
+			assert.Contains(t, tried, "undo 20-6, made MIG-20-6", "%q is in its way, and tries to pay", slice)
 			assert.Nil(t, w.record(t, "c"))
 			tried = nil
 		}

@@ -25,15 +25,15 @@ func TestASliceIsMadeBetweenIntentAndDone(t *testing.T) {
 		assert.Equal(t, w.record(t, "a"), r)
 		assert.Equal(t, &checkpoint.MIG{
 			Profile: 9, Name: "3g.40gb", Placement: gpu.Placement{Start: 4, Size: 4},
-			Identity: gpu.MIGIdentity{GPUInstance: 3, ComputeInstance: 1, UUID: "MIG-1"},
+			Identity: gpu.MIGIdentity{GPUInstance: 3, ComputeInstance: 1, UUID: "MIG-9-4"},
 		}, r.Results[0].MIG)
-		assert.Equal(t, []string{"a-" + cut("9-4") + "-MIG-1"}, r.CDI.Devices, "programs see the MIG device")
+		assert.Equal(t, []string{"a-" + cut("9-4") + "-MIG-9-4"}, r.CDI.Devices, "programs see the MIG device")
 		_, err = p.Prepare(t.Context(), wantsOf("a", "9-4"))
 		require.NoError(t, err)
 		assert.Equal(t, []string{"verify 9-4"}, w.events(), "a repeated Prepare only looks")
 
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, []string{"put releasing a", "undo 9-4, made MIG-1", "remove a", "delete a"}, w.events(), "the mode stays as it is")
+		assert.Equal(t, []string{"put releasing a", "undo 9-4, made MIG-9-4", "remove a", "delete a"}, w.events(), "the mode stays as it is")
 		assert.Empty(t, c.there)
 		w.clean(t)
 	})
@@ -158,7 +158,7 @@ func TestAPartThatWasMadeIsUndone(t *testing.T) {
 		require.EqualError(t, err, `request "r1", device `+cut("9-4")+`: making mig on GPU `+string(uuid(0))+`: permission denied (a retry does not help)`)
 		assert.Equal(t, []string{
 			"meet migMode " + string(uuid(0)), "check 19-0", "check 9-4", "put intent a", "make 19-0", "fill 19-0", "make 9-4",
-			"undo 9-4, made half", "undo 19-0, made MIG-1", "remove a", "delete a",
+			"undo 9-4, made half", "undo 19-0, made MIG-19-0", "remove a", "delete a",
 		}, w.events())
 		assert.Empty(t, c.there)
 		w.clean(t)
@@ -207,13 +207,13 @@ func TestASliceThatVanishedIsMadeAnew(t *testing.T) {
 		again, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
 		require.NoError(t, err)
 		assert.Equal(t, []string{
-			"verify 9-4", "put releasing a", "undo 9-4, made MIG-1", "remove a", "delete a",
+			"verify 9-4", "put releasing a", "undo 9-4, made MIG-9-4", "remove a", "delete a",
 			"meet migMode " + string(uuid(0)), "check 9-4", "put intent a", "make 9-4", "fill 9-4", "put done a", "write a",
 		}, w.events())
-		assert.Equal(t, gpu.MIGUUID("MIG-3"), again.Results[0].MIG.Identity.UUID)
-		assert.Equal(t, []string{"a-" + cut("9-4") + "-MIG-3"}, again.CDI.Devices)
+		assert.Equal(t, gpu.MIGUUID("MIG-9-4"), again.Results[0].MIG.Identity.UUID)
+		assert.Equal(t, []string{"a-" + cut("9-4") + "-MIG-9-4"}, again.CDI.Devices)
 		assert.Equal(t, beside, w.record(t, "b"), "its neighbour stays")
-		assert.Contains(t, w.specs["a"], "MIG-3")
+		assert.Contains(t, w.specs["a"], "MIG-9-4")
 	})
 }
 

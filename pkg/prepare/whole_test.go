@@ -1,0 +1,63 @@
+package prepare
+
+import (
+	"context"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+)
+
+// noting notes whether Undo is told that nobody has begun with it.
+type noting struct {
+	*cutter
+
+	whole []bool
+}
+
+func (n *noting) Undo(ctx context.Context, s checkpoint.Step) error {
+	n.whole = append(n.whole, s.Whole)
+	return n.cutter.Undo(ctx, s)
+}
+
+// TestUndo_FirstTry_IsToldThatTheRecordAnswered: what is half there then is somebody else's. An earlier try may have left half of ours,
+// also where the disk had no room to say that it was begun.
+func TestUndo_FirstTry_IsToldThatTheRecordAnswered(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newPartitionable(1)
+		p, n := c.startCutting(t), &noting{cutter: c}
+		p.Steps[claim.StepMIG] = n
+		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0"))
+		require.NoError(t, err)
+		w.refuse = always("undo", errStuck)
+		for range 2 {
+			require.Error(t, p.clear(t.Context(), "a"))
+		}
+		assert.Equal(t, []bool{true, false}, n.whole)
+		w.refuse = nil
+		require.NoError(t, p.clear(t.Context(), "a"))
+
+		n.whole = nil
+		_, err = p.Prepare(t.Context(), wantsOf("b", "19-0"))
+		require.NoError(t, err)
+		w.refuse = either(always("undo", errStuck), always("put releasing", syscall.ENOSPC))
+		for range 2 {
+			require.Error(t, p.clear(t.Context(), "b"))
+			require.Equal(t, checkpoint.Done, w.record(t, "b").State)
+		}
+		assert.Equal(t, []bool{true, false}, n.whole)
+
+		n.whole = nil
+		w.refuse = always("fill", errStuck)
+		_, err = p.Prepare(t.Context(), wantsOf("c", "19-1"))
+		require.Error(t, err)
+		assert.NotContains(t, n.whole, true, "it never answered")
+		w.refuse = nil
+		require.NoError(t, p.clear(t.Context(), "b"))
+		w.clean(t)
+	})
+}
