@@ -63,16 +63,16 @@ func author(host *hostfs.FS, inv *inventory.Inventory, beside *driver.Beside) *c
 }
 
 // owned tells which MIG instances claims own.
-func (p *program) owned(bootID string) (inventory.Owned, error) {
+func (p *program) owned(host *hostfs.FS, bootID string) (inventory.Owned, error) {
 	records, err := p.tx.Kept()
 	if err != nil {
 		return nil, err
 	}
-	return mig.Owned(records, bootID), nil
+	return mig.Owned(records, bootID, host.DriverLoad()), nil
 }
 
 // cutting builds what makes MIG devices and looks for those that an administrator made, with the driver that is open at the time.
-func cutting(inv *inventory.Inventory) (mig.Step, mig.Mode, mig.Static) {
+func cutting(host *hostfs.FS, inv *inventory.Inventory) (mig.Step, mig.Mode, mig.Static) {
 	driver := func() (mig.Driver, error) { return inv.Partitioning() }
-	return mig.Step{Driver: driver}, mig.Mode{Driver: driver, Shown: inv.MIGMode, Changed: inv.Refresh}, mig.Static{Driver: driver}
+	return mig.Step{Driver: driver, Load: host.DriverLoad}, mig.Mode{Driver: driver, Shown: inv.MIGMode, Changed: inv.Refresh}, mig.Static{Driver: driver}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 	"github.com/prism-gpu/prism/test/simgpu/port"
@@ -21,7 +22,7 @@ func TestCutting_MIGModeChanges_InventoryIsRead(t *testing.T) {
 	host := port.NewHost(node)
 	inv := inventory.New(inventory.Options{Host: host, Open: host.Open})
 	require.NoError(t, inv.Refresh(t.Context()))
-	_, mode, _ := cutting(inv)
+	_, mode, _ := cutting(hostfs.New(t.TempDir()), inv)
 	id := gpu.UUID(node.Identities()[1].UUID)
 	for kind, on := range map[string]bool{claim.NeedMIG: true, claim.NeedWhole: false} {
 		require.NoError(t, mode.Meet(t.Context(), claim.Need{Kind: kind, Target: id}))

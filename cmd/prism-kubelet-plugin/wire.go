@@ -61,7 +61,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	}
 	p := &program{cfg: cfg, hook: hook, locks: kept.locks, events: events}
 	p.applyFlags(ctx, clients)
-	p.inventory = watchDriver(cfg, host, hook.Path, func() (inventory.Owned, error) { return p.owned(bootID) })
+	p.inventory = watchDriver(cfg, host, hook.Path, func() (inventory.Owned, error) { return p.owned(host, bootID) })
 	p.tool = setting(p.inventory)
 	p.offering = p.offer(clients)
 	p.watching = p.watchConfig(clients, p.offering.Reload)
@@ -92,7 +92,7 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 
 // transact builds what prepares claims.
 func (p *program) transact(ctx context.Context, host *hostfs.FS, kept state, bootID string, reports driver.ClaimStatus) error {
-	instances, mode, static := cutting(p.inventory)
+	instances, mode, static := cutting(host, p.inventory)
 	beside := &driver.Beside{Flags: p.offering.Flags, CharDevices: host.CharDevices, Locate: host.Locate, Events: p.events}
 	tx, damaged, err := prepare.New(prepare.Ports{
 		Records: kept.records, Locks: kept.locks,

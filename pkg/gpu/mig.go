@@ -2,7 +2,9 @@ package gpu
 
 import "strings"
 
-// MIGUUID is a MIG device's identity as NVML prints it, "MIG-" and five groups of hex digits. Every creation gives a new one.
+// MIGUUID names a MIG device as NVML prints it, "MIG-" and five groups of hex digits. The name is made from the GPU, the id of the GPU
+// instance and the engine: what is made again in its place has the same one, also with another profile or size. So another UUID means
+// another device, and the same UUID proves nothing.
 type MIGUUID string
 
 // Placement is where a GPU instance sits: a stretch of the GPU's memory slices.
@@ -66,12 +68,12 @@ type ComputeInstance struct {
 	UUID MIGUUID
 }
 
-// MIGIdentity tells one MIG device that exists from all others.
+// MIGIdentity tells one MIG device from all others that exist at the same time. What is made later in its place can have the same.
 type MIGIdentity struct {
 	// GPUInstance and ComputeInstance are the driver's ids, used again after a deletion.
 	GPUInstance     int `json:"gpuInstance"`
 	ComputeInstance int `json:"computeInstance"`
-	// UUID is of this creation alone; empty where nothing exists yet.
+	// UUID is empty where nothing exists yet.
 	UUID MIGUUID `json:"uuid,omitempty"`
 }
 

@@ -50,7 +50,7 @@ func TestRead_ContextEndsWhileServerHangs_Returns(t *testing.T) {
 			return err
 		},
 		"all claims": func(ctx context.Context, c kubernetes.Interface) error {
-			_, err := kube.Claims{Client: c}.Allocated(ctx, driverName, nodeName)
+			_, err := kube.Claims{Client: c}.Allocated(ctx, kube.AllocatedQuery{Driver: driverName, Limit: 250})
 			return err
 		},
 		"taints": func(ctx context.Context, c kubernetes.Interface) error {

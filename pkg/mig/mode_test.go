@@ -94,7 +94,7 @@ func TestInstancesAreKeptThoughTheDriverWouldNot(t *testing.T) {
 		w.careless = true
 		err := w.mode().Meet(t.Context(), w.needs(claim.NeedWhole))
 		require.ErrorIs(t, err, gpu.ErrInUse)
-		require.ErrorContains(t, err, "something on the node uses GPU "+string(w.id)+": GPU instance 1 at memory slices 4-7 would go: in use; ")
+		require.ErrorContains(t, err, "something on the node uses GPU "+string(w.id)+": GPU instance 2 at memory slices 4-7 would go: in use; ")
 		w.untouched(theirs)
 		w.fail("nvmlDeviceGetGpuInstances", model.Unknown)
 		err = w.mode().Meet(t.Context(), w.needs(claim.NeedWhole))

@@ -15,7 +15,8 @@ type Static struct {
 	Driver func() (Driver, error)
 }
 
-// There costs six calls of the driver, however many instances the GPU has.
+// There costs six calls of the driver, however many instances the GPU has. What an administrator has made again just as it was passes
+// for the same.
 func (s Static) There(ctx context.Context, id gpu.UUID, m *checkpoint.MIG) error {
 	driver, err := s.Driver()
 	if err != nil {
@@ -29,7 +30,7 @@ func (s Static) There(ctx context.Context, id gpu.UUID, m *checkpoint.MIG) error
 		return fmt.Errorf("looking for MIG device %s on GPU %s: %w", m.Identity.UUID, id, err)
 	}
 	if instance == nil || instance.Profile != m.Profile || instance.Placement != m.Placement ||
-		len(instance.Compute) == 0 || instance.Compute[0].ID != m.Identity.ComputeInstance {
+		!instance.Filled() || instance.Compute[0].ID != m.Identity.ComputeInstance {
 		return fmt.Errorf("MIG device %s is not on GPU %s any more: %w", m.Identity.UUID, id, gpu.ErrNotFound)
 	}
 	return nil

@@ -25,12 +25,17 @@ func static(instance gpu.Instance) *checkpoint.MIG {
 	}
 }
 
-// TestWhatAnAdministratorMadeAnew has the ids of what he removed, and is another device.
+// TestWhatAnAdministratorMadeAnew has the ids of what he removed, and is another device if anything else differs.
 func TestWhatAnAdministratorMadeAnew(t *testing.T) {
 	t.Parallel()
 	for name, replace := range map[string]func(*world, *checkpoint.MIG){
-		"removed":         func(*world, *checkpoint.MIG) {},
-		"the same again":  func(w *world, _ *checkpoint.MIG) { w.administrator(threeSlices, high, true) },
+		"removed":             func(*world, *checkpoint.MIG) {},
+		"several in it":       func(w *world, _ *checkpoint.MIG) { w.compute(w.administrator(threeSlices, high, false).ID, 0, 0, 0) },
+		"a smaller one in it": func(w *world, _ *checkpoint.MIG) { w.compute(w.administrator(threeSlices, high, false).ID, 1) },
+		"another profile in its place": func(w *world, m *checkpoint.MIG) {
+			m.Profile = fourSlices
+			w.administrator(threeSlices, high, true)
+		},
 		"elsewhere":       func(w *world, _ *checkpoint.MIG) { w.administrator(threeSlices, low, true) },
 		"another profile": func(w *world, _ *checkpoint.MIG) { w.administrator(oneSlice, last, true) },
 		"half made":       func(w *world, _ *checkpoint.MIG) { w.administrator(threeSlices, high, false) },
@@ -61,6 +66,17 @@ func TestWhatAnAdministratorMadeAnew(t *testing.T) {
 			assert.Empty(t, w.changes)
 		})
 	}
+}
+
+// TestThere_MadeAgainJustSo_IsThere: it is what was promised, and nothing tells it from what was there before.
+func TestThere_MadeAgainJustSo_IsThere(t *testing.T) {
+	t.Parallel()
+	w := partitioned(t)
+	first := w.administrator(threeSlices, high, true)
+	m := static(first)
+	w.removed(first)
+	w.administrator(threeSlices, high, true)
+	require.NoError(t, w.static().There(t.Context(), w.id, m))
 }
 
 func TestWhatIsNotKnownToBeGoneIsNotSaidToBe(t *testing.T) {

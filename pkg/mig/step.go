@@ -35,6 +35,30 @@ type Driver interface {
 type Step struct {
 	// Driver returns the open driver; gpu.ErrDriverNotLoaded without one.
 	Driver func() (Driver, error)
+	// Load identifies the present load of the driver, empty where that is not known. May be nil.
+	Load func() string
+}
+
+// made is what a step has made. Without UUID it has no compute instance, or none that is known.
+type made struct {
+	gpu.MIGIdentity
+	// Load is the load of the driver in which it was made: no instance outlives it. Empty where it was not known.
+	Load string `json:"load,omitempty"`
+	// Fills: the compute instance has all of the GPU instance. Earlier versions did not say, and went by slices.
+	Fills bool `json:"fills,omitempty"`
+}
+
+// lost tells whether the driver was loaded again since, which took all instances with it: what is there is somebody else's, also where
+// it is called the same.
+func (m *made) lost(load string) bool {
+	return m != nil && m.Load != "" && load != "" && m.Load != load
+}
+
+func (s Step) load() string {
+	if s.Load == nil {
+		return ""
+	}
+	return s.Load()
 }
 
 // Check refuses a placement that is not free. Nothing was promised yet, so whatever is there is somebody else's.
@@ -66,7 +90,7 @@ func (s Step) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, er
 	if err != nil {
 		return nil, err
 	}
-	var m gpu.MIGIdentity
+	var m made
 	if m.GPUInstance, err = driver.CreateInstance(ctx, step.Target, wanted.Profile, wanted.Placement); err != nil {
 		err = fmt.Errorf("creating GPU instance %s at %s: %w", wanted.Name, extent(wanted.Placement), err)
 		if !errors.Is(err, gpu.ErrInUse) {
@@ -76,16 +100,17 @@ func (s Step) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, er
 		m.GPUInstance = nothing
 		return encode(m), err
 	}
+	m.Load = s.load()
 	compute, err := driver.CreateComputeInstance(ctx, step.Target, m.GPUInstance)
 	if err != nil {
 		return encode(m), fmt.Errorf("creating the compute instance of GPU instance %d (%s): %w", m.GPUInstance, wanted.Name, err)
 	}
-	m.ComputeInstance, m.UUID = compute.ID, compute.UUID
+	m.ComputeInstance, m.UUID, m.Fills = compute.ID, compute.UUID, true
 	return encode(m), nil
 }
 
-func encode(m gpu.MIGIdentity) json.RawMessage {
-	raw, _ := json.Marshal(m) // two numbers and a text
+func encode(m made) json.RawMessage {
+	raw, _ := json.Marshal(m) // numbers, texts and a bool
 	return raw
 }
 
@@ -98,7 +123,8 @@ func (Step) Identify(made json.RawMessage) (id gpu.MIGIdentity, err error) {
 }
 
 // Verify tells whether what Do made is still there: a driver that is unloaded takes all instances with it. gpu.ErrNotFound: it
-// is gone. A GPU that does not answer is another error, as its instances may be in use.
+// is gone, or has lost its compute instance. What an administrator has made again just as it was passes for it. A GPU that does not
+// answer is another error, as its instances may be in use.
 func (s Step) Verify(ctx context.Context, step checkpoint.Step) error {
 	wanted, driver, err := s.open(step)
 	if err != nil {
@@ -108,7 +134,10 @@ func (s Step) Verify(ctx context.Context, step checkpoint.Step) error {
 	if err != nil {
 		return err
 	}
-	ours, err := look(ctx, driver, step.Target, wanted, m)
+	var ours *gpu.Instance
+	if !m.lost(s.load()) {
+		ours, err = look(ctx, driver, step.Target, wanted, m, true)
+	}
 	if errors.Is(err, gpu.ErrNotFound) {
 		err = fmt.Errorf("%w (%v)", gpu.ErrTimeout, err) //nolint:errorlint // the GPU is not there, which says nothing of the instance
 	}
@@ -132,12 +161,15 @@ func (s Step) open(step checkpoint.Step) (claim.MIG, Driver, error) {
 }
 
 // decodeMade returns nil for a step that was never known to be done. Where making it failed half-way there is no UUID.
-func decodeMade(step checkpoint.Step) (*gpu.MIGIdentity, error) {
+func decodeMade(step checkpoint.Step) (*made, error) {
 	if len(step.Made) == 0 {
 		return nil, nil
 	}
-	m, err := Step{}.Identify(step.Made)
-	return &m, err
+	var m made
+	if err := json.Unmarshal(step.Made, &m); err != nil {
+		return nil, fmt.Errorf("reading what was made: %w", err)
+	}
+	return &m, nil
 }
 
 // extent words a placement: "memory slices 4-7".

@@ -116,7 +116,7 @@ func TestUndoFromEveryHalfMadeState(t *testing.T) {
 		"an instance": func(w *world) checkpoint.Step {
 			gi := w.administrator(threeSlices, high, false).ID
 			s := w.slice(threeSlices, high)
-			s.Made = encode(gpu.MIGIdentity{GPUInstance: gi})
+			s.Made = encode(made{MIGIdentity: gpu.MIGIdentity{GPUInstance: gi}})
 			return s
 		},
 		"an instance that lost its compute instance": func(w *world) checkpoint.Step {
@@ -132,7 +132,7 @@ func TestUndoFromEveryHalfMadeState(t *testing.T) {
 			"nothing": func(s *checkpoint.Step) { s.Made = nil },
 			"the id": func(s *checkpoint.Step) {
 				id, _ := Step{}.Identify(s.Made)
-				s.Made = encode(gpu.MIGIdentity{GPUInstance: id.GPUInstance})
+				s.Made = encode(made{MIGIdentity: gpu.MIGIdentity{GPUInstance: id.GPUInstance}})
 			},
 		} {
 			t.Run(there+" is there, known is "+known, func(t *testing.T) {
@@ -152,14 +152,15 @@ func TestUndoFromEveryHalfMadeState(t *testing.T) {
 func TestWhatIsNotOursIsNeverTouched(t *testing.T) {
 	t.Parallel()
 	for name, replace := range map[string]func(*world) gpu.Instance{
-		"another MIG device with the same ids": func(w *world) gpu.Instance { return w.administrator(threeSlices, low, true) },
-		"another id at the same placement": func(w *world) gpu.Instance {
-			first := w.administrator(threeSlices, high, true)
-			theirs := w.administrator(threeSlices, low, false)
-			w.removed(first)
-			return theirs
+		"several compute instances": func(w *world) gpu.Instance {
+			gi := w.administrator(threeSlices, low, false).ID
+			return w.compute(gi, 0, 0, 0)
 		},
-		"the same id elsewhere":                 func(w *world) gpu.Instance { return w.administrator(threeSlices, high, false) },
+		"a smaller compute instance of the same name": func(w *world) gpu.Instance {
+			gi := w.administrator(threeSlices, low, false).ID
+			return w.compute(gi, 1)
+		},
+		"the same profile elsewhere":            func(w *world) gpu.Instance { return w.administrator(threeSlices, high, false) },
 		"another profile at the same placement": func(w *world) gpu.Instance { return w.administrator(fourSlices, low, false) },
 		"a smaller one inside":                  func(w *world) gpu.Instance { return w.administrator(oneSlice, gpu.Placement{Start: 3, Size: 1}, false) },
 	} {
@@ -182,7 +183,7 @@ func TestDoSaysWhatItMadeBeforeItFailed(t *testing.T) {
 	mend := w.fail("nvmlGpuInstanceCreateComputeInstance", model.Unknown)
 	s := w.slice(threeSlices, high)
 	raw, err := w.step().Do(t.Context(), s)
-	require.ErrorContains(t, err, "creating the compute instance of GPU instance 1 (3g.40gb): ")
+	require.ErrorContains(t, err, "creating the compute instance of GPU instance 2 (3g.40gb): ")
 	mend()
 	there := w.there()
 	require.Len(t, there, 1)
@@ -300,12 +301,12 @@ func TestOwned(t *testing.T) {
 	instance := w.there()[0]
 	about := w.slice(oneSlice, gpu.Placement{Start: 0, Size: 1})
 	records := []*checkpoint.Record{
-		{BootID: "now", Steps: []checkpoint.Step{{Kind: "other", Target: w.id}, ours}},
+		{BootID: "now", State: checkpoint.Done, Steps: []checkpoint.Step{{Kind: "other", Target: w.id}, ours}},
 		{BootID: "now", Steps: []checkpoint.Step{about}},
 		{BootID: "now", Steps: []checkpoint.Step{{Kind: claim.StepMIG, Target: w.id, Args: json.RawMessage(`[]`)}}},
 		{BootID: "before", Steps: []checkpoint.Step{w.slice(oneSlice, gpu.Placement{Start: 1, Size: 1})}},
 	}
-	owned := Owned(records, "now")
+	owned := Owned(records, "now", "")
 	one := func(start int) *gpu.Instance {
 		return &gpu.Instance{ID: 9, Profile: oneSlice, Placement: gpu.Placement{Start: start, Size: 1}}
 	}
@@ -317,5 +318,5 @@ func TestOwned(t *testing.T) {
 	assert.False(t, owned(w.id, one(2)), "no record names it")
 	assert.False(t, owned(w.id, &another), "it came in the place of ours")
 	assert.False(t, owned("GPU-other", &instance))
-	assert.False(t, Owned(nil, "now")(w.id, &instance))
+	assert.False(t, Owned(nil, "now", "")(w.id, &instance))
 }

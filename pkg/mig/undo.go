@@ -18,10 +18,10 @@ func (s Step) Undo(ctx context.Context, step checkpoint.Step) error {
 		return err
 	}
 	m, err := decodeMade(step)
-	if err != nil {
+	if err != nil || m.lost(s.load()) {
 		return err
 	}
-	ours, err := look(ctx, driver, step.Target, wanted, m)
+	ours, err := look(ctx, driver, step.Target, wanted, m, step.Whole)
 	if err != nil || ours == nil {
 		return err
 	}
@@ -35,12 +35,12 @@ func (s Step) Undo(ctx context.Context, step checkpoint.Step) error {
 	}
 	left, err := driver.Instance(ctx, step.Target, ours.ID, "")
 	if left != nil { // or somebody else's, who was given the same id
-		left, err = search(ctx, driver, step.Target, wanted, m)
+		left, err = search(ctx, driver, step.Target, wanted, m, false)
 	}
 	if err != nil {
 		return err
 	}
-	if left != nil {
+	if left != nil && len(left.Compute) == 0 { // ours has none any more
 		return fmt.Errorf("removing GPU instance %d (%s): the driver says it is done, and it is still there: %w", left.ID, wanted.Name, gpu.ErrInUse)
 	}
 	return nil
@@ -54,59 +54,70 @@ func gone(err error) error {
 	return err
 }
 
-// look finds what the step made, nil where it is not there. What is whole costs a few calls however many others there are.
-func look(ctx context.Context, driver Driver, id gpu.UUID, wanted claim.MIG, m *gpu.MIGIdentity) (*gpu.Instance, error) {
+// look finds what the step made, nil where it is not there. What is whole costs a few calls however many others there are. Whole: the
+// step's instance has its compute instance, or is gone.
+func look(ctx context.Context, driver Driver, id gpu.UUID, wanted claim.MIG, m *made, whole bool) (*gpu.Instance, error) {
 	if m == nil || m.UUID == "" {
-		return search(ctx, driver, id, wanted, m)
+		return search(ctx, driver, id, wanted, m, whole)
 	}
 	instance, err := driver.Instance(ctx, id, m.GPUInstance, m.UUID)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("looking for MIG device %s on GPU %s: %w", m.UUID, id, err)
 	case instance != nil && len(instance.Compute) > 0:
-		return find([]gpu.Instance{*instance}, wanted, m), nil
+		return find([]gpu.Instance{*instance}, wanted, m, whole), nil
 	}
-	return search(ctx, driver, id, wanted, m)
+	return search(ctx, driver, id, wanted, m, whole)
 }
 
 // search is look in whatever state the slice is.
-func search(ctx context.Context, driver Driver, id gpu.UUID, wanted claim.MIG, m *gpu.MIGIdentity) (*gpu.Instance, error) {
+func search(ctx context.Context, driver Driver, id gpu.UUID, wanted claim.MIG, m *made, whole bool) (*gpu.Instance, error) {
 	instances, err := driver.Instances(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("looking for GPU instance %s on GPU %s: %w", wanted.Name, id, err)
 	}
-	return find(instances, wanted, m), nil
+	return find(instances, wanted, m, whole), nil
 }
 
 // find tells which instance the step made. It sits at the step's placement, which was free before. Where it is known what was
-// made, it has that id, and its MIG device, if it still has one, that UUID: anything else came later and is somebody else's.
-func find(instances []gpu.Instance, wanted claim.MIG, m *gpu.MIGIdentity) *gpu.Instance {
+// made, it has that id, and in it just that compute instance, or none where that may be gone: anything else came later and is somebody
+// else's. Ids and UUIDs come from the placement, so what is the same in all of this counts as the step's as long as a record names it.
+func find(instances []gpu.Instance, wanted claim.MIG, m *made, whole bool) *gpu.Instance {
 	for i := range instances {
 		instance := &instances[i]
 		if instance.Profile != wanted.Profile || instance.Placement != wanted.Placement {
 			continue
 		}
-		if m == nil {
+		if m == nil || m.matches(instance, whole) {
 			return instance
 		}
-		if instance.ID != m.GPUInstance {
-			return nil
-		}
-		for _, c := range instance.Compute {
-			if m.UUID != "" && c.UUID != m.UUID {
-				return nil
-			}
-		}
-		return instance
+		return nil
 	}
 	return nil
 }
 
-// Owned tells which instances the records name: those that were made, and those that are about to be.
-func Owned(records []*checkpoint.Record, bootID string) func(id gpu.UUID, instance *gpu.Instance) bool {
+// matches tells whether an instance at the step's placement can be what it has made.
+func (m *made) matches(instance *gpu.Instance, whole bool) bool {
+	switch {
+	case instance.ID != m.GPUInstance:
+		return false
+	case m.UUID == "":
+		return true
+	case len(instance.Compute) == 0:
+		return !whole
+	case len(instance.Compute) > 1 || m.Fills && !instance.Filled():
+		return false
+	}
+	return instance.Compute[0].ID == m.ComputeInstance && instance.Compute[0].UUID == m.UUID
+}
+
+// Owned tells which instances the records name: those that were made, and those that are about to be. Load is the present load of the
+// driver, empty where it is not known.
+func Owned(records []*checkpoint.Record, bootID, load string) func(id gpu.UUID, instance *gpu.Instance) bool {
 	type owned struct {
 		wanted claim.MIG
-		made   *gpu.MIGIdentity
+		made   *made
+		whole  bool
 	}
 	byGPU := map[gpu.UUID][]owned{}
 	for _, r := range records {
@@ -117,14 +128,14 @@ func Owned(records []*checkpoint.Record, bootID string) func(id gpu.UUID, instan
 			}
 			wanted, err := claim.ParseMIG(step.Args)
 			m, err2 := decodeMade(*step)
-			if err == nil && err2 == nil {
-				byGPU[step.Target] = append(byGPU[step.Target], owned{wanted, m})
+			if err == nil && err2 == nil && !m.lost(load) {
+				byGPU[step.Target] = append(byGPU[step.Target], owned{wanted, m, r.State == checkpoint.Done})
 			}
 		}
 	}
 	return func(id gpu.UUID, instance *gpu.Instance) bool {
 		for _, o := range byGPU[id] {
-			if find([]gpu.Instance{*instance}, o.wanted, o.made) != nil {
+			if find([]gpu.Instance{*instance}, o.wanted, o.made, o.whole) != nil {
 				return true
 			}
 		}

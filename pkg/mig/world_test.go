@@ -35,6 +35,10 @@ type world struct {
 	inspections int
 	// inspect is asked before each inspection; nil lets it be made.
 	inspect func(ctx context.Context) error
+	// destroyed is called when an instance was removed.
+	destroyed func()
+	// load is that of the driver.
+	load string
 }
 
 func newWorld(t *testing.T, board string) *world {
@@ -51,7 +55,7 @@ func newWorldOf(t *testing.T, spec model.Spec) *world {
 	require.NoError(t, err)
 	session, err := host.Open(t.Context(), root)
 	require.NoError(t, err)
-	w := &world{Driver: session, t: t, node: node, id: gpu.UUID(node.Identities()[0].UUID)}
+	w := &world{Driver: session, t: t, node: node, id: gpu.UUID(node.Identities()[0].UUID), load: "1"}
 	require.NoError(t, w.refresh(t.Context()))
 	return w
 }
@@ -86,7 +90,7 @@ func (w *world) open() (Driver, error) {
 	return w, nil
 }
 
-func (w *world) step() Step { return Step{Driver: w.open} }
+func (w *world) step() Step { return Step{Driver: w.open, Load: func() string { return w.load }} }
 
 func (w *world) mode() Mode {
 	return Mode{Driver: w.open, Shown: func(id gpu.UUID) (gpu.MIGMode, bool) { return w.shown, id == w.id && !w.unseen }, Changed: w.refresh}
@@ -126,6 +130,9 @@ func (w *world) DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error 
 	w.note("destroy")
 	if w.lies {
 		return ctx.Err()
+	}
+	if w.destroyed != nil {
+		defer w.destroyed()
 	}
 	return w.Driver.DestroyInstance(ctx, id, gi)
 }
@@ -179,6 +186,25 @@ func (w *world) administrator(profile int, at gpu.Placement, compute bool) gpu.I
 	require.NoError(w.t, err)
 	if compute {
 		_, err = w.Driver.CreateComputeInstance(w.t.Context(), w.id, gi)
+		require.NoError(w.t, err)
+	}
+	all := w.there()
+	return all[slices.IndexFunc(all, func(i gpu.Instance) bool { return i.ID == gi })]
+}
+
+// compute makes compute instances of these kinds in a GPU instance that has none, as an administrator can.
+func (w *world) compute(gi int, kinds ...uint32) gpu.Instance {
+	w.t.Helper()
+	identity := w.node.Identities()[0]
+	session, err := w.node.Open("", []int{identity.Minor})
+	require.NoError(w.t, err)
+	defer session.Close()
+	card, err := session.ByUUID(identity.UUID)
+	require.NoError(w.t, err)
+	parent, err := session.GPUInstanceByID(card, uint32(gi), true)
+	require.NoError(w.t, err)
+	for _, kind := range kinds {
+		_, err := session.CreateComputeInstance(w.t.Context(), parent, kind, true)
 		require.NoError(w.t, err)
 	}
 	all := w.there()

@@ -17,6 +17,8 @@ import (
 
 // cutter makes and removes the MIG devices of a world, in two halves, by the names of the devices that they are.
 type cutter struct {
+	// made counts the MIG devices that Do has made.
+	made int
 	*world
 
 	there map[string]gpu.MIGUUID // no UUID: half of it
@@ -140,6 +142,7 @@ func (c *cutter) Do(ctx context.Context, s checkpoint.Step) (json.RawMessage, er
 		return nil, err
 	}
 	err = c.op("fill "+short(s), unlessEnded(ctx, func() error {
+		c.made++
 		id.ComputeInstance, id.UUID = 1, gpu.MIGUUID("MIG-"+short(s)) // the same at each creation
 		c.there[s.Device] = id.UUID
 		return nil

@@ -86,7 +86,7 @@ func TestMIGSevenOnOneGPU(t *testing.T) {
 	gets := ns.slice("eighth")
 	t.Logf("the eighth pod ran %.1f s after one of seven had ended", time.Since(start).Seconds())
 	assert.Equal(t, ended.Placement, gets.Placement)
-	assert.False(t, seen[gets.UUID], "a MIG device that is made anew has a new UUID")
+	assert.Equal(t, ended.UUID, gets.UUID, "a UUID names a place, and no creation")
 	ns.sees("slice-0", "main", ns.grantedTo(ns.pod("slice-0"), "slice")...)
 	require.NoError(t, ns.silence())
 }

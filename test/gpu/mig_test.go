@@ -81,7 +81,7 @@ func TestInstances(t *testing.T) {
 				assert.False(t, instance.Placement.Overlaps(other.Placement), "GPU instances %d and %d", other.ID, instance.ID)
 			}
 			for _, c := range instance.Compute {
-				assert.Regexp(t, `^MIG-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`, string(c.UUID))
+				assert.Regexp(t, `^MIG-[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, string(c.UUID), "made from names")
 				assert.False(t, uuids[c.UUID], "%s is told twice", c.UUID)
 				uuids[c.UUID] = true
 				assert.LessOrEqual(t, c.Slices, profile.Slices)

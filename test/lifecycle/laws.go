@@ -118,7 +118,7 @@ func (m *Machine) answersHold(ctx context.Context, records map[string]*checkpoin
 		return nil
 	}
 	inv, leave := m.look(m.open, func() (inventory.Owned, error) {
-		return mig.Owned(slices.Collect(maps.Values(records)), m.BootID()), nil
+		return mig.Owned(slices.Collect(maps.Values(records)), m.BootID(), m.host.DriverLoad()), nil
 	})
 	defer func() { _ = leave() }()
 	if err := inv.Refresh(ctx); err != nil {

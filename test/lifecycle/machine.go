@@ -28,6 +28,7 @@ type host interface {
 	inventory.Host
 	CharDevice(path string) (hostfs.CharDevice, error)
 	MIGNodes(gpuMinor, gi, ci int) ([]hostfs.CharDevice, error)
+	DriverLoad() string
 }
 
 // Machine is a node with GPUs, a state directory that a reboot keeps, and a CDI directory that it does not.

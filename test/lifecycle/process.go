@@ -78,7 +78,7 @@ func (m *Machine) Start(ctx context.Context, w Wiring) (*Process, error) {
 	bootID := m.BootID()
 	p.inventory, p.leave = m.look(touchedDriver(m.open, w.Touch), func() (inventory.Owned, error) {
 		records, err := p.Kept()
-		return mig.Owned(records, bootID), err
+		return mig.Owned(records, bootID, m.host.DriverLoad()), err
 	})
 	if p.locks, err = checkpoint.OpenLocks(m.StateDir); err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (m *Machine) wire(ctx context.Context, p *Process, files touchedDisk, recor
 		steps[kind] = touchedStep{step: effect(m), kind: kind, touch: w.Touch}
 	}
 	driver := func() (mig.Driver, error) { return p.inventory.Partitioning() }
-	steps[claim.StepMIG] = mig.Step{Driver: driver}
+	steps[claim.StepMIG] = mig.Step{Driver: driver, Load: m.host.DriverLoad}
 	steps[claim.StepInterval] = m.slicing(p, files, w.Touch)
 	mode := mig.Mode{Driver: driver, Shown: p.inventory.MIGMode, Changed: func(ctx context.Context) error {
 		if err := w.Touch("inventory.Refresh", func() error { return nil }); err != nil {

@@ -110,10 +110,10 @@ func (m *Machine) afterDeath(ctx context.Context, claims map[string]*known, want
 		return err
 	}
 	defer func() { _ = p.Close() }()
-	return errors.Join(m.goOn(ctx, p, claims, wanted, rebooted), m.Empty(ctx))
+	return errors.Join(m.goOn(ctx, p, claims, wanted), m.Empty(ctx))
 }
 
-func (m *Machine) goOn(ctx context.Context, p *Process, claims map[string]*known, wanted, rebooted bool) error {
+func (m *Machine) goOn(ctx context.Context, p *Process, claims map[string]*known, wanted bool) error {
 	if err := m.clearUp(ctx, p, wanted); err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (m *Machine) goOn(ctx context.Context, p *Process, claims map[string]*known
 		if k.leaving || !wanted || k.prepare.Call == "" {
 			continue
 		}
-		if err := m.keepsAnswer(ctx, p, uid, k, rebooted); err != nil {
+		if err := m.keepsAnswer(ctx, p, uid, k); err != nil {
 			return fmt.Errorf("preparing %s again: %w", uid, err)
 		}
 	}
@@ -191,8 +191,8 @@ func (m *Machine) settled() error {
 	return err
 }
 
-// keepsAnswer prepares a claim again: an answered one gets the same answer.
-func (m *Machine) keepsAnswer(ctx context.Context, p *Process, uid string, k *known, rebooted bool) error {
+// keepsAnswer prepares a claim again: an answered one gets the same answer, also where its MIG devices were made again.
+func (m *Machine) keepsAnswer(ctx context.Context, p *Process, uid string, k *known) error {
 	records, err := m.Records()
 	if err != nil {
 		return err
@@ -208,8 +208,7 @@ func (m *Machine) keepsAnswer(ctx context.Context, p *Process, uid string, k *kn
 	if err != nil {
 		return err
 	}
-	remade := len(k.prepare.Slices) > 0 && rebooted // with another UUID
-	if before := records[uid]; k.answered && !remade && !slices.Equal(before.CDI.Devices, r.CDI.Devices) {
+	if before := records[uid]; k.answered && !slices.Equal(before.CDI.Devices, r.CDI.Devices) {
 		return fmt.Errorf("answered %v, and %v before", r.CDI.Devices, before.CDI.Devices)
 	}
 	return m.Laws(ctx, uid)

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -34,7 +35,7 @@ type partitions struct {
 	layout gpu.Layout
 	// static is what an administrator made.
 	static map[slot]model.MIGDeviceSnapshot
-	// gone are the MIG devices that went with the driver in this boot.
+	// gone are an administrator's MIG devices that went with the driver in this boot.
 	gone map[gpu.MIGUUID]bool
 }
 
@@ -136,7 +137,7 @@ func (m *Machine) instances() map[slot]model.MIGDeviceSnapshot {
 // forget unloads the driver and loads it again in the same boot: what was made is gone, and nobody was told.
 func (m *Machine) forget() error {
 	gone := map[gpu.MIGUUID]bool{}
-	for _, d := range m.instances() {
+	for _, d := range m.parts.static {
 		gone[gpu.MIGUUID(d.UUID)] = true
 	}
 	m.parts.static, m.parts.gone = nil, gone
@@ -207,18 +208,33 @@ func (m *Machine) promised(r *checkpoint.Record, there map[slot]model.MIGDeviceS
 		d, still := there[slot{result.GPUUUID, result.MIG.Placement}]
 		right := still && d.UUID == string(id.UUID) && int(d.GPUInstance) == id.GPUInstance &&
 			d.ComputeInstance != nil && int(*d.ComputeInstance) == id.ComputeInstance
-		if !right && !m.parts.gone[id.UUID] {
+		if !right && !m.wentWithDriver(r, result) {
 			return fmt.Errorf("its MIG device is %+v, and at %v of GPU %s there is %+v", id, result.MIG.Placement, result.GPUUUID, d)
 		}
 	}
 	return nil
 }
 
+// wentWithDriver tells whether a MIG device is gone with the driver, which was loaded again since it was made. Its UUID tells nothing: what is made
+// again has the same.
+func (m *Machine) wentWithDriver(r *checkpoint.Record, result *checkpoint.Result) bool {
+	for i := range r.Steps {
+		step := &r.Steps[i]
+		if step.Kind != claim.StepMIG || step.Target != result.GPUUUID || step.Device != result.Device {
+			continue
+		}
+		var made struct{ Load string }
+		err := json.Unmarshal(step.Made, &made)
+		return err == nil && made.Load != m.host.DriverLoad()
+	}
+	return m.parts.gone[result.MIG.Identity.UUID]
+}
+
 func (m *Machine) inMIGMode(id gpu.UUID) bool {
 	return slices.ContainsFunc(m.Node.GPUs(), func(g model.GPUSnapshot) bool { return g.UUID == string(id) && g.MIG })
 }
 
-// alike tells whether it is the same instance.
+// alike tells whether it is the same instance, or one that was made again just so.
 func alike(a, b model.MIGDeviceSnapshot) bool {
-	return a.UUID == b.UUID && a.GPUInstance == b.GPUInstance
+	return a.UUID == b.UUID && a.GPUInstance == b.GPUInstance && a.Profile == b.Profile
 }

@@ -95,6 +95,10 @@ var sliceScenarios = []scenario{
 		acts: []Act{settles, cuts("a", large), unprepares("b"), unprepares("a")},
 	},
 	{
+		name: "an administrator makes what the driver has lost", before: []Act{cuts("a", large), cuts("b", small)}, then: losesTo(large),
+		acts: []Act{settles, unprepares("b"), unprepares("a")},
+	},
+	{
 		name: "slices after a reboot", long: true, before: []Act{cuts("a", large), cuts("b", small)}, then: reboots,
 		acts: []Act{settles, cuts("a", large), unprepares("b"), unprepares("a")},
 	},
@@ -106,6 +110,15 @@ var sliceScenarios = []scenario{
 		name: "a slice, allocated anew", long: true, before: []Act{cuts("a", large)},
 		acts: []Act{cuts("a", small, otherSmall), unprepares("a")},
 	},
+}
+
+// losesTo loads the driver again, after which an administrator makes a MIG device. It has the id and UUID of the one that was there.
+func losesTo(s Slice) func(*testing.T, *Machine) {
+	return func(t *testing.T, m *Machine) {
+		t.Helper()
+		forgets(t, m)
+		require.NoError(t, m.administer(t.Context(), s))
+	}
 }
 
 func forgets(t *testing.T, m *Machine) {

@@ -2,7 +2,6 @@ package model
 
 import (
 	"context"
-	"crypto/rand"
 	"slices"
 	"time"
 )
@@ -26,8 +25,8 @@ type ComputeInstance struct {
 	Placement Placement // in compute slices of the GPU instance
 }
 
-// CreateComputeInstance makes a compute instance at the first free place, and with it a MIG device with a UUID that no device
-// had before. It fails with InsufficientResources when the GPU instance has too few slices left in a row, NoPermission unless
+// CreateComputeInstance makes a compute instance at the first free place, and with it a MIG device with the UUID that every device
+// of this GPU instance id and engine has. It fails with InsufficientResources when the GPU instance has too few slices left in a row, NoPermission unless
 // root of the host asks, NotSupported for a profile that the GPU instance does not have, and InvalidArgument for a handle of
 // none.
 func (s *Session) CreateComputeInstance(ctx context.Context, h Handle, profile uint32, root bool) (Handle, error) {
@@ -117,18 +116,11 @@ func (n *Node) carve(g *gpu, gi *gpuInstance, p ComputeProfile, at Placement) Ha
 	}
 	ci := &computeInstance{
 		handle: n.newHandle(computeInstanceHandle, g), device: n.newHandle(migDeviceHandle, g),
-		id: id, profile: p, placement: at, uuid: newMIGUUID(),
+		id: id, profile: p, placement: at, uuid: migUUID(g, gi.id, g.board.MIG.engine(gi.placement, at)),
 	}
 	gi.compute = append(gi.compute, ci)
 	slices.SortFunc(gi.compute, func(a, b *computeInstance) int { return int(a.id) - int(b.id) })
 	return ci.handle
-}
-
-// newMIGUUID is never the same, not even in the next life of the node: what holds an old UUID must not find another device.
-func newMIGUUID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return "MIG-" + uuidOf(b[:])
 }
 
 // ComputeInstances lists the compute instances of a profile in a GPU instance.

@@ -4,5 +4,5 @@
 //
 // It refuses like the real thing: every refusal is an NVML return code. The
 // package knows nothing of sockets, files or C; it is deterministic for one
-// Spec but for the UUIDs of MIG devices, and safe for concurrent use.
+// Spec, and safe for concurrent use.
 package model

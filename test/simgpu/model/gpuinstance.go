@@ -122,17 +122,9 @@ func (s *Session) CreateGPUInstance(ctx context.Context, h Handle, profile uint3
 	return made, err
 }
 
-// place adds an instance with the lowest free id of its size: each size has ids of its own, the largest has 0.
+// place adds an instance.
 func (n *Node) place(g *gpu, p MIGProfile, at Placement) Handle {
-	units := uint32(0)
-	for _, profile := range g.board.MIG.Profiles {
-		units = max(units, profile.Size)
-	}
-	id := units/p.Size - 1
-	for slices.ContainsFunc(g.mig.instances, func(gi *gpuInstance) bool { return gi.id == id }) {
-		id++
-	}
-	gi := &gpuInstance{handle: n.newHandle(gpuInstanceHandle, g), id: id, profile: p, placement: at}
+	gi := &gpuInstance{handle: n.newHandle(gpuInstanceHandle, g), id: g.board.MIG.instanceID(at), profile: p, placement: at}
 	g.mig.instances = append(g.mig.instances, gi)
 	slices.SortFunc(g.mig.instances, func(a, b *gpuInstance) int { return int(a.id) - int(b.id) })
 	return gi.handle

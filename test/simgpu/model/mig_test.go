@@ -216,15 +216,16 @@ func TestInstancesDoNotOverlap(t *testing.T) {
 	assert.Equal(t, InsufficientResources, err)
 }
 
-func TestIDsComeBackAndUUIDsDoNot(t *testing.T) {
+// TestIDsAndUUIDs_MadeAgain_AreTheSame: they name a place of the GPU, and no creation. Handles are never used again.
+func TestIDsAndUUIDs_MadeAgain_AreTheSame(t *testing.T) {
 	m := inMIGMode(t, "h100-80")
 	uuids := map[string]bool{}
 	var old Handle
-	for range 5 {
-		gi := m.must("1g.10gb", 3)
+	for _, name := range []string{"1g.10gb", "1g.10gb", "1g.10gb+me"} {
+		gi := m.must(name, 3)
 		instance, err := m.GPUInstance(gi)
 		require.NoError(t, err)
-		assert.Equal(t, uint32(7), instance.ID)
+		assert.Equal(t, uint32(10), instance.ID)
 		assert.NotEqual(t, old, gi)
 		_, err = m.GPUInstance(old)
 		assert.Equal(t, InvalidArgument, err)
@@ -237,14 +238,43 @@ func TestIDsComeBackAndUUIDsDoNot(t *testing.T) {
 		require.NoError(t, m.DestroyGPUInstance(t.Context(), gi, asRoot))
 		old = gi
 	}
-	assert.Len(t, uuids, 5)
+	assert.Len(t, uuids, 1, "a profile is not in the name either")
 	ids := map[string][]uint32{}
 	for _, name := range []string{"2g.20gb", "1g.10gb", "1g.10gb", "3g.40gb"} {
 		instance, err := m.GPUInstance(m.must(name, -1))
 		require.NoError(t, err)
 		ids[name] = append(ids[name], instance.ID)
 	}
-	assert.Equal(t, map[string][]uint32{"3g.40gb": {1}, "2g.20gb": {3}, "1g.10gb": {7, 8}}, ids)
+	assert.Equal(t, map[string][]uint32{"3g.40gb": {2}, "2g.20gb": {3}, "1g.10gb": {9, 10}}, ids, "as nvidia-smi mig -lgi prints them")
+}
+
+// TestUUIDs_OfDifferentPlaces_Differ: of GPUs, of GPU instances, and of compute instances in one of them.
+func TestUUIDs_OfDifferentPlaces_Differ(t *testing.T) {
+	uuids := map[string]int{}
+	for range 2 {
+		m := inMIGMode(t, "h100-80")
+		for _, whole := range []string{"3g.40gb", "1g.20gb"} {
+			_, uuid := m.device(m.must(whole, 0))
+			uuids[uuid]++
+			assert.Regexp(t, `^MIG-[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, uuid)
+			require.NoError(t, m.node.ResetGPU(0))
+		}
+		parts := m.must("3g.40gb", 4)
+		for range 3 {
+			_, err := m.CreateComputeInstance(t.Context(), parts, 0, asRoot)
+			require.NoError(t, err)
+		}
+		for _, d := range m.node.Snapshot().GPUs[0].MIGDevices {
+			uuids[d.UUID]++
+		}
+	}
+	assert.Len(t, uuids, 5)
+	for uuid, times := range uuids {
+		assert.Equal(t, 2, times, "%s: the same in each life of the node", uuid)
+	}
+	first := newIdentity("n", 0, 0, boards[0])
+	second := newIdentity("n", 1, 1, boards[0])
+	assert.NotEqual(t, migUUID(&gpu{id: first}, 7, 0), migUUID(&gpu{id: second}, 7, 0))
 }
 
 func TestMIGDevices(t *testing.T) {

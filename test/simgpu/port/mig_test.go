@@ -85,7 +85,7 @@ func TestAMIGDeviceLivesAndDies(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, gpu.MIGMode{Enabled: true, Pending: true}, mode)
 	gi := m.create(9, gpu.Placement{Start: 4, Size: 4})
-	half := gpu.Instance{ID: 1, Profile: 9, Placement: gpu.Placement{Start: 4, Size: 4}}
+	half := gpu.Instance{ID: 2, Profile: 9, Placement: gpu.Placement{Start: 4, Size: 4}}
 	assert.Equal(t, []gpu.Instance{half}, m.instances(), "half made")
 	_, err = m.host.MIGNodes(0, gi, 0)
 	require.ErrorIs(t, err, gpu.ErrNotFound)
@@ -101,7 +101,7 @@ func TestAMIGDeviceLivesAndDies(t *testing.T) {
 	nodes, err := m.host.MIGNodes(0, gi, 0)
 	require.NoError(t, err)
 	want := []hostfs.CharDevice{
-		{Path: "/dev/nvidia-caps/nvidia-cap12", Major: 236, Minor: 12}, {Path: "/dev/nvidia-caps/nvidia-cap13", Major: 236, Minor: 13},
+		{Path: "/dev/nvidia-caps/nvidia-cap21", Major: 236, Minor: 21}, {Path: "/dev/nvidia-caps/nvidia-cap22", Major: 236, Minor: 22},
 	}
 	assert.Equal(t, want, nodes)
 	seen, err := m.host.CharDevice(want[1].Path)

@@ -118,7 +118,7 @@ func TestContainerSeesItsDeviceNodes(t *testing.T) {
 // A container sees the MIG devices for which it has the nodes of both instances, the node itself all.
 func TestContainerSeesItsMIGDevices(t *testing.T) {
 	node := sandbox.Start(t, model.Spec{Name: "node-a", Boards: []string{"a30", "a30"}, MIG: []int{0, 1}})
-	makeMIGDevices(t, node, 0, 5, 14) // 2g.12gb is GPU instance 1, 1g.6gb is 3
+	makeMIGDevices(t, node, 0, 5, 14) // 2g.12gb is GPU instance 1, 1g.6gb is 5
 	makeMIGDevices(t, node, 1, 14)
 	_, code := smi(t, node, "-L") // the first call to the daemon after a change makes the nodes
 	require.Zero(t, code)
@@ -135,7 +135,7 @@ func TestContainerSeesItsMIGDevices(t *testing.T) {
 		}
 	}
 	with := func(devices ...string) []string { return append([]string{"nvidiactl", "nvidia0"}, devices...) }
-	big, small, other := caps(0, 1), caps(0, 3), caps(1, 3)
+	big, small, other := caps(0, 1), caps(0, 5), caps(1, 3)
 	tests := map[string]struct {
 		devices []string
 		want    string

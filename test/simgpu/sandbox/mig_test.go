@@ -222,7 +222,7 @@ func TestGoNVMLPartitionsAGPU(t *testing.T) {
 	child := start(t, node, "mig")
 	var uuid string
 	child.hear(&uuid)
-	assert.Equal(t, []string{"gpu0/mig/gi1/access 12", "gpu0/mig/gi1/ci0/access 13", "mig/config 1", "mig/monitor 2"}, shownCapabilities(t, node))
+	assert.Equal(t, []string{"gpu0/mig/gi2/access 21", "gpu0/mig/gi2/ci0/access 22", "mig/config 1", "mig/monitor 2"}, shownCapabilities(t, node))
 	release, err := node.Model.Hold(uuid)
 	require.NoError(t, err)
 	child.goOn()
@@ -244,13 +244,13 @@ func TestGoNVMLPartitionsAGPU(t *testing.T) {
 		},
 		Profiles:  profilesOf(node.Model.Boards()[0]),
 		Remaining: []int{4, 2, 1, 1, 0, 1, 2},
-		Instance:  []uint32{1, 9, 4, 4}, Compute: []uint32{0, 2, 0, 3, 60, 0, 3},
+		Instance:  []uint32{2, 9, 4, 4}, Compute: []uint32{0, 2, 0, 3, 60, 0, 3},
 		Name: "NVIDIA H100 80GB HBM3 MIG 3g.40gb", UUID: uuid,
 		Attributes: nvml.DeviceAttributes{
 			MultiprocessorCount: 60, SharedCopyEngineCount: 3, SharedDecoderCount: 3, SharedJpegCount: 3,
 			GpuInstanceSliceCount: 3, ComputeInstanceSliceCount: 3, MemorySizeMB: 40448,
 		},
-		Memory: 40448 << 20, IDs: []int{1, 0}, IsMIG: []bool{true, false},
+		Memory: 40448 << 20, IDs: []int{2, 0}, IsMIG: []bool{true, false},
 		ParentUUID: node.Model.Identities()[0].UUID, ByUUID: uuid, Found: []int{0, 0, 1, 0, 0, 0, 0, 1},
 		After: []nvml.Return{
 			nvml.SUCCESS, nvml.SUCCESS, nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_INVALID_ARGUMENT, nvml.SUCCESS,
