@@ -124,7 +124,9 @@ func TestServe_NoGPUAndRecords_Serves(t *testing.T) {
 	t.Parallel()
 	n := newBareNode(t)
 	n.write(t, "plugins/gpu.prism.dev/claims/uid.json", "{}")
-	require.NoError(t, awaitGPU(t.Context(), n.cfg, n.clock()))
+	done := make(chan error, 1)
+	go func() { done <- awaitGPU(t.Context(), n.cfg, n.clock()) }()
+	require.NoError(t, ended(t, done))
 }
 
 func TestServe_NoGPU_EndsWithItsContext(t *testing.T) {
