@@ -79,7 +79,7 @@ func TestClaimList_HolderOnALaterPage_KeepsTheGPU(t *testing.T) {
 		d.untilListed(t, 3)
 		after(pageInterval)
 		assert.Equal(t, []string{"n0", first}, d.offered(t))
-		assert.Equal(t, "", (*queries)[2].Continue, "pages after the answer are not read")
+		assert.Empty(t, (*queries)[2].Continue, "pages after the answer are not read")
 	})
 }
 
@@ -127,7 +127,7 @@ func TestClaimList_PageFails_BeginsAgain(t *testing.T) {
 		after(time.Minute)
 		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t))
 		require.Len(t, *queries, 6)
-		assert.Equal(t, "", (*queries)[3].Continue)
+		assert.Empty(t, (*queries)[3].Continue)
 	})
 }
 

@@ -16,6 +16,6 @@ const pageInterval = 5 * time.Second
 func pageSlot(node string, now time.Time) time.Time {
 	sum := sha256.Sum256([]byte(node))
 	phase := binary.BigEndian.Uint64(sum[:8]) % uint64(pageInterval)
-	since := (uint64(now.UnixNano()) - phase) % uint64(pageInterval) //nolint:gosec // both are far from the limits
-	return now.Add(pageInterval - time.Duration(since))              //nolint:gosec // since is less than pageInterval
+	since := (uint64(now.UnixNano()) - phase) % uint64(pageInterval)
+	return now.Add(pageInterval - time.Duration(since))
 }

@@ -53,12 +53,16 @@ func largeClaim(results ...resourceapi.DeviceRequestAllocationResult) resourceap
 	return c
 }
 
-// encoded is an object as the API server sends it.
+// encoded is an object as the API server sends it, which is the same whether it encodes lists item by item or not.
 func encoded(t *testing.T, object kruntime.Object, kind string) []byte {
 	t.Helper()
 	object.GetObjectKind().SetGroupVersionKind(resourceapi.SchemeGroupVersion.WithKind(kind))
 	raw, err := kruntime.Encode(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), object)
 	require.NoError(t, err)
+	options := protobuf.SerializerOptions{StreamingCollectionsEncoding: true}
+	itemByItem, err := kruntime.Encode(protobuf.NewSerializerWithOptions(scheme.Scheme, scheme.Scheme, options), object)
+	require.NoError(t, err)
+	require.Equal(t, raw, itemByItem)
 	return raw
 }
 
