@@ -51,6 +51,7 @@ func newBareNode(t *testing.T) *bareNode {
 		DriverName: "gpu.prism.dev", NodeName: "n0", Kubeconfig: kubeconfig, KubeAPI: config.Rate{QPS: -1, Burst: 1},
 		Paths: config.Paths{
 			HostRoot: filepath.Join(root, "host"), CDIRoot: filepath.Join(root, "cdi"), KubeletPlugins: filepath.Join(root, "plugins"),
+			StateDir:         filepath.Join(root, "state"),
 			KubeletRegistrar: filepath.Join(root, "registry"), KubeletPodResources: filepath.Join(root, "pod-resources.sock"),
 		},
 		Driver: config.Driver{FailOnInitError: &yes},

@@ -42,16 +42,8 @@ func findHook(ctx context.Context, cfg *config.Plugin, host *hostfs.FS, specs *c
 	if err := p.choose(ctx, cfg, host); err != nil {
 		return nil, err
 	}
-	switch {
-	case cfg.Driver.CDIHook == config.NoCDIHook:
-		return p, nil
-	case p.Path == "":
+	if p.Path == "" && cfg.Driver.CDIHook != config.NoCDIHook {
 		klog.FromContext(ctx).Info("Without " + cdi.HookName + " containers get no library cache: install it on the host or set --cdi-hook")
-		return p, nil
-	}
-	if err := host.CheckPrograms(filepath.Dir(p.Path)); err != nil {
-		klog.FromContext(ctx).Error(err, "CDI hooks may fail in pods with hostUsers false, or may be replaced: correct the directories, "+
-			"or set --state-dir (chart value stateDir)", "hook", p.Path)
 	}
 	return p, nil
 }
@@ -80,10 +72,16 @@ func (p *hookPrograms) choose(ctx context.Context, cfg *config.Plugin, host *hos
 		return fmt.Errorf("%w: set --state-dir (chart value stateDir) to a directory whose mount allows programs, or install %s on the host; "+
 			"state directory now: %s", err, cdi.HookName, cfg.Paths.StateDir)
 	}
-	if err == nil {
-		klog.FromContext(ctx).V(2).Info("Installed the hook program", "path", p.Path)
+	if err != nil {
+		return err
 	}
-	return err
+	logger := klog.FromContext(ctx)
+	logger.V(2).Info("Installed the hook program", "path", p.Path)
+	if err := host.CheckPrograms(filepath.Dir(p.Path)); err != nil {
+		logger.Error(err, "CDI hooks may fail in pods with hostUsers false, or may be replaced: correct the directories, "+
+			"or set --state-dir (chart value stateDir)", "hook", p.Path)
+	}
+	return nil
 }
 
 // run removes programs when the last process and the last spec that need them are gone.

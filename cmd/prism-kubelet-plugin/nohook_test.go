@@ -32,7 +32,7 @@ func TestFindHook_None_NoHook(t *testing.T) {
 	root := t.TempDir()
 	program := filepath.Join(root, cdi.HostHooks[0])
 	require.NoError(t, os.MkdirAll(filepath.Dir(program), 0o755))
-	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755)) //nolint:gosec // it is a program
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755))
 	specs, err := cdi.OpenDir(disk.OS{}, filepath.Join(root, "cdi"), cdi.Kind("gpu.prism.dev"))
 	require.NoError(t, err)
 	cfg := &config.Plugin{DriverName: "gpu.prism.dev", Paths: config.Paths{KubeletPlugins: filepath.Join(root, "plugins"), StateDir: filepath.Join(root, "state")}}

@@ -125,7 +125,7 @@ func (p *program) transact(ctx context.Context, host *hostfs.FS, kept state, boo
 	return nil
 }
 
-// retrying tells why a claim waits: the people who made it in its status, and in the log also what they may not know of other claims.
+// retrying reports why a claim waits: in its status, and in the log with what the status must not say about other claims.
 func retrying(ctx context.Context, reports driver.ClaimStatus, rc *claimObject, cause error) {
 	values := append([]any{"claim", klog.KObj(rc), "claimUID", rc.UID, "reason", cause.Error()}, prepare.LogValues(cause)...)
 	klog.FromContext(ctx).V(2).Info("Claim is retried", values...)

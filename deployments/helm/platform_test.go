@@ -38,7 +38,7 @@ func TestChartSecurityContextConstraints(t *testing.T) {
 	assert.Equal(t, map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:openshift:scc:privileged"},
 		dig(t, binding, "roleRef"))
 	assert.Equal(t, []any{map[string]any{"kind": "ServiceAccount", "name": "mine", "namespace": namespace}}, dig(t, binding, "subjects"))
-	assert.Equal(t, account(t, rendered), "system:serviceaccount:"+namespace+":mine")
+	assert.Equal(t, "system:serviceaccount:"+namespace+":mine", account(t, rendered))
 }
 
 // TestChartControllerPods: labels, annotations and the PodMonitor reach the controller's pods.

@@ -117,7 +117,7 @@ type Step struct {
 	Made json.RawMessage `json:"made,omitempty"`
 	// Undo is why the last attempt to undo it failed.
 	Undo string `json:"undo,omitempty"`
-	// Whole tells Undo that the record has answered until now: the effect is as it was made, or is gone. It is not stored.
+	// Whole means to Undo that the record has answered until now: the effect is as it was made, or is gone. It is not stored.
 	Whole bool `json:"-"`
 
 	unknown unknownKeys

@@ -80,7 +80,7 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
-// TestClassSettings_AdminAccess_Ignored: who writes a claim cannot change the class, and what it says of its claims stays in force.
+// TestClassSettings_AdminAccess_Ignored: the author of a claim cannot change its class. What the class says about claims stays in force.
 func TestClassSettings_AdminAccess_Ignored(t *testing.T) {
 	t.Parallel()
 	parts, layout := partitionable()

@@ -67,8 +67,8 @@ func (s Source) read(raw []byte) (option, error) {
 }
 
 // apply merges the configurations that apply to one result, the class's before the claim's, later ones over earlier ones, and
-// refuses what the device cannot have. Of a class a result with admin access has only what it says about claims: who writes a claim cannot
-// take anything out of a class, and with admin access nothing about a GPU is changed.
+// refuses what the device cannot have. For a result with admin access only what a class says about claims counts: nothing about a GPU is
+// changed then, and the author of a claim cannot take anything out of its class.
 func (o options) apply(
 	configs []resourceapi.DeviceAllocationConfiguration, r *resourceapi.DeviceRequestAllocationResult, device gpu.Device,
 ) (*v1alpha1.GPUConfig, error) {

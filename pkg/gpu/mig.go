@@ -89,7 +89,7 @@ type Instance struct {
 	Compute []ComputeInstance
 }
 
-// Filled tells whether one compute instance has all of the GPU instance.
+// Filled returns whether one compute instance has all of the GPU instance.
 func (i *Instance) Filled() bool { return len(i.Compute) == 1 && !i.Compute[0].Part }
 
 // MIG is how a GPU can be cut and how it is cut now.

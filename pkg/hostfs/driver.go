@@ -149,7 +149,7 @@ func (f *FS) DriverLoad() string {
 	if err := unix.Stat(seen, &stat); err != nil {
 		return ""
 	}
-	// sysfs numbers its directories as they come, and gives no number twice. Its times are those of the first look.
+	// sysfs numbers its directories as they come, and uses no number twice. Its times are not those of the load.
 	return strconv.FormatUint(stat.Ino, 10)
 }
 

@@ -153,7 +153,7 @@ func TestFindDriverDevRoot(t *testing.T) {
 	assert.Equal(t, "/run/nvidia/driver", found.DevHostPath)
 }
 
-// TestDriverLoad_LoadedAgain_Differs: the kernel makes the module's directory anew and gives it another number.
+// TestDriverLoad_LoadedAgain_Differs: the kernel creates the module's directory again, with another number.
 func TestDriverLoad_LoadedAgain_Differs(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

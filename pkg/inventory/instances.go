@@ -54,7 +54,7 @@ func (i *Inventory) gpus(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 	return gpus, faults, nil
 }
 
-// keep leaves on the GPUs only the instances that are wanted, and tells whether there are any. What the session told is not written to.
+// keep leaves on the GPUs only the instances that are wanted, and returns whether there are any. What the session returned is not changed.
 func keep(gpus []gpu.GPU, wanted func(id gpu.UUID, instance *gpu.Instance) bool) (left bool) {
 	for n := range gpus {
 		g := &gpus[n]

@@ -11,9 +11,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// remade takes away what the step has made and has an administrator make the same profile at the same placement. It has the same id and
+// remade takes away what there is and has an administrator make the same profile at the same placement. It has the same id and
 // UUID.
-func remade(t *testing.T, w *world, s checkpoint.Step) gpu.Instance {
+func remade(t *testing.T, w *world) gpu.Instance {
 	t.Helper()
 	first := w.there()[0]
 	w.removed(first)
@@ -41,7 +41,7 @@ func TestUndo_DriverLoadedAgain_KeepsWhatIsThere(t *testing.T) {
 			w := partitioned(t)
 			w.load = c.makes
 			s := w.made(threeSlices, high)
-			theirs := remade(t, w, s)
+			theirs := remade(t, w)
 			w.load = c.undoes
 			owned := Owned([]*checkpoint.Record{{BootID: "now", State: checkpoint.Done, Steps: []checkpoint.Step{s}}}, "now", w.load)
 			assert.Equal(t, c.gone, owned(w.id, &theirs))
@@ -81,8 +81,8 @@ func TestUndo_NoComputeInstance_IsOursOnceBegun(t *testing.T) {
 	}
 }
 
-// TestUndo_ReplacedAtOnce_IsGone: who makes the same between our removal and our look has made it with a compute instance, and ours has
-// none any more.
+// TestUndo_ReplacedAtOnce_IsGone: what was made between the removal and the check of it has a compute instance, and the step's has none any
+// more.
 func TestUndo_ReplacedAtOnce_IsGone(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)

@@ -48,8 +48,8 @@ type made struct {
 	Fills bool `json:"fills,omitempty"`
 }
 
-// lost tells whether the driver was loaded again since, which took all instances with it: what is there is somebody else's, also where
-// it is called the same.
+// lost returns whether the driver was loaded again since, which removed all instances: what is there is an administrator's, also where
+// it has the same ids and UUID.
 func (m *made) lost(load string) bool {
 	return m != nil && m.Load != "" && load != "" && m.Load != load
 }

@@ -80,8 +80,8 @@ func search(ctx context.Context, driver Driver, id gpu.UUID, wanted claim.MIG, m
 }
 
 // find tells which instance the step made. It sits at the step's placement, which was free before. Where it is known what was
-// made, it has that id, and in it just that compute instance, or none where that may be gone: anything else came later and is somebody
-// else's. Ids and UUIDs come from the placement, so what is the same in all of this counts as the step's as long as a record names it.
+// made, it has that id, and in it just that compute instance, or none where that may be gone: anything else was made later and is not
+// the step's. Ids and UUIDs come from the placement, so what is the same in all of this counts as the step's as long as a record names it.
 func find(instances []gpu.Instance, wanted claim.MIG, m *made, whole bool) *gpu.Instance {
 	for i := range instances {
 		instance := &instances[i]
@@ -96,7 +96,7 @@ func find(instances []gpu.Instance, wanted claim.MIG, m *made, whole bool) *gpu.
 	return nil
 }
 
-// matches tells whether an instance at the step's placement can be what it has made.
+// matches returns whether an instance at the step's placement can be what it has made.
 func (m *made) matches(instance *gpu.Instance, whole bool) bool {
 	switch {
 	case instance.ID != m.GPUInstance:

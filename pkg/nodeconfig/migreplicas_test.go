@@ -42,7 +42,7 @@ func TestSingle_TimeSlicing_SharesMIGDevices(t *testing.T) {
 			case gpu.TimeSliced:
 				found = append(found, device{d.Type(), d.Replicas})
 			case gpu.Monitor:
-			default:
+			case gpu.Whole:
 				found = append(found, device{Type: d.Type()})
 			}
 		}

@@ -51,7 +51,7 @@ func (q query) filling(instance nvml.GpuInstance, p *profile) (most nvml.Compute
 	return most, nil
 }
 
-// isPart tells whether a compute instance of that size leaves multiprocessors of its GPU instance unused that another one could have.
+// isPart returns whether a compute instance of that size leaves multiprocessors of its GPU instance unused that another one could have.
 // It asks only where the slices are all there and the multiprocessors are not.
 func (q query) isPart(b *board, profileID, gi int, size *nvml.DeviceAttributes) (bool, error) {
 	p, err := b.profile(q, profileID)

@@ -145,7 +145,7 @@ func (i *fakeInstance) GetComputeInstanceProfileInfo(kind, _ int) (nvml.ComputeI
 	if !known {
 		return nvml.ComputeInstanceProfileInfo{}, nvml.ERROR_NOT_SUPPORTED
 	}
-	return nvml.ComputeInstanceProfileInfo{Id: uint32(kind), SliceCount: 7, MultiprocessorCount: n}, ret //nolint:gosec // a small number
+	return nvml.ComputeInstanceProfileInfo{Id: uint32(kind), SliceCount: 7, MultiprocessorCount: n}, ret
 }
 
 func (i *fakeInstance) CreateComputeInstance(info *nvml.ComputeInstanceProfileInfo) (nvml.ComputeInstance, nvml.Return) {

@@ -186,7 +186,7 @@ func (t *Transaction) takeBack(ctx context.Context, r *checkpoint.Record) error 
 }
 
 // undo takes the effects back in reverse, and leaves in the record those that are still there. Others may stand on an effect that
-// cannot be undone, so nothing before it is touched, but for MIG devices: none stands on another. Whole: nobody has begun with it yet.
+// cannot be undone, so nothing before it is touched, but for MIG devices: none stands on another. Whole: undoing has not begun yet.
 func (t *Transaction) undo(ctx context.Context, r *checkpoint.Record, whole bool) error {
 	var left []checkpoint.Step
 	var failed []error

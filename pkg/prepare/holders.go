@@ -254,7 +254,7 @@ func (h *holders) debtors(r *checkpoint.Record) []debtor {
 	return debts
 }
 
-// releasing tells whether the claim is known to be let go, also where its record could not be written to say so.
+// releasing returns whether the claim's release is known to have begun, also where its record could not be written.
 func (h *holders) releasing(uid string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

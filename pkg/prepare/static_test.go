@@ -94,7 +94,7 @@ func TestStaticDevice_AnotherBesideIt_BothThere(t *testing.T) {
 		delete(c.there, cut("9-0")) // as a driver that was loaded again leaves it
 		r, err := p.Prepare(t.Context(), both)
 		require.NoError(t, err)
-		assert.Equal(t, gpu.MIGUUID("MIG-2"), r.Results[1].MIG.Identity.UUID)
+		assert.Equal(t, gpu.MIGUUID("MIG-9-0"), r.Results[1].MIG.Identity.UUID)
 		c.destroy(true)
 		_, err = p.Prepare(t.Context(), both)
 		require.ErrorContains(t, err, "MIG device MIG-7 is not on GPU")

@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/claim"
 )
 
-// noting notes whether Undo is told that nobody has begun with it.
+// noting keeps whether each Undo was the first one.
 type noting struct {
 	*cutter
 
@@ -24,9 +24,9 @@ func (n *noting) Undo(ctx context.Context, s checkpoint.Step) error {
 	return n.cutter.Undo(ctx, s)
 }
 
-// TestUndo_FirstTry_IsToldThatTheRecordAnswered: what is half there then is somebody else's. An earlier try may have left half of ours,
-// also where the disk had no room to say that it was begun.
-func TestUndo_FirstTry_IsToldThatTheRecordAnswered(t *testing.T) {
+// TestUndo_FirstTry_IsWhole: what is half there then was not left by an earlier try. Later ones may find what an earlier one has left,
+// also where the disk had no room for the record of it.
+func TestUndo_FirstTry_IsWhole(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p, n := c.startCutting(t), &noting{cutter: c}

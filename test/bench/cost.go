@@ -57,8 +57,8 @@ var (
 	WholeLimits = Limits{Limit{Durable: 1, Reads: 1, NVML: 1}, UnprepareLimit}
 	// SliceLimits: what is made is promised before and named after; what is removed is first marked. LastLimits are those of a
 	// slice that shares its GPU with six others, which are seen before it is made and when its UUID is looked for.
-	SliceLimits = Limits{Limit{Durable: 2, Reads: 1, NVML: 21}, Limit{Durable: 2, NVML: 11}}
-	LastLimits  = Limits{Limit{Durable: 2, Reads: 1, NVML: 39}, Limit{Durable: 2, NVML: 11}}
+	SliceLimits = Limits{Limit{Durable: 2, Reads: 1, NVML: 21}, Limit{Durable: 2, NVML: 12}}
+	LastLimits  = Limits{Limit{Durable: 2, Reads: 1, NVML: 39}, Limit{Durable: 2, NVML: 12}}
 )
 
 // times is the budget of n claims.

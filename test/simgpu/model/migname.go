@@ -1,7 +1,7 @@
 package model
 
 import (
-	"crypto/sha1" //nolint:gosec // what RFC 4122 makes names with
+	"crypto/sha1"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -37,7 +37,7 @@ func (m MIGSupport) units() uint32 {
 func migUUID(g *gpu, instance, engine uint32) string {
 	namespace, _ := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(g.id.UUID, "GPU-"), "-", ""))
 	name := binary.LittleEndian.AppendUint32([]byte("MIG"), instance)
-	sum := sha1.Sum(append(namespace, binary.LittleEndian.AppendUint32(name, engine)...)) //nolint:gosec // see the import
+	sum := sha1.Sum(append(namespace, binary.LittleEndian.AppendUint32(name, engine)...))
 	b := sum[:16]
 	b[6], b[8] = b[6]&0x0f|0x50, b[8]&0x3f|0x80
 	return "MIG-" + fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
