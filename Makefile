@@ -15,7 +15,7 @@ export NAME MODEL COUNT NODES KUBERNETES
 # Programs that bind NVIDIA's library must leave its symbols open until they are used.
 GOTEST := go test -ldflags=-extldflags=-Wl,-z,lazy
 
-.PHONY: help demo test unit lifecycle lifecycle-soak fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench test-gpu tools clean
+.PHONY: help demo test unit lifecycle lifecycle-soak fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench bench-scale test-gpu tools clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ test: unit lifecycle e2e ## All that says yes or no: unit, lifecycle, e2e
 
 unit: tools ## The fast loop
 	@bin/localcluster build helm >/dev/null
-	$(GOTEST) ./api/... ./pkg/... ./cmd/... ./deployments/... ./test/simgpu/... ./test/walls/... ./test/bench/...
+	$(GOTEST) ./api/... ./pkg/... ./cmd/... ./deployments/... ./test/simgpu/... ./test/walls/... ./test/bench/... ./test/scale/...
 	go -C hack/localcluster test ./...
 
 lifecycle: ## The laws of a claim, with processes that are killed everywhere
@@ -69,6 +69,9 @@ cluster-down: tools ## Remove the cluster and everything it left
 
 bench: tools ## Latency and cost of a claim, in numbers
 	@hack/bench.sh
+
+bench-scale: tools ## What a layout costs the scheduler, beside NVIDIA's layouts: NODES (500), LAYOUTS
+	@hack/bench-scale.sh
 
 test-gpu: ## Read-only checks on a real GPU, where there is one
 	@hack/test-gpu.sh

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Measures what a layout costs the scheduler: tables of one node first, then pods per second with the real scheduler and NODES fake
+# nodes, a cluster of its own for each layout. The tables go to standard output, everything else to standard error. Environment:
+#   NODES   how many fake nodes (500); a layout with MIG devices takes at most 500 of them: 1,000 need 8 GB for the API server alone
+#   PODS    how many pods a phase has (500)
+#   LIMIT   the most time that a phase takes (45s)
+#   LAYOUTS which layouts (all)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then
+	echo "bench-scale: the cluster is made of Linux namespaces: run it as root on Linux" >&2
+	exit 2
+fi
+nodes=${NODES:-500}
+local=(bin/localcluster --name bench-scale)
+exec 9>"${TMPDIR:-/tmp}/prism-bench.lock"
+flock --nonblock 9 || { echo "bench-scale: another benchmark runs on this machine: wait for it, or both measure each other" >&2; exit 2; }
+hack/tools.sh >&2
+CGO_ENABLED=0 go build -o bin/prism-scale ./test/scale/cmd/prism-scale
+work=$(mktemp -d)
+trap '"${local[@]}" down >&2; rm -rf "$work"' EXIT
+scale=(bin/prism-scale --report "$work/report.json" --work "$work" --pods "${PODS:-500}" --limit "${LIMIT:-45s}")
+"${scale[@]}" tables >&2
+for layout in ${LAYOUTS:-prism-whole nvidia-whole prism-mig nvidia-mig}; do
+	"${local[@]}" down >/dev/null 2>&1 9>&- || true
+	"${local[@]}" up >&2 9>&-
+	# The run brings a scheduler whose requests are not limited, and of the controllers only the one that makes claims from templates.
+	"${local[@]}" stop scheduler >&2
+	"${local[@]}" stop controller-manager >&2
+	eval "$("${local[@]}" env)"
+	programs=$(dirname "$("${local[@]}" build kubernetes | grep -E '/kube-scheduler$')")
+	count=$nodes
+	case $layout in *-mig) [ "$count" -le 500 ] || count=500 ;; esac
+	"${scale[@]}" --kubeconfig "$KUBECONFIG" --scheduler "$programs/kube-scheduler" --controller-manager "$programs/kube-controller-manager" \
+		--apiserver "$programs/kube-apiserver" --nodes "$count" --layout "$layout" throughput >&2
+done
+"${scale[@]}" print

@@ -1,0 +1,130 @@
+package scale
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// State is what of a node is taken.
+type State string
+
+// The states.
+const (
+	Empty       State = "empty"
+	HalfWhole   State = "half of the GPUs taken"
+	FullWhole   State = "all GPUs taken"
+	HalfProfile State = "half full of 1g.10gb"
+	FullProfile State = "full of 1g.10gb"
+)
+
+var states = []State{Empty, HalfWhole, FullWhole, HalfProfile, FullProfile}
+
+// FilterRow is what one Filter costs: one pod that asks one node.
+type FilterRow struct {
+	Layout string
+	Ask    Ask
+	State  State
+	// Samples are sorted.
+	Samples []time.Duration
+	// Evaluations counts CEL expressions.
+	Evaluations int
+	// Found: the node has such a device.
+	Found bool
+}
+
+// P returns the q-quantile of the samples, 0 ≤ q ≤ 1.
+func (r *FilterRow) P(q float64) time.Duration { return r.Samples[int(q*float64(len(r.Samples)-1))] }
+
+// filterWarmUp are the samples that do not count.
+const filterWarmUp = 20
+
+// Filter measures each ask of each layout in each state, with so many samples each.
+func Filter(ctx context.Context, layouts []Layout, samples int) ([]FilterRow, error) {
+	n, err := Simulated(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var rows []FilterRow
+	for i := range layouts {
+		l := &layouts[i]
+		for _, state := range states {
+			s := newNode(l, "node", n)
+			if reached, err := s.reach(ctx, state); err != nil {
+				return nil, err
+			} else if !reached {
+				continue
+			}
+			for _, ask := range asksInOrder(l) {
+				row, err := s.filter(ctx, ask, state, samples)
+				if err != nil {
+					return nil, err
+				}
+				rows = append(rows, row)
+			}
+		}
+	}
+	return rows, nil
+}
+
+// asksInOrder lists the asks of a layout, always in the same order.
+func asksInOrder(l *Layout) []Ask {
+	all := []Ask{AskGPU, AskProfile, AskProfileClass, AskMemory}
+	return slices.DeleteFunc(all, func(a Ask) bool { return l.Asks[a] == nil })
+}
+
+// reach brings the node into the state; false where the layout has no such devices.
+func (s *node) reach(ctx context.Context, state State) (bool, error) {
+	profiles := s.layout.Asks[AskProfile]
+	if profiles == nil && (state == HalfProfile || state == FullProfile) {
+		return false, nil
+	}
+	const perGPU = 7
+	var err error
+	switch state {
+	case Empty:
+	case HalfWhole:
+		_, err = s.fill(ctx, s.layout.Asks[AskGPU], GPUs/2)
+	case FullWhole:
+		_, err = s.fill(ctx, s.layout.Asks[AskGPU], GPUs)
+	case HalfProfile:
+		_, err = s.fill(ctx, profiles, GPUs/2*perGPU)
+	case FullProfile:
+		_, err = s.fill(ctx, profiles, GPUs*perGPU)
+	default:
+		return false, fmt.Errorf("unknown state %q", state)
+	}
+	return err == nil, err
+}
+
+func (s *node) filter(ctx context.Context, ask Ask, state State, samples int) (row FilterRow, err error) {
+	row = FilterRow{Layout: s.layout.Name, Ask: ask, State: state}
+	request := s.layout.Asks[ask]
+	if row.Evaluations, err = s.evaluations(ctx, request); err != nil {
+		return row, err
+	}
+	for i := range filterWarmUp + samples {
+		found, took, err := s.allocate(ctx, request)
+		if err != nil {
+			return row, err
+		}
+		row.Found = len(found) > 0
+		if i >= filterWarmUp {
+			row.Samples = append(row.Samples, took)
+		}
+	}
+	slices.Sort(row.Samples)
+	return row, nil
+}
+
+// Evaluations counts, without measuring, what one Filter evaluates of a layout in a state.
+func Evaluations(ctx context.Context, l *Layout, n *gpu.Node, ask Ask, state State) (int, error) {
+	s := newNode(l, "node", n)
+	if reached, err := s.reach(ctx, state); err != nil || !reached {
+		return 0, fmt.Errorf("layout %s cannot be %q: %w", l.Name, state, err)
+	}
+	return s.evaluations(ctx, l.Asks[ask])
+}
