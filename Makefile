@@ -70,6 +70,7 @@ cluster-down: tools ## Remove the cluster and everything it left
 bench: tools ## Latency and cost of a claim, in numbers
 	@hack/bench.sh
 
+bench-scale: NODES := $(if $(filter file,$(origin NODES)),500,$(NODES))
 bench-scale: tools ## What a layout costs the scheduler, beside NVIDIA's layouts: NODES (500), LAYOUTS
 	@hack/bench-scale.sh
 

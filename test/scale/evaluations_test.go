@@ -21,8 +21,8 @@ func TestFilter_CELEvaluations_WithinBudget(t *testing.T) {
 	}{
 		{"prism-whole", AskGPU, Empty, 1},
 		{"prism-whole", AskGPU, FullWhole, 8},
-		{"prism-mig", AskProfileClass, FullWhole, 216},
-		{"prism-mig", AskProfileClass, FullProfile, 216},
+		{"prism-mig", AskProfileClass, FullWhole, 208},
+		{"prism-mig", AskProfileClass, FullProfile, 160},
 	} {
 		l, err := LayoutByName(c.layout)
 		require.NoError(t, err)
@@ -33,12 +33,23 @@ func TestFilter_CELEvaluations_WithinBudget(t *testing.T) {
 	}
 }
 
-// TestUtilization_AsClusterAutoscalerReadsIt: a node whose GPUs are allocated may not look idle.
-func TestUtilization_AsClusterAutoscalerReadsIt(t *testing.T) {
+// TestUtilization_KnownLayouts_AsClusterAutoscalerReadsThem checks the model of Cluster Autoscaler's function on the layouts of NVIDIA's driver,
+// whose utilization follows from what that function documents.
+func TestUtilization_KnownLayouts_AsClusterAutoscalerReadsThem(t *testing.T) {
 	t.Parallel()
 	rows, err := Utilizations(t.Context(), Layouts())
 	require.NoError(t, err)
+	got := map[string]float64{}
 	for _, row := range rows {
+		got[row.Layout+", "+row.What] = row.Value
 		t.Logf("%s, %s: %.3f", row.Layout, row.What, row.Value)
+	}
+	for what, want := range map[string]float64{
+		"nvidia-whole, 8 of 8 GPUs": 1, "nvidia-whole, 7 of 8 GPUs": 0.875, "nvidia-whole, 1 of 8 GPUs": 0.125,
+		"nvidia-mig, 8 of 8 GPUs": 1, "nvidia-mig, 7 of 8 GPUs": 0.875, "nvidia-mig, one MIG device of 56": 0.125,
+		"nvidia-mig, 28 MIG devices of 56": 0.5, "nvidia-mig, 56 MIG devices of 56": 1,
+		"prism-mig, 8 of 8 GPUs": 1, "prism-mig, 56 MIG devices of 56": 1,
+	} {
+		assert.InDelta(t, want, got[what], 1e-9, what)
 	}
 }
