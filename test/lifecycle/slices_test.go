@@ -96,7 +96,7 @@ var sliceScenarios = []scenario{
 	},
 	{
 		name: "an administrator makes what the driver has lost", before: []Act{cuts("a", large), cuts("b", small)}, then: losesTo(large),
-		acts: []Act{settles, unprepares("b"), unprepares("a")},
+		acts: []Act{settles, cuts("b", small), unprepares("b"), unprepares("a")},
 	},
 	{
 		name: "slices after a reboot", long: true, before: []Act{cuts("a", large), cuts("b", small)}, then: reboots,
