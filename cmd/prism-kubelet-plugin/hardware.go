@@ -59,6 +59,10 @@ func author(host *hostfs.FS, inv *inventory.Inventory, beside *driver.Beside) *c
 			}
 			return nodes, err
 		},
+		Monitoring: func() (cdi.Node, error) {
+			d, err := host.MIGMonitorNode()
+			return cdi.Node{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)}, err
+		},
 	}
 }
 

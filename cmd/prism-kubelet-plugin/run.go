@@ -110,6 +110,9 @@ func (p *program) serve(clients connections, reports driver.Reports) {
 			for _, d := range p.offering.Devices() {
 				counts[string(d.Type())]++
 			}
+			if p.published().Monitor && len(p.inventory.Current().Node.GPUs) > 0 {
+				counts[string(gpu.TypeMonitor)]++
+			}
 			return counts
 		},
 		Faults:        func() int { return p.inventory.Status().Faults },

@@ -82,12 +82,19 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 	p.firstOffer(ctx)
 	p.keeper = p.keep(ctx, kept.notes)
 	p.slices = p.newSlices(ctx, clients)
-	p.publisher = driver.NewPublisher(p.offering, publish.Options{DriverName: cfg.DriverName, NodeName: cfg.NodeName}, p.slices)
+	p.publisher = driver.NewPublisher(p.offering, p.published(), p.slices)
 	p.lookForConflicts(ctx, host, clients)
 	p.found.Store(nil) // from now on claims come and go
 	p.publisher.Owe(p.owed)
 	p.serve(clients, reports)
 	return p, nil
+}
+
+// published says for whom ResourceSlices are, and what they have besides what the GPUs are offered as.
+func (p *program) published() publish.Options {
+	return publish.Options{
+		DriverName: p.cfg.DriverName, NodeName: p.cfg.NodeName, Monitor: p.cfg.MonitorDevices == config.MonitorPerNode,
+	}
 }
 
 // transact builds what prepares claims.
@@ -97,7 +104,7 @@ func (p *program) transact(ctx context.Context, host *hostfs.FS, kept state, boo
 	tx, damaged, err := prepare.New(prepare.Ports{
 		Records: kept.records, Locks: kept.locks,
 		Planner: claim.Source{
-			Driver: p.cfg.DriverName, NodeName: p.cfg.NodeName, Offered: p.offering.Now, Standby: p.offering.Standby,
+			Driver: p.cfg.DriverName, NodeName: p.cfg.NodeName, Monitor: p.published().Monitor, Offered: p.offering.Now, Standby: p.offering.Standby,
 		},
 		Specs: struct {
 			*cdi.Author

@@ -21,7 +21,7 @@ type Order struct {
 type Ordered struct {
 	// Name is the device's name in the spec.
 	Name string
-	// GPU is the physical GPU behind it.
+	// GPU is the physical GPU behind it; empty for a monitor device of all GPUs.
 	GPU gpu.UUID
 	// Type is the kind of device.
 	Type gpu.DeviceType
@@ -52,6 +52,8 @@ type Author struct {
 	// Capabilities returns the device nodes that a MIG device needs besides its GPU's, by the GPU's minor number; gpu.ErrNotFound
 	// when there is no such MIG device.
 	Capabilities func(minor int, id gpu.MIGIdentity) ([]Node, error)
+	// Monitoring returns the device node with which programs see all MIG devices of the node; gpu.ErrNotFound where the driver has none.
+	Monitoring func() (Node, error)
 }
 
 // DeviceError says which device of an order cannot be given, and why.
@@ -111,8 +113,35 @@ func (a *Author) Build(o Order) (*specs.Spec, error) {
 	return Join(c)
 }
 
+// monitor finds what shows all GPUs of the node and all their MIG devices.
+func (a *Author) monitor(present Present, name string) (Device, error) {
+	d := Device{Name: name}
+	for i := range present.Node.GPUs {
+		node, err := a.node(present.DevRoot, devicePath(&present.Node.GPUs[i]))
+		if err != nil {
+			return Device{}, err
+		}
+		d.Nodes = append(d.Nodes, node)
+	}
+	if len(d.Nodes) == 0 {
+		return Device{}, fmt.Errorf("there is no GPU on this node now: %w", gpu.ErrNotFound)
+	}
+	switch node, err := a.Monitoring(); {
+	case err == nil:
+		d.Nodes = append(d.Nodes, node)
+	case !errors.Is(err, gpu.ErrNotFound):
+		return Device{}, err
+	}
+	return d, nil
+}
+
+func devicePath(g *gpu.GPU) string { return fmt.Sprintf("/dev/nvidia%d", g.Minor) }
+
 // device finds what one device brings along.
 func (a *Author) device(present Present, o Ordered) (Device, error) {
+	if o.Type == gpu.TypeMonitor && o.GPU == "" {
+		return a.monitor(present, o.Name)
+	}
 	for i := range present.Node.GPUs {
 		g := &present.Node.GPUs[i]
 		if g.UUID != o.GPU {
@@ -120,10 +149,10 @@ func (a *Author) device(present Present, o Ordered) (Device, error) {
 		}
 		switch o.Type {
 		case gpu.TypeGPU, gpu.TypeTimeSlice, gpu.TypeMonitor:
-			node, err := a.node(present.DevRoot, fmt.Sprintf("/dev/nvidia%d", g.Minor))
+			node, err := a.node(present.DevRoot, devicePath(g))
 			return Device{Name: o.Name, Nodes: []Node{node}}, err
 		case gpu.TypeMIG:
-			node, err := a.node(present.DevRoot, fmt.Sprintf("/dev/nvidia%d", g.Minor))
+			node, err := a.node(present.DevRoot, devicePath(g))
 			if err != nil {
 				return Device{}, err
 			}

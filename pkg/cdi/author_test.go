@@ -1,6 +1,7 @@
 package cdi
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -158,4 +159,33 @@ func TestBuildASlice(t *testing.T) {
 	require.ErrorAs(t, err, &missing)
 	assert.Equal(t, "d", missing.Device)
 	require.ErrorIs(t, err, gpu.ErrNotFound)
+}
+
+// TestBuildShowsAllGPUs: the monitor of a node has the nodes of all GPUs, and the one that shows all MIG devices where there is one.
+func TestBuildShowsAllGPUs(t *testing.T) {
+	t.Parallel()
+	a := author(newHost())
+	present := a.Present()
+	present.Node.GPUs = append(present.Node.GPUs, gpu.GPU{UUID: "GPU-b"})
+	a.Present = func() Present { return present }
+	paths := func() (paths []string) {
+		spec, err := a.Build(order("", gpu.TypeMonitor))
+		require.NoError(t, err)
+		for _, node := range spec.Devices[0].ContainerEdits.DeviceNodes {
+			paths = append(paths, node.Path)
+		}
+		return paths
+	}
+	a.Monitoring = func() (Node, error) { return Node{}, fmt.Errorf("no MIG: %w", gpu.ErrNotFound) }
+	assert.Equal(t, []string{"/dev/nvidia3", "/dev/nvidia0"}, paths())
+	const capability = "/dev/nvidia-caps/nvidia-cap2"
+	a.Monitoring = func() (Node, error) { return Node{Path: capability, HostPath: capability, Major: 237, Minor: 2}, nil }
+	assert.Equal(t, []string{"/dev/nvidia3", "/dev/nvidia0", capability}, paths())
+
+	a.Monitoring = func() (Node, error) { return Node{}, errors.New("it has other numbers") }
+	_, err := a.Build(order("", gpu.TypeMonitor))
+	require.EqualError(t, err, "it has other numbers")
+	present.Node.GPUs = nil
+	_, err = a.Build(order("", gpu.TypeMonitor))
+	require.EqualError(t, err, "there is no GPU on this node now: not found")
 }

@@ -18,7 +18,7 @@ func fileName(kind, claimUID string) string {
 }
 
 // DeviceName is a device's name in the spec of a claim. It is unique per allocation result, because the kubelet keys device
-// health by it: "<claimUID>-<device>[-<shareID>|-admin]-<GPU or MIG UUID>".
+// health by it: "<claimUID>-<device>[-<shareID>|-admin][-<GPU or MIG UUID>]". A device of several GPUs has no UUID.
 func DeviceName(claimUID string, device gpu.DeviceName, shareID string, admin bool, uuid string) string {
 	parts := []string{claimUID, string(device)}
 	switch {
@@ -27,7 +27,10 @@ func DeviceName(claimUID string, device gpu.DeviceName, shareID string, admin bo
 	case admin:
 		parts = append(parts, "admin")
 	}
-	return strings.Join(append(parts, uuid), "-")
+	if uuid != "" {
+		parts = append(parts, uuid)
+	}
+	return strings.Join(parts, "-")
 }
 
 // Node is a character device on the host.

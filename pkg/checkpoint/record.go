@@ -65,7 +65,8 @@ type Result struct {
 	Admin bool `json:"admin,omitempty"`
 	// Type is the kind of device.
 	Type gpu.DeviceType `json:"type"`
-	// GPUUUID is the physical GPU, PCIBusID where it sat.
+	// GPUUUID is the physical GPU, PCIBusID where it sat; empty for a monitor device, which shows all GPUs of the node. Earlier versions
+	// had one per GPU.
 	GPUUUID  gpu.UUID `json:"gpuUUID"`
 	PCIBusID string   `json:"pciBusID"`
 	// MIG is set for MIG devices.

@@ -57,7 +57,7 @@ func TestIntervals(t *testing.T) {
 			want: []Step{sets(uuidA, "Long"), sets(uuidB, "Long")},
 		},
 		"beside a look, which it is not for": {
-			rc:   allocated(results(result("a", "gpu-aaaaaaaa"), result("see", "gpu-bbbbbbbb-monitor", withAdmin)), config(fromClaim, driverName, longConfig, "a")),
+			rc:   allocated(results(result("a", "gpu-aaaaaaaa"), look("see")), config(fromClaim, driverName, longConfig, "a")),
 			want: []Step{sets(uuidA, "Long")},
 		},
 		"in NVIDIA's words":                   {driver: foreignDriver, rc: allocated(nvidia, config(fromClaim, foreignDriver, nvidiaLong)), want: []Step{sets(uuidA, "Long")}},
@@ -86,10 +86,9 @@ func TestClassSettings_AdminAccess_Ignored(t *testing.T) {
 	parts, layout := partitionable()
 	static(&parts.GPUs[0])
 	for name, device := range map[string]resourceapi.DeviceRequestAllocationResult{
-		"a GPU":               result("see", "gpu-bbbbbbbb", withAdmin),
-		"a monitor":           result("see", "gpu-bbbbbbbb-monitor", withAdmin),
-		"a monitor in a pool": inA("see", "gpu-aaaaaaaa-monitor", withAdmin),
-		"a MIG device":        inA("see", sliceA+"19-6", withAdmin),
+		"a GPU":        result("see", "gpu-bbbbbbbb", withAdmin),
+		"a monitor":    look("see"),
+		"a MIG device": inA("see", sliceA+"19-6", withAdmin),
 	} {
 		for _, class := range []string{shortConfig, lockedConfig, mpsConfig, enforceConfig} {
 			t.Run(name+" "+class, func(t *testing.T) {
@@ -101,7 +100,7 @@ func TestClassSettings_AdminAccess_Ignored(t *testing.T) {
 			})
 		}
 	}
-	nvidia := result("see", "gpu-bbbbbbbb-monitor", withAdmin, withDriver(foreignDriver))
+	nvidia := look("see", withDriver(foreignDriver))
 	for _, class := range []string{nvidiaLong, nvidiaMIG} {
 		_, err := under(foreignDriver).Resolve(allocated(results(nvidia), config(fromClass, foreignDriver, class, "see")))
 		require.NoError(t, err, class)
@@ -144,8 +143,8 @@ func TestRefusedIntervals(t *testing.T) {
 				`take the interval out of the claim's configuration (a retry does not help)`,
 		},
 		"for a monitor": {
-			rc: allocated(results(result("see", "gpu-aaaaaaaa-monitor", withAdmin)), config(fromClaim, driverName, longConfig)),
-			want: `request "see", device gpu-aaaaaaaa-monitor: GPUConfig.sharing is not for a monitor device, which only shows a GPU that others use; ` +
+			rc: allocated(results(look("see")), config(fromClaim, driverName, longConfig)),
+			want: `request "see", device monitor: GPUConfig.sharing is not for a monitor device, which only shows GPUs that others use; ` +
 				`take it out of the ResourceClaim (a retry does not help)`,
 		},
 		"before Volta": {

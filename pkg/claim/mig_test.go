@@ -32,7 +32,7 @@ func partitionable() (*gpu.Node, gpu.Layout) {
 }
 
 func offering(n *gpu.Node, layout gpu.Layout) Source {
-	return Source{Driver: driverName, NodeName: nodeName, Offered: func() (*gpu.Node, gpu.Layout, error) { return n, layout, nil }}
+	return Source{Driver: driverName, NodeName: nodeName, Monitor: true, Offered: func() (*gpu.Node, gpu.Layout, error) { return n, layout, nil }}
 }
 
 // inA is an allocation result from the pool of GPU A.
@@ -82,7 +82,7 @@ func TestPlansForSlices(t *testing.T) {
 		"an administrator's slice is made already": {
 			change: func(n *gpu.Node, _ gpu.Layout) { static(&n.GPUs[0]) }, rc: results(inA("r", sliceA+"19-6")),
 		},
-		"looking needs nothing": {rc: results(inA("r", "gpu-aaaaaaaa-monitor", withAdmin), inA("s", "gpu-aaaaaaaa", withAdmin))},
+		"looking needs nothing": {rc: results(look("r"), inA("s", "gpu-aaaaaaaa", withAdmin))},
 		"looking at an administrator's slice": {
 			change: func(n *gpu.Node, _ gpu.Layout) { static(&n.GPUs[0]) }, rc: results(inA("r", sliceA+"19-6", withAdmin)),
 		},
@@ -121,7 +121,7 @@ func TestASliceKnowsWhichInstanceItIs(t *testing.T) {
 func TestRefusalsOfSlices(t *testing.T) {
 	t.Parallel()
 	const anew = "; delete the pod so that it is scheduled anew (a retry does not help)"
-	const all = "gpu, mig 1g.10gb, mig 3g.40gb, mig 1g.10gb+me, monitor"
+	const all = "gpu, mig 1g.10gb, mig 3g.40gb, mig 1g.10gb+me"
 	for name, c := range map[string]struct {
 		change func(*gpu.Node, gpu.Layout)
 		rc     []resourceapi.DeviceRequestAllocationResult
@@ -140,12 +140,12 @@ func TestRefusalsOfSlices(t *testing.T) {
 		"a GPU without MIG": {
 			rc: results(result("r", "gpu-bbbbbbbb-mig-19-0")),
 			want: `request "r", device gpu-bbbbbbbb-mig-19-0: GPU ` + string(uuidB) + ` does not offer it now: NVIDIA L40S has no MIG; ` +
-				`it offers: gpu, monitor` + anew,
+				`it offers: gpu` + anew,
 		},
 		"an instance of an administrator is in the way": {
 			change: func(n *gpu.Node, _ gpu.Layout) { static(&n.GPUs[0]) }, rc: results(inA("r", sliceA+"9-4")),
 			want: `request "r", device ` + sliceA + `9-4: GPU ` + string(uuidA) + ` does not offer it now: the node's configuration, or what is on ` +
-				`the GPU, has changed; it offers: mig 1g.10gb, mig 3g.40gb, mig 1g.10gb+me, monitor` + anew,
+				`the GPU, has changed; it offers: mig 1g.10gb, mig 3g.40gb, mig 1g.10gb+me` + anew,
 		},
 		"another pool since": {
 			change: func(_ *gpu.Node, l gpu.Layout) { delete(l, uuidA) }, rc: results(inA("r", "gpu-aaaaaaaa")),
@@ -160,7 +160,7 @@ func TestRefusalsOfSlices(t *testing.T) {
 		"looking at a slice that nobody made": {
 			rc: results(inA("r", sliceA+"9-4", withAdmin)),
 			want: `request "r", device ` + sliceA + `9-4: a MIG slice is made for the claim that owns it, and admin access makes nothing; ` +
-				`request the device of type "monitor" to look at the GPU (a retry does not help)`,
+				`request a device of class monitor.gpu.prism.dev to look at the GPUs of a node; the chart's value monitorDevices: PerNode makes it (a retry does not help)`,
 		},
 		"two slices in one place": {
 			rc: results(inA("r", sliceA+"9-4"), inA("s", sliceA+"19-6")),

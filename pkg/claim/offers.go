@@ -30,19 +30,17 @@ func (o offers) result(r *resourceapi.DeviceRequestAllocationResult) (*Result, e
 	case gpu.Monitor:
 		if !admin {
 			return nil, refusal(r, "set adminAccess: true on the request, in a namespace labelled resource.kubernetes.io/admin-access=true",
-				"a monitor device only shows a GPU that others use, so it is given with admin access only")
+				"a monitor device only shows GPUs that others use, so it is given with admin access only")
 		}
 	case gpu.TimeSliced:
 		if admin {
-			return nil, refusal(r, fmt.Sprintf("request the device of type %q to look at the GPU", gpu.TypeMonitor),
-				"a share is a turn on the GPU, and admin access takes none")
+			return nil, refusal(r, o.toLook(), "a share is a turn on the GPU, and admin access takes none")
 		}
 	case gpu.MIGDevice:
 		switch {
 		case d.Static != nil:
 		case admin:
-			return nil, refusal(r, fmt.Sprintf("request the device of type %q to look at the GPU", gpu.TypeMonitor),
-				"a MIG slice is made for the claim that owns it, and admin access makes nothing")
+			return nil, refusal(r, o.toLook(), "a MIG slice is made for the claim that owns it, and admin access makes nothing")
 		case r.ShareID != nil:
 			return nil, gone(r, d.GPU)
 		}
@@ -66,6 +64,9 @@ func (o offers) device(r *resourceapi.DeviceRequestAllocationResult) (gpu.Device
 	if node := o.source.NodeName; r.Pool != node && !strings.HasPrefix(r.Pool, node+"/") {
 		return nil, refusal(r, "delete the pod so that it is scheduled anew", "it is in pool %q, which is not of node %s", r.Pool, node)
 	}
+	if monitor := (gpu.Monitor{}); r.Pool == monitor.Pool(o.source.NodeName) {
+		return o.monitor(r, monitor)
+	}
 	for i := range o.node.GPUs {
 		g := &o.node.GPUs[i]
 		if !of(r.Device, g) {
@@ -84,6 +85,25 @@ func (o offers) device(r *resourceapi.DeviceRequestAllocationResult) (gpu.Device
 		return nil, o.notOffered(r, g, offer)
 	}
 	return nil, o.missing(r)
+}
+
+// monitor is the node's monitor device, where it has one.
+func (o offers) monitor(r *resourceapi.DeviceRequestAllocationResult, monitor gpu.Monitor) (gpu.Device, error) {
+	switch {
+	case !o.source.Monitor:
+		return nil, o.changed(r, "node %s has no monitor device now: the chart's value monitorDevices is not PerNode", o.source.NodeName)
+	case r.Device != string(monitor.Name()):
+		return nil, o.changed(r, "pool %q has no such device", r.Pool)
+	case len(o.node.GPUs) == 0:
+		return nil, o.missing(r)
+	}
+	return monitor, nil
+}
+
+// toLook says how a claim gets to see the GPU.
+func (o offers) toLook() string {
+	return fmt.Sprintf("request a device of class monitor.%s to look at the GPUs of a node; the chart's value monitorDevices: PerNode makes it",
+		o.source.Driver)
 }
 
 // of tells whether a device name is of that GPU.

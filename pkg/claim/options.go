@@ -146,7 +146,7 @@ func (o option) unshared(device gpu.DeviceType) error {
 	case gpu.TypeMIG:
 		return fmt.Errorf("%[1]s.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a %[1]s without sharing", o.kind)
 	case gpu.TypeMonitor:
-		return fmt.Errorf("%s.sharing is not for a monitor device, which only shows a GPU that others use", o.kind)
+		return fmt.Errorf("%s.sharing is not for a monitor device, which only shows GPUs that others use", o.kind)
 	default:
 		return fmt.Errorf("%s.sharing is not for a device of type %q, whose GPU other claims use too: how they share it is said in the "+
 			"configuration of the node", o.kind, device)

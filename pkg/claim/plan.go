@@ -63,6 +63,8 @@ type Source struct {
 	Driver string
 	// NodeName is the node's, and the name of the pool of its whole GPUs.
 	NodeName string
+	// Monitor: the node has a monitor device.
+	Monitor bool
 	// Offered says what the node has now and what its GPUs are offered as; it is asked once per plan and the node is never nil. An
 	// error says why that is not known yet.
 	Offered func() (*gpu.Node, gpu.Layout, error)

@@ -35,7 +35,7 @@ func node() *gpu.Node {
 }
 
 func source(n *gpu.Node) Source {
-	return Source{Driver: driverName, NodeName: nodeName, Offered: func() (*gpu.Node, gpu.Layout, error) { return n, nil, nil }}
+	return Source{Driver: driverName, NodeName: nodeName, Monitor: true, Offered: func() (*gpu.Node, gpu.Layout, error) { return n, nil, nil }}
 }
 
 // result is an allocation result of this driver in the node's pool.
@@ -45,6 +45,11 @@ func result(request, device string, change ...func(*resourceapi.DeviceRequestAll
 		c(&r)
 	}
 	return r
+}
+
+// look is an allocation result of the node's monitor device.
+func look(request string, change ...func(*resourceapi.DeviceRequestAllocationResult)) resourceapi.DeviceRequestAllocationResult {
+	return result(request, "monitor", append([]func(*resourceapi.DeviceRequestAllocationResult){withAdmin, withPool(nodeName + "/monitor")}, change...)...)
 }
 
 func withAdmin(r *resourceapi.DeviceRequestAllocationResult) { r.AdminAccess = new(true) }
@@ -129,9 +134,9 @@ func TestPlans(t *testing.T) {
 		"a claim with only other drivers' results": {rc: allocated(results(result("net", "nic-0", withDriver("net.example.com"))))},
 		"admin access to a monitor and to a whole GPU, beside its owner": {
 			rc: allocated(results(
-				result("see", "gpu-aaaaaaaa-monitor", withAdmin), result("debug", "gpu-aaaaaaaa", withAdmin), result("use", "gpu-aaaaaaaa"))),
+				look("see"), result("debug", "gpu-aaaaaaaa", withAdmin), result("use", "gpu-aaaaaaaa"))),
 			want: []Result{
-				{Request: "see", Pool: nodeName, Admin: true, Device: gpu.Monitor{GPU: a}},
+				{Request: "see", Pool: nodeName + "/monitor", Admin: true, Device: gpu.Monitor{}},
 				{Request: "debug", Pool: nodeName, Admin: true, Device: gpu.Whole{GPU: a}},
 				{Request: "use", Pool: nodeName, Device: gpu.Whole{GPU: a}},
 			},
@@ -200,9 +205,9 @@ func TestRefusals(t *testing.T) {
 			want: `request "gpu", device gpu-cccccccc: GPU GPU-cccccccc-0000-4000-8000-000000000000 of node n0 does not answer: GPU is lost; ` +
 				`reset the GPU or drain the node (it is retried)`,
 		},
-		"monitor of a lost GPU": {
-			rc: allocated(results(result("see", "gpu-cccccccc-monitor", withAdmin))),
-			want: `request "see", device gpu-cccccccc-monitor: GPU GPU-cccccccc-0000-4000-8000-000000000000 of node n0 does not answer: GPU is lost; ` +
+		"a look at a lost GPU": {
+			rc: allocated(results(result("see", "gpu-cccccccc", withAdmin))),
+			want: `request "see", device gpu-cccccccc: GPU GPU-cccccccc-0000-4000-8000-000000000000 of node n0 does not answer: GPU is lost; ` +
 				`reset the GPU or drain the node (it is retried)`,
 		},
 		"unknown device": {
@@ -211,9 +216,19 @@ func TestRefusals(t *testing.T) {
 				`if it does not come back, delete the pod so that it is scheduled anew (it is retried)`,
 		},
 		"monitor without admin access": {
-			rc: allocated(results(result("see", "gpu-aaaaaaaa-monitor", func(r *resourceapi.DeviceRequestAllocationResult) { r.AdminAccess = new(false) }))),
-			want: `request "see", device gpu-aaaaaaaa-monitor: a monitor device only shows a GPU that others use, so it is given with admin access only; ` +
+			rc: allocated(results(look("see", func(r *resourceapi.DeviceRequestAllocationResult) { r.AdminAccess = new(false) }))),
+			want: `request "see", device monitor: a monitor device only shows GPUs that others use, so it is given with admin access only; ` +
 				`set adminAccess: true on the request, in a namespace labelled resource.kubernetes.io/admin-access=true (a retry does not help)`,
+		},
+		"monitor of another name": {
+			rc: allocated(results(look("see", func(r *resourceapi.DeviceRequestAllocationResult) { r.Device = "gpu-aaaaaaaa" }))),
+			want: `request "see", device gpu-aaaaaaaa: pool "n0/monitor" has no such device; delete the pod so that it is scheduled anew ` +
+				`(a retry does not help)`,
+		},
+		"monitor of a GPU, of an earlier version": {
+			rc: allocated(results(result("see", "gpu-aaaaaaaa-monitor", withAdmin))),
+			want: `request "see", device gpu-aaaaaaaa-monitor: GPU GPU-aaaaaaaa-0000-4000-8000-000000000000 does not offer it now: the node's ` +
+				`configuration, or what is on the GPU, has changed; it offers: gpu; delete the pod so that it is scheduled anew (a retry does not help)`,
 		},
 		"one GPU twice": {
 			rc: allocated(results(result("first", "gpu-aaaaaaaa"), result("second", "gpu-aaaaaaaa"))),

@@ -182,12 +182,12 @@ func TestRefusalsOfShares(t *testing.T) {
 		"admin access": {
 			results(inA("r", turnsA, withAdmin)),
 			`request "r", device ` + turnsA + `: a share is a turn on the GPU, and admin access takes none; ` +
-				`request the device of type "monitor" to look at the GPU (a retry does not help)`,
+				`request a device of class monitor.gpu.prism.dev to look at the GPUs of a node; the chart's value monitorDevices: PerNode makes it (a retry does not help)`,
 		},
 		"a GPU that is not shared any more": {
 			results(aShare("r", poolB, "gpu-bbbbbbbb", "1")),
 			`request "r", device gpu-bbbbbbbb: GPU ` + string(uuidB) + ` does not offer it now: the node's configuration, or what is on the GPU, ` +
-				`has changed; it offers: timeslice, monitor; delete the pod so that it is scheduled anew (a retry does not help)`,
+				`has changed; it offers: timeslice; delete the pod so that it is scheduled anew (a retry does not help)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -111,7 +111,7 @@ func TestWrittenClaim(t *testing.T) {
 		"that alternative":          {either("mig.gpu.prism.dev", "gpu.prism.dev", "[r/b]"), ""},
 		"the other alternative":     {either("mig.gpu.prism.dev", "gpu.prism.dev", "[r/a]"), at + `request "r/a": GPUConfig.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a GPUConfig without sharing`},
 		"none of the alternatives":  {either("mig.gpu.prism.dev", "monitor.gpu.prism.dev", "[r]"), at + `request "r/a": GPUConfig.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a GPUConfig without sharing`},
-		"none of all, with a third": {either("monitor.gpu.prism.dev", "mig.gpu.prism.dev", "[]"), at + `request "r/a": GPUConfig.sharing is not for a monitor device, which only shows a GPU that others use`},
+		"none of all, with a third": {either("monitor.gpu.prism.dev", "mig.gpu.prism.dev", "[]"), at + `request "r/a": GPUConfig.sharing is not for a monitor device, which only shows GPUs that others use`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

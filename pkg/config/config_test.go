@@ -119,6 +119,7 @@ func TestRefusals(t *testing.T) {
 		"name without map":       {args: []string{"--node-config-name=x", "--node-name=n"}, want: "--node-config-name: is set without --node-config-map"},
 		"label":                  {args: []string{"--node-config-label=a b", "--node-name=n"}, want: `--node-config-label: "a b" is not the key of a label`},
 		"fallback":               {args: []string{"--node-config-fallbacks=named,first", "--node-name=n"}, want: "--node-config-fallbacks: unknown fallback strategy: first; allowed: named, single, empty"},
+		"monitor devices":        {args: []string{"--monitor-devices=PerGPU", "--node-name=n"}, want: `--monitor-devices: unsupported value "PerGPU"; supported values: Never, PerNode`},
 		"argument":               {args: []string{"run"}, want: `unexpected argument "run"`},
 		"unknown flag":           {args: []string{"--colour"}, want: "unknown flag: --colour"},
 		"bad environment":        {env: map[string]string{"PRISM_PPROF": "perhaps"}, want: `environment variable PRISM_PPROF="perhaps"`},

@@ -34,7 +34,19 @@ type Plugin struct {
 	Serving Serving `json:"serving"`
 	// DeviceMetadata puts a file with the device's attributes into containers (KEP-5304).
 	DeviceMetadata bool `json:"deviceMetadata"`
+	// MonitorDevices is MonitorNever or MonitorPerNode.
+	MonitorDevices string `json:"monitorDevices"`
 }
+
+// The values of MonitorDevices.
+const (
+	// MonitorNever: claims with admin access look at GPUs by the class of whole GPUs.
+	MonitorNever = "Never"
+	// MonitorPerNode: a device for such claims alone, which shows all GPUs of the node.
+	MonitorPerNode = "PerNode"
+)
+
+var monitorDevices = []string{MonitorNever, MonitorPerNode}
 
 // Rate is a token bucket.
 type Rate struct {
@@ -112,7 +124,8 @@ func defaults() *Plugin {
 		NodeConfig: NodeConfig{
 			Label: "nvidia.com/device-plugin.config", Fallbacks: Names{"named", "single"},
 		},
-		Serving: Serving{HTTPEndpoint: ":8080", LogVerbosity: 2, LogFormat: "text"},
+		Serving:        Serving{HTTPEndpoint: ":8080", LogVerbosity: 2, LogFormat: "text"},
+		MonitorDevices: MonitorNever,
 	}
 }
 
@@ -146,6 +159,8 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.IntVarP(&p.Serving.LogVerbosity, "log-verbosity", "v", p.Serving.LogVerbosity, "0 for operators, 2 decisions, 4 details, 6 traces")
 	f.StringVar(&p.Serving.LogFormat, "log-format", p.Serving.LogFormat, "text or json")
 	f.BoolVar(&p.DeviceMetadata, "device-metadata", p.DeviceMetadata, "put a file with the device's attributes into containers")
+	f.StringVar(&p.MonitorDevices, "monitor-devices", p.MonitorDevices, "whether the node has a device that shows all its GPUs to claims with admin "+
+		"access: "+strings.Join(monitorDevices, ", "))
 	return f
 }
 
@@ -183,6 +198,9 @@ func (p *Plugin) validate() error {
 	}
 	if !slices.Contains([]string{"text", "json"}, p.Serving.LogFormat) {
 		bad("log-format", "%q is neither text nor json", p.Serving.LogFormat)
+	}
+	if !slices.Contains(monitorDevices, p.MonitorDevices) {
+		bad("monitor-devices", "unsupported value %q; supported values: %s", p.MonitorDevices, strings.Join(monitorDevices, ", "))
 	}
 	if p.KubeAPI.QPS == 0 || p.KubeAPI.Burst < 1 {
 		bad("kube-api-qps", "%v with a burst of %d lets no request through", p.KubeAPI.QPS, p.KubeAPI.Burst)

@@ -159,7 +159,7 @@ func opened(t *testing.T, entries string, records ...*checkpoint.Record) *desk {
 	return d
 }
 
-// offered lists what the first GPU is offered as, with its pool, but for its monitor.
+// offered lists what the first GPU is offered as, with its pool.
 func (d *desk) offered(t *testing.T) []string {
 	t.Helper()
 	node, layout, err := d.Now()
@@ -168,9 +168,7 @@ func (d *desk) offered(t *testing.T) []string {
 	offer := layout.Of(g)
 	names := []string{offer.Pool("n0", g)}
 	for _, device := range offer.Devices(g) {
-		if device.Type() != gpu.TypeMonitor {
-			names = append(names, string(device.Name()))
-		}
+		names = append(names, string(device.Name()))
 	}
 	return names
 }

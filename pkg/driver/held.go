@@ -27,8 +27,9 @@ func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Reco
 				kept = kept.With(result.MIG.Name, g)
 			case gpu.TypeTimeSlice:
 				kept.TimeSlice = &gpu.Replicas{Count: result.Share.Replicas, ShareName: result.Share.Name}
-			case gpu.TypeGPU, gpu.TypeMonitor:
+			case gpu.TypeGPU:
 				kept.Whole, kept.Static = true, true
+			case gpu.TypeMonitor: // owns nothing
 			}
 		}
 	}

@@ -127,7 +127,7 @@ func TestUnknownType_NothingBesideIt(t *testing.T) {
 		r.Results[0].Type, r.Results[0].ShareID, r.Results[0].Share = "mps", "share-1", &checkpoint.Share{Replicas: 2}
 		d := opened(t, entries, r)
 		assert.Len(t, d.offered(t), 1, "the pool alone")
-		assert.Len(t, d.Devices(), 1+2, "and its monitor; the other GPU is another")
+		assert.Len(t, d.Devices(), 1, "of the other GPU")
 		d.records = nil
 		assert.True(t, d.freed())
 		assert.Greater(t, len(d.offered(t)), 1)

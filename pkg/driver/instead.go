@@ -13,7 +13,7 @@ import (
 func instead(gpus []gpu.GPU, layout gpu.Layout, refused []gpu.UUID) string {
 	isRefused := func(g *gpu.GPU) bool { return slices.Contains(refused, g.UUID) }
 	isNothing := func(g *gpu.GPU) bool {
-		return !isRefused(g) && !layout.Of(g).Partitioned() && len(layout.Of(g).Devices(g)) == 1
+		return !isRefused(g) && !layout.Of(g).Partitioned() && len(layout.Of(g).Devices(g)) == 0
 	}
 	said := sentence(gpus, isRefused, "stays as it was offered, whole if it is new", "stay as they were offered, whole if they are new") +
 		sentence(gpus, isNothing, "is without any device", "are without any device")

@@ -7,8 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // twice selects the first GPU in two entries, which is refused, and offers the other one in turns.
@@ -17,15 +15,13 @@ const twice = `[{select: {indices: [0]}, modes: [mig]}, {select: {products: ["*H
 const twiceSaid = "Warning ConfigRefused Configure: GPU 0 stays as it was offered, whole if it is new; all else is in force: " +
 	"NodeConfig: gpus[1].select: selects GPU 0 (NVIDIA H100, " + string(firstUUID) + "), as does gpus[0]; a GPU has one entry: narrow one of them"
 
-// others lists what the second GPU is offered as, but for its monitor.
+// others lists what the second GPU is offered as.
 func (d *desk) others(t *testing.T) (names []string) {
 	t.Helper()
 	node, layout, err := d.Now()
 	require.NoError(t, err)
 	for _, device := range layout.Of(&node.GPUs[1]).Devices(&node.GPUs[1]) {
-		if device.Type() != gpu.TypeMonitor {
-			names = append(names, string(device.Type()))
-		}
+		names = append(names, string(device.Type()))
 	}
 	return names
 }

@@ -296,7 +296,7 @@ func (o *Offering) advise(g *gpu.GPU, offer gpu.Offer) {
 // modeWrong tells whether a GPU's MIG mode is why it offers nothing. Where the mode is right, an instance of the administrator may
 // leave room for nothing.
 func modeWrong(g *gpu.GPU, offer gpu.Offer) bool {
-	if g.MIG == nil || !g.MIG.Mode.NeedsReset || len(offer.Devices(g)) > 1 {
+	if g.MIG == nil || !g.MIG.Mode.NeedsReset || len(offer.Devices(g)) > 0 {
 		return false
 	}
 	return !g.MIG.Mode.Enabled || len(offer.MIG) == 0 && !offer.Static

@@ -43,7 +43,7 @@ func TestTheConfigurationMakesTheLayout(t *testing.T) {
 		d := opened(t, entries)
 		assert.Equal(t, want, d.offered(t), entries)
 		assert.Empty(t, d.events())
-		assert.Len(t, d.Devices(), len(want)-1+1+2, "with its monitor and the other GPU")
+		assert.Len(t, d.Devices(), len(want)-1+1, "with the other GPU")
 	}
 }
 

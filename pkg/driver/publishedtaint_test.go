@@ -79,7 +79,7 @@ func (s *sliceStore) store() {
 	}
 }
 
-// taints are the taints of each device that is stored, by "<pool> <device>", but for monitors.
+// taints are the taints of each device that is stored, by "<pool> <device>".
 func (s *sliceStore) taints(t *testing.T) map[string][]string {
 	t.Helper()
 	stored, err := s.client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
@@ -87,9 +87,6 @@ func (s *sliceStore) taints(t *testing.T) map[string][]string {
 	found := map[string][]string{}
 	for i := range stored.Items {
 		for _, d := range stored.Items[i].Spec.Devices {
-			if d.Name == first+"-monitor" || d.Name == second+"-monitor" {
-				continue
-			}
 			keys := []string{}
 			for _, taint := range d.Taints {
 				keys = append(keys, taint.Key+":"+string(taint.Effect))

@@ -21,14 +21,14 @@ func TestEveryChangeIsPublished(t *testing.T) {
 	inv := m.look(t)
 	s := published{published: make(chan []string, 16)}
 	p := NewPublisher(offeringOf(t, inv), publish.Options{NodeName: "n0"}, s)
-	both := []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb", "gpu-aaaaaaaa-monitor", "gpu-bbbbbbbb-monitor"}
+	both := []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb"}
 	assert.Equal(t, both, <-s.published, "before anything runs")
 
 	stop := inBackground(t, p.Run)
 	assert.Equal(t, both, <-s.published)
 	all := m.gpus
 	m.change(t, inv, func() { m.gpus = m.gpus[:1] })
-	assert.Equal(t, []string{"gpu-aaaaaaaa", "gpu-aaaaaaaa-monitor"}, <-s.published)
+	assert.Equal(t, []string{"gpu-aaaaaaaa"}, <-s.published)
 	m.change(t, inv, func() { m.gone = gpu.ErrDriverNotLoaded })
 	assert.Empty(t, <-s.published, "an empty pool, and not none")
 	m.change(t, inv, func() { m.gone, m.gpus = nil, all })
@@ -46,7 +46,7 @@ func TestOwedGPUsAreTainted(t *testing.T) {
 	p.Owe([]gpu.Debt{{GPU: inv.Current().Node.GPUs[1].UUID}})
 	stop := inBackground(t, p.Run)
 	defer stop()
-	tainted := []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb gpu.prism.dev/not-released", "gpu-aaaaaaaa-monitor", "gpu-bbbbbbbb-monitor"}
+	tainted := []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb gpu.prism.dev/not-released"}
 	require.Eventually(t, func() bool { return assert.ObjectsAreEqual(tainted, <-s.published) }, 10*time.Second, time.Millisecond)
 	p.Owe(nil)
 	require.Eventually(t, func() bool { return !assert.ObjectsAreEqual(tainted, <-s.published) }, 10*time.Second, time.Millisecond)

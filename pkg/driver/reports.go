@@ -46,8 +46,11 @@ func identity(node *gpu.Node, r *checkpoint.Result) *kube.Identity {
 	}
 	for i := range node.GPUs {
 		g := &node.GPUs[i]
-		if g.UUID == r.GPUUUID {
-			id.Index, id.Minor, id.PCIBusID, id.ProductName = g.Index, g.Minor, g.PCI.BusID, g.Product.Name
+		switch {
+		case g.UUID == r.GPUUUID:
+			id.Index, id.Minor, id.PCIBusID, id.ProductName = new(g.Index), new(g.Minor), g.PCI.BusID, g.Product.Name
+		case r.Type == gpu.TypeMonitor && r.GPUUUID == "":
+			id.GPUs = append(id.GPUs, string(g.UUID))
 		}
 	}
 	return id

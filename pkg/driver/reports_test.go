@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -61,6 +62,14 @@ func TestAClaimsStatusSaysWhichGPUsItHas(t *testing.T) {
 			t.Errorf("unexpected device %s", d.Device)
 		}
 	}
+}
+
+func TestStatus_Monitor_ListsTheGPUs(t *testing.T) {
+	t.Parallel()
+	node := &gpu.Node{Driver: gpu.Driver{Version: "580.95.05"}, GPUs: []gpu.GPU{{UUID: "GPU-a"}, {UUID: "GPU-b", Index: 1}}}
+	said, err := json.Marshal(identity(node, &checkpoint.Result{Request: "see", Pool: "n0/monitor", Device: "monitor", Admin: true, Type: gpu.TypeMonitor}))
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"type":"monitor","gpus":["GPU-a","GPU-b"],"driverVersion":"580.95.05"}`, string(said))
 }
 
 func TestAClaimsStatusSaysWhichSharesItHasOneOf(t *testing.T) {

@@ -111,7 +111,7 @@ func (t *transition) only(gpus []gpu.GPU) {
 // of is an offer with what the GPU's state adds to it.
 func of(g *gpu.GPU, offer gpu.Offer) gpu.Offer { return gpu.Layout{g.UUID: offer}.Of(g) }
 
-// leaving lists what claims may have of the first offer and do not find, or not as it was, in the second one. Monitors hold nothing.
+// leaving lists what claims may have of the first offer and do not find, or not as it was, in the second one.
 func (t *transition) leaving(g *gpu.GPU, now, after gpu.Offer) map[gpu.PoolDevice]bool {
 	stay := map[gpu.PoolDevice]gpu.Device{}
 	for _, d := range after.Devices(g) {
@@ -120,7 +120,7 @@ func (t *transition) leaving(g *gpu.GPU, now, after gpu.Offer) map[gpu.PoolDevic
 	leave := map[gpu.PoolDevice]bool{}
 	for _, d := range now.Devices(g) {
 		place := gpu.PoolDevice{Pool: now.Pool(t.node, g), Device: d.Name()}
-		if d.Type() != gpu.TypeMonitor && !reflect.DeepEqual(d, stay[place]) {
+		if !reflect.DeepEqual(d, stay[place]) {
 			leave[place] = true
 		}
 	}

@@ -14,7 +14,7 @@ const (
 	TypeMIG DeviceType = "mig"
 	// TypeTimeSlice is a GPU for several claims at once, in turns.
 	TypeTimeSlice DeviceType = "timeslice"
-	// TypeMonitor is visibility of a GPU for admin-access claims, whoever uses it.
+	// TypeMonitor is visibility of the node's GPUs for admin-access claims, whoever uses them.
 	TypeMonitor DeviceType = "monitor"
 )
 
@@ -33,7 +33,7 @@ type Device interface {
 	Name() DeviceName
 	// Type is the value of its `type` attribute.
 	Type() DeviceType
-	// Parent is the physical GPU behind it.
+	// Parent is the physical GPU behind it; a GPU without UUID for a Monitor, behind which are all GPUs of the node.
 	Parent() *GPU
 
 	sealed()
@@ -42,8 +42,10 @@ type Device interface {
 // Whole is a GPU offered as it is, to one claim at a time.
 type Whole struct{ GPU *GPU }
 
-// Monitor is the right to see a GPU that others may be using. It is given to admin-access claims only.
-type Monitor struct{ GPU *GPU }
+// Monitor is the right to see all GPUs of a node, which others may be using. It is given to admin-access claims only, and needs no
+// counters: the scheduler gives no device of a partitioned GPU with admin access while the GPU's counters are taken
+// (kubernetes/kubernetes#140729).
+type Monitor struct{}
 
 // Name is "gpu-<id>".
 func (d Whole) Name() DeviceName { return DeviceName("gpu-" + d.GPU.ID) }
@@ -56,13 +58,16 @@ func (d Whole) Parent() *GPU { return d.GPU }
 
 func (Whole) sealed() {}
 
-// Name is "gpu-<id>-monitor".
-func (d Monitor) Name() DeviceName { return DeviceName("gpu-" + d.GPU.ID + "-monitor") }
+// Name is "monitor".
+func (Monitor) Name() DeviceName { return DeviceName(TypeMonitor) }
 
 // Type is TypeMonitor.
 func (Monitor) Type() DeviceType { return TypeMonitor }
 
-// Parent is the GPU that is looked at.
-func (d Monitor) Parent() *GPU { return d.GPU }
+// Parent is a GPU without UUID.
+func (Monitor) Parent() *GPU { return &GPU{} }
+
+// Pool names the pool of the monitor of a node: "<node>/monitor".
+func (Monitor) Pool(node string) string { return node + "/" + string(TypeMonitor) }
 
 func (Monitor) sealed() {}

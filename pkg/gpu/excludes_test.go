@@ -80,5 +80,5 @@ func TestUseOf_EveryKind(t *testing.T) {
 	turns := TimeSliced{GPU: g, Replicas: 2}
 	assert.Equal(t, Use{Type: TypeTimeSlice, Device: turns.Name(), Shared: true}, next(turns))
 	assert.Equal(t, Use{Type: TypeGPU, Device: "gpu-3f2a9c1b"}, next(Whole{GPU: g}))
-	assert.Equal(t, Use{Type: TypeMonitor, Device: "gpu-3f2a9c1b-monitor"}, next(Monitor{GPU: g}))
+	assert.Equal(t, Use{Type: TypeMonitor, Device: "monitor"}, next(Monitor{}))
 }

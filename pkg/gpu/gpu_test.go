@@ -28,14 +28,18 @@ func TestDevices(t *testing.T) {
 	for _, d := range node.Devices() {
 		names = append(names, d.Name())
 	}
-	assert.Equal(t, []DeviceName{"gpu-3f2a9c1b", "gpu-00000001", "gpu-3f2a9c1b-monitor", "gpu-00000001-monitor"}, names)
+	assert.Equal(t, []DeviceName{"gpu-3f2a9c1b", "gpu-00000001"}, names)
+}
 
-	d, ok := node.Device("gpu-00000001-monitor")
-	require.True(t, ok)
+// TestMonitor: behind the monitor of a node is no GPU of its own that anything could be said of.
+func TestMonitor(t *testing.T) {
+	t.Parallel()
+	var d Device = Monitor{}
+	assert.Equal(t, DeviceName("monitor"), d.Name())
 	assert.Equal(t, TypeMonitor, d.Type())
-	assert.Equal(t, UUID("GPU-00000001-0"), d.Parent().UUID)
-	_, ok = node.Device("gpu-ffffffff")
-	assert.False(t, ok)
+	assert.Equal(t, &GPU{}, d.Parent())
+	assert.Equal(t, "n0/monitor", Monitor{}.Pool("n0"))
+	assert.False(t, Debt{GPU: "GPU-3f2a9c1b-0"}.Blocks(d), "who looks is never blocked")
 }
 
 func TestUnsupportedError(t *testing.T) {

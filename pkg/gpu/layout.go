@@ -9,7 +9,7 @@ import (
 // layout.
 type Layout map[UUID]Offer
 
-// Offer is what one GPU is to be offered as. Every GPU has a monitor device besides.
+// Offer is what one GPU is to be offered as.
 type Offer struct {
 	// Whole: the GPU as it is.
 	Whole bool
@@ -95,7 +95,7 @@ func (o Offer) Pool(node string, g *GPU) string {
 }
 
 // Devices lists what the GPU can give in the state it is in: itself for one claim, then for several, then MIG devices in the
-// order of their profiles and placements, then its monitor.
+// order of their profiles and placements.
 //
 // Where the MIG mode is fixed until a reset, it says whether the GPU or MIG devices can be given. An instance that Prism did not make
 // is offered, whatever the profiles on offer, if one compute instance fills it. The GPU itself and everything that cannot be beside
@@ -119,7 +119,7 @@ func (o Offer) Devices(g *GPU) []Device {
 			devices = append(devices, d)
 		}
 	}
-	return append(devices, Monitor{GPU: g})
+	return devices
 }
 
 // cut tells whether the GPU can only be given in parts now, so not as this device of all of it.

@@ -70,65 +70,65 @@ func TestOfferDevices(t *testing.T) {
 		mig   func(*MIG)
 		want  []DeviceName
 	}{
-		"whole":             {Offer{Whole: true}, nil, names("", "-monitor")},
-		"everything":        {all, nil, names(append(append([]DeviceName{""}, everySlice...), "-monitor")...)},
-		"no whole GPU":      {Offer{MIG: []string{"3g.40gb"}}, nil, names("-mig-9-0", "-mig-9-4", "-monitor")},
-		"reset, mode off":   {all, func(m *MIG) { m.Mode.NeedsReset = true }, names("", "-monitor")},
-		"reset, mode on":    {all, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, names(append(append([]DeviceName{}, everySlice...), "-monitor")...)},
-		"reset, pending on": {all, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Pending: true} }, names("", "-monitor")},
+		"whole":             {Offer{Whole: true}, nil, names("")},
+		"everything":        {all, nil, names(append([]DeviceName{""}, everySlice...)...)},
+		"no whole GPU":      {Offer{MIG: []string{"3g.40gb"}}, nil, names("-mig-9-0", "-mig-9-4")},
+		"reset, mode off":   {all, func(m *MIG) { m.Mode.NeedsReset = true }, names("")},
+		"reset, mode on":    {all, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, names(everySlice...)},
+		"reset, pending on": {all, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Pending: true} }, names("")},
 		"static": {
 			all, func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{6, 1}, Compute: compute}}
 			},
-			names("-mig-19-0", "-mig-19-5", "-mig-19-6", "-mig-9-0", "-mig-20-0", "-monitor"),
+			names("-mig-19-0", "-mig-19-5", "-mig-19-6", "-mig-9-0", "-mig-20-0"),
 		},
 		"static of a profile that is not on offer": {
 			Offer{Whole: true, MIG: []string{"3g.40gb"}},
 			func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{6, 1}, Compute: compute}}
 			},
-			names("-mig-19-6", "-mig-9-0", "-monitor"),
+			names("-mig-19-6", "-mig-9-0"),
 		},
 		"static with the media extensions": {
 			all, func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 20, Placement: Placement{6, 1}, Compute: compute}}
 			},
-			names("-mig-19-0", "-mig-19-5", "-mig-9-0", "-mig-20-6", "-monitor"),
+			names("-mig-19-0", "-mig-19-5", "-mig-9-0", "-mig-20-6"),
 		},
 		"static without a compute instance": {
 			all, func(m *MIG) { m.Instances = []Instance{{ID: 1, Profile: 9, Placement: Placement{4, 4}}} },
-			names("-mig-19-0", "-mig-9-0", "-mig-20-0", "-monitor"),
+			names("-mig-19-0", "-mig-9-0", "-mig-20-0"),
 		},
 		"static cut smaller": {
 			all, func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 9, Placement: Placement{4, 4}, Compute: part}}
 			},
-			names("-mig-19-0", "-mig-9-0", "-mig-20-0", "-monitor"),
+			names("-mig-19-0", "-mig-9-0", "-mig-20-0"),
 		},
 		"static of as many slices with fewer multiprocessors": {
 			all, func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{6, 1}, Compute: part}}
 			},
-			names("-mig-19-0", "-mig-19-5", "-mig-9-0", "-mig-20-0", "-monitor"),
+			names("-mig-19-0", "-mig-19-5", "-mig-9-0", "-mig-20-0"),
 		},
 		"static of a profile nobody knows": {
 			all, func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 99, Placement: Placement{5, 3}, Compute: compute}}
 			},
-			names("-mig-19-0", "-mig-9-0", "-mig-20-0", "-monitor"),
+			names("-mig-19-0", "-mig-9-0", "-mig-20-0"),
 		},
 		"a static one where the GPU was to be offered whole": {
 			Offer{Whole: true}, func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{5, 1}, Compute: compute}}
 			},
-			names("-mig-19-5", "-monitor"),
+			names("-mig-19-5"),
 		},
 		"half a static one where the GPU was to be offered whole": {
 			Offer{Whole: true}, func(m *MIG) { m.Instances = []Instance{{ID: 1, Profile: 9, Placement: Placement{4, 4}}} },
-			names("-monitor"),
+			nil,
 		},
 		"the mode is wrong for the whole GPU": {
-			Offer{Whole: true}, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, names("-monitor"),
+			Offer{Whole: true}, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,5 +165,5 @@ func TestLayout(t *testing.T) {
 	assert.Equal(t, all, Layout{g.UUID: all}.Of(g))
 	assert.Equal(t, "node-1", Offer{Whole: true}.Pool("node-1", g))
 	assert.Equal(t, "node-1/gpu-3f2a9c1b", all.Pool("node-1", g))
-	assert.Equal(t, []DeviceName{"gpu-1", "gpu-1-monitor"}, offered(all, &GPU{ID: "1"}), "a GPU that tells nothing of MIG")
+	assert.Equal(t, []DeviceName{"gpu-1"}, offered(all, &GPU{ID: "1"}), "a GPU that tells nothing of MIG")
 }

@@ -29,25 +29,12 @@ type Node struct {
 	Faults []Fault
 }
 
-// Devices lists every device of a node whose GPUs are offered whole: the GPUs, then their monitors, each in the order of the
-// GPUs. Offer.Devices lists those of one GPU that is offered otherwise.
+// Devices lists every device of a node whose GPUs are offered whole, in the order of the GPUs. Offer.Devices lists those of one GPU that
+// is offered otherwise.
 func (n *Node) Devices() []Device {
-	devices := make([]Device, 0, 2*len(n.GPUs))
+	devices := make([]Device, 0, len(n.GPUs))
 	for i := range n.GPUs {
 		devices = append(devices, Whole{GPU: &n.GPUs[i]})
 	}
-	for i := range n.GPUs {
-		devices = append(devices, Monitor{GPU: &n.GPUs[i]})
-	}
 	return devices
-}
-
-// Device returns the device of that name, false when the node does not offer it.
-func (n *Node) Device(name DeviceName) (Device, bool) {
-	for _, d := range n.Devices() {
-		if d.Name() == name {
-			return d, true
-		}
-	}
-	return nil, false
 }

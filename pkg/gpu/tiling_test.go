@@ -122,18 +122,18 @@ func TestDisjointOffer(t *testing.T) {
 	t.Parallel()
 	const id = "gpu-3f2a9c1b"
 	both := Offer{Whole: true, MIG: []string{"3g.40gb"}}
-	slices := []DeviceName{id + "-mig-9-0", id + "-mig-9-4", id + "-monitor"}
+	slices := []DeviceName{id + "-mig-9-0", id + "-mig-9-4"}
 	for name, c := range map[string]struct {
 		offer Offer
 		mig   func(*MIG)
 		want  []DeviceName
 	}{
-		"whole":                {Offer{Whole: true}, nil, []DeviceName{id, id + "-monitor"}},
-		"whole before slices":  {both, nil, []DeviceName{id, id + "-monitor"}},
+		"whole":                {Offer{Whole: true}, nil, []DeviceName{id}},
+		"whole before slices":  {both, nil, []DeviceName{id}},
 		"slices":               {Offer{MIG: []string{"3g.40gb"}}, nil, slices},
 		"in MIG mode for good": {both, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, slices},
-		"not in MIG mode":      {Offer{MIG: []string{"3g.40gb"}}, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true} }, slices[2:]},
-		"cut by somebody":      {both, func(m *MIG) { m.Instances = []Instance{{Profile: 9, Placement: Placement{4, 4}}} }, []DeviceName{slices[0], slices[2]}},
+		"not in MIG mode":      {Offer{MIG: []string{"3g.40gb"}}, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true} }, nil},
+		"cut by somebody":      {both, func(m *MIG) { m.Instances = []Instance{{Profile: 9, Placement: Placement{4, 4}}} }, slices[:1]},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -150,5 +150,5 @@ func TestDisjointOffer(t *testing.T) {
 		})
 	}
 	assert.Nil(t, Layout(nil).Disjoint(), "no layout: whole")
-	assert.Equal(t, []DeviceName{"gpu-1-monitor"}, offered(Offer{MIG: []string{"3g.40gb"}, Disjoint: true}, &GPU{ID: "1"}), "a GPU that tells nothing of MIG")
+	assert.Empty(t, offered(Offer{MIG: []string{"3g.40gb"}, Disjoint: true}, &GPU{ID: "1"}), "a GPU that tells nothing of MIG")
 }

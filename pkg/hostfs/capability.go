@@ -25,18 +25,37 @@ func (f *FS) MIGNodes(gpuMinor, gi, ci int) ([]CharDevice, error) {
 	instance := fmt.Sprintf("/proc/driver/nvidia/capabilities/gpu%d/mig/gi%d", gpuMinor, gi)
 	var nodes []CharDevice
 	for _, file := range []string{instance + "/access", fmt.Sprintf("%s/ci%d/access", instance, ci)} {
-		minor, err := f.capabilityMinor(file)
+		node, err := f.capabilityNode(major, file)
 		if err != nil {
 			return nil, err
-		}
-		node := CharDevice{Path: fmt.Sprintf("/dev/nvidia-caps/nvidia-cap%d", minor), Major: major, Minor: minor}
-		if there, err := f.CharDevice(node.Path); err == nil && there != node {
-			return nil, fmt.Errorf("looking at device node %s: it is %d:%d, and the kernel says %d:%d; remove it and run "+
-				"nvidia-modprobe -f %s", node.Path, there.Major, there.Minor, node.Major, node.Minor, file)
 		}
 		nodes = append(nodes, node)
 	}
 	return nodes, nil
+}
+
+// MIGMonitorNode returns the device node with which programs see every MIG device of the node's GPUs, also those that are made later.
+// Numbers are as of MIGNodes; gpu.ErrNotFound where the driver has no such capability.
+func (f *FS) MIGMonitorNode() (CharDevice, error) {
+	major, err := f.major(capabilityDevice)
+	if err != nil {
+		return CharDevice{}, err
+	}
+	return f.capabilityNode(major, "/proc/driver/nvidia/capabilities/mig/monitor")
+}
+
+// capabilityNode is the device node of the capability that the file describes.
+func (f *FS) capabilityNode(major uint32, file string) (CharDevice, error) {
+	minor, err := f.capabilityMinor(file)
+	if err != nil {
+		return CharDevice{}, err
+	}
+	node := CharDevice{Path: fmt.Sprintf("/dev/nvidia-caps/nvidia-cap%d", minor), Major: major, Minor: minor}
+	if there, err := f.CharDevice(node.Path); err == nil && there != node {
+		return CharDevice{}, fmt.Errorf("looking at device node %s: it is %d:%d, and the kernel says %d:%d; remove it and run "+
+			"nvidia-modprobe -f %s", node.Path, there.Major, there.Minor, node.Major, node.Minor, file)
+	}
+	return node, nil
 }
 
 // capabilityMinor reads the line "DeviceFileMinor: <n>" of a capability.

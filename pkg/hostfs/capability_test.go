@@ -49,6 +49,20 @@ func TestMIGNodes(t *testing.T) {
 	require.EqualError(t, err, "looking for a MIG device's capability: /proc/driver/nvidia/capabilities/gpu2/mig/gi3/ci0/access: not found")
 }
 
+func TestMIGMonitorNode(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{"proc/devices": devices}
+	_, err := New(tree(t, files)).MIGMonitorNode()
+	require.ErrorIs(t, err, gpu.ErrNotFound, "no GPU with MIG")
+	files["proc/driver/nvidia/capabilities/mig/monitor"] = "DeviceFileMinor: 2\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
+	node, err := New(tree(t, files)).MIGMonitorNode()
+	require.NoError(t, err)
+	assert.Equal(t, CharDevice{Path: "/dev/nvidia-caps/nvidia-cap2", Major: 237, Minor: 2}, node)
+	files["proc/devices"] = "Character devices:\n195 nvidia\n"
+	_, err = New(tree(t, files)).MIGMonitorNode()
+	require.ErrorIs(t, err, gpu.ErrNotFound, "a driver that has no capabilities")
+}
+
 func TestMIGNodesThatCannotBeTold(t *testing.T) {
 	t.Parallel()
 	const access = "proc/driver/nvidia/capabilities/gpu2/mig/gi3/access"

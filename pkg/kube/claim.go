@@ -24,12 +24,14 @@ type Device struct {
 }
 
 // Identity is what a claim's status says about a device in `data`: enough to find the hardware, on the node and in the
-// records of whoever runs it. The JSON keys are API.
+// records of whoever runs it. A monitor device has no UUID, index, minor, address and product, but GPUs. The JSON keys are API.
 type Identity struct {
 	// Type is the device's `type` attribute.
 	Type string `json:"type"`
 	// UUID is what programs in the container see: the GPU's, or the MIG device's.
-	UUID string `json:"uuid"`
+	UUID string `json:"uuid,omitempty"`
+	// GPUs are the UUIDs of the GPUs that a monitor device showed when the claim was prepared.
+	GPUs []string `json:"gpus,omitempty"`
 	// ParentUUID is the physical GPU's where UUID is not.
 	ParentUUID string `json:"parentUUID,omitempty"`
 	// Profile and Placement say which part of the GPU a MIG device is: "1g.10gb", in memory slices.
@@ -40,12 +42,12 @@ type Identity struct {
 	Replicas  int    `json:"replicas,omitempty"`
 	ShareName string `json:"shareName,omitempty"`
 	// Index is NVML's index of the GPU, Minor the number in /dev/nvidia<minor>.
-	Index int `json:"index"`
-	Minor int `json:"minor"`
+	Index *int `json:"index,omitempty"`
+	Minor *int `json:"minor,omitempty"`
 	// PCIBusID is the GPU's PCI address, "0000:3b:00.0".
-	PCIBusID string `json:"pciBusID"`
+	PCIBusID string `json:"pciBusID,omitempty"`
 	// ProductName is the GPU's, DriverVersion that of the driver which served the node at the time.
-	ProductName   string `json:"productName"`
+	ProductName   string `json:"productName,omitempty"`
 	DriverVersion string `json:"driverVersion"`
 }
 

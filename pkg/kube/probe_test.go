@@ -241,7 +241,7 @@ func TestServerIsDowngraded(t *testing.T) {
 		for i := range stored {
 			devices += len(stored[i].Spec.Devices)
 		}
-		return len(stored) == 2 && devices == 2
+		return len(stored) == 2 && devices == 1
 	})
 	stop()
 	for _, slice := range server.stored(t) {

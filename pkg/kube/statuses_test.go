@@ -25,7 +25,7 @@ import (
 var (
 	claimRef = kube.Claim{Namespace: "team", Name: "train", UID: "claim-uid"}
 	identity = kube.Identity{
-		Type: "gpu", UUID: "GPU-3f2a9c1b-0000-0000-0000-000000000000", Index: 3, Minor: 4,
+		Type: "gpu", UUID: "GPU-3f2a9c1b-0000-0000-0000-000000000000", Index: new(3), Minor: new(4),
 		PCIBusID: "0000:3b:00.0", ProductName: "NVIDIA H100 80GB HBM3", DriverVersion: "580.95.05",
 	}
 	day    = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -219,7 +219,7 @@ func TestStatusTransitions(t *testing.T) {
 	assert.Equal(t, patches, w.patches.Load(), "what the claim says already is not written again")
 
 	changed := identity
-	changed.Index = 2
+	changed.Index = new(2)
 	w.Ready(claimRef, []kube.Device{{Pool: nodeName, Name: "gpu-a", Identity: &changed}})
 	assert.Equal(t, first, transition(), "other data, but no transition")
 	assert.Contains(t, string(w.entries(t, driverName)["gpu-a"].Data.Raw), `"index":2`)

@@ -326,7 +326,7 @@ func TestWhatALookerLeavesIsNoDebtOfTheGPU(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
-		_, err := p.Prepare(t.Context(), wants("looks", device(0)+"-monitor!"))
+		_, err := p.Prepare(t.Context(), wants("looks", monitor))
 		require.NoError(t, err)
 		w.refuse = always("remove looks", errDisk)
 		require.ErrorIs(t, p.Unprepare(t.Context(), "looks"), errDisk)

@@ -139,7 +139,7 @@ func TestShares_OfAnotherKind_ExcludeEachOther(t *testing.T) {
 			_, err := p.Prepare(t.Context(), rc)
 			require.ErrorContains(t, err, "is still held by")
 		}
-		_, err := p.Prepare(t.Context(), wantsShare("see", device(0)+"-monitor!"))
+		_, err := p.Prepare(t.Context(), wants("see", monitor))
 		require.NoError(t, err, "looking is possible")
 	})
 }

@@ -151,7 +151,7 @@ func TestAdminAccessStandsInNobodysWay(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
 		for _, rc := range []*claimObject{
-			wants("see", device(0)+"-monitor!"), wants("use", device(0)), wants("debug", device(0)+"!"), wants("see too", device(0)+"-monitor!"),
+			wants("see", monitor), wants("use", device(0)), wants("debug", device(0)+"!"), wants("see too", monitor),
 		} {
 			start := time.Now()
 			_, err := p.Prepare(t.Context(), rc)
@@ -165,7 +165,7 @@ func TestAdminAccessStandsInNobodysWay(t *testing.T) {
 
 		// One claim that owns a GPU and looks at it owns it, in whatever order its requests are.
 		require.NoError(t, p.Unprepare(t.Context(), "use"))
-		_, err = p.Prepare(t.Context(), wants("both", device(0), device(0)+"-monitor!"))
+		_, err = p.Prepare(t.Context(), wants("both", device(0), device(0)+"!"))
 		require.NoError(t, err)
 		_, err = p.Prepare(t.Context(), wants("second", device(0)))
 		heldBy(t, err, "both")
@@ -195,7 +195,7 @@ func TestLettingGoIsNotLooking(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		old, young := w.start(t), w.start(t)
-		_, err := old.Prepare(t.Context(), wants("see", device(0)+"-monitor!"))
+		_, err := old.Prepare(t.Context(), wants("see", device(0)+"!"))
 		require.NoError(t, err)
 		_, err = young.Prepare(t.Context(), wants("a", device(0)))
 		require.NoError(t, err)

@@ -264,6 +264,9 @@ func (w *world) survive(t *testing.T, do func()) (alive bool) {
 	return true
 }
 
+// monitor is the node's monitor device, given with admin access.
+const monitor = "monitor!"
+
 // wants is a claim to which these devices of the node are allocated.
 func wants(uid string, devices ...string) *resourceapi.ResourceClaim {
 	rc := &resourceapi.ResourceClaim{
@@ -275,6 +278,9 @@ func wants(uid string, devices ...string) *resourceapi.ResourceClaim {
 		rc.Status.Allocation.Devices.Results = append(rc.Status.Allocation.Devices.Results, resourceapi.DeviceRequestAllocationResult{
 			Request: fmt.Sprintf("r%d", i), Driver: driverName, Pool: nodeName, Device: plain, AdminAccess: &admin,
 		})
+		if name == monitor {
+			rc.Status.Allocation.Devices.Results[i].Pool = gpu.Monitor{}.Pool(nodeName)
+		}
 	}
 	return rc
 }

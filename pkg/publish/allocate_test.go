@@ -173,23 +173,6 @@ func TestSeveralGPUs(t *testing.T) {
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 2)))
 }
 
-func TestAdminSeesBusyGPUs(t *testing.T) {
-	t.Parallel()
-	n := node(t, "a30", 4)
-	s := newScheduler(t, n)
-	require.Len(t, s.allocate(request("gpu.prism.dev", 4)), 4)
-	everything := resourceapi.ExactDeviceRequest{DeviceClassName: "monitor.gpu.prism.dev", AllocationMode: resourceapi.DeviceAllocationModeAll}
-	yes := true
-	everything.AdminAccess = &yes
-	var want []string
-	for _, g := range n.GPUs {
-		want = append(want, "gpu-"+g.ID+"-monitor")
-	}
-	assert.Equal(t, want, s.allocate(everything))
-	assert.Equal(t, want, s.allocate(everything), "as often as wanted")
-	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "a monitor device is no GPU")
-}
-
 func TestSelectors(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Attribute names in the driver's own domain. Every device carries all of them and none is ever empty: an expression that
+// Attribute names in the driver's own domain. Every device but a monitor carries all of them and none is ever empty: an expression that
 // meets a missing key is an error, and that error ends the scheduling of the pod on every node.
 const (
 	AttrType                  = "type"

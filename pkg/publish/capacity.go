@@ -10,7 +10,7 @@ import (
 )
 
 // Capacity names in the driver's own domain. Every device has memory; whole GPUs and MIG devices have the others where the
-// driver tells.
+// driver tells. See also CapGPUs.
 const (
 	CapMemory          = "memory"
 	CapMultiprocessors = "multiprocessors"
@@ -28,8 +28,7 @@ const memoryStep = 1 << 20
 
 type capacitySet = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 
-// capacity lists how much of the GPU a device stands for. A monitor device gives nothing of it: its memory is for information
-// and for selectors that run over all device types.
+// capacity lists how much of the GPU a device stands for.
 //
 // Of a device for several claims everything is consumed, and a capacity without a policy all at once. So a claim takes one share of it,
 // and of its memory what it asks for, in steps of 1Mi: that is a sum which the scheduler keeps, and no limit to the programs. Its engines

@@ -32,12 +32,6 @@ func stored(published []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice
 	return out
 }
 
-// usable leaves out the monitor, which comes last.
-func usable(o gpu.Offer, g *gpu.GPU) []gpu.Device {
-	all := o.Devices(g)
-	return all[:len(all)-1]
-}
-
 // The slices for a server without counters: the first GPU is offered whole too, the second in all its profiles.
 func TestGoldenDisjoint(t *testing.T) {
 	t.Parallel()
@@ -88,7 +82,7 @@ func TestDisjointBesideStaticInstance(t *testing.T) {
 	for _, board := range migBoards(t) {
 		n, h := migNode(t, board, 1), newHardware(t, board)
 		g, offer := &n.GPUs[0], everything(n).Of(&n.GPUs[0])
-		for _, d := range usable(offer, g) {
+		for _, d := range offer.Devices(g) {
 			static, isMIG := d.(gpu.MIGDevice)
 			if !isMIG {
 				continue
@@ -111,10 +105,10 @@ func TestDisjointBesideStaticInstance(t *testing.T) {
 // checkDisjoint returns the MIG devices of the disjoint offer.
 func (h *hardware) checkDisjoint(g *gpu.GPU, offer gpu.Offer) []gpu.Device {
 	h.t.Helper()
-	chosen := usable(gpu.Layout{g.UUID: offer}.Disjoint().Of(g), g)
+	chosen := gpu.Layout{g.UUID: offer}.Disjoint().Of(g).Devices(g)
 	require.NotEmpty(h.t, chosen, "%v", offer.MIG)
 	assert.True(h.t, h.holds(chosen), "%v of %v", namesOf(chosen), offer.MIG)
-	for _, d := range usable(offer, g) {
+	for _, d := range offer.Devices(g) {
 		if !slices.Contains(chosen, d) {
 			assert.False(h.t, h.holds(append(slices.Clone(chosen), d)), "%s is also possible beside %v", d.Name(), namesOf(chosen))
 		}
@@ -139,7 +133,7 @@ func TestServerWithoutCounters(t *testing.T) {
 				given := s.exhaust()
 				var out []bool
 				for i := range n.GPUs {
-					inUse := slices.DeleteFunc(usable(layout.Of(&n.GPUs[i]), &n.GPUs[i]), func(d gpu.Device) bool {
+					inUse := slices.DeleteFunc(layout.Of(&n.GPUs[i]).Devices(&n.GPUs[i]), func(d gpu.Device) bool {
 						return !slices.Contains(given, string(d.Name()))
 					})
 					require.NotEmpty(t, inUse, "every GPU is of use")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -53,7 +52,7 @@ func newEnumeration(t *testing.T, board string, n *gpu.Node) *enumeration {
 	g, layout := &n.GPUs[0], everything(n)
 	layout[g.UUID] = gpu.Offer{Whole: true, TimeSlice: &gpu.Replicas{Count: 2}, MIG: g.MIG.ProfileNames()}
 	e := &enumeration{
-		hardware: newHardware(t, board), devices: usable(layout.Of(g), g), s: newScheduler(t, n), published: map[string]resourceapi.Device{},
+		hardware: newHardware(t, board), devices: layout.Of(g).Devices(g), s: newScheduler(t, n), published: map[string]resourceapi.Device{},
 	}
 	e.s.slices = nil
 	for _, slice := range poolsOf(n, layout) {
@@ -119,7 +118,7 @@ func TestBesideStaticInstance(t *testing.T) {
 		n, h := migNode(t, board, 1), newHardware(t, board)
 		g, layout := &n.GPUs[0], everything(n)
 		g.MIG.Mode = gpu.MIGMode{Enabled: true, Pending: true}
-		all := usable(layout.Of(g), g)
+		all := layout.Of(g).Devices(g)
 		for _, d := range all {
 			static, isMIG := d.(gpu.MIGDevice)
 			if !isMIG {
@@ -139,7 +138,6 @@ func TestBesideStaticInstance(t *testing.T) {
 			for _, slice := range poolsOf(n, layout) {
 				got = append(got, names(slice.Spec.Devices)...)
 			}
-			got = slices.DeleteFunc(got, func(name string) bool { return strings.HasSuffix(name, "-monitor") })
 			assert.ElementsMatch(t, want, got, "%s with %s", board, static.Name())
 		}
 	}

@@ -30,7 +30,11 @@ func everything(n *gpu.Node) gpu.Layout {
 
 // poolsOf gives all pools, in the order of their names, the form they have in the API server.
 func poolsOf(n *gpu.Node, layout gpu.Layout, owed ...gpu.Debt) []*resourceapi.ResourceSlice {
-	pools := publish.Resources(publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Owed: owed}, n).Pools
+	return published(n, publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Owed: owed})
+}
+
+func published(n *gpu.Node, opts publish.Options) []*resourceapi.ResourceSlice {
+	pools := publish.Resources(opts, n).Pools
 	var out []*resourceapi.ResourceSlice
 	for _, pool := range slices.Sorted(maps.Keys(pools)) {
 		for i, slice := range pools[pool].Slices {
@@ -109,7 +113,7 @@ func TestLargestGPU(t *testing.T) {
 		checkSlice(t, slice)
 		published += len(slice.Spec.Devices)
 	}
-	assert.Equal(t, 1+30+1, published)
+	assert.Equal(t, 1+30, published)
 }
 
 func checkSlice(t *testing.T, slice *resourceapi.ResourceSlice) {
@@ -153,9 +157,9 @@ func TestMixedNode(t *testing.T) {
 		byPool[slice.Spec.Pool.Name] = append(byPool[slice.Spec.Pool.Name], names(slice.Spec.Devices)...)
 	}
 	id := func(i int) string { return "gpu-" + n.GPUs[i].ID }
-	assert.Equal(t, []string{id(0), id(0) + "-monitor"}, byPool[nodeName])
-	assert.Len(t, byPool[nodeName+"/"+id(1)], 1+25+1)
-	assert.Equal(t, []string{id(2) + "-mig-9-4", id(2) + "-mig-9-0", id(2) + "-monitor"}, byPool[nodeName+"/"+id(2)])
+	assert.Equal(t, []string{id(0)}, byPool[nodeName])
+	assert.Len(t, byPool[nodeName+"/"+id(1)], 1+25)
+	assert.Equal(t, []string{id(2) + "-mig-9-4", id(2) + "-mig-9-0"}, byPool[nodeName+"/"+id(2)])
 }
 
 // What is published without a layout does not depend on what is known about MIG.
@@ -173,7 +177,7 @@ func TestOwedPartitionedGPU(t *testing.T) {
 	n := migNode(t, "h100-80", 1)
 	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Owed: []gpu.Debt{{GPU: n.GPUs[0].UUID}}}
 	devices := publish.Resources(opts, n).Pools[nodeName+"/gpu-"+n.GPUs[0].ID].Slices[1].Devices
-	require.Len(t, devices, 27)
+	require.Len(t, devices, 26)
 	for i, d := range devices {
 		assert.Equal(t, i == 26, len(d.Taints) == 0, d.Name)
 	}

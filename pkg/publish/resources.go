@@ -21,6 +21,8 @@ type Options struct {
 	NodeName string
 	// Layout says what the GPUs are offered as; nil: all of them whole.
 	Layout gpu.Layout
+	// Monitor: the node has a monitor device, in a pool of its own.
+	Monitor bool
 	// Owed are effects of earlier claims that could not be undone yet. Devices that they block get no new claims.
 	Owed []gpu.Debt
 	// Leaving are devices that are not to be offered any more and get no new claims until they are gone.
@@ -50,9 +52,9 @@ const (
 
 // Resources describes everything the node offers. The order of devices is the order in which the scheduler hands them out.
 //
-// The pool that carries the node's name has the GPUs that are offered whole, then their monitor devices, each in the order of
-// the GPUs. A node without such GPUs, and a nil node, have one empty slice there: it says that the driver runs. Every
-// partitioned GPU has a pool of its own.
+// The pool that carries the node's name has the GPUs that are offered whole, in their order. A node without such GPUs, and a nil node,
+// have one empty slice there: it says that the driver runs. Every partitioned GPU has a pool of its own. Whether there is a pool with a
+// monitor device is Options.Monitor alone.
 //
 // Names in attributes are not qualified, which makes them the driver's own: device.attributes["<driver name>"].<name> in CEL.
 func Resources(opts Options, node *gpu.Node) resourceslice.DriverResources {
@@ -72,6 +74,9 @@ func Resources(opts Options, node *gpu.Node) resourceslice.DriverResources {
 		if offer := opts.Layout.Of(g); offer.Partitioned() {
 			pools[offer.Pool(opts.NodeName, g)] = opts.partitioned(g, node.Driver)
 		}
+	}
+	if opts.Monitor {
+		pools[gpu.Monitor{}.Pool(opts.NodeName)] = monitor(node)
 	}
 	return resourceslice.DriverResources{Pools: pools}
 }

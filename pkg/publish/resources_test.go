@@ -114,7 +114,7 @@ func TestEmptyNode(t *testing.T) {
 
 func TestSlicesAreFull(t *testing.T) {
 	t.Parallel()
-	for gpus, want := range map[int][]int{1: {2}, 8: {16}, 32: {64}} {
+	for gpus, want := range map[int][]int{1: {1}, 8: {8}, 32: {32}} {
 		n := node(t, "h100-80", gpus)
 		var got []int
 		for _, slice := range publish.Resources(publish.Options{NodeName: nodeName}, n).Pools[nodeName].Slices {
@@ -127,22 +127,24 @@ func TestSlicesAreFull(t *testing.T) {
 func TestManyGPUs(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 32)
-	second, err := model.New(model.Uniform("another node", "h100-80", 8))
+	second, err := model.New(model.Uniform("another node", "h100-80", 32))
 	require.NoError(t, err)
 	for i, id := range second.Identities() {
 		g := n.GPUs[i]
 		g.UUID, g.Index = gpu.UUID(id.UUID), 32+i
 		n.GPUs = append(n.GPUs, g)
 	}
+	last := n.GPUs[0]
+	last.UUID, last.Index = "GPU-ffffffff-0000-4000-8000-000000000000", 64
+	n.GPUs = append(n.GPUs, last)
 	gpu.AssignIDs(n.GPUs)
 	slices := publish.Resources(publish.Options{NodeName: nodeName}, n).Pools[nodeName].Slices
 	require.Len(t, slices, 2)
 	assert.Len(t, slices[0].Devices, 64)
-	assert.Len(t, slices[1].Devices, 16)
+	assert.Len(t, slices[1].Devices, 1)
 	all := names(devices(t, n))
 	for i, g := range n.GPUs {
-		assert.Equal(t, "gpu-"+g.ID, all[i], "whole GPUs first, in their order")
-		assert.Equal(t, "gpu-"+g.ID+"-monitor", all[40+i])
+		assert.Equal(t, "gpu-"+g.ID, all[i], "in their order")
 	}
 }
 
@@ -187,7 +189,7 @@ func TestPoorDriver(t *testing.T) {
 	}}}
 	gpu.AssignIDs(n.GPUs)
 	all := devices(t, n)
-	require.Equal(t, []string{"gpu-3f2a9c1b", "gpu-3f2a9c1b-monitor"}, names(all))
+	require.Equal(t, []string{"gpu-3f2a9c1b"}, names(all))
 	whole := all[0]
 	assert.Equal(t, strings.Repeat("ü", 32), *whole.Attributes["productName"].StringValue)
 	assert.Equal(t, "unknown", *whole.Attributes["brand"].StringValue)
@@ -203,24 +205,6 @@ func TestPoorDriver(t *testing.T) {
 func quantity(d resourceapi.Device, name resourceapi.QualifiedName) int64 {
 	q := d.Capacity[name].Value
 	return q.Value()
-}
-
-// A monitor device stands for the same GPU under its own type, and offers nothing of it.
-func TestMonitor(t *testing.T) {
-	t.Parallel()
-	all := devices(t, node(t, "h100-80", 1))
-	whole, monitor := all[0], all[1]
-	for key := range whole.Attributes {
-		if key == "type" {
-			continue
-		}
-		assert.Equal(t, whole.Attributes[key], monitor.Attributes[key], key)
-	}
-	assert.Equal(t, "gpu", *whole.Attributes["type"].StringValue)
-	assert.Equal(t, "monitor", *monitor.Attributes["type"].StringValue)
-	assert.Len(t, monitor.Capacity, 1)
-	assert.Equal(t, quantity(whole, "memory"), quantity(monitor, "memory"))
-	assert.Equal(t, int64(132), quantity(whole, "multiprocessors"))
 }
 
 // TestTaints: a device that leaves is kept from new claims by its pool and name; a conflict keeps all.
@@ -244,7 +228,7 @@ func TestTaints(t *testing.T) {
 
 	opts.Conflict = publish.ConflictDevicePlugin
 	all := tainted()
-	assert.Len(t, all, 4, "monitors too")
+	assert.Len(t, all, 2)
 	assert.Equal(t, []resourceapi.DeviceTaint{leaves, {
 		Key: driverName + "/conflict", Value: "device-plugin", Effect: resourceapi.DeviceTaintEffectNoSchedule,
 	}}, all[string(first)])

@@ -189,7 +189,7 @@ func TestDisjointShares(t *testing.T) {
 			types = append(types, d.Type())
 		}
 	}
-	assert.Equal(t, []gpu.DeviceType{gpu.TypeGPU, gpu.TypeMonitor, gpu.TypeTimeSlice, gpu.TypeMonitor}, types)
+	assert.Equal(t, []gpu.DeviceType{gpu.TypeGPU, gpu.TypeTimeSlice}, types)
 }
 
 // Where the MIG mode is fixed until a reset, a GPU in MIG mode has no shares, and one that is not has no slices.
@@ -204,7 +204,7 @@ func TestSharesNeedTheMode(t *testing.T) {
 		}
 		return types
 	}
-	assert.Equal(t, []gpu.DeviceType{gpu.TypeMIG, gpu.TypeMonitor}, types())
+	assert.Equal(t, []gpu.DeviceType{gpu.TypeMIG}, types())
 	g.MIG.Mode.Enabled = false
-	assert.Equal(t, []gpu.DeviceType{gpu.TypeGPU, gpu.TypeTimeSlice, gpu.TypeMonitor}, types())
+	assert.Equal(t, []gpu.DeviceType{gpu.TypeGPU, gpu.TypeTimeSlice}, types())
 }

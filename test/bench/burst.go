@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// BurstClaims is how many claims a Burst is of: one for each whole GPU, the others for monitor devices, of which one GPU may
-// be given to several claims.
+// BurstClaims is how many claims a Burst is of: one for each whole GPU, the others with admin access, which
+// several claims have to one GPU.
 const BurstClaims = 100
 
 // Burst is BurstClaims claims at once, each in a call of its own, as those of as many pods are.

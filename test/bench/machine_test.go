@@ -235,6 +235,10 @@ func (n *node) transaction(cfg *config.Plugin, host *port.Host, inv *inventory.I
 			}
 			return nodes, err
 		},
+		Monitoring: func() (cdi.Node, error) {
+			d, err := host.MIGMonitorNode()
+			return cdi.Node{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)}, err
+		},
 	}
 	open := func() (mig.Driver, error) { return inv.Partitioning() }
 	mode := mig.Mode{Driver: open, Shown: inv.MIGMode, Changed: inv.Refresh}
@@ -282,7 +286,7 @@ func reference(i int) Claim {
 	return Claim{Namespace: "team", Name: fmt.Sprintf("claim-%d", i), UID: fmt.Sprintf("uid-claim-%d", i)}
 }
 
-// onlooker is the claim for the monitor device of one GPU.
+// onlooker is the claim with admin access to one GPU.
 func onlooker(i int) Claim {
 	return Claim{Namespace: "team", Name: fmt.Sprintf("look-%d", i), UID: fmt.Sprintf("uid-look-%d", i)}
 }
@@ -315,7 +319,7 @@ func (n *node) claim(name string) *resourceapi.ResourceClaim {
 	}
 	switch kind {
 	case "look":
-		result.Device, result.AdminAccess = string(gpu.Monitor{GPU: of}.Name()), new(true)
+		result.AdminAccess = new(true)
 	case "share":
 		result.Device, result.ShareID = string(gpu.TimeSliced{GPU: of}.Name()), new(types.UID("share-of-"+name))
 	case "slice":

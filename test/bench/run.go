@@ -160,18 +160,18 @@ func (b *bencher) parallel(ctx context.Context) error {
 	return err
 }
 
-// monitors are the devices that show the GPUs.
-func monitors(gpus []Device) []Device {
+// looks are the GPUs with admin access.
+func looks(gpus []Device) []Device {
 	devices := make([]Device, 0, len(gpus))
 	for _, d := range gpus {
-		devices = append(devices, Device{Pool: d.Pool, Name: d.Name + "-monitor", Admin: true})
+		devices = append(devices, Device{Pool: d.Pool, Name: d.Name, Admin: true})
 	}
 	return devices
 }
 
-// forBurst are the devices of the claims of a burst: every whole GPU once, then monitors in turn.
+// forBurst are the devices of the claims of a burst: every whole GPU once, then in turn with admin access.
 func forBurst(gpus []Device) []Device {
-	devices, shown := slices.Clone(gpus), monitors(gpus)
+	devices, shown := slices.Clone(gpus), looks(gpus)
 	for i := len(devices); i < BurstClaims; i++ {
 		devices = append(devices, shown[i%len(shown)])
 	}
@@ -226,7 +226,7 @@ func (b *bencher) crowded(ctx context.Context) error {
 
 // crowd prepares claims that only look at the GPUs.
 func crowd(ctx context.Context, p *Plugin, c *Claims, gpus []Device) ([]Claim, error) {
-	others, err := c.Make(ctx, Crowd, monitors(gpus))
+	others, err := c.Make(ctx, Crowd, looks(gpus))
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ func within(got, budget time.Duration) string {
 }
 
 func (r *Report) burst(b *strings.Builder) {
-	fmt.Fprintf(b, "\n| %d claims at once, a call each: 8 whole GPUs, %d monitor devices | prepare | budget | unprepare | budget |\n|---|--:|--:|--:|--:|\n",
+	fmt.Fprintf(b, "\n| %d claims at once, a call each: 8 whole GPUs, %d with admin access | prepare | budget | unprepare | budget |\n|---|--:|--:|--:|--:|\n",
 		BurstClaims, BurstClaims-8)
 	row := func(what, prepare, limit, unprepare, unprepareLimit string) {
 		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", what, prepare, limit, unprepare, unprepareLimit)

@@ -27,6 +27,8 @@ type cluster struct {
 	Config string
 	// Published are the node's devices, by place.
 	Published map[string]*publication
+	// GPUs are the names of the whole devices of the GPUs that the node had then.
+	GPUs []string
 	// Allocated are the places of the devices that claims were given, by the claims' UIDs.
 	Allocated map[string][]string
 	// Broken says which law was broken by something that was published; empty: none.
@@ -49,9 +51,6 @@ const taintTime = 5 * time.Second
 
 // place is a device of a pool.
 func place(pool, device string) string { return pool + " " + device }
-
-// monitors hold nothing.
-func monitors(place string) bool { return strings.HasSuffix(place, "-monitor") }
 
 func (m *Machine) clusterFile() string { return filepath.Join(filepath.Dir(m.StateDir), "cluster") }
 
@@ -105,7 +104,11 @@ func (c *cluster) age(now time.Time) {
 
 // publish takes what a node publishes. What goes, or is another device from now on, must have been tainted before, and no claim may
 // have it.
-func (c *cluster) publish(resources resourceslice.DriverResources, now time.Time) {
+func (c *cluster) publish(resources resourceslice.DriverResources, node *gpu.Node, now time.Time) {
+	c.GPUs = nil
+	for _, d := range node.Devices() {
+		c.GPUs = append(c.GPUs, string(d.Name()))
+	}
 	next := map[string]*publication{}
 	for pool, p := range resources.Pools {
 		for _, slice := range p.Slices {
@@ -119,7 +122,7 @@ func (c *cluster) publish(resources resourceslice.DriverResources, now time.Time
 	for at, was := range before {
 		is := next[at]
 		switch {
-		case monitors(at) || !c.sees(at):
+		case !c.sees(at):
 		case is == nil || is.Is != was.Is:
 			c.gone(at, was)
 		case is.Leaving && was.Leaving:
@@ -128,16 +131,10 @@ func (c *cluster) publish(resources resourceslice.DriverResources, now time.Time
 	}
 }
 
-// sees tells whether the GPU of a device is published in any way. One that cannot be seen, as its driver does not answer, is not.
+// sees tells whether the node had the GPU of a device when it published last: one whose driver does not answer is not there.
 func (c *cluster) sees(at string) bool {
 	_, device, _ := strings.Cut(at, " ")
-	id := strings.SplitAfterN(device, "-", 3)
-	for other := range c.Published {
-		if monitors(other) && strings.HasSuffix(other, " "+strings.TrimSuffix(id[0]+id[1], "-")+"-monitor") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.GPUs, func(whole string) bool { return device == whole || strings.HasPrefix(device, whole+"-") })
 }
 
 // published is what is remembered of a device.

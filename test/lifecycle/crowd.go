@@ -51,10 +51,10 @@ func (c *crowd) run(ctx context.Context, m *Machine, p *Process) error {
 	return errors.Join(errs...)
 }
 
-// one is one claim's life: it owns a GPU and looks at another.
+// one is one claim's life: it owns a GPU and looks at all.
 func (c *crowd) one(ctx context.Context, m *Machine, p *Process, n int) error {
-	mine, look := n%len(m.gpus), (n+1)%len(m.gpus)
-	act := Act{Claim: fmt.Sprintf("uid-%d", n), GPUs: []int{mine}, Looks: []int{look}}
+	mine := n % len(m.gpus)
+	act := Act{Claim: fmt.Sprintf("uid-%d", n), GPUs: []int{mine}, Looks: true}
 	first, err := p.Prepare(ctx, m.claim(act))
 	if err != nil {
 		return fmt.Errorf("preparing %s: %w", act.Claim, err)

@@ -66,7 +66,7 @@ func TestAHangingCallDelaysItsGPUAlone(t *testing.T) {
 	}()
 	looks, look := context.WithTimeout(t.Context(), time.Second)
 	defer look()
-	_, err = processes[1].Prepare(looks, Allocate(claimNumber(2), m.devices()[0]+"-monitor!", m.devices()[1]+"-monitor!"))
+	_, err = processes[1].Prepare(looks, Allocate(claimNumber(2), monitor))
 	require.NoError(t, err, "who only looks at a GPU does not wait for it")
 	require.NoError(t, processes[1].Unprepare(t.Context(), "uid-2"))
 	for n := range 20 {

@@ -190,10 +190,9 @@ func (k *kubelet) create() {
 	k.lives = append(k.lives, l)
 }
 
-// allocate gives a claim one or two free GPUs, or what is free of them, or only a look at one, or nothing when none is free.
+// allocate gives a claim one or two free GPUs, or what is free of them, or only a look at all, or nothing when none is free.
 func (k *kubelet) allocate(l *life) {
 	gpus := k.machine.Node.Identities()
-	name := func(i int) string { return "gpu-" + gpus[i].UUID[4:12] }
 	l.devices = nil
 	for _, i := range k.random.Perm(len(gpus))[:1+k.random.IntN(2)] {
 		for _, wanted := range k.ofGPU(i) {
@@ -206,7 +205,7 @@ func (k *kubelet) allocate(l *life) {
 		}
 	}
 	if k.random.IntN(4) == 0 {
-		l.devices = append(l.devices, name(k.random.IntN(len(gpus)))+"-monitor!")
+		l.devices = append(l.devices, monitor)
 	}
 	if l.devices != nil {
 		l.rc = k.machine.allocate(l.rc, l.devices...)
@@ -226,10 +225,13 @@ func (k *kubelet) ofGPU(ordinal int) (names []string) {
 	return names
 }
 
-// partOf tells which GPU and which part of it a device is; the whole of it is not cut.
+// partOf tells which GPU and which part of it a device is; the whole of it is not cut, and the monitor is of none.
 func partOf(device string) (of string, at gpu.Placement, cut bool) {
 	parts := strings.Split(device, "-")
-	if len(parts) < 5 {
+	switch {
+	case len(parts) == 1:
+		return "", at, false
+	case len(parts) < 5:
 		return parts[1], at, false
 	}
 	sizes := map[string]int{"19": 1, "14": 2, "9": 4}
@@ -289,9 +291,9 @@ func (k *kubelet) contended(l *life) bool {
 func shared(a, b []string) bool {
 	return slices.ContainsFunc(a, func(name string) bool {
 		of, at, cut := partOf(name)
-		return name[len(name)-1] != '!' && slices.ContainsFunc(b, func(other string) bool {
+		return of != "" && slices.ContainsFunc(b, func(other string) bool {
 			otherOf, otherAt, otherCut := partOf(other)
-			return other[len(other)-1] != '!' && of == otherOf && (!cut || !otherCut || at.Overlaps(otherAt))
+			return of == otherOf && (!cut || !otherCut || at.Overlaps(otherAt))
 		})
 	})
 }

@@ -31,8 +31,10 @@ type Act struct {
 	Call string
 	// Claim is the claim's UID.
 	Claim string
-	// GPUs are the ordinals of the GPUs that the claim was given, Looks of those that it was given with admin access.
-	GPUs, Looks []int
+	// GPUs are the ordinals of the GPUs that the claim was given.
+	GPUs []int
+	// Looks: it was given the node's monitor device.
+	Looks bool
 	// Slices are the MIG devices that it was given.
 	Slices []Slice
 	// Shares are the ordinals of the GPUs of which it was given a share.
@@ -286,8 +288,8 @@ func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
 	for _, i := range act.Shares {
 		devices = append(devices, m.device(i)+"-timeslice")
 	}
-	for _, i := range act.Looks {
-		devices = append(devices, m.device(i)+"-monitor!")
+	if act.Looks {
+		devices = append(devices, monitor)
 	}
 	rc := m.allocate(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: act.Claim, UID: types.UID(act.Claim),

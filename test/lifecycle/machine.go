@@ -28,6 +28,7 @@ type host interface {
 	inventory.Host
 	CharDevice(path string) (hostfs.CharDevice, error)
 	MIGNodes(gpuMinor, gi, ci int) ([]hostfs.CharDevice, error)
+	MIGMonitorNode() (hostfs.CharDevice, error)
 	DriverLoad() string
 }
 

@@ -35,6 +35,8 @@ type offer struct {
 	// leads: the process publishes. Unsent is what the API server does not have yet.
 	leads  bool
 	unsent *resourceslice.DriverResources
+	// node is what the process sees now.
+	node func() *gpu.Node
 	// read is the configuration that was read last.
 	read string
 }
@@ -48,7 +50,7 @@ func (silent) Normal(_, _, _ string) {}
 
 // offering builds what decides what the node's GPUs are offered as.
 func (m *Machine) offering(p *Process, files touchedDisk, touch Touch) *offer {
-	o := &offer{machine: m, touch: touch}
+	o := &offer{machine: m, touch: touch, node: func() *gpu.Node { return p.inventory.Current().Node }}
 	o.Offering = driver.NewOffering(driver.OfferingPorts{
 		Inventory: p.inventory, NodeName: NodeName, Events: silent{}, Records: func() ([]*checkpoint.Record, error) { return p.Kept() },
 		Counters: keeping, Shares: keeping, Watched: true,
@@ -122,7 +124,7 @@ func (o *offer) send() bool {
 		return true
 	}
 	err := o.touch("api.Publish", func() error {
-		return o.machine.tell(func(c *cluster) { c.publish(*o.unsent, time.Now()) })
+		return o.machine.tell(func(c *cluster) { c.publish(*o.unsent, o.node(), time.Now()) })
 	})
 	if err == nil {
 		o.unsent = nil
@@ -215,7 +217,7 @@ func (m *Machine) savedPlaces(inv *inventory.Inventory) (map[string]bool, error)
 	return places(inv, kept.GPUs), nil
 }
 
-// places are the devices of a layout, but for monitors.
+// places are the devices of a layout.
 func places(inv *inventory.Inventory, layout gpu.Layout) map[string]bool {
 	found := map[string]bool{}
 	node := inv.Current().Node
@@ -223,9 +225,7 @@ func places(inv *inventory.Inventory, layout gpu.Layout) map[string]bool {
 		g := &node.GPUs[i]
 		offer := layout.Of(g)
 		for _, d := range offer.Devices(g) {
-			if d.Type() != gpu.TypeMonitor {
-				found[place(offer.Pool(NodeName, g), string(d.Name()))] = true
-			}
+			found[place(offer.Pool(NodeName, g), string(d.Name()))] = true
 		}
 	}
 	return found
@@ -282,9 +282,7 @@ func (c *cluster) hasPublished(want map[string]bool) error {
 		if d.Leaving {
 			return fmt.Errorf("%s is still to go", at)
 		}
-		if !monitors(at) {
-			published[at] = true
-		}
+		published[at] = true
 	}
 	if !maps.Equal(published, want) {
 		return fmt.Errorf("%v is published, and the configuration comes to %v", published, want)

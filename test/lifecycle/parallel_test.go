@@ -88,7 +88,7 @@ func TestAHundredClaimsAtOnce(t *testing.T) {
 		claims.Go(func() {
 			device := <-free
 			defer func() { free <- device }()
-			rc := Allocate(rc, device, device+"-monitor!")
+			rc := Allocate(rc, device, monitor)
 			var answers [2]*checkpoint.Record
 			var twice sync.WaitGroup
 			for i, p := range []*Process{processes[0], processes[1]} {

@@ -114,7 +114,7 @@ func (m *Machine) wire(ctx context.Context, p *Process, files touchedDisk, recor
 		}
 		return p.inventory.Refresh(ctx)
 	}}
-	source := claim.Source{Driver: DriverName, NodeName: NodeName, Offered: func() (*gpu.Node, gpu.Layout, error) {
+	source := claim.Source{Driver: DriverName, NodeName: NodeName, Monitor: true, Offered: func() (*gpu.Node, gpu.Layout, error) {
 		return p.inventory.Current().Node, m.parts.layout, nil
 	}}
 	if m.offers {
@@ -197,6 +197,10 @@ func (m *Machine) author(inv *inventory.Inventory) *cdi.Author {
 			}
 			return nodes, err
 		},
+		Monitoring: func() (cdi.Node, error) {
+			d, err := m.host.MIGMonitorNode()
+			return cdi.Node{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)}, err
+		},
 	}
 }
 
@@ -223,6 +227,9 @@ func (p planner) Resolve(rc *resourceapi.ResourceClaim) (*claim.Plan, error) {
 	return plan, nil
 }
 
+// monitor is the node's monitor device, for Allocate.
+const monitor = "monitor!"
+
 // Allocate returns the claim with these devices of the node given to it. A name that ends in "!" is given with admin access, and of a
 // device for several claims a share.
 func Allocate(rc *resourceapi.ResourceClaim, devices ...string) *resourceapi.ResourceClaim {
@@ -234,6 +241,9 @@ func Allocate(rc *resourceapi.ResourceClaim, devices ...string) *resourceapi.Res
 		}
 		if plain := len(name) - 1; name[plain] == '!' {
 			result.Device, result.AdminAccess = name[:plain], new(true)
+		}
+		if name == monitor {
+			result.Pool = gpu.Monitor{}.Pool(NodeName)
 		}
 		if strings.HasSuffix(name, "-timeslice") {
 			result.ShareID = new(types.UID(fmt.Sprintf("%s-share-%d", rc.UID, i)))

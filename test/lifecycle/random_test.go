@@ -101,7 +101,7 @@ func randomScenario(random *rand.Rand) *scenario {
 			}
 		default:
 			act := randomPrepare(random, fmt.Sprintf("claim-%d", n), lives)
-			if len(act.GPUs)+len(act.Slices)+len(act.Looks) > 0 {
+			if act.Looks || len(act.GPUs)+len(act.Slices) > 0 {
 				lives, s.acts = append(lives, act), append(s.acts, act)
 			}
 		}
@@ -128,7 +128,7 @@ func randomPrepare(random *rand.Rand, claim string, lives []Act) Act {
 		}
 	}
 	if random.IntN(4) == 0 {
-		act = act.looking(random.IntN(5))
+		act = act.looking()
 	}
 	if len(act.Slices) == 0 {
 		act.Effects = AllEffects[:random.IntN(len(AllEffects)+1)]

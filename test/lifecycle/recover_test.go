@@ -64,7 +64,7 @@ func (k *known) learn(act Act, succeeded bool) {
 		if act.Stale {
 			return // nobody has to prepare it
 		}
-		same := slices.Equal(k.prepare.GPUs, act.GPUs) && slices.Equal(k.prepare.Looks, act.Looks) &&
+		same := slices.Equal(k.prepare.GPUs, act.GPUs) && k.prepare.Looks == act.Looks &&
 			slices.Equal(k.prepare.Slices, act.Slices) && slices.Equal(k.prepare.Shares, act.Shares)
 		k.answered = succeeded || k.answered && same && !k.leaving
 		k.prepare, k.leaving, k.left = act, false, false

@@ -57,9 +57,9 @@ func prepares(claim string, gpus ...int) Act { return Act{Call: "prepare", Claim
 
 func unprepares(claim string) Act { return Act{Call: "unprepare", Claim: claim} }
 
-// looking adds devices with admin access.
-func (a Act) looking(gpus ...int) Act {
-	a.Looks = gpus
+// looking adds the monitor device.
+func (a Act) looking() Act {
+	a.Looks = true
 	return a
 }
 
@@ -84,9 +84,9 @@ var scenarios = slices.Concat(wholeScenarios, sliceScenarios, intervalScenarios,
 
 var wholeScenarios = []scenario{
 	{name: "whole GPU", early: true, acts: []Act{prepares("a", 0), prepares("a", 0), unprepares("a"), unprepares("a")}},
-	{name: "two GPUs and a look at a third", acts: []Act{prepares("a", 0, 1).looking(2), unprepares("a")}},
+	{name: "two GPUs and a look at all", acts: []Act{prepares("a", 0, 1).looking(), unprepares("a")}},
 	{name: "two claims that look at one GPU", acts: []Act{
-		prepares("a").looking(0), prepares("b", 0).looking(0), unprepares("a"), unprepares("b"),
+		prepares("a").looking(), prepares("b", 0).looking(), unprepares("a"), unprepares("b"),
 	}},
 	{name: "effects", acts: []Act{
 		prepares("a", 0).with(), prepares("a", 0).with(), unprepares("a"), prepares("b", 0).with(), unprepares("b"),

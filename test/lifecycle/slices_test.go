@@ -46,7 +46,7 @@ var sliceScenarios = []scenario{
 		cuts("a", large).beside(), cuts("b", small), unprepares("a").beside(), unprepares("b"),
 	}},
 	{name: "a slice, then the whole GPU, then a slice", acts: []Act{
-		cuts("a", small), unprepares("a"), prepares("b", 3), unprepares("b"), cuts("c", large).looking(3), unprepares("c"),
+		cuts("a", small), unprepares("a"), prepares("b", 3), unprepares("b"), cuts("c", large).looking(), unprepares("c"),
 	}},
 	{name: "shares of one GPU at once", acts: []Act{
 		shares("a", 3).beside(), shares("b", 3), shares("a", 3), unprepares("a").beside(), unprepares("b"),

@@ -97,6 +97,18 @@ func (h *Host) MIGNodes(gpuMinor, gi, ci int) ([]hostfs.CharDevice, error) {
 	return nil, fmt.Errorf("looking for the device nodes of compute instance %d of GPU instance %d on GPU %d: %w", ci, gi, gpuMinor, gpu.ErrNotFound)
 }
 
+// MIGMonitorNode gives the device node with which all MIG devices are seen; gpu.ErrNotFound where no board can have any.
+func (h *Host) MIGMonitorNode() (hostfs.CharDevice, error) {
+	for _, board := range h.node.Boards() {
+		if board.MIG.Capable() {
+			return hostfs.CharDevice{
+				Path: filepath.Join("/dev", layout.CapabilityNode(model.MonitorCapability)), Major: layout.CapabilityMajor, Minor: model.MonitorCapability,
+			}, nil
+		}
+	}
+	return hostfs.CharDevice{}, fmt.Errorf("looking for the device node that shows all MIG devices: %w", gpu.ErrNotFound)
+}
+
 // migDevice is a MIG device by the minor of its GPU and the ids of its GPU instance and compute instance.
 type migDevice struct{ gpuMinor, gi, ci int }
 

@@ -1,0 +1,93 @@
+package publish_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/publish"
+)
+
+// looking are the options of a node with a monitor device.
+func looking(layout gpu.Layout) publish.Options {
+	return publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Monitor: true}
+}
+
+// all asks with admin access for every device of a class.
+func all(class string) resourceapi.ExactDeviceRequest {
+	yes := true
+	return resourceapi.ExactDeviceRequest{DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeAll, AdminAccess: &yes}
+}
+
+// TestMonitor_Published: one slim device in a pool of its own, whatever the GPUs are offered as.
+func TestMonitor_Published(t *testing.T) {
+	t.Parallel()
+	n := migNode(t, "h100-80", 2)
+	for _, layout := range []gpu.Layout{nil, everything(n), everything(n).Disjoint()} {
+		opts := looking(layout)
+		opts.Conflict, opts.Owed = publish.ConflictDevicePlugin, []gpu.Debt{{GPU: n.GPUs[0].UUID}}
+		pool, found := publish.Resources(opts, n).Pools[nodeName+"/monitor"]
+		require.True(t, found)
+		require.Len(t, pool.Slices, 1)
+		assert.Empty(t, pool.Slices[0].SharedCounters)
+		require.Len(t, pool.Slices[0].Devices, 1)
+		d := pool.Slices[0].Devices[0]
+		checkSlim(t, d)
+		assert.Equal(t, "monitor", *d.Attributes["type"].StringValue)
+		assert.Equal(t, 2*int64(n.GPUs[0].Capacity.MemoryBytes), quantity(d, "memory"))
+		assert.Equal(t, int64(2), quantity(d, "gpus"))
+	}
+}
+
+// checkSlim: it takes nothing, nothing keeps it from claims, and it has few attributes.
+func checkSlim(t *testing.T, d resourceapi.Device) {
+	t.Helper()
+	assert.Equal(t, "monitor", d.Name)
+	assert.LessOrEqual(t, len(d.Attributes), 8)
+	assert.Empty(t, d.ConsumesCounters)
+	assert.Empty(t, d.Taints)
+	assert.Nil(t, d.AllowMultipleAllocations)
+}
+
+// TestMonitor_PoolFollowsTheOptionAlone: there is a pool without GPUs and without a driver, and none where it is not wanted.
+func TestMonitor_PoolFollowsTheOptionAlone(t *testing.T) {
+	t.Parallel()
+	for _, n := range []*gpu.Node{nil, {}} {
+		pool, found := publish.Resources(looking(nil), n).Pools[nodeName+"/monitor"]
+		require.True(t, found)
+		require.Len(t, pool.Slices, 1)
+		assert.Empty(t, pool.Slices[0].Devices)
+	}
+	opts := looking(nil)
+	opts.Monitor = false
+	assert.NotContains(t, publish.Resources(opts, migNode(t, "h100-80", 2)).Pools, nodeName+"/monitor")
+}
+
+// TestAdmin_WholeGPUs_ByTheirOwnClass: who has admin access gets GPUs that are offered whole alone, also those in use, as often as wanted.
+func TestAdmin_WholeGPUs_ByTheirOwnClass(t *testing.T) {
+	t.Parallel()
+	n := node(t, "a30", 4)
+	s := newScheduler(t, n)
+	want := s.allocate(request("gpu.prism.dev", 4))
+	require.Len(t, want, 4)
+	assert.Equal(t, want, s.allocate(all("gpu.prism.dev")))
+	assert.Equal(t, want, s.allocate(all("gpu.prism.dev")), "as often as wanted")
+	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "nobody else gets them")
+}
+
+// TestAdmin_PartitionedGPUsInUse_NeedTheMonitor: a scheduler gives no device with admin access whose counters are taken
+// (kubernetes/kubernetes#140729); the monitor has none.
+func TestAdmin_PartitionedGPUsInUse_NeedTheMonitor(t *testing.T) {
+	t.Parallel()
+	n := migNode(t, "h100-80", 2)
+	s := newScheduler(t, n)
+	s.slices = published(n, looking(everything(n)))
+	require.Len(t, s.allocate(request("mig.gpu.prism.dev", 2)), 2)
+	assert.Nil(t, s.allocate(all("gpu.prism.dev")), "when that is mended, docs/install.md says what is not needed any more")
+	assert.Equal(t, []string{"monitor"}, s.allocate(all("monitor.gpu.prism.dev")))
+	assert.Equal(t, []string{"monitor"}, s.allocate(all("monitor.gpu.prism.dev")), "as often as wanted")
+	assert.Nil(t, s.allocate(request("monitor.gpu.prism.dev", 2)), "there is one")
+}
