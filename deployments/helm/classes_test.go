@@ -41,7 +41,7 @@ func device(of, kind, profile string) dracel.Device {
 func TestChartClassesSelect(t *testing.T) {
 	const driver = "gpu.nvidia.com"
 	rendered := parse(t, render(t, "--set", "driverName="+driver,
-		"--set", "deviceClasses.mig.extendedResources={1g.10gb,1g.10gb+me,2g.20gb}"))
+		"--set", "deviceClasses.mig.extendedResources={1g.10gb,1g.10gb+me,2g.20gb}", "--set", "monitorDevices=PerNode"))
 	devices := map[string]dracel.Device{
 		"gpu": device(driver, "gpu", "none"), "monitor": device(driver, "monitor", "none"),
 		"turns": device(driver, "timeslice", "none"),

@@ -67,7 +67,7 @@ func TestChartDriverNameIsEverywhere(t *testing.T) {
 	assert.NotContains(t, text, "gpu.prism.dev")
 	rendered := parse(t, text)
 	for name, kind := range map[string]string{
-		driver: "gpu", "mig." + driver: "mig", "timeslice." + driver: "timeslice", "monitor." + driver: "monitor", "mig.nvidia.com": "mig",
+		driver: "gpu", "mig." + driver: "mig", "timeslice." + driver: "timeslice", "mig.nvidia.com": "mig",
 	} {
 		require.Contains(t, rendered, "DeviceClass/"+name)
 		selectors := dig(t, rendered["DeviceClass/"+name], "spec", "selectors").([]any)
@@ -75,6 +75,7 @@ func TestChartDriverNameIsEverywhere(t *testing.T) {
 		assert.Equal(t, fmt.Sprintf("device.driver == %q && device.attributes[%q].type == %q", driver, driver, kind),
 			selectors[0].(map[string]any)["cel"].(map[string]any)["expression"])
 	}
+	assert.NotContains(t, rendered, "DeviceClass/monitor."+driver, "a class without devices")
 	assert.NotContains(t, render(t, "--set", "driverName=gpu.example.com"), "mig.nvidia.com", "it is the class of NVIDIA's driver")
 	rules := dig(t, rendered.only(t, "ClusterRole"), "rules").([]any)
 	assert.Contains(t, fmt.Sprint(rules...), "resourceNames:["+driver+"]")
@@ -132,7 +133,7 @@ func TestChartEnvironmentIsRead(t *testing.T) {
 	yes := true
 	all := load("--values", "testdata/values/everything.yaml")
 	assert.Equal(t, &config.Plugin{
-		DriverName: "gpu.example.com", NodeName: "n0", PodUID: "uid", DeviceMetadata: true,
+		DriverName: "gpu.example.com", NodeName: "n0", PodUID: "uid", DeviceMetadata: true, MonitorDevices: config.MonitorPerNode,
 		KubeAPI: config.Rate{QPS: 50.5, Burst: 100},
 		Paths: config.Paths{
 			HostRoot: "/host", CDIRoot: "/etc/cdi",
