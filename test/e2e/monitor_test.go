@@ -1,6 +1,10 @@
 package e2e
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,29 +13,86 @@ import (
 
 const adminLabel = "resource.kubernetes.io/admin-access=true"
 
-func TestWholeMonitorWithoutAdminAccess(t *testing.T) {
+func TestWholeAdminNeedsLabel(t *testing.T) {
 	ns := beside(t, 0)
-	ns.apply("monitor/without-admin-access.yaml")
-	ns.isRefused("curious", "gpu", "it is given with admin access only", "set adminAccess: true on the request", adminLabel)
-}
-
-func TestWholeMonitorNeedsLabel(t *testing.T) {
-	ns := beside(t, 0)
-	_, err := ns.try("apply", "--filename", ns.spec("monitor/pod.yaml"))
+	_, err := ns.try("apply", "--filename", ns.spec("admin-access/pod.yaml"))
 	require.ErrorContains(t, err, "admin access to devices requires")
 }
 
-// monitors checks that a pod with admin access sees every GPU of the node.
-func (ns *namespace) monitors() {
-	ns.t.Helper()
+// TestWholeAdminSeesGPUsInUse: where all GPUs are offered whole, their own class gives them with admin access while all are in use.
+func TestWholeAdminSeesGPUsInUse(t *testing.T) {
+	ns := alone(t)
+	minor, err := minorVersion()
+	require.NoError(t, err)
+	if minor >= features[partitionableDevices].since {
+		t.Cleanup(func() { ns.offersSlices(t, startLimit) })
+	}
+	ns.configured(t, "whole")
+	eventually(t, startLimit, ns.offersWholeOnly)
+	ns.apply("nine-pods/job.yaml")
+	ns.do("wait", "--for=jsonpath={.status.ready}=8", "--timeout=90s", "job/nine-pods")
+
+	ns.do("label", "namespace", ns.name, adminLabel)
+	ns.apply("admin-access/pod.yaml")
+	grants := ns.grantedTo(ns.ready("admin-access"), "gpus")
+	require.Len(t, grants, ns.gpus.size)
+	for _, g := range grants {
+		assert.Equal(t, "gpu", g.Type)
+	}
+	ns.sees("admin-access", "main", grants...)
+	ns.delete("job", "nine-pods") // what is left looks only, and keeps no GPU from being offered otherwise
+}
+
+// offersWholeOnly complains unless all GPUs are in the node's own pool.
+func (c *cluster) offersWholeOnly() error {
+	list, err := c.slices()
+	for i := range list {
+		if pool := list[i].Spec.Pool.Name; pool != nodeName {
+			return fmt.Errorf("there is a pool %s", pool)
+		}
+	}
+	if n, err2 := c.offered("gpu"); err2 != nil || n != c.gpus.size {
+		return fmt.Errorf("%d GPUs are published: %w", n, err2)
+	}
+	return err
+}
+
+// TestMonitorSeesPartitionedGPUsInUse: the monitor device of a node shows its GPUs and MIG devices, whatever claims have of them, to
+// claims with admin access alone.
+func TestMonitorSeesPartitionedGPUsInUse(t *testing.T) {
+	ns := slicedAlone(t)
+	n, err := ns.offered("monitor")
+	require.NoError(t, err)
+	require.Zero(t, n, "nobody wanted one yet")
+	ns.withValue(t, "monitorDevices=PerNode")
+	ns.want("first", "1g.10gb", 6)
+	ns.want("second", "3g.40gb", 7)
+	_, migs := hardwareOf([]grant{ns.slice("first"), ns.slice("second")})
+
 	ns.do("label", "namespace", ns.name, adminLabel)
 	ns.apply("monitor/pod.yaml")
-	grants := ns.grantedTo(ns.ready("monitor"), "gpus")
+	pod := ns.ready("monitor")
 	boards, err := ns.boards()
-	require.NoError(ns.t, err)
-	require.Len(ns.t, grants, len(boards))
-	for _, g := range grants {
-		assert.Equal(ns.t, "monitor", g.Type)
+	require.NoError(t, err)
+	want := slices.Collect(maps.Keys(boards))
+	var said struct {
+		Type string   `json:"type"`
+		GPUs []string `json:"gpus"`
 	}
-	ns.sees("monitor", "main", grants...)
+	eventually(t, statusLimit, func() error {
+		claim := ns.claimOf(pod, "gpus")
+		if n := len(claim.Status.Devices); n != 1 {
+			return fmt.Errorf("the claim's status has %d devices", n)
+		}
+		assert.Equal(t, nodeName+"/monitor", claim.Status.Devices[0].Pool)
+		return json.Unmarshal(claim.Status.Devices[0].Data.Raw, &said)
+	})
+	assert.Equal(t, "monitor", said.Type)
+	assert.ElementsMatch(t, want, said.GPUs)
+	seen := ns.look("monitor", "main")
+	assert.ElementsMatch(t, want, seen.uuids)
+	assert.ElementsMatch(t, migs, seen.migs)
+
+	ns.apply("monitor/without-admin-access.yaml")
+	ns.isRefused("curious", "gpu", "it is given with admin access only", "set adminAccess: true on the request", adminLabel)
 }

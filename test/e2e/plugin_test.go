@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -115,17 +114,16 @@ func (c *cluster) offered(deviceType string) (int, error) {
 	return n, err
 }
 
-// offers waits until this many whole GPUs are published, and as many monitor devices.
+// offers waits until this many whole GPUs are published.
 func (c *cluster) offers(t *testing.T, gpus int, within time.Duration) {
 	t.Helper()
 	eventually(t, within, func() error {
 		whole, err := c.offered("gpu")
-		monitors, err2 := c.offered("monitor")
-		if err := errors.Join(err, err2); err != nil {
+		if err != nil {
 			return err
 		}
-		if whole != gpus || monitors != gpus {
-			return fmt.Errorf("%d whole GPUs and %d monitor devices are published, not %d", whole, monitors, gpus)
+		if whole != gpus {
+			return fmt.Errorf("%d whole GPUs are published, not %d", whole, gpus)
 		}
 		return nil
 	})
