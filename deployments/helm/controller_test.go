@@ -123,6 +123,9 @@ func TestChartControllerAgrees(t *testing.T) {
 	})
 	require.NoError(t, err)
 	assert.Empty(t, plan.Problems)
-	require.Len(t, plan.Classes, 1)
+	require.Len(t, plan.Classes, 3)
 	assert.Equal(t, "nvidia.com/mig-2g.20gb", *plan.Classes[0].Spec.ExtendedResourceName)
+	for _, class := range plan.Classes[1:] {
+		assert.Nil(t, class.Spec.ExtendedResourceName, "%s has none beside the chart's class", class.Name)
+	}
 }

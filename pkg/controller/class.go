@@ -47,21 +47,46 @@ func className(resource, driver string) string {
 	return "resource-" + hex.EncodeToString(sum[:short]) + "." + driver
 }
 
-// newClass makes the class of a resource; byKey are its uses by entry of the ConfigMap.
-func newClass(driver, resource, selector string, byKey names) (*resourceapi.DeviceClass, error) {
+// bareClass makes a class without a resource name.
+func bareClass(driver, name, selector string) *resourceapi.DeviceClass {
+	return &resourceapi.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels(driver), Annotations: map[string]string{}},
+		Spec: resourceapi.DeviceClassSpec{
+			Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: selector}}},
+		},
+	}
+}
+
+// newClass makes the class that has a resource name; byKey are the uses of the name by entry of the ConfigMap.
+func newClass(driver, name, resource, selector string, byKey names) (*resourceapi.DeviceClass, error) {
 	annotation, err := json.Marshal(byKey)
 	if err != nil {
 		return nil, fmt.Errorf("writing down the uses of %s: %w", resource, err)
 	}
-	return &resourceapi.DeviceClass{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: className(resource, driver), Labels: labels(driver), Annotations: map[string]string{annotationUses: string(annotation)},
-		},
-		Spec: resourceapi.DeviceClassSpec{
-			Selectors:            []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: selector}}},
-			ExtendedResourceName: &resource,
-		},
-	}, nil
+	class := bareClass(driver, name, selector)
+	class.Annotations[annotationUses] = string(annotation)
+	class.Spec.ExtendedResourceName = &resource
+	return class, nil
+}
+
+// configOf is the configuration of the class that has a resource name now: it goes with the name to a class that is created. On a class that
+// exists the configuration is not the controller's.
+func (p *planning) configOf(resource string) []resourceapi.DeviceClassConfiguration {
+	for i := range p.Classes {
+		if class := &p.Classes[i]; resourceOf(class) == resource && owned(class, p.Driver) {
+			return class.Spec.Config
+		}
+	}
+	return nil
+}
+
+// dropped tells whether the API server did not keep the resource name that a class was written with. A class of a profile may have got none yet.
+func dropped(now, wanted *resourceapi.DeviceClass) bool {
+	if now == nil || resourceOf(now) != "" || resourceOf(wanted) == "" {
+		return false
+	}
+	_, written := now.Annotations[annotationUses]
+	return written || originOf(now) == nil
 }
 
 // remembered reads what an entry of the ConfigMap wanted when the class was last made; nil when nothing can be told.

@@ -1,5 +1,6 @@
-// Package controller keeps the names that old pod specs request: DeviceClasses with an extendedResourceName, made of the node
-// configurations in one ConfigMap, and a policy that refuses what such a name cannot give.
+// Package controller maintains DeviceClasses from the node configurations in one ConfigMap and from what nodes publish: one for each
+// MIG profile, and those that give extended resource names to devices for pods without claims. A policy refuses what such a name
+// cannot give.
 //
 // NewPlan is pure: configurations and the classes there are in, wanted objects and problems out. All that it must remember, it
 // reads from annotations of its own classes, so that a new leader knows as much as the old one. Reconciler carries a plan out.

@@ -56,7 +56,8 @@ type Input struct {
 
 // Plan is what there is to be. Objects of the controller that are not in it are to go.
 type Plan struct {
-	// Classes in the order of their resource names.
+	// Classes with a resource name in the order of these names, then those without: written in this order, a name that moves to another
+	// class is there before it leaves the one that it had.
 	Classes []*resourceapi.DeviceClass
 	// Unasked are the resource names that no entry of the ConfigMap gives.
 	Unasked map[string]bool
@@ -68,10 +69,12 @@ type Plan struct {
 
 // NewPlan works out the classes and the policy. An error is a fault of this program.
 func NewPlan(in Input) (*Plan, error) {
-	p := &planning{Input: in, plan: &Plan{Unasked: map[string]bool{}}, wanted: map[string]names{}, strategies: map[v1alpha1.MIGStrategy]string{}}
+	p := &planning{Input: in, plan: &Plan{Unasked: map[string]bool{}}, wanted: map[string]names{}, strategies: map[v1alpha1.MIGStrategy]string{},
+		profiles: map[string]*origin{}}
 	if in.GPUResource != GPUResourceNever {
 		p.wanted[wholeGPU] = names{}
 	}
+	p.published()
 	for _, key := range slices.Sorted(maps.Keys(in.Configs)) {
 		p.read(key)
 	}
@@ -87,6 +90,9 @@ func NewPlan(in Input) (*Plan, error) {
 			single = append(single, resource)
 		}
 	}
+	if err := p.profileClasses(); err != nil {
+		return nil, err
+	}
 	p.plan.Policy, p.plan.Binding = refusing(in.Driver, single)
 	return p.plan, nil
 }
@@ -99,6 +105,8 @@ type planning struct {
 	wanted map[string]names
 	// strategies are an entry that has each.
 	strategies map[v1alpha1.MIGStrategy]string
+	// profiles are the MIG profiles that have a class of their own.
+	profiles map[string]*origin
 }
 
 func (p *planning) note(reason, format string, args ...any) {
@@ -120,12 +128,14 @@ func (p *planning) read(key string) {
 	config, _, err := nodeconfig.Parse([]byte(p.Configs[key]), "entry "+key)
 	if err != nil {
 		p.note(ReasonConfigRefused, "%v; its resource names stay as they were", err)
+		p.stillNamed(key)
 		p.remember(key, func(use) bool { return true })
 		return
 	}
 	for resource, uses := range namesOf(config) {
 		p.want(resource, key, uses...)
 	}
+	p.wantProfiles(key, profilesOf(config)...)
 	strategy := *config.Flags.MIGStrategy
 	if _, told := p.strategies[strategy]; !told {
 		p.strategies[strategy] = key
@@ -185,8 +195,8 @@ func (p *planning) apart() []string {
 // scheduler that sees one of two classes of a name go forgets the name (see renew).
 func (p *planning) class(resource string) (made bool, err error) {
 	selector := expression(p.Driver, p.usesOf(resource), p.apart())
-	name := className(resource, p.Driver)
-	ours := slices.ContainsFunc(p.Classes, func(c resourceapi.DeviceClass) bool { return c.Name == name && owned(&c, p.Driver) })
+	name, profile := p.classFor(resource, selector)
+	ours := p.named(resource)
 	for i := range p.Classes {
 		other := &p.Classes[i]
 		switch {
@@ -210,13 +220,26 @@ func (p *planning) class(resource string) (made bool, err error) {
 	if resource == wholeGPU && p.leftToDevicePlugin(ours) {
 		return false, nil
 	}
-	class, err := newClass(p.Driver, resource, selector, p.wanted[resource])
+	class, err := newClass(p.Driver, name, resource, selector, p.wanted[resource])
 	if err != nil {
 		return false, err
+	}
+	class.Spec.Config = p.configOf(resource)
+	if profile != "" && p.profiles[profile] == nil {
+		for key := range p.wanted[resource] {
+			p.wantProfiles(key, profile)
+		}
 	}
 	p.plan.Unasked[resource] = len(p.wanted[resource]) == 0
 	p.plan.Classes = append(p.plan.Classes, class)
 	return true, nil
+}
+
+// named tells whether a class of the controller has a resource name, or is the one that has it where the API server keeps names.
+func (p *planning) named(resource string) bool {
+	return slices.ContainsFunc(p.Classes, func(c resourceapi.DeviceClass) bool {
+		return (c.Name == className(resource, p.Driver) || resourceOf(&c) == resource) && owned(&c, p.Driver)
+	})
 }
 
 // onlyOne tells whether every use of a name refuses requests for several. Where one does not, only the node can tell.

@@ -46,7 +46,7 @@ func planned(t *testing.T, in Input) *Plan {
 	return plan
 }
 
-// selectors are those of the planned classes by resource name, without what they all begin with.
+// selectors are those of the planned classes that have a resource name, by that name and without what they all begin with.
 func selectors(t *testing.T, plan *Plan) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -55,6 +55,9 @@ func selectors(t *testing.T, plan *Plan) map[string]string {
 		assert.Empty(t, validation.IsDNS1123Subdomain(class.Name))
 		text, guarded := strings.CutPrefix(class.Spec.Selectors[0].CEL.Expression, `device.driver == "gpu.prism.dev" && `)
 		assert.True(t, guarded, text)
+		if resourceOf(class) == "" {
+			continue
+		}
 		found[resourceOf(class)] = strings.ReplaceAll(text, `device.attributes["gpu.prism.dev"].`, "")
 	}
 	return found
@@ -139,6 +142,7 @@ func TestPlanSelects(t *testing.T) {
 	want := map[string][]string{
 		wholeGPU: {"replica", "whole"}, "nvidia.com/gpu.shared": {"renamed"}, "nvidia.com/gpu-2gb": {"share"},
 		"nvidia.com/mig-1g.10gb": {"slice"}, "nvidia.com/mig-1g.10gb.shared": {"shared slice"},
+		"": {"shared slice", "slice"}, // of the profile
 	}
 	require.Len(t, plan.Classes, len(want))
 	for _, class := range plan.Classes {
@@ -190,7 +194,9 @@ func TestPlanKeepsWhatWasGood(t *testing.T) {
 func resources(plan *Plan) []string {
 	var all []string
 	for _, class := range plan.Classes {
-		all = append(all, resourceOf(class))
+		if resource := resourceOf(class); resource != "" {
+			all = append(all, resource)
+		}
 	}
 	return all
 }

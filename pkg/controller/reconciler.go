@@ -154,7 +154,7 @@ func (r *Reconciler) carryOut(ctx context.Context, plan *Plan, classes []resourc
 		if i >= 0 {
 			now = &classes[i]
 		}
-		if now != nil && resourceOf(now) == "" && !plan.Unasked[resourceOf(wanted)] {
+		if dropped(now, wanted) && !plan.Unasked[resourceOf(wanted)] {
 			plan.Problems = append(plan.Problems, Problem{ReasonNamesNotServed, "the API server drops the resource names of DeviceClasses, so that no pod " +
 				"can request " + resourceOf(wanted) + "; Kubernetes serves them from 1.36 on"})
 		}
@@ -179,6 +179,9 @@ func (r *Reconciler) class(ctx context.Context, wanted, now *resourceapi.DeviceC
 	}
 	next := now.DeepCopy()
 	r.mark(next, wanted)
+	if _, named := wanted.Annotations[annotationUses]; !named {
+		delete(next.Annotations, annotationUses)
+	}
 	next.Spec.Selectors, next.Spec.ExtendedResourceName = wanted.Spec.Selectors, wanted.Spec.ExtendedResourceName
 	if renew {
 		next.Annotations[annotationRenewed] = now.ResourceVersion

@@ -22,7 +22,7 @@ type renewal struct {
 	names map[string]bool
 }
 
-func (n renewal) has(resource string) bool { return n.all || n.names[resource] }
+func (n renewal) has(resource string) bool { return resource != "" && (n.all || n.names[resource]) }
 
 // released are the names that classes had and have no more. It begins with all: what happened before the process is not known.
 type released struct {

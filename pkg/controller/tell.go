@@ -41,7 +41,7 @@ type Metrics struct {
 func NewMetrics(registry prometheus.Registerer, version string) *Metrics {
 	m := &Metrics{
 		classes: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "prism_controller_device_classes", Help: "DeviceClasses that give resource names to devices.",
+			Name: "prism_controller_device_classes", Help: "DeviceClasses of the controller: of MIG profiles, and of resource names.",
 		}),
 		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "prism_controller_problems", Help: "What people have to mend before all resource names are as configured, by reason.",
