@@ -3,6 +3,7 @@ package claim
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -91,12 +92,18 @@ func (w Written) requests(requests []resourceapi.DeviceRequest) []asked {
 	return all
 }
 
+// profileClass is what precedes the driver's name in the name of the class of a MIG profile.
+var profileClass = regexp.MustCompile(`^mig-[1-9][0-9]?g-[0-9]{1,4}gb(-[a-z]+)*$`)
+
 // typeOf is the type of the devices of a class that has one of the names that the driver's classes have.
 func (w Written) typeOf(class string) gpu.DeviceType {
+	name, ours := strings.CutSuffix(class, "."+w.Driver)
 	switch {
 	case class == w.Driver:
 		return gpu.TypeGPU
 	case w.Driver == foreignDriver && class == "mig.nvidia.com": // as manifests for NVIDIA's driver call it
+		return gpu.TypeMIG
+	case ours && profileClass.MatchString(name):
 		return gpu.TypeMIG
 	}
 	for _, device := range []gpu.DeviceType{gpu.TypeMIG, gpu.TypeTimeSlice, gpu.TypeMonitor} {
