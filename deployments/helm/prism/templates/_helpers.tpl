@@ -92,6 +92,69 @@ app.kubernetes.io/component: kubelet-plugin
 {{- end }}
 {{- end -}}
 
+{{/*
+The MIG profiles that the entries of config.map name, as JSON: a list of
+profiles under the key "profiles". What is no NodeConfig names none.
+*/}}
+{{- define "prism.mig.profiles" -}}
+{{- $profiles := list -}}
+{{- range $document := .Values.config.map -}}
+{{- $config := $document -}}
+{{- if kindIs "string" $document -}}
+{{- $config = fromYaml $document -}}
+{{- end -}}
+{{- $gpus := get (kindIs "map" $config | ternary $config dict) "gpus" -}}
+{{- range $entry := kindIs "slice" $gpus | ternary $gpus list -}}
+{{- $mig := get (kindIs "map" $entry | ternary $entry dict) "mig" -}}
+{{- $mig = kindIs "map" $mig | ternary $mig dict -}}
+{{- $listed := get $mig "profiles" -}}
+{{- $replicas := get $mig "replicas" -}}
+{{- $profiles = concat $profiles (kindIs "slice" $listed | ternary $listed list) (keys (kindIs "map" $replicas | ternary $replicas dict)) -}}
+{{- end -}}
+{{- end -}}
+{{- $valid := list -}}
+{{- range $profile := $profiles -}}
+{{- if and (kindIs "string" $profile) (regexMatch "^[1-9][0-9]?g\\.[0-9]{1,4}gb([+-][a-z]+(\\.[a-z]+)*)*$" $profile) -}}
+{{- $valid = append $valid $profile -}}
+{{- end -}}
+{{- end -}}
+{{- dict "profiles" ($valid | uniq | sortAlpha) | toJson -}}
+{{- end -}}
+
+{{/*
+Name of the class of a MIG profile, without the driver's, as the controller
+gives it: different for different profiles.
+*/}}
+{{- define "prism.mig.class" -}}
+{{- if and (le (len .) 32) (regexMatch "^[1-9][0-9]?g\\.[0-9]{1,4}gb([+-][a-z]+(\\.[a-z]+)*)?$" .) (not (contains "+no." (printf "%s." .))) -}}
+mig-{{ . | replace "-" "-no-" | replace "." "-" | replace "+" "-" }}
+{{- else -}}
+mig-profile-{{ sha256sum . | trunc 16 }}
+{{- end -}}
+{{- end -}}
+
+{{/*
+The classes of MIG profiles, as JSON: under the key "made" those of the chart,
+under "left" those that are there and not of this release, which Helm refuses to
+take over. The chart makes none where the controller does.
+*/}}
+{{- define "prism.mig.classes" -}}
+{{- $made := list -}}
+{{- $left := list -}}
+{{- if and .Values.deviceClasses.create (not (include "prism.controller" .)) -}}
+{{- range $profile := (include "prism.mig.profiles" . | fromJson).profiles -}}
+{{- $class := dict "profile" $profile "name" (printf "%s.%s" (include "prism.mig.class" $profile) $.Values.driverName) -}}
+{{- $found := lookup "resource.k8s.io/v1" "DeviceClass" "" $class.name -}}
+{{- if or (not $found) (eq (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $found) $.Release.Name) -}}
+{{- $made = append $made $class -}}
+{{- else -}}
+{{- $left = append $left $class -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- dict "made" $made "left" $left | toJson -}}
+{{- end -}}
+
 {{/* Name of what runs prism-controller; empty where it is off. */}}
 {{- define "prism.controller" -}}
 {{- if .Values.controller.enabled -}}
