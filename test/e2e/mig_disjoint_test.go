@@ -31,7 +31,8 @@ func TestMIGDisjoint(t *testing.T) {
 		return err
 	})
 	pods := []string{"large"}
-	ns.want("large", "3g.40gb", 7)
+	// The classes of profiles need no extended resource names.
+	require.NoError(t, ns.create(fmt.Sprintf(classPod, "large", "mig-3g-40gb.gpu.prism.dev")))
 	for i := range small {
 		pods = append(pods, fmt.Sprintf("small-%d", i))
 		ns.want(pods[1+i], "1g.10gb", 7)

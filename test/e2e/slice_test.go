@@ -73,6 +73,7 @@ func sliced(t *testing.T) *namespace {
 	t.Parallel()
 	c.gpus.takeSliced(t)
 	c.offersSlices(t, startLimit)
+	c.hasClasses(t, profileClasses...)
 	c.leavesNoInstance(t)
 	return newNamespace(t, c)
 }
@@ -83,6 +84,7 @@ func slicedAlone(t *testing.T) *namespace {
 	needs(t, partitionableDevices)
 	c := open(t)
 	c.offersSlices(t, startLimit)
+	c.hasClasses(t, profileClasses...)
 	c.leavesNoInstance(t)
 	return alone(t)
 }
