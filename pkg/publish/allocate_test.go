@@ -43,12 +43,13 @@ func newScheduler(t *testing.T, n *gpu.Node) *scheduler {
 		shares: sets.New[structured.SharedDeviceID](), consumed: structured.NewConsumedCapacityCollection(),
 		classes: classes{
 			"gpu.prism.dev": "gpu", "mig.gpu.prism.dev": "mig", "monitor.gpu.prism.dev": "monitor", "timeslice.gpu.prism.dev": "timeslice",
+			byCapacityClass: "",
 		},
 		cache: cel.NewCache(64, cel.Features{EnableConsumableCapacity: true}),
 	}
 }
 
-// classes are the DeviceClasses the chart installs: name to device type.
+// classes are the DeviceClasses the chart installs: name to device type, none for a class without selectors.
 type classes map[string]string
 
 func (c classes) List() ([]*resourceapi.DeviceClass, error) { return nil, errors.ErrUnsupported }
@@ -57,6 +58,9 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 	deviceType, ok := c[name]
 	if !ok {
 		return nil, apierrors.NewNotFound(resourceapi.Resource("deviceclasses"), name)
+	}
+	if deviceType == "" {
+		return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
 	}
 	expression := fmt.Sprintf(`device.driver == %q && device.attributes[%q].type == %q`, driverName, driverName, deviceType)
 	return &resourceapi.DeviceClass{

@@ -28,12 +28,12 @@ const memoryStep = 1 << 20
 
 type capacitySet = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 
-// capacity lists how much of the GPU a device stands for.
+// capacity lists how much of the GPU a device stands for, and by what a claim selects a MIG device.
 //
 // Of a device for several claims everything is consumed, and a capacity without a policy all at once. So a claim takes one share of it,
 // and of its memory what it asks for, in steps of 1Mi: that is a sum which the scheduler keeps, and no limit to the programs. Its engines
 // are for information.
-func capacity(d gpu.Device) capacitySet {
+func capacity(d gpu.Device, driver string) capacitySet {
 	c := d.Parent().Capacity
 	if slice, ok := d.(gpu.MIGDevice); ok {
 		c = slice.Profile.Capacity
@@ -44,8 +44,12 @@ func capacity(d gpu.Device) capacitySet {
 		addEngines(set, c)
 	case gpu.TimeSliced, gpu.Monitor:
 	}
-	if n := replicas(d); n > 1 {
+	n := replicas(d)
+	if n > 1 {
 		share(set, n)
+	}
+	if d, ok := d.(gpu.MIGDevice); ok {
+		addSelectable(set, driver, d, n)
 	}
 	return set
 }
@@ -73,11 +77,18 @@ func share(set capacitySet, n int) {
 		}
 		set[name] = c
 	}
-	shares := resourceapi.DeviceCapacity{Value: *whole(int64(n))}
-	shares.RequestPolicy = &resourceapi.CapacityRequestPolicy{
-		Default: whole(1), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: whole(1), Max: whole(1)},
+	set[CapShares] = claims(n)
+}
+
+// claims is a capacity of which each claim takes one. A device for one claim has no policy: the API allows none there.
+func claims(n int) resourceapi.DeviceCapacity {
+	c := resourceapi.DeviceCapacity{Value: *whole(int64(n))}
+	if n > 1 {
+		c.RequestPolicy = &resourceapi.CapacityRequestPolicy{
+			Default: whole(1), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: whole(1), Max: whole(1)},
+		}
 	}
-	set[CapShares] = shares
+	return c
 }
 
 // whole is a number in a policy.

@@ -20,6 +20,12 @@ import (
 // cannot be cannot be either, so these speak for all.
 func TestJointlyAllocatable(t *testing.T) {
 	t.Parallel()
+	testJointly(t, classOf)
+}
+
+// testJointly asks for devices with the requests that ask makes.
+func testJointly(t *testing.T, ask func(gpu.Device) resourceapi.ExactDeviceRequest) {
+	t.Helper()
 	for _, board := range migBoards(t) {
 		t.Run(board, func(t *testing.T) {
 			t.Parallel()
@@ -27,6 +33,7 @@ func TestJointlyAllocatable(t *testing.T) {
 			// Also where MIG mode needs a reset: the counters alone must do.
 			n.GPUs[0].MIG.Mode = gpu.MIGMode{}
 			e := newEnumeration(t, board, n)
+			e.ask = ask
 			e.grow(nil)
 			sets, compared := 2321, 11585
 			if board == "a30" {
@@ -44,6 +51,7 @@ type enumeration struct {
 	devices        []gpu.Device
 	s              *scheduler
 	published      map[string]resourceapi.Device
+	ask            func(gpu.Device) resourceapi.ExactDeviceRequest
 	sets, compared int
 }
 
@@ -92,13 +100,6 @@ func (e *enumeration) grow(set []gpu.Device) {
 // allocates asks for the last device of a set whose others are taken. Only these devices are shown: the rest cannot change the
 // answer, and each costs an expression.
 func (e *enumeration) allocates(set []gpu.Device) []resourceapi.DeviceRequestAllocationResult {
-	class := "mig.gpu.prism.dev"
-	switch set[len(set)-1].Type() {
-	case gpu.TypeGPU:
-		class = "gpu.prism.dev"
-	case gpu.TypeTimeSlice:
-		class = "timeslice.gpu.prism.dev"
-	}
 	shown := *e.s.slices[1]
 	shown.Spec.Devices = nil
 	for _, name := range namesOf(set) {
@@ -107,7 +108,18 @@ func (e *enumeration) allocates(set []gpu.Device) []resourceapi.DeviceRequestAll
 	all := e.s.slices
 	defer func() { e.s.slices = all }()
 	e.s.slices = []*resourceapi.ResourceSlice{all[0], &shown}
-	return e.s.offered(e.s.allocator(), request(class, 1))
+	return e.s.offered(e.s.allocator(), e.ask(set[len(set)-1]))
+}
+
+// classOf asks for a device of the type by its class.
+func classOf(d gpu.Device) resourceapi.ExactDeviceRequest {
+	switch d.Type() {
+	case gpu.TypeGPU:
+		return request("gpu.prism.dev", 1)
+	case gpu.TypeTimeSlice:
+		return request("timeslice.gpu.prism.dev", 1)
+	}
+	return request("mig.gpu.prism.dev", 1)
 }
 
 // Beside an instance that an administrator made, and in place of it, is published exactly what the hardware can hold with it:

@@ -15,7 +15,7 @@ const MaxDevicesPerSlice = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatur
 
 // Options say for whom the slices are.
 type Options struct {
-	// DriverName is the domain of the keys of taints.
+	// DriverName is the domain of the keys of taints and of the capacities that select MIG devices.
 	DriverName string
 	// NodeName is the node's name and the name of the pool of its whole GPUs.
 	NodeName string
@@ -56,7 +56,8 @@ const (
 // have one empty slice there: it says that the driver runs. Every partitioned GPU has a pool of its own. Whether there is a pool with a
 // monitor device is Options.Monitor alone.
 //
-// Names in attributes are not qualified, which makes them the driver's own: device.attributes["<driver name>"].<name> in CEL.
+// Names in attributes are not qualified, which makes them the driver's own: device.attributes["<driver name>"].<name> in CEL. Those of the
+// capacities that select MIG devices are.
 func Resources(opts Options, node *gpu.Node) resourceslice.DriverResources {
 	if node == nil {
 		node = &gpu.Node{}
@@ -98,7 +99,7 @@ func (o Options) device(d gpu.Device, driver gpu.Driver) resourceapi.Device {
 	published := resourceapi.Device{
 		Name:       string(d.Name()),
 		Attributes: attributes(d, driver),
-		Capacity:   capacity(d),
+		Capacity:   capacity(d, o.DriverName),
 	}
 	if replicas(d) > 1 {
 		several := true
