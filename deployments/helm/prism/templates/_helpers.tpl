@@ -185,3 +185,14 @@ app.kubernetes.io/component: controller
 {{ include "prism.labels" . }}
 app.kubernetes.io/component: controller
 {{- end -}}
+
+{{/*
+The class that selects MIG devices by capacity; empty where there is none. It
+has no selectors, so it is never without its policy, nor where an API server
+drops capacity requests. A vendor's suffix of a version is a pre-release.
+*/}}
+{{- define "prism.byCapacity" -}}
+{{- if and .Values.deviceClasses.create .Values.admissionPolicy.create (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- printf "by-capacity.%s" .Values.driverName -}}
+{{- end -}}
+{{- end -}}
