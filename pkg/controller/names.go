@@ -142,7 +142,8 @@ func expression(driver string, uses []use, apart []string) string {
 			if u.Shared {
 				relation = ">"
 			}
-			term += fmt.Sprintf(" && %s %s 1", attribute("replicas"), relation)
+			// MIG devices that are made for a claim have no such attribute: they are for one claim.
+			term += fmt.Sprintf(" && %s.orValue(1) %s 1", attribute("?replicas"), relation)
 		}
 		if !slices.Contains(terms, term) {
 			terms = append(terms, term)

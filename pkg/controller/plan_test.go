@@ -87,8 +87,8 @@ func TestPlanNames(t *testing.T) {
 			map[string]string{wholeGPU: `((type == "gpu") || (type == "mig") || (type == "timeslice" && shareName == "none"))`}, nil},
 		"single, renamed": {map[string]string{"a": "version: v1\nflags: {migStrategy: single}\nsharing: {timeSlicing: {renameByDefault: true, " +
 			"failRequestsGreaterThanOne: true, resources: [{name: nvidia.com/gpu, replicas: 2}]}}"}, nil, map[string]string{
-			wholeGPU:                `((type == "gpu") || (type == "mig" && replicas == 1))`,
-			"nvidia.com/gpu.shared": `((type == "mig" && replicas > 1) || (type == "timeslice" && shareName == "gpu-shared"))`},
+			wholeGPU:                `((type == "gpu") || (type == "mig" && ?replicas.orValue(1) == 1))`,
+			"nvidia.com/gpu.shared": `((type == "mig" && ?replicas.orValue(1) > 1) || (type == "timeslice" && shareName == "gpu-shared"))`},
 			[]string{"nvidia.com/gpu.shared"}},
 		"mixed": {map[string]string{"a": "version: v1\nflags: {migStrategy: mixed}\n"}, []string{"1g.10gb", "1g.10gb+me"}, map[string]string{
 			wholeGPU: whole, "nvidia.com/mig-1g.10gb": `type == "mig" && profile == "1g.10gb"`, "nvidia.com/mig-1g.10gb.me": `type == "mig" && profile == "1g.10gb+me"`}, nil},
@@ -96,8 +96,8 @@ func TestPlanNames(t *testing.T) {
 			wholeGPU: whole, "nvidia.com/mig-2g.20gb": `type == "mig" && profile == "2g.20gb"`}, nil},
 		"shared slices": {map[string]string{"a": "version: v1\nflags: {migStrategy: mixed}\nsharing: {timeSlicing: {renameByDefault: true, failRequestsGreaterThanOne: true, " +
 			"resources: [{name: nvidia.com/mig-1g.10gb, replicas: 2}]}}"}, []string{"1g.10gb", "2g.20gb"}, map[string]string{
-			wholeGPU: whole, "nvidia.com/mig-1g.10gb": `type == "mig" && profile == "1g.10gb" && replicas == 1`,
-			"nvidia.com/mig-1g.10gb.shared": `type == "mig" && profile == "1g.10gb" && replicas > 1`, "nvidia.com/mig-2g.20gb": `type == "mig" && profile == "2g.20gb"`},
+			wholeGPU: whole, "nvidia.com/mig-1g.10gb": `type == "mig" && profile == "1g.10gb" && ?replicas.orValue(1) == 1`,
+			"nvidia.com/mig-1g.10gb.shared": `type == "mig" && profile == "1g.10gb" && ?replicas.orValue(1) > 1`, "nvidia.com/mig-2g.20gb": `type == "mig" && profile == "2g.20gb"`},
 			[]string{"nvidia.com/mig-1g.10gb.shared"}},
 		"shared slices with one name": {map[string]string{"a": nodeHeader + "gpus: [{mig: {replicas: {1g.10gb: 2}}}]"}, []string{"1g.10gb"}, map[string]string{
 			wholeGPU: whole, "nvidia.com/mig-1g.10gb": `type == "mig" && profile == "1g.10gb"`}, nil},

@@ -8,8 +8,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Attribute names in the driver's own domain. Every device but a monitor carries all of them and none is ever empty: an expression that
-// meets a missing key is an error, and that error ends the scheduling of the pod on every node.
+// Attribute names in the driver's own domain. Every device carries all of them, but for the MIG devices that are made for a claim (see
+// lean) and the monitor, and none is ever empty: an expression that meets a missing key is an error, and that error ends the scheduling of
+// the pod on every node.
 const (
 	AttrType                  = "type"
 	AttrUUID                  = "uuid"
@@ -45,8 +46,8 @@ const (
 
 type attributeSet = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
-// attributes lists what a selector can ask about one device.
-func attributes(d gpu.Device, driver gpu.Driver) attributeSet {
+// attributes lists what a selector can ask about one device of the driver with that name.
+func attributes(d gpu.Device, driver gpu.Driver, driverName string) attributeSet {
 	g := d.Parent()
 	set := attributeSet{
 		AttrType:                  text(string(d.Type())),
@@ -76,8 +77,33 @@ func attributes(d gpu.Device, driver gpu.Driver) attributeSet {
 		}
 	case gpu.Whole, gpu.Monitor:
 	}
+	if d, ok := d.(gpu.MIGDevice); ok && d.Static == nil {
+		set = lean(set, driverName)
+	}
 	addPlace(set, g.PCI)
 	return set
+}
+
+// dynamicMIG are the attributes of a MIG device that is made for a claim. A node has some 200 of them, and the scheduler copies the attributes
+// of each into a map for each expression that it evaluates: the ninth of a domain makes that map grow, and the fifteenth once more. Such a
+// device has no UUID before it is made, it is for one claim, and its GPU is selected by parentUUID or the PCI address.
+var dynamicMIG = []resourceapi.QualifiedName{
+	AttrType, AttrProfile, AttrParentUUID, AttrProductName, AttrArchitecture, AttrCUDAComputeCapability, AttrDriverVersion, AttrCUDADriverVersion,
+}
+
+// nvidiaDriver is the name of NVIDIA's driver, whose MIG devices also have AttrBrand. Claims that were written for it may select by that.
+const nvidiaDriver = "gpu.nvidia.com"
+
+// lean leaves of a set what a MIG device carries that is made for a claim.
+func lean(set attributeSet, driverName string) attributeSet {
+	kept := make(attributeSet, len(dynamicMIG)+1)
+	for _, name := range dynamicMIG {
+		kept[name] = set[name]
+	}
+	if driverName == nvidiaDriver {
+		kept[AttrBrand] = set[AttrBrand]
+	}
+	return kept
 }
 
 var (

@@ -15,7 +15,8 @@ const MaxDevicesPerSlice = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatur
 
 // Options say for whom the slices are.
 type Options struct {
-	// DriverName is the domain of the keys of taints and of the capacities that select MIG devices.
+	// DriverName is the domain of the keys of taints and of the capacities that select MIG devices. As gpu.nvidia.com, MIG devices have all
+	// attributes that NVIDIA's driver gives them.
 	DriverName string
 	// NodeName is the node's name and the name of the pool of its whole GPUs.
 	NodeName string
@@ -98,7 +99,7 @@ func chunk(devices []resourceapi.Device) []resourceslice.Slice {
 func (o Options) device(d gpu.Device, driver gpu.Driver) resourceapi.Device {
 	published := resourceapi.Device{
 		Name:       string(d.Name()),
-		Attributes: attributes(d, driver),
+		Attributes: attributes(d, driver, o.DriverName),
 		Capacity:   capacity(d, o.DriverName),
 	}
 	if replicas(d) > 1 {

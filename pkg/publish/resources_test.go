@@ -23,6 +23,10 @@ var (
 		"type", "uuid", "parentUUID", "index", "minor", "productName", "brand", "architecture", "cudaComputeCapability",
 		"driverVersion", "cudaDriverVersion", "profile", "shareName", "replicas", "memoryEnforcement",
 	}
+	// dynamicMIGKeys are those of a MIG device that is made for a claim.
+	dynamicMIGKeys = []resourceapi.QualifiedName{
+		"type", "profile", "parentUUID", "productName", "architecture", "cudaComputeCapability", "driverVersion", "cudaDriverVersion",
+	}
 	standardKeys = []resourceapi.QualifiedName{
 		deviceattribute.StandardDeviceAttributePCIeRoot,
 		deviceattribute.StandardDeviceAttributePCIBusID,
@@ -59,7 +63,7 @@ func checkDevice(t *testing.T, d resourceapi.Device) {
 	assert.LessOrEqual(t, len(d.Attributes)+len(d.Capacity), resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice)
 	assert.Nil(t, d.AllowMultipleAllocations)
 	assert.Empty(t, d.ConsumesCounters)
-	for _, key := range ownKeys {
+	for _, key := range dynamicMIGKeys {
 		assert.Contains(t, d.Attributes, key)
 	}
 	for name, a := range d.Attributes {

@@ -53,13 +53,6 @@ func TestGoldenTimeSlice(t *testing.T) {
 	for name, slices := range map[string][]*resourceapi.ResourceSlice{
 		"t4": poolsOf(t4, turns(t4, 10)), "h100-80": poolsOf(h100, turns(h100, 4, andWhole)), "static": poolsOf(static, staticLayout),
 	} {
-		for _, slice := range slices {
-			for _, d := range slice.Spec.Devices {
-				for _, key := range ownKeys {
-					assert.Contains(t, d.Attributes, key)
-				}
-			}
-		}
 		got := render(t, slices)
 		file := filepath.Join("testdata", "timeslice-"+name+".yaml")
 		if *update {

@@ -83,10 +83,11 @@ func (ns *namespace) mustTainted(index int) []string {
 	ns.t.Helper()
 	published, err := ns.slices()
 	require.NoError(ns.t, err)
+	uuid := ns.mustCut(ns.t, index).UUID
 	var tainted []string
 	for i := range published {
 		for _, device := range published[i].Spec.Devices {
-			if *device.Attributes["index"].IntValue == int64(index) && len(device.Taints) > 0 {
+			if isOf(&device, uuid) && len(device.Taints) > 0 {
 				tainted = append(tainted, shortName(&device))
 			}
 		}

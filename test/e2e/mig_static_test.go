@@ -3,8 +3,8 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"path"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -132,10 +132,14 @@ func TestMIGStaticDeviceIsShared(t *testing.T) {
 // placementsOf lists the MIG devices that are published of a GPU by their short names.
 func (c *cluster) placementsOf(index int) ([]string, error) {
 	var found []string
+	gpus, err := c.cut()
+	if err != nil {
+		return nil, err
+	}
 	published, err := c.slices()
 	for i := range published {
 		for _, device := range published[i].Spec.Devices {
-			if attributes := device.Attributes; *attributes["type"].StringValue == "mig" && *attributes["index"].IntValue == int64(index) {
+			if *device.Attributes["type"].StringValue == "mig" && isOf(&device, gpus[index].UUID) {
 				found = append(found, shortName(&device))
 			}
 		}
@@ -149,5 +153,11 @@ func shortName(device *resourceapi.Device) string {
 	if kind := *device.Attributes["type"].StringValue; kind != "mig" {
 		return kind
 	}
-	return *device.Attributes["profile"].StringValue + "@" + path.Base(*device.Attributes["uuid"].StringValue)
+	return *device.Attributes["profile"].StringValue + "@" + device.Name[strings.LastIndex(device.Name, "-")+1:]
+}
+
+// isOf says whether a device is of the GPU, or is the GPU.
+func isOf(device *resourceapi.Device, gpu string) bool {
+	parent := device.Attributes["parentUUID"].StringValue
+	return parent != nil && *parent == gpu
 }

@@ -140,7 +140,7 @@ spec:
 func (ns *namespace) want(pod, profile string, index int) {
 	ns.t.Helper()
 	const selector = `{cel: {expression: 'device.attributes["gpu.prism.dev"].%s'}}`
-	selectors := fmt.Sprintf(selector+", "+selector, fmt.Sprintf("profile == %q", profile), fmt.Sprintf("index == %d", index))
+	selectors := fmt.Sprintf(selector+", "+selector, fmt.Sprintf("profile == %q", profile), fmt.Sprintf("parentUUID == %q", ns.mustCut(ns.t, index).UUID))
 	require.NoError(ns.t, ns.create(fmt.Sprintf(slicePod, pod, selectors)))
 }
 
