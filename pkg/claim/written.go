@@ -111,6 +111,9 @@ func (w Written) typeOf(class string) gpu.DeviceType {
 			return device
 		}
 	}
+	if class == "by-capacity."+w.Driver { // only MIG devices have the capacities that it needs
+		return gpu.TypeMIG
+	}
 	return ""
 }
 

@@ -84,6 +84,10 @@ func TestWrittenClaim(t *testing.T) {
 		"another class of ours":            {one("mig-slow.nvidia.com.gpu.prism.dev", interval), ""},
 		"a class without a driver":         {one("mig-1g-10gb", interval), ""},
 		"the class of a profile of others": {one("mig-1g-10gb.gpu.example.com", interval), ""},
+		"sharing of a MIG device by capacity": {
+			one("by-capacity.gpu.prism.dev", interval),
+			at + `request "r": GPUConfig.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a GPUConfig without sharing`,
+		},
 		"sharing of a share": {
 			one("timeslice.gpu.prism.dev", interval),
 			at + `request "r": GPUConfig.sharing is not for a device of type "timeslice", whose GPU other claims use too: how they share it is said ` +
