@@ -140,11 +140,15 @@ func TestLegacyShares(t *testing.T) {
 	})
 	require.NoError(t, ns.offersNo("gpu"))
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
-	ns.apply("legacy/shared-job.yaml")
-	ns.do("wait", "--for=jsonpath={.status.ready}=2", "--timeout="+startLimit.String(), "job/shared")
-	running, pending := ns.podsOf("shared")
+	ns.parallel(ns.applyPodByPod("legacy/shared-job.yaml", 2), 3)
+	var running, pending []string
+	eventually(t, startLimit, func() error {
+		if running, pending = ns.podsOf("shared"); len(pending) != 1 {
+			return fmt.Errorf("%d pods of the job are pending, not 1", len(pending))
+		}
+		return nil
+	})
 	require.Len(t, running, 2)
-	require.Len(t, pending, 1)
 	assert.Contains(t, ns.event(pending[0], "FailedScheduling", startLimit), "cannot allocate all claims")
 	gpu := regexp.QuoteMeta(ns.mustCut(t, 7).UUID)
 	for _, pod := range running {

@@ -47,7 +47,7 @@ func applied(t *testing.T) map[string]bool {
 			if !ok {
 				return true
 			}
-			if f, ok := call.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "apply" {
+			if f, ok := call.Fun.(*ast.SelectorExpr); ok && (f.Sel.Name == "apply" || f.Sel.Name == "applyPodByPod") {
 				for _, argument := range call.Args {
 					if literal, ok := argument.(*ast.BasicLit); ok && literal.Kind == token.STRING {
 						spec, err := strconv.Unquote(literal.Value)

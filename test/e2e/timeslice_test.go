@@ -75,8 +75,7 @@ func (ns *namespace) share(pod, ref string) grant {
 // TestTimeSliceShared: as many pods as there are replicas have one GPU at once, and the next one waits for one of them to end.
 func TestTimeSliceShared(t *testing.T) {
 	ns := shared(t)
-	ns.apply("timeslice-shared/job.yaml")
-	ns.do("wait", "--for=jsonpath={.status.ready}=3", "--timeout="+startLimit.String(), "job/timeslice-shared")
+	ns.applyPodByPod("timeslice-shared/job.yaml", shareReplicas)
 	running, _ := ns.podsOf("timeslice-shared")
 	require.Len(t, running, shareReplicas)
 	has := map[int]int{}
@@ -90,10 +89,9 @@ func TestTimeSliceShared(t *testing.T) {
 		other = sharedGPUs[1]
 	}
 	for i := range shareReplicas {
-		ns.wantShare(fmt.Sprintf("other-%d", i), other)
-	}
-	for i := range shareReplicas {
-		ns.share(fmt.Sprintf("other-%d", i), "share")
+		pod := fmt.Sprintf("other-%d", i)
+		ns.wantShare(pod, other) // pod by pod, as above
+		ns.share(pod, "share")
 	}
 	ns.wantShare("waits", other)
 	ns.waits("waits")
