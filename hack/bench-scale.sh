@@ -2,7 +2,7 @@
 # Measures what a layout costs the scheduler: tables of one node first, then pods per second with the real scheduler and NODES fake
 # nodes, a cluster of its own for each layout. The tables go to standard output, everything else to standard error. Environment:
 #   NODES   how many fake nodes (500); a layout with MIG devices takes at most 500 of them: 1,000 need 8 GB for the API server alone
-#   PODS    how many pods a phase has (500)
+#   PODS    how many pods a phase has at most (500); fewer where the nodes have not twice as many devices left
 #   LIMIT   the most time that a phase takes (45s)
 #   LAYOUTS which layouts (all)
 set -euo pipefail
@@ -21,7 +21,7 @@ work=$(mktemp -d)
 trap '"${local[@]}" down >&2; rm -rf "$work"' EXIT
 scale=(bin/prism-scale --report "$work/report.json" --work "$work" --pods "${PODS:-500}" --limit "${LIMIT:-45s}")
 "${scale[@]}" tables >&2
-for layout in ${LAYOUTS:-prism-whole nvidia-whole prism-mig nvidia-mig}; do
+for layout in ${LAYOUTS:-prism-whole nvidia-whole prism-whole-monitor prism-mig nvidia-mig}; do
 	"${local[@]}" down >/dev/null 2>&1 9>&- || true
 	"${local[@]}" up >&2 9>&-
 	# The run brings a scheduler whose requests are not limited, and of the controllers only the one that makes claims from templates.

@@ -94,10 +94,12 @@ func (s *node) allocate(ctx context.Context, ask *resourceapi.ExactDeviceRequest
 	return found[0].Devices.Results, took, nil
 }
 
-// take counts results as allocated.
+// take counts results as allocated, but for those with admin access, which take nothing.
 func (s *node) take(all results) {
 	for i := range all {
-		s.taken.Insert(structured.MakeDeviceID(all[i].Driver, all[i].Pool, all[i].Device))
+		if admin := all[i].AdminAccess; admin == nil || !*admin {
+			s.taken.Insert(structured.MakeDeviceID(all[i].Driver, all[i].Pool, all[i].Device))
+		}
 	}
 }
 

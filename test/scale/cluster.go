@@ -2,11 +2,13 @@ package scale
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -105,7 +108,7 @@ func fakeNode(name string) *corev1.Node {
 func (c *fakeCluster) fill(ctx context.Context, ask Ask, count int) error {
 	if len(c.full) == 0 {
 		n := newNode(c.layout, nodeName(0), c.node)
-		all, err := n.fill(ctx, c.layout.Asks[ask], GPUs*7)
+		all, err := n.fill(ctx, c.layout.Asks[ask], GPUs*smallestPerGPU)
 		if err != nil {
 			return err
 		}
@@ -144,7 +147,7 @@ func (c *fakeCluster) allocated(ctx context.Context, name, node string, ask *res
 func (c *fakeCluster) createPods(ctx context.Context, phase string, ask Ask, count int) error {
 	_, err := c.client.ResourceV1().ResourceClaimTemplates(namespace).Create(ctx, &resourceapi.ResourceClaimTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: phase},
-		Spec: resourceapi.ResourceClaimTemplateSpec{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
+		Spec: resourceapi.ResourceClaimTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{phaseLabel: phase}}, Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
 			Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: c.layout.Asks[ask]}},
 		}}},
 	}, metav1.CreateOptions{})
@@ -170,5 +173,34 @@ func (c *fakeCluster) createPods(ctx context.Context, phase string, ask Ask, cou
 	})
 }
 
-// phaseLabel is on the pods of a phase.
+// clear deletes the pods of a phase and their claims, and waits until the claims are gone: the next phase finds the same devices free.
+func (c *fakeCluster) clear(ctx context.Context, phase string) error {
+	now, chosen := int64(0), metav1.ListOptions{LabelSelector: phaseLabel + "=" + phase}
+	claims := c.client.ResourceV1().ResourceClaims(namespace)
+	err := errors.Join(c.client.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, chosen),
+		claims.DeleteCollection(ctx, metav1.DeleteOptions{}, chosen))
+	if err != nil {
+		return fmt.Errorf("deleting the pods of %s: %w", phase, err)
+	}
+	left := 0
+	err = wait.PollUntilContextTimeout(ctx, clearInterval, clearLimit, true, func(ctx context.Context) (bool, error) {
+		list, err := claims.List(ctx, chosen)
+		if err != nil {
+			return false, err
+		}
+		left = len(list.Items)
+		return left == 0, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until the claims of %s are gone, %d are left: %w", phase, left, err)
+	}
+	return nil
+}
+
+const (
+	clearInterval = 500 * time.Millisecond
+	clearLimit    = 2 * time.Minute
+)
+
+// phaseLabel is on the pods of a phase and on their claims.
 const phaseLabel = "prism.test/phase"

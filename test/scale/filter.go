@@ -72,8 +72,7 @@ func Filter(ctx context.Context, layouts []Layout, samples int) ([]FilterRow, er
 
 // asksInOrder lists the asks of a layout, always in the same order.
 func asksInOrder(l *Layout) []Ask {
-	all := []Ask{AskGPU, AskProfile, AskProfileClass, AskMemory}
-	return slices.DeleteFunc(all, func(a Ask) bool { return l.Asks[a] == nil })
+	return slices.DeleteFunc(slices.Clone(allAsks), func(a Ask) bool { return l.Asks[a] == nil })
 }
 
 // reach brings the node into the state; false where the layout has no such devices.
@@ -82,7 +81,6 @@ func (s *node) reach(ctx context.Context, state State) (bool, error) {
 	if profiles == nil && (state == HalfProfile || state == FullProfile) {
 		return false, nil
 	}
-	const perGPU = 7
 	var err error
 	switch state {
 	case Empty:
@@ -91,9 +89,9 @@ func (s *node) reach(ctx context.Context, state State) (bool, error) {
 	case FullWhole:
 		_, err = s.fill(ctx, s.layout.Asks[AskGPU], GPUs)
 	case HalfProfile:
-		_, err = s.fill(ctx, profiles, GPUs/2*perGPU)
+		_, err = s.fill(ctx, profiles, GPUs/2*smallestPerGPU)
 	case FullProfile:
-		_, err = s.fill(ctx, profiles, GPUs*perGPU)
+		_, err = s.fill(ctx, profiles, GPUs*smallestPerGPU)
 	default:
 		return false, fmt.Errorf("unknown state %q", state)
 	}

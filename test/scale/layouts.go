@@ -4,33 +4,42 @@ import (
 	"fmt"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// Ask is what a claim asks for.
+// Ask is what a claim asks for, and how.
 type Ask string
 
 // The asks. A layout has those that its devices can serve.
 const (
 	// AskGPU is a whole GPU.
-	AskGPU Ask = "gpu"
-	// AskProfile is a MIG device of the smallest profile, by a class for all MIG devices and a selector.
-	AskProfile Ask = "profile by selector"
-	// AskProfileClass is the same by the DeviceClass of the profile.
-	AskProfileClass Ask = "profile by class"
-	// AskMemory is a device with 19Gi of memory, by a selector.
+	AskGPU Ask = "GPU by class"
+	// AskProfile is a MIG device of the smallest profile, by the class of all MIG devices and a selector: two expressions for a device.
+	AskProfile Ask = "1g.10gb by mig class and selector"
+	// AskProfileClass is the same by the DeviceClass of the profile: one expression.
+	AskProfileClass Ask = "1g.10gb by profile class"
+	// AskProfileCapacity is the same by the capacity of the profile: none.
+	AskProfileCapacity Ask = "1g.10gb by capacity"
+	// AskMemory is a device with 19Gi of memory, by a selector: a MIG device where there are some.
 	AskMemory Ask = "19Gi by selector"
+	// AskMemoryCapacity is a MIG device with 19Gi of memory, by the capacity.
+	AskMemoryCapacity Ask = "19Gi by migMemory capacity"
 )
 
+// allAsks is their order in tables.
+var allAsks = []Ask{AskGPU, AskProfile, AskProfileClass, AskProfileCapacity, AskMemory, AskMemoryCapacity}
+
 const (
-	prismDriver  = "gpu.prism.dev"
-	nvidiaDriver = "gpu.nvidia.com"
 	// smallest is the profile that is asked for.
 	smallest = "1g.10gb"
+	// smallestPerGPU is how many of them a GPU has at most.
+	smallestPerGPU = 7
+	// wantedMemory is more than what that profile has.
+	wantedMemory = "19Gi"
 )
 
 // Layout is one way of publishing the GPUs of a node, and of asking for them.
@@ -49,10 +58,11 @@ type Layout struct {
 // Layouts are those that are measured, the models last.
 func Layouts() []Layout {
 	return []Layout{
-		prism("prism-whole", "nvidia-whole", nil, AskGPU, AskMemory),
-		prism("prism-mig", "nvidia-mig", everyProfile, AskGPU, AskProfile, AskProfileClass, AskMemory),
-		nvidia("nvidia-whole", nvidiaWhole, AskGPU, AskMemory),
-		nvidia("nvidia-mig", nvidiaMIG, AskGPU, AskProfile, AskMemory),
+		prism("prism-whole", "nvidia-whole", prismOptions{}, AskGPU, AskMemory),
+		prism("prism-whole-monitor", "nvidia-whole", prismOptions{monitor: true}, AskGPU, AskMemory),
+		prism("prism-mig", "nvidia-mig", prismOptions{partitioned: true}, allAsks...),
+		nvidia("nvidia-whole", nvidiaWhole, false, AskGPU, AskMemory),
+		nvidia("nvidia-mig", nvidiaMIG, true, AskGPU, AskProfile, AskMemory),
 	}
 }
 
@@ -68,62 +78,43 @@ func LayoutByName(name string) (Layout, error) {
 	return Layout{}, fmt.Errorf("unknown layout %q; valid layouts: %q", name, names)
 }
 
-// everyProfile advertises every GPU whole and in all of its MIG profiles.
-func everyProfile(n *gpu.Node) gpu.Layout {
-	layout := gpu.Layout{}
-	for i := range n.GPUs {
-		layout[n.GPUs[i].UUID] = gpu.Offer{Whole: true, MIG: n.GPUs[i].MIG.ProfileNames()}
+// nvidia is a layout of NVIDIA's driver with the classes that its chart creates.
+func nvidia(name string, pools func(node string, n *gpu.Node) map[string]resourceslice.Pool, partitioned bool, asks ...Ask) Layout {
+	return Layout{
+		Name: name, Driver: nvidiaDriver, Pools: pools, Classes: bothClasses(nvidiaDriver),
+		Asks: pick(asks, commonAsks(nvidiaDriver, partitioned)),
 	}
-	return layout
 }
 
-// prism is a layout of Prism; a nil layout advertises whole GPUs only.
-func prism(name, model string, layout func(*gpu.Node) gpu.Layout, asks ...Ask) Layout {
-	return withAsks(Layout{
-		Name: name, Model: model, Driver: prismDriver,
-		Pools: func(node string, n *gpu.Node) map[string]resourceslice.Pool {
-			opts := publish.Options{DriverName: prismDriver, NodeName: node}
-			if layout != nil {
-				opts.Layout = layout(n)
-			}
-			return publish.Resources(opts, n).Pools
-		},
-	}, asks)
-}
-
-func nvidia(name string, pools func(node string, n *gpu.Node) map[string]resourceslice.Pool, asks ...Ask) Layout {
-	return withAsks(Layout{Name: name, Driver: nvidiaDriver, Pools: pools}, asks)
-}
-
-// withAsks adds the classes, as the charts of both drivers make them, and the requests.
-func withAsks(l Layout, asks []Ask) Layout {
-	d := l.Driver
-	isGPU, isMIG := ofType(d, gpu.TypeGPU), ofType(d, gpu.TypeMIG)
-	hasProfile := fmt.Sprintf("device.attributes[%q].profile == %q", d, smallest)
-	hasMemory := fmt.Sprintf(`device.capacity[%q].memory.compareTo(quantity("19Gi")) >= 0`, d)
-	l.Classes = []resourceapi.DeviceClass{class(d, isGPU), class("mig."+d, isMIG), class("mig-1g-10gb."+d, isMIG+" && "+hasProfile)}
+// commonAsks are the requests that both drivers serve.
+func commonAsks(driver string, partitioned bool) map[Ask]*resourceapi.ExactDeviceRequest {
+	hasMemory := fmt.Sprintf("device.capacity[%q].memory.compareTo(quantity(%q)) >= 0", driver, wantedMemory)
 	all := map[Ask]*resourceapi.ExactDeviceRequest{
-		AskGPU:          request(d),
-		AskProfile:      request("mig."+d, hasProfile),
-		AskProfileClass: request("mig-1g-10gb." + d),
-		AskMemory:       request("mig."+d, hasMemory),
+		AskGPU:     request(driver),
+		AskProfile: request("mig."+driver, ofProfile(driver, smallest)),
+		AskMemory:  request(driver, hasMemory),
 	}
-	l.Asks = map[Ask]*resourceapi.ExactDeviceRequest{}
+	if partitioned {
+		all[AskMemory] = request("mig."+driver, hasMemory)
+	}
+	return all
+}
+
+// pick keeps the requests of some asks.
+func pick(asks []Ask, from ...map[Ask]*resourceapi.ExactDeviceRequest) map[Ask]*resourceapi.ExactDeviceRequest {
+	picked := map[Ask]*resourceapi.ExactDeviceRequest{}
 	for _, ask := range asks {
-		l.Asks[ask] = all[ask]
+		for _, requests := range from {
+			if r := requests[ask]; r != nil {
+				picked[ask] = r
+			}
+		}
 	}
-	if _, slices := l.Asks[AskProfile]; !slices {
-		l.Asks[AskMemory] = request(d, hasMemory)
-	}
-	return l
+	return picked
 }
 
-func ofType(driver string, t gpu.DeviceType) string {
-	return fmt.Sprintf("device.driver == %q && device.attributes[%q].type == %q", driver, driver, t)
-}
-
-func class(name, expression string) resourceapi.DeviceClass {
-	return resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{Selectors: selectors(expression)}}
+func class(name string, expressions ...string) resourceapi.DeviceClass {
+	return resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{Selectors: selectors(expressions...)}}
 }
 
 // request asks for one device of a class.
@@ -131,6 +122,15 @@ func request(class string, expressions ...string) *resourceapi.ExactDeviceReques
 	return &resourceapi.ExactDeviceRequest{
 		DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1, Selectors: selectors(expressions...),
 	}
+}
+
+// requestCapacity asks for one device of a class with so much of a capacity.
+func requestCapacity(class string, capacity resourceapi.QualifiedName, amount string) *resourceapi.ExactDeviceRequest {
+	r := request(class)
+	r.Capacity = &resourceapi.CapacityRequirements{
+		Requests: map[resourceapi.QualifiedName]resource.Quantity{capacity: resource.MustParse(amount)},
+	}
+	return r
 }
 
 func selectors(expressions ...string) (all []resourceapi.DeviceSelector) {

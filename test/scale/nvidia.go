@@ -17,6 +17,9 @@ import (
 // The models follow what dra-driver-nvidia-gpu publishes (deviceinfo.go, mig.go and partitions.go of its GPU plugin, August 2026): names
 // and number of devices, attributes, capacities and counters, and their spread over pools and slices. Values come from the simulated GPUs.
 
+// nvidiaDriver is its name.
+const nvidiaDriver = "gpu.nvidia.com"
+
 // nvidiaShared are the attributes that its devices have under the same names as Prism's.
 var nvidiaShared = []resourceapi.QualifiedName{
 	publish.AttrProductName, publish.AttrBrand, publish.AttrArchitecture, publish.AttrCUDAComputeCapability, publish.AttrDriverVersion,

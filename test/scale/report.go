@@ -1,6 +1,8 @@
 package scale
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"runtime"
@@ -9,6 +11,8 @@ import (
 
 // Report is what a run has measured; parts that were not measured are left out.
 type Report struct {
+	// Load is that of the machine before the tables were measured; rows of Throughput have their own.
+	Load         string
 	Filter       []FilterRow
 	Sets         []JointSets
 	Packing      []Packing
@@ -16,9 +20,26 @@ type Report struct {
 	Throughput   []ThroughputRow
 }
 
+// Tables measures what needs no cluster: Filter with so many samples, joint sets, packing and utilization.
+func (r *Report) Tables(ctx context.Context, samples int) (err error) {
+	layouts := Layouts()
+	r.Load = loadAverage()
+	if r.Filter, err = Filter(ctx, layouts, samples); err != nil {
+		return err
+	}
+	if r.Sets, err = Sets(ctx, layouts); err != nil {
+		return err
+	}
+	if r.Packing, err = Pack(ctx, layouts); err != nil {
+		return err
+	}
+	r.Utilizations, err = Utilizations(ctx, layouts)
+	return err
+}
+
 // Write prints Markdown tables. Times stand beside those of NVIDIA's model in the same run, as ratios.
 func (r *Report) Write(w io.Writer) {
-	fmt.Fprintf(w, "%d cores, load %s, %s\n", runtime.NumCPU(), loadAverage(), time.Now().UTC().Format(time.DateOnly))
+	fmt.Fprintf(w, "%d cores, load %s, %s\n", runtime.NumCPU(), cmp.Or(r.Load, loadAverage()), time.Now().UTC().Format(time.DateOnly))
 	r.filter(w)
 	r.counts(w)
 	r.throughput(w)
@@ -34,8 +55,12 @@ func comparedWith(layout string) string {
 
 // comparable is the ask of NVIDIA's layouts that gives the same as an ask.
 func comparable(a Ask) Ask {
-	if a == AskProfileClass {
+	switch a {
+	case AskProfileClass, AskProfileCapacity:
 		return AskProfile
+	case AskMemoryCapacity:
+		return AskMemory
+	case AskGPU, AskProfile, AskMemory:
 	}
 	return a
 }
@@ -89,8 +114,8 @@ func (r *Report) throughput(w io.Writer) {
 	if len(r.Throughput) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n| pods placed | nodes | asked for | state | pods/s | / NVIDIA's | scheduler CPU a pod | API server CPU a pod | scheduler memory | API server memory | load |\n"+
-		"|---|--:|---|---|--:|--:|--:|--:|--:|--:|--:|\n")
+	fmt.Fprintf(w, "\n| pods placed | nodes | asked for | state | placed, of | pods/s | / NVIDIA's | scheduler CPU a pod | API server CPU a pod | scheduler memory | API server memory | load |\n"+
+		"|---|--:|---|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	for i := range r.Throughput {
 		row := &r.Throughput[i]
 		ratio := ""
@@ -105,8 +130,8 @@ func (r *Report) throughput(w io.Writer) {
 		if row.Phase.Full {
 			state = "90 % full"
 		}
-		fmt.Fprintf(w, "| %s | %d | %s | %s | %.1f | %s | %s | %s | %.1f GB | %.1f GB | %s |\n", row.Layout, row.Nodes, row.Phase.Ask, state, row.PodsPerSec,
-			ratio, millis(row.SchedulerCPU), millis(row.APIServerCPU), float64(row.SchedulerMemory)/1e9, float64(row.APIServerMemory)/1e9, row.Load)
+		fmt.Fprintf(w, "| %s | %d | %s | %s | %d, %d | %.1f | %s | %s | %s | %.1f GB | %.1f GB | %s |\n", row.Layout, row.Nodes, row.Phase.Ask, state, row.Bound, row.Pods,
+			row.PodsPerSec, ratio, millis(row.SchedulerCPU), millis(row.APIServerCPU), float64(row.SchedulerMemory)/1e9, float64(row.APIServerMemory)/1e9, row.Load)
 	}
 }
 

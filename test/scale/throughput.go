@@ -6,12 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -24,7 +20,7 @@ type Cluster struct {
 	Scheduler, ControllerManager, APIServer string
 	// Work is a folder for logs.
 	Work string
-	// Nodes is how many fake nodes there are, Pods how many pods a phase has.
+	// Nodes is how many fake nodes there are, Pods how many pods a phase has at most: see budget.
 	Nodes, Pods int
 	// Full is how much of the nodes the phases on full nodes find taken, 0 to 1.
 	Full float64
@@ -42,11 +38,12 @@ type Phase struct {
 
 // ThroughputRow is how fast the pods of a phase were placed.
 type ThroughputRow struct {
-	Layout     string
-	Nodes      int
-	Phase      Phase
-	Bound      int
-	PodsPerSec float64
+	Layout string
+	Nodes  int
+	Phase  Phase
+	// Pods is how many there were, Bound how many of them got a node in time.
+	Pods, Bound int
+	PodsPerSec  float64
 	// SchedulerCPU and APIServerCPU are per pod.
 	SchedulerCPU, APIServerCPU time.Duration
 	// SchedulerMemory and APIServerMemory are resident bytes at the end.
@@ -93,13 +90,27 @@ func (c *Cluster) Throughput(ctx context.Context, l *Layout, phases []Phase) ([]
 				return rows, err
 			}
 		}
-		row, err := c.phase(ctx, fake, fmt.Sprintf("phase-%d", i), phase)
+		row, err := c.phase(ctx, fake, fmt.Sprintf("phase-%d", i), phase, c.budget(l, phase.Full))
 		if err != nil {
 			return rows, err
 		}
 		rows = append(rows, row)
 	}
 	return rows, nil
+}
+
+// budget is how many pods a phase has: no more than half of the devices that are free, so that the last ones do not search for what is
+// hardly there.
+func (c *Cluster) budget(l *Layout, full bool) int {
+	free := c.Nodes
+	if full {
+		free -= int(c.Full * float64(c.Nodes))
+	}
+	devices := free * GPUs
+	if fillAsk(l) == AskProfile {
+		devices *= smallestPerGPU
+	}
+	return max(2, min(c.Pods, devices/2))
 }
 
 // fillAsk is what full nodes are full of.
@@ -110,40 +121,40 @@ func fillAsk(l *Layout) Ask {
 	return AskGPU
 }
 
-// phase creates the pods, waits until all have their claims, and then lets a new scheduler place them.
-func (c *Cluster) phase(ctx context.Context, fake *fakeCluster, name string, phase Phase) (row ThroughputRow, err error) {
-	row = ThroughputRow{Layout: fake.layout.Name, Nodes: c.Nodes, Phase: phase}
-	watching, err := fake.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: phaseLabel + "=" + name})
-	if err != nil {
+// phase creates so many pods, waits until all have their claims, and then lets a new scheduler place them. At the end nothing of them is left.
+func (c *Cluster) phase(ctx context.Context, fake *fakeCluster, name string, phase Phase, pods int) (row ThroughputRow, err error) {
+	row = ThroughputRow{Layout: fake.layout.Name, Nodes: c.Nodes, Phase: phase, Pods: pods}
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	seen := fake.watchPods(watching, name)
+	if err := fake.createPods(ctx, name, phase.Ask, pods); err != nil {
 		return row, err
 	}
-	defer watching.Stop()
-	if err := fake.createPods(ctx, name, phase.Ask, c.Pods); err != nil {
-		return row, err
-	}
-	seen := podsSeen{claims: map[string]bool{}, bound: map[string]time.Time{}}
-	if err := seen.follow(ctx, watching, c.Limit+time.Minute, func() bool { return len(seen.claims) == c.Pods }); err != nil {
+	if err := seen.wait(ctx, c.Limit+time.Minute, pods, 0); err != nil {
 		return row, fmt.Errorf("waiting for the pods' claims: %w", err)
 	}
 	scheduler, err := c.startScheduler(name)
 	if err != nil {
 		return row, err
 	}
-	defer scheduler.stop()
+	defer func() {
+		scheduler.stop()
+		err = errors.Join(err, fake.clear(ctx, name))
+	}()
 	server, err := findProcess(c.APIServer)
 	if err != nil {
 		return row, err
 	}
 	// The scheduler reads everything before it places the first pod.
-	if err := seen.follow(ctx, watching, c.Limit+time.Minute, func() bool { return len(seen.bound) > 0 }); err != nil {
+	if err := seen.wait(ctx, c.Limit+time.Minute, pods, 1); err != nil {
 		return row, fmt.Errorf("waiting for the first pod: %w", err)
 	}
 	before, err := readUsage(scheduler.process, server)
 	if err != nil {
 		return row, err
 	}
-	counted := len(seen.bound)
-	err = seen.follow(ctx, watching, c.Limit, func() bool { return len(seen.bound) == c.Pods })
+	_, counted := seen.counts()
+	err = seen.wait(ctx, c.Limit, pods, pods)
 	if err != nil && !errors.Is(err, errLimit) {
 		return row, err
 	}
@@ -151,14 +162,14 @@ func (c *Cluster) phase(ctx context.Context, fake *fakeCluster, name string, pha
 	if err != nil {
 		return row, err
 	}
-	row.Bound = len(seen.bound)
+	_, row.Bound = seen.counts()
 	row.PodsPerSec = seen.rate()
-	if pods := time.Duration(len(seen.bound) - counted); pods > 0 {
-		row.SchedulerCPU = (after.scheduler - before.scheduler) / pods
-		row.APIServerCPU = (after.server - before.server) / pods
+	if n := time.Duration(row.Bound - counted); n > 0 {
+		row.SchedulerCPU = (after.scheduler - before.scheduler) / n
+		row.APIServerCPU = (after.server - before.server) / n
 	}
 	row.SchedulerMemory, row.APIServerMemory, row.Load = after.schedulerMemory, after.serverMemory, loadAverage()
-	c.Progress("%s: %s, full %t: %d of %d pods, %.1f/s", row.Layout, phase.Ask, phase.Full, row.Bound, c.Pods, row.PodsPerSec)
+	c.Progress("%s: %s, full %t: %d of %d pods, %.1f/s", row.Layout, phase.Ask, phase.Full, row.Bound, pods, row.PodsPerSec)
 	return row, nil
 }
 
@@ -192,67 +203,13 @@ func readUsage(scheduler, server process) (u usage, err error) {
 	return u, errors.Join(errs[:]...)
 }
 
-// podsSeen is what a watch has shown of the pods of a phase.
-type podsSeen struct {
-	claims map[string]bool
-	bound  map[string]time.Time
-}
-
-// errLimit: the condition did not come true in time.
-var errLimit = errors.New("it took too long")
-
-// follow reads events until the condition is true.
-func (s *podsSeen) follow(ctx context.Context, w watch.Interface, limit time.Duration, done func() bool) error {
-	timeout := time.NewTimer(limit)
-	defer timeout.Stop()
-	for !done() {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-timeout.C:
-			return fmt.Errorf("%w: %d pods have claims, %d have nodes", errLimit, len(s.claims), len(s.bound))
-		case event, open := <-w.ResultChan():
-			if !open {
-				return errors.New("the watch ended")
-			}
-			if pod, ok := event.Object.(*corev1.Pod); ok {
-				s.note(pod)
-			}
-		}
-	}
-	return nil
-}
-
-func (s *podsSeen) note(pod *corev1.Pod) {
-	if len(pod.Status.ResourceClaimStatuses) > 0 {
-		s.claims[pod.Name] = true
-	}
-	if _, known := s.bound[pod.Name]; !known && pod.Spec.NodeName != "" {
-		s.bound[pod.Name] = time.Now()
-	}
-}
-
-// rate is pods per second between the first and the last one.
-func (s *podsSeen) rate() float64 {
-	var first, last time.Time
-	for _, at := range s.bound {
-		if first.IsZero() || at.Before(first) {
-			first = at
-		}
-		if at.After(last) {
-			last = at
-		}
-	}
-	if span := last.Sub(first); span > 0 {
-		return float64(len(s.bound)-1) / span.Seconds()
-	}
-	return 0
-}
-
-// ThroughputAsks are the asks whose throughput is measured: every way to the smallest device.
+// ThroughputAsks are the asks whose throughput is measured: the ways to the smallest device that pods are to use.
 func ThroughputAsks(l *Layout) []Ask {
-	if l.Asks[AskProfile] == nil {
-		return []Ask{AskGPU}
+	switch {
+	case l.Asks[AskProfileClass] != nil:
+		return []Ask{AskProfileClass, AskProfileCapacity}
+	case l.Asks[AskProfile] != nil:
+		return []Ask{AskProfile}
 	}
-	return slices.DeleteFunc(asksInOrder(l), func(a Ask) bool { return a == AskGPU || a == AskMemory })
+	return []Ask{AskGPU}
 }

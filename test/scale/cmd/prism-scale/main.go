@@ -21,7 +21,9 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	c := scale.Cluster{Progress: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }}
+	c := scale.Cluster{Progress: func(format string, args ...any) {
+		fmt.Fprintf(os.Stderr, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
+	}}
 	file := flag.String("report", "", "file that keeps what was measured, between the calls of one run")
 	samples := flag.Int("samples", 300, "samples of a Filter")
 	layout := flag.String("layout", "", "layout of the throughput")
@@ -31,7 +33,7 @@ func run(ctx context.Context) error {
 	flag.StringVar(&c.APIServer, "apiserver", "", "program of the API server, which runs already")
 	flag.StringVar(&c.Work, "work", os.TempDir(), "folder for logs")
 	flag.IntVar(&c.Nodes, "nodes", 500, "fake nodes")
-	flag.IntVar(&c.Pods, "pods", 500, "pods of a phase")
+	flag.IntVar(&c.Pods, "pods", 500, "most pods of a phase")
 	flag.DurationVar(&c.Limit, "limit", 45*time.Second, "most time of a phase")
 	flag.Parse()
 	c.Full = 0.9
@@ -41,7 +43,7 @@ func run(ctx context.Context) error {
 	}
 	switch verb := flag.Arg(0); verb {
 	case "tables":
-		err = tables(ctx, report, *samples)
+		err = report.Tables(ctx, *samples)
 	case "throughput":
 		err = throughput(ctx, &c, report, *layout)
 	case "print":
@@ -51,22 +53,6 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("unknown verb %q; valid verbs: tables, throughput, print", verb)
 	}
 	return errors.Join(err, save(*file, report))
-}
-
-// tables measures what needs no cluster.
-func tables(ctx context.Context, r *scale.Report, samples int) (err error) {
-	layouts := scale.Layouts()
-	if r.Filter, err = scale.Filter(ctx, layouts, samples); err != nil {
-		return err
-	}
-	if r.Sets, err = scale.Sets(ctx, layouts); err != nil {
-		return err
-	}
-	if r.Packing, err = scale.Pack(ctx, layouts); err != nil {
-		return err
-	}
-	r.Utilizations, err = scale.Utilizations(ctx, layouts)
-	return err
 }
 
 // throughput measures one layout, empty and full, by each way to ask for the smallest device that it has.

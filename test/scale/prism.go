@@ -1,0 +1,73 @@
+package scale
+
+import (
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/prism-gpu/prism/pkg/controller"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/publish"
+)
+
+// prismDriver is the driver's name where nothing else is configured.
+const prismDriver = "gpu.prism.dev"
+
+// prismOptions are what differs between the layouts of Prism.
+type prismOptions struct {
+	// partitioned: every GPU is advertised whole and in all of its MIG profiles; else whole only.
+	partitioned bool
+	// monitor: the node has a monitor device in a pool of its own.
+	monitor bool
+}
+
+// prismPools are what the plugin publishes of a node.
+func prismPools(node string, n *gpu.Node, o prismOptions) map[string]resourceslice.Pool {
+	opts := publish.Options{DriverName: prismDriver, NodeName: node, Monitor: o.monitor}
+	if o.partitioned {
+		opts.Layout = gpu.Layout{}
+		for i := range n.GPUs {
+			opts.Layout[n.GPUs[i].UUID] = gpu.Offer{Whole: true, MIG: n.GPUs[i].MIG.ProfileNames()}
+		}
+	}
+	return publish.Resources(opts, n).Pools
+}
+
+// prism is a layout of Prism with the DeviceClasses that its chart and its controller create.
+func prism(name, model string, o prismOptions, asks ...Ask) Layout {
+	profileClass, profileExpression := controller.ProfileClass(prismDriver, smallest)
+	byCapacity := byCapacityClass(prismDriver)
+	l := Layout{
+		Name: name, Model: model, Driver: prismDriver,
+		Pools:   func(node string, n *gpu.Node) map[string]resourceslice.Pool { return prismPools(node, n, o) },
+		Classes: append(bothClasses(prismDriver), class(profileClass, profileExpression), class(byCapacity)),
+	}
+	l.Asks = pick(asks, commonAsks(prismDriver, o.partitioned), map[Ask]*resourceapi.ExactDeviceRequest{
+		AskProfileClass:    request(profileClass),
+		AskProfileCapacity: requestCapacity(byCapacity, profileCapacity(prismDriver, smallest), "1"),
+		AskMemoryCapacity:  requestCapacity(byCapacity, prismDriver+"/"+publish.CapMIGMemory, wantedMemory),
+	})
+	return l
+}
+
+// byCapacityClass is the name of the DeviceClass without selectors, as the chart's template prism.byCapacity has it.
+func byCapacityClass(driver string) string { return "by-capacity." + driver }
+
+// profileCapacity is the capacity that only the MIG devices of a profile have.
+func profileCapacity(driver, profile string) resourceapi.QualifiedName {
+	return resourceapi.QualifiedName(driver + "/" + publish.ProfileCapacity(profile))
+}
+
+// bothClasses are those for whole GPUs and for MIG devices.
+func bothClasses(driver string) []resourceapi.DeviceClass {
+	return []resourceapi.DeviceClass{class(driver, ofType(driver, gpu.TypeGPU)), class("mig."+driver, ofType(driver, gpu.TypeMIG))}
+}
+
+func ofType(driver string, t gpu.DeviceType) string {
+	return fmt.Sprintf("device.driver == %q && device.attributes[%q].type == %q", driver, driver, t)
+}
+
+func ofProfile(driver, profile string) string {
+	return fmt.Sprintf("device.attributes[%q].profile == %q", driver, profile)
+}
