@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
@@ -29,8 +27,6 @@ type MIG struct {
 	Whole, Slice, Last Costs
 	// Turns are shares of GPUs beside whole ones.
 	Turns Turns
-	// Scheduling is what such a node costs the scheduler.
-	Scheduling Scheduling
 }
 
 // The time that the simulated driver takes for a change, near what drivers take.
@@ -105,19 +101,6 @@ func (b *bencher) mig(ctx context.Context) error {
 		// Last, as the plugin takes these instances for an administrator's.
 		return m.driverTime()
 	})
-}
-
-// scheduling measures what needs no plugin, with the classes that the chart installed.
-func (b *bencher) scheduling(ctx context.Context) error {
-	classes, err := b.client.ResourceV1().DeviceClasses().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("listing DeviceClasses: %w", err)
-	}
-	if b.report.MIG.Scheduling, err = MeasureScheduling(ctx, b.Driver, classes.Items); err != nil {
-		return err
-	}
-	b.report.MIG.Scheduling.Packing, err = MeasurePacking(ctx, b.Driver, classes.Items)
-	return err
 }
 
 // find waits until everything is on offer.

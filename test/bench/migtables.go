@@ -127,22 +127,3 @@ func (r *Report) sliceCounts(b *strings.Builder) {
 	row("API reads before the answer", number(func(c Cost) int { return c.Reads }), func(l Limit) int { return l.Reads })
 	row("API writes before the answer", number(func(c Cost) int { return c.Writes }), func(l Limit) int { return l.Writes })
 }
-
-// filters tells what the layout costs the scheduler.
-func (r *Report) filters(b *strings.Builder) {
-	s := r.MIG.Scheduling
-	head := func(what string, o Offer) string {
-		return fmt.Sprintf("%s: %d devices in %d ResourceSlices", what, o.Devices, o.Slices)
-	}
-	fmt.Fprintf(b, "\n| the scheduler looks for one claim on one node of %d GPUs (Filter), p50 and p99 of %d | %s | %s |\n|---|--:|--:|\n",
-		filterGPUs, filterSamples, head("only whole", s.Whole), head("whole and in slices", s.Mixed))
-	both := func(of Samples) string {
-		if len(of) == 0 {
-			return ""
-		}
-		return milliseconds(of.P50()) + ", " + milliseconds(of.P99())
-	}
-	for _, f := range s.Filters {
-		fmt.Fprintf(b, "| %s | %s | %s |\n", f.What, both(f.Whole), both(f.Mixed))
-	}
-}

@@ -102,8 +102,6 @@ func (r *Report) Markdown(w io.Writer) error {
 	r.slices(&b)
 	r.atOnce(&b)
 	r.sliceCounts(&b)
-	r.filters(&b)
-	r.packing(&b)
 	fmt.Fprintf(&b, "\n¹ Other drivers: measured on %s on the same kind of node, with the same calls.\n", peersMeasured)
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -107,7 +107,6 @@ func (b *bencher) all(ctx context.Context) error {
 		{"a change of the configuration", b.change},
 		{fmt.Sprintf("a list of %d large claims", worstClaims), b.list},
 		{"slices of GPUs", b.mig},
-		{"the scheduler", b.scheduling},
 	} {
 		start := time.Now()
 		if err := part.run(ctx); err != nil {
