@@ -3,6 +3,7 @@ package prepare
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -27,14 +28,20 @@ func (t *Transaction) within(ctx context.Context) (context.Context, context.Canc
 	return context.WithTimeout(ctx, limit)
 }
 
-// patiently tries until it works, the cause will not go away by itself, or the context ends; the error is the last try's.
-// waiting is told of the first cause; it may be nil.
+// patiently tries until it works, the cause will not go away by itself, or the context ends; the error is the last try's. A try that the
+// end of the context has cut short names no cause, so the error has that of the try before as well. waiting is told of the first cause; it
+// may be nil.
 func patiently(ctx context.Context, waiting func(cause error), try func() error) error {
+	var before error
 	for wait := firstWait; ; wait = min(2*wait, longWait) {
 		err := try()
+		if before != nil && err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return fmt.Errorf("%w; the last attempt did not finish: %w", before, err)
+		}
 		if err == nil || !transient(err) || ctx.Err() != nil {
 			return err
 		}
+		before = err
 		if waiting != nil {
 			waiting(err)
 			waiting = nil

@@ -2,6 +2,7 @@ package prepare
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -309,5 +310,26 @@ func TestRecordOfAnotherClaim_OnlyTheLogNamesIt(t *testing.T) {
 		assert.Contains(t, LogValues(err)[1], "it is of claim theirs")
 		_, err = p.Prepare(t.Context(), wants("ours", device(1)))
 		require.NoError(t, err)
+	})
+}
+
+// TestPatiently_LastAttemptCutShort_EarlierCauseReported: a try that waits for a lock until the call ends does not hide why it was retried.
+func TestPatiently_LastAttemptCutShort_EarlierCauseReported(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		tries := 0
+		err := patiently(ctx, nil, func() error {
+			if tries++; tries < 3 {
+				return fmt.Errorf("removing it: %w", gpu.ErrInUse)
+			}
+			<-ctx.Done()
+			return fmt.Errorf("waiting for the lock: %w", ctx.Err())
+		})
+		require.ErrorIs(t, err, gpu.ErrInUse)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.True(t, transient(err))
+		assert.EqualError(t, err, "removing it: "+gpu.ErrInUse.Error()+"; the last attempt did not finish: waiting for the lock: context deadline exceeded")
+		assert.Equal(t, 3, tries)
 	})
 }
