@@ -26,10 +26,12 @@ const (
 	ReasonDevicePluginCapacity = "DevicePluginCapacity"
 	// ReasonNamesNotServed: the API server does not keep names of classes.
 	ReasonNamesNotServed = "NamesNotServed"
+	// ReasonTooManyProfiles: nodes publish more MIG profiles than there are on all GPUs.
+	ReasonTooManyProfiles = "TooManyProfiles"
 )
 
 // Reasons are all of them.
-var Reasons = []string{ReasonConfigRefused, ReasonNameTaken, ReasonNamesOverlap, ReasonDevicePluginCapacity, ReasonNamesNotServed}
+var Reasons = []string{ReasonConfigRefused, ReasonNameTaken, ReasonNamesOverlap, ReasonDevicePluginCapacity, ReasonNamesNotServed, ReasonTooManyProfiles}
 
 // Problem is something that people have to mend. The rest goes on.
 type Problem struct {
@@ -71,6 +73,7 @@ type Plan struct {
 func NewPlan(in Input) (*Plan, error) {
 	p := &planning{Input: in, plan: &Plan{Unasked: map[string]bool{}}, wanted: map[string]names{}, strategies: map[v1alpha1.MIGStrategy]string{},
 		profiles: map[string]*origin{}}
+	p.boundProfiles()
 	if in.GPUResource != GPUResourceNever {
 		p.wanted[wholeGPU] = names{}
 	}

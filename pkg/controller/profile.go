@@ -21,6 +21,10 @@ const annotationProfile = "prism.dev/mig-profile"
 // maxPlainProfile is the length in bytes of the longest profile whose class is named after it.
 const maxPlainProfile = 32
 
+// maxPublished is how many published profiles get names and classes. NVIDIA's GPUs have some 40 together; a node that is not what it
+// should be can publish any number, and a class that was made stays.
+const maxPublished = 64
+
 // plainProfile covers 1g.10gb, 1g.10gb+me, 1g.24gb+me.all, 1g.24gb-me: at most one suffix, so that the class names differ where the
 // profiles do.
 var plainProfile = regexp.MustCompile(`^[1-9][0-9]?g\.[0-9]{1,4}gb([+-][a-z]+(\.[a-z]+)*)?$`)
@@ -85,6 +89,30 @@ func (p *planning) wantProfiles(key string, profiles ...string) {
 			o.Entries = append(o.Entries, key)
 			slices.Sort(o.Entries)
 		}
+	}
+}
+
+// boundProfiles leaves out published profiles of which there are too many. Those that have a class keep it.
+func (p *planning) boundProfiles() {
+	known := map[string]bool{}
+	for i := range p.Classes {
+		if o := originOf(&p.Classes[i]); o != nil && o.Published && owned(&p.Classes[i], p.Driver) {
+			known[o.Profile] = true
+		}
+	}
+	var bounded, over []string
+	for _, profile := range p.Profiles {
+		if !known[profile] && len(known) >= maxPublished {
+			over = append(over, profile)
+			continue
+		}
+		known[profile] = true
+		bounded = append(bounded, profile)
+	}
+	p.Profiles = bounded
+	if len(over) > 0 {
+		p.note(ReasonTooManyProfiles, "nodes publish MIG devices of %d profiles more than the %d that get a DeviceClass, such as %q: see which node has "+
+			"ResourceSlices of driver %s with such devices", len(over), maxPublished, over[0], p.Driver)
 	}
 }
 

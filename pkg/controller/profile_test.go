@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -107,6 +108,25 @@ func TestPlan_ProfileClass_Stays(t *testing.T) {
 	unpublished := slices.DeleteFunc(stored(first), func(c resourceapi.DeviceClass) bool { return c.Name == small })
 	again := planned(t, Input{Configs: map[string]string{"a": named}, Classes: unpublished})
 	assert.Equal(t, map[string]string{medium: ""}, profileNames(t, again), "one that was deleted, and that no node publishes, stays away")
+}
+
+// TestPlan_PublishedProfiles_Bounded: a node that publishes any number of profiles fills no cluster with classes, and takes none from others.
+func TestPlan_PublishedProfiles_Bounded(t *testing.T) {
+	first := planned(t, Input{Profiles: []string{"7g.80gb"}})
+	many := []string{"7g.80gb", "8g.90gb"}
+	for i := range 2 * maxPublished {
+		many = append(many, fmt.Sprintf("1g.%dgb", 1000+i))
+	}
+	slices.Sort(many)
+	second := planned(t, Input{Configs: map[string]string{"a": "version: v1"}, Profiles: many, Classes: stored(first)})
+	assert.Len(t, profileNames(t, second), maxPublished)
+	assert.Contains(t, profileNames(t, second), "mig-7g-80gb."+driver, "what has a class keeps it")
+	assert.Less(t, len(second.Classes), 2*maxPublished, "with resource names")
+	require.Len(t, second.Problems, 1)
+	assert.Equal(t, Problem{ReasonTooManyProfiles, fmt.Sprintf("nodes publish MIG devices of %d profiles more than the %d that get a DeviceClass, such as "+
+		"%q: see which node has ResourceSlices of driver %s with such devices", maxPublished+2, maxPublished, "1g.1063gb", driver)}, second.Problems[0])
+	third := planned(t, Input{Profiles: many, Classes: stored(second)})
+	assert.Equal(t, profileNames(t, second), profileNames(t, third))
 }
 
 // TestPlan_ProfileClass_Upgrade: the class that had the resource name before there were classes of profiles is not in the plan any more; what
