@@ -22,11 +22,17 @@ func TestWholeAdminNeedsLabel(t *testing.T) {
 // TestWholeAdminSeesGPUsInUse: where all GPUs are offered whole, their own class gives them with admin access while all are in use.
 func TestWholeAdminSeesGPUsInUse(t *testing.T) {
 	ns := alone(t)
-	minor, err := minorVersion()
+	before, err := ns.pools()
 	require.NoError(t, err)
-	if minor >= features[partitionableDevices].since {
-		t.Cleanup(func() { ns.offersSlices(t, startLimit) })
-	}
+	t.Cleanup(func() {
+		eventually(t, startLimit, func() error {
+			now, err := ns.pools()
+			if err == nil && !maps.Equal(before, now) {
+				err = fmt.Errorf("devices by pool are %v, and were %v", now, before)
+			}
+			return err
+		})
+	})
 	ns.configured(t, "whole")
 	eventually(t, startLimit, ns.offersWholeOnly)
 	ns.apply("nine-pods/job.yaml")
@@ -41,6 +47,16 @@ func TestWholeAdminSeesGPUsInUse(t *testing.T) {
 	}
 	ns.sees("admin-access", "main", grants...)
 	ns.delete("job", "nine-pods") // what is left looks only, and keeps no GPU from being offered otherwise
+}
+
+// pools counts the published devices by pool.
+func (c *cluster) pools() (map[string]int, error) {
+	list, err := c.slices()
+	devices := map[string]int{}
+	for i := range list {
+		devices[list[i].Spec.Pool.Name] += len(list[i].Spec.Devices)
+	}
+	return devices, err
 }
 
 // offersWholeOnly complains unless all GPUs are in the node's own pool.
