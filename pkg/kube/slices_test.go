@@ -140,7 +140,7 @@ func TestSlicesPublish(t *testing.T) {
 	assert.Equal(t, driverName, slice.Spec.Driver)
 	assert.Equal(t, nodeName, slice.Spec.Pool.Name)
 	assert.Equal(t, nodeName, *slice.Spec.NodeName)
-	assert.Len(t, slice.Spec.Devices, 4)
+	assert.Len(t, slice.Spec.Devices, 2)
 	require.Len(t, slice.OwnerReferences, 1)
 	assert.Equal(t, "Node", slice.OwnerReferences[0].Kind)
 	assert.EqualValues(t, "node-uid", slice.OwnerReferences[0].UID, "looked up")
@@ -174,7 +174,7 @@ func TestSlicesRestartWritesNothing(t *testing.T) {
 	t.Parallel()
 	server := newSliceServer(t)
 	before := kube.NewSlices(options(server))
-	before.Publish(resources(40))
+	before.Publish(resources(80))
 	stop := start(t, before)
 	eventually(t, "both slices are written", func() bool { return len(server.stored(t)) == 2 })
 	stop()
@@ -183,10 +183,10 @@ func TestSlicesRestartWritesNothing(t *testing.T) {
 	opts := options(server)
 	opts.SyncDelay = 10 * time.Millisecond
 	restarted := kube.NewSlices(opts)
-	restarted.Publish(resources(40))
+	restarted.Publish(resources(80))
 	stop = start(t, restarted)
 	eventually(t, "the controller has looked at the slices", func() bool { return looked(server) })
-	restarted.Publish(resources(40))
+	restarted.Publish(resources(80))
 	// A deletion proves that the passes before it are over: only the missing slice is written then.
 	missing := server.stored(t)[1].Name
 	require.NoError(t, server.Tracker().Delete(resourceapi.SchemeGroupVersion.WithResource("resourceslices"), "", missing))
@@ -211,7 +211,7 @@ func TestSlicesComeBack(t *testing.T) {
 	t.Parallel()
 	server := newSliceServer(t)
 	slices := kube.NewSlices(options(server))
-	slices.Publish(resources(40))
+	slices.Publish(resources(80))
 	start(t, slices)
 	eventually(t, "both slices are written", func() bool { return len(server.stored(t)) == 2 })
 
