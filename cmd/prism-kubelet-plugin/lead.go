@@ -26,7 +26,7 @@ func (p *program) reconcile(clients connections, metrics *driver.Metrics) *recon
 // lead does what only one process per node may: publish, settle what other processes left, remove what nobody owns, and set what the
 // node's configuration says of GPUs.
 func (p *program) lead(ctx context.Context) error {
-	release, err := p.locks.Lead(ctx)
+	release, err := p.machine.State.Locks.Lead(ctx)
 	if ctx.Err() != nil {
 		return nil
 	}

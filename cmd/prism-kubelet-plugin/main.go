@@ -19,6 +19,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin"
 )
 
 // version is set by the linker.
@@ -66,7 +67,7 @@ func run(cfg *config.Plugin) error {
 
 	ctx, stop := signal.NotifyContext(klog.NewContext(context.Background(), logger), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	err = serve(ctx, cfg, inventory.Clock{})
+	err = serve(ctx, cfg, plugin.System(cfg, version), inventory.Clock{})
 	if errors.Is(err, gpu.ErrDriverReplaced) {
 		logger.Info("Ending so that a new process loads the new driver library", "reason", err.Error())
 		return nil
@@ -75,11 +76,11 @@ func run(cfg *config.Plugin) error {
 }
 
 // serve builds everything and runs it, once the node may have a GPU. It returns nil when the context ends.
-func serve(ctx context.Context, cfg *config.Plugin, clock inventory.Clock) error {
-	if err := awaitGPU(ctx, cfg, clock); err != nil || ctx.Err() != nil {
+func serve(ctx context.Context, cfg *config.Plugin, a plugin.Adapters, clock inventory.Clock) error {
+	if err := plugin.AwaitGPU(ctx, cfg, a, clock); err != nil || ctx.Err() != nil {
 		return err
 	}
-	parts, err := wire(ctx, cfg)
+	parts, err := wire(ctx, cfg, a)
 	if err != nil {
 		return err
 	}

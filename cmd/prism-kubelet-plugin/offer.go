@@ -15,9 +15,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
+	"github.com/prism-gpu/prism/pkg/plugin"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
@@ -67,7 +67,7 @@ func (p *program) watchConfig(clients connections, changed func()) func(context.
 }
 
 // lookForConflicts looks for what else hands out the GPUs, before anything is published.
-func (p *program) lookForConflicts(ctx context.Context, host *hostfs.FS, clients connections) {
+func (p *program) lookForConflicts(ctx context.Context, host plugin.Host, clients connections) {
 	p.conflicts = &driver.Conflicts{
 		Sockets: host.Sockets, KubeletPlugins: p.cfg.Paths.KubeletPlugins, DriverName: p.cfg.DriverName, Set: p.publisher.Conflict,
 		Events: p.events, Taints: func(ctx context.Context) (bool, error) { return p.probe(clients).DeviceTaints(ctx) },

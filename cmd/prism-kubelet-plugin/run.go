@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
-	"github.com/prism-gpu/prism/pkg/nvsmi"
+	"github.com/prism-gpu/prism/pkg/plugin"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/reconcile"
 	"github.com/prism-gpu/prism/pkg/timeslice"
@@ -31,11 +31,9 @@ const drainTime = 3 * time.Second
 // program is everything that runs.
 type program struct {
 	cfg        *config.Plugin
-	hook       *hookPrograms // its program is held as long as this is referred to
-	locks      *checkpoint.Locks
+	machine    *plugin.Machine
 	tx         *prepare.Transaction
 	inventory  *inventory.Inventory
-	tool       *nvsmi.Tool
 	offering   *driver.Offering
 	slices     *kube.Slices
 	statuses   *kube.Statuses
@@ -171,7 +169,7 @@ func (p *program) run(signalled context.Context) error {
 	start(&calls, ctx, p.http.Run)
 	start(&calls, ctx, p.inventory.Run)
 	start(&calls, ctx, p.server.Run)
-	start(&calls, ctx, p.hook.run)
+	start(&calls, ctx, p.machine.KeepPrograms)
 	start(&calls, ctx, func(ctx context.Context) error {
 		select {
 		case err := <-p.failed:
@@ -190,7 +188,9 @@ func (p *program) run(signalled context.Context) error {
 	}
 	stopWriting()
 	background.Wait()
-	p.hook.release()
+	if err := p.machine.Close(); err != nil {
+		klog.FromContext(ctx).Error(err, "Ending")
+	}
 	if signalled.Err() != nil {
 		return nil
 	}

@@ -10,25 +10,17 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/hostfs"
-	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/plugin"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/publish"
-	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
 const (
-	// patience is how long one call retries; the kubelet gives it 45 s.
-	patience = 40 * time.Second
-	// debtAfter is how long a pod is kept for effects that cannot be undone.
-	debtAfter = 2 * time.Minute
 	// statusDelay is longer than the claims of pods that start together take, and shorter than a container takes to start.
 	statusDelay = 200 * time.Millisecond
 	// firstRead is how long the start waits for the node's configuration; it is read again in the background.
@@ -36,33 +28,21 @@ const (
 )
 
 // wire builds everything and starts nothing.
-func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
-	host := hostfs.New(cfg.Paths.HostRoot)
-	bootID, err := host.BootID()
-	if err != nil {
-		return nil, err
-	}
-	kept, err := openState(cfg, bootID)
-	if err != nil {
-		return nil, err
-	}
-	hook, err := findHook(ctx, cfg, host, kept.specs, imageHook)
-	if err != nil {
-		return nil, err
-	}
+func wire(ctx context.Context, cfg *config.Plugin, a plugin.Adapters) (*program, error) {
 	clients, err := connect(cfg)
 	if err != nil {
 		return nil, err
 	}
-
 	events := kube.NewEvents(clients.background, cfg.DriverName, cfg.NodeName)
 	if err := events.Start(ctx); err != nil {
 		return nil, err
 	}
-	p := &program{cfg: cfg, hook: hook, locks: kept.locks, events: events}
+	p := &program{cfg: cfg, events: events}
 	p.applyFlags(ctx, clients)
-	p.inventory = watchDriver(cfg, host, hook.Path, func() (inventory.Owned, error) { return p.owned(host, bootID) })
-	p.tool = setting(p.inventory)
+	if p.machine, err = plugin.OpenMachine(ctx, cfg, a, func(err error) { p.setAside(ctx, err) }); err != nil {
+		return nil, err
+	}
+	p.inventory = p.machine.Inventory
 	p.offering = p.offer(clients)
 	p.watching = p.watchConfig(clients, p.offering.Reload)
 	node := func() *gpu.Node { return p.inventory.Current().Node }
@@ -73,17 +53,17 @@ func wire(ctx context.Context, cfg *config.Plugin) (*program, error) {
 		},
 	})
 	reports := driver.ClaimStatus{Statuses: p.statuses, Node: node}
-	if err := p.transact(ctx, host, kept, bootID, reports); err != nil {
+	if err := p.transact(ctx, reports); err != nil {
 		return nil, err
 	}
 	if err := firstLook(ctx, cfg, p.inventory, p.tx); err != nil {
 		return nil, err
 	}
 	p.firstOffer(ctx)
-	p.keeper = p.keep(ctx, kept.notes)
+	p.keeper = p.keep(ctx)
 	p.slices = p.newSlices(ctx, clients)
 	p.publisher = driver.NewPublisher(p.offering, p.published(), p.slices)
-	p.lookForConflicts(ctx, host, clients)
+	p.lookForConflicts(ctx, a.Host, clients)
 	p.found.Store(nil) // from now on claims come and go
 	p.publisher.Owe(p.owed)
 	p.serve(clients, reports)
@@ -98,30 +78,13 @@ func (p *program) published() publish.Options {
 }
 
 // transact builds what prepares claims.
-func (p *program) transact(ctx context.Context, host *hostfs.FS, kept state, bootID string, reports driver.ClaimStatus) error {
-	instances, mode, static := cutting(host, p.inventory)
-	beside := &driver.Beside{Flags: p.offering.Flags, CharDevices: host.CharDevices, Locate: host.Locate, Events: p.events}
-	tx, damaged, err := prepare.New(prepare.Ports{
-		Records: kept.records, Locks: kept.locks,
-		Planner: claim.Source{
-			Driver: p.cfg.DriverName, NodeName: p.cfg.NodeName, Monitor: p.published().Monitor, Offered: p.offering.Now, Standby: p.offering.Standby,
-		},
-		Specs: struct {
-			*cdi.Author
-			*cdi.Dir
-		}{author(host, p.inventory, beside), kept.specs},
-		Steps: map[string]prepare.Step{
-			claim.StepMIG:      instances,
-			claim.StepInterval: timeslice.Step{Tool: p.tool, Notes: kept.notes},
-		},
-		Needs: map[string]prepare.Need{claim.NeedMIG: mode, claim.NeedWhole: mode}, Static: static,
-	}, prepare.Settings{
-		CDIKind: cdi.Kind(p.cfg.DriverName), BootID: bootID, Writer: version, Patience: patience, DebtAfter: debtAfter,
-		Now: time.Now, Retrying: func(rc *claimObject, cause error) { retrying(ctx, reports, rc, cause) },
-		Damaged: func(err error) { p.setAside(ctx, err) }, Owing: p.owe,
-		Withheld: func() error { return p.conflicts.Withheld() }, // which are known before the first call
-		Found:    func(records []*checkpoint.Record) { p.found.Store(&records) },
-	})
+func (p *program) transact(ctx context.Context, reports driver.ClaimStatus) error {
+	settings := p.machine.Settings()
+	settings.Retrying = func(rc *claimObject, cause error) { retrying(ctx, reports, rc, cause) }
+	settings.Owing = p.owe
+	settings.Withheld = func() error { return p.conflicts.Withheld() } // which are known before the first call
+	settings.Found = func(records []*checkpoint.Record) { p.found.Store(&records) }
+	tx, damaged, err := prepare.New(p.machine.Ports(p.offering, p.events), settings)
 	if err != nil {
 		return err
 	}

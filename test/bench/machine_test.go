@@ -24,16 +24,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
-	"github.com/prism-gpu/prism/pkg/mig"
+	"github.com/prism-gpu/prism/pkg/plugin"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/timeslice"
 	"github.com/prism-gpu/prism/test/simgpu/model"
@@ -56,8 +55,7 @@ type node struct {
 	statuses *kube.Statuses
 	plugin   *Plugin
 	tool     *countedTool
-	// open makes a transaction on the node's files, as another process of the plugin would.
-	open func() *prepare.Transaction
+	cfg      *config.Plugin
 	// inspect reads all GPUs, as the product does when a MIG mode has changed.
 	inspect func(ctx context.Context) error
 	// delay is for how long a report waits before it is written.
@@ -160,36 +158,33 @@ func newDelayedNode(t *testing.T, offer func(*gpu.GPU) gpu.Offer, delay time.Dur
 	root, err := os.MkdirTemp("", "bench-")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(root)) })
-	n := &node{t: t, model: simulated, disk: &countingDisk{byDir: map[string]Files{}}, tool: &countedTool{}, delay: delay}
-	host := port.NewHost(simulated)
-	inv := inventory.New(inventory.Options{Host: host, Open: host.Open})
-	require.NoError(t, inv.Refresh(t.Context()))
-	n.view, n.inspect = inv.Current(), inv.Refresh
+	n := &node{
+		t: t, model: simulated, disk: &countingDisk{byDir: map[string]Files{}}, tool: &countedTool{}, delay: delay,
+		cfg: &config.Plugin{DriverName: testDriver, NodeName: testNode, Driver: config.Driver{CDIHook: config.NoCDIHook}, Paths: config.Paths{
+			CDIRoot: filepath.Join(root, "cdi"), KubeletPlugins: filepath.Join(root, "plugins"), KubeletRegistrar: filepath.Join(root, "registry"),
+			StateDir: filepath.Join(root, "state"),
+		}},
+	}
+	require.NoError(t, os.MkdirAll(n.cfg.Paths.KubeletRegistrar, 0o750))
+	machine, tx := n.process()
+	n.view, n.inspect = machine.Inventory.Current(), machine.Inventory.Refresh
 	if offer != nil {
 		n.layout = gpu.Layout{}
 		for i := range n.view.Node.GPUs {
 			n.layout[n.view.Node.GPUs[i].UUID] = offer(&n.view.Node.GPUs[i])
 		}
 	}
-	n.serve(root, host, inv)
+	n.serve(machine, tx)
 	return n
 }
 
-func (n *node) serve(root string, host *port.Host, inv *inventory.Inventory) {
+func (n *node) serve(machine *plugin.Machine, tx *prepare.Transaction) {
 	t := n.t
-
-	cfg := &config.Plugin{DriverName: testDriver, NodeName: testNode, Paths: config.Paths{
-		CDIRoot: filepath.Join(root, "cdi"), KubeletPlugins: filepath.Join(root, "plugins"), KubeletRegistrar: filepath.Join(root, "registry"),
-	}}
-	require.NoError(t, os.MkdirAll(cfg.PluginDir(), 0o750))
-	require.NoError(t, os.MkdirAll(cfg.Paths.KubeletRegistrar, 0o750))
 	client := n.api()
 	n.statuses = kube.NewStatuses(kube.StatusesOptions{Client: client, DriverName: testDriver, Delay: n.delay})
-	reports := driver.ClaimStatus{Statuses: n.statuses, Node: func() *gpu.Node { return inv.Current().Node }}
-	n.open = func() *prepare.Transaction { return n.transaction(cfg, host, inv) }
-	plugin := driver.New(n.open(), reports, driver.NewMetrics("test", driver.Readings{}), nil,
-		func(err error) { assert.NoError(t, err) })
-	server := &driver.Server{Plugin: plugin, Config: cfg, Client: client}
+	reports := driver.ClaimStatus{Statuses: n.statuses, Node: func() *gpu.Node { return machine.Inventory.Current().Node }}
+	served := driver.New(tx, reports, driver.NewMetrics("test", driver.Readings{}), nil, func(err error) { assert.NoError(t, err) })
+	server := &driver.Server{Plugin: served, Config: n.cfg, Client: client}
 
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
@@ -204,66 +199,55 @@ func (n *node) serve(root string, host *port.Host, inv *inventory.Inventory) {
 	})
 	require.Eventually(t, func() bool {
 		var err error
-		n.plugin, err = Register(ctx, cfg.Paths.KubeletRegistrar, testDriver)
+		n.plugin, err = Register(ctx, n.cfg.Paths.KubeletRegistrar, testDriver)
 		return err == nil
 	}, 10*time.Second, time.Millisecond)
 }
 
-// transaction is wired as the program wires it.
-func (n *node) transaction(cfg *config.Plugin, host *port.Host, inv *inventory.Inventory) *prepare.Transaction {
+// process is a process of the plugin on the node's files, as the program builds it.
+func (n *node) process() (*plugin.Machine, *prepare.Transaction) {
 	t := n.t
-	records, err := checkpoint.Open(n.disk, cfg.PluginDir())
+	host := port.NewHost(n.model)
+	machine, err := plugin.OpenMachine(t.Context(), n.cfg, plugin.Adapters{
+		Version: "test", Disk: n.disk, Host: struct {
+			*port.Host
+			port.Bare
+		}{host, port.Bare{Boot: "boot"}},
+		Locks:  func(dir string) (plugin.Locks, error) { return checkpoint.OpenLocks(dir) },
+		Driver: func(string) inventory.Opener { return host.Open }, Now: time.Now,
+		Tool: func(*inventory.Inventory) timeslice.Tool { return n.tool },
+	}, func(err error) { assert.NoError(t, err) })
 	require.NoError(t, err)
-	locks, err := checkpoint.OpenLocks(cfg.PluginDir())
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, locks.Close()) })
-	dir, err := cdi.OpenDir(n.disk, cfg.Paths.CDIRoot, cdi.Kind(testDriver))
-	require.NoError(t, err)
-	author := &cdi.Author{
-		Present: func() cdi.Present {
-			view := inv.Current()
-			return cdi.Present{Node: view.Node, Common: view.Common, DevRoot: view.Root.DevHostPath}
-		},
-		Stat: func(path string) (major, minor int64, err error) {
-			device, err := host.CharDevice(path)
-			return int64(device.Major), int64(device.Minor), err
-		},
-		Capabilities: func(minor int, id gpu.MIGIdentity) (nodes []cdi.Node, err error) {
-			devices, err := host.MIGNodes(minor, id.GPUInstance, id.ComputeInstance)
-			for _, d := range devices {
-				nodes = append(nodes, cdi.Node{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)})
-			}
-			return nodes, err
-		},
-		Monitoring: func() (cdi.Node, error) {
-			d, err := host.MIGMonitorNode()
-			return cdi.Node{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)}, err
-		},
-	}
-	open := func() (mig.Driver, error) { return inv.Partitioning() }
-	mode := mig.Mode{Driver: open, Shown: inv.MIGMode, Changed: inv.Refresh}
-	tx, damaged, err := prepare.New(prepare.Ports{
-		Records: records, Locks: locks,
-		Planner: claim.Source{Driver: testDriver, NodeName: testNode, Offered: func() (*gpu.Node, gpu.Layout, error) {
-			return inv.Current().Node, n.layout, nil
-		}},
-		Specs: struct {
-			*cdi.Author
-			*cdi.Dir
-		}{author, dir},
-		Steps: map[string]prepare.Step{
-			claim.StepMIG:      mig.Step{Driver: open},
-			claim.StepInterval: timeslice.Step{Tool: n.tool, Notes: timeslice.NewNotes(n.disk, cfg.PluginDir(), "boot")},
-		},
-		Needs:  map[string]prepare.Need{claim.NeedMIG: mode, claim.NeedWhole: mode},
-		Static: mig.Static{Driver: open},
-	}, prepare.Settings{
-		CDIKind: cdi.Kind(testDriver), BootID: "boot", Writer: "test", Patience: time.Minute, DebtAfter: time.Minute, Now: time.Now,
-	})
+	t.Cleanup(func() { assert.NoError(t, machine.Close()) })
+	tx, damaged, err := prepare.New(machine.Ports(advertised{n, machine}, nil), machine.Settings())
 	require.NoError(t, err)
 	require.Empty(t, damaged)
+	require.NoError(t, machine.Inventory.Refresh(t.Context()))
+	return machine, tx
+}
+
+// open makes a transaction on the node's files, as another process of the plugin would.
+func (n *node) open() *prepare.Transaction {
+	_, tx := n.process()
 	return tx
 }
+
+// advertised is the layout of the test.
+type advertised struct {
+	node    *node
+	machine *plugin.Machine
+}
+
+// Now is what the node has now.
+func (a advertised) Now() (*gpu.Node, gpu.Layout, error) {
+	return a.machine.Inventory.Current().Node, a.node.layout, nil
+}
+
+// Standby: it is the only process.
+func (advertised) Standby() bool { return false }
+
+// Flags are none.
+func (advertised) Flags() *v1alpha1.NodeFlags { return nil }
 
 // api is a client of an API server that has every claim, allocated the GPU with the number that ends the claim's name.
 func (n *node) api() kubernetes.Interface {

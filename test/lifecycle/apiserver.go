@@ -52,7 +52,7 @@ const taintTime = 5 * time.Second
 // place is a device of a pool.
 func place(pool, device string) string { return pool + " " + device }
 
-func (m *Machine) clusterFile() string { return filepath.Join(filepath.Dir(m.StateDir), "cluster") }
+func (m *Machine) clusterFile() string { return filepath.Join(m.dir(), "cluster") }
 
 // cluster reads what the API server has.
 func (m *Machine) cluster() (*cluster, error) {

@@ -26,7 +26,7 @@ const atOnce = 16
 // run prepares and unprepares every claim; claims of all processes want the same GPUs.
 func (c *crowd) run(ctx context.Context, m *Machine, p *Process) error {
 	if c.Leads {
-		release, err := p.locks.Lead(ctx)
+		release, err := p.machine.State.Locks.Lead(ctx)
 		if err != nil {
 			return err
 		}

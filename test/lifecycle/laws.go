@@ -16,6 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/mig"
+	"github.com/prism-gpu/prism/pkg/plugin"
 )
 
 // plantedDamage is the content of records that a test has damaged. Any other damage breaks a law.
@@ -182,7 +183,7 @@ func (m *Machine) isWhole(inv *inventory.Inventory, r *checkpoint.Record, spec s
 		}
 		order.Devices = append(order.Devices, ordered)
 	}
-	now, err := m.author(inv).Build(order)
+	now, err := plugin.SpecBuilder(m.host, inv, nil).Build(order)
 	if err != nil {
 		return err
 	}

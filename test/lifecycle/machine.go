@@ -65,7 +65,7 @@ const hookProgram = "#!/bin/true\n"
 // newMachine lays out the directories below dir.
 func newMachine(dir string, node *model.Node) (*Machine, error) {
 	m := &Machine{
-		Node: node, StateDir: filepath.Join(dir, "plugin"), CDIDir: filepath.Join(dir, "cdi"), boots: 1,
+		Node: node, StateDir: filepath.Join(dir, "plugins", DriverName), CDIDir: filepath.Join(dir, "cdi"), boots: 1,
 		reload: func() error {
 			version, _ := node.Driver()
 			node.Unload()
@@ -104,11 +104,10 @@ func modelledMachine(dir string, spec model.Spec) (*Machine, error) {
 	return m, nil
 }
 
-func (m *Machine) programs() string {
-	return filepath.Join(filepath.Dir(m.StateDir), "state", "programs")
-}
+// dir holds the directories of the machine.
+func (m *Machine) dir() string { return filepath.Dir(filepath.Dir(m.StateDir)) }
 
-func (m *Machine) hookImage() string { return filepath.Join(filepath.Dir(m.StateDir), "hook") }
+func (m *Machine) hookImage() string { return filepath.Join(m.dir(), "hook") }
 
 // BootID is that of the present boot.
 func (m *Machine) BootID() string {

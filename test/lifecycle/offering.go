@@ -50,9 +50,9 @@ func (silent) Normal(_, _, _ string) {}
 
 // offering builds what decides what the node's GPUs are offered as.
 func (m *Machine) offering(p *Process, files touchedDisk, touch Touch) *offer {
-	o := &offer{machine: m, touch: touch, node: func() *gpu.Node { return p.inventory.Current().Node }}
+	o := &offer{machine: m, touch: touch, node: func() *gpu.Node { return p.machine.Inventory.Current().Node }}
 	o.Offering = driver.NewOffering(driver.OfferingPorts{
-		Inventory: p.inventory, NodeName: NodeName, Events: silent{}, Records: func() ([]*checkpoint.Record, error) { return p.Kept() },
+		Inventory: p.machine.Inventory, NodeName: NodeName, Events: silent{}, Records: p.machine.Kept,
 		Counters: keeping, Shares: keeping, Watched: true,
 		Read: o.config, Passing: func(err error) bool { return errors.Is(err, errConfig) },
 		Tainted: func(ctx context.Context) (tainted map[gpu.PoolDevice]bool, err error) {

@@ -12,15 +12,18 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/mig"
+	"github.com/prism-gpu/prism/pkg/plugin"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/timeslice"
+	"github.com/prism-gpu/prism/test/simgpu/port"
 )
 
 // Wiring says how a process is put together. The zero value touches the machine directly and retries nothing.
@@ -49,10 +52,8 @@ type Process struct {
 	// Damaged are the records that could not be read at the start.
 	Damaged []error
 
-	locks     *checkpoint.Locks
-	inventory *inventory.Inventory
-	leave     func() error
-	hook      cdi.Installed
+	machine *plugin.Machine
+	leave   func() error
 	// keeper brings about what is wanted; unkept is what it could not.
 	keeper *timeslice.Keeper
 	wanted map[gpu.UUID]gpu.Interval
@@ -69,70 +70,65 @@ func (m *Machine) Start(ctx context.Context, w Wiring) (*Process, error) {
 	if w.Patience == 0 {
 		w.Patience = DefaultPatience
 	}
-	files := touchedDisk{touch: w.Touch, journal: w.journal}
-	records, err := checkpoint.Open(files, m.StateDir)
+	cfg := m.settings()
+	open, leave := sessions(touchedDriver(m.open, w.Touch))
+	machine, err := plugin.OpenMachine(ctx, cfg, m.adapters(open, w), nil)
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{}
-	bootID := m.BootID()
-	p.inventory, p.leave = m.look(touchedDriver(m.open, w.Touch), func() (inventory.Owned, error) {
-		records, err := p.Kept()
-		return mig.Owned(records, bootID, m.host.DriverLoad()), err
-	})
-	if p.locks, err = checkpoint.OpenLocks(m.StateDir); err != nil {
-		return nil, err
-	}
-	if err := m.wire(ctx, p, files, records, w); err != nil {
+	p := &Process{machine: machine, leave: leave}
+	if err := m.transact(ctx, p, w); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
-func (m *Machine) wire(ctx context.Context, p *Process, files touchedDisk, records *checkpoint.Store, w Wiring) error {
-	specs, err := cdi.OpenDir(files, m.CDIDir, cdiKind())
-	if err != nil {
-		return err
-	}
-	hooks := cdi.Hooks{Disk: files, Dir: m.programs(), Image: m.hookImage()}
-	_, sweeping := hooks.Sweep(writer, specs) // is only logged
-	former := cdi.Hooks{Disk: files, Dir: filepath.Join(m.StateDir, "bin"), Image: m.hookImage()}
-	_, _, retiring := former.Retire(specs) // so is this
-	if p.hook, err = hooks.Install(writer); err != nil {
-		return errors.Join(err, sweeping, retiring)
-	}
-	steps := map[string]prepare.Step{}
-	for kind, effect := range Effects {
-		steps[kind] = touchedStep{step: effect(m), kind: kind, touch: w.Touch}
-	}
-	driver := func() (mig.Driver, error) { return p.inventory.Partitioning() }
-	steps[claim.StepMIG] = mig.Step{Driver: driver, Load: m.host.DriverLoad}
-	steps[claim.StepInterval] = m.slicing(p, files, w.Touch)
-	mode := mig.Mode{Driver: driver, Shown: p.inventory.MIGMode, Changed: func(ctx context.Context) error {
-		if err := w.Touch("inventory.Refresh", func() error { return nil }); err != nil {
-			return err
-		}
-		return p.inventory.Refresh(ctx)
+// settings are those of the plugin's program.
+func (m *Machine) settings() *config.Plugin {
+	return &config.Plugin{DriverName: DriverName, NodeName: NodeName, MonitorDevices: config.MonitorPerNode, Paths: config.Paths{
+		KubeletPlugins: filepath.Dir(m.StateDir), CDIRoot: m.CDIDir, StateDir: filepath.Join(m.dir(), "state"),
 	}}
-	source := claim.Source{Driver: DriverName, NodeName: NodeName, Monitor: true, Offered: func() (*gpu.Node, gpu.Layout, error) {
-		return p.inventory.Current().Node, m.parts.layout, nil
-	}}
+}
+
+// adapters are what a process works on: the machine, and every touch of it is seen.
+func (m *Machine) adapters(open inventory.Opener, w Wiring) plugin.Adapters {
+	return plugin.Adapters{
+		Version: writer, Disk: touchedDisk{touch: w.Touch, journal: w.journal}, Host: struct {
+			host
+			port.Bare
+		}{m.host, port.Bare{Boot: m.BootID()}},
+		Locks: func(dir string) (plugin.Locks, error) {
+			locks, err := checkpoint.OpenLocks(dir)
+			return touchedLocks{Locks: locks, touch: w.Touch}, err
+		},
+		Driver: func(string) inventory.Opener { return open },
+		Tool:   func(*inventory.Inventory) timeslice.Tool { return touchedTool{m.tool, w.Touch} },
+		Now:    m.Now, HookImage: m.hookImage(),
+	}
+}
+
+// transact builds what prepares claims, from the plugin's own parts and with the effects of tests beside them.
+func (m *Machine) transact(ctx context.Context, p *Process, w Wiring) error {
+	advertised := plugin.Advertised(always{m, p})
 	if m.offers {
-		p.offer = m.offering(p, files, w.Touch)
-		source.Offered = p.offer.Now
+		p.offer = m.offering(p, touchedDisk{touch: w.Touch, journal: w.journal}, w.Touch)
+		advertised = p.offer
 	}
-	p.Transaction, p.Damaged, err = prepare.New(prepare.Ports{
-		Records: records, Locks: touchedLocks{locks: p.locks, touch: w.Touch}, Planner: planner{source, w.Effects}, Steps: steps,
-		Needs: map[string]prepare.Need{claim.NeedMIG: mode, claim.NeedWhole: mode}, Static: mig.Static{Driver: driver},
-		Specs: struct {
-			*cdi.Author
-			*cdi.Dir
-		}{m.author(p.inventory), specs},
-	}, prepare.Settings{
-		CDIKind: cdiKind(), BootID: m.BootID(), Writer: writer, Patience: w.Patience, DebtAfter: w.DebtAfter, Now: m.Now,
-		Owing: w.Owing,
-	})
-	if err != nil {
+	m.slicing(p)
+	ports, settings := p.machine.Ports(advertised, silent{}), p.machine.Settings()
+	ports.Planner = planner{ports.Planner, w.Effects}
+	for kind, effect := range Effects {
+		ports.Steps[kind] = touchedStep{step: effect(m), kind: kind, touch: w.Touch}
+	}
+	for kind, need := range ports.Needs {
+		if mode, ok := need.(mig.Mode); ok {
+			mode.Changed = touchedRefresh(mode.Changed, w.Touch)
+			ports.Needs[kind] = mode
+		}
+	}
+	settings.Patience, settings.DebtAfter, settings.Owing = w.Patience, w.DebtAfter, w.Owing
+	var err error
+	if p.Transaction, p.Damaged, err = prepare.New(ports, settings); err != nil {
 		return err
 	}
 	_ = p.Refresh(ctx) // a driver that does not answer is no reason not to serve
@@ -142,22 +138,37 @@ func (m *Machine) wire(ctx context.Context, p *Process, files touchedDisk, recor
 	return nil
 }
 
+// always is a node that offers the same all the time.
+type always struct {
+	machine *Machine
+	process *Process
+}
+
+func (a always) Now() (*gpu.Node, gpu.Layout, error) {
+	return a.process.machine.Inventory.Current().Node, a.machine.parts.layout, nil
+}
+
+func (always) Standby() bool { return false }
+
+func (always) Flags() *v1alpha1.NodeFlags { return nil }
+
 // writer is the version that the processes say they are.
 const writer = "lifecycle"
 
 // Close ends the process: the kernel drops its locks and its sessions with the driver.
-func (p *Process) Close() error {
-	if p.hook.Release != nil {
-		p.hook.Release()
-	}
-	return errors.Join(p.locks.Close(), p.leave())
-}
+func (p *Process) Close() error { return errors.Join(p.machine.Close(), p.leave()) }
 
 // look makes an inventory; leave ends its sessions. Who owns instances may be nil.
 func (m *Machine) look(open inventory.Opener, owned func() (inventory.Owned, error)) (inv *inventory.Inventory, leave func() error) {
+	kept, leave := sessions(open)
+	return inventory.New(inventory.Options{Host: m.host, Open: kept, Owned: owned}), leave
+}
+
+// sessions opens what open does; leave closes all of it.
+func sessions(open inventory.Opener) (kept inventory.Opener, leave func() error) {
 	var mu sync.Mutex
 	var sessions []inventory.Session
-	kept := func(ctx context.Context, root hostfs.DriverRoot) (inventory.Session, error) {
+	kept = func(ctx context.Context, root hostfs.DriverRoot) (inventory.Session, error) {
 		session, err := open(ctx, root)
 		if err == nil {
 			mu.Lock()
@@ -166,7 +177,7 @@ func (m *Machine) look(open inventory.Opener, owned func() (inventory.Owned, err
 		}
 		return session, err
 	}
-	return inventory.New(inventory.Options{Host: m.host, Open: kept, Owned: owned}), func() (err error) {
+	return kept, func() (err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, session := range sessions {
@@ -177,42 +188,17 @@ func (m *Machine) look(open inventory.Opener, owned func() (inventory.Owned, err
 }
 
 // Refresh looks at the driver again, as the plugin does every few seconds.
-func (p *Process) Refresh(ctx context.Context) error { return p.inventory.Refresh(ctx) }
-
-func (m *Machine) author(inv *inventory.Inventory) *cdi.Author {
-	return &cdi.Author{
-		Present: func() cdi.Present {
-			view := inv.Current()
-			return cdi.Present{Node: view.Node, Common: view.Common, DevRoot: view.Root.DevHostPath}
-		},
-		Stat: func(path string) (major, minor int64, err error) {
-			device, err := m.host.CharDevice(path)
-			return int64(device.Major), int64(device.Minor), err
-		},
-		Capabilities: func(minor int, id gpu.MIGIdentity) ([]cdi.Node, error) {
-			devices, err := m.host.MIGNodes(minor, id.GPUInstance, id.ComputeInstance)
-			nodes := make([]cdi.Node, 0, len(devices))
-			for _, d := range devices {
-				nodes = append(nodes, cdi.Node{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)})
-			}
-			return nodes, err
-		},
-		Monitoring: func() (cdi.Node, error) {
-			d, err := m.host.MIGMonitorNode()
-			return cdi.Node{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)}, err
-		},
-	}
-}
+func (p *Process) Refresh(ctx context.Context) error { return p.machine.Inventory.Refresh(ctx) }
 
 // planner is the product's with the effects that a test asks for.
 type planner struct {
-	claim.Source
+	prepare.Planner
 	effects func(rc *resourceapi.ResourceClaim) []string
 }
 
 // Resolve adds the effects to every GPU that the claim owns.
 func (p planner) Resolve(rc *resourceapi.ResourceClaim) (*claim.Plan, error) {
-	plan, err := p.Source.Resolve(rc)
+	plan, err := p.Planner.Resolve(rc)
 	if err != nil || p.effects == nil {
 		return plan, err
 	}

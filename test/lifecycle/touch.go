@@ -14,6 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/plugin"
 	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
@@ -148,7 +149,7 @@ func (s touchedSession) CommonEdits(ctx context.Context) (edits *specs.Container
 // touchedLocks are the real locks. The touch comes before the wait: a lock that was taken is dropped by the kernel when its
 // process dies, which leaves nothing to tell.
 type touchedLocks struct {
-	locks *checkpoint.Locks
+	plugin.Locks
 	touch Touch
 }
 
@@ -156,14 +157,24 @@ func (l touchedLocks) Claim(ctx context.Context, uid string) (func(), error) {
 	if err := l.touch("lock.Claim", func() error { return nil }); err != nil {
 		return nil, err
 	}
-	return l.locks.Claim(ctx, uid)
+	return l.Locks.Claim(ctx, uid)
 }
 
 func (l touchedLocks) GPUs(ctx context.Context, uuids []gpu.UUID) (func(), bool, error) {
 	if err := l.touch("lock.GPUs", func() error { return nil }); err != nil {
 		return nil, false, err
 	}
-	return l.locks.GPUs(ctx, uuids)
+	return l.Locks.GPUs(ctx, uuids)
+}
+
+// touchedRefresh is the look at all GPUs after a MIG mode has changed.
+func touchedRefresh(refresh func(context.Context) error, touch Touch) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := touch("inventory.Refresh", func() error { return nil }); err != nil {
+			return err
+		}
+		return refresh(ctx)
+	}
 }
 
 // touchedStep is a kind of effect.

@@ -65,17 +65,15 @@ func (t touchedTool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu
 	return t.touch("tool.SetTimeslice", func() error { return t.tool.SetTimeslice(ctx, id, interval) })
 }
 
-// slicing builds what sets intervals, for claims and for the node.
-func (m *Machine) slicing(p *Process, files touchedDisk, touch Touch) timeslice.Step {
-	step := timeslice.Step{Tool: touchedTool{m.tool, touch}, Notes: timeslice.NewNotes(files, m.StateDir, m.BootID())}
+// slicing builds what sets the intervals of the node.
+func (m *Machine) slicing(p *Process) {
 	p.keeper = timeslice.NewKeeper(timeslice.KeeperPorts{
-		Tool: step.Tool, Notes: step.Notes, Wanted: func() (map[gpu.UUID]gpu.Interval, error) { return p.wanted, nil },
+		Tool: p.machine.Tool, Notes: p.machine.State.Intervals, Wanted: func() (map[gpu.UUID]gpu.Interval, error) { return p.wanted, nil },
 		Alone: func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error {
 			return p.Alone(ctx, id, do)
 		},
 		Failed: func(_ gpu.UUID, _ gpu.Interval, err error) { p.unkept = errors.Join(p.unkept, err) },
 	})
-	return step
 }
 
 // keep has the node's configuration want that interval on these GPUs, and on the others what a driver has by itself.

@@ -42,7 +42,7 @@ var (
 	clocks = []string{
 		"os", "time$", "context$", "net", "syscall$", "log", "golang.org/x/sys", "k8s.io/client-go", "k8s.io/klog", "github.com/go-logr",
 	}
-	apiSide = []string{"cmd/*", "pkg/driver", "pkg/kube", "pkg/controller", "pkg/admission"}
+	apiSide = []string{"cmd/*", "pkg/plugin", "pkg/driver", "pkg/kube", "pkg/controller", "pkg/admission"}
 	product = []string{"pkg", "pkg/*", "cmd/*", "api/*"}
 )
 
@@ -79,7 +79,7 @@ var walls = []wall{
 	},
 	{
 		of: product, except: apiSide, named: []string{"k8s.io/client-go"},
-		because: "only cmd, driver, kube, controller and admission see client-go",
+		because: "only cmd, plugin, driver, kube, controller and admission see client-go",
 	},
 	{
 		of: product, except: []string{"pkg/driver"}, named: []string{"k8s.io/dynamic-resource-allocation/kubeletplugin"},
@@ -89,6 +89,10 @@ var walls = []wall{
 	{
 		of: product, named: []string{"k8s.io/kubernetes", Module + "/test", Module + "/hack", Module + "/deployments", "testing", "github.com/stretchr/testify"},
 		because: "the product draws in neither the server's code nor tests",
+	},
+	{
+		of: []string{"pkg", "pkg/*", "api/*"}, named: []string{Module + "/pkg/plugin"},
+		because: "pkg/plugin puts the parts together, and a part does not know the whole",
 	},
 	{of: []string{"pkg", "pkg/*", "api/*"}, named: []string{Module + "/cmd"}, because: "programs wire packages, and not the other way round"},
 }

@@ -38,7 +38,7 @@ func TestTheWallsStand(t *testing.T) {
 	for _, breach := range Breaches(packages) {
 		t.Error(breach)
 	}
-	for _, must := range []string{"pkg/gpu", "pkg/claim", "pkg/prepare", "pkg/reconcile", "pkg/nvml", "cmd/prism-kubelet-plugin", "cmd/prism-controller", "pkg/controller", "api/v1alpha1"} {
+	for _, must := range []string{"pkg/gpu", "pkg/claim", "pkg/prepare", "pkg/reconcile", "pkg/nvml", "pkg/plugin", "cmd/prism-kubelet-plugin", "cmd/prism-controller", "pkg/controller", "api/v1alpha1"} {
 		found := false
 		for _, p := range packages {
 			found = found || p.ImportPath == Module+"/"+must
@@ -93,7 +93,7 @@ func TestBreachesAreFound(t *testing.T) {
 		"pkg/inventory imports github.com/NVIDIA/go-nvml/pkg/nvml, but only pkg/nvml speaks the vendor's language": {
 			ImportPath: Module + "/pkg/inventory", Imports: []string{"github.com/NVIDIA/go-nvml/pkg/nvml"},
 		},
-		"pkg/metrics imports k8s.io/client-go/kubernetes, but only cmd, driver, kube, controller and admission see client-go": {
+		"pkg/metrics imports k8s.io/client-go/kubernetes, but only cmd, plugin, driver, kube, controller and admission see client-go": {
 			ImportPath: Module + "/pkg/metrics", Imports: []string{"k8s.io/client-go/kubernetes"},
 		},
 		"pkg/kube imports k8s.io/dynamic-resource-allocation/kubeletplugin, but only driver talks to the kubelet": {
@@ -101,6 +101,9 @@ func TestBreachesAreFound(t *testing.T) {
 		},
 		"pkg/controller imports " + Module + "/pkg/kube, but the controller knows configurations and the API server, and no node": {
 			ImportPath: Module + "/pkg/controller", Deps: []string{Module + "/pkg/nodeconfig", Module + "/pkg/gpu", Module + "/pkg/kube"},
+		},
+		"pkg/driver imports " + Module + "/pkg/plugin, but pkg/plugin puts the parts together, and a part does not know the whole": {
+			ImportPath: Module + "/pkg/driver", Imports: []string{Module + "/pkg/plugin"},
 		},
 		"pkg/driver imports os/exec, but programs are run by pkg/nvsmi alone": {
 			ImportPath: Module + "/pkg/driver", Imports: []string{"os/exec"},
@@ -116,6 +119,7 @@ func TestBreachesAreFound(t *testing.T) {
 	}
 	assert.Empty(t, Breaches([]Package{
 		{ImportPath: Module + "/pkg/publish", Imports: []string{"timeless", "k8s.io/api/resource/v1"}, Deps: []string{"time", Module + "/pkg/gpu"}},
+		{ImportPath: Module + "/cmd/prism-kubelet-plugin", Imports: []string{Module + "/pkg/plugin"}},
 		{ImportPath: Module + "/test/simgpu/port", Imports: []string{"os/exec", "github.com/NVIDIA/go-nvml/pkg/nvml"}},
 	}))
 }

@@ -1,4 +1,4 @@
-package main
+package plugin
 
 import (
 	"context"
@@ -18,6 +18,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
+
+// testVersion is the program's version in tests.
+const testVersion = "test"
 
 // hookNode is a node whose host has no hook program.
 type hookNode struct {
@@ -40,7 +43,7 @@ func newHookNode(t *testing.T) *hookNode {
 		image: filepath.Join(root, "image"),
 	}
 	require.NoError(t, os.WriteFile(n.image, []byte("program"), 0o600))
-	require.NoError(t, os.MkdirAll(filepath.Join(n.onHost(n.cfg.ProgramsDir()), version), 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(n.onHost(n.cfg.ProgramsDir()), testVersion), 0o755))
 	var err error
 	n.specs, err = cdi.OpenDir(disk.OS{}, filepath.Join(root, "cdi"), cdi.Kind(n.cfg.DriverName))
 	require.NoError(t, err)
@@ -56,7 +59,9 @@ func (n *hookNode) onHost(path string) string {
 }
 
 func (n *hookNode) find() (*hookPrograms, error) {
-	return findHook(n.ctx, n.cfg, n.host, n.specs, n.image)
+	a := System(n.cfg, testVersion)
+	a.Host, a.HookImage = n.host, n.image
+	return findHook(n.ctx, n.cfg, a, n.specs)
 }
 
 // before installs what the version before left, and writes the spec of a claim that names it.
@@ -78,7 +83,7 @@ func TestFindHook_Upgrade_FormerDirectoryStaysWhileNeeded(t *testing.T) {
 	serving := n.before(t, claim)
 	hook, err := n.find()
 	require.NoError(t, err)
-	assert.Equal(t, filepath.Join(n.cfg.Paths.StateDir, "programs", version, cdi.HookName), hook.Path)
+	assert.Equal(t, filepath.Join(n.cfg.Paths.StateDir, "programs", testVersion, cdi.HookName), hook.Path)
 	assert.FileExists(t, serving.Path, "the version before serves")
 	serving.Release()
 	hook.sweep(n.ctx)

@@ -1,4 +1,4 @@
-package main
+package plugin
 
 import (
 	"context"
@@ -12,13 +12,8 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/disk"
-	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/reconcile"
 )
-
-// imageHook is the hook program of our image.
-const imageHook = "/usr/bin/" + cdi.HookName
 
 // hookPrograms is where hook programs are, and which of them this process uses.
 type hookPrograms struct {
@@ -26,20 +21,21 @@ type hookPrograms struct {
 	// current holds the programs of all versions since hooks run in user namespaces, former those of earlier ones.
 	current, former cdi.Hooks
 	specs           *cdi.Dir
+	version         string
 	// failed is what kept the last sweep from its end; "" when nothing did.
 	failed string
 }
 
 // findHook finds the hook program: the one that was named, the host's, or ours, which it installs; none where the image has none.
 // It fails where ours could not be executed on the host.
-func findHook(ctx context.Context, cfg *config.Plugin, host *hostfs.FS, specs *cdi.Dir, image string) (*hookPrograms, error) {
+func findHook(ctx context.Context, cfg *config.Plugin, a Adapters, specs *cdi.Dir) (*hookPrograms, error) {
 	p := &hookPrograms{
-		current: cdi.Hooks{Disk: disk.OS{}, Dir: cfg.ProgramsDir(), Image: image, NoExec: host.NoExec},
-		former:  cdi.Hooks{Disk: disk.OS{}, Dir: cfg.FormerProgramsDir(), Image: image},
-		specs:   specs,
+		current: cdi.Hooks{Disk: a.Disk, Dir: cfg.ProgramsDir(), Image: a.HookImage, NoExec: a.Host.NoExec},
+		former:  cdi.Hooks{Disk: a.Disk, Dir: cfg.FormerProgramsDir(), Image: a.HookImage},
+		specs:   specs, version: a.Version,
 	}
 	p.sweep(ctx)
-	if err := p.choose(ctx, cfg, host); err != nil {
+	if err := p.choose(ctx, cfg, a.Host); err != nil {
 		return nil, err
 	}
 	if p.Path == "" && cfg.Driver.CDIHook != config.NoCDIHook {
@@ -48,7 +44,7 @@ func findHook(ctx context.Context, cfg *config.Plugin, host *hostfs.FS, specs *c
 	return p, nil
 }
 
-func (p *hookPrograms) choose(ctx context.Context, cfg *config.Plugin, host *hostfs.FS) (err error) {
+func (p *hookPrograms) choose(ctx context.Context, cfg *config.Plugin, host Host) (err error) {
 	if cfg.Driver.CDIHook == config.NoCDIHook {
 		return nil
 	}
@@ -63,7 +59,7 @@ func (p *hookPrograms) choose(ctx context.Context, cfg *config.Plugin, host *hos
 		p.Path = path
 		return nil
 	}
-	p.Installed, err = p.current.Install(version)
+	p.Installed, err = p.current.Install(p.version)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		p.Installed = cdi.Installed{}
@@ -95,7 +91,7 @@ const sweepJitter = 0.2
 
 // sweep removes programs that nothing needs; what fails is logged once and tried again.
 func (p *hookPrograms) sweep(ctx context.Context) {
-	removed, err := p.current.Sweep(version, p.specs)
+	removed, err := p.current.Sweep(p.version, p.specs)
 	retired, gone, formerErr := p.former.Retire(p.specs)
 	logger := klog.FromContext(ctx)
 	if removed = append(removed, retired...); len(removed) > 0 || gone {

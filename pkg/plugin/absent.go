@@ -1,4 +1,4 @@
-package main
+package plugin
 
 import (
 	"context"
@@ -9,15 +9,14 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/driver"
-	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
-// awaitGPU returns when the node may have an NVIDIA GPU, or has claims that were prepared when it had one. Until then the process does
+// AwaitGPU returns when the node may have an NVIDIA GPU, or has claims that were prepared when it had one. Until then the process does
 // nothing but look and answer probes: it neither asks the API server nor registers with the kubelet, which removes what an earlier
 // process has published. A missing GPU is no error, whatever failOnInitError says: a driver that does not answer is one.
-func awaitGPU(ctx context.Context, cfg *config.Plugin, clock inventory.Clock) error {
-	mayHave := mayHaveGPU(hostfs.New(cfg.Paths.HostRoot))
+func AwaitGPU(ctx context.Context, cfg *config.Plugin, a Adapters, clock inventory.Clock) error {
+	mayHave := mayHaveGPU(a.Host)
 	needed := func() bool { return mayHave() || hasRecords(cfg) }
 	if needed() {
 		return nil
@@ -29,7 +28,7 @@ func awaitGPU(ctx context.Context, cfg *config.Plugin, clock inventory.Clock) er
 	served := make(chan error, 1)
 	go func() {
 		defer stop()
-		served <- driver.Idle(cfg.Serving.HTTPEndpoint, version, "idle: the node has no NVIDIA GPU").Run(probing)
+		served <- driver.Idle(cfg.Serving.HTTPEndpoint, a.Version, "idle: the node has no NVIDIA GPU").Run(probing)
 	}()
 	if inventory.AwaitGPU(probing, needed, clock) == nil {
 		klog.FromContext(ctx).Info("The node has an NVIDIA GPU")
@@ -39,7 +38,7 @@ func awaitGPU(ctx context.Context, cfg *config.Plugin, clock inventory.Clock) er
 }
 
 // mayHaveGPU takes a machine whose hardware cannot be listed for one that has a GPU.
-func mayHaveGPU(host *hostfs.FS) func() bool {
+func mayHaveGPU(host Host) func() bool {
 	return func() bool {
 		has, err := host.MayHaveGPU()
 		return has || err != nil

@@ -1,4 +1,4 @@
-package main
+package plugin
 
 import (
 	"os"
@@ -38,7 +38,9 @@ func TestFindHook_None_NoHook(t *testing.T) {
 	cfg := &config.Plugin{DriverName: "gpu.prism.dev", Paths: config.Paths{KubeletPlugins: filepath.Join(root, "plugins"), StateDir: filepath.Join(root, "state")}}
 	for told, want := range map[string]string{"": cdi.HostHooks[0], config.NoCDIHook: ""} {
 		cfg.Driver.CDIHook = told
-		hook, err := findHook(t.Context(), cfg, hostfs.New(root), specs, filepath.Join(root, "no-image-hook"))
+		a := System(cfg, testVersion)
+		a.Host, a.HookImage = hostfs.New(root), filepath.Join(root, "no-image-hook")
+		hook, err := findHook(t.Context(), cfg, a, specs)
 		require.NoError(t, err)
 		assert.Equal(t, want, hook.Path)
 	}

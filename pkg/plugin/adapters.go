@@ -1,0 +1,105 @@
+package plugin
+
+import (
+	"context"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/nvml"
+	"github.com/prism-gpu/prism/pkg/nvsmi"
+	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/timeslice"
+)
+
+// Disk is the filesystem that a plugin keeps its files on; disk.OS is the real one.
+type Disk interface {
+	checkpoint.Disk
+	cdi.HookDisk
+}
+
+// DeviceNodes finds the device nodes of GPUs and of MIG devices on the host.
+type DeviceNodes interface {
+	CharDevice(path string) (hostfs.CharDevice, error)
+	MIGNodes(gpuMinor, gi, ci int) ([]hostfs.CharDevice, error)
+	MIGMonitorNode() (hostfs.CharDevice, error)
+}
+
+// Host is what a plugin finds on its host: the driver, GPUs, device nodes, programs and sockets. *hostfs.FS is the real one.
+type Host interface {
+	inventory.Host
+	DeviceNodes
+	// BootID identifies the present boot, DriverLoad the present load of the driver.
+	BootID() (string, error)
+	DriverLoad() string
+	MayHaveGPU() (bool, error)
+	// CharDevices and Locate find what containers get besides GPUs.
+	CharDevices(dir, pattern string) ([]hostfs.CharDevice, error)
+	Locate(root, path string) (hostPath string, found bool)
+	// Program, NoExec and CheckPrograms are about the hook program.
+	Program(paths ...string) (string, bool)
+	NoExec(path string) (bool, error)
+	CheckPrograms(dir string) error
+	// Sockets lists what else may allocate the GPUs.
+	Sockets(dir, pattern string) ([]string, error)
+}
+
+// Locks orders the work of all plugin processes of a node; *checkpoint.Locks is the real one.
+type Locks interface {
+	prepare.Locks
+	// Lead waits until no other process of the node leads.
+	Lead(ctx context.Context) (release func(), err error)
+	Close() error
+}
+
+// Adapters are what a plugin works on. All of them are required.
+type Adapters struct {
+	// Version is this program's.
+	Version string
+	Disk    Disk
+	Host    Host
+	// Locks opens the locks in the plugin's directory.
+	Locks func(dir string) (Locks, error)
+	// Driver returns what opens the driver, whose containers get the hook program of that path; empty for none.
+	Driver func(hook string) inventory.Opener
+	// Tool returns what sets the time-slice intervals of the GPUs of that inventory.
+	Tool func(inv *inventory.Inventory) timeslice.Tool
+	// HookImage is the hook program that is installed on hosts that have none; a missing file is no error.
+	HookImage string
+	// Now is the clock by which pending cleanups are dated.
+	Now func() time.Time
+}
+
+// imageHook is the hook program of our image.
+const imageHook = "/usr/bin/" + cdi.HookName
+
+// System returns the adapters of a process on a real node.
+func System(cfg *config.Plugin, version string) Adapters {
+	return Adapters{
+		Version: version, Disk: disk.OS{}, Host: hostfs.New(cfg.Paths.HostRoot), HookImage: imageHook, Now: time.Now,
+		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML, Tool: nvidiaSMI,
+	}
+}
+
+// openNVML opens the library of the driver.
+func openNVML(hook string) inventory.Opener {
+	return func(ctx context.Context, root hostfs.DriverRoot) (inventory.Session, error) {
+		return nvml.Open(ctx, root.Library, nvml.Options{Root: root.Path, HostRoot: root.HostPath, HookPath: hook})
+	}
+}
+
+// nvidiaSMI is the tool of the driver that is in use at the time.
+func nvidiaSMI(inv *inventory.Inventory) timeslice.Tool {
+	return &nvsmi.Tool{Find: func() (nvsmi.Install, error) {
+		view := inv.Current()
+		if view.Root.Library == "" {
+			return nvsmi.Install{}, view.Err
+		}
+		program, _ := view.Root.Tool("nvidia-smi")
+		return nvsmi.Install{Program: program, Library: view.Root.Library, Root: view.Root.HostPath}, nil
+	}}
+}

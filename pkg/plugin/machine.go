@@ -1,0 +1,131 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/mig"
+	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/timeslice"
+)
+
+const (
+	// patience is how long one call retries; the kubelet gives it 45 s.
+	patience = 40 * time.Second
+	// debtAfter is how long a pod is kept for effects that cannot be undone.
+	debtAfter = 2 * time.Minute
+)
+
+// Machine is the part of a plugin that works on the node alone: its files, its driver and its GPUs. It asks no API server.
+type Machine struct {
+	State     State
+	Inventory *inventory.Inventory
+	// Tool sets time-slice intervals.
+	Tool timeslice.Tool
+
+	cfg      *config.Plugin
+	adapters Adapters
+	hook     *hookPrograms // its program is held as long as this is referred to
+	damaged  func(error)
+}
+
+// OpenMachine opens the node's files and installs the hook program. The driver is not opened before the inventory's first Refresh.
+// damaged is told of every record that had to be set aside; it must not block, and may be nil. Close it after its inventory.
+func OpenMachine(ctx context.Context, cfg *config.Plugin, a Adapters, damaged func(error)) (*Machine, error) {
+	state, err := openState(cfg, a)
+	if err != nil {
+		return nil, err
+	}
+	hook, err := findHook(ctx, cfg, a, state.Specs)
+	if err != nil {
+		return nil, errors.Join(err, state.Locks.Close())
+	}
+	m := &Machine{cfg: cfg, adapters: a, State: state, hook: hook, damaged: damaged}
+	m.Inventory = inventory.New(inventory.Options{
+		Host: a.Host, DriverRoot: cfg.Driver.Root, Owned: m.owned, MayHaveGPU: mayHaveGPU(a.Host), Open: a.Driver(hook.Path),
+	})
+	m.Tool = a.Tool(m.Inventory)
+	return m, nil
+}
+
+// Close lets other processes remove the hook program that this one has used, and drops the locks.
+func (m *Machine) Close() error {
+	m.hook.release()
+	return m.State.Locks.Close()
+}
+
+// KeepPrograms removes hook programs of other versions once nothing needs them, until the context ends.
+func (m *Machine) KeepPrograms(ctx context.Context) error { return m.hook.run(ctx) }
+
+// Kept returns this node's records, as far as they can be read.
+func (m *Machine) Kept() ([]*checkpoint.Record, error) {
+	records, damaged, err := m.State.Records.All()
+	for _, err := range damaged {
+		if m.damaged != nil {
+			m.damaged(err)
+		}
+	}
+	return records, err
+}
+
+// owned returns which MIG instances claims own.
+func (m *Machine) owned() (inventory.Owned, error) {
+	records, err := m.Kept()
+	if err != nil {
+		return nil, err
+	}
+	return mig.Owned(records, m.State.BootID, m.adapters.Host.DriverLoad()), nil
+}
+
+// Advertised is what claims can be allocated of this node.
+type Advertised interface {
+	// Now returns the node and the layout of its GPUs; the error says why that is not known yet.
+	Now() (*gpu.Node, gpu.Layout, error)
+	// Standby reports whether another process may advertise another layout.
+	Standby() bool
+	// Flags are the settings of the node's configuration; nil where it has none.
+	Flags() *v1alpha1.NodeFlags
+}
+
+// Ports returns what a transaction on this machine works on. Events are about the node.
+func (m *Machine) Ports(advertised Advertised, events driver.NodeEvents) prepare.Ports {
+	host := m.adapters.Host
+	open := func() (mig.Driver, error) { return m.Inventory.Partitioning() }
+	mode := mig.Mode{Driver: open, Shown: m.Inventory.MIGMode, Changed: m.Inventory.Refresh}
+	extra := &driver.Beside{Flags: advertised.Flags, CharDevices: host.CharDevices, Locate: host.Locate, Events: events}
+	return prepare.Ports{
+		Records: m.State.Records,
+		Locks:   m.State.Locks,
+		Planner: claim.Source{
+			Driver: m.cfg.DriverName, NodeName: m.cfg.NodeName, Monitor: m.cfg.MonitorDevices == config.MonitorPerNode,
+			Offered: advertised.Now, Standby: advertised.Standby,
+		},
+		Specs: struct {
+			*cdi.Author
+			*cdi.Dir
+		}{SpecBuilder(host, m.Inventory, extra), m.State.Specs},
+		Steps: map[string]prepare.Step{
+			claim.StepMIG:      mig.Step{Driver: open, Load: host.DriverLoad},
+			claim.StepInterval: timeslice.Step{Tool: m.Tool, Notes: m.State.Intervals},
+		},
+		Needs:  map[string]prepare.Need{claim.NeedMIG: mode, claim.NeedWhole: mode},
+		Static: mig.Static{Driver: open},
+	}
+}
+
+// Settings returns the facts and limits of a transaction on this machine.
+func (m *Machine) Settings() prepare.Settings {
+	return prepare.Settings{
+		CDIKind: cdi.Kind(m.cfg.DriverName), BootID: m.State.BootID, Writer: m.adapters.Version, Patience: patience, DebtAfter: debtAfter,
+		Now: m.adapters.Now, Damaged: m.damaged,
+	}
+}

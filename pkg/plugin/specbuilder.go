@@ -1,0 +1,44 @@
+package plugin
+
+import (
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/inventory"
+)
+
+// SpecBuilder returns what builds the CDI specs of claims from what the inventory shows at the time. Extra are the devices that
+// containers get besides GPUs; nil for none.
+func SpecBuilder(host DeviceNodes, inv *inventory.Inventory, extra *driver.Beside) *cdi.Author {
+	return &cdi.Author{
+		Present: func() cdi.Present {
+			view := inv.Current()
+			present := cdi.Present{Node: view.Node, Common: view.Common, DevRoot: view.Root.DevHostPath}
+			if extra != nil {
+				present.Beside, present.BesideMounts = extra.Nodes(), extra.Mounts(view.Root.HostPath)
+			}
+			return present
+		},
+		Stat: func(path string) (major, minor int64, err error) {
+			device, err := host.CharDevice(path)
+			return int64(device.Major), int64(device.Minor), err
+		},
+		Capabilities: func(minor int, id gpu.MIGIdentity) ([]cdi.Node, error) {
+			devices, err := host.MIGNodes(minor, id.GPUInstance, id.ComputeInstance)
+			nodes := make([]cdi.Node, 0, len(devices))
+			for _, d := range devices {
+				nodes = append(nodes, deviceNode(d))
+			}
+			return nodes, err
+		},
+		Monitoring: func() (cdi.Node, error) {
+			d, err := host.MIGMonitorNode()
+			return deviceNode(d), err
+		},
+	}
+}
+
+func deviceNode(d hostfs.CharDevice) cdi.Node {
+	return cdi.Node{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)}
+}

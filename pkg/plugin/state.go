@@ -1,0 +1,46 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/timeslice"
+)
+
+// State is what outlives the process, and the boot that it is read in.
+type State struct {
+	Records   *checkpoint.Store
+	Locks     Locks
+	Specs     *cdi.Dir
+	Intervals *timeslice.Notes
+	BootID    string
+}
+
+// openState opens the plugin's directories, which it makes where they are missing. Close the locks.
+func openState(cfg *config.Plugin, a Adapters) (s State, err error) {
+	if s.BootID, err = a.Host.BootID(); err != nil {
+		return s, err
+	}
+	dir := cfg.PluginDir()
+	if err := a.Disk.MakeDir(dir, 0o750); err != nil {
+		return s, fmt.Errorf("making the plugin's directory %s: %w", dir, err)
+	}
+	if err := a.Disk.SyncDir(filepath.Dir(dir)); err != nil {
+		return s, fmt.Errorf("making the plugin's directory %s durably: %w", dir, err)
+	}
+	if s.Records, err = checkpoint.Open(a.Disk, dir); err != nil {
+		return s, err
+	}
+	s.Intervals = timeslice.NewNotes(a.Disk, dir, s.BootID)
+	if s.Locks, err = a.Locks(dir); err != nil {
+		return s, err
+	}
+	if s.Specs, err = cdi.OpenDir(a.Disk, cfg.Paths.CDIRoot, cdi.Kind(cfg.DriverName)); err != nil {
+		return s, errors.Join(err, s.Locks.Close())
+	}
+	return s, nil
+}
