@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,9 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/component-base/logs"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
@@ -29,6 +25,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/admission"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/controller"
+	"github.com/prism-gpu/prism/pkg/logging"
 )
 
 // version is set by the linker.
@@ -54,22 +51,12 @@ func main() {
 
 // run works until a signal comes or something fails; losing the lead is a failure.
 func run(cfg *config.Controller) error {
-	logging := logsapi.NewLoggingConfiguration()
-	logging.Format = cfg.LogFormat
-	logging.Verbosity = logsapi.VerbosityLevel(cfg.LogVerbosity) //nolint:gosec // validated to be 0 to 10
-	logs.InitLogs()
-	if err := logsapi.ValidateAndApply(logging, nil); err != nil {
-		return err
-	}
-	defer klog.Flush()
-	logger := klog.Background()
-	ctrllog.SetLogger(logger)
-	effective, err := json.Marshal(cfg)
+	logger, err := logging.Start(cfg.LogFormat, cfg.LogVerbosity, version, cfg)
 	if err != nil {
 		return err
 	}
-	logger.Info("Starting", "version", version, "config", string(effective))
-
+	defer klog.Flush()
+	ctrllog.SetLogger(logger)
 	ctx, stop := signal.NotifyContext(klog.NewContext(context.Background(), logger), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	m, err := wire(ctx, cfg)

@@ -1,0 +1,31 @@
+// Package logging sets up the logs of Prism's programs, in the same way for all of them.
+package logging
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // the format "json"
+	"k8s.io/klog/v2"
+)
+
+// Start sets the format, "text" or "json", and the verbosity, 0 to 10, of the process's logs, and logs its version and its effective
+// settings. Call it once, and klog.Flush when the process ends.
+func Start(format string, verbosity int, version string, settings any) (klog.Logger, error) {
+	configuration := logsapi.NewLoggingConfiguration()
+	configuration.Format = format
+	configuration.Verbosity = logsapi.VerbosityLevel(verbosity) //nolint:gosec // validated to be 0 to 10
+	logs.InitLogs()
+	if err := logsapi.ValidateAndApply(configuration, nil); err != nil {
+		return klog.Logger{}, fmt.Errorf("setting up the logs: %w", err)
+	}
+	effective, err := json.Marshal(settings)
+	if err != nil {
+		return klog.Logger{}, fmt.Errorf("setting up the logs: %w", err)
+	}
+	logger := klog.Background()
+	logger.Info("Starting", "version", version, "config", string(effective))
+	return logger, nil
+}
