@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,14 +10,12 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"k8s.io/component-base/logs"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register"
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/logging"
 	"github.com/prism-gpu/prism/pkg/plugin"
 )
 
@@ -50,39 +47,17 @@ func main() {
 
 // run serves until a signal comes or something fails. A replaced driver is no failure: a new process goes on.
 func run(cfg *config.Plugin) error {
-	logging := logsapi.NewLoggingConfiguration()
-	logging.Format = cfg.Serving.LogFormat
-	logging.Verbosity = logsapi.VerbosityLevel(cfg.Serving.LogVerbosity) //nolint:gosec // validated to be 0 to 10
-	logs.InitLogs()
-	if err := logsapi.ValidateAndApply(logging, nil); err != nil {
-		return err
-	}
-	defer klog.Flush()
-	logger := klog.Background()
-	effective, err := json.Marshal(cfg)
+	logger, err := logging.Start(cfg.Serving.LogFormat, cfg.Serving.LogVerbosity, version, cfg)
 	if err != nil {
 		return err
 	}
-	logger.Info("Starting", "version", version, "config", string(effective))
-
+	defer klog.Flush()
 	ctx, stop := signal.NotifyContext(klog.NewContext(context.Background(), logger), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	err = serve(ctx, cfg, plugin.System(cfg, version), inventory.Clock{})
+	err = plugin.Serve(ctx, cfg, plugin.System(cfg, version), inventory.Clock{})
 	if errors.Is(err, gpu.ErrDriverReplaced) {
 		logger.Info("Ending so that a new process loads the new driver library", "reason", err.Error())
 		return nil
 	}
 	return err
-}
-
-// serve builds everything and runs it, once the node may have a GPU. It returns nil when the context ends.
-func serve(ctx context.Context, cfg *config.Plugin, a plugin.Adapters, clock inventory.Clock) error {
-	if err := plugin.AwaitGPU(ctx, cfg, a, clock); err != nil || ctx.Err() != nil {
-		return err
-	}
-	parts, err := wire(ctx, cfg, a)
-	if err != nil {
-		return err
-	}
-	return parts.run(ctx)
 }

@@ -60,6 +60,11 @@ func unread(node string) configuration {
 // stays, over a restart what was offered before; of one that cannot be read too, after some patience.
 func (o *Offering) Load(ctx context.Context) bool {
 	config, err := o.ports.Read(ctx)
+	return o.take(ctx, config, err)
+}
+
+// take is told what was read, or why nothing was.
+func (o *Offering) take(ctx context.Context, config *v1alpha1.NodeConfig, err error) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	c := &o.config

@@ -225,6 +225,11 @@ func (o *Offering) resolve(view *inventory.View) error {
 	if err != nil {
 		return prepare.Redact("which GPUs are in use cannot be read now", err)
 	}
+	return o.resolveWith(view, records)
+}
+
+// resolveWith works out the layout for a view while these are the node's records.
+func (o *Offering) resolveWith(view *inventory.View, records []*checkpoint.Record) error {
 	wanted := o.wantedOf(view)
 	o.seen, o.layout = view, gpu.Layout{}
 	parted := false

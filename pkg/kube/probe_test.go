@@ -218,16 +218,13 @@ func partitioned(disjoint bool) resourceslice.DriverResources {
 func TestServerIsDowngraded(t *testing.T) {
 	t.Parallel()
 	server := newSliceServer(t)
-	opts := options(server)
-	var slices *kube.Slices
-	opts.OnDropped = func(d kube.DroppedFields) {
+	slices := kube.NewSlices(options(server))
+	slices.Publish(partitioned(false))
+	stop := startTold(t, slices, func(d kube.DroppedFields) {
 		if d.Counters() {
 			slices.Publish(partitioned(true))
 		}
-	}
-	slices = kube.NewSlices(opts)
-	slices.Publish(partitioned(false))
-	stop := start(t, slices)
+	})
 	eventually(t, "the slices are there", func() bool { return len(server.stored(t)) == 3 })
 	assert.Zero(t, slices.Stats().Dropped)
 

@@ -37,9 +37,6 @@ type SlicesOptions struct {
 	NodeUID types.UID
 	// SyncDelay replaces DefaultSyncDelay where it is not zero.
 	SyncDelay time.Duration
-	// OnDropped is told when the server stored less than was published. It runs on the publishing goroutine and must not
-	// block; calling Publish with a smaller layout is fine. May be nil.
-	OnDropped func(DroppedFields)
 	// OnError is told what else keeps the slices from being written; retrying goes on. It must not block. May be nil.
 	OnError func(error)
 }
@@ -123,14 +120,17 @@ func (s *Slices) Publish(resources resourceslice.DriverResources) {
 //
 // It waits for the first Publish before it looks at the API server: a controller that does not know yet what the node has
 // would delete the slices of the plugin's previous run.
-func (s *Slices) Run(ctx context.Context) error {
+//
+// dropped is told when the server stored less than was published. It runs on the publishing goroutine and must not block; calling
+// Publish with a smaller layout is fine.
+func (s *Slices) Run(ctx context.Context, dropped func(DroppedFields)) error {
 	select {
 	case <-s.first:
 	case <-ctx.Done():
 		return nil
 	}
 	start := s.current()
-	controller, err := resourceslice.StartController(ctx, s.controllerOptions(start))
+	controller, err := resourceslice.StartController(ctx, s.controllerOptions(start, dropped))
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -190,7 +190,7 @@ func (s *Slices) Stats() SlicesStats {
 	}
 }
 
-func (s *Slices) controllerOptions(start *resourceslice.DriverResources) resourceslice.Options {
+func (s *Slices) controllerOptions(start *resourceslice.DriverResources, dropped func(DroppedFields)) resourceslice.Options {
 	return resourceslice.Options{
 		DriverName: s.opts.DriverName,
 		KubeClient: s.opts.Client,
@@ -200,21 +200,19 @@ func (s *Slices) controllerOptions(start *resourceslice.DriverResources) resourc
 		// The library's own queue would wait up to 17 minutes between attempts after a long outage of the API server.
 		Queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](publishRetryFirst, publishRetryMax)),
-		ErrorHandler: s.handle,
+		ErrorHandler: func(ctx context.Context, err error, what string) { s.handle(ctx, err, what, dropped) },
 	}
 }
 
 // handle sorts what the controller reports. What fails because Run is ending is no news.
-func (s *Slices) handle(ctx context.Context, err error, what string) {
+func (s *Slices) handle(ctx context.Context, err error, what string, dropped func(DroppedFields)) {
 	if ctx.Err() != nil {
 		return
 	}
 	var fields *resourceslice.DroppedFieldsError
 	if errors.As(err, &fields) {
 		s.dropped.Add(1)
-		if s.opts.OnDropped != nil {
-			s.opts.OnDropped(droppedFields(fields))
-		}
+		dropped(droppedFields(fields))
 		return
 	}
 	s.failed.Add(1)

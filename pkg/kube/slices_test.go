@@ -103,9 +103,15 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // start runs a controller and returns how to stop it.
 func start(t *testing.T, slices *kube.Slices) (stop func()) {
 	t.Helper()
+	return startTold(t, slices, func(kube.DroppedFields) {})
+}
+
+// startTold is start, with what is told of fields that the server leaves out.
+func startTold(t *testing.T, slices *kube.Slices, dropped func(kube.DroppedFields)) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- slices.Run(ctx) }()
+	go func() { done <- slices.Run(ctx, dropped) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		assert.NoError(t, <-done)
@@ -249,17 +255,14 @@ func TestSlicesDroppedFields(t *testing.T) {
 	server := newSliceServer(t)
 	server.dropTaints.Store(true)
 	reports := make(chan kube.DroppedFields, 16)
-	opts := options(server)
-	var slices *kube.Slices
-	opts.OnDropped = func(d kube.DroppedFields) {
-		reports <- d
-		slices.Publish(resources(1)) // the smaller layout
-	}
-	slices = kube.NewSlices(opts)
+	slices := kube.NewSlices(options(server))
 	tainted := resources(1)
 	tainted.Pools[nodeName].Slices[0].Devices[0].Taints = []resourceapi.DeviceTaint{{Key: driverName + "/xid", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 	slices.Publish(tainted)
-	stop := start(t, slices)
+	stop := startTold(t, slices, func(d kube.DroppedFields) {
+		reports <- d
+		slices.Publish(resources(1)) // the smaller layout
+	})
 	select {
 	case got := <-reports:
 		assert.Equal(t, kube.DroppedFields{Pool: nodeName, Slice: 0, Features: []string{"DRADeviceTaints"}}, got)
@@ -291,6 +294,6 @@ func TestSlicesRefuseToStart(t *testing.T) {
 	t.Parallel()
 	slices := kube.NewSlices(kube.SlicesOptions{DriverName: driverName, NodeName: nodeName})
 	slices.Publish(resources(1))
-	assert.EqualError(t, slices.Run(t.Context()),
+	assert.EqualError(t, slices.Run(t.Context(), nil),
 		"starting the ResourceSlice controller of node node-1: create controller: KubeClient is nil")
 }

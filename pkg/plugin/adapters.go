@@ -56,7 +56,7 @@ type Locks interface {
 	Close() error
 }
 
-// Adapters are what a plugin works on. All of them are required.
+// Adapters are what a plugin works on. All of them are required, but for the API of a machine alone.
 type Adapters struct {
 	// Version is this program's.
 	Version string
@@ -70,6 +70,8 @@ type Adapters struct {
 	Tool func(inv *inventory.Inventory) timeslice.Tool
 	// HookImage is the hook program that is installed on hosts that have none; a missing file is no error.
 	HookImage string
+	// API connects to the API server; its Events are sent until the context ends.
+	API func(ctx context.Context) (API, error)
 	// Now is the clock by which pending cleanups are dated.
 	Now func() time.Time
 }
@@ -82,6 +84,7 @@ func System(cfg *config.Plugin, version string) Adapters {
 	return Adapters{
 		Version: version, Disk: disk.OS{}, Host: hostfs.New(cfg.Paths.HostRoot), HookImage: imageHook, Now: time.Now,
 		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML, Tool: nvidiaSMI,
+		API: func(ctx context.Context) (API, error) { return connect(ctx, cfg, version) },
 	}
 }
 

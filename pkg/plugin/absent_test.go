@@ -1,4 +1,4 @@
-package main
+package plugin
 
 import (
 	"context"
@@ -17,7 +17,6 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/inventory"
-	"github.com/prism-gpu/prism/pkg/plugin"
 )
 
 // limit bounds how long a test waits for something that must happen.
@@ -105,7 +104,7 @@ func TestServe_NoGPU_IsIdle(t *testing.T) {
 	t.Parallel()
 	n := newBareNode(t)
 	done := make(chan error, 1)
-	go func() { done <- serve(t.Context(), n.cfg, plugin.System(n.cfg, version), n.clock()) }()
+	go func() { done <- Serve(t.Context(), n.cfg, System(n.cfg, testVersion), n.clock()) }()
 	for range 5 {
 		assert.Equal(t, time.Minute, n.waiting(t))
 		n.ticks <- time.Time{}
@@ -127,7 +126,7 @@ func TestServe_NoGPUAndRecords_Serves(t *testing.T) {
 	n := newBareNode(t)
 	n.write(t, "plugins/gpu.prism.dev/claims/uid.json", "{}")
 	done := make(chan error, 1)
-	go func() { done <- plugin.AwaitGPU(t.Context(), n.cfg, plugin.System(n.cfg, version), n.clock()) }()
+	go func() { done <- AwaitGPU(t.Context(), n.cfg, System(n.cfg, testVersion), n.clock()) }()
 	require.NoError(t, ended(t, done))
 }
 
@@ -136,7 +135,7 @@ func TestServe_NoGPU_EndsWithItsContext(t *testing.T) {
 	n := newBareNode(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- serve(ctx, n.cfg, plugin.System(n.cfg, version), n.clock()) }()
+	go func() { done <- Serve(ctx, n.cfg, System(n.cfg, testVersion), n.clock()) }()
 	n.waiting(t)
 	cancel()
 	require.NoError(t, ended(t, done))

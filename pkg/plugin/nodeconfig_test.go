@@ -1,4 +1,4 @@
-package main
+package plugin
 
 import (
 	"context"
@@ -47,10 +47,9 @@ func TestPassing(t *testing.T) {
 func TestWhereTheNodeConfigurationIs(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "node.yaml")
-	clients := connections{background: fake.NewClientset()}
+	client := fake.NewClientset()
 	read := func(from config.NodeConfig) error {
-		p := &program{cfg: &config.Plugin{NodeConfig: from}}
-		_, err := p.nodeConfig(t.Context(), clients)
+		_, err := (&configReader{from: from, client: client}).read(t.Context())
 		return err
 	}
 	require.NoError(t, read(config.NodeConfig{}), "GPUs are offered whole")
@@ -71,10 +70,10 @@ func TestAFileIsReadAgain(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "node.yaml")
 	changes := make(chan struct{}, 100)
-	p := &program{cfg: &config.Plugin{NodeConfig: config.NodeConfig{File: file}}}
+	reader := &configReader{from: config.NodeConfig{File: file}}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- p.watchConfig(connections{}, func() { changes <- struct{}{} })(ctx) }()
+	go func() { ended <- reader.watch(ctx, func() { changes <- struct{}{} }) }()
 	for entries, gpus := range []string{"[]", "[{}]", "[{}, {select: {indices: [0]}}]"} {
 		text := "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: " + gpus + "\n"
 		require.NoError(t, os.WriteFile(file+".new", []byte(text), 0o600))
@@ -83,7 +82,7 @@ func TestAFileIsReadAgain(t *testing.T) {
 		for read := -1; read != entries; {
 			select {
 			case <-changes:
-				if c, err := p.nodeConfig(ctx, connections{}); err == nil {
+				if c, err := reader.read(ctx); err == nil {
 					read = len(c.GPUs)
 				}
 			case <-limit:
@@ -103,14 +102,14 @@ func TestTheLabelChooses(t *testing.T) {
 	client := fake.NewClientset(node, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "nodes"}, Data: map[string]string{
 		"default": header, "mig": header + "gpus: [{modes: [mig]}]\n",
 	}})
-	p := &program{cfg: &config.Plugin{NodeName: "n0", NodeConfig: config.NodeConfig{
+	reader := &configReader{nodeName: "n0", client: client, from: config.NodeConfig{
 		Map: "ns/nodes", Label: key, Fallbacks: config.Names{"named"},
-	}}}
+	}}
 	read := func(label string) (int, error) {
 		node.Labels = map[string]string{key: label}
 		_, err := client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{})
 		require.NoError(t, err)
-		c, err := p.nodeConfig(t.Context(), connections{background: client})
+		c, err := reader.read(t.Context())
 		if err != nil {
 			return 0, err
 		}
@@ -137,13 +136,12 @@ func TestFlagsOfTheConfiguration(t *testing.T) {
 		"nothing is set": {config.Driver{}, config.Driver{Root: "/run/nvidia/driver", FailOnInitError: &yes}},
 		"all is set":     {config.Driver{Root: "/", FailOnInitError: &no}, config.Driver{Root: "/", FailOnInitError: &no}},
 	} {
-		p := &program{cfg: &config.Plugin{NodeConfig: config.NodeConfig{File: file}, Driver: c.set}}
-		p.applyFlags(t.Context(), connections{})
-		assert.Equal(t, c.want, p.cfg.Driver, name)
-		read, err := p.nodeConfig(t.Context(), connections{})
-		require.NoError(t, err)
-		assert.NotNil(t, read, "it is not read twice")
-		assert.Nil(t, p.first.Load())
+		cfg := &config.Plugin{NodeConfig: config.NodeConfig{File: file}, Driver: c.set}
+		read := readAtStart(t.Context(), &configReader{from: cfg.NodeConfig})
+		require.NoError(t, read.ConfigErr)
+		assert.NotNil(t, read.Config)
+		assert.Equal(t, c.want, withFlags(cfg, read, savedLayout(cfg, System(cfg, testVersion))).Driver, name)
+		assert.Equal(t, c.set, cfg.Driver, "what was set stays")
 	}
 }
 
@@ -172,11 +170,11 @@ func TestFlagsOutliveAConfigurationThatCannotBeRead(t *testing.T) {
 		cfg := &config.Plugin{NodeConfig: c.from, DriverName: "gpu.prism.dev"}
 		cfg.Paths.KubeletPlugins, cfg.Driver.Root = t.TempDir(), c.root
 		require.NoError(t, os.MkdirAll(cfg.PluginDir(), 0o750))
-		p := &program{cfg: cfg}
+		saved := savedLayout(cfg, System(cfg, testVersion))
 		if c.saved != nil {
-			require.NoError(t, p.savedLayout().Save(driver.Saved{Flags: c.saved}))
+			require.NoError(t, saved.Save(driver.Saved{Flags: c.saved}))
 		}
-		p.applyFlags(t.Context(), connections{background: hanging})
+		cfg = withFlags(cfg, readAtStart(t.Context(), &configReader{from: cfg.NodeConfig, client: hanging}), saved)
 		assert.Equal(t, c.want, cfg.Driver.Root, name)
 		assert.Equal(t, c.fails, cfg.Driver.FailOnInitError != nil && *cfg.Driver.FailOnInitError, name)
 	}
@@ -190,11 +188,8 @@ func TestAnotherDriverRootNeedsARestart(t *testing.T) {
 	at := func(root string) *v1alpha1.NodeConfig {
 		return &v1alpha1.NodeConfig{Flags: &v1alpha1.NodeFlags{NVIDIADriverRoot: &root}}
 	}
-	cfg := &config.Plugin{DriverName: "gpu.prism.dev", NodeConfig: config.NodeConfig{File: file}}
-	cfg.Paths.KubeletPlugins = t.TempDir()
-	p := &program{cfg: cfg}
-	p.applyFlags(t.Context(), connections{})
-	require.Equal(t, "/at/start", cfg.Driver.Root)
+	source := sourceOf(t, &config.Plugin{DriverName: "gpu.prism.dev", NodeConfig: config.NodeConfig{File: file}})
+	require.Equal(t, "/at/start", source.root)
 	said := func(root, from string) string {
 		return `The node's configuration has nvidiaDriverRoot "` + root + `", and the plugin was started with "` + from +
 			`": delete the plugin's pod on this node, so that it is started with the other one`
@@ -206,18 +201,20 @@ func TestAnotherDriverRootNeedsARestart(t *testing.T) {
 		{at("/at/start"), ""}, {at("/later"), said("/later", "/at/start")}, {at("/later"), ""}, {at("/at/start"), ""},
 		{at("/later"), said("/later", "/at/start")}, {nil, said("", "/at/start")}, {&v1alpha1.NodeConfig{}, ""},
 	} {
-		assert.Equal(t, step.want, p.restartNeeded(step.config))
+		assert.Equal(t, step.want, source.restartNeeded(step.config))
 	}
 
-	late := &config.Plugin{DriverName: "gpu.prism.dev", NodeConfig: config.NodeConfig{File: file + ".none"}}
-	late.Paths.KubeletPlugins = t.TempDir()
-	p = &program{cfg: late}
-	p.applyFlags(t.Context(), connections{})
-	assert.Equal(t, said("/later", ""), p.restartNeeded(at("/later")), "it was not known at the start")
+	late := sourceOf(t, &config.Plugin{DriverName: "gpu.prism.dev", NodeConfig: config.NodeConfig{File: file + ".none"}})
+	assert.Equal(t, said("/later", ""), late.restartNeeded(at("/later")), "it was not known at the start")
 
-	flagged := &config.Plugin{DriverName: "gpu.prism.dev"}
-	flagged.Driver.Root = "/flag"
-	p = &program{cfg: flagged}
-	p.applyFlags(t.Context(), connections{})
-	assert.Empty(t, p.restartNeeded(at("/later")), "a flag wins")
+	flagged := sourceOf(t, &config.Plugin{DriverName: "gpu.prism.dev", Driver: config.Driver{Root: "/flag"}})
+	assert.Empty(t, flagged.restartNeeded(at("/later")), "a flag wins")
+}
+
+// sourceOf is the configuration of a process that starts with these settings.
+func sourceOf(t *testing.T, cfg *config.Plugin) *configSource {
+	t.Helper()
+	cfg.Paths.KubeletPlugins = t.TempDir()
+	source, _, _ := startConfig(t.Context(), cfg, System(cfg, testVersion), API{})
+	return source
 }

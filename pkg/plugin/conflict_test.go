@@ -1,4 +1,4 @@
-package main
+package plugin
 
 import (
 	"context"
@@ -16,19 +16,16 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/prism-gpu/prism/api/v1alpha1"
-	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
-	"github.com/prism-gpu/prism/pkg/publish"
 )
 
 // oneGPU is a host with a driver that sees one GPU.
@@ -55,6 +52,17 @@ func (oneGPU) CommonEdits(context.Context) (*specs.ContainerEdits, error) {
 }
 
 func (oneGPU) Close() error { return nil }
+
+// driverHost is this machine with that driver.
+type driverHost struct{ *hostfs.FS }
+
+func (driverHost) FindDriver(explicit string) (hostfs.DriverRoot, error) {
+	return oneGPU{}.FindDriver(explicit)
+}
+
+func (driverHost) KernelModule() string { return oneGPU{}.KernelModule() }
+
+func (driverHost) PCI(busID string) gpu.PCI { return oneGPU{}.PCI(busID) }
 
 // taintless is an API server that stores ResourceSlices without taints.
 type taintless struct {
@@ -118,45 +126,59 @@ func (s *taintless) devices(t *testing.T) int {
 }
 
 // started is a plugin's publishing half beside a device plugin, whose socket is returned. The API server has it publish.
-func started(t *testing.T, server *taintless) (*program, net.Listener) {
+func started(t *testing.T, server *taintless) (*layout, net.Listener) {
 	t.Helper()
-	root, err := os.MkdirTemp("", "prism") // a socket's path has at most 108 bytes
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(root) })
-	p := &program{cfg: &config.Plugin{DriverName: "gpu.prism.dev", NodeName: "n0"}}
-	p.cfg.Paths.KubeletPlugins = filepath.Join(root, "plugins")
-	sockets := filepath.Join(root, "device-plugins")
-	for _, dir := range []string{p.cfg.PluginDir(), sockets} {
-		require.NoError(t, os.MkdirAll(dir, 0o750))
-	}
+	cfg, a := oneGPUNode(t, server)
+	sockets := filepath.Join(filepath.Dir(cfg.Paths.KubeletPlugins), "device-plugins")
+	require.NoError(t, os.MkdirAll(sockets, 0o750))
 	socket, err := net.Listen("unix", filepath.Join(sockets, "nvidia-gpu.sock"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = socket.Close() })
 
-	clients := connections{background: server}
-	p.events = kube.NewEvents(server, p.cfg.DriverName, p.cfg.NodeName)
-	p.inventory = inventory.New(inventory.Options{
-		Host: oneGPU{}, Open: func(context.Context, hostfs.DriverRoot) (inventory.Session, error) { return oneGPU{}, nil },
-	})
-	require.NoError(t, p.inventory.Refresh(t.Context()))
-	p.offering = driver.NewOffering(driver.OfferingPorts{
-		Inventory: p.inventory, NodeName: p.cfg.NodeName, Events: p.events, Saved: p.savedLayout(),
-		Read:    func(context.Context) (*v1alpha1.NodeConfig, error) { return nil, nil },
-		Records: func() ([]*checkpoint.Record, error) { return nil, nil },
-	})
-	require.True(t, p.offering.Load(t.Context()))
-	p.slices = p.newSlices(t.Context(), clients)
-	p.publisher = driver.NewPublisher(p.offering, publish.Options{DriverName: p.cfg.DriverName, NodeName: p.cfg.NodeName}, p.slices)
-	p.lookForConflicts(t.Context(), hostfs.New("/"), clients)
+	machine, err := OpenMachine(t.Context(), cfg, a, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, machine.Close()) })
+	require.NoError(t, machine.Inventory.Refresh(t.Context()))
+	api, err := a.API(t.Context())
+	require.NoError(t, err)
+	source, cfg, read := startConfig(t.Context(), cfg, a, api)
+	l := newLayout(t.Context(), cfg, machine, source, api)
+	l.begin(t.Context(), read)
 
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	t.Cleanup(running.Wait)
 	t.Cleanup(stop)
-	for _, run := range []func(context.Context) error{p.publisher.Run, p.slices.Run} {
+	for _, run := range []func(context.Context) error{l.publisher.Run, l.publish} {
 		running.Go(func() { assert.NoError(t, run(ctx)) })
 	}
-	return p, socket
+	return l, socket
+}
+
+// oneGPUNode is a node with one GPU, and what a plugin of it works on.
+func oneGPUNode(t *testing.T, server kubernetes.Interface) (*config.Plugin, Adapters) {
+	t.Helper()
+	root, err := os.MkdirTemp("", "prism") // a socket's path has at most 108 bytes
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	cfg := &config.Plugin{
+		DriverName: "gpu.prism.dev", NodeName: "n0", Driver: config.Driver{CDIHook: config.NoCDIHook}, Paths: config.Paths{
+			KubeletPlugins: filepath.Join(root, "plugins"), KubeletRegistrar: filepath.Join(root, "registry"), CDIRoot: filepath.Join(root, "cdi"),
+			StateDir: filepath.Join(root, "state"), KubeletPodResources: filepath.Join(root, "pod-resources.sock"),
+		},
+	}
+	for _, dir := range []string{cfg.Paths.KubeletPlugins, cfg.Paths.KubeletRegistrar} {
+		require.NoError(t, os.MkdirAll(dir, 0o750))
+	}
+	a := System(cfg, testVersion)
+	a.Host = driverHost{hostfs.New("/")}
+	a.Driver = func(string) inventory.Opener {
+		return func(context.Context, hostfs.DriverRoot) (inventory.Session, error) { return oneGPU{}, nil }
+	}
+	a.API = func(context.Context) (API, error) {
+		return API{Claims: server, Background: server, Events: kube.NewEvents(server, cfg.DriverName, cfg.NodeName)}, nil
+	}
+	return cfg, a
 }
 
 // TestConflict_TaintsDropped_DevicesWithdrawn: where the API server says that it keeps no taints, no device is published during a conflict,
@@ -167,16 +189,16 @@ func TestConflict_TaintsDropped_DevicesWithdrawn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := newTaintless(answers)
-			p, socket := started(t, server)
-			require.Error(t, p.conflicts.Withheld(), "claims are refused in any case")
+			l, socket := started(t, server)
+			require.Error(t, l.conflicts.Withheld(), "claims are refused in any case")
 			require.Eventually(t, func() bool { return server.devices(t) == 0 }, 20*time.Second, time.Millisecond)
 			server.mu.Lock()
 			assert.Equal(t, answers, server.most > 0)
 			server.mu.Unlock()
 
 			require.NoError(t, socket.Close())
-			p.conflicts.Look(t.Context())
-			require.NoError(t, p.conflicts.Withheld())
+			l.conflicts.Look(t.Context())
+			require.NoError(t, l.conflicts.Withheld())
 			require.Eventually(t, func() bool { return server.devices(t) == 1 }, 20*time.Second, time.Millisecond)
 		})
 	}

@@ -1,4 +1,4 @@
-package main
+package plugin
 
 import (
 	"fmt"
@@ -45,8 +45,8 @@ func TestTainted_PublishedLeavingDevice_IsFound(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	p := &program{cfg: &config.Plugin{DriverName: "gpu.example.com", NodeName: "n0"}}
-	found, err := p.tainted(t.Context(), connections{background: client})
+	cfg := &config.Plugin{DriverName: "gpu.example.com", NodeName: "n0"}
+	found, err := API{Background: client}.tainted(t.Context(), cfg)
 	require.NoError(t, err)
 	require.NotEmpty(t, found)
 	assert.Equal(t, want, found)

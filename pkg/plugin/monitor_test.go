@@ -1,4 +1,4 @@
-package main
+package plugin
 
 import (
 	"testing"
@@ -10,7 +10,6 @@ import (
 
 func TestPublished_MonitorDevices_DecidesAlone(t *testing.T) {
 	for value, want := range map[string]bool{config.MonitorNever: false, config.MonitorPerNode: true} {
-		p := &program{cfg: &config.Plugin{MonitorDevices: value}}
-		assert.Equal(t, want, p.published().Monitor, value)
+		assert.Equal(t, want, published(&config.Plugin{MonitorDevices: value}).Monitor, value)
 	}
 }

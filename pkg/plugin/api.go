@@ -1,0 +1,57 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/publish"
+)
+
+// API is the API server. The clients are two, so that background writes never use up what claims wait for.
+type API struct {
+	Claims, Background kubernetes.Interface
+	// Events are about the node.
+	Events driver.NodeEvents
+}
+
+// connect connects to the API server, and sends Events until the context ends.
+func connect(ctx context.Context, cfg *config.Plugin, version string) (API, error) {
+	base, err := rest.InClusterConfig()
+	if cfg.Kubeconfig != "" {
+		base, err = clientcmd.BuildConfigFromFlags("", cfg.Kubeconfig)
+	}
+	if err != nil {
+		return API{}, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	base.QPS, base.Burst, base.UserAgent = float32(cfg.KubeAPI.QPS), cfg.KubeAPI.Burst, "prism-kubelet-plugin/"+version
+	base.ContentType, base.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
+	claims, err := kubernetes.NewForConfig(base)
+	if err != nil {
+		return API{}, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	background, err := kubernetes.NewForConfig(rest.CopyConfig(base))
+	if err != nil {
+		return API{}, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	events := kube.NewEvents(background, cfg.DriverName, cfg.NodeName)
+	return API{Claims: claims, Background: background, Events: events}, events.Start(ctx)
+}
+
+// probe finds out what the API server keeps.
+func (a API) probe(cfg *config.Plugin) kube.Probe {
+	return kube.Probe{Client: a.Background, DriverName: cfg.DriverName, NodeName: cfg.NodeName}
+}
+
+// tainted lists what the API server has of this node's devices, and of each whether it is tainted as leaving.
+func (a API) tainted(ctx context.Context, cfg *config.Plugin) (map[gpu.PoolDevice]bool, error) {
+	stored := kube.Stored{Client: a.Background, DriverName: cfg.DriverName, NodeName: cfg.NodeName}
+	return stored.Tainted(ctx, cfg.DriverName+"/"+publish.LeavingTaint)
+}

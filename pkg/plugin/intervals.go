@@ -1,0 +1,26 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/timeslice"
+)
+
+// newKeeper builds what sets the intervals that the node's configuration says.
+func newKeeper(ctx context.Context, m *Machine, l *layout, tx *prepare.Transaction, events driver.NodeEvents) *timeslice.Keeper {
+	return timeslice.NewKeeper(timeslice.KeeperPorts{
+		Tool: m.Tool, Notes: m.State.Intervals, Alone: tx.Alone, Wanted: l.offering.Intervals,
+		Changed: func() <-chan struct{} { return m.Inventory.Current().Replaced() },
+		Failed: func(id gpu.UUID, interval gpu.Interval, err error) {
+			klog.FromContext(ctx).Error(err, "An interval is not set", "gpu", id, "interval", interval)
+			events.Warn("IntervalNotSet", "Configure",
+				fmt.Sprintf("The time slices of GPU %s are not as the node's configuration says, %s: %v", id, interval, err))
+		},
+	})
+}

@@ -1,0 +1,63 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/reconcile"
+	"github.com/prism-gpu/prism/pkg/timeslice"
+)
+
+// newReconciler builds what looks for things that nobody owns. It reads claims with the client that no claim waits for.
+func newReconciler(cfg *config.Plugin, api API, tx *prepare.Transaction, metrics *driver.Metrics) *reconcile.Reconciler {
+	return reconcile.New(reconcile.Ports{
+		Node:   driver.Keeping{Transaction: tx, Config: cfg},
+		Claims: driver.ClaimLookup{Claims: kube.Claims{Client: api.Background}},
+		Pods:   driver.PodResources{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)},
+		Report: driver.OrphanReport{Events: api.Events, Metrics: metrics},
+	})
+}
+
+// leader does what only one process per node may: publish, settle what other processes left, remove what nobody owns, and set what the
+// node's configuration says of GPUs.
+type leader struct {
+	locks      Locks
+	layout     *layout
+	keeper     *timeslice.Keeper
+	reconciler *reconcile.Reconciler
+}
+
+// run leads as soon as no other process of the node does, until the context ends.
+func (l *leader) run(ctx context.Context) error {
+	release, err := l.locks.Lead(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("becoming the node's publisher: %w", err)
+	}
+	defer release()
+	klog.FromContext(ctx).V(2).Info("Leading on this node")
+	l.layout.offering.Lead(true)
+	defer l.layout.offering.Lead(false)
+	l.layout.publisher.Publish() // what the process before this one had come to
+	var reconciling sync.WaitGroup
+	defer reconciling.Wait()
+	reconciling.Go(func() { l.reconciler.Run(ctx) })
+	reconciling.Go(func() { l.keeper.Run(ctx) })
+	return l.layout.publish(ctx)
+}
+
+// renew looks again at what the node advertises: it may have changed.
+func (l *leader) renew() {
+	l.layout.publisher.Renew()
+	l.keeper.Look()
+}

@@ -1,0 +1,89 @@
+package plugin
+
+import (
+	"context"
+
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/timeslice"
+)
+
+// serving is what the kubelet and people talk to.
+type serving struct {
+	server *driver.Server
+	http   driver.HTTP
+	failed chan error // what keeps the plugin from serving the kubelet, once
+}
+
+// driverPorts is what the kubelet's calls are answered with.
+type driverPorts struct {
+	tx      *prepare.Transaction
+	reports driver.Reports
+	metrics *driver.Metrics
+}
+
+func newServing(cfg *config.Plugin, m *Machine, l *layout, api API, ports driverPorts) *serving {
+	s := &serving{failed: make(chan error, 1)}
+	var describe driver.Describe
+	if cfg.DeviceMetadata {
+		describe = l.publisher.Describe
+	}
+	s.server = &driver.Server{
+		Plugin: driver.New(ports.tx, ports.reports, ports.metrics, describe, s.fail), Config: cfg, Client: api.Claims,
+	}
+	s.http = driver.HTTP{
+		Endpoint: cfg.Serving.HTTPEndpoint, Metrics: ports.metrics, Pprof: cfg.Serving.Pprof, Ready: s.server.Ready,
+		Note: func() string {
+			if err := m.Inventory.Status().Err; err != nil {
+				return "without devices: " + err.Error()
+			}
+			return ""
+		},
+	}
+	return s
+}
+
+// fail notes the first error after which the process cannot serve any more.
+func (s *serving) fail(err error) {
+	select {
+	case s.failed <- err:
+	default:
+	}
+}
+
+// failure returns the error after which the process cannot serve any more, nil when the context ends before.
+func (s *serving) failure(ctx context.Context) error {
+	select {
+	case err := <-s.failed:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// newMetrics builds the metrics, which read the others when they are asked for.
+func newMetrics(version string, cfg *config.Plugin, m *Machine, l *layout, tx *prepare.Transaction, keeper *timeslice.Keeper,
+	damaged *damagedRecords,
+) *driver.Metrics {
+	return driver.NewMetrics(version, driver.Readings{
+		Devices: func() map[string]int {
+			counts := map[string]int{}
+			for _, d := range l.offering.Devices() {
+				counts[string(d.Type())]++
+			}
+			if published(cfg).Monitor && len(m.Inventory.Current().Node.GPUs) > 0 {
+				counts[string(gpu.TypeMonitor)]++
+			}
+			return counts
+		},
+		Faults:        func() int { return m.Inventory.Status().Faults },
+		Claims:        tx.Counts,
+		DriverLoaded:  func() bool { return m.Inventory.Status().Usable() },
+		SliceErrors:   func() int64 { return l.slices.Stats().Errors },
+		DroppedFields: func() int64 { return l.slices.Stats().Dropped },
+		Damaged:       func() int { return int(damaged.count.Load()) },
+		Configuration: l.offering.Problems, Changing: l.offering.Changing, Intervals: keeper.Failing,
+	})
+}
