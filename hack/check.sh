@@ -26,6 +26,9 @@ step "lint and import walls"
 "$linter" run --allow-parallel-runners ./...
 (cd hack/localcluster && "$linter" run --allow-parallel-runners --config "$PWD/../../.golangci.yml" ./...)
 
+step "import walls and sizes"
+go test ./test/walls | { grep -vE '^ok' || true; }
+
 step races
 # Go keeps the answers: what a change does not reach is not run again. Programs that bind NVIDIA's library must leave its symbols open
 # until they are used.
