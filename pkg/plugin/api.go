@@ -45,13 +45,24 @@ func connect(ctx context.Context, cfg *config.Plugin, version string) (API, erro
 	return API{Claims: claims, Background: background, Events: events}, events.Start(ctx)
 }
 
-// probe finds out what the API server keeps.
-func (a API) probe(cfg *config.Plugin) kube.Probe {
-	return kube.Probe{Client: a.Background, DriverName: cfg.DriverName, NodeName: cfg.NodeName}
+// cluster asks the API server for one node and one driver.
+type cluster struct {
+	kube.Probe
+	client kubernetes.Interface
 }
 
-// tainted lists what the API server has of this node's devices, and of each whether it is tainted as leaving.
-func (a API) tainted(ctx context.Context, cfg *config.Plugin) (map[gpu.PoolDevice]bool, error) {
-	stored := kube.Stored{Client: a.Background, DriverName: cfg.DriverName, NodeName: cfg.NodeName}
-	return stored.Tainted(ctx, cfg.DriverName+"/"+publish.LeavingTaint)
+func (a API) cluster(cfg *config.Plugin) cluster {
+	return cluster{Probe: kube.Probe{Client: a.Background, DriverName: cfg.DriverName, NodeName: cfg.NodeName}, client: a.Background}
+}
+
+// Tainted lists what the API server has of this node's devices, and of each whether it is tainted as leaving.
+func (c cluster) Tainted(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
+	stored := kube.Stored{Client: c.client, DriverName: c.DriverName, NodeName: c.NodeName}
+	return stored.Tainted(ctx, c.DriverName+"/"+publish.LeavingTaint)
+}
+
+// Allocated reads a page of the claims that have devices of this driver.
+func (c cluster) Allocated(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+	query.Driver = c.DriverName
+	return kube.Claims{Client: c.client}.Allocated(ctx, query)
 }

@@ -53,7 +53,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		return nil, errors.Join(err, machine.Close())
 	}
 	read.Records = found
-	layout.begin(ctx, read)
+	layout.Begin(ctx, read)
 	keeper := newKeeper(ctx, machine, layout, tx, api.Events)
 	metrics := newMetrics(a.Version, cfg, machine, layout, tx, keeper, damaged)
 	return &Plugin{
@@ -71,10 +71,9 @@ func transact(ctx context.Context, m *Machine, l *layout, reports driver.Reports
 ) {
 	settings := m.Settings()
 	settings.Retrying = func(rc *resourceapi.ResourceClaim, cause error) { retrying(ctx, reports, rc, cause) }
-	settings.Owing = l.publisher.Owe
-	settings.Withheld = l.conflicts.Withheld
+	l.Bind(&settings)
 	settings.Found = func(records []*checkpoint.Record) { found = append([]*checkpoint.Record{}, records...) }
-	tx, unread, err := prepare.New(m.Ports(l.offering, l.events), settings)
+	tx, unread, err := prepare.New(m.Ports(l.Offering, l.events), settings)
 	for _, err := range unread {
 		damaged.setAside(err)
 	}

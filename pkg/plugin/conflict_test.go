@@ -143,13 +143,13 @@ func started(t *testing.T, server *taintless) (*layout, net.Listener) {
 	require.NoError(t, err)
 	source, cfg, read := startConfig(t.Context(), cfg, a, api)
 	l := newLayout(t.Context(), cfg, machine, source, api)
-	l.begin(t.Context(), read)
+	l.Begin(t.Context(), read)
 
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	t.Cleanup(running.Wait)
 	t.Cleanup(stop)
-	for _, run := range []func(context.Context) error{l.publisher.Run, l.publish} {
+	for _, run := range []func(context.Context) error{l.Publisher.Run, l.publish} {
 		running.Go(func() { assert.NoError(t, run(ctx)) })
 	}
 	return l, socket
@@ -190,15 +190,15 @@ func TestConflict_TaintsDropped_DevicesWithdrawn(t *testing.T) {
 			t.Parallel()
 			server := newTaintless(answers)
 			l, socket := started(t, server)
-			require.Error(t, l.conflicts.Withheld(), "claims are refused in any case")
+			require.Error(t, l.Conflicts.Withheld(), "claims are refused in any case")
 			require.Eventually(t, func() bool { return server.devices(t) == 0 }, 20*time.Second, time.Millisecond)
 			server.mu.Lock()
 			assert.Equal(t, answers, server.most > 0)
 			server.mu.Unlock()
 
 			require.NoError(t, socket.Close())
-			l.conflicts.Look(t.Context())
-			require.NoError(t, l.conflicts.Withheld())
+			l.Conflicts.Look(t.Context())
+			require.NoError(t, l.Conflicts.Withheld())
 			require.Eventually(t, func() bool { return server.devices(t) == 1 }, 20*time.Second, time.Millisecond)
 		})
 	}

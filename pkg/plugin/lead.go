@@ -46,9 +46,9 @@ func (l *leader) run(ctx context.Context) error {
 	}
 	defer release()
 	klog.FromContext(ctx).V(2).Info("Leading on this node")
-	l.layout.offering.Lead(true)
-	defer l.layout.offering.Lead(false)
-	l.layout.publisher.Publish() // what the process before this one had come to
+	l.layout.Offering.Lead(true)
+	defer l.layout.Offering.Lead(false)
+	l.layout.Publisher.Publish() // what the process before this one had come to
 	var reconciling sync.WaitGroup
 	defer reconciling.Wait()
 	reconciling.Go(func() { l.reconciler.Run(ctx) })
@@ -58,6 +58,6 @@ func (l *leader) run(ctx context.Context) error {
 
 // renew looks again at what the node advertises: it may have changed.
 func (l *leader) renew() {
-	l.layout.publisher.Renew()
+	l.layout.Publisher.Renew()
 	l.keeper.Look()
 }

@@ -70,10 +70,10 @@ func (p *Plugin) parts() []func(context.Context) error {
 	l, inventory := p.layout, p.machine.Inventory
 	return []func(context.Context) error{
 		p.leader.run,
-		l.publisher.Run,
-		func(ctx context.Context) error { return l.offering.Run(ctx, p.leader.renew) },
-		func(ctx context.Context) error { return l.config.watch(ctx, l.offering.Reload) },
-		l.conflicts.Run,
+		l.Publisher.Run,
+		func(ctx context.Context) error { return l.Offering.Run(ctx, p.leader.renew) },
+		func(ctx context.Context) error { return l.config.watch(ctx, l.Offering.Reload) },
+		l.Conflicts.Run,
 		driver.Notices{Inventory: inventory, Events: l.events}.Run,
 		p.serving.http.Run,
 		inventory.Run,

@@ -28,7 +28,7 @@ func newServing(cfg *config.Plugin, m *Machine, l *layout, api API, ports driver
 	s := &serving{failed: make(chan error, 1)}
 	var describe driver.Describe
 	if cfg.DeviceMetadata {
-		describe = l.publisher.Describe
+		describe = l.Publisher.Describe
 	}
 	s.server = &driver.Server{
 		Plugin: driver.New(ports.tx, ports.reports, ports.metrics, describe, s.fail), Config: cfg, Client: api.Claims,
@@ -70,7 +70,7 @@ func newMetrics(version string, cfg *config.Plugin, m *Machine, l *layout, tx *p
 	return driver.NewMetrics(version, driver.Readings{
 		Devices: func() map[string]int {
 			counts := map[string]int{}
-			for _, d := range l.offering.Devices() {
+			for _, d := range l.Offering.Devices() {
 				counts[string(d.Type())]++
 			}
 			if published(cfg).Monitor && len(m.Inventory.Current().Node.GPUs) > 0 {
@@ -84,6 +84,6 @@ func newMetrics(version string, cfg *config.Plugin, m *Machine, l *layout, tx *p
 		SliceErrors:   func() int64 { return l.slices.Stats().Errors },
 		DroppedFields: func() int64 { return l.slices.Stats().Dropped },
 		Damaged:       func() int { return int(damaged.count.Load()) },
-		Configuration: l.offering.Problems, Changing: l.offering.Changing, Intervals: keeper.Failing,
+		Configuration: l.Offering.Problems, Changing: l.Offering.Changing, Intervals: keeper.Failing,
 	})
 }

@@ -46,7 +46,7 @@ func TestTainted_PublishedLeavingDevice_IsFound(t *testing.T) {
 		}
 	}
 	cfg := &config.Plugin{DriverName: "gpu.example.com", NodeName: "n0"}
-	found, err := API{Background: client}.tainted(t.Context(), cfg)
+	found, err := API{Background: client}.cluster(cfg).Tainted(t.Context())
 	require.NoError(t, err)
 	require.NotEmpty(t, found)
 	assert.Equal(t, want, found)

@@ -20,16 +20,15 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
-	"github.com/prism-gpu/prism/pkg/publish"
+	"github.com/prism-gpu/prism/pkg/plugin"
 )
 
 // offer is a process's part in what the node offers, where that changes.
 type offer struct {
-	*driver.Offering
+	*plugin.Layout
 
-	publisher *driver.Publisher
-	machine   *Machine
-	touch     Touch
+	machine *Machine
+	touch   Touch
 
 	mu sync.Mutex
 	// leads: the process publishes. Unsent is what the API server does not have yet.
@@ -49,27 +48,35 @@ func (silent) Warn(_, _, _ string) {}
 func (silent) Normal(_, _, _ string) {}
 
 // offering builds what decides what the node's GPUs are offered as.
-func (m *Machine) offering(p *Process, files touchedDisk, touch Touch) *offer {
+func (m *Machine) offering(p *Process, touch Touch) *offer {
 	o := &offer{machine: m, touch: touch, node: func() *gpu.Node { return p.machine.Inventory.Current().Node }}
-	o.Offering = driver.NewOffering(driver.OfferingPorts{
-		Inventory: p.machine.Inventory, NodeName: NodeName, Events: silent{}, Records: p.machine.Kept,
-		Counters: keeping, Shares: keeping, Watched: true,
-		Read: o.config, Passing: func(err error) bool { return errors.Is(err, errConfig) },
-		Tainted: func(ctx context.Context) (tainted map[gpu.PoolDevice]bool, err error) {
-			err = touch("api.Slices", func() error { tainted, err = m.taints(); return err })
-			return tainted, errors.Join(ctx.Err(), err)
-		},
-		Allocated: func(ctx context.Context, query kube.AllocatedQuery) (page *kube.AllocatedPage, err error) {
-			err = touch("api.Claims", func() error { page, err = m.allocated(time.Now(), query.Devices); return err })
-			return page, errors.Join(ctx.Err(), err)
-		},
-		Saved: driver.LayoutFile{Disk: files, Dir: m.StateDir},
+	o.Layout = plugin.NewLayout(m.settings(), p.machine, plugin.LayoutPorts{
+		Cluster: server{m, touch}, Read: o.config, Passing: func(err error) bool { return errors.Is(err, errConfig) }, Slices: o, Events: silent{},
 	})
 	return o
 }
 
-// keeping: the API server keeps all that it is given.
-func keeping(ctx context.Context) (bool, error) { return true, ctx.Err() }
+// server is an API server that keeps all that it is given.
+type server struct {
+	machine *Machine
+	touch   Touch
+}
+
+func (server) PartitionableDevices(ctx context.Context) (bool, error) { return true, ctx.Err() }
+
+func (server) DeviceTaints(ctx context.Context) (bool, error) { return true, ctx.Err() }
+
+func (server) CountsShares(ctx context.Context) (bool, error) { return true, ctx.Err() }
+
+func (s server) Tainted(ctx context.Context) (tainted map[gpu.PoolDevice]bool, err error) {
+	err = s.touch("api.Slices", func() error { tainted, err = s.machine.taints(); return err })
+	return tainted, errors.Join(ctx.Err(), err)
+}
+
+func (s server) Allocated(ctx context.Context, query kube.AllocatedQuery) (page *kube.AllocatedPage, err error) {
+	err = s.touch("api.Claims", func() error { page, err = s.machine.allocated(time.Now(), query.Devices); return err })
+	return page, errors.Join(ctx.Err(), err)
+}
 
 // errConfig: the configuration could not be read for a reason of the moment.
 var errConfig = errors.New("the API server does not answer")
@@ -93,18 +100,16 @@ func (o *offer) config(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 }
 
 // begin finds out what to offer and becomes the one that publishes it.
-func (o *offer) begin(ctx context.Context) error {
-	o.Load(ctx)
-	o.Probe(ctx)
-	o.publisher = driver.NewPublisher(o.Offering, publish.Options{DriverName: DriverName, NodeName: NodeName}, o)
+func (o *offer) begin(ctx context.Context, read driver.AtStart) error {
+	o.Begin(ctx, read)
 	if err := o.machine.tell(func(c *cluster) { c.leads(time.Now()) }); err != nil {
 		return err
 	}
-	o.Lead(true)
+	o.Offering.Lead(true)
 	o.mu.Lock()
 	o.leads = true
 	o.mu.Unlock()
-	o.publisher.Publish()
+	o.Publisher.Publish()
 	return nil
 }
 
@@ -137,7 +142,7 @@ func (o *offer) pass(ctx context.Context, seconds int) error {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	var err error
-	running.Go(func() { err = o.Run(ctx, o.publisher.Publish) })
+	running.Go(func() { err = o.Offering.Run(ctx, o.Publisher.Publish) })
 	for i := range seconds {
 		time.Sleep(time.Second)
 		if o.send() && i > 0 && o.calm() {
@@ -154,7 +159,7 @@ func (o *offer) calm() bool {
 	c, err := o.machine.cluster()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return err == nil && o.Changing() == 0 && c.Config == o.read
+	return err == nil && o.Offering.Changing() == 0 && c.Config == o.read
 }
 
 // configure has the node's administrator say what its GPUs are to be, and the process hear of it.
@@ -162,7 +167,7 @@ func (o *offer) configure(ctx context.Context, text string) error {
 	if err := o.machine.tell(func(c *cluster) { c.Config = text }); err != nil {
 		return err
 	}
-	o.Reload()
+	o.Offering.Reload()
 	return o.pass(ctx, aWhile)
 }
 
@@ -275,8 +280,9 @@ func (m *Machine) hasSaved(inv *inventory.Inventory, want gpu.Layout) error {
 	return nil
 }
 
-// hasPublished: these are the devices that are published, and none is to go.
+// hasPublished: these are the devices that are published, with the node's monitor device, and none is to go.
 func (c *cluster) hasPublished(want map[string]bool) error {
+	want[place(gpu.Monitor{}.Pool(NodeName), string(gpu.Monitor{}.Name()))] = true
 	published := map[string]bool{}
 	for at, d := range c.Published {
 		if d.Leaving {

@@ -16,6 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
@@ -109,13 +110,18 @@ func (m *Machine) adapters(open inventory.Opener, w Wiring) plugin.Adapters {
 
 // transact builds what prepares claims, from the plugin's own parts and with the effects of tests beside them.
 func (m *Machine) transact(ctx context.Context, p *Process, w Wiring) error {
-	advertised := plugin.Advertised(always{m, p})
+	advertised, settings := plugin.Advertised(always{m, p}), p.machine.Settings()
+	var read driver.AtStart
+	settings.Owing = w.Owing
 	if m.offers {
-		p.offer = m.offering(p, touchedDisk{touch: w.Touch, journal: w.journal}, w.Touch)
-		advertised = p.offer
+		p.offer = m.offering(p, w.Touch)
+		read.Config, read.ConfigErr = p.offer.config(ctx)
+		p.offer.Bind(&settings)
+		advertised = p.offer.Offering
 	}
+	settings.Found = func(records []*checkpoint.Record) { read.Records = records }
 	m.slicing(p)
-	ports, settings := p.machine.Ports(advertised, silent{}), p.machine.Settings()
+	ports := p.machine.Ports(advertised, silent{})
 	ports.Planner = planner{ports.Planner, w.Effects}
 	for kind, effect := range Effects {
 		ports.Steps[kind] = touchedStep{step: effect(m), kind: kind, touch: w.Touch}
@@ -126,14 +132,14 @@ func (m *Machine) transact(ctx context.Context, p *Process, w Wiring) error {
 			ports.Needs[kind] = mode
 		}
 	}
-	settings.Patience, settings.DebtAfter, settings.Owing = w.Patience, w.DebtAfter, w.Owing
+	settings.Patience, settings.DebtAfter = w.Patience, w.DebtAfter
 	var err error
 	if p.Transaction, p.Damaged, err = prepare.New(ports, settings); err != nil {
 		return err
 	}
 	_ = p.Refresh(ctx) // a driver that does not answer is no reason not to serve
 	if m.offers {
-		return p.offer.begin(ctx)
+		return p.offer.begin(ctx, read)
 	}
 	return nil
 }
