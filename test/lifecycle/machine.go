@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
@@ -142,5 +141,3 @@ func (m *Machine) Advance(d time.Duration) {
 	defer m.mu.Unlock()
 	m.later += d
 }
-
-func cdiKind() string { return cdi.Kind(DriverName) }

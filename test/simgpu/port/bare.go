@@ -8,7 +8,7 @@ type Bare struct{ Boot string }
 // BootID is the boot that the test is in.
 func (b Bare) BootID() (string, error) { return b.Boot, nil }
 
-// MayHaveGPU: it has.
+// MayHaveGPU is always true.
 func (Bare) MayHaveGPU() (bool, error) { return true, nil }
 
 // CharDevices finds none.
@@ -20,10 +20,10 @@ func (Bare) Locate(_, _ string) (string, bool) { return "", false }
 // Program finds none.
 func (Bare) Program(...string) (string, bool) { return "", false }
 
-// NoExec: programs may be executed anywhere.
+// NoExec is never true: programs may be executed anywhere.
 func (Bare) NoExec(string) (bool, error) { return false, nil }
 
-// CheckPrograms: all users may execute them.
+// CheckPrograms finds nothing wrong: all users may execute them.
 func (Bare) CheckPrograms(string) error { return nil }
 
 // Sockets finds none.
