@@ -152,7 +152,7 @@ func TestSlicesPublish(t *testing.T) {
 	assert.EqualValues(t, "node-uid", slice.OwnerReferences[0].UID, "looked up")
 
 	slices.Publish(resources(3))
-	eventually(t, "the slice is updated", func() bool { return len(server.stored(t)[0].Spec.Devices) == 6 })
+	eventually(t, "the slice is updated", func() bool { return len(server.stored(t)[0].Spec.Devices) == 3 })
 	eventually(t, "writes are counted", func() bool {
 		return slices.Stats() == kube.SlicesStats{Created: 1, Updated: 1}
 	})
