@@ -57,6 +57,10 @@ func (s *sliceServer) write(action clienttesting.Action) (bool, runtime.Object, 
 	if s.refusals.Add(-1) >= 0 {
 		return true, nil, apierrors.NewServiceUnavailable("the server is being upgraded")
 	}
+	// A client that did not find a slice asks the older versions of the API too.
+	if resource := action.GetResource(); resource.Version != resourceapi.SchemeGroupVersion.Version {
+		return true, nil, apierrors.NewNotFound(resource.GroupResource(), "")
+	}
 	s.writes.Add(1)
 	var slice *resourceapi.ResourceSlice
 	switch a := action.(type) {
