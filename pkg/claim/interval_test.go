@@ -123,7 +123,7 @@ func TestClaimSettings_AdminAccess_Refused(t *testing.T) {
 		require.EqualError(t, err, `request "gpu", device gpu-aaaaaaaa: `+want+` (a retry does not help)`)
 	}
 	_, err := under(driverName).Resolve(allocated(one, config(fromClass, driverName, profilerConfig)))
-	require.ErrorContains(t, err, "ProfilerConfig is not served by this version of the driver", "that is for nobody yet")
+	require.ErrorContains(t, err, "ProfilerConfig is not served by this version of the driver", "no version supports it yet")
 }
 
 func TestRefusedIntervals(t *testing.T) {

@@ -106,7 +106,7 @@ func (m *Machine) Ports(advertised Advertised, events driver.NodeEvents) prepare
 		Records: m.State.Records,
 		Locks:   m.State.Locks,
 		Planner: claim.Source{
-			Driver: m.cfg.DriverName, NodeName: m.cfg.NodeName, Monitor: m.cfg.MonitorDevices == config.MonitorPerNode,
+			Driver: m.cfg.DriverName, NodeName: m.cfg.NodeName, Monitor: published(m.cfg).Monitor,
 			Offered: advertised.Now, Standby: advertised.Standby,
 		},
 		Specs: struct {

@@ -23,7 +23,7 @@ type scheduler struct {
 	t        *testing.T
 	features structured.Features
 	slices   []*resourceapi.ResourceSlice
-	classes  classes
+	classes  structured.DeviceClassLister
 	taken    sets.Set[structured.DeviceID]
 	shares   sets.Set[structured.SharedDeviceID]
 	consumed structured.ConsumedCapacityCollection

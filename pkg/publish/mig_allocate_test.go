@@ -90,6 +90,7 @@ func (e *enumeration) grow(set []gpu.Device) {
 			require.Equal(e.t, want, got != nil, "%v", namesOf(next))
 		}
 		if got != nil {
+			require.Equal(e.t, string(d.Name()), got[0].Device)
 			e.s.hold(got[0])
 			e.grow(next)
 			e.s.release(got[0])

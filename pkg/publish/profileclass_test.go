@@ -10,7 +10,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/cel"
-	"k8s.io/dynamic-resource-allocation/structured"
 
 	"github.com/prism-gpu/prism/pkg/controller"
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -39,15 +38,6 @@ func (c profileClasses) Get(name string) (*resourceapi.DeviceClass, error) {
 	return &resourceapi.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{Selectors: []resourceapi.DeviceSelector{selector(expression)}},
 	}, nil
-}
-
-// allocatorByProfile knows the classes of profiles and no others.
-func (s *scheduler) allocatorByProfile(listed profileClasses) structured.Allocator {
-	s.t.Helper()
-	allocator, err := structured.NewAllocator(s.t.Context(), s.features,
-		structured.AllocatedState{AllocatedDevices: s.taken, AllocatedSharedDeviceIDs: s.shares, AggregatedCapacity: s.consumed}, listed, s.slices, s.cache)
-	require.NoError(s.t, err)
-	return allocator
 }
 
 // TestProfileClass_SelectsItsProfile: of all devices of a node, whole GPUs and shares too, the class of a profile selects exactly the MIG
@@ -101,7 +91,8 @@ func TestProfileClass_JointlyAllocatable(t *testing.T) {
 			t.Parallel()
 			n := migNode(t, board, 1)
 			n.GPUs[0].MIG.Mode = gpu.MIGMode{}
-			e := byProfile{newEnumeration(t, board, n), profileClassesOf(n.GPUs[0].MIG)}
+			e := newEnumeration(t, board, n)
+			e.ask, e.s.classes = byProfileClass, profileClassesOf(n.GPUs[0].MIG)
 			e.devices = slices.DeleteFunc(slices.Clone(e.devices), func(d gpu.Device) bool { return d.Type() != gpu.TypeMIG })
 			e.grow(nil)
 			sets := 2319
@@ -113,47 +104,9 @@ func TestProfileClass_JointlyAllocatable(t *testing.T) {
 	}
 }
 
-// byProfile asks for MIG devices by the class of their profile.
-type byProfile struct {
-	*enumeration
-	listed profileClasses
-}
-
-// grow asks for every device that comes after those of a set that is taken.
-func (e byProfile) grow(set []gpu.Device) {
-	e.sets++
-	first := 0
-	if len(set) > 0 {
-		first = slices.Index(e.devices, set[len(set)-1]) + 1
-	}
-	for _, d := range e.devices[first:] {
-		next := append(slices.Clone(set), d)
-		got := e.allocates(next)
-		if want := e.holds(next); (got != nil) != want {
-			require.Equal(e.t, want, got != nil, "%v", namesOf(next))
-		}
-		if got != nil {
-			require.Equal(e.t, string(d.Name()), got[0].Device)
-			e.s.hold(got[0])
-			e.grow(next)
-			e.s.release(got[0])
-		}
-	}
-}
-
-// allocates asks for the last device of a set whose others are taken, of which alone the scheduler knows.
-func (e byProfile) allocates(set []gpu.Device) []resourceapi.DeviceRequestAllocationResult {
-	e.t.Helper()
-	shown := *e.s.slices[1]
-	shown.Spec.Devices = nil
-	for _, name := range namesOf(set) {
-		shown.Spec.Devices = append(shown.Spec.Devices, e.published[string(name)])
-	}
-	all := e.s.slices
-	defer func() { e.s.slices = all }()
-	e.s.slices = []*resourceapi.ResourceSlice{all[0], &shown}
-	mig, ok := set[len(set)-1].(gpu.MIGDevice)
-	require.True(e.t, ok)
+// byProfileClass asks for a MIG device by the class of its profile.
+func byProfileClass(d gpu.Device) resourceapi.ExactDeviceRequest {
+	mig, _ := d.(gpu.MIGDevice)
 	class, _ := controller.ProfileClass(driverName, mig.Profile.Name)
-	return e.s.offered(e.s.allocatorByProfile(e.listed), request(class, 1))
+	return request(class, 1)
 }

@@ -70,7 +70,7 @@ func (b *bencher) change(ctx context.Context) (err error) {
 // change tells of it.
 func (r *Report) change(b *strings.Builder) {
 	c := r.Change
-	fmt.Fprintf(b, "\n| another configuration, %d GPUs that nobody uses | |\n|---|--:|\n", c.GPUs)
+	fmt.Fprintf(b, "\n| another configuration, %d unused GPUs | |\n|---|--:|\n", c.GPUs)
 	fmt.Fprintf(b, "| from its text to the last GPU published so (p50 of %d), of which 5 s are for schedulers to hear of it | %s |\n",
 		len(c.Took), milliseconds(c.Took.P50()))
 	fmt.Fprintf(b, "| slowest | %s |\n", milliseconds(c.Took.P99()))

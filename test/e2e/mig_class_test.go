@@ -18,7 +18,7 @@ func TestMIGProfileClass_NoSelector_PodSeesItsDevice(t *testing.T) {
 	ns := sliced(t)
 	for pod, profile := range map[string]string{"media": "1g.10gb+me", "medium": "2g.20gb"} {
 		class := map[string]string{"1g.10gb+me": "mig-1g-10gb-me.gpu.prism.dev", "2g.20gb": "mig-2g-20gb.gpu.prism.dev"}[profile]
-		require.NoError(t, ns.create(fmt.Sprintf(classPod, pod, class)))
+		require.NoError(t, ns.create(fmt.Sprintf(slicePod, pod, class, "")))
 		assert.Equal(t, profile, ns.slice(pod).Profile)
 		request := ns.claimOf(ns.pod(pod), "slice").Spec.Devices.Requests[0].Exactly
 		require.NotNil(t, request)
@@ -31,27 +31,6 @@ func TestMIGProfileClass_NoSelector_PodSeesItsDevice(t *testing.T) {
 	}
 	require.NoError(t, ns.silence())
 }
-
-const classPod = `
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: %[1]s}
-spec: {spec: {devices: {requests: [{name: slice, exactly: {deviceClassName: %[2]s}}]}}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: %[1]s}
-spec:
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 1
-  containers:
-  - name: main
-    image: localhost/prism-test:1
-    imagePullPolicy: Never
-    command: [sleep, "3600"]
-    resources: {claims: [{name: slice}]}
-  resourceClaims: [{name: slice, resourceClaimTemplateName: %[1]s}]
-`
 
 // hasClasses waits until there are DeviceClasses of these names.
 func (c *cluster) hasClasses(t *testing.T, names ...string) {

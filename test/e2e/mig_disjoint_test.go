@@ -32,7 +32,7 @@ func TestMIGDisjoint(t *testing.T) {
 	})
 	pods := []string{"large"}
 	// The classes of profiles need no extended resource names.
-	require.NoError(t, ns.create(fmt.Sprintf(classPod, "large", "mig-3g-40gb.gpu.prism.dev")))
+	require.NoError(t, ns.create(fmt.Sprintf(slicePod, "large", "mig-3g-40gb.gpu.prism.dev", "")))
 	for i := range small {
 		pods = append(pods, fmt.Sprintf("small-%d", i))
 		ns.want(pods[1+i], "1g.10gb", 7)

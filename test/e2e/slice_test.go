@@ -115,11 +115,12 @@ func (c *cluster) offersSlices(t *testing.T, within time.Duration) {
 	})
 }
 
+// slicePod is a pod, its class of MIG devices and the selectors of its request.
 const slicePod = `
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
 metadata: {name: %[1]s}
-spec: {spec: {devices: {requests: [{name: slice, exactly: {deviceClassName: mig.gpu.prism.dev, selectors: [%[2]s]}}]}}}
+spec: {spec: {devices: {requests: [{name: slice, exactly: {deviceClassName: %[2]s, selectors: [%[3]s]}}]}}}
 ---
 apiVersion: v1
 kind: Pod
@@ -141,7 +142,7 @@ func (ns *namespace) want(pod, profile string, index int) {
 	ns.t.Helper()
 	const selector = `{cel: {expression: 'device.attributes["gpu.prism.dev"].%s'}}`
 	selectors := fmt.Sprintf(selector+", "+selector, fmt.Sprintf("profile == %q", profile), fmt.Sprintf("parentUUID == %q", ns.mustCut(ns.t, index).UUID))
-	require.NoError(ns.t, ns.create(fmt.Sprintf(slicePod, pod, selectors)))
+	require.NoError(ns.t, ns.create(fmt.Sprintf(slicePod, pod, "mig.gpu.prism.dev", selectors)))
 }
 
 // slice waits for the pod and returns the MIG device that it got, of which it sees all and nothing else.
