@@ -48,7 +48,7 @@ func TestDevicePluginConflict(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = socket.Close() }()
 	eventually(t, statusLimit, func() error { return ns.conflict("device-plugin") })
-	t.Log(ns.warned("Conflict", "/var/lib/kubelet/device-plugins/nvidia-gpu.sock shows"))
+	t.Log(ns.warned("AllocationConflict", "/var/lib/kubelet/device-plugins/nvidia-gpu.sock shows"))
 	ns.sees("whole-gpu", "main", has...)
 	ns.apply("two-gpus/pod.yaml")
 	if ns.nodes(t) == 1 {
@@ -67,7 +67,7 @@ func TestDevicePluginConflict(t *testing.T) {
 	ns.sees("allocated", "main", ns.grantedTo(ns.ready("allocated"), "gpu")...)
 	ns.ready("two-gpus")
 	ns.sees("whole-gpu", "main", has...)
-	ns.warned("ConflictEnded", "Nothing else hands out the GPUs any more")
+	ns.warned("AllocationConflictResolved", "Nothing else hands out the GPUs any more")
 	require.NoError(t, ns.silence())
 }
 

@@ -63,10 +63,10 @@ var walls = []wall{
 	},
 	{of: steps, ours: append([]string{"pkg/checkpoint", "pkg/claim", "pkg/disk"}, nouns...), because: "a step declares the ports it needs and knows no other step"},
 	{of: []string{"pkg/nvml", "pkg/hostfs", "pkg/nvsmi"}, ours: []string{"pkg/gpu"}, because: "an adapter knows the nouns and no one who uses it"},
-	{of: []string{"pkg/disk", "pkg/config", "pkg/logging"}, ours: none, because: "it is below everything"},
+	{of: []string{"pkg/disk", "pkg/config", "pkg/logging", "pkg/events"}, ours: none, because: "it is below everything"},
 	{of: []string{"pkg/inventory"}, ours: []string{"pkg/gpu", "pkg/hostfs"}, because: "the inventory declares the driver that it watches"},
 	{
-		of: []string{"pkg/controller"}, ours: append([]string{"pkg/nodeconfig"}, nouns...), named: []string{"os", "net"},
+		of: []string{"pkg/controller"}, ours: append([]string{"pkg/nodeconfig", "pkg/events"}, nouns...), named: []string{"os", "net"},
 		because: "the controller knows configurations and the API server, and no node",
 	},
 	{
