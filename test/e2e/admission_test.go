@@ -16,7 +16,7 @@ var refusedConfigs = map[string][]string{
 	"mps-sharing":   {"GPUConfig.sharing with strategy MPS is not served by this version of the driver; served is TimeSlicing"},
 	"unknown-field": {"GPUConfig: memory: is not a field", "sharing, enforceMemory"},
 	"unknown-kind":  {`kind: "GpuConfig" is not known`, "GPUConfig, GPUMetricsConfig, ProfilerConfig"},
-	"not-served":    {"ProfilerConfig is not served by this version of the driver"},
+	"not-supported": {"ProfilerConfig is not served by this version of the driver"},
 }
 
 // sliceWithInterval asks for a slice and for what only a whole GPU can have.
@@ -57,7 +57,7 @@ func TestWholeConfigIsRefused(t *testing.T) {
 	ns.apply("refused-config/mps-sharing.yaml")
 	ns.apply("refused-config/unknown-field.yaml")
 	ns.apply("refused-config/unknown-kind.yaml")
-	ns.apply("refused-config/not-served.yaml")
+	ns.apply("refused-config/not-supported.yaml")
 	for name, parts := range refusedConfigs {
 		ns.isRefused(name, "gpu", parts...)
 	}

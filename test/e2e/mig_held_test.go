@@ -60,7 +60,7 @@ func TestMIGModeInUse(t *testing.T) {
 	ns.want("slice", "1g.10gb", 7)
 	eventually(t, startLimit, func() error { return ns.assigned("slice") })
 	pod := ns.pod("slice")
-	sentence := ns.refused(ns.claimOf(pod, "slice").Name, statusLimit)
+	sentence := ns.refused(ns.claimOf(pod, "mig").Name, statusLimit)
 	t.Log(sentence)
 	for _, part := range []string{gpu, "turning on the MIG mode", "something on the node uses GPU", "nvidia-smi", "(it is retried)"} {
 		assert.Contains(t, sentence, part)

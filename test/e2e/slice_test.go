@@ -120,7 +120,7 @@ const slicePod = `
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
 metadata: {name: %[1]s}
-spec: {spec: {devices: {requests: [{name: slice, exactly: {deviceClassName: %[2]s, selectors: [%[3]s]}}]}}}
+spec: {spec: {devices: {requests: [{name: mig, exactly: {deviceClassName: %[2]s, selectors: [%[3]s]}}]}}}
 ---
 apiVersion: v1
 kind: Pod
@@ -133,8 +133,8 @@ spec:
     image: localhost/prism-test:1
     imagePullPolicy: Never
     command: [sleep, "3600"]
-    resources: {claims: [{name: slice}]}
-  resourceClaims: [{name: slice, resourceClaimTemplateName: %[1]s}]
+    resources: {claims: [{name: mig}]}
+  resourceClaims: [{name: mig, resourceClaimTemplateName: %[1]s}]
 `
 
 // want makes a pod that wants a slice of a profile on one GPU.
@@ -148,7 +148,7 @@ func (ns *namespace) want(pod, profile string, index int) {
 // slice waits for the pod and returns the MIG device that it got, of which it sees all and nothing else.
 func (ns *namespace) slice(pod string) grant {
 	ns.t.Helper()
-	grants := ns.grantedTo(ns.ready(pod), "slice")
+	grants := ns.grantedTo(ns.ready(pod), "mig")
 	require.Len(ns.t, grants, 1)
 	ns.sees(pod, "main", grants...)
 	return grants[0]
