@@ -91,9 +91,9 @@ func TestChartPolicyDenies(t *testing.T) {
 		"other node":       {plugin, bound, slice("n1", driver), "the plugin of node 'n0' may not write ResourceSlices of node 'n1'", false},
 		"whole cluster":    {plugin, bound, slice("", driver), "the plugin of node 'n0' may not write ResourceSlices of the whole cluster", false},
 		"other driver":     {plugin, bound, slice("n0", "gpu.nvidia.com"), "the plugin of driver 'gpu.example.com' may not write ResourceSlices of driver 'gpu.nvidia.com'", false},
-		"token of no node": {plugin, nil, slice("n0", driver), "the token of this user is not bound to a node; use the token of a pod on the node whose slices are written", false},
-		"token without":    {plugin, map[string]any{"a": []any{"n0"}}, slice("n0", driver), "the token of this user is not bound to a node; use the token of a pod on the node whose slices are written", false},
-		"token with none":  {plugin, map[string]any{"authentication.kubernetes.io/node-name": []any{}}, slice("n0", driver), "the token of this user is not bound to a node; use the token of a pod on the node whose slices are written", false},
+		"token of no node": {plugin, nil, slice("n0", driver), "the token of this user is not bound to a node; use the token of a pod on the node whose ResourceSlices are written", false},
+		"token without":    {plugin, map[string]any{"a": []any{"n0"}}, slice("n0", driver), "the token of this user is not bound to a node; use the token of a pod on the node whose ResourceSlices are written", false},
+		"token with none":  {plugin, map[string]any{"authentication.kubernetes.io/node-name": []any{}}, slice("n0", driver), "the token of this user is not bound to a node; use the token of a pod on the node whose ResourceSlices are written", false},
 		"other account":    {"system:serviceaccount:" + namespace + ":default", bound, slice("n1", driver), "", true},
 		"administrator":    {"admin", nil, slice("n1", "gpu.nvidia.com"), "", true},
 	} {
