@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs test/e2e on a real one-node Kubernetes with simulated GPUs, and then, on another cluster, what needs several nodes or kubelets
-# that give pods CPUs of their own. A cluster that runs already is used as it is, with the plugin and the chart of this folder; else one
+# Runs test/e2e on a real one-node Kubernetes with simulated GPUs, and then, on another cluster, the tests that need several nodes or the
+# kubelet's static CPU manager. A cluster that runs already is used as it is, with the plugin and the chart of this folder; else one
 # is booted, and removed at the end. Environment:
 #   NAME            the cluster's name (e2e)
 #   RUN             a regular expression that picks tests, on one cluster of NODES nodes, of which GPU_NODES have GPUs
-#   KUBERNETES      the version of the cluster that is booted; tests of what an older one lacks are skipped
+#   KUBERNETES      the version of the cluster that is booted; tests of features that it lacks are skipped
 #   KUBELET_CONFIG  lines of its kubelets' configuration
 #   E2E_KEEP        keep the cluster that was booted
 set -euo pipefail
@@ -23,7 +23,7 @@ if "${local[@]}" status >/dev/null 2>&1; then
 elif [ -z "${E2E_KEEP:-}" ]; then
 	trap '"${local[@]}" down' EXIT
 fi
-# One CPU stays for all (a part of one is rounded up), and little of it is taken from what pods may ask for.
+# One CPU stays shared (a fraction is rounded up), and little of it is subtracted from what pods may request.
 cpuManager=TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates
 staticPolicy=$'cpuManagerPolicy: static\ncpuManagerReconcilePeriod: 1s\nsystemReserved: {cpu: 100m}'
 if [ -z "$running" ] && [ -n "${RUN:-}" ] && [[ $cpuManager =~ $RUN ]]; then
