@@ -36,7 +36,7 @@ func (p *policy) eval(expression any, input map[string]any) ref.Val {
 }
 
 // denies returns the message of the first rule that fails, "" when the request
-// is let through, and whether the policy looked at the request at all.
+// is let through, and whether the policy evaluated the request at all.
 func (p *policy) denies(request, object, oldObject map[string]any) (string, bool) {
 	p.t.Helper()
 	variables := map[string]any{}
@@ -73,7 +73,7 @@ func sliceOfPool(node, driver, pool string) map[string]any {
 	return map[string]any{"spec": spec}
 }
 
-// TestChartPolicyDenies writes slices as the plugin of node n0 and as others.
+// TestChartPolicyDenies writes ResourceSlices as the plugin of node n0 and as others.
 func TestChartPolicyDenies(t *testing.T) {
 	const driver = "gpu.example.com"
 	rendered := parse(t, render(t, "--set", "driverName="+driver))

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// notes is what helm tells who installs the chart.
+// notes are what helm prints at an installation.
 func notes(t *testing.T, args ...string) string {
 	t.Helper()
 	all := append([]string{"install", release, "prism", "--namespace", namespace, "--dry-run=client"}, args...)
