@@ -4,7 +4,7 @@ package words
 var Prose = []Rule{
 	{
 		Not:    `slices?`,
-		Except: `(?:memory|GPU|compute) slices?|time-slices?|slices? of (?:bytes|strings)|(?:nil|empty|byte|Go|fresh) slices?`,
+		Except: `(?:memory|GPU|compute) slices?|memory-slices?|time-slices?|slices? of (?:bytes|strings)|(?:nil|empty|byte|Go|fresh) slices?`,
 		But:    "MIG device, memory slice, ResourceSlice or time-slice",
 	},
 	{Not: `in turns|take turns|takes turns|a turn|turns on it|turns of|(?:long|short|longer|shorter) turns`, But: "time-slicing, time-sliced share"},
@@ -12,7 +12,7 @@ var Prose = []Rule{
 	{Not: `cut in|cut into|cut up|(?:is|are|be|been|being) cut|can be cut|parted|in parts`, Except: `(?:is|are|be|been|being) cut off`, But: "partition(ed), MIG device"},
 	{Not: `offer(?:s|ed|ing|ings)?`, But: "advertise(d), layout"},
 	{Not: `anew`, But: "again, recreated"},
-	{Not: `served`, Except: `first served|served versions?|served (?:by|over|at|from|under) (?:HTTP|HTTPS|port|a unix)`, But: "supported"},
+	{Not: `served`, Except: `first served|served versions?|served (?:at|over|on port|from)`, But: "supported"},
 	{Not: `debts?|owe[sd]?|owing|pay|pays|paid|paying`, But: "pending cleanup; defer, retry cleanup"},
 	{Not: `tells?|telling|told`, But: "report(ed); distinguish"},
 	{Not: `look(?:s|ed|ing)?`, Except: `look(?:s|ed|ing)? (?:up|like)`, But: "inspect, check, probe"},

@@ -21,7 +21,7 @@ func TestProse_PlantedWord_Found(t *testing.T) {
 		"offered in parts":                                      "in parts",
 		"a GPU is to be offered":                                "offered",
 		"specs are made anew":                                   "anew",
-		"MPS is not served":                                     "served",
+		"MPS is not served by this version":                     "served",
 		"the debt is tried again":                               "debt",
 		"what it owes":                                          "owes",
 		"told in an Event":                                      "told",
@@ -66,7 +66,7 @@ func TestProse_WordsOfTheField_Pass(t *testing.T) {
 	for _, text := range []string{
 		"a ResourceSlice, ResourceSlices and kubectl get resourceslices", "memory slices", "the time-slice interval", "time-sliced shares",
 		"a slice of bytes", "in return", "it turns MIG mode on", "claims are tried in turn", "calls that are cut off", "a power cut",
-		"First come, first served", "other served versions of the API", "the payload", "is looked up", "looks like a UUID", "a key is given twice",
+		"First come, first served", "Served at `/metrics`", "the counter memory-slice-3", "other served versions of the API", "the payload", "is looked up", "looks like a UUID", "a key is given twice",
 		"given a name", "touch /tmp/end", "lives below the root", "the lifetime", "forks of NVIDIA's device plugin", "evicted by mistake",
 		"--cascade=orphan", "GPUs whose shares are free", "the header", "ends with 1", "NodeConfigInvalid, NodeConfigAccepted", "livenessProbe",
 		"TimeSliceIntervalNotSet",
