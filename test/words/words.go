@@ -94,10 +94,5 @@ func (t Table) Find(text string) []Finding {
 
 // blank takes a phrase out of a text without moving what follows it.
 func blank(phrase string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' {
-			return r
-		}
-		return '\x01'
-	}, phrase)
+	return strings.Repeat("\x01", len(phrase))
 }

@@ -82,6 +82,9 @@ func TestFind_LineOfTheWord_Counted(t *testing.T) {
 	table, err := Compile([]Rule{{Not: "two words", Except: "not two words", But: "one"}})
 	require.NoError(t, err)
 	assert.Equal(t, []Finding{{2, "Two words", "one"}, {3, "two # words", "one"}}, table.Find("not two\nwords Two words\n# two\n# words"))
+	table, err = Compile([]Rule{{Not: "two", Except: "a….two", But: "one"}})
+	require.NoError(t, err)
+	assert.Equal(t, []Finding{{1, "two", "one"}}, table.Find("a….two, two"))
 	_, err = Compile([]Rule{{Not: "("}})
 	require.Error(t, err)
 }
@@ -150,4 +153,13 @@ func TestAnchors_Headings_AsOnGitHub(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, map[string]bool{"nvidiacomgpu": true, "beside-a-b-or-nvidias-c": true, "twice": true, "twice-1": true, "a-link": true},
 		Anchors("# `nvidia.com/gpu`\n## Beside a b, or NVIDIA's c\n### Twice\n### Twice\n## A [link](x.md) ##\n"))
+}
+
+// TestLater_OtherFiles_Checked: a list of what is left for later takes in no more than it names.
+func TestLater_OtherFiles_Checked(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"docs/mig.md", "hack/localcluster/node/boot.go", "pkg/none/none.go", "pkg/claimed/x.go"} {
+		assert.Empty(t, later(file, "comments"), file)
+		assert.Empty(t, later(file, "messages"), file)
+	}
 }
