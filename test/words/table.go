@@ -38,8 +38,12 @@ var Prose = []Rule{
 	{Not: `settle[sd]?|settling|strays?|orphan(?:s|ed)?`, Except: `cascade=orphan|orphan process(?:es)?`, But: "recover, leaked effects, garbage collection"},
 	{Not: `allotments?`, But: "allocation key"},
 	{Not: `keepers?`, But: "reconciler, store"},
-	{Not: `untaints?|forgets?|forgot|forgotten`, But: "taints unsupported, shared counters unsupported; loses, drops"},
-	{Not: `who|whom|whoever|nobody|somebody|anybody|everybody|he|him|his`, But: "a thing as the subject: the scheduler, the claim, the plugin, a GPU"},
+	{Not: `untaints?`, But: "taints unsupported"},
+	{
+		Not:    `who|whom|whoever|nobody|somebody|anybody|everybody|he|him|his`,
+		Except: `(?:administrators?|operators?|people|person|readers?|users?) who`,
+		But:    "a thing as the subject: the scheduler, the claim, the plugin, a GPU",
+	},
 	{Not: `is not a field|allowed here`, But: `unknown field "x"; valid fields: …`},
 	{Not: `in silence|none the worse|without a word`, But: "silently, not affected"},
 	{

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // Text is a piece of a file, and where it begins.
@@ -26,11 +27,29 @@ type Code struct {
 	Comments []Text
 	// Names are those that the file declares, split into words in lower case.
 	Names []Text
+
+	declared map[string]bool
+}
+
+// InComments finds the words of a table in the comments. A name that the file declares is none of them where it is written like that, with
+// a capital: what is wrong with it is found where it is declared.
+func (c Code) InComments(table Table) []Finding {
+	var found []Finding
+	for _, comment := range c.Comments {
+		for _, f := range table.Find(comment.Text) {
+			if first, _ := utf8.DecodeRuneInString(f.Word); unicode.IsUpper(first) && c.declared[f.Word] {
+				continue
+			}
+			f.Line += comment.Line - 1
+			found = append(found, f)
+		}
+	}
+	return found
 }
 
 // ParseCode finds the texts of a Go file.
 func ParseCode(name string, source []byte) (Code, error) {
-	var code Code
+	code := Code{declared: map[string]bool{}}
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, name, source, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
@@ -61,6 +80,7 @@ func ParseCode(name string, source []byte) (Code, error) {
 		}
 		for _, ident := range declared(n) {
 			code.Names = append(code.Names, Text{at(ident), SplitName(ident.Name)})
+			code.declared[ident.Name] = true
 		}
 		return true
 	})
@@ -166,7 +186,7 @@ func FileName(file string) string {
 
 // BadLog says what is wrong with the form of a log message; it is empty where nothing is.
 func BadLog(message string) string {
-	first, _ := firstRune(message)
+	first, _ := utf8.DecodeRuneInString(message)
 	switch {
 	case unicode.IsLower(first):
 		return "a log message begins with a capital letter"
@@ -174,13 +194,6 @@ func BadLog(message string) string {
 		return "a log message has no full stop"
 	}
 	return ""
-}
-
-func firstRune(text string) (rune, bool) {
-	for _, r := range text {
-		return r, true
-	}
-	return 0, false
 }
 
 // TableHeadings are the first rows of the tables of a Markdown text.

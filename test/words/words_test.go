@@ -41,7 +41,6 @@ func TestProse_PlantedWord_Found(t *testing.T) {
 		"settles what is left":                                  "settles",
 		"an orphan of the claim":                                "orphan",
 		"the allotment":                                         "allotment",
-		"schedulers forget a name":                              "forget",
 		"nobody uses it":                                        "nobody",
 		"memory: is not a field":                                "is not a field",
 		"dropped in silence":                                    "in silence",
@@ -69,7 +68,8 @@ func TestProse_WordsOfTheField_Pass(t *testing.T) {
 		"First come, first served", "Served at `/metrics`", "the counter memory-slice-3", "other served versions of the API", "the payload", "is looked up", "looks like a UUID", "a key is given twice",
 		"given a name", "touch /tmp/end", "lives below the root", "the lifetime", "forks of NVIDIA's device plugin", "evicted by mistake",
 		"--cascade=orphan", "GPUs whose shares are free", "the header", "ends with 1", "NodeConfigInvalid, NodeConfigAccepted", "livenessProbe",
-		"TimeSliceIntervalNotSet",
+		"TimeSliceIntervalNotSet", "schedulers forget a name",
+		"an operator who reads it",
 	} {
 		for _, f := range table.Find(text) {
 			t.Errorf("%q: %s", text, f)
@@ -92,10 +92,12 @@ func TestFind_LineOfTheWord_Counted(t *testing.T) {
 func TestParseCode_Planted_EachKindFound(t *testing.T) {
 	t.Parallel()
 	code, err := ParseCode("x.go", []byte(`// Package x offers
-// nothing.
+// nothing. Offer is a name, and Offers is none.
 package x
 
 import "slices"
+
+type Offer int
 
 //go:generate tool
 type MIGOffer struct {
@@ -114,16 +116,21 @@ func keeper(log logger) (stray error) {
 }
 `))
 	require.NoError(t, err)
-	assert.Equal(t, []Text{{1, "// Package x offers\n// nothing."}}, code.Comments)
-	assert.Equal(t, []Text{{14, "no capital"}, {15, "A stop."}, {15, "two words"}, {17, "fine here"}, {19, "\tlast one"}}, code.Messages)
-	assert.Equal(t, []Text{{14, "no capital"}, {15, "A stop."}}, code.Logs)
+	assert.Equal(t, []Text{{1, "// Package x offers\n// nothing. Offer is a name, and Offers is none."}}, code.Comments)
+	assert.Equal(t, []Text{{16, "no capital"}, {17, "A stop."}, {17, "two words"}, {19, "fine here"}, {21, "\tlast one"}}, code.Messages)
+	assert.Equal(t, []Text{{16, "no capital"}, {17, "A stop."}}, code.Logs)
 	names := []string{}
 	for _, name := range code.Names {
 		names = append(names, name.Text)
 	}
-	assert.Equal(t, []string{"mig offer", "debt", "keeper", "log", "stray", "", "lives", "allotment"}, names)
-	assert.Len(t, search(compiled(t, Identifiers), code.Names), 6)
-	assert.Equal(t, []Finding{{14, "no capital", "a log message begins with a capital letter"}, {15, "A stop.", "a log message has no full stop"}}, badLogs(code.Logs))
+	assert.Equal(t, []string{"offer", "mig offer", "debt", "keeper", "log", "stray", "", "lives", "allotment"}, names)
+	assert.Len(t, search(compiled(t, Identifiers), code.Names), 7)
+	assert.Equal(t, []Finding{{16, "no capital", "a log message begins with a capital letter"}, {17, "A stop.", "a log message has no full stop"}}, badLogs(code.Logs))
+	words := []string{}
+	for _, f := range code.InComments(compiled(t, Prose)) {
+		words = append(words, f.Word)
+	}
+	assert.Equal(t, []string{"offers", "Offers"}, words)
 	_, err = ParseCode("x.go", []byte("not Go"))
 	require.Error(t, err)
 }
