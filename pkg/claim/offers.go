@@ -195,7 +195,7 @@ func (p *Plan) exclusive(driver string) error {
 			if r.Admin || earlier.Admin || r.Device.Parent().UUID != earlier.Device.Parent().UUID {
 				continue
 			}
-			if !gpu.Excludes(gpu.UseOf(r.Device, r.shared()), gpu.UseOf(earlier.Device, earlier.shared())) {
+			if !gpu.Excludes(r.Device.Use(r.shared()), earlier.Device.Use(earlier.shared())) {
 				if beside(r, earlier) && r.Request == earlier.Request {
 					return sameGPU(r, driver)
 				}

@@ -65,16 +65,16 @@ func TestDevices_EveryPair_DebtsAndWithheldAgree(t *testing.T) {
 	}
 }
 
-func TestUseOf_EveryKind(t *testing.T) {
+func TestUse_EachFamily_AsNamed(t *testing.T) {
 	t.Parallel()
 	g := hopper()
 	profile, _ := g.MIG.Profile(20)
 	slice := MIGDevice{GPU: g, Profile: profile, Placement: Placement{6, 1}}
 	want := Use{Type: TypeMIG, Device: slice.Name(), Placement: Placement{6, 1}, MediaExtensions: true}
-	assert.Equal(t, want, UseOf(slice, false))
+	assert.Equal(t, want, slice.Use(false))
 	assert.Equal(t, want, next(slice))
 	want.Shared = true
-	assert.Equal(t, want, UseOf(slice, true))
+	assert.Equal(t, want, slice.Use(true))
 	slice.Replicas = 2
 	assert.Equal(t, want, next(slice))
 	turns := TimeSliced{GPU: g, Replicas: 2}

@@ -149,7 +149,7 @@ func TestMIGDevice(t *testing.T) {
 	require.True(t, ok)
 	d := MIGDevice{GPU: g, Profile: profile, Placement: Placement{6, 1}}
 	assert.Equal(t, DeviceName("gpu-3f2a9c1b-mig-20-6"), d.Name())
-	assert.Equal(t, "GPU-3f2a9c1b-0/20/6", d.Path())
+	assert.Equal(t, "GPU-3f2a9c1b-0/20/6", d.ID())
 	assert.Equal(t, TypeMIG, d.Type())
 	assert.Same(t, g, d.Parent())
 	assert.Equal(t, 8, g.MIG.MemorySlices())

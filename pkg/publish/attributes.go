@@ -68,7 +68,7 @@ func attributes(d gpu.Device, driver gpu.Driver, driverName string) attributeSet
 	}
 	switch d := d.(type) {
 	case gpu.MIGDevice:
-		set[AttrUUID], set[AttrProfile] = text(d.Path()), text(d.Profile.Name)
+		set[AttrUUID], set[AttrProfile] = text(d.ID()), text(d.Profile.Name)
 		set[AttrReplicas] = number(max(d.Replicas, 1))
 	case gpu.TimeSliced:
 		set[AttrReplicas] = number(d.Replicas)

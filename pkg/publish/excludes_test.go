@@ -40,7 +40,7 @@ func TestCounters_EveryPair_AsExcludes(t *testing.T) {
 					sum.Add(takes[string(b.Name())][name].Value)
 					fits = fits && sum.Cmp(has.Value) <= 0
 				}
-				assert.Equal(t, !fits, gpu.Excludes(gpu.UseOf(a, false), gpu.UseOf(b, false)), "%s: %s and %s", board, a.Name(), b.Name())
+				assert.Equal(t, !fits, gpu.Excludes(a.Use(false), b.Use(false)), "%s: %s and %s", board, a.Name(), b.Name())
 			}
 		}
 	}
