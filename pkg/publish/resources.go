@@ -24,6 +24,8 @@ type Options struct {
 	Layout gpu.Layout
 	// Monitor: the node has a monitor device, in a pool of its own.
 	Monitor bool
+	// Families publish the devices of their types; nil: those of this package.
+	Families []Family
 	// Owed are effects of earlier claims that could not be undone yet. Devices that they block get no new claims.
 	Owed []gpu.Debt
 	// Leaving are devices that are not to be offered any more and get no new claims until they are gone.
@@ -65,20 +67,20 @@ func Resources(opts Options, node *gpu.Node) resourceslice.DriverResources {
 	}
 	pools := map[string]resourceslice.Pool{}
 	var devices []resourceapi.Device
-	for _, d := range node.Devices() {
-		if !opts.Layout.Of(d.Parent()).Partitioned() {
-			devices = append(devices, opts.device(d, node.Driver))
+	for _, m := range opts.members(node.Devices()) {
+		if !opts.Layout.Of(m.device.Parent()).Partitioned() {
+			devices = append(devices, opts.device(m, node))
 		}
 	}
 	pools[opts.NodeName] = resourceslice.Pool{Slices: chunk(devices)}
 	for i := range node.GPUs {
 		g := &node.GPUs[i]
 		if offer := opts.Layout.Of(g); offer.Partitioned() {
-			pools[offer.Pool(opts.NodeName, g)] = opts.partitioned(g, node.Driver)
+			pools[offer.Pool(opts.NodeName, g)] = opts.partitioned(g, node)
 		}
 	}
 	if opts.Monitor {
-		pools[gpu.Monitor{}.Pool(opts.NodeName)] = monitor(node)
+		pools[gpu.Monitor{}.Pool(opts.NodeName)] = opts.monitorPool(node)
 	}
 	return resourceslice.DriverResources{Pools: pools}
 }
@@ -96,17 +98,22 @@ func chunk(devices []resourceapi.Device) []resourceslice.Slice {
 }
 
 // device describes one device of the node.
-func (o Options) device(d gpu.Device, driver gpu.Driver) resourceapi.Device {
+func (o Options) device(m member, node *gpu.Node) resourceapi.Device {
+	published := o.untainted(m, node)
+	published.Taints = o.taints(m.device)
+	return published
+}
+
+// untainted describes it without what keeps new claims from it.
+func (o Options) untainted(m member, node *gpu.Node) resourceapi.Device {
 	published := resourceapi.Device{
-		Name:       string(d.Name()),
-		Attributes: attributes(d, driver, o.DriverName),
-		Capacity:   capacity(d, o.DriverName),
+		Name:       string(m.device.Name()),
+		Attributes: m.family.Attributes(m.device, common(m.device, node.Driver), o.DriverName),
+		Capacity:   m.family.Capacities(m.device, node, o.DriverName),
 	}
-	if replicas(d) > 1 {
-		several := true
-		published.AllowMultipleAllocations = &several
+	if m.device.Shares().Count > 1 {
+		published.AllowMultipleAllocations = new(true)
 	}
-	published.Taints = o.taints(d)
 	return published
 }
 
