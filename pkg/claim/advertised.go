@@ -10,8 +10,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// offers are what a node gives at one moment.
-type offers struct {
+// advertised is what a node advertises at one moment.
+type advertised struct {
 	source Source
 	node   *gpu.Node
 	layout gpu.Layout
@@ -19,34 +19,17 @@ type offers struct {
 	standby bool
 }
 
-// result resolves one of our allocation results.
-func (o offers) result(r *resourceapi.DeviceRequestAllocationResult) (*Result, error) {
-	device, err := o.device(r)
+// result resolves one of our allocation results, and returns the family of its device.
+func (a advertised) result(r *resourceapi.DeviceRequestAllocationResult) (*Result, Family, error) {
+	device, err := a.device(r)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	admin := r.AdminAccess != nil && *r.AdminAccess
-	switch d := device.(type) {
-	case gpu.Monitor:
-		if !admin {
-			return nil, refusal(r, "set adminAccess: true on the request, in a namespace labelled resource.kubernetes.io/admin-access=true",
-				"a monitor device only shows GPUs that others use, so it is given with admin access only")
-		}
-	case gpu.TimeSliced:
-		if admin {
-			return nil, refusal(r, o.toLook(), "a share is a turn on the GPU, and admin access takes none")
-		}
-	case gpu.MIGDevice:
-		switch {
-		case d.Static != nil:
-		case admin:
-			return nil, refusal(r, o.toLook(), "a MIG slice is made for the claim that owns it, and admin access makes nothing")
-		case r.ShareID != nil:
-			return nil, gone(r, d.GPU)
-		}
-	case gpu.Whole:
+	family := a.source.family(device.Type())
+	if family == nil {
+		return nil, nil, a.changed(r, "devices of type %q are not supported by this version of the driver", device.Type())
 	}
-	resolved := &Result{Request: r.Request, Pool: r.Pool, Admin: admin, Device: device}
+	resolved := &Result{Request: r.Request, Pool: r.Pool, Admin: r.AdminAccess != nil && *r.AdminAccess, Device: device}
 	if r.ShareID != nil {
 		resolved.ShareID = string(*r.ShareID)
 	}
@@ -56,97 +39,78 @@ func (o offers) result(r *resourceapi.DeviceRequestAllocationResult) (*Result, e
 		}
 		resolved.Consumed[string(name)] = quantity.String()
 	}
-	return resolved, nil
+	return resolved, family, family.Admit(resolved, a.source.Driver)
 }
 
-// device finds an allocated device among what is on offer.
-func (o offers) device(r *resourceapi.DeviceRequestAllocationResult) (gpu.Device, error) {
-	if node := o.source.NodeName; r.Pool != node && !strings.HasPrefix(r.Pool, node+"/") {
-		return nil, refusal(r, "delete the pod so that it is scheduled anew", "it is in pool %q, which is not of node %s", r.Pool, node)
+// device finds an allocated device among those that are advertised.
+func (a advertised) device(r *resourceapi.DeviceRequestAllocationResult) (gpu.Device, error) {
+	if node := a.source.NodeName; r.Pool != node && !strings.HasPrefix(r.Pool, node+"/") {
+		return nil, refusal(r, againFix, "it is in pool %q, which is not of node %s", r.Pool, node)
 	}
-	if monitor := (gpu.Monitor{}); r.Pool == monitor.Pool(o.source.NodeName) {
-		return o.monitor(r, monitor)
+	if r.Pool == (gpu.Monitor{}).Pool(a.source.NodeName) {
+		return a.monitor(r)
 	}
-	for i := range o.node.GPUs {
-		g := &o.node.GPUs[i]
+	for i := range a.node.GPUs {
+		g := &a.node.GPUs[i]
 		if !of(r.Device, g) {
 			continue
 		}
-		offer := o.layout.Of(g)
+		offer := a.layout.Of(g)
 		for _, d := range offer.Devices(g) {
 			if string(d.Name()) != r.Device {
 				continue
 			}
-			if pool := offer.Pool(o.source.NodeName, g); pool != r.Pool {
-				return nil, o.changed(r, "it was allocated from pool %q, and is in pool %q since the node's configuration changed", r.Pool, pool)
+			if pool := offer.Pool(a.source.NodeName, g); pool != r.Pool {
+				return nil, a.changed(r, "it was allocated from pool %q, and is in pool %q since the node's configuration changed", r.Pool, pool)
 			}
 			return d, nil
 		}
-		return nil, o.notOffered(r, g, offer)
+		return nil, a.absent(r, g, offer)
 	}
-	return nil, o.missing(r)
+	return nil, a.missing(r)
 }
 
-// monitor is the node's monitor device, where it has one.
-func (o offers) monitor(r *resourceapi.DeviceRequestAllocationResult, monitor gpu.Monitor) (gpu.Device, error) {
-	switch {
-	case !o.source.Monitor:
-		return nil, o.changed(r, "node %s has no monitor device now: the chart's value monitorDevices is not PerNode", o.source.NodeName)
-	case r.Device != string(monitor.Name()):
-		return nil, o.changed(r, "pool %q has no such device", r.Pool)
-	case len(o.node.GPUs) == 0:
-		return nil, o.missing(r)
-	}
-	return monitor, nil
-}
-
-// toLook says how a claim gets to see the GPU.
-func (o offers) toLook() string {
-	return fmt.Sprintf("request a device of class monitor.%s to look at the GPUs of a node; the chart's value monitorDevices: PerNode makes it",
-		o.source.Driver)
-}
-
-// of tells whether a device name is of that GPU.
+// of reports whether a device name is of that GPU.
 func of(device string, g *gpu.GPU) bool {
 	whole := string(gpu.Whole{GPU: g}.Name())
 	return device == whole || strings.HasPrefix(device, whole+"-")
 }
 
-// notOffered says what a GPU that is there gives instead.
-func (o offers) notOffered(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU, offer gpu.Offer) error {
-	if r.ShareID != nil && strings.Contains(r.Device, "-mig-") {
-		return gone(r, g)
+// absent refuses a device that its GPU, which is there, does not advertise, and names what it advertises.
+func (a advertised) absent(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU, offer gpu.Offer) error {
+	why := "the node's configuration, or what is on the GPU, has changed"
+	for _, family := range a.source.families() {
+		knows, ok := family.(Absences)
+		if !ok {
+			continue
+		}
+		cause, refused := knows.Absent(r, g)
+		if refused != nil {
+			return refused
+		}
+		if cause != "" {
+			why = cause
+		}
 	}
 	var has []string
 	for _, d := range offer.Devices(g) {
-		what := string(d.Type())
-		if slice, cut := d.(gpu.MIGDevice); cut {
-			what = fmt.Sprintf("%s %s", d.Type(), slice.Profile.Name)
-		}
+		what := strings.TrimSpace(fmt.Sprintf("%s %s", d.Type(), d.ProfileName()))
 		if !slices.Contains(has, what) {
 			has = append(has, what)
 		}
 	}
-	why := "the node's configuration, or what is on the GPU, has changed"
-	if strings.Contains(r.Device, "-mig-") && !g.Product.MIGCapable {
-		why = g.Product.Name + " has no MIG"
-	}
-	return o.changed(r, "GPU %s does not offer it now: %s; it offers: %s", g.UUID, why, strings.Join(has, ", "))
+	return a.changed(r, "GPU %s does not advertise it now: %s; it advertises: %s", g.UUID, why, strings.Join(has, ", "))
 }
+
+// againFix is the advice where another allocation helps.
+const againFix = "delete the pod so that it is scheduled again"
 
 // changed refuses a device that the layout does not have, or not there. The layout of a process on standby may be an old one.
-func (o offers) changed(r *resourceapi.DeviceRequestAllocationResult, cause string, args ...any) error {
-	if o.standby {
-		return passing(r, "wait until the update of the plugin on this node is complete; if this stays, delete the pod so that it is scheduled again",
-			cause, args...)
+func (a advertised) changed(r *resourceapi.DeviceRequestAllocationResult, cause string, args ...any) error {
+	if a.standby {
+		return passing(r, "wait until the update of the plugin on this node is complete; if this stays, "+againFix, cause, args...)
 	}
-	return refusal(r, "delete the pod so that it is scheduled anew", cause, args...)
-}
-
-// gone refuses a share of a MIG device that is not there. Only those that an administrator made are for several claims, so there is none
-// that could be made for this one.
-func gone(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU) error {
-	return passing(r, StaticFix, "MIG device %s is not on GPU %s any more", r.Device, g.UUID)
+	return refusal(r, againFix, cause, args...)
 }
 
 // refusal is one that stays as long as the claim is as it is.
@@ -160,22 +124,21 @@ func passing(r *resourceapi.DeviceRequestAllocationResult, fix, cause string, ar
 }
 
 // missing says why the GPU of an allocated device is not there.
-func (o offers) missing(r *resourceapi.DeviceRequestAllocationResult) error {
-	node := o.source.NodeName
-	if o.node.Driver.Version == "" {
+func (a advertised) missing(r *resourceapi.DeviceRequestAllocationResult) error {
+	node := a.source.NodeName
+	if a.node.Driver.Version == "" {
 		return passing(r, "install or load the NVIDIA driver on the node", "no NVIDIA driver is loaded on node %s", node)
 	}
-	for i := range o.node.Faults {
-		fault := &o.node.Faults[i]
+	for i := range a.node.Faults {
+		fault := &a.node.Faults[i]
 		if names(r.Device, fault.UUID) {
 			return passing(r, "reset the GPU or drain the node", "GPU %s of node %s does not answer: %v", fault.UUID, node, fault.Err)
 		}
 	}
-	return passing(r, "if it does not come back, delete the pod so that it is scheduled anew",
-		"node %s does not offer this device now", node)
+	return passing(r, "if it does not come back, "+againFix, "node %s does not advertise this device now", node)
 }
 
-// names tells whether a device name is of that GPU. A GPU that does not answer has no ID: how many digits of its UUID its
+// names reports whether a device name is of that GPU. A GPU that does not answer has no ID: how many digits of its UUID its
 // names carry is not known, but they are at least the shortest that a GPU alone would get.
 func names(device string, uuid gpu.UUID) bool {
 	if uuid == "" {
@@ -184,32 +147,4 @@ func names(device string, uuid gpu.UUID) bool {
 	alone := []gpu.GPU{{UUID: uuid}}
 	gpu.AssignIDs(alone)
 	return strings.HasPrefix(device, string(gpu.Whole{GPU: &alone[0]}.Name()))
-}
-
-// exclusive refuses a claim that was given the same part of a GPU twice: the scheduler never does that, and nothing good comes of
-// it. Shares of one device are no such parts, but those of one request are on different GPUs.
-func (p *Plan) exclusive(driver string) error {
-	for i := range p.Results {
-		for j := range i {
-			r, earlier := &p.Results[i], &p.Results[j]
-			if r.Admin || earlier.Admin || r.Device.Parent().UUID != earlier.Device.Parent().UUID {
-				continue
-			}
-			if !gpu.Excludes(r.Device.Use(r.shared()), earlier.Device.Use(earlier.shared())) {
-				if beside(r, earlier) && r.Request == earlier.Request {
-					return sameGPU(r, driver)
-				}
-				continue
-			}
-			what := "its GPU"
-			if earlier.Device.Type() == gpu.TypeMIG {
-				what = "a part that it needs of GPU"
-			}
-			return &Refusal{
-				Request: r.Request, Device: string(r.Device.Name()), Fix: "delete the claim so that it is allocated anew",
-				Cause: fmt.Sprintf("%s %s was given to request %q of the same claim too", what, r.Device.Parent().UUID, earlier.Request),
-			}
-		}
-	}
-	return nil
 }

@@ -120,7 +120,7 @@ func TestASliceKnowsWhichInstanceItIs(t *testing.T) {
 
 func TestRefusalsOfSlices(t *testing.T) {
 	t.Parallel()
-	const anew = "; delete the pod so that it is scheduled anew (a retry does not help)"
+	const anew = "; delete the pod so that it is scheduled again (not retryable)"
 	const all = "gpu, mig 1g.10gb, mig 3g.40gb, mig 1g.10gb+me"
 	for name, c := range map[string]struct {
 		change func(*gpu.Node, gpu.Layout)
@@ -129,23 +129,23 @@ func TestRefusalsOfSlices(t *testing.T) {
 	}{
 		"a profile that the GPU lacks": {
 			rc: results(inA("r", sliceA+"99-0")),
-			want: `request "r", device ` + sliceA + `99-0: GPU ` + string(uuidA) + ` does not offer it now: the node's configuration, or what is on ` +
-				`the GPU, has changed; it offers: ` + all + anew,
+			want: `request "r", device ` + sliceA + `99-0: GPU ` + string(uuidA) + ` does not advertise it now: the node's configuration, or what is on ` +
+				`the GPU, has changed; it advertises: ` + all + anew,
 		},
 		"a placement that the profile lacks": {
 			rc: results(inA("r", sliceA+"9-2")),
-			want: `request "r", device ` + sliceA + `9-2: GPU ` + string(uuidA) + ` does not offer it now: the node's configuration, or what is on ` +
-				`the GPU, has changed; it offers: ` + all + anew,
+			want: `request "r", device ` + sliceA + `9-2: GPU ` + string(uuidA) + ` does not advertise it now: the node's configuration, or what is on ` +
+				`the GPU, has changed; it advertises: ` + all + anew,
 		},
 		"a GPU without MIG": {
 			rc: results(result("r", "gpu-bbbbbbbb-mig-19-0")),
-			want: `request "r", device gpu-bbbbbbbb-mig-19-0: GPU ` + string(uuidB) + ` does not offer it now: NVIDIA L40S has no MIG; ` +
-				`it offers: gpu` + anew,
+			want: `request "r", device gpu-bbbbbbbb-mig-19-0: GPU ` + string(uuidB) + ` does not advertise it now: NVIDIA L40S has no MIG; ` +
+				`it advertises: gpu` + anew,
 		},
 		"an instance of an administrator is in the way": {
 			change: func(n *gpu.Node, _ gpu.Layout) { static(&n.GPUs[0]) }, rc: results(inA("r", sliceA+"9-4")),
-			want: `request "r", device ` + sliceA + `9-4: GPU ` + string(uuidA) + ` does not offer it now: the node's configuration, or what is on ` +
-				`the GPU, has changed; it offers: mig 1g.10gb, mig 3g.40gb, mig 1g.10gb+me` + anew,
+			want: `request "r", device ` + sliceA + `9-4: GPU ` + string(uuidA) + ` does not advertise it now: the node's configuration, or what is on ` +
+				`the GPU, has changed; it advertises: mig 1g.10gb, mig 3g.40gb, mig 1g.10gb+me` + anew,
 		},
 		"another pool since": {
 			change: func(_ *gpu.Node, l gpu.Layout) { delete(l, uuidA) }, rc: results(inA("r", "gpu-aaaaaaaa")),
@@ -159,23 +159,23 @@ func TestRefusalsOfSlices(t *testing.T) {
 		},
 		"looking at a slice that nobody made": {
 			rc: results(inA("r", sliceA+"9-4", withAdmin)),
-			want: `request "r", device ` + sliceA + `9-4: a MIG slice is made for the claim that owns it, and admin access makes nothing; ` +
-				`request a device of class monitor.gpu.prism.dev to look at the GPUs of a node; the chart's value monitorDevices: PerNode makes it (a retry does not help)`,
+			want: `request "r", device ` + sliceA + `9-4: a MIG device that is made for a claim cannot be requested with adminAccess; ` +
+				`request a device of class monitor.gpu.prism.dev to monitor the GPUs of a node; the chart's value monitorDevices: PerNode adds it (not retryable)`,
 		},
 		"two slices in one place": {
 			rc: results(inA("r", sliceA+"9-4"), inA("s", sliceA+"19-6")),
-			want: `request "s", device ` + sliceA + `19-6: a part that it needs of GPU ` + string(uuidA) + ` was given to request "r" of the same claim too; ` +
-				`delete the claim so that it is allocated anew (a retry does not help)`,
+			want: `request "s", device ` + sliceA + `19-6: required MIG placement on GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
+				`delete the claim so that it is allocated again (not retryable)`,
 		},
 		"two slices with the engines of which there is one set": {
 			rc: results(inA("r", sliceA+"20-0"), inA("s", sliceA+"20-6")),
-			want: `request "s", device ` + sliceA + `20-6: a part that it needs of GPU ` + string(uuidA) + ` was given to request "r" of the same claim too; ` +
-				`delete the claim so that it is allocated anew (a retry does not help)`,
+			want: `request "s", device ` + sliceA + `20-6: required MIG placement on GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
+				`delete the claim so that it is allocated again (not retryable)`,
 		},
 		"the whole GPU and a slice": {
 			rc: results(inA("r", "gpu-aaaaaaaa"), inA("s", sliceA+"19-6")),
-			want: `request "s", device ` + sliceA + `19-6: its GPU ` + string(uuidA) + ` was given to request "r" of the same claim too; ` +
-				`delete the claim so that it is allocated anew (a retry does not help)`,
+			want: `request "s", device ` + sliceA + `19-6: GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
+				`delete the claim so that it is allocated again (not retryable)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

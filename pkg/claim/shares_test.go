@@ -77,7 +77,7 @@ func TestPlansForShares(t *testing.T) {
 // A request of an extended resource for several is refused where the configuration says so. A claim that people write is not.
 func TestOneShareOfAResource(t *testing.T) {
 	t.Parallel()
-	const fix = "; request one, or set failRequestsGreaterThanOne: false in the node's configuration (a retry does not help)"
+	const fix = "; request one, or set failRequestsGreaterThanOne: false in the node's configuration (not retryable)"
 	small := "gpu-aaaaaaaa-mig-19-6"
 	for name, c := range map[string]struct {
 		change func(*gpu.Node, gpu.Layout)
@@ -142,7 +142,7 @@ func TestShareOfAStaticDevice_Gone_Refused(t *testing.T) {
 	n, layout := turns()
 	share := results(aShare("r", poolA, sliceA+"19-6", "1"))
 	want := `request "r", device ` + sliceA + `19-6: MIG device ` + sliceA + `19-6 is not on GPU ` + string(uuidA) + ` any more; ` +
-		`an administrator of the node made it, and nvidia-smi -L shows there what is left (it is retried)`
+		`it was pre-created by an administrator of the node; nvidia-smi -L shows there what is left (will be retried)`
 	_, err := offering(n, layout).Resolve(allocated(share))
 	require.EqualError(t, err, want, "advertised as one that the plugin makes")
 	a := layout[uuidA]
@@ -166,28 +166,28 @@ func TestRefusalsOfShares(t *testing.T) {
 	}{
 		"one request, twice the same GPU": {
 			results(aShare("r", poolA, turnsA, "1"), aShare("r", poolA, turnsA, "2")),
-			`request "r", device ` + turnsA + `: the request was given two shares of GPU ` + string(uuidA) + `, which are no more of it than one; ` +
-				`add a constraint with distinctAttribute: gpu.prism.dev/parentUUID to the claim, and make it anew (a retry does not help)`,
+			`request "r", device ` + turnsA + `: the request was allocated two shares of GPU ` + string(uuidA) + `, which are no more of it than one; ` +
+				`add a constraint with distinctAttribute: gpu.prism.dev/parentUUID to the claim, and recreate it (not retryable)`,
 		},
 		"a share and the whole GPU": {
 			results(aShare("r", poolA, turnsA, "1"), inA("s", "gpu-aaaaaaaa")),
-			`request "s", device gpu-aaaaaaaa: its GPU ` + string(uuidA) + ` was given to request "r" of the same claim too; ` +
-				`delete the claim so that it is allocated anew (a retry does not help)`,
+			`request "s", device gpu-aaaaaaaa: GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
+				`delete the claim so that it is allocated again (not retryable)`,
 		},
 		"a share and a slice": {
 			results(inA("r", sliceA+"9-4"), aShare("s", poolA, turnsA, "1")),
-			`request "s", device ` + turnsA + `: a part that it needs of GPU ` + string(uuidA) + ` was given to request "r" of the same claim too; ` +
-				`delete the claim so that it is allocated anew (a retry does not help)`,
+			`request "s", device ` + turnsA + `: required MIG placement on GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
+				`delete the claim so that it is allocated again (not retryable)`,
 		},
 		"admin access": {
 			results(inA("r", turnsA, withAdmin)),
-			`request "r", device ` + turnsA + `: a share is a turn on the GPU, and admin access takes none; ` +
-				`request a device of class monitor.gpu.prism.dev to look at the GPUs of a node; the chart's value monitorDevices: PerNode makes it (a retry does not help)`,
+			`request "r", device ` + turnsA + `: time-sliced shares cannot be requested with adminAccess; ` +
+				`request a device of class monitor.gpu.prism.dev to monitor the GPUs of a node; the chart's value monitorDevices: PerNode adds it (not retryable)`,
 		},
 		"a GPU that is not shared any more": {
 			results(aShare("r", poolB, "gpu-bbbbbbbb", "1")),
-			`request "r", device gpu-bbbbbbbb: GPU ` + string(uuidB) + ` does not offer it now: the node's configuration, or what is on the GPU, ` +
-				`has changed; it offers: timeslice; delete the pod so that it is scheduled anew (a retry does not help)`,
+			`request "r", device gpu-bbbbbbbb: GPU ` + string(uuidB) + ` does not advertise it now: the node's configuration, or what is on the GPU, ` +
+				`has changed; it advertises: timeslice; delete the pod so that it is scheduled again (not retryable)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

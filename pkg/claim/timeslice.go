@@ -1,65 +1,54 @@
 package claim
 
 import (
+	"cmp"
 	"fmt"
-	"strings"
 
-	resourceapi "k8s.io/api/resource/v1"
-
+	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// shared tells whether a result is one of several shares of its device.
-func (r *Result) shared() bool { return r.ShareID != "" && !r.Admin }
+// timeSlice plans GPUs that several claims share by time-slicing.
+type timeSlice struct{}
 
-// beside tells whether two results are shares of one device.
-func beside(a, b *Result) bool {
-	return a.shared() && b.shared() && a.Device.Name() == b.Device.Name()
+// Type is gpu.TypeTimeSlice.
+func (timeSlice) Type() gpu.DeviceType { return gpu.TypeTimeSlice }
+
+// HasClass knows timeslice.<driver>.
+func (timeSlice) HasClass(class, driver string) bool {
+	return class == classOf(gpu.TypeTimeSlice, driver)
 }
 
-// sameGPU refuses a share of a device of which the request has one already. Schedulers of Kubernetes 1.37 never give out that.
-func sameGPU(r *Result, driver string) error {
-	return &Refusal{
-		Request: r.Request, Device: string(r.Device.Name()),
-		Cause: fmt.Sprintf("the request was given two shares of GPU %s, which are no more of it than one", r.Device.Parent().UUID),
-		Fix:   fmt.Sprintf("add a constraint with distinctAttribute: %s/parentUUID to the claim, and make it anew", driver),
+// Supports nothing about sharing.
+func (timeSlice) Supports(kind string, config v1alpha1.Config) error {
+	if setsSharing(config) {
+		return fmt.Errorf("%s.sharing is not supported for a device of type %q, whose GPU other claims use too: the node's configuration "+
+			"says how they share it", kind, gpu.TypeTimeSlice)
 	}
+	return supported(kind, config)
 }
 
-// single refuses a request of an extended resource for several devices of which one is a share, where the node's configuration
-// wants that. A claim that people write says what it means; a number behind the name of a resource may be meant as more of one GPU.
-func (p *Plan) single(rc *resourceapi.ResourceClaim, layout gpu.Layout) error {
-	if rc.Annotations[resourceapi.ExtendedResourceClaimAnnotation] != "true" {
-		return nil
-	}
-	given := map[string]int{}
-	for i := range p.Results {
-		given[p.Results[i].Request]++
-	}
-	for i := range p.Results {
-		r := &p.Results[i]
-		offer := layout.Of(r.Device.Parent())
-		if n := given[r.Request]; n > 1 && r.shared() && offer.OneShare {
-			return &Refusal{
-				Request: r.Request, Device: string(r.Device.Name()),
-				Cause: fmt.Sprintf("request for '%s: %d' too large: maximum request size for shared resources is 1", resourceOf(r.Device, offer), n),
-				Fix:   "request one, or set failRequestsGreaterThanOne: false in the node's configuration",
-			}
-		}
+// Admit refuses admin access.
+func (timeSlice) Admit(r *Result, driver string) error {
+	if r.Admin {
+		return r.refuse(monitorFix(driver), "time-sliced shares cannot be requested with adminAccess")
 	}
 	return nil
 }
 
-// resourceOf names the extended resource that requests a share of the device.
-func resourceOf(d gpu.Device, offer gpu.Offer) string {
-	if slice, cut := d.(gpu.MIGDevice); cut {
-		if named := offer.MIGResources[slice.Profile.Name]; named != "" {
-			return named
-		}
-		return "nvidia.com/mig-" + strings.ReplaceAll(slice.Profile.Name, "+", ".")
-	}
-	if offer.TimeSlice != nil && offer.TimeSlice.Resource != "" {
-		return offer.TimeSlice.Resource
-	}
-	return "nvidia.com/gpu"
+// Plan turns the GPU's MIG mode off where it may be on.
+func (timeSlice) Plan(p *Plan, r *Result, _ Options, offer gpu.Offer) error {
+	p.withoutMIG(r, offer)
+	return nil
 }
+
+// Resource is the node's name for the shares, else that of a GPU.
+func (timeSlice) Resource(_ gpu.Device, offer gpu.Offer) string {
+	if offer.TimeSlice == nil {
+		return resourceGPU
+	}
+	return cmp.Or(offer.TimeSlice.Resource, resourceGPU)
+}
+
+// resourceGPU is the extended resource that requests a GPU.
+const resourceGPU = "nvidia.com/gpu"

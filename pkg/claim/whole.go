@@ -10,7 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// StepInterval is the kind of the step that sets how long the processes of a claim run before the next gets its turn.
+// StepInterval is the kind of the step that sets the time-slice interval of a GPU.
 const StepInterval = "interval"
 
 // Interval is the Args of a step of kind StepInterval.
@@ -26,30 +26,37 @@ func ParseInterval(args json.RawMessage) (i Interval, err error) {
 	return i, nil
 }
 
-// adminInterval is why a claim with admin access sets no interval.
-const adminInterval = "with admin access nothing about a GPU is changed, and an interval changes it for its owner"
+// whole plans GPUs that are exclusive to a claim.
+type whole struct{}
 
-func setsInterval(c *v1alpha1.GPUConfig) bool {
-	return c.Sharing != nil && c.Sharing.TimeSlicing != nil && c.Sharing.TimeSlicing.Interval != nil
-}
+// Type is gpu.TypeGPU.
+func (whole) Type() gpu.DeviceType { return gpu.TypeGPU }
 
-// take adds the step that a result's configuration asks for: an interval for the GPU that the claim has for itself.
-func (p *Plan) take(r *Result, config *v1alpha1.GPUConfig) error {
-	if !setsInterval(config) {
+// HasClass knows <driver>.
+func (whole) HasClass(class, driver string) bool { return class == driver }
+
+// Supports what this version does.
+func (whole) Supports(kind string, config v1alpha1.Config) error { return supported(kind, config) }
+
+// Admit refuses nothing.
+func (whole) Admit(*Result, string) error { return nil }
+
+// Plan turns the GPU's MIG mode off where it may be on, and sets the time-slice interval of the claim's configuration.
+func (whole) Plan(p *Plan, r *Result, options Options, offer gpu.Offer) error {
+	p.withoutMIG(r, offer)
+	if !options.setInterval() {
 		return nil
 	}
+	const fix = "take the interval out of the claim's configuration"
 	g := r.Device.Parent()
-	refused := &Refusal{Request: r.Request, Device: string(r.Device.Name()), Fix: "take the interval out of the claim's configuration"}
 	switch {
 	case r.Admin:
-		refused.Cause = adminInterval
-		return refused
+		return r.refuse(fix, adminInterval)
 	case !settable(g):
-		refused.Cause = fmt.Sprintf("the time slices of a GPU of compute capability %s (%s) cannot be set: that needs 7.0 (Volta) or later",
+		return r.refuse(fix, "the time-slice interval of a GPU of compute capability %s (%s) cannot be set: that requires 7.0 (Volta) or later",
 			g.Product.ComputeCapability, g.Product.Name)
-		return refused
 	}
-	args, err := json.Marshal(Interval{Interval: gpu.Interval(*config.Sharing.TimeSlicing.Interval)})
+	args, err := json.Marshal(Interval{Interval: gpu.Interval(*options.GPU.Sharing.TimeSlicing.Interval)})
 	if err != nil {
 		return err
 	}
@@ -57,10 +64,23 @@ func (p *Plan) take(r *Result, config *v1alpha1.GPUConfig) error {
 	return nil
 }
 
-// volta is the first compute capability whose time slices can be set.
+// Resource is none: a whole GPU has no shares.
+func (whole) Resource(gpu.Device, gpu.Offer) string { return "" }
+
+// adminInterval is why a claim with admin access sets no interval.
+const adminInterval = "a time-slice interval cannot be set with adminAccess: nothing about a GPU is changed for such a claim"
+
+// withoutMIG adds that the result's GPU is not in MIG mode, where it may be: it is also advertised as MIG devices, or was seen in MIG mode.
+func (p *Plan) withoutMIG(r *Result, offer gpu.Offer) {
+	if g := r.Device.Parent(); !r.Admin && g.MIG != nil && (offer.Partitioned() || g.MIG.Mode.Enabled) {
+		p.need(Need{Kind: NeedWhole, Target: g.UUID})
+	}
+}
+
+// volta is the first compute capability whose time-slice interval can be set.
 const volta = 7
 
-// settable tells whether the driver can set a GPU's time slices. One that does not tell what it is may be asked.
+// settable reports whether the driver can set a GPU's time-slice interval. It is tried where the driver does not report what the GPU is.
 func settable(g *gpu.GPU) bool {
 	major, _, _ := strings.Cut(g.Product.ComputeCapability, ".")
 	n, err := strconv.Atoi(major)
