@@ -9,18 +9,18 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// MaxDevicesPerSlice is the API's limit for slices whose devices carry taints or counters. It is kept for all slices, so that
-// tainting one device never moves another one to a different slice.
+// MaxDevicesPerSlice is the API's limit for ResourceSlices whose devices carry taints or counters. It is kept for all ResourceSlices, so
+// that tainting one device never moves another one to a different ResourceSlice.
 const MaxDevicesPerSlice = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 
-// Options say for whom the slices are.
+// Options say whose ResourceSlices they are, and what they have besides the node's devices.
 type Options struct {
 	// DriverName is the domain of the keys of taints and of the capacities that select MIG devices. As gpu.nvidia.com, MIG devices have all
 	// attributes that NVIDIA's driver gives them.
 	DriverName string
 	// NodeName is the node's name and the name of the pool of its whole GPUs.
 	NodeName string
-	// Layout says what the GPUs are offered as; nil: all of them whole.
+	// Layout says what the GPUs are advertised as; nil: all of them whole.
 	Layout gpu.Layout
 	// Monitor: the node has a monitor device, in a pool of its own.
 	Monitor bool
@@ -53,10 +53,10 @@ const (
 	ConflictTaint = "conflict"
 )
 
-// Resources describes everything the node offers. The order of devices is the order in which the scheduler hands them out.
+// Resources describes everything the node advertises. The order of devices is the order in which the scheduler allocates them.
 //
-// The pool that carries the node's name has the GPUs that are offered whole, in their order. A node without such GPUs, and a nil node,
-// have one empty slice there: it says that the driver runs. Every partitioned GPU has a pool of its own. Whether there is a pool with a
+// The pool that carries the node's name has the GPUs that are advertised whole, in their order. A node without such GPUs, and a nil node,
+// have one empty ResourceSlice there: it says that the driver runs. Every partitioned GPU has a pool of its own. Whether there is a pool with a
 // monitor device is Options.Monitor alone.
 //
 // Names in attributes are not qualified, which makes them the driver's own: device.attributes["<driver name>"].<name> in CEL. Those of the
@@ -85,7 +85,7 @@ func Resources(opts Options, node *gpu.Node) resourceslice.DriverResources {
 	return resourceslice.DriverResources{Pools: pools}
 }
 
-// chunk spreads the devices, in order, over as few slices as the API allows, and over one empty slice if there are none.
+// chunk spreads the devices, in order, over as few ResourceSlices as the API allows, and over one empty one if there are none.
 func chunk(devices []resourceapi.Device) []resourceslice.Slice {
 	if len(devices) == 0 {
 		return []resourceslice.Slice{{}}
