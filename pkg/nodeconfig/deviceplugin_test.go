@@ -172,10 +172,10 @@ func TestSharesLargerThanTheGPU(t *testing.T) {
 		return config
 	}
 	_, _, err := nodeconfig.Resolve(parse(10), node)
-	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not served by this version; allowed: whole, mig, timeslice; "+
+	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not supported by this version; supported values: whole, mig, timeslice; "+
 		"sharing.mps.resources[0]: 8 shares of 10Gi are more than the 81919 MiB of NVIDIA H100 80GB HBM3; make them fewer or smaller")
 	_, _, err = nodeconfig.Resolve(parse(9), node)
-	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not served by this version; allowed: whole, mig, timeslice")
+	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not supported by this version; supported values: whole, mig, timeslice")
 }
 
 // While no GPU is known, none is missed.

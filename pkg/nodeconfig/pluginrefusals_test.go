@@ -37,11 +37,11 @@ func TestPluginFlagsRefused(t *testing.T) {
 		"IDs":            {"flags: {plugin: {deviceIDStrategy: name}}", "flags.plugin.deviceIDStrategy: invalid --device-id-strategy option: name; allowed: uuid, index"},
 		"list strategy":  {"flags: {plugin: {deviceListStrategy: cri}}", "flags.plugin.deviceListStrategy: invalid --device-list-strategy option: invalid strategy: cri; allowed: envvar, volume-mounts, cdi-annotations, cdi-cri"},
 		"one of a list":  {"flags: {plugin: {deviceListStrategy: [envvar, 1]}}", "flags.plugin.deviceListStrategy: invalid --device-list-strategy option: invalid strategy: 1; allowed: envvar, volume-mounts, cdi-annotations, cdi-cri"},
-		"IMEX":           {"imex: {required: true}", "imex.required: IMEX channels are not given to containers here; remove it: claims of NVIDIA's ComputeDomain driver, which runs beside, give IMEX channels"},
+		"IMEX":           {"imex: {required: true}", "imex.required: containers get no IMEX channels here; remove it: IMEX channels are allocated by claims of NVIDIA's ComputeDomain driver, which runs beside this one"},
 		"no pattern":     {"resources: {gpus: [{name: a}]}", "resources.gpus[0]: resources must have a 'pattern' field set"},
 		"no name":        {"resources: {mig: [{pattern: a, name: b}, {pattern: a}]}", "resources.mig[1]: resources must have a 'name' field set"},
 		"bad name":       {"resources: {gpus: [{pattern: a, name: A_b}]}", "resources.gpus[0].name: incorrect format for resource name 'nvidia.com/A_b'; allowed after nvidia.com/: lower-case letters, digits, - and ., first and last a letter or digit"},
-		"several things": {"flags: {migStrategy: x}\nimex: {required: true}\nsharing: {mps: {}}", "flags.migStrategy: unknown strategy: x; allowed: none, single, mixed; sharing.mps.resources: no resources specified; name at least one, or remove the section; imex.required: IMEX channels are not given to containers here; remove it: claims of NVIDIA's ComputeDomain driver, which runs beside, give IMEX channels"},
+		"several things": {"flags: {migStrategy: x}\nimex: {required: true}\nsharing: {mps: {}}", "flags.migStrategy: unknown strategy: x; allowed: none, single, mixed; sharing.mps.resources: no resources specified; name at least one, or remove the section; imex.required: containers get no IMEX channels here; remove it: IMEX channels are allocated by claims of NVIDIA's ComputeDomain driver, which runs beside this one"},
 	})
 	_, _, err := nodeconfig.Parse([]byte("version: v1\nflags: {nvidiaDriverRoot: run/nvidia}"), "node.yaml")
 	require.EqualError(t, err, `reading the node configuration in node.yaml: NodeConfig: flags.nvidiaDriverRoot: "run/nvidia" is not allowed; allowed: an absolute path without .. or //, or empty`)
@@ -73,13 +73,13 @@ func TestTimeSlicingRefused(t *testing.T) {
 		"no count":       {one("devices: 0"), r0 + "devices: devices set as '0' but a count of devices must be > 0"},
 		"half a count":   {one("devices: 1.5"), r0 + "devices: devices set as '1.5' but a count of devices must be > 0"},
 		"large count":    {one("devices: 65"), r0 + "devices: devices set as '65'; allowed: at most 64, or all"},
-		"count of MIG":   {resources("{name: mig-1g.5gb, replicas: 2, devices: 2}"), r0 + "devices: a count of MIG devices is not known beforehand; list the GPUs whose slices are meant, or write all"},
+		"count of MIG":   {resources("{name: mig-1g.5gb, replicas: 2, devices: 2}"), r0 + "devices: a count of MIG devices is not known beforehand; list the GPUs whose MIG devices are meant, or write all"},
 		"an object":      {one("devices: {index: 0}"), r0 + "devices: unrecognized type for devices spec; allowed: all, a number, or a list of indices and UUIDs of GPUs"},
 		"no device":      {one("devices: []"), r0 + "devices: no devices specified; list GPUs by index or UUID, or write all"},
 		"strange device": {one("devices: [0, GPU-1, -1, true]"), r0 + "devices[1]: unsupported type for device in devices list: GPU-1; allowed: an index or a UUID, as nvidia-smi -L prints them; " + r0 + "devices[2]: unsupported type for device in devices list: -1; allowed: an index or a UUID, as nvidia-smi -L prints them; " + r0 + "devices[3]: unsupported type for device in devices list: true; allowed: an index or a UUID, as nvidia-smi -L prints them"},
-		"MIG index":      {resources("{name: mig-1g.5gb, replicas: 2, devices: ['0:1']}"), r0 + "devices[0]: 0:1 is one MIG device; slices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
-		"MIG UUID":       {one("devices: [MIG-0a1b2c3d-0000-1111-2222-0123456789ab]"), r0 + "devices[0]: MIG-0a1b2c3d-0000-1111-2222-0123456789ab is one MIG device; slices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
-		"device twice":   {one("devices: [1, '1']"), r0 + "devices[1]: GPU 1 is given twice"},
+		"MIG index":      {resources("{name: mig-1g.5gb, replicas: 2, devices: ['0:1']}"), r0 + "devices[0]: 0:1 is one MIG device; MIG devices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
+		"MIG UUID":       {one("devices: [MIG-0a1b2c3d-0000-1111-2222-0123456789ab]"), r0 + "devices[0]: MIG-0a1b2c3d-0000-1111-2222-0123456789ab is one MIG device; MIG devices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
+		"device twice":   {one("devices: [1, '1']"), r0 + "devices[1]: GPU 1 is listed twice"},
 		"all twice":      {resources("{name: gpu, replicas: 2}, {name: gpu, replicas: 3}"), "sharing.timeSlicing.resources[1].devices: are all, as those of sharing.timeSlicing.resources[0]" + again + "list devices, or remove one of them"},
 	})
 }
@@ -97,8 +97,8 @@ func TestMPSRefused(t *testing.T) {
 		"zero memory":       {one("name: gpu, replicas: 2, memoryGB: 0, devices: [0]"), r0 + "memoryGB: 0 is out of range; allowed: 1 and up, in GiB"},
 		"part of a GiB":     {one("name: gpu, replicas: 2, memoryGB: 1.5, devices: [0]"), r0 + "memoryGB: is 1.5; needed: a whole number"},
 		"memory with units": {one("name: gpu, replicas: 2, memoryGB: 2Gi, devices: [0]"), r0 + `memoryGB: is the text "2Gi"; needed: a whole number`},
-		"slices":            {one("name: nvidia.com/mig-1g.10gb, replicas: 2, memoryGB: 2, devices: all"), r0 + "name: MPS shares of MIG slices are not offered; name nvidia.com/gpu, or share the slices with sharing.timeSlicing"},
-		"slice in a list":   {one("name: gpu, replicas: 2, memoryGB: 2, devices: ['1:0']"), r0 + "devices[0]: 1:0 is one MIG device; slices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
+		"slices":            {one("name: nvidia.com/mig-1g.10gb, replicas: 2, memoryGB: 2, devices: all"), r0 + "name: MPS shares of MIG devices are not supported; name nvidia.com/gpu, or share the MIG devices with sharing.timeSlicing"},
+		"slice in a list":   {one("name: gpu, replicas: 2, memoryGB: 2, devices: ['1:0']"), r0 + "devices[0]: 1:0 is one MIG device; MIG devices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
 	})
 }
 
@@ -117,7 +117,7 @@ func TestSomeGPUsOfAFileAreRefused(t *testing.T) {
 	sliced := func(list string) string { return "version: v1\nsharing: {timeSlicing: {resources: [" + list + "]}}" }
 	served := func(list string) string { return "version: v1\nsharing: {mps: {resources: [" + list + "]}}" }
 	unserved := func(i int) string {
-		return fmt.Sprintf("%s[%d]: mps is not served by this version; allowed: whole, mig, timeslice; ", mps, i)
+		return fmt.Sprintf("%s[%d]: mps is not supported by this version; supported values: whole, mig, timeslice; ", mps, i)
 	}
 	for name, c := range map[string]struct {
 		raw, want string

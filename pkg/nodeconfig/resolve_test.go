@@ -147,12 +147,12 @@ func TestResolveRefuses(t *testing.T) {
 		},
 		"modes of later versions": {
 			`[{modes: [whole, mps, timeslice], mps: {replicas: 2}, timeSlice: {replicas: 2}}]`,
-			"NodeConfig: gpus[0].modes[1]: mps is not served by this version; allowed: whole, mig, timeslice", []int{0, 1, 2, 3}, 0,
+			"NodeConfig: gpus[0].modes[1]: mps is not supported by this version; supported values: whole, mig, timeslice", []int{0, 1, 2, 3}, 0,
 		},
 		"slices for several claims": {
 			`[{select: {indices: [0]}, modes: [mig], mig: {replicas: {1g.10gb: 2}}}]`,
-			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: a slice that is made for a claim is that claim's alone, and replicas are for slices " +
-				"that an administrator made; remove it, or mode mig", []int{0}, 0,
+			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: a MIG device that is made for a claim is exclusive to it, and replicas are for pre-created " +
+				"MIG devices; remove it, or mode mig", []int{0}, 0,
 		},
 		"replicas of a profile that no GPU has": {
 			`[{select: {indices: [2, 3]}, mig: {replicas: {1g.10gb: 2, 1g.6gb: 2}}}]`,
@@ -180,7 +180,7 @@ func TestResolveRefuses(t *testing.T) {
 		},
 		"too many shares": {
 			`[{select: {products: ["*L40S"]}, modes: [whole, mps], mps: {replicas: 61}}, {modes: [whole]}]`,
-			"NodeConfig: gpus[0].modes[1]: mps is not served by this version; allowed: whole, mig, timeslice; " +
+			"NodeConfig: gpus[0].modes[1]: mps is not supported by this version; supported values: whole, mig, timeslice; " +
 				"gpus[0].mps.replicas: 61 is out of range; allowed: 1 to 60", []int{0, 1, 2}, 1,
 		},
 		"replicas for GPUs of other nodes": {
@@ -246,7 +246,7 @@ func TestDriverThatTellsNoProfiles(t *testing.T) {
 	node := gpus()[:1]
 	node[0].MIG = nil
 	_, _, err := nodeconfig.Resolve(config(t, `[`+all+`]`), node)
-	require.EqualError(t, err, "NodeConfig: gpus[0].modes[1]: the driver does not tell the MIG profiles of NVIDIA H100 80GB HBM3; "+
+	require.EqualError(t, err, "NodeConfig: gpus[0].modes[1]: the driver does not report the MIG profiles of NVIDIA H100 80GB HBM3; "+
 		"update the NVIDIA driver or remove mode mig")
 }
 
