@@ -48,7 +48,7 @@ func result(request, device string, change ...func(*resourceapi.DeviceRequestAll
 }
 
 // look is an allocation result of the node's monitor device.
-func look(request string, change ...func(*resourceapi.DeviceRequestAllocationResult)) resourceapi.DeviceRequestAllocationResult {
+func monitors(request string, change ...func(*resourceapi.DeviceRequestAllocationResult)) resourceapi.DeviceRequestAllocationResult {
 	return result(request, "monitor", append([]func(*resourceapi.DeviceRequestAllocationResult){withAdmin, withPool(nodeName + "/monitor")}, change...)...)
 }
 
@@ -102,7 +102,7 @@ const (
 	unknownGroup    = `{"apiVersion":"gpu.nvidia.com/v1beta1","kind":"GpuConfig"}`
 )
 
-func TestPlans(t *testing.T) {
+func TestResolve_AllocationResults_InTheClaimsOrder(t *testing.T) {
 	t.Parallel()
 	n := node()
 	a, b := &n.GPUs[0], &n.GPUs[1]
@@ -134,7 +134,7 @@ func TestPlans(t *testing.T) {
 		"a claim with only other drivers' results": {rc: allocated(results(result("net", "nic-0", withDriver("net.example.com"))))},
 		"admin access to a monitor and to a whole GPU, beside its owner": {
 			rc: allocated(results(
-				look("see"), result("debug", "gpu-aaaaaaaa", withAdmin), result("use", "gpu-aaaaaaaa"))),
+				monitors("see"), result("debug", "gpu-aaaaaaaa", withAdmin), result("use", "gpu-aaaaaaaa"))),
 			want: []Result{
 				{Request: "see", Pool: nodeName + "/monitor", Admin: true, Device: gpu.Monitor{}},
 				{Request: "debug", Pool: nodeName, Admin: true, Device: gpu.Whole{GPU: a}},
@@ -178,7 +178,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestResolve_NotPossible_Refused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		node *gpu.Node
@@ -216,12 +216,12 @@ func TestRefusals(t *testing.T) {
 				`if it does not come back, delete the pod so that it is scheduled again (will be retried)`,
 		},
 		"monitor without admin access": {
-			rc: allocated(results(look("see", func(r *resourceapi.DeviceRequestAllocationResult) { r.AdminAccess = new(false) }))),
+			rc: allocated(results(monitors("see", func(r *resourceapi.DeviceRequestAllocationResult) { r.AdminAccess = new(false) }))),
 			want: `request "see", device monitor: a monitor device shows GPUs that other claims use, so it can be requested with adminAccess only; ` +
 				`set adminAccess: true on the request, in a namespace labelled resource.kubernetes.io/admin-access=true (not retryable)`,
 		},
 		"monitor of another name": {
-			rc: allocated(results(look("see", func(r *resourceapi.DeviceRequestAllocationResult) { r.Device = "gpu-aaaaaaaa" }))),
+			rc: allocated(results(monitors("see", func(r *resourceapi.DeviceRequestAllocationResult) { r.Device = "gpu-aaaaaaaa" }))),
 			want: `request "see", device gpu-aaaaaaaa: pool "n0/monitor" has no such device; delete the pod so that it is scheduled again ` +
 				`(not retryable)`,
 		},
@@ -303,7 +303,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestRefusalSentences(t *testing.T) {
+func TestRefusal_Error_OneSentence(t *testing.T) {
 	t.Parallel()
 	for want, r := range map[string]Refusal{
 		"cause (not retryable)":                             {Cause: "cause"},
@@ -316,7 +316,7 @@ func TestRefusalSentences(t *testing.T) {
 	}
 }
 
-func TestOnePlanAsksForTheNodeOnce(t *testing.T) {
+func TestResolve_SeveralResults_NodeReadOnce(t *testing.T) {
 	t.Parallel()
 	n, asked := node(), 0
 	s := Source{Driver: driverName, NodeName: nodeName, Offered: func() (*gpu.Node, gpu.Layout, error) { asked++; return n, nil, nil }}

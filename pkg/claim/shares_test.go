@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	poolB  = nodeName + "/gpu-bbbbbbbb"
-	turnsA = "gpu-aaaaaaaa-timeslice"
-	turnsB = "gpu-bbbbbbbb-timeslice"
+	poolB      = nodeName + "/gpu-bbbbbbbb"
+	timeSliceA = "gpu-aaaaaaaa-timeslice"
+	timeSliceB = "gpu-bbbbbbbb-timeslice"
 )
 
 // turns is a node both of whose GPUs are offered for several claims; A also whole and in parts.
-func turns() (*gpu.Node, gpu.Layout) {
+func timeSliced() (*gpu.Node, gpu.Layout) {
 	n, layout := partitionable()
 	a := layout[uuidA]
 	a.TimeSlice, a.OneShare = &gpu.Replicas{Count: 4, ShareName: "gpu-shared"}, true
@@ -38,9 +38,9 @@ func aShare(request, pool, device, id string) resourceapi.DeviceRequestAllocatio
 	})
 }
 
-func TestPlansForShares(t *testing.T) {
+func TestResolve_Shares_Planned(t *testing.T) {
 	t.Parallel()
-	n, layout := turns()
+	n, layout := timeSliced()
 	a, b := &n.GPUs[0], &n.GPUs[1]
 	one := map[string]string{"shares": "1", "memory": "0"}
 	onA := Result{Request: "r", Pool: poolA, Device: gpu.TimeSliced{GPU: a, Replicas: 4, ShareName: "gpu-shared"}, ShareID: "1", Consumed: one}
@@ -53,19 +53,19 @@ func TestPlansForShares(t *testing.T) {
 		needs []Need
 	}{
 		"a GPU that can be cut": {
-			results(aShare("r", poolA, turnsA, "1")), []Result{onA}, []Need{{Kind: NeedWhole, Target: uuidA}},
+			results(aShare("r", poolA, timeSliceA, "1")), []Result{onA}, []Need{{Kind: NeedWhole, Target: uuidA}},
 		},
-		"a GPU that cannot be cut needs nothing": {results(aShare("r", poolB, turnsB, "2")), []Result{onB}, nil},
+		"a GPU that cannot be cut needs nothing": {results(aShare("r", poolB, timeSliceB, "2")), []Result{onB}, nil},
 		"two GPUs for one request": {
-			results(aShare("r", poolA, turnsA, "1"), aShare("r", poolB, turnsB, "2")), []Result{onA, onB}, []Need{{Kind: NeedWhole, Target: uuidA}},
+			results(aShare("r", poolA, timeSliceA, "1"), aShare("r", poolB, timeSliceB, "2")), []Result{onA, onB}, []Need{{Kind: NeedWhole, Target: uuidA}},
 		},
 		"one GPU for two requests": {
-			results(aShare("r", poolA, turnsA, "1"), aShare("s", poolA, turnsA, "3")), []Result{onA, again}, []Need{{Kind: NeedWhole, Target: uuidA}},
+			results(aShare("r", poolA, timeSliceA, "1"), aShare("s", poolA, timeSliceA, "3")), []Result{onA, again}, []Need{{Kind: NeedWhole, Target: uuidA}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			plan, err := offering(n, layout).Resolve(allocated(c.rc))
+			plan, err := advertising(n, layout).Resolve(allocated(c.rc))
 			require.NoError(t, err)
 			assert.Empty(t, cmp.Diff(c.want, plan.Results))
 			assert.Empty(t, cmp.Diff(c.needs, plan.Needs))
@@ -75,7 +75,7 @@ func TestPlansForShares(t *testing.T) {
 }
 
 // A request of an extended resource for several is refused where the configuration says so. A claim that people write is not.
-func TestOneShareOfAResource(t *testing.T) {
+func TestResolve_ExtendedResource_OneShareOnly(t *testing.T) {
 	t.Parallel()
 	const fix = "; request one, or set failRequestsGreaterThanOne: false in the node's configuration (not retryable)"
 	small := "gpu-aaaaaaaa-mig-19-6"
@@ -85,12 +85,12 @@ func TestOneShareOfAResource(t *testing.T) {
 		want   string
 	}{
 		"two": {
-			nil, results(aShare("r", poolA, turnsA, "1"), aShare("r", poolB, turnsB, "2")),
-			`request "r", device ` + turnsA + `: request for 'nvidia.com/gpu: 2' too large: maximum request size for shared resources is 1` + fix,
+			nil, results(aShare("r", poolA, timeSliceA, "1"), aShare("r", poolB, timeSliceB, "2")),
+			`request "r", device ` + timeSliceA + `: request for 'nvidia.com/gpu: 2' too large: maximum request size for shared resources is 1` + fix,
 		},
 		"by another name": {
-			nil, results(result("r", "gpu-aaaaaaaa", withPool(poolA)), aShare("r", poolB, turnsB, "2")),
-			`request "r", device ` + turnsB + `: request for 'nvidia.com/gpu.shared: 2' too large: maximum request size for shared resources is 1` + fix,
+			nil, results(result("r", "gpu-aaaaaaaa", withPool(poolA)), aShare("r", poolB, timeSliceB, "2")),
+			`request "r", device ` + timeSliceB + `: request for 'nvidia.com/gpu.shared: 2' too large: maximum request size for shared resources is 1` + fix,
 		},
 		"of slices": {
 			func(n *gpu.Node, _ gpu.Layout) { static(&n.GPUs[0]) },
@@ -107,25 +107,25 @@ func TestOneShareOfAResource(t *testing.T) {
 			results(aShare("r", poolA, small, "1"), aShare("r", poolA, small, "2")),
 			`request "r", device ` + small + `: request for 'nvidia.com/mig-1g.10gb.shared: 2' too large: maximum request size for shared resources is 1` + fix,
 		},
-		"each of two containers one": {nil, results(aShare("r", poolA, turnsA, "1"), aShare("s", poolA, turnsA, "2")), ""},
+		"each of two containers one": {nil, results(aShare("r", poolA, timeSliceA, "1"), aShare("s", poolA, timeSliceA, "2")), ""},
 		"where it is allowed": {
 			func(_ *gpu.Node, l gpu.Layout) {
 				for id, offer := range l {
 					offer.OneShare = false
 					l[id] = offer
 				}
-			}, results(aShare("r", poolA, turnsA, "1"), aShare("r", poolB, turnsB, "2")), "",
+			}, results(aShare("r", poolA, timeSliceA, "1"), aShare("r", poolB, timeSliceB, "2")), "",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n, layout := turns()
+			n, layout := timeSliced()
 			if c.change != nil {
 				c.change(n, layout)
 			}
 			rc := allocated(c.rc)
 			rc.Annotations = map[string]string{resourceapi.ExtendedResourceClaimAnnotation: "true"}
-			_, err := offering(n, layout).Resolve(rc)
+			_, err := advertising(n, layout).Resolve(rc)
 			if c.want == "" {
 				require.NoError(t, err)
 				return
@@ -135,53 +135,53 @@ func TestOneShareOfAResource(t *testing.T) {
 	}
 }
 
-// TestShareOfAStaticDevice_Gone_Refused: whether what is free there now is advertised or not, and what would be made would be for one
+// TestResolve_ShareOfPreCreatedDeviceGone_WillBeRetried: whether what is free there now is advertised or not, and what would be made would be for one
 // claim alone.
-func TestShareOfAStaticDevice_Gone_Refused(t *testing.T) {
+func TestResolve_ShareOfPreCreatedDeviceGone_WillBeRetried(t *testing.T) {
 	t.Parallel()
-	n, layout := turns()
-	share := results(aShare("r", poolA, sliceA+"19-6", "1"))
-	want := `request "r", device ` + sliceA + `19-6: MIG device ` + sliceA + `19-6 is not on GPU ` + string(uuidA) + ` any more; ` +
+	n, layout := timeSliced()
+	share := results(aShare("r", poolA, migA+"19-6", "1"))
+	want := `request "r", device ` + migA + `19-6: MIG device ` + migA + `19-6 is not on GPU ` + string(uuidA) + ` any more; ` +
 		`it was pre-created by an administrator of the node; nvidia-smi -L shows there what is left (will be retried)`
-	_, err := offering(n, layout).Resolve(allocated(share))
+	_, err := advertising(n, layout).Resolve(allocated(share))
 	require.EqualError(t, err, want, "advertised as one that the plugin makes")
 	a := layout[uuidA]
 	a.Withheld = []gpu.Use{{Type: gpu.TypeMIG, Placement: gpu.Placement{Start: 6, Size: 1}}}
 	layout[uuidA] = a
-	_, err = offering(n, layout).Resolve(allocated(share))
+	_, err = advertising(n, layout).Resolve(allocated(share))
 	require.EqualError(t, err, want, "not advertised")
 	static(&n.GPUs[0])
 	a.Withheld = nil
 	layout[uuidA] = a
-	plan, err := offering(n, layout).Resolve(allocated(share))
+	plan, err := advertising(n, layout).Resolve(allocated(share))
 	require.NoError(t, err, "there again")
 	assert.Empty(t, plan.Steps)
 }
 
-func TestRefusalsOfShares(t *testing.T) {
+func TestResolve_ShareNotPossible_Refused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		rc   []resourceapi.DeviceRequestAllocationResult
 		want string
 	}{
 		"one request, twice the same GPU": {
-			results(aShare("r", poolA, turnsA, "1"), aShare("r", poolA, turnsA, "2")),
-			`request "r", device ` + turnsA + `: the request was allocated two shares of GPU ` + string(uuidA) + `, which are no more of it than one; ` +
+			results(aShare("r", poolA, timeSliceA, "1"), aShare("r", poolA, timeSliceA, "2")),
+			`request "r", device ` + timeSliceA + `: the request was allocated two shares of GPU ` + string(uuidA) + `, which are no more of it than one; ` +
 				`add a constraint with distinctAttribute: gpu.prism.dev/parentUUID to the claim, and recreate it (not retryable)`,
 		},
 		"a share and the whole GPU": {
-			results(aShare("r", poolA, turnsA, "1"), inA("s", "gpu-aaaaaaaa")),
+			results(aShare("r", poolA, timeSliceA, "1"), inA("s", "gpu-aaaaaaaa")),
 			`request "s", device gpu-aaaaaaaa: GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
 				`delete the claim so that it is allocated again (not retryable)`,
 		},
 		"a share and a slice": {
-			results(inA("r", sliceA+"9-4"), aShare("s", poolA, turnsA, "1")),
-			`request "s", device ` + turnsA + `: required MIG placement on GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
+			results(inA("r", migA+"9-4"), aShare("s", poolA, timeSliceA, "1")),
+			`request "s", device ` + timeSliceA + `: required MIG placement on GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
 				`delete the claim so that it is allocated again (not retryable)`,
 		},
 		"admin access": {
-			results(inA("r", turnsA, withAdmin)),
-			`request "r", device ` + turnsA + `: time-sliced shares cannot be requested with adminAccess; ` +
+			results(inA("r", timeSliceA, withAdmin)),
+			`request "r", device ` + timeSliceA + `: time-sliced shares cannot be requested with adminAccess; ` +
 				`request a device of class monitor.gpu.prism.dev to monitor the GPUs of a node; the chart's value monitorDevices: PerNode adds it (not retryable)`,
 		},
 		"a GPU that is not shared any more": {
@@ -192,8 +192,8 @@ func TestRefusalsOfShares(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n, layout := turns()
-			_, err := offering(n, layout).Resolve(allocated(c.rc))
+			n, layout := timeSliced()
+			_, err := advertising(n, layout).Resolve(allocated(c.rc))
 			require.EqualError(t, err, c.want)
 		})
 	}

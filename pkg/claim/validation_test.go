@@ -38,7 +38,7 @@ func one(class, parameters string) string {
 		parameters + `}}]}`
 }
 
-func TestWrittenClaim(t *testing.T) {
+func TestValidator_Claim_ProblemsWithPath(t *testing.T) {
 	t.Parallel()
 	interval := ours(`, "sharing": {"timeSlicing": {"interval": "Long"}}`)
 	const at = "spec.devices.config[0].opaque.parameters: "
@@ -138,7 +138,7 @@ func TestWrittenClaim(t *testing.T) {
 	}
 }
 
-func TestWrittenClass(t *testing.T) {
+func TestValidator_DeviceClass_ProblemsWithPath(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
 		"locked": "", "wrong": "spec.config[1].opaque.parameters: GPUConfig: interval: is not a field; allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride",
@@ -155,7 +155,7 @@ func TestWrittenClass(t *testing.T) {
 }
 
 // Under the name of NVIDIA's driver its own kinds pass, each for devices of its type.
-func TestWrittenForNVIDIA(t *testing.T) {
+func TestValidator_NVIDIAKinds_CheckedUnderItsName(t *testing.T) {
 	t.Parallel()
 	of := func(class, kind string) *resourceapi.ResourceClaimSpec {
 		spec := &resourceapi.ResourceClaimSpec{}

@@ -35,7 +35,7 @@ func sets(id gpu.UUID, interval string) Step {
 	return Step{Kind: StepInterval, Target: id, Device: gpu.DeviceName("gpu-" + id[4:12]), Args: []byte(`{"interval":"` + interval + `"}`)}
 }
 
-func TestIntervals(t *testing.T) {
+func TestResolve_Intervals_OneStepEach(t *testing.T) {
 	t.Parallel()
 	one, nvidia := results(result("gpu", "gpu-aaaaaaaa")), results(result("gpu", "gpu-aaaaaaaa", withDriver(nvidiaDriver)))
 	for name, c := range map[string]struct {
@@ -57,7 +57,7 @@ func TestIntervals(t *testing.T) {
 			want: []Step{sets(uuidA, "Long"), sets(uuidB, "Long")},
 		},
 		"beside a look, which it is not for": {
-			rc:   allocated(results(result("a", "gpu-aaaaaaaa"), look("see")), config(fromClaim, driverName, longConfig, "a")),
+			rc:   allocated(results(result("a", "gpu-aaaaaaaa"), monitors("see")), config(fromClaim, driverName, longConfig, "a")),
 			want: []Step{sets(uuidA, "Long")},
 		},
 		"in NVIDIA's words":                   {driver: nvidiaDriver, rc: allocated(nvidia, config(fromClaim, nvidiaDriver, nvidiaLong)), want: []Step{sets(uuidA, "Long")}},
@@ -83,30 +83,30 @@ func TestIntervals(t *testing.T) {
 // TestClassSettings_AdminAccess_Ignored: the author of a claim cannot change its class. What the class says about claims stays in force.
 func TestClassSettings_AdminAccess_Ignored(t *testing.T) {
 	t.Parallel()
-	parts, layout := partitionable()
-	static(&parts.GPUs[0])
+	partitioned, layout := partitionable()
+	static(&partitioned.GPUs[0])
 	for name, device := range map[string]resourceapi.DeviceRequestAllocationResult{
 		"a GPU":        result("see", "gpu-bbbbbbbb", withAdmin),
-		"a monitor":    look("see"),
-		"a MIG device": inA("see", sliceA+"19-6", withAdmin),
+		"a monitor":    monitors("see"),
+		"a MIG device": inA("see", migA+"19-6", withAdmin),
 	} {
 		for _, class := range []string{shortConfig, lockedConfig, mpsConfig, enforceConfig} {
 			t.Run(name+" "+class, func(t *testing.T) {
 				t.Parallel()
-				plan, err := offering(parts, layout).Resolve(allocated(results(device), config(fromClass, driverName, class, "see")))
+				plan, err := advertising(partitioned, layout).Resolve(allocated(results(device), config(fromClass, driverName, class, "see")))
 				require.NoError(t, err)
 				assert.True(t, plan.Results[0].Admin)
 				assert.Empty(t, plan.Steps)
 			})
 		}
 	}
-	nvidia := look("see", withDriver(nvidiaDriver))
+	nvidia := monitors("see", withDriver(nvidiaDriver))
 	for _, class := range []string{nvidiaLong, nvidiaMIG} {
 		_, err := under(nvidiaDriver).Resolve(allocated(results(nvidia), config(fromClass, nvidiaDriver, class, "see")))
 		require.NoError(t, err, class)
 	}
 	owned := result("use", "gpu-bbbbbbbb")
-	plan, err := offering(parts, layout).Resolve(allocated(results(owned, result("see", "gpu-bbbbbbbb", withAdmin)), config(fromClass, driverName, shortConfig)))
+	plan, err := advertising(partitioned, layout).Resolve(allocated(results(owned, result("see", "gpu-bbbbbbbb", withAdmin)), config(fromClass, driverName, shortConfig)))
 	require.NoError(t, err)
 	assert.Equal(t, []Step{sets(uuidB, "Short")}, plan.Steps, "in force beside it")
 }
@@ -126,12 +126,12 @@ func TestClaimSettings_AdminAccess_Refused(t *testing.T) {
 	require.ErrorContains(t, err, "ProfilerConfig is not supported by this version of the driver", "no version supports it yet")
 }
 
-func TestRefusedIntervals(t *testing.T) {
+func TestResolve_IntervalNotPossible_Refused(t *testing.T) {
 	t.Parallel()
 	old := node()
 	old.GPUs[0].Product = gpu.Product{Name: "Tesla P4", ComputeCapability: "6.1"}
-	parts, layout := partitionable()
-	shared, offers := turns()
+	partitioned, layout := partitionable()
+	shared, timeSlicedLayout := timeSliced()
 	for name, c := range map[string]struct {
 		source Source
 		rc     *resourceapi.ResourceClaim
@@ -143,7 +143,7 @@ func TestRefusedIntervals(t *testing.T) {
 				`take the interval out of the claim's configuration (not retryable)`,
 		},
 		"for a monitor": {
-			rc: allocated(results(look("see")), config(fromClaim, driverName, longConfig)),
+			rc: allocated(results(monitors("see")), config(fromClaim, driverName, longConfig)),
 			want: `request "see", device monitor: GPUConfig.sharing is not supported for a monitor device, which only shows GPUs that other claims use; ` +
 				`take it out of the ResourceClaim (not retryable)`,
 		},
@@ -182,12 +182,12 @@ func TestRefusedIntervals(t *testing.T) {
 				`take it out of the ResourceClaim (not retryable)`,
 		},
 		"for a share": {
-			source: offering(shared, offers), rc: allocated(results(aShare("gpu", poolB, turnsB, "1")), config(fromClaim, driverName, longConfig)),
+			source: advertising(shared, timeSlicedLayout), rc: allocated(results(aShare("gpu", poolB, timeSliceB, "1")), config(fromClaim, driverName, longConfig)),
 			want: `request "gpu", device gpu-bbbbbbbb-timeslice: GPUConfig.sharing is not supported for a device of type "timeslice", whose GPU other claims use too: ` +
 				`the node's configuration says how they share it; take it out of the ResourceClaim (not retryable)`,
 		},
 		"for a slice": {
-			source: offering(parts, layout), rc: allocated(results(inA("gpu", "gpu-aaaaaaaa-mig-19-0")), config(fromClaim, driverName, longConfig)),
+			source: advertising(partitioned, layout), rc: allocated(results(inA("gpu", "gpu-aaaaaaaa-mig-19-0")), config(fromClaim, driverName, longConfig)),
 			want: `request "gpu", device gpu-aaaaaaaa-mig-19-0: GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; ` +
 				`valid for it is a GPUConfig without sharing; take it out of the ResourceClaim (not retryable)`,
 		},

@@ -46,8 +46,8 @@ func TestExcludes_EveryPair_AsListed(t *testing.T) {
 	}
 }
 
-// TestDevices_EveryPair_DebtsAndWithheldAgree: what is left of a device, and what is withheld for it, keep back the same others.
-func TestDevices_EveryPair_DebtsAndWithheldAgree(t *testing.T) {
+// TestDevices_EveryPair_PendingCleanupsAndWithheldAgree: what is left of a device, and what is withheld for it, keep back the same others.
+func TestDevices_EveryPair_PendingCleanupsAndWithheldAgree(t *testing.T) {
 	t.Parallel()
 	g := full()
 	offer := Offer{Whole: true, TimeSlice: &Replicas{Count: 2}, MIG: g.MIG.ProfileNames()}

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestOffersAreEqualInDevicesAndPool(t *testing.T) {
+func TestOfferEqual_DevicesAndPool_Compared(t *testing.T) {
 	t.Parallel()
 	slices := Offer{Whole: true, MIG: []string{"1g.10gb", "3g.40gb"}}
 	turns := func(r Replicas) Offer { return Offer{TimeSlice: &r} }

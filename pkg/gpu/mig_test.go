@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestPlacementOverlaps(t *testing.T) {
+func TestPlacementOverlaps_Pairs_CommonMemorySlices(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		a, b Placement
@@ -24,7 +24,7 @@ func TestPlacementOverlaps(t *testing.T) {
 	}
 }
 
-func TestHasMediaExtensions(t *testing.T) {
+func TestHasMediaExtensions_ProfileNames_AsNamed(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{
 		"1g.10gb": false, "1g.10gb+me": true, "2g.12gb+me": true, "1g.24gb+me.all": true, "1g.24gb-me": false,
@@ -46,7 +46,7 @@ func hopper() *GPU {
 // all offers the GPU whole and in every profile.
 var all = Offer{Whole: true, MIG: []string{"1g.10gb", "3g.40gb", "1g.10gb+me"}}
 
-func offered(o Offer, g *GPU) []DeviceName {
+func advertised(o Offer, g *GPU) []DeviceName {
 	var names []DeviceName
 	for _, d := range o.Devices(g) {
 		names = append(names, d.Name())
@@ -54,7 +54,7 @@ func offered(o Offer, g *GPU) []DeviceName {
 	return names
 }
 
-func TestOfferDevices(t *testing.T) {
+func TestOfferDevices_StatesOfAGPU_WhatCanBeAllocated(t *testing.T) {
 	t.Parallel()
 	const id = "gpu-3f2a9c1b"
 	names := func(suffixes ...DeviceName) []DeviceName {
@@ -137,12 +137,12 @@ func TestOfferDevices(t *testing.T) {
 			if c.mig != nil {
 				c.mig(g.MIG)
 			}
-			assert.Equal(t, c.want, offered(Layout{g.UUID: c.offer}.Of(g), g))
+			assert.Equal(t, c.want, advertised(Layout{g.UUID: c.offer}.Of(g), g))
 		})
 	}
 }
 
-func TestMIGDevice(t *testing.T) {
+func TestMIGDevice_Placement_NameAndID(t *testing.T) {
 	t.Parallel()
 	g := hopper()
 	profile, ok := g.MIG.Profile(20)
@@ -157,7 +157,7 @@ func TestMIGDevice(t *testing.T) {
 	assert.False(t, ok)
 }
 
-func TestLayout(t *testing.T) {
+func TestLayout_GPUs_AdvertisedAsConfigured(t *testing.T) {
 	t.Parallel()
 	g := hopper()
 	assert.Equal(t, Offer{Whole: true}, Layout(nil).Of(g), "no layout: whole")
@@ -165,5 +165,5 @@ func TestLayout(t *testing.T) {
 	assert.Equal(t, all, Layout{g.UUID: all}.Of(g))
 	assert.Equal(t, "node-1", Offer{Whole: true}.Pool("node-1", g))
 	assert.Equal(t, "node-1/gpu-3f2a9c1b", all.Pool("node-1", g))
-	assert.Equal(t, []DeviceName{"gpu-1"}, offered(all, &GPU{ID: "1"}), "a GPU that tells nothing of MIG")
+	assert.Equal(t, []DeviceName{"gpu-1"}, advertised(all, &GPU{ID: "1"}), "a GPU that tells nothing of MIG")
 }

@@ -50,7 +50,7 @@ func chosen(g *GPU, names ...string) string {
 	return strings.Join(out, " ")
 }
 
-func TestTiles(t *testing.T) {
+func TestTiles_Profiles_AsManyAsPossible(t *testing.T) {
 	t.Parallel()
 	g := full()
 	for profiles, want := range map[string]string{
@@ -72,7 +72,7 @@ func TestTiles(t *testing.T) {
 }
 
 // Only one instance has the media extensions, so no room is kept for a second.
-func TestTilesMediaExtensions(t *testing.T) {
+func TestTiles_MediaExtensions_Once(t *testing.T) {
 	t.Parallel()
 	g := full(
 		profile{"1g.6gb", 14, 1, 1, []int{0, 1, 2, 3}}, profile{"2g.12gb", 5, 2, 2, []int{0, 2}}, profile{"4g.24gb", 0, 4, 4, []int{0}},
@@ -84,7 +84,7 @@ func TestTilesMediaExtensions(t *testing.T) {
 }
 
 // What an administrator made is on offer, and the rest of the GPU is cut around it.
-func TestTilesBesideStatic(t *testing.T) {
+func TestTiles_PreCreatedDevices_Kept(t *testing.T) {
 	t.Parallel()
 	compute := func(slices int) []ComputeInstance { return []ComputeInstance{{Slices: slices, UUID: "MIG-1"}} }
 	for name, c := range map[string]struct {
@@ -118,7 +118,7 @@ func TestTilesBesideStatic(t *testing.T) {
 	}
 }
 
-func TestDisjointOffer(t *testing.T) {
+func TestOfferDevices_Disjoint_OneFamily(t *testing.T) {
 	t.Parallel()
 	const id = "gpu-3f2a9c1b"
 	both := Offer{Whole: true, MIG: []string{"3g.40gb"}}
@@ -143,12 +143,12 @@ func TestDisjointOffer(t *testing.T) {
 			}
 			layout := Layout{g.UUID: c.offer}
 			disjoint := layout.Disjoint()
-			assert.Equal(t, c.want, offered(disjoint.Of(g), g))
+			assert.Equal(t, c.want, advertised(disjoint.Of(g), g))
 			assert.Equal(t, layout.Of(g).Pool("node-1", g), disjoint.Of(g).Pool("node-1", g), "the pool stays")
 			assert.Equal(t, c.offer, layout[g.UUID], "the layout stays")
 			assert.Equal(t, disjoint, disjoint.Disjoint())
 		})
 	}
 	assert.Nil(t, Layout(nil).Disjoint(), "no layout: whole")
-	assert.Empty(t, offered(Offer{MIG: []string{"3g.40gb"}, Disjoint: true}, &GPU{ID: "1"}), "a GPU that tells nothing of MIG")
+	assert.Empty(t, advertised(Offer{MIG: []string{"3g.40gb"}, Disjoint: true}, &GPU{ID: "1"}), "a GPU that tells nothing of MIG")
 }

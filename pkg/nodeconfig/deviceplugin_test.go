@@ -22,9 +22,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestDevicePluginFiles holds what becomes of files of the device plugin against golden files: the warnings and the NodeConfig, and
+// TestParse_DevicePluginFiles_Golden holds what becomes of files of the device plugin against golden files: the warnings and the NodeConfig, and
 // what the GPUs of a node are then offered as.
-func TestDevicePluginFiles(t *testing.T) {
+func TestParse_DevicePluginFiles_Golden(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/deviceplugin/*.yaml")
 	require.NoError(t, err)
@@ -117,7 +117,7 @@ func compare(t *testing.T, golden, got string) {
 	assert.Equal(t, string(want), got, golden)
 }
 
-func TestDialects(t *testing.T) {
+func TestParse_Dialects_DecidedByVersion(t *testing.T) {
 	t.Parallel()
 	const ours, theirs = "NodeConfig: ", "device plugin configuration: "
 	for name, c := range map[string]struct{ raw, want string }{
@@ -148,7 +148,7 @@ func TestDialects(t *testing.T) {
 }
 
 // A ConfigMap may hold files of both dialects.
-func TestPickDevicePluginFile(t *testing.T) {
+func TestPick_DevicePluginFile_Translated(t *testing.T) {
 	t.Parallel()
 	config, warnings, err := nodeconfig.Pick(map[string]string{"ours": slices, "theirs": "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}"},
 		nodeconfig.Choice{Label: "theirs"})
@@ -160,7 +160,7 @@ func TestPickDevicePluginFile(t *testing.T) {
 }
 
 // Sharing that is larger than the GPU is told with the GPU that is too small.
-func TestSharesLargerThanTheGPU(t *testing.T) {
+func TestResolve_SharesLargerThanGPU_Refused(t *testing.T) {
 	t.Parallel()
 	node := gpus()[:2]
 	node[0].Capacity.MemoryBytes = 80 << 30
@@ -179,7 +179,7 @@ func TestSharesLargerThanTheGPU(t *testing.T) {
 }
 
 // While no GPU is known, none is missed.
-func TestMustMatchWithoutGPUs(t *testing.T) {
+func TestResolve_MustMatchWithoutGPUs_NoProblem(t *testing.T) {
 	t.Parallel()
 	entries := `[{select: {indices: [0, 9], uuids: [` + string(l3) + `, GPU-00000000-0000-0000-0000-00000000000f], products: [none], mustMatch: true}}]`
 	layout, _, err := nodeconfig.Resolve(config(t, entries), nil)

@@ -30,7 +30,7 @@ func keysOf(target reflect.Type) []string {
 }
 
 // Every key has a golden file that uses it, and a place in the documentation.
-func TestKeysAreShownAndTold(t *testing.T) {
+func TestKeys_DevicePlugin_Documented(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/node-config.md")
 	require.NoError(t, err)

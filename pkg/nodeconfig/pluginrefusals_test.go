@@ -26,7 +26,7 @@ func refuses(t *testing.T, cases map[string]struct{ raw, want string }) {
 	}
 }
 
-func TestPluginFlagsRefused(t *testing.T) {
+func TestParse_PluginFlags_Refused(t *testing.T) {
 	t.Parallel()
 	refuses(t, map[string]struct{ raw, want string }{
 		"strategy":       {"flags: {migStrategy: all}", "flags.migStrategy: unknown strategy: all; allowed: none, single, mixed"},
@@ -47,7 +47,7 @@ func TestPluginFlagsRefused(t *testing.T) {
 	require.EqualError(t, err, `reading the node configuration in node.yaml: NodeConfig: flags.nvidiaDriverRoot: "run/nvidia" is not allowed; allowed: an absolute path without .. or //, or empty`)
 }
 
-func TestTimeSlicingRefused(t *testing.T) {
+func TestParse_TimeSlicing_Refused(t *testing.T) {
 	t.Parallel()
 	resources := func(list string) string { return "sharing: {timeSlicing: {resources: [" + list + "]}}" }
 	one := func(keys string) string { return resources("{name: nvidia.com/gpu, replicas: 2, " + keys + "}") }
@@ -84,7 +84,7 @@ func TestTimeSlicingRefused(t *testing.T) {
 	})
 }
 
-func TestMPSRefused(t *testing.T) {
+func TestParse_MPS_Refused(t *testing.T) {
 	t.Parallel()
 	one := func(keys string) string { return "sharing: {mps: {resources: [{" + keys + "}]}}" }
 	const at, r0 = "sharing.mps.resources", "sharing.mps.resources[0]."
@@ -102,8 +102,8 @@ func TestMPSRefused(t *testing.T) {
 	})
 }
 
-// TestSomeGPUsOfAFileAreRefused, and the others are shared as it says.
-func TestSomeGPUsOfAFileAreRefused(t *testing.T) {
+// TestResolve_SomeGPUsOfAFile_Refused, and the others are shared as it says.
+func TestResolve_SomeGPUsOfAFile_Refused(t *testing.T) {
 	t.Parallel()
 	const (
 		slicing, mps = "sharing.timeSlicing.resources", "sharing.mps.resources"

@@ -47,7 +47,7 @@ func config(t *testing.T, entries string) *v1alpha1.NodeConfig {
 	return c
 }
 
-func TestResolve(t *testing.T) {
+func TestResolve_Entries_Layout(t *testing.T) {
 	t.Parallel()
 	h100 := []string{"1g.10gb", "2g.20gb", "3g.40gb"}
 	whole := gpu.Offer{Whole: true}
@@ -93,8 +93,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestNamesOfSharedSlices: what people called them is what they are told.
-func TestNamesOfSharedSlices(t *testing.T) {
+// TestResolve_SharedMIGDevices_ResourceNames: what people called them is what they are told.
+func TestResolve_SharedMIGDevices_ResourceNames(t *testing.T) {
 	t.Parallel()
 	const entries = "gpus: [{mig: {replicas: {1g.10gb: 2, 3g.40gb: 2}, resourceNames: {1g.10gb: nvidia.com/small}}}]"
 	const file = "sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.10gb, rename: small, replicas: 2}]}}"
@@ -116,7 +116,7 @@ func TestNamesOfSharedSlices(t *testing.T) {
 }
 
 // Without a config every GPU is offered whole.
-func TestResolveNothing(t *testing.T) {
+func TestResolve_NoConfig_NoLayout(t *testing.T) {
 	t.Parallel()
 	layout, refused, err := nodeconfig.Resolve(nil, gpus())
 	require.NoError(t, err)
@@ -124,7 +124,7 @@ func TestResolveNothing(t *testing.T) {
 	assert.Nil(t, refused)
 }
 
-func TestResolveRefuses(t *testing.T) {
+func TestResolve_NotSupported_Refused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		entries, want string
@@ -212,8 +212,8 @@ func TestResolveRefuses(t *testing.T) {
 	}
 }
 
-// TestWhoeverIsNotMissed: GPUs that do not answer are there, and a config for many nodes says so.
-func TestWhoeverIsNotMissed(t *testing.T) {
+// TestResolve_MustMatch_MissingGPUsReported: GPUs that do not answer are there, and a config for many nodes says so.
+func TestResolve_MustMatch_MissingGPUsReported(t *testing.T) {
 	t.Parallel()
 	const lost = "GPU-00000000-0000-0000-0000-00000000000f"
 	fault := gpu.Fault{Index: 4, UUID: lost, Err: gpu.ErrLost}
@@ -233,7 +233,7 @@ func TestWhoeverIsNotMissed(t *testing.T) {
 }
 
 // Problems that several GPUs have are told once, and all of them together.
-func TestProblemsAreToldOnce(t *testing.T) {
+func TestResolve_SameProblemOfSeveralGPUs_ReportedOnce(t *testing.T) {
 	t.Parallel()
 	_, _, err := nodeconfig.Resolve(config(t, `[{modes: [mig], mig: {profiles: [7g.80gb]}}]`), gpus())
 	require.EqualError(t, err, "NodeConfig: gpus[0].mig.profiles[0]: NVIDIA H100 80GB HBM3 has no profile 7g.80gb; it has: 1g.10gb, 2g.20gb, 3g.40gb; "+
@@ -241,7 +241,7 @@ func TestProblemsAreToldOnce(t *testing.T) {
 		"gpus[0].modes[0]: NVIDIA L40S has no MIG; remove mode mig, or give such GPUs an entry of their own without it")
 }
 
-func TestDriverThatTellsNoProfiles(t *testing.T) {
+func TestResolve_DriverReportsNoProfiles_Refused(t *testing.T) {
 	t.Parallel()
 	node := gpus()[:1]
 	node[0].MIG = nil
@@ -251,7 +251,7 @@ func TestDriverThatTellsNoProfiles(t *testing.T) {
 }
 
 // A profile with all media engines is on offer only where it is named: what it excludes, the counters do not say.
-func TestAllMediaIsNamed(t *testing.T) {
+func TestResolve_AllMediaProfile_OnlyWhereNamed(t *testing.T) {
 	t.Parallel()
 	blackwell := gpu.GPU{UUID: h0, Product: gpu.Product{Name: "NVIDIA RTX PRO 6000", MIGCapable: true}, MIG: &gpu.MIG{}}
 	for i, name := range []string{"1g.24gb", "1g.24gb+me", "1g.24gb+me.all", "1g.24gb-me"} {

@@ -95,7 +95,7 @@ func (s *scheduler) allocator() structured.Allocator {
 // allocate returns the devices a claim with one request gets, nil if it must wait.
 func (s *scheduler) allocate(r resourceapi.ExactDeviceRequest) []string {
 	s.t.Helper()
-	results := s.offered(s.allocator(), r)
+	results := s.wouldAllocate(s.allocator(), r)
 	var devices []string
 	for _, result := range results {
 		devices = append(devices, result.Device)
@@ -128,7 +128,7 @@ func (s *scheduler) release(r resourceapi.DeviceRequestAllocationResult) {
 }
 
 // offered returns what a claim with one request would get, nil if it must wait.
-func (s *scheduler) offered(allocator structured.Allocator, r resourceapi.ExactDeviceRequest) []resourceapi.DeviceRequestAllocationResult {
+func (s *scheduler) wouldAllocate(allocator structured.Allocator, r resourceapi.ExactDeviceRequest) []resourceapi.DeviceRequestAllocationResult {
 	s.t.Helper()
 	claim := &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "claim", UID: "claim"},
@@ -147,7 +147,7 @@ func (s *scheduler) offered(allocator structured.Allocator, r resourceapi.ExactD
 	return results[0].Devices.Results
 }
 
-func TestNinthGPU(t *testing.T) {
+func TestAllocate_MoreClaimsThanGPUs_Waits(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 8)
 	s := newScheduler(t, n)
@@ -157,7 +157,7 @@ func TestNinthGPU(t *testing.T) {
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "the ninth must wait")
 }
 
-func TestOwedGPUGetsNoClaim(t *testing.T) {
+func TestAllocate_PendingCleanup_NoClaim(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 2)
 	s := newScheduler(t, n)
@@ -166,7 +166,7 @@ func TestOwedGPUGetsNoClaim(t *testing.T) {
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "the other GPU is not released yet")
 }
 
-func TestSeveralGPUs(t *testing.T) {
+func TestAllocate_SeveralGPUs_AllOrNone(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 8)
 	s := newScheduler(t, n)
@@ -177,7 +177,7 @@ func TestSeveralGPUs(t *testing.T) {
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 2)))
 }
 
-func TestSelectors(t *testing.T) {
+func TestSelectors_Attributes_Match(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		expression string

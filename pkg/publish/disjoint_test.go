@@ -33,7 +33,7 @@ func stored(published []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice
 }
 
 // The slices for a server without counters: the first GPU is offered whole too, the second in all its profiles.
-func TestGoldenDisjoint(t *testing.T) {
+func TestResources_Disjoint_Golden(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
 		t.Run(board, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestGoldenDisjoint(t *testing.T) {
 }
 
 // Whichever profiles are on offer, the hardware can hold all devices of a disjoint offer at once, and not one more.
-func TestDisjointHoldsAll(t *testing.T) {
+func TestDisjoint_EveryProfileSet_HardwareHoldsAll(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
 		n, h := migNode(t, board, 1), newHardware(t, board)
@@ -77,7 +77,7 @@ func TestDisjointHoldsAll(t *testing.T) {
 }
 
 // The same beside each instance that an administrator can have made.
-func TestDisjointBesideStaticInstance(t *testing.T) {
+func TestDisjoint_PreCreatedDevice_Kept(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
 		n, h := migNode(t, board, 1), newHardware(t, board)
@@ -118,7 +118,7 @@ func (h *hardware) checkDisjoint(g *gpu.GPU, offer gpu.Offer) []gpu.Device {
 
 // A scheduler without counters gives out everything that is published. The hardware can hold it if the layout is disjoint, and
 // cannot if it is not.
-func TestServerWithoutCounters(t *testing.T) {
+func TestDisjoint_ServerWithoutCounters_AllocatesWhatHardwareHolds(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
 		t.Run(board, func(t *testing.T) {
@@ -130,11 +130,11 @@ func TestServerWithoutCounters(t *testing.T) {
 			holds := func(layout gpu.Layout) []bool {
 				s := newScheduler(t, n)
 				s.features, s.slices = olderFeatures, stored(poolsOf(n, layout))
-				given := s.exhaust()
+				allocated := s.exhaust()
 				var out []bool
 				for i := range n.GPUs {
 					inUse := slices.DeleteFunc(layout.Of(&n.GPUs[i]).Devices(&n.GPUs[i]), func(d gpu.Device) bool {
-						return !slices.Contains(given, string(d.Name()))
+						return !slices.Contains(allocated, string(d.Name()))
 					})
 					require.NotEmpty(t, inUse, "every GPU is of use")
 					out = append(out, h.holds(inUse))
@@ -150,11 +150,11 @@ func TestServerWithoutCounters(t *testing.T) {
 // exhaust asks for GPUs and slices until there are none.
 func (s *scheduler) exhaust() []string {
 	s.t.Helper()
-	var given []string
+	var allocated []string
 	for _, class := range []string{"gpu.prism.dev", "mig.gpu.prism.dev"} {
 		for devices := s.allocate(request(class, 1)); devices != nil; devices = s.allocate(request(class, 1)) {
-			given = append(given, devices...)
+			allocated = append(allocated, devices...)
 		}
 	}
-	return given
+	return allocated
 }

@@ -18,7 +18,7 @@ import (
 // The scheduler gives out exactly the sets of devices that the hardware can hold: from every set that can be, every further
 // device is asked for. Sets only grow in one order of the devices, which reaches each once; what holds a set that
 // cannot be cannot be either, so these speak for all.
-func TestJointlyAllocatable(t *testing.T) {
+func TestCounters_AllocatableSets_AsHardware(t *testing.T) {
 	t.Parallel()
 	testJointly(t, classOf)
 }
@@ -109,7 +109,7 @@ func (e *enumeration) allocates(set []gpu.Device) []resourceapi.DeviceRequestAll
 	all := e.s.slices
 	defer func() { e.s.slices = all }()
 	e.s.slices = []*resourceapi.ResourceSlice{all[0], &shown}
-	return e.s.offered(e.s.allocator(), e.ask(set[len(set)-1]))
+	return e.s.wouldAllocate(e.s.allocator(), e.ask(set[len(set)-1]))
 }
 
 // classOf asks for a device of the type by its class.
@@ -125,7 +125,7 @@ func classOf(d gpu.Device) resourceapi.ExactDeviceRequest {
 
 // Beside an instance that an administrator made, and in place of it, is published exactly what the hardware can hold with it:
 // the instance may be there for ever without a claim, so counters do not count it.
-func TestBesideStaticInstance(t *testing.T) {
+func TestResources_PreCreatedDevice_RestAdvertised(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
 		n, h := migNode(t, board, 1), newHardware(t, board)
@@ -157,7 +157,7 @@ func TestBesideStaticInstance(t *testing.T) {
 }
 
 // Requests are served with the least that does, from the end that blocks least.
-func TestPublishOrder(t *testing.T) {
+func TestResources_Order_LeastFirst(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
 	name := func(profile, start int) []string {
@@ -174,8 +174,8 @@ func TestPublishOrder(t *testing.T) {
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "no whole GPU beside a slice")
 }
 
-// TestPacking lets jobs of random profiles come and go until one must wait, and counts those that were placed.
-func TestPacking(t *testing.T) {
+// TestResources_Order_PacksBetterThanByID lets jobs of random profiles come and go until one must wait, and counts those that were placed.
+func TestResources_Order_PacksBetterThanByID(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("a statistic that one goroutine makes, and half of the package's time")

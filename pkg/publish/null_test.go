@@ -63,12 +63,12 @@ func TestNull_AddedToTheTable_AllocatedAndExclusive(t *testing.T) {
 	s.classes.(classes)["null.gpu.prism.dev"] = string(null.Type)
 	families := []string{"gpu.prism.dev", timesliceClass, "mig.gpu.prism.dev", "null.gpu.prism.dev"}
 	for _, class := range families {
-		got := s.offered(s.allocator(), request(class, 1))
+		got := s.wouldAllocate(s.allocator(), request(class, 1))
 		require.Len(t, got, 1, class)
 		s.hold(got[0])
 		for _, other := range families {
 			if other != class {
-				assert.Nil(t, s.offered(s.allocator(), request(other, 1)), "%s beside %s", other, class)
+				assert.Nil(t, s.wouldAllocate(s.allocator(), request(other, 1)), "%s beside %s", other, class)
 			}
 		}
 		s.release(got[0])
