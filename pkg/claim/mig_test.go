@@ -17,7 +17,7 @@ const (
 	migA  = "gpu-aaaaaaaa-mig-"
 )
 
-// partitionable is a node whose GPU A can be cut, and is offered whole and in parts; B only whole.
+// partitionable is a node whose GPU A can be partitioned, and is advertised whole and as MIG devices; B only whole.
 func partitionable() (*gpu.Node, gpu.Layout) {
 	n := node()
 	a := &n.GPUs[0]
@@ -40,7 +40,7 @@ func inA(request, device string, change ...func(*resourceapi.DeviceRequestAlloca
 	return result(request, device, append(change, withPool(poolA))...)
 }
 
-// static puts an administrator's 1g.10gb at the sixth memory slice.
+// static pre-creates a 1g.10gb at the sixth memory slice.
 func static(g *gpu.GPU) gpu.MIGIdentity {
 	g.MIG.Mode = gpu.MIGMode{Enabled: true, Pending: true}
 	g.MIG.Instances = []gpu.Instance{{
@@ -66,24 +66,24 @@ func TestResolve_MIGDevices_PreconditionsAndSteps(t *testing.T) {
 		needs  []Need
 		steps  []Step
 	}{
-		"a slice": {rc: results(inA("r", migA+"9-4")), needs: onA(NeedMIG), steps: []Step{high}},
-		"slices of one GPU need its mode once": {
+		"a MIG device": {rc: results(inA("r", migA+"9-4")), needs: onA(NeedMIG), steps: []Step{high}},
+		"MIG devices of one GPU need its mode once": {
 			rc: results(inA("r", migA+"9-4"), inA("s", migA+"19-0")), needs: onA(NeedMIG), steps: []Step{high, low},
 		},
-		"a whole GPU that is offered in parts too": {rc: results(inA("r", "gpu-aaaaaaaa")), needs: onA(NeedWhole)},
-		"a whole GPU that is offered whole only":   {rc: results(result("r", "gpu-bbbbbbbb"))},
-		"a whole GPU that can be cut and is not": {
+		"a whole GPU that is partitioned too":       {rc: results(inA("r", "gpu-aaaaaaaa")), needs: onA(NeedWhole)},
+		"a whole GPU that is advertised whole only": {rc: results(result("r", "gpu-bbbbbbbb"))},
+		"a whole GPU that can be partitioned and is not": {
 			change: func(_ *gpu.Node, l gpu.Layout) { delete(l, uuidA) }, rc: results(result("r", "gpu-aaaaaaaa")),
 		},
 		"a whole GPU that was seen in MIG mode": {
 			change: func(n *gpu.Node, l gpu.Layout) { delete(l, uuidA); n.GPUs[0].MIG.Mode.Enabled = true },
 			rc:     results(result("r", "gpu-aaaaaaaa")), needs: onA(NeedWhole),
 		},
-		"an administrator's slice is made already": {
+		"a pre-created MIG device is there already": {
 			change: func(n *gpu.Node, _ gpu.Layout) { static(&n.GPUs[0]) }, rc: results(inA("r", migA+"19-6")),
 		},
-		"looking needs nothing": {rc: results(monitors("r"), inA("s", "gpu-aaaaaaaa", withAdmin))},
-		"looking at an administrator's slice": {
+		"monitoring needs nothing": {rc: results(monitors("r"), inA("s", "gpu-aaaaaaaa", withAdmin))},
+		"admin access to a pre-created MIG device": {
 			change: func(n *gpu.Node, _ gpu.Layout) { static(&n.GPUs[0]) }, rc: results(inA("r", migA+"19-6", withAdmin)),
 		},
 	} {
@@ -157,22 +157,22 @@ func TestResolve_MIGDeviceNotPossible_Refused(t *testing.T) {
 			want: `request "r", device ` + migA + `9-4: it was allocated from pool "n0", and is in pool "n0/gpu-aaaaaaaa" since the node's ` +
 				`configuration changed` + again,
 		},
-		"looking at a slice that nobody made": {
+		"admin access to a MIG device that is not made": {
 			rc: results(inA("r", migA+"9-4", withAdmin)),
 			want: `request "r", device ` + migA + `9-4: a MIG device that is made for a claim cannot be requested with adminAccess; ` +
 				`request a device of class monitor.gpu.prism.dev to monitor the GPUs of a node; the chart's value monitorDevices: PerNode adds it (not retryable)`,
 		},
-		"two slices in one place": {
+		"two MIG devices at one placement": {
 			rc: results(inA("r", migA+"9-4"), inA("s", migA+"19-6")),
 			want: `request "s", device ` + migA + `19-6: required MIG placement on GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
 				`delete the claim so that it is allocated again (not retryable)`,
 		},
-		"two slices with the engines of which there is one set": {
+		"two MIG devices with media extensions": {
 			rc: results(inA("r", migA+"20-0"), inA("s", migA+"20-6")),
 			want: `request "s", device ` + migA + `20-6: required MIG placement on GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
 				`delete the claim so that it is allocated again (not retryable)`,
 		},
-		"the whole GPU and a slice": {
+		"the whole GPU and a MIG device": {
 			rc: results(inA("r", "gpu-aaaaaaaa"), inA("s", migA+"19-6")),
 			want: `request "s", device ` + migA + `19-6: GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
 				`delete the claim so that it is allocated again (not retryable)`,

@@ -47,7 +47,7 @@ func result(request, device string, change ...func(*resourceapi.DeviceRequestAll
 	return r
 }
 
-// look is an allocation result of the node's monitor device.
+// monitors is an allocation result of the node's monitor device.
 func monitors(request string, change ...func(*resourceapi.DeviceRequestAllocationResult)) resourceapi.DeviceRequestAllocationResult {
 	return result(request, "monitor", append([]func(*resourceapi.DeviceRequestAllocationResult){withAdmin, withPool(nodeName + "/monitor")}, change...)...)
 }
@@ -205,7 +205,7 @@ func TestResolve_NotPossible_Refused(t *testing.T) {
 			want: `request "gpu", device gpu-cccccccc: GPU GPU-cccccccc-0000-4000-8000-000000000000 of node n0 does not answer: GPU is lost; ` +
 				`reset the GPU or drain the node (will be retried)`,
 		},
-		"a look at a lost GPU": {
+		"monitoring a lost GPU": {
 			rc: allocated(results(result("see", "gpu-cccccccc", withAdmin))),
 			want: `request "see", device gpu-cccccccc: GPU GPU-cccccccc-0000-4000-8000-000000000000 of node n0 does not answer: GPU is lost; ` +
 				`reset the GPU or drain the node (will be retried)`,

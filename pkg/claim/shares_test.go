@@ -19,7 +19,7 @@ const (
 	timeSliceB = "gpu-bbbbbbbb-timeslice"
 )
 
-// turns is a node both of whose GPUs are offered for several claims; A also whole and in parts.
+// timeSliced is a node both of whose GPUs are advertised for several claims; A also whole and as MIG devices.
 func timeSliced() (*gpu.Node, gpu.Layout) {
 	n, layout := partitionable()
 	a := layout[uuidA]
@@ -30,7 +30,7 @@ func timeSliced() (*gpu.Node, gpu.Layout) {
 	return n, layout
 }
 
-// aShare is a share that a request was given.
+// aShare is a share that was allocated to a request.
 func aShare(request, pool, device, id string) resourceapi.DeviceRequestAllocationResult {
 	return result(request, device, withPool(pool), func(r *resourceapi.DeviceRequestAllocationResult) {
 		r.ShareID = new(types.UID(id))
@@ -52,10 +52,10 @@ func TestResolve_Shares_Planned(t *testing.T) {
 		want  []Result
 		needs []Need
 	}{
-		"a GPU that can be cut": {
+		"a GPU that can be partitioned": {
 			results(aShare("r", poolA, timeSliceA, "1")), []Result{onA}, []Need{{Kind: NeedWhole, Target: uuidA}},
 		},
-		"a GPU that cannot be cut needs nothing": {results(aShare("r", poolB, timeSliceB, "2")), []Result{onB}, nil},
+		"a GPU that cannot be partitioned needs nothing": {results(aShare("r", poolB, timeSliceB, "2")), []Result{onB}, nil},
 		"two GPUs for one request": {
 			results(aShare("r", poolA, timeSliceA, "1"), aShare("r", poolB, timeSliceB, "2")), []Result{onA, onB}, []Need{{Kind: NeedWhole, Target: uuidA}},
 		},
@@ -92,12 +92,12 @@ func TestResolve_ExtendedResource_OneShareOnly(t *testing.T) {
 			nil, results(result("r", "gpu-aaaaaaaa", withPool(poolA)), aShare("r", poolB, timeSliceB, "2")),
 			`request "r", device ` + timeSliceB + `: request for 'nvidia.com/gpu.shared: 2' too large: maximum request size for shared resources is 1` + fix,
 		},
-		"of slices": {
+		"of MIG devices": {
 			func(n *gpu.Node, _ gpu.Layout) { static(&n.GPUs[0]) },
 			results(aShare("r", poolA, small, "1"), aShare("r", poolA, small, "2")),
 			`request "r", device ` + small + `: request for 'nvidia.com/mig-1g.10gb: 2' too large: maximum request size for shared resources is 1` + fix,
 		},
-		"of slices by another name": {
+		"of MIG devices by another name": {
 			func(n *gpu.Node, l gpu.Layout) {
 				static(&n.GPUs[0])
 				offer := l[uuidA]
@@ -174,7 +174,7 @@ func TestResolve_ShareNotPossible_Refused(t *testing.T) {
 			`request "s", device gpu-aaaaaaaa: GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
 				`delete the claim so that it is allocated again (not retryable)`,
 		},
-		"a share and a slice": {
+		"a share and a MIG device": {
 			results(inA("r", migA+"9-4"), aShare("s", poolA, timeSliceA, "1")),
 			`request "s", device ` + timeSliceA + `: required MIG placement on GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
 				`delete the claim so that it is allocated again (not retryable)`,

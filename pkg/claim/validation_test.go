@@ -73,11 +73,11 @@ func TestValidator_Claim_ProblemsWithPath(t *testing.T) {
 			one("other", ours(`, "sharing": {"strategy": "MPS"}`)),
 			at + `request "r": GPUConfig.sharing with strategy MPS is not supported by this version of the driver; supported values: TimeSlicing`,
 		},
-		"sharing of a slice": {
+		"sharing of a MIG device": {
 			one("mig.gpu.prism.dev", interval),
 			at + `request "r": GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a GPUConfig without sharing`,
 		},
-		"sharing of a slice of a profile": {
+		"sharing of a MIG device of a profile": {
 			one("mig-1g-24gb-me-all.gpu.prism.dev", interval),
 			at + `request "r": GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a GPUConfig without sharing`,
 		},
@@ -93,7 +93,7 @@ func TestValidator_Claim_ProblemsWithPath(t *testing.T) {
 			at + `request "r": GPUConfig.sharing is not supported for a device of type "timeslice", whose GPU other claims use too: the node's configuration ` +
 				`says how they share it`,
 		},
-		"of the class alone": {
+		"of the class only": {
 			one("gpu.prism.dev", ours(`, "claimOverride": "Forbidden"`)),
 			at + `request "r": GPUConfig: claimOverride: is set by a ResourceClaim; only a DeviceClass may set it: remove it`,
 		},

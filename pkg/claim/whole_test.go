@@ -20,7 +20,7 @@ const (
 	nvidiaPlain    = `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig","sharing":{"strategy":"TimeSlicing"}}`
 	nvidiaMPS      = `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig","sharing":{"strategy":"MPS","mpsConfig":{"defaultActiveThreadPercentage":50}}}`
 	nvidiaMIG      = `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"MigDeviceConfig","sharing":{"strategy":"TimeSlicing"}}`
-	nvidiaNonsense = `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig","turns":2}`
+	nvidiaNonsense = `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig","shares":2}`
 )
 
 // under is the source of a driver of that name.
@@ -56,7 +56,7 @@ func TestResolve_Intervals_OneStepEach(t *testing.T) {
 			rc:   allocated(results(result("a", "gpu-aaaaaaaa"), result("b", "gpu-bbbbbbbb")), config(fromClaim, driverName, longConfig)),
 			want: []Step{sets(uuidA, "Long"), sets(uuidB, "Long")},
 		},
-		"beside a look, which it is not for": {
+		"beside a monitor, which it is not for": {
 			rc:   allocated(results(result("a", "gpu-aaaaaaaa"), monitors("see")), config(fromClaim, driverName, longConfig, "a")),
 			want: []Step{sets(uuidA, "Long")},
 		},
@@ -172,7 +172,7 @@ func TestResolve_IntervalNotPossible_Refused(t *testing.T) {
 		"what NVIDIA's kind has not": {
 			source: under(nvidiaDriver),
 			rc:     allocated(results(result("gpu", "gpu-aaaaaaaa", withDriver(nvidiaDriver))), config(fromClass, nvidiaDriver, nvidiaNonsense)),
-			want: `request "gpu": opaque configuration of the DeviceClass: GpuConfig: turns: is not a field; allowed here: apiVersion, kind, sharing; ` +
+			want: `request "gpu": opaque configuration of the DeviceClass: GpuConfig: shares: is not a field; allowed here: apiVersion, kind, sharing; ` +
 				`correct it and recreate the claim (not retryable)`,
 		},
 		"NVIDIA's kind for another device": {
@@ -186,7 +186,7 @@ func TestResolve_IntervalNotPossible_Refused(t *testing.T) {
 			want: `request "gpu", device gpu-bbbbbbbb-timeslice: GPUConfig.sharing is not supported for a device of type "timeslice", whose GPU other claims use too: ` +
 				`the node's configuration says how they share it; take it out of the ResourceClaim (not retryable)`,
 		},
-		"for a slice": {
+		"for a MIG device": {
 			source: advertising(partitioned, layout), rc: allocated(results(inA("gpu", "gpu-aaaaaaaa-mig-19-0")), config(fromClaim, driverName, longConfig)),
 			want: `request "gpu", device gpu-aaaaaaaa-mig-19-0: GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; ` +
 				`valid for it is a GPUConfig without sharing; take it out of the ResourceClaim (not retryable)`,

@@ -31,7 +31,7 @@ func TestNodeDevices_GPUs_WholeInOrder(t *testing.T) {
 	assert.Equal(t, []DeviceName{"gpu-3f2a9c1b", "gpu-00000001"}, names)
 }
 
-// TestMonitor_NodesGPUs_BlockedByNothing: behind the monitor of a node is no GPU of its own that anything could be said of.
+// TestMonitor_NodesGPUs_BlockedByNothing: the monitor of a node has no GPU of its own.
 func TestMonitor_NodesGPUs_BlockedByNothing(t *testing.T) {
 	t.Parallel()
 	var d Device = Monitor{}
@@ -39,7 +39,7 @@ func TestMonitor_NodesGPUs_BlockedByNothing(t *testing.T) {
 	assert.Equal(t, TypeMonitor, d.Type())
 	assert.Equal(t, &GPU{}, d.Parent())
 	assert.Equal(t, "n0/monitor", Monitor{}.Pool("n0"))
-	assert.False(t, Debt{GPU: "GPU-3f2a9c1b-0"}.Blocks(d), "who looks is never blocked")
+	assert.False(t, Debt{GPU: "GPU-3f2a9c1b-0"}.Blocks(d), "monitoring is never blocked")
 }
 
 func TestUnsupportedError_Message_NamesFeatureAndRequirement(t *testing.T) {

@@ -43,7 +43,7 @@ func hopper() *GPU {
 	}}}
 }
 
-// all offers the GPU whole and in every profile.
+// all advertises the GPU whole and in every profile.
 var all = Offer{Whole: true, MIG: []string{"1g.10gb", "3g.40gb", "1g.10gb+me"}}
 
 func advertised(o Offer, g *GPU) []DeviceName {
@@ -82,7 +82,7 @@ func TestOfferDevices_StatesOfAGPU_WhatCanBeAllocated(t *testing.T) {
 			},
 			names("-mig-19-0", "-mig-19-5", "-mig-19-6", "-mig-9-0", "-mig-20-0"),
 		},
-		"static of a profile that is not on offer": {
+		"static of a profile that is not advertised": {
 			Offer{Whole: true, MIG: []string{"3g.40gb"}},
 			func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{6, 1}, Compute: compute}}
@@ -99,31 +99,31 @@ func TestOfferDevices_StatesOfAGPU_WhatCanBeAllocated(t *testing.T) {
 			all, func(m *MIG) { m.Instances = []Instance{{ID: 1, Profile: 9, Placement: Placement{4, 4}}} },
 			names("-mig-19-0", "-mig-9-0", "-mig-20-0"),
 		},
-		"static cut smaller": {
+		"static partitioned further": {
 			all, func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 9, Placement: Placement{4, 4}, Compute: part}}
 			},
 			names("-mig-19-0", "-mig-9-0", "-mig-20-0"),
 		},
-		"static of as many slices with fewer multiprocessors": {
+		"static of as many compute slices with fewer multiprocessors": {
 			all, func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{6, 1}, Compute: part}}
 			},
 			names("-mig-19-0", "-mig-19-5", "-mig-9-0", "-mig-20-0"),
 		},
-		"static of a profile nobody knows": {
+		"static of an unknown profile": {
 			all, func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 99, Placement: Placement{5, 3}, Compute: compute}}
 			},
 			names("-mig-19-0", "-mig-9-0", "-mig-20-0"),
 		},
-		"a static one where the GPU was to be offered whole": {
+		"a static one where the GPU was to be advertised whole": {
 			Offer{Whole: true}, func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{5, 1}, Compute: compute}}
 			},
 			names("-mig-19-5"),
 		},
-		"half a static one where the GPU was to be offered whole": {
+		"half a static one where the GPU was to be advertised whole": {
 			Offer{Whole: true}, func(m *MIG) { m.Instances = []Instance{{ID: 1, Profile: 9, Placement: Placement{4, 4}}} },
 			nil,
 		},
@@ -165,5 +165,5 @@ func TestLayout_GPUs_AdvertisedAsConfigured(t *testing.T) {
 	assert.Equal(t, all, Layout{g.UUID: all}.Of(g))
 	assert.Equal(t, "node-1", Offer{Whole: true}.Pool("node-1", g))
 	assert.Equal(t, "node-1/gpu-3f2a9c1b", all.Pool("node-1", g))
-	assert.Equal(t, []DeviceName{"gpu-1"}, advertised(all, &GPU{ID: "1"}), "a GPU that tells nothing of MIG")
+	assert.Equal(t, []DeviceName{"gpu-1"}, advertised(all, &GPU{ID: "1"}), "a GPU that reports nothing of MIG")
 }

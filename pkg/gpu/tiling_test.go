@@ -39,12 +39,12 @@ func full(profiles ...profile) *GPU {
 	return g
 }
 
-// chosen is what a disjoint offer of MIG gives, as "1g.10gb@6".
+// chosen is what a disjoint GPU is advertised as, as "1g.10gb@6".
 func chosen(g *GPU, names ...string) string {
 	var out []string
 	for _, d := range (Layout{g.UUID: {MIG: names}}).Disjoint().Of(g).Devices(g) {
-		if slice, ok := d.(MIGDevice); ok {
-			out = append(out, fmt.Sprintf("%s@%d", slice.Profile.Name, slice.Placement.Start))
+		if device, ok := d.(MIGDevice); ok {
+			out = append(out, fmt.Sprintf("%s@%d", device.Profile.Name, device.Placement.Start))
 		}
 	}
 	return strings.Join(out, " ")
@@ -83,7 +83,7 @@ func TestTiles_MediaExtensions_Once(t *testing.T) {
 	assert.Equal(t, "2g.12gb@2 2g.12gb+me@0", chosen(g, "2g.12gb", "2g.12gb+me"))
 }
 
-// What an administrator made is on offer, and the rest of the GPU is cut around it.
+// What was pre-created is advertised, and the rest of the GPU is partitioned around it.
 func TestTiles_PreCreatedDevices_Kept(t *testing.T) {
 	t.Parallel()
 	compute := func(slices int) []ComputeInstance { return []ComputeInstance{{Slices: slices, UUID: "MIG-1"}} }
@@ -92,7 +92,7 @@ func TestTiles_PreCreatedDevices_Kept(t *testing.T) {
 		offer    []string
 		want     string
 	}{
-		"one that is on offer": {
+		"one that is advertised": {
 			Instance{Profile: 9, Placement: Placement{0, 4}, Compute: compute(3)}, []string{"1g.10gb", "3g.40gb"},
 			"1g.10gb@4 1g.10gb@5 1g.10gb@6 3g.40gb@0",
 		},
@@ -100,7 +100,7 @@ func TestTiles_PreCreatedDevices_Kept(t *testing.T) {
 			Instance{Profile: 19, Placement: Placement{2, 1}, Compute: compute(1)}, []string{"2g.20gb"},
 			"1g.10gb@2 2g.20gb@0 2g.20gb@4",
 		},
-		"one that nobody can use": {
+		"one that cannot be used": {
 			Instance{Profile: 9, Placement: Placement{4, 4}}, []string{"1g.10gb", "3g.40gb"},
 			"1g.10gb@0 1g.10gb@1 1g.10gb@2 1g.10gb@3",
 		},
@@ -122,18 +122,18 @@ func TestOfferDevices_Disjoint_OneFamily(t *testing.T) {
 	t.Parallel()
 	const id = "gpu-3f2a9c1b"
 	both := Offer{Whole: true, MIG: []string{"3g.40gb"}}
-	slices := []DeviceName{id + "-mig-9-0", id + "-mig-9-4"}
+	migDevices := []DeviceName{id + "-mig-9-0", id + "-mig-9-4"}
 	for name, c := range map[string]struct {
 		offer Offer
 		mig   func(*MIG)
 		want  []DeviceName
 	}{
 		"whole":                {Offer{Whole: true}, nil, []DeviceName{id}},
-		"whole before slices":  {both, nil, []DeviceName{id}},
-		"slices":               {Offer{MIG: []string{"3g.40gb"}}, nil, slices},
-		"in MIG mode for good": {both, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, slices},
+		"whole before MIG":     {both, nil, []DeviceName{id}},
+		"MIG":                  {Offer{MIG: []string{"3g.40gb"}}, nil, migDevices},
+		"in MIG mode for good": {both, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, migDevices},
 		"not in MIG mode":      {Offer{MIG: []string{"3g.40gb"}}, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true} }, nil},
-		"cut by somebody":      {both, func(m *MIG) { m.Instances = []Instance{{Profile: 9, Placement: Placement{4, 4}}} }, slices[:1]},
+		"pre-created":          {both, func(m *MIG) { m.Instances = []Instance{{Profile: 9, Placement: Placement{4, 4}}} }, migDevices[:1]},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -150,5 +150,5 @@ func TestOfferDevices_Disjoint_OneFamily(t *testing.T) {
 		})
 	}
 	assert.Nil(t, Layout(nil).Disjoint(), "no layout: whole")
-	assert.Empty(t, advertised(Offer{MIG: []string{"3g.40gb"}, Disjoint: true}, &GPU{ID: "1"}), "a GPU that tells nothing of MIG")
+	assert.Empty(t, advertised(Offer{MIG: []string{"3g.40gb"}, Disjoint: true}, &GPU{ID: "1"}), "a GPU that reports nothing of MIG")
 }

@@ -20,10 +20,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // TestParse_DevicePluginFiles_Golden holds what becomes of files of the device plugin against golden files: the warnings and the NodeConfig, and
-// what the GPUs of a node are then offered as.
+// what the GPUs of a node are then advertised as.
 func TestParse_DevicePluginFiles_Golden(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/deviceplugin/*.yaml")
@@ -39,7 +39,7 @@ func TestParse_DevicePluginFiles_Golden(t *testing.T) {
 			translated, err := yaml.Marshal(config)
 			require.NoError(t, err)
 			golden := strings.TrimSuffix(file, ".yaml")
-			compare(t, golden+".nodeconfig", told(warnings)+string(translated))
+			compare(t, golden+".nodeconfig", rendered(warnings)+string(translated))
 			compare(t, golden+".plan", plan(config))
 
 			again, err := v1alpha1.DecodeNodeConfig(translated)
@@ -62,7 +62,7 @@ func TestParse_DevicePluginFiles_Golden(t *testing.T) {
 	}
 }
 
-func told(warnings []nodeconfig.Warning) string {
+func rendered(warnings []nodeconfig.Warning) string {
 	var lines strings.Builder
 	for _, warning := range warnings {
 		fmt.Fprintf(&lines, "# warning: %s\n", warning)
@@ -86,11 +86,11 @@ func plan(config *v1alpha1.NodeConfig) string {
 			continue
 		}
 		fmt.Fprintf(&lines, "whole %t, MIG %v", offer.Whole, offer.MIG)
-		if turns := offer.TimeSlice; turns != nil {
-			fmt.Fprintf(&lines, ", timeslice %d %q %s %s", turns.Count, turns.ShareName, turns.Resource, turns.Interval)
+		if shared := offer.TimeSlice; shared != nil {
+			fmt.Fprintf(&lines, ", timeslice %d %q %s %s", shared.Count, shared.ShareName, shared.Resource, shared.Interval)
 		}
 		if len(offer.MIGReplicas) > 0 {
-			fmt.Fprintf(&lines, ", replicas of slices %v", offer.MIGReplicas)
+			fmt.Fprintf(&lines, ", replicas of MIG devices %v", offer.MIGReplicas)
 		}
 		if offer.OneShare {
 			fmt.Fprintf(&lines, ", one share a request")
@@ -159,7 +159,7 @@ func TestPick_DevicePluginFile_Translated(t *testing.T) {
 	assert.Equal(t, []v1alpha1.Mode{v1alpha1.ModeMPS}, config.GPUs[0].Modes)
 }
 
-// Sharing that is larger than the GPU is told with the GPU that is too small.
+// Sharing that is larger than the GPU is reported with the GPU that is too small.
 func TestResolve_SharesLargerThanGPU_Refused(t *testing.T) {
 	t.Parallel()
 	node := gpus()[:2]
@@ -188,5 +188,5 @@ func TestResolve_MustMatchWithoutGPUs_NoProblem(t *testing.T) {
 	layout, _, err = nodeconfig.Resolve(config(t, entries), gpus())
 	require.EqualError(t, err, "NodeConfig: gpus[0].select.uuids[1]: no matching device with UUID: GPU-00000000-0000-0000-0000-00000000000f; "+
 		"remove it, or replace it by one that nvidia-smi -L prints on this node; gpus[0].select.indices[1]: no matching device at index: 9; this node has 4 GPUs")
-	assert.Empty(t, cmp.Diff(gpu.Layout{h0: {Whole: true}, l3: {Whole: true}}, layout), "the GPUs that are there are none the worse for it")
+	assert.Empty(t, cmp.Diff(gpu.Layout{h0: {Whole: true}, l3: {Whole: true}}, layout), "the GPUs that are there are not affected")
 }

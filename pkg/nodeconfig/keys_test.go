@@ -55,7 +55,7 @@ func TestKeys_DevicePlugin_Documented(t *testing.T) {
 	}
 }
 
-// FuzzDevicePlugin looks that whatever is translated is a NodeConfig without fault: all that can be wrong is found in the file.
+// FuzzDevicePlugin checks that whatever is translated is a NodeConfig without fault: all that can be wrong is found in the file.
 func FuzzDevicePlugin(f *testing.F) {
 	files, err := filepath.Glob("testdata/deviceplugin/*.yaml")
 	require.NoError(f, err)

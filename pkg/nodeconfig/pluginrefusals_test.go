@@ -62,7 +62,7 @@ func TestParse_TimeSlicing_Refused(t *testing.T) {
 		"another device":  {resources("{name: nvidia.com/gpu-a100, replicas: 2}"), r0 + "name: nvidia.com/gpu-a100 is no resource of this node; allowed: nvidia.com/gpu, or nvidia.com/mig-<profile> as in nvidia.com/mig-1g.10gb"},
 		"another domain":  {resources("{name: example.com/gpu, replicas: 2}"), r0 + "name: incorrect format for resource name 'nvidia.com/example.com/gpu'; allowed after nvidia.com/: lower-case letters, digits, - and ., first and last a letter or digit"},
 		"compute slice":   {resources("{name: mig-1c.3g.40gb, replicas: 2}"), r0 + "name: nvidia.com/mig-1c.3g.40gb is no resource of this node; allowed: nvidia.com/gpu, or nvidia.com/mig-<profile> as in nvidia.com/mig-1g.10gb"},
-		"shared slice":    {resources("{name: mig-1g.5gb.shared, replicas: 2}"), r0 + "name: nvidia.com/mig-1g.5gb.shared is no resource of this node; allowed: nvidia.com/gpu, or nvidia.com/mig-<profile> as in nvidia.com/mig-1g.10gb"},
+		"shared MIG":      {resources("{name: mig-1g.5gb.shared, replicas: 2}"), r0 + "name: nvidia.com/mig-1g.5gb.shared is no resource of this node; allowed: nvidia.com/gpu, or nvidia.com/mig-<profile> as in nvidia.com/mig-1g.10gb"},
 		"long rename":     {one("rename: " + strings.Repeat("x", 53)), r0 + "rename: fully-qualified resource name must be 63 characters or less: nvidia.com/" + strings.Repeat("x", 53)},
 		"bad rename":      {one("rename: gpu_2"), r0 + "rename: incorrect format for resource name 'nvidia.com/gpu_2'; allowed after nvidia.com/: lower-case letters, digits, - and ., first and last a letter or digit"},
 		"taken rename":    {one("rename: mig-1g.10gb"), r0 + "rename: nvidia.com/mig-1g.10gb is the name of what is not shared; choose another"},
@@ -97,8 +97,8 @@ func TestParse_MPS_Refused(t *testing.T) {
 		"zero memory":       {one("name: gpu, replicas: 2, memoryGB: 0, devices: [0]"), r0 + "memoryGB: 0 is out of range; allowed: 1 and up, in GiB"},
 		"part of a GiB":     {one("name: gpu, replicas: 2, memoryGB: 1.5, devices: [0]"), r0 + "memoryGB: is 1.5; needed: a whole number"},
 		"memory with units": {one("name: gpu, replicas: 2, memoryGB: 2Gi, devices: [0]"), r0 + `memoryGB: is the text "2Gi"; needed: a whole number`},
-		"slices":            {one("name: nvidia.com/mig-1g.10gb, replicas: 2, memoryGB: 2, devices: all"), r0 + "name: MPS shares of MIG devices are not supported; name nvidia.com/gpu, or share the MIG devices with sharing.timeSlicing"},
-		"slice in a list":   {one("name: gpu, replicas: 2, memoryGB: 2, devices: ['1:0']"), r0 + "devices[0]: 1:0 is one MIG device; MIG devices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
+		"MIG devices":       {one("name: nvidia.com/mig-1g.10gb, replicas: 2, memoryGB: 2, devices: all"), r0 + "name: MPS shares of MIG devices are not supported; name nvidia.com/gpu, or share the MIG devices with sharing.timeSlicing"},
+		"MIG in a list":     {one("name: gpu, replicas: 2, memoryGB: 2, devices: ['1:0']"), r0 + "devices[0]: 1:0 is one MIG device; MIG devices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
 	})
 }
 
@@ -115,21 +115,21 @@ func TestResolve_SomeGPUsOfAFile_Refused(t *testing.T) {
 		return fmt.Sprintf("%s[%d]: selects GPU %d (%s, %s), as does %s[%d]%s", section, i, g, is.Product.Name, is.UUID, section, j, advice)
 	}
 	sliced := func(list string) string { return "version: v1\nsharing: {timeSlicing: {resources: [" + list + "]}}" }
-	served := func(list string) string { return "version: v1\nsharing: {mps: {resources: [" + list + "]}}" }
-	unserved := func(i int) string {
+	mpsOf := func(list string) string { return "version: v1\nsharing: {mps: {resources: [" + list + "]}}" }
+	unsupported := func(i int) string {
 		return fmt.Sprintf("%s[%d]: mps is not supported by this version; supported values: whole, mig, timeslice; ", mps, i)
 	}
 	for name, c := range map[string]struct {
 		raw, want string
 		refused   []gpu.UUID
-		// turns are the GPUs that are offered in turns.
-		turns []gpu.UUID
+		// timeSliced are the GPUs that are advertised for time-slicing.
+		timeSliced []gpu.UUID
 	}{
 		"one replica": {
 			sliced("{name: gpu, replicas: 1, devices: [0, 2]}, {name: gpu, replicas: 2, devices: [1]}"),
 			in + slicing + "[0].replicas: number of replicas must be >= 2, not 1", []gpu.UUID{h0, a2}, []gpu.UUID{h1},
 		},
-		"a slice for one claim": {
+		"a MIG device for one claim": {
 			sliced("{name: mig-1g.10gb, replicas: 1, devices: [0]}, {name: gpu, replicas: 2, devices: [1]}"),
 			in + slicing + "[0].replicas: number of replicas must be >= 2, not 1", []gpu.UUID{h0}, []gpu.UUID{h1},
 		},
@@ -150,17 +150,17 @@ func TestResolve_SomeGPUsOfAFile_Refused(t *testing.T) {
 			in + selects(slicing, 1, 0, 0), []gpu.UUID{h0}, nil,
 		},
 		"no share, and too many": {
-			served("{name: gpu, rename: a, replicas: 0, memoryGB: 2, devices: [0]}, {name: gpu, rename: b, replicas: 61, memoryGB: 1, devices: [1]}"),
-			in + unserved(0) + mps + "[0].replicas: 0 is out of range; allowed: 1 to 60; " +
-				unserved(1) + mps + "[1].replicas: 61 is out of range; allowed: 1 to 60", []gpu.UUID{h0, h1}, nil,
+			mpsOf("{name: gpu, rename: a, replicas: 0, memoryGB: 2, devices: [0]}, {name: gpu, rename: b, replicas: 61, memoryGB: 1, devices: [1]}"),
+			in + unsupported(0) + mps + "[0].replicas: 0 is out of range; allowed: 1 to 60; " +
+				unsupported(1) + mps + "[1].replicas: 61 is out of range; allowed: 1 to 60", []gpu.UUID{h0, h1}, nil,
 		},
 		"equal parts, none": {
-			served("{name: gpu, rename: a, replicas: 0}"), in + unserved(0) + mps + "[0].replicas: 0 is out of range; allowed: 1 to 60",
+			mpsOf("{name: gpu, rename: a, replicas: 0}"), in + unsupported(0) + mps + "[0].replicas: 0 is out of range; allowed: 1 to 60",
 			[]gpu.UUID{h0, h1, a2, l3}, nil,
 		},
 		"two sizes of one": {
-			served("{name: gpu, rename: a, replicas: 2, memoryGB: 2, devices: [0, 1]}, {name: gpu, rename: b, replicas: 2, memoryGB: 4, devices: [1]}"),
-			in + unserved(0) + unserved(1) + selects(mps, 1, 1, 0), []gpu.UUID{h1}, nil,
+			mpsOf("{name: gpu, rename: a, replicas: 2, memoryGB: 2, devices: [0, 1]}, {name: gpu, rename: b, replicas: 2, memoryGB: 4, devices: [1]}"),
+			in + unsupported(0) + unsupported(1) + selects(mps, 1, 1, 0), []gpu.UUID{h1}, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,13 +170,13 @@ func TestResolve_SomeGPUsOfAFile_Refused(t *testing.T) {
 			layout, refused, err := nodeconfig.Resolve(config, gpus())
 			require.EqualError(t, err, c.want)
 			assert.Equal(t, c.refused, refused)
-			var turns []gpu.UUID
+			var timeSliced []gpu.UUID
 			for _, g := range gpus() {
 				if offer, ok := layout[g.UUID]; ok && offer.TimeSlice != nil {
-					turns = append(turns, g.UUID)
+					timeSliced = append(timeSliced, g.UUID)
 				}
 			}
-			assert.Equal(t, c.turns, turns)
+			assert.Equal(t, c.timeSliced, timeSliced)
 		})
 	}
 }

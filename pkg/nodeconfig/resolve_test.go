@@ -74,7 +74,7 @@ func TestResolve_Entries_Layout(t *testing.T) {
 			`[{select: {indices: [3]}, modes: [timeslice], timeSlice: {replicas: 10}, failRequestsGreaterThanOne: false}]`,
 			gpu.Layout{l3: {TimeSlice: &gpu.Replicas{Count: 10, Interval: gpu.IntervalDefault}}},
 		},
-		"slices of an administrator": {
+		"pre-created MIG devices": {
 			`[{mig: {replicas: {1g.10gb: 7, 1g.6gb: 2, 2g.12gb: 1}}}]`, gpu.Layout{
 				h0: {Whole: true, MIGReplicas: map[string]int{"1g.10gb": 7}, OneShare: true},
 				h1: {Whole: true, MIGReplicas: map[string]int{"1g.10gb": 7}, OneShare: true},
@@ -93,7 +93,7 @@ func TestResolve_Entries_Layout(t *testing.T) {
 	}
 }
 
-// TestResolve_SharedMIGDevices_ResourceNames: what people called them is what they are told.
+// TestResolve_SharedMIGDevices_ResourceNames: what the configuration calls them is what users see.
 func TestResolve_SharedMIGDevices_ResourceNames(t *testing.T) {
 	t.Parallel()
 	const entries = "gpus: [{mig: {replicas: {1g.10gb: 2, 3g.40gb: 2}, resourceNames: {1g.10gb: nvidia.com/small}}}]"
@@ -115,7 +115,7 @@ func TestResolve_SharedMIGDevices_ResourceNames(t *testing.T) {
 	}
 }
 
-// Without a config every GPU is offered whole.
+// Without a config every GPU is advertised whole.
 func TestResolve_NoConfig_NoLayout(t *testing.T) {
 	t.Parallel()
 	layout, refused, err := nodeconfig.Resolve(nil, gpus())
@@ -149,7 +149,7 @@ func TestResolve_NotSupported_Refused(t *testing.T) {
 			`[{modes: [whole, mps, timeslice], mps: {replicas: 2}, timeSlice: {replicas: 2}}]`,
 			"NodeConfig: gpus[0].modes[1]: mps is not supported by this version; supported values: whole, mig, timeslice", []int{0, 1, 2, 3}, 0,
 		},
-		"slices for several claims": {
+		"MIG devices for several claims": {
 			`[{select: {indices: [0]}, modes: [mig], mig: {replicas: {1g.10gb: 2}}}]`,
 			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: a MIG device that is made for a claim is exclusive to it, and replicas are for pre-created " +
 				"MIG devices; remove it, or mode mig", []int{0}, 0,
@@ -170,11 +170,11 @@ func TestResolve_NotSupported_Refused(t *testing.T) {
 			"NodeConfig: gpus[1].select: selects GPU 1 (NVIDIA H100 80GB HBM3, GPU-11111111-0000-0000-0000-000000000000), as does gpus[0]; " +
 				"a GPU has one entry: narrow one of them", []int{0, 2, 3}, 1,
 		},
-		"one claim in turns": {
+		"one claim time-sliced": {
 			`[{select: {indices: [1, 2]}, modes: [timeslice], timeSlice: {replicas: 1}}, {modes: [whole]}]`,
 			"NodeConfig: gpus[0].timeSlice.replicas: 1 is out of range; allowed: 2 to 2147483647", []int{0, 3}, 2,
 		},
-		"a slice for no claim": {
+		"a MIG device for no claim": {
 			`[{select: {indices: [0]}, mig: {replicas: {1g.10gb: 0, 2g.20gb: 2}}}, {modes: [whole]}]`,
 			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: 0 is out of range; allowed: 1 to 2147483647", []int{1, 2, 3}, 1,
 		},
@@ -212,8 +212,8 @@ func TestResolve_NotSupported_Refused(t *testing.T) {
 	}
 }
 
-// TestResolve_MustMatch_MissingGPUsReported: GPUs that do not answer are there, and a config for many nodes says so.
-func TestResolve_MustMatch_MissingGPUsReported(t *testing.T) {
+// TestResolve_FaultyOrForeignGPUs_NoProblem: GPUs that do not answer are there, and a config for many nodes says so.
+func TestResolve_FaultyOrForeignGPUs_NoProblem(t *testing.T) {
 	t.Parallel()
 	const lost = "GPU-00000000-0000-0000-0000-00000000000f"
 	fault := gpu.Fault{Index: 4, UUID: lost, Err: gpu.ErrLost}
@@ -232,7 +232,7 @@ func TestResolve_MustMatch_MissingGPUsReported(t *testing.T) {
 	require.ErrorContains(t, err, "no matching device with UUID: "+lost)
 }
 
-// Problems that several GPUs have are told once, and all of them together.
+// Problems that several GPUs have are reported once, and all of them together.
 func TestResolve_SameProblemOfSeveralGPUs_ReportedOnce(t *testing.T) {
 	t.Parallel()
 	_, _, err := nodeconfig.Resolve(config(t, `[{modes: [mig], mig: {profiles: [7g.80gb]}}]`), gpus())
@@ -250,7 +250,7 @@ func TestResolve_DriverReportsNoProfiles_Refused(t *testing.T) {
 		"update the NVIDIA driver or remove mode mig")
 }
 
-// A profile with all media engines is on offer only where it is named: what it excludes, the counters do not say.
+// A profile with all media engines is advertised only where it is named: what it excludes, the counters do not say.
 func TestResolve_AllMediaProfile_OnlyWhereNamed(t *testing.T) {
 	t.Parallel()
 	blackwell := gpu.GPU{UUID: h0, Product: gpu.Product{Name: "NVIDIA RTX PRO 6000", MIGCapable: true}, MIG: &gpu.MIG{}}

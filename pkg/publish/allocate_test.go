@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// scheduler hands out a node's devices with the scheduler's own algorithm.
+// scheduler allocates a node's devices with the scheduler's own algorithm.
 type scheduler struct {
 	t        *testing.T
 	features structured.Features
@@ -104,7 +104,7 @@ func (s *scheduler) allocate(r resourceapi.ExactDeviceRequest) []string {
 	return devices
 }
 
-// hold counts a result as allocated, release as given back.
+// hold counts a result as allocated, release as deallocated.
 func (s *scheduler) hold(r resourceapi.DeviceRequestAllocationResult) {
 	id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
 	switch {
@@ -127,7 +127,7 @@ func (s *scheduler) release(r resourceapi.DeviceRequestAllocationResult) {
 	s.consumed.Remove(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
 }
 
-// offered returns what a claim with one request would get, nil if it must wait.
+// wouldAllocate returns what a claim with one request would get, nil if it must wait.
 func (s *scheduler) wouldAllocate(allocator structured.Allocator, r resourceapi.ExactDeviceRequest) []resourceapi.DeviceRequestAllocationResult {
 	s.t.Helper()
 	claim := &resourceapi.ResourceClaim{
@@ -183,18 +183,18 @@ func TestSelectors_Attributes_Match(t *testing.T) {
 		expression string
 		want       bool
 	}{
-		"productName":             {`device.attributes["gpu.prism.dev"].productName == "NVIDIA H100 80GB HBM3"`, true},
-		"another productName":     {`device.attributes["gpu.prism.dev"].productName.matches("A100")`, false},
-		"memory":                  {`device.capacity["gpu.prism.dev"].memory.compareTo(quantity("79Gi")) >= 0`, true},
-		"more memory":             {`device.capacity["gpu.prism.dev"].memory.compareTo(quantity("80Gi")) >= 0`, false},
-		"architecture":            {`device.attributes["gpu.prism.dev"].architecture == "Hopper"`, true},
-		"another architecture":    {`device.attributes["gpu.prism.dev"].architecture == "Ampere"`, false},
-		"compute capability":      {`device.attributes["gpu.prism.dev"].cudaComputeCapability.isGreaterThan(semver("8.9.0"))`, true},
-		"driver version":          {`device.attributes["gpu.prism.dev"].driverVersion.compareTo(semver("580.0.0")) >= 0`, true},
-		"a later driver":          {`device.attributes["gpu.prism.dev"].driverVersion.compareTo(semver("9999.0.0")) >= 0`, false},
-		"profile of no slice":     {`device.attributes["gpu.prism.dev"].profile == "none" && device.attributes["gpu.prism.dev"].replicas == 1`, true},
-		"multiprocessors":         {`device.capacity["gpu.prism.dev"].multiprocessors.compareTo(quantity("132")) == 0`, true},
-		"PCI root of the machine": {`device.attributes["resource.kubernetes.io"].pcieRoot.startsWith("pci0000:")`, true},
+		"productName":              {`device.attributes["gpu.prism.dev"].productName == "NVIDIA H100 80GB HBM3"`, true},
+		"another productName":      {`device.attributes["gpu.prism.dev"].productName.matches("A100")`, false},
+		"memory":                   {`device.capacity["gpu.prism.dev"].memory.compareTo(quantity("79Gi")) >= 0`, true},
+		"more memory":              {`device.capacity["gpu.prism.dev"].memory.compareTo(quantity("80Gi")) >= 0`, false},
+		"architecture":             {`device.attributes["gpu.prism.dev"].architecture == "Hopper"`, true},
+		"another architecture":     {`device.attributes["gpu.prism.dev"].architecture == "Ampere"`, false},
+		"compute capability":       {`device.attributes["gpu.prism.dev"].cudaComputeCapability.isGreaterThan(semver("8.9.0"))`, true},
+		"driver version":           {`device.attributes["gpu.prism.dev"].driverVersion.compareTo(semver("580.0.0")) >= 0`, true},
+		"a later driver":           {`device.attributes["gpu.prism.dev"].driverVersion.compareTo(semver("9999.0.0")) >= 0`, false},
+		"profile of no MIG device": {`device.attributes["gpu.prism.dev"].profile == "none" && device.attributes["gpu.prism.dev"].replicas == 1`, true},
+		"multiprocessors":          {`device.capacity["gpu.prism.dev"].multiprocessors.compareTo(quantity("132")) == 0`, true},
+		"PCI root of the machine":  {`device.attributes["resource.kubernetes.io"].pcieRoot.startsWith("pci0000:")`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -32,7 +32,7 @@ func stored(published []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice
 	return out
 }
 
-// The slices for a server without counters: the first GPU is offered whole too, the second in all its profiles.
+// The ResourceSlices for a server without counters: the first GPU is advertised whole too, the second in all its profiles.
 func TestResources_Disjoint_Golden(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
@@ -58,7 +58,7 @@ func TestResources_Disjoint_Golden(t *testing.T) {
 	}
 }
 
-// Whichever profiles are on offer, the hardware can hold all devices of a disjoint offer at once, and not one more.
+// Whichever profiles are advertised, the hardware can hold all devices of a disjoint GPU at once, and not one more.
 func TestDisjoint_EveryProfileSet_HardwareHoldsAll(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
@@ -102,7 +102,7 @@ func TestDisjoint_PreCreatedDevice_Kept(t *testing.T) {
 	}
 }
 
-// checkDisjoint returns the MIG devices of the disjoint offer.
+// checkDisjoint returns the MIG devices of the disjoint GPU.
 func (h *hardware) checkDisjoint(g *gpu.GPU, offer gpu.Offer) []gpu.Device {
 	h.t.Helper()
 	chosen := gpu.Layout{g.UUID: offer}.Disjoint().Of(g).Devices(g)
@@ -116,7 +116,7 @@ func (h *hardware) checkDisjoint(g *gpu.GPU, offer gpu.Offer) []gpu.Device {
 	return chosen
 }
 
-// A scheduler without counters gives out everything that is published. The hardware can hold it if the layout is disjoint, and
+// A scheduler without counters allocates everything that is published. The hardware can hold it if the layout is disjoint, and
 // cannot if it is not.
 func TestDisjoint_ServerWithoutCounters_AllocatesWhatHardwareHolds(t *testing.T) {
 	t.Parallel()
@@ -147,7 +147,7 @@ func TestDisjoint_ServerWithoutCounters_AllocatesWhatHardwareHolds(t *testing.T)
 	}
 }
 
-// exhaust asks for GPUs and slices until there are none.
+// exhaust requests GPUs and MIG devices until there are none.
 func (s *scheduler) exhaust() []string {
 	s.t.Helper()
 	var allocated []string

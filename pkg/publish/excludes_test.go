@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestCounters_EveryPair_AsExcludes: the scheduler, which knows counters alone, keeps two devices of a GPU apart exactly where claims of
+// TestCounters_EveryPair_AsExcludes: the scheduler, which knows counters only, keeps two devices of a GPU apart exactly where claims of
 // both would be refused.
 func TestCounters_EveryPair_AsExcludes(t *testing.T) {
 	t.Parallel()

@@ -17,9 +17,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
-// The slices of a node of each model, as the API server gets them.
+// The ResourceSlices of a node of each model, as the API server gets them.
 func TestResources_WholeGPUs_Golden(t *testing.T) {
 	t.Parallel()
 	for board, count := range map[string]int{
@@ -41,7 +41,7 @@ func TestResources_WholeGPUs_Golden(t *testing.T) {
 	}
 }
 
-// slicesOf gives what is published the form it has in the API server.
+// slicesOf returns what is published in the form it has in the API server.
 func slicesOf(n *gpu.Node, pending ...gpu.Debt) []*resourceapi.ResourceSlice {
 	pool := publish.Resources(publish.Options{DriverName: driverName, NodeName: nodeName, Owed: pending}, n).Pools[nodeName]
 	var out []*resourceapi.ResourceSlice

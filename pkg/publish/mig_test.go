@@ -19,7 +19,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// everything offers all GPUs whole and in every profile.
+// everything advertises all GPUs whole and in every profile.
 func everything(n *gpu.Node) gpu.Layout {
 	layout := gpu.Layout{}
 	for i := range n.GPUs {
@@ -28,7 +28,7 @@ func everything(n *gpu.Node) gpu.Layout {
 	return layout
 }
 
-// poolsOf gives all pools, in the order of their names, the form they have in the API server.
+// poolsOf returns all pools, in the order of their names, in the form they have in the API server.
 func poolsOf(n *gpu.Node, layout gpu.Layout, pending ...gpu.Debt) []*resourceapi.ResourceSlice {
 	return published(n, publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Owed: pending})
 }
@@ -52,7 +52,7 @@ func published(n *gpu.Node, opts publish.Options) []*resourceapi.ResourceSlice {
 	return out
 }
 
-// The slices of a node with one partitioned GPU of each model, as the API server gets them.
+// The ResourceSlices of a node with one partitioned GPU of each model, as the API server gets them.
 func TestResources_MIG_Golden(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
@@ -171,7 +171,7 @@ func TestResources_NoLayout_WholeOnly(t *testing.T) {
 	}
 }
 
-// A debt on a GPU taints everything of it that a claim could get.
+// A pending cleanup of a GPU taints every device of it that a claim could get.
 func TestTaints_PendingCleanupOfGPU_AllDevices(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
@@ -183,7 +183,7 @@ func TestTaints_PendingCleanupOfGPU_AllDevices(t *testing.T) {
 	}
 }
 
-// A slice that was not released keeps claims from what overlaps with it, and from nothing else.
+// A MIG device that was not released keeps claims from what overlaps with it, and from nothing else.
 func TestTaints_PendingCleanupOfMIGDevice_WhatOverlaps(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)
@@ -207,7 +207,7 @@ func TestTaints_PendingCleanupOfMIGDevice_WhatOverlaps(t *testing.T) {
 	}, tainted)
 }
 
-// The scheduler gives out what is beside a slice that was not released.
+// The scheduler allocates what is beside a MIG device that was not released.
 func TestAllocate_BesidePendingCleanup_Allocated(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)

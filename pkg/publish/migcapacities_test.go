@@ -95,7 +95,7 @@ func TestByCapacity_WholeAndTimeSliced_NoCapacityOfTheDomain(t *testing.T) {
 	}
 }
 
-// TestByCapacity_Profile_AllocatesOnlyThat gives as many devices as the class with a selector does, all of the profile, without CEL.
+// TestByCapacity_Profile_AllocatesOnlyThat allocates as many devices as the class with a selector does, all of the profile, without CEL.
 func TestByCapacity_Profile_AllocatesOnlyThat(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
@@ -161,7 +161,7 @@ func TestByCapacity_MIGMemory_LeastThatFits(t *testing.T) {
 	}
 }
 
-// TestByCapacity_NoMIGDevice_Waits: whole GPUs and time-sliced ones have enough memory and are not given.
+// TestByCapacity_NoMIGDevice_Waits: whole GPUs and time-sliced ones have enough memory and are not allocated.
 func TestByCapacity_NoMIGDevice_Waits(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
@@ -186,7 +186,7 @@ func TestByCapacity_SharedStaticMIGDevice_OneShare(t *testing.T) {
 	assert.Equal(t, name(4), s.allocate(byCapacity("p3g40gb", "1")))
 	s.cache = withCEL.cache
 	assert.Equal(t, name(4), s.allocate(request("mig.gpu.prism.dev", 1)))
-	assert.Equal(t, name(0), s.allocate(byCapacity("p3g40gb", "1")), "both shares are given; the other placement is for one claim")
+	assert.Equal(t, name(0), s.allocate(byCapacity("p3g40gb", "1")), "both shares are allocated; the other placement is for one claim")
 	assert.Nil(t, s.allocate(byCapacity("p3g40gb", "1")))
 
 	s = newCapacityScheduler(t, n, layout)

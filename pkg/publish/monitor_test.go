@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// looking are the options of a node with a monitor device.
+// withMonitor are the options of a node with a monitor device.
 func withMonitor(layout gpu.Layout) publish.Options {
 	return publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Monitor: true}
 }
@@ -22,7 +22,7 @@ func all(class string) resourceapi.ExactDeviceRequest {
 	return resourceapi.ExactDeviceRequest{DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeAll, AdminAccess: &yes}
 }
 
-// TestMonitor_AnyLayout_SlimDeviceOfItsOwnPool: one slim device in a pool of its own, whatever the GPUs are offered as.
+// TestMonitor_AnyLayout_SlimDeviceOfItsOwnPool: one slim device in a pool of its own, whatever the GPUs are advertised as.
 func TestMonitor_AnyLayout_SlimDeviceOfItsOwnPool(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)
@@ -66,7 +66,7 @@ func TestMonitor_Option_DecidesAboutThePool(t *testing.T) {
 	assert.NotContains(t, publish.Resources(opts, migNode(t, "h100-80", 2)).Pools, nodeName+"/monitor")
 }
 
-// TestAdminAccess_WholeGPUs_ByTheirOwnClass: who has admin access gets GPUs that are offered whole alone, also those in use, as often as wanted.
+// TestAdminAccess_WholeGPUs_ByTheirOwnClass: claims with admin access get GPUs that are advertised whole only, also those in use, any number of times.
 func TestAdminAccess_WholeGPUs_ByTheirOwnClass(t *testing.T) {
 	t.Parallel()
 	n := node(t, "a30", 4)
@@ -75,10 +75,10 @@ func TestAdminAccess_WholeGPUs_ByTheirOwnClass(t *testing.T) {
 	require.Len(t, want, 4)
 	assert.Equal(t, want, s.allocate(all("gpu.prism.dev")))
 	assert.Equal(t, want, s.allocate(all("gpu.prism.dev")), "as often as wanted")
-	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "nobody else gets them")
+	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "no other claim gets them")
 }
 
-// TestAdminAccess_PartitionedGPUsInUse_ByMonitorOnly: a scheduler gives no device with admin access whose counters are taken
+// TestAdminAccess_PartitionedGPUsInUse_ByMonitorOnly: a scheduler allocates no device with admin access whose counters are taken
 // (kubernetes/kubernetes#140729); the monitor has none.
 func TestAdminAccess_PartitionedGPUsInUse_ByMonitorOnly(t *testing.T) {
 	t.Parallel()

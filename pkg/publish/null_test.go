@@ -54,7 +54,7 @@ func TestFamilies_EveryAdvertisedDevice_Published(t *testing.T) {
 	assert.Equal(t, []gpu.DeviceType{gpu.TypeGPU, gpu.TypeTimeSlice, gpu.TypeMIG, null.Type}, slices.Compact(order))
 }
 
-// A family that is added is told apart by its class, and excludes the others, which do not know it.
+// A family that is added is selected by its class, and excludes the others, which do not know it.
 func TestNull_AddedToTheTable_AllocatedAndExclusive(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)

@@ -41,7 +41,7 @@ func devices(t *testing.T, n *gpu.Node) []resourceapi.Device {
 	require.Len(t, resources.Pools, 1)
 	pool, ok := resources.Pools[nodeName]
 	require.True(t, ok, "the pool is called like the node")
-	require.NotEmpty(t, pool.Slices, "a running driver publishes at least one slice")
+	require.NotEmpty(t, pool.Slices, "a running driver publishes at least one ResourceSlice")
 	var out []resourceapi.Device
 	for _, slice := range pool.Slices {
 		require.LessOrEqual(t, len(slice.Devices), 64)
@@ -183,7 +183,7 @@ func TestAttributes_Place_StandardWhereKnown(t *testing.T) {
 	}
 }
 
-// A driver that tells next to nothing still gives devices that the API server and every selector can take.
+// Of a driver that reports next to nothing devices are published that the API server and every selector accept.
 func TestResources_DriverReportsLittle_ValidDevices(t *testing.T) {
 	t.Parallel()
 	n := &gpu.Node{Driver: gpu.Driver{Version: "N/A"}, GPUs: []gpu.GPU{{
@@ -199,7 +199,7 @@ func TestResources_DriverReportsLittle_ValidDevices(t *testing.T) {
 	assert.Equal(t, "unknown", *whole.Attributes["brand"].StringValue)
 	assert.Equal(t, "0.0.0", *whole.Attributes["driverVersion"].VersionValue)
 	assert.Equal(t, "0.0.0", *whole.Attributes["cudaComputeCapability"].VersionValue)
-	assert.Len(t, whole.Capacity, 1, "no engines are told")
+	assert.Len(t, whole.Capacity, 1, "no engines are reported")
 	assert.Equal(t, int64(math.MaxInt64), quantity(whole, "memory"))
 
 	n.GPUs[0].Capacity.MemoryBytes = 0

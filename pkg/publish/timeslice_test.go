@@ -17,7 +17,7 @@ import (
 
 const timesliceClass = "timeslice.gpu.prism.dev"
 
-// turns offers all GPUs for so many claims at once.
+// timeSliced advertises all GPUs for so many claims at once.
 func timeSliced(n *gpu.Node, count int, families ...func(*gpu.Offer)) gpu.Layout {
 	layout := gpu.Layout{}
 	for i := range n.GPUs {
@@ -44,7 +44,7 @@ func sharedMIGDevice(t *testing.T) (*gpu.Node, gpu.Layout) {
 	return n, gpu.Layout{n.GPUs[0].UUID: {Whole: true, MIG: []string{"3g.40gb"}, MIGReplicas: map[string]int{"3g.40gb": 2, "1g.10gb": 7}}}
 }
 
-// The slices of nodes whose GPUs are shared in turns, as the API server gets them.
+// The ResourceSlices of nodes whose GPUs are time-sliced, as the API server gets them.
 func TestResources_TimeSlice_Golden(t *testing.T) {
 	t.Parallel()
 	t4 := node(t, "t4", 2)
@@ -112,7 +112,7 @@ func TestTimeSlice_SharesOfOneRequest_DifferentGPUs(t *testing.T) {
 	assert.Nil(t, s.allocate(request(timesliceClass, 1)))
 }
 
-// Whole GPU, shares and MIG slices of one GPU exclude each other, and give it back to each other.
+// Whole GPU, shares and MIG devices of one GPU exclude each other until they are deallocated.
 func TestCounters_Families_ExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
@@ -133,7 +133,7 @@ func TestCounters_Families_ExcludeEachOther(t *testing.T) {
 	}
 }
 
-// A share may ask for memory. The sum stays within the GPU, and nobody who asks for none waits for it.
+// A share may ask for memory. The sum stays within the GPU, and a claim that asks for none does not wait for it.
 func TestTimeSlice_Memory_SumWithinGPU(t *testing.T) {
 	t.Parallel()
 	n := node(t, "l40s", 1)
@@ -152,10 +152,10 @@ func TestTimeSlice_Memory_SumWithinGPU(t *testing.T) {
 	assert.Nil(t, s.allocate(with("shares", "2")), "a claim is one share")
 	assert.NotNil(t, s.allocate(request(timesliceClass, 1)))
 	assert.NotNil(t, s.allocate(request(timesliceClass, 1)))
-	assert.Nil(t, s.allocate(request(timesliceClass, 1)), "four shares are given")
+	assert.Nil(t, s.allocate(request(timesliceClass, 1)), "four shares are allocated")
 }
 
-// A slice that an administrator made is given to as many claims as its profile has replicas; one that would be made is not.
+// A pre-created MIG device is allocated to as many claims as its profile has replicas; one that would be made is not.
 func TestTimeSlice_PreCreatedMIGDevice_Shared(t *testing.T) {
 	t.Parallel()
 	n, layout := sharedMIGDevice(t)
@@ -165,7 +165,7 @@ func TestTimeSlice_PreCreatedMIGDevice_Shared(t *testing.T) {
 	slice := request("mig.gpu.prism.dev", 1, profileIs("3g.40gb"), fmt.Sprintf(`device.capacity[%q].multiprocessors.compareTo(quantity("60")) >= 0`, driverName))
 	assert.Equal(t, name(4), s.allocate(slice))
 	assert.Equal(t, name(4), s.allocate(slice))
-	assert.Equal(t, name(0), s.allocate(slice), "the other one, alone")
+	assert.Equal(t, name(0), s.allocate(slice), "the other one, exclusively")
 	assert.Nil(t, s.allocate(slice))
 }
 
@@ -186,7 +186,7 @@ func TestDisjoint_Shares_Allocated(t *testing.T) {
 }
 
 // Where the MIG mode is fixed until a reset, a GPU in MIG mode has no shares, and one that is not has no slices.
-func TestTimeSlice_NotConfigured_NoShares(t *testing.T) {
+func TestTimeSlice_MIGModeFixed_NoShares(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "a100-40", 1)
 	g := &n.GPUs[0]
