@@ -46,6 +46,23 @@ type Mode interface {
 // families list the devices of each family, in the order of Offer.Devices. The monitor is none of them: it is of a node.
 var families = [...]func(o Offer, g *GPU) []Device{wholeDevices, timeSlicedDevices, migDevices}
 
+// WithModes is the layout with further modes for every one of these GPUs, in place of those that they have. The layout itself stays.
+func (l Layout) WithModes(gpus []GPU, modes ...Mode) Layout {
+	with := maps.Clone(l)
+	if with == nil {
+		with = Layout{}
+	}
+	for i := range gpus {
+		offer, ok := l[gpus[i].UUID]
+		if !ok {
+			offer = Offer{Whole: true}
+		}
+		offer.Extra = modes
+		with[gpus[i].UUID] = offer
+	}
+	return with
+}
+
 // Disjoint is the layout for an API server that stores no shared counters: every GPU has devices of one family, and all of them can be
 // used at the same time. Pools and names stay, so that devices in use stay known as such.
 func (l Layout) Disjoint() Layout {

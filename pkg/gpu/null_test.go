@@ -41,6 +41,17 @@ func TestOffer_ExtraMode_AdvertisedWherePossible(t *testing.T) {
 	assert.Empty(t, only.Devices(&fixed))
 }
 
+func TestLayout_WithModes_AddedToEveryGPU(t *testing.T) {
+	t.Parallel()
+	gpus := []gpu.GPU{{UUID: "GPU-1", ID: "1"}, {UUID: "GPU-2", ID: "2"}}
+	before := gpu.Layout{"GPU-2": {TimeSlice: &gpu.Replicas{Count: 2}}}
+	with := before.WithModes(gpus, null.Mode{})
+	assert.Equal(t, []gpu.Device{gpu.Whole{GPU: &gpus[0]}, null.Device{GPU: &gpus[0]}}, with.Of(&gpus[0]).Devices(&gpus[0]))
+	assert.Len(t, with.Of(&gpus[1]).Devices(&gpus[1]), 2)
+	assert.Equal(t, gpu.Layout{"GPU-2": {TimeSlice: &gpu.Replicas{Count: 2}}}, before)
+	assert.Len(t, gpu.Layout(nil).WithModes(gpus, null.Mode{}), 2)
+}
+
 // What is not known excludes everything but a monitor.
 func TestExcludes_AddedFamily_ExcludesAllOthers(t *testing.T) {
 	t.Parallel()
