@@ -77,12 +77,12 @@ func TestMergeOfClaimOverride(t *testing.T) {
 		want     string
 	}{
 		"claim may not allow itself": {forbidden, "claimOverride: Allowed", FromClaim,
-			"GPUConfig: claimOverride: is set by a ResourceClaim; only a DeviceClass may set it: remove it"},
+			"GPUConfig: claimOverride: must not be set by a ResourceClaim; only a DeviceClass may set it"},
 		"nor may a node": {nil, "claimOverride: Forbidden", FromNode,
-			"GPUConfig: claimOverride: is set by a node; only a DeviceClass may set it: remove it"},
+			"GPUConfig: claimOverride: must not be set by a node; only a DeviceClass may set it"},
 		"claim may not override": {forbidden, "enforceMemory: false\nsharing: {strategy: MPS}", FromClaim,
-			"GPUConfig: sharing: is set by the claim, but the DeviceClass says claimOverride: Forbidden; remove it or use another class; " +
-				"enforceMemory: is set by the claim, but the DeviceClass says claimOverride: Forbidden; remove it or use another class"},
+			"GPUConfig: sharing: must not be set by the claim: the DeviceClass has claimOverride Forbidden; remove it or use another class; " +
+				"enforceMemory: must not be set by the claim: the DeviceClass has claimOverride Forbidden; remove it or use another class"},
 		"claim that sets nothing":   {forbidden, "", FromClaim, ""},
 		"class may":                 {forbidden, "claimOverride: Allowed\nenforceMemory: false", FromClass, ""},
 		"allowed is no hindrance":   {gpuConfig(t, "claimOverride: Allowed"), "enforceMemory: true", FromClaim, ""},

@@ -44,19 +44,19 @@ func TestNVIDIAIsRefused(t *testing.T) {
 		"MPS": {
 			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: MPS, mpsConfig: {defaultActiveThreadPercentage: 50, " +
 				"defaultPinnedDeviceMemoryLimit: 10Gi, defaultPerDevicePinnedMemoryLimit: {\"0\": 5Gi}, multiUser: true}}",
-			"GpuConfig: sharing.strategy: MPS is not served by this version of the driver; allowed: TimeSlicing",
+			"GpuConfig: sharing.strategy: MPS is not supported by this version of the driver; supported values: TimeSlicing",
 		},
 		"MPS on a MIG device": {
 			nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: MPS}",
-			"MigDeviceConfig: sharing.strategy: MPS is not served by this version of the driver; allowed: TimeSlicing",
+			"MigDeviceConfig: sharing.strategy: MPS is not supported by this version of the driver; supported values: TimeSlicing",
 		},
 		"no strategy": {
 			nvidiaHeaderText + "GpuConfig\nsharing: {timeSlicingConfig: {interval: Long}}",
-			"GpuConfig: sharing.strategy: is missing; allowed: TimeSlicing",
+			"GpuConfig: sharing.strategy: required; supported values: TimeSlicing",
 		},
 		"another strategy": {
 			nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: Turns}",
-			`MigDeviceConfig: sharing.strategy: "Turns" is not known; allowed: TimeSlicing`,
+			`MigDeviceConfig: sharing.strategy: unsupported value "Rounds"; supported values: TimeSlicing`,
 		},
 		"settings of another strategy": {
 			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: TimeSlicing, mpsConfig: {multiUser: true}}",
@@ -64,24 +64,24 @@ func TestNVIDIAIsRefused(t *testing.T) {
 		},
 		"another interval": {
 			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: TimeSlicing, timeSlicingConfig: {interval: 2ms}}",
-			`GpuConfig: sharing.timeSlicingConfig.interval: "2ms" is not known; allowed: Default, Short, Medium, Long`,
+			`GpuConfig: sharing.timeSlicingConfig.interval: unsupported value "2ms"; supported values: Default, Short, Medium, Long`,
 		},
 		"an interval for a MIG device": {
 			nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: TimeSlicing, timeSlicingConfig: {interval: Long}}",
-			"MigDeviceConfig: sharing.timeSlicingConfig: is not a field; allowed here: strategy, mpsConfig",
+			`MigDeviceConfig: sharing: unknown field "timeSlicingConfig"; valid fields: strategy, mpsConfig`,
 		},
 		"our words": {
 			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: TimeSlicing, timeSlicing: {interval: Long}}",
-			"GpuConfig: sharing.timeSlicing: is not a field; allowed here: strategy, mpsConfig, timeSlicingConfig",
+			`GpuConfig: sharing: unknown field "timeSlicing"; valid fields: strategy, mpsConfig, timeSlicingConfig`,
 		},
 		"another kind": {
 			nvidiaHeaderText + "VfioDeviceConfig",
-			`kind: "VfioDeviceConfig" is not known; allowed: GpuConfig, MigDeviceConfig`,
+			`kind: unsupported value "VfioDeviceConfig"; supported values: GpuConfig, MigDeviceConfig`,
 		},
 		"our kind": {
 			"apiVersion: gpu.prism.dev/v1alpha1\nkind: GPUConfig",
-			`apiVersion: "gpu.prism.dev/v1alpha1" is not known; allowed: resource.nvidia.com/v1beta1; ` +
-				`kind: "GPUConfig" is not known; allowed: GpuConfig, MigDeviceConfig`,
+			`apiVersion: unsupported value "gpu.prism.dev/v1alpha1"; supported values: resource.nvidia.com/v1beta1; ` +
+				`kind: unsupported value "GPUConfig"; supported values: GpuConfig, MigDeviceConfig`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
