@@ -55,7 +55,7 @@ func TestNVIDIAIsRefused(t *testing.T) {
 			"GpuConfig: sharing.strategy: required; supported values: TimeSlicing",
 		},
 		"another strategy": {
-			nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: Turns}",
+			nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: Rounds}",
 			`MigDeviceConfig: sharing.strategy: unsupported value "Rounds"; supported values: TimeSlicing`,
 		},
 		"settings of another strategy": {
