@@ -16,7 +16,7 @@ const (
 	jsonHeader     = `"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig"`
 )
 
-func TestDecodeRefuses(t *testing.T) {
+func TestDecode_InvalidConfig_Refused(t *testing.T) {
 	for name, test := range map[string]struct{ raw, want string }{
 		"nothing":             {"", "the configuration must be an object with apiVersion and kind, got an empty document"},
 		"a comment only":      {"# nothing\n", "the configuration must be an object with apiVersion and kind, got an empty document"},
@@ -75,7 +75,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-func TestDecodeNodeConfigRefuses(t *testing.T) {
+func TestDecodeNodeConfig_InvalidConfig_Refused(t *testing.T) {
 	for name, test := range map[string]struct{ raw, want string }{
 		"broken":        {"gpus: [", "reading the configuration"},
 		"another kind":  {gpuHeader, `kind: unsupported value "GPUConfig"; supported values: NodeConfig`},
@@ -92,7 +92,7 @@ func TestDecodeNodeConfigRefuses(t *testing.T) {
 	}
 }
 
-func TestDecodeAccepts(t *testing.T) {
+func TestDecode_ValidConfig_Decoded(t *testing.T) {
 	for name, raw := range map[string]string{
 		"one document with marks": "# how\n---\n" + gpuHeader + "...\n",
 		"directive":               "%YAML 1.1\n---\n" + gpuHeader,
@@ -110,7 +110,7 @@ func TestDecodeAccepts(t *testing.T) {
 	}
 }
 
-func TestKindIsKnownWithoutHeader(t *testing.T) {
+func TestKind_NoHeader_Known(t *testing.T) {
 	for want, config := range map[string]Config{
 		KindGPUConfig:        &GPUConfig{},
 		KindProfilerConfig:   &ProfilerConfig{},
@@ -123,14 +123,14 @@ func TestKindIsKnownWithoutHeader(t *testing.T) {
 	assert.Equal(t, KindNodeConfig, (&NodeConfig{}).Kind())
 }
 
-func TestProblemWithoutPathOrKind(t *testing.T) {
+func TestProblem_NoPathOrKind_TextOnly(t *testing.T) {
 	err := error(&Problems{List: []*Problem{{Text: "all is wrong"}, {Path: "a.b", Text: "is wrong"}}})
 	require.EqualError(t, err, "all is wrong; a.b: is wrong")
 	require.ErrorAs(t, err, new(*Problem))
 }
 
 // A format of others is read as strictly as ours, without a header.
-func TestDecodeForeign(t *testing.T) {
+func TestDecodeForeign_OtherFormat_ReadStrictly(t *testing.T) {
 	type inner struct {
 		Number *int32 `json:"number"`
 		Free   any    `json:"free"`

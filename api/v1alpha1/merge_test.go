@@ -15,7 +15,7 @@ func gpuConfig(t *testing.T, raw string) *GPUConfig {
 	return config.(*GPUConfig)
 }
 
-func TestMerge(t *testing.T) {
+func TestMerge_Layers_OverrideByField(t *testing.T) {
 	for name, test := range map[string]struct{ base, override, want string }{
 		"nothing":                  {"", "", ""},
 		"base stays":               {"enforceMemory: true", "", "enforceMemory: true"},
@@ -50,8 +50,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestMergeTakesEveryField fails when a field is added and Merge forgets it.
-func TestMergeTakesEveryField(t *testing.T) {
+// TestMerge_EveryField_Merged fails when a field is added that Merge drops.
+func TestMerge_EveryField_Merged(t *testing.T) {
 	for _, raw := range []string{
 		"enforceMemory: true\nclaimOverride: Allowed\nsharing: {strategy: MPS, mps: {memoryLimit: 1Gi, activeThreadPercentage: 5}}",
 		"sharing: {strategy: TimeSlicing, timeSlicing: {interval: Long}}",
@@ -68,7 +68,7 @@ func TestMergeTakesEveryField(t *testing.T) {
 	assert.Equal(t, &GPUConfig{}, merged)
 }
 
-func TestMergeOfClaimOverride(t *testing.T) {
+func TestMerge_ClaimOverride_Enforced(t *testing.T) {
 	forbidden := gpuConfig(t, "claimOverride: Forbidden\nenforceMemory: true")
 	for name, test := range map[string]struct {
 		base     *GPUConfig

@@ -2,7 +2,7 @@ package v1alpha1
 
 import "testing"
 
-func TestNodeConfigSelect(t *testing.T) {
+func TestNodeConfig_Select_Validated(t *testing.T) {
 	const (
 		root = "must be empty or an absolute path without .. and //, got "
 		glob = "must be a glob of product names of 1 to 96 bytes with *, ? and [a-z], got "
@@ -26,7 +26,7 @@ func TestNodeConfigSelect(t *testing.T) {
 	})
 }
 
-func TestNodeConfigModes(t *testing.T) {
+func TestNodeConfig_Modes_Validated(t *testing.T) {
 	testRefusals(t, nodeHeader, map[string]refusal{
 		"unknown mode":        {"gpus: [{modes: [vgpu]}]", `gpus[0].modes[0]: unsupported value "vgpu"; supported values: whole, mig, mps, timeslice`},
 		"mode twice":          {"gpus: [{modes: [whole, whole]}]", `gpus[0].modes[1]: duplicate value "whole"`},
@@ -49,8 +49,8 @@ func TestNodeConfigModes(t *testing.T) {
 		"no profile":          {"gpus: [{modes: [mig], mig: {profiles: []}}]", "gpus[0].mig.profiles: must not be empty; without it all profiles of the GPU are advertised"},
 		"profile":             {"gpus: [{modes: [mig], mig: {profiles: [1g]}}]", `gpus[0].mig.profiles[0]: must be a MIG profile as nvidia-smi mig -lgip prints it, for example 1g.10gb or 1g.10gb+me, got "1g"`},
 		"profile twice":       {"gpus: [{modes: [mig], mig: {profiles: [1g.5gb, 1g.5gb]}}]", `gpus[0].mig.profiles[1]: duplicate value "1g.5gb"`},
-		"no slice":            {"gpus: [{modes: [mig], mig: {replicas: {1g.5gb: 0}}}]", ""},
-		"slices made by hand": {"gpus: [{mig: {replicas: {1g.5gb: 2}, resourceNames: {1g.5gb: nvidia.com/mig-1g.5gb.shared}}}]", ""},
+		"no replica":          {"gpus: [{modes: [mig], mig: {replicas: {1g.5gb: 0}}}]", ""},
+		"pre-created devices": {"gpus: [{mig: {replicas: {1g.5gb: 2}, resourceNames: {1g.5gb: nvidia.com/mig-1g.5gb.shared}}}]", ""},
 		"profiles alone":      {"gpus: [{modes: [whole], mig: {profiles: [1g.5gb], replicas: {1g.5gb: 2}}}]", "gpus[0].mig: has no effect without mode mig; add it to modes or remove mig"},
 		"no name":             {"gpus: [{modes: [mig], mig: {resourceNames: {1g.5gb: nvidia.com/a}}}]", "gpus[0].mig.resourceNames[1g.5gb]: has no effect without replicas[1g.5gb]; add it there or remove it here"},
 		"resource": {"gpus: [{modes: [mig, timeslice], timeSlice: {replicas: 2, resourceName: gpu.shared}, mig: {replicas: {1g.5gb: 2}, resourceNames: {1g.5gb: a/}}}]",
@@ -62,7 +62,7 @@ func TestNodeConfigModes(t *testing.T) {
 	})
 }
 
-func TestNodeConfigMPS(t *testing.T) {
+func TestNodeConfig_MPS_Validated(t *testing.T) {
 	mps := func(settings string) string { return "gpus: [{modes: [mps], mps: {" + settings + "}}]" }
 	memory := func(bounds string) string { return mps("replicas: 2, memory: {" + bounds + "}") }
 	testRefusals(t, nodeHeader, map[string]refusal{

@@ -13,8 +13,8 @@ import (
 
 const nvidiaHeaderText = "apiVersion: resource.nvidia.com/v1beta1\nkind: "
 
-// TestNVIDIA compares what is made of manifests that were written for NVIDIA's driver with the golden files.
-func TestNVIDIA(t *testing.T) {
+// TestDecodeNVIDIA_SupportedConfig_Translated compares the translation of manifests for NVIDIA's driver with the golden files.
+func TestDecodeNVIDIA_SupportedConfig_Translated(t *testing.T) {
 	written, err := filepath.Glob("testdata/nvidia/*.yaml")
 	require.NoError(t, err)
 	require.NotEmpty(t, written)
@@ -39,7 +39,7 @@ func TestNVIDIA(t *testing.T) {
 	}
 }
 
-func TestNVIDIAIsRefused(t *testing.T) {
+func TestDecodeNVIDIA_UnsupportedConfig_Refused(t *testing.T) {
 	for name, c := range map[string]struct{ raw, want string }{
 		"MPS": {
 			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: MPS, mpsConfig: {defaultActiveThreadPercentage: 50, " +

@@ -30,7 +30,7 @@ func testRefusals(t *testing.T, header string, tests map[string]refusal) {
 	}
 }
 
-func TestGPUConfig(t *testing.T) {
+func TestGPUConfig_InvalidValues_Refused(t *testing.T) {
 	testRefusals(t, gpuHeader, map[string]refusal{
 		"unknown strategy":         {"sharing: {strategy: mps}", `sharing.strategy: unsupported value "mps"; supported values: TimeSlicing, MPS`},
 		"unknown interval":         {"sharing: {timeSlicing: {interval: Tiny}}", `sharing.timeSlicing.interval: unsupported value "Tiny"; supported values: Default, Short, Medium, Long`},
@@ -50,7 +50,7 @@ func TestGPUConfig(t *testing.T) {
 	})
 }
 
-func TestProfilerConfigTool(t *testing.T) {
+func TestProfilerConfig_Tool_Validated(t *testing.T) {
 	const globs = "must be a glob of container names with lower-case letters, digits, -, *, ? and [a-z], got "
 	testRefusals(t, profilerHeader, map[string]refusal{
 		"unknown tool":      {"tool: perf", `tool: unsupported value "perf"; supported values: NsightSystems, NsightCompute`},
@@ -65,7 +65,7 @@ func TestProfilerConfigTool(t *testing.T) {
 	})
 }
 
-func TestProfilerConfigMatch(t *testing.T) {
+func TestProfilerConfig_Match_Validated(t *testing.T) {
 	const refers = " has a back-reference or a conditional group, which are not supported; write the alternatives out"
 	testRefusals(t, profilerHeader, map[string]refusal{
 		"dialect":            {"match: {dialect: PCRE}", `match.dialect: unsupported value "PCRE"; supported values: Perl, RE2`},
@@ -90,7 +90,7 @@ func TestProfilerConfigMatch(t *testing.T) {
 	})
 }
 
-func TestProfilerConfigRecording(t *testing.T) {
+func TestProfilerConfig_Recording_Validated(t *testing.T) {
 	const ranges = "must be 1 to 256 bytes of printable text, got "
 	testRefusals(t, profilerHeader, map[string]refusal{
 		"mode":               {"mode: Attach", `mode: unsupported value "Attach"; supported values: Profile, Launch`},
@@ -114,7 +114,7 @@ func TestProfilerConfigRecording(t *testing.T) {
 	require.ErrorContains(t, err, `trace[0]: unsupported value "gpu"; supported values: cuda, cuda-sw, nvtx, osrt, `)
 }
 
-func TestProfilerConfigArgs(t *testing.T) {
+func TestProfilerConfig_Args_Validated(t *testing.T) {
 	for _, arg := range []string{
 		"--output=/x", "--outp=/x", "--o", "--session-new=a", "--session=a", "--sess=a", "--run-as=root", "--run=root",
 		"--command-file=/x", "--after-fork=x", "--ftrace=a", "--ftrace-keep-user-config", "--gpu-metrics-devices=all",
@@ -140,7 +140,7 @@ func TestProfilerConfigArgs(t *testing.T) {
 
 func quoteYAML(text string) string { return `"` + text + `"` }
 
-func TestProfilerConfigOutput(t *testing.T) {
+func TestProfilerConfig_Output_Validated(t *testing.T) {
 	const (
 		absolute = "must be an absolute path without .., // and trailing slash, got "
 		fileName = "must be a file name without /, % and single braces that starts with neither . nor -, got "
@@ -175,7 +175,7 @@ func TestProfilerConfigOutput(t *testing.T) {
 	})
 }
 
-func TestGPUMetricsConfig(t *testing.T) {
+func TestGPUMetricsConfig_InvalidValues_Refused(t *testing.T) {
 	testRefusals(t, metricsHeader, map[string]refusal{
 		"source":                {"source: DCGM", `source: unsupported value "DCGM"; supported values: NVML, GPM, NsightSystems`},
 		"set":                   {"sets: [All]", `sets[0]: unsupported value "All"; supported values: Basic, Utilization, Memory, Power, Clocks, PCIe, NVLink, ECC, Throttle, Processes, Pipelines`},

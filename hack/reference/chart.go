@@ -161,7 +161,7 @@ type valueComment struct {
 	text  map[string]string
 }
 
-// hasBelow tells whether a key below the path has a comment.
+// hasBelow reports whether a key below the path has a comment.
 func (c valueComment) hasBelow(path string) bool {
 	return slices.ContainsFunc(c.paths, func(p string) bool { return strings.HasPrefix(p, path+".") && c.text[p] != "" })
 }
@@ -193,7 +193,7 @@ func valueComments(content string) valueComment {
 	return found
 }
 
-// leaf tells whether a key without a comment is part of the value above it, as cpu is of resources.
+// leaf reports whether a key without a comment is part of the value above it, as cpu is of resources.
 func (c valueComment) leaf(path string) bool {
 	above := path[:strings.LastIndex(path, ".")]
 	return !c.hasBelow(above)

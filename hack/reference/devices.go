@@ -90,7 +90,7 @@ func devicesPage(root string) (string, error) {
 	out.heading("Taints")
 	t = table{head: []string{"key", "effect", "meaning"}}
 	for _, taint := range taints {
-		if err := literal(root, "pkg/publish", taint.name); err != nil {
+		if err := publishes(root, taint.name); err != nil {
 			return "", err
 		}
 		t.row(code(driverName+"/"+taint.name), code("NoSchedule"), taint.text)
@@ -99,9 +99,9 @@ func devicesPage(root string) (string, error) {
 	return out.String(), nil
 }
 
-// literal is an error where no Go file of a folder has the text as a literal.
-func literal(root, in, text string) error {
-	files, err := filepath.Glob(filepath.Join(root, in, "*.go"))
+// publishes is an error where no Go file of pkg/publish has the text as a literal.
+func publishes(root, text string) error {
+	files, err := filepath.Glob(filepath.Join(root, "pkg/publish/*.go"))
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func literal(root, in, text string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s has no %q any more", in, text)
+	return fmt.Errorf("pkg/publish has no %q any more", text)
 }
 
 // attributeTables are the tables of attributes and capacities. A published name without a meaning is an error, and the reverse.

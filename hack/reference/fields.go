@@ -78,7 +78,7 @@ var (
 	durationType = reflect.TypeFor[metav1.Duration]()
 )
 
-// scalar tells whether a struct is written as a string.
+// scalar reports whether a struct is written as a string.
 func scalar(of reflect.Type) bool { return of == quantityType || of == durationType }
 
 // kindOf names a Go type as a reader of YAML knows it.

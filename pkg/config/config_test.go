@@ -13,7 +13,7 @@ func env(pairs map[string]string) func(string) string {
 	return func(k string) string { return pairs[k] }
 }
 
-func TestPrecedence(t *testing.T) {
+func TestLoadPlugin_SeveralSources_Precedence(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("driver: {root: /file, failOnInitError: true}\nserving: {logVerbosity: 3}\nnodeName: from-file\n"), 0o600))
@@ -43,15 +43,15 @@ func TestStateDir_Unset_FollowsTheDriverName(t *testing.T) {
 	assert.Equal(t, "/data/prism/programs", p.ProgramsDir())
 }
 
-func TestTheChartsNameWinsOverThePlainOne(t *testing.T) {
+func TestLoadPlugin_BothVariables_PrefixedOneWins(t *testing.T) {
 	t.Parallel()
 	p, err := LoadPlugin(nil, env(map[string]string{"NODE_NAME": "plain", "PRISM_NODE_NAME": "ours"}))
 	require.NoError(t, err)
 	assert.Equal(t, "ours", p.NodeName)
 }
 
-// TestAChoiceIsLeftOpen: then the node's configuration makes it.
-func TestAChoiceIsLeftOpen(t *testing.T) {
+// TestFailOnInitError_Unset_Nil: then that of the node configuration applies.
+func TestFailOnInitError_Unset_Nil(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		args []string
@@ -74,8 +74,8 @@ func TestAChoiceIsLeftOpen(t *testing.T) {
 	require.ErrorContains(t, err, `environment variable PRISM_FAIL_ON_INIT_ERROR="maybe": must be true or false, got "maybe"`)
 }
 
-// TestAListIsReplaced: who gives it again does not add to it.
-func TestAListIsReplaced(t *testing.T) {
+// TestFallbacks_SetAgain_Replaced: a flag that is set again does not add to the list.
+func TestFallbacks_SetAgain_Replaced(t *testing.T) {
 	t.Parallel()
 	p, err := LoadPlugin(nil, env(map[string]string{"NODE_NAME": "n"}))
 	require.NoError(t, err)
@@ -92,7 +92,7 @@ func TestAListIsReplaced(t *testing.T) {
 	assert.Empty(t, p.NodeConfig.Fallbacks)
 }
 
-func TestRefusals(t *testing.T) {
+func TestLoadPlugin_InvalidValues_Refused(t *testing.T) {
 	t.Parallel()
 	typo := filepath.Join(t.TempDir(), "typo.yaml")
 	require.NoError(t, os.WriteFile(typo, []byte("driverNam: x\n"), 0o600))

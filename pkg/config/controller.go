@@ -32,7 +32,7 @@ type Controller struct {
 	ProbeEndpoint   string `json:"probeEndpoint"`
 	// AdmissionEndpoint is the "<address>:<port>" of the admission webhook.
 	AdmissionEndpoint string `json:"admissionEndpoint"`
-	// AdmissionCertificate is a directory with tls.crt and tls.key; empty: the admission webhook is not served.
+	// AdmissionCertificate is a directory with tls.crt and tls.key; empty: no admission webhook.
 	AdmissionCertificate string `json:"admissionCertificate,omitempty"`
 	// LogVerbosity: 0 errors and warnings for operators, 2 decisions, 4 details, 6 traces.
 	LogVerbosity int `json:"logVerbosity"`
@@ -82,7 +82,7 @@ func (c *Controller) flags() *pflag.FlagSet {
 	f.StringVar(&c.MetricsEndpoint, "metrics-endpoint", c.MetricsEndpoint, "address of /metrics; 0: none")
 	f.StringVar(&c.ProbeEndpoint, "probe-endpoint", c.ProbeEndpoint, "address of /healthz and /readyz; 0: none")
 	f.StringVar(&c.AdmissionEndpoint, "admission-endpoint", c.AdmissionEndpoint, "address of the admission webhook")
-	f.StringVar(&c.AdmissionCertificate, "admission-certificate", c.AdmissionCertificate, "directory with tls.crt and tls.key of the admission webhook; empty: it is not served")
+	f.StringVar(&c.AdmissionCertificate, "admission-certificate", c.AdmissionCertificate, "directory with tls.crt and tls.key of the admission webhook; empty: no webhook")
 	f.IntVarP(&c.LogVerbosity, "log-verbosity", "v", c.LogVerbosity, "0 errors and warnings for operators, 2 decisions, 4 details, 6 traces")
 	f.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
 	return f

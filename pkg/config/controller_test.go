@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestControllerFlagsWinOverEnvironment(t *testing.T) {
+func TestLoadController_FlagAndVariable_FlagWins(t *testing.T) {
 	c, err := LoadController([]string{"--lease=mine", "-v=4"}, env(map[string]string{
 		"PRISM_NODE_CONFIG_MAP": "prism-system/nodes", "PRISM_NAMESPACE": "prism-system", "PRISM_LEASE": "theirs",
 	}))
@@ -18,7 +18,7 @@ func TestControllerFlagsWinOverEnvironment(t *testing.T) {
 	}, c)
 }
 
-func TestControllerRefuses(t *testing.T) {
+func TestLoadController_InvalidValues_Refused(t *testing.T) {
 	good := map[string]string{"PRISM_NODE_CONFIG_MAP": "prism-system/nodes", "PRISM_NAMESPACE": "prism-system"}
 	for argument, want := range map[string]string{
 		"--driver-name=Bad":       `--driver-name: must be a DNS subdomain of at most 63 characters, got "Bad"`,

@@ -46,7 +46,7 @@ func (h HTTP) Run(ctx context.Context) error {
 
 func (h HTTP) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(h.Metrics.Gatherer(), promhttp.HandlerOpts{}))
+	mux.Handle("/metrics", promhttp.HandlerFor(h.Metrics.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := h.Ready(); err != nil {

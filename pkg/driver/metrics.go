@@ -76,9 +76,6 @@ func NewMetrics(version string, read Readings) *Metrics {
 	return m
 }
 
-// Gatherer is what a scrape reads.
-func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
-
 func (m *Metrics) prepared(d time.Duration, err error)   { observe(m.prepare, d, err) }
 func (m *Metrics) unprepared(d time.Duration, err error) { observe(m.unprepare, d, err) }
 
