@@ -34,8 +34,8 @@ type foreignFlag struct{ flag, env, here string }
 var foreignFlags = []foreignFlag{
 	{"--mig-strategy", "MIG_STRATEGY", "chart value `migStrategy`, or `flags.migStrategy` of a node configuration"},
 	{"--fail-on-init-error", "FAIL_ON_INIT_ERROR", "`--fail-on-init-error`, `PRISM_FAIL_ON_INIT_ERROR`; default false"},
-	{"--nvidia-driver-root", "NVIDIA_DRIVER_ROOT", "`--driver-root`, `PRISM_DRIVER_ROOT`; detected by default"},
-	{"--dev-root, --nvidia-dev-root", "DEV_ROOT, NVIDIA_DEV_ROOT", "none: device nodes are searched below the driver root, else below `/`"},
+	{"--driver-root, --nvidia-driver-root", "NVIDIA_DRIVER_ROOT", "`--driver-root`, `PRISM_DRIVER_ROOT`; detected by default"},
+	{"--dev-root, --nvidia-dev-root", "NVIDIA_DEV_ROOT", "none: device nodes are searched below the driver root, else below `/`"},
 	{"--driver-root-ctr-path, --container-driver-root", "DRIVER_ROOT_CTR_PATH, CONTAINER_DRIVER_ROOT", "none: the chart mounts the root filesystem of the host, `--host-root`"},
 	{"--pass-device-specs", "PASS_DEVICE_SPECS", "none: device nodes are passed through CDI"},
 	{"--device-list-strategy", "DEVICE_LIST_STRATEGY", "none: always as `cdi-cri`"},
