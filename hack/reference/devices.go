@@ -119,55 +119,59 @@ func publishes(root, text string) error {
 
 // attributeTables are the tables of attributes and capacities. A published name without a meaning is an error, and the reverse.
 func attributeTables(out *text, devices []published) error {
-	attributes := func(d resourceapi.Device) map[string]string {
-		values := map[string]string{}
-		for name, a := range d.Attributes {
-			values[string(name)] = attributeValue(a)
-		}
-		return values
-	}
-	capacities := func(d resourceapi.Device) map[string]string {
-		values := map[string]string{}
-		for name, c := range d.Capacity {
-			key := string(name)
-			if short, qualified := strings.CutPrefix(key, driverName+"/p"); qualified && short != "" {
-				key = driverName + "/" + profileCapacity
-			}
-			values[key] = c.Value.String()
-		}
-		return values
-	}
 	for _, part := range []struct {
 		title    string
 		meanings []meaning
 		read     func(resourceapi.Device) map[string]string
-	}{{"Attributes", attributeMeanings, attributes}, {"Capacities", capacityMeanings, capacities}} {
+	}{{"Attributes", attributeMeanings, attributesOf}, {"Capacities", capacityMeanings, capacitiesOf}} {
 		head := []string{"name", "meaning"}
 		values := make([]map[string]string, len(devices))
-		missing := sets.New[string]()
+		unexplained := sets.New[string]()
 		for i, p := range devices {
 			head, values[i] = append(head, p.title), part.read(p.device)
-			missing = missing.Union(sets.KeySet(values[i]))
+			unexplained = unexplained.Union(sets.KeySet(values[i]))
 		}
 		t := table{head: head}
 		for _, m := range part.meanings {
-			if !missing.Has(m.name) && !slices.Contains(rare, m.name) {
+			if !unexplained.Has(m.name) && !slices.Contains(rare, m.name) {
 				return fmt.Errorf("%s: no device of the sample node has %s", part.title, m.name)
 			}
-			missing.Delete(m.name)
+			unexplained.Delete(m.name)
 			cells := []string{code(m.name), m.text}
 			for _, v := range values {
 				cells = append(cells, code(v[m.name]))
 			}
 			t.row(cells...)
 		}
-		if left := sets.List(missing); len(left) > 0 {
+		if left := sets.List(unexplained); len(left) > 0 {
 			return fmt.Errorf("%s: the reference has no meaning of %s", part.title, strings.Join(left, ", "))
 		}
 		out.heading(part.title)
 		out.table(t)
 	}
 	return nil
+}
+
+// attributesOf are the values of a device's attributes by name.
+func attributesOf(d resourceapi.Device) map[string]string {
+	values := map[string]string{}
+	for name, a := range d.Attributes {
+		values[string(name)] = attributeValue(a)
+	}
+	return values
+}
+
+// capacitiesOf are the values of a device's capacities by name; the name of a profile's capacity is profileCapacity.
+func capacitiesOf(d resourceapi.Device) map[string]string {
+	values := map[string]string{}
+	for name, c := range d.Capacity {
+		key := string(name)
+		if short, qualified := strings.CutPrefix(key, driverName+"/p"); qualified && short != "" {
+			key = driverName + "/" + profileCapacity
+		}
+		values[key] = c.Value.String()
+	}
+	return values
 }
 
 func attributeValue(a resourceapi.DeviceAttribute) string {
