@@ -24,32 +24,9 @@ type Options struct {
 	Layout gpu.Layout
 	// Monitor: the node has a monitor device, in a pool of its own.
 	Monitor bool
-	// Owed are effects of earlier claims that could not be undone yet. Devices that they block get no new claims.
-	Owed []gpu.Debt
-	// Leaving are devices that are not to be offered any more and get no new claims until they are gone.
-	Leaving map[gpu.PoolDevice]bool
-	// Conflict says what else hands out the node's GPUs; then no device gets new claims. Empty: nothing does.
-	Conflict Conflict
+	// Taints keep new claims from devices. The taints of a device are in the order of the rules.
+	Taints []TaintRule
 }
-
-// Conflict is the value of ConflictTaint: what else hands out the GPUs.
-type Conflict string
-
-// The conflicts.
-const (
-	ConflictDevicePlugin Conflict = "device-plugin"
-	ConflictDRADriver    Conflict = "dra-driver"
-)
-
-// The names, below the driver's domain, of the keys of taints. The effect of all is NoSchedule.
-const (
-	// DebtTaint is on a device that a debt blocks.
-	DebtTaint = "not-released"
-	// LeavingTaint is on a device that the node's configuration offers no more, until it is free.
-	LeavingTaint = "config-change"
-	// ConflictTaint is on every device while something else hands out the same GPUs.
-	ConflictTaint = "conflict"
-)
 
 // Resources describes everything the node offers. The order of devices is the order in which the scheduler hands them out.
 //
@@ -108,23 +85,4 @@ func (o Options) device(d gpu.Device, driver gpu.Driver) resourceapi.Device {
 	}
 	published.Taints = o.taints(d)
 	return published
-}
-
-// taints are why a device gets no new claims.
-func (o Options) taints(d gpu.Device) (taints []resourceapi.DeviceTaint) {
-	taint := func(name, value string) {
-		taints = append(taints, resourceapi.DeviceTaint{
-			Key: o.DriverName + "/" + name, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule,
-		})
-	}
-	if slices.ContainsFunc(o.Owed, func(debt gpu.Debt) bool { return debt.Blocks(d) }) {
-		taint(DebtTaint, "")
-	}
-	if o.Leaving[gpu.PoolDevice{Pool: o.Layout.Of(d.Parent()).Pool(o.NodeName, d.Parent()), Device: d.Name()}] {
-		taint(LeavingTaint, "")
-	}
-	if o.Conflict != "" {
-		taint(ConflictTaint, string(o.Conflict))
-	}
-	return taints
 }
