@@ -1,4 +1,4 @@
-package driver
+package diagnostics
 
 import (
 	"context"
@@ -12,20 +12,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// HTTP is what the process shows of itself.
+// HTTP serves metrics and probes.
 type HTTP struct {
-	// Endpoint is "<address>:<port>"; empty shows nothing.
+	// Endpoint is "<address>:<port>"; empty serves nothing.
 	Endpoint string
 	Metrics  *Metrics
 	// Ready returns why the process cannot serve the kubelet yet, nil when it can.
 	Ready func() error
-	// Note is shown by /readyz beside "ok": what is missing although the process serves.
+	// Note is shown by /readyz after "ok": what is missing although the process serves.
 	Note func() string
 	// Pprof adds /debug/pprof.
 	Pprof bool
 }
 
-// Run serves until the context ends. A port that cannot be had is an error.
+// Run serves until the context ends. A port that is in use is an error.
 func (h HTTP) Run(ctx context.Context) error {
 	if h.Endpoint == "" {
 		<-ctx.Done()

@@ -1,4 +1,4 @@
-package driver
+package diagnostics
 
 import (
 	"context"
@@ -27,7 +27,9 @@ func get(t *testing.T, server *httptest.Server, path string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-func TestProbesAndMetrics(t *testing.T) {
+const limit = 10 * time.Second
+
+func TestHTTP_ProbesAndMetrics_Served(t *testing.T) {
 	t.Parallel()
 	var notReady error
 	note := ""
@@ -62,7 +64,7 @@ func TestProbesAndMetrics(t *testing.T) {
 	}
 }
 
-func TestPprofIsServedWhenAsked(t *testing.T) {
+func TestHTTP_PprofOn_Served(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(HTTP{Metrics: NewMetrics("v1", quiet()), Pprof: true}.handler())
 	defer server.Close()
@@ -72,7 +74,7 @@ func TestPprofIsServedWhenAsked(t *testing.T) {
 	}
 }
 
-func TestHTTPEndsWithItsContext(t *testing.T) {
+func TestHTTP_ContextEnds_Stops(t *testing.T) {
 	t.Parallel()
 	for _, endpoint := range []string{"", "127.0.0.1:0"} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -88,7 +90,7 @@ func TestHTTPEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestABusyPortIsAnErrorThatHelps(t *testing.T) {
+func TestHTTP_PortInUse_ErrorNamesTheFlag(t *testing.T) {
 	t.Parallel()
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -1,12 +1,12 @@
-package driver
+package diagnostics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// Idle serves the probes of a process that has nothing to do yet. It is live and ready, as a rollout must not wait for it.
-// Note is what it waits for.
+// Idle serves the probes of a process on a node without a GPU. It is live and ready, because a rollout must not wait for it. Note says why
+// it is idle.
 func Idle(endpoint, version, note string) HTTP {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(buildInfo(version), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

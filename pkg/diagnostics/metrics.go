@@ -1,4 +1,4 @@
-package driver
+package diagnostics
 
 import (
 	"slices"
@@ -7,41 +7,42 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
-// Metrics are what the process tells Prometheus. Failures are measured like successes.
+// Metrics are what the process measures, in a registry of its own. Failures are measured like successes.
 type Metrics struct {
 	registry  *prometheus.Registry
 	prepare   *prometheus.HistogramVec
 	unprepare *prometheus.HistogramVec
-	orphans   *prometheus.CounterVec
-	reconcile prometheus.Counter
+	collected *prometheus.CounterVec
+	failures  prometheus.Counter
 }
 
-// Readings are the present figures that are read at each scrape, from memory.
+// Readings are the current values that are read at each scrape, from memory.
 type Readings struct {
 	// Devices counts the devices of each type that are published.
 	Devices func() map[string]int
 	// Faults counts GPUs that do not answer.
 	Faults func() int
-	// Claims counts claims that have a record, and the debts among them.
-	Claims func() (claims, debts int)
-	// DriverLoaded tells whether the NVIDIA driver answers.
+	// Claims counts claims that have a record, and those of them whose cleanup is pending.
+	Claims func() (claims, pending int)
+	// DriverLoaded reports whether the NVIDIA driver answers.
 	DriverLoaded func() bool
 	// SliceErrors and DroppedFields count what went wrong in publishing.
 	SliceErrors, DroppedFields func() int64
 	// Damaged counts records that were set aside.
 	Damaged func() int
-	// Configuration lists the reasons, of ConfigReasons, for which the node's configuration is not in force.
+	// Configuration lists the reasons of Events, of configReasons, for which the node's configuration is not applied.
 	Configuration func() []string
-	// Changing counts the GPUs that are to be offered otherwise once they are free.
+	// Changing counts the GPUs whose layout changes once their devices are released.
 	Changing func() int
-	// Intervals counts the GPUs whose time slices could not be set as the configuration says.
+	// Intervals counts the GPUs whose time-slice interval is not the configured one.
 	Intervals func() int
 }
 
-// durations reach from the cheapest claim to the kubelet's deadline.
+// durations reach from the fastest claim to the kubelet's deadline.
 var durations = []float64{
 	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 45,
 }
@@ -57,32 +58,32 @@ func NewMetrics(version string, read Readings) *Metrics {
 		unprepare: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "prism_unprepare_duration_seconds", Help: "Time to unprepare one claim, failures included.", Buckets: durations,
 		}, outcome),
-		orphans: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "prism_garbage_collected_total", Help: "Things that nobody owned any more and that were removed, by kind.",
+		collected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "prism_garbage_collected_total", Help: "Leaked resources that were removed, by kind.",
 		}, []string{"kind"}),
-		reconcile: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "prism_garbage_collection_errors_total", Help: "Failures in finding and removing what other processes left.",
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "prism_garbage_collection_errors_total", Help: "Failures to find or remove leaked resources.",
 		}),
 	}
 	for _, kind := range prepare.OrphanKinds {
-		m.orphans.WithLabelValues(string(kind))
+		m.collected.WithLabelValues(string(kind))
 	}
 	for _, v := range []*prometheus.HistogramVec{m.prepare, m.unprepare} {
 		v.WithLabelValues("success")
 		v.WithLabelValues("error")
 	}
-	m.registry.MustRegister(m.prepare, m.unprepare, m.orphans, m.reconcile, buildInfo(version), &readings{read},
+	m.registry.MustRegister(m.prepare, m.unprepare, m.collected, m.failures, buildInfo(version), &readings{read},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-func (m *Metrics) prepared(d time.Duration, err error)   { observe(m.prepare, d, err) }
-func (m *Metrics) unprepared(d time.Duration, err error) { observe(m.unprepare, d, err) }
+func (m *Metrics) Prepared(d time.Duration, err error)   { observe(m.prepare, d, err) }
+func (m *Metrics) Unprepared(d time.Duration, err error) { observe(m.unprepare, d, err) }
 
-func (m *Metrics) orphanRemoved(kind prepare.OrphanKind) {
-	m.orphans.WithLabelValues(string(kind)).Inc()
+func (m *Metrics) Collected(kind prepare.OrphanKind) {
+	m.collected.WithLabelValues(string(kind)).Inc()
 }
-func (m *Metrics) reconcileFailed() { m.reconcile.Inc() }
+func (m *Metrics) CollectionFailed() { m.failures.Inc() }
 
 func observe(v *prometheus.HistogramVec, d time.Duration, err error) {
 	outcome := "success"
@@ -92,29 +93,32 @@ func observe(v *prometheus.HistogramVec, d time.Duration, err error) {
 	v.WithLabelValues(outcome).Observe(d.Seconds())
 }
 
+// configReasons are the reasons for which a node's configuration is not applied; the metric has a series for each.
+var configReasons = []string{events.NodeConfigUnavailable, events.NodeConfigInvalid}
+
 // readings is the collector of Readings.
 type readings struct{ Readings }
 
 var (
-	devicesDesc = prometheus.NewDesc("prism_devices", "Devices by type and state.", []string{"type", "state"}, nil)
-	claimsDesc  = prometheus.NewDesc("prism_claims", "Claims that have a record on this node, by state.", []string{"state"}, nil)
-	driverDesc  = prometheus.NewDesc("prism_nvidia_driver_loaded", "1 when the NVIDIA driver answers.", nil, nil)
-	slicesDesc  = prometheus.NewDesc("prism_resourceslice_errors_total", "Attempts to publish ResourceSlices that failed.", nil, nil)
-	droppedDesc = prometheus.NewDesc("prism_resourceslice_dropped_fields_total", "ResourceSlices that the API server stored without some fields.", nil, nil)
-	configDesc  = prometheus.NewDesc("prism_node_config_problem", "1 for the reason for which the node's configuration is not in force; Events of the node have the sentence.", []string{"reason"}, nil)
-	changeDesc  = prometheus.NewDesc("prism_gpu_layout_changes_pending", "GPUs that are to be offered otherwise as soon as they are free.", nil, nil)
-	turnsDesc   = prometheus.NewDesc("prism_gpu_timeslice_intervals_not_applied", "GPUs whose time slices could not be set as the node's configuration says; Events of the node have the sentence.", nil, nil)
-	damagedDesc = prometheus.NewDesc("prism_checkpoints_corrupted_total", "Claim records that could not be read and were set aside.", nil, nil)
+	devicesDesc   = prometheus.NewDesc("prism_devices", "Devices by type and state.", []string{"type", "state"}, nil)
+	claimsDesc    = prometheus.NewDesc("prism_claims", "Claims that have a record on this node, by state.", []string{"state"}, nil)
+	driverDesc    = prometheus.NewDesc("prism_nvidia_driver_loaded", "1 when the NVIDIA driver answers.", nil, nil)
+	slicesDesc    = prometheus.NewDesc("prism_resourceslice_errors_total", "Attempts to publish ResourceSlices that failed.", nil, nil)
+	droppedDesc   = prometheus.NewDesc("prism_resourceslice_dropped_fields_total", "ResourceSlices that the API server stored without some fields.", nil, nil)
+	configDesc    = prometheus.NewDesc("prism_node_config_problem", "1 for the reason for which the node's configuration is not in force; Events of the node have the sentence.", []string{"reason"}, nil)
+	changeDesc    = prometheus.NewDesc("prism_gpu_layout_changes_pending", "GPUs that are to be offered otherwise as soon as they are free.", nil, nil)
+	intervalsDesc = prometheus.NewDesc("prism_gpu_timeslice_intervals_not_applied", "GPUs whose time slices could not be set as the node's configuration says; Events of the node have the sentence.", nil, nil)
+	damagedDesc   = prometheus.NewDesc("prism_checkpoints_corrupted_total", "Claim records that could not be read and were set aside.", nil, nil)
 )
 
 // Describe lists what Collect may send.
 func (r *readings) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{devicesDesc, claimsDesc, driverDesc, slicesDesc, droppedDesc, damagedDesc, configDesc, changeDesc, turnsDesc} {
+	for _, d := range []*prometheus.Desc{devicesDesc, claimsDesc, driverDesc, slicesDesc, droppedDesc, damagedDesc, configDesc, changeDesc, intervalsDesc} {
 		ch <- d
 	}
 }
 
-// Collect reads the present figures; it asks neither the driver nor the API server.
+// Collect reads the current values; it calls neither the driver nor the API server.
 func (r *readings) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
@@ -123,16 +127,16 @@ func (r *readings) Collect(ch chan<- prometheus.Metric) {
 		gauge(devicesDesc, float64(n), kind, "available")
 	}
 	gauge(devicesDesc, float64(r.Faults()), "gpu", "faulty")
-	claims, debts := r.Claims()
-	gauge(claimsDesc, float64(claims-debts), "prepared")
-	gauge(claimsDesc, float64(debts), "releasing")
+	claims, pending := r.Claims()
+	gauge(claimsDesc, float64(claims-pending), "prepared")
+	gauge(claimsDesc, float64(pending), "releasing")
 	loaded := 0.0
 	if r.DriverLoaded() {
 		loaded = 1
 	}
 	gauge(driverDesc, loaded)
 	problems := r.Configuration()
-	for _, reason := range ConfigReasons {
+	for _, reason := range configReasons {
 		wrong := 0.0
 		if slices.Contains(problems, reason) {
 			wrong = 1
@@ -140,7 +144,7 @@ func (r *readings) Collect(ch chan<- prometheus.Metric) {
 		gauge(configDesc, wrong, reason)
 	}
 	gauge(changeDesc, float64(r.Changing()))
-	gauge(turnsDesc, float64(r.Intervals()))
+	gauge(intervalsDesc, float64(r.Intervals()))
 	for desc, n := range map[*prometheus.Desc]int64{
 		slicesDesc: r.SliceErrors(), droppedDesc: r.DroppedFields(), damagedDesc: int64(r.Damaged()),
 	} {

@@ -1,4 +1,4 @@
-package driver
+package diagnostics
 
 import (
 	"errors"
@@ -11,6 +11,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
 // series lists what is measured, "name{label="value"} figure", but for histograms, Go and the process.
@@ -36,7 +38,7 @@ func series(t *testing.T, m *Metrics) []string {
 	return lines
 }
 
-// observations counts what the histograms were told, by name and outcome.
+// observations counts the observations of the histograms, by name and outcome.
 func observations(t *testing.T, m *Metrics) map[string]uint64 {
 	t.Helper()
 	families, err := m.registry.Gather()
@@ -52,12 +54,39 @@ func observations(t *testing.T, m *Metrics) map[string]uint64 {
 	return counts
 }
 
-func TestReadingsAreReadAtEachScrape(t *testing.T) {
+// quiet reads nothing.
+func quiet() Readings {
+	zero, none := func() int { return 0 }, func() int64 { return 0 }
+	return Readings{
+		Devices: func() map[string]int { return nil }, Faults: zero, Claims: func() (int, int) { return 0, 0 },
+		DriverLoaded: func() bool { return false }, SliceErrors: none, DroppedFields: none, Damaged: zero, Changing: zero, Intervals: zero,
+		Configuration: func() []string { return nil },
+	}
+}
+
+func TestMetrics_Calls_CountedByOutcome(t *testing.T) {
 	t.Parallel()
-	claims, debts, loaded, damaged := 3, 1, true, 0
+	m := NewMetrics("v1", quiet())
+	for _, err := range []error{nil, errors.New("refused"), nil} {
+		m.Prepared(time.Millisecond, err)
+	}
+	m.Unprepared(time.Millisecond, nil)
+	m.Collected(prepare.OrphanSpec)
+	m.CollectionFailed()
+	assert.Equal(t, map[string]uint64{
+		"prism_prepare_duration_seconds success": 2, "prism_prepare_duration_seconds error": 1,
+		"prism_unprepare_duration_seconds success": 1, "prism_unprepare_duration_seconds error": 0,
+	}, observations(t, m))
+	assert.Contains(t, series(t, m), `prism_garbage_collected_total{kind="spec"} 1`)
+	assert.Contains(t, series(t, m), `prism_garbage_collection_errors_total{} 1`)
+}
+
+func TestReadings_Scraped_ReadEachTime(t *testing.T) {
+	t.Parallel()
+	claims, pending, loaded, damaged := 3, 1, true, 0
 	m := NewMetrics("v1.2.3", Readings{
 		Devices: func() map[string]int { return map[string]int{"gpu": 8, "monitor": 8} }, Faults: func() int { return 2 },
-		Claims: func() (int, int) { return claims, debts }, DriverLoaded: func() bool { return loaded },
+		Claims: func() (int, int) { return claims, pending }, DriverLoaded: func() bool { return loaded },
 		SliceErrors: func() int64 { return 5 }, DroppedFields: func() int64 { return 6 }, Damaged: func() int { return damaged },
 		Configuration: func() []string { return []string{"NodeConfigInvalid"} }, Changing: func() int { return 2 }, Intervals: func() int { return 4 },
 	})
@@ -82,7 +111,7 @@ func TestReadingsAreReadAtEachScrape(t *testing.T) {
 		`prism_resourceslice_dropped_fields_total{} 6`,
 		`prism_resourceslice_errors_total{} 5`,
 	}, series(t, m))
-	claims, debts, loaded, damaged = 0, 0, false, 7
+	claims, pending, loaded, damaged = 0, 0, false, 7
 	now := series(t, m)
 	for _, line := range []string{
 		`prism_claims{state="prepared"} 0`, `prism_claims{state="releasing"} 0`, `prism_nvidia_driver_loaded{} 0`, `prism_checkpoints_corrupted_total{} 7`,
@@ -91,11 +120,11 @@ func TestReadingsAreReadAtEachScrape(t *testing.T) {
 	}
 }
 
-func TestDurationsReachFromTheCheapestClaimToTheDeadline(t *testing.T) {
+func TestDurations_Buckets_ReachTheKubeletsDeadline(t *testing.T) {
 	t.Parallel()
 	m := NewMetrics("v1", quiet())
-	m.prepared(90*time.Microsecond, nil)
-	m.prepared(44*time.Second, errors.New("no"))
+	m.Prepared(90*time.Microsecond, nil)
+	m.Prepared(44*time.Second, errors.New("no"))
 	families, err := m.registry.Gather()
 	require.NoError(t, err)
 	for _, family := range families {

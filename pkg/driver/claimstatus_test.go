@@ -14,6 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/test/fakes"
 )
 
 // reported is what the status of claim "a", given the devices of its record, says after a report.
@@ -29,7 +30,7 @@ func reported(t *testing.T, node *gpu.Node, report func(ClaimStatus, *resourceap
 	}
 	client := fake.NewClientset(rc)
 	statuses := kube.NewStatuses(kube.StatusesOptions{Client: client, DriverName: "gpu.prism.dev", OnError: func(_ kube.Claim, err error) { t.Log(err) }})
-	stop := inBackground(t, statuses.Run)
+	stop := fakes.Run(t, statuses.Run)
 	defer stop()
 	report(ClaimStatus{Statuses: statuses, Node: func() *gpu.Node { return node }}, rc)
 	require.NoError(t, statuses.Drain(ctx))
@@ -38,7 +39,7 @@ func reported(t *testing.T, node *gpu.Node, report func(ClaimStatus, *resourceap
 	return now.Status.Devices
 }
 
-func TestAClaimsStatusSaysWhichGPUsItHas(t *testing.T) {
+func TestClaimStatus_Prepared_NamesTheGPUs(t *testing.T) {
 	t.Parallel()
 	node := &gpu.Node{Driver: gpu.Driver{Version: "580.95.05"}, GPUs: []gpu.GPU{{
 		UUID: "GPU-bbbbbbbb-1", Index: 3, Minor: 4, PCI: gpu.PCI{BusID: "0000:5b:00.0"}, Product: gpu.Product{Name: "NVIDIA L40S"},
@@ -64,7 +65,7 @@ func TestAClaimsStatusSaysWhichGPUsItHas(t *testing.T) {
 	}
 }
 
-func TestStatus_Monitor_ListsTheGPUs(t *testing.T) {
+func TestClaimStatus_Monitor_ListsTheGPUs(t *testing.T) {
 	t.Parallel()
 	node := &gpu.Node{Driver: gpu.Driver{Version: "580.95.05"}, GPUs: []gpu.GPU{{UUID: "GPU-a"}, {UUID: "GPU-b", Index: 1}}}
 	said, err := json.Marshal(identity(node, &checkpoint.Result{Request: "see", Pool: "n0/monitor", Device: "monitor", Admin: true, Type: gpu.TypeMonitor}))
@@ -72,7 +73,7 @@ func TestStatus_Monitor_ListsTheGPUs(t *testing.T) {
 	assert.JSONEq(t, `{"type":"monitor","gpus":["GPU-a","GPU-b"],"driverVersion":"580.95.05"}`, string(said))
 }
 
-func TestAClaimsStatusSaysWhichSharesItHasOneOf(t *testing.T) {
+func TestClaimStatus_Shares_CountReported(t *testing.T) {
 	t.Parallel()
 	record := done("a")
 	record.Results[0].Share, record.Results[1].ShareID = &checkpoint.Share{Replicas: 4, Name: "gpu-shared"}, ""
@@ -85,7 +86,7 @@ func TestAClaimsStatusSaysWhichSharesItHasOneOf(t *testing.T) {
 	}
 }
 
-func TestAClaimsStatusSaysWhyItCannotBeUsed(t *testing.T) {
+func TestClaimStatus_Refused_ReasonReported(t *testing.T) {
 	t.Parallel()
 	devices := reported(t, &gpu.Node{}, func(s ClaimStatus, rc *resourceapi.ResourceClaim) { s.Refused(rc, "the sentence") })
 	require.Len(t, devices, 2)

@@ -7,21 +7,21 @@ import (
 	"google.golang.org/grpc"
 )
 
-// running counts the calls that are being answered.
-type running struct {
+// inFlight counts the calls that are being answered.
+type inFlight struct {
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // closed when n falls to zero; nil while nobody waits
+	idle chan struct{} // closed when n falls to zero; nil while nothing waits
 }
 
 // count is an interceptor that sees every call.
-func (r *running) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (r *inFlight) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	r.add(1)
 	defer r.add(-1)
 	return handler(ctx, req)
 }
 
-func (r *running) add(n int) {
+func (r *inFlight) add(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.n += n
@@ -32,7 +32,7 @@ func (r *running) add(n int) {
 }
 
 // wait returns when no call runs any more, or when the context ends.
-func (r *running) wait(ctx context.Context) {
+func (r *inFlight) wait(ctx context.Context) {
 	r.mu.Lock()
 	if r.n == 0 {
 		r.mu.Unlock()

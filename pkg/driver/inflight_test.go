@@ -8,11 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestRunningCallsAreWaitedFor(t *testing.T) {
+func TestInFlight_CallRuns_WaitedFor(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	var r running
+	var r inFlight
 	r.wait(ctx) // nothing runs
 
 	started, finish, answered := make(chan struct{}), make(chan struct{}), make(chan struct{})

@@ -13,10 +13,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 )
 
-func TestMetadataFilesGoWithTheClaim(t *testing.T) {
+func TestMetadataFiles_Remove_OnlyThatClaims(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	m := metadataOf(&config.Plugin{
+	m := MetadataOf(&config.Plugin{
 		DriverName: "gpu.prism.dev", Paths: config.Paths{KubeletPlugins: filepath.Join(root, "plugins"), CDIRoot: filepath.Join(root, "cdi")},
 	})
 	write := func(path ...string) string {
@@ -35,7 +35,7 @@ func TestMetadataFilesGoWithTheClaim(t *testing.T) {
 	}
 	claim := kubeletplugin.NamespacedObject{NamespacedName: types.NamespacedName{Namespace: "team", Name: "a"}, UID: "uid-a"}
 	for range 2 {
-		require.NoError(t, m.sweep(claim))
+		require.NoError(t, m.Remove(claim))
 		for _, file := range ours {
 			assert.NoFileExists(t, file)
 		}

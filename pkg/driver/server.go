@@ -26,7 +26,7 @@ type Server struct {
 	Client kubernetes.Interface
 
 	registered atomic.Bool
-	running    running
+	running    inFlight
 }
 
 // graceTime is what running calls get to be answered when the process ends. A call that is cut off fails its pod for more than
@@ -41,7 +41,7 @@ const sendTime = 100 * time.Millisecond
 // after graceTime.
 func (s *Server) Run(ctx context.Context) error {
 	cfg := s.Config
-	s.Plugin.metadata = metadataOf(cfg)
+	s.Plugin.metadata = MetadataOf(cfg)
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(cfg.DriverName),
 		kubeletplugin.KubeClient(s.Client),

@@ -56,7 +56,7 @@ func serve(t *testing.T, configure func(*config.Plugin)) *served {
 	describe := func(string, string) map[string]resourceapi.DeviceAttribute {
 		return map[string]resourceapi.DeviceAttribute{"productName": {StringValue: new("NVIDIA L40S")}}
 	}
-	plugin := New(s.tx, &reports{}, NewMetrics("v1", quiet()), describe, func(err error) { t.Error(err) })
+	plugin := New(s.tx, &reports{}, &measured{}, describe, func(err error) { t.Error(err) })
 	s.Server = &Server{Plugin: plugin, Config: cfg, Client: fake.NewClientset(rc)}
 	ctx, cancel := context.WithCancel(t.Context())
 	s.stop = cancel
@@ -102,7 +102,7 @@ func prepareRequest(uids ...string) *drapb.NodePrepareResourcesRequest {
 	return request
 }
 
-func TestReadyIsWhatTheKubeletSays(t *testing.T) {
+func TestServer_Ready_OnceTheKubeletRegistered(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
 	require.EqualError(t, s.Ready(), "the kubelet has not registered this plugin yet")
@@ -120,7 +120,7 @@ func TestReadyIsWhatTheKubeletSays(t *testing.T) {
 	require.Error(t, s.Ready())
 }
 
-func TestTheKubeletIsAnswered(t *testing.T) {
+func TestServer_KubeletCalls_Answered(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
 	_, plugin := s.register(t)
@@ -141,7 +141,7 @@ func TestTheKubeletIsAnswered(t *testing.T) {
 	assert.Equal(t, "claim b stays", gone.Claims["b"].Error)
 }
 
-func TestMetadataIsAFileInTheContainer(t *testing.T) {
+func TestServer_DeviceMetadataOn_FileMounted(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(c *config.Plugin) { c.DeviceMetadata = true })
 	_, plugin := s.register(t)
@@ -164,7 +164,7 @@ func TestMetadataIsAFileInTheContainer(t *testing.T) {
 	assert.NoFileExists(t, written[0])
 }
 
-func TestARunningCallIsAnsweredBeforeTheEnd(t *testing.T) {
+func TestServer_ContextEnds_RunningCallAnswered(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
 	registrar, plugin := s.register(t)
@@ -200,7 +200,7 @@ func TestARunningCallIsAnsweredBeforeTheEnd(t *testing.T) {
 	}
 }
 
-func TestWithoutADirectoryNothingIsServed(t *testing.T) {
+func TestServer_DirectoryMissing_Error(t *testing.T) {
 	t.Parallel()
 	s := &Server{Plugin: &Plugin{}, Client: fake.NewClientset(), Config: &config.Plugin{
 		DriverName: "gpu.prism.dev", NodeName: "n0", Paths: config.Paths{KubeletPlugins: "/nowhere", KubeletRegistrar: "/nowhere"},

@@ -1,4 +1,6 @@
-package driver
+// Package extradevices finds the device nodes and files that containers with a GPU get besides those of the GPU, where the node's
+// configuration asks for them: of GPUDirect Storage, of InfiniBand and of GDRCopy.
+package extradevices
 
 import (
 	"fmt"
@@ -13,23 +15,23 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// Beside finds the device nodes that containers get beside those of GPUs, where the node's configuration wants them: of GPUDirect Storage,
-// of InfiniBand and of GDRCopy.
-type Beside struct {
-	// Flags are the settings now, nil for none.
+// Finder finds them on the host. It is safe for concurrent use.
+type Finder struct {
+	// Flags returns the settings of the node's configuration now, nil for none.
 	Flags func() *v1alpha1.NodeFlags
 	// CharDevices lists the host's character devices in a directory whose names match a pattern.
 	CharDevices func(dir, pattern string) ([]hostfs.CharDevice, error)
-	// Locate finds what a path means below a directory of the host, false where there is nothing.
+	// Locate returns the host's path of a path below a root directory; false where nothing is there.
 	Locate func(root, path string) (hostPath string, found bool)
-	Events NodeEvents
+	Events events.Recorder
 
-	mu   sync.Mutex
-	told map[string]bool
+	mu sync.Mutex
+	// reported has the flags whose missing device nodes were reported.
+	reported map[string]bool
 }
 
-// besides are what a flag adds; the first place is the one that has to have something.
-var besides = []struct {
+// sources are what each flag adds; the first of its places must have a device node.
+var sources = []struct {
 	flag   string
 	on     func(*v1alpha1.NodeFlags) *bool
 	places [][2]string
@@ -40,21 +42,22 @@ var besides = []struct {
 	{"gdrcopyEnabled", func(f *v1alpha1.NodeFlags) *bool { return f.GDRCopyEnabled }, [][2]string{{"/dev", "gdrdrv"}}, "gdrdrv"},
 }
 
-// Nodes lists those that are there now. What is wanted and not there is told once, until it was there again; a claim does not fail for it.
-func (b *Beside) Nodes() []cdi.Node {
-	flags := b.Flags()
+// Nodes lists the device nodes that exist now. Requested ones that are missing are reported once until they exist again; no claim fails for
+// them.
+func (f *Finder) Nodes() []cdi.Node {
+	flags := f.Flags()
 	if flags == nil {
 		return nil
 	}
 	var nodes []cdi.Node
-	for _, beside := range besides {
-		if on := beside.on(flags); on == nil || !*on {
+	for _, source := range sources {
+		if on := source.on(flags); on == nil || !*on {
 			continue
 		}
-		for i, place := range beside.places {
-			devices, err := b.CharDevices(place[0], place[1])
+		for i, place := range source.places {
+			devices, err := f.CharDevices(place[0], place[1])
 			if i == 0 {
-				b.tell(beside.flag, fmt.Sprintf("%s/%s", place[0], place[1]), beside.module, len(devices) > 0, err)
+				f.report(source.flag, fmt.Sprintf("%s/%s", place[0], place[1]), source.module, len(devices) > 0, err)
 			}
 			for _, d := range devices {
 				nodes = append(nodes, cdi.Node{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)})
@@ -64,24 +67,24 @@ func (b *Beside) Nodes() []cdi.Node {
 	return nodes
 }
 
-// gdsFiles are what the library of GPUDirect Storage reads beside the device nodes: which devices are of which PCI address, and how
-// an administrator has configured it.
+// gdsFiles are what the library of GPUDirect Storage reads besides the device nodes: the PCI addresses of devices, and the administrator's
+// configuration.
 var gdsFiles = []string{"/run/udev", "/etc/cufile.json"}
 
-// Mounts lists the files of GPUDirect Storage where the configuration wants it and the node has its device nodes: those of the driver's
-// root, else of the host. A missing file is left out, as the library does without.
-func (b *Beside) Mounts(driverRoot string) []*specs.Mount {
-	flags := b.Flags()
+// Mounts lists the files of GPUDirect Storage where the configuration requests it and the node has its device nodes: those of the
+// driver's root, else of the host. A missing file is left out: the library works without it.
+func (f *Finder) Mounts(driverRoot string) []*specs.Mount {
+	flags := f.Flags()
 	if flags == nil || flags.GDSEnabled == nil || !*flags.GDSEnabled {
 		return nil
 	}
-	if nodes, err := b.CharDevices("/dev", "nvidia-fs*"); err != nil || len(nodes) == 0 {
-		return nil // Nodes tells of it
+	if nodes, err := f.CharDevices("/dev", "nvidia-fs*"); err != nil || len(nodes) == 0 {
+		return nil // Nodes reports it
 	}
 	var mounts []*specs.Mount
 	for _, path := range gdsFiles {
 		for _, root := range []string{driverRoot, "/"} {
-			if hostPath, found := b.Locate(root, path); found {
+			if hostPath, found := f.Locate(root, path); found {
 				mounts = append(mounts, &specs.Mount{
 					HostPath: hostPath, ContainerPath: path, Options: []string{"ro", "nosuid", "nodev", "noexec", "rbind", "rprivate"},
 				})
@@ -92,22 +95,22 @@ func (b *Beside) Mounts(driverRoot string) []*specs.Mount {
 	return mounts
 }
 
-func (b *Beside) tell(flag, path, module string, found bool, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.told == nil {
-		b.told = map[string]bool{}
+func (f *Finder) report(flag, path, module string, found bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.reported == nil {
+		f.reported = map[string]bool{}
 	}
-	if found || b.told[flag] {
-		b.told[flag] = !found && b.told[flag]
+	if found || f.reported[flag] {
+		f.reported[flag] = !found && f.reported[flag]
 		return
 	}
-	b.told[flag] = true
-	note := fmt.Sprintf("Containers get no %s, which flags.%s of the node's configuration wants: there is none on the node; load the kernel module %s or "+
+	f.reported[flag] = true
+	note := fmt.Sprintf("Containers get no %s, which flags.%s of the node's configuration requests: there is none on the node; load the kernel module %s or "+
 		"turn the flag off", path, flag, module)
 	if err != nil {
-		note = fmt.Sprintf("Containers get no %s, which flags.%s of the node's configuration wants: %v", path, flag, err)
+		note = fmt.Sprintf("Containers get no %s, which flags.%s of the node's configuration requests: %v", path, flag, err)
 	}
 	klog.Background().Info("Device nodes are missing", "reason", note)
-	b.Events.Warn(events.DeviceNodesMissing, events.ActionPrepare, note)
+	f.Events.Warn(events.DeviceNodesMissing, events.ActionPrepare, note)
 }

@@ -1,6 +1,7 @@
-package driver
+package extradevices
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -8,9 +9,12 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/test/fakes"
 )
 
-func TestDeviceNodesBesideGPUs(t *testing.T) {
+var errBad = errors.New("input/output error")
+
+func TestNodes_Requested_MissingOnesReportedOnce(t *testing.T) {
 	t.Parallel()
 	there := map[string][]hostfs.CharDevice{
 		"/dev/infiniband uverbs*": {{Path: "/dev/infiniband/uverbs0", Major: 231, Minor: 192}},
@@ -19,53 +23,53 @@ func TestDeviceNodesBesideGPUs(t *testing.T) {
 	}
 	var flags *v1alpha1.NodeFlags
 	var broken error
-	told := make(nodeEvents, 16)
-	b := &Beside{
-		Flags: func() *v1alpha1.NodeFlags { return flags }, Events: told,
+	written := make(fakes.Events, 16)
+	f := &Finder{
+		Flags: func() *v1alpha1.NodeFlags { return flags }, Events: written,
 		CharDevices: func(dir, pattern string) ([]hostfs.CharDevice, error) { return there[dir+" "+pattern], broken },
 	}
-	assert.Empty(t, b.Nodes(), "no configuration")
+	assert.Empty(t, f.Nodes(), "no configuration")
 	on, off := true, false
 	flags = &v1alpha1.NodeFlags{GDSEnabled: &off, GDRCopyEnabled: &off}
-	assert.Empty(t, b.Nodes())
+	assert.Empty(t, f.Nodes())
 	flags = &v1alpha1.NodeFlags{GDSEnabled: &off, MOFEDEnabled: &on, GDRCopyEnabled: &on}
 	assert.Equal(t, []cdi.Node{
 		{Path: "/dev/infiniband/uverbs0", HostPath: "/dev/infiniband/uverbs0", Major: 231, Minor: 192},
 		{Path: "/dev/infiniband/rdma_cm", HostPath: "/dev/infiniband/rdma_cm", Major: 10, Minor: 58},
 		{Path: "/dev/gdrdrv", HostPath: "/dev/gdrdrv", Major: 500},
-	}, b.Nodes())
-	assert.Empty(t, told)
+	}, f.Nodes())
+	assert.Empty(t, written)
 
 	flags = &v1alpha1.NodeFlags{GDSEnabled: &on}
-	const says = "Warning DeviceNodesMissing Prepare: Containers get no /dev/nvidia-fs*, which flags.gdsEnabled of the node's configuration wants: "
+	const says = "Warning DeviceNodesMissing Prepare: Containers get no /dev/nvidia-fs*, which flags.gdsEnabled of the node's configuration requests: "
 	for range 2 {
 		there["/dev nvidia-fs*"] = nil
-		assert.Empty(t, b.Nodes())
-		assert.Empty(t, b.Nodes())
-		assert.Equal(t, says+"there is none on the node; load the kernel module nvidia-fs or turn the flag off", <-told)
+		assert.Empty(t, f.Nodes())
+		assert.Empty(t, f.Nodes())
+		assert.Equal(t, says+"there is none on the node; load the kernel module nvidia-fs or turn the flag off", <-written)
 		there["/dev nvidia-fs*"] = []hostfs.CharDevice{{Path: "/dev/nvidia-fs0"}}
-		assert.Len(t, b.Nodes(), 1)
-		assert.Empty(t, told)
+		assert.Len(t, f.Nodes(), 1)
+		assert.Empty(t, written)
 	}
 	there, broken = nil, errBad
-	assert.Empty(t, b.Nodes())
-	assert.Equal(t, says+errBad.Error(), <-told)
+	assert.Empty(t, f.Nodes())
+	assert.Equal(t, says+errBad.Error(), <-written)
 }
 
-// TestBesideMounts_GDS: the files that the library reads come from the driver's root, else from the host, and only beside its device nodes.
-func TestBesideMounts_GDS(t *testing.T) {
+// TestMounts_GDS_DriverRootBeforeHost: and only where the device nodes exist.
+func TestMounts_GDS_DriverRootBeforeHost(t *testing.T) {
 	t.Parallel()
 	var nodes []hostfs.CharDevice
 	there := map[string]string{"/ /run/udev": "/run/udev", "/ /etc/cufile.json": "/etc/cufile.json"}
 	flags := &v1alpha1.NodeFlags{}
-	b := &Beside{
+	f := &Finder{
 		Flags:       func() *v1alpha1.NodeFlags { return flags },
 		CharDevices: func(string, string) ([]hostfs.CharDevice, error) { return nodes, nil },
 		Locate:      func(root, path string) (string, bool) { found, ok := there[root+" "+path]; return found, ok },
 	}
 	paths := func() map[string]string {
 		found := map[string]string{}
-		for _, m := range b.Mounts("/run/nvidia/driver") {
+		for _, m := range f.Mounts("/run/nvidia/driver") {
 			assert.Contains(t, m.Options, "ro")
 			found[m.ContainerPath] = m.HostPath
 		}

@@ -1,4 +1,4 @@
-package driver
+package health
 
 import (
 	"context"
@@ -14,24 +14,24 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// Conflicts finds what else hands out the node's GPUs: NVIDIA's device plugin or another DRA driver for them. Who gets a GPU from
-// one of them does not know of the other.
+// Conflicts detects other components that allocate the node's GPUs: NVIDIA's device plugin, or another DRA driver for them. A GPU that both
+// allocate is used by two pods that do not know of each other.
 type Conflicts struct {
 	// Sockets lists the sockets of a directory of the host whose names match a pattern.
 	Sockets func(dir, pattern string) ([]string, error)
 	// KubeletPlugins is the kubelet's directory of DRA drivers; that of device plugins is beside it.
 	KubeletPlugins string
-	// DriverName is our own, which is no conflict.
+	// DriverName is this driver's, which is no conflict.
 	DriverName string
-	// Taints reports whether the API server keeps device taints. It is asked at the start of a conflict, and again as long as it fails.
+	// Taints reports whether the API server stores device taints. It is called at the start of a conflict, and again as long as it fails.
 	Taints func(ctx context.Context) (bool, error)
-	// Set gets what was found, at every change, and whether taints can keep new claims away. Where they cannot, or as long as that is not
-	// known, no device may be published.
+	// Set is called with what was found, at every change, and with whether taints keep new claims away. Where they do not, or as long as that
+	// is unknown, no device may be published.
 	Set    func(with publish.Conflict, taints bool)
-	Events NodeEvents
+	Events events.Recorder
 
 	last conflict
-	// ask is when Taints is asked again, after wait; zero when it has answered.
+	// ask is when Taints is called again, after wait; zero when it has answered.
 	ask     time.Time
 	wait    time.Duration
 	current atomic.Value // of a publish.Conflict: what Withheld reports
@@ -47,45 +47,45 @@ type conflict struct {
 const otherDriver = "gpu.nvidia.com"
 
 // devicePlugins are the sockets of device plugins for GPUs: NVIDIA's is nvidia-gpu.sock and the like, GKE's own nvidiaGPU-<time>.sock.
-// Others of NVIDIA's name hand out network cards: nvidia.com_hostdev.sock.
+// Others with NVIDIA's name allocate network cards: nvidia.com_hostdev.sock.
 const devicePlugins = `nvidia[G\-]*.sock`
 
-// conflictLook is how often it is looked: sockets come and go with restarts. An API server that does not say whether it keeps taints is
-// asked again after that, twice as long each time up to taintsAskMax; one question may take taintsTimeout.
+// Sockets come and go with restarts, so they are listed every checkInterval. An API server that does not answer whether it stores taints is
+// asked again after that, twice as long each time up to taintsAskMax; one call may take taintsTimeout.
 const (
-	conflictLook  = 5 * time.Second
+	checkInterval = 5 * time.Second
 	taintsAskMax  = time.Minute
 	taintsTimeout = 2 * time.Second
 )
 
-// Run looks until the context ends.
+// Run checks until the context ends.
 func (c *Conflicts) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(conflictLook):
-			c.Look(ctx)
+		case <-time.After(checkInterval):
+			c.Check(ctx)
 		}
 	}
 }
 
-// Withheld returns why claims that are not prepared yet get no GPU, nil without a conflict. Taints do not keep all of them away: a claim
-// may have been allocated before, it may tolerate the taint, and a scheduler may not know taints.
+// Withheld returns why claims that are not prepared yet get no GPU, nil without a conflict. Taints do not keep all claims away: a claim
+// may have been allocated before, it may tolerate the taint, and a scheduler may not know taints. It does not block.
 func (c *Conflicts) Withheld() error {
 	with, _ := c.current.Load().(publish.Conflict)
 	if with == "" {
 		return nil
 	}
 	return fmt.Errorf("the GPUs of the node are withheld: %s allocates them too; the node's administrator has to remove one of the two, as the "+
-		"Event Conflict of the Node says", named(with))
+		"Event AllocationConflict of the Node says", named(with))
 }
 
-// Look looks once. What cannot be looked at changes nothing.
-func (c *Conflicts) Look(ctx context.Context) {
+// Check lists the sockets once. Where they cannot be listed nothing changes.
+func (c *Conflicts) Check(ctx context.Context) {
 	now, err := c.find()
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Nobody knows whether something else hands out the GPUs")
+		klog.FromContext(ctx).Error(err, "Sockets of other components that may allocate the GPUs were not listed")
 		return
 	}
 	if now == c.last {
@@ -98,20 +98,20 @@ func (c *Conflicts) Look(ctx context.Context) {
 	if now.with == "" {
 		c.ask = time.Time{}
 		c.Set("", true)
-		c.Events.Normal(events.AllocationConflictResolved, events.ActionDetect, fmt.Sprintf("Nothing else hands out the GPUs any more: %s is gone", before.where))
+		c.Events.Normal(events.AllocationConflictResolved, events.ActionDetect, fmt.Sprintf("No other component allocates the GPUs any more: %s is gone", before.where))
 		return
 	}
-	kept := c.taints(ctx)
-	c.Set(now.with, kept)
-	note := fmt.Sprintf("New claims get no GPU of this node: %s hands them out too, as %s shows; remove it from the "+
+	stored := c.taints(ctx)
+	c.Set(now.with, stored)
+	note := fmt.Sprintf("New claims get no GPU of this node: %s allocates them too, as %s shows; remove it from the "+
 		"node, or keep Prism off it with kubeletPlugin.affinity of the chart", named(now.with), now.where)
-	if !kept && c.ask.IsZero() {
-		note += "; until then the node's ResourceSlices are empty, because the API server keeps no device taints (feature gate DRADeviceTaints)"
+	if !stored && c.ask.IsZero() {
+		note += "; until then the node's ResourceSlices are empty, because the API server stores no device taints (feature gate DRADeviceTaints)"
 	}
 	c.Events.Warn(events.AllocationConflict, events.ActionDetect, note)
 }
 
-// askAgain asks whether taints are kept where that is not known yet and due.
+// askAgain asks whether taints are stored where that is unknown and due.
 func (c *Conflicts) askAgain(ctx context.Context) {
 	if c.ask.IsZero() || time.Now().Before(c.ask) {
 		return
@@ -121,19 +121,19 @@ func (c *Conflicts) askAgain(ctx context.Context) {
 	}
 }
 
-// taints tells whether the API server keeps taints, and notes when to ask again; false while that is not known.
+// taints reports whether the API server stores taints, and sets when to ask again; false while that is unknown.
 func (c *Conflicts) taints(ctx context.Context) bool {
 	asking, stop := context.WithTimeout(ctx, taintsTimeout)
 	defer stop()
-	kept, err := c.Taints(asking)
+	stored, err := c.Taints(asking)
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("No device is published while something else allocates the GPUs", "reason", err.Error())
-		c.wait = min(max(2*c.wait, conflictLook), taintsAskMax)
+		c.wait = min(max(2*c.wait, checkInterval), taintsAskMax)
 		c.ask = time.Now().Add(c.wait)
 		return false
 	}
 	c.ask = time.Time{}
-	return kept
+	return stored
 }
 
 func (c *Conflicts) find() (conflict, error) {

@@ -1,4 +1,4 @@
-package driver
+package health
 
 import (
 	"context"
@@ -8,23 +8,17 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
-// NodeEvents tells the operator of the node; kube.Events is the real one.
-type NodeEvents interface {
-	Warn(reason, action, note string)
-	Normal(reason, action, note string)
-}
-
-// Notices tells as Events what changes with the NVIDIA driver and its GPUs.
-type Notices struct {
+// DriverEvents reports changes of the NVIDIA driver and its GPUs as Events of the Node.
+type DriverEvents struct {
 	Inventory *inventory.Inventory
-	Events    NodeEvents
+	Events    events.Recorder
 }
 
-// Run tells every change until the context ends. A node that is well at the start is no news.
-func (n Notices) Run(ctx context.Context) error {
+// Run reports every change until the context ends. A node whose driver and GPUs answer at the start is no change.
+func (d DriverEvents) Run(ctx context.Context) error {
 	var before inventory.View
-	for view := n.Inventory.Current(); ; view = n.Inventory.Current() {
-		n.tell(&before, view)
+	for view := d.Inventory.Current(); ; view = d.Inventory.Current() {
+		d.report(&before, view)
 		before = *view
 		select {
 		case <-view.Replaced():
@@ -34,13 +28,13 @@ func (n Notices) Run(ctx context.Context) error {
 	}
 }
 
-func (n Notices) tell(before, now *inventory.View) {
+func (d DriverEvents) report(before, now *inventory.View) {
 	switch {
 	case now.Err != nil && (before.Err == nil || before.Err.Error() != now.Err.Error()):
-		n.Events.Warn(events.NVIDIADriverUnavailable, events.ActionDiscover, "No GPU is offered: "+now.Err.Error())
+		d.Events.Warn(events.NVIDIADriverUnavailable, events.ActionDiscover, "No GPU is advertised: "+now.Err.Error())
 	case now.Err == nil && before.Err != nil:
-		n.Events.Normal(events.NVIDIADriverAvailable, events.ActionDiscover,
-			fmt.Sprintf("NVIDIA driver %s serves %d GPUs", now.Node.Driver.Version, len(now.Node.GPUs)))
+		d.Events.Normal(events.NVIDIADriverAvailable, events.ActionDiscover,
+			fmt.Sprintf("NVIDIA driver %s answers for %d GPUs", now.Node.Driver.Version, len(now.Node.GPUs)))
 	}
 	known := map[int]bool{}
 	if before.Node != nil {
@@ -50,7 +44,7 @@ func (n Notices) tell(before, now *inventory.View) {
 	}
 	for _, fault := range now.Node.Faults {
 		if !known[fault.Index] {
-			n.Events.Warn(events.GPUUnhealthy, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) is not offered: %v", fault.Index, fault.UUID, fault.Err))
+			d.Events.Warn(events.GPUUnhealthy, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) is not advertised: %v", fault.Index, fault.UUID, fault.Err))
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package driver
+package health
 
 import (
 	"testing"
@@ -6,47 +6,38 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/fakes"
 )
 
-// nodeEvents hands on what the operator is told.
-type nodeEvents chan string
-
-func (e nodeEvents) Warn(reason, action, note string) {
-	e <- "Warning " + reason + " " + action + ": " + note
-}
-func (e nodeEvents) Normal(reason, action, note string) {
-	e <- "Normal " + reason + " " + action + ": " + note
-}
-
-func TestTheOperatorIsToldOfChanges(t *testing.T) {
+func TestDriverEvents_DriverAndGPUsChange_EachChangeReported(t *testing.T) {
 	t.Parallel()
-	m := twoGPUs()
-	inv := m.look(t)
-	told := make(nodeEvents, 16)
-	stop := inBackground(t, Notices{Inventory: inv, Events: told}.Run)
+	m := fakes.TwoGPUs()
+	inv := m.Inventory(t)
+	written := make(fakes.Events, 16)
+	stop := fakes.Run(t, DriverEvents{Inventory: inv, Events: written}.Run)
 
-	m.change(t, inv, func() { m.gone = gpu.ErrDriverNotLoaded })
-	assert.Equal(t, "Warning NVIDIADriverUnavailable Discover: No GPU is offered: NVIDIA driver is not loaded", <-told, "a node that is well is no news")
-	m.change(t, inv, func() { m.gone = nil })
-	assert.Equal(t, "Normal NVIDIADriverAvailable Discover: NVIDIA driver 580.95.05 serves 2 GPUs", <-told)
-	m.change(t, inv, func() {
-		m.gpus, m.faults = m.gpus[:1], []gpu.Fault{{Index: 1, UUID: m.gpus[1].UUID, Err: gpu.ErrLost}}
+	m.Change(t, inv, func() { m.Gone = gpu.ErrDriverNotLoaded })
+	assert.Equal(t, "Warning NVIDIADriverUnavailable Discover: No GPU is advertised: NVIDIA driver is not loaded", <-written, "a healthy node is no change")
+	m.Change(t, inv, func() { m.Gone = nil })
+	assert.Equal(t, "Normal NVIDIADriverAvailable Discover: NVIDIA driver 580.95.05 answers for 2 GPUs", <-written)
+	m.Change(t, inv, func() {
+		m.GPUs, m.Faults = m.GPUs[:1], []gpu.Fault{{Index: 1, UUID: m.GPUs[1].UUID, Err: gpu.ErrLost}}
 	})
-	assert.Equal(t, "Warning GPUUnhealthy Discover: GPU 1 (GPU-bbbbbbbb-0000-4000-8000-000000000000) is not offered: GPU is lost", <-told)
-	m.change(t, inv, func() {
-		m.gpus, m.faults = nil, append(m.faults, gpu.Fault{Index: 0, UUID: m.gpus[0].UUID, Err: gpu.ErrTimeout})
+	assert.Equal(t, "Warning GPUUnhealthy Discover: GPU 1 (GPU-bbbbbbbb-0000-4000-8000-000000000000) is not advertised: GPU is lost", <-written)
+	m.Change(t, inv, func() {
+		m.GPUs, m.Faults = nil, append(m.Faults, gpu.Fault{Index: 0, UUID: m.GPUs[0].UUID, Err: gpu.ErrTimeout})
 	})
-	assert.Equal(t, "Warning GPUUnhealthy Discover: GPU 0 (GPU-aaaaaaaa-0000-4000-8000-000000000000) is not offered: no answer within the deadline", <-told)
+	assert.Equal(t, "Warning GPUUnhealthy Discover: GPU 0 (GPU-aaaaaaaa-0000-4000-8000-000000000000) is not advertised: no answer within the deadline", <-written)
 	stop()
-	assert.Empty(t, told, "nothing is told twice")
+	assert.Empty(t, written, "nothing is reported twice")
 }
 
-func TestAStartWithoutDriverIsTold(t *testing.T) {
+func TestDriverEvents_StartWithoutDriver_Reported(t *testing.T) {
 	t.Parallel()
-	m := twoGPUs()
-	m.gone = gpu.ErrDriverNotLoaded
-	told := make(nodeEvents, 16)
-	stop := inBackground(t, Notices{Inventory: m.look(t), Events: told}.Run)
-	assert.Equal(t, "Warning NVIDIADriverUnavailable Discover: No GPU is offered: NVIDIA driver is not loaded", <-told)
+	m := fakes.TwoGPUs()
+	m.Gone = gpu.ErrDriverNotLoaded
+	written := make(fakes.Events, 16)
+	stop := fakes.Run(t, DriverEvents{Inventory: m.Inventory(t), Events: written}.Run)
+	assert.Equal(t, "Warning NVIDIADriverUnavailable Discover: No GPU is advertised: NVIDIA driver is not loaded", <-written)
 	stop()
 }

@@ -1,4 +1,4 @@
-package driver
+package plugin
 
 import (
 	"context"
@@ -17,67 +17,70 @@ import (
 	"github.com/prism-gpu/prism/pkg/reconcile"
 )
 
-// Keeping is what the reconciler works on: the transaction, and the files that the kubelet-plugin library makes beside it.
-type Keeping struct {
+// collected is what the reconciler removes things from: the transaction, and the files that the kubelet-plugin library writes beside it.
+type collected struct {
 	*prepare.Transaction
 	Config *config.Plugin
 }
 
-var _ reconcile.Node = Keeping{}
+var _ reconcile.Node = collected{}
 
-// Unprepare undoes a claim of which the kubelet does not know any more.
-func (k Keeping) Unprepare(ctx context.Context, claim checkpoint.Claim) error {
-	if err := k.Transaction.Unprepare(ctx, claim.UID); err != nil {
+// Unprepare undoes a claim that the kubelet does not know any more.
+func (c collected) Unprepare(ctx context.Context, claim checkpoint.Claim) error {
+	if err := c.Transaction.Unprepare(ctx, claim.UID); err != nil {
 		return err
 	}
-	metadata, uid := metadataOf(k.Config), types.UID(claim.UID)
-	records, err := k.Kept()
-	heir := slices.ContainsFunc(records, func(r *checkpoint.Record) bool {
+	metadata, uid := driver.MetadataOf(c.Config), types.UID(claim.UID)
+	records, err := c.Kept()
+	named := slices.ContainsFunc(records, func(r *checkpoint.Record) bool {
 		return r.Claim.Namespace == claim.Namespace && r.Claim.Name == claim.Name
 	})
-	if heir || err != nil {
-		return metadata.sweepSpecs(uid) // the folder has no UID: it is the other claim's
+	if named || err != nil {
+		return metadata.RemoveSpecs(uid) // the folder has no UID in its name: it belongs to the claim of that name that exists now
 	}
 	name := types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
-	return metadata.sweep(kubeletplugin.NamespacedObject{NamespacedName: name, UID: uid})
+	return metadata.Remove(kubeletplugin.NamespacedObject{NamespacedName: name, UID: uid})
 }
 
-// ClaimLookup asks the API server for the claims of records.
-type ClaimLookup struct{ Claims kube.Claims }
+// claimLookup reads the claims of records from the API server.
+type claimLookup struct{ Claims kube.Claims }
 
-// Exists tells whether that very claim is there.
-func (l ClaimLookup) Exists(ctx context.Context, claim checkpoint.Claim) (bool, error) {
+// Exists reports whether the claim with that UID exists.
+func (l claimLookup) Exists(ctx context.Context, claim checkpoint.Claim) (bool, error) {
 	return l.Claims.Exists(ctx, kube.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: types.UID(claim.UID)})
 }
 
-// OrphanReport tells what the reconciler does: in the log, as Events of the node, and as metrics.
-type OrphanReport struct {
-	Events  NodeEvents
-	Metrics *Metrics
+// collection reports garbage collection: in the log, as Events of the node, and as metrics.
+type collection struct {
+	Events  events.Recorder
+	Metrics interface {
+		Collected(kind prepare.OrphanKind)
+		CollectionFailed()
+	}
 }
 
-// Removed tells of each orphan in the log, and of all of one kind in one Event: Events with the same reason and action that
+// Removed reports each thing that was removed in the log, and all of one kind in one Event: Events with the same reason and action that
 // follow each other keep the first one's text.
-func (r OrphanReport) Removed(ctx context.Context, orphans []prepare.Orphan) {
+func (r collection) Removed(ctx context.Context, orphans []prepare.Orphan) {
 	byKind := map[prepare.OrphanKind][]string{}
 	for _, o := range orphans {
-		klog.FromContext(ctx).Info("Removed what nobody owned", "kind", o.Kind, "orphan", o.String())
-		r.Metrics.orphanRemoved(o.Kind)
+		klog.FromContext(ctx).Info("Removed leaked resources", "kind", o.Kind, "orphan", o.String())
+		r.Metrics.Collected(o.Kind)
 		byKind[o.Kind] = append(byKind[o.Kind], o.String())
 	}
 	for _, kind := range prepare.OrphanKinds {
 		if names := byKind[kind]; len(names) > 0 {
 			action := "Remove" + strings.ToUpper(string(kind[:1])) + string(kind[1:])
-			r.Events.Normal(events.GarbageCollected, action, "Removed what nobody owned: "+strings.Join(names, ", "))
+			r.Events.Normal(events.GarbageCollected, action, "Removed leaked resources: "+strings.Join(names, ", "))
 		}
 	}
 }
 
-// Failed counts every failure and tells of those that are news.
-func (r OrphanReport) Failed(ctx context.Context, err error, news bool) {
-	r.Metrics.reconcileFailed()
+// Failed counts every failure and reports those that are new.
+func (r collection) Failed(ctx context.Context, err error, news bool) {
+	r.Metrics.CollectionFailed()
 	if news {
-		klog.FromContext(ctx).Error(err, "What other processes left is not cleared up")
+		klog.FromContext(ctx).Error(err, "Garbage collection failed")
 		r.Events.Warn(events.GarbageCollectionFailed, events.ActionReconcile, err.Error())
 	}
 }

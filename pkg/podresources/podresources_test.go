@@ -1,4 +1,4 @@
-package driver
+package podresources
 
 import (
 	"context"
@@ -54,7 +54,7 @@ func listedClaim(name, driver string, devices ...string) *podresources.DynamicRe
 	return claim
 }
 
-func TestPodResourcesAreReadAsUses(t *testing.T) {
+func TestInUse_ClaimsOfContainers_Listed(t *testing.T) {
 	t.Parallel()
 	kubelet := &podLister{pods: []*podresources.PodResources{
 		{Name: "none", Containers: []*podresources.ContainerResources{{Name: "main"}}},
@@ -67,7 +67,7 @@ func TestPodResourcesAreReadAsUses(t *testing.T) {
 		}},
 	}}
 	socket := filepath.Join(t.TempDir(), "kubelet.sock")
-	pods := PodResources{Socket: socket, CDIKind: "k8s.gpu.prism.dev/claim"}
+	pods := Client{Socket: socket, CDIKind: "k8s.gpu.prism.dev/claim"}
 	_, err := pods.InUse(t.Context())
 	require.ErrorContains(t, err, "asking the kubelet at "+socket+" which claims containers have: ", "before the kubelet is there")
 
@@ -92,8 +92,8 @@ func TestPodResourcesAreReadAsUses(t *testing.T) {
 	assert.Equal(t, want, uses)
 }
 
-// TestALargeNodeIsListedWhole: the library would refuse more than 4 MiB.
-func TestALargeNodeIsListedWhole(t *testing.T) {
+// TestInUse_LargeNode_ListedCompletely: the library would refuse more than 4 MiB.
+func TestInUse_LargeNode_ListedCompletely(t *testing.T) {
 	t.Parallel()
 	kubelet := &podLister{}
 	name := string(make([]byte, 64<<10))
@@ -104,13 +104,13 @@ func TestALargeNodeIsListedWhole(t *testing.T) {
 	}
 	socket := filepath.Join(t.TempDir(), "kubelet.sock")
 	kubelet.serve(t, socket)
-	uses, err := PodResources{Socket: socket, CDIKind: "k8s.gpu.prism.dev/claim"}.InUse(t.Context())
+	uses, err := Client{Socket: socket, CDIKind: "k8s.gpu.prism.dev/claim"}.InUse(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, uses, 100)
 }
 
-// TestAKubeletThatHangsIsNoAnswer ends with the caller's context.
-func TestAKubeletThatHangsIsNoAnswer(t *testing.T) {
+// TestInUse_KubeletHangs_Error ends with the caller's context.
+func TestInUse_KubeletHangs_Error(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "kubelet.sock")
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
@@ -123,6 +123,6 @@ func TestAKubeletThatHangsIsNoAnswer(t *testing.T) {
 			_ = accepted.Close()
 		}
 	}()
-	_, err = PodResources{Socket: socket}.InUse(ctx)
+	_, err = Client{Socket: socket}.InUse(ctx)
 	require.Error(t, err)
 }
