@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/prism-gpu/prism/pkg/config"
 )
@@ -26,17 +25,17 @@ func MetadataOf(cfg *config.Plugin) MetadataFiles {
 }
 
 // Remove removes the claim's files. Where device metadata never was on, it costs one stat of a directory.
-func (m MetadataFiles) Remove(c kubeletplugin.NamespacedObject) error {
-	folder := filepath.Join(m.dir, c.Namespace+"_"+c.Name)
+func (m MetadataFiles) Remove(claim types.NamespacedName, uid types.UID) error {
+	folder := filepath.Join(m.dir, claim.Namespace+"_"+claim.Name)
 	if _, err := os.Lstat(folder); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	// The folder last: it is how the next try sees that something is left.
-	if err := m.RemoveSpecs(c.UID); err != nil {
+	if err := m.RemoveSpecs(uid); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(folder); err != nil {
-		return fmt.Errorf("removing the device metadata of claim %s: %w", c.NamespacedName, err)
+		return fmt.Errorf("removing the device metadata of claim %s: %w", claim, err)
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func (p *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	err := p.tx.Unprepare(klog.NewContext(ctx, logger), string(c.UID))
 	p.metrics.Unprepared(time.Since(start), err)
 	if err == nil && p.describe == nil {
-		err = p.metadata.Remove(c)
+		err = p.metadata.Remove(c.NamespacedName, c.UID)
 	}
 	if err != nil {
 		logger.Error(err, "Claim was not unprepared")

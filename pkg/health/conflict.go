@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/prism-gpu/prism/pkg/backoff"
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
@@ -31,10 +32,10 @@ type Conflicts struct {
 	Events events.Recorder
 
 	last conflict
-	// ask is when Taints is called again, after wait; zero when it has answered.
-	ask     time.Time
-	wait    time.Duration
-	current atomic.Value // of a publish.Conflict: what Withheld reports
+	// unanswered: Taints has not answered in this conflict, and is called again when retry says so.
+	unanswered bool
+	retry      backoff.Backoff
+	current    atomic.Value // of a publish.Conflict: what Withheld reports
 }
 
 // conflict is what was found, and where; zero: nothing.
@@ -93,10 +94,10 @@ func (c *Conflicts) Check(ctx context.Context) {
 		return
 	}
 	before := c.last
-	c.last, c.wait = now, 0
+	c.last, c.unanswered = now, false
+	c.retry = backoff.Backoff{First: checkInterval, Max: taintsAskMax}
 	c.current.Store(now.with)
 	if now.with == "" {
-		c.ask = time.Time{}
 		c.Set("", true)
 		c.Events.Normal(events.AllocationConflictResolved, events.ActionDetect, fmt.Sprintf("No other component allocates the GPUs any more: %s is gone", before.where))
 		return
@@ -105,7 +106,7 @@ func (c *Conflicts) Check(ctx context.Context) {
 	c.Set(now.with, stored)
 	note := fmt.Sprintf("New claims get no GPU of this node: %s allocates them too, as %s shows; remove it from the "+
 		"node, or keep Prism off it with kubeletPlugin.affinity of the chart", named(now.with), now.where)
-	if !stored && c.ask.IsZero() {
+	if !stored && !c.unanswered {
 		note += "; until then the node's ResourceSlices are empty, because the API server stores no device taints (feature gate DRADeviceTaints)"
 	}
 	c.Events.Warn(events.AllocationConflict, events.ActionDetect, note)
@@ -113,10 +114,7 @@ func (c *Conflicts) Check(ctx context.Context) {
 
 // askAgain asks whether taints are stored where that is unknown and due.
 func (c *Conflicts) askAgain(ctx context.Context) {
-	if c.ask.IsZero() || time.Now().Before(c.ask) {
-		return
-	}
-	if c.taints(ctx) {
+	if c.unanswered && c.retry.Due(time.Now()) && c.taints(ctx) {
 		c.Set(c.last.with, true)
 	}
 }
@@ -126,13 +124,11 @@ func (c *Conflicts) taints(ctx context.Context) bool {
 	asking, stop := context.WithTimeout(ctx, taintsTimeout)
 	defer stop()
 	stored, err := c.Taints(asking)
-	if err != nil {
-		klog.FromContext(ctx).V(2).Info("No device is published while something else allocates the GPUs", "reason", err.Error())
-		c.wait = min(max(2*c.wait, checkInterval), taintsAskMax)
-		c.ask = time.Now().Add(c.wait)
+	if c.unanswered = err != nil; c.unanswered {
+		klog.FromContext(ctx).V(2).Info("No device is published while another component allocates the GPUs", "reason", err.Error())
+		c.retry.Defer(time.Now())
 		return false
 	}
-	c.ask = time.Time{}
 	return stored
 }
 

@@ -1,4 +1,4 @@
-package driver
+package layout
 
 import (
 	"testing"
@@ -9,60 +9,59 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestSharesAreForgotten: where the scheduler does not count shares, a GPU that has some is offered in one way, and no other GPU is
-// the worse for it.
-func TestSharesAreForgotten(t *testing.T) {
+// TestCapabilities_SharesNotCounted_OneMode: where the scheduler does not count shares, a GPU that has some is advertised in one mode, and no
+// other GPU is affected.
+func TestCapabilities_SharesNotCounted_OneMode(t *testing.T) {
 	t.Parallel()
-	const turn = first + "-timeslice"
+	const share = first + "-timeslice"
 	for name, c := range map[string]struct {
 		entries string
 		want    []string
-		told    int
+		events  int
 	}{
-		"whole and in turns": {turns, []string{ownPool, first}, 1},
-		"in turns and slices": {`[{select: {indices: [0]}, modes: [timeslice, mig], timeSlice: {replicas: 3}}]`,
-			[]string{ownPool, turn}, 1},
-		"in turns":         {`[{select: {indices: [0]}, modes: [timeslice], timeSlice: {replicas: 3}}]`, []string{ownPool, turn}, 0},
-		"whole and slices": {both, []string{ownPool, first, oneSlice, big}, 0},
+		"whole and shares": {shared, []string{ownPool, first}, 1},
+		"in shared and slices": {`[{select: {indices: [0]}, modes: [timeslice, mig], timeSlice: {replicas: 3}}]`,
+			[]string{ownPool, share}, 1},
+		"in shared":        {`[{select: {indices: [0]}, modes: [timeslice], timeSlice: {replicas: 3}}]`, []string{ownPool, share}, 0},
+		"whole and slices": {both, []string{ownPool, first, small6, big}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t, c.entries)
-			d.forgetful = true
-			require.True(t, d.Load(t.Context()))
-			d.Probe(t.Context())
-			assert.Equal(t, c.want, d.offered(t))
-			assert.True(t, d.limit(gpu.Offer{Static: true, MIGReplicas: map[string]int{"1g.10gb": 2}}).Disjoint, "slices for several claims too")
-			told := d.events()
-			require.Len(t, told, c.told)
-			for _, note := range told {
-				assert.Contains(t, note, "Warning SharedCountersUnsupported Configure: The scheduler of a Kubernetes before 1.36.2 forgets")
+			d := newFixture(t, c.entries)
+			d.uncounted = true
+			require.True(t, d.load(t))
+			d.probe(t)
+			assert.Equal(t, c.want, d.advertised(t))
+			assert.True(t, d.worker.state.capabilities.limit(gpu.Offer{Static: true, MIGReplicas: map[string]int{"1g.10gb": 2}}).Disjoint, "MIG devices for several claims too")
+			notes := d.events()
+			require.Len(t, notes, c.events)
+			for _, note := range notes {
+				assert.Contains(t, note, "Warning SharedCountersUnsupported Configure: The scheduler of a Kubernetes before 1.36.2 does not count")
 			}
 		})
 	}
 }
 
-// TestSharesWaitForTheAnswer: who has counters and no answer about shares offers nothing in parts.
-func TestSharesWaitForTheAnswer(t *testing.T) {
+// TestCapabilities_SharesUnknown_NothingInParts although counters are stored.
+func TestCapabilities_SharesUnknown_NothingInParts(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, turns)
-	d.unread = errLater
-	require.True(t, d.Load(t.Context()))
-	d.Probe(t.Context())
-	_, _, err := d.Now()
-	require.ErrorIs(t, err, errCounters)
-	d.unread = nil
-	d.Probe(t.Context())
-	assert.Equal(t, []string{ownPool, first, first + "-timeslice"}, d.offered(t))
+	d := newFixture(t, shared)
+	d.sharesError = errLater
+	require.True(t, d.load(t))
+	d.probe(t)
+	require.ErrorIs(t, d.now().Err, errCounters)
+	d.sharesError = nil
+	d.probe(t)
+	assert.Equal(t, []string{ownPool, first, first + "-timeslice"}, d.advertised(t))
 }
 
-// TestAShareInUseIsForgotten: nothing that the share excludes is offered beside it, whatever was before.
-func TestAShareInUseIsForgotten(t *testing.T) {
+// TestCapabilities_SharesNotCountedAndOneInUse_NothingBesideIt, whatever was before.
+func TestCapabilities_SharesNotCountedAndOneInUse_NothingBesideIt(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t, turns)
-	d.forgetful = true
+	d := newFixture(t, shared)
+	d.uncounted = true
 	d.records = append(d.records, holdsShare())
-	require.True(t, d.Load(t.Context()))
-	d.Probe(t.Context())
-	assert.Equal(t, []string{ownPool}, d.offered(t))
+	require.True(t, d.load(t))
+	d.probe(t)
+	assert.Equal(t, []string{ownPool}, d.advertised(t))
 }

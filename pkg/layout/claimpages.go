@@ -1,4 +1,4 @@
-package driver
+package layout
 
 import (
 	"context"
@@ -11,188 +11,181 @@ import (
 )
 
 const (
-	// pageClaims is how many claims a page has, unless the list would take longer than pagesMost pages then: where it goes on is
-	// forgotten by the API server after five minutes.
+	// pageClaims is how many claims a page has, unless the list would take longer than pagesMost pages then: the API server keeps the place
+	// where a list goes on for five minutes.
 	pageClaims = 250
 	pagesMost  = 40
 	// pageTimeout is how long a page may take: an answer that never ends must not keep the configuration from being read.
 	pageTimeout = time.Minute
 )
 
-// claimList is a list of the cluster's claims that is being read page by page.
+// pages reads the cluster's claims page by page.
+type pages struct {
+	node string
+	// list is the list that is being read, nil while none is, and next when the next page of one may be read.
+	list *claimList
+	next time.Time
+}
+
+// claimList is a list of the cluster's claims that is being read.
 type claimList struct {
-	// asked are the changes that it decides about, as they were when it began.
-	asked map[gpu.UUID]askedChange
+	// checked are the changes that it decides about, as they were when it began.
+	checked map[gpu.UUID]checked
 	// leaving are the devices that it looks for, and allocated those of them that it has found.
 	leaving, allocated map[gpu.PoolDevice]bool
-	// next is where the next page begins, limit how many claims it has, pages how many were read.
-	next  string
+	// token is where the next page begins, limit how many claims it has, read how many pages were read.
+	token string
 	limit int64
-	pages int
+	read  int
 }
 
-// askedChange is a change, and since when its taints had been seen.
-type askedChange struct {
-	change *change
-	since  time.Time
+// checked is a change, and since when its taints had been seen.
+type checked struct {
+	change  *change
+	tainted time.Time
 }
 
-// gpus are those that the list is about.
-func (l *claimList) gpus() []gpu.UUID { return slices.Collect(maps.Keys(l.asked)) }
-
-// decided tells whether nothing depends on the pages that follow: all the GPUs have allocated devices.
+// decided reports whether nothing depends on the pages that follow: all the GPUs have allocated devices.
 func (l *claimList) decided() bool {
-	for _, asked := range l.asked {
-		if !overlap(asked.change.leaving, l.allocated) {
+	for _, c := range l.checked {
+		if !overlap(c.change.leaving, l.allocated) {
 			return false
 		}
 	}
 	return true
 }
 
-// readClaims reads the next page of the claims, where GPUs are ready to change and it is this node's moment to read one. With the last
-// page it settles the GPUs of which no device is allocated; true when there are any. The GPUs are those that an error is about.
-func (o *Offering) readClaims(ctx context.Context, ready []gpu.UUID) (settled bool, about []gpu.UUID, err error) {
-	list, begins := o.pageDue(ready)
-	if begins {
-		if err := o.look(ctx); err != nil { // what was tainted may not be so any more
-			return false, ready, err
-		}
-		list = o.beginList(ready)
+// add adds a page; true when nothing depends on the pages that follow.
+func (l *claimList) add(page *kube.AllocatedPage) bool {
+	maps.Copy(l.allocated, page.Devices)
+	l.token, l.read = page.Continue, l.read+1
+	if l.read == 1 {
+		l.limit = max(pageClaims, page.Remaining/(pagesMost-1)+1)
 	}
-	if list == nil {
-		return false, nil, nil
-	}
-	about = list.gpus()
-	reading, stop := context.WithTimeout(ctx, pageTimeout)
-	defer stop()
-	page, err := o.ports.Allocated(reading, kube.AllocatedQuery{Devices: list.leaving, Continue: list.next, Limit: list.limit})
-	if err != nil {
-		o.endList()
-		return false, about, err
-	}
-	if !o.addPage(list, page) {
-		return false, nil, nil
-	}
-	defer o.endList()
-	if list.pages > 1 {
-		if err := o.look(ctx); err != nil {
-			return false, about, err
-		}
-	}
-	settled, err = o.settle(list)
-	return settled, about, err
+	return l.token == "" || l.decided()
 }
 
-// pageDue returns the list of which a page is to be read now, or tells that one may begin. Without either it is not time, or there is
+// due returns the list of which a page is to be read now, or says that one may begin. Without either it is not this node's moment, or there is
 // nothing to be decided.
-func (o *Offering) pageDue(ready []gpu.UUID) (list *claimList, begins bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	d, now := &o.drain, time.Now()
-	if d.list != nil && !o.stillAsked(d.list) {
-		d.list = nil
+func (p *pages) due(r *Rollout, ready []gpu.UUID, now time.Time) (list *claimList, begins bool) {
+	if p.list != nil && !p.list.matters(r) {
+		p.list = nil
 	}
-	if d.list == nil && len(ready) == 0 {
-		d.page = time.Time{}
+	if p.list == nil && len(ready) == 0 {
+		p.next = time.Time{}
 		return nil, false
 	}
-	if d.page.IsZero() || !now.Before(d.page) {
-		first := d.page.IsZero()
-		d.page = pageSlot(o.ports.NodeName, now)
-		return d.list, !first && d.list == nil
+	if !p.next.IsZero() && now.Before(p.next) {
+		return nil, false
 	}
-	return nil, false
+	first := p.next.IsZero()
+	p.next = pageSlot(p.node, now)
+	return p.list, !first && p.list == nil
 }
 
-// stillAsked tells whether a list can still decide about some GPU.
-func (o *Offering) stillAsked(list *claimList) bool {
-	for id, asked := range list.asked {
-		if o.going.changes[id] == asked.change && o.drain.leading {
+// matters reports whether the list can still decide about some GPU.
+func (l *claimList) matters(r *Rollout) bool {
+	for id, c := range l.checked {
+		if r.changes[id] == c.change {
 			return true
 		}
 	}
 	return false
 }
 
-// beginList begins a list for those GPUs of which the taints are still there; nil without any.
-func (o *Offering) beginList(ready []gpu.UUID) *claimList {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+// begin begins a list for those GPUs that still await release; nil without any.
+func (p *pages) begin(r *Rollout, ready []gpu.UUID, now time.Time) *claimList {
 	list := &claimList{
-		asked: map[gpu.UUID]askedChange{}, limit: pageClaims, leaving: map[gpu.PoolDevice]bool{}, allocated: map[gpu.PoolDevice]bool{},
+		checked: map[gpu.UUID]checked{}, limit: pageClaims, leaving: map[gpu.PoolDevice]bool{}, allocated: map[gpu.PoolDevice]bool{},
 	}
 	for _, id := range ready {
-		if c := o.going.changes[id]; o.going.due(id, time.Now()) {
-			list.asked[id] = askedChange{change: c, since: c.since}
+		if r.Phase(id, now) == AwaitingRelease {
+			c := r.changes[id]
+			list.checked[id] = checked{change: c, tainted: c.tainted}
 			maps.Copy(list.leaving, c.leaving)
 		}
 	}
-	if len(list.asked) == 0 || !o.drain.leading {
+	if len(list.checked) == 0 {
 		return nil
 	}
-	o.drain.list = list
+	p.list = list
 	return list
 }
 
-// addPage adds a page; true when the list is complete.
-func (o *Offering) addPage(list *claimList, page *kube.AllocatedPage) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	maps.Copy(list.allocated, page.Devices)
-	list.next, list.pages = page.Continue, list.pages+1
-	if list.pages == 1 {
-		list.limit = max(pageClaims, page.Remaining/(pagesMost-1)+1)
+// readClaims reads the next page of the claims, where GPUs are ready to change and it is this node's moment to read one. With the last page it
+// changes the layout of the GPUs of which no leaving device is allocated; true when there are any. The GPUs are those that an error is about.
+func (d *drain) readClaims(ctx context.Context, ready []gpu.UUID) (changed bool, about []gpu.UUID, err error) {
+	p, r := &d.pages, d.state.rollout
+	list, begins := p.due(r, ready, time.Now())
+	if begins {
+		if err := d.checkTaints(ctx); err != nil { // what was tainted may not be so any more
+			return false, ready, err
+		}
+		if d.leading {
+			list = p.begin(r, ready, time.Now())
+		}
 	}
-	return list.next == "" || list.decided()
+	if list == nil {
+		return false, nil, nil
+	}
+	about = slices.Collect(maps.Keys(list.checked))
+	reading, stop := context.WithTimeout(ctx, pageTimeout)
+	defer stop()
+	page, err := call(reading, d.worker, func(ctx context.Context) (*kube.AllocatedPage, error) {
+		return d.ports.API.Allocated(ctx, kube.AllocatedQuery{Devices: list.leaving, Continue: list.token, Limit: list.limit})
+	})
+	if err != nil {
+		p.list = nil
+		return false, about, err
+	}
+	if !list.add(page) {
+		return false, nil, nil
+	}
+	p.list = nil
+	if list.read > 1 {
+		if err := d.checkTaints(ctx); err != nil {
+			return false, about, err
+		}
+	}
+	changed, err = d.complete(list)
+	return changed, about, err
 }
 
-// endList forgets the list: the next question begins with the first page.
-func (o *Offering) endList() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.drain.list = nil
-}
-
-// settle advertises the new layout of the GPUs of a list of which nothing that leaves is allocated, and puts the others off; false when
-// all are. What the list was read for may be another question by now: a GPU whose change is another one since, or has lost its taints, or
-// whose devices a claim's record names, is asked about again, and a process that does not lead any more settles nothing. It is saved
-// first: a restart that found the old layout would take it back.
-func (o *Offering) settle(list *claimList) (bool, error) {
-	view := o.ports.Inventory.Current()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.drain.leading {
-		return false, nil
-	}
-	if err := o.resolved(view); err != nil {
+// complete changes the layout of the GPUs of a list of which nothing that leaves is allocated, and puts the others off; false when all are.
+// What the list was read for may be another question by now: a GPU whose change is another one since, or has lost its taints, or whose devices
+// a claim's record names, is checked again, and a process that does not lead any more changes nothing. It is saved first: a restart that found
+// the old layout would take it back.
+func (d *drain) complete(list *claimList) (bool, error) {
+	d.update()
+	if err := d.output.latest.Load().Err; err != nil || !d.leading {
 		return false, err
 	}
-	records, err := o.ports.Records()
+	records, err := d.ports.Records()
 	if err != nil {
 		return false, err
 	}
-	now, unrecorded := time.Now(), o.going.unrecorded(records)
-	next := maps.Clone(o.going.current)
+	r, now := d.state.rollout, time.Now()
+	unrecorded, next := r.Unrecorded(records), maps.Clone(r.current)
 	var busy []gpu.UUID
-	settled := false
-	for id, asked := range list.asked {
-		c := o.going.changes[id]
+	changed := false
+	for id, was := range list.checked {
+		c := r.changes[id]
 		switch {
-		case c != asked.change, !c.since.Equal(asked.since), !o.going.due(id, now), !slices.Contains(unrecorded, id):
+		case c != was.change, !c.tainted.Equal(was.tainted), r.Phase(id, now) != AwaitingRelease, !slices.Contains(unrecorded, id):
 		case overlap(c.leaving, list.allocated):
 			c.allocated = common(c.leaving, list.allocated)
 			busy = append(busy, id)
 		default:
-			next[id], settled = c.to, true
+			next[id], changed = c.to, true
 		}
 	}
-	if settled {
-		if err := o.save(next); err != nil {
+	if changed {
+		if err := d.archive.save(next); err != nil {
 			return false, err
 		}
-		o.going.current, o.seen = next, nil
+		r.Complete(next)
+		d.output.stale = true
 	}
-	o.going.later(busy, true, now)
-	return settled, nil
+	r.Defer(busy, true, now)
+	return changed, nil
 }

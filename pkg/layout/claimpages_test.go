@@ -1,4 +1,4 @@
-package driver
+package layout
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 )
 
 // untilListed lets time pass until so many pages were read.
-func (d *desk) untilListed(t *testing.T, pages int) {
+func (d *fixture) untilListed(t *testing.T, pages int) {
 	t.Helper()
 	for range time.Minute / (50 * time.Millisecond) {
 		if d.listed >= pages {
@@ -27,10 +27,10 @@ func (d *desk) untilListed(t *testing.T, pages int) {
 }
 
 // paged makes the desk's claims a list of so many pages, of which one has a claim with the whole first GPU; none has where that is zero.
-func (d *desk) paged(t *testing.T, pages, holder int) (queries *[]kube.AllocatedQuery) {
+func (d *fixture) paged(t *testing.T, pages, holder int) (queries *[]kube.AllocatedQuery) {
 	t.Helper()
 	queries = &[]kube.AllocatedQuery{}
-	d.ports.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+	d.ports.API.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
 		d.listed++
 		*queries = append(*queries, query)
 		at := 1
@@ -58,9 +58,9 @@ func TestClaimList_SeveralPages_IsReadToItsEnd(t *testing.T) {
 		defer stop()
 		queries := d.paged(t, 3, 0)
 		d.untilListed(t, 2)
-		assert.Equal(t, []string{"n0", first}, d.offered(t), "a claim of another page may have it")
+		assert.Equal(t, []string{"n0", first}, d.advertised(t), "a claim of another page may have it")
 		after(time.Minute)
-		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t))
+		assert.Equal(t, []string{ownPool, small6, big}, d.advertised(t))
 		require.Len(t, *queries, 3)
 		for i, query := range *queries {
 			assert.Equal(t, map[gpu.PoolDevice]bool{wholeOfFirst: true}, query.Devices, "nothing else is kept")
@@ -78,7 +78,7 @@ func TestClaimList_HolderOnALaterPage_KeepsTheGPU(t *testing.T) {
 		queries := d.paged(t, 4, 2)
 		d.untilListed(t, 3)
 		after(pageInterval)
-		assert.Equal(t, []string{"n0", first}, d.offered(t))
+		assert.Equal(t, []string{"n0", first}, d.advertised(t))
 		assert.Empty(t, (*queries)[2].Continue, "pages after the answer are not read")
 	})
 }
@@ -91,7 +91,7 @@ func TestClaimList_ManyClaims_TakesNoMoreThanFortyPages(t *testing.T) {
 		const claims = 100_000
 		var limits []int64
 		var last int64
-		d.ports.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+		d.ports.API.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
 			d.listed++
 			limits, last = append(limits, query.Limit), last+query.Limit
 			page := &kube.AllocatedPage{Remaining: max(0, claims-last)}
@@ -101,7 +101,7 @@ func TestClaimList_ManyClaims_TakesNoMoreThanFortyPages(t *testing.T) {
 			return page, ctx.Err()
 		}
 		after(5 * time.Minute)
-		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t), "before the API server forgets where the list goes on")
+		assert.Equal(t, []string{ownPool, small6, big}, d.advertised(t), "before the API server forgets where the list goes on")
 		assert.LessOrEqual(t, len(limits), pagesMost)
 		assert.Equal(t, int64(pageClaims), limits[0])
 	})
@@ -114,8 +114,8 @@ func TestClaimList_PageFails_BeginsAgain(t *testing.T) {
 		d, stop := turned(t)
 		defer stop()
 		queries := d.paged(t, 3, 0)
-		read := d.ports.Allocated
-		d.ports.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+		read := d.ports.API.Allocated
+		d.ports.API.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
 			page, err := read(ctx, query)
 			if d.listed == 3 {
 				return nil, errLater
@@ -123,9 +123,9 @@ func TestClaimList_PageFails_BeginsAgain(t *testing.T) {
 			return page, err
 		}
 		d.untilListed(t, 5)
-		assert.Equal(t, []string{"n0", first}, d.offered(t))
+		assert.Equal(t, []string{"n0", first}, d.advertised(t))
 		after(time.Minute)
-		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t))
+		assert.Equal(t, []string{ownPool, small6, big}, d.advertised(t))
 		require.Len(t, *queries, 6)
 		assert.Empty(t, (*queries)[3].Continue)
 	})
@@ -137,7 +137,7 @@ func TestClaimList_PageNeverEnds_IsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, stop := turned(t)
 		defer stop()
-		d.ports.Allocated = func(ctx context.Context, _ kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+		d.ports.API.Allocated = func(ctx context.Context, _ kube.AllocatedQuery) (*kube.AllocatedPage, error) {
 			d.listed++
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -145,39 +145,21 @@ func TestClaimList_PageNeverEnds_IsGivenUp(t *testing.T) {
 		d.untilListed(t, 1)
 		d.entries = onlyWhole
 		d.Reload()
-		after(pageTimeout + rereadMax)
-		assert.Zero(t, d.Changing())
+		after(pageTimeout + roundInterval)
+		assert.Zero(t, d.now().Status.Changing)
 		assert.Equal(t, 1, d.listed)
 	})
 }
 
-// TestClaimList_WhatItWasReadForChanges_SettlesNothing: the answer is one to a question of before.
-func TestClaimList_WhatItWasReadForChanges_SettlesNothing(t *testing.T) {
+// TestClaimList_SituationChangesMeanwhile_LayoutStays: the answer is one to a question of before.
+func TestClaimList_SituationChangesMeanwhile_LayoutStays(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		meanwhile func(t *testing.T, d *desk)
-		// again is whether the GPU changes to what is wanted then, after another question.
-		again bool
-	}{
-		"another configuration was read": {func(t *testing.T, d *desk) {
-			d.entries = turns
-			assert.True(t, d.Load(t.Context()))
-		}, true},
-		"another process leads": {func(_ *testing.T, d *desk) { d.Lead(false) }, false},
-		"the taints are gone": {func(t *testing.T, d *desk) {
-			d.untainted = true
-			assert.NoError(t, d.look(t.Context()))
-		}, false},
-		"the taints went and came": {func(t *testing.T, d *desk) {
-			d.untainted = true
-			assert.NoError(t, d.look(t.Context()))
-			d.untainted = false
-			assert.NoError(t, d.look(t.Context()))
-		}, true},
-		"a claim was prepared": {func(_ *testing.T, d *desk) { d.records = append(d.records, holds("n0", first)) }, false},
-		"the GPU went": {func(t *testing.T, d *desk) {
-			d.machine.change(t, d.ports.Inventory, func() { d.machine.gpus = d.machine.gpus[1:] })
-		}, false},
+	for name, meanwhile := range map[string]func(t *testing.T, d *fixture){
+		"another process leads": func(_ *testing.T, d *fixture) { d.Lead(false) },
+		"a claim was prepared":  func(_ *testing.T, d *fixture) { d.records = append(d.records, holds("n0", first)) },
+		"the GPU went": func(t *testing.T, d *fixture) {
+			d.machine.Change(t, d.ports.Inventory, func() { d.machine.GPUs = d.machine.GPUs[1:] })
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -185,63 +167,76 @@ func TestClaimList_WhatItWasReadForChanges_SettlesNothing(t *testing.T) {
 				d, stop := turned(t)
 				defer stop()
 				d.paged(t, 1, 0)
-				read := d.ports.Allocated
-				d.ports.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+				read := d.ports.API.Allocated
+				d.ports.API.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
 					page, err := read(ctx, query)
 					if d.listed == 1 {
-						c.meanwhile(t, d)
+						meanwhile(t, d)
 					}
 					return page, err
 				}
 				d.untilListed(t, 1)
 				assert.Equal(t, gpu.Offer{Whole: true}, d.saved.layout[firstUUID])
 				after(3 * time.Minute)
-				if !c.again {
-					assert.Equal(t, gpu.Offer{Whole: true}, d.saved.layout[firstUUID])
-					assert.Equal(t, 1, d.listed)
-					return
-				}
-				assert.NotEqual(t, gpu.Offer{Whole: true}, d.saved.layout[firstUUID])
-				assert.LessOrEqual(t, d.listed, 2)
+				assert.Equal(t, gpu.Offer{Whole: true}, d.saved.layout[firstUUID])
+				assert.Equal(t, 1, d.listed)
 			})
 		})
 	}
 }
 
-// TestClaimList_OneOfItsChangesIsAnother_SettlesTheOthers: the list does not know what the other change needs, also where its own taints
-// are old enough when the list ends.
-func TestClaimList_OneOfItsChangesIsAnother_SettlesTheOthers(t *testing.T) {
+// TestClaimList_OneOfItsChangesIsAnother_OthersChange: the list does not know what the other change needs, also where its own taints are old
+// enough when the list ends.
+func TestClaimList_OneOfItsChangesIsAnother_OthersChange(t *testing.T) {
 	t.Parallel()
-	for name, meanwhile := range map[string]func(t *testing.T, d *desk){
-		"another configuration was read": func(_ *testing.T, d *desk) {
-			d.entries = `[{select: {indices: [0]}, modes: [mig], mig: {profiles: [3g.40gb]}}, {modes: [timeslice], timeSlice: {replicas: 2}}]`
-			d.Reload()
-		},
-		"its taints went and came": func(t *testing.T, d *desk) {
-			for _, d.untainted = range []bool{true, false} {
-				assert.NoError(t, d.look(t.Context()))
-			}
-		},
-	} {
+	synctest.Test(t, func(t *testing.T) {
+		const pages = 4
+		d := opened(t, onlyWhole)
+		stop := d.runs(t)
+		defer stop()
+		d.paged(t, pages, 0)
+		d.entries = partitionedAndShared
+		d.Reload()
+		d.untilListed(t, 1)
+		d.entries = `[{select: {indices: [0]}, modes: [mig], mig: {profiles: [3g.40gb]}}, {modes: [timeslice], timeSlice: {replicas: 2}}]`
+		d.Reload()
+		d.untilListed(t, pages)
+		after(pageInterval / 2)
+		assert.Equal(t, []string{"timeslice"}, d.others(t))
+		assert.Equal(t, []string{"n0", first}, d.advertised(t))
+		after(time.Minute)
+		assert.Zero(t, d.now().Status.Changing)
+		assert.Equal(t, 2*pages, d.listed)
+	})
+}
+
+// TestComplete_TaintsWentAndCame_LayoutStays: a scheduler may have allocated what leaves while it was not tainted.
+func TestComplete_TaintsWentAndCame_LayoutStays(t *testing.T) {
+	t.Parallel()
+	for name, vanish := range map[string]bool{"they stayed": false, "they went and came": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				const pages = 4
 				d := opened(t, onlyWhole)
-				stop := d.runs(t)
-				defer stop()
-				d.paged(t, pages, 0)
-				d.entries = slicesAndTurns
-				d.Reload()
-				d.untilListed(t, 1)
-				meanwhile(t, d)
-				d.untilListed(t, pages)
-				after(pageInterval / 2)
-				assert.Equal(t, []string{"timeslice"}, d.others(t))
-				assert.Equal(t, []string{"n0", first}, d.offered(t))
-				after(time.Minute)
-				assert.Zero(t, d.Changing())
-				assert.Equal(t, 2*pages, d.listed)
+				d.Lead(true)
+				d.entries = onlyMIG
+				require.True(t, d.load(t))
+				stored := map[gpu.PoolDevice]bool{wholeOfFirst: true}
+				d.alone(func(w *worker) {
+					r := w.state.rollout
+					r.Tainted(stored, true, time.Now())
+					time.Sleep(settleTime)
+					list := w.drain.pages.begin(r, []gpu.UUID{firstUUID}, time.Now())
+					assert.True(t, list.add(&kube.AllocatedPage{}))
+					if vanish {
+						r.Tainted(map[gpu.PoolDevice]bool{wholeOfFirst: false}, true, time.Now())
+						r.Tainted(stored, true, time.Now())
+						time.Sleep(settleTime)
+					}
+					changed, err := w.drain.complete(list)
+					assert.NoError(t, err)
+					assert.Equal(t, !vanish, changed)
+				})
 			})
 		})
 	}

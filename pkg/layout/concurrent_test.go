@@ -1,4 +1,4 @@
-package driver
+package layout
 
 import (
 	"maps"
@@ -11,48 +11,51 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestOffering_ConcurrentReaders_LayoutFitsNode: while the configuration and the GPUs of the node change, every reader gets the layout of the
-// very GPUs that it gets. The race detector sees the rest.
-func TestOffering_ConcurrentReaders_LayoutFitsNode(t *testing.T) {
+// TestSnapshot_ConcurrentReaders_LayoutFitsNode: while the configuration and the GPUs of the node change, every reader gets the layout of the
+// very GPUs that it gets, and of GPUs at least as new as the inventory had before. The race detector sees the rest.
+func TestSnapshot_ConcurrentReaders_LayoutFitsNode(t *testing.T) {
 	t.Parallel()
-	const readers, reads = 4, 100
-	d := opened(t, onlySlices)
-	d.Lead(true)
+	const readers, reads = 4, 200
+	d := opened(t, onlyMIG)
+	stop := d.runs(t)
+	defer stop()
 	var group sync.WaitGroup
 	for range readers {
 		group.Go(func() {
 			for range reads {
-				present, err := d.Present()
-				assert.NoError(t, err)
-				var on []gpu.UUID
-				for i := range present.Node.GPUs {
-					on = append(on, present.Node.GPUs[i].UUID)
+				s := d.Snapshot()
+				if s.Err != nil {
+					assert.ErrorIs(t, s.Err, errNewGPU)
+					continue
 				}
-				assert.ElementsMatch(t, on, slices.Collect(maps.Keys(present.Layout)))
-				_, err = d.Intervals()
+				var on []gpu.UUID
+				for i := range s.Node.GPUs {
+					on = append(on, s.Node.GPUs[i].UUID)
+				}
+				assert.ElementsMatch(t, on, slices.Collect(maps.Keys(s.Layout)))
+				_, err := s.Intervals()
 				assert.NoError(t, err)
-				assert.NotEmpty(t, d.Devices())
-				assert.LessOrEqual(t, d.Changing(), 2)
-				assert.False(t, d.Standby())
-				assert.Empty(t, d.Problems())
-				_ = d.Flags()
+				assert.NotEmpty(t, s.Devices())
+				assert.LessOrEqual(t, s.Status.Changing, 2)
+				assert.False(t, s.Standby)
+				assert.Empty(t, s.Status.Problems)
 			}
 		})
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); group.Wait() }()
-	gpus := slices.Clone(d.machine.gpus)
+	gpus := slices.Clone(d.machine.GPUs)
 	for i := 0; ; i++ {
 		select {
 		case <-done:
 			return
 		default:
 		}
-		fakes.Lock()
-		d.entries = []string{onlyWhole, onlySlices, turns, onlyBig}[i%4]
-		fakes.Unlock()
-		assert.True(t, d.Load(t.Context()))
+		guard.Lock()
+		d.entries = []string{onlyWhole, onlyMIG, shared, onlyBig}[i%4]
+		guard.Unlock()
 		d.Reload()
-		d.machine.change(t, d.ports.Inventory, func() { d.machine.gpus = gpus[:1+i%2] })
+		d.machine.Change(t, d.ports.Inventory, func() { d.machine.GPUs = gpus[:1+i%2] })
+		assert.Len(t, d.Snapshot().Node.GPUs, 1+i%2)
 	}
 }

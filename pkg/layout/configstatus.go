@@ -1,4 +1,4 @@
-package driver
+package layout
 
 import (
 	"slices"
@@ -8,19 +8,19 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// instead says what becomes of the GPUs of a configuration that is partly wrong. It is the same as long as that is, so it does not
+// partly says what the GPUs of a partly invalid configuration are advertised as. It is the same as long as that is, so it does not
 // say which of the refused GPUs are new.
-func instead(gpus []gpu.GPU, layout gpu.Layout, refused []gpu.UUID) string {
+func partly(gpus []gpu.GPU, layout gpu.Layout, refused []gpu.UUID) string {
 	isRefused := func(g *gpu.GPU) bool { return slices.Contains(refused, g.UUID) }
 	isNothing := func(g *gpu.GPU) bool {
 		return !isRefused(g) && !layout.Of(g).Partitioned() && len(layout.Of(g).Devices(g)) == 0
 	}
-	said := sentence(gpus, isRefused, "stays as it was offered, whole if it is new", "stay as they were offered, whole if they are new") +
+	said := sentence(gpus, isRefused, "stays as it was advertised, whole if it is new", "stay as they were advertised, whole if they are new") +
 		sentence(gpus, isNothing, "is without any device", "are without any device")
 	if said == "" {
-		return "All else is in force"
+		return "All else is applied"
 	}
-	return said + "all else is in force"
+	return said + "all else is applied"
 }
 
 // sentence is one about those GPUs that are so, with what follows it: "GPU 1 is …; ", "GPUs 1, 2 are …; ". It is empty without any.

@@ -1,4 +1,4 @@
-package driver
+package layout
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/fakes"
 )
 
 var (
@@ -20,35 +21,35 @@ var (
 	errBad   = errors.New("file node.yaml: the configuration is empty")
 )
 
-// TestSharesThatAreHeldStayAsMany: what claims hold says how many there were.
-func TestSharesThatAreHeldStayAsMany(t *testing.T) {
+// TestController_SharesInUse_CountStays: records say how many there were.
+func TestController_SharesInUse_CountStays(t *testing.T) {
 	t.Parallel()
 	d := opened(t, onlyWhole, holdsShare())
-	for _, device := range d.Devices() {
+	for _, device := range d.now().Devices() {
 		if shared, ok := device.(gpu.TimeSliced); ok {
 			assert.Equal(t, 3, shared.Replicas)
 			assert.Equal(t, "gpu-shared", shared.ShareName)
 			return
 		}
 	}
-	t.Error("it is not offered any more")
+	t.Error("it is not advertised any more")
 }
 
-func TestTheConfigurationMakesTheLayout(t *testing.T) {
+func TestController_Configuration_MakesTheLayout(t *testing.T) {
 	t.Parallel()
 	for entries, want := range map[string][]string{
-		turns: {ownPool, first, first + "-timeslice"},
-		"":    {"n0", first}, onlyWhole: {"n0", first}, onlySlices: {ownPool, oneSlice, big}, both: {ownPool, first, oneSlice, big}, onlyBig: {ownPool, big},
+		shared: {ownPool, first, first + "-timeslice"},
+		"":     {"n0", first}, onlyWhole: {"n0", first}, onlyMIG: {ownPool, small6, big}, both: {ownPool, first, small6, big}, onlyBig: {ownPool, big},
 	} {
 		d := opened(t, entries)
-		assert.Equal(t, want, d.offered(t), entries)
+		assert.Equal(t, want, d.advertised(t), entries)
 		assert.Empty(t, d.events())
-		assert.Len(t, d.Devices(), len(want)-1+1, "with the other GPU")
+		assert.Len(t, d.now().Devices(), len(want)-1+1, "with the other GPU")
 	}
 }
 
-// TestAHeldGPUKeepsItsOfferAndPool: else the scheduler would take what is held for free.
-func TestAHeldGPUKeepsItsOfferAndPool(t *testing.T) {
+// TestController_DevicesInUse_LayoutAndPoolStay: else the scheduler would take what is in use for free.
+func TestController_DevicesInUse_LayoutAndPoolStay(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		record        *checkpoint.Record
@@ -56,10 +57,10 @@ func TestAHeldGPUKeepsItsOfferAndPool(t *testing.T) {
 		held, freeing []string
 	}{
 		"the whole GPU, where slices are wanted": {
-			holds("n0", first), onlySlices, []string{"n0", first}, []string{ownPool, oneSlice, big},
+			holds("n0", first), onlyMIG, []string{"n0", first}, []string{ownPool, small6, big},
 		},
 		"the whole GPU, where slices are wanted too": {
-			holds("n0", first), both, []string{"n0", first}, []string{ownPool, first, oneSlice, big},
+			holds("n0", first), both, []string{"n0", first}, []string{ownPool, first, small6, big},
 		},
 		"the whole GPU beside slices, where they are not wanted": {
 			holds(ownPool, first), onlyWhole, []string{ownPool, first}, []string{"n0", first},
@@ -68,132 +69,129 @@ func TestAHeldGPUKeepsItsOfferAndPool(t *testing.T) {
 			holds(ownPool, first), onlyBig, []string{ownPool, first, big}, []string{ownPool, big},
 		},
 		"a slice, where none are wanted": {
-			holds(ownPool, oneSlice, "1g.10gb"), onlyWhole, []string{ownPool, first, oneSlice}, []string{"n0", first},
+			holds(ownPool, small6, "1g.10gb"), onlyWhole, []string{ownPool, first, small6}, []string{"n0", first},
 		},
 		"a share, where none are wanted": {
-			holdsShare(), both, []string{ownPool, first, first + "-timeslice", oneSlice, big}, []string{ownPool, first, oneSlice, big},
+			holdsShare(), both, []string{ownPool, first, first + "-timeslice", small6, big}, []string{ownPool, first, small6, big},
 		},
 		"a share, where the whole GPU is wanted": {
 			holdsShare(), onlyWhole, []string{ownPool, first, first + "-timeslice"}, []string{"n0", first},
 		},
 		"a slice, where others are wanted": {
-			holds(ownPool, oneSlice, "1g.10gb"), onlyBig, []string{ownPool, oneSlice, big}, []string{ownPool, big},
+			holds(ownPool, small6, "1g.10gb"), onlyBig, []string{ownPool, small6, big}, []string{ownPool, big},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				d := opened(t, c.entries, c.record)
-				assert.Equal(t, c.held, d.offered(t))
+				assert.Equal(t, c.held, d.advertised(t))
 				stop := d.runs(t)
 				defer stop()
 				after(time.Minute)
-				assert.Equal(t, c.held, d.offered(t), "as long as it is held")
-				assert.Equal(t, 1, d.Changing())
+				assert.Equal(t, c.held, d.advertised(t), "as long as it is held")
+				assert.Equal(t, 1, d.now().Status.Changing)
 				d.records = nil
-				after(2*drainLook + pageInterval)
-				assert.Equal(t, c.freeing, d.offered(t))
-				assert.Zero(t, d.Changing())
+				after(2*drainInterval + pageInterval)
+				assert.Equal(t, c.freeing, d.advertised(t))
+				assert.Zero(t, d.now().Status.Changing)
 			})
 		})
 	}
 }
 
-func TestWhatDoesNotHoldAGPU(t *testing.T) {
+func TestController_AdminAndOtherGPUs_KeepNothing(t *testing.T) {
 	t.Parallel()
 	admin, elsewhere := holds("n0", first), holds("n0", first)
 	admin.Results[0].Admin, elsewhere.Results[0].GPUUUID = true, "GPU-other"
-	d := opened(t, both, admin, elsewhere, holds(ownPool, big, "3g.40gb"), holds(ownPool, oneSlice, "1g.10gb"))
-	assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
-	assert.Zero(t, d.Changing())
+	d := opened(t, both, admin, elsewhere, holds(ownPool, big, "3g.40gb"), holds(ownPool, small6, "1g.10gb"))
+	assert.Equal(t, []string{ownPool, first, small6, big}, d.advertised(t))
+	assert.Zero(t, d.now().Status.Changing)
 }
 
-func TestTheConfigurationIsReadUntilItIsGood(t *testing.T) {
+func TestController_ConfigurationUnavailable_ReadUntilValid(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, onlySlices)
-		_, _, err := d.Now()
-		require.EqualError(t, err, "the configuration of node n0 was not read yet")
+		d := newFixture(t, onlyMIG)
+		require.EqualError(t, d.now().Err, "the configuration of node n0 was not read yet")
 		d.read = errLater
-		assert.False(t, d.Load(t.Context()))
-		_, _, err = d.Now()
-		require.ErrorIs(t, err, errLater, "nothing is known, so nothing is offered")
-		assert.Empty(t, d.Devices())
+		assert.False(t, d.load(t))
+		require.ErrorIs(t, d.now().Err, errLater, "nothing is known, so nothing is advertised")
+		assert.Empty(t, d.now().Devices())
 		assert.Empty(t, d.events())
 
 		var changes atomic.Int64
-		stop := inBackground(t, func(ctx context.Context) error { return d.Run(ctx, func() { changes.Add(1) }) })
+		stop := fakes.Run(t, func(ctx context.Context) error { return d.Run(ctx, func() { changes.Add(1) }) })
 		d.read = errBad
 		after(time.Minute)
-		assert.Equal(t, []string{"n0", first}, d.offered(t), "what people must mend keeps no GPU away")
-		assert.Equal(t, []string{"Warning NodeConfigInvalid Configure: GPUs are offered whole: file node.yaml: the configuration is empty"}, d.events(), "once")
+		assert.Equal(t, []string{"n0", first}, d.advertised(t), "an invalid configuration withholds no GPU")
+		assert.Equal(t, []string{"Warning NodeConfigInvalid Configure: GPUs are advertised whole: file node.yaml: the configuration is empty"}, d.events(), "once")
 		d.read = nil
-		after(2 * rereadMax)
-		assert.Equal(t, []string{"n0", first}, d.offered(t), "who does not publish changes nothing")
+		after(2 * roundInterval)
+		assert.Equal(t, []string{"n0", first}, d.advertised(t), "a process that does not lead changes nothing")
 		d.Lead(true)
 		after(3 * settleTime)
-		assert.Equal(t, []string{ownPool, oneSlice, big}, d.offered(t))
-		assert.Equal(t, []string{good}, d.events())
+		assert.Equal(t, []string{ownPool, small6, big}, d.advertised(t))
+		assert.Equal(t, []string{valid}, d.events())
 		before := changes.Load()
 		after(time.Hour)
-		assert.Equal(t, before, changes.Load(), "what is good is not read again")
+		assert.Equal(t, before, changes.Load(), "a valid one is not read again")
 		stop()
 	})
 }
 
-func TestABadEntryConcernsItsGPUsAlone(t *testing.T) {
+func TestController_InvalidEntry_ConcernsItsGPUsAlone(t *testing.T) {
 	t.Parallel()
 	d := opened(t, `[{modes: [whole, mig]}]`)
-	assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
+	assert.Equal(t, []string{ownPool, first, small6, big}, d.advertised(t))
 	const text = "NodeConfig: gpus[0].modes[1]: NVIDIA L40S has no MIG; remove mode mig, or give such GPUs an entry of their own without it"
-	assert.Equal(t, []string{"Warning NodeConfigInvalid Configure: GPU 1 stays as it was offered, whole if it is new; all else is in force: " + text}, d.events())
-	assert.False(t, d.config.fits, "it is read again")
+	assert.Equal(t, []string{"Warning NodeConfigInvalid Configure: GPU 1 stays as it was advertised, whole if it is new; all else is applied: " + text}, d.events())
+	assert.False(t, d.worker.state.config.fits, "it is read again")
 	d.read = errBad
-	assert.False(t, d.Load(t.Context()))
-	assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
+	assert.False(t, d.load(t))
+	assert.Equal(t, []string{ownPool, first, small6, big}, d.advertised(t))
 	assert.Equal(t, []string{"Warning NodeConfigInvalid Configure: The configuration that was read before stays: " + errBad.Error()}, d.events())
 	d.read, d.entries = nil, both
-	assert.True(t, d.Load(t.Context()))
-	assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
-	assert.Equal(t, []string{good}, d.events())
+	assert.True(t, d.load(t))
+	assert.Equal(t, []string{ownPool, first, small6, big}, d.advertised(t))
+	assert.Equal(t, []string{valid}, d.events())
 }
 
-func TestWithoutRecordsNothingIsKnown(t *testing.T) {
+func TestController_RecordsUnreadable_LayoutUnknown(t *testing.T) {
 	t.Parallel()
 	d := opened(t, both)
 	d.ports.Records = func() ([]*checkpoint.Record, error) { return nil, errBad }
-	d.seen = nil
-	_, _, err := d.Now()
+	d.renew()
+	err := d.Snapshot().Err
 	require.ErrorIs(t, err, errBad)
 	require.ErrorContains(t, err, "which GPUs are in use cannot be read now")
 }
 
-// TestPartsWaitForTheAPIServersAnswer, which is asked for again and again, and not all the time.
-func TestPartsWaitForTheAPIServersAnswer(t *testing.T) {
+// TestController_CountersUnknown_ProbedWithBackOff before anything is advertised in parts.
+func TestController_CountersUnknown_ProbedWithBackOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d := newDesk(t, both)
+		d := newFixture(t, both)
 		d.unknown = errLater
-		require.True(t, d.Load(t.Context()))
-		d.Probe(t.Context())
-		_, _, err := d.Now()
-		require.ErrorIs(t, err, errCounters)
+		require.True(t, d.load(t))
+		d.probe(t)
+		require.ErrorIs(t, d.now().Err, errCounters)
 		var changes atomic.Int64
-		stop := inBackground(t, func(ctx context.Context) error { return d.Run(ctx, func() { changes.Add(1) }) })
+		stop := fakes.Run(t, func(ctx context.Context) error { return d.Run(ctx, func() { changes.Add(1) }) })
 		after(time.Minute)
-		assert.Less(t, d.asked, 15)
+		assert.Less(t, d.probes, 15)
 		assert.Zero(t, changes.Load())
 		d.unknown = nil
-		after(2 * rereadMax)
+		after(2 * roundInterval)
 		assert.EqualValues(t, 1, changes.Load())
-		assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
+		assert.Equal(t, []string{ownPool, first, small6, big}, d.advertised(t))
 		stop()
-		assert.Len(t, d.events(), 1, "after some patience")
+		assert.Len(t, d.events(), 1, "after some failures")
 
-		d.Disjoin()
-		assert.Equal(t, []string{ownPool, first}, d.offered(t))
+		d.CountersUnsupported()
+		assert.Equal(t, []string{ownPool, first}, d.advertised(t))
 		assert.Len(t, d.events(), 1)
 	})
 	d := opened(t, onlyWhole)
-	assert.Zero(t, d.asked, "nobody asks where it does not matter")
+	assert.Zero(t, d.probes, "nothing is probed where it does not matter")
 }

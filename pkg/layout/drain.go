@@ -1,196 +1,139 @@
-package driver
+package layout
 
 import (
 	"context"
-	"maps"
+	"fmt"
 	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
 
-	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// draining is how far this process is in bringing GPUs to what they should be offered as.
-type draining struct {
+// drain brings the GPUs of a node whose process leads to the layouts that are desired, and keeps what is saved of them.
+type drain struct {
+	*worker
 	// leading: this process is the one that publishes.
 	leading bool
-	// saved is what outlives it.
-	saved Saved
-	// news: another process has saved something else since followed was called.
-	news bool
-	// list is the list of claims that is being read, nil while none is, and page when the next page of one may be read.
-	list *claimList
-	page time.Time
+	archive *archive
+	pages   pages
 }
 
-// longest is how long Run may wait.
-func (o *Offering) longest() time.Duration {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.drain.leading || len(o.going.changes) == 0 {
-		return rereadMax
+// pause is how long nothing is due.
+func (d *drain) pause(now time.Time) time.Duration {
+	if !d.leading || len(d.state.rollout.changes) == 0 {
+		return roundInterval
 	}
-	if page := time.Until(o.drain.page); page > 0 {
-		return min(page, drainLook)
+	if page := d.pages.next.Sub(now); page > 0 {
+		return min(page, drainInterval)
 	}
-	return drainLook
+	return drainInterval
 }
 
-// Lead tells whether this process is the one that publishes. Only then GPUs change what they are offered as. What the process before it
-// had come to is what they are offered as now.
-func (o *Offering) Lead(leading bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.drain.leading, o.drain.list = leading, nil
-	if leading {
-		if err := o.ports.Saved.Sweep(); err != nil {
-			klog.Background().Error(err, "Half of a file is left")
-		}
-		o.recallLocked()
-		o.nudge()
-	}
-}
-
-// recall takes up what was saved.
-func (o *Offering) recall() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.recallLocked()
-}
-
-func (o *Offering) recallLocked() {
-	saved, err := o.ports.Saved.Load()
-	if err != nil {
-		o.tell(advice{reason: events.LayoutStateUnreadable}, "GPUs that nobody uses may be offered otherwise at once: "+err.Error())
+// lead sets whether this process leads. The layout that the process before it had come to is the one of now.
+func (d *drain) lead(leading bool) {
+	d.leading, d.pages.list = leading, nil
+	if !leading {
 		return
 	}
-	o.drain.saved = saved
-	if saved.GPUs == nil || saved.same(Saved{GPUs: o.going.current, Flags: saved.Flags}) {
-		return // nobody else has changed anything
+	if err := d.ports.Store.Sweep(); err != nil {
+		klog.Background().Error(err, "An unfinished file of the layout was not removed")
 	}
-	o.seen = nil
-	maps.Copy(o.going.current, saved.GPUs)
+	d.archive.recall()
 }
 
-// advance brings GPUs to what they should be offered as, each of them when it is free; true when something else is on offer now. What
-// keeps one of them delays no other.
-func (o *Offering) advance(ctx context.Context) bool {
-	if !o.due(ctx) {
-		return false
+// advance brings GPUs to their desired layouts, each of them when what leaves is released. What keeps one of them delays no other.
+func (d *drain) advance(ctx context.Context) {
+	if !d.due(ctx) {
+		return
 	}
-	states, err := o.states()
+	found, err := d.progress()
 	if err != nil {
-		o.failed(ctx, states.all, err)
-		return false
+		d.failed(ctx, found.all, err)
+		return
 	}
-	if len(states.untainted) > 0 {
-		if err := o.look(ctx); err != nil {
-			o.failed(ctx, states.untainted, err)
+	if len(found.untainted) > 0 {
+		if err := d.checkTaints(ctx); err != nil {
+			d.failed(ctx, found.untainted, err)
 		}
 	}
-	settled, about, err := o.readClaims(ctx, states.ready)
+	changed, about, err := d.readClaims(ctx, found.ready)
 	if err != nil {
-		o.failed(ctx, about, err)
+		d.failed(ctx, about, err)
 	}
-	if settled {
-		o.lookAgain(ctx)
+	if !changed {
+		return
 	}
-	return settled
+	// The GPUs are inspected before what they are advertised as is published: the last MIG device may have come and gone since they were
+	// inspected, and the plan of the next claim for the whole GPU has to know of the MIG mode that it left.
+	if err := d.ports.Inventory.Refresh(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "GPUs whose layout changes were not inspected")
+	}
 }
 
 // failed puts off what could not be found out or done.
-func (o *Offering) failed(ctx context.Context, ids []gpu.UUID, err error) {
-	klog.FromContext(ctx).Error(err, "GPUs are not offered otherwise yet")
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.going.later(ids, false, time.Now())
+func (d *drain) failed(ctx context.Context, ids []gpu.UUID, err error) {
+	klog.FromContext(ctx).Error(err, "GPU layouts are not changed yet")
+	d.state.rollout.Defer(ids, false, time.Now())
 }
 
-// lookAgain sees the GPUs as they are before what they offer now is published: the last slice may have come and gone since they were seen,
-// and who is given the whole GPU next has to know of the MIG mode that it left.
-func (o *Offering) lookAgain(ctx context.Context) {
-	if err := o.ports.Inventory.Refresh(ctx); err != nil {
-		klog.FromContext(ctx).Error(err, "GPUs that are offered otherwise were not looked at")
-	}
-}
-
-// due tells whether there is something to do, and saves what is offered.
-func (o *Offering) due(ctx context.Context) bool {
-	_, _, err := o.Now() // what the configuration wants of the GPUs that are there now
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.drain.leading || err != nil {
+// due reports whether a check is due, and saves what is advertised.
+func (d *drain) due(ctx context.Context) bool {
+	if !d.leading || d.output.latest.Load().Err != nil {
 		return false
 	}
-	if !o.drain.saved.same(Saved{GPUs: o.going.current, Flags: o.flags()}) {
-		if err := o.save(o.going.current); err != nil {
-			klog.FromContext(ctx).Error(err, "A restart will not know what GPUs were offered as")
+	r := d.state.rollout
+	if !d.archive.saved.same(d.archive.of(r.current)) {
+		if err := d.archive.save(r.current); err != nil {
+			klog.FromContext(ctx).Error(err, "A restart will not know what GPUs are advertised as")
 		}
 	}
 	now := time.Now()
-	o.remind(now)
-	asking := len(o.going.where(func(c *change) bool { return c.asking(now) })) > 0
-	if !asking && o.drain.list == nil {
-		o.drain.page = time.Time{} // the next question waits for this node's moment
+	d.remind(now)
+	due := len(r.changes.where(func(c *change) bool { return c.check.Due(now) })) > 0
+	if !due && d.pages.list == nil {
+		d.pages.next = time.Time{} // the next check waits for this node's moment
 	}
-	return asking
+	return due
 }
 
-// states are the GPUs that may be asked about now, by how far they are.
-type states struct {
-	// all are those that change. Of untainted and ready there are none, unless about one of them the API server may be asked.
+// progress is how far the GPUs are that may be checked now.
+type progress struct {
+	// all are those that change. Of untainted and ready there are none, unless a check of one of them is due.
 	all []gpu.UUID
-	// untainted are those whose taints are waited for.
+	// untainted are those whose taints are not stored yet.
 	untainted []gpu.UUID
-	// ready are those that have had them long enough and no record of what leaves.
+	// ready are those that await release and have no record of what leaves.
 	ready []gpu.UUID
 }
 
-// states sorts the GPUs that change. With an error it knows of none how far it is.
-func (o *Offering) states() (found states, err error) {
-	records, err := o.ports.Records()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	found.all = o.going.where(func(*change) bool { return true })
+// progress sorts the GPUs that change. With an error it knows of none how far it is.
+func (d *drain) progress() (found progress, err error) {
+	r := d.state.rollout
+	found.all = r.changes.where(func(*change) bool { return true })
+	records, err := d.ports.Records()
 	if err != nil {
 		return found, err
 	}
 	now := time.Now()
-	idle := func(ids []gpu.UUID) bool {
-		return !slices.ContainsFunc(ids, func(id gpu.UUID) bool { return o.going.changes[id].asking(now) })
+	ifDue := func(ids []gpu.UUID) []gpu.UUID {
+		if slices.ContainsFunc(ids, func(id gpu.UUID) bool { return r.changes[id].check.Due(now) }) {
+			return ids
+		}
+		return nil
 	}
-	found.untainted = o.going.where(func(c *change) bool { return c.since.IsZero() })
-	if idle(found.untainted) {
-		found.untainted = nil
-	}
-	found.ready = slices.DeleteFunc(o.going.unrecorded(records), func(id gpu.UUID) bool { return !o.going.due(id, now) })
-	if idle(found.ready) {
-		found.ready = nil
-	}
+	found.untainted = ifDue(r.changes.where(func(c *change) bool { return c.tainted.IsZero() }))
+	found.ready = ifDue(slices.DeleteFunc(r.Unrecorded(records), func(id gpu.UUID) bool { return r.Phase(id, now) != AwaitingRelease }))
 	return found, nil
 }
 
-// look notes which taints the API server has.
-func (o *Offering) look(ctx context.Context) error {
-	published, err := o.ports.Tainted(ctx)
+// checkTaints takes note of the taints that the API server has stored.
+func (d *drain) checkTaints(ctx context.Context) error {
+	stored, err := call(ctx, d.worker, d.ports.API.Tainted)
 	if err != nil {
-		return err
+		return fmt.Errorf("reading the taints of this node's devices: %w", err)
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.going.taint(published, !o.untaints, time.Now())
-	return nil
-}
-
-// save makes a layout outlive the process, and the settings.
-func (o *Offering) save(layout gpu.Layout) error {
-	saved := Saved{GPUs: maps.Clone(layout), Flags: o.flags()}
-	if err := o.ports.Saved.Save(saved); err != nil {
-		o.drain.saved = Saved{} // it may be saved all the same, so what is on offer is to be saved again
-		return err
-	}
-	o.drain.saved = saved
+	d.state.rollout.Tainted(stored, d.state.capabilities.taints != Unsupported, time.Now())
 	return nil
 }

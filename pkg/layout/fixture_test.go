@@ -1,4 +1,4 @@
-package driver
+package layout
 
 import (
 	"context"
@@ -14,98 +14,155 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/test/fakes"
 )
 
-// desk is what an Offering is asked to offer, and what it works with.
-type desk struct {
-	*Offering
+// fixture is a Controller of a node with two GPUs, and what it works with.
+type fixture struct {
+	*Controller
 
-	machine *machine
-	entries string
-	read    error
-	records []*checkpoint.Record
-	unknown error // why it is not known whether the API server keeps counters
-	asked   int
-	told    nodeEvents
-	watched bool // what the configuration is read from
+	machine *fakes.Machine
+	entries string // of the configuration
+	read    error  // why that cannot be read
 	reads   int
-
-	forgetful bool  // the scheduler does not count shares
-	unread    error // why that is not known
-
-	saved     *memory
-	allocated map[gpu.PoolDevice]bool // without a record
-	listed    int                     // how often that was asked
-	untainted bool                    // the API server has no taints yet
-	dead      error                   // it does not answer
-	lost      gpu.DeviceName          // a device of the node's pool whose taint the API server does not have
+	records []*checkpoint.Record
+	watched bool // what the configuration is read from
+	written fakes.Events
+	saved   *memory
+	server
 }
 
-// newDesk has a GPU that can be cut and one that cannot.
-func newDesk(t *testing.T, entries string) *desk {
+// server is what the API server answers.
+type server struct {
+	unknown     error // why it is not known whether it stores counters
+	probes      int
+	uncounted   bool  // the scheduler does not count shares
+	sharesError error // why that is not known
+
+	allocated map[gpu.PoolDevice]bool // without a record
+	listed    int                     // how many pages were read
+	untainted bool                    // it has stored no taints yet
+	dead      error                   // it does not answer
+	lost      gpu.DeviceName          // a device of the node's pool whose taint it has not stored
+}
+
+// newFixture has a GPU that can be partitioned and one that cannot.
+func newFixture(t *testing.T, entries string) *fixture {
 	t.Helper()
-	m := twoGPUs()
-	m.gpus[0].Product = gpu.Product{Name: "NVIDIA H100", MIGCapable: true}
-	m.gpus[0].MIG = &gpu.MIG{Profiles: []gpu.MIGProfile{
+	m := fakes.TwoGPUs()
+	m.GPUs[0].Product = gpu.Product{Name: "NVIDIA H100", MIGCapable: true}
+	m.GPUs[0].MIG = &gpu.MIG{Profiles: []gpu.MIGProfile{
 		{ID: 19, Name: "1g.10gb", Slices: 1, Placements: []gpu.Placement{{Start: 6, Size: 1}}},
 		{ID: 9, Name: "3g.40gb", Slices: 3, Placements: []gpu.Placement{{Start: 0, Size: 4}}},
 	}}
-	d := &desk{machine: m, entries: entries, told: make(nodeEvents, 64), saved: &memory{}}
+	d := &fixture{machine: m, entries: entries, written: make(fakes.Events, 64), saved: &memory{}}
 	d.restart(t)
 	return d
 }
 
-// restart begins anew with what was saved.
-func (d *desk) restart(t *testing.T) {
+// restart begins again with what was saved.
+func (d *fixture) restart(t *testing.T) {
 	t.Helper()
-	m := d.machine
-	d.Offering = NewOffering(OfferingPorts{
-		Inventory: m.look(t), NodeName: "n0", Events: d.told, Watched: d.watched,
-		Read: func(ctx context.Context) (*v1alpha1.NodeConfig, error) {
-			return ask(ctx, func() (*v1alpha1.NodeConfig, error) {
-				d.reads++
-				if d.read != nil || d.entries == "" {
-					return nil, d.read
-				}
-				c, err := v1alpha1.DecodeNodeConfig([]byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: " + d.entries))
-				require.NoError(t, err)
-				c.Default()
-				return c, nil
-			})
+	d.Controller = New(Ports{
+		Inventory: d.machine.Inventory(t), NodeName: "n0", Events: d.written, Store: d.saved,
+		Config: ConfigPorts{
+			Read: d.config(t), Retryable: func(err error) bool { return errors.Is(err, errLater) }, Watched: d.watched,
 		},
-		Passing: func(err error) bool { return errors.Is(err, errLater) },
-		Counters: func(ctx context.Context) (bool, error) {
-			return ask(ctx, func() (bool, error) {
-				if d.asked++; d.asked > 1000 {
-					return true, nil // time stands still while nobody waits
-				}
-				return true, d.unknown
-			})
-		},
-		Shares: func(ctx context.Context) (bool, error) {
-			return ask(ctx, func() (bool, error) { return !d.forgetful, d.unread })
+		API: APIPorts{
+			PartitionableDevices: func(ctx context.Context) (bool, error) {
+				return ask(ctx, func() (bool, error) {
+					if d.probes++; d.probes > 1000 {
+						return true, nil // time stands still while nothing waits
+					}
+					return true, d.unknown
+				})
+			},
+			CountsShares: func(ctx context.Context) (bool, error) {
+				return ask(ctx, func() (bool, error) { return !d.uncounted, d.sharesError })
+			},
+			Tainted: func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
+				tainted := d.stored(t)
+				return ask(ctx, func() (map[gpu.PoolDevice]bool, error) {
+					if d.lost != "" {
+						tainted[gpu.PoolDevice{Pool: "n0", Device: d.lost}] = false
+					}
+					return tainted, d.dead
+				})
+			},
+			Allocated: func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+				return ask(ctx, func() (*kube.AllocatedPage, error) { return d.page(query) })
+			},
 		},
 		Records: func() ([]*checkpoint.Record, error) {
 			return ask(context.Background(), func() ([]*checkpoint.Record, error) { return d.records, nil })
 		},
-		Saved: d.saved,
-		Tainted: func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
-			tainted := d.published(t)
-			return ask(ctx, func() (map[gpu.PoolDevice]bool, error) {
-				if d.lost != "" {
-					tainted[gpu.PoolDevice{Pool: "n0", Device: d.lost}] = false
-				}
-				return tainted, d.dead
-			})
-		},
-		Allocated: func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
-			return ask(ctx, func() (*kube.AllocatedPage, error) { return d.page(query) })
-		},
 	})
 }
 
+// config reads the fixture's configuration.
+func (d *fixture) config(t *testing.T) func(ctx context.Context) (*v1alpha1.NodeConfig, error) {
+	return func(ctx context.Context) (*v1alpha1.NodeConfig, error) {
+		return ask(ctx, func() (*v1alpha1.NodeConfig, error) {
+			d.reads++
+			if d.read != nil || d.entries == "" {
+				return nil, d.read
+			}
+			c, err := v1alpha1.DecodeNodeConfig([]byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: " + d.entries))
+			require.NoError(t, err)
+			c.Default()
+			return c, nil
+		})
+	}
+}
+
+// alone does something in the place of the goroutine of Run, which does not run.
+func (d *fixture) alone(do func(w *worker)) {
+	d.turn <- struct{}{}
+	defer func() { <-d.turn }()
+	do(d.worker)
+}
+
+// load reads the configuration, and reports whether it is valid.
+func (d *fixture) load(t *testing.T) bool {
+	t.Helper()
+	config, err := d.ports.Config.Read(t.Context())
+	d.alone(func(w *worker) {
+		w.state.config.take(t.Context(), d.ports.Config, config, err)
+		w.output.stale = true
+		w.update()
+	})
+	return err == nil
+}
+
+// probe probes the API server where that is due.
+func (d *fixture) probe(t *testing.T) {
+	t.Helper()
+	d.alone(func(w *worker) {
+		w.state.capabilities.retry.Reset()
+		w.probe(t.Context())
+		w.update()
+	})
+}
+
+// renew has the layout worked out again.
+func (d *fixture) renew() {
+	d.alone(func(w *worker) { w.output.stale = true; w.update() })
+}
+
+// now is the snapshot when everything that has happened was taken up.
+func (d *fixture) now() *Snapshot {
+	select {
+	case d.turn <- struct{}{}:
+		d.worker.update()
+		<-d.turn
+	default:
+		synctest.Wait()
+	}
+	return d.Snapshot()
+}
+
 // page is the only page of the cluster's claims.
-func (d *desk) page(query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+func (d *fixture) page(query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
 	d.listed++
 	if d.dead != nil {
 		return nil, d.dead
@@ -119,15 +176,15 @@ func (d *desk) page(query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
 	return page, nil
 }
 
-// published is what the API server has of the first GPU.
-func (d *desk) published(t *testing.T) map[gpu.PoolDevice]bool {
-	present, err := d.Present()
-	assert.NoError(t, err)
+// stored is what the API server has stored of the first GPU.
+func (d *fixture) stored(t *testing.T) map[gpu.PoolDevice]bool {
+	present := d.output.latest.Load()
+	assert.NoError(t, present.Err)
 	g := &present.Node.GPUs[0]
 	offer := present.Layout.Of(g)
 	tainted := map[gpu.PoolDevice]bool{}
-	fakes.Lock()
-	defer fakes.Unlock()
+	guard.Lock()
+	defer guard.Unlock()
 	for _, device := range offer.Devices(g) {
 		place := gpu.PoolDevice{Pool: offer.Pool("n0", g), Device: device.Name()}
 		tainted[place] = present.Leaving[place] && !d.untainted
@@ -135,11 +192,11 @@ func (d *desk) published(t *testing.T) map[gpu.PoolDevice]bool {
 	return tainted
 }
 
-// runs runs it as the one that publishes until the answer is called.
-func (d *desk) runs(t *testing.T) (stop func()) {
+// runs has it run as the process that leads until stop is called.
+func (d *fixture) runs(t *testing.T) (stop func()) {
 	t.Helper()
 	d.Lead(true)
-	return inBackground(t, func(ctx context.Context) error { return d.Run(ctx, func() {}) })
+	return fakes.Run(t, func(ctx context.Context) error { return d.Run(ctx, func() {}) })
 }
 
 // after lets time pass, in which fakes may read what the test has set.
@@ -149,23 +206,23 @@ func after(pass time.Duration) {
 	synctest.Wait()
 }
 
-// opened is a desk that has read its configuration.
-func opened(t *testing.T, entries string, records ...*checkpoint.Record) *desk {
+// opened is a fixture that has read its configuration.
+func opened(t *testing.T, entries string, records ...*checkpoint.Record) *fixture {
 	t.Helper()
-	d := newDesk(t, entries)
+	d := newFixture(t, entries)
 	d.records = records
-	require.True(t, d.Load(t.Context()))
-	d.Probe(t.Context())
+	require.True(t, d.load(t))
+	d.probe(t)
 	return d
 }
 
-// offered lists what the first GPU is offered as, with its pool.
-func (d *desk) offered(t *testing.T) []string {
+// advertised lists what the first GPU is advertised as, with its pool.
+func (d *fixture) advertised(t *testing.T) []string {
 	t.Helper()
-	node, layout, err := d.Now()
-	require.NoError(t, err)
-	g := &node.GPUs[0]
-	offer := layout.Of(g)
+	s := d.now()
+	require.NoError(t, s.Err)
+	g := &s.Node.GPUs[0]
+	offer := s.Layout.Of(g)
 	names := []string{offer.Pool("n0", g)}
 	for _, device := range offer.Devices(g) {
 		names = append(names, string(device.Name()))
@@ -173,33 +230,24 @@ func (d *desk) offered(t *testing.T) []string {
 	return names
 }
 
-// events are what was told since.
-func (d *desk) events() (notes []string) {
-	for {
-		select {
-		case note := <-d.told:
-			notes = append(notes, note)
-		default:
-			return notes
-		}
-	}
-}
+// events are those since it was called last.
+func (d *fixture) events() []string { return d.written.Written() }
 
-// good is told when what was wrong is no more.
-const good = "Normal NodeConfigAccepted Configure: The node's configuration is good again; GPUs change to it as they become free"
+// valid is the Event when nothing is wrong any more.
+const valid = "Normal NodeConfigAccepted Configure: The node's configuration is valid again; GPUs change to it as their devices are released"
 
 const (
 	firstUUID = gpu.UUID("GPU-aaaaaaaa-0000-4000-8000-000000000000")
 	first     = "gpu-aaaaaaaa"
 	ownPool   = "n0/" + first
-	oneSlice  = first + "-mig-19-6"
+	small6    = first + "-mig-19-6"
 	big       = first + "-mig-9-0"
 
-	onlyWhole  = `[{}]`
-	onlySlices = `[{select: {indices: [0]}, modes: [mig]}]`
-	both       = `[{select: {indices: [0]}, modes: [whole, mig]}]`
-	turns      = `[{select: {indices: [0]}, modes: [whole, timeslice], timeSlice: {replicas: 3}}]`
-	onlyBig    = `[{select: {indices: [0]}, modes: [mig], mig: {profiles: [3g.40gb]}}]`
+	onlyWhole = `[{}]`
+	onlyMIG   = `[{select: {indices: [0]}, modes: [mig]}]`
+	both      = `[{select: {indices: [0]}, modes: [whole, mig]}]`
+	shared    = `[{select: {indices: [0]}, modes: [whole, timeslice], timeSlice: {replicas: 3}}]`
+	onlyBig   = `[{select: {indices: [0]}, modes: [mig], mig: {profiles: [3g.40gb]}}]`
 )
 
 // holds is the record of a claim that has a device of the first GPU.

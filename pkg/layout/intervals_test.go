@@ -1,4 +1,4 @@
-package driver
+package layout
 
 import (
 	"testing"
@@ -7,13 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/fakes"
 )
 
-func TestIntervals(t *testing.T) {
+func TestIntervals_Configured_OfTimeSlicedGPUs(t *testing.T) {
 	t.Parallel()
 	both := func(a, b gpu.Interval) map[gpu.UUID]gpu.Interval {
-		m := twoGPUs()
-		return map[gpu.UUID]gpu.Interval{m.gpus[0].UUID: a, m.gpus[1].UUID: b}
+		m := fakes.TwoGPUs()
+		return map[gpu.UUID]gpu.Interval{m.GPUs[0].UUID: a, m.GPUs[1].UUID: b}
 	}
 	for name, c := range map[string]struct {
 		entries string
@@ -26,29 +27,29 @@ func TestIntervals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			wanted, err := opened(t, c.entries).Intervals()
+			wanted, err := opened(t, c.entries).now().Intervals()
 			require.NoError(t, err)
 			assert.Equal(t, c.want, wanted)
 		})
 	}
 
 	d := opened(t, "[{modes: [whole, timeslice], timeSlice: {replicas: 2, interval: Long}}]")
-	d.Disjoin()
-	got, err := d.Intervals()
+	d.CountersUnsupported()
+	got, err := d.now().Intervals()
 	require.NoError(t, err)
-	assert.Equal(t, both("Default", "Default"), got, "an API server without counters has them offered whole, and nobody takes turns")
+	assert.Equal(t, both("Default", "Default"), got, "an API server without counters has them advertised whole, and no shares exist")
 
 	d = opened(t, "[{modes: [whole, mig, timeslice], timeSlice: {replicas: 2, interval: Long}}]")
-	d.machine.change(t, d.ports.Inventory, func() { d.machine.gpus[0].MIG.Mode = gpu.MIGMode{Enabled: true} })
-	wanted, err := d.Intervals()
+	d.machine.Change(t, d.ports.Inventory, func() { d.machine.GPUs[0].MIG.Mode = gpu.MIGMode{Enabled: true} })
+	wanted, err := d.now().Intervals()
 	require.NoError(t, err)
-	assert.NotContains(t, wanted, d.machine.gpus[0].UUID, "in MIG mode it has none")
+	assert.NotContains(t, wanted, d.machine.GPUs[0].UUID, "in MIG mode it has none")
 
-	d.machine.change(t, d.ports.Inventory, func() { d.machine.gone = gpu.ErrDriverNotLoaded })
-	_, err = d.Intervals()
+	d.machine.Change(t, d.ports.Inventory, func() { d.machine.Gone = gpu.ErrDriverNotLoaded })
+	_, err = d.now().Intervals()
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 
-	d = newDesk(t, "")
-	_, err = d.Intervals()
+	d = newFixture(t, "")
+	_, err = d.now().Intervals()
 	require.ErrorContains(t, err, "was not read yet", "before anything is known nothing is set or put back")
 }

@@ -1,4 +1,4 @@
-package driver
+package layout
 
 import (
 	"slices"
@@ -10,10 +10,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-func TestAWrongModeIsTheAdministrators(t *testing.T) {
+func TestMIGMode_NeedsReset_Reported(t *testing.T) {
 	t.Parallel()
 	fix := func(wanted, flag string) []string {
-		return []string{"Warning MIGModeMismatch Configure: GPU 0 (NVIDIA H100, " + string(firstUUID) + ") offers nothing: its configuration wants " + wanted +
+		return []string{"Warning MIGModeMismatch Configure: GPU 0 (NVIDIA H100, " + string(firstUUID) + ") has no device: its configuration requests " + wanted +
 			", and the MIG mode of this product changes only with a reset; drain the node, run nvidia-smi -i 0 -mig " + flag + " and nvidia-smi --gpu-reset -i 0"}
 	}
 	half := []gpu.Instance{{ID: 1, Profile: 9, Placement: gpu.Placement{Size: 4}}}
@@ -23,10 +23,10 @@ func TestAWrongModeIsTheAdministrators(t *testing.T) {
 		instances []gpu.Instance
 		want      []string
 	}{
-		"slices, mode off":                 {onlySlices, false, nil, fix("MIG slices", "1")},
+		"slices, mode off":                 {onlyMIG, false, nil, fix("MIG devices", "1")},
 		"whole, mode on":                   {onlyWhole, true, nil, fix("the whole GPU", "0")},
-		"in turns, mode on":                {turns, true, nil, fix("the whole GPU", "0")},
-		"in turns, mode off":               {turns, false, nil, nil},
+		"in shared, mode on":               {shared, true, nil, fix("the whole GPU", "0")},
+		"in shared, mode off":              {shared, false, nil, nil},
 		"both, mode off":                   {both, false, nil, nil},
 		"both, mode on":                    {both, true, nil, nil},
 		"an instance leaves no room":       {onlyBig, true, half, nil},
@@ -34,40 +34,40 @@ func TestAWrongModeIsTheAdministrators(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t, c.entries)
-			d.machine.change(t, d.ports.Inventory, func() {
-				gpus := slices.Clone(d.machine.gpus)
+			d := newFixture(t, c.entries)
+			d.machine.Change(t, d.ports.Inventory, func() {
+				gpus := slices.Clone(d.machine.GPUs)
 				m := *gpus[0].MIG
 				m.Mode, m.Instances = gpu.MIGMode{NeedsReset: true, Enabled: c.on, Pending: c.on}, c.instances
 				gpus[0].MIG = &m
-				d.machine.gpus = gpus
+				d.machine.GPUs = gpus
 			})
-			require.True(t, d.Load(t.Context()))
-			d.Probe(t.Context())
-			_ = d.offered(t)
-			d.seen = nil
-			_ = d.offered(t)
+			require.True(t, d.load(t))
+			d.probe(t)
+			_ = d.advertised(t)
+			d.renew()
+			_ = d.advertised(t)
 			assert.Equal(t, c.want, d.events(), "once")
 		})
 	}
 }
 
-// TestAModeThatIsWrongAgainIsToldAgain, as it was right meanwhile.
-func TestAModeThatIsWrongAgainIsToldAgain(t *testing.T) {
+// TestMIGMode_MismatchAgain_ReportedAgain.
+func TestMIGMode_MismatchAgain_ReportedAgain(t *testing.T) {
 	t.Parallel()
-	d := opened(t, onlySlices)
+	d := opened(t, onlyMIG)
 	for range 2 {
 		for _, on := range []bool{false, true} {
-			d.machine.change(t, d.ports.Inventory, func() {
-				gpus := slices.Clone(d.machine.gpus)
+			d.machine.Change(t, d.ports.Inventory, func() {
+				gpus := slices.Clone(d.machine.GPUs)
 				m := *gpus[0].MIG
 				m.Mode = gpu.MIGMode{NeedsReset: true, Enabled: on, Pending: on}
 				gpus[0].MIG = &m
-				d.machine.gpus = gpus
+				d.machine.GPUs = gpus
 			})
 			for range 2 {
-				d.seen = nil
-				_ = d.offered(t)
+				d.renew()
+				_ = d.advertised(t)
 			}
 			notes := d.events()
 			if on {

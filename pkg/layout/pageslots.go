@@ -1,4 +1,4 @@
-package driver
+package layout
 
 import (
 	"crypto/sha256"

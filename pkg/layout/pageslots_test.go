@@ -1,4 +1,4 @@
-package driver
+package layout
 
 import (
 	"context"
@@ -61,21 +61,21 @@ func (p *pageCounter) most() (most, all int) {
 	return most, all
 }
 
-// manyNodes are nodes of one cluster, each of which has read that its GPUs are to be offered otherwise.
-func manyNodes(t *testing.T, nodes int, server *pageCounter) (desks []*desk, stop func()) {
+// manyNodes are nodes of one cluster, each of which has read that the layout of its GPUs is to change.
+func manyNodes(t *testing.T, nodes int, server *pageCounter) (fixtures []*fixture, stop func()) {
 	t.Helper()
 	var stops []func()
 	for i := range nodes {
-		d := newDesk(t, onlyWhole)
-		d.ports.Allocated, d.ports.NodeName = server.read, fmt.Sprintf("gpu-node-%04d", i)
-		d.ports.Tainted = func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
+		d := newFixture(t, onlyWhole)
+		d.ports.API.Allocated, d.worker.drain.pages.node = server.read, fmt.Sprintf("gpu-node-%04d", i)
+		d.ports.API.Tainted = func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
 			return map[gpu.PoolDevice]bool{wholeOfFirst: true}, ctx.Err()
 		}
-		assert.True(t, d.Load(t.Context()))
-		_ = d.offered(t)
-		desks, stops = append(desks, d), append(stops, d.runs(t))
+		assert.True(t, d.load(t))
+		_ = d.advertised(t)
+		fixtures, stops = append(fixtures, d), append(stops, d.runs(t))
 	}
-	return desks, func() {
+	return fixtures, func() {
 		for _, stop := range stops {
 			stop()
 		}
@@ -92,27 +92,27 @@ func TestClaimPages_ThousandNodes_AreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes, pages = 1000, 4
 		server := &pageCounter{pages: pages, bySecond: map[int64]int{}}
-		desks, stop := manyNodes(t, nodes, server)
+		fixtures, stop := manyNodes(t, nodes, server)
 		defer stop()
 		held := []*checkpoint.Record{holds("n0", first)}
-		for _, d := range desks {
-			d.records, d.entries = held, onlySlices
+		for _, d := range fixtures {
+			d.records, d.entries = held, onlyMIG
 			d.Reload()
 		}
 		after(2 * settleTime)
 		_, all := server.most()
 		assert.Zero(t, all, "records say enough")
-		for _, d := range desks {
+		for _, d := range fixtures {
 			d.records = nil
 		}
-		after((pages+1)*pageInterval + drainLook)
+		after((pages+1)*pageInterval + drainInterval)
 		most, all := server.most()
 		t.Logf("%d pages, at most %d in a second", all, most)
 		assert.LessOrEqual(t, most, shareOfASecond)
 		assert.Equal(t, nodes*pages, all)
 		assert.Equal(t, nodes, server.whole)
-		for _, d := range desks {
-			assert.Zero(t, d.Changing())
+		for _, d := range fixtures {
+			assert.Zero(t, d.now().Status.Changing)
 		}
 	})
 }
@@ -123,19 +123,19 @@ func TestClaimPages_ThousandBusyNodes_StaySpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 1000
 		server := &pageCounter{pages: 1, bySecond: map[int64]int{}}
-		desks, stop := manyNodes(t, nodes, server)
+		fixtures, stop := manyNodes(t, nodes, server)
 		defer stop()
-		for _, d := range desks {
-			d.ports.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+		for _, d := range fixtures {
+			d.ports.API.Allocated = func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error) {
 				page, err := server.read(ctx, query)
 				page.Devices = query.Devices
 				return page, err
 			}
-			d.entries = onlySlices
+			d.entries = onlyMIG
 			d.Reload()
 		}
 		after(35 * time.Second)
-		for _, d := range desks {
+		for _, d := range fixtures {
 			d.Reload()
 		}
 		after(20 * time.Second)

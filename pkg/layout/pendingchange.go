@@ -1,4 +1,4 @@
-package driver
+package layout
 
 import (
 	"fmt"
@@ -12,22 +12,22 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// remindAfter is how long a GPU's devices may be in use before the administrator is told that its layout waits for them. It may wait for
-// ever: claims that tolerate the taint are allocated what leaves again and again.
+// remindAfter is how long a GPU's devices may be in use before it is reported that its layout change waits for them. It may wait for ever:
+// claims that tolerate the taint are allocated what leaves again and again.
 const remindAfter = 10 * time.Minute
 
 // findClaims is the command that shows which claims have which devices.
 const findClaims = "kubectl get resourceclaims -A -o custom-columns=" +
 	"'NAMESPACE:.metadata.namespace,NAME:.metadata.name,DEVICES:.status.allocation.devices.results[*].device'"
 
-// remind tells of the GPUs whose layout changes wait for devices in use for too long, of each change once, and of those of one edit in one
-// Event. It names no claim: Events of the Node are read by people who may not know of each tenant's.
-func (o *Offering) remind(now time.Time) {
+// remind reports the GPUs whose layout changes wait for devices in use for too long, each change once, and those of one edit in one Event. It
+// names no claim: not every reader of a Node's Events may know of each tenant's.
+func (d *drain) remind(now time.Time) {
 	var waiting []string
-	node := o.ports.Inventory.Current().Node
+	node := d.output.latest.Load().Node
 	for i := range node.GPUs {
 		g := &node.GPUs[i]
-		c, changing := o.going.changes[g.UUID]
+		c, changing := d.state.rollout.changes[g.UUID]
 		if !changing || c.reminded || now.Sub(c.begun) < remindAfter || len(c.inUse()) == 0 {
 			continue
 		}
@@ -38,7 +38,7 @@ func (o *Offering) remind(now time.Time) {
 	if len(waiting) == 0 {
 		return
 	}
-	o.ports.Events.Warn(events.GPULayoutChangePending, events.ActionConfigure, fmt.Sprintf("GPU layout change pending for %d minutes: waiting for devices of %s "+
+	d.ports.Events.Warn(events.GPULayoutChangePending, events.ActionConfigure, fmt.Sprintf("GPU layout change pending for %d minutes: waiting for devices of %s "+
 		"to be released. Running pods keep them, and claims that tolerate the config-change taint can be allocated them again, which delays "+
 		"the change for ever. Find the claims by the names of their devices: %s", int(remindAfter.Minutes()), strings.Join(waiting, ", "), findClaims))
 }

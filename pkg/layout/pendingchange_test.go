@@ -1,4 +1,4 @@
-package driver
+package layout
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// pending is what the administrator is told of GPUs whose layout changes wait.
+// pending is the Event about GPUs whose layout changes wait.
 func pending(gpus string) string {
 	return "Warning GPULayoutChangePending Configure: GPU layout change pending for 10 minutes: waiting for devices of " + gpus + " to be released. " +
 		"Running pods keep them, and claims that tolerate the config-change taint can be allocated them again, which delays the change for ever. " +
@@ -20,14 +20,14 @@ func pending(gpus string) string {
 func TestPendingChange_DevicesInUseForTenMinutes_IsReportedOnce(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		held func(d *desk)
+		held func(d *fixture)
 		want []string
 	}{
-		"prepared":                    {func(d *desk) { d.records = append(d.records, holds("n0", first)) }, []string{pending("GPU 0 (" + first + ")")}},
-		"allocated, not prepared":     {func(d *desk) { d.allocated = map[gpu.PoolDevice]bool{wholeOfFirst: true} }, []string{pending("GPU 0 (" + first + ")")}},
-		"both GPUs":                   {func(d *desk) { d.records = append(d.records, holds("n0", first), d.holdsSecond()) }, []string{pending("GPU 0 (" + first + "), GPU 1 (" + second + ")")}},
-		"the API server has no taint": {func(d *desk) { d.untainted = true }, nil},
-		"free":                        {func(*desk) {}, nil},
+		"prepared":                    {func(d *fixture) { d.records = append(d.records, holds("n0", first)) }, []string{pending("GPU 0 (" + first + ")")}},
+		"allocated, not prepared":     {func(d *fixture) { d.allocated = map[gpu.PoolDevice]bool{wholeOfFirst: true} }, []string{pending("GPU 0 (" + first + ")")}},
+		"both GPUs":                   {func(d *fixture) { d.records = append(d.records, holds("n0", first), d.holdsSecond()) }, []string{pending("GPU 0 (" + first + "), GPU 1 (" + second + ")")}},
+		"the API server has no taint": {func(d *fixture) { d.untainted = true }, nil},
+		"free":                        {func(*fixture) {}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -35,9 +35,9 @@ func TestPendingChange_DevicesInUseForTenMinutes_IsReportedOnce(t *testing.T) {
 				d := opened(t, onlyWhole)
 				stop := d.runs(t)
 				defer stop()
-				after(2 * rereadFirst)
+				after(2 * retryFirst)
 				c.held(d)
-				d.entries = slicesAndTurns
+				d.entries = partitionedAndShared
 				d.Reload()
 				after(remindAfter - time.Second)
 				assert.Empty(t, d.events())
@@ -64,7 +64,7 @@ func TestPendingChange_TolerantClaims_AreReported(t *testing.T) {
 			d.allocated = nil
 		}
 		assert.Equal(t, []string{pending("GPU 0 (" + first + ")")}, d.events())
-		assert.Equal(t, []string{"n0", first}, d.offered(t))
+		assert.Equal(t, []string{"n0", first}, d.advertised(t))
 		d.records, d.entries = append(d.records, holds("n0", first)), onlyBig
 		d.Reload()
 		after(remindAfter + time.Minute)

@@ -1,4 +1,4 @@
-package driver
+package layout
 
 import (
 	"context"
@@ -19,11 +19,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/publish"
+	"github.com/prism-gpu/prism/test/fakes"
 )
 
 const (
-	ours         = "gpu.prism.dev"
-	leavingTaint = ours + "/" + publish.LeavingTaint
+	ours          = "gpu.prism.dev"
+	drainingTaint = ours + "/" + publish.DrainingTaint
 )
 
 // sliceStore is an API server that stores the ResourceSlices which a publisher publishes, unless it is away, and of which others may
@@ -97,27 +98,27 @@ func (s *sliceStore) taints(t *testing.T) map[string][]string {
 	return found
 }
 
-// stored is a desk whose GPUs are published to an API server and whose taints are read from there.
-func stored(t *testing.T, entries string) (d *desk, store *sliceStore, stop func()) {
+// stored is a fixture whose GPUs are published to an API server and whose taints are read from there.
+func published(t *testing.T, entries string) (d *fixture, store *sliceStore, stop func()) {
 	t.Helper()
 	store = &sliceStore{client: fake.NewClientset()}
-	d = newDesk(t, entries)
-	d.ports.Tainted = func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
-		return kube.Stored{Client: store.client, DriverName: ours, NodeName: "n0"}.Tainted(ctx, leavingTaint)
+	d = newFixture(t, entries)
+	d.ports.API.Tainted = func(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
+		return kube.Stored{Client: store.client, DriverName: ours, NodeName: "n0"}.Tainted(ctx, drainingTaint)
 	}
-	require.True(t, d.Load(t.Context()))
-	d.Probe(t.Context())
-	publisher := NewPublisher(d.Offering, publish.Options{DriverName: ours, NodeName: "n0"}, store)
+	require.True(t, d.load(t))
+	d.probe(t)
+	publisher := NewPublisher(d.Controller, publish.Options{DriverName: ours, NodeName: "n0"}, store)
 	d.Lead(true)
-	stop = inBackground(t, func(ctx context.Context) error { return d.Run(ctx, publisher.Publish) })
-	after(2 * rereadFirst)
+	stop = fakes.Run(t, func(ctx context.Context) error { return d.Run(ctx, publisher.Publish) })
+	after(2 * retryFirst)
 	return d, store, stop
 }
 
 // What a GPU in its own pool has before and after an edit takes the slice of one profile from it.
 var (
 	taintedInItsPool = map[string][]string{
-		"n0 " + second: {}, ownPool + " " + first: {leavingTaint + ":NoSchedule"}, ownPool + " " + oneSlice: {leavingTaint + ":NoSchedule"},
+		"n0 " + second: {}, ownPool + " " + first: {drainingTaint + ":NoSchedule"}, ownPool + " " + small6: {drainingTaint + ":NoSchedule"},
 		ownPool + " " + big: {},
 	}
 	changedInItsPool = map[string][]string{"n0 " + second: {}, ownPool + " " + big: {}}
@@ -126,9 +127,9 @@ var (
 func TestPublishedTaint_EditForAGPUInItsOwnPool_TaintsWhatLeaves(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d, store, stop := stored(t, both)
+		d, store, stop := published(t, both)
 		defer stop()
-		assert.Equal(t, map[string][]string{"n0 " + second: {}, ownPool + " " + first: {}, ownPool + " " + oneSlice: {}, ownPool + " " + big: {}}, store.taints(t))
+		assert.Equal(t, map[string][]string{"n0 " + second: {}, ownPool + " " + first: {}, ownPool + " " + small6: {}, ownPool + " " + big: {}}, store.taints(t))
 		d.entries = onlyBig
 		d.Reload()
 		after(2 * time.Second)
@@ -146,13 +147,13 @@ func TestPublishedTaint_EditForAGPUInItsOwnPool_TaintsWhatLeaves(t *testing.T) {
 func TestPublishedTaint_NotStoredYet_IsWaitedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d, store, stop := stored(t, both)
+		d, store, stop := published(t, both)
 		defer stop()
 		store.set(func() { store.away = true })
 		d.entries = onlyBig
 		d.Reload()
 		after(5 * time.Minute)
-		assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
+		assert.Equal(t, []string{ownPool, first, small6, big}, d.advertised(t))
 		assert.Zero(t, d.listed)
 		store.set(func() { store.away = false })
 		after(settleTime - time.Second)
@@ -172,7 +173,7 @@ func TestPublishedTaint_Vanishes_RestartsTheSettleTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				d, store, stop := stored(t, both)
+				d, store, stop := published(t, both)
 				defer stop()
 				if vanish > settleTime {
 					d.records = append(d.records, holds(ownPool, first))
@@ -184,7 +185,7 @@ func TestPublishedTaint_Vanishes_RestartsTheSettleTime(t *testing.T) {
 				store.set(func() { store.stripped = true })
 				d.records = nil
 				after(time.Minute)
-				assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
+				assert.Equal(t, []string{ownPool, first, small6, big}, d.advertised(t))
 				assert.Zero(t, d.listed)
 				store.set(func() { store.stripped = false })
 				after(settleTime - time.Second)
@@ -201,7 +202,7 @@ func TestPublishedTaint_Vanishes_RestartsTheSettleTime(t *testing.T) {
 func TestPublishedTaint_VanishesWhileClaimsAreRead_RestartsTheSettleTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		d, store, stop := stored(t, both)
+		d, store, stop := published(t, both)
 		defer stop()
 		d.paged(t, 3, 0)
 		d.entries = onlyBig
@@ -209,7 +210,7 @@ func TestPublishedTaint_VanishesWhileClaimsAreRead_RestartsTheSettleTime(t *test
 		d.untilListed(t, 1)
 		store.set(func() { store.stripped = true })
 		after(time.Minute)
-		assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
+		assert.Equal(t, []string{ownPool, first, small6, big}, d.advertised(t))
 		assert.Equal(t, 3, d.listed)
 		store.set(func() { store.stripped = false })
 		after(settleTime + 3*time.Second + 3*pageInterval)

@@ -1,87 +1,107 @@
-package driver
+package layout
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// Publisher tells the slices what the inventory sees, and remembers what it told.
-type Publisher struct {
-	offering *Offering
-	options  publish.Options
-	slices   interface {
-		Publish(resources resourceslice.DriverResources)
-	}
-	mu   sync.Mutex // held while publishing, so that the newest comes last
-	told atomic.Pointer[resourceslice.DriverResources]
-	// owed keep devices from new claims; news wakes Run.
-	owed     atomic.Pointer[[]gpu.Debt]
-	conflict atomic.Pointer[conflicting]
-	news     chan struct{}
-}
+// Source is what keeps new claims from devices by taints. The taints of a device are in the order of the sources.
+type Source int
 
-// conflicting is what else hands out the GPUs, and whether taints keep new claims away meanwhile. Where they do not, no device is
-// published.
-type conflicting struct {
-	with   publish.Conflict
-	taints bool
-}
+// The sources.
+const (
+	// Cleanup: what an earlier claim has left on a GPU could not be undone yet.
+	Cleanup Source = iota
+	// Drained: the layout of a GPU changes. It is the Publisher's own.
+	Drained
+	// Conflict: another component allocates the GPUs.
+	Conflict
 
-// NewPublisher publishes what is on offer at present at once, so that a controller that starts later never takes the node for
-// empty. As long as that is not known nothing is published.
-func NewPublisher(offering *Offering, options publish.Options, slices interface {
+	sources
+)
+
+// Slices is what ResourceSlices are published with.
+type Slices interface {
 	Publish(resources resourceslice.DriverResources)
-},
-) *Publisher {
-	p := &Publisher{offering: offering, options: options, slices: slices, news: make(chan struct{}, 1)}
+}
+
+// Publisher publishes the layout, and keeps what it has published last.
+type Publisher struct {
+	layout  func() *Snapshot
+	options publish.Options
+	slices  Slices
+	taints  taints
+	news    chan struct{} // wakes Run
+	mu      sync.Mutex    // held while publishing, so that the newest comes last
+	last    atomic.Pointer[resourceslice.DriverResources]
+}
+
+// taints are the rules of the sources.
+type taints struct {
+	mu    sync.Mutex
+	rules [sources][]publish.TaintRule
+	// dropped: the API server stores no taints.
+	dropped bool
+}
+
+// NewPublisher publishes the layout of a Controller at once, so that ResourceSlices that are written later never take the node for empty. As
+// long as the layout is not known nothing is published.
+func NewPublisher(c *Controller, options publish.Options, slices Slices) *Publisher {
+	p := &Publisher{layout: c.output.latest.Load, options: options, slices: slices, news: make(chan struct{}, 1)}
 	p.Publish()
 	return p
 }
 
-// Run publishes every change until the context ends.
+// Run publishes what Renew was called for, until the context ends.
 func (p *Publisher) Run(ctx context.Context) error {
 	for {
-		view := p.offering.ports.Inventory.Current()
-		p.Publish()
 		select {
-		case <-view.Replaced():
 		case <-p.news:
+			p.Publish()
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// Owe keeps new claims away from what these debts block, and from nothing else, from now on. It does not block.
-func (p *Publisher) Owe(debts []gpu.Debt) {
-	p.owed.Store(&debts)
+// SetTaints has Run publish these rules of a source in the place of its earlier ones. It does not block.
+func (p *Publisher) SetTaints(source Source, rules []publish.TaintRule) {
+	p.taints.mu.Lock()
+	p.taints.rules[source] = rules
+	p.taints.mu.Unlock()
 	p.Renew()
 }
 
-// Conflict keeps new claims away from all devices as long as something else hands out the GPUs; empty: nothing does. All devices are
-// tainted where the API server keeps taints, and withdrawn elsewhere. It does not block.
-func (p *Publisher) Conflict(with publish.Conflict, taints bool) {
-	p.conflict.Store(&conflicting{with: with, taints: taints})
-	p.Renew()
-}
-
-// Untaint is told that the API server has left taints out: during a conflict the devices are withdrawn. The next conflict begins with
-// what is known then. It does not block.
-func (p *Publisher) Untaint() {
-	now := p.conflict.Load()
-	if now != nil && now.with != "" && now.taints && p.conflict.CompareAndSwap(now, &conflicting{with: now.with}) {
+// TaintsStored says whether the API server stores taints, as it is taken to do. Where it does not, sources may have the devices withdrawn. It
+// does not block.
+func (p *Publisher) TaintsStored(stored bool) {
+	p.taints.mu.Lock()
+	changed := p.taints.dropped == stored
+	p.taints.dropped = !stored
+	p.taints.mu.Unlock()
+	if changed {
 		p.Renew()
 	}
 }
 
-// Renew makes Run look again at what is on offer. It does not block.
+// in lists the rules that apply while a snapshot is the present one, and whether no device may be published.
+func (t *taints) in(s *Snapshot) (rules []publish.TaintRule, withdrawn bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.rules
+	all[Drained] = publish.DrainingTaints(s.Leaving)
+	rules = slices.Concat(all[:]...)
+	return rules, publish.Withdrawn(rules, !t.dropped)
+}
+
+// Renew has Run publish again. It does not block.
 func (p *Publisher) Renew() {
 	select {
 	case p.news <- struct{}{}:
@@ -89,27 +109,21 @@ func (p *Publisher) Renew() {
 	}
 }
 
-// Publish publishes what is on offer now, as Run does when something changes.
+// Publish publishes the layout with its taints now, as Run does when something changes.
 func (p *Publisher) Publish() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	present, err := p.offering.Present()
-	if err != nil {
+	s := p.layout()
+	if s.Err != nil {
 		return
 	}
 	options := p.options
-	options.Layout, options.Leaving = present.Layout, present.Leaving
-	conflict := p.conflict.Load()
-	if conflict == nil {
-		conflict = &conflicting{}
-	}
-	options.Conflict = conflict.with
-	if owed := p.owed.Load(); owed != nil {
-		options.Owed = *owed
-	}
-	resources := publish.Resources(options, present.Node)
-	p.told.Store(&resources) // prepared claims go on, and have their devices described
-	if conflict.with != "" && !conflict.taints {
+	options.Layout = s.Layout
+	rules, withdrawn := p.taints.in(s)
+	options.Taints = rules
+	resources := publish.Resources(options, s.Node)
+	p.last.Store(&resources) // prepared claims keep their devices, which are described as before
+	if withdrawn {
 		p.slices.Publish(publish.Resources(p.options, nil))
 		return
 	}
@@ -118,11 +132,11 @@ func (p *Publisher) Publish() {
 
 // Describe returns the published attributes of a device, nil for one that is not published.
 func (p *Publisher) Describe(pool, device string) map[string]resourceapi.DeviceAttribute {
-	told := p.told.Load()
-	if told == nil {
+	last := p.last.Load()
+	if last == nil {
 		return nil
 	}
-	for _, slice := range told.Pools[pool].Slices {
+	for _, slice := range last.Pools[pool].Slices {
 		for i := range slice.Devices {
 			if slice.Devices[i].Name != device {
 				continue

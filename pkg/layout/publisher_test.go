@@ -1,11 +1,11 @@
-package driver
+package layout
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,51 +13,58 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/publish"
+	"github.com/prism-gpu/prism/test/fakes"
 )
 
-func TestEveryChangeIsPublished(t *testing.T) {
+// unconfigured is a fixture without a configuration.
+func unconfigured(t *testing.T) *fixture {
+	t.Helper()
+	d := newFixture(t, "")
+	require.True(t, d.load(t))
+	return d
+}
+
+func TestPublisher_LayoutChanges_EachIsPublished(t *testing.T) {
 	t.Parallel()
-	m := twoGPUs()
-	inv := m.look(t)
-	s := published{published: make(chan []string, 16)}
-	p := NewPublisher(offeringOf(t, inv), publish.Options{NodeName: "n0"}, s)
+	d := unconfigured(t)
+	s := publishedNames{published: make(chan []string, 16)}
+	p := NewPublisher(d.Controller, publish.Options{NodeName: "n0"}, s)
 	both := []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb"}
 	assert.Equal(t, both, <-s.published, "before anything runs")
 
-	stop := inBackground(t, p.Run)
-	assert.Equal(t, both, <-s.published)
-	all := m.gpus
-	m.change(t, inv, func() { m.gpus = m.gpus[:1] })
+	stopPublisher := fakes.Run(t, p.Run)
+	stop := fakes.Run(t, func(ctx context.Context) error { return d.Run(ctx, p.Renew) })
+	m, inv := d.machine, d.ports.Inventory
+	all := m.GPUs
+	m.Change(t, inv, func() { m.GPUs = m.GPUs[:1] })
 	assert.Equal(t, []string{"gpu-aaaaaaaa"}, <-s.published)
-	m.change(t, inv, func() { m.gone = gpu.ErrDriverNotLoaded })
+	m.Change(t, inv, func() { m.Gone = gpu.ErrDriverNotLoaded })
 	assert.Empty(t, <-s.published, "an empty pool, and not none")
-	m.change(t, inv, func() { m.gone, m.gpus = nil, all })
+	m.Change(t, inv, func() { m.Gone, m.GPUs = nil, all })
 	assert.Equal(t, both, <-s.published)
 	stop()
+	stopPublisher()
 	assert.Empty(t, s.published, "nothing is published twice")
 }
 
-func TestOwedGPUsAreTainted(t *testing.T) {
+func TestPublisher_PendingCleanup_DevicesTainted(t *testing.T) {
 	t.Parallel()
-	m := twoGPUs()
-	inv := m.look(t)
-	s := published{published: make(chan []string, 16)}
-	p := NewPublisher(offeringOf(t, inv), publish.Options{DriverName: "gpu.prism.dev", NodeName: "n0"}, s)
-	p.Owe([]gpu.Debt{{GPU: inv.Current().Node.GPUs[1].UUID}})
-	stop := inBackground(t, p.Run)
+	d := unconfigured(t)
+	s := publishedNames{published: make(chan []string, 16)}
+	p := NewPublisher(d.Controller, publish.Options{DriverName: "gpu.prism.dev", NodeName: "n0"}, s)
+	<-s.published
+	stop := fakes.Run(t, p.Run)
 	defer stop()
-	tainted := []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb gpu.prism.dev/not-released"}
-	require.Eventually(t, func() bool { return assert.ObjectsAreEqual(tainted, <-s.published) }, 10*time.Second, time.Millisecond)
-	p.Owe(nil)
-	require.Eventually(t, func() bool { return !assert.ObjectsAreEqual(tainted, <-s.published) }, 10*time.Second, time.Millisecond)
+	p.SetTaints(Cleanup, publish.CleanupTaints([]gpu.Debt{{GPU: d.Snapshot().Node.GPUs[1].UUID}}))
+	assert.Equal(t, []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb gpu.prism.dev/not-released"}, <-s.published)
+	p.SetTaints(Cleanup, nil)
+	assert.Equal(t, []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb"}, <-s.published)
 }
 
-func TestDescribeSaysWhatIsPublished(t *testing.T) {
+func TestPublisher_Describe_PublishedAttributes(t *testing.T) {
 	t.Parallel()
-	m := twoGPUs()
-	inv := m.look(t)
-	s := published{published: make(chan []string, 16)}
-	p := NewPublisher(offeringOf(t, inv), publish.Options{NodeName: "n0"}, s)
+	s := publishedNames{published: make(chan []string, 16)}
+	p := NewPublisher(unconfigured(t).Controller, publish.Options{NodeName: "n0"}, s)
 	<-s.published
 	attributes := p.Describe("n0", "gpu-bbbbbbbb")
 	require.NotNil(t, attributes["productName"].StringValue)
@@ -89,36 +96,41 @@ func (e *everything) devices() []string {
 	return names
 }
 
-// TestPublisher_ConflictWithoutTaints_DevicesWithdrawn: every device of every pool goes, whether the plugin knew before that taints are not
-// kept or hears of it only then; what prepared claims have is described as before, and all of it is back when the conflict is over.
+// TestPublisher_ConflictWithoutTaints_DevicesWithdrawn: every device of every pool is withdrawn, whether it is known before that taints are
+// not stored or only then; what prepared claims have is described as before, and all of it is back when the conflict is over.
 func TestPublisher_ConflictWithoutTaints_DevicesWithdrawn(t *testing.T) {
 	t.Parallel()
 	d := opened(t, both)
 	s := &everything{}
-	p := NewPublisher(d.Offering, publish.Options{DriverName: "gpu.prism.dev", NodeName: "n0"}, s)
+	p := NewPublisher(d.Controller, publish.Options{DriverName: "gpu.prism.dev", NodeName: "n0"}, s)
 	all := s.devices()
 	require.NotEmpty(t, all)
 	pool, device, _ := strings.Cut(all[len(all)-1], ": ")
-	require.NotEqual(t, "n0", pool, "a GPU that is offered in parts has a pool of its own")
+	require.NotEqual(t, "n0", pool, "a GPU that is advertised in parts has a pool of its own")
 	attributes := p.Describe(pool, device)
 	require.NotEmpty(t, attributes)
 	tainted := make([]string, len(all))
 	for i, name := range all {
 		tainted[i] = name + " dra-driver"
 	}
+	dropped := func() { p.TaintsStored(false) }
+	conflict := func(taints bool) {
+		p.TaintsStored(taints)
+		p.SetTaints(Conflict, publish.ConflictTaints(publish.ConflictDRADriver))
+	}
 	for _, step := range []struct {
 		what string
 		do   func()
 		want []string
 	}{
-		{"taints are left out without a conflict", p.Untaint, all},
-		{"it begins", func() { p.Conflict(publish.ConflictDRADriver, true) }, tainted},
-		{"the API server leaves the taints out", p.Untaint, []string{}},
-		{"and again", p.Untaint, []string{}},
-		{"it ends", func() { p.Conflict("", true) }, all},
-		{"it comes again, to a newer API server", func() { p.Conflict(publish.ConflictDRADriver, true) }, tainted},
-		{"it ends", func() { p.Conflict("", true) }, all},
-		{"it comes again, where taints are known not to be kept", func() { p.Conflict(publish.ConflictDRADriver, false) }, []string{}},
+		{"taints are dropped without a conflict", dropped, all},
+		{"it begins", func() { conflict(true) }, tainted},
+		{"the API server drops the taints", dropped, []string{}},
+		{"and again", dropped, []string{}},
+		{"it ends", func() { p.SetTaints(Conflict, nil) }, all},
+		{"it comes again, to a newer API server", func() { conflict(true) }, tainted},
+		{"it ends", func() { p.SetTaints(Conflict, nil) }, all},
+		{"it comes again, where taints are known not to be stored", func() { conflict(false) }, []string{}},
 	} {
 		step.do()
 		p.Publish()
@@ -128,6 +140,6 @@ func TestPublisher_ConflictWithoutTaints_DevicesWithdrawn(t *testing.T) {
 		if len(step.want) == 0 {
 			assert.Len(t, s.last.Pools, 1, step.what)
 		}
-		assert.Len(t, d.Devices(), len(all), "what is prepared is still found")
+		assert.Len(t, d.now().Devices(), len(all), "what is prepared is still found")
 	}
 }

@@ -1,4 +1,4 @@
-package driver
+package layout
 
 import (
 	"slices"
@@ -7,8 +7,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// keep is what a GPU is to be offered as while these records are there: what is wanted, or, where it would not have every device
-// that a claim owns in the pool that the claim has it from, that and those. What cannot be restored is withheld instead.
+// keep is what a GPU is advertised as while these records are there: what is desired, or, where that would not have every device that a claim
+// owns in the pool that the claim has it from, that and those. What cannot be restored is withheld instead.
 func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Record) gpu.Offer {
 	offer := layout.Of(g)
 	kept, missing := offer, false
@@ -39,8 +39,8 @@ func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Reco
 	return offer
 }
 
-// restorable tells whether the plugin can advertise the device of a result again. It makes no MIG device in the name of an administrator,
-// and knows nothing of the types of later versions.
+// restorable reports whether the plugin can advertise the device of a result again. It creates no MIG device in the place of a pre-created
+// one, and does not know the types of later versions.
 func restorable(result *checkpoint.Result) bool {
 	switch result.Type {
 	case gpu.TypeGPU:
@@ -54,9 +54,9 @@ func restorable(result *checkpoint.Result) bool {
 	return false
 }
 
-// apart is a disjoint offer that has nothing which a claim's device excludes. An API server that stopped keeping counters finds slices of
-// a GPU in use that it would now offer as a whole.
-func apart(node string, g *gpu.GPU, offer gpu.Offer, records []*checkpoint.Record) gpu.Offer {
+// disjoint is a disjoint layout of a GPU that has nothing which a claim's device excludes: where the API server stopped storing counters, MIG
+// devices of a GPU may be in use that would now be advertised whole.
+func disjoint(node string, g *gpu.GPU, offer gpu.Offer, records []*checkpoint.Record) gpu.Offer {
 	var held []*checkpoint.Result
 	parts := gpu.Offer{Static: true, Disjoint: true}
 	for _, r := range records {
@@ -83,7 +83,7 @@ func apart(node string, g *gpu.GPU, offer gpu.Offer, records []*checkpoint.Recor
 	return gpu.Offer{Static: true, Disjoint: true}
 }
 
-// withheld is what claims have of a GPU and no device of the offer stands for, so that the scheduler does not count it: a MIG device of
+// withheld is what claims have of a GPU and no device of its layout stands for, so that the scheduler does not count it: a MIG device of
 // an administrator that is not there any more, a device of a type that only a later version knows.
 func withheld(node string, g *gpu.GPU, offer gpu.Offer, records []*checkpoint.Record) (uses []gpu.Use) {
 	for _, r := range records {
@@ -100,48 +100,39 @@ func withheld(node string, g *gpu.GPU, offer gpu.Offer, records []*checkpoint.Re
 	return uses
 }
 
-// freed tells whether something else is on offer now, because a claim is gone for whose record devices were withheld.
-func (o *Offering) freed() bool {
-	o.mu.Lock()
-	withholding := false
-	for _, offer := range o.layout {
-		withholding = withholding || len(offer.Withheld) > 0
-	}
-	o.mu.Unlock()
-	if !withholding {
-		return false
-	}
-	records, err := o.ports.Records()
-	if err != nil {
-		return false // what is withheld stays so
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.seen == nil {
-		return false // all is worked out anew in any case
-	}
-	for i := range o.seen.Node.GPUs {
-		g := &o.seen.Node.GPUs[i]
-		offer := o.layout.Of(g)
-		before := offer.Withheld
-		offer.Withheld = nil
-		if !slices.Equal(before, withheld(o.ports.NodeName, g, offer, records)) {
-			o.seen = nil
+// withholds reports whether devices are not advertised because of claims whose devices no device of a layout stands for.
+func (s *Snapshot) withholds() bool {
+	for _, offer := range s.Layout {
+		if len(offer.Withheld) > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// advertised tells whether an offer has the very device that a claim was given: a MIG device of an administrator is none that the plugin
-// would make in its place.
+// released reports whether something else is withheld while these are the node's records.
+func (s *Snapshot) released(node string, records []*checkpoint.Record) bool {
+	for i := range s.Node.GPUs {
+		g := &s.Node.GPUs[i]
+		offer := s.Layout.Of(g)
+		before := offer.Withheld
+		offer.Withheld = nil
+		if !slices.Equal(before, withheld(node, g, offer, records)) {
+			return true
+		}
+	}
+	return false
+}
+
+// advertised reports whether a layout has the very device that a claim was allocated: a pre-created MIG device is none that the plugin would
+// create in its place.
 func advertised(node string, g *gpu.GPU, offer gpu.Offer, result *checkpoint.Result) bool {
 	if result.Pool != offer.Pool(node, g) {
 		return false
 	}
 	return slices.ContainsFunc(offer.Devices(g), func(d gpu.Device) bool {
-		slice, isMIG := d.(gpu.MIGDevice)
-		made := isMIG && slice.Static == nil && result.MIG != nil && result.MIG.Static
-		return string(d.Name()) == result.Device && !made
+		device, isMIG := d.(gpu.MIGDevice)
+		created := isMIG && device.Static == nil && result.MIG != nil && result.MIG.Static
+		return string(d.Name()) == result.Device && !created
 	})
 }

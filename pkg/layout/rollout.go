@@ -1,4 +1,4 @@
-package driver
+package layout
 
 import (
 	"maps"
@@ -6,186 +6,220 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/klog/v2"
-
+	"github.com/prism-gpu/prism/pkg/backoff"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// settleTime is how long what leaves must be seen tainted before claims are looked at: a scheduler that has not heard of the taint
-// may have handed it out until then, and the claim says so by then.
+// settleTime is how long what leaves must have been seen tainted before claims are checked: a scheduler that does not know the taint yet may
+// allocate it until then, and the claim says so by then.
 const settleTime = 5 * time.Second
 
-// transition is what the GPUs of a node are offered as now, and on their way to. A GPU goes through these states, alone:
+// What was found in use, or could not be found out, is checked again after checkFirst, twice as long each time up to checkMax: a check reads
+// all claims of the cluster. Each GPU is checked for itself.
+const (
+	checkFirst = time.Second
+	checkMax   = 30 * time.Second
+)
+
+// Phase is how far a GPU's change of layout is.
+type Phase int
+
+const (
+	// Stable: it is advertised as desired.
+	Stable Phase = iota
+	// Draining: some of its devices leave. They are tainted, and the API server has not stored all of the taints for settleTime yet.
+	Draining
+	// AwaitingRelease: new claims do not get what leaves. The layout changes when no record and no allocated claim names a device that leaves.
+	AwaitingRelease
+)
+
+// Transition is what became of a GPU's change when it was aimed at a layout.
+type Transition int
+
+const (
+	// Unchanged: it is as far as before.
+	Unchanged Transition = iota
+	// Began: from Stable, or from another change, to Draining.
+	Began
+	// Ended: to Stable.
+	Ended
+)
+
+// Rollout is what the GPUs of a node are advertised as now, and on their way to. Each GPU goes through the phases by itself:
 //
-//	settled     it is offered as the configuration says
-//	draining    some of its devices leave: they are tainted, and it is not known yet that the API server has the taints
-//	tainted     the API server has had the taints for less than settleTime, or a record or an allocated claim names what leaves
-//	settled     neither did, so the new offer took the place of the old one
+//	Stable ──Aim──▶ Draining ──Tainted──▶ AwaitingRelease ──Complete──▶ Stable
 //
-// What only joins needs no waiting. A restart goes on with the offers that were saved; the taints are waited for again.
-// It knows no lock: its Offering has one.
-type transition struct {
+// Aim at what is advertised already ends a change, Aim at something else begins another, and taints that have gone again lead back to
+// Draining. What only joins needs no phases. A restart goes on with the layouts that were saved; the taints are waited for again.
+//
+// It has no clock and no I/O: what is known, and the time, are passed in. It is not safe for concurrent use.
+type Rollout struct {
 	node string
-	// current has what is offered now, without what hardware and API server make of it; it is nil where nothing is known.
+	// current has what is advertised now, without what hardware and API server make of it; it is empty where nothing is known.
 	current gpu.Layout
-	changes map[gpu.UUID]*change
+	changes changes
 }
 
-// change is a GPU whose offer is to change.
+// changes are the changes by GPU.
+type changes map[gpu.UUID]*change
+
+// change is a GPU whose layout is to change.
 type change struct {
 	to      gpu.Offer
 	leaving map[gpu.PoolDevice]bool
-	// since is when all taints were seen first; zero before that.
-	since time.Time
-	// next is when the API server may be asked about this GPU again, and wait how long that was put off.
-	next time.Time
-	wait time.Duration
-	// begun is when it was wanted first. Recorded and allocated are those of the leaving devices that were in use when records and claims
-	// were read last, and reminded is whether the administrator was told.
+	// tainted is since when all taints have been seen; zero while they are not.
+	tainted time.Time
+	// check is when the API server may be called for this GPU.
+	check backoff.Backoff
+	// begun is when the change was desired first. Recorded and allocated are those of the leaving devices that were in use when records and
+	// claims were read last.
 	begun               time.Time
 	recorded, allocated []gpu.PoolDevice
 	reminded            bool
 }
 
-// What was found in use, or could not be found out, is asked for again after askFirst, twice as long each time up to askMax: a
-// question reads all claims of the cluster. Each GPU waits for itself alone.
-const (
-	askFirst = time.Second
-	askMax   = 30 * time.Second
-)
+// Facts is what a rollout is told when it is aimed.
+type Facts struct {
+	Records []*checkpoint.Record
+	// Limit is what is left of a layout where the API server cannot keep its devices apart.
+	Limit func(gpu.Offer) gpu.Offer
+	Now   time.Time
+}
 
-// limits is what the API server makes of an offer: one without counters cannot keep devices apart.
-type limits func(gpu.Offer) gpu.Offer
+// NewRollout returns the rollout of a node of which nothing is known.
+func NewRollout(node string) *Rollout {
+	return &Rollout{node: node, current: gpu.Layout{}, changes: changes{}}
+}
 
-// aim sets what a GPU is to be offered as and returns what it is offered as now, limits applied. A GPU that was never offered before is
-// offered so at once. Claims with a record always find their devices.
-func (t *transition) aim(g *gpu.GPU, to gpu.Offer, records []*checkpoint.Record, limit limits) gpu.Offer {
-	now, known := t.current[g.UUID]
+// Aim sets what a GPU is to be advertised as and returns what it is advertised as now, limit applied. A GPU that was never advertised before
+// is advertised so at once. Claims with a record always find their devices.
+func (r *Rollout) Aim(g *gpu.GPU, to gpu.Offer, facts Facts) (advertised gpu.Offer, t Transition) {
+	now, known := r.current[g.UUID]
 	if !known {
 		now = to
 	}
-	now = keep(t.node, g, gpu.Layout{g.UUID: now}, records)
-	after := limit(of(g, to))
-	offered := limit(of(g, now))
-	leaving := t.leaving(g, offered, after)
+	now = keep(r.node, g, gpu.Layout{g.UUID: now}, facts.Records)
+	after := facts.Limit(of(g, to))
+	advertised = facts.Limit(of(g, now))
+	leaving := leaves(r.node, g, advertised, after)
+	before, changing := r.changes[g.UUID]
 	if len(leaving) == 0 {
-		t.settle(g, to)
-		return after
+		delete(r.changes, g.UUID)
+		r.current[g.UUID] = to
+		if changing {
+			return after, Ended
+		}
+		return after, Unchanged
 	}
-	t.current[g.UUID] = now
-	before, changing := t.changes[g.UUID]
-	if changing && before.to.Equal(to) && sameDevices(before.leaving, leaving) {
-		return offered
+	r.current[g.UUID] = now
+	if changing && before.to.Equal(to) && maps.Equal(before.leaving, leaving) {
+		return advertised, Unchanged
 	}
-	klog.Background().Info("A GPU is to be offered otherwise as soon as nobody has what leaves", "gpu", g.UUID, "leaving", len(leaving))
-	t.changes[g.UUID] = &change{to: to, leaving: leaving, begun: time.Now()}
-	return offered
+	r.changes[g.UUID] = &change{
+		to: to, leaving: leaving, begun: facts.Now, check: backoff.Backoff{First: checkFirst, Max: checkMax},
+	}
+	return advertised, Began
 }
 
-// last is what a GPU is on its way to, or else is offered as; false for a GPU that was never offered.
-func (t *transition) last(id gpu.UUID) (gpu.Offer, bool) {
-	if c, changing := t.changes[id]; changing {
+// Target is what a GPU is on its way to, or else is advertised as; false for a GPU that was never advertised.
+func (r *Rollout) Target(id gpu.UUID) (gpu.Offer, bool) {
+	if c, changing := r.changes[id]; changing {
 		return c.to, true
 	}
-	offer, known := t.current[id]
+	offer, known := r.current[id]
 	return offer, known
 }
 
-// settle makes the offer the one of now.
-func (t *transition) settle(g *gpu.GPU, to gpu.Offer) {
-	if _, changing := t.changes[g.UUID]; changing {
-		klog.Background().Info("A GPU is offered as the node's configuration says", "gpu", g.UUID)
-	}
-	delete(t.changes, g.UUID)
-	t.current[g.UUID] = to
-}
-
-// only forgets the changes of GPUs that are not there: nothing of them is published. They are aimed anew when they return.
-func (t *transition) only(gpus []gpu.GPU) {
-	maps.DeleteFunc(t.changes, func(id gpu.UUID, _ *change) bool {
+// Retain forgets the changes of GPUs that are not among these: nothing of them is published. They are aimed again when they return.
+func (r *Rollout) Retain(gpus []gpu.GPU) {
+	maps.DeleteFunc(r.changes, func(id gpu.UUID, _ *change) bool {
 		return !slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return g.UUID == id })
 	})
 }
 
-// of is an offer with what the GPU's state adds to it.
-func of(g *gpu.GPU, offer gpu.Offer) gpu.Offer { return gpu.Layout{g.UUID: offer}.Of(g) }
-
-// leaving lists what claims may have of the first offer and do not find, or not as it was, in the second one.
-func (t *transition) leaving(g *gpu.GPU, now, after gpu.Offer) map[gpu.PoolDevice]bool {
-	stay := map[gpu.PoolDevice]gpu.Device{}
-	for _, d := range after.Devices(g) {
-		stay[gpu.PoolDevice{Pool: after.Pool(t.node, g), Device: d.Name()}] = d
-	}
-	leave := map[gpu.PoolDevice]bool{}
-	for _, d := range now.Devices(g) {
-		place := gpu.PoolDevice{Pool: now.Pool(t.node, g), Device: d.Name()}
-		if !reflect.DeepEqual(d, stay[place]) {
-			leave[place] = true
-		}
-	}
-	return leave
-}
-
-// all lists everything that leaves some GPU.
-func (t *transition) all() map[gpu.PoolDevice]bool {
+// Leaving lists everything that leaves some GPU.
+func (r *Rollout) Leaving() map[gpu.PoolDevice]bool {
 	all := map[gpu.PoolDevice]bool{}
-	for _, c := range t.changes {
-		for place := range c.leaving {
-			all[place] = true
-		}
+	for _, c := range r.changes {
+		maps.Copy(all, c.leaving)
 	}
 	return all
 }
 
-// unrecorded are the changes of which no record names what leaves.
-func (t *transition) unrecorded(records []*checkpoint.Record) []gpu.UUID {
+// Phase is how far a GPU is.
+func (r *Rollout) Phase(id gpu.UUID, now time.Time) Phase {
+	c, changing := r.changes[id]
+	switch {
+	case !changing:
+		return Stable
+	case c.tainted.IsZero() || now.Sub(c.tainted) < settleTime:
+		return Draining
+	default:
+		return AwaitingRelease
+	}
+}
+
+// Tainted takes note of which of what leaves is tainted in what the API server has stored: all that is stored there must be. A server that
+// stores no taints has to do without.
+func (r *Rollout) Tainted(stored map[gpu.PoolDevice]bool, taints bool, now time.Time) {
+	for _, c := range r.changes {
+		all := true
+		for place := range c.leaving {
+			tainted, there := stored[place]
+			all = all && (tainted || !there || !taints)
+		}
+		switch {
+		case !all:
+			c.tainted = time.Time{}
+		case c.tainted.IsZero():
+			c.tainted = now
+		}
+	}
+}
+
+// Unrecorded lists the GPUs of whose leaving devices no record names one.
+func (r *Rollout) Unrecorded(records []*checkpoint.Record) []gpu.UUID {
 	held := map[gpu.PoolDevice]bool{}
-	for _, r := range records {
-		for i := range r.Results {
-			if result := &r.Results[i]; !result.Admin {
+	for _, record := range records {
+		for i := range record.Results {
+			if result := &record.Results[i]; !result.Admin {
 				held[gpu.PoolDevice{Pool: result.Pool, Device: gpu.DeviceName(result.Device)}] = true
 			}
 		}
 	}
-	return t.where(func(c *change) bool {
+	return r.changes.where(func(c *change) bool {
 		c.recorded = common(c.leaving, held)
 		return len(c.recorded) == 0
 	})
 }
 
-// asking tells whether the API server may be asked about a GPU.
-func (c *change) asking(now time.Time) bool { return !now.Before(c.next) }
-
-// later puts the next question about GPUs off that are not free. An answer to a question about some of them tells of the others, which
-// then need to ask no sooner than they would have after one of their own.
-func (t *transition) later(ids []gpu.UUID, answered bool, now time.Time) {
+// Defer puts the next check of GPUs off whose devices are not released. A check that was answered for some of them tells of the others, which
+// then need none sooner than they would have after one of their own.
+func (r *Rollout) Defer(ids []gpu.UUID, answered bool, now time.Time) {
 	for _, id := range ids {
-		c, changing := t.changes[id]
-		if !changing {
-			continue
-		}
-		asked := c.asking(now)
-		if asked {
-			c.wait = min(max(2*c.wait, askFirst), askMax)
-		}
-		if asked || answered {
-			c.next = now.Add(c.wait)
+		c, changing := r.changes[id]
+		switch {
+		case !changing:
+		case c.check.Due(now):
+			c.check.Defer(now)
+		case answered:
+			c.check.Postpone(now)
 		}
 	}
 }
 
-// soon lets all questions be asked at once.
-func (t *transition) soon() {
-	for _, c := range t.changes {
-		c.next, c.wait = time.Time{}, 0
+// checkNow makes a check of every GPU due.
+func (all changes) checkNow() {
+	for _, c := range all {
+		c.check.Reset()
 	}
 }
 
 // where lists the GPUs whose changes are so.
-func (t *transition) where(is func(*change) bool) []gpu.UUID {
+func (all changes) where(is func(c *change) bool) []gpu.UUID {
 	var found []gpu.UUID
-	for id, c := range t.changes {
+	for id, c := range all {
 		if is(c) {
 			found = append(found, id)
 		}
@@ -193,38 +227,29 @@ func (t *transition) where(is func(*change) bool) []gpu.UUID {
 	return found
 }
 
-// taint notes which of what leaves carries its taint in what the API server has: all that is published there must. A server that
-// keeps no taints has to do without.
-func (t *transition) taint(published map[gpu.PoolDevice]bool, kept bool, now time.Time) {
-	for _, c := range t.changes {
-		all := true
-		for place := range c.leaving {
-			tainted, there := published[place]
-			all = all && (tainted || !there || !kept)
-		}
-		switch {
-		case !all:
-			c.since = time.Time{}
-		case c.since.IsZero():
-			c.since = now
+// Complete makes layouts the ones of now, as they were saved. The changes of their GPUs end when they are aimed next.
+func (r *Rollout) Complete(layouts gpu.Layout) { maps.Copy(r.current, layouts) }
+
+// of is a layout of a GPU with what the GPU's state adds to it.
+func of(g *gpu.GPU, offer gpu.Offer) gpu.Offer { return gpu.Layout{g.UUID: offer}.Of(g) }
+
+// leaves lists what claims may have of the first layout and do not find, or not as it was, in the second one.
+func leaves(node string, g *gpu.GPU, now, after gpu.Offer) map[gpu.PoolDevice]bool {
+	stay := map[gpu.PoolDevice]gpu.Device{}
+	for _, d := range after.Devices(g) {
+		stay[gpu.PoolDevice{Pool: after.Pool(node, g), Device: d.Name()}] = d
+	}
+	leave := map[gpu.PoolDevice]bool{}
+	for _, d := range now.Devices(g) {
+		place := gpu.PoolDevice{Pool: now.Pool(node, g), Device: d.Name()}
+		if !reflect.DeepEqual(d, stay[place]) {
+			leave[place] = true
 		}
 	}
+	return leave
 }
 
-// due tells whether a GPU's taints are old enough.
-func (t *transition) due(id gpu.UUID, now time.Time) bool {
-	c, changing := t.changes[id]
-	return changing && !c.since.IsZero() && now.Sub(c.since) >= settleTime
-}
-
-func overlap(a, b map[gpu.PoolDevice]bool) bool {
-	for place := range a {
-		if b[place] {
-			return true
-		}
-	}
-	return false
-}
+func overlap(a, b map[gpu.PoolDevice]bool) bool { return len(common(a, b)) > 0 }
 
 // common lists what is in both.
 func common(a, b map[gpu.PoolDevice]bool) []gpu.PoolDevice {
@@ -235,13 +260,4 @@ func common(a, b map[gpu.PoolDevice]bool) []gpu.PoolDevice {
 		}
 	}
 	return both
-}
-
-func sameDevices(a, b map[gpu.PoolDevice]bool) bool {
-	for place := range a {
-		if !b[place] {
-			return false
-		}
-	}
-	return len(a) == len(b)
 }

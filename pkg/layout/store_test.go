@@ -1,4 +1,4 @@
-package driver
+package layout
 
 import (
 	"os"
@@ -16,9 +16,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-func TestTheLayoutIsSaved(t *testing.T) {
+func TestFile_Saved_LoadedAgain(t *testing.T) {
 	t.Parallel()
-	file := LayoutFile{Disk: disk.OS{}, Dir: t.TempDir()}
+	file := File{Disk: disk.OS{}, Dir: t.TempDir()}
 	saved, err := file.Load()
 	require.NoError(t, err)
 	assert.Equal(t, Saved{}, saved)
@@ -33,7 +33,7 @@ func TestTheLayoutIsSaved(t *testing.T) {
 		assert.Equal(t, want, saved)
 		assert.True(t, saved.same(want))
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(file.Dir, layoutName), []byte(`{"version":1,"gpus":{"GPU-b":{"Static":true}}}`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(file.Dir, fileName), []byte(`{"version":1,"gpus":{"GPU-b":{"Static":true}}}`), 0o600))
 	saved, err = file.Load()
 	require.NoError(t, err)
 	assert.Equal(t, Saved{GPUs: gpu.Layout{"GPU-b": {Static: true}}}, saved, "as it was written without flags")
@@ -42,19 +42,19 @@ func TestTheLayoutIsSaved(t *testing.T) {
 	require.NoError(t, file.Sweep())
 	require.NoFileExists(t, half)
 	require.NoError(t, file.Sweep())
-	require.ErrorContains(t, LayoutFile{Disk: disk.OS{}, Dir: file.Dir + "/none"}.Save(saved), "saving what the GPUs are offered as: ")
+	require.ErrorContains(t, File{Disk: disk.OS{}, Dir: file.Dir + "/none"}.Save(saved), "saving what the GPUs are advertised as: ")
 }
 
-// TestARestartKnowsTheFlags of a configuration that is refused by then, and what requests may ask for.
-func TestARestartKnowsTheFlags(t *testing.T) {
+// TestStore_RestartWithInvalidConfiguration_FlagsKept, and what requests may ask for.
+func TestStore_RestartWithInvalidConfiguration_FlagsKept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const lenient = `[{modes: [timeslice], timeSlice: {replicas: 3}, failRequestsGreaterThanOne: false}]`
-		oneShare := func(d *desk) bool { _, layout, _ := d.Now(); return layout[firstUUID].OneShare }
+		oneShare := func(d *fixture) bool { return d.now().Layout[firstUUID].OneShare }
 		d := opened(t, strings.Replace(lenient, "false", "true", 1))
 		stop := d.runs(t)
-		after(2 * rereadFirst)
-		assert.False(t, *d.Flags().GDSEnabled)
+		after(2 * retryFirst)
+		assert.False(t, *d.now().Flags.GDSEnabled)
 		assert.True(t, oneShare(d))
 		d.entries = lenient
 		d.Reload()
@@ -64,16 +64,16 @@ func TestARestartKnowsTheFlags(t *testing.T) {
 		d.entries = lenient + "\nflags: {gdsEnabled: true}"
 		d.Reload()
 		after(time.Minute)
-		flags := d.Flags()
+		flags := d.now().Flags
 		assert.True(t, *flags.GDSEnabled)
 		assert.Equal(t, flags, d.saved.flags)
 
 		stop()
 		d.restart(t)
 		d.read = errBad
-		require.False(t, d.Load(t.Context()))
-		d.Probe(t.Context())
-		assert.Equal(t, flags, d.Flags())
+		require.False(t, d.load(t))
+		d.probe(t)
+		assert.Equal(t, flags, d.now().Flags)
 		assert.False(t, oneShare(d))
 		stop = d.runs(t)
 		defer stop()
@@ -83,7 +83,7 @@ func TestARestartKnowsTheFlags(t *testing.T) {
 		d.read, d.entries = nil, ""
 		d.Reload()
 		after(time.Minute)
-		assert.Nil(t, d.Flags())
+		assert.Nil(t, d.now().Flags)
 		assert.Nil(t, d.saved.flags, "there is no configuration any more")
 	})
 }

@@ -6,11 +6,11 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/prepare"
@@ -38,8 +38,7 @@ func (c collected) Unprepare(ctx context.Context, claim checkpoint.Claim) error 
 	if named || err != nil {
 		return metadata.RemoveSpecs(uid) // the folder has no UID in its name: it belongs to the claim of that name that exists now
 	}
-	name := types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
-	return metadata.Remove(kubeletplugin.NamespacedObject{NamespacedName: name, UID: uid})
+	return metadata.Remove(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, uid)
 }
 
 // claimLookup reads the claims of records from the API server.
