@@ -18,7 +18,7 @@ type Ports struct {
 	Inventory *inventory.Inventory
 	Config    ConfigPorts
 	API       APIPorts
-	// Records lists the claims' records.
+	// Records lists the claims' records. Its error is shown to claims, so it names no other claim.
 	Records func() ([]*checkpoint.Record, error)
 	// Store keeps what is advertised over restarts.
 	Store  Store

@@ -64,7 +64,9 @@ func TestStandby_LayoutSavedByTheLeader_IsFollowed(t *testing.T) {
 		refusal = d.refused(t, "n0", first)
 		require.NotNil(t, refusal)
 		assert.False(t, refusal.Transient, "nothing else advertises anything")
+		after(standbyInterval)
 		require.NoError(t, file.Save(Saved{GPUs: gpu.Layout{firstUUID: {Whole: true}}}))
+		after(2 * standbyInterval)
 		assert.Equal(t, []string{ownPool, small6, big}, d.advertised(t), "the process that leads reads no other layout")
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
 const (
@@ -189,7 +188,7 @@ func (w *worker) renew() {
 		records, err = w.ports.Records()
 	}
 	if w.output.stale = err != nil; err != nil { // tried again until they can be read
-		s.Err = prepare.Redact("which GPUs are in use cannot be read now", err)
+		s.Err = err
 	} else if s.Layout, s.Err = w.state.compose(view, records, time.Now()); s.Err == nil {
 		s.Leaving = w.state.rollout.Leaving()
 	}

@@ -53,7 +53,7 @@ type Layout struct {
 func NewLayout(cfg *config.Plugin, m *Machine, ports LayoutPorts) *Layout {
 	cluster := ports.Cluster
 	controller := layout.New(layout.Ports{
-		NodeName: cfg.NodeName, Inventory: m.Inventory, Config: ports.Config, Records: m.Kept, Store: layoutStore(cfg, m.adapters), Events: ports.Events,
+		NodeName: cfg.NodeName, Inventory: m.Inventory, Config: ports.Config, Records: m.records, Store: layoutStore(cfg, m.adapters), Events: ports.Events,
 		API: layout.APIPorts{
 			PartitionableDevices: cluster.PartitionableDevices, CountsShares: cluster.CountsShares, Tainted: cluster.Tainted, Allocated: cluster.Allocated,
 		},

@@ -78,6 +78,15 @@ func (m *Machine) Kept() ([]*checkpoint.Record, error) {
 	return records, err
 }
 
+// records returns this node's records. The error names no claim: it is shown to others.
+func (m *Machine) records() ([]*checkpoint.Record, error) {
+	records, err := m.Kept()
+	if err != nil {
+		return nil, prepare.Redact("which GPUs are in use cannot be read now", err)
+	}
+	return records, nil
+}
+
 // owned returns which MIG instances claims own.
 func (m *Machine) owned() (inventory.Owned, error) {
 	records, err := m.Kept()
