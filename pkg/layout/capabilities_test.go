@@ -20,10 +20,10 @@ func TestCapabilities_SharesNotCounted_OneMode(t *testing.T) {
 		events  int
 	}{
 		"whole and shares": {shared, []string{ownPool, first}, 1},
-		"in shared and slices": {`[{select: {indices: [0]}, modes: [timeslice, mig], timeSlice: {replicas: 3}}]`,
+		"shares and MIG devices": {`[{select: {indices: [0]}, modes: [timeslice, mig], timeSlice: {replicas: 3}}]`,
 			[]string{ownPool, share}, 1},
-		"in shared":        {`[{select: {indices: [0]}, modes: [timeslice], timeSlice: {replicas: 3}}]`, []string{ownPool, share}, 0},
-		"whole and slices": {both, []string{ownPool, first, small6, big}, 0},
+		"shares":                {`[{select: {indices: [0]}, modes: [timeslice], timeSlice: {replicas: 3}}]`, []string{ownPool, share}, 0},
+		"whole and MIG devices": {both, []string{ownPool, first, small6, big}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

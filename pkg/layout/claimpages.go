@@ -31,7 +31,7 @@ type pages struct {
 type claimList struct {
 	// checked are the changes that it decides about, as they were when it began.
 	checked map[gpu.UUID]checked
-	// leaving are the devices that it looks for, and allocated those of them that it has found.
+	// leaving are the devices that it searches for, and allocated those of them that it has found.
 	leaving, allocated map[gpu.PoolDevice]bool
 	// token is where the next page begins, limit how many claims it has, read how many pages were read.
 	token string

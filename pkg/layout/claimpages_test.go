@@ -222,7 +222,7 @@ func TestComplete_TaintsWentAndCame_LayoutStays(t *testing.T) {
 				d.entries = onlyMIG
 				require.True(t, d.load(t))
 				stored := map[gpu.PoolDevice]bool{wholeOfFirst: true}
-				d.alone(func(w *worker) {
+				d.write(func(w *worker) {
 					r := w.state.rollout
 					r.Tainted(stored, true, time.Now())
 					time.Sleep(settleTime)

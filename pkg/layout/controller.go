@@ -14,15 +14,15 @@ type Controller struct {
 	ports    *Ports
 	requests *requests
 	output   *output
-	// turn has a token of the goroutine that uses worker: Run's as long as it runs, else Begin's or Lead's.
-	turn   chan struct{}
-	worker *worker
+	// writing has a token of the goroutine that uses worker: Run's as long as it runs, else Begin's or Lead's.
+	writing chan struct{}
+	worker  *worker
 }
 
 // New returns a Controller that knows nothing before Begin, or before Run has read the configuration. Layouts that were saved before this
 // start stay until their change is due.
 func New(ports Ports) *Controller {
-	c := &Controller{ports: &ports, requests: &requests{wake: make(chan struct{}, 1)}, output: &output{stale: true}, turn: make(chan struct{}, 1)}
+	c := &Controller{ports: &ports, requests: &requests{wake: make(chan struct{}, 1)}, output: &output{stale: true}, writing: make(chan struct{}, 1)}
 	c.worker = newWorker(c.ports, c.requests, c.output)
 	return c
 }
@@ -30,16 +30,16 @@ func New(ports Ports) *Controller {
 // Begin takes what was read at the start, and probes the API server where that is needed. No claim may come or go before it returns, and Run
 // may not run yet.
 func (c *Controller) Begin(ctx context.Context, read AtStart) {
-	c.turn <- struct{}{}
-	defer func() { <-c.turn }()
+	c.writing <- struct{}{}
+	defer func() { <-c.writing }()
 	c.worker.begin(ctx, read)
 }
 
 // Run brings every GPU to what the configuration says, and returns when the context ends. Changed is called at every snapshot that replaces
 // another one and is known; it must not block.
 func (c *Controller) Run(ctx context.Context, changed func()) error {
-	c.turn <- struct{}{}
-	defer func() { <-c.turn }()
+	c.writing <- struct{}{}
+	defer func() { <-c.writing }()
 	c.output.changed = changed
 	c.worker.run(ctx)
 	return nil
@@ -65,8 +65,8 @@ func (c *Controller) Lead(leading bool) {
 	})
 	select {
 	case <-taken:
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
+	case c.writing <- struct{}{}:
+		defer func() { <-c.writing }()
 		c.worker.update()
 	}
 }

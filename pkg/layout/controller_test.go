@@ -56,28 +56,28 @@ func TestController_DevicesInUse_LayoutAndPoolStay(t *testing.T) {
 		entries       string
 		held, freeing []string
 	}{
-		"the whole GPU, where slices are wanted": {
+		"the whole GPU, where MIG devices are desired": {
 			holds("n0", first), onlyMIG, []string{"n0", first}, []string{ownPool, small6, big},
 		},
-		"the whole GPU, where slices are wanted too": {
+		"the whole GPU, where MIG devices are desired too": {
 			holds("n0", first), both, []string{"n0", first}, []string{ownPool, first, small6, big},
 		},
-		"the whole GPU beside slices, where they are not wanted": {
+		"the whole GPU beside MIG devices, where they are not desired": {
 			holds(ownPool, first), onlyWhole, []string{ownPool, first}, []string{"n0", first},
 		},
-		"the whole GPU beside slices, where it is not wanted": {
+		"the whole GPU beside MIG devices, where it is not desired": {
 			holds(ownPool, first), onlyBig, []string{ownPool, first, big}, []string{ownPool, big},
 		},
-		"a slice, where none are wanted": {
+		"a MIG device, where none are desired": {
 			holds(ownPool, small6, "1g.10gb"), onlyWhole, []string{ownPool, first, small6}, []string{"n0", first},
 		},
-		"a share, where none are wanted": {
+		"a share, where none are desired": {
 			holdsShare(), both, []string{ownPool, first, first + "-timeslice", small6, big}, []string{ownPool, first, small6, big},
 		},
-		"a share, where the whole GPU is wanted": {
+		"a share, where the whole GPU is desired": {
 			holdsShare(), onlyWhole, []string{ownPool, first, first + "-timeslice"}, []string{"n0", first},
 		},
-		"a slice, where others are wanted": {
+		"a MIG device, where others are desired": {
 			holds(ownPool, small6, "1g.10gb"), onlyBig, []string{ownPool, small6, big}, []string{ownPool, big},
 		},
 	} {

@@ -115,10 +115,10 @@ func (d *fixture) config(t *testing.T) func(ctx context.Context) (*v1alpha1.Node
 	}
 }
 
-// alone does something in the place of the goroutine of Run, which does not run.
-func (d *fixture) alone(do func(w *worker)) {
-	d.turn <- struct{}{}
-	defer func() { <-d.turn }()
+// write does something in the place of the goroutine of Run, which does not run.
+func (d *fixture) write(do func(w *worker)) {
+	d.writing <- struct{}{}
+	defer func() { <-d.writing }()
 	do(d.worker)
 }
 
@@ -126,7 +126,7 @@ func (d *fixture) alone(do func(w *worker)) {
 func (d *fixture) load(t *testing.T) bool {
 	t.Helper()
 	config, err := d.ports.Config.Read(t.Context())
-	d.alone(func(w *worker) {
+	d.write(func(w *worker) {
 		w.state.config.take(t.Context(), d.ports.Config, config, err)
 		w.output.stale = true
 		w.update()
@@ -137,7 +137,7 @@ func (d *fixture) load(t *testing.T) bool {
 // probe probes the API server where that is due.
 func (d *fixture) probe(t *testing.T) {
 	t.Helper()
-	d.alone(func(w *worker) {
+	d.write(func(w *worker) {
 		w.state.capabilities.retry.Reset()
 		w.probe(t.Context())
 		w.update()
@@ -146,15 +146,15 @@ func (d *fixture) probe(t *testing.T) {
 
 // renew has the layout worked out again.
 func (d *fixture) renew() {
-	d.alone(func(w *worker) { w.output.stale = true; w.update() })
+	d.write(func(w *worker) { w.output.stale = true; w.update() })
 }
 
 // now is the snapshot when everything that has happened was taken up.
 func (d *fixture) now() *Snapshot {
 	select {
-	case d.turn <- struct{}{}:
+	case d.writing <- struct{}{}:
 		d.worker.update()
-		<-d.turn
+		<-d.writing
 	default:
 		synctest.Wait()
 	}

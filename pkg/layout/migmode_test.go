@@ -23,10 +23,10 @@ func TestMIGMode_NeedsReset_Reported(t *testing.T) {
 		instances []gpu.Instance
 		want      []string
 	}{
-		"slices, mode off":                 {onlyMIG, false, nil, fix("MIG devices", "1")},
+		"MIG devices, mode off":            {onlyMIG, false, nil, fix("MIG devices", "1")},
 		"whole, mode on":                   {onlyWhole, true, nil, fix("the whole GPU", "0")},
-		"in shared, mode on":               {shared, true, nil, fix("the whole GPU", "0")},
-		"in shared, mode off":              {shared, false, nil, nil},
+		"shares, mode on":                  {shared, true, nil, fix("the whole GPU", "0")},
+		"shares, mode off":                 {shared, false, nil, nil},
 		"both, mode off":                   {both, false, nil, nil},
 		"both, mode on":                    {both, true, nil, nil},
 		"an instance leaves no room":       {onlyBig, true, half, nil},

@@ -38,7 +38,7 @@ type sliceStore struct {
 	stripped bool
 }
 
-// Publish stores the slices in place of the ones before.
+// Publish stores the ResourceSlices in place of the ones before.
 func (s *sliceStore) Publish(resources resourceslice.DriverResources) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *sliceStore) Publish(resources resourceslice.DriverResources) {
 	s.store()
 }
 
-// set changes what becomes of slices from now on.
+// set changes what becomes of ResourceSlices from now on.
 func (s *sliceStore) set(how func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +115,7 @@ func published(t *testing.T, entries string) (d *fixture, store *sliceStore, sto
 	return d, store, stop
 }
 
-// What a GPU in its own pool has before and after an edit takes the slice of one profile from it.
+// What a GPU in its own pool has before and after an edit takes the MIG devices of one profile from it.
 var (
 	taintedInItsPool = map[string][]string{
 		"n0 " + second: {}, ownPool + " " + first: {drainingTaint + ":NoSchedule"}, ownPool + " " + small6: {drainingTaint + ":NoSchedule"},
@@ -163,7 +163,7 @@ func TestPublishedTaint_NotStoredYet_IsWaitedFor(t *testing.T) {
 	})
 }
 
-// TestPublishedTaint_Vanishes_RestartsTheSettleTime: a scheduler that saw the slices without taints may have allocated what leaves.
+// TestPublishedTaint_Vanishes_RestartsTheSettleTime: a scheduler that saw the ResourceSlices without taints may have allocated what leaves.
 func TestPublishedTaint_Vanishes_RestartsTheSettleTime(t *testing.T) {
 	t.Parallel()
 	for name, vanish := range map[string]time.Duration{

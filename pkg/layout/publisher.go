@@ -27,8 +27,8 @@ const (
 	sources
 )
 
-// Slices is what ResourceSlices are published with.
-type Slices interface {
+// ResourceSlices is what keeps the node's ResourceSlices; *kube.Slices is the real one.
+type ResourceSlices interface {
 	Publish(resources resourceslice.DriverResources)
 }
 
@@ -36,7 +36,7 @@ type Slices interface {
 type Publisher struct {
 	layout  func() *Snapshot
 	options publish.Options
-	slices  Slices
+	slices  ResourceSlices
 	taints  taints
 	news    chan struct{} // wakes Run
 	mu      sync.Mutex    // held while publishing, so that the newest comes last
@@ -53,7 +53,7 @@ type taints struct {
 
 // NewPublisher publishes the layout of a Controller at once, so that ResourceSlices that are written later never take the node for empty. As
 // long as the layout is not known nothing is published.
-func NewPublisher(c *Controller, options publish.Options, slices Slices) *Publisher {
+func NewPublisher(c *Controller, options publish.Options, slices ResourceSlices) *Publisher {
 	p := &Publisher{layout: c.output.latest.Load, options: options, slices: slices, news: make(chan struct{}, 1)}
 	p.Publish()
 	return p

@@ -145,6 +145,6 @@ func TestReleased_RecordsUnreadable_NothingChanges(t *testing.T) {
 	d := opened(t, both, r)
 	want := d.advertised(t)
 	d.ports.Records = func() ([]*checkpoint.Record, error) { return nil, errors.New("input/output error") }
-	d.alone(func(w *worker) { w.round(t.Context()) })
+	d.write(func(w *worker) { w.round(t.Context()) })
 	assert.Equal(t, want, d.advertised(t))
 }

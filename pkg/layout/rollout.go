@@ -79,7 +79,7 @@ type change struct {
 	reminded            bool
 }
 
-// Facts is what a rollout is told when it is aimed.
+// Facts is what decides about a GPU besides its own state.
 type Facts struct {
 	Records []*checkpoint.Record
 	// Limit is what is left of a layout where the API server cannot keep its devices apart.
@@ -194,7 +194,7 @@ func (r *Rollout) Unrecorded(records []*checkpoint.Record) []gpu.UUID {
 	})
 }
 
-// Defer puts the next check of GPUs off whose devices are not released. A check that was answered for some of them tells of the others, which
+// Defer puts the next check of GPUs off whose devices are not released. A check that was answered for some of them is one of the others too, which
 // then need none sooner than they would have after one of their own.
 func (r *Rollout) Defer(ids []gpu.UUID, answered bool, now time.Time) {
 	for _, id := range ids {

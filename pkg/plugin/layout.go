@@ -38,7 +38,7 @@ type LayoutPorts struct {
 	// Config is the node's configuration.
 	Config layout.ConfigPorts
 	// Slices is what ResourceSlices are published with.
-	Slices layout.Slices
+	Slices layout.ResourceSlices
 	Events events.Recorder
 }
 
