@@ -105,9 +105,9 @@ var (
 	driverDesc    = prometheus.NewDesc("prism_nvidia_driver_loaded", "1 when the NVIDIA driver answers.", nil, nil)
 	slicesDesc    = prometheus.NewDesc("prism_resourceslice_errors_total", "Attempts to publish ResourceSlices that failed.", nil, nil)
 	droppedDesc   = prometheus.NewDesc("prism_resourceslice_dropped_fields_total", "ResourceSlices that the API server stored without some fields.", nil, nil)
-	configDesc    = prometheus.NewDesc("prism_node_config_problem", "1 for the reason for which the node's configuration is not in force; Events of the node have the sentence.", []string{"reason"}, nil)
-	changeDesc    = prometheus.NewDesc("prism_gpu_layout_changes_pending", "GPUs that are to be offered otherwise as soon as they are free.", nil, nil)
-	intervalsDesc = prometheus.NewDesc("prism_gpu_timeslice_intervals_not_applied", "GPUs whose time slices could not be set as the node's configuration says; Events of the node have the sentence.", nil, nil)
+	configDesc    = prometheus.NewDesc("prism_node_config_problem", "1 for the reason for which the node's configuration is not applied; Events of the node say why.", []string{"reason"}, nil)
+	changeDesc    = prometheus.NewDesc("prism_gpu_layout_changes_pending", "GPUs whose layout changes when their devices are released.", nil, nil)
+	intervalsDesc = prometheus.NewDesc("prism_gpu_timeslice_intervals_not_applied", "GPUs whose time-slice interval could not be set to the configured one; Events of the node say why.", nil, nil)
 	damagedDesc   = prometheus.NewDesc("prism_checkpoints_corrupted_total", "Claim records that could not be read and were set aside.", nil, nil)
 )
 

@@ -34,7 +34,7 @@ func (s ClaimStatus) Refused(rc *resourceapi.ResourceClaim, reason string) {
 	s.Statuses.Failed(kube.Claim{Namespace: rc.Namespace, Name: rc.Name, UID: rc.UID}, nil, reason)
 }
 
-// identity tells which hardware stands behind a result; of a GPU that has gone since, what the record knows.
+// identity is the hardware behind a result; of a GPU that is not there any more, what the record has of it.
 func identity(node *gpu.Node, r *checkpoint.Result) *kube.Identity {
 	id := &kube.Identity{Type: string(r.Type), UUID: string(r.GPUUUID), PCIBusID: r.PCIBusID, DriverVersion: node.Driver.Version}
 	if r.MIG != nil {

@@ -53,13 +53,13 @@ type Describe func(pool, device string) map[string]resourceapi.DeviceAttribute
 
 var _ kubeletplugin.DRAPlugin = &Plugin{}
 
-// New builds a Plugin. fatal is told of errors after which the process cannot serve any more.
+// New builds a Plugin. fatal is called with errors after which the process cannot serve any more.
 func New(tx Transaction, reports Reports, metrics Metrics, describe Describe, fatal func(error)) *Plugin {
 	return &Plugin{tx: tx, reports: reports, metrics: metrics, describe: describe, fatal: fatal}
 }
 
-// PrepareResourceClaims prepares the claims of one pod, all at once: they need different GPUs, and who needs the same one
-// waits for its lock. One claim's failure is no other's.
+// PrepareResourceClaims prepares the claims of one pod, all at once: they need different GPUs, and claims that need the same one
+// wait for its lock. One claim's failure is no other's.
 func (p *Plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	results := make([]kubeletplugin.PrepareResult, len(claims))
 	parallel(len(claims), func(i int) { results[i] = p.prepare(ctx, claims[i]) })
@@ -120,7 +120,7 @@ func (p *Plugin) HandleError(ctx context.Context, err error, msg string) {
 	}
 }
 
-// WatchHealthStatus is not served: this version knows a GPU as there or not there, and says so in the ResourceSlices.
+// WatchHealthStatus is not supported: a GPU that does not answer is withdrawn from the ResourceSlices.
 func (p *Plugin) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
 	return kubeletplugin.ErrHealthNotSupported
 }
@@ -138,7 +138,7 @@ func parallel(n int, do func(i int)) {
 	wg.Wait()
 }
 
-// answer turns a record into what the kubelet is told: one device per allocation result, in their order.
+// answer turns a record into the answer to the kubelet: one device per allocation result, in their order.
 func answer(r *checkpoint.Record, describe Describe) []kubeletplugin.Device {
 	devices := make([]kubeletplugin.Device, 0, len(r.Results))
 	for i := range r.Results {

@@ -59,28 +59,28 @@ func (tx *transaction) Unprepare(ctx context.Context, uid string) error {
 	return nil
 }
 
-// reports remembers what it was told.
+// reports keeps what was reported, by UID.
 type reports struct {
-	mu   sync.Mutex
-	told map[string]string
+	mu       sync.Mutex
+	reported map[string]string
 }
 
-func (r *reports) tell(uid, what string) {
+func (r *reports) report(uid, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.told == nil {
-		r.told = map[string]string{}
+	if r.reported == nil {
+		r.reported = map[string]string{}
 	}
-	r.told[uid] = what
+	r.reported[uid] = what
 }
 
-func (r *reports) Prepared(record *checkpoint.Record) { r.tell(record.Claim.UID, "prepared") }
+func (r *reports) Prepared(record *checkpoint.Record) { r.report(record.Claim.UID, "prepared") }
 
 func (r *reports) Refused(rc *resourceapi.ResourceClaim, reason string) {
-	r.tell(string(rc.UID), reason)
+	r.report(string(rc.UID), reason)
 }
 
-// done is the record of a claim that was given two devices, one of them shared.
+// done is the record of a claim that has two devices, one of them shared.
 func done(uid string) *checkpoint.Record {
 	return &checkpoint.Record{
 		Claim: checkpoint.Claim{UID: uid, Namespace: "default", Name: "claim-" + uid}, State: checkpoint.Done,
@@ -121,9 +121,9 @@ func (m *measured) Unprepared(_ time.Duration, err error) { m.count("unprepare",
 
 func TestPlugin_SeveralClaims_OneAnswerEach(t *testing.T) {
 	t.Parallel()
-	tx, told := &transaction{records: map[string]*checkpoint.Record{"a": done("a"), "none": {Claim: checkpoint.Claim{UID: "none"}}}}, &reports{}
+	tx, status := &transaction{records: map[string]*checkpoint.Record{"a": done("a"), "none": {Claim: checkpoint.Claim{UID: "none"}}}}, &reports{}
 	metrics := &measured{}
-	p := New(tx, told, metrics, nil, func(err error) { t.Error(err) })
+	p := New(tx, status, metrics, nil, func(err error) { t.Error(err) })
 	results, err := p.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claimOf("a"), claimOf("b"), claimOf("none")})
 	require.NoError(t, err, "one claim's failure is no other's")
 	require.Len(t, results, 3)
@@ -140,7 +140,7 @@ func TestPlugin_SeveralClaims_OneAnswerEach(t *testing.T) {
 	require.EqualError(t, results["b"].Err, "claim b is not welcome")
 	assert.Empty(t, results["b"].Devices)
 	assert.Equal(t, kubeletplugin.PrepareResult{Devices: []kubeletplugin.Device{}}, results["none"])
-	assert.Equal(t, map[string]string{"a": "prepared", "none": "prepared", "b": "claim b is not welcome"}, told.told)
+	assert.Equal(t, map[string]string{"a": "prepared", "none": "prepared", "b": "claim b is not welcome"}, status.reported)
 
 	failures, err := p.UnprepareResourceClaims(t.Context(), []kubeletplugin.NamespacedObject{object("a"), object("b")})
 	require.NoError(t, err)

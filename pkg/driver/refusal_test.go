@@ -38,13 +38,13 @@ func TestRefusal_NamesOtherClaims_OnlyTheLogDoes(t *testing.T) {
 	for _, err := range []error{refusal, prepare.Redact("it cannot be read", errors.New("claim their-namespace/their-claim (UID their-uid)"))} {
 		var log strings.Builder
 		logger := funcr.New(func(_, args string) { log.WriteString(args) }, funcr.Options{})
-		told := &reports{}
-		p := New(refusing{err}, told, &measured{}, nil, func(err error) { t.Error(err) })
+		status := &reports{}
+		p := New(refusing{err}, status, &measured{}, nil, func(err error) { t.Error(err) })
 		results, _ := p.PrepareResourceClaims(klog.NewContext(t.Context(), logger), []*resourceapi.ResourceClaim{claimOf("ours")})
 		require.Error(t, results["ours"].Err)
 		for _, secret := range []string{"their-namespace", "their-claim", "their-uid"} {
 			assert.NotContains(t, results["ours"].Err.Error(), secret)
-			assert.NotContains(t, told.told["ours"], secret)
+			assert.NotContains(t, status.reported["ours"], secret)
 			assert.Contains(t, log.String(), secret)
 		}
 	}

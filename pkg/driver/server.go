@@ -29,11 +29,11 @@ type Server struct {
 	running    inFlight
 }
 
-// graceTime is what running calls get to be answered when the process ends. A call that is cut off fails its pod for more than
+// graceTime is what running calls get to be answered when the process exits. A call that is cut off fails its pod for more than
 // a minute, until the kubelet tries again; the chart gives the pod a little more time than this.
 const graceTime = 8 * time.Second
 
-// sendTime is what an answer gets to leave: the library cuts off, too, what is not written to the socket yet, and does not tell
+// sendTime is what an answer gets to leave: the library cuts off, too, what is not written to the socket yet, and does not report
 // when it is.
 const sendTime = 100 * time.Millisecond
 

@@ -40,7 +40,7 @@ type capabilities struct {
 	failures int
 }
 
-// errCounters is why nothing is advertised in parts.
+// errCounters is why no GPU is partitioned.
 var errCounters = errors.New("whether the API server stores shared counters, which keep the devices of one GPU apart, is not known yet")
 
 func newCapabilities() capabilities {
@@ -49,21 +49,21 @@ func newCapabilities() capabilities {
 
 // limit is what is left of an advertised layout of a GPU: where no counters are stored, and where the scheduler does not count the shares
 // that it has, nothing that only counters would keep apart. While nothing is known of the cluster it is all of it.
-func (c *capabilities) limit(offer gpu.Offer) gpu.Offer {
-	if c.counters == Unsupported || c.counters == Supported && c.uncounted(offer) {
-		return offer.WithoutCounters()
+func (c *capabilities) limit(as gpu.Offer) gpu.Offer {
+	if c.counters == Unsupported || c.counters == Supported && c.uncounted(as) {
+		return as.WithoutCounters()
 	}
-	return offer
+	return as
 }
 
 // uncounted reports whether the scheduler does not count what an advertised layout shares.
-func (c *capabilities) uncounted(offer gpu.Offer) bool {
-	return c.shares == Unsupported && offer.Shared()
+func (c *capabilities) uncounted(as gpu.Offer) bool {
+	return c.shares == Unsupported && as.Shared()
 }
 
 // reduced reports whether a GPU is advertised in one mode of several only because its shares are not counted.
-func (c *capabilities) reduced(offer gpu.Offer) bool {
-	return c.counters == Supported && c.uncounted(offer) && offer.TimeSlice != nil && (offer.Whole || len(offer.MIG) > 0)
+func (c *capabilities) reduced(as gpu.Offer) bool {
+	return c.counters == Supported && c.uncounted(as) && as.TimeSlice != nil && (as.Whole || len(as.MIG) > 0)
 }
 
 // ask probes the API server: whether it stores counters, and, where it does, whether the scheduler counts shares.
@@ -97,7 +97,7 @@ func (w *worker) probe(ctx context.Context) {
 		return answer{counters, shares}, err
 	})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "What is advertised in parts is not published yet")
+		klog.FromContext(ctx).Error(err, "What is partitioned is not published yet")
 		c.retry.Defer(time.Now())
 		if c.failures++; c.failures == retryBudget {
 			w.state.notices.warn(advice{reason: events.PartitionableDevicesUnknown}, fmt.Sprintf("No change of the layout is published: %v", err))

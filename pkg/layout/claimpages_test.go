@@ -225,13 +225,13 @@ func TestComplete_TaintsWentAndCame_LayoutStays(t *testing.T) {
 				d.write(func(w *worker) {
 					r := w.state.rollout
 					r.Tainted(stored, true, time.Now())
-					time.Sleep(settleTime)
+					time.Sleep(taintTime)
 					list := w.drain.pages.begin(r, []gpu.UUID{firstUUID}, time.Now())
 					assert.True(t, list.add(&kube.AllocatedPage{}))
 					if vanish {
 						r.Tainted(map[gpu.PoolDevice]bool{wholeOfFirst: false}, true, time.Now())
 						r.Tainted(stored, true, time.Now())
-						time.Sleep(settleTime)
+						time.Sleep(taintTime)
 					}
 					changed, err := w.drain.complete(list)
 					assert.NoError(t, err)

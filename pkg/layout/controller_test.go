@@ -130,7 +130,7 @@ func TestController_ConfigurationUnavailable_ReadUntilValid(t *testing.T) {
 		after(2 * roundInterval)
 		assert.Equal(t, []string{"n0", first}, d.advertised(t), "a process that does not lead changes nothing")
 		d.Lead(true)
-		after(3 * settleTime)
+		after(3 * taintTime)
 		assert.Equal(t, []string{ownPool, small6, big}, d.advertised(t))
 		assert.Equal(t, []string{valid}, d.events())
 		before := changes.Load()
@@ -166,7 +166,7 @@ func TestController_RecordsUnreadable_LayoutUnknown(t *testing.T) {
 	require.ErrorIs(t, err, errBad)
 }
 
-// TestController_CountersUnknown_ProbedWithBackOff before anything is advertised in parts.
+// TestController_CountersUnknown_ProbedWithBackOff before anything is partitioned.
 func TestController_CountersUnknown_ProbedWithBackOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -40,20 +40,20 @@ func (s *state) compose(view *inventory.View, records []*checkpoint.Record, now 
 		if !known {
 			to = gpu.Offer{Whole: true}
 		}
-		offer, transition := s.rollout.Aim(g, to, Facts{Records: records, Limit: s.capabilities.limit, Now: now})
+		as, transition := s.rollout.Aim(g, to, Facts{Records: records, Limit: s.capabilities.limit, Now: now})
 		logTransition(g, transition, s.rollout)
 		if s.capabilities.reduced(to) {
 			s.notices.warn(advice{reason: events.SharedCountersUnsupported}, "The scheduler of a Kubernetes before 1.36.2 does not count allocated time-sliced "+
 				"shares of a GPU when it decides about its other devices, so a GPU with mode timeslice is advertised in one mode: whole where its "+
 				"configuration allows that, else in time-sliced shares; configure such GPUs with the mode timeslice alone, or upgrade Kubernetes")
 		}
-		if offer.Disjoint {
-			offer = disjoint(s.node, g, offer, records)
+		if as.Disjoint {
+			as = disjoint(s.node, g, as, records)
 		}
-		s.adviseMode(g, offer)
-		offer.Withheld = withheld(s.node, g, of(g, offer), records)
-		layout[g.UUID] = offer
-		parted = parted || offer.Partitioned()
+		s.adviseMode(g, as)
+		as.Withheld = withheld(s.node, g, of(g, as), records)
+		layout[g.UUID] = as
+		parted = parted || as.Partitioned()
 	}
 	if parted && s.capabilities.counters == Unknown {
 		return nil, errCounters
@@ -82,9 +82,9 @@ func (s *state) desired(view *inventory.View) gpu.Layout {
 }
 
 // adviseMode reports a GPU that has no device because its MIG mode is not what the configuration needs.
-func (s *state) adviseMode(g *gpu.GPU, offer gpu.Offer) {
+func (s *state) adviseMode(g *gpu.GPU, as gpu.Offer) {
 	about := advice{events.MIGModeMismatch, g.UUID}
-	if !modeMismatch(g, offer) {
+	if !modeMismatch(g, as) {
 		s.notices.clear(about)
 		return
 	}
@@ -99,11 +99,11 @@ func (s *state) adviseMode(g *gpu.GPU, offer gpu.Offer) {
 
 // modeMismatch reports whether a GPU's MIG mode is why it has no device. Where the mode is right, an instance of the administrator may leave
 // room for nothing.
-func modeMismatch(g *gpu.GPU, offer gpu.Offer) bool {
-	if g.MIG == nil || !g.MIG.Mode.NeedsReset || len(offer.Devices(g)) > 0 {
+func modeMismatch(g *gpu.GPU, as gpu.Offer) bool {
+	if g.MIG == nil || !g.MIG.Mode.NeedsReset || len(as.Devices(g)) > 0 {
 		return false
 	}
-	return !g.MIG.Mode.Enabled || len(offer.MIG) == 0 && !offer.Static
+	return !g.MIG.Mode.Enabled || len(as.MIG) == 0 && !as.Static
 }
 
 func logTransition(g *gpu.GPU, t Transition, r *Rollout) {

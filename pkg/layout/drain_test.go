@@ -68,7 +68,7 @@ func TestDrain_DevicesInUse_LayoutStays(t *testing.T) {
 				assert.Less(t, d.listed, 30, "all claims of the cluster are not read all the time")
 				assert.Equal(t, gpu.Offer{Whole: true}, d.saved.layout[firstUUID])
 				c.free(d)
-				after(checkMax + settleTime + 2*drainInterval + pageInterval)
+				after(checkMax + taintTime + 2*drainInterval + pageInterval)
 				assert.Equal(t, cut, d.advertised(t))
 				assert.Empty(t, d.leaving(t))
 				assert.Equal(t, gpu.Offer{MIG: []string{"1g.10gb", "3g.40gb"}}, d.saved.layout[firstUUID])
@@ -78,13 +78,13 @@ func TestDrain_DevicesInUse_LayoutStays(t *testing.T) {
 	}
 }
 
-func TestDrain_NothingInUse_LayoutChangesAfterTheSettleTime(t *testing.T) {
+func TestDrain_NothingInUse_LayoutChangesAfterTheTaintTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, stop := turned(t)
 		defer stop()
 		require.Equal(t, map[gpu.PoolDevice]bool{wholeOfFirst: true}, d.leaving(t))
-		after(settleTime - time.Second)
+		after(taintTime - time.Second)
 		assert.Equal(t, []string{"n0", first}, d.advertised(t))
 		assert.Zero(t, d.listed, "claims are read when that can help")
 		after(2*time.Second + drainInterval + pageInterval)
@@ -127,7 +127,7 @@ func TestDrain_LayoutChanges_GPUInspectedFirst(t *testing.T) {
 		})
 		d.entries = onlyWhole
 		d.Reload()
-		after(settleTime)
+		after(taintTime)
 		assert.False(t, d.now().Node.GPUs[0].MIG.Mode.Enabled, "it was not inspected since")
 		after(3*drainInterval + pageInterval)
 		assert.Equal(t, []string{"n0", first}, d.advertised(t))
@@ -157,7 +157,7 @@ func TestDrain_SaveFailsLate_SavedAgain(t *testing.T) {
 		d, stop := turned(t)
 		defer stop()
 		d.saved.late = errLater
-		for range (settleTime + pageInterval) / drainInterval * 10 {
+		for range (taintTime + pageInterval) / drainInterval * 10 {
 			if !d.saved.layout[firstUUID].Whole {
 				break
 			}
@@ -358,7 +358,7 @@ func TestDrain_TaintsUnsupported_LayoutChangesWithoutThem(t *testing.T) {
 		defer stop()
 		d.entries = onlyMIG
 		d.Reload()
-		after(settleTime + 3*drainInterval + debounce + pageInterval)
+		after(taintTime + 3*drainInterval + debounce + pageInterval)
 		assert.Equal(t, []string{ownPool, small6, big}, d.advertised(t))
 	})
 }

@@ -181,12 +181,12 @@ func (d *fixture) stored(t *testing.T) map[gpu.PoolDevice]bool {
 	present := d.output.latest.Load()
 	assert.NoError(t, present.Err)
 	g := &present.Node.GPUs[0]
-	offer := present.Layout.Of(g)
+	as := present.Layout.Of(g)
 	tainted := map[gpu.PoolDevice]bool{}
 	guard.Lock()
 	defer guard.Unlock()
-	for _, device := range offer.Devices(g) {
-		place := gpu.PoolDevice{Pool: offer.Pool("n0", g), Device: device.Name()}
+	for _, device := range as.Devices(g) {
+		place := gpu.PoolDevice{Pool: as.Pool("n0", g), Device: device.Name()}
 		tainted[place] = present.Leaving[place] && !d.untainted
 	}
 	return tainted
@@ -222,9 +222,9 @@ func (d *fixture) advertised(t *testing.T) []string {
 	s := d.now()
 	require.NoError(t, s.Err)
 	g := &s.Node.GPUs[0]
-	offer := s.Layout.Of(g)
-	names := []string{offer.Pool("n0", g)}
-	for _, device := range offer.Devices(g) {
+	as := s.Layout.Of(g)
+	names := []string{as.Pool("n0", g)}
+	for _, device := range as.Devices(g) {
 		names = append(names, string(device.Name()))
 	}
 	return names

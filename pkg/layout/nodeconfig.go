@@ -42,7 +42,7 @@ func newConfiguration(node string, n *notices) *configuration {
 	}
 }
 
-// take is given what was read, or why nothing was. Of a configuration that is invalid the last valid one stays, over a restart the layout of
+// take takes what was read, or why nothing was. Of a configuration that is invalid the last valid one stays, over a restart the layout of
 // before; of one that cannot be read too, after some tries.
 func (c *configuration) take(ctx context.Context, from ConfigPorts, config *v1alpha1.NodeConfig, err error) {
 	c.passing = false

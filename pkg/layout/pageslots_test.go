@@ -99,7 +99,7 @@ func TestClaimPages_ThousandNodes_AreSpread(t *testing.T) {
 			d.records, d.entries = held, onlyMIG
 			d.Reload()
 		}
-		after(2 * settleTime)
+		after(2 * taintTime)
 		_, all := server.most()
 		assert.Zero(t, all, "records say enough")
 		for _, d := range fixtures {

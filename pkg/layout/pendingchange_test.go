@@ -78,5 +78,5 @@ func TestPendingChange_ManyGPUs_FitsAnEvent(t *testing.T) {
 	for range 15 {
 		gpus += ", GPU 15 (" + first + ")"
 	}
-	assert.LessOrEqual(t, len(pending(gpus)), 1024, "as an Event's note is cut then")
+	assert.LessOrEqual(t, len(pending(gpus)), 1024, "a longer note of an Event is truncated")
 }

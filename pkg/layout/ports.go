@@ -38,7 +38,7 @@ type ConfigPorts struct {
 // APIPorts are the calls of the API server.
 type APIPorts struct {
 	// PartitionableDevices reports whether the API server stores shared counters, which keep devices of one GPU from being allocated
-	// together. It is called only where GPUs are advertised in parts.
+	// together. It is called only where GPUs are partitioned.
 	PartitionableDevices func(ctx context.Context) (bool, error)
 	// CountsShares reports whether the scheduler counts the allocated shares of a device when it decides about other devices of the GPU. It
 	// is called after PartitionableDevices, where shared counters are stored.

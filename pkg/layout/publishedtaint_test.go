@@ -134,7 +134,7 @@ func TestPublishedTaint_EditForAGPUInItsOwnPool_TaintsWhatLeaves(t *testing.T) {
 		d.Reload()
 		after(2 * time.Second)
 		assert.Equal(t, taintedInItsPool, store.taints(t))
-		after(settleTime - 2*time.Second)
+		after(taintTime - 2*time.Second)
 		assert.Equal(t, taintedInItsPool, store.taints(t))
 		assert.Zero(t, d.listed)
 		after(3*time.Second + pageInterval)
@@ -156,18 +156,18 @@ func TestPublishedTaint_NotStoredYet_IsWaitedFor(t *testing.T) {
 		assert.Equal(t, []string{ownPool, first, small6, big}, d.advertised(t))
 		assert.Zero(t, d.listed)
 		store.set(func() { store.away = false })
-		after(settleTime - time.Second)
+		after(taintTime - time.Second)
 		assert.Equal(t, taintedInItsPool, store.taints(t))
 		after(3*time.Second + pageInterval)
 		assert.Equal(t, changedInItsPool, store.taints(t))
 	})
 }
 
-// TestPublishedTaint_Vanishes_RestartsTheSettleTime: a scheduler that saw the ResourceSlices without taints may have allocated what leaves.
-func TestPublishedTaint_Vanishes_RestartsTheSettleTime(t *testing.T) {
+// TestPublishedTaint_Vanishes_RestartsTheTaintTime: a scheduler that saw the ResourceSlices without taints may have allocated what leaves.
+func TestPublishedTaint_Vanishes_RestartsTheTaintTime(t *testing.T) {
 	t.Parallel()
 	for name, vanish := range map[string]time.Duration{
-		"before the settle time is over":    3 * time.Second,
+		"before the taint time is over":     3 * time.Second,
 		"when the GPU has long been in use": time.Minute,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestPublishedTaint_Vanishes_RestartsTheSettleTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d, store, stop := published(t, both)
 				defer stop()
-				if vanish > settleTime {
+				if vanish > taintTime {
 					d.records = append(d.records, holds(ownPool, first))
 				}
 				d.entries = onlyBig
@@ -188,7 +188,7 @@ func TestPublishedTaint_Vanishes_RestartsTheSettleTime(t *testing.T) {
 				assert.Equal(t, []string{ownPool, first, small6, big}, d.advertised(t))
 				assert.Zero(t, d.listed)
 				store.set(func() { store.stripped = false })
-				after(settleTime - time.Second)
+				after(taintTime - time.Second)
 				assert.Equal(t, taintedInItsPool, store.taints(t))
 				assert.Zero(t, d.listed, "the time begins again")
 				after(3*time.Second + pageInterval)
@@ -198,8 +198,8 @@ func TestPublishedTaint_Vanishes_RestartsTheSettleTime(t *testing.T) {
 	}
 }
 
-// TestPublishedTaint_VanishesWhileClaimsAreRead_RestartsTheSettleTime: a list of several pages takes longer.
-func TestPublishedTaint_VanishesWhileClaimsAreRead_RestartsTheSettleTime(t *testing.T) {
+// TestPublishedTaint_VanishesWhileClaimsAreRead_RestartsTheTaintTime: a list of several pages takes longer.
+func TestPublishedTaint_VanishesWhileClaimsAreRead_RestartsTheTaintTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, store, stop := published(t, both)
@@ -213,7 +213,7 @@ func TestPublishedTaint_VanishesWhileClaimsAreRead_RestartsTheSettleTime(t *test
 		assert.Equal(t, []string{ownPool, first, small6, big}, d.advertised(t))
 		assert.Equal(t, 3, d.listed)
 		store.set(func() { store.stripped = false })
-		after(settleTime + 3*time.Second + 3*pageInterval)
+		after(taintTime + 3*time.Second + 3*pageInterval)
 		assert.Equal(t, changedInItsPool, store.taints(t))
 		assert.Equal(t, 6, d.listed)
 	})

@@ -27,7 +27,7 @@ const (
 	sources
 )
 
-// ResourceSlices is what keeps the node's ResourceSlices; *kube.Slices is the real one.
+// ResourceSlices is what keeps the node's ResourceSlices; that of pkg/kube is the real one.
 type ResourceSlices interface {
 	Publish(resources resourceslice.DriverResources)
 }

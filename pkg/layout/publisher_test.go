@@ -106,7 +106,7 @@ func TestPublisher_ConflictWithoutTaints_DevicesWithdrawn(t *testing.T) {
 	all := s.devices()
 	require.NotEmpty(t, all)
 	pool, device, _ := strings.Cut(all[len(all)-1], ": ")
-	require.NotEqual(t, "n0", pool, "a GPU that is advertised in parts has a pool of its own")
+	require.NotEqual(t, "n0", pool, "a GPU that is partitioned has a pool of its own")
 	attributes := p.Describe(pool, device)
 	require.NotEmpty(t, attributes)
 	tainted := make([]string, len(all))

@@ -11,9 +11,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// settleTime is how long what leaves must have been seen tainted before claims are checked: a scheduler that does not know the taint yet may
+// taintTime is how long what leaves must have been seen tainted before claims are checked: a scheduler that does not know the taint yet may
 // allocate it until then, and the claim says so by then.
-const settleTime = 5 * time.Second
+const taintTime = 5 * time.Second
 
 // What was found in use, or could not be found out, is checked again after checkFirst, twice as long each time up to checkMax: a check reads
 // all claims of the cluster. Each GPU is checked for itself.
@@ -28,7 +28,7 @@ type Phase int
 const (
 	// Stable: it is advertised as desired.
 	Stable Phase = iota
-	// Draining: some of its devices leave. They are tainted, and the API server has not stored all of the taints for settleTime yet.
+	// Draining: some of its devices leave. They are tainted, and the API server has not stored all of the taints for taintTime yet.
 	Draining
 	// AwaitingRelease: new claims do not get what leaves. The layout changes when no record and no allocated claim names a device that leaves.
 	AwaitingRelease
@@ -127,8 +127,8 @@ func (r *Rollout) Target(id gpu.UUID) (gpu.Offer, bool) {
 	if c, changing := r.changes[id]; changing {
 		return c.to, true
 	}
-	offer, known := r.current[id]
-	return offer, known
+	as, known := r.current[id]
+	return as, known
 }
 
 // Retain forgets the changes of GPUs that are not among these: nothing of them is published. They are aimed again when they return.
@@ -153,7 +153,7 @@ func (r *Rollout) Phase(id gpu.UUID, now time.Time) Phase {
 	switch {
 	case !changing:
 		return Stable
-	case c.tainted.IsZero() || now.Sub(c.tainted) < settleTime:
+	case c.tainted.IsZero() || now.Sub(c.tainted) < taintTime:
 		return Draining
 	default:
 		return AwaitingRelease
@@ -231,7 +231,7 @@ func (all changes) where(is func(c *change) bool) []gpu.UUID {
 func (r *Rollout) Complete(layouts gpu.Layout) { maps.Copy(r.current, layouts) }
 
 // of is a layout of a GPU with what the GPU's state adds to it.
-func of(g *gpu.GPU, offer gpu.Offer) gpu.Offer { return gpu.Layout{g.UUID: offer}.Of(g) }
+func of(g *gpu.GPU, as gpu.Offer) gpu.Offer { return gpu.Layout{g.UUID: as}.Of(g) }
 
 // leaves lists what claims may have of the first layout and do not find, or not as it was, in the second one.
 func leaves(node string, g *gpu.GPU, now, after gpu.Offer) map[gpu.PoolDevice]bool {

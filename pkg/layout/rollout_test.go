@@ -64,22 +64,22 @@ func TestRollout_Transitions_LeadFromPhaseToPhase(t *testing.T) {
 	}
 	begins := aim(partitioned, Began, Draining)
 	tainted := do("taints are stored", Draining, func(r *rolled) { r.taints(true) })
-	settles := do("the settle time is over", AwaitingRelease, func(r *rolled) { r.now = r.now.Add(settleTime) })
+	elapses := do("the taint time is over", AwaitingRelease, func(r *rolled) { r.now = r.now.Add(taintTime) })
 	for name, steps := range map[string][]step{
 		"nothing changes":               {aim(whole, Unchanged, Stable)},
 		"devices only join":             {aim(gpu.Offer{Whole: true, OneShare: true}, Unchanged, Stable)},
 		"the pool changes":              {aim(either, Began, Draining)},
 		"a layout is desired again":     {begins, aim(partitioned, Unchanged, Draining)},
-		"a change goes on to its end":   {begins, tainted, settles, do("it is complete", AwaitingRelease, func(r *rolled) { r.Complete(gpu.Layout{firstUUID: partitioned}) }), aim(partitioned, Ended, Stable)},
+		"a change goes on to its end":   {begins, tainted, elapses, do("it is complete", AwaitingRelease, func(r *rolled) { r.Complete(gpu.Layout{firstUUID: partitioned}) }), aim(partitioned, Ended, Stable)},
 		"it is taken back at once":      {begins, aim(whole, Ended, Stable)},
-		"it is taken back late":         {begins, tainted, settles, aim(whole, Ended, Stable)},
-		"another one is desired":        {begins, tainted, settles, aim(either, Began, Draining)},
+		"it is taken back late":         {begins, tainted, elapses, aim(whole, Ended, Stable)},
+		"another one is desired":        {begins, tainted, elapses, aim(either, Began, Draining)},
 		"taints are not stored":         {begins, do("none is stored", Draining, func(r *rolled) { r.taints(false) }), do("time passes", Draining, func(r *rolled) { r.now = r.now.Add(time.Hour) })},
-		"the settle time is not over":   {begins, tainted, do("almost", Draining, func(r *rolled) { r.now = r.now.Add(settleTime - 1) })},
-		"taints vanish":                 {begins, tainted, settles, do("they vanish", Draining, func(r *rolled) { r.taints(false) }), tainted, settles},
-		"taints stay":                   {begins, tainted, settles, do("they are seen again", AwaitingRelease, func(r *rolled) { r.taints(true) })},
-		"the GPU goes":                  {begins, tainted, settles, do("it is not there", Stable, func(r *rolled) { r.Retain(nil) }), begins},
-		"taints are not supported":      {begins, do("they are dropped", Draining, func(r *rolled) { r.Tainted(map[gpu.PoolDevice]bool{wholeOfFirst: false}, false, r.now) }), settles},
+		"the taint time is not over":    {begins, tainted, do("almost", Draining, func(r *rolled) { r.now = r.now.Add(taintTime - 1) })},
+		"taints vanish":                 {begins, tainted, elapses, do("they vanish", Draining, func(r *rolled) { r.taints(false) }), tainted, elapses},
+		"taints stay":                   {begins, tainted, elapses, do("they are seen again", AwaitingRelease, func(r *rolled) { r.taints(true) })},
+		"the GPU goes":                  {begins, tainted, elapses, do("it is not there", Stable, func(r *rolled) { r.Retain(nil) }), begins},
+		"taints are not supported":      {begins, do("they are dropped", Draining, func(r *rolled) { r.Tainted(map[gpu.PoolDevice]bool{wholeOfFirst: false}, false, r.now) }), elapses},
 		"a claim has what would change": {do("it is prepared", Stable, func(r *rolled) { r.records = append(r.records, holds("n0", first)) }), begins},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestRollout_Transitions_LeadFromPhaseToPhase(t *testing.T) {
 			for i, s := range steps {
 				assert.Equal(t, s.moved, s.do(r), "%d: %s", i, s.what)
 				assert.Equal(t, s.phase, r.Phase(firstUUID, r.now), "%d: %s", i, s.what)
-				assert.Equal(t, s.phase != Stable, len(r.Leaving()) > 0, "%d: what leaves is tainted as long as it does", i)
+				assert.Equal(t, s.phase != Stable, len(r.Leaving()) > 0, "%d: what leaves is tainted until it has left", i)
 			}
 		})
 	}
@@ -123,7 +123,7 @@ func TestRollout_Unrecorded_RecordsOfWhatLeavesCount(t *testing.T) {
 	assert.Empty(t, r.Unrecorded([]*checkpoint.Record{holds("n0", first)}))
 }
 
-// TestRollout_Defer_EachGPUForItself: a failure defers what was due, an answer tells of the others too.
+// TestRollout_Defer_EachGPUForItself: a failure defers what was due, an answer is one about the others too.
 func TestRollout_Defer_EachGPUForItself(t *testing.T) {
 	t.Parallel()
 	r := newRolled()

@@ -71,7 +71,7 @@ func TestStandby_LayoutSavedByTheLeader_IsFollowed(t *testing.T) {
 	})
 }
 
-// TestStandby_LayoutThatCannotBeRead_KeepsTheOneBefore and no Event tells of it: the process that leads has its own.
+// TestStandby_LayoutThatCannotBeRead_KeepsTheOneBefore without an Event: the process that leads has its own.
 func TestStandby_LayoutThatCannotBeRead_KeepsTheOneBefore(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t, onlyMIG)
