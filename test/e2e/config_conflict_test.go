@@ -59,7 +59,7 @@ func TestDevicePluginConflict(t *testing.T) {
 	sentence := ns.refused("allocated", startLimit)
 	t.Log(sentence)
 	assert.Contains(t, sentence, "the GPUs of the node are withheld: a device plugin allocates them too")
-	assert.Contains(t, sentence, "(it is retried)")
+	assert.Contains(t, sentence, "(will be retried)")
 	ns.notStarted(ns.pod("allocated"))
 
 	require.NoError(t, socket.Close()) // which removes it

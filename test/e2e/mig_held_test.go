@@ -62,7 +62,7 @@ func TestMIGModeInUse(t *testing.T) {
 	pod := ns.pod("slice")
 	sentence := ns.refused(ns.claimOf(pod, "mig").Name, statusLimit)
 	t.Log(sentence)
-	for _, part := range []string{gpu, "turning on the MIG mode", "something on the node uses GPU", "nvidia-smi", "(it is retried)"} {
+	for _, part := range []string{gpu, "turning on the MIG mode", "something on the node uses GPU", "nvidia-smi", "(will be retried)"} {
 		assert.Contains(t, sentence, part)
 	}
 	ns.notStarted(pod)
