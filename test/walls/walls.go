@@ -64,6 +64,24 @@ var walls = []wall{
 	{of: steps, ours: append([]string{"pkg/checkpoint", "pkg/claim", "pkg/disk"}, nouns...), because: "a step declares the ports it needs and knows no other step"},
 	{of: []string{"pkg/nvml", "pkg/hostfs", "pkg/nvsmi"}, ours: []string{"pkg/gpu"}, because: "an adapter knows the nouns and no one who uses it"},
 	{of: []string{"pkg/disk", "pkg/config", "pkg/logging", "pkg/events"}, ours: none, because: "it is below everything"},
+	{of: []string{"pkg/events", "pkg/backoff"}, ours: none, because: "it is below everything"},
+	{
+		of: []string{"pkg/layout"}, ours: append([]string{
+			"pkg/checkpoint", "pkg/nodeconfig", "pkg/publish", "pkg/inventory", "pkg/kube", "pkg/hostfs", "pkg/disk", "pkg/events", "pkg/backoff",
+		}, nouns...), named: []string{"os", "net"},
+		because: "the layout knows configurations, records and what is published, and nothing of how claims are prepared",
+	},
+	{
+		of: []string{"pkg/health"}, ours: append([]string{"pkg/publish", "pkg/inventory", "pkg/hostfs", "pkg/events", "pkg/backoff"}, nouns...),
+		named:   []string{"os", "net"},
+		because: "health is found out through ports, and reported",
+	},
+	{
+		of: []string{"pkg/driver"}, ours: append([]string{
+			"pkg/prepare", "pkg/claim", "pkg/checkpoint", "pkg/cdi", "pkg/disk", "pkg/kube", "pkg/config", "pkg/events",
+		}, nouns...),
+		because: "the kubelet's protocol knows neither the node's GPUs nor what is advertised",
+	},
 	{of: []string{"pkg/inventory"}, ours: []string{"pkg/gpu", "pkg/hostfs"}, because: "the inventory declares the driver that it watches"},
 	{
 		of: []string{"pkg/controller"}, ours: append([]string{"pkg/nodeconfig", "pkg/events"}, nouns...), named: []string{"os", "net"},
