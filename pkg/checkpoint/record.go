@@ -16,7 +16,7 @@ const (
 	Intent State = "intent"
 	// Done: the claim is prepared and its answer is this record.
 	Done State = "done"
-	// Releasing: undoing has begun. A record that stays in this state is a debt.
+	// Releasing: undoing has begun. A record that stays in this state has a pending cleanup.
 	Releasing State = "releasing"
 )
 
@@ -36,8 +36,8 @@ type Record struct {
 	Steps []Step `json:"steps,omitempty"`
 	// CDI names what the kubelet was, or will be, answered.
 	CDI CDI `json:"cdi"`
-	// Debt says since when and why undoing does not succeed; nil as long as it was not tried in vain.
-	Debt *Debt `json:"debt,omitempty"`
+	// PendingCleanup says since when and why undoing fails; nil as long as no attempt has failed.
+	PendingCleanup *PendingCleanup `json:"debt,omitempty"`
 
 	// newSchema is the schema it was read from where this version does not know that, else 0.
 	newSchema int
@@ -134,8 +134,8 @@ type CDI struct {
 	unknown unknownKeys
 }
 
-// Debt is an effect that could not be undone yet.
-type Debt struct {
+// PendingCleanup is an effect that could not be undone yet.
+type PendingCleanup struct {
 	// Since is the first failed attempt.
 	Since time.Time `json:"since"`
 	// Cause is why the last one failed.

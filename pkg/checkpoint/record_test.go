@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-var ignoreUnknown = cmpopts.IgnoreUnexported(Record{}, Claim{}, Result{}, Step{}, MIG{}, Share{}, CDI{}, Debt{})
+var ignoreUnknown = cmpopts.IgnoreUnexported(Record{}, Claim{}, Result{}, Step{}, MIG{}, Share{}, CDI{}, PendingCleanup{})
 
 // whole is the record of a claim for one whole GPU.
 func whole(uid string) *Record {
@@ -38,7 +38,7 @@ func full() *Record {
 	r.State = Releasing
 	r.Results[0].ShareID, r.Results[0].Admin, r.Results[0].Consumed = "share-1", true, map[string]string{"memory": "2Gi"}
 	r.Steps = []Step{{Kind: "mig", Target: r.Results[0].GPUUUID, Args: json.RawMessage(`{"start":4}`), Made: json.RawMessage(`{"gi":3}`), Undo: "in use"}}
-	r.Debt = &Debt{Since: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), Cause: "in use"}
+	r.PendingCleanup = &PendingCleanup{Since: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), Cause: "in use"}
 	return r
 }
 

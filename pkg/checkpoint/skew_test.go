@@ -120,7 +120,7 @@ func TestUnknownKeysSurviveARewrite(t *testing.T) {
 	require.Equal(t, 8, objects, "record, claim, result, step, args, made, CDI, debt")
 	got, err := Decode(sealed(schema, body))
 	require.NoError(t, err)
-	got.State, got.Writer, got.Debt.Cause, got.Steps[0].Undo, got.Results[0].Pool = Intent, "v0", "other", "other", "n1"
+	got.State, got.Writer, got.PendingCleanup.Cause, got.Steps[0].Undo, got.Results[0].Pool = Intent, "v0", "other", "other", "n1"
 
 	var value any
 	require.NoError(t, json.Unmarshal(bodyOf(t, got), &value))

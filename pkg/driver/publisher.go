@@ -22,7 +22,7 @@ type Publisher struct {
 	mu   sync.Mutex // held while publishing, so that the newest comes last
 	told atomic.Pointer[resourceslice.DriverResources]
 	// owed keep devices from new claims; news wakes Run.
-	owed     atomic.Pointer[[]gpu.Debt]
+	owed     atomic.Pointer[[]gpu.PendingCleanup]
 	conflict atomic.Pointer[conflicting]
 	news     chan struct{}
 }
@@ -60,7 +60,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 }
 
 // Owe keeps new claims away from what these debts block, and from nothing else, from now on. It does not block.
-func (p *Publisher) Owe(debts []gpu.Debt) {
+func (p *Publisher) Owe(debts []gpu.PendingCleanup) {
 	p.owed.Store(&debts)
 	p.Renew()
 }

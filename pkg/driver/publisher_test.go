@@ -43,7 +43,7 @@ func TestOwedGPUsAreTainted(t *testing.T) {
 	inv := m.look(t)
 	s := published{published: make(chan []string, 16)}
 	p := NewPublisher(offeringOf(t, inv), publish.Options{DriverName: "gpu.prism.dev", NodeName: "n0"}, s)
-	p.Owe([]gpu.Debt{{GPU: inv.Current().Node.GPUs[1].UUID}})
+	p.Owe([]gpu.PendingCleanup{{GPU: inv.Current().Node.GPUs[1].UUID}})
 	stop := inBackground(t, p.Run)
 	defer stop()
 	tainted := []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb gpu.prism.dev/not-released"}

@@ -248,13 +248,13 @@ func (e *debtError) Unwrap() error { return e.cause }
 // when that is stored. It returns a *debtError.
 func (t *Transaction) owe(r *checkpoint.Record, all []checkpoint.Step, cause error) error {
 	now := t.settings.Now()
-	debt := checkpoint.Debt{Since: now, Cause: cause.Error()}
-	known := r.State == checkpoint.Releasing && r.Debt != nil && !r.Debt.Since.After(now) // a clock may have been set back
+	debt := checkpoint.PendingCleanup{Since: now, Cause: cause.Error()}
+	known := r.State == checkpoint.Releasing && r.PendingCleanup != nil && !r.PendingCleanup.Since.After(now) // a clock may have been set back
 	if known {
-		debt.Since = r.Debt.Since
+		debt.Since = r.PendingCleanup.Since
 	}
-	stored := known && r.Debt.Cause == debt.Cause && len(r.Steps) == len(all)
-	r.State, r.Debt = checkpoint.Releasing, &debt
+	stored := known && r.PendingCleanup.Cause == debt.Cause && len(r.Steps) == len(all)
+	r.State, r.PendingCleanup = checkpoint.Releasing, &debt
 	if !stored {
 		if err := t.Records.Put(r); err != nil {
 			cause = fmt.Errorf("%w; remembering that: %w", cause, err)

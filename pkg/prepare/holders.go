@@ -19,8 +19,8 @@ type holders struct {
 	doubts map[gpu.UUID]bool
 	change chan struct{}
 	// owing is told the GPUs that are owed whenever they change; owed is what it was told last.
-	owing func(debts []gpu.Debt)
-	owed  []gpu.Debt
+	owing func(debts []gpu.PendingCleanup)
+	owed  []gpu.PendingCleanup
 }
 
 // holding is one claim's use of a GPU.
@@ -61,7 +61,7 @@ func (h holding) with(r *checkpoint.Result) holding {
 }
 
 // newHolders knows nothing yet. owing may be nil; it must not block.
-func newHolders(owing func(debts []gpu.Debt)) *holders {
+func newHolders(owing func(debts []gpu.PendingCleanup)) *holders {
 	return &holders{
 		byGPU: map[gpu.UUID]map[string]holding{}, doubts: map[gpu.UUID]bool{}, change: make(chan struct{}), owing: owing,
 	}
@@ -133,7 +133,7 @@ func (h *holders) set(r *checkpoint.Record, uuids []gpu.UUID) {
 		if holds(r, &r.Results[i]) {
 			held = held.with(&r.Results[i])
 		}
-		held.claim, held.debt, held.failed = r.Claim, r.State == checkpoint.Releasing, r.Debt != nil || r.Newer()
+		held.claim, held.debt, held.failed = r.Claim, r.State == checkpoint.Releasing, r.PendingCleanup != nil || r.Newer()
 		h.byGPU[id][r.Claim.UID] = held
 	}
 }
@@ -178,9 +178,9 @@ func (h *holders) differing(records []*checkpoint.Record) []gpu.UUID {
 
 // tellOwed tells what is owed, where that is news.
 func (h *holders) tellOwed() {
-	var owed []gpu.Debt
+	var owed []gpu.PendingCleanup
 	for _, id := range slices.Sorted(maps.Keys(h.byGPU)) {
-		var debt gpu.Debt
+		var debt gpu.PendingCleanup
 		for _, uid := range slices.Sorted(maps.Keys(h.byGPU[id])) {
 			if held := h.byGPU[id][uid]; held.failed && len(held.uses) > 0 {
 				debt.GPU, debt.Uses = id, append(debt.Uses, held.uses...)
@@ -190,7 +190,7 @@ func (h *holders) tellOwed() {
 			owed = append(owed, debt)
 		}
 	}
-	if slices.EqualFunc(owed, h.owed, gpu.Debt.Equal) {
+	if slices.EqualFunc(owed, h.owed, gpu.PendingCleanup.Equal) {
 		return
 	}
 	h.owed = owed

@@ -34,8 +34,8 @@ func TestASliceThatWillNotDieKeepsNoOther(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startCutting(t)
-		var owed []gpu.Debt
-		p.holders.owing = func(debts []gpu.Debt) { owed = debts }
+		var owed []gpu.PendingCleanup
+		p.holders.owing = func(debts []gpu.PendingCleanup) { owed = debts }
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
 		require.NoError(t, err)
 		stuck := always("undo 9-4", errStuck)
@@ -52,10 +52,10 @@ func TestASliceThatWillNotDieKeepsNoOther(t *testing.T) {
 		require.Error(t, p.Unprepare(t.Context(), "a"))
 		w.during = nil
 		both := usesOf("19-0", "9-4")
-		assert.Equal(t, []gpu.Debt{{GPU: uuid(0), Uses: both}}, owed, "what the record still names is owed")
+		assert.Equal(t, []gpu.PendingCleanup{{GPU: uuid(0), Uses: both}}, owed, "what the record still names is owed")
 
 		require.EqualError(t, p.Unprepare(t.Context(), "a"), "undoing mig on GPU "+string(uuid(0))+": it is stuck")
-		debt := []gpu.Debt{{GPU: uuid(0), Uses: both[1:]}}
+		debt := []gpu.PendingCleanup{{GPU: uuid(0), Uses: both[1:]}}
 		assert.Equal(t, debt, owed)
 		require.Len(t, w.record(t, "a").Steps, 1)
 		assert.Equal(t, map[string]gpu.MIGUUID{cut("9-4"): "MIG-9-4"}, c.there)
@@ -93,14 +93,14 @@ func TestADebtBlocksWhatItOccupies(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startCutting(t)
-		var owed [][]gpu.Debt
-		p.holders.owing = func(debts []gpu.Debt) { owed = append(owed, debts) }
+		var owed [][]gpu.PendingCleanup
+		p.holders.owing = func(debts []gpu.PendingCleanup) { owed = append(owed, debts) }
 		_, err := p.Prepare(t.Context(), wantsOf("a", "20-6"))
 		require.NoError(t, err)
 		w.refuse = always("undo 20-6", errStuck)
 		require.Error(t, p.Unprepare(t.Context(), "a"))
-		debt := gpu.Debt{GPU: uuid(0), Uses: usesOf("20-6")}
-		assert.Equal(t, [][]gpu.Debt{{debt}}, owed)
+		debt := gpu.PendingCleanup{GPU: uuid(0), Uses: usesOf("20-6")}
+		assert.Equal(t, [][]gpu.PendingCleanup{{debt}}, owed)
 		var tried []string
 		w.during = func(op string) { tried = append(tried, op) }
 
@@ -118,7 +118,7 @@ func TestADebtBlocksWhatItOccupies(t *testing.T) {
 		w.refuse = nil
 		_, err = p.Prepare(t.Context(), wantsOf("c", "9-4"))
 		require.NoError(t, err)
-		assert.Equal(t, [][]gpu.Debt{{debt}, nil}, owed)
+		assert.Equal(t, [][]gpu.PendingCleanup{{debt}, nil}, owed)
 		assert.Nil(t, w.record(t, "a"))
 	})
 }
@@ -127,8 +127,8 @@ func TestDebtsOfOneGPUAddUp(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(2)
 		p := c.startCutting(t)
-		var owed []gpu.Debt
-		p.holders.owing = func(debts []gpu.Debt) { owed = debts }
+		var owed []gpu.PendingCleanup
+		p.holders.owing = func(debts []gpu.PendingCleanup) { owed = debts }
 		w.steps = nil
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "19-1"))
 		require.NoError(t, err)
@@ -137,12 +137,12 @@ func TestDebtsOfOneGPUAddUp(t *testing.T) {
 		w.refuse = always("undo", errStuck)
 		require.Error(t, p.Unprepare(t.Context(), "a"))
 		require.Error(t, p.Unprepare(t.Context(), "b"))
-		assert.Equal(t, []gpu.Debt{{GPU: uuid(0), Uses: usesOf("19-0", "19-1", "9-4")}}, owed)
+		assert.Equal(t, []gpu.PendingCleanup{{GPU: uuid(0), Uses: usesOf("19-0", "19-1", "9-4")}}, owed)
 		w.refuse = always("undo 9-4", errStuck)
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, []gpu.Debt{{GPU: uuid(0), Uses: usesOf("9-4")}}, owed)
-		assert.Equal(t, owed, func() (again []gpu.Debt) {
-			fresh := newHolders(func(debts []gpu.Debt) { again = debts })
+		assert.Equal(t, []gpu.PendingCleanup{{GPU: uuid(0), Uses: usesOf("9-4")}}, owed)
+		assert.Equal(t, owed, func() (again []gpu.PendingCleanup) {
+			fresh := newHolders(func(debts []gpu.PendingCleanup) { again = debts })
 			fresh.put(w.record(t, "b"))
 			return again
 		}(), "a new process tells the same")

@@ -52,7 +52,7 @@ func (t *Transaction) once(ctx context.Context, rc *resourceapi.ResourceClaim) (
 		return nil, err
 	}
 	answered := r != nil && r.State == checkpoint.Done
-	same := answered && slices.Equal(allotments(r), t.Planner.Allotments(rc))
+	same := answered && slices.Equal(allocationKeys(r), t.Planner.AllocationKeys(rc))
 	if same && r.BootID == t.settings.BootID {
 		if same, err = t.present(ctx, r); err != nil {
 			return nil, err
@@ -240,16 +240,16 @@ func owned(r *checkpoint.Record) []gpu.UUID {
 	return uuids
 }
 
-// allotments are the record's results as the claim's allocation names them.
-func allotments(r *checkpoint.Record) []claim.Allotment {
-	allotments := make([]claim.Allotment, 0, len(r.Results))
+// allocationKeys are the record's results as the claim's allocation names them.
+func allocationKeys(r *checkpoint.Record) []claim.AllocationKey {
+	keys := make([]claim.AllocationKey, 0, len(r.Results))
 	for i := range r.Results {
 		p := &r.Results[i]
-		allotments = append(allotments, claim.Allotment{
+		keys = append(keys, claim.AllocationKey{
 			Request: p.Request, Pool: p.Pool, Device: p.Device, ShareID: p.ShareID, Admin: p.Admin,
 		})
 	}
-	return allotments
+	return keys
 }
 
 // record turns a plan into the record that promises it.

@@ -65,7 +65,7 @@ func TestAStepOfANewerVersion(t *testing.T) {
 		assert.Len(t, w.effects[uuid(0)], 2, "what was made before it stays under it")
 		time.Sleep(debtAfter)
 		require.NoError(t, p.Unprepare(t.Context(), "a"), "the pod may go")
-		assert.Contains(t, w.record(t, "a").Debt.Cause, sentence)
+		assert.Contains(t, w.record(t, "a").PendingCleanup.Cause, sentence)
 		assert.Contains(t, string(w.records["a"]), `"later":{"x":1}`)
 
 		w.records["a"] = rewritten(t, w.record(t, "a"), `"laser"`, `"slice"`) // as the newer version sees it

@@ -311,13 +311,13 @@ func TestASliceThatTheDriverTellsNothingOf(t *testing.T) {
 func TestADebtOfTheWholeGPUIsNotNarrowed(t *testing.T) {
 	t.Parallel()
 	for _, uids := range [][2]string{{"a", "b"}, {"b", "a"}} {
-		var owed []gpu.Debt
-		h := newHolders(func(debts []gpu.Debt) { owed = debts })
+		var owed []gpu.PendingCleanup
+		h := newHolders(func(debts []gpu.PendingCleanup) { owed = debts })
 		whole := checkpoint.Result{GPUUUID: uuid(0), Type: gpu.TypeGPU}
 		slice := checkpoint.Result{GPUUUID: uuid(0), Type: gpu.TypeMIG, MIG: &checkpoint.MIG{Name: "1g.10gb", Placement: gpu.Placement{Start: 6, Size: 1}}}
 		for uid, result := range map[string]checkpoint.Result{uids[0]: whole, uids[1]: slice} {
 			h.put(&checkpoint.Record{
-				Claim: checkpoint.Claim{UID: uid}, State: checkpoint.Releasing, Debt: &checkpoint.Debt{}, Results: []checkpoint.Result{result},
+				Claim: checkpoint.Claim{UID: uid}, State: checkpoint.Releasing, PendingCleanup: &checkpoint.PendingCleanup{}, Results: []checkpoint.Result{result},
 			})
 		}
 		require.Len(t, owed, 1)

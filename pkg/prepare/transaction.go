@@ -58,8 +58,8 @@ type Specs interface {
 
 // Planner reads claims; claim.Source against the node's present state is the real one.
 type Planner interface {
-	// Allotments lists this driver's allocation results as they stand in the claim.
-	Allotments(rc *resourceapi.ResourceClaim) []claim.Allotment
+	// AllocationKeys lists this driver's allocation results as they stand in the claim.
+	AllocationKeys(rc *resourceapi.ResourceClaim) []claim.AllocationKey
 	// Resolve makes a plan, or says in a *claim.Refusal why there can be none.
 	Resolve(rc *resourceapi.ResourceClaim) (*claim.Plan, error)
 }
@@ -96,7 +96,7 @@ type Settings struct {
 	Damaged func(err error)
 	// Owing is told what is owed, in the order of the GPUs, whenever that changes, so that the scheduler can be told; it must not
 	// block. May be nil.
-	Owing func(debts []gpu.Debt)
+	Owing func(debts []gpu.PendingCleanup)
 	// Found is told, once, of the records that New read, which are the listener's from then on; not where they cannot be read. It must not
 	// block. May be nil.
 	Found func(records []*checkpoint.Record)

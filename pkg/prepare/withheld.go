@@ -16,7 +16,7 @@ func (t *Transaction) withheld(rc *resourceapi.ResourceClaim, r *checkpoint.Reco
 	if t.settings.Withheld == nil || i < 0 {
 		return nil
 	}
-	if r != nil && r.State == checkpoint.Done && slices.Equal(allotments(r), t.Planner.Allotments(rc)) {
+	if r != nil && r.State == checkpoint.Done && slices.Equal(allocationKeys(r), t.Planner.AllocationKeys(rc)) {
 		return nil
 	}
 	err := t.settings.Withheld()

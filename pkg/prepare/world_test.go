@@ -236,7 +236,7 @@ func (p *process) ports() Ports {
 func (p *process) settings() Settings {
 	return Settings{
 		CDIKind: cdi.Kind(driverName), BootID: p.world.boot, Writer: "test", Patience: patience, DebtAfter: debtAfter, Now: time.Now,
-		Owing:   func(debts []gpu.Debt) { p.owed = append(p.owed, owedGPUs(debts)) },
+		Owing:   func(debts []gpu.PendingCleanup) { p.owed = append(p.owed, owedGPUs(debts)) },
 		Damaged: func(err error) { p.damaged = append(p.damaged, err) },
 		Retrying: func(rc *resourceapi.ResourceClaim, cause error) {
 			p.tellsNoOther(rc, cause)
@@ -322,7 +322,7 @@ func either(refusals ...func(string) error) func(string) error {
 var errDisk = errors.New("input/output error")
 
 // owedGPUs are the GPUs that debts are on.
-func owedGPUs(debts []gpu.Debt) []gpu.UUID {
+func owedGPUs(debts []gpu.PendingCleanup) []gpu.UUID {
 	var uuids []gpu.UUID
 	for _, d := range debts {
 		uuids = append(uuids, d.GPU)

@@ -42,7 +42,7 @@ func TestGolden(t *testing.T) {
 }
 
 // slicesOf gives what is published the form it has in the API server.
-func slicesOf(n *gpu.Node, owed ...gpu.Debt) []*resourceapi.ResourceSlice {
+func slicesOf(n *gpu.Node, owed ...gpu.PendingCleanup) []*resourceapi.ResourceSlice {
 	pool := publish.Resources(publish.Options{DriverName: driverName, NodeName: nodeName, Owed: owed}, n).Pools[nodeName]
 	var out []*resourceapi.ResourceSlice
 	for i, slice := range pool.Slices {

@@ -29,7 +29,7 @@ func everything(n *gpu.Node) gpu.Layout {
 }
 
 // poolsOf gives all pools, in the order of their names, the form they have in the API server.
-func poolsOf(n *gpu.Node, layout gpu.Layout, owed ...gpu.Debt) []*resourceapi.ResourceSlice {
+func poolsOf(n *gpu.Node, layout gpu.Layout, owed ...gpu.PendingCleanup) []*resourceapi.ResourceSlice {
 	return published(n, publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Owed: owed})
 }
 
@@ -175,7 +175,7 @@ func TestNoLayoutNoMIG(t *testing.T) {
 func TestOwedPartitionedGPU(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
-	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Owed: []gpu.Debt{{GPU: n.GPUs[0].UUID}}}
+	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Owed: []gpu.PendingCleanup{{GPU: n.GPUs[0].UUID}}}
 	devices := publish.Resources(opts, n).Pools[nodeName+"/gpu-"+n.GPUs[0].ID].Slices[1].Devices
 	require.Len(t, devices, 26)
 	for i, d := range devices {
@@ -188,7 +188,7 @@ func TestOwedSlice(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)
 	id := "gpu-" + n.GPUs[0].ID
-	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Owed: []gpu.Debt{
+	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Owed: []gpu.PendingCleanup{
 		{GPU: n.GPUs[0].UUID, Uses: []gpu.Use{{Type: gpu.TypeMIG, Placement: gpu.Placement{Start: 6, Size: 1}}}},
 	}}
 	var tainted []string
@@ -212,7 +212,7 @@ func TestBesideOwedSlice(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
 	s := newScheduler(t, n)
-	s.slices = poolsOf(n, everything(n), gpu.Debt{
+	s.slices = poolsOf(n, everything(n), gpu.PendingCleanup{
 		GPU: n.GPUs[0].UUID, Uses: []gpu.Use{{Type: gpu.TypeMIG, Placement: gpu.Placement{Start: 4, Size: 4}}},
 	})
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)))

@@ -28,7 +28,7 @@ func TestMonitor_Published(t *testing.T) {
 	n := migNode(t, "h100-80", 2)
 	for _, layout := range []gpu.Layout{nil, everything(n), everything(n).Disjoint()} {
 		opts := looking(layout)
-		opts.Conflict, opts.Owed = publish.ConflictDevicePlugin, []gpu.Debt{{GPU: n.GPUs[0].UUID}}
+		opts.Conflict, opts.Owed = publish.ConflictDevicePlugin, []gpu.PendingCleanup{{GPU: n.GPUs[0].UUID}}
 		pool, found := publish.Resources(opts, n).Pools[nodeName+"/monitor"]
 		require.True(t, found)
 		require.Len(t, pool.Slices, 1)

@@ -25,7 +25,7 @@ type Options struct {
 	// Monitor: the node has a monitor device, in a pool of its own.
 	Monitor bool
 	// Owed are effects of earlier claims that could not be undone yet. Devices that they block get no new claims.
-	Owed []gpu.Debt
+	Owed []gpu.PendingCleanup
 	// Leaving are devices that are not to be offered any more and get no new claims until they are gone.
 	Leaving map[gpu.PoolDevice]bool
 	// Conflict says what else hands out the node's GPUs; then no device gets new claims. Empty: nothing does.
@@ -117,7 +117,7 @@ func (o Options) taints(d gpu.Device) (taints []resourceapi.DeviceTaint) {
 			Key: o.DriverName + "/" + name, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule,
 		})
 	}
-	if slices.ContainsFunc(o.Owed, func(debt gpu.Debt) bool { return debt.Blocks(d) }) {
+	if slices.ContainsFunc(o.Owed, func(debt gpu.PendingCleanup) bool { return debt.Blocks(d) }) {
 		taint(DebtTaint, "")
 	}
 	if o.Leaving[gpu.PoolDevice{Pool: o.Layout.Of(d.Parent()).Pool(o.NodeName, d.Parent()), Device: d.Name()}] {

@@ -22,9 +22,9 @@ func TestASliceThatWillNotDie(t *testing.T) {
 	t.Parallel()
 	m, err := modelledMachine(t.TempDir(), mixed(0))
 	require.NoError(t, err)
-	var owed []gpu.Debt
+	var owed []gpu.PendingCleanup
 	p, err := m.Start(t.Context(), Wiring{
-		Patience: 2 * time.Second, DebtAfter: 2 * time.Minute, Owing: func(debts []gpu.Debt) { owed = debts },
+		Patience: 2 * time.Second, DebtAfter: 2 * time.Minute, Owing: func(debts []gpu.PendingCleanup) { owed = debts },
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
@@ -38,7 +38,7 @@ func TestASliceThatWillNotDie(t *testing.T) {
 	require.ErrorIs(t, p.Unprepare(t.Context(), "stuck"), gpu.ErrInUse)
 	m.Advance(2 * time.Minute)
 	require.NoError(t, p.Unprepare(t.Context(), "stuck"), "the pod may go")
-	assert.Equal(t, []gpu.Debt{{GPU: m.gpus[3], Uses: []gpu.Use{stuck.Results[0].Use()}}}, owed)
+	assert.Equal(t, []gpu.PendingCleanup{{GPU: m.gpus[3], Uses: []gpu.Use{stuck.Results[0].Use()}}}, owed)
 	require.NoError(t, m.Laws(t.Context(), "neighbour"))
 
 	_, err = p.Prepare(t.Context(), m.claim(cuts("other", medium)))

@@ -38,7 +38,7 @@ type Wiring struct {
 	// Effects names the effects that a claim's plan has on each GPU it owns; nil plans none.
 	Effects func(rc *resourceapi.ResourceClaim) []string
 	// Owing is told what is owed; nil tells nobody.
-	Owing func(debts []gpu.Debt)
+	Owing func(debts []gpu.PendingCleanup)
 
 	// journal is told of every change of the disk.
 	journal func(change)
