@@ -7,29 +7,19 @@ import (
 
 	"tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Order asks for the spec of one claim.
-type Order struct {
-	ClaimUID, Kind string
-	// Devices are in the order of the claim's allocation results.
-	Devices []Ordered
+// SpecRequest asks for the spec of one claim.
+type SpecRequest struct {
+	// Record has the claim's results and the names of their devices in the spec.
+	Record *checkpoint.Record
+	// Edits are what steps add to the devices.
+	Edits []DeviceEdits
 }
 
-// Ordered is one device of an order.
-type Ordered struct {
-	// Name is the device's name in the spec.
-	Name string
-	// GPU is the physical GPU behind it; empty for a monitor device of all GPUs.
-	GPU gpu.UUID
-	// Type is the kind of device.
-	Type gpu.DeviceType
-	// MIG is which MIG device it is, for that type.
-	MIG gpu.MIGIdentity
-}
-
-// Present is what the node can give to containers now.
+// Present is what the node has for containers now.
 type Present struct {
 	// Node has no driver version while there is no driver.
 	Node *gpu.Node
@@ -37,15 +27,15 @@ type Present struct {
 	Common *specs.ContainerEdits
 	// DevRoot is the host's directory that holds "dev": "/" or the driver's own root.
 	DevRoot string
-	// Beside are device nodes that every container with a GPU gets too, and BesideMounts are mounts.
-	Beside       []Node
-	BesideMounts []*specs.Mount
+	// Extra are device nodes that every container with a GPU gets too, and ExtraMounts are mounts.
+	Extra       []Node
+	ExtraMounts []*specs.Mount
 }
 
-// Author makes specs from what the node has at that moment; nothing about a device node is remembered, because numbers may
+// SpecBuilder makes specs from what the node has at that moment; nothing about a device node is remembered, because numbers may
 // change whenever a driver is loaded.
-type Author struct {
-	// Present is asked once per spec.
+type SpecBuilder struct {
+	// Present is called once per spec.
 	Present func() Present
 	// Stat returns the numbers of the host's character device; gpu.ErrNotFound when it is missing.
 	Stat func(hostPath string) (major, minor int64, err error)
@@ -54,16 +44,20 @@ type Author struct {
 	Capabilities func(minor int, id gpu.MIGIdentity) ([]Node, error)
 	// Monitoring returns the device node with which programs see all MIG devices of the node; gpu.ErrNotFound where the driver has none.
 	Monitoring func() (Node, error)
+	// Exists returns gpu.ErrNotFound when the host has no file or directory of that path. It is called for what steps add.
+	Exists func(hostPath string) error
 }
 
-// DeviceError says which device of an order cannot be given, and why.
+// DeviceError is why one device of a request cannot be prepared.
 type DeviceError struct {
 	// Device is the name in the spec.
 	Device string
-	Err    error
+	// Edit: what a step adds to the device is the cause, and not the device.
+	Edit bool
+	Err  error
 }
 
-// Error is the cause alone: who asked knows the device by a better name.
+// Error is the cause alone: the caller has a better name of the device.
 func (e *DeviceError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
@@ -75,49 +69,61 @@ var (
 	optionalNodes = []string{"/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}
 )
 
-// Build makes the spec for the order. A device whose GPU or device node is not there now is a *DeviceError; without a driver
-// the error is gpu.ErrDriverNotLoaded.
-func (a *Author) Build(o Order) (*specs.Spec, error) {
-	present := a.Present()
+// Build makes the spec. A device whose GPU or device node is not there now, or that a step adds to what cannot be added, is a
+// *DeviceError; without a driver the error is gpu.ErrDriverNotLoaded.
+func (b *SpecBuilder) Build(request SpecRequest) (*specs.Spec, error) {
+	r, present := request.Record, b.Present()
 	if present.Common == nil {
-		return nil, fmt.Errorf("joining the CDI spec of claim %s: %w", o.ClaimUID, gpu.ErrDriverNotLoaded)
+		return nil, fmt.Errorf("joining the CDI spec of claim %s: %w", r.Claim.UID, gpu.ErrDriverNotLoaded)
 	}
 	common := *present.Common
-	common.Mounts = slices.Concat(common.Mounts, present.BesideMounts)
-	c := Claim{UID: o.ClaimUID, Kind: o.Kind, Common: &common}
-	for _, ordered := range o.Devices {
-		d, err := a.device(present, ordered)
+	common.Mounts = slices.Concat(common.Mounts, present.ExtraMounts)
+	c := Claim{UID: r.Claim.UID, Kind: r.CDI.Kind, Common: &common}
+	for i := range r.Results {
+		d, err := b.device(present, r.CDI.Devices[i], &r.Results[i])
 		if err != nil {
-			return nil, &DeviceError{Device: ordered.Name, Err: err}
+			return nil, &DeviceError{Device: r.CDI.Devices[i], Err: err}
 		}
 		c.Devices = append(c.Devices, d)
 	}
+	control, err := b.control(present.DevRoot)
+	if err != nil {
+		return nil, err
+	}
+	c.Control = append(control, present.Extra...)
+	if err := b.edits(&c, request.Edits); err != nil {
+		return nil, err
+	}
+	return Join(c)
+}
+
+// control finds the control nodes of the driver.
+func (b *SpecBuilder) control(devRoot string) (nodes []Node, err error) {
 	for _, path := range controlNodes {
-		node, err := a.node(present.DevRoot, path)
+		node, err := b.node(devRoot, path)
 		if err != nil {
 			return nil, err
 		}
-		c.Control = append(c.Control, node)
+		nodes = append(nodes, node)
 	}
 	for _, path := range optionalNodes {
-		node, err := a.node(present.DevRoot, path)
+		node, err := b.node(devRoot, path)
 		if errors.Is(err, gpu.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		c.Control = append(c.Control, node)
+		nodes = append(nodes, node)
 	}
-	c.Control = append(c.Control, present.Beside...)
-	return Join(c)
+	return nodes, nil
 }
 
-// monitor finds what shows all GPUs of the node and all their MIG devices.
-func (a *Author) monitor(present Present, name string) (Device, error) {
+// monitor finds the device nodes of all GPUs of the node, and the one with which programs see all their MIG devices.
+func (b *SpecBuilder) monitor(present Present, name string) (Device, error) {
 	d := Device{Name: name}
 	for i := range present.Node.GPUs {
-		node, err := a.node(present.DevRoot, devicePath(&present.Node.GPUs[i]))
+		node, err := b.node(present.DevRoot, devicePath(&present.Node.GPUs[i]))
 		if err != nil {
 			return Device{}, err
 		}
@@ -126,7 +132,7 @@ func (a *Author) monitor(present Present, name string) (Device, error) {
 	if len(d.Nodes) == 0 {
 		return Device{}, fmt.Errorf("there is no GPU on this node now: %w", gpu.ErrNotFound)
 	}
-	switch node, err := a.Monitoring(); {
+	switch node, err := b.Monitoring(); {
 	case err == nil:
 		d.Nodes = append(d.Nodes, node)
 	case !errors.Is(err, gpu.ErrNotFound):
@@ -137,41 +143,45 @@ func (a *Author) monitor(present Present, name string) (Device, error) {
 
 func devicePath(g *gpu.GPU) string { return fmt.Sprintf("/dev/nvidia%d", g.Minor) }
 
-// device finds what one device brings along.
-func (a *Author) device(present Present, o Ordered) (Device, error) {
-	if o.Type == gpu.TypeMonitor && o.GPU == "" {
-		return a.monitor(present, o.Name)
+// device finds the device nodes of one result.
+func (b *SpecBuilder) device(present Present, name string, result *checkpoint.Result) (Device, error) {
+	if result.Type == gpu.TypeMonitor && result.GPUUUID == "" {
+		return b.monitor(present, name)
 	}
 	for i := range present.Node.GPUs {
 		g := &present.Node.GPUs[i]
-		if g.UUID != o.GPU {
+		if g.UUID != result.GPUUUID {
 			continue
 		}
-		switch o.Type {
+		switch result.Type {
 		case gpu.TypeGPU, gpu.TypeTimeSlice, gpu.TypeMonitor:
-			node, err := a.node(present.DevRoot, devicePath(g))
-			return Device{Name: o.Name, Nodes: []Node{node}}, err
+			node, err := b.node(present.DevRoot, devicePath(g))
+			return Device{Name: name, Nodes: []Node{node}}, err
 		case gpu.TypeMIG:
-			node, err := a.node(present.DevRoot, devicePath(g))
+			node, err := b.node(present.DevRoot, devicePath(g))
 			if err != nil {
 				return Device{}, err
 			}
-			capabilities, err := a.Capabilities(g.Minor, o.MIG)
-			return Device{Name: o.Name, Nodes: append([]Node{node}, capabilities...)}, err
+			var id gpu.MIGIdentity
+			if result.MIG != nil {
+				id = result.MIG.Identity
+			}
+			capabilities, err := b.Capabilities(g.Minor, id)
+			return Device{Name: name, Nodes: append([]Node{node}, capabilities...)}, err
 		default:
-			return Device{}, &gpu.UnsupportedError{Feature: fmt.Sprintf("a device of type %q", o.Type), Needs: "a newer version of the driver"}
+			return Device{}, &gpu.UnsupportedError{Feature: fmt.Sprintf("a device of type %q", result.Type), Needs: "a newer version of the driver"}
 		}
 	}
-	return Device{}, fmt.Errorf("GPU %s is not on this node now: %w", o.GPU, gpu.ErrNotFound)
+	return Device{}, fmt.Errorf("GPU %s is not on this node now: %w", result.GPUUUID, gpu.ErrNotFound)
 }
 
-// node looks the device node up on the host.
-func (a *Author) node(devRoot, path string) (Node, error) {
+// node finds the device node on the host.
+func (b *SpecBuilder) node(devRoot, path string) (Node, error) {
 	hostPath := path
 	if devRoot != "/" && devRoot != "" {
 		hostPath = devRoot + path
 	}
-	major, minor, err := a.Stat(hostPath)
+	major, minor, err := b.Stat(hostPath)
 	if err != nil {
 		return Node{}, err
 	}

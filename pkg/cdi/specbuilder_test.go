@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
@@ -30,32 +31,35 @@ func newHost() host {
 	}
 }
 
-func author(h host) *Author {
+func builder(h host) *SpecBuilder {
 	node := &gpu.Node{Driver: gpu.Driver{Version: "580.95.05"}, GPUs: []gpu.GPU{{UUID: "GPU-a", Minor: 3}}}
-	return &Author{
+	return &SpecBuilder{
 		Present: func() Present { return Present{Node: node, Common: &specs.ContainerEdits{}, DevRoot: "/"} },
 		Stat:    h.stat,
 	}
 }
 
-func order(uuid gpu.UUID, kind gpu.DeviceType) Order {
-	return Order{ClaimUID: uid, Kind: Kind("gpu.prism.dev"), Devices: []Ordered{{Name: "d", GPU: uuid, Type: kind}}}
+func request(uuid gpu.UUID, kind gpu.DeviceType) SpecRequest {
+	return SpecRequest{Record: &checkpoint.Record{
+		Claim: checkpoint.Claim{UID: uid}, Results: []checkpoint.Result{{Device: "d", GPUUUID: uuid, Type: kind}},
+		CDI: checkpoint.CDI{Kind: Kind("gpu.prism.dev"), Devices: []string{"d"}},
+	}}
 }
 
 func TestBuildUsesTheNumbersTheHostHasNow(t *testing.T) {
 	t.Parallel()
 	h := newHost()
-	a := author(h)
-	spec, err := a.Build(order("GPU-a", gpu.TypeGPU))
+	a := builder(h)
+	spec, err := a.Build(request("GPU-a", gpu.TypeGPU))
 	require.NoError(t, err)
 	require.Len(t, spec.Devices[0].ContainerEdits.DeviceNodes, 1)
 	assert.Equal(t, "/dev/nvidia3", spec.Devices[0].ContainerEdits.DeviceNodes[0].Path)
 	assert.Len(t, spec.ContainerEdits.DeviceNodes, 3, "the optional node that is missing is left out")
 
 	h["/dev/nvidia-uvm"] = [2]int64{511, 7}
-	spec, err = a.Build(order("GPU-a", gpu.TypeMonitor))
+	spec, err = a.Build(request("GPU-a", gpu.TypeMonitor))
 	require.NoError(t, err)
-	share, err := a.Build(order("GPU-a", gpu.TypeTimeSlice))
+	share, err := a.Build(request("GPU-a", gpu.TypeTimeSlice))
 	require.NoError(t, err)
 	assert.Equal(t, spec, share, "who uses the GPU in turns sees the same of it")
 	assert.EqualValues(t, 511, spec.ContainerEdits.DeviceNodes[1].Major)
@@ -68,11 +72,11 @@ func TestBuildTakesNodesFromTheDriversOwnDev(t *testing.T) {
 	for path, numbers := range newHost() {
 		h["/run/nvidia/driver"+path] = numbers
 	}
-	a := author(h)
+	a := builder(h)
 	present := a.Present()
 	present.DevRoot = "/run/nvidia/driver"
 	a.Present = func() Present { return present }
-	spec, err := a.Build(order("GPU-a", gpu.TypeGPU))
+	spec, err := a.Build(request("GPU-a", gpu.TypeGPU))
 	require.NoError(t, err)
 	node := spec.Devices[0].ContainerEdits.DeviceNodes[0]
 	assert.Equal(t, "/dev/nvidia3", node.Path)
@@ -81,12 +85,12 @@ func TestBuildTakesNodesFromTheDriversOwnDev(t *testing.T) {
 
 func TestBuildAddsWhatStandsBeside(t *testing.T) {
 	t.Parallel()
-	a := author(newHost())
+	a := builder(newHost())
 	present := a.Present()
-	present.Beside = []Node{{Path: "/dev/gdrdrv", HostPath: "/dev/gdrdrv", Major: 500}}
-	present.BesideMounts = []*specs.Mount{{HostPath: "/run/udev", ContainerPath: "/run/udev", Options: []string{"ro"}}}
+	present.Extra = []Node{{Path: "/dev/gdrdrv", HostPath: "/dev/gdrdrv", Major: 500}}
+	present.ExtraMounts = []*specs.Mount{{HostPath: "/run/udev", ContainerPath: "/run/udev", Options: []string{"ro"}}}
 	a.Present = func() Present { return present }
-	spec, err := a.Build(order("GPU-a", gpu.TypeGPU))
+	spec, err := a.Build(request("GPU-a", gpu.TypeGPU))
 	require.NoError(t, err)
 	nodes := spec.ContainerEdits.DeviceNodes
 	require.Len(t, nodes, 4)
@@ -101,7 +105,7 @@ func TestBuildNamesWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	h := newHost()
 	delete(h, "/dev/nvidia3")
-	_, err := author(h).Build(order("GPU-a", gpu.TypeGPU))
+	_, err := builder(h).Build(request("GPU-a", gpu.TypeGPU))
 	var missing *DeviceError
 	require.ErrorAs(t, err, &missing)
 	assert.Equal(t, "d", missing.Device)
@@ -110,27 +114,27 @@ func TestBuildNamesWhatIsMissing(t *testing.T) {
 
 	h = newHost()
 	delete(h, "/dev/nvidiactl")
-	_, err = author(h).Build(order("GPU-a", gpu.TypeGPU))
+	_, err = builder(h).Build(request("GPU-a", gpu.TypeGPU))
 	require.ErrorContains(t, err, "/dev/nvidiactl")
 
-	_, err = author(newHost()).Build(order("GPU-b", gpu.TypeGPU))
+	_, err = builder(newHost()).Build(request("GPU-b", gpu.TypeGPU))
 	require.ErrorContains(t, err, "GPU GPU-b is not on this node now")
-	_, err = author(newHost()).Build(order("GPU-a", "hologram"))
+	_, err = builder(newHost()).Build(request("GPU-a", "hologram"))
 	require.ErrorContains(t, err, `a device of type "hologram" is not supported`)
 }
 
 func TestBuildWithoutADriver(t *testing.T) {
 	t.Parallel()
-	a := author(newHost())
+	a := builder(newHost())
 	a.Present = func() Present { return Present{Node: &gpu.Node{}} }
-	_, err := a.Build(order("GPU-a", gpu.TypeGPU))
+	_, err := a.Build(request("GPU-a", gpu.TypeGPU))
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 }
 
 // A slice needs the node of its GPU and those of its two instances, and nothing of what other slices need.
 func TestBuildASlice(t *testing.T) {
 	t.Parallel()
-	a := author(newHost())
+	a := builder(newHost())
 	slice := gpu.MIGIdentity{GPUInstance: 2, ComputeInstance: 1, UUID: "MIG-1"}
 	a.Capabilities = func(minor int, id gpu.MIGIdentity) ([]Node, error) {
 		if minor != 3 || id != slice {
@@ -141,8 +145,8 @@ func TestBuildASlice(t *testing.T) {
 			{Path: "/dev/nvidia-caps/nvidia-cap23", HostPath: "/dev/nvidia-caps/nvidia-cap23", Major: 236, Minor: 23},
 		}, nil
 	}
-	o := order("GPU-a", gpu.TypeMIG)
-	o.Devices[0].MIG = slice
+	o := request("GPU-a", gpu.TypeMIG)
+	o.Record.Results[0].MIG = &checkpoint.MIG{Identity: slice}
 	spec, err := a.Build(o)
 	require.NoError(t, err)
 	var nodes []string
@@ -153,7 +157,7 @@ func TestBuildASlice(t *testing.T) {
 		"/dev/nvidia3 195:3 rw", "/dev/nvidia-caps/nvidia-cap21 236:21 rw", "/dev/nvidia-caps/nvidia-cap23 236:23 rw",
 	}, nodes)
 
-	o.Devices[0].MIG.GPUInstance = 3
+	o.Record.Results[0].MIG.Identity.GPUInstance = 3
 	_, err = a.Build(o)
 	var missing *DeviceError
 	require.ErrorAs(t, err, &missing)
@@ -164,12 +168,12 @@ func TestBuildASlice(t *testing.T) {
 // TestBuildShowsAllGPUs: the monitor of a node has the nodes of all GPUs, and the one that shows all MIG devices where there is one.
 func TestBuildShowsAllGPUs(t *testing.T) {
 	t.Parallel()
-	a := author(newHost())
+	a := builder(newHost())
 	present := a.Present()
 	present.Node.GPUs = append(present.Node.GPUs, gpu.GPU{UUID: "GPU-b"})
 	a.Present = func() Present { return present }
 	paths := func() (paths []string) {
-		spec, err := a.Build(order("", gpu.TypeMonitor))
+		spec, err := a.Build(request("", gpu.TypeMonitor))
 		require.NoError(t, err)
 		for _, node := range spec.Devices[0].ContainerEdits.DeviceNodes {
 			paths = append(paths, node.Path)
@@ -183,9 +187,9 @@ func TestBuildShowsAllGPUs(t *testing.T) {
 	assert.Equal(t, []string{"/dev/nvidia3", "/dev/nvidia0", capability}, paths())
 
 	a.Monitoring = func() (Node, error) { return Node{}, errors.New("it has other numbers") }
-	_, err := a.Build(order("", gpu.TypeMonitor))
+	_, err := a.Build(request("", gpu.TypeMonitor))
 	require.EqualError(t, err, "it has other numbers")
 	present.Node.GPUs = nil
-	_, err = a.Build(order("", gpu.TypeMonitor))
+	_, err = a.Build(request("", gpu.TypeMonitor))
 	require.EqualError(t, err, "there is no GPU on this node now: not found")
 }

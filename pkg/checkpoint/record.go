@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -168,4 +169,44 @@ func (r *Record) GPUs() []gpu.UUID {
 		}
 	}
 	return uuids
+}
+
+// LockedGPUs lists the GPUs that the record owns or changes, each once: work on the record needs their locks. A GPU that is only
+// monitored is not among them.
+func (r *Record) LockedGPUs() []gpu.UUID {
+	var uuids []gpu.UUID
+	for i := range r.Results {
+		if !r.Results[i].Admin {
+			uuids = append(uuids, r.Results[i].GPUUUID)
+		}
+	}
+	for i := range r.Steps {
+		uuids = append(uuids, r.Steps[i].Target)
+	}
+	slices.Sort(uuids)
+	return slices.Compact(uuids)
+}
+
+// ResultOf returns the index of the result that the step's effect is or is on, -1 without one.
+func (r *Record) ResultOf(s *Step) int {
+	return slices.IndexFunc(r.Results, func(result Result) bool { return result.Device == s.Device && result.GPUUUID == s.Target })
+}
+
+// ResultsOf returns the indexes of the results that the step has an effect on: that of its device, or, without one, all on its GPU.
+// Results with admin access are not among them.
+func (r *Record) ResultsOf(s *Step) (at []int) {
+	for i := range r.Results {
+		result := &r.Results[i]
+		if result.GPUUUID == s.Target && !result.Admin && (s.Device == "" || s.Device == result.Device) {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// MIGResultOf returns the index of the result whose MIG device the step makes, -1 without one.
+func (r *Record) MIGResultOf(s *Step) int {
+	return slices.IndexFunc(r.Results, func(result Result) bool {
+		return result.Device == s.Device && result.GPUUUID == s.Target && result.MIG != nil && !result.Admin
+	})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
 // Metrics are what the process tells Prometheus. Failures are measured like successes.
@@ -64,7 +64,7 @@ func NewMetrics(version string, read Readings) *Metrics {
 			Name: "prism_reconcile_errors_total", Help: "Failures in finding and removing what other processes left.",
 		}),
 	}
-	for _, kind := range prepare.OrphanKinds {
+	for _, kind := range gc.Kinds {
 		m.orphans.WithLabelValues(string(kind))
 	}
 	for _, v := range []*prometheus.HistogramVec{m.prepare, m.unprepare} {
@@ -79,7 +79,7 @@ func NewMetrics(version string, read Readings) *Metrics {
 func (m *Metrics) prepared(d time.Duration, err error)   { observe(m.prepare, d, err) }
 func (m *Metrics) unprepared(d time.Duration, err error) { observe(m.unprepare, d, err) }
 
-func (m *Metrics) orphanRemoved(kind prepare.OrphanKind) {
+func (m *Metrics) orphanRemoved(kind gc.Kind) {
 	m.orphans.WithLabelValues(string(kind)).Inc()
 }
 func (m *Metrics) reconcileFailed() { m.reconcile.Inc() }

@@ -13,12 +13,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/prepare/gc"
 	"github.com/prism-gpu/prism/pkg/reconcile"
 )
 
 // Keeping is what the reconciler works on: the transaction, and the files that the kubelet-plugin library makes beside it.
 type Keeping struct {
 	*prepare.Transaction
+	*gc.Collector
 	Config *config.Plugin
 }
 
@@ -30,7 +32,7 @@ func (k Keeping) Unprepare(ctx context.Context, claim checkpoint.Claim) error {
 		return err
 	}
 	metadata, uid := metadataOf(k.Config), types.UID(claim.UID)
-	records, err := k.Kept()
+	records, err := k.Records()
 	heir := slices.ContainsFunc(records, func(r *checkpoint.Record) bool {
 		return r.Claim.Namespace == claim.Namespace && r.Claim.Name == claim.Name
 	})
@@ -57,14 +59,14 @@ type OrphanReport struct {
 
 // Removed tells of each orphan in the log, and of all of one kind in one Event: Events with the same reason and action that
 // follow each other keep the first one's text.
-func (r OrphanReport) Removed(ctx context.Context, orphans []prepare.Orphan) {
-	byKind := map[prepare.OrphanKind][]string{}
+func (r OrphanReport) Removed(ctx context.Context, orphans []gc.Leak) {
+	byKind := map[gc.Kind][]string{}
 	for _, o := range orphans {
 		klog.FromContext(ctx).Info("Removed what nobody owned", "kind", o.Kind, "orphan", o.String())
 		r.Metrics.orphanRemoved(o.Kind)
 		byKind[o.Kind] = append(byKind[o.Kind], o.String())
 	}
-	for _, kind := range prepare.OrphanKinds {
+	for _, kind := range gc.Kinds {
 		if names := byKind[kind]; len(names) > 0 {
 			action := "Remove" + strings.ToUpper(string(kind[:1])) + string(kind[1:])
 			r.Events.Normal("OrphanRemoved", action, "Removed what nobody owned: "+strings.Join(names, ", "))

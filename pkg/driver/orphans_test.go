@@ -22,6 +22,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/prepare/gc"
 	"github.com/prism-gpu/prism/pkg/reconcile"
 )
 
@@ -30,12 +31,12 @@ func TestOrphansAreToldOncePerKind(t *testing.T) {
 	told := make(nodeEvents, 16)
 	m := NewMetrics("v1", quiet())
 	report := OrphanReport{Events: told, Metrics: m}
-	report.Removed(t.Context(), []prepare.Orphan{
-		{Kind: prepare.OrphanEffect, GPU: "GPU-1", What: "mig"},
-		{Kind: prepare.OrphanSpec, Claim: checkpoint.Claim{UID: "a"}},
-		{Kind: prepare.OrphanSpec, Claim: checkpoint.Claim{UID: "b"}},
-		{Kind: prepare.OrphanClaim, Claim: checkpoint.Claim{UID: "c", Namespace: "ns", Name: "claim"}},
-		{Kind: prepare.OrphanFile, Claim: checkpoint.Claim{UID: "d"}, What: "record"},
+	report.Removed(t.Context(), []gc.Leak{
+		{Kind: gc.LeakedEffect, GPU: "GPU-1", What: "mig"},
+		{Kind: gc.LeakedSpec, Claim: checkpoint.Claim{UID: "a"}},
+		{Kind: gc.LeakedSpec, Claim: checkpoint.Claim{UID: "b"}},
+		{Kind: gc.LeakedClaim, Claim: checkpoint.Claim{UID: "c", Namespace: "ns", Name: "claim"}},
+		{Kind: gc.LeakedFile, Claim: checkpoint.Claim{UID: "d"}, What: "record"},
 	})
 	report.Failed(t.Context(), errors.New("told before"), false)
 	report.Failed(t.Context(), errors.New("it is stuck"), true)
@@ -80,11 +81,11 @@ func kept(t *testing.T, claims ...checkpoint.Claim) (Keeping, func() []string) {
 		require.NoError(t, os.WriteFile(filepath.Join(cfg.Paths.CDIRoot, "gpu.prism.dev_metadata_"+c.UID+"_gpu.json"), nil, 0o600))
 	}
 	tx, _, err := prepare.New(prepare.Ports{Records: records, Locks: locks, Specs: struct {
-		*cdi.Author
+		*cdi.SpecBuilder
 		*cdi.Dir
-	}{nil, specs}}, prepare.Settings{BootID: "a later boot", Patience: time.Second, Now: time.Now})
+	}{nil, specs}}, prepare.Settings{BootID: "a later boot", RetryBudget: time.Second, Now: time.Now})
 	require.NoError(t, err)
-	return Keeping{Transaction: tx, Config: cfg}, func() []string {
+	return Keeping{Transaction: tx, Collector: tx.Collector(), Config: cfg}, func() []string {
 		var left []string
 		for _, pattern := range []string{
 			filepath.Join(cfg.PluginDir(), "claims/*"), filepath.Join(metadata.dir, "*"), filepath.Join(cfg.Paths.CDIRoot, "*"),

@@ -72,7 +72,7 @@ func transact(ctx context.Context, m *Machine, l *layout, reports driver.Reports
 	settings := m.Settings()
 	settings.Retrying = func(rc *resourceapi.ResourceClaim, cause error) { retrying(ctx, reports, rc, cause) }
 	l.Bind(&settings)
-	settings.Found = func(records []*checkpoint.Record) { found = append([]*checkpoint.Record{}, records...) }
+	settings.Loaded = func(records []*checkpoint.Record) { found = append([]*checkpoint.Record{}, records...) }
 	tx, unread, err := prepare.New(m.Ports(l.Offering, l.events), settings)
 	for _, err := range unread {
 		damaged.setAside(err)

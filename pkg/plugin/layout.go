@@ -69,7 +69,7 @@ func NewLayout(cfg *config.Plugin, m *Machine, ports LayoutPorts) *Layout {
 
 // Bind has a transaction report what keeps GPUs from new claims, and refuse claims while the GPUs are withheld.
 func (l *Layout) Bind(settings *prepare.Settings) {
-	settings.Owing, settings.Withheld = l.Publisher.Owe, l.Conflicts.Withheld
+	settings.PendingCleanups, settings.Withheld = l.Publisher.Owe, l.Conflicts.Withheld
 }
 
 // Begin finds out what to advertise, as far as that is quick, and publishes it: after a look at what else allocates the GPUs.

@@ -19,7 +19,7 @@ import (
 // newReconciler builds what looks for things that nobody owns. It reads claims with the client that no claim waits for.
 func newReconciler(cfg *config.Plugin, api API, tx *prepare.Transaction, metrics *driver.Metrics) *reconcile.Reconciler {
 	return reconcile.New(reconcile.Ports{
-		Node:   driver.Keeping{Transaction: tx, Config: cfg},
+		Node:   driver.Keeping{Transaction: tx, Collector: tx.Collector(), Config: cfg},
 		Claims: driver.ClaimLookup{Claims: kube.Claims{Client: api.Background}},
 		Pods:   driver.PodResources{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)},
 		Report: driver.OrphanReport{Events: api.Events, Metrics: metrics},

@@ -47,10 +47,10 @@ func TestPorts_MIGModeChanges_InventoryIsRead(t *testing.T) {
 	t.Cleanup(func() { assert.NoError(t, m.Close()) })
 	inv := m.Inventory
 	require.NoError(t, inv.Refresh(t.Context()))
-	needs := m.Ports(undecided{}, nil).Needs
+	needs := m.Ports(undecided{}, nil).Preconditions
 	id := gpu.UUID(node.Identities()[1].UUID)
 	for kind, on := range map[string]bool{claim.NeedMIG: true, claim.NeedWhole: false} {
-		require.NoError(t, needs[kind].Meet(t.Context(), claim.Need{Kind: kind, Target: id}))
+		require.NoError(t, needs[kind].Ensure(t.Context(), claim.Need{Kind: kind, Target: id}))
 		shown, known := inv.MIGMode(id)
 		assert.True(t, known)
 		assert.Equal(t, on, shown.Enabled)

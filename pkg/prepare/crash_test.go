@@ -39,7 +39,7 @@ var afterwards = map[string]func(t *testing.T, w *world) *process{
 	"the call comes again": func(t *testing.T, w *world) *process { return w.start(t) },
 	"what was left is settled": func(t *testing.T, w *world) *process {
 		p := w.start(t)
-		require.NoError(t, p.Settle(t.Context()))
+		require.NoError(t, p.Recover(t.Context()))
 		if r := w.record(t, "a"); r != nil {
 			assert.Equal(t, checkpoint.Done, r.State)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
 // findable is an effect that can be looked for.
@@ -55,9 +56,9 @@ func crowded(t *testing.T) (*world, *process) {
 	return w, p
 }
 
-func names(orphans []Orphan) []string {
+func names(leaks []gc.Leak) []string {
 	var names []string
-	for _, o := range orphans {
+	for _, o := range leaks {
 		names = append(names, string(o.Kind)+": "+o.String())
 	}
 	return names
@@ -70,7 +71,7 @@ func TestSweepTakesAwayWhatNobodyOwns(t *testing.T) {
 			w.halves[half] = true
 		}
 		w.specs["never recorded"] = "{}"
-		removed, err := p.Sweep(t.Context(), nil, true)
+		removed, err := p.collect(t.Context(), nil, true)
 		require.NoError(t, err)
 		on := " on GPU " + string(uuid(1))
 		assert.Equal(t, []string{
@@ -86,7 +87,7 @@ func TestSweepTakesAwayWhatNobodyOwns(t *testing.T) {
 		assert.Empty(t, w.halves)
 		assert.Len(t, p.damaged, 1, "a record that was set aside is told")
 
-		removed, err = p.Sweep(t.Context(), nil, true)
+		removed, err = p.collect(t.Context(), nil, true)
 		require.NoError(t, err)
 		assert.Empty(t, removed)
 		assert.Empty(t, w.events(), "nothing is left to do")
@@ -99,11 +100,11 @@ func TestSweepTakesAwayWhatNobodyOwns(t *testing.T) {
 func TestSweepLeavesWhatContainersHave(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
-		removed, err := p.Sweep(t.Context(), []string{"kept-gpu-1", "lost-gpu-2"}, true)
+		removed, err := p.collect(t.Context(), []string{"kept-gpu-1", "lost-gpu-2"}, true)
 		require.NoError(t, err)
 		assert.Empty(t, removed)
 		assert.Empty(t, w.events())
-		removed, err = p.Sweep(t.Context(), []string{"kept-gpu-1"}, true)
+		removed, err = p.collect(t.Context(), []string{"kept-gpu-1"}, true)
 		require.NoError(t, err)
 		assert.Len(t, removed, 3, "the pod has ended: %v", removed)
 	})
@@ -113,15 +114,15 @@ func TestSweepLeavesWhatContainersHave(t *testing.T) {
 func TestSweepWaitsForCertainty(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
-		require.NoError(t, p.Settle(t.Context()))
+		require.NoError(t, p.Recover(t.Context()))
 		w.specs["stray"] = "a spec of a claim that never had a record"
 		w.events()
-		removed, err := p.Sweep(t.Context(), nil, false)
+		removed, err := p.collect(t.Context(), nil, false)
 		require.NoError(t, err)
 		assert.Len(t, removed, 1, "%v", removed)
 		assert.Contains(t, w.specs, "lost")
 		assert.Len(t, w.effects[w.node.GPUs[1].UUID], 2)
-		removed, err = p.Sweep(t.Context(), nil, true)
+		removed, err = p.collect(t.Context(), nil, true)
 		require.NoError(t, err)
 		assert.Len(t, removed, 3, "%v", removed)
 	})
@@ -135,20 +136,20 @@ func TestSweepLeavesWhatSomebodyWorksOn(t *testing.T) {
 		delete(w.specs, "lost")
 		w.specs["busy"] = "{}"
 		w.halves["record busy"], w.halves["record kept"] = true, true
-		unlockClaim, err := p.Locks.Claim(t.Context(), "busy")
+		unlockClaim, err := p.Claim(t.Context(), "busy")
 		require.NoError(t, err)
-		unlockGPUs, _, err := p.Locks.GPUs(t.Context(), []gpu.UUID{uuid(0), uuid(1)})
+		unlockGPUs, _, err := p.GPUs(t.Context(), []gpu.UUID{uuid(0), uuid(1)})
 		require.NoError(t, err)
 		start := time.Now()
-		removed, err := p.Sweep(t.Context(), nil, true)
+		removed, err := p.collect(t.Context(), nil, true)
 		require.NoError(t, err, "who works is no trouble")
 		assert.Empty(t, removed)
 		assert.Empty(t, w.events())
-		assert.LessOrEqual(t, time.Since(start), 4*busyAfter)
+		assert.LessOrEqual(t, time.Since(start), 4*gc.BusyAfter)
 
 		unlockClaim()
 		unlockGPUs()
-		removed, err = p.Sweep(t.Context(), nil, true)
+		removed, err = p.collect(t.Context(), nil, true)
 		require.NoError(t, err)
 		assert.Len(t, removed, 5, "%v", removed)
 	})
@@ -174,7 +175,7 @@ func TestSweepLooksAgainUnderTheLock(t *testing.T) {
 				delete(w.specs, "removed")
 			}
 		}
-		removed, err := p.Sweep(t.Context(), nil, true)
+		removed, err := p.collect(t.Context(), nil, true)
 		require.NoError(t, err)
 		assert.Empty(t, removed)
 
@@ -188,7 +189,7 @@ func TestSweepLooksAgainUnderTheLock(t *testing.T) {
 			}
 		}
 		w.events()
-		removed, err = p.Sweep(t.Context(), nil, true)
+		removed, err = p.collect(t.Context(), nil, true)
 		require.NoError(t, err)
 		assert.Empty(t, removed)
 		assert.Empty(t, w.events())
@@ -206,7 +207,7 @@ func TestSweepUndoesInTheOrderThatWorks(t *testing.T) {
 			}
 			return nil
 		}
-		removed, err := p.Sweep(t.Context(), nil, true)
+		removed, err := p.collect(t.Context(), nil, true)
 		require.NoError(t, err)
 		assert.Len(t, removed, 3)
 		assert.Empty(t, w.effects[uuid(1)])
@@ -218,7 +219,7 @@ func TestSweepUndoesNothingThatMayHaveAnOwner(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
 		w.hidden = "kept"
-		removed, err := p.Sweep(t.Context(), nil, true)
+		removed, err := p.collect(t.Context(), nil, true)
 		require.ErrorIs(t, err, checkpoint.ErrUnreadable)
 		assert.Equal(t, []string{"spec: CDI spec of claim lost"}, names(removed))
 		require.Contains(t, w.specs, "kept", "a spec whose record is not given now")
@@ -227,13 +228,13 @@ func TestSweepUndoesNothingThatMayHaveAnOwner(t *testing.T) {
 		old := w.record(t, "kept")
 		w.records["kept"] = rewritten(t, old, `"done"`, `"frozen"`)
 		w.halves["record kept"] = true
-		removed, err = p.Sweep(t.Context(), nil, true)
+		removed, err = p.collect(t.Context(), nil, true)
 		require.ErrorContains(t, err, "a newer version prepared claim default/claim-kept and knows what it owns")
 		assert.Empty(t, removed)
 
 		old.BootID = "boot-0"
-		require.NoError(t, p.Records.Put(old))
-		removed, err = p.Sweep(t.Context(), nil, true)
+		require.NoError(t, records{w}.Put(old))
+		removed, err = p.collect(t.Context(), nil, true)
 		require.NoError(t, err)
 		assert.Len(t, removed, 5, "a record of an earlier boot owns no effects: %v", removed)
 	})
@@ -243,17 +244,17 @@ func TestSweepSaysWhatStays(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		for refused, want := range map[string]string{
 			"list specs":     "input/output error",
-			"remove":         "removing what nobody owns, CDI spec of claim lost: input/output error",
+			"remove":         "removing leaked CDI spec of claim lost: input/output error",
 			"list halves of": "input/output error\ninput/output error",
-			"discard":        "removing what nobody owns, unfinished CDI spec of claim died: input/output error",
-			"find mode":      "looking for mode that nobody owns: input/output error",
-			"undo mode":      "undoing what nobody owns, mode on GPU " + string(uuid(1)) + ": input/output error",
-			"load lost":      "removing what nobody owns, CDI spec of claim lost: input/output error",
+			"discard":        "removing leaked unfinished CDI spec of claim died: input/output error",
+			"find mode":      "finding leaked mode: input/output error",
+			"undo mode":      "undoing leaked mode on GPU " + string(uuid(1)) + ": input/output error",
+			"load lost":      "removing leaked CDI spec of claim lost: input/output error",
 		} {
 			w, p := crowded(t)
 			w.halves["spec died"] = true
 			w.refuse = always(refused, errDisk)
-			removed, err := p.Sweep(t.Context(), nil, true)
+			removed, err := p.collect(t.Context(), nil, true)
 			require.EqualError(t, err, want, refused)
 			assert.NotEmpty(t, removed, "the others are taken away, %s", refused)
 		}
@@ -272,7 +273,7 @@ func TestSweepOnANodeThatIsWellOnlyReads(t *testing.T) {
 		}
 		p.taking = func(lock string) { assert.Fail(t, "a lock is asked for", lock) }
 		w.journal = nil
-		removed, err := p.Sweep(t.Context(), nil, true)
+		removed, err := p.collect(t.Context(), nil, true)
 		require.NoError(t, err)
 		assert.Empty(t, removed)
 		assert.Equal(t, []string{
@@ -299,22 +300,22 @@ func TestTheLeaderLearnsOfDebtsThatAnotherProcessMade(t *testing.T) {
 		w := newWorld(2)
 		leader := w.start(t)
 		other := prepared(t, w)
-		require.NoError(t, leader.Settle(t.Context()))
+		require.NoError(t, leader.Recover(t.Context()))
 		claims, _ := leader.Counts()
 		assert.Equal(t, 1, claims, "it learns of claims, too")
 		require.Error(t, other.Unprepare(t.Context(), "a"))
 		assert.Empty(t, leader.owed)
-		require.Error(t, leader.Settle(t.Context()))
+		require.Error(t, leader.Recover(t.Context()))
 		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, leader.owed)
 
 		w.refuse = nil
 		require.NoError(t, other.Unprepare(t.Context(), "a"))
-		require.NoError(t, leader.Settle(t.Context()))
+		require.NoError(t, leader.Recover(t.Context()))
 		assert.Equal(t, [][]gpu.UUID{{uuid(0)}, nil}, leader.owed, "nobody else would ever ask for that GPU")
 		w.clean(t)
 
 		w.journal, leader.taking = nil, func(lock string) { assert.Fail(t, "a lock is asked for", lock) }
-		require.NoError(t, leader.Settle(t.Context()))
+		require.NoError(t, leader.Recover(t.Context()))
 		assert.Equal(t, []string{"all"}, slices.Clone(w.journal), "what is known costs one list")
 	})
 }
@@ -327,7 +328,7 @@ func TestSettlingForgetsNothing(t *testing.T) {
 		_, err := p.Prepare(t.Context(), wants("a", device(0)))
 		require.NoError(t, err)
 		w.hidden = "a"
-		require.ErrorIs(t, p.Settle(t.Context()), checkpoint.ErrUnreadable)
+		require.ErrorIs(t, p.Recover(t.Context()), checkpoint.ErrUnreadable)
 		_, err = p.Prepare(t.Context(), wants("b", device(0)))
 		heldBy(t, err, "a")
 	})

@@ -16,7 +16,7 @@ import (
 // TestPrepare_CallerGone_EffectsUndone at whatever point the caller has gone: undoing has a context of its own, and hardware is asked for
 // nothing more.
 func TestPrepare_CallerGone_EffectsUndone(t *testing.T) {
-	for _, during := range []string{"meet", "check", "make", "fill", "build", "put done"} {
+	for _, during := range []string{"ensure", "check", "make", "fill", "build", "put done"} {
 		t.Run(during, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w, c := newPartitionable(1)
@@ -69,7 +69,7 @@ type refusing struct {
 	err   error
 }
 
-func (n *refusing) Meet(ctx context.Context, _ claim.Need) error {
+func (n *refusing) Ensure(ctx context.Context, _ claim.Need) error {
 	if n.times--; n.times >= 0 {
 		return n.err
 	}
@@ -97,7 +97,7 @@ func TestPrepare_NeedNotMet(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w, c2 := newPartitionable(1)
 				p := c2.startCutting(t)
-				p.Needs[claim.NeedMIG] = &refusing{times: 2, err: c.err}
+				p.Preconditions[claim.NeedMIG] = &refusing{times: 2, err: c.err}
 				_, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
 				if c.tries == 0 {
 					require.EqualError(t, err, c.says)

@@ -20,7 +20,7 @@ func TestASliceIsMadeBetweenIntentAndDone(t *testing.T) {
 		r, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
 		require.NoError(t, err)
 		assert.Equal(t, []string{
-			"meet migMode " + string(uuid(0)), "check 9-4", "put intent a", "make 9-4", "fill 9-4", "put done a", "write a",
+			"ensure migMode " + string(uuid(0)), "check 9-4", "put intent a", "make 9-4", "fill 9-4", "put done a", "write a",
 		}, w.events())
 		assert.Equal(t, w.record(t, "a"), r)
 		assert.Equal(t, &checkpoint.MIG{
@@ -45,7 +45,7 @@ func TestAWholeGPUHasNoEffects(t *testing.T) {
 		p := c.startCutting(t)
 		_, err := p.Prepare(t.Context(), wantsOf("a", ""))
 		require.NoError(t, err)
-		assert.Equal(t, []string{"meet noMIGMode " + string(uuid(0)), "put done a", "write a"}, w.events(), "one look, where it is offered in parts too")
+		assert.Equal(t, []string{"ensure noMIGMode " + string(uuid(0)), "put done a", "write a"}, w.events(), "one look, where it is offered in parts too")
 		_, err = p.Prepare(t.Context(), wants("b", device(1)))
 		require.NoError(t, err)
 		assert.Equal(t, []string{"put done b", "write b"}, w.events(), "and none where it is not")
@@ -107,11 +107,11 @@ func TestWhatIsRefusedFirstIsNotWritten(t *testing.T) {
 			want: `request "r1", device ` + cut("9-4") + `: in use (it is retried)`,
 		},
 		"the GPU is in use": {
-			refuse: always("meet", gpu.ErrInUse), kind: gpu.ErrInUse, waits: true,
+			refuse: always("ensure", gpu.ErrInUse), kind: gpu.ErrInUse, waits: true,
 			want: `request "r0", device ` + cut("19-0") + `: in use (it is retried)`,
 		},
 		"the mode needs a reset": {
-			refuse: always("meet", &gpu.UnsupportedError{Feature: "turning on the MIG mode", Needs: "a reset"}),
+			refuse: always("ensure", &gpu.UnsupportedError{Feature: "turning on the MIG mode", Needs: "a reset"}),
 			want:   `request "r0", device ` + cut("19-0") + `: turning on the MIG mode is not supported here: it needs a reset (a retry does not help)`,
 		},
 	} {
@@ -126,9 +126,9 @@ func TestWhatIsRefusedFirstIsNotWritten(t *testing.T) {
 				if c.kind != nil {
 					require.ErrorIs(t, err, c.kind)
 				}
-				assert.Equal(t, c.waits, time.Since(start) == patience)
+				assert.Equal(t, c.waits, time.Since(start) == retryBudget)
 				for _, event := range w.events() {
-					assert.Contains(t, []string{"meet migMode " + string(uuid(0)), "check 19-0"}, event)
+					assert.Contains(t, []string{"ensure migMode " + string(uuid(0)), "check 19-0"}, event)
 				}
 				assert.Empty(t, cutter.there)
 				w.clean(t)
@@ -141,9 +141,9 @@ func TestANeedThatNobodyKnows(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startCutting(t)
-		delete(p.Needs, claim.NeedMIG)
+		delete(p.Preconditions, claim.NeedMIG)
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0"))
-		require.EqualError(t, err, "preparing GPU "+string(uuid(0))+": need migMode is not supported here")
+		require.EqualError(t, err, "preparing GPU "+string(uuid(0))+": precondition migMode is not supported here")
 		assert.Empty(t, w.events())
 	})
 }
@@ -157,7 +157,7 @@ func TestAPartThatWasMadeIsUndone(t *testing.T) {
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
 		require.EqualError(t, err, `request "r1", device `+cut("9-4")+`: making mig on GPU `+string(uuid(0))+`: permission denied (a retry does not help)`)
 		assert.Equal(t, []string{
-			"meet migMode " + string(uuid(0)), "check 19-0", "check 9-4", "put intent a", "make 19-0", "fill 19-0", "make 9-4",
+			"ensure migMode " + string(uuid(0)), "check 19-0", "check 9-4", "put intent a", "make 19-0", "fill 19-0", "make 9-4",
 			"undo 9-4, made half", "undo 19-0, made MIG-19-0", "remove a", "delete a",
 		}, w.events())
 		assert.Empty(t, c.there)
@@ -171,7 +171,7 @@ func TestAPartThatWasMadeIsUndone(t *testing.T) {
 		assert.JSONEq(t, `{"gpuInstance":3,"computeInstance":0}`, string(r.Steps[0].Made), "the next process knows it too")
 		w.refuse = nil
 		w.events()
-		require.NoError(t, c.startCutting(t).Settle(t.Context()))
+		require.NoError(t, c.startCutting(t).Recover(t.Context()))
 		assert.Contains(t, w.events(), "undo 9-4, made half")
 		w.clean(t)
 	})
@@ -208,7 +208,7 @@ func TestASliceThatVanishedIsMadeAnew(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []string{
 			"verify 9-4", "put releasing a", "undo 9-4, made MIG-9-4", "remove a", "delete a",
-			"meet migMode " + string(uuid(0)), "check 9-4", "put intent a", "make 9-4", "fill 9-4", "put done a", "write a",
+			"ensure migMode " + string(uuid(0)), "check 9-4", "put intent a", "make 9-4", "fill 9-4", "put done a", "write a",
 		}, w.events())
 		assert.Equal(t, gpu.MIGUUID("MIG-9-4"), again.Results[0].MIG.Identity.UUID)
 		assert.Equal(t, []string{"a-" + cut("9-4") + "-MIG-9-4"}, again.CDI.Devices)
@@ -305,23 +305,4 @@ func TestASliceThatTheDriverTellsNothingOf(t *testing.T) {
 		assert.Empty(t, c.there)
 		w.clean(t)
 	})
-}
-
-// TestADebtOfTheWholeGPUIsNotNarrowed by one of a slice, in whichever order they are known.
-func TestADebtOfTheWholeGPUIsNotNarrowed(t *testing.T) {
-	t.Parallel()
-	for _, uids := range [][2]string{{"a", "b"}, {"b", "a"}} {
-		var owed []gpu.PendingCleanup
-		h := newHolders(func(debts []gpu.PendingCleanup) { owed = debts })
-		whole := checkpoint.Result{GPUUUID: uuid(0), Type: gpu.TypeGPU}
-		slice := checkpoint.Result{GPUUUID: uuid(0), Type: gpu.TypeMIG, MIG: &checkpoint.MIG{Name: "1g.10gb", Placement: gpu.Placement{Start: 6, Size: 1}}}
-		for uid, result := range map[string]checkpoint.Result{uids[0]: whole, uids[1]: slice} {
-			h.put(&checkpoint.Record{
-				Claim: checkpoint.Claim{UID: uid}, State: checkpoint.Releasing, PendingCleanup: &checkpoint.PendingCleanup{}, Results: []checkpoint.Result{result},
-			})
-		}
-		require.Len(t, owed, 1)
-		assert.ElementsMatch(t, []gpu.Use{whole.Use(), slice.Use()}, owed[0].Uses)
-		assert.True(t, owed[0].Blocks(gpu.MIGDevice{GPU: &gpu.GPU{UUID: uuid(0)}, Profile: &gpu.MIGProfile{}, Placement: gpu.Placement{Size: 1}}))
-	}
 }

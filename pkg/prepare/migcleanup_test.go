@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/ownership"
 )
 
 // TestWhatWasNotBegunIsNotUndone: somebody else may be in its place by then.
@@ -35,7 +36,7 @@ func TestASliceThatWillNotDieKeepsNoOther(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startCutting(t)
 		var owed []gpu.PendingCleanup
-		p.holders.owing = func(debts []gpu.PendingCleanup) { owed = debts }
+		p.pending = func(debts []gpu.PendingCleanup) { owed = debts }
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
 		require.NoError(t, err)
 		stuck := always("undo 9-4", errStuck)
@@ -63,7 +64,7 @@ func TestASliceThatWillNotDieKeepsNoOther(t *testing.T) {
 		_, err = p.Prepare(t.Context(), wantsOf("b", "19-0"))
 		require.NoError(t, err)
 		w.refuse = nil
-		require.NoError(t, c.startCutting(t).Settle(t.Context()), "the next process pays what is owed, and nothing else")
+		require.NoError(t, c.startCutting(t).Recover(t.Context()), "the next process pays what is owed, and nothing else")
 		assert.Equal(t, map[string]gpu.MIGUUID{cut("19-0"): "MIG-19-0"}, c.there)
 	})
 }
@@ -94,7 +95,7 @@ func TestADebtBlocksWhatItOccupies(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startCutting(t)
 		var owed [][]gpu.PendingCleanup
-		p.holders.owing = func(debts []gpu.PendingCleanup) { owed = append(owed, debts) }
+		p.pending = func(debts []gpu.PendingCleanup) { owed = append(owed, debts) }
 		_, err := p.Prepare(t.Context(), wantsOf("a", "20-6"))
 		require.NoError(t, err)
 		w.refuse = always("undo 20-6", errStuck)
@@ -128,7 +129,7 @@ func TestDebtsOfOneGPUAddUp(t *testing.T) {
 		w, c := newPartitionable(2)
 		p := c.startCutting(t)
 		var owed []gpu.PendingCleanup
-		p.holders.owing = func(debts []gpu.PendingCleanup) { owed = debts }
+		p.pending = func(debts []gpu.PendingCleanup) { owed = debts }
 		w.steps = nil
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "19-1"))
 		require.NoError(t, err)
@@ -142,8 +143,8 @@ func TestDebtsOfOneGPUAddUp(t *testing.T) {
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		assert.Equal(t, []gpu.PendingCleanup{{GPU: uuid(0), Uses: usesOf("9-4")}}, owed)
 		assert.Equal(t, owed, func() (again []gpu.PendingCleanup) {
-			fresh := newHolders(func(debts []gpu.PendingCleanup) { again = debts })
-			fresh.put(w.record(t, "b"))
+			_, _, _, err := ownership.New(records{w}, p, ownership.Settings{PendingCleanups: func(pending []gpu.PendingCleanup) { again = pending }})
+			require.NoError(t, err)
 			return again
 		}(), "a new process tells the same")
 	})

@@ -41,8 +41,8 @@ func (c *cutter) startCutting(t *testing.T) *process {
 	t.Helper()
 	p := c.start(t)
 	p.Steps[claim.StepMIG] = c
-	p.Needs = map[string]Need{claim.NeedMIG: c, claim.NeedWhole: c}
-	p.Static = c
+	p.Preconditions[claim.NeedMIG], p.Preconditions[claim.NeedWhole] = c, c
+	p.static.Static = c
 	return p
 }
 
@@ -80,8 +80,8 @@ func wantsOf(uid string, slices ...string) *resourceapi.ResourceClaim {
 	return rc
 }
 
-func (c *cutter) Meet(ctx context.Context, n claim.Need) error {
-	return c.op(fmt.Sprintf("meet %s %s", n.Kind, n.Target), unlessEnded(ctx, func() error { return nil }))
+func (c *cutter) Ensure(ctx context.Context, n claim.Need) error {
+	return c.op(fmt.Sprintf("ensure %s %s", n.Kind, n.Target), unlessEnded(ctx, func() error { return nil }))
 }
 
 func (c *cutter) There(ctx context.Context, id gpu.UUID, m *checkpoint.MIG) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -35,18 +36,18 @@ func TestUndo_FirstTry_IsWhole(t *testing.T) {
 		require.NoError(t, err)
 		w.refuse = always("undo", errStuck)
 		for range 2 {
-			require.Error(t, p.clear(t.Context(), "a"))
+			require.Error(t, p.rollback.unprepare(t.Context(), "a", time.Now))
 		}
 		assert.Equal(t, []bool{true, false}, n.whole)
 		w.refuse = nil
-		require.NoError(t, p.clear(t.Context(), "a"))
+		require.NoError(t, p.rollback.unprepare(t.Context(), "a", time.Now))
 
 		n.whole = nil
 		_, err = p.Prepare(t.Context(), wantsOf("b", "19-0"))
 		require.NoError(t, err)
 		w.refuse = either(always("undo", errStuck), always("put releasing", syscall.ENOSPC))
 		for range 2 {
-			require.Error(t, p.clear(t.Context(), "b"))
+			require.Error(t, p.rollback.unprepare(t.Context(), "b", time.Now))
 			require.Equal(t, checkpoint.Done, w.record(t, "b").State)
 		}
 		assert.Equal(t, []bool{true, false}, n.whole)
@@ -57,7 +58,7 @@ func TestUndo_FirstTry_IsWhole(t *testing.T) {
 		require.Error(t, err)
 		assert.NotContains(t, n.whole, true, "it never answered")
 		w.refuse = nil
-		require.NoError(t, p.clear(t.Context(), "b"))
+		require.NoError(t, p.rollback.unprepare(t.Context(), "b", time.Now))
 		w.clean(t)
 	})
 }

@@ -45,7 +45,7 @@ func TestMonitor_OfEarlierVersion_StaysAndGoes(t *testing.T) {
 			Results: []checkpoint.Result{{Request: "r0", Pool: nodeName, Device: former, Admin: true, Type: gpu.TypeMonitor, GPUUUID: uuid(0)}},
 			CDI:     checkpoint.CDI{Kind: cdi.Kind(driverName), Devices: []string{"see-" + former + "-admin-" + string(uuid(0))}},
 		}
-		require.NoError(t, p.Records.Put(answer))
+		require.NoError(t, records{w}.Put(answer))
 		w.events()
 		r, err := p.Prepare(t.Context(), rc)
 		require.NoError(t, err)

@@ -63,7 +63,7 @@ func TestReleasingRecordOfANewerSchema_LeftAlone(t *testing.T) {
 				p := w.start(t)
 				assert.Empty(t, p.damaged)
 				assert.Equal(t, [][]gpu.UUID{{uuid(0), uuid(1)}}, p.owed, "both get a taint")
-				require.ErrorContains(t, p.Settle(t.Context()), "does not know schema 2")
+				require.ErrorContains(t, p.Recover(t.Context()), "does not know schema 2")
 				for i := range 2 {
 					_, err = p.Prepare(t.Context(), wants(fmt.Sprintf("b%d", i), device(i)))
 					require.Contains(t, fmt.Sprint(LogValues(err)...), "default/claim-a", "GPU %d", i)
@@ -75,12 +75,12 @@ func TestReleasingRecordOfANewerSchema_LeftAlone(t *testing.T) {
 				w.events()
 				_, err = p.Prepare(t.Context(), wants("a", device(0), device(1)))
 				require.ErrorContains(t, err, "does not know schema 2")
-				removed, err := p.Sweep(t.Context(), nil, true)
+				removed, err := p.collect(t.Context(), nil, true)
 				assert.Empty(t, removed)
 				require.ErrorContains(t, err, "a newer version prepared claim default/claim-a and knows what it owns")
 
 				require.ErrorContains(t, p.Unprepare(t.Context(), "a"), "does not know schema 2")
-				time.Sleep(debtAfter)
+				time.Sleep(deferCleanupAfter)
 				require.NoError(t, p.Unprepare(t.Context(), "a"), "the pod may go")
 				assert.Empty(t, w.events(), "nothing is undone, removed or written")
 				assert.Equal(t, string(newer), string(w.records["a"]))

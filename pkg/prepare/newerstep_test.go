@@ -28,7 +28,7 @@ func TestARecordOfANewerVersion(t *testing.T) {
 		p := w.start(t)
 		assert.Empty(t, p.damaged)
 		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, p.owed, "the scheduler keeps new claims away")
-		require.ErrorContains(t, p.Settle(t.Context()), "settling claim default/claim-a: "+sentence)
+		require.ErrorContains(t, p.Recover(t.Context()), "recovering claim default/claim-a: "+sentence)
 		_, err := p.Prepare(t.Context(), wants("a", device(0)))
 		require.EqualError(t, err, sentence)
 		_, err = p.Prepare(t.Context(), wants("b", device(0)))
@@ -38,7 +38,7 @@ func TestARecordOfANewerVersion(t *testing.T) {
 		require.NoError(t, p.Unprepare(t.Context(), "c"))
 
 		require.EqualError(t, p.Unprepare(t.Context(), "a"), sentence)
-		time.Sleep(debtAfter - time.Second)
+		time.Sleep(deferCleanupAfter - time.Second)
 		require.EqualError(t, p.Unprepare(t.Context(), "a"), sentence, "the pod is kept")
 		time.Sleep(time.Second)
 		require.NoError(t, p.Unprepare(t.Context(), "a"), "the pod may go")
@@ -63,13 +63,13 @@ func TestAStepOfANewerVersion(t *testing.T) {
 		require.ErrorContains(t, p.Unprepare(t.Context(), "a"), "undoing laser on GPU "+string(uuid(0))+": "+sentence)
 		assert.Equal(t, checkpoint.Releasing, w.record(t, "a").State)
 		assert.Len(t, w.effects[uuid(0)], 2, "what was made before it stays under it")
-		time.Sleep(debtAfter)
+		time.Sleep(deferCleanupAfter)
 		require.NoError(t, p.Unprepare(t.Context(), "a"), "the pod may go")
 		assert.Contains(t, w.record(t, "a").PendingCleanup.Cause, sentence)
 		assert.Contains(t, string(w.records["a"]), `"later":{"x":1}`)
 
 		w.records["a"] = rewritten(t, w.record(t, "a"), `"laser"`, `"slice"`) // as the newer version sees it
-		require.NoError(t, w.start(t).Settle(t.Context()))
+		require.NoError(t, w.start(t).Recover(t.Context()))
 		w.clean(t)
 	})
 }
@@ -84,7 +84,7 @@ func TestASpecOfANewerVersionIsKept(t *testing.T) {
 		richer := strings.Replace(w.specs["a"], `{"cdiVersion"`, `{"annotations":{"laser":"on"},"cdiVersion"`, 1)
 		require.NotEqual(t, w.specs["a"], richer)
 		w.specs["a"] = richer
-		require.NoError(t, p.Settle(t.Context()))
+		require.NoError(t, p.Recover(t.Context()))
 		r, err := p.Prepare(t.Context(), wants("a", device(0)))
 		require.NoError(t, err)
 		assert.Equal(t, checkpoint.Done, r.State)

@@ -43,7 +43,7 @@ func TestUnprepareLetsThePodGoInTheEnd(t *testing.T) {
 		claims, debts := p.Counts()
 		assert.Equal(t, []int{1, 1}, []int{claims, debts})
 
-		time.Sleep(debtAfter - time.Second)
+		time.Sleep(deferCleanupAfter - time.Second)
 		require.Error(t, p.Unprepare(t.Context(), "a"), "the pod is kept")
 		assert.Empty(t, w.events(), "a debt that is known is not written again, and what was undone is not undone again")
 		time.Sleep(time.Second)
@@ -87,7 +87,7 @@ func TestUnprepareTriesWhatMayGoAway(t *testing.T) {
 		w.refuse = always("undo slice", gpu.ErrInUse)
 		start = time.Now()
 		require.ErrorIs(t, p.Unprepare(t.Context(), "a"), gpu.ErrInUse)
-		assert.Equal(t, patience, time.Since(start))
+		assert.Equal(t, retryBudget, time.Since(start))
 	})
 }
 
@@ -99,9 +99,9 @@ func TestAClockSetBackKeepsNoPod(t *testing.T) {
 		require.Error(t, p.Unprepare(t.Context(), "a"))
 		r := w.record(t, "a")
 		r.PendingCleanup.Since = time.Now().Add(365 * 24 * time.Hour)
-		require.NoError(t, p.Records.Put(r))
+		require.NoError(t, records{w}.Put(r))
 		require.Error(t, p.Unprepare(t.Context(), "a"))
-		time.Sleep(debtAfter)
+		time.Sleep(deferCleanupAfter)
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 	})
 }
@@ -120,7 +120,7 @@ func TestADebtIsPaidBeforeItsGPUIsGivenAgain(t *testing.T) {
 		require.EqualError(t, err, `request "r0", device gpu-00000000: cleanup of GPU `+string(uuid(0))+` after an earlier claim is still pending; `+
 			`the log of the kubelet plugin on the node says why; check the GPU there with nvidia-smi, and reset it if this stays (it is retried)`)
 		assert.Equal(t, []any{"heldBy", "default/claim-a", "heldByUID", "a", "cleanup", "undoing mode on GPU " + string(uuid(0)) + ": it is stuck"}, LogValues(err))
-		assert.Equal(t, patience, time.Since(start))
+		assert.Equal(t, retryBudget, time.Since(start))
 		assert.Nil(t, w.record(t, "b"))
 
 		w.refuse = nil
@@ -312,7 +312,7 @@ func TestASpecThatStaysIsADebtToo(t *testing.T) {
 		require.NoError(t, err)
 		w.refuse = always("remove", errDisk)
 		require.ErrorIs(t, p.Unprepare(t.Context(), "a"), errDisk)
-		time.Sleep(debtAfter)
+		time.Sleep(deferCleanupAfter)
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		w.refuse = nil
 		_, err = p.Prepare(t.Context(), wants("b", device(0)))
@@ -342,7 +342,7 @@ func TestWhatALookerLeavesIsNoDebtOfTheGPU(t *testing.T) {
 		_, err = p.Prepare(t.Context(), wants("c", device(0)))
 		require.NoError(t, err)
 		assert.NotNil(t, w.records["looks"], "who wants the GPU does not have that claim's lock")
-		require.NoError(t, p.Settle(t.Context()))
+		require.NoError(t, p.Recover(t.Context()))
 		assert.Nil(t, w.records["looks"], "who settles has it")
 	})
 }

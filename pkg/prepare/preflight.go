@@ -11,24 +11,30 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// ready brings about what the claim needs of its GPUs, and sees that nothing stands in the way of what it will make. Nothing is
-// promised yet, and nothing of it is ever undone. The GPUs' locks are held.
-func (t *Transaction) ready(ctx context.Context, r *checkpoint.Record, needs []claim.Need) error {
-	if err := t.static(ctx, r); err != nil {
+// preflight is what comes before anything is promised, and is never undone.
+type preflight struct {
+	static        staticMIG
+	preconditions map[string]Precondition
+	steps         Steps
+}
+
+// check ensures the preconditions of the record's GPUs, and that nothing prevents what the steps will make. The GPUs' locks are held.
+func (p preflight) check(ctx context.Context, r *checkpoint.Record, preconditions []claim.Need) error {
+	if err := p.static.check(ctx, r); err != nil {
 		return err
 	}
-	for _, n := range needs {
-		need, known := t.Needs[n.Kind]
+	for _, n := range preconditions {
+		precondition, known := p.preconditions[n.Kind]
 		if !known {
-			return fmt.Errorf("preparing GPU %s: %w", n.Target, &gpu.UnsupportedError{Feature: "need " + n.Kind})
+			return fmt.Errorf("preparing GPU %s: %w", n.Target, &gpu.UnsupportedError{Feature: "precondition " + n.Kind})
 		}
-		if err := need.Meet(ctx, n); err != nil {
+		if err := precondition.Ensure(ctx, n); err != nil {
 			return refuse(r, n.Target, asRefusal(err))
 		}
 	}
 	for i := range r.Steps {
 		s := &r.Steps[i]
-		checker, ok := t.Steps[s.Kind].(Checker)
+		checker, ok := p.steps[s.Kind].(Checker)
 		if !ok {
 			continue
 		}
@@ -39,7 +45,7 @@ func (t *Transaction) ready(ctx context.Context, r *checkpoint.Record, needs []c
 	return nil
 }
 
-// asRefusal is a need's own refusal, or one that says what the error says.
+// asRefusal is a precondition's own refusal, or one that says what the error says.
 func asRefusal(err error) *claim.Refusal {
 	if refusal, ok := errors.AsType[*claim.Refusal](err); ok {
 		return refusal
@@ -47,51 +53,23 @@ func asRefusal(err error) *claim.Refusal {
 	return &claim.Refusal{Cause: err.Error(), Transient: transient(err), Err: err}
 }
 
-// refuseStep says which of the record's results cannot be made, where the step makes one.
+// refuse names the record's result that a refusal is about: the first one that is on that GPU.
+func refuse(r *checkpoint.Record, id gpu.UUID, refusal *claim.Refusal) *claim.Refusal {
+	i := slices.IndexFunc(r.Results, func(result checkpoint.Result) bool { return result.GPUUUID == id })
+	if i >= 0 {
+		refusal.Request, refusal.Device = r.Results[i].Request, r.Results[i].Device
+	}
+	return refusal
+}
+
+// refuseStep names the record's result that cannot be prepared, where the step is of one.
 func refuseStep(r *checkpoint.Record, s *checkpoint.Step, err error) error {
 	if s.Device == "" {
 		return err
 	}
 	refusal := &claim.Refusal{Device: s.Device, Cause: err.Error(), Transient: transient(err), Err: err}
-	i := slices.IndexFunc(r.Results, func(result checkpoint.Result) bool {
-		return result.Device == s.Device && result.GPUUUID == s.Target
-	})
-	if i >= 0 {
+	if i := r.ResultOf(s); i >= 0 {
 		refusal.Request = r.Results[i].Request
 	}
 	return refusal
-}
-
-// present tells whether an answered claim still has its effects, and what an administrator made for it. It waits for those who work on
-// the GPUs: they show things in between.
-func (t *Transaction) present(ctx context.Context, r *checkpoint.Record) (bool, error) {
-	if !slices.ContainsFunc(r.Results, isStatic) &&
-		!slices.ContainsFunc(r.Steps, func(s checkpoint.Step) bool { _, can := t.Steps[s.Kind].(Verifier); return can }) {
-		return true, nil
-	}
-	unlock, err := t.lock(ctx, touched(r))
-	if err != nil {
-		return false, err
-	}
-	defer unlock()
-	switch err := t.static(ctx, r); {
-	case errors.Is(err, gpu.ErrNotFound):
-		return false, nil
-	case err != nil:
-		return false, err
-	}
-	for i := range r.Steps {
-		s := &r.Steps[i]
-		verifier, can := t.Steps[s.Kind].(Verifier)
-		if !can {
-			continue
-		}
-		switch err := verifier.Verify(ctx, *s); {
-		case errors.Is(err, gpu.ErrNotFound):
-			return false, nil
-		case err != nil:
-			return false, refuseStep(r, s, err)
-		}
-	}
-	return true, nil
 }

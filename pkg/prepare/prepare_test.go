@@ -124,7 +124,7 @@ func TestAHitVerifiesTheSpec(t *testing.T) {
 		_, err = p.Prepare(t.Context(), wants("a", device(0)))
 		require.EqualError(t, err, `request "r0", device gpu-00000000: not found; `+
 			`check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes (it is retried)`)
-		assert.Equal(t, patience, time.Since(start), "the node may still come to have it")
+		assert.Equal(t, retryBudget, time.Since(start), "the node may still come to have it")
 		assert.Equal(t, r, w.record(t, "a"), "and the claim keeps its answer")
 	})
 }
@@ -226,7 +226,7 @@ func TestAnUnknownStepIsRefused(t *testing.T) {
 // TestTheDeadlineLeavesTimeToAnswer: the kubelet gives 45 s and tells the user nothing but that they are over.
 func TestTheDeadlineLeavesTimeToAnswer(t *testing.T) {
 	for deadline, want := range map[time.Duration]time.Duration{
-		0: patience, 45 * time.Second: patience, 10 * time.Second: 9 * time.Second, time.Second: 900 * time.Millisecond,
+		0: retryBudget, 45 * time.Second: retryBudget, 10 * time.Second: 9 * time.Second, time.Second: 900 * time.Millisecond,
 	} {
 		t.Run(deadline.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -275,12 +275,12 @@ func TestARebootDropsEffects(t *testing.T) {
 		}
 		torn := w.record(t, "torn")
 		torn.State = checkpoint.Intent
-		require.NoError(t, p.Records.Put(torn))
+		require.NoError(t, records{w}.Put(torn))
 		w.reboot("boot-2")
 		w.events()
 
 		p = w.start(t)
-		require.NoError(t, p.Settle(t.Context()))
+		require.NoError(t, p.Recover(t.Context()))
 		assert.Equal(t, []string{"remove torn", "delete torn"}, w.events(), "nothing is undone that a boot has undone, or made before it is asked for")
 		r, err := p.Prepare(t.Context(), wants("kept", device(0)))
 		require.NoError(t, err)
@@ -336,7 +336,7 @@ func TestADamagedRecordFailsItsClaimAloneAndOnce(t *testing.T) {
 		w.records["a"] = w.records["a"][:20]
 		_, err = p.Prepare(t.Context(), wants("a", device(0)))
 		require.ErrorIs(t, err, checkpoint.ErrDamaged)
-		require.ErrorContains(t, err, "the next try prepares the claim anew")
+		require.ErrorContains(t, err, "the next try prepares the claim again")
 		_, err = p.Prepare(t.Context(), wants("a", device(0)))
 		require.NoError(t, err)
 

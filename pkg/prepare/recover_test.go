@@ -23,7 +23,7 @@ func interrupted(t *testing.T, w *world) {
 	intent := w.record(t, "intent")
 	intent.State = checkpoint.Intent
 	intent.Steps[0].Made = nil
-	require.NoError(t, p.Records.Put(intent))
+	require.NoError(t, records{w}.Put(intent))
 	w.refuse = always("undo", errStuck)
 	require.Error(t, p.Unprepare(t.Context(), "debt"))
 	w.refuse = nil
@@ -39,7 +39,7 @@ func TestSettlingFinishesWhatWasLeft(t *testing.T) {
 		p := w.start(t)
 		require.Len(t, p.damaged, 1)
 		w.records["damaged too"] = nil
-		require.NoError(t, p.Settle(t.Context()))
+		require.NoError(t, p.Recover(t.Context()))
 		assert.ElementsMatch(t, []string{
 			"undo mode " + string(uuid(0)), "remove intent", "delete intent",
 			"undo mode " + string(uuid(1)), "remove debt", "delete debt",
@@ -48,7 +48,7 @@ func TestSettlingFinishesWhatWasLeft(t *testing.T) {
 		assert.Len(t, p.damaged, 2)
 		claims, debts := p.Counts()
 		assert.Equal(t, []int{2, 0}, []int{claims, debts})
-		require.NoError(t, p.Settle(t.Context()))
+		require.NoError(t, p.Recover(t.Context()))
 		assert.Empty(t, w.events(), "nothing is left to do")
 	})
 }
@@ -61,17 +61,17 @@ func TestSettlingTriesOnceAndSaysWhatStays(t *testing.T) {
 		w.refuse = always("undo", gpu.ErrTimeout)
 		w.noSpecs = gpu.ErrDriverNotLoaded
 		start := time.Now()
-		err := p.Settle(t.Context())
+		err := p.Recover(t.Context())
 		assert.Zero(t, time.Since(start))
-		require.EqualError(t, err, "settling claim default/claim-debt: undoing mode on GPU "+string(uuid(1))+": no answer within the deadline\n"+
-			"settling claim default/claim-intent: undoing mode on GPU "+string(uuid(0))+": no answer within the deadline\n"+
-			"settling claim default/claim-swept: NVIDIA driver is not loaded; check the NVIDIA driver on the node with nvidia-smi")
+		require.EqualError(t, err, "recovering claim default/claim-debt: undoing mode on GPU "+string(uuid(1))+": no answer within the deadline\n"+
+			"recovering claim default/claim-intent: undoing mode on GPU "+string(uuid(0))+": no answer within the deadline\n"+
+			"recovering claim default/claim-swept: NVIDIA driver is not loaded; check the NVIDIA driver on the node with nvidia-smi")
 		assert.Equal(t, checkpoint.Releasing, w.record(t, "intent").State)
 
 		w.refuse = always("all", errDisk)
-		require.ErrorIs(t, p.Settle(t.Context()), errDisk)
+		require.ErrorIs(t, p.Recover(t.Context()), errDisk)
 		w.refuse, w.hidden = nil, "debt"
-		require.ErrorIs(t, p.Settle(t.Context()), checkpoint.ErrUnreadable)
+		require.ErrorIs(t, p.Recover(t.Context()), checkpoint.ErrUnreadable)
 		assert.Nil(t, w.record(t, "intent"), "the others are settled")
 	})
 }
@@ -96,7 +96,7 @@ func TestSettlingSkipsWhatIsBeingDone(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Equal(t, checkpoint.Intent, w.record(t, "a").State)
 		time.AfterFunc(time.Second, func() { close(slow) })
-		require.NoError(t, young.Settle(t.Context()))
+		require.NoError(t, young.Recover(t.Context()))
 		require.NoError(t, <-done)
 		assert.Equal(t, checkpoint.Done, w.record(t, "a").State)
 		assert.NotContains(t, w.events(), "undo mode "+string(uuid(0)))
@@ -108,7 +108,7 @@ func TestSettlingSkipsWhatIsBeingDone(t *testing.T) {
 				assert.NoError(t, old.Unprepare(t.Context(), "a"))
 			}
 		}
-		require.NoError(t, young.Settle(t.Context()))
+		require.NoError(t, young.Recover(t.Context()))
 		w.clean(t)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
@@ -17,29 +18,31 @@ const (
 	longWait  = 2 * time.Second
 )
 
-// within bounds a call by Patience, and by the caller's deadline less a tenth of what is left of it: who waits in vain shall
-// hear why, and not a bare timeout.
-func (t *Transaction) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	limit := t.settings.Patience
+// withBudget bounds a call by the retry budget, and by the caller's deadline less a tenth of what is left of it: the caller of a try that
+// fails gets the cause, and not a bare timeout.
+func withBudget(ctx context.Context, budget time.Duration) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
-		limit = min(limit, left-left/10)
+		budget = min(budget, left-left/10)
 	}
-	return context.WithTimeout(ctx, limit)
+	return context.WithTimeout(ctx, budget)
 }
 
-// patiently tries until it works, the cause will not go away by itself, or the context ends; the error is the last try's. A try that the
-// end of the context has cut short names no cause, so the error has that of the try before as well. waiting is told of the first cause; it
-// may be nil.
-func patiently(ctx context.Context, waiting func(cause error), try func() error) error {
+// retry tries until a try succeeds, the cause will not go away by itself, or the context ends; the error is the last try's. A try that
+// the end of the context has cut short names no cause, so the error has that of the try before as well. waiting is called with the first
+// cause; it may be nil.
+func retry(ctx context.Context, waiting func(cause error), try func() (*checkpoint.Record, error)) (*checkpoint.Record, error) {
 	var before error
 	for wait := firstWait; ; wait = min(2*wait, longWait) {
-		err := try()
-		if before != nil && err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			return fmt.Errorf("%w; the last attempt did not finish: %w", before, err)
+		r, err := try()
+		if err == nil {
+			return r, nil
 		}
-		if err == nil || !transient(err) || ctx.Err() != nil {
-			return err
+		if before != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return nil, fmt.Errorf("%w; the last attempt did not finish: %w", before, err)
+		}
+		if !transient(err) || ctx.Err() != nil {
+			return nil, err
 		}
 		before = err
 		if waiting != nil {
@@ -47,15 +50,15 @@ func patiently(ctx context.Context, waiting func(cause error), try func() error)
 			waiting = nil
 		}
 		select {
-		case <-freed(err):
+		case <-released(err):
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return err
+			return nil, err
 		}
 	}
 }
 
-// transient tells whether a retry may help.
+// transient reports whether a retry may help.
 func transient(err error) bool {
 	if refusal, ok := errors.AsType[*claim.Refusal](err); ok {
 		return refusal.Transient
@@ -67,10 +70,10 @@ func transient(err error) bool {
 	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 }
 
-// freed returns a channel that is closed when trying again is worth it, nil where only time can tell.
-func freed(err error) <-chan struct{} {
+// released returns a channel that is closed when another try may succeed, nil where a retry has to wait.
+func released(err error) <-chan struct{} {
 	if held, ok := errors.AsType[*heldError](err); ok {
-		return held.freed
+		return held.released
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func TestAConflictIsRefusedWhenItStays(t *testing.T) {
 			`if the pod of that claim was deleted by force, its containers may still be exiting; the log of the kubelet plugin on the node names the `+
 			`claim (it is retried)`)
 		heldBy(t, err, "a")
-		assert.Equal(t, patience, time.Since(start))
+		assert.Equal(t, retryBudget, time.Since(start))
 		assert.Equal(t, []string{err.Error()}, p.retrying)
 		assert.Nil(t, w.record(t, "b"))
 	})
@@ -89,7 +89,7 @@ func TestWaitingIsNotLookingAllTheTime(t *testing.T) {
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		assert.Less(t, w.holder[uuid(0)], 2*(4+int(patience/longWait)))
+		assert.Less(t, w.holder[uuid(0)], 2*(4+int(retryBudget/longWait)))
 	})
 }
 
@@ -286,8 +286,10 @@ func TestAClaimThatCannotBeLockedFails(t *testing.T) {
 func TestRetryingMayBeNil(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
-		p := w.start(t)
-		p.Transaction.settings.Retrying, p.Transaction.settings.Damaged = nil, nil
+		p := w.process(t)
+		settings := p.settings()
+		settings.Retrying, settings.Damaged = nil, nil
+		p.run(settings)
 		w.records["a"] = nil
 		w.noSpecs = gpu.ErrDriverNotLoaded
 		_, err := p.Prepare(t.Context(), wants("a", device(0)))
@@ -313,18 +315,18 @@ func TestRecordOfAnotherClaim_OnlyTheLogNamesIt(t *testing.T) {
 	})
 }
 
-// TestPatiently_LastAttemptCutShort_EarlierCauseReported: a try that waits for a lock until the call ends does not hide why it was retried.
-func TestPatiently_LastAttemptCutShort_EarlierCauseReported(t *testing.T) {
+// TestRetry_LastAttemptCutShort_EarlierCauseReported: a try that waits for a lock until the call ends does not hide why it was retried.
+func TestRetry_LastAttemptCutShort_EarlierCauseReported(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		tries := 0
-		err := patiently(ctx, nil, func() error {
+		_, err := retry(ctx, nil, func() (*checkpoint.Record, error) {
 			if tries++; tries < 3 {
-				return fmt.Errorf("removing it: %w", gpu.ErrInUse)
+				return nil, fmt.Errorf("removing it: %w", gpu.ErrInUse)
 			}
 			<-ctx.Done()
-			return fmt.Errorf("waiting for the lock: %w", ctx.Err())
+			return nil, fmt.Errorf("waiting for the lock: %w", ctx.Err())
 		})
 		require.ErrorIs(t, err, gpu.ErrInUse)
 		require.ErrorIs(t, err, context.DeadlineExceeded)

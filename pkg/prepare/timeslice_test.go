@@ -45,7 +45,7 @@ func TestAShareHasNoEffects(t *testing.T) {
 		p := c.startCutting(t)
 		r, err := p.Prepare(t.Context(), wantsShare("a", turns))
 		require.NoError(t, err)
-		assert.Equal(t, []string{"meet noMIGMode " + string(uuid(0)), "put done a", "write a"}, w.events())
+		assert.Equal(t, []string{"ensure noMIGMode " + string(uuid(0)), "put done a", "write a"}, w.events())
 		assert.Equal(t, w.record(t, "a"), r)
 		assert.Equal(t, &checkpoint.Share{Replicas: 3, Name: "gpu-shared"}, r.Results[0].Share)
 		assert.Equal(t, []string{"a-" + turns + "-a0-" + string(uuid(0))}, r.CDI.Devices)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
 const (
@@ -26,12 +26,12 @@ const (
 // Node is what this node keeps; prepare.Transaction does the work of the real one.
 type Node interface {
 	// Settle finishes what another process left, tries to pay debts, and learns of those of others.
-	Settle(ctx context.Context) error
+	Recover(ctx context.Context) error
 	// Kept returns the records.
-	Kept() ([]*checkpoint.Record, error)
+	Records() ([]*checkpoint.Record, error)
 	// Sweep takes away what is nobody's, but nothing of claims that have one of these devices; unless the list is sure, nothing
 	// that may be of a claim whose record is lost.
-	Sweep(ctx context.Context, inUse []string, sure bool) ([]prepare.Orphan, error)
+	Collect(ctx context.Context, inUse []string, sure bool) ([]gc.Leak, error)
 	// Unprepare takes back what was done for the claim. On an error the record stays, and Settle goes on with it.
 	Unprepare(ctx context.Context, claim checkpoint.Claim) error
 }
@@ -51,7 +51,7 @@ type Pods interface {
 // Report tells people.
 type Report interface {
 	// Removed tells what was taken away in one round, never nothing.
-	Removed(ctx context.Context, orphans []prepare.Orphan)
+	Removed(ctx context.Context, orphans []gc.Leak)
 	// Failed tells what could not be done or found out. It is no news where it was told before, or may go away by itself.
 	Failed(ctx context.Context, err error, news bool)
 }
@@ -89,14 +89,14 @@ func (r *Reconciler) Run(ctx context.Context) {
 func (r *Reconciler) round(ctx context.Context) {
 	r.failing = map[string]int{}
 	defer func() { r.failed = r.failing }()
-	for _, err := range each(r.Node.Settle(ctx)) {
+	for _, err := range each(r.Node.Recover(ctx)) {
 		r.trouble(ctx, err)
 	}
-	records, err := r.Node.Kept() // an error is of some of them; Settle told it
+	records, err := r.Node.Records() // an error is of some of them; Settle told it
 	removed := r.finished(records, err == nil)
 	if uses, ok := r.listed(ctx); ok {
 		inUse, sure := r.watched.hear(devices(uses), time.Now())
-		orphans, err := r.Node.Sweep(ctx, inUse, sure)
+		orphans, err := r.Node.Collect(ctx, inUse, sure)
 		for _, err := range each(err) {
 			r.trouble(ctx, err)
 		}
@@ -124,7 +124,7 @@ func (r *Reconciler) listed(ctx context.Context) ([]Use, bool) {
 }
 
 // finished returns the claims whose undoing failed in an earlier round and has succeeded since.
-func (r *Reconciler) finished(records []*checkpoint.Record, all bool) (removed []prepare.Orphan) {
+func (r *Reconciler) finished(records []*checkpoint.Record, all bool) (removed []gc.Leak) {
 	kept := map[string]bool{}
 	for _, record := range records {
 		kept[record.Claim.UID] = true
@@ -134,7 +134,7 @@ func (r *Reconciler) finished(records []*checkpoint.Record, all bool) (removed [
 	}
 	for uid, claim := range r.undoing {
 		if all && !kept[uid] {
-			removed = append(removed, prepare.Orphan{Kind: prepare.OrphanClaim, Claim: claim})
+			removed = append(removed, gc.Leak{Kind: gc.LeakedClaim, Claim: claim})
 			delete(r.undoing, uid)
 		}
 	}
@@ -144,7 +144,7 @@ func (r *Reconciler) finished(records []*checkpoint.Record, all bool) (removed [
 
 // claims asks for the claims that no container has, and undoes those that are gone for good. Intents and debts are Settle's;
 // what a newer version prepared is that version's.
-func (r *Reconciler) claims(ctx context.Context, records []*checkpoint.Record, uses []Use) (removed []prepare.Orphan) {
+func (r *Reconciler) claims(ctx context.Context, records []*checkpoint.Record, uses []Use) (removed []gc.Leak) {
 	failures := 0
 	for _, record := range records {
 		claim := record.Claim
@@ -162,7 +162,7 @@ func (r *Reconciler) claims(ctx context.Context, records []*checkpoint.Record, u
 			}
 		}
 		if r.absences.hear(claim.UID, said, time.Now()) && r.undo(ctx, claim) {
-			removed = append(removed, prepare.Orphan{Kind: prepare.OrphanClaim, Claim: claim})
+			removed = append(removed, gc.Leak{Kind: gc.LeakedClaim, Claim: claim})
 		}
 	}
 	return removed

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
 // TestWhenAClaimIsUndone tells round by round what is heard of a claim: (g)one, (t)here, (s)ilence of the API server, (l)isted
@@ -290,7 +290,7 @@ func TestAClaimThatCannotBeUndoneIsADebt(t *testing.T) {
 func TestWhatIsSweptIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node()
-		w.stray = []prepare.Orphan{{Kind: prepare.OrphanSpec, Claim: checkpoint.Claim{UID: "x"}}, {Kind: prepare.OrphanEffect, GPU: "GPU-1", What: "mig"}}
+		w.stray = []gc.Leak{{Kind: gc.LeakedSpec, Claim: checkpoint.Claim{UID: "x"}}, {Kind: gc.LeakedEffect, GPU: "GPU-1", What: "mig"}}
 		w.swept = errors.New("a third one stays")
 		w.run(t, 2)
 		assert.Equal(t, []string{"CDI spec of claim x", "mig on GPU GPU-1"}, w.removed)
@@ -303,7 +303,7 @@ func TestNothingIsSweptBlindly(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node()
 		w.deaf = errAway
-		w.stray = []prepare.Orphan{{Kind: prepare.OrphanSpec}}
+		w.stray = []gc.Leak{{Kind: gc.LeakedSpec}}
 		w.run(t, 5)
 		assert.Len(t, w.stray, 1)
 		assert.Empty(t, w.removed)
