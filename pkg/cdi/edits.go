@@ -160,5 +160,12 @@ func (d *Device) places() map[string]string {
 
 // mounted says what a mount mounts and how.
 func mounted(m *specs.Mount) string {
-	return strings.Join(append([]string{"mount", m.Type, m.HostPath}, m.Options...), " ")
+	how := m.Options
+	if m.Type != "" {
+		how = append([]string{m.Type}, how...)
+	}
+	if len(how) == 0 {
+		return "mount of " + m.HostPath
+	}
+	return fmt.Sprintf("mount of %s (%s)", m.HostPath, strings.Join(how, ","))
 }

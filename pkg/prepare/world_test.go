@@ -189,6 +189,7 @@ type process struct {
 	Steps         Steps
 	Preconditions map[string]Precondition
 	static        *replaceableStatic
+	specs         Specs
 }
 
 // start is what a plugin does when it starts.
@@ -202,7 +203,7 @@ func (w *world) start(t *testing.T) *process {
 // process is a process before its start.
 func (w *world) process(t *testing.T) *process {
 	t.Helper()
-	p := &process{t: t, world: w, seen: map[gpu.UUID]int{}, Preconditions: map[string]Precondition{}, static: &replaceableStatic{}}
+	p := &process{t: t, world: w, seen: map[gpu.UUID]int{}, Preconditions: map[string]Precondition{}, static: &replaceableStatic{}, specs: specFiles{w}}
 	p.Steps = p.steps()
 	return p
 }
@@ -264,7 +265,7 @@ func (p *process) steps() Steps {
 
 func (p *process) ports() Ports {
 	return Ports{
-		Records: records{p.world}, Specs: specFiles{p.world}, Locks: p, Planner: planner{p.world, p.world.source()}, Steps: p.Steps,
+		Records: records{p.world}, Specs: p.specs, Locks: p, Planner: planner{p.world, p.world.source()}, Steps: p.Steps,
 		Preconditions: p.Preconditions, Static: p.static,
 	}
 }
