@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
@@ -39,6 +40,8 @@ type Readings struct {
 	Changing func() int
 	// Intervals counts the GPUs whose time slices could not be set as the configuration says.
 	Intervals func() int
+	// Steps are the metrics of the steps.
+	Steps []prepare.Metric
 }
 
 // durations reach from the cheapest claim to the kubelet's deadline.
@@ -73,7 +76,18 @@ func NewMetrics(version string, read Readings) *Metrics {
 	}
 	m.registry.MustRegister(m.prepare, m.unprepare, m.orphans, m.reconcile, buildInfo(version), &readings{read},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, metric := range read.Steps {
+		m.registry.MustRegister(ofStep(metric))
+	}
 	return m
+}
+
+// ofStep is a step's metric.
+func ofStep(m prepare.Metric) prometheus.Collector {
+	if m.Counter {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: m.Name, Help: m.Help}, m.Read)
+	}
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: m.Name, Help: m.Help}, m.Read)
 }
 
 func (m *Metrics) prepared(d time.Duration, err error)   { observe(m.prepare, d, err) }

@@ -49,6 +49,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	if err != nil {
 		return nil, errors.Join(err, machine.Close())
 	}
+	reports.StepData = tx.Steps().StatusData // claims are prepared from here on
 	if err := firstLook(ctx, cfg, machine, tx); err != nil {
 		return nil, errors.Join(err, machine.Close())
 	}

@@ -84,6 +84,6 @@ func newMetrics(version string, cfg *config.Plugin, m *Machine, l *layout, tx *p
 		SliceErrors:   func() int64 { return l.slices.Stats().Errors },
 		DroppedFields: func() int64 { return l.slices.Stats().Dropped },
 		Damaged:       func() int { return int(damaged.count.Load()) },
-		Configuration: l.Offering.Problems, Changing: l.Offering.Changing, Intervals: keeper.Failing,
+		Configuration: l.Offering.Problems, Changing: l.Offering.Changing, Intervals: keeper.Failing, Steps: tx.Steps().Metrics(),
 	})
 }
