@@ -103,7 +103,7 @@ func Join(c Claim) (*specs.Spec, error) {
 	return spec, nil
 }
 
-// deviceNodes spells out everything a runtime would otherwise look up on the host when the container starts.
+// deviceNodes spells out everything a runtime would otherwise read on the host when the container starts.
 func deviceNodes(nodes []Node) []*specs.DeviceNode {
 	out := make([]*specs.DeviceNode, 0, len(nodes))
 	for _, n := range nodes {

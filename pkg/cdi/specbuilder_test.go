@@ -46,7 +46,7 @@ func request(uuid gpu.UUID, kind gpu.DeviceType) SpecRequest {
 	}}
 }
 
-func TestBuildUsesTheNumbersTheHostHasNow(t *testing.T) {
+func TestBuild_DeviceNumbers_ReadFromHost(t *testing.T) {
 	t.Parallel()
 	h := newHost()
 	a := builder(h)
@@ -66,7 +66,7 @@ func TestBuildUsesTheNumbersTheHostHasNow(t *testing.T) {
 	assert.EqualValues(t, 7, spec.ContainerEdits.DeviceNodes[1].Minor)
 }
 
-func TestBuildTakesNodesFromTheDriversOwnDev(t *testing.T) {
+func TestBuild_DriverDevRoot_NodesFromThere(t *testing.T) {
 	t.Parallel()
 	h := host{}
 	for path, numbers := range newHost() {
@@ -83,7 +83,7 @@ func TestBuildTakesNodesFromTheDriversOwnDev(t *testing.T) {
 	assert.Equal(t, "/run/nvidia/driver/dev/nvidia3", node.HostPath)
 }
 
-func TestBuildAddsWhatStandsBeside(t *testing.T) {
+func TestBuild_ExtraDevices_Added(t *testing.T) {
 	t.Parallel()
 	a := builder(newHost())
 	present := a.Present()
@@ -101,7 +101,7 @@ func TestBuildAddsWhatStandsBeside(t *testing.T) {
 	assert.Empty(t, present.Common.Mounts, "what all claims share is not written to")
 }
 
-func TestBuildNamesWhatIsMissing(t *testing.T) {
+func TestBuild_MissingDevice_Named(t *testing.T) {
 	t.Parallel()
 	h := newHost()
 	delete(h, "/dev/nvidia3")
@@ -123,7 +123,7 @@ func TestBuildNamesWhatIsMissing(t *testing.T) {
 	require.ErrorContains(t, err, `a device of type "hologram" is not supported`)
 }
 
-func TestBuildWithoutADriver(t *testing.T) {
+func TestBuild_NoDriver_Refused(t *testing.T) {
 	t.Parallel()
 	a := builder(newHost())
 	a.Present = func() Present { return Present{Node: &gpu.Node{}} }
@@ -132,7 +132,7 @@ func TestBuildWithoutADriver(t *testing.T) {
 }
 
 // A slice needs the node of its GPU and those of its two instances, and nothing of what other slices need.
-func TestBuildASlice(t *testing.T) {
+func TestBuild_MIGDevice_HasItsCapabilities(t *testing.T) {
 	t.Parallel()
 	a := builder(newHost())
 	slice := gpu.MIGIdentity{GPUInstance: 2, ComputeInstance: 1, UUID: "MIG-1"}
@@ -165,8 +165,8 @@ func TestBuildASlice(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrNotFound)
 }
 
-// TestBuildShowsAllGPUs: the monitor of a node has the nodes of all GPUs, and the one that shows all MIG devices where there is one.
-func TestBuildShowsAllGPUs(t *testing.T) {
+// TestBuild_Monitor_ShowsAllGPUs: the monitor of a node has the nodes of all GPUs, and the one that shows all MIG devices where there is one.
+func TestBuild_Monitor_ShowsAllGPUs(t *testing.T) {
 	t.Parallel()
 	a := builder(newHost())
 	present := a.Present()

@@ -63,7 +63,7 @@ func checkEdits(edits *specs.ContainerEdits) error {
 	return nil
 }
 
-// plain tells whether a text comes out of a spec as it went in. A spec is written as JSON, which replaces what is not UTF-8, and
+// plain reports whether a text comes out of a spec as it went in. A spec is written as JSON, which replaces what is not UTF-8, and
 // read as YAML, which refuses control characters.
 func plain(text string) bool {
 	for _, r := range text {

@@ -23,7 +23,7 @@ const (
 
 // Record is all that is known of one claim's work; undoing needs nothing else, neither the API server nor the claim.
 type Record struct {
-	// Claim is whose record this is.
+	// Claim is the claim that the record is of.
 	Claim Claim `json:"claim"`
 	// BootID is the boot during which the hardware effects were made; they are gone after another.
 	BootID string `json:"bootID"`
@@ -54,7 +54,7 @@ type Claim struct {
 	unknown unknownKeys
 }
 
-// Result is one allocation result: a device given to a request.
+// Result is one allocation result: the device that a request was allocated.
 type Result struct {
 	// Request is "<request>" or "<request>/<subrequest>".
 	Request string `json:"request"`
@@ -62,7 +62,7 @@ type Result struct {
 	Device  string `json:"device"`
 	// ShareID tells the allocations of one shareable device apart; empty for other devices.
 	ShareID string `json:"shareID,omitempty"`
-	// Admin: the result was given with admin access and owns nothing.
+	// Admin: the result has admin access and owns nothing.
 	Admin bool `json:"admin,omitempty"`
 	// Type is the kind of device.
 	Type gpu.DeviceType `json:"type"`
@@ -87,7 +87,7 @@ type MIG struct {
 	Name    string `json:"name"`
 	// Placement is the memory slices that it takes.
 	Placement gpu.Placement `json:"placement"`
-	// Static: an administrator made it, and nobody else removes it.
+	// Static: it was pre-created by an administrator, and the plugin never removes it.
 	Static bool `json:"static,omitempty"`
 	// Identity has no UUID as long as nothing is made.
 	Identity gpu.MIGIdentity `json:"identity"`

@@ -51,7 +51,7 @@ func share() *Record {
 }
 
 // Of a share too, an older plugin loses nothing of a newer one's.
-func TestRecordOfAShare(t *testing.T) {
+func TestRecord_Share_Encoded(t *testing.T) {
 	t.Parallel()
 	body := bytes.Replace(bodyOf(t, share()), []byte(`"replicas":4`), []byte(`"replicas":4,"later":{"a":1}`), 1)
 	got, err := Decode(sealed(schema, body))
@@ -60,7 +60,7 @@ func TestRecordOfAShare(t *testing.T) {
 	assert.Contains(t, string(bodyOf(t, got)), `"later":{"a":1}`)
 }
 
-func TestStore(t *testing.T) {
+func TestStore_PutLoadDelete_Durable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, err := Open(disk.OS{}, dir)
@@ -89,7 +89,7 @@ func TestStore(t *testing.T) {
 	assert.Empty(t, damaged)
 }
 
-func TestDamagedRecordFailsItsOwnClaimAlone(t *testing.T) {
+func TestStore_DamagedRecord_OnlyItsClaimFails(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, err := Open(disk.OS{}, dir)
@@ -108,7 +108,7 @@ func TestDamagedRecordFailsItsOwnClaimAlone(t *testing.T) {
 	assert.FileExists(t, filepath.Join(dir, "claims", "bad.json.damaged"), "and kept")
 }
 
-func TestRecordOfAnotherClaimIsDamaged(t *testing.T) {
+func TestStore_RecordOfAnotherClaim_Damaged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, err := Open(disk.OS{}, dir)
@@ -119,7 +119,7 @@ func TestRecordOfAnotherClaimIsDamaged(t *testing.T) {
 	require.ErrorIs(t, err, ErrDamaged)
 }
 
-func TestUIDsThatLeaveTheDirectoryAreRefused(t *testing.T) {
+func TestStore_UIDOutsideDirectory_Refused(t *testing.T) {
 	t.Parallel()
 	s, err := Open(disk.OS{}, t.TempDir())
 	require.NoError(t, err)
@@ -142,8 +142,8 @@ func (d refusing) Read(path string) ([]byte, error) {
 	return d.OS.Read(path)
 }
 
-// TestWhatTheDiskDoesNotGiveIsNotDamaged: it may be a good record, and stays where it is.
-func TestWhatTheDiskDoesNotGiveIsNotDamaged(t *testing.T) {
+// TestStore_UnreadableRecord_NotDamaged: it may be a good record, and stays where it is.
+func TestStore_UnreadableRecord_NotDamaged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	good, err := Open(disk.OS{}, dir)
@@ -164,7 +164,7 @@ func TestWhatTheDiskDoesNotGiveIsNotDamaged(t *testing.T) {
 }
 
 // A slice's record says where it is and which one it is, and an older plugin that changes it loses nothing of a newer one's.
-func TestRecordOfASlice(t *testing.T) {
+func TestRecord_MIGDevice_Encoded(t *testing.T) {
 	t.Parallel()
 	want := whole("uid-1")
 	want.Results[0].Type = gpu.TypeMIG

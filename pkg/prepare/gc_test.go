@@ -64,7 +64,7 @@ func names(leaks []gc.Leak) []string {
 	return names
 }
 
-func TestSweepTakesAwayWhatNobodyOwns(t *testing.T) {
+func TestCollect_Leaks_Removed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
 		for _, half := range []string{"record kept", "record died", "spec kept", "spec died"} {
@@ -96,8 +96,8 @@ func TestSweepTakesAwayWhatNobodyOwns(t *testing.T) {
 	})
 }
 
-// TestSweepLeavesWhatContainersHave: a damaged record fails no container that runs.
-func TestSweepLeavesWhatContainersHave(t *testing.T) {
+// TestCollect_DevicesInUse_Kept: a damaged record fails no container that runs.
+func TestCollect_DevicesInUse_Kept(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
 		removed, err := p.collect(t.Context(), []string{"kept-gpu-1", "lost-gpu-2"}, true)
@@ -110,8 +110,8 @@ func TestSweepLeavesWhatContainersHave(t *testing.T) {
 	})
 }
 
-// TestSweepWaitsForCertainty: the kubelet's list may be empty because it has just been started.
-func TestSweepWaitsForCertainty(t *testing.T) {
+// TestCollect_IncompleteList_LostClaimsKept: the kubelet's list may be empty because it has just been started.
+func TestCollect_IncompleteList_LostClaimsKept(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
 		require.NoError(t, p.Recover(t.Context()))
@@ -128,8 +128,8 @@ func TestSweepWaitsForCertainty(t *testing.T) {
 	})
 }
 
-// TestSweepLeavesWhatSomebodyWorksOn: the claim's and the GPU's locks are held by who is writing.
-func TestSweepLeavesWhatSomebodyWorksOn(t *testing.T) {
+// TestCollect_LockedClaimsAndGPUs_LeftAlone: the claim's and the GPU's locks are held by who is writing.
+func TestCollect_LockedClaimsAndGPUs_LeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
 		delete(w.records, "lost")
@@ -155,8 +155,8 @@ func TestSweepLeavesWhatSomebodyWorksOn(t *testing.T) {
 	})
 }
 
-// TestSweepLooksAgainUnderTheLock: until it has the lock, an orphan may get an owner or go.
-func TestSweepLooksAgainUnderTheLock(t *testing.T) {
+// TestCollect_ChangedBeforeLock_ReadAgain: until it has the lock, an orphan may get an owner or go.
+func TestCollect_ChangedBeforeLock_ReadAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
 		record := rewritten(t, w.record(t, "kept"), "kept", "lost", string(uuid(0)), string(uuid(1)))
@@ -197,8 +197,8 @@ func TestSweepLooksAgainUnderTheLock(t *testing.T) {
 	})
 }
 
-// TestSweepUndoesInTheOrderThatWorks: nobody remembers in which order strays were made.
-func TestSweepUndoesInTheOrderThatWorks(t *testing.T) {
+// TestCollect_DependentEffects_UndoneInWorkingOrder: nobody remembers in which order strays were made.
+func TestCollect_DependentEffects_UndoneInWorkingOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
 		w.refuse = func(op string) error {
@@ -214,8 +214,8 @@ func TestSweepUndoesInTheOrderThatWorks(t *testing.T) {
 	})
 }
 
-// TestSweepUndoesNothingThatMayHaveAnOwner: of some records it is not known what they own.
-func TestSweepUndoesNothingThatMayHaveAnOwner(t *testing.T) {
+// TestCollect_UnknownOwners_NothingUndone: of some records it is not known what they own.
+func TestCollect_UnknownOwners_NothingUndone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
 		w.hidden = "kept"
@@ -240,7 +240,7 @@ func TestSweepUndoesNothingThatMayHaveAnOwner(t *testing.T) {
 	})
 }
 
-func TestSweepSaysWhatStays(t *testing.T) {
+func TestCollect_Errors_NameWhatStays(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		for refused, want := range map[string]string{
 			"list specs":     "input/output error",
@@ -261,8 +261,8 @@ func TestSweepSaysWhatStays(t *testing.T) {
 	})
 }
 
-// TestSweepOnANodeThatIsWellOnlyReads and reads as much with many claims as it must: one list of everything.
-func TestSweepOnANodeThatIsWellOnlyReads(t *testing.T) {
+// TestCollect_NothingLeaked_OnlyReads and reads as much with many claims as it must: one list of everything.
+func TestCollect_NothingLeaked_OnlyReads(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(8)
 		w.steps, w.finds = []string{"mode"}, true
@@ -294,8 +294,8 @@ func rewritten(t *testing.T, r *checkpoint.Record, pairs ...string) []byte {
 	return fmt.Appendf(nil, "{\"schema\":1,\"crc32c\":\"%08x\",\"len\":%d}\n%s\n", sum, len(body), body)
 }
 
-// TestTheLeaderLearnsOfDebtsThatAnotherProcessMade, and that they are paid.
-func TestTheLeaderLearnsOfDebtsThatAnotherProcessMade(t *testing.T) {
+// TestRecover_CleanupsOfAnotherProcess_Reported, and that they are paid.
+func TestRecover_CleanupsOfAnotherProcess_Reported(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		leader := w.start(t)
@@ -320,8 +320,8 @@ func TestTheLeaderLearnsOfDebtsThatAnotherProcessMade(t *testing.T) {
 	})
 }
 
-// TestSettlingForgetsNothing because the disk does not give a record now.
-func TestSettlingForgetsNothing(t *testing.T) {
+// TestRecover_UnreadableRecord_KnownOwnersKept because the disk does not give a record now.
+func TestRecover_UnreadableRecord_KnownOwnersKept(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)

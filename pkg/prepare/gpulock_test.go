@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAloneKeepsWhatItLearns: another process prepared a claim on the GPU. Whoever takes the lock first is told of that, and the next
+// TestWithGPULock_ForeignChange_StillLearned: another process prepared a claim on the GPU. Whoever takes the lock first is told of that, and the next
 // one has to know it all the same.
-func TestAloneKeepsWhatItLearns(t *testing.T) {
+func TestWithGPULock_ForeignChange_StillLearned(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p, other := w.start(t), w.start(t)

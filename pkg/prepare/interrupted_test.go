@@ -76,8 +76,8 @@ func (n *refusing) Ensure(ctx context.Context, _ claim.Need) error {
 	return ctx.Err()
 }
 
-// TestPrepare_NeedNotMet: a need that says itself whether a retry helps is believed, and says what to change.
-func TestPrepare_NeedNotMet(t *testing.T) {
+// TestPrepare_PreconditionFails_Refused: a need that says itself whether a retry helps is believed, and says what to change.
+func TestPrepare_PreconditionFails_Refused(t *testing.T) {
 	broken := errors.New("NVML UNKNOWN")
 	refusal := func(transient bool) error {
 		return &claim.Refusal{Cause: "GPU x could not be inspected: NVML UNKNOWN", Fix: "check nvidia-smi", Transient: transient, Err: broken}

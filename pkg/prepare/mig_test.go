@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-func TestASliceIsMadeBetweenIntentAndDone(t *testing.T) {
+func TestPrepare_MIGDevice_CreatedBetweenIntentAndDone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startCutting(t)
@@ -39,7 +39,7 @@ func TestASliceIsMadeBetweenIntentAndDone(t *testing.T) {
 	})
 }
 
-func TestAWholeGPUHasNoEffects(t *testing.T) {
+func TestPrepare_WholeGPU_NoEffects(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(2)
 		p := c.startCutting(t)
@@ -52,7 +52,7 @@ func TestAWholeGPUHasNoEffects(t *testing.T) {
 	})
 }
 
-func TestSlicesOfOneGPULiveSideBySide(t *testing.T) {
+func TestPrepare_DisjointMIGDevices_Prepared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startCutting(t)
@@ -83,7 +83,7 @@ func TestSlicesOfOneGPULiveSideBySide(t *testing.T) {
 	})
 }
 
-func TestAWholeGPUKeepsSlicesAway(t *testing.T) {
+func TestPrepare_WholeGPUOwned_MIGDeviceRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		_, c := newPartitionable(1)
 		p := c.startCutting(t)
@@ -94,8 +94,8 @@ func TestAWholeGPUKeepsSlicesAway(t *testing.T) {
 	})
 }
 
-// TestWhatIsRefusedFirstIsNotWritten: nothing was promised yet.
-func TestWhatIsRefusedFirstIsNotWritten(t *testing.T) {
+// TestPrepare_PreflightFails_NothingWritten: nothing was promised yet.
+func TestPrepare_PreflightFails_NothingWritten(t *testing.T) {
 	for name, c := range map[string]struct {
 		refuse func(string) error
 		kind   error
@@ -137,7 +137,7 @@ func TestWhatIsRefusedFirstIsNotWritten(t *testing.T) {
 	}
 }
 
-func TestANeedThatNobodyKnows(t *testing.T) {
+func TestPrepare_UnknownPrecondition_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startCutting(t)
@@ -148,8 +148,8 @@ func TestANeedThatNobodyKnows(t *testing.T) {
 	})
 }
 
-// TestAPartThatWasMadeIsUndone, and what was made before it, in reverse; each undoing knows what was made.
-func TestAPartThatWasMadeIsUndone(t *testing.T) {
+// TestPrepare_MIGDeviceHalfCreated_Undone, and what was made before it, in reverse; each undoing knows what was made.
+func TestPrepare_MIGDeviceHalfCreated_Undone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startCutting(t)
@@ -177,8 +177,8 @@ func TestAPartThatWasMadeIsUndone(t *testing.T) {
 	})
 }
 
-// TestASliceThatVanishedIsMadeAnew: the driver was loaded again, and the answer is another one.
-func TestASliceThatVanishedIsMadeAnew(t *testing.T) {
+// TestPrepare_MIGDeviceVanished_CreatedAgain: the driver was loaded again, and the answer is another one.
+func TestPrepare_MIGDeviceVanished_CreatedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startCutting(t)
@@ -217,7 +217,7 @@ func TestASliceThatVanishedIsMadeAnew(t *testing.T) {
 	})
 }
 
-func TestAStaticSliceIsNeverMadeOrRemoved(t *testing.T) {
+func TestPrepare_StaticMIGDevice_NeverCreatedOrRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		c.administer(7, "MIG-theirs", true)
@@ -236,9 +236,9 @@ func TestAStaticSliceIsNeverMadeOrRemoved(t *testing.T) {
 	})
 }
 
-// TestAStaticSliceThatIsAnotherOne: the administrator has cut the GPU anew and its ids came back. Who had the old slice does not get the
+// TestPrepare_StaticMIGDeviceReplaced_Refused: the administrator has cut the GPU anew and its ids came back. Who had the old slice does not get the
 // new one as if it were that, also while nobody has looked since.
-func TestAStaticSliceThatIsAnotherOne(t *testing.T) {
+func TestPrepare_StaticMIGDeviceReplaced_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		c.administer(7, "MIG-one", true)
@@ -275,8 +275,8 @@ func TestAStaticSliceThatIsAnotherOne(t *testing.T) {
 	})
 }
 
-// TestAStaticSliceThatIsAnotherOneIsAnsweredAnew, where the inventory knows it.
-func TestAStaticSliceThatIsAnotherOneIsAnsweredAnew(t *testing.T) {
+// TestPrepare_StaticMIGDeviceReplaced_AnsweredAgain, where the inventory knows it.
+func TestPrepare_StaticMIGDeviceReplaced_AnsweredAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		c.administer(7, "MIG-one", true)
@@ -293,8 +293,8 @@ func TestAStaticSliceThatIsAnotherOneIsAnsweredAnew(t *testing.T) {
 	})
 }
 
-// TestASliceThatTheDriverTellsNothingOf cannot be answered, and is undone.
-func TestASliceThatTheDriverTellsNothingOf(t *testing.T) {
+// TestPrepare_CapabilityMissing_Refused cannot be answered, and is undone.
+func TestPrepare_CapabilityMissing_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startCutting(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/ownership"
 )
 
-// TestWhatWasNotBegunIsNotUndone: somebody else may be in its place by then.
-func TestWhatWasNotBegunIsNotUndone(t *testing.T) {
+// TestPrepare_StepNotBegun_NotUndone: somebody else may be in its place by then.
+func TestPrepare_StepNotBegun_NotUndone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startCutting(t)
@@ -30,8 +30,8 @@ func TestWhatWasNotBegunIsNotUndone(t *testing.T) {
 	})
 }
 
-// TestASliceThatWillNotDieKeepsNoOther of its claim.
-func TestASliceThatWillNotDieKeepsNoOther(t *testing.T) {
+// TestUnprepare_MIGDeviceStuck_OthersUndone of its claim.
+func TestUnprepare_MIGDeviceStuck_OthersUndone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startCutting(t)
@@ -69,8 +69,8 @@ func TestASliceThatWillNotDieKeepsNoOther(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsForWhatIsUndone gets it although something else of that claim is not.
-func TestWhoWaitsForWhatIsUndone(t *testing.T) {
+// TestUnprepare_MIGDeviceUndone_WaitingClaimWoken gets it although something else of that claim is not.
+func TestUnprepare_MIGDeviceUndone_WaitingClaimWoken(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startCutting(t)
@@ -89,8 +89,8 @@ func TestWhoWaitsForWhatIsUndone(t *testing.T) {
 	})
 }
 
-// TestADebtBlocksWhatItOccupies and nothing else.
-func TestADebtBlocksWhatItOccupies(t *testing.T) {
+// TestPrepare_PendingCleanup_BlocksWhatItOccupies and nothing else.
+func TestPrepare_PendingCleanup_BlocksWhatItOccupies(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startCutting(t)
@@ -124,7 +124,7 @@ func TestADebtBlocksWhatItOccupies(t *testing.T) {
 	})
 }
 
-func TestDebtsOfOneGPUAddUp(t *testing.T) {
+func TestPendingCleanups_OfOneGPU_AddUp(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(2)
 		p := c.startCutting(t)

@@ -40,9 +40,9 @@ func releasingOf(t *testing.T, r *checkpoint.Record) []byte {
 	return ofSchema2(more)
 }
 
-// TestReleasingRecordOfANewerSchema_LeftAlone: to an older plugin every GPU of a claim that a newer version was releasing is held and
+// TestReleasingRecord_NewerSchema_LeftAlone: to an older plugin every GPU of a claim that a newer version was releasing is held and
 // tainted, also where it sees nothing left to undo; nothing is undone, and the record stays as it is for the version that can.
-func TestReleasingRecordOfANewerSchema_LeftAlone(t *testing.T) {
+func TestReleasingRecord_NewerSchema_LeftAlone(t *testing.T) {
 	minimal := ofSchema2(fmt.Appendf(nil, `{"claim":{"uid":"a","namespace":"default","name":"claim-a"},"state":["releasing"],"steps":{},`+
 		`"results":[{"gpuUUID":%q},{"gpuUUID":%q}]}`, uuid(0), uuid(1)))
 	for name, minimalForm := range map[string]bool{"with keys of this version": false, "with other keys": true} {

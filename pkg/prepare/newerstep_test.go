@@ -12,9 +12,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestARecordOfANewerVersion is not answered from, not undone and not lost; what stands on its GPU is kept from others, other
+// TestRecord_NewerVersion_LeftAlone is not answered from, not undone and not lost; what stands on its GPU is kept from others, other
 // GPUs go on, and the pod may go in the end.
-func TestARecordOfANewerVersion(t *testing.T) {
+func TestRecord_NewerVersion_LeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		prepared(t, w)
@@ -52,8 +52,8 @@ func TestARecordOfANewerVersion(t *testing.T) {
 	})
 }
 
-// TestAStepOfANewerVersion: an older plugin cannot undo it, and keeps the record for who can.
-func TestAStepOfANewerVersion(t *testing.T) {
+// TestStep_NewerVersion_Pending: an older plugin cannot undo it, and keeps the record for who can.
+func TestStep_NewerVersion_Pending(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := prepared(t, w)
@@ -74,8 +74,8 @@ func TestAStepOfANewerVersion(t *testing.T) {
 	})
 }
 
-// TestASpecOfANewerVersionIsKept: an older plugin would leave out what a step that it does not know put into it.
-func TestASpecOfANewerVersionIsKept(t *testing.T) {
+// TestSpec_NewerVersion_Kept: an older plugin would leave out what a step that it does not know put into it.
+func TestSpec_NewerVersion_Kept(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := prepared(t, w)

@@ -27,7 +27,7 @@ func prepared(t *testing.T, w *world) *process {
 	return p
 }
 
-func TestUnprepareLetsThePodGoInTheEnd(t *testing.T) {
+func TestUnprepare_StuckForLong_PodReleased(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := prepared(t, w)
@@ -56,7 +56,7 @@ func TestUnprepareLetsThePodGoInTheEnd(t *testing.T) {
 	})
 }
 
-func TestTheSchedulerIsToldOfDebts(t *testing.T) {
+func TestPendingCleanups_Changed_Reported(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := prepared(t, w)
@@ -73,7 +73,7 @@ func TestTheSchedulerIsToldOfDebts(t *testing.T) {
 	})
 }
 
-func TestUnprepareTriesWhatMayGoAway(t *testing.T) {
+func TestUnprepare_TransientError_Retried(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := prepared(t, w)
@@ -91,8 +91,8 @@ func TestUnprepareTriesWhatMayGoAway(t *testing.T) {
 	})
 }
 
-// TestAClockSetBackKeepsNoPod: the debt's date lies in the future then.
-func TestAClockSetBackKeepsNoPod(t *testing.T) {
+// TestUnprepare_ClockSetBack_PodReleased: the debt's date lies in the future then.
+func TestUnprepare_ClockSetBack_PodReleased(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := prepared(t, w)
@@ -106,7 +106,7 @@ func TestAClockSetBackKeepsNoPod(t *testing.T) {
 	})
 }
 
-func TestADebtIsPaidBeforeItsGPUIsGivenAgain(t *testing.T) {
+func TestPrepare_PendingCleanup_FinishedFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := prepared(t, w)
@@ -138,8 +138,8 @@ func TestADebtIsPaidBeforeItsGPUIsGivenAgain(t *testing.T) {
 	})
 }
 
-// TestADebtAnotherProcessLeft is found when the GPU is needed, though this process never saw it.
-func TestADebtAnotherProcessLeft(t *testing.T) {
+// TestPrepare_CleanupOfAnotherProcess_Finished is found when the GPU is needed, though this process never saw it.
+func TestPrepare_CleanupOfAnotherProcess_Finished(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		young := w.start(t)
@@ -154,8 +154,8 @@ func TestADebtAnotherProcessLeft(t *testing.T) {
 	})
 }
 
-// TestADebtOnTwoGPUs is paid by who needs one of them, in either order of the GPUs. A GPU where all is undone owes nothing.
-func TestADebtOnTwoGPUs(t *testing.T) {
+// TestPrepare_CleanupOnTwoGPUs_Finished is paid by who needs one of them, in either order of the GPUs. A GPU where all is undone owes nothing.
+func TestPrepare_CleanupOnTwoGPUs_Finished(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		for needed := range 2 {
 			w := newWorld(2)
@@ -180,8 +180,8 @@ func TestADebtOnTwoGPUs(t *testing.T) {
 	})
 }
 
-// TestADebtIsPaidOnce: its own claim waits for the GPU while another pays, and must not undo what that one made since.
-func TestADebtIsPaidOnce(t *testing.T) {
+// TestPrepare_CleanupRetriedByTwo_UndoneOnce: its own claim waits for the GPU while another pays, and must not undo what that one made since.
+func TestPrepare_CleanupRetriedByTwo_UndoneOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := prepared(t, w)
@@ -201,8 +201,8 @@ func TestADebtIsPaidOnce(t *testing.T) {
 	})
 }
 
-// TestADebtThatBecameAnotherIsNotPaid: its claim was allocated anew and failed again, elsewhere, while the payer waited.
-func TestADebtThatBecameAnotherIsNotPaid(t *testing.T) {
+// TestPrepare_CleanupChanged_NotUndone: its claim was allocated anew and failed again, elsewhere, while the payer waited.
+func TestPrepare_CleanupChanged_NotUndone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := prepared(t, w)
@@ -230,8 +230,8 @@ func TestADebtThatBecameAnotherIsNotPaid(t *testing.T) {
 	})
 }
 
-// TestARetryDoesNotForgetADebt: a cause that goes away is retried in the call, also when undoing failed in between.
-func TestARetryDoesNotForgetADebt(t *testing.T) {
+// TestPrepare_RetryOfPendingClaim_CleanupKept: a cause that goes away is retried in the call, also when undoing failed in between.
+func TestPrepare_RetryOfPendingClaim_CleanupKept(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		w.steps = []string{"mode", "slice"}
@@ -258,7 +258,7 @@ func lastIndex(list []string, what string) int {
 	return last
 }
 
-func TestAFailedPrepareThatCannotBeUndoneIsADebt(t *testing.T) {
+func TestPrepare_UndoFails_CleanupPending(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		w.steps = []string{"mode", "slice"}
@@ -279,8 +279,8 @@ func TestAFailedPrepareThatCannotBeUndoneIsADebt(t *testing.T) {
 	})
 }
 
-// TestUndoingBeginsWithARecordThatDoesNotAnswer, else a crash leaves one that promises what is half undone.
-func TestUndoingBeginsWithARecordThatDoesNotAnswer(t *testing.T) {
+// TestUnprepare_Begun_RecordDoesNotAnswer, else a crash leaves one that promises what is half undone.
+func TestUnprepare_Begun_RecordDoesNotAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		w.steps = []string{"mode"}
@@ -303,8 +303,8 @@ func TestUndoingBeginsWithARecordThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// TestASpecThatStaysIsADebtToo: a directory that cannot be written to holds no pod for ever.
-func TestASpecThatStaysIsADebtToo(t *testing.T) {
+// TestUnprepare_SpecStays_CleanupPending: a directory that cannot be written to holds no pod for ever.
+func TestUnprepare_SpecStays_CleanupPending(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
@@ -321,8 +321,8 @@ func TestASpecThatStaysIsADebtToo(t *testing.T) {
 	})
 }
 
-// TestWhatALookerLeavesIsNoDebtOfTheGPU: it is undone under the claim's lock, which who wants the GPU does not have.
-func TestWhatALookerLeavesIsNoDebtOfTheGPU(t *testing.T) {
+// TestUnprepare_AdminAccessFails_GPUNotBlocked: it is undone under the claim's lock, which who wants the GPU does not have.
+func TestUnprepare_AdminAccessFails_GPUNotBlocked(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
@@ -347,7 +347,7 @@ func TestWhatALookerLeavesIsNoDebtOfTheGPU(t *testing.T) {
 	})
 }
 
-func TestADamagedDebtIsTold(t *testing.T) {
+func TestPendingCleanup_Damaged_Reported(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := prepared(t, w)

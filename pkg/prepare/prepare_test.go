@@ -21,7 +21,7 @@ func inBubble(t *testing.T, f func(*testing.T)) {
 	synctest.Test(t, f)
 }
 
-func TestAClaimWithoutEffectsCostsOneDurableWrite(t *testing.T) {
+func TestPrepare_NoEffects_OneDurableWrite(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := w.start(t)
@@ -55,7 +55,7 @@ func TestAClaimWithoutEffectsCostsOneDurableWrite(t *testing.T) {
 	})
 }
 
-func TestEffectsAreMadeBetweenIntentAndDone(t *testing.T) {
+func TestPrepare_Effects_MadeBetweenIntentAndDone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		w.steps = []string{"mode", "slice"}
@@ -80,7 +80,7 @@ func TestEffectsAreMadeBetweenIntentAndDone(t *testing.T) {
 	})
 }
 
-func TestOtherDriversClaimsCostNothing(t *testing.T) {
+func TestPrepare_OtherDriversClaim_NothingWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		rc := wants("a", "nic-0")
@@ -92,7 +92,7 @@ func TestOtherDriversClaimsCostNothing(t *testing.T) {
 	})
 }
 
-func TestAHitVerifiesTheSpec(t *testing.T) {
+func TestPrepare_Repeated_SpecVerified(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
@@ -129,7 +129,7 @@ func TestAHitVerifiesTheSpec(t *testing.T) {
 	})
 }
 
-func TestCausesThatGoAwayAreWaitedFor(t *testing.T) {
+func TestPrepare_TransientCause_Retried(t *testing.T) {
 	for name, spoil := range map[string]func(w *world) (mend func()){
 		"no driver": func(w *world) func() {
 			w.noSpecs = gpu.ErrDriverNotLoaded
@@ -171,7 +171,7 @@ func TestCausesThatGoAwayAreWaitedFor(t *testing.T) {
 	}
 }
 
-func TestCausesThatStayAreNotWaitedFor(t *testing.T) {
+func TestPrepare_PermanentCause_NotRetried(t *testing.T) {
 	for name, c := range map[string]struct {
 		refuse func(string) error
 		lost   bool
@@ -213,7 +213,7 @@ func TestCausesThatStayAreNotWaitedFor(t *testing.T) {
 	}
 }
 
-func TestAnUnknownStepIsRefused(t *testing.T) {
+func TestPrepare_UnknownStep_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		w.steps = []string{"laser"}
@@ -223,8 +223,8 @@ func TestAnUnknownStepIsRefused(t *testing.T) {
 	})
 }
 
-// TestTheDeadlineLeavesTimeToAnswer: the kubelet gives 45 s and tells the user nothing but that they are over.
-func TestTheDeadlineLeavesTimeToAnswer(t *testing.T) {
+// TestPrepare_Deadline_AnsweredBefore: the kubelet gives 45 s and tells the user nothing but that they are over.
+func TestPrepare_Deadline_AnsweredBefore(t *testing.T) {
 	for deadline, want := range map[time.Duration]time.Duration{
 		0: retryBudget, 45 * time.Second: retryBudget, 10 * time.Second: 9 * time.Second, time.Second: 900 * time.Millisecond,
 	} {
@@ -247,7 +247,7 @@ func TestTheDeadlineLeavesTimeToAnswer(t *testing.T) {
 	}
 }
 
-func TestACancelledCallUndoesWhatItMade(t *testing.T) {
+func TestPrepare_Cancelled_EffectsUndone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		w.steps = []string{"mode", "slice"}
@@ -264,7 +264,7 @@ func TestACancelledCallUndoesWhatItMade(t *testing.T) {
 	})
 }
 
-func TestARebootDropsEffects(t *testing.T) {
+func TestPrepare_AfterReboot_PreparedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(3)
 		w.steps = []string{"mode", "slice"}
@@ -293,8 +293,8 @@ func TestARebootDropsEffects(t *testing.T) {
 	})
 }
 
-// TestAClaimAllocatedAnew keeps its UID and gets other devices; the earlier answer must not be given again.
-func TestAClaimAllocatedAnew(t *testing.T) {
+// TestPrepare_AllocatedAgain_OldEffectsUndone keeps its UID and gets other devices; the earlier answer must not be given again.
+func TestPrepare_AllocatedAgain_OldEffectsUndone(t *testing.T) {
 	for _, boot := range []string{"boot-1", "boot-2"} {
 		t.Run(boot, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -324,7 +324,7 @@ func TestAClaimAllocatedAnew(t *testing.T) {
 	}
 }
 
-func TestADamagedRecordFailsItsClaimAloneAndOnce(t *testing.T) {
+func TestPrepare_DamagedRecord_OnlyItsClaimFailsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := w.start(t)
@@ -351,7 +351,7 @@ func TestADamagedRecordFailsItsClaimAloneAndOnce(t *testing.T) {
 	})
 }
 
-func TestStartingTellsOfDamagedRecordsAndServes(t *testing.T) {
+func TestNew_DamagedRecords_ReportedAndServed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		_, err := w.start(t).Prepare(t.Context(), wants("a", device(0)))

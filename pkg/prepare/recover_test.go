@@ -31,7 +31,7 @@ func interrupted(t *testing.T, w *world) {
 	w.events()
 }
 
-func TestSettlingFinishesWhatWasLeft(t *testing.T) {
+func TestRecover_Leftovers_Finished(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(4)
 		interrupted(t, w)
@@ -53,7 +53,7 @@ func TestSettlingFinishesWhatWasLeft(t *testing.T) {
 	})
 }
 
-func TestSettlingTriesOnceAndSaysWhatStays(t *testing.T) {
+func TestRecover_Failures_TriedOnceAndReported(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(4)
 		interrupted(t, w)
@@ -76,8 +76,8 @@ func TestSettlingTriesOnceAndSaysWhatStays(t *testing.T) {
 	})
 }
 
-// TestSettlingSkipsWhatIsBeingDone: a process that is still there finishes its own calls.
-func TestSettlingSkipsWhatIsBeingDone(t *testing.T) {
+// TestRecover_CallsInFlight_Skipped: a process that is still there finishes its own calls.
+func TestRecover_CallsInFlight_Skipped(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		w.steps = []string{"mode"}

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-func TestAConflictIsRefusedWhenItStays(t *testing.T) {
+func TestPrepare_GPUOwned_RefusedAtTheEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := w.start(t)
@@ -31,8 +31,8 @@ func TestAConflictIsRefusedWhenItStays(t *testing.T) {
 	})
 }
 
-// TestUnprepareWakesWhoWaits: at once, and not at the next look.
-func TestUnprepareWakesWhoWaits(t *testing.T) {
+// TestUnprepare_GPUReleased_WaitingClaimWoken: at once, and not at the next look.
+func TestUnprepare_GPUReleased_WaitingClaimWoken(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
@@ -47,8 +47,8 @@ func TestUnprepareWakesWhoWaits(t *testing.T) {
 	})
 }
 
-// TestNoWakeUpIsLost: the GPU is let go between finding it held and beginning to wait.
-func TestNoWakeUpIsLost(t *testing.T) {
+// TestPrepare_ReleasedBeforeWait_NotMissed: the GPU is let go between finding it held and beginning to wait.
+func TestPrepare_ReleasedBeforeWait_NotMissed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
@@ -69,9 +69,9 @@ func TestNoWakeUpIsLost(t *testing.T) {
 	})
 }
 
-// TestWaitingIsNotLookingAllTheTime: two processes that wait for one GPU count each other's looks as changes, which must not
+// TestPrepare_Waiting_RecordsNotReadAgain: two processes that wait for one GPU count each other's looks as changes, which must not
 // make them look again at once.
-func TestWaitingIsNotLookingAllTheTime(t *testing.T) {
+func TestPrepare_Waiting_RecordsNotReadAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		_, err := w.start(t).Prepare(t.Context(), wants("a", device(0)))
@@ -93,7 +93,7 @@ func TestWaitingIsNotLookingAllTheTime(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsHoldsNoGPU(t *testing.T) {
+func TestPrepare_Waiting_NoGPULocked(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := w.start(t)
@@ -113,7 +113,7 @@ func TestWhoWaitsHoldsNoGPU(t *testing.T) {
 	})
 }
 
-func TestAHangingEffectDelaysItsGPUAlone(t *testing.T) {
+func TestPrepare_EffectHangs_OtherGPUsNotDelayed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		w.steps = []string{"mode"}
@@ -147,7 +147,7 @@ func TestAHangingEffectDelaysItsGPUAlone(t *testing.T) {
 	})
 }
 
-func TestAdminAccessStandsInNobodysWay(t *testing.T) {
+func TestPrepare_AdminAccess_BlocksNoClaim(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
@@ -173,7 +173,7 @@ func TestAdminAccessStandsInNobodysWay(t *testing.T) {
 	})
 }
 
-func TestTwoProcessesSeeEachOther(t *testing.T) {
+func TestPrepare_TwoProcesses_OwnersShared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		old, young := w.start(t), w.start(t)
@@ -191,8 +191,8 @@ func TestTwoProcessesSeeEachOther(t *testing.T) {
 	})
 }
 
-// TestLettingGoIsNotLooking: who releases a claim on a GPU has not read what another process recorded of that GPU.
-func TestLettingGoIsNotLooking(t *testing.T) {
+// TestUnprepare_ForeignChange_RecordsNotRead: who releases a claim on a GPU has not read what another process recorded of that GPU.
+func TestUnprepare_ForeignChange_RecordsNotRead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		old, young := w.start(t), w.start(t)
@@ -206,7 +206,7 @@ func TestLettingGoIsNotLooking(t *testing.T) {
 	})
 }
 
-func TestALookInVainIsNoLook(t *testing.T) {
+func TestLock_RecordsUnreadable_StillStale(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		old, young := w.start(t), w.start(t)
@@ -220,9 +220,9 @@ func TestALookInVainIsNoLook(t *testing.T) {
 	})
 }
 
-// TestWhatCannotBeReadMayBeSomebodys: the disk does not give a record now, which is no reason to give its GPU away, and none
+// TestPrepare_UnreadableRecord_GPUNotPrepared: the disk does not give a record now, which is no reason to give its GPU away, and none
 // to keep pods.
-func TestWhatCannotBeReadMayBeSomebodys(t *testing.T) {
+func TestPrepare_UnreadableRecord_GPUNotPrepared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := w.start(t)
@@ -248,7 +248,7 @@ func TestWhatCannotBeReadMayBeSomebodys(t *testing.T) {
 	})
 }
 
-func TestWhatAnotherProcessFreesIsFound(t *testing.T) {
+func TestPrepare_ReleasedByAnotherProcess_Found(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		old, young := w.start(t), w.start(t)
@@ -262,7 +262,7 @@ func TestWhatAnotherProcessFreesIsFound(t *testing.T) {
 	})
 }
 
-func TestAClaimThatCannotBeLockedFails(t *testing.T) {
+func TestPrepare_ClaimLocked_Fails(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
@@ -283,7 +283,7 @@ func TestAClaimThatCannotBeLockedFails(t *testing.T) {
 	})
 }
 
-func TestRetryingMayBeNil(t *testing.T) {
+func TestPrepare_NoListeners_Works(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.process(t)
@@ -299,8 +299,8 @@ func TestRetryingMayBeNil(t *testing.T) {
 	})
 }
 
-// TestRecordOfAnotherClaim_OnlyTheLogNamesIt.
-func TestRecordOfAnotherClaim_OnlyTheLogNamesIt(t *testing.T) {
+// TestPrepare_RecordOfAnotherClaim_NamedInLogOnly.
+func TestPrepare_RecordOfAnotherClaim_NamedInLogOnly(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := w.start(t)

@@ -39,7 +39,7 @@ func wantsShare(uid string, devices ...string) *resourceapi.ResourceClaim {
 var turns = device(0) + "-timeslice"
 
 // A share costs what a whole GPU costs.
-func TestAShareHasNoEffects(t *testing.T) {
+func TestPrepare_Share_NoEffects(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newShared(false)
 		p := c.startCutting(t)
@@ -59,7 +59,7 @@ func TestAShareHasNoEffects(t *testing.T) {
 }
 
 // Shares of one GPU are beside each other, and nothing else of it is beside them, before and after a restart.
-func TestSharesOfOneGPULiveSideBySide(t *testing.T) {
+func TestPrepare_SharesOfOneGPU_Prepared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newShared(false)
 		p := c.startCutting(t)
@@ -96,7 +96,7 @@ func TestSharesOfOneGPULiveSideBySide(t *testing.T) {
 }
 
 // An administrator's slice is shared by those who have shares of it; who has it without one has it alone.
-func TestSharesOfAStaticSlice(t *testing.T) {
+func TestPrepare_SharesOfStaticMIGDevice_Prepared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newShared(true)
 		p := c.startCutting(t)

@@ -5,25 +5,26 @@ import (
 	"errors"
 )
 
-// lasting is the round in which an outage is news: kubelets and API servers are restarted, and nothing is lost by waiting.
+// lasting is the round in which an outage is reported as new: kubelets and API servers are restarted, and nothing is lost by waiting.
 const lasting = 2
 
-// trouble tells once what fails in round after round.
-func (r *Reconciler) trouble(ctx context.Context, err error) { r.note(ctx, err.Error(), err, 1) }
+// failure reports once what fails in successive rounds.
+func (r *Reconciler) failure(ctx context.Context, err error) { r.failedWith(ctx, err.Error(), err, 1) }
 
-// outage tells once that somebody does not answer, whatever his words and however many questions.
-func (r *Reconciler) outage(ctx context.Context, who string, err error) {
-	if r.failing[who] == 0 {
-		r.note(ctx, who, err, lasting)
+// outage reports once that a server does not answer, whatever the errors and however many calls.
+func (r *Reconciler) outage(ctx context.Context, server string, err error) {
+	if r.failing[server] == 0 {
+		r.failedWith(ctx, server, err, lasting)
 	}
 }
 
-func (r *Reconciler) note(ctx context.Context, what string, err error, news int) {
+// failedWith reports an error, as new in that round in which the same has failed.
+func (r *Reconciler) failedWith(ctx context.Context, what string, err error, newIn int) {
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return // the process ends
+		return // the process exits
 	}
 	r.failing[what] = r.failed[what] + 1
-	r.Report.Failed(ctx, err, r.failing[what] == news)
+	r.Report.Failed(ctx, err, r.failing[what] == newIn)
 }
 
 // each splits an error that joins several.

@@ -7,16 +7,16 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 )
 
-// Use is a claim as the kubelet lists it for a container. The kubelet knows claims by name, and of their UIDs what our CDI
-// names tell.
+// Use is a claim as the kubelet lists it for a container. The kubelet knows claims by name; their UIDs are in the names of the driver's
+// CDI devices.
 type Use struct {
 	Namespace, Name string
-	// Devices are the names, in our CDI specs, of the devices that were given; none before the claim is prepared, and for a
+	// Devices are the names, in the driver's CDI specs, of the prepared devices; none before the claim is prepared, and for a
 	// claim that has only devices of other drivers.
 	Devices []string
 }
 
-// has tells whether the use may be of the claim. Another claim of the same name is told by its devices.
+// has reports whether the use may be of the claim. Another claim of the same name has other devices.
 func (u Use) has(c checkpoint.Claim) bool {
 	if len(u.Devices) == 0 {
 		return u.Namespace == c.Namespace && u.Name == c.Name

@@ -6,19 +6,18 @@ import (
 	"time"
 )
 
-// watch is what the kubelet has said of devices in the last goneFor. One list alone proves little: for a while after its start the
-// kubelet answers with a list that is empty.
-type watch struct {
-	// seen tells when a device was in the list last.
+// podWatch is what the kubelet has reported of devices in the last goneFor. One list alone proves little: for a while after its start
+// the kubelet answers with a list that is empty.
+type podWatch struct {
+	// seen is when a device was in the list last.
 	seen map[string]time.Time
-	// proven adds up the times between two lists that came one after the other; last is when the last one came, zero after a
-	// silence.
+	// proven adds up the times between two successive lists; last is when the last one came, zero after a failure.
 	proven time.Duration
 	last   time.Time
 }
 
-// hear takes a list in. It returns all devices that were listed lately, and whether that is all that can be in use.
-func (w *watch) hear(devices []string, now time.Time) (inUse []string, sure bool) {
+// add takes a list in. It returns all devices that were listed lately, and whether these are all that can be in use.
+func (w *podWatch) add(devices []string, now time.Time) (inUse []string, complete bool) {
 	if gap := now.Sub(w.last); !w.last.IsZero() && gap <= longestGap {
 		w.proven += gap
 	}
@@ -30,5 +29,5 @@ func (w *watch) hear(devices []string, now time.Time) (inUse []string, sure bool
 	return slices.Sorted(maps.Keys(w.seen)), w.proven >= goneFor
 }
 
-// miss notes that the kubelet did not answer: it may have been started anew.
-func (w *watch) miss() { w.proven, w.last = 0, time.Time{} }
+// fail takes in that the kubelet did not answer: it may have been restarted.
+func (w *podWatch) fail() { w.proven, w.last = 0, time.Time{} }

@@ -7,32 +7,32 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestOneListProvesLittle: a kubelet that was just started lists nothing, and answers all the same.
-func TestOneListProvesLittle(t *testing.T) {
+// TestPodWatch_OneList_Incomplete: a kubelet that was just started lists nothing, and answers all the same.
+func TestPodWatch_OneList_Incomplete(t *testing.T) {
 	t.Parallel()
-	w, now := watch{seen: map[string]time.Time{}}, time.Now()
-	hear := func(after time.Duration, devices ...string) ([]string, bool) {
+	w, now := podWatch{seen: map[string]time.Time{}}, time.Now()
+	add := func(after time.Duration, devices ...string) ([]string, bool) {
 		now = now.Add(after)
-		return w.hear(devices, now)
+		return w.add(devices, now)
 	}
-	_, sure := hear(0, "a", "b")
-	assert.False(t, sure)
-	inUse, sure := hear(Period)
+	_, complete := add(0, "a", "b")
+	assert.False(t, complete)
+	inUse, complete := add(Period)
 	assert.Equal(t, []string{"a", "b"}, inUse, "what was listed a minute ago")
-	assert.False(t, sure)
+	assert.False(t, complete)
 	for range 3 {
-		_, sure = hear(Period, "b")
-		assert.False(t, sure)
+		_, complete = add(Period, "b")
+		assert.False(t, complete)
 	}
-	inUse, sure = hear(Period, "b")
-	assert.True(t, sure)
+	inUse, complete = add(Period, "b")
+	assert.True(t, complete)
 	assert.Equal(t, []string{"a", "b"}, inUse)
-	inUse, _ = hear(time.Second, "b")
+	inUse, _ = add(time.Second, "b")
 	assert.Equal(t, []string{"b"}, inUse)
 
-	w.miss()
-	_, sure = hear(Period)
-	assert.False(t, sure, "it may have been started anew")
-	_, sure = hear(longestGap + 1)
-	assert.False(t, sure)
+	w.fail()
+	_, complete = add(Period)
+	assert.False(t, complete, "it may have been restarted")
+	_, complete = add(longestGap + 1)
+	assert.False(t, complete)
 }
