@@ -3,6 +3,7 @@ package prepare
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -31,5 +32,27 @@ func TestWithGPULock_ForeignChange_StillLearned(t *testing.T) {
 		require.ErrorIs(t, p.WithGPULock(ended, uuid(0), func(context.Context) error { ran++; return nil }), context.Canceled)
 		release()
 		assert.Equal(t, 2, ran)
+	})
+}
+
+// TestPrepare_EveryChange_UnderGPULock: what is stored before the GPU's lock is released is what the next claim of the GPU reads.
+func TestPrepare_EveryChange_UnderGPULock(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		w.steps = []string{"mode"}
+		var changes []string
+		w.during = func(op string) {
+			if reads := strings.HasPrefix(op, "load") || strings.HasPrefix(op, "all"); !reads {
+				changes = append(changes, op)
+				assert.Len(t, w.locks[string(uuid(0))], 1, "%s without the GPU's lock", op)
+			}
+		}
+		p := w.start(t)
+		_, err := p.Prepare(t.Context(), wants("a", device(0)))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"put intent a", "do mode " + string(uuid(0)), "build a", "put done a", "write a"}, changes)
+		changes = nil
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		assert.Equal(t, []string{"put releasing a", "undo mode " + string(uuid(0)), "remove a", "delete a"}, changes)
 	})
 }

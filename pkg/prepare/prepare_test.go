@@ -367,3 +367,14 @@ func TestNew_DamagedRecords_ReportedAndServed(t *testing.T) {
 		require.ErrorIs(t, err, errDisk)
 	})
 }
+
+// TestPrepare_NoEffectsSpecFails_NothingWritten: a claim of an earlier boot keeps its record until it is prepared again.
+func TestPrepare_NoEffectsSpecFails_NothingWritten(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		w.missing[uuid(0)] = errDisk
+		_, err := w.start(t).Prepare(t.Context(), wants("a", device(0)))
+		require.ErrorContains(t, err, "input/output error")
+		assert.Empty(t, w.events())
+	})
+}
