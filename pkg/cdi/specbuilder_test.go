@@ -131,7 +131,7 @@ func TestBuild_NoDriver_Refused(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 }
 
-// A slice needs the node of its GPU and those of its two instances, and nothing of what other slices need.
+// A MIG device needs the node of its GPU and those of its two instances, and nothing of what other MIG devices need.
 func TestBuild_MIGDevice_HasItsCapabilities(t *testing.T) {
 	t.Parallel()
 	a := builder(newHost())

@@ -47,7 +47,7 @@ func TestLocks_SameClaim_ExclusiveInProcess(t *testing.T) {
 	}
 	wg.Wait()
 	assert.Equal(t, 50, total)
-	assert.Empty(t, l.slots, "queues nobody uses are forgotten")
+	assert.Empty(t, l.slots, "unused queues are removed")
 }
 
 func TestLocks_AnotherProcess_Excluded(t *testing.T) {
@@ -188,7 +188,7 @@ func TestLocks_OppositeOrders_NoDeadlock(t *testing.T) {
 	wg.Wait()
 }
 
-// TestLocks_Waiting_FirstComeFirstServed: within a process nobody is overtaken.
+// TestLocks_Waiting_FirstComeFirstServed: within a process no call is overtaken.
 func TestLocks_Waiting_FirstComeFirstServed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -163,7 +163,7 @@ func TestStore_UnreadableRecord_NotDamaged(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A slice's record says where it is and which one it is, and an older plugin that changes it loses nothing of a newer one's.
+// A MIG device's record says where it is and which one it is, and an older plugin that changes it loses nothing of a newer one's.
 func TestRecord_MIGDevice_Encoded(t *testing.T) {
 	t.Parallel()
 	want := whole("uid-1")

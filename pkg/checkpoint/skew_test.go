@@ -110,7 +110,7 @@ func TestRecords_Golden_Decoded(t *testing.T) {
 		assert.Empty(t, cmp.Diff(want, got, ignoreUnknown), name)
 		delete(files, name)
 	}
-	assert.Empty(t, slices.Collect(maps.Keys(files)), "golden records that nobody reads")
+	assert.Empty(t, slices.Collect(maps.Keys(files)), "golden records that are not read")
 }
 
 // TestRecord_UnknownKeys_Rewritten at every level: an older plugin that changes a record loses nothing of a newer one's.
@@ -202,7 +202,7 @@ func TestStore_NewerRecord_LeftAlone(t *testing.T) {
 			records, damaged, err := s.All()
 			assert.Empty(t, damaged)
 			if understood.Record == nil {
-				require.ErrorIs(t, err, ErrUnreadable, "nobody knows which GPUs it holds")
+				require.ErrorIs(t, err, ErrUnreadable, "its GPUs are not known")
 				require.ErrorContains(t, err, newer.says)
 			} else {
 				require.NoError(t, err)

@@ -106,7 +106,7 @@ func whole(w *world, r *checkpoint.Record) error {
 	return nil
 }
 
-// TestTransaction_KilledAnywhere_NoGPUOwnedTwice: after the death the GPUs are wanted by another claim, and nobody comes back for the first.
+// TestTransaction_KilledAnywhere_NoGPUOwnedTwice: after the death the GPUs are wanted by another claim, and the first claim is never used again.
 func TestTransaction_KilledAnywhere_NoGPUOwnedTwice(t *testing.T) {
 	t.Parallel()
 	for kind, steps := range kinds {

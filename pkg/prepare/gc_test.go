@@ -85,7 +85,7 @@ func TestCollect_Leaks_Removed(t *testing.T) {
 		}, w.events())
 		require.NoError(t, whole(w, w.record(t, "kept")), "what has an owner is whole")
 		assert.Empty(t, w.halves)
-		assert.Len(t, p.damaged, 1, "a record that was set aside is told")
+		assert.Len(t, p.damaged, 1, "a record that was set aside is reported")
 
 		removed, err = p.collect(t.Context(), nil, true)
 		require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestCollect_IncompleteList_LostClaimsKept(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
 		require.NoError(t, p.Recover(t.Context()))
-		w.specs["stray"] = "a spec of a claim that never had a record"
+		w.specs["leaked"] = "a spec of a claim that never had a record"
 		w.events()
 		removed, err := p.collect(t.Context(), nil, false)
 		require.NoError(t, err)
@@ -197,7 +197,7 @@ func TestCollect_ChangedBeforeLock_ReadAgain(t *testing.T) {
 	})
 }
 
-// TestCollect_DependentEffects_UndoneInWorkingOrder: nobody remembers in which order strays were made.
+// TestCollect_DependentEffects_UndoneInWorkingOrder: the order in which leaked effects were made is not known.
 func TestCollect_DependentEffects_UndoneInWorkingOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
@@ -311,7 +311,7 @@ func TestRecover_CleanupsOfAnotherProcess_Reported(t *testing.T) {
 		w.refuse = nil
 		require.NoError(t, other.Unprepare(t.Context(), "a"))
 		require.NoError(t, leader.Recover(t.Context()))
-		assert.Equal(t, [][]gpu.UUID{{uuid(0)}, nil}, leader.owed, "nobody else would ever ask for that GPU")
+		assert.Equal(t, [][]gpu.UUID{{uuid(0)}, nil}, leader.owed, "no other claim would ever request that GPU")
 		w.clean(t)
 
 		w.journal, leader.taking = nil, func(lock string) { assert.Fail(t, "a lock is asked for", lock) }

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWithGPULock_ForeignChange_StillLearned: another process prepared a claim on the GPU. Whoever takes the lock first is told of that, and the next
-// one has to know it all the same.
+// TestWithGPULock_ForeignChange_StillLearned: another process prepared a claim on the GPU. The first call that takes
+// the lock learns of that, and the next one has to know it all the same.
 func TestWithGPULock_ForeignChange_StillLearned(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)

@@ -30,7 +30,7 @@ func TestPrepare_MIGDevice_CreatedBetweenIntentAndDone(t *testing.T) {
 		assert.Equal(t, []string{"a-" + cut("9-4") + "-MIG-9-4"}, r.CDI.Devices, "programs see the MIG device")
 		_, err = p.Prepare(t.Context(), wantsOf("a", "9-4"))
 		require.NoError(t, err)
-		assert.Equal(t, []string{"verify 9-4"}, w.events(), "a repeated Prepare only looks")
+		assert.Equal(t, []string{"verify 9-4"}, w.events(), "a repeated Prepare only reads")
 
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		assert.Equal(t, []string{"put releasing a", "undo 9-4, made MIG-9-4", "remove a", "delete a"}, w.events(), "the mode stays as it is")
@@ -45,7 +45,7 @@ func TestPrepare_WholeGPU_NoEffects(t *testing.T) {
 		p := c.startCutting(t)
 		_, err := p.Prepare(t.Context(), wantsOf("a", ""))
 		require.NoError(t, err)
-		assert.Equal(t, []string{"ensure noMIGMode " + string(uuid(0)), "put done a", "write a"}, w.events(), "one look, where it is offered in parts too")
+		assert.Equal(t, []string{"ensure noMIGMode " + string(uuid(0)), "put done a", "write a"}, w.events(), "one look, where it is advertised as MIG devices too")
 		_, err = p.Prepare(t.Context(), wants("b", device(1)))
 		require.NoError(t, err)
 		assert.Equal(t, []string{"put done b", "write b"}, w.events(), "and none where it is not")
@@ -230,14 +230,14 @@ func TestPrepare_StaticMIGDevice_NeverCreatedOrRemoved(t *testing.T) {
 		again, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
 		require.NoError(t, err)
 		assert.Equal(t, r, again)
-		assert.Equal(t, []string{"look at 19-6"}, w.events(), "a repeated Prepare only looks")
+		assert.Equal(t, []string{"look at 19-6"}, w.events(), "a repeated Prepare only reads")
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		assert.Equal(t, []string{"remove a", "delete a"}, w.events())
 	})
 }
 
-// TestPrepare_StaticMIGDeviceReplaced_Refused: the administrator has cut the GPU anew and its ids came back. Who had the old slice does not get the
-// new one as if it were that, also while nobody has looked since.
+// TestPrepare_StaticMIGDeviceReplaced_Refused: the administrator has partitioned the GPU again and its ids came back. The claim of
+// the old MIG device does not get the new one as if it were that, also while the inventory has not been refreshed since.
 func TestPrepare_StaticMIGDeviceReplaced_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)

@@ -53,7 +53,7 @@ func TestUnprepare_MIGDeviceStuck_OthersUndone(t *testing.T) {
 		require.Error(t, p.Unprepare(t.Context(), "a"))
 		w.during = nil
 		both := usesOf("19-0", "9-4")
-		assert.Equal(t, []gpu.PendingCleanup{{GPU: uuid(0), Uses: both}}, owed, "what the record still names is owed")
+		assert.Equal(t, []gpu.PendingCleanup{{GPU: uuid(0), Uses: both}}, owed, "what the record still names is pending")
 
 		require.EqualError(t, p.Unprepare(t.Context(), "a"), "undoing mig on GPU "+string(uuid(0))+": it is stuck")
 		debt := []gpu.PendingCleanup{{GPU: uuid(0), Uses: both[1:]}}
@@ -64,7 +64,7 @@ func TestUnprepare_MIGDeviceStuck_OthersUndone(t *testing.T) {
 		_, err = p.Prepare(t.Context(), wantsOf("b", "19-0"))
 		require.NoError(t, err)
 		w.refuse = nil
-		require.NoError(t, c.startCutting(t).Recover(t.Context()), "the next process pays what is owed, and nothing else")
+		require.NoError(t, c.startCutting(t).Recover(t.Context()), "the next process finishes what is pending, and nothing else")
 		assert.Equal(t, map[string]gpu.MIGUUID{cut("19-0"): "MIG-19-0"}, c.there)
 	})
 }

@@ -46,7 +46,7 @@ func (c *cutter) startCutting(t *testing.T) *process {
 	return p
 }
 
-// cut names a slice of the first GPU: "9-4".
+// cut names a MIG device of the first GPU: "9-4".
 func cut(slice string) string { return device(0) + "-mig-" + slice }
 
 // usesOf are what claims have of the first GPU that have these slices.

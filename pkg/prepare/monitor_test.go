@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestMonitor_AllGPUs_NoEffects: the record of a claim that looks at the node names no GPU, so that nobody who works on one meets it.
+// TestMonitor_AllGPUs_NoEffects: the record of a claim that looks at the node names no GPU, so that work on a GPU is not affected by it.
 func TestMonitor_AllGPUs_NoEffects(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
@@ -25,7 +25,7 @@ func TestMonitor_AllGPUs_NoEffects(t *testing.T) {
 		again, err := w.start(t).Prepare(t.Context(), wants("see", monitor))
 		require.NoError(t, err)
 		assert.Equal(t, r, again)
-		assert.Empty(t, w.events(), "a repeated Prepare only looks")
+		assert.Empty(t, w.events(), "a repeated Prepare only reads")
 		require.NoError(t, p.Unprepare(t.Context(), "see"))
 		assert.Equal(t, []string{"remove see", "delete see"}, w.events())
 		w.clean(t)

@@ -45,10 +45,10 @@ func TestUnprepare_StuckForLong_PodReleased(t *testing.T) {
 
 		time.Sleep(deferCleanupAfter - time.Second)
 		require.Error(t, p.Unprepare(t.Context(), "a"), "the pod is kept")
-		assert.Empty(t, w.events(), "a debt that is known is not written again, and what was undone is not undone again")
+		assert.Empty(t, w.events(), "a pending cleanup that is known is not written again, and what was undone is not undone again")
 		time.Sleep(time.Second)
 		require.NoError(t, w.start(t).Unprepare(t.Context(), "a"), "the pod may go, whichever process is asked")
-		require.NotNil(t, w.record(t, "a"), "the debt stays")
+		require.NotNil(t, w.record(t, "a"), "the cleanup stays")
 
 		w.refuse = nil
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
@@ -69,7 +69,7 @@ func TestPendingCleanups_Changed_Reported(t *testing.T) {
 		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, w.start(t).owed, "a new process tells it again")
 		w.refuse = nil
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, [][]gpu.UUID{{uuid(0)}, nil}, p.owed, "and when it is paid")
+		assert.Equal(t, [][]gpu.UUID{{uuid(0)}, nil}, p.owed, "and when it is finished")
 	})
 }
 
@@ -91,7 +91,7 @@ func TestUnprepare_TransientError_Retried(t *testing.T) {
 	})
 }
 
-// TestUnprepare_ClockSetBack_PodReleased: the debt's date lies in the future then.
+// TestUnprepare_ClockSetBack_PodReleased: the cleanup's date lies in the future then.
 func TestUnprepare_ClockSetBack_PodReleased(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
@@ -149,12 +149,12 @@ func TestPrepare_CleanupOfAnotherProcess_Finished(t *testing.T) {
 		start := time.Now()
 		_, err := young.Prepare(t.Context(), wants("b", device(0)))
 		require.NoError(t, err)
-		assert.Zero(t, time.Since(start), "the debt is paid at once")
+		assert.Zero(t, time.Since(start), "the cleanup is finished at once")
 		assert.Nil(t, w.record(t, "a"))
 	})
 }
 
-// TestPrepare_CleanupOnTwoGPUs_Finished is paid by who needs one of them, in either order of the GPUs. A GPU where all is undone owes nothing.
+// TestPrepare_CleanupOnTwoGPUs_Finished: a claim that needs one of them finishes it, in either order of the GPUs. A GPU where all is undone has none pending.
 func TestPrepare_CleanupOnTwoGPUs_Finished(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		for needed := range 2 {
@@ -201,7 +201,7 @@ func TestPrepare_CleanupRetriedByTwo_UndoneOnce(t *testing.T) {
 	})
 }
 
-// TestPrepare_CleanupChanged_NotUndone: its claim was allocated anew and failed again, elsewhere, while the payer waited.
+// TestPrepare_CleanupChanged_NotUndone: its claim was allocated again and failed again, elsewhere, while the retry waited.
 func TestPrepare_CleanupChanged_NotUndone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)

@@ -206,7 +206,7 @@ func TestPrepare_PermanentCause_NotRetried(t *testing.T) {
 
 					w.refuse, w.missing = nil, nil
 					_, err = p.Prepare(t.Context(), wants("a", device(0)))
-					require.NoError(t, err, "the next call starts anew")
+					require.NoError(t, err, "the next call starts again")
 				})
 			})
 		}
@@ -311,7 +311,7 @@ func TestPrepare_AllocatedAgain_OldEffectsUndone(t *testing.T) {
 
 				_, err = p.Prepare(t.Context(), &resourceapi.ResourceClaim{ObjectMeta: wants("a").ObjectMeta})
 				require.ErrorContains(t, err, "the claim is not allocated")
-				assert.Empty(t, w.events(), "what cannot be planned costs nobody what he has")
+				assert.Empty(t, w.events(), "what cannot be planned costs no claim what it has")
 
 				r, err := p.Prepare(t.Context(), wants("a", device(1)))
 				require.NoError(t, err)
@@ -344,7 +344,7 @@ func TestPrepare_DamagedRecord_OnlyItsClaimFailsOnce(t *testing.T) {
 		w.events()
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		assert.Equal(t, []string{"remove a", "delete a"}, w.events())
-		assert.Len(t, p.damaged, 3, "each is told: a twice, and b when all records were read")
+		assert.Len(t, p.damaged, 3, "each is reported: a twice, and b when all records were read")
 		require.NoError(t, p.Unprepare(t.Context(), "b"))
 		require.NoError(t, p.Unprepare(t.Context(), "c"))
 		w.clean(t)

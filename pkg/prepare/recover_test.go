@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// interrupted leaves in w: an intent, a debt, a done record without its spec, and one with it.
+// interrupted leaves in w: an intent, a pending cleanup, a done record without its spec, and one with it.
 func interrupted(t *testing.T, w *world) {
 	t.Helper()
 	w.steps = []string{"mode"}
@@ -101,7 +101,7 @@ func TestRecover_CallsInFlight_Skipped(t *testing.T) {
 		assert.Equal(t, checkpoint.Done, w.record(t, "a").State)
 		assert.NotContains(t, w.events(), "undo mode "+string(uuid(0)))
 
-		// A claim that is let go of after Settle listed it gets no spec again.
+		// A claim that is let go of after Recover listed it gets no spec again.
 		delete(w.specs, "a")
 		young.taking = func(lock string) {
 			if lock == "claim a" {

@@ -51,7 +51,7 @@ func TestPrepare_Share_NoEffects(t *testing.T) {
 		assert.Equal(t, []string{"a-" + turns + "-a0-" + string(uuid(0))}, r.CDI.Devices)
 		_, err = p.Prepare(t.Context(), wantsShare("a", turns))
 		require.NoError(t, err)
-		assert.Empty(t, w.events(), "a repeated Prepare only looks")
+		assert.Empty(t, w.events(), "a repeated Prepare only reads")
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		assert.Equal(t, []string{"remove a", "delete a"}, w.events())
 		w.clean(t)

@@ -245,7 +245,7 @@ func (p *process) tellsNoOther(rc *resourceapi.ResourceClaim, err error) {
 	}
 }
 
-// heldBy requires that a claim was refused for that other one, which only the log is told.
+// heldBy requires that a claim was refused for that other one, which only the log names.
 func heldBy(t *testing.T, err error, uid string) {
 	t.Helper()
 	require.ErrorContains(t, err, "is still held by another claim")
@@ -363,7 +363,7 @@ func either(refusals ...func(string) error) func(string) error {
 
 var errDisk = errors.New("input/output error")
 
-// owedGPUs are the GPUs that debts are on.
+// owedGPUs are the GPUs that pending cleanups are on.
 func owedGPUs(debts []gpu.PendingCleanup) []gpu.UUID {
 	var uuids []gpu.UUID
 	for _, d := range debts {

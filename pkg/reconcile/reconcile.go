@@ -77,7 +77,10 @@ type Reconciler struct {
 
 // New returns a Reconciler that has observed nothing yet.
 func New(ports Ports) *Reconciler {
-	return &Reconciler{Ports: ports, absences: absences{}, watched: podWatch{seen: map[string]time.Time{}}, undoing: map[string]checkpoint.Claim{}, failed: map[string]int{}}
+	return &Reconciler{
+		Ports: ports, absences: absences{}, watched: podWatch{seen: map[string]time.Time{}}, undoing: map[string]checkpoint.Claim{},
+		failed: map[string]int{},
+	}
 }
 
 // Run runs a round at once and then one in every Period, until the context ends.

@@ -86,7 +86,7 @@ func TestReconciler_FiveMinutes_Counted(t *testing.T) {
 		w.run(t, 5)
 		assert.Empty(t, w.undone)
 		w.run(t, 5)
-		assert.Empty(t, w.undone, "a process that starts anew counts anew")
+		assert.Empty(t, w.undone, "a process that is restarted counts from the beginning")
 		start := time.Now()
 		w.run(t, 6)
 		assert.Equal(t, []string{"a"}, w.undone)
@@ -260,7 +260,7 @@ func TestReconciler_SameFailure_ReportedOnce(t *testing.T) {
 	})
 }
 
-// TestReconciler_UndoFails_RecoverContinues, which Settle pays; what was removed is told then.
+// TestReconciler_UndoFails_RecoverContinues, which Recover finishes; what was removed is reported then.
 func TestReconciler_UndoFails_RecoverContinues(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node("a")

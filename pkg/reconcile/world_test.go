@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
-// world is a node, its kubelet and its API server, and who is told.
+// world is a node, its kubelet and its API server, and what is reported.
 type world struct {
 	records []*checkpoint.Record
 	// gone are the claims that the API server does not have; silent is why it does not answer, deaf why the kubelet does not.
