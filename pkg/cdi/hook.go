@@ -23,7 +23,7 @@ type HookDisk interface {
 	List(dir string) ([]string, error)
 	MakeDir(dir string, perm fs.FileMode) error
 	Remove(path string) error
-	// Hold takes a directory, alone or shared; it waits for others. TryHold does not wait.
+	// Hold takes a directory, exclusively or shared; it waits for other processes. TryHold does not wait.
 	Hold(dir string, shared bool) (release func(), err error)
 	TryHold(dir string) (release func(), held bool, err error)
 	// Mirror makes to a durable copy of from where it is none; fs.ErrNotExist when there is no from.
@@ -173,7 +173,7 @@ func (h Hooks) discard(dir string) error {
 	return errors.Join(h.Disk.Remove(path+disk.TempSuffix), h.Disk.Remove(path), h.Disk.Remove(dir))
 }
 
-// names tells whether any claim's spec names that path.
+// names reports whether any claim's spec names that path.
 func (d *Dir) names(path string) (bool, error) {
 	uids, err := d.Claims()
 	if err != nil {

@@ -49,6 +49,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	if err != nil {
 		return nil, errors.Join(err, machine.Close())
 	}
+	reports.StepData = tx.Steps().StatusData // claims are prepared from here on
 	if err := firstLook(ctx, cfg, machine, tx); err != nil {
 		return nil, errors.Join(err, machine.Close())
 	}
@@ -72,7 +73,7 @@ func transact(ctx context.Context, m *Machine, l *nodeLayout, reports driver.Rep
 	settings := m.Settings()
 	settings.Retrying = func(rc *resourceapi.ResourceClaim, cause error) { retrying(ctx, reports, rc, cause) }
 	l.Bind(&settings)
-	settings.Found = func(records []*checkpoint.Record) { found = append([]*checkpoint.Record{}, records...) }
+	settings.Loaded = func(records []*checkpoint.Record) { found = append([]*checkpoint.Record{}, records...) }
 	tx, unread, err := prepare.New(m.Ports(l, l.events), settings)
 	for _, err := range unread {
 		damaged.setAside(err)

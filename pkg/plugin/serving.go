@@ -88,5 +88,6 @@ func newMetrics(version string, cfg *config.Plugin, m *Machine, l *nodeLayout, t
 		Configuration: func() []string { return l.Controller.Snapshot().Status.Problems },
 		Changing:      func() int { return l.Controller.Snapshot().Status.Changing },
 		Intervals:     keeper.Failing,
+		Steps:         tx.Steps().Metrics(),
 	})
 }

@@ -132,10 +132,10 @@ func TestBudgetOfARestart(t *testing.T) {
 	held, debts := restarted.Counts()
 	assert.Equal(t, []int{BurstClaims, 0}, []int{held, debts})
 
-	require.NoError(t, restarted.Settle(ctx))
-	_, err := restarted.Kept()
+	require.NoError(t, restarted.Recover(ctx))
+	_, err := restarted.Records()
 	require.NoError(t, err)
-	orphans, err := restarted.Sweep(ctx, nil, false)
+	orphans, err := restarted.Collector().Collect(ctx, nil, false)
 	require.NoError(t, err)
 	assert.Empty(t, orphans)
 	_, round := n.disk.since()

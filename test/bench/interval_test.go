@@ -68,7 +68,7 @@ func TestBudgetOfTheNodesIntervals(t *testing.T) {
 	n := newNode(t, nil)
 	wanted := map[gpu.UUID]gpu.Interval{}
 	keeper := timeslice.NewKeeper(timeslice.KeeperPorts{
-		Tool: n.tool, Notes: timeslice.NewNotes(n.disk, t.TempDir(), "boot"), Alone: n.open().Alone,
+		Tool: n.tool, Notes: timeslice.NewNotes(n.disk, t.TempDir(), "boot"), Alone: n.open().WithGPULock,
 		Wanted: func() (map[gpu.UUID]gpu.Interval, error) { return wanted, nil },
 		Failed: func(id gpu.UUID, _ gpu.Interval, err error) { assert.NoError(t, err, id) },
 	})
