@@ -22,6 +22,7 @@ type driverPorts struct {
 	tx      *prepare.Transaction
 	reports driver.Reports
 	metrics *driver.Metrics
+	calls   *driver.Calls
 }
 
 func newServing(cfg *config.Plugin, m *Machine, l *layout, api API, ports driverPorts) *serving {
@@ -32,6 +33,7 @@ func newServing(cfg *config.Plugin, m *Machine, l *layout, api API, ports driver
 	}
 	s.server = &driver.Server{
 		Plugin: driver.New(ports.tx, ports.reports, ports.metrics, describe, s.fail), Config: cfg, Client: api.Claims,
+		Calls: ports.calls,
 	}
 	s.http = driver.HTTP{
 		Endpoint: cfg.Serving.HTTPEndpoint, Metrics: ports.metrics, Pprof: cfg.Serving.Pprof, Ready: s.server.Ready,
