@@ -16,7 +16,7 @@ import (
 const BurstClaims = 100
 
 const (
-	burstRounds  = 10
+	burstRounds  = 6
 	warmUpBursts = 1
 )
 

@@ -17,7 +17,7 @@ const (
 )
 
 // changeRounds is how often the text is changed to the other one and back.
-const changeRounds = 2
+const changeRounds = 1
 
 // change measures what it takes until all GPUs of a node, which are unused, are published as another text of a ConfigMap says, and what
 // the plugin asks of the API server for the dearest change.

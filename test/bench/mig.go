@@ -32,13 +32,13 @@ const (
 
 // How much is measured of MIG devices, whose every change takes the simulated time, and of time-sliced shares.
 const (
-	aloneClaims   = 5 * 8
-	besideDevices = 20
+	aloneClaims   = 3 * 8
+	besideDevices = 14
 	migWarmUp     = 2
 	migRounds     = 3
 	countedEach   = 8
 	callSamples   = 1000
-	driverSamples = 20
+	driverSamples = 12
 	shareRounds   = 4
 	sharesEach    = 16
 )
@@ -142,7 +142,7 @@ func (m *migBench) once(ctx context.Context, devices []Device) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(m.second.Plugin.Prepare(ctx, claims...), m.second.Plugin.Unprepare(ctx, claims...))
+	return errors.Join(m.second.Plugin.Prepare(ctx, claims...), m.second.Claims.Reported(ctx, claims...), m.second.Plugin.Unprepare(ctx, claims...))
 }
 
 // cost counts what claims for the devices cost, one at a time, and reports it.
@@ -157,6 +157,10 @@ func (m *migBench) cost(ctx context.Context, what string, limits Limits, devices
 	}
 	called, err := CountNVML(ctx, m.driver, m.second.Plugin, claims[countedEach:2*countedEach])
 	if err != nil {
+		return Costs{}, err
+	}
+	// What is written for these claims is not a request of the next ones.
+	if err := m.second.Claims.Reported(ctx, claims[:2*countedEach]...); err != nil {
 		return Costs{}, err
 	}
 	requested, err := m.second.CountRequests(ctx, claims[2*countedEach:], 1)

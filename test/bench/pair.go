@@ -8,13 +8,13 @@ import (
 
 // How much is measured of two drivers in turn.
 const (
-	gapRounds    = 32
+	gapRounds    = 24
 	gap          = 600 * time.Millisecond
 	rowRounds    = 6
 	rowClaims    = 96 // a round: longer than a status waits to be written
-	atOnceRounds = 24
+	atOnceRounds = 16
 	// afterwards is longer than what is done after an answer, so that it does not disturb the other driver.
-	afterwards = 350 * time.Millisecond
+	afterwards = 300 * time.Millisecond
 )
 
 // contender is one of two drivers that are measured in turn: a process with the same API server, rights and disk as the other one.

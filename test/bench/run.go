@@ -35,10 +35,10 @@ type Options struct {
 
 // How much is measured: enough for a 99th percentile, little enough for a coffee.
 const (
-	singleClaims   = warmUp + 250
+	singleClaims   = warmUp + 120
 	warmUpRounds   = 3
-	parallelRounds = warmUpRounds + 50
-	crowdRounds    = 4
+	parallelRounds = warmUpRounds + 30
+	crowdRounds    = 3
 	crowdedClaims  = 16 // a round
 	tracedClaims   = 30
 	nvmlClaims     = 16
