@@ -50,7 +50,7 @@ func New(records Records, locks Locks, settings Settings) (g *Guard, found []*ch
 	return g, found, damaged, err
 }
 
-// UnknownError is why the owners of a GPU are not known. Its text is for users, to whom other claims must not be visible;
+// UnknownError is why the owners of a GPU are not known. Its text is for users, and other claims must not be visible in it;
 // the cause, which names them, is for the log.
 type UnknownError struct{ Err error }
 

@@ -43,7 +43,8 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		return nil, err
 	}
 	layout := newLayout(ctx, cfg, machine, source, api)
-	statuses := newStatuses(ctx, cfg, api)
+	calls := &driver.Calls{}
+	statuses := newStatuses(ctx, cfg, api, calls)
 	reports := driver.ClaimStatus{Statuses: statuses, Node: func() *gpu.Node { return machine.Inventory.Current().Node }}
 	tx, found, err := transact(ctx, machine, layout, reports, damaged)
 	if err != nil {
@@ -59,7 +60,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	metrics := newMetrics(a.Version, cfg, machine, layout, tx, keeper, damaged)
 	return &Plugin{
 		machine: machine, layout: layout, statuses: statuses,
-		serving: newServing(cfg, machine, layout, api, driverPorts{tx, reports, metrics}),
+		serving: newServing(cfg, machine, layout, api, driverPorts{tx, reports, metrics, calls}),
 		leader: &leader{
 			locks: machine.State.Locks, layout: layout, keeper: keeper, reconciler: newReconciler(cfg, api, tx, metrics),
 		},
@@ -100,9 +101,9 @@ func firstLook(ctx context.Context, cfg *config.Plugin, m *Machine, tx *prepare.
 	return nil
 }
 
-func newStatuses(ctx context.Context, cfg *config.Plugin, api API) *kube.Statuses {
+func newStatuses(ctx context.Context, cfg *config.Plugin, api API, calls *driver.Calls) *kube.Statuses {
 	return kube.NewStatuses(kube.StatusesOptions{
-		Client: api.Background, DriverName: cfg.DriverName, Delay: statusDelay,
+		Client: api.Background, DriverName: cfg.DriverName, Delay: statusDelay, Quiet: calls.Quiet,
 		OnError: func(c kube.Claim, err error) {
 			klog.FromContext(ctx).Error(err, "Claim status is not written yet", "claim", c)
 		},

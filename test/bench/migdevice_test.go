@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// mixed offers a GPU whole, to three claims at once and in every profile.
+// mixed advertises a GPU whole, to three claims at once and in every profile.
 func mixed(g *gpu.GPU) gpu.Offer {
 	return gpu.Offer{Whole: true, TimeSlice: &gpu.Replicas{Count: 3}, MIG: g.MIG.ProfileNames()}
 }
@@ -37,75 +37,75 @@ func (n *node) both(ctx context.Context, one Claim) Costs {
 // later is no part of a cost: it may come before the answer is seen.
 var later = cmpopts.IgnoreFields(Cost{}, "Later")
 
-// What one slice costs, exactly: on a GPU without others, and as the last that fits.
-func TestBudgetOfASlice(t *testing.T) {
+// On a GPU without others, and as the last that fits.
+func TestPrepare_MIGDevice_CostIsExact(t *testing.T) {
 	n := newNode(t, mixed)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	first := n.both(ctx, sliver(0))
-	alone := n.both(ctx, sliver(0))
+	first := n.both(ctx, migClaim(0))
+	alone := n.both(ctx, migClaim(0))
 	made, removed := Cost{FileSyncs: 2, DirSyncs: 2, Reads: 1}, Cost{FileSyncs: 1, DirSyncs: 2}
 	same := cmp.Options{later, cmpopts.IgnoreFields(Cost{}, "NVML")}
 	assert.Empty(t, cmp.Diff(Costs{Prepare: made, Unprepare: removed}, alone, same))
-	assert.Empty(t, SliceLimits.exceeded("a slice", 1, alone))
+	assert.NoError(t, Problems(MIGLimits.rows(1, alone)...))
 	inspection := n.cost(func() error { return n.inspect(ctx) })
 	assert.Equal(t, alone.Prepare.NVML+1+inspection.NVML, first.Prepare.NVML, "MIG mode is turned on once, and all GPUs are inspected then")
 	assert.Equal(t, alone.Unprepare.NVML, first.Unprepare.NVML, "and left on")
 
-	require.NoError(t, n.plugin.Prepare(ctx, sliver(0)))
-	again := n.cost(func() error { return n.plugin.Prepare(ctx, sliver(0)) }, getClaim(sliver(0)))
-	assert.Empty(t, cmp.Diff(Cost{Reads: 1}, again, same), "preparing what is prepared looks whether it is still there")
-	require.NoError(t, n.plugin.Unprepare(ctx, sliver(0)))
+	require.NoError(t, n.plugin.Prepare(ctx, migClaim(0)))
+	again := n.cost(func() error { return n.plugin.Prepare(ctx, migClaim(0)) }, getClaim(migClaim(0)))
+	assert.Empty(t, cmp.Diff(Cost{Reads: 1}, again, same), "preparing what is prepared checks whether it is still there")
+	require.NoError(t, n.plugin.Unprepare(ctx, migClaim(0)))
 
-	others, _ := requested(perGPU-1, sliver)
+	others, _ := requested(perGPU-1, migClaim)
 	require.NoError(t, n.plugin.Prepare(ctx, others...))
-	last := n.both(ctx, sliver(perGPU-1))
+	last := n.both(ctx, migClaim(perGPU-1))
 	assert.Empty(t, cmp.Diff(Costs{Prepare: made, Unprepare: removed}, last, same))
-	assert.Empty(t, LastLimits.exceeded("the last slice", 1, last))
+	assert.NoError(t, Problems(LastLimits.rows(1, last)...))
 	t.Logf("NVML calls: %d and %d without others, %d and %d beside %d", alone.Prepare.NVML, alone.Unprepare.NVML,
 		last.Prepare.NVML, last.Unprepare.NVML, len(others))
 	require.NoError(t, n.plugin.Unprepare(ctx, others...))
 }
 
-// A whole GPU asks the driver only where it could be cut: whether it is.
-func TestBudgetOfAWholeGPUThatCouldBeCut(t *testing.T) {
+// The driver is called only where the GPU could be partitioned: whether it is.
+func TestPrepare_WholeGPUThatCouldBePartitioned_OneModeRead(t *testing.T) {
 	n := newNode(t, mixed)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	want := Costs{Prepare: Cost{FileSyncs: 1, DirSyncs: 1, NVML: 1, Reads: 1}, Unprepare: Cost{DirSyncs: 1}}
 	got := n.both(ctx, reference(0))
 	assert.Empty(t, cmp.Diff(want, got, later))
-	assert.Empty(t, WholeLimits.exceeded("a whole GPU", 1, got))
-	assert.NotEmpty(t, claimLimits.exceeded("a whole GPU", 1, got), "where it is offered whole only, it asks nothing")
+	assert.NoError(t, Problems(WholeLimits.rows(1, got)...))
+	assert.Error(t, Problems(claimLimits.rows(1, got)...), "where it is advertised whole only, the driver is not called")
 }
 
 // A share costs what a whole GPU costs, also beside other shares of its GPU.
-func TestBudgetOfAShare(t *testing.T) {
+func TestPrepare_Share_CostsAWholeGPU(t *testing.T) {
 	n := newNode(t, mixed)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	want := n.both(ctx, reference(0))
-	got := n.both(ctx, sharer(0))
+	got := n.both(ctx, shareClaim(0))
 	assert.Empty(t, cmp.Diff(want, got, later))
-	assert.Empty(t, WholeLimits.exceeded("a share", 1, got))
+	assert.NoError(t, Problems(WholeLimits.rows(1, got)...))
 
-	// The eight GPUs take turns: these are two more shares of the first one.
-	others := []Claim{sharer(8), sharer(16)}
+	// The claims cycle through eight GPUs: these are two more shares of the first one.
+	others := []Claim{shareClaim(8), shareClaim(16)}
 	require.NoError(t, n.plugin.Prepare(ctx, others...))
-	assert.Empty(t, cmp.Diff(want, n.both(ctx, sharer(0)), later))
+	assert.Empty(t, cmp.Diff(want, n.both(ctx, shareClaim(0)), later))
 	require.NoError(t, n.plugin.Unprepare(ctx, others...))
 }
 
-// All slices of all GPUs at once cost what each costs, whatever comes first.
-func TestBudgetOfAllSlices(t *testing.T) {
+// All MIG devices of all GPUs at once cost what each costs, whatever comes first.
+func TestPrepare_AllMIGDevicesAtOnce_EachCostsTheSame(t *testing.T) {
 	n := newNode(t, mixed)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	const all = 8 * perGPU
 	for first := 0; first < all; first += perGPU { // what turning on the MIG mode costs is no part of it
-		n.both(ctx, sliver(first))
+		n.both(ctx, migClaim(first))
 	}
-	claims, admitted := requested(all, sliver)
+	claims, admitted := requested(all, migClaim)
 	costs := Costs{
 		Prepare: n.cost(func() error {
 			_, err := together(claims, func(one Claim) error { return n.plugin.Prepare(ctx, one) })
@@ -118,5 +118,5 @@ func TestBudgetOfAllSlices(t *testing.T) {
 	}
 	assert.Equal(t, 2*all, costs.Prepare.Durable())
 	assert.Equal(t, 2*all, costs.Unprepare.Durable())
-	assert.Empty(t, LastLimits.exceeded("all slices", all, costs))
+	assert.NoError(t, Problems(LastLimits.rows(all, costs)...))
 }

@@ -19,7 +19,7 @@ type direct struct {
 	gpu     []byte // the handle of the first GPU
 }
 
-// openDirect starts a session that sees the first GPU and may cut it.
+// openDirect starts a session that sees the first GPU and may partition it.
 func openDirect(paths layout.Paths) (_ *direct, err error) {
 	conn, err := net.Dial("unix", paths.Socket())
 	if err != nil {
@@ -85,8 +85,8 @@ const (
 	fillingProfile  = 0
 )
 
-// slices makes and removes the smallest slice n times, and tells how long each took.
-func (d *direct) slices(n int) (l Latency, err error) {
+// migDevices creates and removes the smallest MIG device n times, and returns how long each took.
+func (d *direct) migDevices(n int) (l Latency, err error) {
 	for range n {
 		var instance, compute []byte
 		made, err := timed(func() (err error) {
@@ -111,25 +111,25 @@ func (d *direct) slices(n int) (l Latency, err error) {
 		if err != nil {
 			return l, err
 		}
-		l.add(Samples{made}, Samples{removed})
+		l.add(Latency{Samples{made}, Samples{removed}})
 	}
 	return l, nil
 }
 
 // driverTime measures the driver alone, on a GPU whose MIG mode is off, and leaves it so.
-func (m *slicer) driverTime() (err error) {
+func (m *migBench) driverTime() (err error) {
 	d, err := openDirect(m.driver.paths)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.conn.Close()) }()
-	if m.Call, err = repeat(callSamples, warmUp, d.read); err != nil {
+	if m.call, err = repeat(callSamples, warmUp, d.read); err != nil {
 		return err
 	}
 	if err := errors.Join(d.setMode(1), m.driver.Take(nvmlTime)); err != nil {
 		return err
 	}
-	m.Driver, err = d.slices(driverSamples)
+	m.driverAlone, err = d.migDevices(driverSamples)
 	return errors.Join(err, m.driver.Take(model.MIGLatency{}), d.setMode(0))
 }
 

@@ -19,8 +19,8 @@ type Device struct {
 	Admin, Several bool
 }
 
-// slicesLimit is far longer than slices take to be published.
-const slicesLimit = 30 * time.Second
+// publishLimit is far longer than ResourceSlices take to be published.
+const publishLimit = 30 * time.Second
 
 // Wanted says which devices are looked for.
 type Wanted struct {
@@ -33,9 +33,9 @@ type Wanted struct {
 // aGPU is wanted of a driver that is seen at work.
 var aGPU = Wanted{Type: "gpu", Least: 1}
 
-// Published returns the devices that the driver offers on the node; it waits until there are enough.
+// Published returns the devices that the driver publishes on the node; it waits until there are enough.
 func Published(ctx context.Context, client kubernetes.Interface, driver, node string, w Wanted) ([]Device, error) {
-	ctx, cancel := context.WithTimeout(ctx, slicesLimit)
+	ctx, cancel := context.WithTimeout(ctx, publishLimit)
 	defer cancel()
 	list, err := client.ResourceV1().ResourceSlices().List(ctx, selection(driver))
 	if err != nil {
@@ -68,7 +68,7 @@ func Published(ctx context.Context, client kubernetes.Interface, driver, node st
 			return devices, nil
 		}
 	}
-	return nil, fmt.Errorf("waiting for driver %s to offer %d devices of type %s on node %s: %w", driver, w.Least, w.Type, node, ctx.Err())
+	return nil, fmt.Errorf("waiting for driver %s to publish %d devices of type %s on node %s: %w", driver, w.Least, w.Type, node, ctx.Err())
 }
 
 func selection(driver string) metav1.ListOptions {
@@ -84,7 +84,7 @@ func (w Wanted) in(known map[string]resourceapi.ResourceSlice, node string) []De
 		}
 		for i := range slice.Spec.Devices {
 			d := &slice.Spec.Devices[i]
-			if is(d, "type", w.Type) && (w.Profile == "" || is(d, "profile", w.Profile)) {
+			if (w.Type == "" || is(d, "type", w.Type)) && (w.Profile == "" || is(d, "profile", w.Profile)) {
 				several := d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations
 				devices = append(devices, Device{Pool: slice.Spec.Pool.Name, Name: d.Name, Several: several})
 			}
@@ -99,7 +99,7 @@ func is(d *resourceapi.Device, attribute resourceapi.QualifiedName, value string
 	return text != nil && *text == value
 }
 
-// Wipe deletes the driver's slices, as the kubelet does when it starts, and returns how long they stay away.
+// Wipe deletes the driver's ResourceSlices, as the kubelet does when it starts, and returns how long they stay away.
 func Wipe(ctx context.Context, client kubernetes.Interface, driver, node string) (time.Duration, error) {
 	if err := client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, selection(driver)); err != nil {
 		return 0, fmt.Errorf("wiping the ResourceSlices: %w", err)
