@@ -14,9 +14,9 @@ import (
 )
 
 // newKeeper builds what sets the intervals that the node's configuration says.
-func newKeeper(ctx context.Context, m *Machine, l *layout, tx *prepare.Transaction, nodeEvents driver.NodeEvents) *timeslice.Keeper {
-	return timeslice.NewKeeper(timeslice.KeeperPorts{
-		Tool: m.Tool, Notes: m.State.Intervals, Alone: tx.Alone, Wanted: l.Offering.Intervals,
+func newKeeper(ctx context.Context, m *Machine, l *layout, tx *prepare.Transaction, nodeEvents driver.NodeEvents) *timeslice.Reconciler {
+	return timeslice.NewReconciler(timeslice.ReconcilerPorts{
+		Tool: m.Tool, Store: m.State.Intervals, WithGPULock: tx.Alone, Wanted: l.Offering.Intervals,
 		Changed: func() <-chan struct{} { return m.Inventory.Current().Replaced() },
 		Failed: func(id gpu.UUID, interval gpu.Interval, err error) {
 			klog.FromContext(ctx).Error(err, "An interval is not set", "gpu", id, "interval", interval)

@@ -115,7 +115,7 @@ func (m *Machine) Ports(advertised Advertised, events driver.NodeEvents) prepare
 		}{SpecBuilder(host, m.Inventory, extra), m.State.Specs},
 		Steps: map[string]prepare.Step{
 			claim.StepMIG:      mig.Step{Driver: open, Load: host.DriverLoad},
-			claim.StepInterval: timeslice.Step{Tool: m.Tool, Notes: m.State.Intervals},
+			claim.StepInterval: timeslice.Step{Tool: m.Tool, Store: m.State.Intervals},
 		},
 		Needs:  map[string]prepare.Need{claim.NeedMIG: mode, claim.NeedWhole: mode},
 		Static: mig.Static{Driver: open},

@@ -64,7 +64,7 @@ func (s *serving) failure(ctx context.Context) error {
 }
 
 // newMetrics builds the metrics, which read the others when they are asked for.
-func newMetrics(version string, cfg *config.Plugin, m *Machine, l *layout, tx *prepare.Transaction, keeper *timeslice.Keeper,
+func newMetrics(version string, cfg *config.Plugin, m *Machine, l *layout, tx *prepare.Transaction, keeper *timeslice.Reconciler,
 	damaged *damagedRecords,
 ) *driver.Metrics {
 	return driver.NewMetrics(version, driver.Readings{

@@ -12,168 +12,169 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Keeper sets the intervals that the node's configuration wants. One process of a node has one that runs.
+// Reconciler sets the time-slice intervals of the node's configuration. At most one process of a node runs one.
 //
-// It sets an interval when it comes to be wanted, and once when it begins to run: notes of this boot do not tell what is in force. A
-// driver that was loaded meanwhile has forgotten all, and one without persistence mode may forget when the last program closes the
-// GPU, which the plugin before this one may have been. Asking costs a run of the tool as well. Where a claim has set another one over
-// it, the end of that claim brings it into force.
-type Keeper struct {
-	KeeperPorts
-	// inForce is what this process has set; where nothing is known of a GPU it is set, or seen to be the driver's own.
+// It sets an interval when the configuration changes, and once after the process started, because a record does not prove that the
+// interval is still in force: a driver that was loaded again has lost it, and a driver without persistence mode may lose it when the
+// last client, for instance the previous plugin, closes the GPU. Reading it costs a run of the tool as well. While a claim has set
+// another interval, the node's is only recorded, and the claim's Unprepare sets it.
+type Reconciler struct {
+	ReconcilerPorts
+	// inForce are the intervals that this process has set or verified; a GPU that is missing is reconciled next.
 	inForce map[gpu.UUID]gpu.Interval
-	wake    chan struct{}
+	trigger chan struct{}
 
 	mu sync.Mutex
-	// failing are those whose interval could not be set, and why.
+	// failing are the GPUs whose interval could not be set, with the cause.
 	failing map[gpu.UUID]string
 }
 
-// KeeperPorts is what a Keeper works with.
-type KeeperPorts struct {
+// ReconcilerPorts are the dependencies of a Reconciler.
+type ReconcilerPorts struct {
 	Tool  Tool
-	Notes *Notes
-	// Alone runs something while no claim's work on the GPU is under way.
-	Alone func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error
-	// Wanted tells the interval of every GPU that can have one: it answers and is not in MIG mode. One that is left out for a while
-	// may have lost what was set. An error: that is not known. gpu.ErrDriverNotLoaded: the driver went, and what was set with it.
+	Store *Store
+	// WithGPULock calls do with the GPU's lock held, so that no claim on that GPU is prepared or unprepared meanwhile.
+	WithGPULock func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error
+	// Wanted returns the configured interval of every GPU that responds and is not in MIG mode. A GPU that was missing for a while
+	// is set again. An error means that the intervals are unknown for now; with gpu.ErrDriverNotLoaded all GPUs have lost theirs.
 	Wanted func() (map[gpu.UUID]gpu.Interval, error)
-	// Changed returns a channel that is closed when Wanted may say something else than when it was asked for.
+	// Changed returns a channel that is closed when the result of Wanted may have changed since the call.
 	Changed func() <-chan struct{}
-	// Failed is told of what could not be set, once as long as that is so for the same reason. It must not block.
+	// Failed reports an interval that could not be set, once per GPU until it is set or the cause changes. It must not block.
 	Failed func(id gpu.UUID, interval gpu.Interval, err error)
 }
 
-// NewKeeper knows nothing of what is in force.
-func NewKeeper(ports KeeperPorts) *Keeper {
-	return &Keeper{KeeperPorts: ports, inForce: map[gpu.UUID]gpu.Interval{}, failing: map[gpu.UUID]string{}, wake: make(chan struct{}, 1)}
+// NewReconciler returns a reconciler that has yet to set every configured interval.
+func NewReconciler(ports ReconcilerPorts) *Reconciler {
+	return &Reconciler{ReconcilerPorts: ports, inForce: map[gpu.UUID]gpu.Interval{}, failing: map[gpu.UUID]string{}, trigger: make(chan struct{}, 1)}
 }
 
-// What failed for a reason that may pass is tried again after retryFirst, twice as long each time up to retryMost.
+// A transient failure is retried after retryFirst, with exponential back-off up to retryMost.
 const (
 	retryFirst = 10 * time.Second
 	retryMost  = 5 * time.Minute
 )
 
-// Look makes Run look again at what is wanted. It does not block.
-func (k *Keeper) Look() {
+// Trigger makes Run reconcile now. It does not block.
+func (r *Reconciler) Trigger() {
 	select {
-	case k.wake <- struct{}{}:
+	case r.trigger <- struct{}{}:
 	default:
 	}
 }
 
-// Run keeps the intervals until the context ends.
-func (k *Keeper) Run(ctx context.Context) {
-	wait := retryFirst
+// Run reconciles until the context is done.
+func (r *Reconciler) Run(ctx context.Context) {
+	delay := retryFirst
 	for {
-		changed := k.Changed()
-		var again <-chan time.Time
-		if k.Keep(ctx) {
-			again, wait = time.After(wait), min(2*wait, retryMost)
+		changed := r.Changed()
+		var retry <-chan time.Time
+		if r.Reconcile(ctx) {
+			retry, delay = time.After(delay), min(2*delay, retryMost)
 		} else {
-			wait = retryFirst
+			delay = retryFirst
 		}
 		select {
 		case <-changed:
-		case <-k.wake:
-		case <-again:
+		case <-r.trigger:
+		case <-retry:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// Keep sets what is wanted and not in force, GPU by GPU. It tells whether trying again without a change may help.
-func (k *Keeper) Keep(ctx context.Context) (again bool) {
-	wanted, err := k.Wanted()
+// Reconcile sets the configured intervals that are not in force, one GPU at a time. It reports whether a retry may succeed although
+// nothing changes.
+func (r *Reconciler) Reconcile(ctx context.Context) (retry bool) {
+	wanted, err := r.Wanted()
 	if errors.Is(err, gpu.ErrDriverNotLoaded) {
-		clear(k.inForce)
-		k.only(nil)
+		clear(r.inForce)
+		r.dropFailures(nil)
 	}
 	if err != nil {
 		return false
 	}
-	maps.DeleteFunc(k.inForce, func(id gpu.UUID, _ gpu.Interval) bool { _, has := wanted[id]; return !has })
-	k.only(wanted)
+	maps.DeleteFunc(r.inForce, func(id gpu.UUID, _ gpu.Interval) bool { _, has := wanted[id]; return !has })
+	r.dropFailures(wanted)
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
 		interval := wanted[id]
-		if k.inForce[id] == interval || ctx.Err() != nil {
+		if r.inForce[id] == interval || ctx.Err() != nil {
 			continue
 		}
-		err := k.Alone(ctx, id, func(ctx context.Context) error { return k.keep(ctx, id, interval) })
-		switch _, never := errors.AsType[*gpu.UnsupportedError](err); {
+		err := r.WithGPULock(ctx, id, func(ctx context.Context) error { return r.set(ctx, id, interval) })
+		switch _, unsupported := errors.AsType[*gpu.UnsupportedError](err); {
 		case err == nil:
-			k.inForce[id] = interval
-			k.done(id)
+			r.inForce[id] = interval
+			r.clearFailure(id)
 			continue
-		case !never:
-			again = true
+		case !unsupported:
+			retry = true
 		}
-		delete(k.inForce, id)
-		if ctx.Err() == nil && k.fails(id, interval, err) {
-			k.Failed(id, interval, err)
+		delete(r.inForce, id)
+		if ctx.Err() == nil && r.recordFailure(id, interval, err) {
+			r.Failed(id, interval, err)
 		}
 	}
-	return again
+	return retry
 }
 
-// Failing counts the GPUs whose interval is not as it is wanted because it could not be set.
-func (k *Keeper) Failing() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.failing)
+// Failing counts the GPUs whose configured interval could not be set.
+func (r *Reconciler) Failing() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.failing)
 }
 
-// fails notes why an interval could not be set, and tells whether that is news.
-func (k *Keeper) fails(id gpu.UUID, interval gpu.Interval, err error) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	why := fmt.Sprintf("%s: %v", interval, err)
-	news := k.failing[id] != why
-	k.failing[id] = why
-	return news
+// recordFailure remembers why an interval could not be set, and reports whether the failure or its cause is new.
+func (r *Reconciler) recordFailure(id gpu.UUID, interval gpu.Interval, err error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	cause := fmt.Sprintf("%s: %v", interval, err)
+	changed := r.failing[id] != cause
+	r.failing[id] = cause
+	return changed
 }
 
-// done notes that an interval is in force.
-func (k *Keeper) done(id gpu.UUID) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.failing, id)
+// clearFailure forgets the failure of a GPU whose interval is in force.
+func (r *Reconciler) clearFailure(id gpu.UUID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.failing, id)
 }
 
-// only forgets the failures of GPUs that nothing is wanted of.
-func (k *Keeper) only(wanted map[gpu.UUID]gpu.Interval) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	maps.DeleteFunc(k.failing, func(id gpu.UUID, _ string) bool { _, has := wanted[id]; return !has })
+// dropFailures forgets the failures of GPUs without a configured interval.
+func (r *Reconciler) dropFailures(wanted map[gpu.UUID]gpu.Interval) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.failing, func(id gpu.UUID, _ string) bool { _, has := wanted[id]; return !has })
 }
 
-// keep sets one GPU's interval, or has the end of a claim set it. The GPU's lock is held.
-func (k *Keeper) keep(ctx context.Context, id gpu.UUID, interval gpu.Interval) error {
-	before, err := k.Notes.of(id)
+// set sets one GPU's interval, or only records it for Unprepare while a claim has set another. The GPU's lock is held.
+func (r *Reconciler) set(ctx context.Context, id gpu.UUID, interval gpu.Interval) error {
+	before, err := r.Store.get(id)
 	if err != nil {
 		return err
 	}
 	if before.claim != "" {
-		return k.Notes.setNode(id, interval)
+		return r.Store.setNode(id, interval)
 	}
-	if err := k.Notes.setClaim(id, ""); err != nil { // what an earlier boot left goes
+	if err := r.Store.setClaim(id, ""); err != nil { // removes the file of an earlier boot
 		return err
 	}
 	if interval == gpu.IntervalDefault && before.node == "" {
-		return k.Notes.setNode(id, interval)
+		return r.Store.setNode(id, interval)
 	}
 	if interval != gpu.IntervalDefault {
-		if err := k.Notes.setNode(id, interval); err != nil {
+		if err := r.Store.setNode(id, interval); err != nil {
 			return err
 		}
 	}
-	if err := k.Tool.SetTimeslice(ctx, id, interval); err != nil {
+	if err := r.Tool.SetTimeslice(ctx, id, interval); err != nil {
 		if refused(err) {
-			err = errors.Join(err, k.Notes.setNode(id, before.node))
+			err = errors.Join(err, r.Store.setNode(id, before.node))
 		}
-		return fmt.Errorf("setting what the node's configuration says: %w", err)
+		return fmt.Errorf("setting the time-slice interval of the node's configuration: %w", err)
 	}
-	return k.Notes.setNode(id, interval)
+	return r.Store.setNode(id, interval)
 }

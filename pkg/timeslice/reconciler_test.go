@@ -13,25 +13,25 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// keeping is a node whose configuration can change.
-type keeping struct {
-	*bench
+// configuredNode is a machine with a node configuration that tests change.
+type configuredNode struct {
+	*machine
 	wanted  map[gpu.UUID]gpu.Interval
 	unknown error
 	changed chan struct{}
 	failed  []string
 }
 
-func newKeeping(t *testing.T) *keeping {
+func newConfiguredNode(t *testing.T) *configuredNode {
 	t.Helper()
-	return &keeping{bench: newBench(t), changed: make(chan struct{})}
+	return &configuredNode{machine: newMachine(t), changed: make(chan struct{})}
 }
 
-// keeper is that of a new process.
-func (k *keeping) keeper(boot string) *Keeper {
-	return NewKeeper(KeeperPorts{
-		Tool: k.tool, Notes: k.notes(boot),
-		Alone: func(ctx context.Context, _ gpu.UUID, do func(ctx context.Context) error) error {
+// newReconciler is the reconciler of a new process in that boot.
+func (k *configuredNode) newReconciler(boot string) *Reconciler {
+	return NewReconciler(ReconcilerPorts{
+		Tool: k.tool, Store: k.store(boot),
+		WithGPULock: func(ctx context.Context, _ gpu.UUID, do func(ctx context.Context) error) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -53,190 +53,190 @@ func (k *keeping) keeper(boot string) *Keeper {
 	})
 }
 
-// handOver comes between what a test has set and the wait in which it is read: fakes run only while the test waits, which the race
-// detector does not know.
-func (k *keeping) handOver() {
+// synchronise orders the test's writes before the reads of the fakes. Fakes run only while the test waits, which the race detector
+// cannot see.
+func (k *configuredNode) synchronise() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 }
 
-// after lets time pass, in which fakes may read what the test has set.
-func (k *keeping) after(pass time.Duration) {
-	k.handOver()
+// after advances the fake clock and waits until Run is idle.
+func (k *configuredNode) after(pass time.Duration) {
+	k.synchronise()
 	time.Sleep(pass)
 	synctest.Wait()
 }
 
-// intervals are those of GPUs A and B.
+// intervals are the intervals of GPUs A and B.
 func intervals(a, b gpu.Interval) map[gpu.UUID]gpu.Interval {
 	return map[gpu.UUID]gpu.Interval{uuidA: a, uuidB: b}
 }
 
-func TestTheNodesIntervals(t *testing.T) {
+func TestReconcile_ConfigurationChanges_SetOncePerProcess(t *testing.T) {
 	t.Parallel()
-	k := newKeeping(t)
-	one := k.keeper("boot-1")
+	k := newConfiguredNode(t)
+	one := k.newReconciler("boot-1")
 	k.wanted = intervals("Default", "Default")
-	assert.False(t, one.Keep(t.Context()))
-	assert.Zero(t, k.runs, "a driver that was just loaded needs nothing")
+	assert.False(t, one.Reconcile(t.Context()))
+	assert.Zero(t, k.runs, "a driver that was just loaded uses the default")
 
 	k.wanted = intervals("Default", "Long")
 	for range 3 {
-		assert.False(t, one.Keep(t.Context()))
+		assert.False(t, one.Reconcile(t.Context()))
 	}
-	assert.Equal(t, 1, k.runs, "it is set once")
+	assert.Equal(t, 1, k.runs, "an interval is set once")
 	assert.Equal(t, gpu.IntervalLong, k.inForce[uuidB])
 
-	two := k.keeper("boot-1")
+	two := k.newReconciler("boot-1")
 	for range 3 {
-		two.Keep(t.Context())
+		two.Reconcile(t.Context())
 	}
-	assert.Equal(t, 2, k.runs, "a new process does not know whether the driver was loaded anew")
+	assert.Equal(t, 2, k.runs, "a new process cannot know whether the driver was loaded again")
 
 	k.wanted = intervals("Short", "Default")
-	two.Keep(t.Context())
+	two.Reconcile(t.Context())
 	assert.Equal(t, intervals("Short", "Default"), k.inForce)
 	k.wanted = intervals("Default", "Default")
-	two.Keep(t.Context())
+	two.Reconcile(t.Context())
 	assert.Equal(t, intervals("Default", "Default"), k.inForce)
-	assert.Empty(t, k.files(t), "what was put back is forgotten")
+	assert.Empty(t, k.files(t), "the default interval needs no record")
 	k.runs = 0
-	k.keeper("boot-1").Keep(t.Context())
+	k.newReconciler("boot-1").Reconcile(t.Context())
 	assert.Zero(t, k.runs)
 	assert.Empty(t, k.failed)
 }
 
-// TestWhatAnotherProcessHasSet is put back by one that was never told to set it.
-func TestWhatAnotherProcessHasSet(t *testing.T) {
+// The interval of an earlier process is reset by a process that never had it configured.
+func TestReconcile_IntervalOfEarlierProcess_Reset(t *testing.T) {
 	t.Parallel()
-	k := newKeeping(t)
+	k := newConfiguredNode(t)
 	k.wanted = intervals("Long", "Default")
-	k.keeper("boot-1").Keep(t.Context())
+	k.newReconciler("boot-1").Reconcile(t.Context())
 	k.wanted = intervals("Default", "Default")
-	k.keeper("boot-1").Keep(t.Context())
+	k.newReconciler("boot-1").Reconcile(t.Context())
 	assert.Equal(t, gpu.IntervalDefault, k.inForce[uuidA])
 	assert.Empty(t, k.files(t))
 }
 
-func TestTheNodesIntervalsAfterAReboot(t *testing.T) {
+func TestReconcile_AfterReboot_SetAgain(t *testing.T) {
 	t.Parallel()
-	k := newKeeping(t)
+	k := newConfiguredNode(t)
 	k.wanted = intervals("Long", "Short")
-	k.keeper("boot-1").Keep(t.Context())
+	k.newReconciler("boot-1").Reconcile(t.Context())
 	k.inForce, k.runs = map[gpu.UUID]gpu.Interval{}, 0
 	k.wanted = intervals("Long", "Default")
-	k.keeper("boot-2").Keep(t.Context())
-	assert.Equal(t, map[gpu.UUID]gpu.Interval{uuidA: "Long"}, k.inForce, "set anew where it is wanted, and nothing is put back")
-	assert.Equal(t, []string{string(uuidA) + ".node.json"}, k.files(t), "what the earlier boot left is gone")
+	k.newReconciler("boot-2").Reconcile(t.Context())
+	assert.Equal(t, map[gpu.UUID]gpu.Interval{uuidA: "Long"}, k.inForce, "set again where it is configured, and nothing is reset")
+	assert.Equal(t, []string{string(uuidA) + ".node.json"}, k.files(t), "the files of the earlier boot are removed")
 }
 
-// TestAClaimOverTheNodesInterval: a claim's interval stays while it has the GPU, and gives way to what the node wants by then.
-func TestAClaimOverTheNodesInterval(t *testing.T) {
+// A claim's interval stays in force until it is unprepared; then the node's current interval is set.
+func TestReconcile_ClaimHasInterval_NodesIntervalSetAtUndo(t *testing.T) {
 	t.Parallel()
-	k := newKeeping(t)
-	keeper, step := k.keeper("boot-1"), k.step()
+	k := newConfiguredNode(t)
+	reconciler, step := k.newReconciler("boot-1"), k.step()
 	k.wanted = intervals("Long", "Default")
-	keeper.Keep(t.Context())
+	reconciler.Reconcile(t.Context())
 	for _, id := range []gpu.UUID{uuidA, uuidB} {
-		_, err := step.Do(t.Context(), asks(id, "Short"))
+		_, err := step.Do(t.Context(), intervalStep(id, "Short"))
 		require.NoError(t, err)
 	}
-	keeper.Keep(t.Context())
+	reconciler.Reconcile(t.Context())
 	assert.Equal(t, intervals("Short", "Short"), k.inForce)
 
-	require.NoError(t, step.Undo(t.Context(), asks(uuidA, "Short")))
+	require.NoError(t, step.Undo(t.Context(), intervalStep(uuidA, "Short")))
 	assert.Equal(t, gpu.IntervalLong, k.inForce[uuidA])
 	k.wanted, k.runs = intervals("Default", "Medium"), 0
-	keeper.Keep(t.Context())
+	reconciler.Reconcile(t.Context())
 	assert.Equal(t, intervals("Default", "Short"), k.inForce)
 	assert.Equal(t, 1, k.runs)
-	k.keeper("boot-1").Keep(t.Context())
-	assert.Equal(t, gpu.IntervalShort, k.inForce[uuidB], "a new process leaves the claim's too")
+	k.newReconciler("boot-1").Reconcile(t.Context())
+	assert.Equal(t, gpu.IntervalShort, k.inForce[uuidB], "a new process keeps the claim's interval too")
 
-	require.NoError(t, step.Undo(t.Context(), asks(uuidB, "Short")))
+	require.NoError(t, step.Undo(t.Context(), intervalStep(uuidB, "Short")))
 	assert.Equal(t, intervals("Default", "Medium"), k.inForce)
-	keeper.Keep(t.Context())
-	assert.Equal(t, 2, k.runs, "the end of the claim has set it")
+	reconciler.Reconcile(t.Context())
+	assert.Equal(t, 2, k.runs, "Undo has set it")
 	k.wanted = intervals("Default", "Default")
-	keeper.Keep(t.Context())
+	reconciler.Reconcile(t.Context())
 	assert.Equal(t, intervals("Default", "Default"), k.inForce)
 	assert.Empty(t, k.files(t))
 }
 
-func TestADriverThatIsLoadedAgain(t *testing.T) {
+func TestReconcile_DriverLoadedAgain_SetAgain(t *testing.T) {
 	t.Parallel()
-	k := newKeeping(t)
-	keeper := k.keeper("boot-1")
+	k := newConfiguredNode(t)
+	reconciler := k.newReconciler("boot-1")
 	k.wanted = intervals("Long", "Default")
-	keeper.Keep(t.Context())
+	reconciler.Reconcile(t.Context())
 	k.unknown = errors.New("the configuration was not read yet")
-	keeper.Keep(t.Context())
+	reconciler.Reconcile(t.Context())
 	k.unknown = nil
-	keeper.Keep(t.Context())
+	reconciler.Reconcile(t.Context())
 	assert.Equal(t, 1, k.runs)
 	k.unknown, k.inForce = gpu.ErrDriverNotLoaded, map[gpu.UUID]gpu.Interval{}
-	assert.False(t, keeper.Keep(t.Context()))
+	assert.False(t, reconciler.Reconcile(t.Context()))
 	k.unknown = nil
-	keeper.Keep(t.Context())
+	reconciler.Reconcile(t.Context())
 	assert.Equal(t, gpu.IntervalLong, k.inForce[uuidA])
 }
 
-func TestAGPUThatWasInMIGMode(t *testing.T) {
+func TestReconcile_GPUWasInMIGMode_SetAgain(t *testing.T) {
 	t.Parallel()
-	k := newKeeping(t)
-	keeper := k.keeper("boot-1")
+	k := newConfiguredNode(t)
+	reconciler := k.newReconciler("boot-1")
 	k.wanted = intervals("Long", "Short")
-	keeper.Keep(t.Context())
+	reconciler.Reconcile(t.Context())
 	k.wanted = map[gpu.UUID]gpu.Interval{uuidB: "Short"}
 	k.inForce[uuidA] = "Default"
-	keeper.Keep(t.Context())
+	reconciler.Reconcile(t.Context())
 	assert.Equal(t, 2, k.runs)
 	k.wanted = intervals("Long", "Short")
-	keeper.Keep(t.Context())
+	reconciler.Reconcile(t.Context())
 	assert.Equal(t, intervals("Long", "Short"), k.inForce)
-	assert.Equal(t, 3, k.runs, "the other one was there all the time")
+	assert.Equal(t, 3, k.runs, "the other GPU was available all the time")
 }
 
-func TestWhatCannotBeSet(t *testing.T) {
+func TestReconcile_ToolFails_RetriedUnlessUnsupported(t *testing.T) {
 	t.Parallel()
-	k := newKeeping(t)
-	keeper := k.keeper("boot-1")
+	k := newConfiguredNode(t)
+	reconciler := k.newReconciler("boot-1")
 	k.wanted = intervals("Long", "Default")
 	k.refusal = gpu.ErrLost
-	assert.True(t, keeper.Keep(t.Context()), "it may come back")
-	assert.Empty(t, k.files(t), "nothing is to be put back")
+	assert.True(t, reconciler.Reconcile(t.Context()), "a lost GPU may come back")
+	assert.Empty(t, k.files(t), "nothing has to be reset")
 	k.refusal = &gpu.UnsupportedError{Feature: "it"}
-	assert.False(t, keeper.Keep(t.Context()), "only a change helps")
+	assert.False(t, reconciler.Reconcile(t.Context()), "a retry cannot succeed")
 	assert.Equal(t, []string{
-		"a Long setting what the node's configuration says: GPU is lost",
-		"a Long setting what the node's configuration says: it is not supported here",
+		"a Long setting the time-slice interval of the node's configuration: GPU is lost",
+		"a Long setting the time-slice interval of the node's configuration: it is not supported here",
 	}, k.failed)
 	k.refusal, k.applied = gpu.ErrTimeout, true
-	assert.True(t, keeper.Keep(t.Context()))
+	assert.True(t, reconciler.Reconcile(t.Context()))
 	k.refusal, k.wanted = nil, intervals("Default", "Default")
-	assert.False(t, keeper.Keep(t.Context()))
-	assert.Equal(t, gpu.IntervalDefault, k.inForce[uuidA], "what may have been set is put back")
+	assert.False(t, reconciler.Reconcile(t.Context()))
+	assert.Equal(t, gpu.IntervalDefault, k.inForce[uuidA], "an interval that may have been set is reset")
 }
 
-func TestKeepingOn(t *testing.T) {
+func TestRun_FailureAndChange_Reconciled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k := newKeeping(t)
+		k := newConfiguredNode(t)
 		k.wanted, k.refusal = intervals("Long", "Default"), gpu.ErrLost
-		keeper := k.keeper("boot-1")
+		reconciler := k.newReconciler("boot-1")
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { defer close(done); keeper.Run(ctx) }()
+		go func() { defer close(done); reconciler.Run(ctx) }()
 		k.after(0)
 		assert.Equal(t, 1, k.runs)
 		k.after(retryFirst + time.Second)
-		assert.Equal(t, 2, k.runs, "it is tried again")
+		assert.Equal(t, 2, k.runs, "the failure is retried")
 		k.refusal = nil
-		keeper.Look()
+		reconciler.Trigger()
 		k.after(0)
 		assert.Equal(t, gpu.IntervalLong, k.inForce[uuidA])
 		k.after(time.Hour)
-		assert.Equal(t, 3, k.runs, "and then left alone")
+		assert.Equal(t, 3, k.runs, "an interval in force is not set again")
 		k.wanted = intervals("Short", "Default")
 		last := k.changed
 		k.changed = make(chan struct{})
@@ -248,22 +248,22 @@ func TestKeepingOn(t *testing.T) {
 	})
 }
 
-// TestWhatCannotBeSetIsToldOnce, and again when it had been set meanwhile, or for another reason.
-func TestWhatCannotBeSetIsToldOnce(t *testing.T) {
+// A failure is reported once, and again after a success or with another cause.
+func TestReconcile_RepeatedFailure_ReportedOnce(t *testing.T) {
 	t.Parallel()
-	k := newKeeping(t)
-	keeper := k.keeper("boot-1")
-	keep := func(interval gpu.Interval, refusal error) (told, failing int) {
+	k := newConfiguredNode(t)
+	reconciler := k.newReconciler("boot-1")
+	reconcile := func(interval gpu.Interval, refusal error) (reported, failing int) {
 		k.wanted, k.refusal, k.failed = intervals(interval, "Default"), refusal, nil
 		for range 3 {
-			keeper.Keep(t.Context())
+			reconciler.Reconcile(t.Context())
 		}
-		return len(k.failed), keeper.Failing()
+		return len(k.failed), reconciler.Failing()
 	}
 	for _, step := range []struct {
-		interval      gpu.Interval
-		refusal       error
-		told, failing int
+		interval          gpu.Interval
+		refusal           error
+		reported, failing int
 	}{
 		{"Long", gpu.ErrLost, 1, 1},
 		{"Long", gpu.ErrLost, 0, 1},
@@ -274,16 +274,16 @@ func TestWhatCannotBeSetIsToldOnce(t *testing.T) {
 		{"Long", nil, 0, 0},
 		{"Short", gpu.ErrTimeout, 1, 1},
 	} {
-		told, failing := keep(step.interval, step.refusal)
-		assert.Equal(t, step.told, told, step)
+		reported, failing := reconcile(step.interval, step.refusal)
+		assert.Equal(t, step.reported, reported, step)
 		assert.Equal(t, step.failing, failing, step)
 	}
 	k.wanted = nil
-	keeper.Keep(t.Context())
-	assert.Zero(t, keeper.Failing(), "nothing is wanted of it")
-	_, failing := keep("Short", gpu.ErrTimeout)
+	reconciler.Reconcile(t.Context())
+	assert.Zero(t, reconciler.Failing(), "no interval is configured for it")
+	_, failing := reconcile("Short", gpu.ErrTimeout)
 	assert.Equal(t, 1, failing)
 	k.unknown = gpu.ErrDriverNotLoaded
-	keeper.Keep(t.Context())
-	assert.Zero(t, keeper.Failing(), "nor without a driver")
+	reconciler.Reconcile(t.Context())
+	assert.Zero(t, reconciler.Failing(), "no failures without a driver")
 }

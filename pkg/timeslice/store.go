@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Disk is what Notes needs of a filesystem; disk.OS is the real one.
+// Disk is the part of a filesystem that Store uses; disk.OS implements it.
 type Disk interface {
 	disk.Writer
 	Read(path string) ([]byte, error)
@@ -20,56 +20,58 @@ type Disk interface {
 	MakeDir(dir string, perm fs.FileMode) error
 }
 
-// Notes remembers what was set, over the death of a process and not over a boot. Whoever reads and changes what is noted of a GPU
-// holds that GPU's lock. What the node wants and what a claim has set are in files of their own, so that the end of a claim takes no
-// room on a disk.
-type Notes struct {
+// Store records the intervals that were set. Records survive the process and are invalid after a reboot. A caller that reads and
+// changes the record of a GPU holds that GPU's lock. The node's interval and the claim's are separate files, so that Unprepare only
+// removes a file and succeeds on a full disk.
+type Store struct {
 	disk   Disk
 	dir    string
 	bootID string
 }
 
-// note is what is known of one GPU.
-type note struct {
-	// node is what the node's configuration wants, or has wanted; empty for what a driver that was just loaded uses.
+// record is the content of both files of one GPU.
+type record struct {
+	// node is the interval of the node's configuration that is set or about to be set; empty for the default.
 	node gpu.Interval
-	// claim is what a claim has set over that, or was about to set; empty without such a claim.
+	// claim is the interval that a claim has set or was about to set; empty without such a claim.
 	claim gpu.Interval
 }
 
-// content is that of one file.
+// content is the JSON of one file.
 type content struct {
-	// BootID is the boot in which it was written.
+	// BootID is the boot in which the file was written.
 	BootID   string       `json:"bootID"`
 	Interval gpu.Interval `json:"interval"`
 }
 
-// NewNotes keeps the notes of this boot in a directory of its own below the plugin's, which is made with the first.
-func NewNotes(d Disk, pluginDir, bootID string) *Notes {
-	return &Notes{disk: d, dir: filepath.Join(pluginDir, "intervals"), bootID: bootID}
+// NewStore returns the store of this boot, in the directory "intervals" of the plugin's directory. The first write creates it.
+func NewStore(d Disk, pluginDir, bootID string) *Store {
+	return &Store{disk: d, dir: filepath.Join(pluginDir, "intervals"), bootID: bootID}
 }
 
-// What the names of the two files end with.
+// The suffixes of the two files of a GPU.
 const (
-	ofNode  = ".node.json"
-	ofClaim = ".claim.json"
+	nodeSuffix  = ".node.json"
+	claimSuffix = ".claim.json"
 )
 
-func (n *Notes) file(id gpu.UUID, of string) string { return filepath.Join(n.dir, string(id)+of) }
-
-// of returns what is known of a GPU; the zero note when nothing was set in this boot.
-func (n *Notes) of(id gpu.UUID) (known note, err error) {
-	if known.node, err = n.read(n.file(id, ofNode)); err == nil {
-		known.claim, err = n.read(n.file(id, ofClaim))
-	}
-	if err != nil {
-		return note{}, fmt.Errorf("reading what was set on GPU %s: %w", id, err)
-	}
-	return known, nil
+func (s *Store) file(id gpu.UUID, suffix string) string {
+	return filepath.Join(s.dir, string(id)+suffix)
 }
 
-func (n *Notes) read(file string) (gpu.Interval, error) {
-	raw, err := n.disk.Read(file)
+// get returns the record of a GPU; the zero record when nothing was set in this boot.
+func (s *Store) get(id gpu.UUID) (found record, err error) {
+	if found.node, err = s.read(s.file(id, nodeSuffix)); err == nil {
+		found.claim, err = s.read(s.file(id, claimSuffix))
+	}
+	if err != nil {
+		return record{}, fmt.Errorf("reading the recorded time-slice interval of GPU %s: %w", id, err)
+	}
+	return found, nil
+}
+
+func (s *Store) read(file string) (gpu.Interval, error) {
+	raw, err := s.disk.Read(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -77,70 +79,70 @@ func (n *Notes) read(file string) (gpu.Interval, error) {
 		return "", err
 	}
 	var c content
-	// Files are replaced whole, so only a power cut, which resets the GPU too, leaves half of one.
-	if err := json.Unmarshal(raw, &c); err != nil || c.BootID != n.bootID {
+	// Files are replaced atomically, so only a power cut leaves a truncated one, and a power cut resets the GPU too.
+	if err := json.Unmarshal(raw, &c); err != nil || c.BootID != s.bootID {
 		return "", nil
 	}
 	return c.Interval, nil
 }
 
-// setNode notes what the node's configuration wants.
-func (n *Notes) setNode(id gpu.UUID, interval gpu.Interval) error {
+// setNode records the interval of the node's configuration.
+func (s *Store) setNode(id gpu.UUID, interval gpu.Interval) error {
 	if interval == gpu.IntervalDefault {
 		interval = ""
 	}
-	return n.put(id, ofNode, interval)
+	return s.put(id, nodeSuffix, interval)
 }
 
-// setClaim notes what a claim sets, or that none does.
-func (n *Notes) setClaim(id gpu.UUID, interval gpu.Interval) error {
-	return n.put(id, ofClaim, interval)
+// setClaim records the interval of a claim; an empty one removes it.
+func (s *Store) setClaim(id gpu.UUID, interval gpu.Interval) error {
+	return s.put(id, claimSuffix, interval)
 }
 
-// put replaces one file, or removes it with what somebody died of writing. It is not synced to disk: what cuts the power resets the
-// GPU.
-func (n *Notes) put(id gpu.UUID, of string, interval gpu.Interval) error {
-	file := n.file(id, of)
+// put replaces one file, or removes it together with a temporary file that a killed process left. It is not synced to disk, because a
+// power cut resets the GPU.
+func (s *Store) put(id gpu.UUID, suffix string, interval gpu.Interval) error {
+	file := s.file(id, suffix)
 	var err error
 	if interval == "" {
-		err = errors.Join(n.disk.Remove(file+disk.TempSuffix), n.disk.Remove(file))
+		err = errors.Join(s.disk.Remove(file+disk.TempSuffix), s.disk.Remove(file))
 	} else {
-		err = n.write(file, interval)
+		err = s.write(file, interval)
 	}
 	if err != nil {
-		return fmt.Errorf("noting what is set on GPU %s: %w", id, err)
+		return fmt.Errorf("recording the time-slice interval of GPU %s: %w", id, err)
 	}
 	return nil
 }
 
-func (n *Notes) write(file string, interval gpu.Interval) error {
-	raw, _ := json.Marshal(content{BootID: n.bootID, Interval: interval}) // two texts
-	err := disk.Replace(n.disk, file, raw, 0o600, false)
+func (s *Store) write(file string, interval gpu.Interval) error {
+	raw, _ := json.Marshal(content{BootID: s.bootID, Interval: interval}) // two strings always marshal
+	err := disk.Replace(s.disk, file, raw, 0o600, false)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = n.disk.MakeDir(n.dir, 0o750); err == nil {
-			err = disk.Replace(n.disk, file, raw, 0o600, false)
+		if err = s.disk.MakeDir(s.dir, 0o750); err == nil {
+			err = disk.Replace(s.disk, file, raw, 0o600, false)
 		}
 	}
 	return err
 }
 
-// claimed lists the GPUs on which a claim has set an interval in this boot.
-func (n *Notes) claimed() ([]gpu.UUID, error) {
-	names, err := n.disk.List(n.dir)
+// claimed lists the GPUs with the interval of a claim of this boot.
+func (s *Store) claimed() ([]gpu.UUID, error) {
+	names, err := s.disk.List(s.dir)
 	if err != nil {
-		return nil, fmt.Errorf("looking on which GPUs something was set: %w", err)
+		return nil, fmt.Errorf("listing the recorded time-slice intervals: %w", err)
 	}
 	var claimed []gpu.UUID
 	for _, name := range names {
-		id, ok := strings.CutSuffix(name, ofClaim)
+		id, ok := strings.CutSuffix(name, claimSuffix)
 		if !ok {
 			continue
 		}
-		known, err := n.of(gpu.UUID(id))
+		found, err := s.get(gpu.UUID(id))
 		if err != nil {
 			return nil, err
 		}
-		if known.claim != "" {
+		if found.claim != "" {
 			claimed = append(claimed, gpu.UUID(id))
 		}
 	}

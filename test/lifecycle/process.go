@@ -56,7 +56,7 @@ type Process struct {
 	machine *plugin.Machine
 	leave   func() error
 	// keeper brings about what is wanted; unkept is what it could not.
-	keeper *timeslice.Keeper
+	keeper *timeslice.Reconciler
 	wanted map[gpu.UUID]gpu.Interval
 	unkept error
 	// offer is nil where what the node offers does not change.

@@ -67,9 +67,9 @@ func (t touchedTool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu
 
 // slicing builds what sets the intervals of the node.
 func (m *Machine) slicing(p *Process) {
-	p.keeper = timeslice.NewKeeper(timeslice.KeeperPorts{
-		Tool: p.machine.Tool, Notes: p.machine.State.Intervals, Wanted: func() (map[gpu.UUID]gpu.Interval, error) { return p.wanted, nil },
-		Alone: func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error {
+	p.keeper = timeslice.NewReconciler(timeslice.ReconcilerPorts{
+		Tool: p.machine.Tool, Store: p.machine.State.Intervals, Wanted: func() (map[gpu.UUID]gpu.Interval, error) { return p.wanted, nil },
+		WithGPULock: func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error {
 			return p.Alone(ctx, id, do)
 		},
 		Failed: func(_ gpu.UUID, _ gpu.Interval, err error) { p.unkept = errors.Join(p.unkept, err) },
@@ -85,7 +85,7 @@ func (m *Machine) keep(ctx context.Context, p *Process, interval gpu.Interval, g
 	for _, i := range gpus {
 		p.wanted[m.gpus[i]] = interval
 	}
-	p.keeper.Keep(ctx)
+	p.keeper.Reconcile(ctx)
 	return p.unkept
 }
 
