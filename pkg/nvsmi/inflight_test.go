@@ -19,13 +19,13 @@ import (
 
 const otherGPU = gpu.UUID("GPU-bbbbbbbb-0000-4000-8000-000000000000")
 
-// stuck is a program that waits in the kernel for some GPUs: no signal ends it.
+// stuck is a program that blocks in the kernel for some GPUs and ignores signals.
 type stuck struct {
 	mu    sync.Mutex
 	runs  map[gpu.UUID]int
 	hangs map[gpu.UUID]chan struct{}
-	// unborn: there is no process yet when it hangs.
-	unborn bool
+	// unstarted: it hangs before there is a process.
+	unstarted bool
 }
 
 func (s *stuck) tool() *Tool {
@@ -35,42 +35,42 @@ func (s *stuck) tool() *Tool {
 	}
 }
 
-func (s *stuck) run(ctx context.Context, _ Install, args []string, started func(int)) ended {
+func (s *stuck) run(ctx context.Context, _ Install, args []string, started func(int)) result {
 	id := gpu.UUID(args[2])
 	s.mu.Lock()
 	s.runs[id]++
 	pid, hang := 1000+s.runs[id], s.hangs[id]
 	s.mu.Unlock()
-	if !s.unborn {
+	if !s.unstarted {
 		started(pid)
 	}
 	if hang != nil {
 		<-hang
 	}
 	if ctx.Err() != nil {
-		return ended{err: context.Cause(ctx)}
+		return result{err: context.Cause(ctx)}
 	}
-	return ended{}
+	return result{}
 }
 
-// TestSetTimeslice_ProgramCannotBeKilled_OneRunPerGPU: each retry is refused at once until that one has exited, and other GPUs are set.
+// Retries are refused at once until the program has exited, and other GPUs are set.
 func TestSetTimeslice_ProgramCannotBeKilled_OneRunPerGPU(t *testing.T) {
 	t.Parallel()
-	for _, unborn := range []bool{false, true} {
-		t.Run(fmt.Sprintf("unborn %v", unborn), func(t *testing.T) {
+	for _, unstarted := range []bool{false, true} {
+		t.Run(fmt.Sprintf("unstarted %v", unstarted), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hang := make(chan struct{})
-				s := &stuck{runs: map[gpu.UUID]int{}, hangs: map[gpu.UUID]chan struct{}{someGPU: hang}, unborn: unborn}
+				s := &stuck{runs: map[gpu.UUID]int{}, hangs: map[gpu.UUID]chan struct{}{someGPU: hang}, unstarted: unstarted}
 				tool := s.tool()
 				begin := time.Now()
 				err := tool.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong)
 				require.ErrorIs(t, err, gpu.ErrTimeout)
 				require.ErrorContains(t, err, "of the plugin's container cannot be killed")
-				assert.Equal(t, Timeout+killed, time.Since(begin), "the program's time, and a killed program's")
+				assert.Equal(t, Timeout+killGrace, time.Since(begin), "the program's timeout and the grace of a killed program")
 
 				pid, says := 1001, "process 1001 of the plugin's container"
-				if unborn {
-					pid, says = 0, "it was not even started"
+				if unstarted {
+					pid, says = 0, "not started yet"
 				}
 				begin = time.Now()
 				for range 5 {
@@ -79,12 +79,12 @@ func TestSetTimeslice_ProgramCannotBeKilled_OneRunPerGPU(t *testing.T) {
 					running, ok := errors.AsType[*RunningError](err)
 					require.True(t, ok, "%v", err)
 					assert.Equal(t, pid, running.PID)
-					require.EqualError(t, err, "setting the time slices of GPU "+string(someGPU)+" to Short with /usr/bin/nvidia-smi: an earlier run for "+
-						"this GPU has not exited ("+says+"): no answer within the deadline; if the process cannot be killed it waits in the kernel: "+
-						"reset the GPU, or restart the node")
+					require.EqualError(t, err, "setting the time-slice interval of GPU "+string(someGPU)+" to Short with /usr/bin/nvidia-smi: an earlier run for "+
+						"this GPU has not exited ("+says+"): no answer within the deadline; a process that cannot be killed is blocked in the kernel: "+
+						"reset the GPU or restart the node")
 				}
 				require.NoError(t, tool.SetTimeslice(t.Context(), otherGPU, gpu.IntervalShort))
-				assert.Zero(t, time.Since(begin), "nobody waits")
+				assert.Zero(t, time.Since(begin), "no call waits")
 				assert.Equal(t, map[gpu.UUID]int{someGPU: 1, otherGPU: 1}, s.runs)
 
 				close(hang)
@@ -96,8 +96,8 @@ func TestSetTimeslice_ProgramCannotBeKilled_OneRunPerGPU(t *testing.T) {
 	}
 }
 
-// TestSetTimeslice_CallerGone_RunStaysCounted: it is the program that has to go, not who waits for it.
-func TestSetTimeslice_CallerGone_RunStaysCounted(t *testing.T) {
+// A run stays in flight until the program exits, also when its caller has returned.
+func TestSetTimeslice_CallerGone_RunStaysInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -108,23 +108,23 @@ func TestSetTimeslice_CallerGone_RunStaysCounted(t *testing.T) {
 		go func() { done <- tool.SetTimeslice(ctx, someGPU, gpu.IntervalLong) }()
 		synctest.Wait()
 		_, running := errors.AsType[*RunningError](tool.SetTimeslice(t.Context(), someGPU, gpu.IntervalShort))
-		assert.True(t, running, "nor do two run at once that do not hang")
+		assert.True(t, running, "a second run is refused while the first is in time, too")
 		cancel()
 		require.ErrorIs(t, <-done, context.Canceled)
 		_, running = errors.AsType[*RunningError](tool.SetTimeslice(t.Context(), someGPU, gpu.IntervalShort))
 		assert.True(t, running)
 		require.ErrorIs(t, tool.SetTimeslice(ctx, otherGPU, gpu.IntervalShort), context.Canceled)
-		assert.Equal(t, map[gpu.UUID]int{someGPU: 1}, s.runs, "nothing is run for a caller that has gone")
+		assert.Equal(t, map[gpu.UUID]int{someGPU: 1}, s.runs, "nothing is run with a canceled context")
 		close(hang)
 	})
 }
 
-// TestRun_ThreadIsItsOwn: the kernel kills the program when the thread that started it ends, so no other goroutine may run on, and end, it.
-func TestRun_ThreadIsItsOwn(t *testing.T) {
+// The kernel kills the program when the thread that started it exits, so no other goroutine may run on that thread.
+func TestRun_Program_StartedOnLockedThread(t *testing.T) {
 	t.Parallel()
 	tool := scripted(t, "exit 0")
 	var header string
-	tool.program = func(ctx context.Context, install Install, args []string, started func(int)) ended {
+	tool.program = func(ctx context.Context, install Install, args []string, started func(int)) result {
 		return execute(ctx, install, args, func(pid int) {
 			stack := make([]byte, 1<<10)
 			header, _, _ = strings.Cut(string(stack[:runtime.Stack(stack, false)]), "\n")

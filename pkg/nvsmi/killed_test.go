@@ -17,12 +17,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// toolOfChild names the program that the child process of these tests runs.
-const toolOfChild = "PRISM_TEST_NVIDIA_SMI"
+// childProgram is the environment variable with the program that the child process of these tests runs.
+const childProgram = "PRISM_TEST_NVIDIA_SMI"
 
-// TestMain is also the child process: a plugin that sets an interval until it is killed.
+// TestMain also is the child process: a plugin that sets an interval until it is killed.
 func TestMain(m *testing.M) {
-	program := os.Getenv(toolOfChild)
+	program := os.Getenv(childProgram)
 	if program == "" {
 		os.Exit(m.Run())
 	}
@@ -33,10 +33,10 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// TestSetTimeslice_PluginKilled_ProgramDies: it could undo what the next plugin sets.
-func TestSetTimeslice_PluginKilled_ProgramDies(t *testing.T) {
+// A program that outlived its plugin could overwrite what the next plugin sets.
+func TestSetTimeslice_PluginKilled_ProgramKilled(t *testing.T) {
 	t.Parallel()
-	// The program keeps the end of a pipe that its plugin was given, as long as it lives.
+	// The program holds the write end of a pipe open until it exits.
 	install, err := scripted(t, "exec 3>/proc/$PPID/fd/3; echo $$ >&3; exec sleep 3600").Find()
 	require.NoError(t, err)
 	self, err := os.Executable()
@@ -45,12 +45,12 @@ func TestSetTimeslice_PluginKilled_ProgramDies(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = read.Close() }()
 	plugin := exec.Command(self)
-	plugin.Env = append(os.Environ(), toolOfChild+"="+install.Program)
+	plugin.Env = append(os.Environ(), childProgram+"="+install.Program)
 	plugin.ExtraFiles = []*os.File{write}
 	require.NoError(t, plugin.Start())
 	require.NoError(t, write.Close())
-	const patience = 10 * time.Second
-	require.NoError(t, read.SetReadDeadline(time.Now().Add(patience)))
+	const deadline = 10 * time.Second
+	require.NoError(t, read.SetReadDeadline(time.Now().Add(deadline)))
 	lines := bufio.NewReader(read)
 	line, err := lines.ReadString('\n')
 	if err != nil {
@@ -63,7 +63,7 @@ func TestSetTimeslice_PluginKilled_ProgramDies(t *testing.T) {
 	require.NoError(t, plugin.Process.Kill())
 	require.Error(t, plugin.Wait())
 	_, err = lines.ReadByte()
-	if !assert.ErrorIs(t, err, io.EOF, "the program lives on") {
+	if !assert.ErrorIs(t, err, io.EOF, "the program is still running") {
 		program, err := os.FindProcess(pid)
 		require.NoError(t, err)
 		require.NoError(t, program.Kill())
