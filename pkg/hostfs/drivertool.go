@@ -2,13 +2,13 @@ package hostfs
 
 import "path/filepath"
 
-// toolDirs are the directories of a driver root in which distributions and installers put programs.
+// toolDirs are the directories of a driver root where distributions and installers put programs.
 var toolDirs = []string{"/usr/bin", "/bin", "/opt/bin", "/"}
 
-// Tool returns a program of this driver installation as this process sees it, false when there is none.
+// Tool returns this process's path of a program of the driver installation, false without one.
 func (r DriverRoot) Tool(name string) (string, bool) {
 	for _, dir := range toolDirs {
-		// As for the library: absolute links mean files inside the driver root.
+		// As for the library, absolute links refer to files inside the driver root.
 		seen, err := resolveIn(r.Path, filepath.Join(dir, name))
 		if err == nil && executable(seen) {
 			return seen, true

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTool(t *testing.T) {
+func TestTool_Directories_ExecutableFound(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		files map[string]string
@@ -19,7 +19,7 @@ func TestTool(t *testing.T) {
 		"GKE":              {files: map[string]string{"bin/nvidia-smi": "ELF"}, want: "bin/nvidia-smi"},
 		"through links":    {files: map[string]string{"usr/bin/nvidia-smi": "->/etc/alternatives/smi", "etc/alternatives/smi": "ELF"}, want: "etc/alternatives/smi"},
 		"none":             {files: map[string]string{"usr/bin/nvidia-settings": "ELF"}},
-		"a broken link":    {files: map[string]string{"usr/bin/nvidia-smi": "->/gone"}},
+		"broken link":      {files: map[string]string{"usr/bin/nvidia-smi": "->/gone"}},
 		"only a directory": {files: map[string]string{"usr/bin/nvidia-smi/README": "ELF"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -38,5 +38,5 @@ func TestTool(t *testing.T) {
 	root := tree(t, map[string]string{"usr/bin/nvidia-smi": "text"})
 	require.NoError(t, os.Chmod(filepath.Join(root, "usr/bin/nvidia-smi"), 0o644))
 	_, ok := DriverRoot{Path: root}.Tool("nvidia-smi")
-	assert.False(t, ok, "what nobody can execute is no program")
+	assert.False(t, ok, "a file without execute permission is not a program")
 }

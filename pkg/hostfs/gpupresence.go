@@ -14,14 +14,14 @@ const (
 	pciDevices = "/sys/bus/pci/devices"
 	// vendorNVIDIA is the PCI vendor id as sysfs writes it.
 	vendorNVIDIA = "0x10de"
-	// classDisplay begins the PCI class of VGA (0x0300) and 3D controllers (0x0302). NVSwitches and the audio functions of
-	// GPUs have others.
+	// classDisplay is the prefix of the PCI classes of VGA (0x0300) and 3D controllers (0x0302). NVSwitches and the audio functions
+	// of GPUs have other classes.
 	classDisplay = "0x03"
 )
 
-// MayHaveGPU reports whether the host has an NVIDIA GPU: a display controller of NVIDIA on the PCI bus, or a loaded NVIDIA kernel
-// module, which does not load without a GPU (those of a system on chip are not on the PCI bus). An error means that the PCI
-// devices could not be listed, so that there may be one.
+// MayHaveGPU reports whether the host has an NVIDIA GPU: an NVIDIA display controller on the PCI bus, or a loaded NVIDIA kernel
+// module, which does not load without a GPU (integrated GPUs are not on the PCI bus). It is true with every error: the PCI devices
+// could not be listed, and there may be a GPU.
 func (f *FS) MayHaveGPU() (bool, error) {
 	if f.KernelModule() != "" {
 		return true, nil
@@ -53,7 +53,7 @@ func (f *FS) MayHaveGPU() (bool, error) {
 	return false, nil
 }
 
-// pciFile reads one file of a PCI device; empty when the device was removed meanwhile.
+// pciFile reads an attribute of a PCI device; empty when the device was removed meanwhile.
 func (f *FS) pciFile(address, name string) (string, error) {
 	raw, err := f.read(filepath.Join(pciDevices, address, name))
 	if errors.Is(err, gpu.ErrNotFound) {

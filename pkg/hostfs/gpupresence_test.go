@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestMayHaveGPU_ByPCIAndModule(t *testing.T) {
+func TestMayHaveGPU_PCIDevicesAndModule_Detected(t *testing.T) {
 	t.Parallel()
 	const devices = "sys/bus/pci/devices/"
 	for name, c := range map[string]struct {
@@ -33,7 +33,7 @@ func TestMayHaveGPU_ByPCIAndModule(t *testing.T) {
 	}
 }
 
-func TestMayHaveGPU_UnreadablePCI_IsPossible(t *testing.T) {
+func TestMayHaveGPU_PCIDevicesUnreadable_True(t *testing.T) {
 	t.Parallel()
 	has, err := New(t.TempDir()).MayHaveGPU()
 	require.EqualError(t, err, "listing PCI devices: /sys/bus/pci/devices: not found")

@@ -19,8 +19,8 @@ const (
 
 // CheckPrograms checks the directory of a program that the container runtime executes, and all directories above it up to the
 // host's root: users other than root must be able to traverse them, because in a user namespace the program runs as such a user,
-// and only root may change what is in them. The error joins one sentence for each directory where that is not so;
-// gpu.ErrNotFound: there is none at the path.
+// and only root may change their entries. The error joins one sentence per violation; gpu.ErrNotFound: there is no directory at the
+// path.
 func (f *FS) CheckPrograms(dir string) error {
 	seen, err := f.resolve(dir)
 	if err != nil {
@@ -40,7 +40,7 @@ func (f *FS) CheckPrograms(dir string) error {
 	}
 }
 
-// checkDirectory checks one directory; its name on the host is for the error.
+// checkDirectory checks one directory; onHost is its path in errors.
 func checkDirectory(seen, onHost string) error {
 	info, err := os.Stat(seen)
 	if err != nil {
@@ -48,14 +48,14 @@ func checkDirectory(seen, onHost string) error {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || !ok {
-		return fmt.Errorf("%s is no directory: %w", onHost, gpu.ErrNotFound)
+		return fmt.Errorf("%s is not a directory: %w", onHost, gpu.ErrNotFound)
 	}
 	mode := info.Mode()
 	var problems []error
 	if mode&traversableByOthers == 0 {
 		problems = append(problems, fmt.Errorf("users other than root cannot traverse %s (mode %04o)", onHost, mode.Perm()))
 	}
-	// In a directory with the sticky bit others can add to what is there and not replace it.
+	// In a directory with the sticky bit other users can add entries but not replace those of root.
 	shared := mode&fs.ModeSticky == 0 && (mode&writableByOthers != 0 || mode&writableByGroup != 0 && stat.Gid != 0)
 	if foreign := stat.Uid != 0 && int(stat.Uid) != os.Geteuid(); shared || foreign {
 		problems = append(problems, fmt.Errorf("users other than root can change %s (owner %d:%d, mode %04o)", onHost, stat.Uid, stat.Gid, mode.Perm()))

@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// programsBelow makes a host with /var/lib/driver/programs and one directory of another mode.
+// programsBelow returns a host with /var/lib/driver/programs; the directory special has the mode.
 func programsBelow(t *testing.T, special string, mode os.FileMode) *FS {
 	t.Helper()
 	root := t.TempDir()
@@ -21,7 +21,7 @@ func programsBelow(t *testing.T, special string, mode os.FileMode) *FS {
 	return New(root)
 }
 
-func TestCheckPrograms_Directories_EveryOneIsChecked(t *testing.T) {
+func TestCheckPrograms_ParentDirectories_Checked(t *testing.T) {
 	t.Parallel()
 	const open, closed, shared = 0o755, 0o750, os.ModePerm
 	for name, c := range map[string]struct {
@@ -51,15 +51,15 @@ func TestCheckPrograms_Directories_EveryOneIsChecked(t *testing.T) {
 func TestCheckPrograms_OtherOwner_Reported(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
-		t.Skip("only root gives a directory away")
+		t.Skip("changing the owner needs root")
 	}
 	host := programsBelow(t, ".", 0o755)
 	require.NoError(t, os.Chown(filepath.Join(host.root, "var/lib/driver"), 1000, 0))
 	assert.ErrorContains(t, host.CheckPrograms("/var/lib/driver/programs"), "can change /var/lib/driver (owner 1000:0, mode 0755)")
 }
 
-// TestCheckPrograms_Link_ItsTargetIsChecked: the host's links are followed inside the host's tree.
-func TestCheckPrograms_Link_ItsTargetIsChecked(t *testing.T) {
+// The host's links are followed inside the host's tree.
+func TestCheckPrograms_Link_TargetChecked(t *testing.T) {
 	t.Parallel()
 	host := programsBelow(t, "var/lib", 0o755)
 	require.NoError(t, os.MkdirAll(filepath.Join(host.root, "data"), 0o700))

@@ -50,7 +50,7 @@ func (h *Host) FindDriver(explicit string) (hostfs.DriverRoot, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.installed == "" || (explicit != "" && explicit != DriverRoot) {
-		return hostfs.DriverRoot{}, fmt.Errorf("looking for libnvidia-ml.so.1 below %s: %w", DriverRoot, gpu.ErrDriverNotLoaded)
+		return hostfs.DriverRoot{}, fmt.Errorf("finding libnvidia-ml.so.1 below %s: %w", DriverRoot, gpu.ErrDriverNotLoaded)
 	}
 	version := h.installed.String()
 	return hostfs.DriverRoot{
@@ -150,7 +150,7 @@ func (h *Host) CharDevice(path string) (hostfs.CharDevice, error) {
 	}
 	numbers, ok := nodes[path]
 	if !ok {
-		return hostfs.CharDevice{}, fmt.Errorf("looking at device node %s: %w", path, gpu.ErrNotFound)
+		return hostfs.CharDevice{}, fmt.Errorf("checking device node %s: %w", path, gpu.ErrNotFound)
 	}
 	return hostfs.CharDevice{Path: path, Major: numbers[0], Minor: numbers[1]}, nil
 }
