@@ -15,8 +15,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 )
 
-// hanging is a client of an API server that answers nothing until the test ends, and what is told of each request that arrives. Unlike a
-// fake clientset it honours contexts.
+// hanging is a client of an API server that does not respond until the test ends, and a channel with the requests that arrive. Unlike a
+// fake clientset, it honours contexts.
 func hanging(t *testing.T) (kubernetes.Interface, <-chan string) {
 	t.Helper()
 	arrived, end := make(chan string, 16), make(chan struct{})
@@ -31,21 +31,21 @@ func hanging(t *testing.T) (kubernetes.Interface, <-chan string) {
 	return client, arrived
 }
 
-// within waits for something that has to happen.
+// within receives from a channel, with a deadline.
 func within[T any](t *testing.T, what string, happens <-chan T) (value T) {
 	t.Helper()
 	select {
 	case value = <-happens:
-	case <-time.After(patience):
-		require.Fail(t, what+": nothing happened")
+	case <-time.After(deadline):
+		require.Fail(t, what+": deadline exceeded")
 	}
 	return value
 }
 
-func TestRead_ContextEndsWhileServerHangs_Returns(t *testing.T) {
+func TestRead_ContextDoneWhileServerHangs_Returns(t *testing.T) {
 	t.Parallel()
 	for name, read := range map[string]func(context.Context, kubernetes.Interface) error{
-		"a claim": func(ctx context.Context, c kubernetes.Interface) error {
+		"claim": func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := kube.Claims{Client: c}.Exists(ctx, claimRef)
 			return err
 		},
@@ -54,14 +54,14 @@ func TestRead_ContextEndsWhileServerHangs_Returns(t *testing.T) {
 			return err
 		},
 		"taints": func(ctx context.Context, c kubernetes.Interface) error {
-			_, err := kube.Stored{Client: c, DriverName: driverName, NodeName: nodeName}.Tainted(ctx, leaving)
+			_, err := kube.Stored{Client: c, DriverName: driverName, NodeName: nodeName}.Tainted(ctx, draining)
 			return err
 		},
-		"a ConfigMap": func(ctx context.Context, c kubernetes.Interface) error {
+		"ConfigMap": func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := kube.Configs{Client: c}.Get(ctx, "prism", "nodes")
 			return err
 		},
-		"a label": func(ctx context.Context, c kubernetes.Interface) error {
+		"label": func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := kube.Configs{Client: c}.Label(ctx, nodeName, configLabel)
 			return err
 		},
@@ -73,7 +73,7 @@ func TestRead_ContextEndsWhileServerHangs_Returns(t *testing.T) {
 			_, err := kube.Probe{Client: c, DriverName: driverName, NodeName: nodeName}.PartitionableDevices(ctx)
 			return err
 		},
-		"the version": func(ctx context.Context, c kubernetes.Interface) error {
+		"version": func(ctx context.Context, c kubernetes.Interface) error {
 			_, err := kube.Probe{Client: c}.CountsShares(ctx)
 			return err
 		},
@@ -83,17 +83,17 @@ func TestRead_ContextEndsWhileServerHangs_Returns(t *testing.T) {
 			client, arrived := hanging(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			ended := make(chan error, 1)
-			go func() { ended <- read(ctx, client) }()
-			within(t, "asking the server", arrived)
+			returned := make(chan error, 1)
+			go func() { returned <- read(ctx, client) }()
+			within(t, "a request", arrived)
 			cancel()
-			assert.ErrorIs(t, within(t, "returning", ended), context.Canceled)
+			assert.ErrorIs(t, within(t, "a return", returned), context.Canceled)
 		})
 	}
 }
 
-// What a claim's status should say is neither written nor given up, and no failure: the next process says it.
-func TestStatuses_ContextEndsWhileServerHangs_LeftPending(t *testing.T) {
+// An interrupted write is neither a failure nor given up: the next process writes the status.
+func TestStatuses_ContextDoneWhileServerHangs_LeftPending(t *testing.T) {
 	t.Parallel()
 	client, arrived := hanging(t)
 	failed := make(chan error, 1)
@@ -102,12 +102,12 @@ func TestStatuses_ContextEndsWhileServerHangs_LeftPending(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- statuses.Run(ctx) }()
+	returned := make(chan error, 1)
+	go func() { returned <- statuses.Run(ctx) }()
 	statuses.Ready(claimRef, nil)
-	within(t, "asking the server", arrived)
+	within(t, "a request", arrived)
 	cancel()
-	require.NoError(t, within(t, "returning", ended))
+	require.NoError(t, within(t, "a return", returned))
 	assert.Equal(t, kube.StatusesStats{Pending: 1}, statuses.Stats())
 	assert.Empty(t, failed)
 }

@@ -9,20 +9,20 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Configs reads ConfigMaps, and the labels that choose in them.
+// Configs reads ConfigMaps, and labels of Nodes.
 type Configs struct {
 	Client kubernetes.Interface
 }
 
-// Get returns the data of a ConfigMap, in one read that no cache answers; nil for one without data. Errors keep the API
-// server's: a caller can tell one that will pass from one that is for people to mend.
+// Get returns the data of a ConfigMap with one uncached read; nil for one without data. Errors wrap those of the API server, so that
+// callers can distinguish transient errors from those that an operator has to fix.
 func (c Configs) Get(ctx context.Context, namespace, name string) (map[string]string, error) {
 	found, err := c.Client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("reading ConfigMap %s/%s: there is none; create it or choose another: %w", namespace, name, err)
+		return nil, fmt.Errorf("reading ConfigMap %s/%s: it does not exist; create it or configure another: %w", namespace, name, err)
 	case apierrors.IsForbidden(err):
-		return nil, fmt.Errorf("reading ConfigMap %s/%s: it is not allowed; give the plugin's service account the right to get it: %w",
+		return nil, fmt.Errorf("reading ConfigMap %s/%s: permission denied; grant the plugin's service account the verb get on it: %w",
 			namespace, name, err)
 	case err != nil:
 		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", namespace, name, err)
@@ -30,7 +30,7 @@ func (c Configs) Get(ctx context.Context, namespace, name string) (map[string]st
 	return found.Data, nil
 }
 
-// Label returns the value of a label of a Node, empty where it has none, in one read that no cache answers.
+// Label returns the value of a label of a Node with one uncached read; empty without the label.
 func (c Configs) Label(ctx context.Context, node, key string) (string, error) {
 	found, err := c.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	if err != nil {

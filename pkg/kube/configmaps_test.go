@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 )
 
-func TestConfigs(t *testing.T) {
+func TestConfigsGet_Data_OneUncachedRead(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset(
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "prism", Name: "nodes"}, Data: map[string]string{"h100": "text"}},
@@ -33,23 +33,23 @@ func TestConfigs(t *testing.T) {
 	assert.Empty(t, data)
 }
 
-func TestConfigsRefuse(t *testing.T) {
+func TestConfigsGet_Error_CauseAndRemedy(t *testing.T) {
 	t.Parallel()
 	resource := corev1.Resource("configmaps")
 	for name, c := range map[string]struct {
 		cause error
 		want  string
 	}{
-		"none": {
+		"not found": {
 			apierrors.NewNotFound(resource, "nodes"),
-			`reading ConfigMap prism/nodes: there is none; create it or choose another: configmaps "nodes" not found`,
+			`reading ConfigMap prism/nodes: it does not exist; create it or configure another: configmaps "nodes" not found`,
 		},
-		"not allowed": {
+		"forbidden": {
 			apierrors.NewForbidden(resource, "nodes", errors.New("no role")),
-			"reading ConfigMap prism/nodes: it is not allowed; give the plugin's service account the right to get it: " +
+			"reading ConfigMap prism/nodes: permission denied; grant the plugin's service account the verb get on it: " +
 				`configmaps "nodes" is forbidden: no role`,
 		},
-		"no answer": {
+		"unavailable": {
 			apierrors.NewServiceUnavailable("the server is being upgraded"),
 			"reading ConfigMap prism/nodes: the server is being upgraded",
 		},
@@ -66,7 +66,7 @@ func TestConfigsRefuse(t *testing.T) {
 	}
 }
 
-func TestConfigLabel(t *testing.T) {
+func TestConfigsLabel_Node_ValueOrEmpty(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0", Labels: map[string]string{configLabel: "h100"}}})
 	got, err := kube.Configs{Client: client}.Label(t.Context(), "n0", configLabel)

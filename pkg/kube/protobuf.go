@@ -9,18 +9,18 @@ import (
 	"math"
 )
 
-// wireMessage is a protobuf message that is read from a stream field by field. Nothing of a field that is not wanted is kept, however
-// large it is.
+// wireMessage is a protobuf message that is read from a stream field by field. Content that no visitor reads is discarded, so memory
+// does not depend on the size of the message.
 type wireMessage struct {
 	stream *bufio.Reader
-	// left is how many bytes of the message are to come.
+	// left is how many bytes of the message are not read yet.
 	left int64
 }
 
 var errWire = errors.New("malformed protobuf")
 
-// fields calls visit with the number and the content of each field that is a string, bytes or a message, until the message ends. What
-// visit leaves of the content is skipped. The content is valid until visit returns.
+// fields calls visit with the number and the content of each field that is a string, bytes or a message, until the message ends.
+// Content that visit does not read is skipped. It is valid until visit returns.
 func (m *wireMessage) fields(visit func(number int, content *wireMessage) error) error {
 	for m.left > 0 {
 		if err := m.field(visit); err != nil {
@@ -30,7 +30,7 @@ func (m *wireMessage) fields(visit func(number int, content *wireMessage) error)
 	return nil
 }
 
-// field is one step of fields.
+// field reads one field, for fields.
 func (m *wireMessage) field(visit func(number int, content *wireMessage) error) error {
 	tag, err := m.varint()
 	if err != nil {
@@ -51,20 +51,20 @@ func (m *wireMessage) field(visit func(number int, content *wireMessage) error) 
 	}
 }
 
-// descend calls visit with the content of each field that a way of field numbers leads to.
-func (m *wireMessage) descend(visit func(content *wireMessage) error, way ...int) error {
-	if len(way) == 0 {
+// descend calls visit with the content of each field at a path of field numbers.
+func (m *wireMessage) descend(visit func(content *wireMessage) error, path ...int) error {
+	if len(path) == 0 {
 		return visit(m)
 	}
 	return m.fields(func(number int, content *wireMessage) error {
-		if number != way[0] {
+		if number != path[0] {
 			return nil
 		}
-		return content.descend(visit, way[1:]...)
+		return content.descend(visit, path[1:]...)
 	})
 }
 
-// content visits a field that has a length.
+// content visits a length-delimited field.
 func (m *wireMessage) content(number int, visit func(int, *wireMessage) error) error {
 	length, err := m.varint()
 	if err != nil {
@@ -73,7 +73,7 @@ func (m *wireMessage) content(number int, visit func(int, *wireMessage) error) e
 	if length > uint64(m.left) { //nolint:gosec // left is never negative
 		return fmt.Errorf("%w: a field is longer than its message", errWire)
 	}
-	inner := &wireMessage{stream: m.stream, left: int64(length)} //nolint:gosec // it is no more than left
+	inner := &wireMessage{stream: m.stream, left: int64(length)} //nolint:gosec // it is at most left
 	m.left -= inner.left
 	if err := visit(number, inner); err != nil {
 		return err
@@ -81,11 +81,11 @@ func (m *wireMessage) content(number int, visit func(int, *wireMessage) error) e
 	return inner.skip(inner.left)
 }
 
-// varint reads one number.
+// varint reads one variable-length integer.
 func (m *wireMessage) varint() (uint64, error) {
 	number, err := binary.ReadUvarint(m)
 	if err != nil {
-		return 0, cut(err)
+		return 0, truncated(err)
 	}
 	return number, nil
 }
@@ -99,7 +99,7 @@ func (m *wireMessage) ReadByte() (byte, error) {
 	return m.stream.ReadByte()
 }
 
-// skip passes over n bytes.
+// skip discards n bytes.
 func (m *wireMessage) skip(n int64) error {
 	if n > m.left {
 		return io.ErrUnexpectedEOF
@@ -108,28 +108,28 @@ func (m *wireMessage) skip(n int64) error {
 	for n > 0 {
 		skipped, err := m.stream.Discard(int(min(n, math.MaxInt32)))
 		if err != nil {
-			return cut(err)
+			return truncated(err)
 		}
 		n -= int64(skipped)
 	}
 	return nil
 }
 
-// all reads what is left of a message, which must be no longer than limit.
+// all reads the rest of a message, which must not be longer than limit.
 func (m *wireMessage) all(limit int64) ([]byte, error) {
 	if m.left > limit {
-		return nil, fmt.Errorf("%w: a field of %d bytes, at most %d are expected", errWire, m.left, limit)
+		return nil, fmt.Errorf("%w: a field of %d bytes, expected at most %d", errWire, m.left, limit)
 	}
 	content := make([]byte, m.left)
 	m.left = 0
 	if _, err := io.ReadFull(m.stream, content); err != nil {
-		return nil, cut(err)
+		return nil, truncated(err)
 	}
 	return content, nil
 }
 
-// cut is the error of a stream that ends within a message.
-func cut(err error) error {
+// truncated turns the end of a stream within a message into io.ErrUnexpectedEOF.
+func truncated(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}

@@ -16,20 +16,20 @@ import (
 	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
 )
 
-// The condition that is written for every device, and its reasons.
+// The condition of every device, and its reasons.
 const (
 	// ConditionReady is True while the device is prepared for the claim.
 	ConditionReady = "Ready"
-	// ReasonPrepared goes with True.
+	// ReasonPrepared is the reason of status True.
 	ReasonPrepared = "Prepared"
-	// ReasonPrepareFailed goes with False; the message says why.
+	// ReasonPrepareFailed is the reason of status False; the message is the error.
 	ReasonPrepareFailed = "PrepareFailed"
 )
 
-// maxMessage is how many bytes of a sentence are kept in a condition: 32 devices, the most a claim can have, still fit.
+// maxMessage is the maximum length of a condition's message in bytes, so that 32 devices, the maximum of a claim, fit into the object.
 const maxMessage = 4096
 
-// outcome is how an attempt that did not fail ended.
+// outcome is the result of an attempt that did not fail.
 type outcome int
 
 const (
@@ -38,8 +38,8 @@ const (
 	gone
 )
 
-// write makes the claim's status say what the report says. It reads the claim first: to leave alone what is right already,
-// to keep the time of the last transition, and because the claim may be another one by now.
+// write applies a report to the claim's status. It reads the claim first: to skip a status that is right already, to keep the time of
+// the last transition, and because the name may belong to another claim by now.
 func (s *Statuses) write(ctx context.Context, r *report) (outcome, error) {
 	claims := s.opts.Client.ResourceV1().ResourceClaims(r.claim.Namespace)
 	claim, err := claims.Get(ctx, r.claim.Name, metav1.GetOptions{})
@@ -72,8 +72,8 @@ func (s *Statuses) write(ctx context.Context, r *report) (outcome, error) {
 	return written, nil
 }
 
-// allocated returns the report's devices, or all if it names none, as far as the claim has them: the server refuses entries
-// for anything else. Each comes once, even where an admin's claim holds it for two requests.
+// allocated returns the report's devices, or all devices of this driver if the report has none, that are in the claim's allocation: the
+// server refuses other entries. Each device is returned once, also if a claim with admin access has it for two requests.
 func (s *Statuses) allocated(claim *resourceapi.ResourceClaim, r *report) []Device {
 	if claim.Status.Allocation == nil {
 		return nil
@@ -102,26 +102,26 @@ func (s *Statuses) allocated(claim *resourceapi.ResourceClaim, r *report) []Devi
 	return out
 }
 
-// entries builds one entry for each device, and tells whether any of them differs from what the claim says now.
+// entries builds one entry for each device, and reports whether any differs from the claim's status.
 func (s *Statuses) entries(claim *resourceapi.ResourceClaim, devices []Device, r *report) (
 	[]*resourceapply.AllocatedDeviceStatusApplyConfiguration, bool, error,
 ) {
 	changed := false
 	entries := make([]*resourceapply.AllocatedDeviceStatusApplyConfiguration, 0, len(devices))
 	for _, d := range devices {
-		was := s.entry(claim, d)
-		data, err := dataOf(d, was)
+		current := s.entry(claim, d)
+		data, err := dataOf(d, current)
 		if err != nil {
 			return nil, false, err
 		}
-		condition := s.condition(was, r)
-		changed = changed || !says(was, condition, data)
+		condition := s.condition(current, r)
+		changed = changed || !upToDate(current, condition, data)
 		entries = append(entries, apply(s.opts.DriverName, d, condition, data))
 	}
 	return entries, changed, nil
 }
 
-// entry returns what the claim says of a device now, a zero value if nothing.
+// entry returns the device's entry in the claim's status, the zero value without one.
 func (s *Statuses) entry(claim *resourceapi.ResourceClaim, d Device) resourceapi.AllocatedDeviceStatus {
 	for _, e := range claim.Status.Devices {
 		var shareID types.UID
@@ -135,8 +135,8 @@ func (s *Statuses) entry(claim *resourceapi.ResourceClaim, d Device) resourceapi
 	return resourceapi.AllocatedDeviceStatus{}
 }
 
-// condition is the report as a condition. The time of its transition is the old one while the status is.
-func (s *Statuses) condition(was resourceapi.AllocatedDeviceStatus, r *report) metav1.Condition {
+// condition is the condition of a report. Its transition time is kept while its status is the same.
+func (s *Statuses) condition(current resourceapi.AllocatedDeviceStatus, r *report) metav1.Condition {
 	c := metav1.Condition{
 		Type:               ConditionReady,
 		Status:             metav1.ConditionTrue,
@@ -147,14 +147,14 @@ func (s *Statuses) condition(was resourceapi.AllocatedDeviceStatus, r *report) m
 	if !r.ready {
 		c.Status, c.Reason = metav1.ConditionFalse, ReasonPrepareFailed
 	}
-	if old := meta.FindStatusCondition(was.Conditions, ConditionReady); old != nil && old.Status == c.Status {
+	if old := meta.FindStatusCondition(current.Conditions, ConditionReady); old != nil && old.Status == c.Status {
 		c.LastTransitionTime = old.LastTransitionTime
 	}
 	return c
 }
 
-// says tells whether an entry holds this condition and this data already. The server may write JSON in another order.
-func says(e resourceapi.AllocatedDeviceStatus, c metav1.Condition, data []byte) bool {
+// upToDate reports whether an entry has this condition and this data. The server may have reordered the JSON.
+func upToDate(e resourceapi.AllocatedDeviceStatus, c metav1.Condition, data []byte) bool {
 	old := meta.FindStatusCondition(e.Conditions, ConditionReady)
 	if old == nil || old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message {
 		return false
@@ -173,11 +173,11 @@ func sameJSON(a, b []byte) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// dataOf is the device's identity as JSON. Where the report does not know it, what the claim says stays: within one allocation
-// a device does not become another one.
-func dataOf(d Device, was resourceapi.AllocatedDeviceStatus) ([]byte, error) {
+// dataOf is the device's identity as JSON. If the report has none, the current data is kept: the hardware of a device does not change
+// within one allocation.
+func dataOf(d Device, current resourceapi.AllocatedDeviceStatus) ([]byte, error) {
 	if d.Identity == nil {
-		return raw(was), nil
+		return raw(current), nil
 	}
 	data, err := json.Marshal(d.Identity)
 	if err != nil {

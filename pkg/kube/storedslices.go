@@ -13,22 +13,22 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Stored reads the ResourceSlices that the API server has of one driver on one node.
+// Stored reads the stored ResourceSlices of one driver on one node.
 type Stored struct {
-	// Client talks to the API server.
+	// Client is a client of the API server.
 	Client kubernetes.Interface
-	// DriverName and NodeName say whose slices are read.
+	// DriverName and NodeName select the ResourceSlices.
 	DriverName, NodeName string
 }
 
-// Tainted lists the devices that are published, and of each whether it carries a taint of that key in every slice that has it.
-// No cache answers.
+// Tainted lists the published devices with one uncached list, and whether each has a taint with that key in every ResourceSlice that
+// contains it.
 func (s Stored) Tainted(ctx context.Context, key string) (map[gpu.PoolDevice]bool, error) {
 	list, err := s.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: fields.Set{
 		resourceapi.ResourceSliceSelectorDriver: s.DriverName, resourceapi.ResourceSliceSelectorNodeName: s.NodeName,
 	}.String()})
 	if err != nil {
-		return nil, fmt.Errorf("reading what is published of node %s: %w", s.NodeName, err)
+		return nil, fmt.Errorf("listing the ResourceSlices of node %s: %w", s.NodeName, err)
 	}
 	published := map[gpu.PoolDevice]bool{}
 	for i := range list.Items {

@@ -15,9 +15,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 )
 
-const leaving = "gpu.prism.dev/leaving"
+const draining = "gpu.prism.dev/draining"
 
-// storedSlice is a slice of a pool of node n0; a device whose name ends in ! is tainted.
+// storedSlice is a ResourceSlice; a device whose name ends in ! has the taint.
 func storedSlice(name, driver, node, pool string, devices ...string) *resourceapi.ResourceSlice {
 	slice := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.ResourceSliceSpec{
 		Driver: driver, NodeName: &node, Pool: resourceapi.ResourcePool{Name: pool},
@@ -25,14 +25,14 @@ func storedSlice(name, driver, node, pool string, devices ...string) *resourceap
 	for _, name := range devices {
 		d := resourceapi.Device{Name: name, Taints: []resourceapi.DeviceTaint{{Key: "gpu.prism.dev/other"}}}
 		if bare, marked := name[:len(name)-1], name[len(name)-1] == '!'; marked {
-			d.Name, d.Taints = bare, append(d.Taints, resourceapi.DeviceTaint{Key: leaving})
+			d.Name, d.Taints = bare, append(d.Taints, resourceapi.DeviceTaint{Key: draining})
 		}
 		slice.Spec.Devices = append(slice.Spec.Devices, d)
 	}
 	return slice
 }
 
-func TestStoredTaints(t *testing.T) {
+func TestStoredTainted_Devices_TaintedInEverySlice(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset(
 		storedSlice("a", "gpu.prism.dev", "n0", "n0", "gpu-a!", "gpu-b", "gpu-c!"),
@@ -41,7 +41,7 @@ func TestStoredTaints(t *testing.T) {
 		storedSlice("d", "gpu.prism.dev", "n1", "n1", "gpu-e!"),
 		storedSlice("e", "gpu.example.com", "n0", "n0", "gpu-f!"),
 	)
-	got, err := kube.Stored{Client: client, DriverName: "gpu.prism.dev", NodeName: "n0"}.Tainted(t.Context(), leaving)
+	got, err := kube.Stored{Client: client, DriverName: "gpu.prism.dev", NodeName: "n0"}.Tainted(t.Context(), draining)
 	require.NoError(t, err)
 	want := map[gpu.PoolDevice]bool{}
 	for name, tainted := range map[gpu.DeviceName]bool{"gpu-a": true, "gpu-b": false, "gpu-c": false, "gpu-d": true} {
