@@ -16,16 +16,16 @@ const (
 	labelManagedBy = "app.kubernetes.io/managed-by"
 	managedBy      = "prism-controller"
 	labelDriver    = "prism.dev/driver"
-	// annotationUses holds, as JSON, what each entry of the ConfigMap wants of the name.
+	// annotationUses holds, as JSON, the uses of the resource name by entry of the ConfigMap.
 	annotationUses = "prism.dev/uses"
 )
 
-// labels mark what belongs to the controller of a driver.
+// labels are those of the objects that the controller of a driver manages.
 func labels(driver string) map[string]string {
 	return map[string]string{labelManagedBy: managedBy, labelDriver: driver}
 }
 
-// owned tells whether an object belongs to the controller of that driver.
+// owned reports whether the controller of that driver manages an object.
 func owned(object metav1.Object, driver string) bool {
 	for key, value := range labels(driver) {
 		if object.GetLabels()[key] != value {
@@ -35,7 +35,7 @@ func owned(object metav1.Object, driver string) bool {
 	return true
 }
 
-// className is a valid name for the class of a resource, and always the same: gpu-2gb.nvidia.com.<driver>.
+// className is the name of the DeviceClass of an extended resource: gpu-2gb.nvidia.com.<driver>, or a hash if that is not a valid name.
 func className(resource, driver string) string {
 	domain, name, _ := strings.Cut(resource, "/")
 	class := strings.Join([]string{name, domain, driver}, ".")
@@ -47,8 +47,8 @@ func className(resource, driver string) string {
 	return "resource-" + hex.EncodeToString(sum[:short]) + "." + driver
 }
 
-// bareClass makes a class without a resource name.
-func bareClass(driver, name, selector string) *resourceapi.DeviceClass {
+// newUnnamedClass returns a DeviceClass without an extended resource name.
+func newUnnamedClass(driver, name, selector string) *resourceapi.DeviceClass {
 	return &resourceapi.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels(driver), Annotations: map[string]string{}},
 		Spec: resourceapi.DeviceClassSpec{
@@ -57,21 +57,21 @@ func bareClass(driver, name, selector string) *resourceapi.DeviceClass {
 	}
 }
 
-// newClass makes the class that has a resource name; byKey are the uses of the name by entry of the ConfigMap.
+// newClass returns a DeviceClass with an extended resource name; byKey are the uses of the name by entry of the ConfigMap.
 func newClass(driver, name, resource, selector string, byKey names) (*resourceapi.DeviceClass, error) {
 	annotation, err := json.Marshal(byKey)
 	if err != nil {
-		return nil, fmt.Errorf("writing down the uses of %s: %w", resource, err)
+		return nil, fmt.Errorf("encoding the uses of %s: %w", resource, err)
 	}
-	class := bareClass(driver, name, selector)
+	class := newUnnamedClass(driver, name, selector)
 	class.Annotations[annotationUses] = string(annotation)
 	class.Spec.ExtendedResourceName = &resource
 	return class, nil
 }
 
-// configOf is the configuration of the class that has a resource name now: it goes with the name to a class that is created. On a class that
-// exists the configuration is not the controller's.
-func (p *planning) configOf(resource string) []resourceapi.DeviceClassConfiguration {
+// configOf is the configuration of the DeviceClass that has a resource name now. A new DeviceClass of that name gets it; in an existing
+// one, users own the configuration.
+func (p *planner) configOf(resource string) []resourceapi.DeviceClassConfiguration {
 	for i := range p.Classes {
 		if class := &p.Classes[i]; resourceOf(class) == resource && owned(class, p.Driver) {
 			return class.Spec.Config
@@ -80,17 +80,18 @@ func (p *planning) configOf(resource string) []resourceapi.DeviceClassConfigurat
 	return nil
 }
 
-// dropped tells whether the API server did not keep the resource name that a class was written with. A class of a profile may have got none yet.
-func dropped(now, wanted *resourceapi.DeviceClass) bool {
-	if now == nil || resourceOf(now) != "" || resourceOf(wanted) == "" {
+// nameDropped reports whether the API server has dropped the extended resource name of a DeviceClass. The class of a MIG profile may not
+// have been written with one yet.
+func nameDropped(current, desired *resourceapi.DeviceClass) bool {
+	if current == nil || resourceOf(current) != "" || resourceOf(desired) == "" {
 		return false
 	}
-	_, written := now.Annotations[annotationUses]
-	return written || originOf(now) == nil
+	_, written := current.Annotations[annotationUses]
+	return written || originOf(current) == nil
 }
 
-// remembered reads what an entry of the ConfigMap wanted when the class was last made; nil when nothing can be told.
-func remembered(class *resourceapi.DeviceClass, key string) []use {
+// recordedUses are the uses by an entry of the ConfigMap when the DeviceClass was last written; nil if they cannot be read.
+func recordedUses(class *resourceapi.DeviceClass, key string) []use {
 	var byKey names
 	if err := json.Unmarshal([]byte(class.Annotations[annotationUses]), &byKey); err != nil {
 		return nil
@@ -105,8 +106,8 @@ func resourceOf(class *resourceapi.DeviceClass) string {
 	return *class.Spec.ExtendedResourceName
 }
 
-// selectsAs tells whether a class has this selector and no other.
-func selectsAs(class *resourceapi.DeviceClass, selector string) bool {
+// hasOnlySelector reports whether a DeviceClass has this selector and no other.
+func hasOnlySelector(class *resourceapi.DeviceClass, selector string) bool {
 	return len(class.Spec.Selectors) == 1 && class.Spec.Selectors[0].CEL != nil &&
 		strings.Join(strings.Fields(class.Spec.Selectors[0].CEL.Expression), " ") == selector
 }

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	wholeGPU   = "nvidia.com/gpu"
-	sliceOfGPU = "nvidia.com/mig-"
+	wholeGPU          = "nvidia.com/gpu"
+	migResourcePrefix = "nvidia.com/mig-"
 )
 
 // Types of devices and the values of their attributes, as pkg/publish writes them.
@@ -23,14 +23,14 @@ const (
 	noShareName   = "none"
 )
 
-// use says which devices a resource name requests. Empty fields leave open which.
+// use selects devices of an extended resource name. Empty fields match all.
 type use struct {
 	Type      string `json:"type"`
 	Profile   string `json:"profile,omitempty"`
 	ShareName string `json:"shareName,omitempty"`
-	// Shared is of slices: those that several claims may use at once.
+	// Shared selects the MIG devices that several claims may use at once.
 	Shared bool `json:"shared,omitempty"`
-	// OnlyOne refuses a request for several.
+	// OnlyOne denies requests for more than one device.
 	OnlyOne bool `json:"onlyOne,omitempty"`
 }
 
@@ -43,13 +43,12 @@ func (n names) add(resource string, u use) {
 	}
 }
 
-// sliceResource is the name that NVIDIA's device plugin gives the slices of a profile.
-func sliceResource(profile string) string {
-	return sliceOfGPU + strings.ReplaceAll(profile, "+", ".")
+// migResource is the resource name that NVIDIA's device plugin uses for MIG devices of a profile.
+func migResource(profile string) string {
+	return migResourcePrefix + strings.ReplaceAll(profile, "+", ".")
 }
 
-// namesOf reads the names that a configuration gives. It has its defaults. Whole GPUs have their name in every case, and are not
-// in the answer.
+// namesOf returns the resource names of a configuration with defaults. The name of whole GPUs does not depend on it, and is not included.
 func namesOf(c *v1alpha1.NodeConfig) names {
 	n := names{}
 	strategy := *c.Flags.MIGStrategy
@@ -71,7 +70,7 @@ func (n names) timeSlice(entry *v1alpha1.GPUEntry) {
 	}
 }
 
-// mps: a process uses one share, so that a request for several is refused whatever the entry says.
+// mps adds names of MPS shares. A process can use one share only, so requests for several are always denied.
 func (n names) mps(entry *v1alpha1.GPUEntry) {
 	if m := entry.MPS; m != nil && m.ResourceName != nil {
 		n.add(*m.ResourceName, use{Type: typeMPS, ShareName: shareName(m.ShareName), OnlyOne: true})
@@ -92,21 +91,21 @@ func (n names) mig(entry *v1alpha1.GPUEntry, strategy v1alpha1.MIGStrategy) {
 	mixed := strategy == v1alpha1.MIGStrategyMixed
 	if mixed {
 		for _, profile := range entry.MIG.Profiles {
-			n.add(sliceResource(profile), use{Type: typeMIG, Profile: profile})
+			n.add(migResource(profile), use{Type: typeMIG, Profile: profile})
 		}
 	}
 	for profile, replicas := range entry.MIG.Replicas {
 		if profile == v1alpha1.AllProfiles {
-			n.allSlices(entry, strategy)
+			n.allMIGDevices(entry, strategy)
 			continue
 		}
 		name, named := entry.MIG.ResourceNames[profile]
-		// In a file of the device plugin the strategy decides whether slices have names of their own.
+		// In a configuration of the device plugin, the strategy decides whether MIG devices have resource names of their own.
 		if named && len(entry.Origins) > 0 && !mixed {
 			continue
 		}
 		if !named && mixed {
-			name = sliceResource(profile)
+			name = migResource(profile)
 		}
 		if name != "" && replicas > 1 {
 			n.add(name, use{Type: typeMIG, Profile: profile, Shared: true, OnlyOne: *entry.FailRequestsGreaterThanOne})
@@ -114,8 +113,8 @@ func (n names) mig(entry *v1alpha1.GPUEntry, strategy v1alpha1.MIGStrategy) {
 	}
 }
 
-// allSlices names the shared slices of all profiles, where that is not the name that they have in any case.
-func (n names) allSlices(entry *v1alpha1.GPUEntry, strategy v1alpha1.MIGStrategy) {
+// allMIGDevices adds the name of shared MIG devices of all profiles, unless they have it already.
+func (n names) allMIGDevices(entry *v1alpha1.GPUEntry, strategy v1alpha1.MIGStrategy) {
 	name := entry.MIG.ResourceNames[v1alpha1.AllProfiles]
 	if name == "" || name == wholeGPU && strategy == v1alpha1.MIGStrategySingle || entry.MIG.Replicas[v1alpha1.AllProfiles] < 2 {
 		return
@@ -123,10 +122,10 @@ func (n names) allSlices(entry *v1alpha1.GPUEntry, strategy v1alpha1.MIGStrategy
 	n.add(name, use{Type: typeMIG, Shared: true, OnlyOne: *entry.FailRequestsGreaterThanOne})
 }
 
-// expression selects the devices of these uses: the scheduler evaluates it on devices of other drivers too, which lack the
-// attributes, so that the driver comes first. Slices of the profiles that are kept apart, an empty one means all, do not count as exclusive
-// when shared.
-func expression(driver string, uses []use, apart []string) string {
+// expression is the CEL expression that selects the devices of these uses. It begins with the driver, because the scheduler evaluates it
+// on devices of other drivers too, which lack the attributes. Of the profiles in separated ("" means all), exclusive and shared MIG
+// devices have different resource names.
+func expression(driver string, uses []use, separated []string) string {
 	attribute := func(name string) string { return fmt.Sprintf("device.attributes[%q].%s", driver, name) }
 	var terms []string
 	for _, u := range uses {
@@ -137,12 +136,12 @@ func expression(driver string, uses []use, apart []string) string {
 		if u.ShareName != "" {
 			term += fmt.Sprintf(" && %s == %q", attribute("shareName"), u.ShareName)
 		}
-		if u.Type == typeMIG && (slices.Contains(apart, u.Profile) || slices.Contains(apart, "")) {
+		if u.Type == typeMIG && (slices.Contains(separated, u.Profile) || slices.Contains(separated, "")) {
 			relation := "=="
 			if u.Shared {
 				relation = ">"
 			}
-			// MIG devices that are made for a claim have no such attribute: they are for one claim.
+			// MIG devices that are created for a claim do not have the attribute: they are exclusive.
 			term += fmt.Sprintf(" && %s.orValue(1) %s 1", attribute("?replicas"), relation)
 		}
 		if !slices.Contains(terms, term) {
@@ -156,7 +155,7 @@ func expression(driver string, uses []use, apart []string) string {
 	return fmt.Sprintf("device.driver == %q && %s", driver, all)
 }
 
-// compare orders uses, so that the same ones come to the same text.
+// compare orders uses, so that the expression does not depend on their order.
 func compare(a, b use) int {
 	flag := func(b bool) int {
 		if b {

@@ -10,8 +10,7 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 )
 
-// TestExpression_MIGDeviceWithoutReplicas_Exclusive: MIG devices that are made for a claim do not carry the attribute, and an expression that
-// misses it would end the scheduling of the pod on every node.
+// MIG devices that are created for a claim do not have the attribute, and an evaluation error would end the scheduling of the pod.
 func TestExpression_MIGDeviceWithoutReplicas_Exclusive(t *testing.T) {
 	t.Parallel()
 	device := func(replicas int64) dracel.Device {
@@ -25,9 +24,9 @@ func TestExpression_MIGDeviceWithoutReplicas_Exclusive(t *testing.T) {
 		return d
 	}
 	for _, of := range []struct {
-		use   use
-		apart []string
-		want  [3]bool // without the attribute, 1, 2
+		use       use
+		separated []string
+		want      [3]bool // without the attribute, 1, 2
 	}{
 		{use{Type: typeMIG, Profile: "1g.10gb"}, nil, [3]bool{true, true, true}},
 		{use{Type: typeMIG, Profile: "1g.10gb"}, []string{"1g.10gb"}, [3]bool{true, true, false}},
@@ -35,7 +34,7 @@ func TestExpression_MIGDeviceWithoutReplicas_Exclusive(t *testing.T) {
 		{use{Type: typeMIG, Profile: "1g.10gb", Shared: true}, []string{"1g.10gb"}, [3]bool{false, false, true}},
 		{use{Type: typeTimeSlice, ShareName: "a"}, nil, [3]bool{}},
 	} {
-		text := expression(driver, []use{of.use}, of.apart)
+		text := expression(driver, []use{of.use}, of.separated)
 		compiled := dracel.GetCompiler(dracel.Features{}).CompileCELExpression(text, dracel.Options{})
 		require.Nil(t, compiled.Error, fmt.Sprint(compiled.Error))
 		for replicas, want := range of.want {

@@ -12,24 +12,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// mark gives an object our marks, and leaves those of others on it.
-func (r *Reconciler) mark(object, wanted client.Object) {
-	joined := func(now, ours map[string]string) map[string]string {
-		all := maps.Clone(now)
-		if all == nil && len(ours) > 0 {
+// setMetadata sets the controller's labels, annotations and owner, and keeps other labels and annotations.
+func (r *Reconciler) setMetadata(object, desired client.Object) {
+	merge := func(current, added map[string]string) map[string]string {
+		all := maps.Clone(current)
+		if all == nil && len(added) > 0 {
 			all = map[string]string{}
 		}
-		maps.Copy(all, ours)
+		maps.Copy(all, added)
 		return all
 	}
-	object.SetLabels(joined(object.GetLabels(), wanted.GetLabels()))
-	object.SetAnnotations(joined(object.GetAnnotations(), wanted.GetAnnotations()))
+	object.SetLabels(merge(object.GetLabels(), desired.GetLabels()))
+	object.SetAnnotations(merge(object.GetAnnotations(), desired.GetAnnotations()))
 	if len(r.owner) > 0 {
 		object.SetOwnerReferences(r.owner)
 	}
 }
 
-// create fails where there is such an object, which the cache did not show yet.
+// create fails if the object exists and is not in the cache yet.
 func (r *Reconciler) create(ctx context.Context, object client.Object) error {
 	object.SetOwnerReferences(r.owner)
 	if err := r.Client.Create(ctx, object); err != nil {
@@ -39,9 +39,9 @@ func (r *Reconciler) create(ctx context.Context, object client.Object) error {
 	return nil
 }
 
-// update writes what has changed; it fails where somebody else has written in between.
-func (r *Reconciler) update(ctx context.Context, next, now client.Object) error {
-	if equality.Semantic.DeepEqual(next, now) {
+// update writes an object that differs; it fails if another client has changed it since it was read.
+func (r *Reconciler) update(ctx context.Context, next, current client.Object) error {
+	if equality.Semantic.DeepEqual(next, current) {
 		return nil
 	}
 	if err := r.Client.Update(ctx, next); err != nil {
@@ -51,7 +51,7 @@ func (r *Reconciler) update(ctx context.Context, next, now client.Object) error 
 	return nil
 }
 
-// remove deletes the very object that was looked at.
+// remove deletes an object, unless it has changed since it was read.
 func (r *Reconciler) remove(ctx context.Context, object client.Object) error {
 	uid, version := object.GetUID(), object.GetResourceVersion()
 	err := r.Client.Delete(ctx, object, client.Preconditions(metav1.Preconditions{UID: &uid, ResourceVersion: &version}))
@@ -62,5 +62,5 @@ func (r *Reconciler) remove(ctx context.Context, object client.Object) error {
 	return nil
 }
 
-// kindOf is for people: typed objects do not carry their kind.
+// kindOf is the kind of an object for messages, because typed objects do not have it set.
 func kindOf(object client.Object) string { return reflect.TypeOf(object).Elem().Name() }

@@ -15,24 +15,24 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 )
 
-// annotationProfile holds, as JSON, the MIG profile that a class is for, and why the class exists.
+// annotationProfile holds, as JSON, the origin of the DeviceClass of a MIG profile.
 const annotationProfile = "prism.dev/mig-profile"
 
-// maxPlainProfile is the length in bytes of the longest profile whose class is named after it.
+// maxPlainProfile is the maximum length of a profile in the name of its DeviceClass; longer ones are hashed.
 const maxPlainProfile = 32
 
-// maxPublished is how many published profiles get names and classes. NVIDIA's GPUs have some 40 together; a node that is not what it
-// should be can publish any number, and a class that was made stays.
+// maxPublished is how many published profiles get resource names and DeviceClasses. All NVIDIA GPUs together have about 40; a compromised
+// node can publish any number, and their DeviceClasses are never deleted.
 const maxPublished = 64
 
-// plainProfile covers 1g.10gb, 1g.10gb+me, 1g.24gb+me.all, 1g.24gb-me: at most one suffix, so that the class names differ where the
-// profiles do.
+// plainProfile matches 1g.10gb, 1g.10gb+me, 1g.24gb+me.all, 1g.24gb-me: at most one suffix, so that different profiles have different
+// DeviceClass names.
 var plainProfile = regexp.MustCompile(`^[1-9][0-9]?g\.[0-9]{1,4}gb([+-][a-z]+(\.[a-z]+)*)?$`)
 
-// ProfileClass returns the name of the DeviceClass of a MIG profile and the CEL expression of its one selector, which has all conditions:
-// the scheduler then evaluates one expression for a device, where a class and a selector in the request are two. Different profiles have
-// different names: mig-1g-10gb.<driver>, mig-1g-24gb-me.<driver> for 1g.24gb+me, mig-1g-24gb-no-me.<driver> for 1g.24gb-me, and a
-// hash where such a name could be that of another profile. The chart's template prism.mig.class gives the same names.
+// ProfileClass returns the name of the DeviceClass of a MIG profile and the CEL expression of its only selector. It has all conditions, so
+// that the scheduler evaluates one expression per device, instead of one of the DeviceClass and one of the request. Different profiles
+// have different names: mig-1g-10gb.<driver>, mig-1g-24gb-me.<driver> for 1g.24gb+me, mig-1g-24gb-no-me.<driver> for 1g.24gb-me, and a
+// hash if such a name could be that of another profile. The chart's template prism.mig.class returns the same names.
 func ProfileClass(driver, profile string) (name, selector string) {
 	selector = expression(driver, []use{{Type: typeMIG, Profile: profile}}, nil)
 	if len(profile) <= maxPlainProfile && plainProfile.MatchString(profile) && !strings.Contains(profile+".", "+no.") {
@@ -43,17 +43,17 @@ func ProfileClass(driver, profile string) (name, selector string) {
 	return "mig-profile-" + hex.EncodeToString(sum[:short]) + "." + driver, selector
 }
 
-// origin says why the class of a MIG profile exists.
+// origin is the reason why the DeviceClass of a MIG profile exists.
 type origin struct {
 	Profile string `json:"profile"`
 	// Entries of the ConfigMap that name the profile, sorted.
 	Entries []string `json:"entries,omitempty"`
-	// Published: a node has published MIG devices of the profile. The class stays when the last such node goes, as pods that wait for a
-	// device may bring one back.
+	// Published: a node has published MIG devices of the profile. The DeviceClass stays when the last such node is removed, because pods
+	// that wait for a device may trigger a scale-up.
 	Published bool `json:"published,omitempty"`
 }
 
-// originOf reads why a class of the controller exists; nil for one that is for no profile.
+// originOf returns the origin of a DeviceClass; nil if it is not of a MIG profile.
 func originOf(class *resourceapi.DeviceClass) *origin {
 	o := &origin{}
 	if err := json.Unmarshal([]byte(class.Annotations[annotationProfile]), o); err != nil || o.Profile == "" {
@@ -62,7 +62,7 @@ func originOf(class *resourceapi.DeviceClass) *origin {
 	return o
 }
 
-// profilesOf lists the MIG profiles that a configuration names.
+// profilesOf lists the MIG profiles in a configuration.
 func profilesOf(c *v1alpha1.NodeConfig) []string {
 	var named []string
 	for i := range c.GPUs {
@@ -74,16 +74,16 @@ func profilesOf(c *v1alpha1.NodeConfig) []string {
 	return slices.DeleteFunc(named, func(profile string) bool { return profile == v1alpha1.AllProfiles })
 }
 
-// profile is the origin of a profile's class.
-func (p *planning) profile(profile string) *origin {
+// profile returns the origin of a profile's DeviceClass, which is planned from then on.
+func (p *planner) profile(profile string) *origin {
 	if p.profiles[profile] == nil {
 		p.profiles[profile] = &origin{Profile: profile}
 	}
 	return p.profiles[profile]
 }
 
-// wantProfiles notes that an entry of the ConfigMap names these profiles.
-func (p *planning) wantProfiles(key string, profiles ...string) {
+// wantProfiles adds an entry of the ConfigMap to the origins of these profiles.
+func (p *planner) wantProfiles(key string, profiles ...string) {
 	for _, profile := range profiles {
 		if o := p.profile(profile); !slices.Contains(o.Entries, key) {
 			o.Entries = append(o.Entries, key)
@@ -92,8 +92,8 @@ func (p *planning) wantProfiles(key string, profiles ...string) {
 	}
 }
 
-// boundProfiles leaves out published profiles of which there are too many. Those that have a class keep it.
-func (p *planning) boundProfiles() {
+// limitPublishedProfiles drops new profiles above maxPublished. Profiles with a DeviceClass keep it.
+func (p *planner) limitPublishedProfiles() {
 	known := map[string]bool{}
 	for i := range p.Classes {
 		if o := originOf(&p.Classes[i]); o != nil && o.Published && owned(&p.Classes[i], p.Driver) {
@@ -111,13 +111,13 @@ func (p *planning) boundProfiles() {
 	}
 	p.Profiles = bounded
 	if len(over) > 0 {
-		p.note(ReasonTooManyMIGProfiles, "nodes publish MIG devices of %d profiles more than the %d that get a DeviceClass, such as %q: see which node has "+
-			"ResourceSlices of driver %s with such devices", len(over), maxPublished, over[0], p.Driver)
+		p.problem(ReasonTooManyMIGProfiles, "Nodes publish MIG devices of %d profiles more than the %d that get a DeviceClass, such as %q; find the node with such "+
+			"devices in its ResourceSlices of driver %s", len(over), maxPublished, over[0], p.Driver)
 	}
 }
 
-// published notes the profiles that nodes publish or have published.
-func (p *planning) published() {
+// usePublishedProfiles adds the profiles that nodes publish or have published.
+func (p *planner) usePublishedProfiles() {
 	for _, profile := range p.Profiles {
 		p.profile(profile).Published = true
 	}
@@ -128,8 +128,8 @@ func (p *planning) published() {
 	}
 }
 
-// stillNamed has an entry that cannot be read name the profiles that it named before.
-func (p *planning) stillNamed(key string) {
+// keepRecordedProfiles adds the recorded profiles of an invalid entry.
+func (p *planner) keepRecordedProfiles(key string) {
 	for i := range p.Classes {
 		if o := originOf(&p.Classes[i]); o != nil && slices.Contains(o.Entries, key) && owned(&p.Classes[i], p.Driver) {
 			p.wantProfiles(key, o.Profile)
@@ -137,8 +137,8 @@ func (p *planning) stillNamed(key string) {
 	}
 }
 
-// foreign returns the class of that name that is not the controller's, nil where there is none.
-func (p *planning) foreign(name string) *resourceapi.DeviceClass {
+// unmanagedClass returns the unmanaged DeviceClass of that name, nil without one.
+func (p *planner) unmanagedClass(name string) *resourceapi.DeviceClass {
 	i := slices.IndexFunc(p.Classes, func(c resourceapi.DeviceClass) bool { return c.Name == name && !owned(&c, p.Driver) })
 	if i < 0 {
 		return nil
@@ -146,37 +146,37 @@ func (p *planning) foreign(name string) *resourceapi.DeviceClass {
 	return &p.Classes[i]
 }
 
-// classFor is the name of the class that has a resource name: that of a profile's class where this selects the same devices, else one
-// of the resource's own.
-func (p *planning) classFor(resource, selector string) (name, profile string) {
+// classFor returns the name of the DeviceClass of a resource name: that of a MIG profile if it selects the same devices, else one of its
+// own.
+func (p *planner) classFor(resource, selector string) (name, profile string) {
 	for _, u := range p.usesOf(resource) {
 		class, same := ProfileClass(p.Driver, u.Profile)
-		if u.Profile != "" && resource == sliceResource(u.Profile) && selector == same && p.foreign(class) == nil {
+		if u.Profile != "" && resource == migResource(u.Profile) && selector == same && p.unmanagedClass(class) == nil {
 			return class, u.Profile
 		}
 	}
 	return className(resource, p.Driver), ""
 }
 
-// profileClasses plans the classes of MIG profiles. Those that have a resource name are in the plan already.
-func (p *planning) profileClasses() error {
+// profileClasses plans the DeviceClasses of MIG profiles. Those with a resource name are in the plan already.
+func (p *planner) profileClasses() error {
 	for _, profile := range slices.Sorted(maps.Keys(p.profiles)) {
 		name, selector := ProfileClass(p.Driver, profile)
-		if other := p.foreign(name); other != nil {
-			if !selectsAs(other, selector) {
-				p.note(ReasonDeviceClassNameTaken, "there is a DeviceClass %s that is not the controller's: requests by this class get what it selects, not MIG devices "+
-					"of profile %s; delete it, and the controller makes its own", name, profile)
+		if other := p.unmanagedClass(name); other != nil {
+			if !hasOnlySelector(other, selector) {
+				p.problem(ReasonDeviceClassNameTaken, "DeviceClass %s is not managed by the controller: requests with it get the devices that it selects, not MIG devices of "+
+					"profile %s; delete it, and the controller creates its own", name, profile)
 			}
 			continue
 		}
 		text, err := json.Marshal(p.profiles[profile])
 		if err != nil {
-			return fmt.Errorf("writing down why there is a class of MIG profile %s: %w", profile, err)
+			return fmt.Errorf("encoding the origin of the DeviceClass of MIG profile %s: %w", profile, err)
 		}
 		i := slices.IndexFunc(p.plan.Classes, func(c *resourceapi.DeviceClass) bool { return c.Name == name })
 		if i < 0 {
 			i = len(p.plan.Classes)
-			p.plan.Classes = append(p.plan.Classes, bareClass(p.Driver, name, selector))
+			p.plan.Classes = append(p.plan.Classes, newUnnamedClass(p.Driver, name, selector))
 		}
 		p.plan.Classes[i].Annotations[annotationProfile] = string(text)
 	}

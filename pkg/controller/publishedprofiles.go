@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// published lists the profiles of the MIG slices in a ResourceSlice, sorted.
-func published(slice *resourceapi.ResourceSlice, driver string) []string {
+// profilesIn lists the profiles of the MIG devices in a ResourceSlice, sorted.
+func profilesIn(slice *resourceapi.ResourceSlice, driver string) []string {
 	if slice.Spec.Driver != driver {
 		return nil
 	}
@@ -31,8 +31,8 @@ func published(slice *resourceapi.ResourceSlice, driver string) []string {
 	return slices.Compact(profiles)
 }
 
-// slim makes of a ResourceSlice what published needs: a cluster has thousands of them, with dozens of devices each.
-func slim(driver string) func(any) (any, error) {
+// shrink reduces a cached ResourceSlice to what profilesIn reads: a cluster has thousands of them, with dozens of devices each.
+func shrink(driver string) func(any) (any, error) {
 	return func(object any) (any, error) {
 		slice, ok := object.(*resourceapi.ResourceSlice)
 		if !ok {
@@ -43,7 +43,7 @@ func slim(driver string) func(any) (any, error) {
 			Spec:       resourceapi.ResourceSliceSpec{Driver: slice.Spec.Driver},
 		}
 		of := typeMIG
-		for _, profile := range published(slice, driver) {
+		for _, profile := range profilesIn(slice, driver) {
 			small.Spec.Devices = append(small.Spec.Devices, resourceapi.Device{Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
 				"type": {StringValue: &of}, "profile": {StringValue: &profile},
 			}})

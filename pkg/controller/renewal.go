@@ -12,11 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// annotationRenewed makes a class another one when it is written again. Its value says nothing.
+// annotationRenewed makes a write of an unchanged DeviceClass a change. Its value has no meaning.
 const annotationRenewed = "prism.dev/renewed"
 
-// renewal says of which resource names the classes are to be written again. When a class goes or loses its name, schedulers up to
-// 1.37 forget the name, also where another class has it, until that class is written again.
+// renewal are the resource names whose DeviceClasses are written although they are unchanged. When a DeviceClass is deleted or loses its
+// name, schedulers up to 1.37 forget the name even if another DeviceClass has it, until that one is written again.
 type renewal struct {
 	all   bool
 	names map[string]bool
@@ -24,7 +24,7 @@ type renewal struct {
 
 func (n renewal) has(resource string) bool { return resource != "" && (n.all || n.names[resource]) }
 
-// released are the names that classes had and have no more. It begins with all: what happened before the process is not known.
+// released are the names that DeviceClasses had and lost. The first renewal is of all names, because earlier changes are unknown.
 type released struct {
 	mu    sync.Mutex
 	once  bool
@@ -40,7 +40,7 @@ func (r *released) add(resource string) {
 	r.names[resource] = true
 }
 
-// begin hands out what is to be renewed; end takes it back where that failed.
+// begin returns the pending renewal; end adds it again if it failed.
 func (r *released) begin() renewal {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,25 +63,25 @@ func (r *released) end(n renewal, done bool) {
 
 type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// classes asks for a reconciliation whenever a class changes, and notes the name that it had.
+// classes requests a reconciliation for every change of a DeviceClass, and records the name that it lost.
 func (r *Reconciler) classes() handler.EventHandler {
-	ask := func(queue requests) { queue.Add(reconcile.Request{NamespacedName: r.ConfigMap}) }
+	enqueue := func(queue requests) { queue.Add(reconcile.Request{NamespacedName: r.ConfigMap}) }
 	lost := func(old client.Object, now string) {
 		if class, ok := old.(*resourceapi.DeviceClass); ok && resourceOf(class) != "" && resourceOf(class) != now {
 			r.released.add(resourceOf(class))
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, _ event.CreateEvent, queue requests) { ask(queue) },
+		CreateFunc: func(_ context.Context, _ event.CreateEvent, queue requests) { enqueue(queue) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue requests) {
 			if class, ok := e.ObjectNew.(*resourceapi.DeviceClass); ok {
 				lost(e.ObjectOld, resourceOf(class))
 			}
-			ask(queue)
+			enqueue(queue)
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, queue requests) {
 			lost(e.Object, "")
-			ask(queue)
+			enqueue(queue)
 		},
 	}
 }

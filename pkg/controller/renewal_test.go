@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// versions are the resource versions of the controller's classes by resource name.
-func (w *world) versions() map[string]string {
+// versions are the resource versions of the classes, by resource name.
+func (w *cluster) versions() map[string]string {
 	found := map[string]string{}
 	for name, class := range w.classes() {
 		found[name] = class.ResourceVersion
@@ -25,20 +25,20 @@ func (w *world) versions() map[string]string {
 	return found
 }
 
-// lose has the controller hear that somebody else's class of a resource name is gone.
-func (w *world) lose(resources ...string) {
+// lose sends the controller the deletion of an unmanaged class of each resource name.
+func (w *cluster) lose(resources ...string) {
 	w.t.Helper()
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()
 	for _, resource := range resources {
-		class := foreign("other", resource, "true")
+		class := unmanagedClass("other", resource, "true")
 		w.Reconciler.classes().Delete(w.t.Context(), event.DeleteEvent{Object: &class}, queue)
 	}
 }
 
-// TestReconcile_RenewalFailsHalfWay_NextTryRenewsTheRest: what schedulers forgot stays on the list until every class was written again,
-// whether a write failed or only met a newer version, also when it is all classes of a new leader; and what is lost meanwhile joins it.
-func TestReconcile_RenewalFailsHalfWay_NextTryRenewsTheRest(t *testing.T) {
+// A lost name is pending until its class is written, also after errors and conflicts, with a new leader, and if another name is lost in the
+// meantime.
+func TestReconcile_RenewalFailsPartly_RestRetried(t *testing.T) {
 	const first, second = wholeGPU, "nvidia.com/gpu-2gb"
 	refused := errors.New("the server is being upgraded")
 	for name, c := range map[string]struct {
@@ -46,13 +46,13 @@ func TestReconcile_RenewalFailsHalfWay_NextTryRenewsTheRest(t *testing.T) {
 		leader bool
 		during bool
 	}{
-		"a write fails":                     {err: refused},
-		"a class has changed":               {err: apierrors.NewConflict(resourceapi.Resource("deviceclasses"), "x", refused)},
-		"a new leader":                      {err: refused, leader: true},
-		"another name is lost in this time": {err: refused, during: true},
+		"write fails":                    {err: refused},
+		"conflict":                       {err: apierrors.NewConflict(resourceapi.Resource("deviceclasses"), "x", refused)},
+		"new leader":                     {err: refused, leader: true},
+		"another name is lost meanwhile": {err: refused, during: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, configs(map[string]string{"a": seed}))
+			w := newCluster(t, configs(map[string]string{"a": mpsConfig}))
 			w.reconcile()
 			before := w.versions()
 			require.Len(t, before, 2)
@@ -85,7 +85,7 @@ func TestReconcile_RenewalFailsHalfWay_NextTryRenewsTheRest(t *testing.T) {
 			result, err := w.Reconcile(t.Context(), reconcile.Request{})
 			if apierrors.IsConflict(c.err) {
 				require.NoError(t, err)
-				assert.Equal(t, lookAgain, result.RequeueAfter)
+				assert.Equal(t, cacheLagRetry, result.RequeueAfter)
 			} else {
 				require.ErrorIs(t, err, refused)
 			}
@@ -97,9 +97,9 @@ func TestReconcile_RenewalFailsHalfWay_NextTryRenewsTheRest(t *testing.T) {
 			w.reconcile()
 			renewed := w.versions()
 			assert.NotEqual(t, before[first], renewed[first])
-			assert.NotEqual(t, before[second], renewed[second], "it is still to be renewed")
+			assert.NotEqual(t, before[second], renewed[second], "the rest is retried")
 			w.reconcile()
-			assert.Equal(t, renewed, w.versions(), "and once is enough")
+			assert.Equal(t, renewed, w.versions(), "a renewal is done once")
 		})
 	}
 }

@@ -10,22 +10,22 @@ import (
 	"github.com/prism-gpu/prism/pkg/events"
 )
 
-// maxNote is the API's limit for the text of an Event, in bytes.
+// maxNote is the API's limit for the note of an Event, in bytes.
 const maxNote = 1024
 
-// tell reports each problem as an Event of that object once, and again when it comes back.
-func (r *Reconciler) tell(about runtime.Object, problems []Problem) {
-	now := map[Problem]bool{}
+// reportProblems sends one Event about the object for each new problem, and again if a fixed problem recurs.
+func (r *Reconciler) reportProblems(about runtime.Object, problems []Problem) {
+	current := map[Problem]bool{}
 	for _, problem := range problems {
-		now[problem] = true
-		if !r.told[problem] {
+		current[problem] = true
+		if !r.reported[problem] {
 			r.Events.Eventf(about, nil, corev1.EventTypeWarning, problem.Reason, events.ActionReconcile, "%s", shorten(problem.Note))
 		}
 	}
-	r.told = now
+	r.reported = current
 }
 
-// shorten cuts a text to what an Event takes, at a whole character.
+// shorten truncates a note to at most maxNote bytes of whole characters.
 func shorten(s string) string {
 	if len(s) <= maxNote {
 		return s
@@ -33,30 +33,30 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s[:maxNote], "")
 }
 
-// Metrics are what the controller tells Prometheus.
+// Metrics are the controller's Prometheus metrics.
 type Metrics struct {
 	classes  prometheus.Gauge
 	problems *prometheus.GaugeVec
 }
 
-// NewMetrics registers them.
+// NewMetrics registers the metrics.
 func NewMetrics(registry prometheus.Registerer, version string) *Metrics {
 	m := &Metrics{
 		classes: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "prism_controller_device_classes", Help: "DeviceClasses of the controller: of MIG profiles, and of resource names.",
+			Name: "prism_controller_device_classes", Help: "DeviceClasses that the controller manages: of MIG profiles and of extended resource names.",
 		}),
 		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "prism_controller_problems", Help: "What people have to mend before all resource names are as configured, by reason.",
+			Name: "prism_controller_problems", Help: "Problems that keep DeviceClasses from being as configured until an operator fixes them, by reason of the Event.",
 		}, []string{"reason"}),
 	}
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "prism_build_info", Help: "Version of this program, always 1."}, []string{"version"})
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "prism_build_info", Help: "Version of the program, as a label of the constant 1."}, []string{"version"})
 	info.WithLabelValues(version).Set(1)
 	registry.MustRegister(m.classes, m.problems, info)
 	m.planned(&Plan{})
 	return m
 }
 
-// planned takes over what the last plan came to.
+// planned sets the metrics from the last plan.
 func (m *Metrics) planned(plan *Plan) {
 	if m == nil {
 		return

@@ -18,20 +18,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// watched is a world whose classes a scheduler and the controller itself hear of, in the order in which they are written.
-type watched struct {
-	*world
+// watchedCluster sends the events of classes to a scheduler's cache and to the controller, in the order of the writes.
+type watchedCluster struct {
+	*cluster
 	scheduler *extendedresourcecache.ExtendedResourceCache
 	queue     requests
-	// writes counts those of classes; it is the clock of their creation too.
+	// writes counts the writes of classes; it is also the clock of their creation timestamps.
 	writes int
-	// keepsNames is off for an API server that drops resource names.
+	// keepsNames is false for an API server that drops resource names.
 	keepsNames bool
 }
 
-func watch(t *testing.T, data map[string]string, objects ...client.Object) *watched {
-	w := &watched{
-		world: newWorld(t, configs(data)), scheduler: extendedresourcecache.NewExtendedResourceCache(klog.Background()),
+func watch(t *testing.T, data map[string]string, objects ...client.Object) *watchedCluster {
+	w := &watchedCluster{
+		cluster: newCluster(t, configs(data)), scheduler: extendedresourcecache.NewExtendedResourceCache(klog.Background()),
 		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()),
 		keepsNames: true,
 	}
@@ -43,8 +43,8 @@ func watch(t *testing.T, data map[string]string, objects ...client.Object) *watc
 	return w
 }
 
-// received is what the API server makes of a class that is written.
-func (w *watched) received(o client.Object) (*resourceapi.DeviceClass, bool) {
+// received counts the write of a class, and changes the class like the API server.
+func (w *watchedCluster) received(o client.Object) (*resourceapi.DeviceClass, bool) {
 	class, ok := o.(*resourceapi.DeviceClass)
 	if ok {
 		w.writes++
@@ -55,7 +55,7 @@ func (w *watched) received(o client.Object) (*resourceapi.DeviceClass, bool) {
 	return class, ok
 }
 
-func (w *watched) create(ctx context.Context, api client.WithWatch, o client.Object, options ...client.CreateOption) error {
+func (w *watchedCluster) create(ctx context.Context, api client.WithWatch, o client.Object, options ...client.CreateOption) error {
 	class, ok := w.received(o)
 	if ok {
 		class.CreationTimestamp = metav1.Unix(int64(w.writes), 0)
@@ -68,7 +68,7 @@ func (w *watched) create(ctx context.Context, api client.WithWatch, o client.Obj
 	return err
 }
 
-func (w *watched) update(ctx context.Context, api client.WithWatch, o client.Object, options ...client.UpdateOption) error {
+func (w *watchedCluster) update(ctx context.Context, api client.WithWatch, o client.Object, options ...client.UpdateOption) error {
 	class, ok := w.received(o)
 	before := &resourceapi.DeviceClass{}
 	if ok {
@@ -82,7 +82,7 @@ func (w *watched) update(ctx context.Context, api client.WithWatch, o client.Obj
 	return err
 }
 
-func (w *watched) delete(ctx context.Context, api client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+func (w *watchedCluster) delete(ctx context.Context, api client.WithWatch, o client.Object, options ...client.DeleteOption) error {
 	class, ok := o.(*resourceapi.DeviceClass)
 	err := api.Delete(ctx, o, options...)
 	if ok && err == nil {
@@ -93,22 +93,22 @@ func (w *watched) delete(ctx context.Context, api client.WithWatch, o client.Obj
 	return err
 }
 
-// settle reconciles until no class is written any more.
-func (w *watched) settle() {
+// converge reconciles until no class is written any more.
+func (w *watchedCluster) converge() {
 	w.t.Helper()
-	const enough = 5
-	for range enough {
+	const maxRounds = 5
+	for range maxRounds {
 		before := w.writes
 		w.reconcile()
 		if w.writes == before {
 			return
 		}
 	}
-	require.Fail(w.t, "classes are written again and again")
+	require.Fail(w.t, "classes are written in every reconciliation")
 }
 
-// scheduled is the name of the class that the scheduler takes for a resource name, which must be as the API server has it.
-func (w *watched) scheduled(resource string) string {
+// scheduled is the class that the scheduler uses for a resource name, which must match the API server; empty without one.
+func (w *watchedCluster) scheduled(resource string) string {
 	w.t.Helper()
 	class := w.scheduler.GetDeviceClass("nvidia.com/gpu")
 	require.NotNil(w.t, class, "whole GPUs keep their name")
@@ -122,47 +122,45 @@ func (w *watched) scheduled(resource string) string {
 	return class.Name
 }
 
-// TestReconcile_ResourceNameMoves_SchedulerKeepsIt: with the scheduler's own cache, which forgets a name when one of two classes loses it.
-// The name goes from the class that it had before there were classes of profiles to the profile's, to one of its own when shared MIG devices
-// are kept apart, and back.
+// The scheduler's own cache forgets a name when one of two classes loses it. The name moves from a class of an earlier version to that of
+// the profile, to one of its own when shared MIG devices get a separate name, and back.
 func TestReconcile_ResourceNameMoves_SchedulerKeepsIt(t *testing.T) {
 	const resource = "nvidia.com/mig-1g.10gb"
 	const mixed = nodeHeader + "gpus: [{modes: [mig], mig: {profiles: [1g.10gb]}}]"
-	const apart = nodeHeader + "gpus: [{modes: [mig], mig: {profiles: [1g.10gb]}}, {select: {indices: [1]}, mig: {replicas: {1g.10gb: 2}, resourceNames: {1g.10gb: nvidia.com/shared}}}]"
-	old := foreign(className(resource, driver), resource, "true")
+	const separated = nodeHeader + "gpus: [{modes: [mig], mig: {profiles: [1g.10gb]}}, {select: {indices: [1]}, mig: {replicas: {1g.10gb: 2}, resourceNames: {1g.10gb: nvidia.com/shared}}}]"
+	old := unmanagedClass(className(resource, driver), resource, "true")
 	old.Labels = labels(driver)
 	old.Annotations = map[string]string{annotationUses: `{"a":[{"type":"mig","profile":"1g.10gb"}]}`}
 	w := watch(t, map[string]string{"a": mixed}, &old)
 	require.Equal(t, old.Name, w.scheduler.GetDeviceClass(resource).Name)
 	profile, _ := ProfileClass(driver, "1g.10gb")
 
-	w.settle()
+	w.converge()
 	assert.Equal(t, profile, w.scheduled(resource))
-	assert.Len(t, w.classes(), 2, "the class from before is gone")
+	assert.Len(t, w.classes(), 2, "the class of the earlier version is deleted")
 	assert.Equal(t, []metav1.OwnerReference{{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: "prism-controller", UID: "role"}},
 		w.classes()[resource].OwnerReferences)
 	for range 2 {
-		w.configure(map[string]string{"a": apart})
-		w.settle()
+		w.configure(map[string]string{"a": separated})
+		w.converge()
 		assert.Equal(t, className(resource, driver), w.scheduled(resource))
 		require.Contains(t, w.classes(), profile, "the profile's class stays, without the name")
 		assert.NotContains(t, w.classes()[profile].Annotations, annotationUses)
 		w.configure(map[string]string{"a": mixed})
-		w.settle()
+		w.converge()
 		assert.Equal(t, profile, w.scheduled(resource))
 		assert.Len(t, w.classes(), 2)
 	}
 	w.configure(map[string]string{"a": "version: v1"})
-	w.settle()
+	w.converge()
 	assert.Empty(t, w.scheduled(resource))
 	assert.Len(t, w.classes(), 1)
 	assert.Empty(t, w.events.Events)
 	assert.InDelta(t, 1, value(t, w.Metrics.classes), 0)
 }
 
-// TestReconcile_NamesDropped_ProfileClassesServe: on Kubernetes 1.35 the classes of profiles exist; that the resource names are dropped is
-// said where an entry gives one, and not of a class that is to have none.
-func TestReconcile_NamesDropped_ProfileClassesServe(t *testing.T) {
+// On Kubernetes 1.35 the classes of profiles are created. Dropped resource names are reported only if an entry has any.
+func TestReconcile_ServerDropsNames_ProfileClassesCreated(t *testing.T) {
 	for strategy, problems := range map[string]int{"mixed": 1, "none": 0} {
 		w := watch(t, map[string]string{"a": nodeHeader + "flags: {migStrategy: " + strategy + "}\ngpus: [{modes: [mig], mig: {profiles: [1g.10gb]}}]"})
 		w.keepsNames = false
@@ -175,25 +173,24 @@ func TestReconcile_NamesDropped_ProfileClassesServe(t *testing.T) {
 	}
 }
 
-// TestReconcile_ProfileClassGainsName: a class of a profile that has no resource name yet is not taken for one whose name was dropped.
-func TestReconcile_ProfileClassGainsName(t *testing.T) {
+// A class of a profile without a resource name is not mistaken for one whose name was dropped.
+func TestReconcile_ProfileClassGetsName_NotReportedAsDropped(t *testing.T) {
 	const gpus = "\ngpus: [{modes: [mig], mig: {profiles: [1g.10gb]}}]"
 	w := watch(t, map[string]string{"a": nodeHeader + "flags: {migStrategy: none}" + gpus})
-	w.settle()
+	w.converge()
 	w.configure(map[string]string{"a": nodeHeader + gpus})
 	assert.InDelta(t, 0, value(t, w.Metrics.problems.WithLabelValues(ReasonExtendedResourcesUnsupported)), 0)
 	assert.Empty(t, w.events.Events)
-	w.settle()
+	w.converge()
 	name, _ := ProfileClass(driver, "1g.10gb")
 	assert.Equal(t, name, w.scheduled("nvidia.com/mig-1g.10gb"))
 }
 
-// TestReconcile_NewLeader_WritesNamelessClassesNot: only resource names are renewed.
-func TestReconcile_NewLeader_WritesNamelessClassesNot(t *testing.T) {
+func TestReconcile_NewLeader_OnlyClassesWithNamesWritten(t *testing.T) {
 	w := watch(t, map[string]string{"a": nodeHeader + "flags: {migStrategy: none}\ngpus: [{modes: [mig], mig: {profiles: [1g.10gb]}}]"})
-	w.settle()
+	w.converge()
 	before := w.writes
 	w.Reconciler = &Reconciler{Options: w.Options, Client: w.Client, Direct: w.Direct, Events: w.events}
 	w.reconcile()
-	assert.Equal(t, 1, w.writes-before, "nvidia.com/gpu alone")
+	assert.Equal(t, 1, w.writes-before, "only the class of nvidia.com/gpu")
 }
