@@ -12,18 +12,18 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// JointSets compares, for one GPU, which sets of MIG devices the published counters admit and which the hardware can have. On hardware
-// placements do not overlap and at most one instance has the media extensions, which is what the simulated driver enforces (the driver
-// itself is asked for every set by the tests of pkg/publish).
+// JointSets compares, for one GPU, the sets of MIG devices that the published counters admit with those that the hardware supports: on
+// hardware, placements do not overlap and at most one instance has the media extensions. The tests of pkg/publish verify that with the
+// simulated driver for every set.
 type JointSets struct {
 	Layout string
 	// Devices is how many MIG devices a GPU has.
 	Devices int
-	// Both counts the sets that counters and hardware admit, the others those that only one of them does.
+	// Both counts the sets that counters and hardware admit, the others those that only one of them admits.
 	Both, OnlyCounters, OnlyHardware int
 }
 
-// Sets walks through all sets of MIG devices of one GPU of each layout that has them.
+// Sets compares all sets of MIG devices of one GPU for each layout with MIG devices.
 func Sets(ctx context.Context, layouts []Layout) ([]JointSets, error) {
 	n, err := Simulated(ctx)
 	if err != nil {
@@ -34,7 +34,7 @@ func Sets(ctx context.Context, layouts []Layout) ([]JointSets, error) {
 	var all []JointSets
 	for i := range layouts {
 		l := &layouts[i]
-		if l.Asks[AskProfile] == nil {
+		if l.Requests[RequestProfile] == nil {
 			continue
 		}
 		w, err := newWalk(l, &one)
@@ -47,14 +47,14 @@ func Sets(ctx context.Context, layouts []Layout) ([]JointSets, error) {
 	return all, nil
 }
 
-// counted is a MIG device as counters know it.
+// counted is a MIG device with its placement and the counters that it consumes.
 type counted struct {
 	at    gpu.Placement
 	media bool
 	takes map[string]int64
 }
 
-// walk visits sets of devices, each once.
+// walk visits each set of devices once.
 type walk struct {
 	total   map[string]int64
 	devices []counted
@@ -114,7 +114,7 @@ func countedOf(d *resourceapi.Device) (counted, error) {
 	return c, nil
 }
 
-// from adds devices from the kth on to a set.
+// from visits the supersets of a set with devices from the kth on.
 func (w *walk) from(k int, set []counted) {
 	for i := k; i < len(w.devices); i++ {
 		next := append(slices.Clone(set), w.devices[i])
@@ -127,13 +127,13 @@ func (w *walk) from(k int, set []counted) {
 		case hardware:
 			w.found.OnlyHardware++
 		default:
-			continue // nor is any larger set
+			continue // no superset is admitted either
 		}
 		w.from(i+1, next)
 	}
 }
 
-// admits reports whether the counters have room for the set.
+// admits reports whether the counters suffice for the set.
 func (w *walk) admits(set []counted) bool {
 	sum := map[string]int64{}
 	for i := range set {
@@ -146,7 +146,7 @@ func (w *walk) admits(set []counted) bool {
 	return true
 }
 
-// possible reports whether the hardware has the set.
+// possible reports whether the hardware supports the set.
 func possible(set []counted) bool {
 	media := 0
 	for i := range set {

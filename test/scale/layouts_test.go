@@ -7,83 +7,81 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFilter_CELEvaluations_AsBudgeted guards what a pending pod costs the scheduler on one node, by a count that no machine's speed
-// changes. The counts are exact: a count of 0 would also be what is seen when the allocator's log lines change.
+// The number of CEL expressions is the cost of a pending pod per node, independently of the machine's speed. The counts are exact, because 0
+// everywhere would mean that the allocator's log message has changed.
 func TestFilter_CELEvaluations_AsBudgeted(t *testing.T) {
 	t.Parallel()
 	n, err := Simulated(t.Context())
 	require.NoError(t, err)
 	for _, c := range []struct {
 		layout string
-		ask    Ask
+		kind   RequestKind
 		state  State
 		want   int
 	}{
-		{"prism-whole", AskGPU, Empty, 1},
-		{"prism-whole", AskGPU, FullWhole, 0},
-		{"prism-whole-monitor", AskGPU, Empty, 1},
-		{"prism-whole-monitor", AskGPU, FullWhole, 1},
-		{"nvidia-whole", AskGPU, FullWhole, 0},
-		// A free device whose counters are taken costs an expression of the class and one of each selector.
-		{"prism-mig", AskProfile, FullWhole, 400},
-		{"prism-mig", AskProfileClass, FullWhole, 200},
-		{"prism-mig", AskProfileClass, FullProfile, 152},
-		{"prism-mig", AskProfileCapacity, Empty, 0},
-		{"prism-mig", AskProfileCapacity, FullWhole, 0},
-		{"prism-mig", AskProfileCapacity, FullProfile, 0},
-		{"prism-mig", AskMemoryCapacity, FullWhole, 0},
-		{"nvidia-mig", AskProfile, FullWhole, 400},
+		{"prism-whole", RequestGPU, Empty, 1},
+		{"prism-whole", RequestGPU, FullWhole, 0},
+		{"prism-whole-monitor", RequestGPU, Empty, 1},
+		{"prism-whole-monitor", RequestGPU, FullWhole, 1},
+		{"nvidia-whole", RequestGPU, FullWhole, 0},
+		// A free device with exhausted counters costs the expression of the DeviceClass and of each selector.
+		{"prism-mig", RequestProfile, FullWhole, 400},
+		{"prism-mig", RequestProfileClass, FullWhole, 200},
+		{"prism-mig", RequestProfileClass, FullProfile, 152},
+		{"prism-mig", RequestProfileCapacity, Empty, 0},
+		{"prism-mig", RequestProfileCapacity, FullWhole, 0},
+		{"prism-mig", RequestProfileCapacity, FullProfile, 0},
+		{"prism-mig", RequestMemoryCapacity, FullWhole, 0},
+		{"nvidia-mig", RequestProfile, FullWhole, 400},
 	} {
 		l, err := LayoutByName(c.layout)
 		require.NoError(t, err)
-		got, err := Evaluations(t.Context(), &l, n, c.ask, c.state)
+		got, err := Evaluations(t.Context(), &l, n, c.kind, c.state)
 		require.NoError(t, err)
-		assert.Equal(t, c.want, got, "%s, %s, %s", c.layout, c.ask, c.state)
+		assert.Equal(t, c.want, got, "%s, %s, %s", c.layout, c.kind, c.state)
 	}
 }
 
-// TestFilter_EveryAskAndState_DeviceWhereThereIsOne: what is measured is a device found where one is free, and none where the node is full.
-func TestFilter_EveryAskAndState_DeviceWhereThereIsOne(t *testing.T) {
+func TestFilter_EveryRequestAndState_FoundUnlessFull(t *testing.T) {
 	t.Parallel()
 	rows, err := Filter(t.Context(), Layouts(), 1)
 	require.NoError(t, err)
-	seen := map[Ask]bool{}
+	seen := map[RequestKind]bool{}
 	for i := range rows {
 		full := rows[i].State == FullWhole || rows[i].State == FullProfile
-		assert.Equal(t, !full, rows[i].Found, "%s, %s, %s", rows[i].Layout, rows[i].Ask, rows[i].State)
+		assert.Equal(t, !full, rows[i].Found, "%s, %s, %s", rows[i].Layout, rows[i].RequestKind, rows[i].State)
 		assert.Len(t, rows[i].Samples, 1)
-		seen[rows[i].Ask] = true
+		seen[rows[i].RequestKind] = true
 	}
-	assert.Len(t, seen, len(allAsks))
+	assert.Len(t, seen, len(allRequests))
 }
 
-// TestLayouts_EachAsk_GetsTheDeviceThatItNames: asks that are compared get the same.
-func TestLayouts_EachAsk_GetsTheDeviceThatItNames(t *testing.T) {
+// Requests that are compared with each other get the same kind of device.
+func TestLayouts_EachRequest_IntendedDevice(t *testing.T) {
 	t.Parallel()
 	n, err := Simulated(t.Context())
 	require.NoError(t, err)
 	layouts := Layouts()
 	for i := range layouts {
-		for ask, request := range layouts[i].Asks {
+		for kind, request := range layouts[i].Requests {
 			node := newNode(&layouts[i], "node", n)
 			got, _, err := node.allocate(t.Context(), request)
 			require.NoError(t, err)
-			require.Len(t, got, 1, "%s, %s", layouts[i].Name, ask)
+			require.Len(t, got, 1, "%s, %s", layouts[i].Name, kind)
 			want := "GPU"
 			switch {
-			case layouts[i].Asks[AskProfile] == nil || ask == AskGPU:
-			case ask == AskMemory || ask == AskMemoryCapacity:
-				want = "1g.20gb" // the smallest that has so much comes first
+			case layouts[i].Requests[RequestProfile] == nil || kind == RequestGPU:
+			case kind == RequestMemory || kind == RequestMemoryCapacity:
+				want = "1g.20gb" // the smallest with that much memory is published first
 			default:
 				want = smallest
 			}
-			assert.Equal(t, want, profileOf(node, got[0].Pool, got[0].Device), "%s, %s", layouts[i].Name, ask)
+			assert.Equal(t, want, profileOf(node, got[0].Pool, got[0].Device), "%s, %s", layouts[i].Name, kind)
 		}
 	}
 }
 
-// TestLayouts_CapacityOfAProfile_GetsNoOtherProfile: also where smaller devices come first.
-func TestLayouts_CapacityOfAProfile_GetsNoOtherProfile(t *testing.T) {
+func TestLayouts_RequestByProfileCapacity_OnlyThatProfile(t *testing.T) {
 	t.Parallel()
 	n, err := Simulated(t.Context())
 	require.NoError(t, err)
@@ -98,7 +96,7 @@ func TestLayouts_CapacityOfAProfile_GetsNoOtherProfile(t *testing.T) {
 	}
 }
 
-// profileOf is the profile of a published device, "GPU" for a whole one.
+// profileOf is the profile of a published device, "GPU" for a whole GPU.
 func profileOf(n *node, pool, device string) string {
 	for _, slice := range n.slices {
 		for i := range slice.Spec.Devices {
@@ -115,8 +113,7 @@ func profileOf(n *node, pool, device string) string {
 	return ""
 }
 
-// TestLayouts_EightGPUs_DevicesAndSlices: each device more is one that the scheduler looks at, each ResourceSlice one that it reads for
-// every pod.
+// Each additional device is evaluated by the scheduler, and each ResourceSlice is read for every pod.
 func TestLayouts_EightGPUs_DevicesAndSlices(t *testing.T) {
 	t.Parallel()
 	n, err := Simulated(t.Context())
@@ -133,23 +130,23 @@ func TestLayouts_EightGPUs_DevicesAndSlices(t *testing.T) {
 	}
 	assert.Equal(t, map[string][2]int{
 		"prism-whole": {8, 1}, "prism-whole-monitor": {9, 2}, "nvidia-whole": {8, 1},
-		// 25 placements for each GPU. Here each GPU has a pool of two slices, and the node one that is empty.
+		// 25 placements per GPU. Prism has a pool of two ResourceSlices per GPU, and an empty one of the node.
 		"prism-mig": {8 * 26, 17}, "nvidia-mig": {8 * 26, 9},
 	}, got)
 }
 
-// TestPacking_OneH100_AsDocumented: loads and allocator are the same everywhere, so the figures are.
+// Loads and allocator are deterministic, so the figures are.
 func TestPacking_OneH100_AsDocumented(t *testing.T) {
 	t.Parallel()
 	packed, err := Pack(t.Context(), Layouts())
 	require.NoError(t, err)
 	require.Len(t, packed, 2)
 	assert.Equal(t, Packing{Layout: "prism-mig", Published: 4.15, ByName: 3.53}, packed[0], "docs/benchmarks.md and docs/mig.md have other figures")
-	assert.Greater(t, packed[0].Published, packed[1].Published, "NVIDIA's order keeps as much room")
+	assert.Greater(t, packed[0].Published, packed[1].Published, "the order of NVIDIA's driver packs as well")
 }
 
-// TestSets_OneH100_CountersAdmitWhatHardwareDoes: no set of MIG devices is lost or wrongly admitted.
-func TestSets_OneH100_CountersAdmitWhatHardwareDoes(t *testing.T) {
+// No set of MIG devices that the hardware supports is excluded by the counters, and no other is admitted.
+func TestSets_OneH100_CountersMatchHardware(t *testing.T) {
 	t.Parallel()
 	sets, err := Sets(t.Context(), Layouts())
 	require.NoError(t, err)

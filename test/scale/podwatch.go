@@ -12,21 +12,21 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// podsSeen is what an informer has shown of the pods of a phase.
+// podsSeen is the state of a phase's pods according to an informer.
 type podsSeen struct {
 	mu     sync.Mutex
 	claims map[string]bool
 	bound  map[string]time.Time
-	// refused is what the scheduler has said last of a pod that it could not place.
+	// refused is the last message of the scheduler about a pod that it could not place.
 	refused string
-	// changed has an element when something has changed since it was read.
+	// changed has an element if anything has changed since it was received from.
 	changed chan struct{}
 }
 
-// errLimit: the condition did not come true in time.
-var errLimit = errors.New("it took too long")
+// errLimit is the error of a wait that exceeds its time limit.
+var errLimit = errors.New("time limit exceeded")
 
-// watchPods begins to note the pods of a phase, until the context ends. A watch alone would not do: the API server ends one that is read
+// watchPods tracks the pods of a phase until the context is done. It uses an informer, because the API server ends watches that are read
 // too slowly.
 func (c *fakeCluster) watchPods(ctx context.Context, phase string) *podsSeen {
 	seen := &podsSeen{claims: map[string]bool{}, bound: map[string]time.Time{}, changed: make(chan struct{}, 1)}
@@ -66,14 +66,14 @@ func (s *podsSeen) note(pod *corev1.Pod) {
 	}
 }
 
-// counts are how many pods have claims, and how many have nodes.
+// counts returns how many pods have claims, and how many have nodes.
 func (s *podsSeen) counts() (claims, bound int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.claims), len(s.bound)
 }
 
-// wait waits until so many pods have claims and so many have nodes.
+// wait waits until that many pods have claims and nodes.
 func (s *podsSeen) wait(ctx context.Context, limit time.Duration, claims, bound int) error {
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
@@ -88,13 +88,13 @@ func (s *podsSeen) wait(ctx context.Context, limit time.Duration, claims, bound 
 		case <-timeout.C:
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return fmt.Errorf("%w: %d pods have claims, %d have nodes; the scheduler says of one: %q", errLimit, haveClaims, haveNodes, s.refused)
+			return fmt.Errorf("%w: %d pods have claims, %d have nodes; the scheduler's last message: %q", errLimit, haveClaims, haveNodes, s.refused)
 		case <-s.changed:
 		}
 	}
 }
 
-// rate is pods per second between the first and the last one.
+// rate is the number of pods per second between the first and the last one.
 func (s *podsSeen) rate() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
