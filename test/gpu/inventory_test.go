@@ -1,4 +1,4 @@
-// Package gpu_test asks a real GPU, read-only, whether the driver's picture of the world holds.
+// Package gpu_test checks the assumptions about NVML and the driver on a real GPU. The checks are read-only.
 package gpu_test
 
 import (
@@ -18,8 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// open finds this machine's driver. A machine whose kernel has no NVIDIA module has no GPU to test; one that has a module and
-// no usable driver is broken, and the test says so.
+// open opens this machine's driver. Without an NVIDIA kernel module the test is skipped; with a module but no usable driver it fails.
 func open(t *testing.T) (*nvml.Session, hostfs.DriverRoot, *hostfs.FS) {
 	t.Helper()
 	host := hostfs.New("/")
@@ -34,7 +33,7 @@ func open(t *testing.T) (*nvml.Session, hostfs.DriverRoot, *hostfs.FS) {
 	return session, root, host
 }
 
-func TestGPU(t *testing.T) {
+func TestInventory_RealGPUs_PlausibleAndStable(t *testing.T) {
 	session, root, host := open(t)
 	node := &gpu.Node{}
 	var err error
@@ -65,7 +64,7 @@ func TestGPU(t *testing.T) {
 		assert.EqualValues(t, g.Minor, device.Minor)
 	}
 	resources := publish.Resources(publish.Options{NodeName: "node"}, node)
-	show(t, "slices", resources.Pools["node"].Slices)
+	show(t, "ResourceSlices", resources.Pools["node"].Slices)
 
 	assert.Equal(t, load, host.DriverLoad(), "the driver was not loaded again")
 	again, _, err := session.GPUs(t.Context())
@@ -76,12 +75,12 @@ func TestGPU(t *testing.T) {
 	}
 }
 
-func TestCommonEdits(t *testing.T) {
+func TestCommonEdits_RealDriver_ReadOnlyMounts(t *testing.T) {
 	session, _, _ := open(t)
 	edits, err := session.CommonEdits(t.Context())
 	require.NoError(t, err)
 	assert.Contains(t, edits.Env, "NVIDIA_VISIBLE_DEVICES=void")
-	assert.Empty(t, edits.DeviceNodes, "device nodes are not nvcdi's business")
+	assert.Empty(t, edits.DeviceNodes, "device nodes are not taken from nvcdi")
 	for _, m := range edits.Mounts {
 		assert.Contains(t, m.Options, "ro", m.ContainerPath)
 	}
@@ -91,7 +90,7 @@ func TestCommonEdits(t *testing.T) {
 	show(t, "common edits", edits)
 }
 
-// show prints what the hardware said, as data that can be kept.
+// show logs a value as JSON.
 func show(t *testing.T, what string, value any) {
 	t.Helper()
 	data, err := json.MarshalIndent(value, "", "  ")

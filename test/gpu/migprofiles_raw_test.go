@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// kind is a GPU instance profile or a compute instance profile by NVML's index, with what tells how large it is.
+// kind is a GPU instance profile or a compute instance profile, by NVML's index and with its size.
 type kind struct {
 	Index                              int
 	ID, Slices, Instances, SMs, MediaX uint32
@@ -16,7 +16,7 @@ type kind struct {
 	Placements                         []vendor.GpuInstancePlacement `json:",omitempty"`
 }
 
-// raw opens the driver's library itself: the product does not tell what it has not chosen.
+// raw loads the driver's library directly, because pkg/nvml does not report profiles that it does not use.
 func raw(t *testing.T) []vendor.Device {
 	t.Helper()
 	session, root, _ := open(t)
@@ -36,7 +36,7 @@ func raw(t *testing.T) []vendor.Device {
 	return devices
 }
 
-// instanceProfiles are what the driver tells of each GPU instance profile, also where the MIG mode is off if it does.
+// instanceProfiles are the GPU instance profiles that the driver reports, also with MIG mode disabled if it does.
 func instanceProfiles(device vendor.Device) (list []kind) {
 	for index := range vendor.GPU_INSTANCE_PROFILE_COUNT {
 		info, ret := device.GetGpuInstanceProfileInfo(index)
@@ -52,7 +52,7 @@ func instanceProfiles(device vendor.Device) (list []kind) {
 	return list
 }
 
-// computeProfiles are what it tells of the compute instances that a GPU instance can hold.
+// computeProfiles are the compute instance profiles that the driver reports for a GPU instance.
 func computeProfiles(instance vendor.GpuInstance) (list []kind) {
 	for index := range vendor.COMPUTE_INSTANCE_PROFILE_COUNT {
 		info, ret := instance.GetComputeInstanceProfileInfo(index, vendor.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
@@ -66,9 +66,9 @@ func computeProfiles(instance vendor.GpuInstance) (list []kind) {
 	return list
 }
 
-// TestComputeProfiles_OfEachInstance_OneHasAllMultiprocessors prints the facts of all profiles, and checks on the GPU instances that
-// there are what the choice of the compute instance stands on. It makes none.
-func TestComputeProfiles_OfEachInstance_OneHasAllMultiprocessors(t *testing.T) {
+// The test prints all profiles, and checks on existing GPU instances the assumption by which the compute instance profile is chosen. It
+// creates no instances.
+func TestComputeProfiles_ExistingInstances_OneHasAllMultiprocessors(t *testing.T) {
 	for i, device := range raw(t) {
 		profiles := instanceProfiles(device)
 		show(t, "GPU instance profiles", profiles)
