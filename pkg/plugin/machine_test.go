@@ -39,8 +39,8 @@ func TestPorts_MIGModeChanges_InventoryIsRead(t *testing.T) {
 	a := System(cfg, testVersion)
 	a.Host = struct {
 		*port.Host
-		port.Bare
-	}{host, port.Bare{Boot: "boot"}}
+		port.MinimalHost
+	}{host, port.MinimalHost{Boot: "boot"}}
 	a.Driver = func(string) inventory.Opener { return host.Open }
 	m, err := OpenMachine(t.Context(), cfg, a, nil)
 	require.NoError(t, err)

@@ -96,8 +96,8 @@ func (m *Machine) adapters(open inventory.Opener, w Wiring) plugin.Adapters {
 	return plugin.Adapters{
 		Version: writer, Disk: touchedDisk{touch: w.Touch, journal: w.journal}, Host: struct {
 			host
-			port.Bare
-		}{m.host, port.Bare{Boot: m.BootID()}},
+			port.MinimalHost
+		}{m.host, port.MinimalHost{Boot: m.BootID()}},
 		Locks: func(dir string) (plugin.Locks, error) {
 			locks, err := checkpoint.OpenLocks(dir)
 			return touchedLocks{Locks: locks, touch: w.Touch}, err

@@ -11,28 +11,28 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// trace keeps on the disk what follows from the state of a node: the MIG capability files, and what a reboot finds. It is there
-// before a caller hears of a change.
-type trace struct {
+// persister writes the files that depend on the state of a node: the MIG capability files, and the state that survives a reboot. They
+// are written before the call that changed the state returns.
+type persister struct {
 	paths layout.Paths
 	node  *model.Node
 	stale atomic.Bool
 
-	turn sync.Mutex
+	mu   sync.Mutex
 	keep func(model.Spec) error // nil: nothing
 	kept model.Spec
 }
 
-func newTrace(paths layout.Paths, node *model.Node) *trace {
-	t := &trace{paths: paths, node: node, kept: node.Spec()}
+func newPersister(paths layout.Paths, node *model.Node) *persister {
+	t := &persister{paths: paths, node: node, kept: node.Spec()}
 	node.Watch(func() { t.stale.Store(true) })
 	return t
 }
 
-// settle returns when the disk is up to date; what fails goes to the daemon's log.
-func (t *trace) settle() {
-	t.turn.Lock()
-	defer t.turn.Unlock()
+// flush updates the files; errors are written to the daemon's log.
+func (t *persister) flush() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if !t.stale.Swap(false) {
 		return
 	}
@@ -44,7 +44,7 @@ func (t *trace) settle() {
 	}
 }
 
-func (t *trace) keepSpec() error {
+func (t *persister) keepSpec() error {
 	spec := t.node.Spec()
 	if t.keep == nil || reflect.DeepEqual(spec, t.kept) {
 		return nil
@@ -53,5 +53,5 @@ func (t *trace) keepSpec() error {
 	return t.keep(spec)
 }
 
-// Keep lets f keep what a reboot of the node would find, whenever that changes. It is called before Run.
-func (d *Daemon) Keep(f func(model.Spec) error) { d.trace.keep = f }
+// Keep makes the daemon call f with the state that survives a reboot, whenever it changes. It is called before Run.
+func (d *Daemon) Keep(f func(model.Spec) error) { d.persister.keep = f }

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maker makes files and remembers them, newest last.
+// maker creates files and records them, newest last.
 type maker struct {
 	Made   []string `json:"made"`
 	Mounts []string `json:"mounts,omitempty"`
 }
 
-// dir makes a directory and its parents; those that were there are not ours.
+// dir creates a directory and its parents, and records those that did not exist.
 func (m *maker) dir(path string) error {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return nil
@@ -27,7 +27,7 @@ func (m *maker) dir(path string) error {
 		return err
 	}
 	if err := os.Mkdir(path, 0o755); err != nil {
-		return fmt.Errorf("making directory: %w", err)
+		return fmt.Errorf("creating directory: %w", err)
 	}
 	m.note(path)
 	return nil
@@ -38,7 +38,7 @@ func (m *maker) note(path string) {
 	m.Made = append(m.Made, path)
 }
 
-// vacate makes room for path; a leftover of an earlier node goes away.
+// vacate removes a leftover of an earlier node at path.
 func (m *maker) vacate(path string) error {
 	if err := m.dir(filepath.Dir(path)); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (m *maker) link(path, target string) error {
 		return err
 	}
 	if err := os.Symlink(target, path); err != nil {
-		return fmt.Errorf("making link: %w", err)
+		return fmt.Errorf("creating link: %w", err)
 	}
 	return nil
 }
@@ -95,16 +95,16 @@ func (m *maker) charDevice(path string, major, minor uint32) error {
 		return err
 	}
 	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(major, minor))); err != nil {
-		return fmt.Errorf("making device node %s (%d, %d): %w", path, major, minor, err)
+		return fmt.Errorf("creating device node %s (%d, %d): %w", path, major, minor, err)
 	}
-	if err := os.Chmod(path, 0o666); err != nil { // mknod obeyed the umask
-		return fmt.Errorf("making device node: %w", err)
+	if err := os.Chmod(path, 0o666); err != nil { // mknod applied the umask
+		return fmt.Errorf("creating device node: %w", err)
 	}
 	return nil
 }
 
-// removeWhere takes away what was made and matches, newest first. Directories
-// that hold something of others stay.
+// removeWhere removes created files that match, newest first. Directories
+// with other files stay.
 func (m *maker) removeWhere(match func(path string) bool) error {
 	var failed []error
 	kept := []string{}
@@ -123,7 +123,7 @@ func (m *maker) removeWhere(match func(path string) bool) error {
 	return errors.Join(failed...)
 }
 
-// removeAll takes away everything.
+// removeAll removes all created files.
 func (m *maker) removeAll() error {
 	var failed []error
 	for _, path := range slices.Backward(m.Mounts) {

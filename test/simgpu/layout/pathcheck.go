@@ -9,19 +9,19 @@ import (
 )
 
 // initialPIDNamespace is the inode number that Linux gives the pid namespace
-// of the machine itself.
+// of the host itself.
 const initialPIDNamespace = "pid:[4026531836]"
 
-// systemDirs belong to the machine unless a node has its own.
+// systemDirs are directories of the host unless a node has its own.
 var systemDirs = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr", "/var"}
 
-// Check refuses paths on which making a node would change the machine itself:
+// Check refuses paths where creating a node would change the host itself:
 // a sandbox must stay out of the system's directories, and a node must be a
 // set of namespaces with directories of its own.
 func (p Paths) Check() error {
 	for _, path := range []string{p.Root, p.Dev, p.ProcDriver, p.PCI, p.ProcDevices} {
 		if !filepath.IsAbs(path) {
-			return fmt.Errorf("making a GPU node in %q: the path must be absolute", path)
+			return fmt.Errorf("creating a GPU node in %q: the path must be absolute", path)
 		}
 	}
 	if p.sandboxed() && !inSystemDir(p.Root) {
@@ -32,7 +32,7 @@ func (p Paths) Check() error {
 		return err
 	}
 	if err := insideNode(mounts); err != nil {
-		return fmt.Errorf("making a GPU node with root %s and devices in %s: %w", p.Root, p.Dev, err)
+		return fmt.Errorf("creating a GPU node with root %s and devices in %s: %w", p.Root, p.Dev, err)
 	}
 	return p.ownDirs(mounts)
 }
@@ -49,9 +49,9 @@ func inSystemDir(path string) bool {
 	return false
 }
 
-var errMachine = errors.New("this is the machine itself, not a node (run inside a node's namespaces, or use --sandbox)")
+var errMachine = errors.New("this is the host itself, not a node (run inside a node's namespaces, or use --sandbox)")
 
-// insideNode fails on the machine itself. A node has its own mount namespace
+// insideNode fails on the host itself. A node has its own mount namespace
 // and a tmpfs on /proc/driver, which no real machine has.
 func insideNode(mounts []mount) error {
 	mine, first := namespace("self", "mnt"), namespace("1", "mnt")
@@ -81,7 +81,7 @@ func (p Paths) ownDirs(mounts []mount) error {
 	} {
 		on := mountOf(mounts, place.path)
 		if on.point == "/" || (on.kind != "tmpfs" && on.kind != "overlay") {
-			return fmt.Errorf("making a GPU node: %s %s is shared with the machine, a node needs a tmpfs or an overlay there", place.flag, place.path)
+			return fmt.Errorf("creating a GPU node: %s %s is shared with the host, a node needs a tmpfs or an overlay there", place.flag, place.path)
 		}
 	}
 	return nil
@@ -92,7 +92,7 @@ type mount struct {
 	point, kind string
 }
 
-// readMounts lists the mounts of this process, in the order they were made.
+// readMounts lists the mounts of this process, oldest first.
 func readMounts() ([]mount, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -109,7 +109,7 @@ func readMounts() ([]mount, error) {
 	return mounts, nil
 }
 
-// mountOf finds the mount on which path is, or would be made.
+// mountOf finds the mount on which path is, or would be created.
 func mountOf(mounts []mount, path string) mount {
 	var found mount
 	for _, m := range mounts {

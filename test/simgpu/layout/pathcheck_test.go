@@ -10,7 +10,7 @@ import (
 )
 
 // No path outside a sandbox is accepted on a machine: these tests run on one.
-func TestTheMachineItselfIsRefused(t *testing.T) {
+func TestCheck_HostPaths_Refused(t *testing.T) {
 	outside := Sandbox("/srv/node")
 	outside.Dev = "/dev"
 	tests := map[string]Paths{
@@ -33,13 +33,13 @@ func TestTheMachineItselfIsRefused(t *testing.T) {
 	require.ErrorContains(t, Sandbox("node").Check(), "the path must be absolute")
 }
 
-func TestNodeNeedsItsOwnFilesystems(t *testing.T) {
+func TestCheck_SharedFilesystems_Refused(t *testing.T) {
 	node := []mount{
 		{"/", "ext4"}, {"/proc", "proc"}, {"/sys", "sysfs"}, {"/dev", "devtmpfs"}, {"/run", "tmpfs"},
 		{"/proc/driver", "tmpfs"}, {"/sys/bus/pci/devices", "tmpfs"}, {"/dev", "tmpfs"},
 	}
 	require.NoError(t, Node("/run/nvidia/driver").ownDirs(node))
-	require.ErrorContains(t, Node("/").ownDirs(node), "--root /usr is shared with the machine")
+	require.ErrorContains(t, Node("/").ownDirs(node), "--root /usr is shared with the host")
 	require.NoError(t, Node("/").ownDirs(append(node, mount{"/usr", "overlay"})))
 	require.ErrorContains(t, Node("/opt/driver").ownDirs(node), "--root /opt/driver is shared")
 	require.ErrorContains(t, Node("/run/nvidia/driver").ownDirs(node[:7]), "--dev /dev is shared")
@@ -51,7 +51,7 @@ func TestNodeNeedsItsOwnFilesystems(t *testing.T) {
 	assert.Equal(t, "/", mountOf(node, "/runner").point)
 }
 
-func TestMajorComesFromProcDevices(t *testing.T) {
+func TestMajor_ProcDevices_FoundOrRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "devices")
 	require.NoError(t, os.WriteFile(file, []byte(sandboxDevices), 0o644))
 	number, err := major(file, "nvidia-uvm")
@@ -61,7 +61,7 @@ func TestMajorComesFromProcDevices(t *testing.T) {
 	require.ErrorContains(t, err, "does not list it (bind a file over it that does)")
 }
 
-func TestMakerRemovesOnlyWhatItMade(t *testing.T) {
+func TestMaker_Remove_OnlyCreatedFiles(t *testing.T) {
 	dir := t.TempDir()
 	theirs := filepath.Join(dir, "shared", "theirs")
 	m := &maker{}

@@ -9,7 +9,7 @@ import (
 )
 
 // instanceID is the id of the GPU instance at a placement, whatever its profile: instances of each size are counted from the
-// start of the GPU, after those of all larger sizes. The largest has 0. So a place that is taken again has the same id again.
+// start of the GPU, after those of all larger sizes. The largest has 0. So an instance that is created again at a placement has the same id.
 func (m MIGSupport) instanceID(at Placement) uint32 {
 	return m.units()/at.Size - 1 + at.Start/at.Size
 }
@@ -32,8 +32,8 @@ func (m MIGSupport) units() uint32 {
 	return units
 }
 
-// migUUID is a name-based UUID (RFC 4122, version 5) in the namespace of the GPU: it says which GPU instance id and which engine, and
-// nothing of when the device was made, of its profile or of its size.
+// migUUID is a name-based UUID (RFC 4122, version 5) in the namespace of the GPU. It depends on the GPU instance id and the engine, and
+// not on the time of creation, the profile or the size.
 func migUUID(g *gpu, instance, engine uint32) string {
 	namespace, _ := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(g.id.UUID, "GPU-"), "-", ""))
 	name := binary.LittleEndian.AppendUint32([]byte("MIG"), instance)

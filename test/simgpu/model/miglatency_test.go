@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A caller that dies while the driver works leaves the instance behind.
-func TestCreateTakesItsTime(t *testing.T) {
+// If the caller is killed while the driver works, the instance stays.
+func TestCreateGPUInstance_CallerGone_InstanceStays(t *testing.T) {
 	m := inMIGMode(t, "h100-80")
 	m.node.SetMIGLatency(MIGLatency{CreateGPUInstance: time.Hour})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -31,17 +31,17 @@ func TestCreateTakesItsTime(t *testing.T) {
 	m.must("1g.10gb", -1)
 }
 
-func TestWatchersHearOfChanges(t *testing.T) {
+func TestWatch_Changes_Reported(t *testing.T) {
 	m := newMIGGPU(t, "h100-80")
-	heard := 0
-	m.node.Watch(func() { heard++ })
+	changes := 0
+	m.node.Watch(func() { changes++ })
 	_, err := m.SetMIGMode(t.Context(), m.gpu, true, asRoot)
 	require.NoError(t, err)
 	gi := m.must("1g.10gb", 0)
 	_, err = m.create("1g.10gb", 0)
 	require.Error(t, err)
 	m.device(gi)
-	assert.Equal(t, 3, heard)
+	assert.Equal(t, 3, changes)
 	m.node.Unload()
-	assert.Equal(t, 4, heard)
+	assert.Equal(t, 4, changes)
 }

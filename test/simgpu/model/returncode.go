@@ -9,7 +9,7 @@ import (
 // here return nil when they succeed.
 type Return int32
 
-// The return codes that a simulated node gives, with NVML's numbers.
+// The return codes of a simulated node, with NVML's numbers.
 const (
 	Success               Return = 0
 	Uninitialized         Return = 1
@@ -60,7 +60,7 @@ var returnTexts = map[Return]string{
 	Unknown:               "Unknown Error",
 }
 
-// Error gives the text of nvmlErrorString.
+// Error is the text of nvmlErrorString.
 func (r Return) Error() string {
 	if text, ok := returnTexts[r]; ok {
 		return text

@@ -8,7 +8,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// Occupied lists the GPU instances of a GPU by their ids, without what is in them; none outside MIG mode.
+// Occupied lists the GPU instances of a GPU by id, without compute instances; none outside MIG mode.
 func (s *Session) Occupied(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error) {
 	d, err := s.find(ctx, id)
 	if err != nil {
@@ -25,7 +25,7 @@ func (s *Session) Occupied(ctx context.Context, id gpu.UUID) ([]gpu.Instance, er
 	return d.occupied(profiles)
 }
 
-// Instance reads a GPU instance, and of what is in it the MIG device of that UUID; nil where there is no instance with that id.
+// Instance reads a GPU instance with the MIG device of that UUID; nil if there is no instance with that id.
 func (s *Session) Instance(ctx context.Context, id gpu.UUID, gi int, uuid gpu.MIGUUID) (*gpu.Instance, error) {
 	d, err := s.find(ctx, id)
 	if err != nil {

@@ -2,29 +2,29 @@ package port
 
 import "github.com/prism-gpu/prism/pkg/hostfs"
 
-// Bare completes a host for the plugin where a test has no use for more: it has GPUs, and no programs, no other devices and no sockets.
-type Bare struct{ Boot string }
+// MinimalHost implements the rest of the plugin's host port: there are GPUs, and no programs, other devices or sockets.
+type MinimalHost struct{ Boot string }
 
-// BootID is the boot that the test is in.
-func (b Bare) BootID() (string, error) { return b.Boot, nil }
+// BootID is the id of the boot.
+func (b MinimalHost) BootID() (string, error) { return b.Boot, nil }
 
 // MayHaveGPU is always true.
-func (Bare) MayHaveGPU() (bool, error) { return true, nil }
+func (MinimalHost) MayHaveGPU() (bool, error) { return true, nil }
 
 // CharDevices finds none.
-func (Bare) CharDevices(_, _ string) ([]hostfs.CharDevice, error) { return nil, nil }
+func (MinimalHost) CharDevices(_, _ string) ([]hostfs.CharDevice, error) { return nil, nil }
 
 // Locate finds nothing.
-func (Bare) Locate(_, _ string) (string, bool) { return "", false }
+func (MinimalHost) Locate(_, _ string) (string, bool) { return "", false }
 
 // Program finds none.
-func (Bare) Program(...string) (string, bool) { return "", false }
+func (MinimalHost) Program(...string) (string, bool) { return "", false }
 
 // NoExec is never true: programs may be executed anywhere.
-func (Bare) NoExec(string) (bool, error) { return false, nil }
+func (MinimalHost) NoExec(string) (bool, error) { return false, nil }
 
 // CheckPrograms finds nothing wrong: all users may execute them.
-func (Bare) CheckPrograms(string) error { return nil }
+func (MinimalHost) CheckPrograms(string) error { return nil }
 
 // Sockets finds none.
-func (Bare) Sockets(_, _ string) ([]string, error) { return nil, nil }
+func (MinimalHost) Sockets(_, _ string) ([]string, error) { return nil, nil }

@@ -12,8 +12,8 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// carving is what go-nvml reads of a 3g instance while it puts compute instances of one slice into it.
-type carving struct {
+// computeReport is what go-nvml reads of a 3g instance while compute instances of one slice are created in it.
+type computeReport struct {
 	Placements [][]nvml.ComputeInstancePlacement // of 1c, 2c and 3c
 	Before     []int                             // how many of each fit
 	Made       nvml.ComputeInstancePlacement
@@ -21,8 +21,8 @@ type carving struct {
 	Refusals   []nvml.Return
 }
 
-// carve puts a compute instance into the middle of a GPU instance.
-func carve(c *child) error {
+// partitionCompute creates a compute instance in the middle of a GPU instance.
+func partitionCompute(c *child) error {
 	if err := must("init", c.lib.Init()); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func carve(c *child) error {
 	if err := must("create", ret); err != nil {
 		return err
 	}
-	var report carving
+	var report computeReport
 	fit := func(into *[]int) error {
 		for id := range uint32(3) {
 			n, ret := gi.GetComputeInstanceRemainingCapacity(&nvml.ComputeInstanceProfileInfo{Id: id})
@@ -64,16 +64,16 @@ func carve(c *child) error {
 		_, refusal := gi.CreateComputeInstanceWithPlacement(one, &nvml.ComputeInstancePlacement{Start: start, Size: 1})
 		report.Refusals = append(report.Refusals, refusal)
 	}
-	return errors.Join(must("info", ret), fit(&report.After), c.say(report))
+	return errors.Join(must("info", ret), fit(&report.After), c.send(report))
 }
 
-func TestComputeInstancesHavePlacements(t *testing.T) {
+func TestGoNVML_ComputeInstances_Placements(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 1))
-	child := start(t, node, "carve")
-	var got carving
-	child.hear(&got)
+	child := start(t, node, "partitionCompute")
+	var got computeReport
+	child.receive(&got)
 	child.end()
-	want := carving{
+	want := computeReport{
 		Placements: [][]nvml.ComputeInstancePlacement{{{Start: 0, Size: 1}, {Start: 1, Size: 1}, {Start: 2, Size: 1}}, {{Start: 0, Size: 2}, {Start: 1, Size: 2}}, {{Start: 0, Size: 3}}},
 		Before:     []int{3, 1, 1}, Made: nvml.ComputeInstancePlacement{Start: 1, Size: 1}, After: []int{2, 0, 0},
 		Refusals: []nvml.Return{nvml.ERROR_INSUFFICIENT_RESOURCES, nvml.ERROR_INVALID_ARGUMENT},

@@ -35,7 +35,7 @@ func stateCommand() *cobra.Command {
 	return c
 }
 
-// send gives a command to the node whose driver root is named.
+// send sends a command to the node with that driver root.
 func send(root string, command daemon.Command) (daemon.Result, error) {
 	install, err := layout.Open(root)
 	if err != nil {
