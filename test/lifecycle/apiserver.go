@@ -68,7 +68,7 @@ func (m *Machine) cluster() (*cluster, error) {
 }
 
 // tell changes what the API server has.
-func (m *Machine) tell(how func(*cluster)) error {
+func (m *Machine) updateCluster(how func(*cluster)) error {
 	c, err := m.cluster()
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func (c *cluster) schedule(rc *resourceapi.ResourceClaim) error {
 // free finds the place of a device that can be given to a claim.
 func (c *cluster) free(device string) (at string, ok bool) {
 	for at, d := range c.Published {
-		if strings.HasSuffix(at, " "+device) && !d.Leaving && (d.Several || !c.given(at)) {
+		if strings.HasSuffix(at, " "+device) && !d.Leaving && (d.Several || !c.isAllocated(at)) {
 			return at, true
 		}
 	}
@@ -196,7 +196,7 @@ func (c *cluster) free(device string) (at string, ok bool) {
 }
 
 // given tells whether a claim has what is at that place.
-func (c *cluster) given(at string) bool {
+func (c *cluster) isAllocated(at string) bool {
 	for _, places := range c.Allocated {
 		if slices.Contains(places, at) {
 			return true
@@ -207,22 +207,22 @@ func (c *cluster) given(at string) bool {
 
 // given is the claim of an act with its devices. On a node whose offering changes it has what it was given first, or is given that
 // now. A stale one was given what the node does not offer.
-func (m *Machine) given(act Act) (*resourceapi.ResourceClaim, error) {
+func (m *Machine) allocateFor(act Act) (*resourceapi.ResourceClaim, error) {
 	rc := m.claim(act)
-	if !m.offers || act.Stale {
+	if !m.layoutChanges || act.Stale {
 		return rc, nil
 	}
 	var pending error
-	err := m.tell(func(c *cluster) { pending = c.schedule(rc) })
+	err := m.updateCluster(func(c *cluster) { pending = c.schedule(rc) })
 	return rc, errors.Join(err, pending)
 }
 
 // let takes the devices of a claim back once it is unprepared.
-func (m *Machine) let(ctx context.Context, p *Process, uid string) error {
-	if err := p.Unprepare(ctx, uid); err != nil || !m.offers {
+func (m *Machine) unprepareAndDelete(ctx context.Context, p *Process, uid string) error {
+	if err := p.Unprepare(ctx, uid); err != nil || !m.layoutChanges {
 		return err
 	}
-	return m.tell(func(c *cluster) { delete(c.Allocated, uid) })
+	return m.updateCluster(func(c *cluster) { delete(c.Allocated, uid) })
 }
 
 // taints lists what is published, and of each whether it is tainted.
@@ -239,7 +239,7 @@ func (m *Machine) taints() (map[gpu.PoolDevice]bool, error) {
 // allocated answers which of these devices claims have.
 func (m *Machine) allocated(now time.Time, asked map[gpu.PoolDevice]bool) (*kube.AllocatedPage, error) {
 	had := map[gpu.PoolDevice]bool{}
-	err := m.tell(func(c *cluster) {
+	err := m.updateCluster(func(c *cluster) {
 		c.age(now)
 		for _, places := range c.Allocated {
 			for _, at := range places {

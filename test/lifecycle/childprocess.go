@@ -34,9 +34,9 @@ type Act struct {
 	// GPUs are the ordinals of the GPUs that the claim was given.
 	GPUs []int
 	// Looks: it was given the node's monitor device.
-	Looks bool
+	Monitor bool
 	// Slices are the MIG devices that it was given.
-	Slices []Slice
+	MIGDevices []MIGDevice
 	// Shares are the ordinals of the GPUs of which it was given a share.
 	Shares []int
 	// Effects are planned on each GPU that it owns.
@@ -53,35 +53,35 @@ type Act struct {
 	Beside bool
 }
 
-// order tells a child process what to do, and when to die.
-type order struct {
+// childSpec tells a child process what to do, and when to die.
+type childSpec struct {
 	// Root holds the driver, the device nodes and what the kernel shows, Library is the driver's library.
 	Root, Library    string
 	StateDir, CDIDir string
 	BootID           string
 	GPUs             []gpu.UUID
 	Layout           gpu.Layout
-	// Offers: what the node offers changes, and time is not the world's.
-	Offers bool
-	Acts   []Act
-	// Refuse names the sites whose n-th touch is refused.
+	// LayoutChanges: what the node offers changes, and time is not the world's.
+	LayoutChanges bool
+	Acts          []Act
+	// Refuse names the sites whose n-th fault point is refused.
 	Refuse map[string]int
-	// Die is the touch at which the process kills itself, counted from its start or, when it is not Early, from when it serves.
-	// Late: after the touch took effect. Touches that only look are counted when Looks is set; else only the first of an act, as the
+	// KillAt is the fault point at which the process kills itself, counted from its start or, when it is not Early, from when it serves.
+	// Late: after the fault point took effect. Touches that only look are counted when Looks is set; else only the first of an act, as the
 	// others leave what the one before them has left.
-	Die                int
-	Late, Early, Looks bool
+	KillAt                  int
+	Late, Early, CountReads bool
 	// Patience bounds a call; zero means DefaultPatience.
 	Patience time.Duration
-	// Crowd, when it is not nil, is done instead of the acts.
-	Crowd *crowd
+	// Concurrent, when it is not nil, is done instead of the acts.
+	Concurrent *concurrentClaims
 	// Journal is the file that every change of the disk is told to.
 	Journal string
 }
 
 // attach makes the child's view of the machine.
-func attach(o order) (*Machine, error) {
-	m := &Machine{StateDir: o.StateDir, CDIDir: o.CDIDir, gpus: o.GPUs, boots: 1, offers: o.Offers}
+func attach(o childSpec) (*Machine, error) {
+	m := &Machine{StateDir: o.StateDir, CDIDir: o.CDIDir, gpus: o.GPUs, boots: 1, layoutChanges: o.LayoutChanges}
 	if _, err := fmt.Sscanf(o.BootID, "boot-%d", &m.boots); err != nil {
 		return nil, fmt.Errorf("reading the boot id %q: %w", o.BootID, err)
 	}
@@ -99,74 +99,74 @@ func (m *Machine) installed(root, file string) {
 	m.hardware, m.tool = library{vendor.New(vendor.WithLibraryPath(file))}, installedTool(root)
 }
 
-// mortal counts the touches of a process, refuses some, and kills the process at one of them.
-type mortal struct {
-	order order
-	out   io.Writer
+// killSwitch counts the fault points of a process, refuses some, and kills the process at one of them.
+type killSwitch struct {
+	spec childSpec
+	out  io.Writer
 
 	one sync.Mutex
 
 	mu      sync.Mutex
 	serving bool
-	// told: what the process has told since its last touch is all that a death changes, whatever the touch.
-	told    bool
-	touches int
-	sites   map[string]int
+	// told: what the process has told since its last fault point is all that a death changes, whatever the fault point.
+	reported    bool
+	faultPoints int
+	sites       map[string]int
 }
 
 var errRefused = errors.New("input/output error")
 
-func (m *mortal) touch(site string, effect func() error) error {
+func (m *killSwitch) faultPoint(site string, effect func() error) error {
 	m.mu.Lock()
-	counted := (m.serving || m.order.Early) && (m.told || m.order.Looks || !looking(site))
+	counted := (m.serving || m.spec.Early) && (m.reported || m.spec.CountReads || !readOnly(site))
 	if counted {
-		m.touches, m.told = m.touches+1, false
+		m.faultPoints, m.reported = m.faultPoints+1, false
 	}
 	m.sites[site]++
-	last, refused := counted && m.touches == m.order.Die, m.sites[site] == m.order.Refuse[site]
+	last, refused := counted && m.faultPoints == m.spec.KillAt, m.sites[site] == m.spec.Refuse[site]
 	m.mu.Unlock()
-	if m.order.Crowd == nil {
-		// One touch at a time, so that none is half done, and in no journal, when another one is the last.
+	if m.spec.Concurrent == nil {
+		// One fault point at a time, so that none is half done, and in no journal, when another one is the last.
 		m.one.Lock()
 		defer m.one.Unlock()
 	}
-	if last && !m.order.Late {
-		die()
+	if last && !m.spec.Late {
+		killSelf()
 	}
 	err := errRefused
 	if !refused {
 		err = effect()
 	}
 	if last {
-		die()
+		killSelf()
 	}
 	return err
 }
 
 // serves tells that the start is over.
-func (m *mortal) serves() {
+func (m *killSwitch) started() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.serving, m.told = true, true
+	m.serving, m.reported = true, true
 }
 
 // Write tells what the process has to tell.
-func (m *mortal) Write(line []byte) (int, error) {
+func (m *killSwitch) Write(line []byte) (int, error) {
 	m.mu.Lock()
-	m.told = true
+	m.reported = true
 	m.mu.Unlock()
 	return m.out.Write(line)
 }
 
-// die is what an operator's kill -9, or the kernel's out-of-memory killer, does to a process.
-func die() {
+// die is what an operator's kill -9, or the kernel's out-of-memory processKiller, does to a process.
+func killSelf() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}
 }
 
 // live does the acts and tells each that ended: "did <index>", or "failed <index> <why>". Nothing is buffered: what was told
 // before a kill was told.
-func live(ctx context.Context, o order, out io.Writer) error {
+func runChild(ctx context.Context, o childSpec, out io.Writer) error {
 	m, err := attach(o)
 	if err != nil {
 		return err
@@ -178,9 +178,9 @@ func live(ctx context.Context, o order, out io.Writer) error {
 	defer func() { _ = journal.Close() }()
 	var writing sync.Mutex
 	lines := json.NewEncoder(journal)
-	end := &mortal{order: o, out: out, told: true, sites: map[string]int{}}
+	end := &killSwitch{spec: o, out: out, reported: true, sites: map[string]int{}}
 	p, err := m.Start(ctx, Wiring{
-		Touch: end.touch, Patience: o.Patience, DebtAfter: time.Minute, Effects: o.effects(), journal: func(c change) {
+		FaultPoint: end.faultPoint, Patience: o.Patience, DebtAfter: time.Minute, Effects: o.effects(), journal: func(c change) {
 			writing.Lock()
 			defer writing.Unlock()
 			if err := lines.Encode(c); err != nil {
@@ -191,14 +191,14 @@ func live(ctx context.Context, o order, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	end.serves()
-	if o.Crowd != nil {
-		return o.Crowd.run(ctx, m, p)
+	end.started()
+	if o.Concurrent != nil {
+		return o.Concurrent.run(ctx, m, p)
 	}
 	if err := m.actAll(ctx, p, o.Acts, end); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "touches %d\n", end.touches)
+	_, err = fmt.Fprintf(out, "faultpoints %d\n", end.faultPoints)
 	return err
 }
 
@@ -207,7 +207,7 @@ func (m *Machine) actAll(ctx context.Context, p *Process, acts []Act, out io.Wri
 	errs := make([]error, len(acts))
 	var beside sync.WaitGroup
 	for i, act := range acts {
-		one := func() { errs[i] = m.told(ctx, p, i, act, out) }
+		one := func() { errs[i] = m.report(ctx, p, i, act, out) }
 		if act.Beside {
 			beside.Go(one)
 			continue
@@ -220,11 +220,11 @@ func (m *Machine) actAll(ctx context.Context, p *Process, acts []Act, out io.Wri
 }
 
 // told does an act and tells how it ended.
-func (m *Machine) told(ctx context.Context, p *Process, i int, act Act, out io.Writer) error {
+func (m *Machine) report(ctx context.Context, p *Process, i int, act Act, out io.Writer) error {
 	result := fmt.Sprintf("did %d\n", i)
 	if err := m.act(ctx, p, act); err != nil {
 		result = fmt.Sprintf("failed %d %v\n", i, strings.ReplaceAll(err.Error(), "\n", " "))
-		if err := m.undone(act); err != nil {
+		if err := m.checkRolledBack(act); err != nil {
 			return err
 		}
 	}
@@ -233,14 +233,14 @@ func (m *Machine) told(ctx context.Context, p *Process, i int, act Act, out io.W
 }
 
 // undone: what a failed Prepare had begun is taken back when it returns, or it is a debt.
-func (m *Machine) undone(act Act) error {
+func (m *Machine) checkRolledBack(act Act) error {
 	records, err := m.Records()
 	if err != nil {
 		return err
 	}
 	r := records[act.Claim]
 	if act.Call == "prepare" && act.Fails && r != nil && r.State == checkpoint.Intent {
-		return fmt.Errorf("preparing %s failed and left what it had begun", act.Claim)
+		return fmt.Errorf("preparing %s failed and was not rolled back", act.Claim)
 	}
 	return nil
 }
@@ -248,29 +248,29 @@ func (m *Machine) undone(act Act) error {
 func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 	switch act.Call {
 	case "prepare":
-		rc, err := m.given(act)
+		rc, err := m.allocateFor(act)
 		if err == nil {
 			_, err = p.Prepare(ctx, rc)
 		}
 		return err
 	case "unprepare":
-		return m.let(ctx, p, act.Claim)
-	case "settle":
+		return m.unprepareAndDelete(ctx, p, act.Claim)
+	case "recover":
 		return p.Settle(ctx)
-	case "sweep":
+	case "collectGarbage":
 		_, err := p.Sweep(ctx, nil, true)
 		return err
-	case "keep":
-		return m.keep(ctx, p, act.Interval, act.GPUs...)
+	case "reconcileIntervals":
+		return m.reconcileIntervals(ctx, p, act.Interval, act.GPUs...)
 	case "configure":
 		return p.offer.configure(ctx, act.Config)
 	case "allocate":
-		_, err := m.given(act)
+		_, err := m.allocateFor(act)
 		return err
 	case "delete":
-		return m.tell(func(c *cluster) { delete(c.Allocated, act.Claim) })
-	case "pass":
-		return p.offer.pass(ctx, aWhile)
+		return m.updateCluster(func(c *cluster) { delete(c.Allocated, act.Claim) })
+	case "wait":
+		return p.offer.pass(ctx, changeSeconds)
 	default:
 		return fmt.Errorf("no such call: %s", act.Call)
 	}
@@ -282,27 +282,27 @@ func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
 	for _, i := range act.GPUs {
 		devices = append(devices, m.device(i))
 	}
-	for _, s := range act.Slices {
-		devices = append(devices, m.slice(s))
+	for _, s := range act.MIGDevices {
+		devices = append(devices, m.migDeviceName(s))
 	}
 	for _, i := range act.Shares {
 		devices = append(devices, m.device(i)+"-timeslice")
 	}
-	if act.Looks {
+	if act.Monitor {
 		devices = append(devices, monitor)
 	}
 	rc := m.allocate(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: act.Claim, UID: types.UID(act.Claim),
 	}}, devices...)
-	return inTurns(rc, act.Interval, len(act.GPUs))
+	return withInterval(rc, act.Interval, len(act.GPUs))
 }
 
 // device is the name of a GPU's whole device.
 func (m *Machine) device(ordinal int) string { return "gpu-" + string(m.gpus[ordinal])[4:12] }
 
 // effects plans what the acts say, and all effects for every second claim of a crowd.
-func (o order) effects() func(*resourceapi.ResourceClaim) []string {
-	if o.Crowd != nil {
+func (o childSpec) effects() func(*resourceapi.ResourceClaim) []string {
+	if o.Concurrent != nil {
 		return withEffects
 	}
 	return effectsOf(o.Acts)

@@ -11,7 +11,7 @@ import (
 )
 
 // crowd is many claims at once, in one of several processes.
-type crowd struct {
+type concurrentClaims struct {
 	// Claims is their number, First the number of the first.
 	Claims, First int
 	// Owners is a directory for files that say who has a device: the one that makes it.
@@ -20,18 +20,18 @@ type crowd struct {
 	Leads bool
 }
 
-// atOnce is how many claims of a crowd are at work at the same time.
-const atOnce = 16
+// maxConcurrent is how many claims of a crowd are at work at the same time.
+const maxConcurrent = 16
 
 // run prepares and unprepares every claim; claims of all processes want the same GPUs.
-func (c *crowd) run(ctx context.Context, m *Machine, p *Process) error {
+func (c *concurrentClaims) run(ctx context.Context, m *Machine, p *Process) error {
 	if c.Leads {
 		release, err := p.machine.State.Locks.Lead(ctx)
 		if err != nil {
 			return err
 		}
 		defer release()
-		give, err := c.own("lead")
+		give, err := c.acquire("lead")
 		if err != nil {
 			return err
 		}
@@ -39,7 +39,7 @@ func (c *crowd) run(ctx context.Context, m *Machine, p *Process) error {
 	}
 	errs := make([]error, c.Claims)
 	var claims sync.WaitGroup
-	free := make(chan struct{}, atOnce)
+	free := make(chan struct{}, maxConcurrent)
 	for n := range c.Claims {
 		claims.Go(func() {
 			free <- struct{}{}
@@ -52,14 +52,14 @@ func (c *crowd) run(ctx context.Context, m *Machine, p *Process) error {
 }
 
 // one is one claim's life: it owns a GPU and looks at all.
-func (c *crowd) one(ctx context.Context, m *Machine, p *Process, n int) error {
+func (c *concurrentClaims) one(ctx context.Context, m *Machine, p *Process, n int) error {
 	mine := n % len(m.gpus)
-	act := Act{Claim: fmt.Sprintf("uid-%d", n), GPUs: []int{mine}, Looks: true}
+	act := Act{Claim: fmt.Sprintf("uid-%d", n), GPUs: []int{mine}, Monitor: true}
 	first, err := p.Prepare(ctx, m.claim(act))
 	if err != nil {
 		return fmt.Errorf("preparing %s: %w", act.Claim, err)
 	}
-	give, err := c.own(m.device(mine))
+	give, err := c.acquire(m.device(mine))
 	if err != nil {
 		return fmt.Errorf("claim %s: %w", act.Claim, err)
 	}
@@ -71,7 +71,7 @@ func (c *crowd) one(ctx context.Context, m *Machine, p *Process, n int) error {
 }
 
 // own says that this process has something, which nobody else may have at that time.
-func (c *crowd) own(what string) (give func() error, err error) {
+func (c *concurrentClaims) acquire(what string) (give func() error, err error) {
 	file := filepath.Join(c.Owners, what)
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -80,5 +80,5 @@ func (c *crowd) own(what string) (give func() error, err error) {
 	return func() error { return errors.Join(f.Close(), os.Remove(file)) }, nil
 }
 
-// crowdTime bounds the calls of a crowd, which wait for each other's GPUs.
-const crowdTime = 2 * time.Minute
+// concurrentTimeout bounds the calls of a crowd, which wait for each other's GPUs.
+const concurrentTimeout = 2 * time.Minute

@@ -41,8 +41,8 @@ type setting struct {
 
 // They are never expected, and therefore no gpu.ErrInUse, which would be waited for.
 var (
-	errTurned  = errors.New("somebody turned it before")
-	errBuiltOn = errors.New("another effect stands on it")
+	errChanged   = errors.New("the setting was changed before")
+	errDependent = errors.New("another effect depends on it")
 )
 
 // Do turns the knob and says where it stood.
@@ -52,7 +52,7 @@ func (s setting) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage,
 		return nil, err
 	}
 	if was != 0 {
-		return nil, fmt.Errorf("the knob stands at %d: %w", was, errTurned)
+		return nil, fmt.Errorf("the setting is %d: %w", was, errChanged)
 	}
 	if err := s.machine.hardware.set(ctx, step.Target, s.knob, s.value); err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (s setting) Undo(ctx context.Context, step checkpoint.Step) error {
 	}
 	for _, above := range s.under {
 		if value, err := s.machine.hardware.get(ctx, step.Target, above); err != nil || value != 0 {
-			return errors.Join(err, errBuiltOn)
+			return errors.Join(err, errDependent)
 		}
 	}
 	return s.machine.hardware.set(ctx, step.Target, s.knob, was)

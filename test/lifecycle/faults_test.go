@@ -16,63 +16,63 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// refusal is a way in which touches fail.
-type refusal struct {
+// fault is a way in which fault points fail.
+type fault struct {
 	name string
 	err  error
-	// of tells which sites it can hit; forEver: all of them from one touch on. Late: it has taken effect all the same.
+	// of tells which sites it can hit; forEver: all of them from one fault point on. Late: it has taken effect all the same.
 	of            func(site string) bool
 	forEver, late bool
 }
 
-func anything(string) bool { return true }
+func anySite(string) bool { return true }
 
 // changing are the sites that need a disk that can be written to.
-func changing(site string) bool {
+func diskChanges(site string) bool {
 	call, _, _ := strings.Cut(strings.TrimPrefix(site, "disk."), " ")
 	return strings.HasPrefix(site, "disk.") && call != "Read" && call != "List" || strings.HasPrefix(site, "hook.")
 }
 
 // filling are the sites that need space.
-func filling(site string) bool {
+func diskAllocations(site string) bool {
 	return strings.HasPrefix(site, "disk.Write") || strings.HasPrefix(site, "disk.MakeDir") || strings.HasPrefix(site, "hook.")
 }
 
 // cutting are the sites that change how a GPU is cut.
-func cutting(site string) bool {
+func migChanges(site string) bool {
 	call := strings.TrimPrefix(site, "nvml.")
 	return strings.HasPrefix(call, "SetMIG") || strings.HasPrefix(call, "Create") || strings.HasPrefix(call, "Destroy")
 }
 
-var refusals = []refusal{
-	{name: "once", err: syscall.EIO, of: anything},
-	{name: "for ever", err: syscall.EIO, of: anything, forEver: true},
-	{name: "done and not told", err: gpu.ErrLost, of: cutting, late: true},
-	{name: "cut no more", err: gpu.ErrLost, of: cutting, forEver: true},
-	{name: "disk full", err: syscall.ENOSPC, of: filling, forEver: true},
-	{name: "read-only disk", err: syscall.EROFS, of: changing, forEver: true},
+var faults = []fault{
+	{name: "once", err: syscall.EIO, of: anySite},
+	{name: "for ever", err: syscall.EIO, of: anySite, forEver: true},
+	{name: "takes effect and fails", err: gpu.ErrLost, of: migChanges, late: true},
+	{name: "MIG changes fail for ever", err: gpu.ErrLost, of: migChanges, forEver: true},
+	{name: "disk full", err: syscall.ENOSPC, of: diskAllocations, forEver: true},
+	{name: "read-only disk", err: syscall.EROFS, of: diskChanges, forEver: true},
 }
 
-// TestEveryTouchCanBeRefused refuses each touch of each scenario's life, once and from then on. Calls may fail; nothing may be
+// TestScenarios_EveryFaultPointFails_Recovers refuses each fault point of each scenario's life, once and from then on. Calls may fail; nothing may be
 // lost, and when all works again everything ends well.
-func TestEveryTouchCanBeRefused(t *testing.T) {
+func TestScenarios_EveryFaultPointFails_Recovers(t *testing.T) {
 	t.Parallel()
-	for _, how := range refusals {
-		for _, s := range lived() {
+	for _, how := range faults {
+		for _, s := range selectedScenarios() {
 			t.Run(how.name+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
-				m, err := modelledMachine(t.TempDir(), mixed(0))
+				m, err := modelledMachine(t.TempDir(), mixedNode(0))
 				require.NoError(t, err)
 				refused := 0
 				more := func(at int) (more bool) {
-					m.stage(t, s)
-					m.inTime(t, func(t *testing.T) { more = m.refuses(t, s, how, at) })
+					m.setUp(t, s)
+					m.inMachineTime(t, func(t *testing.T) { more = m.runWithFault(t, s, how, at) })
 					return more
 				}
 				for at := 1; more(at); at++ {
 					refused++
 				}
-				if !how.hits(s) {
+				if !how.applies(s) {
 					require.Zero(t, refused)
 					return
 				}
@@ -82,28 +82,28 @@ func TestEveryTouchCanBeRefused(t *testing.T) {
 	}
 }
 
-// hits tells whether it has anything to refuse in that life.
-func (r refusal) hits(s *scenario) bool {
-	return !r.of("nvml.SetMIGMode") || r.of("nvml.Open") || slices.ContainsFunc(slices.Concat(s.before, s.acts), func(a Act) bool { return len(a.Slices) > 0 })
+// hits tells whether it has anySite to refuse in that life.
+func (r fault) applies(s *scenario) bool {
+	return !r.of("nvml.SetMIGMode") || r.of("nvml.Open") || slices.ContainsFunc(slices.Concat(s.before, s.acts), func(a Act) bool { return len(a.MIGDevices) > 0 })
 }
 
 // unsaves tells whether a layout may never be saved, where that site is refused.
-func (r refusal) unsaves(site string) bool { return r.forEver && strings.HasSuffix(site, " layout") }
+func (r fault) unsaves(site string) bool { return r.forEver && strings.HasSuffix(site, " layout") }
 
-// refuses lives a life, for which the machine is set, in which that touch is refused, and goes on without refusals. It returns false when the life had fewer
-// touches of that kind.
-func (m *Machine) refuses(t *testing.T, s *scenario, how refusal, at int) bool {
+// refuses lives a life, for which the machine is set, in which that fault point is refused, and goes on without faults. It returns false when the life had fewer
+// fault points of that kind.
+func (m *Machine) runWithFault(t *testing.T, s *scenario, how fault, at int) bool {
 	t.Helper()
 	var mu sync.Mutex
-	touches, site, unsaved := 0, "", false
+	faultPoints, site, unsaved := 0, "", false
 	p, err := m.Start(t.Context(), Wiring{
-		Effects: effectsOf(s.acts), Patience: impatience, DebtAfter: time.Minute,
-		Touch: func(where string, effect func() error) error {
+		Effects: effectsOf(s.acts), Patience: shortTimeout, DebtAfter: time.Minute,
+		FaultPoint: func(where string, effect func() error) error {
 			mu.Lock()
 			if how.of(where) {
-				touches++
+				faultPoints++
 			}
-			hit := how.of(where) && (touches == at || how.forEver && touches > at)
+			hit := how.of(where) && (faultPoints == at || how.forEver && faultPoints > at)
 			if hit && site == "" {
 				site = where
 			}
@@ -128,15 +128,15 @@ func (m *Machine) refuses(t *testing.T, s *scenario, how refusal, at int) bool {
 		ended = nil // the kubelet has called nobody
 	}
 	if unsaved {
-		require.NoError(t, m.tell((*cluster).unsaved))
+		require.NoError(t, m.updateCluster((*cluster).unsaved))
 	}
-	require.NoError(t, m.afterDeath(t.Context(), learn(s, ended), at%2 == 0, false), "refused %s", site)
-	return touches >= at
+	require.NoError(t, m.checkRecovery(t.Context(), claimStates(s, ended), at%2 == 0, false), "refused %s", site)
+	return faultPoints >= at
 }
 
-// TestATransientRefusalIsNotSeen: a driver that needs another moment costs the claim that moment, also when it has done what it was
+// TestPrepare_TransientDriverError_Retried: a driver that needs another moment costs the claim that moment, also when it has done what it was
 // asked for.
-func TestATransientRefusalIsNotSeen(t *testing.T) {
+func TestPrepare_TransientDriverError_Retried(t *testing.T) {
 	t.Parallel()
 	knobs := []string{"step.Do computeMode", "step.Do persistence", "step.Undo persistence", "step.Undo computeMode"}
 	cuts := []string{
@@ -146,24 +146,24 @@ func TestATransientRefusalIsNotSeen(t *testing.T) {
 	for _, site := range slices.Concat(knobs, cuts) {
 		for _, cause := range []error{gpu.ErrTimeout, gpu.ErrInUse, gpu.ErrDriverNotLoaded} {
 			for _, late := range []bool{false, true} {
-				if late && (!errors.Is(cause, gpu.ErrTimeout) || !cutting(site)) {
+				if late && (!errors.Is(cause, gpu.ErrTimeout) || !migChanges(site)) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%v/late=%t", site, cause, late), func(t *testing.T) {
 					t.Parallel()
-					refusedOnce(t, site, cause, late)
+					failOnce(t, site, cause, late)
 				})
 			}
 		}
 	}
 }
 
-func refusedOnce(t *testing.T, site string, cause error, late bool) {
+func failOnce(t *testing.T, site string, cause error, late bool) {
 	t.Helper()
-	m, err := modelledMachine(t.TempDir(), mixed(0))
+	m, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
 	left := 1
-	p, err := m.Start(t.Context(), Wiring{Effects: withEffects, DebtAfter: time.Minute, Touch: func(where string, effect func() error) error {
+	p, err := m.Start(t.Context(), Wiring{Effects: withEffects, DebtAfter: time.Minute, FaultPoint: func(where string, effect func() error) error {
 		if where == site && left > 0 {
 			left--
 			if late {
@@ -174,16 +174,16 @@ func refusedOnce(t *testing.T, site string, cause error, late bool) {
 		return effect()
 	}})
 	require.NoError(t, err)
-	whole, part := m.allocate(claimNumber(1), m.device(0)), m.allocate(claimNumber(2), m.slice(large))
+	whole, part := m.allocate(claimNumber(1), m.device(0)), m.allocate(claimNumber(2), m.migDeviceName(large))
 	for _, rc := range []*resourceapi.ResourceClaim{whole, part} {
 		_, err = p.Prepare(t.Context(), rc)
 		require.NoError(t, err)
 	}
-	require.NoError(t, m.Laws(t.Context(), "uid-1", "uid-2"))
+	require.NoError(t, m.CheckInvariants(t.Context(), "uid-1", "uid-2"))
 	for _, rc := range []*resourceapi.ResourceClaim{whole, part} {
 		require.NoError(t, p.Unprepare(t.Context(), string(rc.UID)))
 	}
 	require.Zero(t, left)
 	require.NoError(t, p.Close())
-	require.NoError(t, m.Empty(t.Context()))
+	require.NoError(t, m.CheckEmpty(t.Context()))
 }

@@ -98,7 +98,7 @@ func translated(err error) error {
 	return err
 }
 
-// library asks the driver's library. It initialises it for each call: a driver that is loaded again forgets who did so before.
+// library asks the driver's library. It initialises it for each call: a driver that is loaded again driverReloaded who did so before.
 type library struct{ nvml nvml.Interface }
 
 func (h library) get(ctx context.Context, id gpu.UUID, k knob) (value uint32, err error) {

@@ -91,9 +91,9 @@ func (m *Machine) specs() (map[string]string, error) {
 	return specs, nil
 }
 
-// Laws checks what must hold whenever no call runs. The claims named were answered and not let go of. The driver must be
+// CheckInvariants checks what must hold whenever no call runs. The claims named were answered and not let go of. The driver must be
 // loaded.
-func (m *Machine) Laws(ctx context.Context, answered ...string) error {
+func (m *Machine) CheckInvariants(ctx context.Context, answered ...string) error {
 	records, err := m.Records()
 	if err != nil {
 		return err
@@ -107,15 +107,15 @@ func (m *Machine) Laws(ctx context.Context, answered ...string) error {
 			return fmt.Errorf("claim %s has a spec and no record", uid)
 		}
 	}
-	if err := m.answersHold(ctx, records, specs, answered); err != nil {
+	if err := m.preparedClaimsHold(ctx, records, specs, answered); err != nil {
 		return err
 	}
-	return errors.Join(ownedOnce(records), m.effectsAreRecorded(records), m.instancesAreRecorded(records), m.intervalsAreNoted(records))
+	return errors.Join(ownedOnce(records), m.effectsAreRecorded(records), m.instancesAreRecorded(records), m.intervalsAreRecorded(records))
 }
 
-// answersHold: claims that were answered are whole, and what claims have is on offer. Where neither can be, the driver is not opened.
-func (m *Machine) answersHold(ctx context.Context, records map[string]*checkpoint.Record, specs map[string]string, answered []string) error {
-	if len(answered) == 0 && !m.offers {
+// preparedClaimsHold: claims that were answered are whole, and what claims have is on offer. Where neither can be, the driver is not opened.
+func (m *Machine) preparedClaimsHold(ctx context.Context, records map[string]*checkpoint.Record, specs map[string]string, answered []string) error {
+	if len(answered) == 0 && !m.layoutChanges {
 		return nil
 	}
 	inv, leave := m.look(m.open, func() (inventory.Owned, error) {
@@ -126,12 +126,12 @@ func (m *Machine) answersHold(ctx context.Context, records map[string]*checkpoin
 		return err
 	}
 	for _, uid := range answered {
-		if err := m.isWhole(inv, records[uid], specs[uid]); err != nil {
+		if err := m.checkPrepared(inv, records[uid], specs[uid]); err != nil {
 			return fmt.Errorf("claim %s: %w", uid, err)
 		}
 	}
-	if m.offers {
-		return m.offeringIsKept(inv, records)
+	if m.layoutChanges {
+		return m.layoutIsKept(inv, records)
 	}
 	return nil
 }
@@ -167,13 +167,13 @@ func collide(a, b *checkpoint.Result) bool {
 	return a.MIG == nil || b.MIG == nil || a.MIG.Placement.Overlaps(b.MIG.Placement)
 }
 
-// isWhole: an answered claim keeps its record, and has the spec that would be made now.
-func (m *Machine) isWhole(inv *inventory.Inventory, r *checkpoint.Record, spec string) error {
+// checkPrepared: an answered claim keeps its record, and has the spec that would be made now.
+func (m *Machine) checkPrepared(inv *inventory.Inventory, r *checkpoint.Record, spec string) error {
 	if r == nil {
-		return errors.New("it was answered and has no record")
+		return errors.New("it was prepared and has no record")
 	}
 	if r.State != checkpoint.Done || r.BootID != m.BootID() {
-		return fmt.Errorf("it was answered, and its record is %s of %s", r.State, r.BootID)
+		return fmt.Errorf("it was prepared, and its record is %s of %s", r.State, r.BootID)
 	}
 	order := cdi.Order{ClaimUID: r.Claim.UID, Kind: r.CDI.Kind}
 	for i := range r.Results {
@@ -219,18 +219,18 @@ func (m *Machine) effectsAreRecorded(records map[string]*checkpoint.Record) erro
 			key := kind + " on " + gpus[i].UUID
 			switch {
 			case present && !allowed[key] && !m.anyDamaged():
-				return fmt.Errorf("%s is there, and no record tells of it", key)
+				return fmt.Errorf("%s exists, and no record has it", key)
 			case !present && promised[key]:
-				return fmt.Errorf("%s is not there, and a claim was promised it", key)
+				return fmt.Errorf("%s does not exist, and a prepared claim has it", key)
 			}
 		}
 	}
 	return nil
 }
 
-// Empty checks that nothing is left of any claim, half-written files included.
-func (m *Machine) Empty(ctx context.Context) error {
-	if err := m.Laws(ctx); err != nil {
+// CheckEmpty checks that nothing is left of any claim, half-written files included.
+func (m *Machine) CheckEmpty(ctx context.Context) error {
+	if err := m.CheckInvariants(ctx); err != nil {
 		return err
 	}
 	gpus := m.Node.GPUs()
@@ -246,7 +246,7 @@ func (m *Machine) Empty(ctx context.Context) error {
 			return fmt.Errorf("GPU instance %d (%s) is left at %v of GPU %s", d.GPUInstance, d.Profile, at.at, at.gpu)
 		}
 	}
-	if err := errors.Join(m.intervalsAreBack(), m.offeringIsSettled(ctx)); err != nil {
+	if err := errors.Join(m.intervalsAreReset(), m.layoutIsComplete(ctx)); err != nil {
 		return err
 	}
 	for _, dir := range []string{m.CDIDir, filepath.Join(m.StateDir, "claims")} {

@@ -26,14 +26,14 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// childOrder is set for a process that is the child of a test.
-const childOrder = "LIFECYCLE_ORDER"
+// childEnv is set for a process that is the child of a test.
+const childEnv = "LIFECYCLE_ORDER"
 
 // tally counts the kill points of this run, and those after which a law did not hold.
 var tally struct{ points, leaks atomic.Int64 }
 
 func TestMain(m *testing.M) {
-	if text := os.Getenv(childOrder); text != "" {
+	if text := os.Getenv(childEnv); text != "" {
 		os.Exit(child(m, text))
 	}
 	code := m.Run()
@@ -49,15 +49,15 @@ func TestMain(m *testing.M) {
 
 // child lives the life that was ordered; one whose time is not the world's as a test.
 func child(m *testing.M, text string) int {
-	var o order
+	var o childSpec
 	err := json.Unmarshal([]byte(text), &o)
-	if err == nil && o.Offers {
-		if err = flag.Set("test.run", "^TestALifeInItsOwnTime$"); err == nil {
+	if err == nil && o.LayoutChanges {
+		if err = flag.Set("test.run", "^TestChild_LayoutScenario_FakeTime$"); err == nil {
 			return m.Run()
 		}
 	}
 	if err == nil {
-		err = live(context.Background(), o, os.Stdout)
+		err = runChild(context.Background(), o, os.Stdout)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "child:", err)
@@ -66,48 +66,48 @@ func child(m *testing.M, text string) int {
 	return 0
 }
 
-// TestKilledProcesses is about processes of their own, which work with the driver's library.
-func TestKilledProcesses(t *testing.T) {
+// TestScenarios_ProcessKilled_Recovers is about processes of their own, which work with the driver's library.
+func TestScenarios_ProcessKilled_Recovers(t *testing.T) {
 	t.Parallel()
-	killed := newSandboxed(t, mixed(3))
-	cut, err := modelledMachine(t.TempDir(), mixed(3))
+	killed := newSandboxed(t, mixedNode(3))
+	cut, err := modelledMachine(t.TempDir(), mixedNode(3))
 	require.NoError(t, err)
-	t.Run("everywhere", func(t *testing.T) { everywhere(t, killed, cut) })
-	t.Run("anywhere", func(t *testing.T) { anywhere(t, killed, cut) })
-	t.Run("neighbours", func(t *testing.T) { neighbours(t, killed) })
-	t.Run("crowd", func(t *testing.T) { crowded(t, killed) })
+	t.Run("EveryFaultPoint", func(t *testing.T) { killAtEveryFaultPoint(t, killed, cut) })
+	t.Run("RandomScenarios", func(t *testing.T) { killAtRandom(t, killed, cut) })
+	t.Run("OtherProcessUnaffected", func(t *testing.T) { killBesideOther(t, killed) })
+	t.Run("ConcurrentProcesses", func(t *testing.T) { concurrentProcesses(t, killed) })
 }
 
-// everywhere kills a process before and after each touch of each scenario's life, and cuts the power there.
-func everywhere(t *testing.T, killed, cut *Machine) {
-	for i, s := range lived() {
+// everywhere kills a process before and after each fault point of each scenario's life, and cuts the power there.
+func killAtEveryFaultPoint(t *testing.T, killed, cut *Machine) {
+	for i, s := range selectedScenarios() {
 		t.Run(s.name, func(t *testing.T) {
-			if !begun(t, i) {
-				t.Skip("another run lives it")
+			if !claimScenario(t, i) {
+				t.Skip("another run runs it")
 			}
 			sites, seen, before := 0, map[string]bool{}, tally.points.Load()
 			dies := func(at int, late bool) bool {
-				end := order{Acts: s.acts, Refuse: s.refuse, Die: at, Late: late, Early: s.early, Looks: allLives()}
-				return killed.dies(t, s, end, cut, seen)
+				end := childSpec{Acts: s.acts, Refuse: s.refuse, KillAt: at, Late: late, Early: s.early, CountReads: allScenarios()}
+				return killed.runKilled(t, s, end, cut, seen)
 			}
 			for at := 1; dies(at, false) && dies(at, true); at++ {
 				sites++
 			}
 			require.Greater(t, sites, 5)
-			t.Logf("%d kill points at %d touches", tally.points.Load()-before, sites)
+			t.Logf("%d kill points at %d fault points", tally.points.Load()-before, sites)
 		})
 	}
 }
 
 // begun begins a life, unless another run has: runs beside each other share them out, each time the next one, in the directory
 // LIFECYCLE_SHARED.
-func begun(t *testing.T, life int) bool {
+func claimScenario(t *testing.T, index int) bool {
 	t.Helper()
 	dir := os.Getenv("LIFECYCLE_SHARED")
 	if dir == "" {
 		return true
 	}
-	err := os.Mkdir(filepath.Join(dir, strconv.Itoa(life)), 0o700)
+	err := os.Mkdir(filepath.Join(dir, strconv.Itoa(index)), 0o700)
 	if !errors.Is(err, fs.ErrExist) {
 		require.NoError(t, err, "LIFECYCLE_SHARED")
 	}
@@ -115,37 +115,37 @@ func begun(t *testing.T, life int) bool {
 }
 
 // dies runs a life that ends as ordered, checks what it left and goes on; then it goes on from all that a power cut at that
-// moment may have left and that was not seen before. It returns false when the life had fewer touches, or when a law did not
+// moment may have left and that was not seen before. It returns false when the life had fewer fault points, or when a law did not
 // hold.
-func (m *Machine) dies(t *testing.T, s *scenario, o order, cut *Machine, seen map[string]bool) bool {
+func (m *Machine) runKilled(t *testing.T, s *scenario, o childSpec, cut *Machine, seen map[string]bool) bool {
 	t.Helper()
-	m.stage(t, s)
+	m.setUp(t, s)
 	disk, err := read(m.StateDir)
 	require.NoError(t, err)
 	end := m.spawn(t, o)
-	claims := learn(s, end.ended)
+	claims := claimStates(s, end.ended)
 	if !end.killed {
 		require.NoError(t, end.asExpected(s))
-		require.NoError(t, m.goesOn(t, claims, o.Die%2 == 0, false))
+		require.NoError(t, m.recoverAfter(t, claims, o.KillAt%2 == 0, false))
 		return false
 	}
-	told := m.remembered(t)
-	if !counted(t, m.goesOn(t, claims, !o.Late, false), "killed at touch %d (late %t)", o.Die, o.Late) {
+	cluster := m.clusterState(t)
+	if !countKillPoint(t, m.recoverAfter(t, claims, !o.Late, false), "killed at fault point %d (late %t)", o.KillAt, o.Late) {
 		return false
 	}
 	for _, c := range end.journal {
 		disk.apply(c)
 	}
 	for _, left := range disk.images() {
-		key := fmt.Sprint(left, end.ended, told)
+		key := fmt.Sprint(left, end.ended, cluster)
 		if seen[key] {
 			continue
 		}
 		seen[key] = true
-		require.NoError(t, errors.Join(left.lay(m.StateDir, cut.StateDir), cut.Reboot(), cut.remember(told)))
-		cut.lost, cut.offers = m.lost, m.offers
-		err := cut.goesOn(t, claims, len(seen)%2 == 0, true)
-		if !counted(t, err, "power cut at touch %d (late %t) that left %.600s", o.Die, o.Late, fmt.Sprint(left)) {
+		require.NoError(t, errors.Join(left.lay(m.StateDir, cut.StateDir), cut.Reboot(), cut.setClusterState(cluster)))
+		cut.lost, cut.layoutChanges = m.lost, m.layoutChanges
+		err := cut.recoverAfter(t, claims, len(seen)%2 == 0, true)
+		if !countKillPoint(t, err, "power cut at fault point %d (late %t) that left %.600s", o.KillAt, o.Late, fmt.Sprint(left)) {
 			return false
 		}
 	}
@@ -153,7 +153,7 @@ func (m *Machine) dies(t *testing.T, s *scenario, o order, cut *Machine, seen ma
 }
 
 // counted adds a kill point to the tally.
-func counted(t *testing.T, err error, format string, args ...any) bool {
+func countKillPoint(t *testing.T, err error, format string, args ...any) bool {
 	t.Helper()
 	tally.points.Add(1)
 	if err == nil {
@@ -168,7 +168,7 @@ func counted(t *testing.T, err error, format string, args ...any) bool {
 func (r *outcome) asExpected(s *scenario) error {
 	for i, act := range s.acts {
 		err, end := r.ended[i]
-		if !end || !s.anyhow && (err != nil) != act.Fails {
+		if !end || !s.anyOutcome && (err != nil) != act.Fails {
 			return fmt.Errorf("act %d (%s %s): ended %t with error %q", i, act.Call, act.Claim, end, fmt.Sprint(err))
 		}
 	}
@@ -196,25 +196,25 @@ func newSandboxed(t *testing.T, spec model.Spec) *Machine {
 type outcome struct {
 	// ended tells of each act, by its index, how it ended: nil for success. An act that did not end is not in it.
 	ended map[int]error
-	// killed: by its own hand. Otherwise touches is how often it touched the machine.
-	killed  bool
-	touches int
+	// killed: by its own hand. Otherwise fault points is how often it touched the machine.
+	killed      bool
+	faultPoints int
 	// journal is what it changed on disk.
 	journal []change
 }
 
 // spawn runs the acts in a child process.
-func (m *Machine) spawn(t *testing.T, o order) outcome {
+func (m *Machine) spawn(t *testing.T, o childSpec) outcome {
 	t.Helper()
 	o.Root, o.Library, o.StateDir, o.CDIDir, o.BootID, o.GPUs = m.root, m.library, m.StateDir, m.CDIDir, m.BootID(), m.gpus
-	o.Layout, o.Offers = m.parts.layout, m.offers
+	o.Layout, o.LayoutChanges = m.parts.layout, m.layoutChanges
 	o.Journal = filepath.Join(t.TempDir(), "journal")
 	text, err := json.Marshal(o)
 	require.NoError(t, err)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), childOrder+"="+string(text), "GOGC=off") // it is over before there is much to collect
+	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GOGC=off") // it is over before there is much to collect
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err = cmd.Run()
@@ -232,14 +232,14 @@ func (m *Machine) spawn(t *testing.T, o order) outcome {
 }
 
 // read reads what the child told.
-func (r *outcome) read(t *testing.T, told io.Reader) {
+func (r *outcome) read(t *testing.T, output io.Reader) {
 	t.Helper()
-	lines := bufio.NewScanner(told)
+	lines := bufio.NewScanner(output)
 	for lines.Scan() {
 		var i int
 		word, rest, _ := strings.Cut(lines.Text(), " ")
 		number, why, _ := strings.Cut(rest, " ")
-		if !slices.Contains([]string{"did", "failed", "touches"}, word) {
+		if !slices.Contains([]string{"did", "failed", "faultpoints"}, word) {
 			continue // what a test says of itself
 		}
 		_, err := fmt.Sscan(number, &i)
@@ -249,8 +249,8 @@ func (r *outcome) read(t *testing.T, told io.Reader) {
 			r.ended[i] = nil
 		case "failed":
 			r.ended[i] = errors.New(why)
-		case "touches":
-			r.touches = i
+		case "faultpoints":
+			r.faultPoints = i
 		}
 	}
 }

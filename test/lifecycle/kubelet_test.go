@@ -23,7 +23,7 @@ import (
 )
 
 // life is a claim as scheduler and kubelet see it.
-type life struct {
+type podClaim struct {
 	rc      *resourceapi.ResourceClaim
 	devices []string
 	// answer is what Prepare returned, nil while it has not, or when the claim was let go of.
@@ -34,12 +34,12 @@ type life struct {
 	gone bool
 }
 
-func (l *life) uid() string { return string(l.rc.UID) }
+func (l *podClaim) uid() string { return string(l.rc.UID) }
 
-// killer lets a process touch the machine a number of times. The last touch takes effect or not; then the process is dead, and
-// so is each of its goroutines at its next touch. Deferred calls that run then only unlock, as the kernel would.
-type killer struct {
-	// refuse may refuse a touch; nil refuses none.
+// processKiller lets a process fault point the machine a number of times. The last fault point takes effect or not; then the process is dead, and
+// so is each of its goroutines at its next fault point. Deferred calls that run then only unlock, as the kernel would.
+type processKiller struct {
+	// refuse may refuse a fault point; nil refuses none.
 	refuse func(site string) error
 	dead   chan struct{}
 
@@ -48,22 +48,22 @@ type killer struct {
 	late bool
 }
 
-// after has the process die at that touch from now, 1 being the next; 0 lets it live.
-func (k *killer) after(touches int, late bool) {
+// after has the process die at that fault point from now, 1 being the next; 0 lets it live.
+func (k *processKiller) after(faultPoints int, late bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.left, k.late = touches, late
+	k.left, k.late = faultPoints, late
 }
 
-// last tells whether this is the last touch, and whether it takes effect.
-func (k *killer) last() (last, late bool) {
+// last tells whether this is the last fault point, and whether it takes effect.
+func (k *processKiller) last() (last, late bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.left--
 	return k.left == 0, k.late
 }
 
-func (k *killer) touch(site string, effect func() error) error {
+func (k *processKiller) faultPoint(site string, effect func() error) error {
 	if k.isDead() {
 		runtime.Goexit()
 	}
@@ -84,7 +84,7 @@ func (k *killer) touch(site string, effect func() error) error {
 	return nil
 }
 
-func (k *killer) isDead() bool {
+func (k *processKiller) isDead() bool {
 	select {
 	case <-k.dead:
 		return true
@@ -95,27 +95,27 @@ func (k *killer) isDead() bool {
 
 // kubelet drives up to two plugin processes on a machine, one call at a time, and checks the laws after each.
 type kubelet struct {
-	t       *testing.T
-	random  *rand.Rand
-	machine *Machine
-	plugins []*Process
-	killers []*killer
-	lives   []*life
-	claims  int
-	kinds   map[types.UID][]string
+	t         *testing.T
+	random    *rand.Rand
+	machine   *Machine
+	plugins   []*Process
+	killers   []*processKiller
+	podClaims []*podClaim
+	claims    int
+	kinds     map[types.UID][]string
 	// refuse is what the processes that are started get.
 	refuse func(site string) error
 }
 
-// impatience bounds a call that may have to be refused. One of a claim that was answered may not.
-const impatience = 50 * time.Millisecond
+// shortTimeout bounds a call that may have to be refused. One of a claim that was answered may not.
+const shortTimeout = 50 * time.Millisecond
 
 func newKubelet(t *testing.T, seed uint64) *kubelet {
 	t.Helper()
-	machine, err := modelledMachine(t.TempDir(), mixed(0))
+	machine, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
 	k := &kubelet{t: t, random: rand.New(rand.NewPCG(seed, 0)), machine: machine, kinds: map[types.UID][]string{}}
-	k.plugins, k.killers = make([]*Process, 2), make([]*killer, 2)
+	k.plugins, k.killers = make([]*Process, 2), make([]*processKiller, 2)
 	k.start(0)
 	k.start(1)
 	return k
@@ -127,10 +127,10 @@ func (k *kubelet) start(i int) {
 	if k.plugins[i] != nil {
 		require.NoError(k.t, k.plugins[i].Close())
 	}
-	k.killers[i] = &killer{dead: make(chan struct{})}
+	k.killers[i] = &processKiller{dead: make(chan struct{})}
 	defer func() { k.killers[i].refuse = k.refuse }()
 	p, err := k.machine.Start(k.t.Context(), Wiring{
-		Touch: k.killers[i].touch, DebtAfter: time.Minute,
+		FaultPoint: k.killers[i].faultPoint, DebtAfter: time.Minute,
 		Effects: k.effects,
 	})
 	require.NoError(k.t, err)
@@ -152,9 +152,9 @@ func (k *kubelet) effects(rc *resourceapi.ResourceClaim) []string {
 func (k *kubelet) call(mayDie bool, do func(p *Process)) (alive bool) {
 	k.t.Helper()
 	i := k.random.IntN(len(k.plugins))
-	killer := k.killers[i]
+	processKiller := k.killers[i]
 	if mayDie && k.random.IntN(3) == 0 {
-		killer.after(1+k.random.IntN(24), k.random.IntN(2) == 0)
+		processKiller.after(1+k.random.IntN(24), k.random.IntN(2) == 0)
 	}
 	done := make(chan struct{})
 	go func() {
@@ -162,7 +162,7 @@ func (k *kubelet) call(mayDie bool, do func(p *Process)) (alive bool) {
 		do(k.plugins[i])
 	}()
 	<-done
-	if killer.isDead() {
+	if processKiller.isDead() {
 		k.start(i)
 		if k.random.IntN(2) == 0 {
 			// Claims are settled at once: refusing one of them at random would not be the same in the next run.
@@ -172,14 +172,14 @@ func (k *kubelet) call(mayDie bool, do func(p *Process)) (alive bool) {
 		}
 		return false
 	}
-	killer.after(0, false)
+	processKiller.after(0, false)
 	return true
 }
 
 // create makes a claim and allocates it as the scheduler does: on GPUs that no claim has whose pod is there.
 func (k *kubelet) create() {
 	k.claims++
-	l := &life{rc: &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+	l := &podClaim{rc: &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: fmt.Sprintf("claim-%d", k.claims), UID: types.UID(fmt.Sprintf("uid-%d", k.claims)),
 	}}}
 	k.allocate(l)
@@ -187,16 +187,16 @@ func (k *kubelet) create() {
 		return
 	}
 	k.kinds[l.rc.UID] = AllEffects[:k.random.IntN(len(AllEffects)+1)]
-	k.lives = append(k.lives, l)
+	k.podClaims = append(k.podClaims, l)
 }
 
 // allocate gives a claim one or two free GPUs, or what is free of them, or only a look at all, or nothing when none is free.
-func (k *kubelet) allocate(l *life) {
+func (k *kubelet) allocate(l *podClaim) {
 	gpus := k.machine.Node.Identities()
 	l.devices = nil
 	for _, i := range k.random.Perm(len(gpus))[:1+k.random.IntN(2)] {
 		for _, wanted := range k.ofGPU(i) {
-			taken := shared([]string{wanted}, l.devices) || slices.ContainsFunc(k.lives, func(other *life) bool {
+			taken := shared([]string{wanted}, l.devices) || slices.ContainsFunc(k.podClaims, func(other *podClaim) bool {
 				return other != l && !other.gone && shared([]string{wanted}, other.devices)
 			})
 			if !taken {
@@ -218,9 +218,9 @@ func (k *kubelet) ofGPU(ordinal int) (names []string) {
 		return []string{k.machine.device(ordinal)}
 	}
 	for range 1 + k.random.IntN(3) {
-		s := []Slice{small, medium, large, {Profile: profile1g, Start: 5}, {Profile: profile3g, Start: 0}}[k.random.IntN(5)]
+		s := []MIGDevice{small, medium, large, {Profile: profile1g, Start: 5}, {Profile: profile3g, Start: 0}}[k.random.IntN(5)]
 		s.GPU = ordinal
-		names = append(names, k.machine.slice(s))
+		names = append(names, k.machine.migDeviceName(s))
 	}
 	return names
 }
@@ -241,14 +241,14 @@ func partOf(device string) (of string, at gpu.Placement, cut bool) {
 }
 
 // prepare calls Prepare until it was answered or refused.
-func (k *kubelet) prepare(l *life) {
+func (k *kubelet) prepare(l *podClaim) {
 	k.t.Helper()
 	var r *checkpoint.Record
 	var err error
 	for mayDie := true; ; mayDie = false {
 		ctx, cancel := k.t.Context(), context.CancelFunc(func() {})
 		if k.contended(l) && l.answer == nil {
-			ctx, cancel = context.WithTimeout(ctx, impatience)
+			ctx, cancel = context.WithTimeout(ctx, shortTimeout)
 		}
 		alive := k.call(mayDie, func(p *Process) { r, err = p.Prepare(ctx, l.rc) })
 		cancel()
@@ -264,7 +264,7 @@ func (k *kubelet) prepare(l *life) {
 		require.True(k.t, k.contended(l), "claim %s: %v", l.uid(), err)
 		return
 	}
-	require.Empty(k.t, k.rivals(l), "claim %s was given what others have", l.uid())
+	require.Empty(k.t, k.conflictingClaims(l), "claim %s has devices of other claims", l.uid())
 	if l.answer != nil && l.boot == k.machine.BootID() { // slices are made anew after a boot
 		require.Empty(k.t, cmp.Diff(l.answer.Results, r.Results, cmp.AllowUnexported(checkpoint.Result{}, checkpoint.MIG{})), "another answer for claim %s", l.uid())
 		require.Equal(k.t, l.answer.CDI.Devices, r.CDI.Devices)
@@ -273,8 +273,8 @@ func (k *kubelet) prepare(l *life) {
 }
 
 // rivals are the claims that were answered and have a GPU of this one.
-func (k *kubelet) rivals(l *life) (rivals []string) {
-	for _, other := range k.lives {
+func (k *kubelet) conflictingClaims(l *podClaim) (rivals []string) {
+	for _, other := range k.podClaims {
 		if other != l && other.answer != nil && shared(l.devices, other.devices) {
 			rivals = append(rivals, other.uid())
 		}
@@ -283,8 +283,8 @@ func (k *kubelet) rivals(l *life) (rivals []string) {
 }
 
 // contended tells whether another claim, one of them of a pod deleted by force, has or had a GPU of this one.
-func (k *kubelet) contended(l *life) bool {
-	return slices.ContainsFunc(k.lives, func(other *life) bool { return other != l && shared(l.devices, other.devices) })
+func (k *kubelet) contended(l *podClaim) bool {
+	return slices.ContainsFunc(k.podClaims, func(other *podClaim) bool { return other != l && shared(l.devices, other.devices) })
 }
 
 // shared tells whether two claims own the same GPU, or the same part of it.
@@ -298,8 +298,8 @@ func shared(a, b []string) bool {
 	})
 }
 
-// unprepare calls Unprepare until it succeeds, and forgets the claim.
-func (k *kubelet) unprepare(l *life) {
+// unprepare calls Unprepare until it succeeds, and driverReloaded the claim.
+func (k *kubelet) unprepare(l *podClaim) {
 	k.t.Helper()
 	l.answer = nil
 	for mayDie := true; ; mayDie = false {
@@ -314,7 +314,7 @@ func (k *kubelet) unprepare(l *life) {
 		}
 		require.EqualError(k.t, err, "died", "claim %s", l.uid())
 	}
-	k.lives = slices.DeleteFunc(k.lives, func(other *life) bool { return other == l })
+	k.podClaims = slices.DeleteFunc(k.podClaims, func(other *podClaim) bool { return other == l })
 	_, err := k.machine.Records()
 	require.NoError(k.t, err)
 }
@@ -329,7 +329,7 @@ func (k *kubelet) reboot() {
 	require.NoError(k.t, k.machine.Reboot())
 	k.start(0)
 	k.start(1)
-	for _, l := range k.lives {
+	for _, l := range k.podClaims {
 		if l.answer != nil {
 			k.prepare(l)
 		}
@@ -337,13 +337,13 @@ func (k *kubelet) reboot() {
 }
 
 // laws checks what must hold now.
-func (k *kubelet) laws() {
+func (k *kubelet) checkInvariants() {
 	k.t.Helper()
 	var answered []string
-	for _, l := range k.lives {
+	for _, l := range k.podClaims {
 		if l.answer != nil && l.boot == k.machine.BootID() {
 			answered = append(answered, l.uid())
 		}
 	}
-	require.NoError(k.t, k.machine.Laws(k.t.Context(), answered...))
+	require.NoError(k.t, k.machine.CheckInvariants(k.t.Context(), answered...))
 }

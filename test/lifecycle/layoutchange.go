@@ -27,8 +27,8 @@ import (
 type offer struct {
 	*plugin.Layout
 
-	machine *Machine
-	touch   Touch
+	machine    *Machine
+	faultPoint FaultPoint
 
 	mu sync.Mutex
 	// leads: the process publishes. Unsent is what the API server does not have yet.
@@ -48,18 +48,18 @@ func (silent) Warn(_, _, _ string) {}
 func (silent) Normal(_, _, _ string) {}
 
 // offering builds what decides what the node's GPUs are offered as.
-func (m *Machine) offering(p *Process, touch Touch) *offer {
-	o := &offer{machine: m, touch: touch, node: func() *gpu.Node { return p.machine.Inventory.Current().Node }}
+func (m *Machine) offering(p *Process, faultPoint FaultPoint) *offer {
+	o := &offer{machine: m, faultPoint: faultPoint, node: func() *gpu.Node { return p.machine.Inventory.Current().Node }}
 	o.Layout = plugin.NewLayout(m.settings(), p.machine, plugin.LayoutPorts{
-		Cluster: server{m, touch}, Read: o.config, Passing: func(err error) bool { return errors.Is(err, errConfig) }, Slices: o, Events: silent{},
+		Cluster: server{m, faultPoint}, Read: o.config, Passing: func(err error) bool { return errors.Is(err, errConfig) }, Slices: o, Events: silent{},
 	})
 	return o
 }
 
 // server is an API server that keeps all that it is given.
 type server struct {
-	machine *Machine
-	touch   Touch
+	machine    *Machine
+	faultPoint FaultPoint
 }
 
 func (server) PartitionableDevices(ctx context.Context) (bool, error) { return true, ctx.Err() }
@@ -69,12 +69,12 @@ func (server) DeviceTaints(ctx context.Context) (bool, error) { return true, ctx
 func (server) CountsShares(ctx context.Context) (bool, error) { return true, ctx.Err() }
 
 func (s server) Tainted(ctx context.Context) (tainted map[gpu.PoolDevice]bool, err error) {
-	err = s.touch("api.Slices", func() error { tainted, err = s.machine.taints(); return err })
+	err = s.faultPoint("api.Slices", func() error { tainted, err = s.machine.taints(); return err })
 	return tainted, errors.Join(ctx.Err(), err)
 }
 
 func (s server) Allocated(ctx context.Context, query kube.AllocatedQuery) (page *kube.AllocatedPage, err error) {
-	err = s.touch("api.Claims", func() error { page, err = s.machine.allocated(time.Now(), query.Devices); return err })
+	err = s.faultPoint("api.Claims", func() error { page, err = s.machine.allocated(time.Now(), query.Devices); return err })
 	return page, errors.Join(ctx.Err(), err)
 }
 
@@ -84,7 +84,7 @@ var errConfig = errors.New("the API server does not answer")
 // config reads the node's configuration.
 func (o *offer) config(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 	var text string
-	err := o.touch("api.Config", func() error {
+	err := o.faultPoint("api.Config", func() error {
 		c, err := o.machine.cluster()
 		text = c.Config
 		return errors.Join(ctx.Err(), err)
@@ -102,7 +102,7 @@ func (o *offer) config(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 // begin finds out what to offer and becomes the one that publishes it.
 func (o *offer) begin(ctx context.Context, read driver.AtStart) error {
 	o.Begin(ctx, read)
-	if err := o.machine.tell(func(c *cluster) { c.leads(time.Now()) }); err != nil {
+	if err := o.machine.updateCluster(func(c *cluster) { c.leads(time.Now()) }); err != nil {
 		return err
 	}
 	o.Offering.Lead(true)
@@ -128,8 +128,8 @@ func (o *offer) send() bool {
 	if !o.leads || o.unsent == nil {
 		return true
 	}
-	err := o.touch("api.Publish", func() error {
-		return o.machine.tell(func(c *cluster) { c.publish(*o.unsent, o.node(), time.Now()) })
+	err := o.faultPoint("api.Publish", func() error {
+		return o.machine.updateCluster(func(c *cluster) { c.publish(*o.unsent, o.node(), time.Now()) })
 	})
 	if err == nil {
 		o.unsent = nil
@@ -164,22 +164,22 @@ func (o *offer) calm() bool {
 
 // configure has the node's administrator say what its GPUs are to be, and the process hear of it.
 func (o *offer) configure(ctx context.Context, text string) error {
-	if err := o.machine.tell(func(c *cluster) { c.Config = text }); err != nil {
+	if err := o.machine.updateCluster(func(c *cluster) { c.Config = text }); err != nil {
 		return err
 	}
 	o.Offering.Reload()
-	return o.pass(ctx, aWhile)
+	return o.pass(ctx, changeSeconds)
 }
 
 const (
-	// aWhile is long enough, in seconds, for a change that nothing holds up, and long for a change that something does.
-	aWhile = 14
-	// atLast is how long it may take after that which held it up has gone.
-	atLast = 60
+	// changeSeconds is long enough, in seconds, for a change that nothing holds up, and long for a change that something does.
+	changeSeconds = 14
+	// releaseSeconds is how long it may take after that which held it up has gone.
+	releaseSeconds = 60
 )
 
-// offeringIsKept: what claims have, and what records name, is what is saved and what is published, and nothing went before its time.
-func (m *Machine) offeringIsKept(inv *inventory.Inventory, records map[string]*checkpoint.Record) error {
+// layoutIsKept: what claims have, and what records name, is what is saved and what is published, and nothing went before its time.
+func (m *Machine) layoutIsKept(inv *inventory.Inventory, records map[string]*checkpoint.Record) error {
 	c, err := m.cluster()
 	if err != nil {
 		return err
@@ -236,10 +236,10 @@ func places(inv *inventory.Inventory, layout gpu.Layout) map[string]bool {
 	return found
 }
 
-// offeringIsSettled: what the configuration says is saved and published, nothing is to go, no claim has anything, and no half of a file
+// layoutIsComplete: what the configuration says is saved and published, nothing is to go, no claim has anySite, and no half of a file
 // is left.
-func (m *Machine) offeringIsSettled(ctx context.Context) error {
-	if !m.offers {
+func (m *Machine) layoutIsComplete(ctx context.Context) error {
+	if !m.layoutChanges {
 		return nil
 	}
 	inv, leave := m.look(m.open, nil)
@@ -274,7 +274,7 @@ func (m *Machine) hasSaved(inv *inventory.Inventory, want gpu.Layout) error {
 	node := inv.Current().Node
 	for i := range node.GPUs {
 		if is, wanted := saved.GPUs.Of(&node.GPUs[i]), want.Of(&node.GPUs[i]); !is.Equal(wanted) {
-			return fmt.Errorf("GPU %d: %+v is saved, and the configuration comes to %+v", i, is, wanted)
+			return fmt.Errorf("GPU %d: %+v is saved, the configuration results in %+v", i, is, wanted)
 		}
 	}
 	return nil
@@ -286,12 +286,12 @@ func (c *cluster) hasPublished(want map[string]bool) error {
 	published := map[string]bool{}
 	for at, d := range c.Published {
 		if d.Leaving {
-			return fmt.Errorf("%s is still to go", at)
+			return fmt.Errorf("%s still has to be removed", at)
 		}
 		published[at] = true
 	}
 	if !maps.Equal(published, want) {
-		return fmt.Errorf("%v is published, and the configuration comes to %v", published, want)
+		return fmt.Errorf("%v is published, the configuration results in %v", published, want)
 	}
 	return nil
 }

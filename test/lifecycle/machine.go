@@ -45,12 +45,12 @@ type Machine struct {
 	// lost is the claim whose record a test has removed.
 	lost string
 	// offers: what the node offers changes; else it always offers the same.
-	offers   bool
-	hardware hardware
-	tool     timeslice.Tool
-	gpus     []gpu.UUID
-	parts    partitions
-	// reload unloads the driver, with which the hardware forgets its settings, and loads it again.
+	layoutChanges bool
+	hardware      hardware
+	tool          timeslice.Tool
+	gpus          []gpu.UUID
+	parts         migState
+	// reload unloads the driver, with which the hardware driverReloaded its settings, and loads it again.
 	reload func() error
 
 	mu    sync.Mutex

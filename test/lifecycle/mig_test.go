@@ -16,11 +16,11 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// TestASliceThatWillNotDie is a debt of that slice alone: its neighbours come and go, and what overlaps it waits until the process
+// TestUnprepare_MIGDeviceInUse_PendingCleanupOfItAlone is a debt of that slice alone: its neighbours come and go, and what overlaps it waits until the process
 // on it has ended.
-func TestASliceThatWillNotDie(t *testing.T) {
+func TestUnprepare_MIGDeviceInUse_PendingCleanupOfItAlone(t *testing.T) {
 	t.Parallel()
-	m, err := modelledMachine(t.TempDir(), mixed(0))
+	m, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
 	var owed []gpu.Debt
 	p, err := m.Start(t.Context(), Wiring{
@@ -28,9 +28,9 @@ func TestASliceThatWillNotDie(t *testing.T) {
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
-	stuck, err := p.Prepare(t.Context(), m.claim(cuts("stuck", large)))
+	stuck, err := p.Prepare(t.Context(), m.claim(preparesMIG("stuck", large)))
 	require.NoError(t, err)
-	_, err = p.Prepare(t.Context(), m.claim(cuts("neighbour", small)))
+	_, err = p.Prepare(t.Context(), m.claim(preparesMIG("neighbour", small)))
 	require.NoError(t, err)
 	release, err := m.Node.Hold(string(stuck.Results[0].MIG.Identity.UUID))
 	require.NoError(t, err)
@@ -39,37 +39,37 @@ func TestASliceThatWillNotDie(t *testing.T) {
 	m.Advance(2 * time.Minute)
 	require.NoError(t, p.Unprepare(t.Context(), "stuck"), "the pod may go")
 	assert.Equal(t, []gpu.Debt{{GPU: m.gpus[3], Uses: []gpu.Use{stuck.Results[0].Use()}}}, owed)
-	require.NoError(t, m.Laws(t.Context(), "neighbour"))
+	require.NoError(t, m.CheckInvariants(t.Context(), "neighbour"))
 
-	_, err = p.Prepare(t.Context(), m.claim(cuts("other", medium)))
+	_, err = p.Prepare(t.Context(), m.claim(preparesMIG("other", medium)))
 	require.NoError(t, err, "what does not overlap it can be made")
 	require.NoError(t, p.Unprepare(t.Context(), "neighbour"))
 	require.NoError(t, p.Unprepare(t.Context(), "other"))
-	_, err = p.Prepare(t.Context(), m.claim(cuts("next", large)))
+	_, err = p.Prepare(t.Context(), m.claim(preparesMIG("next", large)))
 	require.ErrorContains(t, err, "after an earlier claim is still pending")
 	_, err = p.Prepare(t.Context(), m.claim(prepares("whole", 3)))
 	require.ErrorContains(t, err, "after an earlier claim is still pending")
-	require.NoError(t, m.Laws(t.Context()))
+	require.NoError(t, m.CheckInvariants(t.Context()))
 
 	release()
 	_, err = p.Prepare(t.Context(), m.claim(prepares("whole", 3)))
 	require.NoError(t, err, "the debt is paid when its GPU is needed")
 	assert.Empty(t, owed)
-	require.NoError(t, m.Laws(t.Context(), "whole"))
+	require.NoError(t, m.CheckInvariants(t.Context(), "whole"))
 	require.NoError(t, p.Unprepare(t.Context(), "whole"))
-	require.NoError(t, m.Empty(t.Context()))
+	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
-// TestASliceHoldsNoPodHostage: the driver goes away under it, takes it along, and comes back.
-func TestASliceHoldsNoPodHostage(t *testing.T) {
+// TestUnprepare_MIGDriverUnavailable_Ends: the driver goes away under it, takes it along, and comes back.
+func TestUnprepare_MIGDriverUnavailable_Ends(t *testing.T) {
 	t.Parallel()
-	m, err := modelledMachine(t.TempDir(), mixed(0))
+	m, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
 	p, err := m.Start(t.Context(), Wiring{Patience: 300 * time.Millisecond, DebtAfter: 2 * time.Minute})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
-	for claim, s := range map[string]Slice{"stays": large, "goes": small} {
-		_, err := p.Prepare(t.Context(), m.claim(cuts(claim, s)))
+	for claim, s := range map[string]MIGDevice{"stays": large, "goes": small} {
+		_, err := p.Prepare(t.Context(), m.claim(preparesMIG(claim, s)))
 		require.NoError(t, err)
 	}
 	m.Node.Unload()
@@ -80,93 +80,93 @@ func TestASliceHoldsNoPodHostage(t *testing.T) {
 	_, debts := p.Counts()
 	assert.Equal(t, 1, debts)
 
-	require.NoError(t, m.forget())
+	require.NoError(t, m.reloadDriver())
 	require.NoError(t, p.Refresh(t.Context()))
-	require.NoError(t, m.administer(t.Context(), small), "somebody else makes what was there")
+	require.NoError(t, m.createStatic(t.Context(), small), "somebody else makes what was there")
 	require.NoError(t, p.Settle(t.Context()))
-	require.NoError(t, m.Laws(t.Context()), "the debt is paid, and the administrator's slice stays")
-	_, err = p.Prepare(t.Context(), m.claim(cuts("stays", large)))
+	require.NoError(t, m.CheckInvariants(t.Context()), "the debt is paid, and the administrator's slice stays")
+	_, err = p.Prepare(t.Context(), m.claim(preparesMIG("stays", large)))
 	require.NoError(t, err)
-	require.NoError(t, m.Laws(t.Context(), "stays"))
+	require.NoError(t, m.CheckInvariants(t.Context(), "stays"))
 	require.NoError(t, p.Unprepare(t.Context(), "stays"))
-	require.NoError(t, m.Empty(t.Context()))
+	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
-// TestAnAdministratorIsFaster: the place was free when it was looked at, and is not when the instance is to be made there.
-func TestAnAdministratorIsFaster(t *testing.T) {
+// TestPrepare_AdministratorTakesPlacement_NotTouched: the place was free when it was looked at, and is not when the instance is to be made there.
+func TestPrepare_AdministratorTakesPlacement_NotTouched(t *testing.T) {
 	t.Parallel()
-	m, err := modelledMachine(t.TempDir(), mixed(0))
+	m, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
 	var first sync.Once
-	p, err := m.Start(t.Context(), Wiring{Patience: impatience, DebtAfter: time.Minute, Touch: func(site string, effect func() error) error {
+	p, err := m.Start(t.Context(), Wiring{Patience: shortTimeout, DebtAfter: time.Minute, FaultPoint: func(site string, effect func() error) error {
 		var made error
 		if site == "nvml.CreateInstance" {
-			first.Do(func() { made = m.administer(t.Context(), large) })
+			first.Do(func() { made = m.createStatic(t.Context(), large) })
 		}
 		return errors.Join(made, effect())
 	}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
-	_, err = p.Prepare(t.Context(), m.claim(cuts("a", large)))
+	_, err = p.Prepare(t.Context(), m.claim(preparesMIG("a", large)))
 	require.ErrorIs(t, err, gpu.ErrInUse)
-	require.NoError(t, m.Laws(t.Context()), "it is the administrator's")
+	require.NoError(t, m.CheckInvariants(t.Context()), "it is the administrator's")
 	require.NoError(t, p.Unprepare(t.Context(), "a"))
-	require.NoError(t, m.Empty(t.Context()))
+	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
-// TestASliceThatTakesTooLong is taken back, and whoever reads why is not told to give up.
-func TestASliceThatTakesTooLong(t *testing.T) {
+// TestPrepare_MIGCreationTimesOut_RolledBack is taken back, and whoever reads why is not told to give up.
+func TestPrepare_MIGCreationTimesOut_RolledBack(t *testing.T) {
 	t.Parallel()
-	m, err := modelledMachine(t.TempDir(), mixed(0))
+	m, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
-	p, err := m.Start(t.Context(), Wiring{Patience: impatience})
+	p, err := m.Start(t.Context(), Wiring{Patience: shortTimeout})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
 	for _, latency := range []model.MIGLatency{
 		{SetMode: time.Minute}, {CreateGPUInstance: time.Minute}, {CreateComputeInstance: time.Minute},
 	} {
 		m.Node.SetMIGLatency(latency)
-		_, err = p.Prepare(t.Context(), m.claim(cuts("a", large)))
+		_, err = p.Prepare(t.Context(), m.claim(preparesMIG("a", large)))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "(it is retried)")
-		require.NoError(t, m.Empty(t.Context()))
+		require.NoError(t, m.CheckEmpty(t.Context()))
 	}
 	m.Node.SetMIGLatency(model.MIGLatency{})
-	_, err = p.Prepare(t.Context(), m.claim(cuts("a", large)))
+	_, err = p.Prepare(t.Context(), m.claim(preparesMIG("a", large)))
 	require.NoError(t, err)
 	require.NoError(t, p.Unprepare(t.Context(), "a"))
-	require.NoError(t, m.Empty(t.Context()))
+	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
-// neighbours kills a process at each touch of a claim's life on a slice, while another one works on the same GPU.
-func neighbours(t *testing.T, m *Machine) {
-	s := &scenario{acts: []Act{cuts("a", large), unprepares("a")}}
-	other := &scenario{acts: []Act{cuts("b", small), unprepares("b"), cuts("b", medium), cuts("b", medium)}}
+// neighbours kills a process at each fault point of a claim's life on a slice, while another one works on the same GPU.
+func killBesideOther(t *testing.T, m *Machine) {
+	s := &scenario{acts: []Act{preparesMIG("a", large), unprepares("a")}}
+	other := &scenario{acts: []Act{preparesMIG("b", small), unprepares("b"), preparesMIG("b", medium), preparesMIG("b", medium)}}
 	for at, killed := 1, true; killed; at++ {
-		m.stage(t, &scenario{})
-		var mortal, living outcome
+		m.setUp(t, &scenario{})
+		var killSwitch, living outcome
 		var processes sync.WaitGroup
-		processes.Go(func() { mortal = m.spawn(t, order{Acts: s.acts, Die: at, Late: at%2 == 0}) })
-		processes.Go(func() { living = m.spawn(t, order{Acts: other.acts}) })
+		processes.Go(func() { killSwitch = m.spawn(t, childSpec{Acts: s.acts, KillAt: at, Late: at%2 == 0}) })
+		processes.Go(func() { living = m.spawn(t, childSpec{Acts: other.acts}) })
 		processes.Wait()
-		require.NoError(t, living.asExpected(other), "beside a process that was killed at touch %d", at)
-		killed = mortal.killed
-		claims := learn(s, mortal.ended)
-		claims["b"] = &known{prepare: cuts("b", medium), answered: true}
-		if !counted(t, m.afterDeath(t.Context(), claims, at%4 < 2, false), "killed at touch %d beside another process", at) {
+		require.NoError(t, living.asExpected(other), "beside a process that was killed at fault point %d", at)
+		killed = killSwitch.killed
+		claims := claimStates(s, killSwitch.ended)
+		claims["b"] = &claimState{prepare: preparesMIG("b", medium), answered: true}
+		if !countKillPoint(t, m.checkRecovery(t.Context(), claims, at%4 < 2, false), "killed at fault point %d beside another process", at) {
 			return
 		}
 	}
 }
 
-// TestWhatASliceCosts counts the calls that concern MIG. The mode is changed when a claim needs the other one, and never when a
+// TestPrepare_MIGDevice_NVMLCallCounts counts the calls that concern MIG. The mode is changed when a claim needs the other one, and never when a
 // claim ends.
-func TestWhatASliceCosts(t *testing.T) {
+func TestPrepare_MIGDevice_NVMLCallCounts(t *testing.T) {
 	t.Parallel()
-	m, err := modelledMachine(t.TempDir(), mixed(0))
+	m, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
 	sites := map[string]int{}
-	p, err := m.Start(t.Context(), Wiring{Touch: func(site string, effect func() error) error {
+	p, err := m.Start(t.Context(), Wiring{FaultPoint: func(site string, effect func() error) error {
 		if strings.HasPrefix(site, "nvml.") {
 			sites[site]++
 		}
@@ -185,12 +185,12 @@ func TestWhatASliceCosts(t *testing.T) {
 	removed := map[string]int{one: 2, "nvml.DestroyComputeInstance": 1, "nvml.DestroyInstance": 1}
 	first := maps.Clone(made)
 	first[set], first["nvml.Driver"], first["nvml.GPUs"] = 1, 1, 1 // all GPUs are inspected once when a mode has changed
-	assert.Equal(t, first, cost(cuts("a", large)))
-	assert.Equal(t, map[string]int{one: 1}, cost(cuts("a", large)), "repeated")
-	assert.Equal(t, made, cost(cuts("b", small)))
+	assert.Equal(t, first, cost(preparesMIG("a", large)))
+	assert.Equal(t, map[string]int{one: 1}, cost(preparesMIG("a", large)), "repeated")
+	assert.Equal(t, made, cost(preparesMIG("b", small)))
 	assert.Equal(t, removed, cost(unprepares("a")))
 	assert.Equal(t, removed, cost(unprepares("b")))
-	assert.Equal(t, made, cost(cuts("c", medium)), "the mode stays on")
+	assert.Equal(t, made, cost(preparesMIG("c", medium)), "the mode stays on")
 	assert.Equal(t, removed, cost(unprepares("c")))
 	off := map[string]int{mode: 1, look: 1, set: 1, "nvml.Driver": 1, "nvml.GPUs": 1}
 	assert.Equal(t, off, cost(prepares("d", 3)), "and goes off for the whole GPU, when nothing is on it")
@@ -203,12 +203,12 @@ func TestWhatASliceCosts(t *testing.T) {
 	assert.Empty(t, cost(unprepares("f")))
 	assert.Empty(t, cost(unprepares("g")))
 
-	require.NoError(t, m.administer(t.Context(), small))
+	require.NoError(t, m.createStatic(t.Context(), small))
 	for range 2 { // looks: what two of them show is an administrator's
 		require.NoError(t, p.Refresh(t.Context()))
 	}
-	assert.Equal(t, map[string]int{one: 1}, cost(cuts("h", small)), "what an administrator made is looked at")
-	assert.Equal(t, map[string]int{one: 1}, cost(cuts("h", small)), "repeated")
+	assert.Equal(t, map[string]int{one: 1}, cost(preparesMIG("h", small)), "what an administrator made is looked at")
+	assert.Equal(t, map[string]int{one: 1}, cost(preparesMIG("h", small)), "repeated")
 	assert.Empty(t, cost(unprepares("h")))
-	require.NoError(t, m.Empty(t.Context()))
+	require.NoError(t, m.CheckEmpty(t.Context()))
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// Slice is a MIG device by its GPU's ordinal, the driver's id of its profile and its first memory slice.
-type Slice struct {
+// MIGDevice is a MIG device by its GPU's ordinal, the driver's id of its profile and its first memory slice.
+type MIGDevice struct {
 	GPU, Profile, Start int
 	// Bare: an administrator made the GPU instance and no compute instance in it.
 	Bare bool `json:",omitempty"`
@@ -30,7 +30,7 @@ type slot struct {
 }
 
 // partitions is what is known of a machine's GPUs that can be cut.
-type partitions struct {
+type migState struct {
 	// layout offers each of them whole, in turns and in every profile.
 	layout gpu.Layout
 	// static is what an administrator made.
@@ -40,10 +40,10 @@ type partitions struct {
 }
 
 // restart: instances do not outlive a boot.
-func (p *partitions) restart() { p.static, p.gone = nil, nil }
+func (p *migState) restart() { p.static, p.gone = nil, nil }
 
 // mixed is a node with GPUs of which those with the ordinals 3 and 4 can be cut; more are after them that cannot.
-func mixed(more int) model.Spec {
+func mixedNode(more int) model.Spec {
 	return model.Spec{Name: NodeName, Boards: slices.Concat(
 		slices.Repeat([]string{"l40s"}, 3), slices.Repeat([]string{"h100-80"}, 2), slices.Repeat([]string{"l40s"}, more),
 	)}
@@ -65,7 +65,7 @@ func everyProfile(node *model.Node) gpu.Layout {
 }
 
 // slice is the name of a MIG device.
-func (m *Machine) slice(s Slice) string {
+func (m *Machine) migDeviceName(s MIGDevice) string {
 	return fmt.Sprintf("%s-mig-%d-%d", m.device(s.GPU), s.Profile, s.Start)
 }
 
@@ -84,7 +84,7 @@ func (m *Machine) allocate(rc *resourceapi.ResourceClaim, devices ...string) *re
 }
 
 // administer makes a MIG device as an administrator does.
-func (m *Machine) administer(ctx context.Context, s Slice) error {
+func (m *Machine) createStatic(ctx context.Context, s MIGDevice) error {
 	session, handle, _, err := modelled{m.Node}.open(ctx, m.gpus[s.GPU])
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func (m *Machine) administer(ctx context.Context, s Slice) error {
 	return nil
 }
 
-func (m *Machine) profile(s Slice) (model.MIGProfile, error) {
+func (m *Machine) profile(s MIGDevice) (model.MIGProfile, error) {
 	profiles := m.Node.Boards()[s.GPU].MIG.Profiles
 	i := slices.IndexFunc(profiles, func(p model.MIGProfile) bool { return int(p.ID) == s.Profile })
 	if i < 0 {
@@ -135,7 +135,7 @@ func (m *Machine) instances() map[slot]model.MIGDeviceSnapshot {
 }
 
 // forget unloads the driver and loads it again in the same boot: what was made is gone, and nobody was told.
-func (m *Machine) forget() error {
+func (m *Machine) reloadDriver() error {
 	gone := map[gpu.MIGUUID]bool{}
 	for _, d := range m.parts.static {
 		gone[gpu.MIGUUID(d.UUID)] = true
@@ -155,10 +155,10 @@ func (m *Machine) instancesAreRecorded(records map[string]*checkpoint.Record) er
 	for at, d := range there {
 		was, static := m.parts.static[at]
 		switch {
-		case static && !alike(was, d):
+		case static && !sameInstance(was, d):
 			return fmt.Errorf("the administrator made %+v at %v of GPU %s, and it is %+v", was, at.at, at.gpu, d)
 		case !static && named[at] == nil:
-			return fmt.Errorf("GPU instance %d is at %v of GPU %s, and no record tells of it", d.GPUInstance, at.at, at.gpu)
+			return fmt.Errorf("GPU instance %d is at %v of GPU %s, and no record has it", d.GPUInstance, at.at, at.gpu)
 		}
 	}
 	for at, was := range m.parts.static {
@@ -168,8 +168,8 @@ func (m *Machine) instancesAreRecorded(records map[string]*checkpoint.Record) er
 	}
 	for _, r := range records {
 		if r.State == checkpoint.Done && r.BootID == m.BootID() {
-			if err := m.promised(r, there); err != nil {
-				return fmt.Errorf("claim %s was answered: %w", r.Claim.UID, err)
+			if err := m.resultsExist(r, there); err != nil {
+				return fmt.Errorf("claim %s was prepared: %w", r.Claim.UID, err)
 			}
 		}
 	}
@@ -195,12 +195,12 @@ func (m *Machine) named(records map[string]*checkpoint.Record) (map[slot]*checkp
 }
 
 // promised: what the record answered is there.
-func (m *Machine) promised(r *checkpoint.Record, there map[slot]model.MIGDeviceSnapshot) error {
+func (m *Machine) resultsExist(r *checkpoint.Record, there map[slot]model.MIGDeviceSnapshot) error {
 	for i := range r.Results {
 		result := &r.Results[i]
 		if result.MIG == nil {
 			if (result.Type == gpu.TypeGPU || result.Type == gpu.TypeTimeSlice) && m.inMIGMode(result.GPUUUID) {
-				return fmt.Errorf("GPU %s was given whole, to one or to several, and is in MIG mode", result.GPUUUID)
+				return fmt.Errorf("GPU %s is prepared as a whole or in shares, and is in MIG mode", result.GPUUUID)
 			}
 			continue
 		}
@@ -208,16 +208,16 @@ func (m *Machine) promised(r *checkpoint.Record, there map[slot]model.MIGDeviceS
 		d, still := there[slot{result.GPUUUID, result.MIG.Placement}]
 		right := still && d.UUID == string(id.UUID) && int(d.GPUInstance) == id.GPUInstance &&
 			d.ComputeInstance != nil && int(*d.ComputeInstance) == id.ComputeInstance
-		if !right && !m.wentWithDriver(r, result) {
+		if !right && !m.lostWithDriver(r, result) {
 			return fmt.Errorf("its MIG device is %+v, and at %v of GPU %s there is %+v", id, result.MIG.Placement, result.GPUUUID, d)
 		}
 	}
 	return nil
 }
 
-// wentWithDriver tells whether a MIG device is gone with the driver, which was loaded again since it was made. Its UUID tells nothing: what is made
+// lostWithDriver tells whether a MIG device is gone with the driver, which was loaded again since it was made. Its UUID tells nothing: what is made
 // again has the same.
-func (m *Machine) wentWithDriver(r *checkpoint.Record, result *checkpoint.Result) bool {
+func (m *Machine) lostWithDriver(r *checkpoint.Record, result *checkpoint.Result) bool {
 	for i := range r.Steps {
 		step := &r.Steps[i]
 		if step.Kind != claim.StepMIG || step.Target != result.GPUUUID || step.Device != result.Device {
@@ -235,6 +235,6 @@ func (m *Machine) inMIGMode(id gpu.UUID) bool {
 }
 
 // alike tells whether it is the same instance, or one that was made again just so.
-func alike(a, b model.MIGDeviceSnapshot) bool {
+func sameInstance(a, b model.MIGDeviceSnapshot) bool {
 	return a.UUID == b.UUID && a.GPUInstance == b.GPUInstance && a.Profile == b.Profile
 }

@@ -15,15 +15,17 @@ const (
 
 // Slices of the first and of the second GPU that can be cut; those of one GPU do not overlap.
 var (
-	small  = Slice{GPU: 3, Profile: profile1g, Start: 0}
-	medium = Slice{GPU: 3, Profile: profile2g, Start: 2}
-	large  = Slice{GPU: 3, Profile: profile3g, Start: 4}
+	small  = MIGDevice{GPU: 3, Profile: profile1g, Start: 0}
+	medium = MIGDevice{GPU: 3, Profile: profile2g, Start: 2}
+	large  = MIGDevice{GPU: 3, Profile: profile3g, Start: 4}
 
-	otherSmall = Slice{GPU: 4, Profile: profile1g, Start: 6}
-	otherLarge = Slice{GPU: 4, Profile: profile3g, Start: 0}
+	otherSmall = MIGDevice{GPU: 4, Profile: profile1g, Start: 6}
+	otherLarge = MIGDevice{GPU: 4, Profile: profile3g, Start: 0}
 )
 
-func cuts(claim string, given ...Slice) Act { return Act{Call: "prepare", Claim: claim, Slices: given} }
+func preparesMIG(claim string, devices ...MIGDevice) Act {
+	return Act{Call: "prepare", Claim: claim, MIGDevices: devices}
+}
 
 // beside has the next act begin before this one ends.
 func (a Act) beside() Act {
@@ -34,94 +36,94 @@ func (a Act) beside() Act {
 // shares prepares a claim for a share of each of these GPUs.
 func shares(claim string, gpus ...int) Act { return Act{Call: "prepare", Claim: claim, Shares: gpus} }
 
-// sliceScenarios are the lives of claims on slices of GPUs.
-var sliceScenarios = []scenario{
-	{name: "a slice", acts: []Act{cuts("a", large), cuts("a", large), unprepares("a"), unprepares("a")}},
-	{name: "two slices of one GPU in a claim", long: true, acts: []Act{cuts("a", large, small), unprepares("a")}},
-	{name: "four slices on two GPUs", long: true, acts: []Act{cuts("a", small, otherLarge, large, otherSmall), unprepares("a")}},
+// migScenarios are the lives of claims on slices of GPUs.
+var migScenarios = []scenario{
+	{name: "a MIG device", acts: []Act{preparesMIG("a", large), preparesMIG("a", large), unprepares("a"), unprepares("a")}},
+	{name: "two MIG devices of one GPU in a claim", long: true, acts: []Act{preparesMIG("a", large, small), unprepares("a")}},
+	{name: "four MIG devices on two GPUs", long: true, acts: []Act{preparesMIG("a", small, otherLarge, large, otherSmall), unprepares("a")}},
 	{name: "two claims on one GPU", long: true, acts: []Act{
-		cuts("a", large), cuts("b", small), unprepares("a"), cuts("b", small), cuts("c", large), unprepares("b"), unprepares("c"),
+		preparesMIG("a", large), preparesMIG("b", small), unprepares("a"), preparesMIG("b", small), preparesMIG("c", large), unprepares("b"), unprepares("c"),
 	}},
 	{name: "two claims on one GPU at once", acts: []Act{
-		cuts("a", large).beside(), cuts("b", small), unprepares("a").beside(), unprepares("b"),
+		preparesMIG("a", large).beside(), preparesMIG("b", small), unprepares("a").beside(), unprepares("b"),
 	}},
-	{name: "a slice, then the whole GPU, then a slice", acts: []Act{
-		cuts("a", small), unprepares("a"), prepares("b", 3), unprepares("b"), cuts("c", large).looking(), unprepares("c"),
+	{name: "a MIG device, then the whole GPU, then a MIG device", acts: []Act{
+		preparesMIG("a", small), unprepares("a"), prepares("b", 3), unprepares("b"), preparesMIG("c", large).withMonitor(), unprepares("c"),
 	}},
 	{name: "shares of one GPU at once", acts: []Act{
 		shares("a", 3).beside(), shares("b", 3), shares("a", 3), unprepares("a").beside(), unprepares("b"),
 	}},
-	{name: "shares of one GPU at once, after a slice and before one", long: true, acts: []Act{
-		cuts("a", small), unprepares("a"), shares("b", 3).beside(), shares("c", 3, 4), shares("b", 3), unprepares("b").beside(),
-		unprepares("c"), cuts("d", large), unprepares("d"),
+	{name: "shares of one GPU at once, between MIG devices", long: true, acts: []Act{
+		preparesMIG("a", small), unprepares("a"), shares("b", 3).beside(), shares("c", 3, 4), shares("b", 3), unprepares("b").beside(),
+		unprepares("c"), preparesMIG("d", large), unprepares("d"),
 	}},
 	{
 		name: "shares after a reboot", long: true, before: []Act{shares("a", 3), shares("b", 3)}, then: reboots,
-		acts: []Act{settles, shares("a", 3), unprepares("b"), unprepares("a")},
+		acts: []Act{recovers, shares("a", 3), unprepares("b"), unprepares("a")},
 	},
 	{
 		name: "the compute instance is refused", refuse: map[string]int{"nvml.CreateComputeInstance": 1},
-		acts: []Act{cuts("a", large, small).failing(), cuts("a", large, small), unprepares("a")},
+		acts: []Act{preparesMIG("a", large, small).failing(), preparesMIG("a", large, small), unprepares("a")},
 	},
 	{
 		name: "the GPU instance cannot be removed at first", long: true, refuse: map[string]int{"nvml.DestroyInstance": 1},
-		acts: []Act{cuts("a", large), cuts("b", small), unprepares("a").failing(), cuts("c", medium), unprepares("a"), unprepares("b"), unprepares("c")},
+		acts: []Act{preparesMIG("a", large), preparesMIG("b", small), unprepares("a").failing(), preparesMIG("c", medium), unprepares("a"), unprepares("b"), unprepares("c")},
 	},
 	{
-		name: "the compute instance is refused, and its GPU instance cannot be removed", static: []Slice{medium},
+		name: "the compute instance is refused, and its GPU instance cannot be removed", static: []MIGDevice{medium},
 		refuse: map[string]int{"nvml.CreateComputeInstance": 1, "nvml.DestroyInstance": 1},
-		acts:   []Act{cuts("a", large).failing(), cuts("b", small), cuts("a", large), unprepares("a"), unprepares("b")},
+		acts:   []Act{preparesMIG("a", large).failing(), preparesMIG("b", small), preparesMIG("a", large), unprepares("a"), unprepares("b")},
 	},
 	{
-		name: "an earlier process died and left a GPU instance alone", early: true, before: []Act{cuts("b", small)},
-		then: diesIn("nvml.CreateComputeInstance", cuts("a", large)), begun: []Act{cuts("a", large)},
-		acts: []Act{settles, cuts("a", large), unprepares("a"), unprepares("b")},
+		name: "an earlier process was killed and left a GPU instance without compute instance", early: true, before: []Act{preparesMIG("b", small)},
+		then: killedIn("nvml.CreateComputeInstance", preparesMIG("a", large)), interrupted: []Act{preparesMIG("a", large)},
+		acts: []Act{recovers, preparesMIG("a", large), unprepares("a"), unprepares("b")},
 	},
 	{
-		name: "an earlier process died while removing a slice", before: []Act{cuts("a", large), cuts("b", small)},
-		then: diesIn("nvml.DestroyInstance", unprepares("a")), begun: []Act{unprepares("a")},
-		acts: []Act{cuts("c", large), unprepares("c"), unprepares("a"), unprepares("b")},
+		name: "an earlier process was killed while destroying a MIG device", before: []Act{preparesMIG("a", large), preparesMIG("b", small)},
+		then: killedIn("nvml.DestroyInstance", unprepares("a")), interrupted: []Act{unprepares("a")},
+		acts: []Act{preparesMIG("c", large), unprepares("c"), unprepares("a"), unprepares("b")},
 	},
 	{
-		name: "a slice that is owed is needed", long: true, before: []Act{cuts("a", large)}, then: owes("nvml.DestroyComputeInstance", "a"), left: []string{"a"},
-		acts: []Act{cuts("b", small), prepares("c", 4), cuts("d", large), unprepares("d"), unprepares("c"), unprepares("b"), unprepares("a")},
+		name: "a MIG device with pending cleanup is requested", long: true, before: []Act{preparesMIG("a", large)}, then: withPendingCleanup("nvml.DestroyComputeInstance", "a"), left: []string{"a"},
+		acts: []Act{preparesMIG("b", small), prepares("c", 4), preparesMIG("d", large), unprepares("d"), unprepares("c"), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "a slice is owed and the whole GPU is needed", long: true, before: []Act{cuts("a", large)}, then: owes("nvml.DestroyInstance", "a"), left: []string{"a"},
+		name: "a MIG device has a pending cleanup and the whole GPU is requested", long: true, before: []Act{preparesMIG("a", large)}, then: withPendingCleanup("nvml.DestroyInstance", "a"), left: []string{"a"},
 		acts: []Act{prepares("b", 3), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "the driver was loaded anew", before: []Act{cuts("a", large), cuts("b", small)}, then: forgets,
-		acts: []Act{settles, cuts("a", large), unprepares("b"), unprepares("a")},
+		name: "the driver was loaded again", before: []Act{preparesMIG("a", large), preparesMIG("b", small)}, then: driverReloaded,
+		acts: []Act{recovers, preparesMIG("a", large), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "an administrator makes what the driver has lost", before: []Act{cuts("a", large), cuts("b", small)}, then: losesTo(large),
-		acts: []Act{settles, cuts("b", small), unprepares("b"), unprepares("a")},
+		name: "an administrator recreates what the driver has lost", before: []Act{preparesMIG("a", large), preparesMIG("b", small)}, then: replacedByAdministrator(large),
+		acts: []Act{recovers, preparesMIG("b", small), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "slices after a reboot", long: true, before: []Act{cuts("a", large), cuts("b", small)}, then: reboots,
-		acts: []Act{settles, cuts("a", large), unprepares("b"), unprepares("a")},
+		name: "MIG devices after a reboot", long: true, before: []Act{preparesMIG("a", large), preparesMIG("b", small)}, then: reboots,
+		acts: []Act{recovers, preparesMIG("a", large), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "beside an administrator's slices", long: true, static: []Slice{large, {GPU: 3, Profile: profile1g, Start: 3, Bare: true}},
-		acts: []Act{cuts("a", large), cuts("b", small), unprepares("a"), unprepares("b")},
+		name: "beside static MIG devices", long: true, static: []MIGDevice{large, {GPU: 3, Profile: profile1g, Start: 3, Bare: true}},
+		acts: []Act{preparesMIG("a", large), preparesMIG("b", small), unprepares("a"), unprepares("b")},
 	},
 	{
-		name: "a slice, allocated anew", long: true, before: []Act{cuts("a", large)},
-		acts: []Act{cuts("a", small, otherSmall), unprepares("a")},
+		name: "a MIG device, allocated again with other devices", long: true, before: []Act{preparesMIG("a", large)},
+		acts: []Act{preparesMIG("a", small, otherSmall), unprepares("a")},
 	},
 }
 
-// losesTo loads the driver again, after which an administrator makes a MIG device. It has the id and UUID of the one that was there.
-func losesTo(s Slice) func(*testing.T, *Machine) {
+// replacedByAdministrator loads the driver again, after which an administrator makes a MIG device. It has the id and UUID of the one that was there.
+func replacedByAdministrator(s MIGDevice) func(*testing.T, *Machine) {
 	return func(t *testing.T, m *Machine) {
 		t.Helper()
-		forgets(t, m)
-		require.NoError(t, m.administer(t.Context(), s))
+		driverReloaded(t, m)
+		require.NoError(t, m.createStatic(t.Context(), s))
 	}
 }
 
-func forgets(t *testing.T, m *Machine) {
+func driverReloaded(t *testing.T, m *Machine) {
 	t.Helper()
-	require.NoError(t, m.forget())
+	require.NoError(t, m.reloadDriver())
 }

@@ -135,12 +135,12 @@ func (m *Machine) injected(t *testing.T, claim string) map[string]int64 {
 // with the old number would get the device node of another GPU, or of none.
 func TestPrepare_MIGModeChangesMinor_SpecHasNewOne(t *testing.T) {
 	t.Parallel()
-	m, err := modelledMachine(t.TempDir(), mixed(0))
+	m, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
 	numbers := m.renumber()
 	// fails is how many inspections fail from now on, sets how often a mode was changed.
 	fails, sets := 0, 0
-	p, err := m.Start(t.Context(), Wiring{Patience: time.Second, Touch: func(site string, effect func() error) error {
+	p, err := m.Start(t.Context(), Wiring{Patience: time.Second, FaultPoint: func(site string, effect func() error) error {
 		switch {
 		case site == "nvml.SetMIGMode":
 			sets++
@@ -157,9 +157,9 @@ func TestPrepare_MIGModeChangesMinor_SpecHasNewOne(t *testing.T) {
 		fails int
 		act   Act
 	}{
-		{0, cuts("partition", large)},
+		{0, preparesMIG("partition", large)},
 		{0, prepares("whole", 3)},
-		{1, cuts("partition", large)},
+		{1, preparesMIG("partition", large)},
 		{2, prepares("whole", 3)},
 	} {
 		fails = c.fails
@@ -169,24 +169,24 @@ func TestPrepare_MIGModeChangesMinor_SpecHasNewOne(t *testing.T) {
 		assert.Equal(t, n+1, sets)
 		minor := numbers.minor(id)
 		assert.EqualValues(t, minor, m.injected(t, r.Claim.UID)[fmt.Sprintf("/dev/nvidia%d", minor)], "%d", n)
-		require.NoError(t, m.Laws(t.Context(), r.Claim.UID))
+		require.NoError(t, m.CheckInvariants(t.Context(), r.Claim.UID))
 		require.NoError(t, p.Unprepare(t.Context(), r.Claim.UID))
 	}
 
 	fails = 1000
-	for _, act := range []Act{cuts("partition", large), prepares("whole", 3)} {
+	for _, act := range []Act{preparesMIG("partition", large), prepares("whole", 3)} {
 		_, err = p.Prepare(t.Context(), m.claim(act))
 		require.ErrorIs(t, err, errRefused)
 		require.ErrorContains(t, err, "could not be inspected since its MIG mode was turned on")
 		require.ErrorContains(t, err, "(it is retried)")
-		require.NoError(t, m.Empty(t.Context()))
+		require.NoError(t, m.CheckEmpty(t.Context()))
 		assert.Equal(t, 5, sets, "nor is it changed back for a claim that needs the mode that was before")
 	}
 	fails = 0
-	_, err = p.Prepare(t.Context(), m.claim(cuts("partition", large)))
+	_, err = p.Prepare(t.Context(), m.claim(preparesMIG("partition", large)))
 	require.NoError(t, err)
 	assert.Equal(t, 5, sets)
-	require.NoError(t, m.Laws(t.Context(), "partition"))
+	require.NoError(t, m.CheckInvariants(t.Context(), "partition"))
 	require.NoError(t, p.Unprepare(t.Context(), "partition"))
-	require.NoError(t, m.Empty(t.Context()))
+	require.NoError(t, m.CheckEmpty(t.Context()))
 }

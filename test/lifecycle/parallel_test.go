@@ -28,7 +28,7 @@ func (o *owners) take(t *testing.T, uid string, devices ...string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, name := range devices {
-		assert.Empty(t, o.of[name], "%s is owned, and given to %s", name, uid)
+		assert.Empty(t, o.of[name], "%s is owned by another claim, and prepared for %s", name, uid)
 		o.of[name] = uid
 	}
 }
@@ -69,8 +69,8 @@ func (m *Machine) devices() (names []string) {
 	return names
 }
 
-// TestAHundredClaimsAtOnce on eight GPUs and in two processes; each claim is prepared by both of them at the same time.
-func TestAHundredClaimsAtOnce(t *testing.T) {
+// TestPrepare_ManyClaimsTwoProcesses_NoDeviceTwice on eight GPUs and in two processes; each claim is prepared by both of them at the same time.
+func TestPrepare_ManyClaimsTwoProcesses_NoDeviceTwice(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -112,11 +112,11 @@ func TestAHundredClaimsAtOnce(t *testing.T) {
 		})
 	}
 	claims.Wait()
-	require.NoError(t, m.Empty(t.Context()))
+	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
-// TestOneGPUIsPassedOn: claims of both processes want the same GPU, and each gets it in the end.
-func TestOneGPUIsPassedOn(t *testing.T) {
+// TestPrepare_ContendedGPU_EveryClaimSucceeds: claims of both processes want the same GPU, and each gets it in the end.
+func TestPrepare_ContendedGPU_EveryClaimSucceeds(t *testing.T) {
 	t.Parallel()
 	m, processes := twoProcesses(t, 1, Wiring{Patience: time.Minute, Effects: func(*resourceapi.ResourceClaim) []string { return AllEffects }})
 	o := &owners{of: map[string]string{}}
@@ -134,5 +134,5 @@ func TestOneGPUIsPassedOn(t *testing.T) {
 		})
 	}
 	claims.Wait()
-	require.NoError(t, m.Empty(t.Context()))
+	require.NoError(t, m.CheckEmpty(t.Context()))
 }

@@ -27,10 +27,10 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )
 
-// Wiring says how a process is put together. The zero value touches the machine directly and retries nothing.
+// Wiring says how a process is put together. The zero value fault points the machine directly and retries nothing.
 type Wiring struct {
-	// Touch sees every touch of the machine; nil lets all pass.
-	Touch Touch
+	// FaultPoint sees every fault point of the machine; nil lets all pass.
+	FaultPoint FaultPoint
 	// Patience bounds a call. Zero means DefaultPatience.
 	Patience time.Duration
 	// DebtAfter is for how long Unprepare keeps a pod whose effects cannot be undone.
@@ -55,24 +55,24 @@ type Process struct {
 
 	machine *plugin.Machine
 	leave   func() error
-	// keeper brings about what is wanted; unkept is what it could not.
-	keeper *timeslice.Reconciler
-	wanted map[gpu.UUID]gpu.Interval
-	unkept error
+	// keeper brings about what is wanted; intervalErrs is what it could not.
+	reconciler   *timeslice.Reconciler
+	wanted       map[gpu.UUID]gpu.Interval
+	intervalErrs error
 	// offer is nil where what the node offers does not change.
 	offer *offer
 }
 
 // Start wires a process on the machine as the plugin's main does, in the same order.
 func (m *Machine) Start(ctx context.Context, w Wiring) (*Process, error) {
-	if w.Touch == nil {
-		w.Touch = func(_ string, effect func() error) error { return effect() }
+	if w.FaultPoint == nil {
+		w.FaultPoint = func(_ string, effect func() error) error { return effect() }
 	}
 	if w.Patience == 0 {
 		w.Patience = DefaultPatience
 	}
 	cfg := m.settings()
-	open, leave := sessions(touchedDriver(m.open, w.Touch))
+	open, leave := sessions(instrumentedDriver(m.open, w.FaultPoint))
 	machine, err := plugin.OpenMachine(ctx, cfg, m.adapters(open, w), nil)
 	if err != nil {
 		return nil, err
@@ -91,19 +91,19 @@ func (m *Machine) settings() *config.Plugin {
 	}}
 }
 
-// adapters are what a process works on: the machine, and every touch of it is seen.
+// adapters are what a process works on: the machine, and every fault point of it is seen.
 func (m *Machine) adapters(open inventory.Opener, w Wiring) plugin.Adapters {
 	return plugin.Adapters{
-		Version: writer, Disk: touchedDisk{touch: w.Touch, journal: w.journal}, Host: struct {
+		Version: writer, Disk: instrumentedDisk{faultPoint: w.FaultPoint, journal: w.journal}, Host: struct {
 			host
 			port.MinimalHost
 		}{m.host, port.MinimalHost{Boot: m.BootID()}},
 		Locks: func(dir string) (plugin.Locks, error) {
 			locks, err := checkpoint.OpenLocks(dir)
-			return touchedLocks{Locks: locks, touch: w.Touch}, err
+			return instrumentedLocks{Locks: locks, faultPoint: w.FaultPoint}, err
 		},
 		Driver: func(string) inventory.Opener { return open },
-		Tool:   func(*inventory.Inventory) timeslice.Tool { return touchedTool{m.tool, w.Touch} },
+		Tool:   func(*inventory.Inventory) timeslice.Tool { return instrumentedTool{m.tool, w.FaultPoint} },
 		Now:    m.Now, HookImage: m.hookImage(),
 	}
 }
@@ -113,22 +113,22 @@ func (m *Machine) transact(ctx context.Context, p *Process, w Wiring) error {
 	advertised, settings := plugin.Advertised(always{m, p}), p.machine.Settings()
 	var read driver.AtStart
 	settings.Owing = w.Owing
-	if m.offers {
-		p.offer = m.offering(p, w.Touch)
+	if m.layoutChanges {
+		p.offer = m.offering(p, w.FaultPoint)
 		read.Config, read.ConfigErr = p.offer.config(ctx)
 		p.offer.Bind(&settings)
 		advertised = p.offer.Offering
 	}
 	settings.Found = func(records []*checkpoint.Record) { read.Records = records }
-	m.slicing(p)
+	m.newReconciler(p)
 	ports := p.machine.Ports(advertised, silent{})
 	ports.Planner = planner{ports.Planner, w.Effects}
 	for kind, effect := range Effects {
-		ports.Steps[kind] = touchedStep{step: effect(m), kind: kind, touch: w.Touch}
+		ports.Steps[kind] = instrumentedStep{step: effect(m), kind: kind, faultPoint: w.FaultPoint}
 	}
 	for kind, need := range ports.Needs {
 		if mode, ok := need.(mig.Mode); ok {
-			mode.Changed = touchedRefresh(mode.Changed, w.Touch)
+			mode.Changed = instrumentedRefresh(mode.Changed, w.FaultPoint)
 			ports.Needs[kind] = mode
 		}
 	}
@@ -138,7 +138,7 @@ func (m *Machine) transact(ctx context.Context, p *Process, w Wiring) error {
 		return err
 	}
 	_ = p.Refresh(ctx) // a driver that does not answer is no reason not to serve
-	if m.offers {
+	if m.layoutChanges {
 		return p.offer.begin(ctx, read)
 	}
 	return nil

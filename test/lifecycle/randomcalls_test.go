@@ -30,9 +30,9 @@ func seeds(t *testing.T, n uint64) (seeds []uint64) {
 	return seeds
 }
 
-// TestRandomLivesKeepTheLaws runs claims through random calls on two processes that are killed at random touches, started
+// TestRandomCalls_KillsAndReboots_InvariantsHold runs claims through random calls on two processes that are killed at random fault points, started
 // anew, and lose their machine.
-func TestRandomLivesKeepTheLaws(t *testing.T) {
+func TestRandomCalls_KillsAndReboots_InvariantsHold(t *testing.T) {
 	t.Parallel()
 	for _, seed := range seeds(t, 16) {
 		t.Run(fmt.Sprintf("LIFECYCLE_SEED=%d", seed), func(t *testing.T) {
@@ -40,20 +40,20 @@ func TestRandomLivesKeepTheLaws(t *testing.T) {
 			k := newKubelet(t, seed)
 			for range 60 {
 				k.step()
-				k.laws()
+				k.checkInvariants()
 			}
-			for len(k.lives) > 0 {
-				k.unprepare(k.lives[0])
-				k.laws()
+			for len(k.podClaims) > 0 {
+				k.unprepare(k.podClaims[0])
+				k.checkInvariants()
 			}
-			require.NoError(t, k.machine.Empty(t.Context()))
+			require.NoError(t, k.machine.CheckEmpty(t.Context()))
 		})
 	}
 }
 
-// TestRandomRefusalsKeepTheLaws refuses touches at random, kills and reboots included, until the disk and the hardware work
+// TestRandomCalls_RandomFaults_InvariantsHold refuses fault points at random, kills and reboots included, until the disk and the hardware work
 // again.
-func TestRandomRefusalsKeepTheLaws(t *testing.T) {
+func TestRandomCalls_RandomFaults_InvariantsHold(t *testing.T) {
 	t.Parallel()
 	for _, seed := range seeds(t, 10) {
 		t.Run(fmt.Sprintf("LIFECYCLE_SEED=%d", seed), func(t *testing.T) {
@@ -69,16 +69,16 @@ func TestRandomRefusalsKeepTheLaws(t *testing.T) {
 			k.start(1)
 			for range 60 {
 				k.step()
-				k.laws()
+				k.checkInvariants()
 			}
 			k.refuse = nil
 			k.start(0)
 			k.start(1)
-			for len(k.lives) > 0 {
-				k.unprepare(k.lives[0])
-				k.laws()
+			for len(k.podClaims) > 0 {
+				k.unprepare(k.podClaims[0])
+				k.checkInvariants()
 			}
-			require.NoError(t, k.machine.Empty(t.Context()))
+			require.NoError(t, k.machine.CheckEmpty(t.Context()))
 		})
 	}
 }
@@ -87,11 +87,11 @@ func TestRandomRefusalsKeepTheLaws(t *testing.T) {
 func (k *kubelet) step() {
 	k.t.Helper()
 	what := k.random.IntN(20)
-	if len(k.lives) == 0 || what < 6 {
+	if len(k.podClaims) == 0 || what < 6 {
 		k.create()
 		return
 	}
-	l := k.lives[k.random.IntN(len(k.lives))]
+	l := k.podClaims[k.random.IntN(len(k.podClaims))]
 	switch {
 	case what < 12:
 		if !l.gone {
@@ -102,7 +102,7 @@ func (k *kubelet) step() {
 	case what < 16:
 		l.gone, l.answer = true, nil
 	case what < 17:
-		k.allocateAnew(l)
+		k.reallocate(l)
 	case what < 19:
 		k.start(k.random.IntN(len(k.plugins)))
 	default:
@@ -110,9 +110,9 @@ func (k *kubelet) step() {
 	}
 }
 
-// allocateAnew deallocates a claim whose pods are gone and gives it to another pod: same UID, other devices. Its old answer
+// reallocate deallocates a claim whose pods are gone and gives it to another pod: same UID, other devices. Its old answer
 // holds no more.
-func (k *kubelet) allocateAnew(l *life) {
+func (k *kubelet) reallocate(l *podClaim) {
 	before, answered := l.devices, l.answer
 	if l.gone {
 		return
@@ -129,7 +129,7 @@ func (k *kubelet) allocateAnew(l *life) {
 	}
 }
 
-func (k *kubelet) prepareOrUnprepare(l *life) {
+func (k *kubelet) prepareOrUnprepare(l *podClaim) {
 	k.t.Helper()
 	k.prepare(l)
 	if l.answer == nil {

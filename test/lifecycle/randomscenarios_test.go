@@ -12,22 +12,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// crowded has two processes work at once on the same GPUs, as in a rolling update: no claim is lost, no effect doubled, no
+// concurrentProcesses has two processes work at once on the same GPUs, as in a rolling update: no claim is lost, no effect doubled, no
 // device owned twice, and one of them leads at a time.
-func crowded(t *testing.T, m *Machine) {
-	m.stage(t, &scenario{})
+func concurrentProcesses(t *testing.T, m *Machine) {
+	m.setUp(t, &scenario{})
 	owners := t.TempDir()
 	var processes sync.WaitGroup
 	for i := range 2 {
 		processes.Go(func() {
-			m.spawn(t, order{Patience: crowdTime, Crowd: &crowd{Claims: 100, First: 100 * i, Owners: owners, Leads: true}})
+			m.spawn(t, childSpec{Patience: concurrentTimeout, Concurrent: &concurrentClaims{Claims: 100, First: 100 * i, Owners: owners, Leads: true}})
 		})
 		processes.Go(func() {
-			m.spawn(t, order{Patience: crowdTime, Crowd: &crowd{Claims: 100, First: 1000 + 100*i, Owners: owners}})
+			m.spawn(t, childSpec{Patience: concurrentTimeout, Concurrent: &concurrentClaims{Claims: 100, First: 1000 + 100*i, Owners: owners}})
 		})
 	}
 	processes.Wait()
-	require.NoError(t, m.Empty(t.Context()))
+	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
 // soakTime is for how long random lives are lived, from LIFECYCLE_SOAK; a few of them when it is not set.
@@ -42,18 +42,18 @@ func soakTime(t *testing.T) time.Duration {
 	return d
 }
 
-// fewLives is how many random lives are lived anyway.
-const fewLives = 12
+// minRandomScenarios is how many random lives are lived anyway.
+const minRandomScenarios = 12
 
-// anywhere kills processes at random touches of random lives. A life that broke a law can be lived again alone.
-func anywhere(t *testing.T, killed, cut *Machine) {
+// anywhere kills processes at random fault points of random lives. A life that broke a law can be lived again alone.
+func killAtRandom(t *testing.T, killed, cut *Machine) {
 	end := time.Now().Add(soakTime(t))
 	first := uint64(0)
 	if soakTime(t) > 0 {
 		first = rand.Uint64()
 	}
 	alone := seeds(t, 0)
-	for i := uint64(0); i < fewLives || time.Now().Before(end); i++ {
+	for i := uint64(0); i < minRandomScenarios || time.Now().Before(end); i++ {
 		seed := first + i
 		if len(alone) > 0 {
 			seed = alone[0]
@@ -61,9 +61,9 @@ func anywhere(t *testing.T, killed, cut *Machine) {
 		t.Run(fmt.Sprintf("LIFECYCLE_SEED=%d", seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			s := randomScenario(random)
-			killed.dies(t, s, order{
-				Acts: s.acts, Refuse: s.refuse, Die: 1 + random.IntN(40), Late: random.IntN(2) == 0, Early: random.IntN(4) == 0, Looks: true,
-				Patience: impatience,
+			killed.runKilled(t, s, childSpec{
+				Acts: s.acts, Refuse: s.refuse, KillAt: 1 + random.IntN(40), Late: random.IntN(2) == 0, Early: random.IntN(4) == 0, CountReads: true,
+				Patience: shortTimeout,
 			}, cut, map[string]bool{})
 		})
 		if t.Failed() || len(alone) > 0 {
@@ -79,30 +79,30 @@ func randomScenario(random *rand.Rand) *scenario {
 		"disk.Remove specs", "step.Do computeMode", "step.Do persistence", "step.Undo persistence", "step.Undo computeMode",
 		"nvml.SetMIGMode", "nvml.CreateInstance", "nvml.CreateComputeInstance", "nvml.DestroyComputeInstance", "nvml.DestroyInstance",
 	}
-	s := &scenario{anyhow: true, refuse: map[string]int{}}
+	s := &scenario{anyOutcome: true, refuse: map[string]int{}}
 	for range random.IntN(3) {
 		s.refuse[sites[random.IntN(len(sites))]] = 1 + random.IntN(4)
 	}
-	var lives []Act
+	var prepared []Act
 	for n := range 4 + random.IntN(8) {
-		switch i := random.IntN(max(len(lives), 1)); random.IntN(10) {
+		switch i := random.IntN(max(len(prepared), 1)); random.IntN(10) {
 		case 0:
-			s.acts = append(s.acts, settles)
+			s.acts = append(s.acts, recovers)
 		case 1:
-			s.acts = append(s.acts, sweepsUp)
+			s.acts = append(s.acts, collectsGarbage)
 		case 2, 3, 4:
-			if len(lives) > 0 {
-				s.acts = append(s.acts, unprepares(lives[i].Claim))
-				lives = slices.Delete(lives, i, i+1)
+			if len(prepared) > 0 {
+				s.acts = append(s.acts, unprepares(prepared[i].Claim))
+				prepared = slices.Delete(prepared, i, i+1)
 			}
 		case 5:
-			if len(lives) > 0 {
-				s.acts = append(s.acts, lives[i])
+			if len(prepared) > 0 {
+				s.acts = append(s.acts, prepared[i])
 			}
 		default:
-			act := randomPrepare(random, fmt.Sprintf("claim-%d", n), lives)
-			if act.Looks || len(act.GPUs)+len(act.Slices) > 0 {
-				lives, s.acts = append(lives, act), append(s.acts, act)
+			act := randomPrepare(random, fmt.Sprintf("claim-%d", n), prepared)
+			if act.Monitor || len(act.GPUs)+len(act.MIGDevices) > 0 {
+				prepared, s.acts = append(prepared, act), append(s.acts, act)
 			}
 		}
 	}
@@ -110,33 +110,35 @@ func randomScenario(random *rand.Rand) *scenario {
 }
 
 // randomPrepare is of a claim with GPUs, or slices of them, that no other has.
-func randomPrepare(random *rand.Rand, claim string, lives []Act) Act {
+func randomPrepare(random *rand.Rand, claim string, prepared []Act) Act {
 	act := prepares(claim)
-	taken := func(taking func(other Act) bool) bool { return slices.ContainsFunc(lives, taking) }
+	taken := func(taking func(other Act) bool) bool { return slices.ContainsFunc(prepared, taking) }
 	for _, i := range random.Perm(5)[:1+random.IntN(2)] {
-		if !taken(func(other Act) bool { return slices.Contains(other.GPUs, i) || other.cuts(i) }) {
+		if !taken(func(other Act) bool { return slices.Contains(other.GPUs, i) || other.usesMIGOf(i) }) {
 			act.GPUs = append(act.GPUs, i)
 		}
 	}
 	if random.IntN(2) == 0 {
 		act.GPUs = nil
 		for _, i := range random.Perm(5)[:1+random.IntN(3)] {
-			s := []Slice{small, medium, large, otherSmall, otherLarge}[i]
-			if !taken(func(other Act) bool { return slices.Contains(other.GPUs, s.GPU) || slices.Contains(other.Slices, s) }) {
-				act.Slices = append(act.Slices, s)
+			s := []MIGDevice{small, medium, large, otherSmall, otherLarge}[i]
+			if !taken(func(other Act) bool {
+				return slices.Contains(other.GPUs, s.GPU) || slices.Contains(other.MIGDevices, s)
+			}) {
+				act.MIGDevices = append(act.MIGDevices, s)
 			}
 		}
 	}
 	if random.IntN(4) == 0 {
-		act = act.looking()
+		act = act.withMonitor()
 	}
-	if len(act.Slices) == 0 {
+	if len(act.MIGDevices) == 0 {
 		act.Effects = AllEffects[:random.IntN(len(AllEffects)+1)]
 	}
 	return act
 }
 
 // cuts tells whether it has a slice of that GPU.
-func (a Act) cuts(ordinal int) bool {
-	return slices.ContainsFunc(a.Slices, func(s Slice) bool { return s.GPU == ordinal })
+func (a Act) usesMIGOf(ordinal int) bool {
+	return slices.ContainsFunc(a.MIGDevices, func(s MIGDevice) bool { return s.GPU == ordinal })
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // known is what the kubelet knows of a claim when a process has died.
-type known struct {
+type claimState struct {
 	// prepare is its last Prepare; answered tells whether that, or one like it, was answered since the process was started.
 	prepare  Act
 	answered bool
@@ -23,14 +23,14 @@ type known struct {
 }
 
 // learn goes through what was done before the process was started and what it told.
-func learn(s *scenario, ended map[int]error) map[string]*known {
-	claims := map[string]*known{}
+func claimStates(s *scenario, ended map[int]error) map[string]*claimState {
+	claims := map[string]*claimState{}
 	for _, act := range s.before {
-		claims[act.Claim] = &known{prepare: act}
+		claims[act.Claim] = &claimState{prepare: act}
 	}
-	for _, act := range s.begun {
+	for _, act := range s.interrupted {
 		if act.Call == "prepare" {
-			claims[act.Claim] = &known{prepare: act}
+			claims[act.Claim] = &claimState{prepare: act}
 			continue
 		}
 		claims[act.Claim].leaving = true
@@ -42,9 +42,9 @@ func learn(s *scenario, ended map[int]error) map[string]*known {
 	for i, act := range s.acts {
 		err, end := ended[i]
 		if claims[act.Claim] == nil {
-			claims[act.Claim] = &known{}
+			claims[act.Claim] = &claimState{}
 		}
-		claims[act.Claim].learn(act, end && err == nil)
+		claims[act.Claim].update(act, end && err == nil)
 		cut = cut || !end
 		if cut && !act.Beside {
 			break
@@ -55,17 +55,17 @@ func learn(s *scenario, ended map[int]error) map[string]*known {
 }
 
 // learn takes one more act, which succeeded, or failed, or did not end.
-func (k *known) learn(act Act, succeeded bool) {
+func (k *claimState) update(act Act, succeeded bool) {
 	switch act.Call {
 	case "allocate":
 		act.Call = "prepare" // sooner or later
-		*k = known{prepare: act}
+		*k = claimState{prepare: act}
 	case "prepare":
 		if act.Stale {
 			return // nobody has to prepare it
 		}
-		same := slices.Equal(k.prepare.GPUs, act.GPUs) && k.prepare.Looks == act.Looks &&
-			slices.Equal(k.prepare.Slices, act.Slices) && slices.Equal(k.prepare.Shares, act.Shares)
+		same := slices.Equal(k.prepare.GPUs, act.GPUs) && k.prepare.Monitor == act.Monitor &&
+			slices.Equal(k.prepare.MIGDevices, act.MIGDevices) && slices.Equal(k.prepare.Shares, act.Shares)
 		k.answered = succeeded || k.answered && same && !k.leaving
 		k.prepare, k.leaving, k.left = act, false, false
 	case "delete":
@@ -76,16 +76,16 @@ func (k *known) learn(act Act, succeeded bool) {
 	}
 }
 
-// goesOn is afterDeath in the machine's time.
-func (m *Machine) goesOn(t *testing.T, claims map[string]*known, wanted, rebooted bool) (err error) {
+// recoverAfter is checkRecovery in the machine's time.
+func (m *Machine) recoverAfter(t *testing.T, claims map[string]*claimState, wanted, rebooted bool) (err error) {
 	t.Helper()
-	m.inTime(t, func(t *testing.T) { err = m.afterDeath(t.Context(), claims, wanted, rebooted) })
+	m.inMachineTime(t, func(t *testing.T) { err = m.checkRecovery(t.Context(), claims, wanted, rebooted) })
 	return err
 }
 
-// afterDeath checks the laws on what a process left, and goes on as the kubelet would: pods whose claims are wanted prepare
+// checkRecovery checks the laws on what a process left, and goes on as the kubelet would: pods whose claims are wanted prepare
 // them again, and all claims are unprepared in the end. Rebooted: what was answered is kept, and made again when asked for.
-func (m *Machine) afterDeath(ctx context.Context, claims map[string]*known, wanted, rebooted bool) error {
+func (m *Machine) checkRecovery(ctx context.Context, claims map[string]*claimState, wanted, rebooted bool) error {
 	var answered []string
 	records, err := m.Records()
 	if err != nil {
@@ -97,12 +97,12 @@ func (m *Machine) afterDeath(ctx context.Context, claims map[string]*known, want
 		case k.left && r != nil && r.State != checkpoint.Releasing: // a debt may stay
 			return fmt.Errorf("claim %s: it was unprepared, and has a record in state %s", uid, r.State)
 		case k.answered && (r == nil || r.State != checkpoint.Done):
-			return fmt.Errorf("claim %s: it was answered, and the record does not say so", uid)
+			return fmt.Errorf("claim %s: it was prepared, and its record is not complete", uid)
 		case k.answered && !rebooted:
 			answered = append(answered, uid)
 		}
 	}
-	if err := m.Laws(ctx, answered...); err != nil {
+	if err := m.CheckInvariants(ctx, answered...); err != nil {
 		return err
 	}
 	p, err := m.Start(ctx, Wiring{Effects: effectsOfKnown(claims)})
@@ -110,70 +110,70 @@ func (m *Machine) afterDeath(ctx context.Context, claims map[string]*known, want
 		return err
 	}
 	defer func() { _ = p.Close() }()
-	return errors.Join(m.goOn(ctx, p, claims, wanted), m.Empty(ctx))
+	return errors.Join(m.continueAsKubelet(ctx, p, claims, wanted), m.CheckEmpty(ctx))
 }
 
-func (m *Machine) goOn(ctx context.Context, p *Process, claims map[string]*known, wanted bool) error {
-	if err := m.clearUp(ctx, p, wanted); err != nil {
+func (m *Machine) continueAsKubelet(ctx context.Context, p *Process, claims map[string]*claimState, wanted bool) error {
+	if err := m.recoverAndCollect(ctx, p, wanted); err != nil {
 		return err
 	}
-	if err := m.unprepareAll(ctx, p, claims, func(k *known) bool { return k.leaving && !k.left || !wanted }); err != nil {
+	if err := m.unprepareAll(ctx, p, claims, func(k *claimState) bool { return k.leaving && !k.left || !wanted }); err != nil {
 		return err
 	}
 	for uid, k := range claims {
 		if k.leaving || !wanted || k.prepare.Call == "" {
 			continue
 		}
-		if err := m.keepsAnswer(ctx, p, uid, k); err != nil {
+		if err := m.checkSameResult(ctx, p, uid, k); err != nil {
 			return fmt.Errorf("preparing %s again: %w", uid, err)
 		}
 	}
-	if err := m.whileHeld(ctx, p); err != nil {
+	if err := m.checkWhileAllocated(ctx, p); err != nil {
 		return err
 	}
-	if err := m.unprepareAll(ctx, p, claims, func(*known) bool { return true }); err != nil {
+	if err := m.unprepareAll(ctx, p, claims, func(*claimState) bool { return true }); err != nil {
 		return err
 	}
-	if m.offers {
-		if err := p.offer.pass(ctx, atLast); err != nil {
+	if m.layoutChanges {
+		if err := p.offer.pass(ctx, releaseSeconds); err != nil {
 			return err
 		}
 	}
-	return m.keep(ctx, p, gpu.IntervalDefault)
+	return m.reconcileIntervals(ctx, p, gpu.IntervalDefault)
 }
 
-// whileHeld: what changes does not change under claims.
-func (m *Machine) whileHeld(ctx context.Context, p *Process) error {
-	if !m.offers {
+// checkWhileAllocated: what changes does not change under claims.
+func (m *Machine) checkWhileAllocated(ctx context.Context, p *Process) error {
+	if !m.layoutChanges {
 		return nil
 	}
-	if err := p.offer.pass(ctx, aWhile); err != nil {
+	if err := p.offer.pass(ctx, changeSeconds); err != nil {
 		return err
 	}
-	return m.Laws(ctx)
+	return m.CheckInvariants(ctx)
 }
 
-// clearUp is what a plugin does by itself, sooner or later: where claims are wanted, the kubelet is faster.
-func (m *Machine) clearUp(ctx context.Context, p *Process, wanted bool) error {
+// recoverAndCollect is what a plugin does by itself, sooner or later: where claims are wanted, the kubelet is faster.
+func (m *Machine) recoverAndCollect(ctx context.Context, p *Process, wanted bool) error {
 	if !wanted {
-		if err := errors.Join(p.Settle(ctx), m.settled()); err != nil {
-			return fmt.Errorf("settling: %w", err)
+		if err := errors.Join(p.Settle(ctx), m.checkRecovered()); err != nil {
+			return fmt.Errorf("recovering: %w", err)
 		}
 	}
 	if !wanted || m.anyDamaged() {
 		if _, err := p.Sweep(ctx, nil, true); err != nil {
-			return fmt.Errorf("sweeping: %w", err)
+			return fmt.Errorf("collecting garbage: %w", err)
 		}
 	}
 	return nil
 }
 
-func (m *Machine) unprepareAll(ctx context.Context, p *Process, claims map[string]*known, which func(*known) bool) error {
+func (m *Machine) unprepareAll(ctx context.Context, p *Process, claims map[string]*claimState, which func(*claimState) bool) error {
 	for uid, k := range claims {
 		if !which(k) {
 			continue
 		}
-		if err := m.let(ctx, p, uid); err != nil {
+		if err := m.unprepareAndDelete(ctx, p, uid); err != nil {
 			return fmt.Errorf("unpreparing %s: %w", uid, err)
 		}
 	}
@@ -181,23 +181,23 @@ func (m *Machine) unprepareAll(ctx context.Context, p *Process, claims map[strin
 }
 
 // settled: what could be undone is undone.
-func (m *Machine) settled() error {
+func (m *Machine) checkRecovered() error {
 	records, err := m.Records()
 	for uid, r := range records {
 		if r.State != checkpoint.Done {
-			return fmt.Errorf("claim %s is settled, and its record is in state %s", uid, r.State)
+			return fmt.Errorf("claim %s was recovered, and its record is in state %s", uid, r.State)
 		}
 	}
 	return err
 }
 
-// keepsAnswer prepares a claim again: an answered one gets the same answer, also where its MIG devices were made again.
-func (m *Machine) keepsAnswer(ctx context.Context, p *Process, uid string, k *known) error {
+// checkSameResult prepares a claim again: an answered one gets the same answer, also where its MIG devices were made again.
+func (m *Machine) checkSameResult(ctx context.Context, p *Process, uid string, k *claimState) error {
 	records, err := m.Records()
 	if err != nil {
 		return err
 	}
-	rc, err := m.given(k.prepare)
+	rc, err := m.allocateFor(k.prepare)
 	if errors.Is(err, errPending) && !k.answered {
 		return nil // its pod waits
 	}
@@ -209,13 +209,13 @@ func (m *Machine) keepsAnswer(ctx context.Context, p *Process, uid string, k *kn
 		return err
 	}
 	if before := records[uid]; k.answered && !slices.Equal(before.CDI.Devices, r.CDI.Devices) {
-		return fmt.Errorf("answered %v, and %v before", r.CDI.Devices, before.CDI.Devices)
+		return fmt.Errorf("prepared as %v, before as %v", r.CDI.Devices, before.CDI.Devices)
 	}
-	return m.Laws(ctx, uid)
+	return m.CheckInvariants(ctx, uid)
 }
 
 // effectsOfKnown plans what each claim's last Prepare asked for.
-func effectsOfKnown(claims map[string]*known) func(*resourceapi.ResourceClaim) []string {
+func effectsOfKnown(claims map[string]*claimState) func(*resourceapi.ResourceClaim) []string {
 	var acts []Act
 	for _, k := range claims {
 		if k.prepare.Call != "" {

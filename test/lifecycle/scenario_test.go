@@ -20,16 +20,16 @@ type scenario struct {
 	before []Act
 	then   func(t *testing.T, m *Machine)
 	// static are the MIG devices that an administrator made before all that.
-	static []Slice
+	static []MIGDevice
 	// begun are the calls that were cut off then, left the claims that were unprepared then.
-	begun []Act
-	left  []string
+	interrupted []Act
+	left        []string
 	// config is the node's configuration at first, where the life changes it.
 	config string
 	acts   []Act
-	// anyhow: nobody knows which acts fail.
-	anyhow bool
-	// refuse names the sites whose n-th touch is refused.
+	// anyOutcome: nobody knows which acts fail.
+	anyOutcome bool
+	// refuse names the sites whose n-th fault point is refused.
 	refuse map[string]int
 	// long: it shows little that a shorter one does not, and is lived where there is time, with LIFECYCLE_LONG=1.
 	long bool
@@ -37,8 +37,8 @@ type scenario struct {
 
 // lived are the scenarios that there is time for. With the race detector, which is slow and looks for other things, claims on
 // slices live one life alone, and intervals none.
-func lived() []*scenario {
-	long := allLives()
+func selectedScenarios() []*scenario {
+	long := allScenarios()
 	var list []*scenario
 	for i := range scenarios {
 		s := &scenarios[i]
@@ -50,16 +50,16 @@ func lived() []*scenario {
 	return list
 }
 
-// allLives tells whether there is time for all.
-func allLives() bool { return os.Getenv("LIFECYCLE_LONG") != "" }
+// allScenarios tells whether there is time for all.
+func allScenarios() bool { return os.Getenv("LIFECYCLE_LONG") != "" }
 
 func prepares(claim string, gpus ...int) Act { return Act{Call: "prepare", Claim: claim, GPUs: gpus} }
 
 func unprepares(claim string) Act { return Act{Call: "unprepare", Claim: claim} }
 
-// looking adds the monitor device.
-func (a Act) looking() Act {
-	a.Looks = true
+// withMonitor adds the monitor device.
+func (a Act) withMonitor() Act {
+	a.Monitor = true
 	return a
 }
 
@@ -76,17 +76,17 @@ func (a Act) failing() Act {
 }
 
 // What a plugin does by itself, when it becomes the node's lead and every now and then.
-var settles, sweepsUp = Act{Call: "settle"}, Act{Call: "sweep"}
+var recovers, collectsGarbage = Act{Call: "recover"}, Act{Call: "collectGarbage"}
 
 // scenarios are the lives of claims on whole GPUs, of claims with a hardware effect in two steps, of claims on slices of GPUs, and of
 // claims and nodes that set intervals.
-var scenarios = slices.Concat(wholeScenarios, sliceScenarios, intervalScenarios, offeringScenarios)
+var scenarios = slices.Concat(wholeScenarios, migScenarios, intervalScenarios, layoutScenarios)
 
 var wholeScenarios = []scenario{
 	{name: "whole GPU", early: true, acts: []Act{prepares("a", 0), prepares("a", 0), unprepares("a"), unprepares("a")}},
-	{name: "two GPUs and a look at all", acts: []Act{prepares("a", 0, 1).looking(), unprepares("a")}},
-	{name: "two claims that look at one GPU", acts: []Act{
-		prepares("a").looking(), prepares("b", 0).looking(), unprepares("a"), unprepares("b"),
+	{name: "two GPUs and the monitor device", acts: []Act{prepares("a", 0, 1).withMonitor(), unprepares("a")}},
+	{name: "two claims with the monitor device", acts: []Act{
+		prepares("a").withMonitor(), prepares("b", 0).withMonitor(), unprepares("a"), unprepares("b"),
 	}},
 	{name: "effects", acts: []Act{
 		prepares("a", 0).with(), prepares("a", 0).with(), unprepares("a"), prepares("b", 0).with(), unprepares("b"),
@@ -101,66 +101,66 @@ var wholeScenarios = []scenario{
 		acts: []Act{prepares("a", 0).with(), unprepares("a").failing(), unprepares("a")},
 	},
 	{
-		name: "an earlier process died between two effects", early: true, then: diesIn("step.Do persistence", prepares("a", 0).with()),
-		begun: []Act{prepares("a", 0).with()},
-		acts:  []Act{settles, prepares("a", 0).with(), unprepares("a")},
+		name: "an earlier process was killed between two effects", early: true, then: killedIn("step.Do persistence", prepares("a", 0).with()),
+		interrupted: []Act{prepares("a", 0).with()},
+		acts:        []Act{recovers, prepares("a", 0).with(), unprepares("a")},
 	},
 	{
-		name: "an earlier process died between two effects, and the claim comes again", then: diesIn("step.Do persistence", prepares("a", 0).with()),
-		begun: []Act{prepares("a", 0).with()},
-		acts:  []Act{prepares("a", 0).with(), unprepares("a")},
+		name: "an earlier process was killed between two effects, and the claim is prepared again", then: killedIn("step.Do persistence", prepares("a", 0).with()),
+		interrupted: []Act{prepares("a", 0).with()},
+		acts:        []Act{prepares("a", 0).with(), unprepares("a")},
 	},
 	{
-		name: "an earlier process died while undoing", before: []Act{prepares("a", 0).with()},
-		then: diesIn("step.Undo computeMode", unprepares("a")), begun: []Act{unprepares("a")}, acts: []Act{settles, prepares("b", 0).with(), unprepares("b"), unprepares("a")},
+		name: "an earlier process was killed while undoing", before: []Act{prepares("a", 0).with()},
+		then: killedIn("step.Undo computeMode", unprepares("a")), interrupted: []Act{unprepares("a")}, acts: []Act{recovers, prepares("b", 0).with(), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "a debt is paid by the next claim", before: []Act{prepares("a", 0).with()}, then: owes("step.Undo computeMode", "a"), left: []string{"a"},
+		name: "the next claim completes a pending cleanup", before: []Act{prepares("a", 0).with()}, then: withPendingCleanup("step.Undo computeMode", "a"), left: []string{"a"},
 		acts: []Act{prepares("b", 0).with(), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "a debt is settled", before: []Act{prepares("a", 0).with()}, then: owes("step.Undo computeMode", "a"), left: []string{"a"},
-		acts: []Act{settles, unprepares("a")},
+		name: "recovery completes a pending cleanup", before: []Act{prepares("a", 0).with()}, then: withPendingCleanup("step.Undo computeMode", "a"), left: []string{"a"},
+		acts: []Act{recovers, unprepares("a")},
 	},
 	{
 		name: "after a reboot", before: []Act{prepares("a", 0).with(), prepares("b", 1)}, then: reboots,
-		acts: []Act{settles, prepares("a", 0).with(), prepares("b", 1), unprepares("b"), unprepares("a")},
+		acts: []Act{recovers, prepares("a", 0).with(), prepares("b", 1), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "after a reboot that no pod outlived", before: []Act{prepares("a", 0).with(), prepares("b", 1)}, then: reboots,
+		name: "after a reboot without pods", before: []Act{prepares("a", 0).with(), prepares("b", 1)}, then: reboots,
 		acts: []Act{unprepares("a"), unprepares("b")},
 	},
 	{
-		name: "allocated anew", before: []Act{prepares("a", 0).with()},
+		name: "allocated again with other devices", before: []Act{prepares("a", 0).with()},
 		acts: []Act{prepares("a", 1).with(), unprepares("a")},
 	},
 	{
-		name: "the spec was swept away", before: []Act{prepares("a", 0), prepares("b", 1)}, then: sweeps,
-		acts: []Act{settles, prepares("a", 0), unprepares("a"), unprepares("b")},
+		name: "the spec was deleted", before: []Act{prepares("a", 0), prepares("b", 1)}, then: sweeps,
+		acts: []Act{recovers, prepares("a", 0), unprepares("a"), unprepares("b")},
 	},
 	{
-		name: "the spec was swept away, and the claim comes again", before: []Act{prepares("a", 0)}, then: sweeps,
+		name: "the spec was deleted, and the claim is prepared again", before: []Act{prepares("a", 0)}, then: sweeps,
 		acts: []Act{prepares("a", 0), unprepares("a")},
 	},
 	{
 		name: "a record is damaged", before: []Act{prepares("a", 0), prepares("b", 1)}, then: damages("a"),
-		acts: []Act{settles, prepares("a", 0), unprepares("a"), unprepares("b")},
+		acts: []Act{recovers, prepares("a", 0), unprepares("a"), unprepares("b")},
 	},
 	{
 		name: "a record with effects is damaged", early: true, before: []Act{prepares("a", 0).with(), prepares("b", 1).with()}, then: damages("a"),
-		acts: []Act{settles, sweepsUp, prepares("a", 0).with(), sweepsUp, unprepares("a"), unprepares("b")},
+		acts: []Act{recovers, collectsGarbage, prepares("a", 0).with(), collectsGarbage, unprepares("a"), unprepares("b")},
 	},
 	{
-		name: "a spec that nobody owns", before: []Act{prepares("a", 0), prepares("b", 1)}, then: loses("a"),
-		acts: []Act{sweepsUp, prepares("a", 0), unprepares("a"), unprepares("b")},
+		name: "a spec without a record", before: []Act{prepares("a", 0), prepares("b", 1)}, then: recordLost("a"),
+		acts: []Act{collectsGarbage, prepares("a", 0), unprepares("a"), unprepares("b")},
 	},
 }
 
-// diesIn lets a process begin the act and die at the first touch of that site, before it took effect.
-func diesIn(site string, act Act) func(*testing.T, *Machine) {
+// killedIn lets a process begin the act and die at the first fault point of that site, before it took effect.
+func killedIn(site string, act Act) func(*testing.T, *Machine) {
 	return func(t *testing.T, m *Machine) {
 		t.Helper()
-		p, err := m.Start(t.Context(), Wiring{Effects: effectsOf([]Act{act}), Touch: func(at string, effect func() error) error {
+		p, err := m.Start(t.Context(), Wiring{Effects: effectsOf([]Act{act}), FaultPoint: func(at string, effect func() error) error {
 			if at == site {
 				runtime.Goexit()
 			}
@@ -178,10 +178,10 @@ func diesIn(site string, act Act) func(*testing.T, *Machine) {
 }
 
 // owes leaves the claim's effects as a debt, as undoing is refused at that site.
-func owes(undo, claim string) func(*testing.T, *Machine) {
+func withPendingCleanup(undo, claim string) func(*testing.T, *Machine) {
 	return func(t *testing.T, m *Machine) {
 		t.Helper()
-		p, err := m.Start(t.Context(), Wiring{Touch: func(site string, effect func() error) error {
+		p, err := m.Start(t.Context(), Wiring{FaultPoint: func(site string, effect func() error) error {
 			if site == undo {
 				return errors.New("the GPU does not answer")
 			}
@@ -213,33 +213,33 @@ func damages(claim string) func(*testing.T, *Machine) {
 }
 
 // stage wipes the machine's directories and leaves on them what the scenario begins with.
-func (m *Machine) stage(t *testing.T, s *scenario) {
+func (m *Machine) setUp(t *testing.T, s *scenario) {
 	t.Helper()
-	m.lost, m.offers = "", s.config != ""
+	m.lost, m.layoutChanges = "", s.config != ""
 	m.parts.restart()
 	require.NoError(t, errors.Join(os.RemoveAll(m.StateDir), os.RemoveAll(m.CDIDir), os.MkdirAll(m.StateDir, 0o750), m.reload()))
 	for _, made := range s.static {
-		require.NoError(t, m.administer(t.Context(), made))
+		require.NoError(t, m.createStatic(t.Context(), made))
 	}
-	m.inTime(t, func(t *testing.T) { m.lives(t, s) })
+	m.inMachineTime(t, func(t *testing.T) { m.runBefore(t, s) })
 	if s.then != nil {
 		s.then(t, m)
 	}
 }
 
 // lives lives what was before the scenario.
-func (m *Machine) lives(t *testing.T, s *scenario) {
+func (m *Machine) runBefore(t *testing.T, s *scenario) {
 	t.Helper()
-	if m.offers {
-		require.NoError(t, errors.Join(os.RemoveAll(m.clusterFile()), m.tell(func(c *cluster) { c.Config = s.config })))
+	if m.layoutChanges {
+		require.NoError(t, errors.Join(os.RemoveAll(m.clusterFile()), m.updateCluster(func(c *cluster) { c.Config = s.config })))
 	}
-	if len(s.before) == 0 && !m.offers {
+	if len(s.before) == 0 && !m.layoutChanges {
 		return
 	}
 	p, err := m.Start(t.Context(), Wiring{Effects: effectsOf(s.before)})
 	require.NoError(t, err)
-	if m.offers {
-		require.NoError(t, p.offer.pass(t.Context(), aWhile))
+	if m.layoutChanges {
+		require.NoError(t, p.offer.pass(t.Context(), changeSeconds))
 	}
 	for _, act := range s.before {
 		require.NoError(t, m.act(t.Context(), p, act))
@@ -248,7 +248,7 @@ func (m *Machine) lives(t *testing.T, s *scenario) {
 }
 
 // loses takes the claim's record away.
-func loses(claim string) func(*testing.T, *Machine) {
+func recordLost(claim string) func(*testing.T, *Machine) {
 	return func(t *testing.T, m *Machine) {
 		t.Helper()
 		require.NoError(t, os.Remove(filepath.Join(m.StateDir, "claims", claim+".json")))

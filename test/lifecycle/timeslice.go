@@ -22,7 +22,7 @@ import (
 )
 
 // turns are the intervals as the hardware has them.
-var turns = []gpu.Interval{gpu.IntervalDefault, gpu.IntervalShort, gpu.IntervalMedium, gpu.IntervalLong}
+var intervalNames = []gpu.Interval{gpu.IntervalDefault, gpu.IntervalShort, gpu.IntervalMedium, gpu.IntervalLong}
 
 // modelledTool is the driver's tool on a machine of this process.
 type modelledTool struct{ node *model.Node }
@@ -38,7 +38,7 @@ func (m modelledTool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gp
 	if err := m.node.Faults.Pass(ctx, "exportTableSetTimeSlice", ordinal); err != nil {
 		return translated(err)
 	}
-	for value, name := range turns {
+	for value, name := range intervalNames {
 		if name == interval {
 			return translated(session.SetTimeSlice(handle, model.TimeSlice(value), true))
 		}
@@ -55,42 +55,42 @@ func installedTool(root string) timeslice.Tool {
 	}}
 }
 
-// touchedTool is a tool whose runs are touches.
-type touchedTool struct {
-	tool  timeslice.Tool
-	touch Touch
+// instrumentedTool is a tool whose runs are fault points.
+type instrumentedTool struct {
+	tool       timeslice.Tool
+	faultPoint FaultPoint
 }
 
-func (t touchedTool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu.Interval) error {
-	return t.touch("tool.SetTimeslice", func() error { return t.tool.SetTimeslice(ctx, id, interval) })
+func (t instrumentedTool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu.Interval) error {
+	return t.faultPoint("tool.SetTimeslice", func() error { return t.tool.SetTimeslice(ctx, id, interval) })
 }
 
 // slicing builds what sets the intervals of the node.
-func (m *Machine) slicing(p *Process) {
-	p.keeper = timeslice.NewReconciler(timeslice.ReconcilerPorts{
+func (m *Machine) newReconciler(p *Process) {
+	p.reconciler = timeslice.NewReconciler(timeslice.ReconcilerPorts{
 		Tool: p.machine.Tool, Store: p.machine.State.Intervals, Wanted: func() (map[gpu.UUID]gpu.Interval, error) { return p.wanted, nil },
 		WithGPULock: func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error {
 			return p.Alone(ctx, id, do)
 		},
-		Failed: func(_ gpu.UUID, _ gpu.Interval, err error) { p.unkept = errors.Join(p.unkept, err) },
+		Failed: func(_ gpu.UUID, _ gpu.Interval, err error) { p.intervalErrs = errors.Join(p.intervalErrs, err) },
 	})
 }
 
 // keep has the node's configuration want that interval on these GPUs, and on the others what a driver has by itself.
-func (m *Machine) keep(ctx context.Context, p *Process, interval gpu.Interval, gpus ...int) error {
-	p.wanted, p.unkept = map[gpu.UUID]gpu.Interval{}, nil
+func (m *Machine) reconcileIntervals(ctx context.Context, p *Process, interval gpu.Interval, gpus ...int) error {
+	p.wanted, p.intervalErrs = map[gpu.UUID]gpu.Interval{}, nil
 	for _, id := range m.gpus {
 		p.wanted[id] = gpu.IntervalDefault
 	}
 	for _, i := range gpus {
 		p.wanted[m.gpus[i]] = interval
 	}
-	p.keeper.Reconcile(ctx)
-	return p.unkept
+	p.reconciler.Reconcile(ctx)
+	return p.intervalErrs
 }
 
-// inTurns adds to the claim that its GPUs have that interval.
-func inTurns(rc *resourceapi.ResourceClaim, interval gpu.Interval, gpus int) *resourceapi.ResourceClaim {
+// withInterval adds to the claim that its GPUs have that interval.
+func withInterval(rc *resourceapi.ResourceClaim, interval gpu.Interval, gpus int) *resourceapi.ResourceClaim {
 	if interval == "" {
 		return rc
 	}
@@ -108,19 +108,19 @@ func inTurns(rc *resourceapi.ResourceClaim, interval gpu.Interval, gpus int) *re
 func (m *Machine) intervals() map[gpu.UUID]gpu.Interval {
 	found := map[gpu.UUID]gpu.Interval{}
 	for _, g := range m.Node.GPUs() {
-		found[gpu.UUID(g.UUID)] = turns[g.TimeSlice]
+		found[gpu.UUID(g.UUID)] = intervalNames[g.TimeSlice]
 	}
 	return found
 }
 
-// intervalsAreNoted: a GPU has the driver's own interval, or a note of this boot says which other; and the one that a claim was
+// intervalsAreRecorded: a GPU has the driver's own interval, or a note of this boot says which other; and the one that a claim was
 // promised is in force.
-func (m *Machine) intervalsAreNoted(records map[string]*checkpoint.Record) error {
+func (m *Machine) intervalsAreRecorded(records map[string]*checkpoint.Record) error {
 	inForce := m.intervals()
 	for id, interval := range inForce {
-		noted := m.notes(id, ".node.json") || m.notes(id, ".claim.json")
+		noted := m.hasRecord(id, ".node.json") || m.hasRecord(id, ".claim.json")
 		if interval != gpu.IntervalDefault && !noted {
-			return fmt.Errorf("GPU %s has interval %s, and nothing tells of it", id, interval)
+			return fmt.Errorf("GPU %s has interval %s, and no record has it", id, interval)
 		}
 	}
 	for uid, r := range records {
@@ -144,7 +144,7 @@ func (m *Machine) intervalsAreNoted(records map[string]*checkpoint.Record) error
 }
 
 // notes tells whether there is such a note of a GPU of this boot.
-func (m *Machine) notes(id gpu.UUID, of string) bool {
+func (m *Machine) hasRecord(id gpu.UUID, of string) bool {
 	var note struct {
 		BootID string `json:"bootID"`
 	}
@@ -155,8 +155,8 @@ func (m *Machine) notes(id gpu.UUID, of string) bool {
 	return err == nil && note.BootID == m.BootID()
 }
 
-// intervalsAreBack checks that nothing is left of any interval.
-func (m *Machine) intervalsAreBack() error {
+// intervalsAreReset checks that nothing is left of any interval.
+func (m *Machine) intervalsAreReset() error {
 	for id, interval := range m.intervals() {
 		if interval != gpu.IntervalDefault {
 			return fmt.Errorf("interval %s is left on GPU %s", interval, id)
@@ -171,7 +171,7 @@ func (m *Machine) intervalsAreBack() error {
 		names = append(names, file.Name())
 	}
 	if len(names) > 0 {
-		return fmt.Errorf("notes of intervals are left: %s", strings.Join(names, ", "))
+		return fmt.Errorf("records of intervals are left: %s", strings.Join(names, ", "))
 	}
 	return nil
 }

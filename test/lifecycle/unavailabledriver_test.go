@@ -13,8 +13,8 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// TestNoHostage: the driver goes away under prepared claims, and the plugin is started anew without it.
-func TestNoHostage(t *testing.T) {
+// TestUnprepare_DriverUnavailable_Ends: the driver goes away under prepared claims, and the plugin is started anew without it.
+func TestUnprepare_DriverUnavailable_Ends(t *testing.T) {
 	t.Parallel()
 	m, err := NewMachine(t.TempDir(), "l40s", 2)
 	require.NoError(t, err)
@@ -48,13 +48,13 @@ func TestNoHostage(t *testing.T) {
 	require.NoError(t, p.Refresh(t.Context()))
 	_, err = p.Prepare(t.Context(), Allocate(claimNumber(3), m.devices()[1]))
 	require.NoError(t, err, "the debt is paid when its GPU is needed")
-	require.NoError(t, m.Laws(t.Context(), "uid-3"))
+	require.NoError(t, m.CheckInvariants(t.Context(), "uid-3"))
 	require.NoError(t, p.Unprepare(t.Context(), "uid-3"))
-	require.NoError(t, m.Empty(t.Context()))
+	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
-// TestAHangingCallDelaysItsGPUAlone: NVML does not answer for one GPU.
-func TestAHangingCallDelaysItsGPUAlone(t *testing.T) {
+// TestPrepare_NVMLHangsForOneGPU_OthersUnaffected: NVML does not answer for one GPU.
+func TestPrepare_NVMLHangsForOneGPU_OthersUnaffected(t *testing.T) {
 	t.Parallel()
 	m, processes := twoProcesses(t, 2, Wiring{Patience: 3 * time.Second, Effects: withEffects})
 	id, err := m.Node.Faults.Add(model.Fault{Call: "nvmlDeviceSetPersistenceMode", GPU: 0, Effect: model.EffectHang})
@@ -78,16 +78,16 @@ func TestAHangingCallDelaysItsGPUAlone(t *testing.T) {
 	require.Error(t, <-hanging)
 	require.True(t, m.Node.Faults.Remove(id))
 	require.NoError(t, processes[1].Unprepare(t.Context(), "uid-1"))
-	require.NoError(t, m.Empty(t.Context()))
+	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
-// TestWhatAClaimCosts counts the touches of the machine.
-func TestWhatAClaimCosts(t *testing.T) {
+// TestPrepare_Claim_FaultPointCounts counts the fault points of the machine.
+func TestPrepare_Claim_FaultPointCounts(t *testing.T) {
 	t.Parallel()
 	m, err := NewMachine(t.TempDir(), "l40s", 1)
 	require.NoError(t, err)
 	sites := map[string]int{}
-	p, err := m.Start(t.Context(), Wiring{Effects: withEffects, Touch: func(site string, effect func() error) error {
+	p, err := m.Start(t.Context(), Wiring{Effects: withEffects, FaultPoint: func(site string, effect func() error) error {
 		sites[site]++
 		return effect()
 	}})
@@ -130,5 +130,5 @@ func TestWhatAClaimCosts(t *testing.T) {
 	removed[written], removed[renamed], removed[synced] = 1, 1, 2
 	removed["step.Undo computeMode"], removed["step.Undo persistence"] = 1, 1
 	assert.Equal(t, removed, cost(func() error { return p.Unprepare(t.Context(), "uid-3") }), "two durable changes")
-	require.NoError(t, m.Empty(t.Context()))
+	require.NoError(t, m.CheckEmpty(t.Context()))
 }
