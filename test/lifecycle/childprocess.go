@@ -24,62 +24,61 @@ import (
 	"github.com/prism-gpu/prism/pkg/nvml"
 )
 
-// Act is one call of the kubelet, or what a plugin does by itself.
+// Act is one call of the kubelet, or an action of the plugin or the cluster.
 type Act struct {
-	// Call is "prepare", "unprepare", "settle", "sweep", "keep", "configure", "allocate",
-	// "delete" or "pass".
+	// Call is "prepare", "unprepare", "recover", "collectGarbage", "reconcileIntervals", "configure", "allocate", "delete" or "wait".
 	Call string
 	// Claim is the claim's UID.
 	Claim string
-	// GPUs are the ordinals of the GPUs that the claim was given.
+	// GPUs are the ordinals of the claim's whole GPUs.
 	GPUs []int
-	// Looks: it was given the node's monitor device.
+	// Monitor: the claim has the node's monitor device.
 	Monitor bool
-	// Slices are the MIG devices that it was given.
+	// MIGDevices are the claim's MIG devices.
 	MIGDevices []MIGDevice
-	// Shares are the ordinals of the GPUs of which it was given a share.
+	// Shares are the ordinals of the GPUs of which the claim has a share.
 	Shares []int
-	// Effects are planned on each GPU that it owns.
+	// Effects are the effects planned on each GPU that the claim owns.
 	Effects []string
-	// Interval is what the claim asks for on its GPUs, or, of "keep", what the node's configuration wants on them.
+	// Interval is the interval in the claim's configuration, or, of "reconcileIntervals", in the node's configuration.
 	Interval gpu.Interval `json:",omitempty"`
-	// Config is what "configure" makes the node's configuration.
+	// Config is the node's configuration after "configure".
 	Config string `json:",omitempty"`
-	// Stale: the claim was given its devices as if the node had the layout that it has not.
+	// Stale: the claim is allocated a device that the node does not advertise.
 	Stale bool `json:",omitempty"`
-	// Fails: the call must not succeed.
+	// Fails: the call must fail.
 	Fails bool
-	// Beside: the next act begins before this one has ended.
+	// Beside: the next act starts before this one has returned.
 	Beside bool
 }
 
-// childSpec tells a child process what to do, and when to die.
+// childSpec is what a child process does, and when it kills itself.
 type childSpec struct {
-	// Root holds the driver, the device nodes and what the kernel shows, Library is the driver's library.
+	// Root contains the driver, the device nodes and the kernel's files, Library is the driver's library.
 	Root, Library    string
 	StateDir, CDIDir string
 	BootID           string
 	GPUs             []gpu.UUID
 	Layout           gpu.Layout
-	// LayoutChanges: what the node offers changes, and time is not the world's.
+	// LayoutChanges: the node's layout changes, and time is fake.
 	LayoutChanges bool
 	Acts          []Act
-	// Refuse names the sites whose n-th fault point is refused.
+	// Refuse are the sites whose n-th fault point fails.
 	Refuse map[string]int
-	// KillAt is the fault point at which the process kills itself, counted from its start or, when it is not Early, from when it serves.
-	// Late: after the fault point took effect. Touches that only look are counted when Looks is set; else only the first of an act, as the
-	// others leave what the one before them has left.
+	// KillAt is the fault point at which the process kills itself, counted from its start or, unless Early, from when it serves. Late:
+	// after the effect. Fault points that change nothing are counted if CountReads is set; else only the first of an act, because the
+	// state at the others is the same.
 	KillAt                  int
 	Late, Early, CountReads bool
 	// Patience bounds a call; zero means DefaultPatience.
 	Patience time.Duration
-	// Concurrent, when it is not nil, is done instead of the acts.
+	// Concurrent, if not nil, replaces the acts.
 	Concurrent *concurrentClaims
-	// Journal is the file that every change of the disk is told to.
+	// Journal is the file that records every change of the disk.
 	Journal string
 }
 
-// attach makes the child's view of the machine.
+// attach returns the child's view of the machine.
 func attach(o childSpec) (*Machine, error) {
 	m := &Machine{StateDir: o.StateDir, CDIDir: o.CDIDir, gpus: o.GPUs, boots: 1, layoutChanges: o.LayoutChanges}
 	if _, err := fmt.Sscanf(o.BootID, "boot-%d", &m.boots); err != nil {
@@ -90,7 +89,7 @@ func attach(o childSpec) (*Machine, error) {
 	return m, nil
 }
 
-// installed has the machine's processes look at the files below root, as the product does, and load that library.
+// installed makes the machine's processes use the files below root, like the product, and load that library.
 func (m *Machine) installed(root, file string) {
 	m.host = hostfs.New(root)
 	m.open = func(ctx context.Context, found hostfs.DriverRoot) (inventory.Session, error) {
@@ -99,7 +98,7 @@ func (m *Machine) installed(root, file string) {
 	m.hardware, m.tool = library{vendor.New(vendor.WithLibraryPath(file))}, installedTool(root)
 }
 
-// killSwitch counts the fault points of a process, refuses some, and kills the process at one of them.
+// killSwitch counts the fault points of a process, makes some fail, and kills the process at one of them.
 type killSwitch struct {
 	spec childSpec
 	out  io.Writer
@@ -108,7 +107,7 @@ type killSwitch struct {
 
 	mu      sync.Mutex
 	serving bool
-	// told: what the process has told since its last fault point is all that a death changes, whatever the fault point.
+	// reported: the process has written output since its last fault point, so that the state at the next one differs.
 	reported    bool
 	faultPoints int
 	sites       map[string]int
@@ -126,7 +125,7 @@ func (m *killSwitch) faultPoint(site string, effect func() error) error {
 	last, refused := counted && m.faultPoints == m.spec.KillAt, m.sites[site] == m.spec.Refuse[site]
 	m.mu.Unlock()
 	if m.spec.Concurrent == nil {
-		// One fault point at a time, so that none is half done, and in no journal, when another one is the last.
+		// One fault point at a time, so that none is incomplete and missing in the journal when another one is the last.
 		m.one.Lock()
 		defer m.one.Unlock()
 	}
@@ -143,14 +142,14 @@ func (m *killSwitch) faultPoint(site string, effect func() error) error {
 	return err
 }
 
-// serves tells that the start is over.
+// started ends the start of the process.
 func (m *killSwitch) started() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.serving, m.reported = true, true
 }
 
-// Write tells what the process has to tell.
+// Write writes a line of output.
 func (m *killSwitch) Write(line []byte) (int, error) {
 	m.mu.Lock()
 	m.reported = true
@@ -158,14 +157,14 @@ func (m *killSwitch) Write(line []byte) (int, error) {
 	return m.out.Write(line)
 }
 
-// die is what an operator's kill -9, or the kernel's out-of-memory processKiller, does to a process.
+// killSelf does what kill -9 or the kernel's out-of-memory killer does to a process.
 func killSelf() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}
 }
 
-// live does the acts and tells each that ended: "did <index>", or "failed <index> <why>". Nothing is buffered: what was told
-// before a kill was told.
+// runChild runs the acts and reports each that returned: "did <index>", or "failed <index> <error>". Output is not buffered, so that it
+// survives a kill.
 func runChild(ctx context.Context, o childSpec, out io.Writer) error {
 	m, err := attach(o)
 	if err != nil {
@@ -202,7 +201,7 @@ func runChild(ctx context.Context, o childSpec, out io.Writer) error {
 	return err
 }
 
-// actAll does the acts in order; some are done beside the next one.
+// actAll runs the acts in order; some run concurrently with the next one.
 func (m *Machine) actAll(ctx context.Context, p *Process, acts []Act, out io.Writer) error {
 	errs := make([]error, len(acts))
 	var beside sync.WaitGroup
@@ -219,7 +218,7 @@ func (m *Machine) actAll(ctx context.Context, p *Process, acts []Act, out io.Wri
 	return errors.Join(errs...)
 }
 
-// told does an act and tells how it ended.
+// report runs an act and writes its result.
 func (m *Machine) report(ctx context.Context, p *Process, i int, act Act, out io.Writer) error {
 	result := fmt.Sprintf("did %d\n", i)
 	if err := m.act(ctx, p, act); err != nil {
@@ -228,11 +227,11 @@ func (m *Machine) report(ctx context.Context, p *Process, i int, act Act, out io
 			return err
 		}
 	}
-	_, err := io.WriteString(out, result) // one write for one line, so that those beside each other do not mix
+	_, err := io.WriteString(out, result) // one write per line, so that concurrent ones do not mix
 	return err
 }
 
-// undone: what a failed Prepare had begun is taken back when it returns, or it is a debt.
+// checkRolledBack: a failed Prepare is rolled back when it returns, or has a pending cleanup.
 func (m *Machine) checkRolledBack(act Act) error {
 	records, err := m.Records()
 	if err != nil {
@@ -276,7 +275,7 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 	}
 }
 
-// claim is the claim as it is allocated when the act comes.
+// claim is the claim of an act with its allocation.
 func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
 	var devices []string
 	for _, i := range act.GPUs {
@@ -297,10 +296,10 @@ func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
 	return withInterval(rc, act.Interval, len(act.GPUs))
 }
 
-// device is the name of a GPU's whole device.
+// device is the name of the device of a whole GPU.
 func (m *Machine) device(ordinal int) string { return "gpu-" + string(m.gpus[ordinal])[4:12] }
 
-// effects plans what the acts say, and all effects for every second claim of a crowd.
+// effects returns the effects of the acts, and all effects for every second one of concurrent claims.
 func (o childSpec) effects() func(*resourceapi.ResourceClaim) []string {
 	if o.Concurrent != nil {
 		return withEffects
@@ -308,7 +307,7 @@ func (o childSpec) effects() func(*resourceapi.ResourceClaim) []string {
 	return effectsOf(o.Acts)
 }
 
-// withEffects plans all effects for the claims whose number is odd.
+// withEffects plans all effects for claims with an odd number.
 func withEffects(rc *resourceapi.ResourceClaim) []string {
 	if last := rc.UID[len(rc.UID)-1]; (last-'0')%2 == 1 {
 		return AllEffects
@@ -316,7 +315,7 @@ func withEffects(rc *resourceapi.ResourceClaim) []string {
 	return nil
 }
 
-// effectsOf plans what the acts say: effects are a matter of the claim, and the same in all its acts.
+// effectsOf plans the effects of the acts. Effects belong to the claim and are the same in all its acts.
 func effectsOf(acts []Act) func(*resourceapi.ResourceClaim) []string {
 	effects := map[types.UID][]string{}
 	for _, act := range acts {

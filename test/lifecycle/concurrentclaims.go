@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// crowd is many claims at once, in one of several processes.
+// concurrentClaims are many claims at once in one of several processes.
 type concurrentClaims struct {
-	// Claims is their number, First the number of the first.
+	// Claims is the number of claims, First the number of the first.
 	Claims, First int
-	// Owners is a directory for files that say who has a device: the one that makes it.
+	// Owners is a directory with a file for each device that is owned: the owner creates it.
 	Owners string
-	// Leads: the process becomes the node's lead while it works.
+	// Leads: the process is the node's leader while it works.
 	Leads bool
 }
 
-// maxConcurrent is how many claims of a crowd are at work at the same time.
+// maxConcurrent is the number of claims that are processed at the same time.
 const maxConcurrent = 16
 
-// run prepares and unprepares every claim; claims of all processes want the same GPUs.
+// run prepares and unprepares every claim; the claims of all processes compete for the same GPUs.
 func (c *concurrentClaims) run(ctx context.Context, m *Machine, p *Process) error {
 	if c.Leads {
 		release, err := p.machine.State.Locks.Lead(ctx)
@@ -51,7 +51,7 @@ func (c *concurrentClaims) run(ctx context.Context, m *Machine, p *Process) erro
 	return errors.Join(errs...)
 }
 
-// one is one claim's life: it owns a GPU and looks at all.
+// one prepares and unprepares one claim with a GPU and the monitor device.
 func (c *concurrentClaims) one(ctx context.Context, m *Machine, p *Process, n int) error {
 	mine := n % len(m.gpus)
 	act := Act{Claim: fmt.Sprintf("uid-%d", n), GPUs: []int{mine}, Monitor: true}
@@ -70,7 +70,7 @@ func (c *concurrentClaims) one(ctx context.Context, m *Machine, p *Process, n in
 	return errors.Join(give(), p.Unprepare(ctx, act.Claim))
 }
 
-// own says that this process has something, which nobody else may have at that time.
+// acquire records that this process owns something; it fails if another process does.
 func (c *concurrentClaims) acquire(what string) (give func() error, err error) {
 	file := filepath.Join(c.Owners, what)
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL, 0o600)
@@ -80,5 +80,5 @@ func (c *concurrentClaims) acquire(what string) (give func() error, err error) {
 	return func() error { return errors.Join(f.Close(), os.Remove(file)) }, nil
 }
 
-// concurrentTimeout bounds the calls of a crowd, which wait for each other's GPUs.
+// concurrentTimeout bounds calls, which wait for GPUs of other claims.
 const concurrentTimeout = 2 * time.Minute

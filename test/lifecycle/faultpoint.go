@@ -18,33 +18,33 @@ import (
 	"github.com/prism-gpu/prism/pkg/prepare"
 )
 
-// FaultPoint is called around each fault point of the machine. Site names it: "disk.Rename records", "lock.GPUs", "step.Undo persistence".
-// It calls effect, or returns why not, or does not return.
+// FaultPoint is called around each access to the machine. The site identifies it: "disk.Rename records", "lock.GPUs", "step.Undo
+// persistence". It calls effect and returns its error, returns another error, or does not return.
 type FaultPoint func(site string, effect func() error) error
 
-// looks are the sites that change nothing: neither the disk, nor a GPU, nor what the API server has.
+// readOnlySites are the sites that change neither the disk, nor a GPU, nor the state of the API server.
 var readOnlySites = map[string]bool{
 	"lock.Claim": true, "lock.GPUs": true, "api.Config": true, "api.Slices": true, "api.Claims": true, "nvml.Open": true, "nvml.Driver": true,
 	"nvml.GPUs": true, "nvml.CommonEdits": true, "nvml.MIGMode": true, "nvml.Instances": true, "nvml.Occupied": true, "nvml.Instance": true,
 	"inventory.Refresh": true,
 }
 
-// looking tells whether a fault point of that site only looks.
+// readOnly reports whether a site changes nothing.
 func readOnly(site string) bool {
 	call, _, _ := strings.Cut(site, " ")
 	return readOnlySites[call] || call == "disk.Read" || call == "disk.List" || call == "step.Find"
 }
 
-// instrumentedDisk is the real disk.
+// instrumentedDisk is the real disk with fault points.
 type instrumentedDisk struct {
 	disk.OS
 	faultPoint FaultPoint
-	// journal is told of every change that was made; it may be nil. A disk with a journal writes in two fault points: a process may
-	// die in the middle of a file.
+	// journal records every change; it may be nil. A disk with a journal writes in two fault points, because a process may be killed in
+	// the middle of a file.
 	journal func(change)
 }
 
-// changing fault points the disk, and tells the journal before anySite else can happen.
+// changing makes a change of the disk at a fault point, and records it in the journal before anything else can happen.
 func (d instrumentedDisk) changing(site string, c change, effect func() error) error {
 	return d.faultPoint(site, func() error {
 		err := effect()
@@ -55,7 +55,7 @@ func (d instrumentedDisk) changing(site string, c change, effect func() error) e
 	})
 }
 
-// at names what kind of file a path is, so that sites are the same for every claim.
+// at adds the kind of file to a call, so that sites are the same for every claim.
 func at(call, path string) string {
 	switch {
 	case strings.Contains(path, "claims"):
@@ -110,12 +110,12 @@ func (d instrumentedDisk) MakeDir(dir string, perm fs.FileMode) error {
 	return d.changing(at("MakeDir", dir), change{Call: madeDir, Path: dir}, func() error { return d.OS.MakeDir(dir, perm) })
 }
 
-// Mirror is the hook program's way to the host.
+// Mirror copies the hook program to the host.
 func (d instrumentedDisk) Mirror(from, to string, perm fs.FileMode) error {
 	return d.faultPoint("hook.Mirror", func() error { return d.OS.Mirror(from, to, perm) })
 }
 
-// instrumentedDriver opens sessions whose calls are fault points.
+// instrumentedDriver opens sessions with fault points.
 func instrumentedDriver(open inventory.Opener, faultPoint FaultPoint) inventory.Opener {
 	return func(ctx context.Context, root hostfs.DriverRoot) (session inventory.Session, err error) {
 		err = faultPoint("nvml.Open", func() error { session, err = open(ctx, root); return err })
@@ -146,8 +146,8 @@ func (s instrumentedSession) CommonEdits(ctx context.Context) (edits *specs.Cont
 	return edits, err
 }
 
-// instrumentedLocks are the real locks. The fault point comes before the wait: a lock that was taken is dropped by the kernel when its
-// process dies, which leaves nothing to tell.
+// instrumentedLocks are the real locks with fault points before they are taken: the kernel releases the locks of a killed process, so
+// that later fault points would not differ.
 type instrumentedLocks struct {
 	plugin.Locks
 	faultPoint FaultPoint
@@ -167,7 +167,7 @@ func (l instrumentedLocks) GPUs(ctx context.Context, uuids []gpu.UUID) (func(), 
 	return l.Locks.GPUs(ctx, uuids)
 }
 
-// instrumentedRefresh is the look at all GPUs after a MIG mode has changed.
+// instrumentedRefresh is the inspection of all GPUs after a change of a MIG mode, with a fault point.
 func instrumentedRefresh(refresh func(context.Context) error, faultPoint FaultPoint) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := faultPoint("inventory.Refresh", func() error { return nil }); err != nil {
@@ -177,7 +177,7 @@ func instrumentedRefresh(refresh func(context.Context) error, faultPoint FaultPo
 	}
 }
 
-// instrumentedStep is a kind of effect.
+// instrumentedStep is a kind of effect with fault points.
 type instrumentedStep struct {
 	step       prepare.Finder
 	kind       string
@@ -198,7 +198,7 @@ func (s instrumentedStep) Find(ctx context.Context) (found []checkpoint.Step, er
 	return found, err
 }
 
-// Names fault points nothing.
+// Names has no fault point.
 func (s instrumentedStep) Names(recorded, found checkpoint.Step) bool {
 	return s.step.Names(recorded, found)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// instrumentedPartitioning is a session whose calls about MIG are fault points: a process may die between any two of them.
+// instrumentedPartitioning is a session with fault points in MIG calls: a process may be killed between any two of them.
 type instrumentedPartitioning struct{ instrumentedSession }
 
 func (s instrumentedPartitioning) MIGMode(ctx context.Context, id gpu.UUID) (mode gpu.MIGMode, err error) {

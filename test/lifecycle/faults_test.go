@@ -16,29 +16,29 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// fault is a way in which fault points fail.
+// fault is a kind of failure of fault points.
 type fault struct {
 	name string
 	err  error
-	// of tells which sites it can hit; forEver: all of them from one fault point on. Late: it has taken effect all the same.
+	// of selects sites; forEver: all of them fail from one fault point on. Late: the effect has happened nevertheless.
 	of            func(site string) bool
 	forEver, late bool
 }
 
 func anySite(string) bool { return true }
 
-// changing are the sites that need a disk that can be written to.
+// diskChanges are the sites that require a writable disk.
 func diskChanges(site string) bool {
 	call, _, _ := strings.Cut(strings.TrimPrefix(site, "disk."), " ")
 	return strings.HasPrefix(site, "disk.") && call != "Read" && call != "List" || strings.HasPrefix(site, "hook.")
 }
 
-// filling are the sites that need space.
+// diskAllocations are the sites that require free space.
 func diskAllocations(site string) bool {
 	return strings.HasPrefix(site, "disk.Write") || strings.HasPrefix(site, "disk.MakeDir") || strings.HasPrefix(site, "hook.")
 }
 
-// cutting are the sites that change how a GPU is cut.
+// migChanges are the sites that change MIG modes and instances.
 func migChanges(site string) bool {
 	call := strings.TrimPrefix(site, "nvml.")
 	return strings.HasPrefix(call, "SetMIG") || strings.HasPrefix(call, "Create") || strings.HasPrefix(call, "Destroy")
@@ -53,8 +53,8 @@ var faults = []fault{
 	{name: "read-only disk", err: syscall.EROFS, of: diskChanges, forEver: true},
 }
 
-// TestScenarios_EveryFaultPointFails_Recovers refuses each fault point of each scenario's life, once and from then on. Calls may fail; nothing may be
-// lost, and when all works again everything ends well.
+// Each fault point of each scenario fails, once and from then on. Calls may fail; nothing may be lost, and everything recovers when the
+// failures end.
 func TestScenarios_EveryFaultPointFails_Recovers(t *testing.T) {
 	t.Parallel()
 	for _, how := range faults {
@@ -82,16 +82,16 @@ func TestScenarios_EveryFaultPointFails_Recovers(t *testing.T) {
 	}
 }
 
-// hits tells whether it has anySite to refuse in that life.
+// applies reports whether the scenario has any such site.
 func (r fault) applies(s *scenario) bool {
 	return !r.of("nvml.SetMIGMode") || r.of("nvml.Open") || slices.ContainsFunc(slices.Concat(s.before, s.acts), func(a Act) bool { return len(a.MIGDevices) > 0 })
 }
 
-// unsaves tells whether a layout may never be saved, where that site is refused.
+// unsaves reports whether the fault at that site means that a layout may never be saved.
 func (r fault) unsaves(site string) bool { return r.forEver && strings.HasSuffix(site, " layout") }
 
-// refuses lives a life, for which the machine is set, in which that fault point is refused, and goes on without faults. It returns false when the life had fewer
-// fault points of that kind.
+// runWithFault runs a scenario with a failing fault point, and recovers without faults. It returns false if the scenario has fewer such
+// fault points.
 func (m *Machine) runWithFault(t *testing.T, s *scenario, how fault, at int) bool {
 	t.Helper()
 	var mu sync.Mutex
@@ -125,7 +125,7 @@ func (m *Machine) runWithFault(t *testing.T, s *scenario, how fault, at int) boo
 		}
 		require.NoError(t, p.Close())
 	} else {
-		ended = nil // the kubelet has called nobody
+		ended = nil // the kubelet has made no calls
 	}
 	if unsaved {
 		require.NoError(t, m.updateCluster((*cluster).unsaved))
@@ -134,8 +134,7 @@ func (m *Machine) runWithFault(t *testing.T, s *scenario, how fault, at int) boo
 	return faultPoints >= at
 }
 
-// TestPrepare_TransientDriverError_Retried: a driver that needs another moment costs the claim that moment, also when it has done what it was
-// asked for.
+// A transient error of the driver only delays the claim, also if the call took effect.
 func TestPrepare_TransientDriverError_Retried(t *testing.T) {
 	t.Parallel()
 	knobs := []string{"step.Do computeMode", "step.Do persistence", "step.Undo persistence", "step.Undo computeMode"}

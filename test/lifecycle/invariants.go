@@ -19,10 +19,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin"
 )
 
-// plantedDamage is the content of records that a test has damaged. Any other damage breaks a law.
+// plantedDamage is the content of records that a test has damaged. Any other damage is a violation.
 const plantedDamage = "{}"
 
-// damaged tells whether a test has damaged the claim's record.
+// damaged reports whether a test has damaged the claim's record.
 func (m *Machine) damaged(uid string) bool {
 	for _, suffix := range []string{"", ".damaged"} {
 		data, err := os.ReadFile(filepath.Join(m.StateDir, "claims", uid+".json"+suffix))
@@ -33,7 +33,7 @@ func (m *Machine) damaged(uid string) bool {
 	return false
 }
 
-// anyDamaged tells whether a test has damaged any record: its claim's effects are in none until they are swept.
+// anyDamaged reports whether a test has damaged any record: the effects of its claim are not recorded until garbage is collected.
 func (m *Machine) anyDamaged() bool {
 	files, _ := os.ReadDir(filepath.Join(m.StateDir, "claims"))
 	return slices.ContainsFunc(files, func(file os.DirEntry) bool {
@@ -42,7 +42,7 @@ func (m *Machine) anyDamaged() bool {
 	})
 }
 
-// Records reads every record from disk, by the claims' UIDs.
+// Records reads all records from disk, by claim UID.
 func (m *Machine) Records() (map[string]*checkpoint.Record, error) {
 	dir := filepath.Join(m.StateDir, "claims")
 	files, err := os.ReadDir(dir)
@@ -69,7 +69,7 @@ func (m *Machine) Records() (map[string]*checkpoint.Record, error) {
 	return records, nil
 }
 
-// specs reads every file of the CDI directory, by the claims' UIDs.
+// specs reads all files of the CDI directory, by claim UID.
 func (m *Machine) specs() (map[string]string, error) {
 	files, err := os.ReadDir(m.CDIDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -91,8 +91,7 @@ func (m *Machine) specs() (map[string]string, error) {
 	return specs, nil
 }
 
-// CheckInvariants checks what must hold whenever no call runs. The claims named were answered and not let go of. The driver must be
-// loaded.
+// CheckInvariants checks what holds whenever no call is running. The named claims are prepared. The driver must be loaded.
 func (m *Machine) CheckInvariants(ctx context.Context, answered ...string) error {
 	records, err := m.Records()
 	if err != nil {
@@ -113,7 +112,8 @@ func (m *Machine) CheckInvariants(ctx context.Context, answered ...string) error
 	return errors.Join(ownedOnce(records), m.effectsAreRecorded(records), m.instancesAreRecorded(records), m.intervalsAreRecorded(records))
 }
 
-// preparedClaimsHold: claims that were answered are whole, and what claims have is on offer. Where neither can be, the driver is not opened.
+// preparedClaimsHold: prepared claims have their record and spec, and the devices of claims are advertised. Without either, the driver is
+// not opened.
 func (m *Machine) preparedClaimsHold(ctx context.Context, records map[string]*checkpoint.Record, specs map[string]string, answered []string) error {
 	if len(answered) == 0 && !m.layoutChanges {
 		return nil
@@ -136,7 +136,7 @@ func (m *Machine) preparedClaimsHold(ctx context.Context, records map[string]*ch
 	return nil
 }
 
-// ownedOnce: no device is owned twice, and no part of a GPU in two ways.
+// ownedOnce: no device has two owners, and no part of a GPU is used in two ways.
 func ownedOnce(records map[string]*checkpoint.Record) error {
 	owners := map[gpu.UUID]map[string][]checkpoint.Result{}
 	for uid, r := range records {
@@ -159,7 +159,7 @@ func ownedOnce(records map[string]*checkpoint.Record) error {
 	return nil
 }
 
-// collide: of two results on one GPU, only MIG devices that do not overlap and shares of one device can be owned at once.
+// collide: only MIG devices that do not overlap and shares of one device can be owned on one GPU at once.
 func collide(a, b *checkpoint.Result) bool {
 	if a.Device == b.Device && a.Share != nil && b.Share != nil {
 		return a.ShareID == b.ShareID
@@ -167,7 +167,7 @@ func collide(a, b *checkpoint.Result) bool {
 	return a.MIG == nil || b.MIG == nil || a.MIG.Placement.Overlaps(b.MIG.Placement)
 }
 
-// checkPrepared: an answered claim keeps its record, and has the spec that would be made now.
+// checkPrepared: a prepared claim has its record, and the spec that would be built now.
 func (m *Machine) checkPrepared(inv *inventory.Inventory, r *checkpoint.Record, spec string) error {
 	if r == nil {
 		return errors.New("it was prepared and has no record")
@@ -197,7 +197,7 @@ func (m *Machine) checkPrepared(inv *inventory.Inventory, r *checkpoint.Record, 
 	return nil
 }
 
-// effectsAreRecorded: a knob is turned where a record says so, and must be where a claim was answered.
+// effectsAreRecorded: an effect exists only if a record has it, and exists if a prepared claim has it.
 func (m *Machine) effectsAreRecorded(records map[string]*checkpoint.Record) error {
 	allowed, promised := map[string]bool{}, map[string]bool{}
 	for _, r := range records {
@@ -228,7 +228,7 @@ func (m *Machine) effectsAreRecorded(records map[string]*checkpoint.Record) erro
 	return nil
 }
 
-// CheckEmpty checks that nothing is left of any claim, half-written files included.
+// CheckEmpty checks that nothing is left of any claim, including temporary files.
 func (m *Machine) CheckEmpty(ctx context.Context) error {
 	if err := m.CheckInvariants(ctx); err != nil {
 		return err

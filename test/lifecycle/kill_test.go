@@ -26,10 +26,10 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// childEnv is set for a process that is the child of a test.
+// childEnv is the environment variable of a child process with its childSpec.
 const childEnv = "LIFECYCLE_ORDER"
 
-// tally counts the kill points of this run, and those after which a law did not hold.
+// tally counts the kill points of this run, and those with a violated invariant.
 var tally struct{ points, leaks atomic.Int64 }
 
 func TestMain(m *testing.M) {
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// child lives the life that was ordered; one whose time is not the world's as a test.
+// child runs the acts of a childSpec; with fake time as a test.
 func child(m *testing.M, text string) int {
 	var o childSpec
 	err := json.Unmarshal([]byte(text), &o)
@@ -66,7 +66,7 @@ func child(m *testing.M, text string) int {
 	return 0
 }
 
-// TestScenarios_ProcessKilled_Recovers is about processes of their own, which work with the driver's library.
+// The killed processes are real ones that use the driver's library.
 func TestScenarios_ProcessKilled_Recovers(t *testing.T) {
 	t.Parallel()
 	killed := newSandboxed(t, mixedNode(3))
@@ -78,7 +78,7 @@ func TestScenarios_ProcessKilled_Recovers(t *testing.T) {
 	t.Run("ConcurrentProcesses", func(t *testing.T) { concurrentProcesses(t, killed) })
 }
 
-// everywhere kills a process before and after each fault point of each scenario's life, and cuts the power there.
+// killAtEveryFaultPoint kills a process before and after each fault point of each scenario, and cuts the power there.
 func killAtEveryFaultPoint(t *testing.T, killed, cut *Machine) {
 	for i, s := range selectedScenarios() {
 		t.Run(s.name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func killAtEveryFaultPoint(t *testing.T, killed, cut *Machine) {
 	}
 }
 
-// begun begins a life, unless another run has: runs beside each other share them out, each time the next one, in the directory
+// claimScenario reports whether this run is the first to claim the scenario. Concurrent runs share the scenarios through the directory
 // LIFECYCLE_SHARED.
 func claimScenario(t *testing.T, index int) bool {
 	t.Helper()
@@ -114,9 +114,9 @@ func claimScenario(t *testing.T, index int) bool {
 	return err == nil
 }
 
-// dies runs a life that ends as ordered, checks what it left and goes on; then it goes on from all that a power cut at that
-// moment may have left and that was not seen before. It returns false when the life had fewer fault points, or when a law did not
-// hold.
+// runKilled runs a scenario in a process that is killed, checks its state and recovers; then it recovers from every state that a power
+// cut at that moment may leave and that was not checked before. It returns false if the scenario has fewer fault points, or if an
+// invariant was violated.
 func (m *Machine) runKilled(t *testing.T, s *scenario, o childSpec, cut *Machine, seen map[string]bool) bool {
 	t.Helper()
 	m.setUp(t, s)
@@ -152,7 +152,7 @@ func (m *Machine) runKilled(t *testing.T, s *scenario, o childSpec, cut *Machine
 	return true
 }
 
-// counted adds a kill point to the tally.
+// countKillPoint adds a kill point to the tally.
 func countKillPoint(t *testing.T, err error, format string, args ...any) bool {
 	t.Helper()
 	tally.points.Add(1)
@@ -164,7 +164,7 @@ func countKillPoint(t *testing.T, err error, format string, args ...any) bool {
 	return false
 }
 
-// asExpected: a life that nobody ended went as the scenario says.
+// asExpected checks the results of a scenario without a kill.
 func (r *outcome) asExpected(s *scenario) error {
 	for i, act := range s.acts {
 		err, end := r.ended[i]
@@ -175,8 +175,8 @@ func (r *outcome) asExpected(s *scenario) error {
 	return nil
 }
 
-// newSandboxed makes a machine whose driver is files and whose processes load its library. A process can load one library:
-// there is one such machine per test run.
+// newSandboxed returns a machine with driver files, whose processes load the library. A process can load one library, so there is one
+// such machine per test run.
 func newSandboxed(t *testing.T, spec model.Spec) *Machine {
 	t.Helper()
 	node := sandbox.Start(t, spec)
@@ -192,14 +192,14 @@ func newSandboxed(t *testing.T, spec model.Spec) *Machine {
 	return m
 }
 
-// outcome is what a child told before its end.
+// outcome is the output of a child process.
 type outcome struct {
-	// ended tells of each act, by its index, how it ended: nil for success. An act that did not end is not in it.
+	// ended are the results of the acts that returned, by index: nil for success.
 	ended map[int]error
-	// killed: by its own hand. Otherwise fault points is how often it touched the machine.
+	// killed: by itself. Otherwise faultPoints is the number of its fault points.
 	killed      bool
 	faultPoints int
-	// journal is what it changed on disk.
+	// journal are its changes of the disk.
 	journal []change
 }
 
@@ -214,7 +214,7 @@ func (m *Machine) spawn(t *testing.T, o childSpec) outcome {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GOGC=off") // it is over before there is much to collect
+	cmd.Env = append(os.Environ(), childEnv+"="+string(text), "GOGC=off") // the process is too short-lived for garbage collections
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err = cmd.Run()
@@ -231,7 +231,7 @@ func (m *Machine) spawn(t *testing.T, o childSpec) outcome {
 	return result
 }
 
-// read reads what the child told.
+// read parses the output of the child.
 func (r *outcome) read(t *testing.T, output io.Reader) {
 	t.Helper()
 	lines := bufio.NewScanner(output)
@@ -240,7 +240,7 @@ func (r *outcome) read(t *testing.T, output io.Reader) {
 		word, rest, _ := strings.Cut(lines.Text(), " ")
 		number, why, _ := strings.Cut(rest, " ")
 		if !slices.Contains([]string{"did", "failed", "faultpoints"}, word) {
-			continue // what a test says of itself
+			continue // output of the testing package
 		}
 		_, err := fmt.Sscan(number, &i)
 		require.NoError(t, err, lines.Text())

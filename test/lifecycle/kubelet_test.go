@@ -22,24 +22,24 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// life is a claim as scheduler and kubelet see it.
+// podClaim is a claim as scheduler and kubelet see it.
 type podClaim struct {
 	rc      *resourceapi.ResourceClaim
 	devices []string
-	// answer is what Prepare returned, nil while it has not, or when the claim was let go of.
+	// answer is the result of Prepare, nil before and after Unprepare.
 	answer *checkpoint.Record
-	// boot is the one in which it was answered last.
+	// boot is the boot of the last Prepare.
 	boot string
-	// gone: its pod was deleted by force. The scheduler takes its GPUs for free; the kubelet will still unprepare it.
+	// gone: its pod was deleted by force. The scheduler considers its GPUs free; the kubelet will still unprepare it.
 	gone bool
 }
 
 func (l *podClaim) uid() string { return string(l.rc.UID) }
 
-// processKiller lets a process fault point the machine a number of times. The last fault point takes effect or not; then the process is dead, and
-// so is each of its goroutines at its next fault point. Deferred calls that run then only unlock, as the kernel would.
+// processKiller allows a process a number of fault points. The last one takes effect or not; then the process is dead, and each of its
+// goroutines ends at its next fault point. Deferred calls that run then only unlock, like the kernel.
 type processKiller struct {
-	// refuse may refuse a fault point; nil refuses none.
+	// refuse can make a fault point fail; nil: none fails.
 	refuse func(site string) error
 	dead   chan struct{}
 
@@ -48,14 +48,14 @@ type processKiller struct {
 	late bool
 }
 
-// after has the process die at that fault point from now, 1 being the next; 0 lets it live.
+// after kills the process at that fault point from now, 1 being the next; 0: never.
 func (k *processKiller) after(faultPoints int, late bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.left, k.late = faultPoints, late
 }
 
-// last tells whether this is the last fault point, and whether it takes effect.
+// last reports whether this is the last fault point, and whether it takes effect.
 func (k *processKiller) last() (last, late bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -93,7 +93,7 @@ func (k *processKiller) isDead() bool {
 	}
 }
 
-// kubelet drives up to two plugin processes on a machine, one call at a time, and checks the laws after each.
+// kubelet drives up to two plugin processes on a machine, one call at a time, and checks the invariants after each.
 type kubelet struct {
 	t         *testing.T
 	random    *rand.Rand
@@ -103,11 +103,11 @@ type kubelet struct {
 	podClaims []*podClaim
 	claims    int
 	kinds     map[types.UID][]string
-	// refuse is what the processes that are started get.
+	// refuse is the fault of processes that are started.
 	refuse func(site string) error
 }
 
-// shortTimeout bounds a call that may have to be refused. One of a claim that was answered may not.
+// shortTimeout bounds calls that may be refused. Calls for a prepared claim may not.
 const shortTimeout = 50 * time.Millisecond
 
 func newKubelet(t *testing.T, seed uint64) *kubelet {
@@ -121,7 +121,7 @@ func newKubelet(t *testing.T, seed uint64) *kubelet {
 	return k
 }
 
-// start starts a plugin in place of the one that was there.
+// start replaces a plugin process.
 func (k *kubelet) start(i int) {
 	k.t.Helper()
 	if k.plugins[i] != nil {
@@ -138,7 +138,7 @@ func (k *kubelet) start(i int) {
 	k.plugins[i] = p
 }
 
-// effects are for claims that have whole GPUs alone.
+// effects are planned only for claims with whole GPUs.
 func (k *kubelet) effects(rc *resourceapi.ResourceClaim) []string {
 	for i := range rc.Status.Allocation.Devices.Results {
 		if _, _, cut := partOf(rc.Status.Allocation.Devices.Results[i].Device); cut {
@@ -148,7 +148,7 @@ func (k *kubelet) effects(rc *resourceapi.ResourceClaim) []string {
 	return k.kinds[rc.UID]
 }
 
-// call runs something in one of the processes. It may die of it, and is started again then; alive tells whether it lived.
+// call makes a call to one of the processes. The process may be killed in it, and is restarted then; alive reports whether it was not.
 func (k *kubelet) call(mayDie bool, do func(p *Process)) (alive bool) {
 	k.t.Helper()
 	i := k.random.IntN(len(k.plugins))
@@ -165,7 +165,7 @@ func (k *kubelet) call(mayDie bool, do func(p *Process)) (alive bool) {
 	if processKiller.isDead() {
 		k.start(i)
 		if k.random.IntN(2) == 0 {
-			// Claims are settled at once: refusing one of them at random would not be the same in the next run.
+			// Recovery runs at once, because a random refusal meanwhile would not be reproducible.
 			k.killers[i].refuse = nil
 			require.NoError(k.t, k.plugins[i].Settle(k.t.Context()))
 			k.killers[i].refuse = k.refuse
@@ -176,7 +176,7 @@ func (k *kubelet) call(mayDie bool, do func(p *Process)) (alive bool) {
 	return true
 }
 
-// create makes a claim and allocates it as the scheduler does: on GPUs that no claim has whose pod is there.
+// create creates a claim and allocates it like the scheduler: on GPUs that no claim of an existing pod has.
 func (k *kubelet) create() {
 	k.claims++
 	l := &podClaim{rc: &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
@@ -190,7 +190,7 @@ func (k *kubelet) create() {
 	k.podClaims = append(k.podClaims, l)
 }
 
-// allocate gives a claim one or two free GPUs, or what is free of them, or only a look at all, or nothing when none is free.
+// allocate allocates one or two GPUs or free parts of them, only the monitor device, or nothing if none is free.
 func (k *kubelet) allocate(l *podClaim) {
 	gpus := k.machine.Node.Identities()
 	l.devices = nil
@@ -212,7 +212,7 @@ func (k *kubelet) allocate(l *podClaim) {
 	}
 }
 
-// ofGPU is a GPU, or some slices of it that may overlap.
+// ofGPU is a whole GPU, or some MIG devices of it that may overlap.
 func (k *kubelet) ofGPU(ordinal int) (names []string) {
 	if ordinal < 3 || k.random.IntN(3) == 0 {
 		return []string{k.machine.device(ordinal)}
@@ -225,7 +225,7 @@ func (k *kubelet) ofGPU(ordinal int) (names []string) {
 	return names
 }
 
-// partOf tells which GPU and which part of it a device is; the whole of it is not cut, and the monitor is of none.
+// partOf returns the GPU and the placement of a device; cut is false for a whole GPU; the monitor device has no GPU.
 func partOf(device string) (of string, at gpu.Placement, cut bool) {
 	parts := strings.Split(device, "-")
 	switch {
@@ -240,7 +240,7 @@ func partOf(device string) (of string, at gpu.Placement, cut bool) {
 	return parts[1], at, err == nil
 }
 
-// prepare calls Prepare until it was answered or refused.
+// prepare calls Prepare until it succeeds or is refused.
 func (k *kubelet) prepare(l *podClaim) {
 	k.t.Helper()
 	var r *checkpoint.Record
@@ -265,14 +265,14 @@ func (k *kubelet) prepare(l *podClaim) {
 		return
 	}
 	require.Empty(k.t, k.conflictingClaims(l), "claim %s has devices of other claims", l.uid())
-	if l.answer != nil && l.boot == k.machine.BootID() { // slices are made anew after a boot
+	if l.answer != nil && l.boot == k.machine.BootID() { // MIG devices are recreated after a reboot
 		require.Empty(k.t, cmp.Diff(l.answer.Results, r.Results, cmp.AllowUnexported(checkpoint.Result{}, checkpoint.MIG{})), "another answer for claim %s", l.uid())
 		require.Equal(k.t, l.answer.CDI.Devices, r.CDI.Devices)
 	}
 	l.answer, l.boot = r, k.machine.BootID()
 }
 
-// rivals are the claims that were answered and have a GPU of this one.
+// conflictingClaims are the prepared claims with a GPU of this one.
 func (k *kubelet) conflictingClaims(l *podClaim) (rivals []string) {
 	for _, other := range k.podClaims {
 		if other != l && other.answer != nil && shared(l.devices, other.devices) {
@@ -282,12 +282,12 @@ func (k *kubelet) conflictingClaims(l *podClaim) (rivals []string) {
 	return rivals
 }
 
-// contended tells whether another claim, one of them of a pod deleted by force, has or had a GPU of this one.
+// contended reports whether another claim, one of them of a pod deleted by force, has or had a GPU of this one.
 func (k *kubelet) contended(l *podClaim) bool {
 	return slices.ContainsFunc(k.podClaims, func(other *podClaim) bool { return other != l && shared(l.devices, other.devices) })
 }
 
-// shared tells whether two claims own the same GPU, or the same part of it.
+// shared reports whether two claims have the same GPU, or the same part of it.
 func shared(a, b []string) bool {
 	return slices.ContainsFunc(a, func(name string) bool {
 		of, at, cut := partOf(name)
@@ -298,7 +298,7 @@ func shared(a, b []string) bool {
 	})
 }
 
-// unprepare calls Unprepare until it succeeds, and driverReloaded the claim.
+// unprepare calls Unprepare until it succeeds, and removes the claim.
 func (k *kubelet) unprepare(l *podClaim) {
 	k.t.Helper()
 	l.answer = nil
@@ -309,7 +309,7 @@ func (k *kubelet) unprepare(l *podClaim) {
 			break
 		}
 		if k.refuse != nil {
-			l.gone = true // the kubelet comes again
+			l.gone = true // the kubelet retries
 			return
 		}
 		require.EqualError(k.t, err, "died", "claim %s", l.uid())
@@ -319,7 +319,7 @@ func (k *kubelet) unprepare(l *podClaim) {
 	require.NoError(k.t, err)
 }
 
-// reboot starts the machine and both processes again; the kubelet's pods come back with their claims.
+// reboot restarts the machine and both processes; the kubelet prepares the claims of its pods again.
 func (k *kubelet) reboot() {
 	k.t.Helper()
 	for i := range k.plugins {
@@ -336,7 +336,7 @@ func (k *kubelet) reboot() {
 	}
 }
 
-// laws checks what must hold now.
+// checkInvariants checks what holds now.
 func (k *kubelet) checkInvariants() {
 	k.t.Helper()
 	var answered []string

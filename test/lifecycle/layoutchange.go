@@ -23,7 +23,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin"
 )
 
-// offer is a process's part in what the node offers, where that changes.
+// offer is the layout controller of a process on a node whose layout changes.
 type offer struct {
 	*plugin.Layout
 
@@ -34,20 +34,20 @@ type offer struct {
 	// leads: the process publishes. Unsent is what the API server does not have yet.
 	leads  bool
 	unsent *resourceslice.DriverResources
-	// node is what the process sees now.
+	// node is the node as the process sees it.
 	node func() *gpu.Node
-	// read is the configuration that was read last.
+	// read is the last configuration that was read.
 	read string
 }
 
-// silent takes Events.
+// silent discards Events.
 type silent struct{}
 
 func (silent) Warn(_, _, _ string) {}
 
 func (silent) Normal(_, _, _ string) {}
 
-// offering builds what decides what the node's GPUs are offered as.
+// offering builds the layout controller.
 func (m *Machine) offering(p *Process, faultPoint FaultPoint) *offer {
 	o := &offer{machine: m, faultPoint: faultPoint, node: func() *gpu.Node { return p.machine.Inventory.Current().Node }}
 	o.Layout = plugin.NewLayout(m.settings(), p.machine, plugin.LayoutPorts{
@@ -56,7 +56,7 @@ func (m *Machine) offering(p *Process, faultPoint FaultPoint) *offer {
 	return o
 }
 
-// server is an API server that keeps all that it is given.
+// server is an API server that stores all fields.
 type server struct {
 	machine    *Machine
 	faultPoint FaultPoint
@@ -78,7 +78,7 @@ func (s server) Allocated(ctx context.Context, query kube.AllocatedQuery) (page 
 	return page, errors.Join(ctx.Err(), err)
 }
 
-// errConfig: the configuration could not be read for a reason of the moment.
+// errConfig is a transient error of reading the configuration.
 var errConfig = errors.New("the API server does not answer")
 
 // config reads the node's configuration.
@@ -99,7 +99,7 @@ func (o *offer) config(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 	return config, err
 }
 
-// begin finds out what to offer and becomes the one that publishes it.
+// begin starts the layout controller as the leader.
 func (o *offer) begin(ctx context.Context, read driver.AtStart) error {
 	o.Begin(ctx, read)
 	if err := o.machine.updateCluster(func(c *cluster) { c.leads(time.Now()) }); err != nil {
@@ -113,7 +113,7 @@ func (o *offer) begin(ctx context.Context, read driver.AtStart) error {
 	return nil
 }
 
-// Publish is told what the node offers.
+// Publish receives what the node publishes.
 func (o *offer) Publish(resources resourceslice.DriverResources) {
 	o.mu.Lock()
 	o.unsent = &resources
@@ -121,7 +121,7 @@ func (o *offer) Publish(resources resourceslice.DriverResources) {
 	o.send()
 }
 
-// send sends what was not sent yet; false when something still is not.
+// send sends what is unsent; false if it fails.
 func (o *offer) send() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -137,7 +137,7 @@ func (o *offer) send() bool {
 	return err == nil
 }
 
-// pass lets so many seconds go by, fewer where nothing is to change any more. Only in the time of a test that is not the world's.
+// pass waits that many seconds of fake time, or until no change is pending.
 func (o *offer) pass(ctx context.Context, seconds int) error {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -154,7 +154,7 @@ func (o *offer) pass(ctx context.Context, seconds int) error {
 	return err
 }
 
-// calm tells whether nothing is to change any more.
+// calm reports whether no change is pending.
 func (o *offer) calm() bool {
 	c, err := o.machine.cluster()
 	o.mu.Lock()
@@ -162,7 +162,7 @@ func (o *offer) calm() bool {
 	return err == nil && o.Offering.Changing() == 0 && c.Config == o.read
 }
 
-// configure has the node's administrator say what its GPUs are to be, and the process hear of it.
+// configure changes the node's configuration and notifies the process.
 func (o *offer) configure(ctx context.Context, text string) error {
 	if err := o.machine.updateCluster(func(c *cluster) { c.Config = text }); err != nil {
 		return err
@@ -172,13 +172,13 @@ func (o *offer) configure(ctx context.Context, text string) error {
 }
 
 const (
-	// changeSeconds is long enough, in seconds, for a change that nothing holds up, and long for a change that something does.
+	// changeSeconds suffices for a change that is not blocked.
 	changeSeconds = 14
-	// releaseSeconds is how long it may take after that which held it up has gone.
+	// releaseSeconds suffices for a change after the devices are released.
 	releaseSeconds = 60
 )
 
-// layoutIsKept: what claims have, and what records name, is what is saved and what is published, and nothing went before its time.
+// layoutIsKept: allocated and recorded devices are saved and published, and none was removed too early.
 func (m *Machine) layoutIsKept(inv *inventory.Inventory, records map[string]*checkpoint.Record) error {
 	c, err := m.cluster()
 	if err != nil {
@@ -213,7 +213,7 @@ func (m *Machine) layoutIsKept(inv *inventory.Inventory, records map[string]*che
 	return nil
 }
 
-// savedPlaces are the devices of the layout that is saved, nil where none is.
+// savedPlaces are the devices of the saved layout, nil without one.
 func (m *Machine) savedPlaces(inv *inventory.Inventory) (map[string]bool, error) {
 	kept, err := driver.LayoutFile{Disk: disk.OS{}, Dir: m.StateDir}.Load()
 	if kept.GPUs == nil || err != nil {
@@ -236,8 +236,8 @@ func places(inv *inventory.Inventory, layout gpu.Layout) map[string]bool {
 	return found
 }
 
-// layoutIsComplete: what the configuration says is saved and published, nothing is to go, no claim has anySite, and no half of a file
-// is left.
+// layoutIsComplete: the configured layout is saved and published, no removal is pending, no claim has a device, and no temporary file is
+// left.
 func (m *Machine) layoutIsComplete(ctx context.Context) error {
 	if !m.layoutChanges {
 		return nil
@@ -265,7 +265,7 @@ func (m *Machine) layoutIsComplete(ctx context.Context) error {
 	return errors.Join(m.hasSaved(inv, want), c.hasPublished(places(inv, want)), m.noHalfFiles())
 }
 
-// hasSaved: this is the layout that is saved.
+// hasSaved: this layout is saved.
 func (m *Machine) hasSaved(inv *inventory.Inventory, want gpu.Layout) error {
 	saved, err := driver.LayoutFile{Disk: disk.OS{}, Dir: m.StateDir}.Load()
 	if err != nil || saved.GPUs == nil {
@@ -280,7 +280,7 @@ func (m *Machine) hasSaved(inv *inventory.Inventory, want gpu.Layout) error {
 	return nil
 }
 
-// hasPublished: these are the devices that are published, with the node's monitor device, and none is to go.
+// hasPublished: these devices and the monitor device are published without taints.
 func (c *cluster) hasPublished(want map[string]bool) error {
 	want[place(gpu.Monitor{}.Pool(NodeName), string(gpu.Monitor{}.Name()))] = true
 	published := map[string]bool{}
@@ -296,7 +296,7 @@ func (c *cluster) hasPublished(want map[string]bool) error {
 	return nil
 }
 
-// noHalfFiles: nothing is left of a file that was not finished.
+// noHalfFiles: no temporary file is left.
 func (m *Machine) noHalfFiles() error {
 	files, err := os.ReadDir(m.StateDir)
 	for _, file := range files {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// offered is a configuration in which the first GPU that can be cut has these modes; the others are whole.
+// layoutConfig is a configuration with these modes for the first GPU with MIG; the others are whole.
 func layoutConfig(modes string) string {
 	return "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: [{select: {indices: [3]}, " + modes + "}]\n"
 }
@@ -22,25 +22,25 @@ var (
 	wholeAndMIG   = layoutConfig("modes: [whole, mig], mig: {profiles: [3g.40gb, 1g.10gb]}")
 )
 
-// configures changes the node's configuration, and lets time pass.
+// configures changes the node's configuration, and waits.
 func configures(config string) Act { return Act{Call: "configure", Config: config} }
 
-// allocates gives a claim a GPU, and no kubelet prepares it yet.
+// allocates allocates a GPU to a claim that is not prepared yet.
 func allocates(claim string, gpus ...int) Act { return Act{Call: "allocate", Claim: claim, GPUs: gpus} }
 
-// deletes takes a claim out of the API server, and the kubelet has not heard of it yet.
+// deletes deletes a claim in the API server before the kubelet unprepares it.
 func deletes(claim string) Act { return Act{Call: "delete", Claim: claim} }
 
-// passes lets time pass.
+// passes waits.
 var passes = Act{Call: "wait"}
 
-// stale: the claim was given what the node does not offer.
+// stale: the claim is allocated a device that the node does not advertise.
 func (a Act) stale() Act {
 	a.Stale = true
 	return a
 }
 
-// layoutScenarios are the lives of a node whose configuration changes what a GPU is offered as.
+// layoutScenarios change the layout of a GPU by the node's configuration.
 var layoutScenarios = []scenario{
 	{
 		name: "a GPU changes to MIG", long: true, config: whole,
@@ -73,7 +73,7 @@ var layoutScenarios = []scenario{
 	},
 }
 
-// inTime runs it: where offerings change, in a time that passes when all wait.
+// inMachineTime runs with fake time if layouts change.
 func (m *Machine) inMachineTime(t *testing.T, run func(t *testing.T)) {
 	t.Helper()
 	if !m.layoutChanges {
@@ -83,7 +83,7 @@ func (m *Machine) inMachineTime(t *testing.T, run func(t *testing.T)) {
 	synctest.Test(t, run)
 }
 
-// remembered is what the API server has, as text; empty where that does not change.
+// clusterState is the state of the API server; empty if layouts do not change.
 func (m *Machine) clusterState(t *testing.T) string {
 	t.Helper()
 	if !m.layoutChanges {
@@ -94,7 +94,7 @@ func (m *Machine) clusterState(t *testing.T) string {
 	return string(raw)
 }
 
-// remember has the API server have that.
+// setClusterState sets the state of the API server.
 func (m *Machine) setClusterState(text string) error {
 	if text == "" {
 		return nil
@@ -102,7 +102,7 @@ func (m *Machine) setClusterState(text string) error {
 	return os.WriteFile(m.clusterFile(), []byte(text), 0o600)
 }
 
-// TestChild_LayoutScenario_FakeTime is what a child lives.
+// The test is the main function of child processes with fake time.
 func TestChild_LayoutScenario_FakeTime(t *testing.T) {
 	text := os.Getenv(childEnv)
 	if text == "" {

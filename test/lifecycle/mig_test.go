@@ -16,8 +16,8 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// TestUnprepare_MIGDeviceInUse_PendingCleanupOfItAlone is a debt of that slice alone: its neighbours come and go, and what overlaps it waits until the process
-// on it has ended.
+// The cleanup is pending for that MIG device alone: others on the GPU are prepared and unprepared, and overlapping ones wait until the
+// process that uses it has exited.
 func TestUnprepare_MIGDeviceInUse_PendingCleanupOfItAlone(t *testing.T) {
 	t.Parallel()
 	m, err := modelledMachine(t.TempDir(), mixedNode(0))
@@ -60,7 +60,7 @@ func TestUnprepare_MIGDeviceInUse_PendingCleanupOfItAlone(t *testing.T) {
 	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
-// TestUnprepare_MIGDriverUnavailable_Ends: the driver goes away under it, takes it along, and comes back.
+// The driver is unloaded, which destroys the MIG device, and loaded again.
 func TestUnprepare_MIGDriverUnavailable_Ends(t *testing.T) {
 	t.Parallel()
 	m, err := modelledMachine(t.TempDir(), mixedNode(0))
@@ -92,7 +92,7 @@ func TestUnprepare_MIGDriverUnavailable_Ends(t *testing.T) {
 	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
-// TestPrepare_AdministratorTakesPlacement_NotTouched: the place was free when it was looked at, and is not when the instance is to be made there.
+// The placement was free when it was checked, and is taken when the instance is created.
 func TestPrepare_AdministratorTakesPlacement_NotTouched(t *testing.T) {
 	t.Parallel()
 	m, err := modelledMachine(t.TempDir(), mixedNode(0))
@@ -114,7 +114,7 @@ func TestPrepare_AdministratorTakesPlacement_NotTouched(t *testing.T) {
 	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
-// TestPrepare_MIGCreationTimesOut_RolledBack is taken back, and whoever reads why is not told to give up.
+// The instance is destroyed again, and the error is marked as retried.
 func TestPrepare_MIGCreationTimesOut_RolledBack(t *testing.T) {
 	t.Parallel()
 	m, err := modelledMachine(t.TempDir(), mixedNode(0))
@@ -138,7 +138,7 @@ func TestPrepare_MIGCreationTimesOut_RolledBack(t *testing.T) {
 	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
-// neighbours kills a process at each fault point of a claim's life on a slice, while another one works on the same GPU.
+// killBesideOther kills a process at each fault point of a claim with a MIG device, while another one works on the same GPU.
 func killBesideOther(t *testing.T, m *Machine) {
 	s := &scenario{acts: []Act{preparesMIG("a", large), unprepares("a")}}
 	other := &scenario{acts: []Act{preparesMIG("b", small), unprepares("b"), preparesMIG("b", medium), preparesMIG("b", medium)}}
@@ -159,8 +159,7 @@ func killBesideOther(t *testing.T, m *Machine) {
 	}
 }
 
-// TestPrepare_MIGDevice_NVMLCallCounts counts the calls that concern MIG. The mode is changed when a claim needs the other one, and never when a
-// claim ends.
+// Only NVML calls about MIG are counted. The mode is changed when a claim needs the other mode, and never by Unprepare.
 func TestPrepare_MIGDevice_NVMLCallCounts(t *testing.T) {
 	t.Parallel()
 	m, err := modelledMachine(t.TempDir(), mixedNode(0))
@@ -204,7 +203,7 @@ func TestPrepare_MIGDevice_NVMLCallCounts(t *testing.T) {
 	assert.Empty(t, cost(unprepares("g")))
 
 	require.NoError(t, m.createStatic(t.Context(), small))
-	for range 2 { // looks: what two of them show is an administrator's
+	for range 2 { // two passes: a device that both find belongs to an administrator
 		require.NoError(t, p.Refresh(t.Context()))
 	}
 	assert.Equal(t, map[string]int{one: 1}, cost(preparesMIG("h", small)), "what an administrator made is looked at")

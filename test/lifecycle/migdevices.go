@@ -19,37 +19,37 @@ import (
 // MIGDevice is a MIG device by its GPU's ordinal, the driver's id of its profile and its first memory slice.
 type MIGDevice struct {
 	GPU, Profile, Start int
-	// Bare: an administrator made the GPU instance and no compute instance in it.
+	// Bare: an administrator created the GPU instance without a compute instance.
 	Bare bool `json:",omitempty"`
 }
 
-// slot is where a GPU instance sits.
+// slot is the placement of a GPU instance.
 type slot struct {
 	gpu gpu.UUID
 	at  gpu.Placement
 }
 
-// partitions is what is known of a machine's GPUs that can be cut.
+// migState is the MIG state of a machine.
 type migState struct {
-	// layout offers each of them whole, in turns and in every profile.
+	// layout advertises each GPU with MIG as a whole, as shares and in every profile.
 	layout gpu.Layout
-	// static is what an administrator made.
+	// static are the instances that an administrator created.
 	static map[slot]model.MIGDeviceSnapshot
-	// gone are an administrator's MIG devices that went with the driver in this boot.
+	// gone are static MIG devices that were lost with the driver in this boot.
 	gone map[gpu.MIGUUID]bool
 }
 
-// restart: instances do not outlive a boot.
+// restart: instances do not survive a reboot.
 func (p *migState) restart() { p.static, p.gone = nil, nil }
 
-// mixed is a node with GPUs of which those with the ordinals 3 and 4 can be cut; more are after them that cannot.
+// mixedNode is a node whose GPUs with the ordinals 3 and 4 have MIG; more GPUs without MIG follow.
 func mixedNode(more int) model.Spec {
 	return model.Spec{Name: NodeName, Boards: slices.Concat(
 		slices.Repeat([]string{"l40s"}, 3), slices.Repeat([]string{"h100-80"}, 2), slices.Repeat([]string{"l40s"}, more),
 	)}
 }
 
-// everyProfile offers the GPUs that can be cut whole and in every way.
+// everyProfile is the layout with everything that GPUs with MIG can be advertised as.
 func everyProfile(node *model.Node) gpu.Layout {
 	layout := gpu.Layout{}
 	for i, board := range node.Boards() {
@@ -64,12 +64,12 @@ func everyProfile(node *model.Node) gpu.Layout {
 	return layout
 }
 
-// slice is the name of a MIG device.
+// migDeviceName is the name of a MIG device.
 func (m *Machine) migDeviceName(s MIGDevice) string {
 	return fmt.Sprintf("%s-mig-%d-%d", m.device(s.GPU), s.Profile, s.Start)
 }
 
-// allocate is Allocate from the pools that the devices are in: GPUs that can be cut have their own.
+// allocate is Allocate with the pools of the devices: GPUs with MIG have their own.
 func (m *Machine) allocate(rc *resourceapi.ResourceClaim, devices ...string) *resourceapi.ResourceClaim {
 	rc = Allocate(rc, devices...)
 	for i := range rc.Status.Allocation.Devices.Results {
@@ -83,7 +83,7 @@ func (m *Machine) allocate(rc *resourceapi.ResourceClaim, devices ...string) *re
 	return rc
 }
 
-// administer makes a MIG device as an administrator does.
+// createStatic creates a MIG device like an administrator.
 func (m *Machine) createStatic(ctx context.Context, s MIGDevice) error {
 	session, handle, _, err := modelled{m.Node}.open(ctx, m.gpus[s.GPU])
 	if err != nil {
@@ -123,7 +123,7 @@ func (m *Machine) profile(s MIGDevice) (model.MIGProfile, error) {
 	return profiles[i], nil
 }
 
-// instances are the GPU instances that there are, whoever made them.
+// instances are all GPU instances.
 func (m *Machine) instances() map[slot]model.MIGDeviceSnapshot {
 	found := map[slot]model.MIGDeviceSnapshot{}
 	for _, g := range m.Node.GPUs() {
@@ -134,7 +134,7 @@ func (m *Machine) instances() map[slot]model.MIGDeviceSnapshot {
 	return found
 }
 
-// forget unloads the driver and loads it again in the same boot: what was made is gone, and nobody was told.
+// reloadDriver unloads the driver and loads it again in the same boot: all instances are lost without notice.
 func (m *Machine) reloadDriver() error {
 	gone := map[gpu.MIGUUID]bool{}
 	for _, d := range m.parts.static {
@@ -144,8 +144,8 @@ func (m *Machine) reloadDriver() error {
 	return m.reload()
 }
 
-// instancesAreRecorded: a GPU instance is an administrator's, who has it as he made it, or a record names it. What a claim was
-// answered is there and no other in its place, and a GPU that was given whole is not in MIG mode.
+// instancesAreRecorded: a GPU instance is static and unchanged, or a record has it. The results of a prepared claim exist, and a GPU that
+// is prepared as a whole is not in MIG mode.
 func (m *Machine) instancesAreRecorded(records map[string]*checkpoint.Record) error {
 	named, err := m.named(records)
 	if err != nil {
@@ -176,7 +176,7 @@ func (m *Machine) instancesAreRecorded(records map[string]*checkpoint.Record) er
 	return nil
 }
 
-// named tells which record of this boot names an instance.
+// named maps instances to the record of this boot that has them.
 func (m *Machine) named(records map[string]*checkpoint.Record) (map[slot]*checkpoint.Record, error) {
 	named := map[slot]*checkpoint.Record{}
 	for _, r := range records {
@@ -194,7 +194,7 @@ func (m *Machine) named(records map[string]*checkpoint.Record) (map[slot]*checkp
 	return named, nil
 }
 
-// promised: what the record answered is there.
+// resultsExist: the results of a record exist.
 func (m *Machine) resultsExist(r *checkpoint.Record, there map[slot]model.MIGDeviceSnapshot) error {
 	for i := range r.Results {
 		result := &r.Results[i]
@@ -215,8 +215,8 @@ func (m *Machine) resultsExist(r *checkpoint.Record, there map[slot]model.MIGDev
 	return nil
 }
 
-// lostWithDriver tells whether a MIG device is gone with the driver, which was loaded again since it was made. Its UUID tells nothing: what is made
-// again has the same.
+// lostWithDriver reports whether a MIG device was lost with the driver, which was loaded again since. Its UUID does not tell, because a
+// recreated device has the same.
 func (m *Machine) lostWithDriver(r *checkpoint.Record, result *checkpoint.Result) bool {
 	for i := range r.Steps {
 		step := &r.Steps[i]
@@ -234,7 +234,7 @@ func (m *Machine) inMIGMode(id gpu.UUID) bool {
 	return slices.ContainsFunc(m.Node.GPUs(), func(g model.GPUSnapshot) bool { return g.UUID == string(id) && g.MIG })
 }
 
-// alike tells whether it is the same instance, or one that was made again just so.
+// sameInstance reports whether it is the same instance, or an identical one that was created again.
 func sameInstance(a, b model.MIGDeviceSnapshot) bool {
 	return a.UUID == b.UUID && a.GPUInstance == b.GPUInstance && a.Profile == b.Profile
 }

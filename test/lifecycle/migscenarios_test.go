@@ -6,14 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Profiles of the GPUs that can be cut.
+// Profiles of the GPUs with MIG.
 const (
 	profile1g = 19
 	profile2g = 14
 	profile3g = 9
 )
 
-// Slices of the first and of the second GPU that can be cut; those of one GPU do not overlap.
+// MIG devices of the first and of the second GPU with MIG; those of one GPU do not overlap.
 var (
 	small  = MIGDevice{GPU: 3, Profile: profile1g, Start: 0}
 	medium = MIGDevice{GPU: 3, Profile: profile2g, Start: 2}
@@ -27,16 +27,16 @@ func preparesMIG(claim string, devices ...MIGDevice) Act {
 	return Act{Call: "prepare", Claim: claim, MIGDevices: devices}
 }
 
-// beside has the next act begin before this one ends.
+// beside starts the next act before this one has returned.
 func (a Act) beside() Act {
 	a.Beside = true
 	return a
 }
 
-// shares prepares a claim for a share of each of these GPUs.
+// shares prepares a claim with a share of each of these GPUs.
 func shares(claim string, gpus ...int) Act { return Act{Call: "prepare", Claim: claim, Shares: gpus} }
 
-// migScenarios are the lives of claims on slices of GPUs.
+// migScenarios are the scenarios of claims with MIG devices and shares.
 var migScenarios = []scenario{
 	{name: "a MIG device", acts: []Act{preparesMIG("a", large), preparesMIG("a", large), unprepares("a"), unprepares("a")}},
 	{name: "two MIG devices of one GPU in a claim", long: true, acts: []Act{preparesMIG("a", large, small), unprepares("a")}},
@@ -114,7 +114,7 @@ var migScenarios = []scenario{
 	},
 }
 
-// replacedByAdministrator loads the driver again, after which an administrator makes a MIG device. It has the id and UUID of the one that was there.
+// replacedByAdministrator reloads the driver, and an administrator creates a MIG device. It has the id and UUID of the lost one.
 func replacedByAdministrator(s MIGDevice) func(*testing.T, *Machine) {
 	return func(t *testing.T, m *Machine) {
 		t.Helper()

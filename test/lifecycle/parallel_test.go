@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 )
 
-// owners notices when a device has two.
+// owners reports devices with two owners.
 type owners struct {
 	mu sync.Mutex
 	of map[string]string
@@ -47,7 +47,7 @@ func claimNumber(n int) *resourceapi.ResourceClaim {
 	}}
 }
 
-// twoProcesses are as they overlap in a rolling update.
+// twoProcesses overlap as in a rolling update.
 func twoProcesses(t *testing.T, gpus int, w Wiring) (*Machine, []*Process) {
 	t.Helper()
 	m, err := NewMachine(t.TempDir(), "l40s", gpus)
@@ -69,7 +69,7 @@ func (m *Machine) devices() (names []string) {
 	return names
 }
 
-// TestPrepare_ManyClaimsTwoProcesses_NoDeviceTwice on eight GPUs and in two processes; each claim is prepared by both of them at the same time.
+// Each claim is prepared by both processes at the same time.
 func TestPrepare_ManyClaimsTwoProcesses_NoDeviceTwice(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -115,7 +115,7 @@ func TestPrepare_ManyClaimsTwoProcesses_NoDeviceTwice(t *testing.T) {
 	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
-// TestPrepare_ContendedGPU_EveryClaimSucceeds: claims of both processes want the same GPU, and each gets it in the end.
+// Claims of both processes compete for one GPU, and each gets it in the end.
 func TestPrepare_ContendedGPU_EveryClaimSucceeds(t *testing.T) {
 	t.Parallel()
 	m, processes := twoProcesses(t, 1, Wiring{Patience: time.Minute, Effects: func(*resourceapi.ResourceClaim) []string { return AllEffects }})

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// seeds are n, or the one of LIFECYCLE_SEED, which a failed run names, or as many as LIFECYCLE_RUNS says.
+// seeds are n, or that of LIFECYCLE_SEED, which a failed run prints, or as many as LIFECYCLE_RUNS.
 func seeds(t *testing.T, n uint64) (seeds []uint64) {
 	t.Helper()
 	number := func(name string, otherwise uint64) uint64 {
@@ -30,8 +30,7 @@ func seeds(t *testing.T, n uint64) (seeds []uint64) {
 	return seeds
 }
 
-// TestRandomCalls_KillsAndReboots_InvariantsHold runs claims through random calls on two processes that are killed at random fault points, started
-// anew, and lose their machine.
+// Random calls are made to two processes that are killed at random fault points and restarted, with reboots.
 func TestRandomCalls_KillsAndReboots_InvariantsHold(t *testing.T) {
 	t.Parallel()
 	for _, seed := range seeds(t, 16) {
@@ -51,8 +50,7 @@ func TestRandomCalls_KillsAndReboots_InvariantsHold(t *testing.T) {
 	}
 }
 
-// TestRandomCalls_RandomFaults_InvariantsHold refuses fault points at random, kills and reboots included, until the disk and the hardware work
-// again.
+// Random fault points fail, with kills and reboots, until the disk and the hardware work again.
 func TestRandomCalls_RandomFaults_InvariantsHold(t *testing.T) {
 	t.Parallel()
 	for _, seed := range seeds(t, 10) {
@@ -83,7 +81,7 @@ func TestRandomCalls_RandomFaults_InvariantsHold(t *testing.T) {
 	}
 }
 
-// step does one thing that happens on a node.
+// step makes one random event happen on the node.
 func (k *kubelet) step() {
 	k.t.Helper()
 	what := k.random.IntN(20)
@@ -110,8 +108,7 @@ func (k *kubelet) step() {
 	}
 }
 
-// reallocate deallocates a claim whose pods are gone and gives it to another pod: same UID, other devices. Its old answer
-// holds no more.
+// reallocate deallocates a claim without pods and allocates it for another pod: same UID, other devices. Its old result is void.
 func (k *kubelet) reallocate(l *podClaim) {
 	before, answered := l.devices, l.answer
 	if l.gone {
@@ -124,7 +121,7 @@ func (k *kubelet) reallocate(l *podClaim) {
 	}
 	l.answer = nil
 	if answered != nil {
-		// The old devices stay the old pod's until its end is told by Prepare or Unprepare.
+		// The old devices belong to the old pod until Prepare or Unprepare reports its end.
 		k.prepareOrUnprepare(l)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// concurrentProcesses has two processes work at once on the same GPUs, as in a rolling update: no claim is lost, no effect doubled, no
-// device owned twice, and one of them leads at a time.
+// concurrentProcesses runs four processes on the same GPUs, as in a rolling update: no claim is lost, no effect is doubled, no device has
+// two owners, and one process leads at a time.
 func concurrentProcesses(t *testing.T, m *Machine) {
 	m.setUp(t, &scenario{})
 	owners := t.TempDir()
@@ -30,7 +30,7 @@ func concurrentProcesses(t *testing.T, m *Machine) {
 	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
-// soakTime is for how long random lives are lived, from LIFECYCLE_SOAK; a few of them when it is not set.
+// soakTime is the duration of random scenarios, from LIFECYCLE_SOAK; a fixed number of them if it is not set.
 func soakTime(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("LIFECYCLE_SOAK")
@@ -42,10 +42,10 @@ func soakTime(t *testing.T) time.Duration {
 	return d
 }
 
-// minRandomScenarios is how many random lives are lived anyway.
+// minRandomScenarios is the minimum number of random scenarios.
 const minRandomScenarios = 12
 
-// anywhere kills processes at random fault points of random lives. A life that broke a law can be lived again alone.
+// killAtRandom kills processes at random fault points of random scenarios. A failed scenario can be run again alone.
 func killAtRandom(t *testing.T, killed, cut *Machine) {
 	end := time.Now().Add(soakTime(t))
 	first := uint64(0)
@@ -72,7 +72,7 @@ func killAtRandom(t *testing.T, killed, cut *Machine) {
 	}
 }
 
-// randomScenario is a life that a scheduler and a kubelet could have made.
+// randomScenario is a random sequence of calls that a scheduler and a kubelet could make.
 func randomScenario(random *rand.Rand) *scenario {
 	sites := []string{
 		"disk.Write records", "disk.Rename records", "disk.SyncDir records", "disk.Remove records", "disk.Write specs",
@@ -109,7 +109,7 @@ func randomScenario(random *rand.Rand) *scenario {
 	return s
 }
 
-// randomPrepare is of a claim with GPUs, or slices of them, that no other has.
+// randomPrepare prepares a claim with GPUs or MIG devices that no other claim has.
 func randomPrepare(random *rand.Rand, claim string, prepared []Act) Act {
 	act := prepares(claim)
 	taken := func(taking func(other Act) bool) bool { return slices.ContainsFunc(prepared, taking) }
@@ -138,7 +138,7 @@ func randomPrepare(random *rand.Rand, claim string, prepared []Act) Act {
 	return act
 }
 
-// cuts tells whether it has a slice of that GPU.
+// usesMIGOf reports whether the act has a MIG device of that GPU.
 func (a Act) usesMIGOf(ordinal int) bool {
 	return slices.ContainsFunc(a.MIGDevices, func(s MIGDevice) bool { return s.GPU == ordinal })
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// known is what the kubelet knows of a claim when a process has died.
+// claimState is the kubelet's knowledge of a claim when a process was killed.
 type claimState struct {
-	// prepare is its last Prepare; answered tells whether that, or one like it, was answered since the process was started.
+	// prepare is its last Prepare; answered: that one, or an identical one, has succeeded since the process was started.
 	prepare  Act
 	answered bool
-	// leaving: Unprepare was called since. Left: it succeeded.
+	// leaving: Unprepare was called since. left: it succeeded.
 	leaving, left bool
 }
 
-// learn goes through what was done before the process was started and what it told.
+// claimStates evaluates the acts before the process was started and the results that it reported.
 func claimStates(s *scenario, ended map[int]error) map[string]*claimState {
 	claims := map[string]*claimState{}
 	for _, act := range s.before {
@@ -50,19 +50,19 @@ func claimStates(s *scenario, ended map[int]error) map[string]*claimState {
 			break
 		}
 	}
-	delete(claims, "") // of acts that are about no claim
+	delete(claims, "") // of acts without a claim
 	return claims
 }
 
-// learn takes one more act, which succeeded, or failed, or did not end.
+// update evaluates one more act, which succeeded, failed or did not return.
 func (k *claimState) update(act Act, succeeded bool) {
 	switch act.Call {
 	case "allocate":
-		act.Call = "prepare" // sooner or later
+		act.Call = "prepare" // as the kubelet will do
 		*k = claimState{prepare: act}
 	case "prepare":
 		if act.Stale {
-			return // nobody has to prepare it
+			return // it does not have to be prepared
 		}
 		same := slices.Equal(k.prepare.GPUs, act.GPUs) && k.prepare.Monitor == act.Monitor &&
 			slices.Equal(k.prepare.MIGDevices, act.MIGDevices) && slices.Equal(k.prepare.Shares, act.Shares)
@@ -71,7 +71,7 @@ func (k *claimState) update(act Act, succeeded bool) {
 	case "delete":
 		k.leaving, k.answered = true, false
 	case "unprepare":
-		k.left = k.left || succeeded // a prepare between them resets it
+		k.left = k.left || succeeded // a Prepare between them resets it
 		k.leaving, k.answered = true, false
 	}
 }
@@ -83,8 +83,8 @@ func (m *Machine) recoverAfter(t *testing.T, claims map[string]*claimState, want
 	return err
 }
 
-// checkRecovery checks the laws on what a process left, and goes on as the kubelet would: pods whose claims are wanted prepare
-// them again, and all claims are unprepared in the end. Rebooted: what was answered is kept, and made again when asked for.
+// checkRecovery checks the invariants on what a process left, and continues like the kubelet: wanted claims are prepared again, and all
+// claims are unprepared in the end. rebooted: results are kept, and recreated by Prepare.
 func (m *Machine) checkRecovery(ctx context.Context, claims map[string]*claimState, wanted, rebooted bool) error {
 	var answered []string
 	records, err := m.Records()
@@ -94,7 +94,7 @@ func (m *Machine) checkRecovery(ctx context.Context, claims map[string]*claimSta
 	for uid, k := range claims {
 		r := records[uid]
 		switch {
-		case k.left && r != nil && r.State != checkpoint.Releasing: // a debt may stay
+		case k.left && r != nil && r.State != checkpoint.Releasing: // its cleanup may be pending
 			return fmt.Errorf("claim %s: it was unprepared, and has a record in state %s", uid, r.State)
 		case k.answered && (r == nil || r.State != checkpoint.Done):
 			return fmt.Errorf("claim %s: it was prepared, and its record is not complete", uid)
@@ -142,7 +142,7 @@ func (m *Machine) continueAsKubelet(ctx context.Context, p *Process, claims map[
 	return m.reconcileIntervals(ctx, p, gpu.IntervalDefault)
 }
 
-// checkWhileAllocated: what changes does not change under claims.
+// checkWhileAllocated: a layout does not change under allocated claims.
 func (m *Machine) checkWhileAllocated(ctx context.Context, p *Process) error {
 	if !m.layoutChanges {
 		return nil
@@ -153,7 +153,7 @@ func (m *Machine) checkWhileAllocated(ctx context.Context, p *Process) error {
 	return m.CheckInvariants(ctx)
 }
 
-// recoverAndCollect is what a plugin does by itself, sooner or later: where claims are wanted, the kubelet is faster.
+// recoverAndCollect does what a plugin does in the background. For wanted claims the kubelet is faster.
 func (m *Machine) recoverAndCollect(ctx context.Context, p *Process, wanted bool) error {
 	if !wanted {
 		if err := errors.Join(p.Settle(ctx), m.checkRecovered()); err != nil {
@@ -180,7 +180,7 @@ func (m *Machine) unprepareAll(ctx context.Context, p *Process, claims map[strin
 	return nil
 }
 
-// settled: what could be undone is undone.
+// checkRecovered: everything that can be undone is undone.
 func (m *Machine) checkRecovered() error {
 	records, err := m.Records()
 	for uid, r := range records {
@@ -191,7 +191,7 @@ func (m *Machine) checkRecovered() error {
 	return err
 }
 
-// checkSameResult prepares a claim again: an answered one gets the same answer, also where its MIG devices were made again.
+// checkSameResult prepares a claim again: a prepared one has the same result, also if its MIG devices were recreated.
 func (m *Machine) checkSameResult(ctx context.Context, p *Process, uid string, k *claimState) error {
 	records, err := m.Records()
 	if err != nil {
@@ -199,7 +199,7 @@ func (m *Machine) checkSameResult(ctx context.Context, p *Process, uid string, k
 	}
 	rc, err := m.allocateFor(k.prepare)
 	if errors.Is(err, errPending) && !k.answered {
-		return nil // its pod waits
+		return nil // its pod is pending
 	}
 	if err != nil {
 		return err
@@ -214,7 +214,7 @@ func (m *Machine) checkSameResult(ctx context.Context, p *Process, uid string, k
 	return m.CheckInvariants(ctx, uid)
 }
 
-// effectsOfKnown plans what each claim's last Prepare asked for.
+// effectsOfKnown plans the effects of each claim's last Prepare.
 func effectsOfKnown(claims map[string]*claimState) func(*resourceapi.ResourceClaim) []string {
 	var acts []Act
 	for _, k := range claims {

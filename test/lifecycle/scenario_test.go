@@ -11,32 +11,32 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scenario is a life that a process can be killed in.
+// scenario is a sequence of acts in which a process can be killed.
 type scenario struct {
 	name string
-	// early: the process can be killed in its start as well.
+	// early: the process can be killed in its start, too.
 	early bool
-	// before is what the kubelet did before the process was started; then changes what that left.
+	// before are acts of an earlier process; then changes the state that they left.
 	before []Act
 	then   func(t *testing.T, m *Machine)
-	// static are the MIG devices that an administrator made before all that.
+	// static are the MIG devices that an administrator created before.
 	static []MIGDevice
-	// begun are the calls that were cut off then, left the claims that were unprepared then.
+	// interrupted are the acts that were interrupted, left the claims that were unprepared by then.
 	interrupted []Act
 	left        []string
-	// config is the node's configuration at first, where the life changes it.
+	// config is the initial node configuration, if the scenario changes it.
 	config string
 	acts   []Act
-	// anyOutcome: nobody knows which acts fail.
+	// anyOutcome: any act may fail.
 	anyOutcome bool
-	// refuse names the sites whose n-th fault point is refused.
+	// refuse are the sites whose n-th fault point fails.
 	refuse map[string]int
-	// long: it shows little that a shorter one does not, and is lived where there is time, with LIFECYCLE_LONG=1.
+	// long: it is similar to a shorter one, and runs only with LIFECYCLE_LONG=1.
 	long bool
 }
 
-// lived are the scenarios that there is time for. With the race detector, which is slow and looks for other things, claims on
-// slices live one life alone, and intervals none.
+// selectedScenarios are the scenarios of this run. With the race detector, which is slow, only one scenario with MIG devices and none
+// with intervals is run.
 func selectedScenarios() []*scenario {
 	long := allScenarios()
 	var list []*scenario
@@ -50,7 +50,7 @@ func selectedScenarios() []*scenario {
 	return list
 }
 
-// allScenarios tells whether there is time for all.
+// allScenarios reports whether long scenarios are run.
 func allScenarios() bool { return os.Getenv("LIFECYCLE_LONG") != "" }
 
 func prepares(claim string, gpus ...int) Act { return Act{Call: "prepare", Claim: claim, GPUs: gpus} }
@@ -63,7 +63,7 @@ func (a Act) withMonitor() Act {
 	return a
 }
 
-// with plans effects on the claim's GPUs: all that there are.
+// with plans all effects on the claim's GPUs.
 func (a Act) with() Act {
 	a.Effects = AllEffects
 	return a
@@ -75,11 +75,11 @@ func (a Act) failing() Act {
 	return a
 }
 
-// What a plugin does by itself, when it becomes the node's lead and every now and then.
+// Actions of a leading plugin in the background.
 var recovers, collectsGarbage = Act{Call: "recover"}, Act{Call: "collectGarbage"}
 
-// scenarios are the lives of claims on whole GPUs, of claims with a hardware effect in two steps, of claims on slices of GPUs, and of
-// claims and nodes that set intervals.
+// scenarios are those of claims with whole GPUs, with a hardware effect in two steps, with MIG devices, and with intervals, and those of
+// layout changes.
 var scenarios = slices.Concat(wholeScenarios, migScenarios, intervalScenarios, layoutScenarios)
 
 var wholeScenarios = []scenario{
@@ -156,7 +156,7 @@ var wholeScenarios = []scenario{
 	},
 }
 
-// killedIn lets a process begin the act and die at the first fault point of that site, before it took effect.
+// killedIn starts an act in a process that is killed at the first fault point of that site, before it took effect.
 func killedIn(site string, act Act) func(*testing.T, *Machine) {
 	return func(t *testing.T, m *Machine) {
 		t.Helper()
@@ -177,7 +177,7 @@ func killedIn(site string, act Act) func(*testing.T, *Machine) {
 	}
 }
 
-// owes leaves the claim's effects as a debt, as undoing is refused at that site.
+// withPendingCleanup leaves the claim's effects as a pending cleanup, because undoing fails at that site.
 func withPendingCleanup(undo, claim string) func(*testing.T, *Machine) {
 	return func(t *testing.T, m *Machine) {
 		t.Helper()
@@ -212,7 +212,7 @@ func damages(claim string) func(*testing.T, *Machine) {
 	}
 }
 
-// stage wipes the machine's directories and leaves on them what the scenario begins with.
+// setUp empties the machine's directories and creates the initial state of the scenario.
 func (m *Machine) setUp(t *testing.T, s *scenario) {
 	t.Helper()
 	m.lost, m.layoutChanges = "", s.config != ""
@@ -227,7 +227,7 @@ func (m *Machine) setUp(t *testing.T, s *scenario) {
 	}
 }
 
-// lives lives what was before the scenario.
+// runBefore runs the acts before the scenario.
 func (m *Machine) runBefore(t *testing.T, s *scenario) {
 	t.Helper()
 	if m.layoutChanges {
@@ -247,7 +247,7 @@ func (m *Machine) runBefore(t *testing.T, s *scenario) {
 	require.NoError(t, p.Close())
 }
 
-// loses takes the claim's record away.
+// recordLost removes the claim's record.
 func recordLost(claim string) func(*testing.T, *Machine) {
 	return func(t *testing.T, m *Machine) {
 		t.Helper()

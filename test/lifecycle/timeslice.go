@@ -21,13 +21,13 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// turns are the intervals as the hardware has them.
+// intervalNames are the intervals by their value in hardware.
 var intervalNames = []gpu.Interval{gpu.IntervalDefault, gpu.IntervalShort, gpu.IntervalMedium, gpu.IntervalLong}
 
-// modelledTool is the driver's tool on a machine of this process.
+// modelledTool is nvidia-smi on a machine of this process.
 type modelledTool struct{ node *model.Node }
 
-// SetTimeslice asks the model.
+// SetTimeslice sets the interval in the model.
 func (m modelledTool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu.Interval) error {
 	session, handle, ordinal, err := modelled(m).open(ctx, id)
 	if err != nil {
@@ -46,7 +46,7 @@ func (m modelledTool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gp
 	return fmt.Errorf("there is no interval %q", interval)
 }
 
-// installedTool is the driver's tool on a machine whose driver is files.
+// installedTool is the nvidia-smi of the driver's files.
 func installedTool(root string) timeslice.Tool {
 	return &nvsmi.Tool{Find: func() (nvsmi.Install, error) {
 		found, err := hostfs.New(root).FindDriver("")
@@ -55,7 +55,7 @@ func installedTool(root string) timeslice.Tool {
 	}}
 }
 
-// instrumentedTool is a tool whose runs are fault points.
+// instrumentedTool is a tool with fault points.
 type instrumentedTool struct {
 	tool       timeslice.Tool
 	faultPoint FaultPoint
@@ -65,7 +65,7 @@ func (t instrumentedTool) SetTimeslice(ctx context.Context, id gpu.UUID, interva
 	return t.faultPoint("tool.SetTimeslice", func() error { return t.tool.SetTimeslice(ctx, id, interval) })
 }
 
-// slicing builds what sets the intervals of the node.
+// newReconciler builds the reconciler of the node's intervals.
 func (m *Machine) newReconciler(p *Process) {
 	p.reconciler = timeslice.NewReconciler(timeslice.ReconcilerPorts{
 		Tool: p.machine.Tool, Store: p.machine.State.Intervals, Wanted: func() (map[gpu.UUID]gpu.Interval, error) { return p.wanted, nil },
@@ -76,7 +76,7 @@ func (m *Machine) newReconciler(p *Process) {
 	})
 }
 
-// keep has the node's configuration want that interval on these GPUs, and on the others what a driver has by itself.
+// reconcileIntervals configures the interval of these GPUs, and the default for the others.
 func (m *Machine) reconcileIntervals(ctx context.Context, p *Process, interval gpu.Interval, gpus ...int) error {
 	p.wanted, p.intervalErrs = map[gpu.UUID]gpu.Interval{}, nil
 	for _, id := range m.gpus {
@@ -89,7 +89,7 @@ func (m *Machine) reconcileIntervals(ctx context.Context, p *Process, interval g
 	return p.intervalErrs
 }
 
-// withInterval adds to the claim that its GPUs have that interval.
+// withInterval adds the interval to the claim's configuration.
 func withInterval(rc *resourceapi.ResourceClaim, interval gpu.Interval, gpus int) *resourceapi.ResourceClaim {
 	if interval == "" {
 		return rc
@@ -104,7 +104,7 @@ func withInterval(rc *resourceapi.ResourceClaim, interval gpu.Interval, gpus int
 	return rc
 }
 
-// intervals are what the hardware has.
+// intervals are the intervals in hardware.
 func (m *Machine) intervals() map[gpu.UUID]gpu.Interval {
 	found := map[gpu.UUID]gpu.Interval{}
 	for _, g := range m.Node.GPUs() {
@@ -113,8 +113,8 @@ func (m *Machine) intervals() map[gpu.UUID]gpu.Interval {
 	return found
 }
 
-// intervalsAreRecorded: a GPU has the driver's own interval, or a note of this boot says which other; and the one that a claim was
-// promised is in force.
+// intervalsAreRecorded: a GPU has the default interval, or a record of this boot for another one; and the interval of a prepared claim is
+// in force.
 func (m *Machine) intervalsAreRecorded(records map[string]*checkpoint.Record) error {
 	inForce := m.intervals()
 	for id, interval := range inForce {
@@ -143,19 +143,19 @@ func (m *Machine) intervalsAreRecorded(records map[string]*checkpoint.Record) er
 	return nil
 }
 
-// notes tells whether there is such a note of a GPU of this boot.
+// hasRecord reports whether there is such a record of this boot for a GPU.
 func (m *Machine) hasRecord(id gpu.UUID, of string) bool {
 	var note struct {
 		BootID string `json:"bootID"`
 	}
 	raw, err := os.ReadFile(filepath.Join(m.StateDir, "intervals", string(id)+of))
 	if err == nil {
-		err = json.Unmarshal(raw, &note) // half of one is none
+		err = json.Unmarshal(raw, &note) // a truncated file is no record
 	}
 	return err == nil && note.BootID == m.BootID()
 }
 
-// intervalsAreReset checks that nothing is left of any interval.
+// intervalsAreReset checks that no interval is left.
 func (m *Machine) intervalsAreReset() error {
 	for id, interval := range m.intervals() {
 		if interval != gpu.IntervalDefault {

@@ -2,18 +2,18 @@ package lifecycle
 
 import "github.com/prism-gpu/prism/pkg/gpu"
 
-// turning asks for an interval on the claim's GPUs.
+// withInterval sets the interval in the claim's configuration.
 func (a Act) withInterval(interval gpu.Interval) Act {
 	a.Interval = interval
 	return a
 }
 
-// keeps has the node's configuration want an interval on these GPUs, and nothing on the others.
+// configuresInterval sets the interval of these GPUs in the node's configuration, and the default for the others.
 func configuresInterval(interval gpu.Interval, gpus ...int) Act {
 	return Act{Call: "reconcileIntervals", Interval: interval, GPUs: gpus}
 }
 
-// intervalScenarios are the lives of claims that set the interval of their GPUs, and of a node whose configuration does.
+// intervalScenarios are the scenarios of intervals in claims and in the node's configuration.
 var intervalScenarios = []scenario{
 	{name: "an interval", acts: []Act{
 		prepares("a", 0).withInterval("Short"), prepares("a", 0).withInterval("Short"), unprepares("a"),

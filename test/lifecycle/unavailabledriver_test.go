@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// TestUnprepare_DriverUnavailable_Ends: the driver goes away under prepared claims, and the plugin is started anew without it.
+// The driver is unloaded under prepared claims, and the plugin is restarted without it.
 func TestUnprepare_DriverUnavailable_Ends(t *testing.T) {
 	t.Parallel()
 	m, err := NewMachine(t.TempDir(), "l40s", 2)
@@ -53,7 +53,7 @@ func TestUnprepare_DriverUnavailable_Ends(t *testing.T) {
 	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
-// TestPrepare_NVMLHangsForOneGPU_OthersUnaffected: NVML does not answer for one GPU.
+// NVML hangs for one GPU.
 func TestPrepare_NVMLHangsForOneGPU_OthersUnaffected(t *testing.T) {
 	t.Parallel()
 	m, processes := twoProcesses(t, 2, Wiring{Patience: 3 * time.Second, Effects: withEffects})
@@ -81,7 +81,7 @@ func TestPrepare_NVMLHangsForOneGPU_OthersUnaffected(t *testing.T) {
 	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
-// TestPrepare_Claim_FaultPointCounts counts the fault points of the machine.
+// The test counts the fault points of the machine.
 func TestPrepare_Claim_FaultPointCounts(t *testing.T) {
 	t.Parallel()
 	m, err := NewMachine(t.TempDir(), "l40s", 1)
