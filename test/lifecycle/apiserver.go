@@ -160,7 +160,7 @@ func (c *cluster) gone(at string, was *publication) {
 }
 
 // errPending is the error of a claim that cannot be allocated.
-var errPending = errors.New("no node has the devices")
+var errPending = errors.New("no node publishes the devices")
 
 // schedule allocates the devices of the act from the pools that publish them, unless they are tainted.
 func (c *cluster) schedule(rc *resourceapi.ResourceClaim) error {
@@ -172,7 +172,7 @@ func (c *cluster) schedule(rc *resourceapi.ResourceClaim) error {
 		for i := range results {
 			at, ok := c.free(results[i].Device)
 			if !ok {
-				return fmt.Errorf("claim %s wants %s: %w", uid, results[i].Device, errPending)
+				return fmt.Errorf("claim %s requests %s: %w", uid, results[i].Device, errPending)
 			}
 			places = append(places, at)
 		}

@@ -262,14 +262,14 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 	case "reconcileIntervals":
 		return m.reconcileIntervals(ctx, p, act.Interval, act.GPUs...)
 	case "configure":
-		return p.offer.configure(ctx, act.Config)
+		return p.layout.configure(ctx, act.Config)
 	case "allocate":
 		_, err := m.allocateFor(act)
 		return err
 	case "delete":
 		return m.updateCluster(func(c *cluster) { delete(c.Allocated, act.Claim) })
 	case "wait":
-		return p.offer.pass(ctx, changeSeconds)
+		return p.layout.wait(ctx, changeSeconds)
 	default:
 		return fmt.Errorf("no such call: %s", act.Call)
 	}

@@ -65,7 +65,7 @@ func (c *concurrentClaims) one(ctx context.Context, m *Machine, p *Process, n in
 	}
 	again, err := p.Prepare(ctx, m.claim(act))
 	if err != nil || again.CDI.Devices[0] != first.CDI.Devices[0] {
-		return errors.Join(fmt.Errorf("preparing %s again: another answer", act.Claim), err, give())
+		return errors.Join(fmt.Errorf("preparing %s again: another result", act.Claim), err, give())
 	}
 	return errors.Join(give(), p.Unprepare(ctx, act.Claim))
 }

@@ -24,7 +24,7 @@ type FaultPoint func(site string, effect func() error) error
 
 // readOnlySites are the sites that change neither the disk, nor a GPU, nor the state of the API server.
 var readOnlySites = map[string]bool{
-	"lock.Claim": true, "lock.GPUs": true, "api.Config": true, "api.Slices": true, "api.Claims": true, "nvml.Open": true, "nvml.Driver": true,
+	"lock.Claim": true, "lock.GPUs": true, "api.Config": true, "api.ResourceSlices": true, "api.Claims": true, "nvml.Open": true, "nvml.Driver": true,
 	"nvml.GPUs": true, "nvml.CommonEdits": true, "nvml.MIGMode": true, "nvml.Instances": true, "nvml.Occupied": true, "nvml.Instance": true,
 	"inventory.Refresh": true,
 }

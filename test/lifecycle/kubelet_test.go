@@ -165,7 +165,7 @@ func (k *kubelet) call(mayDie bool, do func(p *Process)) (alive bool) {
 	if processKiller.isDead() {
 		k.start(i)
 		if k.random.IntN(2) == 0 {
-			// Recovery runs at once, because a random refusal meanwhile would not be reproducible.
+			// Recovery runs at once, because a random fault meanwhile would not be reproducible.
 			k.killers[i].refuse = nil
 			require.NoError(k.t, k.plugins[i].Settle(k.t.Context()))
 			k.killers[i].refuse = k.refuse
@@ -260,13 +260,13 @@ func (k *kubelet) prepare(l *podClaim) {
 		return
 	}
 	if err != nil {
-		require.Nil(k.t, l.answer, "claim %s was answered and is refused now: %v", l.uid(), err)
+		require.Nil(k.t, l.answer, "claim %s was prepared and is refused now: %v", l.uid(), err)
 		require.True(k.t, k.contended(l), "claim %s: %v", l.uid(), err)
 		return
 	}
 	require.Empty(k.t, k.conflictingClaims(l), "claim %s has devices of other claims", l.uid())
 	if l.answer != nil && l.boot == k.machine.BootID() { // MIG devices are recreated after a reboot
-		require.Empty(k.t, cmp.Diff(l.answer.Results, r.Results, cmp.AllowUnexported(checkpoint.Result{}, checkpoint.MIG{})), "another answer for claim %s", l.uid())
+		require.Empty(k.t, cmp.Diff(l.answer.Results, r.Results, cmp.AllowUnexported(checkpoint.Result{}, checkpoint.MIG{})), "another result for claim %s", l.uid())
 		require.Equal(k.t, l.answer.CDI.Devices, r.CDI.Devices)
 	}
 	l.answer, l.boot = r, k.machine.BootID()

@@ -23,8 +23,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin"
 )
 
-// offer is the layout controller of a process on a node whose layout changes.
-type offer struct {
+// layoutController is the layout controller of a process on a node whose layout changes.
+type layoutController struct {
 	*plugin.Layout
 
 	machine    *Machine
@@ -47,9 +47,9 @@ func (silent) Warn(_, _, _ string) {}
 
 func (silent) Normal(_, _, _ string) {}
 
-// offering builds the layout controller.
-func (m *Machine) offering(p *Process, faultPoint FaultPoint) *offer {
-	o := &offer{machine: m, faultPoint: faultPoint, node: func() *gpu.Node { return p.machine.Inventory.Current().Node }}
+// newLayoutController builds the layout controller.
+func (m *Machine) newLayoutController(p *Process, faultPoint FaultPoint) *layoutController {
+	o := &layoutController{machine: m, faultPoint: faultPoint, node: func() *gpu.Node { return p.machine.Inventory.Current().Node }}
 	o.Layout = plugin.NewLayout(m.settings(), p.machine, plugin.LayoutPorts{
 		Cluster: server{m, faultPoint}, Read: o.config, Passing: func(err error) bool { return errors.Is(err, errConfig) }, Slices: o, Events: silent{},
 	})
@@ -69,7 +69,7 @@ func (server) DeviceTaints(ctx context.Context) (bool, error) { return true, ctx
 func (server) CountsShares(ctx context.Context) (bool, error) { return true, ctx.Err() }
 
 func (s server) Tainted(ctx context.Context) (tainted map[gpu.PoolDevice]bool, err error) {
-	err = s.faultPoint("api.Slices", func() error { tainted, err = s.machine.taints(); return err })
+	err = s.faultPoint("api.ResourceSlices", func() error { tainted, err = s.machine.taints(); return err })
 	return tainted, errors.Join(ctx.Err(), err)
 }
 
@@ -82,7 +82,7 @@ func (s server) Allocated(ctx context.Context, query kube.AllocatedQuery) (page 
 var errConfig = errors.New("the API server does not answer")
 
 // config reads the node's configuration.
-func (o *offer) config(ctx context.Context) (*v1alpha1.NodeConfig, error) {
+func (o *layoutController) config(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 	var text string
 	err := o.faultPoint("api.Config", func() error {
 		c, err := o.machine.cluster()
@@ -99,8 +99,8 @@ func (o *offer) config(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 	return config, err
 }
 
-// begin starts the layout controller as the leader.
-func (o *offer) begin(ctx context.Context, read driver.AtStart) error {
+// start starts the layout controller as the leader.
+func (o *layoutController) start(ctx context.Context, read driver.AtStart) error {
 	o.Begin(ctx, read)
 	if err := o.machine.updateCluster(func(c *cluster) { c.leads(time.Now()) }); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (o *offer) begin(ctx context.Context, read driver.AtStart) error {
 }
 
 // Publish receives what the node publishes.
-func (o *offer) Publish(resources resourceslice.DriverResources) {
+func (o *layoutController) Publish(resources resourceslice.DriverResources) {
 	o.mu.Lock()
 	o.unsent = &resources
 	o.mu.Unlock()
@@ -122,7 +122,7 @@ func (o *offer) Publish(resources resourceslice.DriverResources) {
 }
 
 // send sends what is unsent; false if it fails.
-func (o *offer) send() bool {
+func (o *layoutController) send() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.leads || o.unsent == nil {
@@ -137,15 +137,15 @@ func (o *offer) send() bool {
 	return err == nil
 }
 
-// pass waits that many seconds of fake time, or until no change is pending.
-func (o *offer) pass(ctx context.Context, seconds int) error {
+// wait waits that many seconds of fake time, or until no change is pending.
+func (o *layoutController) wait(ctx context.Context, seconds int) error {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	var err error
 	running.Go(func() { err = o.Offering.Run(ctx, o.Publisher.Publish) })
 	for i := range seconds {
 		time.Sleep(time.Second)
-		if o.send() && i > 0 && o.calm() {
+		if o.send() && i > 0 && o.stable() {
 			break
 		}
 	}
@@ -154,8 +154,8 @@ func (o *offer) pass(ctx context.Context, seconds int) error {
 	return err
 }
 
-// calm reports whether no change is pending.
-func (o *offer) calm() bool {
+// stable reports whether no change is pending.
+func (o *layoutController) stable() bool {
 	c, err := o.machine.cluster()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -163,12 +163,12 @@ func (o *offer) calm() bool {
 }
 
 // configure changes the node's configuration and notifies the process.
-func (o *offer) configure(ctx context.Context, text string) error {
+func (o *layoutController) configure(ctx context.Context, text string) error {
 	if err := o.machine.updateCluster(func(c *cluster) { c.Config = text }); err != nil {
 		return err
 	}
 	o.Offering.Reload()
-	return o.pass(ctx, changeSeconds)
+	return o.wait(ctx, changeSeconds)
 }
 
 const (
@@ -207,7 +207,7 @@ func (m *Machine) layoutIsKept(inv *inventory.Inventory, records map[string]*che
 			return fmt.Errorf("claim %s has %s, which is not published", uid, at)
 		}
 		if saved != nil && !saved[at] {
-			return fmt.Errorf("claim %s has %s, and another layout is saved", uid, at)
+			return fmt.Errorf("claim %s has %s, but another layout is saved", uid, at)
 		}
 	}
 	return nil
@@ -269,7 +269,7 @@ func (m *Machine) layoutIsComplete(ctx context.Context) error {
 func (m *Machine) hasSaved(inv *inventory.Inventory, want gpu.Layout) error {
 	saved, err := driver.LayoutFile{Disk: disk.OS{}, Dir: m.StateDir}.Load()
 	if err != nil || saved.GPUs == nil {
-		return errors.Join(err, errors.New("a layout must be saved"))
+		return errors.Join(err, errors.New("no layout is saved"))
 	}
 	node := inv.Current().Node
 	for i := range node.GPUs {

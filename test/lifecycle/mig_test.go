@@ -37,12 +37,12 @@ func TestUnprepare_MIGDeviceInUse_PendingCleanupOfItAlone(t *testing.T) {
 
 	require.ErrorIs(t, p.Unprepare(t.Context(), "stuck"), gpu.ErrInUse)
 	m.Advance(2 * time.Minute)
-	require.NoError(t, p.Unprepare(t.Context(), "stuck"), "the pod may go")
+	require.NoError(t, p.Unprepare(t.Context(), "stuck"), "Unprepare succeeds although the cleanup is pending")
 	assert.Equal(t, []gpu.Debt{{GPU: m.gpus[3], Uses: []gpu.Use{stuck.Results[0].Use()}}}, owed)
 	require.NoError(t, m.CheckInvariants(t.Context(), "neighbour"))
 
 	_, err = p.Prepare(t.Context(), m.claim(preparesMIG("other", medium)))
-	require.NoError(t, err, "what does not overlap it can be made")
+	require.NoError(t, err, "MIG devices that do not overlap it can be created")
 	require.NoError(t, p.Unprepare(t.Context(), "neighbour"))
 	require.NoError(t, p.Unprepare(t.Context(), "other"))
 	_, err = p.Prepare(t.Context(), m.claim(preparesMIG("next", large)))
@@ -53,7 +53,7 @@ func TestUnprepare_MIGDeviceInUse_PendingCleanupOfItAlone(t *testing.T) {
 
 	release()
 	_, err = p.Prepare(t.Context(), m.claim(prepares("whole", 3)))
-	require.NoError(t, err, "the debt is paid when its GPU is needed")
+	require.NoError(t, err, "the next claim on the GPU completes the cleanup")
 	assert.Empty(t, owed)
 	require.NoError(t, m.CheckInvariants(t.Context(), "whole"))
 	require.NoError(t, p.Unprepare(t.Context(), "whole"))
@@ -76,15 +76,15 @@ func TestUnprepare_MIGDriverUnavailable_Ends(t *testing.T) {
 	require.Error(t, p.Refresh(t.Context()))
 	require.ErrorIs(t, p.Unprepare(t.Context(), "goes"), gpu.ErrDriverNotLoaded)
 	m.Advance(2 * time.Minute)
-	require.NoError(t, p.Unprepare(t.Context(), "goes"), "the pod may go")
+	require.NoError(t, p.Unprepare(t.Context(), "goes"), "Unprepare succeeds although the cleanup is pending")
 	_, debts := p.Counts()
 	assert.Equal(t, 1, debts)
 
 	require.NoError(t, m.reloadDriver())
 	require.NoError(t, p.Refresh(t.Context()))
-	require.NoError(t, m.createStatic(t.Context(), small), "somebody else makes what was there")
+	require.NoError(t, m.createStatic(t.Context(), small), "an administrator creates an identical MIG device")
 	require.NoError(t, p.Settle(t.Context()))
-	require.NoError(t, m.CheckInvariants(t.Context()), "the debt is paid, and the administrator's slice stays")
+	require.NoError(t, m.CheckInvariants(t.Context()), "the cleanup is complete, and the administrator's MIG device stays")
 	_, err = p.Prepare(t.Context(), m.claim(preparesMIG("stays", large)))
 	require.NoError(t, err)
 	require.NoError(t, m.CheckInvariants(t.Context(), "stays"))
@@ -109,7 +109,7 @@ func TestPrepare_AdministratorTakesPlacement_NotTouched(t *testing.T) {
 	defer func() { require.NoError(t, p.Close()) }()
 	_, err = p.Prepare(t.Context(), m.claim(preparesMIG("a", large)))
 	require.ErrorIs(t, err, gpu.ErrInUse)
-	require.NoError(t, m.CheckInvariants(t.Context()), "it is the administrator's")
+	require.NoError(t, m.CheckInvariants(t.Context()), "the instance belongs to the administrator")
 	require.NoError(t, p.Unprepare(t.Context(), "a"))
 	require.NoError(t, m.CheckEmpty(t.Context()))
 }
@@ -149,7 +149,7 @@ func killBesideOther(t *testing.T, m *Machine) {
 		processes.Go(func() { killSwitch = m.spawn(t, childSpec{Acts: s.acts, KillAt: at, Late: at%2 == 0}) })
 		processes.Go(func() { living = m.spawn(t, childSpec{Acts: other.acts}) })
 		processes.Wait()
-		require.NoError(t, living.asExpected(other), "beside a process that was killed at fault point %d", at)
+		require.NoError(t, living.asExpected(other), "concurrently with a process that was killed at fault point %d", at)
 		killed = killSwitch.killed
 		claims := claimStates(s, killSwitch.ended)
 		claims["b"] = &claimState{prepare: preparesMIG("b", medium), answered: true}
@@ -189,16 +189,16 @@ func TestPrepare_MIGDevice_NVMLCallCounts(t *testing.T) {
 	assert.Equal(t, made, cost(preparesMIG("b", small)))
 	assert.Equal(t, removed, cost(unprepares("a")))
 	assert.Equal(t, removed, cost(unprepares("b")))
-	assert.Equal(t, made, cost(preparesMIG("c", medium)), "the mode stays on")
+	assert.Equal(t, made, cost(preparesMIG("c", medium)), "the mode stays enabled")
 	assert.Equal(t, removed, cost(unprepares("c")))
 	off := map[string]int{mode: 1, look: 1, set: 1, "nvml.Driver": 1, "nvml.GPUs": 1}
-	assert.Equal(t, off, cost(prepares("d", 3)), "and goes off for the whole GPU, when nothing is on it")
+	assert.Equal(t, off, cost(prepares("d", 3)), "the mode is disabled for the whole GPU when there are no instances")
 	assert.Empty(t, cost(unprepares("d")))
 	assert.Equal(t, map[string]int{mode: 1}, cost(prepares("e", 3)))
 	assert.Empty(t, cost(unprepares("e")))
-	assert.Equal(t, map[string]int{mode: 1}, cost(shares("f", 3)), "a share costs what the whole GPU does")
+	assert.Equal(t, map[string]int{mode: 1}, cost(shares("f", 3)), "a share needs the same calls as the whole GPU")
 	assert.Equal(t, map[string]int{mode: 1}, cost(shares("g", 3)))
-	assert.Empty(t, cost(shares("f", 3)), "and nothing when it is there")
+	assert.Empty(t, cost(shares("f", 3)), "a prepared share needs no call")
 	assert.Empty(t, cost(unprepares("f")))
 	assert.Empty(t, cost(unprepares("g")))
 
@@ -206,7 +206,7 @@ func TestPrepare_MIGDevice_NVMLCallCounts(t *testing.T) {
 	for range 2 { // two passes: a device that both find belongs to an administrator
 		require.NoError(t, p.Refresh(t.Context()))
 	}
-	assert.Equal(t, map[string]int{one: 1}, cost(preparesMIG("h", small)), "what an administrator made is looked at")
+	assert.Equal(t, map[string]int{one: 1}, cost(preparesMIG("h", small)), "a static MIG device is checked")
 	assert.Equal(t, map[string]int{one: 1}, cost(preparesMIG("h", small)), "repeated")
 	assert.Empty(t, cost(unprepares("h")))
 	require.NoError(t, m.CheckEmpty(t.Context()))

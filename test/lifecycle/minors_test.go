@@ -65,7 +65,7 @@ func (r *renumbering) first(minor int) (int, error) {
 			return first, nil
 		}
 	}
-	return 0, fmt.Errorf("looking for GPU %d: %w", minor, gpu.ErrNotFound)
+	return 0, fmt.Errorf("finding GPU %d: %w", minor, gpu.ErrNotFound)
 }
 
 func (r *renumbering) CharDevice(path string) (hostfs.CharDevice, error) {
@@ -180,7 +180,7 @@ func TestPrepare_MIGModeChangesMinor_SpecHasNewOne(t *testing.T) {
 		require.ErrorContains(t, err, "could not be inspected since its MIG mode was turned on")
 		require.ErrorContains(t, err, "(it is retried)")
 		require.NoError(t, m.CheckEmpty(t.Context()))
-		assert.Equal(t, 5, sets, "nor is it changed back for a claim that needs the mode that was before")
+		assert.Equal(t, 5, sets, "the mode is not changed back for a claim that needs the previous mode either")
 	}
 	fails = 0
 	_, err = p.Prepare(t.Context(), m.claim(preparesMIG("partition", large)))

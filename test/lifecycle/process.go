@@ -59,8 +59,8 @@ type Process struct {
 	reconciler   *timeslice.Reconciler
 	wanted       map[gpu.UUID]gpu.Interval
 	intervalErrs error
-	// offer is nil if the layout of the node does not change.
-	offer *offer
+	// layout is nil if the layout of the node does not change.
+	layout *layoutController
 }
 
 // Start builds a process on the machine from the plugin's parts.
@@ -114,10 +114,10 @@ func (m *Machine) transact(ctx context.Context, p *Process, w Wiring) error {
 	var read driver.AtStart
 	settings.Owing = w.Owing
 	if m.layoutChanges {
-		p.offer = m.offering(p, w.FaultPoint)
-		read.Config, read.ConfigErr = p.offer.config(ctx)
-		p.offer.Bind(&settings)
-		advertised = p.offer.Offering
+		p.layout = m.newLayoutController(p, w.FaultPoint)
+		read.Config, read.ConfigErr = p.layout.config(ctx)
+		p.layout.Bind(&settings)
+		advertised = p.layout.Offering
 	}
 	settings.Found = func(records []*checkpoint.Record) { read.Records = records }
 	m.newReconciler(p)
@@ -139,7 +139,7 @@ func (m *Machine) transact(ctx context.Context, p *Process, w Wiring) error {
 	}
 	_ = p.Refresh(ctx) // a driver that does not respond does not prevent serving
 	if m.layoutChanges {
-		return p.offer.begin(ctx, read)
+		return p.layout.start(ctx, read)
 	}
 	return nil
 }

@@ -135,7 +135,7 @@ func (m *Machine) continueAsKubelet(ctx context.Context, p *Process, claims map[
 		return err
 	}
 	if m.layoutChanges {
-		if err := p.offer.pass(ctx, releaseSeconds); err != nil {
+		if err := p.layout.wait(ctx, releaseSeconds); err != nil {
 			return err
 		}
 	}
@@ -147,7 +147,7 @@ func (m *Machine) checkWhileAllocated(ctx context.Context, p *Process) error {
 	if !m.layoutChanges {
 		return nil
 	}
-	if err := p.offer.pass(ctx, changeSeconds); err != nil {
+	if err := p.layout.wait(ctx, changeSeconds); err != nil {
 		return err
 	}
 	return m.CheckInvariants(ctx)

@@ -239,7 +239,7 @@ func (m *Machine) runBefore(t *testing.T, s *scenario) {
 	p, err := m.Start(t.Context(), Wiring{Effects: effectsOf(s.before)})
 	require.NoError(t, err)
 	if m.layoutChanges {
-		require.NoError(t, p.offer.pass(t.Context(), changeSeconds))
+		require.NoError(t, p.layout.wait(t.Context(), changeSeconds))
 	}
 	for _, act := range s.before {
 		require.NoError(t, m.act(t.Context(), p, act))

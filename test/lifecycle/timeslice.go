@@ -43,7 +43,7 @@ func (m modelledTool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gp
 			return translated(session.SetTimeSlice(handle, model.TimeSlice(value), true))
 		}
 	}
-	return fmt.Errorf("there is no interval %q", interval)
+	return fmt.Errorf("unknown interval %q", interval)
 }
 
 // installedTool is the nvidia-smi of the driver's files.

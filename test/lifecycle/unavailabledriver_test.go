@@ -34,12 +34,12 @@ func TestUnprepare_DriverUnavailable_Ends(t *testing.T) {
 	defer func() { require.NoError(t, p.Close()) }()
 	for _, rc := range []*resourceapi.ResourceClaim{plain, effects} {
 		_, err := p.Prepare(t.Context(), rc)
-		require.NoError(t, err, "a claim that was answered keeps its answer")
+		require.NoError(t, err, "a prepared claim keeps its result")
 	}
-	require.NoError(t, p.Unprepare(t.Context(), "uid-0"), "without effects the driver is not needed")
+	require.NoError(t, p.Unprepare(t.Context(), "uid-0"), "without effects the driver is not used")
 	require.ErrorIs(t, p.Unprepare(t.Context(), "uid-1"), gpu.ErrDriverNotLoaded)
 	m.Advance(2 * time.Minute)
-	require.NoError(t, p.Unprepare(t.Context(), "uid-1"), "the pod may go")
+	require.NoError(t, p.Unprepare(t.Context(), "uid-1"), "Unprepare succeeds although the cleanup is pending")
 	_, debts := p.Counts()
 	assert.Equal(t, 1, debts)
 
@@ -47,7 +47,7 @@ func TestUnprepare_DriverUnavailable_Ends(t *testing.T) {
 	require.NoError(t, m.Node.Load(version))
 	require.NoError(t, p.Refresh(t.Context()))
 	_, err = p.Prepare(t.Context(), Allocate(claimNumber(3), m.devices()[1]))
-	require.NoError(t, err, "the debt is paid when its GPU is needed")
+	require.NoError(t, err, "the next claim on the GPU completes the cleanup")
 	require.NoError(t, m.CheckInvariants(t.Context(), "uid-3"))
 	require.NoError(t, p.Unprepare(t.Context(), "uid-3"))
 	require.NoError(t, m.CheckEmpty(t.Context()))
@@ -67,7 +67,7 @@ func TestPrepare_NVMLHangsForOneGPU_OthersUnaffected(t *testing.T) {
 	looks, look := context.WithTimeout(t.Context(), time.Second)
 	defer look()
 	_, err = processes[1].Prepare(looks, Allocate(claimNumber(2), monitor))
-	require.NoError(t, err, "who only looks at a GPU does not wait for it")
+	require.NoError(t, err, "a monitor device does not wait for a GPU")
 	require.NoError(t, processes[1].Unprepare(t.Context(), "uid-2"))
 	for n := range 20 {
 		rc := Allocate(claimNumber(10+2*n+1), m.devices()[1])
