@@ -70,8 +70,8 @@ type childSpec struct {
 	// state at the others is the same.
 	KillAt                  int
 	Late, Early, CountReads bool
-	// Patience bounds a call; zero means DefaultPatience.
-	Patience time.Duration
+	// CallTimeout bounds a call; zero means DefaultCallTimeout.
+	CallTimeout time.Duration
 	// Concurrent, if not nil, replaces the acts.
 	Concurrent *concurrentClaims
 	// Journal is the file that records every change of the disk.
@@ -179,7 +179,7 @@ func runChild(ctx context.Context, o childSpec, out io.Writer) error {
 	lines := json.NewEncoder(journal)
 	end := &killSwitch{spec: o, out: out, reported: true, sites: map[string]int{}}
 	p, err := m.Start(ctx, Wiring{
-		FaultPoint: end.faultPoint, Patience: o.Patience, DebtAfter: time.Minute, Effects: o.effects(), journal: func(c change) {
+		FaultPoint: end.faultPoint, CallTimeout: o.CallTimeout, CleanupAfter: time.Minute, Effects: o.effects(), journal: func(c change) {
 			writing.Lock()
 			defer writing.Unlock()
 			if err := lines.Encode(c); err != nil {

@@ -97,7 +97,7 @@ func (m *Machine) runWithFault(t *testing.T, s *scenario, how fault, at int) boo
 	var mu sync.Mutex
 	faultPoints, site, unsaved := 0, "", false
 	p, err := m.Start(t.Context(), Wiring{
-		Effects: effectsOf(s.acts), Patience: shortTimeout, DebtAfter: time.Minute,
+		Effects: effectsOf(s.acts), CallTimeout: shortTimeout, CleanupAfter: time.Minute,
 		FaultPoint: func(where string, effect func() error) error {
 			mu.Lock()
 			if how.of(where) {
@@ -162,7 +162,7 @@ func failOnce(t *testing.T, site string, cause error, late bool) {
 	m, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
 	left := 1
-	p, err := m.Start(t.Context(), Wiring{Effects: withEffects, DebtAfter: time.Minute, FaultPoint: func(where string, effect func() error) error {
+	p, err := m.Start(t.Context(), Wiring{Effects: withEffects, CleanupAfter: time.Minute, FaultPoint: func(where string, effect func() error) error {
 		if where == site && left > 0 {
 			left--
 			if late {

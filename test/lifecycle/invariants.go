@@ -118,7 +118,7 @@ func (m *Machine) preparedClaimsHold(ctx context.Context, records map[string]*ch
 	if len(answered) == 0 && !m.layoutChanges {
 		return nil
 	}
-	inv, leave := m.look(m.open, func() (inventory.Owned, error) {
+	inv, leave := m.inspect(m.open, func() (inventory.Owned, error) {
 		return mig.Owned(slices.Collect(maps.Values(records)), m.BootID(), m.host.DriverLoad()), nil
 	})
 	defer func() { _ = leave() }()

@@ -130,7 +130,7 @@ func (k *kubelet) start(i int) {
 	k.killers[i] = &processKiller{dead: make(chan struct{})}
 	defer func() { k.killers[i].refuse = k.refuse }()
 	p, err := k.machine.Start(k.t.Context(), Wiring{
-		FaultPoint: k.killers[i].faultPoint, DebtAfter: time.Minute,
+		FaultPoint: k.killers[i].faultPoint, CleanupAfter: time.Minute,
 		Effects: k.effects,
 	})
 	require.NoError(k.t, err)

@@ -228,9 +228,9 @@ func places(inv *inventory.Inventory, layout gpu.Layout) map[string]bool {
 	node := inv.Current().Node
 	for i := range node.GPUs {
 		g := &node.GPUs[i]
-		offer := layout.Of(g)
-		for _, d := range offer.Devices(g) {
-			found[place(offer.Pool(NodeName, g), string(d.Name()))] = true
+		advertised := layout.Of(g)
+		for _, d := range advertised.Devices(g) {
+			found[place(advertised.Pool(NodeName, g), string(d.Name()))] = true
 		}
 	}
 	return found
@@ -242,7 +242,7 @@ func (m *Machine) layoutIsComplete(ctx context.Context) error {
 	if !m.layoutChanges {
 		return nil
 	}
-	inv, leave := m.look(m.open, nil)
+	inv, leave := m.inspect(m.open, nil)
 	defer func() { _ = leave() }()
 	if err := inv.Refresh(ctx); err != nil {
 		return err

@@ -22,9 +22,9 @@ func TestUnprepare_MIGDeviceInUse_PendingCleanupOfItAlone(t *testing.T) {
 	t.Parallel()
 	m, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
-	var owed []gpu.Debt
+	var pending []gpu.Debt
 	p, err := m.Start(t.Context(), Wiring{
-		Patience: 2 * time.Second, DebtAfter: 2 * time.Minute, Owing: func(debts []gpu.Debt) { owed = debts },
+		CallTimeout: 2 * time.Second, CleanupAfter: 2 * time.Minute, PendingCleanups: func(cleanups []gpu.Debt) { pending = cleanups },
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
@@ -38,7 +38,7 @@ func TestUnprepare_MIGDeviceInUse_PendingCleanupOfItAlone(t *testing.T) {
 	require.ErrorIs(t, p.Unprepare(t.Context(), "stuck"), gpu.ErrInUse)
 	m.Advance(2 * time.Minute)
 	require.NoError(t, p.Unprepare(t.Context(), "stuck"), "Unprepare succeeds although the cleanup is pending")
-	assert.Equal(t, []gpu.Debt{{GPU: m.gpus[3], Uses: []gpu.Use{stuck.Results[0].Use()}}}, owed)
+	assert.Equal(t, []gpu.Debt{{GPU: m.gpus[3], Uses: []gpu.Use{stuck.Results[0].Use()}}}, pending)
 	require.NoError(t, m.CheckInvariants(t.Context(), "neighbour"))
 
 	_, err = p.Prepare(t.Context(), m.claim(preparesMIG("other", medium)))
@@ -54,7 +54,7 @@ func TestUnprepare_MIGDeviceInUse_PendingCleanupOfItAlone(t *testing.T) {
 	release()
 	_, err = p.Prepare(t.Context(), m.claim(prepares("whole", 3)))
 	require.NoError(t, err, "the next claim on the GPU completes the cleanup")
-	assert.Empty(t, owed)
+	assert.Empty(t, pending)
 	require.NoError(t, m.CheckInvariants(t.Context(), "whole"))
 	require.NoError(t, p.Unprepare(t.Context(), "whole"))
 	require.NoError(t, m.CheckEmpty(t.Context()))
@@ -65,7 +65,7 @@ func TestUnprepare_MIGDriverUnavailable_Ends(t *testing.T) {
 	t.Parallel()
 	m, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
-	p, err := m.Start(t.Context(), Wiring{Patience: 300 * time.Millisecond, DebtAfter: 2 * time.Minute})
+	p, err := m.Start(t.Context(), Wiring{CallTimeout: 300 * time.Millisecond, CleanupAfter: 2 * time.Minute})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
 	for claim, s := range map[string]MIGDevice{"stays": large, "goes": small} {
@@ -77,8 +77,8 @@ func TestUnprepare_MIGDriverUnavailable_Ends(t *testing.T) {
 	require.ErrorIs(t, p.Unprepare(t.Context(), "goes"), gpu.ErrDriverNotLoaded)
 	m.Advance(2 * time.Minute)
 	require.NoError(t, p.Unprepare(t.Context(), "goes"), "Unprepare succeeds although the cleanup is pending")
-	_, debts := p.Counts()
-	assert.Equal(t, 1, debts)
+	_, pending := p.Counts()
+	assert.Equal(t, 1, pending)
 
 	require.NoError(t, m.reloadDriver())
 	require.NoError(t, p.Refresh(t.Context()))
@@ -98,7 +98,7 @@ func TestPrepare_AdministratorTakesPlacement_NotTouched(t *testing.T) {
 	m, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
 	var first sync.Once
-	p, err := m.Start(t.Context(), Wiring{Patience: shortTimeout, DebtAfter: time.Minute, FaultPoint: func(site string, effect func() error) error {
+	p, err := m.Start(t.Context(), Wiring{CallTimeout: shortTimeout, CleanupAfter: time.Minute, FaultPoint: func(site string, effect func() error) error {
 		var made error
 		if site == "nvml.CreateInstance" {
 			first.Do(func() { made = m.createStatic(t.Context(), large) })
@@ -119,7 +119,7 @@ func TestPrepare_MIGCreationTimesOut_RolledBack(t *testing.T) {
 	t.Parallel()
 	m, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
-	p, err := m.Start(t.Context(), Wiring{Patience: shortTimeout})
+	p, err := m.Start(t.Context(), Wiring{CallTimeout: shortTimeout})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
 	for _, latency := range []model.MIGLatency{

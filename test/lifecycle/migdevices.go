@@ -53,12 +53,12 @@ func mixedNode(more int) model.Spec {
 func everyProfile(node *model.Node) gpu.Layout {
 	layout := gpu.Layout{}
 	for i, board := range node.Boards() {
-		offer := gpu.Offer{Whole: true, TimeSlice: &gpu.Replicas{Count: 3, ShareName: "shared"}}
+		advertised := gpu.Offer{Whole: true, TimeSlice: &gpu.Replicas{Count: 3, ShareName: "shared"}}
 		for _, profile := range board.MIG.Profiles {
-			offer.MIG = append(offer.MIG, profile.Name)
+			advertised.MIG = append(advertised.MIG, profile.Name)
 		}
 		if board.MIG.Capable() {
-			layout[gpu.UUID(node.Identities()[i].UUID)] = offer
+			layout[gpu.UUID(node.Identities()[i].UUID)] = advertised
 		}
 	}
 	return layout
@@ -215,7 +215,7 @@ func (m *Machine) resultsExist(r *checkpoint.Record, there map[slot]model.MIGDev
 	return nil
 }
 
-// lostWithDriver reports whether a MIG device was lost with the driver, which was loaded again since. Its UUID does not tell, because a
+// lostWithDriver reports whether a MIG device was lost with the driver, which was loaded again since. The UUID cannot be compared, because a
 // recreated device has the same.
 func (m *Machine) lostWithDriver(r *checkpoint.Record, result *checkpoint.Result) bool {
 	for i := range r.Steps {

@@ -75,7 +75,7 @@ func TestPrepare_ManyClaimsTwoProcesses_NoDeviceTwice(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	random := rand.New(rand.NewPCG(1, 0))
-	m, processes := twoProcesses(t, 8, Wiring{Patience: time.Minute, Effects: withEffects})
+	m, processes := twoProcesses(t, 8, Wiring{CallTimeout: time.Minute, Effects: withEffects})
 	free := make(chan string, 8)
 	for _, name := range m.devices() {
 		free <- name
@@ -118,7 +118,7 @@ func TestPrepare_ManyClaimsTwoProcesses_NoDeviceTwice(t *testing.T) {
 // Claims of both processes compete for one GPU, and each gets it in the end.
 func TestPrepare_ContendedGPU_EveryClaimSucceeds(t *testing.T) {
 	t.Parallel()
-	m, processes := twoProcesses(t, 1, Wiring{Patience: time.Minute, Effects: func(*resourceapi.ResourceClaim) []string { return AllEffects }})
+	m, processes := twoProcesses(t, 1, Wiring{CallTimeout: time.Minute, Effects: func(*resourceapi.ResourceClaim) []string { return AllEffects }})
 	o := &owners{of: map[string]string{}}
 	var claims sync.WaitGroup
 	for n := range 8 {

@@ -31,21 +31,21 @@ import (
 type Wiring struct {
 	// FaultPoint is called for every access to the machine; nil: none.
 	FaultPoint FaultPoint
-	// Patience bounds a call. Zero means DefaultPatience.
-	Patience time.Duration
-	// DebtAfter is how long Unprepare blocks a pod whose effects cannot be undone.
-	DebtAfter time.Duration
+	// CallTimeout bounds a call. Zero means DefaultCallTimeout.
+	CallTimeout time.Duration
+	// CleanupAfter is how long Unprepare blocks a pod whose effects cannot be undone.
+	CleanupAfter time.Duration
 	// Effects returns the effects that are planned on each GPU that the claim owns; nil plans none.
 	Effects func(rc *resourceapi.ResourceClaim) []string
-	// Owing receives the pending cleanups; may be nil.
-	Owing func(debts []gpu.Debt)
+	// PendingCleanups receives the pending cleanups; may be nil.
+	PendingCleanups func(pending []gpu.Debt)
 
 	// journal receives every change of the disk.
 	journal func(change)
 }
 
-// DefaultPatience is sufficient for a slow machine, and bounds a failing test.
-const DefaultPatience = 20 * time.Second
+// DefaultCallTimeout is sufficient for a slow machine, and bounds a failing test.
+const DefaultCallTimeout = 20 * time.Second
 
 // Process is a plugin process: the product's packages without the servers for kubelet and API server.
 type Process struct {
@@ -68,8 +68,8 @@ func (m *Machine) Start(ctx context.Context, w Wiring) (*Process, error) {
 	if w.FaultPoint == nil {
 		w.FaultPoint = func(_ string, effect func() error) error { return effect() }
 	}
-	if w.Patience == 0 {
-		w.Patience = DefaultPatience
+	if w.CallTimeout == 0 {
+		w.CallTimeout = DefaultCallTimeout
 	}
 	cfg := m.settings()
 	open, leave := sessions(instrumentedDriver(m.open, w.FaultPoint))
@@ -112,7 +112,7 @@ func (m *Machine) adapters(open inventory.Opener, w Wiring) plugin.Adapters {
 func (m *Machine) transact(ctx context.Context, p *Process, w Wiring) error {
 	advertised, settings := plugin.Advertised(always{m, p}), p.machine.Settings()
 	var read driver.AtStart
-	settings.Owing = w.Owing
+	settings.Owing = w.PendingCleanups
 	if m.layoutChanges {
 		p.layout = m.newLayoutController(p, w.FaultPoint)
 		read.Config, read.ConfigErr = p.layout.config(ctx)
@@ -132,7 +132,7 @@ func (m *Machine) transact(ctx context.Context, p *Process, w Wiring) error {
 			ports.Needs[kind] = mode
 		}
 	}
-	settings.Patience, settings.DebtAfter = w.Patience, w.DebtAfter
+	settings.Patience, settings.DebtAfter = w.CallTimeout, w.CleanupAfter
 	var err error
 	if p.Transaction, p.Damaged, err = prepare.New(ports, settings); err != nil {
 		return err
@@ -164,8 +164,8 @@ const writer = "lifecycle"
 // Close ends the process: the kernel releases its locks and the driver's sessions.
 func (p *Process) Close() error { return errors.Join(p.machine.Close(), p.leave()) }
 
-// look returns an inventory; leave closes its sessions. owned may be nil.
-func (m *Machine) look(open inventory.Opener, owned func() (inventory.Owned, error)) (inv *inventory.Inventory, leave func() error) {
+// inspect returns an inventory; leave closes its sessions. owned may be nil.
+func (m *Machine) inspect(open inventory.Opener, owned func() (inventory.Owned, error)) (inv *inventory.Inventory, leave func() error) {
 	kept, leave := sessions(open)
 	return inventory.New(inventory.Options{Host: m.host, Open: kept, Owned: owned}), leave
 }

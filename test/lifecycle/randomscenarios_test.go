@@ -20,10 +20,10 @@ func concurrentProcesses(t *testing.T, m *Machine) {
 	var processes sync.WaitGroup
 	for i := range 2 {
 		processes.Go(func() {
-			m.spawn(t, childSpec{Patience: concurrentTimeout, Concurrent: &concurrentClaims{Claims: 100, First: 100 * i, Owners: owners, Leads: true}})
+			m.spawn(t, childSpec{CallTimeout: concurrentTimeout, Concurrent: &concurrentClaims{Claims: 100, First: 100 * i, Owners: owners, Leads: true}})
 		})
 		processes.Go(func() {
-			m.spawn(t, childSpec{Patience: concurrentTimeout, Concurrent: &concurrentClaims{Claims: 100, First: 1000 + 100*i, Owners: owners}})
+			m.spawn(t, childSpec{CallTimeout: concurrentTimeout, Concurrent: &concurrentClaims{Claims: 100, First: 1000 + 100*i, Owners: owners}})
 		})
 	}
 	processes.Wait()
@@ -63,7 +63,7 @@ func killAtRandom(t *testing.T, killed, cut *Machine) {
 			s := randomScenario(random)
 			killed.runKilled(t, s, childSpec{
 				Acts: s.acts, Refuse: s.refuse, KillAt: 1 + random.IntN(40), Late: random.IntN(2) == 0, Early: random.IntN(4) == 0, CountReads: true,
-				Patience: shortTimeout,
+				CallTimeout: shortTimeout,
 			}, cut, map[string]bool{})
 		})
 		if t.Failed() || len(alone) > 0 {

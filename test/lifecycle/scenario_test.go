@@ -189,8 +189,8 @@ func withPendingCleanup(undo, claim string) func(*testing.T, *Machine) {
 		}})
 		require.NoError(t, err)
 		require.NoError(t, p.Unprepare(t.Context(), claim))
-		_, debts := p.Counts()
-		require.Equal(t, 1, debts)
+		_, pending := p.Counts()
+		require.Equal(t, 1, pending)
 		require.NoError(t, p.Close())
 	}
 }

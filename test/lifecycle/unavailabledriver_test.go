@@ -18,7 +18,7 @@ func TestUnprepare_DriverUnavailable_Ends(t *testing.T) {
 	t.Parallel()
 	m, err := NewMachine(t.TempDir(), "l40s", 2)
 	require.NoError(t, err)
-	w := Wiring{Patience: time.Second, DebtAfter: 2 * time.Minute, Effects: withEffects}
+	w := Wiring{CallTimeout: time.Second, CleanupAfter: 2 * time.Minute, Effects: withEffects}
 	p, err := m.Start(t.Context(), w)
 	require.NoError(t, err)
 	plain, effects := Allocate(claimNumber(0), m.devices()[0]), Allocate(claimNumber(1), m.devices()[1])
@@ -40,8 +40,8 @@ func TestUnprepare_DriverUnavailable_Ends(t *testing.T) {
 	require.ErrorIs(t, p.Unprepare(t.Context(), "uid-1"), gpu.ErrDriverNotLoaded)
 	m.Advance(2 * time.Minute)
 	require.NoError(t, p.Unprepare(t.Context(), "uid-1"), "Unprepare succeeds although the cleanup is pending")
-	_, debts := p.Counts()
-	assert.Equal(t, 1, debts)
+	_, pending := p.Counts()
+	assert.Equal(t, 1, pending)
 
 	version, _ := m.Node.Driver()
 	require.NoError(t, m.Node.Load(version))
@@ -56,7 +56,7 @@ func TestUnprepare_DriverUnavailable_Ends(t *testing.T) {
 // NVML hangs for one GPU.
 func TestPrepare_NVMLHangsForOneGPU_OthersUnaffected(t *testing.T) {
 	t.Parallel()
-	m, processes := twoProcesses(t, 2, Wiring{Patience: 3 * time.Second, Effects: withEffects})
+	m, processes := twoProcesses(t, 2, Wiring{CallTimeout: 3 * time.Second, Effects: withEffects})
 	id, err := m.Node.Faults.Add(model.Fault{Call: "nvmlDeviceSetPersistenceMode", GPU: 0, Effect: model.EffectHang})
 	require.NoError(t, err)
 	hanging := make(chan error, 1)
