@@ -39,7 +39,7 @@ func TestExists_Responses_FalseOnlyForNotFoundOfTheClaim(t *testing.T) {
 		"exists":      {code: http.StatusOK, response: found, exists: true},
 		"another UID": {code: http.StatusOK, response: other},
 		"deleted":     {code: http.StatusNotFound, response: notFound},
-		"not served":  {code: http.StatusNotFound, response: "404 page not found", err: "reading claim ns/c: "},
+		"unsupported": {code: http.StatusNotFound, response: "404 page not found", err: "reading claim ns/c: "},
 		"forbidden":   {code: http.StatusForbidden, response: forbidden, err: "reading claim ns/c: "},
 		"broken":      {code: http.StatusInternalServerError, response: "etcd is away", err: "reading claim ns/c: "},
 	} {

@@ -31,7 +31,7 @@ func NewEvents(client kubernetes.Interface, driverName, nodeName string) *Events
 	return &Events{
 		broadcaster: broadcaster,
 		recorder:    broadcaster.NewRecorder(scheme.Scheme, driverName),
-		// The kubelet refers to its Node by the name as UID, and tools look for that.
+		// The kubelet refers to its Node by the name as UID, and tools select Events by that UID.
 		node: &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: types.UID(nodeName)},
 	}
 }

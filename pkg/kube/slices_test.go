@@ -144,7 +144,7 @@ func TestSlices_Publish_CreatedAndUpdated(t *testing.T) {
 	slices := kube.NewSlices(options(server))
 	slices.Publish(resources(2))
 	start(t, slices)
-	eventually(t, "the slice is written", func() bool { return len(server.stored(t)) == 1 })
+	eventually(t, "the ResourceSlice is written", func() bool { return len(server.stored(t)) == 1 })
 
 	slice := server.stored(t)[0]
 	assert.Equal(t, driverName, slice.Spec.Driver)
@@ -156,7 +156,7 @@ func TestSlices_Publish_CreatedAndUpdated(t *testing.T) {
 	assert.EqualValues(t, "node-uid", slice.OwnerReferences[0].UID, "looked up")
 
 	slices.Publish(resources(3))
-	eventually(t, "the slice is updated", func() bool { return len(server.stored(t)[0].Spec.Devices) == 3 })
+	eventually(t, "the ResourceSlice is updated", func() bool { return len(server.stored(t)[0].Spec.Devices) == 3 })
 	eventually(t, "writes are counted", func() bool {
 		return slices.Stats() == kube.SlicesStats{Created: 1, Updated: 1}
 	})
@@ -168,7 +168,7 @@ func TestSlices_RestartWithoutPublish_NothingReadOrWritten(t *testing.T) {
 	before := kube.NewSlices(options(server))
 	before.Publish(resources(2))
 	stop := start(t, before)
-	eventually(t, "the slice is written", func() bool { return len(server.stored(t)) == 1 })
+	eventually(t, "the ResourceSlice is written", func() bool { return len(server.stored(t)) == 1 })
 	stop()
 	server.ClearActions()
 
@@ -186,7 +186,7 @@ func TestSlices_RestartWithSameContent_NoWrites(t *testing.T) {
 	before := kube.NewSlices(options(server))
 	before.Publish(resources(80))
 	stop := start(t, before)
-	eventually(t, "both slices are written", func() bool { return len(server.stored(t)) == 2 })
+	eventually(t, "both ResourceSlices are written", func() bool { return len(server.stored(t)) == 2 })
 	stop()
 	writes := server.writes.Load()
 
@@ -201,7 +201,7 @@ func TestSlices_RestartWithSameContent_NoWrites(t *testing.T) {
 	missing := server.stored(t)[1].Name
 	require.NoError(t, server.Tracker().Delete(resourceapi.SchemeGroupVersion.WithResource("resourceslices"), "", missing))
 	assert.Equal(t, writes, server.writes.Load(), "0 API writes when nothing changed")
-	eventually(t, "the missing slice is back", func() bool { return len(server.stored(t)) == 2 })
+	eventually(t, "the missing ResourceSlice is back", func() bool { return len(server.stored(t)) == 2 })
 	stop()
 	assert.Equal(t, int64(1), restarted.Stats().Created)
 }
@@ -223,15 +223,15 @@ func TestSlices_Deleted_CreatedAgain(t *testing.T) {
 	slices := kube.NewSlices(options(server))
 	slices.Publish(resources(80))
 	start(t, slices)
-	eventually(t, "both slices are written", func() bool { return len(server.stored(t)) == 2 })
+	eventually(t, "both ResourceSlices are written", func() bool { return len(server.stored(t)) == 2 })
 
 	for round := range 3 {
 		for _, slice := range server.stored(t) {
 			require.NoError(t, server.Tracker().Delete(resourceapi.SchemeGroupVersion.WithResource("resourceslices"), "", slice.Name))
 		}
 		deleted := time.Now()
-		eventually(t, "the deleted slices are created again", func() bool { return len(server.stored(t)) == 2 })
-		t.Logf("round %d: 2 deleted slices created again after %v", round, time.Since(deleted).Round(time.Millisecond))
+		eventually(t, "the deleted ResourceSlices are created again", func() bool { return len(server.stored(t)) == 2 })
+		t.Logf("round %d: 2 deleted ResourceSlices created again after %v", round, time.Since(deleted).Round(time.Millisecond))
 	}
 }
 
@@ -246,7 +246,7 @@ func TestSlices_WritesFail_Retried(t *testing.T) {
 	slices := kube.NewSlices(opts)
 	slices.Publish(resources(1))
 	stop := start(t, slices)
-	eventually(t, "the slice is written in spite of errors", func() bool { return len(server.stored(t)) == 1 })
+	eventually(t, "the ResourceSlice is written in spite of errors", func() bool { return len(server.stored(t)) == 1 })
 	stop()
 	assert.Equal(t, int64(4), slices.Stats().Errors)
 	require.ErrorContains(t, first, "publishing ResourceSlices of node node-1: ")
@@ -273,7 +273,7 @@ func TestSlices_FieldsDropped_Reported(t *testing.T) {
 	case <-time.After(deadline):
 		t.Fatal("dropped fields were not reported")
 	}
-	eventually(t, "the slice is stored", func() bool { return len(server.stored(t)) == 1 })
+	eventually(t, "the ResourceSlice is stored", func() bool { return len(server.stored(t)) == 1 })
 	stop()
 	assert.Equal(t, kube.SlicesStats{Created: 1, Dropped: 1}, slices.Stats(), "the content without taints is stored already")
 }
@@ -284,11 +284,11 @@ func TestSlices_NoPools_Deleted(t *testing.T) {
 	slices := kube.NewSlices(options(server))
 	slices.Publish(resources(1))
 	start(t, slices)
-	eventually(t, "the slice is written", func() bool { return len(server.stored(t)) == 1 })
+	eventually(t, "the ResourceSlice is written", func() bool { return len(server.stored(t)) == 1 })
 	slices.Publish(resourceslice.DriverResources{})
-	eventually(t, "the slice is deleted with its pool", func() bool { return len(server.stored(t)) == 0 })
+	eventually(t, "the ResourceSlice is deleted with its pool", func() bool { return len(server.stored(t)) == 0 })
 	slices.Publish(resources(0))
-	eventually(t, "a pool without devices has an empty slice", func() bool {
+	eventually(t, "a pool without devices has an empty ResourceSlice", func() bool {
 		stored := server.stored(t)
 		return len(stored) == 1 && len(stored[0].Spec.Devices) == 0
 	})

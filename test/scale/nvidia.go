@@ -15,7 +15,7 @@ import (
 )
 
 // The models follow what dra-driver-nvidia-gpu publishes (deviceinfo.go, mig.go and partitions.go of its GPU plugin, August 2026): names
-// and number of devices, attributes, capacities and counters, and their spread over pools and slices. Values come from the simulated GPUs.
+// and number of devices, attributes, capacities and counters, and their spread over pools and ResourceSlices. Values come from the simulated GPUs.
 
 // nvidiaDriver is the name of NVIDIA's driver.
 const nvidiaDriver = "gpu.nvidia.com"

@@ -37,7 +37,7 @@ type Place int
 
 // The places.
 const (
-	Forwarded Place = iota // exported, generated, served by the daemon
+	Forwarded Place = iota // exported, generated, handled by the daemon
 	Written                // exported, written by hand in the C library
 	Hidden                 // not exported: the C library calls it on its own
 )

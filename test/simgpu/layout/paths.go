@@ -57,7 +57,7 @@ func (p Paths) Log() string { return filepath.Join(p.runDir(), "log") }
 // Manifest is the file that lists the created files.
 func (p Paths) Manifest() string { return filepath.Join(p.runDir(), "node.json") }
 
-// sandboxFile tells the NVML library that /dev is not this node's.
+// sandboxFile informs the NVML library that /dev is not this node's.
 func (p Paths) sandboxFile() string { return filepath.Join(p.runDir(), "sandbox") }
 
 // sysDevices stands for /sys/devices.

@@ -26,7 +26,7 @@ type ComputeInstance struct {
 }
 
 // CreateComputeInstance creates a compute instance at the first free place, and with it a MIG device with the UUID that every device
-// of this GPU instance id and engine has. It fails with InsufficientResources when the GPU instance has too few slices left in a row, NoPermission unless
+// of this GPU instance id and engine has. It fails with InsufficientResources when the GPU instance has too few consecutive compute slices left, NoPermission unless
 // root of the host asks, NotSupported for a profile that the GPU instance does not have, and InvalidArgument for a handle of
 // none.
 func (s *Session) CreateComputeInstance(ctx context.Context, h Handle, profile uint32, root bool) (Handle, error) {

@@ -16,8 +16,8 @@ func (a PCIAddress) String() string {
 	return fmt.Sprintf("%04x:%02x:%02x.0", a.Domain, a.Bus, a.Device)
 }
 
-// Legacy is NVML's short form: "0000:1B:00.0".
-func (a PCIAddress) Legacy() string {
+// Short is NVML's short form: "0000:1B:00.0".
+func (a PCIAddress) Short() string {
 	return fmt.Sprintf("%04X:%02X:%02X.0", a.Domain, a.Bus, a.Device)
 }
 

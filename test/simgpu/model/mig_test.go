@@ -268,7 +268,7 @@ func TestUUIDs_DifferentPlacements_Differ(t *testing.T) {
 	}
 	assert.Len(t, uuids, 5)
 	for uuid, times := range uuids {
-		assert.Equal(t, 2, times, "%s: the same in each life of the node", uuid)
+		assert.Equal(t, 2, times, "%s: the same whenever it is created", uuid)
 	}
 	first := newIdentity("n", 0, 0, boards[0])
 	second := newIdentity("n", 1, 1, boards[0])

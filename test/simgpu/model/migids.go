@@ -14,7 +14,7 @@ func (m MIGSupport) instanceID(at Placement) uint32 {
 	return m.units()/at.Size - 1 + at.Start/at.Size
 }
 
-// engine is the graphics engine of a compute instance: the first of the GPU's that its slices stand on.
+// engine is the graphics engine of a compute instance: the first one of its compute slices.
 func (m MIGSupport) engine(of, inside Placement) uint32 {
 	unit := m.units()
 	for _, p := range m.Profiles {

@@ -32,7 +32,7 @@ type MIGProfile struct {
 	Slices          int    // compute slices
 	Instances       int    // most that fit at once
 	Multiprocessors int
-	// Narrow is the number of multiprocessors of a compute instance of one slice that does not fill a GPU instance of one slice; 0
+	// Narrow is the number of multiprocessors of a compute instance of one compute slice that does not fill a GPU instance of one; 0
 	// if it does.
 	Narrow    int
 	Engines   Engines
@@ -41,7 +41,7 @@ type MIGProfile struct {
 	Starts    []uint32 // where an instance can begin
 	Media     Media
 	Graphics  bool // "+gfx"
-	Since     int  // first driver branch that offers it
+	Since     int  // first driver branch that supports it
 }
 
 // Placements lists where an instance of the profile can be.
@@ -83,7 +83,7 @@ func (s shape) of(name string, multiprocessors int, memoryMiB uint64, engines En
 	}
 }
 
-// narrowed is the profile with that number of multiprocessors in a compute instance of one slice.
+// narrowed is the profile with that number of multiprocessors in a compute instance of one compute slice.
 func (p MIGProfile) narrowed(multiprocessors int) MIGProfile {
 	p.Narrow = multiprocessors
 	return p
@@ -179,7 +179,7 @@ type ComputeProfile struct {
 // The compute slices of NVML's compute instance profiles, by index.
 var computeSlices = []int{1, 2, 3, 4, 7}
 
-// revisedSlice is NVML's index of the second compute instance profile of one slice, NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1.
+// revisedSlice is NVML's index of the second compute instance profile of one compute slice, NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1.
 const revisedSlice = 7
 
 // ComputeProfiles lists the compute instances that a GPU instance of the profile can hold. The last one fills it.

@@ -50,7 +50,7 @@ func TestProfiles_Names_MatchMemory(t *testing.T) {
 	assert.Equal(t, want, placements)
 }
 
-func TestProfiles_DriverBranch_Offered(t *testing.T) {
+func TestProfiles_DriverBranch_Listed(t *testing.T) {
 	names := map[DriverVersion][]string{
 		"450.248.02": {"1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"},
 		"470.256.02": {"1g.5gb", "1g.5gb+me", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"},

@@ -24,7 +24,7 @@ func pieces(board Board) []piece {
 	return all
 }
 
-// legal reports whether a GPU supports a set of instances, from slices and counts alone.
+// legal reports whether a GPU supports a set of instances, from memory slices and counts alone.
 func legal(all []piece, set uint) bool {
 	var slicesUsed, media, compute int
 	for i, p := range all {

@@ -131,7 +131,7 @@ func TestSession_Lookups_SameHandle(t *testing.T) {
 		"serial":    func() (Handle, error) { return session.BySerial(id.Serial) },
 		"pci":       func() (Handle, error) { return session.ByPCI(id.PCI.String()) },
 		"long pci":  func() (Handle, error) { return session.ByPCI(id.PCI.Long()) },
-		"short pci": func() (Handle, error) { return session.ByPCI(id.PCI.Legacy()) },
+		"short pci": func() (Handle, error) { return session.ByPCI(id.PCI.Short()) },
 	} {
 		got, err := find()
 		require.NoError(t, err, name)

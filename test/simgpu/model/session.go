@@ -125,7 +125,7 @@ func (s *Session) BySerial(serial string) (Handle, error) {
 // ByPCI finds a visible GPU by PCI address, in any form NVML takes.
 func (s *Session) ByPCI(address string) (Handle, error) {
 	want := strings.ToUpper(address)
-	return s.find(func(id Identity) bool { return want == id.PCI.Long() || want == id.PCI.Legacy() })
+	return s.find(func(id Identity) bool { return want == id.PCI.Long() || want == id.PCI.Short() })
 }
 
 func (s *Session) find(match func(Identity) bool) (Handle, error) {

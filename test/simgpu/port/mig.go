@@ -117,7 +117,7 @@ func (d device) profiles(id gpu.UUID) ([]gpu.MIGProfile, error) {
 	if version, _ := d.node.Driver(); version.Branch() < placementsFrom {
 		return nil, nil
 	}
-	offered, err := d.session.MIGProfiles(d.handle)
+	profiles, err := d.session.MIGProfiles(d.handle)
 	if err != nil {
 		return nil, asError("nvmlDeviceGetGpuInstanceProfileInfo", err)
 	}
@@ -126,14 +126,14 @@ func (d device) profiles(id gpu.UUID) ([]gpu.MIGProfile, error) {
 		if err := d.ask("nvmlDeviceGetGpuInstanceProfileInfo", d.session.Alive); err != nil {
 			return nil, err
 		}
-		i := slices.IndexFunc(offered, func(p model.MIGProfile) bool { return p.Index == index })
+		i := slices.IndexFunc(profiles, func(p model.MIGProfile) bool { return p.Index == index })
 		if i < 0 {
 			continue
 		}
 		if err := d.ask("nvmlDeviceGetGpuInstancePossiblePlacements_v2", d.session.Alive); err != nil {
 			return nil, err
 		}
-		list = append(list, describeProfile(offered[i]))
+		list = append(list, describeProfile(profiles[i]))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -140,17 +140,17 @@ func TestContainer_CapabilityNodes_DecideVisibleMIGDevices(t *testing.T) {
 		devices []string
 		want    string
 	}{
-		"one device":               {with(small...), line(0, 0) + device(0, 0, 1, "1g.6gb")},
-		"the other device":         {with(big...), line(0, 0) + device(0, 0, 0, "2g.12gb")},
-		"two devices":              {with(append(small, big...)...), line(0, 0) + device(0, 0, 0, "2g.12gb") + device(1, 0, 1, "1g.6gb")},
-		"no device":                {with(), line(0, 0)},
-		"GPU instance alone":       {with(small[0]), line(0, 0)},
-		"compute instance alone":   {with(small[1]), line(0, 0)},
-		"halves of two devices":    {with(small[0], big[1]), line(0, 0)},
-		"device of another GPU":    {with(other...), line(0, 0)},
-		"a device, not its GPU":    {append([]string{"nvidiactl", "nvidia1"}, small...), line(0, 1)},
-		"devices on two GPUs":      {with(append(small, append(other, "nvidia1")...)...), line(0, 0) + device(0, 0, 1, "1g.6gb") + line(1, 1) + device(0, 1, 0, "1g.6gb")},
-		"whoever monitors the GPU": {with("nvidia-caps/nvidia-cap2"), line(0, 0) + device(0, 0, 0, "2g.12gb") + device(1, 0, 1, "1g.6gb")},
+		"one device":             {with(small...), line(0, 0) + device(0, 0, 1, "1g.6gb")},
+		"the other device":       {with(big...), line(0, 0) + device(0, 0, 0, "2g.12gb")},
+		"two devices":            {with(append(small, big...)...), line(0, 0) + device(0, 0, 0, "2g.12gb") + device(1, 0, 1, "1g.6gb")},
+		"no device":              {with(), line(0, 0)},
+		"GPU instance alone":     {with(small[0]), line(0, 0)},
+		"compute instance alone": {with(small[1]), line(0, 0)},
+		"halves of two devices":  {with(small[0], big[1]), line(0, 0)},
+		"device of another GPU":  {with(other...), line(0, 0)},
+		"a device, not its GPU":  {append([]string{"nvidiactl", "nvidia1"}, small...), line(0, 1)},
+		"devices on two GPUs":    {with(append(small, append(other, "nvidia1")...)...), line(0, 0) + device(0, 0, 1, "1g.6gb") + line(1, 1) + device(0, 1, 0, "1g.6gb")},
+		"the monitor capability": {with("nvidia-caps/nvidia-cap2"), line(0, 0) + device(0, 0, 0, "2g.12gb") + device(1, 0, 1, "1g.6gb")},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

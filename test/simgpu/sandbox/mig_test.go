@@ -267,7 +267,7 @@ func TestGoNVML_MIG_PartitionsGPU(t *testing.T) {
 	nodes, err := filepath.Glob(filepath.Join(node.Paths.Dev, "nvidia-caps/*"))
 	require.NoError(t, err)
 	capsDir := filepath.Join(node.Paths.Dev, "nvidia-caps")
-	assert.Equal(t, []string{capsDir + "/nvidia-cap1", capsDir + "/nvidia-cap2"}, nodes, "nobody takes the node for a container")
+	assert.Equal(t, []string{capsDir + "/nvidia-cap1", capsDir + "/nvidia-cap2"}, nodes, "the node is not mistaken for a container")
 }
 
 // profilesOf converts the board's profiles to NVML's structs, in the order of NVML's index.

@@ -105,7 +105,7 @@ func TestGoNVML_ParallelCalls_AllCounted(t *testing.T) {
 	child.end()
 }
 
-// A reloaded driver ends old sessions; a new one works in the same process.
+// Sessions end when the driver is reloaded; a new one works in the same process.
 func TestGoNVML_DriverReloaded_OldSessionsEnd(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 1))
 	before := stat(t, node.Paths.Socket())
@@ -248,7 +248,7 @@ func TestSMI_Queries_Output(t *testing.T) {
 			"index, uuid, memory.total [MiB], compute_cap, pci.bus_id, fan.speed [%], power.draw [W]\n1, " + ids[1].UUID + ", 81559 MiB, 9.0, 00000000:43:00.0, [N/A], 69.00 W\n", 0},
 		{"set compute mode", []string{"-i", ids[1].UUID, "-c", "EXCLUSIVE_PROCESS"}, "Set compute mode to EXCLUSIVE_PROCESS for GPU 00000000:43:00.0.\nAll done.\n", 0},
 		{"read compute mode", []string{"--query-gpu=compute_mode", "--format=csv,noheader"}, "Default\nExclusive_Process\n", 0},
-		{"set time slice", []string{"compute-policy", "-i", "0", "--set-timeslice=3"}, "Successfully set timeslice policy with value Long for GPU 0\n", 0},
+		{"set time-slice interval", []string{"compute-policy", "-i", "0", "--set-timeslice=3"}, "Successfully set timeslice policy with value Long for GPU 0\n", 0},
 		{"no such GPU", []string{"-i", "7", "-c", "0"}, "No devices were found\n", 6},
 		{"no such field", []string{"--query-gpu=colour", "--format=csv"}, "Field \"colour\" is not a valid field to query.\n\n", 2},
 		{"no format", []string{"--query-gpu=index"}, "\"--format=\" switch is missing. Please run 'nvidia-smi -h' for help.\n\n", 2},

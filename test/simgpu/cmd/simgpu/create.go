@@ -56,7 +56,7 @@ with --sandbox to keep everything below --root.`,
 	f.StringVar(&o.name, "name", "", "name of the node, from which UUIDs come (default: the host name)")
 	f.StringVar(&o.state, "state", "", "file that keeps what survives a reboot (default: simgpu.json in $NODE_STATE, where that is set)")
 	f.StringVar(&o.bundle, "bundle", "", "built driver bundle (default: built when missing, in the user cache directory)")
-	f.BoolVar(&o.sandbox, "sandbox", false, "keep devices, proc and sys below --root; touches nothing else")
+	f.BoolVar(&o.sandbox, "sandbox", false, "keep devices, proc and sys below --root; changes nothing else")
 	f.StringVar(&o.paths.Dev, "dev", o.paths.Dev, "directory for device nodes")
 	f.StringVar(&o.paths.ProcDriver, "proc-driver", o.paths.ProcDriver, "directory that stands for /proc/driver/nvidia")
 	f.StringVar(&o.paths.PCI, "pci", o.paths.PCI, "directory that stands for /sys/bus/pci/devices")
@@ -265,7 +265,7 @@ func startDaemon(paths layout.Paths) error {
 		return fmt.Errorf("starting the daemon: %w", err)
 	}
 	defer log.Close()
-	ready, tell, err := os.Pipe()
+	ready, status, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("starting the daemon: %w", err)
 	}
@@ -273,10 +273,10 @@ func startDaemon(paths layout.Paths) error {
 	command := exec.Command(self, "serve", "--root", paths.Root)
 	command.Dir = "/"
 	command.Stderr = log
-	command.ExtraFiles = []*os.File{tell}
+	command.ExtraFiles = []*os.File{status}
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = command.Start()
-	tell.Close()
+	status.Close()
 	if err != nil {
 		return fmt.Errorf("starting the daemon: %w", err)
 	}

@@ -161,16 +161,16 @@ func TestCommands_InvalidInput_OneLineError(t *testing.T) {
 	n := needNode(t)
 	n.must("create", "--sandbox", "--name", "n1", "--count", "1")
 	for want, args := range map[string][]string{
-		`finding board "h900"`:                    {"create", "--sandbox", "--model", "h900"},
-		"--count 3 but --model names 2 boards":    {"create", "--sandbox", "--model", "t4,t4", "--count", "3"},
-		`reading driver version "newest"`:         {"create", "--sandbox", "--driver", "newest"},
-		"losing a GPU: --gpu is missing":          {"inject", "gpu-lost"},
-		"finding GPU 4: the node has 1":           {"inject", "device-node-missing", "--gpu", "4"},
-		"the GPU node has no such device":         {"inject", "device-node-missing", "--node", "null"},
+		`finding board "h900"`:                       {"create", "--sandbox", "--model", "h900"},
+		"--count 3 but --model names 2 boards":       {"create", "--sandbox", "--model", "t4,t4", "--count", "3"},
+		`reading driver version "newest"`:            {"create", "--sandbox", "--driver", "newest"},
+		"losing a GPU: --gpu is missing":             {"inject", "gpu-lost"},
+		"finding GPU 4: the node has 1":              {"inject", "device-node-missing", "--gpu", "4"},
+		"the GPU node has no such device":            {"inject", "device-node-missing", "--node", "null"},
 		"clearing fault 99: no such fault is active": {"inject", "clear", "99"},
-		`reading NVML return code "bad"`:          {"inject", "error", "--code", "bad"},
-		"raising an XID: --gpu is missing":        {"inject", "xid", "79"},
-		"this is the host itself, not a node ": {"create", "--dev", "/dev"},
+		`reading NVML return code "bad"`:             {"inject", "error", "--code", "bad"},
+		"raising an XID: --gpu is missing":           {"inject", "xid", "79"},
+		"this is the host itself, not a node ":       {"create", "--dev", "/dev"},
 	} {
 		output := n.refused(args...)
 		assert.Contains(t, output, want)
