@@ -1,5 +1,5 @@
-// Prism-controller gives devices the resource names that old pod specs request, and refuses opaque configuration that no device can
-// have when it is written.
+// Prism-controller manages DeviceClasses with extended resource names, so that pods can request devices as extended resources, and
+// serves the admission webhook for opaque configuration.
 package main
 
 import (
@@ -43,13 +43,13 @@ func main() {
 		os.Exit(2)
 	}
 	if err := run(cfg); err != nil {
-		klog.Background().Error(err, "Ending")
+		klog.Background().Error(err, "Exiting after a failure")
 		klog.Flush()
 		os.Exit(1)
 	}
 }
 
-// run works until a signal comes or something fails; losing the lead is a failure.
+// run runs the controllers until a signal or a failure; losing the leader election is a failure.
 func run(cfg *config.Controller) error {
 	logger, err := logging.Start(cfg.LogFormat, cfg.LogVerbosity, version, cfg)
 	if err != nil {
@@ -66,7 +66,7 @@ func run(cfg *config.Controller) error {
 	return m.Start(ctx)
 }
 
-// wire builds everything and starts nothing.
+// wire builds the manager with all controllers; m.Start starts them.
 func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) {
 	connection, err := connect(cfg)
 	if err != nil {
@@ -89,7 +89,7 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 		WebhookServer: webhook.NewServer(webhook.Options{Host: host, Port: port, CertDir: cfg.AdmissionCertificate}),
 		Scheme:        scheme, Cache: controller.Cache(options), Logger: klog.Background(),
 		LeaderElection: true, LeaderElectionNamespace: cfg.Namespace, LeaderElectionID: cfg.Lease,
-		// The process ends right after, so that the next leader need not wait.
+		// The process exits after Start returns, so another replica can lead at once.
 		LeaderElectionReleaseOnCancel: true,
 		Metrics:                       metricsserver.Options{BindAddress: cfg.MetricsEndpoint},
 		HealthProbeBindAddress:        cfg.ProbeEndpoint,

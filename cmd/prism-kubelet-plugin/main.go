@@ -1,4 +1,4 @@
-// Prism-kubelet-plugin publishes the GPUs of a node as DRA devices and prepares the claims that are given them.
+// Prism-kubelet-plugin publishes the GPUs of a node as DRA devices and prepares the claims that they are allocated to.
 package main
 
 import (
@@ -22,8 +22,8 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-// garbagePercent is how much garbage the heap may have beside what is in use: a plugin is on every node and mostly idle, so memory
-// counts for more than the time of a collection. GOGC says otherwise.
+// garbagePercent is the default of GOGC: the plugin runs on every node and is mostly idle, so a small heap matters more than the CPU
+// time of garbage collections.
 const garbagePercent = 40
 
 func main() {
@@ -39,13 +39,13 @@ func main() {
 		os.Exit(2)
 	}
 	if err := run(cfg); err != nil {
-		klog.Background().Error(err, "Ending")
+		klog.Background().Error(err, "Exiting after a failure")
 		klog.Flush()
 		os.Exit(1)
 	}
 }
 
-// run serves until a signal comes or something fails. A replaced driver is no failure: a new process goes on.
+// run serves until a signal or a failure. A replaced driver library is not a failure: the restarted process loads the new one.
 func run(cfg *config.Plugin) error {
 	logger, err := logging.Start(cfg.Serving.LogFormat, cfg.Serving.LogVerbosity, version, cfg)
 	if err != nil {
@@ -56,7 +56,7 @@ func run(cfg *config.Plugin) error {
 	defer stop()
 	err = plugin.Serve(ctx, cfg, plugin.System(cfg, version), inventory.Clock{})
 	if errors.Is(err, gpu.ErrDriverReplaced) {
-		logger.Info("Ending so that a new process loads the new driver library", "reason", err.Error())
+		logger.Info("Exiting so that the restarted process loads the new driver library", "reason", err.Error())
 		return nil
 	}
 	return err

@@ -22,21 +22,21 @@ import (
 	"github.com/prism-gpu/prism/pkg/claim"
 )
 
-// Path is where the API server asks.
+// Path is the URL path of the webhook.
 const Path = "/opaque-config"
 
-// classLimit is how long all questions for classes of one object may take. What is not known by then is not judged by.
-const classLimit = 500 * time.Millisecond
+// classTimeout bounds reading all DeviceClasses of one object. A class that is not read by then is not considered.
+const classTimeout = 500 * time.Millisecond
 
-// OpaqueConfig answers the API server for ResourceClaims, ResourceClaimTemplates and DeviceClasses of resource.k8s.io/v1.
+// OpaqueConfig validates ResourceClaims, ResourceClaimTemplates and DeviceClasses of resource.k8s.io/v1.
 type OpaqueConfig struct {
-	// Driver is the driver whose configuration is judged. That for others passes.
+	// Driver is the name of the driver whose configuration is validated. Configuration for other drivers is allowed.
 	Driver string
 	// Classes reads DeviceClasses.
 	Classes client.Reader
 }
 
-// Serve has the manager's webhook server answer, on every replica: none needs to lead for it.
+// Serve registers the webhook with the manager's webhook server. Every replica serves it, not only the leader.
 func Serve(ctx context.Context, m manager.Manager, driver string) error {
 	if _, err := m.GetCache().GetInformer(ctx, &resourceapi.DeviceClass{}, cache.BlockUntilSynced(false)); err != nil {
 		return fmt.Errorf("watching DeviceClasses for admission: %w", err)
@@ -49,30 +49,30 @@ func Serve(ctx context.Context, m manager.Manager, driver string) error {
 	return nil
 }
 
-// Handle lets pass what is not judged: other operations and kinds, and updates that leave the spec as it is, so that an object that
-// was written before stays usable.
+// Handle allows requests that are not validated: other operations and kinds, and updates that do not change the spec, so that objects
+// that were created without the webhook stay usable.
 func (o *OpaqueConfig) Handle(ctx context.Context, req admission.Request) admission.Response {
-	judged := req.Kind.Group == resourceapi.GroupName && req.Kind.Version == resourceapi.SchemeGroupVersion.Version && req.SubResource == "" &&
+	validated := req.Kind.Group == resourceapi.GroupName && req.Kind.Version == resourceapi.SchemeGroupVersion.Version && req.SubResource == "" &&
 		(req.Operation == admissionapi.Create || req.Operation == admissionapi.Update)
-	if !judged {
+	if !validated {
 		return admission.Allowed("")
 	}
-	ctx, cancel := context.WithTimeout(ctx, classLimit)
+	ctx, cancel := context.WithTimeout(ctx, classTimeout)
 	defer cancel()
 	written := claim.Validator{Driver: o.Driver, Class: func(name string) *resourceapi.DeviceClass { return o.class(ctx, name) }}
 	var problem error
 	var err error
 	switch req.Kind.Kind {
 	case "ResourceClaim":
-		problem, err = judge(req, func(c *resourceapi.ResourceClaim) any { return &c.Spec }, func(c *resourceapi.ResourceClaim) error {
+		problem, err = validate(req, func(c *resourceapi.ResourceClaim) any { return &c.Spec }, func(c *resourceapi.ResourceClaim) error {
 			return written.Claim("spec", &c.Spec)
 		})
 	case "ResourceClaimTemplate":
-		problem, err = judge(req, func(t *resourceapi.ResourceClaimTemplate) any { return &t.Spec }, func(t *resourceapi.ResourceClaimTemplate) error {
+		problem, err = validate(req, func(t *resourceapi.ResourceClaimTemplate) any { return &t.Spec }, func(t *resourceapi.ResourceClaimTemplate) error {
 			return written.Claim("spec.spec", &t.Spec.Spec)
 		})
 	case "DeviceClass":
-		problem, err = judge(req, func(c *resourceapi.DeviceClass) any { return &c.Spec }, func(c *resourceapi.DeviceClass) error {
+		problem, err = validate(req, func(c *resourceapi.DeviceClass) any { return &c.Spec }, func(c *resourceapi.DeviceClass) error {
 			return written.DeviceClass(c.Name, &c.Spec)
 		})
 	}
@@ -80,29 +80,29 @@ func (o *OpaqueConfig) Handle(ctx context.Context, req admission.Request) admiss
 	case err != nil:
 		return admission.Errored(http.StatusBadRequest, err)
 	case problem != nil:
-		return refused(problem)
+		return denied(problem)
 	}
 	return admission.Allowed("")
 }
 
-// judge reads the object and says what is wrong with it, nil where its spec was so before. err says that it cannot be read.
-func judge[T any](req admission.Request, spec func(*T) any, wrong func(*T) error) (problem, err error) {
-	now, before := new(T), new(T)
-	if err := json.Unmarshal(req.Object.Raw, now); err != nil {
-		return nil, fmt.Errorf("reading the %s: %w", req.Kind.Kind, err)
+// validate decodes the object and returns the problem with it, nil if an update does not change its spec. err: it cannot be decoded.
+func validate[T any](req admission.Request, spec func(*T) any, check func(*T) error) (problem, err error) {
+	object, old := new(T), new(T)
+	if err := json.Unmarshal(req.Object.Raw, object); err != nil {
+		return nil, fmt.Errorf("decoding the %s: %w", req.Kind.Kind, err)
 	}
 	if req.Operation == admissionapi.Update {
-		if err := json.Unmarshal(req.OldObject.Raw, before); err != nil {
-			return nil, fmt.Errorf("reading the %s as it was: %w", req.Kind.Kind, err)
+		if err := json.Unmarshal(req.OldObject.Raw, old); err != nil {
+			return nil, fmt.Errorf("decoding the old %s: %w", req.Kind.Kind, err)
 		}
-		if equality.Semantic.DeepEqual(spec(now), spec(before)) {
+		if equality.Semantic.DeepEqual(spec(object), spec(old)) {
 			return nil, nil
 		}
 	}
-	return wrong(now), nil
+	return check(object), nil
 }
 
-// class reads a class, nil where there is none or it is not known in time.
+// class returns a DeviceClass, nil if it does not exist or is not read in time.
 func (o *OpaqueConfig) class(ctx context.Context, name string) *resourceapi.DeviceClass {
 	class := &resourceapi.DeviceClass{}
 	if err := o.Classes.Get(ctx, types.NamespacedName{Name: name}, class); err != nil {
@@ -111,8 +111,8 @@ func (o *OpaqueConfig) class(ctx context.Context, name string) *resourceapi.Devi
 	return class
 }
 
-// refused tells all that is wrong in one line, as the user's own mistake.
-func refused(problem error) admission.Response {
+// denied puts all errors on one line, with the status of an invalid object.
+func denied(problem error) admission.Response {
 	response := admission.Denied(strings.ReplaceAll(problem.Error(), "\n", "; "))
 	response.Result.Code, response.Result.Reason = http.StatusUnprocessableEntity, metav1.StatusReasonInvalid
 	return response

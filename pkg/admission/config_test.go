@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	bad      = `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, memory: 8Gi}`
-	sentence = `opaque.parameters: request "r": GPUConfig: unknown field "memory"; valid fields: kind, apiVersion, sharing, enforceMemory, claimOverride`
-	forbids  = `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, sharing: {strategy: TimeSlicing}, claimOverride: Forbidden}`
+	invalid = `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, memory: 8Gi}`
+	message = `opaque.parameters: request "r": GPUConfig: unknown field "memory"; valid fields: kind, apiVersion, sharing, enforceMemory, claimOverride`
+	forbids = `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, sharing: {strategy: TimeSlicing}, claimOverride: Forbidden}`
 )
 
-// devices are a claim's: one request, and a configuration for a driver.
+// devices is the spec of a claim with one request and one configuration for a driver.
 func devices(class, driver, parameters string) string {
 	return `{devices: {requests: [{name: r, exactly: {deviceClassName: ` + class + `}}], config: [{requests: [r], opaque: {driver: ` + driver +
 		`, parameters: ` + parameters + `}}]}}`
 }
 
-// asked is the API server's question about an object.
-func asked(t *testing.T, operation admissionapi.Operation, kind, object string) admission.Request {
+// review is the API server's request about an object.
+func review(t *testing.T, operation admissionapi.Operation, kind, object string) admission.Request {
 	t.Helper()
 	raw, err := yaml.YAMLToJSONStrict([]byte(object))
 	require.NoError(t, err)
@@ -46,8 +46,8 @@ func asked(t *testing.T, operation admissionapi.Operation, kind, object string) 
 	return req
 }
 
-// judge has a cluster with a class that claims may not override.
-func newJudge(t *testing.T) *OpaqueConfig {
+// newHandler returns a handler for a cluster with the DeviceClass "locked", which forbids overrides by claims.
+func newHandler(t *testing.T) *OpaqueConfig {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, resourceapi.AddToScheme(scheme))
@@ -56,12 +56,12 @@ func newJudge(t *testing.T) *OpaqueConfig {
 	return &OpaqueConfig{Driver: "gpu.prism.dev", Classes: fake.NewClientBuilder().WithScheme(scheme).WithObjects(locked).Build()}
 }
 
-func TestRefused(t *testing.T) {
+func TestHandle_InvalidConfig_Denied(t *testing.T) {
 	t.Parallel()
-	judge := newJudge(t)
+	handler := newHandler(t)
 	for name, c := range map[string]struct{ kind, object, want string }{
-		"claim":    {"ResourceClaim", `{spec: ` + devices("gpu.prism.dev", "gpu.prism.dev", bad) + `}`, "spec.devices.config[0]." + sentence},
-		"template": {"ResourceClaimTemplate", `{spec: {spec: ` + devices("gpu.prism.dev", "gpu.prism.dev", bad) + `}}`, "spec.spec.devices.config[0]." + sentence},
+		"claim":    {"ResourceClaim", `{spec: ` + devices("gpu.prism.dev", "gpu.prism.dev", invalid) + `}`, "spec.devices.config[0]." + message},
+		"template": {"ResourceClaimTemplate", `{spec: {spec: ` + devices("gpu.prism.dev", "gpu.prism.dev", invalid) + `}}`, "spec.spec.devices.config[0]." + message},
 		"class": {
 			"DeviceClass", `{spec: {config: [{opaque: {driver: gpu.prism.dev, parameters: {apiVersion: gpu.prism.dev/v1, kind: GPUConfig}}}]}}`,
 			`spec.config[0].opaque.parameters: apiVersion: unsupported value "gpu.prism.dev/v1"; supported values: gpu.prism.dev/v1alpha1`,
@@ -71,7 +71,7 @@ func TestRefused(t *testing.T) {
 			`spec.devices.config[0].opaque.parameters: request "r": GPUConfig: enforceMemory: must not be set by the claim: the DeviceClass has ` +
 				`claimOverride Forbidden; remove it or use another class`,
 		},
-		"two mistakes": {
+		"two errors": {
 			"DeviceClass", `{spec: {config: [{opaque: {driver: gpu.prism.dev, parameters: {kind: GPUConfig}}}, {opaque: {driver: gpu.prism.dev, parameters: {}}}]}}`,
 			`spec.config[0].opaque.parameters: apiVersion: required and must be a string; supported values: gpu.prism.dev/v1alpha1; spec.config[1].opaque.parameters: apiVersion: ` +
 				`required and must be a string; supported values: gpu.prism.dev/v1alpha1; kind: required and must be a string; supported values: GPUConfig, GPUMetricsConfig, ProfilerConfig`,
@@ -79,58 +79,58 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			answer := judge.Handle(t.Context(), asked(t, admissionapi.Create, c.kind, c.object))
-			assert.False(t, answer.Allowed)
-			assert.Equal(t, &metav1.Status{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid, Message: c.want}, answer.Result)
+			response := handler.Handle(t.Context(), review(t, admissionapi.Create, c.kind, c.object))
+			assert.False(t, response.Allowed)
+			assert.Equal(t, &metav1.Status{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid, Message: c.want}, response.Result)
 		})
 	}
 }
 
-func TestPasses(t *testing.T) {
+func TestHandle_ValidOrNotValidated_Allowed(t *testing.T) {
 	t.Parallel()
-	judge := newJudge(t)
-	claim := `{spec: ` + devices("gpu.prism.dev", "gpu.prism.dev", bad) + `}`
-	passes := map[string]admission.Request{
-		"good": asked(t, admissionapi.Create, "ResourceClaim",
+	handler := newHandler(t)
+	claim := `{spec: ` + devices("gpu.prism.dev", "gpu.prism.dev", invalid) + `}`
+	allowed := map[string]admission.Request{
+		"good": review(t, admissionapi.Create, "ResourceClaim",
 			`{spec: `+devices("gpu.prism.dev", "gpu.prism.dev", `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig}`)+`}`),
-		"another driver":  asked(t, admissionapi.Create, "ResourceClaim", `{spec: `+devices("tpu", "tpu.example.com", bad)+`}`),
-		"unknown class":   asked(t, admissionapi.Create, "ResourceClaim", `{spec: `+devices("none", "gpu.prism.dev", `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig}`)+`}`),
-		"nothing in it":   asked(t, admissionapi.Create, "DeviceClass", `{spec: {}}`),
-		"deletion":        asked(t, admissionapi.Delete, "ResourceClaim", claim),
-		"another kind":    asked(t, admissionapi.Create, "ResourceSlice", claim),
-		"another version": asked(t, admissionapi.Create, "ResourceClaim", claim),
-		"status":          asked(t, admissionapi.Update, "ResourceClaim", claim),
+		"another driver":  review(t, admissionapi.Create, "ResourceClaim", `{spec: `+devices("tpu", "tpu.example.com", invalid)+`}`),
+		"unknown class":   review(t, admissionapi.Create, "ResourceClaim", `{spec: `+devices("none", "gpu.prism.dev", `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig}`)+`}`),
+		"empty spec":      review(t, admissionapi.Create, "DeviceClass", `{spec: {}}`),
+		"deletion":        review(t, admissionapi.Delete, "ResourceClaim", claim),
+		"another kind":    review(t, admissionapi.Create, "ResourceSlice", claim),
+		"another version": review(t, admissionapi.Create, "ResourceClaim", claim),
+		"status":          review(t, admissionapi.Update, "ResourceClaim", claim),
 	}
-	older := passes["another version"]
+	older := allowed["another version"]
 	older.Kind.Version = "v1beta1"
-	passes["another version"] = older
-	status := passes["status"]
+	allowed["another version"] = older
+	status := allowed["status"]
 	status.SubResource, status.OldObject = "status", status.Object
-	passes["status"] = status
-	for name, req := range passes {
-		answer := judge.Handle(t.Context(), req)
-		assert.True(t, answer.Allowed, "%s: %v", name, answer.Result)
+	allowed["status"] = status
+	for name, req := range allowed {
+		response := handler.Handle(t.Context(), req)
+		assert.True(t, response.Allowed, "%s: %v", name, response.Result)
 	}
 }
 
-// What was written before there was admission is changed and deleted as ever, as long as its spec stays.
-func TestOldObjects(t *testing.T) {
+// An object that was created without the webhook can be updated as long as its spec does not change.
+func TestHandle_UpdateWithUnchangedSpec_Allowed(t *testing.T) {
 	t.Parallel()
-	judge := newJudge(t)
+	handler := newHandler(t)
 	for kind, spec := range map[string]string{
-		"ResourceClaim":         devices("gpu.prism.dev", "gpu.prism.dev", bad),
-		"ResourceClaimTemplate": `{spec: ` + devices("gpu.prism.dev", "gpu.prism.dev", bad) + `}`,
-		"DeviceClass":           `{config: [{opaque: {driver: gpu.prism.dev, parameters: ` + bad + `}}]}`,
+		"ResourceClaim":         devices("gpu.prism.dev", "gpu.prism.dev", invalid),
+		"ResourceClaimTemplate": `{spec: ` + devices("gpu.prism.dev", "gpu.prism.dev", invalid) + `}`,
+		"DeviceClass":           `{config: [{opaque: {driver: gpu.prism.dev, parameters: ` + invalid + `}}]}`,
 	} {
-		req := asked(t, admissionapi.Update, kind, `{metadata: {labels: {a: b}}, spec: `+spec+`}`)
-		req.OldObject = asked(t, admissionapi.Create, kind, `{spec: `+spec+`}`).Object
-		assert.True(t, judge.Handle(t.Context(), req).Allowed, kind)
-		req.OldObject = asked(t, admissionapi.Create, kind, `{spec: {}}`).Object
-		assert.False(t, judge.Handle(t.Context(), req).Allowed, "%s that becomes bad", kind)
+		req := review(t, admissionapi.Update, kind, `{metadata: {labels: {a: b}}, spec: `+spec+`}`)
+		req.OldObject = review(t, admissionapi.Create, kind, `{spec: `+spec+`}`).Object
+		assert.True(t, handler.Handle(t.Context(), req).Allowed, kind)
+		req.OldObject = review(t, admissionapi.Create, kind, `{spec: {}}`).Object
+		assert.False(t, handler.Handle(t.Context(), req).Allowed, "%s that becomes invalid", kind)
 	}
 }
 
-// unready is a cache that has not seen anything yet.
+// unready is a cache that is not synced yet.
 type unready struct{ client.Reader }
 
 func (unready) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
@@ -138,21 +138,21 @@ func (unready) Get(ctx context.Context, _ client.ObjectKey, _ client.Object, _ .
 	return ctx.Err()
 }
 
-// A class that is not known in time is not judged by; everything else is.
-func TestUnreadyClasses(t *testing.T) {
+// A DeviceClass that is not read in time is not considered; everything else is validated.
+func TestHandle_ClassesUnavailable_RestValidated(t *testing.T) {
 	t.Parallel()
-	judge := &OpaqueConfig{Driver: "gpu.prism.dev", Classes: unready{}}
+	handler := &OpaqueConfig{Driver: "gpu.prism.dev", Classes: unready{}}
 	good := `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig}`
-	assert.True(t, judge.Handle(t.Context(), asked(t, admissionapi.Create, "ResourceClaim", `{spec: `+devices("locked", "gpu.prism.dev", good)+`}`)).Allowed)
-	assert.False(t, judge.Handle(t.Context(), asked(t, admissionapi.Create, "ResourceClaim", `{spec: `+devices("locked", "gpu.prism.dev", bad)+`}`)).Allowed)
+	assert.True(t, handler.Handle(t.Context(), review(t, admissionapi.Create, "ResourceClaim", `{spec: `+devices("locked", "gpu.prism.dev", good)+`}`)).Allowed)
+	assert.False(t, handler.Handle(t.Context(), review(t, admissionapi.Create, "ResourceClaim", `{spec: `+devices("locked", "gpu.prism.dev", invalid)+`}`)).Allowed)
 }
 
-func TestUnreadable(t *testing.T) {
+func TestHandle_UndecodableObject_Error(t *testing.T) {
 	t.Parallel()
-	answer := newJudge(t).Handle(t.Context(), admission.Request{AdmissionRequest: admissionapi.AdmissionRequest{
+	response := newHandler(t).Handle(t.Context(), admission.Request{AdmissionRequest: admissionapi.AdmissionRequest{
 		Operation: admissionapi.Create, Kind: metav1.GroupVersionKind{Group: "resource.k8s.io", Version: "v1", Kind: "ResourceClaim"},
 		Object: runtime.RawExtension{Raw: json.RawMessage(`[]`)},
 	}})
-	assert.False(t, answer.Allowed)
-	assert.Contains(t, answer.Result.Message, "reading the ResourceClaim: ")
+	assert.False(t, response.Allowed)
+	assert.Contains(t, response.Result.Message, "decoding the ResourceClaim: ")
 }

@@ -1,4 +1,4 @@
-// Package admission refuses opaque configuration that no device can have when a claim, a template or a class with it is written,
-// so that nobody waits for a pod to learn it. What is judged and how it is said is claim's; Prepare judges again, because nothing
-// waits for the program that serves this.
+// Package admission serves the validating admission webhook for opaque configuration: ResourceClaims, ResourceClaimTemplates and
+// DeviceClasses with invalid configuration are denied when they are written, before any pod waits for them. The rules and their error
+// messages are those of package claim. Prepare validates again, because the webhook may be unavailable.
 package admission

@@ -9,30 +9,29 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// GPUResource says whether whole GPUs get the extended resource name nvidia.com/gpu.
+// GPUResource determines whether whole GPUs get the extended resource name nvidia.com/gpu.
 type GPUResource string
 
 // The values of GPUResource; the zero value means Auto.
 const (
-	// GPUResourceAuto: unless a node has that capacity from a device plugin when the name would be given. A name that was given stays.
+	// GPUResourceAuto sets the name unless a node has that capacity from a device plugin at that time. A name that was set stays.
 	GPUResourceAuto   GPUResource = "Auto"
 	GPUResourceAlways GPUResource = "Always"
 	GPUResourceNever  GPUResource = "Never"
 )
 
 const (
-	// capacityInterval is the time between two checks of all nodes. It is as long as a kubelet keeps the capacity of a device plugin
-	// that has stopped.
+	// capacityInterval is the time between two checks of all nodes: the kubelet keeps the capacity of a stopped device plugin that long.
 	capacityInterval = 5 * time.Minute
 	// nodePage bounds how many Nodes are in memory at once.
 	nodePage = 250
 )
 
-// Capacity is what the last check of the nodes found of nvidia.com/gpu.
+// Capacity is the result of the last check for capacity of nvidia.com/gpu from device plugins.
 type Capacity struct {
-	// Node has it from a device plugin; empty: none has. There may be others.
+	// Node is one node with such capacity; empty: no node has any.
 	Node string
-	// Recent: the check before found a node, and this one none. A device plugin that is restarted looks so.
+	// Recent is true if only the check before found a node, as during a restart of a device plugin.
 	Recent bool
 }
 
@@ -42,8 +41,8 @@ type nodeCheck struct {
 	found Capacity
 }
 
-// capacity returns what the last check found, and after how long the next one is due. It checks where it is due now. Nodes are listed
-// in pages, and not watched: a cluster has thousands, each of which is written every few minutes.
+// capacity returns the result of the last check and the time until the next, and checks now if one is due. Nodes are listed in pages and
+// not watched, because a cluster can have thousands, and each is updated every few minutes.
 func (r *Reconciler) capacity(ctx context.Context) (Capacity, time.Duration, error) {
 	if r.GPUResource == GPUResourceAlways || r.GPUResource == GPUResourceNever {
 		return Capacity{}, 0, nil
@@ -63,12 +62,12 @@ func (r *Reconciler) capacity(ctx context.Context) (Capacity, time.Duration, err
 	return r.nodes.found, capacityInterval, nil
 }
 
-// devicePluginNode finds a node with nvidia.com/gpu, empty where there is none. Devices of DRA drivers do not count in a Node's status.
+// devicePluginNode returns a node with nvidia.com/gpu, empty without one. DRA devices are not in a Node's status.
 func (r *Reconciler) devicePluginNode(ctx context.Context) (string, error) {
 	for next := ""; ; {
 		var page corev1.NodeList
 		if err := r.Direct.List(ctx, &page, client.Limit(nodePage), client.Continue(next)); err != nil {
-			return "", fmt.Errorf("checking which nodes have %s from a device plugin: %w", wholeGPU, err)
+			return "", fmt.Errorf("listing nodes with %s from a device plugin: %w", wholeGPU, err)
 		}
 		for i := range page.Items {
 			for _, resources := range []corev1.ResourceList{page.Items[i].Status.Capacity, page.Items[i].Status.Allocatable} {
@@ -83,9 +82,9 @@ func (r *Reconciler) devicePluginNode(ctx context.Context) (string, error) {
 	}
 }
 
-// leftToDevicePlugin reports whether nvidia.com/gpu is left to a device plugin. A name that was given stays, as pods may be waiting for it:
-// the scheduler takes the capacity of a node that has some, and DRA devices on the others.
-func (p *planning) leftToDevicePlugin(given bool) bool {
+// leftToDevicePlugin reports whether nvidia.com/gpu is not set because of a device plugin. A name that was set stays, because pods may
+// wait for it: the scheduler uses the capacity of nodes that have it, and DRA devices on the others.
+func (p *planner) leftToDevicePlugin(set bool) bool {
 	if p.GPUResource == GPUResourceAlways || p.GPUResource == GPUResourceNever {
 		return false
 	}
@@ -93,13 +92,14 @@ func (p *planning) leftToDevicePlugin(given bool) bool {
 	switch {
 	case node == "" && !p.Capacity.Recent:
 		return false
-	case given && node != "":
-		p.note(ReasonDevicePluginCapacity, "nodes such as %s have %s from a device plugin, and it is the name of whole GPUs of driver %s too: pods get what "+
-			"the node has that they run on; remove the device plugin, or set the chart value controller.gpuExtendedResource to Never, or to Always if both are wanted",
+	case set && node != "":
+		p.problem(ReasonDevicePluginCapacity, "Nodes such as %s have %s from a device plugin, and it is also the extended resource name of whole GPUs of driver %s: "+
+			"pods get the devices of the node that they are scheduled to; remove the device plugin, or set the chart value controller.gpuExtendedResource to "+
+			"Never, or to Always to keep both",
 			node, wholeGPU, p.Driver)
 	case node != "":
-		p.note(ReasonDevicePluginCapacity, "%s is left to the device plugin of nodes such as %s: whole GPUs of driver %s cannot be requested by it; they can some "+
-			"minutes after the last device plugin was removed, and at once with the chart value controller.gpuExtendedResource=Always", wholeGPU, node, p.Driver)
+		p.problem(ReasonDevicePluginCapacity, "Nodes such as %s have %s from a device plugin, so it is not the extended resource name of whole GPUs of driver %s; "+
+			"remove the device plugin (the name is set some minutes later), or set the chart value controller.gpuExtendedResource to Always", node, wholeGPU, p.Driver)
 	}
-	return !given
+	return !set
 }

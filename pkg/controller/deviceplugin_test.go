@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// nodeLister serves pages of nodes, of which some have nvidia.com/gpu, and counts requests.
+// nodeLister lists nodes in pages, some of them with nvidia.com/gpu, and counts requests.
 type nodeLister struct {
 	client.Reader
 
@@ -55,10 +55,10 @@ func (l *nodeLister) List(ctx context.Context, list client.ObjectList, options .
 	return nil
 }
 
-// bareWorld is a cluster without node configurations, with nodes and a clock.
-func bareWorld(t *testing.T, nodes *nodeLister) (*world, *time.Time) {
+// clusterWithNodes is a cluster with nodes and a clock, and without node configurations.
+func clusterWithNodes(t *testing.T, nodes *nodeLister) (*cluster, *time.Time) {
 	t.Helper()
-	w := newWorld(t)
+	w := newCluster(t)
 	now := time.Unix(1000, 0)
 	nodes.Reader = w.Direct
 	w.ConfigMap, w.Direct, w.Now = types.NamespacedName{}, nodes, func() time.Time { return now }
@@ -66,16 +66,16 @@ func bareWorld(t *testing.T, nodes *nodeLister) (*world, *time.Time) {
 	return w, &now
 }
 
-// after reconciles when the controller asked for it.
-func (w *world) after(now *time.Time) {
+// after reconciles and advances the clock by the requested delay.
+func (w *cluster) after(now *time.Time) {
 	w.t.Helper()
 	result, err := w.Reconcile(w.t.Context(), reconcile.Request{})
 	require.NoError(w.t, err)
 	*now = now.Add(result.RequeueAfter)
 }
 
-// event is the next one that was sent; empty without one.
-func (w *world) event() string {
+// event is the next Event that was sent; empty without one.
+func (w *cluster) event() string {
 	select {
 	case event := <-w.events.Events:
 		return event
@@ -84,31 +84,30 @@ func (w *world) event() string {
 	}
 }
 
-// TestReconcile_NoConfigMap_NamesWholeGPUs: pods can request nvidia.com/gpu right after the installation, and a cluster of 5,000 nodes
-// is read in pages, once in five minutes.
+// Pods can request nvidia.com/gpu right after the installation, and a cluster of 5,000 nodes is listed in pages every five minutes.
 func TestReconcile_NoConfigMap_NamesWholeGPUs(t *testing.T) {
 	nodes := &nodeLister{nodes: 5000, with: map[int]string{17: "0"}}
-	w, now := bareWorld(t, nodes)
+	w, now := clusterWithNodes(t, nodes)
 	w.reconcile()
 	assert.Equal(t, `device.driver == "gpu.prism.dev" && device.attributes["gpu.prism.dev"].type == "gpu"`,
 		w.classes()[wholeGPU].Spec.Selectors[0].CEL.Expression)
 	assert.Equal(t, 5000/nodePage, nodes.requests)
 	w.reconcile()
 	w.after(now)
-	assert.Equal(t, 5000/nodePage, nodes.requests, "what is known for less than five minutes is not asked again")
+	assert.Equal(t, 5000/nodePage, nodes.requests, "nodes are listed at most once in five minutes")
 	assert.Equal(t, time.Unix(1000, 0).Add(capacityInterval), *now)
 	w.after(now)
 	assert.Equal(t, 2*5000/nodePage, nodes.requests)
 	assert.Empty(t, w.events.Events)
 }
 
-// TestReconcile_DevicePlugin_KeepsItsName until it was gone for two checks: one that is restarted is no reason to take its name.
-func TestReconcile_DevicePlugin_KeepsItsName(t *testing.T) {
+// The name is set after two checks without a device plugin, because it may be restarting during one.
+func TestReconcile_DevicePlugin_NameNotSet(t *testing.T) {
 	nodes := &nodeLister{nodes: 3, with: map[int]string{1: "8"}}
-	w, now := bareWorld(t, nodes)
+	w, now := clusterWithNodes(t, nodes)
 	w.after(now)
 	assert.NotContains(t, w.classes(), wholeGPU)
-	assert.Contains(t, w.event(), "Warning DevicePluginCapacity nvidia.com/gpu is left to the device plugin of nodes such as n1: ")
+	assert.Contains(t, w.event(), "Warning DevicePluginCapacity Nodes such as n1 have nvidia.com/gpu from a device plugin, so it is not the extended resource name")
 	assert.InDelta(t, 1, value(t, w.Metrics.problems.WithLabelValues(ReasonDevicePluginCapacity)), 0)
 
 	nodes.with[1] = "0"
@@ -116,7 +115,7 @@ func TestReconcile_DevicePlugin_KeepsItsName(t *testing.T) {
 	assert.NotContains(t, w.classes(), wholeGPU)
 	nodes.with[1] = "8"
 	w.after(now)
-	assert.Contains(t, w.event(), "is left to the device plugin")
+	assert.Contains(t, w.event(), "so it is not the extended resource name")
 	nodes.with[1] = "0"
 	w.after(now)
 	assert.NotContains(t, w.classes(), wholeGPU)
@@ -125,41 +124,41 @@ func TestReconcile_DevicePlugin_KeepsItsName(t *testing.T) {
 	assert.Empty(t, w.events.Events)
 }
 
-// TestReconcile_DevicePluginLater_NameStays: what was decided is not taken back, also not by another leader, and is reported.
+// A name that is set stays, also with a new leader, and the conflict is reported.
 func TestReconcile_DevicePluginLater_NameStays(t *testing.T) {
 	nodes := &nodeLister{nodes: 3, with: map[int]string{}}
-	w, now := bareWorld(t, nodes)
+	w, now := clusterWithNodes(t, nodes)
 	w.after(now)
 	before := w.classes()[wholeGPU]
 	nodes.with[2] = "4"
 	w.after(now)
 	assert.Equal(t, before, w.classes()[wholeGPU])
-	assert.Contains(t, w.event(), "Warning DevicePluginCapacity nodes such as n2 have nvidia.com/gpu from a device plugin, and it is the name of whole GPUs")
+	assert.Contains(t, w.event(), "Warning DevicePluginCapacity Nodes such as n2 have nvidia.com/gpu from a device plugin, and it is also the extended resource name")
 	w.Reconciler = &Reconciler{Options: w.Options, Client: w.Client, Direct: w.Direct, Events: w.events, Now: w.Now}
 	w.reconcile()
 	assert.Equal(t, before.UID, w.classes()[wholeGPU].UID)
 	assert.Len(t, w.events.Events, 1)
 }
 
-func TestReconcile_GPUResource_AsToldWithoutAsking(t *testing.T) {
+func TestReconcile_GPUResourceAlwaysOrNever_NodesNotListed(t *testing.T) {
 	for _, c := range []struct {
-		told  GPUResource
+		value GPUResource
 		named bool
 	}{{GPUResourceAlways, true}, {GPUResourceNever, false}} {
 		nodes := &nodeLister{nodes: 3, with: map[int]string{1: "8"}}
-		w, _ := bareWorld(t, nodes)
-		w.GPUResource = c.told
+		w, _ := clusterWithNodes(t, nodes)
+		w.GPUResource = c.value
 		w.reconcile()
 		_, named := w.classes()[wholeGPU]
-		assert.Equal(t, c.named, named, c.told)
+		assert.Equal(t, c.named, named, c.value)
 		assert.Zero(t, nodes.requests)
 		assert.Empty(t, w.events.Events)
 	}
 }
 
-// TestReconcile_Never_TakesTheNameBack, and leaves it to shares that a node configuration calls so.
-func TestReconcile_Never_TakesTheNameBack(t *testing.T) {
-	w := newWorld(t, configs(map[string]string{"a": "version: v1"}))
+// The name is still available to shares in a node configuration.
+func TestReconcile_GPUResourceNever_NameRemoved(t *testing.T) {
+	w := newCluster(t, configs(map[string]string{"a": "version: v1"}))
 	w.reconcile()
 	require.Contains(t, w.classes(), wholeGPU)
 	w.GPUResource = GPUResourceNever
@@ -170,9 +169,8 @@ func TestReconcile_Never_TakesTheNameBack(t *testing.T) {
 		`device.attributes["gpu.prism.dev"].shareName == "none"`, w.classes()[wholeGPU].Spec.Selectors[0].CEL.Expression)
 }
 
-// TestReconcile_NodesCannotBeListed_NothingIsDecided.
-func TestReconcile_NodesCannotBeListed_NothingIsDecided(t *testing.T) {
-	w, _ := bareWorld(t, &nodeLister{nodes: 3})
+func TestReconcile_ListingNodesFails_NameNotSet(t *testing.T) {
+	w, _ := clusterWithNodes(t, &nodeLister{nodes: 3})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := w.Reconcile(ctx, reconcile.Request{})

@@ -1,10 +1,10 @@
-// Package controller maintains DeviceClasses from the node configurations in one ConfigMap and from what nodes publish: one for each
-// MIG profile, and those that give extended resource names to devices for pods without claims. A policy refuses what such a name
-// cannot give.
+// Package controller maintains DeviceClasses from the node configurations in one ConfigMap and from the ResourceSlices of nodes: one
+// for each MIG profile, and those with an extended resource name, for pods without claims. A ValidatingAdmissionPolicy denies requests
+// that such a name does not support.
 //
-// NewPlan is pure: configurations and the classes there are in, wanted objects and problems out. All that it must remember, it
-// reads from annotations of its own classes, so that a new leader knows as much as the old one. Reconciler carries a plan out.
+// NewPlan is pure: it computes the desired objects and the problems from configurations and existing DeviceClasses. Its state is in
+// annotations of the DeviceClasses, so that a new leader continues with it. Reconciler applies the plan.
 //
-// What belongs to the controller has its two labels. It never touches anything else, and leaves a name that somebody else's class
-// has to that class.
+// Managed objects have the controller's two labels. Other objects are never changed, and a resource name of another DeviceClass is not
+// used.
 package controller

@@ -15,109 +15,109 @@ import (
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 )
 
-// Reasons of problems, as they stand in Events and metrics.
+// Reasons of problems, in Events and metrics.
 const (
-	// ReasonNodeConfigInvalid: an entry cannot be read; what it gave before stays.
+	// ReasonNodeConfigInvalid: an entry is invalid; its last valid content stays in effect.
 	ReasonNodeConfigInvalid = events.NodeConfigInvalid
-	// ReasonDeviceClassNameTaken: somebody else's class has the name.
+	// ReasonDeviceClassNameTaken: an unmanaged object has the name.
 	ReasonDeviceClassNameTaken = events.DeviceClassNameTaken
-	// ReasonExtendedResourcesOverlap: names request devices of each other.
+	// ReasonExtendedResourcesOverlap: several resource names request the same devices.
 	ReasonExtendedResourcesOverlap = events.ExtendedResourcesOverlap
 	// ReasonDevicePluginCapacity: a node has nvidia.com/gpu from a device plugin.
 	ReasonDevicePluginCapacity = events.DevicePluginCapacity
-	// ReasonExtendedResourcesUnsupported: the API server does not keep names of classes.
+	// ReasonExtendedResourcesUnsupported: the API server drops the resource names of DeviceClasses.
 	ReasonExtendedResourcesUnsupported = events.ExtendedResourcesUnsupported
-	// ReasonTooManyMIGProfiles: nodes publish more MIG profiles than there are on all GPUs.
+	// ReasonTooManyMIGProfiles: nodes publish more MIG profiles than get a DeviceClass.
 	ReasonTooManyMIGProfiles = events.TooManyMIGProfiles
 )
 
-// Reasons are all of them.
+// Reasons are the reasons of all problems.
 var Reasons = []string{ReasonNodeConfigInvalid, ReasonDeviceClassNameTaken, ReasonExtendedResourcesOverlap, ReasonDevicePluginCapacity, ReasonExtendedResourcesUnsupported, ReasonTooManyMIGProfiles}
 
-// Problem is something that people have to mend. The rest goes on.
+// Problem is something that an operator has to fix. It does not affect the rest of the plan.
 type Problem struct {
 	Reason string
-	// Note is one sentence for people.
+	// Note is one sentence: the cause, the effect and the fix.
 	Note string
 }
 
-// Input is what a plan is made of.
+// Input is the input of NewPlan.
 type Input struct {
 	// Driver is the DRA driver's name.
 	Driver string
-	// Configs are the texts of the ConfigMap. All of them count, as a node may use any.
+	// Configs are the entries of the ConfigMap. All of them are used, because nodes may select any.
 	Configs map[string]string
-	// Classes are all there are, of whomever.
+	// Classes are all existing DeviceClasses, managed or not.
 	Classes []resourceapi.DeviceClass
-	// Profiles are those of the MIG slices that nodes publish.
+	// Profiles are those of the MIG devices that nodes publish.
 	Profiles []string
-	// GPUResource says whether whole GPUs get the name nvidia.com/gpu.
+	// GPUResource determines whether whole GPUs get the name nvidia.com/gpu.
 	GPUResource GPUResource
-	// Capacity is what nodes have of that from a device plugin. It counts for GPUResourceAuto alone.
+	// Capacity is the capacity of nvidia.com/gpu from device plugins. It is used for GPUResourceAuto only.
 	Capacity Capacity
 }
 
-// Plan is what there is to be. Objects of the controller that are not in it are to go.
+// Plan is the desired state. Managed objects that are not in it are deleted.
 type Plan struct {
-	// Classes with a resource name in the order of these names, then those without: written in this order, a name that moves to another
-	// class is there before it leaves the one that it had.
+	// Classes with a resource name in the order of these names, then those without. Written in this order, a name that moves to another
+	// DeviceClass is added there before it is removed from the old one.
 	Classes []*resourceapi.DeviceClass
-	// Unasked are the resource names that no entry of the ConfigMap gives.
-	Unasked map[string]bool
-	// Policy and Binding are nil where no request is to be refused.
+	// Unconfigured are the resource names that no entry of the ConfigMap uses.
+	Unconfigured map[string]bool
+	// Policy and Binding are nil if no requests are denied.
 	Policy   *admissionapi.ValidatingAdmissionPolicy
 	Binding  *admissionapi.ValidatingAdmissionPolicyBinding
 	Problems []Problem
 }
 
-// NewPlan works out the classes and the policy. An error is a fault of this program.
+// NewPlan computes the DeviceClasses and the policy. An error is a bug of this program.
 func NewPlan(in Input) (*Plan, error) {
-	p := &planning{Input: in, plan: &Plan{Unasked: map[string]bool{}}, wanted: map[string]names{}, strategies: map[v1alpha1.MIGStrategy]string{},
+	p := &planner{Input: in, plan: &Plan{Unconfigured: map[string]bool{}}, wanted: map[string]names{}, strategies: map[v1alpha1.MIGStrategy]string{},
 		profiles: map[string]*origin{}}
-	p.boundProfiles()
+	p.limitPublishedProfiles()
 	if in.GPUResource != GPUResourceNever {
 		p.wanted[wholeGPU] = names{}
 	}
-	p.published()
+	p.usePublishedProfiles()
 	for _, key := range slices.Sorted(maps.Keys(in.Configs)) {
 		p.read(key)
 	}
-	p.strategiesDiffer()
-	p.overlaps()
+	p.checkStrategies()
+	p.checkOverlaps()
 	var single []string
 	for _, resource := range slices.Sorted(maps.Keys(p.wanted)) {
-		made, err := p.class(resource)
+		planned, err := p.class(resource)
 		if err != nil {
 			return nil, err
 		}
-		if made && p.onlyOne(resource) {
+		if planned && p.refusesSeveral(resource) {
 			single = append(single, resource)
 		}
 	}
 	if err := p.profileClasses(); err != nil {
 		return nil, err
 	}
-	p.plan.Policy, p.plan.Binding = refusing(in.Driver, single)
+	p.plan.Policy, p.plan.Binding = newPolicy(in.Driver, single)
 	return p.plan, nil
 }
 
-// planning is a plan in the making.
-type planning struct {
+// planner is the state of NewPlan.
+type planner struct {
 	Input
 	plan *Plan
 	// wanted are the uses by resource name and entry of the ConfigMap.
 	wanted map[string]names
-	// strategies are an entry that has each.
+	// strategies are the MIG strategies, each with an entry that has it.
 	strategies map[v1alpha1.MIGStrategy]string
-	// profiles are the MIG profiles that have a class of their own.
+	// profiles are the MIG profiles with a DeviceClass of their own.
 	profiles map[string]*origin
 }
 
-func (p *planning) note(reason, format string, args ...any) {
+func (p *planner) problem(reason, format string, args ...any) {
 	p.plan.Problems = append(p.plan.Problems, Problem{Reason: reason, Note: fmt.Sprintf(format, args...)})
 }
 
-func (p *planning) want(resource, key string, uses ...use) {
+func (p *planner) want(resource, key string, uses ...use) {
 	if p.wanted[resource] == nil {
 		p.wanted[resource] = names{}
 	}
@@ -127,13 +127,13 @@ func (p *planning) want(resource, key string, uses ...use) {
 	slices.SortFunc(p.wanted[resource][key], compare)
 }
 
-// read takes over what one entry gives. What cannot be read gives what it gave before.
-func (p *planning) read(key string) {
+// read adds the names and profiles of one entry. An invalid entry keeps the recorded ones.
+func (p *planner) read(key string) {
 	config, _, err := nodeconfig.Parse([]byte(p.Configs[key]), "entry "+key)
 	if err != nil {
-		p.note(ReasonNodeConfigInvalid, "%v; its resource names stay as they were", err)
-		p.stillNamed(key)
-		p.remember(key, func(use) bool { return true })
+		p.problem(ReasonNodeConfigInvalid, "Node configuration is invalid: %v; its extended resource names are unchanged", err)
+		p.keepRecordedProfiles(key)
+		p.useRecorded(key, func(use) bool { return true })
 		return
 	}
 	for resource, uses := range namesOf(config) {
@@ -141,27 +141,27 @@ func (p *planning) read(key string) {
 	}
 	p.wantProfiles(key, profilesOf(config)...)
 	strategy := *config.Flags.MIGStrategy
-	if _, told := p.strategies[strategy]; !told {
+	if _, found := p.strategies[strategy]; !found {
 		p.strategies[strategy] = key
 	}
 	if strategy != v1alpha1.MIGStrategyMixed {
 		return
 	}
 	for _, profile := range p.Profiles {
-		p.want(sliceResource(profile), key, use{Type: typeMIG, Profile: profile})
+		p.want(migResource(profile), key, use{Type: typeMIG, Profile: profile})
 	}
-	// A name stays when the last node that has such slices goes: pods that wait for it may bring one back.
-	p.remember(key, func(u use) bool { return u.Type == typeMIG && u.Profile != "" && !u.Shared })
+	// A name stays when the last node with such MIG devices is removed: pods that wait for it may trigger a scale-up.
+	p.useRecorded(key, func(u use) bool { return u.Type == typeMIG && u.Profile != "" && !u.Shared })
 }
 
-// remember takes over what an entry wanted of the classes there are.
-func (p *planning) remember(key string, which func(use) bool) {
+// useRecorded adds the uses of an entry that are recorded in DeviceClasses.
+func (p *planner) useRecorded(key string, which func(use) bool) {
 	for i := range p.Classes {
 		class := &p.Classes[i]
 		if !owned(class, p.Driver) || resourceOf(class) == "" {
 			continue
 		}
-		for _, u := range remembered(class, key) {
+		for _, u := range recordedUses(class, key) {
 			if which(u) {
 				p.want(resourceOf(class), key, u)
 			}
@@ -169,8 +169,8 @@ func (p *planning) remember(key string, which func(use) bool) {
 	}
 }
 
-// usesOf joins what all entries want of a name, in one order. Whole GPUs have theirs whatever the entries say.
-func (p *planning) usesOf(resource string) []use {
+// usesOf returns the uses of a name by all entries, sorted. Whole GPUs use theirs independently of the entries.
+func (p *planner) usesOf(resource string) []use {
 	var all []use
 	if resource == wholeGPU && p.GPUResource != GPUResourceNever {
 		all = append(all, use{Type: typeGPU})
@@ -182,12 +182,12 @@ func (p *planning) usesOf(resource string) []use {
 	return slices.Compact(all)
 }
 
-// apart lists the profiles whose shared slices have another name than the exclusive ones.
-func (p *planning) apart() []string {
+// separated lists the profiles whose shared MIG devices have another resource name than the exclusive ones.
+func (p *planner) separated() []string {
 	var profiles []string
 	for resource := range p.wanted {
 		for _, u := range p.usesOf(resource) {
-			if u.Shared && resource != sliceResource(u.Profile) {
+			if u.Shared && resource != migResource(u.Profile) {
 				profiles = append(profiles, u.Profile)
 			}
 		}
@@ -195,33 +195,33 @@ func (p *planning) apart() []string {
 	return profiles
 }
 
-// class plans the class of a name, unless somebody else's class is in the way. One that is there already stays beside that: a
-// scheduler that sees one of two classes of a name go forgets the name (see renew).
-func (p *planning) class(resource string) (made bool, err error) {
-	selector := expression(p.Driver, p.usesOf(resource), p.apart())
+// class plans the DeviceClass of a resource name, unless an unmanaged DeviceClass conflicts with it. An existing one is kept beside an
+// unmanaged one: a scheduler forgets a name when one of two DeviceClasses with it is deleted (see renewal).
+func (p *planner) class(resource string) (planned bool, err error) {
+	selector := expression(p.Driver, p.usesOf(resource), p.separated())
 	name, profile := p.classFor(resource, selector)
-	ours := p.named(resource)
+	managed := p.hasClassFor(resource)
 	for i := range p.Classes {
 		other := &p.Classes[i]
 		switch {
 		case owned(other, p.Driver):
 			continue
-		case resourceOf(other) == resource && selectsAs(other, selector):
-			// It is as good as ours.
+		case resourceOf(other) == resource && hasOnlySelector(other, selector):
+			// It is equivalent, so there is nothing to report.
 		case resourceOf(other) == resource:
-			p.note(ReasonDeviceClassNameTaken, "%s is the name of DeviceClass %s, which is not the controller's: requests get what the newest class of that name "+
-				"selects, not %s; remove its extendedResourceName, or the name here", resource, other.Name, selector)
+			p.problem(ReasonDeviceClassNameTaken, "%s is the extended resource name of DeviceClass %s, which the controller does not manage: requests get the devices of the "+
+				"newest DeviceClass of that name, not %s; remove its extendedResourceName, or the name from the node configuration", resource, other.Name, selector)
 		case other.Name == name:
-			p.note(ReasonDeviceClassNameTaken, "there is a DeviceClass %s that is not the controller's, so that %s cannot be requested; delete it, or "+
-				"remove the name here", name, resource)
+			p.problem(ReasonDeviceClassNameTaken, "DeviceClass %s is not managed by the controller, so %s cannot be requested; delete it, or remove the name from the node "+
+				"configuration", name, resource)
 		default:
 			continue
 		}
-		if !ours {
+		if !managed {
 			return false, nil
 		}
 	}
-	if resource == wholeGPU && p.leftToDevicePlugin(ours) {
+	if resource == wholeGPU && p.leftToDevicePlugin(managed) {
 		return false, nil
 	}
 	class, err := newClass(p.Driver, name, resource, selector, p.wanted[resource])
@@ -234,40 +234,40 @@ func (p *planning) class(resource string) (made bool, err error) {
 			p.wantProfiles(key, profile)
 		}
 	}
-	p.plan.Unasked[resource] = len(p.wanted[resource]) == 0
+	p.plan.Unconfigured[resource] = len(p.wanted[resource]) == 0
 	p.plan.Classes = append(p.plan.Classes, class)
 	return true, nil
 }
 
-// named tells whether a class of the controller has a resource name, or is the one that has it where the API server keeps names.
-func (p *planning) named(resource string) bool {
+// hasClassFor reports whether there is a managed DeviceClass for a resource name, also if the API server has dropped the name.
+func (p *planner) hasClassFor(resource string) bool {
 	return slices.ContainsFunc(p.Classes, func(c resourceapi.DeviceClass) bool {
 		return (c.Name == className(resource, p.Driver) || resourceOf(&c) == resource) && owned(&c, p.Driver)
 	})
 }
 
-// onlyOne tells whether every use of a name refuses requests for several. Where one does not, only the node can tell.
-func (p *planning) onlyOne(resource string) bool {
+// refusesSeveral reports whether no use of a name allows requests for several devices. If some do, only the node can decide.
+func (p *planner) refusesSeveral(resource string) bool {
 	return !slices.ContainsFunc(p.usesOf(resource), func(u use) bool { return !u.OnlyOne })
 }
 
-// strategiesDiffer tells that the names of slices are one for all nodes.
-func (p *planning) strategiesDiffer() {
+// checkStrategies reports entries with different MIG strategies, because resource names apply to all nodes.
+func (p *planner) checkStrategies() {
 	single, found := p.strategies[v1alpha1.MIGStrategySingle]
 	if !found || len(p.strategies) == 1 {
 		return
 	}
 	for _, other := range []v1alpha1.MIGStrategy{v1alpha1.MIGStrategyMixed, v1alpha1.MIGStrategyNone} {
 		if key, ok := p.strategies[other]; ok {
-			p.note(ReasonExtendedResourcesOverlap, "flags.migStrategy is single in entry %s and %s in entry %s: a resource name means the same on all nodes, "+
-				"so that %s requests slices of nodes with the other entry too; use one strategy", single, other, key, wholeGPU)
+			p.problem(ReasonExtendedResourcesOverlap, "flags.migStrategy is single in entry %s and %s in entry %s: an extended resource name selects the same devices on "+
+				"all nodes, so %s requests MIG devices of nodes with the other entry too; use one strategy", single, other, key, wholeGPU)
 			return
 		}
 	}
 }
 
-// overlaps tells of shares that have several names, as each of these requests the shares of all.
-func (p *planning) overlaps() {
+// checkOverlaps reports shares with several resource names, because each of the names requests all of these shares.
+func (p *planner) checkOverlaps() {
 	resources := map[use][]string{}
 	for _, resource := range slices.Sorted(maps.Keys(p.wanted)) {
 		for _, u := range p.usesOf(resource) {
@@ -279,12 +279,12 @@ func (p *planning) overlaps() {
 	}
 	for _, u := range slices.SortedFunc(maps.Keys(resources), compare) {
 		if list := resources[u]; len(list) > 1 {
-			what := fmt.Sprintf("shares of type %s with the share name %s", u.Type, u.ShareName)
+			devices := fmt.Sprintf("shares of type %s with shareName %s", u.Type, u.ShareName)
 			if u.Shared {
-				what = "shared slices of profile " + cmp.Or(u.Profile, "any")
+				devices = "shared MIG devices of profile " + cmp.Or(u.Profile, "any")
 			}
-			p.note(ReasonExtendedResourcesOverlap, "%s are requested by each of %s: give them share names of their own, or one resource name",
-				what, strings.Join(list, ", "))
+			p.problem(ReasonExtendedResourcesOverlap, "Extended resources %s request the same %s: set different shareNames, or one resource name",
+				strings.Join(list, ", "), devices)
 		}
 	}
 }

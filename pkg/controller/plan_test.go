@@ -17,8 +17,8 @@ import (
 
 const (
 	driver = "gpu.prism.dev"
-	// seed is the example of the device plugin's fork with MPS.
-	seed = `
+	// mpsConfig is an example of the fork of NVIDIA's device plugin with MPS.
+	mpsConfig = `
 version: v1
 sharing:
   mps:
@@ -46,7 +46,7 @@ func planned(t *testing.T, in Input) *Plan {
 	return plan
 }
 
-// selectors are those of the planned classes that have a resource name, by that name and without what they all begin with.
+// selectors are those of the planned classes with a resource name, by that name and without their common prefix.
 func selectors(t *testing.T, plan *Plan) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -63,7 +63,7 @@ func selectors(t *testing.T, plan *Plan) map[string]string {
 	return found
 }
 
-func TestPlanNames(t *testing.T) {
+func TestNewPlan_Configurations_NamesAndSelectors(t *testing.T) {
 	const whole = `type == "gpu"`
 	for name, test := range map[string]struct {
 		configs  map[string]string
@@ -73,13 +73,13 @@ func TestPlanNames(t *testing.T) {
 	}{
 		"no entry":    {nil, nil, map[string]string{wholeGPU: whole}, nil},
 		"whole":       {map[string]string{"a": nodeHeader}, nil, map[string]string{wholeGPU: whole}, nil},
-		"the seed":    {map[string]string{"a": seed}, nil, map[string]string{wholeGPU: whole, "nvidia.com/gpu-2gb": `type == "mps" && shareName == "gpu-2gb"`}, []string{"nvidia.com/gpu-2gb"}},
+		"MPS":         {map[string]string{"a": mpsConfig}, nil, map[string]string{wholeGPU: whole, "nvidia.com/gpu-2gb": `type == "mps" && shareName == "gpu-2gb"`}, []string{"nvidia.com/gpu-2gb"}},
 		"not renamed": {map[string]string{"a": sharedConfig(false, true)}, nil, map[string]string{wholeGPU: `((type == "gpu") || (type == "timeslice" && shareName == "none"))`}, nil},
 		"renamed":     {map[string]string{"a": sharedConfig(true, false)}, nil, map[string]string{wholeGPU: whole, "nvidia.com/gpu.shared": `type == "timeslice" && shareName == "gpu-shared"`}, nil},
 		"refused":     {map[string]string{"a": sharedConfig(true, true)}, nil, map[string]string{wholeGPU: whole, "nvidia.com/gpu.shared": `type == "timeslice" && shareName == "gpu-shared"`}, []string{"nvidia.com/gpu.shared"}},
 		"refused by one": {map[string]string{"a": sharedConfig(true, true), "b": sharedConfig(true, false)}, nil,
 			map[string]string{wholeGPU: whole, "nvidia.com/gpu.shared": `type == "timeslice" && shareName == "gpu-shared"`}, nil},
-		"all entries count": {map[string]string{"a": sharedConfig(false, false), "b": seed}, nil, map[string]string{
+		"all entries count": {map[string]string{"a": sharedConfig(false, false), "b": mpsConfig}, nil, map[string]string{
 			wholeGPU: `((type == "gpu") || (type == "timeslice" && shareName == "none"))`, "nvidia.com/gpu-2gb": `type == "mps" && shareName == "gpu-2gb"`}, []string{"nvidia.com/gpu-2gb"}},
 		"none":   {map[string]string{"a": "version: v1\nflags: {migStrategy: none}\n"}, []string{"1g.10gb"}, map[string]string{wholeGPU: whole}, nil},
 		"single": {map[string]string{"a": "version: v1\nflags: {migStrategy: single}\n"}, []string{"1g.10gb"}, map[string]string{wholeGPU: `((type == "gpu") || (type == "mig"))`}, nil},
@@ -94,16 +94,16 @@ func TestPlanNames(t *testing.T) {
 			wholeGPU: whole, "nvidia.com/mig-1g.10gb": `type == "mig" && profile == "1g.10gb"`, "nvidia.com/mig-1g.10gb.me": `type == "mig" && profile == "1g.10gb+me"`}, nil},
 		"profiles": {map[string]string{"a": nodeHeader + "gpus: [{modes: [mig], mig: {profiles: [2g.20gb]}}]"}, nil, map[string]string{
 			wholeGPU: whole, "nvidia.com/mig-2g.20gb": `type == "mig" && profile == "2g.20gb"`}, nil},
-		"shared slices": {map[string]string{"a": "version: v1\nflags: {migStrategy: mixed}\nsharing: {timeSlicing: {renameByDefault: true, failRequestsGreaterThanOne: true, " +
+		"shared MIG devices": {map[string]string{"a": "version: v1\nflags: {migStrategy: mixed}\nsharing: {timeSlicing: {renameByDefault: true, failRequestsGreaterThanOne: true, " +
 			"resources: [{name: nvidia.com/mig-1g.10gb, replicas: 2}]}}"}, []string{"1g.10gb", "2g.20gb"}, map[string]string{
 			wholeGPU: whole, "nvidia.com/mig-1g.10gb": `type == "mig" && profile == "1g.10gb" && ?replicas.orValue(1) == 1`,
 			"nvidia.com/mig-1g.10gb.shared": `type == "mig" && profile == "1g.10gb" && ?replicas.orValue(1) > 1`, "nvidia.com/mig-2g.20gb": `type == "mig" && profile == "2g.20gb"`},
 			[]string{"nvidia.com/mig-1g.10gb.shared"}},
-		"shared slices with one name": {map[string]string{"a": nodeHeader + "gpus: [{mig: {replicas: {1g.10gb: 2}}}]"}, []string{"1g.10gb"}, map[string]string{
+		"shared MIG devices with one name": {map[string]string{"a": nodeHeader + "gpus: [{mig: {replicas: {1g.10gb: 2}}}]"}, []string{"1g.10gb"}, map[string]string{
 			wholeGPU: whole, "nvidia.com/mig-1g.10gb": `type == "mig" && profile == "1g.10gb"`}, nil},
-		"shared slices without names": {map[string]string{"a": "version: v1\nsharing: {timeSlicing: {renameByDefault: true, resources: [{name: nvidia.com/mig-1g.10gb, replicas: 2}]}}"},
+		"shared MIG devices without names": {map[string]string{"a": "version: v1\nsharing: {timeSlicing: {renameByDefault: true, resources: [{name: nvidia.com/mig-1g.10gb, replicas: 2}]}}"},
 			nil, map[string]string{wholeGPU: whole}, nil},
-		"a share of one's own": {map[string]string{"a": nodeHeader + "gpus: [{modes: [timeslice], timeSlice: {replicas: 2, shareName: slow, resourceName: example.com/Slow_GPU}}]"}, nil,
+		"share name": {map[string]string{"a": nodeHeader + "gpus: [{modes: [timeslice], timeSlice: {replicas: 2, shareName: slow, resourceName: example.com/Slow_GPU}}]"}, nil,
 			map[string]string{wholeGPU: whole, "example.com/Slow_GPU": `type == "timeslice" && shareName == "slow"`}, []string{"example.com/Slow_GPU"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,8 +122,8 @@ func TestPlanNames(t *testing.T) {
 	}
 }
 
-// TestPlanSelects has the scheduler's own evaluator pick devices; those of other drivers have no such attributes.
-func TestPlanSelects(t *testing.T) {
+// The test uses the scheduler's CEL evaluator. Devices of other drivers lack the attributes.
+func TestNewPlan_Selectors_MatchIntendedDevices(t *testing.T) {
 	device := func(of, kind, profile, share string, replicas int64) dracel.Device {
 		return dracel.Device{Driver: of, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
 			"type": {StringValue: &kind}, "profile": {StringValue: &profile}, "shareName": {StringValue: &share}, "replicas": {IntValue: &replicas},
@@ -131,18 +131,18 @@ func TestPlanSelects(t *testing.T) {
 	}
 	devices := map[string]dracel.Device{
 		"whole": device(driver, "gpu", "none", "none", 1), "monitor": device(driver, "monitor", "none", "none", 1),
-		"slice": device(driver, "mig", "1g.10gb", "none", 1), "shared slice": device(driver, "mig", "1g.10gb", "none", 2),
+		"MIG device": device(driver, "mig", "1g.10gb", "none", 1), "shared MIG device": device(driver, "mig", "1g.10gb", "none", 2),
 		"replica": device(driver, "timeslice", "none", "none", 10), "renamed": device(driver, "timeslice", "none", "gpu-shared", 10),
-		"share": device(driver, "mps", "none", "gpu-2gb", 2), "foreign": device("gpu.example.com", "gpu", "none", "none", 1),
+		"share": device(driver, "mps", "none", "gpu-2gb", 2), "other driver": device("gpu.example.com", "gpu", "none", "none", 1),
 		"bare": {Driver: "net.example.com"},
 	}
-	slicesShared := "version: v1\nflags: {migStrategy: mixed}\nsharing: {timeSlicing: {renameByDefault: true, resources: [{name: nvidia.com/mig-1g.10gb, replicas: 2}]}}"
+	sharedMIG := "version: v1\nflags: {migStrategy: mixed}\nsharing: {timeSlicing: {renameByDefault: true, resources: [{name: nvidia.com/mig-1g.10gb, replicas: 2}]}}"
 	plan := planned(t, Input{Configs: map[string]string{
-		"a": sharedConfig(false, false), "b": sharedConfig(true, false), "c": seed, "d": slicesShared}, Profiles: []string{"1g.10gb"}})
+		"a": sharedConfig(false, false), "b": sharedConfig(true, false), "c": mpsConfig, "d": sharedMIG}, Profiles: []string{"1g.10gb"}})
 	want := map[string][]string{
 		wholeGPU: {"replica", "whole"}, "nvidia.com/gpu.shared": {"renamed"}, "nvidia.com/gpu-2gb": {"share"},
-		"nvidia.com/mig-1g.10gb": {"slice"}, "nvidia.com/mig-1g.10gb.shared": {"shared slice"},
-		"": {"shared slice", "slice"}, // of the profile
+		"nvidia.com/mig-1g.10gb": {"MIG device"}, "nvidia.com/mig-1g.10gb.shared": {"shared MIG device"},
+		"": {"MIG device", "shared MIG device"}, // the class of the profile
 	}
 	require.Len(t, plan.Classes, len(want))
 	for _, class := range plan.Classes {
@@ -161,7 +161,7 @@ func TestPlanSelects(t *testing.T) {
 	}
 }
 
-// stored is what the API server has of a plan.
+// stored are the DeviceClasses of a plan in the API server.
 func stored(plan *Plan) []resourceapi.DeviceClass {
 	var classes []resourceapi.DeviceClass
 	for _, class := range plan.Classes {
@@ -170,10 +170,10 @@ func stored(plan *Plan) []resourceapi.DeviceClass {
 	return classes
 }
 
-// TestPlanKeepsWhatWasGood: an entry that cannot be read any more gives what it gave, and no more; the others change. What is
-// remembered is in the classes, so that any process knows it.
-func TestPlanKeepsWhatWasGood(t *testing.T) {
-	first := planned(t, Input{Configs: map[string]string{"a": sharedConfig(true, true), "b": seed}})
+// An entry that became invalid keeps its names, while the other entries change. The state is in the classes, so that it survives the
+// process.
+func TestNewPlan_EntryBecomesInvalid_NamesKept(t *testing.T) {
+	first := planned(t, Input{Configs: map[string]string{"a": sharedConfig(true, true), "b": mpsConfig}})
 	second := planned(t, Input{Configs: map[string]string{"a": "version: v7", "b": sharedConfig(false, false)}, Classes: stored(first)})
 	third := planned(t, Input{Configs: map[string]string{"a": "version: v7", "b": sharedConfig(false, false)}, Classes: stored(second)})
 	for _, plan := range []*Plan{second, third} {
@@ -183,12 +183,11 @@ func TestPlanKeepsWhatWasGood(t *testing.T) {
 		require.NotNil(t, plan.Policy)
 		require.Len(t, plan.Problems, 1)
 		assert.Equal(t, ReasonNodeConfigInvalid, plan.Problems[0].Reason)
-		assert.Equal(t, "reading the node configuration in entry a: device plugin configuration: version: unknown version: v7; allowed: v1; its resource names stay as they were",
-			plan.Problems[0].Note)
+		assert.Regexp(t, "^Node configuration is invalid: .*entry a.*v7.*; its extended resource names are unchanged$", plan.Problems[0].Note)
 	}
 	assert.Equal(t, map[string]string{wholeGPU: `type == "gpu"`}, selectors(t, planned(t, Input{Configs: map[string]string{"b": ""}, Classes: nil})))
-	gone := planned(t, Input{Configs: map[string]string{"b": seed}, Classes: stored(third)})
-	assert.Equal(t, []string{wholeGPU, "nvidia.com/gpu-2gb"}, resources(gone), "an entry that is gone gives nothing")
+	gone := planned(t, Input{Configs: map[string]string{"b": mpsConfig}, Classes: stored(third)})
+	assert.Equal(t, []string{wholeGPU, "nvidia.com/gpu-2gb"}, resources(gone), "a removed entry has no names")
 }
 
 func resources(plan *Plan) []string {
@@ -201,8 +200,8 @@ func resources(plan *Plan) []string {
 	return all
 }
 
-// TestPlanKeepsNamesOfSlices: a node that goes takes no name with it; another strategy does.
-func TestPlanKeepsNamesOfSlices(t *testing.T) {
+// Removing a node keeps the name; another strategy removes it.
+func TestNewPlan_ProfileNoLongerPublished_NameKept(t *testing.T) {
 	configs := map[string]string{"a": "version: v1\nflags: {migStrategy: mixed}\n"}
 	first := planned(t, Input{Configs: configs, Profiles: []string{"1g.10gb"}})
 	second := planned(t, Input{Configs: configs, Classes: stored(first)})
@@ -211,7 +210,7 @@ func TestPlanKeepsNamesOfSlices(t *testing.T) {
 	assert.Equal(t, []string{wholeGPU}, resources(third))
 }
 
-func foreign(name, resource, selector string) resourceapi.DeviceClass {
+func unmanagedClass(name, resource, selector string) resourceapi.DeviceClass {
 	class := resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{
 		Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: selector}}}}}
 	if resource != "" {
@@ -220,24 +219,24 @@ func foreign(name, resource, selector string) resourceapi.DeviceClass {
 	return class
 }
 
-// TestPlanLeavesOthersAlone: a name that somebody's class has is that class's, and the rest goes on.
-func TestPlanLeavesOthersAlone(t *testing.T) {
+// A name of an unmanaged DeviceClass is not used; the other names are.
+func TestNewPlan_UnmanagedClass_NotChanged(t *testing.T) {
 	const same = "device.driver == \"gpu.prism.dev\" &&\n  device.attributes[\"gpu.prism.dev\"].type == \"gpu\"\n"
-	otherRelease := foreign("gpu.nvidia.com.gpu.example.com", wholeGPU, same)
+	otherRelease := unmanagedClass("gpu.nvidia.com.gpu.example.com", wholeGPU, same)
 	otherRelease.Labels = labels("gpu.example.com")
 	for name, test := range map[string]struct {
 		class resourceapi.DeviceClass
 		want  []string
 		note  string
 	}{
-		"same name and devices": {foreign("gpu.prism.dev", wholeGPU, same), []string{"nvidia.com/gpu-2gb"}, ""},
-		"same name, no ours":    {foreign("other", "nvidia.com/gpu-2gb", same), []string{wholeGPU}, "nvidia.com/gpu-2gb is the name of DeviceClass other, which is not the controller's: requests get what the newest class of that name selects"},
-		"another driver's":      {otherRelease, []string{"nvidia.com/gpu-2gb"}, ""},
-		"our class's name":      {foreign("gpu-2gb.nvidia.com.gpu.prism.dev", "", same), []string{wholeGPU}, "there is a DeviceClass gpu-2gb.nvidia.com.gpu.prism.dev that is not the controller's"},
-		"nothing of ours":       {foreign("other", "nvidia.com/vgpu", same), []string{wholeGPU, "nvidia.com/gpu-2gb"}, ""},
+		"same name and devices":    {unmanagedClass("gpu.prism.dev", wholeGPU, same), []string{"nvidia.com/gpu-2gb"}, ""},
+		"same name, other devices": {unmanagedClass("other", "nvidia.com/gpu-2gb", same), []string{wholeGPU}, "nvidia.com/gpu-2gb is the extended resource name of DeviceClass other, which the controller does not manage: requests get the devices of the newest"},
+		"another driver":           {otherRelease, []string{"nvidia.com/gpu-2gb"}, ""},
+		"class name taken":         {unmanagedClass("gpu-2gb.nvidia.com.gpu.prism.dev", "", same), []string{wholeGPU}, "DeviceClass gpu-2gb.nvidia.com.gpu.prism.dev is not managed by the controller"},
+		"unrelated":                {unmanagedClass("other", "nvidia.com/vgpu", same), []string{wholeGPU, "nvidia.com/gpu-2gb"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan := planned(t, Input{Configs: map[string]string{"a": seed}, Classes: []resourceapi.DeviceClass{test.class}})
+			plan := planned(t, Input{Configs: map[string]string{"a": mpsConfig}, Classes: []resourceapi.DeviceClass{test.class}})
 			assert.Equal(t, test.want, resources(plan))
 			if test.note == "" {
 				assert.Empty(t, plan.Problems)
@@ -250,12 +249,12 @@ func TestPlanLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-func TestPlanTellsOfOverlaps(t *testing.T) {
+func TestNewPlan_NamesOverlap_Reported(t *testing.T) {
 	slow := nodeHeader + "gpus: [{modes: [timeslice], timeSlice: {replicas: 2, resourceName: nvidia.com/slow}}]"
 	for want, configs := range map[string]map[string]string{
-		"shares of type timeslice with the share name none are requested by each of nvidia.com/gpu, nvidia.com/slow": {"a": sharedConfig(false, false), "b": slow},
-		"flags.migStrategy is single in entry b and none in entry a":                                                 {"a": "version: v1", "b": "version: v1\nflags: {migStrategy: single}"},
-		"shared slices of profile 1g.10gb are requested by each of nvidia.com/mig-1g.10gb, nvidia.com/mig-1g.10gb.shared": {
+		"Extended resources nvidia.com/gpu, nvidia.com/slow request the same shares of type timeslice with shareName none": {"a": sharedConfig(false, false), "b": slow},
+		"flags.migStrategy is single in entry b and none in entry a":                                                       {"a": "version: v1", "b": "version: v1\nflags: {migStrategy: single}"},
+		"Extended resources nvidia.com/mig-1g.10gb, nvidia.com/mig-1g.10gb.shared request the same shared MIG devices of profile 1g.10gb": {
 			"a": nodeHeader + "gpus: [{mig: {replicas: {1g.10gb: 2}}}]",
 			"b": nodeHeader + "gpus: [{mig: {replicas: {1g.10gb: 2}, resourceNames: {1g.10gb: nvidia.com/mig-1g.10gb.shared}}}]"},
 	} {
@@ -266,7 +265,7 @@ func TestPlanTellsOfOverlaps(t *testing.T) {
 	}
 }
 
-func TestClassNames(t *testing.T) {
+func TestClassName_Resources_ValidOrHashed(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	for resource, want := range map[string]string{
 		"nvidia.com/gpu":                              "gpu.nvidia.com.gpu.prism.dev",

@@ -7,12 +7,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PolicyName is that of the policy and its binding.
+// PolicyName is the name of the policy and of its binding.
 func PolicyName(driver string) string { return "shared-requests." + driver }
 
-// refusing makes the policy that refuses pods whose containers request several of one of the resources, with the text of NVIDIA's
-// device plugin; nil for no resource.
-func refusing(driver string, resources []string) (*admissionapi.ValidatingAdmissionPolicy, *admissionapi.ValidatingAdmissionPolicyBinding) {
+// newPolicy returns the policy that denies pods whose containers request more than one of any of the resources, with the message of
+// NVIDIA's device plugin; nil without resources.
+func newPolicy(driver string, resources []string) (*admissionapi.ValidatingAdmissionPolicy, *admissionapi.ValidatingAdmissionPolicyBinding) {
 	if len(resources) == 0 {
 		return nil, nil
 	}
@@ -20,7 +20,7 @@ func refusing(driver string, resources []string) (*admissionapi.ValidatingAdmiss
 	policy := &admissionapi.ValidatingAdmissionPolicy{
 		ObjectMeta: meta,
 		Spec: admissionapi.ValidatingAdmissionPolicySpec{
-			// Nobody's pod is to be kept away by a fault in this: the node refuses too.
+			// An error of the policy must not block pods; the node refuses such requests too.
 			FailurePolicy: new(admissionapi.Ignore),
 			MatchConstraints: &admissionapi.MatchResources{
 				ResourceRules: []admissionapi.NamedRuleWithOperations{{RuleWithOperations: admissionapi.RuleWithOperations{

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// verdict evaluates the policy on the specification of a pod as the API server does: the first message, empty for none.
+// verdict evaluates the policy on the spec of a pod like the API server, and returns the first message, empty if the pod is allowed.
 func verdict(t *testing.T, spec string, resources ...string) string {
 	t.Helper()
 	env, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).NewExpressionsEnv().Extend(
@@ -30,7 +30,7 @@ func verdict(t *testing.T, spec string, resources ...string) string {
 		require.NoError(t, err, expression)
 		return value
 	}
-	policy, _ := refusing(driver, resources)
+	policy, _ := newPolicy(driver, resources)
 	require.NotNil(t, policy)
 	for _, variable := range policy.Spec.Variables {
 		variables[variable.Name] = eval(variable.Expression)
@@ -46,8 +46,8 @@ func verdict(t *testing.T, spec string, resources ...string) string {
 	return ""
 }
 
-// TestPolicyRefuses with the text of the device plugin, whichever container requests too many, and nobody else.
-func TestPolicyRefuses(t *testing.T) {
+// The message is that of NVIDIA's device plugin.
+func TestNewPolicy_Pods_SeveralSharesDenied(t *testing.T) {
 	const (
 		text  = "request for 'nvidia.com/gpu-2gb: 2' too large: maximum request size for shared resources is 1"
 		two   = "{name: b, resources: {limits: {nvidia.com/gpu-2gb: '2'}}}"
@@ -70,9 +70,8 @@ func TestPolicyRefuses(t *testing.T) {
 	}
 }
 
-// TestPolicyIsForNothing where no resource is shared.
-func TestPolicyIsForNothing(t *testing.T) {
-	policy, binding := refusing(driver, nil)
+func TestNewPolicy_NoResources_Nil(t *testing.T) {
+	policy, binding := newPolicy(driver, nil)
 	assert.Nil(t, policy)
 	assert.Nil(t, binding)
 }

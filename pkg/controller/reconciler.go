@@ -21,24 +21,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// lookAgain is what the cache gets to catch up.
-const lookAgain = 200 * time.Millisecond
+// cacheLagRetry is the delay of a retry with a cache that lags behind.
+const cacheLagRetry = 200 * time.Millisecond
 
-// Options say what a controller works on.
+// Options configure a Reconciler.
 type Options struct {
 	// DriverName is the DRA driver's name.
 	DriverName string
-	// ConfigMap holds the node configurations; without a name there are none.
+	// ConfigMap contains the node configurations; an empty name means that there are none.
 	ConfigMap types.NamespacedName
-	// GPUResource says whether whole GPUs get the name nvidia.com/gpu; empty means GPUResourceAuto.
+	// GPUResource determines whether whole GPUs get the name nvidia.com/gpu; empty means GPUResourceAuto.
 	GPUResource GPUResource
-	// Lease is what problems are told of where there is no ConfigMap.
+	// Lease is the object of Events if there is no ConfigMap.
 	Lease types.NamespacedName
-	// OwnerRole is a ClusterRole with which the controller's objects go; empty: they stay when the controller is removed.
+	// OwnerRole is the ClusterRole that owns the managed objects; empty: they stay when the controller is uninstalled.
 	OwnerRole string
 }
 
-// Reconciler carries plans out. It has one thing to reconcile, the ConfigMap, and is called by one goroutine at a time.
+// Reconciler applies plans. It reconciles one object, the ConfigMap, and is called by one goroutine at a time.
 type Reconciler struct {
 	Options
 	// Client reads from a cache, Direct from the API server.
@@ -47,21 +47,21 @@ type Reconciler struct {
 	Events events.EventRecorder
 	// Metrics may be nil.
 	Metrics *Metrics
-	// Now is replaced in tests; nil means time.Now.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 
 	owner    []metav1.OwnerReference
-	told     map[Problem]bool
+	reported map[Problem]bool
 	released released
 	nodes    nodeCheck
 }
 
-// Reconcile makes the classes and the policy what the ConfigMap says. Without the ConfigMap nothing changes: nodes keep their last
-// configuration too.
+// Reconcile updates DeviceClasses and the policy according to the ConfigMap. If the ConfigMap does not exist, nothing changes: nodes keep
+// their last configuration too.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	configs, about, err := r.configs(ctx)
 	if apierrors.IsNotFound(err) {
-		klog.FromContext(ctx).Info("There is no ConfigMap with node configurations; resource names stay as they are", "configMap", r.ConfigMap)
+		klog.FromContext(ctx).Info("ConfigMap with node configurations not found, DeviceClasses are unchanged", "configMap", r.ConfigMap)
 		return reconcile.Result{}, nil
 	}
 	if err != nil {
@@ -78,7 +78,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, err
 	}
 	in.Profiles = profiles
-	capacity, again, err := r.capacity(ctx)
+	capacity, recheck, err := r.capacity(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -87,26 +87,26 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := r.own(ctx); err != nil {
+	if err := r.resolveOwner(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
 	renew := r.released.begin()
-	err = r.carryOut(ctx, plan, classes.Items, renew)
+	err = r.apply(ctx, plan, classes.Items, renew)
 	r.released.end(renew, err == nil)
 	switch {
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err):
-		// The cache is behind, often behind what was written just now.
-		klog.FromContext(ctx).V(4).Info("Looking again", "reason", err.Error())
-		return reconcile.Result{RequeueAfter: lookAgain}, nil
+		// The cache lags behind, often behind this controller's own writes.
+		klog.FromContext(ctx).V(4).Info("Retrying with an up-to-date cache", "reason", err.Error())
+		return reconcile.Result{RequeueAfter: cacheLagRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	}
-	r.tell(about, plan.Problems)
+	r.reportProblems(about, plan.Problems)
 	r.Metrics.planned(plan)
-	return reconcile.Result{RequeueAfter: again}, nil
+	return reconcile.Result{RequeueAfter: recheck}, nil
 }
 
-// configs are the node configurations, and what problems are told of.
+// configs returns the node configurations, and the object of Events.
 func (r *Reconciler) configs(ctx context.Context) (map[string]string, runtime.Object, error) {
 	if r.ConfigMap.Name == "" {
 		return nil, &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: r.Lease.Namespace, Name: r.Lease.Name}, nil
@@ -116,7 +116,7 @@ func (r *Reconciler) configs(ctx context.Context) (map[string]string, runtime.Ob
 	return configs.Data, configs, err
 }
 
-// profiles are those of the slices that nodes publish, sorted.
+// profiles are those of the published MIG devices, sorted.
 func (r *Reconciler) profiles(ctx context.Context) ([]string, error) {
 	var list resourceapi.ResourceSliceList
 	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -124,41 +124,41 @@ func (r *Reconciler) profiles(ctx context.Context) ([]string, error) {
 	}
 	found := map[string]bool{}
 	for i := range list.Items {
-		for _, profile := range published(&list.Items[i], r.DriverName) {
+		for _, profile := range profilesIn(&list.Items[i], r.DriverName) {
 			found[profile] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// own finds out once what the objects go with.
-func (r *Reconciler) own(ctx context.Context) error {
+// resolveOwner reads the owner of the managed objects once.
+func (r *Reconciler) resolveOwner(ctx context.Context) error {
 	if r.OwnerRole == "" || r.owner != nil {
 		return nil
 	}
 	role := &rbacv1.ClusterRole{}
 	if err := r.Direct.Get(ctx, types.NamespacedName{Name: r.OwnerRole}, role); err != nil {
-		return fmt.Errorf("reading ClusterRole %s, the owner of what the controller makes: %w", r.OwnerRole, err)
+		return fmt.Errorf("reading ClusterRole %s, the owner of the managed objects: %w", r.OwnerRole, err)
 	}
 	r.owner = []metav1.OwnerReference{{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: role.Name, UID: role.UID}}
 	return nil
 }
 
-// carryOut writes what differs. Classes that go leave claims that were allocated by them alone.
-func (r *Reconciler) carryOut(ctx context.Context, plan *Plan, classes []resourceapi.DeviceClass, renew renewal) error {
+// apply writes the differences. Deleting a DeviceClass does not affect claims that are allocated.
+func (r *Reconciler) apply(ctx context.Context, plan *Plan, classes []resourceapi.DeviceClass, renew renewal) error {
 	names := map[string]bool{}
-	for _, wanted := range plan.Classes {
-		names[wanted.Name] = true
-		i := slices.IndexFunc(classes, func(c resourceapi.DeviceClass) bool { return c.Name == wanted.Name })
-		var now *resourceapi.DeviceClass
+	for _, desired := range plan.Classes {
+		names[desired.Name] = true
+		i := slices.IndexFunc(classes, func(c resourceapi.DeviceClass) bool { return c.Name == desired.Name })
+		var current *resourceapi.DeviceClass
 		if i >= 0 {
-			now = &classes[i]
+			current = &classes[i]
 		}
-		if dropped(now, wanted) && !plan.Unasked[resourceOf(wanted)] {
-			plan.Problems = append(plan.Problems, Problem{ReasonExtendedResourcesUnsupported, "the API server drops the resource names of DeviceClasses, so that no pod " +
-				"can request " + resourceOf(wanted) + "; Kubernetes serves them from 1.36 on"})
+		if nameDropped(current, desired) && !plan.Unconfigured[resourceOf(desired)] {
+			plan.Problems = append(plan.Problems, Problem{ReasonExtendedResourcesUnsupported, "The API server drops the extended resource names of " +
+				"DeviceClasses, so pods cannot request " + resourceOf(desired) + "; Kubernetes 1.36 or later stores them"})
 		}
-		if err := r.class(ctx, wanted, now, renew.has(resourceOf(wanted))); err != nil {
+		if err := r.class(ctx, desired, current, renew.has(resourceOf(desired))); err != nil {
 			return err
 		}
 	}
@@ -172,24 +172,24 @@ func (r *Reconciler) carryOut(ctx context.Context, plan *Plan, classes []resourc
 	return r.policy(ctx, plan)
 }
 
-// class makes one class what it should be. Configuration that somebody gave the class stays. To renew it is to write it in any case.
-func (r *Reconciler) class(ctx context.Context, wanted, now *resourceapi.DeviceClass, renew bool) error {
-	if now == nil {
-		return r.create(ctx, wanted)
+// class creates or updates one DeviceClass. Configuration that users added stays. With renew it is written even if nothing differs.
+func (r *Reconciler) class(ctx context.Context, desired, current *resourceapi.DeviceClass, renew bool) error {
+	if current == nil {
+		return r.create(ctx, desired)
 	}
-	next := now.DeepCopy()
-	r.mark(next, wanted)
-	if _, named := wanted.Annotations[annotationUses]; !named {
+	next := current.DeepCopy()
+	r.setMetadata(next, desired)
+	if _, named := desired.Annotations[annotationUses]; !named {
 		delete(next.Annotations, annotationUses)
 	}
-	next.Spec.Selectors, next.Spec.ExtendedResourceName = wanted.Spec.Selectors, wanted.Spec.ExtendedResourceName
+	next.Spec.Selectors, next.Spec.ExtendedResourceName = desired.Spec.Selectors, desired.Spec.ExtendedResourceName
 	if renew {
-		next.Annotations[annotationRenewed] = now.ResourceVersion
+		next.Annotations[annotationRenewed] = current.ResourceVersion
 	}
-	return r.update(ctx, next, now)
+	return r.update(ctx, next, current)
 }
 
-// policy makes the policy and its binding what they should be. The binding comes last and goes first: alone it is an error.
+// policy creates, updates or deletes the policy and its binding. The binding is created last and deleted first: it needs the policy.
 func (r *Reconciler) policy(ctx context.Context, plan *Plan) error {
 	name := types.NamespacedName{Name: PolicyName(r.DriverName)}
 	policy, binding := &admissionapi.ValidatingAdmissionPolicy{}, &admissionapi.ValidatingAdmissionPolicyBinding{}
@@ -211,18 +211,18 @@ func (r *Reconciler) policy(ctx context.Context, plan *Plan) error {
 	nextPolicy, nextBinding := policy.DeepCopy(), binding.DeepCopy()
 	nextPolicy.Spec, nextBinding.Spec = merged(policy.Spec, plan.Policy.Spec), binding.Spec
 	nextBinding.Spec.PolicyName, nextBinding.Spec.ValidationActions = plan.Binding.Spec.PolicyName, plan.Binding.Spec.ValidationActions
-	for _, step := range []struct{ now, wanted, next client.Object }{{policy, plan.Policy, nextPolicy}, {binding, plan.Binding, nextBinding}} {
+	for _, step := range []struct{ current, desired, next client.Object }{{policy, plan.Policy, nextPolicy}, {binding, plan.Binding, nextBinding}} {
 		var err error
 		switch {
-		case step.now.GetName() == "":
-			err = r.create(ctx, step.wanted)
-		case !owned(step.now, r.DriverName):
-			plan.Problems = append(plan.Problems, Problem{ReasonDeviceClassNameTaken, "there is a " + kindOf(step.now) + " " + name.Name +
-				" that is not the controller's, so that requests for several shares are refused on the node only; delete it"})
+		case step.current.GetName() == "":
+			err = r.create(ctx, step.desired)
+		case !owned(step.current, r.DriverName):
+			plan.Problems = append(plan.Problems, Problem{ReasonDeviceClassNameTaken, kindOf(step.current) + " " + name.Name +
+				" is not managed by the controller, so requests for several shares are refused on the node only; delete it"})
 			return nil
 		default:
-			r.mark(step.next, step.wanted)
-			err = r.update(ctx, step.next, step.now)
+			r.setMetadata(step.next, step.desired)
+			err = r.update(ctx, step.next, step.current)
 		}
 		if err != nil {
 			return err
@@ -231,17 +231,17 @@ func (r *Reconciler) policy(ctx context.Context, plan *Plan) error {
 	return nil
 }
 
-// merged is a policy's specification with all that we say of it, and the server's defaults for the rest.
-func merged(now, wanted admissionapi.ValidatingAdmissionPolicySpec) admissionapi.ValidatingAdmissionPolicySpec {
-	next := *now.DeepCopy()
-	next.FailurePolicy, next.Variables, next.Validations = wanted.FailurePolicy, wanted.Variables, wanted.Validations
-	if next.MatchConstraints == nil || len(next.MatchConstraints.ResourceRules) != len(wanted.MatchConstraints.ResourceRules) {
-		next.MatchConstraints = wanted.MatchConstraints
+// merged is the current spec of a policy, with the server's defaults, and the desired values of the fields that the controller sets.
+func merged(current, desired admissionapi.ValidatingAdmissionPolicySpec) admissionapi.ValidatingAdmissionPolicySpec {
+	next := *current.DeepCopy()
+	next.FailurePolicy, next.Variables, next.Validations = desired.FailurePolicy, desired.Variables, desired.Validations
+	if next.MatchConstraints == nil || len(next.MatchConstraints.ResourceRules) != len(desired.MatchConstraints.ResourceRules) {
+		next.MatchConstraints = desired.MatchConstraints
 		return next
 	}
-	for i := range wanted.MatchConstraints.ResourceRules {
-		rule, ours := &next.MatchConstraints.ResourceRules[i], &wanted.MatchConstraints.ResourceRules[i]
-		rule.Operations, rule.APIGroups, rule.APIVersions, rule.Resources = ours.Operations, ours.APIGroups, ours.APIVersions, ours.Resources
+	for i := range desired.MatchConstraints.ResourceRules {
+		rule, desiredRule := &next.MatchConstraints.ResourceRules[i], &desired.MatchConstraints.ResourceRules[i]
+		rule.Operations, rule.APIGroups, rule.APIVersions, rule.Resources = desiredRule.Operations, desiredRule.APIGroups, desiredRule.APIVersions, desiredRule.Resources
 	}
 	return next
 }

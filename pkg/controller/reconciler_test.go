@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// value is that of a gauge.
+// value is the value of a gauge.
 func value(t *testing.T, gauge prometheus.Gauge) float64 {
 	t.Helper()
 	var m dto.Metric
@@ -32,8 +32,8 @@ func value(t *testing.T, gauge prometheus.Gauge) float64 {
 	return m.GetGauge().GetValue()
 }
 
-// world is an API server with a controller.
-type world struct {
+// cluster is a fake API server with a controller.
+type cluster struct {
 	t *testing.T
 	*Reconciler
 	events *events.FakeRecorder
@@ -41,9 +41,9 @@ type world struct {
 
 var configMap = types.NamespacedName{Namespace: "prism-system", Name: "prism-config"}
 
-// TestReconcileBehindItsCache: what is there and not in the cache yet is looked at again, without an error.
-func TestReconcileBehindItsCache(t *testing.T) {
-	w := newWorld(t, configs(map[string]string{"a": seed}))
+// An object that exists but is not in the cache yet leads to a retry without an error.
+func TestReconcile_CacheLags_Retried(t *testing.T) {
+	w := newCluster(t, configs(map[string]string{"a": mpsConfig}))
 	w.reconcile()
 	behind := interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
@@ -57,44 +57,44 @@ func TestReconcileBehindItsCache(t *testing.T) {
 	w.Client = behind
 	result, err := w.Reconcile(t.Context(), reconcile.Request{})
 	require.NoError(t, err)
-	assert.Equal(t, lookAgain, result.RequeueAfter)
+	assert.Equal(t, cacheLagRetry, result.RequeueAfter)
 	w.Client = current
 	w.reconcile()
 	assert.Len(t, w.classes(), 2)
 }
 
-// honoursContexts makes a fake API server answer as a real one: nothing once the context has ended.
+// honoursContexts makes a fake API server fail like a real one when the context is done.
 var honoursContexts = interceptor.Funcs{
 	Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
-		return unlessEnded(ctx, func() error { return c.Get(ctx, key, o, options...) })
+		return unlessDone(ctx, func() error { return c.Get(ctx, key, o, options...) })
 	},
 	List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
-		return unlessEnded(ctx, func() error { return c.List(ctx, list, options...) })
+		return unlessDone(ctx, func() error { return c.List(ctx, list, options...) })
 	},
 	Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
-		return unlessEnded(ctx, func() error { return c.Create(ctx, o, options...) })
+		return unlessDone(ctx, func() error { return c.Create(ctx, o, options...) })
 	},
 	Update: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.UpdateOption) error {
-		return unlessEnded(ctx, func() error { return c.Update(ctx, o, options...) })
+		return unlessDone(ctx, func() error { return c.Update(ctx, o, options...) })
 	},
 	Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
-		return unlessEnded(ctx, func() error { return c.Patch(ctx, o, patch, options...) })
+		return unlessDone(ctx, func() error { return c.Patch(ctx, o, patch, options...) })
 	},
 	Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
-		return unlessEnded(ctx, func() error { return c.Delete(ctx, o, options...) })
+		return unlessDone(ctx, func() error { return c.Delete(ctx, o, options...) })
 	},
 }
 
-func unlessEnded(ctx context.Context, do func() error) error {
+func unlessDone(ctx context.Context, do func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	return do()
 }
 
-// TestReconcile_ContextEnded_ChangesNothing: nothing is taken for gone because it was not read.
-func TestReconcile_ContextEnded_ChangesNothing(t *testing.T) {
-	w := newWorld(t, configs(map[string]string{"a": seed}))
+// Objects that could not be read are not treated as missing.
+func TestReconcile_ContextDone_NothingChanged(t *testing.T) {
+	w := newCluster(t, configs(map[string]string{"a": mpsConfig}))
 	w.reconcile()
 	before := w.classes()
 	require.NotEmpty(t, before)
@@ -106,14 +106,14 @@ func TestReconcile_ContextEnded_ChangesNothing(t *testing.T) {
 	assert.Empty(t, w.events.Events)
 }
 
-func newWorld(t *testing.T, objects ...client.Object) *world {
+func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	t.Helper()
 	scheme, err := Scheme()
 	require.NoError(t, err)
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "prism-controller", UID: "role"}}
 	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, role)...).
 		WithInterceptorFuncs(honoursContexts).Build()
-	w := &world{t: t, events: events.NewFakeRecorder(100)}
+	w := &cluster{t: t, events: events.NewFakeRecorder(100)}
 	w.Reconciler = &Reconciler{
 		Options: Options{DriverName: driver, ConfigMap: configMap, OwnerRole: "prism-controller"}, Client: api, Direct: api, Events: w.events,
 		Metrics: NewMetrics(prometheus.NewRegistry(), "test"),
@@ -125,14 +125,14 @@ func configs(data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: configMap.Namespace, Name: configMap.Name}, Data: data}
 }
 
-func (w *world) reconcile() {
+func (w *cluster) reconcile() {
 	w.t.Helper()
 	_, err := w.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: configMap})
 	require.NoError(w.t, err)
 }
 
 // configure changes the ConfigMap and reconciles.
-func (w *world) configure(data map[string]string) {
+func (w *cluster) configure(data map[string]string) {
 	w.t.Helper()
 	current := &corev1.ConfigMap{}
 	require.NoError(w.t, w.Client.Get(w.t.Context(), configMap, current))
@@ -141,8 +141,8 @@ func (w *world) configure(data map[string]string) {
 	w.reconcile()
 }
 
-// classes are all there are, by resource name or, without one, by name.
-func (w *world) classes() map[string]resourceapi.DeviceClass {
+// classes are all DeviceClasses, by resource name or, without one, by name.
+func (w *cluster) classes() map[string]resourceapi.DeviceClass {
 	w.t.Helper()
 	var list resourceapi.DeviceClassList
 	require.NoError(w.t, w.Client.List(w.t.Context(), &list))
@@ -157,7 +157,8 @@ func (w *world) classes() map[string]resourceapi.DeviceClass {
 	return found
 }
 
-func (w *world) refuses() bool {
+// hasPolicy reports whether the policy and its binding exist.
+func (w *cluster) hasPolicy() bool {
 	w.t.Helper()
 	name := types.NamespacedName{Name: PolicyName(driver)}
 	policy := w.Client.Get(w.t.Context(), name, &admissionapi.ValidatingAdmissionPolicy{})
@@ -169,31 +170,30 @@ func (w *world) refuses() bool {
 	return policy == nil
 }
 
-// TestReconcileFollowsTheConfigMap: classes and policy come, change and go with it.
-func TestReconcileFollowsTheConfigMap(t *testing.T) {
-	w := newWorld(t, configs(map[string]string{"a": seed}))
+func TestReconcile_ConfigMapChanges_ClassesAndPolicyUpdated(t *testing.T) {
+	w := newCluster(t, configs(map[string]string{"a": mpsConfig}))
 	w.reconcile()
 	require.Len(t, w.classes(), 2)
 	require.Contains(t, w.classes(), "nvidia.com/gpu-2gb")
-	assert.True(t, w.refuses())
+	assert.True(t, w.hasPolicy())
 	assert.Equal(t, []metav1.OwnerReference{{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: "prism-controller", UID: "role"}},
 		w.classes()[wholeGPU].OwnerReferences)
 
 	before := w.classes()[wholeGPU]
 	w.reconcile()
-	assert.Equal(t, before, w.classes()[wholeGPU], "nothing is written when nothing has changed")
+	assert.Equal(t, before, w.classes()[wholeGPU], "nothing is written without a change")
 
 	w.configure(map[string]string{"a": sharedConfig(false, false)})
 	require.Len(t, w.classes(), 1)
 	assert.Contains(t, w.classes()[wholeGPU].Spec.Selectors[0].CEL.Expression, "timeslice")
-	assert.False(t, w.refuses())
+	assert.False(t, w.hasPolicy())
 	assert.Empty(t, w.events.Events)
 	assert.InDelta(t, 1, value(t, w.Metrics.classes), 0)
 }
 
-// TestReconcileRepairs: what somebody changed of ours is put right, and what they added stays.
-func TestReconcileRepairs(t *testing.T) {
-	w := newWorld(t, configs(map[string]string{"a": seed}))
+// Changes of managed fields are reverted; additions by users are kept.
+func TestReconcile_ObjectsChangedByOthers_Corrected(t *testing.T) {
+	w := newCluster(t, configs(map[string]string{"a": mpsConfig}))
 	w.reconcile()
 	class := w.classes()[wholeGPU]
 	selector := class.Spec.Selectors[0].CEL.Expression
@@ -206,7 +206,7 @@ func TestReconcileRepairs(t *testing.T) {
 	policy := &admissionapi.ValidatingAdmissionPolicy{}
 	require.NoError(t, w.Client.Get(t.Context(), types.NamespacedName{Name: PolicyName(driver)}, policy))
 	policy.Spec.Validations[0].Expression = "true"
-	policy.Spec.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{} // as the API server fills it in
+	policy.Spec.MatchConstraints.NamespaceSelector = &metav1.LabelSelector{} // like the API server's default
 	require.NoError(t, w.Client.Update(t.Context(), policy))
 	w.reconcile()
 	class = w.classes()[wholeGPU]
@@ -218,40 +218,39 @@ func TestReconcileRepairs(t *testing.T) {
 	assert.NotNil(t, policy.Spec.MatchConstraints.NamespaceSelector)
 }
 
-// TestReconcileTellsOnce: a problem is one Event, and another one when it comes back.
-func TestReconcileTellsOnce(t *testing.T) {
-	taken := foreign("other", "nvidia.com/gpu-2gb", "true")
-	w := newWorld(t, configs(map[string]string{"a": seed}), &taken)
+func TestReconcile_Problem_OneEventPerOccurrence(t *testing.T) {
+	taken := unmanagedClass("other", "nvidia.com/gpu-2gb", "true")
+	w := newCluster(t, configs(map[string]string{"a": mpsConfig}), &taken)
 	w.reconcile()
 	w.reconcile()
 	require.Len(t, w.events.Events, 1)
-	assert.Contains(t, <-w.events.Events, "Warning DeviceClassNameTaken nvidia.com/gpu-2gb is the name of DeviceClass other")
+	assert.Contains(t, <-w.events.Events, "Warning DeviceClassNameTaken nvidia.com/gpu-2gb is the extended resource name of DeviceClass other")
 	assert.InDelta(t, 1, value(t, w.Metrics.problems.WithLabelValues(ReasonDeviceClassNameTaken)), 0)
 	assert.Contains(t, w.classes(), wholeGPU)
 	assert.Equal(t, "true", w.classes()["nvidia.com/gpu-2gb"].Spec.Selectors[0].CEL.Expression)
 
 	w.configure(map[string]string{"a": "version: v1"})
 	assert.InDelta(t, 0, value(t, w.Metrics.problems.WithLabelValues(ReasonDeviceClassNameTaken)), 0)
-	assert.Contains(t, w.classes(), "nvidia.com/gpu-2gb", "the class of somebody else stays")
-	w.configure(map[string]string{"a": seed})
+	assert.Contains(t, w.classes(), "nvidia.com/gpu-2gb", "the unmanaged class stays")
+	w.configure(map[string]string{"a": mpsConfig})
 	assert.Len(t, w.events.Events, 1)
 }
 
-// TestReconcileRenews: a scheduler forgets a name when one of two classes of that name loses it. So ours stays beside somebody else's, and is written again
-// when that one goes; and once by each new leader, which does not know what happened before.
-func TestReconcileRenews(t *testing.T) {
-	w := newWorld(t, configs(map[string]string{"a": "version: v1"}))
+// A scheduler forgets a name when one of two classes with it loses it. So a managed class is kept beside an unmanaged one and written again
+// when that one is deleted, and once by each new leader, which does not know about earlier changes.
+func TestReconcile_OtherClassLosesName_ClassWrittenAgain(t *testing.T) {
+	w := newCluster(t, configs(map[string]string{"a": "version: v1"}))
 	w.reconcile()
 	first := w.classes()[wholeGPU]
-	taken := foreign("other", wholeGPU, first.Spec.Selectors[0].CEL.Expression)
+	taken := unmanagedClass("other", wholeGPU, first.Spec.Selectors[0].CEL.Expression)
 	require.NoError(t, w.Client.Create(t.Context(), &taken))
 	w.reconcile()
-	ours := func() *resourceapi.DeviceClass {
+	managed := func() *resourceapi.DeviceClass {
 		class := &resourceapi.DeviceClass{}
 		require.NoError(t, w.Client.Get(t.Context(), types.NamespacedName{Name: className(wholeGPU, driver)}, class))
 		return class
 	}
-	assert.Equal(t, first.ResourceVersion, ours().ResourceVersion)
+	assert.Equal(t, first.ResourceVersion, managed().ResourceVersion)
 
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()
@@ -260,57 +259,56 @@ func TestReconcileRenews(t *testing.T) {
 	w.Reconciler.classes().Update(t.Context(), event.UpdateEvent{ObjectOld: &taken, ObjectNew: nameless}, queue)
 	assert.Equal(t, 1, queue.Len())
 	w.reconcile()
-	renewed := ours().ResourceVersion
+	renewed := managed().ResourceVersion
 	assert.NotEqual(t, first.ResourceVersion, renewed)
 	w.Reconciler.classes().Delete(t.Context(), event.DeleteEvent{Object: &taken}, queue)
 	w.reconcile()
-	assert.NotEqual(t, renewed, ours().ResourceVersion)
-	renewed = ours().ResourceVersion
+	assert.NotEqual(t, renewed, managed().ResourceVersion)
+	renewed = managed().ResourceVersion
 	w.reconcile()
-	assert.Equal(t, renewed, ours().ResourceVersion)
+	assert.Equal(t, renewed, managed().ResourceVersion)
 
 	w.Reconciler = &Reconciler{Options: w.Options, Client: w.Client, Direct: w.Direct, Events: w.events}
 	w.reconcile()
-	assert.NotEqual(t, renewed, ours().ResourceVersion)
+	assert.NotEqual(t, renewed, managed().ResourceVersion)
 }
 
-// TestReconcileLeavesOthersPolicyAlone and says so.
-func TestReconcileLeavesOthersPolicyAlone(t *testing.T) {
-	others := &admissionapi.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: PolicyName(driver)}}
-	w := newWorld(t, configs(map[string]string{"a": seed}), others)
+func TestReconcile_UnmanagedPolicy_KeptAndReported(t *testing.T) {
+	unmanaged := &admissionapi.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: PolicyName(driver)}}
+	w := newCluster(t, configs(map[string]string{"a": mpsConfig}), unmanaged)
 	w.reconcile()
 	require.Len(t, w.events.Events, 1)
-	assert.Contains(t, <-w.events.Events, "there is a ValidatingAdmissionPolicy shared-requests.gpu.prism.dev that is not the controller's")
-	require.NoError(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(others), others))
-	assert.Empty(t, others.Spec.Validations)
+	assert.Contains(t, <-w.events.Events, "ValidatingAdmissionPolicy shared-requests.gpu.prism.dev is not managed by the controller")
+	require.NoError(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(unmanaged), unmanaged))
+	assert.Empty(t, unmanaged.Spec.Validations)
 	w.configure(map[string]string{"a": "version: v1"})
-	require.NoError(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(others), others))
+	require.NoError(t, w.Client.Get(t.Context(), client.ObjectKeyFromObject(unmanaged), unmanaged))
 }
 
-// TestReconcileWithoutConfigMap: what there is stays, as nodes keep their configuration too.
-func TestReconcileWithoutConfigMap(t *testing.T) {
-	w := newWorld(t, configs(map[string]string{"a": seed}))
+// Nodes keep their last configuration too.
+func TestReconcile_ConfigMapDeleted_NothingChanged(t *testing.T) {
+	w := newCluster(t, configs(map[string]string{"a": mpsConfig}))
 	w.reconcile()
 	require.NoError(t, w.Client.Delete(t.Context(), configs(nil)))
 	w.reconcile()
 	assert.Contains(t, w.classes(), "nvidia.com/gpu-2gb")
-	assert.True(t, w.refuses())
+	assert.True(t, w.hasPolicy())
 }
 
-// TestReconcileOnOldKubernetes tells that the names are dropped, where somebody wants one.
-func TestReconcileOnOldKubernetes(t *testing.T) {
+// Dropped resource names are reported only if an entry of the ConfigMap has any.
+func TestReconcile_ServerDropsNames_Reported(t *testing.T) {
 	for text, want := range map[string]int{sharedConfig(false, false): 1, "version: v1": 0} {
-		dropped := foreign(className(wholeGPU, driver), "", "true")
+		dropped := unmanagedClass(className(wholeGPU, driver), "", "true")
 		dropped.Labels = labels(driver)
-		w := newWorld(t, configs(map[string]string{"a": text}), &dropped)
+		w := newCluster(t, configs(map[string]string{"a": text}), &dropped)
 		w.reconcile()
 		assert.InDelta(t, want, value(t, w.Metrics.problems.WithLabelValues(ReasonExtendedResourcesUnsupported)), 0)
 		assert.Len(t, w.events.Events, want)
 	}
 }
 
-// TestReconcileReadsProfiles of the driver's slices, which are cached without all else.
-func TestReconcileReadsProfiles(t *testing.T) {
+// Profiles are read from the driver's ResourceSlices, which are reduced in the cache.
+func TestReconcile_PublishedProfiles_Named(t *testing.T) {
 	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
 	slice := func(name, driver, kind, profile string) *resourceapi.ResourceSlice {
 		return &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"a": "b"}}, Spec: resourceapi.ResourceSliceSpec{
@@ -321,18 +319,18 @@ func TestReconcileReadsProfiles(t *testing.T) {
 	}
 	var objects []client.Object
 	for _, s := range []*resourceapi.ResourceSlice{
-		slice("slices", driver, "mig", "1g.10gb+me"), slice("whole", driver, "gpu", "none"), slice("foreign", "gpu.example.com", "mig", "2g.20gb"),
+		slice("mig", driver, "mig", "1g.10gb+me"), slice("whole", driver, "gpu", "none"), slice("other driver", "gpu.example.com", "mig", "2g.20gb"),
 	} {
-		slimmed, err := slim(driver)(s)
+		reduced, err := shrink(driver)(s)
 		require.NoError(t, err)
-		small, ok := slimmed.(*resourceapi.ResourceSlice)
+		small, ok := reduced.(*resourceapi.ResourceSlice)
 		require.True(t, ok)
 		assert.Empty(t, small.Annotations)
 		assert.LessOrEqual(t, len(small.Spec.Devices), 1)
 		small.ResourceVersion = ""
 		objects = append(objects, small)
 	}
-	w := newWorld(t, append(objects, configs(map[string]string{"a": "version: v1\nflags: {migStrategy: mixed}"}))...)
+	w := newCluster(t, append(objects, configs(map[string]string{"a": "version: v1\nflags: {migStrategy: mixed}"}))...)
 	w.reconcile()
 	assert.Len(t, w.classes(), 2)
 	assert.Contains(t, w.classes(), "nvidia.com/mig-1g.10gb.me")

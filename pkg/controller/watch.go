@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// Scheme knows the kinds that the controller reads and writes, and no others.
+// Scheme returns a scheme with the kinds that the controller reads and writes.
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -35,7 +35,7 @@ func Scheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// Cache holds no more than the controller needs, so that it needs no right to see more.
+// Cache restricts the cache to the objects that the controller reads, so that its RBAC rules can be as narrow.
 func Cache(o Options) cache.Options {
 	named := func(name string) fields.Selector { return fields.OneTermEqualSelector("metadata.name", name) }
 	only := cache.Options{
@@ -45,7 +45,7 @@ func Cache(o Options) cache.Options {
 			&admissionapi.ValidatingAdmissionPolicyBinding{}: {Field: named(PolicyName(o.DriverName))},
 			&resourceapi.ResourceSlice{}: {
 				Field:     fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorDriver, o.DriverName),
-				Transform: slim(o.DriverName),
+				Transform: shrink(o.DriverName),
 			},
 		},
 	}
@@ -57,12 +57,12 @@ func Cache(o Options) cache.Options {
 	return only
 }
 
-// Watch has the manager call the reconciler whenever something that it reads or writes changes.
+// Watch makes the manager call the reconciler when an object that it reads or writes changes.
 func (r *Reconciler) Watch(m manager.Manager) error {
 	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: r.ConfigMap}}
 	})
-	// Where nothing is there yet to be seen, this is what begins.
+	// The first reconciliation happens even if none of the watched objects exists.
 	start := source.Func(func(_ context.Context, queue requests) error {
 		queue.Add(reconcile.Request{NamespacedName: r.ConfigMap})
 		return nil
@@ -78,19 +78,19 @@ func (r *Reconciler) Watch(m manager.Manager) error {
 		Watches(&resourceapi.ResourceSlice{}, one, builder.WithPredicates(newProfiles(r.DriverName))).
 		Complete(r)
 	if err != nil {
-		return fmt.Errorf("watching what gives resource names: %w", err)
+		return fmt.Errorf("watching the objects of the controller: %w", err)
 	}
 	return nil
 }
 
-// newProfiles lets through slices with profiles that they did not have before: names stay when profiles go.
+// newProfiles selects ResourceSlices with changed profiles, except deletions, which change nothing.
 func newProfiles(driver string) predicate.Predicate {
 	of := func(object client.Object) []string {
 		slice, ok := object.(*resourceapi.ResourceSlice)
 		if !ok {
 			return nil
 		}
-		return published(slice, driver)
+		return profilesIn(slice, driver)
 	}
 	return predicate.Funcs{
 		CreateFunc:  func(e event.CreateEvent) bool { return len(of(e.Object)) > 0 },

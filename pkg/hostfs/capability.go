@@ -10,13 +10,13 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// capabilityDevice is what the kernel calls the devices of capabilities.
+// capabilityDevice is the name of the capability devices in /proc/devices.
 const capabilityDevice = "nvidia-caps"
 
-// MIGNodes returns the device nodes without which no program can use a MIG device: that of the GPU instance and that of the
-// compute instance, of the GPU with that minor number. Their numbers are those that the kernel tells; the nodes themselves may
-// not have been made yet, which is no error, as a container runtime makes nodes of its own. Without such an instance it is
-// gpu.ErrNotFound. A node that stands there with other numbers is an error: programs on the host would open something else.
+// MIGNodes returns the device nodes that a program needs to use a MIG device: that of the GPU instance and that of the compute
+// instance, on the GPU with the minor number gpuMinor. Their numbers are those that the kernel reports. A node that does not exist
+// yet is no error, because container runtimes create nodes of their own. gpu.ErrNotFound: there is no such instance. An existing
+// node with other numbers is an error, because programs on the host would open another device.
 func (f *FS) MIGNodes(gpuMinor, gi, ci int) ([]CharDevice, error) {
 	major, err := f.major(capabilityDevice)
 	if err != nil {
@@ -34,8 +34,8 @@ func (f *FS) MIGNodes(gpuMinor, gi, ci int) ([]CharDevice, error) {
 	return nodes, nil
 }
 
-// MIGMonitorNode returns the device node with which programs see every MIG device of the node's GPUs, also those that are made later.
-// Numbers are as of MIGNodes; gpu.ErrNotFound where the driver has no such capability.
+// MIGMonitorNode returns the device node that lets programs see every MIG device of the host's GPUs, including those created later.
+// Numbers and existence are as in MIGNodes; gpu.ErrNotFound: the driver has no such capability.
 func (f *FS) MIGMonitorNode() (CharDevice, error) {
 	major, err := f.major(capabilityDevice)
 	if err != nil {
@@ -51,9 +51,9 @@ func (f *FS) capabilityNode(major uint32, file string) (CharDevice, error) {
 		return CharDevice{}, err
 	}
 	node := CharDevice{Path: fmt.Sprintf("/dev/nvidia-caps/nvidia-cap%d", minor), Major: major, Minor: minor}
-	if there, err := f.CharDevice(node.Path); err == nil && there != node {
-		return CharDevice{}, fmt.Errorf("looking at device node %s: it is %d:%d, and the kernel says %d:%d; remove it and run "+
-			"nvidia-modprobe -f %s", node.Path, there.Major, there.Minor, node.Major, node.Minor, file)
+	if existing, err := f.CharDevice(node.Path); err == nil && existing != node {
+		return CharDevice{}, fmt.Errorf("checking device node %s: its numbers are %d:%d, but the kernel reports %d:%d; remove it and run "+
+			"nvidia-modprobe -f %s", node.Path, existing.Major, existing.Minor, node.Major, node.Minor, file)
 	}
 	return node, nil
 }
@@ -62,7 +62,7 @@ func (f *FS) capabilityNode(major uint32, file string) (CharDevice, error) {
 func (f *FS) capabilityMinor(file string) (uint32, error) {
 	raw, err := f.read(file)
 	if err != nil {
-		return 0, fmt.Errorf("looking for a MIG device's capability: %w", err)
+		return 0, fmt.Errorf("reading a MIG capability: %w", err)
 	}
 	for line := range bytes.Lines(raw) {
 		key, value, _ := strings.Cut(string(line), ":")
@@ -75,15 +75,15 @@ func (f *FS) capabilityMinor(file string) (uint32, error) {
 		}
 		return uint32(minor), nil
 	}
-	return 0, fmt.Errorf("reading %s: it has no DeviceFileMinor", file)
+	return 0, fmt.Errorf("reading %s: it contains no DeviceFileMinor", file)
 }
 
-// major finds the number of a character device's driver in /proc/devices.
+// major returns the major number of a character device's driver from /proc/devices.
 func (f *FS) major(name string) (uint32, error) {
 	const file = "/proc/devices"
 	raw, err := f.read(file)
 	if err != nil {
-		return 0, fmt.Errorf("reading the numbers of device drivers: %w", err)
+		return 0, fmt.Errorf("reading the major numbers of device drivers: %w", err)
 	}
 	for lines := bufio.NewScanner(bytes.NewReader(raw)); lines.Scan(); {
 		number, device, _ := strings.Cut(strings.TrimSpace(lines.Text()), " ")
@@ -99,5 +99,5 @@ func (f *FS) major(name string) (uint32, error) {
 		}
 		return uint32(major), nil
 	}
-	return 0, fmt.Errorf("looking for %s in %s: %w; load the NVIDIA kernel module anew", name, file, gpu.ErrNotFound)
+	return 0, fmt.Errorf("finding %s in %s: %w; reload the NVIDIA kernel module", name, file, gpu.ErrNotFound)
 }

@@ -32,24 +32,24 @@ func capabilities() map[string]string {
 	}
 }
 
-func TestMIGNodes(t *testing.T) {
+func TestMIGNodes_Instances_NumbersOfTheKernel(t *testing.T) {
 	t.Parallel()
 	want := []CharDevice{
 		{Path: "/dev/nvidia-caps/nvidia-cap300", Major: 237, Minor: 300}, {Path: "/dev/nvidia-caps/nvidia-cap302", Major: 237, Minor: 302},
 	}
 	host := New(tree(t, capabilities()))
 	nodes, err := host.MIGNodes(2, 3, 1)
-	require.NoError(t, err, "a node that is not made yet is no error")
+	require.NoError(t, err, "a node that does not exist yet is no error")
 	assert.Equal(t, want, nodes)
 	for _, absent := range [][3]int{{2, 3, 0}, {2, 4, 1}, {0, 3, 1}} {
 		_, err := host.MIGNodes(absent[0], absent[1], absent[2])
 		require.ErrorIs(t, err, gpu.ErrNotFound)
 	}
 	_, err = host.MIGNodes(2, 3, 0)
-	require.EqualError(t, err, "looking for a MIG device's capability: /proc/driver/nvidia/capabilities/gpu2/mig/gi3/ci0/access: not found")
+	require.EqualError(t, err, "reading a MIG capability: /proc/driver/nvidia/capabilities/gpu2/mig/gi3/ci0/access: not found")
 }
 
-func TestMIGMonitorNode(t *testing.T) {
+func TestMIGMonitorNode_Capability_FoundWherePresent(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{"proc/devices": devices}
 	_, err := New(tree(t, files)).MIGMonitorNode()
@@ -63,7 +63,7 @@ func TestMIGMonitorNode(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrNotFound, "a driver that has no capabilities")
 }
 
-func TestMIGNodesThatCannotBeTold(t *testing.T) {
+func TestMIGNodes_InvalidFiles_Refused(t *testing.T) {
 	t.Parallel()
 	const access = "proc/driver/nvidia/capabilities/gpu2/mig/gi3/access"
 	for name, c := range map[string]struct {
@@ -72,10 +72,10 @@ func TestMIGNodesThatCannotBeTold(t *testing.T) {
 	}{
 		"no such driver": {
 			"proc/devices", "Character devices:\n195 nvidia\n\nBlock devices:\n237 nvidia-caps\n",
-			"looking for nvidia-caps in /proc/devices: not found; load the NVIDIA kernel module anew",
+			"finding nvidia-caps in /proc/devices: not found; reload the NVIDIA kernel module",
 		},
 		"no number of the driver": {"proc/devices", "x nvidia-caps\n", `reading /proc/devices: strconv.ParseUint: parsing "x": invalid syntax`},
-		"no minor":                {access, "DeviceFileMode: 292\n", "reading /" + access + ": it has no DeviceFileMinor"},
+		"no minor":                {access, "DeviceFileMode: 292\n", "reading /" + access + ": it contains no DeviceFileMinor"},
 		"no number":               {access, "DeviceFileMinor: -1\n", "reading /" + access + `: strconv.ParseUint: parsing "-1": invalid syntax`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,19 +89,19 @@ func TestMIGNodesThatCannotBeTold(t *testing.T) {
 	files := capabilities()
 	delete(files, "proc/devices")
 	_, err := New(tree(t, files)).MIGNodes(2, 3, 1)
-	require.EqualError(t, err, "reading the numbers of device drivers: /proc/devices: not found")
+	require.EqualError(t, err, "reading the major numbers of device drivers: /proc/devices: not found")
 }
 
-// TestAMIGNodeWithOtherNumbers would let programs open something else.
-func TestAMIGNodeWithOtherNumbers(t *testing.T) {
+// Programs on the host would open another device.
+func TestMIGNodes_NodeWithOtherNumbers_Refused(t *testing.T) {
 	t.Parallel()
 	root := tree(t, capabilities())
 	node := filepath.Join(root, "dev/nvidia-caps/nvidia-cap302")
 	require.NoError(t, os.MkdirAll(filepath.Dir(node), 0o755))
 	if err := unix.Mknod(node, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))); err != nil {
-		t.Skipf("device nodes cannot be made here: %v", err)
+		t.Skipf("device nodes cannot be created: %v", err)
 	}
 	_, err := New(root).MIGNodes(2, 3, 1)
-	require.EqualError(t, err, "looking at device node /dev/nvidia-caps/nvidia-cap302: it is 1:3, and the kernel says 237:302; remove it and run "+
+	require.EqualError(t, err, "checking device node /dev/nvidia-caps/nvidia-cap302: its numbers are 1:3, but the kernel reports 237:302; remove it and run "+
 		"nvidia-modprobe -f /proc/driver/nvidia/capabilities/gpu2/mig/gi3/ci1/access")
 }

@@ -12,32 +12,32 @@ import (
 type CharDevice struct {
 	// Path is the host's path of the node: "/dev/nvidia0".
 	Path string
-	// Major and Minor are the numbers the kernel knows the device by.
+	// Major and Minor are the device's numbers.
 	Major, Minor uint32
 }
 
-// CharDevice looks at the host's device node at path. A missing node is gpu.ErrNotFound; anything else that stands there is
-// an error that says what it is. Links are followed.
+// CharDevice returns the host's device node at path, links followed. gpu.ErrNotFound: nothing is there. Another type of file is an
+// error that names the type.
 func (f *FS) CharDevice(path string) (CharDevice, error) {
 	seen, err := f.resolve(path)
 	if err != nil {
-		return CharDevice{}, fmt.Errorf("looking at device node %s: %w", path, err)
+		return CharDevice{}, fmt.Errorf("checking device node %s: %w", path, err)
 	}
 	info, err := os.Lstat(seen)
 	if err != nil {
-		return CharDevice{}, fmt.Errorf("looking at device node %w", hostError(path, err))
+		return CharDevice{}, fmt.Errorf("checking device node %w", hostError(path, err))
 	}
 	if info.Mode()&fs.ModeCharDevice == 0 {
-		return CharDevice{}, fmt.Errorf("looking at device node %s: it is %s, not a character device", path, kindOf(info.Mode()))
+		return CharDevice{}, fmt.Errorf("checking device node %s: it is %s, not a character device", path, kindOf(info.Mode()))
 	}
 	var stat unix.Stat_t
 	if err := unix.Stat(seen, &stat); err != nil {
-		return CharDevice{}, fmt.Errorf("looking at device node %w", hostError(path, err))
+		return CharDevice{}, fmt.Errorf("checking device node %w", hostError(path, err))
 	}
 	return CharDevice{Path: path, Major: unix.Major(stat.Rdev), Minor: unix.Minor(stat.Rdev)}, nil
 }
 
-// kindOf says in words what a file is.
+// kindOf names the type of a file for an error.
 func kindOf(mode fs.FileMode) string {
 	switch {
 	case mode.IsRegular():

@@ -9,32 +9,32 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// CharDevices lists the host's character devices in dir whose names match the pattern of path.Match, in the order of their names; none where
-// there is no such directory. What else has such a name is left out.
+// CharDevices lists the host's character devices in dir whose names match the pattern of path.Match, sorted by name; none without such
+// a directory. Other types of files with such names are left out.
 func (f *FS) CharDevices(dir, pattern string) ([]CharDevice, error) {
 	seen, err := f.resolve(dir)
 	if err != nil {
-		return nil, fmt.Errorf("looking for device nodes in %s: %w", dir, err)
+		return nil, fmt.Errorf("listing device nodes in %s: %w", dir, err)
 	}
 	entries, err := os.ReadDir(seen)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking for device nodes in %w", hostError(dir, err))
+		return nil, fmt.Errorf("listing device nodes in %w", hostError(dir, err))
 	}
 	var found []CharDevice
 	for _, entry := range entries {
 		matches, err := filepath.Match(pattern, entry.Name())
 		if err != nil {
-			return nil, fmt.Errorf("looking for device nodes %s in %s: %w", pattern, dir, err)
+			return nil, fmt.Errorf("listing device nodes %s in %s: %w", pattern, dir, err)
 		}
 		if !matches || entry.Type()&os.ModeCharDevice == 0 {
 			continue
 		}
 		device, err := f.CharDevice(filepath.Join(dir, entry.Name()))
 		if errors.Is(err, gpu.ErrNotFound) {
-			continue // it went meanwhile
+			continue // it was removed meanwhile
 		}
 		if err != nil {
 			return nil, err

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCharDevices(t *testing.T) {
+func TestCharDevices_Pattern_OnlyCharacterDevices(t *testing.T) {
 	t.Parallel()
 	found, err := New("/").CharDevices("/dev", "[nz][ue][lr][lo]")
 	require.NoError(t, err)
@@ -23,7 +23,7 @@ func TestCharDevices(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, found)
 	_, err = host.CharDevices("/dev", "[")
-	require.ErrorContains(t, err, "looking for device nodes [ in /dev: ")
+	require.ErrorContains(t, err, "listing device nodes [ in /dev: ")
 	_, err = host.CharDevices("/dev/gdrdrv", "*")
-	require.ErrorContains(t, err, "looking for device nodes in /dev/gdrdrv: ")
+	require.ErrorContains(t, err, "listing device nodes in /dev/gdrdrv: ")
 }

@@ -1,6 +1,6 @@
-// Package hostfs reads the machine: /sys, /proc, /dev and the places where a driver is installed.
+// Package hostfs reads the host: /sys, /proc, /dev and the directories where a driver is installed.
 //
-// Everything is looked up under one root, the host's "/" as this process sees it ("/host" in a pod, "/" on the bare host).
-// Symbolic links are resolved inside that root, as they would be for a process of the host, so that an absolute link never
-// leads into the container's own files. It is the only package of the driver that names those trees, and it never writes.
+// All paths are resolved below one root, the host's "/" as this process sees it ("/host" in a pod, "/" on the host itself).
+// Symbolic links are resolved inside that root, as for a process of the host, so that an absolute link never leads into the
+// container's own files. It is the only package of the driver that names those trees, and it never writes.
 package hostfs

@@ -13,8 +13,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// DriverRoot is a directory that holds a driver installation as "/" of a machine would. Values compare with ==; two that
-// differ are two installations.
+// DriverRoot is a directory that contains a driver installation as the "/" of a host would. Values compare with ==; values that
+// differ are different installations.
 type DriverRoot struct {
 	// HostPath is the directory's path on the host: "/" or "/run/nvidia/driver".
 	HostPath string
@@ -24,9 +24,9 @@ type DriverRoot struct {
 	DevHostPath string
 	// Library is the NVML library as this process sees it, links resolved: ".../libnvidia-ml.so.580.95.05".
 	Library string
-	// LibraryID tells this library file from another one that takes its place.
+	// LibraryID differs when another file replaces the library.
 	LibraryID FileID
-	// Version is the library's version as its file name says, empty where it does not.
+	// Version is the version in the library's file name, empty without one.
 	Version string
 }
 
@@ -41,10 +41,10 @@ type FileID struct {
 const libraryName = "libnvidia-ml.so.1"
 
 var (
-	// knownDriverRoots are looked at in this order: the host, the GPU operator's driver container, GKE's installer.
+	// knownDriverRoots are checked in this order: the host, the GPU operator's driver container, GKE's installer.
 	knownDriverRoots = []string{"/", "/run/nvidia/driver", "/home/kubernetes/bin/nvidia"}
 
-	// libraryDirs are the directories of a driver root in which distributions and installers put the library.
+	// libraryDirs are the directories of a driver root where distributions and installers put the library.
 	libraryDirs = []string{
 		"/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
 		"/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/",
@@ -52,8 +52,8 @@ var (
 )
 
 // FindDriver returns the driver installation of the host. A non-empty explicit path is the only candidate. Otherwise the
-// known places are looked at: of several, the one that fits the loaded kernel module wins, else the first. When there is
-// none the error says where was looked and what to set, and is gpu.ErrDriverNotLoaded.
+// knownDriverRoots are: of several installations, the one with the version of the loaded kernel module is preferred, else the
+// first. gpu.ErrDriverNotLoaded: there is none; the error lists the directories and the flag to set.
 func (f *FS) FindDriver(explicit string) (DriverRoot, error) {
 	candidates := knownDriverRoots
 	if explicit != "" {
@@ -70,19 +70,19 @@ func (f *FS) FindDriver(explicit string) (DriverRoot, error) {
 		}
 	}
 	if len(found) == 0 {
-		return DriverRoot{}, missError(candidates, explicit != "")
+		return DriverRoot{}, notFoundError(candidates, explicit != "")
 	}
-	return f.fitting(found), nil
+	return f.preferred(found), nil
 }
 
-// driverAt returns the installation at the host's path, false where there is no library in it.
+// driverAt returns the installation at the host's path, false without a library in it.
 func (f *FS) driverAt(hostPath string) (DriverRoot, bool) {
 	seen, err := f.resolve(hostPath)
 	if err != nil {
 		return DriverRoot{}, false
 	}
 	for _, dir := range libraryDirs {
-		// A driver root is a root of its own: its absolute links mean files inside it.
+		// A driver root is a root of its own: its absolute links refer to files inside it.
 		library, err := resolveIn(seen, filepath.Join(dir, libraryName))
 		if err != nil {
 			continue
@@ -99,7 +99,7 @@ func (f *FS) driverAt(hostPath string) (DriverRoot, bool) {
 	return DriverRoot{}, false
 }
 
-// devRoot tells whose dev/ has the device nodes of the driver at hostPath.
+// devRoot returns the host directory whose dev/ has the device nodes of the driver at hostPath.
 func (f *FS) devRoot(hostPath string) string {
 	if _, err := f.CharDevice(filepath.Join(hostPath, "dev/nvidiactl")); err == nil {
 		return hostPath
@@ -107,9 +107,9 @@ func (f *FS) devRoot(hostPath string) string {
 	return "/"
 }
 
-// fitting picks the installation whose library has the version of the loaded kernel module: files of an older
-// installation may lie beside the one in use.
-func (f *FS) fitting(found []DriverRoot) DriverRoot {
+// preferred returns the installation whose library has the version of the loaded kernel module, else the first. Files of an older
+// installation may be left beside the one in use.
+func (f *FS) preferred(found []DriverRoot) DriverRoot {
 	loaded := f.KernelModule()
 	for _, root := range found {
 		if loaded != "" && root.Version == loaded {
@@ -119,11 +119,11 @@ func (f *FS) fitting(found []DriverRoot) DriverRoot {
 	return found[0]
 }
 
-// moduleVersion finds the version in lines such as
+// moduleVersion matches the version in lines such as
 // "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build".
 var moduleVersion = regexp.MustCompile(`(?m)^NVRM version:.*?\s(\d{3,}\.\d+(?:\.\d+)?)\s`)
 
-// KernelModule returns the version of the loaded NVIDIA kernel module, empty where none is loaded.
+// KernelModule returns the version of the loaded NVIDIA kernel module, empty without one.
 func (f *FS) KernelModule() string {
 	raw, err := f.read("/proc/driver/nvidia/version")
 	if err != nil {
@@ -135,11 +135,11 @@ func (f *FS) KernelModule() string {
 	return ""
 }
 
-// moduleDir is where the kernel shows the module while it is loaded.
+// moduleDir exists while the kernel module is loaded.
 const moduleDir = "/sys/module/nvidia"
 
-// DriverLoad identifies the present load of the NVIDIA kernel module: it is another one after each load in this boot. Empty where no
-// module is seen, which says nothing.
+// DriverLoad identifies the current load of the NVIDIA kernel module: it changes with each load in this boot. Empty: no module is
+// visible, although one may be loaded.
 func (f *FS) DriverLoad() string {
 	seen, err := f.resolve(moduleDir)
 	if err != nil {
@@ -149,11 +149,11 @@ func (f *FS) DriverLoad() string {
 	if err := unix.Stat(seen, &stat); err != nil {
 		return ""
 	}
-	// sysfs numbers its directories as they come, and uses no number twice. Its times are not those of the load.
+	// sysfs allocates inode numbers in sequence and does not reuse them. Its timestamps are not those of the load.
 	return strconv.FormatUint(stat.Ino, 10)
 }
 
-// libraryVersion takes the version from a file name such as libnvidia-ml.so.580.95.05.
+// libraryVersion returns the version in a file name such as libnvidia-ml.so.580.95.05.
 func libraryVersion(library string) string {
 	version := strings.TrimPrefix(filepath.Base(library), "libnvidia-ml.so.")
 	if !strings.Contains(version, ".") || version == filepath.Base(library) {
@@ -162,8 +162,8 @@ func libraryVersion(library string) string {
 	return version
 }
 
-// fileID identifies the regular, non-empty file at path, which is as this process sees it; false for anything else. An
-// installer that is at work leaves empty files.
+// fileID identifies the regular, non-empty file at this process's path; false for anything else. An empty file is one that an
+// installer is still writing.
 func fileID(path string) (FileID, bool) {
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -176,17 +176,17 @@ func fileID(path string) (FileID, bool) {
 	return FileID{Device: stat.Dev, Inode: stat.Ino, Size: stat.Size, ModTime: stat.Mtim.Nano()}, true
 }
 
-// missError says where was looked for the library and what to do.
-func missError(candidates []string, explicit bool) error {
+// notFoundError lists the directories where the library is expected, and what to do.
+func notFoundError(candidates []string, explicit bool) error {
 	dirs := make([]string, 0, len(libraryDirs))
 	for _, dir := range libraryDirs {
 		dirs = append(dirs, strings.TrimPrefix(dir, "/"))
 	}
-	dirs[len(dirs)-1] = "its top"
+	dirs[len(dirs)-1] = "the root itself"
 	advice := "install the NVIDIA driver on this node, or name its directory with --driver-root (chart value nvidiaDriverRoot)"
 	if explicit {
 		advice = "install the NVIDIA driver there, or correct --driver-root (chart value nvidiaDriverRoot); empty detects it"
 	}
-	return fmt.Errorf("looking for %s below %s (in %s): %w; %s",
+	return fmt.Errorf("finding %s below %s (in %s): %w; %s",
 		libraryName, strings.Join(candidates, ", "), strings.Join(dirs, ", "), gpu.ErrDriverNotLoaded, advice)
 }

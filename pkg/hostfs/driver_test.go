@@ -18,7 +18,7 @@ const (
 	open        = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.172.08  Release Build  (dvs-builder)\n"
 )
 
-// install lays out a library with its links in a directory of the host.
+// install returns the files of a library with its links in a directory of the host.
 func install(dir, version string) map[string]string {
 	return map[string]string{
 		dir + "/libnvidia-ml.so." + version: "ELF " + version,
@@ -34,7 +34,7 @@ func join(parts ...map[string]string) map[string]string {
 	return all
 }
 
-func TestFindDriver(t *testing.T) {
+func TestFindDriver_Candidates_InstallationInUse(t *testing.T) {
 	t.Parallel()
 	host := install("usr/lib/x86_64-linux-gnu", "535.216.01")
 	contained := install("run/nvidia/driver/usr/lib64", "580.95.05")
@@ -53,28 +53,28 @@ func TestFindDriver(t *testing.T) {
 			lib:     "home/kubernetes/bin/nvidia/lib64/libnvidia-ml.so.550.54.15",
 			version: "550.54.15",
 		},
-		"stale host files beside the container that is in use": {
+		"stale host files beside the driver container in use": {
 			files: join(host, contained, map[string]string{"proc/driver/nvidia/version": proprietary}),
 			root:  "/run/nvidia/driver", lib: "run/nvidia/driver/usr/lib64/libnvidia-ml.so.580.95.05", version: "580.95.05",
 		},
-		"no evidence: the order decides": {
+		"no kernel module: first candidate": {
 			files: join(host, contained), root: "/",
 			lib: "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.535.216.01", version: "535.216.01",
 		},
-		"evidence for none: the order decides": {
+		"kernel module of another version: first candidate": {
 			files: join(host, contained, map[string]string{"proc/driver/nvidia/version": open}),
 			root:  "/", lib: "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.535.216.01", version: "535.216.01",
 		},
-		"explicit wins over evidence": {
+		"explicit root overrides the kernel module": {
 			files:    join(host, contained, map[string]string{"proc/driver/nvidia/version": proprietary}),
 			explicit: "/", root: "/", lib: "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.535.216.01", version: "535.216.01",
 		},
-		"explicit, anywhere": {
+		"explicit root elsewhere": {
 			files:    install("opt/nvidia/usr/lib/aarch64-linux-gnu", "580.95.05"),
 			explicit: "/opt/nvidia/", root: "/opt/nvidia",
 			lib: "opt/nvidia/usr/lib/aarch64-linux-gnu/libnvidia-ml.so.580.95.05", version: "580.95.05",
 		},
-		"absolute links mean files of the driver root": {
+		"absolute links refer to files of the driver root": {
 			files: map[string]string{
 				"run/nvidia/driver/usr/lib64/libnvidia-ml.so.1":                "->/etc/alternatives/nvidia--libnvidia-ml.so.1",
 				"run/nvidia/driver/etc/alternatives/nvidia--libnvidia-ml.so.1": "->/usr/lib64/nvidia/libnvidia-ml.so.580.95.05",
@@ -82,7 +82,7 @@ func TestFindDriver(t *testing.T) {
 			},
 			root: "/run/nvidia/driver", lib: "run/nvidia/driver/usr/lib64/nvidia/libnvidia-ml.so.580.95.05", version: "580.95.05",
 		},
-		"a library without a version in its name": {
+		"library without a version in its name": {
 			files: map[string]string{"usr/lib64/libnvidia-ml.so.1": "ELF"}, root: "/", lib: "usr/lib64/libnvidia-ml.so.1",
 		},
 	}
@@ -104,14 +104,14 @@ func TestFindDriver(t *testing.T) {
 	}
 }
 
-func TestFindDriverMiss(t *testing.T) {
+func TestFindDriver_NoLibrary_DriverNotLoaded(t *testing.T) {
 	t.Parallel()
-	// An empty library is one that an installer has not written yet.
+	// An empty library is one that an installer is still writing.
 	root := tree(t, map[string]string{"usr/lib64/libnvidia-ml.so.1": "", "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1": "->gone"})
 	_, err := New(root).FindDriver("")
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
-	require.EqualError(t, err, "looking for libnvidia-ml.so.1 below /, /run/nvidia/driver, /home/kubernetes/bin/nvidia (in usr/lib64, "+
-		"usr/lib/x86_64-linux-gnu, usr/lib/aarch64-linux-gnu, lib64, lib/x86_64-linux-gnu, lib/aarch64-linux-gnu, its top): "+
+	require.EqualError(t, err, "finding libnvidia-ml.so.1 below /, /run/nvidia/driver, /home/kubernetes/bin/nvidia (in usr/lib64, "+
+		"usr/lib/x86_64-linux-gnu, usr/lib/aarch64-linux-gnu, lib64, lib/x86_64-linux-gnu, lib/aarch64-linux-gnu, the root itself): "+
 		"NVIDIA driver is not loaded; install the NVIDIA driver on this node, or name its directory with --driver-root "+
 		"(chart value nvidiaDriverRoot)")
 
@@ -125,7 +125,7 @@ func TestFindDriverMiss(t *testing.T) {
 	require.ErrorContains(t, err, `driver root "run/nvidia" is not an absolute path of the host`)
 }
 
-func TestFindDriverSeesReplacement(t *testing.T) {
+func TestFindDriver_LibraryReplaced_OtherLibraryID(t *testing.T) {
 	t.Parallel()
 	root := tree(t, install("usr/lib64", "580.95.05"))
 	before, err := New(root).FindDriver("")
@@ -140,31 +140,31 @@ func TestFindDriverSeesReplacement(t *testing.T) {
 	assert.Equal(t, before.Library, after.Library)
 }
 
-func TestFindDriverDevRoot(t *testing.T) {
+func TestFindDriver_DriverRootWithDeviceNodes_DevHostPath(t *testing.T) {
 	t.Parallel()
 	root := tree(t, install("run/nvidia/driver/usr/lib64", "580.95.05"))
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "run/nvidia/driver/dev"), 0o755))
 	node := filepath.Join(root, "run/nvidia/driver/dev/nvidiactl")
 	if err := unix.Mknod(node, unix.S_IFCHR|0o666, int(unix.Mkdev(195, 255))); err != nil {
-		t.Skipf("making a device node in a temporary directory: %v", err)
+		t.Skipf("device nodes cannot be created: %v", err)
 	}
 	found, err := New(root).FindDriver("")
 	require.NoError(t, err)
 	assert.Equal(t, "/run/nvidia/driver", found.DevHostPath)
 }
 
-// TestDriverLoad_LoadedAgain_Differs: the kernel creates the module's directory again, with another number.
+// The kernel creates the module's directory again, with another inode number.
 func TestDriverLoad_LoadedAgain_Differs(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	host := New(root)
-	assert.Empty(t, host.DriverLoad(), "no module is seen")
+	assert.Empty(t, host.DriverLoad(), "no module is loaded")
 	module := filepath.Join(root, "sys/module/nvidia")
 	require.NoError(t, os.MkdirAll(module, 0o755))
 	first := host.DriverLoad()
 	assert.NotEmpty(t, first)
 	require.NoError(t, os.WriteFile(filepath.Join(module, "refcnt"), []byte("1"), 0o444))
-	assert.Equal(t, first, host.DriverLoad(), "what is in it, and its times, say nothing")
+	assert.Equal(t, first, host.DriverLoad(), "files in the directory and timestamps do not count")
 	require.NoError(t, os.Rename(module, module+"-earlier")) // so that its number is not used again
 	assert.Empty(t, host.DriverLoad())
 	require.NoError(t, os.MkdirAll(module, 0o755))

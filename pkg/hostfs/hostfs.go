@@ -13,17 +13,17 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// FS is the host's file tree. It holds no state and is safe for concurrent use.
+// FS is the host's file tree. It is stateless and safe for concurrent use.
 type FS struct {
 	root string
 }
 
-// New returns the host's tree that this process sees below root.
+// New returns the host's file tree, mounted at root in this process.
 func New(root string) *FS {
 	return &FS{root: filepath.Clean(root)}
 }
 
-// bootIDFile changes with every boot of the machine.
+// bootIDFile has another content in every boot.
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
 // BootID returns the kernel's id of this boot.
@@ -52,12 +52,12 @@ func (f *FS) read(path string) ([]byte, error) {
 	return raw, nil
 }
 
-// resolve returns where this process sees the host's path, every link followed inside the root. Missing components are kept.
+// resolve returns this process's path of the host's path, with every link followed inside the root. Missing components are kept.
 func (f *FS) resolve(path string) (string, error) {
 	return resolveIn(f.root, path)
 }
 
-// resolveIn follows path with root as the root of the file tree.
+// resolveIn resolves path with root as the root of the file tree.
 func resolveIn(root, path string) (string, error) {
 	seen, err := securejoin.SecureJoin(root, path)
 	if err != nil {
@@ -66,8 +66,7 @@ func resolveIn(root, path string) (string, error) {
 	return seen, nil
 }
 
-// hostError words a file error with the host's path instead of the one this process sees, and says gpu.ErrNotFound for a
-// missing file.
+// hostError replaces the path in a file error with the host's path, and is gpu.ErrNotFound for a missing file.
 func hostError(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", path, gpu.ErrNotFound)

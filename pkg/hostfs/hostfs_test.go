@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// tree lays files out below a new host root. A value that starts with "->" makes a link.
+// tree creates files below a new host root. A value that starts with "->" is the target of a link.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
@@ -35,7 +35,7 @@ func cutLink(content string) (string, bool) {
 	return "", false
 }
 
-func TestBootID(t *testing.T) {
+func TestBootID_File_ContentOrError(t *testing.T) {
 	t.Parallel()
 	root := tree(t, map[string]string{"proc/sys/kernel/random/boot_id": "6a1c0e5e-0000\n"})
 	id, err := New(root).BootID()
@@ -50,32 +50,32 @@ func TestBootID(t *testing.T) {
 	require.ErrorContains(t, err, "is empty")
 }
 
-func TestCharDevice(t *testing.T) {
+func TestCharDevice_NotADevice_Refused(t *testing.T) {
 	t.Parallel()
 	root := tree(t, map[string]string{"dev/file": "x", "dev/sub/file": "x", "dev/loop": "->loop"})
 	host := New(root)
 
 	_, err := host.CharDevice("/dev/nvidia0")
 	require.ErrorIs(t, err, gpu.ErrNotFound)
-	require.EqualError(t, err, "looking at device node /dev/nvidia0: not found")
+	require.EqualError(t, err, "checking device node /dev/nvidia0: not found")
 
 	_, err = host.CharDevice("/dev/file")
-	require.EqualError(t, err, "looking at device node /dev/file: it is a regular file, not a character device")
+	require.EqualError(t, err, "checking device node /dev/file: it is a regular file, not a character device")
 	_, err = host.CharDevice("/dev/sub")
-	require.EqualError(t, err, "looking at device node /dev/sub: it is a directory, not a character device")
+	require.EqualError(t, err, "checking device node /dev/sub: it is a directory, not a character device")
 	_, err = host.CharDevice("/dev/loop")
 	require.Error(t, err)
 }
 
-func TestCharDeviceNumbers(t *testing.T) {
+func TestCharDevice_DevNull_Numbers(t *testing.T) {
 	t.Parallel()
-	// The machine's own null device is there on every Linux.
+	// Every Linux has the null device.
 	node, err := New("/").CharDevice("/dev/null")
 	require.NoError(t, err)
 	assert.Equal(t, CharDevice{Path: "/dev/null", Major: 1, Minor: 3}, node)
 }
 
-func TestLinksStayInside(t *testing.T) {
+func TestResolve_Links_StayBelowRoot(t *testing.T) {
 	t.Parallel()
 	root := tree(t, map[string]string{
 		"proc/sys/kernel/random/boot_id": "->/elsewhere",
@@ -87,10 +87,10 @@ func TestLinksStayInside(t *testing.T) {
 	assert.Equal(t, "inside", id)
 
 	_, err = New(root).CharDevice("/escape")
-	require.ErrorIs(t, err, gpu.ErrNotFound, "a link that climbs above the root ends at the root")
+	require.ErrorIs(t, err, gpu.ErrNotFound, "a link cannot leave the root")
 }
 
-func TestPCI(t *testing.T) {
+func TestPCI_Sysfs_RootAndNUMANode(t *testing.T) {
 	t.Parallel()
 	root := tree(t, map[string]string{
 		"sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/numa_node": "1\n",

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Locate returns the host's path of what path means to a program whose root is the host's directory root, links resolved; false where
-// there is nothing.
+// Locate resolves a path as a program with the root directory root, a directory of the host, would, and returns the result as a path
+// of the host; false if nothing is there.
 func (f *FS) Locate(root, path string) (hostPath string, found bool) {
 	below, err := f.resolve(root)
 	if err != nil {

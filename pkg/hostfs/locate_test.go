@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestLocate(t *testing.T) {
+func TestLocate_Links_ResolvedInRoot(t *testing.T) {
 	t.Parallel()
 	host := New(tree(t, map[string]string{
 		"run/nvidia/driver/etc/cufile.json":              "->/etc/alternatives/cufile.json",

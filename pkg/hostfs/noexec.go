@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NoExec reports whether the mount that the host has at the path has the option noexec: the host's kernel executes no program from it.
-// A volume of this process's own container does not show that, because container runtimes mount volumes without the option. The
-// host's root directory itself is such a volume, but not what the host has mounted below it. gpu.ErrNotFound: nothing is at the path.
+// NoExec reports whether the host's mount at the path has the option noexec, so that programs in it cannot be executed. The option of
+// a volume's own mount, such as that of the host's root directory, is not visible in a container, because container runtimes mount
+// volumes without it; those of mounts below the root directory are. gpu.ErrNotFound: nothing is at the path.
 func (f *FS) NoExec(path string) (bool, error) {
 	seen, err := f.resolve(path)
 	if err != nil {

@@ -20,8 +20,8 @@ func TestNoExec_MissingPath_NotFound(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrNotFound)
 }
 
-// TestNoExec_MountOption_Reported mounts in a mount namespace of its own what a container has: the host's root directory with all
-// that is mounted below it, and a volume that the container runtime has mounted without the option.
+// In a mount namespace of its own, the test mounts like a container runtime: the host's root directory recursively, and a volume
+// without the option.
 func TestNoExec_MountOption_Reported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -55,18 +55,18 @@ func TestNoExec_MountOption_Reported(t *testing.T) {
 	}
 }
 
-// inOwnMounts calls what on a thread whose mounts no other thread sees; the test is skipped without the right to mount.
-func inOwnMounts(t *testing.T, what func() error) {
+// inOwnMounts calls do on a thread with a mount namespace of its own; the test is skipped without the privilege to mount.
+func inOwnMounts(t *testing.T, do func() error) {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with this function, and its mounts with it
+		runtime.LockOSThread() // never unlocked: the thread and its mount namespace end with this function
 		err := unix.Unshare(unix.CLONE_NEWNS)
 		if err == nil {
 			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 		}
 		if err == nil {
-			err = what()
+			err = do()
 		}
 		done <- err
 	}()

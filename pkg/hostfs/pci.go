@@ -8,11 +8,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// unknownNUMANode is what gpu.PCI says where the machine does not tell.
+// unknownNUMANode is the NUMANode of gpu.PCI when sysfs has none.
 const unknownNUMANode = -1
 
-// PCI tells where the device of that address ("0000:3b:00.0") sits. What sysfs does not know stays unknown: an empty root,
-// NUMA node -1.
+// PCI returns the PCIe root and NUMA node of the device with that address ("0000:3b:00.0"). Unknown values are an empty root and NUMA
+// node -1.
 func (f *FS) PCI(busID string) gpu.PCI {
 	place := gpu.PCI{BusID: busID, NUMANode: unknownNUMANode}
 	sysfs := deviceattribute.WithFSFromRoot(filepath.Join(f.root, "sys"))

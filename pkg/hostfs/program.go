@@ -2,7 +2,7 @@ package hostfs
 
 import "os"
 
-// Program returns the first of the host's paths at which an executable file stands, false when there is none.
+// Program returns the first of the host's paths with an executable file, false without one.
 func (f *FS) Program(paths ...string) (string, bool) {
 	for _, path := range paths {
 		seen, err := f.resolve(path)
@@ -16,7 +16,7 @@ func (f *FS) Program(paths ...string) (string, bool) {
 	return "", false
 }
 
-// executable tells whether there is a program at a path as this process sees it.
+// executable reports whether this process's path is an executable file.
 func executable(seen string) bool {
 	info, err := os.Stat(seen)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSockets(t *testing.T) {
+func TestSockets_Pattern_OnlySockets(t *testing.T) {
 	t.Parallel()
-	root, err := os.MkdirTemp("", "s") // the path of a socket is short
+	root, err := os.MkdirTemp("", "s") // the path of a socket is limited to 108 bytes
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
 	dir := filepath.Join(root, "var/plugins")
@@ -31,7 +31,7 @@ func TestSockets(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, found)
 	_, err = New(root).Sockets("/var/plugins", "[")
-	require.ErrorContains(t, err, "looking for sockets [ in /var/plugins: ")
+	require.ErrorContains(t, err, "listing sockets [ in /var/plugins: ")
 	_, err = New(root).Sockets("/var/plugins/kubelet.sock", "*")
-	require.ErrorContains(t, err, "looking for sockets in /var/plugins/kubelet.sock: ")
+	require.ErrorContains(t, err, "listing sockets in /var/plugins/kubelet.sock: ")
 }

@@ -18,34 +18,34 @@ import (
 
 // AllocatedQuery asks for one page of the cluster's ResourceClaims.
 type AllocatedQuery struct {
-	// Driver is the driver's name, and Devices are the devices of it that are looked for.
+	// Driver is the driver's name. Devices are the devices to report, if they are allocated.
 	Driver  string
 	Devices map[gpu.PoolDevice]bool
-	// Continue is where the page begins, empty for the first one; Limit is how many claims it has at most.
+	// Continue is the continue token of the page, empty for the first; Limit is its maximum number of claims.
 	Continue string
 	Limit    int64
 }
 
-// AllocatedPage is the answer.
+// AllocatedPage is the result for one page.
 type AllocatedPage struct {
-	// Devices are those that claims of the page have been allocated, prepared or not. Admin access holds nothing and is left out.
+	// Devices are those of the query that are allocated to claims of the page, prepared or not. Admin access does not count.
 	Devices map[gpu.PoolDevice]bool
-	// Continue is where the next page begins; empty: this was the last one.
+	// Continue is the continue token of the next page; empty after the last.
 	Continue string
-	// Remaining is how many claims the next pages have; zero also where the API server does not say.
+	// Remaining is how many claims the next pages have; zero also if the API server does not report it.
 	Remaining int64
 }
 
 const (
 	protobufType = "application/vnd.kubernetes.protobuf"
-	// protobufMagic comes before each object.
+	// protobufMagic precedes each encoded object.
 	protobufMagic = "k8s\x00"
-	// maxHeader is more than the list's own metadata take, and maxResult more than one allocation result can be, in bytes.
+	// maxHeader is above the size of the list's metadata, and maxResult above that of an allocation result, in bytes.
 	maxHeader = 64 << 10
 	maxResult = 1 << 20
 )
 
-// The numbers of the fields on the way to the results, as in generated.proto of the API packages, where numbers never change.
+// The protobuf field numbers from the list to the allocation results, as in generated.proto of the API packages. They never change.
 const (
 	envelopeType, envelopeContent = 1, 2 // runtime.Unknown
 	listMeta, listItems           = 1, 2 // ResourceClaimList
@@ -55,9 +55,9 @@ const (
 	devicesResults                = 1    // DeviceAllocationResult
 )
 
-// Allocated reads one page. The pages of a list are of one moment; no cache answers that is older than the first question. Tenants decide
-// how large claims are, so the answer is read as it comes, and nothing of it is kept but the devices that are looked for: memory does not
-// depend on claims. It needs the API server's real client. An expired Continue is an error that apierrors.IsResourceExpired knows; begin
+// Allocated reads one page. All pages of a list are a consistent snapshot that is not older than the first request. Tenants decide how
+// large claims are, so the response is decoded as a stream and only the requested devices are kept: memory does not depend on claims. It
+// needs a real client of the API server. An expired continue token is an error for which apierrors.IsResourceExpired is true; restart
 // with the first page then.
 func (c Claims) Allocated(ctx context.Context, q AllocatedQuery) (*AllocatedPage, error) {
 	stream, err := c.Client.ResourceV1().RESTClient().Get().Resource("resourceclaims").
@@ -69,30 +69,30 @@ func (c Claims) Allocated(ctx context.Context, q AllocatedQuery) (*AllocatedPage
 	defer stream.Close()
 	page := &AllocatedPage{Devices: map[gpu.PoolDevice]bool{}}
 	if err := page.read(stream, q); err != nil {
-		return nil, fmt.Errorf("listing claims: reading the API server's answer: %w", err)
+		return nil, fmt.Errorf("listing claims: decoding the API server's response: %w", err)
 	}
 	return page, nil
 }
 
-// read takes what is looked for from a ResourceClaimList.
+// read collects the devices of the query from an encoded ResourceClaimList.
 func (p *AllocatedPage) read(stream io.Reader, q AllocatedQuery) error {
-	answer := &wireMessage{stream: bufio.NewReaderSize(stream, 32<<10), left: math.MaxInt64}
+	response := &wireMessage{stream: bufio.NewReaderSize(stream, 32<<10), left: math.MaxInt64}
 	magic := make([]byte, len(protobufMagic))
-	if _, err := io.ReadFull(answer.stream, magic); err != nil {
-		return cut(err)
+	if _, err := io.ReadFull(response.stream, magic); err != nil {
+		return truncated(err)
 	}
 	if string(magic) != protobufMagic {
-		return errors.New("it is no protobuf of Kubernetes")
+		return errors.New("not in the Kubernetes protobuf format")
 	}
 	known := false
-	return p.envelope(answer, func(number int, content *wireMessage) error {
+	return p.envelope(response, func(number int, content *wireMessage) error {
 		switch number {
 		case envelopeType:
 			known = true
 			return isClaimList(content)
 		case envelopeContent:
 			if !known {
-				return fmt.Errorf("%w: it does not say what it is", errWire)
+				return fmt.Errorf("%w: content before its type", errWire)
 			}
 			return content.fields(func(number int, content *wireMessage) error { return p.list(number, content, q) })
 		default:
@@ -101,42 +101,42 @@ func (p *AllocatedPage) read(stream io.Reader, q AllocatedQuery) error {
 	})
 }
 
-// envelope visits the fields of the outermost message, which ends with the stream and must have a content.
-func (p *AllocatedPage) envelope(answer *wireMessage, visit func(int, *wireMessage) error) error {
-	whole := false
+// envelope visits the fields of the outermost message, which ends with the stream and must have content.
+func (p *AllocatedPage) envelope(response *wireMessage, visit func(int, *wireMessage) error) error {
+	hasContent := false
 	for {
-		if _, err := answer.stream.Peek(1); errors.Is(err, io.EOF) && whole {
+		if _, err := response.stream.Peek(1); errors.Is(err, io.EOF) && hasContent {
 			return nil
 		} else if err != nil {
-			return cut(err)
+			return truncated(err)
 		}
 		one := func(number int, content *wireMessage) error {
-			whole = whole || number == envelopeContent
+			hasContent = hasContent || number == envelopeContent
 			return visit(number, content)
 		}
-		if err := answer.field(one); err != nil {
+		if err := response.field(one); err != nil {
 			return err
 		}
 	}
 }
 
-// isClaimList reads the type of the content.
+// isClaimList checks that the content's type is ResourceClaimList.
 func isClaimList(content *wireMessage) error {
 	raw, err := content.all(maxHeader)
 	if err != nil {
 		return err
 	}
-	var what runtime.TypeMeta
-	if err := what.Unmarshal(raw); err != nil {
+	var found runtime.TypeMeta
+	if err := found.Unmarshal(raw); err != nil {
 		return fmt.Errorf("%w: %w", errWire, err)
 	}
-	if what.Kind != "ResourceClaimList" || what.APIVersion != resourceapi.SchemeGroupVersion.String() {
-		return fmt.Errorf("it is a %s of %s and not a ResourceClaimList of %s", what.Kind, what.APIVersion, resourceapi.SchemeGroupVersion)
+	if found.Kind != "ResourceClaimList" || found.APIVersion != resourceapi.SchemeGroupVersion.String() {
+		return fmt.Errorf("got a %s of %s, expected a ResourceClaimList of %s", found.Kind, found.APIVersion, resourceapi.SchemeGroupVersion)
 	}
 	return nil
 }
 
-// list reads a field of the list.
+// list reads one field of the ResourceClaimList.
 func (p *AllocatedPage) list(number int, content *wireMessage, q AllocatedQuery) error {
 	switch number {
 	case listMeta:

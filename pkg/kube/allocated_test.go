@@ -28,12 +28,12 @@ import (
 
 const ours = "gpu.prism.dev"
 
-// allocationResult is an allocation result of a driver.
+// allocationResult returns an allocation result.
 func allocationResult(driver, pool, device string) resourceapi.DeviceRequestAllocationResult {
 	return resourceapi.DeviceRequestAllocationResult{Request: "r", Driver: driver, Pool: pool, Device: device}
 }
 
-// largeClaim is a claim that has large fields before and after its allocation.
+// largeClaim is a claim with large fields before and after its allocation.
 func largeClaim(results ...resourceapi.DeviceRequestAllocationResult) resourceapi.ResourceClaim {
 	opaque := &resourceapi.OpaqueDeviceConfiguration{Driver: "gpu.example.com", Parameters: kruntime.RawExtension{
 		Raw: []byte(`{"parameters":"` + strings.Repeat("x", 10<<10) + `"}`),
@@ -53,7 +53,7 @@ func largeClaim(results ...resourceapi.DeviceRequestAllocationResult) resourceap
 	return c
 }
 
-// encoded is an object as the API server sends it, which is the same whether it encodes lists item by item or not.
+// encoded is an object as the API server sends it. Encoding a list item by item has the same result.
 func encoded(t *testing.T, object kruntime.Object, kind string) []byte {
 	t.Helper()
 	object.GetObjectKind().SetGroupVersionKind(resourceapi.SchemeGroupVersion.WithKind(kind))
@@ -66,27 +66,27 @@ func encoded(t *testing.T, object kruntime.Object, kind string) []byte {
 	return raw
 }
 
-// answering is a client of a server that answers so.
-func answering(t *testing.T, answer http.HandlerFunc) kube.Claims {
+// clientOf is a client of a server with that handler.
+func clientOf(t *testing.T, handler http.HandlerFunc) kube.Claims {
 	t.Helper()
-	server := httptest.NewServer(answer)
+	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
 	require.NoError(t, err)
 	return kube.Claims{Client: client}
 }
 
-// devices are places, "<pool> <device>".
-func devices(places ...string) map[gpu.PoolDevice]bool {
+// devices is the set of these "<pool> <device>".
+func devices(names ...string) map[gpu.PoolDevice]bool {
 	found := map[gpu.PoolDevice]bool{}
-	for _, at := range places {
-		pool, device, _ := strings.Cut(at, " ")
+	for _, name := range names {
+		pool, device, _ := strings.Cut(name, " ")
 		found[gpu.PoolDevice{Pool: pool, Device: gpu.DeviceName(device)}] = true
 	}
 	return found
 }
 
-func TestAllocated_PageOfClaims_NamesTheDevicesThatAreLookedFor(t *testing.T) {
+func TestAllocated_PageOfClaims_DevicesOfQuery(t *testing.T) {
 	t.Parallel()
 	admin := allocationResult(ours, "n0", "gpu-c")
 	yes, no, share := true, false, allocationResult(ours, "n0/gpu-b", "gpu-b-mig-9-0")
@@ -100,8 +100,8 @@ func TestAllocated_PageOfClaims_NamesTheDevicesThatAreLookedFor(t *testing.T) {
 		},
 	}
 	raw := encoded(t, list, "ResourceClaimList")
-	claims := answering(t, func(w http.ResponseWriter, r *http.Request) {
-		assert.Equal(t, "/apis/resource.k8s.io/v1/resourceclaims?continue=here&limit=5", r.URL.String(), "without a resourceVersion: no old cache may answer")
+	claims := clientOf(t, func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "/apis/resource.k8s.io/v1/resourceclaims?continue=here&limit=5", r.URL.String(), "without a resourceVersion, which would allow cached results")
 		assert.Equal(t, "application/vnd.kubernetes.protobuf", r.Header.Get("Accept"))
 		_, _ = w.Write(raw)
 	})
@@ -114,46 +114,46 @@ func TestAllocated_PageOfClaims_NamesTheDevicesThatAreLookedFor(t *testing.T) {
 	assert.Empty(t, cmp.Diff(want, page))
 }
 
-func TestAllocated_LastPage_HasNoContinue(t *testing.T) {
+func TestAllocated_LastPage_NoContinueToken(t *testing.T) {
 	t.Parallel()
 	raw := encoded(t, &resourceapi.ResourceClaimList{}, "ResourceClaimList")
-	claims := answering(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(raw) })
+	claims := clientOf(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(raw) })
 	page, err := claims.Allocated(t.Context(), kube.AllocatedQuery{Driver: ours})
 	require.NoError(t, err)
 	assert.Empty(t, cmp.Diff(&kube.AllocatedPage{Devices: devices()}, page))
 }
 
-func TestAllocated_AnswerThatIsNoPage_IsAnError(t *testing.T) {
+func TestAllocated_InvalidResponse_Error(t *testing.T) {
 	t.Parallel()
 	whole := encoded(t, &resourceapi.ResourceClaimList{Items: []resourceapi.ResourceClaim{largeClaim(allocationResult(ours, "n0", "gpu-a"))}}, "ResourceClaimList")
 	for name, c := range map[string]struct {
-		answer []byte
-		want   string
+		response []byte
+		want     string
 	}{
 		"empty":                   {nil, "EOF"},
-		"JSON":                    {[]byte(`{"kind":"ResourceClaimList"}`), "it is no protobuf of Kubernetes"},
-		"another kind":            {encoded(t, &resourceapi.ResourceClaim{}, "ResourceClaim"), "it is a ResourceClaim of resource.k8s.io/v1"},
+		"JSON":                    {[]byte(`{"kind":"ResourceClaimList"}`), "not in the Kubernetes protobuf format"},
+		"another kind":            {encoded(t, &resourceapi.ResourceClaim{}, "ResourceClaim"), "got a ResourceClaim of resource.k8s.io/v1"},
 		"magic alone":             {whole[:4], "EOF"},
-		"cut within a claim":      {whole[:len(whole)/2], "EOF"},
-		"cut at the last byte":    {whole[:len(whole)-5], "EOF"},
-		"content before its type": {[]byte("k8s\x00\x12\x00"), "it does not say what it is"},
+		"truncated in a claim":    {whole[:len(whole)/2], "EOF"},
+		"last byte missing":       {whole[:len(whole)-5], "EOF"},
+		"content before its type": {[]byte("k8s\x00\x12\x00"), "content before its type"},
 		"type alone":              {append([]byte("k8s\x00"), whole[4:6+whole[5]]...), "EOF"},
 		"group":                   {[]byte("k8s\x00\x0b"), "wire type 3"},
 		"length beyond the end":   {[]byte("k8s\x00\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), "malformed protobuf"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			claims := answering(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(c.answer) })
+			claims := clientOf(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(c.response) })
 			_, err := claims.Allocated(t.Context(), kube.AllocatedQuery{Driver: ours, Devices: devices("n0 gpu-a")})
-			assert.ErrorContains(t, err, "listing claims: reading the API server's answer: ")
+			assert.ErrorContains(t, err, "listing claims: decoding the API server's response: ")
 			assert.ErrorContains(t, err, c.want)
 		})
 	}
 }
 
-func TestAllocated_ExpiredContinue_IsKnown(t *testing.T) {
+func TestAllocated_ContinueTokenExpired_IsResourceExpired(t *testing.T) {
 	t.Parallel()
-	claims := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+	claims := clientOf(t, func(w http.ResponseWriter, _ *http.Request) {
 		status := apierrors.NewResourceExpired("the provided continue parameter is too old").Status()
 		status.Kind, status.APIVersion = "Status", "v1"
 		w.Header().Set("Content-Type", "application/json")
@@ -165,12 +165,12 @@ func TestAllocated_ExpiredContinue_IsKnown(t *testing.T) {
 	assert.ErrorContains(t, err, "listing claims: the provided continue parameter is too old")
 }
 
-// wireField is a protobuf field of a length.
+// wireField is the tag and length of a protobuf field.
 func wireField(number byte, length uint64) []byte {
 	return binary.AppendUvarint([]byte{number<<3 | 2}, length)
 }
 
-// repeated gives one byte again and again.
+// repeated is an endless stream of one byte.
 type repeated byte
 
 func (r repeated) Read(p []byte) (int, error) {
@@ -180,7 +180,7 @@ func (r repeated) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// hugeList is a list of claims, one after the other, that each have a spec of that length, and one at last that has gpu-a.
+// hugeList is an encoded list of claims with a spec of that many bytes each, and a last one with gpu-a.
 func hugeList(t *testing.T, claims int, spec int64) io.Reader {
 	t.Helper()
 	list := &resourceapi.ResourceClaimList{Items: []resourceapi.ResourceClaim{largeClaim(allocationResult(ours, "n0", "gpu-a"))}}
@@ -198,12 +198,12 @@ func hugeList(t *testing.T, claims int, spec int64) io.Reader {
 	return io.MultiReader(append(parts, strings.NewReader(string(last)))...)
 }
 
-// TestAllocated_HugeClaims_AreNotKept: it is not parallel, as it sees what the whole process allocates.
-func TestAllocated_HugeClaims_AreNotKept(t *testing.T) {
+// The test is not parallel, because it measures the allocations of the whole process.
+func TestAllocated_HugeClaims_NotBuffered(t *testing.T) {
 	const claims, spec = 64, 4 << 20
 	stored := map[bool]uint64{}
 	for _, huge := range []bool{false, true} {
-		claims := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		claims := clientOf(t, func(w http.ResponseWriter, _ *http.Request) {
 			size := int64(1)
 			if huge {
 				size = spec
@@ -219,5 +219,5 @@ func TestAllocated_HugeClaims_AreNotKept(t *testing.T) {
 		stored[huge] = after.TotalAlloc - before.TotalAlloc
 	}
 	t.Logf("allocated for small claims %d bytes, for huge ones %d", stored[false], stored[true])
-	assert.Less(t, stored[true], stored[false]+spec, "256 MiB of claims went by")
+	assert.Less(t, stored[true], stored[false]+spec, "the response has 256 MiB")
 }

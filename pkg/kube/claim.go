@@ -4,7 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Claim says which ResourceClaim is meant: one of the same name with another UID is another claim.
+// Claim identifies a ResourceClaim. The same name with another UID is another claim.
 type Claim struct {
 	Namespace, Name string
 	UID             types.UID
@@ -13,53 +13,53 @@ type Claim struct {
 // String is "<namespace>/<name>".
 func (c Claim) String() string { return c.Namespace + "/" + c.Name }
 
-// Device is one of our devices in a claim's allocation, and what stands behind it.
+// Device is an allocated device of this driver in a claim, and the hardware that it is.
 type Device struct {
-	// Pool and Name are the allocation result's.
+	// Pool and Name are those of the allocation result.
 	Pool, Name string
-	// ShareID is the allocation result's, empty for a device that is not shared.
+	// ShareID is that of the allocation result, empty for a device that is not shared.
 	ShareID types.UID
-	// Identity tells which hardware it is. Nil, where that is not known, keeps what the claim says.
+	// Identity identifies the hardware. Nil: it is not known, and the data in the claim's status is kept.
 	Identity *Identity
 	// Extra is what else the status says of the device in `data`. A key of Identity counts before one of Extra.
 	Extra map[string]any
 }
 
-// Identity is what a claim's status says about a device in `data`: enough to find the hardware, on the node and in the
-// records of whoever runs it. A monitor device has no UUID, index, minor, address and product, but GPUs. The JSON keys are API.
+// Identity is the `data` of a device in a claim's status. It identifies the hardware on the node and in an operator's inventory. A
+// monitor device has GPUs instead of UUID, index, minor, PCI address and product name. The JSON keys are API.
 type Identity struct {
 	// Type is the device's `type` attribute.
 	Type string `json:"type"`
-	// UUID is what programs in the container see: the GPU's, or the MIG device's.
+	// UUID is the UUID that programs in the container see: of the GPU or of the MIG device.
 	UUID string `json:"uuid,omitempty"`
-	// GPUs are the UUIDs of the GPUs that a monitor device showed when the claim was prepared.
+	// GPUs are the UUIDs of the GPUs that a monitor device covered when the claim was prepared.
 	GPUs []string `json:"gpus,omitempty"`
-	// ParentUUID is the physical GPU's where UUID is not.
+	// ParentUUID is the UUID of the physical GPU of a MIG device.
 	ParentUUID string `json:"parentUUID,omitempty"`
-	// Profile and Placement say which part of the GPU a MIG device is: "1g.10gb", in memory slices.
+	// Profile ("1g.10gb") and Placement (in memory slices) are those of a MIG device.
 	Profile   string     `json:"profile,omitempty"`
 	Placement *Placement `json:"placement,omitempty"`
-	// Replicas and ShareName are set where several claims may use the device at once: how many, and what an administrator calls the
-	// shares.
+	// Replicas and ShareName are set for a device that several claims may share: the maximum number of shares, and the name that the
+	// node configuration gives them.
 	Replicas  int    `json:"replicas,omitempty"`
 	ShareName string `json:"shareName,omitempty"`
-	// Index is NVML's index of the GPU, Minor the number in /dev/nvidia<minor>.
+	// Index is the GPU's NVML index, Minor the number in /dev/nvidia<minor>.
 	Index *int `json:"index,omitempty"`
 	Minor *int `json:"minor,omitempty"`
 	// PCIBusID is the GPU's PCI address, "0000:3b:00.0".
 	PCIBusID string `json:"pciBusID,omitempty"`
-	// ProductName is the GPU's, DriverVersion that of the driver which served the node at the time.
+	// ProductName is the GPU's product name, DriverVersion the version of the NVIDIA driver at that time.
 	ProductName   string `json:"productName,omitempty"`
 	DriverVersion string `json:"driverVersion"`
 }
 
-// Placement is a stretch of a GPU's memory slices.
+// Placement is a range of a GPU's memory slices.
 type Placement struct {
 	Start int `json:"start"`
 	Size  int `json:"size"`
 }
 
-// deviceKey is what tells devices of one driver in one claim apart.
+// deviceKey identifies a device of one driver in one claim.
 type deviceKey struct {
 	pool, name string
 	shareID    types.UID

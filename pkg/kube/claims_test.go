@@ -17,9 +17,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 )
 
-// TestOnlyTheAPIServersOwnWordMakesAClaimGone: a proxy, a server that is coming up and one that does not serve claims answer
-// 404 as well.
-func TestOnlyTheAPIServersOwnWordMakesAClaimGone(t *testing.T) {
+// A proxy, a starting server and one that does not serve the resource return 404 as well.
+func TestExists_Responses_FalseOnlyForNotFoundOfTheClaim(t *testing.T) {
 	t.Parallel()
 	notFound := apierrors.NewNotFound(resourceapi.Resource("resourceclaims"), "c").Status()
 	notFound.Kind, notFound.APIVersion = "Status", "v1"
@@ -32,32 +31,32 @@ func TestOnlyTheAPIServersOwnWordMakesAClaimGone(t *testing.T) {
 	other := found
 	other.UID = "another"
 	for name, c := range map[string]struct {
-		code   int
-		answer any
-		exists bool
-		err    string
+		code     int
+		response any
+		exists   bool
+		err      string
 	}{
-		"there":               {code: http.StatusOK, answer: found, exists: true},
-		"another of its name": {code: http.StatusOK, answer: other},
-		"gone":                {code: http.StatusNotFound, answer: notFound},
-		"not served":          {code: http.StatusNotFound, answer: "404 page not found", err: "reading claim ns/c: "},
-		"forbidden":           {code: http.StatusForbidden, answer: forbidden, err: "reading claim ns/c: "},
-		"broken":              {code: http.StatusInternalServerError, answer: "etcd is away", err: "reading claim ns/c: "},
+		"exists":      {code: http.StatusOK, response: found, exists: true},
+		"another UID": {code: http.StatusOK, response: other},
+		"deleted":     {code: http.StatusNotFound, response: notFound},
+		"unsupported": {code: http.StatusNotFound, response: "404 page not found", err: "reading claim ns/c: "},
+		"forbidden":   {code: http.StatusForbidden, response: forbidden, err: "reading claim ns/c: "},
+		"broken":      {code: http.StatusInternalServerError, response: "etcd is away", err: "reading claim ns/c: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			reads := 0
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				reads++
-				assert.Equal(t, "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c", r.URL.String(), "no cache may answer")
-				text, plain := c.answer.(string)
+				assert.Equal(t, "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c", r.URL.String(), "without a resourceVersion, which would allow cached results")
+				text, plain := c.response.(string)
 				if plain {
 					http.Error(w, text, c.code)
 					return
 				}
 				w.Header().Set("Content-Type", "application/json")
 				w.WriteHeader(c.code)
-				assert.NoError(t, json.NewEncoder(w).Encode(c.answer))
+				assert.NoError(t, json.NewEncoder(w).Encode(c.response))
 			}))
 			defer server.Close()
 			client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})

@@ -17,19 +17,19 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ConfigWatch tells when what a node's configuration is read from may have changed: one label of its Node, and one ConfigMap.
-// Of both it keeps a name and a digest only.
+// ConfigWatch watches the sources of a node's configuration: one label of its Node, and one ConfigMap. Its caches keep only metadata
+// and a digest of both.
 type ConfigWatch struct {
-	// Client talks to the API server.
+	// Client is a client of the API server.
 	Client kubernetes.Interface
-	// NodeName is the Node, and Label the key of its label that chooses the configuration; an empty one: the Node is not watched.
+	// NodeName is the Node, and Label the key of its label that selects the configuration; empty: the Node is not watched.
 	NodeName, Label string
 	// Namespace and Map name the ConfigMap.
 	Namespace, Map string
 }
 
-// Run calls changed when it has seen both first, and at every change of them after that, until the context ends. Connections that
-// break are made again. changed must not block; it is called from several goroutines.
+// Run calls changed when each of them is first read and at every change of the label or the data, until the context is done. Broken
+// connections are re-established. changed must not block; it is called from several goroutines.
 func (w ConfigWatch) Run(ctx context.Context, changed func()) error {
 	var watching sync.WaitGroup
 	maps := w.Client.CoreV1().ConfigMaps(w.Namespace)
@@ -52,7 +52,7 @@ func (w ConfigWatch) Run(ctx context.Context, changed func()) error {
 	return nil
 }
 
-// source is where objects of one kind come from, and what of them matters.
+// source lists and watches objects of one kind; digest covers the part of them that is configuration.
 type source[T metav1.Object] struct {
 	client kubernetes.Interface
 	list   func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error)
@@ -60,7 +60,7 @@ type source[T metav1.Object] struct {
 	digest func(T) (string, error)
 }
 
-// follow watches the one object of that name.
+// follow watches the object of that name.
 func follow[T metav1.Object](ctx context.Context, watching *sync.WaitGroup, name string, from source[T], changed func()) {
 	only := func(o metav1.ListOptions) metav1.ListOptions {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
@@ -89,11 +89,11 @@ func follow[T metav1.Object](ctx context.Context, watching *sync.WaitGroup, name
 	watching.Go(func() { informer.RunWithContext(ctx) })
 }
 
-// shrink keeps of an object what tells it from others, and a digest of what matters.
+// shrink reduces an object to its identity and a digest of the configuration in it.
 func shrink[T metav1.Object](object any, digest func(T) (string, error)) (any, error) {
 	full, ok := object.(T)
 	if !ok {
-		return object, nil // shrunk already, or a deletion that was missed
+		return object, nil // shrunk already, or a cache.DeletedFinalStateUnknown
 	}
 	text, err := digest(full)
 	if err != nil {
@@ -105,7 +105,7 @@ func shrink[T metav1.Object](object any, digest func(T) (string, error)) (any, e
 	}}, nil
 }
 
-// digestLabel is where a shrunk object has its digest; no real label is called so.
+// digestLabel is the label of a shrunk object with the digest.
 const digestLabel = "digest"
 
 func digestOf(object any) string {
@@ -115,11 +115,11 @@ func digestOf(object any) string {
 	return ""
 }
 
-// digest is the same for the same data.
+// digest is a hash of a ConfigMap's data.
 func digest(data map[string]string) (string, error) {
 	text, err := json.Marshal(data)
 	if err != nil {
-		return "", fmt.Errorf("summing up a ConfigMap: %w", err)
+		return "", fmt.Errorf("hashing a ConfigMap: %w", err)
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), nil

@@ -18,29 +18,29 @@ import (
 
 const configLabel = "nvidia.com/device-plugin.config"
 
-// TestConfigWatchTellsWhatMatters: heartbeats of the node and notes on the ConfigMap are no news.
-func TestConfigWatchTellsWhatMatters(t *testing.T) {
+// Other labels and heartbeats of the Node and metadata of the ConfigMap are not reported.
+func TestConfigWatch_Changes_OnlyLabelAndDataReported(t *testing.T) {
 	t.Parallel()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0", ResourceVersion: "1"}}
 	nodes := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "prism", Name: "nodes", ResourceVersion: "1"}, Data: map[string]string{"a": "x"}}
 	client := fake.NewClientset(node.DeepCopy(), nodes.DeepCopy())
-	told := make(chan bool, 64)
+	reported := make(chan bool, 64)
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
+	returned := make(chan error, 1)
 	go func() {
 		w := kube.ConfigWatch{Client: client, NodeName: "n0", Label: configLabel, Namespace: "prism", Map: "nodes"}
-		ended <- w.Run(ctx, func() { told <- true })
+		returned <- w.Run(ctx, func() { reported <- true })
 	}()
-	is := func(what string, change func() error) {
+	expect := func(what string, change func() error) {
 		require.NoError(t, change(), what)
 		select {
-		case <-told:
+		case <-reported:
 		case <-time.After(10 * time.Second):
-			t.Fatal("not told: " + what)
+			t.Fatal("not reported: " + what)
 		}
 	}
-	is("the first of the two", func() error { return nil })
-	is("the second of the two", func() error { return nil })
+	expect("the first of Node and ConfigMap", func() error { return nil })
+	expect("the second of Node and ConfigMap", func() error { return nil })
 	require.Eventually(t, func() bool { return watches(client) == 2 }, 10*time.Second, time.Millisecond)
 
 	update := func(version string, change func()) func() error {
@@ -57,13 +57,13 @@ func TestConfigWatchTellsWhatMatters(t *testing.T) {
 	require.NoError(t, update("2", func() {
 		node.Labels, nodes.Labels = map[string]string{"other": "label"}, map[string]string{"other": "label"}
 	})())
-	is("the label", update("3", func() { node.Labels[configLabel] = "a" }))
-	is("the content", update("4", func() { nodes.Data["a"] = "y" }))
-	is("no label", update("5", func() { node.Labels = nil }))
-	is("no ConfigMap", func() error { return client.CoreV1().ConfigMaps("prism").Delete(ctx, "nodes", metav1.DeleteOptions{}) })
-	assert.Empty(t, told, "and nothing else")
+	expect("the label", update("3", func() { node.Labels[configLabel] = "a" }))
+	expect("the content", update("4", func() { nodes.Data["a"] = "y" }))
+	expect("no label", update("5", func() { node.Labels = nil }))
+	expect("no ConfigMap", func() error { return client.CoreV1().ConfigMaps("prism").Delete(ctx, "nodes", metav1.DeleteOptions{}) })
+	assert.Empty(t, reported, "no other change is reported")
 	cancel()
-	require.NoError(t, <-ended)
+	require.NoError(t, <-returned)
 
 	for _, action := range client.Actions() {
 		var only fields.Selector
@@ -76,11 +76,11 @@ func TestConfigWatchTellsWhatMatters(t *testing.T) {
 			continue
 		}
 		name := map[string]string{"nodes": "n0", "configmaps": "nodes"}[action.GetResource().Resource]
-		assert.Equal(t, "metadata.name="+name, only.String(), "nothing else may be read")
+		assert.Equal(t, "metadata.name="+name, only.String(), "no other object is read")
 	}
 }
 
-// watches counts the watches that were begun.
+// watches counts the started watches.
 func watches(client *fake.Clientset) (n int) {
 	for _, action := range client.Actions() {
 		if action.GetVerb() == "watch" {

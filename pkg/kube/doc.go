@@ -1,19 +1,19 @@
-// Package kube is the API side of the driver on a node: it keeps ResourceSlices as pkg/publish describes them, writes what
-// became of a claim's devices into the claim's status, reports what an operator must know as Events of the Node, reads node
-// configurations, and finds out what the API server would drop of a slice.
+// Package kube is the driver's access to the API server on a node: it writes the ResourceSlices that pkg/publish builds, writes the
+// status of a claim's devices, sends Events of the Node, reads node configurations, and probes which fields of a ResourceSlice the API
+// server stores.
 //
-// Nothing here stands in the way of a claim: publishing runs on its own, and status and events are queued, never waited for.
-// The package logs nothing and knows no metrics library; it reports through callbacks and counters.
+// No claim waits for it: publishing runs in the background, and statuses and Events are queued. The package does not log and uses no
+// metrics library; it reports through callbacks and counters.
 //
-// What it needs from RBAC, with <driver> for the driver's name:
+// RBAC rules, with <driver> for the driver's name:
 //
 //	resource.k8s.io  resourceslices          list watch create update delete (create also for dry runs)
-//	resource.k8s.io  resourceclaims          get list (list only while what is offered changes)
+//	resource.k8s.io  resourceclaims          get list (list only while a layout changes)
 //	resource.k8s.io  resourceclaims/status   patch
 //	resource.k8s.io  resourceclaims/driver   associated-node:patch, resourceNames [<driver>]
-//	""               nodes                   get list watch (list and watch only where a label chooses the node configuration)
-//	""               configmaps              get list watch (only where a node configuration is in one, and of that one)
+//	""               nodes                   get list watch (list and watch only if a label selects the node configuration)
+//	""               configmaps              get list watch (only the one with the node configuration, if any)
 //	events.k8s.io    events                  create patch (in the namespace "default")
 //
-// The node association of the fourth line is read from the token, so the client must use a token bound to the plugin's pod.
+// The API server takes the node association of the fourth line from the token, so the client must use one bound to the plugin's pod.
 package kube

@@ -14,29 +14,29 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// maxNote is the API's limit for the text of an Event, in bytes.
+// maxNote is the API's limit for the note of an Event, in bytes.
 const maxNote = 1024
 
-// Events reports what an operator of the node must know as Events of the Node object, where `kubectl describe node` shows
-// them. The library joins repetitions; what has another text is none. All methods can be called from any goroutine.
+// Events sends Events of the Node object, which `kubectl describe node` shows. Events with the same reason and note are aggregated.
+// All methods are safe for concurrent use.
 type Events struct {
 	broadcaster events.EventBroadcaster
 	recorder    events.EventRecorder
 	node        *corev1.ObjectReference
 }
 
-// NewEvents prepares reporting by that driver about that node. Events are sent from Start on.
+// NewEvents returns the Events of a driver on a node. They are sent after Start.
 func NewEvents(client kubernetes.Interface, driverName, nodeName string) *Events {
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	return &Events{
 		broadcaster: broadcaster,
 		recorder:    broadcaster.NewRecorder(scheme.Scheme, driverName),
-		// The kubelet refers to its Node by the name as UID, and tools look for that.
+		// The kubelet refers to its Node by the name as UID, and tools select Events by that UID.
 		node: &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: types.UID(nodeName)},
 	}
 }
 
-// Start sends in the background, until ctx ends, what is reported from now on. Call it once.
+// Start sends Events in the background until ctx is done. Call it once.
 func (e *Events) Start(ctx context.Context) error {
 	if err := e.broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return fmt.Errorf("starting to send Events: %w", err)
@@ -45,27 +45,27 @@ func (e *Events) Start(ctx context.Context) error {
 	return nil
 }
 
-// Warn reports that something is wrong: reason and action are machine-readable words in UpperCamelCase ("NVIDIADriverUnavailable",
-// "Discover"), note is the sentence for a human. It neither blocks nor fails.
+// Warn sends a Warning. Reason and action are of package events ("NVIDIADriverUnavailable", "Discover"), note is a sentence.
+// It neither blocks nor fails.
 func (e *Events) Warn(reason, action, note string) {
-	e.tell(corev1.EventTypeWarning, reason, action, note)
+	e.send(corev1.EventTypeWarning, reason, action, note)
 }
 
-// Normal reports that something is as it should be, such as the end of what a Warn told.
+// Normal sends an Event of type Normal, such as the recovery from a Warning.
 func (e *Events) Normal(reason, action, note string) {
-	e.tell(corev1.EventTypeNormal, reason, action, note)
+	e.send(corev1.EventTypeNormal, reason, action, note)
 }
 
-// tell sends one Event. The library takes those that differ in the note alone for repetitions and drops the later notes, so the note has a
-// part in what the Event is related to, which nothing shows.
-func (e *Events) tell(eventType, reason, action, note string) {
+// send sends one Event. The library aggregates Events that differ only in their note, and drops the later notes. So a hash of the note is
+// in the related object, which clients do not show.
+func (e *Events) send(eventType, reason, action, note string) {
 	sum := sha256.Sum256([]byte(note))
 	related := *e.node
 	related.FieldPath = hex.EncodeToString(sum[:8])
 	e.recorder.Eventf(e.node, &related, eventType, reason, action, "%s", shorten(note, maxNote))
 }
 
-// shorten cuts a text to n bytes at a whole character.
+// shorten truncates a string to at most n bytes of whole characters.
 func shorten(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 )
 
-func TestEvents(t *testing.T) {
+func TestEvents_WarnAndNormal_Stored(t *testing.T) {
 	t.Parallel()
 	server := fake.NewClientset()
 	events := kube.NewEvents(server, driverName, nodeName)
@@ -35,7 +35,7 @@ func TestEvents(t *testing.T) {
 	assert.Equal(t, nodeName, e.Regarding.Name)
 
 	events.Normal("NVIDIADriverAvailable", "Discover", "The driver is loaded.")
-	eventually(t, "the end of the trouble is stored", func() bool {
+	eventually(t, "the recovery is stored", func() bool {
 		for _, e := range stored() {
 			if e.Reason == "NVIDIADriverAvailable" && e.Type == "Normal" {
 				return true
@@ -45,8 +45,8 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestEventsWithAnotherTextAreNoRepetitions: who mends one thing and meets the next has to read of it.
-func TestEventsWithAnotherTextAreNoRepetitions(t *testing.T) {
+// An operator who fixes one problem has to see the next one of the same kind.
+func TestEvents_SameReasonOtherNote_NotAggregated(t *testing.T) {
 	t.Parallel()
 	server := fake.NewClientset()
 	events := kube.NewEvents(server, driverName, nodeName)
@@ -63,5 +63,5 @@ func TestEventsWithAnotherTextAreNoRepetitions(t *testing.T) {
 	for _, note := range []string{"one key", "one key", "another key"} {
 		events.Warn("NodeConfigInvalid", "Configure", note)
 	}
-	eventually(t, "both texts are stored", func() bool { return notes()["another key"] == 1 && notes()["one key"] == 1 })
+	eventually(t, "both notes are stored", func() bool { return notes()["another key"] == 1 && notes()["one key"] == 1 })
 }

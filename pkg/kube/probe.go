@@ -15,27 +15,26 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// probeName is the name of everything in a probe, below those of the driver and the node.
+// probeName is the name of the pool, counters, devices and taints in a probe.
 const probeName = "probe"
 
-// Probe asks what the API server would store of a ResourceSlice. A server whose features are off leaves their fields out and
-// says so nowhere else. Everything is asked as a dry run: nothing is stored, and no scheduler sees it.
+// Probe determines which fields of a ResourceSlice the API server stores. A server with a disabled feature gate drops the fields
+// silently. Probes are dry runs: nothing is stored, and no scheduler sees them.
 type Probe struct {
-	// Client talks to the API server.
+	// Client is a client of the API server.
 	Client kubernetes.Interface
-	// DriverName and NodeName are those of the slices to come: policies look at them.
+	// DriverName and NodeName are those of the real ResourceSlices, because admission policies check them.
 	DriverName, NodeName string
 	// NodeUID is the UID of the Node object; empty: it is read.
 	NodeUID types.UID
 }
 
-// PartitionableDevices tells whether the server keeps counters and what devices consume of them. A server that does not take
-// them in this form at all, as those before 1.35, does not keep them either. With an error nothing is known; asking again later
-// is right.
+// PartitionableDevices reports whether the server stores shared counters and their consumption. It is false also for a server before
+// 1.35, which refuses this form of them. After an error the result is unknown, and the call can be retried.
 func (p Probe) PartitionableDevices(ctx context.Context) (bool, error) {
 	uid, err := p.nodeUID(ctx)
 	if err != nil {
-		return false, fmt.Errorf("asking whether the API server keeps counters of ResourceSlices: %w", err)
+		return false, fmt.Errorf("probing whether the API server stores shared counters: %w", err)
 	}
 	one := map[string]resourceapi.Counter{probeName: {Value: *resource.NewQuantity(1, resource.DecimalSI)}}
 	for _, spec := range []resourceapi.ResourceSliceSpec{
@@ -50,7 +49,7 @@ func (p Probe) PartitionableDevices(ctx context.Context) (bool, error) {
 			return false, nil
 		}
 		if err != nil {
-			return false, fmt.Errorf("asking whether the API server keeps counters of ResourceSlices: %w", err)
+			return false, fmt.Errorf("probing whether the API server stores shared counters: %w", err)
 		}
 		if !hasCounters(stored) {
 			return false, nil
@@ -59,16 +58,16 @@ func (p Probe) PartitionableDevices(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// DeviceTaints tells whether the server keeps the taints of devices. With an error nothing is known; asking again later is right.
+// DeviceTaints reports whether the server stores device taints. After an error the result is unknown, and the call can be retried.
 func (p Probe) DeviceTaints(ctx context.Context) (bool, error) {
 	stored, err := p.taint(ctx)
 	if err != nil {
-		return false, fmt.Errorf("asking whether the API server keeps device taints of ResourceSlices: %w", err)
+		return false, fmt.Errorf("probing whether the API server stores device taints: %w", err)
 	}
 	return len(stored.Devices) > 0 && len(stored.Devices[0].Taints) > 0, nil
 }
 
-// taint returns what would be stored of a slice with a tainted device.
+// taint returns what the server would store of a ResourceSlice with a tainted device.
 func (p Probe) taint(ctx context.Context) (*resourceapi.ResourceSliceSpec, error) {
 	uid, err := p.nodeUID(ctx)
 	if err != nil {
@@ -80,23 +79,23 @@ func (p Probe) taint(ctx context.Context) (*resourceapi.ResourceSliceSpec, error
 	}}})
 }
 
-// hasCounters tells whether a slice has a counter set, or a device that consumes counters.
+// hasCounters reports whether a ResourceSlice has a counter set, or a device that consumes counters.
 func hasCounters(spec *resourceapi.ResourceSliceSpec) bool {
 	return len(spec.SharedCounters) > 0 || len(spec.Devices) > 0 && len(spec.Devices[0].ConsumesCounters) > 0
 }
 
-// refusesCounters tells whether validation finds fault with counters. Policies also answer "invalid", but name no field.
+// refusesCounters reports whether validation refused counters. Admission policies also return "Invalid", but without a field.
 func refusesCounters(err error) bool {
-	var answer apierrors.APIStatus
-	if !errors.As(err, &answer) || !apierrors.IsInvalid(err) || answer.Status().Details == nil {
+	var response apierrors.APIStatus
+	if !errors.As(err, &response) || !apierrors.IsInvalid(err) || response.Status().Details == nil {
 		return false
 	}
-	return slices.ContainsFunc(answer.Status().Details.Causes, func(c metav1.StatusCause) bool {
+	return slices.ContainsFunc(response.Status().Details.Causes, func(c metav1.StatusCause) bool {
 		return strings.Contains(c.Field, "Counters")
 	})
 }
 
-// nodeUID returns the UID of the Node object, which owns the slices.
+// nodeUID returns the UID of the Node object, the owner of the ResourceSlices.
 func (p Probe) nodeUID(ctx context.Context) (types.UID, error) {
 	if p.NodeUID != "" {
 		return p.NodeUID, nil
@@ -108,7 +107,7 @@ func (p Probe) nodeUID(ctx context.Context) (types.UID, error) {
 	return node.UID, nil
 }
 
-// create returns what would be stored of a slice of a pool with two slices.
+// create returns what the server would store of a ResourceSlice, in a pool with two of them.
 func (p Probe) create(ctx context.Context, uid types.UID, spec resourceapi.ResourceSliceSpec) (*resourceapi.ResourceSliceSpec, error) {
 	spec.Driver, spec.NodeName = p.DriverName, &p.NodeName
 	spec.Pool = resourceapi.ResourcePool{Name: p.NodeName + "/" + probeName, Generation: 1, ResourceSliceCount: 2}

@@ -22,7 +22,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// dropCounterSets and dropConsumption are what a server with its feature off does to a slice.
+// dropCounterSets and dropConsumption change a ResourceSlice like a server with the feature gate disabled.
 func dropCounterSets(slice *resourceapi.ResourceSlice) { slice.Spec.SharedCounters = nil }
 
 func dropConsumption(slice *resourceapi.ResourceSlice) {
@@ -33,89 +33,89 @@ func dropConsumption(slice *resourceapi.ResourceSlice) {
 
 func keepAll(*resourceapi.ResourceSlice) {}
 
-// dryRuns answers dry runs of creations as a server would: nothing is stored.
+// dryRuns responds to dry runs of creations like a server; nothing is stored.
 func dryRuns(t *testing.T, client *fake.Clientset, drop func(*resourceapi.ResourceSlice), refusal error) *[]*resourceapi.ResourceSlice {
 	t.Helper()
-	var asked []*resourceapi.ResourceSlice
+	var probed []*resourceapi.ResourceSlice
 	client.PrependReactor("create", "resourceslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		create, ok := action.(clienttesting.CreateActionImpl)
 		require.True(t, ok)
 		require.Equal(t, []string{metav1.DryRunAll}, create.GetCreateOptions().DryRun, "nothing may be stored")
 		slice, ok := create.GetObject().(*resourceapi.ResourceSlice)
 		require.True(t, ok)
-		asked = append(asked, slice.DeepCopy())
+		probed = append(probed, slice.DeepCopy())
 		if refusal != nil {
 			return true, nil, refusal
 		}
 		drop(slice)
 		return true, slice, nil
 	})
-	return &asked
+	return &probed
 }
 
 func invalidSlice(causes ...*field.Error) error {
 	return apierrors.NewInvalid(resourceapi.SchemeGroupVersion.WithKind("ResourceSlice").GroupKind(), "", causes)
 }
 
-func TestProbe(t *testing.T) {
+func TestPartitionableDevices_Server_TrueOnlyIfAllStored(t *testing.T) {
 	t.Parallel()
 	invalid := invalidSlice(field.Invalid(field.NewPath("spec", "devices").Index(0).Child("consumesCounters"), nil, "no such counter set"))
 	for name, c := range map[string]struct {
 		drop    func(*resourceapi.ResourceSlice)
 		refusal error
-		kept    bool
-		asked   int
+		stored  bool
+		probed  int
 	}{
-		"all is kept":                {drop: keepAll, kept: true, asked: 2},
-		"all is dropped":             {drop: func(s *resourceapi.ResourceSlice) { dropCounterSets(s); dropConsumption(s) }, asked: 1},
-		"counter sets are dropped":   {drop: dropCounterSets, asked: 1},
-		"consumption is dropped":     {drop: dropConsumption, asked: 2},
-		"a server with another form": {refusal: invalid, asked: 1},
+		"all stored":           {drop: keepAll, stored: true, probed: 2},
+		"all dropped":          {drop: func(s *resourceapi.ResourceSlice) { dropCounterSets(s); dropConsumption(s) }, probed: 1},
+		"counter sets dropped": {drop: dropCounterSets, probed: 1},
+		"consumption dropped":  {drop: dropConsumption, probed: 2},
+		"counters refused":     {refusal: invalid, probed: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid"}})
-			asked := dryRuns(t, client, c.drop, c.refusal)
-			kept, err := kube.Probe{Client: client, DriverName: driverName, NodeName: nodeName}.PartitionableDevices(t.Context())
+			probed := dryRuns(t, client, c.drop, c.refusal)
+			stored, err := kube.Probe{Client: client, DriverName: driverName, NodeName: nodeName}.PartitionableDevices(t.Context())
 			require.NoError(t, err)
-			assert.Equal(t, c.kept, kept)
-			assert.Len(t, *asked, c.asked)
+			assert.Equal(t, c.stored, stored)
+			assert.Len(t, *probed, c.probed)
 		})
 	}
 }
 
-func TestProbe_DeviceTaints(t *testing.T) {
+func TestDeviceTaints_Server_StoredOrDropped(t *testing.T) {
 	t.Parallel()
-	const asking = "asking whether the API server keeps device taints of ResourceSlices: "
+	const probing = "probing whether the API server stores device taints: "
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid"}}
 	for name, c := range map[string]struct {
 		nodes   []runtime.Object
 		drop    func(*resourceapi.ResourceSlice)
 		refusal error
-		kept    bool
+		stored  bool
 		want    string
 	}{
-		"kept":    {nodes: []runtime.Object{node}, drop: keepAll, kept: true},
+		"stored":  {nodes: []runtime.Object{node}, drop: keepAll, stored: true},
 		"dropped": {nodes: []runtime.Object{node}, drop: func(s *resourceapi.ResourceSlice) { s.Spec.Devices[0].Taints = nil }},
-		"no answer": {
+		"unavailable": {
 			nodes: []runtime.Object{node}, drop: keepAll, refusal: apierrors.NewServiceUnavailable("the server is being upgraded"),
-			want: asking + "creating a ResourceSlice as a dry run: the server is being upgraded",
+			want: probing + "creating a ResourceSlice as a dry run: the server is being upgraded",
 		},
-		"no node": {drop: keepAll, want: asking + `reading node node-1: nodes "node-1" not found`},
+		"no node": {drop: keepAll, want: probing + `reading node node-1: nodes "node-1" not found`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client := fake.NewClientset(c.nodes...)
-			asked := dryRuns(t, client, c.drop, c.refusal)
-			kept, err := kube.Probe{Client: client, DriverName: driverName, NodeName: nodeName}.DeviceTaints(t.Context())
-			assert.Equal(t, c.kept, kept)
+			probed := dryRuns(t, client, c.drop, c.refusal)
+			stored, err := kube.Probe{Client: client, DriverName: driverName, NodeName: nodeName}.DeviceTaints(t.Context())
+			assert.Equal(t, c.stored, stored)
 			if c.want != "" {
 				require.EqualError(t, err, c.want)
 				return
 			}
 			require.NoError(t, err)
-			require.Len(t, *asked, 1)
-			spec := (*asked)[0].Spec
+			require.Len(t, *probed, 1)
+			spec := (*probed)[0].Spec
 			assert.Equal(t, nodeName+"/probe", spec.Pool.Name)
 			assert.Equal(t, driverName, spec.Driver)
 			assert.Equal(t, nodeName, *spec.NodeName)
@@ -123,61 +123,61 @@ func TestProbe_DeviceTaints(t *testing.T) {
 	}
 }
 
-// Policies that judge the slices to come judge the probe.
-func TestProbeIsLikeTheSlices(t *testing.T) {
+// Admission policies for the real ResourceSlices apply to the probes.
+func TestPartitionableDevices_Probes_LikeRealResourceSlices(t *testing.T) {
 	t.Parallel()
 	client := fake.NewClientset()
-	asked := dryRuns(t, client, keepAll, nil)
+	probed := dryRuns(t, client, keepAll, nil)
 	_, err := kube.Probe{Client: client, DriverName: driverName, NodeName: nodeName, NodeUID: "node-uid"}.PartitionableDevices(t.Context())
 	require.NoError(t, err)
-	require.Len(t, *asked, 2)
-	assert.Len(t, client.Actions(), 2, "the node is not read where its UID is given")
+	require.Len(t, *probed, 2)
+	assert.Len(t, client.Actions(), 2, "the node is not read if its UID is known")
 	yes := true
-	for i, slice := range *asked {
+	for i, slice := range *probed {
 		assert.Equal(t, driverName, slice.Spec.Driver)
 		assert.Equal(t, nodeName, *slice.Spec.NodeName)
 		assert.Equal(t, resourceapi.ResourcePool{Name: nodeName + "/probe", Generation: 1, ResourceSliceCount: 2}, slice.Spec.Pool)
 		assert.Equal(t, []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: nodeName, UID: "node-uid", Controller: &yes}}, slice.OwnerReferences)
 		assert.Equal(t, "probe-"+driverName+"-"+nodeName+"-", slice.GenerateName)
-		assert.Equal(t, i == 0, len(slice.Spec.SharedCounters) == 1, "the API wants counters and devices apart")
+		assert.Equal(t, i == 0, len(slice.Spec.SharedCounters) == 1, "the API requires separate ResourceSlices for counters and devices")
 		assert.Equal(t, i == 1, len(slice.Spec.Devices) == 1)
 	}
-	assert.Equal(t, (*asked)[0].Spec.SharedCounters[0].Name, (*asked)[1].Spec.Devices[0].ConsumesCounters[0].CounterSet)
+	assert.Equal(t, (*probed)[0].Spec.SharedCounters[0].Name, (*probed)[1].Spec.Devices[0].ConsumesCounters[0].CounterSet)
 }
 
-func TestProbeWithoutAnswer(t *testing.T) {
+func TestPartitionableDevices_ServerFails_Error(t *testing.T) {
 	t.Parallel()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid"}}
-	const asking = "asking whether the API server keeps counters of ResourceSlices: "
+	const probing = "probing whether the API server stores shared counters: "
 	for name, c := range map[string]struct {
 		node    []runtime.Object
 		refusal error
 		want    string
 	}{
-		"the server is away": {
+		"unavailable": {
 			[]runtime.Object{node}, apierrors.NewServiceUnavailable("the server is being upgraded"),
-			asking + "creating a ResourceSlice as a dry run: the server is being upgraded",
+			probing + "creating a ResourceSlice as a dry run: the server is being upgraded",
 		},
-		"a policy denies it": {
+		"denied by a policy": {
 			[]runtime.Object{node}, apierrors.NewForbidden(resourceapi.Resource("resourceslices"), "", errors.New("not this node")),
-			asking + "creating a ResourceSlice as a dry run: resourceslices.resource.k8s.io is forbidden: not this node",
+			probing + "creating a ResourceSlice as a dry run: resourceslices.resource.k8s.io is forbidden: not this node",
 		},
-		"a policy finds it invalid": {
+		"invalid for a policy": {
 			[]runtime.Object{node}, invalidSlice(field.Invalid(nil, nil, "not this node")),
-			asking + `creating a ResourceSlice as a dry run: ResourceSlice.resource.k8s.io "" is invalid: <nil>: Invalid value: null: not this node`,
+			probing + `creating a ResourceSlice as a dry run: ResourceSlice.resource.k8s.io "" is invalid: <nil>: Invalid value: null: not this node`,
 		},
 		"another field is invalid": {
 			[]runtime.Object{node}, invalidSlice(field.Required(field.NewPath("spec", "driver"), "")),
-			asking + `creating a ResourceSlice as a dry run: ResourceSlice.resource.k8s.io "" is invalid: spec.driver: Required value`,
+			probing + `creating a ResourceSlice as a dry run: ResourceSlice.resource.k8s.io "" is invalid: spec.driver: Required value`,
 		},
-		"no node": {nil, nil, asking + `reading node node-1: nodes "node-1" not found`},
+		"no node": {nil, nil, probing + `reading node node-1: nodes "node-1" not found`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client := fake.NewClientset(c.node...)
 			dryRuns(t, client, keepAll, c.refusal)
-			kept, err := kube.Probe{Client: client, DriverName: driverName, NodeName: nodeName}.PartitionableDevices(t.Context())
-			assert.False(t, kept)
+			stored, err := kube.Probe{Client: client, DriverName: driverName, NodeName: nodeName}.PartitionableDevices(t.Context())
+			assert.False(t, stored)
 			require.EqualError(t, err, c.want)
 			if c.refusal != nil {
 				assert.ErrorIs(t, err, c.refusal)
@@ -186,7 +186,7 @@ func TestProbeWithoutAnswer(t *testing.T) {
 	}
 }
 
-func TestDroppedCounters(t *testing.T) {
+func TestDroppedFields_Features_CountersAndTaints(t *testing.T) {
 	t.Parallel()
 	for features, want := range map[[2]string]bool{
 		{"DRAPartitionableDevices"}:                    true,
@@ -201,7 +201,7 @@ func TestDroppedCounters(t *testing.T) {
 	}
 }
 
-// partitioned describes a node with one GPU that is offered whole and in halves.
+// partitioned is a node with one GPU that is advertised as full GPU and as MIG devices.
 func partitioned(disjoint bool) resourceslice.DriverResources {
 	half := gpu.MIGProfile{ID: 9, Name: "3g.40gb", Slices: 3, Placements: []gpu.Placement{{Start: 0, Size: 4}, {Start: 4, Size: 4}}}
 	half.Capacity.MemoryBytes = 40 << 30
@@ -214,25 +214,25 @@ func partitioned(disjoint bool) resourceslice.DriverResources {
 	return publish.Resources(publish.Options{NodeName: nodeName, Layout: layout}, node)
 }
 
-// A server that has stopped keeping counters gets the disjoint layout as soon as it says so.
-func TestServerIsDowngraded(t *testing.T) {
+// When the server no longer stores shared counters, the disjoint layout can be published at once.
+func TestSlices_CountersDroppedAfterDowngrade_DisjointLayoutPublished(t *testing.T) {
 	t.Parallel()
 	server := newSliceServer(t)
 	slices := kube.NewSlices(options(server))
 	slices.Publish(partitioned(false))
-	stop := startTold(t, slices, func(d kube.DroppedFields) {
+	stop := startWith(t, slices, func(d kube.DroppedFields) {
 		if d.Counters() {
 			slices.Publish(partitioned(true))
 		}
 	})
-	eventually(t, "the slices are there", func() bool { return len(server.stored(t)) == 3 })
+	eventually(t, "the ResourceSlices are stored", func() bool { return len(server.stored(t)) == 3 })
 	assert.Zero(t, slices.Stats().Dropped)
 
 	server.dropCounters.Store(true)
 	for _, slice := range server.stored(t) {
 		require.NoError(t, server.Tracker().Delete(resourceapi.SchemeGroupVersion.WithResource("resourceslices"), "", slice.Name))
 	}
-	eventually(t, "the smaller layout is there", func() bool {
+	eventually(t, "the disjoint layout is stored", func() bool {
 		stored := server.stored(t)
 		devices := 0
 		for i := range stored {

@@ -15,11 +15,11 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 )
 
-// DefaultSyncDelay is how long after the last change of a slice by somebody else the slices are put right again: long enough
-// that a kubelet that wipes several slices is answered once, short enough that nobody waits for GPUs.
+// DefaultSyncDelay is the delay between the last change of a ResourceSlice by another client and its correction: long enough that
+// the deletion of several ResourceSlices by a starting kubelet is corrected once, short enough that pods do not wait for GPUs.
 const DefaultSyncDelay = 500 * time.Millisecond
 
-// A pool that cannot be written is tried again after publishRetryFirst, then twice as long each time up to publishRetryMax.
+// A pool that cannot be written is retried after publishRetryFirst, with exponential back-off up to publishRetryMax.
 const (
 	publishRetryFirst = 100 * time.Millisecond
 	publishRetryMax   = 30 * time.Second
@@ -27,61 +27,61 @@ const (
 
 // SlicesOptions configure NewSlices.
 type SlicesOptions struct {
-	// Client talks to the API server.
+	// Client is a client of the API server.
 	Client kubernetes.Interface
-	// DriverName is the driver whose slices these are; slices of others are never touched.
+	// DriverName is the driver's name; ResourceSlices of other drivers are never changed.
 	DriverName string
-	// NodeName is the node the slices belong to, and their owner: they go when the Node goes.
+	// NodeName is the node of the ResourceSlices and their owner: they are deleted with the Node.
 	NodeName string
-	// NodeUID is the UID of the Node object; empty: it is read when it is needed first.
+	// NodeUID is the UID of the Node object; empty: it is read when it is first needed.
 	NodeUID types.UID
-	// SyncDelay replaces DefaultSyncDelay where it is not zero.
+	// SyncDelay is the delay of corrections; zero means DefaultSyncDelay.
 	SyncDelay time.Duration
-	// OnError is told what else keeps the slices from being written; retrying goes on. It must not block. May be nil.
+	// OnError is called with every other error; the write is retried. It must not block. May be nil.
 	OnError func(error)
 }
 
-// DroppedFields says that the API server left fields of a slice out, because features they belong to are off there.
+// DroppedFields reports that the API server dropped fields of a ResourceSlice, because their feature gates are disabled.
 type DroppedFields struct {
-	// Pool and Slice say where: the pool's name and the slice's index in it.
+	// Pool is the pool's name, Slice the index of the ResourceSlice in it.
 	Pool  string
 	Slice int
-	// Features are the names of the feature gates that seem to be off, "unknown" where it cannot be told. Never empty.
+	// Features are the feature gates that seem to be disabled, or "unknown". Never empty.
 	Features []string
 }
 
 const (
-	// featureCounters is the feature gate of counter sets and of what devices consume of them.
+	// featureCounters is the feature gate of shared counters and their consumption.
 	featureCounters = "DRAPartitionableDevices"
-	// featureTaints is the feature gate of taints in slices.
+	// featureTaints is the feature gate of device taints.
 	featureTaints = "DRADeviceTaints"
-	// featureUnknown stands where it cannot be told.
+	// featureUnknown stands for feature gates that cannot be determined.
 	featureUnknown = "unknown"
 )
 
-// Counters tells whether counters are, or may be, among what was left out. Nothing keeps devices that exclude each other apart
-// then: only a disjoint layout may be published.
+// Counters reports whether shared counters were, or may have been, dropped. Without them the scheduler may allocate overlapping
+// devices at the same time: only a disjoint layout may be published.
 func (d DroppedFields) Counters() bool {
 	return slices.Contains(d.Features, featureCounters) || slices.Contains(d.Features, featureUnknown)
 }
 
-// Taints tells whether taints are, or may be, among what was left out.
+// Taints reports whether taints were, or may have been, dropped.
 func (d DroppedFields) Taints() bool {
 	return slices.Contains(d.Features, featureTaints) || slices.Contains(d.Features, featureUnknown)
 }
 
-// SlicesStats count what happened since NewSlices.
+// SlicesStats are counts since NewSlices.
 type SlicesStats struct {
 	// Created, Updated and Deleted count API writes that succeeded.
 	Created, Updated, Deleted int64
-	// Dropped counts slices that were stored without some of their fields.
+	// Dropped counts ResourceSlices that were stored without some of their fields.
 	Dropped int64
 	// Errors counts attempts that failed.
 	Errors int64
 }
 
-// Slices keeps the ResourceSlices of one driver on one node equal to what was published last: after changes and deletions by
-// others, after a kubelet start (which wipes them) and after errors. All methods can be called from any goroutine.
+// Slices keeps the ResourceSlices of one driver on one node equal to what was published last: after changes and deletions by other
+// clients, after a start of the kubelet (which deletes them) and after errors. All methods are safe for concurrent use.
 type Slices struct {
 	opts            SlicesOptions
 	first           chan struct{}
@@ -93,7 +93,7 @@ type Slices struct {
 	past       resourceslice.Stats
 }
 
-// NewSlices prepares the controller; nothing is read or written before Run.
+// NewSlices returns a controller; nothing is read or written before Run.
 func NewSlices(opts SlicesOptions) *Slices {
 	if opts.SyncDelay == 0 {
 		opts.SyncDelay = DefaultSyncDelay
@@ -101,8 +101,8 @@ func NewSlices(opts SlicesOptions) *Slices {
 	return &Slices{opts: opts, first: make(chan struct{})}
 }
 
-// Publish sets what the slices should say from now on. It never blocks on the API server, may be called before Run, and the
-// last call wins. The value is copied.
+// Publish sets the desired content of the ResourceSlices, which is copied. It never blocks on the API server and may be called before
+// Run; the last call wins.
 func (s *Slices) Publish(resources resourceslice.DriverResources) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,14 +115,13 @@ func (s *Slices) Publish(resources resourceslice.DriverResources) {
 	}
 }
 
-// Run keeps the slices until ctx ends, then returns nil; the slices stay. It must run in one process of a node at a time (the
-// holder of the lead lock), and may run again after it returned.
+// Run maintains the ResourceSlices until ctx is done, then returns nil and leaves them. It must run in one process of a node at a time
+// (the holder of the leader lock), and may run again after it returned.
 //
-// It waits for the first Publish before it looks at the API server: a controller that does not know yet what the node has
-// would delete the slices of the plugin's previous run.
+// It waits for the first Publish before it reads from the API server: a controller without desired content would delete the
+// ResourceSlices of the plugin's previous run.
 //
-// dropped is told when the server stored less than was published. It runs on the publishing goroutine and must not block; calling
-// Publish with a smaller layout is fine.
+// dropped is called when the server dropped fields. It runs on the publishing goroutine and must not block; it may call Publish.
 func (s *Slices) Run(ctx context.Context, dropped func(DroppedFields)) error {
 	select {
 	case <-s.first:
@@ -151,8 +150,8 @@ func (s *Slices) current() *resourceslice.DriverResources {
 	return s.desired
 }
 
-// attach makes controller the one that Publish talks to, and hands it what was published since it started. The same again
-// would make it ask once more for fields that the server has just dropped.
+// attach makes Publish update the controller, and passes on what was published since the controller started. An unchanged value is not
+// passed on, because the controller would write dropped fields again.
 func (s *Slices) attach(controller *resourceslice.Controller, start *resourceslice.DriverResources) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +161,7 @@ func (s *Slices) attach(controller *resourceslice.Controller, start *resourcesli
 	}
 }
 
-// detach keeps the counts of a controller that has stopped.
+// detach adds the counts of a stopped controller to those of earlier ones.
 func (s *Slices) detach(controller *resourceslice.Controller) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,14 +196,14 @@ func (s *Slices) controllerOptions(start *resourceslice.DriverResources, dropped
 		Owner:      &resourceslice.Owner{APIVersion: "v1", Kind: "Node", Name: s.opts.NodeName, UID: s.opts.NodeUID},
 		Resources:  start,
 		SyncDelay:  &s.opts.SyncDelay,
-		// The library's own queue would wait up to 17 minutes between attempts after a long outage of the API server.
+		// The library's default queue backs off up to 17 minutes in a long outage of the API server.
 		Queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](publishRetryFirst, publishRetryMax)),
 		ErrorHandler: func(ctx context.Context, err error, what string) { s.handle(ctx, err, what, dropped) },
 	}
 }
 
-// handle sorts what the controller reports. What fails because Run is ending is no news.
+// handle reports an error of the controller. Errors after the context is done are expected.
 func (s *Slices) handle(ctx context.Context, err error, what string, dropped func(DroppedFields)) {
 	if ctx.Err() != nil {
 		return

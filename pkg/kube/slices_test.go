@@ -29,10 +29,10 @@ import (
 const (
 	driverName = "gpu.prism.dev"
 	nodeName   = "node-1"
-	patience   = 20 * time.Second
+	deadline   = 20 * time.Second
 )
 
-// sliceServer is a fake API server that names slices, versions them and, when told, refuses writes or drops taints or counters.
+// sliceServer is a fake API server that names and versions ResourceSlices, and can refuse writes and drop taints or counters.
 type sliceServer struct {
 	*fake.Clientset
 
@@ -52,12 +52,12 @@ func newSliceServer(t *testing.T, objects ...runtime.Object) *sliceServer {
 	return s
 }
 
-// write does what the server does before it stores a slice.
+// write is the server's handling of a write before it is stored.
 func (s *sliceServer) write(action clienttesting.Action) (bool, runtime.Object, error) {
 	if s.refusals.Add(-1) >= 0 {
 		return true, nil, apierrors.NewServiceUnavailable("the server is being upgraded")
 	}
-	// A client that did not find a slice asks the older versions of the API too.
+	// After a NotFound the client also tries older versions of the API.
 	if resource := action.GetResource(); resource.Version != resourceapi.SchemeGroupVersion.Version {
 		return true, nil, apierrors.NewNotFound(resource.GroupResource(), "")
 	}
@@ -90,7 +90,7 @@ func (s *sliceServer) write(action clienttesting.Action) (bool, runtime.Object, 
 	return false, nil, nil
 }
 
-// stored lists the slices the server has.
+// stored lists the stored ResourceSlices.
 func (s *sliceServer) stored(t *testing.T) []resourceapi.ResourceSlice {
 	t.Helper()
 	list, err := s.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
@@ -101,17 +101,17 @@ func (s *sliceServer) stored(t *testing.T) []resourceapi.ResourceSlice {
 // eventually polls with a deadline.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	require.Eventually(t, ok, patience, 5*time.Millisecond, what)
+	require.Eventually(t, ok, deadline, 5*time.Millisecond, what)
 }
 
-// start runs a controller and returns how to stop it.
+// start runs a controller and returns a function that stops it.
 func start(t *testing.T, slices *kube.Slices) (stop func()) {
 	t.Helper()
-	return startTold(t, slices, func(kube.DroppedFields) {})
+	return startWith(t, slices, func(kube.DroppedFields) {})
 }
 
-// startTold is start, with what is told of fields that the server leaves out.
-func startTold(t *testing.T, slices *kube.Slices, dropped func(kube.DroppedFields)) (stop func()) {
+// startWith is start with a callback for dropped fields.
+func startWith(t *testing.T, slices *kube.Slices, dropped func(kube.DroppedFields)) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -138,13 +138,13 @@ func resources(n int) resourceslice.DriverResources {
 	return publish.Resources(publish.Options{NodeName: nodeName}, node)
 }
 
-func TestSlicesPublish(t *testing.T) {
+func TestSlices_Publish_CreatedAndUpdated(t *testing.T) {
 	t.Parallel()
 	server := newSliceServer(t)
 	slices := kube.NewSlices(options(server))
 	slices.Publish(resources(2))
 	start(t, slices)
-	eventually(t, "the slice is written", func() bool { return len(server.stored(t)) == 1 })
+	eventually(t, "the ResourceSlice is written", func() bool { return len(server.stored(t)) == 1 })
 
 	slice := server.stored(t)[0]
 	assert.Equal(t, driverName, slice.Spec.Driver)
@@ -156,37 +156,37 @@ func TestSlicesPublish(t *testing.T) {
 	assert.EqualValues(t, "node-uid", slice.OwnerReferences[0].UID, "looked up")
 
 	slices.Publish(resources(3))
-	eventually(t, "the slice is updated", func() bool { return len(server.stored(t)[0].Spec.Devices) == 3 })
+	eventually(t, "the ResourceSlice is updated", func() bool { return len(server.stored(t)[0].Spec.Devices) == 3 })
 	eventually(t, "writes are counted", func() bool {
 		return slices.Stats() == kube.SlicesStats{Created: 1, Updated: 1}
 	})
 }
 
-func TestSlicesWaitForTheFirstPublish(t *testing.T) {
+func TestSlices_RestartWithoutPublish_NothingReadOrWritten(t *testing.T) {
 	t.Parallel()
 	server := newSliceServer(t)
 	before := kube.NewSlices(options(server))
 	before.Publish(resources(2))
 	stop := start(t, before)
-	eventually(t, "the slice is written", func() bool { return len(server.stored(t)) == 1 })
+	eventually(t, "the ResourceSlice is written", func() bool { return len(server.stored(t)) == 1 })
 	stop()
 	server.ClearActions()
 
 	restarted := kube.NewSlices(options(server))
 	stop = start(t, restarted)
 	assert.Never(t, func() bool { return len(server.Actions()) > 0 }, 200*time.Millisecond, 5*time.Millisecond,
-		"nothing is read or written before the node is known")
+		"nothing is read or written before the first Publish")
 	stop()
 	assert.Len(t, server.stored(t), 1)
 }
 
-func TestSlicesRestartWritesNothing(t *testing.T) {
+func TestSlices_RestartWithSameContent_NoWrites(t *testing.T) {
 	t.Parallel()
 	server := newSliceServer(t)
 	before := kube.NewSlices(options(server))
 	before.Publish(resources(80))
 	stop := start(t, before)
-	eventually(t, "both slices are written", func() bool { return len(server.stored(t)) == 2 })
+	eventually(t, "both ResourceSlices are written", func() bool { return len(server.stored(t)) == 2 })
 	stop()
 	writes := server.writes.Load()
 
@@ -195,19 +195,19 @@ func TestSlicesRestartWritesNothing(t *testing.T) {
 	restarted := kube.NewSlices(opts)
 	restarted.Publish(resources(80))
 	stop = start(t, restarted)
-	eventually(t, "the controller has looked at the slices", func() bool { return looked(server) })
+	eventually(t, "the controller has read the ResourceSlices", func() bool { return synced(server) })
 	restarted.Publish(resources(80))
-	// A deletion proves that the passes before it are over: only the missing slice is written then.
+	// The reaction to a deletion proves that earlier syncs are complete: then only the missing ResourceSlice is written.
 	missing := server.stored(t)[1].Name
 	require.NoError(t, server.Tracker().Delete(resourceapi.SchemeGroupVersion.WithResource("resourceslices"), "", missing))
 	assert.Equal(t, writes, server.writes.Load(), "0 API writes when nothing changed")
-	eventually(t, "the missing slice is back", func() bool { return len(server.stored(t)) == 2 })
+	eventually(t, "the missing ResourceSlice is back", func() bool { return len(server.stored(t)) == 2 })
 	stop()
 	assert.Equal(t, int64(1), restarted.Stats().Created)
 }
 
-// looked tells whether a controller asked for the Node, which it does in its first pass over a pool.
-func looked(s *sliceServer) bool {
+// synced reports whether the second controller has read the Node, which it does in its first sync of a pool.
+func synced(s *sliceServer) bool {
 	n := 0
 	for _, a := range s.Actions() {
 		if a.Matches("get", "nodes") {
@@ -217,25 +217,25 @@ func looked(s *sliceServer) bool {
 	return n == 2
 }
 
-func TestSlicesComeBack(t *testing.T) {
+func TestSlices_Deleted_CreatedAgain(t *testing.T) {
 	t.Parallel()
 	server := newSliceServer(t)
 	slices := kube.NewSlices(options(server))
 	slices.Publish(resources(80))
 	start(t, slices)
-	eventually(t, "both slices are written", func() bool { return len(server.stored(t)) == 2 })
+	eventually(t, "both ResourceSlices are written", func() bool { return len(server.stored(t)) == 2 })
 
 	for round := range 3 {
 		for _, slice := range server.stored(t) {
 			require.NoError(t, server.Tracker().Delete(resourceapi.SchemeGroupVersion.WithResource("resourceslices"), "", slice.Name))
 		}
-		wiped := time.Now()
-		eventually(t, "the wiped slices are back", func() bool { return len(server.stored(t)) == 2 })
-		t.Logf("round %d: 2 wiped slices back after %v", round, time.Since(wiped).Round(time.Millisecond))
+		deleted := time.Now()
+		eventually(t, "the deleted ResourceSlices are created again", func() bool { return len(server.stored(t)) == 2 })
+		t.Logf("round %d: 2 deleted ResourceSlices created again after %v", round, time.Since(deleted).Round(time.Millisecond))
 	}
 }
 
-func TestSlicesRetry(t *testing.T) {
+func TestSlices_WritesFail_Retried(t *testing.T) {
 	t.Parallel()
 	server := newSliceServer(t)
 	server.refusals.Store(4)
@@ -246,7 +246,7 @@ func TestSlicesRetry(t *testing.T) {
 	slices := kube.NewSlices(opts)
 	slices.Publish(resources(1))
 	stop := start(t, slices)
-	eventually(t, "the slice is written in spite of errors", func() bool { return len(server.stored(t)) == 1 })
+	eventually(t, "the ResourceSlice is written in spite of errors", func() bool { return len(server.stored(t)) == 1 })
 	stop()
 	assert.Equal(t, int64(4), slices.Stats().Errors)
 	require.ErrorContains(t, first, "publishing ResourceSlices of node node-1: ")
@@ -254,7 +254,7 @@ func TestSlicesRetry(t *testing.T) {
 	assert.True(t, apierrors.IsServiceUnavailable(errors.Unwrap(errors.Unwrap(first))), "the cause stays reachable")
 }
 
-func TestSlicesDroppedFields(t *testing.T) {
+func TestSlices_FieldsDropped_Reported(t *testing.T) {
 	t.Parallel()
 	server := newSliceServer(t)
 	server.dropTaints.Store(true)
@@ -263,38 +263,38 @@ func TestSlicesDroppedFields(t *testing.T) {
 	tainted := resources(1)
 	tainted.Pools[nodeName].Slices[0].Devices[0].Taints = []resourceapi.DeviceTaint{{Key: driverName + "/xid", Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 	slices.Publish(tainted)
-	stop := startTold(t, slices, func(d kube.DroppedFields) {
+	stop := startWith(t, slices, func(d kube.DroppedFields) {
 		reports <- d
-		slices.Publish(resources(1)) // the smaller layout
+		slices.Publish(resources(1)) // without taints
 	})
 	select {
 	case got := <-reports:
 		assert.Equal(t, kube.DroppedFields{Pool: nodeName, Slice: 0, Features: []string{"DRADeviceTaints"}}, got)
-	case <-time.After(patience):
+	case <-time.After(deadline):
 		t.Fatal("dropped fields were not reported")
 	}
-	eventually(t, "the slice is there", func() bool { return len(server.stored(t)) == 1 })
+	eventually(t, "the ResourceSlice is stored", func() bool { return len(server.stored(t)) == 1 })
 	stop()
-	assert.Equal(t, kube.SlicesStats{Created: 1, Dropped: 1}, slices.Stats(), "the smaller layout is what is stored already")
+	assert.Equal(t, kube.SlicesStats{Created: 1, Dropped: 1}, slices.Stats(), "the content without taints is stored already")
 }
 
-func TestSlicesNothingWithoutPools(t *testing.T) {
+func TestSlices_NoPools_Deleted(t *testing.T) {
 	t.Parallel()
 	server := newSliceServer(t)
 	slices := kube.NewSlices(options(server))
 	slices.Publish(resources(1))
 	start(t, slices)
-	eventually(t, "the slice is written", func() bool { return len(server.stored(t)) == 1 })
+	eventually(t, "the ResourceSlice is written", func() bool { return len(server.stored(t)) == 1 })
 	slices.Publish(resourceslice.DriverResources{})
-	eventually(t, "no pool, no slice", func() bool { return len(server.stored(t)) == 0 })
+	eventually(t, "the ResourceSlice is deleted with its pool", func() bool { return len(server.stored(t)) == 0 })
 	slices.Publish(resources(0))
-	eventually(t, "an empty slice says that the driver runs", func() bool {
+	eventually(t, "a pool without devices has an empty ResourceSlice", func() bool {
 		stored := server.stored(t)
 		return len(stored) == 1 && len(stored[0].Spec.Devices) == 0
 	})
 }
 
-func TestSlicesRefuseToStart(t *testing.T) {
+func TestSlices_NoClient_RunFails(t *testing.T) {
 	t.Parallel()
 	slices := kube.NewSlices(kube.SlicesOptions{DriverName: driverName, NodeName: nodeName})
 	slices.Publish(resources(1))

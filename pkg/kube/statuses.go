@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// A status that cannot be written is tried again after statusRetryFirst, then twice as long each time up to statusRetryMax,
-// statusAttempts times in all: for about seven minutes, which is longer than an upgrade of an API server takes.
+// A status that cannot be written is retried after statusRetryFirst, with exponential back-off up to statusRetryMax, for statusAttempts
+// attempts in all: about seven minutes, longer than an upgrade of the API server takes.
 const (
 	statusRetryFirst = 200 * time.Millisecond
 	statusRetryMax   = 30 * time.Second
@@ -22,9 +22,9 @@ const (
 )
 
 const (
-	// statusWorkers is how many claims are written at once.
+	// statusWorkers is how many statuses are written concurrently.
 	statusWorkers = 4
-	// statusTimeout ends an attempt that hangs.
+	// statusTimeout bounds one attempt.
 	statusTimeout = 15 * time.Second
 	// statusHold is how long a report waits at most for the kubelet's calls to pause.
 	statusHold = 2 * time.Second
@@ -32,37 +32,36 @@ const (
 
 // StatusesOptions configure NewStatuses.
 type StatusesOptions struct {
-	// Client talks to the API server. Where it limits its rate, it should not be the client that claims wait for.
+	// Client is a client of the API server. If it limits its rate, it should not be the client that Prepare uses.
 	Client kubernetes.Interface
-	// DriverName is the driver whose entries are written, and the name under which the server remembers who wrote them.
+	// DriverName is the driver of the entries, and the field manager.
 	DriverName string
-	// Delay is how long a report waits before it is written: then the claims that are being prepared at the moment have the API
-	// server to themselves, and a report that another one follows at once is not written at all.
+	// Delay is the delay of each write: so that writes do not compete with claims that are being prepared, and a report that is
+	// replaced meanwhile is not written at all.
 	Delay time.Duration
 	// Quiet returns for how long no call of the kubelet has been in flight, 0 while one is. A report waits until that is Delay, for
 	// 2 s at most: what is written for earlier claims competes with a claim that is being prepared for the API server and the
 	// CPUs. Nil: reports wait for Delay alone.
 	Quiet func() time.Duration
-	// Now replaces time.Now where it is not nil.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// OnError is told of a claim's first failed attempt and when its status is given up. It must not block. May be nil.
+	// OnError is called for a claim's first failed attempt and after its last. It must not block. May be nil.
 	OnError func(Claim, error)
 }
 
-// StatusesStats count what happened since NewStatuses.
+// StatusesStats are counts since NewStatuses.
 type StatusesStats struct {
-	// Written counts API writes, Unchanged the reports that the status said already, Gone those whose claim was deleted,
-	// replaced or deallocated before they could be written.
+	// Written counts API writes, Unchanged the reports that needed none, Gone those whose claim was deleted, replaced or deallocated
+	// before the write.
 	Written, Unchanged, Gone int64
-	// Errors counts attempts that failed, GivenUp the reports that were not written in spite of all attempts.
+	// Errors counts failed attempts, GivenUp the reports whose attempts all failed.
 	Errors, GivenUp int64
 	// Pending is the number of claims whose report is not written yet.
 	Pending int
 }
 
-// Statuses writes what became of a claim's devices into ResourceClaim.status.devices, in the background. Reporting never
-// blocks and never fails; of several reports about a claim the last one wins. Entries of other drivers are not touched.
-// All methods can be called from any goroutine.
+// Statuses writes ResourceClaim.status.devices in the background. Reporting neither blocks nor fails; of several reports about a claim
+// the last one wins. Entries of other drivers are not changed. All methods are safe for concurrent use.
 type Statuses struct {
 	opts     StatusesOptions
 	attempts int
@@ -71,12 +70,12 @@ type Statuses struct {
 
 	mu      sync.Mutex
 	pending map[types.UID]*report
-	idle    chan struct{} // closed and replaced whenever nothing is pending any more
+	idle    chan struct{} // closed and replaced when no report is pending
 }
 
 type statusCounts struct{ written, unchanged, gone, errors, givenUp atomic.Int64 }
 
-// report is what a claim's status shall say, and since when.
+// report is the desired status of a claim's devices.
 type report struct {
 	claim   Claim
 	since   time.Time
@@ -85,7 +84,7 @@ type report struct {
 	message string
 }
 
-// NewStatuses prepares the writer. Reports are taken from now on and written while Run runs.
+// NewStatuses returns a writer. It accepts reports at once and writes them while Run runs.
 func NewStatuses(opts StatusesOptions) *Statuses {
 	if opts.Now == nil {
 		opts.Now = time.Now
@@ -105,8 +104,8 @@ func (s *Statuses) Ready(claim Claim, devices []Device) {
 	s.add(&report{claim: claim, devices: devices, ready: true, message: "The device is prepared on the node."})
 }
 
-// Failed reports that preparing the claim failed, with the sentence the user sees in the pod's events. Without devices it
-// says so of every device that the claim has of this driver.
+// Failed reports that preparing the claim failed, with the message of the pod's events. Without devices it applies to all devices of
+// this driver in the claim.
 func (s *Statuses) Failed(claim Claim, devices []Device, message string) {
 	s.add(&report{claim: claim, devices: devices, message: message})
 }
@@ -126,7 +125,7 @@ func (s *Statuses) add(r *report) {
 	s.queue.AddAfter(r.claim.UID, s.opts.Delay)
 }
 
-// Run writes until ctx ends, then returns nil; what is pending then stays unwritten. It runs once.
+// Run writes reports until ctx is done, then returns nil without writing pending ones. It runs once.
 func (s *Statuses) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	for range statusWorkers {
@@ -141,8 +140,8 @@ func (s *Statuses) Run(ctx context.Context) error {
 	return nil
 }
 
-// Drain waits until every report made so far is written or given up. It returns an error that says how many are not when
-// ctx ends first. Run must be running.
+// Drain waits until every report made so far is written or given up. If ctx is done first, the error has the number of pending reports.
+// Run must be running.
 func (s *Statuses) Drain(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -173,10 +172,10 @@ func (s *Statuses) Stats() StatusesStats {
 	}
 }
 
-// next serves one claim; false when there will be no more.
+// next writes the report of one claim; false after the queue was shut down.
 func (s *Statuses) next(ctx context.Context) bool {
-	uid, ending := s.queue.Get()
-	if ending {
+	uid, shutdown := s.queue.Get()
+	if shutdown {
 		return false
 	}
 	defer s.queue.Done(uid)
@@ -211,7 +210,7 @@ func (s *Statuses) untilQuiet(r *report) time.Duration {
 	return s.opts.Delay - s.opts.Quiet()
 }
 
-// finish forgets a report, unless a newer one took its place.
+// finish removes a report, unless a newer one replaced it.
 func (s *Statuses) finish(uid types.UID, r *report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,7 +225,7 @@ func (s *Statuses) finish(uid types.UID, r *report) {
 	}
 }
 
-// fail tries a report again later, or gives it up.
+// fail retries a report later, or gives it up.
 func (s *Statuses) fail(uid types.UID, r *report, err error) {
 	s.counts.errors.Add(1)
 	err = fmt.Errorf("writing the status of ResourceClaim %s: %w", r.claim, err)
@@ -234,16 +233,16 @@ func (s *Statuses) fail(uid types.UID, r *report, err error) {
 	if before+1 >= s.attempts {
 		s.counts.givenUp.Add(1)
 		s.finish(uid, r)
-		s.tell(r.claim, fmt.Errorf("gave up after %d attempts: %w", s.attempts, err))
+		s.reportError(r.claim, fmt.Errorf("gave up after %d attempts: %w", s.attempts, err))
 		return
 	}
 	if before == 0 {
-		s.tell(r.claim, err)
+		s.reportError(r.claim, err)
 	}
 	s.queue.AddRateLimited(uid)
 }
 
-func (s *Statuses) tell(claim Claim, err error) {
+func (s *Statuses) reportError(claim Claim, err error) {
 	if s.opts.OnError != nil {
 		s.opts.OnError(claim, err)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/kube"
 )
 
-func TestStatusRetry(t *testing.T) {
+func TestStatuses_WritesFail_Retried(t *testing.T) {
 	t.Parallel()
 	var refusals atomic.Int64
 	refusals.Store(3)
@@ -34,12 +34,12 @@ func TestStatusRetry(t *testing.T) {
 	w.Ready(claimRef, []kube.Device{device("gpu-a")})
 	w.drain(t)
 	assert.Equal(t, kube.StatusesStats{Written: 1, Errors: 3}, w.Stats())
-	require.Len(t, w.errors, 1, "only the first failure is told")
+	require.Len(t, w.errors, 1, "only the first failure is reported")
 	assert.ErrorContains(t, <-w.errors, "writing the status of ResourceClaim team/train: reading it: ")
 }
 
-// A conflict may mean another claim of that name or only a busy one: the next reading decides.
-func TestStatusConflict(t *testing.T) {
+// A conflict can mean a concurrent change or a new claim of that name: the next read decides.
+func TestStatuses_ConflictWithReplacedClaim_Gone(t *testing.T) {
 	t.Parallel()
 	var once sync.Once
 	var w *writer
@@ -62,8 +62,8 @@ func TestStatusConflict(t *testing.T) {
 	assert.Equal(t, kube.StatusesStats{Gone: 1, Errors: 1}, w.Stats())
 }
 
-// Reports made while the server is slow are joined: the last one is what the claim says in the end.
-func TestStatusLatestWins(t *testing.T) {
+// Of the reports during a slow write only the last one is written.
+func TestStatuses_ReportsDuringWrite_LastOneWritten(t *testing.T) {
 	t.Parallel()
 	entered, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -86,7 +86,7 @@ func TestStatusLatestWins(t *testing.T) {
 	assert.Equal(t, int64(2), w.patches.Load())
 }
 
-func TestStatusDrain(t *testing.T) {
+func TestStatuses_Drain_WaitsForPending(t *testing.T) {
 	t.Parallel()
 	w := newWriter(t, claimWith(result(driverName, "gpu-a")), nil)
 	w.drain(t) // nothing pending
@@ -99,7 +99,7 @@ func TestStatusDrain(t *testing.T) {
 	assert.Equal(t, kube.StatusesStats{Written: 1}, w.Stats(), "reports made before Run are written")
 }
 
-func TestStatusAfterTheEnd(t *testing.T) {
+func TestStatuses_ReportAfterRun_Ignored(t *testing.T) {
 	t.Parallel()
 	w := newWriter(t, claimWith(result(driverName, "gpu-a")), nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -109,7 +109,7 @@ func TestStatusAfterTheEnd(t *testing.T) {
 	assert.Equal(t, kube.StatusesStats{}, w.Stats())
 }
 
-func TestStatusLongMessage(t *testing.T) {
+func TestStatuses_LongMessage_Truncated(t *testing.T) {
 	t.Parallel()
 	w := newWriter(t, claimWith(result(driverName, "gpu-a")), nil)
 	w.run(t)
@@ -118,7 +118,7 @@ func TestStatusLongMessage(t *testing.T) {
 	assert.Equal(t, strings.Repeat("ü", 2048), ready(t, w.entries(t, driverName)["gpu-a"]).Message)
 }
 
-func TestStatusGivenUp(t *testing.T) {
+func TestStatuses_AllAttemptsFail_GivenUp(t *testing.T) {
 	t.Parallel()
 	w := newWriter(t, claimWith(result(driverName, "gpu-a")), func(clienttesting.Action) error {
 		return apierrors.NewForbidden(claims.GroupResource(), claimRef.Name, errors.New("no verb patch"))
@@ -135,8 +135,8 @@ func TestStatusGivenUp(t *testing.T) {
 	assert.Empty(t, w.errors)
 }
 
-// Reports that follow each other at once are one write, and the API server hears nothing of them before the delay is over.
-func TestStatusDelay(t *testing.T) {
+// Reports within the delay are one write, and no request is sent before it has passed.
+func TestStatuses_ReportsWithinDelay_OneWrite(t *testing.T) {
 	t.Parallel()
 	const delay = 150 * time.Millisecond
 	var requested atomic.Int64

@@ -37,7 +37,7 @@ func TestStatuses_CallsInFlight_WrittenWhenTheyPause(t *testing.T) {
 	w.SetQuiet(c.quiet, func() time.Time { return day })
 	w.run(t)
 	w.Ready(claimRef, []kube.Device{device("gpu-a")})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
 	for range 3 {
 		select {

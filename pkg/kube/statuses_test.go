@@ -38,7 +38,7 @@ func result(driver, device string) resourceapi.DeviceRequestAllocationResult {
 	return resourceapi.DeviceRequestAllocationResult{Request: "r", Driver: driver, Pool: nodeName, Device: device}
 }
 
-// claimWith is a claim that was allocated these results.
+// claimWith is a claim with these allocation results.
 func claimWith(results ...resourceapi.DeviceRequestAllocationResult) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: claimRef.Namespace, Name: claimRef.Name, UID: claimRef.UID},
@@ -52,7 +52,7 @@ func device(name string) kube.Device {
 	return kube.Device{Pool: nodeName, Name: name, Identity: &identity}
 }
 
-// writer is a status writer on a fake API server, with a clock that moves an hour per reading.
+// writer is a status writer with a fake API server and a clock that advances by an hour per reading.
 type writer struct {
 	*kube.Statuses
 	server  *fake.Clientset
@@ -60,7 +60,7 @@ type writer struct {
 	errors  chan error
 }
 
-// newWriter makes the writer without running it. before, where not nil, may refuse a request.
+// newWriter returns a writer that does not run yet. before, if not nil, can refuse requests.
 func newWriter(t *testing.T, claim *resourceapi.ResourceClaim, before func(clienttesting.Action) error) *writer {
 	t.Helper()
 	w := &writer{server: fake.NewClientset(claim), errors: make(chan error, 64)}
@@ -96,15 +96,15 @@ func (w *writer) run(t *testing.T) {
 	})
 }
 
-// drain waits until everything reported is dealt with.
+// drain waits until no report is pending.
 func (w *writer) drain(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
 	require.NoError(t, w.Drain(ctx))
 }
 
-// entries returns what the claim says of the devices of a driver, by device.
+// entries returns the entries of a driver in the claim's status, by device.
 func (w *writer) entries(t *testing.T, driver string) map[string]resourceapi.AllocatedDeviceStatus {
 	t.Helper()
 	claim, err := w.server.ResourceV1().ResourceClaims(claimRef.Namespace).Get(t.Context(), claimRef.Name, metav1.GetOptions{})
@@ -125,7 +125,7 @@ func ready(t *testing.T, e resourceapi.AllocatedDeviceStatus) metav1.Condition {
 	return *c
 }
 
-func TestStatusReady(t *testing.T) {
+func TestStatuses_Ready_Written(t *testing.T) {
 	t.Parallel()
 	w := newWriter(t, claimWith(result(driverName, "gpu-a"), result(otherDriver, "eth-0")), nil)
 	w.run(t)
@@ -147,7 +147,7 @@ func TestStatusReady(t *testing.T) {
 	assert.Equal(t, kube.StatusesStats{Written: 1}, w.Stats())
 }
 
-func TestStatusOfOtherDriversStays(t *testing.T) {
+func TestStatuses_EntriesOfOtherDrivers_Kept(t *testing.T) {
 	t.Parallel()
 	w := newWriter(t, claimWith(result(driverName, "gpu-a"), result(driverName, "gpu-b"), result(otherDriver, "eth-0")), nil)
 	theirs := resourceapply.ResourceClaim(claimRef.Name, claimRef.Namespace).WithStatus(resourceapply.ResourceClaimStatus().
@@ -168,8 +168,8 @@ func TestStatusOfOtherDriversStays(t *testing.T) {
 	assert.Empty(t, their["eth-0"].Conditions)
 }
 
-// Another driver may have a device of the same name in a pool of the same name.
-func TestStatusOfNamesakes(t *testing.T) {
+// Another driver can have a device of the same name in a pool of the same name.
+func TestStatuses_SameNameInOtherDriver_Separate(t *testing.T) {
 	t.Parallel()
 	claim := claimWith(result(otherDriver, "gpu-a"), result(driverName, "gpu-a"))
 	claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{{
@@ -185,8 +185,8 @@ func TestStatusOfNamesakes(t *testing.T) {
 	assert.Len(t, w.entries(t, otherDriver), 1)
 }
 
-// Somebody else's hand in our entries is no reason to leave them wrong.
-func TestStatusTakesItsEntriesBack(t *testing.T) {
+// Entries of this driver that another client changed are corrected.
+func TestStatuses_EntryChangedByOtherManager_Overwritten(t *testing.T) {
 	t.Parallel()
 	w := newWriter(t, claimWith(result(driverName, "gpu-a")), nil)
 	theirs := resourceapply.ResourceClaim(claimRef.Name, claimRef.Namespace).WithStatus(resourceapply.ResourceClaimStatus().
@@ -202,7 +202,7 @@ func TestStatusTakesItsEntriesBack(t *testing.T) {
 	assert.Equal(t, kube.StatusesStats{Written: 1}, w.Stats())
 }
 
-func TestStatusTransitions(t *testing.T) {
+func TestStatuses_Reports_TransitionTimeOnlyWithStatus(t *testing.T) {
 	t.Parallel()
 	w := newWriter(t, claimWith(result(driverName, "gpu-a")), nil)
 	w.run(t)
@@ -216,7 +216,7 @@ func TestStatusTransitions(t *testing.T) {
 
 	w.Ready(claimRef, []kube.Device{device("gpu-a")})
 	assert.Equal(t, first, transition())
-	assert.Equal(t, patches, w.patches.Load(), "what the claim says already is not written again")
+	assert.Equal(t, patches, w.patches.Load(), "an unchanged status is not written again")
 
 	changed := identity
 	changed.Index = new(2)
@@ -238,14 +238,14 @@ func TestStatusTransitions(t *testing.T) {
 	assert.Equal(t, lost, transition())
 	e := w.entries(t, driverName)["gpu-a"]
 	assert.Equal(t, "GPU is lost for ever.", ready(t, e).Message)
-	assert.Contains(t, string(e.Data.Raw), identity.UUID, "which GPU it is stays known")
+	assert.Contains(t, string(e.Data.Raw), identity.UUID, "the data is kept")
 
 	w.Ready(claimRef, []kube.Device{device("gpu-a")})
 	assert.True(t, transition().After(lost))
 	assert.Equal(t, kube.StatusesStats{Written: 6, Unchanged: 1}, w.Stats())
 }
 
-func TestStatusShares(t *testing.T) {
+func TestStatuses_Shares_OneEntryPerShareID(t *testing.T) {
 	t.Parallel()
 	one, two := types.UID("11111111-1111-1111-1111-111111111111"), types.UID("22222222-2222-2222-2222-222222222222")
 	first, second := result(driverName, "gpu-a-mps"), result(driverName, "gpu-a-mps")
@@ -266,8 +266,8 @@ func TestStatusShares(t *testing.T) {
 	assert.Equal(t, kube.StatusesStats{Written: 1, Unchanged: 1}, w.Stats())
 }
 
-// What cannot or need not be said is dropped without an error.
-func TestStatusGone(t *testing.T) {
+// A report without a matching allocation is dropped without an error.
+func TestStatuses_NoMatchingAllocation_Gone(t *testing.T) {
 	t.Parallel()
 	deallocated := claimWith()
 	deallocated.Status.Allocation = nil
@@ -282,13 +282,13 @@ func TestStatusGone(t *testing.T) {
 		devices []kube.Device
 		want    kube.StatusesStats
 	}{
-		"deleted":              {claimWith(result(driverName, "gpu-a")), missing, nil, kube.StatusesStats{Gone: 1}},
-		"replaced":             {claimWith(result(driverName, "gpu-a")), other, nil, kube.StatusesStats{Gone: 1}},
-		"deallocated":          {deallocated, claimRef, nil, kube.StatusesStats{Gone: 1}},
-		"allocated others":     {claimWith(result(driverName, "gpu-a")), claimRef, []kube.Device{device("gpu-b")}, kube.StatusesStats{Gone: 1}},
-		"none of ours":         {claimWith(result(otherDriver, "gpu-a")), claimRef, nil, kube.StatusesStats{Gone: 1}},
-		"for two requests":     {twice, claimRef, []kube.Device{device("gpu-a"), device("gpu-a")}, kube.StatusesStats{Written: 1}},
-		"no devices were told": {claimWith(result(driverName, "gpu-a")), claimRef, nil, kube.StatusesStats{Written: 1}},
+		"deleted":                {claimWith(result(driverName, "gpu-a")), missing, nil, kube.StatusesStats{Gone: 1}},
+		"replaced":               {claimWith(result(driverName, "gpu-a")), other, nil, kube.StatusesStats{Gone: 1}},
+		"deallocated":            {deallocated, claimRef, nil, kube.StatusesStats{Gone: 1}},
+		"other devices":          {claimWith(result(driverName, "gpu-a")), claimRef, []kube.Device{device("gpu-b")}, kube.StatusesStats{Gone: 1}},
+		"other driver":           {claimWith(result(otherDriver, "gpu-a")), claimRef, nil, kube.StatusesStats{Gone: 1}},
+		"for two requests":       {twice, claimRef, []kube.Device{device("gpu-a"), device("gpu-a")}, kube.StatusesStats{Written: 1}},
+		"report without devices": {claimWith(result(driverName, "gpu-a")), claimRef, nil, kube.StatusesStats{Written: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -302,7 +302,7 @@ func TestStatusGone(t *testing.T) {
 	}
 }
 
-func TestStatusDeletedWhileWriting(t *testing.T) {
+func TestStatuses_ClaimDeletedDuringWrite_Gone(t *testing.T) {
 	t.Parallel()
 	w := newWriter(t, claimWith(result(driverName, "gpu-a")), func(a clienttesting.Action) error {
 		if a.GetVerb() == "patch" {

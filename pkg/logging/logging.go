@@ -1,4 +1,4 @@
-// Package logging sets up the logs of Prism's programs, in the same way for all of them.
+// Package logging configures the logs of all of Prism's programs in the same way.
 package logging
 
 import (
@@ -7,12 +7,12 @@ import (
 
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register" // the format "json"
+	_ "k8s.io/component-base/logs/json/register" // log format "json"
 	"k8s.io/klog/v2"
 )
 
-// Start sets the format, "text" or "json", and the verbosity, 0 to 10, of the process's logs, and logs its version and its effective
-// settings. Call it once, and klog.Flush when the process ends.
+// Start sets the format, "text" or "json", and the verbosity, 0 to 10, of the process's logs, and logs the version and the effective
+// settings. Call it once, and klog.Flush before the process exits.
 func Start(format string, verbosity int, version string, settings any) (klog.Logger, error) {
 	configuration := logsapi.NewLoggingConfiguration()
 	configuration.Format = format

@@ -1,8 +1,9 @@
-// Package nvsmi runs the driver's own nvidia-smi for what NVML cannot do: to set how long the time slices of a GPU are. It is the
-// only package that runs programs.
+// Package nvsmi runs the driver's own nvidia-smi for what NVML cannot do: setting the time-slice interval of a GPU. It is the only
+// package that runs programs.
 //
-// The program is that of the driver installation in use, run with the C library of this process and with the NVML library of
-// that installation loaded before any other, as this process has loaded it itself. It neither needs a shell nor a root of its own.
+// The program is the one of the driver installation in use. It runs with the C library of this process and with the NVML library of
+// that installation preloaded, the same library that this process has loaded. It needs neither a shell nor a root directory of its own.
 //
-// Nobody can ask NVML for the time slices in force, and asking the program costs as much as setting them: who sets them remembers.
+// NVML does not report the time-slice interval in force, and reading it with the program costs as much as setting it, so callers
+// record what they set.
 package nvsmi

@@ -22,17 +22,17 @@ import (
 
 const someGPU = gpu.UUID("GPU-aaaaaaaa-0000-4000-8000-000000000000")
 
-// scripted is a tool that is a shell script.
+// scripted is a tool whose program is a shell script.
 func scripted(t *testing.T, script string) *Tool {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "nvidia-smi")
-	syscall.ForkLock.RLock() // a child that has the file open for writing would keep others from running it
+	syscall.ForkLock.RLock() // a forked child that has the file open for writing would make its execution fail
 	defer syscall.ForkLock.RUnlock()
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\n"+script), 0o755))
 	return &Tool{Find: func() (Install, error) { return Install{Program: program, Root: "/"}, nil }}
 }
 
-func TestWhatIsRun(t *testing.T) {
+func TestSetTimeslice_EachInterval_ProgramArgumentsAndEnvironment(t *testing.T) {
 	t.Parallel()
 	for interval, value := range policies {
 		said := filepath.Join(t.TempDir(), "said")
@@ -50,20 +50,20 @@ func TestWhatIsRun(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestSetTimeslice_ProgramFails_ErrorByExitCode(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		script string
 		kind   error
 		says   string
 	}{
-		"not root":        {"echo; echo 'Failed to set  timeslice'; exit 4", gpu.ErrPermission, "permission denied (it ended with exit code 4: Failed to set timeslice)"},
-		"no such GPU":     {"echo No devices were found; exit 6", gpu.ErrNotFound, "not found (it ended with exit code 6: No devices were found)"},
-		"no driver":       {"exit 9", gpu.ErrDriverNotLoaded, "exit code 9: it printed nothing"},
-		"no library":      {"exit 12", gpu.ErrDriverNotLoaded, "exit code 12"},
-		"lost":            {"echo lost >&2; exit 15", gpu.ErrLost, "exit code 15: lost"},
+		"not root":        {"echo; echo 'Failed to set  timeslice'; exit 4", gpu.ErrPermission, "permission denied (nvidia-smi exited with code 4: Failed to set timeslice)"},
+		"no such GPU":     {"echo No devices were found; exit 6", gpu.ErrNotFound, "not found (nvidia-smi exited with code 6: No devices were found)"},
+		"no driver":       {"exit 9", gpu.ErrDriverNotLoaded, "exited with code 9: no output"},
+		"no library":      {"exit 12", gpu.ErrDriverNotLoaded, "exited with code 12"},
+		"lost":            {"echo lost >&2; exit 15", gpu.ErrLost, "exited with code 15: lost"},
 		"in use":          {"exit 19", gpu.ErrInUse, "in use"},
-		"something else":  {"head -c 100000 /dev/zero | tr '\\0' x; exit 77", nil, "it ended with exit code 77: " + strings.Repeat("x", 200)},
+		"something else":  {"head -c 100000 /dev/zero | tr '\\0' x; exit 77", nil, "nvidia-smi exited with code 77: " + strings.Repeat("x", 200)},
 		"killed by other": {"kill -9 $$", nil, "signal: killed"},
 		"no program":      {"", nil, ""},
 	} {
@@ -74,7 +74,7 @@ func TestRefusals(t *testing.T) {
 				tool = &Tool{Find: func() (Install, error) { return Install{Program: "/no/such/program"}, nil }}
 			}
 			err := tool.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong)
-			require.ErrorContains(t, err, "setting the time slices of GPU "+string(someGPU)+" to Long with /")
+			require.ErrorContains(t, err, "setting the time-slice interval of GPU "+string(someGPU)+" to Long with /")
 			require.ErrorContains(t, err, c.says)
 			if c.kind != nil {
 				require.ErrorIs(t, err, c.kind)
@@ -89,23 +89,23 @@ func TestRefusals(t *testing.T) {
 	assert.Contains(t, unsupported.Error(), "(Not Supported) is not supported here: it needs a GPU of compute capability 7.0")
 }
 
-func TestNothingToRun(t *testing.T) {
+func TestSetTimeslice_NoProgramOrDriver_Refused(t *testing.T) {
 	t.Parallel()
 	none := &Tool{Find: func() (Install, error) { return Install{Root: "/run/nvidia/driver"}, nil }}
-	require.EqualError(t, none.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong), "setting the time slices of GPU "+string(someGPU)+
+	require.EqualError(t, none.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong), "setting the time-slice interval of GPU "+string(someGPU)+
 		" is not supported here: it needs nvidia-smi in usr/bin of the driver root /run/nvidia/driver: install the driver's tools there")
 	unloaded := &Tool{Find: func() (Install, error) { return Install{}, gpu.ErrDriverNotLoaded }}
 	require.ErrorIs(t, unloaded.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong), gpu.ErrDriverNotLoaded)
-	require.ErrorContains(t, unloaded.SetTimeslice(t.Context(), someGPU, "2ms"), `there is no interval "2ms"`)
+	require.ErrorContains(t, unloaded.SetTimeslice(t.Context(), someGPU, "2ms"), `unsupported interval "2ms"`)
 }
 
-func TestWhatHangsIsKilled(t *testing.T) {
+func TestSetTimeslice_ProgramHangs_Killed(t *testing.T) {
 	t.Parallel()
 	tool := scripted(t, "exec sleep 3600")
 	tool.Timeout = 100 * time.Millisecond
 	err := tool.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong)
 	require.ErrorIs(t, err, gpu.ErrTimeout)
-	require.ErrorContains(t, err, "see whether nvidia-smi answers on the node")
+	require.ErrorContains(t, err, "check whether nvidia-smi works on the node")
 	_, running := errors.AsType[*RunningError](tool.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong))
 	assert.False(t, running, "a program that was killed is gone")
 
@@ -113,14 +113,14 @@ func TestWhatHangsIsKilled(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, scripted(t, "exec sleep 3600").SetTimeslice(ctx, someGPU, gpu.IntervalLong), context.Canceled)
 
-	// A child of the program that keeps its output open keeps nobody.
+	// A child of the program that keeps its output open does not delay the call.
 	tool = scripted(t, "sleep 3600 & wait")
 	tool.Timeout = 100 * time.Millisecond
 	require.ErrorIs(t, tool.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong), gpu.ErrTimeout)
 }
 
-// TestOnANode runs the tool of a simulated node.
-func TestOnANode(t *testing.T) {
+// The program of a simulated node sets the interval of its GPUs.
+func TestSetTimeslice_SimulatedNode_IntervalInForce(t *testing.T) {
 	t.Parallel()
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 2))
 	tool := &Tool{Find: func() (Install, error) {

@@ -13,9 +13,9 @@ import (
 )
 
 // newKeeper builds what sets the intervals that the node's configuration says.
-func newKeeper(ctx context.Context, m *Machine, l *nodeLayout, tx *prepare.Transaction, nodeEvents events.Recorder) *timeslice.Keeper {
-	return timeslice.NewKeeper(timeslice.KeeperPorts{
-		Tool: m.Tool, Notes: m.State.Intervals, Alone: tx.WithGPULock, Wanted: func() (map[gpu.UUID]gpu.Interval, error) { return l.Controller.Snapshot().Intervals() },
+func newKeeper(ctx context.Context, m *Machine, l *nodeLayout, tx *prepare.Transaction, nodeEvents events.Recorder) *timeslice.Reconciler {
+	return timeslice.NewReconciler(timeslice.ReconcilerPorts{
+		Tool: m.Tool, Store: m.State.Intervals, WithGPULock: tx.WithGPULock, Wanted: func() (map[gpu.UUID]gpu.Interval, error) { return l.Controller.Snapshot().Intervals() },
 		Changed: func() <-chan struct{} { return m.Inventory.Current().Replaced() },
 		Failed: func(id gpu.UUID, interval gpu.Interval, err error) {
 			klog.FromContext(ctx).Error(err, "An interval is not set", "gpu", id, "interval", interval)

@@ -32,7 +32,7 @@ func newReconciler(cfg *config.Plugin, api API, tx *prepare.Transaction, metrics
 type leader struct {
 	locks      Locks
 	layout     *nodeLayout
-	keeper     *timeslice.Keeper
+	keeper     *timeslice.Reconciler
 	reconciler *reconcile.Reconciler
 }
 
@@ -60,5 +60,5 @@ func (l *leader) run(ctx context.Context) error {
 // renew looks again at what the node advertises: it may have changed.
 func (l *leader) renew() {
 	l.layout.Publisher.Renew()
-	l.keeper.Look()
+	l.keeper.Trigger()
 }

@@ -125,7 +125,7 @@ func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare
 		}{SpecBuilder(host, m.Inventory, extra), m.State.Specs},
 		Steps: map[string]prepare.Step{
 			claim.StepMIG:      mig.Step{Driver: open, Load: host.DriverLoad},
-			claim.StepInterval: timeslice.Step{Tool: m.Tool, Notes: m.State.Intervals},
+			claim.StepInterval: timeslice.Step{Tool: m.Tool, Store: m.State.Intervals},
 		},
 		Preconditions: map[string]prepare.Precondition{claim.NeedMIG: mode, claim.NeedWhole: mode},
 		Static:        mig.Static{Driver: open},

@@ -43,8 +43,8 @@ func simulated(t *testing.T, files Disk) (*Machine, *model.Node) {
 	a := System(cfg, testVersion)
 	a.Host = struct {
 		*port.Host
-		port.Bare
-	}{host, port.Bare{Boot: "boot"}}
+		port.MinimalHost
+	}{host, port.MinimalHost{Boot: "boot"}}
 	a.Driver, a.Disk = func(string) inventory.Opener { return host.Open }, files
 	m, err := OpenMachine(t.Context(), cfg, a, nil)
 	require.NoError(t, err)

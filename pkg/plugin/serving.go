@@ -67,7 +67,7 @@ func (s *serving) failure(ctx context.Context) error {
 }
 
 // newMetrics builds the metrics, which read the others when they are asked for.
-func newMetrics(version string, cfg *config.Plugin, m *Machine, l *nodeLayout, tx *prepare.Transaction, keeper *timeslice.Keeper,
+func newMetrics(version string, cfg *config.Plugin, m *Machine, l *nodeLayout, tx *prepare.Transaction, keeper *timeslice.Reconciler,
 	damaged *damagedRecords,
 ) *diagnostics.Metrics {
 	return diagnostics.NewMetrics(version, diagnostics.Readings{

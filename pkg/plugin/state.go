@@ -16,7 +16,7 @@ type State struct {
 	Records   *checkpoint.Store
 	Locks     Locks
 	Specs     *cdi.Dir
-	Intervals *timeslice.Notes
+	Intervals *timeslice.Store
 	BootID    string
 }
 
@@ -35,7 +35,7 @@ func openState(cfg *config.Plugin, a Adapters) (s State, err error) {
 	if s.Records, err = checkpoint.Open(a.Disk, dir); err != nil {
 		return s, err
 	}
-	s.Intervals = timeslice.NewNotes(a.Disk, dir, s.BootID)
+	s.Intervals = timeslice.NewStore(a.Disk, dir, s.BootID)
 	if s.Locks, err = a.Locks(dir); err != nil {
 		return s, err
 	}

@@ -11,49 +11,49 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Tool sets intervals; nvsmi.Tool is the real one. Its errors are those of package gpu.
+// Tool sets time-slice intervals; nvsmi.Tool implements it. Its errors are those of package gpu.
 type Tool interface {
 	SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu.Interval) error
 }
 
-// Step sets the interval of a GPU that a claim has for itself. It is a prepare.Step of kind claim.StepInterval, and costs one run of
-// the tool to do and one to undo.
+// Step sets the time-slice interval of a claim's exclusive GPU. It is a prepare.Step of kind claim.StepInterval. Do and Undo cost one
+// run of the tool each.
 type Step struct {
 	Tool  Tool
-	Notes *Notes
+	Store *Store
 }
 
-// Do sets the interval that the step asks for.
+// Do sets the interval in the step's arguments.
 func (s Step) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, error) {
 	wanted, err := claim.ParseInterval(step.Args)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Notes.setClaim(step.Target, wanted.Interval); err != nil {
+	if err := s.Store.setClaim(step.Target, wanted.Interval); err != nil {
 		return nil, err
 	}
 	err = s.Tool.SetTimeslice(ctx, step.Target, wanted.Interval)
 	if refused(err) {
-		err = errors.Join(err, s.Notes.setClaim(step.Target, "")) // or undoing would be refused too, for nothing
+		err = errors.Join(err, s.Store.setClaim(step.Target, "")) // otherwise Undo would run the tool, which would fail again
 	}
 	return nil, err
 }
 
-// Undo sets the interval that the GPU has without the claim. What was never begun, or is undone, is left alone.
+// Undo sets the interval that the GPU has without the claim. Without a record of the claim's interval it does nothing.
 func (s Step) Undo(ctx context.Context, step checkpoint.Step) error {
-	known, err := s.Notes.of(step.Target)
-	if err != nil || known.claim == "" {
+	found, err := s.Store.get(step.Target)
+	if err != nil || found.claim == "" {
 		return err
 	}
-	if err := s.Tool.SetTimeslice(ctx, step.Target, known.without()); err != nil {
+	if err := s.Tool.SetTimeslice(ctx, step.Target, found.withoutClaim()); err != nil {
 		return err
 	}
-	return s.Notes.setClaim(step.Target, "")
+	return s.Store.setClaim(step.Target, "")
 }
 
-// Find lists the GPUs on which claims have set an interval.
+// Find lists the GPUs with the interval of a claim.
 func (s Step) Find(context.Context) ([]checkpoint.Step, error) {
-	claimed, err := s.Notes.claimed()
+	claimed, err := s.Store.claimed()
 	found := make([]checkpoint.Step, 0, len(claimed))
 	for _, id := range claimed {
 		found = append(found, checkpoint.Step{Kind: claim.StepInterval, Target: id})
@@ -61,18 +61,18 @@ func (s Step) Find(context.Context) ([]checkpoint.Step, error) {
 	return found, err
 }
 
-// Names is true: a GPU has one interval.
+// Names returns true: steps of this kind are identified by their GPU alone, which has one interval.
 func (Step) Names(_, _ checkpoint.Step) bool { return true }
 
-// without is the interval without a claim.
-func (n note) without() gpu.Interval {
-	if n.node == "" {
+// withoutClaim is the interval that applies when no claim sets one.
+func (r record) withoutClaim() gpu.Interval {
+	if r.node == "" {
 		return gpu.IntervalDefault
 	}
-	return n.node
+	return r.node
 }
 
-// refused tells whether the tool certainly has set nothing.
+// refused reports whether the error means that the tool has certainly set nothing.
 func refused(err error) bool {
 	if _, unsupported := errors.AsType[*gpu.UnsupportedError](err); unsupported {
 		return true

@@ -24,13 +24,13 @@ const (
 	uuidB = gpu.UUID("GPU-bbbbbbbb-0000-4000-8000-000000000000")
 )
 
-// tool is a driver's tool that remembers and can refuse.
+// tool is a fake nvidia-smi that keeps the intervals and can fail.
 type tool struct {
-	// mu guards what tests set and what is read and counted in the background.
+	// mu guards the fields, which tests set and Run reads in the background.
 	mu      sync.Mutex
 	inForce map[gpu.UUID]gpu.Interval
 	runs    int
-	// refusal is what every run ends with; applied tells that the run has set the interval all the same.
+	// refusal is the error of every run; applied: a run that fails has set the interval nevertheless.
 	refusal error
 	applied bool
 }
@@ -48,42 +48,42 @@ func (f *tool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu.Inter
 	return f.refusal
 }
 
-// bench is a machine with a tool and a directory.
-type bench struct {
+// machine is a node with a fake tool and a directory for the store.
+type machine struct {
 	*tool
 	dir string
 }
 
-func newBench(t *testing.T) *bench {
+func newMachine(t *testing.T) *machine {
 	t.Helper()
-	return &bench{tool: &tool{inForce: map[gpu.UUID]gpu.Interval{}}, dir: t.TempDir()}
+	return &machine{tool: &tool{inForce: map[gpu.UUID]gpu.Interval{}}, dir: t.TempDir()}
 }
 
-// notes are those of a process in that boot.
-func (b *bench) notes(boot string) *Notes {
-	return NewNotes(disk.OS{}, b.dir, boot)
+// store is that of a process of that boot.
+func (b *machine) store(boot string) *Store {
+	return NewStore(disk.OS{}, b.dir, boot)
 }
 
-func (b *bench) step() Step {
-	return Step{Tool: b.tool, Notes: b.notes("boot-1")}
+func (b *machine) step() Step {
+	return Step{Tool: b.tool, Store: b.store("boot-1")}
 }
 
-// files are the notes that there are.
-func (b *bench) files(t *testing.T) []string {
+// files are the names of the store's files.
+func (b *machine) files(t *testing.T) []string {
 	t.Helper()
 	names, err := disk.OS{}.List(filepath.Join(b.dir, "intervals"))
 	require.NoError(t, err)
 	return names
 }
 
-func asks(id gpu.UUID, interval string) checkpoint.Step {
+func intervalStep(id gpu.UUID, interval string) checkpoint.Step {
 	return checkpoint.Step{Kind: claim.StepInterval, Target: id, Args: []byte(`{"interval":"` + interval + `"}`)}
 }
 
-func TestAClaimsInterval(t *testing.T) {
+func TestStep_DoFindUndo_SetsAndRestoresInterval(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	_, err := b.step().Do(t.Context(), asks(uuidA, "Short"))
+	b := newMachine(t)
+	_, err := b.step().Do(t.Context(), intervalStep(uuidA, "Short"))
 	require.NoError(t, err)
 	assert.Equal(t, map[gpu.UUID]gpu.Interval{uuidA: "Short"}, b.inForce)
 	assert.Equal(t, 1, b.runs)
@@ -91,25 +91,25 @@ func TestAClaimsInterval(t *testing.T) {
 	found, err := b.step().Find(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, []checkpoint.Step{{Kind: claim.StepInterval, Target: uuidA}}, found)
-	assert.True(t, Step{}.Names(asks(uuidA, "Short"), found[0]))
+	assert.True(t, Step{}.Names(intervalStep(uuidA, "Short"), found[0]))
 
-	require.NoError(t, b.step().Undo(t.Context(), asks(uuidA, "Short")))
+	require.NoError(t, b.step().Undo(t.Context(), intervalStep(uuidA, "Short")))
 	assert.Equal(t, map[gpu.UUID]gpu.Interval{uuidA: "Default"}, b.inForce)
 	assert.Equal(t, 2, b.runs)
 	assert.Empty(t, b.files(t))
 
-	require.NoError(t, b.step().Undo(t.Context(), asks(uuidA, "Short")), "undone already")
+	require.NoError(t, b.step().Undo(t.Context(), intervalStep(uuidA, "Short")), "undone already")
 	assert.Equal(t, 2, b.runs)
 	found, err = b.step().Find(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, found)
 }
 
-// TestAnIntervalWithoutRecord is found by its note alone and undone without arguments.
-func TestAnIntervalWithoutRecord(t *testing.T) {
+// Find and Undo work without the claim's checkpoint: the store alone identifies the GPU.
+func TestStep_ClaimNotInCheckpoint_FoundAndUndone(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	_, err := b.step().Do(t.Context(), asks(uuidB, "Long"))
+	b := newMachine(t)
+	_, err := b.step().Do(t.Context(), intervalStep(uuidB, "Long"))
 	require.NoError(t, err)
 	found, err := b.step().Find(t.Context())
 	require.NoError(t, err)
@@ -118,38 +118,38 @@ func TestAnIntervalWithoutRecord(t *testing.T) {
 	assert.Equal(t, map[gpu.UUID]gpu.Interval{uuidB: "Default"}, b.inForce)
 }
 
-func TestAfterARebootNothingWasSet(t *testing.T) {
+func TestStep_AfterReboot_NothingToUndo(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	_, err := b.step().Do(t.Context(), asks(uuidA, "Long"))
+	b := newMachine(t)
+	_, err := b.step().Do(t.Context(), intervalStep(uuidA, "Long"))
 	require.NoError(t, err)
-	later := Step{Tool: b.tool, Notes: b.notes("boot-2")}
+	later := Step{Tool: b.tool, Store: b.store("boot-2")}
 	found, err := later.Find(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, found)
-	require.NoError(t, later.Undo(t.Context(), asks(uuidA, "Long")))
+	require.NoError(t, later.Undo(t.Context(), intervalStep(uuidA, "Long")))
 	assert.Equal(t, 1, b.runs)
 }
 
-func TestHalfANoteIsFromBeforeAPowerCut(t *testing.T) {
+func TestStep_TruncatedFile_Ignored(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newMachine(t)
 	step := b.step()
 	require.NoError(t, os.Mkdir(filepath.Join(b.dir, "intervals"), 0o750))
 	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "intervals", string(uuidA)+".claim.json"), []byte(`{"bootID":"boot-1","cl`), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "intervals", string(uuidB)+".claim.json.tmp"), nil, 0o600))
-	require.NoError(t, step.Undo(t.Context(), asks(uuidA, "Long")))
+	require.NoError(t, step.Undo(t.Context(), intervalStep(uuidA, "Long")))
 	found, err := step.Find(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, found)
 }
 
-// TestRefusedRuns: what the tool has refused needs no undoing; what may have been done does.
-func TestRefusedRuns(t *testing.T) {
+// An error that proves that nothing was set leaves nothing to undo; any other error may have set the interval.
+func TestStep_DoFails_UndoneUnlessRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		refusal error
-		runs    int // of Undo
+		runs    int // of the tool by Undo
 	}{
 		"not supported": {&gpu.UnsupportedError{Feature: "it"}, 0},
 		"no driver":     {gpu.ErrDriverNotLoaded, 0},
@@ -159,12 +159,12 @@ func TestRefusedRuns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newMachine(t)
 			b.refusal, b.applied = c.refusal, c.runs > 0
-			_, err := b.step().Do(t.Context(), asks(uuidA, "Long"))
+			_, err := b.step().Do(t.Context(), intervalStep(uuidA, "Long"))
 			require.ErrorIs(t, err, c.refusal)
 			b.refusal, b.runs = nil, 0
-			require.NoError(t, b.step().Undo(t.Context(), asks(uuidA, "Long")))
+			require.NoError(t, b.step().Undo(t.Context(), intervalStep(uuidA, "Long")))
 			assert.Equal(t, c.runs, b.runs)
 			assert.NotEqual(t, gpu.IntervalLong, b.inForce[uuidA])
 			assert.Empty(t, b.files(t))
@@ -172,50 +172,50 @@ func TestRefusedRuns(t *testing.T) {
 	}
 }
 
-func TestUndoingThatFailsIsRepeated(t *testing.T) {
+func TestStep_UndoFails_RetrySucceeds(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	_, err := b.step().Do(t.Context(), asks(uuidA, "Long"))
+	b := newMachine(t)
+	_, err := b.step().Do(t.Context(), intervalStep(uuidA, "Long"))
 	require.NoError(t, err)
 	b.refusal = gpu.ErrLost
-	require.ErrorIs(t, b.step().Undo(t.Context(), asks(uuidA, "Long")), gpu.ErrLost)
+	require.ErrorIs(t, b.step().Undo(t.Context(), intervalStep(uuidA, "Long")), gpu.ErrLost)
 	b.refusal = nil
-	require.NoError(t, b.step().Undo(t.Context(), asks(uuidA, "Long")))
+	require.NoError(t, b.step().Undo(t.Context(), intervalStep(uuidA, "Long")))
 	assert.Equal(t, gpu.IntervalDefault, b.inForce[uuidA])
 }
 
-// fullDisk takes no files.
+// fullDisk fails every write.
 type fullDisk struct{ disk.OS }
 
 func (fullDisk) Write(string, []byte, fs.FileMode, bool) error { return syscall.ENOSPC }
 
-// TestOnAFullDisk nothing is set that cannot be noted, and a claim ends all the same, whatever the node wants.
-func TestOnAFullDisk(t *testing.T) {
+// On a full disk Undo succeeds, because it only removes a file, and Do sets nothing, because it could not be undone after a restart.
+func TestStep_FullDisk_DoFailsAndUndoSucceeds(t *testing.T) {
 	t.Parallel()
-	k := newKeeping(t)
+	k := newConfiguredNode(t)
 	k.wanted = intervals("Long", "Default")
-	k.keeper("boot-1").Keep(t.Context())
-	_, err := k.step().Do(t.Context(), asks(uuidA, "Short"))
+	k.newReconciler("boot-1").Reconcile(t.Context())
+	_, err := k.step().Do(t.Context(), intervalStep(uuidA, "Short"))
 	require.NoError(t, err)
-	full := Step{Tool: k.tool, Notes: NewNotes(fullDisk{}, k.dir, "boot-1")}
-	require.NoError(t, full.Undo(t.Context(), asks(uuidA, "Short")))
+	full := Step{Tool: k.tool, Store: NewStore(fullDisk{}, k.dir, "boot-1")}
+	require.NoError(t, full.Undo(t.Context(), intervalStep(uuidA, "Short")))
 	assert.Equal(t, gpu.IntervalLong, k.inForce[uuidA])
-	_, err = full.Do(t.Context(), asks(uuidB, "Short"))
+	_, err = full.Do(t.Context(), intervalStep(uuidB, "Short"))
 	require.ErrorIs(t, err, syscall.ENOSPC)
-	assert.NotContains(t, k.inForce, uuidB, "what cannot be noted is not set")
+	assert.NotContains(t, k.inForce, uuidB, "an interval that cannot be recorded is not set")
 
-	_, err = k.step().Do(t.Context(), asks(uuidB, "Short"))
+	_, err = k.step().Do(t.Context(), intervalStep(uuidB, "Short"))
 	require.NoError(t, err)
-	require.NoError(t, full.Undo(t.Context(), asks(uuidB, "Short")))
+	require.NoError(t, full.Undo(t.Context(), intervalStep(uuidB, "Short")))
 	assert.Equal(t, intervals("Long", "Default"), k.inForce)
 	found, err := k.step().Find(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, found)
 }
 
-func TestArgumentsThatNobodyWrote(t *testing.T) {
+func TestStep_InvalidArguments_Refused(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newMachine(t)
 	_, err := b.step().Do(t.Context(), checkpoint.Step{Target: uuidA, Args: []byte("{")})
 	require.ErrorContains(t, err, "reading the arguments of step interval")
 	assert.Zero(t, b.runs)

@@ -212,8 +212,8 @@ func (n *node) process() (*plugin.Machine, *prepare.Transaction) {
 	machine, err := plugin.OpenMachine(t.Context(), n.cfg, plugin.Adapters{
 		Version: "test", Disk: n.disk, Host: struct {
 			*port.Host
-			port.Bare
-		}{host, port.Bare{Boot: "boot"}},
+			port.MinimalHost
+		}{host, port.MinimalHost{Boot: "boot"}},
 		Locks:  func(dir string) (plugin.Locks, error) { return checkpoint.OpenLocks(dir) },
 		Driver: func(string) inventory.Opener { return host.Open }, Now: time.Now,
 		Tool: func(*inventory.Inventory) timeslice.Tool { return n.tool },

@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// inMIGMode returns the GPUs whose MIG mode is on already: nothing here changes it.
+// inMIGMode returns the GPUs in MIG mode. The tests do not change the mode.
 func inMIGMode(t *testing.T, session *nvml.Session) []gpu.GPU {
 	t.Helper()
 	all, _, err := session.GPUs(t.Context())
@@ -36,8 +36,8 @@ func inMIGMode(t *testing.T, session *nvml.Session) []gpu.GPU {
 	return found
 }
 
-// The driver tells the profiles of the tables that everything else is tested with.
-func TestProfiles(t *testing.T) {
+// The driver reports the same profiles as the tables of the simulation.
+func TestProfiles_RealGPUs_MatchSimulation(t *testing.T) {
 	session, _, _ := open(t)
 	driver, err := session.Driver(t.Context())
 	require.NoError(t, err)
@@ -45,13 +45,13 @@ func TestProfiles(t *testing.T) {
 		show(t, "profiles of "+g.Product.Name, g.MIG.Profiles)
 		id, board, known := boardOf(g.Product.Name)
 		if !known {
-			t.Logf("GPU %d: there is no table for %s", g.Index, g.Product.Name)
+			t.Logf("GPU %d: the simulation has no board %s", g.Index, g.Product.Name)
 			continue
 		}
 		assert.Empty(t, cmp.Diff(simulated(board, driver), shapes(g.MIG.Profiles)), "GPU %d, the simulated %s", g.Index, id)
 		for _, want := range board.MIG.Profiles {
 			if i := find(g.MIG.Profiles, want.Name); i >= 0 {
-				// How much the driver keeps for itself differs from version to version.
+				// The memory that the driver reserves depends on its version.
 				assert.InEpsilon(t, want.MemoryMiB<<20, g.MIG.Profiles[i].Capacity.MemoryBytes, .05, want.Name)
 			}
 		}
@@ -59,8 +59,8 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// The instances of a GPU are told the same whoever asks, fit the profiles and each other, and have their device nodes.
-func TestInstances(t *testing.T) {
+// All calls report the same instances, which match the profiles, do not overlap and have device nodes.
+func TestInstances_RealGPUs_ConsistentWithProfiles(t *testing.T) {
 	session, _, host := open(t)
 	for _, g := range inMIGMode(t, session) {
 		show(t, "instances of "+string(g.UUID), g.MIG.Instances)
@@ -81,8 +81,8 @@ func TestInstances(t *testing.T) {
 				assert.False(t, instance.Placement.Overlaps(other.Placement), "GPU instances %d and %d", other.ID, instance.ID)
 			}
 			for _, c := range instance.Compute {
-				assert.Regexp(t, `^MIG-[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, string(c.UUID), "made from names")
-				assert.False(t, uuids[c.UUID], "%s is told twice", c.UUID)
+				assert.Regexp(t, `^MIG-[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, string(c.UUID), "name-based UUID")
+				assert.False(t, uuids[c.UUID], "%s is reported twice", c.UUID)
 				uuids[c.UUID] = true
 				assert.LessOrEqual(t, c.Slices, profile.Slices)
 				nodes, err := host.MIGNodes(g.Minor, instance.ID, c.ID)
@@ -93,7 +93,7 @@ func TestInstances(t *testing.T) {
 	}
 }
 
-// shape is what a profile is on every driver that has it.
+// shape is the part of a profile that does not depend on the driver version.
 type shape struct {
 	ID, Slices, MaxInstances int
 	Engines                  gpu.Capacity
@@ -106,7 +106,7 @@ func shapeOf(p *gpu.MIGProfile) shape {
 	return shape{p.ID, p.Slices, p.MaxInstances, engines, p.Placements}
 }
 
-// shapes are by the names of the profiles.
+// shapes are the shapes by name of the profile.
 func shapes(profiles []gpu.MIGProfile) map[string]shape {
 	named := map[string]shape{}
 	for i := range profiles {
@@ -124,7 +124,7 @@ func find(profiles []gpu.MIGProfile, name string) int {
 	return -1
 }
 
-// boardOf finds the board of the simulation that calls itself so.
+// boardOf returns the simulated board with that product name.
 func boardOf(product string) (id string, board model.Board, known bool) {
 	for _, id := range model.BoardIDs() {
 		board, err := model.BoardByID(id)
@@ -135,7 +135,7 @@ func boardOf(product string) (id string, board model.Board, known bool) {
 	return "", model.Board{}, false
 }
 
-// simulated are the profiles that the simulated driver of that version offers.
+// simulated are the profiles that the simulated driver of that version has.
 func simulated(board model.Board, driver gpu.Driver) map[string]shape {
 	named := map[string]shape{}
 	branch, _, _ := strings.Cut(driver.Version, ".")

@@ -21,40 +21,40 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// cluster is what the API server has that concerns one node. It is in a file, as it outlives the node's processes and its power.
+// cluster is the state of the API server that concerns one node. It is stored in a file, so that it survives processes and power cuts.
 type cluster struct {
 	// Config is the node's configuration.
 	Config string
-	// Published are the node's devices, by place.
+	// Published are the published devices by place.
 	Published map[string]*publication
-	// GPUs are the names of the whole devices of the GPUs that the node had then.
+	// GPUs are the names of the whole-GPU devices of the GPUs that the node had at that time.
 	GPUs []string
-	// Allocated are the places of the devices that claims were given, by the claims' UIDs.
+	// Allocated are the places of allocated devices by claim UID.
 	Allocated map[string][]string
-	// Broken says which law was broken by something that was published; empty: none.
+	// Broken is the invariant that a publication has violated; empty: none.
 	Broken string
 }
 
-// publication is a device as it was published last.
+// publication is the last publication of a device.
 type publication struct {
-	// Is tells what claims find apart, without taints. Several claims may have it.
+	// Is identifies what claims get, without taints. Several claims may share it.
 	Is      uint64
 	Several bool `json:",omitempty"`
-	// Leaving: it is tainted, since then by the clock of the process that leads; Seen: for long enough in the life of one process.
+	// Leaving: since when it is tainted, by the clock of the leading process; Seen: the taint was visible long enough for one process.
 	Leaving bool `json:",omitempty"`
 	Seen    bool `json:",omitempty"`
 	Since   time.Time
 }
 
-// taintTime is how long a taint must be seen before what carries it may go.
+// taintTime is how long a taint must be visible before the device may be removed.
 const taintTime = 5 * time.Second
 
-// place is a device of a pool.
+// place identifies a device of a pool.
 func place(pool, device string) string { return pool + " " + device }
 
 func (m *Machine) clusterFile() string { return filepath.Join(m.dir(), "cluster") }
 
-// cluster reads what the API server has.
+// cluster reads the state of the API server.
 func (m *Machine) cluster() (*cluster, error) {
 	c := &cluster{Published: map[string]*publication{}, Allocated: map[string][]string{}}
 	raw, err := os.ReadFile(m.clusterFile())
@@ -67,8 +67,8 @@ func (m *Machine) cluster() (*cluster, error) {
 	return c, err
 }
 
-// tell changes what the API server has.
-func (m *Machine) tell(how func(*cluster)) error {
+// updateCluster changes the state of the API server.
+func (m *Machine) updateCluster(how func(*cluster)) error {
 	c, err := m.cluster()
 	if err != nil {
 		return err
@@ -81,29 +81,28 @@ func (m *Machine) tell(how func(*cluster)) error {
 	return os.WriteFile(m.clusterFile(), raw, 0o600)
 }
 
-// leads: a process has become the one that publishes; it knows of no taint how old it is.
+// leads records that another process publishes, which does not know the age of taints.
 func (c *cluster) leads(now time.Time) {
 	for _, d := range c.Published {
 		d.Since = now
 	}
 }
 
-// unsaved: what is on offer could not be saved, so the next process knows nothing of it and may withdraw it at once.
+// unsaved records that the layout could not be saved, so that the next process does not know it and may remove it at once.
 func (c *cluster) unsaved() {
 	for _, d := range c.Published {
 		d.Seen = true
 	}
 }
 
-// age notes which taints were seen for long enough.
+// age records which taints were visible long enough.
 func (c *cluster) age(now time.Time) {
 	for _, d := range c.Published {
 		d.Seen = d.Leaving && (d.Seen || now.Sub(d.Since) >= taintTime)
 	}
 }
 
-// publish takes what a node publishes. What goes, or is another device from now on, must have been tainted before, and no claim may
-// have it.
+// publish stores what a node publishes. A device that is removed or changed must have been tainted before and must not be allocated.
 func (c *cluster) publish(resources resourceslice.DriverResources, node *gpu.Node, now time.Time) {
 	c.GPUs = nil
 	for _, d := range node.Devices() {
@@ -131,24 +130,24 @@ func (c *cluster) publish(resources resourceslice.DriverResources, node *gpu.Nod
 	}
 }
 
-// sees tells whether the node had the GPU of a device when it published last: one whose driver does not answer is not there.
+// sees reports whether the node had the GPU of a device at its last publication: a GPU that does not respond is not included.
 func (c *cluster) sees(at string) bool {
 	_, device, _ := strings.Cut(at, " ")
 	return slices.ContainsFunc(c.GPUs, func(whole string) bool { return device == whole || strings.HasPrefix(device, whole+"-") })
 }
 
-// published is what is remembered of a device.
+// published returns the publication of a device.
 func published(d resourceapi.Device, now time.Time) *publication {
 	p := &publication{Since: now, Several: d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations}
 	p.Leaving = slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == DriverName+"/"+publish.DrainingTaint })
 	d.Taints = nil
 	sum := fnv.New64()
-	_ = json.NewEncoder(sum).Encode(d) // of types that can be encoded, to what takes all
+	_ = json.NewEncoder(sum).Encode(d) // of types that can be encoded, to a hash
 	p.Is = sum.Sum64()
 	return p
 }
 
-// gone notes which law was broken when a device went.
+// gone records the invariant that the removal of a device violates.
 func (c *cluster) gone(at string, was *publication) {
 	if !was.Seen {
 		c.Broken = fmt.Sprintf("%s went, and was not tainted for %s before", at, taintTime)
@@ -160,10 +159,10 @@ func (c *cluster) gone(at string, was *publication) {
 	}
 }
 
-// errPending is why a claim stays without devices.
-var errPending = errors.New("no node has the devices")
+// errPending is the error of a claim that cannot be allocated.
+var errPending = errors.New("no node publishes the devices")
 
-// schedule gives the claim the devices of the act, from the pools in which they are published, as long as they get new claims.
+// schedule allocates the devices of the act from the pools that publish them, unless they are tainted.
 func (c *cluster) schedule(rc *resourceapi.ResourceClaim) error {
 	uid := string(rc.UID)
 	results := rc.Status.Allocation.Devices.Results
@@ -173,7 +172,7 @@ func (c *cluster) schedule(rc *resourceapi.ResourceClaim) error {
 		for i := range results {
 			at, ok := c.free(results[i].Device)
 			if !ok {
-				return fmt.Errorf("claim %s wants %s: %w", uid, results[i].Device, errPending)
+				return fmt.Errorf("claim %s requests %s: %w", uid, results[i].Device, errPending)
 			}
 			places = append(places, at)
 		}
@@ -185,18 +184,18 @@ func (c *cluster) schedule(rc *resourceapi.ResourceClaim) error {
 	return nil
 }
 
-// free finds the place of a device that can be given to a claim.
+// free finds the place of a device that can be allocated.
 func (c *cluster) free(device string) (at string, ok bool) {
 	for at, d := range c.Published {
-		if strings.HasSuffix(at, " "+device) && !d.Leaving && (d.Several || !c.given(at)) {
+		if strings.HasSuffix(at, " "+device) && !d.Leaving && (d.Several || !c.isAllocated(at)) {
 			return at, true
 		}
 	}
 	return "", false
 }
 
-// given tells whether a claim has what is at that place.
-func (c *cluster) given(at string) bool {
+// isAllocated reports whether a claim has the device at that place.
+func (c *cluster) isAllocated(at string) bool {
 	for _, places := range c.Allocated {
 		if slices.Contains(places, at) {
 			return true
@@ -205,27 +204,27 @@ func (c *cluster) given(at string) bool {
 	return false
 }
 
-// given is the claim of an act with its devices. On a node whose offering changes it has what it was given first, or is given that
-// now. A stale one was given what the node does not offer.
-func (m *Machine) given(act Act) (*resourceapi.ResourceClaim, error) {
+// allocateFor returns the claim of an act with its devices. If layouts change, it keeps its first allocation. A stale claim is allocated
+// a device that the node does not advertise.
+func (m *Machine) allocateFor(act Act) (*resourceapi.ResourceClaim, error) {
 	rc := m.claim(act)
-	if !m.offers || act.Stale {
+	if !m.layoutChanges || act.Stale {
 		return rc, nil
 	}
 	var pending error
-	err := m.tell(func(c *cluster) { pending = c.schedule(rc) })
+	err := m.updateCluster(func(c *cluster) { pending = c.schedule(rc) })
 	return rc, errors.Join(err, pending)
 }
 
-// let takes the devices of a claim back once it is unprepared.
-func (m *Machine) let(ctx context.Context, p *Process, uid string) error {
-	if err := p.Unprepare(ctx, uid); err != nil || !m.offers {
+// unprepareAndDelete deallocates a claim after unpreparing it.
+func (m *Machine) unprepareAndDelete(ctx context.Context, p *Process, uid string) error {
+	if err := p.Unprepare(ctx, uid); err != nil || !m.layoutChanges {
 		return err
 	}
-	return m.tell(func(c *cluster) { delete(c.Allocated, uid) })
+	return m.updateCluster(func(c *cluster) { delete(c.Allocated, uid) })
 }
 
-// taints lists what is published, and of each whether it is tainted.
+// taints lists the published devices and whether each is tainted.
 func (m *Machine) taints() (map[gpu.PoolDevice]bool, error) {
 	c, err := m.cluster()
 	tainted := map[gpu.PoolDevice]bool{}
@@ -236,10 +235,10 @@ func (m *Machine) taints() (map[gpu.PoolDevice]bool, error) {
 	return tainted, err
 }
 
-// allocated answers which of these devices claims have.
+// allocated returns which of these devices are allocated.
 func (m *Machine) allocated(now time.Time, asked map[gpu.PoolDevice]bool) (*kube.AllocatedPage, error) {
 	had := map[gpu.PoolDevice]bool{}
-	err := m.tell(func(c *cluster) {
+	err := m.updateCluster(func(c *cluster) {
 		c.age(now)
 		for _, places := range c.Allocated {
 			for _, at := range places {

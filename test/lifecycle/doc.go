@@ -1,20 +1,20 @@
-// Package lifecycle runs the life of claims with the product's own packages on a simulated GPU node, and checks the laws of a
-// claim on what is left on disk and in the hardware:
+// Package lifecycle runs claims with the product's own packages on a simulated GPU node, and checks the invariants of a claim on the
+// state of disk and hardware:
 //
-//   - preparing and unpreparing are idempotent;
-//   - no device is owned twice;
-//   - whatever was made is in a record, and nothing is left in the end;
-//   - undoing restores what was before;
-//   - a claim that was answered keeps its answer;
-//   - what a GPU is offered as changes when no claim has what leaves;
+//   - Prepare and Unprepare are idempotent;
+//   - no device has two owners;
+//   - every effect is recorded, and nothing is left in the end;
+//   - undoing an effect restores the previous state;
+//   - a prepared claim keeps its result;
+//   - the layout of a GPU changes only when no claim has a device that is removed;
 //   - Unprepare always ends.
 //
-// A Machine outlives the processes that are started on it. Each touch of the disk, of a lock, of the hook program, of the
-// driver or of the hardware goes through the process's Touch, which can count it, refuse it, or be the last thing that the
-// process does. Processes are goroutines, where it is about the order of their touches, or real ones with the driver's library
-// (TestKilledProcesses), which end by SIGKILL; from their journal follows everything that a power cut at that moment may have
-// left on disk.
+// A Machine outlives the processes on it. Every access to the disk, a lock, the hook program, the driver or the hardware is a
+// FaultPoint of the process, which can be counted, can fail, or can be the last one before the process is killed. Processes are
+// goroutines, where the order of fault points matters, or real processes with the driver's library
+// (TestScenarios_ProcessKilled_Recovers), which are killed by SIGKILL; their journal determines every state of the disk that a power cut
+// at that moment may leave.
 //
-// A new kind of effect plugs in as one line of Effects, a new life as one entry of scenarios: both are then killed, refused and
-// cut off everywhere.
+// A new kind of effect is one line of Effects, a new scenario one entry of scenarios: both are then run with kills, faults and power
+// cuts at every fault point.
 package lifecycle

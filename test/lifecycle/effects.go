@@ -11,10 +11,10 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// Effect is a kind of hardware effect that can be looked for.
+// Effect is a kind of hardware effect that can be found on the hardware.
 type Effect interface {
 	prepare.Finder
-	// Present tells whether the GPU has the effect, whoever made it.
+	// Present reports whether the GPU has the effect, independently of records.
 	Present(g *model.GPUSnapshot) bool
 }
 
@@ -26,33 +26,33 @@ var Effects = map[string]func(*Machine) Effect{
 	"persistence": func(m *Machine) Effect { return setting{machine: m, knob: persistence, value: 1} },
 }
 
-// AllEffects is the order in which plans have them.
+// AllEffects are all effects, in the order of plans.
 var AllEffects = []string{"computeMode", "persistence"}
 
-// setting is the effect of a knob that is turned. It refuses a knob that somebody turned before: whose effect was not undone,
-// or who has the same GPU.
+// setting is the effect of a changed setting. It refuses a setting that is changed already: an earlier effect was not undone, or another
+// claim has the same GPU.
 type setting struct {
 	machine *Machine
 	knob    knob
 	value   uint32
-	// under is what is made on top of it and must be undone first, as a compute instance before its GPU instance.
+	// under are the effects that depend on it and must be undone first, like a compute instance before its GPU instance.
 	under []knob
 }
 
-// They are never expected, and therefore no gpu.ErrInUse, which would be waited for.
+// These errors must not occur, so they are not gpu.ErrInUse, which is retried.
 var (
-	errTurned  = errors.New("somebody turned it before")
-	errBuiltOn = errors.New("another effect stands on it")
+	errChanged   = errors.New("the setting was changed before")
+	errDependent = errors.New("another effect depends on it")
 )
 
-// Do turns the knob and says where it stood.
+// Do changes the setting and returns its previous value.
 func (s setting) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, error) {
 	was, err := s.machine.hardware.get(ctx, step.Target, s.knob)
 	if err != nil {
 		return nil, err
 	}
 	if was != 0 {
-		return nil, fmt.Errorf("the knob stands at %d: %w", was, errTurned)
+		return nil, fmt.Errorf("the setting is %d: %w", was, errChanged)
 	}
 	if err := s.machine.hardware.set(ctx, step.Target, s.knob, s.value); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (s setting) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage,
 	return json.Marshal(was)
 }
 
-// Undo turns the knob back.
+// Undo restores the setting.
 func (s setting) Undo(ctx context.Context, step checkpoint.Step) error {
 	var was uint32
 	if len(step.Made) > 0 {
@@ -70,13 +70,13 @@ func (s setting) Undo(ctx context.Context, step checkpoint.Step) error {
 	}
 	for _, above := range s.under {
 		if value, err := s.machine.hardware.get(ctx, step.Target, above); err != nil || value != 0 {
-			return errors.Join(err, errBuiltOn)
+			return errors.Join(err, errDependent)
 		}
 	}
 	return s.machine.hardware.set(ctx, step.Target, s.knob, was)
 }
 
-// Find returns the GPUs whose knob stands where this effect leaves it.
+// Find returns the GPUs whose setting has the value of this effect.
 func (s setting) Find(ctx context.Context) (found []checkpoint.Step, err error) {
 	for _, id := range s.machine.gpus {
 		value, err := s.machine.hardware.get(ctx, id, s.knob)
@@ -90,10 +90,10 @@ func (s setting) Find(ctx context.Context) (found []checkpoint.Step, err error) 
 	return found, nil
 }
 
-// Names: a GPU has each knob once.
+// Names: a GPU has each setting once.
 func (setting) Names(_, _ checkpoint.Step) bool { return true }
 
-// Present tells whether the knob is turned.
+// Present reports whether the setting is changed.
 func (s setting) Present(g *model.GPUSnapshot) bool {
 	if s.knob == persistence {
 		return g.Persistence

@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// knob is one setting of a GPU that outlives the process that turned it. Zero is what the driver sets when it is loaded.
+// knob is a setting of a GPU that outlives the process that changed it. Zero is the default of the driver.
 type knob int
 
 const (
@@ -20,16 +20,16 @@ const (
 	persistence
 )
 
-// symbols are the NVML functions that turn the knobs.
+// symbols are the NVML functions that change the settings.
 var symbols = map[knob]string{computeMode: "nvmlDeviceSetComputeMode", persistence: "nvmlDeviceSetPersistenceMode"}
 
-// hardware reads and turns knobs. Errors are worded as the product's adapter does.
+// hardware reads and changes settings. Its errors are those of the product's adapter.
 type hardware interface {
 	get(ctx context.Context, id gpu.UUID, k knob) (uint32, error)
 	set(ctx context.Context, id gpu.UUID, k knob, value uint32) error
 }
 
-// modelled asks the model of the process itself.
+// modelled uses the model of this process.
 type modelled struct{ node *model.Node }
 
 // callTime bounds one call of the driver, as the product's adapter does.
@@ -86,7 +86,7 @@ func (h modelled) open(ctx context.Context, id gpu.UUID) (*model.Session, model.
 	return nil, 0, 0, fmt.Errorf("GPU %s: %w", id, gpu.ErrNotFound)
 }
 
-// translated words the model's codes as the product's adapter does.
+// translated converts the model's codes like the product's adapter.
 func translated(err error) error {
 	for code, kind := range map[model.Return]error{
 		model.DriverNotLoaded: gpu.ErrDriverNotLoaded, model.InUse: gpu.ErrInUse, model.Timeout: gpu.ErrTimeout, model.GPUIsLost: gpu.ErrLost,
@@ -98,7 +98,7 @@ func translated(err error) error {
 	return err
 }
 
-// library asks the driver's library. It initialises it for each call: a driver that is loaded again forgets who did so before.
+// library uses the driver's library. It is initialised for each call, because a reloaded driver invalidates earlier initialisations.
 type library struct{ nvml nvml.Interface }
 
 func (h library) get(ctx context.Context, id gpu.UUID, k knob) (value uint32, err error) {

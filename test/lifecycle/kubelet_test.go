@@ -22,24 +22,24 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// life is a claim as scheduler and kubelet see it.
-type life struct {
+// podClaim is a claim as scheduler and kubelet see it.
+type podClaim struct {
 	rc      *resourceapi.ResourceClaim
 	devices []string
-	// answer is what Prepare returned, nil while it has not, or when the claim was let go of.
+	// answer is the result of Prepare, nil before and after Unprepare.
 	answer *checkpoint.Record
-	// boot is the one in which it was answered last.
+	// boot is the boot of the last Prepare.
 	boot string
-	// gone: its pod was deleted by force. The scheduler takes its GPUs for free; the kubelet will still unprepare it.
+	// gone: its pod was deleted by force. The scheduler considers its GPUs free; the kubelet will still unprepare it.
 	gone bool
 }
 
-func (l *life) uid() string { return string(l.rc.UID) }
+func (l *podClaim) uid() string { return string(l.rc.UID) }
 
-// killer lets a process touch the machine a number of times. The last touch takes effect or not; then the process is dead, and
-// so is each of its goroutines at its next touch. Deferred calls that run then only unlock, as the kernel would.
-type killer struct {
-	// refuse may refuse a touch; nil refuses none.
+// processKiller allows a process a number of fault points. The last one takes effect or not; then the process is dead, and each of its
+// goroutines ends at its next fault point. Deferred calls that run then only unlock, like the kernel.
+type processKiller struct {
+	// refuse can make a fault point fail; nil: none fails.
 	refuse func(site string) error
 	dead   chan struct{}
 
@@ -48,22 +48,22 @@ type killer struct {
 	late bool
 }
 
-// after has the process die at that touch from now, 1 being the next; 0 lets it live.
-func (k *killer) after(touches int, late bool) {
+// after kills the process at that fault point from now, 1 being the next; 0: never.
+func (k *processKiller) after(faultPoints int, late bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.left, k.late = touches, late
+	k.left, k.late = faultPoints, late
 }
 
-// last tells whether this is the last touch, and whether it takes effect.
-func (k *killer) last() (last, late bool) {
+// last reports whether this is the last fault point, and whether it takes effect.
+func (k *processKiller) last() (last, late bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.left--
 	return k.left == 0, k.late
 }
 
-func (k *killer) touch(site string, effect func() error) error {
+func (k *processKiller) faultPoint(site string, effect func() error) error {
 	if k.isDead() {
 		runtime.Goexit()
 	}
@@ -84,7 +84,7 @@ func (k *killer) touch(site string, effect func() error) error {
 	return nil
 }
 
-func (k *killer) isDead() bool {
+func (k *processKiller) isDead() bool {
 	select {
 	case <-k.dead:
 		return true
@@ -93,44 +93,44 @@ func (k *killer) isDead() bool {
 	}
 }
 
-// kubelet drives up to two plugin processes on a machine, one call at a time, and checks the laws after each.
+// kubelet drives up to two plugin processes on a machine, one call at a time, and checks the invariants after each.
 type kubelet struct {
-	t       *testing.T
-	random  *rand.Rand
-	machine *Machine
-	plugins []*Process
-	killers []*killer
-	lives   []*life
-	claims  int
-	kinds   map[types.UID][]string
-	// refuse is what the processes that are started get.
+	t         *testing.T
+	random    *rand.Rand
+	machine   *Machine
+	plugins   []*Process
+	killers   []*processKiller
+	podClaims []*podClaim
+	claims    int
+	kinds     map[types.UID][]string
+	// refuse is the fault of processes that are started.
 	refuse func(site string) error
 }
 
-// impatience bounds a call that may have to be refused. One of a claim that was answered may not.
-const impatience = 50 * time.Millisecond
+// shortTimeout bounds calls that may be refused. Calls for a prepared claim may not.
+const shortTimeout = 50 * time.Millisecond
 
 func newKubelet(t *testing.T, seed uint64) *kubelet {
 	t.Helper()
-	machine, err := modelledMachine(t.TempDir(), mixed(0))
+	machine, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
 	k := &kubelet{t: t, random: rand.New(rand.NewPCG(seed, 0)), machine: machine, kinds: map[types.UID][]string{}}
-	k.plugins, k.killers = make([]*Process, 2), make([]*killer, 2)
+	k.plugins, k.killers = make([]*Process, 2), make([]*processKiller, 2)
 	k.start(0)
 	k.start(1)
 	return k
 }
 
-// start starts a plugin in place of the one that was there.
+// start replaces a plugin process.
 func (k *kubelet) start(i int) {
 	k.t.Helper()
 	if k.plugins[i] != nil {
 		require.NoError(k.t, k.plugins[i].Close())
 	}
-	k.killers[i] = &killer{dead: make(chan struct{})}
+	k.killers[i] = &processKiller{dead: make(chan struct{})}
 	defer func() { k.killers[i].refuse = k.refuse }()
 	p, err := k.machine.Start(k.t.Context(), Wiring{
-		Touch: k.killers[i].touch, DebtAfter: time.Minute,
+		FaultPoint: k.killers[i].faultPoint, CleanupAfter: time.Minute,
 		Effects: k.effects,
 	})
 	require.NoError(k.t, err)
@@ -138,7 +138,7 @@ func (k *kubelet) start(i int) {
 	k.plugins[i] = p
 }
 
-// effects are for claims that have whole GPUs alone.
+// effects are planned only for claims with whole GPUs.
 func (k *kubelet) effects(rc *resourceapi.ResourceClaim) []string {
 	for i := range rc.Status.Allocation.Devices.Results {
 		if _, _, cut := partOf(rc.Status.Allocation.Devices.Results[i].Device); cut {
@@ -148,13 +148,13 @@ func (k *kubelet) effects(rc *resourceapi.ResourceClaim) []string {
 	return k.kinds[rc.UID]
 }
 
-// call runs something in one of the processes. It may die of it, and is started again then; alive tells whether it lived.
+// call makes a call to one of the processes. The process may be killed in it, and is restarted then; alive reports whether it was not.
 func (k *kubelet) call(mayDie bool, do func(p *Process)) (alive bool) {
 	k.t.Helper()
 	i := k.random.IntN(len(k.plugins))
-	killer := k.killers[i]
+	processKiller := k.killers[i]
 	if mayDie && k.random.IntN(3) == 0 {
-		killer.after(1+k.random.IntN(24), k.random.IntN(2) == 0)
+		processKiller.after(1+k.random.IntN(24), k.random.IntN(2) == 0)
 	}
 	done := make(chan struct{})
 	go func() {
@@ -162,24 +162,24 @@ func (k *kubelet) call(mayDie bool, do func(p *Process)) (alive bool) {
 		do(k.plugins[i])
 	}()
 	<-done
-	if killer.isDead() {
+	if processKiller.isDead() {
 		k.start(i)
 		if k.random.IntN(2) == 0 {
-			// Claims are settled at once: refusing one of them at random would not be the same in the next run.
+			// Recovery runs at once, because a random fault meanwhile would not be reproducible.
 			k.killers[i].refuse = nil
 			require.NoError(k.t, k.plugins[i].Recover(k.t.Context()))
 			k.killers[i].refuse = k.refuse
 		}
 		return false
 	}
-	killer.after(0, false)
+	processKiller.after(0, false)
 	return true
 }
 
-// create makes a claim and allocates it as the scheduler does: on GPUs that no claim has whose pod is there.
+// create creates a claim and allocates it like the scheduler: on GPUs that no claim of an existing pod has.
 func (k *kubelet) create() {
 	k.claims++
-	l := &life{rc: &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+	l := &podClaim{rc: &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: fmt.Sprintf("claim-%d", k.claims), UID: types.UID(fmt.Sprintf("uid-%d", k.claims)),
 	}}}
 	k.allocate(l)
@@ -187,16 +187,16 @@ func (k *kubelet) create() {
 		return
 	}
 	k.kinds[l.rc.UID] = AllEffects[:k.random.IntN(len(AllEffects)+1)]
-	k.lives = append(k.lives, l)
+	k.podClaims = append(k.podClaims, l)
 }
 
-// allocate gives a claim one or two free GPUs, or what is free of them, or only a look at all, or nothing when none is free.
-func (k *kubelet) allocate(l *life) {
+// allocate allocates one or two GPUs or free parts of them, only the monitor device, or nothing if none is free.
+func (k *kubelet) allocate(l *podClaim) {
 	gpus := k.machine.Node.Identities()
 	l.devices = nil
 	for _, i := range k.random.Perm(len(gpus))[:1+k.random.IntN(2)] {
 		for _, wanted := range k.ofGPU(i) {
-			taken := shared([]string{wanted}, l.devices) || slices.ContainsFunc(k.lives, func(other *life) bool {
+			taken := shared([]string{wanted}, l.devices) || slices.ContainsFunc(k.podClaims, func(other *podClaim) bool {
 				return other != l && !other.gone && shared([]string{wanted}, other.devices)
 			})
 			if !taken {
@@ -212,20 +212,20 @@ func (k *kubelet) allocate(l *life) {
 	}
 }
 
-// ofGPU is a GPU, or some slices of it that may overlap.
+// ofGPU is a whole GPU, or some MIG devices of it that may overlap.
 func (k *kubelet) ofGPU(ordinal int) (names []string) {
 	if ordinal < 3 || k.random.IntN(3) == 0 {
 		return []string{k.machine.device(ordinal)}
 	}
 	for range 1 + k.random.IntN(3) {
-		s := []Slice{small, medium, large, {Profile: profile1g, Start: 5}, {Profile: profile3g, Start: 0}}[k.random.IntN(5)]
+		s := []MIGDevice{small, medium, large, {Profile: profile1g, Start: 5}, {Profile: profile3g, Start: 0}}[k.random.IntN(5)]
 		s.GPU = ordinal
-		names = append(names, k.machine.slice(s))
+		names = append(names, k.machine.migDeviceName(s))
 	}
 	return names
 }
 
-// partOf tells which GPU and which part of it a device is; the whole of it is not cut, and the monitor is of none.
+// partOf returns the GPU and the placement of a device; cut is false for a whole GPU; the monitor device has no GPU.
 func partOf(device string) (of string, at gpu.Placement, cut bool) {
 	parts := strings.Split(device, "-")
 	switch {
@@ -240,15 +240,15 @@ func partOf(device string) (of string, at gpu.Placement, cut bool) {
 	return parts[1], at, err == nil
 }
 
-// prepare calls Prepare until it was answered or refused.
-func (k *kubelet) prepare(l *life) {
+// prepare calls Prepare until it succeeds or is refused.
+func (k *kubelet) prepare(l *podClaim) {
 	k.t.Helper()
 	var r *checkpoint.Record
 	var err error
 	for mayDie := true; ; mayDie = false {
 		ctx, cancel := k.t.Context(), context.CancelFunc(func() {})
 		if k.contended(l) && l.answer == nil {
-			ctx, cancel = context.WithTimeout(ctx, impatience)
+			ctx, cancel = context.WithTimeout(ctx, shortTimeout)
 		}
 		alive := k.call(mayDie, func(p *Process) { r, err = p.Prepare(ctx, l.rc) })
 		cancel()
@@ -260,21 +260,21 @@ func (k *kubelet) prepare(l *life) {
 		return
 	}
 	if err != nil {
-		require.Nil(k.t, l.answer, "claim %s was answered and is refused now: %v", l.uid(), err)
+		require.Nil(k.t, l.answer, "claim %s was prepared and is refused now: %v", l.uid(), err)
 		require.True(k.t, k.contended(l), "claim %s: %v", l.uid(), err)
 		return
 	}
-	require.Empty(k.t, k.rivals(l), "claim %s was given what others have", l.uid())
-	if l.answer != nil && l.boot == k.machine.BootID() { // slices are made anew after a boot
-		require.Empty(k.t, cmp.Diff(l.answer.Results, r.Results, cmp.AllowUnexported(checkpoint.Result{}, checkpoint.MIG{})), "another answer for claim %s", l.uid())
+	require.Empty(k.t, k.conflictingClaims(l), "claim %s has devices of other claims", l.uid())
+	if l.answer != nil && l.boot == k.machine.BootID() { // MIG devices are recreated after a reboot
+		require.Empty(k.t, cmp.Diff(l.answer.Results, r.Results, cmp.AllowUnexported(checkpoint.Result{}, checkpoint.MIG{})), "another result for claim %s", l.uid())
 		require.Equal(k.t, l.answer.CDI.Devices, r.CDI.Devices)
 	}
 	l.answer, l.boot = r, k.machine.BootID()
 }
 
-// rivals are the claims that were answered and have a GPU of this one.
-func (k *kubelet) rivals(l *life) (rivals []string) {
-	for _, other := range k.lives {
+// conflictingClaims are the prepared claims with a GPU of this one.
+func (k *kubelet) conflictingClaims(l *podClaim) (rivals []string) {
+	for _, other := range k.podClaims {
 		if other != l && other.answer != nil && shared(l.devices, other.devices) {
 			rivals = append(rivals, other.uid())
 		}
@@ -282,12 +282,12 @@ func (k *kubelet) rivals(l *life) (rivals []string) {
 	return rivals
 }
 
-// contended tells whether another claim, one of them of a pod deleted by force, has or had a GPU of this one.
-func (k *kubelet) contended(l *life) bool {
-	return slices.ContainsFunc(k.lives, func(other *life) bool { return other != l && shared(l.devices, other.devices) })
+// contended reports whether another claim, one of them of a pod deleted by force, has or had a GPU of this one.
+func (k *kubelet) contended(l *podClaim) bool {
+	return slices.ContainsFunc(k.podClaims, func(other *podClaim) bool { return other != l && shared(l.devices, other.devices) })
 }
 
-// shared tells whether two claims own the same GPU, or the same part of it.
+// shared reports whether two claims have the same GPU, or the same part of it.
 func shared(a, b []string) bool {
 	return slices.ContainsFunc(a, func(name string) bool {
 		of, at, cut := partOf(name)
@@ -298,8 +298,8 @@ func shared(a, b []string) bool {
 	})
 }
 
-// unprepare calls Unprepare until it succeeds, and forgets the claim.
-func (k *kubelet) unprepare(l *life) {
+// unprepare calls Unprepare until it succeeds, and removes the claim.
+func (k *kubelet) unprepare(l *podClaim) {
 	k.t.Helper()
 	l.answer = nil
 	for mayDie := true; ; mayDie = false {
@@ -309,17 +309,17 @@ func (k *kubelet) unprepare(l *life) {
 			break
 		}
 		if k.refuse != nil {
-			l.gone = true // the kubelet comes again
+			l.gone = true // the kubelet retries
 			return
 		}
 		require.EqualError(k.t, err, "died", "claim %s", l.uid())
 	}
-	k.lives = slices.DeleteFunc(k.lives, func(other *life) bool { return other == l })
+	k.podClaims = slices.DeleteFunc(k.podClaims, func(other *podClaim) bool { return other == l })
 	_, err := k.machine.Records()
 	require.NoError(k.t, err)
 }
 
-// reboot starts the machine and both processes again; the kubelet's pods come back with their claims.
+// reboot restarts the machine and both processes; the kubelet prepares the claims of its pods again.
 func (k *kubelet) reboot() {
 	k.t.Helper()
 	for i := range k.plugins {
@@ -329,21 +329,21 @@ func (k *kubelet) reboot() {
 	require.NoError(k.t, k.machine.Reboot())
 	k.start(0)
 	k.start(1)
-	for _, l := range k.lives {
+	for _, l := range k.podClaims {
 		if l.answer != nil {
 			k.prepare(l)
 		}
 	}
 }
 
-// laws checks what must hold now.
-func (k *kubelet) laws() {
+// checkInvariants checks what holds now.
+func (k *kubelet) checkInvariants() {
 	k.t.Helper()
 	var answered []string
-	for _, l := range k.lives {
+	for _, l := range k.podClaims {
 		if l.answer != nil && l.boot == k.machine.BootID() {
 			answered = append(answered, l.uid())
 		}
 	}
-	require.NoError(k.t, k.machine.Laws(k.t.Context(), answered...))
+	require.NoError(k.t, k.machine.CheckInvariants(k.t.Context(), answered...))
 }

@@ -18,11 +18,11 @@ import (
 const (
 	// DriverName is the driver's name on every Machine.
 	DriverName = "gpu.prism.dev"
-	// NodeName is the node's, and its pool's.
+	// NodeName is the name of the node and of its pool.
 	NodeName = "n0"
 )
 
-// host is where a process looks drivers, GPUs and device nodes up.
+// host is the part of a host that processes use: driver, GPUs and device nodes.
 type host interface {
 	inventory.Host
 	CharDevice(path string) (hostfs.CharDevice, error)
@@ -31,26 +31,26 @@ type host interface {
 	DriverLoad() string
 }
 
-// Machine is a node with GPUs, a state directory that a reboot keeps, and a CDI directory that it does not.
+// Machine is a node with GPUs, a state directory that survives a reboot, and a CDI directory that does not.
 type Machine struct {
-	// Node is the hardware; nil where a child process looks at its parent's machine.
+	// Node is the hardware; nil in a child process.
 	Node *model.Node
-	// StateDir and CDIDir are the plugin's.
+	// StateDir and CDIDir are the directories of the plugin.
 	StateDir, CDIDir string
 
 	host host
 	open inventory.Opener
-	// root and library are where a child process finds the driver; empty where there is none on disk.
+	// root and library are the driver's files for child processes; empty without files.
 	root, library string
 	// lost is the claim whose record a test has removed.
 	lost string
-	// offers: what the node offers changes; else it always offers the same.
-	offers   bool
-	hardware hardware
-	tool     timeslice.Tool
-	gpus     []gpu.UUID
-	parts    partitions
-	// reload unloads the driver, with which the hardware forgets its settings, and loads it again.
+	// layoutChanges: the layout of the node changes.
+	layoutChanges bool
+	hardware      hardware
+	tool          timeslice.Tool
+	gpus          []gpu.UUID
+	parts         migState
+	// reload unloads the driver, which resets the settings of the hardware, and loads it again.
 	reload func() error
 
 	mu    sync.Mutex
@@ -58,10 +58,10 @@ type Machine struct {
 	later time.Duration
 }
 
-// hookProgram is the content of the hook program that the plugin brings along.
+// hookProgram is the content of the plugin's hook program.
 const hookProgram = "#!/bin/true\n"
 
-// newMachine lays out the directories below dir.
+// newMachine creates the directories below dir.
 func newMachine(dir string, node *model.Node) (*Machine, error) {
 	m := &Machine{
 		Node: node, StateDir: filepath.Join(dir, "plugins", DriverName), CDIDir: filepath.Join(dir, "cdi"), boots: 1,
@@ -84,7 +84,7 @@ func newMachine(dir string, node *model.Node) (*Machine, error) {
 	return m, nil
 }
 
-// NewMachine makes a machine with GPUs of one board whose directories are below dir. Its processes are in this process.
+// NewMachine returns a machine with GPUs of one board and directories below dir. Its processes are goroutines.
 func NewMachine(dir, board string, gpus int) (*Machine, error) {
 	return modelledMachine(dir, model.Uniform(NodeName, board, gpus))
 }
@@ -103,20 +103,20 @@ func modelledMachine(dir string, spec model.Spec) (*Machine, error) {
 	return m, nil
 }
 
-// dir holds the directories of the machine.
+// dir contains the directories of the machine.
 func (m *Machine) dir() string { return filepath.Dir(filepath.Dir(m.StateDir)) }
 
 func (m *Machine) hookImage() string { return filepath.Join(m.dir(), "hook") }
 
-// BootID is that of the present boot.
+// BootID is the id of the current boot.
 func (m *Machine) BootID() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return fmt.Sprintf("boot-%d", m.boots)
 }
 
-// Reboot starts the machine again: the boot ID is another one, the CDI directory is gone, and the hardware has forgotten its
-// settings. No process may run.
+// Reboot restarts the machine: the boot ID changes, the CDI directory is empty, and the settings of the hardware are reset. No process
+// may be running.
 func (m *Machine) Reboot() error {
 	m.mu.Lock()
 	m.boots++
@@ -135,7 +135,7 @@ func (m *Machine) Now() time.Time {
 	return time.Now().Add(m.later)
 }
 
-// Advance sets the clock forward.
+// Advance moves the clock forward.
 func (m *Machine) Advance(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

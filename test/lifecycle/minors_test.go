@@ -19,17 +19,17 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
-// renumbering is a host on which a GPU has another minor number after each change of its MIG mode, which NVML does not rule out.
+// renumbering is a host where each change of its MIG mode changes the minor number of a GPU, which NVML does not rule out.
 type renumbering struct {
 	host
 
 	mu      sync.Mutex
 	changes map[gpu.UUID]int
-	// minors are those of the beginning.
+	// minors are the initial minor numbers.
 	minors map[gpu.UUID]int
 }
 
-// numbersApart is by how much a change of the mode changes the minor number: more than there are GPUs, so that each has its own.
+// numbersApart is added to the minor number by a change of the mode. It is above the number of GPUs, so that minors are unique.
 const numbersApart = 16
 
 // renumber makes the machine such a host.
@@ -47,7 +47,7 @@ func (m *Machine) renumber() *renumbering {
 	return r
 }
 
-// now is a GPU's minor number. The lock is held.
+// now is a GPU's current minor number. The lock is held.
 func (r *renumbering) now(id gpu.UUID) int { return r.minors[id] + numbersApart*r.changes[id] }
 
 func (r *renumbering) minor(id gpu.UUID) int {
@@ -56,7 +56,7 @@ func (r *renumbering) minor(id gpu.UUID) int {
 	return r.now(id)
 }
 
-// first is the minor number that the GPU with this one had in the beginning.
+// first is the initial minor number of the GPU with this one.
 func (r *renumbering) first(minor int) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,7 +65,7 @@ func (r *renumbering) first(minor int) (int, error) {
 			return first, nil
 		}
 	}
-	return 0, fmt.Errorf("looking for GPU %d: %w", minor, gpu.ErrNotFound)
+	return 0, fmt.Errorf("finding GPU %d: %w", minor, gpu.ErrNotFound)
 }
 
 func (r *renumbering) CharDevice(path string) (hostfs.CharDevice, error) {
@@ -112,7 +112,7 @@ func (s renumberedSession) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, er
 	return gpus, faults, err
 }
 
-// injected are the device nodes that a claim's spec gives to containers, with their minor numbers.
+// injected are the device nodes in a claim's spec, with their minor numbers.
 func (m *Machine) injected(t *testing.T, claim string) map[string]int64 {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(m.CDIDir, "*"+claim+"*"))
@@ -131,16 +131,16 @@ func (m *Machine) injected(t *testing.T, claim string) map[string]int64 {
 	return nodes
 }
 
-// TestPrepare_MIGModeChangesMinor_SpecHasNewOne, also where the GPUs cannot be inspected for a while after the change: a claim that went on
-// with the old number would get the device node of another GPU, or of none.
+// With the old number, a claim would get the device node of another GPU, or of none. That also holds while the GPUs cannot be inspected
+// after the change.
 func TestPrepare_MIGModeChangesMinor_SpecHasNewOne(t *testing.T) {
 	t.Parallel()
-	m, err := modelledMachine(t.TempDir(), mixed(0))
+	m, err := modelledMachine(t.TempDir(), mixedNode(0))
 	require.NoError(t, err)
 	numbers := m.renumber()
-	// fails is how many inspections fail from now on, sets how often a mode was changed.
+	// fails is the number of inspections that fail from now on, sets the number of changes of a mode.
 	fails, sets := 0, 0
-	p, err := m.Start(t.Context(), Wiring{Patience: time.Second, Touch: func(site string, effect func() error) error {
+	p, err := m.Start(t.Context(), Wiring{CallTimeout: time.Second, FaultPoint: func(site string, effect func() error) error {
 		switch {
 		case site == "nvml.SetMIGMode":
 			sets++
@@ -157,9 +157,9 @@ func TestPrepare_MIGModeChangesMinor_SpecHasNewOne(t *testing.T) {
 		fails int
 		act   Act
 	}{
-		{0, cuts("partition", large)},
+		{0, preparesMIG("partition", large)},
 		{0, prepares("whole", 3)},
-		{1, cuts("partition", large)},
+		{1, preparesMIG("partition", large)},
 		{2, prepares("whole", 3)},
 	} {
 		fails = c.fails
@@ -169,24 +169,24 @@ func TestPrepare_MIGModeChangesMinor_SpecHasNewOne(t *testing.T) {
 		assert.Equal(t, n+1, sets)
 		minor := numbers.minor(id)
 		assert.EqualValues(t, minor, m.injected(t, r.Claim.UID)[fmt.Sprintf("/dev/nvidia%d", minor)], "%d", n)
-		require.NoError(t, m.Laws(t.Context(), r.Claim.UID))
+		require.NoError(t, m.CheckInvariants(t.Context(), r.Claim.UID))
 		require.NoError(t, p.Unprepare(t.Context(), r.Claim.UID))
 	}
 
 	fails = 1000
-	for _, act := range []Act{cuts("partition", large), prepares("whole", 3)} {
+	for _, act := range []Act{preparesMIG("partition", large), prepares("whole", 3)} {
 		_, err = p.Prepare(t.Context(), m.claim(act))
 		require.ErrorIs(t, err, errRefused)
 		require.ErrorContains(t, err, "could not be inspected since its MIG mode was turned on")
 		require.ErrorContains(t, err, "(will be retried)")
-		require.NoError(t, m.Empty(t.Context()))
-		assert.Equal(t, 5, sets, "nor is it changed back for a claim that needs the mode that was before")
+		require.NoError(t, m.CheckEmpty(t.Context()))
+		assert.Equal(t, 5, sets, "the mode is not changed back for a claim that needs the previous mode either")
 	}
 	fails = 0
-	_, err = p.Prepare(t.Context(), m.claim(cuts("partition", large)))
+	_, err = p.Prepare(t.Context(), m.claim(preparesMIG("partition", large)))
 	require.NoError(t, err)
 	assert.Equal(t, 5, sets)
-	require.NoError(t, m.Laws(t.Context(), "partition"))
+	require.NoError(t, m.CheckInvariants(t.Context(), "partition"))
 	require.NoError(t, p.Unprepare(t.Context(), "partition"))
-	require.NoError(t, m.Empty(t.Context()))
+	require.NoError(t, m.CheckEmpty(t.Context()))
 }

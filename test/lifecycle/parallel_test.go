@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 )
 
-// owners notices when a device has two.
+// owners reports devices with two owners.
 type owners struct {
 	mu sync.Mutex
 	of map[string]string
@@ -28,7 +28,7 @@ func (o *owners) take(t *testing.T, uid string, devices ...string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, name := range devices {
-		assert.Empty(t, o.of[name], "%s is owned, and given to %s", name, uid)
+		assert.Empty(t, o.of[name], "%s is owned by another claim, and prepared for %s", name, uid)
 		o.of[name] = uid
 	}
 }
@@ -47,7 +47,7 @@ func claimNumber(n int) *resourceapi.ResourceClaim {
 	}}
 }
 
-// twoProcesses are as they overlap in a rolling update.
+// twoProcesses overlap as in a rolling update.
 func twoProcesses(t *testing.T, gpus int, w Wiring) (*Machine, []*Process) {
 	t.Helper()
 	m, err := NewMachine(t.TempDir(), "l40s", gpus)
@@ -69,13 +69,13 @@ func (m *Machine) devices() (names []string) {
 	return names
 }
 
-// TestAHundredClaimsAtOnce on eight GPUs and in two processes; each claim is prepared by both of them at the same time.
-func TestAHundredClaimsAtOnce(t *testing.T) {
+// Each claim is prepared by both processes at the same time.
+func TestPrepare_ManyClaimsTwoProcesses_NoDeviceTwice(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	random := rand.New(rand.NewPCG(1, 0))
-	m, processes := twoProcesses(t, 8, Wiring{Patience: time.Minute, Effects: withEffects})
+	m, processes := twoProcesses(t, 8, Wiring{CallTimeout: time.Minute, Effects: withEffects})
 	free := make(chan string, 8)
 	for _, name := range m.devices() {
 		free <- name
@@ -112,13 +112,13 @@ func TestAHundredClaimsAtOnce(t *testing.T) {
 		})
 	}
 	claims.Wait()
-	require.NoError(t, m.Empty(t.Context()))
+	require.NoError(t, m.CheckEmpty(t.Context()))
 }
 
-// TestOneGPUIsPassedOn: claims of both processes want the same GPU, and each gets it in the end.
-func TestOneGPUIsPassedOn(t *testing.T) {
+// Claims of both processes compete for one GPU, and each gets it in the end.
+func TestPrepare_ContendedGPU_EveryClaimSucceeds(t *testing.T) {
 	t.Parallel()
-	m, processes := twoProcesses(t, 1, Wiring{Patience: time.Minute, Effects: func(*resourceapi.ResourceClaim) []string { return AllEffects }})
+	m, processes := twoProcesses(t, 1, Wiring{CallTimeout: time.Minute, Effects: func(*resourceapi.ResourceClaim) []string { return AllEffects }})
 	o := &owners{of: map[string]string{}}
 	var claims sync.WaitGroup
 	for n := range 8 {
@@ -134,5 +134,5 @@ func TestOneGPUIsPassedOn(t *testing.T) {
 		})
 	}
 	claims.Wait()
-	require.NoError(t, m.Empty(t.Context()))
+	require.NoError(t, m.CheckEmpty(t.Context()))
 }

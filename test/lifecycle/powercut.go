@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// change is one change of the disk, as a process journals it.
+// change is one change of the disk in the journal of a process.
 type change struct {
 	Call     string
 	Path, To string
@@ -25,17 +25,16 @@ const (
 	madeDir = "mkdir"
 )
 
-// image is what a power cut may leave of a directory: the content of its files by their paths. A path that ends in "/" is a
-// directory.
+// image is a state of a directory that a power cut may leave: the content of files by path. A path that ends in "/" is a directory.
 type image map[string]string
 
-// replay is a disk with a cache in front of it. A file's content is safe once it was synced, and its name once the directory
-// was; until then each name that was made, moved or removed may be lost or not, whatever became of the others.
+// replay is a disk with a cache. The content of a file is durable once it is synced, and its name once its directory is; until then each
+// created, moved or removed name may be lost or not, independently of the others.
 type replay struct {
 	root string
-	// names are what processes see, safe what stays whatever happens.
+	// names are what processes see, safe what is durable.
 	names, safe map[string]*inode
-	// pending are the changes of names that no sync of their directory has made safe, in their order.
+	// pending are the changes of names that are not durable yet, in order.
 	pending []naming
 }
 
@@ -45,13 +44,13 @@ type inode struct {
 	cached, safe string
 }
 
-// naming changes what names stand for, all at once; nil removes one.
+// naming is an atomic change of names; nil removes one.
 type naming map[string]*inode
 
-// lockFile has the bytes that processes lock, which is all that it is for: it is long, and says nothing.
+// lockFile contains the byte ranges that processes lock. It is large and has no content.
 const lockFile = "locks"
 
-// read takes what is in the directory for safe.
+// read takes the content of the directory as durable.
 func read(dir string) (*replay, error) {
 	r := &replay{root: dir, names: map[string]*inode{}, safe: map[string]*inode{}}
 	err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
@@ -75,7 +74,7 @@ func read(dir string) (*replay, error) {
 	return r, err
 }
 
-// apply makes one more change. What is not below the directory does not outlive a power cut.
+// apply makes a change. What is not below the directory is lost in a power cut.
 func (r *replay) apply(c change) {
 	if c.Path != r.root && !strings.HasPrefix(c.Path, r.root+"/") {
 		return
@@ -133,11 +132,11 @@ func merge(names map[string]*inode, n naming) {
 	}
 }
 
-// maxPending bounds the images of one power cut: beyond it the oldest changes are taken for safe.
+// maxPending bounds the images of one power cut: the oldest changes above it are taken as durable.
 const maxPending = 6
 
-// images are all that a power cut may leave now: every choice of the pending names, with the content that was not synced there
-// or not.
+// images are all states that a power cut may leave now: every subset of the pending names, with and without the content that is not
+// synced.
 func (r *replay) images() []image {
 	safe, pending := maps.Clone(r.safe), r.pending
 	for ; len(pending) > maxPending; pending = pending[1:] {
@@ -163,7 +162,7 @@ func (r *replay) images() []image {
 	return images
 }
 
-// imageOf is what is found under these names; who lost its directory is lost.
+// imageOf is the image with these names; entries of lost directories are lost.
 func imageOf(root string, names map[string]*inode, kept bool) image {
 	found := image{}
 	for path, file := range names {
@@ -182,7 +181,7 @@ func imageOf(root string, names map[string]*inode, kept bool) image {
 	return found
 }
 
-// lay puts the image, of a directory that was called from, under another name.
+// lay writes the image of the directory from to the directory to.
 func (i image) lay(from, to string) error {
 	if err := os.RemoveAll(to); err != nil {
 		return err

@@ -27,52 +27,52 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/port"
 )
 
-// Wiring says how a process is put together. The zero value touches the machine directly and retries nothing.
+// Wiring configures a process. The zero value has no fault points and does not retry.
 type Wiring struct {
-	// Touch sees every touch of the machine; nil lets all pass.
-	Touch Touch
-	// Patience bounds a call. Zero means DefaultPatience.
-	Patience time.Duration
-	// DebtAfter is for how long Unprepare keeps a pod whose effects cannot be undone.
-	DebtAfter time.Duration
-	// Effects names the effects that a claim's plan has on each GPU it owns; nil plans none.
+	// FaultPoint is called for every access to the machine; nil: none.
+	FaultPoint FaultPoint
+	// CallTimeout bounds a call. Zero means DefaultCallTimeout.
+	CallTimeout time.Duration
+	// CleanupAfter is how long Unprepare blocks a pod whose effects cannot be undone.
+	CleanupAfter time.Duration
+	// Effects returns the effects that are planned on each GPU that the claim owns; nil plans none.
 	Effects func(rc *resourceapi.ResourceClaim) []string
-	// PendingCleanups is called with the pending cleanups whenever they change; may be nil.
-	PendingCleanups func([]gpu.PendingCleanup)
+	// PendingCleanups receives the pending cleanups; may be nil.
+	PendingCleanups func(pending []gpu.PendingCleanup)
 
-	// journal is told of every change of the disk.
+	// journal receives every change of the disk.
 	journal func(change)
 }
 
-// DefaultPatience is long enough for a slow machine and short enough for a test that fails.
-const DefaultPatience = 20 * time.Second
+// DefaultCallTimeout is sufficient for a slow machine, and bounds a failing test.
+const DefaultCallTimeout = 20 * time.Second
 
-// Process is one plugin process: the product's packages, without the kubelet's and the API server's ends.
+// Process is a plugin process: the product's packages without the servers for kubelet and API server.
 type Process struct {
 	*prepare.Transaction
-	// Damaged are the records that could not be read at the start.
+	// Damaged are the errors of records that could not be read at the start.
 	Damaged []error
 
 	machine *plugin.Machine
 	leave   func() error
-	// keeper brings about what is wanted; unkept is what it could not.
-	keeper *timeslice.Keeper
-	wanted map[gpu.UUID]gpu.Interval
-	unkept error
-	// offer is nil where what the node offers does not change.
-	offer *offer
+	// reconciler sets the configured intervals; intervalErrs are its errors.
+	reconciler   *timeslice.Reconciler
+	wanted       map[gpu.UUID]gpu.Interval
+	intervalErrs error
+	// layout is nil if the layout of the node does not change.
+	layout *layoutController
 }
 
-// Start wires a process on the machine as the plugin's main does, in the same order.
+// Start builds a process on the machine from the plugin's parts.
 func (m *Machine) Start(ctx context.Context, w Wiring) (*Process, error) {
-	if w.Touch == nil {
-		w.Touch = func(_ string, effect func() error) error { return effect() }
+	if w.FaultPoint == nil {
+		w.FaultPoint = func(_ string, effect func() error) error { return effect() }
 	}
-	if w.Patience == 0 {
-		w.Patience = DefaultPatience
+	if w.CallTimeout == 0 {
+		w.CallTimeout = DefaultCallTimeout
 	}
 	cfg := m.settings()
-	open, leave := sessions(touchedDriver(m.open, w.Touch))
+	open, leave := sessions(instrumentedDriver(m.open, w.FaultPoint))
 	machine, err := plugin.OpenMachine(ctx, cfg, m.adapters(open, w), nil)
 	if err != nil {
 		return nil, err
@@ -91,60 +91,60 @@ func (m *Machine) settings() *config.Plugin {
 	}}
 }
 
-// adapters are what a process works on: the machine, and every touch of it is seen.
+// adapters are the machine with fault points.
 func (m *Machine) adapters(open inventory.Opener, w Wiring) plugin.Adapters {
 	return plugin.Adapters{
-		Version: writer, Disk: touchedDisk{touch: w.Touch, journal: w.journal}, Host: struct {
+		Version: writer, Disk: instrumentedDisk{faultPoint: w.FaultPoint, journal: w.journal}, Host: struct {
 			host
-			port.Bare
-		}{m.host, port.Bare{Boot: m.BootID()}},
+			port.MinimalHost
+		}{m.host, port.MinimalHost{Boot: m.BootID()}},
 		Locks: func(dir string) (plugin.Locks, error) {
 			locks, err := checkpoint.OpenLocks(dir)
-			return touchedLocks{Locks: locks, touch: w.Touch}, err
+			return instrumentedLocks{Locks: locks, faultPoint: w.FaultPoint}, err
 		},
 		Driver: func(string) inventory.Opener { return open },
-		Tool:   func(*inventory.Inventory) timeslice.Tool { return touchedTool{m.tool, w.Touch} },
+		Tool:   func(*inventory.Inventory) timeslice.Tool { return instrumentedTool{m.tool, w.FaultPoint} },
 		Now:    m.Now, HookImage: m.hookImage(),
 	}
 }
 
-// transact builds what prepares claims, from the plugin's own parts and with the effects of tests beside them.
+// transact builds the product's transaction with the effects of tests.
 func (m *Machine) transact(ctx context.Context, p *Process, w Wiring) error {
 	advertised, settings := plugin.Advertised(always{m, p}), p.machine.Settings()
 	var read layout.AtStart
 	settings.PendingCleanups = w.PendingCleanups
-	if m.offers {
-		p.offer = m.offering(p, w.Touch)
-		read.Config, read.ConfigErr = p.offer.config(ctx)
-		p.offer.Bind(&settings)
-		advertised = p.offer
+	if m.layoutChanges {
+		p.layout = m.newLayoutController(p, w.FaultPoint)
+		read.Config, read.ConfigErr = p.layout.config(ctx)
+		p.layout.Bind(&settings)
+		advertised = p.layout
 	}
 	settings.Loaded = func(records []*checkpoint.Record) { read.Records = records }
-	m.slicing(p)
+	m.newReconciler(p)
 	ports := p.machine.Ports(advertised, silent{})
 	ports.Planner = planner{ports.Planner, w.Effects}
 	for kind, effect := range Effects {
-		ports.Steps[kind] = touchedStep{step: effect(m), kind: kind, touch: w.Touch}
+		ports.Steps[kind] = instrumentedStep{step: effect(m), kind: kind, faultPoint: w.FaultPoint}
 	}
 	for kind, need := range ports.Preconditions {
 		if mode, ok := need.(mig.Mode); ok {
-			mode.Changed = touchedRefresh(mode.Changed, w.Touch)
+			mode.Changed = instrumentedRefresh(mode.Changed, w.FaultPoint)
 			ports.Preconditions[kind] = mode
 		}
 	}
-	settings.RetryBudget, settings.DeferCleanupAfter = w.Patience, w.DebtAfter
+	settings.RetryBudget, settings.DeferCleanupAfter = w.CallTimeout, w.CleanupAfter
 	var err error
 	if p.Transaction, p.Damaged, err = prepare.New(ports, settings); err != nil {
 		return err
 	}
-	_ = p.Refresh(ctx) // a driver that does not answer is no reason not to serve
-	if m.offers {
-		return p.offer.begin(ctx, read)
+	_ = p.Refresh(ctx) // a driver that does not respond does not prevent serving
+	if m.layoutChanges {
+		return p.layout.start(ctx, read)
 	}
 	return nil
 }
 
-// always is a node that offers the same all the time.
+// always is a node with a constant layout.
 type always struct {
 	machine *Machine
 	process *Process
@@ -158,19 +158,19 @@ func (always) Standby() bool { return false }
 
 func (always) Flags() *v1alpha1.NodeFlags { return nil }
 
-// writer is the version that the processes say they are.
+// writer is the version of the processes.
 const writer = "lifecycle"
 
-// Close ends the process: the kernel drops its locks and its sessions with the driver.
+// Close ends the process: the kernel releases its locks and the driver's sessions.
 func (p *Process) Close() error { return errors.Join(p.machine.Close(), p.leave()) }
 
-// look makes an inventory; leave ends its sessions. Who owns instances may be nil.
-func (m *Machine) look(open inventory.Opener, owned func() (inventory.Owned, error)) (inv *inventory.Inventory, leave func() error) {
+// inspect returns an inventory; leave closes its sessions. owned may be nil.
+func (m *Machine) inspect(open inventory.Opener, owned func() (inventory.Owned, error)) (inv *inventory.Inventory, leave func() error) {
 	kept, leave := sessions(open)
 	return inventory.New(inventory.Options{Host: m.host, Open: kept, Owned: owned}), leave
 }
 
-// sessions opens what open does; leave closes all of it.
+// sessions records the sessions that open opens; leave closes them.
 func sessions(open inventory.Opener) (kept inventory.Opener, leave func() error) {
 	var mu sync.Mutex
 	var sessions []inventory.Session
@@ -193,10 +193,10 @@ func sessions(open inventory.Opener) (kept inventory.Opener, leave func() error)
 	}
 }
 
-// Refresh looks at the driver again, as the plugin does every few seconds.
+// Refresh inspects the GPUs again, as the plugin does every few seconds.
 func (p *Process) Refresh(ctx context.Context) error { return p.machine.Inventory.Refresh(ctx) }
 
-// planner is the product's with the effects that a test asks for.
+// planner is the product's planner with the effects of tests.
 type planner struct {
 	prepare.Planner
 	effects func(rc *resourceapi.ResourceClaim) []string
@@ -222,8 +222,8 @@ func (p planner) Resolve(rc *resourceapi.ResourceClaim) (*claim.Plan, error) {
 // monitor is the node's monitor device, for Allocate.
 const monitor = "monitor!"
 
-// Allocate returns the claim with these devices of the node given to it. A name that ends in "!" is given with admin access, and of a
-// device for several claims a share.
+// Allocate returns the claim with these devices of the node allocated. A name that ends in "!" has admin access; a shared device is
+// allocated as a share.
 func Allocate(rc *resourceapi.ResourceClaim, devices ...string) *resourceapi.ResourceClaim {
 	rc = rc.DeepCopy()
 	rc.Status.Allocation = &resourceapi.AllocationResult{}

@@ -11,34 +11,34 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scenario is a life that a process can be killed in.
+// scenario is a sequence of acts in which a process can be killed.
 type scenario struct {
 	name string
-	// early: the process can be killed in its start as well.
+	// early: the process can be killed in its start, too.
 	early bool
-	// before is what the kubelet did before the process was started; then changes what that left.
+	// before are acts of an earlier process; then changes the state that they left.
 	before []Act
 	then   func(t *testing.T, m *Machine)
-	// static are the MIG devices that an administrator made before all that.
-	static []Slice
-	// begun are the calls that were cut off then, left the claims that were unprepared then.
-	begun []Act
-	left  []string
-	// config is the node's configuration at first, where the life changes it.
+	// static are the MIG devices that an administrator created before.
+	static []MIGDevice
+	// interrupted are the acts that were interrupted, left the claims that were unprepared by then.
+	interrupted []Act
+	left        []string
+	// config is the initial node configuration, if the scenario changes it.
 	config string
 	acts   []Act
-	// anyhow: nobody knows which acts fail.
-	anyhow bool
-	// refuse names the sites whose n-th touch is refused.
+	// anyOutcome: any act may fail.
+	anyOutcome bool
+	// refuse are the sites whose n-th fault point fails.
 	refuse map[string]int
-	// long: it shows little that a shorter one does not, and is lived where there is time, with LIFECYCLE_LONG=1.
+	// long: it is similar to a shorter one, and runs only with LIFECYCLE_LONG=1.
 	long bool
 }
 
-// lived are the scenarios that there is time for. With the race detector, which is slow and looks for other things, claims on
-// slices live one life alone, and intervals none.
-func lived() []*scenario {
-	long := allLives()
+// selectedScenarios are the scenarios of this run. With the race detector, which is slow, only one scenario with MIG devices and none
+// with intervals is run.
+func selectedScenarios() []*scenario {
+	long := allScenarios()
 	var list []*scenario
 	for i := range scenarios {
 		s := &scenarios[i]
@@ -50,20 +50,20 @@ func lived() []*scenario {
 	return list
 }
 
-// allLives tells whether there is time for all.
-func allLives() bool { return os.Getenv("LIFECYCLE_LONG") != "" }
+// allScenarios reports whether long scenarios are run.
+func allScenarios() bool { return os.Getenv("LIFECYCLE_LONG") != "" }
 
 func prepares(claim string, gpus ...int) Act { return Act{Call: "prepare", Claim: claim, GPUs: gpus} }
 
 func unprepares(claim string) Act { return Act{Call: "unprepare", Claim: claim} }
 
-// looking adds the monitor device.
-func (a Act) looking() Act {
-	a.Looks = true
+// withMonitor adds the monitor device.
+func (a Act) withMonitor() Act {
+	a.Monitor = true
 	return a
 }
 
-// with plans effects on the claim's GPUs: all that there are.
+// with plans all effects on the claim's GPUs.
 func (a Act) with() Act {
 	a.Effects = AllEffects
 	return a
@@ -75,18 +75,18 @@ func (a Act) failing() Act {
 	return a
 }
 
-// What a plugin does by itself, when it becomes the node's lead and every now and then.
-var settles, sweepsUp = Act{Call: "settle"}, Act{Call: "sweep"}
+// Actions of a leading plugin in the background.
+var recovers, collectsGarbage = Act{Call: "recover"}, Act{Call: "collectGarbage"}
 
-// scenarios are the lives of claims on whole GPUs, of claims with a hardware effect in two steps, of claims on slices of GPUs, and of
-// claims and nodes that set intervals.
-var scenarios = slices.Concat(wholeScenarios, sliceScenarios, intervalScenarios, offeringScenarios)
+// scenarios are those of claims with whole GPUs, with a hardware effect in two steps, with MIG devices, and with intervals, and those of
+// layout changes.
+var scenarios = slices.Concat(wholeScenarios, migScenarios, intervalScenarios, layoutScenarios)
 
 var wholeScenarios = []scenario{
 	{name: "whole GPU", early: true, acts: []Act{prepares("a", 0), prepares("a", 0), unprepares("a"), unprepares("a")}},
-	{name: "two GPUs and a look at all", acts: []Act{prepares("a", 0, 1).looking(), unprepares("a")}},
-	{name: "two claims that look at one GPU", acts: []Act{
-		prepares("a").looking(), prepares("b", 0).looking(), unprepares("a"), unprepares("b"),
+	{name: "two GPUs and the monitor device", acts: []Act{prepares("a", 0, 1).withMonitor(), unprepares("a")}},
+	{name: "two claims with the monitor device", acts: []Act{
+		prepares("a").withMonitor(), prepares("b", 0).withMonitor(), unprepares("a"), unprepares("b"),
 	}},
 	{name: "effects", acts: []Act{
 		prepares("a", 0).with(), prepares("a", 0).with(), unprepares("a"), prepares("b", 0).with(), unprepares("b"),
@@ -101,33 +101,33 @@ var wholeScenarios = []scenario{
 		acts: []Act{prepares("a", 0).with(), unprepares("a").failing(), unprepares("a")},
 	},
 	{
-		name: "an earlier process died between two effects", early: true, then: diesIn("step.Do persistence", prepares("a", 0).with()),
-		begun: []Act{prepares("a", 0).with()},
-		acts:  []Act{settles, prepares("a", 0).with(), unprepares("a")},
+		name: "an earlier process was killed between two effects", early: true, then: killedIn("step.Do persistence", prepares("a", 0).with()),
+		interrupted: []Act{prepares("a", 0).with()},
+		acts:        []Act{recovers, prepares("a", 0).with(), unprepares("a")},
 	},
 	{
-		name: "an earlier process died between two effects, and the claim comes again", then: diesIn("step.Do persistence", prepares("a", 0).with()),
-		begun: []Act{prepares("a", 0).with()},
-		acts:  []Act{prepares("a", 0).with(), unprepares("a")},
+		name: "an earlier process was killed between two effects, and the claim is prepared again", then: killedIn("step.Do persistence", prepares("a", 0).with()),
+		interrupted: []Act{prepares("a", 0).with()},
+		acts:        []Act{prepares("a", 0).with(), unprepares("a")},
 	},
 	{
-		name: "an earlier process died while undoing", before: []Act{prepares("a", 0).with()},
-		then: diesIn("step.Undo computeMode", unprepares("a")), begun: []Act{unprepares("a")}, acts: []Act{settles, prepares("b", 0).with(), unprepares("b"), unprepares("a")},
+		name: "an earlier process was killed while undoing", before: []Act{prepares("a", 0).with()},
+		then: killedIn("step.Undo computeMode", unprepares("a")), interrupted: []Act{unprepares("a")}, acts: []Act{recovers, prepares("b", 0).with(), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "a debt is paid by the next claim", before: []Act{prepares("a", 0).with()}, then: owes("step.Undo computeMode", "a"), left: []string{"a"},
+		name: "the next claim completes a pending cleanup", before: []Act{prepares("a", 0).with()}, then: withPendingCleanup("step.Undo computeMode", "a"), left: []string{"a"},
 		acts: []Act{prepares("b", 0).with(), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "a debt is settled", before: []Act{prepares("a", 0).with()}, then: owes("step.Undo computeMode", "a"), left: []string{"a"},
-		acts: []Act{settles, unprepares("a")},
+		name: "recovery completes a pending cleanup", before: []Act{prepares("a", 0).with()}, then: withPendingCleanup("step.Undo computeMode", "a"), left: []string{"a"},
+		acts: []Act{recovers, unprepares("a")},
 	},
 	{
 		name: "after a reboot", before: []Act{prepares("a", 0).with(), prepares("b", 1)}, then: reboots,
-		acts: []Act{settles, prepares("a", 0).with(), prepares("b", 1), unprepares("b"), unprepares("a")},
+		acts: []Act{recovers, prepares("a", 0).with(), prepares("b", 1), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "after a reboot that no pod outlived", before: []Act{prepares("a", 0).with(), prepares("b", 1)}, then: reboots,
+		name: "after a reboot without pods", before: []Act{prepares("a", 0).with(), prepares("b", 1)}, then: reboots,
 		acts: []Act{unprepares("a"), unprepares("b")},
 	},
 	{
@@ -135,32 +135,32 @@ var wholeScenarios = []scenario{
 		acts: []Act{prepares("a", 1).with(), unprepares("a")},
 	},
 	{
-		name: "the spec was swept away", before: []Act{prepares("a", 0), prepares("b", 1)}, then: sweeps,
-		acts: []Act{settles, prepares("a", 0), unprepares("a"), unprepares("b")},
+		name: "the spec was deleted", before: []Act{prepares("a", 0), prepares("b", 1)}, then: sweeps,
+		acts: []Act{recovers, prepares("a", 0), unprepares("a"), unprepares("b")},
 	},
 	{
-		name: "the spec was swept away, and the claim comes again", before: []Act{prepares("a", 0)}, then: sweeps,
+		name: "the spec was deleted, and the claim is prepared again", before: []Act{prepares("a", 0)}, then: sweeps,
 		acts: []Act{prepares("a", 0), unprepares("a")},
 	},
 	{
 		name: "a record is damaged", before: []Act{prepares("a", 0), prepares("b", 1)}, then: damages("a"),
-		acts: []Act{settles, prepares("a", 0), unprepares("a"), unprepares("b")},
+		acts: []Act{recovers, prepares("a", 0), unprepares("a"), unprepares("b")},
 	},
 	{
 		name: "a record with effects is damaged", early: true, before: []Act{prepares("a", 0).with(), prepares("b", 1).with()}, then: damages("a"),
-		acts: []Act{settles, sweepsUp, prepares("a", 0).with(), sweepsUp, unprepares("a"), unprepares("b")},
+		acts: []Act{recovers, collectsGarbage, prepares("a", 0).with(), collectsGarbage, unprepares("a"), unprepares("b")},
 	},
 	{
-		name: "a spec that nobody owns", before: []Act{prepares("a", 0), prepares("b", 1)}, then: loses("a"),
-		acts: []Act{sweepsUp, prepares("a", 0), unprepares("a"), unprepares("b")},
+		name: "a spec without a record", before: []Act{prepares("a", 0), prepares("b", 1)}, then: recordLost("a"),
+		acts: []Act{collectsGarbage, prepares("a", 0), unprepares("a"), unprepares("b")},
 	},
 }
 
-// diesIn lets a process begin the act and die at the first touch of that site, before it took effect.
-func diesIn(site string, act Act) func(*testing.T, *Machine) {
+// killedIn starts an act in a process that is killed at the first fault point of that site, before it took effect.
+func killedIn(site string, act Act) func(*testing.T, *Machine) {
 	return func(t *testing.T, m *Machine) {
 		t.Helper()
-		p, err := m.Start(t.Context(), Wiring{Effects: effectsOf([]Act{act}), Touch: func(at string, effect func() error) error {
+		p, err := m.Start(t.Context(), Wiring{Effects: effectsOf([]Act{act}), FaultPoint: func(at string, effect func() error) error {
 			if at == site {
 				runtime.Goexit()
 			}
@@ -177,11 +177,11 @@ func diesIn(site string, act Act) func(*testing.T, *Machine) {
 	}
 }
 
-// owes leaves the claim's effects as a debt, as undoing is refused at that site.
-func owes(undo, claim string) func(*testing.T, *Machine) {
+// withPendingCleanup leaves the claim's effects as a pending cleanup, because undoing fails at that site.
+func withPendingCleanup(undo, claim string) func(*testing.T, *Machine) {
 	return func(t *testing.T, m *Machine) {
 		t.Helper()
-		p, err := m.Start(t.Context(), Wiring{Touch: func(site string, effect func() error) error {
+		p, err := m.Start(t.Context(), Wiring{FaultPoint: func(site string, effect func() error) error {
 			if site == undo {
 				return errors.New("the GPU does not answer")
 			}
@@ -189,8 +189,8 @@ func owes(undo, claim string) func(*testing.T, *Machine) {
 		}})
 		require.NoError(t, err)
 		require.NoError(t, p.Unprepare(t.Context(), claim))
-		_, debts := p.Counts()
-		require.Equal(t, 1, debts)
+		_, pending := p.Counts()
+		require.Equal(t, 1, pending)
 		require.NoError(t, p.Close())
 	}
 }
@@ -212,34 +212,34 @@ func damages(claim string) func(*testing.T, *Machine) {
 	}
 }
 
-// stage wipes the machine's directories and leaves on them what the scenario begins with.
-func (m *Machine) stage(t *testing.T, s *scenario) {
+// setUp empties the machine's directories and creates the initial state of the scenario.
+func (m *Machine) setUp(t *testing.T, s *scenario) {
 	t.Helper()
-	m.lost, m.offers = "", s.config != ""
+	m.lost, m.layoutChanges = "", s.config != ""
 	m.parts.restart()
 	require.NoError(t, errors.Join(os.RemoveAll(m.StateDir), os.RemoveAll(m.CDIDir), os.MkdirAll(m.StateDir, 0o750), m.reload()))
 	for _, made := range s.static {
-		require.NoError(t, m.administer(t.Context(), made))
+		require.NoError(t, m.createStatic(t.Context(), made))
 	}
-	m.inTime(t, func(t *testing.T) { m.lives(t, s) })
+	m.inMachineTime(t, func(t *testing.T) { m.runBefore(t, s) })
 	if s.then != nil {
 		s.then(t, m)
 	}
 }
 
-// lives lives what was before the scenario.
-func (m *Machine) lives(t *testing.T, s *scenario) {
+// runBefore runs the acts before the scenario.
+func (m *Machine) runBefore(t *testing.T, s *scenario) {
 	t.Helper()
-	if m.offers {
-		require.NoError(t, errors.Join(os.RemoveAll(m.clusterFile()), m.tell(func(c *cluster) { c.Config = s.config })))
+	if m.layoutChanges {
+		require.NoError(t, errors.Join(os.RemoveAll(m.clusterFile()), m.updateCluster(func(c *cluster) { c.Config = s.config })))
 	}
-	if len(s.before) == 0 && !m.offers {
+	if len(s.before) == 0 && !m.layoutChanges {
 		return
 	}
 	p, err := m.Start(t.Context(), Wiring{Effects: effectsOf(s.before)})
 	require.NoError(t, err)
-	if m.offers {
-		require.NoError(t, p.offer.pass(t.Context(), aWhile))
+	if m.layoutChanges {
+		require.NoError(t, p.layout.wait(t.Context(), changeSeconds))
 	}
 	for _, act := range s.before {
 		require.NoError(t, m.act(t.Context(), p, act))
@@ -247,8 +247,8 @@ func (m *Machine) lives(t *testing.T, s *scenario) {
 	require.NoError(t, p.Close())
 }
 
-// loses takes the claim's record away.
-func loses(claim string) func(*testing.T, *Machine) {
+// recordLost removes the claim's record.
+func recordLost(claim string) func(*testing.T, *Machine) {
 	return func(t *testing.T, m *Machine) {
 		t.Helper()
 		require.NoError(t, os.Remove(filepath.Join(m.StateDir, "claims", claim+".json")))

@@ -29,7 +29,7 @@ var features = structured.Features{
 
 type results = []resourceapi.DeviceRequestAllocationResult
 
-// deviceClasses are the classes by their names; it is the allocator's lister.
+// deviceClasses are the classes by name, as the allocator's lister.
 type deviceClasses map[string]*resourceapi.DeviceClass
 
 // List returns all classes.
@@ -66,9 +66,9 @@ func newNode(l *Layout, name string, n *gpu.Node) *node {
 	return s
 }
 
-// allocate asks once for the devices of a claim with one request; no results: the pod has to wait. The scheduler makes an allocator for
-// each pod and calls Allocate for each node: that call is what is timed.
-func (s *node) allocate(ctx context.Context, ask *resourceapi.ExactDeviceRequest) (results, time.Duration, error) {
+// allocate runs the allocator for a claim with one request; without results the node has no such device. The scheduler creates an allocator
+// per pod and calls Allocate per node; the duration is that of this call.
+func (s *node) allocate(ctx context.Context, request *resourceapi.ExactDeviceRequest) (results, time.Duration, error) {
 	allocator, err := structured.NewAllocator(ctx, features, structured.AllocatedState{
 		AllocatedDevices: s.taken, AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
 		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
@@ -79,14 +79,14 @@ func (s *node) allocate(ctx context.Context, ask *resourceapi.ExactDeviceRequest
 	claim := &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "scale", Name: "claim", UID: "claim"},
 		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
-			Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: ask}},
+			Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: request}},
 		}},
 	}
 	start := time.Now()
 	found, err := allocator.Allocate(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.name}}, []*resourceapi.ResourceClaim{claim})
 	took := time.Since(start)
 	if err != nil && !errors.Is(err, structured.ErrFailedAllocationOnNode) {
-		return nil, 0, fmt.Errorf("layout %s, class %s: %w", s.layout.Name, ask.DeviceClassName, err)
+		return nil, 0, fmt.Errorf("layout %s, class %s: %w", s.layout.Name, request.DeviceClassName, err)
 	}
 	if len(found) == 0 {
 		return nil, took, nil
@@ -94,7 +94,7 @@ func (s *node) allocate(ctx context.Context, ask *resourceapi.ExactDeviceRequest
 	return found[0].Devices.Results, took, nil
 }
 
-// take counts results as allocated, but for those with admin access, which take nothing.
+// take marks results as allocated, except those with admin access.
 func (s *node) take(all results) {
 	for i := range all {
 		if admin := all[i].AdminAccess; admin == nil || !*admin {
@@ -103,10 +103,10 @@ func (s *node) take(all results) {
 	}
 }
 
-// fill takes devices of a request until none is left, or so many are taken; it returns all of them.
-func (s *node) fill(ctx context.Context, ask *resourceapi.ExactDeviceRequest, most int) (all results, err error) {
+// fill allocates devices until none is left or the maximum is reached, and returns all results.
+func (s *node) fill(ctx context.Context, request *resourceapi.ExactDeviceRequest, most int) (all results, err error) {
 	for len(all) < most {
-		found, _, err := s.allocate(ctx, ask)
+		found, _, err := s.allocate(ctx, request)
 		if err != nil || len(found) == 0 {
 			return all, err
 		}
@@ -116,18 +116,17 @@ func (s *node) fill(ctx context.Context, ask *resourceapi.ExactDeviceRequest, mo
 	return all, nil
 }
 
-// Evaluations counts the CEL expressions that the allocator evaluates during one Allocate for the ask. The allocator has no other
-// witness than its log: it writes a line for each.
-func (s *node) evaluations(ctx context.Context, ask *resourceapi.ExactDeviceRequest) (int, error) {
+// evaluations counts the CEL expressions that one Allocate evaluates, by the line that the allocator logs for each.
+func (s *node) evaluations(ctx context.Context, request *resourceapi.ExactDeviceRequest) (int, error) {
 	counter := &evaluationCounter{}
-	_, _, err := s.allocate(klog.NewContext(ctx, logr.New(counter)), ask)
+	_, _, err := s.allocate(klog.NewContext(ctx, logr.New(counter)), request)
 	return counter.n, err
 }
 
-// evaluationCounter is a sink that counts the lines about CEL.
+// evaluationCounter is a log sink that counts the lines about CEL.
 type evaluationCounter struct{ n int }
 
-// evaluationLine is what the allocator logs for each expression that it has evaluated.
+// evaluationLine is the message that the allocator logs for each evaluated expression.
 const evaluationLine = "CEL result"
 
 // Init does nothing.
@@ -136,7 +135,7 @@ func (c *evaluationCounter) Init(logr.RuntimeInfo) {}
 // Enabled is true for all levels: the lines have level 7.
 func (c *evaluationCounter) Enabled(int) bool { return true }
 
-// Info counts.
+// Info counts the lines.
 func (c *evaluationCounter) Info(_ int, msg string, _ ...any) {
 	if msg == evaluationLine {
 		c.n++

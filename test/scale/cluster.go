@@ -22,10 +22,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// namespace is where pods and claims are.
+// namespace is the namespace of pods and claims.
 const namespace = metav1.NamespaceDefault
 
-// writers is how many requests are under way at once.
+// writers is the number of concurrent requests.
 const writers = 12
 
 // inParallel calls do for 0 to n-1 and returns the first error.
@@ -55,14 +55,14 @@ type fakeCluster struct {
 	layout *Layout
 	node   *gpu.Node
 	nodes  int
-	// full is what the claims of a full node have, as pages of one claim each.
+	// full are the allocation results of a full node, one element per claim.
 	full []results
 }
 
-// nodeName is that of the ith fake node.
+// nodeName is the name of the ith fake node.
 func nodeName(i int) string { return fmt.Sprintf("f%04d", i) }
 
-// createNodes creates the classes, the nodes and their slices.
+// createNodes creates the DeviceClasses, the nodes and their ResourceSlices.
 func (c *fakeCluster) createNodes(ctx context.Context) error {
 	for i := range c.layout.Classes {
 		_, err := c.client.ResourceV1().DeviceClasses().Create(ctx, &c.layout.Classes[i], metav1.CreateOptions{})
@@ -82,7 +82,7 @@ func (c *fakeCluster) createNodes(ctx context.Context) error {
 		}
 		for _, slice := range objects(c.layout.Driver, name, c.layout.Pools(name, c.node)) {
 			if _, err := c.client.ResourceV1().ResourceSlices().Create(ctx, slice, metav1.CreateOptions{}); err != nil {
-				return fmt.Errorf("creating slice %s: %w", slice.Name, err)
+				return fmt.Errorf("creating ResourceSlice %s: %w", slice.Name, err)
 			}
 		}
 		return nil
@@ -104,11 +104,11 @@ func fakeNode(name string) *corev1.Node {
 	}
 }
 
-// fill makes so many nodes, spread evenly, full of what is asked for: by claims that have been allocated.
-func (c *fakeCluster) fill(ctx context.Context, ask Ask, count int) error {
+// fill allocates all devices of a kind on that many nodes, spread evenly, to claims.
+func (c *fakeCluster) fill(ctx context.Context, kind RequestKind, count int) error {
 	if len(c.full) == 0 {
 		n := newNode(c.layout, nodeName(0), c.node)
-		all, err := n.fill(ctx, c.layout.Asks[ask], GPUs*smallestPerGPU)
+		all, err := n.fill(ctx, c.layout.Requests[kind], GPUs*smallestPerGPU)
 		if err != nil {
 			return err
 		}
@@ -118,16 +118,16 @@ func (c *fakeCluster) fill(ctx context.Context, ask Ask, count int) error {
 	}
 	return inParallel(count*len(c.full), func(k int) error {
 		i := (k / len(c.full)) * c.nodes / count
-		return c.allocated(ctx, fmt.Sprintf("full-%d", k), nodeName(i), c.layout.Asks[ask], c.full[k%len(c.full)])
+		return c.allocated(ctx, fmt.Sprintf("full-%d", k), nodeName(i), c.layout.Requests[kind], c.full[k%len(c.full)])
 	})
 }
 
-// allocated creates a claim that has these devices of the first node, as those of another one.
-func (c *fakeCluster) allocated(ctx context.Context, name, node string, ask *resourceapi.ExactDeviceRequest, of results) error {
+// allocated creates an allocated claim on a node; the results are those of the first node and are translated.
+func (c *fakeCluster) allocated(ctx context.Context, name, node string, request *resourceapi.ExactDeviceRequest, of results) error {
 	claims := c.client.ResourceV1().ResourceClaims(namespace)
 	claim, err := claims.Create(ctx, &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: ask}}}},
+		Spec:       resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: request}}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("creating claim %s: %w", name, err)
@@ -143,12 +143,12 @@ func (c *fakeCluster) allocated(ctx context.Context, name, node string, ask *res
 	return nil
 }
 
-// createPods creates a template for the ask and pods with a claim each, called after the phase.
-func (c *fakeCluster) createPods(ctx context.Context, phase string, ask Ask, count int) error {
+// createPods creates a ResourceClaimTemplate and pods with one claim each, named after the phase.
+func (c *fakeCluster) createPods(ctx context.Context, phase string, kind RequestKind, count int) error {
 	_, err := c.client.ResourceV1().ResourceClaimTemplates(namespace).Create(ctx, &resourceapi.ResourceClaimTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: phase},
 		Spec: resourceapi.ResourceClaimTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{phaseLabel: phase}}, Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
-			Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: c.layout.Asks[ask]}},
+			Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: c.layout.Requests[kind]}},
 		}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -173,7 +173,7 @@ func (c *fakeCluster) createPods(ctx context.Context, phase string, ask Ask, cou
 	})
 }
 
-// clear deletes the pods of a phase and their claims, and waits until the claims are gone: the next phase finds the same devices free.
+// clear deletes the pods of a phase and their claims, and waits until the claims are deleted and the devices are free again.
 func (c *fakeCluster) clear(ctx context.Context, phase string) error {
 	now, chosen := int64(0), metav1.ListOptions{LabelSelector: phaseLabel + "=" + phase}
 	claims := c.client.ResourceV1().ResourceClaims(namespace)
@@ -192,7 +192,7 @@ func (c *fakeCluster) clear(ctx context.Context, phase string) error {
 		return left == 0, nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting until the claims of %s are gone, %d are left: %w", phase, left, err)
+		return fmt.Errorf("waiting for the deletion of the claims of %s, %d are left: %w", phase, left, err)
 	}
 	return nil
 }
@@ -202,5 +202,5 @@ const (
 	clearLimit    = 2 * time.Minute
 )
 
-// phaseLabel is on the pods of a phase and on their claims.
+// phaseLabel is the label of the pods of a phase and their claims.
 const phaseLabel = "prism.test/phase"

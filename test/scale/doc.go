@@ -1,7 +1,7 @@
-// Package scale measures what a published layout costs the scheduler: how long one node is filtered and how many CEL expressions that
-// evaluates, which sets of devices the counters admit, how well the order of the devices packs, and how many pods a real scheduler
-// places per second on fake nodes. Prism's layouts stand beside models of the two layouts of NVIDIA's DRA driver, in the same run on the
-// same machine, so that the ratios hold where the times do not.
+// Package scale measures the cost of a published layout for the scheduler: the time and the CEL evaluations of filtering one node, the sets
+// of devices that the counters admit, how well the order of devices packs, and the pods per second that a real scheduler places on fake
+// nodes. Prism's layouts are compared with models of the two layouts of NVIDIA's DRA driver in the same run on the same machine, so that
+// the ratios are comparable between machines.
 //
 // `make bench-scale` runs all of it. Only the counts are asserted by tests.
 package scale

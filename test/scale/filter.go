@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// State is what of a node is taken.
+// State describes which devices of a node are allocated.
 type State string
 
 // The states.
@@ -23,26 +23,26 @@ const (
 
 var states = []State{Empty, HalfWhole, FullWhole, HalfProfile, FullProfile}
 
-// FilterRow is what one Filter costs: one pod that asks one node.
+// FilterRow is the cost of filtering one node for one pod.
 type FilterRow struct {
-	Layout string
-	Ask    Ask
-	State  State
+	Layout      string
+	RequestKind RequestKind
+	State       State
 	// Samples are sorted.
 	Samples []time.Duration
 	// Evaluations counts CEL expressions.
 	Evaluations int
-	// Found: the node has such a device.
+	// Found reports whether the node has such a device.
 	Found bool
 }
 
 // P returns the q-quantile of the samples, 0 ≤ q ≤ 1.
 func (r *FilterRow) P(q float64) time.Duration { return r.Samples[int(q*float64(len(r.Samples)-1))] }
 
-// filterWarmUp are the samples that do not count.
+// filterWarmUp is the number of samples that are discarded.
 const filterWarmUp = 20
 
-// Filter measures each ask of each layout in each state, with so many samples each.
+// Filter measures each request of each layout in each state.
 func Filter(ctx context.Context, layouts []Layout, samples int) ([]FilterRow, error) {
 	n, err := Simulated(ctx)
 	if err != nil {
@@ -58,8 +58,8 @@ func Filter(ctx context.Context, layouts []Layout, samples int) ([]FilterRow, er
 			} else if !reached {
 				continue
 			}
-			for _, ask := range asksInOrder(l) {
-				row, err := s.filter(ctx, ask, state, samples)
+			for _, kind := range requestsInOrder(l) {
+				row, err := s.filter(ctx, kind, state, samples)
 				if err != nil {
 					return nil, err
 				}
@@ -70,14 +70,14 @@ func Filter(ctx context.Context, layouts []Layout, samples int) ([]FilterRow, er
 	return rows, nil
 }
 
-// asksInOrder lists the asks of a layout, always in the same order.
-func asksInOrder(l *Layout) []Ask {
-	return slices.DeleteFunc(slices.Clone(allAsks), func(a Ask) bool { return l.Asks[a] == nil })
+// requestsInOrder lists the requests of a layout in the order of allRequests.
+func requestsInOrder(l *Layout) []RequestKind {
+	return slices.DeleteFunc(slices.Clone(allRequests), func(a RequestKind) bool { return l.Requests[a] == nil })
 }
 
-// reach brings the node into the state; false where the layout has no such devices.
+// reach brings the node into the state; false if the layout has no such devices.
 func (s *node) reach(ctx context.Context, state State) (bool, error) {
-	profiles := s.layout.Asks[AskProfile]
+	profiles := s.layout.Requests[RequestProfile]
 	if profiles == nil && (state == HalfProfile || state == FullProfile) {
 		return false, nil
 	}
@@ -85,9 +85,9 @@ func (s *node) reach(ctx context.Context, state State) (bool, error) {
 	switch state {
 	case Empty:
 	case HalfWhole:
-		_, err = s.fill(ctx, s.layout.Asks[AskGPU], GPUs/2)
+		_, err = s.fill(ctx, s.layout.Requests[RequestGPU], GPUs/2)
 	case FullWhole:
-		_, err = s.fill(ctx, s.layout.Asks[AskGPU], GPUs)
+		_, err = s.fill(ctx, s.layout.Requests[RequestGPU], GPUs)
 	case HalfProfile:
 		_, err = s.fill(ctx, profiles, GPUs/2*smallestPerGPU)
 	case FullProfile:
@@ -98,9 +98,9 @@ func (s *node) reach(ctx context.Context, state State) (bool, error) {
 	return err == nil, err
 }
 
-func (s *node) filter(ctx context.Context, ask Ask, state State, samples int) (row FilterRow, err error) {
-	row = FilterRow{Layout: s.layout.Name, Ask: ask, State: state}
-	request := s.layout.Asks[ask]
+func (s *node) filter(ctx context.Context, kind RequestKind, state State, samples int) (row FilterRow, err error) {
+	row = FilterRow{Layout: s.layout.Name, RequestKind: kind, State: state}
+	request := s.layout.Requests[kind]
 	if row.Evaluations, err = s.evaluations(ctx, request); err != nil {
 		return row, err
 	}
@@ -118,11 +118,11 @@ func (s *node) filter(ctx context.Context, ask Ask, state State, samples int) (r
 	return row, nil
 }
 
-// Evaluations counts, without measuring, what one Filter evaluates of a layout in a state.
-func Evaluations(ctx context.Context, l *Layout, n *gpu.Node, ask Ask, state State) (int, error) {
+// Evaluations counts the CEL expressions that filtering evaluates for a layout in a state.
+func Evaluations(ctx context.Context, l *Layout, n *gpu.Node, kind RequestKind, state State) (int, error) {
 	s := newNode(l, "node", n)
 	if reached, err := s.reach(ctx, state); err != nil || !reached {
 		return 0, fmt.Errorf("layout %s cannot be %q: %w", l.Name, state, err)
 	}
-	return s.evaluations(ctx, l.Asks[ask])
+	return s.evaluations(ctx, l.Requests[kind])
 }

@@ -11,58 +11,58 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Ask is what a claim asks for, and how.
-type Ask string
+// RequestKind is a kind of device request in a claim: which device, and by which means.
+type RequestKind string
 
-// The asks. A layout has those that its devices can serve.
+// The kinds of requests. A layout has those that its devices can satisfy.
 const (
-	// AskGPU is a whole GPU.
-	AskGPU Ask = "GPU by class"
-	// AskProfile is a MIG device of the smallest profile, by the class of all MIG devices and a selector: two expressions for a device.
-	AskProfile Ask = "1g.10gb by mig class and selector"
-	// AskProfileClass is the same by the DeviceClass of the profile: one expression.
-	AskProfileClass Ask = "1g.10gb by profile class"
-	// AskProfileCapacity is the same by the capacity of the profile: none.
-	AskProfileCapacity Ask = "1g.10gb by capacity"
-	// AskMemory is a device with 19Gi of memory, by a selector: a MIG device where there are some.
-	AskMemory Ask = "19Gi by selector"
-	// AskMemoryCapacity is a MIG device with 19Gi of memory, by the capacity.
-	AskMemoryCapacity Ask = "19Gi by migMemory capacity"
+	// RequestGPU is a whole GPU.
+	RequestGPU RequestKind = "GPU by class"
+	// RequestProfile is a MIG device of the smallest profile, by the class of all MIG devices and a selector: two expressions per device.
+	RequestProfile RequestKind = "1g.10gb by mig class and selector"
+	// RequestProfileClass is the same by the DeviceClass of the profile: one expression per device.
+	RequestProfileClass RequestKind = "1g.10gb by profile class"
+	// RequestProfileCapacity is the same by the capacity of the profile: no expression.
+	RequestProfileCapacity RequestKind = "1g.10gb by capacity"
+	// RequestMemory is a device with 19Gi of memory, by a selector: a MIG device if the layout has any.
+	RequestMemory RequestKind = "19Gi by selector"
+	// RequestMemoryCapacity is a MIG device with 19Gi of memory, by its capacity.
+	RequestMemoryCapacity RequestKind = "19Gi by migMemory capacity"
 )
 
-// allAsks is their order in tables.
-var allAsks = []Ask{AskGPU, AskProfile, AskProfileClass, AskProfileCapacity, AskMemory, AskMemoryCapacity}
+// allRequests are all kinds, in the order of the tables.
+var allRequests = []RequestKind{RequestGPU, RequestProfile, RequestProfileClass, RequestProfileCapacity, RequestMemory, RequestMemoryCapacity}
 
 const (
-	// smallest is the profile that is asked for.
+	// smallest is the profile that is requested.
 	smallest = "1g.10gb"
-	// smallestPerGPU is how many of them a GPU has at most.
+	// smallestPerGPU is how many MIG devices of that profile fit on a GPU.
 	smallestPerGPU = 7
-	// wantedMemory is more than what that profile has.
+	// wantedMemory is more than the memory of that profile.
 	wantedMemory = "19Gi"
 )
 
-// Layout is one way of publishing the GPUs of a node, and of asking for them.
+// Layout is one way to publish the GPUs of a node and to request them.
 type Layout struct {
-	// Name is how tables and the command line call it.
+	// Name is the name in tables and on the command line.
 	Name string
-	// Model names the layout of NVIDIA's driver that it is compared with; empty for those models themselves.
+	// Model is the name of the model of NVIDIA's driver that the layout is compared with; empty for the models.
 	Model  string
 	Driver string
-	// Pools are what is published of the node's GPUs under a node's name.
-	Pools   func(node string, n *gpu.Node) map[string]resourceslice.Pool
-	Classes []resourceapi.DeviceClass
-	Asks    map[Ask]*resourceapi.ExactDeviceRequest
+	// Pools returns the pools of a node with these GPUs.
+	Pools    func(node string, n *gpu.Node) map[string]resourceslice.Pool
+	Classes  []resourceapi.DeviceClass
+	Requests map[RequestKind]*resourceapi.ExactDeviceRequest
 }
 
-// Layouts are those that are measured, the models last.
+// Layouts are all measured layouts, the models last.
 func Layouts() []Layout {
 	return []Layout{
-		prism("prism-whole", "nvidia-whole", prismOptions{}, AskGPU, AskMemory),
-		prism("prism-whole-monitor", "nvidia-whole", prismOptions{monitor: true}, AskGPU, AskMemory),
-		prism("prism-mig", "nvidia-mig", prismOptions{partitioned: true}, allAsks...),
-		nvidia("nvidia-whole", nvidiaWhole, false, AskGPU, AskMemory),
-		nvidia("nvidia-mig", nvidiaMIG, true, AskGPU, AskProfile, AskMemory),
+		prism("prism-whole", "nvidia-whole", prismOptions{}, RequestGPU, RequestMemory),
+		prism("prism-whole-monitor", "nvidia-whole", prismOptions{monitor: true}, RequestGPU, RequestMemory),
+		prism("prism-mig", "nvidia-mig", prismOptions{partitioned: true}, allRequests...),
+		nvidia("nvidia-whole", nvidiaWhole, false, RequestGPU, RequestMemory),
+		nvidia("nvidia-mig", nvidiaMIG, true, RequestGPU, RequestProfile, RequestMemory),
 	}
 }
 
@@ -78,35 +78,35 @@ func LayoutByName(name string) (Layout, error) {
 	return Layout{}, fmt.Errorf("unknown layout %q; valid layouts: %q", name, names)
 }
 
-// nvidia is a layout of NVIDIA's driver with the classes that its chart creates.
-func nvidia(name string, pools func(node string, n *gpu.Node) map[string]resourceslice.Pool, partitioned bool, asks ...Ask) Layout {
+// nvidia is a layout of NVIDIA's driver with the DeviceClasses of its chart.
+func nvidia(name string, pools func(node string, n *gpu.Node) map[string]resourceslice.Pool, partitioned bool, kinds ...RequestKind) Layout {
 	return Layout{
 		Name: name, Driver: nvidiaDriver, Pools: pools, Classes: bothClasses(nvidiaDriver),
-		Asks: pick(asks, commonAsks(nvidiaDriver, partitioned)),
+		Requests: pick(kinds, commonRequests(nvidiaDriver, partitioned)),
 	}
 }
 
-// commonAsks are the requests that both drivers serve.
-func commonAsks(driver string, partitioned bool) map[Ask]*resourceapi.ExactDeviceRequest {
+// commonRequests are the requests that both drivers support.
+func commonRequests(driver string, partitioned bool) map[RequestKind]*resourceapi.ExactDeviceRequest {
 	hasMemory := fmt.Sprintf("device.capacity[%q].memory.compareTo(quantity(%q)) >= 0", driver, wantedMemory)
-	all := map[Ask]*resourceapi.ExactDeviceRequest{
-		AskGPU:     request(driver),
-		AskProfile: request("mig."+driver, ofProfile(driver, smallest)),
-		AskMemory:  request(driver, hasMemory),
+	all := map[RequestKind]*resourceapi.ExactDeviceRequest{
+		RequestGPU:     request(driver),
+		RequestProfile: request("mig."+driver, ofProfile(driver, smallest)),
+		RequestMemory:  request(driver, hasMemory),
 	}
 	if partitioned {
-		all[AskMemory] = request("mig."+driver, hasMemory)
+		all[RequestMemory] = request("mig."+driver, hasMemory)
 	}
 	return all
 }
 
-// pick keeps the requests of some asks.
-func pick(asks []Ask, from ...map[Ask]*resourceapi.ExactDeviceRequest) map[Ask]*resourceapi.ExactDeviceRequest {
-	picked := map[Ask]*resourceapi.ExactDeviceRequest{}
-	for _, ask := range asks {
+// pick returns the requests of these kinds.
+func pick(kinds []RequestKind, from ...map[RequestKind]*resourceapi.ExactDeviceRequest) map[RequestKind]*resourceapi.ExactDeviceRequest {
+	picked := map[RequestKind]*resourceapi.ExactDeviceRequest{}
+	for _, kind := range kinds {
 		for _, requests := range from {
-			if r := requests[ask]; r != nil {
-				picked[ask] = r
+			if r := requests[kind]; r != nil {
+				picked[kind] = r
 			}
 		}
 	}
@@ -117,14 +117,14 @@ func class(name string, expressions ...string) resourceapi.DeviceClass {
 	return resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{Selectors: selectors(expressions...)}}
 }
 
-// request asks for one device of a class.
+// request is a request for one device of a class.
 func request(class string, expressions ...string) *resourceapi.ExactDeviceRequest {
 	return &resourceapi.ExactDeviceRequest{
 		DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1, Selectors: selectors(expressions...),
 	}
 }
 
-// requestCapacity asks for one device of a class with so much of a capacity.
+// requestCapacity is a request for one device of a class with an amount of a capacity.
 func requestCapacity(class string, capacity resourceapi.QualifiedName, amount string) *resourceapi.ExactDeviceRequest {
 	r := request(class)
 	r.Capacity = &resourceapi.CapacityRequirements{

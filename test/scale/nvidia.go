@@ -15,18 +15,18 @@ import (
 )
 
 // The models follow what dra-driver-nvidia-gpu publishes (deviceinfo.go, mig.go and partitions.go of its GPU plugin, August 2026): names
-// and number of devices, attributes, capacities and counters, and their spread over pools and slices. Values come from the simulated GPUs.
+// and number of devices, attributes, capacities and counters, and their spread over pools and ResourceSlices. Values come from the simulated GPUs.
 
-// nvidiaDriver is its name.
+// nvidiaDriver is the name of NVIDIA's driver.
 const nvidiaDriver = "gpu.nvidia.com"
 
-// nvidiaShared are the attributes that its devices have under the same names as Prism's.
+// nvidiaShared are the attributes that both drivers publish under the same names.
 var nvidiaShared = []resourceapi.QualifiedName{
 	publish.AttrProductName, publish.AttrBrand, publish.AttrArchitecture, publish.AttrCUDAComputeCapability, publish.AttrDriverVersion,
 	publish.AttrCUDADriverVersion, publish.AttrPCIBusID, publish.AttrPCIeRoot, publish.AttrNUMANode,
 }
 
-// nvidiaWhole is its layout without dynamic MIG: a pool with a device for each GPU, without counters.
+// nvidiaWhole is the layout without dynamic MIG: a pool with a device per GPU, without counters.
 func nvidiaWhole(node string, n *gpu.Node) map[string]resourceslice.Pool {
 	devices := make([]resourceapi.Device, len(n.GPUs))
 	for i := range n.GPUs {
@@ -38,8 +38,8 @@ func nvidiaWhole(node string, n *gpu.Node) map[string]resourceslice.Pool {
 	return map[string]resourceslice.Pool{node: {Slices: []resourceslice.Slice{{Devices: devices}}}}
 }
 
-// nvidiaMIG is its layout with dynamic MIG: a pool whose first slice has the counters of all GPUs, then a slice for each GPU with the GPU
-// and all placements of its profiles in the order of their names.
+// nvidiaMIG is the layout with dynamic MIG: a pool whose first ResourceSlice has the counters of all GPUs, then a ResourceSlice per GPU with
+// the GPU and all placements of its profiles, sorted by name.
 func nvidiaMIG(node string, n *gpu.Node) map[string]resourceslice.Pool {
 	counted := resourceslice.Slice{}
 	pool := resourceslice.Pool{Slices: make([]resourceslice.Slice, 1, 1+len(n.GPUs))}
@@ -82,7 +82,7 @@ func nvidiaPlacements(n *gpu.Node, i int, p *gpu.MIGProfile, set string) []resou
 	return devices
 }
 
-// nvidiaAttributes are those of GPU i, or of a MIG device of a profile of it.
+// nvidiaAttributes are the attributes of GPU i, or of a MIG device of a profile on it.
 func nvidiaAttributes(n *gpu.Node, i int, profile string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	only := *n
 	only.GPUs = n.GPUs[i : i+1]
@@ -109,7 +109,7 @@ func nvidiaAmounts(c gpu.Capacity) map[string]int64 {
 	}
 }
 
-// nvidiaCounterNames are the counters whose names are not those of the capacities.
+// nvidiaCounterNames are the counters whose names differ from those of the capacities.
 var nvidiaCounterNames = map[string]string{"copyEngines": "copy-engines", "jpegEngines": "jpeg-engines", "ofaEngines": "ofa-engines"}
 
 func nvidiaCounters(amounts map[string]int64, at gpu.Placement) map[string]resourceapi.Counter {

@@ -14,17 +14,17 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Packing is how many MIG devices one GPU has given to jobs that start and end at random when the first job has to wait: the mean of
-// packingLoads loads, which are the same for every layout.
+// Packing is the number of jobs with MIG devices that were placed on one GPU, with random starts and ends, before the first job had to wait:
+// the mean of packingLoads loads, which are the same for every layout.
 type Packing struct {
 	Layout string
-	// Published is with the devices in their published order, ByName in that of their names.
+	// Published is with the devices in the published order, ByName in the order of names.
 	Published, ByName float64
 }
 
 const packingLoads = 200
 
-// packingProfiles are what the jobs of a load ask for, each as often.
+// packingProfiles are the profiles that jobs request, with equal probability.
 var packingProfiles = []string{"1g.10gb", "1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb"}
 
 // Pack measures each layout with MIG devices.
@@ -38,7 +38,7 @@ func Pack(ctx context.Context, layouts []Layout) ([]Packing, error) {
 	var all []Packing
 	for i := range layouts {
 		l := &layouts[i]
-		if l.Asks[AskProfile] == nil {
+		if l.Requests[RequestProfile] == nil {
 			continue
 		}
 		p := Packing{Layout: l.Name}
@@ -53,7 +53,7 @@ func Pack(ctx context.Context, layouts []Layout) ([]Packing, error) {
 	return all, nil
 }
 
-// placed is the mean of how many jobs get a device before one does not.
+// placed is the mean number of jobs that get a device before one does not.
 func placed(ctx context.Context, l *Layout, one *gpu.Node, byName bool) (float64, error) {
 	s := newNode(l, "node", one)
 	if byName {
@@ -63,7 +63,7 @@ func placed(ctx context.Context, l *Layout, one *gpu.Node, byName bool) (float64
 	}
 	all := 0
 	for seed := range uint64(packingLoads) {
-		n, err := s.untilRefusal(ctx, rand.New(rand.NewPCG(seed, 4)))
+		n, err := s.untilFull(ctx, rand.New(rand.NewPCG(seed, 4)))
 		if err != nil {
 			return 0, err
 		}
@@ -72,8 +72,8 @@ func placed(ctx context.Context, l *Layout, one *gpu.Node, byName bool) (float64
 	return float64(all) / packingLoads, nil
 }
 
-// untilRefusal counts the jobs of one load. Every third time, on average, a job ends before the next one starts.
-func (s *node) untilRefusal(ctx context.Context, random *rand.Rand) (int, error) {
+// untilFull counts the placed jobs of one load. With probability 1/3 a job ends before the next one starts.
+func (s *node) untilFull(ctx context.Context, random *rand.Rand) (int, error) {
 	s.taken.Clear()
 	for placed := 0; ; placed++ {
 		if running := s.taken.UnsortedList(); len(running) > 0 && random.IntN(3) == 0 {

@@ -11,18 +11,18 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// prismDriver is the driver's name where nothing else is configured.
+// prismDriver is the default name of the driver.
 const prismDriver = "gpu.prism.dev"
 
-// prismOptions are what differs between the layouts of Prism.
+// prismOptions are the differences between the layouts of Prism.
 type prismOptions struct {
-	// partitioned: every GPU is advertised whole and in all of its MIG profiles; else whole only.
+	// partitioned advertises every GPU as a whole and in all of its MIG profiles, instead of as a whole only.
 	partitioned bool
-	// monitor: the node has a monitor device in a pool of its own.
+	// monitor adds a monitor device in a pool of its own.
 	monitor bool
 }
 
-// prismPools are what the plugin publishes of a node.
+// prismPools are the pools that the plugin publishes.
 func prismPools(node string, n *gpu.Node, o prismOptions) map[string]resourceslice.Pool {
 	opts := publish.Options{DriverName: prismDriver, NodeName: node, Monitor: o.monitor}
 	if o.partitioned {
@@ -34,8 +34,8 @@ func prismPools(node string, n *gpu.Node, o prismOptions) map[string]resourcesli
 	return publish.Resources(opts, n).Pools
 }
 
-// prism is a layout of Prism with the DeviceClasses that its chart and its controller create.
-func prism(name, model string, o prismOptions, asks ...Ask) Layout {
+// prism is a layout of Prism with the DeviceClasses of its chart and its controller.
+func prism(name, model string, o prismOptions, kinds ...RequestKind) Layout {
 	profileClass, profileExpression := controller.ProfileClass(prismDriver, smallest)
 	byCapacity := byCapacityClass(prismDriver)
 	l := Layout{
@@ -43,15 +43,15 @@ func prism(name, model string, o prismOptions, asks ...Ask) Layout {
 		Pools:   func(node string, n *gpu.Node) map[string]resourceslice.Pool { return prismPools(node, n, o) },
 		Classes: append(bothClasses(prismDriver), class(profileClass, profileExpression), class(byCapacity)),
 	}
-	l.Asks = pick(asks, commonAsks(prismDriver, o.partitioned), map[Ask]*resourceapi.ExactDeviceRequest{
-		AskProfileClass:    request(profileClass),
-		AskProfileCapacity: requestCapacity(byCapacity, profileCapacity(prismDriver, smallest), "1"),
-		AskMemoryCapacity:  requestCapacity(byCapacity, prismDriver+"/"+publish.CapMIGMemory, wantedMemory),
+	l.Requests = pick(kinds, commonRequests(prismDriver, o.partitioned), map[RequestKind]*resourceapi.ExactDeviceRequest{
+		RequestProfileClass:    request(profileClass),
+		RequestProfileCapacity: requestCapacity(byCapacity, profileCapacity(prismDriver, smallest), "1"),
+		RequestMemoryCapacity:  requestCapacity(byCapacity, prismDriver+"/"+publish.CapMIGMemory, wantedMemory),
 	})
 	return l
 }
 
-// byCapacityClass is the name of the DeviceClass without selectors, as the chart's template prism.byCapacity has it.
+// byCapacityClass is the name of the DeviceClass without selectors, as in the chart's template prism.byCapacity.
 func byCapacityClass(driver string) string { return "by-capacity." + driver }
 
 // profileCapacity is the capacity that only the MIG devices of a profile have.
@@ -59,7 +59,7 @@ func profileCapacity(driver, profile string) resourceapi.QualifiedName {
 	return resourceapi.QualifiedName(driver + "/" + publish.ProfileCapacity(profile))
 }
 
-// bothClasses are those for whole GPUs and for MIG devices.
+// bothClasses are the DeviceClasses for whole GPUs and for MIG devices.
 func bothClasses(driver string) []resourceapi.DeviceClass {
 	return []resourceapi.DeviceClass{class(driver, ofType(driver, gpu.TypeGPU)), class("mig."+driver, ofType(driver, gpu.TypeMIG))}
 }

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// process is a program of the cluster that is measured.
+// process is a process of the measured cluster.
 type process struct{ pid int }
 
-// started is a program of this run; it dies with the run.
+// started is a process of this run; it is killed when the run ends.
 type started struct {
 	process
 	cmd *exec.Cmd
@@ -38,13 +38,13 @@ func start(log, program string, args ...string) (*started, error) {
 	return &started{process: process{pid: cmd.Process.Pid}, cmd: cmd}, nil
 }
 
-// stop ends the program and collects it.
+// stop kills the process and reaps it.
 func (s *started) stop() {
 	_ = s.cmd.Process.Kill() // it may have exited
 	_ = s.cmd.Wait()
 }
 
-// findProcess returns the process whose program is this file.
+// findProcess returns the process that executes this file.
 func findProcess(program string) (process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -65,7 +65,7 @@ func findProcess(program string) (process, error) {
 // clockTicks is USER_HZ, which is 100 on every Linux that Go runs on.
 const clockTicks = 100
 
-// cpu is the processor time that the process has used.
+// cpu is the CPU time of the process.
 func (p process) cpu() (time.Duration, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
 	if err != nil {
@@ -88,7 +88,7 @@ func (p process) cpu() (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / clockTicks, nil
 }
 
-// resident is the memory that the process has, in bytes.
+// resident is the resident memory of the process in bytes.
 func (p process) resident() (int64, error) {
 	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.pid))
 	if err != nil {
@@ -101,7 +101,7 @@ func (p process) resident() (int64, error) {
 	return pages * int64(os.Getpagesize()), nil
 }
 
-// loadAverage is that of the last minute.
+// loadAverage is the load average of the last minute.
 func loadAverage() string {
 	load, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

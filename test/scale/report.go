@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Report is what a run has measured; parts that were not measured are left out.
+// Report are the results of a run; parts that were not measured are empty.
 type Report struct {
-	// Load is that of the machine before the tables were measured; rows of Throughput have their own.
+	// Load is the load average before the tables were measured; rows of Throughput have their own.
 	Load         string
 	Filter       []FilterRow
 	Sets         []JointSets
@@ -20,7 +20,7 @@ type Report struct {
 	Throughput   []ThroughputRow
 }
 
-// Tables measures what needs no cluster: Filter with so many samples, joint sets, packing and utilization.
+// Tables measures everything that needs no cluster: Filter, joint sets, packing and utilization.
 func (r *Report) Tables(ctx context.Context, samples int) (err error) {
 	layouts := Layouts()
 	r.Load = loadAverage()
@@ -37,7 +37,7 @@ func (r *Report) Tables(ctx context.Context, samples int) (err error) {
 	return err
 }
 
-// Write prints Markdown tables. Times stand beside those of NVIDIA's model in the same run, as ratios.
+// Write prints Markdown tables, with ratios to the times of NVIDIA's model in the same run.
 func (r *Report) Write(w io.Writer) {
 	fmt.Fprintf(w, "%d cores, load %s, %s\n", runtime.NumCPU(), cmp.Or(r.Load, loadAverage()), time.Now().UTC().Format(time.DateOnly))
 	r.filter(w)
@@ -45,7 +45,7 @@ func (r *Report) Write(w io.Writer) {
 	r.throughput(w)
 }
 
-// comparedWith is the name of the layout that a layout is compared with; its own for the models.
+// comparedWith is the layout that a layout is compared with; a model is compared with itself.
 func comparedWith(layout string) string {
 	if l, err := LayoutByName(layout); err == nil && l.Model != "" {
 		return l.Model
@@ -53,14 +53,14 @@ func comparedWith(layout string) string {
 	return layout
 }
 
-// comparable is the ask of NVIDIA's layouts that gives the same as an ask.
-func comparable(a Ask) Ask {
+// comparable is the request for the same device in NVIDIA's layouts.
+func comparable(a RequestKind) RequestKind {
 	switch a {
-	case AskProfileClass, AskProfileCapacity:
-		return AskProfile
-	case AskMemoryCapacity:
-		return AskMemory
-	case AskGPU, AskProfile, AskMemory:
+	case RequestProfileClass, RequestProfileCapacity:
+		return RequestProfile
+	case RequestMemoryCapacity:
+		return RequestMemory
+	case RequestGPU, RequestProfile, RequestMemory:
 	}
 	return a
 }
@@ -70,9 +70,9 @@ func (r *Report) filter(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "\n| Filter of one node | requested | p50 | p99 | CEL expressions | NVIDIA's layout, p50 | its CEL expressions | p50 / NVIDIA's |\n|---|---|--:|--:|--:|--:|--:|--:|\n")
-	find := func(layout string, a Ask, s State) *FilterRow {
+	find := func(layout string, a RequestKind, s State) *FilterRow {
 		for i := range r.Filter {
-			if row := &r.Filter[i]; row.Layout == layout && row.Ask == a && row.State == s {
+			if row := &r.Filter[i]; row.Layout == layout && row.RequestKind == a && row.State == s {
 				return row
 			}
 		}
@@ -80,11 +80,11 @@ func (r *Report) filter(w io.Writer) {
 	}
 	for i := range r.Filter {
 		row := &r.Filter[i]
-		other := find(comparedWith(row.Layout), comparable(row.Ask), row.State)
+		other := find(comparedWith(row.Layout), comparable(row.RequestKind), row.State)
 		if other == nil || comparedWith(row.Layout) == row.Layout {
 			continue
 		}
-		fmt.Fprintf(w, "| %s, %s | %s | %s | %s | %d | %s | %d | %.2f |\n", row.Layout, row.State, row.Ask, millis(row.P(.5)), millis(row.P(.99)),
+		fmt.Fprintf(w, "| %s, %s | %s | %s | %s | %d | %s | %d | %.2f |\n", row.Layout, row.State, row.RequestKind, millis(row.P(.5)), millis(row.P(.99)),
 			row.Evaluations, millis(other.P(.5)), other.Evaluations, float64(row.P(.5))/float64(other.P(.5)))
 	}
 }
@@ -121,7 +121,7 @@ func (r *Report) throughput(w io.Writer) {
 		ratio := ""
 		for j := range r.Throughput {
 			other := &r.Throughput[j]
-			same := other.Nodes == row.Nodes && other.Phase.Full == row.Phase.Full && other.Phase.Ask == comparable(row.Phase.Ask)
+			same := other.Nodes == row.Nodes && other.Phase.Full == row.Phase.Full && other.Phase.RequestKind == comparable(row.Phase.RequestKind)
 			if same && other.Layout == comparedWith(row.Layout) && other.PodsPerSec > 0 {
 				ratio = fmt.Sprintf("%.2f", row.PodsPerSec/other.PodsPerSec)
 			}
@@ -130,7 +130,7 @@ func (r *Report) throughput(w io.Writer) {
 		if row.Phase.Full {
 			state = "90 % full"
 		}
-		fmt.Fprintf(w, "| %s | %d | %s | %s | %d, %d | %.1f | %s | %s | %s | %.1f GB | %.1f GB | %s |\n", row.Layout, row.Nodes, row.Phase.Ask, state, row.Bound, row.Pods,
+		fmt.Fprintf(w, "| %s | %d | %s | %s | %d, %d | %.1f | %s | %s | %s | %.1f GB | %.1f GB | %s |\n", row.Layout, row.Nodes, row.Phase.RequestKind, state, row.Bound, row.Pods,
 			row.PodsPerSec, ratio, millis(row.SchedulerCPU), millis(row.APIServerCPU), float64(row.SchedulerMemory)/1e9, float64(row.APIServerMemory)/1e9, row.Load)
 	}
 }

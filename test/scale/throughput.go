@@ -13,45 +13,45 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Cluster is where throughput is measured: an API server whose own scheduler and controller manager are stopped.
+// Cluster is the cluster of a throughput measurement: an API server whose scheduler and controller manager are stopped.
 type Cluster struct {
 	Kubeconfig string
-	// Scheduler, ControllerManager and APIServer are the programs' files; the first two are started by the run.
+	// Scheduler, ControllerManager and APIServer are paths of programs; the run starts the first two.
 	Scheduler, ControllerManager, APIServer string
-	// Work is a folder for logs.
+	// Work is the directory of logs.
 	Work string
-	// Nodes is how many fake nodes there are, Pods how many pods a phase has at most: see budget.
+	// Nodes is the number of fake nodes, Pods the maximum number of pods of a phase (see budget).
 	Nodes, Pods int
-	// Full is how much of the nodes the phases on full nodes find taken, 0 to 1.
+	// Full is the fraction of nodes that are full in phases on full nodes, 0 to 1.
 	Full float64
-	// Limit ends a phase whose pods do not all get a node.
+	// Limit is the time limit of a phase.
 	Limit time.Duration
-	// Progress is called with what is going on.
+	// Progress is called with progress messages.
 	Progress func(format string, args ...any)
 }
 
-// Phase is a row of pods that the scheduler places while the nodes are in a state.
+// Phase is a series of pods with the same request, on empty or full nodes.
 type Phase struct {
-	Ask  Ask
-	Full bool
+	RequestKind RequestKind
+	Full        bool
 }
 
-// ThroughputRow is how fast the pods of a phase were placed.
+// ThroughputRow is the result of a phase.
 type ThroughputRow struct {
 	Layout string
 	Nodes  int
 	Phase  Phase
-	// Pods is how many there were, Bound how many of them got a node in time.
+	// Pods is the number of pods, Bound how many of them got a node in time.
 	Pods, Bound int
 	PodsPerSec  float64
 	// SchedulerCPU and APIServerCPU are per pod.
 	SchedulerCPU, APIServerCPU time.Duration
-	// SchedulerMemory and APIServerMemory are resident bytes at the end.
+	// SchedulerMemory and APIServerMemory are the resident bytes at the end.
 	SchedulerMemory, APIServerMemory int64
 	Load                             string
 }
 
-// Throughput measures the phases of a layout, one after another. Nodes become full before the first phase that wants it and stay so.
+// Throughput measures the phases of a layout, one after another. Nodes are filled before the first phase on full nodes.
 func (c *Cluster) Throughput(ctx context.Context, l *Layout, phases []Phase) ([]ThroughputRow, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	if err != nil {
@@ -86,7 +86,7 @@ func (c *Cluster) Throughput(ctx context.Context, l *Layout, phases []Phase) ([]
 			full = true
 			count := int(c.Full * float64(c.Nodes))
 			c.Progress("%s: filling %d nodes", l.Name, count)
-			if err := fake.fill(ctx, fillAsk(l), count); err != nil {
+			if err := fake.fill(ctx, fillRequest(l), count); err != nil {
 				return rows, err
 			}
 		}
@@ -99,35 +99,34 @@ func (c *Cluster) Throughput(ctx context.Context, l *Layout, phases []Phase) ([]
 	return rows, nil
 }
 
-// budget is how many pods a phase has: no more than half of the devices that are free, so that the last ones do not search for what is
-// hardly there.
+// budget is the number of pods of a phase: at most half of the free devices, so that the last pods do not have to search.
 func (c *Cluster) budget(l *Layout, full bool) int {
 	free := c.Nodes
 	if full {
 		free -= int(c.Full * float64(c.Nodes))
 	}
 	devices := free * GPUs
-	if fillAsk(l) == AskProfile {
+	if fillRequest(l) == RequestProfile {
 		devices *= smallestPerGPU
 	}
 	return max(2, min(c.Pods, devices/2))
 }
 
-// fillAsk is what full nodes are full of.
-func fillAsk(l *Layout) Ask {
-	if l.Asks[AskProfile] != nil {
-		return AskProfile
+// fillRequest is the request that full nodes are filled with.
+func fillRequest(l *Layout) RequestKind {
+	if l.Requests[RequestProfile] != nil {
+		return RequestProfile
 	}
-	return AskGPU
+	return RequestGPU
 }
 
-// phase creates so many pods, waits until all have their claims, and then lets a new scheduler place them. At the end nothing of them is left.
+// phase creates pods, waits for their claims, starts a new scheduler that places them, and deletes them.
 func (c *Cluster) phase(ctx context.Context, fake *fakeCluster, name string, phase Phase, pods int) (row ThroughputRow, err error) {
 	row = ThroughputRow{Layout: fake.layout.Name, Nodes: c.Nodes, Phase: phase, Pods: pods}
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	seen := fake.watchPods(watching, name)
-	if err := fake.createPods(ctx, name, phase.Ask, pods); err != nil {
+	if err := fake.createPods(ctx, name, phase.RequestKind, pods); err != nil {
 		return row, err
 	}
 	if err := seen.wait(ctx, c.Limit+time.Minute, pods, 0); err != nil {
@@ -145,7 +144,7 @@ func (c *Cluster) phase(ctx context.Context, fake *fakeCluster, name string, pha
 	if err != nil {
 		return row, err
 	}
-	// The scheduler reads everything before it places the first pod.
+	// The scheduler fills its caches before it places the first pod.
 	if err := seen.wait(ctx, c.Limit+time.Minute, pods, 1); err != nil {
 		return row, fmt.Errorf("waiting for the first pod: %w", err)
 	}
@@ -169,11 +168,11 @@ func (c *Cluster) phase(ctx context.Context, fake *fakeCluster, name string, pha
 		row.APIServerCPU = (after.server - before.server) / n
 	}
 	row.SchedulerMemory, row.APIServerMemory, row.Load = after.schedulerMemory, after.serverMemory, loadAverage()
-	c.Progress("%s: %s, full %t: %d of %d pods, %.1f/s", row.Layout, phase.Ask, phase.Full, row.Bound, pods, row.PodsPerSec)
+	c.Progress("%s: %s, full %t: %d of %d pods, %.1f/s", row.Layout, phase.RequestKind, phase.Full, row.Bound, pods, row.PodsPerSec)
 	return row, nil
 }
 
-// startScheduler starts a scheduler that no limit of its client slows down.
+// startScheduler starts a scheduler whose client is not rate-limited.
 func (c *Cluster) startScheduler(name string) (*started, error) {
 	config := filepath.Join(c.Work, name+"-scheduler.yaml")
 	err := os.WriteFile(config, fmt.Appendf(nil, `apiVersion: kubescheduler.config.k8s.io/v1
@@ -188,7 +187,7 @@ leaderElection: {leaderElect: false}
 		"--authorization-kubeconfig="+c.Kubeconfig, "--bind-address=127.0.0.1", "--secure-port=0")
 }
 
-// usage is what the processes have used so far.
+// usage is the resource usage of the processes so far.
 type usage struct {
 	scheduler, server             time.Duration
 	schedulerMemory, serverMemory int64
@@ -203,13 +202,13 @@ func readUsage(scheduler, server process) (u usage, err error) {
 	return u, errors.Join(errs[:]...)
 }
 
-// ThroughputAsks are the asks whose throughput is measured: the ways to the smallest device that pods are to use.
-func ThroughputAsks(l *Layout) []Ask {
+// ThroughputRequests are the measured requests: those for the layout's smallest device.
+func ThroughputRequests(l *Layout) []RequestKind {
 	switch {
-	case l.Asks[AskProfileClass] != nil:
-		return []Ask{AskProfileClass, AskProfileCapacity}
-	case l.Asks[AskProfile] != nil:
-		return []Ask{AskProfile}
+	case l.Requests[RequestProfileClass] != nil:
+		return []RequestKind{RequestProfileClass, RequestProfileCapacity}
+	case l.Requests[RequestProfile] != nil:
+		return []RequestKind{RequestProfile}
 	}
-	return []Ask{AskGPU}
+	return []RequestKind{RequestGPU}
 }

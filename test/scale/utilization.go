@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Utilization is how full Cluster Autoscaler takes a node to be, 0 to 1: below its threshold, by default 0.5, it may drain the node.
+// Utilization is the utilization that Cluster Autoscaler computes for a node, 0 to 1: below its threshold (default 0.5) it may drain the node.
 //
 // It is a model of HighestDynamicResourceUtilization in cluster-autoscaler/simulator/dynamicresources/utils/utilization.go of
 // kubernetes/autoscaler, as of commit 0046c5d1. That module cannot be imported without the whole of k8s.io/kubernetes. The utilization
@@ -34,12 +34,12 @@ func Utilization(slices []*resourceapi.ResourceSlice, taken sets.Set[structured.
 	return highest
 }
 
-// poolUse is what of a pool is allocated.
+// poolUse is the allocated part of a pool.
 type poolUse struct {
 	sets map[string]resourceapi.CounterSet
-	// consumed is, by counter set and counter, what allocated devices consume. A set that some device consumes has an entry.
+	// consumed is the consumption of allocated devices by counter set and counter. Every set that a device consumes has an entry.
 	consumed map[string]map[string]int64
-	// plain counts devices without counters; partitioned says that an allocated device has some.
+	// plain counts devices without counters; partitioned: an allocated device has counters.
 	plain, plainTaken int
 	partitioned       bool
 }
@@ -97,15 +97,15 @@ func (p *poolUse) utilization() float64 {
 	return partitioned*float64(len(p.consumed))/all + plain*float64(p.plain)/all
 }
 
-// UtilizationRow is what Cluster Autoscaler reads of a node.
+// UtilizationRow is the utilization of a node with some devices allocated.
 type UtilizationRow struct {
 	Layout string
-	// What is allocated, in words.
+	// What describes the allocated devices.
 	What  string
 	Value float64
 }
 
-// Utilizations are those of nodes with some of their devices allocated.
+// Utilizations computes the utilization for each layout and several allocations.
 func Utilizations(ctx context.Context, layouts []Layout) ([]UtilizationRow, error) {
 	n, err := Simulated(ctx)
 	if err != nil {
@@ -115,20 +115,20 @@ func Utilizations(ctx context.Context, layouts []Layout) ([]UtilizationRow, erro
 	for i := range layouts {
 		for _, c := range []struct {
 			what  string
-			ask   Ask
+			kind  RequestKind
 			count int
 		}{
-			{"8 of 8 GPUs", AskGPU, 8},
-			{"7 of 8 GPUs", AskGPU, 7},
-			{"1 of 8 GPUs", AskGPU, 1},
-			{"one MIG device of 56", AskProfile, 1},
-			{"28 MIG devices of 56", AskProfile, 28},
-			{"56 MIG devices of 56", AskProfile, 56},
+			{"8 of 8 GPUs", RequestGPU, 8},
+			{"7 of 8 GPUs", RequestGPU, 7},
+			{"1 of 8 GPUs", RequestGPU, 1},
+			{"one MIG device of 56", RequestProfile, 1},
+			{"28 MIG devices of 56", RequestProfile, 28},
+			{"56 MIG devices of 56", RequestProfile, 56},
 		} {
-			if layouts[i].Asks[c.ask] == nil {
+			if layouts[i].Requests[c.kind] == nil {
 				continue
 			}
-			value, err := utilizationOf(ctx, &layouts[i], n, c.ask, c.count)
+			value, err := utilizationOf(ctx, &layouts[i], n, c.kind, c.count)
 			if err != nil {
 				return nil, err
 			}
@@ -138,9 +138,9 @@ func Utilizations(ctx context.Context, layouts []Layout) ([]UtilizationRow, erro
 	return rows, nil
 }
 
-func utilizationOf(ctx context.Context, l *Layout, n *gpu.Node, ask Ask, count int) (float64, error) {
+func utilizationOf(ctx context.Context, l *Layout, n *gpu.Node, kind RequestKind, count int) (float64, error) {
 	s := newNode(l, "node", n)
-	got, err := s.fill(ctx, l.Asks[ask], count)
+	got, err := s.fill(ctx, l.Requests[kind], count)
 	if err == nil && len(got) != count {
 		err = fmt.Errorf("layout %s: %d devices were allocated instead of %d", l.Name, len(got), count)
 	}

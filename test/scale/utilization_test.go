@@ -8,8 +8,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// TestUtilization_EveryLayout_AsClusterAutoscalerReadsIt: what Cluster Autoscaler makes of a node decides whether it drains it.
-func TestUtilization_EveryLayout_AsClusterAutoscalerReadsIt(t *testing.T) {
+// Cluster Autoscaler drains nodes with a low utilization.
+func TestUtilization_EveryLayout_AsInClusterAutoscaler(t *testing.T) {
 	t.Parallel()
 	rows, err := Utilizations(t.Context(), Layouts())
 	require.NoError(t, err)
@@ -24,14 +24,14 @@ func TestUtilization_EveryLayout_AsClusterAutoscalerReadsIt(t *testing.T) {
 	assert.Equal(t, map[string]map[string]float64{
 		"prism-whole":  whole,
 		"nvidia-whole": whole,
-		// The pool of the monitor has no counters and no device that is allocated: admin access does not count. The fullest pool does.
+		// The monitor's pool has no counters and no allocated device, because admin access does not count. The fullest pool counts.
 		"prism-whole-monitor": whole,
-		// A pool for each GPU, and counters of memory slices of which each is one: the GPU with the first MIG device is a full pool.
+		// One pool per GPU, and one counter per memory slice: the GPU with the first MIG device counts as a full pool.
 		"prism-mig": {
 			"8 of 8 GPUs": 1, "7 of 8 GPUs": 1, "1 of 8 GPUs": 1,
 			"one MIG device of 56": 1, "28 MIG devices of 56": 1, "56 MIG devices of 56": 1,
 		},
-		// One pool with a counter set for each GPU, whose mean counts.
+		// One pool with one counter set per GPU: the mean counts.
 		"nvidia-mig": {
 			"8 of 8 GPUs": 1, "7 of 8 GPUs": 0.875, "1 of 8 GPUs": 0.125,
 			"one MIG device of 56": 0.125, "28 MIG devices of 56": 0.5, "56 MIG devices of 56": 1,
@@ -39,15 +39,15 @@ func TestUtilization_EveryLayout_AsClusterAutoscalerReadsIt(t *testing.T) {
 	}, got)
 }
 
-// TestUtilization_AdminAccess_DoesNotCount: a pod that watches all GPUs does not keep Cluster Autoscaler from draining the node.
-func TestUtilization_AdminAccess_DoesNotCount(t *testing.T) {
+// A monitoring pod does not keep Cluster Autoscaler from draining the node.
+func TestUtilization_AdminAccess_NotCounted(t *testing.T) {
 	t.Parallel()
 	n, err := Simulated(t.Context())
 	require.NoError(t, err)
 	l, err := LayoutByName("prism-whole")
 	require.NoError(t, err)
 	node := newNode(&l, "node", n)
-	_, err = node.fill(t.Context(), l.Asks[AskGPU], 1)
+	_, err = node.fill(t.Context(), l.Requests[RequestGPU], 1)
 	require.NoError(t, err)
 	admin, watch := true, request(l.Driver)
 	watch.AdminAccess, watch.AllocationMode, watch.Count = &admin, resourceapi.DeviceAllocationModeAll, 0

@@ -40,7 +40,7 @@ func firstGPU(t *testing.T, server Server) uint64 {
 	return uint64(h)
 }
 
-// argsOf makes arguments as the C library sends them, inputs all zero except
+// argsOf returns arguments as the C library sends them, with zero inputs except
 // for the GPU.
 func argsOf(symbol Symbol, gpu uint64) []wire.Arg {
 	var args []wire.Arg
@@ -61,7 +61,7 @@ func argsOf(symbol Symbol, gpu uint64) []wire.Arg {
 	return args
 }
 
-func TestTableIsSound(t *testing.T) {
+func TestTable_Symbols_Consistent(t *testing.T) {
 	seen := map[string]bool{}
 	for _, symbol := range Symbols() {
 		assert.False(t, seen[symbol.Name], "%s is there twice", symbol.Name)
@@ -74,9 +74,9 @@ func TestTableIsSound(t *testing.T) {
 	assert.Nil(t, find("nvmlDeviceGetNothing"))
 }
 
-// Every function answers a well-formed call with outputs that fit the caller's
+// Every function serves a well-formed call with outputs that fit the caller's
 // room, and a malformed one with InvalidArgument.
-func TestEveryFunctionAnswers(t *testing.T) {
+func TestAnswer_EveryFunction_FitsArguments(t *testing.T) {
 	caller := Caller{PID: 1, Process: "test", Root: true}
 	for _, symbol := range Symbols() {
 		if symbol.answer == nil {
@@ -120,7 +120,7 @@ func callOne(t *testing.T, server Server, name string, session uint64, args ...w
 	return reply
 }
 
-func TestRefusals(t *testing.T) {
+func TestAnswer_Malformed_Refused(t *testing.T) {
 	server := newServer(t)
 	gpu := wire.Arg{Direction: wire.In, Size: 8, Bytes: word(firstGPU(t, server))}
 	room := func(n int) wire.Arg { return wire.Arg{Direction: wire.Out, Size: n} }
@@ -154,9 +154,9 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A fault on one GPU touches calls that name it by handle, index, UUID or
+// A fault on one GPU applies to calls that identify it by handle, index, UUID or
 // address, and no other.
-func TestLostGPUIsLostByAnyName(t *testing.T) {
+func TestAnswer_LostGPU_ByAnyIdentifier(t *testing.T) {
 	server := newServer(t)
 	_, err := server.Node.Faults.Add(model.Fault{Effect: model.EffectError, GPU: 1, Return: model.GPUIsLost})
 	require.NoError(t, err)
@@ -176,7 +176,7 @@ func TestLostGPUIsLostByAnyName(t *testing.T) {
 	assert.Equal(t, int32(model.Success), callOne(t, server, "nvmlDeviceGetCount_v2", 1, wire.Arg{Direction: wire.Out, Size: 4}).Return)
 }
 
-func TestHangingCallEndsWithItsProcess(t *testing.T) {
+func TestAnswer_HangingCall_EndsWithContext(t *testing.T) {
 	server := newServer(t)
 	_, err := server.Node.Faults.Add(model.Fault{Effect: model.EffectHang, GPU: model.AnyGPU})
 	require.NoError(t, err)

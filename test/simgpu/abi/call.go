@@ -16,23 +16,23 @@ type Caller struct {
 	Root    bool
 }
 
-// Sessions are the initialised libraries that a daemon knows.
+// Sessions are the initialised libraries of a daemon.
 type Sessions interface {
 	// Begin starts a session for a library that was initialised.
 	Begin(library model.DriverVersion, nodes model.DeviceNodes) (uint64, error)
-	// Find gives nil for a session that is over.
+	// Find returns nil for a session that has ended.
 	Find(id uint64) *model.Session
 	// End closes a session.
 	End(id uint64)
 }
 
-// Server answers calls from a model.
+// Server serves calls with a model.
 type Server struct {
 	Node     *model.Node
 	Sessions Sessions
 }
 
-// call is one request while it is answered.
+// call is one request and its outputs.
 type call struct {
 	context.Context
 	server  Server
@@ -40,10 +40,10 @@ type call struct {
 	id      uint64
 	session *model.Session
 	args    []wire.Arg
-	outputs [][]byte // by argument; nil where nothing comes back
+	outputs [][]byte // by argument; nil for inputs
 }
 
-// Answer serves one request. The error is not nil only when ctx ended first.
+// Answer serves one request. The error is not nil only if ctx is done first.
 func (s Server) Answer(ctx context.Context, caller Caller, request wire.Request) (wire.Reply, error) {
 	s.Node.Calls.Add(caller.PID, caller.Process, request.Name)
 	c := &call{
@@ -79,16 +79,16 @@ func (c *call) serve(symbol *Symbol, name string) error {
 	if err := c.server.Node.Faults.Pass(c, name, gpu); err != nil {
 		return err
 	}
-	// The library only sends a session that Init gave it: one that is not
-	// here any more belonged to a driver that is gone.
+	// The library only sends a session that Init returned: one that is not
+	// known any more belonged to an unloaded driver.
 	if c.session == nil && symbol.locate != nil {
 		return model.DriverNotLoaded
 	}
 	return symbol.answer(c)
 }
 
-// fits checks what a caller sent against the table, so that answers can index
-// arguments without fear.
+// fits checks the arguments against the table, so that answers can index
+// them without checks.
 func fits(params []Param, args []wire.Arg) bool {
 	i := 0
 	for _, p := range params {
@@ -105,7 +105,7 @@ func fits(params []Param, args []wire.Arg) bool {
 	return i == len(args)
 }
 
-// wire gives the arguments of a parameter; a Size of -1 means any.
+// wire returns the wire arguments of a parameter; a Size of -1 means any.
 func (p Param) wire() []wire.Arg {
 	switch p.Kind {
 	case Pointer, U64:
@@ -143,7 +143,7 @@ func (c *call) putU64(i int, v uint64) error {
 	return c.put(i, binary.LittleEndian.AppendUint64(nil, v))
 }
 
-// putText writes a C string; InsufficientSize when the caller has no room.
+// putText writes a C string; InsufficientSize if the caller's buffer is too small.
 func (c *call) putText(i int, s string) error {
 	if len(s)+1 > c.args[i].Size {
 		return model.InsufficientSize

@@ -76,7 +76,7 @@ var capability = describeAny(func(c *call, b model.Board, _ model.Identity) erro
 })
 
 var pciInfo = describeAny(func(c *call, b model.Board, id model.Identity) error {
-	info := record{}.chars(id.PCI.Legacy(), 16).
+	info := record{}.chars(id.PCI.Short(), 16).
 		u32(id.PCI.Domain, id.PCI.Bus, id.PCI.Device, b.Product.PCIDevice, b.Product.PCISubsys).
 		chars(id.PCI.Long(), 32)
 	return c.put(1, info)

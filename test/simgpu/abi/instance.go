@@ -81,7 +81,7 @@ func createComputeInstanceAt(c *call) error {
 	return c.putU64(3, uint64(h))
 }
 
-// computePlacements tells how many there are where the caller gives no room.
+// computePlacements returns the number of placements if the caller passes no array.
 func computePlacements(c *call) error {
 	gi, err := c.session.GPUInstance(c.device())
 	if err != nil {
@@ -122,7 +122,7 @@ func computeInstanceByID(c *call) error {
 
 func computeInstanceInfo(c *call) error { return c.putComputeInstance(computeInstanceSize) }
 
-// computeInstanceInfoV1 is the struct before it told the placement.
+// computeInstanceInfoV1 is the struct without the placement.
 func computeInstanceInfoV1(c *call) error { return c.putComputeInstance(computeInstanceV1Size) }
 
 func (c *call) putComputeInstance(size int) error {

@@ -7,10 +7,10 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// profileCount is NVML_GPU_INSTANCE_PROFILE_COUNT: from there on an index is wrong, not absent.
+// profileCount is NVML_GPU_INSTANCE_PROFILE_COUNT: indices from there on are invalid, not missing.
 const profileCount = 18
 
-// branchOfV3 is the driver branch that brought the third version of the profile structs.
+// branchOfV3 is the driver branch that introduced the third version of the profile structs.
 const branchOfV3 = 550
 
 // graphics is a capability bit of a profile.
@@ -35,7 +35,7 @@ func describeAny(f func(*call, model.Board, model.Identity) error) answer {
 	}
 }
 
-// either answers for a MIG device in one way and for a GPU in another.
+// either serves MIG devices and GPUs differently.
 func either(mig func(*call, model.MIGDevice) error, gpu answer) answer {
 	return func(c *call) error {
 		if !c.device().IsMIGDevice() {
@@ -156,7 +156,7 @@ func profileInfo(c *call) error {
 func profileInfoV(c *call) error     { return c.putProfile((*call).profileByIndex) }
 func profileInfoByIDV(c *call) error { return c.putProfile((*call).profileByID) }
 
-// putProfile answers the second or third version of the struct, which have the same size.
+// putProfile returns the second or third version of the struct, which have the same size.
 func (c *call) putProfile(find func(*call) (model.MIGProfile, error)) error {
 	v2, v3 := structVersion(profileInfoVSize, 2), structVersion(profileInfoVSize, 3)
 	version, err := c.checkVersion(2, c.known(v2, v3)...)
@@ -178,7 +178,7 @@ func (c *call) putProfile(find func(*call) (model.MIGProfile, error)) error {
 	return c.put(2, info.u64(p.MemoryMiB).chars("MIG "+p.Name, nameSize).u32(graphics*flag(p.Graphics), 0))
 }
 
-// known says which versions of a struct the driver takes.
+// known are the versions of a struct that the driver accepts.
 func (c *call) known(v2, v3 uint32) []uint32 {
 	version, _ := c.server.Node.Driver()
 	if version.Branch() < branchOfV3 {
@@ -187,7 +187,7 @@ func (c *call) known(v2, v3 uint32) []uint32 {
 	return []uint32{v2, v3}
 }
 
-// possiblePlacements tells how many there are where the caller gives no room.
+// possiblePlacements returns the number of placements if the caller passes no array.
 func possiblePlacements(c *call) error {
 	p, err := c.profileByID()
 	if err != nil {
@@ -212,7 +212,7 @@ func (c *call) putPlacements(placements []model.Placement) error {
 	return c.putU32(3, uint32(len(placements)))
 }
 
-// placement reads the argument of a call that wants one.
+// placement reads a placement argument.
 func (c *call) placement() model.Placement {
 	b := c.args[2].Bytes
 	return model.Placement{Start: binary.LittleEndian.Uint32(b), Size: binary.LittleEndian.Uint32(b[4:])}

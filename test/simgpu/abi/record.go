@@ -19,7 +19,7 @@ func (r record) u64(values ...uint64) record {
 	return r
 }
 
-// chars adds a char array of a fixed size; longer text is cut.
+// chars adds a char array of a fixed size; longer text is truncated.
 func (r record) chars(s string, size int) record {
 	field := make([]byte, size)
 	copy(field[:size-1], s)

@@ -1,12 +1,12 @@
-// Package abi is the C face of the simulated NVML: a table of every function
+// Package abi is the C interface of the simulated NVML: a table of every function
 // that libnvidia-ml exports, with its parameters and the driver branch that
-// brought it, and the code that answers each from the model. The C library is
+// introduced it, and the code that serves each from the model. The C library is
 // generated from the same table.
 package abi
 
 import "github.com/prism-gpu/prism/test/simgpu/model"
 
-// Kind says how a parameter looks in C and on the wire.
+// Kind is the representation of a parameter in C and on the wire.
 type Kind int
 
 // The kinds of parameters. Counted and Listed are two C parameters and two wire
@@ -32,12 +32,12 @@ type Param struct {
 	Size int // bytes of an Output or Input, or of one element of Counted or Listed
 }
 
-// Place says where a symbol is implemented and seen.
+// Place is where a symbol is implemented, and whether it is exported.
 type Place int
 
 // The places.
 const (
-	Forwarded Place = iota // exported, generated, answered by the daemon
+	Forwarded Place = iota // exported, generated, handled by the daemon
 	Written                // exported, written by hand in the C library
 	Hidden                 // not exported: the C library calls it on its own
 )

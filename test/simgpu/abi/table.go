@@ -12,7 +12,7 @@ func concat(parts ...[]Symbol) []Symbol {
 	return all
 }
 
-// device makes a row for a function whose first parameter is a GPU.
+// device returns a row for a function whose first parameter is a GPU.
 func device(name string, since int, answer answer, params ...Param) Symbol {
 	return Symbol{
 		Name: name, Since: since, answer: answer, locate: ofDevice,
@@ -103,7 +103,7 @@ var stateSymbols = []Symbol{
 	device("nvmlDeviceGetMPSComputeRunningProcesses_v3", 510, noProcesses, processes(processSize)),
 }
 
-// What makes GPU instances, and what tells of MIG devices.
+// Functions of GPU instances and MIG devices.
 var migSymbols = []Symbol{
 	device("nvmlDeviceGetMaxMigDeviceCount", 450, maxMIGDevices, outU32("count")),
 	device("nvmlDeviceGetMigMode", 450, migMode, outU32("current"), outU32("pending")),
@@ -127,7 +127,7 @@ var migSymbols = []Symbol{
 	device("nvmlDeviceGetAttributes_v2", 450, attributes, out("attributes", attributesSize)),
 }
 
-// Functions on a GPU instance or a compute instance: the handle tells the GPU too.
+// Functions on a GPU instance or a compute instance: the handle identifies the GPU too.
 var instanceSymbols = []Symbol{
 	device("nvmlGpuInstanceGetInfo", 450, gpuInstanceInfo, out("info", gpuInstanceSize)),
 	device("nvmlGpuInstanceDestroy", 450, destroyGPUInstance),
@@ -153,8 +153,8 @@ var eventSymbols = []Symbol{
 	device("nvmlDeviceRegisterEvents", 0, watchEvents, u64("types"), pointer("set")),
 }
 
-// What no board of the catalog can do, or not yet: the functions are there and
-// answer NotSupported, as on real hardware without the feature.
+// Features that no board of the catalog supports: the functions exist and
+// return NotSupported, as on real hardware without the feature.
 var absentFeatures = []Symbol{
 	device("nvmlDeviceGetFanSpeed", 0, notSupported, outU32("percent")),
 	device("nvmlDeviceGetNumaNodeId", 550, notSupported, outU32("node")),
@@ -165,7 +165,7 @@ var absentFeatures = []Symbol{
 	device("nvmlDeviceGetVirtualizationMode", 0, disabled, outU32("mode")),
 }
 
-// What nvidia-smi reaches through the export table of the library.
+// Functions that nvidia-smi calls through the export table of the library.
 var hiddenSymbols = []Symbol{
 	{Name: "exportTableDevice", Place: Hidden, Params: []Param{u32("index"), outU64("device")}, answer: byIndex, locate: ofIndex},
 	hidden("exportTableSetTimeSlice", setTimeSlice, u32("slice")),

@@ -86,7 +86,7 @@ var allLibraries = []struct {
 	{Library{"libnvidia-gpucomp", "libnvidia-gpucomp.so." + versionMark, "placeholder.c"}, 545},
 }
 
-// versionMark in a soname stands for the driver version.
+// versionMark is replaced by the driver version in a soname.
 const versionMark = "VERSION"
 
 // libraries lists the libraries of a driver version.
@@ -105,7 +105,7 @@ func libraries(driver model.DriverVersion) []Library {
 	return list
 }
 
-// Libraries lists what LibDir of the driver's bundle holds.
+// Libraries lists the libraries in LibDir of the driver's bundle.
 func Libraries(driver model.DriverVersion) []Library { return libraries(driver) }
 
 func (c compiler) buildLibraries(dir string) error {

@@ -1,7 +1,7 @@
-// Package bundle builds what a simulated driver installs: the thin
-// libnvidia-ml for one driver version, our small nvidia-smi, and placeholders
+// Package bundle builds the files that a simulated driver installs: the
+// libnvidia-ml of one driver version, a small nvidia-smi, and placeholders
 // for the driver's other libraries and programs. It needs gcc; the result is
-// kept by content, so a node itself needs none.
+// cached by content, so that a node itself does not need it.
 package bundle
 
 import (
@@ -30,7 +30,7 @@ const (
 	BinDir = "bin"
 )
 
-// Ensure gives the bundle of a driver version, building it when dir has none.
+// Ensure returns the bundle of a driver version, and builds it if dir has none.
 // dir is shared: a lock makes parallel builders wait. The returned directory
 // holds LibDir and BinDir.
 func Ensure(ctx context.Context, dir string, driver model.DriverVersion) (string, error) {
@@ -56,7 +56,7 @@ func Ensure(ctx context.Context, dir string, driver model.DriverVersion) (string
 	return built, buildInto(ctx, dir, built, driver)
 }
 
-// CacheDir is where bundles are kept for the user: $XDG_CACHE_HOME/prism/simgpu.
+// CacheDir is the user's cache of bundles: $XDG_CACHE_HOME/prism/simgpu.
 func CacheDir() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -81,12 +81,12 @@ func buildInto(ctx context.Context, dir, built string, driver model.DriverVersio
 		return fmt.Errorf("building driver bundle: %w", err)
 	}
 	if err := os.Rename(work, built); err != nil {
-		return fmt.Errorf("keeping driver bundle: %w", err)
+		return fmt.Errorf("storing driver bundle: %w", err)
 	}
 	return nil
 }
 
-// contentKey changes when anything that goes into a bundle changes.
+// contentKey is a hash of everything that is part of a bundle.
 func contentKey(driver model.DriverVersion) (string, error) {
 	hash := sha256.New()
 	fmt.Fprintln(hash, stubs(driver), exports(driver), libraries(driver), programs, compilerFlags)

@@ -41,8 +41,8 @@ func exported(t *testing.T, path string) map[string]bool {
 	return names
 }
 
-// A driver's library has exactly the functions of its version.
-func TestSymbolsComeWithTheirDriver(t *testing.T) {
+// A library exports exactly the functions of its driver version.
+func TestLibrary_DriverVersion_ExactSymbols(t *testing.T) {
 	for _, driver := range []model.DriverVersion{"450.248.02", "535.183.01", model.DefaultDriver} {
 		t.Run(driver.String(), func(t *testing.T) {
 			names := exported(t, filepath.Join(built(t, driver), LibDir, "libnvidia-ml.so."+driver.String()))
@@ -56,7 +56,7 @@ func TestSymbolsComeWithTheirDriver(t *testing.T) {
 	}
 }
 
-func TestLibrariesCarryTheirSoname(t *testing.T) {
+func TestLibraries_Soname_Set(t *testing.T) {
 	dir := built(t, model.DefaultDriver)
 	for _, library := range Libraries(model.DefaultDriver) {
 		file, err := elf.Open(filepath.Join(dir, LibDir, library.File(model.DefaultDriver)))
@@ -68,8 +68,8 @@ func TestLibrariesCarryTheirSoname(t *testing.T) {
 	}
 }
 
-// The tools run in a container that has nothing but libc.
-func TestProgramsNeedOnlyLibc(t *testing.T) {
+// The tools run in containers that contain only libc.
+func TestPrograms_Dependencies_OnlyLibc(t *testing.T) {
 	file, err := elf.Open(filepath.Join(built(t, model.DefaultDriver), BinDir, "nvidia-smi"))
 	require.NoError(t, err)
 	defer file.Close()
@@ -78,7 +78,7 @@ func TestProgramsNeedOnlyLibc(t *testing.T) {
 	assert.Equal(t, []string{"libc.so.6"}, needed)
 }
 
-func TestKeyFollowsTheDriver(t *testing.T) {
+func TestContentKey_DriverVersion_Differs(t *testing.T) {
 	first, err := contentKey("580.95.05")
 	require.NoError(t, err)
 	second, err := contentKey("535.183.01")

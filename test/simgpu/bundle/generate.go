@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// stubs writes the C functions of the table that a driver version has.
+// stubs returns the C functions of a driver version.
 func stubs(driver model.DriverVersion) string {
 	var b strings.Builder
 	b.WriteString("/* Generated from the table of package abi. */\n#include <string.h>\n\n#include \"client.h\"\n")
@@ -83,7 +83,7 @@ func cArgs(p abi.Param) []string {
 	}
 }
 
-// cArray gives the count, then the elements.
+// cArray are the arguments count and elements.
 func cArray(p abi.Param) []string {
 	return []string{
 		fmt.Sprintf("EXCHANGE(%s_count, 4)", p.Name),
@@ -107,7 +107,7 @@ func errorString() string {
 	return b.String()
 }
 
-// exports writes the linker version script: what is not in it is not there.
+// exports returns the linker version script with the exported symbols.
 func exports(driver model.DriverVersion) string {
 	var b strings.Builder
 	b.WriteString("{\n  global:\n")

@@ -33,7 +33,7 @@ func (d *Daemon) serveCalls(ctx context.Context, conn *net.UnixConn) {
 	server := d.server(c)
 	for request := range c.requests(ctx, cancel) {
 		reply, err := server.Answer(ctx, c.caller, request)
-		d.trace.settle()
+		d.persister.flush()
 		if err != nil {
 			return
 		}
@@ -43,7 +43,7 @@ func (d *Daemon) serveCalls(ctx context.Context, conn *net.UnixConn) {
 	}
 }
 
-// requests reads ahead, so that a call that hangs ends when its process does.
+// requests reads ahead, so that a hanging call is canceled when its process exits.
 func (c *connection) requests(ctx context.Context, cancel func()) <-chan wire.Request {
 	requests := make(chan wire.Request)
 	go func() {
@@ -65,7 +65,7 @@ func (c *connection) requests(ctx context.Context, cancel func()) <-chan wire.Re
 	return requests
 }
 
-// peer tells who is at the other end, as the daemon's namespaces see it.
+// peer identifies the process at the other end, in the daemon's namespaces.
 func peer(conn *net.UnixConn) (abi.Caller, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

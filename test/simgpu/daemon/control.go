@@ -30,7 +30,7 @@ type Command struct {
 	Release    *string           `json:"release,omitempty"` // UUID; empty: all
 }
 
-// Loss makes a GPU fall off the bus.
+// Loss makes a GPU lost.
 type Loss struct {
 	GPU   int       `json:"gpu"`
 	Until time.Time `json:"until,omitzero"`
@@ -42,7 +42,7 @@ type XID struct {
 	Code uint64 `json:"code"`
 }
 
-// Result answers a Command.
+// Result is the result of a Command.
 type Result struct {
 	Error    string          `json:"error,omitempty"`
 	Fault    int             `json:"fault,omitempty"`    // id of what was injected
@@ -57,8 +57,8 @@ func (d *Daemon) serveControl(conn *net.UnixConn, stop func()) {
 		if err := decoder.Decode(&command); err != nil {
 			return
 		}
-		result, err := d.obey(command)
-		d.trace.settle()
+		result, err := d.execute(command)
+		d.persister.flush()
 		if err != nil {
 			result = Result{Error: err.Error()}
 		}
@@ -72,7 +72,7 @@ func (d *Daemon) serveControl(conn *net.UnixConn, stop func()) {
 	}
 }
 
-func (d *Daemon) obey(c Command) (Result, error) {
+func (d *Daemon) execute(c Command) (Result, error) {
 	switch {
 	case c.State:
 		state := d.node.Snapshot()
@@ -94,7 +94,7 @@ func (d *Daemon) obey(c Command) (Result, error) {
 	return Result{}, d.act(c)
 }
 
-// act obeys the commands that GPUs and their users carry out.
+// act executes the commands on GPUs and their clients.
 func (d *Daemon) act(c Command) error {
 	switch {
 	case c.XID != nil:
@@ -117,16 +117,16 @@ func (d *Daemon) clear(id int) error {
 		return nil
 	}
 	if !d.node.Faults.Remove(id) {
-		return fmt.Errorf("clearing fault %d: no such fault acts", id)
+		return fmt.Errorf("clearing fault %d: no such fault is active", id)
 	}
 	return nil
 }
 
-// Send gives a command to the daemon of a node.
+// Send sends a command to the daemon of a node.
 func Send(paths layout.Paths, command Command) (Result, error) {
 	conn, err := net.Dial("unix", paths.Control())
 	if err != nil {
-		return Result{}, fmt.Errorf("talking to the GPU node at %s: %w", paths.Root, err)
+		return Result{}, fmt.Errorf("connecting to the GPU node at %s: %w", paths.Root, err)
 	}
 	defer conn.Close()
 	return exchange(conn, command)
@@ -136,7 +136,7 @@ func exchange(conn net.Conn, command Command) (Result, error) {
 	var result Result
 	err := errors.Join(json.NewEncoder(conn).Encode(command), json.NewDecoder(conn).Decode(&result))
 	if err != nil {
-		return Result{}, fmt.Errorf("talking to the daemon: %w", err)
+		return Result{}, fmt.Errorf("exchanging a command with the daemon: %w", err)
 	}
 	if result.Error != "" {
 		return Result{}, errors.New(result.Error)
@@ -144,12 +144,12 @@ func exchange(conn net.Conn, command Command) (Result, error) {
 	return result, nil
 }
 
-// Stop ends the daemon of a node and returns when its process is gone. A node
+// Stop stops the daemon of a node and returns after its process has exited. A node
 // without a daemon is no error.
 func Stop(paths layout.Paths) error {
 	conn, err := net.Dial("unix", paths.Control())
 	if err != nil {
-		return nil //nolint:nilerr // nobody listens: the daemon is gone already
+		return nil //nolint:nilerr // there is no listener: the daemon has exited already
 	}
 	defer conn.Close()
 	caller, err := peer(conn.(*net.UnixConn))
@@ -169,7 +169,7 @@ func Stop(paths layout.Paths) error {
 
 const stopTimeout = 10 * time.Second
 
-// waitFor waits until the process of a pidfd has ended.
+// waitFor waits until the process of a pidfd has exited.
 func waitFor(process int, timeout time.Duration) error {
 	end := time.Now().Add(timeout)
 	for time.Now().Before(end) {
@@ -182,5 +182,5 @@ func waitFor(process int, timeout time.Duration) error {
 			return fmt.Errorf("waiting for the daemon of the GPU node: %w", err)
 		}
 	}
-	return fmt.Errorf("waiting for the daemon of the GPU node: still there after %s", timeout)
+	return fmt.Errorf("waiting for the daemon of the GPU node: still running after %s", timeout)
 }

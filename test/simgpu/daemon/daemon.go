@@ -15,18 +15,18 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// Daemon lives as long as the node: a driver that is unloaded is a state of
+// Daemon runs as long as the node exists: an unloaded driver is a state of
 // the model, and the socket stays the same file throughout.
 type Daemon struct {
-	node     *model.Node
-	sessions *sessions
-	calls    net.Listener
-	control  net.Listener
-	trace    *trace
-	holds    holds
+	node      *model.Node
+	sessions  *sessions
+	calls     net.Listener
+	control   net.Listener
+	persister *persister
+	holds     holds
 }
 
-// maxSocketPath is what a unix socket address holds.
+// maxSocketPath is the maximum length of a unix socket path.
 const maxSocketPath = 107
 
 // Listen opens both sockets of a node; anyone may connect to the first, the
@@ -41,7 +41,7 @@ func Listen(paths layout.Paths, node *model.Node) (*Daemon, error) {
 		calls.Close()
 		return nil, err
 	}
-	return &Daemon{node: node, sessions: newSessions(node), calls: calls, control: control, trace: newTrace(paths, node)}, nil
+	return &Daemon{node: node, sessions: newSessions(node), calls: calls, control: control, persister: newPersister(paths, node)}, nil
 }
 
 func listen(path string, mode os.FileMode) (net.Listener, error) {
@@ -55,7 +55,7 @@ func listen(path string, mode os.FileMode) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
 	}
-	// The file outlives the listener: whoever made the node removes it.
+	// The file stays when the listener is closed; destroying the node removes it.
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 	if err := os.Chmod(path, mode); err != nil {
 		listener.Close()
@@ -101,7 +101,7 @@ func accept(ctx context.Context, stop func(), listener net.Listener, serve func(
 	}
 }
 
-// server answers for one connection.
+// server serves one connection.
 func (d *Daemon) server(c *connection) abi.Server {
 	return abi.Server{Node: d.node, Sessions: d.sessions.of(c)}
 }

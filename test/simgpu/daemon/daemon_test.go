@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/wire"
 )
 
-// serveNode runs a daemon below a temporary directory; stop ends it.
+// serveNode runs a daemon below a temporary directory until it is stopped.
 func serveNode(t *testing.T) (layout.Paths, *model.Node, func()) {
 	t.Helper()
 	root, err := os.MkdirTemp("", "simgpu-")
@@ -54,7 +54,7 @@ func text(s string) wire.Arg { return wire.Arg{Direction: wire.In, Size: len(s),
 
 func room(n int) wire.Arg { return wire.Arg{Direction: wire.Out, Size: n} }
 
-// initialise begins a session and gives its number.
+// initialise starts a session and returns its number.
 func initialise(t *testing.T, conn net.Conn) uint64 {
 	t.Helper()
 	reply := exchangeFrames(t, conn, wire.Request{Name: "nvmlInit_v2", Args: []wire.Arg{text("580.95.05"), text("\x00\x01"), text(""), room(8)}})
@@ -85,8 +85,8 @@ func countRequest(session uint64) wire.Request {
 	return wire.Request{Session: session, Name: "nvmlDeviceGetCount_v2", Args: []wire.Arg{room(4)}}
 }
 
-// A process that dies inside a hanging call takes its session with it.
-func TestDeadProcessLeavesNoSession(t *testing.T) {
+// The session of a process that is killed in a hanging call is closed.
+func TestSessions_ProcessKilled_Closed(t *testing.T) {
 	paths, node, _ := serveNode(t)
 	conn := dial(t, paths)
 	session := initialise(t, conn)
@@ -99,8 +99,8 @@ func TestDeadProcessLeavesNoSession(t *testing.T) {
 	require.Eventually(t, func() bool { return openSessions(t, paths) == 0 }, 10*time.Second, time.Millisecond)
 }
 
-// A session lives as long as one of the connections that use it.
-func TestConnectionsShareASession(t *testing.T) {
+// A session exists as long as one of its connections.
+func TestSessions_LastConnectionClosed_Ended(t *testing.T) {
 	paths, _, _ := serveNode(t)
 	first, second := dial(t, paths), dial(t, paths)
 	session := initialise(t, first)
@@ -114,7 +114,7 @@ func TestConnectionsShareASession(t *testing.T) {
 }
 
 // The files of the sockets stay: a container holds their inodes.
-func TestSocketsStayAfterTheEnd(t *testing.T) {
+func TestRun_Stopped_SocketFilesStay(t *testing.T) {
 	paths, node, stop := serveNode(t)
 	conn := dial(t, paths)
 	session := initialise(t, conn)
@@ -129,11 +129,11 @@ func TestSocketsStayAfterTheEnd(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err = Send(paths, Command{State: true})
-	require.ErrorContains(t, err, "talking to the GPU node at "+paths.Root)
+	require.ErrorContains(t, err, "connecting to the GPU node at "+paths.Root)
 	require.NoError(t, Stop(paths), "nothing to stop")
 }
 
-func TestLongRootIsRefused(t *testing.T) {
+func TestListen_LongPath_Refused(t *testing.T) {
 	node, err := model.New(model.Spec{Name: "n"})
 	require.NoError(t, err)
 	_, err = Listen(layout.Sandbox("/tmp/"+string(make([]byte, 100))), node)

@@ -7,13 +7,13 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// holds are the processes that commands made use a GPU or a MIG device, by its UUID.
+// holds are the simulated processes that use a GPU or a MIG device, by its UUID.
 type holds struct {
 	mu       sync.Mutex
 	releases map[string][]func()
 }
 
-// add makes one more process use the device.
+// add adds a process that uses the device.
 func (h *holds) add(node *model.Node, uuid string) error {
 	release, err := node.Hold(uuid)
 	if err != nil {
@@ -28,12 +28,12 @@ func (h *holds) add(node *model.Node, uuid string) error {
 	return nil
 }
 
-// end ends all processes that use the device, or any device where uuid is empty.
+// end removes all processes that use the device, or any device if uuid is empty.
 func (h *holds) end(uuid string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if uuid != "" && h.releases[uuid] == nil {
-		return fmt.Errorf("releasing %q: nothing holds it", uuid)
+		return fmt.Errorf("releasing %q: it is not held", uuid)
 	}
 	for held, releases := range h.releases {
 		if uuid != "" && held != uuid {

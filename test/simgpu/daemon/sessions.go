@@ -7,8 +7,8 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// sessions keeps the initialised libraries of a node. A session lives until
-// its last nvmlShutdown, or until its processes have hung up.
+// sessions are the initialised libraries of a node. A session exists until
+// its last nvmlShutdown, or until its last connection is closed.
 type sessions struct {
 	node *model.Node
 
@@ -23,22 +23,22 @@ type openSession struct {
 }
 
 // newSessions starts numbers from the clock, so that a process never takes a
-// session of an earlier daemon for its own.
+// session of an earlier daemon as its own.
 func newSessions(node *model.Node) *sessions {
 	return &sessions{node: node, last: uint64(time.Now().UnixNano()), open: map[uint64]*openSession{}}
 }
 
-// of gives the sessions as one connection uses them.
+// of returns the sessions for one connection.
 func (s *sessions) of(c *connection) connectionSessions { return connectionSessions{s, c} }
 
-// count is how many sessions are open.
+// count is the number of open sessions.
 func (s *sessions) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.open)
 }
 
-// leave ends what only this connection still used.
+// leave ends the sessions that only this connection used.
 func (s *sessions) leave(c *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +73,7 @@ func (s connectionSessions) Begin(library model.DriverVersion, nodes model.Devic
 	return s.last, nil
 }
 
-// Find gives a session, and notes that this connection uses it.
+// Find returns a session, and records that this connection uses it.
 func (s connectionSessions) Find(id uint64) *model.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// CapabilityMajor is the major number of nvidia-caps on a machine of its own; a node brings another.
+// CapabilityMajor is the major number of nvidia-caps in a sandbox; a node has its own.
 const CapabilityMajor = 236
 
 // CapabilityNode is the name of the device node of a capability, below /dev.
@@ -27,7 +27,7 @@ type capability struct {
 	mode  uint32
 }
 
-// capabilities lists what a node shows now, by file; nothing without a driver or a board with MIG.
+// capabilities lists the current capabilities of a node by file; none without a driver or a board with MIG.
 func capabilities(node *model.Node) map[string]capability {
 	list := map[string]capability{}
 	snapshot, boards := node.Snapshot(), node.Boards()
@@ -53,8 +53,7 @@ func (p Paths) capabilityDir() string { return filepath.Join(p.ProcDriver, "capa
 
 func (p Paths) capabilityNodes() string { return filepath.Join(p.Dev, "nvidia-caps") }
 
-// migMinors lists every capability that could ever be with the minor of its device node, as /proc/driver/nvidia-caps/mig-minors
-// does.
+// migMinors lists all possible capabilities with the minors of their device nodes, like /proc/driver/nvidia-caps/mig-minors.
 func migMinors() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "config %d\nmonitor %d\n", model.ConfigCapability, model.MonitorCapability)
@@ -72,8 +71,8 @@ func migMinors() string {
 // capsDir stands for /proc/driver/nvidia-caps.
 func (p Paths) capsDir() string { return filepath.Join(filepath.Dir(p.ProcDriver), "nvidia-caps") }
 
-// ShowCapabilities makes the capability files and their device nodes those of what exists now. A machine without the
-// nvidia-caps driver has none. Callers take turns.
+// ShowCapabilities updates the capability files and their device nodes to the current instances. A machine without the nvidia-caps
+// driver has none. Calls must not overlap.
 func (p Paths) ShowCapabilities(node *model.Node) error {
 	number, err := major(p.ProcDevices, "nvidia-caps")
 	if err != nil {
@@ -108,9 +107,9 @@ func (p Paths) showCapability(name string, c capability, number uint32) error {
 	return os.WriteFile(file, []byte(text), 0o444)
 }
 
-// dropCapabilities takes away the files that are not wanted and the nodes that stand for none, and directories that get empty.
-// The nodes of the capabilities that every driver has stay, like those of GPUs: a process that looks for them while a driver is
-// loaded must not take itself for one of a container.
+// dropCapabilities removes the files that are not wanted, their device nodes, and directories that become empty. The nodes of the
+// capabilities of every driver stay, like those of GPUs: a process that checks for them while a driver is loaded must not conclude that
+// it runs in a container.
 func (p Paths) dropCapabilities(wanted map[string]capability) error {
 	nodes := map[string]bool{}
 	for _, minor := range []uint32{model.ConfigCapability, model.MonitorCapability} {
@@ -122,7 +121,7 @@ func (p Paths) dropCapabilities(wanted map[string]capability) error {
 	return p.keepCapabilities(wanted, nodes)
 }
 
-// removeCapabilities takes everything away.
+// removeCapabilities removes all capabilities.
 func (p Paths) removeCapabilities() error { return p.keepCapabilities(nil, nil) }
 
 func (p Paths) keepCapabilities(wanted map[string]capability, nodes map[string]bool) error {

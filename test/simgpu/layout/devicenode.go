@@ -44,7 +44,7 @@ type deviceNode struct {
 	major, minor uint32
 }
 
-// deviceNodeList says which nodes the driver of a node needs.
+// deviceNodeList lists the device nodes of a node's driver.
 func deviceNodeList(paths Paths, gpus []model.Identity) ([]deviceNode, error) {
 	uvm, err := major(paths.ProcDevices, "nvidia-uvm")
 	if err != nil {
@@ -77,7 +77,7 @@ func (in *Install) deviceNodes(node *model.Node) error {
 	return nil
 }
 
-// RemoveDeviceNode takes one device node away, as a fault. It must be one of
+// RemoveDeviceNode removes a device node, as a fault. It must be one of
 // the node's own.
 func (in *Install) RemoveDeviceNode(name string) error {
 	path := filepath.Join(in.Paths.Dev, name)
@@ -90,7 +90,7 @@ func (in *Install) RemoveDeviceNode(name string) error {
 	return nil
 }
 
-// RestoreDeviceNodes makes all device nodes that are missing.
+// RestoreDeviceNodes creates all missing device nodes.
 func (in *Install) RestoreDeviceNodes(node *model.Node) error {
 	nodes, err := deviceNodeList(in.Paths, node.Identities())
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// Install is a node on disk. It is kept in Paths.Manifest.
+// Install is a node on disk. It is stored in Paths.Manifest.
 type Install struct {
 	Paths Paths      `json:"paths"`
 	Spec  model.Spec `json:"spec"`
-	State string     `json:"state,omitempty"` // file that keeps what survives a reboot
+	State string     `json:"state,omitempty"` // file with the state that survives a reboot
 	Files maker      `json:"files"`
 }
 
-// Create lays out a node: the driver from a built bundle, and the hardware. A
+// Create creates a node: the driver from a built bundle, and the hardware. A
 // failed Create leaves nothing.
 func Create(paths Paths, node *model.Node, bundleDir string) (*Install, error) {
 	if err := paths.Check(); err != nil {
@@ -62,7 +62,7 @@ func (in *Install) create(node *model.Node, bundleDir string) error {
 	return nil
 }
 
-// sandboxFile marks a node whose device nodes all lie below its root: the machine may have some in /dev, too.
+// sandboxFile marks a node whose device nodes are all below its root: the host may have some in /dev, too.
 func (in *Install) sandboxFile() error {
 	if !in.Paths.sandboxed() {
 		return nil
@@ -75,7 +75,7 @@ func Open(root string) (*Install, error) {
 	paths := Paths{Root: root}
 	text, err := os.ReadFile(paths.Manifest())
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("opening the GPU node at %s: there is none (make one with simgpu create, or give --root): %w", root, fs.ErrNotExist)
+		return nil, fmt.Errorf("opening the GPU node at %s: there is none (create one with simgpu create, or set --root): %w", root, fs.ErrNotExist)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the GPU node at %s: %w", root, err)
@@ -99,7 +99,7 @@ func (in *Install) Save() error {
 	return nil
 }
 
-// Remove takes the node off the disk.
+// Remove removes the node from disk.
 func (in *Install) Remove() error {
 	return errors.Join(in.Paths.removeCapabilities(), in.Files.removeAll())
 }
@@ -121,7 +121,7 @@ func (in *Install) Upgrade(version model.DriverVersion, bundleDir string) error 
 	return in.Save()
 }
 
-// LibDir is where the driver puts libraries on this kind of machine, below its root.
+// LibDir is the driver's library directory on this architecture, below its root.
 func LibDir() string {
 	if runtime.GOARCH == "arm64" {
 		return "usr/lib/aarch64-linux-gnu"

@@ -17,9 +17,8 @@ const versionText = `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s
 GCC version:  gcc version 12.2.0 (Debian 12.2.0-14+deb12u1)
 `
 
-// paramsText is that of a module which leaves device files alone, as many sites set it. With the other setting a container
-// hook of the toolkit would change the file inside the container, and a simulated node's containers have none: their /proc is
-// the kernel's own.
+// paramsText are the parameters of a module that does not manage device files, a common setting. With the default, a hook of the NVIDIA
+// Container Toolkit would change the file inside the container, which does not exist there: the /proc of containers is the kernel's own.
 const paramsText = `ResmanDebugLevel: 4294967295
 RmLogonRC: 1
 ModifyDeviceFiles: 0
@@ -41,7 +40,7 @@ const informationText = "Model: \t\t %s\nIRQ:   \t\t %d\nGPU UUID: \t %s\nVideo 
 	"Bus Type: \t PCIe\nDMA Size: \t 52 bits\nDMA Mask: \t 0xfffffffffffff\nBus Location: \t %s\n" +
 	"Device Minor: \t %d\nGPU Firmware: \t %s\nGPU Excluded:\t No\n"
 
-// proc writes what the kernel module shows while it is loaded.
+// proc writes the files of the loaded kernel module.
 func (in *Install) proc(node *model.Node) error {
 	version, _ := node.Driver()
 	dir := in.Paths.ProcDriver
@@ -69,8 +68,8 @@ func (in *Install) proc(node *model.Node) error {
 	return in.Files.file(filepath.Join(in.Paths.capsDir(), "mig-minors"), migMinors(), 0o444)
 }
 
-// module shows the loaded module in sysfs. As there, no directory has the number of an earlier one: those of earlier loads stay, under
-// other names.
+// module creates the sysfs directory of the loaded module. As in sysfs, inode numbers are not reused, so the directories of earlier loads
+// are renamed instead of removed.
 func (in *Install) module() error {
 	if in.Paths.Module == "" {
 		return nil
@@ -84,7 +83,7 @@ func (in *Install) module() error {
 	}
 }
 
-// UnloadProc takes away what an unloaded kernel module no longer shows.
+// UnloadProc removes the files of the kernel module.
 func (in *Install) UnloadProc() error {
 	shown := in.Paths.dropCapabilities(nil)
 	err := in.Files.removeWhere(func(path string) bool {
@@ -94,7 +93,7 @@ func (in *Install) UnloadProc() error {
 	return errors.Join(shown, err, in.Save())
 }
 
-// LoadProc shows a loaded kernel module again.
+// LoadProc creates the files of the kernel module again.
 func (in *Install) LoadProc(node *model.Node) error {
 	if err := in.proc(node); err != nil {
 		return err
@@ -102,7 +101,7 @@ func (in *Install) LoadProc(node *model.Node) error {
 	return in.Save()
 }
 
-// pci writes the GPUs, and the bridges above them, as sysfs shows them.
+// pci writes the sysfs files of the GPUs and of the bridges above them.
 func (in *Install) pci(node *model.Node) error {
 	if err := in.ownSysDevices(node.Identities()); err != nil {
 		return err
@@ -146,9 +145,9 @@ func pciFiles(product model.Product, gpu model.Identity) map[string]string {
 	}
 }
 
-// ownSysDevices gives a node a /sys/devices in which directories can be made:
-// sysfs does not let anyone. What the kernel shows there stays visible, but for
-// PCIe roots of the machine that have the number of one of ours.
+// ownSysDevices mounts a /sys/devices in which directories can be created,
+// which sysfs does not allow. The kernel's entries stay visible, except
+// PCIe roots with the number of a simulated one.
 func (in *Install) ownSysDevices(gpus []model.Identity) error {
 	dir := in.Paths.sysDevices()
 	if err := in.Files.dir(dir); err != nil {
@@ -173,7 +172,7 @@ func (in *Install) coverSysfs(dir string, hidden map[string]bool) error {
 	if err := bind(dir, kernel); err != nil {
 		return err
 	}
-	defer unix.Unmount(kernel, unix.MNT_DETACH) //nolint:errcheck // what must stay is bound below
+	defer unix.Unmount(kernel, unix.MNT_DETACH) //nolint:errcheck // the entries that stay are bind-mounted below
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
 		return fmt.Errorf("covering %s: %w", dir, err)
 	}
@@ -200,7 +199,7 @@ func showAgain(from, to string) error {
 	return bind(from, to)
 }
 
-// bind is private: unmounting it must not reach the place that it shows.
+// bind mounts are private: unmounting one must not propagate to its source.
 func bind(from, to string) error {
 	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("binding %s to %s: %w", from, to, err)

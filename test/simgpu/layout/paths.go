@@ -1,25 +1,25 @@
-// Package layout writes the files of a simulated GPU node as a real driver
-// leaves them: the driver root with its libraries and programs, device nodes,
-// /proc/driver/nvidia and /sys/bus/pci/devices. It keeps a list of what it
-// made, and refuses to touch directories that belong to the machine itself.
+// Package layout creates the files of a simulated GPU node like a real driver
+// does: the driver root with its libraries and programs, device nodes,
+// /proc/driver/nvidia and /sys/bus/pci/devices. It records what it
+// created, and refuses to change directories that belong to the machine itself.
 package layout
 
 import (
 	"path/filepath"
 )
 
-// Paths says where the files of one node go.
+// Paths are the directories and files of one node.
 type Paths struct {
 	Root        string `json:"root"`        // driver root
 	Dev         string `json:"dev"`         // device nodes
 	ProcDriver  string `json:"procDriver"`  // stands for /proc/driver/nvidia
 	PCI         string `json:"pci"`         // stands for /sys/bus/pci/devices
 	ProcDevices string `json:"procDevices"` // stands for /proc/devices
-	// Module stands for /sys/module/nvidia; empty where nobody can make it, as in sysfs itself.
+	// Module stands for /sys/module/nvidia; empty if it cannot be created, as in sysfs itself.
 	Module string `json:"module,omitempty"`
 }
 
-// Node gives the paths of a machine whose driver lives below root.
+// Node returns the paths of a host whose driver is below root.
 func Node(root string) Paths {
 	return Paths{
 		Root:        root,
@@ -30,7 +30,7 @@ func Node(root string) Paths {
 	}
 }
 
-// Sandbox gives paths that all lie below root, for tests.
+// Sandbox returns paths that are all below root, for tests.
 func Sandbox(root string) Paths {
 	return Paths{
 		Root:        root,
@@ -42,10 +42,10 @@ func Sandbox(root string) Paths {
 	}
 }
 
-// Socket is where the NVML library looks for the node.
+// Socket is the socket to which the NVML library connects.
 func (p Paths) Socket() string { return filepath.Join(p.Root, "run/nvidia-persistenced/socket") }
 
-// runDir holds what only the simulation needs.
+// runDir contains the files of the simulation itself.
 func (p Paths) runDir() string { return filepath.Join(p.Root, "run/simgpu") }
 
 // Control is the socket through which faults are injected.
@@ -54,10 +54,10 @@ func (p Paths) Control() string { return filepath.Join(p.runDir(), "control") }
 // Log is the daemon's log file.
 func (p Paths) Log() string { return filepath.Join(p.runDir(), "log") }
 
-// Manifest is the file that says what was made.
+// Manifest is the file that lists the created files.
 func (p Paths) Manifest() string { return filepath.Join(p.runDir(), "node.json") }
 
-// sandboxFile tells the NVML library that /dev is not this node's.
+// sandboxFile informs the NVML library that /dev is not this node's.
 func (p Paths) sandboxFile() string { return filepath.Join(p.runDir(), "sandbox") }
 
 // sysDevices stands for /sys/devices.

@@ -24,7 +24,7 @@ type Brand uint32
 // BrandNVIDIA is the brand of every current data-centre board.
 const BrandNVIDIA Brand = 14
 
-// Board is one GPU product. It is data: nothing in it changes while a node lives.
+// Board is one GPU product. It is immutable data.
 type Board struct {
 	ID      string // the name on the command line, such as "h100-80"
 	Product Product
@@ -35,7 +35,7 @@ type Board struct {
 	MIG     MIGSupport
 }
 
-// Product is how a board calls itself.
+// Product is the product information of a board.
 type Product struct {
 	Name        string
 	Brand       Brand
@@ -47,7 +47,7 @@ type Product struct {
 	PerfClockHz uint64 // not published by the smaller calls; kept for clocks
 }
 
-// Compute is what runs kernels.
+// Compute are the compute resources of a board.
 type Compute struct {
 	Architecture           Architecture
 	Major, Minor           int // compute capability
@@ -73,7 +73,7 @@ type Power struct {
 	IdleTemperature uint32
 }
 
-// MIGSupport says what a board can do with Multi-Instance GPU.
+// MIGSupport describes the Multi-Instance GPU support of a board.
 type MIGSupport struct {
 	MaxDevices      int  // 0: the board has no MIG
 	NeedsReset      bool // a mode change waits for a GPU reset (Ampere)

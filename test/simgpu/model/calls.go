@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// maxProcesses bounds the memory of a node that lives long.
+// maxProcesses bounds the memory of a long-running node.
 const maxProcesses = 4096
 
 // Calls counts NVML calls for each process.
@@ -26,10 +26,10 @@ type ProcessCalls struct {
 	last uint64
 }
 
-// NewCalls starts with nothing counted.
+// NewCalls returns empty counters.
 func NewCalls() *Calls { return &Calls{processes: map[int]*ProcessCalls{}} }
 
-// Add counts one call. A pid that comes back under another name is another process.
+// Add counts one call. A pid with another name is another process.
 func (c *Calls) Add(pid int, process, call string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,7 +45,7 @@ func (c *Calls) Add(pid int, process, call string) {
 	p.last = c.seen
 }
 
-// makeRoom forgets the process that was quiet for longest.
+// makeRoom drops the process whose last call is the oldest.
 func (c *Calls) makeRoom() {
 	if len(c.processes) < maxProcesses {
 		return

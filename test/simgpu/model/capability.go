@@ -2,7 +2,7 @@ package model
 
 import "slices"
 
-// The driver numbers every MIG capability that could ever be: two for the node, then 15 GPU instances of 8 compute instances
+// The driver numbers all possible MIG capabilities: two for the node, then 15 GPU instances of 8 compute instances
 // for each of 32 GPUs. The number is the minor of a device node, which a process must have to use the capability.
 const (
 	ConfigCapability  uint32 = 1 // to create and destroy instances
@@ -14,12 +14,12 @@ const (
 	firstCapability = 3
 )
 
-// GPUInstanceCapability is that of a GPU instance, on the GPU with that minor.
+// GPUInstanceCapability is the capability of a GPU instance on the GPU with that minor.
 func GPUInstanceCapability(gpuMinor int, gi uint32) uint32 {
 	return firstCapability + (uint32(gpuMinor)*MaxGPUInstances+gi)*(1+MaxComputeInstances)
 }
 
-// ComputeInstanceCapability is that of a compute instance in a GPU instance.
+// ComputeInstanceCapability is the capability of a compute instance in a GPU instance.
 func ComputeInstanceCapability(gpuMinor int, gi, ci uint32) uint32 {
 	return GPUInstanceCapability(gpuMinor, gi) + 1 + ci
 }
@@ -30,7 +30,7 @@ type DeviceNodes struct {
 	Capabilities []uint32 // of MIG
 }
 
-// may reports whether the session can change what MIG devices there are, and look at all instances.
+// may reports whether the session can change MIG devices and list all instances.
 func (s *Session) may(root bool) bool {
 	return root && slices.Contains(s.capabilities, ConfigCapability)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCapabilityNumbers(t *testing.T) {
+func TestCapabilities_Instances_NumbersOfTheDriver(t *testing.T) {
 	got := []uint32{
 		GPUInstanceCapability(0, 0), ComputeInstanceCapability(0, 0, 7), GPUInstanceCapability(0, 1),
 		GPUInstanceCapability(1, 0), ComputeInstanceCapability(MaxGPUs-1, MaxGPUInstances-1, MaxComputeInstances-1),
@@ -15,8 +15,8 @@ func TestCapabilityNumbers(t *testing.T) {
 	assert.Equal(t, []uint32{3, 11, 12, 138, 4322}, got, "as /proc/driver/nvidia-caps/mig-minors of a real driver lists them")
 }
 
-// A process without the node's capability sees what it was given, and changes nothing.
-func TestASessionSeesItsMIGDevices(t *testing.T) {
+// A process without the node's capability sees the MIG devices of its device nodes, and cannot change any.
+func TestSession_CapabilityNodes_DecideVisibleMIGDevices(t *testing.T) {
 	m := inMIGMode(t, "h100-80")
 	ci, uuid := m.device(m.must("3g.40gb", 0))
 	_, otherUUID := m.device(m.must("1g.10gb", 6))

@@ -16,7 +16,7 @@ type computeInstance struct {
 	clients        int // processes that use it
 }
 
-// ComputeInstance is what NVML tells of a compute instance.
+// ComputeInstance is a compute instance as NVML reports it.
 type ComputeInstance struct {
 	Parent    Handle // the GPU
 	Instance  Handle // the GPU instance
@@ -25,15 +25,15 @@ type ComputeInstance struct {
 	Placement Placement // in compute slices of the GPU instance
 }
 
-// CreateComputeInstance makes a compute instance at the first free place, and with it a MIG device with the UUID that every device
-// of this GPU instance id and engine has. It fails with InsufficientResources when the GPU instance has too few slices left in a row, NoPermission unless
+// CreateComputeInstance creates a compute instance at the first free place, and with it a MIG device with the UUID that every device
+// of this GPU instance id and engine has. It fails with InsufficientResources when the GPU instance has too few consecutive compute slices left, NoPermission unless
 // root of the host asks, NotSupported for a profile that the GPU instance does not have, and InvalidArgument for a handle of
 // none.
 func (s *Session) CreateComputeInstance(ctx context.Context, h Handle, profile uint32, root bool) (Handle, error) {
 	return s.createCompute(ctx, h, profile, nil, root)
 }
 
-// CreateComputeInstanceAt makes it at a placement: InvalidArgument for one that the profile does not have.
+// CreateComputeInstanceAt creates it at a placement: InvalidArgument for one that the profile does not have.
 func (s *Session) CreateComputeInstanceAt(ctx context.Context, h Handle, profile uint32, at Placement, root bool) (Handle, error) {
 	return s.createCompute(ctx, h, profile, &at, root)
 }
@@ -60,7 +60,7 @@ func (s *Session) createCompute(ctx context.Context, h Handle, profile uint32, a
 		if i < 0 {
 			return 0, InsufficientResources
 		}
-		made = s.node.carve(g, gi, p, wanted[i])
+		made = s.node.addCompute(g, gi, p, wanted[i])
 		return s.node.latency.CreateComputeInstance, nil
 	})
 	return made, err
@@ -104,12 +104,12 @@ func (m *mig) byHandle(h Handle) *gpuInstance {
 	return nil
 }
 
-// isFree tells whether no compute instance has a slice of the placement.
+// isFree reports whether no compute instance uses a compute slice of the placement.
 func (gi *gpuInstance) isFree(at Placement) bool {
 	return !slices.ContainsFunc(gi.compute, func(ci *computeInstance) bool { return ci.placement.Overlaps(at) })
 }
 
-func (n *Node) carve(g *gpu, gi *gpuInstance, p ComputeProfile, at Placement) Handle {
+func (n *Node) addCompute(g *gpu, gi *gpuInstance, p ComputeProfile, at Placement) Handle {
 	id := uint32(0)
 	for slices.ContainsFunc(gi.compute, func(ci *computeInstance) bool { return ci.id == id }) {
 		id++

@@ -7,7 +7,7 @@ type MemoryUse struct {
 	Total, Reserved, Used, Free uint64
 }
 
-// Reading is what the sensors of a GPU show now.
+// Reading are the current sensor values of a GPU.
 type Reading struct {
 	PowerMilliwatts    uint32
 	LimitMilliwatts    uint32
@@ -65,7 +65,7 @@ func (s *Session) ComputeMode(h Handle) (ComputeMode, error) {
 }
 
 // SetComputeMode changes it. It fails with NoPermission unless root asks, and
-// with InvalidArgument for a mode that no current GPU takes.
+// with InvalidArgument for a mode that no current GPU supports.
 func (s *Session) SetComputeMode(h Handle, mode ComputeMode, root bool) error {
 	return s.with(h, func(g *gpu) error {
 		if mode != ComputeDefault && mode != ComputeProhibited && mode != ComputeExclusiveProcess {

@@ -2,7 +2,7 @@
 // with stable identities, a driver that can be loaded and unloaded, sessions
 // that see only some GPUs, injected faults, XID events and call counters.
 //
-// It refuses like the real thing: every refusal is an NVML return code. The
-// package knows nothing of sockets, files or C; it is deterministic for one
-// Spec, and safe for concurrent use.
+// It fails like a real driver: every error is an NVML return code. The package
+// uses no sockets, files or C; it is deterministic for one Spec, and safe for
+// concurrent use.
 package model

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// DefaultDriver is the driver version of a node that asks for none.
+// DefaultDriver is the driver version of a spec without one.
 const DefaultDriver DriverVersion = "580.95.05"
 
 // DriverVersion is a driver version as NVIDIA writes it: "580.95.05".
@@ -15,7 +15,7 @@ type DriverVersion string
 
 var driverVersionForm = regexp.MustCompile(`^[1-9][0-9]{2}\.[0-9]{1,3}(\.[0-9]{1,3})?$`)
 
-// ParseDriverVersion checks the form and that the branch is one we simulate.
+// ParseDriverVersion checks the format and that the branch is simulated.
 func ParseDriverVersion(s string) (DriverVersion, error) {
 	if !driverVersionForm.MatchString(s) {
 		return "", fmt.Errorf("reading driver version %q: want a form such as %s", s, DefaultDriver)
@@ -27,7 +27,7 @@ func ParseDriverVersion(s string) (DriverVersion, error) {
 	return version, nil
 }
 
-// String is the version as it was given.
+// String is the version as written.
 func (v DriverVersion) String() string { return string(v) }
 
 // Branch is the release branch: 580 of "580.95.05". 0 when there is none.

@@ -15,13 +15,13 @@ const (
 	EventXID          EventType = 1 << 3
 )
 
-// SupportedEvents is what nvmlDeviceGetSupportedEventTypes answers.
+// SupportedEvents is the result of nvmlDeviceGetSupportedEventTypes.
 const SupportedEvents = EventSingleBitECC | EventDoubleBitECC | EventXID
 
-// maxQueuedEvents bounds an event set that nobody waits on; the oldest go first.
+// maxQueuedEvents bounds the queue of an event set; the oldest events are dropped first.
 const maxQueuedEvents = 256
 
-// Event is one thing that happened on a GPU.
+// Event is an event of a GPU.
 type Event struct {
 	GPU  Handle
 	Type EventType
@@ -82,7 +82,7 @@ func (n *Node) PostXID(ordinal int, xid uint64) error {
 	return nil
 }
 
-// NewEventSet makes an empty event set, which lives until it is freed or its
+// NewEventSet creates an empty event set, which exists until it is freed or its
 // session closes.
 func (s *Session) NewEventSet() (SetID, error) {
 	s.node.mu.Lock()
@@ -112,7 +112,7 @@ func (s *Session) Watch(h Handle, types EventType, id SetID) error {
 	})
 }
 
-// FreeEventSet ends a set; waiting calls on it fail.
+// FreeEventSet frees a set; waiting calls on it fail.
 func (s *Session) FreeEventSet(id SetID) error {
 	s.node.mu.Lock()
 	defer s.node.mu.Unlock()
@@ -125,7 +125,7 @@ func (s *Session) FreeEventSet(id SetID) error {
 	return nil
 }
 
-// Close frees what the session still holds.
+// Close frees the event sets of the session.
 func (s *Session) Close() {
 	s.node.mu.Lock()
 	defer s.node.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *Session) Wait(ctx context.Context, id SetID, timeout time.Duration) (Ev
 	}
 }
 
-// next gives an event, or the channel that tells when to look again.
+// next returns an event, or the channel that signals when to retry.
 func (s *Session) next(id SetID) (Event, <-chan struct{}, error) {
 	s.node.mu.Lock()
 	defer s.node.mu.Unlock()
@@ -182,7 +182,7 @@ func (s *Session) next(id SetID) (Event, <-chan struct{}, error) {
 	return event, nil, nil
 }
 
-// LoseGPU injects the loss of a GPU: it answers every call with GPUIsLost
+// LoseGPU injects the loss of a GPU: every call returns GPUIsLost
 // until the fault is removed or over. It returns the id of the fault.
 func (n *Node) LoseGPU(ordinal int, until time.Time) (int, error) {
 	id, err := n.Faults.Add(Fault{Effect: EffectError, GPU: ordinal, Return: GPUIsLost, Until: until})

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Effect is what a fault does to the calls that it matches.
+// Effect is the effect of a fault on the calls that it matches.
 type Effect string
 
-// The effects. A lost GPU answers every call that concerns it with GPUIsLost.
+// The effects. Every call on a lost GPU returns GPUIsLost.
 const (
-	EffectError Effect = "error" // answer Fault.Return
-	EffectHang  Effect = "hang"  // answer when the fault is removed or over
-	EffectSlow  Effect = "slow"  // answer Fault.Delay later
+	EffectError Effect = "error" // return Fault.Return
+	EffectHang  Effect = "hang"  // return when the fault is removed or expired
+	EffectSlow  Effect = "slow"  // return Fault.Delay later
 )
 
 // AnyGPU in Fault.GPU matches calls on every GPU and on none.
@@ -72,10 +72,10 @@ type Faults struct {
 
 type activeFault struct {
 	Fault
-	gone chan struct{} // closed on removal, so that hanging calls go on
+	gone chan struct{} // closed on removal, so that hanging calls return
 }
 
-// NewFaults starts without any fault.
+// NewFaults returns a set without faults.
 func NewFaults() *Faults { return &Faults{now: time.Now} }
 
 // Add injects a fault and returns its id.
@@ -91,12 +91,12 @@ func (fs *Faults) Add(f Fault) (int, error) {
 	return f.ID, nil
 }
 
-// Remove ends one fault; false when there is none with this id.
+// Remove removes one fault; false when there is none with this id.
 func (fs *Faults) Remove(id int) bool {
 	return fs.removeWhere(func(f Fault) bool { return f.ID == id }) > 0
 }
 
-// Clear ends all faults.
+// Clear removes all faults.
 func (fs *Faults) Clear() {
 	fs.removeWhere(func(Fault) bool { return true })
 }
@@ -115,7 +115,7 @@ func (fs *Faults) removeWhere(match func(Fault) bool) int {
 	return before - len(fs.active)
 }
 
-// List shows the faults that still act.
+// List lists the active faults.
 func (fs *Faults) List() []Fault {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -128,7 +128,7 @@ func (fs *Faults) List() []Fault {
 	return list
 }
 
-// Lost reports whether a fault makes a GPU answer every call with GPUIsLost.
+// Lost reports whether a fault makes every call on a GPU return GPUIsLost.
 func (fs *Faults) Lost(gpu int) bool {
 	for _, f := range fs.List() {
 		if f.Effect == EffectError && f.Return == GPUIsLost && f.GPU == gpu && f.Call == "" {
@@ -138,12 +138,12 @@ func (fs *Faults) Lost(gpu int) bool {
 	return false
 }
 
-// over: the time is up, or as many calls were hit as asked for.
+// over reports whether the fault has expired by time or number of calls.
 func (fs *Faults) over(f *activeFault) bool {
 	return (f.Times > 0 && f.Hits >= f.Times) || (!f.Until.IsZero() && !fs.now().Before(f.Until))
 }
 
-// hit takes the first fault that matches, and counts it.
+// hit returns the first fault that matches, and counts it.
 func (fs *Faults) hit(call string, gpu int) *activeFault {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -157,7 +157,7 @@ func (fs *Faults) hit(call string, gpu int) *activeFault {
 	return nil
 }
 
-// Pass lets a call through: at once, late, or with the code of a fault. It
+// Pass applies the faults to a call: it returns at once, late, or with the code of a fault. It
 // returns the cause of ctx when that ends first.
 func (fs *Faults) Pass(ctx context.Context, call string, gpu int) error {
 	f := fs.hit(call, gpu)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFaultsSelectCallsAndGPUs(t *testing.T) {
+func TestFaults_Selectors_MatchCallsAndGPUs(t *testing.T) {
 	faults := NewFaults()
 	_, err := faults.Add(Fault{Effect: EffectError, GPU: 1, Call: "nvmlDeviceGet*", Return: Timeout})
 	require.NoError(t, err)
@@ -31,7 +31,7 @@ func TestFaultsSelectCallsAndGPUs(t *testing.T) {
 	assert.Equal(t, 1, faults.List()[0].Hits)
 }
 
-func TestFaultsEnd(t *testing.T) {
+func TestFaults_TimesAndUntil_Expire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		faults := NewFaults()
 		add := func(f Fault) int {
@@ -58,7 +58,7 @@ func TestFaultsEnd(t *testing.T) {
 	})
 }
 
-func TestSlowAndHangingCalls(t *testing.T) {
+func TestFaults_SlowAndHang_DelayCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		faults := NewFaults()
 		_, err := faults.Add(Fault{Effect: EffectSlow, GPU: AnyGPU, Delay: 3 * time.Second, Times: 1})
@@ -85,7 +85,7 @@ func TestSlowAndHangingCalls(t *testing.T) {
 	})
 }
 
-func TestHangWithAnEndGoesOn(t *testing.T) {
+func TestFaults_HangExpires_CallReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		faults := NewFaults()
 		_, err := faults.Add(Fault{Effect: EffectHang, GPU: AnyGPU, Until: time.Now().Add(time.Hour)})
@@ -96,7 +96,7 @@ func TestHangWithAnEndGoesOn(t *testing.T) {
 	})
 }
 
-func TestFaultRefusals(t *testing.T) {
+func TestFaults_Invalid_Refused(t *testing.T) {
 	faults := NewFaults()
 	for want, fault := range map[string]Fault{
 		"needs a return code":    {Effect: EffectError},
@@ -109,7 +109,7 @@ func TestFaultRefusals(t *testing.T) {
 	}
 }
 
-func TestEventsReachTheirSets(t *testing.T) {
+func TestEvents_Watched_DeliveredToSets(t *testing.T) {
 	node := newNode(t, "h100-80", 2)
 	session := open(t, node)
 	set, err := session.NewEventSet()
@@ -135,8 +135,8 @@ func TestEventsReachTheirSets(t *testing.T) {
 	require.ErrorIs(t, session.FreeEventSet(set), InvalidArgument)
 }
 
-// A waiting call ends when what it waits on does.
-func TestWaitEndsWith(t *testing.T) {
+// A waiting call returns when its GPU, driver, event set or context is gone.
+func TestWait_SourceGone_Error(t *testing.T) {
 	ends := map[string]struct {
 		end  func(*Node, *Session, SetID)
 		want error
@@ -167,7 +167,7 @@ func TestWaitEndsWith(t *testing.T) {
 	}
 }
 
-func TestForgottenEventsDropTheOldest(t *testing.T) {
+func TestEvents_QueueFull_OldestDropped(t *testing.T) {
 	node := newNode(t, "t4", 1)
 	session := open(t, node)
 	set, err := session.NewEventSet()

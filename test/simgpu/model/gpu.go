@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// PCIAddress is where a GPU sits. Function is always 0.
+// PCIAddress is the PCI address of a GPU. Function is always 0.
 type PCIAddress struct {
 	Domain, Bus, Device uint32
 }
@@ -16,8 +16,8 @@ func (a PCIAddress) String() string {
 	return fmt.Sprintf("%04x:%02x:%02x.0", a.Domain, a.Bus, a.Device)
 }
 
-// Legacy is NVML's short form: "0000:1B:00.0".
-func (a PCIAddress) Legacy() string {
+// Short is NVML's short form: "0000:1B:00.0".
+func (a PCIAddress) Short() string {
 	return fmt.Sprintf("%04X:%02X:%02X.0", a.Domain, a.Bus, a.Device)
 }
 
@@ -26,7 +26,7 @@ func (a PCIAddress) Long() string {
 	return fmt.Sprintf("%08X:%02X:%02X.0", a.Domain, a.Bus, a.Device)
 }
 
-// Identity is what a GPU keeps for life, whatever the driver does.
+// Identity are the properties of a GPU that never change.
 type Identity struct {
 	Ordinal  int // position in PCI order among all GPUs of the node
 	UUID     string
@@ -48,13 +48,13 @@ const (
 	ComputeExclusiveProcess ComputeMode = 3
 )
 
-// TimeSlice is the length of a compute time slice: 0 default, 1 short, 2 medium, 3 long.
+// TimeSlice is the time-slice interval: 0 default, 1 short, 2 medium, 3 long.
 type TimeSlice uint32
 
 // MaxTimeSlice is the longest setting.
 const MaxTimeSlice TimeSlice = 3
 
-// settings is what a user can change and a driver reload forgets.
+// settings are changed by users and reset by a driver reload.
 type settings struct {
 	compute     ComputeMode
 	persistence bool
@@ -71,7 +71,7 @@ type gpu struct {
 	clients int // processes that use the whole GPU
 }
 
-// slot is one place of the simulated mainboard, as an eight-GPU server has them.
+// slot is a PCI slot of the simulated eight-GPU server.
 type slot struct {
 	root, bus uint32
 	numa      int
@@ -98,7 +98,7 @@ func newIdentity(node string, ordinal, minor int, board Board) Identity {
 	}
 }
 
-// uuidOf writes 16 bytes as a random-style (version 4) UUID.
+// uuidOf formats 16 bytes as a version 4 UUID.
 func uuidOf(b []byte) string {
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// gpuInstance is a part of a GPU with memory and engines of its own.
+// gpuInstance is a GPU instance with its compute instances.
 type gpuInstance struct {
 	handle    Handle
 	id        uint32
@@ -15,7 +15,7 @@ type gpuInstance struct {
 	compute   []*computeInstance // by id
 }
 
-// GPUInstance is what NVML tells of a GPU instance.
+// GPUInstance is a GPU instance as NVML reports it.
 type GPUInstance struct {
 	Parent    Handle
 	ID        uint32
@@ -23,7 +23,7 @@ type GPUInstance struct {
 	Placement Placement
 }
 
-// profiles lists what the loaded driver offers on the board.
+// profiles lists the profiles that the loaded driver supports on the board.
 func (n *Node) profiles(g *gpu) []MIGProfile {
 	branch := n.driver.version.Branch()
 	var list []MIGProfile
@@ -35,7 +35,7 @@ func (n *Node) profiles(g *gpu) []MIGProfile {
 	return list
 }
 
-// MIGProfiles lists the profiles of a GPU instance that the GPU offers, whatever its mode. It fails with NotSupported on a
+// MIGProfiles lists the GPU instance profiles of the GPU, independently of its mode. It fails with NotSupported on a
 // board without MIG.
 func (s *Session) MIGProfiles(h Handle) ([]MIGProfile, error) {
 	var list []MIGProfile
@@ -91,7 +91,7 @@ func (s *Session) RemainingCapacity(h Handle, profile uint32) (int, error) {
 	return free, err
 }
 
-// CreateGPUInstance makes a GPU instance at a placement, or at the first free one where at is nil. It fails with
+// CreateGPUInstance creates a GPU instance at a placement, or at the first free one where at is nil. It fails with
 // NotSupported outside MIG mode, NoPermission unless root asks, InvalidArgument for a profile or placement that the GPU
 // does not have, and InsufficientResources when it does not fit beside those that exist.
 func (s *Session) CreateGPUInstance(ctx context.Context, h Handle, profile uint32, at *Placement, root bool) (Handle, error) {

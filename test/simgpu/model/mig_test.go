@@ -11,7 +11,7 @@ import (
 
 const asRoot = true
 
-// migGPU is the first GPU of a node, with MIG mode on where a test wants that.
+// migGPU is the first GPU of a node, in MIG mode if a test enables it.
 type migGPU struct {
 	*testing.T
 	node *Node
@@ -62,7 +62,7 @@ func (m *migGPU) must(name string, start int) Handle {
 	return h
 }
 
-// device makes a compute instance that fills the GPU instance.
+// device creates a compute instance that fills the GPU instance.
 func (m *migGPU) device(gi Handle) (Handle, string) {
 	m.Helper()
 	instance, err := m.GPUInstance(gi)
@@ -87,7 +87,7 @@ func (m *migGPU) modes() [2]bool {
 	return [2]bool{current, pending}
 }
 
-func TestModeOfHopperChangesAtOnce(t *testing.T) {
+func TestSetMIGMode_Hopper_ChangesAtOnce(t *testing.T) {
 	m := newMIGGPU(t, "h100-80")
 	activation, err := m.SetMIGMode(t.Context(), m.gpu, true, asRoot)
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func TestModeOfHopperChangesAtOnce(t *testing.T) {
 	assert.Empty(t, m.node.Spec().MIG, "a boot finds the mode off")
 }
 
-func TestModeOfAmpereWaitsForAReset(t *testing.T) {
+func TestSetMIGMode_Ampere_PendingUntilReset(t *testing.T) {
 	m := newMIGGPU(t, "a100-80")
 	activation, err := m.SetMIGMode(t.Context(), m.gpu, true, asRoot)
 	require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestModeOfAmpereWaitsForAReset(t *testing.T) {
 	assert.Empty(t, booted.Snapshot().GPUs[0].MIGDevices, "instances do not")
 }
 
-func TestModeWaitsForOtherClients(t *testing.T) {
+func TestSetMIGMode_DeviceInUse_Pending(t *testing.T) {
 	m := newMIGGPU(t, "h100-80")
 	release, err := m.node.Hold(m.node.Identities()[0].UUID)
 	require.NoError(t, err)
@@ -150,7 +150,7 @@ func TestModeWaitsForOtherClients(t *testing.T) {
 	assert.Equal(t, NotFound, err)
 }
 
-func TestOnlyAmpereKeepsItsMode(t *testing.T) {
+func TestLoad_MIGMode_KeptOnAmpereOnly(t *testing.T) {
 	for board, kept := range map[string]bool{"a30": true, "a100-40": true, "h100-80": false, "t4": false} {
 		_, err := New(Spec{Name: "n", Boards: []string{board}, MIG: []int{0}})
 		assert.Equal(t, kept, err == nil, "%s: %v", board, err)
@@ -159,7 +159,7 @@ func TestOnlyAmpereKeepsItsMode(t *testing.T) {
 	assert.Error(t, err)
 }
 
-func TestMIGNeedsRootAndMode(t *testing.T) {
+func TestMIG_WithoutRootOrMode_Refused(t *testing.T) {
 	m := newMIGGPU(t, "h100-80")
 	_, err := m.SetMIGMode(t.Context(), m.gpu, true, false)
 	assert.Equal(t, NoPermission, err)
@@ -191,7 +191,7 @@ func TestMIGNeedsRootAndMode(t *testing.T) {
 	assert.Equal(t, NotSupported, err)
 }
 
-func TestInstancesDoNotOverlap(t *testing.T) {
+func TestCreateGPUInstance_Overlap_Refused(t *testing.T) {
 	m := inMIGMode(t, "a100-40")
 	m.must("3g.20gb", 4)
 	for name, start := range map[string]int{"1g.5gb": 4, "2g.10gb": 4, "1g.10gb": 6, "3g.20gb": 4, "7g.40gb": 0} {
@@ -214,8 +214,8 @@ func TestInstancesDoNotOverlap(t *testing.T) {
 	assert.Equal(t, InsufficientResources, err)
 }
 
-// TestIDsAndUUIDs_MadeAgain_AreTheSame: they name a place of the GPU, and no creation. Handles are never used again.
-func TestIDsAndUUIDs_MadeAgain_AreTheSame(t *testing.T) {
+// IDs and UUIDs depend on the placement only. Handles are never reused.
+func TestIDsAndUUIDs_CreatedAgain_Same(t *testing.T) {
 	m := inMIGMode(t, "h100-80")
 	uuids := map[string]bool{}
 	var old Handle
@@ -246,8 +246,8 @@ func TestIDsAndUUIDs_MadeAgain_AreTheSame(t *testing.T) {
 	assert.Equal(t, map[string][]uint32{"3g.40gb": {2}, "2g.20gb": {3}, "1g.10gb": {9, 10}}, ids, "as nvidia-smi mig -lgi prints them")
 }
 
-// TestUUIDs_OfDifferentPlaces_Differ: of GPUs, of GPU instances, and of compute instances in one of them.
-func TestUUIDs_OfDifferentPlaces_Differ(t *testing.T) {
+// UUIDs differ between GPUs, GPU instances, and compute instances in one of them.
+func TestUUIDs_DifferentPlacements_Differ(t *testing.T) {
 	uuids := map[string]int{}
 	for range 2 {
 		m := inMIGMode(t, "h100-80")
@@ -268,14 +268,14 @@ func TestUUIDs_OfDifferentPlaces_Differ(t *testing.T) {
 	}
 	assert.Len(t, uuids, 5)
 	for uuid, times := range uuids {
-		assert.Equal(t, 2, times, "%s: the same in each life of the node", uuid)
+		assert.Equal(t, 2, times, "%s: the same whenever it is created", uuid)
 	}
 	first := newIdentity("n", 0, 0, boards[0])
 	second := newIdentity("n", 1, 1, boards[0])
 	assert.NotEqual(t, migUUID(&gpu{id: first}, 7, 0), migUUID(&gpu{id: second}, 7, 0))
 }
 
-func TestMIGDevices(t *testing.T) {
+func TestMIGDevice_Created_DescribedAndFound(t *testing.T) {
 	m := inMIGMode(t, "a30")
 	_, err := m.MIGDeviceByIndex(m.gpu, 0)
 	require.Equal(t, NotFound, err)
@@ -300,7 +300,7 @@ func TestMIGDevices(t *testing.T) {
 	assert.Equal(t, InvalidArgument, err)
 }
 
-func TestComputeInstancesShareTheirGPUInstance(t *testing.T) {
+func TestComputeInstances_OneGPUInstance_ShareIt(t *testing.T) {
 	m := inMIGMode(t, "h100-80")
 	gi := m.must("3g.40gb", 0)
 	instance, err := m.GPUInstance(gi)
@@ -329,7 +329,7 @@ func TestComputeInstancesShareTheirGPUInstance(t *testing.T) {
 	assert.Equal(t, []any{uint32(0), Placement{0, 1}}, []any{made.ID, made.Placement})
 }
 
-func TestComputeProfilesOfSizes(t *testing.T) {
+func TestComputeProfiles_Sizes_Listed(t *testing.T) {
 	names := map[string][]string{}
 	for _, p := range newMIGGPU(t, "a100-40").node.Boards()[0].MIG.Profiles {
 		for _, c := range p.ComputeProfiles() {
@@ -342,8 +342,8 @@ func TestComputeProfilesOfSizes(t *testing.T) {
 	assert.Equal(t, []string{"1g.5gb+me"}, names["1g.5gb+me"])
 }
 
-// TestComputeProfiles_OfDoubleMemory_OneFills: slices do not tell which.
-func TestComputeProfiles_OfDoubleMemory_OneFills(t *testing.T) {
+// The number of compute slices does not determine which profile fills the instance.
+func TestComputeProfiles_DoubleMemory_OneFillsInstance(t *testing.T) {
 	m := inMIGMode(t, "h100-80")
 	instance, err := m.GPUInstance(m.must("1g.20gb", 0))
 	require.NoError(t, err)
@@ -353,7 +353,7 @@ func TestComputeProfiles_OfDoubleMemory_OneFills(t *testing.T) {
 	}, instance.Profile.ComputeProfiles())
 }
 
-func TestAProcessKeepsItsDevice(t *testing.T) {
+func TestDestroy_DeviceInUse_Refused(t *testing.T) {
 	m := inMIGMode(t, "h100-80")
 	gi := m.must("1g.10gb", 0)
 	ci, uuid := m.device(gi)

@@ -75,7 +75,7 @@ func (s *Session) migByUUID(uuid string) (Handle, error) {
 	return 0, NotFound
 }
 
-// MIGDeviceSnapshot is one MIG device of a Snapshot, by the ids that its capabilities have.
+// MIGDeviceSnapshot is a MIG device of a Snapshot, with the ids of its instances.
 type MIGDeviceSnapshot struct {
 	GPUInstance     uint32    `json:"gpuInstance"`
 	ComputeInstance *uint32   `json:"computeInstance,omitempty"` // nil: a GPU instance without one
@@ -85,7 +85,7 @@ type MIGDeviceSnapshot struct {
 	Clients         int       `json:"clients,omitempty"`
 }
 
-// snapshot lists what exists, GPU instances without a compute instance too.
+// snapshot lists all instances, including GPU instances without a compute instance.
 func (m *mig) snapshot() []MIGDeviceSnapshot {
 	var list []MIGDeviceSnapshot
 	for _, gi := range m.instances {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// MIGLatency is how long the driver takes for what changes a GPU. One GPU does one such thing at a time.
+// MIGLatency are the durations of changes of a GPU, which the driver serialises per GPU.
 type MIGLatency struct {
 	SetMode                time.Duration `json:"setMode,omitempty"`
 	CreateGPUInstance      time.Duration `json:"createGPUInstance,omitempty"`
@@ -14,7 +14,7 @@ type MIGLatency struct {
 	DestroyComputeInstance time.Duration `json:"destroyComputeInstance,omitempty"`
 }
 
-// mig is the MIG side of one GPU.
+// mig is the MIG state of one GPU.
 type mig struct {
 	busy             chan struct{} // holds a token while the driver changes the GPU
 	current, pending bool
@@ -25,7 +25,7 @@ func newMIG(on bool) mig {
 	return mig{busy: make(chan struct{}, 1), current: on, pending: on}
 }
 
-// restart is what a reset does; instances never outlive it.
+// restart is the effect of a reset: all instances are destroyed.
 func (m *mig) restart() {
 	m.current = m.pending
 	m.instances = nil
@@ -38,7 +38,7 @@ func (n *Node) SetMIGLatency(latency MIGLatency) {
 	n.latency = latency
 }
 
-// Hold makes a process use the GPU or the MIG device with that UUID until release is called, which may be called again. It
+// Hold simulates a process that uses the GPU or the MIG device with that UUID until release is called (once or more). It
 // fails with NotFound when there is no such device.
 func (n *Node) Hold(uuid string) (release func(), err error) {
 	n.mu.Lock()
@@ -86,7 +86,7 @@ func (g *gpu) inUse() bool {
 	return clients > 0
 }
 
-// ResetGPU resets a GPU: a pending MIG mode becomes current, GPU instances are gone. It fails with InUse while a process
+// ResetGPU resets a GPU: a pending MIG mode becomes current, GPU instances are destroyed. It fails with InUse while a process
 // holds the GPU, InvalidArgument when there is no such GPU.
 func (n *Node) ResetGPU(ordinal int) error {
 	n.mu.Lock()
@@ -116,8 +116,8 @@ func (s *Session) MIGMode(h Handle) (current, pending bool, err error) {
 	return current, pending, err
 }
 
-// SetMIGMode asks for a mode. It fails with NotSupported on a board without MIG, NoPermission unless root of the host asks,
-// and InUse while GPU instances exist that the change would take away. activation tells whether the mode is in force: nil; InUse
+// SetMIGMode sets the mode. It fails with NotSupported on a board without MIG, NoPermission unless root of the host asks,
+// and InUse while there are GPU instances that the change would destroy. activation is nil if the mode is in force; InUse
 // while a process holds the GPU, and ResetRequired on boards that need a reset: the mode is pending then.
 func (s *Session) SetMIGMode(ctx context.Context, h Handle, on, root bool) (activation, err error) {
 	if h.kind() != 0 {
@@ -145,8 +145,8 @@ func (s *Session) SetMIGMode(ctx context.Context, h Handle, on, root bool) (acti
 	return activation, err
 }
 
-// change does what only root with the node's capability may do to a GPU that has MIG, one thing at a time. f tells how long the
-// driver takes; its effect is there from the start, as it is for a caller that dies meanwhile.
+// change makes a change that requires root and the node's capability, one at a time per GPU. f returns its duration; its effect
+// exists from the start, also if the caller is killed meanwhile.
 func (s *Session) change(ctx context.Context, h Handle, root bool, f func(*gpu) (time.Duration, error)) error {
 	g := s.sees(h)
 	switch {

@@ -2,38 +2,38 @@ package model
 
 import "slices"
 
-// Placement is a run of memory slices (of a GPU instance) or of compute slices (of a compute instance).
+// Placement is a range of memory slices (of a GPU instance) or of compute slices (of a compute instance).
 type Placement struct {
 	Start uint32 `json:"start"`
 	Size  uint32 `json:"size"`
 }
 
-// Overlaps reports whether two placements share a slice.
+// Overlaps reports whether two placements share a memory or compute slice.
 func (p Placement) Overlaps(q Placement) bool {
 	return p.Start < q.Start+q.Size && q.Start < p.Start+p.Size
 }
 
-// Media says which share of the fixed-function engines that exist once (OFA, on Ampere JPEG too) a profile has.
+// Media is a profile's share of the engines that exist once per GPU (OFA, on Ampere JPEG too).
 type Media int
 
 // The media shares. Names end in "+me", "-me" and "+me.all" for the last three.
 const (
-	MediaPlain Media = iota // what is left for everyone
-	MediaExtra              // the engines that exist once: one such instance at a time
-	MediaNone               // no engine at all: beside everything
-	MediaAll                // all engines: beside MediaNone alone
+	MediaPlain Media = iota // no engine that exists once
+	MediaExtra              // the engines that exist once: one instance per GPU
+	MediaNone               // no engine at all: compatible with all others
+	MediaAll                // all engines: compatible with MediaNone only
 )
 
-// MIGProfile is one kind of GPU instance that a board can make.
+// MIGProfile is a GPU instance profile of a board.
 type MIGProfile struct {
 	Index           uint32 // NVML's NVML_GPU_INSTANCE_PROFILE_…
-	ID              uint32 // what NVML's other calls want
+	ID              uint32 // the id in NVML's other calls
 	Name            string // "1g.10gb+me"
 	Slices          int    // compute slices
 	Instances       int    // most that fit at once
 	Multiprocessors int
-	// Narrow is how many multiprocessors a compute instance of one slice has where that does not fill an instance of one slice; 0
-	// where it does.
+	// Narrow is the number of multiprocessors of a compute instance of one compute slice that does not fill a GPU instance of one; 0
+	// if it does.
 	Narrow    int
 	Engines   Engines
 	MemoryMiB uint64
@@ -41,7 +41,7 @@ type MIGProfile struct {
 	Starts    []uint32 // where an instance can begin
 	Media     Media
 	Graphics  bool // "+gfx"
-	Since     int  // first driver branch that offers it
+	Since     int  // first driver branch that supports it
 }
 
 // Placements lists where an instance of the profile can be.
@@ -53,7 +53,7 @@ func (p MIGProfile) Placements() []Placement {
 	return list
 }
 
-// excludes reports whether the engines of two profiles forbid them side by side on one GPU.
+// excludes reports whether the engines of two profiles exclude each other on one GPU.
 func (p MIGProfile) excludes(q MIGProfile) bool {
 	if p.Media == MediaNone || q.Media == MediaNone {
 		return false
@@ -61,7 +61,7 @@ func (p MIGProfile) excludes(q MIGProfile) bool {
 	return p.Media == MediaAll || q.Media == MediaAll || (p.Media == MediaExtra && q.Media == MediaExtra)
 }
 
-// shape is what all boards of a family share.
+// shape is the part of a profile that all boards of a family share.
 type shape struct {
 	index, id uint32
 	slices    int
@@ -71,7 +71,7 @@ type shape struct {
 	since     int
 }
 
-// of makes a profile of a shape. Since is the first branch with MIG where the shape names none.
+// of returns a profile with the shape. Since is the first branch with MIG unless the shape has one.
 func (s shape) of(name string, multiprocessors int, memoryMiB uint64, engines Engines) MIGProfile {
 	instances := len(s.starts)
 	if s.media == MediaExtra || s.media == MediaAll {
@@ -83,7 +83,7 @@ func (s shape) of(name string, multiprocessors int, memoryMiB uint64, engines En
 	}
 }
 
-// narrowed is the profile where a compute instance of one slice has only so many multiprocessors.
+// narrowed is the profile with that number of multiprocessors in a compute instance of one compute slice.
 func (p MIGProfile) narrowed(multiprocessors int) MIGProfile {
 	p.Narrow = multiprocessors
 	return p
@@ -167,7 +167,7 @@ var b200x180Profiles = []MIGProfile{
 	sevenOf7.of("7g.180gb", 148, 182528, Engines{Copy: 16, Decoder: 7, JPEG: 7, OFA: 1}),
 }
 
-// ComputeProfile is one kind of compute instance inside a GPU instance. Its number is both NVML's index and its id.
+// ComputeProfile is a compute instance profile of a GPU instance. Its number is both NVML's index and its id.
 type ComputeProfile struct {
 	ID              uint32
 	Name            string // "1c.3g.40gb", "3g.40gb" for the whole GPU instance
@@ -179,7 +179,7 @@ type ComputeProfile struct {
 // The compute slices of NVML's compute instance profiles, by index.
 var computeSlices = []int{1, 2, 3, 4, 7}
 
-// revisedSlice is NVML's index of the second compute instance profile of one slice, NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1.
+// revisedSlice is NVML's index of the second compute instance profile of one compute slice, NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1.
 const revisedSlice = 7
 
 // ComputeProfiles lists the compute instances that a GPU instance of the profile can hold. The last one fills it.
@@ -196,7 +196,7 @@ func (p MIGProfile) ComputeProfiles() []ComputeProfile {
 			break
 		}
 		if slices == 3 && p.Slices == 4 {
-			continue // the hardware does not offer it
+			continue // the hardware does not support it
 		}
 		c := ComputeProfile{
 			ID: uint32(i), Name: p.Name, Slices: slices, Instances: p.Slices / slices,

@@ -20,8 +20,8 @@ func capable() []string {
 	return ids
 }
 
-// The name of a profile is how much of the GPU's memory it has, in eighths, rounded up.
-func TestProfilesAreNamedForTheirMemory(t *testing.T) {
+// The memory in a profile's name is its share of the GPU's memory in eighths, rounded up.
+func TestProfiles_Names_MatchMemory(t *testing.T) {
 	placements := map[string]int{}
 	for _, board := range boards {
 		total := math.Ceil(float64(board.Memory.TotalMiB) / 1024)
@@ -50,7 +50,7 @@ func TestProfilesAreNamedForTheirMemory(t *testing.T) {
 	assert.Equal(t, want, placements)
 }
 
-func TestProfilesComeWithTheirDriver(t *testing.T) {
+func TestProfiles_DriverBranch_Listed(t *testing.T) {
 	names := map[DriverVersion][]string{
 		"450.248.02": {"1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"},
 		"470.256.02": {"1g.5gb", "1g.5gb+me", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"},
@@ -72,8 +72,8 @@ func TestProfilesComeWithTheirDriver(t *testing.T) {
 	}
 }
 
-// What has engines that exist once is there once.
-func TestMostInstances(t *testing.T) {
+// A profile with engines that exist once per GPU has one instance per GPU.
+func TestProfiles_MediaEngines_OneInstance(t *testing.T) {
 	for media, want := range map[Media]int{MediaPlain: 4, MediaExtra: 1, MediaNone: 4, MediaAll: 1} {
 		kind := oneOf4
 		kind.media = media
@@ -82,16 +82,16 @@ func TestMostInstances(t *testing.T) {
 }
 
 // Boards in the catalog have no profile without media engines; the rule holds for those that will.
-func TestMediaRules(t *testing.T) {
+func TestProfiles_MediaExtensions_Exclude(t *testing.T) {
 	kinds := map[string]Media{"plain": MediaPlain, "extra": MediaExtra, "none": MediaNone, "all": MediaAll}
-	var apart []string
+	var excluded []string
 	for a, x := range kinds {
 		for b, y := range kinds {
 			if (MIGProfile{Media: x}).excludes(MIGProfile{Media: y}) {
-				apart = append(apart, a+" "+b)
+				excluded = append(excluded, a+" "+b)
 			}
 		}
 	}
-	sort.Strings(apart)
-	assert.Equal(t, []string{"all all", "all extra", "all plain", "extra all", "extra extra", "plain all"}, apart)
+	sort.Strings(excluded)
+	assert.Equal(t, []string{"all all", "all extra", "all plain", "extra all", "extra extra", "plain all"}, excluded)
 }

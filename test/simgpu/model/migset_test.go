@@ -24,7 +24,7 @@ func pieces(board Board) []piece {
 	return all
 }
 
-// legal says, from slices and counts alone, which sets of instances a GPU can hold.
+// legal reports whether a GPU supports a set of instances, from memory slices and counts alone.
 func legal(all []piece, set uint) bool {
 	var slicesUsed, media, compute int
 	for i, p := range all {
@@ -44,9 +44,9 @@ func legal(all []piece, set uint) bool {
 	return media <= 1 && compute <= 7
 }
 
-// What can be made step by step is exactly what is legal, on every board and from every set: 76 sets of the A30's 13
+// The sets that can be created step by step are exactly the legal ones, on every board: 76 sets of the A30's 13
 // placements, 2319 of the others' 25.
-func TestReachableSets(t *testing.T) {
+func TestCreateGPUInstance_AllSequences_ReachLegalSets(t *testing.T) {
 	t.Parallel()
 	for _, id := range capable() {
 		t.Run(id, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestReachableSets(t *testing.T) {
 	}
 }
 
-// reachable are the sets that the GPU can be brought to hold. Every instance is asked for beside every one of them.
+// reachable are the sets that can be created. Every instance is requested in addition to each of them.
 func reachable(m *migGPU, all []piece) map[uint]bool {
 	m.Helper()
 	reached := map[uint]bool{0: true}
@@ -86,7 +86,7 @@ func reachable(m *migGPU, all []piece) map[uint]bool {
 	return reached
 }
 
-// addLegal adds the legal sets that have set and none but later pieces besides. What is part of a legal set is legal.
+// addLegal adds the legal supersets of set with later pieces. Every subset of a legal set is legal.
 func addLegal(sets map[uint]bool, all []piece, set uint, from int) {
 	sets[set] = true
 	for i := from; i < len(all); i++ {
@@ -96,8 +96,8 @@ func addLegal(sets map[uint]bool, all []piece, set uint, from int) {
 	}
 }
 
-// On the boards with 8 memory slices, slices and media engines alone decide: the 7 compute slices never do.
-func TestMemorySlicesDecide(t *testing.T) {
+// On boards with 8 memory slices, memory slices and media engines decide; the 7 compute slices never do.
+func TestLegalSets_MemorySlicesAndMedia_Suffice(t *testing.T) {
 	for _, id := range capable() {
 		board, err := BoardByID(id)
 		require.NoError(t, err)

@@ -30,7 +30,7 @@ type driverState struct {
 	generation uint64 // counts loads; a session belongs to one of them
 }
 
-// New makes a node with its driver loaded. It refuses a spec that no real
+// New returns a node with its driver loaded. It refuses a spec that no real
 // node could have, such as a board older drivers do not know.
 func New(spec Spec) (*Node, error) {
 	spec, err := spec.normal()
@@ -65,9 +65,9 @@ func (n *Node) Spec() Spec {
 	return spec
 }
 
-// Load loads a driver, as after a boot or an upgrade. Settings that real
-// hardware forgets are reset; sessions of an earlier load stay dead. Loading
-// the version that is loaded already changes nothing.
+// Load loads a driver, like a boot or an upgrade. Settings that real
+// hardware loses are reset; sessions of an earlier load stay invalid. Loading
+// the loaded version again changes nothing.
 func (n *Node) Load(version DriverVersion) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -99,7 +99,7 @@ func (n *Node) Loads() uint64 {
 	return n.driver.generation
 }
 
-// Unload takes the driver away: calls answer DriverNotLoaded until Load.
+// Unload unloads the driver: calls return DriverNotLoaded until Load.
 func (n *Node) Unload() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -108,7 +108,7 @@ func (n *Node) Unload() {
 	n.changed()
 }
 
-// Watch calls f, with the node locked, after each change of the driver or of a MIG instance: f must only take note.
+// Watch calls f, with the node locked, after each change of the driver or of a MIG instance: f must not call the node.
 func (n *Node) Watch(f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -128,7 +128,7 @@ func (n *Node) Driver() (DriverVersion, bool) {
 	return n.driver.version, n.driver.loaded
 }
 
-// Identities lists all GPUs in PCI order, visible to anyone or not.
+// Identities lists all GPUs in PCI order.
 func (n *Node) Identities() []Identity {
 	n.mu.Lock()
 	defer n.mu.Unlock()

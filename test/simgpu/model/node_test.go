@@ -30,7 +30,7 @@ func open(t *testing.T, node *Node, minors ...int) *Session {
 	return session
 }
 
-func TestEqualSpecsGiveEqualNodes(t *testing.T) {
+func TestNew_EqualSpecs_EqualNodes(t *testing.T) {
 	first, second := newNode(t, "h100-80", 8), newNode(t, "h100-80", 8)
 	if diff := cmp.Diff(first.Identities(), second.Identities()); diff != "" {
 		t.Fatalf("identities differ:\n%s", diff)
@@ -45,7 +45,7 @@ func TestEqualSpecsGiveEqualNodes(t *testing.T) {
 	}
 }
 
-func TestBigNodesHaveUniqueAddresses(t *testing.T) {
+func TestNew_MaxGPUs_UniqueAddresses(t *testing.T) {
 	node := newNode(t, "t4", MaxGPUs)
 	seen := map[string]bool{}
 	for _, id := range node.Identities() {
@@ -54,7 +54,7 @@ func TestBigNodesHaveUniqueAddresses(t *testing.T) {
 	}
 }
 
-func TestSpecRefusals(t *testing.T) {
+func TestNew_InvalidSpec_Refused(t *testing.T) {
 	tests := map[string]struct {
 		spec Spec
 		want string
@@ -76,7 +76,7 @@ func TestSpecRefusals(t *testing.T) {
 	}
 }
 
-func TestDriverVersions(t *testing.T) {
+func TestParseDriverVersion_Versions_ParsedOrRefused(t *testing.T) {
 	tests := []struct {
 		version DriverVersion
 		cuda    int
@@ -95,7 +95,7 @@ func TestDriverVersions(t *testing.T) {
 	}
 }
 
-func TestSessionSeesOnlyItsDeviceNodes(t *testing.T) {
+func TestSession_DeviceNodes_DecideVisibleGPUs(t *testing.T) {
 	node, err := New(Spec{Name: "n", Boards: []string{"t4", "t4", "t4"}, Minors: []int{2, 0, 1}})
 	require.NoError(t, err)
 	session := open(t, node, 0, 2)
@@ -120,7 +120,7 @@ func TestSessionSeesOnlyItsDeviceNodes(t *testing.T) {
 	require.ErrorIs(t, err, InvalidArgument)
 }
 
-func TestLookupsAgree(t *testing.T) {
+func TestSession_Lookups_SameHandle(t *testing.T) {
 	node := newNode(t, "a100-40", 2)
 	session := open(t, node)
 	want, err := session.ByIndex(1)
@@ -131,7 +131,7 @@ func TestLookupsAgree(t *testing.T) {
 		"serial":    func() (Handle, error) { return session.BySerial(id.Serial) },
 		"pci":       func() (Handle, error) { return session.ByPCI(id.PCI.String()) },
 		"long pci":  func() (Handle, error) { return session.ByPCI(id.PCI.Long()) },
-		"short pci": func() (Handle, error) { return session.ByPCI(id.PCI.Legacy()) },
+		"short pci": func() (Handle, error) { return session.ByPCI(id.PCI.Short()) },
 	} {
 		got, err := find()
 		require.NoError(t, err, name)
@@ -141,7 +141,7 @@ func TestLookupsAgree(t *testing.T) {
 	assert.Equal(t, -1, Handle(7).Ordinal())
 }
 
-func TestSettingsNeedRootAndEndWithTheDriver(t *testing.T) {
+func TestSettings_NonRootOrReload_RefusedOrReset(t *testing.T) {
 	node := newNode(t, "h100-80", 1)
 	session := open(t, node)
 	gpu, err := session.ByIndex(0)
@@ -169,7 +169,7 @@ func TestSettingsNeedRootAndEndWithTheDriver(t *testing.T) {
 	assert.False(t, again.Persistence)
 }
 
-func TestLibraryMustMatchDriver(t *testing.T) {
+func TestOpen_OtherLibraryVersion_Refused(t *testing.T) {
 	node := newNode(t, "t4", 1)
 	_, err := node.Open("535.183.01", []int{0})
 	require.ErrorIs(t, err, LibRMVersionMismatch)
@@ -181,7 +181,7 @@ func TestLibraryMustMatchDriver(t *testing.T) {
 	assert.Equal(t, DriverVersion("535.183.01"), node.Spec().Driver)
 }
 
-func TestMemoryAddsUp(t *testing.T) {
+func TestMemory_Boards_SumsToTotal(t *testing.T) {
 	for _, id := range BoardIDs() {
 		session := open(t, newNode(t, id, 1))
 		gpu, err := session.ByIndex(0)
@@ -193,7 +193,7 @@ func TestMemoryAddsUp(t *testing.T) {
 	}
 }
 
-func TestMIGOnlyWhereTheBoardHasIt(t *testing.T) {
+func TestMIGMode_BoardWithoutMIG_NotSupported(t *testing.T) {
 	for board, want := range map[string]error{"t4": NotSupported, "l40s": NotSupported, "a30": nil, "h100-80": nil} {
 		session := open(t, newNode(t, board, 1))
 		gpu, err := session.ByIndex(0)
@@ -203,7 +203,7 @@ func TestMIGOnlyWhereTheBoardHasIt(t *testing.T) {
 	}
 }
 
-func TestCallsAreCountedForEachProcess(t *testing.T) {
+func TestCalls_Processes_CountedSeparately(t *testing.T) {
 	calls := NewCalls()
 	calls.Add(10, "plugin", "nvmlInit_v2")
 	calls.Add(10, "plugin", "nvmlDeviceGetUUID")
@@ -218,7 +218,7 @@ func TestCallsAreCountedForEachProcess(t *testing.T) {
 	assert.Zero(t, calls.Of(12).Total)
 }
 
-func TestCallsForgetTheQuietest(t *testing.T) {
+func TestCalls_TooManyProcesses_LeastRecentDropped(t *testing.T) {
 	calls := NewCalls()
 	for pid := range maxProcesses {
 		calls.Add(pid+1, "p", "c")
@@ -230,7 +230,7 @@ func TestCallsForgetTheQuietest(t *testing.T) {
 	assert.Zero(t, calls.Of(2).Total)
 }
 
-func TestReturnCodesReadAsNumberOrText(t *testing.T) {
+func TestParseReturn_NumberOrText_Parsed(t *testing.T) {
 	for text, want := range map[string]Return{"15": GPUIsLost, "GPU is lost": GPUIsLost, "999": Unknown} {
 		got, err := ParseReturn(text)
 		require.NoError(t, err)
@@ -243,7 +243,7 @@ func TestReturnCodesReadAsNumberOrText(t *testing.T) {
 	assert.Equal(t, "Unknown Error", Return(4711).Error())
 }
 
-func TestSnapshotShowsLossAndFaults(t *testing.T) {
+func TestSnapshot_LostGPU_Shown(t *testing.T) {
 	node := newNode(t, "b200-180", 2)
 	id, err := node.LoseGPU(1, time.Time{})
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ type Handle uint64
 
 const handleBase, handleStep = 0x10000, 0x100
 
-// The kinds of handles that come and go: no number is given twice.
+// The kinds of handles of instances. No number is used twice.
 const (
 	gpuInstanceHandle = iota + 1
 	computeInstanceHandle
@@ -32,7 +32,7 @@ func (h Handle) IsMIGDevice() bool { return h.kind() == migDeviceHandle }
 func handleOf(ordinal int) Handle { return Handle(handleBase + ordinal*handleStep) }
 
 // Ordinal is the GPU that a handle names, or on which the instance is, in PCI
-// order of the whole node, or -1. It knows nothing of visibility.
+// order of the whole node, or -1. It does not check visibility.
 func (h Handle) Ordinal() int {
 	if h.kind() != 0 {
 		return int(uint64(h) >> ordinalShift & 0xff)
@@ -43,7 +43,7 @@ func (h Handle) Ordinal() int {
 	return int(h-handleBase) / handleStep
 }
 
-// Session is one initialised NVML: it sees the GPUs and MIG devices whose device
+// Session is an initialised NVML: it sees the GPUs and MIG devices whose device
 // nodes its process could open, for as long as the driver that it opened stays
 // loaded.
 type Session struct {
@@ -125,7 +125,7 @@ func (s *Session) BySerial(serial string) (Handle, error) {
 // ByPCI finds a visible GPU by PCI address, in any form NVML takes.
 func (s *Session) ByPCI(address string) (Handle, error) {
 	want := strings.ToUpper(address)
-	return s.find(func(id Identity) bool { return want == id.PCI.Long() || want == id.PCI.Legacy() })
+	return s.find(func(id Identity) bool { return want == id.PCI.Long() || want == id.PCI.Short() })
 }
 
 func (s *Session) find(match func(Identity) bool) (Handle, error) {

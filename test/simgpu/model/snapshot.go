@@ -1,6 +1,6 @@
 package model
 
-// Snapshot is a node as an outsider may look at it; it marshals to JSON.
+// Snapshot is the state of a node; it marshals to JSON.
 type Snapshot struct {
 	Name   string         `json:"name"`
 	Driver DriverSnapshot `json:"driver"`
@@ -38,7 +38,7 @@ type GPUSnapshot struct {
 	MIGDevices []MIGDeviceSnapshot `json:"migDevices,omitempty"`
 }
 
-// Snapshot looks at everything at once.
+// Snapshot returns the state of the node.
 func (n *Node) Snapshot() Snapshot {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -53,7 +53,7 @@ func (n *Node) Snapshot() Snapshot {
 	return s
 }
 
-// GPUs looks at the GPUs alone, which costs less on a node that many processes have called.
+// GPUs returns the state of the GPUs alone, which is cheaper after calls of many processes.
 func (n *Node) GPUs() []GPUSnapshot {
 	n.mu.Lock()
 	defer n.mu.Unlock()

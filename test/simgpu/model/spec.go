@@ -23,7 +23,7 @@ func Uniform(name, board string, count int) Spec {
 	return Spec{Name: name, Boards: slices.Repeat([]string{board}, max(count, 0))}
 }
 
-// normal fills in defaults and refuses what no real node could be.
+// normal sets defaults and refuses impossible nodes.
 func (s Spec) normal() (Spec, error) {
 	if s.Name == "" {
 		return s, fmt.Errorf("describing a node: the name is empty, and UUIDs come from it")
@@ -59,7 +59,7 @@ func (s Spec) checkMinors() error {
 	return nil
 }
 
-// checkMIG refuses MIG modes that no boot could find: only Ampere keeps the mode.
+// checkMIG refuses MIG modes that do not survive a boot: only Ampere keeps the mode.
 func (s Spec) checkMIG() error {
 	for _, i := range s.MIG {
 		if i < 0 || i >= len(s.Boards) {

@@ -12,8 +12,8 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// TestSession_ContextEnded_Refused: the product's session makes no call into the library for a caller that has gone.
-func TestSession_ContextEnded_Refused(t *testing.T) {
+// The product's session makes no calls to the library when the context is done.
+func TestSession_ContextDone_Refused(t *testing.T) {
 	t.Parallel()
 	m := inMIGMode(t, "h100-80")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -43,28 +43,28 @@ func TestSession_ContextEnded_Refused(t *testing.T) {
 	assert.True(t, mode.Enabled)
 }
 
-// ending is a context that is canceled after it was asked some times.
-type ending struct {
+// canceledAfter is a context that is canceled after a number of calls of Err.
+type canceledAfter struct {
 	context.Context
 
 	after int
 }
 
-func (*ending) Done() <-chan struct{} { return nil }
+func (*canceledAfter) Done() <-chan struct{} { return nil }
 
-func (e *ending) Err() error {
+func (e *canceledAfter) Err() error {
 	if e.after--; e.after < 0 {
 		return context.Canceled
 	}
 	return nil
 }
 
-// TestGPUs_ContextEndsInBetween_NoFaults: that the caller gave up is no fault of the GPUs that were not asked any more.
-func TestGPUs_ContextEndsInBetween_NoFaults(t *testing.T) {
+// A canceled call does not report the remaining GPUs as faulty.
+func TestGPUs_ContextDoneMeanwhile_NoFaults(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, model.Uniform("node-a", "h100-80", 3))
 	for after := range 4 {
-		gpus, faults, err := m.partitioner.(*Session).GPUs(&ending{Context: context.Background(), after: after})
+		gpus, faults, err := m.partitioner.(*Session).GPUs(&canceledAfter{Context: context.Background(), after: after})
 		require.ErrorIs(t, err, context.Canceled)
 		assert.Empty(t, gpus)
 		assert.Empty(t, faults)

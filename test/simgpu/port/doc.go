@@ -1,5 +1,5 @@
-// Package port puts a simulated GPU node behind the ports of the product, for its tests.
+// Package port implements the product's ports for GPUs with a simulated GPU node, for tests.
 //
-// Host and Session answer from the model, without a library, a socket or a file. Package sandbox is the real path, through
+// Host and Session use the model directly, without a library, a socket or a file. Package sandbox uses the real path, through
 // libnvidia-ml.
 package port

@@ -15,10 +15,10 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// DriverRoot is where a Host has its driver, as the host sees it.
+// DriverRoot is the driver root of a Host.
 const DriverRoot = "/run/nvidia/driver"
 
-// Host is a machine around a node of the model: it knows where the driver is installed and where the GPUs sit. It is an
+// Host is the host of a node of the model: driver installation, PCI topology and device nodes. It is an
 // inventory.Host, and its Open an inventory.Opener.
 type Host struct {
 	node *model.Node
@@ -37,7 +37,7 @@ func NewHost(node *model.Node) *Host {
 	return h
 }
 
-// Install puts the files of a driver version on the machine in place of those that are there; none for an empty version.
+// Install replaces the installed driver; an empty version removes it.
 func (h *Host) Install(version model.DriverVersion) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -50,7 +50,7 @@ func (h *Host) FindDriver(explicit string) (hostfs.DriverRoot, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.installed == "" || (explicit != "" && explicit != DriverRoot) {
-		return hostfs.DriverRoot{}, fmt.Errorf("looking for libnvidia-ml.so.1 below %s: %w", DriverRoot, gpu.ErrDriverNotLoaded)
+		return hostfs.DriverRoot{}, fmt.Errorf("finding libnvidia-ml.so.1 below %s: %w", DriverRoot, gpu.ErrDriverNotLoaded)
 	}
 	version := h.installed.String()
 	return hostfs.DriverRoot{
@@ -69,7 +69,7 @@ func (h *Host) KernelModule() string {
 	return version.String()
 }
 
-// DriverLoad identifies the present load of the driver, empty while it is unloaded.
+// DriverLoad identifies the current load of the driver, empty while it is unloaded.
 func (h *Host) DriverLoad() string {
 	if _, loaded := h.node.Driver(); !loaded {
 		return ""
@@ -77,7 +77,7 @@ func (h *Host) DriverLoad() string {
 	return strconv.FormatUint(h.node.Loads(), 10)
 }
 
-// PCI tells where a GPU of the node sits.
+// PCI returns the PCI topology of a GPU.
 func (h *Host) PCI(busID string) gpu.PCI {
 	for _, id := range h.node.Identities() {
 		if id.PCI.String() == busID {
@@ -87,17 +87,17 @@ func (h *Host) PCI(busID string) gpu.PCI {
 	return gpu.PCI{BusID: busID, NUMANode: -1}
 }
 
-// MIGNodes gives the device nodes of a GPU instance and of one of its compute instances, in this order; gpu.ErrNotFound where
-// there is none such.
+// MIGNodes returns the device nodes of a GPU instance and of one of its compute instances; gpu.ErrNotFound if
+// they do not exist.
 func (h *Host) MIGNodes(gpuMinor, gi, ci int) ([]hostfs.CharDevice, error) {
 	wanted := migDevice{gpuMinor, gi, ci}
 	if slices.Contains(h.migDevices(), wanted) {
 		return wanted.nodes(), nil
 	}
-	return nil, fmt.Errorf("looking for the device nodes of compute instance %d of GPU instance %d on GPU %d: %w", ci, gi, gpuMinor, gpu.ErrNotFound)
+	return nil, fmt.Errorf("finding the device nodes of compute instance %d of GPU instance %d on GPU %d: %w", ci, gi, gpuMinor, gpu.ErrNotFound)
 }
 
-// MIGMonitorNode gives the device node with which all MIG devices are seen; gpu.ErrNotFound where no board can have any.
+// MIGMonitorNode returns the device node for monitoring all MIG devices; gpu.ErrNotFound if no board supports MIG.
 func (h *Host) MIGMonitorNode() (hostfs.CharDevice, error) {
 	for _, board := range h.node.Boards() {
 		if board.MIG.Capable() {
@@ -106,7 +106,7 @@ func (h *Host) MIGMonitorNode() (hostfs.CharDevice, error) {
 			}, nil
 		}
 	}
-	return hostfs.CharDevice{}, fmt.Errorf("looking for the device node that shows all MIG devices: %w", gpu.ErrNotFound)
+	return hostfs.CharDevice{}, fmt.Errorf("finding the device node for monitoring MIG devices: %w", gpu.ErrNotFound)
 }
 
 // migDevice is a MIG device by the minor of its GPU and the ids of its GPU instance and compute instance.
@@ -135,7 +135,7 @@ func (d migDevice) nodes() []hostfs.CharDevice {
 	return nodes
 }
 
-// CharDevice looks at a device node of the machine; the nodes of all GPUs and of all MIG devices are there.
+// CharDevice returns a device node: those of all GPUs and of all MIG devices exist.
 func (h *Host) CharDevice(path string) (hostfs.CharDevice, error) {
 	nodes := map[string][2]uint32{
 		"/dev/nvidiactl": {195, 255}, "/dev/nvidia-modeset": {195, 254}, "/dev/nvidia-uvm": {237, 0}, "/dev/nvidia-uvm-tools": {237, 1},
@@ -150,12 +150,12 @@ func (h *Host) CharDevice(path string) (hostfs.CharDevice, error) {
 	}
 	numbers, ok := nodes[path]
 	if !ok {
-		return hostfs.CharDevice{}, fmt.Errorf("looking at device node %s: %w", path, gpu.ErrNotFound)
+		return hostfs.CharDevice{}, fmt.Errorf("checking device node %s: %w", path, gpu.ErrNotFound)
 	}
 	return hostfs.CharDevice{Path: path, Major: numbers[0], Minor: numbers[1]}, nil
 }
 
-// Open opens the driver. Like a process, the machine stays with the first library that was opened.
+// Open opens the driver. Like a process, the host keeps the first library that was opened.
 func (h *Host) Open(ctx context.Context, root hostfs.DriverRoot) (inventory.Session, error) {
 	h.mu.Lock()
 	none := hostfs.FileID{}

@@ -9,8 +9,8 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// CreateInstance makes a GPU instance of the profile with the driver's id at a placement, and returns its id. gpu.ErrInUse: it
-// does not fit beside those that exist, and nothing was made; gpu.UnsupportedError: the GPU is not in MIG mode.
+// CreateInstance creates a GPU instance of the profile with the driver's id at a placement, and returns its id. gpu.ErrInUse: it
+// does not fit beside existing ones, and nothing was created; gpu.UnsupportedError: the GPU is not in MIG mode.
 func (s *Session) CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (int, error) {
 	d, err := s.find(ctx, id)
 	if err != nil {
@@ -27,12 +27,12 @@ func (s *Session) CreateInstance(ctx context.Context, id gpu.UUID, profile int, 
 	}
 	instance, err := d.instance(made)
 	if errors.Is(err, gpu.ErrInUse) {
-		err = fmt.Errorf("it was made, and its id is %w (%v)", gpu.ErrNotFound, err) //nolint:errorlint // that would say that it was not made
+		err = fmt.Errorf("created, but its id is %w (%v)", gpu.ErrNotFound, err) //nolint:errorlint // wrapping it would mean that it was not created
 	}
 	return int(instance.ID), err
 }
 
-// CreateComputeInstance makes the compute instance that fills a GPU instance. gpu.ErrNotFound: no such GPU instance;
+// CreateComputeInstance creates the compute instance that fills a GPU instance. gpu.ErrNotFound: no such GPU instance;
 // gpu.ErrInUse: it has a compute instance.
 func (s *Session) CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error) {
 	none := gpu.ComputeInstance{}
@@ -64,7 +64,7 @@ func (s *Session) CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int
 	return d.madeCompute(gi, made)
 }
 
-// madeCompute finds the MIG device of a compute instance, which alone tells its UUID.
+// madeCompute finds the MIG device of a new compute instance, which has its UUID.
 func (d device) madeCompute(gi int, made model.Handle) (gpu.ComputeInstance, error) {
 	var compute model.ComputeInstance
 	err := d.ask("nvmlComputeInstanceGetInfo_v2", func() (err error) {
@@ -78,7 +78,7 @@ func (d device) madeCompute(gi int, made model.Handle) (gpu.ComputeInstance, err
 	return gpu.ComputeInstance{ID: int(compute.ID), Slices: compute.Profile.Slices, UUID: uuid}, err
 }
 
-// uuidOf asks the GPU's MIG devices, one after the other, until it has found that of a compute instance.
+// uuidOf searches the GPU's MIG devices for that of a compute instance.
 func (d device) uuidOf(gi int, ci uint32) (gpu.MIGUUID, error) {
 	board, _, err := d.session.Device(d.handle)
 	if err == nil {
@@ -108,7 +108,7 @@ func (d device) uuidOf(gi int, ci uint32) (gpu.MIGUUID, error) {
 	return "", errors.Join(err, fmt.Errorf("finding the MIG device of compute instance %d of GPU instance %d: %w", ci, gi, gpu.ErrNotFound))
 }
 
-// DestroyComputeInstance removes a compute instance. gpu.ErrNotFound: there is none such; gpu.ErrInUse: a process holds it.
+// DestroyComputeInstance destroys a compute instance. gpu.ErrNotFound: it does not exist; gpu.ErrInUse: a process uses it.
 func (s *Session) DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, ci int) error {
 	d, err := s.find(ctx, id)
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *Session) DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, c
 	})
 }
 
-// DestroyInstance removes a GPU instance. gpu.ErrNotFound: there is none such; gpu.ErrInUse: it has compute instances.
+// DestroyInstance destroys a GPU instance. gpu.ErrNotFound: it does not exist; gpu.ErrInUse: it has compute instances.
 func (s *Session) DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error {
 	d, err := s.find(ctx, id)
 	if err != nil {
@@ -159,7 +159,7 @@ func (d device) instanceByID(gi int) (model.Handle, error) {
 	return found, err
 }
 
-// orGone is what the handle of an instance that was removed meanwhile means.
+// orGone converts the error for the handle of an instance that was destroyed meanwhile.
 func orGone(err error) error {
 	if errors.Is(err, model.InvalidArgument) {
 		return model.NotFound

@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// device is a GPU that questions are put to.
+// device is a GPU of a session.
 type device struct {
 	*Session
 	ctx    context.Context
@@ -27,7 +27,7 @@ func (s *Session) find(ctx context.Context, id gpu.UUID) (device, error) {
 	return device{s, ctx, handle}, nil
 }
 
-// ask counts a call, lets the node's faults act on it, and makes it.
+// ask counts a call, applies the node's faults, and makes it.
 func (d device) ask(symbol string, fn func() error) error {
 	if err := d.call(d.ctx, symbol, d.handle.Ordinal()); err != nil {
 		return err
@@ -35,7 +35,7 @@ func (d device) ask(symbol string, fn func() error) error {
 	return asError(symbol, fn())
 }
 
-// MIGMode tells whether the GPU is partitioned; gpu.UnsupportedError on a board without MIG.
+// MIGMode reads the MIG mode; gpu.UnsupportedError on a board without MIG.
 func (s *Session) MIGMode(ctx context.Context, id gpu.UUID) (gpu.MIGMode, error) {
 	d, err := s.find(ctx, id)
 	if err != nil {
@@ -58,7 +58,7 @@ func (d device) mode() (gpu.MIGMode, error) {
 	return mode, asError("nvmlDeviceGetArchitecture", err)
 }
 
-// SetMIGMode returns nil only when the mode is in force. gpu.ErrInUse: instances exist or a process holds the GPU;
+// SetMIGMode returns nil only if the mode is in force. gpu.ErrInUse: there are instances or a process uses the GPU;
 // gpu.UnsupportedError: the board has no MIG, or it changes with a reset only. Nothing is left pending.
 func (s *Session) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
 	d, err := s.find(ctx, id)
@@ -83,7 +83,7 @@ func (s *Session) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
 	return errors.Join(refusal, set(!on))
 }
 
-// partitions describes how a GPU can be cut and how it is cut now; nil where it cannot be.
+// partitions returns the MIG profiles and instances of a GPU; nil on a board without MIG.
 func (d device) partitions() (*gpu.MIG, error) {
 	board, id, err := d.session.Device(d.handle)
 	if err != nil || !board.MIG.Capable() {
@@ -100,13 +100,13 @@ func (d device) partitions() (*gpu.MIG, error) {
 	return &m, err
 }
 
-// placementsFrom is the driver branch from which instances are made at a placement of the caller's choice.
+// placementsFrom is the driver branch from which instances can be created at a given placement.
 const placementsFrom = 470
 
 // profileCount is NVML's count of profile indices.
 const profileCount = 18
 
-// profiles lists the profiles in the order of NVML's index. A session asks once.
+// profiles lists the profiles in the order of NVML's index. A session reads them once.
 func (d device) profiles(id gpu.UUID) ([]gpu.MIGProfile, error) {
 	d.mu.Lock()
 	known, ok := d.known[id]
@@ -117,7 +117,7 @@ func (d device) profiles(id gpu.UUID) ([]gpu.MIGProfile, error) {
 	if version, _ := d.node.Driver(); version.Branch() < placementsFrom {
 		return nil, nil
 	}
-	offered, err := d.session.MIGProfiles(d.handle)
+	profiles, err := d.session.MIGProfiles(d.handle)
 	if err != nil {
 		return nil, asError("nvmlDeviceGetGpuInstanceProfileInfo", err)
 	}
@@ -126,14 +126,14 @@ func (d device) profiles(id gpu.UUID) ([]gpu.MIGProfile, error) {
 		if err := d.ask("nvmlDeviceGetGpuInstanceProfileInfo", d.session.Alive); err != nil {
 			return nil, err
 		}
-		i := slices.IndexFunc(offered, func(p model.MIGProfile) bool { return p.Index == index })
+		i := slices.IndexFunc(profiles, func(p model.MIGProfile) bool { return p.Index == index })
 		if i < 0 {
 			continue
 		}
 		if err := d.ask("nvmlDeviceGetGpuInstancePossiblePlacements_v2", d.session.Alive); err != nil {
 			return nil, err
 		}
-		list = append(list, describeProfile(offered[i]))
+		list = append(list, describeProfile(profiles[i]))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -181,7 +181,7 @@ func (d device) instances(profiles []gpu.MIGProfile) ([]gpu.Instance, error) {
 	return list, d.fill(list)
 }
 
-// occupied lists the GPU instances by their ids, without what is in them.
+// occupied lists the GPU instances by id, without compute instances.
 func (d device) occupied(profiles []gpu.MIGProfile) ([]gpu.Instance, error) {
 	var list []gpu.Instance
 	for i := range profiles {
@@ -196,7 +196,7 @@ func (d device) occupied(profiles []gpu.MIGProfile) ([]gpu.Instance, error) {
 		for _, handle := range handles {
 			instance, err := d.instance(handle)
 			switch {
-			case errors.Is(err, model.InvalidArgument): // gone since it was listed
+			case errors.Is(err, model.InvalidArgument): // destroyed since it was listed
 			case err != nil:
 				return nil, err
 			default:
@@ -221,7 +221,7 @@ func (d device) instance(handle model.Handle) (model.GPUInstance, error) {
 	return instance, err
 }
 
-// fill adds their compute instances to GPU instances.
+// fill adds the compute instances to GPU instances.
 func (d device) fill(list []gpu.Instance) error {
 	devices, err := d.migDevices()
 	for _, found := range devices {
@@ -261,7 +261,7 @@ func (d device) migDevices() ([]model.MIGDevice, error) {
 		}
 		found, err := d.describeMIG(handle)
 		switch {
-		case errors.Is(err, model.InvalidArgument): // gone since it was listed
+		case errors.Is(err, model.InvalidArgument): // destroyed since it was listed
 		case err != nil:
 			return nil, err
 		default:
@@ -271,7 +271,7 @@ func (d device) migDevices() ([]model.MIGDevice, error) {
 	return list, nil
 }
 
-// describeMIG asks a MIG device for its UUID and the instances that it consists of.
+// describeMIG reads the UUID and the instances of a MIG device.
 func (d device) describeMIG(handle model.Handle) (model.MIGDevice, error) {
 	var found model.MIGDevice
 	for _, symbol := range []string{"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId", "nvmlDeviceGetUUID", "nvmlDeviceGetAttributes_v2"} {

@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// partitioner is what the product asks of a session.
+// partitioner is the product's port for MIG.
 type partitioner interface {
 	MIGMode(ctx context.Context, id gpu.UUID) (gpu.MIGMode, error)
 	SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error
@@ -27,7 +27,7 @@ type partitioner interface {
 	DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error
 }
 
-// machine is a node with one GPU, and its driver opened.
+// machine is a node with one GPU and an open session.
 type machine struct {
 	partitioner
 	t    *testing.T
@@ -55,7 +55,7 @@ func inMIGMode(t *testing.T, board string) *machine {
 	return m
 }
 
-// seen is the GPU as an inventory sees it.
+// seen is the GPU as a session reports it.
 func (m *machine) seen() gpu.GPU {
 	m.t.Helper()
 	gpus, faults, err := m.partitioner.(*Session).GPUs(m.t.Context())
@@ -79,7 +79,7 @@ func (m *machine) instances() []gpu.Instance {
 	return list
 }
 
-func TestAMIGDeviceLivesAndDies(t *testing.T) {
+func TestSession_MIGDevice_CreatedAndDestroyed(t *testing.T) {
 	m := inMIGMode(t, "h100-80")
 	mode, err := m.MIGMode(t.Context(), m.id)
 	require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestAMIGDeviceLivesAndDies(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrNotFound)
 }
 
-func TestMIGRefusals(t *testing.T) {
+func TestSession_MIG_Refused(t *testing.T) {
 	m := newMachine(t, model.Uniform("node-a", "h100-80", 1))
 	var unsupported *gpu.UnsupportedError
 	_, err := m.CreateInstance(t.Context(), m.id, 19, gpu.Placement{Size: 1})
@@ -156,7 +156,7 @@ func TestMIGRefusals(t *testing.T) {
 	assert.Empty(t, bare.instances())
 }
 
-func TestGPUsTellHowTheyAreCut(t *testing.T) {
+func TestGPUs_MIG_ProfilesAndInstances(t *testing.T) {
 	m := newMachine(t, model.Uniform("node-a", "a30", 1))
 	seen := m.seen().MIG
 	assert.Equal(t, gpu.MIGMode{NeedsReset: true}, seen.Mode)
@@ -176,8 +176,8 @@ func TestGPUsTellHowTheyAreCut(t *testing.T) {
 	assert.Nil(t, newMachine(t, model.Uniform("node-a", "l40s", 1)).seen().MIG)
 }
 
-// What does not take effect at once is taken back.
-func TestNoMIGModeIsLeftPending(t *testing.T) {
+// A mode that does not take effect at once is reverted.
+func TestSetMIGMode_NotInForce_Reverted(t *testing.T) {
 	ampere := newMachine(t, model.Uniform("node-a", "a100-80", 1))
 	var unsupported *gpu.UnsupportedError
 	require.ErrorAs(t, ampere.SetMIGMode(t.Context(), ampere.id, true), &unsupported)
@@ -203,8 +203,8 @@ func TestNoMIGModeIsLeftPending(t *testing.T) {
 	require.NoError(t, held.SetMIGMode(t.Context(), held.id, true))
 }
 
-// A fault acts on the function and the GPU that it names.
-func TestMIGCallsMeetFaults(t *testing.T) {
+// A fault applies to the function and the GPU that it names.
+func TestSession_FaultOnMIGCall_Returned(t *testing.T) {
 	m := inMIGMode(t, "h100-80")
 	gi := m.create(19, gpu.Placement{Size: 1})
 	ci, err := m.CreateComputeInstance(t.Context(), m.id, gi)
@@ -230,7 +230,7 @@ func TestMIGCallsMeetFaults(t *testing.T) {
 	assert.Equal(t, []gpu.Instance{full}, m.instances(), "nothing has changed")
 }
 
-func TestOneInstance(t *testing.T) {
+func TestInstance_ByID_Described(t *testing.T) {
 	m := inMIGMode(t, "h100-80")
 	read := func(gi int, uuid gpu.MIGUUID) *gpu.Instance {
 		i, err := m.Instance(t.Context(), m.id, gi, uuid)
@@ -260,7 +260,7 @@ func TestOneInstance(t *testing.T) {
 	assert.Empty(t, occupied)
 }
 
-func TestMIGCallsAreCounted(t *testing.T) {
+func TestSession_MIGCalls_Counted(t *testing.T) {
 	m := inMIGMode(t, "h100-80")
 	counts := func() map[string]uint64 { return m.node.Calls.Of(os.Getpid()).Counts }
 	old := counts()

@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// Session is an open driver of the model. It answers what the product's own session answers over the simulated library:
+// Session is an open driver of the model. It returns the same as the product's session with the simulated library:
 // calls are counted in the node under this process, and faults of the node act on them by the name of the NVML function.
 type Session struct {
 	node    *model.Node
@@ -25,11 +25,11 @@ type Session struct {
 	root    string
 
 	mu    sync.Mutex
-	known map[gpu.UUID][]gpu.MIGProfile // of the GPUs that were asked
+	known map[gpu.UUID][]gpu.MIGProfile // by GPU, once read
 }
 
-// patience is how long a call waits for a fault that hangs.
-const patience = 50 * time.Millisecond
+// callTimeout bounds a call with a hanging fault.
+const callTimeout = 50 * time.Millisecond
 
 const wholeNode = model.AnyGPU
 
@@ -48,13 +48,13 @@ func open(ctx context.Context, node *model.Node, root string) (*Session, error) 
 	return s, asError("nvmlInit_v2", err)
 }
 
-// call counts a call and lets the node's faults act on it. As in the product's session, no call is made for a caller whose context has ended.
+// call counts a call and applies the node's faults. As in the product's session, no call is made when the context is done.
 func (s *Session) call(ctx context.Context, symbol string, ordinal int) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", symbol, err)
 	}
 	s.node.Calls.Add(os.Getpid(), filepath.Base(os.Args[0]), symbol)
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, gpu.ErrTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, gpu.ErrTimeout)
 	defer cancel()
 	return asError(symbol, s.node.Faults.Pass(ctx, symbol, ordinal))
 }
@@ -70,7 +70,7 @@ func (s *Session) Driver(ctx context.Context) (gpu.Driver, error) {
 	return gpu.Driver{Version: version.String(), CUDAVersion: fmt.Sprintf("%d.%d", cuda/1000, cuda%1000/10)}, nil
 }
 
-// GPUs lists the GPUs that answer, and the others as faults. Of those that can be partitioned it tells how they are.
+// GPUs lists the GPUs that respond, with their MIG state, and the others as faults.
 func (s *Session) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 	const symbol = "nvmlDeviceGetCount_v2"
 	count, err := s.session.Count()
@@ -90,7 +90,7 @@ func (s *Session) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 			gpus = append(gpus, g)
 		}
 	}
-	if err := ctx.Err(); err != nil { // that the caller gave up is no fault of a GPU
+	if err := ctx.Err(); err != nil { // a canceled call is not a fault of a GPU
 		return nil, nil, fmt.Errorf("%s: %w", symbol, err)
 	}
 	return gpus, faults, nil
@@ -117,7 +117,7 @@ func (s *Session) gpuAt(ctx context.Context, index int) (gpu.GPU, error) {
 	return g, err
 }
 
-// describe words a GPU of the model as the product does.
+// describe converts a GPU of the model to the product's type.
 func describe(index int, board model.Board, id model.Identity) gpu.GPU {
 	return gpu.GPU{
 		UUID: gpu.UUID(id.UUID), Index: index, Minor: id.Minor,
@@ -129,8 +129,8 @@ func describe(index int, board model.Board, id model.Identity) gpu.GPU {
 	}
 }
 
-// coresFrom is the driver branch from which NVML tells how many cores a GPU has. Before, and of engines at all times, it tells
-// only what the GPU instance profile that spans the GPU has.
+// coresFrom is the driver branch from which NVML reports the number of cores of a GPU. Before, and for engines always, it reports only
+// those of the GPU instance profile that spans the GPU.
 const coresFrom = 510
 
 func capacity(board model.Board, branch int) gpu.Capacity {
@@ -181,7 +181,7 @@ func (s *Session) CommonEdits(ctx context.Context) (*specs.ContainerEdits, error
 // Close ends the session.
 func (s *Session) Close() error { return nil }
 
-// asError turns a refusal of the model into the product's errors.
+// asError converts a return code of the model to the product's errors.
 func asError(symbol string, err error) error {
 	var code model.Return
 	if !errors.As(err, &code) {

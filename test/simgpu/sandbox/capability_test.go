@@ -16,8 +16,8 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// The driver tells the minors of instances before they exist.
-func TestMIGMinors(t *testing.T) {
+// The driver reports the minors of instances before they exist.
+func TestMIGMinors_Instances_MatchCapabilityFiles(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 1))
 	file := filepath.Join(node.Root(), "proc/driver/nvidia-caps/mig-minors")
 	text, err := os.ReadFile(file)
@@ -43,7 +43,7 @@ func TestMIGMinors(t *testing.T) {
 	assert.FileExists(t, file)
 }
 
-// shownCapabilities lists the capability files with the minor that each names, whose device node is there.
+// shownCapabilities lists the capability files with their minors; their device nodes must exist.
 func shownCapabilities(t *testing.T, node *sandbox.Node) []string {
 	t.Helper()
 	root := filepath.Join(node.Paths.ProcDriver, "capabilities")

@@ -17,22 +17,22 @@ import (
 )
 
 // A process keeps the first libnvidia-ml that it loads, so each scenario runs
-// in a child: this test binary again, told by its environment what to do.
+// in a child process: this test binary with the scenario in its environment.
 const (
 	scenarioEnv = "SIMGPU_TEST_SCENARIO"
 	libraryEnv  = "SIMGPU_TEST_LIBRARY"
 )
 
-// scenarios drive production go-nvml; each prints one JSON value a line.
+// scenarios use production go-nvml; each prints one JSON value per line.
 var scenarios = map[string]func(*child) error{
-	"survey":   survey,
-	"parallel": parallel,
-	"reload":   reload,
-	"xid":      waitForXID,
-	"init":     initOnly,
-	"mig":      partition,
-	"crash":    dieInCreate,
-	"carve":    carve,
+	"survey":           survey,
+	"parallel":         parallel,
+	"reload":           reload,
+	"xid":              waitForXID,
+	"init":             initOnly,
+	"mig":              partition,
+	"crash":            dieInCreate,
+	"partitionCompute": partitionCompute,
 }
 
 func TestMain(m *testing.M) {
@@ -51,19 +51,19 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// child is a scenario's end of the conversation.
+// child is the scenario's end of the pipes.
 type child struct {
 	lib nvml.Interface
 	in  *bufio.Scanner
 	out *json.Encoder
 }
 
-func (c *child) say(v any) error { return c.out.Encode(v) }
+func (c *child) send(v any) error { return c.out.Encode(v) }
 
-// heard waits for the test to go on.
-func (c *child) heard() { c.in.Scan() }
+// proceed waits until the test resumes the scenario.
+func (c *child) proceed() { c.in.Scan() }
 
-// parent is the test's end.
+// parent is the test's end of the pipes.
 type parent struct {
 	t       *testing.T
 	command *exec.Cmd
@@ -86,12 +86,12 @@ func start(t *testing.T, node *sandbox.Node, scenario string) *parent {
 	return &parent{t: t, command: command, in: in, out: json.NewDecoder(out)}
 }
 
-func (p *parent) hear(v any) {
+func (p *parent) receive(v any) {
 	p.t.Helper()
 	require.NoError(p.t, p.out.Decode(v))
 }
 
-func (p *parent) goOn() {
+func (p *parent) resume() {
 	p.t.Helper()
 	_, err := fmt.Fprintln(p.in)
 	require.NoError(p.t, err)
@@ -165,7 +165,7 @@ func survey(c *child) error {
 	if err := must("shutdown", c.lib.Shutdown()); err != nil {
 		return err
 	}
-	return c.say(report)
+	return c.send(report)
 }
 
 func reportOf(lib nvml.Interface, device nvml.Device) gpuReport {
@@ -261,37 +261,37 @@ func parallel(c *child) error {
 	if err := <-failed; err != nil {
 		return err
 	}
-	if err := c.say(os.Getpid()); err != nil {
+	if err := c.send(os.Getpid()); err != nil {
 		return err
 	}
 	return must("wait", <-waited)
 }
 
-// reload reports, after each step of the test, what NVML answers.
+// reload reports the results of NVML after each step of the test.
 func reload(c *child) error {
 	ret := c.lib.Init()
 	device, _ := c.lib.DeviceGetHandleByIndex(0)
 	for range 3 {
-		if err := c.say(ret); err != nil {
+		if err := c.send(ret); err != nil {
 			return err
 		}
-		c.heard()
+		c.proceed()
 		_, ret = device.GetUUID()
 	}
 	steps := []nvml.Return{ret, c.lib.Shutdown(), c.lib.Init()}
 	device, ret = c.lib.DeviceGetHandleByIndex(0)
 	steps = append(steps, ret)
 	_, ret = device.GetUUID()
-	return c.say(append(steps, ret))
+	return c.send(append(steps, ret))
 }
 
 func initOnly(c *child) error {
 	ret := c.lib.Init()
-	if err := c.say(ret); err != nil {
+	if err := c.send(ret); err != nil {
 		return err
 	}
 	count, _ := c.lib.DeviceGetCount()
-	return c.say(count)
+	return c.send(count)
 }
 
 func waitForXID(c *child) error {
@@ -303,7 +303,7 @@ func waitForXID(c *child) error {
 	if err := must("register", device.RegisterEvents(nvml.EventTypeXidCriticalError, set)); err != nil {
 		return err
 	}
-	if err := c.say(true); err != nil {
+	if err := c.send(true); err != nil {
 		return err
 	}
 	data, ret := set.Wait(60000)
@@ -314,5 +314,5 @@ func waitForXID(c *child) error {
 	if err := must("free", set.Free()); err != nil {
 		return err
 	}
-	return c.say([]any{uuid, data.EventType, data.EventData, data.GpuInstanceId})
+	return c.send([]any{uuid, data.EventType, data.EventData, data.GpuInstanceId})
 }

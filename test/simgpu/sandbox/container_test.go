@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// container is a root directory with libc, and with what CDI puts into a
+// container is a root directory with libc and the files that CDI adds to a
 // container: library, tool, socket and some device nodes.
 func container(t *testing.T, node *sandbox.Node, devices ...string) string {
 	t.Helper()
@@ -80,7 +80,7 @@ func inContainer(t *testing.T, root string, args ...string) (string, int) {
 
 // A container sees the GPUs whose device nodes it has, and shares their state
 // with the node.
-func TestContainerSeesItsDeviceNodes(t *testing.T) {
+func TestContainer_DeviceNodes_DecideVisibleGPUs(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 3))
 	ids := node.Model.Identities()
 	line := func(index, gpu int) string {
@@ -115,12 +115,12 @@ func TestContainerSeesItsDeviceNodes(t *testing.T) {
 	assert.Equal(t, "Default\n", output, "the socket of a running container outlives a driver reload")
 }
 
-// A container sees the MIG devices for which it has the nodes of both instances, the node itself all.
-func TestContainerSeesItsMIGDevices(t *testing.T) {
+// A container sees the MIG devices with the nodes of both instances; the host sees all.
+func TestContainer_CapabilityNodes_DecideVisibleMIGDevices(t *testing.T) {
 	node := sandbox.Start(t, model.Spec{Name: "node-a", Boards: []string{"a30", "a30"}, MIG: []int{0, 1}})
 	makeMIGDevices(t, node, 0, 5, 14) // 2g.12gb is GPU instance 1, 1g.6gb is 5
 	makeMIGDevices(t, node, 1, 14)
-	_, code := smi(t, node, "-L") // the first call to the daemon after a change makes the nodes
+	_, code := smi(t, node, "-L") // the first call after a change creates the nodes
 	require.Zero(t, code)
 	snapshot := node.Model.Snapshot()
 	line := func(index, gpu int) string {
@@ -140,17 +140,17 @@ func TestContainerSeesItsMIGDevices(t *testing.T) {
 		devices []string
 		want    string
 	}{
-		"one device":               {with(small...), line(0, 0) + device(0, 0, 1, "1g.6gb")},
-		"the other device":         {with(big...), line(0, 0) + device(0, 0, 0, "2g.12gb")},
-		"two devices":              {with(append(small, big...)...), line(0, 0) + device(0, 0, 0, "2g.12gb") + device(1, 0, 1, "1g.6gb")},
-		"no device":                {with(), line(0, 0)},
-		"GPU instance alone":       {with(small[0]), line(0, 0)},
-		"compute instance alone":   {with(small[1]), line(0, 0)},
-		"halves of two devices":    {with(small[0], big[1]), line(0, 0)},
-		"device of another GPU":    {with(other...), line(0, 0)},
-		"a device, not its GPU":    {append([]string{"nvidiactl", "nvidia1"}, small...), line(0, 1)},
-		"devices on two GPUs":      {with(append(small, append(other, "nvidia1")...)...), line(0, 0) + device(0, 0, 1, "1g.6gb") + line(1, 1) + device(0, 1, 0, "1g.6gb")},
-		"whoever monitors the GPU": {with("nvidia-caps/nvidia-cap2"), line(0, 0) + device(0, 0, 0, "2g.12gb") + device(1, 0, 1, "1g.6gb")},
+		"one device":             {with(small...), line(0, 0) + device(0, 0, 1, "1g.6gb")},
+		"the other device":       {with(big...), line(0, 0) + device(0, 0, 0, "2g.12gb")},
+		"two devices":            {with(append(small, big...)...), line(0, 0) + device(0, 0, 0, "2g.12gb") + device(1, 0, 1, "1g.6gb")},
+		"no device":              {with(), line(0, 0)},
+		"GPU instance alone":     {with(small[0]), line(0, 0)},
+		"compute instance alone": {with(small[1]), line(0, 0)},
+		"halves of two devices":  {with(small[0], big[1]), line(0, 0)},
+		"device of another GPU":  {with(other...), line(0, 0)},
+		"a device, not its GPU":  {append([]string{"nvidiactl", "nvidia1"}, small...), line(0, 1)},
+		"devices on two GPUs":    {with(append(small, append(other, "nvidia1")...)...), line(0, 0) + device(0, 0, 1, "1g.6gb") + line(1, 1) + device(0, 1, 0, "1g.6gb")},
+		"the monitor capability": {with("nvidia-caps/nvidia-cap2"), line(0, 0) + device(0, 0, 0, "2g.12gb") + device(1, 0, 1, "1g.6gb")},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -15,18 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outerNamespace names the mount namespace from which a GPU machine is to be made.
+// outerNamespace is the environment variable with the mount namespace of the parent process.
 const outerNamespace = "SIMGPU_TEST_OUTER_NAMESPACE"
 
-// machineNodes are the device nodes that a machine with two GPUs of its own has besides /dev/nvidia-caps.
+// machineNodes are the device nodes of a host with two GPUs, without /dev/nvidia-caps.
 var machineNodes = map[string]uint64{
 	"nvidiactl": unix.Mkdev(195, 255), "nvidia-modeset": unix.Mkdev(195, 254), "nvidia0": unix.Mkdev(195, 0), "nvidia1": unix.Mkdev(195, 1),
 	"nvidia-uvm": unix.Mkdev(510, 0), "nvidia-uvm-tools": unix.Mkdev(510, 1),
 }
 
-// OnGPUMachine runs a package's tests as on a machine that has GPUs and a driver of its own, so that a sandbox that looks at the
-// machine's device nodes is seen: in a mount namespace with a /dev of its own, which has them besides what is in /dev. It returns the exit
-// code. Where such a namespace cannot be made, the tests run without. Call it in TestMain.
+// OnGPUMachine runs a package's tests as on a host with GPUs and a driver of its own, so that tests fail if a sandbox uses the host's
+// device nodes. It runs them in a mount namespace whose /dev has such nodes in addition, and returns the exit code. If the namespace cannot
+// be created, the tests run without. Call it in TestMain.
 func OnGPUMachine(m *testing.M) int {
 	if outer := os.Getenv(outerNamespace); outer != "" {
 		if err := errors.Join(os.Unsetenv(outerNamespace), makeGPUMachine(outer)); err != nil {
@@ -49,7 +49,7 @@ func OnGPUMachine(m *testing.M) int {
 
 var isGPUMachine bool
 
-// IsGPUMachine tells whether the tests run as on a machine with GPUs.
+// IsGPUMachine reports whether the tests run as on a host with GPUs.
 func IsGPUMachine() bool { return isGPUMachine }
 
 // rerunInNamespace runs this test binary once more, in a mount namespace of its own.
@@ -65,7 +65,7 @@ func rerunInNamespace() (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("finding the tests: %w", err)
 	}
-	runtime.LockOSThread() // the signal comes when the thread ends that started the child
+	runtime.LockOSThread() // the parent-death signal is sent when the thread that started the child exits
 	command := exec.Command(self, os.Args[1:]...)
 	command.Env = append(os.Environ(), outerNamespace+"="+outer)
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -74,7 +74,7 @@ func rerunInNamespace() (int, error) {
 		return 0, fmt.Errorf("running the tests in a mount namespace: %w", err)
 	}
 	quit := make(chan os.Signal, 1)
-	signal.Notify(quit, syscall.SIGQUIT) // go test asks so where the tests hang
+	signal.Notify(quit, syscall.SIGQUIT) // sent by go test on a timeout
 	go func() {
 		for s := range quit {
 			_ = command.Process.Signal(s)
@@ -90,7 +90,7 @@ func rerunInNamespace() (int, error) {
 	return 1, nil
 }
 
-// makeGPUMachine covers /dev of this namespace with one that also has the device nodes of GPUs.
+// makeGPUMachine mounts a /dev in this namespace that also has the device nodes of GPUs.
 func makeGPUMachine(outer string) error {
 	mine, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil {
@@ -130,7 +130,7 @@ func makeGPUMachine(outer string) error {
 	return nil
 }
 
-// copyDev shows what is in /dev in another directory, but for the nodes of GPUs.
+// copyDev reproduces /dev in another directory, without the nodes of GPUs.
 func copyDev(into string) error {
 	entries, err := os.ReadDir("/dev")
 	if err != nil {
@@ -157,7 +157,7 @@ func copyDevEntry(from, to string) error {
 		if err := unix.Mknod(to, st.Mode, int(st.Rdev)); err != nil {
 			return err
 		}
-		return os.Chmod(to, os.FileMode(st.Mode&0o777)) // mknod obeyed the umask
+		return os.Chmod(to, os.FileMode(st.Mode&0o777)) // mknod applied the umask
 	case unix.S_IFLNK:
 		target, err := os.Readlink(from)
 		if err != nil {
@@ -170,5 +170,5 @@ func copyDevEntry(from, to string) error {
 		}
 		return unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, "")
 	}
-	return nil // sockets of daemons, which no test uses
+	return nil // sockets are not used by tests
 }

@@ -45,7 +45,7 @@ type migReport struct {
 	After      []nvml.Return
 }
 
-// partition makes a 3g instance on the first GPU, waits for the test, and removes it.
+// partition creates a 3g instance on the first GPU, waits for the test, and destroys it.
 func partition(c *child) error {
 	if err := must("init", c.lib.Init()); err != nil {
 		return err
@@ -61,7 +61,7 @@ func partition(c *child) error {
 			return err
 		}
 	}
-	return c.say(r)
+	return c.send(r)
 }
 
 type partitioning struct {
@@ -196,17 +196,17 @@ func (p *partitioning) readDevice() error {
 	return must("compute instance by id", ret)
 }
 
-// destroy first finds the device in use, as long as the test holds it.
+// destroy fails first, while the test holds the device.
 func (p *partitioning) destroy() error {
-	if err := p.say(p.report.UUID); err != nil {
+	if err := p.send(p.report.UUID); err != nil {
 		return err
 	}
-	p.heard()
+	p.proceed()
 	p.report.Refusals["device in use"] = p.ci.Destroy()
-	if err := p.say(true); err != nil {
+	if err := p.send(true); err != nil {
 		return err
 	}
-	p.heard()
+	p.proceed()
 	_, gone := p.device.GetUUID()
 	p.report.After = append(p.report.After, gone, p.ci.Destroy())
 	_, gone = p.device.GetUUID()
@@ -216,22 +216,22 @@ func (p *partitioning) destroy() error {
 	return nil
 }
 
-// Production go-nvml partitions a GPU through the C library, and meets the refusals of real hardware.
-func TestGoNVMLPartitionsAGPU(t *testing.T) {
+// Production go-nvml partitions a GPU through the C library, with the errors of real hardware.
+func TestGoNVML_MIG_PartitionsGPU(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 1))
 	child := start(t, node, "mig")
 	var uuid string
-	child.hear(&uuid)
+	child.receive(&uuid)
 	assert.Equal(t, []string{"gpu0/mig/gi2/access 21", "gpu0/mig/gi2/ci0/access 22", "mig/config 1", "mig/monitor 2"}, shownCapabilities(t, node))
 	release, err := node.Model.Hold(uuid)
 	require.NoError(t, err)
-	child.goOn()
+	child.resume()
 	var tried bool
-	child.hear(&tried)
+	child.receive(&tried)
 	release()
-	child.goOn()
+	child.resume()
 	var got migReport
-	child.hear(&got)
+	child.receive(&got)
 	child.end()
 
 	want := migReport{
@@ -267,10 +267,10 @@ func TestGoNVMLPartitionsAGPU(t *testing.T) {
 	nodes, err := filepath.Glob(filepath.Join(node.Paths.Dev, "nvidia-caps/*"))
 	require.NoError(t, err)
 	capsDir := filepath.Join(node.Paths.Dev, "nvidia-caps")
-	assert.Equal(t, []string{capsDir + "/nvidia-cap1", capsDir + "/nvidia-cap2"}, nodes, "nobody takes the node for a container")
+	assert.Equal(t, []string{capsDir + "/nvidia-cap1", capsDir + "/nvidia-cap2"}, nodes, "the node is not mistaken for a container")
 }
 
-// profilesOf words the board's table as NVML does, in the order of NVML's index.
+// profilesOf converts the board's profiles to NVML's structs, in the order of NVML's index.
 func profilesOf(board model.Board) []profileReport {
 	byIndex := map[uint32]model.MIGProfile{}
 	for _, p := range board.MIG.Profiles {
@@ -299,7 +299,7 @@ func profilesOf(board model.Board) []profileReport {
 	return reports
 }
 
-// dieInCreate asks for an instance, which takes longer than the process lives.
+// dieInCreate requests an instance, and is killed meanwhile.
 func dieInCreate(c *child) error {
 	if err := must("init", c.lib.Init()); err != nil {
 		return err
@@ -312,8 +312,8 @@ func dieInCreate(c *child) error {
 	return must("create", ret)
 }
 
-// A process that is killed inside a creation leaves a GPU instance without a compute instance, and the GPU free for others.
-func TestKilledCreationLeavesAnInstance(t *testing.T) {
+// A process that is killed in a creation leaves a GPU instance without a compute instance, and does not block the GPU.
+func TestGoNVML_KilledInCreate_InstanceStays(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 1))
 	node.Model.SetMIGLatency(model.MIGLatency{CreateGPUInstance: time.Hour})
 	child := start(t, node, "crash")

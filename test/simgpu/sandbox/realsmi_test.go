@@ -25,7 +25,7 @@ func nonFreeSource(t *testing.T) (string, error) {
 	command := exec.CommandContext(t.Context(), "apt-get", "indextargets", "--format", "$(LABEL) $(COMPONENT) $(SITE) $(RELEASE)", "Created-By: Packages")
 	output, err := command.Output()
 	if err != nil {
-		return "", fmt.Errorf("asking apt for the Debian archive: %w", err)
+		return "", fmt.Errorf("finding the Debian archive: %w", err)
 	}
 	for line := range strings.Lines(string(output)) {
 		var label, component, site, release string
@@ -33,12 +33,12 @@ func nonFreeSource(t *testing.T) (string, error) {
 			return fmt.Sprintf("deb [signed-by=%s] %s %s non-free\n", debianKeys, site, release), nil
 		}
 	}
-	return "", errors.New("apt knows no Debian archive")
+	return "", errors.New("apt has no Debian archive configured")
 }
 
-// realSMI gives NVIDIA's own nvidia-smi from Debian's non-free component. It is
-// unpacked into the user's cache, never installed. The test is skipped where it
-// cannot be had.
+// realSMI returns NVIDIA's nvidia-smi from Debian's non-free component. It is
+// unpacked into the user's cache, not installed. The test is skipped if it
+// is not available.
 func realSMI(t *testing.T) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -100,9 +100,9 @@ func runIn(t *testing.T, dir, program string, args ...string) error {
 	return nil
 }
 
-// NVIDIA's own tool takes the simulated node for a real one, and our small
-// nvidia-smi words its answers alike.
-func TestRealSMI(t *testing.T) {
+// NVIDIA's own tool works on the simulated node, and the simulated
+// nvidia-smi has the same output.
+func TestRealSMI_SimulatedNode_SameOutput(t *testing.T) {
 	program := realSMI(t)
 	node := sandbox.Start(t, model.Uniform("node-a", "a100-80", 2))
 	for _, args := range [][]string{
@@ -132,8 +132,8 @@ func TestRealSMI(t *testing.T) {
 	assert.Contains(t, table, "NVIDIA A100-SXM4-80GB")
 }
 
-// The tools change the MIG mode in turn, each on a node of its own, and say the same.
-func TestRealSMISetsTheMIGMode(t *testing.T) {
+// Both tools change the MIG mode, each on a node of its own, with the same output.
+func TestRealSMI_MIGMode_SameOutput(t *testing.T) {
 	program := realSMI(t)
 	boards := []string{"h100-80", "a30", "t4"}
 	theirs, ours := sandbox.Start(t, model.Spec{Name: "node-a", Boards: boards}), sandbox.Start(t, model.Spec{Name: "node-a", Boards: boards})
@@ -166,8 +166,8 @@ func TestRealSMISetsTheMIGMode(t *testing.T) {
 	}
 }
 
-// The real tool refuses as on a real node, so ours may be trusted to.
-func TestRealSMIFailures(t *testing.T) {
+// The real tool fails as on a real node, which validates the simulated one.
+func TestRealSMI_Failures_SameExitCodes(t *testing.T) {
 	program := realSMI(t)
 	faults := map[string]func(*sandbox.Node){
 		"lost": func(n *sandbox.Node) {

@@ -1,8 +1,8 @@
-// Package sandbox puts a simulated GPU node into a test: driver root, device
+// Package sandbox runs a simulated GPU node in a test: driver root, device
 // nodes and NVML socket in a temporary directory, the daemon in the test's own
-// process. Production go-nvml loads Node.Library without knowing.
+// process. Production go-nvml loads Node.Library like a real driver's.
 //
-// A process binds the first libnvidia-ml that it loads for good: tests that
+// A process keeps the first libnvidia-ml that it loads: tests that
 // use go-nvml on several nodes need a child process for each.
 package sandbox
 
@@ -33,8 +33,8 @@ type Node struct {
 	bundles string
 }
 
-// Start makes a node that ends with the test. It skips the test where device
-// nodes cannot be made (not root, not Linux) or gcc is missing.
+// Start starts a node that is removed with the test. It skips the test if device
+// nodes cannot be created (not root, not Linux) or gcc is missing.
 func Start(t testing.TB, spec model.Spec) *Node {
 	t.Helper()
 	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
@@ -83,20 +83,20 @@ func (n *Node) Root() string { return n.Paths.Root }
 // Library is the path of libnvidia-ml.so.1.
 func (n *Node) Library() string { return filepath.Join(n.LibraryDir(), "libnvidia-ml.so.1") }
 
-// LibraryDir is where the driver's libraries are.
+// LibraryDir is the directory of the driver's libraries.
 func (n *Node) LibraryDir() string { return filepath.Join(n.Root(), layout.LibDir()) }
 
-// SMI is the path of our nvidia-smi.
+// SMI is the path of the simulated nvidia-smi.
 func (n *Node) SMI() string { return filepath.Join(n.Root(), "usr/bin/nvidia-smi") }
 
-// UnloadDriver takes the kernel module away.
+// UnloadDriver unloads the kernel module.
 func (n *Node) UnloadDriver() {
 	n.t.Helper()
 	n.Model.Unload()
 	require.NoError(n.t, n.install.UnloadProc())
 }
 
-// LoadDriver brings the installed driver back.
+// LoadDriver loads the installed driver.
 func (n *Node) LoadDriver() {
 	n.t.Helper()
 	require.NoError(n.t, errors.Join(n.Model.Load(n.install.Spec.Driver), n.install.LoadProc(n.Model)))
@@ -110,7 +110,7 @@ func (n *Node) UpgradeDriver(version model.DriverVersion) {
 	n.LoadDriver()
 }
 
-// ReplaceDriver puts another version's files in place of an unloaded driver's.
+// ReplaceDriver installs another version in place of an unloaded driver.
 func (n *Node) ReplaceDriver(version model.DriverVersion) {
 	n.t.Helper()
 	built, err := bundle.Ensure(n.t.Context(), n.bundles, version)
@@ -118,13 +118,13 @@ func (n *Node) ReplaceDriver(version model.DriverVersion) {
 	require.NoError(n.t, n.install.Upgrade(version, built))
 }
 
-// RemoveDeviceNode takes a file out of Paths.Dev: "nvidia0".
+// RemoveDeviceNode removes a device node from Paths.Dev: "nvidia0".
 func (n *Node) RemoveDeviceNode(name string) {
 	n.t.Helper()
 	require.NoError(n.t, n.install.RemoveDeviceNode(name))
 }
 
-// RestoreDeviceNodes brings all device nodes back.
+// RestoreDeviceNodes creates all missing device nodes.
 func (n *Node) RestoreDeviceNodes() {
 	n.t.Helper()
 	require.NoError(n.t, n.install.RestoreDeviceNodes(n.Model))

@@ -22,8 +22,8 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// Production go-nvml reads through the C library exactly what the model holds.
-func TestGoNVMLReadsTheModel(t *testing.T) {
+// Production go-nvml reads the state of the model through the C library.
+func TestGoNVML_Node_MatchesModel(t *testing.T) {
 	specs := map[string]model.Spec{
 		"mixed boards": {Name: "node-a", Boards: []string{"t4", "a30", "h100-80"}, Minors: []int{2, 0, 1}},
 		"old driver":   {Name: "node-a", Driver: "535.183.01", Boards: []string{"a100-40", "h200-141"}},
@@ -34,7 +34,7 @@ func TestGoNVMLReadsTheModel(t *testing.T) {
 			node := sandbox.Start(t, spec)
 			child := start(t, node, "survey")
 			var got nodeReport
-			child.hear(&got)
+			child.receive(&got)
 			child.end()
 			if diff := cmp.Diff(expected(node.Model), got); diff != "" {
 				t.Fatalf("go-nvml read something else than the model holds (-model +go-nvml):\n%s", diff)
@@ -83,12 +83,12 @@ func expected(node *model.Node) nodeReport {
 	return report
 }
 
-// Calls of many threads run side by side, and all are counted.
-func TestParallelCallsAreCounted(t *testing.T) {
+// Concurrent calls of many threads are all counted.
+func TestGoNVML_ParallelCalls_AllCounted(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 2))
 	child := start(t, node, "parallel")
 	var pid int
-	child.hear(&pid)
+	child.receive(&pid)
 	require.Equal(t, child.command.Process.Pid, pid)
 	calls := node.Model.Calls.Of(pid)
 	want := map[string]uint64{
@@ -105,28 +105,28 @@ func TestParallelCallsAreCounted(t *testing.T) {
 	child.end()
 }
 
-// A reloaded driver ends old sessions; a new one works in the same process.
-func TestDriverReload(t *testing.T) {
+// Sessions end when the driver is reloaded; a new one works in the same process.
+func TestGoNVML_DriverReloaded_OldSessionsEnd(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 1))
 	before := stat(t, node.Paths.Socket())
 	child := start(t, node, "reload")
 	var ret nvml.Return
-	child.hear(&ret)
+	child.receive(&ret)
 	require.Equal(t, nvml.SUCCESS, ret)
-	child.goOn()
-	child.hear(&ret)
+	child.resume()
+	child.receive(&ret)
 	require.Equal(t, nvml.SUCCESS, ret)
 
 	node.UnloadDriver()
 	assert.NoFileExists(t, filepath.Join(node.Paths.ProcDriver, "version"))
-	child.goOn()
-	child.hear(&ret)
+	child.resume()
+	child.receive(&ret)
 	require.Equal(t, nvml.ERROR_DRIVER_NOT_LOADED, ret)
 
 	node.LoadDriver()
-	child.goOn()
+	child.resume()
 	var steps []nvml.Return
-	child.hear(&steps)
+	child.receive(&steps)
 	child.end()
 	want := []nvml.Return{nvml.ERROR_DRIVER_NOT_LOADED, nvml.SUCCESS, nvml.SUCCESS, nvml.SUCCESS, nvml.SUCCESS}
 	assert.Equal(t, want, steps)
@@ -140,7 +140,7 @@ func stat(t *testing.T, path string) os.FileInfo {
 	return info
 }
 
-func TestUpgradeLeavesOldLibrariesBehind(t *testing.T) {
+func TestUpgradeDriver_LoadedLibrary_VersionMismatch(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 1))
 	old, err := os.ReadFile(node.Library())
 	require.NoError(t, err)
@@ -159,20 +159,20 @@ func TestUpgradeLeavesOldLibrariesBehind(t *testing.T) {
 	assert.Equal(t, 18, code)
 }
 
-func TestXIDReachesTheWaiter(t *testing.T) {
+func TestGoNVML_XID_WaitReturns(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 2))
 	child := start(t, node, "xid")
 	var registered bool
-	child.hear(&registered)
+	child.receive(&registered)
 	require.NoError(t, node.Model.PostXID(0, 48))
 	require.NoError(t, node.Model.PostXID(1, 79))
 	var got []any
-	child.hear(&got)
+	child.receive(&got)
 	child.end()
 	assert.Equal(t, []any{node.Model.Identities()[1].UUID, float64(nvml.EventTypeXidCriticalError), float64(79), float64(0xffffffff)}, got)
 }
 
-func TestInitRefusals(t *testing.T) {
+func TestGoNVML_Init_Refused(t *testing.T) {
 	tests := map[string]struct {
 		breakIt func(*sandbox.Node)
 		want    nvml.Return
@@ -193,8 +193,8 @@ func TestInitRefusals(t *testing.T) {
 			child := start(t, node, "init")
 			var ret nvml.Return
 			var count int
-			child.hear(&ret)
-			child.hear(&count)
+			child.receive(&ret)
+			child.receive(&count)
 			child.end()
 			assert.Equal(t, test.want, ret)
 			assert.Equal(t, test.count, count)
@@ -202,9 +202,9 @@ func TestInitRefusals(t *testing.T) {
 	}
 }
 
-// NVML works on in a child of fork, though other threads of the parent were
+// NVML works in a forked child, although other threads of the parent were
 // inside calls.
-func TestForkedChildCallsOn(t *testing.T) {
+func TestLibrary_Fork_BothProcessesCall(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 1))
 	program := filepath.Join(t.TempDir(), "fork")
 	output, err := exec.CommandContext(t.Context(), "gcc", "-O1", "-o", program, "testdata/fork.c", "-ldl", "-pthread").CombinedOutput()
@@ -233,7 +233,7 @@ func run(t *testing.T, node *sandbox.Node, program string, args ...string) (stri
 	return string(output), command.ProcessState.ExitCode()
 }
 
-func TestSMI(t *testing.T) {
+func TestSMI_Queries_Output(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 2))
 	ids := node.Model.Identities()
 	list := fmt.Sprintf("GPU 0: NVIDIA H100 80GB HBM3 (UUID: %s)\nGPU 1: NVIDIA H100 80GB HBM3 (UUID: %s)\n", ids[0].UUID, ids[1].UUID)
@@ -248,7 +248,7 @@ func TestSMI(t *testing.T) {
 			"index, uuid, memory.total [MiB], compute_cap, pci.bus_id, fan.speed [%], power.draw [W]\n1, " + ids[1].UUID + ", 81559 MiB, 9.0, 00000000:43:00.0, [N/A], 69.00 W\n", 0},
 		{"set compute mode", []string{"-i", ids[1].UUID, "-c", "EXCLUSIVE_PROCESS"}, "Set compute mode to EXCLUSIVE_PROCESS for GPU 00000000:43:00.0.\nAll done.\n", 0},
 		{"read compute mode", []string{"--query-gpu=compute_mode", "--format=csv,noheader"}, "Default\nExclusive_Process\n", 0},
-		{"set time slice", []string{"compute-policy", "-i", "0", "--set-timeslice=3"}, "Successfully set timeslice policy with value Long for GPU 0\n", 0},
+		{"set time-slice interval", []string{"compute-policy", "-i", "0", "--set-timeslice=3"}, "Successfully set timeslice policy with value Long for GPU 0\n", 0},
 		{"no such GPU", []string{"-i", "7", "-c", "0"}, "No devices were found\n", 6},
 		{"no such field", []string{"--query-gpu=colour", "--format=csv"}, "Field \"colour\" is not a valid field to query.\n\n", 2},
 		{"no format", []string{"--query-gpu=index"}, "\"--format=\" switch is missing. Please run 'nvidia-smi -h' for help.\n\n", 2},
@@ -269,8 +269,8 @@ func TestSMI(t *testing.T) {
 	assert.Contains(t, table, "|       0MiB /  81559MiB |      0%   E. Process |\n")
 }
 
-// A GPU in MIG mode has no time slices to set. Each run of the tool is a process that can be counted.
-func TestSMISetsTimeSlices(t *testing.T) {
+// A GPU in MIG mode has no time-slice interval. Each run of the tool is counted as a process.
+func TestSMI_TimeSlice_Set(t *testing.T) {
 	node := sandbox.Start(t, model.Spec{Name: "node-a", Boards: []string{"h100-80", "a30", "t4"}, MIG: []int{1}})
 	for _, c := range []struct {
 		id, value, want string
@@ -303,7 +303,7 @@ func TestSMISetsTimeSlices(t *testing.T) {
 	}
 }
 
-func TestSMIFailures(t *testing.T) {
+func TestSMI_Failures_ExitCodes(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "t4", 2))
 	_, err := node.Model.LoseGPU(1, time.Time{})
 	require.NoError(t, err)
@@ -325,7 +325,7 @@ func TestSMIFailures(t *testing.T) {
 	assert.Equal(t, 12, command.ProcessState.ExitCode())
 }
 
-// silence is a logger that keeps nvcdi's many lines out of the test's output.
+// silence is a logger that discards the messages of nvcdi.
 type silence struct{}
 
 func (silence) Debugf(string, ...interface{})   {}
@@ -334,8 +334,8 @@ func (silence) Infof(string, ...interface{})    {}
 func (silence) Warningf(string, ...interface{}) {}
 func (silence) Tracef(string, ...interface{})   {}
 
-// nvcdi finds in the driver root what it puts into containers.
-func TestCommonEditsOfNVCDI(t *testing.T) {
+// nvcdi finds the files for containers in the driver root.
+func TestNVCDI_DriverRoot_CommonEdits(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 1))
 	library, err := nvcdi.New(
 		nvcdi.WithMode(nvcdi.ModeNvml), nvcdi.WithDriverRoot(node.Root()), nvcdi.WithDevRoot(node.Root()),
@@ -365,7 +365,7 @@ func TestCommonEditsOfNVCDI(t *testing.T) {
 }
 
 // Kubernetes' own library reads the PCIe root and the NUMA node.
-func TestKubernetesReadsTheTopology(t *testing.T) {
+func TestDeviceAttribute_Sysfs_PCIeRootAndNUMANode(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 8))
 	sysfs := deviceattribute.WithFSFromRoot(filepath.Join(node.Root(), "sys"))
 	for _, id := range node.Model.Identities() {
@@ -378,7 +378,7 @@ func TestKubernetesReadsTheTopology(t *testing.T) {
 	}
 }
 
-func TestEverythingIsBelowTheRootAndGoesAway(t *testing.T) {
+func TestStart_Files_BelowRootAndRemoved(t *testing.T) {
 	var root string
 	t.Run("node", func(t *testing.T) {
 		node := sandbox.Start(t, model.Uniform("node-a", "a100-80", 2))

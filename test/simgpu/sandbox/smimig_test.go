@@ -11,8 +11,8 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// nvidia-smi -mig changes the mode, or says what stands against it.
-func TestSMISetsTheMIGMode(t *testing.T) {
+// nvidia-smi -mig changes the mode, or reports why it cannot.
+func TestSMI_MIGMode_SetOrRefused(t *testing.T) {
 	node := sandbox.Start(t, model.Spec{Name: "node-a", Boards: []string{"h100-80", "a30", "t4"}})
 	output, code := smi(t, node, "-mig", "1")
 	assert.Zero(t, code)
@@ -27,7 +27,7 @@ func TestSMISetsTheMIGMode(t *testing.T) {
 	assert.Equal(t, []bool{true, true, false}, []bool{gpus[0].MIG, gpus[1].MIG, gpus[2].MIG})
 }
 
-// makeMIGDevices makes a MIG device of each profile on a GPU in MIG mode.
+// makeMIGDevices creates a MIG device of each profile on a GPU in MIG mode.
 func makeMIGDevices(t *testing.T, node *sandbox.Node, minor int, profiles ...uint32) {
 	t.Helper()
 	session, err := node.Model.Open("", []int{minor})
@@ -46,7 +46,7 @@ func makeMIGDevices(t *testing.T, node *sandbox.Node, minor int, profiles ...uin
 }
 
 // nvidia-smi -L lists MIG devices below their GPU.
-func TestSMIListsMIGDevices(t *testing.T) {
+func TestSMI_List_MIGDevices(t *testing.T) {
 	node := sandbox.Start(t, model.Spec{Name: "node-a", Boards: []string{"a30", "t4"}, MIG: []int{0}})
 	makeMIGDevices(t, node, 0, 5, 21) // 2g.12gb, 1g.6gb+me
 	ids, devices := node.Model.Identities(), node.Model.Snapshot().GPUs[0].MIGDevices
@@ -57,7 +57,7 @@ func TestSMIListsMIGDevices(t *testing.T) {
 		ids[0].UUID, devices[0].UUID, devices[1].UUID, ids[1].UUID), output)
 }
 
-// administration is what an administrator does with nvidia-smi: each of GPU 1, and how it ends.
+// administration are nvidia-smi commands on GPU 1 and their results.
 var administration = []struct {
 	args []string
 	code model.Return
@@ -75,8 +75,8 @@ var administration = []struct {
 	{[]string{"-i", "1", "-mig", "0"}, 0},
 }
 
-// An administrator makes and removes instances with nvidia-smi.
-func TestSMIPartitions(t *testing.T) {
+// nvidia-smi creates and destroys instances.
+func TestSMI_Instances_CreatedAndDestroyed(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 2))
 	for i, step := range administration {
 		output, code := smi(t, node, step.args...)
@@ -97,8 +97,8 @@ func TestSMIPartitions(t *testing.T) {
 	assert.Empty(t, node.Model.Snapshot().GPUs[1].MIGDevices)
 }
 
-// NVIDIA's own tool does the same, in the same words.
-func TestRealSMIPartitions(t *testing.T) {
+// NVIDIA's own tool has the same output.
+func TestRealSMI_Instances_SameOutput(t *testing.T) {
 	program := realSMI(t)
 	real, ours := sandbox.Start(t, model.Uniform("node-a", "h100-80", 2)), sandbox.Start(t, model.Uniform("node-a", "h100-80", 2))
 	for _, step := range administration {

@@ -20,7 +20,7 @@ import (
 // MaxFrame is the longest frame in bytes that either side accepts.
 const MaxFrame = 1 << 20
 
-// Direction says which way an argument travels.
+// Direction is the direction of an argument.
 type Direction uint8
 
 // The directions, with the numbers that the C side uses.
@@ -33,7 +33,7 @@ const (
 // Arg is one argument of a call.
 type Arg struct {
 	Direction Direction
-	Size      int    // bytes of room that the caller has for an output
+	Size      int    // size of the caller's buffer for an output
 	Bytes     []byte // what the caller sent; nil for Out
 }
 
@@ -53,7 +53,7 @@ type Reply struct {
 
 var errShort = errors.New("frame ends early")
 
-// ReadRequest reads one request. io.EOF means that the peer left between calls.
+// ReadRequest reads one request. io.EOF means that the peer disconnected between calls.
 func ReadRequest(r io.Reader) (Request, error) {
 	body, err := readFrame(r)
 	if err != nil {
@@ -143,7 +143,7 @@ func writeFrame(w io.Writer, b []byte) error {
 	return err
 }
 
-// cursor reads a frame's body; after the first error it gives zeros.
+// cursor reads a frame's body; after the first error it returns zeros.
 type cursor struct {
 	rest []byte
 	err  error

@@ -20,7 +20,7 @@ var someRequest = Request{
 	},
 }
 
-func TestFramesSurviveTheWire(t *testing.T) {
+func TestFrames_WriteAndRead_Equal(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, WriteRequest(&b, someRequest))
 	request, err := ReadRequest(&b)
@@ -40,8 +40,8 @@ func TestFramesSurviveTheWire(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// Any request that is cut short is an error, never a panic or a shorter call.
-func TestCutFramesAreErrors(t *testing.T) {
+// A truncated request is an error, not a panic or another call.
+func TestFrames_Truncated_Error(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, WriteRequest(&b, someRequest))
 	whole := b.Bytes()

@@ -1,4 +1,4 @@
-// Command prism-scale measures what a layout costs the scheduler; hack/bench-scale.sh calls it.
+// Command prism-scale measures the cost of layouts for the scheduler; hack/bench-scale.sh runs it.
 package main
 
 import (
@@ -24,17 +24,17 @@ func run(ctx context.Context) error {
 	c := scale.Cluster{Progress: func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
 	}}
-	file := flag.String("report", "", "file that keeps what was measured, between the calls of one run")
-	samples := flag.Int("samples", 300, "samples of a Filter")
+	file := flag.String("report", "", "file with the results, shared by the calls of one run")
+	samples := flag.Int("samples", 300, "samples per filtered node")
 	layout := flag.String("layout", "", "layout of the throughput")
 	flag.StringVar(&c.Kubeconfig, "kubeconfig", "", "of the cluster")
 	flag.StringVar(&c.Scheduler, "scheduler", "", "program")
 	flag.StringVar(&c.ControllerManager, "controller-manager", "", "program")
 	flag.StringVar(&c.APIServer, "apiserver", "", "program of the API server, which runs already")
-	flag.StringVar(&c.Work, "work", os.TempDir(), "folder for logs")
+	flag.StringVar(&c.Work, "work", os.TempDir(), "directory for logs")
 	flag.IntVar(&c.Nodes, "nodes", 500, "fake nodes")
-	flag.IntVar(&c.Pods, "pods", 500, "most pods of a phase")
-	flag.DurationVar(&c.Limit, "limit", 45*time.Second, "most time of a phase")
+	flag.IntVar(&c.Pods, "pods", 500, "maximum number of pods of a phase")
+	flag.DurationVar(&c.Limit, "limit", 45*time.Second, "time limit of a phase")
 	flag.Parse()
 	c.Full = 0.9
 	report, err := load(*file)
@@ -55,7 +55,7 @@ func run(ctx context.Context) error {
 	return errors.Join(err, save(*file, report))
 }
 
-// throughput measures one layout, empty and full, by each way to ask for the smallest device that it has.
+// throughput measures one layout on empty and full nodes with each request for its smallest device.
 func throughput(ctx context.Context, c *scale.Cluster, r *scale.Report, name string) error {
 	l, err := scale.LayoutByName(name)
 	if err != nil {
@@ -63,8 +63,8 @@ func throughput(ctx context.Context, c *scale.Cluster, r *scale.Report, name str
 	}
 	var phases []scale.Phase
 	for _, full := range []bool{false, true} {
-		for _, ask := range scale.ThroughputAsks(&l) {
-			phases = append(phases, scale.Phase{Ask: ask, Full: full})
+		for _, kind := range scale.ThroughputRequests(&l) {
+			phases = append(phases, scale.Phase{RequestKind: kind, Full: full})
 		}
 	}
 	rows, err := c.Throughput(ctx, &l, phases)

@@ -56,7 +56,7 @@ with --sandbox to keep everything below --root.`,
 	f.StringVar(&o.name, "name", "", "name of the node, from which UUIDs come (default: the host name)")
 	f.StringVar(&o.state, "state", "", "file that keeps what survives a reboot (default: simgpu.json in $NODE_STATE, where that is set)")
 	f.StringVar(&o.bundle, "bundle", "", "built driver bundle (default: built when missing, in the user cache directory)")
-	f.BoolVar(&o.sandbox, "sandbox", false, "keep devices, proc and sys below --root; touches nothing else")
+	f.BoolVar(&o.sandbox, "sandbox", false, "keep devices, proc and sys below --root; changes nothing else")
 	f.StringVar(&o.paths.Dev, "dev", o.paths.Dev, "directory for device nodes")
 	f.StringVar(&o.paths.ProcDriver, "proc-driver", o.paths.ProcDriver, "directory that stands for /proc/driver/nvidia")
 	f.StringVar(&o.paths.PCI, "pci", o.paths.PCI, "directory that stands for /sys/bus/pci/devices")
@@ -98,7 +98,7 @@ func (o *createOptions) run(c *cobra.Command) error {
 	return nil
 }
 
-// spec joins flags with what an earlier boot of the node kept.
+// spec merges flags with the stored state of an earlier boot.
 func (o *createOptions) spec() (model.Spec, error) {
 	if err := o.placeState(); err != nil {
 		return model.Spec{}, err
@@ -112,7 +112,7 @@ func (o *createOptions) spec() (model.Spec, error) {
 	}
 	if o.name == "" {
 		if o.name, err = os.Hostname(); err != nil {
-			return model.Spec{}, fmt.Errorf("naming the node: %w (give --name)", err)
+			return model.Spec{}, fmt.Errorf("naming the node: %w (set --name)", err)
 		}
 	}
 	boards, err := o.boardList()
@@ -129,7 +129,7 @@ func (o *createOptions) spec() (model.Spec, error) {
 	return spec, nil
 }
 
-// placeState finds the file that keeps state. The daemon, which works elsewhere, writes it too.
+// placeState makes the path of the state file absolute, because the daemon has another working directory.
 func (o *createOptions) placeState() error {
 	if o.state == "" && os.Getenv("NODE_STATE") != "" {
 		o.state = filepath.Join(os.Getenv("NODE_STATE"), "simgpu.json")
@@ -145,7 +145,7 @@ func (o *createOptions) placeState() error {
 	return nil
 }
 
-// boardList names the board of each GPU.
+// boardList is the board of each GPU.
 func (o *createOptions) boardList() ([]string, error) {
 	if len(o.boards) == 1 {
 		if o.count == 0 {
@@ -171,7 +171,7 @@ func (o *createOptions) placePaths() error {
 	return nil
 }
 
-// clearLeftover removes what a node that died left behind; a live one is an error.
+// clearLeftover removes the files of a node whose daemon was killed; a running node is an error.
 func clearLeftover(paths layout.Paths) error {
 	old, err := layout.Open(paths.Root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -181,7 +181,7 @@ func clearLeftover(paths layout.Paths) error {
 		return err
 	}
 	if _, err := daemon.Send(old.Paths, daemon.Command{State: true}); err == nil {
-		return fmt.Errorf("making a GPU node at %s: one runs there already (simgpu destroy --root %s ends it)", paths.Root, paths.Root)
+		return fmt.Errorf("creating a GPU node at %s: one is running already (simgpu destroy --root %s stops it)", paths.Root, paths.Root)
 	}
 	return old.Remove()
 }
@@ -225,10 +225,10 @@ func keptState(file string) (model.Spec, error) {
 		return spec, nil
 	}
 	if err != nil {
-		return spec, fmt.Errorf("reading what the node kept: %w", err)
+		return spec, fmt.Errorf("reading the stored state of the node: %w", err)
 	}
 	if err := json.Unmarshal(text, &spec); err != nil {
-		return spec, fmt.Errorf("reading what the node kept in %s: %w (remove the file to start afresh)", file, err)
+		return spec, fmt.Errorf("reading the stored state of the node in %s: %w (remove the file to reset it)", file, err)
 	}
 	return spec, nil
 }
@@ -239,22 +239,22 @@ func keepState(file string, spec model.Spec) error {
 	}
 	text, err := json.MarshalIndent(spec, "", "  ")
 	if err != nil {
-		return fmt.Errorf("keeping the state of the node: %w", err)
+		return fmt.Errorf("storing the state of the node: %w", err)
 	}
-	// A power cut must not leave half a file.
+	// A power cut must not leave a truncated file.
 	next := file + ".new"
 	err = os.WriteFile(next, append(text, '\n'), 0o644)
 	if err == nil {
 		err = os.Rename(next, file)
 	}
 	if err != nil {
-		return fmt.Errorf("keeping the state of the node: %w", err)
+		return fmt.Errorf("storing the state of the node: %w", err)
 	}
 	return nil
 }
 
 // startDaemon starts "simgpu serve" in a session of its own and waits until it
-// says that it listens.
+// reports that it listens.
 func startDaemon(paths layout.Paths) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -265,7 +265,7 @@ func startDaemon(paths layout.Paths) error {
 		return fmt.Errorf("starting the daemon: %w", err)
 	}
 	defer log.Close()
-	ready, tell, err := os.Pipe()
+	ready, status, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("starting the daemon: %w", err)
 	}
@@ -273,10 +273,10 @@ func startDaemon(paths layout.Paths) error {
 	command := exec.Command(self, "serve", "--root", paths.Root)
 	command.Dir = "/"
 	command.Stderr = log
-	command.ExtraFiles = []*os.File{tell}
+	command.ExtraFiles = []*os.File{status}
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = command.Start()
-	tell.Close()
+	status.Close()
 	if err != nil {
 		return fmt.Errorf("starting the daemon: %w", err)
 	}

@@ -50,7 +50,7 @@ func (o *injectOptions) until() time.Time {
 	return time.Now().Add(o.period)
 }
 
-// plain makes a subcommand without arguments.
+// plain returns a subcommand without arguments.
 func plain(use, short string, run func(*cobra.Command) error) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return run(c) }}
 }

@@ -1,5 +1,5 @@
-// Command simgpu makes a simulated GPU node, injects faults into it, shows its
-// state and takes it away again.
+// Command simgpu creates a simulated GPU node, injects faults into it, prints its
+// state and destroys it.
 package main
 
 import (

@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// asCommand makes this test binary be the simgpu command, daemon included.
+// asCommand is the environment variable that makes this test binary the simgpu command.
 const asCommand = "SIMGPU_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(sandbox.OnGPUMachine(m))
 }
 
-// node is a node made through the command line.
+// node is a node created with the command line.
 type node struct {
 	t    *testing.T
 	root string
@@ -100,7 +100,7 @@ func (n *node) smi(args ...string) string {
 	return string(output)
 }
 
-func TestLifeOfANode(t *testing.T) {
+func TestCommands_Node_CreatedUsedDestroyed(t *testing.T) {
 	n := needNode(t)
 	assert.Equal(t, "node n1: 2 × NVIDIA H100 80GB HBM3, driver 580.95.05, below "+n.root+"\n",
 		n.must("create", "--sandbox", "--name", "n1", "--count", "2"))
@@ -108,7 +108,7 @@ func TestLifeOfANode(t *testing.T) {
 	assert.Equal(t, "n1", state.Name)
 	require.Len(t, state.GPUs, 2)
 	assert.Contains(t, n.smi("-L"), state.GPUs[1].UUID)
-	assert.Contains(t, n.refused("create", "--sandbox"), "one runs there already (simgpu destroy --root")
+	assert.Contains(t, n.refused("create", "--sandbox"), "one is running already (simgpu destroy --root")
 
 	calls := n.state().Calls
 	require.Len(t, calls, 1)
@@ -119,10 +119,10 @@ func TestLifeOfANode(t *testing.T) {
 	left, err := os.ReadDir(n.root)
 	require.NoError(t, err)
 	assert.Empty(t, left, "destroy removes what create made")
-	assert.Contains(t, n.refused("state"), "there is none (make one with simgpu create, or give --root)")
+	assert.Contains(t, n.refused("state"), "there is none (create one with simgpu create, or set --root)")
 }
 
-func TestInjectAndClear(t *testing.T) {
+func TestInject_Faults_InjectedAndCleared(t *testing.T) {
 	n := needNode(t)
 	n.must("create", "--sandbox", "--name", "n1", "--model", "t4,a30")
 	uuids := []string{n.state().GPUs[0].UUID, n.state().GPUs[1].UUID}
@@ -157,20 +157,20 @@ func TestInjectAndClear(t *testing.T) {
 	assert.Contains(t, string(version), "550.54.15")
 }
 
-func TestBadInputIsRefusedInOneLine(t *testing.T) {
+func TestCommands_InvalidInput_OneLineError(t *testing.T) {
 	n := needNode(t)
 	n.must("create", "--sandbox", "--name", "n1", "--count", "1")
 	for want, args := range map[string][]string{
-		`finding board "h900"`:                    {"create", "--sandbox", "--model", "h900"},
-		"--count 3 but --model names 2 boards":    {"create", "--sandbox", "--model", "t4,t4", "--count", "3"},
-		`reading driver version "newest"`:         {"create", "--sandbox", "--driver", "newest"},
-		"losing a GPU: --gpu is missing":          {"inject", "gpu-lost"},
-		"finding GPU 4: the node has 1":           {"inject", "device-node-missing", "--gpu", "4"},
-		"the GPU node has no such device":         {"inject", "device-node-missing", "--node", "null"},
-		"clearing fault 99: no such fault acts":   {"inject", "clear", "99"},
-		`reading NVML return code "bad"`:          {"inject", "error", "--code", "bad"},
-		"raising an XID: --gpu is missing":        {"inject", "xid", "79"},
-		"this is the machine itself, not a node ": {"create", "--dev", "/dev"},
+		`finding board "h900"`:                       {"create", "--sandbox", "--model", "h900"},
+		"--count 3 but --model names 2 boards":       {"create", "--sandbox", "--model", "t4,t4", "--count", "3"},
+		`reading driver version "newest"`:            {"create", "--sandbox", "--driver", "newest"},
+		"losing a GPU: --gpu is missing":             {"inject", "gpu-lost"},
+		"finding GPU 4: the node has 1":              {"inject", "device-node-missing", "--gpu", "4"},
+		"the GPU node has no such device":            {"inject", "device-node-missing", "--node", "null"},
+		"clearing fault 99: no such fault is active": {"inject", "clear", "99"},
+		`reading NVML return code "bad"`:             {"inject", "error", "--code", "bad"},
+		"raising an XID: --gpu is missing":           {"inject", "xid", "79"},
+		"this is the host itself, not a node ":       {"create", "--dev", "/dev"},
 	} {
 		output := n.refused(args...)
 		assert.Contains(t, output, want)
@@ -178,9 +178,9 @@ func TestBadInputIsRefusedInOneLine(t *testing.T) {
 	}
 }
 
-// A power cut kills the daemon and nothing else; the next boot makes the same
+// A power cut kills only the daemon; the next boot creates the same
 // node again, with the driver that was installed last.
-func TestRebootKeepsTheNode(t *testing.T) {
+func TestCreate_AfterReboot_SameNode(t *testing.T) {
 	n := needNode(t)
 	kept := filepath.Join(t.TempDir(), "state.json")
 	create := []string{"create", "--sandbox", "--count", "2", "--state", kept}
@@ -198,7 +198,7 @@ func TestRebootKeepsTheNode(t *testing.T) {
 }
 
 // Ampere keeps its MIG mode, Hopper forgets it.
-func TestRebootAndMIGMode(t *testing.T) {
+func TestCreate_AfterReboot_MIGModeOfAmpereKept(t *testing.T) {
 	n := needNode(t)
 	create := []string{"create", "--sandbox", "--model", "a30,h100-80,a100-80", "--state", filepath.Join(t.TempDir(), "state.json")}
 	n.must(append(create, "--name", "n1", "--mig", "2")...)
@@ -226,7 +226,7 @@ func TestRebootAndMIGMode(t *testing.T) {
 	assert.Equal(t, [3]bool{false, false, true}, modes(), "the flag wins")
 }
 
-// kill ends the daemon as a power cut does.
+// kill kills the daemon like a power cut.
 func (n *node) kill() {
 	n.t.Helper()
 	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -244,7 +244,7 @@ func (n *node) kill() {
 	n.t.Fatal("the daemon is not there")
 }
 
-func TestModelsAndBuild(t *testing.T) {
+func TestModelsAndBuild_Output_BoardsAndBundle(t *testing.T) {
 	n := needNode(t)
 	assert.Contains(t, n.must("models"), "h100-80   NVIDIA H100 80GB HBM3  81559 MiB   9.0      7    >= 525\n")
 	dir := t.TempDir()
@@ -253,7 +253,7 @@ func TestModelsAndBuild(t *testing.T) {
 	assert.Equal(t, dir, filepath.Dir(built))
 }
 
-func TestMIGFromTheCommandLine(t *testing.T) {
+func TestInject_MIGLatencyAndReset_Applied(t *testing.T) {
 	n := needNode(t)
 	n.must("create", "--sandbox", "--name", "n1", "--model", "a30", "--count", "2", "--mig", "1")
 	n.must("inject", "mig-latency", "--create-gi", "1s")
@@ -265,7 +265,7 @@ func TestMIGFromTheCommandLine(t *testing.T) {
 }
 
 // A held GPU is in use until it is released.
-func TestHoldAndRelease(t *testing.T) {
+func TestInject_HoldAndRelease_DeviceInUse(t *testing.T) {
 	n := needNode(t)
 	n.must("create", "--sandbox", "--name", "n1", "--model", "h100-80", "--count", "2")
 	uuids := []string{n.state().GPUs[0].UUID, n.state().GPUs[1].UUID}
@@ -278,7 +278,7 @@ func TestHoldAndRelease(t *testing.T) {
 	n.must("inject", "release", uuids[0])
 	assert.Equal(t, []int{0, 1}, clients())
 	n.must("inject", "reset", "--gpu", "0")
-	assert.Contains(t, n.refused("inject", "release", uuids[0]), "nothing holds it")
+	assert.Contains(t, n.refused("inject", "release", uuids[0]), "it is not held")
 	n.must("inject", "release")
 	assert.Equal(t, []int{0, 0}, clients())
 	n.must("inject", "release")

@@ -13,9 +13,9 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// A node with default paths is made only inside namespaces of its own, and
+// A node with default paths is created only inside namespaces of its own, and
 // leaves them as they were.
-func TestNodeWithDefaultPaths(t *testing.T) {
+func TestCreate_DefaultPaths_OwnNamespacesOnly(t *testing.T) {
 	needNode(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -39,10 +39,10 @@ func TestNodeWithDefaultPaths(t *testing.T) {
 		list += "GPU " + string(rune('0'+i)) + ": NVIDIA H100 80GB HBM3 (UUID: " + id.UUID + ")\n"
 	}
 	first, rest, _ := strings.Cut(string(output), "\n")
-	assert.Equal(t, "== refused: simgpu: making a GPU node with root /run/nvidia/driver and devices in /dev: "+
-		"this is the machine itself, not a node (run inside a node's namespaces, or use --sandbox)", first)
+	assert.Equal(t, "== refused: simgpu: creating a GPU node with root /run/nvidia/driver and devices in /dev: "+
+		"this is the host itself, not a node (run inside a node's namespaces, or use --sandbox)", first)
 	second, rest, _ := strings.Cut(rest, "\n")
-	assert.Regexp(t, "^== refused: simgpu: making a GPU node: --(dev|pci) [a-z/]+ is shared with the machine, a node needs a tmpfs or an overlay there$", second)
+	assert.Regexp(t, "^== refused: simgpu: creating a GPU node: --(dev|pci) [a-z/]+ is shared with the host, a node needs a tmpfs or an overlay there$", second)
 	want := "node n1: 2 × NVIDIA H100 80GB HBM3, driver 580.95.05, below /run/nvidia/driver\n" +
 		"== numa 0\n== kernel shown\n== uvm ed 1\n" + list + list +
 		"== left: \n== mounts 0\n" +

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// readyLine goes to file descriptor 3, which create leaves open for it.
+// readyLine is written to file descriptor 3, which create opens for it.
 const (
 	readyLine = "ready\n"
 	readyFD   = 3
@@ -48,7 +48,7 @@ func serve(c *cobra.Command, root string) error {
 	served.Keep(func(spec model.Spec) error { return keepState(install.State, spec) })
 	ready := os.NewFile(readyFD, "ready")
 	if _, err := ready.WriteString(readyLine); err != nil {
-		return fmt.Errorf("telling that the node is ready: %w", err)
+		return fmt.Errorf("reporting that the node is ready: %w", err)
 	}
 	ready.Close()
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)

@@ -1,0 +1,72 @@
+package controller
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/prism-gpu/prism/pkg/events"
+)
+
+// maxNote is the API's limit for the note of an Event, in bytes.
+const maxNote = 1024
+
+// reportProblems sends one Event about the object for each new problem, and again if a fixed problem recurs.
+func (r *Reconciler) reportProblems(about runtime.Object, problems []Problem) {
+	current := map[Problem]bool{}
+	for _, problem := range problems {
+		current[problem] = true
+		if !r.reported[problem] {
+			r.Events.Eventf(about, nil, corev1.EventTypeWarning, problem.Reason, events.ActionReconcile, "%s", shorten(problem.Note))
+		}
+	}
+	r.reported = current
+}
+
+// shorten truncates a note to at most maxNote bytes of whole characters.
+func shorten(s string) string {
+	if len(s) <= maxNote {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxNote], "")
+}
+
+// Metrics are the controller's Prometheus metrics.
+type Metrics struct {
+	classes  prometheus.Gauge
+	problems *prometheus.GaugeVec
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(registry prometheus.Registerer, version string) *Metrics {
+	m := &Metrics{
+		classes: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "prism_controller_device_classes", Help: "DeviceClasses that the controller manages: of MIG profiles and of extended resource names.",
+		}),
+		problems: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "prism_controller_problems", Help: "Problems that keep DeviceClasses from being as configured until an operator fixes them, by reason of the Event.",
+		}, []string{"reason"}),
+	}
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "prism_build_info", Help: "Version of the program, as a label of the constant 1."}, []string{"version"})
+	info.WithLabelValues(version).Set(1)
+	registry.MustRegister(m.classes, m.problems, info)
+	m.planned(&Plan{})
+	return m
+}
+
+// planned sets the metrics from the last plan.
+func (m *Metrics) planned(plan *Plan) {
+	if m == nil {
+		return
+	}
+	m.classes.Set(float64(len(plan.Classes)))
+	counts := map[string]int{}
+	for _, problem := range plan.Problems {
+		counts[problem.Reason]++
+	}
+	for _, reason := range Reasons {
+		m.problems.WithLabelValues(reason).Set(float64(counts[reason]))
+	}
+}

@@ -1,0 +1,221 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
+	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
+)
+
+// The condition of every device, and its reasons.
+const (
+	// ConditionReady is True while the device is prepared for the claim.
+	ConditionReady = "Ready"
+	// ReasonPrepared is the reason of status True.
+	ReasonPrepared = "Prepared"
+	// ReasonPrepareFailed is the reason of status False; the message is the error.
+	ReasonPrepareFailed = "PrepareFailed"
+)
+
+// maxMessage is the maximum length of a condition's message in bytes, so that 32 devices, the maximum of a claim, fit into the object.
+const maxMessage = 4096
+
+// outcome is the result of an attempt that did not fail.
+type outcome int
+
+const (
+	written outcome = iota
+	unchanged
+	gone
+)
+
+// write applies a report to the claim's status. It reads the claim first: to skip a status that is right already, to keep the time of
+// the last transition, and because the name may belong to another claim by now.
+func (s *Statuses) write(ctx context.Context, r *report) (outcome, error) {
+	claims := s.opts.Client.ResourceV1().ResourceClaims(r.claim.Namespace)
+	claim, err := claims.Get(ctx, r.claim.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && claim.UID != r.claim.UID {
+		return gone, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading it: %w", err)
+	}
+	devices := s.allocated(claim, r)
+	if len(devices) == 0 {
+		return gone, nil
+	}
+	entries, changed, err := s.entries(claim, devices, r)
+	if err != nil {
+		return 0, err
+	}
+	if !changed {
+		return unchanged, nil
+	}
+	config := resourceapply.ResourceClaim(claim.Name, claim.Namespace).WithUID(claim.UID).
+		WithStatus(resourceapply.ResourceClaimStatus().WithDevices(entries...))
+	_, err = claims.ApplyStatus(ctx, config, metav1.ApplyOptions{FieldManager: s.opts.DriverName, Force: true})
+	if apierrors.IsNotFound(err) {
+		return gone, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("applying it: %w", err)
+	}
+	return written, nil
+}
+
+// allocated returns the report's devices, or all devices of this driver if the report has none, that are in the claim's allocation: the
+// server refuses other entries. Each device is returned once, also if a claim with admin access has it for two requests.
+func (s *Statuses) allocated(claim *resourceapi.ResourceClaim, r *report) []Device {
+	if claim.Status.Allocation == nil {
+		return nil
+	}
+	reported := map[deviceKey]Device{}
+	for _, d := range r.devices {
+		reported[d.key()] = d
+	}
+	var out []Device
+	seen := map[deviceKey]bool{}
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		d := Device{Pool: result.Pool, Name: result.Device}
+		if result.ShareID != nil {
+			d.ShareID = *result.ShareID
+		}
+		if result.Driver != s.opts.DriverName || seen[d.key()] {
+			continue
+		}
+		seen[d.key()] = true
+		if known, ok := reported[d.key()]; ok {
+			out = append(out, known)
+		} else if len(reported) == 0 {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// entries builds one entry for each device, and reports whether any differs from the claim's status.
+func (s *Statuses) entries(claim *resourceapi.ResourceClaim, devices []Device, r *report) (
+	[]*resourceapply.AllocatedDeviceStatusApplyConfiguration, bool, error,
+) {
+	changed := false
+	entries := make([]*resourceapply.AllocatedDeviceStatusApplyConfiguration, 0, len(devices))
+	for _, d := range devices {
+		current := s.entry(claim, d)
+		data, err := dataOf(d, current)
+		if err != nil {
+			return nil, false, err
+		}
+		condition := s.condition(current, r)
+		changed = changed || !upToDate(current, condition, data)
+		entries = append(entries, apply(s.opts.DriverName, d, condition, data))
+	}
+	return entries, changed, nil
+}
+
+// entry returns the device's entry in the claim's status, the zero value without one.
+func (s *Statuses) entry(claim *resourceapi.ResourceClaim, d Device) resourceapi.AllocatedDeviceStatus {
+	for _, e := range claim.Status.Devices {
+		var shareID types.UID
+		if e.ShareID != nil {
+			shareID = types.UID(*e.ShareID)
+		}
+		if e.Driver == s.opts.DriverName && d.key() == (deviceKey{pool: e.Pool, name: e.Device, shareID: shareID}) {
+			return e
+		}
+	}
+	return resourceapi.AllocatedDeviceStatus{}
+}
+
+// condition is the condition of a report. Its transition time is kept while its status is the same.
+func (s *Statuses) condition(current resourceapi.AllocatedDeviceStatus, r *report) metav1.Condition {
+	c := metav1.Condition{
+		Type:               ConditionReady,
+		Status:             metav1.ConditionTrue,
+		Reason:             ReasonPrepared,
+		Message:            shorten(r.message, maxMessage),
+		LastTransitionTime: metav1.NewTime(s.opts.Now()),
+	}
+	if !r.ready {
+		c.Status, c.Reason = metav1.ConditionFalse, ReasonPrepareFailed
+	}
+	if old := meta.FindStatusCondition(current.Conditions, ConditionReady); old != nil && old.Status == c.Status {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	return c
+}
+
+// upToDate reports whether an entry has this condition and this data. The server may have reordered the JSON.
+func upToDate(e resourceapi.AllocatedDeviceStatus, c metav1.Condition, data []byte) bool {
+	old := meta.FindStatusCondition(e.Conditions, ConditionReady)
+	if old == nil || old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message {
+		return false
+	}
+	return sameJSON(raw(e), data)
+}
+
+func sameJSON(a, b []byte) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return len(a) == len(b)
+	}
+	var x, y any
+	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
+		return false
+	}
+	return reflect.DeepEqual(x, y)
+}
+
+// dataOf is the device's identity as JSON. If the report has none, the current data is kept: the hardware of a device does not change
+// within one allocation.
+func dataOf(d Device, current resourceapi.AllocatedDeviceStatus) ([]byte, error) {
+	if d.Identity == nil {
+		return raw(current), nil
+	}
+	data, err := d.merged()
+	if err != nil {
+		return nil, fmt.Errorf("encoding the identity of device %s: %w", d.Name, err)
+	}
+	return data, nil
+}
+
+// merged is the identity and what is extra in one JSON object.
+func (d Device) merged() ([]byte, error) {
+	data, err := json.Marshal(d.Identity)
+	if err != nil || len(d.Extra) == 0 {
+		return data, err
+	}
+	merged := maps.Clone(d.Extra)
+	if err := json.Unmarshal(data, &merged); err != nil {
+		return nil, err
+	}
+	return json.Marshal(merged)
+}
+
+func raw(e resourceapi.AllocatedDeviceStatus) []byte {
+	if e.Data == nil {
+		return nil
+	}
+	return e.Data.Raw
+}
+
+func apply(driverName string, d Device, c metav1.Condition, data []byte) *resourceapply.AllocatedDeviceStatusApplyConfiguration {
+	entry := resourceapply.AllocatedDeviceStatus().WithDriver(driverName).WithPool(d.Pool).WithDevice(d.Name).
+		WithConditions(metaapply.Condition().WithType(c.Type).WithStatus(c.Status).WithReason(c.Reason).
+			WithMessage(c.Message).WithLastTransitionTime(c.LastTransitionTime))
+	if d.ShareID != "" {
+		entry.WithShareID(string(d.ShareID))
+	}
+	if data != nil {
+		entry.WithData(runtime.RawExtension{Raw: data})
+	}
+	return entry
+}

@@ -1,0 +1,309 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/layout"
+	"github.com/prism-gpu/prism/pkg/nodeconfig"
+	"github.com/prism-gpu/prism/pkg/plugin"
+)
+
+// layoutController is the layout controller of a process on a node whose layout changes.
+type layoutController struct {
+	*plugin.Layout
+
+	machine    *Machine
+	faultPoint FaultPoint
+
+	mu sync.Mutex
+	// leads: the process publishes. Unsent is what the API server does not have yet.
+	leads  bool
+	unsent *resourceslice.DriverResources
+	// node is the node as the process sees it.
+	node func() *gpu.Node
+	// read is the last configuration that was read.
+	read string
+}
+
+// silent discards Events.
+type silent struct{}
+
+func (silent) Warn(_, _, _ string) {}
+
+func (silent) Normal(_, _, _ string) {}
+
+// newLayoutController builds the layout controller.
+func (m *Machine) newLayoutController(p *Process, faultPoint FaultPoint) *layoutController {
+	o := &layoutController{machine: m, faultPoint: faultPoint, node: func() *gpu.Node { return p.machine.Inventory.Current().Node }}
+	o.Layout = plugin.NewLayout(m.settings(), p.machine, plugin.LayoutPorts{
+		Cluster: server{m, faultPoint}, Slices: o, Events: silent{},
+		Config: layout.ConfigPorts{Read: o.config, Retryable: func(err error) bool { return errors.Is(err, errConfig) }, Watched: true},
+	})
+	return o
+}
+
+// server is an API server that stores all fields.
+type server struct {
+	machine    *Machine
+	faultPoint FaultPoint
+}
+
+func (server) PartitionableDevices(ctx context.Context) (bool, error) { return true, ctx.Err() }
+
+func (server) DeviceTaints(ctx context.Context) (bool, error) { return true, ctx.Err() }
+
+func (server) CountsShares(ctx context.Context) (bool, error) { return true, ctx.Err() }
+
+func (s server) Tainted(ctx context.Context) (tainted map[gpu.PoolDevice]bool, err error) {
+	err = s.faultPoint("api.ResourceSlices", func() error { tainted, err = s.machine.taints(); return err })
+	return tainted, errors.Join(ctx.Err(), err)
+}
+
+func (s server) Allocated(ctx context.Context, query kube.AllocatedQuery) (page *kube.AllocatedPage, err error) {
+	err = s.faultPoint("api.Claims", func() error { page, err = s.machine.allocated(time.Now(), query.Devices); return err })
+	return page, errors.Join(ctx.Err(), err)
+}
+
+// errConfig is a transient error of reading the configuration.
+var errConfig = errors.New("the API server does not answer")
+
+// config reads the node's configuration.
+func (o *layoutController) config(ctx context.Context) (*v1alpha1.NodeConfig, error) {
+	var text string
+	err := o.faultPoint("api.Config", func() error {
+		c, err := o.machine.cluster()
+		text = c.Config
+		return errors.Join(ctx.Err(), err)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errConfig, err)
+	}
+	config, _, err := nodeconfig.Parse([]byte(text), "test")
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.read = text
+	return config, err
+}
+
+// start starts the layout controller as the leader.
+func (o *layoutController) start(ctx context.Context, read layout.AtStart) error {
+	o.Begin(ctx, read)
+	if err := o.machine.updateCluster(func(c *cluster) { c.leads(time.Now()) }); err != nil {
+		return err
+	}
+	o.Controller.Lead(true)
+	o.mu.Lock()
+	o.leads = true
+	o.mu.Unlock()
+	o.Publisher.Publish()
+	return nil
+}
+
+// Publish receives what the node publishes.
+func (o *layoutController) Publish(resources resourceslice.DriverResources) {
+	o.mu.Lock()
+	o.unsent = &resources
+	o.mu.Unlock()
+	o.send()
+}
+
+// send sends what is unsent; false if it fails.
+func (o *layoutController) send() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.leads || o.unsent == nil {
+		return true
+	}
+	err := o.faultPoint("api.Publish", func() error {
+		return o.machine.updateCluster(func(c *cluster) { c.publish(*o.unsent, o.node(), time.Now()) })
+	})
+	if err == nil {
+		o.unsent = nil
+	}
+	return err == nil
+}
+
+// wait waits that many seconds of fake time, or until no change is pending.
+func (o *layoutController) wait(ctx context.Context, seconds int) error {
+	ctx, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	var err error
+	running.Go(func() { err = o.Controller.Run(ctx, o.Publisher.Publish) })
+	for i := range seconds {
+		time.Sleep(time.Second)
+		if o.send() && i > 0 && o.stable() {
+			break
+		}
+	}
+	stop()
+	running.Wait()
+	return err
+}
+
+// stable reports whether no change is pending.
+func (o *layoutController) stable() bool {
+	c, err := o.machine.cluster()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return err == nil && o.Controller.Snapshot().Status.Changing == 0 && c.Config == o.read
+}
+
+// configure changes the node's configuration and notifies the process.
+func (o *layoutController) configure(ctx context.Context, text string) error {
+	if err := o.machine.updateCluster(func(c *cluster) { c.Config = text }); err != nil {
+		return err
+	}
+	o.Controller.Reload()
+	return o.wait(ctx, changeSeconds)
+}
+
+const (
+	// changeSeconds suffices for a change that is not blocked.
+	changeSeconds = 14
+	// releaseSeconds suffices for a change after the devices are released.
+	releaseSeconds = 60
+)
+
+// layoutIsKept: allocated and recorded devices are saved and published, and none was removed too early.
+func (m *Machine) layoutIsKept(inv *inventory.Inventory, records map[string]*checkpoint.Record) error {
+	c, err := m.cluster()
+	if err != nil {
+		return err
+	}
+	if c.Broken != "" {
+		return errors.New(c.Broken)
+	}
+	saved, err := m.savedPlaces(inv)
+	if err != nil {
+		return err
+	}
+	held := map[string]string{}
+	for uid, places := range c.Allocated {
+		for _, at := range places {
+			held[at] = uid
+		}
+	}
+	for uid, r := range records {
+		for i := range r.Results {
+			held[place(r.Results[i].Pool, r.Results[i].Device)] = uid
+		}
+	}
+	for at, uid := range held {
+		if c.Published[at] == nil && c.sees(at) {
+			return fmt.Errorf("claim %s has %s, which is not published", uid, at)
+		}
+		if saved != nil && !saved[at] {
+			return fmt.Errorf("claim %s has %s, but another layout is saved", uid, at)
+		}
+	}
+	return nil
+}
+
+// savedPlaces are the devices of the saved layout, nil without one.
+func (m *Machine) savedPlaces(inv *inventory.Inventory) (map[string]bool, error) {
+	kept, err := layout.File{Disk: disk.OS{}, Dir: m.StateDir}.Load()
+	if kept.GPUs == nil || err != nil {
+		return nil, err
+	}
+	return places(inv, kept.GPUs), nil
+}
+
+// places are the devices of a layout.
+func places(inv *inventory.Inventory, as gpu.Layout) map[string]bool {
+	found := map[string]bool{}
+	node := inv.Current().Node
+	for i := range node.GPUs {
+		g := &node.GPUs[i]
+		advertised := as.Of(g)
+		for _, d := range advertised.Devices(g) {
+			found[place(advertised.Pool(NodeName, g), string(d.Name()))] = true
+		}
+	}
+	return found
+}
+
+// layoutIsComplete: the configured layout is saved and published, no removal is pending, no claim has a device, and no temporary file is
+// left.
+func (m *Machine) layoutIsComplete(ctx context.Context) error {
+	if !m.layoutChanges {
+		return nil
+	}
+	inv, leave := m.inspect(m.open, nil)
+	defer func() { _ = leave() }()
+	if err := inv.Refresh(ctx); err != nil {
+		return err
+	}
+	c, err := m.cluster()
+	if err != nil {
+		return err
+	}
+	config, _, err := nodeconfig.Parse([]byte(c.Config), "test")
+	if err != nil {
+		return err
+	}
+	want, _, err := nodeconfig.Resolve(config, inv.Current().Node.GPUs)
+	if err != nil {
+		return err
+	}
+	if len(c.Allocated) > 0 {
+		return fmt.Errorf("claims still have %v", c.Allocated)
+	}
+	return errors.Join(m.hasSaved(inv, want), c.hasPublished(places(inv, want)), m.noHalfFiles())
+}
+
+// hasSaved: this layout is saved.
+func (m *Machine) hasSaved(inv *inventory.Inventory, want gpu.Layout) error {
+	saved, err := layout.File{Disk: disk.OS{}, Dir: m.StateDir}.Load()
+	if err != nil || saved.GPUs == nil {
+		return errors.Join(err, errors.New("no layout is saved"))
+	}
+	node := inv.Current().Node
+	for i := range node.GPUs {
+		if is, wanted := saved.GPUs.Of(&node.GPUs[i]), want.Of(&node.GPUs[i]); !is.Equal(wanted) {
+			return fmt.Errorf("GPU %d: %+v is saved, the configuration results in %+v", i, is, wanted)
+		}
+	}
+	return nil
+}
+
+// hasPublished: these devices and the monitor device are published without taints.
+func (c *cluster) hasPublished(want map[string]bool) error {
+	want[place(gpu.Monitor{}.Pool(NodeName), string(gpu.Monitor{}.Name()))] = true
+	published := map[string]bool{}
+	for at, d := range c.Published {
+		if d.Leaving {
+			return fmt.Errorf("%s still has to be removed", at)
+		}
+		published[at] = true
+	}
+	if !maps.Equal(published, want) {
+		return fmt.Errorf("%v is published, the configuration results in %v", published, want)
+	}
+	return nil
+}
+
+// noHalfFiles: no temporary file is left.
+func (m *Machine) noHalfFiles() error {
+	files, err := os.ReadDir(m.StateDir)
+	for _, file := range files {
+		if strings.HasSuffix(file.Name(), disk.TempSuffix) {
+			return fmt.Errorf("%s is left in %s", file.Name(), m.StateDir)
+		}
+	}
+	return err
+}

@@ -1,0 +1,226 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// claimState is the kubelet's knowledge of a claim when a process was killed.
+type claimState struct {
+	// prepare is its last Prepare; answered: that one, or an identical one, has succeeded since the process was started.
+	prepare  Act
+	answered bool
+	// leaving: Unprepare was called since. left: it succeeded.
+	leaving, left bool
+}
+
+// claimStates evaluates the acts before the process was started and the results that it reported.
+func claimStates(s *scenario, ended map[int]error) map[string]*claimState {
+	claims := map[string]*claimState{}
+	for _, act := range s.before {
+		claims[act.Claim] = &claimState{prepare: act}
+	}
+	for _, act := range s.interrupted {
+		if act.Call == "prepare" {
+			claims[act.Claim] = &claimState{prepare: act}
+			continue
+		}
+		claims[act.Claim].leaving = true
+	}
+	for _, uid := range s.left {
+		claims[uid].leaving, claims[uid].left = true, true
+	}
+	cut := false
+	for i, act := range s.acts {
+		err, end := ended[i]
+		if claims[act.Claim] == nil {
+			claims[act.Claim] = &claimState{}
+		}
+		claims[act.Claim].update(act, end && err == nil)
+		cut = cut || !end
+		if cut && !act.Beside {
+			break
+		}
+	}
+	delete(claims, "") // of acts without a claim
+	return claims
+}
+
+// update evaluates one more act, which succeeded, failed or did not return.
+func (k *claimState) update(act Act, succeeded bool) {
+	switch act.Call {
+	case "allocate":
+		act.Call = "prepare" // as the kubelet will do
+		*k = claimState{prepare: act}
+	case "prepare":
+		if act.Stale {
+			return // it does not have to be prepared
+		}
+		same := slices.Equal(k.prepare.GPUs, act.GPUs) && k.prepare.Monitor == act.Monitor &&
+			slices.Equal(k.prepare.MIGDevices, act.MIGDevices) && slices.Equal(k.prepare.Shares, act.Shares)
+		k.answered = succeeded || k.answered && same && !k.leaving
+		k.prepare, k.leaving, k.left = act, false, false
+	case "delete":
+		k.leaving, k.answered = true, false
+	case "unprepare":
+		k.left = k.left || succeeded // a Prepare between them resets it
+		k.leaving, k.answered = true, false
+	}
+}
+
+// recoverAfter is checkRecovery in the machine's time.
+func (m *Machine) recoverAfter(t *testing.T, claims map[string]*claimState, wanted, rebooted bool) (err error) {
+	t.Helper()
+	m.inMachineTime(t, func(t *testing.T) { err = m.checkRecovery(t.Context(), claims, wanted, rebooted) })
+	return err
+}
+
+// checkRecovery checks the invariants on what a process left, and continues like the kubelet: wanted claims are prepared again, and all
+// claims are unprepared in the end. rebooted: results are kept, and recreated by Prepare.
+func (m *Machine) checkRecovery(ctx context.Context, claims map[string]*claimState, wanted, rebooted bool) error {
+	var answered []string
+	records, err := m.Records()
+	if err != nil {
+		return err
+	}
+	for uid, k := range claims {
+		r := records[uid]
+		switch {
+		case k.left && r != nil && r.State != checkpoint.Releasing: // its cleanup may be pending
+			return fmt.Errorf("claim %s: it was unprepared, and has a record in state %s", uid, r.State)
+		case k.answered && (r == nil || r.State != checkpoint.Done):
+			return fmt.Errorf("claim %s: it was prepared, and its record is not complete", uid)
+		case k.answered && !rebooted:
+			answered = append(answered, uid)
+		}
+	}
+	if err := m.CheckInvariants(ctx, answered...); err != nil {
+		return err
+	}
+	p, err := m.Start(ctx, Wiring{Effects: effectsOfKnown(claims)})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Close() }()
+	return errors.Join(m.continueAsKubelet(ctx, p, claims, wanted), m.CheckEmpty(ctx))
+}
+
+func (m *Machine) continueAsKubelet(ctx context.Context, p *Process, claims map[string]*claimState, wanted bool) error {
+	if err := m.recoverAndCollect(ctx, p, wanted); err != nil {
+		return err
+	}
+	if err := m.unprepareAll(ctx, p, claims, func(k *claimState) bool { return k.leaving && !k.left || !wanted }); err != nil {
+		return err
+	}
+	for uid, k := range claims {
+		if k.leaving || !wanted || k.prepare.Call == "" {
+			continue
+		}
+		if err := m.checkSameResult(ctx, p, uid, k); err != nil {
+			return fmt.Errorf("preparing %s again: %w", uid, err)
+		}
+	}
+	if err := m.checkWhileAllocated(ctx, p); err != nil {
+		return err
+	}
+	if err := m.unprepareAll(ctx, p, claims, func(*claimState) bool { return true }); err != nil {
+		return err
+	}
+	if m.layoutChanges {
+		if err := p.layout.wait(ctx, releaseSeconds); err != nil {
+			return err
+		}
+	}
+	return m.reconcileIntervals(ctx, p, gpu.IntervalDefault)
+}
+
+// checkWhileAllocated: a layout does not change under allocated claims.
+func (m *Machine) checkWhileAllocated(ctx context.Context, p *Process) error {
+	if !m.layoutChanges {
+		return nil
+	}
+	if err := p.layout.wait(ctx, changeSeconds); err != nil {
+		return err
+	}
+	return m.CheckInvariants(ctx)
+}
+
+// recoverAndCollect does what a plugin does in the background. For wanted claims the kubelet is faster.
+func (m *Machine) recoverAndCollect(ctx context.Context, p *Process, wanted bool) error {
+	if !wanted {
+		if err := errors.Join(p.Recover(ctx), m.checkRecovered()); err != nil {
+			return fmt.Errorf("recovering: %w", err)
+		}
+	}
+	if !wanted || m.anyDamaged() {
+		if _, err := p.Collector().Collect(ctx, nil, true); err != nil {
+			return fmt.Errorf("collecting garbage: %w", err)
+		}
+	}
+	return nil
+}
+
+func (m *Machine) unprepareAll(ctx context.Context, p *Process, claims map[string]*claimState, which func(*claimState) bool) error {
+	for uid, k := range claims {
+		if !which(k) {
+			continue
+		}
+		if err := m.unprepareAndDelete(ctx, p, uid); err != nil {
+			return fmt.Errorf("unpreparing %s: %w", uid, err)
+		}
+	}
+	return nil
+}
+
+// checkRecovered: everything that can be undone is undone.
+func (m *Machine) checkRecovered() error {
+	records, err := m.Records()
+	for uid, r := range records {
+		if r.State != checkpoint.Done {
+			return fmt.Errorf("claim %s was recovered, and its record is in state %s", uid, r.State)
+		}
+	}
+	return err
+}
+
+// checkSameResult prepares a claim again: a prepared one has the same result, also if its MIG devices were recreated.
+func (m *Machine) checkSameResult(ctx context.Context, p *Process, uid string, k *claimState) error {
+	records, err := m.Records()
+	if err != nil {
+		return err
+	}
+	rc, err := m.allocateFor(k.prepare)
+	if errors.Is(err, errPending) && !k.answered {
+		return nil // its pod is pending
+	}
+	if err != nil {
+		return err
+	}
+	r, err := p.Prepare(ctx, rc)
+	if err != nil {
+		return err
+	}
+	if before := records[uid]; k.answered && !slices.Equal(before.CDI.Devices, r.CDI.Devices) {
+		return fmt.Errorf("prepared as %v, before as %v", r.CDI.Devices, before.CDI.Devices)
+	}
+	return m.CheckInvariants(ctx, uid)
+}
+
+// effectsOfKnown plans the effects of each claim's last Prepare.
+func effectsOfKnown(claims map[string]*claimState) func(*resourceapi.ResourceClaim) []string {
+	var acts []Act
+	for _, k := range claims {
+		if k.prepare.Call != "" {
+			acts = append(acts, k.prepare)
+		}
+	}
+	return effectsOf(acts)
+}

@@ -1,0 +1,177 @@
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/nvsmi"
+	"github.com/prism-gpu/prism/pkg/timeslice"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// intervalNames are the intervals by their value in hardware.
+var intervalNames = []gpu.Interval{gpu.IntervalDefault, gpu.IntervalShort, gpu.IntervalMedium, gpu.IntervalLong}
+
+// modelledTool is nvidia-smi on a machine of this process.
+type modelledTool struct{ node *model.Node }
+
+// SetTimeslice sets the interval in the model.
+func (m modelledTool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu.Interval) error {
+	session, handle, ordinal, err := modelled(m).open(ctx, id)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, callTime, gpu.ErrTimeout)
+	defer cancel()
+	if err := m.node.Faults.Pass(ctx, "exportTableSetTimeSlice", ordinal); err != nil {
+		return translated(err)
+	}
+	for value, name := range intervalNames {
+		if name == interval {
+			return translated(session.SetTimeSlice(handle, model.TimeSlice(value), true))
+		}
+	}
+	return fmt.Errorf("unknown interval %q", interval)
+}
+
+// installedTool is the nvidia-smi of the driver's files.
+func installedTool(root string) timeslice.Tool {
+	return &nvsmi.Tool{Find: func() (nvsmi.Install, error) {
+		found, err := hostfs.New(root).FindDriver("")
+		program, _ := found.Tool("nvidia-smi")
+		return nvsmi.Install{Program: program, Library: found.Library, Root: found.HostPath}, err
+	}}
+}
+
+// instrumentedTool is a tool with fault points.
+type instrumentedTool struct {
+	tool       timeslice.Tool
+	faultPoint FaultPoint
+}
+
+func (t instrumentedTool) SetTimeslice(ctx context.Context, id gpu.UUID, interval gpu.Interval) error {
+	return t.faultPoint("tool.SetTimeslice", func() error { return t.tool.SetTimeslice(ctx, id, interval) })
+}
+
+// newReconciler builds the reconciler of the node's intervals.
+func (m *Machine) newReconciler(p *Process) {
+	p.reconciler = timeslice.NewReconciler(timeslice.ReconcilerPorts{
+		Tool: p.machine.Tool, Store: p.machine.State.Intervals, Wanted: func() (map[gpu.UUID]gpu.Interval, error) { return p.wanted, nil },
+		WithGPULock: func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error {
+			return p.WithGPULock(ctx, id, do)
+		},
+		Failed: func(_ gpu.UUID, _ gpu.Interval, err error) { p.intervalErrs = errors.Join(p.intervalErrs, err) },
+	})
+}
+
+// reconcileIntervals configures the interval of these GPUs, and the default for the others.
+func (m *Machine) reconcileIntervals(ctx context.Context, p *Process, interval gpu.Interval, gpus ...int) error {
+	p.wanted, p.intervalErrs = map[gpu.UUID]gpu.Interval{}, nil
+	for _, id := range m.gpus {
+		p.wanted[id] = gpu.IntervalDefault
+	}
+	for _, i := range gpus {
+		p.wanted[m.gpus[i]] = interval
+	}
+	p.reconciler.Reconcile(ctx)
+	return p.intervalErrs
+}
+
+// withInterval adds the interval to the claim's configuration.
+func withInterval(rc *resourceapi.ResourceClaim, interval gpu.Interval, gpus int) *resourceapi.ResourceClaim {
+	if interval == "" {
+		return rc
+	}
+	config := resourceapi.DeviceAllocationConfiguration{Source: resourceapi.AllocationConfigSourceClaim}
+	for i := range gpus {
+		config.Requests = append(config.Requests, fmt.Sprintf("r%d", i))
+	}
+	raw := fmt.Sprintf(`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","sharing":{"timeSlicing":{"interval":%q}}}`, interval)
+	config.Opaque = &resourceapi.OpaqueDeviceConfiguration{Driver: DriverName, Parameters: runtime.RawExtension{Raw: []byte(raw)}}
+	rc.Status.Allocation.Devices.Config = append(rc.Status.Allocation.Devices.Config, config)
+	return rc
+}
+
+// intervals are the intervals in hardware.
+func (m *Machine) intervals() map[gpu.UUID]gpu.Interval {
+	found := map[gpu.UUID]gpu.Interval{}
+	for _, g := range m.Node.GPUs() {
+		found[gpu.UUID(g.UUID)] = intervalNames[g.TimeSlice]
+	}
+	return found
+}
+
+// intervalsAreRecorded: a GPU has the default interval, or a record of this boot for another one; and the interval of a prepared claim is
+// in force.
+func (m *Machine) intervalsAreRecorded(records map[string]*checkpoint.Record) error {
+	inForce := m.intervals()
+	for id, interval := range inForce {
+		noted := m.hasRecord(id, ".node.json") || m.hasRecord(id, ".claim.json")
+		if interval != gpu.IntervalDefault && !noted {
+			return fmt.Errorf("GPU %s has interval %s, and no record has it", id, interval)
+		}
+	}
+	for uid, r := range records {
+		if r.State != checkpoint.Done || r.BootID != m.BootID() {
+			continue
+		}
+		for i := range r.Steps {
+			if r.Steps[i].Kind != claim.StepInterval {
+				continue
+			}
+			promised, err := claim.ParseInterval(r.Steps[i].Args)
+			if err != nil {
+				return err
+			}
+			if id := r.Steps[i].Target; inForce[id] != promised.Interval {
+				return fmt.Errorf("claim %s was answered that GPU %s has interval %s, and it has %s", uid, id, promised.Interval, inForce[id])
+			}
+		}
+	}
+	return nil
+}
+
+// hasRecord reports whether there is such a record of this boot for a GPU.
+func (m *Machine) hasRecord(id gpu.UUID, of string) bool {
+	var note struct {
+		BootID string `json:"bootID"`
+	}
+	raw, err := os.ReadFile(filepath.Join(m.StateDir, "intervals", string(id)+of))
+	if err == nil {
+		err = json.Unmarshal(raw, &note) // a truncated file is no record
+	}
+	return err == nil && note.BootID == m.BootID()
+}
+
+// intervalsAreReset checks that no interval is left.
+func (m *Machine) intervalsAreReset() error {
+	for id, interval := range m.intervals() {
+		if interval != gpu.IntervalDefault {
+			return fmt.Errorf("interval %s is left on GPU %s", interval, id)
+		}
+	}
+	files, err := os.ReadDir(filepath.Join(m.StateDir, "intervals"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	names := make([]string, 0, len(files))
+	for _, file := range files {
+		names = append(names, file.Name())
+	}
+	if len(names) > 0 {
+		return fmt.Errorf("records of intervals are left: %s", strings.Join(names, ", "))
+	}
+	return nil
+}

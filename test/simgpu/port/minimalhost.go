@@ -1,0 +1,30 @@
+package port
+
+import "github.com/prism-gpu/prism/pkg/hostfs"
+
+// MinimalHost implements the rest of the plugin's host port: there are GPUs, and no programs, other devices or sockets.
+type MinimalHost struct{ Boot string }
+
+// BootID is the id of the boot.
+func (b MinimalHost) BootID() (string, error) { return b.Boot, nil }
+
+// MayHaveGPU is always true.
+func (MinimalHost) MayHaveGPU() (bool, error) { return true, nil }
+
+// CharDevices finds none.
+func (MinimalHost) CharDevices(_, _ string) ([]hostfs.CharDevice, error) { return nil, nil }
+
+// Locate finds nothing.
+func (MinimalHost) Locate(_, _ string) (string, bool) { return "", false }
+
+// Program finds none.
+func (MinimalHost) Program(...string) (string, bool) { return "", false }
+
+// NoExec is never true: programs may be executed anywhere.
+func (MinimalHost) NoExec(string) (bool, error) { return false, nil }
+
+// CheckPrograms finds nothing wrong: all users may execute them.
+func (MinimalHost) CheckPrograms(string) error { return nil }
+
+// Sockets finds none.
+func (MinimalHost) Sockets(_, _ string) ([]string, error) { return nil, nil }
