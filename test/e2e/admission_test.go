@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	discoveryapi "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // refusedConfigs are the sentences about the files of demo/specs/refused-config, in parts.
@@ -27,12 +28,12 @@ apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, sharing: {timeSlicing: {int
 
 // TestWholeConfigIsRefusedAtOnce: bad configuration is refused when it is written, and what is good is not.
 func TestWholeConfigIsRefusedAtOnce(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	ns.controllers(t, 1)
 	for name, parts := range refusedConfigs {
 		_, err := ns.try("create", "--filename", ns.spec(filepath.Join("refused-config", name+".yaml")))
 		ns.isDenied(name, err, append(parts, `spec.spec.devices.config[0].opaque.parameters: request "gpu": `)...)
-		assert.Error(t, ns.read(nil, "resourceclaimtemplate", name), "it is not stored")
+		assert.True(t, apierrors.IsNotFound(ns.read(nil, "resourceclaimtemplate", name)), "it is not stored")
 	}
 	_, err := ns.run(sliceWithInterval, ns.kubectl("--namespace", ns.name, "create", "--filename=-")...)
 	ns.isDenied("slice", err, `spec.devices.config[0].opaque.parameters: request "slice": GPUConfig.sharing is not for a MIG device`, "valid for it is")
@@ -51,7 +52,7 @@ func (ns *namespace) isDenied(what string, err error, parts ...string) {
 
 // TestWholeConfigIsRefused: while no controller answers, bad configuration is stored, and refused when its claim is prepared.
 func TestWholeConfigIsRefused(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	ns.controllers(t, 0)
 	t.Cleanup(func() { ns.controllers(t, 1) })
 	ns.apply("refused-config/mps-sharing.yaml")

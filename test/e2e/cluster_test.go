@@ -14,10 +14,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
 )
 
 const (
 	driverName = "gpu.prism.dev"
+	// gpuClass is the chart's class of whole GPUs.
+	gpuClass = driverName
 	// commandLimit ends a program that hangs.
 	commandLimit = 3 * time.Minute
 	// nodeGPUs is how many GPUs the node has. Those from index firstSliced on are offered in slices too, as values.yaml says, and those of
@@ -31,6 +34,8 @@ type cluster struct {
 	// root is the root of the repository.
 	root string
 	gpus *pool
+	// reader answers what tests read again and again.
+	reader rest.Interface
 
 	mu  sync.Mutex
 	env map[string]string
@@ -45,6 +50,9 @@ func connect() (*cluster, error) {
 	}
 	c := &cluster{name: os.Getenv("PRISM_CLUSTER"), root: root}
 	if err := c.learn(); err != nil {
+		return nil, err
+	}
+	if c.reader, err = newReader(c.variable("KUBECONFIG")); err != nil {
 		return nil, err
 	}
 	boards, err := c.boards()

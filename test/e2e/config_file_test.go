@@ -17,9 +17,9 @@ import (
 const configDir = "/run/prism-e2e"
 
 // TestConfigByFile: another text in the file, which is replaced as that of a mounted ConfigMap is, applies like one in the ConfigMap that
-// the plugin reads itself. A bad one leaves the last good one in force.
+// the plugin reads itself, and what joins needs no free GPU. A bad one leaves the last good one in force.
 func TestConfigByFile(t *testing.T) {
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	t.Cleanup(func() { ns.must(t, ns.onNode("rm", "-rf", configDir)...) })
 	ns.publishFile(t, 1, "[{select: {indices: [7]}, modes: [mig], mig: {profiles: [3g.40gb]}}]")
 	ns.must(t, ns.onNode("ln", "-s", "..data/node.yaml", configDir+"/node.yaml")...)
@@ -35,7 +35,7 @@ func TestConfigByFile(t *testing.T) {
 	message := ns.warned("ConfigRefused", "mic")
 	t.Log(message)
 	assert.Contains(t, message, "The configuration that was read before stays: reading the node configuration in file /host"+configDir+"/node.yaml: ")
-	assert.NoError(t, ns.measures(plugin, `prism_node_config_problem{reason="ConfigRefused"}`, "1"))
+	eventually(t, statusLimit, func() error { return ns.measures(plugin, `prism_node_config_problem{reason="ConfigRefused"}`, "1") })
 	require.NoError(t, errors.Join(ns.slicesOf(6, 2), ns.slicesOf(7, 2)))
 	ns.publishFile(t, 4, "[{select: {indices: [7]}, modes: [mig]}]")
 	eventually(t, startLimit, func() error { return errors.Join(ns.slicesOf(6, 0), ns.slicesOf(7, placements)) })

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -18,7 +17,7 @@ const configLabel = "nvidia.com/device-plugin.config"
 // claims, and changes when its pod ends.
 func TestConfigByLabel(t *testing.T) {
 	needs(t, deviceTaints)
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	ns.want("held", "1g.10gb", 7)
 	held := ns.slice("held")
 	plugin := ns.plugin(t)
@@ -49,25 +48,9 @@ func TestConfigByLabel(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestConfigByContent: so is another text under the same label. What joins needs no free GPU.
-func TestConfigByContent(t *testing.T) {
-	ns := slicedAlone(t)
-	ns.want("held", "3g.40gb", 7)
-	held := ns.slice("held")
-	back := ns.configure(t, "select.indices={7}", "modes={mig}", "mig.profiles={3g.40gb}")
-	eventually(t, startLimit, func() error { return errors.Join(ns.slicesOf(6, 0), ns.slicesOf(7, 2)) })
-	ns.sees("held", "main", held)
-	back()
-	start := time.Now()
-	ns.offersSlices(t, startLimit)
-	t.Logf("slices joined %.1f s after the text", time.Since(start).Seconds())
-	ns.sees("held", "main", held)
-	require.NoError(t, ns.silence())
-}
-
 // TestConfigUnknown: a label that names nothing leaves the last good configuration in force, and says so until it is mended.
 func TestConfigUnknown(t *testing.T) {
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	plugin := ns.plugin(t)
 	ns.configured(t, "nothing")
 	message := ns.warned("ConfigRefused", "specified config nothing does not exist")

@@ -14,7 +14,7 @@ func TestConfigOfTwoNodes(t *testing.T) {
 	c := open(t)
 	require.GreaterOrEqual(t, c.nodes(t), 2, "boot the cluster with NODES=2, as hack/e2e.sh does for this test alone")
 	needs(t, partitionableDevices)
-	ns := alone(t)
+	ns := exclusive(t)
 	const other = "n1"
 	sliced := (nodeGPUs - firstSliced) * placements
 	eventually(t, startLimit, func() error { return ns.slicesOn(nodeName, sliced) })

@@ -16,7 +16,7 @@ import (
 // TestWholeRecordDamaged: a record that cannot be read is set aside and told of. Its pod goes on and can be deleted, and nobody
 // else is concerned.
 func TestWholeRecordDamaged(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	plugin := ns.freshPlugin(t)
 	ns.apply("whole-gpu/pod.yaml")
 	ns.apply("two-gpus/pod.yaml")
@@ -95,7 +95,7 @@ func (ns *namespace) warned(reason, what string) string {
 // measures complains until a metric of the plugin without labels has this value.
 func (c *cluster) measures(plugin *corev1.Pod, metric, value string) error {
 	path := fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:8080/proxy/metrics", system, plugin.Name)
-	text, err := c.run("", c.kubectl("get", "--raw", path)...)
+	text, err := c.getRaw(path)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ const driverLimit = 40 * time.Second
 
 // TestWholeDriverUnloaded: without a driver the node offers nothing; the same plugin process goes on when it is back.
 func TestWholeDriverUnloaded(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	before := ns.plugin(t)
 	load := ns.simgpu("inject", "driver-load")
 	ns.must(t, ns.simgpu("inject", "driver-unload")...)
@@ -46,7 +46,7 @@ func TestWholeDriverUnloaded(t *testing.T) {
 
 // TestWholeDriverUpgraded: a process cannot load another version of the library, so the plugin ends well and starts anew.
 func TestWholeDriverUpgraded(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	before := ns.freshPlugin(t)
 	h, err := ns.hardware()
 	require.NoError(t, err)

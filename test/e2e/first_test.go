@@ -16,7 +16,7 @@ func TestFirstInstall_ResourceLimits_PodRuns(t *testing.T) {
 	needs(t, extendedResources)
 	c := open(t)
 	c.reinstall(t)
-	ns := alone(t)
+	ns := exclusive(t)
 	ns.apply("extended-resource/pod.yaml")
 	ns.do("wait", "--for=condition=Ready", "--timeout="+(2*time.Minute).String(), "pod/extended-resource")
 	status := ns.pod("extended-resource").Status.ExtendedResourceClaimStatus

@@ -52,7 +52,7 @@ func (c *cluster) settings(t *testing.T) (times, processes int) {
 // TestWholeInterval: the containers of one claim take turns on its GPU with the time slices that it asks for, and afterwards the
 // GPU is as it was. Nothing is set for that but once each.
 func TestWholeInterval(t *testing.T) {
-	ns := beside(t, 1)
+	ns := inParallel(t, 1)
 	times, processes := ns.settings(t)
 	ns.apply("time-slicing-interval/pod.yaml")
 	grants := ns.grantedTo(ns.ready("long-turns"), "gpu")
@@ -95,7 +95,7 @@ func joined(intervals map[string]string) string {
 // once, and put back when it ends.
 func TestWholeIntervalOfTheNode(t *testing.T) {
 	needs(t, partitionableDevices) // the slices beside it
-	ns := alone(t)
+	ns := exclusive(t)
 	times, _ := ns.settings(t)
 	back := ns.configure(t, "select.indices={0}", "modes={timeslice}", "timeSlice.replicas=2", "timeSlice.interval=Long")
 	has := func(want string) func() error {

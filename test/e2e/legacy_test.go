@@ -38,7 +38,7 @@ sharing:
 // TestLegacyPod: the pod of the device plugin's README runs, and what its names stand for outlives their classes.
 func TestLegacyPod(t *testing.T) {
 	needs(t, extendedResources)
-	ns := alone(t)
+	ns := inParallel(t, 1)
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/mig-1g.10gb")
 	ns.apply("legacy/gpu-pod.yaml")
 	ns.do("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+startLimit.String(), "pod/gpu-pod")
@@ -56,7 +56,7 @@ func TestLegacyNames(t *testing.T) {
 	needs(t, extendedResources)
 	c := open(t)
 	c.legacy(t, "gpu.shared")
-	ns := alone(t)
+	ns := exclusive(t)
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
 	const tooLarge = "request for 'nvidia.com/gpu.shared: 2' too large: maximum request size for shared resources is 1"
 	eventually(t, startLimit, func() error {
@@ -83,7 +83,7 @@ func TestLegacyNames(t *testing.T) {
 // TestLegacyClassGoes: a pod keeps its GPU when the class goes that it was given by; one of the controller's comes back.
 func TestLegacyClassGoes(t *testing.T) {
 	needs(t, extendedResources)
-	ns := alone(t)
+	ns := exclusive(t)
 	ns.named(t, startLimit, "nvidia.com/gpu")
 	ns.apply("extended-resource/pod.yaml")
 	pod := ns.ready("extended-resource")
@@ -109,7 +109,7 @@ func TestLegacyLeaves(t *testing.T) {
 	needs(t, extendedResources)
 	c := open(t)
 	c.legacy(t, "gpu.shared")
-	ns := alone(t)
+	ns := exclusive(t)
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
 	c.helm(t, "upgrade", "prism", filepath.Join(c.root, "deployments/helm/prism"), "--reuse-values", "--set", "controller.enabled=false")
 	eventually(t, startLimit, func() error {
@@ -129,7 +129,7 @@ func TestLegacyShares(t *testing.T) {
 	c := open(t)
 	t.Cleanup(func() { c.offers(t, c.gpus.size, startLimit); c.offersSlices(t, startLimit) })
 	c.entry(t, sharedFile)
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	ns.configured(t, entryName)
 	eventually(t, startLimit, func() error {
 		n, err := ns.offered("timeslice")
@@ -160,7 +160,7 @@ func TestLegacyShares(t *testing.T) {
 	has := map[string]int{}
 	for i := range 3 {
 		pod := fmt.Sprintf("turns-%d", i)
-		require.NoError(t, ns.create(fmt.Sprintf(limitsPod, pod, "nvidia.com/gpu", 1)))
+		ns.create(limited(pod, "nvidia.com/gpu", 1))
 		grants := ns.requested(pod)
 		assert.Equal(t, "timeslice", grants[0].Type)
 		assert.NotEqual(t, 7, grants[0].Index)
@@ -168,7 +168,7 @@ func TestLegacyShares(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []int{2, 1}, slices.Collect(maps.Values(has)), "one GPU is full before the next is used")
 	require.NoError(t, ns.silence())
-	require.NoError(t, ns.create(fmt.Sprintf(limitsPod, "greedy", "nvidia.com/gpu", 2)))
+	ns.create(limited("greedy", "nvidia.com/gpu", 2))
 	assert.Contains(t, ns.event("greedy", prepareFailed, startLimit),
 		"request for 'nvidia.com/gpu: 2' too large: maximum request size for shared resources is 1")
 }
@@ -176,13 +176,13 @@ func TestLegacyShares(t *testing.T) {
 // TestLegacySlice: a pod asks for a MIG slice by the name that the controller's class has.
 func TestLegacySlice(t *testing.T) {
 	needs(t, extendedResources)
-	ns := slicedAlone(t)
+	ns := migInParallel(t)
 	const name = "nvidia.com/mig-2g.20gb"
 	ns.named(t, startLimit, name)
 	classes, err := ns.resourceNames()
 	require.NoError(t, err)
 	require.Equal(t, controllerName, classes[name].Labels["app.kubernetes.io/managed-by"])
-	require.NoError(t, ns.create(fmt.Sprintf(limitsPod, "slice", name, 1)))
+	ns.create(limited("slice", name, 1))
 	grants := ns.requested("slice")
 	assert.Equal(t, "2g.20gb", grants[0].Profile)
 	require.NoError(t, ns.silence())
@@ -191,7 +191,7 @@ func TestLegacySlice(t *testing.T) {
 // TestLegacySingle: where the configuration says so, nvidia.com/gpu is a MIG slice.
 func TestLegacySingle(t *testing.T) {
 	needs(t, extendedResources)
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	before, err := ns.resourceNames()
 	require.NoError(t, err)
 	back := ns.configure(t, "modes={mig}", "mig.profiles={3g.40gb}", "flags.migStrategy=single")
@@ -224,20 +224,6 @@ sharing:
     resources:
     - {name: nvidia.com/gpu, rename: nvidia.com/gpu.shared, replicas: 2, devices: [7]}
     - {name: nvidia.com/gpu, replicas: 2, devices: [0, 1, 2, 3, 4, 5, 6]}
-`
-	limitsPod = `
-apiVersion: v1
-kind: Pod
-metadata: {name: %[1]s}
-spec:
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 1
-  containers:
-  - name: main
-    image: localhost/prism-test:1
-    imagePullPolicy: Never
-    command: [sleep, "3600"]
-    resources: {limits: {%[2]s: %[3]d}}
 `
 )
 
@@ -309,11 +295,19 @@ func (c *cluster) named(t *testing.T, within time.Duration, names ...string) {
 	})
 }
 
-// requests asks the API server what it would say to a pod that requests so many of a resource.
+// limited is a pod that is limited to so many of an extended resource.
+func limited(name, resource string, n int) workload {
+	return workload{name: name, limits: amounts{corev1.ResourceName(resource): strconv.Itoa(n)}}
+}
+
+// requests asks the API server what it would answer to a pod that requests so many of a resource in its second container.
 func (ns *namespace) requests(resource string, n int) error {
-	pod := fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: request}, spec: {containers: [{name: a, image: x}, `+
-		`{name: b, image: x, resources: {limits: {%s: %d}}}]}}`, resource, n)
-	_, err := ns.run(pod, ns.kubectl("--namespace", ns.name, "create", "--dry-run=server", "--filename=-")...)
+	w := limited("request", resource, n)
+	pod := w.pod()
+	pod.Spec.Containers = append([]corev1.Container{{Name: "first", Image: testImage}}, pod.Spec.Containers...)
+	text, err := json.Marshal(pod)
+	require.NoError(ns.t, err)
+	_, err = ns.run(string(text), ns.kubectl("--namespace", ns.name, "create", "--dry-run=server", "--filename=-")...)
 	return err
 }
 

@@ -16,7 +16,7 @@ import (
 // TestMIGConfigIsRefused: a configuration that a GPU cannot give is told to the administrator with what it can, and harms nobody: the
 // GPU is offered as before, also after a restart, and the others as it says. A good one is in force when the GPU is free.
 func TestMIGConfigIsRefused(t *testing.T) {
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	back := ns.configure(t, "select.indices={7}", "modes={whole,mig}", "mig.profiles={1g.10gb,9g.90gb}")
 	message := ns.warned("ConfigRefused", "9g.90gb")
 	t.Log(message)

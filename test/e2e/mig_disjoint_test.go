@@ -13,7 +13,7 @@ import (
 func TestMIGDisjoint(t *testing.T) {
 	lacks(t, partitionableDevices)
 	open(t).leavesNoInstance(t)
-	ns := alone(t)
+	ns := exclusive(t)
 	assert.Contains(t, ns.warned("CountersDropped", "whole"), "DRAPartitionableDevices")
 	ns.offers(t, ns.gpus.size, startLimit)
 	require.NoError(t, ns.offersNo("mig"))
@@ -32,7 +32,7 @@ func TestMIGDisjoint(t *testing.T) {
 	})
 	pods := []string{"large"}
 	// The classes of profiles need no extended resource names.
-	require.NoError(t, ns.create(fmt.Sprintf(slicePod, "large", "mig-3g-40gb.gpu.prism.dev", "")))
+	ns.create(migPod("large", "mig-3g-40gb.gpu.prism.dev"))
 	for i := range small {
 		pods = append(pods, fmt.Sprintf("small-%d", i))
 		ns.want(pods[1+i], "1g.10gb", 7)

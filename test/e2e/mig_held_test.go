@@ -15,7 +15,7 @@ import (
 // nothing else, until the process ends.
 func TestMIGSliceWillNotDie(t *testing.T) {
 	needs(t, deviceTaints)
-	ns := sliced(t)
+	ns := migInParallel(t)
 	ns.want("held", "2g.20gb", 7)
 	held := ns.slice("held")
 	ns.holds(held.UUID)
@@ -51,7 +51,7 @@ func TestMIGSliceWillNotDie(t *testing.T) {
 // TestMIGModeInUse: MIG mode cannot change while somebody uses the GPU. The claim's status says so while the call goes on, which
 // succeeds when the GPU is free.
 func TestMIGModeInUse(t *testing.T) {
-	ns := sliced(t)
+	ns := migInParallel(t)
 	ns.apply("mig-and-whole/whole.yaml") // turns it off
 	gpu := ns.grantedTo(ns.ready("all-of-gpu-7"), "gpu")[0].UUID
 	ns.delete("pod", "all-of-gpu-7")

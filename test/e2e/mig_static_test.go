@@ -28,7 +28,7 @@ var beside3gAt4 = []string{
 // TestMIGStaticDevice: what an administrator made is offered at its place instead of what overlaps with it, given to claims, and
 // never removed.
 func TestMIGStaticDevice(t *testing.T) {
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	removed := false
 	remove := func() {
 		if !removed {
@@ -85,7 +85,7 @@ func TestMIGStaticDevice(t *testing.T) {
 // slice, and the next one waits for one of them to end.
 func TestMIGStaticDeviceIsShared(t *testing.T) {
 	needs(t, consumableCapacity)
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	back := ns.configure(t, "select.indices={7}", `mig.replicas.3g\.40gb=2`)
 	eventually(t, startLimit, func() error { return errors.Join(ns.slicesOf(6, 0), ns.slicesOf(7, 0)) })
 	remove := sync.OnceFunc(func() {

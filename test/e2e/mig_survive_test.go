@@ -12,7 +12,7 @@ import (
 
 // TestMIGKubeletRestarts: a pod keeps its slice, and others get theirs beside it.
 func TestMIGKubeletRestarts(t *testing.T) {
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	ns.want("stays", "2g.20gb", 7)
 	has := ns.slice("stays")
 	before := ns.pod("stays")
@@ -33,7 +33,7 @@ func TestMIGKubeletRestarts(t *testing.T) {
 // TestMIGPluginKilledInCreation: what the killed plugin had begun to make is removed or used by the next one, for the pod that goes
 // meanwhile and for the one that stays.
 func TestMIGPluginKilledInCreation(t *testing.T) {
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	plugin := ns.freshPlugin(t)
 	ns.want("before", "2g.20gb", 7)
 	has := ns.slice("before")
@@ -70,7 +70,7 @@ func TestMIGPluginKilledInCreation(t *testing.T) {
 
 // TestMIGPluginDeletedInCreation: a plugin that is told to end while it makes one slice and removes another does both to the end.
 func TestMIGPluginDeletedInCreation(t *testing.T) {
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	before, err := ns.kept()
 	require.NoError(t, err)
 	old := ns.watch(ns.plugin(t))

@@ -13,7 +13,7 @@ import (
 // TestMIGSlicesAskedFor: by profile, by memory, by preference, on different GPUs and by the name of a resource, all at once.
 func TestMIGSlicesAskedFor(t *testing.T) {
 	needs(t, extendedResources)
-	ns := sliced(t)
+	ns := migInParallel(t)
 	ns.apply("mig-profile/pod.yaml")
 	ns.apply("mig-memory/pod.yaml")
 	ns.apply("mig-first-available/pod.yaml")
@@ -50,7 +50,7 @@ func TestMIGSlicesAskedFor(t *testing.T) {
 
 // TestMIGFourInOne: four different slices of one GPU, each for another container of a pod.
 func TestMIGFourInOne(t *testing.T) {
-	ns := sliced(t)
+	ns := migInParallel(t)
 	ns.apply("mig-four-in-one/pod.yaml")
 	grants := ns.grantedTo(ns.ready("mig-four-in-one"), "slices")
 	require.Len(t, grants, 4)
@@ -66,7 +66,7 @@ func TestMIGFourInOne(t *testing.T) {
 
 // TestMIGSevenOnOneGPU: what one of seven leaves is what the eighth gets, as another MIG device.
 func TestMIGSevenOnOneGPU(t *testing.T) {
-	ns := sliced(t)
+	ns := migInParallel(t)
 	for i := range 7 {
 		ns.want(fmt.Sprintf("slice-%d", i), "1g.10gb", 7)
 	}
@@ -93,7 +93,7 @@ func TestMIGSevenOnOneGPU(t *testing.T) {
 
 // TestMIGAndWhole: who wants the whole GPU waits for the last of its slices to end, and who wants a slice for the whole GPU.
 func TestMIGAndWhole(t *testing.T) {
-	ns := sliced(t)
+	ns := migInParallel(t)
 	ns.apply("mig-and-whole/slices.yaml")
 	left, right := ns.slice("left"), ns.slice("right")
 	assert.NotEqual(t, left.Placement, right.Placement)
@@ -125,7 +125,7 @@ func TestMIGAndWhole(t *testing.T) {
 
 // TestMIGProfileUnknown: the scheduler finds no device for a profile that no GPU has.
 func TestMIGProfileUnknown(t *testing.T) {
-	ns := beside(t, 0)
+	ns := inParallel(t, 0)
 	ns.want("wrong", "5g.50gb", 7)
 	ns.waits("wrong")
 }

@@ -14,14 +14,14 @@ import (
 const adminLabel = "resource.kubernetes.io/admin-access=true"
 
 func TestWholeAdminNeedsLabel(t *testing.T) {
-	ns := beside(t, 0)
+	ns := inParallel(t, 0)
 	_, err := ns.try("apply", "--filename", ns.spec("admin-access/pod.yaml"))
 	require.ErrorContains(t, err, "admin access to devices requires")
 }
 
 // TestWholeAdminSeesGPUsInUse: where all GPUs are offered whole, their own class gives them with admin access while all are in use.
 func TestWholeAdminSeesGPUsInUse(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	before, err := ns.pools()
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -76,7 +76,7 @@ func (c *cluster) offersWholeOnly() error {
 // TestMonitorSeesPartitionedGPUsInUse: the monitor device of a node shows its GPUs and MIG devices, whatever claims have of them, to
 // claims with admin access alone.
 func TestMonitorSeesPartitionedGPUsInUse(t *testing.T) {
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	n, err := ns.offered("monitor")
 	require.NoError(t, err)
 	require.Zero(t, n, "nobody wanted one yet")

@@ -12,23 +12,9 @@ import (
 // nvidiaDriver is the name of NVIDIA's DRA driver.
 const nvidiaDriver = "gpu.nvidia.com"
 
-const mpsClaim = `
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: mps-gpu}
-spec: {spec: {devices: {requests: [{name: mps-gpu, exactly: {deviceClassName: gpu.nvidia.com}}], config: [{requests: [mps-gpu], opaque: {
-  driver: gpu.nvidia.com, parameters: {apiVersion: resource.nvidia.com/v1beta1, kind: GpuConfig, sharing: {strategy: MPS,
-  mpsConfig: {defaultActiveThreadPercentage: 50, defaultPinnedDeviceMemoryLimit: 10Gi}}}}}]}}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: mps-pod}
-spec:
-  restartPolicy: Never
-  containers:
-  - {name: main, image: "localhost/prism-test:1", imagePullPolicy: Never, command: [sleep, "3600"], resources: {claims: [{name: gpu}]}}
-  resourceClaims: [{name: gpu, resourceClaimTemplateName: mps-gpu}]
-`
+// mpsConfig is configuration of NVIDIA's driver that Prism does not support.
+const mpsConfig = `{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": {"strategy": "MPS", "mpsConfig": {
+  "defaultActiveThreadPercentage": 50, "defaultPinnedDeviceMemoryLimit": "10Gi"}}}`
 
 // TestNVIDIADriver: where Prism has the name of NVIDIA's driver, manifests run that were written for that: their classes, their
 // configuration of whole GPUs and of slices. What is not served is refused by its name.
@@ -38,7 +24,7 @@ func TestNVIDIADriver(t *testing.T) {
 	c.offersSlices(t, startLimit)
 	c.leavesNoInstance(t)
 	c.under(t, nvidiaDriver)
-	ns := alone(t)
+	ns := exclusive(t)
 
 	ns.apply("nvidia-driver/time-slicing.yaml")
 	whole := ns.grantedTo(ns.ready("ts-pod"), "shared-gpu")
@@ -59,7 +45,7 @@ func TestNVIDIADriver(t *testing.T) {
 	ns.sees("mig-pod", "large", large...)
 	require.NoError(t, ns.silence())
 
-	require.NoError(t, ns.create(mpsClaim))
+	ns.create(workload{name: "mps-pod", ref: "mps-gpu", request: request{class: nvidiaDriver, driver: nvidiaDriver, config: mpsConfig}})
 	message := ns.event("mps-pod", prepareFailed, startLimit)
 	t.Log(message)
 	assert.Contains(t, message, "MPS is not served by this version of the driver; allowed: TimeSlicing")

@@ -26,7 +26,7 @@ const roundLimit = 100 * time.Second
 
 // TestOrphansGo: what nobody owns goes within a round, but a record only after five minutes; what others own stays.
 func TestOrphansGo(t *testing.T) {
-	ns := beside(t, 1)
+	ns := inParallel(t, 1)
 	ns.apply("whole-gpu/pod.yaml")
 	has := ns.grantedTo(ns.ready("whole-gpu"), "gpu")
 	claim := ns.claimOf(ns.pod("whole-gpu"), "gpu")

@@ -15,7 +15,7 @@ import (
 // TestWholeAPIServerDown: a container ends while there is no API server, and its claim is taken back, by the plugin that was there
 // before and by one that started meanwhile. Afterwards everything is as it was.
 func TestWholeAPIServerDown(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	plugin := ns.freshPlugin(t)
 	slices, err := ns.slices()
 	require.NoError(t, err)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -18,15 +17,6 @@ const (
 	pluginName     = "prism-kubelet-plugin"
 	pluginSelector = "app.kubernetes.io/component=kubelet-plugin"
 )
-
-// get decodes what kubectl get finds outside of a test's namespace.
-func (c *cluster) get(into any, what ...string) error {
-	out, err := c.run("", c.kubectl(append([]string{"get", "--output=json"}, what...)...)...)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal([]byte(out), into)
-}
 
 // plugin waits until exactly one plugin pod is there and ready, and returns it.
 func (c *cluster) plugin(t *testing.T) *corev1.Pod {

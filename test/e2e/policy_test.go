@@ -16,7 +16,7 @@ import (
 
 // TestWholeSlicesOfOthersAreDenied: with the token of its own pod, a plugin writes its own node's ResourceSlices in its own pools only.
 func TestWholeSlicesOfOthersAreDenied(t *testing.T) {
-	ns := beside(t, 0)
+	ns := inParallel(t, 0)
 	bound := ns.as(ns.token("--bound-object-kind", "Pod", "--bound-object-name", ns.plugin(t).Name))
 	unbound := ns.as(ns.token())
 	const foreignPool = "the plugin of node 'n0' may not write ResourceSlices of pool '"
@@ -50,7 +50,7 @@ func TestWholeSlicesOfOthersAreDenied(t *testing.T) {
 // TestWholeForeignSliceStays: updating and deleting what another node published is denied too. What names its own node, in whatever pool, the
 // plugin removes.
 func TestWholeForeignSliceStays(t *testing.T) {
-	ns := beside(t, 0)
+	ns := inParallel(t, 0)
 	bound := ns.as(ns.token("--bound-object-kind", "Pod", "--bound-object-name", ns.plugin(t).Name))
 	foreign := sliceOf(t, ns.name, "n7", driverName, "n7")
 	_, err := ns.run(foreign, ns.kubectl("create", "--filename=-")...)

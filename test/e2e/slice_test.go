@@ -65,28 +65,28 @@ func (c *cluster) instances(index, want int) error {
 	return err
 }
 
-// sliced begins a test that runs while others do and has the GPUs that are offered in slices to itself.
-func sliced(t *testing.T) *namespace {
+// migInParallel is inParallel for a test that has the GPUs that are advertised as MIG devices.
+func migInParallel(t *testing.T) *namespace {
 	t.Helper()
 	needs(t, partitionableDevices)
 	c := open(t)
 	t.Parallel()
-	c.gpus.takeSliced(t)
+	take(t, c.gpus.mig)
 	c.offersSlices(t, startLimit)
 	c.hasClasses(t, profileClasses...)
 	c.leavesNoInstance(t)
 	return newNamespace(t, c)
 }
 
-// slicedAlone is alone for a test of slices.
-func slicedAlone(t *testing.T) *namespace {
+// migExclusive is exclusive for a test of MIG devices.
+func migExclusive(t *testing.T) *namespace {
 	t.Helper()
 	needs(t, partitionableDevices)
 	c := open(t)
 	c.offersSlices(t, startLimit)
 	c.hasClasses(t, profileClasses...)
 	c.leavesNoInstance(t)
-	return alone(t)
+	return exclusive(t)
 }
 
 // leavesNoInstance checks at the end that no GPU has an instance. What is to be removed before is begun after this.
@@ -115,34 +115,17 @@ func (c *cluster) offersSlices(t *testing.T, within time.Duration) {
 	})
 }
 
-// slicePod is a pod, its class of MIG devices and the selectors of its request.
-const slicePod = `
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: %[1]s}
-spec: {spec: {devices: {requests: [{name: slice, exactly: {deviceClassName: %[2]s, selectors: [%[3]s]}}]}}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: %[1]s}
-spec:
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 1
-  containers:
-  - name: main
-    image: localhost/prism-test:1
-    imagePullPolicy: Never
-    command: [sleep, "3600"]
-    resources: {claims: [{name: slice}]}
-  resourceClaims: [{name: slice, resourceClaimTemplateName: %[1]s}]
-`
+// migPod is a pod with a MIG device of this class.
+func migPod(name, class string, selectors ...string) workload {
+	return workload{name: name, ref: "slice", request: request{class: class, selectors: selectors}}
+}
 
 // want makes a pod that wants a slice of a profile on one GPU.
 func (ns *namespace) want(pod, profile string, index int) {
 	ns.t.Helper()
-	const selector = `{cel: {expression: 'device.attributes["gpu.prism.dev"].%s'}}`
-	selectors := fmt.Sprintf(selector+", "+selector, fmt.Sprintf("profile == %q", profile), fmt.Sprintf("parentUUID == %q", ns.mustCut(ns.t, index).UUID))
-	require.NoError(ns.t, ns.create(fmt.Sprintf(slicePod, pod, "mig.gpu.prism.dev", selectors)))
+	const attribute = `device.attributes["gpu.prism.dev"].`
+	ns.create(migPod(pod, "mig.gpu.prism.dev",
+		fmt.Sprintf(attribute+"profile == %q", profile), fmt.Sprintf(attribute+"parentUUID == %q", ns.mustCut(ns.t, index).UUID)))
 }
 
 // slice waits for the pod and returns the MIG device that it got, of which it sees all and nothing else.

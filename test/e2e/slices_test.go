@@ -9,7 +9,7 @@ import (
 
 // TestWholeSlicesWiped: the devices come back although nobody else would publish them.
 func TestWholeSlicesWiped(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	ns.offers(t, ns.gpus.size, startLimit)
 	before, err := ns.slices()
 	require.NoError(t, err)
