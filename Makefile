@@ -23,7 +23,8 @@ help: ## Show this list
 demo: ## Boot a cluster, install the chart, hand a GPU to a pod and show it
 	@demo/demo.sh
 
-test: unit lifecycle e2e ## All that says yes or no: unit, lifecycle, e2e
+test: unit ## All that says yes or no: unit, then lifecycle and e2e side by side
+	@hack/test.sh
 
 unit: tools ## The fast loop
 	@bin/localcluster build helm >/dev/null
