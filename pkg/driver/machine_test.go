@@ -20,7 +20,7 @@ import (
 
 // machine is a host whose driver can go away and whose GPUs can fail.
 type machine struct {
-	inventory.Partitioning
+	gpu.MIGDriver
 
 	mu     sync.Mutex
 	gone   error

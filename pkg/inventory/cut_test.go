@@ -23,7 +23,7 @@ type slice struct {
 func cut(i *inventory.Inventory) (s slice) {
 	fail := func(err error) slice { return slice{Err: err.Error()} }
 	ctx := context.Background()
-	driver, err := i.Partitioning()
+	driver, err := i.MIGDriver()
 	if err != nil {
 		return fail(err)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Partitioning returns the open driver, gpu.ErrDriverNotLoaded while there is none.
-func (i *Inventory) Partitioning() (Partitioning, error) {
+// MIGDriver returns the open driver, gpu.ErrDriverNotLoaded while there is none.
+func (i *Inventory) MIGDriver() (gpu.MIGDriver, error) {
 	session := i.open.Load()
 	if session == nil {
 		return nil, fmt.Errorf("cutting a GPU: %w", gpu.ErrDriverNotLoaded)

@@ -158,20 +158,20 @@ func TestWithoutClaimsAllInstancesAreAnAdministrators(t *testing.T) {
 	assert.Equal(t, []gpu.Instance{instance(1, "MIG-theirs")}, shown(t, New(Options{Host: m, Open: m.open})))
 }
 
-func TestPartitioningIsThatOfTheOpenDriver(t *testing.T) {
+func TestMIGDriver_OpenDriver_IsReturned(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	i := newInventory(m)
-	_, err := i.Partitioning()
+	_, err := i.MIGDriver()
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 	require.EqualError(t, err, "cutting a GPU: NVIDIA driver is not loaded")
 	require.NoError(t, i.Refresh(t.Context()))
-	driver, err := i.Partitioning()
+	driver, err := i.MIGDriver()
 	require.NoError(t, err)
 	assert.NotNil(t, driver)
 	m.change(func(m *machine) { m.loaded = "" })
 	require.ErrorIs(t, i.Refresh(t.Context()), gpu.ErrDriverNotLoaded)
-	_, err = i.Partitioning()
+	_, err = i.MIGDriver()
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 }
 

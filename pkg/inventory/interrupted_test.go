@@ -83,7 +83,7 @@ func TestRefresh_ContextEnds_SessionStays(t *testing.T) {
 				require.ErrorIs(t, i.Refresh(endDuring(t, m, ending, call)), e.kind)
 				assert.Zero(t, m.closed)
 				assert.Same(t, view, i.Current())
-				driver, err := i.Partitioning()
+				driver, err := i.MIGDriver()
 				require.NoError(t, err)
 				assert.False(t, driver.(*fakeSession).dead)
 				require.NoError(t, i.Refresh(t.Context()))
@@ -106,7 +106,7 @@ func TestRefresh_ContextEndsDuringFirst_NextContinues(t *testing.T) {
 				assert.Equal(t, opened, m.opened)
 				assert.Zero(t, m.closed)
 				require.ErrorIs(t, i.Current().Err, errNotLooked, "it says nothing about the driver")
-				_, err := i.Partitioning()
+				_, err := i.MIGDriver()
 				require.ErrorIs(t, err, gpu.ErrDriverNotLoaded, "what was not inspected is not used")
 
 				require.NoError(t, i.Refresh(t.Context()))
@@ -146,7 +146,7 @@ func TestRefresh_DriverLeavesAsContextEnds_SessionClosed(t *testing.T) {
 	end = cancel
 	require.ErrorIs(t, i.Refresh(ctx), context.Canceled)
 	assert.Equal(t, 1, m.closed)
-	_, err := i.Partitioning()
+	_, err := i.MIGDriver()
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 }
 

@@ -22,20 +22,7 @@ type Session interface {
 	GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error)
 	CommonEdits(ctx context.Context) (*specs.ContainerEdits, error)
 	Close() error
-	Partitioning
-}
-
-// Partitioning is how an open driver cuts GPUs into instances.
-type Partitioning interface {
-	MIGMode(ctx context.Context, id gpu.UUID) (gpu.MIGMode, error)
-	SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error
-	Instances(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
-	Occupied(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
-	Instance(ctx context.Context, id gpu.UUID, gi int, device gpu.MIGUUID) (*gpu.Instance, error)
-	CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (gi int, err error)
-	CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error)
-	DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, ci int) error
-	DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error
+	gpu.MIGDriver
 }
 
 // Owned tells which instances claims own, or are about to own.
@@ -337,7 +324,7 @@ func (i *Inventory) closeSession() {
 	i.session, i.common = nil, nil
 }
 
-// Close closes the driver, also for those whom Partitioning gave it: their next call is refused.
+// Close closes the driver, also for those whom MIGDriver gave it: their next call is refused.
 func (i *Inventory) Close() {
 	i.looking <- struct{}{}
 	defer func() { <-i.looking }()

@@ -67,7 +67,7 @@ func TestUndo_NoComputeInstance_IsOursOnceBegun(t *testing.T) {
 		w := partitioned(t)
 		s := w.made(threeSlices, high)
 		i := w.there()[0]
-		require.NoError(t, w.Driver.DestroyComputeInstance(t.Context(), w.id, i.ID, i.Compute[0].ID))
+		require.NoError(t, w.MIGDriver.DestroyComputeInstance(t.Context(), w.id, i.ID, i.Compute[0].ID))
 		bare := w.there()[0]
 		s.Whole = state == checkpoint.Done
 		owned := Owned([]*checkpoint.Record{{BootID: "now", State: state, Steps: []checkpoint.Step{s}}}, "now", w.load)

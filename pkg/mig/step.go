@@ -11,30 +11,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Driver is what makes and removes instances; *nvml.Session is the real one. Its errors are those of package gpu.
-type Driver interface {
-	// MIGMode reads the mode.
-	MIGMode(ctx context.Context, id gpu.UUID) (gpu.MIGMode, error)
-	// SetMIGMode returns nil when the mode is in force; after an error nothing is pending.
-	SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error
-	// Instances lists what is on the GPU; nothing outside MIG mode. It asks about everything, many times.
-	Instances(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
-	// Occupied is Instances without what is in them.
-	Occupied(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
-	// Instance reads one GPU instance, of what is in it only the MIG device of that UUID; nil where there is no such instance.
-	Instance(ctx context.Context, id gpu.UUID, gi int, device gpu.MIGUUID) (*gpu.Instance, error)
-	// CreateInstance makes a GPU instance of the profile with that driver's id. gpu.ErrInUse: nothing was made.
-	CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (gi int, err error)
-	// CreateComputeInstance makes the one that fills the GPU instance.
-	CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error)
-	DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, ci int) error
-	DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error
-}
-
 // Step makes one MIG device. It is a prepare.Step of kind claim.StepMIG.
 type Step struct {
 	// Driver returns the open driver; gpu.ErrDriverNotLoaded without one.
-	Driver func() (Driver, error)
+	Driver func() (gpu.MIGDriver, error)
 	// Load identifies the present load of the driver, empty where that is not known. May be nil.
 	Load func() string
 }
@@ -151,7 +131,7 @@ func (s Step) Verify(ctx context.Context, step checkpoint.Step) error {
 }
 
 // open reads the step and finds the driver.
-func (s Step) open(step checkpoint.Step) (claim.MIG, Driver, error) {
+func (s Step) open(step checkpoint.Step) (claim.MIG, gpu.MIGDriver, error) {
 	wanted, err := claim.ParseMIG(step.Args)
 	if err != nil {
 		return wanted, nil, err

@@ -122,7 +122,7 @@ func TestUndoFromEveryHalfMadeState(t *testing.T) {
 		"an instance that lost its compute instance": func(w *world) checkpoint.Step {
 			s := w.made(threeSlices, high)
 			i := w.there()[0]
-			require.NoError(w.t, w.Driver.DestroyComputeInstance(w.t.Context(), w.id, i.ID, i.Compute[0].ID))
+			require.NoError(w.t, w.MIGDriver.DestroyComputeInstance(w.t.Context(), w.id, i.ID, i.Compute[0].ID))
 			return s
 		},
 		"everything": func(w *world) checkpoint.Step { return w.made(threeSlices, high) },

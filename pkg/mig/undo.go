@@ -56,7 +56,7 @@ func gone(err error) error {
 
 // look finds what the step made, nil where it is not there. What is whole costs a few calls however many others there are. Whole: the
 // step's instance has its compute instance, or is gone.
-func look(ctx context.Context, driver Driver, id gpu.UUID, wanted claim.MIG, m *made, whole bool) (*gpu.Instance, error) {
+func look(ctx context.Context, driver gpu.MIGDriver, id gpu.UUID, wanted claim.MIG, m *made, whole bool) (*gpu.Instance, error) {
 	if m == nil || m.UUID == "" {
 		return search(ctx, driver, id, wanted, m, whole)
 	}
@@ -71,7 +71,7 @@ func look(ctx context.Context, driver Driver, id gpu.UUID, wanted claim.MIG, m *
 }
 
 // search is look in whatever state the slice is.
-func search(ctx context.Context, driver Driver, id gpu.UUID, wanted claim.MIG, m *made, whole bool) (*gpu.Instance, error) {
+func search(ctx context.Context, driver gpu.MIGDriver, id gpu.UUID, wanted claim.MIG, m *made, whole bool) (*gpu.Instance, error) {
 	instances, err := driver.Instances(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("looking for GPU instance %s on GPU %s: %w", wanted.Name, id, err)

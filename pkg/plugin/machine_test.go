@@ -57,6 +57,6 @@ func TestPorts_MIGModeChanges_InventoryIsRead(t *testing.T) {
 	}
 	_, known := inv.MIGMode("GPU-of-another-node")
 	assert.False(t, known)
-	_, err = inv.Partitioning()
+	_, err = inv.MIGDriver()
 	require.NoError(t, err)
 }
