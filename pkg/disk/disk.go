@@ -1,7 +1,7 @@
 // Package disk does the plugin's own file work: records, specs, hook binaries. Reading the host's /proc, /sys and /dev is
 // hostfs's.
 //
-// Consumers declare the port they need, so that a test can count, refuse, or lose what was not synced.
+// Consumers work on the port Files, so that a test can count, refuse, or lose what was not synced.
 package disk
 
 import (

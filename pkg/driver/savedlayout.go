@@ -38,15 +38,9 @@ type SavedLayout interface {
 	Sweep() error
 }
 
-// LayoutDisk is what a LayoutFile needs of a filesystem; disk.OS is the real one.
-type LayoutDisk interface {
-	disk.Writer
-	Read(path string) ([]byte, error)
-}
-
 // LayoutFile is a SavedLayout in a file of the plugin's directory.
 type LayoutFile struct {
-	Disk LayoutDisk
+	Disk disk.Files
 	// Dir is the plugin's directory, which is there.
 	Dir string
 }

@@ -12,19 +12,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Disk is what Notes needs of a filesystem; disk.OS is the real one.
-type Disk interface {
-	disk.Writer
-	Read(path string) ([]byte, error)
-	List(dir string) ([]string, error)
-	MakeDir(dir string, perm fs.FileMode) error
-}
-
 // Notes remembers what was set, over the death of a process and not over a boot. Whoever reads and changes what is noted of a GPU
 // holds that GPU's lock. What the node wants and what a claim has set are in files of their own, so that the end of a claim takes no
 // room on a disk.
 type Notes struct {
-	disk   Disk
+	disk   disk.Files
 	dir    string
 	bootID string
 }
@@ -45,7 +37,7 @@ type content struct {
 }
 
 // NewNotes keeps the notes of this boot in a directory of its own below the plugin's, which is made with the first.
-func NewNotes(d Disk, pluginDir, bootID string) *Notes {
+func NewNotes(d disk.Files, pluginDir, bootID string) *Notes {
 	return &Notes{disk: d, dir: filepath.Join(pluginDir, "intervals"), bootID: bootID}
 }
 
