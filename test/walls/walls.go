@@ -107,7 +107,7 @@ var walls = []wall{
 		because: "metrics show what others report, and ask no driver",
 	},
 	{
-		name: "podresources", of: []string{"pkg/podresources"}, ours: reconcile,
+		name: "podresources", of: []string{"pkg/podresources"}, ours: append([]string{"pkg/events", "pkg/backoff"}, reconcile...),
 		because: "the kubelet's list of pods is an adapter of the reconciler",
 	},
 	{
