@@ -26,8 +26,8 @@ requests: [{name: slice, exactly: {deviceClassName: mig.gpu.prism.dev}}],
 config: [{requests: [slice], opaque: {driver: gpu.prism.dev, parameters: {
 apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, sharing: {timeSlicing: {interval: Long}}}}}]}}}`
 
-// TestWholeConfigIsRefusedAtOnce: bad configuration is refused when it is written, and what is good is not.
-func TestWholeConfigIsRefusedAtOnce(t *testing.T) {
+// TestAdmission_InvalidConfig_Refused: bad configuration is refused when it is written, and what is good is not.
+func TestAdmission_InvalidConfig_Refused(t *testing.T) {
 	ns := exclusive(t)
 	ns.controllers(t, 1)
 	for name, parts := range refusedConfigs {
@@ -50,8 +50,8 @@ func (ns *namespace) isDenied(what string, err error, parts ...string) {
 	}
 }
 
-// TestWholeConfigIsRefused: while no controller answers, bad configuration is stored, and refused when its claim is prepared.
-func TestWholeConfigIsRefused(t *testing.T) {
+// TestPrepare_InvalidConfig_Refused: while no controller answers, bad configuration is stored, and refused when its claim is prepared.
+func TestPrepare_InvalidConfig_Refused(t *testing.T) {
 	ns := exclusive(t)
 	ns.controllers(t, 0)
 	t.Cleanup(func() { ns.controllers(t, 1) })

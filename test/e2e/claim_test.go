@@ -85,7 +85,7 @@ func (ns *namespace) granted(name string) []grant {
 		return err
 	})
 	for _, g := range grants {
-		ns.checkTruth(g)
+		ns.checkHardware(g)
 	}
 	return grants
 }
@@ -151,11 +151,11 @@ func (ns *namespace) refused(name string, within time.Duration) string {
 	return ""
 }
 
-// checkTruth compares what a status says of a device with the hardware.
-func (ns *namespace) checkTruth(g grant) {
+// checkHardware compares what a status says of a device with the hardware.
+func (ns *namespace) checkHardware(g grant) {
 	ns.t.Helper()
 	if g.Type == "mig" {
-		ns.checkSlice(g)
+		ns.checkMIGDevice(g)
 	}
 	h, err := ns.hardware()
 	require.NoError(ns.t, err)

@@ -23,9 +23,9 @@ const (
 	gpuClass = driverName
 	// commandLimit ends a program that hangs.
 	commandLimit = 3 * time.Minute
-	// nodeGPUs is how many GPUs the node has. Those from index firstSliced on are offered in slices too, as values.yaml says, and those of
+	// nodeGPUs is how many GPUs the node has. Those from index firstMIG on are offered in slices too, as values.yaml says, and those of
 	// sharedGPUs in turns.
-	nodeGPUs, firstSliced = 8, 6
+	nodeGPUs, firstMIG = 8, 6
 )
 
 // cluster is where the tests run.
@@ -62,7 +62,7 @@ func connect() (*cluster, error) {
 	if len(boards) < nodeGPUs {
 		return nil, fmt.Errorf("the node has %d GPUs: the tests need %d", len(boards), nodeGPUs)
 	}
-	c.gpus = newPool(len(boards), len(boards)-firstSliced+len(sharedGPUs))
+	c.gpus = newPool(len(boards), len(boards)-firstMIG+len(sharedGPUs))
 	_, err = c.run("", c.kubectl("delete", "namespaces", "--selector", ownLabel, "--timeout=2m")...)
 	return c, err
 }

@@ -56,7 +56,7 @@ func TestDevicePluginConflict(t *testing.T) {
 // freeGPU names a whole GPU in the pool of the first node that none of these is.
 func (ns *namespace) freeGPU(taken ...grant) string {
 	ns.t.Helper()
-	published, err := ns.slices()
+	published, err := ns.resourceSlices()
 	require.NoError(ns.t, err)
 	for i := range published {
 		for _, device := range published[i].Spec.Devices {
@@ -91,7 +91,7 @@ func (ns *namespace) allocate(claim, device string) {
 // conflict complains unless all devices of the first node have the taint of this conflict, or none has one. Where the API server keeps no
 // taints there may be no device during a conflict.
 func (c *cluster) conflict(want string) error {
-	published, err := c.slices()
+	published, err := c.resourceSlices()
 	if err != nil {
 		return err
 	}

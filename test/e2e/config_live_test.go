@@ -18,32 +18,32 @@ const configLabel = "nvidia.com/device-plugin.config"
 func TestConfigByLabel(t *testing.T) {
 	needs(t, deviceTaints)
 	ns := migExclusive(t)
-	ns.want("held", "1g.10gb", 7)
-	held := ns.slice("held")
+	ns.createMIG("held", "1g.10gb", 7)
+	held := ns.migDevice("held")
 	plugin := ns.plugin(t)
 
 	ns.configured(t, "whole")
 	start := time.Now()
-	eventually(t, startLimit, func() error { return ns.slicesOf(6, 0) })
+	eventually(t, startLimit, func() error { return ns.migDevicesOf(6, 0) })
 	t.Logf("the free GPU changed %.1f s after the label", time.Since(start).Seconds())
-	require.NoError(t, ns.slicesOf(7, placements), "a GPU in use keeps what it is offered as")
+	require.NoError(t, ns.migDevicesOf(7, placements), "a GPU in use keeps what it is offered as")
 	assert.Len(t, ns.mustTainted(7), placements+1, "and gives nothing of it")
 	assert.Empty(t, ns.mustTainted(6))
 	eventually(t, startLimit, func() error { return ns.measures(plugin, "prism_gpus_changing", "1") })
-	ns.want("late", "1g.10gb", 7)
+	ns.createMIG("late", "1g.10gb", 7)
 	ns.waits("late")
 	ns.sees("held", "main", held)
 
 	ns.delete("pod", "held")
 	start = time.Now()
-	eventually(t, startLimit, func() error { return ns.slicesOf(7, 0) })
+	eventually(t, startLimit, func() error { return ns.migDevicesOf(7, 0) })
 	t.Logf("the GPU in use changed %.1f s after its pod", time.Since(start).Seconds())
-	ns.offers(t, ns.gpus.size, startLimit)
+	ns.advertises(t, ns.gpus.size, startLimit)
 	assert.Empty(t, ns.mustTainted(7))
 
 	ns.configured(t, "")
-	ns.offersSlices(t, startLimit)
-	ns.slice("late")
+	ns.advertisesMIG(t, startLimit)
+	ns.migDevice("late")
 	assert.Equal(t, plugin.UID, ns.plugin(t).UID, "no plugin was started anew")
 	require.NoError(t, ns.silence())
 }
@@ -59,12 +59,12 @@ func TestConfigUnknown(t *testing.T) {
 	assert.Contains(t, message, "there are: e2e, whole")
 	const problem = `prism_node_config_problem{reason="ConfigRefused"}`
 	assert.NoError(t, ns.measures(plugin, problem, "1"))
-	ns.offersSlices(t, startLimit)
+	ns.advertisesMIG(t, startLimit)
 	ns.configured(t, "")
 	ns.warned("ConfigAccepted", "good again")
 	// Another test may have left such an event.
 	eventually(t, startLimit, func() error { return ns.measures(plugin, problem, "0") })
-	ns.offersSlices(t, startLimit)
+	ns.advertisesMIG(t, startLimit)
 }
 
 // configured gives the node the label, or takes it away, until the test has ended.
@@ -80,8 +80,8 @@ func (ns *namespace) configured(t *testing.T, name string) {
 	ns.must(t, label(name)...)
 }
 
-// slicesOf complains unless so many placements of a GPU are published.
-func (c *cluster) slicesOf(index, want int) error {
+// migDevicesOf complains unless so many placements of a GPU are published.
+func (c *cluster) migDevicesOf(index, want int) error {
 	offered, err := c.placementsOf(index)
 	if err == nil && len(slices.Compact(offered)) != want {
 		err = fmt.Errorf("GPU %d is offered as %v", index, offered)

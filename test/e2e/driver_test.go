@@ -20,7 +20,7 @@ func TestWholeDriverUnloaded(t *testing.T) {
 	before := ns.plugin(t)
 	load := ns.simgpu("inject", "driver-load")
 	ns.must(t, ns.simgpu("inject", "driver-unload")...)
-	t.Cleanup(func() { ns.offers(t, ns.gpus.size, driverLimit) })
+	t.Cleanup(func() { ns.advertises(t, ns.gpus.size, driverLimit) })
 	loaded := false
 	t.Cleanup(func() {
 		if !loaded {
@@ -28,7 +28,7 @@ func TestWholeDriverUnloaded(t *testing.T) {
 		}
 	})
 	start := time.Now()
-	ns.offers(t, 0, driverLimit)
+	ns.advertises(t, 0, driverLimit)
 	t.Logf("the node offered nothing %.1f s after the driver was unloaded", time.Since(start).Seconds())
 	ns.apply("whole-gpu/pod.yaml")
 	assert.Contains(t, ns.event("whole-gpu", "FailedScheduling", startLimit), "cannot allocate all claims")
@@ -36,7 +36,7 @@ func TestWholeDriverUnloaded(t *testing.T) {
 	ns.must(t, load...)
 	loaded = true
 	start = time.Now()
-	ns.offers(t, ns.gpus.size, driverLimit)
+	ns.advertises(t, ns.gpus.size, driverLimit)
 	t.Logf("the GPUs were published %.1f s after the driver was back", time.Since(start).Seconds())
 	ns.sees("whole-gpu", "main", ns.grantedTo(ns.ready("whole-gpu"), "gpu")...)
 	after := ns.plugin(t)
@@ -60,7 +60,7 @@ func TestWholeDriverUpgraded(t *testing.T) {
 	start := time.Now()
 	eventually(t, driverLimit, func() error { return ns.publishes(version) })
 	t.Logf("driver %s was published %.1f s after it took the place of %s", version, time.Since(start).Seconds(), h.Driver.Version)
-	ns.offers(t, ns.gpus.size, driverLimit)
+	ns.advertises(t, ns.gpus.size, driverLimit)
 
 	eventually(t, startLimit, func() error { return ns.restarted(before) })
 	status := ns.plugin(t).Status.ContainerStatuses[0]
@@ -74,7 +74,7 @@ func TestWholeDriverUpgraded(t *testing.T) {
 
 // publishes complains until every device has this driver version.
 func (c *cluster) publishes(version string) error {
-	slices, err := c.slices()
+	slices, err := c.resourceSlices()
 	if err != nil {
 		return err
 	}

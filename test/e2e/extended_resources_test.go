@@ -35,8 +35,8 @@ sharing:
 `
 )
 
-// TestLegacyPod: the pod of the device plugin's README runs, and what its names stand for outlives their classes.
-func TestLegacyPod(t *testing.T) {
+// TestExtendedResourcePod: the pod of the device plugin's README runs, and what its names stand for outlives their classes.
+func TestExtendedResourcePod(t *testing.T) {
 	needs(t, extendedResources)
 	ns := inParallel(t, 1)
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/mig-1g.10gb")
@@ -50,12 +50,12 @@ func TestLegacyPod(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestLegacyNames: names come from every entry of the ConfigMap, requests for several shares are refused with the device plugin's
+// TestExtendedResourceNames: names come from every entry of the ConfigMap, requests for several shares are refused with the device plugin's
 // text, and another controller goes on when the one that leads is killed.
-func TestLegacyNames(t *testing.T) {
+func TestExtendedResourceNames(t *testing.T) {
 	needs(t, extendedResources)
 	c := open(t)
-	c.legacy(t, "gpu.shared")
+	c.addNames(t, "gpu.shared")
 	ns := exclusive(t)
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
 	const tooLarge = "request for 'nvidia.com/gpu.shared: 2' too large: maximum request size for shared resources is 1"
@@ -71,7 +71,7 @@ func TestLegacyNames(t *testing.T) {
 
 	first := ns.leader(t, "")
 	ns.kill(t, first)
-	c.legacy(t, "gpu.slow")
+	c.addNames(t, "gpu.slow")
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.slow")
 	assert.NotEqual(t, first, ns.leader(t, first))
 	eventually(t, startLimit, func() error {
@@ -84,8 +84,8 @@ func TestLegacyNames(t *testing.T) {
 	eventually(t, startLimit, func() error { return ns.requests("nvidia.com/gpu.shared", 2) })
 }
 
-// TestLegacyClassGoes: a pod keeps its GPU when the class goes that it was given by; one of the controller's comes back.
-func TestLegacyClassGoes(t *testing.T) {
+// TestExtendedResourceClass_Deleted_PodKeepsItsGPU: a pod keeps its GPU when the class goes that it was given by; one of the controller's comes back.
+func TestExtendedResourceClass_Deleted_PodKeepsItsGPU(t *testing.T) {
 	needs(t, extendedResources)
 	ns := exclusive(t)
 	ns.named(t, startLimit, "nvidia.com/gpu")
@@ -108,11 +108,11 @@ func TestLegacyClassGoes(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestLegacyLeaves: what the controller made goes with it, and nothing else does.
-func TestLegacyLeaves(t *testing.T) {
+// TestExtendedResourceController_Disabled_ClassesRemoved: what the controller made goes with it, and nothing else does.
+func TestExtendedResourceController_Disabled_ClassesRemoved(t *testing.T) {
 	needs(t, extendedResources)
 	c := open(t)
-	c.legacy(t, "gpu.shared")
+	c.addNames(t, "gpu.shared")
 	ns := exclusive(t)
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
 	c.helm(t, "upgrade", "prism", filepath.Join(c.root, "deployments/helm/prism"), "--reuse-values", "--set", "controller.enabled=false")
@@ -126,23 +126,23 @@ func TestLegacyLeaves(t *testing.T) {
 	eventually(t, startLimit, func() error { return ns.requests("nvidia.com/gpu.shared", 2) })
 }
 
-// TestLegacyShares: a file of the device plugin is a node's configuration as it is. A GPU with two replicas that have a name of their own
+// TestExtendedResourceTimeSlicing: a file of the device plugin is a node's configuration as it is. A GPU with two replicas that have a name of their own
 // is for two pods that ask by it, and a third waits; replicas without one are asked for by the name of whole GPUs, one at a time.
-func TestLegacyShares(t *testing.T) {
+func TestExtendedResourceTimeSlicing(t *testing.T) {
 	needs(t, extendedResources)
 	c := open(t)
-	t.Cleanup(func() { c.offers(t, c.gpus.size, startLimit); c.offersSlices(t, startLimit) })
+	t.Cleanup(func() { c.advertises(t, c.gpus.size, startLimit); c.advertisesMIG(t, startLimit) })
 	c.entry(t, sharedFile)
 	ns := migExclusive(t)
 	ns.configured(t, entryName)
 	eventually(t, startLimit, func() error {
-		n, err := ns.offered("timeslice")
+		n, err := ns.advertised("timeslice")
 		if err == nil && n != ns.gpus.size {
 			err = fmt.Errorf("%d GPUs are offered in turns", n)
 		}
 		return err
 	})
-	require.NoError(t, ns.offersNo("gpu"))
+	require.NoError(t, ns.advertisesNo("gpu"))
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
 	ns.parallel(ns.applyPodByPod("legacy/shared-job.yaml", 2), 3)
 	var running, pending []string
@@ -154,7 +154,7 @@ func TestLegacyShares(t *testing.T) {
 	})
 	require.Len(t, running, 2)
 	assert.Contains(t, ns.event(pending[0], "FailedScheduling", startLimit), "cannot allocate all claims")
-	gpu := regexp.QuoteMeta(ns.mustCut(t, 7).UUID)
+	gpu := regexp.QuoteMeta(ns.mustPartitions(t, 7).UUID)
 	for _, pod := range running {
 		assert.Regexp(t, `^GPU 0: .* \(UUID: `+gpu+`\)\n$`, ns.do("logs", pod))
 	}
@@ -177,8 +177,8 @@ func TestLegacyShares(t *testing.T) {
 		"request for 'nvidia.com/gpu: 2' too large: maximum request size for shared resources is 1")
 }
 
-// TestLegacySlice: a pod asks for a MIG slice by the name that the controller's class has.
-func TestLegacySlice(t *testing.T) {
+// TestExtendedResourceMIG: a pod asks for a MIG slice by the name that the controller's class has.
+func TestExtendedResourceMIG(t *testing.T) {
 	needs(t, extendedResources)
 	ns := migInParallel(t)
 	const name = "nvidia.com/mig-2g.20gb"
@@ -192,14 +192,14 @@ func TestLegacySlice(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestLegacySingle: where the configuration says so, nvidia.com/gpu is a MIG slice.
-func TestLegacySingle(t *testing.T) {
+// TestExtendedResourceMIGStrategySingle: where the configuration says so, nvidia.com/gpu is a MIG slice.
+func TestExtendedResourceMIGStrategySingle(t *testing.T) {
 	needs(t, extendedResources)
 	ns := migExclusive(t)
 	before, err := ns.resourceNames()
 	require.NoError(t, err)
 	back := ns.configure(t, "modes={mig}", "mig.profiles={3g.40gb}", "flags.migStrategy=single")
-	eventually(t, startLimit, func() error { return ns.offersNo("gpu") })
+	eventually(t, startLimit, func() error { return ns.advertisesNo("gpu") })
 	eventually(t, startLimit, func() error {
 		classes, err := ns.resourceNames()
 		if err == nil && reflect.DeepEqual(classes["nvidia.com/gpu"].Spec, before["nvidia.com/gpu"].Spec) {
@@ -213,8 +213,8 @@ func TestLegacySingle(t *testing.T) {
 	require.NoError(t, ns.silence())
 	ns.delete("pod", "gpu-pod")
 	back()
-	ns.offers(t, ns.gpus.size, startLimit)
-	ns.offersSlices(t, startLimit)
+	ns.advertises(t, ns.gpus.size, startLimit)
+	ns.advertisesMIG(t, startLimit)
 }
 
 const (
@@ -242,8 +242,8 @@ func (ns *namespace) requested(pod string) []grant {
 	return grants
 }
 
-// legacy adds an entry to the node configurations that no node uses, whose replicas have this name.
-func (c *cluster) legacy(t *testing.T, name string) {
+// addNames adds an entry to the node configurations that no node uses, whose replicas have this name.
+func (c *cluster) addNames(t *testing.T, name string) {
 	t.Helper()
 	c.entry(t, fmt.Sprintf(sharedConfig, name))
 }

@@ -46,8 +46,8 @@ func (c *cluster) reinstall(t *testing.T) {
 		helm("uninstall", "prism", "--wait", "--timeout", "2m")
 		helm("install", "prism", chart, "--values", values, "--wait", "--timeout", "2m")
 		c.plugin(t)
-		c.offers(t, c.gpus.size, startLimit)
-		c.offersSlices(t, startLimit)
+		c.advertises(t, c.gpus.size, startLimit)
+		c.advertisesMIG(t, startLimit)
 	})
 	helm("install", "prism", chart, "--set", "image.tag="+string(tag[:len(tag)-1]))
 }

@@ -53,7 +53,7 @@ func (c *cluster) onBareNode(args ...string) []string {
 
 // hasSlices complains unless the node has ResourceSlices, or has none.
 func (c *cluster) hasSlices(node string, want bool) error {
-	published, err := c.slices()
+	published, err := c.resourceSlices()
 	if err != nil {
 		return err
 	}

@@ -38,8 +38,8 @@ func TestWholeUserNamespace(t *testing.T) {
 	}
 }
 
-// TestHooksFormerPlaceGoes: earlier versions kept the hook in the plugin's directory; without a restart it goes when no spec names it.
-func TestHooksFormerPlaceGoes(t *testing.T) {
+// TestHooksFormerDirectory_Removed: earlier versions kept the hook in the plugin's directory; without a restart it goes when no spec names it.
+func TestHooksFormerDirectory_Removed(t *testing.T) {
 	ns := inParallel(t, 0)
 	former := filepath.Join(ns.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driverName, "bin")
 	program := filepath.Join(former, "v0.0.0", "nvidia-cdi-hook")

@@ -114,7 +114,7 @@ func TestWholeIntervalOfTheNode(t *testing.T) {
 	eventually(t, startLimit, has("Default"))
 	more, _ = ns.settings(t)
 	assert.Equal(t, times+2, more)
-	ns.offers(t, ns.gpus.size, startLimit)
-	ns.offersSlices(t, startLimit)
+	ns.advertises(t, ns.gpus.size, startLimit)
+	ns.advertisesMIG(t, startLimit)
 	require.NoError(t, ns.silence())
 }

@@ -24,8 +24,8 @@ import (
 // roundLimit is how long it takes until the plugin has looked for what nobody owns, at most.
 const roundLimit = 100 * time.Second
 
-// TestOrphansGo: what nobody owns goes within a round, but a record only after five minutes; what others own stays.
-func TestOrphansGo(t *testing.T) {
+// TestLeakedEffects_Removed: what nobody owns goes within a round, but a record only after five minutes; what others own stays.
+func TestLeakedEffects_Removed(t *testing.T) {
 	ns := inParallel(t, 1)
 	ns.apply("whole-gpu/pod.yaml")
 	has := ns.grantedTo(ns.ready("whole-gpu"), "gpu")
@@ -60,7 +60,7 @@ func TestOrphansGo(t *testing.T) {
 	eventually(t, roundLimit, func() error { return absent(ours) })
 	t.Logf("what nobody owned was gone after %.1f s", time.Since(start).Seconds())
 	eventually(t, 10*time.Second, func() error {
-		return errors.Join(ns.told("RemoveSpec", stray, start), ns.told("RemoveFile", stray, start))
+		return errors.Join(ns.reported("RemoveSpec", stray, start), ns.reported("RemoveFile", stray, start))
 	})
 	metrics := ns.must(t, ns.kubectl("get", "--raw", "/api/v1/namespaces/"+system+"/pods/"+ns.plugin(t).Name+":8080/proxy/metrics")...)
 	for _, kind := range []string{"spec", "file"} {
@@ -95,8 +95,8 @@ func absent(files []string) error {
 	return nil
 }
 
-// told complains until an Event of the node says that this was removed. A repetition keeps the text of the first.
-func (c *cluster) told(action, what string, since time.Time) error {
+// reported complains until an Event of the node says that this was removed. A repetition keeps the text of the first.
+func (c *cluster) reported(action, what string, since time.Time) error {
 	var events corev1.EventList
 	if err := c.get(&events, "events", "--namespace", metav1.NamespaceDefault, "--field-selector", "reason=OrphanRemoved"); err != nil {
 		return err

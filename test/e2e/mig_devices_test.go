@@ -35,8 +35,8 @@ type partitions struct {
 	} `json:"migDevices"`
 }
 
-// cut tells how the GPUs are cut, by index.
-func (c *cluster) cut() ([]partitions, error) {
+// partitions tells how the GPUs are cut, by index.
+func (c *cluster) partitions() ([]partitions, error) {
 	var state struct{ GPUs []partitions }
 	out, err := c.run("", c.simgpu("state")...)
 	if err != nil {
@@ -48,17 +48,17 @@ func (c *cluster) cut() ([]partitions, error) {
 	return state.GPUs, nil
 }
 
-// mustCut tells how one GPU is cut.
-func (c *cluster) mustCut(t *testing.T, index int) partitions {
+// mustPartitions tells how one GPU is cut.
+func (c *cluster) mustPartitions(t *testing.T, index int) partitions {
 	t.Helper()
-	gpus, err := c.cut()
+	gpus, err := c.partitions()
 	require.NoError(t, err)
 	return gpus[index]
 }
 
 // instances complains until a GPU has so many instances, half-made ones too.
 func (c *cluster) instances(index, want int) error {
-	gpus, err := c.cut()
+	gpus, err := c.partitions()
 	if err == nil && len(gpus[index].Instances) != want {
 		err = fmt.Errorf("GPU %d has %d instances, not %d: %+v", index, len(gpus[index].Instances), want, gpus[index].Instances)
 	}
@@ -72,7 +72,7 @@ func migInParallel(t *testing.T) *namespace {
 	c := open(t)
 	t.Parallel()
 	take(t, c.gpus.mig)
-	c.offersSlices(t, startLimit)
+	c.advertisesMIG(t, startLimit)
 	c.hasClasses(t, profileClasses...)
 	c.leavesNoInstance(t)
 	return newNamespace(t, c)
@@ -83,7 +83,7 @@ func migExclusive(t *testing.T) *namespace {
 	t.Helper()
 	needs(t, partitionableDevices)
 	c := open(t)
-	c.offersSlices(t, startLimit)
+	c.advertisesMIG(t, startLimit)
 	c.hasClasses(t, profileClasses...)
 	c.leavesNoInstance(t)
 	return exclusive(t)
@@ -102,12 +102,12 @@ func (c *cluster) leavesNoInstance(t *testing.T) {
 // placements is how many there are on an H100, of all profiles.
 const placements = 25
 
-// offersSlices waits until every placement of the GPUs that are offered in slices is published.
-func (c *cluster) offersSlices(t *testing.T, within time.Duration) {
+// advertisesMIG waits until every placement of the GPUs that are offered in slices is published.
+func (c *cluster) advertisesMIG(t *testing.T, within time.Duration) {
 	t.Helper()
-	want := (c.gpus.size - firstSliced) * placements
+	want := (c.gpus.size - firstMIG) * placements
 	eventually(t, within, func() error {
-		n, err := c.offered("mig")
+		n, err := c.advertised("mig")
 		if err == nil && n != want {
 			err = fmt.Errorf("%d MIG devices are published, not %d: is the chart installed with test/e2e/values.yaml?", n, want)
 		}
@@ -120,16 +120,16 @@ func migPod(name, class string, selectors ...string) workload {
 	return workload{name: name, ref: "slice", request: request{class: class, selectors: selectors}}
 }
 
-// want makes a pod that wants a slice of a profile on one GPU.
-func (ns *namespace) want(pod, profile string, index int) {
+// createMIG makes a pod that wants a slice of a profile on one GPU.
+func (ns *namespace) createMIG(pod, profile string, index int) {
 	ns.t.Helper()
 	const attribute = `device.attributes["gpu.prism.dev"].`
 	ns.create(migPod(pod, "mig.gpu.prism.dev",
-		fmt.Sprintf(attribute+"profile == %q", profile), fmt.Sprintf(attribute+"parentUUID == %q", ns.mustCut(ns.t, index).UUID)))
+		fmt.Sprintf(attribute+"profile == %q", profile), fmt.Sprintf(attribute+"parentUUID == %q", ns.mustPartitions(ns.t, index).UUID)))
 }
 
-// slice waits for the pod and returns the MIG device that it got, of which it sees all and nothing else.
-func (ns *namespace) slice(pod string) grant {
+// migDevice waits for the pod and returns the MIG device that it got, of which it sees all and nothing else.
+func (ns *namespace) migDevice(pod string) grant {
 	ns.t.Helper()
 	grants := ns.grantedTo(ns.ready(pod), "slice")
 	require.Len(ns.t, grants, 1)
@@ -144,10 +144,10 @@ func (ns *namespace) waits(pod string) {
 	assert.Empty(ns.t, ns.pod(pod).Spec.NodeName)
 }
 
-// checkSlice compares what a status says of a MIG device with the hardware.
-func (ns *namespace) checkSlice(g grant) {
+// checkMIGDevice compares what a status says of a MIG device with the hardware.
+func (ns *namespace) checkMIGDevice(g grant) {
 	ns.t.Helper()
-	gpu := ns.mustCut(ns.t, g.Index)
+	gpu := ns.mustPartitions(ns.t, g.Index)
 	require.True(ns.t, gpu.MIG, "GPU %d is in MIG mode", g.Index)
 	for _, instance := range gpu.Instances {
 		if instance.UUID == g.UUID {
@@ -163,7 +163,7 @@ func (ns *namespace) checkSlice(g grant) {
 // capabilities are the device nodes of a MIG device's two instances, with the node's numbers.
 func (ns *namespace) capabilities(g grant) map[string]numbers {
 	ns.t.Helper()
-	root, gpu := ns.variable("PRISM_NODE_0_ROOT"), ns.mustCut(ns.t, g.Index)
+	root, gpu := ns.variable("PRISM_NODE_0_ROOT"), ns.mustPartitions(ns.t, g.Index)
 	found := map[string]numbers{}
 	for _, instance := range gpu.Instances {
 		if instance.UUID != g.UUID {

@@ -15,8 +15,8 @@ func TestMIGDisjoint(t *testing.T) {
 	open(t).leavesNoInstance(t)
 	ns := exclusive(t)
 	assert.Contains(t, ns.warned("CountersDropped", "whole"), "DRAPartitionableDevices")
-	ns.offers(t, ns.gpus.size, startLimit)
-	require.NoError(t, ns.offersNo("mig"))
+	ns.advertises(t, ns.gpus.size, startLimit)
+	require.NoError(t, ns.advertisesNo("mig"))
 	ns.apply("mig-and-whole/whole.yaml")
 	ns.grantedTo(ns.ready("all-of-gpu-7"), "gpu")
 	ns.delete("pod", "all-of-gpu-7")
@@ -24,7 +24,7 @@ func TestMIGDisjoint(t *testing.T) {
 	back := ns.configure(t, "select.indices={7}", "modes={mig}", "mig.profiles={1g.10gb,3g.40gb}")
 	const large, small = 1, 4 // a 3g.40gb at memory slice 4, and a 1g.10gb at each below
 	eventually(t, startLimit, func() error {
-		n, err := ns.offered("mig")
+		n, err := ns.advertised("mig")
 		if err == nil && n != large+small {
 			err = fmt.Errorf("%d MIG devices are published, not %d", n, large+small)
 		}
@@ -35,17 +35,17 @@ func TestMIGDisjoint(t *testing.T) {
 	ns.create(migPod("large", "mig-3g-40gb.gpu.prism.dev"))
 	for i := range small {
 		pods = append(pods, fmt.Sprintf("small-%d", i))
-		ns.want(pods[1+i], "1g.10gb", 7)
+		ns.createMIG(pods[1+i], "1g.10gb", 7)
 	}
 	for _, pod := range pods {
-		ns.slice(pod)
+		ns.migDevice(pod)
 	}
-	ns.want("one-more", "1g.10gb", 7)
+	ns.createMIG("one-more", "1g.10gb", 7)
 	ns.waits("one-more")
 	require.NoError(t, ns.silence())
 	ns.delete("pods", "--all")
 	back()
-	ns.offers(t, ns.gpus.size, startLimit)
+	ns.advertises(t, ns.gpus.size, startLimit)
 }
 
 // lacks skips the test where Kubernetes has the feature.

@@ -11,13 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMIGSliceWillNotDie: a slice that a process still uses when its pod is gone keeps new claims from what overlaps with it, and from
+// TestMIGDevice_InUseAfterItsPod_OverlapTainted: a slice that a process still uses when its pod is gone keeps new claims from what overlaps with it, and from
 // nothing else, until the process ends.
-func TestMIGSliceWillNotDie(t *testing.T) {
+func TestMIGDevice_InUseAfterItsPod_OverlapTainted(t *testing.T) {
 	needs(t, deviceTaints)
 	ns := migInParallel(t)
-	ns.want("held", "2g.20gb", 7)
-	held := ns.slice("held")
+	ns.createMIG("held", "2g.20gb", 7)
+	held := ns.migDevice("held")
 	ns.holds(held.UUID)
 	require.Empty(t, ns.mustTainted(7))
 
@@ -31,8 +31,8 @@ func TestMIGSliceWillNotDie(t *testing.T) {
 		}
 		return nil
 	})
-	ns.want("beside", "2g.20gb", 7)
-	assert.Equal(t, placement{Start: 2, Size: 2}, ns.slice("beside").Placement)
+	ns.createMIG("beside", "2g.20gb", 7)
+	assert.Equal(t, placement{Start: 2, Size: 2}, ns.migDevice("beside").Placement)
 
 	ns.must(t, ns.simgpu("inject", "release", held.UUID)...)
 	start := time.Now()
@@ -57,7 +57,7 @@ func TestMIGModeInUse(t *testing.T) {
 	ns.delete("pod", "all-of-gpu-7")
 	ns.holds(gpu)
 
-	ns.want("slice", "1g.10gb", 7)
+	ns.createMIG("slice", "1g.10gb", 7)
 	eventually(t, startLimit, func() error { return ns.assigned("slice") })
 	pod := ns.pod("slice")
 	sentence := ns.refused(ns.claimOf(pod, "slice").Name, statusLimit)
@@ -67,7 +67,7 @@ func TestMIGModeInUse(t *testing.T) {
 	}
 	ns.notStarted(pod)
 	ns.must(t, ns.simgpu("inject", "release", gpu)...)
-	ns.slice("slice")
+	ns.migDevice("slice")
 	require.NoError(t, ns.silence())
 }
 
@@ -81,9 +81,9 @@ func (ns *namespace) holds(uuid string) {
 // mustTainted lists the devices of a GPU that are kept from claims: by their short names.
 func (ns *namespace) mustTainted(index int) []string {
 	ns.t.Helper()
-	published, err := ns.slices()
+	published, err := ns.resourceSlices()
 	require.NoError(ns.t, err)
-	uuid := ns.mustCut(ns.t, index).UUID
+	uuid := ns.mustPartitions(ns.t, index).UUID
 	var tainted []string
 	for i := range published {
 		for _, device := range published[i].Spec.Devices {

@@ -34,7 +34,7 @@ func TestWholeAdminSeesGPUsInUse(t *testing.T) {
 		})
 	})
 	ns.configured(t, "whole")
-	eventually(t, startLimit, ns.offersWholeOnly)
+	eventually(t, startLimit, ns.advertisesWholeOnly)
 	ns.apply("nine-pods/job.yaml")
 	ns.do("wait", "--for=jsonpath={.status.ready}=8", "--timeout=90s", "job/nine-pods")
 
@@ -51,7 +51,7 @@ func TestWholeAdminSeesGPUsInUse(t *testing.T) {
 
 // pools counts the published devices by pool.
 func (c *cluster) pools() (map[string]int, error) {
-	list, err := c.slices()
+	list, err := c.resourceSlices()
 	devices := map[string]int{}
 	for i := range list {
 		devices[list[i].Spec.Pool.Name] += len(list[i].Spec.Devices)
@@ -59,15 +59,15 @@ func (c *cluster) pools() (map[string]int, error) {
 	return devices, err
 }
 
-// offersWholeOnly complains unless all GPUs are in the node's own pool.
-func (c *cluster) offersWholeOnly() error {
-	list, err := c.slices()
+// advertisesWholeOnly complains unless all GPUs are in the node's own pool.
+func (c *cluster) advertisesWholeOnly() error {
+	list, err := c.resourceSlices()
 	for i := range list {
 		if pool := list[i].Spec.Pool.Name; pool != nodeName {
 			return fmt.Errorf("there is a pool %s", pool)
 		}
 	}
-	if n, err2 := c.offered("gpu"); err2 != nil || n != c.gpus.size {
+	if n, err2 := c.advertised("gpu"); err2 != nil || n != c.gpus.size {
 		return fmt.Errorf("%d GPUs are published: %w", n, err2)
 	}
 	return err
@@ -77,13 +77,13 @@ func (c *cluster) offersWholeOnly() error {
 // claims with admin access alone.
 func TestMonitorSeesPartitionedGPUsInUse(t *testing.T) {
 	ns := migExclusive(t)
-	n, err := ns.offered("monitor")
+	n, err := ns.advertised("monitor")
 	require.NoError(t, err)
 	require.Zero(t, n, "nobody wanted one yet")
 	ns.withValue(t, "monitorDevices=PerNode")
-	ns.want("first", "1g.10gb", 6)
-	ns.want("second", "3g.40gb", 7)
-	_, migs := hardwareOf([]grant{ns.slice("first"), ns.slice("second")})
+	ns.createMIG("first", "1g.10gb", 6)
+	ns.createMIG("second", "3g.40gb", 7)
+	_, migs := hardwareOf([]grant{ns.migDevice("first"), ns.migDevice("second")})
 
 	ns.do("label", "namespace", ns.name, adminLabel)
 	ns.apply("monitor/pod.yaml")
@@ -105,7 +105,7 @@ func TestMonitorSeesPartitionedGPUsInUse(t *testing.T) {
 	})
 	assert.Equal(t, "monitor", said.Type)
 	assert.ElementsMatch(t, want, said.GPUs)
-	seen := ns.look("monitor", "main")
+	seen := ns.inspect("monitor", "main")
 	assert.ElementsMatch(t, want, seen.uuids)
 	assert.ElementsMatch(t, migs, seen.migs)
 

@@ -142,7 +142,7 @@ func (ns *namespace) silence() error {
 // end deletes everything and checks that nothing of it stays on the node.
 func (ns *namespace) end() {
 	if ns.t.Failed() {
-		ns.tell()
+		ns.explain()
 	}
 	var claims resourceapi.ResourceClaimList
 	if err := ns.read(&claims, "resourceclaims"); assert.NoError(ns.t, err) {
@@ -170,8 +170,8 @@ func (ns *namespace) checkNothingKept() {
 	}
 }
 
-// tell prints what helps to understand a failure.
-func (ns *namespace) tell() {
+// explain prints what helps to understand a failure.
+func (ns *namespace) explain() {
 	for _, args := range [][]string{
 		{"get", "pods,resourceclaims", "--output=wide"},
 		{"get", "events", "--output=custom-columns=OBJECT:.involvedObject.name,REASON:.reason,MESSAGE:.message"},

@@ -21,7 +21,7 @@ const mpsConfig = `{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuCon
 func TestNVIDIADriver(t *testing.T) {
 	needs(t, partitionableDevices)
 	c := open(t)
-	c.offersSlices(t, startLimit)
+	c.advertisesMIG(t, startLimit)
 	c.leavesNoInstance(t)
 	c.under(t, nvidiaDriver)
 	ns := exclusive(t)
@@ -59,8 +59,8 @@ func (c *cluster) under(t *testing.T, driver string) {
 		// A driver that is gone for good leaves what it published; and its socket, as long as it ends, is a conflict.
 		c.must(t, c.kubectl("delete", "resourceslices", "--field-selector", "spec.driver="+driver)...)
 		eventually(t, statusLimit, func() error { return c.conflict("") })
-		c.offers(t, c.gpus.size, startLimit)
-		c.offersSlices(t, startLimit)
+		c.advertises(t, c.gpus.size, startLimit)
+		c.advertisesMIG(t, startLimit)
 	})
 	// The classes of resource names would have the devices of both.
 	c.withValue(t, "driverName="+driver+",controller.enabled=false")

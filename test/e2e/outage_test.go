@@ -17,7 +17,7 @@ import (
 func TestWholeAPIServerDown(t *testing.T) {
 	ns := exclusive(t)
 	plugin := ns.freshPlugin(t)
-	slices, err := ns.slices()
+	slices, err := ns.resourceSlices()
 	require.NoError(t, err)
 	ns.apply("whole-gpu/pod.yaml")
 	ns.apply("two-gpus/pod.yaml")
@@ -51,7 +51,7 @@ func TestWholeAPIServerDown(t *testing.T) {
 		eventually(t, startLimit, func() error { return ns.ended(name) })
 	}
 	t.Logf("the API server knew that the pods ended after %.1f s", time.Since(start).Seconds())
-	after, err := ns.slices()
+	after, err := ns.resourceSlices()
 	require.NoError(t, err)
 	require.Len(t, after, len(slices))
 	for i := range slices {

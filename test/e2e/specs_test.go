@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEverySpecIsRun keeps demo/specs honest: a manifest that no test applies is only a hope.
-func TestEverySpecIsRun(t *testing.T) {
+// TestSpecs_EachIsApplied keeps demo/specs honest: a manifest that no test applies is only a hope.
+func TestSpecs_EachIsApplied(t *testing.T) {
 	run := applied(t)
 	specs := os.DirFS("../../demo/specs")
 	found := 0

@@ -23,7 +23,7 @@ func timeSlicingInParallel(t *testing.T) *namespace {
 	t.Parallel()
 	take(t, c.gpus.timeSlicing)
 	eventually(t, startLimit, func() error {
-		n, err := c.offered("timeslice")
+		n, err := c.advertised("timeslice")
 		if err == nil && n != len(sharedGPUs) {
 			err = fmt.Errorf("%d GPUs are offered in turns, not %d: is the chart installed with test/e2e/values.yaml?", n, len(sharedGPUs))
 		}
@@ -32,8 +32,8 @@ func timeSlicingInParallel(t *testing.T) *namespace {
 	return newNamespace(t, c)
 }
 
-// wantShare makes a pod that wants a share of one GPU.
-func (ns *namespace) wantShare(pod string, index int) {
+// createShare makes a pod that wants a share of one GPU.
+func (ns *namespace) createShare(pod string, index int) {
 	ns.t.Helper()
 	ns.create(workload{name: pod, ref: "share", request: request{
 		class: "timeslice.gpu.prism.dev", selectors: []string{fmt.Sprintf(`device.attributes["gpu.prism.dev"].index == %d`, index)},
@@ -70,10 +70,10 @@ func TestTimeSliceShared(t *testing.T) {
 	}
 	for i := range shareReplicas {
 		pod := fmt.Sprintf("other-%d", i)
-		ns.wantShare(pod, other) // pod by pod, as above
+		ns.createShare(pod, other) // pod by pod, as above
 		ns.share(pod, "share")
 	}
-	ns.wantShare("waits", other)
+	ns.createShare("waits", other)
 	ns.waits("waits")
 	ns.delete("pod", "other-1")
 	ns.share("waits", "share")
@@ -97,7 +97,7 @@ func TestTimeSliceAndWhole(t *testing.T) {
 	ns := timeSlicingInParallel(t)
 	ns.apply("timeslice-and-whole/share.yaml")
 	first := ns.share("share-of-gpu-3", "gpu")
-	ns.wantShare("second", sharedGPUs[0])
+	ns.createShare("second", sharedGPUs[0])
 	require.Equal(t, first.UUID, ns.share("second", "share").UUID)
 
 	ns.apply("timeslice-and-whole/whole.yaml")
@@ -115,7 +115,7 @@ func TestTimeSliceAndWhole(t *testing.T) {
 	require.Equal(t, first.UUID, whole[0].UUID)
 	ns.sees("all-of-gpu-3", "main", whole...)
 
-	ns.wantShare("again", sharedGPUs[0])
+	ns.createShare("again", sharedGPUs[0])
 	ns.waits("again")
 	ns.delete("pod", "all-of-gpu-3")
 	ns.share("again", "share")

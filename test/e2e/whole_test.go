@@ -143,7 +143,7 @@ func TestWholeNodeReboots(t *testing.T) {
 	start := time.Now()
 	require.NoError(t, ns.learn())
 	ns.plugin(t)
-	ns.offers(t, ns.gpus.size, startLimit)
+	ns.advertises(t, ns.gpus.size, startLimit)
 	t.Logf("the plugin was back %.1f s after the node", time.Since(start).Seconds())
 	t.Parallel()
 	eventually(t, 2*time.Minute, func() error { return ns.startedAgain(before) })
