@@ -20,8 +20,8 @@ var refusedConfigs = map[string][]string{
 	"not-served":    {"ProfilerConfig is not served by this version of the driver"},
 }
 
-// sliceWithInterval asks for a slice and for what only a whole GPU can have.
-const sliceWithInterval = `{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: slice}, spec: {devices: {
+// migWithInterval requests a MIG device with what only a whole GPU can have.
+const migWithInterval = `{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: slice}, spec: {devices: {
 requests: [{name: slice, exactly: {deviceClassName: mig.gpu.prism.dev}}],
 config: [{requests: [slice], opaque: {driver: gpu.prism.dev, parameters: {
 apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, sharing: {timeSlicing: {interval: Long}}}}}]}}}`
@@ -35,7 +35,7 @@ func TestAdmission_InvalidConfig_Refused(t *testing.T) {
 		ns.isDenied(name, err, append(parts, `spec.spec.devices.config[0].opaque.parameters: request "gpu": `)...)
 		assert.True(t, apierrors.IsNotFound(ns.read(nil, "resourceclaimtemplate", name)), "it is not stored")
 	}
-	_, err := ns.run(sliceWithInterval, ns.kubectl("--namespace", ns.name, "create", "--filename=-")...)
+	_, err := ns.run(migWithInterval, ns.kubectl("--namespace", ns.name, "create", "--filename=-")...)
 	ns.isDenied("slice", err, `spec.devices.config[0].opaque.parameters: request "slice": GPUConfig.sharing is not for a MIG device`, "valid for it is")
 	ns.do("apply", "--dry-run=server", "--filename", ns.spec("time-slicing-interval/pod.yaml"))
 }

@@ -33,11 +33,11 @@ type grant struct {
 	ProductName   string `json:"productName"`
 	DriverVersion string `json:"driverVersion"`
 
-	// Of shares alone.
+	// Only of shares.
 	Replicas  int    `json:"replicas"`
 	ShareName string `json:"shareName"`
 
-	// Of MIG devices alone.
+	// Only of MIG devices.
 	ParentUUID string    `json:"parentUUID"`
 	Profile    string    `json:"profile"`
 	Placement  placement `json:"placement"`

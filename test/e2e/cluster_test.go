@@ -23,8 +23,8 @@ const (
 	gpuClass = driverName
 	// commandLimit ends a program that hangs.
 	commandLimit = 3 * time.Minute
-	// nodeGPUs is how many GPUs the node has. Those from index firstMIG on are offered in slices too, as values.yaml says, and those of
-	// sharedGPUs in turns.
+	// nodeGPUs is how many GPUs the node has. Those from index firstMIG on are advertised as MIG devices too, as values.yaml says,
+	// and those of sharedGPUs as time-sliced shares.
 	nodeGPUs, firstMIG = 8, 6
 )
 
@@ -138,7 +138,7 @@ func (c *cluster) must(t *testing.T, line ...string) string {
 	return out
 }
 
-// interval is the time between two looks at something that changes.
+// interval is the time between two reads of something that changes.
 const interval = 100 * time.Millisecond
 
 // eventually repeats a check until it is content. The last complaint fails the test when time is up.

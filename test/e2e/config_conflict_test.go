@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestDevicePluginConflict: while a device plugin hands out the GPUs too, no new claim gets one: none is allocated, whether the API server
+// TestDevicePluginConflict: while a device plugin allocates the GPUs too, no new claim gets one: none is allocated, whether the API server
 // keeps taints or not, and one that was allocated before is not prepared. Running pods keep theirs.
 func TestDevicePluginConflict(t *testing.T) {
 	ns := exclusive(t)

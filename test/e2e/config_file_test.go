@@ -41,7 +41,7 @@ func TestConfigByFile(t *testing.T) {
 	eventually(t, startLimit, func() error { return errors.Join(ns.migDevicesOf(6, 0), ns.migDevicesOf(7, placements)) })
 	assert.NoError(t, ns.measures(plugin, `prism_node_config_problem{reason="ConfigRefused"}`, "0"))
 	ns.sees("held", "main", held)
-	assert.Equal(t, plugin.UID, ns.plugin(t).UID, "no plugin was started anew")
+	assert.Equal(t, plugin.UID, ns.plugin(t).UID, "no plugin was restarted")
 	ns.delete("pod", "held")
 	require.NoError(t, ns.silence())
 }

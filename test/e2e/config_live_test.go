@@ -13,7 +13,7 @@ import (
 // configLabel chooses a node's configuration, of those in values.yaml.
 const configLabel = "nvidia.com/device-plugin.config"
 
-// TestConfigByLabel: another label is in force on free GPUs at once. A GPU in use keeps what it is offered as, gives nothing of it to new
+// TestConfigByLabel: another label is in force on free GPUs at once. A GPU in use keeps its layout, gets no new
 // claims, and changes when its pod ends.
 func TestConfigByLabel(t *testing.T) {
 	needs(t, deviceTaints)
@@ -26,8 +26,8 @@ func TestConfigByLabel(t *testing.T) {
 	start := time.Now()
 	eventually(t, startLimit, func() error { return ns.migDevicesOf(6, 0) })
 	t.Logf("the free GPU changed %.1f s after the label", time.Since(start).Seconds())
-	require.NoError(t, ns.migDevicesOf(7, placements), "a GPU in use keeps what it is offered as")
-	assert.Len(t, ns.mustTainted(7), placements+1, "and gives nothing of it")
+	require.NoError(t, ns.migDevicesOf(7, placements), "a GPU in use keeps its layout")
+	assert.Len(t, ns.mustTainted(7), placements+1, "and gets no new claims")
 	assert.Empty(t, ns.mustTainted(6))
 	eventually(t, startLimit, func() error { return ns.measures(plugin, "prism_gpus_changing", "1") })
 	ns.createMIG("late", "1g.10gb", 7)
@@ -44,7 +44,7 @@ func TestConfigByLabel(t *testing.T) {
 	ns.configured(t, "")
 	ns.advertisesMIG(t, startLimit)
 	ns.migDevice("late")
-	assert.Equal(t, plugin.UID, ns.plugin(t).UID, "no plugin was started anew")
+	assert.Equal(t, plugin.UID, ns.plugin(t).UID, "no plugin was restarted")
 	require.NoError(t, ns.silence())
 }
 
@@ -67,7 +67,7 @@ func TestConfigUnknown(t *testing.T) {
 	ns.advertisesMIG(t, startLimit)
 }
 
-// configured gives the node the label, or takes it away, until the test has ended.
+// configured sets the node's label, or removes it, until the test has ended.
 func (ns *namespace) configured(t *testing.T, name string) {
 	t.Helper()
 	label := func(value string) []string {
@@ -82,9 +82,9 @@ func (ns *namespace) configured(t *testing.T, name string) {
 
 // migDevicesOf complains unless so many placements of a GPU are published.
 func (c *cluster) migDevicesOf(index, want int) error {
-	offered, err := c.placementsOf(index)
-	if err == nil && len(slices.Compact(offered)) != want {
-		err = fmt.Errorf("GPU %d is offered as %v", index, offered)
+	published, err := c.placementsOf(index)
+	if err == nil && len(slices.Compact(published)) != want {
+		err = fmt.Errorf("GPU %d is advertised as %v", index, published)
 	}
 	return err
 }

@@ -42,7 +42,7 @@ var (
 	smiMIGLine = regexp.MustCompile(`^  MIG \S+ +Device +\d+: \(UUID: (MIG-[0-9a-f-]{36})\)$`)
 )
 
-// inspect looks around in a container.
+// inspect lists what a container has of GPUs.
 func (ns *namespace) inspect(pod, container string) view {
 	ns.t.Helper()
 	v := view{devices: map[string]numbers{}, libraries: map[string]bool{}}

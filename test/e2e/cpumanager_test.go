@@ -23,12 +23,12 @@ var (
 	wholeCPU  = amounts{corev1.ResourceCPU: "1", corev1.ResourceMemory: "64Mi"}
 )
 
-// TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates: the kubelet updates a container's control group when other pods are given
+// TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates: the kubelet updates a container's control group when other pods get
 // CPUs, and its device rules must not change with that. It has a cluster of its own, whose kubelets have the static policy.
 func TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates(t *testing.T) {
 	c := open(t)
 	if runtime.NumCPU() < 2 {
-		t.Skip("the kubelet keeps one CPU, and there is no other one to give to a pod")
+		t.Skip("the kubelet keeps one CPU, and there is no other one for a pod")
 	}
 	require.Equal(t, "static", c.cpuManagerPolicy(t), "boot the cluster with the KUBELET_CONFIG of hack/e2e.sh")
 	ns := exclusive(t)
@@ -112,7 +112,7 @@ func (ns *namespace) updated(pod string) error {
 	return errors.New("the control group of pod " + pod + " was not updated")
 }
 
-// openScript makes a device node for each number that it is given, besides those that are there, and says how opening each of them ends.
+// openScript makes a device node for each of its arguments, in addition to those that are there, and says how opening each of them ends.
 const openScript = `
 for minor in "$@"; do rm -f "/tmp/minor$minor"; mknod "/tmp/minor$minor" c 195 "$minor"; done
 for n in /dev/nvidia* /tmp/minor*; do

@@ -14,7 +14,7 @@ import (
 // driverLimit is how long the plugin may take to notice that a driver came or went.
 const driverLimit = 40 * time.Second
 
-// TestWholeDriverUnloaded: without a driver the node offers nothing; the same plugin process goes on when it is back.
+// TestWholeDriverUnloaded: without a driver the node advertises nothing; the same plugin process goes on when it is back.
 func TestWholeDriverUnloaded(t *testing.T) {
 	ns := exclusive(t)
 	before := ns.plugin(t)
@@ -29,7 +29,7 @@ func TestWholeDriverUnloaded(t *testing.T) {
 	})
 	start := time.Now()
 	ns.advertises(t, 0, driverLimit)
-	t.Logf("the node offered nothing %.1f s after the driver was unloaded", time.Since(start).Seconds())
+	t.Logf("the node advertised nothing %.1f s after the driver was unloaded", time.Since(start).Seconds())
 	ns.apply("whole-gpu/pod.yaml")
 	assert.Contains(t, ns.event("whole-gpu", "FailedScheduling", startLimit), "cannot allocate all claims")
 
@@ -44,7 +44,7 @@ func TestWholeDriverUnloaded(t *testing.T) {
 	assert.Equal(t, before.Status.ContainerStatuses[0].ContainerID, after.Status.ContainerStatuses[0].ContainerID)
 }
 
-// TestWholeDriverUpgraded: a process cannot load another version of the library, so the plugin ends well and starts anew.
+// TestWholeDriverUpgraded: a process cannot load another version of the library, so the plugin exits with 0 and is restarted.
 func TestWholeDriverUpgraded(t *testing.T) {
 	ns := exclusive(t)
 	before := ns.freshPlugin(t)

@@ -84,7 +84,8 @@ func TestExtendedResourceNames(t *testing.T) {
 	eventually(t, startLimit, func() error { return ns.requests("nvidia.com/gpu.shared", 2) })
 }
 
-// TestExtendedResourceClass_Deleted_PodKeepsItsGPU: a pod keeps its GPU when the class goes that it was given by; one of the controller's comes back.
+// TestExtendedResourceClass_Deleted_PodKeepsItsGPU: a pod keeps its GPU when the class is
+// deleted that it was allocated by; the controller creates its own again.
 func TestExtendedResourceClass_Deleted_PodKeepsItsGPU(t *testing.T) {
 	needs(t, extendedResources)
 	ns := exclusive(t)
@@ -138,7 +139,7 @@ func TestExtendedResourceTimeSlicing(t *testing.T) {
 	eventually(t, startLimit, func() error {
 		n, err := ns.advertised("timeslice")
 		if err == nil && n != ns.gpus.size {
-			err = fmt.Errorf("%d GPUs are offered in turns", n)
+			err = fmt.Errorf("%d GPUs are advertised as shares", n)
 		}
 		return err
 	})
@@ -163,7 +164,7 @@ func TestExtendedResourceTimeSlicing(t *testing.T) {
 
 	has := map[string]int{}
 	for i := range 3 {
-		pod := fmt.Sprintf("turns-%d", i)
+		pod := fmt.Sprintf("share-%d", i)
 		ns.create(limited(pod, "nvidia.com/gpu", 1))
 		grants := ns.requested(pod)
 		assert.Equal(t, "timeslice", grants[0].Type)
@@ -177,7 +178,7 @@ func TestExtendedResourceTimeSlicing(t *testing.T) {
 		"request for 'nvidia.com/gpu: 2' too large: maximum request size for shared resources is 1")
 }
 
-// TestExtendedResourceMIG: a pod asks for a MIG slice by the name that the controller's class has.
+// TestExtendedResourceMIG: a pod requests a MIG device by the name that the controller's class has.
 func TestExtendedResourceMIG(t *testing.T) {
 	needs(t, extendedResources)
 	ns := migInParallel(t)
@@ -186,13 +187,13 @@ func TestExtendedResourceMIG(t *testing.T) {
 	classes, err := ns.resourceNames()
 	require.NoError(t, err)
 	require.Equal(t, controllerName, classes[name].Labels["app.kubernetes.io/managed-by"])
-	ns.create(limited("slice", name, 1))
-	grants := ns.requested("slice")
+	ns.create(limited("mig", name, 1))
+	grants := ns.requested("mig")
 	assert.Equal(t, "2g.20gb", grants[0].Profile)
 	require.NoError(t, ns.silence())
 }
 
-// TestExtendedResourceMIGStrategySingle: where the configuration says so, nvidia.com/gpu is a MIG slice.
+// TestExtendedResourceMIGStrategySingle: where the configuration says so, nvidia.com/gpu is a MIG device.
 func TestExtendedResourceMIGStrategySingle(t *testing.T) {
 	needs(t, extendedResources)
 	ns := migExclusive(t)
@@ -315,7 +316,7 @@ func (ns *namespace) requests(resource string, n int) error {
 	return err
 }
 
-// kill ends the controller that leads as a crash of its node would: it does not give the lead back, and does not start again.
+// kill ends the controller that leads as a crash of its node would: it does not release the lease, and is not restarted.
 func (c *cluster) kill(t *testing.T, leader string) {
 	t.Helper()
 	var pod corev1.Pod
@@ -325,7 +326,7 @@ func (c *cluster) kill(t *testing.T, leader string) {
 	var lease coordinationapi.Lease
 	require.NoError(t, c.get(&lease, "lease", controllerName, "--namespace", system))
 	require.NotNil(t, lease.Spec.HolderIdentity)
-	require.Contains(t, *lease.Spec.HolderIdentity, leader+"_", "the lead was given back")
+	require.Contains(t, *lease.Spec.HolderIdentity, leader+"_", "the lease was released")
 }
 
 // leader waits for a controller that leads and is not the one before.

@@ -25,7 +25,7 @@ func TestMIGByCapacity(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestMIGByCapacity_NoCapacity_Refused: without a capacity that MIG devices alone have, the class would match any device.
+// TestMIGByCapacity_NoCapacity_Refused: without a capacity that only MIG devices have, the class would match any device.
 func TestMIGByCapacity_NoCapacity_Refused(t *testing.T) {
 	needs(t, consumableCapacity)
 	ns := inParallel(t, 0)

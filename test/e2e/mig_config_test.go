@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMIGConfigInvalid_GPUKeepsItsLayout: a configuration that a GPU cannot give is told to the administrator with what it can, and harms nobody: the
-// GPU is offered as before, also after a restart, and the others as it says. A good one is in force when the GPU is free.
+// TestMIGConfigInvalid_GPUKeepsItsLayout: a configuration that a GPU does not support is reported with what it
+// supports: the GPU is advertised as before, also after a restart, and the others as it says. A good one is in force when the GPU is free.
 func TestMIGConfigInvalid_GPUKeepsItsLayout(t *testing.T) {
 	ns := migExclusive(t)
 	back := ns.configure(t, "select.indices={7}", "modes={whole,mig}", "mig.profiles={1g.10gb,9g.90gb}")
@@ -30,12 +30,12 @@ func TestMIGConfigInvalid_GPUKeepsItsLayout(t *testing.T) {
 	ns.do("delete", "pod", "--namespace", system, "--selector", pluginSelector)
 	ns.plugin(t)
 	always(t, 3*time.Second, func() error { return errors.Join(ns.migDevicesOf(6, 0), ns.migDevicesOf(7, placements)) })
-	ns.createMIG("slice", "1g.10gb", 7)
-	held := ns.migDevice("slice")
+	ns.createMIG("mig", "1g.10gb", 7)
+	held := ns.migDevice("mig")
 
 	back()
 	ns.advertisesMIG(t, startLimit)
-	ns.sees("slice", "main", held)
+	ns.sees("mig", "main", held)
 	require.NoError(t, ns.silence())
 }
 

@@ -20,7 +20,7 @@ type placement struct {
 	Size  int `json:"size"`
 }
 
-// partitions is how a GPU is cut, as the hardware says.
+// partitions is how a GPU is partitioned, as the hardware says.
 type partitions struct {
 	Ordinal   int    `json:"ordinal"`
 	UUID      string `json:"uuid"`
@@ -35,7 +35,7 @@ type partitions struct {
 	} `json:"migDevices"`
 }
 
-// partitions tells how the GPUs are cut, by index.
+// partitions lists how the GPUs are partitioned, by index.
 func (c *cluster) partitions() ([]partitions, error) {
 	var state struct{ GPUs []partitions }
 	out, err := c.run("", c.simgpu("state")...)
@@ -48,7 +48,7 @@ func (c *cluster) partitions() ([]partitions, error) {
 	return state.GPUs, nil
 }
 
-// mustPartitions tells how one GPU is cut.
+// mustPartitions is how one GPU is partitioned.
 func (c *cluster) mustPartitions(t *testing.T, index int) partitions {
 	t.Helper()
 	gpus, err := c.partitions()
@@ -102,7 +102,7 @@ func (c *cluster) leavesNoInstance(t *testing.T) {
 // placements is how many there are on an H100, of all profiles.
 const placements = 25
 
-// advertisesMIG waits until every placement of the GPUs that are offered in slices is published.
+// advertisesMIG waits until every placement of the GPUs that are advertised as MIG devices is published.
 func (c *cluster) advertisesMIG(t *testing.T, within time.Duration) {
 	t.Helper()
 	want := (c.gpus.size - firstMIG) * placements
@@ -120,7 +120,7 @@ func migPod(name, class string, selectors ...string) workload {
 	return workload{name: name, ref: "slice", request: request{class: class, selectors: selectors}}
 }
 
-// createMIG makes a pod that wants a slice of a profile on one GPU.
+// createMIG creates a pod with a MIG device of a profile on one GPU.
 func (ns *namespace) createMIG(pod, profile string, index int) {
 	ns.t.Helper()
 	const attribute = `device.attributes["gpu.prism.dev"].`

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMIGDisjoint: where the API server keeps no counters, a GPU that may be whole or cut is whole, one that may only be cut has a fixed
-// set of slices that can all be at once, and the administrator is told.
+// TestMIGDisjoint: where the API server keeps no counters, a GPU that may be whole or partitioned is whole, one that may only be
+// partitioned has a fixed set of MIG devices that can all exist at once, and an Event reports it.
 func TestMIGDisjoint(t *testing.T) {
 	lacks(t, partitionableDevices)
 	open(t).leavesNoInstance(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMIGDevice_InUseAfterItsPod_OverlapTainted: a slice that a process still uses when its pod is gone keeps new claims from what overlaps with it, and from
-// nothing else, until the process ends.
+// TestMIGDevice_InUseAfterItsPod_OverlapTainted: a MIG device that a process still uses when its pod
+// is gone keeps new claims from what overlaps with it, and from nothing else, until the process exits.
 func TestMIGDevice_InUseAfterItsPod_OverlapTainted(t *testing.T) {
 	needs(t, deviceTaints)
 	ns := migInParallel(t)
@@ -22,7 +22,7 @@ func TestMIGDevice_InUseAfterItsPod_OverlapTainted(t *testing.T) {
 	require.Empty(t, ns.mustTainted(7))
 
 	ns.do("delete", "--wait=false", "pod", "held")
-	// The slice at 4 and 5: what overlaps with it.
+	// At memory slices 4 and 5: what overlaps with it.
 	require.Equal(t, placement{Start: 4, Size: 2}, held.Placement)
 	want := []string{"1g.10gb+me@4", "1g.10gb+me@5", "1g.10gb@4", "1g.10gb@5", "1g.20gb@4", "2g.20gb@4", "3g.40gb@4", "7g.80gb@0", "gpu"}
 	eventually(t, startLimit, func() error {
@@ -31,13 +31,13 @@ func TestMIGDevice_InUseAfterItsPod_OverlapTainted(t *testing.T) {
 		}
 		return nil
 	})
-	ns.createMIG("beside", "2g.20gb", 7)
-	assert.Equal(t, placement{Start: 2, Size: 2}, ns.migDevice("beside").Placement)
+	ns.createMIG("another", "2g.20gb", 7)
+	assert.Equal(t, placement{Start: 2, Size: 2}, ns.migDevice("another").Placement)
 
 	ns.must(t, ns.simgpu("inject", "release", held.UUID)...)
 	start := time.Now()
 	ns.do("wait", "--for=delete", "--timeout=90s", "pod/held")
-	t.Logf("the pod was gone %.1f s after the process that used its slice", time.Since(start).Seconds())
+	t.Logf("the pod was gone %.1f s after the process that used its MIG device", time.Since(start).Seconds())
 	require.NoError(t, ns.instances(7, 1))
 	eventually(t, startLimit, func() error {
 		if tainted := ns.mustTainted(7); len(tainted) > 0 {
@@ -48,11 +48,11 @@ func TestMIGDevice_InUseAfterItsPod_OverlapTainted(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestMIGModeInUse: MIG mode cannot change while somebody uses the GPU. The claim's status says so while the call goes on, which
+// TestMIGModeInUse: MIG mode cannot change while a process uses the GPU. The claim's status says so while the call goes on, which
 // succeeds when the GPU is free.
 func TestMIGModeInUse(t *testing.T) {
 	ns := migInParallel(t)
-	ns.apply("mig-and-whole/whole.yaml") // turns it off
+	ns.apply("mig-and-whole/whole.yaml") // disables it
 	gpu := ns.grantedTo(ns.ready("all-of-gpu-7"), "gpu")[0].UUID
 	ns.delete("pod", "all-of-gpu-7")
 	ns.holds(gpu)

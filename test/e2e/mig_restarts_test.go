@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMIGKubeletRestarts: a pod keeps its slice, and others get theirs beside it.
+// TestMIGKubeletRestarts: a pod keeps its MIG device, and others get theirs on the same GPU.
 func TestMIGKubeletRestarts(t *testing.T) {
 	ns := migExclusive(t)
 	ns.createMIG("stays", "2g.20gb", 7)
@@ -21,7 +21,7 @@ func TestMIGKubeletRestarts(t *testing.T) {
 	start := time.Now()
 	ns.createMIG("comes", "2g.20gb", 7)
 	gets := ns.migDevice("comes")
-	t.Logf("a new pod had its slice %.1f s after the kubelet's restart", time.Since(start).Seconds())
+	t.Logf("a new pod had its MIG device %.1f s after the kubelet's restart", time.Since(start).Seconds())
 	assert.NotEqual(t, has.Placement, gets.Placement)
 
 	after := ns.ready("stays")
@@ -62,13 +62,13 @@ func TestMIGPluginKilledInCreation(t *testing.T) {
 	// The kubelet asks again only after a minute or more; one that starts does so at once.
 	ns.must(t, ns.localcluster("restart", nodeName, "kubelet")...)
 	gets := ns.migDevice("stays")
-	t.Logf("the pod that stayed had its slice after %.1f s", time.Since(start).Seconds())
+	t.Logf("the pod that stayed had its MIG device after %.1f s", time.Since(start).Seconds())
 	assert.NotEqual(t, has.UUID, gets.UUID)
 	require.NoError(t, ns.instances(7, 2))
 	ns.sees("before", "main", has)
 }
 
-// TestMIGPluginDeletedInCreation: a plugin that is told to end while it makes one slice and removes another does both to the end.
+// TestMIGPluginDeletedInCreation: a plugin that is stopped while it creates one MIG device and destroys another completes both.
 func TestMIGPluginDeletedInCreation(t *testing.T) {
 	ns := migExclusive(t)
 	before, err := ns.kept()
@@ -90,7 +90,7 @@ func TestMIGPluginDeletedInCreation(t *testing.T) {
 	require.NoError(t, ns.halfMade(7), "it is not made yet")
 	start := time.Now()
 	ns.migDevice("comes")
-	t.Logf("the pod had its slice %.1f s after the plugin was deleted", time.Since(start).Seconds())
+	t.Logf("the pod had its MIG device %.1f s after the plugin was deleted", time.Since(start).Seconds())
 	fast()
 	eventually(t, startLimit, func() error { return ns.gone(old.pod) })
 	ns.plugin(t)

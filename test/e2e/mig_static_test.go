@@ -18,14 +18,14 @@ import (
 // staticLimit is how long the plugin may take to notice what an administrator did to a GPU.
 const staticLimit = 40 * time.Second
 
-// with3gAt4 is what an H100 offers when an administrator has made a 3g.40gb at memory slice 4: that one, and what does not reach
+// with3gAt4 is what an H100 is advertised as when an administrator has made a 3g.40gb at memory slice 4: that one, and what does not reach
 // there.
 var with3gAt4 = []string{
 	"1g.10gb+me@0", "1g.10gb+me@1", "1g.10gb+me@2", "1g.10gb+me@3", "1g.10gb@0", "1g.10gb@1", "1g.10gb@2", "1g.10gb@3",
 	"1g.20gb@0", "1g.20gb@2", "2g.20gb@0", "2g.20gb@2", "3g.40gb@0", "3g.40gb@4", "4g.40gb@0",
 }
 
-// TestMIGStaticDevice: what an administrator made is offered at its place instead of what overlaps with it, given to claims, and
+// TestMIGStaticDevice: what an administrator created is advertised instead of what overlaps with it, prepared for claims, and
 // never removed.
 func TestMIGStaticDevice(t *testing.T) {
 	ns := migExclusive(t)
@@ -44,22 +44,22 @@ func TestMIGStaticDevice(t *testing.T) {
 	require.Len(t, made, 1)
 
 	eventually(t, staticLimit, func() error {
-		offered, err := ns.placementsOf(7)
-		if diff := cmp.Diff(with3gAt4, offered); err == nil && diff != "" {
-			err = fmt.Errorf("what is offered of GPU 7 (-want +got):\n%s", diff)
+		published, err := ns.placementsOf(7)
+		if diff := cmp.Diff(with3gAt4, published); err == nil && diff != "" {
+			err = fmt.Errorf("what is published of GPU 7 (-want +got):\n%s", diff)
 		}
 		return err
 	})
 	whole, err := ns.advertised("gpu")
 	require.NoError(t, err)
-	assert.Equal(t, nodeGPUs-1, whole, "a GPU that an administrator has cut is not offered whole")
+	assert.Equal(t, nodeGPUs-1, whole, "a GPU that an administrator has partitioned is not advertised whole")
 
-	ns.createMIG("given", "3g.40gb", 7)
-	got := ns.migDevice("given")
+	ns.createMIG("static", "3g.40gb", 7)
+	got := ns.migDevice("static")
 	assert.Equal(t, made[0].UUID, got.UUID)
-	ns.createMIG("beside", "2g.20gb", 7)
-	assert.Less(t, ns.migDevice("beside").Placement.Start, 4)
-	ns.delete("pod", "given", "beside")
+	ns.createMIG("another", "2g.20gb", 7)
+	assert.Less(t, ns.migDevice("another").Placement.Start, 4)
+	ns.delete("pod", "static", "another")
 	eventually(t, startLimit, func() error { return ns.instances(7, 1) })
 	require.Equal(t, made, ns.mustPartitions(t, 7).Instances, "the static device is as it was")
 
@@ -78,11 +78,11 @@ func TestMIGStaticDevice(t *testing.T) {
 	start := time.Now()
 	ns.advertisesMIG(t, staticLimit)
 	ns.advertises(t, ns.gpus.size, staticLimit)
-	t.Logf("everything was offered again %.1f s after the administrator had removed the instance", time.Since(start).Seconds())
+	t.Logf("everything was advertised again %.1f s after the administrator had removed the instance", time.Since(start).Seconds())
 }
 
-// TestMIGStaticDeviceShared: a slice that an administrator made is for as many claims as its replicas say, all of which see that one
-// slice, and the next one waits for one of them to end.
+// TestMIGStaticDeviceShared: a MIG device that an administrator created is for as many claims as its replicas say, all of which see
+// that one, and the next one waits for one of them to end.
 func TestMIGStaticDeviceShared(t *testing.T) {
 	needs(t, consumableCapacity)
 	ns := migExclusive(t)
@@ -121,7 +121,7 @@ func TestMIGStaticDeviceShared(t *testing.T) {
 	has("third")
 	has("second")
 	ns.delete("pod", "second", "third", "small", "small-too")
-	require.Equal(t, made, ns.mustPartitions(t, 7).Instances, "nobody removes what the administrator made")
+	require.Equal(t, made, ns.mustPartitions(t, 7).Instances, "what the administrator created stays")
 	require.NoError(t, ns.silence())
 	remove()
 	back()

@@ -48,7 +48,7 @@ func TestMIGDevice_EveryKindOfRequest_Prepared(t *testing.T) {
 	}
 }
 
-// TestMIGFourInOne: four different slices of one GPU, each for another container of a pod.
+// TestMIGFourInOne: four different MIG devices of one GPU, each for another container of a pod.
 func TestMIGFourInOne(t *testing.T) {
 	ns := migInParallel(t)
 	ns.apply("mig-four-in-one/pod.yaml")
@@ -68,11 +68,11 @@ func TestMIGFourInOne(t *testing.T) {
 func TestMIGSevenOnOneGPU(t *testing.T) {
 	ns := migInParallel(t)
 	for i := range 7 {
-		ns.createMIG(fmt.Sprintf("slice-%d", i), "1g.10gb", 7)
+		ns.createMIG(fmt.Sprintf("mig-%d", i), "1g.10gb", 7)
 	}
 	seen, starts := map[string]bool{}, map[int]bool{}
 	for i := range 7 {
-		g := ns.migDevice(fmt.Sprintf("slice-%d", i))
+		g := ns.migDevice(fmt.Sprintf("mig-%d", i))
 		seen[g.UUID], starts[g.Placement.Start] = true, true
 	}
 	require.Len(t, seen, 7)
@@ -80,18 +80,19 @@ func TestMIGSevenOnOneGPU(t *testing.T) {
 
 	ns.createMIG("eighth", "1g.10gb", 7)
 	ns.waits("eighth")
-	ended := ns.grantedTo(ns.pod("slice-3"), "slice")[0]
-	ns.delete("pod", "slice-3")
+	ended := ns.grantedTo(ns.pod("mig-3"), "slice")[0]
+	ns.delete("pod", "mig-3")
 	start := time.Now()
 	gets := ns.migDevice("eighth")
 	t.Logf("the eighth pod ran %.1f s after one of seven had ended", time.Since(start).Seconds())
 	assert.Equal(t, ended.Placement, gets.Placement)
 	assert.Equal(t, ended.UUID, gets.UUID, "a UUID names a place, and no creation")
-	ns.sees("slice-0", "main", ns.grantedTo(ns.pod("slice-0"), "slice")...)
+	ns.sees("mig-0", "main", ns.grantedTo(ns.pod("mig-0"), "slice")...)
 	require.NoError(t, ns.silence())
 }
 
-// TestMIGAndWhole: who wants the whole GPU waits for the last of its slices to end, and who wants a slice for the whole GPU.
+// TestMIGAndWhole: a request for the whole GPU waits for the last of its MIG devices to be released, and one for a MIG device for the
+// whole GPU.
 func TestMIGAndWhole(t *testing.T) {
 	ns := migInParallel(t)
 	ns.apply("mig-and-whole/slices.yaml")
@@ -106,7 +107,7 @@ func TestMIGAndWhole(t *testing.T) {
 		if err := ns.read(&pod, "pod", "all-of-gpu-7"); err != nil || pod.Spec.NodeName == "" {
 			return err
 		}
-		return fmt.Errorf("the whole GPU was given while one of its slices is in use")
+		return fmt.Errorf("the whole GPU was allocated while one of its MIG devices is in use")
 	})
 	ns.sees("right", "main", right)
 

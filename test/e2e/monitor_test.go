@@ -19,7 +19,7 @@ func TestWholeAdminNeedsLabel(t *testing.T) {
 	require.ErrorContains(t, err, "admin access to devices requires")
 }
 
-// TestWholeAdminSeesGPUsInUse: where all GPUs are offered whole, their own class gives them with admin access while all are in use.
+// TestWholeAdminSeesGPUsInUse: where all GPUs are advertised whole, their own class has them with admin access while all are in use.
 func TestWholeAdminSeesGPUsInUse(t *testing.T) {
 	ns := exclusive(t)
 	before, err := ns.pools()
@@ -46,7 +46,7 @@ func TestWholeAdminSeesGPUsInUse(t *testing.T) {
 		assert.Equal(t, "gpu", g.Type)
 	}
 	ns.sees("admin-access", "main", grants...)
-	ns.delete("job", "nine-pods") // what is left looks only, and keeps no GPU from being offered otherwise
+	ns.delete("job", "nine-pods") // admin access keeps no GPU from changing its layout
 }
 
 // pools counts the published devices by pool.
@@ -74,12 +74,12 @@ func (c *cluster) advertisesWholeOnly() error {
 }
 
 // TestMonitorSeesPartitionedGPUsInUse: the monitor device of a node shows its GPUs and MIG devices, whatever claims have of them, to
-// claims with admin access alone.
+// claims with admin access only.
 func TestMonitorSeesPartitionedGPUsInUse(t *testing.T) {
 	ns := migExclusive(t)
 	n, err := ns.advertised("monitor")
 	require.NoError(t, err)
-	require.Zero(t, n, "nobody wanted one yet")
+	require.Zero(t, n, "none is configured yet")
 	ns.withValue(t, "monitorDevices=PerNode")
 	ns.createMIG("first", "1g.10gb", 6)
 	ns.createMIG("second", "3g.40gb", 7)

@@ -26,7 +26,7 @@ type namespace struct {
 	*cluster
 	t    *testing.T
 	name string
-	// claims are those that were looked at, by UID.
+	// claims are those that were read, by UID.
 	claims map[string]bool
 }
 

@@ -17,7 +17,7 @@ const mpsConfig = `{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuCon
   "defaultActiveThreadPercentage": 50, "defaultPinnedDeviceMemoryLimit": "10Gi"}}}`
 
 // TestNVIDIADriver: where Prism has the name of NVIDIA's driver, manifests run that were written for that: their classes, their
-// configuration of whole GPUs and of slices. What is not served is refused by its name.
+// configuration of whole GPUs and of MIG devices. What is not supported is refused by its name.
 func TestNVIDIADriver(t *testing.T) {
 	needs(t, partitionableDevices)
 	c := open(t)
@@ -36,10 +36,10 @@ func TestNVIDIADriver(t *testing.T) {
 	assert.Equal(t, "Long", found[fmt.Sprint(whole[0].Index)])
 
 	ns.apply("nvidia-driver/mig.yaml")
-	slices := ns.grantedTo(ns.ready("mig-pod"), "mig-devices")
-	require.Len(t, slices, 2)
-	assert.Equal(t, slices[0].ParentUUID, slices[1].ParentUUID)
-	small, large := forRequest(t, slices, "mig-small"), forRequest(t, slices, "mig-large")
+	migs := ns.grantedTo(ns.ready("mig-pod"), "mig-devices")
+	require.Len(t, migs, 2)
+	assert.Equal(t, migs[0].ParentUUID, migs[1].ParentUUID)
+	small, large := forRequest(t, migs, "mig-small"), forRequest(t, migs, "mig-large")
 	assert.Equal(t, []string{"1g.10gb", "3g.40gb"}, []string{small[0].Profile, large[0].Profile})
 	ns.sees("mig-pod", "small", small...)
 	ns.sees("mig-pod", "large", large...)

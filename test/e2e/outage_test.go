@@ -58,7 +58,7 @@ func TestWholeAPIServerDown(t *testing.T) {
 		assert.Equal(t, slices[i].UID, after[i].UID)
 		assert.Equal(t, slices[i].Generation, after[i].Generation, "nothing changed, so nothing is published")
 	}
-	ns.must(t, ns.localcluster("restart", nodeName, "kubelet")...) // it, too, looks for new pods again after up to a minute
+	ns.must(t, ns.localcluster("restart", nodeName, "kubelet")...) // it, too, retries after up to a minute
 	ns.apply("shared-by-containers/pod.yaml")
 	grants := ns.grantedTo(ns.ready("two-containers"), "gpu")
 	t.Logf("a new pod had its GPU after %.1f s", time.Since(start).Seconds())
@@ -82,7 +82,7 @@ func (ns *namespace) withoutAPI(do func()) {
 	start()
 	started = true
 	ns.t.Logf("there was no API server for %.1f s", time.Since(begin).Seconds())
-	// They look again after half a minute or more. How long they wait is not what this is about.
+	// They retry after half a minute or more. How long they wait is not what this is about.
 	for _, component := range []string{"controller-manager", "scheduler"} {
 		ns.must(ns.t, ns.localcluster("restart", component)...)
 	}

@@ -84,7 +84,7 @@ func (ns *namespace) token(binding ...string) string {
 	return ns.must(ns.t, ns.kubectl(append([]string{"create", "token", "--namespace", system, pluginName}, binding...)...)...)
 }
 
-// as is a kubectl command line for whoever has the token: the administrator's own certificate must not be in it.
+// as is a kubectl command line for the user that has the token: the administrator's own certificate must not be in it.
 func (ns *namespace) as(token string) []string {
 	ns.t.Helper()
 	var config map[string]any

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWholeResourceSlices_Deleted_PublishedAgain: the devices come back although nobody else would publish them.
+// TestWholeResourceSlices_Deleted_PublishedAgain: the devices come back although nothing else would publish them.
 func TestWholeResourceSlices_Deleted_PublishedAgain(t *testing.T) {
 	ns := exclusive(t)
 	ns.advertises(t, ns.gpus.size, startLimit)

@@ -128,7 +128,7 @@ func (ns *namespace) stream() *podStream {
 	return s
 }
 
-// step looks at the pods and makes as many as are missing.
+// step reads the pods and creates as many as are missing.
 func (s *podStream) step(width int) error {
 	var pods corev1.PodList
 	if err := s.ns.read(&pods, "pods"); err != nil {
@@ -209,7 +209,7 @@ type watched struct {
 	pod   *corev1.Pod
 	log   *os.File
 	began time.Time
-	ended time.Time // known to who ended it
+	ended time.Time // set by rollOver
 }
 
 // watch opens the log of a plugin that runs.

@@ -33,7 +33,7 @@ func TestSpecs_EachIsApplied(t *testing.T) {
 	}
 }
 
-// applied collects the manifests that the tests of this package give to apply.
+// applied collects the manifests that the tests of this package apply.
 func applied(t *testing.T) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob("*_test.go")

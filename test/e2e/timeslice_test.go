@@ -25,7 +25,7 @@ func timeSlicingInParallel(t *testing.T) *namespace {
 	eventually(t, startLimit, func() error {
 		n, err := c.advertised("timeslice")
 		if err == nil && n != len(sharedGPUs) {
-			err = fmt.Errorf("%d GPUs are offered in turns, not %d: is the chart installed with test/e2e/values.yaml?", n, len(sharedGPUs))
+			err = fmt.Errorf("%d GPUs are advertised as shares, not %d: is the chart installed with test/e2e/values.yaml?", n, len(sharedGPUs))
 		}
 		return err
 	})
@@ -92,7 +92,8 @@ func TestTimeSliceSpread(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestTimeSliceAndWhole: who wants the whole GPU waits for the last of its shares to end, and who wants a share for the whole GPU.
+// TestTimeSliceAndWhole: a request for the whole GPU waits for the last of its shares to be released, and one for a share for the whole
+// GPU.
 func TestTimeSliceAndWhole(t *testing.T) {
 	ns := timeSlicingInParallel(t)
 	ns.apply("timeslice-and-whole/share.yaml")
@@ -108,7 +109,7 @@ func TestTimeSliceAndWhole(t *testing.T) {
 		if err := ns.read(&pod, "pod", "all-of-gpu-3"); err != nil || pod.Spec.NodeName == "" {
 			return err
 		}
-		return fmt.Errorf("the whole GPU was given while one of its shares is in use")
+		return fmt.Errorf("the whole GPU was allocated while one of its shares is in use")
 	})
 	ns.delete("pod", "second")
 	whole := ns.grantedTo(ns.ready("all-of-gpu-3"), "gpu")

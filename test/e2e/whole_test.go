@@ -123,14 +123,14 @@ func TestWholeAllGPUsInUse(t *testing.T) {
 	ns.do("exec", running[3], "--", "touch", "/tmp/end")
 	start := time.Now()
 	grants := ns.grantedTo(ns.ready(pending[0]), "gpu")
-	t.Logf("the ninth pod was ready %.1f s after another one was told to end", time.Since(start).Seconds())
+	t.Logf("the ninth pod was ready %.1f s after another one exited", time.Since(start).Seconds())
 	require.Len(t, grants, 1)
 	assert.Equal(t, ended, grants[0].UUID, "the GPU that became free")
 	ns.sees(pending[0], "main", grants...)
 }
 
-// TestWholeNodeReboots: claims of before are prepared anew, for the same GPUs. The kubelet asks before the plugin is back, and
-// then again after a minute or more. That wait is shared with the tests that run beside each other, so this is the last test of
+// TestWholeNodeReboots: claims of before are prepared again, for the same GPUs. The kubelet asks before the plugin is back, and
+// then again after a minute or more. That wait is shared with the tests that run in parallel, so this is the last test of
 // those that run exclusively.
 func TestWholeNodeReboots(t *testing.T) {
 	ns := exclusive(t)
