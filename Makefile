@@ -20,10 +20,10 @@ GOTEST := go test -ldflags=-extldflags=-Wl,-z,lazy
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## Boot a cluster, install the chart, hand a GPU to a pod and show it
+demo: ## Boot a cluster, install the chart and show a pod with a GPU
 	@demo/demo.sh
 
-test: unit ## All that says yes or no: unit, then lifecycle and e2e side by side
+test: unit ## Every test: unit, then lifecycle and e2e side by side
 	@hack/test.sh
 
 unit: tools ## The fast loop
@@ -31,10 +31,10 @@ unit: tools ## The fast loop
 	$(GOTEST) ./api/... ./pkg/... ./cmd/... ./deployments/... ./test/simgpu/... ./test/walls/... ./test/bench/... ./test/scale/...
 	go -C hack/localcluster test ./...
 
-lifecycle: ## The laws of a claim, with processes that are killed everywhere
+lifecycle: ## The invariants of a claim, with processes killed at every fault point
 	@hack/lifecycle.sh
 
-lifecycle-soak: ## Random lives that end anywhere, for DURATION (30m)
+lifecycle-soak: ## Random scenarios for DURATION (30m)
 	@hack/lifecycle.sh soak
 
 fuzz: ## Every fuzz target for FUZZTIME (10s each)
@@ -72,7 +72,7 @@ bench: tools ## Latency and cost of a claim, in numbers
 	@hack/bench.sh
 
 bench-scale: NODES := $(if $(filter file,$(origin NODES)),500,$(NODES))
-bench-scale: tools ## What a layout costs the scheduler, beside NVIDIA's layouts: NODES (500), LAYOUTS
+bench-scale: tools ## What a layout costs the scheduler, compared with NVIDIA's layouts: NODES (500), LAYOUTS
 	@hack/bench-scale.sh
 
 test-gpu: ## Read-only checks on a real GPU, where there is one
