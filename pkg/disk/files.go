@@ -9,7 +9,7 @@ type Files interface {
 	Read(path string) ([]byte, error)
 	// List names the entries of a directory in lexical order; none when the directory does not exist.
 	List(dir string) ([]string, error)
-	// MakeDir makes the directory with its parents; the directory itself gets the permissions given, also when it was there.
+	// MakeDir makes the directory with its parents; the directory itself gets the requested permissions, also when it was there.
 	MakeDir(dir string, perm fs.FileMode) error
 	// Hold takes a directory for this process, exclusively or shared; it waits for others. TryHold does not wait.
 	Hold(dir string, shared bool) (release func(), err error)

@@ -38,7 +38,7 @@ func watching(t *testing.T, path string) *watched {
 	return w
 }
 
-// reads waits until this is what a reader who is called reads.
+// reads waits until this is what a reader that is called reads.
 func (w *watched) reads(want string) {
 	w.t.Helper()
 	limit := time.After(20 * time.Second)

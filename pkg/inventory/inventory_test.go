@@ -24,7 +24,7 @@ func TestRefreshShowsTheNode(t *testing.T) {
 	m := newMachine()
 	i := newInventory(m)
 	before := i.Current()
-	require.ErrorIs(t, before.Err, errNotLooked)
+	require.ErrorIs(t, before.Err, errNotInspected)
 	assert.False(t, i.Status().Usable())
 
 	require.NoError(t, i.Refresh(t.Context()))
@@ -53,7 +53,7 @@ func TestRefreshWithoutChangeIsSilent(t *testing.T) {
 	require.NoError(t, i.Refresh(t.Context()))
 	assert.Same(t, v, i.Current(), "a fault that says the same is no change")
 	requireCurrent(t, v)
-	assert.Equal(t, 1, m.opened, "one session for all looks")
+	assert.Equal(t, 1, m.opened, "one session for all inspections")
 }
 
 func TestOneBadGPUHidesNoOther(t *testing.T) {
@@ -160,7 +160,7 @@ func TestReplacedLibraryNeedsANewProcess(t *testing.T) {
 			require.NoError(t, i.Refresh(t.Context()))
 			m.change(replace)
 			require.ErrorIs(t, i.Refresh(t.Context()), gpu.ErrDriverReplaced)
-			assert.Empty(t, i.Current().Node.GPUs, "nothing can be offered any more")
+			assert.Empty(t, i.Current().Node.GPUs, "nothing can be advertised any more")
 			require.ErrorIs(t, i.Current().Err, gpu.ErrDriverReplaced)
 			assert.Equal(t, 1, m.closed)
 		})
@@ -228,7 +228,7 @@ func TestIncompleteInstallation(t *testing.T) {
 	m.editsErr = fmt.Errorf("libcuda.so.580.95.05: %w", gpu.ErrNotFound)
 	i := newInventory(m)
 	require.ErrorIs(t, i.Refresh(t.Context()), gpu.ErrNotFound)
-	assert.Empty(t, i.Current().Node.GPUs, "no GPU is offered that no program could use")
+	assert.Empty(t, i.Current().Node.GPUs, "no GPU is advertised that no program could use")
 	m.change(func(m *machine) { m.editsErr = nil })
 	require.NoError(t, i.Refresh(t.Context()))
 }
@@ -267,7 +267,7 @@ func TestRun(t *testing.T) {
 
 	m.change(func(m *machine) { m.loaded = "" })
 	c.tick(t)
-	assert.Equal(t, firstRetry, c.waiting(t), "a driver that left is looked for soon")
+	assert.Equal(t, firstRetry, c.waiting(t), "a driver that left is searched for soon")
 	assert.Empty(t, i.Current().Node.GPUs)
 
 	m.change(func(m *machine) { m.installed[0].LibraryID.Inode = 2; m.loaded = "580.95.05" })
@@ -275,7 +275,7 @@ func TestRun(t *testing.T) {
 	select {
 	case err := <-done:
 		require.ErrorIs(t, err, gpu.ErrDriverReplaced)
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(t, "Run goes on with a replaced library")
 	}
 }
@@ -294,7 +294,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	select {
 	case err := <-done:
 		require.NoError(t, err)
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(t, "Run does not end")
 	}
 	assert.Len(t, i.Current().Node.GPUs, 2, "what was published stays")
@@ -314,7 +314,7 @@ func requireReplaced(t *testing.T, v *View) {
 	select {
 	case <-v.Replaced():
 	default:
-		require.Fail(t, "nobody was told of the new view")
+		require.Fail(t, "no subscriber was notified of the new view")
 	}
 }
 
@@ -322,7 +322,7 @@ func requireCurrent(t *testing.T, v *View) {
 	t.Helper()
 	select {
 	case <-v.Replaced():
-		require.Fail(t, "told of a change that is none")
+		require.Fail(t, "notified of a change that is none")
 	default:
 	}
 }

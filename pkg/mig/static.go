@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Static looks for MIG devices that an administrator made. It is a prepare.Static.
+// Static finds MIG devices that an administrator made. It is a prepare.Static.
 type Static struct {
 	// Driver returns the open driver; gpu.ErrDriverNotLoaded without one.
 	Driver func() (gpu.MIGDriver, error)

@@ -68,7 +68,7 @@ func TestWhatAnAdministratorMadeAnew(t *testing.T) {
 	}
 }
 
-// TestThere_MadeAgainJustSo_IsThere: it is what was promised, and nothing tells it from what was there before.
+// TestThere_MadeAgainJustSo_IsThere: it is what was promised, and nothing distinguishes it from what was there before.
 func TestThere_MadeAgainJustSo_IsThere(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
@@ -101,7 +101,7 @@ func TestWhatAnAdministratorMadeCostsTheSameBesideOthers(t *testing.T) {
 	for others := range 7 {
 		before := w.calls()
 		require.NoError(t, w.static().There(t.Context(), w.id, m))
-		assert.EqualValues(t, 6, w.calls()-before, "beside %d", others)
+		assert.EqualValues(t, 6, w.calls()-before, "with %d others", others)
 		if others < 6 {
 			w.administrator(oneSlice, gpu.Placement{Start: others, Size: 1}, true)
 		}

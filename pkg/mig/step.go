@@ -24,7 +24,7 @@ type made struct {
 	gpu.MIGIdentity
 	// Load is the load of the driver in which it was made: no instance outlives it. Empty where it was not known.
 	Load string `json:"load,omitempty"`
-	// Fills: the compute instance has all of the GPU instance. Earlier versions did not say, and went by slices.
+	// Fills: the compute instance has all of the GPU instance. Earlier versions did not say, and compared memory slices.
 	Fills bool `json:"fills,omitempty"`
 }
 
@@ -41,7 +41,7 @@ func (s Step) load() string {
 	return s.Load()
 }
 
-// Check refuses a placement that is not free. Nothing was promised yet, so whatever is there is somebody else's.
+// Check refuses a placement that is not free. Nothing was promised yet, so whatever is there is another owner's.
 func (s Step) Check(ctx context.Context, step checkpoint.Step) error {
 	wanted, driver, err := s.open(step)
 	if err != nil {
@@ -49,12 +49,12 @@ func (s Step) Check(ctx context.Context, step checkpoint.Step) error {
 	}
 	instances, err := driver.Occupied(ctx, step.Target)
 	if err != nil {
-		return fmt.Errorf("looking at the instances of GPU %s: %w", step.Target, err)
+		return fmt.Errorf("inspecting the instances of GPU %s: %w", step.Target, err)
 	}
 	for i := range instances {
 		if instances[i].Placement.Overlaps(wanted.Placement) {
 			return fmt.Errorf("GPU instance %d, which belongs to no claim, is at %s of GPU %s: %w; the administrator can remove it "+
-				"with nvidia-smi mig -dci and -dgi, or keep it: then it is offered as a device of its own", instances[i].ID,
+				"with nvidia-smi mig -dci and -dgi, or keep it: then it is advertised as a device of its own", instances[i].ID,
 				extent(instances[i].Placement), step.Target, gpu.ErrInUse)
 		}
 	}
@@ -76,7 +76,7 @@ func (s Step) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, er
 		if !errors.Is(err, gpu.ErrInUse) {
 			return nil, err
 		}
-		// Somebody took the place since Check. What sits there may look like ours, and is not.
+		// Another program took the place since Check. What sits there may seem ours, and is not.
 		m.GPUInstance = nothing
 		return encode(m), err
 	}
@@ -94,7 +94,7 @@ func encode(m made) json.RawMessage {
 	return raw
 }
 
-// Identify tells what Do made.
+// Identify reports what Do made.
 func (Step) Identify(made json.RawMessage) (id gpu.MIGIdentity, err error) {
 	if err := json.Unmarshal(made, &id); err != nil {
 		return id, fmt.Errorf("reading what was made: %w", err)
@@ -102,7 +102,7 @@ func (Step) Identify(made json.RawMessage) (id gpu.MIGIdentity, err error) {
 	return id, nil
 }
 
-// Verify tells whether what Do made is still there: a driver that is unloaded takes all instances with it. gpu.ErrNotFound: it
+// Verify reports whether what Do made is still there: a driver that is unloaded takes all instances with it. gpu.ErrNotFound: it
 // is gone, or has lost its compute instance. What an administrator has made again just as it was passes for it. A GPU that does not
 // answer is another error, as its instances may be in use.
 func (s Step) Verify(ctx context.Context, step checkpoint.Step) error {
@@ -116,7 +116,7 @@ func (s Step) Verify(ctx context.Context, step checkpoint.Step) error {
 	}
 	var ours *gpu.Instance
 	if !m.lost(s.load()) {
-		ours, err = look(ctx, driver, step.Target, wanted, m, true)
+		ours, err = inspect(ctx, driver, step.Target, wanted, m, true)
 	}
 	if errors.Is(err, gpu.ErrNotFound) {
 		err = fmt.Errorf("%w (%v)", gpu.ErrTimeout, err) //nolint:errorlint // the GPU is not there, which says nothing of the instance

@@ -47,8 +47,8 @@ func TestASliceComesAndGoes(t *testing.T) {
 	w.untouched()
 }
 
-// TestASliceCostsTheSameBesideOthers: what is asked of the driver once the slice is made grows with nothing.
-func TestASliceCostsTheSameBesideOthers(t *testing.T) {
+// TestDo_OtherDevices_CostTheSame: what is asked of the driver once the MIG device is created grows with nothing.
+func TestDo_OtherDevices_CostTheSame(t *testing.T) {
 	t.Parallel()
 	counted := func(others int) (undo, verify uint64) {
 		w := partitioned(t)
@@ -83,7 +83,7 @@ func TestCheckRefusesAPlaceThatIsTaken(t *testing.T) {
 		"the same":      {threeSlices, high, true, "is at memory slices 4-7 of GPU "},
 		"a part of it":  {oneSlice, last, true, "is at memory slice 6 of GPU "},
 		"one half made": {oneSlice, last, false, "is at memory slice 6 of GPU "},
-		"beside it":     {threeSlices, low, true, ""},
+		"next to it":    {threeSlices, low, true, ""},
 		"just before":   {oneSlice, gpu.Placement{Start: 3, Size: 1}, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,14 +98,14 @@ func TestCheckRefusesAPlaceThatIsTaken(t *testing.T) {
 			}
 			require.ErrorIs(t, err, gpu.ErrInUse)
 			require.ErrorContains(t, err, ", which belongs to no claim, "+c.want+string(w.id)+": in use; the administrator can remove it "+
-				"with nvidia-smi mig -dci and -dgi, or keep it: then it is offered as a device of its own")
+				"with nvidia-smi mig -dci and -dgi, or keep it: then it is advertised as a device of its own")
 		})
 	}
 }
 
-// TestUndoFromEveryHalfMadeState: whatever the driver has and whatever is known of it, nothing of the slice is left, and what is
-// beside it stays.
-func TestUndoFromEveryHalfMadeState(t *testing.T) {
+// TestUndo_EveryPartialState_NothingLeft: whatever the driver has and whatever is known of it, nothing of the MIG device is left, and what is
+// next to it stays.
+func TestUndo_EveryPartialState_NothingLeft(t *testing.T) {
 	t.Parallel()
 	for there, make := range map[string]func(*world) checkpoint.Step{
 		"nothing": func(w *world) checkpoint.Step {
@@ -140,9 +140,9 @@ func TestUndoFromEveryHalfMadeState(t *testing.T) {
 				w := partitioned(t)
 				s := make(w)
 				forget(&s)
-				beside := w.administrator(oneSlice, gpu.Placement{Start: 2, Size: 1}, true)
+				other := w.administrator(oneSlice, gpu.Placement{Start: 2, Size: 1}, true)
 				require.NoError(t, w.step().Undo(t.Context(), s))
-				assert.Equal(t, []gpu.Instance{beside}, w.there())
+				assert.Equal(t, []gpu.Instance{other}, w.there())
 			})
 		}
 	}
@@ -199,7 +199,7 @@ func TestDoSaysWhatItMadeBeforeItFailed(t *testing.T) {
 		s.Made, err = w.step().Do(t.Context(), s)
 		require.ErrorContains(t, err, "creating GPU instance 3g.40gb at memory slices 4-7: ")
 		mend()
-		require.Len(t, w.there(), 1, "it was made, and the driver did not tell its id")
+		require.Len(t, w.there(), 1, "it was made, and the driver did not return its id")
 		assert.Empty(t, s.Made)
 		require.NoError(t, w.step().Undo(t.Context(), s))
 		require.Empty(t, w.there(), "%v", answer)
@@ -252,8 +252,8 @@ func TestUndoBelievesWhatItSees(t *testing.T) {
 	assert.Empty(t, w.there())
 }
 
-// TestAGPUThatDoesNotAnswerHasNotLostItsSlices: making them anew would take them from who runs on them.
-func TestAGPUThatDoesNotAnswerHasNotLostItsSlices(t *testing.T) {
+// TestVerify_GPUDoesNotAnswer_NothingLost: making them again would take them from the programs that run on them.
+func TestVerify_GPUDoesNotAnswer_NothingLost(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	s := w.made(oneSlice, last)

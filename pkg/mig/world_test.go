@@ -160,7 +160,7 @@ const (
 	fourSlices  = 5
 )
 
-// slice is the step that makes a slice at a placement.
+// slice is the step that creates a MIG device at a placement.
 func (w *world) slice(profile int, at gpu.Placement) checkpoint.Step {
 	w.t.Helper()
 	names := map[int]string{oneSlice: "1g.10gb", threeSlices: "3g.40gb"}
@@ -169,7 +169,7 @@ func (w *world) slice(profile int, at gpu.Placement) checkpoint.Step {
 	return checkpoint.Step{Kind: claim.StepMIG, Target: w.id, Device: "gpu-0-mig", Args: args}
 }
 
-// made is the step after the slice was made.
+// made is the step after the MIG device was created.
 func (w *world) made(profile int, at gpu.Placement) checkpoint.Step {
 	w.t.Helper()
 	s := w.slice(profile, at)

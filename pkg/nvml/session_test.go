@@ -126,7 +126,7 @@ func TestAbsentSymbolsAreNotCalled(t *testing.T) {
 	gpus, faults, err := s.GPUs(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, faults)
-	assert.Equal(t, "Hopper", gpus[0].Product.Architecture, "the compute capability tells")
+	assert.Equal(t, "Hopper", gpus[0].Product.Architecture, "by the compute capability")
 	assert.Equal(t, gpu.Capacity{MemoryBytes: 81559 << 20}, gpus[0].Capacity)
 	assert.False(t, gpus[0].Product.MIGCapable)
 
@@ -153,7 +153,7 @@ func TestOneBadGPUHidesNoOther(t *testing.T) {
 	require.EqualError(t, faults[0].Err, "nvmlDeviceGetHandleByIndex_v2 on GPU 0: NVML UNKNOWN")
 	assert.Empty(t, faults[0].UUID)
 	require.EqualError(t, faults[1].Err, "nvmlDeviceGetMemoryInfo on GPU 1: GPU is lost (NVML GPU_IS_LOST)")
-	assert.Equal(t, gpu.UUID("GPU-00000001-0000"), faults[1].UUID, "what was read before is told")
+	assert.Equal(t, gpu.UUID("GPU-00000001-0000"), faults[1].UUID, "what was read before is reported")
 	assert.Equal(t, "0000:3c:00.0", faults[1].BusID)
 
 	d.gpus[0].answer(nvml.SUCCESS)
@@ -243,7 +243,7 @@ func TestDriverLeavesAndReturns(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestAClosedSessionHasNoDriver, and does not say that the driver lacks a function: who is told that gives up.
+// TestAClosedSessionHasNoDriver, and does not say that the driver lacks a function: callers give up after that.
 func TestAClosedSessionHasNoDriver(t *testing.T) {
 	t.Parallel()
 	s, _ := seeing(t)
