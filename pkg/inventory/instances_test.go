@@ -57,7 +57,7 @@ func shown(t *testing.T, i *Inventory) []gpu.Instance {
 	return i.Current().Node.GPUs[0].MIG.Instances
 }
 
-func TestInstancesOfClaimsAreLeftOut(t *testing.T) {
+func TestView_InstancesOfClaims_LeftOut(t *testing.T) {
 	t.Parallel()
 	m, o := newMachine(), &owners{uuids: []gpu.MIGUUID{"MIG-ours", "MIG-next"}}
 	i := New(Options{Host: m, Open: m.open, Owned: o.owned})
@@ -77,8 +77,9 @@ func TestInstancesOfClaimsAreLeftOut(t *testing.T) {
 	m.mu.Unlock()
 }
 
-// TestAnInstanceIsAnAdministratorsWhenTwoLooksShowIt, and when no record that was read in between or after them names it.
-func TestAnInstanceIsAnAdministratorsWhenTwoLooksShowIt(t *testing.T) {
+// TestView_InTwoInspections_Administrators: an instance that two inspections show, and that no record names that was read
+// between or after them.
+func TestView_InTwoInspections_Administrators(t *testing.T) {
 	t.Parallel()
 	stays := instance(1, "MIG-stays")
 	for name, c := range map[string]struct{ first, second []gpu.Instance }{
@@ -132,8 +133,8 @@ func TestRecords_NothingToDoubt_ReadOnce(t *testing.T) {
 	assert.Equal(t, 1, o.asked)
 }
 
-// TestWithoutRecordsNothingChanges: what was an administrator's stays that, and nothing else becomes his.
-func TestWithoutRecordsNothingChanges(t *testing.T) {
+// TestView_RecordsUnreadable_Unchanged: what was an administrator's stays that, and nothing else becomes his.
+func TestView_RecordsUnreadable_Unchanged(t *testing.T) {
 	t.Parallel()
 	m, o := newMachine(), &owners{}
 	i := New(Options{Host: m, Open: m.open, Owned: o.owned})
@@ -151,7 +152,7 @@ func TestWithoutRecordsNothingChanges(t *testing.T) {
 	assert.Empty(t, shown(t, fresh))
 }
 
-func TestWithoutClaimsAllInstancesAreAnAdministrators(t *testing.T) {
+func TestView_NoClaims_AllInstancesAdministrators(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	m.change(partition(instance(1, "MIG-theirs")))

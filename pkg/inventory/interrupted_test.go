@@ -150,7 +150,7 @@ func TestRefresh_DriverLeavesAsContextEnds_SessionClosed(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 }
 
-func TestCutShort(t *testing.T) {
+func TestInterrupted_Errors_OnlyOfContext(t *testing.T) {
 	t.Parallel()
 	deleted := errors.New("the pod was deleted")
 	ended, cancel := context.WithCancelCause(t.Context())

@@ -19,7 +19,7 @@ func newInventory(m *machine) *Inventory {
 	return New(Options{Host: m, Open: m.open, Clock: Clock{Now: func() time.Time { return time.Unix(1000, 0) }}})
 }
 
-func TestRefreshShowsTheNode(t *testing.T) {
+func TestRefresh_Node_Shown(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	i := newInventory(m)
@@ -42,7 +42,7 @@ func TestRefreshShowsTheNode(t *testing.T) {
 	requireReplaced(t, before)
 }
 
-func TestRefreshWithoutChangeIsSilent(t *testing.T) {
+func TestRefresh_NoChange_Silent(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	m.faults[1] = errors.New("odd")
@@ -56,7 +56,7 @@ func TestRefreshWithoutChangeIsSilent(t *testing.T) {
 	assert.Equal(t, 1, m.opened, "one session for all inspections")
 }
 
-func TestOneBadGPUHidesNoOther(t *testing.T) {
+func TestGPUs_OneFails_OthersShown(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	i := newInventory(m)
@@ -80,7 +80,7 @@ func TestOneBadGPUHidesNoOther(t *testing.T) {
 	assert.Len(t, i.Current().Node.GPUs, 2)
 }
 
-func TestChangedAttributeIsANewView(t *testing.T) {
+func TestRefresh_AttributeChanged_NewView(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	i := newInventory(m)
@@ -97,7 +97,7 @@ func TestChangedAttributeIsANewView(t *testing.T) {
 	assert.Equal(t, 1, m.opened)
 }
 
-func TestDriverComesGoesAndComesBack(t *testing.T) {
+func TestRefresh_DriverComesAndGoes_Followed(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	root := m.installed
@@ -139,7 +139,7 @@ func TestDriverComesGoesAndComesBack(t *testing.T) {
 	require.NoError(t, i.Refresh(t.Context()))
 }
 
-func TestReplacedLibraryNeedsANewProcess(t *testing.T) {
+func TestRefresh_LibraryReplaced_ErrDriverReplaced(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(*machine){
 		"another version": func(m *machine) {
@@ -167,7 +167,7 @@ func TestReplacedLibraryNeedsANewProcess(t *testing.T) {
 	}
 }
 
-func TestReplacedBeforeFirstUse(t *testing.T) {
+func TestRefresh_ReplacedBeforeFirstUse_ErrDriverReplaced(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	m.loaded = ""
@@ -180,7 +180,7 @@ func TestReplacedBeforeFirstUse(t *testing.T) {
 	require.ErrorIs(t, i.Refresh(t.Context()), gpu.ErrDriverReplaced, "the opener's refusal is passed on")
 }
 
-func TestVersionChangeUnderTheSameLibrary(t *testing.T) {
+func TestRefresh_VersionChangedSameLibrary_ErrDriverReplaced(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	i := newInventory(m)
@@ -192,7 +192,7 @@ func TestVersionChangeUnderTheSameLibrary(t *testing.T) {
 	require.ErrorContains(t, err, "driver 590.10 took the place of 580.95.05")
 }
 
-func TestUnloadedModuleDoesNotChangeTheInstallation(t *testing.T) {
+func TestRefresh_ModuleUnloaded_InstallationStays(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	// Stale files of an older driver on the host come first in the order.
@@ -208,7 +208,7 @@ func TestUnloadedModuleDoesNotChangeTheInstallation(t *testing.T) {
 	require.NoError(t, i.Refresh(t.Context()))
 }
 
-func TestHangingDriverIsNotClosed(t *testing.T) {
+func TestClose_DriverHangs_NotClosed(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	i := newInventory(m)
@@ -222,7 +222,7 @@ func TestHangingDriverIsNotClosed(t *testing.T) {
 	assert.Equal(t, 1, m.opened, "the session goes on where it hung")
 }
 
-func TestIncompleteInstallation(t *testing.T) {
+func TestRefresh_IncompleteInstallation_Error(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	m.editsErr = fmt.Errorf("libcuda.so.580.95.05: %w", gpu.ErrNotFound)
@@ -233,7 +233,7 @@ func TestIncompleteInstallation(t *testing.T) {
 	require.NoError(t, i.Refresh(t.Context()))
 }
 
-func TestCutShortLookSaysNothing(t *testing.T) {
+func TestRefresh_Interrupted_ViewUnchanged(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	i := newInventory(m)
@@ -280,7 +280,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestRunEndsWithItsContext(t *testing.T) {
+func TestRun_ContextEnds_Returns(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	c := newClock()

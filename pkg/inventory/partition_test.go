@@ -47,7 +47,7 @@ func partition(i *inventory.Inventory) (s migDevice) {
 }
 
 // What makes a MIG device names it as everything that inspects it later does.
-func TestWhatIsMadeIsWhatIsSeen(t *testing.T) {
+func TestCreate_Instance_ShownAsReturned(t *testing.T) {
 	t.Parallel()
 	for name, make := range machines {
 		t.Run(name, func(t *testing.T) {

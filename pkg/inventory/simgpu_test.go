@@ -187,7 +187,7 @@ func sandboxed(t *testing.T, spec model.Spec) node {
 // machines are the two kinds of node; whatever holds on one must hold on the other.
 var machines = map[string]func(*testing.T, model.Spec) node{"model": modelled, "library": sandboxed}
 
-func TestLife(t *testing.T) {
+func TestInventory_DriverOfSimulatedNode_Followed(t *testing.T) {
 	t.Parallel()
 	for name, make := range machines {
 		t.Run(name, func(t *testing.T) {
@@ -239,7 +239,7 @@ func live(t *testing.T, n node) {
 	assert.Empty(t, s.Node.GPUs)
 }
 
-func TestEveryModelAndDriver(t *testing.T) {
+func TestInventory_EveryModelAndDriver_AsModelled(t *testing.T) {
 	t.Parallel()
 	nodes := map[string]model.Spec{
 		"oldest driver": {Name: "n", Driver: "450.248.02", Boards: []string{"t4", "a100-40"}},

@@ -25,8 +25,9 @@ func static(instance gpu.Instance) *checkpoint.MIG {
 	}
 }
 
-// TestWhatAnAdministratorMadeAnew has the ids of what he removed, and is another device if anything else differs.
-func TestWhatAnAdministratorMadeAnew(t *testing.T) {
+// TestThere_AdministratorCreatedAgain_Checked: what is created again has the ids of what was removed, and is another device if
+// anything else differs.
+func TestThere_AdministratorCreatedAgain_Checked(t *testing.T) {
 	t.Parallel()
 	for name, replace := range map[string]func(*world, *checkpoint.MIG){
 		"removed":             func(*world, *checkpoint.MIG) {},
@@ -79,7 +80,7 @@ func TestThere_MadeAgainJustSo_IsThere(t *testing.T) {
 	require.NoError(t, w.static().There(t.Context(), w.id, m))
 }
 
-func TestWhatIsNotKnownToBeGoneIsNotSaidToBe(t *testing.T) {
+func TestThere_DriverFails_NotReportedGone(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	m := static(w.administrator(threeSlices, high, true))
@@ -93,8 +94,8 @@ func TestWhatIsNotKnownToBeGoneIsNotSaidToBe(t *testing.T) {
 	require.ErrorIs(t, w.static().There(t.Context(), w.id, m), gpu.ErrDriverNotLoaded)
 }
 
-// TestWhatAnAdministratorMadeCostsTheSameBesideOthers.
-func TestWhatAnAdministratorMadeCostsTheSameBesideOthers(t *testing.T) {
+// TestThere_OtherInstances_CostTheSame.
+func TestThere_OtherInstances_CostTheSame(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	m := static(w.administrator(oneSlice, last, true))

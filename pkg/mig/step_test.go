@@ -19,7 +19,7 @@ var (
 	last = gpu.Placement{Start: 6, Size: 1}
 )
 
-func TestASliceComesAndGoes(t *testing.T) {
+func TestStep_DoAndUndo_NothingLeft(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	s := w.slice(threeSlices, high)
@@ -72,7 +72,7 @@ func TestDo_OtherDevices_CostTheSame(t *testing.T) {
 	assert.EqualValues(t, 12, undo)
 }
 
-func TestCheckRefusesAPlaceThatIsTaken(t *testing.T) {
+func TestCheck_PlacementTaken_Refused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		profile int
@@ -148,8 +148,8 @@ func TestUndo_EveryPartialState_NothingLeft(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotOursIsNeverTouched: ids and placements are used again, by others too.
-func TestWhatIsNotOursIsNeverTouched(t *testing.T) {
+// TestUndo_OtherOwners_Kept: ids and placements are used again, by others too.
+func TestUndo_OtherOwners_Kept(t *testing.T) {
 	t.Parallel()
 	for name, replace := range map[string]func(*world) gpu.Instance{
 		"several compute instances": func(w *world) gpu.Instance {
@@ -177,7 +177,7 @@ func TestWhatIsNotOursIsNeverTouched(t *testing.T) {
 	}
 }
 
-func TestDoSaysWhatItMadeBeforeItFailed(t *testing.T) {
+func TestDo_Fails_ReturnsWhatItCreated(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	mend := w.fail("nvmlGpuInstanceCreateComputeInstance", model.Unknown)
@@ -206,8 +206,8 @@ func TestDoSaysWhatItMadeBeforeItFailed(t *testing.T) {
 	}
 }
 
-// TestWhoComesBetweenCheckAndDoKeepsHisInstance, although it is just what was to be made.
-func TestWhoComesBetweenCheckAndDoKeepsHisInstance(t *testing.T) {
+// TestDo_PlacementTakenAfterCheck_Kept, although it is just what was to be made.
+func TestDo_PlacementTakenAfterCheck_Kept(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	s := w.slice(oneSlice, last)
@@ -222,7 +222,7 @@ func TestWhoComesBetweenCheckAndDoKeepsHisInstance(t *testing.T) {
 	w.untouched(theirs)
 }
 
-func TestUndoWaitsForWhoRunsOnTheSlice(t *testing.T) {
+func TestUndo_DeviceInUse_Error(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	s := w.made(oneSlice, last)
@@ -238,8 +238,8 @@ func TestUndoWaitsForWhoRunsOnTheSlice(t *testing.T) {
 	assert.Empty(t, w.there())
 }
 
-// TestUndoBelievesWhatItSees, and not what the driver says.
-func TestUndoBelievesWhatItSees(t *testing.T) {
+// TestUndo_DriverReportsSuccess_Verified: Undo succeeds when the instance is gone, whatever the driver reports.
+func TestUndo_DriverReportsSuccess_Verified(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	s := w.made(oneSlice, last)
@@ -264,7 +264,7 @@ func TestVerify_GPUDoesNotAnswer_NothingLost(t *testing.T) {
 	require.Error(t, w.step().Undo(t.Context(), s), "and they are not taken for removed")
 }
 
-func TestWithoutADriver(t *testing.T) {
+func TestStep_NoDriver_Error(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	s := w.made(oneSlice, last)
@@ -279,7 +279,7 @@ func TestWithoutADriver(t *testing.T) {
 	w.untouched(w.there()...)
 }
 
-func TestAStepThatCannotBeReadChangesNothing(t *testing.T) {
+func TestStep_Unreadable_NothingChanged(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	s := w.made(oneSlice, last)

@@ -78,8 +78,8 @@ func TestInstances(t *testing.T) {
 	assert.Equal(t, 1, g.handles, "the handle was taken again when the mode had changed, and only then")
 }
 
-// TestOnlyWhatWasNotMadeIsInUse: an instance whose id the driver does not return yet is there, and has to be removed.
-func TestOnlyWhatWasNotMadeIsInUse(t *testing.T) {
+// TestCreateInstance_IDUnknown_NotInUse: an instance whose id the driver does not return yet is there, and has to be removed.
+func TestCreateInstance_IDUnknown_NotInUse(t *testing.T) {
 	t.Parallel()
 	whole := gpu.Placement{Size: 8}
 	for _, answer := range []nvml.Return{nvml.ERROR_IN_USE, nvml.ERROR_NOT_READY, nvml.ERROR_INSUFFICIENT_RESOURCES} {
@@ -160,7 +160,7 @@ func TestInstances_OneVanishes_NoFault(t *testing.T) {
 	}
 }
 
-// TestDestroyInstance_LaterInspection_NotShown, also by an inspection that does not ask because the next change goes on: nothing's record names it
+// TestDestroyInstance_LaterInspection_NotShown: not by an inspection either that does not ask because the next change is in flight: no record names it
 // any more, so it would seem to be an administrator's.
 func TestDestroyInstance_LaterInspection_NotShown(t *testing.T) {
 	t.Parallel()
@@ -181,7 +181,7 @@ func TestDestroyInstance_LaterInspection_NotShown(t *testing.T) {
 	assert.Len(t, before, 1, "what was returned stays as it was")
 }
 
-func TestReadingTheMIGModeIsOneCall(t *testing.T) {
+func TestMIGMode_Read_OneCall(t *testing.T) {
 	t.Parallel()
 	s, g := seeing(t)
 	g.driver.mu.Lock()
@@ -266,8 +266,8 @@ func TestSetMIGMode(t *testing.T) {
 	}
 }
 
-// TestAChangeOfTheModeMayMoveTheGPU to another minor number, which names its device node.
-func TestAChangeOfTheModeMayMoveTheGPU(t *testing.T) {
+// TestSetMIGMode_GPUMoves_HandleRenewed: a change of the mode may give the GPU another minor number, which names its device node.
+func TestSetMIGMode_GPUMoves_HandleRenewed(t *testing.T) {
 	t.Parallel()
 	s, g := seeing(t)
 	g.moves = 3
