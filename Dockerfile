@@ -1,5 +1,5 @@
 # The image of Prism: the programs and the C library, nothing else. `make image`
-# makes the same root filesystem without Docker.
+# builds the same root filesystem without Docker.
 ARG GO_VERSION=1.26
 
 FROM golang:${GO_VERSION}-bookworm AS build

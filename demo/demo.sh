@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Boots a real one-node Kubernetes with simulated GPUs, installs the chart, and hands a GPU to one pod and a slice of another GPU to
-# a second. The cluster stays, so that more can be tried on it; `make cluster-down NAME=demo` removes it.
+# Boots a real one-node Kubernetes with simulated GPUs, installs the chart, and runs one pod with a GPU and a second with a MIG device
+# of another GPU. The cluster stays, so that more can be tried on it; `make cluster-down NAME=demo` removes it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export NAME=demo
@@ -12,15 +12,15 @@ if [ "$(uname)" != Linux ] || [ "$(id -u)" != 0 ]; then
 	echo "make demo: the cluster's node is made of Linux namespaces: run this as root on Linux" >&2
 	exit 1
 fi
-# Boards that can be cut without a reset of the GPU.
-slices=
-case $MODEL in h100-* | h200-* | b200-*) slices=yes ;; esac
+# GPUs whose MIG mode changes without a reset.
+mig=
+case $MODEL in h100-* | h200-* | b200-*) mig=yes ;; esac
 make --no-print-directory tools
 say "A node with 8 simulated GPUs (MODEL=$MODEL), and the chart"
-HELM_ARGS="${slices:+-f demo/values.yaml --set config.map.demo.gpus[0].select.indices[0]=$((COUNT - 1))} ${HELM_ARGS:-}" make --no-print-directory cluster-up
+HELM_ARGS="${mig:+-f demo/values.yaml --set config.map.demo.gpus[0].select.indices[0]=$((COUNT - 1))} ${HELM_ARGS:-}" make --no-print-directory cluster-up
 eval "$(bin/localcluster --name "$NAME" env)"
 
-say "What the node offers"
+say "The devices of the node"
 deadline=$((SECONDS + 60))
 until kubectl get resourceslices -o jsonpath='{.items[*].spec.devices[*].name}' | grep -q gpu-; do
 	((SECONDS < deadline)) || { echo "make demo: no GPU was published within a minute: kubectl -n prism-system logs ds/prism-kubelet-plugin" >&2; exit 1; }
@@ -29,7 +29,7 @@ done
 echo '$ kubectl get resourceslices   (its devices of type gpu)'
 kubectl get resourceslices -o go-template='{{range .items}}{{$pool := .spec.pool.name}}{{range .spec.devices}}{{if eq .attributes.type.string "gpu"}}{{printf "%s/%-14s %-22s %s  %s\n" $pool .name .attributes.productName.string .capacity.memory.value .attributes.uuid.string}}{{end}}{{end}}{{end}}'
 
-say "A pod asks for one GPU"
+say "A pod requests one GPU"
 kubectl delete --ignore-not-found --wait -f demo/specs/whole-gpu/pod.yaml >/dev/null 2>&1
 run kubectl apply -f demo/specs/whole-gpu/pod.yaml
 run kubectl wait --for=condition=Ready pod/whole-gpu --timeout=60s
@@ -37,13 +37,13 @@ run kubectl wait --for=condition=Ready pod/whole-gpu --timeout=60s
 say "Inside the container"
 run kubectl exec whole-gpu -- nvidia-smi -L
 
-say "Which GPU is it, for whoever asks the claim"
+say "The status of the claim names the GPU"
 claim=$(kubectl get pod whole-gpu -o jsonpath='{.status.resourceClaimStatuses[0].resourceClaimName}')
 printf '$ kubectl describe resourceclaim %s\n' "$claim"
 kubectl describe resourceclaim "$claim" | awk '/^Status:/ {status = 1} status && /^  Devices:/ {on = 1} /^  Reserved For:/ {on = 0} on'
 
-if [ -n "$slices" ]; then
-	say "A second pod asks for 19 GiB of a GPU, and gets a MIG slice that is made for it"
+if [ -n "$mig" ]; then
+	say "A second pod requests 19 GiB of GPU memory, and a MIG device is created for it"
 	kubectl delete --ignore-not-found --wait -f demo/specs/mig-memory/pod.yaml >/dev/null 2>&1
 	run kubectl apply -f demo/specs/mig-memory/pod.yaml
 	run kubectl wait --for=condition=Ready pod/mig-memory --timeout=60s
@@ -52,6 +52,6 @@ if [ -n "$slices" ]; then
 	run kubectl get resourceclaim "$claim" -o jsonpath='{.status.devices[0].data}{"\n"}'
 fi
 
-say "The cluster stays. Look around:"
+say "The cluster stays. To explore and remove it:"
 echo "export KUBECONFIG=$KUBECONFIG"
 echo "make cluster-down NAME=$NAME"

@@ -14,7 +14,7 @@ fi
 nodes=${NODES:-500}
 local=(bin/localcluster --name bench-scale)
 exec 9>"${TMPDIR:-/tmp}/prism-bench.lock"
-flock --nonblock 9 || { echo "bench-scale: another benchmark runs on this machine: wait for it, or both measure each other" >&2; exit 2; }
+flock --nonblock 9 || { echo "bench-scale: another benchmark runs on this machine: wait until it has finished" >&2; exit 2; }
 hack/tools.sh >&2
 CGO_ENABLED=0 go build -o bin/prism-scale ./test/scale/cmd/prism-scale
 work=$(mktemp -d)
@@ -24,7 +24,7 @@ scale=(bin/prism-scale --report "$work/report.json" --work "$work" --pods "${POD
 for layout in ${LAYOUTS:-prism-whole nvidia-whole prism-whole-monitor prism-mig nvidia-mig}; do
 	"${local[@]}" down >/dev/null 2>&1 9>&- || true
 	"${local[@]}" up >&2 9>&-
-	# The run brings a scheduler whose requests are not limited, and of the controllers only the one that makes claims from templates.
+	# The run starts a scheduler without a request limit, and of the controllers only the one that creates claims from templates.
 	"${local[@]}" stop scheduler >&2
 	"${local[@]}" stop controller-manager >&2
 	eval "$("${local[@]}" env)"

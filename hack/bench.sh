@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures what a claim costs, on a cluster of its own that is always removed. The tables go to standard output, everything else
-# to standard error. Ends with 1 when a count exceeds its budget. Environment: MODEL, KUBERNETES; BENCH_KEEP keeps the cluster.
+# to standard error. Exits with 1 when a count exceeds its budget. Environment: MODEL, KUBERNETES; BENCH_KEEP keeps the cluster.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then
@@ -11,12 +11,12 @@ export NAME=bench COUNT=8 NODES=1
 local=(bin/localcluster --name "$NAME")
 
 exec 9>"${TMPDIR:-/tmp}/prism-bench.lock"
-flock --nonblock 9 || { echo "bench: another one runs on this machine: wait for it, or both measure each other" >&2; exit 2; }
+flock --nonblock 9 || { echo "bench: another benchmark runs on this machine: wait until it has finished" >&2; exit 2; }
 hack/tools.sh >&2
 hack/packages.sh strace >&2
 CGO_ENABLED=0 go build -o bin/prism-bench ./test/bench/cmd/prism-bench
 
-# What an earlier run left would not be a new node. 9>&-: nothing that stays may hold the lock.
+# A node of an earlier run would not be new. 9>&-: no process that stays may hold the lock.
 "${local[@]}" down >/dev/null 2>&1 9>&- || true
 [ -n "${BENCH_KEEP:-}" ] || trap '"${local[@]}" down >&2' EXIT
 hack/cluster-up.sh >&2 9>&-

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Format, vet, lint, import walls, generated files, the module files, and data races of the packages and their tests: everything that
-# says no before the whole runs.
+# Format, vet, lint, import walls, generated files, the module files, and data races of the packages and their tests: every check that
+# needs no cluster.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/packages.sh cc
@@ -14,9 +14,9 @@ unformatted=$(git ls-files '*.go' | xargs gofmt -l)
 [ -z "$unformatted" ] || fail "run 'make fmt'; not formatted: $unformatted"
 
 step "what is tracked"
-# A program that was built by chance, or a dump: history keeps it for ever.
+# A built program or a dump would stay in the history.
 large=$(git ls-files -z | xargs -0 sh -c 'find "$@" -maxdepth 0 -type f -size +512k' sh)
-[ -z "$large" ] || fail "larger than 512 KiB: $large: leave it out of the commit, or say here why it belongs there"
+[ -z "$large" ] || fail "larger than 512 KiB: $large: remove it from the commit, or add an exception here with its reason"
 
 step vet
 go vet ./...
@@ -30,7 +30,7 @@ step "import walls and sizes"
 go test ./test/walls | { grep -vE '^ok' || true; }
 
 step races
-# Go keeps the answers: what a change does not reach is not run again. Programs that bind NVIDIA's library must leave its symbols open
+# Go caches results: packages without changes are not run again. Programs that bind NVIDIA's library must leave its symbols open
 # until they are used.
 go test -race -short -ldflags=-extldflags=-Wl,-z,lazy ./pkg/... | { grep -vE '^ok|no test files' || true; }
 
@@ -39,5 +39,5 @@ before=$(git status --porcelain; git diff)
 go generate ./...
 go mod tidy
 go -C hack/localcluster mod tidy
-[ "$before" = "$(git status --porcelain; git diff)" ] || { git diff --stat >&2; fail "generated files or go.mod are out of date: commit what changed just now"; }
-step "nothing to say"
+[ "$before" = "$(git status --porcelain; git diff)" ] || { git diff --stat >&2; fail "generated files or go.mod are out of date: commit the changes"; }
+step "passed"

@@ -5,7 +5,7 @@
 #   NAME            the cluster's name (e2e)
 #   RUN             a regular expression that picks tests, on one cluster of NODES nodes, of which GPU_NODES have GPUs
 #   SKIP            a regular expression of tests that are left out of those
-#   KUBERNETES      the version of the cluster that is booted; tests of what an older one lacks are skipped
+#   KUBERNETES      the version of the cluster that is booted; tests of features that it lacks are skipped
 #   KUBELET_CONFIG  lines of its kubelets' configuration
 #   E2E_KEEP        keep the cluster that was booted
 set -euo pipefail
@@ -17,7 +17,7 @@ fi
 export NAME=${NAME:-e2e}
 local=(bin/localcluster --name "$NAME")
 cpuManager=TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates
-# One CPU stays for all (a part of one is rounded up), and little of it is taken from what pods may ask for.
+# One CPU stays shared (a fraction is rounded up), and little of it is subtracted from what pods may request.
 staticPolicy=$'cpuManagerPolicy: static\ncpuManagerReconcilePeriod: 1s\nsystemReserved: {cpu: 100m}'
 
 # here runs the tests that RUN picks on one cluster.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fuzzes every target of the module in turn, and goes on after one that fails. An input that makes a target fail is kept in that
-# package's testdata/fuzz, where every later `go test` tries it again: mend the code and commit the input. Environment:
+# Fuzzes every target of the module in turn, and continues after one that fails. An input that makes a target fail is kept in that
+# package's testdata/fuzz, where every later `go test` tries it again: fix the code and commit the input. Environment:
 #   FUZZTIME  how long each target runs (10s), or how many inputs it tries (100000x)
 #   RUN       a regular expression that picks targets
 set -euo pipefail
@@ -10,14 +10,14 @@ time=${FUZZTIME:-10s}
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 
-# Go makes not only inputs that fail smaller, but also those that reach new code, and would spend most of the time on that.
+# Go minimizes not only inputs that fail, but also those that reach new code, and would spend most of the time on that.
 smaller=1000x
 targets=0 failed=0
 while IFS=: read -r file target; do
 	package=./$(dirname "$file")
 	targets=$((targets + 1))
 	if ! go test -ldflags=-extldflags=-Wl,-z,lazy -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime "$smaller" "$package" >"$out" 2>&1 &&
-		# The end of the time, when it comes in the middle of an input, is no failure of the input.
+		# A timeout in the middle of an input is no failure of the input.
 		{ grep -q 'Failing input written\|failure while testing seed' "$out" || ! grep -q 'context deadline exceeded' "$out"; }; then
 		failed=$((failed + 1))
 		cat "$out"
@@ -27,7 +27,7 @@ while IFS=: read -r file target; do
 	# Without such a line the time was over before the known inputs were tried.
 	last=$(grep -o 'execs: .*' "$out" | tail -1 || true)
 	tried=$(sed -n 's/^execs: \([0-9]*\).*/\1/p' <<<"$last") kept=$(sed -n 's/.*total: \([0-9]*\).*/\1/p' <<<"$last")
-	printf 'fuzz: %s %s: %s inputs, %s worth keeping\n' "$package" "$target" "${tried:-0}" "${kept:-0}"
+	printf 'fuzz: %s %s: %s inputs, %s interesting\n' "$package" "$target" "${tried:-0}" "${kept:-0}"
 done < <(git ls-files '*_test.go' | grep -v ^hack/ | xargs grep -Eo '^func Fuzz[A-Za-z0-9_]+' | sed 's/func //' | { grep -E "${RUN:-}" || true; })
 
 printf 'fuzz: %d targets, %s each, %d failed\n' "$targets" "$time" "$failed"

@@ -4,7 +4,7 @@ set -euo pipefail
 case "${1:?usage: packages.sh cc|strace}" in
 cc) program=gcc packages="gcc libc6-dev" ;;
 strace) program=strace packages=strace ;;
-*) echo "packages.sh: no such set of packages: $1" >&2 && exit 2 ;;
+*) echo "packages.sh: unknown set of packages \"$1\"; supported values: cc, strace" >&2 && exit 2 ;;
 esac
 command -v "$program" >/dev/null && exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Proves the final stage of the Dockerfile with Debian's buildah, without a
-# registry: the build stage is played by the same scripts on this machine. Then
-# the image must have exactly the files of the root filesystem, and its program
-# must start in it. Needs root, Debian and gcc; installs buildah when missing.
+# Tests the final stage of the Dockerfile with Debian's buildah, without a
+# registry: the scripts of the build stage run on this machine. Then the image
+# must have exactly the files of the root filesystem, and its program must start
+# in it. Needs root, Debian and gcc; installs buildah when missing.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -20,8 +20,7 @@ fi
 
 work=$(mktemp -d)
 store="buildah --root $work/storage --runroot $work/run --storage-driver vfs"
-# buildah keeps a cache here whatever its options say; it goes unless it was
-# there before.
+# buildah always keeps a cache here; it is removed unless it existed before.
 cache=/var/lib/containers
 [ ! -e "$cache" ] || cache=
 trap '$store rm --all >/dev/null 2>&1 || true; rm -rf "$work" ${cache:+"$cache"}' EXIT
@@ -30,7 +29,7 @@ mkdir -p "$work/build" "$work/empty"
 deployments/container/programs.sh "$work/programs"
 deployments/container/rootfs.sh "$work/programs" "$work/build/rootfs"
 
-# What stands after the last FROM, with it.
+# The last FROM and what follows it.
 awk '/^FROM /{stage = ""} {stage = stage $0 "\n"} END {printf "%s", stage}' Dockerfile >"$work/Dockerfile"
 $store build --quiet --isolation chroot --build-context "build=$work/build" \
 	--tag localhost/prism:proof --file "$work/Dockerfile" "$work/empty" >/dev/null

@@ -10,7 +10,7 @@ out=$(cd "$out" && pwd)
 cd "$(dirname "$0")/../.."
 
 # go-nvml binds NVIDIA's library when it is first used, so its symbols must
-# stay unresolved at start. Without gRPC's trace pages, which nobody can reach,
+# stay unresolved at start. Without gRPC's trace pages, which are not reachable,
 # the linker drops a third of the program: they use text/template, and that
 # keeps every method of every type.
 CGO_ENABLED=1 go build -tags grpcnotrace \

@@ -42,7 +42,7 @@ func webhook(t *testing.T, rendered objects) map[string]any {
 }
 
 // TestChartAdmissionIsReached: the API server finds the controller's pods at the path that they serve, trusts what they show, and
-// waits for nobody.
+// waits for no webhook.
 func TestChartAdmissionIsReached(t *testing.T) {
 	rendered := parse(t, render(t, "--set", admissionValues))
 	hook := webhook(t, rendered)
@@ -70,7 +70,7 @@ func TestChartAdmissionIsReached(t *testing.T) {
 }
 
 // TestChartAdmissionIsServed: the controller's server, with the certificate that the chart mounts, answers a client that knows what the
-// webhook tells the API server.
+// webhook sends the API server.
 func TestChartAdmissionIsServed(t *testing.T) {
 	rendered := parse(t, render(t, "--set", admissionValues))
 	certificate := t.TempDir()
@@ -161,8 +161,8 @@ func TestChartAdmissionIsOff(t *testing.T) {
 	assert.NotContains(t, rendered["Deployment/prism-controller"].Object["spec"].(map[string]any)["template"].(map[string]any)["spec"], "volumes")
 }
 
-// TestChartAdmissionGivenCertificate: the chart makes none beside one that is given.
-func TestChartAdmissionGivenCertificate(t *testing.T) {
+// TestChartAdmission_OwnSecret_Kept: the chart creates no certificate where the values name a Secret.
+func TestChartAdmission_OwnSecret_Kept(t *testing.T) {
 	rendered := parse(t, render(t, "--set", admissionValues+",controller.admission.certificate.secretName=mine,controller.admission.certificate.caBundle=pem"))
 	assert.NotContains(t, rendered, "Secret/prism-controller-admission")
 	assert.NotContains(t, rendered, "Secret/mine")

@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 const (
 	release    = "prism"

@@ -12,7 +12,7 @@ import (
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 )
 
-// selects tells which devices a class takes, by the scheduler's own evaluator.
+// selects reports which devices a class selects, by the scheduler's own evaluator.
 func selects(t *testing.T, rendered objects, class string, devices map[string]dracel.Device) []string {
 	t.Helper()
 	require.Contains(t, rendered, "DeviceClass/"+class)
@@ -46,7 +46,7 @@ func TestChartClassesSelect(t *testing.T) {
 		"gpu": device(driver, "gpu", "none"), "monitor": device(driver, "monitor", "none"),
 		"turns": device(driver, "timeslice", "none"),
 		"1g":    device(driver, "mig", "1g.10gb"), "1g+me": device(driver, "mig", "1g.10gb+me"), "2g": device(driver, "mig", "2g.20gb"),
-		"foreign": device("gpu.example.com", "gpu", "none"), "foreign slice": device("gpu.example.com", "mig", "1g.10gb"),
+		"foreign": device("gpu.example.com", "gpu", "none"), "foreign MIG device": device("gpu.example.com", "mig", "1g.10gb"),
 		"bare": {Driver: "net.example.com"},
 	}
 	for class, want := range map[string][]string{

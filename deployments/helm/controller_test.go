@@ -84,8 +84,8 @@ func TestChartControllerIsOff(t *testing.T) {
 // their resource name. It lists nodes for that only where it has to decide.
 func TestChartController_Default_NamesGPUs(t *testing.T) {
 	for set, want := range map[string]struct {
-		told  string
-		lists bool
+		printed string
+		lists   bool
 	}{
 		"":                                      {"Auto", true},
 		"controller.gpuExtendedResource=Always": {"Always", false},
@@ -94,7 +94,7 @@ func TestChartController_Default_NamesGPUs(t *testing.T) {
 		rendered := parse(t, render(t, "--set", set))
 		require.Contains(t, rendered, "Deployment/prism-controller")
 		containers := dig(t, rendered["Deployment/prism-controller"], "spec", "template", "spec", "containers").([]any)
-		assert.Contains(t, containers[0].(map[string]any)["env"], map[string]any{"name": "PRISM_GPU_EXTENDED_RESOURCE", "value": want.told})
+		assert.Contains(t, containers[0].(map[string]any)["env"], map[string]any{"name": "PRISM_GPU_EXTENDED_RESOURCE", "value": want.printed})
 		assert.NotContains(t, containers[0].(map[string]any)["env"], "PRISM_NODE_CONFIG_MAP")
 		rule := map[string]any{"apiGroups": []any{""}, "resources": []any{"nodes"}, "verbs": []any{"list"}}
 		if rules := dig(t, rendered["ClusterRole/prism-controller"], "rules"); want.lists {

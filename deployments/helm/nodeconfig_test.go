@@ -38,7 +38,7 @@ func TestChartConfigText(t *testing.T) {
 	assert.Equal(t, "  # Indented more than the rest.\nkind: NodeConfig\n", dig(t, rendered["ConfigMap/prism-config"], "data", "a"))
 }
 
-// TestChartConfigIsNamed: the plugin is told of the ConfigMap that it may read, and may read no other.
+// TestChartConfigIsNamed: the plugin gets the name of the ConfigMap that it may read, and may read no other.
 func TestChartConfigIsNamed(t *testing.T) {
 	for name, test := range map[string]struct {
 		set             string
@@ -84,7 +84,7 @@ func TestChartWithoutConfig(t *testing.T) {
 	assert.NotContains(t, render(t), "configmaps")
 }
 
-// TestChartConfigStartsNoPlugins: the plugin applies changes as they come.
+// TestChartConfigStartsNoPlugins: the plugin applies changes without restart.
 func TestChartConfigStartsNoPlugins(t *testing.T) {
 	pod := func(args ...string) any {
 		return dig(t, parse(t, render(t, args...)).only(t, "DaemonSet"), "spec", "template")
@@ -92,7 +92,7 @@ func TestChartConfigStartsNoPlugins(t *testing.T) {
 	assert.Equal(t, pod("--set", "config.map.a=x"), pod("--set", "config.map.a=y,config.map.default=z"))
 }
 
-// TestChartConfigIsChosen: the plugin is told what names a node's entry.
+// TestChartConfigIsChosen: the plugin gets the rules that select a node's entry.
 func TestChartConfigIsChosen(t *testing.T) {
 	env := environment(t, parse(t, render(t, "--set", "config.map.a=x")))
 	assert.Equal(t, "nvidia.com/device-plugin.config", env["PRISM_NODE_CONFIG_LABEL"])
@@ -102,7 +102,7 @@ func TestChartConfigIsChosen(t *testing.T) {
 	assert.Equal(t, "empty", env["PRISM_NODE_CONFIG_FALLBACKS"])
 }
 
-// TestChartConfigMade: a ConfigMap that is made for people to edit has no entry, with which the chart's fallbacks offer all GPUs whole.
+// TestChartConfigMade: a ConfigMap whose entries are edited in the cluster has none at first, so that all GPUs are advertised whole.
 func TestChartConfigMade(t *testing.T) {
 	rendered := parse(t, render(t, "--set", "config.create=true"))
 	assert.NotContains(t, rendered["ConfigMap/prism-config"].Object, "data")

@@ -36,7 +36,7 @@ func (p *policy) eval(expression any, input map[string]any) ref.Val {
 }
 
 // denies returns the message of the first rule that fails, "" when the request
-// is let through, and whether the policy looked at the request at all.
+// is let through, and whether the policy evaluated the request at all.
 func (p *policy) denies(request, object, oldObject map[string]any) (string, bool) {
 	p.t.Helper()
 	variables := map[string]any{}
@@ -73,7 +73,7 @@ func sliceOfPool(node, driver, pool string) map[string]any {
 	return map[string]any{"spec": spec}
 }
 
-// TestChartPolicyDenies writes slices as the plugin of node n0 and as others.
+// TestChartPolicyDenies writes ResourceSlices as the plugin of node n0 and as others.
 func TestChartPolicyDenies(t *testing.T) {
 	const driver = "gpu.example.com"
 	rendered := parse(t, render(t, "--set", "driverName="+driver))
@@ -91,9 +91,9 @@ func TestChartPolicyDenies(t *testing.T) {
 		"other node":       {plugin, bound, slice("n1", driver), "the plugin of node 'n0' may not write ResourceSlices of node 'n1'", false},
 		"whole cluster":    {plugin, bound, slice("", driver), "the plugin of node 'n0' may not write ResourceSlices of the whole cluster", false},
 		"other driver":     {plugin, bound, slice("n0", "gpu.nvidia.com"), "the plugin of driver 'gpu.example.com' may not write ResourceSlices of driver 'gpu.nvidia.com'", false},
-		"token of no node": {plugin, nil, slice("n0", driver), "the token of this user is not bound to a node; use the token of a pod on the node whose slices are written", false},
-		"token without":    {plugin, map[string]any{"a": []any{"n0"}}, slice("n0", driver), "the token of this user is not bound to a node; use the token of a pod on the node whose slices are written", false},
-		"token with none":  {plugin, map[string]any{"authentication.kubernetes.io/node-name": []any{}}, slice("n0", driver), "the token of this user is not bound to a node; use the token of a pod on the node whose slices are written", false},
+		"token of no node": {plugin, nil, slice("n0", driver), "the token of this user is not bound to a node; use the token of a pod on the node whose ResourceSlices are written", false},
+		"token without":    {plugin, map[string]any{"a": []any{"n0"}}, slice("n0", driver), "the token of this user is not bound to a node; use the token of a pod on the node whose ResourceSlices are written", false},
+		"token with none":  {plugin, map[string]any{"authentication.kubernetes.io/node-name": []any{}}, slice("n0", driver), "the token of this user is not bound to a node; use the token of a pod on the node whose ResourceSlices are written", false},
 		"other account":    {"system:serviceaccount:" + namespace + ":default", bound, slice("n1", driver), "", true},
 		"administrator":    {"admin", nil, slice("n1", "gpu.nvidia.com"), "", true},
 	} {

@@ -80,11 +80,11 @@ func TestChartProfileClasses_WithoutController(t *testing.T) {
 	for _, set := range []string{"controller.enabled=true", "deviceClasses.create=false"} {
 		assert.Empty(t, ofProfiles(parse(t, render(t, "--values", profileFile(t), "--set", set))), set)
 	}
-	told := notes(t, "--values", profileFile(t))
+	printed := notes(t, "--values", profileFile(t))
 	for _, name := range want {
-		assert.Contains(t, told, " "+name)
+		assert.Contains(t, printed, " "+name)
 	}
-	assert.NotContains(t, told, "not this release's")
+	assert.NotContains(t, printed, "not this release's")
 }
 
 // TestChartProfileClasses_OfOthers: Helm takes over nothing that it does not own, so that the chart leaves such a class out, and says which.
@@ -100,7 +100,7 @@ func TestChartProfileClasses_OfOthers(t *testing.T) {
 	rendered, complaint, err := helm(t, "install", release, "prism", "--namespace", namespace, "--dry-run=server", "--disable-openapi-validation",
 		"--kube-apiserver", server.URL, "--values", profileFile(t))
 	require.NoError(t, err, complaint)
-	manifest, told, found := strings.Cut(rendered, "\nNOTES:\n")
+	manifest, printed, found := strings.Cut(rendered, "\nNOTES:\n")
 	require.True(t, found)
 	_, manifest, found = strings.Cut(manifest, "\nMANIFEST:\n")
 	require.True(t, found)
@@ -108,8 +108,8 @@ func TestChartProfileClasses_OfOthers(t *testing.T) {
 	assert.Len(t, classes, len(named)-1)
 	assert.Contains(t, classes, ours)
 	assert.NotContains(t, classes, controllers)
-	assert.Contains(t, told, "run helm upgrade again, and the chart makes them:\n\n  "+controllers+"\n")
-	assert.NotContains(t, told, "\n  "+ours)
+	assert.Contains(t, printed, "run helm upgrade again, and the chart creates them:\n\n  "+controllers+"\n")
+	assert.NotContains(t, printed, "\n  "+ours)
 }
 
 // cluster is an API server that knows the kinds of these objects, and has DeviceClasses with this metadata.

@@ -59,7 +59,7 @@ func (o *OpaqueConfig) Handle(ctx context.Context, req admission.Request) admiss
 	}
 	ctx, cancel := context.WithTimeout(ctx, classLimit)
 	defer cancel()
-	written := claim.Written{Driver: o.Driver, Class: func(name string) *resourceapi.DeviceClass { return o.class(ctx, name) }}
+	written := claim.Validator{Driver: o.Driver, Class: func(name string) *resourceapi.DeviceClass { return o.class(ctx, name) }}
 	var problem error
 	var err error
 	switch req.Kind.Kind {

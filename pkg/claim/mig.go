@@ -3,20 +3,17 @@ package claim
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
+	"regexp"
+	"strings"
 
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // StepMIG is the kind of the step that makes a MIG device.
 const StepMIG = "mig"
-
-// The kinds of needs.
-const (
-	// NeedMIG and NeedWhole: the GPU's MIG mode is on, or off.
-	NeedMIG   = "migMode"
-	NeedWhole = "noMIGMode"
-)
 
 // MIG is the Args of a step of kind StepMIG.
 type MIG struct {
@@ -37,38 +34,85 @@ func ParseMIG(args json.RawMessage) (m MIG, err error) {
 	return m, nil
 }
 
-// carve adds what MIG devices need: MIG mode, and a step for each one that does not exist yet. A whole GPU, for one claim or for
-// several, that is also offered in parts, or was seen in MIG mode, needs that it is not in MIG mode when it is given.
-func (p *Plan) carve(layout gpu.Layout) error {
-	for i := range p.Results {
-		r := &p.Results[i]
-		if r.Admin {
-			continue
-		}
-		g := r.Device.Parent()
-		switch d := r.Device.(type) {
-		case gpu.MIGDevice:
-			if d.Static != nil {
-				continue
-			}
-			args, err := json.Marshal(MIG{PCIBusID: g.PCI.BusID, Profile: d.Profile.ID, Name: d.Profile.Name, Placement: d.Placement})
-			if err != nil {
-				return err
-			}
-			p.need(Need{Kind: NeedMIG, Target: g.UUID})
-			p.Steps = append(p.Steps, Step{Kind: StepMIG, Target: g.UUID, Device: d.Name(), Args: args})
-		case gpu.Whole, gpu.TimeSliced:
-			if g.MIG != nil && (layout.Of(g).Partitioned() || g.MIG.Mode.Enabled) {
-				p.need(Need{Kind: NeedWhole, Target: g.UUID})
-			}
-		case gpu.Monitor:
-		}
+// mig plans MIG devices.
+type mig struct{}
+
+// Type is gpu.TypeMIG.
+func (mig) Type() gpu.DeviceType { return gpu.TypeMIG }
+
+// profileClass is what precedes the driver's name in the name of the class of a MIG profile.
+var profileClass = regexp.MustCompile(`^mig-[1-9][0-9]?g-[0-9]{1,4}gb(-[a-z]+)*$`)
+
+// HasClass knows mig.<driver>, by-capacity.<driver>, whose capacities only MIG devices have, those of profiles, and NVIDIA's.
+func (mig) HasClass(class, driver string) bool {
+	name, ours := strings.CutSuffix(class, "."+driver)
+	return class == classOf(gpu.TypeMIG, driver) || class == "by-capacity."+driver || ours && profileClass.MatchString(name) ||
+		driver == nvidiaDriver && class == "mig.nvidia.com"
+}
+
+// Supports nothing about sharing.
+func (mig) Supports(kind string, config v1alpha1.Config) error {
+	if setsSharing(config) {
+		return fmt.Errorf("%[1]s.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a "+
+			"%[1]s without sharing", kind)
+	}
+	return supported(kind, config)
+}
+
+// Admit refuses admin access to a device that would be made, and a share of one that is not there: only pre-created ones have shares.
+func (mig) Admit(r *Result, driver string) error {
+	switch device, ok := r.Device.(gpu.MIGDevice); {
+	case ok && device.Static != nil:
+		return nil
+	case r.Admin:
+		return r.refuse(monitorFix(driver), "a MIG device that is made for a claim cannot be requested with adminAccess")
+	case r.ShareID != "":
+		return gone(r.Request, string(r.Device.Name()), r.Device.Parent())
 	}
 	return nil
 }
 
-func (p *Plan) need(n Need) {
-	if !slices.Contains(p.Needs, n) {
-		p.Needs = append(p.Needs, n)
+// Plan turns the GPU's MIG mode on and makes the device, where it is not pre-created.
+func (mig) Plan(p *Plan, r *Result, _ Options, _ gpu.Offer) error {
+	d, ok := r.Device.(gpu.MIGDevice)
+	if !ok || d.Static != nil || r.Admin {
+		return nil
+	}
+	args, err := json.Marshal(MIG{PCIBusID: d.GPU.PCI.BusID, Profile: d.Profile.ID, Name: d.Profile.Name, Placement: d.Placement})
+	if err != nil {
+		return err
+	}
+	p.need(Need{Kind: NeedMIG, Target: d.GPU.UUID})
+	p.Steps = append(p.Steps, Step{Kind: StepMIG, Target: d.GPU.UUID, Device: d.Name(), Args: args})
+	return nil
+}
+
+// Resource is the node's name for the shares of the profile, else the profile's as NVIDIA's device plugin calls it.
+func (mig) Resource(d gpu.Device, offer gpu.Offer) string {
+	if name := offer.MIGResources[d.ProfileName()]; name != "" {
+		return name
+	}
+	return "nvidia.com/mig-" + strings.ReplaceAll(d.ProfileName(), "+", ".")
+}
+
+// Absent knows a share of a pre-created device that is gone, and a GPU that has no MIG.
+func (mig) Absent(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU) (cause string, refused error) {
+	switch {
+	case !strings.Contains(r.Device, "-mig-"):
+		return "", nil
+	case r.ShareID != nil:
+		return "", gone(r.Request, r.Device, g)
+	case !g.Product.MIGCapable:
+		return g.Product.Name + " has no MIG", nil
+	}
+	return "", nil
+}
+
+// gone refuses a share of a MIG device that is not there. Only pre-created ones are for several claims, so there is none that could be
+// made for this one.
+func gone(request, device string, g *gpu.GPU) error {
+	return &Refusal{
+		Request: request, Device: device, Cause: fmt.Sprintf("MIG device %s is not on GPU %s any more", device, g.UUID),
+		Fix: StaticFix, Transient: true,
 	}
 }

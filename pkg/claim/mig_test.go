@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	poolA  = nodeName + "/gpu-aaaaaaaa"
-	sliceA = "gpu-aaaaaaaa-mig-"
+	poolA = nodeName + "/gpu-aaaaaaaa"
+	migA  = "gpu-aaaaaaaa-mig-"
 )
 
-// partitionable is a node whose GPU A can be cut, and is offered whole and in parts; B only whole.
+// partitionable is a node whose GPU A can be partitioned, and is advertised whole and as MIG devices; B only whole.
 func partitionable() (*gpu.Node, gpu.Layout) {
 	n := node()
 	a := &n.GPUs[0]
@@ -31,7 +31,7 @@ func partitionable() (*gpu.Node, gpu.Layout) {
 	return n, gpu.Layout{uuidA: {Whole: true, MIG: []string{"1g.10gb", "3g.40gb", "1g.10gb+me"}}}
 }
 
-func offering(n *gpu.Node, layout gpu.Layout) Source {
+func advertising(n *gpu.Node, layout gpu.Layout) Source {
 	return Source{Driver: driverName, NodeName: nodeName, Monitor: true, Offered: func() (*gpu.Node, gpu.Layout, error) { return n, layout, nil }}
 }
 
@@ -40,7 +40,7 @@ func inA(request, device string, change ...func(*resourceapi.DeviceRequestAlloca
 	return result(request, device, append(change, withPool(poolA))...)
 }
 
-// static puts an administrator's 1g.10gb at the sixth memory slice.
+// static pre-creates a 1g.10gb at the sixth memory slice.
 func static(g *gpu.GPU) gpu.MIGIdentity {
 	g.MIG.Mode = gpu.MIGMode{Enabled: true, Pending: true}
 	g.MIG.Instances = []gpu.Instance{{
@@ -49,15 +49,15 @@ func static(g *gpu.GPU) gpu.MIGIdentity {
 	return gpu.MIGIdentity{GPUInstance: 7, UUID: "MIG-1"}
 }
 
-func TestPlansForSlices(t *testing.T) {
+func TestResolve_MIGDevices_PreconditionsAndSteps(t *testing.T) {
 	t.Parallel()
 	onA := func(kind string) []Need { return []Need{{Kind: kind, Target: uuidA}} }
 	high := Step{
-		Kind: StepMIG, Target: uuidA, Device: sliceA + "9-4",
+		Kind: StepMIG, Target: uuidA, Device: migA + "9-4",
 		Args: json.RawMessage(`{"pciBusID":"0000:3b:00.0","profile":9,"name":"3g.40gb","placement":{"start":4,"size":4}}`),
 	}
 	low := Step{
-		Kind: StepMIG, Target: uuidA, Device: sliceA + "19-0",
+		Kind: StepMIG, Target: uuidA, Device: migA + "19-0",
 		Args: json.RawMessage(`{"pciBusID":"0000:3b:00.0","profile":19,"name":"1g.10gb","placement":{"start":0,"size":1}}`),
 	}
 	for name, c := range map[string]struct {
@@ -66,25 +66,25 @@ func TestPlansForSlices(t *testing.T) {
 		needs  []Need
 		steps  []Step
 	}{
-		"a slice": {rc: results(inA("r", sliceA+"9-4")), needs: onA(NeedMIG), steps: []Step{high}},
-		"slices of one GPU need its mode once": {
-			rc: results(inA("r", sliceA+"9-4"), inA("s", sliceA+"19-0")), needs: onA(NeedMIG), steps: []Step{high, low},
+		"a MIG device": {rc: results(inA("r", migA+"9-4")), needs: onA(NeedMIG), steps: []Step{high}},
+		"MIG devices of one GPU need its mode once": {
+			rc: results(inA("r", migA+"9-4"), inA("s", migA+"19-0")), needs: onA(NeedMIG), steps: []Step{high, low},
 		},
-		"a whole GPU that is offered in parts too": {rc: results(inA("r", "gpu-aaaaaaaa")), needs: onA(NeedWhole)},
-		"a whole GPU that is offered whole only":   {rc: results(result("r", "gpu-bbbbbbbb"))},
-		"a whole GPU that can be cut and is not": {
+		"a whole GPU that is partitioned too":       {rc: results(inA("r", "gpu-aaaaaaaa")), needs: onA(NeedWhole)},
+		"a whole GPU that is advertised whole only": {rc: results(result("r", "gpu-bbbbbbbb"))},
+		"a whole GPU that can be partitioned and is not": {
 			change: func(_ *gpu.Node, l gpu.Layout) { delete(l, uuidA) }, rc: results(result("r", "gpu-aaaaaaaa")),
 		},
 		"a whole GPU that was seen in MIG mode": {
 			change: func(n *gpu.Node, l gpu.Layout) { delete(l, uuidA); n.GPUs[0].MIG.Mode.Enabled = true },
 			rc:     results(result("r", "gpu-aaaaaaaa")), needs: onA(NeedWhole),
 		},
-		"an administrator's slice is made already": {
-			change: func(n *gpu.Node, _ gpu.Layout) { static(&n.GPUs[0]) }, rc: results(inA("r", sliceA+"19-6")),
+		"a pre-created MIG device is there already": {
+			change: func(n *gpu.Node, _ gpu.Layout) { static(&n.GPUs[0]) }, rc: results(inA("r", migA+"19-6")),
 		},
-		"looking needs nothing": {rc: results(look("r"), inA("s", "gpu-aaaaaaaa", withAdmin))},
-		"looking at an administrator's slice": {
-			change: func(n *gpu.Node, _ gpu.Layout) { static(&n.GPUs[0]) }, rc: results(inA("r", sliceA+"19-6", withAdmin)),
+		"monitoring needs nothing": {rc: results(monitors("r"), inA("s", "gpu-aaaaaaaa", withAdmin))},
+		"admin access to a pre-created MIG device": {
+			change: func(n *gpu.Node, _ gpu.Layout) { static(&n.GPUs[0]) }, rc: results(inA("r", migA+"19-6", withAdmin)),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestPlansForSlices(t *testing.T) {
 			if c.change != nil {
 				c.change(n, layout)
 			}
-			plan, err := offering(n, layout).Resolve(allocated(c.rc))
+			plan, err := advertising(n, layout).Resolve(allocated(c.rc))
 			require.NoError(t, err)
 			require.Len(t, plan.Results, len(c.rc))
 			assert.Empty(t, cmp.Diff(c.needs, plan.Needs))
@@ -102,11 +102,11 @@ func TestPlansForSlices(t *testing.T) {
 	}
 }
 
-func TestASliceKnowsWhichInstanceItIs(t *testing.T) {
+func TestResolve_PreCreatedMIGDevice_Identified(t *testing.T) {
 	t.Parallel()
 	n, layout := partitionable()
 	identity := static(&n.GPUs[0])
-	plan, err := offering(n, layout).Resolve(allocated(results(inA("r", sliceA+"19-6"), inA("s", sliceA+"9-0"))))
+	plan, err := advertising(n, layout).Resolve(allocated(results(inA("r", migA+"19-6"), inA("s", migA+"9-0"))))
 	require.NoError(t, err)
 	assert.Equal(t, &identity, plan.Results[0].Device.(gpu.MIGDevice).Static)
 	assert.Nil(t, plan.Results[1].Device.(gpu.MIGDevice).Static)
@@ -118,9 +118,9 @@ func TestASliceKnowsWhichInstanceItIs(t *testing.T) {
 	require.ErrorContains(t, err, "reading the arguments of step mig: ")
 }
 
-func TestRefusalsOfSlices(t *testing.T) {
+func TestResolve_MIGDeviceNotPossible_Refused(t *testing.T) {
 	t.Parallel()
-	const anew = "; delete the pod so that it is scheduled anew (a retry does not help)"
+	const again = "; delete the pod so that it is scheduled again (not retryable)"
 	const all = "gpu, mig 1g.10gb, mig 3g.40gb, mig 1g.10gb+me"
 	for name, c := range map[string]struct {
 		change func(*gpu.Node, gpu.Layout)
@@ -128,54 +128,54 @@ func TestRefusalsOfSlices(t *testing.T) {
 		want   string
 	}{
 		"a profile that the GPU lacks": {
-			rc: results(inA("r", sliceA+"99-0")),
-			want: `request "r", device ` + sliceA + `99-0: GPU ` + string(uuidA) + ` does not offer it now: the node's configuration, or what is on ` +
-				`the GPU, has changed; it offers: ` + all + anew,
+			rc: results(inA("r", migA+"99-0")),
+			want: `request "r", device ` + migA + `99-0: GPU ` + string(uuidA) + ` does not advertise it now: the node's configuration, or what is on ` +
+				`the GPU, has changed; it advertises: ` + all + again,
 		},
 		"a placement that the profile lacks": {
-			rc: results(inA("r", sliceA+"9-2")),
-			want: `request "r", device ` + sliceA + `9-2: GPU ` + string(uuidA) + ` does not offer it now: the node's configuration, or what is on ` +
-				`the GPU, has changed; it offers: ` + all + anew,
+			rc: results(inA("r", migA+"9-2")),
+			want: `request "r", device ` + migA + `9-2: GPU ` + string(uuidA) + ` does not advertise it now: the node's configuration, or what is on ` +
+				`the GPU, has changed; it advertises: ` + all + again,
 		},
 		"a GPU without MIG": {
 			rc: results(result("r", "gpu-bbbbbbbb-mig-19-0")),
-			want: `request "r", device gpu-bbbbbbbb-mig-19-0: GPU ` + string(uuidB) + ` does not offer it now: NVIDIA L40S has no MIG; ` +
-				`it offers: gpu` + anew,
+			want: `request "r", device gpu-bbbbbbbb-mig-19-0: GPU ` + string(uuidB) + ` does not advertise it now: NVIDIA L40S has no MIG; ` +
+				`it advertises: gpu` + again,
 		},
 		"an instance of an administrator is in the way": {
-			change: func(n *gpu.Node, _ gpu.Layout) { static(&n.GPUs[0]) }, rc: results(inA("r", sliceA+"9-4")),
-			want: `request "r", device ` + sliceA + `9-4: GPU ` + string(uuidA) + ` does not offer it now: the node's configuration, or what is on ` +
-				`the GPU, has changed; it offers: mig 1g.10gb, mig 3g.40gb, mig 1g.10gb+me` + anew,
+			change: func(n *gpu.Node, _ gpu.Layout) { static(&n.GPUs[0]) }, rc: results(inA("r", migA+"9-4")),
+			want: `request "r", device ` + migA + `9-4: GPU ` + string(uuidA) + ` does not advertise it now: the node's configuration, or what is on ` +
+				`the GPU, has changed; it advertises: mig 1g.10gb, mig 3g.40gb, mig 1g.10gb+me` + again,
 		},
 		"another pool since": {
 			change: func(_ *gpu.Node, l gpu.Layout) { delete(l, uuidA) }, rc: results(inA("r", "gpu-aaaaaaaa")),
 			want: `request "r", device gpu-aaaaaaaa: it was allocated from pool "n0/gpu-aaaaaaaa", and is in pool "n0" since the node's ` +
-				`configuration changed` + anew,
+				`configuration changed` + again,
 		},
 		"the pool of the whole GPUs": {
-			rc: results(result("r", sliceA+"9-4")),
-			want: `request "r", device ` + sliceA + `9-4: it was allocated from pool "n0", and is in pool "n0/gpu-aaaaaaaa" since the node's ` +
-				`configuration changed` + anew,
+			rc: results(result("r", migA+"9-4")),
+			want: `request "r", device ` + migA + `9-4: it was allocated from pool "n0", and is in pool "n0/gpu-aaaaaaaa" since the node's ` +
+				`configuration changed` + again,
 		},
-		"looking at a slice that nobody made": {
-			rc: results(inA("r", sliceA+"9-4", withAdmin)),
-			want: `request "r", device ` + sliceA + `9-4: a MIG slice is made for the claim that owns it, and admin access makes nothing; ` +
-				`request a device of class monitor.gpu.prism.dev to look at the GPUs of a node; the chart's value monitorDevices: PerNode makes it (a retry does not help)`,
+		"admin access to a MIG device that is not made": {
+			rc: results(inA("r", migA+"9-4", withAdmin)),
+			want: `request "r", device ` + migA + `9-4: a MIG device that is made for a claim cannot be requested with adminAccess; ` +
+				`request a device of class monitor.gpu.prism.dev to monitor the GPUs of a node; the chart's value monitorDevices: PerNode adds it (not retryable)`,
 		},
-		"two slices in one place": {
-			rc: results(inA("r", sliceA+"9-4"), inA("s", sliceA+"19-6")),
-			want: `request "s", device ` + sliceA + `19-6: a part that it needs of GPU ` + string(uuidA) + ` was given to request "r" of the same claim too; ` +
-				`delete the claim so that it is allocated anew (a retry does not help)`,
+		"two MIG devices at one placement": {
+			rc: results(inA("r", migA+"9-4"), inA("s", migA+"19-6")),
+			want: `request "s", device ` + migA + `19-6: required MIG placement on GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
+				`delete the claim so that it is allocated again (not retryable)`,
 		},
-		"two slices with the engines of which there is one set": {
-			rc: results(inA("r", sliceA+"20-0"), inA("s", sliceA+"20-6")),
-			want: `request "s", device ` + sliceA + `20-6: a part that it needs of GPU ` + string(uuidA) + ` was given to request "r" of the same claim too; ` +
-				`delete the claim so that it is allocated anew (a retry does not help)`,
+		"two MIG devices with media extensions": {
+			rc: results(inA("r", migA+"20-0"), inA("s", migA+"20-6")),
+			want: `request "s", device ` + migA + `20-6: required MIG placement on GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
+				`delete the claim so that it is allocated again (not retryable)`,
 		},
-		"the whole GPU and a slice": {
-			rc: results(inA("r", "gpu-aaaaaaaa"), inA("s", sliceA+"19-6")),
-			want: `request "s", device ` + sliceA + `19-6: its GPU ` + string(uuidA) + ` was given to request "r" of the same claim too; ` +
-				`delete the claim so that it is allocated anew (a retry does not help)`,
+		"the whole GPU and a MIG device": {
+			rc: results(inA("r", "gpu-aaaaaaaa"), inA("s", migA+"19-6")),
+			want: `request "s", device ` + migA + `19-6: GPU ` + string(uuidA) + ` was also allocated to request "r" of the same claim; ` +
+				`delete the claim so that it is allocated again (not retryable)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestRefusalsOfSlices(t *testing.T) {
 			if c.change != nil {
 				c.change(n, layout)
 			}
-			plan, err := offering(n, layout).Resolve(allocated(c.rc))
+			plan, err := advertising(n, layout).Resolve(allocated(c.rc))
 			assert.Nil(t, plan)
 			require.EqualError(t, err, c.want)
 		})

@@ -1,6 +1,8 @@
 package claim
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -10,8 +12,52 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// options are a claim's opaque configurations of this driver, by their position in the allocation.
-type options map[*resourceapi.OpaqueDeviceConfiguration]option
+// Options are the opaque configuration of one result, merged by kind: what the class sets, and over it what the claim sets, later ones
+// over earlier ones. Nil: nothing of that kind.
+type Options struct {
+	GPU      *v1alpha1.GPUConfig
+	Profiler *v1alpha1.ProfilerConfig
+	Metrics  *v1alpha1.GPUMetricsConfig
+}
+
+// with lays a configuration over the options.
+func (o Options) with(config v1alpha1.Config, from v1alpha1.Source) (merged Options, err error) {
+	switch c := config.(type) {
+	case *v1alpha1.GPUConfig:
+		o.GPU, err = v1alpha1.Merge(o.GPU, c, from)
+	case *v1alpha1.ProfilerConfig:
+		o.Profiler, err = overlay(o.Profiler, c)
+	case *v1alpha1.GPUMetricsConfig:
+		o.Metrics, err = overlay(o.Metrics, c)
+	}
+	return o, err
+}
+
+// overlay lays the fields that override sets over those of base, into a new object. Lists are replaced.
+func overlay[T any](base, override *T) (*T, error) {
+	merged := new(T)
+	for _, layer := range []*T{base, override} {
+		if layer == nil {
+			continue
+		}
+		raw, err := json.Marshal(layer)
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(raw, merged); err != nil {
+			return nil, err
+		}
+	}
+	return merged, nil
+}
+
+// setInterval reports whether they set a time-slice interval.
+func (o Options) setInterval() bool {
+	return o.GPU != nil && o.GPU.Sharing != nil && o.GPU.Sharing.TimeSlicing != nil && o.GPU.Sharing.TimeSlicing.Interval != nil
+}
+
+// opaque are a claim's opaque configurations of this driver, by their position in the allocation.
+type opaque map[*resourceapi.OpaqueDeviceConfiguration]option
 
 // option is one configuration.
 type option struct {
@@ -21,34 +67,36 @@ type option struct {
 	only gpu.DeviceType
 }
 
-// foreignDriver is the name of NVIDIA's own driver. Whoever runs Prism under that name has manifests that were written for it.
-const foreignDriver = "gpu.nvidia.com"
+// nvidiaDriver is the name of NVIDIA's own driver. Under that name Prism accepts manifests that were written for it.
+const nvidiaDriver = "gpu.nvidia.com"
 
-// decode reads every configuration for this driver, also those that no result of ours uses: a mistake is a mistake.
-func (s Source) decode(devices *resourceapi.DeviceAllocationResult) (options, error) {
-	decoded := options{}
+// classOf is the name of the DeviceClass of a type of device.
+func classOf(device gpu.DeviceType, driver string) string { return string(device) + "." + driver }
+
+// decode reads every configuration for this driver, also those that no result of ours uses: their mistakes are refused too.
+func (s Source) decode(devices *resourceapi.DeviceAllocationResult) (opaque, error) {
+	decoded := opaque{}
 	for i := range devices.Config {
 		config := &devices.Config[i]
-		opaque := config.Opaque
-		if opaque == nil || opaque.Driver != s.Driver {
+		if config.Opaque == nil || config.Opaque.Driver != s.Driver {
 			continue
 		}
-		read, err := s.read(opaque.Parameters.Raw)
+		read, err := s.read(config.Opaque.Parameters.Raw)
 		if err != nil {
 			return nil, &Refusal{
 				Request: s.about(config.Requests, devices.Results),
-				Cause:   fmt.Sprintf("opaque configuration of the %s: %v", writer(config.Source), err),
-				Fix:     "correct it and make the claim anew",
+				Cause:   fmt.Sprintf("opaque configuration of the %s: %v", sourceOf(config.Source), err),
+				Fix:     "correct it and recreate the claim",
 			}
 		}
-		decoded[opaque] = read
+		decoded[config.Opaque] = read
 	}
 	return decoded, nil
 }
 
 // read reads one configuration; under the name of NVIDIA's driver also one that was written for that.
 func (s Source) read(raw []byte) (option, error) {
-	if s.Driver != foreignDriver || !v1alpha1.WrittenForNVIDIA(raw) {
+	if s.Driver != nvidiaDriver || !v1alpha1.WrittenForNVIDIA(raw) {
 		config, err := v1alpha1.Decode(raw)
 		if err != nil {
 			return option{}, err
@@ -66,38 +114,31 @@ func (s Source) read(raw []byte) (option, error) {
 	return option{config: foreign.Config, kind: foreign.Kind, only: only}, nil
 }
 
-// apply merges the configurations that apply to one result, the class's before the claim's, later ones over earlier ones, and
-// refuses what the device cannot have. For a result with admin access only what a class says about claims counts: nothing about a GPU is
-// changed then, and the author of a claim cannot take anything out of its class.
-func (o options) apply(
-	configs []resourceapi.DeviceAllocationConfiguration, r *resourceapi.DeviceRequestAllocationResult, device gpu.Device,
-) (*v1alpha1.GPUConfig, error) {
-	merged := &v1alpha1.GPUConfig{}
+// merge merges the configurations that apply to one result, the class's before the claim's, and refuses what the device cannot have. For
+// a result with admin access only what a class says about claims counts: nothing about a GPU is changed then, and the author of a claim
+// cannot take anything out of its class.
+func (o opaque) merge(
+	configs []resourceapi.DeviceAllocationConfiguration, r *resourceapi.DeviceRequestAllocationResult, family Family,
+) (merged Options, err error) {
 	for _, source := range []resourceapi.AllocationConfigSource{
 		resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim,
 	} {
 		for _, config := range resourceclaim.ConfigForResult(configs, *r) {
 			decoded, ours := o[config.Opaque]
 			// One that names no request is for those of its type among all.
-			if !ours || config.Source != source || len(config.Requests) == 0 && !decoded.fits(device.Type()) {
+			if !ours || config.Source != source || len(config.Requests) == 0 && !decoded.fits(family.Type()) {
 				continue
 			}
 			if source == resourceapi.AllocationConfigSourceClass && r.AdminAccess != nil && *r.AdminAccess {
 				decoded = decoded.forAdmin()
 			}
-			if err := decoded.unserved(device.Type()); err != nil {
-				return nil, &Refusal{
-					Request: r.Request, Device: r.Device, Cause: err.Error(),
-					Fix: fmt.Sprintf("take it out of the %s", writer(source)),
+			if err := decoded.unsupported(family); err != nil {
+				return Options{}, &Refusal{
+					Request: r.Request, Device: r.Device, Cause: err.Error(), Fix: fmt.Sprintf("take it out of the %s", sourceOf(source)),
 				}
 			}
-			gpuConfig, ok := decoded.config.(*v1alpha1.GPUConfig)
-			if !ok {
-				continue
-			}
-			var err error
-			if merged, err = v1alpha1.Merge(merged, gpuConfig, mergeSource(source)); err != nil {
-				return nil, &Refusal{Request: r.Request, Device: r.Device, Cause: err.Error()}
+			if merged, err = merged.with(decoded.config, sourceOf(source)); err != nil {
+				return Options{}, &Refusal{Request: r.Request, Device: r.Device, Cause: err.Error()}
 			}
 		}
 	}
@@ -114,54 +155,59 @@ func (o option) forAdmin() option {
 	return option{kind: o.kind, config: &v1alpha1.GPUConfig{TypeMeta: c.TypeMeta, ClaimOverride: c.ClaimOverride}}
 }
 
-// fits tells whether it is for devices of that type; empty stands for a type that is not known yet.
+// fits reports whether it is for devices of that type; empty stands for a type that is not known yet.
 func (o option) fits(device gpu.DeviceType) bool {
 	return o.only == "" || device == "" || o.only == device
 }
 
-// unserved names what a device of that type cannot have, and what this version knows and cannot do yet. Of a type that is not known
-// yet, empty, it names what no device can have.
-func (o option) unserved(device gpu.DeviceType) error {
-	if !o.fits(device) {
-		return fmt.Errorf("%s is for a device of type %q and not of type %q", o.kind, o.only, device)
+// unsupported names what devices of the family cannot have, and what this version knows and cannot do yet. Where the family is not known
+// yet, nil, it names what no device can have.
+func (o option) unsupported(family Family) error {
+	if family == nil {
+		return supported(o.kind, o.config)
 	}
-	c, ok := o.config.(*v1alpha1.GPUConfig)
+	if !o.fits(family.Type()) {
+		return fmt.Errorf("%s is for a device of type %q and not of type %q", o.kind, o.only, family.Type())
+	}
+	return family.Supports(o.kind, o.config)
+}
+
+// supported names what no device can have.
+func supported(kind string, config v1alpha1.Config) error {
+	c, ok := config.(*v1alpha1.GPUConfig)
 	switch {
 	case !ok:
-		return fmt.Errorf("%s is not served by this version of the driver", o.kind)
-	case c.Sharing != nil && device != "" && device != gpu.TypeGPU:
-		return o.unshared(device)
+		return fmt.Errorf("%s is not supported by this version of the driver", kind)
 	case c.Sharing != nil && (c.Sharing.MPS != nil || c.Sharing.Strategy != nil && *c.Sharing.Strategy == v1alpha1.StrategyMPS):
-		return fmt.Errorf("%s.sharing with strategy %s is not served by this version of the driver; served is %s", o.kind,
+		return fmt.Errorf("%s.sharing with strategy %s is not supported by this version of the driver; supported values: %s", kind,
 			v1alpha1.StrategyMPS, v1alpha1.StrategyTimeSlicing)
 	case c.EnforceMemory != nil && *c.EnforceMemory:
-		return fmt.Errorf("%s.enforceMemory is not served by this version of the driver", o.kind)
+		return fmt.Errorf("%s.enforceMemory is not supported by this version of the driver", kind)
 	}
 	return nil
 }
 
-// unshared says why a device that is not a whole GPU takes no sharing.
-func (o option) unshared(device gpu.DeviceType) error {
-	switch device {
-	case gpu.TypeMIG:
-		return fmt.Errorf("%[1]s.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a %[1]s without sharing", o.kind)
-	case gpu.TypeMonitor:
-		return fmt.Errorf("%s.sharing is not for a monitor device, which only shows GPUs that others use", o.kind)
-	default:
-		return fmt.Errorf("%s.sharing is not for a device of type %q, whose GPU other claims use too: how they share it is said in the "+
-			"configuration of the node", o.kind, device)
-	}
+// setsSharing reports whether a configuration says how a GPU is shared.
+func setsSharing(config v1alpha1.Config) bool {
+	c, ok := config.(*v1alpha1.GPUConfig)
+	return ok && c.Sharing != nil
 }
 
-func mergeSource(source resourceapi.AllocationConfigSource) v1alpha1.Source {
+// forbidden names what a claim with admin access cannot set, whatever its device is.
+func (o Options) forbidden() error {
+	if o.setInterval() {
+		return errors.New(adminInterval)
+	}
+	return nil
+}
+
+// sourceOf is the object that a configuration was written in.
+func sourceOf(source resourceapi.AllocationConfigSource) v1alpha1.Source {
 	if source == resourceapi.AllocationConfigSourceClass {
 		return v1alpha1.FromClass
 	}
 	return v1alpha1.FromClaim
 }
-
-// writer names who wrote a configuration, in the user's words.
-func writer(source resourceapi.AllocationConfigSource) string { return string(mergeSource(source)) }
 
 // about names the request that a configuration is for: the first that it lists, or the only one there is. Kubernetes leaves
 // the list out where a configuration is for all of them.

@@ -3,6 +3,7 @@ package claim
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -27,14 +28,19 @@ type Result struct {
 	Request string
 	// Pool is the pool of the device.
 	Pool string
-	// ShareID tells the allocations of one shareable device apart; empty for other devices.
+	// ShareID distinguishes the allocations of one device with shares; empty for other devices.
 	ShareID string
-	// Admin: given with admin access; the device may be in use by others and nothing about it is changed.
+	// Admin: allocated with admin access; other claims may use the device, and nothing about it is changed.
 	Admin bool
 	// Device is what was allocated.
 	Device gpu.Device
-	// Consumed is the capacity taken of a shareable device, as Kubernetes quantities.
+	// Consumed is the capacity taken of a device with shares, as Kubernetes quantities.
 	Consumed map[string]string
+}
+
+// refuse is a refusal of the result that stays as long as the claim is as it is.
+func (r *Result) refuse(fix, cause string, args ...any) error {
+	return &Refusal{Request: r.Request, Device: string(r.Device.Name()), Cause: fmt.Sprintf(cause, args...), Fix: fix}
 }
 
 // Step is one hardware effect.
@@ -57,6 +63,20 @@ type Need struct {
 	Target gpu.UUID
 }
 
+// The kinds of needs.
+const (
+	// NeedMIG and NeedWhole: the GPU's MIG mode is on, or off.
+	NeedMIG   = "migMode"
+	NeedWhole = "noMIGMode"
+)
+
+// need adds one to the plan, once.
+func (p *Plan) need(n Need) {
+	if !slices.Contains(p.Needs, n) {
+		p.Needs = append(p.Needs, n)
+	}
+}
+
 // Source is what a plan is made against.
 type Source struct {
 	// Driver is this driver's name.
@@ -65,15 +85,17 @@ type Source struct {
 	NodeName string
 	// Monitor: the node has a monitor device.
 	Monitor bool
-	// Offered says what the node has now and what its GPUs are offered as; it is asked once per plan and the node is never nil. An
+	// Offered says what the node has now and what its GPUs are advertised as; it is called once per plan and the node is never nil. An
 	// error says why that is not known yet.
 	Offered func() (*gpu.Node, gpu.Layout, error)
-	// Standby tells whether another process may advertise another layout of the node, so that a device that is not offered here is
-	// refused for the moment only. It is asked before Offered; nil: none does.
+	// Standby reports whether another process may advertise another layout of the node, so that a device that is not advertised here is
+	// refused for the moment only. It is called before Offered; nil: none does.
 	Standby func() bool
+	// Families plan the results of their types; nil: those of this package.
+	Families []Family
 }
 
-// Resolve plans an allocated claim. The error is a *Refusal. Results of other drivers are none of its business.
+// Resolve plans an allocated claim. The error is a *Refusal. Results of other drivers are left out.
 func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 	plan := &Plan{UID: string(rc.UID), Namespace: rc.Namespace, Name: rc.Name}
 	if rc.Status.Allocation == nil {
@@ -83,38 +105,55 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 	standby := s.Standby != nil && s.Standby()
 	node, layout, err := s.Offered()
 	if err != nil {
-		return nil, &Refusal{Cause: fmt.Sprintf("what node %s offers is not known yet: %v", s.NodeName, err), Transient: true, Err: err}
+		return nil, &Refusal{Cause: fmt.Sprintf("what node %s advertises is not known yet: %v", s.NodeName, err), Transient: true, Err: err}
 	}
-	offered := offers{source: s, node: node, layout: layout, standby: standby}
-	options, err := s.decode(&devices)
+	now := advertised{source: s, node: node, layout: layout, standby: standby}
+	configs, err := s.decode(&devices)
 	if err != nil {
 		return nil, err
 	}
+	var options []Options // of each result
 	for i := range devices.Results {
 		result := &devices.Results[i]
 		if result.Driver != s.Driver {
 			continue
 		}
-		resolved, err := offered.result(result)
+		resolved, family, err := now.result(result)
 		if err != nil {
 			return nil, err
 		}
-		config, err := options.apply(devices.Config, result, resolved.Device)
+		merged, err := configs.merge(devices.Config, result, family)
 		if err != nil {
 			return nil, err
 		}
-		if err := plan.take(resolved, config); err != nil {
-			return nil, err
-		}
-		plan.Results = append(plan.Results, *resolved)
+		plan.Results, options = append(plan.Results, *resolved), append(options, merged)
 	}
-	if err := plan.single(rc, offered.layout); err != nil {
+	if err := s.oneShare(plan, rc, layout); err != nil {
 		return nil, err
 	}
 	if err := plan.exclusive(s.Driver); err != nil {
 		return nil, err
 	}
-	return plan, plan.carve(offered.layout)
+	if err := s.plan(plan, options, layout); err != nil {
+		return nil, err
+	}
+	return plan, nil
+}
+
+// plan adds what the results need, family by family.
+func (s Source) plan(plan *Plan, options []Options, layout gpu.Layout) error {
+	for _, family := range s.families() {
+		for i := range plan.Results {
+			r := &plan.Results[i]
+			if r.Device.Type() != family.Type() {
+				continue
+			}
+			if err := family.Plan(plan, r, options[i], layout.Of(r.Device.Parent())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Allotment is one allocation result of this driver as the scheduler wrote it, comparable.

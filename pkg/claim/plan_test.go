@@ -47,8 +47,8 @@ func result(request, device string, change ...func(*resourceapi.DeviceRequestAll
 	return r
 }
 
-// look is an allocation result of the node's monitor device.
-func look(request string, change ...func(*resourceapi.DeviceRequestAllocationResult)) resourceapi.DeviceRequestAllocationResult {
+// monitors is an allocation result of the node's monitor device.
+func monitors(request string, change ...func(*resourceapi.DeviceRequestAllocationResult)) resourceapi.DeviceRequestAllocationResult {
 	return result(request, "monitor", append([]func(*resourceapi.DeviceRequestAllocationResult){withAdmin, withPool(nodeName + "/monitor")}, change...)...)
 }
 
@@ -102,7 +102,7 @@ const (
 	unknownGroup    = `{"apiVersion":"gpu.nvidia.com/v1beta1","kind":"GpuConfig"}`
 )
 
-func TestPlans(t *testing.T) {
+func TestResolve_AllocationResults_InTheClaimsOrder(t *testing.T) {
 	t.Parallel()
 	n := node()
 	a, b := &n.GPUs[0], &n.GPUs[1]
@@ -134,7 +134,7 @@ func TestPlans(t *testing.T) {
 		"a claim with only other drivers' results": {rc: allocated(results(result("net", "nic-0", withDriver("net.example.com"))))},
 		"admin access to a monitor and to a whole GPU, beside its owner": {
 			rc: allocated(results(
-				look("see"), result("debug", "gpu-aaaaaaaa", withAdmin), result("use", "gpu-aaaaaaaa"))),
+				monitors("see"), result("debug", "gpu-aaaaaaaa", withAdmin), result("use", "gpu-aaaaaaaa"))),
 			want: []Result{
 				{Request: "see", Pool: nodeName + "/monitor", Admin: true, Device: gpu.Monitor{}},
 				{Request: "debug", Pool: nodeName, Admin: true, Device: gpu.Whole{GPU: a}},
@@ -178,7 +178,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestResolve_NotPossible_Refused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		node *gpu.Node
@@ -187,105 +187,105 @@ func TestRefusals(t *testing.T) {
 	}{
 		"not allocated": {
 			rc:   &resourceapi.ResourceClaim{},
-			want: "the claim is not allocated; wait for the scheduler (it is retried)",
+			want: "the claim is not allocated; wait for the scheduler (will be retried)",
 		},
 		"foreign pool": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa", withPool("n1")))),
 			want: `request "gpu", device gpu-aaaaaaaa: it is in pool "n1", which is not of node n0; ` +
-				`delete the pod so that it is scheduled anew (a retry does not help)`,
+				`delete the pod so that it is scheduled again (not retryable)`,
 		},
 		"no driver": {
 			node: &gpu.Node{},
 			rc:   allocated(results(result("gpu", "gpu-aaaaaaaa"))),
 			want: `request "gpu", device gpu-aaaaaaaa: no NVIDIA driver is loaded on node n0; ` +
-				`install or load the NVIDIA driver on the node (it is retried)`,
+				`install or load the NVIDIA driver on the node (will be retried)`,
 		},
 		"lost GPU": {
 			rc: allocated(results(result("gpu", "gpu-cccccccc"))),
 			want: `request "gpu", device gpu-cccccccc: GPU GPU-cccccccc-0000-4000-8000-000000000000 of node n0 does not answer: GPU is lost; ` +
-				`reset the GPU or drain the node (it is retried)`,
+				`reset the GPU or drain the node (will be retried)`,
 		},
-		"a look at a lost GPU": {
+		"monitoring a lost GPU": {
 			rc: allocated(results(result("see", "gpu-cccccccc", withAdmin))),
 			want: `request "see", device gpu-cccccccc: GPU GPU-cccccccc-0000-4000-8000-000000000000 of node n0 does not answer: GPU is lost; ` +
-				`reset the GPU or drain the node (it is retried)`,
+				`reset the GPU or drain the node (will be retried)`,
 		},
 		"unknown device": {
 			rc: allocated(results(result("gpu", "gpu-dddddddd"))),
-			want: `request "gpu", device gpu-dddddddd: node n0 does not offer this device now; ` +
-				`if it does not come back, delete the pod so that it is scheduled anew (it is retried)`,
+			want: `request "gpu", device gpu-dddddddd: node n0 does not advertise this device now; ` +
+				`if it does not come back, delete the pod so that it is scheduled again (will be retried)`,
 		},
 		"monitor without admin access": {
-			rc: allocated(results(look("see", func(r *resourceapi.DeviceRequestAllocationResult) { r.AdminAccess = new(false) }))),
-			want: `request "see", device monitor: a monitor device only shows GPUs that others use, so it is given with admin access only; ` +
-				`set adminAccess: true on the request, in a namespace labelled resource.kubernetes.io/admin-access=true (a retry does not help)`,
+			rc: allocated(results(monitors("see", func(r *resourceapi.DeviceRequestAllocationResult) { r.AdminAccess = new(false) }))),
+			want: `request "see", device monitor: a monitor device shows GPUs that other claims use, so it can be requested with adminAccess only; ` +
+				`set adminAccess: true on the request, in a namespace labelled resource.kubernetes.io/admin-access=true (not retryable)`,
 		},
 		"monitor of another name": {
-			rc: allocated(results(look("see", func(r *resourceapi.DeviceRequestAllocationResult) { r.Device = "gpu-aaaaaaaa" }))),
-			want: `request "see", device gpu-aaaaaaaa: pool "n0/monitor" has no such device; delete the pod so that it is scheduled anew ` +
-				`(a retry does not help)`,
+			rc: allocated(results(monitors("see", func(r *resourceapi.DeviceRequestAllocationResult) { r.Device = "gpu-aaaaaaaa" }))),
+			want: `request "see", device gpu-aaaaaaaa: pool "n0/monitor" has no such device; delete the pod so that it is scheduled again ` +
+				`(not retryable)`,
 		},
 		"monitor of a GPU, of an earlier version": {
 			rc: allocated(results(result("see", "gpu-aaaaaaaa-monitor", withAdmin))),
-			want: `request "see", device gpu-aaaaaaaa-monitor: GPU GPU-aaaaaaaa-0000-4000-8000-000000000000 does not offer it now: the node's ` +
-				`configuration, or what is on the GPU, has changed; it offers: gpu; delete the pod so that it is scheduled anew (a retry does not help)`,
+			want: `request "see", device gpu-aaaaaaaa-monitor: GPU GPU-aaaaaaaa-0000-4000-8000-000000000000 does not advertise it now: the node's ` +
+				`configuration, or what is on the GPU, has changed; it advertises: gpu; delete the pod so that it is scheduled again (not retryable)`,
 		},
 		"one GPU twice": {
 			rc: allocated(results(result("first", "gpu-aaaaaaaa"), result("second", "gpu-aaaaaaaa"))),
-			want: `request "second", device gpu-aaaaaaaa: its GPU GPU-aaaaaaaa-0000-4000-8000-000000000000 was given to request "first" of the same claim too; ` +
-				`delete the claim so that it is allocated anew (a retry does not help)`,
+			want: `request "second", device gpu-aaaaaaaa: GPU GPU-aaaaaaaa-0000-4000-8000-000000000000 was also allocated to request "first" of the same claim; ` +
+				`delete the claim so that it is allocated again (not retryable)`,
 		},
-		"MPS is not served": {
+		"MPS is not supported": {
 			rc: allocated(results(result("gpu/big", "gpu-aaaaaaaa")), config(fromClass, driverName, mpsConfig, "gpu")),
-			want: `request "gpu/big", device gpu-aaaaaaaa: GPUConfig.sharing with strategy MPS is not served by this version of the driver; ` +
-				`served is TimeSlicing; take it out of the DeviceClass (a retry does not help)`,
+			want: `request "gpu/big", device gpu-aaaaaaaa: GPUConfig.sharing with strategy MPS is not supported by this version of the driver; ` +
+				`supported values: TimeSlicing; take it out of the DeviceClass (not retryable)`,
 		},
-		"enforceMemory is not served": {
+		"enforceMemory is not supported": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, enforceConfig)),
-			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig.enforceMemory is not served by this version of the driver; ` +
-				`take it out of the ResourceClaim (a retry does not help)`,
+			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig.enforceMemory is not supported by this version of the driver; ` +
+				`take it out of the ResourceClaim (not retryable)`,
 		},
-		"ProfilerConfig is not served": {
+		"ProfilerConfig is not supported": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, profilerConfig)),
-			want: `request "gpu", device gpu-aaaaaaaa: ProfilerConfig is not served by this version of the driver; ` +
-				`take it out of the ResourceClaim (a retry does not help)`,
+			want: `request "gpu", device gpu-aaaaaaaa: ProfilerConfig is not supported by this version of the driver; ` +
+				`take it out of the ResourceClaim (not retryable)`,
 		},
-		"GPUMetricsConfig is not served": {
+		"GPUMetricsConfig is not supported": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, metricsConfig)),
-			want: `request "gpu", device gpu-aaaaaaaa: GPUMetricsConfig is not served by this version of the driver; ` +
-				`take it out of the ResourceClaim (a retry does not help)`,
+			want: `request "gpu", device gpu-aaaaaaaa: GPUMetricsConfig is not supported by this version of the driver; ` +
+				`take it out of the ResourceClaim (not retryable)`,
 		},
 		"the class forbids what the claim, listed before it, sets": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")),
 				config(fromClaim, driverName, noEnforceConfig), config(fromClass, driverName, forbidConfig)),
 			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig: enforceMemory: is set by the claim, but the DeviceClass says claimOverride: Forbidden; ` +
-				`remove it or use another class (a retry does not help)`,
+				`remove it or use another class (not retryable)`,
 		},
 		"claimOverride in a claim": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, forbidConfig)),
 			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig: claimOverride: is set by a ResourceClaim; ` +
-				`only a DeviceClass may set it: remove it (a retry does not help)`,
+				`only a DeviceClass may set it: remove it (not retryable)`,
 		},
 		"unknown kind, for a request that has no result": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, unknownKind, "other", "gpu")),
 			want: `request "other": opaque configuration of the ResourceClaim: kind: "LaserConfig" is not known; ` +
-				`allowed: GPUConfig, GPUMetricsConfig, ProfilerConfig; correct it and make the claim anew (a retry does not help)`,
+				`allowed: GPUConfig, GPUMetricsConfig, ProfilerConfig; correct it and recreate the claim (not retryable)`,
 		},
 		"unknown field, for all requests": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClass, driverName, unknownField)),
 			want: `request "gpu": opaque configuration of the DeviceClass: GPUConfig: laser: is not a field; ` +
-				`allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride; correct it and make the claim anew (a retry does not help)`,
+				`allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride; correct it and recreate the claim (not retryable)`,
 		},
 		"unknown field, for all of several requests": {
 			rc: allocated(results(result("a", "gpu-aaaaaaaa"), result("b", "gpu-bbbbbbbb")), config(fromClass, driverName, unknownField)),
 			want: `opaque configuration of the DeviceClass: GPUConfig: laser: is not a field; ` +
-				`allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride; correct it and make the claim anew (a retry does not help)`,
+				`allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride; correct it and recreate the claim (not retryable)`,
 		},
 		"another driver's dialect": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, unknownGroup)),
 			want: `request "gpu": opaque configuration of the ResourceClaim: apiVersion: "gpu.nvidia.com/v1beta1" is not known; allowed: gpu.prism.dev/v1alpha1; ` +
 				`kind: "GpuConfig" is not known; allowed: GPUConfig, GPUMetricsConfig, ProfilerConfig; ` +
-				`correct it and make the claim anew (a retry does not help)`,
+				`correct it and recreate the claim (not retryable)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -303,20 +303,20 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestRefusalSentences(t *testing.T) {
+func TestRefusal_Error_OneSentence(t *testing.T) {
 	t.Parallel()
 	for want, r := range map[string]Refusal{
-		"cause (a retry does not help)":                             {Cause: "cause"},
-		"cause; fix (it is retried)":                                {Cause: "cause", Fix: "fix", Transient: true},
-		`request "r": cause; fix (a retry does not help)`:           {Request: "r", Cause: "cause", Fix: "fix"},
-		`device d: cause; fix (a retry does not help)`:              {Device: "d", Cause: "cause", Fix: "fix"},
-		`request "r", device d: cause; fix (a retry does not help)`: {Request: "r", Device: "d", Cause: "cause", Fix: "fix"},
+		"cause (not retryable)":                             {Cause: "cause"},
+		"cause; fix (will be retried)":                      {Cause: "cause", Fix: "fix", Transient: true},
+		`request "r": cause; fix (not retryable)`:           {Request: "r", Cause: "cause", Fix: "fix"},
+		`device d: cause; fix (not retryable)`:              {Device: "d", Cause: "cause", Fix: "fix"},
+		`request "r", device d: cause; fix (not retryable)`: {Request: "r", Device: "d", Cause: "cause", Fix: "fix"},
 	} {
 		assert.Equal(t, want, r.Error())
 	}
 }
 
-func TestOnePlanAsksForTheNodeOnce(t *testing.T) {
+func TestResolve_SeveralResults_NodeReadOnce(t *testing.T) {
 	t.Parallel()
 	n, asked := node(), 0
 	s := Source{Driver: driverName, NodeName: nodeName, Offered: func() (*gpu.Node, gpu.Layout, error) { asked++; return n, nil, nil }}

@@ -2,12 +2,12 @@ package claim
 
 import "strings"
 
-// StaticFix is the advice where a MIG device that an administrator made is not there.
-const StaticFix = "an administrator of the node made it, and nvidia-smi -L shows there what is left"
+// StaticFix is the advice where a pre-created MIG device is not there.
+const StaticFix = "it was pre-created by an administrator of the node; nvidia-smi -L shows there what is left"
 
-// Refusal is why a claim cannot be prepared, for the person who made it.
+// Refusal is why a claim cannot be prepared, as its author reads it.
 type Refusal struct {
-	// Request and Device say what it is about; empty when it is about the whole claim.
+	// Request and Device are what it is about; empty when it is about the whole claim.
 	Request, Device string
 	// Cause is what is wrong.
 	Cause string
@@ -42,7 +42,7 @@ func (r *Refusal) sentence() string {
 		s += "; " + r.Fix
 	}
 	if r.Transient {
-		return s + " (it is retried)"
+		return s + " (will be retried)"
 	}
-	return s + " (a retry does not help)"
+	return s + " (not retryable)"
 }

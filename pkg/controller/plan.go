@@ -11,27 +11,28 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 )
 
 // Reasons of problems, as they stand in Events and metrics.
 const (
-	// ReasonConfigRefused: an entry cannot be read; what it gave before stays.
-	ReasonConfigRefused = "ConfigRefused"
-	// ReasonNameTaken: somebody else's class has the name.
-	ReasonNameTaken = "NameTaken"
-	// ReasonNamesOverlap: names request devices of each other.
-	ReasonNamesOverlap = "NamesOverlap"
+	// ReasonNodeConfigInvalid: an entry cannot be read; what it gave before stays.
+	ReasonNodeConfigInvalid = events.NodeConfigInvalid
+	// ReasonDeviceClassNameTaken: somebody else's class has the name.
+	ReasonDeviceClassNameTaken = events.DeviceClassNameTaken
+	// ReasonExtendedResourcesOverlap: names request devices of each other.
+	ReasonExtendedResourcesOverlap = events.ExtendedResourcesOverlap
 	// ReasonDevicePluginCapacity: a node has nvidia.com/gpu from a device plugin.
-	ReasonDevicePluginCapacity = "DevicePluginCapacity"
-	// ReasonNamesNotServed: the API server does not keep names of classes.
-	ReasonNamesNotServed = "NamesNotServed"
-	// ReasonTooManyProfiles: nodes publish more MIG profiles than there are on all GPUs.
-	ReasonTooManyProfiles = "TooManyProfiles"
+	ReasonDevicePluginCapacity = events.DevicePluginCapacity
+	// ReasonExtendedResourcesUnsupported: the API server does not keep names of classes.
+	ReasonExtendedResourcesUnsupported = events.ExtendedResourcesUnsupported
+	// ReasonTooManyMIGProfiles: nodes publish more MIG profiles than there are on all GPUs.
+	ReasonTooManyMIGProfiles = events.TooManyMIGProfiles
 )
 
 // Reasons are all of them.
-var Reasons = []string{ReasonConfigRefused, ReasonNameTaken, ReasonNamesOverlap, ReasonDevicePluginCapacity, ReasonNamesNotServed, ReasonTooManyProfiles}
+var Reasons = []string{ReasonNodeConfigInvalid, ReasonDeviceClassNameTaken, ReasonExtendedResourcesOverlap, ReasonDevicePluginCapacity, ReasonExtendedResourcesUnsupported, ReasonTooManyMIGProfiles}
 
 // Problem is something that people have to mend. The rest goes on.
 type Problem struct {
@@ -130,7 +131,7 @@ func (p *planning) want(resource, key string, uses ...use) {
 func (p *planning) read(key string) {
 	config, _, err := nodeconfig.Parse([]byte(p.Configs[key]), "entry "+key)
 	if err != nil {
-		p.note(ReasonConfigRefused, "%v; its resource names stay as they were", err)
+		p.note(ReasonNodeConfigInvalid, "%v; its resource names stay as they were", err)
 		p.stillNamed(key)
 		p.remember(key, func(use) bool { return true })
 		return
@@ -208,10 +209,10 @@ func (p *planning) class(resource string) (made bool, err error) {
 		case resourceOf(other) == resource && selectsAs(other, selector):
 			// It is as good as ours.
 		case resourceOf(other) == resource:
-			p.note(ReasonNameTaken, "%s is the name of DeviceClass %s, which is not the controller's: requests get what the newest class of that name "+
+			p.note(ReasonDeviceClassNameTaken, "%s is the name of DeviceClass %s, which is not the controller's: requests get what the newest class of that name "+
 				"selects, not %s; remove its extendedResourceName, or the name here", resource, other.Name, selector)
 		case other.Name == name:
-			p.note(ReasonNameTaken, "there is a DeviceClass %s that is not the controller's, so that %s cannot be requested; delete it, or "+
+			p.note(ReasonDeviceClassNameTaken, "there is a DeviceClass %s that is not the controller's, so that %s cannot be requested; delete it, or "+
 				"remove the name here", name, resource)
 		default:
 			continue
@@ -258,7 +259,7 @@ func (p *planning) strategiesDiffer() {
 	}
 	for _, other := range []v1alpha1.MIGStrategy{v1alpha1.MIGStrategyMixed, v1alpha1.MIGStrategyNone} {
 		if key, ok := p.strategies[other]; ok {
-			p.note(ReasonNamesOverlap, "flags.migStrategy is single in entry %s and %s in entry %s: a resource name means the same on all nodes, "+
+			p.note(ReasonExtendedResourcesOverlap, "flags.migStrategy is single in entry %s and %s in entry %s: a resource name means the same on all nodes, "+
 				"so that %s requests slices of nodes with the other entry too; use one strategy", single, other, key, wholeGPU)
 			return
 		}
@@ -282,7 +283,7 @@ func (p *planning) overlaps() {
 			if u.Shared {
 				what = "shared slices of profile " + cmp.Or(u.Profile, "any")
 			}
-			p.note(ReasonNamesOverlap, "%s are requested by each of %s: give them share names of their own, or one resource name",
+			p.note(ReasonExtendedResourcesOverlap, "%s are requested by each of %s: give them share names of their own, or one resource name",
 				what, strings.Join(list, ", "))
 		}
 	}

@@ -182,7 +182,7 @@ func TestPlanKeepsWhatWasGood(t *testing.T) {
 		}, selectors(t, plan))
 		require.NotNil(t, plan.Policy)
 		require.Len(t, plan.Problems, 1)
-		assert.Equal(t, ReasonConfigRefused, plan.Problems[0].Reason)
+		assert.Equal(t, ReasonNodeConfigInvalid, plan.Problems[0].Reason)
 		assert.Equal(t, "reading the node configuration in entry a: device plugin configuration: version: unknown version: v7; allowed: v1; its resource names stay as they were",
 			plan.Problems[0].Note)
 	}
@@ -244,7 +244,7 @@ func TestPlanLeavesOthersAlone(t *testing.T) {
 				return
 			}
 			require.Len(t, plan.Problems, 1)
-			assert.Equal(t, ReasonNameTaken, plan.Problems[0].Reason)
+			assert.Equal(t, ReasonDeviceClassNameTaken, plan.Problems[0].Reason)
 			assert.Contains(t, plan.Problems[0].Note, test.note)
 		})
 	}
@@ -261,7 +261,7 @@ func TestPlanTellsOfOverlaps(t *testing.T) {
 	} {
 		plan := planned(t, Input{Configs: configs})
 		require.Len(t, plan.Problems, 1, want)
-		assert.Equal(t, ReasonNamesOverlap, plan.Problems[0].Reason)
+		assert.Equal(t, ReasonExtendedResourcesOverlap, plan.Problems[0].Reason)
 		assert.Contains(t, plan.Problems[0].Note, want)
 	}
 }

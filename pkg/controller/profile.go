@@ -111,7 +111,7 @@ func (p *planning) boundProfiles() {
 	}
 	p.Profiles = bounded
 	if len(over) > 0 {
-		p.note(ReasonTooManyProfiles, "nodes publish MIG devices of %d profiles more than the %d that get a DeviceClass, such as %q: see which node has "+
+		p.note(ReasonTooManyMIGProfiles, "nodes publish MIG devices of %d profiles more than the %d that get a DeviceClass, such as %q: see which node has "+
 			"ResourceSlices of driver %s with such devices", len(over), maxPublished, over[0], p.Driver)
 	}
 }
@@ -164,7 +164,7 @@ func (p *planning) profileClasses() error {
 		name, selector := ProfileClass(p.Driver, profile)
 		if other := p.foreign(name); other != nil {
 			if !selectsAs(other, selector) {
-				p.note(ReasonNameTaken, "there is a DeviceClass %s that is not the controller's: requests by this class get what it selects, not MIG devices "+
+				p.note(ReasonDeviceClassNameTaken, "there is a DeviceClass %s that is not the controller's: requests by this class get what it selects, not MIG devices "+
 					"of profile %s; delete it, and the controller makes its own", name, profile)
 			}
 			continue

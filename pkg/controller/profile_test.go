@@ -123,7 +123,7 @@ func TestPlan_PublishedProfiles_Bounded(t *testing.T) {
 	assert.Contains(t, profileNames(t, second), "mig-7g-80gb."+driver, "what has a class keeps it")
 	assert.Less(t, len(second.Classes), 2*maxPublished, "with resource names")
 	require.Len(t, second.Problems, 1)
-	assert.Equal(t, Problem{ReasonTooManyProfiles, fmt.Sprintf("nodes publish MIG devices of %d profiles more than the %d that get a DeviceClass, such as "+
+	assert.Equal(t, Problem{ReasonTooManyMIGProfiles, fmt.Sprintf("nodes publish MIG devices of %d profiles more than the %d that get a DeviceClass, such as "+
 		"%q: see which node has ResourceSlices of driver %s with such devices", maxPublished+2, maxPublished, "1g.1063gb", driver)}, second.Problems[0])
 	third := planned(t, Input{Profiles: many, Classes: stored(second)})
 	assert.Equal(t, profileNames(t, second), profileNames(t, third))
@@ -167,7 +167,7 @@ func TestPlan_ProfileClass_OfOthers(t *testing.T) {
 			continue
 		}
 		require.Len(t, plan.Problems, 1)
-		assert.Equal(t, ReasonNameTaken, plan.Problems[0].Reason)
+		assert.Equal(t, ReasonDeviceClassNameTaken, plan.Problems[0].Reason)
 		assert.Equal(t, "there is a DeviceClass mig-1g-10gb.gpu.prism.dev that is not the controller's: requests by this class get what it selects, not MIG "+
 			"devices of profile 1g.10gb; delete it, and the controller makes its own", plan.Problems[0].Note)
 	}

@@ -171,7 +171,7 @@ func TestReconcile_NamesDropped_ProfileClassesServe(t *testing.T) {
 		name, selector := ProfileClass(driver, "1g.10gb")
 		require.Contains(t, w.classes(), name)
 		assert.Equal(t, selector, w.classes()[name].Spec.Selectors[0].CEL.Expression)
-		assert.InDelta(t, problems, value(t, w.Metrics.problems.WithLabelValues(ReasonNamesNotServed)), 0, strategy)
+		assert.InDelta(t, problems, value(t, w.Metrics.problems.WithLabelValues(ReasonExtendedResourcesUnsupported)), 0, strategy)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestReconcile_ProfileClassGainsName(t *testing.T) {
 	w := watch(t, map[string]string{"a": nodeHeader + "flags: {migStrategy: none}" + gpus})
 	w.settle()
 	w.configure(map[string]string{"a": nodeHeader + gpus})
-	assert.InDelta(t, 0, value(t, w.Metrics.problems.WithLabelValues(ReasonNamesNotServed)), 0)
+	assert.InDelta(t, 0, value(t, w.Metrics.problems.WithLabelValues(ReasonExtendedResourcesUnsupported)), 0)
 	assert.Empty(t, w.events.Events)
 	w.settle()
 	name, _ := ProfileClass(driver, "1g.10gb")

@@ -155,7 +155,7 @@ func (r *Reconciler) carryOut(ctx context.Context, plan *Plan, classes []resourc
 			now = &classes[i]
 		}
 		if dropped(now, wanted) && !plan.Unasked[resourceOf(wanted)] {
-			plan.Problems = append(plan.Problems, Problem{ReasonNamesNotServed, "the API server drops the resource names of DeviceClasses, so that no pod " +
+			plan.Problems = append(plan.Problems, Problem{ReasonExtendedResourcesUnsupported, "the API server drops the resource names of DeviceClasses, so that no pod " +
 				"can request " + resourceOf(wanted) + "; Kubernetes serves them from 1.36 on"})
 		}
 		if err := r.class(ctx, wanted, now, renew.has(resourceOf(wanted))); err != nil {
@@ -217,7 +217,7 @@ func (r *Reconciler) policy(ctx context.Context, plan *Plan) error {
 		case step.now.GetName() == "":
 			err = r.create(ctx, step.wanted)
 		case !owned(step.now, r.DriverName):
-			plan.Problems = append(plan.Problems, Problem{ReasonNameTaken, "there is a " + kindOf(step.now) + " " + name.Name +
+			plan.Problems = append(plan.Problems, Problem{ReasonDeviceClassNameTaken, "there is a " + kindOf(step.now) + " " + name.Name +
 				" that is not the controller's, so that requests for several shares are refused on the node only; delete it"})
 			return nil
 		default:

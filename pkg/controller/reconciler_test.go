@@ -225,13 +225,13 @@ func TestReconcileTellsOnce(t *testing.T) {
 	w.reconcile()
 	w.reconcile()
 	require.Len(t, w.events.Events, 1)
-	assert.Contains(t, <-w.events.Events, "Warning NameTaken nvidia.com/gpu-2gb is the name of DeviceClass other")
-	assert.InDelta(t, 1, value(t, w.Metrics.problems.WithLabelValues(ReasonNameTaken)), 0)
+	assert.Contains(t, <-w.events.Events, "Warning DeviceClassNameTaken nvidia.com/gpu-2gb is the name of DeviceClass other")
+	assert.InDelta(t, 1, value(t, w.Metrics.problems.WithLabelValues(ReasonDeviceClassNameTaken)), 0)
 	assert.Contains(t, w.classes(), wholeGPU)
 	assert.Equal(t, "true", w.classes()["nvidia.com/gpu-2gb"].Spec.Selectors[0].CEL.Expression)
 
 	w.configure(map[string]string{"a": "version: v1"})
-	assert.InDelta(t, 0, value(t, w.Metrics.problems.WithLabelValues(ReasonNameTaken)), 0)
+	assert.InDelta(t, 0, value(t, w.Metrics.problems.WithLabelValues(ReasonDeviceClassNameTaken)), 0)
 	assert.Contains(t, w.classes(), "nvidia.com/gpu-2gb", "the class of somebody else stays")
 	w.configure(map[string]string{"a": seed})
 	assert.Len(t, w.events.Events, 1)
@@ -304,7 +304,7 @@ func TestReconcileOnOldKubernetes(t *testing.T) {
 		dropped.Labels = labels(driver)
 		w := newWorld(t, configs(map[string]string{"a": text}), &dropped)
 		w.reconcile()
-		assert.InDelta(t, want, value(t, w.Metrics.problems.WithLabelValues(ReasonNamesNotServed)), 0)
+		assert.InDelta(t, want, value(t, w.Metrics.problems.WithLabelValues(ReasonExtendedResourcesUnsupported)), 0)
 		assert.Len(t, w.events.Events, want)
 	}
 }

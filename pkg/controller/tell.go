@@ -6,6 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/prism-gpu/prism/pkg/events"
 )
 
 // maxNote is the API's limit for the text of an Event, in bytes.
@@ -17,7 +19,7 @@ func (r *Reconciler) tell(about runtime.Object, problems []Problem) {
 	for _, problem := range problems {
 		now[problem] = true
 		if !r.told[problem] {
-			r.Events.Eventf(about, nil, corev1.EventTypeWarning, problem.Reason, "Reconcile", "%s", shorten(problem.Note))
+			r.Events.Eventf(about, nil, corev1.EventTypeWarning, problem.Reason, events.ActionReconcile, "%s", shorten(problem.Note))
 		}
 	}
 	r.told = now

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 
+	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
@@ -30,7 +31,7 @@ func (o *Offering) limit(offer gpu.Offer) gpu.Offer {
 		return offer
 	}
 	if *o.counters && offer.TimeSlice != nil && (offer.Whole || len(offer.MIG) > 0) {
-		o.tell(advice{reason: "SharesForgotten"}, "The scheduler of a Kubernetes before 1.36.2 forgets that a GPU is in use by turns when it decides about other "+
+		o.tell(advice{reason: events.SharedCountersUnsupported}, "The scheduler of a Kubernetes before 1.36.2 forgets that a GPU is in use by turns when it decides about other "+
 			"uses of it, so a GPU with mode timeslice is offered in one way: whole where its configuration allows that, else in turns; "+
 			"give such GPUs the mode timeslice alone, or upgrade Kubernetes")
 	}

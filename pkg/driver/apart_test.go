@@ -36,7 +36,7 @@ func TestSharesAreForgotten(t *testing.T) {
 			told := d.events()
 			require.Len(t, told, c.told)
 			for _, note := range told {
-				assert.Contains(t, note, "Warning SharesForgotten Configure: The scheduler of a Kubernetes before 1.36.2 forgets")
+				assert.Contains(t, note, "Warning SharedCountersUnsupported Configure: The scheduler of a Kubernetes before 1.36.2 forgets")
 			}
 		})
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
@@ -108,5 +109,5 @@ func (b *Beside) tell(flag, path, module string, found bool, err error) {
 		note = fmt.Sprintf("Containers get no %s, which flags.%s of the node's configuration wants: %v", path, flag, err)
 	}
 	klog.Background().Info("Device nodes are missing", "reason", note)
-	b.Events.Warn("DeviceNodesMissing", "Prepare", note)
+	b.Events.Warn(events.DeviceNodesMissing, events.ActionPrepare, note)
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/events"
 )
 
 // configuration is what is known of a node's configuration.
@@ -45,8 +46,8 @@ type problem struct{ reason, note string }
 var ConfigReasons = []string{reasonUnread, reasonRefused}
 
 const (
-	reasonUnread  = "ConfigUnread"
-	reasonRefused = "ConfigRefused"
+	reasonUnread  = events.NodeConfigUnavailable
+	reasonRefused = events.NodeConfigInvalid
 )
 
 // debounce is how long changes are waited for after one: people change label and content together.
@@ -159,7 +160,7 @@ func (o *Offering) wrong(what wrongness, reason, note string) {
 	}
 	o.config.wrong[what] = now
 	klog.Background().Info("The node's configuration is not in force", "reason", note)
-	o.ports.Events.Warn(reason, "Configure", note)
+	o.ports.Events.Warn(reason, events.ActionConfigure, note)
 }
 
 // right notes that nothing is wrong in this regard any more, and tells it when nothing is wrong at all.
@@ -170,7 +171,7 @@ func (o *Offering) right(what wrongness) {
 	delete(o.config.wrong, what)
 	if len(o.config.wrong) == 0 {
 		klog.Background().Info("The node's configuration is good again")
-		o.ports.Events.Normal("ConfigAccepted", "Configure", "The node's configuration is good again; GPUs change to it as they become free")
+		o.ports.Events.Normal(events.NodeConfigAccepted, events.ActionConfigure, "The node's configuration is good again; GPUs change to it as they become free")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
@@ -97,7 +98,7 @@ func (c *Conflicts) Look(ctx context.Context) {
 	if now.with == "" {
 		c.ask = time.Time{}
 		c.Set("", true)
-		c.Events.Normal("ConflictEnded", "Look", fmt.Sprintf("Nothing else hands out the GPUs any more: %s is gone", before.where))
+		c.Events.Normal(events.AllocationConflictResolved, events.ActionDetect, fmt.Sprintf("Nothing else hands out the GPUs any more: %s is gone", before.where))
 		return
 	}
 	kept := c.taints(ctx)
@@ -107,7 +108,7 @@ func (c *Conflicts) Look(ctx context.Context) {
 	if !kept && c.ask.IsZero() {
 		note += "; until then the node's ResourceSlices are empty, because the API server keeps no device taints (feature gate DRADeviceTaints)"
 	}
-	c.Events.Warn("Conflict", "Look", note)
+	c.Events.Warn(events.AllocationConflict, events.ActionDetect, note)
 }
 
 // askAgain asks whether taints are kept where that is not known yet and due.

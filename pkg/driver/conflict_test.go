@@ -85,7 +85,7 @@ func TestConflictsAreFoundAndEnd(t *testing.T) {
 				if !assert.Equal(t, []publish.Conflict{c.want}, set) {
 					return // nothing is told, and time would never end
 				}
-				assert.Equal(t, "Warning Conflict Look: New claims get no GPU of this node: "+c.says+", as "+c.socket+
+				assert.Equal(t, "Warning AllocationConflict Detect: New claims get no GPU of this node: "+c.says+", as "+c.socket+
 					" shows; remove it from the node, or keep Prism off it with kubeletPlugin.affinity of the chart", <-told)
 				see(nil, errBad)
 				after(3 * conflictLook)
@@ -94,7 +94,7 @@ func TestConflictsAreFoundAndEnd(t *testing.T) {
 				see(nil, nil)
 				after(3 * conflictLook)
 				assert.Equal(t, []publish.Conflict{c.want, ""}, set)
-				assert.Equal(t, "Normal ConflictEnded Look: Nothing else hands out the GPUs any more: "+c.socket+" is gone", <-told)
+				assert.Equal(t, "Normal AllocationConflictResolved Detect: Nothing else hands out the GPUs any more: "+c.socket+" is gone", <-told)
 				assert.Empty(t, told)
 				assert.NoError(t, conflicts.Withheld())
 				assert.Equal(t, 1, asked)
@@ -155,7 +155,7 @@ func newSighted() *sighted {
 	return s
 }
 
-const conflictNote = "Warning Conflict Look: New claims get no GPU of this node: a device plugin hands them out too, as " +
+const conflictNote = "Warning AllocationConflict Detect: New claims get no GPU of this node: a device plugin hands them out too, as " +
 	"/var/lib/kubelet/device-plugins/nvidia-gpu.sock shows; remove it from the node, or keep Prism off it with kubeletPlugin.affinity of the chart"
 
 // TestConflicts_TaintsNotKept_DevicesWithdrawn, and tainted in the next conflict when the API server has become a newer one.

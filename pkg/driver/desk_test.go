@@ -186,7 +186,7 @@ func (d *desk) events() (notes []string) {
 }
 
 // good is told when what was wrong is no more.
-const good = "Normal ConfigAccepted Configure: The node's configuration is good again; GPUs change to it as they become free"
+const good = "Normal NodeConfigAccepted Configure: The node's configuration is good again; GPUs change to it as they become free"
 
 const (
 	firstUUID = gpu.UUID("GPU-aaaaaaaa-0000-4000-8000-000000000000")

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
@@ -62,7 +63,7 @@ func (o *Offering) recall() {
 func (o *Offering) recallLocked() {
 	saved, err := o.ports.Saved.Load()
 	if err != nil {
-		o.tell(advice{reason: "LayoutUnread"}, "GPUs that nobody uses may be offered otherwise at once: "+err.Error())
+		o.tell(advice{reason: events.LayoutStateUnreadable}, "GPUs that nobody uses may be offered otherwise at once: "+err.Error())
 		return
 	}
 	o.drain.saved = saved

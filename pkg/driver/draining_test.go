@@ -216,12 +216,12 @@ func TestABadConfigurationAtStartTakesNothingBack(t *testing.T) {
 	require.False(t, d.Load(t.Context()))
 	d.Probe(t.Context())
 	assert.Equal(t, []string{ownPool, big}, d.offered(t))
-	assert.Equal(t, []string{"Warning ConfigRefused Configure: GPUs are offered as before this start: " + errBad.Error()}, d.events())
-	assert.Equal(t, []string{"ConfigRefused"}, d.Problems())
+	assert.Equal(t, []string{"Warning NodeConfigInvalid Configure: GPUs are offered as before this start: " + errBad.Error()}, d.events())
+	assert.Equal(t, []string{"NodeConfigInvalid"}, d.Problems())
 
 	d.saved.err = errBad
 	d.restart(t)
-	assert.Equal(t, []string{"Warning LayoutUnread Configure: GPUs that nobody uses may be offered otherwise at once: " + errBad.Error()}, d.events())
+	assert.Equal(t, []string{"Warning LayoutStateUnreadable Configure: GPUs that nobody uses may be offered otherwise at once: " + errBad.Error()}, d.events())
 }
 
 // TestAConfigurationThatCannotBeReadAtStart takes nothing back, however long that lasts, and keeps no claim waiting for as long.
@@ -239,7 +239,7 @@ func TestAConfigurationThatCannotBeReadAtStart(t *testing.T) {
 		defer stop()
 		after(time.Minute)
 		assert.Equal(t, []string{ownPool, big}, d.offered(t))
-		assert.Equal(t, []string{"Warning ConfigUnread Configure: GPUs are offered as before this start: " + errLater.Error()}, d.events())
+		assert.Equal(t, []string{"Warning NodeConfigUnavailable Configure: GPUs are offered as before this start: " + errLater.Error()}, d.events())
 		after(time.Hour)
 		assert.Equal(t, []string{ownPool, big}, d.offered(t))
 		assert.Empty(t, d.events())
@@ -256,7 +256,7 @@ func TestAConfigurationThatCannotBeReadAtStart(t *testing.T) {
 		after(time.Hour)
 		_, _, err = d.Now()
 		require.ErrorIs(t, err, errLater, "nothing was offered before")
-		assert.Equal(t, []string{"Warning ConfigUnread Configure: No change of what is offered is published: " + errLater.Error()}, d.events())
+		assert.Equal(t, []string{"Warning NodeConfigUnavailable Configure: No change of what is offered is published: " + errLater.Error()}, d.events())
 	})
 }
 
@@ -267,16 +267,16 @@ func TestReloadKeepsTheLastGood(t *testing.T) {
 		d := opened(t, both)
 		stop := d.runs(t)
 		defer stop()
-		refused := []string{"Warning ConfigRefused Configure: The configuration that was read before stays: " + errBad.Error()}
+		refused := []string{"Warning NodeConfigInvalid Configure: The configuration that was read before stays: " + errBad.Error()}
 		for range 2 {
 			d.read = errBad
 			d.Reload()
 			after(time.Minute)
 			assert.Equal(t, refused, d.events())
-			assert.Equal(t, []string{"ConfigRefused"}, d.Problems())
+			assert.Equal(t, []string{"NodeConfigInvalid"}, d.Problems())
 			d.read = errLater
 			after(time.Minute)
-			assert.Equal(t, []string{"ConfigUnread"}, d.Problems())
+			assert.Equal(t, []string{"NodeConfigUnavailable"}, d.Problems())
 			assert.Len(t, d.events(), 1)
 			assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
 			d.read = nil
@@ -344,7 +344,7 @@ func TestOtherGPUsMayBeWhatTheConfigurationIsFor(t *testing.T) {
 		stop := d.runs(t)
 		defer stop()
 		after(time.Minute)
-		assert.Equal(t, []string{"ConfigRefused"}, d.Problems())
+		assert.Equal(t, []string{"NodeConfigInvalid"}, d.Problems())
 		d.machine.change(t, d.ports.Inventory, func() { d.machine.gpus = d.machine.gpus[:1] })
 		after(time.Minute)
 		assert.Empty(t, d.Problems())

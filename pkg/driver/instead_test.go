@@ -12,7 +12,7 @@ import (
 // twice selects the first GPU in two entries, which is refused, and offers the other one in turns.
 const twice = `[{select: {indices: [0]}, modes: [mig]}, {select: {products: ["*H100"]}}, {modes: [timeslice], timeSlice: {replicas: 2}}]`
 
-const twiceSaid = "Warning ConfigRefused Configure: GPU 0 stays as it was offered, whole if it is new; all else is in force: " +
+const twiceSaid = "Warning NodeConfigInvalid Configure: GPU 0 stays as it was offered, whole if it is new; all else is in force: " +
 	"NodeConfig: gpus[1].select: selects GPU 0 (NVIDIA H100, " + string(firstUUID) + "), as does gpus[0]; a GPU has one entry: narrow one of them"
 
 // others lists what the second GPU is offered as.
@@ -41,7 +41,7 @@ func TestARefusedGPUKeepsWhatItHad(t *testing.T) {
 		assert.Equal(t, had, d.offered(t))
 		assert.Equal(t, []string{"timeslice"}, d.others(t))
 		assert.Equal(t, []string{twiceSaid}, d.events())
-		assert.Equal(t, []string{"ConfigRefused"}, d.Problems())
+		assert.Equal(t, []string{"NodeConfigInvalid"}, d.Problems())
 		wanted, err := d.Intervals()
 		require.NoError(t, err)
 		assert.Contains(t, wanted, firstUUID)
@@ -110,6 +110,6 @@ func TestWhatIsSaidOfAConfigurationThatIsPartlyWrong(t *testing.T) {
 		_ = d.offered(t)
 		notes := d.events()
 		require.Len(t, notes, 1, entries)
-		assert.Contains(t, notes[0], "Warning ConfigRefused Configure: "+want)
+		assert.Contains(t, notes[0], "Warning NodeConfigInvalid Configure: "+want)
 	}
 }

@@ -58,10 +58,10 @@ func NewMetrics(version string, read Readings) *Metrics {
 			Name: "prism_unprepare_duration_seconds", Help: "Time to unprepare one claim, failures included.", Buckets: durations,
 		}, outcome),
 		orphans: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "prism_orphans_removed_total", Help: "Things that nobody owned any more and that were removed, by kind.",
+			Name: "prism_garbage_collected_total", Help: "Things that nobody owned any more and that were removed, by kind.",
 		}, []string{"kind"}),
 		reconcile: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "prism_reconcile_errors_total", Help: "Failures in finding and removing what other processes left.",
+			Name: "prism_garbage_collection_errors_total", Help: "Failures in finding and removing what other processes left.",
 		}),
 	}
 	for _, kind := range prepare.OrphanKinds {
@@ -102,9 +102,9 @@ var (
 	slicesDesc  = prometheus.NewDesc("prism_resourceslice_errors_total", "Attempts to publish ResourceSlices that failed.", nil, nil)
 	droppedDesc = prometheus.NewDesc("prism_resourceslice_dropped_fields_total", "ResourceSlices that the API server stored without some fields.", nil, nil)
 	configDesc  = prometheus.NewDesc("prism_node_config_problem", "1 for the reason for which the node's configuration is not in force; Events of the node have the sentence.", []string{"reason"}, nil)
-	changeDesc  = prometheus.NewDesc("prism_gpus_changing", "GPUs that are to be offered otherwise as soon as they are free.", nil, nil)
-	turnsDesc   = prometheus.NewDesc("prism_gpus_interval_not_set", "GPUs whose time slices could not be set as the node's configuration says; Events of the node have the sentence.", nil, nil)
-	damagedDesc = prometheus.NewDesc("prism_damaged_records_total", "Claim records that could not be read and were set aside.", nil, nil)
+	changeDesc  = prometheus.NewDesc("prism_gpu_layout_changes_pending", "GPUs that are to be offered otherwise as soon as they are free.", nil, nil)
+	turnsDesc   = prometheus.NewDesc("prism_gpu_timeslice_intervals_not_applied", "GPUs whose time slices could not be set as the node's configuration says; Events of the node have the sentence.", nil, nil)
+	damagedDesc = prometheus.NewDesc("prism_checkpoints_corrupted_total", "Claim records that could not be read and were set aside.", nil, nil)
 )
 
 // Describe lists what Collect may send.

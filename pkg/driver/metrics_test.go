@@ -59,33 +59,33 @@ func TestReadingsAreReadAtEachScrape(t *testing.T) {
 		Devices: func() map[string]int { return map[string]int{"gpu": 8, "monitor": 8} }, Faults: func() int { return 2 },
 		Claims: func() (int, int) { return claims, debts }, DriverLoaded: func() bool { return loaded },
 		SliceErrors: func() int64 { return 5 }, DroppedFields: func() int64 { return 6 }, Damaged: func() int { return damaged },
-		Configuration: func() []string { return []string{"ConfigRefused"} }, Changing: func() int { return 2 }, Intervals: func() int { return 4 },
+		Configuration: func() []string { return []string{"NodeConfigInvalid"} }, Changing: func() int { return 2 }, Intervals: func() int { return 4 },
 	})
 	assert.Equal(t, []string{
 		`prism_build_info{version="v1.2.3"} 1`,
+		`prism_checkpoints_corrupted_total{} 0`,
 		`prism_claims{state="prepared"} 2`,
 		`prism_claims{state="releasing"} 1`,
-		`prism_damaged_records_total{} 0`,
 		`prism_devices{state="available",type="gpu"} 8`,
 		`prism_devices{state="available",type="monitor"} 8`,
 		`prism_devices{state="faulty",type="gpu"} 2`,
-		`prism_gpus_changing{} 2`,
-		`prism_gpus_interval_not_set{} 4`,
-		`prism_node_config_problem{reason="ConfigRefused"} 1`,
-		`prism_node_config_problem{reason="ConfigUnread"} 0`,
+		`prism_garbage_collected_total{kind="claim"} 0`,
+		`prism_garbage_collected_total{kind="effect"} 0`,
+		`prism_garbage_collected_total{kind="file"} 0`,
+		`prism_garbage_collected_total{kind="spec"} 0`,
+		`prism_garbage_collection_errors_total{} 0`,
+		`prism_gpu_layout_changes_pending{} 2`,
+		`prism_gpu_timeslice_intervals_not_applied{} 4`,
+		`prism_node_config_problem{reason="NodeConfigInvalid"} 1`,
+		`prism_node_config_problem{reason="NodeConfigUnavailable"} 0`,
 		`prism_nvidia_driver_loaded{} 1`,
-		`prism_orphans_removed_total{kind="claim"} 0`,
-		`prism_orphans_removed_total{kind="effect"} 0`,
-		`prism_orphans_removed_total{kind="file"} 0`,
-		`prism_orphans_removed_total{kind="spec"} 0`,
-		`prism_reconcile_errors_total{} 0`,
 		`prism_resourceslice_dropped_fields_total{} 6`,
 		`prism_resourceslice_errors_total{} 5`,
 	}, series(t, m))
 	claims, debts, loaded, damaged = 0, 0, false, 7
 	now := series(t, m)
 	for _, line := range []string{
-		`prism_claims{state="prepared"} 0`, `prism_claims{state="releasing"} 0`, `prism_nvidia_driver_loaded{} 0`, `prism_damaged_records_total{} 7`,
+		`prism_claims{state="prepared"} 0`, `prism_claims{state="releasing"} 0`, `prism_nvidia_driver_loaded{} 0`, `prism_checkpoints_corrupted_total{} 7`,
 	} {
 		assert.Contains(t, now, line)
 	}

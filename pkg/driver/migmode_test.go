@@ -13,7 +13,7 @@ import (
 func TestAWrongModeIsTheAdministrators(t *testing.T) {
 	t.Parallel()
 	fix := func(wanted, flag string) []string {
-		return []string{"Warning MIGModeWrong Configure: GPU 0 (NVIDIA H100, " + string(firstUUID) + ") offers nothing: its configuration wants " + wanted +
+		return []string{"Warning MIGModeMismatch Configure: GPU 0 (NVIDIA H100, " + string(firstUUID) + ") offers nothing: its configuration wants " + wanted +
 			", and the MIG mode of this product changes only with a reset; drain the node, run nvidia-smi -i 0 -mig " + flag + " and nvidia-smi --gpu-reset -i 0"}
 	}
 	half := []gpu.Instance{{ID: 1, Profile: 9, Placement: gpu.Placement{Size: 4}}}
@@ -75,7 +75,7 @@ func TestAModeThatIsWrongAgainIsToldAgain(t *testing.T) {
 				continue
 			}
 			require.Len(t, notes, 1)
-			assert.Contains(t, notes[0], "MIGModeWrong")
+			assert.Contains(t, notes[0], "MIGModeMismatch")
 		}
 	}
 }

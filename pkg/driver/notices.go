@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
@@ -36,9 +37,9 @@ func (n Notices) Run(ctx context.Context) error {
 func (n Notices) tell(before, now *inventory.View) {
 	switch {
 	case now.Err != nil && (before.Err == nil || before.Err.Error() != now.Err.Error()):
-		n.Events.Warn("DriverMissing", "Discover", "No GPU is offered: "+now.Err.Error())
+		n.Events.Warn(events.NVIDIADriverUnavailable, events.ActionDiscover, "No GPU is offered: "+now.Err.Error())
 	case now.Err == nil && before.Err != nil:
-		n.Events.Normal("DriverFound", "Discover",
+		n.Events.Normal(events.NVIDIADriverAvailable, events.ActionDiscover,
 			fmt.Sprintf("NVIDIA driver %s serves %d GPUs", now.Node.Driver.Version, len(now.Node.GPUs)))
 	}
 	known := map[int]bool{}
@@ -49,7 +50,7 @@ func (n Notices) tell(before, now *inventory.View) {
 	}
 	for _, fault := range now.Node.Faults {
 		if !known[fault.Index] {
-			n.Events.Warn("GPUFaulty", "Discover", fmt.Sprintf("GPU %d (%s) is not offered: %v", fault.Index, fault.UUID, fault.Err))
+			n.Events.Warn(events.GPUUnhealthy, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) is not offered: %v", fault.Index, fault.UUID, fault.Err))
 		}
 	}
 }

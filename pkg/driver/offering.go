@@ -12,6 +12,7 @@ import (
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
@@ -140,7 +141,7 @@ func (o *Offering) probe(ctx context.Context) bool {
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "What is offered in parts is not published yet")
 		if o.unprobed++; o.unprobed == patience {
-			o.tell(advice{reason: "CountersUnknown"}, fmt.Sprintf("No change of what is offered is published: %v", err))
+			o.tell(advice{reason: events.PartitionableDevicesUnknown}, fmt.Sprintf("No change of what is offered is published: %v", err))
 		}
 		return false
 	}
@@ -167,7 +168,7 @@ func (o *Offering) Untaint() {
 func (o *Offering) keeps(kept bool) {
 	o.counters, o.seen = &kept, nil
 	if !kept {
-		o.tell(advice{reason: "CountersDropped"}, "The API server keeps no counters of devices, so every GPU is offered in one way: whole where its configuration "+
+		o.tell(advice{reason: events.PartitionableDevicesDisabled}, "The API server keeps no counters of devices, so every GPU is offered in one way: whole where its configuration "+
 			"allows that, else as a fixed set of MIG slices; turn on the feature gate DRAPartitionableDevices (Kubernetes 1.36 has it on)")
 	}
 }
@@ -284,7 +285,7 @@ func (o *Offering) wantedOf(view *inventory.View) gpu.Layout {
 
 // advise tells the administrator of a GPU that offers nothing because its MIG mode is not what the configuration wants.
 func (o *Offering) advise(g *gpu.GPU, offer gpu.Offer) {
-	about := advice{"MIGModeWrong", g.UUID}
+	about := advice{events.MIGModeMismatch, g.UUID}
 	if !modeWrong(g, offer) {
 		delete(o.told, about)
 		return
@@ -320,5 +321,5 @@ func (o *Offering) tell(about advice, note string) {
 	}
 	o.told[about] = note
 	klog.Background().Info("The node's configuration is not in force", "reason", note)
-	o.ports.Events.Warn(about.reason, "Configure", note)
+	o.ports.Events.Warn(about.reason, events.ActionConfigure, note)
 }

@@ -126,7 +126,7 @@ func TestTheConfigurationIsReadUntilItIsGood(t *testing.T) {
 		d.read = errBad
 		after(time.Minute)
 		assert.Equal(t, []string{"n0", first}, d.offered(t), "what people must mend keeps no GPU away")
-		assert.Equal(t, []string{"Warning ConfigRefused Configure: GPUs are offered whole: file node.yaml: the configuration is empty"}, d.events(), "once")
+		assert.Equal(t, []string{"Warning NodeConfigInvalid Configure: GPUs are offered whole: file node.yaml: the configuration is empty"}, d.events(), "once")
 		d.read = nil
 		after(2 * rereadMax)
 		assert.Equal(t, []string{"n0", first}, d.offered(t), "who does not publish changes nothing")
@@ -146,12 +146,12 @@ func TestABadEntryConcernsItsGPUsAlone(t *testing.T) {
 	d := opened(t, `[{modes: [whole, mig]}]`)
 	assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
 	const text = "NodeConfig: gpus[0].modes[1]: NVIDIA L40S has no MIG; remove mode mig, or give such GPUs an entry of their own without it"
-	assert.Equal(t, []string{"Warning ConfigRefused Configure: GPU 1 stays as it was offered, whole if it is new; all else is in force: " + text}, d.events())
+	assert.Equal(t, []string{"Warning NodeConfigInvalid Configure: GPU 1 stays as it was offered, whole if it is new; all else is in force: " + text}, d.events())
 	assert.False(t, d.config.fits, "it is read again")
 	d.read = errBad
 	assert.False(t, d.Load(t.Context()))
 	assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))
-	assert.Equal(t, []string{"Warning ConfigRefused Configure: The configuration that was read before stays: " + errBad.Error()}, d.events())
+	assert.Equal(t, []string{"Warning NodeConfigInvalid Configure: The configuration that was read before stays: " + errBad.Error()}, d.events())
 	d.read, d.entries = nil, both
 	assert.True(t, d.Load(t.Context()))
 	assert.Equal(t, []string{ownPool, first, oneSlice, big}, d.offered(t))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/reconcile"
@@ -67,7 +68,7 @@ func (r OrphanReport) Removed(ctx context.Context, orphans []prepare.Orphan) {
 	for _, kind := range prepare.OrphanKinds {
 		if names := byKind[kind]; len(names) > 0 {
 			action := "Remove" + strings.ToUpper(string(kind[:1])) + string(kind[1:])
-			r.Events.Normal("OrphanRemoved", action, "Removed what nobody owned: "+strings.Join(names, ", "))
+			r.Events.Normal(events.GarbageCollected, action, "Removed what nobody owned: "+strings.Join(names, ", "))
 		}
 	}
 }
@@ -77,6 +78,6 @@ func (r OrphanReport) Failed(ctx context.Context, err error, news bool) {
 	r.Metrics.reconcileFailed()
 	if news {
 		klog.FromContext(ctx).Error(err, "What other processes left is not cleared up")
-		r.Events.Warn("ReconcileFailed", "Reconcile", err.Error())
+		r.Events.Warn(events.GarbageCollectionFailed, events.ActionReconcile, err.Error())
 	}
 }

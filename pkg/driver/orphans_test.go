@@ -45,16 +45,16 @@ func TestOrphansAreToldOncePerKind(t *testing.T) {
 		all = append(all, event)
 	}
 	assert.Equal(t, []string{
-		"Normal OrphanRemoved RemoveClaim: Removed what nobody owned: claim ns/claim (UID c)",
-		"Normal OrphanRemoved RemoveSpec: Removed what nobody owned: CDI spec of claim a, CDI spec of claim b",
-		"Normal OrphanRemoved RemoveEffect: Removed what nobody owned: mig on GPU GPU-1",
-		"Normal OrphanRemoved RemoveFile: Removed what nobody owned: unfinished record of claim d",
-		"Warning ReconcileFailed Reconcile: it is stuck",
+		"Normal GarbageCollected RemoveClaim: Removed what nobody owned: claim ns/claim (UID c)",
+		"Normal GarbageCollected RemoveSpec: Removed what nobody owned: CDI spec of claim a, CDI spec of claim b",
+		"Normal GarbageCollected RemoveEffect: Removed what nobody owned: mig on GPU GPU-1",
+		"Normal GarbageCollected RemoveFile: Removed what nobody owned: unfinished record of claim d",
+		"Warning GarbageCollectionFailed Reconcile: it is stuck",
 	}, all)
 	measured := series(t, m)
 	for _, line := range []string{
-		`prism_orphans_removed_total{kind="claim"} 1`, `prism_orphans_removed_total{kind="spec"} 2`,
-		`prism_orphans_removed_total{kind="effect"} 1`, `prism_orphans_removed_total{kind="file"} 1`, `prism_reconcile_errors_total{} 2`,
+		`prism_garbage_collected_total{kind="claim"} 1`, `prism_garbage_collected_total{kind="spec"} 2`,
+		`prism_garbage_collected_total{kind="effect"} 1`, `prism_garbage_collected_total{kind="file"} 1`, `prism_garbage_collection_errors_total{} 2`,
 	} {
 		assert.Contains(t, measured, line)
 	}
@@ -141,7 +141,7 @@ func TestAClaimThatIsGoneLeavesNothing(t *testing.T) {
 			Node: k, Claims: ClaimLookup{kube.Claims{Client: server}}, Report: OrphanReport{Events: told, Metrics: NewMetrics("v1", quiet())},
 			Pods: nodePods{{Namespace: "ns", Name: "claim-listed", Devices: []string{"listed-gpu-1-GPU-1"}}},
 		}).Run(ctx)
-		assert.Equal(t, "Normal OrphanRemoved RemoveClaim: Removed what nobody owned: claim ns/claim-gone (UID gone)", <-told)
+		assert.Equal(t, "Normal GarbageCollected RemoveClaim: Removed what nobody owned: claim ns/claim-gone (UID gone)", <-told)
 		assert.Empty(t, told)
 		for _, file := range left() {
 			assert.NotContains(t, file, "gone")

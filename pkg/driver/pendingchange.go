@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
@@ -37,7 +38,7 @@ func (o *Offering) remind(now time.Time) {
 	if len(waiting) == 0 {
 		return
 	}
-	o.ports.Events.Warn("GPULayoutChangePending", "Configure", fmt.Sprintf("GPU layout change pending for %d minutes: waiting for devices of %s "+
+	o.ports.Events.Warn(events.GPULayoutChangePending, events.ActionConfigure, fmt.Sprintf("GPU layout change pending for %d minutes: waiting for devices of %s "+
 		"to be released. Running pods keep them, and claims that tolerate the config-change taint can be allocated them again, which delays "+
 		"the change for ever. Find the claims by the names of their devices: %s", int(remindAfter.Minutes()), strings.Join(waiting, ", "), findClaims))
 }

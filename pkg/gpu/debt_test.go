@@ -54,7 +54,7 @@ func TestDebtBlocksTurns(t *testing.T) {
 	assert.True(t, Debt{GPU: g.UUID}.Blocks(turns))
 	assert.True(t, Debt{GPU: g.UUID, Uses: slicesAt(Placement{6, 1})}.Blocks(turns))
 	assert.False(t, Debt{GPU: "GPU-1"}.Blocks(turns))
-	share := Debt{GPU: g.UUID, Uses: []Use{UseOf(turns, true)}}
+	share := Debt{GPU: g.UUID, Uses: []Use{turns.Use(true)}}
 	assert.False(t, share.Blocks(turns))
 	assert.True(t, share.Blocks(Whole{GPU: g}))
 }

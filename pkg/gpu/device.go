@@ -3,18 +3,18 @@ package gpu
 // DeviceName names a device inside its pool: a DNS label that stays the same over reboots and slot moves.
 type DeviceName string
 
-// DeviceType is the value of the `type` attribute: one way of offering a GPU.
+// DeviceType is the value of the `type` attribute: the family of a device.
 type DeviceType string
 
 // The device types this version publishes.
 const (
 	// TypeGPU is a whole GPU for one claim.
 	TypeGPU DeviceType = "gpu"
-	// TypeMIG is a GPU instance for one claim.
+	// TypeMIG is a GPU instance, made for one claim or pre-created.
 	TypeMIG DeviceType = "mig"
-	// TypeTimeSlice is a GPU for several claims at once, in turns.
+	// TypeTimeSlice is a GPU that several claims share by time-slicing.
 	TypeTimeSlice DeviceType = "timeslice"
-	// TypeMonitor is visibility of the node's GPUs for admin-access claims, whoever uses them.
+	// TypeMonitor is visibility of the node's GPUs for admin-access claims, whichever claims use them.
 	TypeMonitor DeviceType = "monitor"
 )
 
@@ -24,50 +24,35 @@ type PoolDevice struct {
 	Device DeviceName
 }
 
-// Device is one way of using a GPU that a claim can be given. The set of kinds is closed: Whole, TimeSliced,
-// MIGDevice and Monitor. A switch over them names each: the linter refuses one that leaves a kind out.
-//
-//sumtype:decl
+// Device is one way of using a GPU that can be allocated to a claim. Each family is one type in a file of its own: Whole, TimeSliced,
+// MIGDevice and Monitor. What depends on the family is a method, so that a family which leaves one out does not compile. Values are
+// comparable.
 type Device interface {
-	// Name is the device's name inside its pool.
+	// Name is the device's name inside its pool. It begins with the name of the Whole of its GPU, but for a device of the whole node.
 	Name() DeviceName
 	// Type is the value of its `type` attribute.
 	Type() DeviceType
-	// Parent is the physical GPU behind it; a GPU without UUID for a Monitor, behind which are all GPUs of the node.
+	// Parent is the physical GPU behind it; a GPU without UUID where all GPUs of the node are behind it.
 	Parent() *GPU
-
-	sealed()
+	// ID is the value of its `uuid` attribute, known before the device exists. It never contains spaces.
+	ID() string
+	// ProfileName is the name of its MIG profile, "1g.10gb"; empty for what is no MIG device.
+	ProfileName() string
+	// Capacity is how much of the GPU its programs see. Zero means that the driver does not report it.
+	Capacity() Capacity
+	// Shares says how many claims can have the device at once.
+	Shares() Shares
+	// Use is what a claim has of the GPU that was allocated the device, or one share of it.
+	Use(share bool) Use
 }
 
-// Whole is a GPU offered as it is, to one claim at a time.
-type Whole struct{ GPU *GPU }
+// Shares says how many claims can have a device at once.
+type Shares struct {
+	// Count is 1 for a device that is exclusive to a claim.
+	Count int
+	// Name is what the node's configuration calls the shares; empty without a name.
+	Name string
+}
 
-// Monitor is the right to see all GPUs of a node, which others may be using. It is given to admin-access claims only, and needs no
-// counters: the scheduler gives no device of a partitioned GPU with admin access while the GPU's counters are taken
-// (kubernetes/kubernetes#140729).
-type Monitor struct{}
-
-// Name is "gpu-<id>".
-func (d Whole) Name() DeviceName { return DeviceName("gpu-" + d.GPU.ID) }
-
-// Type is TypeGPU.
-func (Whole) Type() DeviceType { return TypeGPU }
-
-// Parent is the GPU itself.
-func (d Whole) Parent() *GPU { return d.GPU }
-
-func (Whole) sealed() {}
-
-// Name is "monitor".
-func (Monitor) Name() DeviceName { return DeviceName(TypeMonitor) }
-
-// Type is TypeMonitor.
-func (Monitor) Type() DeviceType { return TypeMonitor }
-
-// Parent is a GPU without UUID.
-func (Monitor) Parent() *GPU { return &GPU{} }
-
-// Pool names the pool of the monitor of a node: "<node>/monitor".
-func (Monitor) Pool(node string) string { return node + "/" + string(TypeMonitor) }
-
-func (Monitor) sealed() {}
+// exclusive are the shares of a device for one claim.
+var exclusive = Shares{Count: 1}

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// What adapters turn vendor codes into. Callers ask with errors.Is.
+// What adapters translate vendor codes into. Callers test with errors.Is.
 var (
 	// ErrNotFound: no such GPU, device, library or file.
 	ErrNotFound = errors.New("not found")
-	// ErrInUse: somebody else holds it; a retry may help.
+	// ErrInUse: another user holds it; a retry may help.
 	ErrInUse = errors.New("in use")
 	// ErrLost: the GPU fell off the bus or needs a reset.
 	ErrLost = errors.New("GPU is lost")
@@ -21,7 +21,7 @@ var (
 	ErrPermission = errors.New("permission denied")
 )
 
-// UnsupportedError is returned where driver or hardware cannot do what was asked, ever.
+// UnsupportedError is returned where driver or hardware can never do what was asked.
 type UnsupportedError struct {
 	// Feature is what was asked for: "nvmlDeviceGetMemoryInfo_v2".
 	Feature string

@@ -1,8 +1,8 @@
 package gpu
 
-// Use is what a claim has of a GPU, or what was left of it there, as far as it decides about others. It is comparable.
+// Use is what a claim has of a GPU, or what was left of it there, as far as it excludes others. It is comparable.
 type Use struct {
-	// Type is the kind of device; a record of a newer version may have one that this version does not know.
+	// Type is the type of device; a record of a newer version may have one that this version does not know.
 	Type DeviceType
 	// Device is the device's name.
 	Device DeviceName
@@ -14,33 +14,13 @@ type Use struct {
 	MediaExtensions bool
 }
 
-// UseOf is what a claim has that was given the device, or one share of it.
-func UseOf(d Device, shared bool) Use {
-	u := Use{Type: d.Type(), Device: d.Name(), Shared: shared}
-	switch d := d.(type) {
-	case MIGDevice:
-		u.Placement, u.MediaExtensions = d.Placement, d.Profile.HasMediaExtensions()
-	case Whole, TimeSliced, Monitor:
-	}
-	return u
-}
+// next is what the next claim has that the device is allocated to.
+func next(d Device) Use { return d.Use(d.Shares().Count > 1) }
 
-// next is what the next claim has that is given the device.
-func next(d Device) Use {
-	switch d := d.(type) {
-	case TimeSliced:
-		return UseOf(d, true)
-	case MIGDevice:
-		return UseOf(d, d.Replicas > 1)
-	case Whole, Monitor:
-	}
-	return UseOf(d, false)
-}
-
-// Owns tells whether it is more than the right to see the GPU.
+// Owns reports whether it is more than the right to see the GPU.
 func (u Use) Owns() bool { return u.Type != TypeMonitor }
 
-// Excludes tells whether one GPU cannot be used in both ways at the same time, in whichever order they are named. This is the only
+// Excludes reports whether one GPU cannot be used in both ways at the same time, in whichever order they are named. This is the only
 // place where that is decided:
 //
 //   - A monitor device excludes nothing.
@@ -61,12 +41,12 @@ func Excludes(a, b Use) bool {
 	return true
 }
 
-// sharesWith tells whether they are two shares of one device.
+// sharesWith reports whether they are two shares of one device.
 func (u Use) sharesWith(other Use) bool {
 	return u.Shared && other.Shared && u.Type == other.Type && u.Device == other.Device
 }
 
-// apartFrom tells whether they are two MIG devices that have nothing in common.
+// apartFrom reports whether they are two MIG devices that have nothing in common.
 func (u Use) apartFrom(other Use) bool {
 	placed := u.Type == TypeMIG && other.Type == TypeMIG && u.Placement.Size > 0 && other.Placement.Size > 0
 	return placed && !u.Placement.Overlaps(other.Placement) && (!u.MediaExtensions || !other.MediaExtensions)

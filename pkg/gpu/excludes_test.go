@@ -19,7 +19,7 @@ func TestExcludes_EveryPair_AsListed(t *testing.T) {
 		"gpu, share":   {Type: TypeGPU, Device: "gpu", Shared: true}, // no version records such a thing
 		"timeslice":    {Type: TypeTimeSlice, Device: "timeslice", Shared: true},
 		"timeslice 2":  {Type: TypeTimeSlice, Device: "timeslice 2", Shared: true},
-		"turns, alone": {Type: TypeTimeSlice, Device: "timeslice"},
+		"no share":     {Type: TypeTimeSlice, Device: "timeslice"},
 		"low":          at("low", 0, 4, false, false),
 		"high":         at("high", 4, 4, false, false),
 		"one":          at("one", 6, 1, false, false),
@@ -46,8 +46,8 @@ func TestExcludes_EveryPair_AsListed(t *testing.T) {
 	}
 }
 
-// TestDevices_EveryPair_DebtsAndWithheldAgree: what is left of a device, and what is withheld for it, keep back the same others.
-func TestDevices_EveryPair_DebtsAndWithheldAgree(t *testing.T) {
+// TestDevices_EveryPair_PendingCleanupsAndWithheldAgree: what is left of a device, and what is withheld for it, keep back the same others.
+func TestDevices_EveryPair_PendingCleanupsAndWithheldAgree(t *testing.T) {
 	t.Parallel()
 	g := full()
 	offer := Offer{Whole: true, TimeSlice: &Replicas{Count: 2}, MIG: g.MIG.ProfileNames()}
@@ -65,20 +65,20 @@ func TestDevices_EveryPair_DebtsAndWithheldAgree(t *testing.T) {
 	}
 }
 
-func TestUseOf_EveryKind(t *testing.T) {
+func TestUse_EachFamily_AsNamed(t *testing.T) {
 	t.Parallel()
 	g := hopper()
 	profile, _ := g.MIG.Profile(20)
-	slice := MIGDevice{GPU: g, Profile: profile, Placement: Placement{6, 1}}
-	want := Use{Type: TypeMIG, Device: slice.Name(), Placement: Placement{6, 1}, MediaExtensions: true}
-	assert.Equal(t, want, UseOf(slice, false))
-	assert.Equal(t, want, next(slice))
+	device := MIGDevice{GPU: g, Profile: profile, Placement: Placement{6, 1}}
+	want := Use{Type: TypeMIG, Device: device.Name(), Placement: Placement{6, 1}, MediaExtensions: true}
+	assert.Equal(t, want, device.Use(false))
+	assert.Equal(t, want, next(device))
 	want.Shared = true
-	assert.Equal(t, want, UseOf(slice, true))
-	slice.Replicas = 2
-	assert.Equal(t, want, next(slice))
-	turns := TimeSliced{GPU: g, Replicas: 2}
-	assert.Equal(t, Use{Type: TypeTimeSlice, Device: turns.Name(), Shared: true}, next(turns))
+	assert.Equal(t, want, device.Use(true))
+	device.Replicas = 2
+	assert.Equal(t, want, next(device))
+	shared := TimeSliced{GPU: g, Replicas: 2}
+	assert.Equal(t, Use{Type: TypeTimeSlice, Device: shared.Name(), Shared: true}, next(shared))
 	assert.Equal(t, Use{Type: TypeGPU, Device: "gpu-3f2a9c1b"}, next(Whole{GPU: g}))
 	assert.Equal(t, Use{Type: TypeMonitor, Device: "monitor"}, next(Monitor{}))
 }

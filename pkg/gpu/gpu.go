@@ -29,7 +29,7 @@ type GPU struct {
 	Product Product
 	// Capacity says how much of it there is.
 	Capacity Capacity
-	// MIG is how the GPU can be cut and how it is cut now; nil where it cannot be, or nobody asked.
+	// MIG is how the GPU can be partitioned and how it is now; nil where it cannot be, or where that was not read.
 	MIG *MIG
 }
 
@@ -37,9 +37,9 @@ type GPU struct {
 type PCI struct {
 	// BusID is the address with a four-digit domain in lower case: "0000:3b:00.0".
 	BusID string
-	// Root is the PCIe root complex, "pci0000:3a"; empty where the machine does not tell.
+	// Root is the PCIe root complex, "pci0000:3a"; empty where the machine does not report it.
 	Root string
-	// NUMANode is the node's number, -1 where the machine does not tell.
+	// NUMANode is the node's number, -1 where the machine does not report it.
 	NUMANode int
 }
 
@@ -53,11 +53,11 @@ type Product struct {
 	Architecture string
 	// ComputeCapability is CUDA's "<major>.<minor>".
 	ComputeCapability string
-	// MIGCapable tells whether the board can be partitioned.
+	// MIGCapable reports whether the board can be partitioned.
 	MIGCapable bool
 }
 
-// Capacity is how much of each engine a GPU has. Zero means that the driver does not tell.
+// Capacity is how much of each engine a GPU has. Zero means that the driver does not report it.
 type Capacity struct {
 	// MemoryBytes is the framebuffer that NVML reports as total.
 	MemoryBytes uint64
@@ -67,10 +67,10 @@ type Capacity struct {
 	CopyEngines, Decoders, Encoders, JPEGEngines, OFAEngines uint32
 }
 
-// shortestID is the number of UUID hex digits a device name carries when they are enough to tell the node's GPUs apart.
+// shortestID is the number of UUID hex digits a device name carries when they are enough to distinguish the node's GPUs.
 const shortestID = 8
 
-// AssignIDs sets the ID of every GPU: the shortest prefix of the UUID's digits, at least 8 long, that no other of the given
+// AssignIDs sets the ID of every GPU: the shortest prefix of the UUID's digits, at least 8 long, that no other of these
 // GPUs shares. GPUs without a twin keep 8 digits whatever the others need, so that a name does not depend on its neighbours.
 func AssignIDs(gpus []GPU) {
 	for i := range gpus {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAssignIDs(t *testing.T) {
+func TestAssignIDs_SharedPrefixes_ShortestThatDiffers(t *testing.T) {
 	t.Parallel()
 	gpus := []GPU{
 		{UUID: "GPU-3F2A9C1B-aaaa-0000-0000-000000000000"},
@@ -20,7 +20,7 @@ func TestAssignIDs(t *testing.T) {
 	assert.Equal(t, "77777777bbc", gpus[2].ID)
 }
 
-func TestDevices(t *testing.T) {
+func TestNodeDevices_GPUs_WholeInOrder(t *testing.T) {
 	t.Parallel()
 	node := &Node{GPUs: []GPU{{UUID: "GPU-3f2a9c1b-0"}, {UUID: "GPU-00000001-0"}}}
 	AssignIDs(node.GPUs)
@@ -31,18 +31,18 @@ func TestDevices(t *testing.T) {
 	assert.Equal(t, []DeviceName{"gpu-3f2a9c1b", "gpu-00000001"}, names)
 }
 
-// TestMonitor: behind the monitor of a node is no GPU of its own that anything could be said of.
-func TestMonitor(t *testing.T) {
+// TestMonitor_NodesGPUs_BlockedByNothing: the monitor of a node has no GPU of its own.
+func TestMonitor_NodesGPUs_BlockedByNothing(t *testing.T) {
 	t.Parallel()
 	var d Device = Monitor{}
 	assert.Equal(t, DeviceName("monitor"), d.Name())
 	assert.Equal(t, TypeMonitor, d.Type())
 	assert.Equal(t, &GPU{}, d.Parent())
 	assert.Equal(t, "n0/monitor", Monitor{}.Pool("n0"))
-	assert.False(t, Debt{GPU: "GPU-3f2a9c1b-0"}.Blocks(d), "who looks is never blocked")
+	assert.False(t, Debt{GPU: "GPU-3f2a9c1b-0"}.Blocks(d), "monitoring is never blocked")
 }
 
-func TestUnsupportedError(t *testing.T) {
+func TestUnsupportedError_Message_NamesFeatureAndRequirement(t *testing.T) {
 	t.Parallel()
 	require.EqualError(t, &UnsupportedError{Feature: "MIG"}, "MIG is not supported here")
 	require.EqualError(t, &UnsupportedError{Feature: "MIG", Needs: "an A100 or later"}, "MIG is not supported here: it needs an A100 or later")

@@ -1,6 +1,6 @@
 package gpu
 
-// Interval is how long a process runs on a GPU before the next gets its turn. Drivers have four lengths, and no figures for them.
+// Interval is a time-slice interval: how long a process runs on a GPU before the next one does. Drivers have four, and no figures for them.
 type Interval string
 
 // The intervals, as configuration names them. A driver that was just loaded uses IntervalDefault.

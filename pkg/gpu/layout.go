@@ -5,36 +5,65 @@ import (
 	"slices"
 )
 
-// Layout says what each GPU of a node is to be offered as. A GPU without an entry is offered whole; so is every GPU of a nil
+// Layout says what each GPU of a node is to be advertised as. A GPU without an entry is advertised whole; so is every GPU of a nil
 // layout.
 type Layout map[UUID]Offer
 
-// Offer is what one GPU is to be offered as.
+// Offer is what one GPU is to be advertised as.
 type Offer struct {
 	// Whole: the GPU as it is.
 	Whole bool
 	// TimeSlice: the GPU for several claims at once; nil without.
 	TimeSlice *Replicas
-	// MIG are the names of the profiles whose placements are offered; empty without MIG.
+	// MIG are the names of the profiles whose placements are advertised; empty without MIG.
 	MIG []string
-	// MIGReplicas is, by profile, how many claims may use one instance that an administrator made at once; without an entry one. An
-	// instance that is made for a claim is that claim's alone.
+	// MIGReplicas is, by profile, how many claims may share one pre-created MIG device; without an entry one. A MIG device that is made
+	// for a claim is exclusive to that claim.
 	MIGReplicas map[string]int
 	// MIGResources is, by profile, the extended resource that requests one of these where it is not called after the profile.
 	MIGResources map[string]string
-	// OneShare refuses a request of an extended resource for more than one of what several claims use at once.
+	// OneShare refuses a request of an extended resource for more than one share.
 	OneShare bool
-	// Static: the GPU counts as offered in parts whatever profiles are on offer: an administrator has cut it, as Layout.Of finds, or
-	// a claim holds it from the pool of its parts.
+	// Static: the GPU counts as partitioned whatever profiles are advertised: MIG devices were pre-created on it, as Layout.Of finds, or
+	// a claim holds it from the pool of a partitioned GPU.
 	Static bool
-	// Disjoint: no two devices on offer exclude each other, as nothing else would keep them apart. See Layout.Disjoint.
+	// Disjoint: no two advertised devices exclude each other, as nothing else would keep them apart. See Layout.Disjoint.
 	Disjoint bool
-	// Withheld is what claims have of the GPU and no device stands for any more. What it excludes is not advertised. It is of the
-	// moment and never saved.
+	// Withheld is what claims have of the GPU while no device stands for it. What it excludes is not advertised. It holds for the
+	// moment and is never saved.
 	Withheld []Use `json:"-"`
+	// Extra are further modes, after those of this package. They are not saved.
+	Extra []Mode `json:"-"`
 }
 
-// Disjoint is the layout for an API server that keeps no counters: every GPU has one family of devices, and all of them can be
+// Mode lists the devices of one family on a GPU. Values are comparable: equal modes list equal devices.
+type Mode interface {
+	// Devices lists them for a GPU that is advertised as o. What the MIG mode of the GPU, pre-created MIG devices and withheld uses
+	// exclude is left out by the caller.
+	Devices(o Offer, g *GPU) []Device
+}
+
+// families list the devices of each family, in the order of Offer.Devices. The monitor is none of them: it is of a node.
+var families = [...]func(o Offer, g *GPU) []Device{wholeDevices, timeSlicedDevices, migDevices}
+
+// WithModes is the layout with further modes for every one of these GPUs, in place of those that they have. The layout itself stays.
+func (l Layout) WithModes(gpus []GPU, modes ...Mode) Layout {
+	with := maps.Clone(l)
+	if with == nil {
+		with = Layout{}
+	}
+	for i := range gpus {
+		offer, ok := l[gpus[i].UUID]
+		if !ok {
+			offer = Offer{Whole: true}
+		}
+		offer.Extra = modes
+		with[gpus[i].UUID] = offer
+	}
+	return with
+}
+
+// Disjoint is the layout for an API server that stores no shared counters: every GPU has devices of one family, and all of them can be
 // used at the same time. Pools and names stay, so that devices in use stay known as such.
 func (l Layout) Disjoint() Layout {
 	disjoint := maps.Clone(l)
@@ -44,13 +73,13 @@ func (l Layout) Disjoint() Layout {
 	return disjoint
 }
 
-// WithoutCounters is the offer for such a server.
+// WithoutCounters is what the GPU is advertised as to such a server.
 func (o Offer) WithoutCounters() Offer {
 	o.Disjoint = o.Partitioned()
 	return o
 }
 
-// Of returns what the GPU is to be offered as. A GPU that an administrator has cut is offered in parts.
+// Of returns what the GPU is to be advertised as. A GPU with pre-created MIG devices is partitioned.
 func (l Layout) Of(g *GPU) Offer {
 	offer, ok := l[g.UUID]
 	if !ok {
@@ -60,28 +89,30 @@ func (l Layout) Of(g *GPU) Offer {
 	return offer
 }
 
-// Partitioned tells whether parts of the GPU, or turns on it, may be on offer. Its devices then have a pool of their own, and exclude
-// each other by counters where the offer is not disjoint.
-func (o Offer) Partitioned() bool { return len(o.MIG) > 0 || o.Static || o.TimeSlice != nil }
+// Partitioned reports whether more than the GPU as it is may be advertised: MIG devices, or shares. Its devices then have a pool of
+// their own, and exclude each other by counters where they are not disjoint.
+func (o Offer) Partitioned() bool {
+	return len(o.MIG) > 0 || o.Static || o.TimeSlice != nil || len(o.Extra) > 0
+}
 
-// Shared tells whether a device of the GPU may be for several claims at once.
+// Shared reports whether a device of the GPU may be for several claims at once.
 func (o Offer) Shared() bool { return o.TimeSlice != nil || len(o.MIGReplicas) > 0 }
 
-// Equal tells whether two offers of one GPU come to the same devices in the same pool. The order of profiles counts.
+// Equal reports whether both come to the same devices of one GPU in the same pool. The order of profiles counts.
 func (o Offer) Equal(other Offer) bool {
 	return o.Whole == other.Whole && o.Partitioned() == other.Partitioned() && o.Disjoint == other.Disjoint && slices.Equal(o.MIG, other.MIG) &&
 		maps.Equal(o.MIGReplicas, other.MIGReplicas) && maps.Equal(o.MIGResources, other.MIGResources) &&
-		o.TimeSlice.equal(other.TimeSlice) && slices.Equal(o.Withheld, other.Withheld)
+		o.TimeSlice.equal(other.TimeSlice) && slices.Equal(o.Withheld, other.Withheld) && slices.Equal(o.Extra, other.Extra)
 }
 
-// With is the offer and one profile more, in the GPU's order.
+// With adds one profile, in the GPU's order.
 func (o Offer) With(profile string, g *GPU) Offer {
 	if g.MIG == nil || slices.Contains(o.MIG, profile) {
 		return o
 	}
-	offered := o.MIG
+	before := o.MIG
 	o.MIG = slices.DeleteFunc(g.MIG.ProfileNames(), func(name string) bool {
-		return name != profile && !slices.Contains(offered, name)
+		return name != profile && !slices.Contains(before, name)
 	})
 	return o
 }
@@ -94,88 +125,62 @@ func (o Offer) Pool(node string, g *GPU) string {
 	return node
 }
 
-// Devices lists what the GPU can give in the state it is in: itself for one claim, then for several, then MIG devices in the
-// order of their profiles and placements.
+// Devices lists what of the GPU can be allocated in the state it is in: itself for one claim, then for several, then MIG devices in the
+// order of their profiles and placements, then what further modes have.
 //
-// Where the MIG mode is fixed until a reset, it says whether the GPU or MIG devices can be given. An instance that Prism did not make
-// is offered, whatever the profiles on offer, if one compute instance fills it. The GPU itself and everything that cannot be beside
-// such an instance are left out, and so is everything that cannot be beside what is withheld.
+// Where the MIG mode is fixed until a reset, it decides between the GPU and MIG devices. A pre-created MIG device is advertised,
+// whatever the advertised profiles, if one compute instance fills it. The GPU itself and everything that cannot be beside such a device
+// are left out, and so is everything that cannot be beside what is withheld.
 //
-// A disjoint offer has the first of these that is offered and can be: the GPU for one claim, the GPU for several, a fixed choice of
-// MIG devices of which no two exclude each other.
+// A disjoint GPU has the first of these that is advertised and can be: the GPU for one claim, the GPU for several, a fixed choice of MIG
+// devices of which no two exclude each other, the first device of the first further mode.
 func (o Offer) Devices(g *GPU) []Device {
 	var devices []Device
-	if d := (Whole{GPU: g}); o.Whole && !cut(d) && !o.withholds(d) {
-		devices = append(devices, d)
-	}
-	if o.TimeSlice != nil && (len(devices) == 0 || !o.Disjoint) {
-		d := TimeSliced{GPU: g, Replicas: o.TimeSlice.Count, ShareName: o.TimeSlice.ShareName}
-		if !cut(d) && !o.withholds(d) {
-			devices = append(devices, d)
+	for _, list := range families {
+		if len(devices) == 0 || !o.Disjoint {
+			devices = append(devices, list(o, g)...)
 		}
 	}
-	if len(devices) == 0 || !o.Disjoint {
-		for _, d := range o.migDevices(g) {
-			devices = append(devices, d)
+	for _, mode := range o.Extra {
+		if len(devices) == 0 || !o.Disjoint {
+			devices = append(devices, o.extra(mode, g)...)
 		}
 	}
 	return devices
 }
 
-// cut tells whether the GPU can only be given in parts now, so not as this device of all of it.
-func cut(d Device) bool {
+// extra lists the devices of a further mode. Nothing is known of them that would make several disjoint.
+func (o Offer) extra(mode Mode, g *GPU) []Device {
+	var devices []Device
+	for _, d := range mode.Devices(o, g) {
+		devices = append(devices, o.available(d)...)
+	}
+	if o.Disjoint && len(devices) > 1 {
+		return devices[:1]
+	}
+	return devices
+}
+
+// available is a device that is not part of a partitioned GPU, nothing where it cannot be allocated now.
+func (o Offer) available(d Device) []Device {
+	if partitionedNow(d) || o.withholds(d) {
+		return nil
+	}
+	return []Device{d}
+}
+
+// partitionedNow reports whether only MIG devices of the device's GPU can be allocated now.
+func partitionedNow(d Device) bool {
 	g := d.Parent()
 	if g.MIG == nil {
 		return false
 	}
 	return g.MIG.Mode.NeedsReset && g.MIG.Mode.Enabled || slices.ContainsFunc(g.MIG.Instances, func(instance Instance) bool {
-		return Excludes(UseOf(d, false), instance.part(g))
+		return Excludes(d.Use(false), instance.part(g))
 	})
 }
 
-// withholds tells whether a claim has what excludes the device.
+// withholds reports whether a claim has what excludes the device.
 func (o Offer) withholds(d Device) bool {
 	return slices.ContainsFunc(o.Withheld, func(u Use) bool { return Excludes(u, next(d)) })
-}
-
-// migDevices lists the MIG devices on offer, in the order of their profiles and placements.
-func (o Offer) migDevices(g *GPU) []MIGDevice {
-	if !o.Partitioned() || g.MIG == nil || g.MIG.Mode.NeedsReset && !g.MIG.Mode.Enabled {
-		return nil
-	}
-	static := g.MIG.Instances
-	var devices []MIGDevice
-	for i := range g.MIG.Profiles {
-		profile := &g.MIG.Profiles[i]
-		for _, placement := range profile.Placements {
-			d := MIGDevice{GPU: g, Profile: profile, Placement: placement}
-			if o.gives(&d, static) && !o.withholds(d) {
-				devices = append(devices, d)
-			}
-		}
-	}
-	if o.Disjoint {
-		return tiles(g, devices)
-	}
-	return devices
-}
-
-// gives tells whether a MIG device is on offer beside the static instances: it is one of them, which it learns, or free to be
-// made.
-func (o Offer) gives(d *MIGDevice, static []Instance) bool {
-	for i := range static {
-		if d.is(static[i]) {
-			if !static[i].Filled() {
-				return false
-			}
-			compute := static[i].Compute[0]
-			if n := o.MIGReplicas[d.Profile.Name]; n > 1 {
-				d.Replicas = n
-			}
-			d.Static = &MIGIdentity{GPUInstance: static[i].ID, ComputeInstance: compute.ID, UUID: compute.UUID}
-			return true
-		}
-	}
-	return slices.Contains(o.MIG, d.Profile.Name) &&
-		!slices.ContainsFunc(static, func(instance Instance) bool { return d.excludes(&instance) })
 }

@@ -7,19 +7,19 @@ import "strings"
 // another device, and the same UUID proves nothing.
 type MIGUUID string
 
-// Placement is where a GPU instance sits: a stretch of the GPU's memory slices.
+// Placement is where a GPU instance sits: consecutive memory slices of the GPU.
 type Placement struct {
 	// Start is the first memory slice, Size how many there are.
 	Start int `json:"start"`
 	Size  int `json:"size"`
 }
 
-// Overlaps tells whether the two have a memory slice in common.
+// Overlaps reports whether the two have a memory slice in common.
 func (p Placement) Overlaps(other Placement) bool {
 	return p.Start < other.Start+other.Size && other.Start < p.Start+p.Size
 }
 
-// MIGProfile is one kind of GPU instance that a GPU can be cut into.
+// MIGProfile is one kind of GPU instance that a GPU can be partitioned into.
 type MIGProfile struct {
 	// ID is the driver's id of the GPU instance profile.
 	ID int
@@ -35,7 +35,7 @@ type MIGProfile struct {
 	Placements []Placement
 }
 
-// HasMediaExtensions tells whether an instance of the profile owns the engines that a GPU has for one instance only. At most
+// HasMediaExtensions reports whether an instance of the profile owns the engines that a GPU has for one instance only. At most
 // one instance of all profiles that have them fits on a GPU.
 func (p *MIGProfile) HasMediaExtensions() bool {
 	_, extras, _ := strings.Cut(p.Name, "+")
@@ -61,14 +61,14 @@ type ComputeInstance struct {
 	ID int
 	// Slices counts its compute slices: fewer than its GPU instance has where several share that instance.
 	Slices int
-	// Part: it does not have all multiprocessors that one compute instance of its GPU instance can have. Slices do not tell: one of one
-	// slice may leave a part of a double-memory instance unused.
+	// Part: it does not have all multiprocessors that one compute instance of its GPU instance can have. Compute slices do not show it: one
+	// of one compute slice may leave a part of a double-memory instance unused.
 	Part bool
 	// UUID is the MIG device's.
 	UUID MIGUUID
 }
 
-// MIGIdentity tells one MIG device from all others that exist at the same time. What is made later in its place can have the same.
+// MIGIdentity distinguishes one MIG device from all others that exist at the same time. What is made later in its place can have the same.
 type MIGIdentity struct {
 	// GPUInstance and ComputeInstance are the driver's ids, used again after a deletion.
 	GPUInstance     int `json:"gpuInstance"`
@@ -92,18 +92,18 @@ type Instance struct {
 // Filled returns whether one compute instance has all of the GPU instance.
 func (i *Instance) Filled() bool { return len(i.Compute) == 1 && !i.Compute[0].Part }
 
-// MIG is how a GPU can be cut and how it is cut now.
+// MIG is how a GPU can be partitioned and how it is now.
 type MIG struct {
-	// Mode is whether it may be cut.
+	// Mode is whether it may be partitioned.
 	Mode MIGMode
 	// Profiles are the kinds of instances, in the driver's order.
 	Profiles []MIGProfile
-	// Instances are those that exist, in the order of their IDs. Where it matters who made them they are an administrator's: those of
-	// claims are known from the claims' records.
+	// Instances are those that exist, in the order of their IDs. Where their origin matters they are pre-created: those
+	// of claims are known from the claims' records.
 	Instances []Instance
 }
 
-// MemorySlices counts the units in which placements are given, 0 without a profile.
+// MemorySlices counts the units of placements, 0 without a profile.
 func (m *MIG) MemorySlices() int {
 	n := 0
 	for i := range m.Profiles {

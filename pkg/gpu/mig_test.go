@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestPlacementOverlaps(t *testing.T) {
+func TestPlacementOverlaps_Pairs_CommonMemorySlices(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		a, b Placement
@@ -24,7 +24,7 @@ func TestPlacementOverlaps(t *testing.T) {
 	}
 }
 
-func TestHasMediaExtensions(t *testing.T) {
+func TestHasMediaExtensions_ProfileNames_AsNamed(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{
 		"1g.10gb": false, "1g.10gb+me": true, "2g.12gb+me": true, "1g.24gb+me.all": true, "1g.24gb-me": false,
@@ -43,10 +43,10 @@ func hopper() *GPU {
 	}}}
 }
 
-// all offers the GPU whole and in every profile.
+// all advertises the GPU whole and in every profile.
 var all = Offer{Whole: true, MIG: []string{"1g.10gb", "3g.40gb", "1g.10gb+me"}}
 
-func offered(o Offer, g *GPU) []DeviceName {
+func advertised(o Offer, g *GPU) []DeviceName {
 	var names []DeviceName
 	for _, d := range o.Devices(g) {
 		names = append(names, d.Name())
@@ -54,7 +54,7 @@ func offered(o Offer, g *GPU) []DeviceName {
 	return names
 }
 
-func TestOfferDevices(t *testing.T) {
+func TestOfferDevices_StatesOfAGPU_WhatCanBeAllocated(t *testing.T) {
 	t.Parallel()
 	const id = "gpu-3f2a9c1b"
 	names := func(suffixes ...DeviceName) []DeviceName {
@@ -82,7 +82,7 @@ func TestOfferDevices(t *testing.T) {
 			},
 			names("-mig-19-0", "-mig-19-5", "-mig-19-6", "-mig-9-0", "-mig-20-0"),
 		},
-		"static of a profile that is not on offer": {
+		"static of a profile that is not advertised": {
 			Offer{Whole: true, MIG: []string{"3g.40gb"}},
 			func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{6, 1}, Compute: compute}}
@@ -99,31 +99,31 @@ func TestOfferDevices(t *testing.T) {
 			all, func(m *MIG) { m.Instances = []Instance{{ID: 1, Profile: 9, Placement: Placement{4, 4}}} },
 			names("-mig-19-0", "-mig-9-0", "-mig-20-0"),
 		},
-		"static cut smaller": {
+		"static partitioned further": {
 			all, func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 9, Placement: Placement{4, 4}, Compute: part}}
 			},
 			names("-mig-19-0", "-mig-9-0", "-mig-20-0"),
 		},
-		"static of as many slices with fewer multiprocessors": {
+		"static of as many compute slices with fewer multiprocessors": {
 			all, func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{6, 1}, Compute: part}}
 			},
 			names("-mig-19-0", "-mig-19-5", "-mig-9-0", "-mig-20-0"),
 		},
-		"static of a profile nobody knows": {
+		"static of an unknown profile": {
 			all, func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 99, Placement: Placement{5, 3}, Compute: compute}}
 			},
 			names("-mig-19-0", "-mig-9-0", "-mig-20-0"),
 		},
-		"a static one where the GPU was to be offered whole": {
+		"a static one where the GPU was to be advertised whole": {
 			Offer{Whole: true}, func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{5, 1}, Compute: compute}}
 			},
 			names("-mig-19-5"),
 		},
-		"half a static one where the GPU was to be offered whole": {
+		"half a static one where the GPU was to be advertised whole": {
 			Offer{Whole: true}, func(m *MIG) { m.Instances = []Instance{{ID: 1, Profile: 9, Placement: Placement{4, 4}}} },
 			nil,
 		},
@@ -137,19 +137,19 @@ func TestOfferDevices(t *testing.T) {
 			if c.mig != nil {
 				c.mig(g.MIG)
 			}
-			assert.Equal(t, c.want, offered(Layout{g.UUID: c.offer}.Of(g), g))
+			assert.Equal(t, c.want, advertised(Layout{g.UUID: c.offer}.Of(g), g))
 		})
 	}
 }
 
-func TestMIGDevice(t *testing.T) {
+func TestMIGDevice_Placement_NameAndID(t *testing.T) {
 	t.Parallel()
 	g := hopper()
 	profile, ok := g.MIG.Profile(20)
 	require.True(t, ok)
 	d := MIGDevice{GPU: g, Profile: profile, Placement: Placement{6, 1}}
 	assert.Equal(t, DeviceName("gpu-3f2a9c1b-mig-20-6"), d.Name())
-	assert.Equal(t, "GPU-3f2a9c1b-0/20/6", d.Path())
+	assert.Equal(t, "GPU-3f2a9c1b-0/20/6", d.ID())
 	assert.Equal(t, TypeMIG, d.Type())
 	assert.Same(t, g, d.Parent())
 	assert.Equal(t, 8, g.MIG.MemorySlices())
@@ -157,7 +157,7 @@ func TestMIGDevice(t *testing.T) {
 	assert.False(t, ok)
 }
 
-func TestLayout(t *testing.T) {
+func TestLayout_GPUs_AdvertisedAsConfigured(t *testing.T) {
 	t.Parallel()
 	g := hopper()
 	assert.Equal(t, Offer{Whole: true}, Layout(nil).Of(g), "no layout: whole")
@@ -165,5 +165,5 @@ func TestLayout(t *testing.T) {
 	assert.Equal(t, all, Layout{g.UUID: all}.Of(g))
 	assert.Equal(t, "node-1", Offer{Whole: true}.Pool("node-1", g))
 	assert.Equal(t, "node-1/gpu-3f2a9c1b", all.Pool("node-1", g))
-	assert.Equal(t, []DeviceName{"gpu-1"}, offered(all, &GPU{ID: "1"}), "a GPU that tells nothing of MIG")
+	assert.Equal(t, []DeviceName{"gpu-1"}, advertised(all, &GPU{ID: "1"}), "a GPU that reports nothing of MIG")
 }

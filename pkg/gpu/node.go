@@ -1,10 +1,10 @@
 package gpu
 
-// Driver is the NVIDIA kernel driver that serves the node.
+// Driver is the NVIDIA kernel driver of the node.
 type Driver struct {
 	// Version is NVML's driver version: "580.95.05". Empty: no driver is loaded.
 	Version string
-	// CUDAVersion is the newest CUDA the driver serves: "13.0".
+	// CUDAVersion is the newest CUDA that the driver supports: "13.0".
 	CUDAVersion string
 }
 
@@ -29,8 +29,8 @@ type Node struct {
 	Faults []Fault
 }
 
-// Devices lists every device of a node whose GPUs are offered whole, in the order of the GPUs. Offer.Devices lists those of one GPU that
-// is offered otherwise.
+// Devices lists every device of a node whose GPUs are advertised whole, in the order of the GPUs. Offer.Devices lists those of one GPU
+// that is advertised in other modes.
 func (n *Node) Devices() []Device {
 	devices := make([]Device, 0, len(n.GPUs))
 	for i := range n.GPUs {

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// tiles chooses MIG devices that can all be at the same time; the order of the devices stays.
+// tiles chooses MIG devices that can all exist at the same time; the order of the devices stays.
 //
-// Static instances come first. Then the profiles take turns, the largest first, each with its highest placement that is free:
-// fewer profiles reach there. In the first turn a profile passes where it would take the room of smaller ones, so that as many
-// profiles as possible are on offer. The choice does not depend on what claims use now.
+// Pre-created MIG devices come first. Then rounds of all profiles follow, the largest first, each with its highest placement that is
+// free: fewer profiles reach there. In the first round a profile is left out where it would take the memory slices of smaller ones, so
+// that as many profiles as possible are advertised. The choice does not depend on what claims use now.
 func tiles(g *GPU, devices []MIGDevice) []MIGDevice {
 	t := tiling{free: g.MIG.MemorySlices()}
 	for _, instance := range g.MIG.Instances {

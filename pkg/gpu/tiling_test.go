@@ -39,18 +39,18 @@ func full(profiles ...profile) *GPU {
 	return g
 }
 
-// chosen is what a disjoint offer of MIG gives, as "1g.10gb@6".
+// chosen is what a disjoint GPU is advertised as, as "1g.10gb@6".
 func chosen(g *GPU, names ...string) string {
 	var out []string
 	for _, d := range (Layout{g.UUID: {MIG: names}}).Disjoint().Of(g).Devices(g) {
-		if slice, ok := d.(MIGDevice); ok {
-			out = append(out, fmt.Sprintf("%s@%d", slice.Profile.Name, slice.Placement.Start))
+		if device, ok := d.(MIGDevice); ok {
+			out = append(out, fmt.Sprintf("%s@%d", device.Profile.Name, device.Placement.Start))
 		}
 	}
 	return strings.Join(out, " ")
 }
 
-func TestTiles(t *testing.T) {
+func TestTiles_Profiles_AsManyAsPossible(t *testing.T) {
 	t.Parallel()
 	g := full()
 	for profiles, want := range map[string]string{
@@ -72,7 +72,7 @@ func TestTiles(t *testing.T) {
 }
 
 // Only one instance has the media extensions, so no room is kept for a second.
-func TestTilesMediaExtensions(t *testing.T) {
+func TestTiles_MediaExtensions_Once(t *testing.T) {
 	t.Parallel()
 	g := full(
 		profile{"1g.6gb", 14, 1, 1, []int{0, 1, 2, 3}}, profile{"2g.12gb", 5, 2, 2, []int{0, 2}}, profile{"4g.24gb", 0, 4, 4, []int{0}},
@@ -83,8 +83,8 @@ func TestTilesMediaExtensions(t *testing.T) {
 	assert.Equal(t, "2g.12gb@2 2g.12gb+me@0", chosen(g, "2g.12gb", "2g.12gb+me"))
 }
 
-// What an administrator made is on offer, and the rest of the GPU is cut around it.
-func TestTilesBesideStatic(t *testing.T) {
+// What was pre-created is advertised, and the rest of the GPU is partitioned around it.
+func TestTiles_PreCreatedDevices_Kept(t *testing.T) {
 	t.Parallel()
 	compute := func(slices int) []ComputeInstance { return []ComputeInstance{{Slices: slices, UUID: "MIG-1"}} }
 	for name, c := range map[string]struct {
@@ -92,7 +92,7 @@ func TestTilesBesideStatic(t *testing.T) {
 		offer    []string
 		want     string
 	}{
-		"one that is on offer": {
+		"one that is advertised": {
 			Instance{Profile: 9, Placement: Placement{0, 4}, Compute: compute(3)}, []string{"1g.10gb", "3g.40gb"},
 			"1g.10gb@4 1g.10gb@5 1g.10gb@6 3g.40gb@0",
 		},
@@ -100,7 +100,7 @@ func TestTilesBesideStatic(t *testing.T) {
 			Instance{Profile: 19, Placement: Placement{2, 1}, Compute: compute(1)}, []string{"2g.20gb"},
 			"1g.10gb@2 2g.20gb@0 2g.20gb@4",
 		},
-		"one that nobody can use": {
+		"one that cannot be used": {
 			Instance{Profile: 9, Placement: Placement{4, 4}}, []string{"1g.10gb", "3g.40gb"},
 			"1g.10gb@0 1g.10gb@1 1g.10gb@2 1g.10gb@3",
 		},
@@ -118,22 +118,22 @@ func TestTilesBesideStatic(t *testing.T) {
 	}
 }
 
-func TestDisjointOffer(t *testing.T) {
+func TestOfferDevices_Disjoint_OneFamily(t *testing.T) {
 	t.Parallel()
 	const id = "gpu-3f2a9c1b"
 	both := Offer{Whole: true, MIG: []string{"3g.40gb"}}
-	slices := []DeviceName{id + "-mig-9-0", id + "-mig-9-4"}
+	migDevices := []DeviceName{id + "-mig-9-0", id + "-mig-9-4"}
 	for name, c := range map[string]struct {
 		offer Offer
 		mig   func(*MIG)
 		want  []DeviceName
 	}{
 		"whole":                {Offer{Whole: true}, nil, []DeviceName{id}},
-		"whole before slices":  {both, nil, []DeviceName{id}},
-		"slices":               {Offer{MIG: []string{"3g.40gb"}}, nil, slices},
-		"in MIG mode for good": {both, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, slices},
+		"whole before MIG":     {both, nil, []DeviceName{id}},
+		"MIG":                  {Offer{MIG: []string{"3g.40gb"}}, nil, migDevices},
+		"in MIG mode for good": {both, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, migDevices},
 		"not in MIG mode":      {Offer{MIG: []string{"3g.40gb"}}, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true} }, nil},
-		"cut by somebody":      {both, func(m *MIG) { m.Instances = []Instance{{Profile: 9, Placement: Placement{4, 4}}} }, slices[:1]},
+		"pre-created":          {both, func(m *MIG) { m.Instances = []Instance{{Profile: 9, Placement: Placement{4, 4}}} }, migDevices[:1]},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,12 +143,12 @@ func TestDisjointOffer(t *testing.T) {
 			}
 			layout := Layout{g.UUID: c.offer}
 			disjoint := layout.Disjoint()
-			assert.Equal(t, c.want, offered(disjoint.Of(g), g))
+			assert.Equal(t, c.want, advertised(disjoint.Of(g), g))
 			assert.Equal(t, layout.Of(g).Pool("node-1", g), disjoint.Of(g).Pool("node-1", g), "the pool stays")
 			assert.Equal(t, c.offer, layout[g.UUID], "the layout stays")
 			assert.Equal(t, disjoint, disjoint.Disjoint())
 		})
 	}
 	assert.Nil(t, Layout(nil).Disjoint(), "no layout: whole")
-	assert.Empty(t, offered(Offer{MIG: []string{"3g.40gb"}, Disjoint: true}, &GPU{ID: "1"}), "a GPU that tells nothing of MIG")
+	assert.Empty(t, advertised(Offer{MIG: []string{"3g.40gb"}, Disjoint: true}, &GPU{ID: "1"}), "a GPU that reports nothing of MIG")
 }

@@ -1,20 +1,20 @@
 package gpu
 
-// Replicas says how many claims may use something at once, in turns. Nothing keeps them apart but the turns: they share memory,
-// faults and time.
+// Replicas says how many claims may share something by time-slicing. Nothing isolates them from each other but the time-slices: they
+// share memory, faults and time.
 type Replicas struct {
 	// Count is how many claims there may be, 2 or more.
 	Count int
-	// ShareName is what an administrator calls them; empty without a name.
+	// ShareName is what the node's configuration calls them; empty without a name.
 	ShareName string
 	// Resource is the extended resource that requests one, as "nvidia.com/gpu.shared"; empty where they have the name of what is
 	// shared.
 	Resource string
-	// Interval is how long a turn is.
+	// Interval is the time-slice interval.
 	Interval Interval
 }
 
-// equal tells whether two offer the same shares in the same way; nil offers none.
+// equal reports whether both are the same shares in the same way; nil is without shares.
 func (r *Replicas) equal(other *Replicas) bool {
 	if r == nil || other == nil {
 		return r == other
@@ -22,12 +22,12 @@ func (r *Replicas) equal(other *Replicas) bool {
 	return *r == *other
 }
 
-// TimeSliced is a GPU that several claims may use at once, in turns.
+// TimeSliced is a GPU that several claims share by time-slicing.
 type TimeSliced struct {
 	GPU *GPU
 	// Replicas is how many claims there may be.
 	Replicas int
-	// ShareName is what an administrator calls them; empty without a name.
+	// ShareName is what the node's configuration calls them; empty without a name.
 	ShareName string
 }
 
@@ -40,4 +40,27 @@ func (TimeSliced) Type() DeviceType { return TypeTimeSlice }
 // Parent is the GPU that is shared.
 func (d TimeSliced) Parent() *GPU { return d.GPU }
 
-func (TimeSliced) sealed() {}
+// ID is the GPU's UUID.
+func (d TimeSliced) ID() string { return string(d.GPU.UUID) }
+
+// ProfileName is empty.
+func (TimeSliced) ProfileName() string { return "" }
+
+// Capacity is the GPU's, which all shares see.
+func (d TimeSliced) Capacity() Capacity { return d.GPU.Capacity }
+
+// Shares are the replicas.
+func (d TimeSliced) Shares() Shares { return Shares{Count: d.Replicas, Name: d.ShareName} }
+
+// Use is the GPU beside other shares of it.
+func (d TimeSliced) Use(share bool) Use {
+	return Use{Type: TypeTimeSlice, Device: d.Name(), Shared: share}
+}
+
+// timeSlicedDevices is the GPU for several claims, where it is advertised so.
+func timeSlicedDevices(o Offer, g *GPU) []Device {
+	if o.TimeSlice == nil {
+		return nil
+	}
+	return o.available(TimeSliced{GPU: g, Replicas: o.TimeSlice.Count, ShareName: o.TimeSlice.ShareName})
+}

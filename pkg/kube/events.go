@@ -45,7 +45,7 @@ func (e *Events) Start(ctx context.Context) error {
 	return nil
 }
 
-// Warn reports that something is wrong: reason and action are machine-readable words in UpperCamelCase ("DriverMissing",
+// Warn reports that something is wrong: reason and action are machine-readable words in UpperCamelCase ("NVIDIADriverUnavailable",
 // "Discover"), note is the sentence for a human. It neither blocks nor fails.
 func (e *Events) Warn(reason, action, note string) {
 	e.tell(corev1.EventTypeWarning, reason, action, note)

@@ -23,21 +23,21 @@ func TestEvents(t *testing.T) {
 		require.NoError(t, err)
 		return list.Items
 	}
-	events.Warn("DriverMissing", "Discover", "100% "+strings.Repeat("ü", 1000))
+	events.Warn("NVIDIADriverUnavailable", "Discover", "100% "+strings.Repeat("ü", 1000))
 	eventually(t, "the warning is stored", func() bool { return len(stored()) > 0 })
 	e := stored()[0]
 	assert.Equal(t, "Warning", e.Type)
-	assert.Equal(t, "DriverMissing", e.Reason)
+	assert.Equal(t, "NVIDIADriverUnavailable", e.Reason)
 	assert.Equal(t, "Discover", e.Action)
 	assert.Equal(t, "100% "+strings.Repeat("ü", 509), e.Note, "at most 1024 bytes, whole characters, no formatting")
 	assert.Equal(t, driverName, e.ReportingController)
 	assert.Equal(t, "Node", e.Regarding.Kind)
 	assert.Equal(t, nodeName, e.Regarding.Name)
 
-	events.Normal("DriverFound", "Discover", "The driver is loaded.")
+	events.Normal("NVIDIADriverAvailable", "Discover", "The driver is loaded.")
 	eventually(t, "the end of the trouble is stored", func() bool {
 		for _, e := range stored() {
-			if e.Reason == "DriverFound" && e.Type == "Normal" {
+			if e.Reason == "NVIDIADriverAvailable" && e.Type == "Normal" {
 				return true
 			}
 		}
@@ -61,7 +61,7 @@ func TestEventsWithAnotherTextAreNoRepetitions(t *testing.T) {
 		return seen
 	}
 	for _, note := range []string{"one key", "one key", "another key"} {
-		events.Warn("ConfigRefused", "Configure", note)
+		events.Warn("NodeConfigInvalid", "Configure", note)
 	}
 	eventually(t, "both texts are stored", func() bool { return notes()["another key"] == 1 && notes()["one key"] == 1 })
 }

@@ -21,7 +21,7 @@ func requireUninspected(t *testing.T, w *world, err error, mode, cause string) {
 	require.True(t, ok, "%v", err)
 	assert.True(t, refusal.Transient)
 	require.EqualError(t, err, "GPU "+string(w.id)+" could not be inspected since its MIG mode was turned "+mode+
-		", and its device node may have another number now: "+cause+"; check on the node that nvidia-smi -L answers and lists it (it is retried)")
+		", and its device node may have another number now: "+cause+"; check on the node that nvidia-smi -L answers and lists it (will be retried)")
 }
 
 // TestMeet_InspectionFails_Refused until an inspection succeeds, although the mode is right by then: the claim would get the number that the

@@ -18,7 +18,7 @@ const (
 	FallbackNamed Fallback = "named"
 	// FallbackSingle takes the only entry.
 	FallbackSingle Fallback = "single"
-	// FallbackEmpty takes none: all GPUs are offered whole.
+	// FallbackEmpty takes none: all GPUs are advertised whole.
 	FallbackEmpty Fallback = "empty"
 )
 

@@ -13,7 +13,7 @@ import (
 // usual are the fallbacks of the chart.
 var usual = []nodeconfig.Fallback{nodeconfig.FallbackNamed, nodeconfig.FallbackSingle}
 
-func TestPick(t *testing.T) {
+func TestPick_LabelDefaultFallback_Chosen(t *testing.T) {
 	t.Parallel()
 	const other = header + "gpus: [{modes: [mig]}]\n"
 	empty := []nodeconfig.Fallback{nodeconfig.FallbackEmpty}
@@ -48,7 +48,7 @@ func TestPick(t *testing.T) {
 	}
 }
 
-func TestPickRefuses(t *testing.T) {
+func TestPick_NoEntry_Refused(t *testing.T) {
 	t.Parallel()
 	two := map[string]string{"h100": slices, "a30.yaml": slices}
 	all := nodeconfig.Fallbacks

@@ -71,7 +71,7 @@ type pluginIMEX struct {
 	DefaultChannelStrategy any     `json:"defaultChannelStrategy"`
 }
 
-// forDevicePlugin tells whether a text is a file of the device plugin: it has a version where a NodeConfig has apiVersion and
+// forDevicePlugin reports whether a text is a file of the device plugin: it has a version where a NodeConfig has apiVersion and
 // kind, or, as the version may be left out, only keys of such files. A text that cannot be read is not.
 func forDevicePlugin(raw []byte) bool {
 	if len(raw) > v1alpha1.MaxNodeConfigBytes {
@@ -120,12 +120,12 @@ type translation struct {
 	problems []*v1alpha1.Problem
 	warnings []Warning
 	strategy v1alpha1.MIGStrategy
-	cuts     []cut
+	sharing  []sharing
 	// names are the resource names by the share name that they come to.
 	names map[string]string
 }
 
-// refuse notes what is wrong at a key. Texts begin as those of the device plugin do, so that people find what is written on them.
+// refuse notes what is wrong at a key. Texts begin as those of the device plugin do, so that a search for them finds what is written about those.
 func (t *translation) refuse(at, format string, args ...any) {
 	t.problems = append(t.problems, &v1alpha1.Problem{Path: at, Text: fmt.Sprintf(format, args...)})
 }
@@ -145,7 +145,7 @@ func (t *translation) version(version *string) {
 	}
 }
 
-// resources looks whether the patterns are whole; nothing is made of them, as the device plugin does not either.
+// resources checks that the patterns are complete; they have no effect, as in the device plugin.
 func (t *translation) resources(r *pluginResources) {
 	if r == nil {
 		return
@@ -177,10 +177,10 @@ func (t *translation) imex(imex *pluginIMEX) {
 	if imex == nil {
 		return
 	}
-	const instead = "claims of NVIDIA's ComputeDomain driver, which runs beside, give IMEX channels"
+	const instead = "IMEX channels are allocated by claims of NVIDIA's ComputeDomain driver, which runs beside this one"
 	switch {
 	case imex.Required != nil && *imex.Required:
-		t.refuse("imex.required", "IMEX channels are not given to containers here; remove it: %s", instead)
+		t.refuse("imex.required", "containers get no IMEX channels here; remove it: %s", instead)
 	case len(imex.ChannelIDs) > 0 || imex.DefaultChannelStrategy != nil:
 		t.warn("imex", "is ignored; %s", instead)
 	}

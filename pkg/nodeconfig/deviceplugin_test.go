@@ -20,11 +20,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
-// TestDevicePluginFiles holds what becomes of files of the device plugin against golden files: the warnings and the NodeConfig, and
-// what the GPUs of a node are then offered as.
-func TestDevicePluginFiles(t *testing.T) {
+// TestParse_DevicePluginFiles_Golden holds what becomes of files of the device plugin against golden files: the warnings and the NodeConfig, and
+// what the GPUs of a node are then advertised as.
+func TestParse_DevicePluginFiles_Golden(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/deviceplugin/*.yaml")
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ func TestDevicePluginFiles(t *testing.T) {
 			translated, err := yaml.Marshal(config)
 			require.NoError(t, err)
 			golden := strings.TrimSuffix(file, ".yaml")
-			compare(t, golden+".nodeconfig", told(warnings)+string(translated))
+			compare(t, golden+".nodeconfig", rendered(warnings)+string(translated))
 			compare(t, golden+".plan", plan(config))
 
 			again, err := v1alpha1.DecodeNodeConfig(translated)
@@ -62,7 +62,7 @@ func TestDevicePluginFiles(t *testing.T) {
 	}
 }
 
-func told(warnings []nodeconfig.Warning) string {
+func rendered(warnings []nodeconfig.Warning) string {
 	var lines strings.Builder
 	for _, warning := range warnings {
 		fmt.Fprintf(&lines, "# warning: %s\n", warning)
@@ -86,11 +86,11 @@ func plan(config *v1alpha1.NodeConfig) string {
 			continue
 		}
 		fmt.Fprintf(&lines, "whole %t, MIG %v", offer.Whole, offer.MIG)
-		if turns := offer.TimeSlice; turns != nil {
-			fmt.Fprintf(&lines, ", timeslice %d %q %s %s", turns.Count, turns.ShareName, turns.Resource, turns.Interval)
+		if shared := offer.TimeSlice; shared != nil {
+			fmt.Fprintf(&lines, ", timeslice %d %q %s %s", shared.Count, shared.ShareName, shared.Resource, shared.Interval)
 		}
 		if len(offer.MIGReplicas) > 0 {
-			fmt.Fprintf(&lines, ", replicas of slices %v", offer.MIGReplicas)
+			fmt.Fprintf(&lines, ", replicas of MIG devices %v", offer.MIGReplicas)
 		}
 		if offer.OneShare {
 			fmt.Fprintf(&lines, ", one share a request")
@@ -117,7 +117,7 @@ func compare(t *testing.T, golden, got string) {
 	assert.Equal(t, string(want), got, golden)
 }
 
-func TestDialects(t *testing.T) {
+func TestParse_Dialects_DecidedByVersion(t *testing.T) {
 	t.Parallel()
 	const ours, theirs = "NodeConfig: ", "device plugin configuration: "
 	for name, c := range map[string]struct{ raw, want string }{
@@ -148,7 +148,7 @@ func TestDialects(t *testing.T) {
 }
 
 // A ConfigMap may hold files of both dialects.
-func TestPickDevicePluginFile(t *testing.T) {
+func TestPick_DevicePluginFile_Translated(t *testing.T) {
 	t.Parallel()
 	config, warnings, err := nodeconfig.Pick(map[string]string{"ours": slices, "theirs": "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}"},
 		nodeconfig.Choice{Label: "theirs"})
@@ -159,8 +159,8 @@ func TestPickDevicePluginFile(t *testing.T) {
 	assert.Equal(t, []v1alpha1.Mode{v1alpha1.ModeMPS}, config.GPUs[0].Modes)
 }
 
-// Sharing that is larger than the GPU is told with the GPU that is too small.
-func TestSharesLargerThanTheGPU(t *testing.T) {
+// Sharing that is larger than the GPU is reported with the GPU that is too small.
+func TestResolve_SharesLargerThanGPU_Refused(t *testing.T) {
 	t.Parallel()
 	node := gpus()[:2]
 	node[0].Capacity.MemoryBytes = 80 << 30
@@ -172,14 +172,14 @@ func TestSharesLargerThanTheGPU(t *testing.T) {
 		return config
 	}
 	_, _, err := nodeconfig.Resolve(parse(10), node)
-	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not served by this version; allowed: whole, mig, timeslice; "+
+	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not supported by this version; supported values: whole, mig, timeslice; "+
 		"sharing.mps.resources[0]: 8 shares of 10Gi are more than the 81919 MiB of NVIDIA H100 80GB HBM3; make them fewer or smaller")
 	_, _, err = nodeconfig.Resolve(parse(9), node)
-	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not served by this version; allowed: whole, mig, timeslice")
+	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not supported by this version; supported values: whole, mig, timeslice")
 }
 
 // While no GPU is known, none is missed.
-func TestMustMatchWithoutGPUs(t *testing.T) {
+func TestResolve_MustMatchWithoutGPUs_NoProblem(t *testing.T) {
 	t.Parallel()
 	entries := `[{select: {indices: [0, 9], uuids: [` + string(l3) + `, GPU-00000000-0000-0000-0000-00000000000f], products: [none], mustMatch: true}}]`
 	layout, _, err := nodeconfig.Resolve(config(t, entries), nil)
@@ -188,5 +188,5 @@ func TestMustMatchWithoutGPUs(t *testing.T) {
 	layout, _, err = nodeconfig.Resolve(config(t, entries), gpus())
 	require.EqualError(t, err, "NodeConfig: gpus[0].select.uuids[1]: no matching device with UUID: GPU-00000000-0000-0000-0000-00000000000f; "+
 		"remove it, or replace it by one that nvidia-smi -L prints on this node; gpus[0].select.indices[1]: no matching device at index: 9; this node has 4 GPUs")
-	assert.Empty(t, cmp.Diff(gpu.Layout{h0: {Whole: true}, l3: {Whole: true}}, layout), "the GPUs that are there are none the worse for it")
+	assert.Empty(t, cmp.Diff(gpu.Layout{h0: {Whole: true}, l3: {Whole: true}}, layout), "the GPUs that are there are not affected")
 }

@@ -30,7 +30,7 @@ func keysOf(target reflect.Type) []string {
 }
 
 // Every key has a golden file that uses it, and a place in the documentation.
-func TestKeysAreShownAndTold(t *testing.T) {
+func TestKeys_DevicePlugin_Documented(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/node-config.md")
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func TestKeysAreShownAndTold(t *testing.T) {
 	}
 }
 
-// FuzzDevicePlugin looks that whatever is translated is a NodeConfig without fault: all that can be wrong is found in the file.
+// FuzzDevicePlugin checks that whatever is translated is a NodeConfig without fault: all that can be wrong is found in the file.
 func FuzzDevicePlugin(f *testing.F) {
 	files, err := filepath.Glob("testdata/deviceplugin/*.yaml")
 	require.NoError(f, err)

@@ -12,9 +12,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 )
 
-// TestSingle_TimeSlicing_SharesMIGDevices: with strategy single the replicas of nvidia.com/gpu are those of the MIG devices of a GPU
+// TestResolve_StrategySingle_SharesMIGDevices: with strategy single the replicas of nvidia.com/gpu are those of the MIG devices of a GPU
 // that has some, and else those of the GPU.
-func TestSingle_TimeSlicing_SharesMIGDevices(t *testing.T) {
+func TestResolve_StrategySingle_SharesMIGDevices(t *testing.T) {
 	t.Parallel()
 	const file = "version: v1\nflags: {migStrategy: single}\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}\n"
 	config, warnings, err := nodeconfig.Parse([]byte(file), "it")
@@ -54,7 +54,7 @@ func TestSingle_TimeSlicing_SharesMIGDevices(t *testing.T) {
 	assert.False(t, layout[h0].OneShare)
 }
 
-func TestReplicas_AllProfiles_OwnEntryWins(t *testing.T) {
+func TestResolve_ReplicasOfAllProfiles_OwnEntryWins(t *testing.T) {
 	t.Parallel()
 	c := config(t, `[{select: {indices: [0]}, mig: {replicas: {"*": 3, 2g.20gb: 5, 3g.40gb: 1}, resourceNames: {"*": example.com/part}}}]`)
 	require.NoError(t, c.Validate())

@@ -41,8 +41,8 @@ var (
 	gpuIndex = regexp.MustCompile(`^[0-9]{1,9}$`)
 )
 
-// devices reads a key devices: all, a number of them, or a list. A profile says that the devices are MIG slices; GPUs in a list
-// then stand for the slices of them.
+// devices reads a key devices: all, a number of them, or a list. With a profile the devices are MIG devices; GPUs in a list
+// then stand for the MIG devices on them.
 func (t *translation) devices(at string, value any, profile string) (chosen, bool) {
 	switch value := value.(type) {
 	case nil:
@@ -72,7 +72,7 @@ func (t *translation) count(at string, n float64, profile string) (chosen, bool)
 		t.refuse(at, "devices set as '%v'; allowed: at most %d, or all", n, mostGPUs)
 		return chosen{}, false
 	case profile != "":
-		t.refuse(at, "a count of MIG devices is not known beforehand; list the GPUs whose slices are meant, or write all")
+		t.refuse(at, "a count of MIG devices is not known beforehand; list the GPUs whose MIG devices are meant, or write all")
 		return chosen{}, false
 	}
 	t.warn(at, "%v means the first GPUs by index; list them to be sure which", n)
@@ -94,7 +94,7 @@ func (t *translation) list(at string, items []any) (chosen, bool) {
 		switch {
 		case !ok:
 		case slices.Contains(on.gpus, ref):
-			t.refuse(where, "%s is given twice", ref)
+			t.refuse(where, "%s is listed twice", ref)
 		default:
 			on.gpus = append(on.gpus, ref)
 		}
@@ -115,14 +115,14 @@ func (t *translation) device(at string, item any) (gpuRef, bool) {
 	case gpuUUID.MatchString(text):
 		return gpuRef{uuid: "GPU-" + strings.ToLower(text[len("GPU-"):])}, true
 	case migRef.MatchString(text):
-		t.refuse(at, "%s is one MIG device; slices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here", shorten(text))
+		t.refuse(at, "%s is one MIG device; MIG devices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here", shorten(text))
 	default:
 		t.refuse(at, "unsupported type for device in devices list: %s; allowed: an index or a UUID, as nvidia-smi -L prints them", shorten(fmt.Sprint(item)))
 	}
 	return gpuRef{}, false
 }
 
-// shorten keeps what people wrote on one short line.
+// shorten keeps a value on one short line.
 func shorten(text string) string {
 	const longest = 80
 	if len(text) > longest {

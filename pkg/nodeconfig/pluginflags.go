@@ -84,7 +84,7 @@ func (t *translation) migStrategy(strategy *string) {
 func (t *translation) obsolete(f *pluginFlags) {
 	const ignored = "is ignored; "
 	if f.NVIDIADevRoot != nil {
-		t.warn("flags.nvidiaDevRoot", ignored+"device nodes are looked for under nvidiaDriverRoot, else under /")
+		t.warn("flags.nvidiaDevRoot", ignored+"device nodes are searched under nvidiaDriverRoot, else under /")
 	}
 	if f.MPSRoot != nil {
 		t.warn("flags.mpsRoot", ignored+"directories of MPS daemons are below that of the driver's plugin")
@@ -122,7 +122,7 @@ func (t *translation) pluginFlags(f *pluginOwnFlags) {
 		key, instead string
 		set          bool
 	}{
-		{"cdiAnnotationPrefix", "the kubelet hands CDI devices over, not annotations", f.CDIAnnotationPrefix != nil},
+		{"cdiAnnotationPrefix", "the kubelet passes CDI devices to the runtime, not annotations", f.CDIAnnotationPrefix != nil},
 		{"nvidiaCTKPath", "CDI hooks are run with nvidia-cdi-hook: start the plugin with --cdi-hook to name another one", f.NVIDIACTKPath != nil},
 		{"containerDriverRoot", "the host is mounted where the chart decides", f.ContainerDriverRoot != nil},
 		{"kubeletSocket", "the chart says where the kubelet's directories are", f.KubeletSocket != nil},
@@ -150,6 +150,6 @@ func (t *translation) deviceListStrategy(at string, value any) {
 		}
 	}
 	if len(names) != 1 || names[0] != "cdi-cri" {
-		t.warn(at, "is ignored; devices are always handed over as CDI devices through the kubelet, as cdi-cri does")
+		t.warn(at, "is ignored; devices are always passed as CDI devices through the kubelet, as cdi-cri does")
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 )
 
-// cut is one resource of the file: which GPUs it shares, and how.
-type cut struct {
+// sharing is one resource of the file: which GPUs it shares, and how.
+type sharing struct {
 	// at is the resource's path.
 	at string
 	// family is what a GPU may have once: a mode, or the profile of MIG slices.
@@ -41,10 +41,10 @@ func (t *translation) timeSlicing(s *pluginTimeSlicing) {
 		if !t.replicas(at, r.Replicas) || !ok || !found {
 			continue
 		}
-		c := cut{at: at, family: string(v1alpha1.ModeTimeSlice), on: on}
+		c := sharing{at: at, family: string(v1alpha1.ModeTimeSlice), on: on}
 		if name.profile != "" {
 			c.family = name.profile
-			c.into = func(e *v1alpha1.GPUEntry) { shareSlices(e, name, *r.Replicas, fail) }
+			c.into = func(e *v1alpha1.GPUEntry) { shareMIGDevices(e, name, *r.Replicas, fail) }
 			t.slicesHaveNames(at)
 		} else {
 			c.into = func(e *v1alpha1.GPUEntry) {
@@ -54,12 +54,12 @@ func (t *translation) timeSlicing(s *pluginTimeSlicing) {
 				t.shareWhereGPUsAreSlices(e, at, name, *r.Replicas)
 			}
 		}
-		t.cuts = append(t.cuts, c)
+		t.sharing = append(t.sharing, c)
 	}
 }
 
-// shareSlices gives each slice of a profile to several claims.
-func shareSlices(e *v1alpha1.GPUEntry, name sharedName, replicas int32, fail bool) {
+// shareMIGDevices shares each MIG device of a profile among several claims.
+func shareMIGDevices(e *v1alpha1.GPUEntry, name sharedName, replicas int32, fail bool) {
 	if e.MIG == nil {
 		e.MIG = &v1alpha1.NodeMIG{Replicas: map[string]int32{}, ResourceNames: map[string]string{}}
 	}
@@ -69,7 +69,7 @@ func shareSlices(e *v1alpha1.GPUEntry, name sharedName, replicas int32, fail boo
 
 func (t *translation) slicesHaveNames(at string) {
 	if t.strategy != v1alpha1.MIGStrategyMixed {
-		t.warn(at+".name", "slices have no resource names of their own with flags.migStrategy %s; set it to %s", t.strategy, v1alpha1.MIGStrategyMixed)
+		t.warn(at+".name", "MIG devices have no resource names of their own with flags.migStrategy %s; set it to %s", t.strategy, v1alpha1.MIGStrategyMixed)
 	}
 }
 
@@ -79,11 +79,11 @@ func (t *translation) shareWhereGPUsAreSlices(e *v1alpha1.GPUEntry, at string, n
 		return
 	}
 	name.profile = v1alpha1.AllProfiles
-	shareSlices(e, name, replicas, *e.FailRequestsGreaterThanOne)
+	shareMIGDevices(e, name, replicas, *e.FailRequestsGreaterThanOne)
 	e.Origins[name.profile] = at
 }
 
-// replicas are needed. How many there may be is judged for the GPUs that they are for.
+// replicas are required. How many there may be is checked for the GPUs that they are for.
 func (t *translation) replicas(at string, n *int32) bool {
 	if n == nil {
 		t.refuse(at+".replicas", "no replicas specified; give the number of claims that share a device, 2 or more")
@@ -112,7 +112,7 @@ func (t *translation) mpsResource(s *pluginMPS, i int, at string) {
 	r := &s.Resources[i]
 	name, ok := t.shared(at, r.Name, r.Rename, s.RenameByDefault)
 	if ok && name.profile != "" {
-		t.refuse(at+".name", "MPS shares of MIG slices are not offered; name nvidia.com/gpu, or share the slices with sharing.timeSlicing")
+		t.refuse(at+".name", "MPS shares of MIG devices are not supported; name nvidia.com/gpu, or share the MIG devices with sharing.timeSlicing")
 		return
 	}
 	on, found := t.devices(at+".devices", r.Devices, "")
@@ -124,7 +124,7 @@ func (t *translation) mpsResource(s *pluginMPS, i int, at string) {
 		name.share = new("gpu")
 		t.warn(at, "has no rename, so that shares and whole GPUs are both %s; give the shares a name of their own", name.resource)
 	}
-	t.cuts = append(t.cuts, cut{at: at, family: string(v1alpha1.ModeMPS), on: on, into: func(e *v1alpha1.GPUEntry) {
+	t.sharing = append(t.sharing, sharing{at: at, family: string(v1alpha1.ModeMPS), on: on, into: func(e *v1alpha1.GPUEntry) {
 		e.Modes = append(e.Modes, v1alpha1.ModeMPS)
 		e.MPS = &v1alpha1.NodeMPS{ShareName: name.share, ResourceName: &name.resource, Replicas: r.Replicas}
 		if r.MemoryGB != nil {
@@ -138,8 +138,8 @@ func (t *translation) mpsResource(s *pluginMPS, i int, at string) {
 	}})
 }
 
-// sized judges how large the shares are, and that it is said how many there are. A resource has memoryGB and devices, as forks want it, or
-// neither, as NVIDIA's device plugin wants it: then the shares are equal parts of every GPU.
+// sized checks how large the shares are, and that their number is set. A resource has memoryGB and devices, as forks of NVIDIA's device
+// plugin require it, or neither, as NVIDIA's device plugin requires it: then the shares are equal parts of every GPU.
 func (t *translation) sized(at string, r *mpsResource) bool {
 	before := len(t.problems)
 	if r.MemoryGB == nil && r.Devices != nil {
@@ -164,47 +164,47 @@ func exactly(memoryGB int32) *v1alpha1.ShareMemory {
 	return &v1alpha1.ShareMemory{Default: size, Min: new(size.DeepCopy()), Max: new(size.DeepCopy())}
 }
 
-// clashes refuses two cuts of one family that are for all GPUs. Where they have some in common, these are refused: see entries.
+// clashes refuses two sharings of one family that are for all GPUs. Where they have some in common, these are refused: see entries.
 func (t *translation) clashes() {
-	for i := range t.cuts {
+	for i := range t.sharing {
 		for j := range i {
-			if t.cuts[i].family == t.cuts[j].family && t.cuts[i].on.all && t.cuts[j].on.all {
-				t.refuse(t.cuts[i].at+".devices", "are all, as those of %s; a GPU is shared in one way: list devices, or remove one of them", t.cuts[j].at)
+			if t.sharing[i].family == t.sharing[j].family && t.sharing[i].on.all && t.sharing[j].on.all {
+				t.refuse(t.sharing[i].at+".devices", "are all, as those of %s; a GPU is shared in one way: list devices, or remove one of them", t.sharing[j].at)
 			}
 		}
 	}
 }
 
-// alike are GPUs that the same cuts are for.
+// alike are GPUs that the same sharings are for.
 type alike struct {
-	cuts []int
+	sharings []int
 	// counted: only numbers stand for them, so that the node may lack some.
 	counted bool
 	gpus    []gpuRef
 }
 
-// entries makes one entry of all GPUs that have the same cuts, and one for the rest where a cut is for all. A GPU that one family cuts
-// twice, which would offer it in two ways that know nothing of each other, gets several entries, and so is refused alone.
+// entries makes one entry of all GPUs that have the same sharings, and one for the rest where a sharing is for all. A GPU that one family
+// shares twice, which would advertise it in two ways that exclude nothing of each other, gets several entries, and so is refused alone.
 func (t *translation) entries() []v1alpha1.GPUEntry {
 	var groups []alike
 	for _, ref := range t.named() {
 		own := t.cutsOf(ref)
-		for _, cuts := range t.layers(own.cuts) {
-			same := slices.IndexFunc(groups, func(g alike) bool { return slices.Equal(g.cuts, cuts) && g.counted == own.counted })
+		for _, sharings := range t.layers(own.sharings) {
+			same := slices.IndexFunc(groups, func(g alike) bool { return slices.Equal(g.sharings, sharings) && g.counted == own.counted })
 			if same < 0 {
-				same, groups = len(groups), append(groups, alike{cuts: cuts, counted: own.counted})
+				same, groups = len(groups), append(groups, alike{sharings: sharings, counted: own.counted})
 			}
 			groups[same].gpus = append(groups[same].gpus, ref)
 		}
 	}
 	var entries []v1alpha1.GPUEntry
 	for _, g := range groups {
-		entry := t.entry(g.cuts)
+		entry := t.entry(g.sharings)
 		entry.Select = selectOf(g.gpus, !g.counted)
 		entries = append(entries, entry)
 	}
 	var rest []int
-	for i, c := range t.cuts {
+	for i, c := range t.sharing {
 		if c.on.all {
 			rest = append(rest, i)
 		}
@@ -218,7 +218,7 @@ func (t *translation) entries() []v1alpha1.GPUEntry {
 // named lists the GPUs that stand in the file.
 func (t *translation) named() []gpuRef {
 	var refs []gpuRef
-	for _, c := range t.cuts {
+	for _, c := range t.sharing {
 		for _, ref := range c.on.gpus {
 			if !slices.Contains(refs, ref) {
 				refs = append(refs, ref)
@@ -231,22 +231,22 @@ func (t *translation) named() []gpuRef {
 // cutsOf finds what is done to one GPU.
 func (t *translation) cutsOf(ref gpuRef) alike {
 	own := alike{counted: true}
-	for i, c := range t.cuts {
+	for i, c := range t.sharing {
 		named := slices.Contains(c.on.gpus, ref)
 		if named || c.on.all {
-			own.cuts = append(own.cuts, i)
+			own.sharings = append(own.sharings, i)
 		}
 		own.counted = own.counted && (!named || c.on.counted)
 	}
 	return own
 }
 
-// layers divides the cuts of a GPU so that none has two of one family: one layer where all is well.
-func (t *translation) layers(cuts []int) [][]int {
+// layers divides the sharings of a GPU so that none has two of one family: one layer where nothing is wrong.
+func (t *translation) layers(sharings []int) [][]int {
 	var layers [][]int
-	for _, i := range cuts {
+	for _, i := range sharings {
 		free := slices.IndexFunc(layers, func(layer []int) bool {
-			return !slices.ContainsFunc(layer, func(j int) bool { return t.cuts[j].family == t.cuts[i].family })
+			return !slices.ContainsFunc(layer, func(j int) bool { return t.sharing[j].family == t.sharing[i].family })
 		})
 		if free < 0 {
 			free, layers = len(layers), append(layers, nil)
@@ -256,12 +256,12 @@ func (t *translation) layers(cuts []int) [][]int {
 	return layers
 }
 
-// entry applies cuts to one entry. GPUs whose slices alone are shared stay whole.
-func (t *translation) entry(cuts []int) v1alpha1.GPUEntry {
+// entry applies sharings to one entry. GPUs of which only MIG devices are shared stay whole.
+func (t *translation) entry(sharings []int) v1alpha1.GPUEntry {
 	entry := v1alpha1.GPUEntry{Origins: map[string]string{}}
-	for _, i := range cuts {
-		t.cuts[i].into(&entry)
-		entry.Origins[t.cuts[i].family] = t.cuts[i].at
+	for _, i := range sharings {
+		t.sharing[i].into(&entry)
+		entry.Origins[t.sharing[i].family] = t.sharing[i].at
 	}
 	return entry
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // Parse reads the configuration of a node, in YAML or JSON, and fills in its defaults. It is a NodeConfig, or a file of NVIDIA's
-// device plugin (version: v1), which is translated into one; of that the warnings tell what is not taken over. The source is what
-// people know the text by, as "file /etc/prism/node.yaml"; errors name it. Wherever the text could be read, they are a
+// device plugin (version: v1), which is translated into one; the warnings name what is not taken over. The source is what
+// users know the text by, as "file /etc/prism/node.yaml"; errors name it. Wherever the text could be read, they are a
 // *v1alpha1.Problems with all that is wrong with it.
 func Parse(raw []byte, source string) (*v1alpha1.NodeConfig, []Warning, error) {
 	config, warnings, err := decode(raw)

@@ -17,7 +17,7 @@ const (
 	slices = header + "gpus: [{select: {indices: [0]}, modes: [whole, mig]}, {}]\n"
 )
 
-func TestParse(t *testing.T) {
+func TestParse_NodeConfig_Read(t *testing.T) {
 	t.Parallel()
 	want := config(t, "[{select: {indices: [0]}, modes: [whole, mig]}, {}]")
 	for name, raw := range map[string]string{
@@ -36,7 +36,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParse_Invalid_Refused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ raw, want string }{
 		"nothing":        {"", "the configuration is empty; needed: an object with apiVersion and kind"},
@@ -61,7 +61,7 @@ func TestParseRefuses(t *testing.T) {
 }
 
 // However long, a text is refused and not read.
-func TestParseLongText(t *testing.T) {
+func TestParse_LongText_Shortened(t *testing.T) {
 	t.Parallel()
 	_, _, err := nodeconfig.Parse([]byte(header+"# "+strings.Repeat("x", v1alpha1.MaxNodeConfigBytes)), "file node.yaml")
 	assert.ErrorContains(t, err, "reading the node configuration in file node.yaml: ")

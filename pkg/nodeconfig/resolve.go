@@ -12,13 +12,13 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Resolve returns what each of the node's GPUs is to be offered as: the entry whose select matches it says so, else the entry
-// without a select. GPUs without an entry are not in the layout, which means that they are offered whole; a nil config gives
-// a nil layout. A select may match nothing, as one config can be for many nodes; of a UUID that the node does not have it is told, and
+// Resolve returns what each of the node's GPUs is to be advertised as: the entry whose select matches it says so, else the entry
+// without a select. GPUs without an entry are not in the layout, which means that they are advertised whole; a nil config gives
+// a nil layout. A select may match nothing, as one config can be for many nodes; UUIDs that the node does not have are reported, and
 // what mustMatch says. The faults are GPUs that it has and that do not answer.
 //
-// The config has passed Validate. The error is a *v1alpha1.Problems with all that these GPUs cannot give or this version does not
-// serve. Of the GPUs that cannot, which are refused, nothing is known: they are not in the layout either, and hurt no other.
+// The config has passed Validate. The error is a *v1alpha1.Problems with all that these GPUs or this version do not support. The
+// GPUs of those problems are refused: they are not in the layout either, and affect no other.
 func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU, faults ...gpu.Fault) (layout gpu.Layout, refused []gpu.UUID, err error) {
 	if config == nil {
 		return nil, nil, nil
@@ -30,7 +30,7 @@ func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU, faults ...gpu.Fault) (
 	}
 	wrong := make([]bool, len(config.GPUs))
 	for i := range config.GPUs {
-		r.served(i)
+		r.supported(i)
 		r.matched(i, there)
 		wrong[i] = r.outOfRange(i)
 	}
@@ -44,7 +44,7 @@ func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU, faults ...gpu.Fault) (
 		}
 		r.refused = r.refused || wrong[entry]
 		entries[entry] = append(entries[entry], g)
-		switch offer := r.offer(entry, g); {
+		switch offer := r.modes(entry, g); {
 		case r.refused:
 			refused = append(refused, g.UUID)
 		case !r.nothing(entry, offer):
@@ -67,7 +67,7 @@ type resolution struct {
 	refused bool
 }
 
-// kindOf is what people call the text that the config was made of.
+// kindOf is what users call the text that the config was made of.
 func kindOf(config *v1alpha1.NodeConfig) string {
 	if slices.ContainsFunc(config.GPUs, func(e v1alpha1.GPUEntry) bool { return len(e.Origins) > 0 }) {
 		return kindDevicePlugin
@@ -104,12 +104,12 @@ func (r *resolution) note(at, format string, args ...any) {
 	}
 }
 
-// served refuses what the API knows and this version does not do yet.
-func (r *resolution) served(i int) {
+// supported refuses what the API knows and this version does not do yet.
+func (r *resolution) supported(i int) {
 	entry := &r.config.GPUs[i]
 	for j, mode := range entry.Modes {
 		if mode == v1alpha1.ModeMPS {
-			r.note(r.at(i, fmt.Sprintf("modes[%d]", j), string(mode)), "%s is not served by this version; allowed: %s, %s, %s", mode,
+			r.note(r.at(i, fmt.Sprintf("modes[%d]", j), string(mode)), "%s is not supported by this version; supported values: %s, %s, %s", mode,
 				v1alpha1.ModeWhole, v1alpha1.ModeMIG, v1alpha1.ModeTimeSlice)
 		}
 	}
@@ -117,12 +117,12 @@ func (r *resolution) served(i int) {
 		return
 	}
 	for _, profile := range shared(entry.MIG) {
-		r.note(r.at(i, fmt.Sprintf("mig.replicas[%s]", profile), profile), "a slice that is made for a claim is that claim's alone, and replicas are "+
-			"for slices that an administrator made; remove it, or mode %s", v1alpha1.ModeMIG)
+		r.note(r.at(i, fmt.Sprintf("mig.replicas[%s]", profile), profile), "a MIG device that is made for a claim is exclusive to it, and replicas "+
+			"are for pre-created MIG devices; remove it, or mode %s", v1alpha1.ModeMIG)
 	}
 }
 
-// outOfRange complains of replicas of entry i that nothing can have; its GPUs are then refused, whichever they are for.
+// outOfRange reports replicas of entry i that nothing can have; its GPUs are then refused, whichever they are for.
 func (r *resolution) outOfRange(i int) bool {
 	entry, wrong := &r.config.GPUs[i], false
 	translated := len(entry.Origins) > 0
@@ -149,7 +149,7 @@ func (r *resolution) outOfRange(i int) bool {
 	if m := entry.MIG; m != nil {
 		least := int32(v1alpha1.MinMIGReplicas)
 		if translated {
-			least = v1alpha1.MinTimeSliceReplicas // they do not say of a slice that it is not shared
+			least = v1alpha1.MinTimeSliceReplicas // they have no value for a MIG device that is not shared
 		}
 		for _, profile := range slices.Sorted(maps.Keys(m.Replicas)) {
 			check(fmt.Sprintf("mig.replicas[%s]", profile), profile, new(m.Replicas[profile]), least, math.MaxInt32)
@@ -158,7 +158,7 @@ func (r *resolution) outOfRange(i int) bool {
 	return wrong
 }
 
-// shared lists the profiles whose slices are for several claims.
+// shared lists the profiles whose MIG devices are for several claims.
 func shared(mig *v1alpha1.NodeMIG) []string {
 	if mig == nil {
 		return nil
@@ -166,7 +166,7 @@ func shared(mig *v1alpha1.NodeMIG) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(mig.Replicas)), func(profile string) bool { return mig.Replicas[profile] < 2 })
 }
 
-// known complains of profiles in replicas that no GPU has that they are for. Several entries may come from one place.
+// known reports profiles in replicas that no GPU has that they are for. Several entries may come from one place.
 func (r *resolution) known(entries [][]*gpu.GPU) {
 	missing, had := map[string]string{}, map[string]bool{}
 	for i, gpus := range entries {
@@ -217,7 +217,7 @@ func (r *resolution) entry(g *gpu.GPU) (int, bool) {
 	return rest, rest >= 0
 }
 
-// selects tells whether any list of the select names the GPU. Letters of UUIDs match in either case.
+// selects reports whether any list of the select names the GPU. Letters of UUIDs match in either case.
 func selects(sel *v1alpha1.GPUSelect, g *gpu.GPU) bool {
 	return slices.ContainsFunc(sel.Indices, func(index int32) bool { return int(index) == g.Index }) ||
 		slices.ContainsFunc(sel.UUIDs, func(uuid string) bool { return strings.EqualFold(uuid, string(g.UUID)) }) ||
@@ -227,8 +227,8 @@ func selects(sel *v1alpha1.GPUSelect, g *gpu.GPU) bool {
 		})
 }
 
-// offer reads entry i for a GPU.
-func (r *resolution) offer(i int, g *gpu.GPU) gpu.Offer {
+// modes reads entry i for a GPU.
+func (r *resolution) modes(i int, g *gpu.GPU) gpu.Offer {
 	entry := &r.config.GPUs[i]
 	offer := gpu.Offer{Whole: len(entry.Modes) == 0 || slices.Contains(entry.Modes, v1alpha1.ModeWhole)}
 	if j := slices.Index(entry.Modes, v1alpha1.ModeMIG); j >= 0 {
@@ -260,7 +260,7 @@ func replicas(t *v1alpha1.NodeTimeSlice) *gpu.Replicas {
 	return r
 }
 
-// fits complains of MPS shares of one size that are more than the GPU has.
+// fits reports MPS shares of one size that are more than the GPU has.
 func (r *resolution) fits(i int, g *gpu.GPU) {
 	mps := r.config.GPUs[i].MPS
 	if mps == nil || mps.Replicas == nil || mps.Memory == nil || mps.Memory.Min == nil || mps.Memory.Max == nil ||
@@ -273,13 +273,13 @@ func (r *resolution) fits(i int, g *gpu.GPU) {
 	}
 }
 
-// nothing tells whether a translated entry comes to no device at all. Until what it wants is served its GPUs are offered whole,
+// nothing reports whether a translated entry comes to no device at all. Until its mode is supported its GPUs are advertised whole,
 // so that a file of the device plugin takes no GPU from the node.
 func (r *resolution) nothing(i int, offer gpu.Offer) bool {
 	return len(r.config.GPUs[i].Origins) > 0 && !offer.Whole && offer.TimeSlice == nil && len(offer.MIG) == 0
 }
 
-// matched complains of what entry i names and the node lacks, where it must not: of UUIDs unless mustMatch is false, of indices where
+// matched reports what entry i names and the node lacks, where it must not: of UUIDs unless mustMatch is false, of indices where
 // it is true.
 func (r *resolution) matched(i int, gpus []gpu.GPU) {
 	sel := r.config.GPUs[i].Select
@@ -313,7 +313,7 @@ func (r *resolution) matched(i int, gpus []gpu.GPU) {
 // the counters do not say.
 const allMedia = "+me.all"
 
-// profiles lists the MIG profiles that entry i wants of a GPU, in the GPU's order. One with all media engines it must name.
+// profiles lists the MIG profiles of entry i for a GPU, in the GPU's order. One with all media engines it must name.
 func (r *resolution) profiles(i int, modeAt string, g *gpu.GPU) []string {
 	switch {
 	case !g.Product.MIGCapable:
@@ -321,7 +321,7 @@ func (r *resolution) profiles(i int, modeAt string, g *gpu.GPU) []string {
 			g.Product.Name, v1alpha1.ModeMIG)
 		return nil
 	case g.MIG == nil || len(g.MIG.Profiles) == 0:
-		r.add(modeAt, "the driver does not tell the MIG profiles of %s; update the NVIDIA driver or remove mode %s",
+		r.add(modeAt, "the driver does not report the MIG profiles of %s; update the NVIDIA driver or remove mode %s",
 			g.Product.Name, v1alpha1.ModeMIG)
 		return nil
 	}

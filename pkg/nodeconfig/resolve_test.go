@@ -47,7 +47,7 @@ func config(t *testing.T, entries string) *v1alpha1.NodeConfig {
 	return c
 }
 
-func TestResolve(t *testing.T) {
+func TestResolve_Entries_Layout(t *testing.T) {
 	t.Parallel()
 	h100 := []string{"1g.10gb", "2g.20gb", "3g.40gb"}
 	whole := gpu.Offer{Whole: true}
@@ -74,7 +74,7 @@ func TestResolve(t *testing.T) {
 			`[{select: {indices: [3]}, modes: [timeslice], timeSlice: {replicas: 10}, failRequestsGreaterThanOne: false}]`,
 			gpu.Layout{l3: {TimeSlice: &gpu.Replicas{Count: 10, Interval: gpu.IntervalDefault}}},
 		},
-		"slices of an administrator": {
+		"pre-created MIG devices": {
 			`[{mig: {replicas: {1g.10gb: 7, 1g.6gb: 2, 2g.12gb: 1}}}]`, gpu.Layout{
 				h0: {Whole: true, MIGReplicas: map[string]int{"1g.10gb": 7}, OneShare: true},
 				h1: {Whole: true, MIGReplicas: map[string]int{"1g.10gb": 7}, OneShare: true},
@@ -93,8 +93,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestNamesOfSharedSlices: what people called them is what they are told.
-func TestNamesOfSharedSlices(t *testing.T) {
+// TestResolve_SharedMIGDevices_ResourceNames: what the configuration calls them is what users see.
+func TestResolve_SharedMIGDevices_ResourceNames(t *testing.T) {
 	t.Parallel()
 	const entries = "gpus: [{mig: {replicas: {1g.10gb: 2, 3g.40gb: 2}, resourceNames: {1g.10gb: nvidia.com/small}}}]"
 	const file = "sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.10gb, rename: small, replicas: 2}]}}"
@@ -115,8 +115,8 @@ func TestNamesOfSharedSlices(t *testing.T) {
 	}
 }
 
-// Without a config every GPU is offered whole.
-func TestResolveNothing(t *testing.T) {
+// Without a config every GPU is advertised whole.
+func TestResolve_NoConfig_NoLayout(t *testing.T) {
 	t.Parallel()
 	layout, refused, err := nodeconfig.Resolve(nil, gpus())
 	require.NoError(t, err)
@@ -124,7 +124,7 @@ func TestResolveNothing(t *testing.T) {
 	assert.Nil(t, refused)
 }
 
-func TestResolveRefuses(t *testing.T) {
+func TestResolve_NotSupported_Refused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		entries, want string
@@ -147,12 +147,12 @@ func TestResolveRefuses(t *testing.T) {
 		},
 		"modes of later versions": {
 			`[{modes: [whole, mps, timeslice], mps: {replicas: 2}, timeSlice: {replicas: 2}}]`,
-			"NodeConfig: gpus[0].modes[1]: mps is not served by this version; allowed: whole, mig, timeslice", []int{0, 1, 2, 3}, 0,
+			"NodeConfig: gpus[0].modes[1]: mps is not supported by this version; supported values: whole, mig, timeslice", []int{0, 1, 2, 3}, 0,
 		},
-		"slices for several claims": {
+		"MIG devices for several claims": {
 			`[{select: {indices: [0]}, modes: [mig], mig: {replicas: {1g.10gb: 2}}}]`,
-			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: a slice that is made for a claim is that claim's alone, and replicas are for slices " +
-				"that an administrator made; remove it, or mode mig", []int{0}, 0,
+			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: a MIG device that is made for a claim is exclusive to it, and replicas are for pre-created " +
+				"MIG devices; remove it, or mode mig", []int{0}, 0,
 		},
 		"replicas of a profile that no GPU has": {
 			`[{select: {indices: [2, 3]}, mig: {replicas: {1g.10gb: 2, 1g.6gb: 2}}}]`,
@@ -170,17 +170,17 @@ func TestResolveRefuses(t *testing.T) {
 			"NodeConfig: gpus[1].select: selects GPU 1 (NVIDIA H100 80GB HBM3, GPU-11111111-0000-0000-0000-000000000000), as does gpus[0]; " +
 				"a GPU has one entry: narrow one of them", []int{0, 2, 3}, 1,
 		},
-		"one claim in turns": {
+		"one claim time-sliced": {
 			`[{select: {indices: [1, 2]}, modes: [timeslice], timeSlice: {replicas: 1}}, {modes: [whole]}]`,
 			"NodeConfig: gpus[0].timeSlice.replicas: 1 is out of range; allowed: 2 to 2147483647", []int{0, 3}, 2,
 		},
-		"a slice for no claim": {
+		"a MIG device for no claim": {
 			`[{select: {indices: [0]}, mig: {replicas: {1g.10gb: 0, 2g.20gb: 2}}}, {modes: [whole]}]`,
 			"NodeConfig: gpus[0].mig.replicas[1g.10gb]: 0 is out of range; allowed: 1 to 2147483647", []int{1, 2, 3}, 1,
 		},
 		"too many shares": {
 			`[{select: {products: ["*L40S"]}, modes: [whole, mps], mps: {replicas: 61}}, {modes: [whole]}]`,
-			"NodeConfig: gpus[0].modes[1]: mps is not served by this version; allowed: whole, mig, timeslice; " +
+			"NodeConfig: gpus[0].modes[1]: mps is not supported by this version; supported values: whole, mig, timeslice; " +
 				"gpus[0].mps.replicas: 61 is out of range; allowed: 1 to 60", []int{0, 1, 2}, 1,
 		},
 		"replicas for GPUs of other nodes": {
@@ -212,8 +212,8 @@ func TestResolveRefuses(t *testing.T) {
 	}
 }
 
-// TestWhoeverIsNotMissed: GPUs that do not answer are there, and a config for many nodes says so.
-func TestWhoeverIsNotMissed(t *testing.T) {
+// TestResolve_FaultyOrForeignGPUs_NoProblem: GPUs that do not answer are there, and a config for many nodes says so.
+func TestResolve_FaultyOrForeignGPUs_NoProblem(t *testing.T) {
 	t.Parallel()
 	const lost = "GPU-00000000-0000-0000-0000-00000000000f"
 	fault := gpu.Fault{Index: 4, UUID: lost, Err: gpu.ErrLost}
@@ -232,8 +232,8 @@ func TestWhoeverIsNotMissed(t *testing.T) {
 	require.ErrorContains(t, err, "no matching device with UUID: "+lost)
 }
 
-// Problems that several GPUs have are told once, and all of them together.
-func TestProblemsAreToldOnce(t *testing.T) {
+// Problems that several GPUs have are reported once, and all of them together.
+func TestResolve_SameProblemOfSeveralGPUs_ReportedOnce(t *testing.T) {
 	t.Parallel()
 	_, _, err := nodeconfig.Resolve(config(t, `[{modes: [mig], mig: {profiles: [7g.80gb]}}]`), gpus())
 	require.EqualError(t, err, "NodeConfig: gpus[0].mig.profiles[0]: NVIDIA H100 80GB HBM3 has no profile 7g.80gb; it has: 1g.10gb, 2g.20gb, 3g.40gb; "+
@@ -241,17 +241,17 @@ func TestProblemsAreToldOnce(t *testing.T) {
 		"gpus[0].modes[0]: NVIDIA L40S has no MIG; remove mode mig, or give such GPUs an entry of their own without it")
 }
 
-func TestDriverThatTellsNoProfiles(t *testing.T) {
+func TestResolve_DriverReportsNoProfiles_Refused(t *testing.T) {
 	t.Parallel()
 	node := gpus()[:1]
 	node[0].MIG = nil
 	_, _, err := nodeconfig.Resolve(config(t, `[`+all+`]`), node)
-	require.EqualError(t, err, "NodeConfig: gpus[0].modes[1]: the driver does not tell the MIG profiles of NVIDIA H100 80GB HBM3; "+
+	require.EqualError(t, err, "NodeConfig: gpus[0].modes[1]: the driver does not report the MIG profiles of NVIDIA H100 80GB HBM3; "+
 		"update the NVIDIA driver or remove mode mig")
 }
 
-// A profile with all media engines is on offer only where it is named: what it excludes, the counters do not say.
-func TestAllMediaIsNamed(t *testing.T) {
+// A profile with all media engines is advertised only where it is named: what it excludes, the counters do not say.
+func TestResolve_AllMediaProfile_OnlyWhereNamed(t *testing.T) {
 	t.Parallel()
 	blackwell := gpu.GPU{UUID: h0, Product: gpu.Product{Name: "NVIDIA RTX PRO 6000", MIGCapable: true}, MIG: &gpu.MIG{}}
 	for i, name := range []string{"1g.24gb", "1g.24gb+me", "1g.24gb+me.all", "1g.24gb-me"} {

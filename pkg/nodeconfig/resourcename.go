@@ -10,8 +10,8 @@ import (
 const (
 	resourceDomain = "nvidia.com/"
 	wholeGPU       = resourceDomain + "gpu"
-	sliceOfGPU     = resourceDomain + "mig-"
-	// suffixShared is what renameByDefault appends; it looks like a part of a profile and is none.
+	migPrefix      = resourceDomain + "mig-"
+	// suffixShared is what renameByDefault appends; it resembles a part of a profile and is none.
 	suffixShared = ".shared"
 	// longestResource counts the domain too.
 	longestResource = 63
@@ -19,7 +19,7 @@ const (
 
 // sharedName says what a resource of the file shares and what its shares are called.
 type sharedName struct {
-	// profile is that of the MIG slices that are shared, empty for GPUs.
+	// profile is that of the MIG devices that are shared, empty for GPUs.
 	profile string
 	// resource is the extended resource that requests a share.
 	resource string
@@ -39,7 +39,7 @@ func (t *translation) shared(at string, name, rename *string, renameByDefault *b
 	}
 	profile, known := profileOf(base)
 	if !known {
-		t.refuse(at+".name", "%s is no resource of this node; allowed: %s, or %s<profile> as in %s1g.10gb", base, wholeGPU, sliceOfGPU, sliceOfGPU)
+		t.refuse(at+".name", "%s is no resource of this node; allowed: %s, or %s<profile> as in %s1g.10gb", base, wholeGPU, migPrefix, migPrefix)
 		return sharedName{}, false
 	}
 	to, where := base, at+".name"
@@ -98,17 +98,17 @@ func (t *translation) shareName(at, name string) (*string, bool) {
 	return &share, true
 }
 
-// sliceName is a profile as resource names have it: "." where the profile has "+".
-var sliceName = regexp.MustCompile(`^([1-9][0-9]?g\.[0-9]{1,4}gb)(\.([a-z]+(?:\.[a-z]+)*)|-[a-z]+(?:\.[a-z]+)*)?$`)
+// migName is a profile as resource names have it: "." where the profile has "+".
+var migName = regexp.MustCompile(`^([1-9][0-9]?g\.[0-9]{1,4}gb)(\.([a-z]+(?:\.[a-z]+)*)|-[a-z]+(?:\.[a-z]+)*)?$`)
 
-// profileOf tells what a resource name stands for: a GPU, with no profile, or the slices of a profile; false for neither.
+// profileOf reports what a resource name stands for: a GPU, with no profile, or the MIG devices of a profile; false for neither.
 func profileOf(name string) (string, bool) {
 	if name == wholeGPU {
 		return "", true
 	}
-	found := sliceName.FindStringSubmatch(strings.TrimPrefix(name, sliceOfGPU))
+	found := migName.FindStringSubmatch(strings.TrimPrefix(name, migPrefix))
 	switch {
-	case !strings.HasPrefix(name, sliceOfGPU) || found == nil || strings.HasSuffix(name, suffixShared):
+	case !strings.HasPrefix(name, migPrefix) || found == nil || strings.HasSuffix(name, suffixShared):
 		return "", false
 	case found[3] != "":
 		return found[1] + "+" + found[3], true

@@ -6,6 +6,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/events"
 )
 
 // damagedRecords counts the records that could not be read, and reports each.
@@ -19,5 +20,5 @@ type damagedRecords struct {
 func (d *damagedRecords) setAside(err error) {
 	d.count.Add(1)
 	d.logger.Error(err, "A claim's record was set aside")
-	d.events.Warn("RecordDamaged", "Recover", err.Error())
+	d.events.Warn(events.CheckpointCorrupted, events.ActionRecover, err.Error())
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/prepare"
@@ -124,7 +125,7 @@ func (l *layout) dropped(ctx context.Context, d kube.DroppedFields) {
 		l.Offering.Untaint()
 		l.Publisher.Untaint()
 	}
-	l.events.Warn("FieldsDropped", "Publish", fmt.Sprintf("The API server leaves out parts of the ResourceSlices of pool %s: "+
+	l.events.Warn(events.ResourceSliceFieldsDropped, events.ActionPublish, fmt.Sprintf("The API server leaves out parts of the ResourceSlices of pool %s: "+
 		"turn on %s", d.Pool, strings.Join(d.Features, ", ")))
 }
 

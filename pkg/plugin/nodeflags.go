@@ -10,6 +10,7 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/events"
 )
 
 // startConfig reads the node's configuration, and returns the settings of the process with those that it has.
@@ -69,7 +70,7 @@ func (s *configSource) read(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 	}
 	if note := s.restartNeeded(config); note != "" {
 		klog.FromContext(ctx).Info("The node's configuration is not in force", "reason", note)
-		s.events.Warn("RestartNeeded", "Configure", note)
+		s.events.Warn(events.RestartRequired, events.ActionConfigure, note)
 	}
 	return config, nil
 }

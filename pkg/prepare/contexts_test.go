@@ -88,10 +88,10 @@ func TestPrepare_NeedNotMet(t *testing.T) {
 		tries int
 		says  string
 	}{
-		"transient refusal": {refusal(true), 2, named + "GPU x could not be inspected: NVML UNKNOWN; check nvidia-smi (it is retried)"},
-		"permanent refusal": {refusal(false), 0, named + "GPU x could not be inspected: NVML UNKNOWN; check nvidia-smi (a retry does not help)"},
-		"transient error":   {gpu.ErrInUse, 2, named + "in use (it is retried)"},
-		"permanent error":   {broken, 0, named + "NVML UNKNOWN (a retry does not help)"},
+		"transient refusal": {refusal(true), 2, named + "GPU x could not be inspected: NVML UNKNOWN; check nvidia-smi (will be retried)"},
+		"permanent refusal": {refusal(false), 0, named + "GPU x could not be inspected: NVML UNKNOWN; check nvidia-smi (not retryable)"},
+		"transient error":   {gpu.ErrInUse, 2, named + "in use (will be retried)"},
+		"permanent error":   {broken, 0, named + "NVML UNKNOWN (not retryable)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {

@@ -118,7 +118,7 @@ func TestADebtIsPaidBeforeItsGPUIsGivenAgain(t *testing.T) {
 		start := time.Now()
 		_, err = p.Prepare(t.Context(), wants("b", device(0)))
 		require.EqualError(t, err, `request "r0", device gpu-00000000: cleanup of GPU `+string(uuid(0))+` after an earlier claim is still pending; `+
-			`the log of the kubelet plugin on the node says why; check the GPU there with nvidia-smi, and reset it if this stays (it is retried)`)
+			`the log of the kubelet plugin on the node says why; check the GPU there with nvidia-smi, and reset it if this stays (will be retried)`)
 		assert.Equal(t, []any{"heldBy", "default/claim-a", "heldByUID", "a", "cleanup", "undoing mode on GPU " + string(uuid(0)) + ": it is stuck"}, LogValues(err))
 		assert.Equal(t, patience, time.Since(start))
 		assert.Nil(t, w.record(t, "b"))
@@ -201,7 +201,7 @@ func TestADebtIsPaidOnce(t *testing.T) {
 	})
 }
 
-// TestADebtThatBecameAnotherIsNotPaid: its claim was allocated anew and failed again, elsewhere, while the payer waited.
+// TestADebtThatBecameAnotherIsNotPaid: its claim was allocated again and failed again, elsewhere, while the payer waited.
 func TestADebtThatBecameAnotherIsNotPaid(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)

@@ -54,6 +54,6 @@ func TestMonitor_OfEarlierVersion_StaysAndGoes(t *testing.T) {
 		require.NoError(t, p.Unprepare(t.Context(), "see"))
 		w.clean(t)
 		_, err = p.Prepare(t.Context(), rc)
-		require.ErrorContains(t, err, "does not offer it now")
+		require.ErrorContains(t, err, "does not advertise it now")
 	})
 }

@@ -123,7 +123,7 @@ func TestAHitVerifiesTheSpec(t *testing.T) {
 		start := time.Now()
 		_, err = p.Prepare(t.Context(), wants("a", device(0)))
 		require.EqualError(t, err, `request "r0", device gpu-00000000: not found; `+
-			`check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes (it is retried)`)
+			`check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes (will be retried)`)
 		assert.Equal(t, patience, time.Since(start), "the node may still come to have it")
 		assert.Equal(t, r, w.record(t, "a"), "and the claim keeps its answer")
 	})
@@ -182,7 +182,7 @@ func TestCausesThatStayAreNotWaitedFor(t *testing.T) {
 		"done":       {refuse: always("put done", errDisk), want: "input/output error"},
 		"the spec":   {refuse: always("write", errDisk), want: "input/output error"},
 		"a lost GPU": {lost: true, want: `request "r0", device gpu-00000000: GPU is lost; ` +
-			`check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes (a retry does not help)`},
+			`check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes (not retryable)`},
 	} {
 		for _, steps := range [][]string{nil, {"mode", "slice"}} {
 			if steps == nil && (name == "an effect" || name == "the intent") {

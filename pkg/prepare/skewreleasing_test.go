@@ -67,7 +67,7 @@ func TestReleasingRecordOfANewerSchema_LeftAlone(t *testing.T) {
 				for i := range 2 {
 					_, err = p.Prepare(t.Context(), wants(fmt.Sprintf("b%d", i), device(i)))
 					require.Contains(t, fmt.Sprint(LogValues(err)...), "default/claim-a", "GPU %d", i)
-					require.ErrorContains(t, err, "(it is retried)")
+					require.ErrorContains(t, err, "(will be retried)")
 				}
 				_, err = p.Prepare(t.Context(), wants("c", device(2)))
 				require.NoError(t, err, "other GPUs go on")

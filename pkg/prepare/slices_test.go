@@ -70,7 +70,7 @@ func TestSlicesOfOneGPULiveSideBySide(t *testing.T) {
 			} {
 				_, err := process.Prepare(t.Context(), wantsOf("d", slice))
 				require.ErrorContains(t, err, `request "r0", `+want)
-				require.ErrorContains(t, err, `names the claim (it is retried)`)
+				require.ErrorContains(t, err, `names the claim (will be retried)`)
 			}
 			assert.Empty(t, w.events(), "what is held is not touched")
 		}
@@ -104,15 +104,15 @@ func TestWhatIsRefusedFirstIsNotWritten(t *testing.T) {
 	}{
 		"somebody's instance is there": {
 			refuse: always("check 9-4", gpu.ErrInUse), kind: gpu.ErrInUse, waits: true,
-			want: `request "r1", device ` + cut("9-4") + `: in use (it is retried)`,
+			want: `request "r1", device ` + cut("9-4") + `: in use (will be retried)`,
 		},
 		"the GPU is in use": {
 			refuse: always("meet", gpu.ErrInUse), kind: gpu.ErrInUse, waits: true,
-			want: `request "r0", device ` + cut("19-0") + `: in use (it is retried)`,
+			want: `request "r0", device ` + cut("19-0") + `: in use (will be retried)`,
 		},
 		"the mode needs a reset": {
 			refuse: always("meet", &gpu.UnsupportedError{Feature: "turning on the MIG mode", Needs: "a reset"}),
-			want:   `request "r0", device ` + cut("19-0") + `: turning on the MIG mode is not supported here: it needs a reset (a retry does not help)`,
+			want:   `request "r0", device ` + cut("19-0") + `: turning on the MIG mode is not supported here: it needs a reset (not retryable)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestAPartThatWasMadeIsUndone(t *testing.T) {
 		p := c.startCutting(t)
 		w.refuse = always("fill 9-4", gpu.ErrPermission)
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
-		require.EqualError(t, err, `request "r1", device `+cut("9-4")+`: making mig on GPU `+string(uuid(0))+`: permission denied (a retry does not help)`)
+		require.EqualError(t, err, `request "r1", device `+cut("9-4")+`: making mig on GPU `+string(uuid(0))+`: permission denied (not retryable)`)
 		assert.Equal(t, []string{
 			"meet migMode " + string(uuid(0)), "check 19-0", "check 9-4", "put intent a", "make 19-0", "fill 19-0", "make 9-4",
 			"undo 9-4, made half", "undo 19-0, made MIG-19-0", "remove a", "delete a",
@@ -192,7 +192,7 @@ func TestASliceThatVanishedIsMadeAnew(t *testing.T) {
 
 		w.refuse = always("verify", errDisk)
 		_, err = p.Prepare(t.Context(), wantsOf("a", "9-4"))
-		require.EqualError(t, err, `request "r0", device `+cut("9-4")+`: input/output error (a retry does not help)`)
+		require.EqualError(t, err, `request "r0", device `+cut("9-4")+`: input/output error (not retryable)`)
 		assert.Equal(t, first, w.record(t, "a"), "what is not known to be gone is kept")
 		w.refuse = nil
 
@@ -250,8 +250,8 @@ func TestAStaticSliceThatIsAnotherOne(t *testing.T) {
 
 		w.refuse = always("look", errDisk)
 		_, err = p.Prepare(t.Context(), wantsOf("a", "19-6"))
-		require.EqualError(t, err, `request "r0", device `+cut("19-6")+`: input/output error; an administrator of the node made it, `+
-			`and nvidia-smi -L shows there what is left (a retry does not help)`)
+		require.EqualError(t, err, `request "r0", device `+cut("19-6")+`: input/output error; it was pre-created by an administrator `+
+			`of the node; nvidia-smi -L shows there what is left (not retryable)`)
 		assert.Equal(t, first, w.record(t, "a"), "what is not known to be gone is kept")
 		w.refuse = nil
 
@@ -259,7 +259,7 @@ func TestAStaticSliceThatIsAnotherOne(t *testing.T) {
 		_, err = p.Prepare(t.Context(), wantsOf("a", "19-6"))
 		require.ErrorIs(t, err, gpu.ErrNotFound)
 		require.ErrorContains(t, err, `request "r0", device `+cut("19-6")+`: MIG device MIG-one is not on GPU `+string(uuid(0))+` any more: not found; `+
-			`an administrator of the node made it`)
+			`it was pre-created by an administrator of the node`)
 		assert.Equal(t, first, w.record(t, "a"), "it keeps what it had")
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		_, err = p.Prepare(t.Context(), wantsOf("b", "19-6"))
@@ -301,7 +301,7 @@ func TestASliceThatTheDriverTellsNothingOf(t *testing.T) {
 		w.missing[uuid(0)] = errors.New("it is 1:3, and the kernel says 237:302")
 		_, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
 		require.EqualError(t, err, `request "r0", device `+cut("9-4")+`: it is 1:3, and the kernel says 237:302; `+
-			`check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes (a retry does not help)`)
+			`check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes (not retryable)`)
 		assert.Empty(t, c.there)
 		w.clean(t)
 	})

@@ -41,7 +41,7 @@ func TestStaticDevice_Gone_NeverMade(t *testing.T) {
 				_, err = p.Prepare(t.Context(), c.wants("a"))
 				require.ErrorIs(t, err, gpu.ErrNotFound)
 				require.ErrorContains(t, err, `request "r0", device `+cut("19-6")+": MIG device MIG-7 is not on GPU "+string(uuid(0))+" any more")
-				require.ErrorContains(t, err, "an administrator of the node made it, and nvidia-smi -L shows there what is left (it is retried)")
+				require.ErrorContains(t, err, "it was pre-created by an administrator of the node; nvidia-smi -L shows there what is left (will be retried)")
 				assert.Equal(t, before, w.record(t, "a"), "it keeps what it had")
 				_, err = p.Prepare(t.Context(), c.wants("b"))
 				require.Error(t, err, "nor is it made for another claim")
@@ -79,7 +79,7 @@ func TestStaticDevice_MadeAgainAfterAReboot_WaitsForTheInventory(t *testing.T) {
 		assert.True(t, r.Results[0].MIG.Static)
 		assert.Zero(t, c.made)
 		require.Len(t, p.retrying, 1)
-		assert.Contains(t, p.retrying[0], "MIG device MIG-7 is not advertised now; an administrator of the node made it")
+		assert.Contains(t, p.retrying[0], "MIG device MIG-7 is not advertised now; it was pre-created by an administrator")
 	})
 }
 

@@ -23,7 +23,7 @@ func TestAConflictIsRefusedWhenItStays(t *testing.T) {
 		_, err = p.Prepare(t.Context(), wants("b", device(1)))
 		require.EqualError(t, err, `request "r0", device gpu-00000001: GPU `+string(uuid(1))+` is still held by another claim; `+
 			`if the pod of that claim was deleted by force, its containers may still be exiting; the log of the kubelet plugin on the node names the `+
-			`claim (it is retried)`)
+			`claim (will be retried)`)
 		heldBy(t, err, "a")
 		assert.Equal(t, patience, time.Since(start))
 		assert.Equal(t, []string{err.Error()}, p.retrying)

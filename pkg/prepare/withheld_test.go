@@ -47,7 +47,7 @@ func TestPrepare_Withheld_NewClaimRefused(t *testing.T) {
 		withheld := set()
 		p := withholding(t, w, withheld)
 		_, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.EqualError(t, err, `request "r0", device gpu-00000000: the GPUs of node n0 are withheld (it is retried)`)
+		require.EqualError(t, err, `request "r0", device gpu-00000000: the GPUs of node n0 are withheld (will be retried)`)
 		refusal, ok := errors.AsType[*claim.Refusal](err)
 		require.True(t, ok)
 		require.ErrorIs(t, refusal, errConflict)

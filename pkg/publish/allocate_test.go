@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// scheduler hands out a node's devices with the scheduler's own algorithm.
+// scheduler allocates a node's devices with the scheduler's own algorithm.
 type scheduler struct {
 	t        *testing.T
 	features structured.Features
@@ -95,7 +95,7 @@ func (s *scheduler) allocator() structured.Allocator {
 // allocate returns the devices a claim with one request gets, nil if it must wait.
 func (s *scheduler) allocate(r resourceapi.ExactDeviceRequest) []string {
 	s.t.Helper()
-	results := s.offered(s.allocator(), r)
+	results := s.wouldAllocate(s.allocator(), r)
 	var devices []string
 	for _, result := range results {
 		devices = append(devices, result.Device)
@@ -104,7 +104,7 @@ func (s *scheduler) allocate(r resourceapi.ExactDeviceRequest) []string {
 	return devices
 }
 
-// hold counts a result as allocated, release as given back.
+// hold counts a result as allocated, release as deallocated.
 func (s *scheduler) hold(r resourceapi.DeviceRequestAllocationResult) {
 	id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
 	switch {
@@ -127,8 +127,8 @@ func (s *scheduler) release(r resourceapi.DeviceRequestAllocationResult) {
 	s.consumed.Remove(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
 }
 
-// offered returns what a claim with one request would get, nil if it must wait.
-func (s *scheduler) offered(allocator structured.Allocator, r resourceapi.ExactDeviceRequest) []resourceapi.DeviceRequestAllocationResult {
+// wouldAllocate returns what a claim with one request would get, nil if it must wait.
+func (s *scheduler) wouldAllocate(allocator structured.Allocator, r resourceapi.ExactDeviceRequest) []resourceapi.DeviceRequestAllocationResult {
 	s.t.Helper()
 	claim := &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "claim", UID: "claim"},
@@ -147,7 +147,7 @@ func (s *scheduler) offered(allocator structured.Allocator, r resourceapi.ExactD
 	return results[0].Devices.Results
 }
 
-func TestNinthGPU(t *testing.T) {
+func TestAllocate_MoreClaimsThanGPUs_Waits(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 8)
 	s := newScheduler(t, n)
@@ -157,7 +157,7 @@ func TestNinthGPU(t *testing.T) {
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "the ninth must wait")
 }
 
-func TestOwedGPUGetsNoClaim(t *testing.T) {
+func TestAllocate_PendingCleanup_NoClaim(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 2)
 	s := newScheduler(t, n)
@@ -166,7 +166,7 @@ func TestOwedGPUGetsNoClaim(t *testing.T) {
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "the other GPU is not released yet")
 }
 
-func TestSeveralGPUs(t *testing.T) {
+func TestAllocate_SeveralGPUs_AllOrNone(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 8)
 	s := newScheduler(t, n)
@@ -177,24 +177,24 @@ func TestSeveralGPUs(t *testing.T) {
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 2)))
 }
 
-func TestSelectors(t *testing.T) {
+func TestSelectors_Attributes_Match(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		expression string
 		want       bool
 	}{
-		"productName":             {`device.attributes["gpu.prism.dev"].productName == "NVIDIA H100 80GB HBM3"`, true},
-		"another productName":     {`device.attributes["gpu.prism.dev"].productName.matches("A100")`, false},
-		"memory":                  {`device.capacity["gpu.prism.dev"].memory.compareTo(quantity("79Gi")) >= 0`, true},
-		"more memory":             {`device.capacity["gpu.prism.dev"].memory.compareTo(quantity("80Gi")) >= 0`, false},
-		"architecture":            {`device.attributes["gpu.prism.dev"].architecture == "Hopper"`, true},
-		"another architecture":    {`device.attributes["gpu.prism.dev"].architecture == "Ampere"`, false},
-		"compute capability":      {`device.attributes["gpu.prism.dev"].cudaComputeCapability.isGreaterThan(semver("8.9.0"))`, true},
-		"driver version":          {`device.attributes["gpu.prism.dev"].driverVersion.compareTo(semver("580.0.0")) >= 0`, true},
-		"a later driver":          {`device.attributes["gpu.prism.dev"].driverVersion.compareTo(semver("9999.0.0")) >= 0`, false},
-		"profile of no slice":     {`device.attributes["gpu.prism.dev"].profile == "none" && device.attributes["gpu.prism.dev"].replicas == 1`, true},
-		"multiprocessors":         {`device.capacity["gpu.prism.dev"].multiprocessors.compareTo(quantity("132")) == 0`, true},
-		"PCI root of the machine": {`device.attributes["resource.kubernetes.io"].pcieRoot.startsWith("pci0000:")`, true},
+		"productName":              {`device.attributes["gpu.prism.dev"].productName == "NVIDIA H100 80GB HBM3"`, true},
+		"another productName":      {`device.attributes["gpu.prism.dev"].productName.matches("A100")`, false},
+		"memory":                   {`device.capacity["gpu.prism.dev"].memory.compareTo(quantity("79Gi")) >= 0`, true},
+		"more memory":              {`device.capacity["gpu.prism.dev"].memory.compareTo(quantity("80Gi")) >= 0`, false},
+		"architecture":             {`device.attributes["gpu.prism.dev"].architecture == "Hopper"`, true},
+		"another architecture":     {`device.attributes["gpu.prism.dev"].architecture == "Ampere"`, false},
+		"compute capability":       {`device.attributes["gpu.prism.dev"].cudaComputeCapability.isGreaterThan(semver("8.9.0"))`, true},
+		"driver version":           {`device.attributes["gpu.prism.dev"].driverVersion.compareTo(semver("580.0.0")) >= 0`, true},
+		"a later driver":           {`device.attributes["gpu.prism.dev"].driverVersion.compareTo(semver("9999.0.0")) >= 0`, false},
+		"profile of no MIG device": {`device.attributes["gpu.prism.dev"].profile == "none" && device.attributes["gpu.prism.dev"].replicas == 1`, true},
+		"multiprocessors":          {`device.capacity["gpu.prism.dev"].multiprocessors.compareTo(quantity("132")) == 0`, true},
+		"PCI root of the machine":  {`device.attributes["resource.kubernetes.io"].pcieRoot.startsWith("pci0000:")`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -16,7 +16,7 @@ import (
 // kinds are a device of each kind that has attributes of its own, as they are published under a driver's name.
 func kinds(t *testing.T, driver string) map[string]resourceapi.Device {
 	t.Helper()
-	n, layout := sharedSlice(t)
+	n, layout := sharedMIGDevice(t)
 	g := &n.GPUs[0]
 	g.MIG.Instances = append(g.MIG.Instances, gpu.Instance{
 		ID: 2, Profile: 19, Placement: gpu.Placement{Start: 0, Size: 1}, Compute: []gpu.ComputeInstance{{Slices: 1, UUID: "MIG-2"}},
@@ -43,7 +43,7 @@ func kinds(t *testing.T, driver string) map[string]resourceapi.Device {
 		}
 	}
 	of(n, layout)
-	of(free, turns(free, 2, andWhole))
+	of(free, timeSliced(free, 2, andWhole))
 	require.Len(t, found, 6, "%v", slices.Sorted(maps.Keys(found)))
 	return found
 }
@@ -73,7 +73,7 @@ func TestAttributes_EachKindOfDevice_ExactKeys(t *testing.T) {
 // the dynamic devices of a GPU, in the scheduler's environment for expressions.
 func TestAttributes_GuardedSelector_NoError(t *testing.T) {
 	t.Parallel()
-	static, layout := sharedSlice(t)
+	static, layout := sharedMIGDevice(t)
 	layout[static.GPUs[0].UUID] = gpu.Offer{MIG: []string{"3g.40gb"}}
 	for expression, want := range map[string]int{
 		`"index" in device.attributes["gpu.prism.dev"] && device.attributes["gpu.prism.dev"].index == 0`:        1,

@@ -10,7 +10,7 @@ import (
 )
 
 // Capacity names in the driver's own domain. Every device has memory; whole GPUs and MIG devices have the others where the
-// driver tells. See also CapGPUs.
+// driver reports them. See also CapGPUs.
 const (
 	CapMemory          = "memory"
 	CapMultiprocessors = "multiprocessors"
@@ -26,51 +26,35 @@ const (
 // memoryStep is what a share's memory is counted in. The API wants no step that is more than there is.
 const memoryStep = 1 << 20
 
-type capacitySet = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
-
-// capacity lists how much of the GPU a device stands for, and by what a claim selects a MIG device.
+// withMemory are the memory of a device, and its shares where it is for several claims.
 //
 // Of a device for several claims everything is consumed, and a capacity without a policy all at once. So a claim takes one share of it,
 // and of its memory what it asks for, in steps of 1Mi: that is a sum which the scheduler keeps, and no limit to the programs. Its engines
 // are for information.
-func capacity(d gpu.Device, driver string) capacitySet {
-	c := d.Parent().Capacity
-	if slice, ok := d.(gpu.MIGDevice); ok {
-		c = slice.Profile.Capacity
-	}
-	set := capacitySet{CapMemory: quantity(c.MemoryBytes, resource.BinarySI)}
-	switch d.(type) {
-	case gpu.Whole, gpu.MIGDevice:
-		addEngines(set, c)
-	case gpu.TimeSliced, gpu.Monitor:
-	}
-	n := replicas(d)
-	if n > 1 {
+func withMemory(d gpu.Device) Capacities {
+	set := Capacities{CapMemory: quantity(d.Capacity().MemoryBytes, resource.BinarySI)}
+	if n := d.Shares().Count; n > 1 {
 		share(set, n)
-	}
-	if d, ok := d.(gpu.MIGDevice); ok {
-		addSelectable(set, driver, d, n)
 	}
 	return set
 }
 
-// replicas is how many claims may use a device at once.
-func replicas(d gpu.Device) int {
-	switch d := d.(type) {
-	case gpu.TimeSliced:
-		return d.Replicas
-	case gpu.MIGDevice:
-		return max(d.Replicas, 1)
-	case gpu.Whole, gpu.Monitor:
+// withEngines are those and the device's engines.
+func withEngines(d gpu.Device) Capacities {
+	c := d.Capacity()
+	set := Capacities{CapMemory: quantity(c.MemoryBytes, resource.BinarySI)}
+	addEngines(set, c)
+	if n := d.Shares().Count; n > 1 {
+		share(set, n)
 	}
-	return 1
+	return set
 }
 
 // share makes the capacities those of a device for n claims.
-func share(set capacitySet, n int) {
+func share(set Capacities, n int) {
 	for name, c := range set {
 		c.RequestPolicy = &resourceapi.CapacityRequestPolicy{
-			Default: whole(0), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: whole(0)},
+			Default: count(0), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: count(0)},
 		}
 		if name == CapMemory && c.Value.Value() >= memoryStep {
 			c.RequestPolicy.ValidRange.Step = resource.NewQuantity(memoryStep, resource.BinarySI)
@@ -82,20 +66,20 @@ func share(set capacitySet, n int) {
 
 // claims is a capacity of which each claim takes one. A device for one claim has no policy: the API allows none there.
 func claims(n int) resourceapi.DeviceCapacity {
-	c := resourceapi.DeviceCapacity{Value: *whole(int64(n))}
+	c := resourceapi.DeviceCapacity{Value: *count(int64(n))}
 	if n > 1 {
 		c.RequestPolicy = &resourceapi.CapacityRequestPolicy{
-			Default: whole(1), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: whole(1), Max: whole(1)},
+			Default: count(1), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: count(1), Max: count(1)},
 		}
 	}
 	return c
 }
 
-// whole is a number in a policy.
-func whole(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.DecimalSI) }
+// count is a number in a policy.
+func count(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.DecimalSI) }
 
-// addEngines adds the counts that are known. Zero is not published: it can mean "none" and "the driver does not tell".
-func addEngines(set capacitySet, c gpu.Capacity) {
+// addEngines adds the counts that are known. Zero is not published: it can mean "none" and "the driver does not report it".
+func addEngines(set Capacities, c gpu.Capacity) {
 	for name, n := range map[resourceapi.QualifiedName]uint32{
 		CapMultiprocessors: c.Multiprocessors,
 		CapCopyEngines:     c.CopyEngines,
@@ -110,7 +94,7 @@ func addEngines(set capacitySet, c gpu.Capacity) {
 	}
 }
 
-// quantity is a capacity without a request policy: the whole of it, to one claim.
+// quantity is a capacity without a request policy: all of it is allocated to one claim.
 func quantity(n uint64, format resource.Format) resourceapi.DeviceCapacity {
 	return resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(min(n, math.MaxInt64)), format)}
 }

@@ -32,8 +32,8 @@ func stored(published []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice
 	return out
 }
 
-// The slices for a server without counters: the first GPU is offered whole too, the second in all its profiles.
-func TestGoldenDisjoint(t *testing.T) {
+// The ResourceSlices for a server without counters: the first GPU is advertised whole too, the second in all its profiles.
+func TestResources_Disjoint_Golden(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
 		t.Run(board, func(t *testing.T) {
@@ -58,8 +58,8 @@ func TestGoldenDisjoint(t *testing.T) {
 	}
 }
 
-// Whichever profiles are on offer, the hardware can hold all devices of a disjoint offer at once, and not one more.
-func TestDisjointHoldsAll(t *testing.T) {
+// Whichever profiles are advertised, the hardware can hold all devices of a disjoint GPU at once, and not one more.
+func TestDisjoint_EveryProfileSet_HardwareHoldsAll(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
 		n, h := migNode(t, board, 1), newHardware(t, board)
@@ -77,7 +77,7 @@ func TestDisjointHoldsAll(t *testing.T) {
 }
 
 // The same beside each instance that an administrator can have made.
-func TestDisjointBesideStaticInstance(t *testing.T) {
+func TestDisjoint_PreCreatedDevice_Kept(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
 		n, h := migNode(t, board, 1), newHardware(t, board)
@@ -102,7 +102,7 @@ func TestDisjointBesideStaticInstance(t *testing.T) {
 	}
 }
 
-// checkDisjoint returns the MIG devices of the disjoint offer.
+// checkDisjoint returns the MIG devices of the disjoint GPU.
 func (h *hardware) checkDisjoint(g *gpu.GPU, offer gpu.Offer) []gpu.Device {
 	h.t.Helper()
 	chosen := gpu.Layout{g.UUID: offer}.Disjoint().Of(g).Devices(g)
@@ -116,9 +116,9 @@ func (h *hardware) checkDisjoint(g *gpu.GPU, offer gpu.Offer) []gpu.Device {
 	return chosen
 }
 
-// A scheduler without counters gives out everything that is published. The hardware can hold it if the layout is disjoint, and
+// A scheduler without counters allocates everything that is published. The hardware can hold it if the layout is disjoint, and
 // cannot if it is not.
-func TestServerWithoutCounters(t *testing.T) {
+func TestDisjoint_ServerWithoutCounters_AllocatesWhatHardwareHolds(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
 		t.Run(board, func(t *testing.T) {
@@ -130,11 +130,11 @@ func TestServerWithoutCounters(t *testing.T) {
 			holds := func(layout gpu.Layout) []bool {
 				s := newScheduler(t, n)
 				s.features, s.slices = olderFeatures, stored(poolsOf(n, layout))
-				given := s.exhaust()
+				allocated := s.exhaust()
 				var out []bool
 				for i := range n.GPUs {
 					inUse := slices.DeleteFunc(layout.Of(&n.GPUs[i]).Devices(&n.GPUs[i]), func(d gpu.Device) bool {
-						return !slices.Contains(given, string(d.Name()))
+						return !slices.Contains(allocated, string(d.Name()))
 					})
 					require.NotEmpty(t, inUse, "every GPU is of use")
 					out = append(out, h.holds(inUse))
@@ -147,14 +147,14 @@ func TestServerWithoutCounters(t *testing.T) {
 	}
 }
 
-// exhaust asks for GPUs and slices until there are none.
+// exhaust requests GPUs and MIG devices until there are none.
 func (s *scheduler) exhaust() []string {
 	s.t.Helper()
-	var given []string
+	var allocated []string
 	for _, class := range []string{"gpu.prism.dev", "mig.gpu.prism.dev"} {
 		for devices := s.allocate(request(class, 1)); devices != nil; devices = s.allocate(request(class, 1)) {
-			given = append(given, devices...)
+			allocated = append(allocated, devices...)
 		}
 	}
-	return given
+	return allocated
 }

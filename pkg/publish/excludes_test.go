@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestCounters_EveryPair_AsExcludes: the scheduler, which knows counters alone, keeps two devices of a GPU apart exactly where claims of
+// TestCounters_EveryPair_AsExcludes: the scheduler, which knows counters only, keeps two devices of a GPU apart exactly where claims of
 // both would be refused.
 func TestCounters_EveryPair_AsExcludes(t *testing.T) {
 	t.Parallel()
@@ -40,7 +40,7 @@ func TestCounters_EveryPair_AsExcludes(t *testing.T) {
 					sum.Add(takes[string(b.Name())][name].Value)
 					fits = fits && sum.Cmp(has.Value) <= 0
 				}
-				assert.Equal(t, !fits, gpu.Excludes(gpu.UseOf(a, false), gpu.UseOf(b, false)), "%s: %s and %s", board, a.Name(), b.Name())
+				assert.Equal(t, !fits, gpu.Excludes(a.Use(false), b.Use(false)), "%s: %s and %s", board, a.Name(), b.Name())
 			}
 		}
 	}

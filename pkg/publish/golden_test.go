@@ -17,10 +17,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
-// The slices of a node of each model, as the API server gets them.
-func TestGolden(t *testing.T) {
+// The ResourceSlices of a node of each model, as the API server gets them.
+func TestResources_WholeGPUs_Golden(t *testing.T) {
 	t.Parallel()
 	for board, count := range map[string]int{
 		"t4": 4, "a30": 4, "a100-40": 8, "a100-80": 8, "l40s": 4, "h100-80": 8, "h200-141": 8, "b200-180": 8,
@@ -41,9 +41,9 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// slicesOf gives what is published the form it has in the API server.
-func slicesOf(n *gpu.Node, owed ...gpu.Debt) []*resourceapi.ResourceSlice {
-	pool := publish.Resources(publish.Options{DriverName: driverName, NodeName: nodeName, Owed: owed}, n).Pools[nodeName]
+// slicesOf returns what is published in the form it has in the API server.
+func slicesOf(n *gpu.Node, pending ...gpu.Debt) []*resourceapi.ResourceSlice {
+	pool := publish.Resources(publish.Options{DriverName: driverName, NodeName: nodeName, Owed: pending}, n).Pools[nodeName]
 	var out []*resourceapi.ResourceSlice
 	for i, slice := range pool.Slices {
 		name := nodeName

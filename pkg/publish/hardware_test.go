@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// migBoards are the simulated boards that can be cut.
+// migBoards are the simulated boards that can be partitioned.
 func migBoards(t *testing.T) []string {
 	t.Helper()
 	return slices.DeleteFunc(model.BoardIDs(), func(id string) bool {
@@ -21,7 +21,7 @@ func migBoards(t *testing.T) []string {
 	})
 }
 
-// migNode is a node whose GPUs can be cut: those of Ampere are in MIG mode already.
+// migNode is a node whose GPUs can be partitioned: those of Ampere are in MIG mode already.
 func migNode(t *testing.T, board string, count int) *gpu.Node {
 	t.Helper()
 	n := node(t, board, count)
@@ -31,7 +31,7 @@ func migNode(t *testing.T, board string, count int) *gpu.Node {
 	return n
 }
 
-// migOf is what a board's driver tells about its profiles, in the driver's order.
+// migOf is what a board's driver reports about its profiles, in the driver's order.
 func migOf(t *testing.T, id string) *gpu.MIG {
 	t.Helper()
 	board, err := model.BoardByID(id)
@@ -83,21 +83,21 @@ func newHardware(t *testing.T, board string) *hardware {
 	return &hardware{t: t, driver: driver, gpu: handle, numbers: map[instance]int{}, known: map[uint64]bool{}}
 }
 
-// holds tells whether these devices can be in use at once. The GPU itself, for one or for several, is used in another MIG mode.
+// holds reports whether these devices can be in use at once. The GPU itself, for one or for several, is used in another MIG mode.
 func (h *hardware) holds(devices []gpu.Device) bool {
 	h.t.Helper()
 	var wanted []gpu.MIGDevice
 	set := uint64(0)
 	for _, d := range devices {
-		slice, isMIG := d.(gpu.MIGDevice)
+		device, isMIG := d.(gpu.MIGDevice)
 		if !isMIG {
 			return len(devices) == 1
 		}
-		bit := uint64(1) << h.number(slice)
+		bit := uint64(1) << h.number(device)
 		if set&bit != 0 {
 			return false // the same one twice
 		}
-		wanted, set = append(wanted, slice), set|bit
+		wanted, set = append(wanted, device), set|bit
 	}
 	can, known := h.known[set]
 	if !known {

@@ -15,10 +15,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// The scheduler gives out exactly the sets of devices that the hardware can hold: from every set that can be, every further
+// The scheduler allocates exactly the sets of devices that the hardware can hold: from every set that can be, every further
 // device is asked for. Sets only grow in one order of the devices, which reaches each once; what holds a set that
 // cannot be cannot be either, so these speak for all.
-func TestJointlyAllocatable(t *testing.T) {
+func TestCounters_AllocatableSets_AsHardware(t *testing.T) {
 	t.Parallel()
 	testJointly(t, classOf)
 }
@@ -30,7 +30,7 @@ func testJointly(t *testing.T, ask func(gpu.Device) resourceapi.ExactDeviceReque
 		t.Run(board, func(t *testing.T) {
 			t.Parallel()
 			n := migNode(t, board, 1)
-			// Also where MIG mode needs a reset: the counters alone must do.
+			// Also where MIG mode needs a reset: the counters must suffice.
 			n.GPUs[0].MIG.Mode = gpu.MIGMode{}
 			e := newEnumeration(t, board, n)
 			e.ask = ask
@@ -45,7 +45,7 @@ func testJointly(t *testing.T, ask func(gpu.Device) resourceapi.ExactDeviceReque
 	}
 }
 
-// enumeration walks through all sets of a GPU's devices that the scheduler can give out.
+// enumeration walks through all sets of a GPU's devices that the scheduler can allocate.
 type enumeration struct {
 	*hardware
 	devices        []gpu.Device
@@ -109,7 +109,7 @@ func (e *enumeration) allocates(set []gpu.Device) []resourceapi.DeviceRequestAll
 	all := e.s.slices
 	defer func() { e.s.slices = all }()
 	e.s.slices = []*resourceapi.ResourceSlice{all[0], &shown}
-	return e.s.offered(e.s.allocator(), e.ask(set[len(set)-1]))
+	return e.s.wouldAllocate(e.s.allocator(), e.ask(set[len(set)-1]))
 }
 
 // classOf asks for a device of the type by its class.
@@ -125,7 +125,7 @@ func classOf(d gpu.Device) resourceapi.ExactDeviceRequest {
 
 // Beside an instance that an administrator made, and in place of it, is published exactly what the hardware can hold with it:
 // the instance may be there for ever without a claim, so counters do not count it.
-func TestBesideStaticInstance(t *testing.T) {
+func TestResources_PreCreatedDevice_RestAdvertised(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
 		n, h := migNode(t, board, 1), newHardware(t, board)
@@ -156,8 +156,8 @@ func TestBesideStaticInstance(t *testing.T) {
 	}
 }
 
-// Requests are served with the least that does, from the end that blocks least.
-func TestPublishOrder(t *testing.T) {
+// Requests are allocated the least that suffices, from the end that blocks least.
+func TestResources_Order_LeastFirst(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
 	name := func(profile, start int) []string {
@@ -171,11 +171,11 @@ func TestPublishOrder(t *testing.T) {
 	assert.Equal(t, name(19, 6), s.allocate(request("mig.gpu.prism.dev", 1, atLeast("9Gi"))), "a plain 1g, highest first")
 	assert.Equal(t, name(14, 4), s.allocate(request("mig.gpu.prism.dev", 1, profileIs("2g.20gb"))))
 	assert.Equal(t, name(5, 0), s.allocate(request("mig.gpu.prism.dev", 1, profileIs("4g.40gb"))), "the low half was kept free")
-	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "no whole GPU beside a slice")
+	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "no whole GPU beside a MIG device")
 }
 
-// TestPacking lets jobs of random profiles come and go until one must wait, and counts those that were placed.
-func TestPacking(t *testing.T) {
+// TestResources_Order_PacksBetterThanByID lets jobs of random profiles come and go until one must wait, and counts those that were placed.
+func TestResources_Order_PacksBetterThanByID(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("a statistic that one goroutine makes, and half of the package's time")
@@ -200,7 +200,7 @@ func TestPacking(t *testing.T) {
 	assert.Greater(t, placed["packed"], placed["by id"])
 }
 
-// untilRefusal counts the jobs that get a slice before one does not. Every third time, on average, a job ends first.
+// untilRefusal counts the jobs that get a MIG device before one does not. Every third time, on average, a job exits first.
 func (s *scheduler) untilRefusal(random *rand.Rand) int {
 	s.t.Helper()
 	profiles := []string{"1g.10gb", "1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb"}

@@ -19,7 +19,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// everything offers all GPUs whole and in every profile.
+// everything advertises all GPUs whole and in every profile.
 func everything(n *gpu.Node) gpu.Layout {
 	layout := gpu.Layout{}
 	for i := range n.GPUs {
@@ -28,9 +28,9 @@ func everything(n *gpu.Node) gpu.Layout {
 	return layout
 }
 
-// poolsOf gives all pools, in the order of their names, the form they have in the API server.
-func poolsOf(n *gpu.Node, layout gpu.Layout, owed ...gpu.Debt) []*resourceapi.ResourceSlice {
-	return published(n, publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Owed: owed})
+// poolsOf returns all pools, in the order of their names, in the form they have in the API server.
+func poolsOf(n *gpu.Node, layout gpu.Layout, pending ...gpu.Debt) []*resourceapi.ResourceSlice {
+	return published(n, publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Owed: pending})
 }
 
 func published(n *gpu.Node, opts publish.Options) []*resourceapi.ResourceSlice {
@@ -52,8 +52,8 @@ func published(n *gpu.Node, opts publish.Options) []*resourceapi.ResourceSlice {
 	return out
 }
 
-// The slices of a node with one partitioned GPU of each model, as the API server gets them.
-func TestGoldenMIG(t *testing.T) {
+// The ResourceSlices of a node with one partitioned GPU of each model, as the API server gets them.
+func TestResources_MIG_Golden(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
 		t.Run(board, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestGoldenMIG(t *testing.T) {
 }
 
 // Every pool of a large node keeps within what the API server takes.
-func TestPartitionedLimits(t *testing.T) {
+func TestResources_LargeNode_WithinAPILimits(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
 		n := migNode(t, board, 16)
@@ -93,7 +93,7 @@ func TestPartitionedLimits(t *testing.T) {
 }
 
 // The GPU with the most memory slices and placements that NVIDIA documents: 12 and 30, on an RTX PRO 6000 Blackwell.
-func TestLargestGPU(t *testing.T) {
+func TestResources_LargestGPU_WithinAPILimits(t *testing.T) {
 	t.Parallel()
 	m := &gpu.MIG{}
 	for i, kind := range []struct{ slices, size, extras int }{{1, 3, 5}, {2, 6, 4}, {4, 12, 2}} {
@@ -146,7 +146,7 @@ func checkCounters(t *testing.T, counters map[string]resourceapi.Counter) {
 }
 
 // Whole GPUs of a node stay where they are when others are partitioned.
-func TestMixedNode(t *testing.T) {
+func TestResources_MixedNode_PoolPerPartitionedGPU(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 3)
 	layout := everything(n)
@@ -163,7 +163,7 @@ func TestMixedNode(t *testing.T) {
 }
 
 // What is published without a layout does not depend on what is known about MIG.
-func TestNoLayoutNoMIG(t *testing.T) {
+func TestResources_NoLayout_WholeOnly(t *testing.T) {
 	t.Parallel()
 	opts := publish.Options{DriverName: driverName, NodeName: nodeName}
 	for _, board := range migBoards(t) {
@@ -171,8 +171,8 @@ func TestNoLayoutNoMIG(t *testing.T) {
 	}
 }
 
-// A debt on a GPU taints everything of it that a claim could get.
-func TestOwedPartitionedGPU(t *testing.T) {
+// A pending cleanup of a GPU taints every device of it that a claim could get.
+func TestTaints_PendingCleanupOfGPU_AllDevices(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
 	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Owed: []gpu.Debt{{GPU: n.GPUs[0].UUID}}}
@@ -183,8 +183,8 @@ func TestOwedPartitionedGPU(t *testing.T) {
 	}
 }
 
-// A slice that was not released keeps claims from what overlaps with it, and from nothing else.
-func TestOwedSlice(t *testing.T) {
+// A MIG device that was not released keeps claims from what overlaps with it, and from nothing else.
+func TestTaints_PendingCleanupOfMIGDevice_WhatOverlaps(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)
 	id := "gpu-" + n.GPUs[0].ID
@@ -207,8 +207,8 @@ func TestOwedSlice(t *testing.T) {
 	}, tainted)
 }
 
-// The scheduler gives out what is beside a slice that was not released.
-func TestBesideOwedSlice(t *testing.T) {
+// The scheduler allocates what is beside a MIG device that was not released.
+func TestAllocate_BesidePendingCleanup_Allocated(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
 	s := newScheduler(t, n)
@@ -221,7 +221,7 @@ func TestBesideOwedSlice(t *testing.T) {
 }
 
 // A sum of memory that the driver can make is never forbidden, whatever it says the GPU has.
-func TestMemoryCounterCoversAllInstances(t *testing.T) {
+func TestCounters_Memory_CoversAllInstances(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
 	n.GPUs[0].Capacity.MemoryBytes = 1 << 30

@@ -11,27 +11,43 @@ import (
 // CapGPUs counts the GPUs that a monitor device shows.
 const CapGPUs = "gpus"
 
-// monitor is the pool of the node's monitor device, empty without GPUs. The device is slim: the scheduler may look at it for every pod
-// that waits for a GPU. It has no counters, and no taint ever: who looks at GPUs takes nothing.
-func monitor(node *gpu.Node) resourceslice.Pool {
-	if len(node.GPUs) == 0 {
-		return resourceslice.Pool{Slices: chunk(nil)}
-	}
-	d := gpu.Monitor{}
+// monitor publishes the device through which all GPUs of a node are seen. It is slim: the scheduler may evaluate it for every pod that
+// waits for a GPU.
+type monitor struct{}
+
+// Type is gpu.TypeMonitor.
+func (monitor) Type() gpu.DeviceType { return gpu.TypeMonitor }
+
+// Attributes are the type and the driver's versions: nothing else is the same for all GPUs of a node.
+func (monitor) Attributes(_ gpu.Device, common Attributes, _ string) Attributes {
+	return keep(common, AttrType, AttrDriverVersion, AttrCUDADriverVersion)
+}
+
+// Capacities are the number of the node's GPUs and their memory.
+func (monitor) Capacities(_ gpu.Device, node *gpu.Node, _ string) Capacities {
 	var memory uint64
 	for i := range node.GPUs {
 		memory += node.GPUs[i].Capacity.MemoryBytes
 	}
-	return resourceslice.Pool{Slices: chunk([]resourceapi.Device{{
-		Name: string(d.Name()),
-		Attributes: attributeSet{
-			AttrType:              text(string(d.Type())),
-			AttrDriverVersion:     version(node.Driver.Version),
-			AttrCUDADriverVersion: version(node.Driver.CUDAVersion),
-		},
-		Capacity: capacitySet{
-			CapMemory: quantity(memory, resource.BinarySI),
-			CapGPUs:   quantity(uint64(len(node.GPUs)), resource.DecimalSI),
-		},
-	}})}
+	return Capacities{
+		CapMemory: quantity(memory, resource.BinarySI),
+		CapGPUs:   quantity(uint64(len(node.GPUs)), resource.DecimalSI),
+	}
+}
+
+// Counters are none.
+func (monitor) Counters(gpu.Device, Counters) Counters { return nil }
+
+// Compare finds no order: a node has one.
+func (monitor) Compare(_, _ gpu.Device) int { return 0 }
+
+// monitorPool is the pool of the node's monitor device, empty without GPUs. The device never has a taint: it takes nothing of a GPU.
+func (o Options) monitorPool(node *gpu.Node) resourceslice.Pool {
+	var devices []resourceapi.Device
+	if len(node.GPUs) > 0 {
+		for _, m := range o.members([]gpu.Device{gpu.Monitor{}}) {
+			devices = append(devices, o.untainted(m, node))
+		}
+	}
+	return resourceslice.Pool{Slices: chunk(devices)}
 }

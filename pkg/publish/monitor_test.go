@@ -11,8 +11,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// looking are the options of a node with a monitor device.
-func looking(layout gpu.Layout) publish.Options {
+// withMonitor are the options of a node with a monitor device.
+func withMonitor(layout gpu.Layout) publish.Options {
 	return publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Monitor: true}
 }
 
@@ -22,12 +22,12 @@ func all(class string) resourceapi.ExactDeviceRequest {
 	return resourceapi.ExactDeviceRequest{DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeAll, AdminAccess: &yes}
 }
 
-// TestMonitor_Published: one slim device in a pool of its own, whatever the GPUs are offered as.
-func TestMonitor_Published(t *testing.T) {
+// TestMonitor_AnyLayout_SlimDeviceOfItsOwnPool: one slim device in a pool of its own, whatever the GPUs are advertised as.
+func TestMonitor_AnyLayout_SlimDeviceOfItsOwnPool(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)
 	for _, layout := range []gpu.Layout{nil, everything(n), everything(n).Disjoint()} {
-		opts := looking(layout)
+		opts := withMonitor(layout)
 		opts.Conflict, opts.Owed = publish.ConflictDevicePlugin, []gpu.Debt{{GPU: n.GPUs[0].UUID}}
 		pool, found := publish.Resources(opts, n).Pools[nodeName+"/monitor"]
 		require.True(t, found)
@@ -52,22 +52,22 @@ func checkSlim(t *testing.T, d resourceapi.Device) {
 	assert.Nil(t, d.AllowMultipleAllocations)
 }
 
-// TestMonitor_PoolFollowsTheOptionAlone: there is a pool without GPUs and without a driver, and none where it is not wanted.
-func TestMonitor_PoolFollowsTheOptionAlone(t *testing.T) {
+// TestMonitor_Option_DecidesAboutThePool: there is a pool without GPUs and without a driver, and none where it is not wanted.
+func TestMonitor_Option_DecidesAboutThePool(t *testing.T) {
 	t.Parallel()
 	for _, n := range []*gpu.Node{nil, {}} {
-		pool, found := publish.Resources(looking(nil), n).Pools[nodeName+"/monitor"]
+		pool, found := publish.Resources(withMonitor(nil), n).Pools[nodeName+"/monitor"]
 		require.True(t, found)
 		require.Len(t, pool.Slices, 1)
 		assert.Empty(t, pool.Slices[0].Devices)
 	}
-	opts := looking(nil)
+	opts := withMonitor(nil)
 	opts.Monitor = false
 	assert.NotContains(t, publish.Resources(opts, migNode(t, "h100-80", 2)).Pools, nodeName+"/monitor")
 }
 
-// TestAdmin_WholeGPUs_ByTheirOwnClass: who has admin access gets GPUs that are offered whole alone, also those in use, as often as wanted.
-func TestAdmin_WholeGPUs_ByTheirOwnClass(t *testing.T) {
+// TestAdminAccess_WholeGPUs_ByTheirOwnClass: claims with admin access get GPUs that are advertised whole only, also those in use, any number of times.
+func TestAdminAccess_WholeGPUs_ByTheirOwnClass(t *testing.T) {
 	t.Parallel()
 	n := node(t, "a30", 4)
 	s := newScheduler(t, n)
@@ -75,16 +75,16 @@ func TestAdmin_WholeGPUs_ByTheirOwnClass(t *testing.T) {
 	require.Len(t, want, 4)
 	assert.Equal(t, want, s.allocate(all("gpu.prism.dev")))
 	assert.Equal(t, want, s.allocate(all("gpu.prism.dev")), "as often as wanted")
-	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "nobody else gets them")
+	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "no other claim gets them")
 }
 
-// TestAdmin_PartitionedGPUsInUse_NeedTheMonitor: a scheduler gives no device with admin access whose counters are taken
+// TestAdminAccess_PartitionedGPUsInUse_ByMonitorOnly: a scheduler allocates no device with admin access whose counters are taken
 // (kubernetes/kubernetes#140729); the monitor has none.
-func TestAdmin_PartitionedGPUsInUse_NeedTheMonitor(t *testing.T) {
+func TestAdminAccess_PartitionedGPUsInUse_ByMonitorOnly(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)
 	s := newScheduler(t, n)
-	s.slices = published(n, looking(everything(n)))
+	s.slices = published(n, withMonitor(everything(n)))
 	require.Len(t, s.allocate(request("mig.gpu.prism.dev", 2)), 2)
 	assert.Nil(t, s.allocate(all("gpu.prism.dev")), "when that is mended, docs/install.md says what is not needed any more")
 	assert.Equal(t, []string{"monitor"}, s.allocate(all("monitor.gpu.prism.dev")))

@@ -50,7 +50,7 @@ func product(b model.Board) gpu.Product {
 	}
 }
 
-// capacity has the engines of boards that can be partitioned: drivers tell them in no other way than by the profile of the
+// capacity has the engines of boards that can be partitioned: drivers report them only by the profile of the
 // largest partition.
 func capacity(b model.Board) gpu.Capacity {
 	c := gpu.Capacity{MemoryBytes: b.Memory.TotalMiB << 20, Multiprocessors: uint32(b.Compute.Multiprocessors)}

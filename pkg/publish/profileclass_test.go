@@ -40,9 +40,9 @@ func (c profileClasses) Get(name string) (*resourceapi.DeviceClass, error) {
 	}, nil
 }
 
-// TestProfileClass_SelectsItsProfile: of all devices of a node, whole GPUs and shares too, the class of a profile selects exactly the MIG
+// TestProfileClass_Selector_ItsProfileOnly: of all devices of a node, whole GPUs and shares too, the class of a profile selects exactly the MIG
 // devices of that profile, and each MIG device is in one class.
-func TestProfileClass_SelectsItsProfile(t *testing.T) {
+func TestProfileClass_Selector_ItsProfileOnly(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
 		n := migNode(t, board, 2)
@@ -78,9 +78,9 @@ func TestProfileClass_SelectsItsProfile(t *testing.T) {
 	}
 }
 
-// TestProfileClass_JointlyAllocatable: by the classes of profiles the scheduler reaches exactly the sets of MIG devices that the hardware can
-// hold, as TestJointlyAllocatable shows for mig.<driver>.
-func TestProfileClass_JointlyAllocatable(t *testing.T) {
+// TestProfileClass_AllocatableSets_AsHardware: by the classes of profiles the scheduler reaches exactly the sets of MIG devices that the hardware can
+// hold, as TestCounters_AllocatableSets_AsHardware shows for mig.<driver>.
+func TestProfileClass_AllocatableSets_AsHardware(t *testing.T) {
 	t.Parallel()
 	// One board of each shape: TestProfileClass_SelectsItsProfile covers the names of all of them.
 	for _, board := range []string{"a30", "h100-80"} {

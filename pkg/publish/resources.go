@@ -9,21 +9,23 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// MaxDevicesPerSlice is the API's limit for slices whose devices carry taints or counters. It is kept for all slices, so that
-// tainting one device never moves another one to a different slice.
+// MaxDevicesPerSlice is the API's limit for ResourceSlices whose devices carry taints or counters. It is kept for all ResourceSlices, so
+// that tainting one device never moves another one to a different ResourceSlice.
 const MaxDevicesPerSlice = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 
-// Options say for whom the slices are.
+// Options say whose ResourceSlices they are, and what they have besides the node's devices.
 type Options struct {
 	// DriverName is the domain of the keys of taints and of the capacities that select MIG devices. As gpu.nvidia.com, MIG devices have all
 	// attributes that NVIDIA's driver gives them.
 	DriverName string
 	// NodeName is the node's name and the name of the pool of its whole GPUs.
 	NodeName string
-	// Layout says what the GPUs are offered as; nil: all of them whole.
+	// Layout says what the GPUs are advertised as; nil: all of them whole.
 	Layout gpu.Layout
 	// Monitor: the node has a monitor device, in a pool of its own.
 	Monitor bool
+	// Families publish the devices of their types; nil: those of this package.
+	Families []Family
 	// Owed are effects of earlier claims that could not be undone yet. Devices that they block get no new claims.
 	Owed []gpu.Debt
 	// Leaving are devices that are not to be offered any more and get no new claims until they are gone.
@@ -51,10 +53,10 @@ const (
 	ConflictTaint = "conflict"
 )
 
-// Resources describes everything the node offers. The order of devices is the order in which the scheduler hands them out.
+// Resources describes everything the node advertises. The order of devices is the order in which the scheduler allocates them.
 //
-// The pool that carries the node's name has the GPUs that are offered whole, in their order. A node without such GPUs, and a nil node,
-// have one empty slice there: it says that the driver runs. Every partitioned GPU has a pool of its own. Whether there is a pool with a
+// The pool that carries the node's name has the GPUs that are advertised whole, in their order. A node without such GPUs, and a nil node,
+// have one empty ResourceSlice there: it says that the driver runs. Every partitioned GPU has a pool of its own. Whether there is a pool with a
 // monitor device is Options.Monitor alone.
 //
 // Names in attributes are not qualified, which makes them the driver's own: device.attributes["<driver name>"].<name> in CEL. Those of the
@@ -65,25 +67,25 @@ func Resources(opts Options, node *gpu.Node) resourceslice.DriverResources {
 	}
 	pools := map[string]resourceslice.Pool{}
 	var devices []resourceapi.Device
-	for _, d := range node.Devices() {
-		if !opts.Layout.Of(d.Parent()).Partitioned() {
-			devices = append(devices, opts.device(d, node.Driver))
+	for _, m := range opts.members(node.Devices()) {
+		if !opts.Layout.Of(m.device.Parent()).Partitioned() {
+			devices = append(devices, opts.device(m, node))
 		}
 	}
 	pools[opts.NodeName] = resourceslice.Pool{Slices: chunk(devices)}
 	for i := range node.GPUs {
 		g := &node.GPUs[i]
 		if offer := opts.Layout.Of(g); offer.Partitioned() {
-			pools[offer.Pool(opts.NodeName, g)] = opts.partitioned(g, node.Driver)
+			pools[offer.Pool(opts.NodeName, g)] = opts.partitioned(g, node)
 		}
 	}
 	if opts.Monitor {
-		pools[gpu.Monitor{}.Pool(opts.NodeName)] = monitor(node)
+		pools[gpu.Monitor{}.Pool(opts.NodeName)] = opts.monitorPool(node)
 	}
 	return resourceslice.DriverResources{Pools: pools}
 }
 
-// chunk spreads the devices, in order, over as few slices as the API allows, and over one empty slice if there are none.
+// chunk spreads the devices, in order, over as few ResourceSlices as the API allows, and over one empty one if there are none.
 func chunk(devices []resourceapi.Device) []resourceslice.Slice {
 	if len(devices) == 0 {
 		return []resourceslice.Slice{{}}
@@ -96,17 +98,22 @@ func chunk(devices []resourceapi.Device) []resourceslice.Slice {
 }
 
 // device describes one device of the node.
-func (o Options) device(d gpu.Device, driver gpu.Driver) resourceapi.Device {
+func (o Options) device(m member, node *gpu.Node) resourceapi.Device {
+	published := o.untainted(m, node)
+	published.Taints = o.taints(m.device)
+	return published
+}
+
+// untainted describes it without what keeps new claims from it.
+func (o Options) untainted(m member, node *gpu.Node) resourceapi.Device {
 	published := resourceapi.Device{
-		Name:       string(d.Name()),
-		Attributes: attributes(d, driver, o.DriverName),
-		Capacity:   capacity(d, o.DriverName),
+		Name:       string(m.device.Name()),
+		Attributes: m.family.Attributes(m.device, common(m.device, node.Driver), o.DriverName),
+		Capacity:   m.family.Capacities(m.device, node, o.DriverName),
 	}
-	if replicas(d) > 1 {
-		several := true
-		published.AllowMultipleAllocations = &several
+	if m.device.Shares().Count > 1 {
+		published.AllowMultipleAllocations = new(true)
 	}
-	published.Taints = o.taints(d)
 	return published
 }
 

@@ -41,7 +41,7 @@ func devices(t *testing.T, n *gpu.Node) []resourceapi.Device {
 	require.Len(t, resources.Pools, 1)
 	pool, ok := resources.Pools[nodeName]
 	require.True(t, ok, "the pool is called like the node")
-	require.NotEmpty(t, pool.Slices, "a running driver publishes at least one slice")
+	require.NotEmpty(t, pool.Slices, "a running driver publishes at least one ResourceSlice")
 	var out []resourceapi.Device
 	for _, slice := range pool.Slices {
 		require.LessOrEqual(t, len(slice.Devices), 64)
@@ -105,7 +105,7 @@ func names(devices []resourceapi.Device) []string {
 	return out
 }
 
-func TestEmptyNode(t *testing.T) {
+func TestResources_EmptyNode_OneEmptyResourceSlice(t *testing.T) {
 	t.Parallel()
 	for name, n := range map[string]*gpu.Node{"nil": nil, "no driver": {}, "no GPU": {Driver: gpu.Driver{Version: "580.95.05"}}} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestEmptyNode(t *testing.T) {
 	}
 }
 
-func TestSlicesAreFull(t *testing.T) {
+func TestResources_ManyDevices_FullResourceSlices(t *testing.T) {
 	t.Parallel()
 	for gpus, want := range map[int][]int{1: {1}, 8: {8}, 32: {32}} {
 		n := node(t, "h100-80", gpus)
@@ -128,7 +128,7 @@ func TestSlicesAreFull(t *testing.T) {
 	}
 }
 
-func TestManyGPUs(t *testing.T) {
+func TestResources_ManyGPUs_InOrder(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 32)
 	second, err := model.New(model.Uniform("another node", "h100-80", 32))
@@ -152,13 +152,13 @@ func TestManyGPUs(t *testing.T) {
 	}
 }
 
-func TestSameNodeSameSlices(t *testing.T) {
+func TestResources_SameNode_SameBytes(t *testing.T) {
 	t.Parallel()
 	opts := publish.Options{NodeName: nodeName}
 	assert.Empty(t, cmp.Diff(publish.Resources(opts, node(t, "a30", 4)), publish.Resources(opts, node(t, "a30", 4))))
 }
 
-func TestStandardAttributes(t *testing.T) {
+func TestAttributes_Place_StandardWhereKnown(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 1)
 	for _, d := range devices(t, n) {
@@ -183,8 +183,8 @@ func TestStandardAttributes(t *testing.T) {
 	}
 }
 
-// A driver that tells next to nothing still gives devices that the API server and every selector can take.
-func TestPoorDriver(t *testing.T) {
+// Of a driver that reports next to nothing devices are published that the API server and every selector accept.
+func TestResources_DriverReportsLittle_ValidDevices(t *testing.T) {
 	t.Parallel()
 	n := &gpu.Node{Driver: gpu.Driver{Version: "N/A"}, GPUs: []gpu.GPU{{
 		UUID:     "GPU-3f2a9c1b-0000-0000-0000-000000000000",
@@ -199,7 +199,7 @@ func TestPoorDriver(t *testing.T) {
 	assert.Equal(t, "unknown", *whole.Attributes["brand"].StringValue)
 	assert.Equal(t, "0.0.0", *whole.Attributes["driverVersion"].VersionValue)
 	assert.Equal(t, "0.0.0", *whole.Attributes["cudaComputeCapability"].VersionValue)
-	assert.Len(t, whole.Capacity, 1, "no engines are told")
+	assert.Len(t, whole.Capacity, 1, "no engines are reported")
 	assert.Equal(t, int64(math.MaxInt64), quantity(whole, "memory"))
 
 	n.GPUs[0].Capacity.MemoryBytes = 0
@@ -211,8 +211,8 @@ func quantity(d resourceapi.Device, name resourceapi.QualifiedName) int64 {
 	return q.Value()
 }
 
-// TestTaints: a device that leaves is kept from new claims by its pool and name; a conflict keeps all.
-func TestTaints(t *testing.T) {
+// TestTaints_Sources_KeyAndEffect: a device that leaves is kept from new claims by its pool and name; a conflict keeps all.
+func TestTaints_Sources_KeyAndEffect(t *testing.T) {
 	n := node(t, "h100-80", 2)
 	first := gpu.Whole{GPU: &n.GPUs[0]}.Name()
 	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Leaving: map[gpu.PoolDevice]bool{

@@ -17,8 +17,8 @@ import (
 
 const timesliceClass = "timeslice.gpu.prism.dev"
 
-// turns offers all GPUs for so many claims at once.
-func turns(n *gpu.Node, count int, families ...func(*gpu.Offer)) gpu.Layout {
+// timeSliced advertises all GPUs for so many claims at once.
+func timeSliced(n *gpu.Node, count int, families ...func(*gpu.Offer)) gpu.Layout {
 	layout := gpu.Layout{}
 	for i := range n.GPUs {
 		offer := gpu.Offer{TimeSlice: &gpu.Replicas{Count: count, ShareName: "gpu-shared"}}
@@ -33,7 +33,7 @@ func turns(n *gpu.Node, count int, families ...func(*gpu.Offer)) gpu.Layout {
 func andWhole(o *gpu.Offer) { o.Whole = true }
 
 // sharedSlice is an H100 where an administrator has made a 3g.40gb at memory slice 4, which two claims may use at once.
-func sharedSlice(t *testing.T) (*gpu.Node, gpu.Layout) {
+func sharedMIGDevice(t *testing.T) (*gpu.Node, gpu.Layout) {
 	t.Helper()
 	n := migNode(t, "h100-80", 1)
 	m := n.GPUs[0].MIG
@@ -44,14 +44,14 @@ func sharedSlice(t *testing.T) (*gpu.Node, gpu.Layout) {
 	return n, gpu.Layout{n.GPUs[0].UUID: {Whole: true, MIG: []string{"3g.40gb"}, MIGReplicas: map[string]int{"3g.40gb": 2, "1g.10gb": 7}}}
 }
 
-// The slices of nodes whose GPUs are shared in turns, as the API server gets them.
-func TestGoldenTimeSlice(t *testing.T) {
+// The ResourceSlices of nodes whose GPUs are time-sliced, as the API server gets them.
+func TestResources_TimeSlice_Golden(t *testing.T) {
 	t.Parallel()
 	t4 := node(t, "t4", 2)
 	h100 := migNode(t, "h100-80", 1)
-	static, staticLayout := sharedSlice(t)
+	static, staticLayout := sharedMIGDevice(t)
 	for name, slices := range map[string][]*resourceapi.ResourceSlice{
-		"t4": poolsOf(t4, turns(t4, 10)), "h100-80": poolsOf(h100, turns(h100, 4, andWhole)), "static": poolsOf(static, staticLayout),
+		"t4": poolsOf(t4, timeSliced(t4, 10)), "h100-80": poolsOf(h100, timeSliced(h100, 4, andWhole)), "static": poolsOf(static, staticLayout),
 	} {
 		got := render(t, slices)
 		file := filepath.Join("testdata", "timeslice-"+name+".yaml")
@@ -67,15 +67,15 @@ func TestGoldenTimeSlice(t *testing.T) {
 }
 
 // Eight GPUs for ten claims each are for eighty claims; the next one waits, and comes when one ends.
-func TestEightyClaims(t *testing.T) {
+func TestTimeSlice_EightyClaims_AllShares(t *testing.T) {
 	t.Parallel()
 	n := node(t, "t4", 8)
 	s := newScheduler(t, n)
-	s.slices = poolsOf(n, turns(n, 10))
+	s.slices = poolsOf(n, timeSliced(n, 10))
 	perGPU := map[string]int{}
 	var last resourceapi.DeviceRequestAllocationResult
 	for range 80 {
-		results := s.offered(s.allocator(), request(timesliceClass, 1))
+		results := s.wouldAllocate(s.allocator(), request(timesliceClass, 1))
 		require.Len(t, results, 1)
 		last = results[0]
 		require.NotNil(t, last.ShareID)
@@ -91,11 +91,11 @@ func TestEightyClaims(t *testing.T) {
 }
 
 // A request for n shares gets n GPUs, and waits where there are fewer.
-func TestSharesOfOneRequest(t *testing.T) {
+func TestTimeSlice_SharesOfOneRequest_DifferentGPUs(t *testing.T) {
 	t.Parallel()
 	n := node(t, "t4", 4)
 	s := newScheduler(t, n)
-	s.slices = poolsOf(n, turns(n, 3))
+	s.slices = poolsOf(n, timeSliced(n, 3))
 	var all []string
 	for _, slice := range s.slices {
 		for _, d := range slice.Spec.Devices {
@@ -112,33 +112,33 @@ func TestSharesOfOneRequest(t *testing.T) {
 	assert.Nil(t, s.allocate(request(timesliceClass, 1)))
 }
 
-// Whole GPU, shares and MIG slices of one GPU exclude each other, and give it back to each other.
-func TestFamiliesExcludeEachOther(t *testing.T) {
+// Whole GPU, shares and MIG devices of one GPU exclude each other until they are deallocated.
+func TestCounters_Families_ExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
 	s := newScheduler(t, n)
-	s.slices = poolsOf(n, turns(n, 2, andWhole, func(o *gpu.Offer) { o.MIG = n.GPUs[0].MIG.ProfileNames() }))
+	s.slices = poolsOf(n, timeSliced(n, 2, andWhole, func(o *gpu.Offer) { o.MIG = n.GPUs[0].MIG.ProfileNames() }))
 	families := []string{"gpu.prism.dev", timesliceClass, "mig.gpu.prism.dev"}
 	for _, class := range families {
-		got := s.offered(s.allocator(), request(class, 1))
+		got := s.wouldAllocate(s.allocator(), request(class, 1))
 		require.Len(t, got, 1, class)
 		s.hold(got[0])
 		for _, other := range families {
 			if other == class {
 				continue
 			}
-			assert.Nil(t, s.offered(s.allocator(), request(other, 1)), "%s beside %s", other, class)
+			assert.Nil(t, s.wouldAllocate(s.allocator(), request(other, 1)), "%s beside %s", other, class)
 		}
 		s.release(got[0])
 	}
 }
 
-// A share may ask for memory. The sum stays within the GPU, and nobody who asks for none waits for it.
-func TestSharesWithMemory(t *testing.T) {
+// A share may ask for memory. The sum stays within the GPU, and a claim that asks for none does not wait for it.
+func TestTimeSlice_Memory_SumWithinGPU(t *testing.T) {
 	t.Parallel()
 	n := node(t, "l40s", 1)
 	s := newScheduler(t, n)
-	s.slices = poolsOf(n, turns(n, 4))
+	s.slices = poolsOf(n, timeSliced(n, 4))
 	with := func(capacity, amount string) resourceapi.ExactDeviceRequest {
 		r := request(timesliceClass, 1)
 		r.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{
@@ -152,30 +152,30 @@ func TestSharesWithMemory(t *testing.T) {
 	assert.Nil(t, s.allocate(with("shares", "2")), "a claim is one share")
 	assert.NotNil(t, s.allocate(request(timesliceClass, 1)))
 	assert.NotNil(t, s.allocate(request(timesliceClass, 1)))
-	assert.Nil(t, s.allocate(request(timesliceClass, 1)), "four shares are given")
+	assert.Nil(t, s.allocate(request(timesliceClass, 1)), "four shares are allocated")
 }
 
-// A slice that an administrator made is given to as many claims as its profile has replicas; one that would be made is not.
-func TestSharedStaticSlice(t *testing.T) {
+// A pre-created MIG device is allocated to as many claims as its profile has replicas; one that would be made is not.
+func TestTimeSlice_PreCreatedMIGDevice_Shared(t *testing.T) {
 	t.Parallel()
-	n, layout := sharedSlice(t)
+	n, layout := sharedMIGDevice(t)
 	s := newScheduler(t, n)
 	s.slices = poolsOf(n, layout)
 	name := func(start int) []string { return []string{fmt.Sprintf("gpu-%s-mig-9-%d", n.GPUs[0].ID, start)} }
 	slice := request("mig.gpu.prism.dev", 1, profileIs("3g.40gb"), fmt.Sprintf(`device.capacity[%q].multiprocessors.compareTo(quantity("60")) >= 0`, driverName))
 	assert.Equal(t, name(4), s.allocate(slice))
 	assert.Equal(t, name(4), s.allocate(slice))
-	assert.Equal(t, name(0), s.allocate(slice), "the other one, alone")
+	assert.Equal(t, name(0), s.allocate(slice), "the other one, exclusively")
 	assert.Nil(t, s.allocate(slice))
 }
 
 // On a server that keeps no counters a GPU has one family: whole, or shares, or slices.
-func TestDisjointShares(t *testing.T) {
+func TestDisjoint_Shares_Allocated(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)
 	slices := func(o *gpu.Offer) { o.MIG = n.GPUs[0].MIG.ProfileNames() }
-	layout := turns(n, 2, slices)
-	layout[n.GPUs[0].UUID] = turns(n, 2, slices, andWhole)[n.GPUs[0].UUID]
+	layout := timeSliced(n, 2, slices)
+	layout[n.GPUs[0].UUID] = timeSliced(n, 2, slices, andWhole)[n.GPUs[0].UUID]
 	var types []gpu.DeviceType
 	for i := range n.GPUs {
 		for _, d := range layout.Disjoint().Of(&n.GPUs[i]).Devices(&n.GPUs[i]) {
@@ -186,11 +186,11 @@ func TestDisjointShares(t *testing.T) {
 }
 
 // Where the MIG mode is fixed until a reset, a GPU in MIG mode has no shares, and one that is not has no slices.
-func TestSharesNeedTheMode(t *testing.T) {
+func TestTimeSlice_MIGModeFixed_NoShares(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "a100-40", 1)
 	g := &n.GPUs[0]
-	offer := turns(n, 2, andWhole, func(o *gpu.Offer) { o.MIG = []string{"7g.40gb"} })[g.UUID]
+	offer := timeSliced(n, 2, andWhole, func(o *gpu.Offer) { o.MIG = []string{"7g.40gb"} })[g.UUID]
 	types := func() (types []gpu.DeviceType) {
 		for _, d := range offer.Devices(g) {
 			types = append(types, d.Type())

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestSemver(t *testing.T) {
+func TestSemver_VendorVersions_ThreeNumbers(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		"580.95.05":             "580.95.5",
@@ -51,7 +51,7 @@ func FuzzSemver(f *testing.F) {
 	})
 }
 
-func TestText(t *testing.T) {
+func TestText_AnyString_ValidAttribute(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		"NVIDIA H100 80GB HBM3":        "NVIDIA H100 80GB HBM3",

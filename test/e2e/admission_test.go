@@ -14,16 +14,16 @@ import (
 
 // refusedConfigs are the sentences about the files of demo/specs/refused-config, in parts.
 var refusedConfigs = map[string][]string{
-	"mps-sharing":   {"GPUConfig.sharing with strategy MPS is not served by this version of the driver; served is TimeSlicing"},
+	"mps-sharing":   {"GPUConfig.sharing with strategy MPS is not supported by this version of the driver; supported values: TimeSlicing"},
 	"unknown-field": {"GPUConfig: memory: is not a field", "sharing, enforceMemory"},
 	"unknown-kind":  {`kind: "GpuConfig" is not known`, "GPUConfig, GPUMetricsConfig, ProfilerConfig"},
-	"not-served":    {"ProfilerConfig is not served by this version of the driver"},
+	"not-supported": {"ProfilerConfig is not supported by this version of the driver"},
 }
 
 // migWithInterval requests a MIG device with what only a whole GPU can have.
-const migWithInterval = `{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: slice}, spec: {devices: {
-requests: [{name: slice, exactly: {deviceClassName: mig.gpu.prism.dev}}],
-config: [{requests: [slice], opaque: {driver: gpu.prism.dev, parameters: {
+const migWithInterval = `{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: mig}, spec: {devices: {
+requests: [{name: mig, exactly: {deviceClassName: mig.gpu.prism.dev}}],
+config: [{requests: [mig], opaque: {driver: gpu.prism.dev, parameters: {
 apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, sharing: {timeSlicing: {interval: Long}}}}}]}}}`
 
 // TestAdmission_InvalidConfig_Refused: bad configuration is refused when it is written, and what is good is not.
@@ -36,7 +36,7 @@ func TestAdmission_InvalidConfig_Refused(t *testing.T) {
 		assert.True(t, apierrors.IsNotFound(ns.read(nil, "resourceclaimtemplate", name)), "it is not stored")
 	}
 	_, err := ns.run(migWithInterval, ns.kubectl("--namespace", ns.name, "create", "--filename=-")...)
-	ns.isDenied("slice", err, `spec.devices.config[0].opaque.parameters: request "slice": GPUConfig.sharing is not for a MIG device`, "valid for it is")
+	ns.isDenied("mig", err, `spec.devices.config[0].opaque.parameters: request "mig": GPUConfig.sharing is not for a MIG device`, "valid for it is")
 	ns.do("apply", "--dry-run=server", "--filename", ns.spec("time-slicing-interval/pod.yaml"))
 }
 
@@ -58,7 +58,7 @@ func TestPrepare_InvalidConfig_Refused(t *testing.T) {
 	ns.apply("refused-config/mps-sharing.yaml")
 	ns.apply("refused-config/unknown-field.yaml")
 	ns.apply("refused-config/unknown-kind.yaml")
-	ns.apply("refused-config/not-served.yaml")
+	ns.apply("refused-config/not-supported.yaml")
 	for name, parts := range refusedConfigs {
 		ns.isRefused(name, "gpu", parts...)
 	}

@@ -30,7 +30,7 @@ func TestDevicePluginConflict(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = socket.Close() }()
 	eventually(t, statusLimit, func() error { return ns.conflict("device-plugin") })
-	t.Log(ns.warned("Conflict", "/var/lib/kubelet/device-plugins/nvidia-gpu.sock shows"))
+	t.Log(ns.warned("AllocationConflict", "/var/lib/kubelet/device-plugins/nvidia-gpu.sock shows"))
 	ns.sees("whole-gpu", "main", has...)
 	ns.apply("two-gpus/pod.yaml")
 	if ns.nodes(t) == 1 {
@@ -41,7 +41,7 @@ func TestDevicePluginConflict(t *testing.T) {
 	sentence := ns.refused("allocated", startLimit)
 	t.Log(sentence)
 	assert.Contains(t, sentence, "the GPUs of the node are withheld: a device plugin allocates them too")
-	assert.Contains(t, sentence, "(it is retried)")
+	assert.Contains(t, sentence, "(will be retried)")
 	ns.notStarted(ns.pod("allocated"))
 
 	require.NoError(t, socket.Close()) // which removes it
@@ -49,7 +49,7 @@ func TestDevicePluginConflict(t *testing.T) {
 	ns.sees("allocated", "main", ns.grantedTo(ns.ready("allocated"), "gpu")...)
 	ns.ready("two-gpus")
 	ns.sees("whole-gpu", "main", has...)
-	ns.warned("ConflictEnded", "Nothing else hands out the GPUs any more")
+	ns.warned("AllocationConflictResolved", "Nothing else hands out the GPUs any more")
 	require.NoError(t, ns.silence())
 }
 

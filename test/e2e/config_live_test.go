@@ -29,7 +29,7 @@ func TestConfigByLabel(t *testing.T) {
 	require.NoError(t, ns.migDevicesOf(7, placements), "a GPU in use keeps its layout")
 	assert.Len(t, ns.mustTainted(7), placements+1, "and gets no new claims")
 	assert.Empty(t, ns.mustTainted(6))
-	eventually(t, startLimit, func() error { return ns.measures(plugin, "prism_gpus_changing", "1") })
+	eventually(t, startLimit, func() error { return ns.measures(plugin, "prism_gpu_layout_changes_pending", "1") })
 	ns.createMIG("late", "1g.10gb", 7)
 	ns.waits("late")
 	ns.sees("held", "main", held)
@@ -53,15 +53,15 @@ func TestConfigUnknown(t *testing.T) {
 	ns := migExclusive(t)
 	plugin := ns.plugin(t)
 	ns.configured(t, "nothing")
-	message := ns.warned("ConfigRefused", "specified config nothing does not exist")
+	message := ns.warned("NodeConfigInvalid", "specified config nothing does not exist")
 	t.Log(message)
 	assert.Contains(t, message, "The configuration that was read before stays")
 	assert.Contains(t, message, "there are: e2e, whole")
-	const problem = `prism_node_config_problem{reason="ConfigRefused"}`
+	const problem = `prism_node_config_problem{reason="NodeConfigInvalid"}`
 	assert.NoError(t, ns.measures(plugin, problem, "1"))
 	ns.advertisesMIG(t, startLimit)
 	ns.configured(t, "")
-	ns.warned("ConfigAccepted", "good again")
+	ns.warned("NodeConfigAccepted", "good again")
 	// Another test may have left such an event.
 	eventually(t, startLimit, func() error { return ns.measures(plugin, problem, "0") })
 	ns.advertisesMIG(t, startLimit)

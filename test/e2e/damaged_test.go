@@ -32,10 +32,10 @@ func TestWholeRecordDamaged(t *testing.T) {
 	ns.must(t, ns.onNode("kill", "-KILL", pid)...)
 	eventually(t, startLimit, func() error { return ns.restarted(plugin) })
 
-	message := ns.warned("RecordDamaged", uid)
+	message := ns.warned("CheckpointCorrupted", uid)
 	t.Log(message)
 	assert.Contains(t, message, uid+".json was set aside as "+uid+".json.damaged: record is damaged: ")
-	eventually(t, statusLimit, func() error { return ns.measures(plugin, "prism_damaged_records_total", "1") })
+	eventually(t, statusLimit, func() error { return ns.measures(plugin, "prism_checkpoints_corrupted_total", "1") })
 
 	ns.apply("shared-by-containers/pod.yaml")
 	gets := ns.grantedTo(ns.ready("two-containers"), "gpu")

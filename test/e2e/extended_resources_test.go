@@ -40,7 +40,7 @@ func TestExtendedResourcePod(t *testing.T) {
 	needs(t, extendedResources)
 	ns := inParallel(t, 1)
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/mig-1g.10gb")
-	ns.apply("legacy/gpu-pod.yaml")
+	ns.apply("extended-resource/gpu-pod.yaml")
 	ns.do("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+startLimit.String(), "pod/gpu-pod")
 	seen := regexp.MustCompile(`(?m)^GPU \d+: .* \(UUID: (GPU-[0-9a-f-]+)\)$`).FindAllStringSubmatch(ns.do("logs", "gpu-pod"), -1)
 	require.Len(t, seen, 1)
@@ -145,7 +145,7 @@ func TestExtendedResourceTimeSlicing(t *testing.T) {
 	})
 	require.NoError(t, ns.advertisesNo("gpu"))
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
-	ns.parallel(ns.applyPodByPod("legacy/shared-job.yaml", 2), 3)
+	ns.parallel(ns.applyPodByPod("extended-resource/shared-job.yaml", 2), 3)
 	var running, pending []string
 	eventually(t, startLimit, func() error {
 		if running, pending = ns.podsOf("shared"); len(pending) != 1 {
@@ -208,7 +208,7 @@ func TestExtendedResourceMIGStrategySingle(t *testing.T) {
 		}
 		return err
 	})
-	ns.apply("legacy/gpu-pod.yaml")
+	ns.apply("extended-resource/gpu-pod.yaml")
 	ns.do("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+startLimit.String(), "pod/gpu-pod")
 	assert.Regexp(t, `^GPU 0: .*\n +MIG 3g\.40gb +Device +0: \(UUID: MIG-[0-9a-f-]+\)\n$`, ns.do("logs", "gpu-pod"))
 	require.NoError(t, ns.silence())

@@ -55,10 +55,10 @@ func TestWholeInterval(t *testing.T) {
 	ns := inParallel(t, 1)
 	times, processes := ns.settings(t)
 	ns.apply("time-slicing-interval/pod.yaml")
-	grants := ns.grantedTo(ns.ready("long-turns"), "gpu")
+	grants := ns.grantedTo(ns.ready("long-interval"), "gpu")
 	require.Len(t, grants, 1)
-	ns.sees("long-turns", "first", grants...)
-	ns.sees("long-turns", "second", grants...)
+	ns.sees("long-interval", "first", grants...)
+	ns.sees("long-interval", "second", grants...)
 	index := fmt.Sprint(grants[0].Index)
 	while, err := ns.intervals()
 	require.NoError(t, err)
@@ -71,10 +71,10 @@ func TestWholeInterval(t *testing.T) {
 	}
 	more, others := ns.settings(t)
 	assert.Equal(t, []int{times + 1, processes + 1}, []int{more, others})
-	assert.Contains(t, ns.do("exec", "long-turns", "--container", "first", "--", "nvidia-smi", "compute-policy", "-l"), "Long",
+	assert.Contains(t, ns.do("exec", "long-interval", "--container", "first", "--", "nvidia-smi", "compute-policy", "-l"), "Long",
 		"as a container of the claim sees it")
 
-	ns.delete("pod", "long-turns")
+	ns.delete("pod", "long-interval")
 	ns.checkNothingKept()
 	after, err := ns.intervals()
 	require.NoError(t, err)

@@ -64,9 +64,9 @@ func TestLeakedEffects_Removed(t *testing.T) {
 	})
 	metrics := ns.must(t, ns.kubectl("get", "--raw", "/api/v1/namespaces/"+system+"/pods/"+ns.plugin(t).Name+":8080/proxy/metrics")...)
 	for _, kind := range []string{"spec", "file"} {
-		assert.Regexp(t, `(?m)^prism_orphans_removed_total\{kind="`+kind+`"\} [1-9]`, metrics)
+		assert.Regexp(t, `(?m)^prism_garbage_collected_total\{kind="`+kind+`"\} [1-9]`, metrics)
 	}
-	assert.Regexp(t, `(?m)^prism_orphans_removed_total\{kind="claim"\} 0`, metrics, "a claim is not gone for five minutes yet")
+	assert.Regexp(t, `(?m)^prism_garbage_collected_total\{kind="claim"\} 0`, metrics, "a claim is not gone for five minutes yet")
 	for _, file := range others {
 		assert.FileExists(t, file)
 	}
@@ -98,7 +98,7 @@ func absent(files []string) error {
 // reported complains until an Event of the node says that this was removed. A repetition keeps the text of the first.
 func (c *cluster) reported(action, what string, since time.Time) error {
 	var events corev1.EventList
-	if err := c.get(&events, "events", "--namespace", metav1.NamespaceDefault, "--field-selector", "reason=OrphanRemoved"); err != nil {
+	if err := c.get(&events, "events", "--namespace", metav1.NamespaceDefault, "--field-selector", "reason=GarbageCollected"); err != nil {
 		return err
 	}
 	for i := range events.Items {

@@ -20,7 +20,7 @@ func TestMIGProfileClass_NoSelector_PodSeesItsDevice(t *testing.T) {
 		class := map[string]string{"1g.10gb+me": "mig-1g-10gb-me.gpu.prism.dev", "2g.20gb": "mig-2g-20gb.gpu.prism.dev"}[profile]
 		ns.create(migPod(pod, class))
 		assert.Equal(t, profile, ns.migDevice(pod).Profile)
-		request := ns.claimOf(ns.pod(pod), "slice").Spec.Devices.Requests[0].Exactly
+		request := ns.claimOf(ns.pod(pod), "mig").Spec.Devices.Requests[0].Exactly
 		require.NotNil(t, request)
 		assert.Equal(t, class, request.DeviceClassName)
 		assert.Empty(t, request.Selectors)

@@ -18,7 +18,7 @@ import (
 func TestMIGConfigInvalid_GPUKeepsItsLayout(t *testing.T) {
 	ns := migExclusive(t)
 	back := ns.configure(t, "select.indices={7}", "modes={whole,mig}", "mig.profiles={1g.10gb,9g.90gb}")
-	message := ns.warned("ConfigRefused", "9g.90gb")
+	message := ns.warned("NodeConfigInvalid", "9g.90gb")
 	t.Log(message)
 	for _, part := range []string{"gpus[0].mig.profiles[1]", "NVIDIA H100 80GB HBM3 has no profile 9g.90gb; it has: 1g.10gb, 2g.20gb,",
 		"GPU 7 stays as it was offered", "all else is in force"} {

@@ -117,7 +117,7 @@ func (c *cluster) advertisesMIG(t *testing.T, within time.Duration) {
 
 // migPod is a pod with a MIG device of this class.
 func migPod(name, class string, selectors ...string) workload {
-	return workload{name: name, ref: "slice", request: request{class: class, selectors: selectors}}
+	return workload{name: name, ref: "mig", request: request{class: class, selectors: selectors}}
 }
 
 // createMIG creates a pod with a MIG device of a profile on one GPU.
@@ -131,7 +131,7 @@ func (ns *namespace) createMIG(pod, profile string, index int) {
 // migDevice waits for the pod and returns the MIG device that it got, of which it sees all and nothing else.
 func (ns *namespace) migDevice(pod string) grant {
 	ns.t.Helper()
-	grants := ns.grantedTo(ns.ready(pod), "slice")
+	grants := ns.grantedTo(ns.ready(pod), "mig")
 	require.Len(ns.t, grants, 1)
 	ns.sees(pod, "main", grants...)
 	return grants[0]

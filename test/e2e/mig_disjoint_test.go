@@ -14,7 +14,7 @@ func TestMIGDisjoint(t *testing.T) {
 	lacks(t, partitionableDevices)
 	open(t).leavesNoInstance(t)
 	ns := exclusive(t)
-	assert.Contains(t, ns.warned("CountersDropped", "whole"), "DRAPartitionableDevices")
+	assert.Contains(t, ns.warned("PartitionableDevicesDisabled", "whole"), "DRAPartitionableDevices")
 	ns.advertises(t, ns.gpus.size, startLimit)
 	require.NoError(t, ns.advertisesNo("mig"))
 	ns.apply("mig-and-whole/whole.yaml")

@@ -57,17 +57,17 @@ func TestMIGModeInUse(t *testing.T) {
 	ns.delete("pod", "all-of-gpu-7")
 	ns.holds(gpu)
 
-	ns.createMIG("slice", "1g.10gb", 7)
-	eventually(t, startLimit, func() error { return ns.assigned("slice") })
-	pod := ns.pod("slice")
-	sentence := ns.refused(ns.claimOf(pod, "slice").Name, statusLimit)
+	ns.createMIG("mig", "1g.10gb", 7)
+	eventually(t, startLimit, func() error { return ns.assigned("mig") })
+	pod := ns.pod("mig")
+	sentence := ns.refused(ns.claimOf(pod, "mig").Name, statusLimit)
 	t.Log(sentence)
-	for _, part := range []string{gpu, "turning on the MIG mode", "something on the node uses GPU", "nvidia-smi", "(it is retried)"} {
+	for _, part := range []string{gpu, "turning on the MIG mode", "something on the node uses GPU", "nvidia-smi", "(will be retried)"} {
 		assert.Contains(t, sentence, part)
 	}
 	ns.notStarted(pod)
 	ns.must(t, ns.simgpu("inject", "release", gpu)...)
-	ns.migDevice("slice")
+	ns.migDevice("mig")
 	require.NoError(t, ns.silence())
 }
 

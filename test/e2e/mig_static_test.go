@@ -70,7 +70,7 @@ func TestMIGStaticDevice(t *testing.T) {
 	ns.apply("mig-first-available/pod.yaml")
 	again := ns.migDevice("mig-first-available")
 	assert.Equal(t, made[0].UUID, again.UUID)
-	assert.Equal(t, "slice/three", again.request, "the second choice, where there is no 2g.20gb left")
+	assert.Equal(t, "mig/three", again.request, "the second choice, where there is no 2g.20gb left")
 	ns.delete("pod", "mig-first-available", "all-of-6", "low-half-of-7")
 	require.NoError(t, ns.silence())
 

@@ -24,9 +24,9 @@ func TestMIGDevice_EveryKindOfRequest_Prepared(t *testing.T) {
 	assert.Equal(t, "1g.20gb", ns.migDevice("mig-memory").Profile, "the smallest with 19Gi")
 	preferred := ns.migDevice("mig-first-available")
 	assert.Equal(t, "2g.20gb", preferred.Profile)
-	assert.Equal(t, "slice/two", preferred.request)
+	assert.Equal(t, "mig/two", preferred.request)
 
-	spread := ns.grantedTo(ns.ready("mig-spread"), "slices")
+	spread := ns.grantedTo(ns.ready("mig-spread"), "mig")
 	require.Len(t, spread, 2)
 	assert.NotEqual(t, spread[0].ParentUUID, spread[1].ParentUUID)
 	for _, container := range []string{"first", "second"} {
@@ -41,7 +41,7 @@ func TestMIGDevice_EveryKindOfRequest_Prepared(t *testing.T) {
 	ns.sees("mig-extended-resource", "main", made...)
 	require.NoError(t, ns.silence())
 
-	claim := ns.claimOf(ns.pod("mig-profile"), "slice")
+	claim := ns.claimOf(ns.pod("mig-profile"), "mig")
 	description := ns.do("describe", "resourceclaim", claim.Name)
 	for _, fact := range []string{"MIG-", "GPU-", "1g.10gb", "Placement", "Prepared"} {
 		assert.Contains(t, description, fact)
@@ -52,7 +52,7 @@ func TestMIGDevice_EveryKindOfRequest_Prepared(t *testing.T) {
 func TestMIGFourInOne(t *testing.T) {
 	ns := migInParallel(t)
 	ns.apply("mig-four-in-one/pod.yaml")
-	grants := ns.grantedTo(ns.ready("mig-four-in-one"), "slices")
+	grants := ns.grantedTo(ns.ready("mig-four-in-one"), "mig")
 	require.Len(t, grants, 4)
 	for container, profile := range map[string]string{"large": "3g.40gb", "medium": "2g.20gb", "small": "1g.10gb", "media": "1g.10gb+me"} {
 		its := forRequest(t, grants, container)
@@ -80,14 +80,14 @@ func TestMIGSevenOnOneGPU(t *testing.T) {
 
 	ns.createMIG("eighth", "1g.10gb", 7)
 	ns.waits("eighth")
-	ended := ns.grantedTo(ns.pod("mig-3"), "slice")[0]
+	ended := ns.grantedTo(ns.pod("mig-3"), "mig")[0]
 	ns.delete("pod", "mig-3")
 	start := time.Now()
 	gets := ns.migDevice("eighth")
 	t.Logf("the eighth pod ran %.1f s after one of seven had ended", time.Since(start).Seconds())
 	assert.Equal(t, ended.Placement, gets.Placement)
 	assert.Equal(t, ended.UUID, gets.UUID, "a UUID names a place, and no creation")
-	ns.sees("mig-0", "main", ns.grantedTo(ns.pod("mig-0"), "slice")...)
+	ns.sees("mig-0", "main", ns.grantedTo(ns.pod("mig-0"), "mig")...)
 	require.NoError(t, ns.silence())
 }
 
@@ -95,7 +95,7 @@ func TestMIGSevenOnOneGPU(t *testing.T) {
 // whole GPU.
 func TestMIGAndWhole(t *testing.T) {
 	ns := migInParallel(t)
-	ns.apply("mig-and-whole/slices.yaml")
+	ns.apply("mig-and-whole/mig.yaml")
 	left, right := ns.migDevice("left"), ns.migDevice("right")
 	assert.NotEqual(t, left.Placement, right.Placement)
 

@@ -17,7 +17,7 @@ func (ns *namespace) isRefused(name, ref string, parts ...string) {
 	pod := ns.pod(name)
 	sentence := ns.refused(ns.claimOf(pod, ref).Name, statusLimit)
 	ns.t.Log(sentence)
-	for _, part := range append(parts, "(a retry does not help)") {
+	for _, part := range append(parts, "(not retryable)") {
 		assert.Contains(ns.t, sentence, part)
 	}
 	assert.Contains(ns.t, message, sentence, "the event has the sentence of the claim's status")
@@ -56,7 +56,7 @@ func TestWholeDeviceNodeMissing(t *testing.T) {
 	sentence := ns.refused(ns.claimOf(pod, "gpu").Name, statusLimit)
 	t.Log(sentence)
 	assert.Contains(t, sentence, missing)
-	assert.Contains(t, sentence, "(it is retried)")
+	assert.Contains(t, sentence, "(will be retried)")
 	ns.notStarted(pod)
 
 	always(t, 6*time.Second, ns.silence)

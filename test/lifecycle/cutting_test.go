@@ -128,7 +128,7 @@ func TestASliceThatTakesTooLong(t *testing.T) {
 		m.Node.SetMIGLatency(latency)
 		_, err = p.Prepare(t.Context(), m.claim(cuts("a", large)))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "(it is retried)")
+		require.ErrorContains(t, err, "(will be retried)")
 		require.NoError(t, m.Empty(t.Context()))
 	}
 	m.Node.SetMIGLatency(model.MIGLatency{})

@@ -178,7 +178,7 @@ func TestPrepare_MIGModeChangesMinor_SpecHasNewOne(t *testing.T) {
 		_, err = p.Prepare(t.Context(), m.claim(act))
 		require.ErrorIs(t, err, errRefused)
 		require.ErrorContains(t, err, "could not be inspected since its MIG mode was turned on")
-		require.ErrorContains(t, err, "(it is retried)")
+		require.ErrorContains(t, err, "(will be retried)")
 		require.NoError(t, m.Empty(t.Context()))
 		assert.Equal(t, 5, sets, "nor is it changed back for a claim that needs the mode that was before")
 	}

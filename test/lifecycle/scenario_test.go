@@ -131,7 +131,7 @@ var wholeScenarios = []scenario{
 		acts: []Act{unprepares("a"), unprepares("b")},
 	},
 	{
-		name: "allocated anew", before: []Act{prepares("a", 0).with()},
+		name: "allocated again", before: []Act{prepares("a", 0).with()},
 		acts: []Act{prepares("a", 1).with(), unprepares("a")},
 	},
 	{

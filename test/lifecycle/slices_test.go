@@ -107,7 +107,7 @@ var sliceScenarios = []scenario{
 		acts: []Act{cuts("a", large), cuts("b", small), unprepares("a"), unprepares("b")},
 	},
 	{
-		name: "a slice, allocated anew", long: true, before: []Act{cuts("a", large)},
+		name: "a slice, allocated again", long: true, before: []Act{cuts("a", large)},
 		acts: []Act{cuts("a", small, otherSmall), unprepares("a")},
 	},
 }

@@ -15,8 +15,8 @@ type State string
 // The states.
 const (
 	Empty       State = "empty"
-	HalfWhole   State = "half of the GPUs taken"
-	FullWhole   State = "all GPUs taken"
+	HalfWhole   State = "half of the GPUs allocated"
+	FullWhole   State = "all GPUs allocated"
 	HalfProfile State = "half full of 1g.10gb"
 	FullProfile State = "full of 1g.10gb"
 )

@@ -69,7 +69,7 @@ func (r *Report) filter(w io.Writer) {
 	if len(r.Filter) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n| Filter of one node | asked for | p50 | p99 | CEL expressions | NVIDIA's layout, p50 | its CEL expressions | p50 / NVIDIA's |\n|---|---|--:|--:|--:|--:|--:|--:|\n")
+	fmt.Fprintf(w, "\n| Filter of one node | requested | p50 | p99 | CEL expressions | NVIDIA's layout, p50 | its CEL expressions | p50 / NVIDIA's |\n|---|---|--:|--:|--:|--:|--:|--:|\n")
 	find := func(layout string, a Ask, s State) *FilterRow {
 		for i := range r.Filter {
 			if row := &r.Filter[i]; row.Layout == layout && row.Ask == a && row.State == s {
@@ -114,7 +114,7 @@ func (r *Report) throughput(w io.Writer) {
 	if len(r.Throughput) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n| pods placed | nodes | asked for | state | placed, of | pods/s | / NVIDIA's | scheduler CPU a pod | API server CPU a pod | scheduler memory | API server memory | load |\n"+
+	fmt.Fprintf(w, "\n| pods placed | nodes | requested | state | placed, of | pods/s | / NVIDIA's | scheduler CPU a pod | API server CPU a pod | scheduler memory | API server memory | load |\n"+
 		"|---|--:|---|---|--:|--:|--:|--:|--:|--:|--:|--:|\n")
 	for i := range r.Throughput {
 		row := &r.Throughput[i]

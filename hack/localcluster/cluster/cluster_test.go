@@ -58,14 +58,14 @@ func TestMachine_Settings_ReachTheNode(t *testing.T) {
 	assert.Equal(t, []string{"cpuManagerPolicy: static"}, m.KubeletConfig)
 }
 
-func TestSettle(t *testing.T) {
-	s, err := open(t, "new").settle(Settings{})
+func TestResolve(t *testing.T) {
+	s, err := open(t, "new").resolve(Settings{})
 	require.NoError(t, err)
 	assert.Equal(t, Settings{Kubernetes: parts.KubernetesVersion, Nodes: 1}, s)
 
 	have := Settings{Kubernetes: "1.36.4", Nodes: 2, Port: 4000, BootCommands: []string{"true"}}
 	c := made(t, have)
-	s, err = c.settle(Settings{Nodes: 2})
+	s, err = c.resolve(Settings{Nodes: 2})
 	require.NoError(t, err)
 	assert.Equal(t, have, s)
 	for want, refused := range map[string]Settings{
@@ -75,13 +75,13 @@ func TestSettle(t *testing.T) {
 		"has boot commands [true], not [false]":                        {BootCommands: []string{"false"}},
 		"has kubelet configuration [], not [cpuManagerPolicy: static]": {KubeletConfig: []string{"cpuManagerPolicy: static"}},
 	} {
-		_, err = c.settle(refused)
+		_, err = c.resolve(refused)
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, "localcluster down --name a")
 	}
-	_, err = open(t, "b").settle(Settings{Nodes: 101})
+	_, err = open(t, "b").resolve(Settings{Nodes: 101})
 	assert.ErrorContains(t, err, "want 1 to 100")
-	_, err = open(t, "b").settle(Settings{Kubernetes: "1.34.0"})
+	_, err = open(t, "b").resolve(Settings{Kubernetes: "1.34.0"})
 	assert.EqualError(t, err, `a cluster cannot run Kubernetes "1.34.0": choose 1.37.1, 1.36.4 or 1.35.4`)
 }
 
@@ -156,7 +156,7 @@ func TestNodeReady(t *testing.T) {
 	assert.NoError(t, n.ready("new"))
 }
 
-// signalWriter tells of every line that is written.
+// signalWriter signals every line that is written.
 type signalWriter chan struct{}
 
 func (w signalWriter) Write(p []byte) (int, error) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// followPause is the time between two looks at a log that is followed.
+// followPause is the time between two reads of a log that is followed.
 const followPause = 200 * time.Millisecond
 
 // copyLog copies the file, and what is appended to it when follow is set.

@@ -12,7 +12,7 @@ import (
 )
 
 // lock keeps other localcluster commands away from the cluster. The folder itself is locked, so that nothing is left when it is
-// removed; a folder that was removed while this waited is made and locked anew.
+// removed; a folder that was removed while this waited is created and locked again.
 func lock(dir string, progress *report.Progress) (unlock func(), err error) {
 	for {
 		if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -81,8 +81,8 @@ func deleteNamespace(name string) error {
 	return ip("", "netns", "del", name)
 }
 
-// removeNamespaceFolder undoes what ip did for the machine's first named namespace: a mount of the folder onto itself. A folder that
-// somebody uses stays.
+// removeNamespaceFolder undoes what ip did for the machine's first named namespace: a mount of the folder onto itself. A folder in
+// use stays.
 func removeNamespaceFolder() {
 	if entries, err := os.ReadDir(namespaceFolder); err == nil && len(entries) == 0 {
 		_ = unix.Unmount(namespaceFolder, unix.UMOUNT_NOFOLLOW)

@@ -81,9 +81,9 @@ func (c *Cluster) node(name string, s Settings) (node.Machine, error) {
 	return node.Machine{}, fmt.Errorf("cluster %s has no node %q: its nodes are %s to %s", c.Name, name, node.Name(0), node.Name(s.Nodes-1))
 }
 
-// Tell starts, stops or restarts the component. A start returns when the component answers.
-func (k Component) Tell(order supervise.Order) error {
-	_, err := supervise.Tell(k.control, order, k.name)
+// Do starts, stops or restarts the component. A start returns when the component answers.
+func (k Component) Do(order supervise.Order) error {
+	_, err := supervise.Send(k.control, order, k.name)
 	return err
 }
 
@@ -124,10 +124,10 @@ func (c *Cluster) Reboot(ctx context.Context, name string, progress *report.Prog
 	if err := c.bootNode(m); err != nil {
 		return err
 	}
-	if _, err := supervise.Tell(m.Control(), supervise.Start, containerd); err != nil {
+	if _, err := supervise.Send(m.Control(), supervise.Start, containerd); err != nil {
 		return err
 	}
-	if _, err := supervise.Tell(m.Control(), supervise.Launch, kubelet); err != nil {
+	if _, err := supervise.Send(m.Control(), supervise.Launch, kubelet); err != nil {
 		return err
 	}
 	api, err := c.api(s)

@@ -24,7 +24,7 @@ const InitCommand = "init"
 // process is a running first process, as the host sees it.
 type process struct {
 	PID int `json:"pid"`
-	// Started is the start time in clock ticks since the machine's boot: a pid alone may have been given to another process.
+	// Started is the start time in clock ticks since the machine's boot: a pid alone may be reused by another process.
 	Started string `json:"started"`
 }
 

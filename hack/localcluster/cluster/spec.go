@@ -20,7 +20,7 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/supervise"
 )
 
-// Spec tells the first process of a namespace what it is for. It is a file, so that a reboot needs nothing else.
+// Spec configures the first process of a namespace. It is a file, so that a reboot needs nothing else.
 type Spec struct {
 	// Node is set for a node and nil for the control plane.
 	Node     *node.Machine       `json:"node,omitempty"`
@@ -88,7 +88,7 @@ func spawn(path, namespace string, spec Spec, listener *os.File) error {
 func awaitOutcome(read io.Reader, log string) error {
 	var result outcome
 	if err := json.NewDecoder(read).Decode(&result); err != nil {
-		return fmt.Errorf("the first process ended before it was ready: see %s", log)
+		return fmt.Errorf("the first process exited before it was ready: see %s", log)
 	}
 	if result.Error != "" {
 		return errors.New(result.Error)

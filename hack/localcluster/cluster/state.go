@@ -42,7 +42,7 @@ var ErrNotThere = errors.New("no such cluster")
 
 var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$`)
 
-// Open finds the folders of a cluster. It does not look whether the cluster exists.
+// Open finds the folders of a cluster. It does not check whether the cluster exists.
 func Open(name string) (*Cluster, error) {
 	if !validName.MatchString(name) {
 		return nil, fmt.Errorf("cluster name %q: want 1 to 20 lower-case letters, digits and inner dashes", name)

@@ -28,7 +28,7 @@ func (c *Cluster) running(s Settings) bool {
 }
 
 func allRun(control string) bool {
-	services, err := supervise.Tell(control, supervise.List, "")
+	services, err := supervise.Send(control, supervise.List, "")
 	for _, service := range services {
 		if service.PID == 0 {
 			return false
@@ -86,7 +86,7 @@ func describeInit(out io.Writer, what string, pid int, control, health string) {
 		fmt.Fprintf(out, "%s\tdoes not run\n", what)
 		return
 	}
-	services, err := supervise.Tell(control, supervise.List, "")
+	services, err := supervise.Send(control, supervise.List, "")
 	if err != nil {
 		fmt.Fprintf(out, "%s\tpid %d\t%v\n", what, pid, err)
 		return

@@ -30,7 +30,7 @@ const readyLimit = 120 * time.Second
 // Up starts the cluster, or what of it does not run, and returns when pods can be created. Zero values of want stand for what the
 // cluster has, or for the defaults.
 func (c *Cluster) Up(ctx context.Context, want Settings, progress *report.Progress) error {
-	s, err := c.settle(want)
+	s, err := c.resolve(want)
 	if err != nil {
 		return err
 	}
@@ -43,8 +43,8 @@ func (c *Cluster) Up(ctx context.Context, want Settings, progress *report.Progre
 		return err
 	}
 	defer unlock()
-	// Settled again: another command may have made the cluster in the meantime.
-	if s, err = c.settle(want); err != nil {
+	// Resolved again: another command may have made the cluster in the meantime.
+	if s, err = c.resolve(want); err != nil {
 		return err
 	}
 	if c.running(s) {
@@ -61,8 +61,8 @@ func (c *Cluster) Up(ctx context.Context, want Settings, progress *report.Progre
 	return nil
 }
 
-// settle joins what is asked for with what the cluster was made with.
-func (c *Cluster) settle(want Settings) (Settings, error) {
+// resolve joins the requested settings with those of the cluster.
+func (c *Cluster) resolve(want Settings) (Settings, error) {
 	have, err := c.Load()
 	if errors.Is(err, ErrNotThere) {
 		if want.Kubernetes == "" {
@@ -116,7 +116,7 @@ func (c *Cluster) lay(s *Settings, progress *report.Progress) error {
 		}
 		s.Port = port
 	}
-	// A busy port is told before anything is kept, so that the next try may name another one.
+	// A busy port is reported before anything is kept, so that the next try may name another one.
 	if find(c.controlPlaneSpec()) == 0 {
 		port, err := listen(s.Port)
 		if err != nil {
@@ -184,7 +184,7 @@ func (c *Cluster) boot(ctx context.Context, s Settings, images []string, progres
 	end()
 	defer progress.Step("waiting until pods can be created")()
 	for i := range s.Nodes {
-		if _, err := supervise.Tell(c.machine(i, s).Control(), supervise.Launch, kubelet); err != nil {
+		if _, err := supervise.Send(c.machine(i, s).Control(), supervise.Launch, kubelet); err != nil {
 			return err
 		}
 	}
@@ -267,7 +267,7 @@ func (c *Cluster) startServices() error {
 	}{
 		{supervise.Launch, etcd}, {supervise.Start, apiserver}, {supervise.Launch, controllerManager}, {supervise.Launch, scheduler},
 	} {
-		if _, err := supervise.Tell(control, step.order, step.service); err != nil {
+		if _, err := supervise.Send(control, step.order, step.service); err != nil {
 			return err
 		}
 	}
@@ -307,7 +307,7 @@ func (c *Cluster) startNode(ctx context.Context, i int, s Settings, images []str
 			return err
 		}
 	}
-	if _, err := supervise.Tell(m.Control(), supervise.Start, containerd); err != nil {
+	if _, err := supervise.Send(m.Control(), supervise.Start, containerd); err != nil {
 		return err
 	}
 	// Also into a node that runs: an earlier start may have been cut off before this.

@@ -42,7 +42,7 @@ func Builtin(ctx context.Context, cache parts.Cache, progress *report.Progress) 
 	return archives, nil
 }
 
-// pauseSource sleeps until it is told to end, and collects the orphans of a pod that shares its pid namespace.
+// pauseSource sleeps until it gets a signal, and reaps the orphan processes of a pod that shares its pid namespace.
 const pauseSource = `#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -36,7 +36,7 @@ func (r *Rootfs) Debian(ctx context.Context, cache parts.Cache, packages []strin
 	return nil
 }
 
-// superfluous tells what of a package a container does not need.
+// superfluous reports whether a container does not need a file of a package.
 func superfluous(name string) bool {
 	if strings.HasPrefix(name, "usr/share/doc/") {
 		const below = len("usr/share/doc/")
@@ -67,7 +67,7 @@ func (r *Rootfs) linkCommands(ctx context.Context, program string) error {
 	return nil
 }
 
-// release is the distribution's version, so that an upgrade of the machine unpacks anew.
+// release is the distribution's version, so that an upgrade of the machine unpacks again.
 func release() string {
 	text, err := os.ReadFile("/etc/os-release")
 	if err != nil {

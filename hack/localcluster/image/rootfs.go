@@ -133,7 +133,7 @@ func (r *Rootfs) addFrom(name, file string, d fs.DirEntry) error {
 	return nil
 }
 
-// content opens what the entry holds and tells its size.
+// content opens what the entry holds and returns its size.
 func (e entry) content() (io.ReadCloser, int64, error) {
 	if e.source == "" {
 		return io.NopCloser(strings.NewReader(string(e.text))), int64(len(e.text)), nil

@@ -88,7 +88,7 @@ func (m Machine) mountOverlays() error {
 	return nil
 }
 
-// mountOwn binds the folders that must lie on a real file system, empties what the host had in them, and makes /run anew.
+// mountOwn binds the folders that must lie on a real file system, empties what the host had in them, and recreates /run.
 func (m Machine) mountOwn() error {
 	binds := [][2]string{
 		{"kubelet", "/var/lib/kubelet"},

@@ -14,7 +14,7 @@ const (
 	networkDir           = "cni-net"
 )
 
-// kubeletConfig: kubelets refuse control groups version 1 and swap unless told otherwise. The disk thresholds are low because the
+// kubeletConfig: kubelets refuse control groups version 1 and swap by default. The disk thresholds are low because the
 // disk is shared with the rest of the machine, and images are never collected because nothing can pull them again. There is no name
 // service: a pod asks itself and is refused at once, where no address would be an event on every pod and another one a timeout.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
@@ -86,7 +86,7 @@ func (m Machine) ContainerdArgs() []string {
 	return []string{filepath.Join(m.Programs, "containerd"), "--config", filepath.Join(m.Dir, containerdConfigFile)}
 }
 
-// Majors that the driver gets at load time, from the range that the kernel hands out.
+// Majors that the driver gets at load time, from the range that the kernel allocates.
 const (
 	firstDynamicMajor = 235
 	lastDynamicMajor  = 244

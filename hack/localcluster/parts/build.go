@@ -62,7 +62,7 @@ func prepare(ctx context.Context, cache Cache, missing []Recipe, progress *repor
 	return InstallDebian(ctx, needs, progress)
 }
 
-// compile builds the part into dir. The module that builds it lives beside the cache entry and is removed.
+// compile builds the part into dir. The module that builds it is beside the cache entry and is removed.
 func compile(ctx context.Context, cache Cache, r Recipe, dir string) error {
 	module := filepath.Join(cache.Dir, "build", r.Key())
 	if err := emptyFolder(module); err != nil {

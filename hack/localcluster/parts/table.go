@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// KubernetesVersion is the Kubernetes that a cluster runs unless told otherwise.
+// KubernetesVersion is the Kubernetes that a cluster runs by default.
 const KubernetesVersion = "1.37.1"
 
 // kubernetesVersions are all that a cluster can run, one of each minor version and the newest first. They are made and started alike:
@@ -119,7 +119,7 @@ func kubernetesRecipe(version string) Recipe {
 
 const helmModule = "helm.sh/helm/v4"
 
-// helmRecipe: one helm serves every Kubernetes. It is made with the libraries of the version that clusters run unless told otherwise.
+// helmRecipe: one helm serves every Kubernetes. It is made with the libraries of the version that clusters run by default.
 func helmRecipe() Recipe {
 	return Recipe{
 		Name: "helm", Version: helmVersion, Module: helmModule, Packages: []string{"cmd/helm"},

@@ -19,7 +19,7 @@ import (
 // lifetime is longer than any cluster of this kind.
 const lifetime = 10 * 365 * 24 * time.Hour
 
-// Subject is who a certificate is for.
+// Subject is what a certificate is for.
 type Subject struct {
 	CommonName   string
 	Organization string

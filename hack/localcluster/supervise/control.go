@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Order is what a supervisor can be told to do with a service.
+// Order is what a supervisor does with a service.
 type Order string
 
 // The orders. Start and Restart return when the service answers its probe; Launch does not wait.
@@ -122,8 +122,8 @@ func (u *unit) obey(order Order) error {
 	return u.await()
 }
 
-// Tell gives an order to the supervisor behind the socket and returns its answer.
-func Tell(socket string, order Order, service string) ([]Status, error) {
+// Send sends an order to the supervisor behind the socket and returns its answer.
+func Send(socket string, order Order, service string) ([]Status, error) {
 	conn, err := net.DialTimeout("unix", socket, probeTimeout)
 	if err != nil {
 		return nil, fmt.Errorf("reaching the supervisor: %w", err)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Probe tells whether a service serves. At most one field is set; none means that a running process is enough.
+// Probe reports whether a service is ready. At most one field is set; none means that a running process is enough.
 type Probe struct {
 	// Socket is a unix socket that must accept a connection.
 	Socket string `json:"socket,omitempty"`

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// Reaper collects every process that ends below this one, its own children and the orphans that the kernel hands to pid 1.
+// Reaper collects every process that exits below this one, its own children and the orphan processes that the kernel assigns to pid 1.
 // While one runs, exec.Cmd.Wait must not be used: the reaper is faster.
 type Reaper struct {
 	mu      sync.Mutex

@@ -99,7 +99,7 @@ func (u *unit) launch() error {
 	return nil
 }
 
-// watch takes note of the end of the process and starts it again when nobody asked for the end.
+// watch takes note of the end of the process and starts it again when no order asked for the end.
 func (u *unit) watch(exit <-chan syscall.WaitStatus, ended chan struct{}) {
 	status := <-exit
 	u.mu.Lock()

@@ -43,7 +43,7 @@ var reaper = NewReaper()
 
 func pidOf(t *testing.T, socket, service string) int {
 	t.Helper()
-	all, err := Tell(socket, List, "")
+	all, err := Send(socket, List, "")
 	require.NoError(t, err)
 	for _, s := range all {
 		if s.Name == service {
@@ -56,24 +56,24 @@ func pidOf(t *testing.T, socket, service string) int {
 func TestStartStopRestart(t *testing.T) {
 	socket := serve(t, Service{Name: "sleeper", Args: []string{"/bin/sleep", "1000"}})
 	assert.Zero(t, pidOf(t, socket, "sleeper"))
-	_, err := Tell(socket, Start, "sleeper")
+	_, err := Send(socket, Start, "sleeper")
 	require.NoError(t, err)
 	first := pidOf(t, socket, "sleeper")
 	require.NotZero(t, first)
-	_, err = Tell(socket, Start, "sleeper")
+	_, err = Send(socket, Start, "sleeper")
 	require.NoError(t, err)
 	assert.Equal(t, first, pidOf(t, socket, "sleeper"), "a start of what runs changes nothing")
-	_, err = Tell(socket, Restart, "sleeper")
+	_, err = Send(socket, Restart, "sleeper")
 	require.NoError(t, err)
 	assert.NotEqual(t, first, pidOf(t, socket, "sleeper"))
-	_, err = Tell(socket, Stop, "sleeper")
+	_, err = Send(socket, Stop, "sleeper")
 	require.NoError(t, err)
 	assert.Zero(t, pidOf(t, socket, "sleeper"))
 }
 
 func TestUnexpectedEndIsRepaired(t *testing.T) {
 	socket := serve(t, Service{Name: "sleeper", Args: []string{"/bin/sleep", "1000"}})
-	_, err := Tell(socket, Start, "sleeper")
+	_, err := Send(socket, Start, "sleeper")
 	require.NoError(t, err)
 	first := pidOf(t, socket, "sleeper")
 	require.NoError(t, Kill(first, syscall.SIGKILL))
@@ -83,15 +83,15 @@ func TestUnexpectedEndIsRepaired(t *testing.T) {
 	}, 10*time.Second, 20*time.Millisecond)
 }
 
-func TestFailedStartTellsTheEndOfTheLog(t *testing.T) {
+func TestFailedStartReportsTheEndOfTheLog(t *testing.T) {
 	socket := serve(t, Service{
 		Name: "broken", Args: []string{"/bin/sh", "-c", "echo bad flag >&2; exit 3"}, Probe: Probe{Socket: "/nowhere"},
 	})
-	_, err := Tell(socket, Start, "broken")
+	_, err := Send(socket, Start, "broken")
 	require.EqualError(t, err, "starting broken: it ended with exit status 3; the end of its log: bad flag")
-	_, err = Tell(socket, Start, "other")
+	_, err = Send(socket, Start, "other")
 	require.EqualError(t, err, `there is no "other" here`)
-	_, err = Tell(socket, "dance", "broken")
+	_, err = Send(socket, "dance", "broken")
 	assert.EqualError(t, err, `unknown order "dance"`)
 }
 

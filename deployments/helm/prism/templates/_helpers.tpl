@@ -34,7 +34,7 @@ from here: a policy for another account would never apply.
 {{- end -}}
 {{- end -}}
 
-{{/* Labels that never change in the life of a DaemonSet. */}}
+{{/* Labels that are immutable in a DaemonSet. */}}
 {{- define "prism.kubeletPlugin.selector" -}}
 app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -80,7 +80,7 @@ app.kubernetes.io/component: kubelet-plugin
 {{- if or .Values.config.map (and .Values.config.create (not .Values.config.name)) }}true{{ end -}}
 {{- end -}}
 
-{{/* The text of the node configurations, which are given as text or as YAML. */}}
+{{/* The text of the node configurations; the values have text or YAML. */}}
 {{- define "prism.config.data" -}}
 {{- range $key, $document := .Values.config.map }}
 {{ $key | quote }}: |2
@@ -123,7 +123,7 @@ profiles under the key "profiles". What is no NodeConfig names none.
 
 {{/*
 Name of the class of a MIG profile, without the driver's, as the controller
-gives it: different for different profiles.
+names it: different for different profiles.
 */}}
 {{- define "prism.mig.class" -}}
 {{- if and (le (len .) 32) (regexMatch "^[1-9][0-9]?g\\.[0-9]{1,4}gb([+-][a-z]+(\\.[a-z]+)*)?$" .) (not (contains "+no." (printf "%s." .))) -}}
@@ -135,8 +135,8 @@ mig-profile-{{ sha256sum . | trunc 16 }}
 
 {{/*
 The classes of MIG profiles, as JSON: under the key "made" those of the chart,
-under "left" those that are there and not of this release, which Helm refuses to
-take over. The chart makes none where the controller does.
+under "left" existing ones of another owner, which Helm refuses to take over. The
+chart creates none where the controller does.
 */}}
 {{- define "prism.mig.classes" -}}
 {{- $made := list -}}
@@ -155,20 +155,20 @@ take over. The chart makes none where the controller does.
 {{- dict "made" $made "left" $left | toJson -}}
 {{- end -}}
 
-{{/* Name of what runs prism-controller; empty where it is off. */}}
+{{/* Name of the Deployment of prism-controller; empty where it is off. */}}
 {{- define "prism.controller" -}}
 {{- if .Values.controller.enabled -}}
 {{- printf "%s-controller" (include "prism.fullname" .) -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Name of the Secret with the certificate that the API server is shown; empty where it does not ask. */}}
+{{/* Name of the Secret with the webhook's certificate; empty where the webhook is off. */}}
 {{- define "prism.admission" -}}
 {{- $admission := .Values.controller.admission -}}
 {{- with include "prism.controller" . -}}
 {{- if $admission.enabled -}}
 {{- if and $admission.certificate.caBundle (not $admission.certificate.secretName) -}}
-{{- fail "controller.admission.certificate.caBundle is set without secretName: name the Secret that it is for, or leave both to the chart" -}}
+{{- fail "controller.admission.certificate.caBundle is set without secretName: name its Secret, or leave both to the chart" -}}
 {{- end -}}
 {{- default (printf "%s-admission" .) $admission.certificate.secretName -}}
 {{- end -}}
@@ -188,8 +188,8 @@ app.kubernetes.io/component: controller
 
 {{/*
 The class that selects MIG devices by capacity; empty where there is none. It
-has no selectors, so it is never without its policy, nor where an API server
-drops capacity requests. A vendor's suffix of a version is a pre-release.
+has no selectors, so it is only created with its policy, and where API servers
+keep capacity requests. A vendor's suffix of a version is a pre-release.
 */}}
 {{- define "prism.byCapacity" -}}
 {{- if and .Values.deviceClasses.create .Values.admissionPolicy.create (semverCompare ">=1.36.0-0" .Capabilities.KubeVersion.Version) -}}

@@ -89,7 +89,7 @@ func (s *session) reboot() *cobra.Command {
 	}
 }
 
-// order makes the command that tells a supervisor what to do with a component.
+// order makes the command that sends a supervisor an order for a component.
 func (s *session) order(order, short string) *cobra.Command {
 	return &cobra.Command{
 		Use:   order + " [NODE] COMPONENT",
@@ -104,7 +104,7 @@ func (s *session) order(order, short string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return component.Tell(supervise.Order(order))
+			return component.Do(supervise.Order(order))
 		},
 	}
 }

@@ -20,7 +20,7 @@ const (
 	nvidiaPlain    = `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig","sharing":{"strategy":"TimeSlicing"}}`
 	nvidiaMPS      = `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig","sharing":{"strategy":"MPS","mpsConfig":{"defaultActiveThreadPercentage":50}}}`
 	nvidiaMIG      = `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"MigDeviceConfig","sharing":{"strategy":"TimeSlicing"}}`
-	nvidiaNonsense = `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig","turns":2}`
+	nvidiaNonsense = `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"GpuConfig","shares":2}`
 )
 
 // under is the source of a driver of that name.
@@ -35,9 +35,9 @@ func sets(id gpu.UUID, interval string) Step {
 	return Step{Kind: StepInterval, Target: id, Device: gpu.DeviceName("gpu-" + id[4:12]), Args: []byte(`{"interval":"` + interval + `"}`)}
 }
 
-func TestIntervals(t *testing.T) {
+func TestResolve_Intervals_OneStepEach(t *testing.T) {
 	t.Parallel()
-	one, nvidia := results(result("gpu", "gpu-aaaaaaaa")), results(result("gpu", "gpu-aaaaaaaa", withDriver(foreignDriver)))
+	one, nvidia := results(result("gpu", "gpu-aaaaaaaa")), results(result("gpu", "gpu-aaaaaaaa", withDriver(nvidiaDriver)))
 	for name, c := range map[string]struct {
 		driver string
 		rc     *resourceapi.ResourceClaim
@@ -56,17 +56,17 @@ func TestIntervals(t *testing.T) {
 			rc:   allocated(results(result("a", "gpu-aaaaaaaa"), result("b", "gpu-bbbbbbbb")), config(fromClaim, driverName, longConfig)),
 			want: []Step{sets(uuidA, "Long"), sets(uuidB, "Long")},
 		},
-		"beside a look, which it is not for": {
-			rc:   allocated(results(result("a", "gpu-aaaaaaaa"), look("see")), config(fromClaim, driverName, longConfig, "a")),
+		"beside a monitor, which it is not for": {
+			rc:   allocated(results(result("a", "gpu-aaaaaaaa"), monitors("see")), config(fromClaim, driverName, longConfig, "a")),
 			want: []Step{sets(uuidA, "Long")},
 		},
-		"in NVIDIA's words":                   {driver: foreignDriver, rc: allocated(nvidia, config(fromClaim, foreignDriver, nvidiaLong)), want: []Step{sets(uuidA, "Long")}},
-		"in NVIDIA's words, without interval": {driver: foreignDriver, rc: allocated(nvidia, config(fromClaim, foreignDriver, nvidiaPlain)), want: []Step{sets(uuidA, "Default")}},
+		"in NVIDIA's words":                   {driver: nvidiaDriver, rc: allocated(nvidia, config(fromClaim, nvidiaDriver, nvidiaLong)), want: []Step{sets(uuidA, "Long")}},
+		"in NVIDIA's words, without interval": {driver: nvidiaDriver, rc: allocated(nvidia, config(fromClaim, nvidiaDriver, nvidiaPlain)), want: []Step{sets(uuidA, "Default")}},
 		"for MIG devices, of which there are none": {
-			driver: foreignDriver, rc: allocated(nvidia, config(fromClaim, foreignDriver, nvidiaMIG), config(fromClass, foreignDriver, nvidiaLong)),
+			driver: nvidiaDriver, rc: allocated(nvidia, config(fromClaim, nvidiaDriver, nvidiaMIG), config(fromClass, nvidiaDriver, nvidiaLong)),
 			want: []Step{sets(uuidA, "Long")},
 		},
-		"in our words under NVIDIA's name": {driver: foreignDriver, rc: allocated(nvidia, config(fromClaim, foreignDriver, shortConfig)), want: []Step{sets(uuidA, "Short")}},
+		"in our words under NVIDIA's name": {driver: nvidiaDriver, rc: allocated(nvidia, config(fromClaim, nvidiaDriver, shortConfig)), want: []Step{sets(uuidA, "Short")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,30 +83,30 @@ func TestIntervals(t *testing.T) {
 // TestClassSettings_AdminAccess_Ignored: the author of a claim cannot change its class. What the class says about claims stays in force.
 func TestClassSettings_AdminAccess_Ignored(t *testing.T) {
 	t.Parallel()
-	parts, layout := partitionable()
-	static(&parts.GPUs[0])
+	partitioned, layout := partitionable()
+	static(&partitioned.GPUs[0])
 	for name, device := range map[string]resourceapi.DeviceRequestAllocationResult{
 		"a GPU":        result("see", "gpu-bbbbbbbb", withAdmin),
-		"a monitor":    look("see"),
-		"a MIG device": inA("see", sliceA+"19-6", withAdmin),
+		"a monitor":    monitors("see"),
+		"a MIG device": inA("see", migA+"19-6", withAdmin),
 	} {
 		for _, class := range []string{shortConfig, lockedConfig, mpsConfig, enforceConfig} {
 			t.Run(name+" "+class, func(t *testing.T) {
 				t.Parallel()
-				plan, err := offering(parts, layout).Resolve(allocated(results(device), config(fromClass, driverName, class, "see")))
+				plan, err := advertising(partitioned, layout).Resolve(allocated(results(device), config(fromClass, driverName, class, "see")))
 				require.NoError(t, err)
 				assert.True(t, plan.Results[0].Admin)
 				assert.Empty(t, plan.Steps)
 			})
 		}
 	}
-	nvidia := look("see", withDriver(foreignDriver))
+	nvidia := monitors("see", withDriver(nvidiaDriver))
 	for _, class := range []string{nvidiaLong, nvidiaMIG} {
-		_, err := under(foreignDriver).Resolve(allocated(results(nvidia), config(fromClass, foreignDriver, class, "see")))
+		_, err := under(nvidiaDriver).Resolve(allocated(results(nvidia), config(fromClass, nvidiaDriver, class, "see")))
 		require.NoError(t, err, class)
 	}
 	owned := result("use", "gpu-bbbbbbbb")
-	plan, err := offering(parts, layout).Resolve(allocated(results(owned, result("see", "gpu-bbbbbbbb", withAdmin)), config(fromClass, driverName, shortConfig)))
+	plan, err := advertising(partitioned, layout).Resolve(allocated(results(owned, result("see", "gpu-bbbbbbbb", withAdmin)), config(fromClass, driverName, shortConfig)))
 	require.NoError(t, err)
 	assert.Equal(t, []Step{sets(uuidB, "Short")}, plan.Steps, "in force beside it")
 }
@@ -120,18 +120,18 @@ func TestClaimSettings_AdminAccess_Refused(t *testing.T) {
 		lockedConfig: `GPUConfig: sharing: is set by the claim, but the DeviceClass says claimOverride: Forbidden; remove it or use another class`,
 	} {
 		_, err := under(driverName).Resolve(allocated(one, config(fromClass, driverName, class), config(fromClaim, driverName, longConfig)))
-		require.EqualError(t, err, `request "gpu", device gpu-aaaaaaaa: `+want+` (a retry does not help)`)
+		require.EqualError(t, err, `request "gpu", device gpu-aaaaaaaa: `+want+` (not retryable)`)
 	}
 	_, err := under(driverName).Resolve(allocated(one, config(fromClass, driverName, profilerConfig)))
-	require.ErrorContains(t, err, "ProfilerConfig is not served by this version of the driver", "no version supports it yet")
+	require.ErrorContains(t, err, "ProfilerConfig is not supported by this version of the driver", "no version supports it yet")
 }
 
-func TestRefusedIntervals(t *testing.T) {
+func TestResolve_IntervalNotPossible_Refused(t *testing.T) {
 	t.Parallel()
 	old := node()
 	old.GPUs[0].Product = gpu.Product{Name: "Tesla P4", ComputeCapability: "6.1"}
-	parts, layout := partitionable()
-	shared, offers := turns()
+	partitioned, layout := partitionable()
+	shared, timeSlicedLayout := timeSliced()
 	for name, c := range map[string]struct {
 		source Source
 		rc     *resourceapi.ResourceClaim
@@ -139,57 +139,57 @@ func TestRefusedIntervals(t *testing.T) {
 	}{
 		"with admin access": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa", withAdmin)), config(fromClaim, driverName, longConfig)),
-			want: `request "gpu", device gpu-aaaaaaaa: with admin access nothing about a GPU is changed, and an interval changes it for its owner; ` +
-				`take the interval out of the claim's configuration (a retry does not help)`,
+			want: `request "gpu", device gpu-aaaaaaaa: a time-slice interval cannot be set with adminAccess: nothing about a GPU is changed for such a claim; ` +
+				`take the interval out of the claim's configuration (not retryable)`,
 		},
 		"for a monitor": {
-			rc: allocated(results(look("see")), config(fromClaim, driverName, longConfig)),
-			want: `request "see", device monitor: GPUConfig.sharing is not for a monitor device, which only shows GPUs that others use; ` +
-				`take it out of the ResourceClaim (a retry does not help)`,
+			rc: allocated(results(monitors("see")), config(fromClaim, driverName, longConfig)),
+			want: `request "see", device monitor: GPUConfig.sharing is not supported for a monitor device, which only shows GPUs that other claims use; ` +
+				`take it out of the ResourceClaim (not retryable)`,
 		},
 		"before Volta": {
 			source: source(old), rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, longConfig)),
-			want: `request "gpu", device gpu-aaaaaaaa: the time slices of a GPU of compute capability 6.1 (Tesla P4) cannot be set: that needs 7.0 (Volta) ` +
-				`or later; take the interval out of the claim's configuration (a retry does not help)`,
+			want: `request "gpu", device gpu-aaaaaaaa: the time-slice interval of a GPU of compute capability 6.1 (Tesla P4) cannot be set: that requires 7.0 (Volta) ` +
+				`or later; take the interval out of the claim's configuration (not retryable)`,
 		},
 		"that the class forbids": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, longConfig), config(fromClass, driverName, lockedConfig)),
 			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig: sharing: is set by the claim, but the DeviceClass says claimOverride: Forbidden; ` +
-				`remove it or use another class (a retry does not help)`,
+				`remove it or use another class (not retryable)`,
 		},
 		"NVIDIA's words under our name": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, nvidiaLong)),
 			want: `request "gpu": opaque configuration of the ResourceClaim: apiVersion: "resource.nvidia.com/v1beta1" is not known; ` +
 				`allowed: gpu.prism.dev/v1alpha1; kind: "GpuConfig" is not known; allowed: GPUConfig, GPUMetricsConfig, ProfilerConfig; ` +
-				`correct it and make the claim anew (a retry does not help)`,
+				`correct it and recreate the claim (not retryable)`,
 		},
 		"NVIDIA's MPS": {
-			source: under(foreignDriver),
-			rc:     allocated(results(result("gpu", "gpu-aaaaaaaa", withDriver(foreignDriver))), config(fromClaim, foreignDriver, nvidiaMPS)),
+			source: under(nvidiaDriver),
+			rc:     allocated(results(result("gpu", "gpu-aaaaaaaa", withDriver(nvidiaDriver))), config(fromClaim, nvidiaDriver, nvidiaMPS)),
 			want: `request "gpu": opaque configuration of the ResourceClaim: GpuConfig: sharing.strategy: MPS is not served by this version of the driver; ` +
-				`allowed: TimeSlicing; correct it and make the claim anew (a retry does not help)`,
+				`allowed: TimeSlicing; correct it and recreate the claim (not retryable)`,
 		},
 		"what NVIDIA's kind has not": {
-			source: under(foreignDriver),
-			rc:     allocated(results(result("gpu", "gpu-aaaaaaaa", withDriver(foreignDriver))), config(fromClass, foreignDriver, nvidiaNonsense)),
-			want: `request "gpu": opaque configuration of the DeviceClass: GpuConfig: turns: is not a field; allowed here: apiVersion, kind, sharing; ` +
-				`correct it and make the claim anew (a retry does not help)`,
+			source: under(nvidiaDriver),
+			rc:     allocated(results(result("gpu", "gpu-aaaaaaaa", withDriver(nvidiaDriver))), config(fromClass, nvidiaDriver, nvidiaNonsense)),
+			want: `request "gpu": opaque configuration of the DeviceClass: GpuConfig: shares: is not a field; allowed here: apiVersion, kind, sharing; ` +
+				`correct it and recreate the claim (not retryable)`,
 		},
 		"NVIDIA's kind for another device": {
-			source: under(foreignDriver),
-			rc:     allocated(results(result("gpu", "gpu-aaaaaaaa", withDriver(foreignDriver))), config(fromClaim, foreignDriver, nvidiaMIG, "gpu")),
+			source: under(nvidiaDriver),
+			rc:     allocated(results(result("gpu", "gpu-aaaaaaaa", withDriver(nvidiaDriver))), config(fromClaim, nvidiaDriver, nvidiaMIG, "gpu")),
 			want: `request "gpu", device gpu-aaaaaaaa: MigDeviceConfig is for a device of type "mig" and not of type "gpu"; ` +
-				`take it out of the ResourceClaim (a retry does not help)`,
+				`take it out of the ResourceClaim (not retryable)`,
 		},
 		"for a share": {
-			source: offering(shared, offers), rc: allocated(results(aShare("gpu", poolB, turnsB, "1")), config(fromClaim, driverName, longConfig)),
-			want: `request "gpu", device gpu-bbbbbbbb-timeslice: GPUConfig.sharing is not for a device of type "timeslice", whose GPU other claims use too: ` +
-				`how they share it is said in the configuration of the node; take it out of the ResourceClaim (a retry does not help)`,
+			source: advertising(shared, timeSlicedLayout), rc: allocated(results(aShare("gpu", poolB, timeSliceB, "1")), config(fromClaim, driverName, longConfig)),
+			want: `request "gpu", device gpu-bbbbbbbb-timeslice: GPUConfig.sharing is not supported for a device of type "timeslice", whose GPU other claims use too: ` +
+				`the node's configuration says how they share it; take it out of the ResourceClaim (not retryable)`,
 		},
-		"for a slice": {
-			source: offering(parts, layout), rc: allocated(results(inA("gpu", "gpu-aaaaaaaa-mig-19-0")), config(fromClaim, driverName, longConfig)),
-			want: `request "gpu", device gpu-aaaaaaaa-mig-19-0: GPUConfig.sharing is not for a MIG device, which is a share of its GPU already; ` +
-				`valid for it is a GPUConfig without sharing; take it out of the ResourceClaim (a retry does not help)`,
+		"for a MIG device": {
+			source: advertising(partitioned, layout), rc: allocated(results(inA("gpu", "gpu-aaaaaaaa-mig-19-0")), config(fromClaim, driverName, longConfig)),
+			want: `request "gpu", device gpu-aaaaaaaa-mig-19-0: GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; ` +
+				`valid for it is a GPUConfig without sharing; take it out of the ResourceClaim (not retryable)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -38,7 +38,7 @@ func one(class, parameters string) string {
 		parameters + `}}]}`
 }
 
-func TestWrittenClaim(t *testing.T) {
+func TestValidator_Claim_ProblemsWithPath(t *testing.T) {
 	t.Parallel()
 	interval := ours(`, "sharing": {"timeSlicing": {"interval": "Long"}}`)
 	const at = "spec.devices.config[0].opaque.parameters: "
@@ -65,35 +65,35 @@ func TestWrittenClaim(t *testing.T) {
 			one("gpu.prism.dev", ours(`, "sharing": {"timeSlicing": {"interval": "Huge"}}`)),
 			at + `request "r": GPUConfig: sharing.timeSlicing.interval: "Huge" is not known; allowed: Default, Short, Medium, Long`,
 		},
-		"a kind that is not served": {
+		"a kind that is not supported": {
 			one("other", `{apiVersion: gpu.prism.dev/v1alpha1, kind: ProfilerConfig}`),
-			at + `request "r": ProfilerConfig is not served by this version of the driver`,
+			at + `request "r": ProfilerConfig is not supported by this version of the driver`,
 		},
-		"a strategy that is not served": {
+		"a strategy that is not supported": {
 			one("other", ours(`, "sharing": {"strategy": "MPS"}`)),
-			at + `request "r": GPUConfig.sharing with strategy MPS is not served by this version of the driver; served is TimeSlicing`,
+			at + `request "r": GPUConfig.sharing with strategy MPS is not supported by this version of the driver; supported values: TimeSlicing`,
 		},
-		"sharing of a slice": {
+		"sharing of a MIG device": {
 			one("mig.gpu.prism.dev", interval),
-			at + `request "r": GPUConfig.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a GPUConfig without sharing`,
+			at + `request "r": GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a GPUConfig without sharing`,
 		},
-		"sharing of a slice of a profile": {
+		"sharing of a MIG device of a profile": {
 			one("mig-1g-24gb-me-all.gpu.prism.dev", interval),
-			at + `request "r": GPUConfig.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a GPUConfig without sharing`,
+			at + `request "r": GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a GPUConfig without sharing`,
 		},
 		"another class of ours":            {one("mig-slow.nvidia.com.gpu.prism.dev", interval), ""},
 		"a class without a driver":         {one("mig-1g-10gb", interval), ""},
 		"the class of a profile of others": {one("mig-1g-10gb.gpu.example.com", interval), ""},
 		"sharing of a MIG device by capacity": {
 			one("by-capacity.gpu.prism.dev", interval),
-			at + `request "r": GPUConfig.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a GPUConfig without sharing`,
+			at + `request "r": GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a GPUConfig without sharing`,
 		},
 		"sharing of a share": {
 			one("timeslice.gpu.prism.dev", interval),
-			at + `request "r": GPUConfig.sharing is not for a device of type "timeslice", whose GPU other claims use too: how they share it is said ` +
-				`in the configuration of the node`,
+			at + `request "r": GPUConfig.sharing is not supported for a device of type "timeslice", whose GPU other claims use too: the node's configuration ` +
+				`says how they share it`,
 		},
-		"of the class alone": {
+		"of the class only": {
 			one("gpu.prism.dev", ours(`, "claimOverride": "Forbidden"`)),
 			at + `request "r": GPUConfig: claimOverride: is set by a ResourceClaim; only a DeviceClass may set it: remove it`,
 		},
@@ -116,19 +116,19 @@ func TestWrittenClaim(t *testing.T) {
 		"all requests": {
 			`{requests: [{name: a, exactly: {deviceClassName: gpu.prism.dev}}, {name: b, exactly: {deviceClassName: mig.gpu.prism.dev}}], ` +
 				`config: [{opaque: {driver: gpu.prism.dev, parameters: ` + interval + `}}]}`,
-			at + `request "b": GPUConfig.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a GPUConfig without sharing`,
+			at + `request "b": GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a GPUConfig without sharing`,
 		},
 		"one alternative can":       {either("mig.gpu.prism.dev", "gpu.prism.dev", "[r]"), ""},
 		"that alternative":          {either("mig.gpu.prism.dev", "gpu.prism.dev", "[r/b]"), ""},
-		"the other alternative":     {either("mig.gpu.prism.dev", "gpu.prism.dev", "[r/a]"), at + `request "r/a": GPUConfig.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a GPUConfig without sharing`},
-		"none of the alternatives":  {either("mig.gpu.prism.dev", "monitor.gpu.prism.dev", "[r]"), at + `request "r/a": GPUConfig.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a GPUConfig without sharing`},
-		"none of all, with a third": {either("monitor.gpu.prism.dev", "mig.gpu.prism.dev", "[]"), at + `request "r/a": GPUConfig.sharing is not for a monitor device, which only shows GPUs that others use`},
+		"the other alternative":     {either("mig.gpu.prism.dev", "gpu.prism.dev", "[r/a]"), at + `request "r/a": GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a GPUConfig without sharing`},
+		"none of the alternatives":  {either("mig.gpu.prism.dev", "monitor.gpu.prism.dev", "[r]"), at + `request "r/a": GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a GPUConfig without sharing`},
+		"none of all, with a third": {either("monitor.gpu.prism.dev", "mig.gpu.prism.dev", "[]"), at + `request "r/a": GPUConfig.sharing is not supported for a monitor device, which only shows GPUs that other claims use`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			spec := &resourceapi.ResourceClaimSpec{}
 			require.NoError(t, yaml.UnmarshalStrict([]byte("devices: "+c.devices), spec))
-			err := Written{Driver: driverName, Class: classes}.Claim("spec", spec)
+			err := Validator{Driver: driverName, Class: classes}.Claim("spec", spec)
 			if c.want == "" {
 				assert.NoError(t, err)
 				return
@@ -138,24 +138,24 @@ func TestWrittenClaim(t *testing.T) {
 	}
 }
 
-func TestWrittenClass(t *testing.T) {
+func TestValidator_DeviceClass_ProblemsWithPath(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
 		"locked": "", "wrong": "spec.config[1].opaque.parameters: GPUConfig: interval: is not a field; allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride",
 	} {
-		err := Written{Driver: driverName}.DeviceClass(name, &classes(name).Spec)
+		err := Validator{Driver: driverName}.DeviceClass(name, &classes(name).Spec)
 		if want == "" {
 			assert.NoError(t, err)
 		} else {
 			assert.EqualError(t, err, want)
 		}
 	}
-	assert.EqualError(t, Written{Driver: driverName}.DeviceClass("mig.gpu.prism.dev", &classes("locked").Spec),
-		"spec.config[1].opaque.parameters: GPUConfig.sharing is not for a MIG device, which is a share of its GPU already; valid for it is a GPUConfig without sharing")
+	assert.EqualError(t, Validator{Driver: driverName}.DeviceClass("mig.gpu.prism.dev", &classes("locked").Spec),
+		"spec.config[1].opaque.parameters: GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a GPUConfig without sharing")
 }
 
 // Under the name of NVIDIA's driver its own kinds pass, each for devices of its type.
-func TestWrittenForNVIDIA(t *testing.T) {
+func TestValidator_NVIDIAKinds_CheckedUnderItsName(t *testing.T) {
 	t.Parallel()
 	of := func(class, kind string) *resourceapi.ResourceClaimSpec {
 		spec := &resourceapi.ResourceClaimSpec{}
@@ -163,7 +163,7 @@ func TestWrittenForNVIDIA(t *testing.T) {
 			`config: [{requests: [r], opaque: {driver: gpu.nvidia.com, parameters: {apiVersion: resource.nvidia.com/v1beta1, kind: `+kind+`}}}]}`), spec))
 		return spec
 	}
-	w := Written{Driver: "gpu.nvidia.com"}
+	w := Validator{Driver: "gpu.nvidia.com"}
 	assert.NoError(t, w.Claim("spec", of("gpu.nvidia.com", "GpuConfig")))
 	assert.NoError(t, w.Claim("spec", of("mig.nvidia.com", "MigDeviceConfig")))
 	assert.EqualError(t, w.Claim("spec.spec", of("gpu.nvidia.com", "MigDeviceConfig")),

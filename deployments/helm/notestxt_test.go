@@ -8,40 +8,40 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// notes is what helm tells who installs the chart.
+// notes are what helm prints at an installation.
 func notes(t *testing.T, args ...string) string {
 	t.Helper()
 	all := append([]string{"install", release, "prism", "--namespace", namespace, "--dry-run=client"}, args...)
-	told, complaint, err := helm(t, all...)
+	printed, complaint, err := helm(t, all...)
 	require.NoError(t, err, complaint)
-	_, told, found := strings.Cut(told, "\nNOTES:\n")
+	_, printed, found := strings.Cut(printed, "\nNOTES:\n")
 	require.True(t, found, "no notes")
-	return told
+	return printed
 }
 
-// TestChartNotes: what is said of changes is what the plugin does, and every class that is named is made.
+// TestChartNotes: the notes describe what the plugin does, and every class in them exists.
 func TestChartNotes(t *testing.T) {
 	for set, want := range map[string]string{
-		"config.map.a=x":                         "What each GPU is offered as is in ConfigMap prism-system/prism-config.\nChanges of it are applied as they come",
-		"config.map.a=x,config.default=a":        "What each GPU is offered as is in ConfigMap prism-system/prism-config, key a.\nChanges of it are applied as they come",
-		"config.name=nodes":                      "What each GPU is offered as is in ConfigMap prism-system/nodes.\nChanges of it are applied as they come",
-		"config.create=true":                     "What each GPU is offered as is in ConfigMap prism-system/prism-config.\nChanges of it are applied as they come",
-		"driverName=gpu.nvidia.com":              "Every GPU is offered whole.",
-		"deviceClasses.create=false":             "Every GPU is offered whole.",
-		"config.map.a=x,controller.enabled=true": "or with resources.limits of nvidia.com/gpu: Deployment prism-controller gives\nwhole GPUs that name, unless a node has it from a device plugin",
+		"config.map.a=x":                         "The layout of each GPU is configured in ConfigMap prism-system/prism-config.\nChanges are applied without restart",
+		"config.map.a=x,config.default=a":        "The layout of each GPU is configured in ConfigMap prism-system/prism-config, key a.\nChanges are applied without restart",
+		"config.name=nodes":                      "The layout of each GPU is configured in ConfigMap prism-system/nodes.\nChanges are applied without restart",
+		"config.create=true":                     "The layout of each GPU is configured in ConfigMap prism-system/prism-config.\nChanges are applied without restart",
+		"driverName=gpu.nvidia.com":              "Every GPU is advertised whole.",
+		"deviceClasses.create=false":             "Every GPU is advertised whole.",
+		"config.map.a=x,controller.enabled=true": "or by extended resource, with resources.limits of nvidia.com/gpu: Deployment prism-controller\nmaps that name to whole GPUs, unless a node has it from a device plugin",
 		"logVerbosity=2":                         "To turn it off, set\ncontroller.gpuExtendedResource=Never.",
-		"controller.gpuExtendedResource=Always":  "whole GPUs that name. To turn it off",
+		"controller.gpuExtendedResource=Always":  "maps that name to whole GPUs. To turn it off",
 		"kubeletPlugin.nodeSelector.gpus=prism":  "The plugin runs on every node that matches gpus=prism,kubernetes.io/os=linux,\nand is idle where there is no NVIDIA GPU.",
 		"kubeletPlugin.nodeSelector=null":        "The plugin runs on every node that matches anything,\nand is idle",
 	} {
 		t.Run(set, func(t *testing.T) {
 			t.Parallel()
-			told := notes(t, "--set", set)
-			assert.Contains(t, told, want)
-			for _, wrong := range []string{"rollout restart", "at start", "starts them anew"} {
-				assert.NotContains(t, told, wrong)
+			printed := notes(t, "--set", set)
+			assert.Contains(t, printed, want)
+			for _, wrong := range []string{"rollout restart", "at start", "restarts"} {
+				assert.NotContains(t, printed, wrong)
 			}
-			_, named, found := strings.Cut(told, "kubectl get deviceclass ")
+			_, named, found := strings.Cut(printed, "kubectl get deviceclass ")
 			named, _, _ = strings.Cut(named, "\n")
 			if strings.HasPrefix(named, "-o") || !found {
 				return
@@ -62,10 +62,10 @@ func TestChartNotes(t *testing.T) {
 
 // TestChartNotes_Labels: the labels that NOTES name keep the plugin off nodes without a GPU.
 func TestChartNotes_Labels(t *testing.T) {
-	told := notes(t)
+	printed := notes(t)
 	for _, label := range []string{"nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present"} {
 		set := "kubeletPlugin.nodeSelector." + strings.ReplaceAll(label, ".", `\.`) + "=true"
-		require.Contains(t, told, "--set-string '"+set+"'")
+		require.Contains(t, printed, "--set-string '"+set+"'")
 		selector := dig(t, parse(t, render(t, "--set-string", set)).only(t, "DaemonSet"), "spec", "template", "spec", "nodeSelector")
 		assert.Equal(t, map[string]any{"kubernetes.io/os": "linux", label: "true"}, selector)
 	}

@@ -37,8 +37,8 @@ func newCapacityScheduler(t *testing.T, n *gpu.Node, layout gpu.Layout) *schedul
 }
 
 // everyWay advertises all GPUs whole, time-sliced and in every MIG profile.
-func everyWay(n *gpu.Node) gpu.Layout {
-	return turns(n, 2, andWhole, func(o *gpu.Offer) { o.MIG = n.GPUs[0].MIG.ProfileNames() })
+func everyMode(n *gpu.Node) gpu.Layout {
+	return timeSliced(n, 2, andWhole, func(o *gpu.Offer) { o.MIG = n.GPUs[0].MIG.ProfileNames() })
 }
 
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,31}$`)
@@ -76,7 +76,7 @@ func TestByCapacity_WholeAndTimeSliced_NoCapacityOfTheDomain(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
 		n := migNode(t, board, 2)
-		for _, slice := range append(poolsOf(n, everyWay(n)), slicesOf(n)...) {
+		for _, slice := range append(poolsOf(n, everyMode(n)), slicesOf(n)...) {
 			for _, d := range slice.Spec.Devices {
 				var own []string
 				for name := range d.Capacity {
@@ -95,7 +95,7 @@ func TestByCapacity_WholeAndTimeSliced_NoCapacityOfTheDomain(t *testing.T) {
 	}
 }
 
-// TestByCapacity_Profile_AllocatesOnlyThat gives as many devices as the class with a selector does, all of the profile, without CEL.
+// TestByCapacity_Profile_AllocatesOnlyThat allocates as many devices as the class with a selector does, all of the profile, without CEL.
 func TestByCapacity_Profile_AllocatesOnlyThat(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
@@ -103,7 +103,7 @@ func TestByCapacity_Profile_AllocatesOnlyThat(t *testing.T) {
 			t.Parallel()
 			n := migNode(t, board, 2)
 			for _, p := range n.GPUs[0].MIG.Profiles {
-				s, selected := newCapacityScheduler(t, n, everyWay(n)), newScheduler(t, n)
+				s, selected := newCapacityScheduler(t, n, everyMode(n)), newScheduler(t, n)
 				selected.slices = s.slices
 				assert.Nil(t, s.allocate(byCapacity(publish.ProfileCapacity(p.Name), "2")), "a device is one")
 				count := 0
@@ -115,13 +115,13 @@ func TestByCapacity_Profile_AllocatesOnlyThat(t *testing.T) {
 				assert.Positive(t, count, p.Name)
 				assert.Nil(t, selected.allocate(request("mig.gpu.prism.dev", 1, profileIs(p.Name))), p.Name)
 			}
-			assert.Nil(t, newCapacityScheduler(t, n, everyWay(n)).allocate(byCapacity("p9g999gb", "1")))
+			assert.Nil(t, newCapacityScheduler(t, n, everyMode(n)).allocate(byCapacity("p9g999gb", "1")))
 		})
 	}
 }
 
-// TestJointlyAllocatable_ByCapacity: the sets that can be allocated are exact by capacity too.
-func TestJointlyAllocatable_ByCapacity(t *testing.T) {
+// TestByCapacity_AllocatableSets_AsHardware: the sets that can be allocated are exact by capacity too.
+func TestByCapacity_AllocatableSets_AsHardware(t *testing.T) {
 	t.Parallel()
 	testJointly(t, func(d gpu.Device) resourceapi.ExactDeviceRequest {
 		mig, isMIG := d.(gpu.MIGDevice)
@@ -148,7 +148,7 @@ func TestByCapacity_MIGMemory_LeastThatFits(t *testing.T) {
 			thresholds = append(thresholds, p.Capacity.MemoryBytes, p.Capacity.MemoryBytes+1)
 		}
 		for _, wanted := range thresholds {
-			s := newCapacityScheduler(t, n, everyWay(n))
+			s := newCapacityScheduler(t, n, everyMode(n))
 			got := s.allocate(byCapacity(publish.CapMIGMemory, fmt.Sprint(wanted)))
 			i := slices.IndexFunc(profiles, func(p gpu.MIGProfile) bool { return p.Capacity.MemoryBytes >= wanted })
 			if i < 0 {
@@ -161,12 +161,12 @@ func TestByCapacity_MIGMemory_LeastThatFits(t *testing.T) {
 	}
 }
 
-// TestByCapacity_NoMIGDevice_Waits: whole GPUs and time-sliced ones have enough memory and are not given.
+// TestByCapacity_NoMIGDevice_Waits: whole GPUs and time-sliced ones have enough memory and are not allocated.
 func TestByCapacity_NoMIGDevice_Waits(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
 		n := migNode(t, board, 2)
-		s := newCapacityScheduler(t, n, turns(n, 2, andWhole))
+		s := newCapacityScheduler(t, n, timeSliced(n, 2, andWhole))
 		assert.Nil(t, s.allocate(byCapacity(publish.CapMIGMemory, "1")), board)
 		for _, p := range n.GPUs[0].MIG.Profiles {
 			assert.Nil(t, s.allocate(byCapacity(publish.ProfileCapacity(p.Name), "1")), board)
@@ -178,7 +178,7 @@ func TestByCapacity_NoMIGDevice_Waits(t *testing.T) {
 // memory what it requests.
 func TestByCapacity_SharedStaticMIGDevice_OneShare(t *testing.T) {
 	t.Parallel()
-	n, layout := sharedSlice(t)
+	n, layout := sharedMIGDevice(t)
 	name := func(start int) []string { return []string{fmt.Sprintf("gpu-%s-mig-9-%d", n.GPUs[0].ID, start)} }
 	withCEL := newScheduler(t, n)
 
@@ -186,7 +186,7 @@ func TestByCapacity_SharedStaticMIGDevice_OneShare(t *testing.T) {
 	assert.Equal(t, name(4), s.allocate(byCapacity("p3g40gb", "1")))
 	s.cache = withCEL.cache
 	assert.Equal(t, name(4), s.allocate(request("mig.gpu.prism.dev", 1)))
-	assert.Equal(t, name(0), s.allocate(byCapacity("p3g40gb", "1")), "both shares are given; the other placement is for one claim")
+	assert.Equal(t, name(0), s.allocate(byCapacity("p3g40gb", "1")), "both shares are allocated; the other placement is for one claim")
 	assert.Nil(t, s.allocate(byCapacity("p3g40gb", "1")))
 
 	s = newCapacityScheduler(t, n, layout)

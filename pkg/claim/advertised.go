@@ -1,0 +1,150 @@
+package claim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// advertised is what a node advertises at one moment.
+type advertised struct {
+	source Source
+	node   *gpu.Node
+	layout gpu.Layout
+	// standby: another process may advertise something else by now.
+	standby bool
+}
+
+// result resolves one of our allocation results, and returns the family of its device.
+func (a advertised) result(r *resourceapi.DeviceRequestAllocationResult) (*Result, Family, error) {
+	device, err := a.device(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	family := a.source.family(device.Type())
+	if family == nil {
+		return nil, nil, a.changed(r, "devices of type %q are not supported by this version of the driver", device.Type())
+	}
+	resolved := &Result{Request: r.Request, Pool: r.Pool, Admin: r.AdminAccess != nil && *r.AdminAccess, Device: device}
+	if r.ShareID != nil {
+		resolved.ShareID = string(*r.ShareID)
+	}
+	for name, quantity := range r.ConsumedCapacity {
+		if resolved.Consumed == nil {
+			resolved.Consumed = map[string]string{}
+		}
+		resolved.Consumed[string(name)] = quantity.String()
+	}
+	return resolved, family, family.Admit(resolved, a.source.Driver)
+}
+
+// device finds an allocated device among those that are advertised.
+func (a advertised) device(r *resourceapi.DeviceRequestAllocationResult) (gpu.Device, error) {
+	if node := a.source.NodeName; r.Pool != node && !strings.HasPrefix(r.Pool, node+"/") {
+		return nil, refusal(r, againFix, "it is in pool %q, which is not of node %s", r.Pool, node)
+	}
+	if r.Pool == (gpu.Monitor{}).Pool(a.source.NodeName) {
+		return a.monitor(r)
+	}
+	for i := range a.node.GPUs {
+		g := &a.node.GPUs[i]
+		if !of(r.Device, g) {
+			continue
+		}
+		offer := a.layout.Of(g)
+		for _, d := range offer.Devices(g) {
+			if string(d.Name()) != r.Device {
+				continue
+			}
+			if pool := offer.Pool(a.source.NodeName, g); pool != r.Pool {
+				return nil, a.changed(r, "it was allocated from pool %q, and is in pool %q since the node's configuration changed", r.Pool, pool)
+			}
+			return d, nil
+		}
+		return nil, a.absent(r, g, offer)
+	}
+	return nil, a.missing(r)
+}
+
+// of reports whether a device name is of that GPU.
+func of(device string, g *gpu.GPU) bool {
+	whole := string(gpu.Whole{GPU: g}.Name())
+	return device == whole || strings.HasPrefix(device, whole+"-")
+}
+
+// absent refuses a device that its GPU, which is there, does not advertise, and names what it advertises.
+func (a advertised) absent(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU, offer gpu.Offer) error {
+	why := "the node's configuration, or what is on the GPU, has changed"
+	for _, family := range a.source.families() {
+		knows, ok := family.(Absences)
+		if !ok {
+			continue
+		}
+		cause, refused := knows.Absent(r, g)
+		if refused != nil {
+			return refused
+		}
+		if cause != "" {
+			why = cause
+		}
+	}
+	var has []string
+	for _, d := range offer.Devices(g) {
+		what := strings.TrimSpace(fmt.Sprintf("%s %s", d.Type(), d.ProfileName()))
+		if !slices.Contains(has, what) {
+			has = append(has, what)
+		}
+	}
+	return a.changed(r, "GPU %s does not advertise it now: %s; it advertises: %s", g.UUID, why, strings.Join(has, ", "))
+}
+
+// againFix is the advice where another allocation helps.
+const againFix = "delete the pod so that it is scheduled again"
+
+// changed refuses a device that the layout does not have, or not there. The layout of a process on standby may be an old one.
+func (a advertised) changed(r *resourceapi.DeviceRequestAllocationResult, cause string, args ...any) error {
+	if a.standby {
+		return passing(r, "wait until the update of the plugin on this node is complete; if this stays, "+againFix, cause, args...)
+	}
+	return refusal(r, againFix, cause, args...)
+}
+
+// refusal is one that stays as long as the claim is as it is.
+func refusal(r *resourceapi.DeviceRequestAllocationResult, fix, cause string, args ...any) error {
+	return &Refusal{Request: r.Request, Device: r.Device, Cause: fmt.Sprintf(cause, args...), Fix: fix}
+}
+
+// passing is a refusal that may go away by itself.
+func passing(r *resourceapi.DeviceRequestAllocationResult, fix, cause string, args ...any) error {
+	return &Refusal{Request: r.Request, Device: r.Device, Cause: fmt.Sprintf(cause, args...), Fix: fix, Transient: true}
+}
+
+// missing says why the GPU of an allocated device is not there.
+func (a advertised) missing(r *resourceapi.DeviceRequestAllocationResult) error {
+	node := a.source.NodeName
+	if a.node.Driver.Version == "" {
+		return passing(r, "install or load the NVIDIA driver on the node", "no NVIDIA driver is loaded on node %s", node)
+	}
+	for i := range a.node.Faults {
+		fault := &a.node.Faults[i]
+		if names(r.Device, fault.UUID) {
+			return passing(r, "reset the GPU or drain the node", "GPU %s of node %s does not answer: %v", fault.UUID, node, fault.Err)
+		}
+	}
+	return passing(r, "if it does not come back, "+againFix, "node %s does not advertise this device now", node)
+}
+
+// names reports whether a device name is of that GPU. A GPU that does not answer has no ID: how many digits of its UUID its
+// names carry is not known, but they are at least the shortest that a GPU alone would get.
+func names(device string, uuid gpu.UUID) bool {
+	if uuid == "" {
+		return false
+	}
+	alone := []gpu.GPU{{UUID: uuid}}
+	gpu.AssignIDs(alone)
+	return strings.HasPrefix(device, string(gpu.Whole{GPU: &alone[0]}.Name()))
+}

@@ -1,0 +1,53 @@
+package claim
+
+import (
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Family is how allocation results of one type of device are planned. Each has a file of its own. What it refuses is a *Refusal.
+type Family interface {
+	// Type is the type of the devices; the other methods get no devices of another one.
+	Type() gpu.DeviceType
+	// HasClass reports whether a DeviceClass is, by its name, one of the driver's that selects only devices of the family.
+	HasClass(class, driver string) bool
+	// Supports returns an error that names what of one opaque configuration of a claim or class the devices cannot have. kind is the
+	// configuration's as it was written.
+	Supports(kind string, config v1alpha1.Config) error
+	// Admit refuses a result that the devices are not for, whatever its options are.
+	Admit(r *Result, driver string) error
+	// Plan adds the preconditions and steps of an admitted result to the plan. offer is what its GPU is advertised as.
+	Plan(p *Plan, r *Result, options Options, offer gpu.Offer) error
+	// Resource names the extended resource that requests a share of the device; empty where none does.
+	Resource(d gpu.Device, offer gpu.Offer) string
+}
+
+// Absences is implemented by a Family that knows why a device of its own is not advertised.
+type Absences interface {
+	// Absent returns a refusal, or else a cause that replaces the general one; neither for a device of another family.
+	Absent(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU) (cause string, refused error)
+}
+
+// Families are those of this package. Steps are made in their order.
+func Families() []Family { return []Family{whole{}, timeSlice{}, mig{}, monitor{}} }
+
+// families are those that claims are planned with.
+func (s Source) families() []Family {
+	if s.Families == nil {
+		return Families()
+	}
+	return s.Families
+}
+
+// family is the one of a type of device, nil for a type that none is for.
+func (s Source) family(device gpu.DeviceType) Family {
+	families := s.families()
+	if i := slices.IndexFunc(families, func(f Family) bool { return f.Type() == device }); i >= 0 {
+		return families[i]
+	}
+	return nil
+}

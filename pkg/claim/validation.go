@@ -1,0 +1,188 @@
+package claim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+)
+
+// Validator checks the opaque configuration of claims and classes when they are written, before anything is allocated: what it refuses,
+// Resolve refuses too, but for what a class sets without effect for claims with admin access. What depends on the device that is allocated
+// is left to Resolve.
+type Validator struct {
+	// Driver is this driver's name. Configuration for other drivers is left out.
+	Driver string
+	// Class returns a DeviceClass, nil for one that is not known. It may be nil.
+	Class func(name string) *resourceapi.DeviceClass
+	// Families are what configuration is checked against; nil: those of this package.
+	Families []Family
+}
+
+// source reads configuration as it is read when a claim is prepared.
+func (v Validator) source() Source { return Source{Driver: v.Driver, Families: v.Families} }
+
+// Claim checks the configuration in the spec of a claim or of a template. path leads to that spec in the object: "spec", "spec.spec".
+// The error joins what is wrong, each with the path and the request that it is about.
+func (v Validator) Claim(path string, spec *resourceapi.ResourceClaimSpec) error {
+	requests := v.requests(spec.Devices.Requests)
+	var problems []error
+	for i := range spec.Devices.Config {
+		config := &spec.Devices.Config[i]
+		if config.Opaque == nil || config.Opaque.Driver != v.Driver {
+			continue
+		}
+		at := fmt.Sprintf("%s.devices.config[%d].opaque.parameters", path, i)
+		for _, problem := range v.claimConfig(config, requests) {
+			problems = append(problems, fmt.Errorf("%s: %w", at, problem))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// DeviceClass checks the configuration in the spec of a class of that name. The error is as that of Claim.
+func (v Validator) DeviceClass(name string, spec *resourceapi.DeviceClassSpec) error {
+	var problems []error
+	for i := range spec.Config {
+		opaque := spec.Config[i].Opaque
+		if opaque == nil || opaque.Driver != v.Driver {
+			continue
+		}
+		read, err := v.source().read(opaque.Parameters.Raw)
+		if err == nil {
+			err = read.unsupported(v.familyOf(name))
+		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("spec.config[%d].opaque.parameters: %w", i, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// asked is a request, or one of the alternatives of a request.
+type asked struct {
+	// name is "<request>" or "<request>/<alternative>", parent the request's.
+	name, parent string
+	class        string
+	// family is that of the devices of the class, nil where it is not known.
+	family Family
+	admin  bool
+}
+
+// in reports whether a list of requests has it; without a list all are meant.
+func (r asked) in(listed []string) bool {
+	return len(listed) == 0 || slices.Contains(listed, r.name) || slices.Contains(listed, r.parent)
+}
+
+// requests lists what is asked for, in the order of the spec.
+func (v Validator) requests(requests []resourceapi.DeviceRequest) []asked {
+	var all []asked
+	for i := range requests {
+		r := &requests[i]
+		if e := r.Exactly; e != nil {
+			all = append(all, asked{
+				name: r.Name, parent: r.Name, class: e.DeviceClassName, family: v.familyOf(e.DeviceClassName), admin: e.AdminAccess != nil && *e.AdminAccess,
+			})
+		}
+		for _, sub := range r.FirstAvailable {
+			all = append(all, asked{name: r.Name + "/" + sub.Name, parent: r.Name, class: sub.DeviceClassName, family: v.familyOf(sub.DeviceClassName)})
+		}
+	}
+	return all
+}
+
+// familyOf is the family of the devices of a class that has one of the names that the driver's classes have, else nil.
+func (v Validator) familyOf(class string) Family {
+	for _, family := range v.source().families() {
+		if family.HasClass(class, v.Driver) {
+			return family
+		}
+	}
+	return nil
+}
+
+// claimConfig checks one configuration for all requests that it is for. Of alternatives one that can have it is enough.
+func (v Validator) claimConfig(config *resourceapi.DeviceClaimConfiguration, requests []asked) []error {
+	about := func(name string, err error) error {
+		if name == "" {
+			return err
+		}
+		return fmt.Errorf("request %q: %w", name, err)
+	}
+	read, err := v.source().read(config.Opaque.Parameters.Raw)
+	if err != nil {
+		return []error{about(strings.Join(config.Requests, ", "), err)}
+	}
+	refused, possible := map[string]error{}, map[string]bool{}
+	var order []string
+	for _, r := range requests {
+		if !r.in(config.Requests) {
+			continue
+		}
+		if !slices.Contains(order, r.parent) {
+			order = append(order, r.parent)
+		}
+		switch err := v.refuses(r, read, len(config.Requests) == 0); {
+		case err == nil:
+			possible[r.parent] = true
+		case refused[r.parent] == nil:
+			refused[r.parent] = about(r.name, err)
+		}
+	}
+	var problems []error
+	for _, name := range order {
+		if !possible[name] {
+			problems = append(problems, refused[name])
+		}
+	}
+	return problems
+}
+
+// refuses says why a request cannot have a configuration of its claim, as a result is refused when a claim is prepared.
+func (v Validator) refuses(r asked, read option, forAll bool) error {
+	if forAll && r.family != nil && !read.fits(r.family.Type()) {
+		return nil // for those of its type among all
+	}
+	if err := read.unsupported(r.family); err != nil {
+		return err
+	}
+	claimed, err := Options{}.with(read.config, v1alpha1.FromClaim)
+	if err == nil && r.admin {
+		err = claimed.forbidden()
+	}
+	if err != nil {
+		return err
+	}
+	_, err = v.ofClass(r.class).with(read.config, v1alpha1.FromClaim)
+	return err
+}
+
+// ofClass is what a class sets; nothing where the class is not known or wrong itself.
+func (v Validator) ofClass(name string) Options {
+	var merged Options
+	if v.Class == nil {
+		return merged
+	}
+	class := v.Class(name)
+	if class == nil {
+		return merged
+	}
+	for i := range class.Spec.Config {
+		opaque := class.Spec.Config[i].Opaque
+		if opaque == nil || opaque.Driver != v.Driver {
+			continue
+		}
+		read, err := v.source().read(opaque.Parameters.Raw)
+		if err != nil {
+			continue
+		}
+		if both, err := merged.with(read.config, v1alpha1.FromClass); err == nil {
+			merged = both
+		}
+	}
+	return merged
+}

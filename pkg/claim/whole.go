@@ -1,0 +1,88 @@
+package claim
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// StepInterval is the kind of the step that sets the time-slice interval of a GPU.
+const StepInterval = "interval"
+
+// Interval is the Args of a step of kind StepInterval.
+type Interval struct {
+	Interval gpu.Interval `json:"interval"`
+}
+
+// ParseInterval reads the Args of a step of kind StepInterval.
+func ParseInterval(args json.RawMessage) (i Interval, err error) {
+	if err := json.Unmarshal(args, &i); err != nil {
+		return i, fmt.Errorf("reading the arguments of step %s: %w", StepInterval, err)
+	}
+	return i, nil
+}
+
+// whole plans GPUs that are exclusive to a claim.
+type whole struct{}
+
+// Type is gpu.TypeGPU.
+func (whole) Type() gpu.DeviceType { return gpu.TypeGPU }
+
+// HasClass knows <driver>.
+func (whole) HasClass(class, driver string) bool { return class == driver }
+
+// Supports what this version does.
+func (whole) Supports(kind string, config v1alpha1.Config) error { return supported(kind, config) }
+
+// Admit refuses nothing.
+func (whole) Admit(*Result, string) error { return nil }
+
+// Plan turns the GPU's MIG mode off where it may be on, and sets the time-slice interval of the claim's configuration.
+func (whole) Plan(p *Plan, r *Result, options Options, offer gpu.Offer) error {
+	p.withoutMIG(r, offer)
+	if !options.setInterval() {
+		return nil
+	}
+	const fix = "take the interval out of the claim's configuration"
+	g := r.Device.Parent()
+	switch {
+	case r.Admin:
+		return r.refuse(fix, adminInterval)
+	case !settable(g):
+		return r.refuse(fix, "the time-slice interval of a GPU of compute capability %s (%s) cannot be set: that requires 7.0 (Volta) or later",
+			g.Product.ComputeCapability, g.Product.Name)
+	}
+	args, err := json.Marshal(Interval{Interval: gpu.Interval(*options.GPU.Sharing.TimeSlicing.Interval)})
+	if err != nil {
+		return err
+	}
+	p.Steps = append(p.Steps, Step{Kind: StepInterval, Target: g.UUID, Device: r.Device.Name(), Args: args})
+	return nil
+}
+
+// Resource is none: a whole GPU has no shares.
+func (whole) Resource(gpu.Device, gpu.Offer) string { return "" }
+
+// adminInterval is why a claim with admin access sets no interval.
+const adminInterval = "a time-slice interval cannot be set with adminAccess: nothing about a GPU is changed for such a claim"
+
+// withoutMIG adds that the result's GPU is not in MIG mode, where it may be: it is also advertised as MIG devices, or was seen in MIG mode.
+func (p *Plan) withoutMIG(r *Result, offer gpu.Offer) {
+	if g := r.Device.Parent(); !r.Admin && g.MIG != nil && (offer.Partitioned() || g.MIG.Mode.Enabled) {
+		p.need(Need{Kind: NeedWhole, Target: g.UUID})
+	}
+}
+
+// volta is the first compute capability whose time-slice interval can be set.
+const volta = 7
+
+// settable reports whether the driver can set a GPU's time-slice interval. It is tried where the driver does not report what the GPU is.
+func settable(g *gpu.GPU) bool {
+	major, _, _ := strings.Cut(g.Product.ComputeCapability, ".")
+	n, err := strconv.Atoi(major)
+	return err != nil || n >= volta
+}

@@ -1,0 +1,98 @@
+// Package events lists the reasons of all Events that Prism writes, with what they mean and what an operator does about them. It imports
+// nothing: the plugin, the controller and the reference documentation use the same table.
+package events
+
+// Reasons of Events of a Node, written by the kubelet plugin.
+const (
+	AllocationConflict           = "AllocationConflict"
+	AllocationConflictResolved   = "AllocationConflictResolved"
+	CheckpointCorrupted          = "CheckpointCorrupted"
+	DeviceNodesMissing           = "DeviceNodesMissing"
+	GPULayoutChangePending       = "GPULayoutChangePending"
+	GPUUnhealthy                 = "GPUUnhealthy"
+	GarbageCollected             = "GarbageCollected"
+	GarbageCollectionFailed      = "GarbageCollectionFailed"
+	LayoutStateUnreadable        = "LayoutStateUnreadable"
+	MIGModeMismatch              = "MIGModeMismatch"
+	NVIDIADriverAvailable        = "NVIDIADriverAvailable"
+	NVIDIADriverUnavailable      = "NVIDIADriverUnavailable"
+	NodeConfigAccepted           = "NodeConfigAccepted"
+	NodeConfigInvalid            = "NodeConfigInvalid"
+	NodeConfigUnavailable        = "NodeConfigUnavailable"
+	PartitionableDevicesDisabled = "PartitionableDevicesDisabled"
+	PartitionableDevicesUnknown  = "PartitionableDevicesUnknown"
+	ResourceSliceFieldsDropped   = "ResourceSliceFieldsDropped"
+	RestartRequired              = "RestartRequired"
+	SharedCountersUnsupported    = "SharedCountersUnsupported"
+	TimeSliceIntervalNotSet      = "TimeSliceIntervalNotSet"
+)
+
+// Reasons of Events of the controller's ConfigMap. NodeConfigInvalid is one of them too.
+const (
+	DeviceClassNameTaken         = "DeviceClassNameTaken"
+	DevicePluginCapacity         = "DevicePluginCapacity"
+	ExtendedResourcesOverlap     = "ExtendedResourcesOverlap"
+	ExtendedResourcesUnsupported = "ExtendedResourcesUnsupported"
+	TooManyMIGProfiles           = "TooManyMIGProfiles"
+)
+
+// Actions are what was being done when an Event was written.
+const (
+	ActionConfigure = "Configure"
+	ActionDetect    = "Detect"
+	ActionDiscover  = "Discover"
+	ActionPrepare   = "Prepare"
+	ActionPublish   = "Publish"
+	ActionReconcile = "Reconcile"
+	ActionRecover   = "Recover"
+)
+
+// Event describes the Events with one reason.
+type Event struct {
+	Reason string
+	// Warning is false for an Event of type Normal.
+	Warning bool
+	// About is the kind of the object that it is about: Node or ConfigMap.
+	About string
+	// Meaning says when it is written, Fix what an operator does; empty where nothing has to be done.
+	Meaning, Fix string
+}
+
+const (
+	node      = "Node"
+	configMap = "ConfigMap"
+)
+
+// All lists every Event in the order of the reasons.
+func All() []Event {
+	return append(ofPlugin(), ofController()...)
+}
+
+func ofController() []Event {
+	return []Event{
+		{
+			DeviceClassNameTaken, true, configMap, "A DeviceClass that the controller would create exists already and belongs to something else.",
+			"Delete or rename that DeviceClass, or choose another resource name.",
+		},
+		{
+			DevicePluginCapacity, true, configMap, "Nodes have nvidia.com/gpu from a device plugin, so whole GPUs of Prism do not get that name.",
+			"Remove the device plugin, or set the chart value for the resource name to Never.",
+		},
+		{
+			ExtendedResourcesOverlap, true, configMap, "Two extended resource names request the same devices.",
+			"Give the GPUs of the entries different names.",
+		},
+		{
+			ExtendedResourcesUnsupported, true, configMap, "The API server does not store extended resource names of DeviceClasses.",
+			"Turn on the feature gate DRAExtendedResource, or request devices by ResourceClaims.",
+		},
+		{
+			NodeConfigInvalid, true, configMap, "An entry of the ConfigMap cannot be read; the DeviceClasses of its last valid content stay.",
+			"Correct the entry that the Event names.",
+		},
+		{
+			TooManyMIGProfiles, true, configMap, "Nodes publish more MIG profiles than there are on all GPUs; the rest get no DeviceClass.",
+			"Find the ResourceSlices with unknown profiles and the component that writes them.",
+		},
+	}
+}

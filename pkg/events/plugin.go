@@ -1,0 +1,82 @@
+package events
+
+func ofPlugin() []Event {
+	return append([]Event{
+		{
+			AllocationConflict, true, node, "A device plugin or NVIDIA's DRA driver allocates the GPUs of the node too; new claims get none of them.",
+			"Remove it from the node, or keep Prism off the node with the chart value kubeletPlugin.affinity.",
+		},
+		{AllocationConflictResolved, false, node, "Nothing else allocates the GPUs any more.", ""},
+		{
+			CheckpointCorrupted, true, node, "The record of a claim could not be read and was set aside; other claims are not affected.",
+			"Delete the pod of the claim, so that it is prepared again; check the filesystem of the kubelet's directory.",
+		},
+		{
+			DeviceNodesMissing, true, node, "Device nodes that a flag of the node's configuration adds to containers are missing.",
+			"Load the kernel module that the Event names, or turn the flag off.",
+		},
+		{
+			GPULayoutChangePending, true, node, "A GPU waits for more than 10 minutes for devices to be released before its new layout is advertised.",
+			"Delete the pods that use the named devices, or wait.",
+		},
+		{GPUUnhealthy, true, node, "A GPU does not respond and is not advertised.", "Reset the GPU or drain the node."},
+		{GarbageCollected, false, node, "Records, CDI specs or hardware effects that no claim owns were removed.", ""},
+		{
+			GarbageCollectionFailed, true, node, "What no claim owns could not be found or removed; it is retried.",
+			"Act on the cause in the text if it stays.",
+		},
+	}, configuration()...)
+}
+
+// configuration are the Events about what the GPUs of a node are advertised as.
+func configuration() []Event {
+	return append([]Event{
+		{
+			LayoutStateUnreadable, true, node, "The file that keeps the advertised layout over restarts cannot be read; free GPUs may change their layout at once.",
+			"Check the filesystem of the plugin's directory.",
+		},
+		{
+			MIGModeMismatch, true, node, "A GPU advertises no device: its MIG mode does not allow its configuration and changes only with a reset.",
+			"Drain the node and set the MIG mode as the Event says.",
+		},
+		{NVIDIADriverAvailable, false, node, "The NVIDIA driver responds again.", ""},
+		{NVIDIADriverUnavailable, true, node, "The NVIDIA driver does not respond; no GPU is advertised.", "Install or load the NVIDIA driver."},
+		{NodeConfigAccepted, false, node, "The node's configuration is valid again; GPUs change to it as they become free.", ""},
+		{
+			NodeConfigInvalid, true, node, "The node's configuration, or a part of it, is invalid or does not fit the GPUs; the last valid one stays.",
+			"Correct what the Event names.",
+		},
+		{
+			NodeConfigUnavailable, true, node, "The node's configuration could not be read several times; the last one stays.",
+			"Check that the ConfigMap or file exists and that the API server responds.",
+		},
+	}, cluster()...)
+}
+
+// cluster are the Events about what the API server and the scheduler support.
+func cluster() []Event {
+	return []Event{
+		{
+			PartitionableDevicesDisabled, true, node, "The API server does not store shared counters, so each GPU is advertised in one mode.",
+			"Turn on the feature gate DRAPartitionableDevices (on by default from Kubernetes 1.36).",
+		},
+		{
+			PartitionableDevicesUnknown, true, node, "Whether the API server stores shared counters could not be found out; no change is published meanwhile.",
+			"Check that the API server responds and that the plugin may create ResourceSlices.",
+		},
+		{
+			ResourceSliceFieldsDropped, true, node, "The API server stored a ResourceSlice without some of its fields.",
+			"Turn on the feature gates that the Event names.",
+		},
+		{RestartRequired, true, node, "A changed setting is in force only after a restart of the plugin.", "Delete the plugin's pod on the node."},
+		{
+			SharedCountersUnsupported, true, node,
+			"The scheduler does not count shares of a device together with other devices of the GPU, so each GPU with shares is advertised in one mode.",
+			"Upgrade to Kubernetes 1.36.2 or later, or configure one mode for such GPUs.",
+		},
+		{
+			TimeSliceIntervalNotSet, true, node, "The time-slice interval of a GPU is not the configured one.",
+			"Act on the cause in the text: nvidia-smi must be on the node, and the GPU must support intervals.",
+		},
+	}
+}

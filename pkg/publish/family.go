@@ -1,0 +1,77 @@
+package publish
+
+import (
+	"cmp"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Attributes are what a selector can ask about a device.
+type Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+
+// Capacities are how much of each thing a device has.
+type Capacities = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
+
+// Counters are how much of each shared thing of a GPU there is, or is taken.
+type Counters = map[string]resourceapi.Counter
+
+// Family is how the devices of one type are published. Each has a file of its own.
+type Family interface {
+	// Type is the type of the devices; the others get no devices of another one.
+	Type() gpu.DeviceType
+	// Attributes returns those of a device. common are those that every device on the GPU can have, which may be changed.
+	Attributes(d gpu.Device, common Attributes, driverName string) Attributes
+	// Capacities returns those of a device of the node. Those of a device with several shares have a request policy.
+	Capacities(d gpu.Device, node *gpu.Node, driverName string) Capacities
+	// Counters returns what a device takes of all counters of its GPU; nil for one that takes nothing.
+	Counters(d gpu.Device, all Counters) Counters
+	// Compare orders two devices of a GPU: negative where a is allocated before b. Equal ones keep their order.
+	Compare(a, b gpu.Device) int
+}
+
+// Families are those of this package, in the order in which the scheduler gets their devices.
+func Families() []Family { return []Family{whole{}, timeSlice{}, mig{}, monitor{}} }
+
+// member is a device with the family that it is published by.
+type member struct {
+	device gpu.Device
+	family Family
+	rank   int // of its family
+}
+
+// members puts the devices into the order in which they are to be allocated: the scheduler takes the first that fits. A device of a
+// family that is not in the table is left out.
+func (o Options) members(devices []gpu.Device) []member {
+	families := o.Families
+	if families == nil {
+		families = Families()
+	}
+	members := make([]member, 0, len(devices))
+	for _, d := range devices {
+		kind := d.Type()
+		if i := slices.IndexFunc(families, func(f Family) bool { return f.Type() == kind }); i >= 0 {
+			members = append(members, member{device: d, family: families[i], rank: i})
+		}
+	}
+	slices.SortStableFunc(members, func(a, b member) int {
+		if a.rank != b.rank {
+			return cmp.Compare(a.rank, b.rank)
+		}
+		return a.family.Compare(a.device, b.device)
+	})
+	return members
+}
+
+// keep leaves the named attributes of a set.
+func keep(set Attributes, names ...resourceapi.QualifiedName) Attributes {
+	kept := make(Attributes, len(names))
+	for _, name := range names {
+		if value, ok := set[name]; ok {
+			kept[name] = value
+		}
+	}
+	return kept
+}

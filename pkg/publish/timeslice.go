@@ -1,0 +1,25 @@
+package publish
+
+import (
+	"maps"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// timeSlice publishes GPUs that several claims share by time-slicing.
+type timeSlice struct{}
+
+// Type is gpu.TypeTimeSlice.
+func (timeSlice) Type() gpu.DeviceType { return gpu.TypeTimeSlice }
+
+// Attributes are the common ones.
+func (timeSlice) Attributes(_ gpu.Device, common Attributes, _ string) Attributes { return common }
+
+// Capacities are memory and shares.
+func (timeSlice) Capacities(d gpu.Device, _ *gpu.Node, _ string) Capacities { return withMemory(d) }
+
+// Counters are all, which the claims of one GPU take together.
+func (timeSlice) Counters(_ gpu.Device, all Counters) Counters { return maps.Clone(all) }
+
+// Compare finds no order: a GPU has one.
+func (timeSlice) Compare(_, _ gpu.Device) int { return 0 }

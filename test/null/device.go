@@ -1,0 +1,41 @@
+// Package null is a family of devices that only tests have: a GPU for one claim whose step does nothing to the GPU. It is what a new family
+// is made of, one file per stage, and proves that nothing else knows the families by name.
+package null
+
+import "github.com/prism-gpu/prism/pkg/gpu"
+
+// Type is the type of the devices.
+const Type gpu.DeviceType = "null"
+
+// Device is a GPU for one claim.
+type Device struct{ GPU *gpu.GPU }
+
+// Name is "gpu-<id>-null".
+func (d Device) Name() gpu.DeviceName { return gpu.Whole(d).Name() + "-null" }
+
+// Type is Type.
+func (Device) Type() gpu.DeviceType { return Type }
+
+// Parent is the GPU.
+func (d Device) Parent() *gpu.GPU { return d.GPU }
+
+// ID is the GPU's UUID.
+func (d Device) ID() string { return string(d.GPU.UUID) }
+
+// ProfileName is empty.
+func (Device) ProfileName() string { return "" }
+
+// Capacity is the GPU's.
+func (d Device) Capacity() gpu.Capacity { return d.GPU.Capacity }
+
+// Shares is one.
+func (Device) Shares() gpu.Shares { return gpu.Shares{Count: 1} }
+
+// Use is the GPU: what is not known excludes everything.
+func (d Device) Use(share bool) gpu.Use { return gpu.Use{Type: Type, Device: d.Name(), Shared: share} }
+
+// Mode advertises a GPU as a Device.
+type Mode struct{}
+
+// Devices is the one.
+func (Mode) Devices(_ gpu.Offer, g *gpu.GPU) []gpu.Device { return []gpu.Device{Device{GPU: g}} }
