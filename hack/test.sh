@@ -8,10 +8,10 @@ log=$(mktemp)
 nice -n 10 make --no-print-directory lifecycle >"$log" 2>&1 &
 lifecycle=$!
 trap 'kill "$lifecycle" 2>/dev/null || true; wait; rm -f "$log"' EXIT
-e2e=passed lives=passed
+e2e=passed scenarios=passed
 make --no-print-directory e2e || e2e=failed
-wait "$lifecycle" || lives=failed
+wait "$lifecycle" || scenarios=failed
 trap 'rm -f "$log"' EXIT
 cat "$log"
-echo "test: lifecycle $lives, e2e $e2e"
-[ "$lives$e2e" = passedpassed ]
+echo "test: lifecycle $scenarios, e2e $e2e"
+[ "$scenarios$e2e" = passedpassed ]
