@@ -23,6 +23,7 @@ help: ## Show this list
 demo: ## Boot a cluster, install the chart and show a pod with a GPU
 	@demo/demo.sh
 
+test e2e: NAME := $(if $(filter file,$(origin NAME)),e2e,$(NAME))
 test: unit ## Every test: unit, then lifecycle and e2e side by side
 	@hack/test.sh
 
@@ -40,8 +41,7 @@ lifecycle-soak: ## Random scenarios for DURATION (30m)
 fuzz: ## Every fuzz target for FUZZTIME (10s each)
 	@hack/fuzz.sh
 
-e2e: NAME := $(if $(filter file,$(origin NAME)),e2e,$(NAME))
-e2e: ## On a real one-node Kubernetes; RUN=regex picks tests
+e2e: ## On real Kubernetes, three clusters side by side; RUN=regex picks tests, on one
 	@hack/e2e.sh
 
 check: ## Format, lint, import walls, generated files
