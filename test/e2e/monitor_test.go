@@ -110,5 +110,5 @@ func TestMonitorSeesPartitionedGPUsInUse(t *testing.T) {
 	assert.ElementsMatch(t, migs, seen.migs)
 
 	ns.apply("monitor/without-admin-access.yaml")
-	ns.isRefused("curious", "gpu", "it is given with admin access only", "set adminAccess: true on the request", adminLabel)
+	ns.isRefused("curious", "gpu", "it can be requested with adminAccess only", "adminAccess: true", adminLabel)
 }
