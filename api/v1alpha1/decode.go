@@ -17,7 +17,7 @@ const (
 
 // Decode reads one opaque configuration in JSON or YAML, at most
 // MaxConfigBytes. Unknown kinds, fields and API versions, values of a wrong
-// type, keys given twice and values that Validate refuses are errors; the error
+// type, duplicate keys and values that Validate refuses are errors; the error
 // is a *Problems with all of them. Defaults are not filled in.
 func Decode(raw []byte) (Config, error) {
 	tree, err := parse(raw, MaxConfigBytes)
@@ -87,19 +87,20 @@ func headerOf(tree object, group string, kinds []string) (string, error) {
 	apiVersion := tree.text("apiVersion")
 	kind := tree.text("kind")
 	if apiVersion != group {
-		p.add("apiVersion", "%s; allowed: %s", given(apiVersion), group)
+		p.add("apiVersion", "%s; supported values: %s", unsupported(apiVersion), group)
 	}
 	if !slices.Contains(kinds, kind) {
-		p.add("kind", "%s; allowed: %s", given(kind), list(kinds))
+		p.add("kind", "%s; supported values: %s", unsupported(kind), list(kinds))
 	}
 	return kind, p.err("")
 }
 
-func given(value string) string {
+// unsupported says what is wrong with a value of the header; empty stands for a missing one and for another type than string.
+func unsupported(value string) string {
 	if value == "" {
-		return "is missing or not a text"
+		return "required and must be a string"
 	}
-	return quote(value) + " is not known"
+	return "unsupported value " + quote(value)
 }
 
 // fit fills the object that into points to. The walk comes first because the

@@ -3,7 +3,7 @@
 // configuration of a node. The API group is gpu.prism.dev whatever the name of
 // the driver is.
 //
-// How a GPU is used by the processes of one claim:
+// How the processes of one claim share a GPU:
 //
 //	apiVersion: gpu.prism.dev/v1alpha1
 //	kind: GPUConfig
@@ -13,7 +13,7 @@
 //	    activeThreadPercentage: 50
 //	    memoryLimit: 8Gi
 //
-// Which processes are profiled, and what becomes of the reports:
+// Which processes are profiled, and where reports are stored:
 //
 //	apiVersion: gpu.prism.dev/v1alpha1
 //	kind: ProfilerConfig
@@ -34,7 +34,7 @@
 //	interval: 1s
 //	labels: {team: vision}
 //
-// What the GPUs of a node are offered as (not in claims: a ConfigMap):
+// What the GPUs of a node are advertised as (not in claims: a ConfigMap):
 //
 //	apiVersion: gpu.prism.dev/v1alpha1
 //	kind: NodeConfig
@@ -45,10 +45,10 @@
 //	- modes: [whole]
 //
 // An unset field is different from a zero one, because options are merged
-// field by field before defaults fill what nobody decided:
+// field by field before defaults fill the unset ones:
 //
 //	Decode each → Merge in order → Default → Validate
 //
-// Decode refuses what is wrong by itself. The second Validate judges the
-// merged options, where nothing is undecided any more.
+// Decode refuses what is invalid by itself. The second Validate is for the
+// merged options, where every field with a default is set.
 package v1alpha1

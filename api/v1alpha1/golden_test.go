@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
 // decodeAny reads a Config or a NodeConfig, by the name of the file.
 func decodeAny(t testing.TB, kind string, raw []byte) any {
@@ -28,9 +28,9 @@ func decodeAny(t testing.TB, kind string, raw []byte) any {
 	return config
 }
 
-// TestExamples decodes one example of each kind with every field set: written
+// TestDecode_Examples_RoundTrip decodes one example of each kind with every field set: written
 // again it must be what it was, or a field has got lost.
-func TestExamples(t *testing.T) {
+func TestDecode_Examples_RoundTrip(t *testing.T) {
 	for _, kind := range []string{"gpuconfig", "profilerconfig", "gpumetricsconfig", "nodeconfig"} {
 		t.Run(kind, func(t *testing.T) {
 			raw, err := os.ReadFile(filepath.Join("testdata", kind+".yaml"))
@@ -53,9 +53,9 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestDefaults compares what Default makes of nearly empty objects with the
+// TestDefault_UnsetFields_Filled compares nearly empty objects after Default with the
 // golden files, and that Validate accepts it.
-func TestDefaults(t *testing.T) {
+func TestDefault_UnsetFields_Filled(t *testing.T) {
 	for name, raw := range map[string]string{
 		"gpuconfig":             "kind: GPUConfig",
 		"gpuconfig-mps":         "kind: GPUConfig\nsharing: {mps: {memoryLimit: 1Gi}}",
@@ -99,8 +99,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestExamplesOfPackageDoc decodes the examples that the package comment shows.
-func TestExamplesOfPackageDoc(t *testing.T) {
+// TestDecode_ExamplesOfPackageDoc_Valid decodes the examples that the package comment shows.
+func TestDecode_ExamplesOfPackageDoc_Valid(t *testing.T) {
 	source, err := os.ReadFile("doc.go")
 	require.NoError(t, err)
 	examples := regexp.MustCompile(`(?m)(^//\t.*\n)+`).FindAllString(string(source), -1)

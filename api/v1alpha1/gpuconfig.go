@@ -9,21 +9,22 @@ import (
 type GPUConfig struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Sharing says how processes share the GPU. Unset: as the driver shares by
-	// itself, nothing is set on the GPU.
+	// Sharing is how processes share the GPU. Unset: nothing is set on the GPU,
+	// and the NVIDIA driver time-slices as it is configured.
 	Sharing *Sharing `json:"sharing,omitempty"`
-	// EnforceMemory asks for a memory limit that processes cannot exceed;
-	// a claim that cannot get one fails. Default: false.
+	// EnforceMemory requires a memory limit that processes cannot exceed. Claims
+	// for GPUs without such a limit are refused. Default: false.
 	EnforceMemory *bool `json:"enforceMemory,omitempty"`
-	// ClaimOverride says whether claims may change what their class set. Only
-	// a DeviceClass may set it. Default: Allowed.
+	// ClaimOverride is whether claims may override the options of their class.
+	// Only a DeviceClass may set it. Default: Allowed.
 	ClaimOverride *ClaimOverride `json:"claimOverride,omitempty"`
 }
 
 // Sharing is the way in which processes share a GPU. Settings of a strategy
 // other than the chosen one are refused.
 type Sharing struct {
-	// Strategy defaults to the one whose settings are given, else TimeSlicing.
+	// Strategy is the sharing strategy. Unset: the one whose settings are set,
+	// else TimeSlicing.
 	Strategy *Strategy `json:"strategy,omitempty"`
 	// TimeSlicing has the settings of strategy TimeSlicing.
 	TimeSlicing *TimeSlicing `json:"timeSlicing,omitempty"`
@@ -42,12 +43,13 @@ const (
 
 // TimeSlicing has the settings of the GPU's own time-slicing.
 type TimeSlicing struct {
-	// Interval is how long a process runs before the next gets its turn.
-	// Unset: the GPU's interval is left as it is.
+	// Interval is the time-slice interval: how long one process runs before the
+	// GPU switches to the next. Unset: the interval of the GPU is not changed.
 	Interval *Interval `json:"interval,omitempty"`
 }
 
-// Interval is the length of a time slice. The driver has names for them only.
+// Interval is a time-slice interval. The NVIDIA driver has names for intervals
+// and no durations.
 type Interval string
 
 // The intervals.
@@ -58,13 +60,13 @@ const (
 	IntervalLong    Interval = "Long"
 )
 
-// MPS has the limits that the MPS daemon gives to the clients of the claim.
+// MPS has the limits that the MPS control daemon sets for the clients of the claim.
 type MPS struct {
-	// ActiveThreadPercentage is the part of the multiprocessors a client may
-	// use, in percent, 0 to 100; 0 is no limit. Unset: what was allocated.
+	// ActiveThreadPercentage is the portion of the SMs that a client may use, in
+	// percent; 0 is no limit. Unset: the allocated portion.
 	ActiveThreadPercentage *int32 `json:"activeThreadPercentage,omitempty"`
-	// MemoryLimit is the device memory a client may allocate, in whole MiB.
-	// Unset: what was allocated.
+	// MemoryLimit is the pinned device memory that a client may allocate, in
+	// multiples of 1Mi. Unset: the allocated memory.
 	MemoryLimit *resource.Quantity `json:"memoryLimit,omitempty"`
 }
 
@@ -83,8 +85,8 @@ var (
 	claimOverrides = []ClaimOverride{ClaimOverrideAllowed, ClaimOverrideForbidden}
 )
 
-// Default fills unset fields, in place. Sharing stays unset, and so do limits
-// and the interval: unset means that nothing is set on the GPU.
+// Default fills unset fields, in place. Sharing, limits and the interval stay
+// unset: then nothing is set on the GPU.
 func (c *GPUConfig) Default() {
 	c.APIVersion, c.TypeMeta.Kind = APIVersion, KindGPUConfig
 	if c.Sharing != nil && c.Sharing.Strategy == nil {
@@ -101,7 +103,7 @@ func (s *Sharing) implied() Strategy {
 	return StrategyTimeSlicing
 }
 
-// fill gives an unset field its default.
+// fill sets an unset field to its default.
 func fill[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value
@@ -134,7 +136,7 @@ func (s *Sharing) validate(p *problems, path string) {
 func (s *Sharing) validateChoice(p *problems, path string) {
 	if s.Strategy == nil {
 		if s.TimeSlicing != nil && s.MPS != nil {
-			p.add(path, "has both timeSlicing and mps; remove one of them, or set strategy and remove the other")
+			p.add(path, "timeSlicing and mps are mutually exclusive; remove one of them")
 		}
 		return
 	}
@@ -148,14 +150,14 @@ func (s *Sharing) validateChoice(p *problems, path string) {
 
 const mebibyte = 1 << 20
 
-// wholeMiB refuses a set quantity that the MPS daemon and the scheduler could
-// not both keep to: less than 1Mi, or not a multiple of it.
+// wholeMiB refuses a set quantity that the MPS control daemon and the scheduler
+// would round differently: less than 1Mi, or not a multiple of it.
 func wholeMiB(p *problems, path string, quantity *resource.Quantity) {
 	if quantity == nil {
 		return
 	}
 	bytes := quantity.Value()
 	if quantity.CmpInt64(bytes) != 0 || bytes < mebibyte || bytes%mebibyte != 0 {
-		p.add(path, "%s is not allowed; allowed: a whole number of Mi, at least 1Mi", quantity)
+		p.add(path, "must be a multiple of 1Mi and at least 1Mi, got %s", quantity)
 	}
 }

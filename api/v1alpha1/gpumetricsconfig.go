@@ -13,22 +13,24 @@ import (
 type GPUMetricsConfig struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Source of the values. Unset: GPM where the GPU has it, else NVML.
+	// Source of the values. Unset: GPM where the GPU supports it, else NVML.
 	Source *MetricsSource `json:"source,omitempty"`
 	// Sets are the groups of metrics. Default: Basic.
 	Sets []MetricsSet `json:"sets,omitempty"`
-	// Interval between samples, 1s to 5m, with source GPM from 200ms. Default: 15s.
+	// Interval between samples; with source GPM as short as 200ms. Default: 15s.
 	Interval *metav1.Duration `json:"interval,omitempty"`
-	// FrequencyHz of source NsightSystems, 10 to 200000. Default: 10000.
+	// FrequencyHz is the sampling frequency of source NsightSystems. Unset: with
+	// source NsightSystems 10000.
 	FrequencyHz *int32 `json:"frequencyHz,omitempty"`
-	// MetricSet is the alias of a set of source NsightSystems. Unset: the first
-	// that suits the GPU.
+	// MetricSet is the alias of a metric set of source NsightSystems. Unset: the
+	// first that the GPU supports.
 	MetricSet *string `json:"metricSet,omitempty"`
-	// Labels are added to the allocation's own series, at most 8.
+	// Labels are added to the time series of the allocation.
 	Labels map[string]string `json:"labels,omitempty"`
-	// PerProcess splits values by process where the GPU can. Default: false.
+	// PerProcess reports values by process where the GPU supports it. Default:
+	// false.
 	PerProcess *bool `json:"perProcess,omitempty"`
-	// ExposeInContainer lets the pod read the metrics of its own GPUs.
+	// ExposeInContainer exposes the metrics of the allocated GPUs to the pod.
 	// Default: false.
 	ExposeInContainer *bool `json:"exposeInContainer,omitempty"`
 	// NsysReport also writes a report of source NsightSystems. Default: false.
@@ -81,8 +83,8 @@ var (
 	labelNameForm = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]{0,63}$`)
 )
 
-// Default fills unset fields, in place. Source and MetricSet stay unset, for
-// they depend on the GPU; FrequencyHz is filled for source NsightSystems only.
+// Default fills unset fields, in place. Source and MetricSet depend on the GPU
+// and stay unset; FrequencyHz is filled for source NsightSystems only.
 func (c *GPUMetricsConfig) Default() {
 	c.APIVersion, c.TypeMeta.Kind = APIVersion, KindGPUMetricsConfig
 	if c.Sets == nil {
@@ -97,14 +99,14 @@ func (c *GPUMetricsConfig) Default() {
 	fill(&c.NsysReport, false)
 }
 
-// Validate returns nil or a *Problems. What only the GPU or the rest of the
-// claim can tell is not judged here.
+// Validate returns nil or a *Problems. What depends on the GPU or on the rest
+// of the claim is not checked here.
 func (c *GPUMetricsConfig) Validate() error {
 	p := &problems{}
 	oneOf(p, "source", c.Source, metricsSources)
 	eachOf(p, "sets", c.Sets, metricsSets)
 	if i := slices.Index(c.Sets, SetPipelines); i >= 0 && c.Source != nil && *c.Source != SourceGPM {
-		p.add(index("sets", i), "%s needs source %s, not %s; change one of them", SetPipelines, SourceGPM, *c.Source)
+		p.add(index("sets", i), "%s requires source %s, got source %s; change one of them", SetPipelines, SourceGPM, *c.Source)
 	}
 	shortest := time.Second
 	if c.Source != nil && *c.Source == SourceGPM {
@@ -116,11 +118,11 @@ func (c *GPUMetricsConfig) Validate() error {
 	return p.err(KindGPUMetricsConfig)
 }
 
-// validateNsight judges what belongs to source NsightSystems.
+// validateNsight checks the settings of source NsightSystems.
 func (c *GPUMetricsConfig) validateNsight(p *problems) {
 	between(p, "frequencyHz", c.FrequencyHz, 10, 200000)
 	if c.MetricSet != nil && !aliasForm.MatchString(*c.MetricSet) {
-		p.add("metricSet", "%s is not an alias; allowed: 1 to 64 lower-case letters, digits, - and _, for example ga100",
+		p.add("metricSet", "must be 1 to 64 lower-case letters, digits, - and _, for example ga100, got %s",
 			quote(*c.MetricSet))
 	}
 	if c.Source == nil || *c.Source == SourceNsightSystems {
@@ -142,11 +144,11 @@ func (c *GPUMetricsConfig) validateNsight(p *problems) {
 
 func (c *GPUMetricsConfig) validateLabels(p *problems) {
 	if len(c.Labels) > maxLabels {
-		p.add("labels", "has %d entries; allowed: at most %d", len(c.Labels), maxLabels)
+		p.add("labels", "must have at most %d items, got %d", maxLabels, len(c.Labels))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Labels)) {
 		if !labelNameForm.MatchString(name) {
-			p.add("labels", "%s is not a label name; allowed: 1 to 64 letters, digits and _, first a letter", quote(name))
+			p.add("labels", "a label name must be 1 to 64 letters, digits and _ and start with a letter, got %s", quote(name))
 			continue
 		}
 		printable(p, join("labels", name), c.Labels[name], maxLabelBytes)

@@ -23,10 +23,10 @@ const (
 type Config interface {
 	// Kind is one of the Kind constants, also when the object carries none.
 	Kind() string
-	// Default gives every unset field that has a default its value, in place.
+	// Default sets every unset field that has a default, in place.
 	Default()
-	// Validate returns nil or a Problems with all that is wrong. Unset fields
-	// are never wrong.
+	// Validate returns nil or a *Problems with all errors. Unset fields are valid
+	// unless another field requires them.
 	Validate() error
 
 	opaque()

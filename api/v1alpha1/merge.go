@@ -1,6 +1,6 @@
 package v1alpha1
 
-// Source is who wrote an option.
+// Source is where an option comes from.
 type Source string
 
 // The sources, in the order in which they are merged.
@@ -14,9 +14,9 @@ const (
 // object that shares nothing with either; nil stands for an empty object. from
 // is the source of override.
 //
-// When override chooses another sharing strategy than base, the settings of
-// base's strategy go. An error says that override sets claimOverride without
-// being a class, or sets anything although base forbids it to a claim.
+// When override has another sharing strategy than base, the settings of the
+// strategy of base are dropped. It is an error when override sets claimOverride
+// and is no class, or sets anything although base forbids claims to.
 func Merge(base, override *GPUConfig, from Source) (*GPUConfig, error) {
 	if err := mayOverride(base, override, from); err != nil {
 		return nil, err
@@ -40,14 +40,14 @@ func mayOverride(base, override *GPUConfig, from Source) error {
 	}
 	if override.ClaimOverride != nil {
 		p := &problems{}
-		p.add("claimOverride", "is set by a %s; only a DeviceClass may set it: remove it", from)
+		p.add("claimOverride", "must not be set by a %s; only a DeviceClass may set it", from)
 		return p.err(KindGPUConfig)
 	}
 	forbids := base != nil && base.ClaimOverride != nil && *base.ClaimOverride == ClaimOverrideForbidden
 	if fields := override.set(); from == FromClaim && forbids && len(fields) > 0 {
 		p := &problems{}
 		for _, field := range fields {
-			p.add(field, "is set by the claim, but the DeviceClass says claimOverride: %s; remove it or use another class",
+			p.add(field, "must not be set by the claim: the DeviceClass has claimOverride %s; remove it or use another class",
 				ClaimOverrideForbidden)
 		}
 		return p.err(KindGPUConfig)
@@ -55,7 +55,7 @@ func mayOverride(base, override *GPUConfig, from Source) error {
 	return nil
 }
 
-// set names the options that are decided here.
+// set names the options that are set.
 func (c *GPUConfig) set() []string {
 	var fields []string
 	if c.Sharing != nil {
@@ -93,14 +93,14 @@ func mergeSharing(base, override *Sharing) *Sharing {
 	return merged
 }
 
-// leaves reports whether s chooses another strategy than base: then what base
-// set for its own has no meaning any more.
+// leaves reports whether s has another strategy than base: then the settings of
+// the strategy of base do not apply.
 func (s *Sharing) leaves(base *Sharing) bool {
 	chosen, old := s.chosen(), base.chosen()
 	return chosen != nil && old != nil && *chosen != *old
 }
 
-// chosen is the strategy that s names or implies, nil when it decides none.
+// chosen is the strategy that s sets or implies, nil for neither.
 func (s *Sharing) chosen() *Strategy {
 	if s.Strategy == nil && (s.MPS != nil || s.TimeSlicing != nil) {
 		return new(s.implied())

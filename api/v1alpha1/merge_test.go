@@ -15,7 +15,7 @@ func gpuConfig(t *testing.T, raw string) *GPUConfig {
 	return config.(*GPUConfig)
 }
 
-func TestMerge(t *testing.T) {
+func TestMerge_Layers_OverrideByField(t *testing.T) {
 	for name, test := range map[string]struct{ base, override, want string }{
 		"nothing":                  {"", "", ""},
 		"base stays":               {"enforceMemory: true", "", "enforceMemory: true"},
@@ -50,8 +50,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestMergeTakesEveryField fails when a field is added and Merge forgets it.
-func TestMergeTakesEveryField(t *testing.T) {
+// TestMerge_EveryField_Merged fails when a field is added that Merge drops.
+func TestMerge_EveryField_Merged(t *testing.T) {
 	for _, raw := range []string{
 		"enforceMemory: true\nclaimOverride: Allowed\nsharing: {strategy: MPS, mps: {memoryLimit: 1Gi, activeThreadPercentage: 5}}",
 		"sharing: {strategy: TimeSlicing, timeSlicing: {interval: Long}}",
@@ -68,7 +68,7 @@ func TestMergeTakesEveryField(t *testing.T) {
 	assert.Equal(t, &GPUConfig{}, merged)
 }
 
-func TestMergeOfClaimOverride(t *testing.T) {
+func TestMerge_ClaimOverride_Enforced(t *testing.T) {
 	forbidden := gpuConfig(t, "claimOverride: Forbidden\nenforceMemory: true")
 	for name, test := range map[string]struct {
 		base     *GPUConfig
@@ -77,12 +77,12 @@ func TestMergeOfClaimOverride(t *testing.T) {
 		want     string
 	}{
 		"claim may not allow itself": {forbidden, "claimOverride: Allowed", FromClaim,
-			"GPUConfig: claimOverride: is set by a ResourceClaim; only a DeviceClass may set it: remove it"},
+			"GPUConfig: claimOverride: must not be set by a ResourceClaim; only a DeviceClass may set it"},
 		"nor may a node": {nil, "claimOverride: Forbidden", FromNode,
-			"GPUConfig: claimOverride: is set by a node; only a DeviceClass may set it: remove it"},
+			"GPUConfig: claimOverride: must not be set by a node; only a DeviceClass may set it"},
 		"claim may not override": {forbidden, "enforceMemory: false\nsharing: {strategy: MPS}", FromClaim,
-			"GPUConfig: sharing: is set by the claim, but the DeviceClass says claimOverride: Forbidden; remove it or use another class; " +
-				"enforceMemory: is set by the claim, but the DeviceClass says claimOverride: Forbidden; remove it or use another class"},
+			"GPUConfig: sharing: must not be set by the claim: the DeviceClass has claimOverride Forbidden; remove it or use another class; " +
+				"enforceMemory: must not be set by the claim: the DeviceClass has claimOverride Forbidden; remove it or use another class"},
 		"claim that sets nothing":   {forbidden, "", FromClaim, ""},
 		"class may":                 {forbidden, "claimOverride: Allowed\nenforceMemory: false", FromClass, ""},
 		"allowed is no hindrance":   {gpuConfig(t, "claimOverride: Allowed"), "enforceMemory: true", FromClaim, ""},

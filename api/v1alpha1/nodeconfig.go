@@ -5,40 +5,42 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NodeConfig says how the driver runs on a node and what the node's GPUs are
-// offered as.
+// NodeConfig says how the driver runs on a node and what the GPUs of the node
+// are advertised as.
 type NodeConfig struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Flags are settings of the process and of the resource names. For
-	// FailOnInitError and NVIDIADriverRoot there are flags too, and a flag or
-	// its environment variable wins; the others are set here alone.
+	// Flags are settings of the process and of resource names. The flags
+	// --fail-on-init-error and --driver-root of the plugin and their environment
+	// variables take precedence; the other settings have no flag.
 	Flags *NodeFlags `json:"flags,omitempty"`
-	// GPUs are looked up for each GPU: the entry whose select matches, else the
-	// one without select. A GPU without an entry is offered whole.
+	// GPUs is what GPUs are advertised as. For each GPU the entry whose select
+	// matches is used, else the one without select. A GPU without an entry is
+	// advertised whole.
 	GPUs []GPUEntry `json:"gpus,omitempty"`
 }
 
 // NodeFlags are settings of the process.
 type NodeFlags struct {
-	// FailOnInitError ends the process when there is no driver at start.
-	// Default: false.
+	// FailOnInitError makes the process exit when there is no NVIDIA driver at
+	// start. Default: false.
 	FailOnInitError *bool `json:"failOnInitError,omitempty"`
-	// NVIDIADriverRoot is the driver's root directory on the host. Empty: found
-	// by the driver. Default: empty.
+	// NVIDIADriverRoot is the root directory of the NVIDIA driver on the host.
+	// Empty: detected. Default: empty.
 	NVIDIADriverRoot *string `json:"nvidiaDriverRoot,omitempty"`
-	// GDSEnabled, MOFEDEnabled and GDRCopyEnabled add the device nodes of
-	// GPUDirect Storage, of InfiniBand and of GDRCopy; the first also /run/udev
-	// and /etc/cufile.json, read-only. Default: false.
-	GDSEnabled     *bool `json:"gdsEnabled,omitempty"`
-	MOFEDEnabled   *bool `json:"mofedEnabled,omitempty"`
+	// GDSEnabled adds the device nodes of GPUDirect Storage to containers, and
+	// /run/udev and /etc/cufile.json read-only. Default: false.
+	GDSEnabled *bool `json:"gdsEnabled,omitempty"`
+	// MOFEDEnabled adds the device nodes of InfiniBand. Default: false.
+	MOFEDEnabled *bool `json:"mofedEnabled,omitempty"`
+	// GDRCopyEnabled adds the device nodes of GDRCopy. Default: false.
 	GDRCopyEnabled *bool `json:"gdrcopyEnabled,omitempty"`
-	// MIGStrategy is how legacy resource names are given to MIG slices.
-	// Default: mixed.
+	// MIGStrategy is which extended resource names MIG devices have. Default:
+	// mixed.
 	MIGStrategy *MIGStrategy `json:"migStrategy,omitempty"`
 }
 
-// MIGStrategy is how legacy resource names are given to MIG slices.
+// MIGStrategy is which extended resource names MIG devices have.
 type MIGStrategy string
 
 // The MIG strategies.
@@ -48,40 +50,43 @@ const (
 	MIGStrategyMixed  MIGStrategy = "mixed"
 )
 
-// GPUEntry says what some GPUs of the node are offered as.
+// GPUEntry says what some GPUs of the node are advertised as.
 type GPUEntry struct {
-	// Select chooses the GPUs. Unset: all that no other entry selects.
+	// Select selects the GPUs of this entry. Unset: all that no other entry
+	// selects.
 	Select *GPUSelect `json:"select,omitempty"`
-	// Modes are the ways of use to offer. Default: whole.
+	// Modes are the sharing modes to advertise. Default: whole.
 	Modes []Mode `json:"modes,omitempty"`
-	// TimeSlice has the settings of mode timeslice, MPS and MIG those of theirs.
+	// TimeSlice has the settings of mode timeslice.
 	TimeSlice *NodeTimeSlice `json:"timeSlice,omitempty"`
-	MPS       *NodeMPS       `json:"mps,omitempty"`
-	MIG       *NodeMIG       `json:"mig,omitempty"`
-	// FailRequestsGreaterThanOne refuses a request of an extended resource for
-	// several devices of which one is a share. Default: true.
+	// MPS has the settings of mode mps.
+	MPS *NodeMPS `json:"mps,omitempty"`
+	// MIG has the settings of mode mig.
+	MIG *NodeMIG `json:"mig,omitempty"`
+	// FailRequestsGreaterThanOne refuses requests of an extended resource for
+	// more than one device when one of them is a share. Default: true.
 	FailRequestsGreaterThanOne *bool `json:"failRequestsGreaterThanOne,omitempty"`
-	// Origins are, by mode or MIG profile, where the entry comes from in a file of
-	// another format that was translated, as sharing.mps.resources[0]: what is
-	// said of the entry is said of that. Empty in a NodeConfig that was read.
+	// Origins are, by mode or MIG profile, the source of the entry in a translated
+	// file of another format, for example sharing.mps.resources[0]. Errors about
+	// the entry name it. Empty in a decoded NodeConfig.
 	Origins map[string]string `json:"-"`
 }
 
-// GPUSelect matches a GPU that any of its lists names.
+// GPUSelect matches a GPU that any of its lists matches.
 type GPUSelect struct {
-	// Indices as nvidia-smi counts them.
+	// Indices of GPUs, as nvidia-smi prints them.
 	Indices []int32 `json:"indices,omitempty"`
-	// UUIDs as nvidia-smi -L prints them.
+	// UUIDs of GPUs, as nvidia-smi -L prints them.
 	UUIDs []string `json:"uuids,omitempty"`
 	// Products are globs of product names.
 	Products []string `json:"products,omitempty"`
-	// MustMatch complains of an index or a UUID that the node does not have; false
-	// of neither, as one config can be for many nodes. Unset: of UUIDs, which are
-	// those of one node.
+	// MustMatch reports indices and UUIDs that the node does not have. False
+	// reports neither, for a configuration of many nodes. Unset: UUIDs are
+	// reported and indices are not.
 	MustMatch *bool `json:"mustMatch,omitempty"`
 }
 
-// Mode is a way of using a GPU.
+// Mode is a sharing mode of a GPU.
 type Mode string
 
 // The modes.
@@ -94,77 +99,82 @@ const (
 
 // NodeTimeSlice has the settings of mode timeslice.
 type NodeTimeSlice struct {
-	// Replicas is how many claims may use the GPU at once, 2 or more. Needed.
+	// Replicas is how many claims may share the GPU, 2 or more. Required.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Interval defaults to Default.
+	// Interval is the time-slice interval. Default: Default.
 	Interval *Interval `json:"interval,omitempty"`
-	// ShareName becomes the attribute shareName. Unset: none.
+	// ShareName is the attribute shareName of the device. Unset: none.
 	ShareName *string `json:"shareName,omitempty"`
-	// ResourceName is the extended resource that requests one replica, as
+	// ResourceName is the extended resource that requests one share, for example
 	// nvidia.com/gpu.shared. Unset: none.
 	ResourceName *string `json:"resourceName,omitempty"`
 }
 
 // NodeMPS has the settings of mode mps.
 type NodeMPS struct {
-	// ShareName becomes the attribute shareName. Unset: none.
+	// ShareName is the attribute shareName of the device. Unset: none.
 	ShareName *string `json:"shareName,omitempty"`
-	// ResourceName is the extended resource that requests one share, as
+	// ResourceName is the extended resource that requests one share, for example
 	// nvidia.com/gpu-2gb. Unset: none.
 	ResourceName *string `json:"resourceName,omitempty"`
-	// Replicas is how many claims may share the GPU at once, 1 to 60; the MPS of
-	// the node's driver may allow fewer. Unset: as many as it allows; then
-	// Memory.Default is needed.
+	// Replicas is how many claims may share the GPU, 1 to 60; MPS of the installed
+	// NVIDIA driver may support fewer. Unset: as many as it supports; then
+	// memory.default is required.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Memory bounds what a share may ask for.
+	// Memory limits the memory that a share may request.
 	Memory *ShareMemory `json:"memory,omitempty"`
-	// ActiveThreadPercentage bounds the part of the multiprocessors.
+	// ActiveThreadPercentage limits the portion of the SMs of a share.
 	ActiveThreadPercentage *ShareThreads `json:"activeThreadPercentage,omitempty"`
-	// KeepWarm keeps the daemon when no share is in use. Default: false.
+	// KeepWarm keeps the MPS control daemon running while no share is in use.
+	// Default: false.
 	KeepWarm *bool `json:"keepWarm,omitempty"`
-	// ShmSize of the /dev/shm that the clients share. Default: 1Gi.
+	// ShmSize is the size of the /dev/shm that MPS clients share. Default: 1Gi.
 	ShmSize *resource.Quantity `json:"shmSize,omitempty"`
-	// Namespaces whose claims may share this GPU. Empty: all.
+	// Namespaces whose claims may share this GPU. Unset: all.
 	Namespaces []string `json:"namespaces,omitempty"`
 }
 
-// ShareMemory bounds the memory of a share; all in whole MiB.
+// ShareMemory limits the memory of a share, in multiples of 1Mi.
 type ShareMemory struct {
-	// Value for a request that names none. Unset: the GPU's part by replicas.
+	// Default is the memory of a request without a value. Unset: the memory of the
+	// GPU divided by replicas.
 	Default *resource.Quantity `json:"default,omitempty"`
-	// Min defaults to Step, Max to what the GPU has.
+	// Min is the least memory of a share. Unset: step.
 	Min *resource.Quantity `json:"min,omitempty"`
+	// Max is the most memory of a share. Unset: the memory of the GPU.
 	Max *resource.Quantity `json:"max,omitempty"`
-	// Step defaults to 1Mi.
+	// Step is the increment from min on. Default: 1Mi.
 	Step *resource.Quantity `json:"step,omitempty"`
 }
 
-// ShareThreads bounds the part of the multiprocessors of a share, in percent.
+// ShareThreads limits the portion of the SMs of a share, in percent.
 type ShareThreads struct {
-	// Value for a request that names none; 0 is no limit. Default: 0.
+	// Default is the percentage of a request without a value; 0 is no limit.
+	// Default: 0.
 	Default *int32 `json:"default,omitempty"`
-	// Total of all shares of the GPU; above 100 the shares compete. Default: 100.
+	// Total is the sum over all shares of the GPU; above 100 shares oversubscribe
+	// the SMs. Default: 100.
 	Total *int32 `json:"total,omitempty"`
 }
 
-// AllProfiles stands for every MIG profile in NodeMIG.Replicas.
+// AllProfiles is the key of NodeMIG.Replicas for every MIG profile.
 const AllProfiles = "*"
 
 // NodeMIG has the settings of mode mig. Replicas and ResourceNames are also for
-// slices that an administrator made, which need no mode.
+// pre-created (static) MIG devices, which need no mode.
 type NodeMIG struct {
-	// Profiles to offer, as 1g.10gb. Unset: all that the GPU has.
+	// Profiles to advertise, for example 1g.10gb. Unset: all profiles of the GPU.
 	Profiles []string `json:"profiles,omitempty"`
-	// Replicas is, by profile, how many claims may use one slice at once. The
-	// profile AllProfiles is for all that have no entry of their own.
+	// Replicas is, by profile, how many claims may share one MIG device. The key *
+	// is for all profiles without an entry.
 	Replicas map[string]int32 `json:"replicas,omitempty"`
-	// ResourceNames is, by key of Replicas, the extended resource that requests
-	// one of them. Unset: the slice's own, which Flags.MIGStrategy decides.
+	// ResourceNames is, by key of replicas, the extended resource that requests
+	// one share. Unset: the name that flags.migStrategy gives the MIG device.
 	ResourceNames map[string]string `json:"resourceNames,omitempty"`
 }
 
-// Default fills unset fields, in place. Settings of modes that are not offered
-// stay unset.
+// Default fills unset fields, in place. Settings of modes that are not
+// advertised stay unset.
 func (c *NodeConfig) Default() {
 	c.APIVersion, c.TypeMeta.Kind = APIVersion, KindNodeConfig
 	fill(&c.Flags, NodeFlags{})

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// The numbers of claims that may share something. Others hurt the GPUs of their
-// entry alone, so Validate leaves them to whoever knows these.
+// The numbers of claims that may share a device. A number outside of them is an
+// error of the GPUs of its entry only, so Validate does not check them.
 const (
 	MinTimeSliceReplicas = 2
 	MinMPSReplicas       = 1
@@ -24,7 +24,7 @@ const (
 const (
 	// maxProductBytes is longer than any product name that NVML returns.
 	maxProductBytes = 96
-	// kubernetesDomain is that of resources which are no extended ones.
+	// kubernetesDomain is the domain of resources that are not extended.
 	kubernetesDomain = "kubernetes.io"
 )
 
@@ -37,9 +37,9 @@ var (
 	profileForm = regexp.MustCompile(`^[1-9][0-9]?g\.[0-9]{1,4}gb([+-][a-z]+(\.[a-z]+)*)*$`)
 )
 
-// Validate returns nil or a *Problems. Whether a GPU has what an entry asks of
-// it is not judged here, nor how many replicas there are and whether entries
-// are for the same GPU: that is no reason to refuse the others.
+// Validate returns nil or a *Problems. Whether a GPU supports its entry, the
+// number of replicas, and whether entries select the same GPU are not checked
+// here: such an error does not make the other entries invalid.
 func (c *NodeConfig) Validate() error {
 	p := &problems{}
 	if c.Flags != nil {
@@ -54,7 +54,7 @@ func (c *NodeConfig) Validate() error {
 			continue
 		}
 		if rest >= 0 {
-			p.add(at, "has no select, like gpus[%d]; only one entry can be for the rest: give one a select", rest)
+			p.add(at, "select is required: gpus[%d] has none, and only one entry can match the remaining GPUs", rest)
 		}
 		rest = i
 	}
@@ -63,34 +63,34 @@ func (c *NodeConfig) Validate() error {
 
 func (f *NodeFlags) validate(p *problems, at string) {
 	if root := f.NVIDIADriverRoot; root != nil && *root != "" && (!path.IsAbs(*root) || path.Clean(*root) != *root) {
-		p.add(join(at, "nvidiaDriverRoot"), "%s is not allowed; allowed: an absolute path without .. or //, or empty",
+		p.add(join(at, "nvidiaDriverRoot"), "must be empty or an absolute path without .. and //, got %s",
 			quote(*root))
 	}
 	oneOf(p, join(at, "migStrategy"), f.MIGStrategy, migStrategies)
 }
 
-// validateSelect judges the select of entry i. That two of them are for one GPU
-// concerns the nodes that have it.
+// validateSelect checks the select of entry i. Overlapping selects are an error
+// on nodes with such GPUs only.
 func (c *NodeConfig) validateSelect(p *problems, i int) {
 	sel, at := c.GPUs[i].Select, join(index("gpus", i), "select")
 	if len(sel.Indices)+len(sel.UUIDs)+len(sel.Products) == 0 {
-		p.add(at, "selects nothing; name indices, uuids or products, or remove select for all GPUs that are left")
+		p.add(at, "must have indices, uuids or products; without select the entry matches all remaining GPUs")
 	}
 	for j, number := range sel.Indices {
 		if number < 0 {
-			p.add(index(join(at, "indices"), j), "%d is not an index; allowed: 0 and up", number)
+			p.add(index(join(at, "indices"), j), "must be greater than or equal to 0, got %d", number)
 		}
 	}
 	for j, uuid := range sel.UUIDs {
 		if !uuidForm.MatchString(uuid) {
-			p.add(index(join(at, "uuids"), j), "%s is not a GPU UUID; allowed: the form that nvidia-smi -L prints, GPU-…",
+			p.add(index(join(at, "uuids"), j), "must be a GPU UUID as nvidia-smi -L prints it (GPU-…), got %s",
 				quote(uuid))
 		}
 	}
 	for j, glob := range sel.Products {
 		if _, err := path.Match(glob, ""); err != nil || glob == "" || len(glob) > maxProductBytes {
-			p.add(index(join(at, "products"), j), "%s is not a glob of product names; allowed: 1 to %d bytes with *, ? and [a-z]",
-				quote(glob), maxProductBytes)
+			p.add(index(join(at, "products"), j), "must be a glob of product names of 1 to %d bytes with *, ? and [a-z], got %s",
+				maxProductBytes, quote(glob))
 		}
 	}
 	unique(p, join(at, "indices"), sel.Indices)
@@ -101,7 +101,7 @@ func (c *NodeConfig) validateSelect(p *problems, i int) {
 func (e *GPUEntry) validate(p *problems, at string) {
 	eachOf(p, join(at, "modes"), e.Modes, gpuModes)
 	if e.Modes != nil && len(e.Modes) == 0 {
-		p.add(join(at, "modes"), "is empty; allowed: %s", list(gpuModes))
+		p.add(join(at, "modes"), "must not be empty; supported values: %s", list(gpuModes))
 	}
 	for _, settings := range []struct {
 		key     string
@@ -126,7 +126,7 @@ func (e *GPUEntry) validate(p *problems, at string) {
 func (e *GPUEntry) validateTimeSlice(p *problems, at string) {
 	if e.TimeSlice == nil || e.TimeSlice.Replicas == nil {
 		if e.TimeSlice != nil || slices.Contains(e.Modes, ModeTimeSlice) {
-			p.add(join(at, "replicas"), "is missing; mode %s needs the number of claims that share the GPU, 2 or more",
+			p.add(join(at, "replicas"), "required with mode %s: the number of claims that share the GPU, 2 or more",
 				ModeTimeSlice)
 		}
 	}
@@ -142,12 +142,12 @@ func (e *GPUEntry) validateMPS(p *problems, at string) {
 	m := e.MPS
 	if m == nil {
 		if slices.Contains(e.Modes, ModeMPS) {
-			p.add(at, "is missing; mode %s needs mps.replicas, mps.memory.default or both", ModeMPS)
+			p.add(at, "required with mode %s: replicas, memory.default or both", ModeMPS)
 		}
 		return
 	}
 	if m.Replicas == nil && (m.Memory == nil || m.Memory.Default == nil) {
-		p.add(at, "has neither replicas nor memory.default; give one: a share without a size cannot be offered")
+		p.add(at, "replicas or memory.default is required: a share must have a size")
 	}
 	shareName(p, join(at, "shareName"), m.ShareName)
 	resourceName(p, join(at, "resourceName"), m.ResourceName)
@@ -165,19 +165,19 @@ func (e *GPUEntry) validateMPS(p *problems, at string) {
 	unique(p, join(at, "namespaces"), m.Namespaces)
 }
 
-// shareName refuses names that the attribute cannot carry; none is what it
-// says where it does not apply.
+// shareName refuses names that the attribute cannot have; none is its value
+// where it does not apply.
 func shareName(p *problems, at string, name *string) {
 	if name == nil {
 		return
 	}
 	label(p, at, *name)
 	if *name == "none" {
-		p.add(at, "none is what devices without a share name say; choose another name")
+		p.add(at, "must not be \"none\", the value of devices without a share name")
 	}
 }
 
-// resourceName refuses what no container can request as an extended resource.
+// resourceName refuses names that are not extended resources.
 func resourceName(p *problems, at string, name *string) {
 	if name == nil {
 		return
@@ -185,7 +185,7 @@ func resourceName(p *problems, at string, name *string) {
 	domain, _, qualified := strings.Cut(*name, "/")
 	if !qualified || len(validation.IsQualifiedName(*name)) > 0 || domain == kubernetesDomain ||
 		strings.HasSuffix(domain, "."+kubernetesDomain) {
-		p.add(at, "%s is not an extended resource; allowed: <domain>/<name>, for example nvidia.com/gpu-2gb", quote(*name))
+		p.add(at, "must be an extended resource <domain>/<name>, for example nvidia.com/gpu-2gb, got %s", quote(*name))
 	}
 }
 
@@ -201,7 +201,7 @@ func (m *ShareMemory) validate(p *problems, at string) {
 	for i, high := range ordered {
 		for _, low := range ordered[:i] {
 			if low.value != nil && high.value != nil && low.value.Cmp(*high.value) > 0 {
-				p.add(join(at, low.key), "%s is more than %s %s; allowed: min ≤ default ≤ max", low.value, high.key, high.value)
+				p.add(join(at, low.key), "must be less than or equal to %s %s, got %s", high.key, high.value, low.value)
 			}
 		}
 	}
@@ -218,7 +218,7 @@ func (m *ShareMemory) bounds() []quantityAt {
 }
 
 // validateStep keeps default and max on the steps from min, as the API server
-// demands of the published device.
+// requires of a published device.
 func (m *ShareMemory) validateStep(p *problems, at string) {
 	if m.Step == nil {
 		return
@@ -229,14 +229,14 @@ func (m *ShareMemory) validateStep(p *problems, at string) {
 	}
 	for _, bound := range []quantityAt{{"default", m.Default}, {"max", m.Max}} {
 		if bound.value != nil && (bound.value.Value()-start)%m.Step.Value() != 0 {
-			p.add(join(at, bound.key), "%s is not min plus a multiple of step %s", bound.value, m.Step)
+			p.add(join(at, bound.key), "must be min plus a multiple of step %s, got %s", m.Step, bound.value)
 		}
 	}
 }
 
 func (m *NodeMIG) validate(p *problems, at string) {
 	if m.Profiles != nil && len(m.Profiles) == 0 {
-		p.add(join(at, "profiles"), "is empty; name profiles, or remove it for all that the GPU has")
+		p.add(join(at, "profiles"), "must not be empty; without it all profiles of the GPU are advertised")
 	}
 	for i, profile := range m.Profiles {
 		checkProfile(p, index(join(at, "profiles"), i), profile)
@@ -249,7 +249,7 @@ func (m *NodeMIG) validate(p *problems, at string) {
 		where := fmt.Sprintf("%s[%s]", join(at, "replicas"), profile)
 		checkProfile(p, where, profile)
 		if m.Profiles != nil && !slices.Contains(m.Profiles, profile) {
-			p.add(where, "is not among profiles; add it there or remove it here")
+			p.add(where, "must be one of profiles; add it there or remove it here")
 		}
 	}
 	for _, profile := range slices.Sorted(maps.Keys(m.ResourceNames)) {
@@ -263,7 +263,7 @@ func (m *NodeMIG) validate(p *problems, at string) {
 
 func checkProfile(p *problems, at, profile string) {
 	if !profileForm.MatchString(profile) {
-		p.add(at, "%s is not a MIG profile; allowed: names as nvidia-smi mig -lgip prints, for example 1g.10gb or 1g.10gb+me",
+		p.add(at, "must be a MIG profile as nvidia-smi mig -lgip prints it, for example 1g.10gb or 1g.10gb+me, got %s",
 			quote(profile))
 	}
 }

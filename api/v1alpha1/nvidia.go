@@ -2,27 +2,27 @@ package v1alpha1
 
 import "k8s.io/apimachinery/pkg/api/resource"
 
-// NVIDIAAPIVersion is the apiVersion of opaque configuration that was written
-// for NVIDIA's own DRA driver.
+// NVIDIAAPIVersion is the apiVersion of opaque configuration of NVIDIA's DRA
+// driver.
 const NVIDIAAPIVersion = "resource.nvidia.com/v1beta1"
 
-// The kinds of NVIDIAAPIVersion that are understood.
+// The supported kinds of NVIDIAAPIVersion.
 const (
 	KindNVIDIAGPU = "GpuConfig"
 	KindNVIDIAMIG = "MigDeviceConfig"
 )
 
-// NVIDIA is a configuration that was written for NVIDIA's driver.
+// NVIDIA is a configuration of NVIDIA's DRA driver.
 type NVIDIA struct {
 	// Kind is KindNVIDIAGPU, which is for whole GPUs, or KindNVIDIAMIG, which is
 	// for MIG devices.
 	Kind string
-	// Config is what it says in the words of this package.
+	// Config is the same configuration as a kind of this package.
 	Config *GPUConfig
 }
 
-// WrittenForNVIDIA tells whether a configuration says that it is of
-// NVIDIAAPIVersion. It may have any other mistake.
+// WrittenForNVIDIA reports whether a configuration is of NVIDIAAPIVersion. It
+// may be invalid otherwise.
 func WrittenForNVIDIA(raw []byte) bool {
 	tree, err := parse(raw, MaxConfigBytes)
 	return err == nil && tree.text("apiVersion") == NVIDIAAPIVersion
@@ -55,7 +55,7 @@ func DecodeNVIDIA(raw []byte) (*NVIDIA, error) {
 			return nil, err
 		}
 		if written.Sharing != nil {
-			written.Sharing.judge(p)
+			written.Sharing.validate(p)
 		}
 	}
 	if err := p.err(kind); err != nil {
@@ -64,7 +64,7 @@ func DecodeNVIDIA(raw []byte) (*NVIDIA, error) {
 	return &NVIDIA{Kind: kind, Config: config}, nil
 }
 
-// nvidiaHeader is what both kinds begin with.
+// nvidiaHeader are the fields that both kinds have.
 type nvidiaHeader struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -97,27 +97,27 @@ type nvidiaSharing struct {
 	} `json:"mpsConfig"`
 }
 
-// judge refuses what cannot be had.
-func (s *nvidiaSharing) judge(p *problems) {
+// validate refuses unsupported strategies.
+func (s *nvidiaSharing) validate(p *problems) {
 	const path = "sharing.strategy"
 	switch {
 	case s.Strategy == nil:
-		p.add(path, "is missing; allowed: %s", StrategyTimeSlicing)
+		p.add(path, "required; supported values: %s", StrategyTimeSlicing)
 	case *s.Strategy == StrategyMPS:
-		p.add(path, "%s is not served by this version of the driver; allowed: %s", StrategyMPS, StrategyTimeSlicing)
+		p.add(path, "%s is not supported by this version of the driver; supported values: %s", StrategyMPS, StrategyTimeSlicing)
 	case *s.Strategy != StrategyTimeSlicing:
-		p.add(path, "%s is not known; allowed: %s", quote(string(*s.Strategy)), StrategyTimeSlicing)
+		p.add(path, "unsupported value %s; supported values: %s", quote(string(*s.Strategy)), StrategyTimeSlicing)
 	case s.MPS != nil:
 		p.add("sharing.mpsConfig", "has no effect with strategy %s; remove it", StrategyTimeSlicing)
 	}
 }
 
-// translate returns nil where nothing is to be set.
+// translate returns nil where nothing has to be set.
 func (s *nvidiaGPUSharing) translate(p *problems) *Sharing {
 	if s == nil {
 		return nil
 	}
-	s.judge(p)
+	s.validate(p)
 	interval := IntervalDefault
 	if s.TimeSlicing != nil {
 		oneOf(p, "sharing.timeSlicingConfig.interval", s.TimeSlicing.Interval, intervals)

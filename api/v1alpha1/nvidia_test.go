@@ -13,8 +13,8 @@ import (
 
 const nvidiaHeaderText = "apiVersion: resource.nvidia.com/v1beta1\nkind: "
 
-// TestNVIDIA compares what is made of manifests that were written for NVIDIA's driver with the golden files.
-func TestNVIDIA(t *testing.T) {
+// TestDecodeNVIDIA_SupportedConfig_Translated compares the translation of manifests for NVIDIA's driver with the golden files.
+func TestDecodeNVIDIA_SupportedConfig_Translated(t *testing.T) {
 	written, err := filepath.Glob("testdata/nvidia/*.yaml")
 	require.NoError(t, err)
 	require.NotEmpty(t, written)
@@ -39,24 +39,24 @@ func TestNVIDIA(t *testing.T) {
 	}
 }
 
-func TestNVIDIAIsRefused(t *testing.T) {
+func TestDecodeNVIDIA_UnsupportedConfig_Refused(t *testing.T) {
 	for name, c := range map[string]struct{ raw, want string }{
 		"MPS": {
 			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: MPS, mpsConfig: {defaultActiveThreadPercentage: 50, " +
 				"defaultPinnedDeviceMemoryLimit: 10Gi, defaultPerDevicePinnedMemoryLimit: {\"0\": 5Gi}, multiUser: true}}",
-			"GpuConfig: sharing.strategy: MPS is not served by this version of the driver; allowed: TimeSlicing",
+			"GpuConfig: sharing.strategy: MPS is not supported by this version of the driver; supported values: TimeSlicing",
 		},
 		"MPS on a MIG device": {
 			nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: MPS}",
-			"MigDeviceConfig: sharing.strategy: MPS is not served by this version of the driver; allowed: TimeSlicing",
+			"MigDeviceConfig: sharing.strategy: MPS is not supported by this version of the driver; supported values: TimeSlicing",
 		},
 		"no strategy": {
 			nvidiaHeaderText + "GpuConfig\nsharing: {timeSlicingConfig: {interval: Long}}",
-			"GpuConfig: sharing.strategy: is missing; allowed: TimeSlicing",
+			"GpuConfig: sharing.strategy: required; supported values: TimeSlicing",
 		},
 		"another strategy": {
-			nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: Turns}",
-			`MigDeviceConfig: sharing.strategy: "Turns" is not known; allowed: TimeSlicing`,
+			nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: Rounds}",
+			`MigDeviceConfig: sharing.strategy: unsupported value "Rounds"; supported values: TimeSlicing`,
 		},
 		"settings of another strategy": {
 			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: TimeSlicing, mpsConfig: {multiUser: true}}",
@@ -64,24 +64,24 @@ func TestNVIDIAIsRefused(t *testing.T) {
 		},
 		"another interval": {
 			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: TimeSlicing, timeSlicingConfig: {interval: 2ms}}",
-			`GpuConfig: sharing.timeSlicingConfig.interval: "2ms" is not known; allowed: Default, Short, Medium, Long`,
+			`GpuConfig: sharing.timeSlicingConfig.interval: unsupported value "2ms"; supported values: Default, Short, Medium, Long`,
 		},
 		"an interval for a MIG device": {
 			nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: TimeSlicing, timeSlicingConfig: {interval: Long}}",
-			"MigDeviceConfig: sharing.timeSlicingConfig: is not a field; allowed here: strategy, mpsConfig",
+			`MigDeviceConfig: sharing: unknown field "timeSlicingConfig"; valid fields: strategy, mpsConfig`,
 		},
 		"our words": {
 			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: TimeSlicing, timeSlicing: {interval: Long}}",
-			"GpuConfig: sharing.timeSlicing: is not a field; allowed here: strategy, mpsConfig, timeSlicingConfig",
+			`GpuConfig: sharing: unknown field "timeSlicing"; valid fields: strategy, mpsConfig, timeSlicingConfig`,
 		},
 		"another kind": {
 			nvidiaHeaderText + "VfioDeviceConfig",
-			`kind: "VfioDeviceConfig" is not known; allowed: GpuConfig, MigDeviceConfig`,
+			`kind: unsupported value "VfioDeviceConfig"; supported values: GpuConfig, MigDeviceConfig`,
 		},
 		"our kind": {
 			"apiVersion: gpu.prism.dev/v1alpha1\nkind: GPUConfig",
-			`apiVersion: "gpu.prism.dev/v1alpha1" is not known; allowed: resource.nvidia.com/v1beta1; ` +
-				`kind: "GPUConfig" is not known; allowed: GpuConfig, MigDeviceConfig`,
+			`apiVersion: unsupported value "gpu.prism.dev/v1alpha1"; supported values: resource.nvidia.com/v1beta1; ` +
+				`kind: unsupported value "GPUConfig"; supported values: GpuConfig, MigDeviceConfig`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Problem is one thing wrong with an object.
+// Problem is one validation error of an object.
 type Problem struct {
 	// Path leads to the field as the user wrote it: sharing.mps.memoryLimit,
 	// gpus[1].modes[0]. Empty when the object as a whole is meant.
 	Path string
-	// Text says what is wrong and what is allowed, without the path.
+	// Text is the error and what is valid, without the path.
 	Text string
 }
 
@@ -23,7 +23,7 @@ func (p *Problem) Error() string {
 	return p.Path + ": " + p.Text
 }
 
-// Problems is all that is wrong with one object, in the order of its fields.
+// Problems are all validation errors of one object, in the order of its fields.
 type Problems struct {
 	// Kind is the kind of the object, empty while it is not known.
 	Kind string
@@ -53,7 +53,7 @@ func (p *Problems) Unwrap() []error {
 	return errs
 }
 
-// problems collects while an object is judged.
+// problems collects while an object is validated.
 type problems struct{ list []*Problem }
 
 func (p *problems) add(path, format string, args ...any) {
@@ -71,11 +71,11 @@ func (p *problems) err(kind string) error {
 // oneOf refuses a set value that is not among those allowed.
 func oneOf[T ~string](p *problems, path string, value *T, allowed []T) {
 	if value != nil && !slices.Contains(allowed, *value) {
-		p.add(path, "%s is not known; allowed: %s", quote(string(*value)), list(allowed))
+		p.add(path, "unsupported value %s; supported values: %s", quote(string(*value)), list(allowed))
 	}
 }
 
-// eachOf refuses unknown and repeated values.
+// eachOf refuses unsupported and duplicate values.
 func eachOf[T ~string](p *problems, path string, values, allowed []T) {
 	for i, value := range values {
 		oneOf(p, index(path, i), &value, allowed)
@@ -83,11 +83,11 @@ func eachOf[T ~string](p *problems, path string, values, allowed []T) {
 	unique(p, path, values)
 }
 
-// unique refuses values given twice.
+// unique refuses duplicate values.
 func unique[T comparable](p *problems, path string, values []T) {
 	for i, value := range values {
 		if slices.Contains(values[:i], value) {
-			p.add(index(path, i), "%v is given twice", value)
+			p.add(index(path, i), "duplicate value %#v", value)
 		}
 	}
 }
@@ -95,14 +95,14 @@ func unique[T comparable](p *problems, path string, values []T) {
 // atMost refuses lists that are too long.
 func atMost[T any](p *problems, path string, values []T, limit int) {
 	if len(values) > limit {
-		p.add(path, "has %d entries; allowed: at most %d", len(values), limit)
+		p.add(path, "must have at most %d items, got %d", limit, len(values))
 	}
 }
 
 // between refuses a set number outside lowest..highest.
 func between(p *problems, path string, value *int32, lowest, highest int32) {
 	if value != nil && (*value < lowest || *value > highest) {
-		p.add(path, "%d is out of range; allowed: %d to %d", *value, lowest, highest)
+		p.add(path, "must be between %d and %d, got %d", lowest, highest, *value)
 	}
 }
 

@@ -6,103 +6,106 @@ import (
 )
 
 // ProfilerConfig says which processes in the containers of a claim are
-// profiled, how, and what becomes of the reports. Nothing in it names a path,
-// an environment variable or a program of the host.
+// profiled, how, and where reports are stored. It has no paths, environment
+// variables or programs of the host.
 type ProfilerConfig struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Tool defaults to NsightSystems.
+	// Tool is the profiler. Default: NsightSystems.
 	Tool *ProfilerTool `json:"tool,omitempty"`
-	// ToolVersion is a version installed on the node, as 2025.5.1. Unset: the
-	// node's own choice.
+	// ToolVersion is a version that is installed on the node, for example
+	// 2025.5.1. Unset: the default version of the node.
 	ToolVersion *string `json:"toolVersion,omitempty"`
-	// Injection is how the profiler gets into the processes. Default: Preload.
+	// Injection is how the profiler is injected into processes. Default: Preload.
 	Injection *Injection `json:"injection,omitempty"`
-	// Containers are globs of container names. Empty: all that use the claim.
+	// Containers are globs of container names. Unset: all that use the claim.
 	Containers []string `json:"containers,omitempty"`
-	// Match chooses processes in these containers. Unset: the first process
-	// that is not excluded.
+	// Match selects processes in these containers. Unset: the first process that
+	// is not excluded.
 	Match *ProcessMatch `json:"match,omitempty"`
 
-	// Mode defaults to Profile.
+	// Mode is the mode of the profiler. Default: Profile.
 	Mode *ProfilerMode `json:"mode,omitempty"`
-	// Start is what begins the recording. Default: Immediate.
+	// Start is what starts the recording. Default: Immediate.
 	Start *ProfilerStart `json:"start,omitempty"`
-	// NVTXRange is the range that begins the recording, as range@domain; given
-	// exactly when Start is NVTX.
+	// NVTXRange is the NVTX range that starts the recording, as range@domain. Set
+	// exactly when start is NVTX.
 	NVTXRange *string `json:"nvtxRange,omitempty"`
-	// Delay before the recording begins, 0s to 24h. Default: 0s.
+	// Delay before the recording starts. Default: 0s.
 	Delay *metav1.Duration `json:"delay,omitempty"`
-	// Duration of the recording, up to 24h. Unset: until the process ends.
+	// Duration of the recording. Unset: until the process exits.
 	Duration *metav1.Duration `json:"duration,omitempty"`
-	// OnDurationEnd is what becomes of the process then. Default: KeepRunning.
+	// OnDurationEnd is what happens to the process after duration. Default:
+	// KeepRunning.
 	OnDurationEnd *OnDurationEnd `json:"onDurationEnd,omitempty"`
 
-	// Trace are the programming interfaces recorded. Default: cuda, nvtx.
+	// Trace are the APIs that are traced. Default: cuda, nvtx.
 	Trace []Trace `json:"trace,omitempty"`
-	// CUDAGraph is how CUDA graphs are recorded. Default: Graph.
+	// CUDAGraph is the granularity of CUDA graph tracing. Default: Graph.
 	CUDAGraph *CUDAGraph `json:"cudaGraph,omitempty"`
-	// CPUSampling needs perf events on the node. Default: None.
+	// CPUSampling is what is sampled on the CPU; it requires perf events on the
+	// node. Default: None.
 	CPUSampling *CPUSampling `json:"cpuSampling,omitempty"`
 	// PythonSampling records Python call stacks. Default: false.
 	PythonSampling *bool `json:"pythonSampling,omitempty"`
 	// CaptureEnvironment stores the environment of the process in the report.
-	// Default: false, since it often has secrets.
+	// The environment often has secrets. Default: false.
 	CaptureEnvironment *bool `json:"captureEnvironment,omitempty"`
-	// CaptureOutput stores what the process prints in the report. Default: false.
+	// CaptureOutput stores stdout and stderr of the process in the report.
+	// Default: false.
 	CaptureOutput *bool `json:"captureOutput,omitempty"`
 	// Args are further switches of the profiler, each --name or --name=value.
-	// The cluster's policy must allow them.
 	Args []string `json:"args,omitempty"`
 
-	// Output is where reports go. Unset: the node's store.
+	// Output is where reports are stored. Unset: on the node.
 	Output *ProfilerOutput `json:"output,omitempty"`
-	// FailurePolicy is what happens when the profiler cannot work. Default:
-	// FailOpen.
+	// FailurePolicy is what happens when the profiler cannot start: FailOpen runs
+	// the process without it. Default: FailOpen.
 	FailurePolicy *FailurePolicy `json:"failurePolicy,omitempty"`
 }
 
-// ProcessMatch chooses the processes to profile.
+// ProcessMatch selects the processes to profile.
 type ProcessMatch struct {
-	// Regex matches Target, at most 1024 bytes, without back-references.
-	// Empty: the first process that is not excluded.
+	// Regex is matched against target, without back-references. Empty: the first
+	// process that is not excluded. Default: empty.
 	Regex *string `json:"regex,omitempty"`
-	// Dialect of Regex and Exclude. Default: Perl, which has lookaheads.
+	// Dialect of regex and exclude; Perl has lookaheads. Default: Perl.
 	Dialect *RegexDialect `json:"dialect,omitempty"`
-	// Exclude are patterns of processes never profiled, at most 16.
+	// Exclude are patterns of processes that are never profiled.
 	Exclude []string `json:"exclude,omitempty"`
-	// Target is what the patterns see. Default: CommandLine.
+	// Target is what the patterns are matched against. Default: CommandLine.
 	Target *MatchTarget `json:"target,omitempty"`
-	// UseDefaultExcludes keeps shells and small tools out. Default: true.
+	// UseDefaultExcludes excludes shells and small tools. Default: true.
 	UseDefaultExcludes *bool `json:"useDefaultExcludes,omitempty"`
-	// IncludeExecSessions profiles what kubectl exec starts, too. Default: false.
+	// IncludeExecSessions also profiles processes of kubectl exec. Default: false.
 	IncludeExecSessions *bool `json:"includeExecSessions,omitempty"`
-	// MaxSessions is how many processes of a container are profiled at once,
-	// 1 to 16. Default: 1.
+	// MaxSessions is how many processes of a container are profiled at once.
+	// Default: 1.
 	MaxSessions *int32 `json:"maxSessions,omitempty"`
 }
 
-// ProfilerOutput is where reports go and how long they stay.
+// ProfilerOutput is where reports are stored and for how long.
 type ProfilerOutput struct {
-	// Type defaults to Node, the store that the driver keeps on the node.
+	// Type is where reports are stored: Node is a directory of the driver on the
+	// node. Default: Node.
 	Type *OutputType `json:"type,omitempty"`
-	// Path is a directory in the container; given exactly when Type is
+	// Path is a directory in the container. Set exactly when type is
 	// ContainerPath.
 	Path *string `json:"path,omitempty"`
-	// FileName is a template; {NAME} is replaced for the names in
-	// FileNamePlaceholders. Default: DefaultFileName.
+	// FileName is a template of the file name with placeholders in braces.
+	// Default: {PROCESS_NAME}_{NAMESPACE}_{POD}_{CONTAINER}_{TIMESTAMP}_{UID}.
 	FileName *string `json:"fileName,omitempty"`
-	// MaxBytes is the most that the reports of the claim may take. Default: 4Gi.
+	// MaxBytes limits the size of all reports of the claim. Default: 4Gi.
 	MaxBytes *resource.Quantity `json:"maxBytes,omitempty"`
-	// Retention is how long reports stay in the node's store. Default: 72h.
+	// Retention is how long reports are kept on the node. Default: 72h.
 	Retention *metav1.Duration `json:"retention,omitempty"`
-	// Upload sends finished reports elsewhere.
+	// Upload is where finished reports are uploaded to. Unset: nowhere.
 	Upload *Upload `json:"upload,omitempty"`
 }
 
-// Upload names a target that an administrator has defined.
+// Upload names an upload target that an administrator has configured.
 type Upload struct {
-	// SecretClass is the name of the target, never an address.
+	// SecretClass is the name of the target; addresses are not allowed.
 	SecretClass *string `json:"secretClass,omitempty"`
 }
 
@@ -110,27 +113,27 @@ type Upload struct {
 type (
 	// ProfilerTool is the program that records.
 	ProfilerTool string
-	// Injection is how the profiler gets into processes.
+	// Injection is how the profiler is injected into processes.
 	Injection string
 	// RegexDialect is the language of a pattern.
 	RegexDialect string
-	// MatchTarget is what patterns are compared with.
+	// MatchTarget is what patterns are matched against.
 	MatchTarget string
-	// ProfilerMode is what the profiler is told to do with a process.
+	// ProfilerMode is what the profiler does with a process.
 	ProfilerMode string
-	// ProfilerStart is what begins a recording.
+	// ProfilerStart is what starts a recording.
 	ProfilerStart string
-	// OnDurationEnd is what becomes of the process after the recording.
+	// OnDurationEnd is what happens to the process after the recording.
 	OnDurationEnd string
-	// Trace is a programming interface to record, spelt as the tool spells it.
+	// Trace is an API to trace, by the name that the profiler has for it.
 	Trace string
-	// CUDAGraph is the grain in which CUDA graphs are recorded.
+	// CUDAGraph is the granularity of CUDA graph tracing.
 	CUDAGraph string
 	// CPUSampling is what is sampled on the CPU.
 	CPUSampling string
-	// OutputType is the kind of place for reports.
+	// OutputType is where reports are stored.
 	OutputType string
-	// FailurePolicy is what happens when the profiler cannot work.
+	// FailurePolicy is what happens when the profiler cannot start.
 	FailurePolicy string
 )
 

@@ -47,8 +47,8 @@ var (
 	switchForm  = regexp.MustCompile(`^--[a-z][a-z0-9-]*(=.*)?$`)
 )
 
-// Validate returns nil or a *Problems. Whether the tool, its version and the
-// ways asked for exist on a node is not judged here.
+// Validate returns nil or a *Problems. Whether a node has the tool and its
+// version and supports the settings is not checked here.
 func (c *ProfilerConfig) Validate() error {
 	p := &problems{}
 	c.validateTool(p)
@@ -67,14 +67,14 @@ func (c *ProfilerConfig) Validate() error {
 func (c *ProfilerConfig) validateTool(p *problems) {
 	oneOf(p, "tool", c.Tool, tools)
 	if c.ToolVersion != nil && !versionForm.MatchString(*c.ToolVersion) {
-		p.add("toolVersion", "%s is not a version; allowed: numbers with dots, for example 2025.5.1", quote(*c.ToolVersion))
+		p.add("toolVersion", "must be numbers with dots, for example 2025.5.1, got %s", quote(*c.ToolVersion))
 	}
 	oneOf(p, "injection", c.Injection, injections)
 	atMost(p, "containers", c.Containers, maxContainers)
 	for i, glob := range c.Containers {
 		if _, err := path.Match(glob, ""); err != nil || !globForm.MatchString(glob) {
 			p.add(index("containers", i),
-				"%s is not a glob of container names; allowed: lower-case letters, digits, -, *, ? and [a-z]", quote(glob))
+				"must be a glob of container names with lower-case letters, digits, -, *, ? and [a-z], got %s", quote(glob))
 		}
 	}
 }
@@ -91,7 +91,7 @@ func (m *ProcessMatch) validate(p *problems, at string) {
 	atMost(p, join(at, "exclude"), m.Exclude, maxPatterns)
 	for i, pattern := range m.Exclude {
 		if pattern == "" {
-			p.add(index(join(at, "exclude"), i), "is empty and would exclude every process; remove it")
+			p.add(index(join(at, "exclude"), i), "must not be empty, since an empty pattern excludes every process")
 		}
 		checkPattern(p, index(join(at, "exclude"), i), pattern, dialect)
 	}
@@ -112,7 +112,7 @@ func (c *ProfilerConfig) validateRange(p *problems) {
 	starting := c.Start != nil && *c.Start == StartNVTX
 	switch {
 	case starting && c.NVTXRange == nil:
-		p.add("nvtxRange", "is missing; start %s needs the range that begins the recording", StartNVTX)
+		p.add("nvtxRange", "required with start %s: the range that starts the recording", StartNVTX)
 	case c.NVTXRange == nil:
 	case c.Start != nil && !starting:
 		p.add("nvtxRange", "has no effect with start %s; remove it or set start to %s", *c.Start, StartNVTX)
@@ -124,7 +124,7 @@ func (c *ProfilerConfig) validateRange(p *problems) {
 func (c *ProfilerConfig) validateContent(p *problems) {
 	eachOf(p, "trace", c.Trace, traces)
 	if slices.Contains(c.Trace, TraceCUDA) && slices.Contains(c.Trace, "cuda-sw") {
-		p.add("trace", "has both cuda and cuda-sw; remove one of them")
+		p.add("trace", "cuda and cuda-sw are mutually exclusive; remove one of them")
 	}
 	oneOf(p, "cudaGraph", c.CUDAGraph, cudaGraphs)
 	oneOf(p, "cpuSampling", c.CPUSampling, cpuSamplings)
@@ -134,24 +134,24 @@ func (c *ProfilerConfig) validateContent(p *problems) {
 	}
 }
 
-// deniedSwitches are those that a field stands for or that would reach beyond
-// the container's own processes. A trailing star stands for any ending.
+// deniedSwitches are those that have a field, and those that affect more than
+// the processes of the container. A trailing star matches any ending.
 var deniedSwitches = []string{
 	"output", "session*", "run-as", "command-file", "after-*", "ftrace*", "gpu-metrics-*", "env-var",
 }
 
-// checkSwitch refuses what could take the place of the command, and switches
-// that are denied, abbreviated ones too: the profiler completes them.
+// checkSwitch refuses arguments that could be read as the command, and denied
+// switches, abbreviated ones too: the profiler completes them.
 func checkSwitch(p *problems, at, arg string) {
 	if len(arg) > maxArgBytes || !switchForm.MatchString(arg) {
-		p.add(at, "%s is not allowed; allowed: --name or --name=value, at most %d bytes", quote(arg), maxArgBytes)
+		p.add(at, "must be --name or --name=value of at most %d bytes, got %s", maxArgBytes, quote(arg))
 		return
 	}
 	name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 	for _, denied := range deniedSwitches {
 		stem, open := strings.CutSuffix(denied, "*")
 		if strings.HasPrefix(stem, name) || open && strings.HasPrefix(name, stem) {
-			p.add(at, "switch --%s is not allowed; denied: --%s", name, strings.Join(deniedSwitches, ", --"))
+			p.add(at, "switch --%s is forbidden; forbidden switches: --%s", name, strings.Join(deniedSwitches, ", --"))
 			return
 		}
 	}
@@ -164,7 +164,7 @@ func (o *ProfilerOutput) validate(p *problems, at string) {
 		checkFileName(p, join(at, "fileName"), *o.FileName)
 	}
 	if o.MaxBytes != nil && o.MaxBytes.CmpInt64(mebibyte) < 0 {
-		p.add(join(at, "maxBytes"), "%s is too small; allowed: at least 1Mi", o.MaxBytes)
+		p.add(join(at, "maxBytes"), "must be greater than or equal to 1Mi, got %s", o.MaxBytes)
 	}
 	within(p, join(at, "retention"), o.Retention, time.Minute, 365*24*hour)
 	if o.Upload != nil && o.Upload.SecretClass != nil {
@@ -172,14 +172,14 @@ func (o *ProfilerOutput) validate(p *problems, at string) {
 	}
 }
 
-// kernelTrees are directories of a container that are not its own files.
+// kernelTrees are virtual file systems of a container.
 var kernelTrees = []string{"/proc", "/sys", "/dev"}
 
 func (o *ProfilerOutput) validatePath(p *problems, at string) {
 	inContainer := o.Type != nil && *o.Type == OutputContainerPath
 	if o.Path == nil {
 		if inContainer {
-			p.add(at, "is missing; type %s needs a directory in the container", OutputContainerPath)
+			p.add(at, "required with type %s: a directory in the container", OutputContainerPath)
 		}
 		return
 	}
@@ -188,11 +188,11 @@ func (o *ProfilerOutput) validatePath(p *problems, at string) {
 	}
 	value := *o.Path
 	if !path.IsAbs(value) || path.Clean(value) != value || value == "/" {
-		p.add(at, "%s is not allowed; allowed: an absolute path without .., // or a slash at the end", quote(value))
+		p.add(at, "must be an absolute path without .., // and trailing slash, got %s", quote(value))
 	}
 	for _, tree := range kernelTrees {
 		if value == tree || strings.HasPrefix(value, tree+"/") {
-			p.add(at, "%s is below %s; choose a directory of the container's own", quote(value), tree)
+			p.add(at, "must not be below %s, got %s; choose another directory of the container", tree, quote(value))
 		}
 	}
 	printable(p, at, value, maxPathBytes)
@@ -206,12 +206,12 @@ func checkFileName(p *problems, at, template string) {
 	printable(p, at, template, maxFileNameBytes)
 	for _, found := range placeholder.FindAllStringSubmatch(template, -1) {
 		if found[1] != "" || !slices.Contains(FileNamePlaceholders, found[2]) {
-			p.add(at, "placeholder %s is not known; allowed: {%s}", quote(found[0]), strings.Join(FileNamePlaceholders, "}, {"))
+			p.add(at, "unsupported placeholder %s; supported placeholders: {%s}", quote(found[0]), strings.Join(FileNamePlaceholders, "}, {"))
 		}
 	}
 	rest := placeholder.ReplaceAllString(template, "")
 	if strings.ContainsAny(rest, "{}/%") || strings.HasPrefix(template, ".") || strings.HasPrefix(template, "-") {
-		p.add(at, "%s is not allowed; allowed: a file name without /, %% and single braces that begins with neither . nor -",
+		p.add(at, "must be a file name without /, %% and single braces that starts with neither . nor -, got %s",
 			quote(template))
 	}
 }
@@ -219,7 +219,7 @@ func checkFileName(p *problems, at, template string) {
 // within refuses a set duration outside shortest..longest.
 func within(p *problems, at string, value *metav1.Duration, shortest, longest time.Duration) {
 	if value != nil && (value.Duration < shortest || value.Duration > longest) {
-		p.add(at, "%s is out of range; allowed: %s to %s", value.Duration, shortest, longest)
+		p.add(at, "must be between %s and %s, got %s", shortest, longest, value.Duration)
 	}
 }
 
@@ -227,15 +227,15 @@ func within(p *problems, at string, value *metav1.Duration, shortest, longest ti
 func printable(p *problems, at, value string, limit int) {
 	hidden := strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) })
 	if value == "" || len(value) > limit || hidden {
-		p.add(at, "%s is not allowed; allowed: 1 to %d bytes of printable text", quote(value), limit)
+		p.add(at, "must be 1 to %d bytes of printable text, got %s", limit, quote(value))
 	}
 }
 
 var labelForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// label refuses what Kubernetes does not take as a name.
+// label refuses what is not an RFC 1123 label name.
 func label(p *problems, at, value string) {
 	if !labelForm.MatchString(value) {
-		p.add(at, "%s is not a name; allowed: 1 to 63 lower-case letters, digits and -, neither first nor last a -", quote(value))
+		p.add(at, "must be 1 to 63 lower-case letters, digits and - and start and end with a letter or digit, got %s", quote(value))
 	}
 }

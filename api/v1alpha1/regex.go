@@ -13,21 +13,21 @@ const maxPatternBytes = 1024
 // back to what they matched: those have no bound on the time they take.
 func checkPattern(p *problems, path, pattern string, dialect RegexDialect) {
 	if len(pattern) > maxPatternBytes {
-		p.add(path, "has %d bytes; allowed: at most %d", len(pattern), maxPatternBytes)
+		p.add(path, "must be at most %d bytes, got %d", maxPatternBytes, len(pattern))
 		return
 	}
 	if dialect == DialectRE2 {
 		if _, err := regexp.Compile(pattern); err != nil {
-			p.add(path, "%s does not compile as RE2: %v", quote(pattern), err)
+			p.add(path, "%s is not a valid RE2 regular expression: %v", quote(pattern), err)
 		}
 		return
 	}
 	if _, err := regexp2.Compile(pattern); err != nil {
-		p.add(path, "%s does not compile as Perl: %v", quote(pattern), err)
+		p.add(path, "%s is not a valid Perl regular expression: %v", quote(pattern), err)
 		return
 	}
 	if refersBack(pattern) {
-		p.add(path, "%s has a back-reference or a conditional group; write the alternatives out", quote(pattern))
+		p.add(path, "%s has a back-reference or a conditional group, which are not supported; write the alternatives out", quote(pattern))
 	}
 }
 

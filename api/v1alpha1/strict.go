@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// checkObject collects what does not fit the struct: keys it does not have,
-// keys given twice, values of another type. Keys are compared exactly; the
-// standard decoder would also take another case.
+// checkObject collects what does not fit the struct: unknown and duplicate keys
+// and values of another type. Keys are case-sensitive, unlike those of the
+// standard decoder.
 func checkObject(p *problems, path string, tree object, target reflect.Type) {
 	fields, names := fieldsOf(target)
 	seen := map[string]bool{}
@@ -22,22 +22,14 @@ func checkObject(p *problems, path string, tree object, target reflect.Type) {
 		field, known := fields[m.key]
 		switch {
 		case seen[m.key]:
-			p.add(at, "is given twice")
+			p.add(path, "duplicate field %s", quote(m.key))
 		case !known:
-			p.add(join(path, quoteKey(m.key)), "is not a field; allowed here: %s", strings.Join(names, ", "))
+			p.add(path, "unknown field %s; valid fields: %s", quote(m.key), strings.Join(names, ", "))
 		default:
 			checkValue(p, at, m.value, field)
 		}
 		seen[m.key] = true
 	}
-}
-
-// quoteKey keeps an unknown key readable in a path.
-func quoteKey(key string) string {
-	if quoted := quote(key); quoted != `"`+key+`"` || key == "" {
-		return quoted
-	}
-	return key
 }
 
 // fieldsOf maps the keys of a struct to their types and lists the keys in the
@@ -61,7 +53,7 @@ var (
 	durationType = reflect.TypeFor[metav1.Duration]()
 )
 
-// checkValue collects what does not fit the type. null is as good as absent.
+// checkValue collects what does not fit the type. null is the same as absent.
 func checkValue(p *problems, path string, value any, target reflect.Type) {
 	if target.Kind() == reflect.Pointer {
 		target = target.Elem()
@@ -73,7 +65,7 @@ func checkValue(p *problems, path string, value any, target reflect.Type) {
 	case target == quantityType:
 		checkQuantity(p, path, value)
 	case target == durationType:
-		checkParsed(p, path, value, &metav1.Duration{}, `a duration, for example "90s"`)
+		checkParsed(p, path, value, &metav1.Duration{}, `a duration such as "90s"`)
 	case target.Kind() == reflect.Struct:
 		checkStruct(p, path, value, target)
 	case target.Kind() == reflect.Slice:
@@ -88,7 +80,7 @@ func checkValue(p *problems, path string, value any, target reflect.Type) {
 func checkStruct(p *problems, path string, value any, target reflect.Type) {
 	tree, ok := value.(object)
 	if !ok {
-		p.add(path, "is %s; needed: an object", describe(value))
+		p.add(path, "must be an object, got %s", describe(value))
 		return
 	}
 	checkObject(p, path, tree, target)
@@ -97,12 +89,12 @@ func checkStruct(p *problems, path string, value any, target reflect.Type) {
 func checkSlice(p *problems, path string, value any, element reflect.Type) {
 	items, ok := value.([]any)
 	if !ok {
-		p.add(path, "is %s; needed: a list", describe(value))
+		p.add(path, "must be an array, got %s", describe(value))
 		return
 	}
 	for i, item := range items {
 		if item == nil {
-			p.add(index(path, i), "is null; needed: a value")
+			p.add(index(path, i), "must not be null")
 			continue
 		}
 		checkValue(p, index(path, i), item, element)
@@ -112,7 +104,7 @@ func checkSlice(p *problems, path string, value any, element reflect.Type) {
 func checkMap(p *problems, path string, value any, element reflect.Type) {
 	tree, ok := value.(object)
 	if !ok {
-		p.add(path, "is %s; needed: an object", describe(value))
+		p.add(path, "must be an object, got %s", describe(value))
 		return
 	}
 	seen := map[string]bool{}
@@ -120,9 +112,9 @@ func checkMap(p *problems, path string, value any, element reflect.Type) {
 		at := fmt.Sprintf("%s[%s]", path, m.key)
 		switch {
 		case seen[m.key]:
-			p.add(at, "is given twice")
+			p.add(path, "duplicate key %s", quote(m.key))
 		case m.value == nil:
-			p.add(at, "is null; needed: a value")
+			p.add(at, "must not be null")
 		default:
 			checkValue(p, at, m.value, element)
 		}
@@ -134,40 +126,40 @@ func checkMap(p *problems, path string, value any, element reflect.Type) {
 var quantityForm = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,9})?([kMGTPE]i?|Ki)?$`)
 
 func checkQuantity(p *problems, path string, value any) {
-	const needed = `a quantity, for example "8Gi"`
+	const required = `a quantity such as "8Gi"`
 	if text := fmt.Sprint(value); !quantityForm.MatchString(text) {
-		p.add(path, "is %s; needed: %s", describe(value), needed)
+		p.add(path, "must be %s, got %s", required, describe(value))
 		return
 	}
-	checkParsed(p, path, value, &resource.Quantity{}, needed)
+	checkParsed(p, path, value, &resource.Quantity{}, required)
 }
 
-// checkParsed tries types that read their own text.
-func checkParsed(p *problems, path string, value any, into json.Unmarshaler, needed string) {
+// checkParsed checks types with their own text form.
+func checkParsed(p *problems, path string, value any, into json.Unmarshaler, required string) {
 	raw, err := json.Marshal(plainValue(value))
 	if err == nil {
 		err = into.UnmarshalJSON(raw)
 	}
 	if err != nil {
-		p.add(path, "is %s; needed: %s", describe(value), needed)
+		p.add(path, "must be %s, got %s", required, describe(value))
 	}
 }
 
 func checkScalar(p *problems, path string, value any, target reflect.Type) {
-	fits, needed := false, ""
+	fits, required := false, ""
 	switch target.Kind() {
 	case reflect.String:
 		_, fits = value.(string)
-		needed = "a text"
+		required = "a string"
 	case reflect.Bool:
 		_, fits = value.(bool)
-		needed = "true or false"
+		required = "a boolean"
 	default:
 		fits = isWhole(value, target)
-		needed = "a whole number"
+		required = "an integer"
 	}
 	if !fits {
-		p.add(path, "is %s; needed: %s", describe(value), needed)
+		p.add(path, "must be %s, got %s", required, describe(value))
 	}
 }
 
@@ -180,18 +172,20 @@ func isWhole(value any, target reflect.Type) bool {
 	return json.Unmarshal([]byte(number), reflect.New(target).Interface()) == nil
 }
 
-// describe names a value as a user would.
+// describe names the type of a value and, where it is short, the value.
 func describe(value any) string {
 	switch value := value.(type) {
 	case object:
 		return "an object"
 	case []any:
-		return "a list"
+		return "an array"
 	case string:
-		return "the text " + quote(value)
+		return "string " + quote(value)
 	case nil:
-		return "empty"
+		return "an empty document"
+	case bool:
+		return fmt.Sprintf("boolean %t", value)
 	default:
-		return fmt.Sprint(value)
+		return fmt.Sprintf("number %v", value)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// object is a JSON object that keeps order and repeated keys. The values are
+// object is a JSON object that keeps order and duplicate keys. The values are
 // object, []any, string, json.Number, bool or nil.
 type object []member
 
@@ -60,11 +60,11 @@ func plainValue(value any) any {
 func parse(raw []byte, limit int) (object, error) {
 	p := &problems{}
 	if len(raw) > limit {
-		p.add("", "the configuration has %d bytes; allowed: at most %d", len(raw), limit)
+		p.add("", "the configuration must be at most %d bytes, got %d", limit, len(raw))
 		return nil, p.err("")
 	}
 	if !utf8.Valid(raw) {
-		p.add("", "the configuration is not UTF-8 text")
+		p.add("", "the configuration must be UTF-8 text")
 		return nil, p.err("")
 	}
 	value, err := parseValue(raw)
@@ -74,7 +74,7 @@ func parse(raw []byte, limit int) (object, error) {
 	}
 	tree, ok := value.(object)
 	if !ok {
-		p.add("", "the configuration is %s; needed: an object with apiVersion and kind", describe(value))
+		p.add("", "the configuration must be an object with apiVersion and kind, got %s", describe(value))
 		return nil, p.err("")
 	}
 	return tree, nil
@@ -114,7 +114,7 @@ func fromYAML(raw []byte) ([]byte, error) {
 		}
 	}
 	if documents > 1 {
-		return nil, fmt.Errorf("%d YAML documents; allowed: one", documents)
+		return nil, fmt.Errorf("must be one YAML document, got %d", documents)
 	}
 	converted, err := yaml.YAMLToJSONStrict(raw)
 	if err != nil {
@@ -128,7 +128,7 @@ var repeatedKey = regexp.MustCompile(`line (\d+): key (".*") already set in map`
 // yamlText is the library's error on one line.
 func yamlText(err error) string {
 	if found := repeatedKey.FindStringSubmatch(err.Error()); found != nil {
-		return fmt.Sprintf("line %s: key %s is given twice", found[1], found[2])
+		return fmt.Sprintf("line %s: duplicate key %s", found[1], found[2])
 	}
 	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
 	return strings.Join(strings.Fields(text), " ")

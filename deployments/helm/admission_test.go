@@ -111,7 +111,7 @@ func TestChartAdmissionIsServed(t *testing.T) {
 	require.NotNil(t, review.Response)
 	assert.False(t, review.Response.Allowed)
 	assert.Equal(t, types.UID("1"), review.Response.UID)
-	assert.Equal(t, `spec.config[0].opaque.parameters: kind: "Gpu" is not known; allowed: GPUConfig, GPUMetricsConfig, ProfilerConfig`, review.Response.Result.Message)
+	assert.Equal(t, `spec.config[0].opaque.parameters: kind: unsupported value "Gpu"; supported values: GPUConfig, GPUMetricsConfig, ProfilerConfig`, review.Response.Result.Message)
 }
 
 // TestChartAdmissionAsksAboutOurs: only what has configuration for the driver is worth a question.

@@ -238,7 +238,7 @@ func TestChartAffinityRecipe(t *testing.T) {
 	require.NoError(t, err)
 	_, recipe, found := strings.Cut(string(values), "  #   affinity:\n")
 	require.True(t, found)
-	recipe, _, found = strings.Cut(recipe, "  # and the same with NotIn")
+	recipe, _, found = strings.Cut(recipe, "  # and with NotIn")
 	require.True(t, found)
 	file := filepath.Join(t.TempDir(), "values.yaml")
 	text := "kubeletPlugin:\n  affinity:\n" + strings.ReplaceAll(recipe, "  #   ", "  ")

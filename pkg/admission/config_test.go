@@ -20,7 +20,7 @@ import (
 
 const (
 	bad      = `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, memory: 8Gi}`
-	sentence = `opaque.parameters: request "r": GPUConfig: memory: is not a field; allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride`
+	sentence = `opaque.parameters: request "r": GPUConfig: unknown field "memory"; valid fields: kind, apiVersion, sharing, enforceMemory, claimOverride`
 	forbids  = `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, sharing: {strategy: TimeSlicing}, claimOverride: Forbidden}`
 )
 
@@ -64,17 +64,17 @@ func TestRefused(t *testing.T) {
 		"template": {"ResourceClaimTemplate", `{spec: {spec: ` + devices("gpu.prism.dev", "gpu.prism.dev", bad) + `}}`, "spec.spec.devices.config[0]." + sentence},
 		"class": {
 			"DeviceClass", `{spec: {config: [{opaque: {driver: gpu.prism.dev, parameters: {apiVersion: gpu.prism.dev/v1, kind: GPUConfig}}}]}}`,
-			`spec.config[0].opaque.parameters: apiVersion: "gpu.prism.dev/v1" is not known; allowed: gpu.prism.dev/v1alpha1`,
+			`spec.config[0].opaque.parameters: apiVersion: unsupported value "gpu.prism.dev/v1"; supported values: gpu.prism.dev/v1alpha1`,
 		},
 		"claim of a class that forbids it": {
 			"ResourceClaim", `{spec: ` + devices("locked", "gpu.prism.dev", `{apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, enforceMemory: false}`) + `}`,
-			`spec.devices.config[0].opaque.parameters: request "r": GPUConfig: enforceMemory: is set by the claim, but the DeviceClass says ` +
-				`claimOverride: Forbidden; remove it or use another class`,
+			`spec.devices.config[0].opaque.parameters: request "r": GPUConfig: enforceMemory: must not be set by the claim: the DeviceClass has ` +
+				`claimOverride Forbidden; remove it or use another class`,
 		},
 		"two mistakes": {
 			"DeviceClass", `{spec: {config: [{opaque: {driver: gpu.prism.dev, parameters: {kind: GPUConfig}}}, {opaque: {driver: gpu.prism.dev, parameters: {}}}]}}`,
-			`spec.config[0].opaque.parameters: apiVersion: is missing or not a text; allowed: gpu.prism.dev/v1alpha1; spec.config[1].opaque.parameters: apiVersion: ` +
-				`is missing or not a text; allowed: gpu.prism.dev/v1alpha1; kind: is missing or not a text; allowed: GPUConfig, GPUMetricsConfig, ProfilerConfig`,
+			`spec.config[0].opaque.parameters: apiVersion: required and must be a string; supported values: gpu.prism.dev/v1alpha1; spec.config[1].opaque.parameters: apiVersion: ` +
+				`required and must be a string; supported values: gpu.prism.dev/v1alpha1; kind: required and must be a string; supported values: GPUConfig, GPUMetricsConfig, ProfilerConfig`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -258,33 +258,33 @@ func TestResolve_NotPossible_Refused(t *testing.T) {
 		"the class forbids what the claim, listed before it, sets": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")),
 				config(fromClaim, driverName, noEnforceConfig), config(fromClass, driverName, forbidConfig)),
-			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig: enforceMemory: is set by the claim, but the DeviceClass says claimOverride: Forbidden; ` +
+			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig: enforceMemory: must not be set by the claim: the DeviceClass has claimOverride Forbidden; ` +
 				`remove it or use another class (not retryable)`,
 		},
 		"claimOverride in a claim": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, forbidConfig)),
-			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig: claimOverride: is set by a ResourceClaim; ` +
-				`only a DeviceClass may set it: remove it (not retryable)`,
+			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig: claimOverride: must not be set by a ResourceClaim; ` +
+				`only a DeviceClass may set it (not retryable)`,
 		},
 		"unknown kind, for a request that has no result": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, unknownKind, "other", "gpu")),
-			want: `request "other": opaque configuration of the ResourceClaim: kind: "LaserConfig" is not known; ` +
-				`allowed: GPUConfig, GPUMetricsConfig, ProfilerConfig; correct it and recreate the claim (not retryable)`,
+			want: `request "other": opaque configuration of the ResourceClaim: kind: unsupported value "LaserConfig"; ` +
+				`supported values: GPUConfig, GPUMetricsConfig, ProfilerConfig; correct it and recreate the claim (not retryable)`,
 		},
 		"unknown field, for all requests": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClass, driverName, unknownField)),
-			want: `request "gpu": opaque configuration of the DeviceClass: GPUConfig: laser: is not a field; ` +
-				`allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride; correct it and recreate the claim (not retryable)`,
+			want: `request "gpu": opaque configuration of the DeviceClass: GPUConfig: unknown field "laser"; ` +
+				`valid fields: kind, apiVersion, sharing, enforceMemory, claimOverride; correct it and recreate the claim (not retryable)`,
 		},
 		"unknown field, for all of several requests": {
 			rc: allocated(results(result("a", "gpu-aaaaaaaa"), result("b", "gpu-bbbbbbbb")), config(fromClass, driverName, unknownField)),
-			want: `opaque configuration of the DeviceClass: GPUConfig: laser: is not a field; ` +
-				`allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride; correct it and recreate the claim (not retryable)`,
+			want: `opaque configuration of the DeviceClass: GPUConfig: unknown field "laser"; ` +
+				`valid fields: kind, apiVersion, sharing, enforceMemory, claimOverride; correct it and recreate the claim (not retryable)`,
 		},
 		"another driver's dialect": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, unknownGroup)),
-			want: `request "gpu": opaque configuration of the ResourceClaim: apiVersion: "gpu.nvidia.com/v1beta1" is not known; allowed: gpu.prism.dev/v1alpha1; ` +
-				`kind: "GpuConfig" is not known; allowed: GPUConfig, GPUMetricsConfig, ProfilerConfig; ` +
+			want: `request "gpu": opaque configuration of the ResourceClaim: apiVersion: unsupported value "gpu.nvidia.com/v1beta1"; supported values: gpu.prism.dev/v1alpha1; ` +
+				`kind: unsupported value "GpuConfig"; supported values: GPUConfig, GPUMetricsConfig, ProfilerConfig; ` +
 				`correct it and recreate the claim (not retryable)`,
 		},
 	} {

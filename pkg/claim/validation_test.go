@@ -55,15 +55,15 @@ func TestValidator_Claim_ProblemsWithPath(t *testing.T) {
 		},
 		"no field": {
 			one("gpu.prism.dev", ours(`, "memory": "8Gi"`)),
-			at + `request "r": GPUConfig: memory: is not a field; allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride`,
+			at + `request "r": GPUConfig: unknown field "memory"; valid fields: kind, apiVersion, sharing, enforceMemory, claimOverride`,
 		},
 		"no kind": {
 			one("gpu.prism.dev", `{apiVersion: gpu.prism.dev/v1alpha1, kind: GpuConfig}`),
-			at + `request "r": kind: "GpuConfig" is not known; allowed: GPUConfig, GPUMetricsConfig, ProfilerConfig`,
+			at + `request "r": kind: unsupported value "GpuConfig"; supported values: GPUConfig, GPUMetricsConfig, ProfilerConfig`,
 		},
 		"no interval": {
 			one("gpu.prism.dev", ours(`, "sharing": {"timeSlicing": {"interval": "Huge"}}`)),
-			at + `request "r": GPUConfig: sharing.timeSlicing.interval: "Huge" is not known; allowed: Default, Short, Medium, Long`,
+			at + `request "r": GPUConfig: sharing.timeSlicing.interval: unsupported value "Huge"; supported values: Default, Short, Medium, Long`,
 		},
 		"a kind that is not supported": {
 			one("other", `{apiVersion: gpu.prism.dev/v1alpha1, kind: ProfilerConfig}`),
@@ -95,11 +95,11 @@ func TestValidator_Claim_ProblemsWithPath(t *testing.T) {
 		},
 		"of the class only": {
 			one("gpu.prism.dev", ours(`, "claimOverride": "Forbidden"`)),
-			at + `request "r": GPUConfig: claimOverride: is set by a ResourceClaim; only a DeviceClass may set it: remove it`,
+			at + `request "r": GPUConfig: claimOverride: must not be set by a ResourceClaim; only a DeviceClass may set it`,
 		},
 		"what the class forbids": {
 			one("locked", interval),
-			at + `request "r": GPUConfig: sharing: is set by the claim, but the DeviceClass says claimOverride: Forbidden; remove it or use another class`,
+			at + `request "r": GPUConfig: sharing: must not be set by the claim: the DeviceClass has claimOverride Forbidden; remove it or use another class`,
 		},
 		"what a wrong class says": {one("wrong", interval), ""},
 		"with admin access": {
@@ -141,7 +141,7 @@ func TestValidator_Claim_ProblemsWithPath(t *testing.T) {
 func TestValidator_DeviceClass_ProblemsWithPath(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
-		"locked": "", "wrong": "spec.config[1].opaque.parameters: GPUConfig: interval: is not a field; allowed here: kind, apiVersion, sharing, enforceMemory, claimOverride",
+		"locked": "", "wrong": `spec.config[1].opaque.parameters: GPUConfig: unknown field "interval"; valid fields: kind, apiVersion, sharing, enforceMemory, claimOverride`,
 	} {
 		err := Validator{Driver: driverName}.DeviceClass(name, &classes(name).Spec)
 		if want == "" {

@@ -117,7 +117,7 @@ func TestClaimSettings_AdminAccess_Refused(t *testing.T) {
 	one := results(result("gpu", "gpu-aaaaaaaa", withAdmin))
 	for class, want := range map[string]string{
 		shortConfig:  adminInterval + `; take the interval out of the claim's configuration`,
-		lockedConfig: `GPUConfig: sharing: is set by the claim, but the DeviceClass says claimOverride: Forbidden; remove it or use another class`,
+		lockedConfig: `GPUConfig: sharing: must not be set by the claim: the DeviceClass has claimOverride Forbidden; remove it or use another class`,
 	} {
 		_, err := under(driverName).Resolve(allocated(one, config(fromClass, driverName, class), config(fromClaim, driverName, longConfig)))
 		require.EqualError(t, err, `request "gpu", device gpu-aaaaaaaa: `+want+` (not retryable)`)
@@ -154,25 +154,25 @@ func TestResolve_IntervalNotPossible_Refused(t *testing.T) {
 		},
 		"that the class forbids": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, longConfig), config(fromClass, driverName, lockedConfig)),
-			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig: sharing: is set by the claim, but the DeviceClass says claimOverride: Forbidden; ` +
+			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig: sharing: must not be set by the claim: the DeviceClass has claimOverride Forbidden; ` +
 				`remove it or use another class (not retryable)`,
 		},
 		"NVIDIA's words under our name": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, nvidiaLong)),
-			want: `request "gpu": opaque configuration of the ResourceClaim: apiVersion: "resource.nvidia.com/v1beta1" is not known; ` +
-				`allowed: gpu.prism.dev/v1alpha1; kind: "GpuConfig" is not known; allowed: GPUConfig, GPUMetricsConfig, ProfilerConfig; ` +
+			want: `request "gpu": opaque configuration of the ResourceClaim: apiVersion: unsupported value "resource.nvidia.com/v1beta1"; ` +
+				`supported values: gpu.prism.dev/v1alpha1; kind: unsupported value "GpuConfig"; supported values: GPUConfig, GPUMetricsConfig, ProfilerConfig; ` +
 				`correct it and recreate the claim (not retryable)`,
 		},
 		"NVIDIA's MPS": {
 			source: under(nvidiaDriver),
 			rc:     allocated(results(result("gpu", "gpu-aaaaaaaa", withDriver(nvidiaDriver))), config(fromClaim, nvidiaDriver, nvidiaMPS)),
-			want: `request "gpu": opaque configuration of the ResourceClaim: GpuConfig: sharing.strategy: MPS is not served by this version of the driver; ` +
-				`allowed: TimeSlicing; correct it and recreate the claim (not retryable)`,
+			want: `request "gpu": opaque configuration of the ResourceClaim: GpuConfig: sharing.strategy: MPS is not supported by this version of the driver; ` +
+				`supported values: TimeSlicing; correct it and recreate the claim (not retryable)`,
 		},
 		"what NVIDIA's kind has not": {
 			source: under(nvidiaDriver),
 			rc:     allocated(results(result("gpu", "gpu-aaaaaaaa", withDriver(nvidiaDriver))), config(fromClass, nvidiaDriver, nvidiaNonsense)),
-			want: `request "gpu": opaque configuration of the DeviceClass: GpuConfig: shares: is not a field; allowed here: apiVersion, kind, sharing; ` +
+			want: `request "gpu": opaque configuration of the DeviceClass: GpuConfig: unknown field "shares"; valid fields: apiVersion, kind, sharing; ` +
 				`correct it and recreate the claim (not retryable)`,
 		},
 		"NVIDIA's kind for another device": {

@@ -13,7 +13,7 @@ func env(pairs map[string]string) func(string) string {
 	return func(k string) string { return pairs[k] }
 }
 
-func TestPrecedence(t *testing.T) {
+func TestLoadPlugin_SeveralSources_Precedence(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("driver: {root: /file, failOnInitError: true}\nserving: {logVerbosity: 3}\nnodeName: from-file\n"), 0o600))
@@ -43,15 +43,15 @@ func TestStateDir_Unset_FollowsTheDriverName(t *testing.T) {
 	assert.Equal(t, "/data/prism/programs", p.ProgramsDir())
 }
 
-func TestTheChartsNameWinsOverThePlainOne(t *testing.T) {
+func TestLoadPlugin_BothVariables_PrefixedOneWins(t *testing.T) {
 	t.Parallel()
 	p, err := LoadPlugin(nil, env(map[string]string{"NODE_NAME": "plain", "PRISM_NODE_NAME": "ours"}))
 	require.NoError(t, err)
 	assert.Equal(t, "ours", p.NodeName)
 }
 
-// TestAChoiceIsLeftOpen: then the node's configuration makes it.
-func TestAChoiceIsLeftOpen(t *testing.T) {
+// TestFailOnInitError_Unset_Nil: then that of the node configuration applies.
+func TestFailOnInitError_Unset_Nil(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		args []string
@@ -71,11 +71,11 @@ func TestAChoiceIsLeftOpen(t *testing.T) {
 		assert.Equal(t, c.want, *p.Driver.FailOnInitError, name)
 	}
 	_, err := LoadPlugin(nil, env(map[string]string{"NODE_NAME": "n", "PRISM_FAIL_ON_INIT_ERROR": "maybe"}))
-	require.ErrorContains(t, err, `environment variable PRISM_FAIL_ON_INIT_ERROR="maybe": "maybe" is neither true nor false`)
+	require.ErrorContains(t, err, `environment variable PRISM_FAIL_ON_INIT_ERROR="maybe": must be true or false, got "maybe"`)
 }
 
-// TestAListIsReplaced: who gives it again does not add to it.
-func TestAListIsReplaced(t *testing.T) {
+// TestFallbacks_SetAgain_Replaced: a flag that is set again does not add to the list.
+func TestFallbacks_SetAgain_Replaced(t *testing.T) {
 	t.Parallel()
 	p, err := LoadPlugin(nil, env(map[string]string{"NODE_NAME": "n"}))
 	require.NoError(t, err)
@@ -92,7 +92,7 @@ func TestAListIsReplaced(t *testing.T) {
 	assert.Empty(t, p.NodeConfig.Fallbacks)
 }
 
-func TestRefusals(t *testing.T) {
+func TestLoadPlugin_InvalidValues_Refused(t *testing.T) {
 	t.Parallel()
 	typo := filepath.Join(t.TempDir(), "typo.yaml")
 	require.NoError(t, os.WriteFile(typo, []byte("driverNam: x\n"), 0o600))
@@ -101,24 +101,24 @@ func TestRefusals(t *testing.T) {
 		env  map[string]string
 		want string
 	}{
-		"no node name":         {want: "--node-name: is empty"},
-		"driver name":          {args: []string{"--driver-name=GPU_1", "--node-name=n"}, want: `--driver-name: "GPU_1" is not a DNS subdomain`},
-		"relative path":        {args: []string{"--cdi-root=cdi", "--node-name=n"}, want: `--cdi-root: "cdi" is not an absolute path`},
-		"relative socket":      {args: []string{"--kubelet-pod-resources-socket=s", "--node-name=n"}, want: `--kubelet-pod-resources-socket: "s" is not an absolute path`},
-		"relative state":       {args: []string{"--state-dir=s", "--node-name=n"}, want: `--state-dir: "s" is not an absolute path`},
-		"relative driver root": {args: []string{"--driver-root=x", "--node-name=n"}, want: `--driver-root: "x" is not an absolute path of the host`},
-		"endpoint":             {args: []string{"--http-endpoint=8080", "--node-name=n"}, want: "is not <address>:<port>"},
-		"verbosity":            {args: []string{"-v=11", "--node-name=n"}, want: "11 is not in 0..10"},
-		"format":               {args: []string{"--log-format=xml", "--node-name=n"}, want: `"xml" is neither text nor json`},
-		"no requests":          {args: []string{"--kube-api-qps=0", "--node-name=n"}, want: "lets no request through"},
+		"no node name":         {want: "--node-name: required"},
+		"driver name":          {args: []string{"--driver-name=GPU_1", "--node-name=n"}, want: `--driver-name: must be a DNS subdomain of at most 63 characters, got "GPU_1"`},
+		"relative path":        {args: []string{"--cdi-root=cdi", "--node-name=n"}, want: `--cdi-root: must be an absolute path, got "cdi"`},
+		"relative socket":      {args: []string{"--kubelet-pod-resources-socket=s", "--node-name=n"}, want: `--kubelet-pod-resources-socket: must be an absolute path, got "s"`},
+		"relative state":       {args: []string{"--state-dir=s", "--node-name=n"}, want: `--state-dir: must be an absolute path, got "s"`},
+		"relative driver root": {args: []string{"--driver-root=x", "--node-name=n"}, want: `--driver-root: must be an absolute path of the host, got "x"`},
+		"endpoint":             {args: []string{"--http-endpoint=8080", "--node-name=n"}, want: `--http-endpoint: must be <address>:<port>, got "8080"`},
+		"verbosity":            {args: []string{"-v=11", "--node-name=n"}, want: "--log-verbosity: must be between 0 and 10, got 11"},
+		"format":               {args: []string{"--log-format=xml", "--node-name=n"}, want: `--log-format: unsupported value "xml"; supported values: text, json`},
+		"no requests":          {args: []string{"--kube-api-qps=0", "--node-name=n"}, want: "--kube-api-burst must be greater than or equal to 1, got 0 and 400"},
 		"two configurations": {
-			args: []string{"--node-config=/a", "--node-config-map=n/m", "--node-name=n"}, want: "--node-config: is set and --node-config-map too",
+			args: []string{"--node-config=/a", "--node-config-map=n/m", "--node-name=n"}, want: "--node-config: must not be set together with --node-config-map",
 		},
-		"relative configuration": {args: []string{"--node-config=a", "--node-name=n"}, want: `--node-config: "a" is not an absolute path`},
-		"map without namespace":  {args: []string{"--node-config-map=m", "--node-name=n"}, want: `--node-config-map: "m" is not <namespace>/<name>`},
+		"relative configuration": {args: []string{"--node-config=a", "--node-name=n"}, want: `--node-config: must be an absolute path, got "a"`},
+		"map without namespace":  {args: []string{"--node-config-map=m", "--node-name=n"}, want: `--node-config-map: must be <namespace>/<name>, got "m"`},
 		"name without map":       {args: []string{"--node-config-name=x", "--node-name=n"}, want: "--node-config-name: is set without --node-config-map"},
-		"label":                  {args: []string{"--node-config-label=a b", "--node-name=n"}, want: `--node-config-label: "a b" is not the key of a label`},
-		"fallback":               {args: []string{"--node-config-fallbacks=named,first", "--node-name=n"}, want: "--node-config-fallbacks: unknown fallback strategy: first; allowed: named, single, empty"},
+		"label":                  {args: []string{"--node-config-label=a b", "--node-name=n"}, want: `--node-config-label: must be a label key, got "a b"`},
+		"fallback":               {args: []string{"--node-config-fallbacks=named,first", "--node-name=n"}, want: `--node-config-fallbacks: unsupported value "first"; supported values: named, single, empty`},
 		"monitor devices":        {args: []string{"--monitor-devices=PerGPU", "--node-name=n"}, want: `--monitor-devices: unsupported value "PerGPU"; supported values: Never, PerNode`},
 		"argument":               {args: []string{"run"}, want: `unexpected argument "run"`},
 		"unknown flag":           {args: []string{"--colour"}, want: "unknown flag: --colour"},

@@ -14,7 +14,7 @@ import (
 
 // Controller is the configuration of prism-controller. Its JSON form is what is printed at start.
 type Controller struct {
-	// DriverName is the DRA driver whose devices get resource names.
+	// DriverName is the DRA driver whose devices have extended resource names.
 	DriverName string `json:"driverName"`
 	// Kubeconfig is a file; empty means the pod's service account.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
@@ -22,19 +22,19 @@ type Controller struct {
 	ConfigMap string `json:"nodeConfigMap,omitempty"`
 	// GPUExtendedResource is Auto, Always or Never: whether whole GPUs get the name nvidia.com/gpu.
 	GPUExtendedResource string `json:"gpuExtendedResource"`
-	// Namespace and Lease are where the replicas agree on who leads.
+	// Namespace and Lease are the Lease of the leader election.
 	Namespace string `json:"namespace"`
 	Lease     string `json:"lease"`
-	// OwnerRole is a ClusterRole; what the controller makes goes with it. Empty: it stays.
+	// OwnerRole is the ClusterRole that owns the created objects. Empty: nothing owns them.
 	OwnerRole string `json:"ownerRole,omitempty"`
 	// MetricsEndpoint and ProbeEndpoint are "<address>:<port>"; "0" serves nothing.
 	MetricsEndpoint string `json:"metricsEndpoint"`
 	ProbeEndpoint   string `json:"probeEndpoint"`
-	// AdmissionEndpoint is the "<address>:<port>" at which the API server asks about opaque configuration.
+	// AdmissionEndpoint is the "<address>:<port>" of the admission webhook.
 	AdmissionEndpoint string `json:"admissionEndpoint"`
-	// AdmissionCertificate is a directory with tls.crt and tls.key; empty: nothing is served to the API server.
+	// AdmissionCertificate is a directory with tls.crt and tls.key; empty: no admission webhook.
 	AdmissionCertificate string `json:"admissionCertificate,omitempty"`
-	// LogVerbosity: 0 what an operator must see, 2 decisions, 4 details, 6 traces.
+	// LogVerbosity: 0 errors and warnings for operators, 2 decisions, 4 details, 6 traces.
 	LogVerbosity int `json:"logVerbosity"`
 	// LogFormat is "text" or "json".
 	LogFormat string `json:"logFormat"`
@@ -44,12 +44,9 @@ type Controller struct {
 var gpuExtendedResources = []string{"Auto", "Always", "Never"}
 
 // LoadController reads the configuration from the arguments after the program's name and the environment. The error joins
-// everything that is wrong with it.
+// all validation errors.
 func LoadController(args []string, getenv func(string) string) (*Controller, error) {
-	c := &Controller{
-		DriverName: "gpu.prism.dev", GPUExtendedResource: "Auto", Lease: "prism-controller", MetricsEndpoint: ":8080", ProbeEndpoint: ":8081",
-		AdmissionEndpoint: ":9443", LogVerbosity: 2, LogFormat: "text",
-	}
+	c := controllerDefaults()
 	f := c.flags()
 	if err := fromEnv(f, getenv); err != nil {
 		return nil, err
@@ -63,22 +60,30 @@ func LoadController(args []string, getenv func(string) string) (*Controller, err
 	return c, c.validate()
 }
 
-// flags binds every field to a flag whose default is the field's present value.
+// controllerDefaults are the values of a process without flags.
+func controllerDefaults() *Controller {
+	return &Controller{
+		DriverName: "gpu.prism.dev", GPUExtendedResource: "Auto", Lease: "prism-controller", MetricsEndpoint: ":8080", ProbeEndpoint: ":8081",
+		AdmissionEndpoint: ":9443", LogVerbosity: 2, LogFormat: "text",
+	}
+}
+
+// flags binds every field to a flag; the value of the field is the default.
 func (c *Controller) flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("prism-controller", pflag.ContinueOnError)
-	f.StringVar(&c.DriverName, "driver-name", c.DriverName, "name of the DRA driver whose devices get resource names")
-	f.StringVar(&c.Kubeconfig, "kubeconfig", c.Kubeconfig, "kubeconfig file; empty: the pod's service account")
-	f.StringVar(&c.ConfigMap, "node-config-map", c.ConfigMap, "<namespace>/<name> of the ConfigMap with the nodes' configurations; empty: there is none")
+	f.StringVar(&c.DriverName, "driver-name", c.DriverName, "name of the DRA driver whose devices have extended resource names")
+	f.StringVar(&c.Kubeconfig, "kubeconfig", c.Kubeconfig, "kubeconfig file; empty: service account of the pod")
+	f.StringVar(&c.ConfigMap, "node-config-map", c.ConfigMap, "<namespace>/<name> of the ConfigMap of node configurations; empty: none")
 	f.StringVar(&c.GPUExtendedResource, "gpu-extended-resource", c.GPUExtendedResource, "whether whole GPUs can be requested as nvidia.com/gpu: Auto, "+
 		"unless a node has that capacity from a device plugin; Always; Never")
 	f.StringVar(&c.Namespace, "namespace", c.Namespace, "namespace of the Lease")
 	f.StringVar(&c.Lease, "lease", c.Lease, "name of the Lease that the leader holds")
-	f.StringVar(&c.OwnerRole, "owner-role", c.OwnerRole, "ClusterRole that what is made goes with; empty: it stays")
+	f.StringVar(&c.OwnerRole, "owner-role", c.OwnerRole, "ClusterRole that owns the created objects, which are deleted with it; empty: they are kept")
 	f.StringVar(&c.MetricsEndpoint, "metrics-endpoint", c.MetricsEndpoint, "address of /metrics; 0: none")
 	f.StringVar(&c.ProbeEndpoint, "probe-endpoint", c.ProbeEndpoint, "address of /healthz and /readyz; 0: none")
-	f.StringVar(&c.AdmissionEndpoint, "admission-endpoint", c.AdmissionEndpoint, "address at which the API server asks about opaque configuration")
-	f.StringVar(&c.AdmissionCertificate, "admission-certificate", c.AdmissionCertificate, "directory with its tls.crt and tls.key; empty: it is not served")
-	f.IntVarP(&c.LogVerbosity, "log-verbosity", "v", c.LogVerbosity, "0 for operators, 2 decisions, 4 details, 6 traces")
+	f.StringVar(&c.AdmissionEndpoint, "admission-endpoint", c.AdmissionEndpoint, "address of the admission webhook")
+	f.StringVar(&c.AdmissionCertificate, "admission-certificate", c.AdmissionCertificate, "directory with tls.crt and tls.key of the admission webhook; empty: no webhook")
+	f.IntVarP(&c.LogVerbosity, "log-verbosity", "v", c.LogVerbosity, "0 errors and warnings for operators, 2 decisions, 4 details, 6 traces")
 	f.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
 	return f
 }
@@ -93,38 +98,38 @@ func (c *Controller) Admission() (host string, port int, err error) {
 	return host, int(number), err
 }
 
-// validate names every value that cannot work, with the flag that sets it.
+// validate reports every invalid value, with the flag that sets it.
 func (c *Controller) validate() error {
 	var problems []error
 	bad := func(flag, format string, args ...any) {
 		problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
 	}
 	if problem := validation.IsDNS1123Subdomain(c.DriverName); len(problem) > 0 || len(c.DriverName) > 63 {
-		bad("driver-name", "%q is not a DNS subdomain of at most 63 characters", c.DriverName)
+		bad("driver-name", "must be a DNS subdomain of at most 63 characters, got %q", c.DriverName)
 	}
 	if !slices.Contains(gpuExtendedResources, c.GPUExtendedResource) {
 		bad("gpu-extended-resource", "unsupported value %q; supported values: %s", c.GPUExtendedResource, strings.Join(gpuExtendedResources, ", "))
 	}
 	NodeConfig{Map: c.ConfigMap}.validate(bad)
 	if c.Namespace == "" {
-		bad("namespace", "is empty; set it to the namespace of the Lease, which is the controller's own")
+		bad("namespace", "required: the namespace of the Lease, which is that of the controller")
 	}
 	if problem := validation.IsDNS1123Subdomain(c.Lease); len(problem) > 0 {
-		bad("lease", "%q is not a DNS subdomain", c.Lease)
+		bad("lease", "must be a DNS subdomain, got %q", c.Lease)
 	}
 	for flag, endpoint := range map[string]string{"metrics-endpoint": c.MetricsEndpoint, "probe-endpoint": c.ProbeEndpoint} {
 		if _, _, err := net.SplitHostPort(endpoint); endpoint != "0" && err != nil {
-			bad(flag, "%q is not <address>:<port>, nor 0", endpoint)
+			bad(flag, "must be <address>:<port> or 0, got %q", endpoint)
 		}
 	}
 	if _, _, err := c.Admission(); err != nil {
-		bad("admission-endpoint", "%q is not <address>:<port>", c.AdmissionEndpoint)
+		bad("admission-endpoint", "must be <address>:<port>, got %q", c.AdmissionEndpoint)
 	}
 	if c.LogVerbosity < 0 || c.LogVerbosity > 10 {
-		bad("log-verbosity", "%d is not in 0..10", c.LogVerbosity)
+		bad("log-verbosity", "must be between 0 and 10, got %d", c.LogVerbosity)
 	}
 	if !slices.Contains([]string{"text", "json"}, c.LogFormat) {
-		bad("log-format", "%q is neither text nor json", c.LogFormat)
+		bad("log-format", "unsupported value %q; supported values: text, json", c.LogFormat)
 	}
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(problems...)

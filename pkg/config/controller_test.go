@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestControllerFlagsWinOverEnvironment(t *testing.T) {
+func TestLoadController_FlagAndVariable_FlagWins(t *testing.T) {
 	c, err := LoadController([]string{"--lease=mine", "-v=4"}, env(map[string]string{
 		"PRISM_NODE_CONFIG_MAP": "prism-system/nodes", "PRISM_NAMESPACE": "prism-system", "PRISM_LEASE": "theirs",
 	}))
@@ -18,21 +18,21 @@ func TestControllerFlagsWinOverEnvironment(t *testing.T) {
 	}, c)
 }
 
-func TestControllerRefuses(t *testing.T) {
+func TestLoadController_InvalidValues_Refused(t *testing.T) {
 	good := map[string]string{"PRISM_NODE_CONFIG_MAP": "prism-system/nodes", "PRISM_NAMESPACE": "prism-system"}
 	for argument, want := range map[string]string{
-		"--driver-name=Bad":       `--driver-name: "Bad" is not a DNS subdomain of at most 63 characters`,
-		"--node-config-map=nodes": `--node-config-map: "nodes" is not <namespace>/<name>`,
-		"--namespace=":            "--namespace: is empty; set it to the namespace of the Lease, which is the controller's own",
-		"--lease=A":               `--lease: "A" is not a DNS subdomain`,
-		"--probe-endpoint=8081":   `--probe-endpoint: "8081" is not <address>:<port>, nor 0`,
-		"--log-format=xml":        `--log-format: "xml" is neither text nor json`,
-		"--log-verbosity=11":      "--log-verbosity: 11 is not in 0..10",
+		"--driver-name=Bad":       `--driver-name: must be a DNS subdomain of at most 63 characters, got "Bad"`,
+		"--node-config-map=nodes": `--node-config-map: must be <namespace>/<name>, got "nodes"`,
+		"--namespace=":            "--namespace: required: the namespace of the Lease, which is that of the controller",
+		"--lease=A":               `--lease: must be a DNS subdomain, got "A"`,
+		"--probe-endpoint=8081":   `--probe-endpoint: must be <address>:<port> or 0, got "8081"`,
+		"--log-format=xml":        `--log-format: unsupported value "xml"; supported values: text, json`,
+		"--log-verbosity=11":      "--log-verbosity: must be between 0 and 10, got 11",
 		"now":                     `unexpected argument "now": there are only flags`,
 
 		"--gpu-extended-resource=no":  `--gpu-extended-resource: unsupported value "no"; supported values: Auto, Always, Never`,
-		"--admission-endpoint=9443":   `--admission-endpoint: "9443" is not <address>:<port>`,
-		"--admission-endpoint=:https": `--admission-endpoint: ":https" is not <address>:<port>`,
+		"--admission-endpoint=9443":   `--admission-endpoint: must be <address>:<port>, got "9443"`,
+		"--admission-endpoint=:https": `--admission-endpoint: must be <address>:<port>, got ":https"`,
 	} {
 		_, err := LoadController([]string{argument}, env(good))
 		assert.EqualError(t, err, want, argument)

@@ -1,5 +1,5 @@
-// Package config makes one validated struct out of flags, environment, a file and defaults, in that order of precedence.
+// Package config makes one validated struct of flags, environment variables, a configuration file and defaults, in that order of precedence.
 //
-// Every flag has an environment twin, PRISM_ and the flag's name in capitals with underscores, and a key of the file in
-// camel case: --driver-root, PRISM_DRIVER_ROOT, driverRoot.
+// Every flag has an environment variable, PRISM_ and its name in capitals with underscores, and, of the plugin, a key of the file:
+// --driver-root, PRISM_DRIVER_ROOT, driver.root.
 package config

@@ -6,20 +6,19 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 )
 
-// ErrHelp says that help was asked for and printed.
+// ErrHelp is returned when --help was printed.
 var ErrHelp = pflag.ErrHelp
 
-// plainEnv are the names that a DaemonSet usually gives to what it knows of its pod.
+// plainEnv are further environment variables, by the names that the downward API usually has in a DaemonSet.
 var plainEnv = map[string]string{"node-name": "NODE_NAME", "pod-uid": "POD_UID"}
 
-// LoadPlugin reads the configuration from the arguments after the program's name, the environment and the file that --config
-// or PRISM_CONFIG names. The error joins everything that is wrong with it.
+// LoadPlugin reads the configuration from the arguments after the program name, the environment and the file that --config
+// or PRISM_CONFIG names. The error joins all validation errors.
 func LoadPlugin(args []string, getenv func(string) string) (*Plugin, error) {
 	p := defaults()
 	file, err := configFile(args, getenv)
@@ -32,7 +31,7 @@ func LoadPlugin(args []string, getenv func(string) string) (*Plugin, error) {
 		}
 	}
 	f := p.flags()
-	f.String("config", file, "file with any of these settings; environment and flags win over it")
+	addConfigFlag(f, file)
 	if err := fromEnv(f, getenv); err != nil {
 		return nil, err
 	}
@@ -48,7 +47,12 @@ func LoadPlugin(args []string, getenv func(string) string) (*Plugin, error) {
 	return p, p.validate()
 }
 
-// configFile finds the file's name before anything else is known.
+// addConfigFlag adds the flag whose value configFile has found already.
+func addConfigFlag(f *pflag.FlagSet, file string) {
+	f.String("config", file, "configuration file; environment variables and flags take precedence")
+}
+
+// configFile finds the name of the file before anything else is known.
 func configFile(args []string, getenv func(string) string) (string, error) {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.ParseErrorsAllowlist.UnknownFlags = true
@@ -60,7 +64,7 @@ func configFile(args []string, getenv func(string) string) (string, error) {
 	return *file, nil
 }
 
-// read lays the file over the settings; a key that is not one of them is refused.
+// read overrides settings with those of the file; unknown keys are refused.
 func (p *Plugin) read(file string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -75,21 +79,19 @@ func (p *Plugin) read(file string) error {
 	return nil
 }
 
-// fromEnv sets every flag that has a twin in the environment; an empty variable counts as unset.
+// fromEnv sets the flags whose environment variable is set; an empty variable counts as unset.
 func fromEnv(f *pflag.FlagSet, getenv func(string) string) error {
 	var problems []error
 	f.VisitAll(func(flag *pflag.Flag) {
-		name := "PRISM_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
-		value := getenv(name)
-		if value == "" && plainEnv[flag.Name] != "" {
-			name = plainEnv[flag.Name]
-			value = getenv(name)
-		}
-		if value == "" {
+		for _, name := range envOf(flag.Name) {
+			value := getenv(name)
+			if value == "" {
+				continue
+			}
+			if err := flag.Value.Set(value); err != nil {
+				problems = append(problems, fmt.Errorf("environment variable %s=%q: %w", name, value, err))
+			}
 			return
-		}
-		if err := flag.Value.Set(value); err != nil {
-			problems = append(problems, fmt.Errorf("environment variable %s=%q: %w", name, value, err))
 		}
 	})
 	return errors.Join(problems...)

@@ -27,10 +27,10 @@ func (n *Names) Set(text string) error {
 // Type is what usage texts call it.
 func (*Names) Type() string { return "names" }
 
-// choice is a bool that may be left open.
+// choice is a bool that may be unset.
 type choice struct{ value **bool }
 
-// String is the value, empty while it is open.
+// String is the value, empty while it is unset.
 func (c choice) String() string {
 	if c.value == nil || *c.value == nil {
 		return ""
@@ -42,7 +42,7 @@ func (c choice) String() string {
 func (c choice) Set(text string) error {
 	value, err := strconv.ParseBool(text)
 	if err != nil {
-		return fmt.Errorf("%q is neither true nor false", text)
+		return fmt.Errorf("must be true or false, got %q", text)
 	}
 	*c.value = &value
 	return nil

@@ -66,9 +66,9 @@ func TestPick_NoEntry_Refused(t *testing.T) {
 		"letters count":    {map[string]string{"h100": slices}, nodeconfig.Choice{Default: "H100"}, "specified config H100 does not exist; it is the default: there are: h100"},
 		"unknown fallback": {two, nodeconfig.Choice{Fallbacks: []nodeconfig.Fallback{"first"}}, "unknown fallback strategy: first; allowed: named, single, empty"},
 		"bad content": {map[string]string{"h100": header + "flags: {migStrategy: all}"}, nodeconfig.Choice{Fallbacks: usual},
-			`reading the node configuration in entry h100: NodeConfig: flags.migStrategy: "all" is not known; allowed: none, single, mixed`},
+			`reading the node configuration in entry h100: NodeConfig: flags.migStrategy: unsupported value "all"; supported values: none, single, mixed`},
 		"empty content": {map[string]string{"h100": "", "a30": slices}, nodeconfig.Choice{Label: "h100"},
-			"reading the node configuration in entry h100: the configuration is empty; needed: an object with apiVersion and kind"},
+			"reading the node configuration in entry h100: the configuration must be an object with apiVersion and kind, got an empty document"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

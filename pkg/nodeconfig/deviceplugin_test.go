@@ -121,19 +121,19 @@ func TestParse_Dialects_DecidedByVersion(t *testing.T) {
 	t.Parallel()
 	const ours, theirs = "NodeConfig: ", "device plugin configuration: "
 	for name, c := range map[string]struct{ raw, want string }{
-		"version":                {"version: v1\nx: 1", theirs + "x: is not a field; allowed here: version, flags, resources, sharing, imex"},
-		"empty version":          {"version: ''\nx: 1", theirs + "x"},
-		"sharing alone":          {"sharing: {}\nx: 1", theirs + "x"},
-		"JSON":                   {`{"version": "v1", "x": 1}`, theirs + "x"},
-		"version and apiVersion": {header + "version: v1", ours + "version: is not a field"},
-		"version and kind":       {"version: v1\nkind: NodeConfig", "apiVersion: is missing or not a text"},
-		"without a header":       {"gpus: []\nflags: {}", "apiVersion: is missing or not a text"},
-		"neither":                {"x: 1", "apiVersion: is missing or not a text"},
+		"version":                {"version: v1\nx: 1", theirs + `unknown field "x"; valid fields: version, flags, resources, sharing, imex`},
+		"empty version":          {"version: ''\nx: 1", theirs + `unknown field "x"`},
+		"sharing alone":          {"sharing: {}\nx: 1", theirs + `unknown field "x"`},
+		"JSON":                   {`{"version": "v1", "x": 1}`, theirs + `unknown field "x"`},
+		"version and apiVersion": {header + "version: v1", ours + `unknown field "version"`},
+		"version and kind":       {"version: v1\nkind: NodeConfig", "apiVersion: required and must be a string"},
+		"without a header":       {"gpus: []\nflags: {}", "apiVersion: required and must be a string"},
+		"neither":                {"x: 1", "apiVersion: required and must be a string"},
 		"unknown version":        {"version: v2", theirs + "version: unknown version: v2; allowed: v1"},
-		"number":                 {"version: 1", theirs + "version: is 1; needed: a text"},
-		"twice":                  {"version: v1\nversion: v1", "line 2: key \"version\" is given twice"},
-		"twice in JSON":          {`{"version": "v1", "version": "v1"}`, theirs + "version: is given twice"},
-		"long":                   {"version: v1\n#" + strings.Repeat("x", v1alpha1.MaxNodeConfigBytes), "the configuration has 262157 bytes; allowed: at most 262144"},
+		"number":                 {"version: 1", theirs + "version: must be a string, got number 1"},
+		"twice":                  {"version: v1\nversion: v1", "line 2: duplicate key \"version\""},
+		"twice in JSON":          {`{"version": "v1", "version": "v1"}`, theirs + `duplicate field "version"`},
+		"long":                   {"version: v1\n#" + strings.Repeat("x", v1alpha1.MaxNodeConfigBytes), "the configuration must be at most 262144 bytes, got 262157"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -30,9 +30,9 @@ func TestParse_PluginFlags_Refused(t *testing.T) {
 	t.Parallel()
 	refuses(t, map[string]struct{ raw, want string }{
 		"strategy":       {"flags: {migStrategy: all}", "flags.migStrategy: unknown strategy: all; allowed: none, single, mixed"},
-		"unknown flag":   {"flags: {plugin: {passDevices: true}}", "flags.plugin.passDevices: is not a field; allowed here: passDeviceSpecs, deviceListStrategy, deviceIDStrategy, cdiAnnotationPrefix, nvidiaCTKPath, containerDriverRoot, kubeletSocket, cdiFeatureFlags"},
-		"another case":   {"flags: {gfd: {oneShot: true}}", "flags.gfd.oneShot: is not a field; allowed here: oneshot, noTimestamp, sleepInterval, outputFile, machineTypeFile"},
-		"no bool":        {"flags: {failOnInitError: maybe}", `flags.failOnInitError: is the text "maybe"; needed: true or false`},
+		"unknown flag":   {"flags: {plugin: {passDevices: true}}", `flags.plugin: unknown field "passDevices"; valid fields: passDeviceSpecs, deviceListStrategy, deviceIDStrategy, cdiAnnotationPrefix, nvidiaCTKPath, containerDriverRoot, kubeletSocket, cdiFeatureFlags`},
+		"another case":   {"flags: {gfd: {oneShot: true}}", `flags.gfd: unknown field "oneShot"; valid fields: oneshot, noTimestamp, sleepInterval, outputFile, machineTypeFile`},
+		"no bool":        {"flags: {failOnInitError: maybe}", `flags.failOnInitError: must be a boolean, got string "maybe"`},
 		"discovery":      {"flags: {deviceDiscoveryStrategy: tegra}", "flags.deviceDiscoveryStrategy: invalid --device-discovery-strategy option: tegra; GPUs are found through NVML only: remove it"},
 		"IDs":            {"flags: {plugin: {deviceIDStrategy: name}}", "flags.plugin.deviceIDStrategy: invalid --device-id-strategy option: name; allowed: uuid, index"},
 		"list strategy":  {"flags: {plugin: {deviceListStrategy: cri}}", "flags.plugin.deviceListStrategy: invalid --device-list-strategy option: invalid strategy: cri; allowed: envvar, volume-mounts, cdi-annotations, cdi-cri"},
@@ -44,7 +44,7 @@ func TestParse_PluginFlags_Refused(t *testing.T) {
 		"several things": {"flags: {migStrategy: x}\nimex: {required: true}\nsharing: {mps: {}}", "flags.migStrategy: unknown strategy: x; allowed: none, single, mixed; sharing.mps.resources: no resources specified; name at least one, or remove the section; imex.required: containers get no IMEX channels here; remove it: IMEX channels are allocated by claims of NVIDIA's ComputeDomain driver, which runs beside this one"},
 	})
 	_, _, err := nodeconfig.Parse([]byte("version: v1\nflags: {nvidiaDriverRoot: run/nvidia}"), "node.yaml")
-	require.EqualError(t, err, `reading the node configuration in node.yaml: NodeConfig: flags.nvidiaDriverRoot: "run/nvidia" is not allowed; allowed: an absolute path without .. or //, or empty`)
+	require.EqualError(t, err, `reading the node configuration in node.yaml: NodeConfig: flags.nvidiaDriverRoot: must be empty or an absolute path without .. and //, got "run/nvidia"`)
 }
 
 func TestParse_TimeSlicing_Refused(t *testing.T) {
@@ -57,8 +57,8 @@ func TestParse_TimeSlicing_Refused(t *testing.T) {
 		"empty resources": {resources(""), at + ": no resources specified; name at least one, or remove the section"},
 		"no name":         {resources("{replicas: 2}"), r0 + "name: no resource name specified; name nvidia.com/gpu or nvidia.com/mig-<profile>"},
 		"no replicas":     {resources("{name: gpu}"), r0 + "replicas: no replicas specified; give the number of claims that share a device, 2 or more"},
-		"half a replica":  {resources("{name: gpu, replicas: 2.5}"), r0 + "replicas: is 2.5; needed: a whole number"},
-		"unknown key":     {one("memoryGB: 2"), r0 + "memoryGB: is not a field; allowed here: name, rename, devices, replicas"},
+		"half a replica":  {resources("{name: gpu, replicas: 2.5}"), r0 + "replicas: must be an integer, got number 2.5"},
+		"unknown key":     {one("memoryGB: 2"), strings.TrimSuffix(r0, ".") + `: unknown field "memoryGB"; valid fields: name, rename, devices, replicas`},
 		"another device":  {resources("{name: nvidia.com/gpu-a100, replicas: 2}"), r0 + "name: nvidia.com/gpu-a100 is no resource of this node; allowed: nvidia.com/gpu, or nvidia.com/mig-<profile> as in nvidia.com/mig-1g.10gb"},
 		"another domain":  {resources("{name: example.com/gpu, replicas: 2}"), r0 + "name: incorrect format for resource name 'nvidia.com/example.com/gpu'; allowed after nvidia.com/: lower-case letters, digits, - and ., first and last a letter or digit"},
 		"compute slice":   {resources("{name: mig-1c.3g.40gb, replicas: 2}"), r0 + "name: nvidia.com/mig-1c.3g.40gb is no resource of this node; allowed: nvidia.com/gpu, or nvidia.com/mig-<profile> as in nvidia.com/mig-1g.10gb"},
@@ -95,10 +95,10 @@ func TestParse_MPS_Refused(t *testing.T) {
 		"no devices":        {one("name: gpu, replicas: 2, memoryGB: 2"), r0 + "devices: no devices specified; list GPUs by index or UUID, or write all"},
 		"no replicas":       {one("name: gpu, memoryGB: 2, devices: all"), r0 + "replicas: no replicas specified; give the number of shares of each GPU, 1 to 60"},
 		"zero memory":       {one("name: gpu, replicas: 2, memoryGB: 0, devices: [0]"), r0 + "memoryGB: 0 is out of range; allowed: 1 and up, in GiB"},
-		"part of a GiB":     {one("name: gpu, replicas: 2, memoryGB: 1.5, devices: [0]"), r0 + "memoryGB: is 1.5; needed: a whole number"},
-		"memory with units": {one("name: gpu, replicas: 2, memoryGB: 2Gi, devices: [0]"), r0 + `memoryGB: is the text "2Gi"; needed: a whole number`},
-		"MIG devices":       {one("name: nvidia.com/mig-1g.10gb, replicas: 2, memoryGB: 2, devices: all"), r0 + "name: MPS shares of MIG devices are not supported; name nvidia.com/gpu, or share the MIG devices with sharing.timeSlicing"},
-		"MIG in a list":     {one("name: gpu, replicas: 2, memoryGB: 2, devices: ['1:0']"), r0 + "devices[0]: 1:0 is one MIG device; MIG devices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
+		"part of a GiB":     {one("name: gpu, replicas: 2, memoryGB: 1.5, devices: [0]"), r0 + "memoryGB: must be an integer, got number 1.5"},
+		"memory with units": {one("name: gpu, replicas: 2, memoryGB: 2Gi, devices: [0]"), r0 + `memoryGB: must be an integer, got string "2Gi"`},
+		"slices":            {one("name: nvidia.com/mig-1g.10gb, replicas: 2, memoryGB: 2, devices: all"), r0 + "name: MPS shares of MIG devices are not supported; name nvidia.com/gpu, or share the MIG devices with sharing.timeSlicing"},
+		"slice in a list":   {one("name: gpu, replicas: 2, memoryGB: 2, devices: ['1:0']"), r0 + "devices[0]: 1:0 is one MIG device; MIG devices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
 	})
 }
 

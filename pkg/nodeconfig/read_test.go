@@ -39,14 +39,14 @@ func TestParse_NodeConfig_Read(t *testing.T) {
 func TestParse_Invalid_Refused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ raw, want string }{
-		"nothing":        {"", "the configuration is empty; needed: an object with apiVersion and kind"},
-		"another object": {"apiVersion: v1\nkind: ConfigMap\n", `apiVersion: "v1" is not known; allowed: gpu.prism.dev/v1alpha1; kind: "ConfigMap" is not known; allowed: NodeConfig`},
-		"another field":  {header + "gpu: []\n", "NodeConfig: gpu: is not a field; allowed here: kind, apiVersion, flags, gpus"},
+		"nothing":        {"", "the configuration must be an object with apiVersion and kind, got an empty document"},
+		"another object": {"apiVersion: v1\nkind: ConfigMap\n", `apiVersion: unsupported value "v1"; supported values: gpu.prism.dev/v1alpha1; kind: unsupported value "ConfigMap"; supported values: NodeConfig`},
+		"another field":  {header + "gpu: []\n", `NodeConfig: unknown field "gpu"; valid fields: kind, apiVersion, flags, gpus`},
 		"a bad value": {header + "gpus: [{modes: [mig], mig: {profiles: [1g]}}]",
-			`NodeConfig: gpus[0].mig.profiles[0]: "1g" is not a MIG profile; allowed: names as nvidia-smi mig -lgip prints, for example 1g.10gb or 1g.10gb+me`},
+			`NodeConfig: gpus[0].mig.profiles[0]: must be a MIG profile as nvidia-smi mig -lgip prints it, for example 1g.10gb or 1g.10gb+me, got "1g"`},
 		"two problems": {header + "gpus: [{modes: []}, {}]",
-			"NodeConfig: gpus[0].modes: is empty; allowed: whole, mig, mps, timeslice; " +
-				"gpus[1]: has no select, like gpus[0]; only one entry can be for the rest: give one a select"},
+			"NodeConfig: gpus[0].modes: must not be empty; supported values: whole, mig, mps, timeslice; " +
+				"gpus[1]: select is required: gpus[0] has none, and only one entry can match the remaining GPUs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -23,7 +23,7 @@ func TestLoadPlugin_CDIHookNone_Accepted(t *testing.T) {
 	assert.Equal(t, config.NoCDIHook, cfg.Driver.CDIHook)
 	env["PRISM_CDI_HOOK"] = "nothing"
 	_, err = config.LoadPlugin(nil, func(name string) string { return env[name] })
-	require.EqualError(t, err, `--cdi-hook: "nothing" is not an absolute path of the host`)
+	require.EqualError(t, err, `--cdi-hook: must be an absolute path of the host, got "nothing"`)
 }
 
 // TestFindHook_None_NoHook, also where the host has one.

@@ -48,7 +48,7 @@ func TestNVIDIADriver(t *testing.T) {
 	ns.create(workload{name: "mps-pod", ref: "mps-gpu", request: request{class: nvidiaDriver, driver: nvidiaDriver, config: mpsConfig}})
 	message := ns.event("mps-pod", prepareFailed, startLimit)
 	t.Log(message)
-	assert.Contains(t, message, "MPS is not served by this version of the driver; allowed: TimeSlicing")
+	assert.Contains(t, message, "MPS is not supported by this version of the driver; supported values: TimeSlicing")
 }
 
 // under has the chart's release run under another driver name until the test has ended. Tests that call this do so before they have a

@@ -57,6 +57,9 @@ app.kubernetes.io/component: kubelet-plugin
 {{/* The ConfigMap with the node configurations; empty without one. */}}
 {{- define "prism.config" -}}
 {{- $config := .Values.config -}}
+{{- if and .Values.migStrategy (or $config.name (and $config.create (not $config.map))) -}}
+{{- fail "migStrategy is set and the chart does not make the entries of the ConfigMap: set flags.migStrategy in its entries" -}}
+{{- end -}}
 {{- if and $config.map $config.name -}}
 {{- fail "config.map and config.name are both set: keep map for a ConfigMap of the chart, or name for one that exists" -}}
 {{- else if $config.map -}}
@@ -68,7 +71,7 @@ app.kubernetes.io/component: kubelet-plugin
 {{- printf "%s-config" (include "prism.fullname" .) -}}
 {{- else if $config.name -}}
 {{- $config.name -}}
-{{- else if $config.create -}}
+{{- else if or $config.create .Values.migStrategy -}}
 {{- printf "%s-config" (include "prism.fullname" .) -}}
 {{- else if $config.default -}}
 {{- fail (printf "config.default is %q and there is no configuration: set config.map or config.name" $config.default) -}}
@@ -77,12 +80,27 @@ app.kubernetes.io/component: kubelet-plugin
 
 {{/* Whether the chart makes that ConfigMap; empty if not. */}}
 {{- define "prism.config.create" -}}
-{{- if or .Values.config.map (and .Values.config.create (not .Values.config.name)) }}true{{ end -}}
+{{- if or .Values.config.map .Values.migStrategy (and .Values.config.create (not .Values.config.name)) }}true{{ end -}}
 {{- end -}}
 
-{{/* The text of the node configurations; the values have text or YAML. */}}
+{{/*
+The text of the node configurations, which are text or YAML in the values.
+migStrategy is set in each that is an object; without config.map in one entry
+that advertises all GPUs whole.
+*/}}
 {{- define "prism.config.data" -}}
-{{- range $key, $document := .Values.config.map }}
+{{- $entries := .Values.config.map -}}
+{{- if and .Values.migStrategy (not $entries) -}}
+{{- $entries = dict (default "default" .Values.config.default) (dict "apiVersion" "gpu.prism.dev/v1alpha1" "kind" "NodeConfig") -}}
+{{- end -}}
+{{- range $key, $document := $entries }}
+{{- with $.Values.migStrategy }}
+{{- $parsed := kindIs "string" $document | ternary ($document | toString | fromYaml) $document }}
+{{- if and (kindIs "map" $parsed) (not (hasKey $parsed "Error")) }}
+{{- $flags := kindIs "map" $parsed.flags | ternary $parsed.flags dict }}
+{{- $document = merge (dict "flags" (merge (dict "migStrategy" .) $flags)) $parsed }}
+{{- end }}
+{{- end }}
 {{ $key | quote }}: |2
   {{- if kindIs "string" $document }}
   {{- $document | trimSuffix "\n" | nindent 2 }}

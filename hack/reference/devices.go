@@ -1,0 +1,188 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/prism-gpu/prism/pkg/publish"
+)
+
+// meaning describes a published name.
+type meaning struct{ name, text string }
+
+// rare are names that the GPUs of the sample node lack.
+var rare = []string{publish.CapEncoders}
+
+var attributeMeanings = []meaning{
+	{publish.AttrType, "type of the device"},
+	{publish.AttrUUID, "UUID of the GPU as `nvidia-smi -L` prints it; of a pre-created MIG device with the ID of the profile and the first memory slice"},
+	{publish.AttrParentUUID, "UUID of the physical GPU"},
+	{publish.AttrIndex, "index of the GPU as `nvidia-smi` prints it; may change at a reboot"},
+	{publish.AttrMinor, "minor number of the device node; may change at a reboot"},
+	{publish.AttrProductName, "product name that NVML returns"},
+	{publish.AttrBrand, "brand that NVML returns"},
+	{publish.AttrArchitecture, "architecture of the GPU"},
+	{publish.AttrCUDAComputeCapability, "CUDA compute capability, as a semantic version"},
+	{publish.AttrDriverVersion, "version of the NVIDIA driver, as a semantic version"},
+	{publish.AttrCUDADriverVersion, "latest CUDA version that the driver supports, as a semantic version"},
+	{publish.AttrProfile, "MIG profile; `none` for other devices"},
+	{publish.AttrShareName, "`shareName` of the node configuration; `none` without one"},
+	{publish.AttrReplicas, "how many claims may share the device"},
+	{publish.AttrMemoryEnforcement, "how a memory limit is enforced; `none`: it is not"},
+	{publish.AttrPCIBusID, "PCI address; standard attribute, where it is known"},
+	{publish.AttrPCIeRoot, "PCIe root complex; standard attribute, where it is known"},
+	{publish.AttrNUMANode, "NUMA node; standard attribute, where it is known"},
+}
+
+var capacityMeanings = []meaning{
+	{publish.CapMemory, "device memory"},
+	{publish.CapMultiprocessors, "SMs"},
+	{publish.CapCopyEngines, "copy engines"},
+	{publish.CapDecoders, "NVDEC engines"},
+	{publish.CapEncoders, "NVENC engines, where the driver reports them"},
+	{publish.CapJPEGEngines, "NVJPG engines"},
+	{publish.CapOFAEngines, "OFA engines"},
+	{publish.CapShares, "claims that may share the device; each consumes 1"},
+	{publish.CapGPUs, "GPUs that the monitor device shows"},
+	{driverName + "/" + publish.CapMIGMemory, "memory of a MIG device, for requests by capacity"},
+	{driverName + "/" + profileCapacity, "claims that a MIG device of that profile is for, for requests by capacity; without `.`, `+` as `_`, `-` as `_no_`"},
+}
+
+var taints = []meaning{
+	{"not-released", "cleanup of an earlier claim is pending on the device"},
+	{"config-change", "the node configuration no longer advertises the device; it is withdrawn when it is released"},
+	{"conflict", "a device plugin or another DRA driver allocates the GPUs of the node: value `device-plugin` or `dra-driver`"},
+}
+
+// profileCapacity stands for the capacities that are called after profiles.
+const profileCapacity = "p<profile>"
+
+// devicesPage is what publish.Resources makes of the sample node.
+func devicesPage(root string) (string, error) {
+	devices, err := samples()
+	if err != nil {
+		return "", err
+	}
+	out := newText("ResourceSlices", "pkg/publish, run on a simulated node")
+	out.para("Attributes and capacities of every device type, with the values of a node with " + code(stringOf(devices[0].device, publish.AttrProductName)) +
+		" GPUs. A dash means that devices of the type lack the name: a CEL expression that reads a missing attribute is an error, so test " +
+		"the type first, or use `.?name.orValue(…)`. Unqualified names are in the domain of the driver, here `" + driverName + "`.")
+	out.heading("Devices")
+	t := table{head: []string{"device", "name", "pool", "`allowMultipleAllocations`"}}
+	for _, p := range devices {
+		shared := p.device.AllowMultipleAllocations != nil && *p.device.AllowMultipleAllocations
+		t.row(p.title, code(p.device.Name), code(p.pool), strconv.FormatBool(shared))
+	}
+	out.table(t)
+	if err := attributeTables(out, devices); err != nil {
+		return "", err
+	}
+	out.heading("Counters")
+	out.para("The pool of a GPU that is advertised in several modes has one set of shared counters: `memory`, `memory-slice-<n>` and, where profiles have " +
+		"them, `media-extensions`. The whole GPU and its time-sliced device consume all of them, a MIG device its memory and its memory slices.")
+	out.heading("Taints")
+	t = table{head: []string{"key", "effect", "meaning"}}
+	for _, taint := range taints {
+		if err := publishes(root, taint.name); err != nil {
+			return "", err
+		}
+		t.row(code(driverName+"/"+taint.name), code("NoSchedule"), taint.text)
+	}
+	out.table(t)
+	return out.String(), nil
+}
+
+// publishes is an error where no Go file of pkg/publish has the text as a literal.
+func publishes(root, text string) error {
+	files, err := filepath.Glob(filepath.Join(root, "pkg/publish/*.go"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if !strings.HasSuffix(file, "_test.go") && strings.Contains(string(content), strconv.Quote(text)) {
+			return nil
+		}
+	}
+	return fmt.Errorf("pkg/publish has no %q any more", text)
+}
+
+// attributeTables are the tables of attributes and capacities. A published name without a meaning is an error, and the reverse.
+func attributeTables(out *text, devices []published) error {
+	for _, part := range []struct {
+		title    string
+		meanings []meaning
+		read     func(resourceapi.Device) map[string]string
+	}{{"Attributes", attributeMeanings, attributesOf}, {"Capacities", capacityMeanings, capacitiesOf}} {
+		head := []string{"name", "meaning"}
+		values := make([]map[string]string, len(devices))
+		unexplained := sets.New[string]()
+		for i, p := range devices {
+			head, values[i] = append(head, p.title), part.read(p.device)
+			unexplained = unexplained.Union(sets.KeySet(values[i]))
+		}
+		t := table{head: head}
+		for _, m := range part.meanings {
+			if !unexplained.Has(m.name) && !slices.Contains(rare, m.name) {
+				return fmt.Errorf("%s: no device of the sample node has %s", part.title, m.name)
+			}
+			unexplained.Delete(m.name)
+			cells := []string{code(m.name), m.text}
+			for _, v := range values {
+				cells = append(cells, code(v[m.name]))
+			}
+			t.row(cells...)
+		}
+		if left := sets.List(unexplained); len(left) > 0 {
+			return fmt.Errorf("%s: the reference has no meaning of %s", part.title, strings.Join(left, ", "))
+		}
+		out.heading(part.title)
+		out.table(t)
+	}
+	return nil
+}
+
+// attributesOf are the values of a device's attributes by name.
+func attributesOf(d resourceapi.Device) map[string]string {
+	values := map[string]string{}
+	for name, a := range d.Attributes {
+		values[string(name)] = attributeValue(a)
+	}
+	return values
+}
+
+// capacitiesOf are the values of a device's capacities by name; the name of a profile's capacity is profileCapacity.
+func capacitiesOf(d resourceapi.Device) map[string]string {
+	values := map[string]string{}
+	for name, c := range d.Capacity {
+		key := string(name)
+		if short, qualified := strings.CutPrefix(key, driverName+"/p"); qualified && short != "" {
+			key = driverName + "/" + profileCapacity
+		}
+		values[key] = c.Value.String()
+	}
+	return values
+}
+
+func attributeValue(a resourceapi.DeviceAttribute) string {
+	switch {
+	case a.StringValue != nil:
+		return *a.StringValue
+	case a.IntValue != nil:
+		return strconv.FormatInt(*a.IntValue, 10)
+	case a.VersionValue != nil:
+		return *a.VersionValue
+	default:
+		return strings.Join(slices.Clone(a.StringValues), ", ")
+	}
+}

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"github.com/prism-gpu/prism/pkg/events"
+)
+
+// eventsPage is the table of pkg/events.
+func eventsPage(string) (string, error) {
+	out := newText("Events", "pkg/events")
+	out.para("Events of a Node are written by the kubelet plugin, those of a ConfigMap by the controller: " +
+		"`kubectl get events --field-selector reason=<reason> --all-namespaces`.")
+	t := table{head: []string{"reason", "type", "about", "meaning", "what to do"}}
+	for _, e := range events.All() {
+		kind := "Normal"
+		if e.Warning {
+			kind = "Warning"
+		}
+		t.row(code(e.Reason), kind, e.About, e.Meaning, e.Fix)
+	}
+	out.table(t)
+	return out.String(), nil
+}

@@ -1,0 +1,53 @@
+package main
+
+import "strings"
+
+// What the decoder refuses beyond the limits of one field. A rule of api/v1alpha1 that has no document here is not in the reference.
+var (
+	invalidGPUConfigs = []string{
+		"sharing: {timeSlicing: {}, mps: {}}",
+		"sharing: {strategy: MPS, timeSlicing: {}}",
+		"sharing: {strategy: TimeSlicing, mps: {}}",
+	}
+	invalidMetricsConfigs = []string{
+		"source: NVML\nsets: [Pipelines]",
+		"source: GPM\ninterval: 100ms",
+		"source: NVML\nfrequencyHz: 100",
+		"source: NVML\nmetricSet: ga100",
+		"source: NVML\nnsysReport: true",
+		`labels: {a: ""}`,
+	}
+	invalidProfilerConfigs = []string{
+		"start: NVTX",
+		"start: Manual\nnvtxRange: x",
+		"trace: [cuda, cuda-sw]",
+		"args: [--output=x]",
+		"match: {regex: '('}",
+		"match: {regex: '(a)\\1'}",
+		"match: {regex: '(?!a)', dialect: RE2}",
+		"match: {regex: " + strings.Repeat("a", 1025) + "}",
+		`match: {exclude: [""]}`,
+		"output: {type: ContainerPath}",
+		"output: {type: Node, path: /data}",
+		"output: {path: /proc/x}",
+		"output: {fileName: '{HOME}'}",
+		"output: {maxBytes: 0}",
+	}
+	invalidNodeConfigs = []string{
+		"gpus: [{}, {}]",
+		"gpus: [{select: {}}]",
+		"gpus: [{select: {products: ['[']}}]",
+		"gpus: [{timeSlice: {replicas: 2}}]",
+		"gpus: [{mps: {replicas: 2}}]",
+		"gpus: [{mig: {profiles: [1g.10gb]}}]",
+		"gpus: [{modes: [timeslice]}]",
+		"gpus: [{modes: [mps]}]",
+		"gpus: [{modes: [mps], mps: {}}]",
+		"gpus: [{modes: [timeslice], timeSlice: {replicas: 2, shareName: none}}]",
+		"gpus: [{modes: [mps], mps: {replicas: 2, memory: {min: 2Gi, max: 1Gi}}}]",
+		"gpus: [{modes: [mps], mps: {replicas: 2, memory: {default: 3Mi, step: 2Mi}}}]",
+		"gpus: [{modes: [mig], mig: {profiles: []}}]",
+		"gpus: [{modes: [mig], mig: {profiles: [1g.10gb], replicas: {2g.20gb: 2}}}]",
+		"gpus: [{mig: {replicas: {1g.10gb: 2}, resourceNames: {2g.20gb: nvidia.com/a}}}]",
+	}
+)

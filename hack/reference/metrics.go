@@ -1,0 +1,93 @@
+package main
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/prism-gpu/prism/pkg/controller"
+	diagnostics "github.com/prism-gpu/prism/pkg/driver"
+)
+
+// metricsPage is what the registries of both programs gather when nothing has happened yet.
+func metricsPage(string) (string, error) {
+	readings := diagnostics.Readings{}
+	zero(reflect.ValueOf(&readings).Elem())
+	ofController := prometheus.NewRegistry()
+	controller.NewMetrics(ofController, version)
+	out := newText("Metrics", "the metric registries of both programs")
+	out.para("Served at `/metrics`, with the metrics of the Go runtime and of the process. `metrics.podMonitor.create` of the chart makes PodMonitors.")
+	for _, part := range []struct {
+		program string
+		source  prometheus.Gatherer
+	}{
+		{"prism-kubelet-plugin", diagnostics.NewMetrics(version, readings).Gatherer()},
+		{"prism-controller", ofController},
+	} {
+		out.heading(part.program)
+		t, err := metricsOf(part.source)
+		if err != nil {
+			return "", err
+		}
+		out.table(t)
+	}
+	return out.String(), nil
+}
+
+// version is what the build information of the example says.
+const version = "0.0.0"
+
+func metricsOf(source prometheus.Gatherer) (table, error) {
+	t := table{head: []string{"name", "type", "labels", "help"}}
+	families, err := source.Gather()
+	if err != nil {
+		return t, err
+	}
+	for _, family := range families {
+		if !strings.HasPrefix(family.GetName(), "prism_") {
+			continue
+		}
+		values := map[string][]string{}
+		var names []string
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if !slices.Contains(names, label.GetName()) {
+					names = append(names, label.GetName())
+				}
+				if !slices.Contains(values[label.GetName()], label.GetValue()) {
+					values[label.GetName()] = append(values[label.GetName()], label.GetValue())
+				}
+			}
+		}
+		var labels []string
+		for _, name := range names {
+			slices.Sort(values[name])
+			labels = append(labels, code(name)+": "+codes(values[name]))
+		}
+		t.row(code(family.GetName()), strings.ToLower(family.GetType().String()), strings.Join(labels, "; "), family.GetHelp())
+	}
+	return t, nil
+}
+
+// zero gives every function of a struct one that returns zero values, and a map one entry, so that its metric has a series.
+func zero(of reflect.Value) {
+	for i := range of.NumField() {
+		f := of.Field(i)
+		f.Set(reflect.MakeFunc(f.Type(), func([]reflect.Value) []reflect.Value {
+			var results []reflect.Value
+			for j := range f.Type().NumOut() {
+				result := reflect.New(f.Type().Out(j)).Elem()
+				if result.Kind() == reflect.Map {
+					result.Set(reflect.MakeMap(result.Type()))
+					for _, kind := range []string{"gpu", "mig", "timeslice", "monitor"} {
+						result.SetMapIndex(reflect.ValueOf(kind), reflect.Zero(result.Type().Elem()))
+					}
+				}
+				results = append(results, result)
+			}
+			return results
+		}))
+	}
+}

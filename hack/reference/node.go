@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/publish"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+	"github.com/prism-gpu/prism/test/simgpu/port"
+)
+
+const (
+	driverName = "gpu.prism.dev"
+	nodeName   = "node-1"
+	// board is the GPU of the examples: it has all device types.
+	board = "h100-80"
+)
+
+// sampleNode is a simulated node whose last GPU has a pre-created MIG device.
+func sampleNode() (*gpu.Node, error) {
+	machine, err := model.New(model.Uniform(nodeName, board, 4))
+	if err != nil {
+		return nil, err
+	}
+	host := port.NewHost(machine)
+	root, err := host.FindDriver("")
+	if err != nil {
+		return nil, err
+	}
+	ctx := context.Background()
+	session, err := host.Open(ctx, root)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = session.Close() }()
+	node := &gpu.Node{}
+	if node.Driver, err = session.Driver(ctx); err != nil {
+		return nil, err
+	}
+	gpus, faults, err := session.GPUs(ctx)
+	if err != nil || len(faults) > 0 || len(gpus) != 4 {
+		return nil, fmt.Errorf("4 simulated GPUs of board %s: %d found, %d faults: %w", board, len(gpus), len(faults), err)
+	}
+	for i := range gpus {
+		gpus[i].PCI = host.PCI(gpus[i].PCI.BusID)
+	}
+	gpu.AssignIDs(gpus)
+	node.GPUs = gpus
+	m := node.GPUs[3].MIG
+	m.Mode = gpu.MIGMode{Enabled: true, Pending: true}
+	m.Instances = []gpu.Instance{{
+		ID: 1, Profile: 9, Placement: gpu.Placement{Start: 4, Size: 4}, Compute: []gpu.ComputeInstance{{Slices: 3, UUID: "MIG-c221cf9c-b730-5e16-8818-29658c58f8a3"}},
+	}}
+	return node, nil
+}
+
+// sampleLayout advertises one GPU in each way; the last has a pre-created MIG device for two claims.
+func sampleLayout(n *gpu.Node) gpu.Layout {
+	const profile = "3g.40gb"
+	return gpu.Layout{
+		n.GPUs[1].UUID: {Whole: true, MIG: []string{"1g.10gb"}},
+		n.GPUs[2].UUID: {TimeSlice: &gpu.Replicas{Count: 4, ShareName: "gpu-shared"}},
+		n.GPUs[3].UUID: {Whole: true, MIG: []string{profile}, MIGReplicas: map[string]int{profile: 2}},
+	}
+}
+
+// published is one device of each type, as it is in a ResourceSlice.
+type published struct {
+	title, pool string
+	device      resourceapi.Device
+}
+
+// samples runs pkg/publish on the sample node.
+func samples() ([]published, error) {
+	node, err := sampleNode()
+	if err != nil {
+		return nil, err
+	}
+	resources := publish.Resources(publish.Options{DriverName: driverName, NodeName: nodeName, Layout: sampleLayout(node), Monitor: true}, node)
+	var out []published
+	for _, want := range []struct {
+		title, kind string
+		gpu         int
+	}{{"whole GPU", "gpu", 0}, {"MIG device", "mig", 1}, {"pre-created MIG device", "mig", 3}, {"time-sliced GPU", "timeslice", 2}, {"monitor", "monitor", -1}} {
+		pool, d := find(resources, func(d resourceapi.Device) bool {
+			return stringOf(d, publish.AttrType) == want.kind &&
+				(want.gpu < 0 || stringOf(d, publish.AttrParentUUID) == string(node.GPUs[want.gpu].UUID))
+		})
+		if d == nil {
+			return nil, fmt.Errorf("the sample node publishes no %s", want.title)
+		}
+		out = append(out, published{want.title, pool, *d})
+	}
+	return out, nil
+}
+
+// find is the first device that fits, and its pool.
+func find(resources resourceslice.DriverResources, fits func(resourceapi.Device) bool) (string, *resourceapi.Device) {
+	for _, pool := range slices.Sorted(maps.Keys(resources.Pools)) {
+		for _, slice := range resources.Pools[pool].Slices {
+			if i := slices.IndexFunc(slice.Devices, fits); i >= 0 {
+				return pool, &slice.Devices[i]
+			}
+		}
+	}
+	return "", nil
+}
+
+func stringOf(d resourceapi.Device, name resourceapi.QualifiedName) string {
+	if value := d.Attributes[name].StringValue; value != nil {
+		return *value
+	}
+	return ""
+}
