@@ -14,7 +14,7 @@ import (
 
 // refusedConfigs are the sentences about the files of demo/specs/refused-config, in parts.
 var refusedConfigs = map[string][]string{
-	"mps-sharing":   {"GPUConfig.sharing with strategy MPS is not served by this version of the driver; served is TimeSlicing"},
+	"mps-sharing":   {"GPUConfig.sharing with strategy MPS is not supported by this version of the driver; supported values: TimeSlicing"},
 	"unknown-field": {`GPUConfig: unknown field "memory"`, "sharing, enforceMemory"},
 	"unknown-kind":  {`kind: unsupported value "GpuConfig"`, "GPUConfig, GPUMetricsConfig, ProfilerConfig"},
 	"not-supported": {"ProfilerConfig is not supported by this version of the driver"},
