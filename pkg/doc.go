@@ -8,8 +8,9 @@
 //
 //	mig, timeslice   what is done to a GPU for a claim, and undone
 //
-// Around it stand what the node has (nvml, hostfs, inventory), what it is offered as (nodeconfig), how it is told to the scheduler (publish, kube), what is done
-// about claims that nobody will ask to undo (reconcile), and the nouns that all of them share (gpu). For the whole cluster, devices are
-// given the names that old pod specs ask for (controller), and configuration is judged when it is written (admission).
+// Around it stand what the node has (nvml, hostfs, inventory), what its GPUs are advertised as (nodeconfig, layout), how that is published to
+// the scheduler (publish, kube), what is found out and reported (health, events, diagnostics), what is done about claims that the kubelet will
+// never unprepare (reconcile, podresources), and the nouns that all of them share (gpu). For the whole cluster, devices get the names of
+// extended resources (controller), and configuration is validated when it is written (admission).
 // What a process of the plugin consists of, and in which order it is built, is in plugin.
 package pkg

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/prism-gpu/prism/pkg/controller"
-	diagnostics "github.com/prism-gpu/prism/pkg/driver"
+	diagnostics "github.com/prism-gpu/prism/pkg/diagnostics"
 )
 
 // metricsPage is what the registries of both programs gather when nothing has happened yet.

@@ -8,15 +8,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"github.com/prism-gpu/prism/pkg/config"
 )
 
-func TestMetadataFilesGoWithTheClaim(t *testing.T) {
+func TestMetadataFiles_Remove_OnlyThatClaims(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	m := metadataOf(&config.Plugin{
+	m := MetadataOf(&config.Plugin{
 		DriverName: "gpu.prism.dev", Paths: config.Paths{KubeletPlugins: filepath.Join(root, "plugins"), CDIRoot: filepath.Join(root, "cdi")},
 	})
 	write := func(path ...string) string {
@@ -33,9 +32,9 @@ func TestMetadataFilesGoWithTheClaim(t *testing.T) {
 		write("plugins", "gpu.prism.dev", "dra-device-metadata", "team_b", "gpu", "metadata.json"),
 		write("cdi", "gpu.prism.dev_metadata_uid-b_gpu.json"), write("cdi", "k8s.gpu.prism.dev-claim_uid-a.json"),
 	}
-	claim := kubeletplugin.NamespacedObject{NamespacedName: types.NamespacedName{Namespace: "team", Name: "a"}, UID: "uid-a"}
+	claim := types.NamespacedName{Namespace: "team", Name: "a"}
 	for range 2 {
-		require.NoError(t, m.sweep(claim))
+		require.NoError(t, m.Remove(claim, "uid-a"))
 		for _, file := range ours {
 			assert.NoFileExists(t, file)
 		}

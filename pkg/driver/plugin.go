@@ -30,30 +30,36 @@ type Reports interface {
 	Refused(rc *resourceapi.ResourceClaim, reason string)
 }
 
+// Metrics measures the kubelet's calls, one claim at a time; *diagnostics.Metrics is the real one.
+type Metrics interface {
+	Prepared(took time.Duration, err error)
+	Unprepared(took time.Duration, err error)
+}
+
 // Plugin answers the kubelet. Make one with New and pass it to kubeletplugin.Start.
 type Plugin struct {
 	tx      Transaction
 	reports Reports
-	metrics *Metrics
+	metrics Metrics
 	// describe returns what a device's metadata file says; nil when there are no such files.
 	describe Describe
 	// metadata is where such files would be.
-	metadata metadataFiles
+	metadata MetadataFiles
 	fatal    func(error)
 }
 
-// Describe returns the attributes of a device as they are published, nil for a device that is not offered now.
+// Describe returns the attributes of a device as they are published, nil for a device that is not advertised now.
 type Describe func(pool, device string) map[string]resourceapi.DeviceAttribute
 
 var _ kubeletplugin.DRAPlugin = &Plugin{}
 
-// New builds a Plugin. fatal is told of errors after which the process cannot serve any more.
-func New(tx Transaction, reports Reports, metrics *Metrics, describe Describe, fatal func(error)) *Plugin {
+// New builds a Plugin. fatal is called with errors after which the process cannot serve any more.
+func New(tx Transaction, reports Reports, metrics Metrics, describe Describe, fatal func(error)) *Plugin {
 	return &Plugin{tx: tx, reports: reports, metrics: metrics, describe: describe, fatal: fatal}
 }
 
-// PrepareResourceClaims prepares the claims of one pod, all at once: they need different GPUs, and who needs the same one
-// waits for its lock. One claim's failure is no other's.
+// PrepareResourceClaims prepares the claims of one pod, all at once: they need different GPUs, and claims that need the same one
+// wait for its lock. One claim's failure is no other's.
 func (p *Plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	results := make([]kubeletplugin.PrepareResult, len(claims))
 	parallel(len(claims), func(i int) { results[i] = p.prepare(ctx, claims[i]) })
@@ -68,7 +74,7 @@ func (p *Plugin) prepare(ctx context.Context, rc *resourceapi.ResourceClaim) kub
 	logger := klog.FromContext(ctx).WithValues("claim", klog.KObj(rc), "claimUID", rc.UID)
 	start := time.Now()
 	r, err := p.tx.Prepare(klog.NewContext(ctx, logger), rc)
-	p.metrics.prepared(time.Since(start), err)
+	p.metrics.Prepared(time.Since(start), err)
 	if err != nil {
 		logger.Error(err, "Claim was not prepared", prepare.LogValues(err)...)
 		p.reports.Refused(rc, err.Error())
@@ -94,9 +100,9 @@ func (p *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	logger := klog.FromContext(ctx).WithValues("claim", c.NamespacedName, "claimUID", c.UID)
 	start := time.Now()
 	err := p.tx.Unprepare(klog.NewContext(ctx, logger), string(c.UID))
-	p.metrics.unprepared(time.Since(start), err)
+	p.metrics.Unprepared(time.Since(start), err)
 	if err == nil && p.describe == nil {
-		err = p.metadata.sweep(c)
+		err = p.metadata.Remove(c.NamespacedName, c.UID)
 	}
 	if err != nil {
 		logger.Error(err, "Claim was not unprepared")
@@ -114,7 +120,7 @@ func (p *Plugin) HandleError(ctx context.Context, err error, msg string) {
 	}
 }
 
-// WatchHealthStatus is not served: this version knows a GPU as there or not there, and says so in the ResourceSlices.
+// WatchHealthStatus is not supported: a GPU that does not answer is withdrawn from the ResourceSlices.
 func (p *Plugin) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
 	return kubeletplugin.ErrHealthNotSupported
 }
@@ -132,7 +138,7 @@ func parallel(n int, do func(i int)) {
 	wg.Wait()
 }
 
-// answer turns a record into what the kubelet is told: one device per allocation result, in their order.
+// answer turns a record into the answer to the kubelet: one device per allocation result, in their order.
 func answer(r *checkpoint.Record, describe Describe) []kubeletplugin.Device {
 	devices := make([]kubeletplugin.Device, 0, len(r.Results))
 	for i := range r.Results {

@@ -59,28 +59,28 @@ func (tx *transaction) Unprepare(ctx context.Context, uid string) error {
 	return nil
 }
 
-// reports remembers what it was told.
+// reports keeps what was reported, by UID.
 type reports struct {
-	mu   sync.Mutex
-	told map[string]string
+	mu       sync.Mutex
+	reported map[string]string
 }
 
-func (r *reports) tell(uid, what string) {
+func (r *reports) report(uid, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.told == nil {
-		r.told = map[string]string{}
+	if r.reported == nil {
+		r.reported = map[string]string{}
 	}
-	r.told[uid] = what
+	r.reported[uid] = what
 }
 
-func (r *reports) Prepared(record *checkpoint.Record) { r.tell(record.Claim.UID, "prepared") }
+func (r *reports) Prepared(record *checkpoint.Record) { r.report(record.Claim.UID, "prepared") }
 
 func (r *reports) Refused(rc *resourceapi.ResourceClaim, reason string) {
-	r.tell(string(rc.UID), reason)
+	r.report(string(rc.UID), reason)
 }
 
-// done is the record of a claim that was given two devices, one of them shared.
+// done is the record of a claim that has two devices, one of them shared.
 func done(uid string) *checkpoint.Record {
 	return &checkpoint.Record{
 		Claim: checkpoint.Claim{UID: uid, Namespace: "default", Name: "claim-" + uid}, State: checkpoint.Done,
@@ -100,21 +100,30 @@ func object(uid string) kubeletplugin.NamespacedObject {
 	return kubeletplugin.NamespacedObject{NamespacedName: types.NamespacedName{Namespace: "default", Name: "claim-" + uid}, UID: types.UID(uid)}
 }
 
-// quiet reads nothing.
-func quiet() Readings {
-	zero, none := func() int { return 0 }, func() int64 { return 0 }
-	return Readings{
-		Devices: func() map[string]int { return nil }, Faults: zero, Claims: func() (int, int) { return 0, 0 },
-		DriverLoaded: func() bool { return false }, SliceErrors: none, DroppedFields: none, Damaged: zero, Changing: zero, Intervals: zero,
-		Configuration: func() []string { return nil },
-	}
+// measured counts calls, by method and outcome.
+type measured struct {
+	mu     sync.Mutex
+	counts map[string]int
 }
 
-func TestOneAnswerPerClaim(t *testing.T) {
+func (m *measured) count(method string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.counts == nil {
+		m.counts = map[string]int{}
+	}
+	m.counts[fmt.Sprintf("%s failed=%t", method, err != nil)]++
+}
+
+func (m *measured) Prepared(_ time.Duration, err error) { m.count("prepare", err) }
+
+func (m *measured) Unprepared(_ time.Duration, err error) { m.count("unprepare", err) }
+
+func TestPlugin_SeveralClaims_OneAnswerEach(t *testing.T) {
 	t.Parallel()
-	tx, told := &transaction{records: map[string]*checkpoint.Record{"a": done("a"), "none": {Claim: checkpoint.Claim{UID: "none"}}}}, &reports{}
-	metrics := NewMetrics("v1", quiet())
-	p := New(tx, told, metrics, nil, func(err error) { t.Error(err) })
+	tx, status := &transaction{records: map[string]*checkpoint.Record{"a": done("a"), "none": {Claim: checkpoint.Claim{UID: "none"}}}}, &reports{}
+	metrics := &measured{}
+	p := New(tx, status, metrics, nil, func(err error) { t.Error(err) })
 	results, err := p.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claimOf("a"), claimOf("b"), claimOf("none")})
 	require.NoError(t, err, "one claim's failure is no other's")
 	require.Len(t, results, 3)
@@ -131,7 +140,7 @@ func TestOneAnswerPerClaim(t *testing.T) {
 	require.EqualError(t, results["b"].Err, "claim b is not welcome")
 	assert.Empty(t, results["b"].Devices)
 	assert.Equal(t, kubeletplugin.PrepareResult{Devices: []kubeletplugin.Device{}}, results["none"])
-	assert.Equal(t, map[string]string{"a": "prepared", "none": "prepared", "b": "claim b is not welcome"}, told.told)
+	assert.Equal(t, map[string]string{"a": "prepared", "none": "prepared", "b": "claim b is not welcome"}, status.reported)
 
 	failures, err := p.UnprepareResourceClaims(t.Context(), []kubeletplugin.NamespacedObject{object("a"), object("b")})
 	require.NoError(t, err)
@@ -139,14 +148,13 @@ func TestOneAnswerPerClaim(t *testing.T) {
 	require.NoError(t, failures["a"])
 	require.EqualError(t, failures["b"], "claim b stays")
 	assert.Equal(t, []string{"a"}, tx.unprepared)
-	assert.Equal(t, map[string]uint64{
-		"prism_prepare_duration_seconds success": 2, "prism_prepare_duration_seconds error": 1,
-		"prism_unprepare_duration_seconds success": 1, "prism_unprepare_duration_seconds error": 1,
-	}, observations(t, metrics))
+	assert.Equal(t, map[string]int{
+		"prepare failed=false": 2, "prepare failed=true": 1, "unprepare failed=false": 1, "unprepare failed=true": 1,
+	}, metrics.counts)
 }
 
-// TestClaimsOfOneCallRunAtOnce: each waits until all have begun.
-func TestClaimsOfOneCallRunAtOnce(t *testing.T) {
+// TestPlugin_ClaimsOfOneCall_RunConcurrently: each waits until all have begun.
+func TestPlugin_ClaimsOfOneCall_RunConcurrently(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 8} {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -163,7 +171,7 @@ func TestClaimsOfOneCallRunAtOnce(t *testing.T) {
 				t.Error("claims wait for each other")
 			}
 		}}
-		p := New(tx, &reports{}, NewMetrics("v1", quiet()), nil, nil)
+		p := New(tx, &reports{}, &measured{}, nil, nil)
 		var claims []*resourceapi.ResourceClaim
 		var objects []kubeletplugin.NamespacedObject
 		for i := range n {
@@ -183,7 +191,7 @@ func TestClaimsOfOneCallRunAtOnce(t *testing.T) {
 	}
 }
 
-func TestDescribedDevicesHaveMetadata(t *testing.T) {
+func TestPlugin_DeviceMetadataOn_AttributesAnswered(t *testing.T) {
 	t.Parallel()
 	attributes := map[string]resourceapi.DeviceAttribute{"productName": {StringValue: ptr.To("NVIDIA H100 80GB HBM3")}}
 	describe := func(pool, device string) map[string]resourceapi.DeviceAttribute {
@@ -193,14 +201,14 @@ func TestDescribedDevicesHaveMetadata(t *testing.T) {
 		}
 		return nil
 	}
-	p := New(&transaction{records: map[string]*checkpoint.Record{"a": done("a")}}, &reports{}, NewMetrics("v1", quiet()), describe, nil)
+	p := New(&transaction{records: map[string]*checkpoint.Record{"a": done("a")}}, &reports{}, &measured{}, describe, nil)
 	results, err := p.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claimOf("a")})
 	require.NoError(t, err)
 	assert.Equal(t, attributes, results["a"].Devices[0].Metadata.Attributes)
 	assert.Equal(t, &kubeletplugin.DeviceMetadata{}, results["a"].Devices[1].Metadata, "a device that is not published now has none")
 }
 
-func TestOnlyFatalErrorsEndTheProcess(t *testing.T) {
+func TestPlugin_HandleError_OnlyFatalOnesEndTheProcess(t *testing.T) {
 	t.Parallel()
 	var fatal []error
 	p := New(nil, nil, nil, nil, func(err error) { fatal = append(fatal, err) })

@@ -31,25 +31,20 @@ func (tx refusing) Unprepare(context.Context, string) error { return tx.err }
 // may know nothing of other namespaces.
 func TestRefusal_NamesOtherClaims_OnlyTheLogDoes(t *testing.T) {
 	t.Parallel()
-	records := func() ([]*checkpoint.Record, error) {
-		return nil, fmt.Errorf("reading the record of claim their-uid of their-namespace/their-claim: %w", checkpoint.ErrUnreadable)
-	}
-	d := opened(t, both)
-	d.ports.Records, d.seen = records, nil
-	rc := claimOf("ours")
-	rc.Status.Allocation = &resourceapi.AllocationResult{}
-	_, err := claim.Source{Driver: "gpu.prism.dev", NodeName: "n0", Offered: d.Now}.Resolve(rc)
-	require.ErrorIs(t, err, checkpoint.ErrUnreadable)
-	for _, err := range []error{err, prepare.Redact("it cannot be read", errors.New("claim their-namespace/their-claim (UID their-uid)"))} {
+	unreadable := prepare.Redact("which GPUs are in use cannot be read now",
+		fmt.Errorf("reading the record of claim their-uid of their-namespace/their-claim: %w", checkpoint.ErrUnreadable))
+	refusal := &claim.Refusal{Cause: "the layout of node n0 is not known yet: " + unreadable.Error(), Transient: true, Err: unreadable}
+	require.ErrorIs(t, refusal, checkpoint.ErrUnreadable)
+	for _, err := range []error{refusal, prepare.Redact("it cannot be read", errors.New("claim their-namespace/their-claim (UID their-uid)"))} {
 		var log strings.Builder
 		logger := funcr.New(func(_, args string) { log.WriteString(args) }, funcr.Options{})
-		told := &reports{}
-		p := New(refusing{err}, told, NewMetrics("v1", quiet()), nil, func(err error) { t.Error(err) })
+		status := &reports{}
+		p := New(refusing{err}, status, &measured{}, nil, func(err error) { t.Error(err) })
 		results, _ := p.PrepareResourceClaims(klog.NewContext(t.Context(), logger), []*resourceapi.ResourceClaim{claimOf("ours")})
 		require.Error(t, results["ours"].Err)
 		for _, secret := range []string{"their-namespace", "their-claim", "their-uid"} {
 			assert.NotContains(t, results["ours"].Err.Error(), secret)
-			assert.NotContains(t, told.told["ours"], secret)
+			assert.NotContains(t, status.reported["ours"], secret)
 			assert.Contains(t, log.String(), secret)
 		}
 	}

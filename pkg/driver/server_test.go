@@ -22,8 +22,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 )
 
-// served is a server and what the kubelet has of it.
-type served struct {
+// running is a server and what the kubelet has of it.
+type running struct {
 	*Server
 	tx    *transaction
 	stop  context.CancelFunc
@@ -32,7 +32,7 @@ type served struct {
 }
 
 // serve runs a server in directories of its own: a socket's path has at most 108 bytes.
-func serve(t *testing.T, configure func(*config.Plugin)) *served {
+func serve(t *testing.T, configure func(*config.Plugin)) *running {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "prism")
 	require.NoError(t, err)
@@ -52,11 +52,11 @@ func serve(t *testing.T, configure func(*config.Plugin)) *served {
 	rc.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", FirstAvailable: []resourceapi.DeviceSubRequest{{Name: "big"}}}}
 	record := done("a")
 	record.Results, record.CDI.Devices = record.Results[:1], record.CDI.Devices[:1]
-	s := &served{tx: &transaction{records: map[string]*checkpoint.Record{"a": record}}, ended: make(chan error, 1), plain: paths}
+	s := &running{tx: &transaction{records: map[string]*checkpoint.Record{"a": record}}, ended: make(chan error, 1), plain: paths}
 	describe := func(string, string) map[string]resourceapi.DeviceAttribute {
 		return map[string]resourceapi.DeviceAttribute{"productName": {StringValue: new("NVIDIA L40S")}}
 	}
-	plugin := New(s.tx, &reports{}, NewMetrics("v1", quiet()), describe, func(err error) { t.Error(err) })
+	plugin := New(s.tx, &reports{}, &measured{}, describe, func(err error) { t.Error(err) })
 	s.Server = &Server{Plugin: plugin, Config: cfg, Client: fake.NewClientset(rc)}
 	ctx, cancel := context.WithCancel(t.Context())
 	s.stop = cancel
@@ -82,7 +82,7 @@ func dial(t *testing.T, socket string) *grpc.ClientConn {
 }
 
 // register does what the kubelet does and returns its connection to the plugin.
-func (s *served) register(t *testing.T) (registerapi.RegistrationClient, drapb.DRAPluginClient) {
+func (s *running) register(t *testing.T) (registerapi.RegistrationClient, drapb.DRAPluginClient) {
 	t.Helper()
 	registrar := registerapi.NewRegistrationClient(dial(t, filepath.Join(s.plain.KubeletRegistrar, "gpu.prism.dev-pod-1-reg.sock")))
 	info, err := registrar.GetInfo(t.Context(), &registerapi.InfoRequest{})
@@ -102,12 +102,12 @@ func prepareRequest(uids ...string) *drapb.NodePrepareResourcesRequest {
 	return request
 }
 
-func TestReadyIsWhatTheKubeletSays(t *testing.T) {
+func TestServer_Ready_OnceTheKubeletRegistered(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
 	require.EqualError(t, s.Ready(), "the kubelet has not registered this plugin yet")
 	registrar, _ := s.register(t)
-	require.Error(t, s.Ready(), "the kubelet has only looked so far")
+	require.Error(t, s.Ready(), "the kubelet has only probed so far")
 	_, err := registrar.NotifyRegistrationStatus(t.Context(), &registerapi.RegistrationStatus{PluginRegistered: true})
 	require.NoError(t, err)
 	require.NoError(t, s.Ready())
@@ -120,7 +120,7 @@ func TestReadyIsWhatTheKubeletSays(t *testing.T) {
 	require.Error(t, s.Ready())
 }
 
-func TestTheKubeletIsAnswered(t *testing.T) {
+func TestServer_KubeletCalls_Answered(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
 	_, plugin := s.register(t)
@@ -141,7 +141,7 @@ func TestTheKubeletIsAnswered(t *testing.T) {
 	assert.Equal(t, "claim b stays", gone.Claims["b"].Error)
 }
 
-func TestMetadataIsAFileInTheContainer(t *testing.T) {
+func TestServer_DeviceMetadataOn_FileMounted(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(c *config.Plugin) { c.DeviceMetadata = true })
 	_, plugin := s.register(t)
@@ -164,7 +164,7 @@ func TestMetadataIsAFileInTheContainer(t *testing.T) {
 	assert.NoFileExists(t, written[0])
 }
 
-func TestARunningCallIsAnsweredBeforeTheEnd(t *testing.T) {
+func TestServer_ContextEnds_RunningCallAnswered(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
 	registrar, plugin := s.register(t)
@@ -196,11 +196,11 @@ func TestARunningCallIsAnsweredBeforeTheEnd(t *testing.T) {
 	for _, dir := range []string{s.plain.KubeletRegistrar, s.Config.PluginDir()} {
 		left, err := filepath.Glob(filepath.Join(dir, "*.sock"))
 		require.NoError(t, err)
-		assert.Empty(t, left, "a socket that nobody serves would be found by the kubelet")
+		assert.Empty(t, left, "the kubelet would find a socket without a server")
 	}
 }
 
-func TestWithoutADirectoryNothingIsServed(t *testing.T) {
+func TestServer_DirectoryMissing_Error(t *testing.T) {
 	t.Parallel()
 	s := &Server{Plugin: &Plugin{}, Client: fake.NewClientset(), Config: &config.Plugin{
 		DriverName: "gpu.prism.dev", NodeName: "n0", Paths: config.Paths{KubeletPlugins: "/nowhere", KubeletRegistrar: "/nowhere"},

@@ -8,7 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/diagnostics"
 	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
@@ -28,7 +28,7 @@ func AwaitGPU(ctx context.Context, cfg *config.Plugin, a Adapters, clock invento
 	served := make(chan error, 1)
 	go func() {
 		defer stop()
-		served <- driver.Idle(cfg.Serving.HTTPEndpoint, a.Version, "idle: the node has no NVIDIA GPU").Run(probing)
+		served <- diagnostics.Idle(cfg.Serving.HTTPEndpoint, a.Version, "idle: the node has no NVIDIA GPU").Run(probing)
 	}()
 	if inventory.AwaitGPU(probing, needed, clock) == nil {
 		klog.FromContext(ctx).Info("The node has an NVIDIA GPU")

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/publish"
@@ -19,7 +19,7 @@ import (
 type API struct {
 	Claims, Background kubernetes.Interface
 	// Events are about the node.
-	Events driver.NodeEvents
+	Events events.Recorder
 }
 
 // connect connects to the API server, and sends Events until the context ends.
@@ -41,8 +41,8 @@ func connect(ctx context.Context, cfg *config.Plugin, version string) (API, erro
 	if err != nil {
 		return API{}, fmt.Errorf("connecting to the API server: %w", err)
 	}
-	events := kube.NewEvents(background, cfg.DriverName, cfg.NodeName)
-	return API{Claims: claims, Background: background, Events: events}, events.Start(ctx)
+	recorder := kube.NewEvents(background, cfg.DriverName, cfg.NodeName)
+	return API{Claims: claims, Background: background, Events: recorder}, recorder.Start(ctx)
 }
 
 // cluster asks the API server for one node and one driver.
@@ -55,10 +55,10 @@ func (a API) cluster(cfg *config.Plugin) cluster {
 	return cluster{Probe: kube.Probe{Client: a.Background, DriverName: cfg.DriverName, NodeName: cfg.NodeName}, client: a.Background}
 }
 
-// Tainted lists what the API server has of this node's devices, and of each whether it is tainted as leaving.
+// Tainted lists what the API server has of this node's devices, and of each whether it is tainted as draining.
 func (c cluster) Tainted(ctx context.Context) (map[gpu.PoolDevice]bool, error) {
 	stored := kube.Stored{Client: c.client, DriverName: c.DriverName, NodeName: c.NodeName}
-	return stored.Tainted(ctx, c.DriverName+"/"+publish.LeavingTaint)
+	return stored.Tainted(ctx, c.DriverName+"/"+publish.DrainingTaint)
 }
 
 // Allocated reads a page of the claims that have devices of this driver.

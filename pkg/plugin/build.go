@@ -23,7 +23,7 @@ const statusDelay = 200 * time.Millisecond
 // Plugin is everything that runs.
 type Plugin struct {
 	machine  *Machine
-	layout   *layout
+	layout   *nodeLayout
 	statuses *kube.Statuses
 	serving  *serving
 	leader   *leader
@@ -66,14 +66,14 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 }
 
 // transact builds what prepares claims. found are the records that it has read, nil where they cannot be read.
-func transact(ctx context.Context, m *Machine, l *layout, reports driver.Reports, damaged *damagedRecords) (
+func transact(ctx context.Context, m *Machine, l *nodeLayout, reports driver.Reports, damaged *damagedRecords) (
 	tx *prepare.Transaction, found []*checkpoint.Record, err error,
 ) {
 	settings := m.Settings()
 	settings.Retrying = func(rc *resourceapi.ResourceClaim, cause error) { retrying(ctx, reports, rc, cause) }
 	l.Bind(&settings)
 	settings.Found = func(records []*checkpoint.Record) { found = append([]*checkpoint.Record{}, records...) }
-	tx, unread, err := prepare.New(m.Ports(l.Offering, l.events), settings)
+	tx, unread, err := prepare.New(m.Ports(l, l.events), settings)
 	for _, err := range unread {
 		damaged.setAside(err)
 	}

@@ -68,7 +68,7 @@ func TestBuild_RecordsAndConfiguration_ReadOnce(t *testing.T) {
 	kept, err := p.machine.Kept()
 	require.NoError(t, err)
 	assert.Len(t, kept, 1, "it is a good record")
-	assert.Len(t, p.layout.Offering.Devices(), 1)
+	assert.Len(t, p.layout.Controller.Snapshot().Devices(), 1)
 
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)

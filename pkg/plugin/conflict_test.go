@@ -126,7 +126,7 @@ func (s *taintless) devices(t *testing.T) int {
 }
 
 // started is a plugin's publishing half beside a device plugin, whose socket is returned. The API server has it publish.
-func started(t *testing.T, server *taintless) (*layout, net.Listener) {
+func started(t *testing.T, server *taintless) (*nodeLayout, net.Listener) {
 	t.Helper()
 	cfg, a := oneGPUNode(t, server)
 	sockets := filepath.Join(filepath.Dir(cfg.Paths.KubeletPlugins), "device-plugins")
@@ -181,7 +181,7 @@ func oneGPUNode(t *testing.T, server kubernetes.Interface) (*config.Plugin, Adap
 	return cfg, a
 }
 
-// TestConflict_TaintsDropped_DevicesWithdrawn: where the API server says that it keeps no taints, no device is published during a conflict,
+// TestConflict_TaintsDropped_DevicesWithdrawn: where the API server says that it stores no taints, no device is published during a conflict,
 // not for a moment; where that was said by another replica, as in the middle of an upgrade, none stays published. All are back afterwards.
 func TestConflict_TaintsDropped_DevicesWithdrawn(t *testing.T) {
 	t.Parallel()
@@ -197,7 +197,7 @@ func TestConflict_TaintsDropped_DevicesWithdrawn(t *testing.T) {
 			server.mu.Unlock()
 
 			require.NoError(t, socket.Close())
-			l.Conflicts.Look(t.Context())
+			l.Conflicts.Check(t.Context())
 			require.NoError(t, l.Conflicts.Withheld())
 			require.Eventually(t, func() bool { return server.devices(t) == 1 }, 20*time.Second, time.Millisecond)
 		})

@@ -5,7 +5,6 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/events"
 )
 
@@ -13,7 +12,7 @@ import (
 type damagedRecords struct {
 	count  atomic.Int64
 	logger klog.Logger
-	events driver.NodeEvents
+	events events.Recorder
 }
 
 // setAside reports a record that could not be read.

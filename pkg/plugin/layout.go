@@ -6,15 +6,15 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/dynamic-resource-allocation/resourceslice"
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/health"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/layout"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
@@ -35,69 +35,91 @@ type Cluster interface {
 // LayoutPorts are what a layout works with besides the machine.
 type LayoutPorts struct {
 	Cluster Cluster
-	// Read returns the node's configuration, nil where it has none; Passing reports whether its error may go away by itself.
-	Read    func(ctx context.Context) (*v1alpha1.NodeConfig, error)
-	Passing func(err error) bool
+	// Config is the node's configuration.
+	Config layout.ConfigPorts
 	// Slices is what ResourceSlices are published with.
-	Slices interface {
-		Publish(resources resourceslice.DriverResources)
-	}
-	Events driver.NodeEvents
+	Slices layout.ResourceSlices
+	Events events.Recorder
 }
 
 // Layout decides what the GPUs are advertised as.
 type Layout struct {
-	Offering  *driver.Offering
-	Publisher *driver.Publisher
-	Conflicts *driver.Conflicts
+	Controller *layout.Controller
+	Publisher  *layout.Publisher
+	Conflicts  *health.Conflicts
 }
 
 // NewLayout builds it; nothing is known, and nothing is published, before Begin.
 func NewLayout(cfg *config.Plugin, m *Machine, ports LayoutPorts) *Layout {
-	offering := driver.NewOffering(driver.OfferingPorts{
-		Inventory: m.Inventory, NodeName: cfg.NodeName, Events: ports.Events, Records: m.Kept, Read: ports.Read, Passing: ports.Passing,
-		Counters: ports.Cluster.PartitionableDevices, Shares: ports.Cluster.CountsShares,
-		// A file may be on a filesystem that does not tell what others write, so a bad one is read again now and then.
-		Watched: cfg.NodeConfig.File == "",
-		Tainted: ports.Cluster.Tainted, Allocated: ports.Cluster.Allocated, Saved: savedLayout(cfg, m.adapters),
+	cluster := ports.Cluster
+	controller := layout.New(layout.Ports{
+		NodeName: cfg.NodeName, Inventory: m.Inventory, Config: ports.Config, Records: m.records, Store: layoutStore(cfg, m.adapters), Events: ports.Events,
+		API: layout.APIPorts{
+			PartitionableDevices: cluster.PartitionableDevices, CountsShares: cluster.CountsShares, Tainted: cluster.Tainted, Allocated: cluster.Allocated,
+		},
 	})
-	publisher := driver.NewPublisher(offering, published(cfg), ports.Slices)
-	return &Layout{Offering: offering, Publisher: publisher, Conflicts: &driver.Conflicts{
-		Sockets: m.adapters.Host.Sockets, KubeletPlugins: cfg.Paths.KubeletPlugins, DriverName: cfg.DriverName, Set: publisher.Conflict,
-		Events: ports.Events, Taints: ports.Cluster.DeviceTaints,
-	}}
+	l := &Layout{Controller: controller, Publisher: layout.NewPublisher(controller, published(cfg), ports.Slices)}
+	l.Conflicts = &health.Conflicts{
+		Sockets: m.adapters.Host.Sockets, KubeletPlugins: cfg.Paths.KubeletPlugins, DriverName: cfg.DriverName, Set: l.conflict,
+		Events: ports.Events, Taints: cluster.DeviceTaints,
+	}
+	return l
+}
+
+// conflict keeps new claims from all devices while another component allocates the GPUs: by taints where the API server stores them, else by
+// withdrawing the devices. A conflict begins with what is known of taints then.
+func (l *Layout) conflict(with publish.Conflict, taints bool) {
+	if with == "" { // first, so that no device is published without its taints
+		l.Publisher.SetTaints(layout.Conflict, nil)
+	}
+	l.Publisher.TaintsStored(taints)
+	l.Publisher.SetTaints(layout.Conflict, publish.ConflictTaints(with))
 }
 
 // Bind has a transaction report what keeps GPUs from new claims, and refuse claims while the GPUs are withheld.
 func (l *Layout) Bind(settings *prepare.Settings) {
-	settings.Owing, settings.Withheld = l.Publisher.Owe, l.Conflicts.Withheld
+	settings.Owing = func(pending []gpu.Debt) { l.Publisher.SetTaints(layout.Cleanup, publish.CleanupTaints(pending)) }
+	settings.Withheld = l.Conflicts.Withheld
 }
 
-// Begin finds out what to advertise, as far as that is quick, and publishes it: after a look at what else allocates the GPUs.
-func (l *Layout) Begin(ctx context.Context, read driver.AtStart) {
+// Begin finds out what to advertise, as far as that is quick, and publishes it, after a check for other components that allocate the GPUs.
+func (l *Layout) Begin(ctx context.Context, read layout.AtStart) {
 	reading, stop := context.WithTimeout(ctx, firstRead)
 	defer stop()
-	l.Offering.Begin(reading, read)
-	l.Offering.Probe(reading)
-	l.Conflicts.Look(ctx)
+	l.Controller.Begin(reading, read)
+	l.Conflicts.Check(ctx)
 	l.Publisher.Publish()
 }
 
-// layout is a Layout with the node's configuration and the ResourceSlices that the API server has.
-type layout struct {
+// Now returns the node and the layout of its GPUs. It never waits.
+func (l *Layout) Now() (*gpu.Node, gpu.Layout, error) {
+	s := l.Controller.Snapshot()
+	return s.Node, s.Layout, s.Err
+}
+
+// Standby reports whether another process may advertise another layout.
+func (l *Layout) Standby() bool { return l.Controller.Snapshot().Standby }
+
+// Flags are the settings of the node's configuration; nil where it has none.
+func (l *Layout) Flags() *v1alpha1.NodeFlags { return l.Controller.Snapshot().Flags }
+
+// nodeLayout is a Layout with the node's configuration and the ResourceSlices that the API server has.
+type nodeLayout struct {
 	*Layout
 	config *configSource
 	slices *kube.Slices
-	events driver.NodeEvents
+	events events.Recorder
 }
 
-func newLayout(ctx context.Context, cfg *config.Plugin, m *Machine, source *configSource, api API) *layout {
+func newLayout(ctx context.Context, cfg *config.Plugin, m *Machine, source *configSource, api API) *nodeLayout {
 	slices := kube.NewSlices(kube.SlicesOptions{
 		Client: api.Background, DriverName: cfg.DriverName, NodeName: cfg.NodeName,
 		OnError: func(err error) { klog.FromContext(ctx).Error(err, "ResourceSlices are not published yet") },
 	})
-	return &layout{config: source, slices: slices, events: api.Events, Layout: NewLayout(cfg, m, LayoutPorts{
-		Cluster: api.cluster(cfg), Read: source.read, Passing: passing, Slices: slices, Events: api.Events,
+	return &nodeLayout{config: source, slices: slices, events: api.Events, Layout: NewLayout(cfg, m, LayoutPorts{
+		Cluster: api.cluster(cfg), Slices: slices, Events: api.Events,
+		// A file may be on a filesystem that does not report writes of others, so an invalid one is read again now and then.
+		Config: layout.ConfigPorts{Read: source.read, Retryable: passing, Watched: cfg.NodeConfig.File == ""},
 	})}
 }
 
@@ -106,30 +128,29 @@ func published(cfg *config.Plugin) publish.Options {
 	return publish.Options{DriverName: cfg.DriverName, NodeName: cfg.NodeName, Monitor: cfg.MonitorDevices == config.MonitorPerNode}
 }
 
-func savedLayout(cfg *config.Plugin, a Adapters) driver.SavedLayout {
-	return driver.LayoutFile{Disk: a.Disk, Dir: cfg.PluginDir()}
+func layoutStore(cfg *config.Plugin, a Adapters) layout.Store {
+	return layout.File{Disk: a.Disk, Dir: cfg.PluginDir()}
 }
 
 // firstRead is how long the start waits for the node's configuration; it is read again in the background.
 const firstRead = time.Second
 
-// dropped is told that the API server has stored a ResourceSlice without some of its fields.
-func (l *layout) dropped(ctx context.Context, d kube.DroppedFields) {
+// dropped is called when the API server has stored a ResourceSlice without some of its fields.
+func (l *nodeLayout) dropped(ctx context.Context, d kube.DroppedFields) {
 	klog.FromContext(ctx).Info("The API server stored a ResourceSlice without some fields: turn the features on",
 		"pool", d.Pool, "slice", d.Slice, "features", d.Features)
 	if d.Counters() {
-		l.Offering.Disjoin()
-		l.Publisher.Renew()
+		l.Controller.CountersUnsupported()
 	}
 	if d.Taints() {
-		l.Offering.Untaint()
-		l.Publisher.Untaint()
+		l.Controller.TaintsUnsupported()
+		l.Publisher.TaintsStored(false)
 	}
-	l.events.Warn(events.ResourceSliceFieldsDropped, events.ActionPublish, fmt.Sprintf("The API server leaves out parts of the ResourceSlices of pool %s: "+
+	l.events.Warn(events.ResourceSliceFieldsDropped, events.ActionPublish, fmt.Sprintf("The API server drops fields of the ResourceSlices of pool %s: "+
 		"turn on %s", d.Pool, strings.Join(d.Features, ", ")))
 }
 
 // publish keeps the ResourceSlices until the context ends. One process of a node does at a time.
-func (l *layout) publish(ctx context.Context) error {
+func (l *nodeLayout) publish(ctx context.Context) error {
 	return l.slices.Run(ctx, func(d kube.DroppedFields) { l.dropped(ctx, d) })
 }

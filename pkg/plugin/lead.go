@@ -9,20 +9,21 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/diagnostics"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/podresources"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/reconcile"
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
 // newReconciler builds what looks for things that nobody owns. It reads claims with the client that no claim waits for.
-func newReconciler(cfg *config.Plugin, api API, tx *prepare.Transaction, metrics *driver.Metrics) *reconcile.Reconciler {
+func newReconciler(cfg *config.Plugin, api API, tx *prepare.Transaction, metrics *diagnostics.Metrics) *reconcile.Reconciler {
 	return reconcile.New(reconcile.Ports{
-		Node:   driver.Keeping{Transaction: tx, Config: cfg},
-		Claims: driver.ClaimLookup{Claims: kube.Claims{Client: api.Background}},
-		Pods:   driver.PodResources{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)},
-		Report: driver.OrphanReport{Events: api.Events, Metrics: metrics},
+		Node:   collected{Transaction: tx, Config: cfg},
+		Claims: claimLookup{Claims: kube.Claims{Client: api.Background}},
+		Pods:   podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)},
+		Report: collection{Events: api.Events, Metrics: metrics},
 	})
 }
 
@@ -30,7 +31,7 @@ func newReconciler(cfg *config.Plugin, api API, tx *prepare.Transaction, metrics
 // node's configuration says of GPUs.
 type leader struct {
 	locks      Locks
-	layout     *layout
+	layout     *nodeLayout
 	keeper     *timeslice.Keeper
 	reconciler *reconcile.Reconciler
 }
@@ -46,8 +47,8 @@ func (l *leader) run(ctx context.Context) error {
 	}
 	defer release()
 	klog.FromContext(ctx).V(2).Info("Leading on this node")
-	l.layout.Offering.Lead(true)
-	defer l.layout.Offering.Lead(false)
+	l.layout.Controller.Lead(true)
+	defer l.layout.Controller.Lead(false)
 	l.layout.Publisher.Publish() // what the process before this one had come to
 	var reconciling sync.WaitGroup
 	defer reconciling.Wait()

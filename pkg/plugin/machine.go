@@ -10,7 +10,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/extradevices"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/mig"
@@ -77,6 +78,15 @@ func (m *Machine) Kept() ([]*checkpoint.Record, error) {
 	return records, err
 }
 
+// records returns this node's records. The error names no claim: it is shown to others.
+func (m *Machine) records() ([]*checkpoint.Record, error) {
+	records, err := m.Kept()
+	if err != nil {
+		return nil, prepare.Redact("which GPUs are in use cannot be read now", err)
+	}
+	return records, nil
+}
+
 // owned returns which MIG instances claims own.
 func (m *Machine) owned() (inventory.Owned, error) {
 	records, err := m.Kept()
@@ -97,11 +107,11 @@ type Advertised interface {
 }
 
 // Ports returns what a transaction on this machine works on. Events are about the node.
-func (m *Machine) Ports(advertised Advertised, events driver.NodeEvents) prepare.Ports {
+func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare.Ports {
 	host := m.adapters.Host
 	open := m.Inventory.MIGDriver
 	mode := mig.Mode{Driver: open, Shown: m.Inventory.MIGMode, Changed: m.Inventory.Refresh}
-	extra := &driver.Beside{Flags: advertised.Flags, CharDevices: host.CharDevices, Locate: host.Locate, Events: events}
+	extra := &extradevices.Finder{Flags: advertised.Flags, CharDevices: host.CharDevices, Locate: host.Locate, Events: recorder}
 	return prepare.Ports{
 		Records: m.State.Records,
 		Locks:   m.State.Locks,

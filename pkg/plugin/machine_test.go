@@ -2,15 +2,19 @@ package plugin
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/test/simgpu/model"
@@ -26,9 +30,9 @@ func (undecided) Standby() bool { return false }
 
 func (undecided) Flags() *v1alpha1.NodeFlags { return nil }
 
-// TestPorts_MIGModeChanges_InventoryIsRead before the claim gets anything: CDI specs are built from it.
-func TestPorts_MIGModeChanges_InventoryIsRead(t *testing.T) {
-	t.Parallel()
+// simulated is a machine with two simulated GPUs.
+func simulated(t *testing.T, files disk.Files) (*Machine, *model.Node) {
+	t.Helper()
 	node, err := model.New(model.Uniform("n0", "h100-80", 2))
 	require.NoError(t, err)
 	host := port.NewHost(node)
@@ -41,12 +45,19 @@ func TestPorts_MIGModeChanges_InventoryIsRead(t *testing.T) {
 		*port.Host
 		port.Bare
 	}{host, port.Bare{Boot: "boot"}}
-	a.Driver = func(string) inventory.Opener { return host.Open }
+	a.Driver, a.Disk = func(string) inventory.Opener { return host.Open }, files
 	m, err := OpenMachine(t.Context(), cfg, a, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, m.Close()) })
+	require.NoError(t, m.Inventory.Refresh(t.Context()))
+	return m, node
+}
+
+// TestPorts_MIGModeChanges_InventoryIsRead before the claim gets anything: CDI specs are built from it.
+func TestPorts_MIGModeChanges_InventoryIsRead(t *testing.T) {
+	t.Parallel()
+	m, node := simulated(t, disk.OS{})
 	inv := m.Inventory
-	require.NoError(t, inv.Refresh(t.Context()))
 	needs := m.Ports(undecided{}, nil).Needs
 	id := gpu.UUID(node.Identities()[1].UUID)
 	for kind, on := range map[string]bool{claim.NeedMIG: true, claim.NeedWhole: false} {
@@ -57,6 +68,37 @@ func TestPorts_MIGModeChanges_InventoryIsRead(t *testing.T) {
 	}
 	_, known := inv.MIGMode("GPU-of-another-node")
 	assert.False(t, known)
-	_, err = inv.MIGDriver()
+	_, err := inv.MIGDriver()
 	require.NoError(t, err)
+}
+
+// unreadable is a disk whose records cannot be read.
+type unreadable struct {
+	disk.OS
+	now *bool
+}
+
+func (d unreadable) Read(path string) ([]byte, error) {
+	if *d.now {
+		return nil, fmt.Errorf("reading %s: %w", path, syscall.EIO)
+	}
+	return d.OS.Read(path)
+}
+
+// TestMachine_RecordsUnreadable_ErrorNamesNoClaim: what the layout cannot be determined for is shown to claims of others.
+func TestMachine_RecordsUnreadable_ErrorNamesNoClaim(t *testing.T) {
+	t.Parallel()
+	now := false
+	m, _ := simulated(t, unreadable{now: &now})
+	require.NoError(t, m.State.Records.Put(&checkpoint.Record{Claim: checkpoint.Claim{UID: "their-uid"}, State: checkpoint.Done, BootID: "boot"}))
+	records, err := m.records()
+	require.NoError(t, err)
+	assert.Len(t, records, 1)
+	now = true
+	_, err = m.records()
+	require.ErrorIs(t, err, checkpoint.ErrUnreadable)
+	require.ErrorContains(t, err, "which GPUs are in use cannot be read now")
+	assert.NotContains(t, err.Error(), "their-uid")
+	_, err = m.Kept()
+	assert.ErrorContains(t, err, "their-uid")
 }

@@ -21,7 +21,7 @@ import (
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/layout"
 )
 
 // What only people can mend is told, and GPUs are offered without it; everything else is waited for.
@@ -140,7 +140,7 @@ func TestFlagsOfTheConfiguration(t *testing.T) {
 		read := readAtStart(t.Context(), &configReader{from: cfg.NodeConfig})
 		require.NoError(t, read.ConfigErr)
 		assert.NotNil(t, read.Config)
-		assert.Equal(t, c.want, withFlags(cfg, read, savedLayout(cfg, System(cfg, testVersion))).Driver, name)
+		assert.Equal(t, c.want, withFlags(cfg, read, layoutStore(cfg, System(cfg, testVersion))).Driver, name)
 		assert.Equal(t, c.set, cfg.Driver, "what was set stays")
 	}
 }
@@ -170,9 +170,9 @@ func TestFlagsOutliveAConfigurationThatCannotBeRead(t *testing.T) {
 		cfg := &config.Plugin{NodeConfig: c.from, DriverName: "gpu.prism.dev"}
 		cfg.Paths.KubeletPlugins, cfg.Driver.Root = t.TempDir(), c.root
 		require.NoError(t, os.MkdirAll(cfg.PluginDir(), 0o750))
-		saved := savedLayout(cfg, System(cfg, testVersion))
+		saved := layoutStore(cfg, System(cfg, testVersion))
 		if c.saved != nil {
-			require.NoError(t, saved.Save(driver.Saved{Flags: c.saved}))
+			require.NoError(t, saved.Save(layout.Saved{Flags: c.saved}))
 		}
 		cfg = withFlags(cfg, readAtStart(t.Context(), &configReader{from: cfg.NodeConfig, client: hanging}), saved)
 		assert.Equal(t, c.want, cfg.Driver.Root, name)

@@ -9,20 +9,20 @@ import (
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/layout"
 )
 
 // startConfig reads the node's configuration, and returns the settings of the process with those that it has.
-func startConfig(ctx context.Context, cfg *config.Plugin, a Adapters, api API) (*configSource, *config.Plugin, driver.AtStart) {
+func startConfig(ctx context.Context, cfg *config.Plugin, a Adapters, api API) (*configSource, *config.Plugin, layout.AtStart) {
 	reader := &configReader{from: cfg.NodeConfig, nodeName: cfg.NodeName, client: api.Background}
 	read := readAtStart(ctx, reader)
-	with := withFlags(cfg, read, savedLayout(cfg, a))
+	with := withFlags(cfg, read, layoutStore(cfg, a))
 	return &configSource{configReader: reader, events: api.Events, follows: cfg.Driver.Root == "", root: with.Driver.Root}, with, read
 }
 
 // readAtStart reads the node's configuration first of all, for the settings of the process that it has.
-func readAtStart(ctx context.Context, reader *configReader) (read driver.AtStart) {
+func readAtStart(ctx context.Context, reader *configReader) (read layout.AtStart) {
 	reading, stop := context.WithTimeout(ctx, firstRead)
 	defer stop()
 	read.Config, read.ConfigErr = reader.read(reading)
@@ -31,7 +31,7 @@ func readAtStart(ctx context.Context, reader *configReader) (read driver.AtStart
 
 // withFlags returns the settings with those of the node's configuration that neither a flag nor the environment nor the process's own file
 // has set. Where it could not be read, those of the last good one are taken.
-func withFlags(cfg *config.Plugin, read driver.AtStart, saved driver.SavedLayout) *config.Plugin {
+func withFlags(cfg *config.Plugin, read layout.AtStart, saved layout.Store) *config.Plugin {
 	flags := &v1alpha1.NodeFlags{}
 	if read.ConfigErr != nil {
 		if saved, err := saved.Load(); err == nil && saved.Flags != nil { // else the offering tells of it
@@ -53,7 +53,7 @@ func withFlags(cfg *config.Plugin, read driver.AtStart, saved driver.SavedLayout
 // configSource is the node's configuration for a process that has started, and reports what of it needs another start.
 type configSource struct {
 	*configReader
-	events driver.NodeEvents
+	events events.Recorder
 	// follows: the driver's root is what the node's configuration says, not a flag. The process was started with root.
 	follows bool
 	root    string

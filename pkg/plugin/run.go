@@ -8,7 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/health"
 	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
@@ -71,10 +71,10 @@ func (p *Plugin) parts() []func(context.Context) error {
 	return []func(context.Context) error{
 		p.leader.run,
 		l.Publisher.Run,
-		func(ctx context.Context) error { return l.Offering.Run(ctx, p.leader.renew) },
-		func(ctx context.Context) error { return l.config.watch(ctx, l.Offering.Reload) },
+		func(ctx context.Context) error { return l.Controller.Run(ctx, p.leader.renew) },
+		func(ctx context.Context) error { return l.config.watch(ctx, l.Controller.Reload) },
 		l.Conflicts.Run,
-		driver.Notices{Inventory: inventory, Events: l.events}.Run,
+		health.DriverEvents{Inventory: inventory, Events: l.events}.Run,
 		p.serving.http.Run,
 		inventory.Run,
 		p.serving.server.Run,

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/diagnostics"
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/prepare"
@@ -13,7 +14,7 @@ import (
 // serving is what the kubelet and people talk to.
 type serving struct {
 	server *driver.Server
-	http   driver.HTTP
+	http   diagnostics.HTTP
 	failed chan error // what keeps the plugin from serving the kubelet, once
 }
 
@@ -21,10 +22,10 @@ type serving struct {
 type driverPorts struct {
 	tx      *prepare.Transaction
 	reports driver.Reports
-	metrics *driver.Metrics
+	metrics *diagnostics.Metrics
 }
 
-func newServing(cfg *config.Plugin, m *Machine, l *layout, api API, ports driverPorts) *serving {
+func newServing(cfg *config.Plugin, m *Machine, l *nodeLayout, api API, ports driverPorts) *serving {
 	s := &serving{failed: make(chan error, 1)}
 	var describe driver.Describe
 	if cfg.DeviceMetadata {
@@ -33,7 +34,7 @@ func newServing(cfg *config.Plugin, m *Machine, l *layout, api API, ports driver
 	s.server = &driver.Server{
 		Plugin: driver.New(ports.tx, ports.reports, ports.metrics, describe, s.fail), Config: cfg, Client: api.Claims,
 	}
-	s.http = driver.HTTP{
+	s.http = diagnostics.HTTP{
 		Endpoint: cfg.Serving.HTTPEndpoint, Metrics: ports.metrics, Pprof: cfg.Serving.Pprof, Ready: s.server.Ready,
 		Note: func() string {
 			if err := m.Inventory.Status().Err; err != nil {
@@ -64,13 +65,13 @@ func (s *serving) failure(ctx context.Context) error {
 }
 
 // newMetrics builds the metrics, which read the others when they are asked for.
-func newMetrics(version string, cfg *config.Plugin, m *Machine, l *layout, tx *prepare.Transaction, keeper *timeslice.Keeper,
+func newMetrics(version string, cfg *config.Plugin, m *Machine, l *nodeLayout, tx *prepare.Transaction, keeper *timeslice.Keeper,
 	damaged *damagedRecords,
-) *driver.Metrics {
-	return driver.NewMetrics(version, driver.Readings{
+) *diagnostics.Metrics {
+	return diagnostics.NewMetrics(version, diagnostics.Readings{
 		Devices: func() map[string]int {
 			counts := map[string]int{}
-			for _, d := range l.Offering.Devices() {
+			for _, d := range l.Controller.Snapshot().Devices() {
 				counts[string(d.Type())]++
 			}
 			if published(cfg).Monitor && len(m.Inventory.Current().Node.GPUs) > 0 {
@@ -84,6 +85,8 @@ func newMetrics(version string, cfg *config.Plugin, m *Machine, l *layout, tx *p
 		SliceErrors:   func() int64 { return l.slices.Stats().Errors },
 		DroppedFields: func() int64 { return l.slices.Stats().Dropped },
 		Damaged:       func() int { return int(damaged.count.Load()) },
-		Configuration: l.Offering.Problems, Changing: l.Offering.Changing, Intervals: keeper.Failing,
+		Configuration: func() []string { return l.Controller.Snapshot().Status.Problems },
+		Changing:      func() int { return l.Controller.Snapshot().Status.Changing },
+		Intervals:     keeper.Failing,
 	})
 }

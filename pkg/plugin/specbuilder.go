@@ -2,7 +2,7 @@ package plugin
 
 import (
 	"github.com/prism-gpu/prism/pkg/cdi"
-	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/extradevices"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
@@ -10,7 +10,7 @@ import (
 
 // SpecBuilder returns what builds the CDI specs of claims from what the inventory shows at the time. Extra are the devices that
 // containers get besides GPUs; nil for none.
-func SpecBuilder(host DeviceNodes, inv *inventory.Inventory, extra *driver.Beside) *cdi.Author {
+func SpecBuilder(host DeviceNodes, inv *inventory.Inventory, extra *extradevices.Finder) *cdi.Author {
 	return &cdi.Author{
 		Present: func() cdi.Present {
 			view := inv.Current()

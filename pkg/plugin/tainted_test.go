@@ -15,8 +15,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
-// TestTainted_PublishedLeavingDevice_IsFound: the taint that is waited for is the one that is published, in a GPU's own pool too.
-func TestTainted_PublishedLeavingDevice_IsFound(t *testing.T) {
+// TestTainted_PublishedDrainingDevice_Found: the taint that is waited for is the one that is published, in a GPU's own pool too.
+func TestTainted_PublishedDrainingDevice_Found(t *testing.T) {
 	t.Parallel()
 	g := gpu.GPU{UUID: "GPU-aaaaaaaa-0000-4000-8000-000000000000", Product: gpu.Product{Name: "NVIDIA H100", MIGCapable: true}, MIG: &gpu.MIG{}}
 	node := &gpu.Node{GPUs: []gpu.GPU{g}}
@@ -32,7 +32,7 @@ func TestTainted_PublishedLeavingDevice_IsFound(t *testing.T) {
 		want[place(d)] = i == 0
 	}
 	resources := publish.Resources(publish.Options{
-		DriverName: "gpu.example.com", NodeName: "n0", Layout: layout, Leaving: map[gpu.PoolDevice]bool{place(devices[0]): true},
+		DriverName: "gpu.example.com", NodeName: "n0", Layout: layout, Taints: publish.DrainingTaints(map[gpu.PoolDevice]bool{place(devices[0]): true}),
 	}, node)
 	client, name := fake.NewClientset(), "n0"
 	for pool, content := range resources.Pools {

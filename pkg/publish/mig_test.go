@@ -30,7 +30,7 @@ func everything(n *gpu.Node) gpu.Layout {
 
 // poolsOf returns all pools, in the order of their names, in the form they have in the API server.
 func poolsOf(n *gpu.Node, layout gpu.Layout, pending ...gpu.Debt) []*resourceapi.ResourceSlice {
-	return published(n, publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Owed: pending})
+	return published(n, publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Taints: publish.CleanupTaints(pending)})
 }
 
 func published(n *gpu.Node, opts publish.Options) []*resourceapi.ResourceSlice {
@@ -175,7 +175,7 @@ func TestResources_NoLayout_WholeOnly(t *testing.T) {
 func TestTaints_PendingCleanupOfGPU_AllDevices(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
-	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Owed: []gpu.Debt{{GPU: n.GPUs[0].UUID}}}
+	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Taints: publish.CleanupTaints([]gpu.Debt{{GPU: n.GPUs[0].UUID}})}
 	devices := publish.Resources(opts, n).Pools[nodeName+"/gpu-"+n.GPUs[0].ID].Slices[1].Devices
 	require.Len(t, devices, 26)
 	for i, d := range devices {
@@ -188,9 +188,9 @@ func TestTaints_PendingCleanupOfMIGDevice_WhatOverlaps(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)
 	id := "gpu-" + n.GPUs[0].ID
-	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Owed: []gpu.Debt{
+	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Taints: publish.CleanupTaints([]gpu.Debt{
 		{GPU: n.GPUs[0].UUID, Uses: []gpu.Use{{Type: gpu.TypeMIG, Placement: gpu.Placement{Start: 6, Size: 1}}}},
-	}}
+	})}
 	var tainted []string
 	for _, pool := range publish.Resources(opts, n).Pools {
 		for _, slice := range pool.Slices {

@@ -26,32 +26,9 @@ type Options struct {
 	Monitor bool
 	// Families publish the devices of their types; nil: those of this package.
 	Families []Family
-	// Owed are effects of earlier claims that could not be undone yet. Devices that they block get no new claims.
-	Owed []gpu.Debt
-	// Leaving are devices that are not to be offered any more and get no new claims until they are gone.
-	Leaving map[gpu.PoolDevice]bool
-	// Conflict says what else hands out the node's GPUs; then no device gets new claims. Empty: nothing does.
-	Conflict Conflict
+	// Taints keep new claims from devices. The taints of a device are in the order of the rules.
+	Taints []TaintRule
 }
-
-// Conflict is the value of ConflictTaint: what else hands out the GPUs.
-type Conflict string
-
-// The conflicts.
-const (
-	ConflictDevicePlugin Conflict = "device-plugin"
-	ConflictDRADriver    Conflict = "dra-driver"
-)
-
-// The names, below the driver's domain, of the keys of taints. The effect of all is NoSchedule.
-const (
-	// DebtTaint is on a device that a debt blocks.
-	DebtTaint = "not-released"
-	// LeavingTaint is on a device that the node's configuration offers no more, until it is free.
-	LeavingTaint = "config-change"
-	// ConflictTaint is on every device while something else hands out the same GPUs.
-	ConflictTaint = "conflict"
-)
 
 // Resources describes everything the node advertises. The order of devices is the order in which the scheduler allocates them.
 //
@@ -115,23 +92,4 @@ func (o Options) untainted(m member, node *gpu.Node) resourceapi.Device {
 		published.AllowMultipleAllocations = new(true)
 	}
 	return published
-}
-
-// taints are why a device gets no new claims.
-func (o Options) taints(d gpu.Device) (taints []resourceapi.DeviceTaint) {
-	taint := func(name, value string) {
-		taints = append(taints, resourceapi.DeviceTaint{
-			Key: o.DriverName + "/" + name, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule,
-		})
-	}
-	if slices.ContainsFunc(o.Owed, func(debt gpu.Debt) bool { return debt.Blocks(d) }) {
-		taint(DebtTaint, "")
-	}
-	if o.Leaving[gpu.PoolDevice{Pool: o.Layout.Of(d.Parent()).Pool(o.NodeName, d.Parent()), Device: d.Name()}] {
-		taint(LeavingTaint, "")
-	}
-	if o.Conflict != "" {
-		taint(ConflictTaint, string(o.Conflict))
-	}
-	return taints
 }

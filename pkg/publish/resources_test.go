@@ -210,30 +210,3 @@ func quantity(d resourceapi.Device, name resourceapi.QualifiedName) int64 {
 	q := d.Capacity[name].Value
 	return q.Value()
 }
-
-// TestTaints_Sources_KeyAndEffect: a device that leaves is kept from new claims by its pool and name; a conflict keeps all.
-func TestTaints_Sources_KeyAndEffect(t *testing.T) {
-	n := node(t, "h100-80", 2)
-	first := gpu.Whole{GPU: &n.GPUs[0]}.Name()
-	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Leaving: map[gpu.PoolDevice]bool{
-		{Pool: nodeName, Device: first}: true, {Pool: "other", Device: gpu.Whole{GPU: &n.GPUs[1]}.Name()}: true,
-	}}
-	tainted := func() map[string][]resourceapi.DeviceTaint {
-		found := map[string][]resourceapi.DeviceTaint{}
-		for _, d := range publish.Resources(opts, n).Pools[nodeName].Slices[0].Devices {
-			if len(d.Taints) > 0 {
-				found[d.Name] = d.Taints
-			}
-		}
-		return found
-	}
-	leaves := resourceapi.DeviceTaint{Key: driverName + "/config-change", Effect: resourceapi.DeviceTaintEffectNoSchedule}
-	assert.Equal(t, map[string][]resourceapi.DeviceTaint{string(first): {leaves}}, tainted())
-
-	opts.Conflict = publish.ConflictDevicePlugin
-	all := tainted()
-	assert.Len(t, all, 2)
-	assert.Equal(t, []resourceapi.DeviceTaint{leaves, {
-		Key: driverName + "/conflict", Value: "device-plugin", Effect: resourceapi.DeviceTaintEffectNoSchedule,
-	}}, all[string(first)])
-}

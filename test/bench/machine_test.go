@@ -27,6 +27,7 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/diagnostics"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -183,7 +184,7 @@ func (n *node) serve(machine *plugin.Machine, tx *prepare.Transaction) {
 	client := n.api()
 	n.statuses = kube.NewStatuses(kube.StatusesOptions{Client: client, DriverName: testDriver, Delay: n.delay})
 	reports := driver.ClaimStatus{Statuses: n.statuses, Node: func() *gpu.Node { return machine.Inventory.Current().Node }}
-	served := driver.New(tx, reports, driver.NewMetrics("test", driver.Readings{}), nil, func(err error) { assert.NoError(t, err) })
+	served := driver.New(tx, reports, diagnostics.NewMetrics("test", diagnostics.Readings{}), nil, func(err error) { assert.NoError(t, err) })
 	server := &driver.Server{Plugin: served, Config: n.cfg, Client: client}
 
 	ctx, stop := context.WithCancel(context.Background())

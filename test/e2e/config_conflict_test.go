@@ -49,7 +49,7 @@ func TestDevicePluginConflict(t *testing.T) {
 	ns.sees("allocated", "main", ns.grantedTo(ns.ready("allocated"), "gpu")...)
 	ns.ready("two-gpus")
 	ns.sees("whole-gpu", "main", has...)
-	ns.warned("AllocationConflictResolved", "Nothing else hands out the GPUs any more")
+	ns.warned("AllocationConflictResolved", "No other component allocates the GPUs any more")
 	require.NoError(t, ns.silence())
 }
 

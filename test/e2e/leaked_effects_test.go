@@ -17,7 +17,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/podresources"
 	"github.com/prism-gpu/prism/pkg/reconcile"
 )
 
@@ -35,7 +35,7 @@ func TestLeakedEffects_Removed(t *testing.T) {
 	require.Len(t, owned, 2, "record and CDI spec")
 
 	socket := filepath.Join(filepath.Dir(ns.variable("PRISM_NODE_0_KUBELET_PLUGINS")), "pod-resources/kubelet.sock")
-	uses, err := driver.PodResources{Socket: socket, CDIKind: cdi.Kind(driverName)}.InUse(t.Context())
+	uses, err := podresources.Client{Socket: socket, CDIKind: cdi.Kind(driverName)}.InUse(t.Context())
 	require.NoError(t, err)
 	assert.Contains(t, uses, reconcile.Use{
 		Namespace: ns.name, Name: claim.Name, Devices: []string{fmt.Sprintf("%s-%s-%s", claim.UID, claim.Status.Allocation.Devices.Results[0].Device, has[0].UUID)},

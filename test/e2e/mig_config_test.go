@@ -21,7 +21,7 @@ func TestMIGConfigInvalid_GPUKeepsItsLayout(t *testing.T) {
 	message := ns.warned("NodeConfigInvalid", "9g.90gb")
 	t.Log(message)
 	for _, part := range []string{"gpus[0].mig.profiles[1]", "NVIDIA H100 80GB HBM3 has no profile 9g.90gb; it has: 1g.10gb, 2g.20gb,",
-		"GPU 7 stays as it was offered", "all else is in force"} {
+		"GPU 7 stays as it was advertised", "all else is applied"} {
 		assert.Contains(t, message, part)
 	}
 	eventually(t, startLimit, func() error { return ns.migDevicesOf(6, 0) })

@@ -140,7 +140,7 @@ func (c *cluster) sees(at string) bool {
 // published is what is remembered of a device.
 func published(d resourceapi.Device, now time.Time) *publication {
 	p := &publication{Since: now, Several: d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations}
-	p.Leaving = slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == DriverName+"/"+publish.LeavingTaint })
+	p.Leaving = slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool { return t.Key == DriverName+"/"+publish.DrainingTaint })
 	d.Taints = nil
 	sum := fnv.New64()
 	_ = json.NewEncoder(sum).Encode(d) // of types that can be encoded, to what takes all

@@ -15,10 +15,10 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/disk"
-	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/layout"
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 	"github.com/prism-gpu/prism/pkg/plugin"
 )
@@ -51,7 +51,8 @@ func (silent) Normal(_, _, _ string) {}
 func (m *Machine) offering(p *Process, touch Touch) *offer {
 	o := &offer{machine: m, touch: touch, node: func() *gpu.Node { return p.machine.Inventory.Current().Node }}
 	o.Layout = plugin.NewLayout(m.settings(), p.machine, plugin.LayoutPorts{
-		Cluster: server{m, touch}, Read: o.config, Passing: func(err error) bool { return errors.Is(err, errConfig) }, Slices: o, Events: silent{},
+		Cluster: server{m, touch}, Slices: o, Events: silent{},
+		Config: layout.ConfigPorts{Read: o.config, Retryable: func(err error) bool { return errors.Is(err, errConfig) }, Watched: true},
 	})
 	return o
 }
@@ -100,12 +101,12 @@ func (o *offer) config(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 }
 
 // begin finds out what to offer and becomes the one that publishes it.
-func (o *offer) begin(ctx context.Context, read driver.AtStart) error {
+func (o *offer) begin(ctx context.Context, read layout.AtStart) error {
 	o.Begin(ctx, read)
 	if err := o.machine.tell(func(c *cluster) { c.leads(time.Now()) }); err != nil {
 		return err
 	}
-	o.Offering.Lead(true)
+	o.Controller.Lead(true)
 	o.mu.Lock()
 	o.leads = true
 	o.mu.Unlock()
@@ -142,7 +143,7 @@ func (o *offer) pass(ctx context.Context, seconds int) error {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	var err error
-	running.Go(func() { err = o.Offering.Run(ctx, o.Publisher.Publish) })
+	running.Go(func() { err = o.Controller.Run(ctx, o.Publisher.Publish) })
 	for i := range seconds {
 		time.Sleep(time.Second)
 		if o.send() && i > 0 && o.calm() {
@@ -159,7 +160,7 @@ func (o *offer) calm() bool {
 	c, err := o.machine.cluster()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return err == nil && o.Offering.Changing() == 0 && c.Config == o.read
+	return err == nil && o.Controller.Snapshot().Status.Changing == 0 && c.Config == o.read
 }
 
 // configure has the node's administrator say what its GPUs are to be, and the process hear of it.
@@ -167,7 +168,7 @@ func (o *offer) configure(ctx context.Context, text string) error {
 	if err := o.machine.tell(func(c *cluster) { c.Config = text }); err != nil {
 		return err
 	}
-	o.Offering.Reload()
+	o.Controller.Reload()
 	return o.pass(ctx, aWhile)
 }
 
@@ -215,7 +216,7 @@ func (m *Machine) offeringIsKept(inv *inventory.Inventory, records map[string]*c
 
 // savedPlaces are the devices of the layout that is saved, nil where none is.
 func (m *Machine) savedPlaces(inv *inventory.Inventory) (map[string]bool, error) {
-	kept, err := driver.LayoutFile{Disk: disk.OS{}, Dir: m.StateDir}.Load()
+	kept, err := layout.File{Disk: disk.OS{}, Dir: m.StateDir}.Load()
 	if kept.GPUs == nil || err != nil {
 		return nil, err
 	}
@@ -223,12 +224,12 @@ func (m *Machine) savedPlaces(inv *inventory.Inventory) (map[string]bool, error)
 }
 
 // places are the devices of a layout.
-func places(inv *inventory.Inventory, layout gpu.Layout) map[string]bool {
+func places(inv *inventory.Inventory, as gpu.Layout) map[string]bool {
 	found := map[string]bool{}
 	node := inv.Current().Node
 	for i := range node.GPUs {
 		g := &node.GPUs[i]
-		offer := layout.Of(g)
+		offer := as.Of(g)
 		for _, d := range offer.Devices(g) {
 			found[place(offer.Pool(NodeName, g), string(d.Name()))] = true
 		}
@@ -267,7 +268,7 @@ func (m *Machine) offeringIsSettled(ctx context.Context) error {
 
 // hasSaved: this is the layout that is saved.
 func (m *Machine) hasSaved(inv *inventory.Inventory, want gpu.Layout) error {
-	saved, err := driver.LayoutFile{Disk: disk.OS{}, Dir: m.StateDir}.Load()
+	saved, err := layout.File{Disk: disk.OS{}, Dir: m.StateDir}.Load()
 	if err != nil || saved.GPUs == nil {
 		return errors.Join(err, errors.New("a layout must be saved"))
 	}

@@ -16,10 +16,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/layout"
 	"github.com/prism-gpu/prism/pkg/mig"
 	"github.com/prism-gpu/prism/pkg/plugin"
 	"github.com/prism-gpu/prism/pkg/prepare"
@@ -111,13 +111,13 @@ func (m *Machine) adapters(open inventory.Opener, w Wiring) plugin.Adapters {
 // transact builds what prepares claims, from the plugin's own parts and with the effects of tests beside them.
 func (m *Machine) transact(ctx context.Context, p *Process, w Wiring) error {
 	advertised, settings := plugin.Advertised(always{m, p}), p.machine.Settings()
-	var read driver.AtStart
+	var read layout.AtStart
 	settings.Owing = w.Owing
 	if m.offers {
 		p.offer = m.offering(p, w.Touch)
 		read.Config, read.ConfigErr = p.offer.config(ctx)
 		p.offer.Bind(&settings)
-		advertised = p.offer.Offering
+		advertised = p.offer
 	}
 	settings.Found = func(records []*checkpoint.Record) { read.Records = records }
 	m.slicing(p)

@@ -10,7 +10,7 @@ import (
 )
 
 // measured are the packages whose structs have a limit.
-var measured = []string{"pkg/plugin", "pkg/prepare"}
+var measured = []string{"pkg/driver", "pkg/layout", "pkg/plugin", "pkg/prepare"}
 
 // free are the structs that may be of any size: what a package is given to work with, and what it is told.
 var free = map[string]bool{"pkg/plugin.Adapters": true, "pkg/prepare.Settings": true}

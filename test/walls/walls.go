@@ -95,12 +95,19 @@ var walls = []wall{
 		because: "the inventory declares the driver that it watches",
 	},
 	{
-		name: "layout", of: []string{"pkg/layout"}, named: []string{"os", "net", "google.golang.org/grpc", "k8s.io/kubelet", Module + "/pkg/driver", Module + "/pkg/nvml"},
-		because: "a layout is decided from configuration, inventory and records, and knows neither the kubelet nor a claim's calls",
+		name: "layout", of: []string{"pkg/layout"}, ours: append([]string{
+			"pkg/checkpoint", "pkg/nodeconfig", "pkg/publish", "pkg/inventory", "pkg/kube", "pkg/hostfs", "pkg/disk", "pkg/events", "pkg/backoff",
+		}, nouns...), named: []string{"os", "net"},
+		because: "the layout knows configurations, records and what is published, and nothing of how claims are prepared",
 	},
 	{
-		name: "health", of: []string{"pkg/health"}, named: []string{"google.golang.org/grpc", Module + "/pkg/driver", Module + "/pkg/nvml", Module + "/pkg/prepare"},
-		because: "health is concluded from what adapters report, and becomes taints and Events",
+		name: "health", of: []string{"pkg/health"}, named: []string{"os", "net"},
+		ours:    append([]string{"pkg/publish", "pkg/inventory", "pkg/hostfs", "pkg/events", "pkg/backoff"}, nouns...),
+		because: "health is found out through ports, and reported",
+	},
+	{
+		name: "protocol", of: []string{"pkg/driver"}, ours: append([]string{"pkg/prepare", "pkg/kube", "pkg/config", "pkg/events"}, phases...),
+		because: "the kubelet's protocol knows neither the node's GPUs nor what is advertised",
 	},
 	{
 		name: "diagnostics", of: []string{"pkg/diagnostics"}, named: []string{"google.golang.org/grpc", Module + "/pkg/driver", Module + "/pkg/nvml"},
@@ -123,7 +130,7 @@ var walls = []wall{
 		because: "only pkg/nvml speaks the vendor's language",
 	},
 	{
-		name: "client-go", of: product, except: apiSide, named: []string{"k8s.io/client-go"}, tests: true,
+		name: "client-go", of: product, except: apiSide, named: []string{"k8s.io/client-go"},
 		because: "only cmd, plugin, driver, kube, controller and admission see client-go",
 	},
 	{

@@ -1,0 +1,20 @@
+package diagnostics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// Idle serves the probes of a process on a node without a GPU. It is live and ready, because a rollout must not wait for it. Note says why
+// it is idle.
+func Idle(endpoint, version, note string) HTTP {
+	m := &Metrics{registry: prometheus.NewRegistry()}
+	m.registry.MustRegister(buildInfo(version), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return HTTP{Endpoint: endpoint, Metrics: m, Ready: func() error { return nil }, Note: func() string { return note }}
+}
+
+func buildInfo(version string) prometheus.Collector {
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "prism_build_info", Help: "Version of this program, always 1."}, []string{"version"})
+	info.WithLabelValues(version).Set(1)
+	return info
+}

@@ -1,0 +1,57 @@
+package driver
+
+import (
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/kube"
+)
+
+// ClaimStatus reports into ResourceClaim.status.devices.
+type ClaimStatus struct {
+	Statuses *kube.Statuses
+	// Node says what the node has now.
+	Node func() *gpu.Node
+}
+
+// Prepared says of every device which GPU it is.
+func (s ClaimStatus) Prepared(r *checkpoint.Record) {
+	node := s.Node()
+	devices := make([]kube.Device, 0, len(r.Results))
+	for i := range r.Results {
+		result := &r.Results[i]
+		devices = append(devices, kube.Device{
+			Pool: result.Pool, Name: result.Device, ShareID: types.UID(result.ShareID), Identity: identity(node, result),
+		})
+	}
+	s.Statuses.Ready(kube.Claim{Namespace: r.Claim.Namespace, Name: r.Claim.Name, UID: types.UID(r.Claim.UID)}, devices)
+}
+
+// Refused says of every device of ours why the claim cannot be used.
+func (s ClaimStatus) Refused(rc *resourceapi.ResourceClaim, reason string) {
+	s.Statuses.Failed(kube.Claim{Namespace: rc.Namespace, Name: rc.Name, UID: rc.UID}, nil, reason)
+}
+
+// identity is the hardware behind a result; of a GPU that is not there any more, what the record has of it.
+func identity(node *gpu.Node, r *checkpoint.Result) *kube.Identity {
+	id := &kube.Identity{Type: string(r.Type), UUID: string(r.GPUUUID), PCIBusID: r.PCIBusID, DriverVersion: node.Driver.Version}
+	if r.MIG != nil {
+		id.UUID, id.ParentUUID, id.Profile = string(r.MIG.Identity.UUID), string(r.GPUUUID), r.MIG.Name
+		id.Placement = &kube.Placement{Start: r.MIG.Placement.Start, Size: r.MIG.Placement.Size}
+	}
+	if r.Share != nil {
+		id.Replicas, id.ShareName = r.Share.Replicas, r.Share.Name
+	}
+	for i := range node.GPUs {
+		g := &node.GPUs[i]
+		switch {
+		case g.UUID == r.GPUUUID:
+			id.Index, id.Minor, id.PCIBusID, id.ProductName = new(g.Index), new(g.Minor), g.PCI.BusID, g.Product.Name
+		case r.Type == gpu.TypeMonitor && r.GPUUUID == "":
+			id.GPUs = append(id.GPUs, string(g.UUID))
+		}
+	}
+	return id
+}

@@ -1,0 +1,42 @@
+package driver
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestInFlight_CallRuns_WaitedFor(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var r inFlight
+	r.wait(ctx) // nothing runs
+
+	started, finish, answered := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(answered)
+		_, _ = r.count(ctx, nil, nil, func(context.Context, any) (any, error) {
+			close(started)
+			<-finish
+			return nil, nil
+		})
+	}()
+	<-started
+	short, stop := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer stop()
+	r.wait(short)
+	require.Error(t, short.Err(), "it waited until the time was up")
+
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		r.wait(ctx)
+	}()
+	close(finish)
+	<-answered
+	<-waited
+	require.NoError(t, ctx.Err())
+}

@@ -1,0 +1,93 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/prism-gpu/prism/pkg/config"
+)
+
+// Server serves a Plugin to the kubelet.
+type Server struct {
+	Plugin *Plugin
+	Config *config.Plugin
+	// Client is the one that claims are read with; it must not be throttled by anything else.
+	Client kubernetes.Interface
+
+	registered atomic.Bool
+	running    inFlight
+}
+
+// graceTime is what running calls get to be answered when the process exits. A call that is cut off fails its pod for more than
+// a minute, until the kubelet tries again; the chart gives the pod a little more time than this.
+const graceTime = 8 * time.Second
+
+// sendTime is what an answer gets to leave: the library cuts off, too, what is not written to the socket yet, and does not report
+// when it is.
+const sendTime = 100 * time.Millisecond
+
+// Run opens the sockets and serves until the context ends. It returns when the calls that run then are answered, or cut off
+// after graceTime.
+func (s *Server) Run(ctx context.Context) error {
+	cfg := s.Config
+	s.Plugin.metadata = MetadataOf(cfg)
+	options := []kubeletplugin.Option{
+		kubeletplugin.DriverName(cfg.DriverName),
+		kubeletplugin.KubeClient(s.Client),
+		kubeletplugin.NodeName(cfg.NodeName),
+		kubeletplugin.RegistrarDirectoryPath(cfg.Paths.KubeletRegistrar),
+		kubeletplugin.PluginDataDirectoryPath(cfg.PluginDir()),
+		kubeletplugin.RollingUpdate(types.UID(cfg.PodUID)),
+		// Our own locks are per claim and per GPU: claims for different GPUs do not wait for each other.
+		kubeletplugin.Serialize(false),
+		kubeletplugin.HealthService(false),
+		kubeletplugin.GRPCInterceptor(s.watchRegistration),
+		kubeletplugin.GRPCInterceptor(s.running.count),
+	}
+	if cfg.DeviceMetadata {
+		options = append(options, kubeletplugin.CDIDirectory(cfg.Paths.CDIRoot),
+			kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}))
+	}
+	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), s.Plugin, options...)
+	if err != nil {
+		return fmt.Errorf("serving the kubelet: %w", err)
+	}
+	<-ctx.Done()
+	s.registered.Store(false)
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceTime)
+	defer cancel()
+	s.running.wait(grace)
+	select {
+	case <-time.After(sendTime):
+	case <-grace.Done():
+	}
+	helper.Stop()
+	return nil
+}
+
+// watchRegistration learns from the kubelet's own call whether it took the plugin.
+func (s *Server) watchRegistration(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if status, ok := req.(*registerapi.RegistrationStatus); ok {
+		s.registered.Store(status.PluginRegistered)
+	}
+	return handler(ctx, req)
+}
+
+// Ready returns nil when the kubelet sends its calls here.
+func (s *Server) Ready() error {
+	if !s.registered.Load() {
+		return errors.New("the kubelet has not registered this plugin yet")
+	}
+	return nil
+}

@@ -1,0 +1,7 @@
+package events
+
+// Recorder writes Events of one object; *kube.Events is the real one. It does not block.
+type Recorder interface {
+	Warn(reason, action, note string)
+	Normal(reason, action, note string)
+}

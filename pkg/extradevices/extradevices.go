@@ -1,0 +1,116 @@
+// Package extradevices finds the device nodes and files that containers with a GPU get besides those of the GPU, where the node's
+// configuration asks for them: of GPUDirect Storage, of InfiniBand and of GDRCopy.
+package extradevices
+
+import (
+	"fmt"
+	"sync"
+
+	"k8s.io/klog/v2"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+)
+
+// Finder finds them on the host. It is safe for concurrent use.
+type Finder struct {
+	// Flags returns the settings of the node's configuration now, nil for none.
+	Flags func() *v1alpha1.NodeFlags
+	// CharDevices lists the host's character devices in a directory whose names match a pattern.
+	CharDevices func(dir, pattern string) ([]hostfs.CharDevice, error)
+	// Locate returns the host's path of a path below a root directory; false where nothing is there.
+	Locate func(root, path string) (hostPath string, found bool)
+	Events events.Recorder
+
+	mu sync.Mutex
+	// reported has the flags whose missing device nodes were reported.
+	reported map[string]bool
+}
+
+// sources are what each flag adds; the first of its places must have a device node.
+var sources = []struct {
+	flag   string
+	on     func(*v1alpha1.NodeFlags) *bool
+	places [][2]string
+	module string
+}{
+	{"gdsEnabled", func(f *v1alpha1.NodeFlags) *bool { return f.GDSEnabled }, [][2]string{{"/dev", "nvidia-fs*"}}, "nvidia-fs"},
+	{"mofedEnabled", func(f *v1alpha1.NodeFlags) *bool { return f.MOFEDEnabled }, [][2]string{{"/dev/infiniband", "uverbs*"}, {"/dev/infiniband", "rdma_cm"}}, "ib_uverbs"},
+	{"gdrcopyEnabled", func(f *v1alpha1.NodeFlags) *bool { return f.GDRCopyEnabled }, [][2]string{{"/dev", "gdrdrv"}}, "gdrdrv"},
+}
+
+// Nodes lists the device nodes that exist now. Requested ones that are missing are reported once until they exist again; no claim fails for
+// them.
+func (f *Finder) Nodes() []cdi.Node {
+	flags := f.Flags()
+	if flags == nil {
+		return nil
+	}
+	var nodes []cdi.Node
+	for _, source := range sources {
+		if on := source.on(flags); on == nil || !*on {
+			continue
+		}
+		for i, place := range source.places {
+			devices, err := f.CharDevices(place[0], place[1])
+			if i == 0 {
+				f.report(source.flag, fmt.Sprintf("%s/%s", place[0], place[1]), source.module, len(devices) > 0, err)
+			}
+			for _, d := range devices {
+				nodes = append(nodes, cdi.Node{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)})
+			}
+		}
+	}
+	return nodes
+}
+
+// gdsFiles are what the library of GPUDirect Storage reads besides the device nodes: the PCI addresses of devices, and the administrator's
+// configuration.
+var gdsFiles = []string{"/run/udev", "/etc/cufile.json"}
+
+// Mounts lists the files of GPUDirect Storage where the configuration requests it and the node has its device nodes: those of the
+// driver's root, else of the host. A missing file is left out: the library works without it.
+func (f *Finder) Mounts(driverRoot string) []*specs.Mount {
+	flags := f.Flags()
+	if flags == nil || flags.GDSEnabled == nil || !*flags.GDSEnabled {
+		return nil
+	}
+	if nodes, err := f.CharDevices("/dev", "nvidia-fs*"); err != nil || len(nodes) == 0 {
+		return nil // Nodes reports it
+	}
+	var mounts []*specs.Mount
+	for _, path := range gdsFiles {
+		for _, root := range []string{driverRoot, "/"} {
+			if hostPath, found := f.Locate(root, path); found {
+				mounts = append(mounts, &specs.Mount{
+					HostPath: hostPath, ContainerPath: path, Options: []string{"ro", "nosuid", "nodev", "noexec", "rbind", "rprivate"},
+				})
+				break
+			}
+		}
+	}
+	return mounts
+}
+
+func (f *Finder) report(flag, path, module string, found bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.reported == nil {
+		f.reported = map[string]bool{}
+	}
+	if found || f.reported[flag] {
+		f.reported[flag] = !found && f.reported[flag]
+		return
+	}
+	f.reported[flag] = true
+	note := fmt.Sprintf("Containers get no %s, which flags.%s of the node's configuration requests: there is none on the node; load the kernel module %s or "+
+		"turn the flag off", path, flag, module)
+	if err != nil {
+		note = fmt.Sprintf("Containers get no %s, which flags.%s of the node's configuration requests: %v", path, flag, err)
+	}
+	klog.Background().Info("Device nodes are missing", "reason", note)
+	f.Events.Warn(events.DeviceNodesMissing, events.ActionPrepare, note)
+}

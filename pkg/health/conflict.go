@@ -1,0 +1,158 @@
+package health
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/backoff"
+	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/publish"
+)
+
+// Conflicts detects other components that allocate the node's GPUs: NVIDIA's device plugin, or another DRA driver for them. A GPU that both
+// allocate is used by two pods that do not know of each other.
+type Conflicts struct {
+	// Sockets lists the sockets of a directory of the host whose names match a pattern.
+	Sockets func(dir, pattern string) ([]string, error)
+	// KubeletPlugins is the kubelet's directory of DRA drivers; that of device plugins is beside it.
+	KubeletPlugins string
+	// DriverName is this driver's, which is no conflict.
+	DriverName string
+	// Taints reports whether the API server stores device taints. It is called at the start of a conflict, and again as long as it fails.
+	Taints func(ctx context.Context) (bool, error)
+	// Set is called with what was found, at every change, and with whether taints keep new claims away. Where they do not, or as long as that
+	// is unknown, no device may be published.
+	Set    func(with publish.Conflict, taints bool)
+	Events events.Recorder
+
+	last conflict
+	// unanswered: Taints has not answered in this conflict, and is called again when retry says so.
+	unanswered bool
+	retry      backoff.Backoff
+	current    atomic.Value // of a publish.Conflict: what Withheld reports
+}
+
+// conflict is what was found, and where; zero: nothing.
+type conflict struct {
+	with  publish.Conflict
+	where string
+}
+
+// otherDriver is the name of NVIDIA's DRA driver for GPUs.
+const otherDriver = "gpu.nvidia.com"
+
+// devicePlugins are the sockets of device plugins for GPUs: NVIDIA's is nvidia-gpu.sock and the like, GKE's own nvidiaGPU-<time>.sock.
+// Others with NVIDIA's name allocate network cards: nvidia.com_hostdev.sock.
+const devicePlugins = `nvidia[G\-]*.sock`
+
+// Sockets come and go with restarts, so they are listed every checkInterval. An API server that does not answer whether it stores taints is
+// asked again after that, twice as long each time up to taintsAskMax; one call may take taintsTimeout.
+const (
+	checkInterval = 5 * time.Second
+	taintsAskMax  = time.Minute
+	taintsTimeout = 2 * time.Second
+)
+
+// Run checks until the context ends.
+func (c *Conflicts) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(checkInterval):
+			c.Check(ctx)
+		}
+	}
+}
+
+// Withheld returns why claims that are not prepared yet get no GPU, nil without a conflict. Taints do not keep all claims away: a claim
+// may have been allocated before, it may tolerate the taint, and a scheduler may not know taints. It does not block.
+func (c *Conflicts) Withheld() error {
+	with, _ := c.current.Load().(publish.Conflict)
+	if with == "" {
+		return nil
+	}
+	return fmt.Errorf("the GPUs of the node are withheld: %s allocates them too; the node's administrator has to remove one of the two, as the "+
+		"Event AllocationConflict of the Node says", named(with))
+}
+
+// Check lists the sockets once. Where they cannot be listed nothing changes.
+func (c *Conflicts) Check(ctx context.Context) {
+	now, err := c.find()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Sockets of other components that may allocate the GPUs were not listed")
+		return
+	}
+	if now == c.last {
+		c.askAgain(ctx)
+		return
+	}
+	before := c.last
+	c.last, c.unanswered = now, false
+	c.retry = backoff.Backoff{First: checkInterval, Max: taintsAskMax}
+	c.current.Store(now.with)
+	if now.with == "" {
+		c.Set("", true)
+		c.Events.Normal(events.AllocationConflictResolved, events.ActionDetect, fmt.Sprintf("No other component allocates the GPUs any more: %s is gone", before.where))
+		return
+	}
+	stored := c.taints(ctx)
+	c.Set(now.with, stored)
+	note := fmt.Sprintf("New claims get no GPU of this node: %s allocates them too, as %s shows; remove it from the "+
+		"node, or keep Prism off it with kubeletPlugin.affinity of the chart", named(now.with), now.where)
+	if !stored && !c.unanswered {
+		note += "; until then the node's ResourceSlices are empty, because the API server stores no device taints (feature gate DRADeviceTaints)"
+	}
+	c.Events.Warn(events.AllocationConflict, events.ActionDetect, note)
+}
+
+// askAgain asks whether taints are stored where that is unknown and due.
+func (c *Conflicts) askAgain(ctx context.Context) {
+	if c.unanswered && c.retry.Due(time.Now()) && c.taints(ctx) {
+		c.Set(c.last.with, true)
+	}
+}
+
+// taints reports whether the API server stores taints, and sets when to ask again; false while that is unknown.
+func (c *Conflicts) taints(ctx context.Context) bool {
+	asking, stop := context.WithTimeout(ctx, taintsTimeout)
+	defer stop()
+	stored, err := c.Taints(asking)
+	if c.unanswered = err != nil; c.unanswered {
+		klog.FromContext(ctx).V(2).Info("No device is published while another component allocates the GPUs", "reason", err.Error())
+		c.retry.Defer(time.Now())
+		return false
+	}
+	return stored
+}
+
+func (c *Conflicts) find() (conflict, error) {
+	found, err := c.Sockets(filepath.Join(filepath.Dir(c.KubeletPlugins), "device-plugins"), devicePlugins)
+	if err != nil {
+		return conflict{}, err
+	}
+	if len(found) > 0 {
+		return conflict{with: publish.ConflictDevicePlugin, where: strings.Join(found, ", ")}, nil
+	}
+	if c.DriverName == otherDriver {
+		return conflict{}, nil
+	}
+	found, err = c.Sockets(filepath.Join(c.KubeletPlugins, otherDriver), "*.sock")
+	if err != nil || len(found) == 0 {
+		return conflict{}, err
+	}
+	return conflict{with: publish.ConflictDRADriver, where: strings.Join(found, ", ")}, nil
+}
+
+func named(with publish.Conflict) string {
+	if with == publish.ConflictDRADriver {
+		return "the DRA driver " + otherDriver
+	}
+	return "a device plugin"
+}

@@ -1,0 +1,219 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/publish"
+	"github.com/prism-gpu/prism/test/fakes"
+)
+
+var errBad = errors.New("input/output error")
+
+// after lets time pass, and what runs in the background come to rest.
+func after(pass time.Duration) {
+	time.Sleep(pass)
+	synctest.Wait()
+}
+
+func TestConflicts_OtherSockets_FoundAndResolved(t *testing.T) {
+	t.Parallel()
+	const devicePlugins, otherDRA = "/var/lib/kubelet/device-plugins/", "/var/lib/kubelet/plugins/gpu.nvidia.com/"
+	for name, c := range map[string]struct {
+		driver, socket string
+		want           publish.Conflict
+		says           string
+	}{
+		"a device plugin":     {"gpu.prism.dev", devicePlugins + "nvidia-gpu.sock", publish.ConflictDevicePlugin, "a device plugin allocates them too"},
+		"its MIG devices":     {"gpu.prism.dev", devicePlugins + "nvidia-mig-1g.10gb.sock", publish.ConflictDevicePlugin, "a device plugin allocates them too"},
+		"GKE's device plugin": {"gpu.prism.dev", devicePlugins + "nvidiaGPU-1763721600.sock", publish.ConflictDevicePlugin, "a device plugin allocates them too"},
+		"network cards":       {"gpu.prism.dev", devicePlugins + "nvidia.com_hostdev.sock", "", ""},
+		"NVIDIA's driver":     {"gpu.prism.dev", otherDRA + "dra.sock", publish.ConflictDRADriver, "the DRA driver gpu.nvidia.com allocates them too"},
+		"our own":             {"gpu.nvidia.com", otherDRA + "dra.sock", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var sockets []string
+				var err error
+				var set []publish.Conflict
+				asked := 0
+				see := func(now []string, failure error) {
+					mu.Lock()
+					defer mu.Unlock()
+					sockets, err = now, failure
+				}
+				written := make(fakes.Events, 16)
+				conflicts := &Conflicts{
+					Sockets: func(dir, pattern string) ([]string, error) {
+						mu.Lock()
+						defer mu.Unlock()
+						var found []string
+						for _, socket := range sockets {
+							matches, err := filepath.Match(filepath.Join(dir, pattern), socket)
+							assert.NoError(t, err)
+							if matches {
+								found = append(found, socket)
+							}
+						}
+						return found, err
+					},
+					KubeletPlugins: "/var/lib/kubelet/plugins", DriverName: c.driver, Events: written,
+					Set: func(with publish.Conflict, taints bool) {
+						mu.Lock()
+						defer mu.Unlock()
+						assert.True(t, taints)
+						set = append(set, with)
+					},
+					Taints: func(ctx context.Context) (bool, error) {
+						mu.Lock()
+						defer mu.Unlock()
+						asked++
+						return true, ctx.Err()
+					},
+				}
+				stop := fakes.Run(t, func(ctx context.Context) error { return conflicts.Run(ctx) })
+				defer stop()
+				after(3 * checkInterval)
+				assert.Empty(t, set)
+				assert.Zero(t, asked)
+				assert.NoError(t, conflicts.Withheld())
+				see([]string{c.socket}, nil)
+				after(3 * checkInterval)
+				if c.want == "" {
+					assert.Empty(t, set)
+					return
+				}
+				if !assert.Equal(t, []publish.Conflict{c.want}, set) {
+					return // no Event is written, and the wait for it would never end
+				}
+				assert.Equal(t, "Warning AllocationConflict Detect: New claims get no GPU of this node: "+c.says+", as "+c.socket+
+					" shows; remove it from the node, or keep Prism off it with kubeletPlugin.affinity of the chart", <-written)
+				see(nil, errBad)
+				after(3 * checkInterval)
+				assert.Len(t, set, 1, "sockets that cannot be listed change nothing")
+				assert.Error(t, conflicts.Withheld())
+				see(nil, nil)
+				after(3 * checkInterval)
+				assert.Equal(t, []publish.Conflict{c.want, ""}, set)
+				assert.Equal(t, "Normal AllocationConflictResolved Detect: No other component allocates the GPUs any more: "+c.socket+" is gone", <-written)
+				assert.Empty(t, written)
+				assert.NoError(t, conflicts.Withheld())
+				assert.Equal(t, 1, asked)
+			})
+		})
+	}
+}
+
+// checked is a conflict with a device plugin, and what came of it.
+type checked struct {
+	*Conflicts
+	events fakes.Events
+
+	mu sync.Mutex
+	host
+	asked int
+	set   []string
+}
+
+// host is what is so at a time: whether there is a device plugin, and what the API server says of taints.
+type host struct {
+	there bool
+	kept  bool
+	err   error
+}
+
+// is changes that, and lets time pass.
+func (s *checked) is(now host, pass time.Duration) {
+	s.mu.Lock()
+	s.host = now
+	s.mu.Unlock()
+	after(pass)
+}
+
+func newChecked() *checked {
+	s := &checked{events: make(fakes.Events, 16)}
+	s.Conflicts = &Conflicts{
+		Sockets: func(dir, _ string) ([]string, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.there && filepath.Base(dir) == "device-plugins" {
+				return []string{filepath.Join(dir, "nvidia-gpu.sock")}, nil
+			}
+			return nil, nil
+		},
+		KubeletPlugins: "/var/lib/kubelet/plugins", DriverName: "gpu.prism.dev", Events: s.events,
+		Taints: func(ctx context.Context) (bool, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.asked++
+			return s.kept, errors.Join(s.err, ctx.Err())
+		},
+		Set: func(with publish.Conflict, taints bool) {
+			// Claims are refused before anything is published.
+			s.set = append(s.set, fmt.Sprintf("%s taints=%t withheld=%t", with, taints, s.Withheld() != nil))
+		},
+	}
+	return s
+}
+
+const conflictNote = "Warning AllocationConflict Detect: New claims get no GPU of this node: a device plugin allocates them too, as " +
+	"/var/lib/kubelet/device-plugins/nvidia-gpu.sock shows; remove it from the node, or keep Prism off it with kubeletPlugin.affinity of the chart"
+
+// TestConflicts_TaintsNotStored_DevicesWithdrawn, and tainted in the next conflict when the API server has become a newer one.
+func TestConflicts_TaintsNotStored_DevicesWithdrawn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newChecked()
+		defer fakes.Run(t, s.Run)()
+		s.is(host{there: true}, 20*checkInterval)
+		assert.Equal(t, []string{"device-plugin taints=false withheld=true"}, s.set)
+		assert.Equal(t, 1, s.asked, "an answer is not asked for again")
+		assert.Equal(t, conflictNote+"; until then the node's ResourceSlices are empty, because the API server stores no device taints "+
+			"(feature gate DRADeviceTaints)", <-s.events)
+		require.EqualError(t, s.Withheld(), "the GPUs of the node are withheld: a device plugin allocates them too; "+
+			"the node's administrator has to remove one of the two, as the Event AllocationConflict of the Node says")
+
+		s.is(host{kept: true}, 3*checkInterval)
+		s.is(host{there: true, kept: true}, 3*checkInterval)
+		assert.Equal(t, []string{" taints=true withheld=false", "device-plugin taints=true withheld=true"}, s.set[1:])
+		assert.Equal(t, 2, s.asked)
+		<-s.events
+		assert.Equal(t, conflictNote, <-s.events)
+	})
+}
+
+// TestConflicts_TaintsUnknown_WithdrawnUntilAnswered: an API server that does not answer is asked again, less and less often.
+func TestConflicts_TaintsUnknown_WithdrawnUntilAnswered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newChecked()
+		defer fakes.Run(t, s.Run)()
+		s.is(host{there: true, kept: true, err: errBad}, time.Hour)
+		assert.Equal(t, []string{"device-plugin taints=false withheld=true"}, s.set)
+		assert.Less(t, s.asked, 70, "once a minute")
+		assert.Equal(t, conflictNote, <-s.events, "why nothing is published is not known")
+		s.is(host{there: true, kept: true}, 2*taintsAskMax)
+		assert.Equal(t, []string{"device-plugin taints=true withheld=true"}, s.set[1:])
+		asked := s.asked
+		after(2 * taintsAskMax)
+		assert.Equal(t, asked, s.asked)
+		assert.Len(t, s.set, 2)
+
+		s.is(host{err: errBad}, 3*checkInterval)
+		s.is(host{there: true, err: errBad}, 3*checkInterval)
+		s.is(host{err: errBad}, time.Hour)
+		assert.Equal(t, " taints=true withheld=false", s.set[len(s.set)-1], "nothing is asked without a conflict")
+		assert.NoError(t, s.Withheld())
+	})
+}

@@ -1,0 +1,50 @@
+package health
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/inventory"
+)
+
+// DriverEvents reports changes of the NVIDIA driver and its GPUs as Events of the Node.
+type DriverEvents struct {
+	Inventory *inventory.Inventory
+	Events    events.Recorder
+}
+
+// Run reports every change until the context ends. A node whose driver and GPUs answer at the start is no change.
+func (d DriverEvents) Run(ctx context.Context) error {
+	var before inventory.View
+	for view := d.Inventory.Current(); ; view = d.Inventory.Current() {
+		d.report(&before, view)
+		before = *view
+		select {
+		case <-view.Replaced():
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (d DriverEvents) report(before, now *inventory.View) {
+	switch {
+	case now.Err != nil && (before.Err == nil || before.Err.Error() != now.Err.Error()):
+		d.Events.Warn(events.NVIDIADriverUnavailable, events.ActionDiscover, "No GPU is advertised: "+now.Err.Error())
+	case now.Err == nil && before.Err != nil:
+		d.Events.Normal(events.NVIDIADriverAvailable, events.ActionDiscover,
+			fmt.Sprintf("NVIDIA driver %s answers for %d GPUs", now.Node.Driver.Version, len(now.Node.GPUs)))
+	}
+	known := map[int]bool{}
+	if before.Node != nil {
+		for _, fault := range before.Node.Faults {
+			known[fault.Index] = true
+		}
+	}
+	for _, fault := range now.Node.Faults {
+		if !known[fault.Index] {
+			d.Events.Warn(events.GPUUnhealthy, events.ActionDiscover, fmt.Sprintf("GPU %d (%s) is not advertised: %v", fault.Index, fault.UUID, fault.Err))
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package health
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/fakes"
+)
+
+func TestDriverEvents_DriverAndGPUsChange_EachChangeReported(t *testing.T) {
+	t.Parallel()
+	m := fakes.TwoGPUs()
+	inv := m.Inventory(t)
+	written := make(fakes.Events, 16)
+	stop := fakes.Run(t, DriverEvents{Inventory: inv, Events: written}.Run)
+
+	m.Change(t, inv, func() { m.Gone = gpu.ErrDriverNotLoaded })
+	assert.Equal(t, "Warning NVIDIADriverUnavailable Discover: No GPU is advertised: NVIDIA driver is not loaded", <-written, "a healthy node is no change")
+	m.Change(t, inv, func() { m.Gone = nil })
+	assert.Equal(t, "Normal NVIDIADriverAvailable Discover: NVIDIA driver 580.95.05 answers for 2 GPUs", <-written)
+	m.Change(t, inv, func() {
+		m.GPUs, m.Faults = m.GPUs[:1], []gpu.Fault{{Index: 1, UUID: m.GPUs[1].UUID, Err: gpu.ErrLost}}
+	})
+	assert.Equal(t, "Warning GPUUnhealthy Discover: GPU 1 (GPU-bbbbbbbb-0000-4000-8000-000000000000) is not advertised: GPU is lost", <-written)
+	m.Change(t, inv, func() {
+		m.GPUs, m.Faults = nil, append(m.Faults, gpu.Fault{Index: 0, UUID: m.GPUs[0].UUID, Err: gpu.ErrTimeout})
+	})
+	assert.Equal(t, "Warning GPUUnhealthy Discover: GPU 0 (GPU-aaaaaaaa-0000-4000-8000-000000000000) is not advertised: no answer within the deadline", <-written)
+	stop()
+	assert.Empty(t, written, "nothing is reported twice")
+}
+
+func TestDriverEvents_StartWithoutDriver_Reported(t *testing.T) {
+	t.Parallel()
+	m := fakes.TwoGPUs()
+	m.Gone = gpu.ErrDriverNotLoaded
+	written := make(fakes.Events, 16)
+	stop := fakes.Run(t, DriverEvents{Inventory: m.Inventory(t), Events: written}.Run)
+	assert.Equal(t, "Warning NVIDIADriverUnavailable Discover: No GPU is advertised: NVIDIA driver is not loaded", <-written)
+	stop()
+}

@@ -1,0 +1,65 @@
+package layout
+
+import (
+	"maps"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// archive is what is saved of layouts, as far as this process knows.
+type archive struct {
+	ports  *Ports
+	state  *state
+	output *output
+	// saved is what was saved or loaded last.
+	saved Saved
+}
+
+// recall takes up what was saved.
+func (a *archive) recall() {
+	saved, err := a.ports.Store.Load()
+	if err != nil {
+		a.state.notices.warn(advice{reason: events.LayoutStateUnreadable}, "Layouts of GPUs without prepared claims may change at once: "+err.Error())
+		return
+	}
+	a.saved = saved
+	if saved.GPUs == nil || saved.same(Saved{GPUs: a.state.rollout.current, Flags: saved.Flags}) {
+		return // no other process has changed anything
+	}
+	a.output.stale = true
+	a.state.rollout.Complete(saved.GPUs)
+}
+
+// follow takes up what the process that leads has saved since, so that this one knows the devices that were allocated meanwhile: in a rolling
+// update the kubelet calls the process that registered last. A layout is saved before it is advertised.
+func (a *archive) follow() {
+	saved, err := a.ports.Store.Load()
+	if err != nil {
+		klog.Background().V(2).Info("The layout that another process advertises was not read", "reason", err.Error())
+		return
+	}
+	if saved.GPUs == nil || saved.same(a.saved) {
+		return
+	}
+	a.state.rollout.Complete(saved.GPUs)
+	a.saved, a.output.stale = saved, true
+}
+
+// of is what is to be saved while GPUs are advertised so.
+func (a *archive) of(layout gpu.Layout) Saved {
+	return Saved{GPUs: maps.Clone(layout), Flags: a.state.config.flags(a.saved.Flags)}
+}
+
+// save makes layouts outlive the process, and the settings.
+func (a *archive) save(layout gpu.Layout) error {
+	saved := a.of(layout)
+	if err := a.ports.Store.Save(saved); err != nil {
+		a.saved = Saved{Flags: a.saved.Flags} // it may be saved all the same, so what is advertised is to be saved again
+		return err
+	}
+	a.saved = saved
+	return nil
+}

@@ -1,0 +1,191 @@
+package layout
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/kube"
+)
+
+const (
+	// pageClaims is how many claims a page has, unless the list would take longer than pagesMost pages then: the API server keeps the place
+	// where a list goes on for five minutes.
+	pageClaims = 250
+	pagesMost  = 40
+	// pageTimeout is how long a page may take: an answer that never ends must not keep the configuration from being read.
+	pageTimeout = time.Minute
+)
+
+// pages reads the cluster's claims page by page.
+type pages struct {
+	node string
+	// list is the list that is being read, nil while none is, and next when the next page of one may be read.
+	list *claimList
+	next time.Time
+}
+
+// claimList is a list of the cluster's claims that is being read.
+type claimList struct {
+	// checked are the changes that it decides about, as they were when it began.
+	checked map[gpu.UUID]checked
+	// leaving are the devices that it searches for, and allocated those of them that it has found.
+	leaving, allocated map[gpu.PoolDevice]bool
+	// token is where the next page begins, limit how many claims it has, read how many pages were read.
+	token string
+	limit int64
+	read  int
+}
+
+// checked is a change, and since when its taints had been seen.
+type checked struct {
+	change  *change
+	tainted time.Time
+}
+
+// decided reports whether nothing depends on the pages that follow: all the GPUs have allocated devices.
+func (l *claimList) decided() bool {
+	for _, c := range l.checked {
+		if !overlap(c.change.leaving, l.allocated) {
+			return false
+		}
+	}
+	return true
+}
+
+// add adds a page; true when nothing depends on the pages that follow.
+func (l *claimList) add(page *kube.AllocatedPage) bool {
+	maps.Copy(l.allocated, page.Devices)
+	l.token, l.read = page.Continue, l.read+1
+	if l.read == 1 {
+		l.limit = max(pageClaims, page.Remaining/(pagesMost-1)+1)
+	}
+	return l.token == "" || l.decided()
+}
+
+// due returns the list of which a page is to be read now, or says that one may begin. Without either it is not this node's moment, or there is
+// nothing to be decided.
+func (p *pages) due(r *Rollout, ready []gpu.UUID, now time.Time) (list *claimList, begins bool) {
+	if p.list != nil && !p.list.matters(r) {
+		p.list = nil
+	}
+	if p.list == nil && len(ready) == 0 {
+		p.next = time.Time{}
+		return nil, false
+	}
+	if !p.next.IsZero() && now.Before(p.next) {
+		return nil, false
+	}
+	first := p.next.IsZero()
+	p.next = pageSlot(p.node, now)
+	return p.list, !first && p.list == nil
+}
+
+// matters reports whether the list can still decide about some GPU.
+func (l *claimList) matters(r *Rollout) bool {
+	for id, c := range l.checked {
+		if r.changes[id] == c.change {
+			return true
+		}
+	}
+	return false
+}
+
+// begin begins a list for those GPUs that still await release; nil without any.
+func (p *pages) begin(r *Rollout, ready []gpu.UUID, now time.Time) *claimList {
+	list := &claimList{
+		checked: map[gpu.UUID]checked{}, limit: pageClaims, leaving: map[gpu.PoolDevice]bool{}, allocated: map[gpu.PoolDevice]bool{},
+	}
+	for _, id := range ready {
+		if r.Phase(id, now) == AwaitingRelease {
+			c := r.changes[id]
+			list.checked[id] = checked{change: c, tainted: c.tainted}
+			maps.Copy(list.leaving, c.leaving)
+		}
+	}
+	if len(list.checked) == 0 {
+		return nil
+	}
+	p.list = list
+	return list
+}
+
+// readClaims reads the next page of the claims, where GPUs are ready to change and it is this node's moment to read one. With the last page it
+// changes the layout of the GPUs of which no leaving device is allocated; true when there are any. The GPUs are those that an error is about.
+func (d *drain) readClaims(ctx context.Context, ready []gpu.UUID) (changed bool, about []gpu.UUID, err error) {
+	p, r := &d.pages, d.state.rollout
+	list, begins := p.due(r, ready, time.Now())
+	if begins {
+		if err := d.checkTaints(ctx); err != nil { // what was tainted may not be so any more
+			return false, ready, err
+		}
+		if d.leading {
+			list = p.begin(r, ready, time.Now())
+		}
+	}
+	if list == nil {
+		return false, nil, nil
+	}
+	about = slices.Collect(maps.Keys(list.checked))
+	reading, stop := context.WithTimeout(ctx, pageTimeout)
+	defer stop()
+	page, err := call(reading, d.worker, func(ctx context.Context) (*kube.AllocatedPage, error) {
+		return d.ports.API.Allocated(ctx, kube.AllocatedQuery{Devices: list.leaving, Continue: list.token, Limit: list.limit})
+	})
+	if err != nil {
+		p.list = nil
+		return false, about, err
+	}
+	if !list.add(page) {
+		return false, nil, nil
+	}
+	p.list = nil
+	if list.read > 1 {
+		if err := d.checkTaints(ctx); err != nil {
+			return false, about, err
+		}
+	}
+	changed, err = d.complete(list)
+	return changed, about, err
+}
+
+// complete changes the layout of the GPUs of a list of which nothing that leaves is allocated, and puts the others off; false when all are.
+// What the list was read for may be another question by now: a GPU whose change is another one since, or has lost its taints, or whose devices
+// a claim's record names, is checked again, and a process that does not lead any more changes nothing. It is saved first: a restart that found
+// the old layout would take it back.
+func (d *drain) complete(list *claimList) (bool, error) {
+	d.update()
+	if err := d.output.latest.Load().Err; err != nil || !d.leading {
+		return false, err
+	}
+	records, err := d.ports.Records()
+	if err != nil {
+		return false, err
+	}
+	r, now := d.state.rollout, time.Now()
+	unrecorded, next := r.Unrecorded(records), maps.Clone(r.current)
+	var busy []gpu.UUID
+	changed := false
+	for id, was := range list.checked {
+		c := r.changes[id]
+		switch {
+		case c != was.change, !c.tainted.Equal(was.tainted), r.Phase(id, now) != AwaitingRelease, !slices.Contains(unrecorded, id):
+		case overlap(c.leaving, list.allocated):
+			c.allocated = common(c.leaving, list.allocated)
+			busy = append(busy, id)
+		default:
+			next[id], changed = c.to, true
+		}
+	}
+	if changed {
+		if err := d.archive.save(next); err != nil {
+			return false, err
+		}
+		r.Complete(next)
+		d.output.stale = true
+	}
+	r.Defer(busy, true, now)
+	return changed, nil
+}

@@ -1,0 +1,115 @@
+package layout
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// twice selects the first GPU in two entries, which is refused, and has time-sliced shares of the other one.
+const twice = `[{select: {indices: [0]}, modes: [mig]}, {select: {products: ["*H100"]}}, {modes: [timeslice], timeSlice: {replicas: 2}}]`
+
+const twiceNote = "Warning NodeConfigInvalid Configure: GPU 0 stays as it was advertised, whole if it is new; all else is applied: " +
+	"NodeConfig: gpus[1].select: selects GPU 0 (NVIDIA H100, " + string(firstUUID) + "), as does gpus[0]; a GPU has one entry: narrow one of them"
+
+// others lists what the second GPU is advertised as.
+func (d *fixture) others(t *testing.T) (names []string) {
+	t.Helper()
+	s := d.now()
+	require.NoError(t, s.Err)
+	for _, device := range s.Layout.Of(&s.Node.GPUs[1]).Devices(&s.Node.GPUs[1]) {
+		names = append(names, string(device.Type()))
+	}
+	return names
+}
+
+// TestRefusedGPU_LayoutStays while the others are advertised as the configuration says, over restarts too, until it is valid again.
+func TestRefusedGPU_LayoutStays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := opened(t, shared)
+		stop := d.runs(t)
+		after(2 * retryFirst)
+		had := []string{ownPool, first, first + "-timeslice"}
+		assert.Equal(t, had, d.advertised(t))
+		d.entries = twice
+		d.Reload()
+		after(time.Minute)
+		assert.Equal(t, had, d.advertised(t))
+		assert.Equal(t, []string{"timeslice"}, d.others(t))
+		assert.Equal(t, []string{twiceNote}, d.events())
+		assert.Equal(t, []string{"NodeConfigInvalid"}, d.now().Status.Problems)
+		wanted, err := d.now().Intervals()
+		require.NoError(t, err)
+		assert.Contains(t, wanted, firstUUID)
+		stop()
+
+		d.restart(t)
+		require.True(t, d.load(t))
+		d.probe(t)
+		stop = d.runs(t)
+		after(time.Minute)
+		assert.Equal(t, had, d.advertised(t))
+		assert.Equal(t, []string{"timeslice"}, d.others(t))
+		assert.Equal(t, []string{twiceNote}, d.events())
+		d.entries = onlyMIG
+		d.Reload()
+		after(time.Minute)
+		assert.Equal(t, []string{ownPool, small6, big}, d.advertised(t))
+		assert.Equal(t, []string{valid}, d.events())
+		stop()
+	})
+}
+
+// TestRefusedGPU_Changing_GoesOnToTheLastValidLayout, which is not taken back because it is not applied yet.
+func TestRefusedGPU_Changing_GoesOnToTheLastValidLayout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, stop := turned(t)
+		defer stop()
+		d.entries = twice
+		d.Reload()
+		after(2 * debounce)
+		assert.Contains(t, d.leaving(t), wholeOfFirst)
+		after(time.Minute)
+		assert.Equal(t, []string{ownPool, small6, big}, d.advertised(t))
+		assert.Equal(t, []string{twiceNote}, d.events(), "once")
+	})
+}
+
+// TestRefusedGPU_New_Whole, and what is reported of it does not change when it is no longer new.
+func TestRefusedGPU_New_Whole(t *testing.T) {
+	t.Parallel()
+	d := opened(t, twice)
+	assert.Equal(t, []string{"n0", first}, d.advertised(t))
+	d.renew()
+	assert.Equal(t, []string{"n0", first}, d.advertised(t))
+	assert.Equal(t, []string{twiceNote}, d.events())
+}
+
+func TestPartly_InvalidEntries_SaysWhatStays(t *testing.T) {
+	t.Parallel()
+	for entries, want := range map[string]string{
+		`[{select: {indices: [1]}, modes: [mps], mps: {replicas: 2}}]`: "GPU 1 is without any device; all else is applied: ",
+		`[{modes: [mps], mps: {replicas: 2}}]`:                         "GPUs 0, 1 are without any device; all else is applied: ",
+		`[{modes: [whole, mps], mps: {replicas: 2}}]`:                  "All else is applied: ",
+		`[{select: {indices: [0, 1]}, modes: [mig]}, {select: {products: ["*H100"]}}]`: "GPUs 0, 1 stay as they were advertised, whole if they are new; " +
+			"all else is applied: ",
+		`[{select: {indices: [0]}, modes: [mps], mps: {replicas: 2}}, {modes: [mig]}]`: "GPU 1 stays as it was advertised, whole if it is new; " +
+			"GPU 0 is without any device; all else is applied: ",
+		`[{modes: [timeslice, mps], timeSlice: {replicas: 2}, mps: {replicas: 2}}]`:             "All else is applied: ",
+		`[{select: {indices: [0]}, modes: [whole, mig], mig: {replicas: {1g.10gb: 2}}}]`:        "All else is applied: ",
+		`[{select: {indices: [0], uuids: [` + string(firstUUID[:36]) + `ffff]}, modes: [mig]}]`: "All else is applied: ",
+		`[{select: {indices: [1]}, modes: [timeslice], timeSlice: {replicas: 1}}, {select: {indices: [0]}, modes: [mig]}]`: "GPU 1 stays as it was " +
+			"advertised, whole if it is new; all else is applied: ",
+	} {
+		d := opened(t, entries)
+		_ = d.advertised(t)
+		notes := d.events()
+		require.Len(t, notes, 1, entries)
+		assert.Contains(t, notes[0], "Warning NodeConfigInvalid Configure: "+want)
+	}
+}

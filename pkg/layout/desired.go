@@ -1,0 +1,117 @@
+package layout
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/nodeconfig"
+)
+
+// state is what a layout is composed of, besides the inventory's view and the claims' records.
+type state struct {
+	node         string
+	config       *configuration
+	capabilities capabilities
+	rollout      *Rollout
+	notices      *notices
+}
+
+func newState(ports *Ports) *state {
+	n := &notices{events: ports.Events, reported: map[advice]string{}, wrong: map[side]problem{}}
+	return &state{
+		node: ports.NodeName, config: newConfiguration(ports.NodeName, n), capabilities: newCapabilities(), rollout: NewRollout(ports.NodeName), notices: n,
+	}
+}
+
+// compose works out the layout for a view while these are the node's records, and sets what the GPUs are on their way to.
+func (s *state) compose(view *inventory.View, records []*checkpoint.Record, now time.Time) (gpu.Layout, error) {
+	desired, layout, parted := s.desired(view), gpu.Layout{}, false
+	s.rollout.Retain(view.Node.GPUs)
+	for i := range view.Node.GPUs {
+		g := &view.Node.GPUs[i]
+		to, known := desired[g.UUID]
+		if !known {
+			to = gpu.Offer{Whole: true}
+		}
+		as, transition := s.rollout.Aim(g, to, Facts{Records: records, Limit: s.capabilities.limit, Now: now})
+		logTransition(g, transition, s.rollout)
+		if s.capabilities.reduced(to) {
+			s.notices.warn(advice{reason: events.SharedCountersUnsupported}, "The scheduler of a Kubernetes before 1.36.2 does not count allocated time-sliced "+
+				"shares of a GPU when it decides about its other devices, so a GPU with mode timeslice is advertised in one mode: whole where its "+
+				"configuration allows that, else in time-sliced shares; configure such GPUs with the mode timeslice alone, or upgrade Kubernetes")
+		}
+		if as.Disjoint {
+			as = disjoint(s.node, g, as, records)
+		}
+		s.adviseMode(g, as)
+		as.Withheld = withheld(s.node, g, of(g, as), records)
+		layout[g.UUID] = as
+		parted = parted || as.Partitioned()
+	}
+	if parted && s.capabilities.counters == Unknown {
+		return nil, errCounters
+	}
+	return layout, nil
+}
+
+// desired is what the configuration says of a view's GPUs. Of one that was refused since the start nothing is known, so that all stays as it
+// was before the start.
+func (s *state) desired(view *inventory.View) gpu.Layout {
+	if !s.config.known {
+		return maps.Clone(s.rollout.current)
+	}
+	layout, refused, err := nodeconfig.Resolve(s.config.last, view.Node.GPUs, view.Node.Faults...)
+	if s.config.fits = err == nil; s.config.fits {
+		s.notices.valid(sideGPUs)
+		return layout
+	}
+	s.notices.invalid(sideGPUs, events.NodeConfigInvalid, fmt.Sprintf("%s: %v", partly(view.Node.GPUs, layout, refused), err))
+	for _, id := range refused {
+		if target, known := s.rollout.Target(id); known {
+			layout[id] = target
+		}
+	}
+	return layout
+}
+
+// adviseMode reports a GPU that has no device because its MIG mode is not what the configuration needs.
+func (s *state) adviseMode(g *gpu.GPU, as gpu.Offer) {
+	about := advice{events.MIGModeMismatch, g.UUID}
+	if !modeMismatch(g, as) {
+		s.notices.clear(about)
+		return
+	}
+	requests, mode := "MIG devices", 1
+	if g.MIG.Mode.Enabled {
+		requests, mode = "the whole GPU", 0
+	}
+	s.notices.warn(about, fmt.Sprintf("GPU %d (%s, %s) has no device: its configuration requests %s, and the MIG mode of this "+
+		"product changes only with a reset; drain the node, run nvidia-smi -i %d -mig %d and nvidia-smi --gpu-reset -i %d", g.Index,
+		g.Product.Name, g.UUID, requests, g.Index, mode, g.Index))
+}
+
+// modeMismatch reports whether a GPU's MIG mode is why it has no device. Where the mode is right, an instance of the administrator may leave
+// room for nothing.
+func modeMismatch(g *gpu.GPU, as gpu.Offer) bool {
+	if g.MIG == nil || !g.MIG.Mode.NeedsReset || len(as.Devices(g)) > 0 {
+		return false
+	}
+	return !g.MIG.Mode.Enabled || len(as.MIG) == 0 && !as.Static
+}
+
+func logTransition(g *gpu.GPU, t Transition, r *Rollout) {
+	switch t {
+	case Began:
+		klog.Background().Info("GPU layout change pending", "gpu", g.UUID, "leaving", len(r.changes[g.UUID].leaving))
+	case Ended:
+		klog.Background().Info("GPU is advertised as the node's configuration says", "gpu", g.UUID)
+	case Unchanged:
+	}
+}

@@ -1,0 +1,83 @@
+package layout
+
+import (
+	"slices"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// notices reports what keeps the configuration from being applied, each thing once as long as it is the same.
+type notices struct {
+	events   events.Recorder
+	reported map[advice]string
+	// wrong is what is wrong with the configuration now.
+	wrong map[side]problem
+}
+
+// advice is what an administrator should know: the reason of its Events, and the GPU that it is about, empty for none.
+type advice struct {
+	reason string
+	gpu    gpu.UUID
+}
+
+// side is a side of the configuration that may be wrong.
+type side string
+
+const (
+	sideText side = "text"
+	sideGPUs side = "gpus"
+)
+
+type problem struct{ reason, note string }
+
+const notApplied = "The node's configuration is not applied"
+
+// warn reports advice.
+func (n *notices) warn(about advice, note string) {
+	if n.reported[about] == note {
+		return
+	}
+	n.reported[about] = note
+	klog.Background().Info(notApplied, "reason", note)
+	n.events.Warn(about.reason, events.ActionConfigure, note)
+}
+
+// clear forgets advice that does not hold any more: it is reported again when it holds again.
+func (n *notices) clear(about advice) { delete(n.reported, about) }
+
+// invalid reports what is wrong with a side of the configuration.
+func (n *notices) invalid(what side, reason, note string) {
+	now := problem{reason: reason, note: note}
+	if n.wrong[what] == now {
+		return
+	}
+	n.wrong[what] = now
+	klog.Background().Info(notApplied, "reason", note)
+	n.events.Warn(reason, events.ActionConfigure, note)
+}
+
+// valid takes note that a side of the configuration is valid, and reports it when the others are too.
+func (n *notices) valid(what side) {
+	if _, was := n.wrong[what]; !was {
+		return
+	}
+	delete(n.wrong, what)
+	if len(n.wrong) == 0 {
+		klog.Background().Info("The node's configuration is valid again")
+		n.events.Normal(events.NodeConfigAccepted, events.ActionConfigure,
+			"The node's configuration is valid again; GPUs change to it as their devices are released")
+	}
+}
+
+// problems lists the reasons for which the configuration is not applied, sorted.
+func (n *notices) problems() []string {
+	var reasons []string
+	for _, p := range n.wrong {
+		reasons = append(reasons, p.reason)
+	}
+	slices.Sort(reasons)
+	return slices.Compact(reasons)
+}

@@ -1,0 +1,54 @@
+package layout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// remindAfter is how long a GPU's devices may be in use before it is reported that its layout change waits for them. It may wait for ever:
+// claims that tolerate the taint are allocated what leaves again and again.
+const remindAfter = 10 * time.Minute
+
+// findClaims is the command that shows which claims have which devices.
+const findClaims = "kubectl get resourceclaims -A -o custom-columns=" +
+	"'NAMESPACE:.metadata.namespace,NAME:.metadata.name,DEVICES:.status.allocation.devices.results[*].device'"
+
+// remind reports the GPUs whose layout changes wait for devices in use for too long, each change once, and those of one edit in one Event. It
+// names no claim: not every reader of a Node's Events may know of each tenant's.
+func (d *drain) remind(now time.Time) {
+	var waiting []string
+	node := d.output.latest.Load().Node
+	for i := range node.GPUs {
+		g := &node.GPUs[i]
+		c, changing := d.state.rollout.changes[g.UUID]
+		if !changing || c.reminded || now.Sub(c.begun) < remindAfter || len(c.inUse()) == 0 {
+			continue
+		}
+		c.reminded = true
+		waiting = append(waiting, fmt.Sprintf("GPU %d (%s)", g.Index, gpu.Whole{GPU: g}.Name()))
+		klog.Background().Info("GPU layout change pending: waiting for devices to be released", "gpu", g.UUID, "devices", c.inUse())
+	}
+	if len(waiting) == 0 {
+		return
+	}
+	d.ports.Events.Warn(events.GPULayoutChangePending, events.ActionConfigure, fmt.Sprintf("GPU layout change pending for %d minutes: waiting for devices of %s "+
+		"to be released. Running pods keep them, and claims that tolerate the config-change taint can be allocated them again, which delays "+
+		"the change for ever. Find the claims by the names of their devices: %s", int(remindAfter.Minutes()), strings.Join(waiting, ", "), findClaims))
+}
+
+// inUse lists the leaving devices that claims have, as far as it is known, as "<pool> <device>", sorted.
+func (c *change) inUse() []string {
+	var used []string
+	for _, at := range slices.Concat(c.recorded, c.allocated) {
+		used = append(used, at.Pool+" "+string(at.Device))
+	}
+	slices.Sort(used)
+	return slices.Compact(used)
+}

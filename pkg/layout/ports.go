@@ -1,0 +1,59 @@
+package layout
+
+import (
+	"context"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/kube"
+)
+
+// Ports is what a Controller works with.
+type Ports struct {
+	// NodeName is the node's, and the name of the pool of its whole GPUs.
+	NodeName  string
+	Inventory *inventory.Inventory
+	Config    ConfigPorts
+	API       APIPorts
+	// Records lists the claims' records. Its error is shown to claims, so it names no other claim.
+	Records func() ([]*checkpoint.Record, error)
+	// Store keeps what is advertised over restarts.
+	Store  Store
+	Events events.Recorder
+}
+
+// ConfigPorts is where the node's configuration comes from.
+type ConfigPorts struct {
+	// Read returns the node's configuration, nil where it has none.
+	Read func(ctx context.Context) (*v1alpha1.NodeConfig, error)
+	// Retryable reports whether an error of Read may go away by itself, so that nothing is known yet.
+	Retryable func(err error) bool
+	// Watched: Reload is called at every change of what Read reads.
+	Watched bool
+}
+
+// APIPorts are the calls of the API server.
+type APIPorts struct {
+	// PartitionableDevices reports whether the API server stores shared counters, which keep devices of one GPU from being allocated
+	// together. It is called only where GPUs are partitioned.
+	PartitionableDevices func(ctx context.Context) (bool, error)
+	// CountsShares reports whether the scheduler counts the allocated shares of a device when it decides about other devices of the GPU. It
+	// is called after PartitionableDevices, where shared counters are stored.
+	CountsShares func(ctx context.Context) (bool, error)
+	// Tainted lists the stored devices of this node, and of each whether it is tainted as draining.
+	Tainted func(ctx context.Context) (map[gpu.PoolDevice]bool, error)
+	// Allocated reads a page of the cluster's claims; the Driver of the query is empty.
+	Allocated func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error)
+}
+
+// AtStart is what a process has read while it started, so that it is not read twice.
+type AtStart struct {
+	// Config is the node's configuration, or ConfigErr why it could not be read.
+	Config    *v1alpha1.NodeConfig
+	ConfigErr error
+	// Records are the node's, nil where they could not be read.
+	Records []*checkpoint.Record
+}

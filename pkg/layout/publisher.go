@@ -1,0 +1,152 @@
+package layout
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/prism-gpu/prism/pkg/publish"
+)
+
+// Source is what keeps new claims from devices by taints. The taints of a device are in the order of the sources.
+type Source int
+
+// The sources.
+const (
+	// Cleanup: what an earlier claim has left on a GPU could not be undone yet.
+	Cleanup Source = iota
+	// Drained: the layout of a GPU changes. It is the Publisher's own.
+	Drained
+	// Conflict: another component allocates the GPUs.
+	Conflict
+
+	sources
+)
+
+// ResourceSlices is what keeps the node's ResourceSlices; that of pkg/kube is the real one.
+type ResourceSlices interface {
+	Publish(resources resourceslice.DriverResources)
+}
+
+// Publisher publishes the layout, and keeps what it has published last.
+type Publisher struct {
+	layout  func() *Snapshot
+	options publish.Options
+	slices  ResourceSlices
+	taints  taints
+	news    chan struct{} // wakes Run
+	mu      sync.Mutex    // held while publishing, so that the newest comes last
+	last    atomic.Pointer[resourceslice.DriverResources]
+}
+
+// taints are the rules of the sources.
+type taints struct {
+	mu    sync.Mutex
+	rules [sources][]publish.TaintRule
+	// dropped: the API server stores no taints.
+	dropped bool
+}
+
+// NewPublisher publishes the layout of a Controller at once, so that ResourceSlices that are written later never take the node for empty. As
+// long as the layout is not known nothing is published.
+func NewPublisher(c *Controller, options publish.Options, slices ResourceSlices) *Publisher {
+	p := &Publisher{layout: c.output.latest.Load, options: options, slices: slices, news: make(chan struct{}, 1)}
+	p.Publish()
+	return p
+}
+
+// Run publishes what Renew was called for, until the context ends.
+func (p *Publisher) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-p.news:
+			p.Publish()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// SetTaints has Run publish these rules of a source in the place of its earlier ones. It does not block.
+func (p *Publisher) SetTaints(source Source, rules []publish.TaintRule) {
+	p.taints.mu.Lock()
+	p.taints.rules[source] = rules
+	p.taints.mu.Unlock()
+	p.Renew()
+}
+
+// TaintsStored says whether the API server stores taints, as it is taken to do. Where it does not, sources may have the devices withdrawn. It
+// does not block.
+func (p *Publisher) TaintsStored(stored bool) {
+	p.taints.mu.Lock()
+	changed := p.taints.dropped == stored
+	p.taints.dropped = !stored
+	p.taints.mu.Unlock()
+	if changed {
+		p.Renew()
+	}
+}
+
+// in lists the rules that apply while a snapshot is the present one, and whether no device may be published.
+func (t *taints) in(s *Snapshot) (rules []publish.TaintRule, withdrawn bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.rules
+	all[Drained] = publish.DrainingTaints(s.Leaving)
+	rules = slices.Concat(all[:]...)
+	return rules, publish.Withdrawn(rules, !t.dropped)
+}
+
+// Renew has Run publish again. It does not block.
+func (p *Publisher) Renew() {
+	select {
+	case p.news <- struct{}{}:
+	default:
+	}
+}
+
+// Publish publishes the layout with its taints now, as Run does when something changes.
+func (p *Publisher) Publish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.layout()
+	if s.Err != nil {
+		return
+	}
+	options := p.options
+	options.Layout = s.Layout
+	rules, withdrawn := p.taints.in(s)
+	options.Taints = rules
+	resources := publish.Resources(options, s.Node)
+	p.last.Store(&resources) // prepared claims keep their devices, which are described as before
+	if withdrawn {
+		p.slices.Publish(publish.Resources(p.options, nil))
+		return
+	}
+	p.slices.Publish(resources)
+}
+
+// Describe returns the published attributes of a device, nil for one that is not published.
+func (p *Publisher) Describe(pool, device string) map[string]resourceapi.DeviceAttribute {
+	last := p.last.Load()
+	if last == nil {
+		return nil
+	}
+	for _, slice := range last.Pools[pool].Slices {
+		for i := range slice.Devices {
+			if slice.Devices[i].Name != device {
+				continue
+			}
+			attributes := make(map[string]resourceapi.DeviceAttribute, len(slice.Devices[i].Attributes))
+			for name, value := range slice.Devices[i].Attributes {
+				attributes[string(name)] = value
+			}
+			return attributes
+		}
+	}
+	return nil
+}

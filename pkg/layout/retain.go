@@ -1,0 +1,138 @@
+package layout
+
+import (
+	"slices"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// keep is what a GPU is advertised as while these records are there: what is desired, or, where that would not have every device that a claim
+// owns in the pool that the claim has it from, that and those. What cannot be restored is withheld instead.
+func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Record) gpu.Offer {
+	as := layout.Of(g)
+	kept, missing := as, false
+	for _, r := range records {
+		for i := range r.Results {
+			result := &r.Results[i]
+			if result.GPUUUID != g.UUID || result.Admin || advertised(node, g, as, result) || !restorable(result) {
+				continue
+			}
+			missing = true
+			if result.Pool == node {
+				return gpu.Offer{Whole: true}
+			}
+			switch result.Type {
+			case gpu.TypeMIG:
+				kept = kept.With(result.MIG.Name, g)
+			case gpu.TypeTimeSlice:
+				kept.TimeSlice = &gpu.Replicas{Count: result.Share.Replicas, ShareName: result.Share.Name}
+			case gpu.TypeGPU:
+				kept.Whole, kept.Static = true, true
+			case gpu.TypeMonitor: // owns nothing
+			}
+		}
+	}
+	if missing {
+		return kept
+	}
+	return as
+}
+
+// restorable reports whether the plugin can advertise the device of a result again. It creates no MIG device in the place of a pre-created
+// one, and does not know the types of later versions.
+func restorable(result *checkpoint.Result) bool {
+	switch result.Type {
+	case gpu.TypeGPU:
+		return true
+	case gpu.TypeTimeSlice:
+		return result.Share != nil
+	case gpu.TypeMIG:
+		return result.MIG != nil && !result.MIG.Static
+	case gpu.TypeMonitor:
+	}
+	return false
+}
+
+// disjoint is a disjoint layout of a GPU that has nothing which a claim's device excludes: where the API server stopped storing counters, MIG
+// devices of a GPU may be in use that would now be advertised whole.
+func disjoint(node string, g *gpu.GPU, as gpu.Offer, records []*checkpoint.Record) gpu.Offer {
+	var held []*checkpoint.Result
+	parts := gpu.Offer{Static: true, Disjoint: true}
+	for _, r := range records {
+		for i := range r.Results {
+			result := &r.Results[i]
+			if result.GPUUUID != g.UUID || result.Admin || result.Pool != as.Pool(node, g) || !restorable(result) {
+				continue // where it is not advertised it is withheld, so that nothing here excludes it
+			}
+			held = append(held, result)
+			if result.MIG != nil {
+				parts = parts.With(result.MIG.Name, g)
+			}
+		}
+	}
+	for _, candidate := range []gpu.Offer{as, parts} {
+		all := true
+		for _, result := range held {
+			all = all && advertised(node, g, candidate, result)
+		}
+		if all {
+			return candidate
+		}
+	}
+	return gpu.Offer{Static: true, Disjoint: true}
+}
+
+// withheld is what claims have of a GPU and no device of its layout stands for, so that the scheduler does not count it: a MIG device of
+// an administrator that is not there any more, a device of a type that only a later version knows.
+func withheld(node string, g *gpu.GPU, as gpu.Offer, records []*checkpoint.Record) (uses []gpu.Use) {
+	for _, r := range records {
+		for i := range r.Results {
+			result := &r.Results[i]
+			if result.GPUUUID != g.UUID || result.Admin || advertised(node, g, as, result) {
+				continue
+			}
+			if use := result.Use(); !slices.Contains(uses, use) {
+				uses = append(uses, use)
+			}
+		}
+	}
+	return uses
+}
+
+// withholds reports whether devices are not advertised because of claims whose devices no device of a layout stands for.
+func (s *Snapshot) withholds() bool {
+	for _, as := range s.Layout {
+		if len(as.Withheld) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// released reports whether something else is withheld while these are the node's records.
+func (s *Snapshot) released(node string, records []*checkpoint.Record) bool {
+	for i := range s.Node.GPUs {
+		g := &s.Node.GPUs[i]
+		as := s.Layout.Of(g)
+		before := as.Withheld
+		as.Withheld = nil
+		if !slices.Equal(before, withheld(node, g, as, records)) {
+			return true
+		}
+	}
+	return false
+}
+
+// advertised reports whether a layout has the very device that a claim was allocated: a pre-created MIG device is none that the plugin would
+// create in its place.
+func advertised(node string, g *gpu.GPU, as gpu.Offer, result *checkpoint.Result) bool {
+	if result.Pool != as.Pool(node, g) {
+		return false
+	}
+	return slices.ContainsFunc(as.Devices(g), func(d gpu.Device) bool {
+		device, isMIG := d.(gpu.MIGDevice)
+		created := isMIG && device.Static == nil && result.MIG != nil && result.MIG.Static
+		return string(d.Name()) == result.Device && !created
+	})
+}

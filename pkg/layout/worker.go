@@ -1,0 +1,203 @@
+package layout
+
+import (
+	"context"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+)
+
+const (
+	// What fails is tried again after retryFirst, then after twice as long each time up to retryMax.
+	retryFirst = time.Second
+	retryMax   = 10 * time.Second
+	// retryBudget is after how many failures the administrator hears of what may go away by itself.
+	retryBudget = 6
+	// roundInterval is the longest time between two rounds, drainInterval while a GPU's layout is to change.
+	roundInterval = 10 * time.Second
+	drainInterval = time.Second
+	// standbyInterval is how often a process that does not lead reads what the leading one has saved: less than a claim's retry budget.
+	standbyInterval = time.Second
+	// debounce is how long further changes of the configuration are waited for after one: people change label and content together.
+	debounce = 500 * time.Millisecond
+)
+
+// worker is all that is written. One goroutine uses it, without a lock.
+type worker struct {
+	ports    *Ports
+	requests *requests
+	output   *output
+	state    *state
+	drain    *drain
+	// read are the records that were read at the start, while begin runs.
+	read []*checkpoint.Record
+}
+
+func newWorker(ports *Ports, requests *requests, output *output) *worker {
+	w := &worker{ports: ports, requests: requests, output: output, state: newState(ports)}
+	w.drain = &drain{worker: w, pages: pages{node: ports.NodeName}, archive: &archive{ports: ports, state: w.state, output: output}}
+	w.drain.archive.recall()
+	w.state.config.before = len(w.state.rollout.current) > 0
+	w.show(&Snapshot{Node: ports.Inventory.Current().Node, Err: w.state.config.unread, view: ports.Inventory.Current()})
+	return w
+}
+
+// begin computes the first snapshot from what was read at the start.
+func (w *worker) begin(ctx context.Context, read AtStart) {
+	w.read = read.Records
+	defer func() { w.read = nil }()
+	w.state.config.take(ctx, w.ports.Config, read.Config, read.ConfigErr)
+	if w.state.config.passing {
+		w.state.config.retry.Defer(time.Now())
+	}
+	w.output.stale = true
+	w.update()
+	w.probe(ctx)
+	w.renew()
+}
+
+// run makes rounds until the context ends: at once after a request or a change of the inventory, else when something is due.
+func (w *worker) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		w.round(ctx)
+		w.serve(ctx, nil, w.pause(time.Now()))
+	}
+}
+
+// round does what is due.
+func (w *worker) round(ctx context.Context) {
+	w.update()
+	w.reread(ctx)
+	w.renew()
+	w.probe(ctx)
+	w.renew()
+	w.drain.advance(ctx)
+	if s := w.output.latest.Load(); s.withholds() {
+		records, err := w.ports.Records() // on an error what is withheld stays so
+		if err == nil && s.released(w.ports.NodeName, records) {
+			w.output.stale = true
+		}
+	}
+	w.renew()
+}
+
+// pause is how long nothing is due.
+func (w *worker) pause(now time.Time) time.Duration {
+	c, pause := w.state.config, roundInterval
+	switch {
+	case c.stale:
+		return 0
+	case w.output.stale:
+		pause = retryFirst // the records could not be read
+	}
+	if c.retries(w.ports.Config.Watched) {
+		pause = min(pause, c.retry.Next().Sub(now))
+	}
+	if w.output.latest.Load().unprobed() {
+		pause = min(pause, w.state.capabilities.retry.Next().Sub(now))
+	}
+	return max(0, min(pause, w.drain.pause(now)))
+}
+
+// serve takes up requests and changes of the inventory until done is closed. Without done it returns when something was taken up, when the
+// time is over, or when the context ends.
+func (w *worker) serve(ctx context.Context, done <-chan struct{}, pause time.Duration) {
+	ended, timer := ctx.Done(), time.NewTimer(pause)
+	defer timer.Stop()
+	over := timer.C
+	if done != nil {
+		ended, over = nil, nil
+	}
+	for {
+		var tick <-chan time.Time
+		if !w.drain.leading {
+			tick = time.After(standbyInterval)
+		}
+		select {
+		case <-done:
+			return
+		case <-over:
+			return
+		case <-ended:
+			return
+		case <-w.requests.wake:
+		case <-w.output.view().Replaced():
+		case <-tick:
+		}
+		w.update()
+		if done == nil {
+			return
+		}
+	}
+}
+
+// call makes a call that may take long, in a goroutine of its own, and serves what changes meanwhile.
+func call[T any](ctx context.Context, w *worker, api func(ctx context.Context) (T, error)) (value T, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		value, err = api(ctx)
+	}()
+	w.serve(ctx, done, 0)
+	return value, err
+}
+
+// update takes up requests and, while another process leads, what that has saved, and computes the snapshot where it has to be another one.
+func (w *worker) update() {
+	r := w.requests.take()
+	if r.reload {
+		w.state.config.stale = true
+	}
+	if r.countersDropped {
+		w.state.countersAre(Unsupported)
+		w.output.stale = true
+	}
+	if r.taintsDropped {
+		w.state.capabilities.taints = Unsupported
+	}
+	if r.leading != nil {
+		w.drain.lead(*r.leading)
+	}
+	if !w.drain.leading {
+		w.drain.archive.follow()
+	}
+	w.renew()
+	if r.leading != nil {
+		s := *w.output.latest.Load()
+		w.show(&s)
+	}
+	for _, taken := range r.taken {
+		close(taken)
+	}
+}
+
+// renew computes the snapshot where something has changed that it was computed from.
+func (w *worker) renew() {
+	view := w.ports.Inventory.Current()
+	if !w.output.stale && w.output.view() == view {
+		return
+	}
+	if w.state.config.unread != nil {
+		w.output.stale = false
+		w.show(&Snapshot{Node: view.Node, Err: w.state.config.unread, view: view})
+		return
+	}
+	s := &Snapshot{Node: view.Node, view: view}
+	records, err := w.read, error(nil)
+	if records == nil {
+		records, err = w.ports.Records()
+	}
+	if w.output.stale = err != nil; err != nil { // tried again until they can be read
+		s.Err = err
+	} else if s.Layout, s.Err = w.state.compose(view, records, time.Now()); s.Err == nil {
+		s.Leaving = w.state.rollout.Leaving()
+	}
+	w.show(s)
+}
+
+// show replaces the snapshot.
+func (w *worker) show(s *Snapshot) {
+	s.Standby, s.Flags = !w.drain.leading, w.state.config.flags(w.drain.archive.saved.Flags)
+	s.Status = Status{Changing: len(w.state.rollout.changes), Problems: w.state.notices.problems()}
+	w.output.store(s)
+}

@@ -1,0 +1,85 @@
+package plugin
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/reconcile"
+)
+
+// collected is what the reconciler removes things from: the transaction, and the files that the kubelet-plugin library writes beside it.
+type collected struct {
+	*prepare.Transaction
+	Config *config.Plugin
+}
+
+var _ reconcile.Node = collected{}
+
+// Unprepare undoes a claim that the kubelet does not know any more.
+func (c collected) Unprepare(ctx context.Context, claim checkpoint.Claim) error {
+	if err := c.Transaction.Unprepare(ctx, claim.UID); err != nil {
+		return err
+	}
+	metadata, uid := driver.MetadataOf(c.Config), types.UID(claim.UID)
+	records, err := c.Kept()
+	named := slices.ContainsFunc(records, func(r *checkpoint.Record) bool {
+		return r.Claim.Namespace == claim.Namespace && r.Claim.Name == claim.Name
+	})
+	if named || err != nil {
+		return metadata.RemoveSpecs(uid) // the folder has no UID in its name: it belongs to the claim of that name that exists now
+	}
+	return metadata.Remove(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, uid)
+}
+
+// claimLookup reads the claims of records from the API server.
+type claimLookup struct{ Claims kube.Claims }
+
+// Exists reports whether the claim with that UID exists.
+func (l claimLookup) Exists(ctx context.Context, claim checkpoint.Claim) (bool, error) {
+	return l.Claims.Exists(ctx, kube.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: types.UID(claim.UID)})
+}
+
+// collection reports garbage collection: in the log, as Events of the node, and as metrics.
+type collection struct {
+	Events  events.Recorder
+	Metrics interface {
+		Collected(kind prepare.OrphanKind)
+		CollectionFailed()
+	}
+}
+
+// Removed reports each thing that was removed in the log, and all of one kind in one Event: Events with the same reason and action that
+// follow each other keep the first one's text.
+func (r collection) Removed(ctx context.Context, orphans []prepare.Orphan) {
+	byKind := map[prepare.OrphanKind][]string{}
+	for _, o := range orphans {
+		klog.FromContext(ctx).Info("Removed leaked resources", "kind", o.Kind, "orphan", o.String())
+		r.Metrics.Collected(o.Kind)
+		byKind[o.Kind] = append(byKind[o.Kind], o.String())
+	}
+	for _, kind := range prepare.OrphanKinds {
+		if names := byKind[kind]; len(names) > 0 {
+			action := "Remove" + strings.ToUpper(string(kind[:1])) + string(kind[1:])
+			r.Events.Normal(events.GarbageCollected, action, "Removed leaked resources: "+strings.Join(names, ", "))
+		}
+	}
+}
+
+// Failed counts every failure and reports those that are new.
+func (r collection) Failed(ctx context.Context, err error, news bool) {
+	r.Metrics.CollectionFailed()
+	if news {
+		klog.FromContext(ctx).Error(err, "Garbage collection failed")
+		r.Events.Warn(events.GarbageCollectionFailed, events.ActionReconcile, err.Error())
+	}
+}

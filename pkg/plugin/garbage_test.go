@@ -1,0 +1,160 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/reconcile"
+	"github.com/prism-gpu/prism/test/fakes"
+)
+
+func TestCollection_Removed_OneEventPerKind(t *testing.T) {
+	t.Parallel()
+	written := make(fakes.Events, 16)
+	m := collectionCounts{}
+	report := collection{Events: written, Metrics: m}
+	report.Removed(t.Context(), []prepare.Orphan{
+		{Kind: prepare.OrphanEffect, GPU: "GPU-1", What: "mig"},
+		{Kind: prepare.OrphanSpec, Claim: checkpoint.Claim{UID: "a"}},
+		{Kind: prepare.OrphanSpec, Claim: checkpoint.Claim{UID: "b"}},
+		{Kind: prepare.OrphanClaim, Claim: checkpoint.Claim{UID: "c", Namespace: "ns", Name: "claim"}},
+		{Kind: prepare.OrphanFile, Claim: checkpoint.Claim{UID: "d"}, What: "record"},
+	})
+	report.Failed(t.Context(), errors.New("reported before"), false)
+	report.Failed(t.Context(), errors.New("it is stuck"), true)
+	close(written)
+	var all []string
+	for event := range written {
+		all = append(all, event)
+	}
+	assert.Equal(t, []string{
+		"Normal GarbageCollected RemoveClaim: Removed leaked resources: claim ns/claim (UID c)",
+		"Normal GarbageCollected RemoveSpec: Removed leaked resources: CDI spec of claim a, CDI spec of claim b",
+		"Normal GarbageCollected RemoveEffect: Removed leaked resources: mig on GPU GPU-1",
+		"Normal GarbageCollected RemoveFile: Removed leaked resources: unfinished record of claim d",
+		"Warning GarbageCollectionFailed Reconcile: it is stuck",
+	}, all)
+	assert.Equal(t, map[prepare.OrphanKind]int{
+		prepare.OrphanClaim: 1, prepare.OrphanSpec: 2, prepare.OrphanEffect: 1, prepare.OrphanFile: 1, "failed": 2,
+	}, map[prepare.OrphanKind]int(m))
+}
+
+// collectionCounts counts what was removed by kind, and failures.
+type collectionCounts map[prepare.OrphanKind]int
+
+func (c collectionCounts) Collected(kind prepare.OrphanKind) { c[kind]++ }
+
+func (c collectionCounts) CollectionFailed() { c["failed"]++ }
+
+// kept is what the reconciler works on, with a record, a spec and metadata files of each of these claims.
+func kept(t *testing.T, claims ...checkpoint.Claim) (collected, func() []string) {
+	t.Helper()
+	root := t.TempDir()
+	cfg := &config.Plugin{DriverName: "gpu.prism.dev", Paths: config.Paths{CDIRoot: filepath.Join(root, "cdi"), KubeletPlugins: root}}
+	records, err := checkpoint.Open(disk.OS{}, cfg.PluginDir())
+	require.NoError(t, err)
+	locks, err := checkpoint.OpenLocks(cfg.PluginDir())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = locks.Close() })
+	specs, err := cdi.OpenDir(disk.OS{}, cfg.Paths.CDIRoot, cdi.Kind(cfg.DriverName))
+	require.NoError(t, err)
+	metadata := filepath.Join(cfg.PluginDir(), "dra-device-metadata")
+	for _, c := range claims {
+		require.NoError(t, records.Put(&checkpoint.Record{Claim: c, State: checkpoint.Done, BootID: "boot"}))
+		require.NoError(t, os.MkdirAll(filepath.Join(metadata, c.Namespace+"_"+c.Name, "gpu"), 0o750))
+		require.NoError(t, os.WriteFile(filepath.Join(cfg.Paths.CDIRoot, "k8s.gpu.prism.dev-claim_"+c.UID+".json"), nil, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(cfg.Paths.CDIRoot, "gpu.prism.dev_metadata_"+c.UID+"_gpu.json"), nil, 0o600))
+	}
+	tx, _, err := prepare.New(prepare.Ports{Records: records, Locks: locks, Specs: struct {
+		*cdi.Author
+		*cdi.Dir
+	}{nil, specs}}, prepare.Settings{BootID: "a later boot", Patience: time.Second, Now: time.Now})
+	require.NoError(t, err)
+	return collected{Transaction: tx, Config: cfg}, func() []string {
+		var left []string
+		for _, pattern := range []string{
+			filepath.Join(cfg.PluginDir(), "claims/*"), filepath.Join(metadata, "*"), filepath.Join(cfg.Paths.CDIRoot, "*"),
+		} {
+			found, err := filepath.Glob(pattern)
+			require.NoError(t, err)
+			for _, path := range found {
+				left = append(left, filepath.Base(path))
+			}
+		}
+		return left
+	}
+}
+
+func TestCollected_Unprepare_MetadataRemoved(t *testing.T) {
+	t.Parallel()
+	gone := checkpoint.Claim{UID: "old", Namespace: "ns", Name: "claim"}
+	k, left := kept(t, gone)
+	require.NoError(t, k.Unprepare(t.Context(), gone))
+	assert.Empty(t, left())
+}
+
+// TestCollected_UnprepareBesideClaimOfSameName_ItsMetadataStays: the library names a claim's folder without the UID.
+func TestCollected_UnprepareBesideClaimOfSameName_ItsMetadataStays(t *testing.T) {
+	t.Parallel()
+	gone := checkpoint.Claim{UID: "old", Namespace: "ns", Name: "claim"}
+	k, left := kept(t, gone, checkpoint.Claim{UID: "new", Namespace: "ns", Name: "claim"})
+	require.NoError(t, k.Unprepare(t.Context(), gone))
+	assert.Equal(t, []string{
+		"new.json", "ns_claim", "gpu.prism.dev_metadata_new_gpu.json", "k8s.gpu.prism.dev-claim_new.json",
+	}, left())
+}
+
+// nodePods is a kubelet that lists these claims.
+type nodePods []reconcile.Use
+
+func (p nodePods) InUse(ctx context.Context) ([]reconcile.Use, error) { return p, ctx.Err() }
+
+// TestCollected_ClaimGone_NothingLeft goes the whole way of a claim of an earlier boot that is gone, beside one that is there and
+// one that a container has.
+func TestCollected_ClaimGone_NothingLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		claim := func(uid string) checkpoint.Claim {
+			return checkpoint.Claim{UID: uid, Namespace: "ns", Name: "claim-" + uid}
+		}
+		k, left := kept(t, claim("gone"), claim("listed"), claim("there"))
+		there := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "claim-there", UID: "there"}}
+		server := fake.NewClientset(there)
+		written := make(fakes.Events, 16)
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+		defer cancel()
+		reconcile.New(reconcile.Ports{
+			Node: k, Claims: claimLookup{kube.Claims{Client: server}}, Report: collection{Events: written, Metrics: collectionCounts{}},
+			Pods: nodePods{{Namespace: "ns", Name: "claim-listed", Devices: []string{"listed-gpu-1-GPU-1"}}},
+		}).Run(ctx)
+		assert.Equal(t, "Normal GarbageCollected RemoveClaim: Removed leaked resources: claim ns/claim-gone (UID gone)", <-written)
+		assert.Empty(t, written)
+		for _, file := range left() {
+			assert.NotContains(t, file, "gone")
+		}
+		assert.Len(t, left(), 8, "record, metadata and two specs of each of the others")
+		for _, read := range server.Actions() {
+			get, isGet := read.(clienttesting.GetAction)
+			require.True(t, isGet, "%v", read)
+			assert.NotEqual(t, "claim-listed", get.GetName(), "the kubelet lists it")
+		}
+	})
+}

@@ -1,0 +1,103 @@
+package publish
+
+import (
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// The names, below the driver's domain, of the keys of taints.
+const (
+	// CleanupTaint is on a device that a pending cleanup blocks.
+	CleanupTaint = "not-released"
+	// DrainingTaint is on a device that the node's configuration advertises no more, until it is released.
+	DrainingTaint = "config-change"
+	// ConflictTaint is on every device while another component allocates the same GPUs.
+	ConflictTaint = "conflict"
+)
+
+// Conflict is the value of ConflictTaint: which other component allocates the node's GPUs.
+type Conflict string
+
+// The conflicts.
+const (
+	ConflictDevicePlugin Conflict = "device-plugin"
+	ConflictDRADriver    Conflict = "dra-driver"
+)
+
+// TaintRule puts one taint on some devices. It applies to a device that is listed or that a pending cleanup blocks, or to all; to the
+// node's monitor device no rule applies.
+type TaintRule struct {
+	// Name is the key below the driver's domain. Value may be empty; an empty Effect is NoSchedule.
+	Name, Value string
+	Effect      resourceapi.DeviceTaintEffect
+	// All: it applies to every device of every GPU.
+	All bool
+	// Devices are those that it applies to.
+	Devices map[gpu.PoolDevice]bool
+	// Blocked are pending cleanups; it applies to what gpu.Excludes keeps from being used beside them.
+	Blocked []gpu.Debt
+	// WithoutTaints is what happens where the API server stores no taints.
+	WithoutTaints WithoutTaints
+}
+
+// WithoutTaints is what happens to the devices of a rule where the API server stores no taints.
+type WithoutTaints int
+
+const (
+	// Ignore publishes them as without the rule.
+	Ignore WithoutTaints = iota
+	// Withdraw publishes none of the node's devices as long as the rule is there.
+	Withdraw
+)
+
+// CleanupTaints are the rules for pending cleanups.
+func CleanupTaints(pending []gpu.Debt) []TaintRule {
+	if len(pending) == 0 {
+		return nil
+	}
+	return []TaintRule{{Name: CleanupTaint, Blocked: pending}}
+}
+
+// DrainingTaints are the rules for devices that are advertised until they are released.
+func DrainingTaints(leaving map[gpu.PoolDevice]bool) []TaintRule {
+	if len(leaving) == 0 {
+		return nil
+	}
+	return []TaintRule{{Name: DrainingTaint, Devices: leaving}}
+}
+
+// ConflictTaints are the rules for a conflict; none for an empty one.
+func ConflictTaints(with Conflict) []TaintRule {
+	if with == "" {
+		return nil
+	}
+	return []TaintRule{{Name: ConflictTaint, Value: string(with), All: true, WithoutTaints: Withdraw}}
+}
+
+// Withdrawn reports whether no device may be published under these rules, where the API server stores taints or does not.
+func Withdrawn(rules []TaintRule, stored bool) bool {
+	return !stored && slices.ContainsFunc(rules, func(r TaintRule) bool { return r.WithoutTaints == Withdraw })
+}
+
+// applies reports whether the rule is about a device in a pool.
+func (r *TaintRule) applies(at gpu.PoolDevice, d gpu.Device) bool {
+	return r.All || r.Devices[at] || slices.ContainsFunc(r.Blocked, func(cleanup gpu.Debt) bool { return cleanup.Blocks(d) })
+}
+
+// taints are those of a device, in the order of the rules.
+func (o Options) taints(d gpu.Device) (taints []resourceapi.DeviceTaint) {
+	at := gpu.PoolDevice{Pool: o.Layout.Of(d.Parent()).Pool(o.NodeName, d.Parent()), Device: d.Name()}
+	for i := range o.Taints {
+		if r := &o.Taints[i]; r.applies(at, d) {
+			effect := r.Effect
+			if effect == "" {
+				effect = resourceapi.DeviceTaintEffectNoSchedule
+			}
+			taints = append(taints, resourceapi.DeviceTaint{Key: o.DriverName + "/" + r.Name, Value: r.Value, Effect: effect})
+		}
+	}
+	return taints
+}

@@ -1,0 +1,61 @@
+package publish_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/publish"
+)
+
+// tainted are the taints of each device of the node's pool that has any.
+func tainted(n *gpu.Node, rules ...[]publish.TaintRule) map[string][]resourceapi.DeviceTaint {
+	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Taints: slices.Concat(rules...)}
+	found := map[string][]resourceapi.DeviceTaint{}
+	for _, d := range publish.Resources(opts, n).Pools[nodeName].Slices[0].Devices {
+		if len(d.Taints) > 0 {
+			found[d.Name] = d.Taints
+		}
+	}
+	return found
+}
+
+// TestTaints_SeveralRules_EachDeviceHasThoseThatApply in the order of the rules: a draining device is known by pool and name, what a pending
+// cleanup blocks by its use of the GPU, and a conflict is about all.
+func TestTaints_SeveralRules_EachDeviceHasThoseThatApply(t *testing.T) {
+	n := node(t, "h100-80", 2)
+	first, second := gpu.Whole{GPU: &n.GPUs[0]}.Name(), gpu.Whole{GPU: &n.GPUs[1]}.Name()
+	draining := publish.DrainingTaints(map[gpu.PoolDevice]bool{{Pool: nodeName, Device: first}: true, {Pool: "other", Device: second}: true})
+	cleanup, conflict := publish.CleanupTaints([]gpu.Debt{{GPU: n.GPUs[0].UUID}}), publish.ConflictTaints(publish.ConflictDevicePlugin)
+	taint := func(name, value string) resourceapi.DeviceTaint {
+		return resourceapi.DeviceTaint{Key: driverName + "/" + name, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}
+	}
+	assert.Empty(t, tainted(n))
+	assert.Equal(t, map[string][]resourceapi.DeviceTaint{string(first): {taint("config-change", "")}}, tainted(n, draining))
+	assert.Equal(t, map[string][]resourceapi.DeviceTaint{
+		string(first):  {taint("not-released", ""), taint("config-change", ""), taint("conflict", "device-plugin")},
+		string(second): {taint("conflict", "device-plugin")},
+	}, tainted(n, cleanup, draining, conflict))
+	other := []publish.TaintRule{{Name: "degraded", Value: "ecc", Effect: resourceapi.DeviceTaintEffectNoExecute, Devices: map[gpu.PoolDevice]bool{{Pool: nodeName, Device: second}: true}}}
+	assert.Equal(t, map[string][]resourceapi.DeviceTaint{
+		string(second): {{Key: driverName + "/degraded", Value: "ecc", Effect: resourceapi.DeviceTaintEffectNoExecute}},
+	}, tainted(n, other))
+}
+
+func TestWithdrawn_TaintsNotStored_OnlyWhereARuleAsksForIt(t *testing.T) {
+	t.Parallel()
+	cleanup := publish.CleanupTaints([]gpu.Debt{{GPU: "GPU-1"}})
+	draining := publish.DrainingTaints(map[gpu.PoolDevice]bool{{Pool: nodeName, Device: "gpu-1"}: true})
+	conflict := publish.ConflictTaints(publish.ConflictDRADriver)
+	for _, rules := range [][]publish.TaintRule{nil, cleanup, draining, slices.Concat(cleanup, draining)} {
+		assert.False(t, publish.Withdrawn(rules, false))
+		assert.False(t, publish.Withdrawn(slices.Concat(rules, conflict), true))
+		assert.True(t, publish.Withdrawn(slices.Concat(rules, conflict), false))
+	}
+	assert.Empty(t, publish.CleanupTaints(nil))
+	assert.Empty(t, publish.DrainingTaints(nil))
+	assert.Empty(t, publish.ConflictTaints(""))
+}

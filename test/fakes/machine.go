@@ -1,0 +1,94 @@
+// Package fakes has what tests of several packages put in the place of a host, its NVIDIA driver and the API server's Events.
+package fakes
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/inventory"
+)
+
+// Machine is a host whose NVIDIA driver can go away and whose GPUs can fail. The zero value has no GPU.
+type Machine struct {
+	gpu.MIGDriver
+
+	mu sync.Mutex
+	// Gone is why there is no driver, nil while there is one. Change it and what follows with Change, or before the first Inventory.
+	Gone   error
+	GPUs   []gpu.GPU
+	Faults []gpu.Fault
+}
+
+// TwoGPUs is a healthy machine with two L40S.
+func TwoGPUs() *Machine {
+	m := &Machine{}
+	for i, digits := range []string{"aaaaaaaa", "bbbbbbbb"} {
+		m.GPUs = append(m.GPUs, gpu.GPU{
+			UUID: gpu.UUID("GPU-" + digits + "-0000-4000-8000-000000000000"), Index: i, Minor: i,
+			PCI: gpu.PCI{BusID: fmt.Sprintf("0000:%02x:00.0", i+1), NUMANode: -1}, Product: gpu.Product{Name: "NVIDIA L40S"},
+		})
+	}
+	return m
+}
+
+// session is the machine as an inventory sees it.
+type session struct{ *Machine }
+
+func (m session) FindDriver(string) (hostfs.DriverRoot, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return hostfs.DriverRoot{HostPath: "/", Library: "libnvidia-ml.so.1"}, m.Gone
+}
+
+func (session) KernelModule() string { return "580.95.05" }
+
+func (session) PCI(busID string) gpu.PCI { return gpu.PCI{BusID: busID, NUMANode: -1} }
+
+func (session) Driver(ctx context.Context) (gpu.Driver, error) {
+	return gpu.Driver{Version: "580.95.05", CUDAVersion: "13.0"}, ctx.Err()
+}
+
+func (m session) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.Machine.GPUs, m.Machine.Faults, ctx.Err()
+}
+
+func (session) CommonEdits(ctx context.Context) (*specs.ContainerEdits, error) {
+	return &specs.ContainerEdits{}, ctx.Err()
+}
+
+func (session) Close() error { return nil }
+
+// Inventory is one that has inspected the machine once.
+func (m *Machine) Inventory(t testing.TB) *inventory.Inventory {
+	t.Helper()
+	inv := inventory.New(inventory.Options{
+		Host: session{m}, Open: func(ctx context.Context, _ hostfs.DriverRoot) (inventory.Session, error) {
+			return session{m}, ctx.Err()
+		},
+	})
+	_ = inv.Refresh(t.Context())
+	return inv
+}
+
+// Set alters the machine without an inspection.
+func (m *Machine) Set(how func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	how()
+}
+
+// Change alters the machine and has it inspected.
+func (m *Machine) Change(t testing.TB, inv *inventory.Inventory, how func()) {
+	t.Helper()
+	m.Set(how)
+	require.ErrorIs(t, inv.Refresh(t.Context()), m.Gone)
+}
