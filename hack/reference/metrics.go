@@ -75,6 +75,9 @@ func metricsOf(source prometheus.Gatherer) (table, error) {
 func zero(of reflect.Value) {
 	for i := range of.NumField() {
 		f := of.Field(i)
+		if f.Kind() != reflect.Func {
+			continue
+		}
 		f.Set(reflect.MakeFunc(f.Type(), func([]reflect.Value) []reflect.Value {
 			var results []reflect.Value
 			for j := range f.Type().NumOut() {

@@ -43,7 +43,7 @@ func example() Claim {
 	}
 }
 
-func TestJoinGolden(t *testing.T) {
+func TestJoin_Golden_Unchanged(t *testing.T) {
 	t.Parallel()
 	spec, err := Join(example())
 	require.NoError(t, err)
@@ -58,8 +58,8 @@ func TestJoinGolden(t *testing.T) {
 	assert.Equal(t, string(want), string(got)+"\n")
 }
 
-// TestARuntimeInjectsWhatWasJoined asks the code that container runtimes run.
-func TestARuntimeInjectsWhatWasJoined(t *testing.T) {
+// TestJoin_Spec_InjectedByRuntime asks the code that container runtimes run.
+func TestJoin_Spec_InjectedByRuntime(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir()
 	claim := example()
@@ -86,7 +86,7 @@ func TestARuntimeInjectsWhatWasJoined(t *testing.T) {
 	assert.Len(t, container.Mounts, 1)
 }
 
-func TestJoinDoesNotWriteToWhatIsShared(t *testing.T) {
+func TestJoin_SharedEdits_NotWritten(t *testing.T) {
 	t.Parallel()
 	claim := example()
 	claim.Common.DeviceNodes = append(make([]*specs.DeviceNode, 0, 8), &specs.DeviceNode{Path: "/dev/common"})
@@ -96,7 +96,7 @@ func TestJoinDoesNotWriteToWhatIsShared(t *testing.T) {
 	assert.Nil(t, claim.Common.DeviceNodes[:2][1])
 }
 
-func TestJoinRefuses(t *testing.T) {
+func TestJoin_InvalidEdits_Refused(t *testing.T) {
 	t.Parallel()
 	none := example()
 	none.Devices = nil
@@ -114,7 +114,7 @@ func TestJoinRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "changes nothing")
 }
 
-func TestDir(t *testing.T) {
+func TestDir_WriteHoldsRemove_OneFilePerClaim(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "cdi")
 	claim := example()
@@ -156,7 +156,7 @@ func (w *writes) Write(path string, data []byte, perm os.FileMode, durable bool)
 	return w.OS.Write(path, data, perm, durable)
 }
 
-func TestWriteLeavesAnEqualSpecAlone(t *testing.T) {
+func TestWrite_EqualSpec_LeftAlone(t *testing.T) {
 	t.Parallel()
 	w := &writes{}
 	claim := example()
@@ -175,7 +175,7 @@ func TestWriteLeavesAnEqualSpecAlone(t *testing.T) {
 	assert.Equal(t, 2, w.n)
 }
 
-func TestWriteMakesASweptDirectoryAgain(t *testing.T) {
+func TestWrite_DirectoryMissing_MadeAgain(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "cdi")
 	claim := example()

@@ -23,7 +23,7 @@ type Dir struct {
 	kind string
 }
 
-// dirPermissions let container runtimes read the directory, whoever they run as.
+// dirPermissions let container runtimes read the directory, whichever user they run as.
 const dirPermissions = 0o755
 
 // OpenDir makes the directory when there is none.
@@ -34,9 +34,9 @@ func OpenDir(d disk.Files, path, kind string) (*Dir, error) {
 	return &Dir{disk: d, path: path, kind: kind}, nil
 }
 
-// Write puts the claim's spec in place, whole or not at all; a file that says the same already is left alone. It is not
+// Write puts the claim's spec in place, whole or not at all; a file with the same content is left alone. It is not
 // synced to disk: CDI directories do not outlive a reboot, and a spec is made again from the record. A directory that was
-// swept away is made again.
+// removed is made again.
 func (d *Dir) Write(claimUID string, spec *specs.Spec) error {
 	data, err := json.Marshal(spec)
 	if err != nil {
@@ -58,7 +58,7 @@ func (d *Dir) Write(claimUID string, spec *specs.Spec) error {
 	return nil
 }
 
-// Holds tells whether the claim's spec is there and names exactly these devices. A spec that cannot be read is not there.
+// Holds reports whether the claim's spec is there and names exactly these devices. A spec that cannot be read is not there.
 func (d *Dir) Holds(claimUID string, devices []string) bool {
 	data, err := d.disk.Read(d.file(claimUID))
 	if err != nil {
@@ -88,7 +88,7 @@ func (d *Dir) Remove(claimUID string) error {
 // Claims lists the UIDs of the claims that have a spec here.
 func (d *Dir) Claims() ([]string, error) { return d.named("") }
 
-// Unfinished lists the UIDs of the claims whose spec somebody began to write: he is writing still, or died of it.
+// Unfinished lists the UIDs of the claims whose spec began to be written: a process is still writing it, or was killed.
 func (d *Dir) Unfinished() ([]string, error) { return d.named(disk.TempSuffix) }
 
 // Discard removes what a crash left of writing the claim's spec, and not the spec; no error when there is nothing. Hold the

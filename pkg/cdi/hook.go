@@ -161,7 +161,7 @@ func (h Hooks) discard(dir string) error {
 	return errors.Join(h.Disk.Remove(path+disk.TempSuffix), h.Disk.Remove(path), h.Disk.Remove(dir))
 }
 
-// names tells whether any claim's spec names that path.
+// names reports whether any claim's spec names that path.
 func (d *Dir) names(path string) (bool, error) {
 	uids, err := d.Claims()
 	if err != nil {

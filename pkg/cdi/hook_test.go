@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-func TestHooksStayWhileASpecNamesThem(t *testing.T) {
+func TestHooks_NamedBySpec_Kept(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	image := filepath.Join(root, "image")
@@ -59,8 +59,8 @@ func TestHooksStayWhileASpecNamesThem(t *testing.T) {
 	assert.FileExists(t, filepath.Join(root, "bin", "v2", HookName))
 }
 
-// TestHooksAreInstalledByManyAtOnce as by the pods of a rolling update.
-func TestHooksAreInstalledByManyAtOnce(t *testing.T) {
+// TestHooks_InstalledConcurrently_OneProgram as by the pods of a rolling update.
+func TestHooks_InstalledConcurrently_OneProgram(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	image := filepath.Join(root, "image")
@@ -89,7 +89,7 @@ func TestHooksAreInstalledByManyAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-func TestInstallWithoutAProgram(t *testing.T) {
+func TestInstall_NoProgram_NotFound(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	hooks := Hooks{Disk: disk.OS{}, Dir: dir, Image: "/does/not/exist"}

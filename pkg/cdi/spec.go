@@ -51,6 +51,9 @@ type Device struct {
 	Nodes []Node
 	// Env are "NAME=value" pairs for the containers that use it.
 	Env []string
+	// Mounts and Hooks are for the containers that use it too.
+	Mounts []*specs.Mount
+	Hooks  []*specs.Hook
 }
 
 // Claim is all that goes into one spec.
@@ -78,8 +81,8 @@ func Join(c Claim) (*specs.Spec, error) {
 			return nil, fmt.Errorf("joining the CDI spec of claim %s: device %s stands in it twice", c.UID, d.Name)
 		}
 		seen[d.Name] = true
-		edits := specs.ContainerEdits{Env: d.Env, DeviceNodes: deviceNodes(d.Nodes)}
-		if len(edits.Env)+len(edits.DeviceNodes) == 0 {
+		edits := specs.ContainerEdits{Env: d.Env, DeviceNodes: deviceNodes(d.Nodes), Mounts: d.Mounts, Hooks: d.Hooks}
+		if len(edits.Env)+len(edits.DeviceNodes)+len(edits.Mounts)+len(edits.Hooks) == 0 {
 			return nil, fmt.Errorf("joining the CDI spec of claim %s: device %s changes nothing in a container", c.UID, d.Name)
 		}
 		spec.Devices = append(spec.Devices, specs.Device{Name: d.Name, ContainerEdits: edits})
@@ -100,7 +103,7 @@ func Join(c Claim) (*specs.Spec, error) {
 	return spec, nil
 }
 
-// deviceNodes spells out everything a runtime would otherwise look up on the host when the container starts.
+// deviceNodes spells out everything a runtime would otherwise read on the host when the container starts.
 func deviceNodes(nodes []Node) []*specs.DeviceNode {
 	out := make([]*specs.DeviceNode, 0, len(nodes))
 	for _, n := range nodes {

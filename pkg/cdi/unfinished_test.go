@@ -11,8 +11,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// TestOnlyOurFilesAreFound: other drivers and people keep theirs in the same directory.
-func TestOnlyOurFilesAreFound(t *testing.T) {
+// TestDir_OtherFiles_NotListed: other drivers and people keep theirs in the same directory.
+func TestDir_OtherFiles_NotListed(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir()
 	dir, err := OpenDir(disk.OS{}, path, Kind("gpu.prism.dev"))

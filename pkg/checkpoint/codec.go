@@ -15,8 +15,8 @@ const schema = 1
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// header is the first line of a record file; it tells whether the rest arrived whole. Its keys stay in every schema, as do the
-// claim and, in the results, gpuUUID and admin: an older version must see that a record is whole, and who holds which GPU.
+// header is the first line of a record file; it shows whether the rest arrived whole. Its keys stay in every schema, as do the
+// claim and, in the results, gpuUUID and admin: an older version must see that a record is whole, and which claim owns which GPU.
 type header struct {
 	Schema int    `json:"schema"`
 	CRC32C string `json:"crc32c"`

@@ -21,8 +21,8 @@ import (
 // process on the node. The other process is held off by open-file-description locks on byte ranges of one file, which the
 // kernel drops when their owner dies.
 //
-// The file's bytes carry a counter per GPU. A holder raises it, so that the next holder knows whether the records of that
-// GPU may have been changed by another process since it last looked.
+// The file's bytes carry a counter per GPU. A process that takes a lock raises it, so that the next one knows whether the records of that
+// GPU may have been changed by another process since it had the lock last.
 type Locks struct {
 	file *os.File
 
@@ -31,7 +31,7 @@ type Locks struct {
 	seen  map[int64]uint64
 }
 
-// queue is the in-process order of one slot's holders. The channel holds one token while nobody holds the slot.
+// queue is the in-process order of one slot. The channel has one token while the slot is free.
 type queue struct {
 	token   chan struct{}
 	waiting int
@@ -63,7 +63,7 @@ func OpenLocks(dir string) (*Locks, error) {
 // Close drops every lock.
 func (l *Locks) Close() error { return l.file.Close() }
 
-// Lead waits until no other process on this node holds the lead lock. The holder publishes and reconciles.
+// Lead waits until no other process on this node holds the lead lock. The process that has it publishes and reconciles.
 func (l *Locks) Lead(ctx context.Context) (release func(), err error) {
 	return l.hold(ctx, leadSlot)
 }
@@ -77,9 +77,9 @@ func (l *Locks) Claim(ctx context.Context, uid string) (release func(), err erro
 	return release, nil
 }
 
-// GPUs waits for the locks of all the GPUs given. Whoever waits for one of them holds none of the others meanwhile, unless he was
-// overtaken again and again: a GPU whose holder hangs delays nobody who does not need it. Foreign tells whether another process may have changed records of one of them
-// since this process last held its lock. Call release once.
+// GPUs waits for the locks of all the GPUs given. A call that waits for one of them has none of the others meanwhile, unless it
+// was overtaken again and again: a GPU whose lock is held for long delays no call that does not need it. Foreign reports whether another
+// process may have changed records of one of them since this process last held its lock. Call release once.
 func (l *Locks) GPUs(ctx context.Context, uuids []gpu.UUID) (release func(), foreign bool, err error) {
 	var slots []int64
 	for _, id := range uuids {
@@ -106,14 +106,14 @@ func (l *Locks) GPUs(ctx context.Context, uuids []gpu.UUID) (release func(), for
 	return release, foreign, nil
 }
 
-// politely is how often a holder lets go of everything to wait for the one slot that is busy. After that it waits with what it
-// has, in an order that is the same for everybody: two who want the same slots could get out of each other's way for ever.
-const politely = 20
+// backOffs is how often a call releases everything to wait for the one slot that is busy. After that it waits with what it
+// has, in an order that is the same for all calls: two calls for the same slots could give way to each other for ever.
+const backOffs = 20
 
 // all takes all the slots.
 func (l *Locks) all(ctx context.Context, slots []int64) (release func(), err error) {
 	first := slots[0]
-	for range politely {
+	for range backOffs {
 		release, busy, err := l.around(ctx, first, slots)
 		if err != nil {
 			return nil, err
@@ -135,7 +135,7 @@ func (l *Locks) all(ctx context.Context, slots []int64) (release func(), err err
 	return held.release, nil
 }
 
-// around waits for the first slot and then takes the others, if they are free: otherwise it lets go of all and tells which one
+// around waits for the first slot and then takes the others, if they are free: otherwise it releases all and returns which one
 // was busy.
 func (l *Locks) around(ctx context.Context, first int64, slots []int64) (release func(), busy int64, err error) {
 	r, err := l.hold(ctx, first)
@@ -166,7 +166,7 @@ func (r releases) release() {
 	}
 }
 
-// unsee forgets what was seen of slots whose change nobody was told of.
+// unsee forgets the counters of slots whose change was not reported.
 func (l *Locks) unsee(slots []int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -192,7 +192,7 @@ func (l *Locks) hold(ctx context.Context, slot int64) (func(), error) {
 		return nil, ctx.Err()
 	}
 	unlock, err := l.lockRange(ctx, slot)
-	if err == nil && ctx.Err() != nil { // both were ready: nobody waits for what would be done now
+	if err == nil && ctx.Err() != nil { // both were ready: the caller has given up
 		unlock()
 		err = ctx.Err()
 	}
@@ -247,7 +247,7 @@ func (l *Locks) enter(slot int64) *queue {
 	return q
 }
 
-// leave forgets a queue that nobody uses any more: claims come and go for ever.
+// leave removes a queue that is not used any more: claims come and go for ever.
 func (l *Locks) leave(slot int64, q *queue) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -298,7 +298,7 @@ func fcntl(f *os.File, cmd int, kind int16, slot int64) error {
 	}
 }
 
-// raise counts this holder and tells whether somebody else counted since this process last did.
+// raise counts this process and reports whether another one counted since this one did last.
 func (l *Locks) raise(slot int64) (foreign bool, err error) {
 	var b [slotBytes]byte
 	if _, err := l.file.ReadAt(b[:], slot*slotBytes); err != nil && !errors.Is(err, io.EOF) {

@@ -24,7 +24,7 @@ func openLocks(t *testing.T, dir string) *Locks {
 	return l
 }
 
-func TestClaimLockExcludesWithinAProcess(t *testing.T) {
+func TestLocks_SameClaim_ExclusiveInProcess(t *testing.T) {
 	t.Parallel()
 	l := openLocks(t, t.TempDir())
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -47,10 +47,10 @@ func TestClaimLockExcludesWithinAProcess(t *testing.T) {
 	}
 	wg.Wait()
 	assert.Equal(t, 50, total)
-	assert.Empty(t, l.slots, "queues nobody uses are forgotten")
+	assert.Empty(t, l.slots, "unused queues are removed")
 }
 
-func TestLocksExcludeAnotherProcess(t *testing.T) {
+func TestLocks_AnotherProcess_Excluded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	old, young := openLocks(t, dir), openLocks(t, dir)
@@ -79,7 +79,7 @@ func TestLocksExcludeAnotherProcess(t *testing.T) {
 	}
 }
 
-func TestGivingUpLeavesNoLockBehind(t *testing.T) {
+func TestLocks_GivenUp_Released(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	old, young := openLocks(t, dir), openLocks(t, dir)
@@ -102,7 +102,7 @@ func TestGivingUpLeavesNoLockBehind(t *testing.T) {
 	}
 }
 
-func TestGPULocksTellOfForeignHolders(t *testing.T) {
+func TestLocks_TakenByAnotherProcess_ForeignReported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	old, young := openLocks(t, dir), openLocks(t, dir)
@@ -122,8 +122,8 @@ func TestGPULocksTellOfForeignHolders(t *testing.T) {
 	assert.False(t, hold(old, "GPU-b", "GPU-a", "GPU-a"))
 }
 
-// TestAChangeIsToldAfterATryInVain: who gave up waiting for one GPU has not looked at the records of the others.
-func TestAChangeIsToldAfterATryInVain(t *testing.T) {
+// TestLocks_FailedTry_ForeignStillReported: who gave up waiting for one GPU has not looked at the records of the others.
+func TestLocks_FailedTry_ForeignStillReported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	old, young := openLocks(t, dir), openLocks(t, dir)
@@ -152,7 +152,7 @@ func TestAChangeIsToldAfterATryInVain(t *testing.T) {
 	}
 }
 
-func TestDifferentGPUsDoNotWaitForEachOther(t *testing.T) {
+func TestLocks_DifferentGPUs_Independent(t *testing.T) {
 	t.Parallel()
 	l := openLocks(t, t.TempDir())
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -165,7 +165,7 @@ func TestDifferentGPUsDoNotWaitForEachOther(t *testing.T) {
 	releaseA()
 }
 
-func TestOppositeOrdersDoNotDeadlock(t *testing.T) {
+func TestLocks_OppositeOrders_NoDeadlock(t *testing.T) {
 	t.Parallel()
 	l := openLocks(t, t.TempDir())
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -188,8 +188,8 @@ func TestOppositeOrdersDoNotDeadlock(t *testing.T) {
 	wg.Wait()
 }
 
-// TestWhoCameFirstIsServedFirst: within a process nobody is overtaken.
-func TestWhoCameFirstIsServedFirst(t *testing.T) {
+// TestLocks_Waiting_FirstComeFirstServed: within a process no call is overtaken.
+func TestLocks_Waiting_FirstComeFirstServed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -217,8 +217,8 @@ func TestWhoCameFirstIsServedFirst(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsForOneGPUHoldsNoOther: the holder of the second hangs; who wants only the first or the third is not delayed.
-func TestWhoWaitsForOneGPUHoldsNoOther(t *testing.T) {
+// TestLocks_WaitingForOneGPU_OthersFree: the holder of the second hangs; who wants only the first or the third is not delayed.
+func TestLocks_WaitingForOneGPU_OthersFree(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l, other := openLocks(t, dir), openLocks(t, dir)
@@ -252,8 +252,8 @@ func TestWhoWaitsForOneGPUHoldsNoOther(t *testing.T) {
 	}
 }
 
-// TestNobodyGetsALockForACallThatIsOver.
-func TestNobodyGetsALockForACallThatIsOver(t *testing.T) {
+// TestLocks_CallEnded_NotLocked.
+func TestLocks_CallEnded_NotLocked(t *testing.T) {
 	t.Parallel()
 	l := openLocks(t, t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())

@@ -10,23 +10,23 @@ import (
 // NewerError says that a record is whole and that only a newer version of the plugin may act on it. Such a record is not
 // answered from, not undone, not written over and not set aside: it waits for that version.
 type NewerError struct {
-	// Record is what this version can read of it: whose it is and which GPUs it holds. Nil when not even that can be read.
+	// Record is what this version can read of it: its claim and the GPUs that the claim owns. Nil when not even that can be read.
 	Record *Record
 	// form is what this version does not know.
 	form string
 }
 
-// Error says who wrote the record and what has to be done.
+// Error names the version that wrote the record, and what has to be done.
 func (e *NewerError) Error() string {
-	who := "a newer version of the plugin"
+	writer := "a newer version of the plugin"
 	if e.Record != nil && e.Record.Writer != "" {
-		who = "version " + e.Record.Writer + " of the plugin"
+		writer = "version " + e.Record.Writer + " of the plugin"
 	}
 	return fmt.Sprintf("%s prepared the claim, and this version does not know %s of its record: run that version, or a later one, "+
-		"on this node again", who, e.form)
+		"on this node again", writer, e.form)
 }
 
-// Newer tells whether only a newer version of the plugin may act on the record.
+// Newer reports whether only a newer version of the plugin may act on the record.
 func (r *Record) Newer() bool { return r.newForm() != "" }
 
 // newForm names what this version does not know of the record's form, empty when there is nothing.

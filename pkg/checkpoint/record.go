@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -16,13 +17,13 @@ const (
 	Intent State = "intent"
 	// Done: the claim is prepared and its answer is this record.
 	Done State = "done"
-	// Releasing: undoing has begun. A record that stays in this state is a debt.
+	// Releasing: undoing has begun. A record that stays in this state has a pending cleanup.
 	Releasing State = "releasing"
 )
 
 // Record is all that is known of one claim's work; undoing needs nothing else, neither the API server nor the claim.
 type Record struct {
-	// Claim is whose record this is.
+	// Claim is the claim that the record is of.
 	Claim Claim `json:"claim"`
 	// BootID is the boot during which the hardware effects were made; they are gone after another.
 	BootID string `json:"bootID"`
@@ -36,8 +37,8 @@ type Record struct {
 	Steps []Step `json:"steps,omitempty"`
 	// CDI names what the kubelet was, or will be, answered.
 	CDI CDI `json:"cdi"`
-	// Debt says since when and why undoing does not succeed; nil as long as it was not tried in vain.
-	Debt *Debt `json:"debt,omitempty"`
+	// PendingCleanup says since when and why undoing fails; nil as long as no attempt has failed.
+	PendingCleanup *PendingCleanup `json:"debt,omitempty"`
 
 	// newSchema is the schema it was read from where this version does not know that, else 0.
 	newSchema int
@@ -53,7 +54,7 @@ type Claim struct {
 	unknown unknownKeys
 }
 
-// Result is one allocation result: a device given to a request.
+// Result is one allocation result: the device that a request was allocated.
 type Result struct {
 	// Request is "<request>" or "<request>/<subrequest>".
 	Request string `json:"request"`
@@ -61,7 +62,7 @@ type Result struct {
 	Device  string `json:"device"`
 	// ShareID tells the allocations of one shareable device apart; empty for other devices.
 	ShareID string `json:"shareID,omitempty"`
-	// Admin: the result was given with admin access and owns nothing.
+	// Admin: the result has admin access and owns nothing.
 	Admin bool `json:"admin,omitempty"`
 	// Type is the kind of device.
 	Type gpu.DeviceType `json:"type"`
@@ -86,7 +87,7 @@ type MIG struct {
 	Name    string `json:"name"`
 	// Placement is the memory slices that it takes.
 	Placement gpu.Placement `json:"placement"`
-	// Static: an administrator made it, and nobody else removes it.
+	// Static: it was pre-created by an administrator, and the plugin never removes it.
 	Static bool `json:"static,omitempty"`
 	// Identity has no UUID as long as nothing is made.
 	Identity gpu.MIGIdentity `json:"identity"`
@@ -134,8 +135,8 @@ type CDI struct {
 	unknown unknownKeys
 }
 
-// Debt is an effect that could not be undone yet.
-type Debt struct {
+// PendingCleanup is an effect that could not be undone yet.
+type PendingCleanup struct {
 	// Since is the first failed attempt.
 	Since time.Time `json:"since"`
 	// Cause is why the last one failed.
@@ -168,4 +169,44 @@ func (r *Record) GPUs() []gpu.UUID {
 		}
 	}
 	return uuids
+}
+
+// LockedGPUs lists the GPUs that the record owns or changes, each once: work on the record needs their locks. A GPU that is only
+// monitored is not among them.
+func (r *Record) LockedGPUs() []gpu.UUID {
+	var uuids []gpu.UUID
+	for i := range r.Results {
+		if !r.Results[i].Admin {
+			uuids = append(uuids, r.Results[i].GPUUUID)
+		}
+	}
+	for i := range r.Steps {
+		uuids = append(uuids, r.Steps[i].Target)
+	}
+	slices.Sort(uuids)
+	return slices.Compact(uuids)
+}
+
+// ResultOf returns the index of the result that the step's effect is or is on, -1 without one.
+func (r *Record) ResultOf(s *Step) int {
+	return slices.IndexFunc(r.Results, func(result Result) bool { return result.Device == s.Device && result.GPUUUID == s.Target })
+}
+
+// ResultsOf returns the indexes of the results that the step has an effect on: that of its device, or, without one, all on its GPU.
+// Results with admin access are not among them.
+func (r *Record) ResultsOf(s *Step) (at []int) {
+	for i := range r.Results {
+		result := &r.Results[i]
+		if result.GPUUUID == s.Target && !result.Admin && (s.Device == "" || s.Device == result.Device) {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// MIGResultOf returns the index of the result whose MIG device the step makes, -1 without one.
+func (r *Record) MIGResultOf(s *Step) int {
+	return slices.IndexFunc(r.Results, func(result Result) bool {
+		return result.Device == s.Device && result.GPUUUID == s.Target && result.MIG != nil && !result.Admin
+	})
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-var ignoreUnknown = cmpopts.IgnoreUnexported(Record{}, Claim{}, Result{}, Step{}, MIG{}, Share{}, CDI{}, Debt{})
+var ignoreUnknown = cmpopts.IgnoreUnexported(Record{}, Claim{}, Result{}, Step{}, MIG{}, Share{}, CDI{}, PendingCleanup{})
 
 // whole is the record of a claim for one whole GPU.
 func whole(uid string) *Record {
@@ -38,7 +38,7 @@ func full() *Record {
 	r.State = Releasing
 	r.Results[0].ShareID, r.Results[0].Admin, r.Results[0].Consumed = "share-1", true, map[string]string{"memory": "2Gi"}
 	r.Steps = []Step{{Kind: "mig", Target: r.Results[0].GPUUUID, Args: json.RawMessage(`{"start":4}`), Made: json.RawMessage(`{"gi":3}`), Undo: "in use"}}
-	r.Debt = &Debt{Since: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), Cause: "in use"}
+	r.PendingCleanup = &PendingCleanup{Since: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), Cause: "in use"}
 	return r
 }
 
@@ -51,7 +51,7 @@ func share() *Record {
 }
 
 // Of a share too, an older plugin loses nothing of a newer one's.
-func TestRecordOfAShare(t *testing.T) {
+func TestRecord_Share_Encoded(t *testing.T) {
 	t.Parallel()
 	body := bytes.Replace(bodyOf(t, share()), []byte(`"replicas":4`), []byte(`"replicas":4,"later":{"a":1}`), 1)
 	got, err := Decode(sealed(schema, body))
@@ -60,7 +60,7 @@ func TestRecordOfAShare(t *testing.T) {
 	assert.Contains(t, string(bodyOf(t, got)), `"later":{"a":1}`)
 }
 
-func TestStore(t *testing.T) {
+func TestStore_PutLoadDelete_Durable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, err := Open(disk.OS{}, dir)
@@ -89,7 +89,7 @@ func TestStore(t *testing.T) {
 	assert.Empty(t, damaged)
 }
 
-func TestDamagedRecordFailsItsOwnClaimAlone(t *testing.T) {
+func TestStore_DamagedRecord_OnlyItsClaimFails(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, err := Open(disk.OS{}, dir)
@@ -108,7 +108,7 @@ func TestDamagedRecordFailsItsOwnClaimAlone(t *testing.T) {
 	assert.FileExists(t, filepath.Join(dir, "claims", "bad.json.damaged"), "and kept")
 }
 
-func TestRecordOfAnotherClaimIsDamaged(t *testing.T) {
+func TestStore_RecordOfAnotherClaim_Damaged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, err := Open(disk.OS{}, dir)
@@ -119,7 +119,7 @@ func TestRecordOfAnotherClaimIsDamaged(t *testing.T) {
 	require.ErrorIs(t, err, ErrDamaged)
 }
 
-func TestUIDsThatLeaveTheDirectoryAreRefused(t *testing.T) {
+func TestStore_UIDOutsideDirectory_Refused(t *testing.T) {
 	t.Parallel()
 	s, err := Open(disk.OS{}, t.TempDir())
 	require.NoError(t, err)
@@ -142,8 +142,8 @@ func (d refusing) Read(path string) ([]byte, error) {
 	return d.OS.Read(path)
 }
 
-// TestWhatTheDiskDoesNotGiveIsNotDamaged: it may be a good record, and stays where it is.
-func TestWhatTheDiskDoesNotGiveIsNotDamaged(t *testing.T) {
+// TestStore_UnreadableRecord_NotDamaged: it may be a good record, and stays where it is.
+func TestStore_UnreadableRecord_NotDamaged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	good, err := Open(disk.OS{}, dir)
@@ -163,8 +163,8 @@ func TestWhatTheDiskDoesNotGiveIsNotDamaged(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A slice's record says where it is and which one it is, and an older plugin that changes it loses nothing of a newer one's.
-func TestRecordOfASlice(t *testing.T) {
+// A MIG device's record says where it is and which one it is, and an older plugin that changes it loses nothing of a newer one's.
+func TestRecord_MIGDevice_Encoded(t *testing.T) {
 	t.Parallel()
 	want := whole("uid-1")
 	want.Results[0].Type = gpu.TypeMIG

@@ -88,8 +88,8 @@ func eachObject(value any, visit func(map[string]any)) {
 	}
 }
 
-// TestGoldenRecords holds the promise that what any version wrote is read for ever, and means the same.
-func TestGoldenRecords(t *testing.T) {
+// TestRecords_Golden_Decoded holds the promise that what any version wrote is read for ever, and means the same.
+func TestRecords_Golden_Decoded(t *testing.T) {
 	t.Parallel()
 	files := goldenBytes(t)
 	for name, written := range golden {
@@ -110,17 +110,17 @@ func TestGoldenRecords(t *testing.T) {
 		assert.Empty(t, cmp.Diff(want, got, ignoreUnknown), name)
 		delete(files, name)
 	}
-	assert.Empty(t, slices.Collect(maps.Keys(files)), "golden records that nobody reads")
+	assert.Empty(t, slices.Collect(maps.Keys(files)), "golden records that are not read")
 }
 
-// TestUnknownKeysSurviveARewrite at every level: an older plugin that changes a record loses nothing of a newer one's.
-func TestUnknownKeysSurviveARewrite(t *testing.T) {
+// TestRecord_UnknownKeys_Rewritten at every level: an older plugin that changes a record loses nothing of a newer one's.
+func TestRecord_UnknownKeys_Rewritten(t *testing.T) {
 	t.Parallel()
 	body, objects := withLater(t, bodyOf(t, full()))
 	require.Equal(t, 8, objects, "record, claim, result, step, args, made, CDI, debt")
 	got, err := Decode(sealed(schema, body))
 	require.NoError(t, err)
-	got.State, got.Writer, got.Debt.Cause, got.Steps[0].Undo, got.Results[0].Pool = Intent, "v0", "other", "other", "n1"
+	got.State, got.Writer, got.PendingCleanup.Cause, got.Steps[0].Undo, got.Results[0].Pool = Intent, "v0", "other", "other", "n1"
 
 	var value any
 	require.NoError(t, json.Unmarshal(bodyOf(t, got), &value))
@@ -134,8 +134,8 @@ func TestUnknownKeysSurviveARewrite(t *testing.T) {
 	}
 }
 
-// TestAKeyInAnotherCaseIsDamaged: it is no unknown key, because the library reads it into the field.
-func TestAKeyInAnotherCaseIsDamaged(t *testing.T) {
+// TestDecode_KeyInAnotherCase_Damaged: it is no unknown key, because the library reads it into the field.
+func TestDecode_KeyInAnotherCase_Damaged(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"State", "\u017ftate"} {
 		body := strings.Replace(string(bodyOf(t, full())), `"debt":`, `"`+key+`":"done","debt":`, 1)
@@ -178,8 +178,8 @@ func newerRecords(t *testing.T) map[string]struct {
 	}
 }
 
-// TestANewerRecordIsLeftAlone: it is neither answered from, nor written over, nor set aside.
-func TestANewerRecordIsLeftAlone(t *testing.T) {
+// TestStore_NewerRecord_LeftAlone: it is neither answered from, nor written over, nor set aside.
+func TestStore_NewerRecord_LeftAlone(t *testing.T) {
 	t.Parallel()
 	for name, newer := range newerRecords(t) {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestANewerRecordIsLeftAlone(t *testing.T) {
 			records, damaged, err := s.All()
 			assert.Empty(t, damaged)
 			if understood.Record == nil {
-				require.ErrorIs(t, err, ErrUnreadable, "nobody knows which GPUs it holds")
+				require.ErrorIs(t, err, ErrUnreadable, "its GPUs are not known")
 				require.ErrorContains(t, err, newer.says)
 			} else {
 				require.NoError(t, err)
@@ -221,9 +221,9 @@ func TestANewerRecordIsLeftAlone(t *testing.T) {
 	assert.False(t, full().Newer())
 }
 
-// TestDecodeRefusesEveryTruncationAndFlip: a golden record that lost its end, or one byte of which became another, is the same
+// TestDecode_TruncatedOrFlipped_Damaged: a golden record that lost its end, or one byte of which became another, is the same
 // record or damaged, and never one of a newer version. Every other byte is tried in the header, which the checksum does not cover.
-func TestDecodeRefusesEveryTruncationAndFlip(t *testing.T) {
+func TestDecode_TruncatedOrFlipped_Damaged(t *testing.T) {
 	t.Parallel()
 	for name, data := range goldenBytes(t) {
 		want, err := Decode(data)
@@ -256,8 +256,8 @@ func TestDecodeRefusesEveryTruncationAndFlip(t *testing.T) {
 	}
 }
 
-// TestOneBadRecordAmongMany: the others go on.
-func TestOneBadRecordAmongMany(t *testing.T) {
+// TestStore_OneDamagedRecord_OthersRead: the others go on.
+func TestStore_OneDamagedRecord_OthersRead(t *testing.T) {
 	t.Parallel()
 	for name, bad := range map[string][]byte{"empty": nil, "short": []byte(`{"schema":1,`), "noise": bytes.Repeat([]byte{0xff, '\n'}, 4096)} {
 		t.Run(name, func(t *testing.T) {
@@ -293,8 +293,8 @@ func TestOneBadRecordAmongMany(t *testing.T) {
 	}
 }
 
-// TestAnotherFormTellsWhoHoldsWhat: a newer schema may change everything but the keys that every schema keeps.
-func TestAnotherFormTellsWhoHoldsWhat(t *testing.T) {
+// TestDecode_NewerForm_OwnersKnown: a newer schema may change everything but the keys that every schema keeps.
+func TestDecode_NewerForm_OwnersKnown(t *testing.T) {
 	t.Parallel()
 	body := `{"claim":{"uid":"uid-1","namespace":"default","name":"a"},"state":["done"],"steps":{},"cdi":"x","debt":7,` +
 		`"results":[{"gpuUUID":"GPU-1","type":{}},{"gpuUUID":"GPU-2","admin":true}]}`
@@ -308,8 +308,8 @@ func TestAnotherFormTellsWhoHoldsWhat(t *testing.T) {
 	assert.True(t, newer.Record.Newer())
 }
 
-// TestWhatIsNoRecordIsNobodysTrouble.
-func TestWhatIsNoRecordIsNobodysTrouble(t *testing.T) {
+// TestStore_OtherFiles_Ignored.
+func TestStore_OtherFiles_Ignored(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	store, err := Open(disk.OS{}, dir)

@@ -23,7 +23,7 @@ type Store struct {
 
 const (
 	recordSuffix = ".json"
-	// damagedSuffix ends the name of a record that was set aside; it is never read again, only looked at by people.
+	// damagedSuffix ends the name of a record that was set aside; it is never read again, only inspected by people.
 	damagedSuffix = ".damaged"
 )
 
@@ -86,7 +86,7 @@ func (s *Store) Load(uid string) (*Record, error) {
 	return r, nil
 }
 
-// setAside renames a damaged record so that it is kept for people and in nobody's way.
+// setAside renames a damaged record so that it is kept for people and prevents nothing.
 func (s *Store) setAside(path string, cause error) error {
 	if err := s.disk.Rename(path, path+damagedSuffix); err != nil {
 		return fmt.Errorf("%s: %w; setting it aside: %w", path, cause, err)
@@ -111,7 +111,7 @@ func (s *Store) Delete(uid string) error {
 }
 
 // All returns every readable record in the order of the claims' UIDs, and one error per record that had to be set aside. Records
-// that only a newer version may act on are among them, to tell who holds what; Load refuses them. ErrUnreadable: there are
+// that only a newer version may act on are among them, because their claims own devices; Load refuses them. ErrUnreadable: there are
 // others, of which nothing is known.
 func (s *Store) All() (records []*Record, damaged []error, err error) {
 	names, err := s.disk.List(s.dir)
@@ -122,7 +122,7 @@ func (s *Store) All() (records []*Record, damaged []error, err error) {
 	for _, name := range names {
 		uid, isRecord := strings.CutSuffix(name, recordSuffix)
 		if _, err := s.path(uid); !isRecord || err != nil {
-			continue // whoever made that, no claim's record has such a name
+			continue // no claim's record has such a name
 		}
 		r, err := s.Load(uid)
 		newer, isNewer := errors.AsType[*NewerError](err)

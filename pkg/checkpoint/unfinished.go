@@ -7,7 +7,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// Unfinished lists the UIDs of the claims whose record somebody began to write: he is writing still, or died of it.
+// Unfinished lists the UIDs of the claims whose record began to be written: a process is still writing it, or was killed.
 func (s *Store) Unfinished() ([]string, error) { return s.named(recordSuffix + disk.TempSuffix) }
 
 // SetAside lists the UIDs of the claims that have a damaged record.
@@ -30,7 +30,7 @@ func (s *Store) named(suffix string) ([]string, error) {
 }
 
 // Discard removes what a crash left of writing the claim's record, and not the record; no error when there is nothing.
-// Nobody may be writing it: hold the claim's lock and those of the record's GPUs.
+// No process may be writing it: hold the claim's lock and those of the record's GPUs.
 func (s *Store) Discard(uid string) error {
 	path, err := s.path(uid)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-func TestUnfinishedRecordsAreFoundAndDiscarded(t *testing.T) {
+func TestStore_UnfinishedRecords_FoundAndDiscarded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, err := Open(disk.OS{}, dir)

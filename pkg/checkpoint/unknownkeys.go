@@ -12,14 +12,14 @@ type unknownKeys map[string]json.RawMessage
 
 // The alias types carry the fields without the methods, so that encoding/json does not call itself.
 type (
-	recordFields Record
-	claimFields  Claim
-	resultFields Result
-	stepFields   Step
-	migFields    MIG
-	shareFields  Share
-	cdiFields    CDI
-	debtFields   Debt
+	recordFields  Record
+	claimFields   Claim
+	resultFields  Result
+	stepFields    Step
+	migFields     MIG
+	shareFields   Share
+	cdiFields     CDI
+	pendingFields PendingCleanup
 )
 
 // UnmarshalJSON keeps the keys it does not know.
@@ -86,13 +86,13 @@ func (c *Claim) UnmarshalJSON(data []byte) (err error) {
 func (c Claim) MarshalJSON() ([]byte, error) { return encode((*claimFields)(&c), c.unknown) }
 
 // UnmarshalJSON keeps the keys it does not know.
-func (d *Debt) UnmarshalJSON(data []byte) (err error) {
-	d.unknown, err = decode(data, (*debtFields)(d))
+func (p *PendingCleanup) UnmarshalJSON(data []byte) (err error) {
+	p.unknown, err = decode(data, (*pendingFields)(p))
 	return err
 }
 
 // MarshalJSON writes the unknown keys back.
-func (d Debt) MarshalJSON() ([]byte, error) { return encode((*debtFields)(&d), d.unknown) }
+func (p PendingCleanup) MarshalJSON() ([]byte, error) { return encode((*pendingFields)(&p), p.unknown) }
 
 // decode fills the struct behind fields and returns the members it has no field for, nil when there are none.
 func decode(data []byte, fields any) (unknownKeys, error) {

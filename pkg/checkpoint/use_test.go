@@ -28,7 +28,7 @@ func TestUse_RecordsOfEarlierVersions_SameUses(t *testing.T) {
 	}
 }
 
-func TestUse_MIGDevices(t *testing.T) {
+func TestUse_MIGDevices_PlacementAndMedia(t *testing.T) {
 	t.Parallel()
 	r := Result{Type: gpu.TypeMIG, Device: "gpu-3f2a9c1b-mig-20-6", MIG: &MIG{Profile: 20, Name: "1g.10gb+me", Placement: gpu.Placement{Start: 6, Size: 1}}}
 	want := gpu.Use{Type: gpu.TypeMIG, Device: "gpu-3f2a9c1b-mig-20-6", Placement: gpu.Placement{Start: 6, Size: 1}, MediaExtensions: true}

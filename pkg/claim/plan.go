@@ -156,8 +156,8 @@ func (s Source) plan(plan *Plan, options []Options, layout gpu.Layout) error {
 	return nil
 }
 
-// Allotment is one allocation result of this driver as the scheduler wrote it, comparable.
-type Allotment struct {
+// AllocationKey is one allocation result of this driver as the scheduler wrote it, comparable.
+type AllocationKey struct {
 	// Request is "<request>" or "<request>/<subrequest>".
 	Request string
 	// Pool and Device name what was allocated.
@@ -168,23 +168,23 @@ type Allotment struct {
 	Admin bool
 }
 
-// Allotments lists the claim's allocation results of this driver in the claim's order. A claim that was deallocated and
-// allocated anew keeps its UID: its earlier answer holds only as long as these are the same.
-func (s Source) Allotments(rc *resourceapi.ResourceClaim) []Allotment {
+// AllocationKeys lists the claim's allocation results of this driver in the claim's order. A claim that was deallocated and
+// allocated again keeps its UID: its earlier answer holds only as long as these are the same.
+func (s Source) AllocationKeys(rc *resourceapi.ResourceClaim) []AllocationKey {
 	if rc.Status.Allocation == nil {
 		return nil
 	}
-	var allotments []Allotment
+	var keys []AllocationKey
 	for i := range rc.Status.Allocation.Devices.Results {
 		r := &rc.Status.Allocation.Devices.Results[i]
 		if r.Driver != s.Driver {
 			continue
 		}
-		a := Allotment{Request: r.Request, Pool: r.Pool, Device: r.Device, Admin: r.AdminAccess != nil && *r.AdminAccess}
+		a := AllocationKey{Request: r.Request, Pool: r.Pool, Device: r.Device, Admin: r.AdminAccess != nil && *r.AdminAccess}
 		if r.ShareID != nil {
 			a.ShareID = string(*r.ShareID)
 		}
-		allotments = append(allotments, a)
+		keys = append(keys, a)
 	}
-	return allotments
+	return keys
 }

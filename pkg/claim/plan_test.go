@@ -325,16 +325,16 @@ func TestResolve_SeveralResults_NodeReadOnce(t *testing.T) {
 	assert.Equal(t, 1, asked)
 }
 
-func TestAllotments(t *testing.T) {
+func TestAllocationKeys_OtherDriversResults_LeftOut(t *testing.T) {
 	t.Parallel()
 	s := source(node())
-	assert.Empty(t, s.Allotments(&resourceapi.ResourceClaim{}))
+	assert.Empty(t, s.AllocationKeys(&resourceapi.ResourceClaim{}))
 	rc := allocated(results(
 		result("net", "nic-0", withDriver("net.example.com")),
 		result("gpu/big", "gpu-gone", withPool("n1"), withAdmin),
 		result("share", "gpu-aaaaaaaa", func(r *resourceapi.DeviceRequestAllocationResult) { r.ShareID = new(types.UID("s")) })))
-	assert.Equal(t, []Allotment{
+	assert.Equal(t, []AllocationKey{
 		{Request: "gpu/big", Pool: "n1", Device: "gpu-gone", Admin: true},
 		{Request: "share", Pool: nodeName, Device: "gpu-aaaaaaaa", ShareID: "s"},
-	}, s.Allotments(rc))
+	}, s.AllocationKeys(rc))
 }

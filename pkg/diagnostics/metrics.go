@@ -9,6 +9,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
 // Metrics are what the process measures, in a registry of its own. Failures are measured like successes.
@@ -40,6 +41,8 @@ type Readings struct {
 	Changing func() int
 	// Intervals counts the GPUs whose time-slice interval is not the configured one.
 	Intervals func() int
+	// Steps are the metrics of the steps.
+	Steps []prepare.Metric
 }
 
 // durations reach from the fastest claim to the kubelet's deadline.
@@ -65,7 +68,7 @@ func NewMetrics(version string, read Readings) *Metrics {
 			Name: "prism_garbage_collection_errors_total", Help: "Failures to find or remove leaked resources.",
 		}),
 	}
-	for _, kind := range prepare.OrphanKinds {
+	for _, kind := range gc.Kinds {
 		m.collected.WithLabelValues(string(kind))
 	}
 	for _, v := range []*prometheus.HistogramVec{m.prepare, m.unprepare} {
@@ -74,13 +77,16 @@ func NewMetrics(version string, read Readings) *Metrics {
 	}
 	m.registry.MustRegister(m.prepare, m.unprepare, m.collected, m.failures, buildInfo(version), &readings{read},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, metric := range read.Steps {
+		m.registry.MustRegister(ofStep(metric))
+	}
 	return m
 }
 
 func (m *Metrics) Prepared(d time.Duration, err error)   { observe(m.prepare, d, err) }
 func (m *Metrics) Unprepared(d time.Duration, err error) { observe(m.unprepare, d, err) }
 
-func (m *Metrics) Collected(kind prepare.OrphanKind) {
+func (m *Metrics) Collected(kind gc.Kind) {
 	m.collected.WithLabelValues(string(kind)).Inc()
 }
 func (m *Metrics) CollectionFailed() { m.failures.Inc() }
@@ -150,4 +156,12 @@ func (r *readings) Collect(ch chan<- prometheus.Metric) {
 	} {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n))
 	}
+}
+
+// ofStep is a step's metric.
+func ofStep(m prepare.Metric) prometheus.Collector {
+	if m.Counter {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: m.Name, Help: m.Help}, m.Read)
+	}
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: m.Name, Help: m.Help}, m.Read)
 }

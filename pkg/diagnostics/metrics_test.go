@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
 // series lists what is measured, "name{label="value"} figure", but for histograms, Go and the process.
@@ -71,7 +71,7 @@ func TestMetrics_Calls_CountedByOutcome(t *testing.T) {
 		m.Prepared(time.Millisecond, err)
 	}
 	m.Unprepared(time.Millisecond, nil)
-	m.Collected(prepare.OrphanSpec)
+	m.Collected(gc.LeakedSpec)
 	m.CollectionFailed()
 	assert.Equal(t, map[string]uint64{
 		"prism_prepare_duration_seconds success": 2, "prism_prepare_duration_seconds error": 1,

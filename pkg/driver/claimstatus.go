@@ -14,16 +14,23 @@ type ClaimStatus struct {
 	Statuses *kube.Statuses
 	// Node says what the node has now.
 	Node func() *gpu.Node
+	// StepData returns what the steps of a record add to the data of each result, in the order of the results; nil: nothing.
+	StepData func(r *checkpoint.Record) []map[string]any
 }
 
 // Prepared says of every device which GPU it is.
 func (s ClaimStatus) Prepared(r *checkpoint.Record) {
 	node := s.Node()
+	extra := make([]map[string]any, len(r.Results))
+	if s.StepData != nil {
+		extra = s.StepData(r)
+	}
 	devices := make([]kube.Device, 0, len(r.Results))
 	for i := range r.Results {
 		result := &r.Results[i]
 		devices = append(devices, kube.Device{
 			Pool: result.Pool, Name: result.Device, ShareID: types.UID(result.ShareID), Identity: identity(node, result),
+			Extra: extra[i],
 		})
 	}
 	s.Statuses.Ready(kube.Claim{Namespace: r.Claim.Namespace, Name: r.Claim.Name, UID: types.UID(r.Claim.UID)}, devices)

@@ -86,6 +86,26 @@ func TestClaimStatus_Shares_CountReported(t *testing.T) {
 	}
 }
 
+func TestClaimStatus_StepData_MergedWithIdentity(t *testing.T) {
+	t.Parallel()
+	record := done("a")
+	for _, d := range reported(t, &gpu.Node{}, func(s ClaimStatus, _ *resourceapi.ResourceClaim) {
+		s.StepData = func(r *checkpoint.Record) []map[string]any {
+			data := make([]map[string]any, len(r.Results))
+			data[0] = map[string]any{"pipes": "/run/a", "type": "not the step's"}
+			return data
+		}
+		s.Prepared(record)
+	}) {
+		if d.Device == record.Results[0].Device {
+			assert.Contains(t, string(d.Data.Raw), `"pipes":"/run/a"`)
+			assert.Contains(t, string(d.Data.Raw), `"type":"`+string(record.Results[0].Type)+`"`, "the identity counts first")
+		} else {
+			assert.NotContains(t, string(d.Data.Raw), "pipes")
+		}
+	}
+}
+
 func TestClaimStatus_Refused_ReasonReported(t *testing.T) {
 	t.Parallel()
 	devices := reported(t, &gpu.Node{}, func(s ClaimStatus, rc *resourceapi.ResourceClaim) { s.Refused(rc, "the sentence") })

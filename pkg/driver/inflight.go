@@ -3,46 +3,61 @@ package driver
 import (
 	"context"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 )
 
-// inFlight counts the calls that are being answered.
-type inFlight struct {
+// Calls counts the kubelet's calls that are in flight. The zero value is ready to use.
+type Calls struct {
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // closed when n falls to zero; nil while nothing waits
+	last time.Time     // when n last fell to zero
+	idle chan struct{} // closed when n falls to zero; nil while nothing waits for that
+}
+
+// Quiet returns for how long no call has been in flight, 0 while one is.
+func (c *Calls) Quiet() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n > 0 {
+		return 0
+	}
+	return time.Since(c.last)
 }
 
 // count is an interceptor that sees every call.
-func (r *inFlight) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	r.add(1)
-	defer r.add(-1)
+func (c *Calls) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	c.add(1)
+	defer c.add(-1)
 	return handler(ctx, req)
 }
 
-func (r *inFlight) add(n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.n += n
-	if r.n == 0 && r.idle != nil {
-		close(r.idle)
-		r.idle = nil
+func (c *Calls) add(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n += n
+	if c.n == 0 {
+		c.last = time.Now()
+	}
+	if c.n == 0 && c.idle != nil {
+		close(c.idle)
+		c.idle = nil
 	}
 }
 
 // wait returns when no call runs any more, or when the context ends.
-func (r *inFlight) wait(ctx context.Context) {
-	r.mu.Lock()
-	if r.n == 0 {
-		r.mu.Unlock()
+func (c *Calls) wait(ctx context.Context) {
+	c.mu.Lock()
+	if c.n == 0 {
+		c.mu.Unlock()
 		return
 	}
-	if r.idle == nil {
-		r.idle = make(chan struct{})
+	if c.idle == nil {
+		c.idle = make(chan struct{})
 	}
-	idle := r.idle
-	r.mu.Unlock()
+	idle := c.idle
+	c.mu.Unlock()
 	select {
 	case <-idle:
 	case <-ctx.Done():

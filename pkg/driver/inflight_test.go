@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -12,7 +13,7 @@ func TestInFlight_CallRuns_WaitedFor(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	var r inFlight
+	var r Calls
 	r.wait(ctx) // nothing runs
 
 	started, finish, answered := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -39,4 +40,18 @@ func TestInFlight_CallRuns_WaitedFor(t *testing.T) {
 	<-answered
 	<-waited
 	require.NoError(t, ctx.Err())
+}
+
+func TestCalls_InFlight_NotQuiet(t *testing.T) {
+	t.Parallel()
+	var c Calls
+	assert.Positive(t, c.Quiet(), "no call was ever in flight")
+	_, err := c.count(t.Context(), nil, nil, func(context.Context, any) (any, error) {
+		assert.Zero(t, c.Quiet())
+		_, err := c.count(t.Context(), nil, nil, func(context.Context, any) (any, error) { return nil, nil })
+		assert.Zero(t, c.Quiet(), "one of two calls is still in flight")
+		return nil, err
+	})
+	require.NoError(t, err)
+	assert.Less(t, c.Quiet(), time.Since(time.Time{}), "it counts from the end of the last call")
 }

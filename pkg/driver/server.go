@@ -24,9 +24,10 @@ type Server struct {
 	Config *config.Plugin
 	// Client is the one that claims are read with; it must not be throttled by anything else.
 	Client kubernetes.Interface
+	// Calls counts what is being answered; nil: a counter of its own.
+	Calls *Calls
 
 	registered atomic.Bool
-	running    inFlight
 }
 
 // graceTime is what running calls get to be answered when the process exits. A call that is cut off fails its pod for more than
@@ -42,6 +43,9 @@ const sendTime = 100 * time.Millisecond
 func (s *Server) Run(ctx context.Context) error {
 	cfg := s.Config
 	s.Plugin.metadata = MetadataOf(cfg)
+	if s.Calls == nil {
+		s.Calls = &Calls{}
+	}
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(cfg.DriverName),
 		kubeletplugin.KubeClient(s.Client),
@@ -53,7 +57,7 @@ func (s *Server) Run(ctx context.Context) error {
 		kubeletplugin.Serialize(false),
 		kubeletplugin.HealthService(false),
 		kubeletplugin.GRPCInterceptor(s.watchRegistration),
-		kubeletplugin.GRPCInterceptor(s.running.count),
+		kubeletplugin.GRPCInterceptor(s.Calls.count),
 	}
 	if cfg.DeviceMetadata {
 		options = append(options, kubeletplugin.CDIDirectory(cfg.Paths.CDIRoot),
@@ -67,7 +71,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.registered.Store(false)
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), graceTime)
 	defer cancel()
-	s.running.wait(grace)
+	s.Calls.wait(grace)
 	select {
 	case <-time.After(sendTime):
 	case <-grace.Done():

@@ -59,7 +59,7 @@ func TestDevices_EveryPair_PendingCleanupsAndWithheldAgree(t *testing.T) {
 		for _, d := range devices {
 			excluded := Excludes(use, next(d))
 			assert.Equal(t, excluded, Excludes(next(d), use), "%s and %s", held.Name(), d.Name())
-			assert.Equal(t, excluded, Debt{GPU: g.UUID, Uses: offer.Withheld}.Blocks(d), "%s and %s", held.Name(), d.Name())
+			assert.Equal(t, excluded, PendingCleanup{GPU: g.UUID, Uses: offer.Withheld}.Blocks(d), "%s and %s", held.Name(), d.Name())
 			assert.Equal(t, excluded, !slices.Contains(kept, d), "%s and %s", held.Name(), d.Name())
 		}
 	}

@@ -39,7 +39,7 @@ func TestMonitor_NodesGPUs_BlockedByNothing(t *testing.T) {
 	assert.Equal(t, TypeMonitor, d.Type())
 	assert.Equal(t, &GPU{}, d.Parent())
 	assert.Equal(t, "n0/monitor", Monitor{}.Pool("n0"))
-	assert.False(t, Debt{GPU: "GPU-3f2a9c1b-0"}.Blocks(d), "monitoring is never blocked")
+	assert.False(t, PendingCleanup{GPU: "GPU-3f2a9c1b-0"}.Blocks(d), "monitoring is never blocked")
 }
 
 func TestUnsupportedError_Message_NamesFeatureAndRequirement(t *testing.T) {

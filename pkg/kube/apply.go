@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -179,11 +180,24 @@ func dataOf(d Device, was resourceapi.AllocatedDeviceStatus) ([]byte, error) {
 	if d.Identity == nil {
 		return raw(was), nil
 	}
-	data, err := json.Marshal(d.Identity)
+	data, err := d.merged()
 	if err != nil {
 		return nil, fmt.Errorf("encoding the identity of device %s: %w", d.Name, err)
 	}
 	return data, nil
+}
+
+// merged is the identity and what is extra in one JSON object.
+func (d Device) merged() ([]byte, error) {
+	data, err := json.Marshal(d.Identity)
+	if err != nil || len(d.Extra) == 0 {
+		return data, err
+	}
+	merged := maps.Clone(d.Extra)
+	if err := json.Unmarshal(data, &merged); err != nil {
+		return nil, err
+	}
+	return json.Marshal(merged)
 }
 
 func raw(e resourceapi.AllocatedDeviceStatus) []byte {

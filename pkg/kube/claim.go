@@ -21,6 +21,8 @@ type Device struct {
 	ShareID types.UID
 	// Identity tells which hardware it is. Nil, where that is not known, keeps what the claim says.
 	Identity *Identity
+	// Extra is what else the status says of the device in `data`. A key of Identity counts before one of Extra.
+	Extra map[string]any
 }
 
 // Identity is what a claim's status says about a device in `data`: enough to find the hardware, on the node and in the

@@ -26,6 +26,8 @@ const (
 	statusWorkers = 4
 	// statusTimeout ends an attempt that hangs.
 	statusTimeout = 15 * time.Second
+	// statusHold is how long a report waits at most for the kubelet's calls to pause.
+	statusHold = 2 * time.Second
 )
 
 // StatusesOptions configure NewStatuses.
@@ -37,6 +39,10 @@ type StatusesOptions struct {
 	// Delay is how long a report waits before it is written: then the claims that are being prepared at the moment have the API
 	// server to themselves, and a report that another one follows at once is not written at all.
 	Delay time.Duration
+	// Quiet returns for how long no call of the kubelet has been in flight, 0 while one is. A report waits until that is Delay, for
+	// 2 s at most: what is written for earlier claims competes with a claim that is being prepared for the API server and the
+	// CPUs. Nil: reports wait for Delay alone.
+	Quiet func() time.Duration
 	// Now replaces time.Now where it is not nil.
 	Now func() time.Time
 	// OnError is told of a claim's first failed attempt and when its status is given up. It must not block. May be nil.
@@ -70,9 +76,10 @@ type Statuses struct {
 
 type statusCounts struct{ written, unchanged, gone, errors, givenUp atomic.Int64 }
 
-// report is what a claim's status shall say.
+// report is what a claim's status shall say, and since when.
 type report struct {
 	claim   Claim
+	since   time.Time
 	devices []Device
 	ready   bool
 	message string
@@ -111,6 +118,9 @@ func (s *Statuses) add(r *report) {
 		return
 	}
 	r.devices = slices.Clone(r.devices)
+	if s.opts.Quiet != nil {
+		r.since = s.opts.Now()
+	}
 	s.pending[r.claim.UID] = r
 	s.queue.Forget(r.claim.UID)
 	s.queue.AddAfter(r.claim.UID, s.opts.Delay)
@@ -176,6 +186,10 @@ func (s *Statuses) next(ctx context.Context) bool {
 	if r == nil {
 		return true
 	}
+	if wait := s.untilQuiet(r); wait > 0 {
+		s.queue.AddAfter(uid, wait)
+		return true
+	}
 	attempt, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	result, err := s.write(attempt, r)
@@ -187,6 +201,14 @@ func (s *Statuses) next(ctx context.Context) bool {
 		s.fail(uid, r, err)
 	}
 	return true
+}
+
+// untilQuiet returns how long a report has to wait before the kubelet's calls have paused for long enough; 0: it is written now.
+func (s *Statuses) untilQuiet(r *report) time.Duration {
+	if s.opts.Quiet == nil || s.opts.Now().Sub(r.since) >= statusHold {
+		return 0
+	}
+	return s.opts.Delay - s.opts.Quiet()
 }
 
 // finish forgets a report, unless a newer one took its place.

@@ -55,7 +55,7 @@ func TestPublisher_PendingCleanup_DevicesTainted(t *testing.T) {
 	<-s.published
 	stop := fakes.Run(t, p.Run)
 	defer stop()
-	p.SetTaints(Cleanup, publish.CleanupTaints([]gpu.Debt{{GPU: d.Snapshot().Node.GPUs[1].UUID}}))
+	p.SetTaints(Cleanup, publish.CleanupTaints([]gpu.PendingCleanup{{GPU: d.Snapshot().Node.GPUs[1].UUID}}))
 	assert.Equal(t, []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb gpu.prism.dev/not-released"}, <-s.published)
 	p.SetTaints(Cleanup, nil)
 	assert.Equal(t, []string{"gpu-aaaaaaaa", "gpu-bbbbbbbb"}, <-s.published)

@@ -32,7 +32,7 @@ func TestMeet_InspectionFails_Refused(t *testing.T) {
 	broken := errors.New("input/output error")
 	w.inspect, w.inspections = func(context.Context) error { return broken }, 0
 	for range 3 {
-		err := w.mode().Meet(t.Context(), w.needs(claim.NeedMIG))
+		err := w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG))
 		require.ErrorIs(t, err, broken)
 		requireUninspected(t, w, err, "on", "input/output error")
 	}
@@ -40,12 +40,12 @@ func TestMeet_InspectionFails_Refused(t *testing.T) {
 	assert.Equal(t, 3, w.inspections)
 
 	// A claim that needs the mode that was before must not change it back: that would look as if it had never changed.
-	requireUninspected(t, w, w.mode().Meet(t.Context(), w.needs(claim.NeedWhole)), "on", "input/output error")
+	requireUninspected(t, w, w.mode().Ensure(t.Context(), w.needs(claim.NeedWhole)), "on", "input/output error")
 	assert.Equal(t, []string{"set mode true"}, w.changes)
 
 	w.inspect = nil
-	require.NoError(t, w.mode().Meet(t.Context(), w.needs(claim.NeedMIG)))
-	require.NoError(t, w.mode().Meet(t.Context(), w.needs(claim.NeedMIG)))
+	require.NoError(t, w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG)))
+	require.NoError(t, w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG)))
 	assert.Equal(t, 5, w.inspections, "none where it is known")
 }
 
@@ -60,7 +60,7 @@ func TestMeet_ModeChangedByOthers_Inspected(t *testing.T) {
 		}
 		require.NoError(t, w.MIGDriver.SetMIGMode(t.Context(), w.id, on))
 		w.inspections = 0
-		require.NoError(t, w.mode().Meet(t.Context(), w.needs(kind)))
+		require.NoError(t, w.mode().Ensure(t.Context(), w.needs(kind)))
 		assert.Equal(t, 1, w.inspections)
 		assert.Equal(t, on, w.shown.Enabled)
 		assert.Empty(t, w.changes)
@@ -74,10 +74,10 @@ func TestMeet_InspectionShowsNothingNew_Refused(t *testing.T) {
 	mode := w.mode()
 	mode.Changed = func(context.Context) error { return nil }
 	const cause = "the GPU does not answer, or its mode has changed again: not found"
-	requireUninspected(t, w, mode.Meet(t.Context(), w.needs(claim.NeedMIG)), "on", cause)
-	require.NoError(t, w.mode().Meet(t.Context(), w.needs(claim.NeedMIG)))
+	requireUninspected(t, w, mode.Ensure(t.Context(), w.needs(claim.NeedMIG)), "on", cause)
+	require.NoError(t, w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG)))
 	w.unseen = true
-	requireUninspected(t, w, w.mode().Meet(t.Context(), w.needs(claim.NeedMIG)), "on", cause)
+	requireUninspected(t, w, w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG)), "on", cause)
 }
 
 // TestMeet_CallerGone_InspectionGoesOn: it has a context of its own, with a deadline.
@@ -92,7 +92,7 @@ func TestMeet_CallerGone_InspectionGoesOn(t *testing.T) {
 		assert.LessOrEqual(t, time.Until(deadline), changedTime)
 		return inspecting.Err()
 	}
-	require.NoError(t, w.mode().Meet(ctx, w.needs(claim.NeedMIG)))
+	require.NoError(t, w.mode().Ensure(ctx, w.needs(claim.NeedMIG)))
 	require.ErrorIs(t, ctx.Err(), context.Canceled)
 	assert.True(t, w.shown.Enabled)
 }
@@ -104,7 +104,7 @@ func TestMeet_ChangeFails_Inspected(t *testing.T) {
 		w := newWorld(t, "h100-80")
 		w.inspections = 0
 		w.fail("nvmlDeviceSetMigMode", ret)
-		err := w.mode().Meet(t.Context(), w.needs(claim.NeedMIG))
+		err := w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG))
 		require.ErrorContains(t, err, "turning on the MIG mode")
 		assert.Equal(t, inspections, w.inspections, "%v", ret)
 		_, refusal := errors.AsType[*claim.Refusal](err)
@@ -112,5 +112,5 @@ func TestMeet_ChangeFails_Inspected(t *testing.T) {
 	}
 	w := newWorld(t, "h100-80")
 	w.absent = true
-	require.ErrorIs(t, w.mode().Meet(t.Context(), w.needs(claim.NeedMIG)), gpu.ErrDriverNotLoaded)
+	require.ErrorIs(t, w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG)), gpu.ErrDriverNotLoaded)
 }

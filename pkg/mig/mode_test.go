@@ -28,7 +28,7 @@ func TestMode_OtherNeeded_Changed(t *testing.T) {
 		{claim.NeedWhole, false, nil},
 	} {
 		w.changes, w.inspections = nil, 0
-		require.NoError(t, w.mode().Meet(t.Context(), w.needs(c.kind)))
+		require.NoError(t, w.mode().Ensure(t.Context(), w.needs(c.kind)))
 		assert.Equal(t, c.changes, w.changes)
 		assert.Equal(t, len(c.changes), w.inspections, "once, after the change")
 		mode, err := w.MIGMode(t.Context(), w.id)
@@ -49,7 +49,7 @@ func TestMode_ResetNeeded_Refused(t *testing.T) {
 		before, err := w.MIGMode(t.Context(), w.id)
 		require.NoError(t, err)
 		require.True(t, before.NeedsReset)
-		err = w.mode().Meet(t.Context(), w.needs(kind))
+		err = w.mode().Ensure(t.Context(), w.needs(kind))
 		var unsupported *gpu.UnsupportedError
 		require.ErrorAs(t, err, &unsupported)
 		id := string(w.id)
@@ -67,7 +67,7 @@ func TestMode_GPUInUse_Kept(t *testing.T) {
 	w := newWorld(t, "h100-80")
 	release, err := w.node.Hold(string(w.id))
 	require.NoError(t, err)
-	err = w.mode().Meet(t.Context(), w.needs(claim.NeedMIG))
+	err = w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG))
 	require.ErrorIs(t, err, gpu.ErrInUse)
 	require.ErrorContains(t, err, "turning on the MIG mode: something on the node uses GPU "+string(w.id)+": ")
 	require.ErrorContains(t, err, "; stop the process (nvidia-smi and fuser -v /dev/nvidia* show it), or remove the GPU instance (nvidia-smi mig -lgi shows it)")
@@ -75,10 +75,10 @@ func TestMode_GPUInUse_Kept(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, gpu.MIGMode{}, mode, "nothing is pending")
 	release()
-	require.NoError(t, w.mode().Meet(t.Context(), w.needs(claim.NeedMIG)))
+	require.NoError(t, w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG)))
 
 	theirs := w.administrator(oneSlice, last, true)
-	require.ErrorIs(t, w.mode().Meet(t.Context(), w.needs(claim.NeedWhole)), gpu.ErrInUse)
+	require.ErrorIs(t, w.mode().Ensure(t.Context(), w.needs(claim.NeedWhole)), gpu.ErrInUse)
 	assert.Equal(t, []gpu.Instance{theirs}, w.there(), "an instance is never removed for it")
 	mode, err = w.MIGMode(t.Context(), w.id)
 	require.NoError(t, err)
@@ -92,12 +92,12 @@ func TestMode_UnknownInstances_Kept(t *testing.T) {
 		w := partitioned(t)
 		theirs := w.administrator(threeSlices, high, compute)
 		w.careless = true
-		err := w.mode().Meet(t.Context(), w.needs(claim.NeedWhole))
+		err := w.mode().Ensure(t.Context(), w.needs(claim.NeedWhole))
 		require.ErrorIs(t, err, gpu.ErrInUse)
 		require.ErrorContains(t, err, "something on the node uses GPU "+string(w.id)+": GPU instance 2 at memory slices 4-7 would go: in use; ")
 		w.untouched(theirs)
 		w.fail("nvmlDeviceGetGpuInstances", model.Unknown)
-		err = w.mode().Meet(t.Context(), w.needs(claim.NeedWhole))
+		err = w.mode().Ensure(t.Context(), w.needs(claim.NeedWhole))
 		require.ErrorContains(t, err, "turning off the MIG mode of GPU "+string(w.id)+": looking at its instances: ")
 		w.node.Faults.Clear()
 		w.untouched(theirs)
@@ -108,11 +108,11 @@ func TestMode_Unreadable_Error(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100-80")
 	w.fail("nvmlDeviceGetMigMode", model.Unknown)
-	err := w.mode().Meet(t.Context(), w.needs(claim.NeedMIG))
+	err := w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG))
 	require.ErrorContains(t, err, "reading the MIG mode of GPU "+string(w.id)+": ")
 	assert.Empty(t, w.changes)
 	w.node.Faults.Clear()
 	w.fail("nvmlDeviceSetMigMode", model.Unknown)
-	err = w.mode().Meet(t.Context(), w.needs(claim.NeedMIG))
+	err = w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG))
 	require.ErrorContains(t, err, "turning on the MIG mode of GPU "+string(w.id)+": ")
 }

@@ -16,11 +16,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
-// DeviceNodes finds the device nodes of GPUs and of MIG devices on the host.
+// DeviceNodes finds the device nodes of GPUs and of MIG devices on the host, and other files.
 type DeviceNodes interface {
 	CharDevice(path string) (hostfs.CharDevice, error)
 	MIGNodes(gpuMinor, gi, ci int) ([]hostfs.CharDevice, error)
 	MIGMonitorNode() (hostfs.CharDevice, error)
+	Locate(root, path string) (hostPath string, found bool)
 }
 
 // Host is what a plugin finds on its host: the driver, GPUs, device nodes, programs and sockets. *hostfs.FS is the real one.
@@ -31,9 +32,8 @@ type Host interface {
 	BootID() (string, error)
 	DriverLoad() string
 	MayHaveGPU() (bool, error)
-	// CharDevices and Locate find what containers get besides GPUs.
+	// CharDevices finds what containers get besides GPUs.
 	CharDevices(dir, pattern string) ([]hostfs.CharDevice, error)
-	Locate(root, path string) (hostPath string, found bool)
 	// Program, NoExec and CheckPrograms are about the hook program.
 	Program(paths ...string) (string, bool)
 	NoExec(path string) (bool, error)

@@ -43,12 +43,14 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		return nil, err
 	}
 	layout := newLayout(ctx, cfg, machine, source, api)
-	statuses := newStatuses(ctx, cfg, api)
+	calls := &driver.Calls{}
+	statuses := newStatuses(ctx, cfg, api, calls)
 	reports := driver.ClaimStatus{Statuses: statuses, Node: func() *gpu.Node { return machine.Inventory.Current().Node }}
 	tx, found, err := transact(ctx, machine, layout, reports, damaged)
 	if err != nil {
 		return nil, errors.Join(err, machine.Close())
 	}
+	reports.StepData = tx.Steps().StatusData // claims are prepared from here on
 	if err := firstLook(ctx, cfg, machine, tx); err != nil {
 		return nil, errors.Join(err, machine.Close())
 	}
@@ -58,7 +60,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	metrics := newMetrics(a.Version, cfg, machine, layout, tx, keeper, damaged)
 	return &Plugin{
 		machine: machine, layout: layout, statuses: statuses,
-		serving: newServing(cfg, machine, layout, api, driverPorts{tx, reports, metrics}),
+		serving: newServing(cfg, machine, layout, api, driverPorts{tx, reports, metrics, calls}),
 		leader: &leader{
 			locks: machine.State.Locks, layout: layout, keeper: keeper, reconciler: newReconciler(cfg, api, tx, metrics),
 		},
@@ -72,7 +74,7 @@ func transact(ctx context.Context, m *Machine, l *nodeLayout, reports driver.Rep
 	settings := m.Settings()
 	settings.Retrying = func(rc *resourceapi.ResourceClaim, cause error) { retrying(ctx, reports, rc, cause) }
 	l.Bind(&settings)
-	settings.Found = func(records []*checkpoint.Record) { found = append([]*checkpoint.Record{}, records...) }
+	settings.Loaded = func(records []*checkpoint.Record) { found = append([]*checkpoint.Record{}, records...) }
 	tx, unread, err := prepare.New(m.Ports(l, l.events), settings)
 	for _, err := range unread {
 		damaged.setAside(err)
@@ -99,9 +101,9 @@ func firstLook(ctx context.Context, cfg *config.Plugin, m *Machine, tx *prepare.
 	return nil
 }
 
-func newStatuses(ctx context.Context, cfg *config.Plugin, api API) *kube.Statuses {
+func newStatuses(ctx context.Context, cfg *config.Plugin, api API, calls *driver.Calls) *kube.Statuses {
 	return kube.NewStatuses(kube.StatusesOptions{
-		Client: api.Background, DriverName: cfg.DriverName, Delay: statusDelay,
+		Client: api.Background, DriverName: cfg.DriverName, Delay: statusDelay, Quiet: calls.Quiet,
 		OnError: func(c kube.Claim, err error) {
 			klog.FromContext(ctx).Error(err, "Claim status is not written yet", "claim", c)
 		},

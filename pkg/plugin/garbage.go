@@ -14,12 +14,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/prepare/gc"
 	"github.com/prism-gpu/prism/pkg/reconcile"
 )
 
 // collected is what the reconciler removes things from: the transaction, and the files that the kubelet-plugin library writes beside it.
 type collected struct {
 	*prepare.Transaction
+	*gc.Collector
 	Config *config.Plugin
 }
 
@@ -31,7 +33,7 @@ func (c collected) Unprepare(ctx context.Context, claim checkpoint.Claim) error 
 		return err
 	}
 	metadata, uid := driver.MetadataOf(c.Config), types.UID(claim.UID)
-	records, err := c.Kept()
+	records, err := c.Records()
 	named := slices.ContainsFunc(records, func(r *checkpoint.Record) bool {
 		return r.Claim.Namespace == claim.Namespace && r.Claim.Name == claim.Name
 	})
@@ -53,21 +55,21 @@ func (l claimLookup) Exists(ctx context.Context, claim checkpoint.Claim) (bool, 
 type collection struct {
 	Events  events.Recorder
 	Metrics interface {
-		Collected(kind prepare.OrphanKind)
+		Collected(kind gc.Kind)
 		CollectionFailed()
 	}
 }
 
 // Removed reports each thing that was removed in the log, and all of one kind in one Event: Events with the same reason and action that
 // follow each other keep the first one's text.
-func (r collection) Removed(ctx context.Context, orphans []prepare.Orphan) {
-	byKind := map[prepare.OrphanKind][]string{}
+func (r collection) Removed(ctx context.Context, orphans []gc.Leak) {
+	byKind := map[gc.Kind][]string{}
 	for _, o := range orphans {
 		klog.FromContext(ctx).Info("Removed leaked resources", "kind", o.Kind, "orphan", o.String())
 		r.Metrics.Collected(o.Kind)
 		byKind[o.Kind] = append(byKind[o.Kind], o.String())
 	}
-	for _, kind := range prepare.OrphanKinds {
+	for _, kind := range gc.Kinds {
 		if names := byKind[kind]; len(names) > 0 {
 			action := "Remove" + strings.ToUpper(string(kind[:1])) + string(kind[1:])
 			r.Events.Normal(events.GarbageCollected, action, "Removed leaked resources: "+strings.Join(names, ", "))

@@ -22,6 +22,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/prepare/gc"
 	"github.com/prism-gpu/prism/pkg/reconcile"
 	"github.com/prism-gpu/prism/test/fakes"
 )
@@ -31,12 +32,12 @@ func TestCollection_Removed_OneEventPerKind(t *testing.T) {
 	written := make(fakes.Events, 16)
 	m := collectionCounts{}
 	report := collection{Events: written, Metrics: m}
-	report.Removed(t.Context(), []prepare.Orphan{
-		{Kind: prepare.OrphanEffect, GPU: "GPU-1", What: "mig"},
-		{Kind: prepare.OrphanSpec, Claim: checkpoint.Claim{UID: "a"}},
-		{Kind: prepare.OrphanSpec, Claim: checkpoint.Claim{UID: "b"}},
-		{Kind: prepare.OrphanClaim, Claim: checkpoint.Claim{UID: "c", Namespace: "ns", Name: "claim"}},
-		{Kind: prepare.OrphanFile, Claim: checkpoint.Claim{UID: "d"}, What: "record"},
+	report.Removed(t.Context(), []gc.Leak{
+		{Kind: gc.LeakedEffect, GPU: "GPU-1", What: "mig"},
+		{Kind: gc.LeakedSpec, Claim: checkpoint.Claim{UID: "a"}},
+		{Kind: gc.LeakedSpec, Claim: checkpoint.Claim{UID: "b"}},
+		{Kind: gc.LeakedClaim, Claim: checkpoint.Claim{UID: "c", Namespace: "ns", Name: "claim"}},
+		{Kind: gc.LeakedFile, Claim: checkpoint.Claim{UID: "d"}, What: "record"},
 	})
 	report.Failed(t.Context(), errors.New("reported before"), false)
 	report.Failed(t.Context(), errors.New("it is stuck"), true)
@@ -52,15 +53,15 @@ func TestCollection_Removed_OneEventPerKind(t *testing.T) {
 		"Normal GarbageCollected RemoveFile: Removed leaked resources: unfinished record of claim d",
 		"Warning GarbageCollectionFailed Reconcile: it is stuck",
 	}, all)
-	assert.Equal(t, map[prepare.OrphanKind]int{
-		prepare.OrphanClaim: 1, prepare.OrphanSpec: 2, prepare.OrphanEffect: 1, prepare.OrphanFile: 1, "failed": 2,
-	}, map[prepare.OrphanKind]int(m))
+	assert.Equal(t, map[gc.Kind]int{
+		gc.LeakedClaim: 1, gc.LeakedSpec: 2, gc.LeakedEffect: 1, gc.LeakedFile: 1, "failed": 2,
+	}, map[gc.Kind]int(m))
 }
 
 // collectionCounts counts what was removed by kind, and failures.
-type collectionCounts map[prepare.OrphanKind]int
+type collectionCounts map[gc.Kind]int
 
-func (c collectionCounts) Collected(kind prepare.OrphanKind) { c[kind]++ }
+func (c collectionCounts) Collected(kind gc.Kind) { c[kind]++ }
 
 func (c collectionCounts) CollectionFailed() { c["failed"]++ }
 
@@ -84,11 +85,11 @@ func kept(t *testing.T, claims ...checkpoint.Claim) (collected, func() []string)
 		require.NoError(t, os.WriteFile(filepath.Join(cfg.Paths.CDIRoot, "gpu.prism.dev_metadata_"+c.UID+"_gpu.json"), nil, 0o600))
 	}
 	tx, _, err := prepare.New(prepare.Ports{Records: records, Locks: locks, Specs: struct {
-		*cdi.Author
+		*cdi.SpecBuilder
 		*cdi.Dir
-	}{nil, specs}}, prepare.Settings{BootID: "a later boot", Patience: time.Second, Now: time.Now})
+	}{nil, specs}}, prepare.Settings{BootID: "a later boot", RetryBudget: time.Second, Now: time.Now})
 	require.NoError(t, err)
-	return collected{Transaction: tx, Config: cfg}, func() []string {
+	return collected{Transaction: tx, Collector: tx.Collector(), Config: cfg}, func() []string {
 		var left []string
 		for _, pattern := range []string{
 			filepath.Join(cfg.PluginDir(), "claims/*"), filepath.Join(metadata, "*"), filepath.Join(cfg.Paths.CDIRoot, "*"),

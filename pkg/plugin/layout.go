@@ -78,7 +78,9 @@ func (l *Layout) conflict(with publish.Conflict, taints bool) {
 
 // Bind has a transaction report what keeps GPUs from new claims, and refuse claims while the GPUs are withheld.
 func (l *Layout) Bind(settings *prepare.Settings) {
-	settings.Owing = func(pending []gpu.Debt) { l.Publisher.SetTaints(layout.Cleanup, publish.CleanupTaints(pending)) }
+	settings.PendingCleanups = func(pending []gpu.PendingCleanup) {
+		l.Publisher.SetTaints(layout.Cleanup, publish.CleanupTaints(pending))
+	}
 	settings.Withheld = l.Conflicts.Withheld
 }
 

@@ -20,7 +20,7 @@ import (
 // newReconciler builds what looks for things that nobody owns. It reads claims with the client that no claim waits for.
 func newReconciler(cfg *config.Plugin, api API, tx *prepare.Transaction, metrics *diagnostics.Metrics) *reconcile.Reconciler {
 	return reconcile.New(reconcile.Ports{
-		Node:   collected{Transaction: tx, Config: cfg},
+		Node:   collected{Transaction: tx, Collector: tx.Collector(), Config: cfg},
 		Claims: claimLookup{Claims: kube.Claims{Client: api.Background}},
 		Pods:   podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)},
 		Report: collection{Events: api.Events, Metrics: metrics},

@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// patience is how long one call retries; the kubelet gives it 45 s.
-	patience = 40 * time.Second
-	// debtAfter is how long a pod is kept for effects that cannot be undone.
-	debtAfter = 2 * time.Minute
+	// retryBudget is how long one call retries; the kubelet gives it 45 s.
+	retryBudget = 40 * time.Second
+	// deferCleanupAfter is how long a pod is kept for effects that cannot be undone.
+	deferCleanupAfter = 2 * time.Minute
 )
 
 // Machine is the part of a plugin that works on the node alone: its files, its driver and its GPUs. It asks no API server.
@@ -120,22 +120,22 @@ func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare
 			Offered: advertised.Now, Standby: advertised.Standby,
 		},
 		Specs: struct {
-			*cdi.Author
+			*cdi.SpecBuilder
 			*cdi.Dir
 		}{SpecBuilder(host, m.Inventory, extra), m.State.Specs},
 		Steps: map[string]prepare.Step{
 			claim.StepMIG:      mig.Step{Driver: open, Load: host.DriverLoad},
 			claim.StepInterval: timeslice.Step{Tool: m.Tool, Notes: m.State.Intervals},
 		},
-		Needs:  map[string]prepare.Need{claim.NeedMIG: mode, claim.NeedWhole: mode},
-		Static: mig.Static{Driver: open},
+		Preconditions: map[string]prepare.Precondition{claim.NeedMIG: mode, claim.NeedWhole: mode},
+		Static:        mig.Static{Driver: open},
 	}
 }
 
 // Settings returns the facts and limits of a transaction on this machine.
 func (m *Machine) Settings() prepare.Settings {
 	return prepare.Settings{
-		CDIKind: cdi.Kind(m.cfg.DriverName), BootID: m.State.BootID, Writer: m.adapters.Version, Patience: patience, DebtAfter: debtAfter,
+		CDIKind: cdi.Kind(m.cfg.DriverName), BootID: m.State.BootID, Writer: m.adapters.Version, RetryBudget: retryBudget, DeferCleanupAfter: deferCleanupAfter,
 		Now: m.adapters.Now, Damaged: m.damaged,
 	}
 }

@@ -58,10 +58,10 @@ func TestPorts_MIGModeChanges_InventoryIsRead(t *testing.T) {
 	t.Parallel()
 	m, node := simulated(t, disk.OS{})
 	inv := m.Inventory
-	needs := m.Ports(undecided{}, nil).Needs
+	needs := m.Ports(undecided{}, nil).Preconditions
 	id := gpu.UUID(node.Identities()[1].UUID)
 	for kind, on := range map[string]bool{claim.NeedMIG: true, claim.NeedWhole: false} {
-		require.NoError(t, needs[kind].Meet(t.Context(), claim.Need{Kind: kind, Target: id}))
+		require.NoError(t, needs[kind].Ensure(t.Context(), claim.Need{Kind: kind, Target: id}))
 		shown, known := inv.MIGMode(id)
 		assert.True(t, known)
 		assert.Equal(t, on, shown.Enabled)

@@ -23,6 +23,7 @@ type driverPorts struct {
 	tx      *prepare.Transaction
 	reports driver.Reports
 	metrics *diagnostics.Metrics
+	calls   *driver.Calls
 }
 
 func newServing(cfg *config.Plugin, m *Machine, l *nodeLayout, api API, ports driverPorts) *serving {
@@ -33,6 +34,7 @@ func newServing(cfg *config.Plugin, m *Machine, l *nodeLayout, api API, ports dr
 	}
 	s.server = &driver.Server{
 		Plugin: driver.New(ports.tx, ports.reports, ports.metrics, describe, s.fail), Config: cfg, Client: api.Claims,
+		Calls: ports.calls,
 	}
 	s.http = diagnostics.HTTP{
 		Endpoint: cfg.Serving.HTTPEndpoint, Metrics: ports.metrics, Pprof: cfg.Serving.Pprof, Ready: s.server.Ready,
@@ -88,5 +90,6 @@ func newMetrics(version string, cfg *config.Plugin, m *Machine, l *nodeLayout, t
 		Configuration: func() []string { return l.Controller.Snapshot().Status.Problems },
 		Changing:      func() int { return l.Controller.Snapshot().Status.Changing },
 		Intervals:     keeper.Failing,
+		Steps:         tx.Steps().Metrics(),
 	})
 }

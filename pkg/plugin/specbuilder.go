@@ -1,6 +1,8 @@
 package plugin
 
 import (
+	"fmt"
+
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/extradevices"
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -10,13 +12,13 @@ import (
 
 // SpecBuilder returns what builds the CDI specs of claims from what the inventory shows at the time. Extra are the devices that
 // containers get besides GPUs; nil for none.
-func SpecBuilder(host DeviceNodes, inv *inventory.Inventory, extra *extradevices.Finder) *cdi.Author {
-	return &cdi.Author{
+func SpecBuilder(host DeviceNodes, inv *inventory.Inventory, extra *extradevices.Finder) *cdi.SpecBuilder {
+	return &cdi.SpecBuilder{
 		Present: func() cdi.Present {
 			view := inv.Current()
 			present := cdi.Present{Node: view.Node, Common: view.Common, DevRoot: view.Root.DevHostPath}
 			if extra != nil {
-				present.Beside, present.BesideMounts = extra.Nodes(), extra.Mounts(view.Root.HostPath)
+				present.Extra, present.ExtraMounts = extra.Nodes(), extra.Mounts(view.Root.HostPath)
 			}
 			return present
 		},
@@ -35,6 +37,12 @@ func SpecBuilder(host DeviceNodes, inv *inventory.Inventory, extra *extradevices
 		Monitoring: func() (cdi.Node, error) {
 			d, err := host.MIGMonitorNode()
 			return deviceNode(d), err
+		},
+		Exists: func(path string) error {
+			if _, found := host.Locate("/", path); !found {
+				return fmt.Errorf("%s on the host: %w", path, gpu.ErrNotFound)
+			}
+			return nil
 		},
 	}
 }

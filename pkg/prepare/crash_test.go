@@ -39,7 +39,7 @@ var afterwards = map[string]func(t *testing.T, w *world) *process{
 	"the call comes again": func(t *testing.T, w *world) *process { return w.start(t) },
 	"what was left is settled": func(t *testing.T, w *world) *process {
 		p := w.start(t)
-		require.NoError(t, p.Settle(t.Context()))
+		require.NoError(t, p.Recover(t.Context()))
 		if r := w.record(t, "a"); r != nil {
 			assert.Equal(t, checkpoint.Done, r.State)
 		}
@@ -54,8 +54,8 @@ var afterwards = map[string]func(t *testing.T, w *world) *process{
 // kinds are claims without effects and with two on each GPU.
 var kinds = map[string][]string{"no effects": nil, "two effects": {"mode", "slice"}}
 
-// TestDyingAnywhereLosesNothing kills the process before and after each operation of a claim's life.
-func TestDyingAnywhereLosesNothing(t *testing.T) {
+// TestTransaction_KilledAnywhere_NothingLeaks kills the process before and after each operation of a claim's life.
+func TestTransaction_KilledAnywhere_NothingLeaks(t *testing.T) {
 	for kind, steps := range kinds {
 		for after, restart := range afterwards {
 			t.Run(kind+", "+after, func(t *testing.T) {
@@ -106,8 +106,8 @@ func whole(w *world, r *checkpoint.Record) error {
 	return nil
 }
 
-// TestDyingAnywhereGivesNoGPUTwice: after the death the GPUs are wanted by another claim, and nobody comes back for the first.
-func TestDyingAnywhereGivesNoGPUTwice(t *testing.T) {
+// TestTransaction_KilledAnywhere_NoGPUOwnedTwice: after the death the GPUs are wanted by another claim, and the first claim is never used again.
+func TestTransaction_KilledAnywhere_NoGPUOwnedTwice(t *testing.T) {
 	t.Parallel()
 	for kind, steps := range kinds {
 		n := operations(t, steps)
@@ -135,9 +135,9 @@ func TestDyingAnywhereGivesNoGPUTwice(t *testing.T) {
 	}
 }
 
-// TestARefusalAnywhereLosesNothing refuses each operation once, and each from some time on; some are refused although they
+// TestTransaction_ErrorAnywhere_NothingLeaks refuses each operation once, and each from some time on; some are refused although they
 // took effect.
-func TestARefusalAnywhereLosesNothing(t *testing.T) {
+func TestTransaction_ErrorAnywhere_NothingLeaks(t *testing.T) {
 	for kind, steps := range kinds {
 		for _, forEver := range []bool{false, true} {
 			for _, late := range []bool{false, true} {

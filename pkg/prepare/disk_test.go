@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUnprepareEndsOnAFullDisk: removing needs no space.
-func TestUnprepareEndsOnAFullDisk(t *testing.T) {
+// TestUnprepare_FullDisk_Succeeds: removing needs no space.
+func TestUnprepare_FullDisk_Succeeds(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := prepared(t, w)
@@ -26,8 +26,8 @@ func TestUnprepareEndsOnAFullDisk(t *testing.T) {
 	})
 }
 
-// TestNothingIsUndoneOfARecordThatAnswers: the disk refuses more than new files, so the record would stay.
-func TestNothingIsUndoneOfARecordThatAnswers(t *testing.T) {
+// TestUnprepare_ReleasingNotStored_NothingUndone: the disk refuses more than new files, so the record would stay.
+func TestUnprepare_ReleasingNotStored_NothingUndone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := prepared(t, w)
@@ -40,7 +40,7 @@ func TestNothingIsUndoneOfARecordThatAnswers(t *testing.T) {
 	})
 }
 
-func TestARecordThatCannotBeRemovedIsAnError(t *testing.T) {
+func TestUnprepare_RecordNotRemoved_Error(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
@@ -59,8 +59,8 @@ func TestARecordThatCannotBeRemovedIsAnError(t *testing.T) {
 	})
 }
 
-// TestUnprepareOfTheUnknownRemovesWhatACrashLeft: half a record, a spec, a removal that was not made durable.
-func TestUnprepareOfTheUnknownRemovesWhatACrashLeft(t *testing.T) {
+// TestUnprepare_UnknownClaim_LeftoversRemoved: half a record, a spec, a removal that was not made durable.
+func TestUnprepare_UnknownClaim_LeftoversRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		w.specs["a"] = "{}"

@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestMonitor_AllGPUs_NoEffects: the record of a claim that looks at the node names no GPU, so that nobody who works on one meets it.
+// TestMonitor_AllGPUs_NoEffects: the record of a claim that looks at the node names no GPU, so that work on a GPU is not affected by it.
 func TestMonitor_AllGPUs_NoEffects(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
@@ -25,7 +25,7 @@ func TestMonitor_AllGPUs_NoEffects(t *testing.T) {
 		again, err := w.start(t).Prepare(t.Context(), wants("see", monitor))
 		require.NoError(t, err)
 		assert.Equal(t, r, again)
-		assert.Empty(t, w.events(), "a repeated Prepare only looks")
+		assert.Empty(t, w.events(), "a repeated Prepare only reads")
 		require.NoError(t, p.Unprepare(t.Context(), "see"))
 		assert.Equal(t, []string{"remove see", "delete see"}, w.events())
 		w.clean(t)
@@ -45,7 +45,7 @@ func TestMonitor_OfEarlierVersion_StaysAndGoes(t *testing.T) {
 			Results: []checkpoint.Result{{Request: "r0", Pool: nodeName, Device: former, Admin: true, Type: gpu.TypeMonitor, GPUUUID: uuid(0)}},
 			CDI:     checkpoint.CDI{Kind: cdi.Kind(driverName), Devices: []string{"see-" + former + "-admin-" + string(uuid(0))}},
 		}
-		require.NoError(t, p.Records.Put(answer))
+		require.NoError(t, records{w}.Put(answer))
 		w.events()
 		r, err := p.Prepare(t.Context(), rc)
 		require.NoError(t, err)

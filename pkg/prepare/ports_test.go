@@ -163,18 +163,20 @@ func (w *world) discard(name string) error {
 // specFiles is the world's CDI directory.
 type specFiles struct{ *world }
 
-func (s specFiles) Build(o cdi.Order) (spec *specs.Spec, err error) {
-	err = s.op("build "+o.ClaimUID, func() error {
+func (s specFiles) Build(request cdi.SpecRequest) (spec *specs.Spec, err error) {
+	r := request.Record
+	err = s.op("build "+r.Claim.UID, func() error {
 		if s.noSpecs != nil {
 			return s.noSpecs
 		}
-		spec = &specs.Spec{Kind: o.Kind}
-		for _, d := range o.Devices {
-			if err := s.missing[d.GPU]; err != nil {
-				return &cdi.DeviceError{Device: d.Name, Err: err}
+		spec = &specs.Spec{Kind: r.CDI.Kind}
+		for i, name := range r.CDI.Devices {
+			id := r.Results[i].GPUUUID
+			if err := s.missing[id]; err != nil {
+				return &cdi.DeviceError{Device: name, Err: err}
 			}
-			spec.Devices = append(spec.Devices, specs.Device{Name: d.Name, ContainerEdits: specs.ContainerEdits{
-				DeviceNodes: []*specs.DeviceNode{{Path: "/dev/" + string(d.GPU), Major: s.major}},
+			spec.Devices = append(spec.Devices, specs.Device{Name: name, ContainerEdits: specs.ContainerEdits{
+				DeviceNodes: []*specs.DeviceNode{{Path: "/dev/" + string(id), Major: s.major}},
 			}})
 		}
 		return nil

@@ -21,7 +21,7 @@ func inBubble(t *testing.T, f func(*testing.T)) {
 	synctest.Test(t, f)
 }
 
-func TestAClaimWithoutEffectsCostsOneDurableWrite(t *testing.T) {
+func TestPrepare_NoEffects_OneDurableWrite(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := w.start(t)
@@ -55,7 +55,7 @@ func TestAClaimWithoutEffectsCostsOneDurableWrite(t *testing.T) {
 	})
 }
 
-func TestEffectsAreMadeBetweenIntentAndDone(t *testing.T) {
+func TestPrepare_Effects_MadeBetweenIntentAndDone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		w.steps = []string{"mode", "slice"}
@@ -80,7 +80,7 @@ func TestEffectsAreMadeBetweenIntentAndDone(t *testing.T) {
 	})
 }
 
-func TestOtherDriversClaimsCostNothing(t *testing.T) {
+func TestPrepare_OtherDriversClaim_NothingWritten(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		rc := wants("a", "nic-0")
@@ -92,7 +92,7 @@ func TestOtherDriversClaimsCostNothing(t *testing.T) {
 	})
 }
 
-func TestAHitVerifiesTheSpec(t *testing.T) {
+func TestPrepare_Repeated_SpecVerified(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
@@ -124,12 +124,12 @@ func TestAHitVerifiesTheSpec(t *testing.T) {
 		_, err = p.Prepare(t.Context(), wants("a", device(0)))
 		require.EqualError(t, err, `request "r0", device gpu-00000000: not found; `+
 			`check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes (will be retried)`)
-		assert.Equal(t, patience, time.Since(start), "the node may still come to have it")
+		assert.Equal(t, retryBudget, time.Since(start), "the node may still come to have it")
 		assert.Equal(t, r, w.record(t, "a"), "and the claim keeps its answer")
 	})
 }
 
-func TestCausesThatGoAwayAreWaitedFor(t *testing.T) {
+func TestPrepare_TransientCause_Retried(t *testing.T) {
 	for name, spoil := range map[string]func(w *world) (mend func()){
 		"no driver": func(w *world) func() {
 			w.noSpecs = gpu.ErrDriverNotLoaded
@@ -171,7 +171,7 @@ func TestCausesThatGoAwayAreWaitedFor(t *testing.T) {
 	}
 }
 
-func TestCausesThatStayAreNotWaitedFor(t *testing.T) {
+func TestPrepare_PermanentCause_NotRetried(t *testing.T) {
 	for name, c := range map[string]struct {
 		refuse func(string) error
 		lost   bool
@@ -206,14 +206,14 @@ func TestCausesThatStayAreNotWaitedFor(t *testing.T) {
 
 					w.refuse, w.missing = nil, nil
 					_, err = p.Prepare(t.Context(), wants("a", device(0)))
-					require.NoError(t, err, "the next call starts anew")
+					require.NoError(t, err, "the next call starts again")
 				})
 			})
 		}
 	}
 }
 
-func TestAnUnknownStepIsRefused(t *testing.T) {
+func TestPrepare_UnknownStep_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		w.steps = []string{"laser"}
@@ -223,10 +223,10 @@ func TestAnUnknownStepIsRefused(t *testing.T) {
 	})
 }
 
-// TestTheDeadlineLeavesTimeToAnswer: the kubelet gives 45 s and tells the user nothing but that they are over.
-func TestTheDeadlineLeavesTimeToAnswer(t *testing.T) {
+// TestPrepare_Deadline_AnsweredBefore: the kubelet gives 45 s and tells the user nothing but that they are over.
+func TestPrepare_Deadline_AnsweredBefore(t *testing.T) {
 	for deadline, want := range map[time.Duration]time.Duration{
-		0: patience, 45 * time.Second: patience, 10 * time.Second: 9 * time.Second, time.Second: 900 * time.Millisecond,
+		0: retryBudget, 45 * time.Second: retryBudget, 10 * time.Second: 9 * time.Second, time.Second: 900 * time.Millisecond,
 	} {
 		t.Run(deadline.String(), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -247,7 +247,7 @@ func TestTheDeadlineLeavesTimeToAnswer(t *testing.T) {
 	}
 }
 
-func TestACancelledCallUndoesWhatItMade(t *testing.T) {
+func TestPrepare_Cancelled_EffectsUndone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		w.steps = []string{"mode", "slice"}
@@ -264,7 +264,7 @@ func TestACancelledCallUndoesWhatItMade(t *testing.T) {
 	})
 }
 
-func TestARebootDropsEffects(t *testing.T) {
+func TestPrepare_AfterReboot_PreparedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(3)
 		w.steps = []string{"mode", "slice"}
@@ -275,12 +275,12 @@ func TestARebootDropsEffects(t *testing.T) {
 		}
 		torn := w.record(t, "torn")
 		torn.State = checkpoint.Intent
-		require.NoError(t, p.Records.Put(torn))
+		require.NoError(t, records{w}.Put(torn))
 		w.reboot("boot-2")
 		w.events()
 
 		p = w.start(t)
-		require.NoError(t, p.Settle(t.Context()))
+		require.NoError(t, p.Recover(t.Context()))
 		assert.Equal(t, []string{"remove torn", "delete torn"}, w.events(), "nothing is undone that a boot has undone, or made before it is asked for")
 		r, err := p.Prepare(t.Context(), wants("kept", device(0)))
 		require.NoError(t, err)
@@ -293,8 +293,8 @@ func TestARebootDropsEffects(t *testing.T) {
 	})
 }
 
-// TestAClaimAllocatedAnew keeps its UID and gets other devices; the earlier answer must not be given again.
-func TestAClaimAllocatedAnew(t *testing.T) {
+// TestPrepare_AllocatedAgain_OldEffectsUndone keeps its UID and gets other devices; the earlier answer must not be given again.
+func TestPrepare_AllocatedAgain_OldEffectsUndone(t *testing.T) {
 	for _, boot := range []string{"boot-1", "boot-2"} {
 		t.Run(boot, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -311,7 +311,7 @@ func TestAClaimAllocatedAnew(t *testing.T) {
 
 				_, err = p.Prepare(t.Context(), &resourceapi.ResourceClaim{ObjectMeta: wants("a").ObjectMeta})
 				require.ErrorContains(t, err, "the claim is not allocated")
-				assert.Empty(t, w.events(), "what cannot be planned costs nobody what he has")
+				assert.Empty(t, w.events(), "what cannot be planned costs no claim what it has")
 
 				r, err := p.Prepare(t.Context(), wants("a", device(1)))
 				require.NoError(t, err)
@@ -324,7 +324,7 @@ func TestAClaimAllocatedAnew(t *testing.T) {
 	}
 }
 
-func TestADamagedRecordFailsItsClaimAloneAndOnce(t *testing.T) {
+func TestPrepare_DamagedRecord_OnlyItsClaimFailsOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
 		p := w.start(t)
@@ -336,7 +336,7 @@ func TestADamagedRecordFailsItsClaimAloneAndOnce(t *testing.T) {
 		w.records["a"] = w.records["a"][:20]
 		_, err = p.Prepare(t.Context(), wants("a", device(0)))
 		require.ErrorIs(t, err, checkpoint.ErrDamaged)
-		require.ErrorContains(t, err, "the next try prepares the claim anew")
+		require.ErrorContains(t, err, "the next try prepares the claim again")
 		_, err = p.Prepare(t.Context(), wants("a", device(0)))
 		require.NoError(t, err)
 
@@ -344,14 +344,14 @@ func TestADamagedRecordFailsItsClaimAloneAndOnce(t *testing.T) {
 		w.events()
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		assert.Equal(t, []string{"remove a", "delete a"}, w.events())
-		assert.Len(t, p.damaged, 3, "each is told: a twice, and b when all records were read")
+		assert.Len(t, p.damaged, 3, "each is reported: a twice, and b when all records were read")
 		require.NoError(t, p.Unprepare(t.Context(), "b"))
 		require.NoError(t, p.Unprepare(t.Context(), "c"))
 		w.clean(t)
 	})
 }
 
-func TestStartingTellsOfDamagedRecordsAndServes(t *testing.T) {
+func TestNew_DamagedRecords_ReportedAndServed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		_, err := w.start(t).Prepare(t.Context(), wants("a", device(0)))
@@ -365,5 +365,16 @@ func TestStartingTellsOfDamagedRecordsAndServes(t *testing.T) {
 		w.refuse = always("all", errDisk)
 		_, _, err = New(p.ports(), p.Transaction.settings)
 		require.ErrorIs(t, err, errDisk)
+	})
+}
+
+// TestPrepare_NoEffectsSpecFails_NothingWritten: a claim of an earlier boot keeps its record until it is prepared again.
+func TestPrepare_NoEffectsSpecFails_NothingWritten(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(1)
+		w.missing[uuid(0)] = errDisk
+		_, err := w.start(t).Prepare(t.Context(), wants("a", device(0)))
+		require.ErrorContains(t, err, "input/output error")
+		assert.Empty(t, w.events())
 	})
 }

@@ -4,148 +4,83 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 
-	resourceapi "k8s.io/api/resource/v1"
-	"tags.cncf.io/container-device-interface/specs-go"
-
-	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/ownership"
+	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
-
-// Records keeps one record per claim; checkpoint.Store is the real one.
-type Records interface {
-	// Put is durable when it returns.
-	Put(r *checkpoint.Record) error
-	// Load returns gpu.ErrNotFound, or checkpoint.ErrDamaged for a record that it has set aside.
-	Load(uid string) (*checkpoint.Record, error)
-	// Delete is durable when it returns; no error when there is nothing to delete.
-	Delete(uid string) error
-	// All returns what can be read, and one error per record that was set aside. checkpoint.ErrUnreadable: there are records
-	// of which nothing is known.
-	All() (records []*checkpoint.Record, damaged []error, err error)
-	// Unfinished lists the claims whose record somebody began to write; Discard removes that and leaves the record alone.
-	// SetAside lists the claims that have a damaged record.
-	SetAside() (uids []string, err error)
-	Unfinished() (uids []string, err error)
-	Discard(uid string) error
-}
-
-// Locks orders work on claims and GPUs; checkpoint.Locks is the real one.
-type Locks interface {
-	Claim(ctx context.Context, uid string) (release func(), err error)
-	GPUs(ctx context.Context, uuids []gpu.UUID) (release func(), foreign bool, err error)
-}
-
-// Specs makes and keeps CDI specs.
-type Specs interface {
-	// Build joins a spec and verifies that every device node is there; a device that cannot be given is a *cdi.DeviceError.
-	Build(o cdi.Order) (*specs.Spec, error)
-	// Write puts the spec in place; a file that says the same already is left alone.
-	Write(claimUID string, spec *specs.Spec) error
-	// Holds tells whether the claim's spec is there with exactly these devices.
-	Holds(claimUID string, devices []string) bool
-	// Remove is no error when there is nothing to remove.
-	Remove(claimUID string) error
-	// Claims lists the claims that have a spec.
-	Claims() (uids []string, err error)
-	// Unfinished lists the claims whose spec somebody began to write; Discard removes that and leaves the spec alone.
-	Unfinished() (uids []string, err error)
-	Discard(claimUID string) error
-}
-
-// Planner reads claims; claim.Source against the node's present state is the real one.
-type Planner interface {
-	// Allotments lists this driver's allocation results as they stand in the claim.
-	Allotments(rc *resourceapi.ResourceClaim) []claim.Allotment
-	// Resolve makes a plan, or says in a *claim.Refusal why there can be none.
-	Resolve(rc *resourceapi.ResourceClaim) (*claim.Plan, error)
-}
-
-// Ports is what a Transaction works on.
-type Ports struct {
-	Records Records
-	Locks   Locks
-	Specs   Specs
-	Planner Planner
-	// Steps are the kinds of effects a plan may name, Needs the kinds of states.
-	Steps map[string]Step
-	Needs map[string]Need
-	// Static is asked where a plan has MIG devices that an administrator made.
-	Static Static
-}
-
-// Settings are the facts and limits of a Transaction.
-type Settings struct {
-	// CDIKind is the kind of the specs.
-	CDIKind string
-	// BootID is the machine's present boot.
-	BootID string
-	// Writer is this program's version.
-	Writer string
-	// Patience bounds one call with all its waits and retries. The kubelet gives a call 45 s and tries again only after 60 to
-	// 90 s.
-	Patience time.Duration
-	// DebtAfter is for how long Unprepare reports that undoing fails before it lets the pod go and keeps a debt.
-	DebtAfter time.Duration
-	// Retrying is told why a claim's Prepare is about to wait and try again; it must not block. May be nil.
-	Retrying func(rc *resourceapi.ResourceClaim, cause error)
-	// Damaged is told of every record that had to be set aside after New returned; it must not block. May be nil.
-	Damaged func(err error)
-	// Owing is told what is owed, in the order of the GPUs, whenever that changes, so that the scheduler can be told; it must not
-	// block. May be nil.
-	Owing func(debts []gpu.Debt)
-	// Found is told, once, of the records that New read, which are the listener's from then on; not where they cannot be read. It must not
-	// block. May be nil.
-	Found func(records []*checkpoint.Record)
-	// Withheld returns why no claim gets a GPU that is not prepared yet, nil where nothing keeps it; it must not block. Claims with a
-	// record are prepared in any case. May be nil.
-	Withheld func() error
-	// Now is the clock that debts are dated by.
-	Now func() time.Time
-}
 
 // Transaction prepares and unprepares claims. It is safe for concurrent use; calls for different GPUs do not wait for each
 // other. A call holds at most one claim's lock, takes it first, and takes the locks of GPUs all at once.
 type Transaction struct {
-	Ports
-	settings Settings
-	holders  *holders
-	// inVain holds by claim UID since when this process was asked in vain to unprepare what a newer version prepared.
-	inVain sync.Map
+	settings  Settings
+	guard     *ownership.Guard
+	answers   answers
+	rollback  *rollback
+	planning  planning
+	preflight preflight
+	execution execution
+	collector *gc.Collector
 }
 
-// New reads the records and returns a Transaction that knows who holds what. Records that had to be set aside, or cannot be
-// read, are in damaged; they are no reason not to serve.
+// New reads the records and returns a Transaction that knows which claim owns what. Records that had to be set aside, or cannot be
+// read, are in damaged; they do not prevent serving.
 func New(ports Ports, settings Settings) (t *Transaction, damaged []error, err error) {
-	t = &Transaction{Ports: ports, settings: settings, holders: newHolders(settings.Owing)}
-	records, damaged, err := ports.Records.All()
-	if err != nil && !errors.Is(err, checkpoint.ErrUnreadable) {
+	guard, records, damaged, err := ownership.New(ports.Records, ports.Locks, ownership.Settings{
+		Damaged: settings.Damaged, PendingCleanups: settings.PendingCleanups,
+	})
+	switch {
+	case errors.Is(err, checkpoint.ErrUnreadable):
+		damaged = append(damaged, err) // the owners of a GPU are current once all records have been read
+	case err != nil:
 		return nil, nil, err
+	case settings.Loaded != nil:
+		settings.Loaded(records)
 	}
+	return newTransaction(ports, settings, guard), damaged, nil
+}
+
+func newTransaction(ports Ports, settings Settings, guard *ownership.Guard) *Transaction {
+	specs := specSource{Specs: ports.Specs, steps: ports.Steps}
+	static := staticMIG{port: ports.Static, guard: guard}
+	cleanup := &cleanup{
+		guard: guard, records: ports.Records, specs: ports.Specs, steps: ports.Steps, bootID: settings.BootID, now: settings.Now,
+	}
+	return &Transaction{
+		settings: settings, guard: guard,
+		answers: answers{
+			guard: guard, keys: ports.Planner, static: static, steps: ports.Steps, specs: specs, bootID: settings.BootID,
+		},
+		rollback:  &rollback{cleanup: cleanup, guard: guard, unable: &sync.Map{}},
+		planning:  planning{planner: ports.Planner, static: static, settings: settings},
+		preflight: preflight{static: static, preconditions: ports.Preconditions, steps: ports.Steps},
+		execution: execution{guard: guard, records: ports.Records, steps: ports.Steps, specs: specs, cleanup: cleanup},
+		collector: gc.New(gc.Ports{
+			Guard: guard, Records: ports.Records, Specs: ports.Specs, Finders: gc.Finders(ports.Steps), BootID: settings.BootID,
+		}),
+	}
+}
+
+// Counts returns how many claims are prepared here, and how many of the records are pending cleanups.
+func (t *Transaction) Counts() (claims, pending int) { return t.guard.Counts() }
+
+// Records returns the records of this node's claims in the order of their UIDs. checkpoint.ErrUnreadable: there are others.
+func (t *Transaction) Records() ([]*checkpoint.Record, error) { return t.guard.All() }
+
+// Steps are the kinds of steps that it knows.
+func (t *Transaction) Steps() Steps { return t.execution.steps }
+
+// Collector returns what removes leaked effects, under the locks of this Transaction.
+func (t *Transaction) Collector() *gc.Collector { return t.collector }
+
+// WithGPULock runs something that is of no claim under the lock of a GPU: no work on a claim that has the GPU is in flight
+// meanwhile, in this process or another.
+func (t *Transaction) WithGPULock(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error {
+	unlock, err := t.guard.LockOnly(ctx, []gpu.UUID{id})
 	if err != nil {
-		damaged = append(damaged, err) // nobody trusts these records before he has read them all
+		return err
 	}
-	for _, r := range records {
-		t.holders.put(r)
-	}
-	if err == nil && settings.Found != nil {
-		settings.Found(records)
-	}
-	return t, damaged, nil
+	defer unlock()
+	return do(ctx)
 }
-
-// report passes on that records were set aside.
-func (t *Transaction) report(damaged ...error) {
-	if t.settings.Damaged == nil {
-		return
-	}
-	for _, err := range damaged {
-		t.settings.Damaged(err)
-	}
-}
-
-// Counts returns how many claims are prepared here, and how many of the records are debts.
-func (t *Transaction) Counts() (claims, debts int) { return t.holders.counts() }

@@ -11,13 +11,12 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
-	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // withholding starts a process in which GPUs are withheld while that is set.
 func withholding(t *testing.T, w *world, withheld *atomic.Bool) *process {
 	t.Helper()
-	p := &process{world: w, seen: map[gpu.UUID]int{}}
+	p := w.process(t)
 	settings := p.settings()
 	settings.Withheld = func() error {
 		if withheld.Load() {
@@ -25,9 +24,7 @@ func withholding(t *testing.T, w *world, withheld *atomic.Bool) *process {
 		}
 		return nil
 	}
-	tx, damaged, err := New(p.ports(), settings)
-	require.NoError(t, err)
-	p.Transaction, p.damaged = tx, damaged
+	p.run(settings)
 	return p
 }
 
@@ -54,7 +51,7 @@ func TestPrepare_Withheld_NewClaimRefused(t *testing.T) {
 		assert.Empty(t, w.events())
 		w.clean(t)
 
-		time.AfterFunc(patience/2, func() { withheld.Store(false) })
+		time.AfterFunc(retryBudget/2, func() { withheld.Store(false) })
 		_, err = p.Prepare(t.Context(), wants("a", device(0)))
 		require.NoError(t, err)
 		assert.Len(t, p.retrying, 2, "the claim's status says why it waits, once per call")

@@ -21,13 +21,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
 const (
-	driverName = "gpu.prism.dev"
-	nodeName   = "n0"
-	patience   = 40 * time.Second
-	debtAfter  = 2 * time.Minute
+	driverName        = "gpu.prism.dev"
+	nodeName          = "n0"
+	retryBudget       = 40 * time.Second
+	deferCleanupAfter = 2 * time.Minute
 )
 
 // world is all that outlives a process: records, specs, hardware, locks. Each touch of it is an operation, which can be
@@ -181,17 +182,46 @@ type process struct {
 	damaged  []error
 	retrying []string
 	taking   func(lock string) // runs before the process asks for a lock
-	owed     [][]gpu.UUID      // each time it changed
+	pending  func([]gpu.PendingCleanup)
+	owed     [][]gpu.UUID // each time it changed
+
+	// Steps, Preconditions and static may be changed while the process runs.
+	Steps         Steps
+	Preconditions map[string]Precondition
+	static        *replaceableStatic
+	specs         Specs
 }
 
 // start is what a plugin does when it starts.
 func (w *world) start(t *testing.T) *process {
 	t.Helper()
-	p := &process{t: t, world: w, seen: map[gpu.UUID]int{}}
-	tx, damaged, err := New(p.ports(), p.settings())
-	require.NoError(t, err)
-	p.Transaction, p.damaged = tx, damaged
+	p := w.process(t)
+	p.run(p.settings())
 	return p
+}
+
+// process is a process before its start.
+func (w *world) process(t *testing.T) *process {
+	t.Helper()
+	p := &process{t: t, world: w, seen: map[gpu.UUID]int{}, Preconditions: map[string]Precondition{}, static: &replaceableStatic{}, specs: specFiles{w}}
+	p.Steps = p.steps()
+	return p
+}
+
+// run starts the process with these settings.
+func (p *process) run(settings Settings) {
+	p.t.Helper()
+	tx, damaged, err := New(p.ports(), settings)
+	require.NoError(p.t, err)
+	p.Transaction, p.damaged = tx, damaged
+}
+
+// replaceableStatic is a port that a test sets.
+type replaceableStatic struct{ Static }
+
+// collect collects leaked effects.
+func (p *process) collect(ctx context.Context, inUse []string, complete bool) ([]gc.Leak, error) {
+	return p.Collector().Collect(ctx, inUse, complete)
 }
 
 // Prepare sees that a refusal tells nothing of other claims, in every test.
@@ -215,28 +245,40 @@ func (p *process) tellsNoOther(rc *resourceapi.ResourceClaim, err error) {
 	}
 }
 
-// heldBy requires that a claim was refused for that other one, which only the log is told.
+// heldBy requires that a claim was refused for that other one, which only the log names.
 func heldBy(t *testing.T, err error, uid string) {
 	t.Helper()
 	require.ErrorContains(t, err, "is still held by another claim")
 	require.Equal(t, []any{"heldBy", "default/claim-" + uid, "heldByUID", uid}, LogValues(err))
 }
 
-func (p *process) ports() Ports {
-	steps := map[string]Step{}
+func (p *process) steps() Steps {
+	steps := Steps{}
 	for _, kind := range []string{"mode", "slice"} {
 		steps[kind] = effect{p.world}
 		if p.world.finds {
 			steps[kind] = findable{effect{p.world}, kind}
 		}
 	}
-	return Ports{Records: records{p.world}, Specs: specFiles{p.world}, Locks: p, Planner: planner{p.world, p.world.source()}, Steps: steps}
+	return steps
+}
+
+func (p *process) ports() Ports {
+	return Ports{
+		Records: records{p.world}, Specs: p.specs, Locks: p, Planner: planner{p.world, p.world.source()}, Steps: p.Steps,
+		Preconditions: p.Preconditions, Static: p.static,
+	}
 }
 
 func (p *process) settings() Settings {
 	return Settings{
-		CDIKind: cdi.Kind(driverName), BootID: p.world.boot, Writer: "test", Patience: patience, DebtAfter: debtAfter, Now: time.Now,
-		Owing:   func(debts []gpu.Debt) { p.owed = append(p.owed, owedGPUs(debts)) },
+		CDIKind: cdi.Kind(driverName), BootID: p.world.boot, Writer: "test", RetryBudget: retryBudget, DeferCleanupAfter: deferCleanupAfter, Now: time.Now,
+		PendingCleanups: func(pending []gpu.PendingCleanup) {
+			p.owed = append(p.owed, owedGPUs(pending))
+			if p.pending != nil {
+				p.pending(pending)
+			}
+		},
 		Damaged: func(err error) { p.damaged = append(p.damaged, err) },
 		Retrying: func(rc *resourceapi.ResourceClaim, cause error) {
 			p.tellsNoOther(rc, cause)
@@ -321,8 +363,8 @@ func either(refusals ...func(string) error) func(string) error {
 
 var errDisk = errors.New("input/output error")
 
-// owedGPUs are the GPUs that debts are on.
-func owedGPUs(debts []gpu.Debt) []gpu.UUID {
+// owedGPUs are the GPUs that pending cleanups are on.
+func owedGPUs(debts []gpu.PendingCleanup) []gpu.UUID {
 	var uuids []gpu.UUID
 	for _, d := range debts {
 		uuids = append(uuids, d.GPU)

@@ -161,7 +161,7 @@ func TestAllocate_PendingCleanup_NoClaim(t *testing.T) {
 	t.Parallel()
 	n := node(t, "h100-80", 2)
 	s := newScheduler(t, n)
-	s.slices = slicesOf(n, gpu.Debt{GPU: n.GPUs[0].UUID})
+	s.slices = slicesOf(n, gpu.PendingCleanup{GPU: n.GPUs[0].UUID})
 	assert.Equal(t, []string{"gpu-" + n.GPUs[1].ID}, s.allocate(request("gpu.prism.dev", 1)))
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)), "the other GPU is not released yet")
 }

@@ -41,8 +41,8 @@ func TestResources_WholeGPUs_Golden(t *testing.T) {
 	}
 }
 
-// slicesOf returns what is published in the form it has in the API server.
-func slicesOf(n *gpu.Node, pending ...gpu.Debt) []*resourceapi.ResourceSlice {
+// slicesOf gives what is published the form it has in the API server.
+func slicesOf(n *gpu.Node, pending ...gpu.PendingCleanup) []*resourceapi.ResourceSlice {
 	pool := publish.Resources(publish.Options{DriverName: driverName, NodeName: nodeName, Taints: publish.CleanupTaints(pending)}, n).Pools[nodeName]
 	var out []*resourceapi.ResourceSlice
 	for i, slice := range pool.Slices {

@@ -28,8 +28,8 @@ func everything(n *gpu.Node) gpu.Layout {
 	return layout
 }
 
-// poolsOf returns all pools, in the order of their names, in the form they have in the API server.
-func poolsOf(n *gpu.Node, layout gpu.Layout, pending ...gpu.Debt) []*resourceapi.ResourceSlice {
+// poolsOf gives all pools, in the order of their names, the form they have in the API server.
+func poolsOf(n *gpu.Node, layout gpu.Layout, pending ...gpu.PendingCleanup) []*resourceapi.ResourceSlice {
 	return published(n, publish.Options{DriverName: driverName, NodeName: nodeName, Layout: layout, Taints: publish.CleanupTaints(pending)})
 }
 
@@ -175,7 +175,7 @@ func TestResources_NoLayout_WholeOnly(t *testing.T) {
 func TestTaints_PendingCleanupOfGPU_AllDevices(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
-	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Taints: publish.CleanupTaints([]gpu.Debt{{GPU: n.GPUs[0].UUID}})}
+	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Taints: publish.CleanupTaints([]gpu.PendingCleanup{{GPU: n.GPUs[0].UUID}})}
 	devices := publish.Resources(opts, n).Pools[nodeName+"/gpu-"+n.GPUs[0].ID].Slices[1].Devices
 	require.Len(t, devices, 26)
 	for i, d := range devices {
@@ -188,7 +188,7 @@ func TestTaints_PendingCleanupOfMIGDevice_WhatOverlaps(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)
 	id := "gpu-" + n.GPUs[0].ID
-	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Taints: publish.CleanupTaints([]gpu.Debt{
+	opts := publish.Options{DriverName: driverName, NodeName: nodeName, Layout: everything(n), Taints: publish.CleanupTaints([]gpu.PendingCleanup{
 		{GPU: n.GPUs[0].UUID, Uses: []gpu.Use{{Type: gpu.TypeMIG, Placement: gpu.Placement{Start: 6, Size: 1}}}},
 	})}
 	var tainted []string
@@ -212,7 +212,7 @@ func TestAllocate_BesidePendingCleanup_Allocated(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
 	s := newScheduler(t, n)
-	s.slices = poolsOf(n, everything(n), gpu.Debt{
+	s.slices = poolsOf(n, everything(n), gpu.PendingCleanup{
 		GPU: n.GPUs[0].UUID, Uses: []gpu.Use{{Type: gpu.TypeMIG, Placement: gpu.Placement{Start: 4, Size: 4}}},
 	})
 	assert.Nil(t, s.allocate(request("gpu.prism.dev", 1)))

@@ -29,7 +29,7 @@ func TestMonitor_AnyLayout_SlimDeviceOfItsOwnPool(t *testing.T) {
 	n := migNode(t, "h100-80", 2)
 	for _, layout := range []gpu.Layout{nil, everything(n), everything(n).Disjoint()} {
 		opts := withMonitor(layout)
-		opts.Taints = slices.Concat(publish.CleanupTaints([]gpu.Debt{{GPU: n.GPUs[0].UUID}}), publish.ConflictTaints(publish.ConflictDevicePlugin))
+		opts.Taints = slices.Concat(publish.CleanupTaints([]gpu.PendingCleanup{{GPU: n.GPUs[0].UUID}}), publish.ConflictTaints(publish.ConflictDevicePlugin))
 		pool, found := publish.Resources(opts, n).Pools[nodeName+"/monitor"]
 		require.True(t, found)
 		require.Len(t, pool.Slices, 1)

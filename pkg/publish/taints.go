@@ -38,7 +38,7 @@ type TaintRule struct {
 	// Devices are those that it applies to.
 	Devices map[gpu.PoolDevice]bool
 	// Blocked are pending cleanups; it applies to what gpu.Excludes keeps from being used beside them.
-	Blocked []gpu.Debt
+	Blocked []gpu.PendingCleanup
 	// WithoutTaints is what happens where the API server stores no taints.
 	WithoutTaints WithoutTaints
 }
@@ -54,7 +54,7 @@ const (
 )
 
 // CleanupTaints are the rules for pending cleanups.
-func CleanupTaints(pending []gpu.Debt) []TaintRule {
+func CleanupTaints(pending []gpu.PendingCleanup) []TaintRule {
 	if len(pending) == 0 {
 		return nil
 	}
@@ -84,7 +84,7 @@ func Withdrawn(rules []TaintRule, stored bool) bool {
 
 // applies reports whether the rule is about a device in a pool.
 func (r *TaintRule) applies(at gpu.PoolDevice, d gpu.Device) bool {
-	return r.All || r.Devices[at] || slices.ContainsFunc(r.Blocked, func(cleanup gpu.Debt) bool { return cleanup.Blocks(d) })
+	return r.All || r.Devices[at] || slices.ContainsFunc(r.Blocked, func(cleanup gpu.PendingCleanup) bool { return cleanup.Blocks(d) })
 }
 
 // taints are those of a device, in the order of the rules.

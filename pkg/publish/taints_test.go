@@ -29,7 +29,7 @@ func TestTaints_SeveralRules_EachDeviceHasThoseThatApply(t *testing.T) {
 	n := node(t, "h100-80", 2)
 	first, second := gpu.Whole{GPU: &n.GPUs[0]}.Name(), gpu.Whole{GPU: &n.GPUs[1]}.Name()
 	draining := publish.DrainingTaints(map[gpu.PoolDevice]bool{{Pool: nodeName, Device: first}: true, {Pool: "other", Device: second}: true})
-	cleanup, conflict := publish.CleanupTaints([]gpu.Debt{{GPU: n.GPUs[0].UUID}}), publish.ConflictTaints(publish.ConflictDevicePlugin)
+	cleanup, conflict := publish.CleanupTaints([]gpu.PendingCleanup{{GPU: n.GPUs[0].UUID}}), publish.ConflictTaints(publish.ConflictDevicePlugin)
 	taint := func(name, value string) resourceapi.DeviceTaint {
 		return resourceapi.DeviceTaint{Key: driverName + "/" + name, Value: value, Effect: resourceapi.DeviceTaintEffectNoSchedule}
 	}
@@ -47,7 +47,7 @@ func TestTaints_SeveralRules_EachDeviceHasThoseThatApply(t *testing.T) {
 
 func TestWithdrawn_TaintsNotStored_OnlyWhereARuleAsksForIt(t *testing.T) {
 	t.Parallel()
-	cleanup := publish.CleanupTaints([]gpu.Debt{{GPU: "GPU-1"}})
+	cleanup := publish.CleanupTaints([]gpu.PendingCleanup{{GPU: "GPU-1"}})
 	draining := publish.DrainingTaints(map[gpu.PoolDevice]bool{{Pool: nodeName, Device: "gpu-1"}: true})
 	conflict := publish.ConflictTaints(publish.ConflictDRADriver)
 	for _, rules := range [][]publish.TaintRule{nil, cleanup, draining, slices.Concat(cleanup, draining)} {

@@ -9,37 +9,37 @@ const (
 	longestGap = 3 * Period
 )
 
-// word is what was heard of a claim.
-type word int
+// report is what is known of a claim's existence.
+type report int
 
 const (
-	// silent: the API server could not be asked, or did not answer.
-	silent word = iota
-	// there: the claim is there, or a container has its devices.
-	there
-	// gone: the API server says that there is no claim of that UID.
+	// unknown: the API server was not asked, or did not answer.
+	unknown report = iota
+	// exists: the claim exists, or a container has its devices.
+	exists
+	// gone: the API server has no claim of that UID.
 	gone
 )
 
-// absences tells by UID how long claims are known to be gone. It lives in memory and by the monotonic clock: setting the
-// machine's clock makes no absence longer, and a process that starts anew begins to count anew.
+// absences holds by UID for how long claims are known to be gone. It lives in memory and by the monotonic clock: setting the
+// machine's clock makes no absence longer, and a process that is restarted counts from the beginning.
 type absences map[string]absence
 
 type absence struct {
-	// proven adds up the times between two answers that came one after the other and both said that the claim is gone.
+	// proven adds up the times between two successive answers that both reported the claim gone.
 	proven time.Duration
-	// last is when the last word was that; zero after a silence.
+	// last is when the last report was that; zero after an unknown one.
 	last time.Time
 }
 
-// hear takes in what was heard of a claim now. It tells whether the claim is gone, and for long enough.
-func (a absences) hear(uid string, w word, now time.Time) bool {
+// add takes in a report of a claim. It returns whether the claim is gone, and for long enough.
+func (a absences) add(uid string, r report, now time.Time) bool {
 	known, before := a[uid]
-	switch w {
-	case there:
+	switch r {
+	case exists:
 		delete(a, uid)
 		return false
-	case silent:
+	case unknown:
 		if before {
 			a[uid] = absence{proven: known.proven}
 		}

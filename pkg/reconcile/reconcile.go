@@ -9,51 +9,51 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
 const (
-	// Period is the time between two rounds; up to jitter of it is added, so that nodes that start together do not ask together.
+	// Period is the time between two rounds; up to jitter of it is added, so that nodes that start together do not send requests together.
 	Period = time.Minute
 	jitter = 0.2
-	// askTime is what the API server gets to answer, undoTime what undoing one claim may take.
-	askTime  = 5 * time.Second
+	// readTime is what the API server gets to answer, undoTime what undoing one claim may take.
+	readTime = 5 * time.Second
 	undoTime = 10 * time.Second
-	// enough is how many reads that fail end the asking of a round.
-	enough = 3
+	// maxFailures is how many reads that fail end the reading of a round.
+	maxFailures = 3
 )
 
 // Node is what this node keeps; prepare.Transaction does the work of the real one.
 type Node interface {
-	// Settle finishes what another process left, tries to pay debts, and learns of those of others.
-	Settle(ctx context.Context) error
+	// Recover finishes what another process left, retries pending cleanups, and learns of those of other processes.
+	Recover(ctx context.Context) error
 	// Kept returns the records.
-	Kept() ([]*checkpoint.Record, error)
-	// Sweep takes away what is nobody's, but nothing of claims that have one of these devices; unless the list is sure, nothing
+	Records() ([]*checkpoint.Record, error)
+	// Collect removes what is leaked, but nothing of claims that have one of these devices; unless the list is complete, nothing
 	// that may be of a claim whose record is lost.
-	Sweep(ctx context.Context, inUse []string, sure bool) ([]prepare.Orphan, error)
-	// Unprepare takes back what was done for the claim. On an error the record stays, and Settle goes on with it.
+	Collect(ctx context.Context, inUse []string, complete bool) ([]gc.Leak, error)
+	// Unprepare takes back what was done for the claim. On an error the record stays, and Recover continues with it.
 	Unprepare(ctx context.Context, claim checkpoint.Claim) error
 }
 
-// Claims asks the API server.
+// Claims reads claims at the API server.
 type Claims interface {
-	// Exists tells whether there is a claim of that name and that UID. It is false only where the API server said so.
+	// Exists reports whether there is a claim of that name and that UID. It is false only where the API server answered so.
 	Exists(ctx context.Context, claim checkpoint.Claim) (bool, error)
 }
 
-// Pods asks the kubelet.
+// Pods reads pods at the kubelet.
 type Pods interface {
 	// InUse lists the claims that containers have now. An error: nothing is known.
 	InUse(ctx context.Context) ([]Use, error)
 }
 
-// Report tells people.
+// Report informs operators.
 type Report interface {
-	// Removed tells what was taken away in one round, never nothing.
-	Removed(ctx context.Context, orphans []prepare.Orphan)
-	// Failed tells what could not be done or found out. It is no news where it was told before, or may go away by itself.
-	Failed(ctx context.Context, err error, news bool)
+	// Removed reports what was removed in one round, never nothing.
+	Removed(ctx context.Context, leaks []gc.Leak)
+	// Failed reports what could not be done or read. It is not new where it was reported before, or may go away by itself.
+	Failed(ctx context.Context, err error, isNew bool)
 }
 
 // Ports is what a Reconciler works on.
@@ -64,48 +64,51 @@ type Ports struct {
 	Report Report
 }
 
-// Reconciler makes the rounds. One process per node may run it at a time: the holder of the lead lock.
+// Reconciler runs the rounds. One process per node may run it at a time: the one that has the lead lock.
 type Reconciler struct {
 	Ports
 	absences absences
-	watched  watch
+	watched  podWatch
 	// undoing are claims whose undoing was begun and did not succeed yet, by UID.
 	undoing map[string]checkpoint.Claim
 	// failing counts for how many rounds the same has failed.
 	failing, failed map[string]int
 }
 
-// New returns a Reconciler that knows nothing yet.
+// New returns a Reconciler that has observed nothing yet.
 func New(ports Ports) *Reconciler {
-	return &Reconciler{Ports: ports, absences: absences{}, watched: watch{seen: map[string]time.Time{}}, undoing: map[string]checkpoint.Claim{}, failed: map[string]int{}}
+	return &Reconciler{
+		Ports: ports, absences: absences{}, watched: podWatch{seen: map[string]time.Time{}}, undoing: map[string]checkpoint.Claim{},
+		failed: map[string]int{},
+	}
 }
 
-// Run makes a round at once and then one in every Period, until the context ends.
+// Run runs a round at once and then one in every Period, until the context ends.
 func (r *Reconciler) Run(ctx context.Context) {
 	wait.JitterUntilWithContext(ctx, r.round, Period, jitter, true)
 }
 
-// round looks at everything once. What fails waits for the next round.
+// round inspects everything once. What fails waits for the next round.
 func (r *Reconciler) round(ctx context.Context) {
 	r.failing = map[string]int{}
 	defer func() { r.failed = r.failing }()
-	for _, err := range each(r.Node.Settle(ctx)) {
-		r.trouble(ctx, err)
+	for _, err := range each(r.Node.Recover(ctx)) {
+		r.failure(ctx, err)
 	}
-	records, err := r.Node.Kept() // an error is of some of them; Settle told it
+	records, err := r.Node.Records() // an error is of some of them; Recover returned it
 	removed := r.finished(records, err == nil)
 	if uses, ok := r.listed(ctx); ok {
-		inUse, sure := r.watched.hear(devices(uses), time.Now())
-		orphans, err := r.Node.Sweep(ctx, inUse, sure)
+		inUse, complete := r.watched.add(devices(uses), time.Now())
+		leaks, err := r.Node.Collect(ctx, inUse, complete)
 		for _, err := range each(err) {
-			r.trouble(ctx, err)
+			r.failure(ctx, err)
 		}
-		removed = append(removed, orphans...)
+		removed = append(removed, leaks...)
 		removed = append(removed, r.claims(ctx, records, uses)...)
 	} else {
-		r.watched.miss()
+		r.watched.fail()
 		for uid := range r.absences {
-			r.absences.hear(uid, silent, time.Now())
+			r.absences.add(uid, unknown, time.Now())
 		}
 	}
 	if len(removed) > 0 {
@@ -113,28 +116,28 @@ func (r *Reconciler) round(ctx context.Context) {
 	}
 }
 
-// listed asks the kubelet which claims containers have; false when it does not say.
+// listed reads at the kubelet which claims containers have; false when it does not answer.
 func (r *Reconciler) listed(ctx context.Context) ([]Use, bool) {
 	uses, err := r.Pods.InUse(ctx)
 	if err != nil {
-		r.outage(ctx, "kubelet", fmt.Errorf("looking for claims that nobody owns: %w", err))
+		r.outage(ctx, "kubelet", fmt.Errorf("listing the claims of containers: %w", err))
 		return nil, false
 	}
 	return uses, true
 }
 
 // finished returns the claims whose undoing failed in an earlier round and has succeeded since.
-func (r *Reconciler) finished(records []*checkpoint.Record, all bool) (removed []prepare.Orphan) {
+func (r *Reconciler) finished(records []*checkpoint.Record, all bool) (removed []gc.Leak) {
 	kept := map[string]bool{}
 	for _, record := range records {
 		kept[record.Claim.UID] = true
 		if record.State == checkpoint.Done {
-			delete(r.undoing, record.Claim.UID) // it was prepared anew
+			delete(r.undoing, record.Claim.UID) // it was prepared again
 		}
 	}
 	for uid, claim := range r.undoing {
 		if all && !kept[uid] {
-			removed = append(removed, prepare.Orphan{Kind: prepare.OrphanClaim, Claim: claim})
+			removed = append(removed, gc.Leak{Kind: gc.LeakedClaim, Claim: claim})
 			delete(r.undoing, uid)
 		}
 	}
@@ -142,49 +145,49 @@ func (r *Reconciler) finished(records []*checkpoint.Record, all bool) (removed [
 	return removed
 }
 
-// claims asks for the claims that no container has, and undoes those that are gone for good. Intents and debts are Settle's;
-// what a newer version prepared is that version's.
-func (r *Reconciler) claims(ctx context.Context, records []*checkpoint.Record, uses []Use) (removed []prepare.Orphan) {
+// claims reads the claims that no container has, and undoes those that are gone for good. Recover undoes intents and retries pending
+// cleanups; what a newer version prepared is left to that version.
+func (r *Reconciler) claims(ctx context.Context, records []*checkpoint.Record, uses []Use) (removed []gc.Leak) {
 	failures := 0
 	for _, record := range records {
 		claim := record.Claim
 		if record.State != checkpoint.Done || record.Newer() {
 			continue
 		}
-		said := there
+		reported := exists
 		if !inUse(claim, uses) {
-			said = silent
-			if failures < enough {
-				said = r.ask(ctx, claim)
+			reported = unknown
+			if failures < maxFailures {
+				reported = r.read(ctx, claim)
 			}
-			if said == silent {
+			if reported == unknown {
 				failures++
 			}
 		}
-		if r.absences.hear(claim.UID, said, time.Now()) && r.undo(ctx, claim) {
-			removed = append(removed, prepare.Orphan{Kind: prepare.OrphanClaim, Claim: claim})
+		if r.absences.add(claim.UID, reported, time.Now()) && r.undo(ctx, claim) {
+			removed = append(removed, gc.Leak{Kind: gc.LeakedClaim, Claim: claim})
 		}
 	}
 	return removed
 }
 
-// ask asks the API server for one claim.
-func (r *Reconciler) ask(ctx context.Context, claim checkpoint.Claim) word {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+// read reads one claim at the API server.
+func (r *Reconciler) read(ctx context.Context, claim checkpoint.Claim) report {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	exists, err := r.Claims.Exists(ctx, claim)
+	found, err := r.Claims.Exists(ctx, claim)
 	switch {
 	case err != nil:
-		r.outage(ctx, "API server", fmt.Errorf("looking for claims that are gone: %w", err))
-		return silent
-	case exists:
-		return there
+		r.outage(ctx, "API server", fmt.Errorf("checking whether claims are gone: %w", err))
+		return unknown
+	case found:
+		return exists
 	default:
 		return gone
 	}
 }
 
-// undo undoes a claim, unless a container has it now: others may have taken their time since the kubelet was asked.
+// undo undoes a claim, unless a container has it now: reading other claims may have taken long since the kubelet answered.
 func (r *Reconciler) undo(ctx context.Context, claim checkpoint.Claim) bool {
 	uses, ok := r.listed(ctx)
 	if !ok || inUse(claim, uses) {
@@ -194,7 +197,7 @@ func (r *Reconciler) undo(ctx context.Context, claim checkpoint.Claim) bool {
 	defer cancel()
 	if err := r.Node.Unprepare(ctx, claim); err != nil {
 		r.undoing[claim.UID] = claim
-		r.trouble(ctx, fmt.Errorf("undoing claim %s/%s (UID %s), which is gone: %w", claim.Namespace, claim.Name, claim.UID, err))
+		r.failure(ctx, fmt.Errorf("undoing claim %s/%s (UID %s), which is gone: %w", claim.Namespace, claim.Name, claim.UID, err))
 		return false
 	}
 	return true

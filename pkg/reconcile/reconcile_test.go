@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
-// TestWhenAClaimIsUndone tells round by round what is heard of a claim: (g)one, (t)here, (s)ilence of the API server, (l)isted
+// TestReconciler_ClaimGone_UndoneAfterFiveMinutes tells round by round what is heard of a claim: (g)one, (t)here, (s)ilence of the API server, (l)isted
 // by the kubelet, (d)eaf kubelet. Six rounds that follow each other span five minutes.
-func TestWhenAClaimIsUndone(t *testing.T) {
+func TestReconciler_ClaimGone_UndoneAfterFiveMinutes(t *testing.T) {
 	for heard, round := range map[string]int{
 		"gggggg":              6,
 		"ggggg":               0,
@@ -79,14 +79,14 @@ func TestWhenAClaimIsUndone(t *testing.T) {
 	}
 }
 
-func TestFiveMinutesAreFiveMinutes(t *testing.T) {
+func TestReconciler_FiveMinutes_Counted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node("a")
 		w.gone["a"] = true
 		w.run(t, 5)
 		assert.Empty(t, w.undone)
 		w.run(t, 5)
-		assert.Empty(t, w.undone, "a process that starts anew counts anew")
+		assert.Empty(t, w.undone, "a process that is restarted counts from the beginning")
 		start := time.Now()
 		w.run(t, 6)
 		assert.Equal(t, []string{"a"}, w.undone)
@@ -94,8 +94,8 @@ func TestFiveMinutesAreFiveMinutes(t *testing.T) {
 	})
 }
 
-// TestRoundsComeAtOnceAndThenByAndBy until the process ends.
-func TestRoundsComeAtOnceAndThenByAndBy(t *testing.T) {
+// TestRun_Rounds_AtOnceAndPeriodically until the process ends.
+func TestRun_Rounds_AtOnceAndPeriodically(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w := node()
@@ -121,19 +121,19 @@ func TestRoundsComeAtOnceAndThenByAndBy(t *testing.T) {
 	})
 }
 
-// TestALongGapProvesNothing: the machine slept, or a round took for ever.
-func TestALongGapProvesNothing(t *testing.T) {
+// TestAbsences_LongGap_NotCounted: the machine slept, or a round took for ever.
+func TestAbsences_LongGap_NotCounted(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	a := absences{}
-	assert.False(t, a.hear("a", gone, now))
-	assert.False(t, a.hear("a", gone, now.Add(time.Hour)))
-	assert.False(t, a.hear("a", gone, now.Add(time.Hour+longestGap)))
-	assert.True(t, a.hear("a", gone, now.Add(time.Hour+2*longestGap)))
+	assert.False(t, a.add("a", gone, now))
+	assert.False(t, a.add("a", gone, now.Add(time.Hour)))
+	assert.False(t, a.add("a", gone, now.Add(time.Hour+longestGap)))
+	assert.True(t, a.add("a", gone, now.Add(time.Hour+2*longestGap)))
 }
 
-// TestANodeWhosePodsRunAsksNobody but its kubelet.
-func TestANodeWhosePodsRunAsksNobody(t *testing.T) {
+// TestReconciler_AllPodsRunning_NoAPIReads but its kubelet.
+func TestReconciler_AllPodsRunning_NoAPIReads(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node()
 		for i := range 100 {
@@ -155,8 +155,8 @@ func TestANodeWhosePodsRunAsksNobody(t *testing.T) {
 	})
 }
 
-// TestClaimsAreToldByTheirDevices: another claim of the same name is not this one. As long as a claim has no devices, it may be.
-func TestClaimsAreToldByTheirDevices(t *testing.T) {
+// TestReconciler_SameName_DistinguishedByDevices: another claim of the same name is not this one. As long as a claim has no devices, it may be.
+func TestReconciler_SameName_DistinguishedByDevices(t *testing.T) {
 	t.Parallel()
 	a := checkpoint.Claim{UID: "a", Namespace: "default", Name: "claim-a"}
 	for name, c := range map[string]struct {
@@ -174,8 +174,8 @@ func TestClaimsAreToldByTheirDevices(t *testing.T) {
 	}
 }
 
-// TestTheKubeletHasTheLastWord: a container may get the claim while the API server is asked.
-func TestTheKubeletHasTheLastWord(t *testing.T) {
+// TestReconciler_ListedBeforeUndo_Kept: a container may get the claim while the API server is asked.
+func TestReconciler_ListedBeforeUndo_Kept(t *testing.T) {
 	for name, turn := range map[string]func(w *world){
 		"it lists it":      func(w *world) { w.uses = []Use{use("a")} },
 		"it says no more":  func(w *world) { w.deaf = errAway },
@@ -198,7 +198,7 @@ func TestTheKubeletHasTheLastWord(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatIsPreparedIsUndone(t *testing.T) {
+func TestReconciler_OtherStates_LeftToRecover(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node("intent", "debt", "newer")
 		w.records[0].State, w.records[1].State, w.records[2].State = checkpoint.Intent, checkpoint.Releasing, "frozen"
@@ -211,21 +211,21 @@ func TestOnlyWhatIsPreparedIsUndone(t *testing.T) {
 	})
 }
 
-// TestAnAPIServerThatIsAwayIsNotAskedForEverything.
-func TestAnAPIServerThatIsAwayIsNotAskedForEverything(t *testing.T) {
+// TestReconciler_APIServerAway_FewReads.
+func TestReconciler_APIServerAway_FewReads(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node("a", "b", "c", "d", "e")
 		w.silent = errAway
 		w.run(t, 10)
 		assert.Equal(t, 30, w.asked)
 		assert.Len(t, w.failed, 10, "once in each round")
-		assert.Equal(t, []string{"looking for claims that are gone: connection refused"}, w.news, "and told once")
+		assert.Equal(t, []string{"checking whether claims are gone: connection refused"}, w.news, "and told once")
 		assert.Empty(t, w.removed)
 	})
 }
 
-// TestAShortOutageIsNoNews: kubelets are restarted.
-func TestAShortOutageIsNoNews(t *testing.T) {
+// TestReconciler_ShortOutage_NotReportedAsNew: kubelets are restarted.
+func TestReconciler_ShortOutage_NotReportedAsNew(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node()
 		w.begin = func(round int) {
@@ -239,11 +239,11 @@ func TestAShortOutageIsNoNews(t *testing.T) {
 		assert.Empty(t, w.news)
 		w.begin, w.deaf = nil, errAway
 		w.run(t, 5)
-		assert.Equal(t, []string{"looking for claims that nobody owns: connection refused"}, w.news)
+		assert.Equal(t, []string{"listing the claims of containers: connection refused"}, w.news)
 	})
 }
 
-func TestTheSameTroubleIsToldOnceUntilItGoesAway(t *testing.T) {
+func TestReconciler_SameFailure_ReportedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node()
 		w.settled = errors.Join(errors.New("one"), errors.New("two"))
@@ -260,8 +260,8 @@ func TestTheSameTroubleIsToldOnceUntilItGoesAway(t *testing.T) {
 	})
 }
 
-// TestAClaimThatCannotBeUndoneIsADebt, which Settle pays; what was removed is told then.
-func TestAClaimThatCannotBeUndoneIsADebt(t *testing.T) {
+// TestReconciler_UndoFails_RecoverContinues, which Recover finishes; what was removed is reported then.
+func TestReconciler_UndoFails_RecoverContinues(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node("a")
 		w.gone["a"], w.stuck = true, errors.New("it is stuck")
@@ -287,10 +287,10 @@ func TestAClaimThatCannotBeUndoneIsADebt(t *testing.T) {
 	})
 }
 
-func TestWhatIsSweptIsTold(t *testing.T) {
+func TestReconciler_Leaks_Reported(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node()
-		w.stray = []prepare.Orphan{{Kind: prepare.OrphanSpec, Claim: checkpoint.Claim{UID: "x"}}, {Kind: prepare.OrphanEffect, GPU: "GPU-1", What: "mig"}}
+		w.stray = []gc.Leak{{Kind: gc.LeakedSpec, Claim: checkpoint.Claim{UID: "x"}}, {Kind: gc.LeakedEffect, GPU: "GPU-1", What: "mig"}}
 		w.swept = errors.New("a third one stays")
 		w.run(t, 2)
 		assert.Equal(t, []string{"CDI spec of claim x", "mig on GPU GPU-1"}, w.removed)
@@ -298,12 +298,12 @@ func TestWhatIsSweptIsTold(t *testing.T) {
 	})
 }
 
-// TestNothingIsSweptBlindly: what containers have is known from the kubelet alone.
-func TestNothingIsSweptBlindly(t *testing.T) {
+// TestReconciler_KubeletAway_NothingCollected: what containers have is known from the kubelet alone.
+func TestReconciler_KubeletAway_NothingCollected(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node()
 		w.deaf = errAway
-		w.stray = []prepare.Orphan{{Kind: prepare.OrphanSpec}}
+		w.stray = []gc.Leak{{Kind: gc.LeakedSpec}}
 		w.run(t, 5)
 		assert.Len(t, w.stray, 1)
 		assert.Empty(t, w.removed)

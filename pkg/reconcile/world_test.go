@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
-// world is a node, its kubelet and its API server, and who is told.
+// world is a node, its kubelet and its API server, and what is reported.
 type world struct {
 	records []*checkpoint.Record
 	// gone are the claims that the API server does not have; silent is why it does not answer, deaf why the kubelet does not.
@@ -22,7 +22,7 @@ type world struct {
 	uses         []Use
 	settled      error
 	swept        error
-	stray        []prepare.Orphan
+	stray        []gc.Leak
 	stuck        error
 	// begin runs when a round begins, late when the kubelet was asked.
 	begin func(round int)
@@ -36,7 +36,7 @@ type world struct {
 	failed, news          []string
 }
 
-func (w *world) Settle(ctx context.Context) error {
+func (w *world) Recover(ctx context.Context) error {
 	w.rounds++
 	if w.begin != nil {
 		w.begin(w.rounds)
@@ -44,9 +44,9 @@ func (w *world) Settle(ctx context.Context) error {
 	return cmp.Or(ctx.Err(), w.settled)
 }
 
-func (w *world) Kept() ([]*checkpoint.Record, error) { return slices.Clone(w.records), nil }
+func (w *world) Records() ([]*checkpoint.Record, error) { return slices.Clone(w.records), nil }
 
-func (w *world) Sweep(ctx context.Context, inUse []string, sure bool) ([]prepare.Orphan, error) {
+func (w *world) Collect(ctx context.Context, inUse []string, sure bool) ([]gc.Leak, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (w *world) InUse(ctx context.Context) ([]Use, error) {
 	return uses, cmp.Or(ctx.Err(), w.deaf)
 }
 
-func (w *world) Removed(_ context.Context, orphans []prepare.Orphan) {
+func (w *world) Removed(_ context.Context, orphans []gc.Leak) {
 	for _, o := range orphans {
 		w.removed = append(w.removed, o.String())
 	}

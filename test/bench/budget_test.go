@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a claim costs, exactly. Requests that come after the answer have no place in it, and may come before it is seen.
-func TestBudgetOfOneClaim(t *testing.T) {
+// Requests that come after the answer are not part of the cost, and may come before it is seen.
+func TestPrepare_OneClaim_CostIsExact(t *testing.T) {
 	n := newNode(t, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -19,14 +19,14 @@ func TestBudgetOfOneClaim(t *testing.T) {
 		one := reference(i)
 		prepare := n.cost(func() error { return n.plugin.Prepare(ctx, one) }, getClaim(one))
 		assert.Empty(t, cmp.Diff(Cost{FileSyncs: 1, DirSyncs: 1, Reads: 1}, prepare, later), "preparing")
-		assert.Empty(t, PrepareLimit.Exceeded(prepare))
+		assert.NoError(t, Problems(PrepareLimit.rows("prepare", 1, prepare)...))
 
 		again := n.cost(func() error { return n.plugin.Prepare(ctx, one) }, getClaim(one))
 		assert.Empty(t, cmp.Diff(Cost{Reads: 1}, again, later), "preparing what is prepared")
 
 		unprepare := n.cost(func() error { return n.plugin.Unprepare(ctx, one) })
 		assert.Empty(t, cmp.Diff(Cost{DirSyncs: 1}, unprepare, later), "unpreparing")
-		assert.Empty(t, UnprepareLimit.Exceeded(unprepare))
+		assert.NoError(t, Problems(UnprepareLimit.rows("unprepare", 1, unprepare)...))
 
 		// A removal that was cut short may not be durable yet, so the directory is synced once more.
 		nothing := n.cost(func() error { return n.plugin.Unprepare(ctx, one) })
@@ -35,7 +35,7 @@ func TestBudgetOfOneClaim(t *testing.T) {
 }
 
 // Claims of one call and claims that others hold make a claim no dearer.
-func TestBudgetOfManyClaims(t *testing.T) {
+func TestPrepare_SeveralClaimsInACall_EachCostsTheSame(t *testing.T) {
 	n := newNode(t, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -49,14 +49,14 @@ func TestBudgetOfManyClaims(t *testing.T) {
 	together.Later = 0
 	assert.Equal(t, Cost{FileSyncs: last, DirSyncs: last, Reads: last}, together)
 	one := n.cost(func() error { return n.plugin.Prepare(ctx, claims[last]) }, admitted[last])
-	assert.Empty(t, PrepareLimit.Exceeded(one))
+	assert.NoError(t, Problems(PrepareLimit.rows("prepare", 1, one)...))
 	require.NoError(t, n.plugin.Unprepare(ctx, claims...))
 }
 
 // all100 are the claims of a burst, and the requests that they may wait for.
 func all100() (claims []Claim, admitted []string) {
 	for i := range BurstClaims {
-		one := onlooker(i)
+		one := adminClaim(i)
 		if i < 8 {
 			one = reference(i)
 		}
@@ -66,7 +66,7 @@ func all100() (claims []Claim, admitted []string) {
 }
 
 // A hundred calls at once cost a hundred times what one costs.
-func TestBudgetOfABurst(t *testing.T) {
+func TestPrepare_HundredCallsAtOnce_EachCostsTheSame(t *testing.T) {
 	n := newNode(t, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -83,11 +83,11 @@ func TestBudgetOfABurst(t *testing.T) {
 	})
 	unprepare.Later = 0
 	assert.Equal(t, Cost{DirSyncs: BurstClaims}, unprepare)
-	assert.Empty(t, claimLimits.exceeded("claims", BurstClaims, Costs{Prepare: prepare, Unprepare: unprepare}))
+	assert.NoError(t, Problems(claimLimits.rows(BurstClaims, Costs{Prepare: prepare, Unprepare: unprepare})...))
 }
 
 // What is done to files for one more claim does not depend on how many there are.
-func TestBudgetBesideOthers(t *testing.T) {
+func TestPrepare_BesideOthers_SameFileOperations(t *testing.T) {
 	n := newNode(t, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -95,26 +95,26 @@ func TestBudgetBesideOthers(t *testing.T) {
 		b.Claims = 1
 		n.disk.since()
 		require.NoError(t, n.plugin.Prepare(ctx, reference(0)))
-		b.Prepare, _ = n.disk.since()
+		b.Prepared, _ = n.disk.since()
 		require.NoError(t, n.plugin.Unprepare(ctx, reference(0)))
-		b.Unprepare, _ = n.disk.since()
+		b.Freed, _ = n.disk.since()
 		return b
 	}
-	one() // a process that has not had a GPU's lock yet looks through the records
+	one() // a process that has not had a GPU's lock yet reads all records
 	alone := one()
-	assert.Equal(t, Files{Opened: 2, Changed: 4, Synced: 2}, alone.Prepare)
-	assert.NotZero(t, alone.Unprepare.Bytes)
+	assert.Equal(t, Files{Opened: 2, Changed: 4, Synced: 2}, alone.Prepared)
+	assert.NotZero(t, alone.Freed.Bytes)
 	var others []Claim
 	for i := range Crowd {
-		others = append(others, onlooker(i))
+		others = append(others, adminClaim(i))
 	}
 	require.NoError(t, n.plugin.Prepare(ctx, others...))
-	assert.Empty(t, grown(alone, one()))
+	assert.NoError(t, Problems(grown(alone, one())...))
 	require.NoError(t, n.plugin.Unprepare(ctx, others...))
 }
 
 // A restart reads each record and changes nothing.
-func TestBudgetOfARestart(t *testing.T) {
+func TestRestart_PreparedClaims_ReadOnceAndUnchanged(t *testing.T) {
 	n := newNode(t, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -132,15 +132,15 @@ func TestBudgetOfARestart(t *testing.T) {
 	held, debts := restarted.Counts()
 	assert.Equal(t, []int{BurstClaims, 0}, []int{held, debts})
 
-	require.NoError(t, restarted.Settle(ctx))
-	_, err := restarted.Kept()
+	require.NoError(t, restarted.Recover(ctx))
+	_, err := restarted.Records()
 	require.NoError(t, err)
-	orphans, err := restarted.Sweep(ctx, nil, false)
+	orphans, err := restarted.Collector().Collect(ctx, nil, false)
 	require.NoError(t, err)
 	assert.Empty(t, orphans)
 	_, round := n.disk.since()
 	whole := Restart{Claims: BurstClaims, Records: read.plus(round["claims"]), Specs: round["cdi"]}
-	assert.Empty(t, whole.exceeded())
+	assert.NoError(t, Problems(whole.rows()...))
 	assert.Equal(t, []int{readsPerRecord * BurstClaims, readsPerSpec * BurstClaims, restartLists},
 		[]int{whole.Records.Opened, whole.Specs.Opened, whole.Records.Listed + whole.Specs.Listed}, "a budget is no larger than what it is for")
 	require.NoError(t, n.plugin.Unprepare(ctx, claims...))

@@ -5,65 +5,98 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 )
 
-// BurstClaims is how many claims a Burst is of: one for each whole GPU, the others with admin access, which
-// several claims have to one GPU.
+// BurstClaims is how many claims are prepared at once, each in a call of its own, as those of as many pods are: one for each whole
+// GPU, the others with admin access, which several claims have to one GPU.
 const BurstClaims = 100
 
-// Burst is BurstClaims claims at once, each in a call of its own, as those of as many pods are.
-type Burst struct {
-	Rounds
-
-	// Gets are as many GETs of a claim at once, until the last, and Durables as many durable writes, one at a time for each
-	// GPU: what the machine takes for them without a driver.
-	Gets, Durables Samples
-	// Costs are those of all claims of a round.
-	Costs Costs
-}
-
 const (
-	burstRounds  = 10
+	burstRounds  = 6
 	warmUpBursts = 1
 )
 
-// MeasureBurst has the claims of each round prepared and unprepared at once.
-func MeasureBurst(ctx context.Context, p *Plugin, c *Claims, claims []Claim) (b Burst, err error) {
-	b.Rounds, err = AllAtOnce(ctx, p, c, claims, BurstClaims, warmUpBursts)
-	return b, err
+// admins are the GPUs with admin access.
+func admins(gpus []Device) []Device {
+	devices := make([]Device, 0, len(gpus))
+	for _, d := range gpus {
+		devices = append(devices, Device{Pool: d.Pool, Name: d.Name, Admin: true})
+	}
+	return devices
 }
 
-// floor measures, in a new directory below dir and with claims that exist, what no driver can do without.
-func (b *Burst) floor(ctx context.Context, dir string, client kubernetes.Interface, claims []Claim, gpus int) (err error) {
-	get := func(c Claim) error {
-		_, err := client.ResourceV1().ResourceClaims(c.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
+// forBurst are the devices of the claims of a burst: every whole GPU once, then in turn with admin access.
+func forBurst(gpus []Device) []Device {
+	devices, admin := slices.Clone(gpus), admins(gpus)
+	for i := len(devices); i < BurstClaims; i++ {
+		devices = append(devices, admin[i%len(admin)])
+	}
+	return devices
+}
+
+// burst measures BurstClaims claims at once, and what the machine takes for them without a driver.
+func (b *bencher) burst(ctx context.Context) error {
+	claims, err := b.claims.Make(ctx, (warmUpBursts+burstRounds+1)*BurstClaims, forBurst(b.devices))
+	if err != nil {
 		return err
 	}
-	if b.Gets, err = repeat(burstRounds, warmUpBursts, func() error {
+	counted, measured := claims[:BurstClaims], claims[BurstClaims:]
+	r, err := AllAtOnce(ctx, b.plugin, measured, BurstClaims, warmUpBursts, b.claims.Reported)
+	if err != nil {
+		return err
+	}
+	gets, durables, err := b.burstFloor(ctx, counted)
+	if err != nil {
+		return err
+	}
+	for _, rows := range [][]Row{
+		r.Last.rows("prepare: until the last answer", "unprepare: until the last answer", Latency{}),
+		r.Each.rows("prepare: until its own answer", "unprepare: until its own answer", Latency{}),
+		r.CPU.rows("prepare: CPU time of the plugin", "unprepare: CPU time of the plugin", Latency{}),
+	} {
+		b.report.Add(burstTitle(len(b.devices)), "", rows...)
+	}
+	b.report.Add(burstTitle(len(b.devices)), "",
+		Row{Name: fmt.Sprintf("the floor of prepare %d times", BurstClaims), Samples: Samples{BurstClaims * b.floor.Prepare()}},
+		Row{Name: fmt.Sprintf("%d GETs at once without a driver, until the last", BurstClaims), Samples: gets},
+		Row{Name: fmt.Sprintf("%d durable writes without a driver, %d at once, until the last", BurstClaims, len(b.devices)), Samples: durables})
+	b.burstCosts, err = CountSyscalls(ctx, b.plugin, counted, BurstClaims)
+	return err
+}
+
+func burstTitle(gpus int) string {
+	return fmt.Sprintf("%d claims at once, a call each: %d whole GPUs, %d with admin access", BurstClaims, gpus, BurstClaims-gpus)
+}
+
+// burstFloor measures what no driver can do without, with claims that exist.
+func (b *bencher) burstFloor(ctx context.Context, claims []Claim) (gets, durables Samples, err error) {
+	get := func(c Claim) error {
+		_, err := b.client.ResourceV1().ResourceClaims(c.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
+		return err
+	}
+	if gets, err = repeat(burstRounds, warmUpBursts, func() error {
 		_, err := together(claims, get)
 		return err
 	}); err != nil {
-		return fmt.Errorf("measuring GETs at once: %w", err)
+		return nil, nil, fmt.Errorf("measuring GETs at once: %w", err)
 	}
-	work, err := os.MkdirTemp(dir, "bench-")
+	work, err := os.MkdirTemp(b.pluginsDir(), "bench-")
 	if err != nil {
-		return fmt.Errorf("measuring durable writes at once: %w", err)
+		return nil, nil, fmt.Errorf("measuring durable writes at once: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	round := 0
-	if b.Durables, err = repeat(burstRounds, warmUpBursts, func() error {
+	durables, err = repeat(burstRounds, warmUpBursts, func() error {
 		round++
-		return inLanes(len(claims), gpus, func(i int) error {
+		return inLanes(len(claims), len(b.devices), func(i int) error {
 			return durable(work, fmt.Sprintf("record-%d-%d", round, i), make([]byte, recordSize))
 		})
-	}); err != nil {
-		return fmt.Errorf("measuring durable writes at once: %w", err)
-	}
-	return nil
+	})
+	return gets, durables, err
 }
 
 // inLanes does do(0) to do(n-1), those of one lane one after the other, and returns when all have ended.

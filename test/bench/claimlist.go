@@ -151,23 +151,16 @@ func ListClaims(ctx context.Context, program ...string) (ClaimList, error) {
 	return list, nil
 }
 
-// exceeded tells what is above the budget, which is one: what the process has is its own, whatever else the machine does.
-func (l ClaimList) exceeded() (problems []error) {
-	if l.Peak > claimListBudget {
-		problems = append(problems, fmt.Errorf("reading %d claims took %s, the budget is %s", l.Claims, mebibytes(l.Peak), mebibytes(claimListBudget)))
-	}
-	return problems
+// rows are those of a section.
+func (l ClaimList) rows() []Row {
+	return []Row{{
+		Name: "peak resident memory of the process that reads them", Count: int(l.Peak), Bytes: true, Budget: AtMost(claimListBudget),
+	}}
 }
 
 // list measures it.
-func (b *bencher) list(ctx context.Context) (err error) {
-	b.report.ClaimList, err = ListClaims(ctx, b.Reader...)
+func (b *bencher) list(ctx context.Context) error {
+	l, err := ListClaims(ctx, b.Reader...)
+	b.report.Add(fmt.Sprintf("which devices are allocated, in a cluster of %d claims of %s each", l.Claims, mebibytes(l.Bytes/int64(l.Claims))), "", l.rows()...)
 	return err
-}
-
-// claimList tells of it.
-func (r *Report) claimList(b *strings.Builder) {
-	l := r.ClaimList
-	fmt.Fprintf(b, "\n| which devices are allocated, in a cluster of %d claims of %s each | |\n|---|--:|\n", l.Claims, mebibytes(l.Bytes/int64(max(1, l.Claims))))
-	fmt.Fprintf(b, "| peak resident memory of the process that reads them, at most %s | %s |\n", mebibytes(claimListBudget), mebibytes(l.Peak))
 }

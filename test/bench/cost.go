@@ -40,7 +40,7 @@ type Limit struct{ Durable, Programs, NVML, Reads, Writes int }
 // Limits are the budgets of both halves of a claim.
 type Limits struct{ Prepare, Unprepare Limit }
 
-// The budgets of a claim on a node whose GPUs are only offered whole.
+// The budgets of a claim on a node whose GPUs are only advertised whole.
 var (
 	PrepareLimit   = Limit{Durable: 1, Reads: 1}
 	UnprepareLimit = Limit{Durable: 2}
@@ -48,42 +48,29 @@ var (
 	claimLimits = Limits{PrepareLimit, UnprepareLimit}
 )
 
-// IntervalLimits are those of a claim that sets how long the turns on its GPU are: a program is run for that, and one to put it back.
+// IntervalLimits are those of a claim that sets the time-slice interval of its GPU: a program is run for that, and one to put it back.
 var IntervalLimits = Limits{Limit{Durable: 2, Programs: 1, Reads: 1}, Limit{Durable: 2, Programs: 1}}
 
-// The budgets of a claim on a GPU that is offered whole and in slices.
+// The budgets of a claim on a GPU that is advertised whole and as MIG devices.
 var (
-	// WholeLimits: before such a GPU is given whole, its MIG mode is read.
+	// WholeLimits: before such a GPU is allocated whole, its MIG mode is read.
 	WholeLimits = Limits{Limit{Durable: 1, Reads: 1, NVML: 1}, UnprepareLimit}
-	// SliceLimits: what is made is promised before and named after; what is removed is first marked. LastLimits are those of a
-	// slice that shares its GPU with six others, which are seen before it is made and when its UUID is looked for.
-	SliceLimits = Limits{Limit{Durable: 2, Reads: 1, NVML: 21}, Limit{Durable: 2, NVML: 12}}
-	LastLimits  = Limits{Limit{Durable: 2, Reads: 1, NVML: 39}, Limit{Durable: 2, NVML: 12}}
+	// MIGLimits: what is created is recorded before and identified after; what is removed is first marked. LastLimits are those of a
+	// MIG device that shares its GPU with six others, which are seen before it is made and when its UUID is looked for.
+	MIGLimits  = Limits{Limit{Durable: 2, Reads: 1, NVML: 21}, Limit{Durable: 2, NVML: 12}}
+	LastLimits = Limits{Limit{Durable: 2, Reads: 1, NVML: 39}, Limit{Durable: 2, NVML: 12}}
 )
 
-// times is the budget of n claims.
-func (l Limit) times(n int) Limit {
-	return Limit{Durable: n * l.Durable, Programs: n * l.Programs, NVML: n * l.NVML, Reads: n * l.Reads, Writes: n * l.Writes}
-}
-
-// Exceeded names what is dearer than the budget; empty when nothing is.
-func (l Limit) Exceeded(c Cost) string {
-	var over []string
-	for _, one := range []struct {
-		what       string
-		got, limit int
-	}{
-		{"durable writes", c.Durable(), l.Durable},
-		{"programs run", c.Programs, l.Programs},
-		{"NVML calls", c.NVML, l.NVML},
-		{"API reads before the answer", c.Reads, l.Reads},
-		{"API writes before the answer", c.Writes, l.Writes},
-	} {
-		if one.got > one.limit {
-			over = append(over, fmt.Sprintf("%d %s, not %d", one.got, one.what, one.limit))
-		}
+// rows are the counts of one half of n claims.
+func (l Limit) rows(half string, n int, c Cost) []Row {
+	return []Row{
+		{Name: half + ": durable writes", Count: c.Durable(), Note: fmt.Sprintf("(%d + %d fsyncs of files + directories)", c.FileSyncs, c.DirSyncs), Budget: AtMost(n * l.Durable)},
+		{Name: half + ": programs run", Count: c.Programs, Budget: AtMost(n * l.Programs)},
+		{Name: half + ": NVML calls", Count: c.NVML, Budget: AtMost(n * l.NVML)},
+		{Name: half + ": API reads before the answer", Count: c.Reads, Budget: AtMost(n * l.Reads)},
+		{Name: half + ": API writes before the answer", Count: c.Writes, Budget: AtMost(n * l.Writes)},
+		{Name: half + ": API calls after the answer (the claim's status)", Count: c.Later},
 	}
-	return strings.Join(over, "; ")
 }
 
 // Costs are the costs of the dearest of some claims, or of claims that are prepared at once.
@@ -93,16 +80,9 @@ func (c Costs) most(other Costs) Costs {
 	return Costs{Prepare: c.Prepare.most(other.Prepare), Unprepare: c.Unprepare.most(other.Unprepare)}
 }
 
-// exceeded says in which half the costs of n claims exceed their budgets; what names the claims.
-func (l Limits) exceeded(what string, n int, c Costs) []error {
-	var problems []error
-	if over := l.Prepare.times(n).Exceeded(c.Prepare); over != "" {
-		problems = append(problems, fmt.Errorf("preparing %s takes %s", what, over))
-	}
-	if over := l.Unprepare.times(n).Exceeded(c.Unprepare); over != "" {
-		problems = append(problems, fmt.Errorf("unpreparing %s takes %s", what, over))
-	}
-	return problems
+// rows are the counts of n claims.
+func (l Limits) rows(n int, c Costs) []Row {
+	return append(l.Prepare.rows("prepare", n, c.Prepare), l.Unprepare.rows("unprepare", n, c.Unprepare)...)
 }
 
 // period is the time of one call of the kubelet, or of several at once, with the system calls that it takes.
@@ -182,32 +162,30 @@ func (c *Cost) add(call Syscall) {
 	}
 }
 
-// nvmlWindows are so many because the plugin looks at its GPUs every 10 s: one window may hold such a look, not all of them.
-const nvmlWindows = 3
-
-// CountNVML returns how many NVML calls the plugin makes while it prepares and unprepares the claims.
-func CountNVML(ctx context.Context, driver NVML, p *Plugin, claims []Claim) (int, error) {
-	fewest := 0
-	for window := range nvmlWindows {
+// CountNVML returns how many NVML calls the plugin makes to prepare and to unprepare a claim: the fewest of several claims, one after
+// the other, as the plugin inspects its GPUs in between.
+func CountNVML(ctx context.Context, driver NVML, p *Plugin, claims []Claim) (costs Costs, err error) {
+	fewest := func(into *int, call Between, claim Claim, first bool) error {
 		before, err := driver.Calls(p.PID)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		for _, claim := range claims {
-			if err := p.Prepare(ctx, claim); err != nil {
-				return 0, err
-			}
-			if err := p.Unprepare(ctx, claim); err != nil {
-				return 0, err
-			}
+		if err := call(ctx, claim); err != nil {
+			return err
 		}
 		after, err := driver.Calls(p.PID)
-		if err != nil {
-			return 0, err
+		if n := after - before; first || n < *into {
+			*into = n
 		}
-		if n := after - before; window == 0 || n < fewest {
-			fewest = n
+		return err
+	}
+	for i, claim := range claims {
+		if err := fewest(&costs.Prepare.NVML, p.Prepare, claim, i == 0); err != nil {
+			return costs, fmt.Errorf("counting NVML calls: %w", err)
+		}
+		if err := fewest(&costs.Unprepare.NVML, p.Unprepare, claim, i == 0); err != nil {
+			return costs, fmt.Errorf("counting NVML calls: %w", err)
 		}
 	}
-	return fewest, nil
+	return costs, nil
 }

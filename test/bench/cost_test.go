@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"strings"
@@ -12,21 +11,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestExceeded(t *testing.T) {
+func TestLimits_CostsOverBudget_EachIsAProblem(t *testing.T) {
 	t.Parallel()
-	assert.Empty(t, PrepareLimit.Exceeded(Cost{FileSyncs: 1, DirSyncs: 1, Reads: 1, Later: 9}))
-	assert.Equal(t, "2 durable writes, not 1; 1 programs run, not 0; 3 NVML calls, not 0; 2 API reads before the answer, not 1; 1 API writes before the answer, not 0",
-		PrepareLimit.Exceeded(Cost{FileSyncs: 1, DirSyncs: 2, Programs: 1, NVML: 3, Reads: 2, Writes: 1}))
-	assert.Equal(t, "1 API reads before the answer, not 0", UnprepareLimit.Exceeded(Cost{Reads: 1}))
+	assert.NoError(t, Problems(PrepareLimit.rows("prepare", 1, Cost{FileSyncs: 1, DirSyncs: 1, Reads: 1, Later: 9})...))
+	assert.EqualError(t, Problems(PrepareLimit.rows("prepare", 1, Cost{FileSyncs: 1, DirSyncs: 2, Programs: 1, NVML: 3, Reads: 2, Writes: 1})...),
+		"prepare: durable writes: 2, the budget is ≤ 1\nprepare: programs run: 1, the budget is ≤ 0\nprepare: NVML calls: 3, the budget is ≤ 0\n"+
+			"prepare: API reads before the answer: 2, the budget is ≤ 1\nprepare: API writes before the answer: 1, the budget is ≤ 0")
 }
 
-func TestTheBudgetOfManyClaims(t *testing.T) {
+func TestLimits_ManyClaims_BudgetGrowsWithThem(t *testing.T) {
 	t.Parallel()
 	within := Costs{Prepare: Cost{FileSyncs: 100, DirSyncs: 60, Reads: 100}, Unprepare: Cost{DirSyncs: 200}}
-	assert.Empty(t, claimLimits.exceeded("100 claims", 100, within))
+	assert.NoError(t, Problems(claimLimits.rows(100, within)...))
 	over := within.most(Costs{Prepare: Cost{Reads: 101}, Unprepare: Cost{Reads: 1}})
-	assert.EqualError(t, errors.Join(claimLimits.exceeded("100 claims", 100, over)...),
-		"preparing 100 claims takes 101 API reads before the answer, not 100\nunpreparing 100 claims takes 1 API reads before the answer, not 0")
+	assert.EqualError(t, Problems(claimLimits.rows(100, over)...),
+		"prepare: API reads before the answer: 101, the budget is ≤ 100\nunprepare: API reads before the answer: 1, the budget is ≤ 0")
 }
 
 const straceOutput = `170   1795220136.000100 fsync(8</p/claims/u.json.tmp>) = 0
@@ -38,7 +37,7 @@ strace: Process 180 attached
 180   1795220136.700000 +++ exited with 0 +++
 `
 
-func TestTheTraceIsAttributed(t *testing.T) {
+func TestAttribute_Trace_CallsBelongToTheirPeriod(t *testing.T) {
 	t.Parallel()
 	calls, err := parseTrace(strings.NewReader(straceOutput))
 	require.NoError(t, err)
@@ -57,7 +56,7 @@ func TestTheTraceIsAttributed(t *testing.T) {
 }
 
 // The real strace, on a process of ours.
-func TestTrace(t *testing.T) {
+func TestTrace_Process_NamedCallsSeen(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"strace", "sh", "sync"} {
 		if _, err := exec.LookPath(program); err != nil {

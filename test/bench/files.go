@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"fmt"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,9 +17,17 @@ type Files struct {
 	Changed, Synced int
 }
 
-// String says it in words.
-func (f Files) String() string {
-	return fmt.Sprintf("(%d opened, %d bytes read, %d directories listed, %d changed, %d synced)", f.Opened, f.Bytes, f.Listed, f.Changed, f.Synced)
+// fileCount is one of the numbers with its name.
+type fileCount struct {
+	what string
+	n    int
+}
+
+func (f Files) counts() []fileCount {
+	return []fileCount{
+		{"files opened to be read or synced", f.Opened}, {"bytes read", f.Bytes}, {"directories listed", f.Listed},
+		{"files written, moved or removed", f.Changed}, {"files and directories synced", f.Synced},
+	}
 }
 
 func (f Files) plus(other Files) Files {

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,7 +32,7 @@ const fileTrace = `7     1.000001 openat(AT_FDCWD</>, "/p/claims/u.json", O_RDON
 8     1.000020 read(8</p/claims/v.json>, ""..., 512 <unfinished ...>
 `
 
-func TestFilesAreCounted(t *testing.T) {
+func TestFilesBelow_Trace_FilesCounted(t *testing.T) {
 	t.Parallel()
 	calls, err := parseTrace(strings.NewReader(fileTrace))
 	require.NoError(t, err)
@@ -44,7 +43,7 @@ func TestFilesAreCounted(t *testing.T) {
 	assert.Zero(t, filesBelow(calls, "/q"))
 }
 
-func TestFilesBehindASymbolicLinkAreCounted(t *testing.T) {
+func TestFilesBelow_SymbolicLink_FilesCounted(t *testing.T) {
 	t.Parallel()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
@@ -58,36 +57,35 @@ func TestFilesBehindASymbolicLinkAreCounted(t *testing.T) {
 	assert.Equal(t, Files{Opened: 1, Bytes: 7}, filesBelow(calls, link))
 }
 
-func TestWhatGrowsWithTheCrowdIsNamed(t *testing.T) {
+func TestGrown_MoreBesideOthers_IsAProblem(t *testing.T) {
 	t.Parallel()
 	var alone, crowded Beside
-	for _, listed := range []int{1, 0} { // once, the plugin looked through its records for itself
-		alone.again(Beside{Claims: 8, Prepare: Files{Opened: 16}, Unprepare: Files{Bytes: 80}})
-		crowded.again(Beside{Claims: 8, Prepare: Files{Opened: 16, Listed: listed}, Unprepare: Files{Bytes: 80}})
+	for _, listed := range []int{1, 0} { // once, the plugin read its records for itself
+		alone.add(Beside{Claims: 8, Prepared: Files{Opened: 16}, Freed: Files{Bytes: 80}})
+		crowded.add(Beside{Claims: 8, Prepared: Files{Opened: 16, Listed: listed}, Freed: Files{Bytes: 80}})
 	}
-	assert.Empty(t, grown(alone, crowded))
-	crowded.Prepare.Listed = 8
-	assert.EqualError(t, errors.Join(grown(alone, crowded)...),
-		"preparing 8 claims beside 100 others does (16 opened, 0 bytes read, 8 directories listed, 0 changed, 0 synced) to files, "+
-			"but alone (16 opened, 0 bytes read, 0 directories listed, 0 changed, 0 synced)")
+	assert.NoError(t, Problems(grown(alone, crowded)...))
+	crowded.Prepared.Listed, crowded.Freed.Bytes = 8, 79
+	assert.EqualError(t, Problems(grown(alone, crowded)...),
+		"prepare: directories listed: 8, the budget is = 0\nunprepare: bytes read: 79, the budget is = 80")
 }
 
-func TestARestartHasABudget(t *testing.T) {
+func TestRestart_CountsOverBudget_EachIsAProblem(t *testing.T) {
 	t.Parallel()
 	within := Restart{
 		Claims: 100, Reads: 9, Records: Files{Opened: 500, Bytes: 1 << 20, Listed: 8}, Specs: Files{Opened: 100, Bytes: 1 << 20},
 	}
-	assert.Empty(t, within.exceeded())
+	assert.NoError(t, Problems(within.rows()...))
 	for want, change := range map[string]func(*Restart){
-		"takes 1 API writes, not 0":                                      func(r *Restart) { r.Writes = 1 },
-		"takes 501 reads of records, not 500":                            func(r *Restart) { r.Records.Opened++ },
-		"takes 101 reads of CDI specs, not 100":                          func(r *Restart) { r.Specs.Opened++ },
-		"takes 9 listings of directories, not 8":                         func(r *Restart) { r.Specs.Listed++ },
-		"takes 2 writes, moves and removals of records and specs, not 0": func(r *Restart) { r.Records.Changed, r.Specs.Changed = 1, 1 },
-		"takes 1 syncs of records and specs, not 0":                      func(r *Restart) { r.Records.Synced = 1 },
+		"API writes: 1, the budget is ≤ 0":                                          func(r *Restart) { r.Writes = 1 },
+		"reads of records: 501, the budget is ≤ 500":                                func(r *Restart) { r.Records.Opened++ },
+		"reads of CDI specs: 101, the budget is ≤ 100":                              func(r *Restart) { r.Specs.Opened++ },
+		"listings of their directories: 9, the budget is ≤ 8":                       func(r *Restart) { r.Specs.Listed++ },
+		"records and specs written, moved, removed or synced: 2, the budget is ≤ 0": func(r *Restart) { r.Records.Changed, r.Specs.Changed = 1, 1 },
+		"records and specs written, moved, removed or synced: 1, the budget is ≤ 0": func(r *Restart) { r.Records.Synced = 1 },
 	} {
 		over := within
 		change(&over)
-		assert.EqualError(t, errors.Join(over.exceeded()...), "a restart beside 100 prepared claims "+want)
+		assert.EqualError(t, Problems(over.rows()...), want)
 	}
 }

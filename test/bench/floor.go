@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
 
-	"google.golang.org/grpc"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
 // Floor is what this machine takes for the three things that no driver can do without.
@@ -21,7 +18,7 @@ type Floor struct {
 	Durable Samples
 	// Get is reading a ResourceClaim from the API server.
 	Get Samples
-	// Call is a gRPC call over a unix socket that does nothing.
+	// Call is a gRPC call over a unix socket that names no claim.
 	Call Samples
 }
 
@@ -35,8 +32,8 @@ const (
 	recordSize = 4096
 )
 
-// MeasureFloor measures in a new directory below dir, and with a claim that exists.
-func MeasureFloor(ctx context.Context, dir string, client kubernetes.Interface, claim Claim) (f Floor, err error) {
+// MeasureFloor measures in a new directory below dir, with a claim that exists and a plugin that answers.
+func MeasureFloor(ctx context.Context, dir string, client kubernetes.Interface, p *Plugin, claim Claim) (f Floor, err error) {
 	work, err := os.MkdirTemp(dir, "bench-")
 	if err != nil {
 		return f, fmt.Errorf("measuring the machine: %w", err)
@@ -57,19 +54,34 @@ func MeasureFloor(ctx context.Context, dir string, client kubernetes.Interface, 
 	}); err != nil {
 		return f, fmt.Errorf("measuring a GET: %w", err)
 	}
-	f.Call, err = measureCall(ctx, filepath.Join(work, "echo.sock"))
-	return f, err
+	if f.Call, err = repeat(floorSamples, warmUp, func() error { return p.Prepare(ctx) }); err != nil {
+		return f, fmt.Errorf("measuring a gRPC call: %w", err)
+	}
+	return f, nil
+}
+
+// both is Prepare as the base of a comparison.
+func (f Floor) both() Samples { return Samples{f.Prepare()} }
+
+// rows are the three and their sum.
+func (f Floor) rows() []Row {
+	return []Row{
+		{Name: "durable write: 4 KiB written, fsync, rename, fsync of the directory", Samples: f.Durable},
+		{Name: "GET of a ResourceClaim", Samples: f.Get},
+		{Name: "gRPC call over a unix socket that names no claim", Samples: f.Call},
+		{Name: "**floor of prepare**: one of each", Samples: f.both()},
+	}
 }
 
 const pacedSamples = 20
 
 // MeasurePacedFloor measures in dir, and with a claim that exists, like MeasureFloor without the call; before each sample is as
-// long a pause as a slice takes to be made.
+// long a pause as a MIG device takes to be created.
 func MeasurePacedFloor(ctx context.Context, dir string, client kubernetes.Interface, claim Claim) (f Floor, err error) {
 	page := make([]byte, recordSize)
 	claims := client.ResourceV1().ResourceClaims(claim.Namespace)
 	for i := range pacedSamples {
-		settle(ctx, makingTime)
+		pause(ctx, creationTime)
 		get, err := timed(func() error {
 			_, err := claims.Get(ctx, claim.Name, metav1.GetOptions{})
 			return err
@@ -77,7 +89,7 @@ func MeasurePacedFloor(ctx context.Context, dir string, client kubernetes.Interf
 		if err != nil {
 			return f, fmt.Errorf("measuring a GET: %w", err)
 		}
-		settle(ctx, makingTime)
+		pause(ctx, creationTime)
 		written, err := timed(func() error { return durable(dir, fmt.Sprintf("record-%d", i), page) })
 		if err != nil {
 			return f, fmt.Errorf("measuring a durable write: %w", err)
@@ -121,40 +133,4 @@ func durable(dir, name string, data []byte) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
-}
-
-// echo answers at once.
-type echo struct {
-	registerapi.UnimplementedRegistrationServer
-}
-
-// GetInfo answers with nothing.
-func (echo) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
-	return &registerapi.PluginInfo{}, nil
-}
-
-func measureCall(ctx context.Context, socket string) (Samples, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
-	if err != nil {
-		return nil, fmt.Errorf("measuring a gRPC call: %w", err)
-	}
-	server := grpc.NewServer()
-	registerapi.RegisterRegistrationServer(server, echo{})
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	conn, err := dial(socket)
-	if err != nil {
-		return nil, err
-	}
-	client := registerapi.NewRegistrationClient(conn)
-	samples, err := repeat(floorSamples, warmUp, func() error {
-		_, err := client.GetInfo(ctx, &registerapi.InfoRequest{})
-		return err
-	})
-	err = errors.Join(err, conn.Close())
-	server.Stop()
-	if err := errors.Join(err, <-served); err != nil {
-		return nil, fmt.Errorf("measuring a gRPC call: %w", err)
-	}
-	return samples, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestGateHoldsWhatIsNotAdmitted(t *testing.T) {
+func TestGate_Shut_HoldsWhatIsNotAdmitted(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(server.Close)
@@ -75,7 +75,7 @@ func TestCost_StatusOfEarlierCallPending_NotAdmitted(t *testing.T) {
 	require.NoError(t, n.plugin.Unprepare(ctx, one))
 }
 
-func TestNeededFirst(t *testing.T) {
+func TestNeededFirst_RequestsAfterTheAnswer_CountedApart(t *testing.T) {
 	t.Parallel()
 	cost := neededFirst([]Request{
 		{Method: "GET", Needed: true}, {Method: "PATCH", Needed: true}, {Method: "GET"}, {Method: "PATCH"},

@@ -26,8 +26,8 @@ func (c *countedTool) SetTimeslice(context.Context, gpu.UUID, gpu.Interval) erro
 	return nil
 }
 
-// longTurns asks for an interval.
-var longTurns = resourceapi.DeviceAllocationConfiguration{
+// longInterval asks for a time-slice interval.
+var longInterval = resourceapi.DeviceAllocationConfiguration{
 	Source: resourceapi.AllocationConfigSourceClaim,
 	DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
 		Driver: testDriver, Parameters: runtime.RawExtension{Raw: []byte(
@@ -36,14 +36,14 @@ var longTurns = resourceapi.DeviceAllocationConfiguration{
 	}},
 }
 
-// turner is the claim for one GPU with an interval.
-func turner(i int) Claim {
-	return Claim{Namespace: "team", Name: fmt.Sprintf("turns-%d", i), UID: fmt.Sprintf("uid-turns-%d", i)}
+// intervalClaim is the claim for one GPU with a time-slice interval.
+func intervalClaim(i int) Claim {
+	return Claim{Namespace: "team", Name: fmt.Sprintf("interval-%d", i), UID: fmt.Sprintf("uid-interval-%d", i)}
 }
 
-// An interval costs one program and the promise before it, and one program and its mark to put back. What is noted of it is not
+// An interval costs one program and the record before it, and one program and its mark to put back. What is noted of it is not
 // synced.
-func TestBudgetOfAnInterval(t *testing.T) {
+func TestPrepare_TimeSliceInterval_CostIsExact(t *testing.T) {
 	n := newNode(t, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -51,13 +51,13 @@ func TestBudgetOfAnInterval(t *testing.T) {
 		Prepare:   Cost{FileSyncs: 2, DirSyncs: 2, Programs: 1, Reads: 1},
 		Unprepare: Cost{FileSyncs: 1, DirSyncs: 2, Programs: 1},
 	}
-	assert.Empty(t, cmp.Diff(want, n.both(ctx, turner(0)), later))
-	assert.Empty(t, IntervalLimits.exceeded("an interval", 1, want))
+	assert.Empty(t, cmp.Diff(want, n.both(ctx, intervalClaim(0)), later))
+	assert.NoError(t, Problems(IntervalLimits.rows(1, want)...))
 
-	require.NoError(t, n.plugin.Prepare(ctx, turner(0)))
-	again := n.cost(func() error { return n.plugin.Prepare(ctx, turner(0)) }, getClaim(turner(0)))
+	require.NoError(t, n.plugin.Prepare(ctx, intervalClaim(0)))
+	again := n.cost(func() error { return n.plugin.Prepare(ctx, intervalClaim(0)) }, getClaim(intervalClaim(0)))
 	assert.Empty(t, cmp.Diff(Cost{Reads: 1}, again, later), "what is prepared is not set again")
-	require.NoError(t, n.plugin.Unprepare(ctx, turner(0)))
+	require.NoError(t, n.plugin.Unprepare(ctx, intervalClaim(0)))
 
 	without := n.both(ctx, reference(0))
 	assert.Zero(t, without.Prepare.Programs+without.Unprepare.Programs)
@@ -68,7 +68,7 @@ func TestBudgetOfTheNodesIntervals(t *testing.T) {
 	n := newNode(t, nil)
 	wanted := map[gpu.UUID]gpu.Interval{}
 	keeper := timeslice.NewKeeper(timeslice.KeeperPorts{
-		Tool: n.tool, Notes: timeslice.NewNotes(n.disk, t.TempDir(), "boot"), Alone: n.open().Alone,
+		Tool: n.tool, Notes: timeslice.NewNotes(n.disk, t.TempDir(), "boot"), Alone: n.open().WithGPULock,
 		Wanted: func() (map[gpu.UUID]gpu.Interval, error) { return wanted, nil },
 		Failed: func(id gpu.UUID, _ gpu.Interval, err error) { assert.NoError(t, err, id) },
 	})

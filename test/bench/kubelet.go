@@ -10,7 +10,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// Kubelet tells a plugin which claims containers have, as the kubelet of a node does whose pods run: a plugin asks the API
+// Kubelet lists for a plugin which claims containers have, as the kubelet of a node does whose pods run: a plugin asks the API
 // server for claims that the kubelet does not know.
 type Kubelet struct {
 	podresources.UnimplementedPodResourcesListerServer
@@ -29,7 +29,7 @@ func ServeKubelet(ctx context.Context, dir string, claims func() []Claim) (*Kube
 	k := &Kubelet{Claims: claims, Socket: filepath.Join(dir, "kubelet.sock"), server: grpc.NewServer(), ended: make(chan error, 1)}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", k.Socket)
 	if err != nil {
-		return nil, fmt.Errorf("telling which claims containers have: %w", err)
+		return nil, fmt.Errorf("listing which claims containers have: %w", err)
 	}
 	podresources.RegisterPodResourcesListerServer(k.server, k)
 	go func() { k.ended <- k.server.Serve(l) }()
@@ -52,7 +52,7 @@ func (k *Kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (
 func (k *Kubelet) Close() error {
 	k.server.Stop()
 	if err := <-k.ended; err != nil {
-		return fmt.Errorf("telling which claims containers have: %w", err)
+		return fmt.Errorf("listing which claims containers have: %w", err)
 	}
 	return nil
 }

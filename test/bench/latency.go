@@ -11,93 +11,94 @@ import (
 // Latency is how long the kubelet waits.
 type Latency struct{ Prepare, Unprepare Samples }
 
-// OneByOne prepares the claims one after the other, as many as there are GPUs, waits for what is done after the answers, and
-// unprepares them one after the other; then come the next. The first claims warm up and do not count.
-func OneByOne(ctx context.Context, p *Plugin, c *Claims, claims []Claim, gpus, warmUp int) (l Latency, err error) {
-	each := func(batch []Claim, call func(context.Context, ...Claim) error) (s Samples, err error) {
+func (l *Latency) add(other Latency) {
+	l.Prepare, l.Unprepare = append(l.Prepare, other.Prepare...), append(l.Unprepare, other.Unprepare...)
+}
+
+// rows are one for each half, with the names and compared with base.
+func (l Latency) rows(prepare, unprepare string, base Latency) []Row {
+	return []Row{
+		{Name: prepare, Samples: l.Prepare, Base: base.Prepare}, {Name: unprepare, Samples: l.Unprepare, Base: base.Unprepare},
+	}
+}
+
+// Between is done after claims were prepared and before they are unprepared; nil: nothing.
+type Between func(ctx context.Context, claims ...Claim) error
+
+func (b Between) do(ctx context.Context, claims []Claim) error {
+	if b == nil {
+		return nil
+	}
+	return b(ctx, claims...)
+}
+
+// OneByOne prepares the claims one after the other, as many as there are GPUs, and unprepares them one after the other; then come
+// the next. The first claims warm up and do not count.
+func OneByOne(ctx context.Context, p *Plugin, claims []Claim, gpus, warmUp int, between Between) (l Latency, err error) {
+	each := func(into *Samples, batch []Claim, call Between) error {
 		for _, claim := range batch {
 			took, err := timed(func() error { return call(ctx, claim) })
 			if err != nil {
-				return nil, err
+				return err
 			}
-			s = append(s, took)
+			*into = append(*into, took)
 		}
-		return s, nil
+		return nil
 	}
 	for batch := range slices.Chunk(claims, gpus) {
-		prepare, err := each(batch, p.Prepare)
-		if err != nil {
+		if err := each(&l.Prepare, batch, p.Prepare); err != nil {
 			return l, err
 		}
-		if err := c.Reported(ctx, batch...); err != nil {
+		if err := between.do(ctx, batch); err != nil {
 			return l, err
 		}
-		unprepare, err := each(batch, p.Unprepare)
-		if err != nil {
+		if err := each(&l.Unprepare, batch, p.Unprepare); err != nil {
 			return l, err
 		}
-		l.add(prepare, unprepare)
 	}
 	l.Prepare, l.Unprepare = l.Prepare[warmUp:], l.Unprepare[warmUp:]
 	return l, nil
 }
 
-// Rounds are waits of the kubelet for many calls at once.
-type Rounds struct {
-	// Last is from the first call of a round to its last answer, Each a single call.
-	Last, Each Latency
-	// CPU is the time that the plugin's process was on a CPU in a round.
-	CPU Latency
-}
+// Rounds are waits of the kubelet for many calls at once: until the last answer of a round, for each call, and the time that the
+// plugin's process was on a CPU in a round.
+type Rounds struct{ Last, Each, CPU Latency }
 
-// AllAtOnce prepares the claims in rounds of so many parallel calls, then unprepares them likewise. The first rounds warm up
-// and do not count.
-func AllAtOnce(ctx context.Context, p *Plugin, c *Claims, claims []Claim, atOnce, warmUp int) (r Rounds, err error) {
+// AllAtOnce prepares the claims in rounds of so many parallel calls, and unprepares them likewise. The first rounds warm up and do
+// not count.
+func AllAtOnce(ctx context.Context, p *Plugin, claims []Claim, atOnce, warmUp int, between Between) (r Rounds, err error) {
 	for batch := range slices.Chunk(claims, atOnce) {
-		prepared, err := oneRound(p, batch, func(one Claim) error { return p.Prepare(ctx, one) })
-		if err != nil {
+		var one Rounds
+		half := func(last, each, cpu *Samples, call Between) error {
+			before, err := cpuTime(p.PID)
+			if err != nil {
+				return err
+			}
+			start := time.Now()
+			if *each, err = together(batch, func(c Claim) error { return call(ctx, c) }); err != nil {
+				return err
+			}
+			*last = Samples{time.Since(start)}
+			after, err := cpuTime(p.PID)
+			*cpu = Samples{after - before}
+			return err
+		}
+		if err := half(&one.Last.Prepare, &one.Each.Prepare, &one.CPU.Prepare, p.Prepare); err != nil {
 			return r, err
 		}
-		if err := c.Reported(ctx, batch...); err != nil {
+		if err := between.do(ctx, batch); err != nil {
 			return r, err
 		}
-		unprepared, err := oneRound(p, batch, func(one Claim) error { return p.Unprepare(ctx, one) })
-		if err != nil {
+		if err := half(&one.Last.Unprepare, &one.Each.Unprepare, &one.CPU.Unprepare, p.Unprepare); err != nil {
 			return r, err
 		}
 		if warmUp--; warmUp < 0 {
-			r.Last.add(Samples{prepared.last}, Samples{unprepared.last})
-			r.Each.add(prepared.each, unprepared.each)
-			r.CPU.add(Samples{prepared.cpu}, Samples{unprepared.cpu})
+			r.Last.add(one.Last)
+			r.Each.add(one.Each)
+			r.CPU.add(one.CPU)
 		}
 	}
 	return r, nil
-}
-
-// round is one half of a round.
-type round struct {
-	last, cpu time.Duration
-	each      Samples
-}
-
-func oneRound(p *Plugin, batch []Claim, call func(Claim) error) (r round, err error) {
-	before, err := cpuTime(p.PID)
-	if err != nil {
-		return r, err
-	}
-	start := time.Now()
-	r.each, err = together(batch, call)
-	r.last = time.Since(start)
-	if err != nil {
-		return r, err
-	}
-	after, err := cpuTime(p.PID)
-	r.cpu = after - before
-	return r, err
-}
-
-func (l *Latency) add(prepare, unprepare Samples) {
-	l.Prepare, l.Unprepare = append(l.Prepare, prepare...), append(l.Unprepare, unprepare...)
 }
 
 func timed(run func() error) (time.Duration, error) {

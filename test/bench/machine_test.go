@@ -144,14 +144,14 @@ func (d *countingDisk) SyncDir(dir string) error {
 	return d.OS.SyncDir(dir)
 }
 
-// newNode serves 8 GPUs until the test ends. They are offered whole, or as offer says.
-func newNode(t *testing.T, offer func(*gpu.GPU) gpu.Offer) *node {
+// newNode serves 8 GPUs until the test ends. They are advertised whole, or as layout says.
+func newNode(t *testing.T, layout func(*gpu.GPU) gpu.Offer) *node {
 	t.Helper()
-	return newDelayedNode(t, offer, 0)
+	return newDelayedNode(t, layout, 0)
 }
 
 // newDelayedNode is a node that writes the status of a claim so long after it was prepared.
-func newDelayedNode(t *testing.T, offer func(*gpu.GPU) gpu.Offer, delay time.Duration) *node {
+func newDelayedNode(t *testing.T, layout func(*gpu.GPU) gpu.Offer, delay time.Duration) *node {
 	t.Helper()
 	simulated, err := model.New(model.Uniform(testNode, "h100-80", 8))
 	require.NoError(t, err)
@@ -169,10 +169,10 @@ func newDelayedNode(t *testing.T, offer func(*gpu.GPU) gpu.Offer, delay time.Dur
 	require.NoError(t, os.MkdirAll(n.cfg.Paths.KubeletRegistrar, 0o750))
 	machine, tx := n.process()
 	n.view, n.inspect = machine.Inventory.Current(), machine.Inventory.Refresh
-	if offer != nil {
+	if layout != nil {
 		n.layout = gpu.Layout{}
 		for i := range n.view.Node.GPUs {
-			n.layout[n.view.Node.GPUs[i].UUID] = offer(&n.view.Node.GPUs[i])
+			n.layout[n.view.Node.GPUs[i].UUID] = layout(&n.view.Node.GPUs[i])
 		}
 	}
 	n.serve(machine, tx)
@@ -271,18 +271,18 @@ func reference(i int) Claim {
 	return Claim{Namespace: "team", Name: fmt.Sprintf("claim-%d", i), UID: fmt.Sprintf("uid-claim-%d", i)}
 }
 
-// onlooker is the claim with admin access to one GPU.
-func onlooker(i int) Claim {
-	return Claim{Namespace: "team", Name: fmt.Sprintf("look-%d", i), UID: fmt.Sprintf("uid-look-%d", i)}
+// adminClaim is the claim with admin access to one GPU.
+func adminClaim(i int) Claim {
+	return Claim{Namespace: "team", Name: fmt.Sprintf("admin-%d", i), UID: fmt.Sprintf("uid-admin-%d", i)}
 }
 
-// sliver is the claim for one of the smallest slices, of which each GPU has as many as perGPU.
-func sliver(i int) Claim {
-	return Claim{Namespace: "team", Name: fmt.Sprintf("slice-%d", i), UID: fmt.Sprintf("uid-slice-%d", i)}
+// migClaim is the claim for one of the smallest MIG devices, of which each GPU has as many as perGPU.
+func migClaim(i int) Claim {
+	return Claim{Namespace: "team", Name: fmt.Sprintf("mig-%d", i), UID: fmt.Sprintf("uid-mig-%d", i)}
 }
 
-// sharer is the claim for a share of one GPU.
-func sharer(i int) Claim {
+// shareClaim is the claim for a share of one GPU.
+func shareClaim(i int) Claim {
 	return Claim{Namespace: "team", Name: fmt.Sprintf("share-%d", i), UID: fmt.Sprintf("uid-share-%d", i)}
 }
 
@@ -296,25 +296,25 @@ func (n *node) claim(name string) *resourceapi.ResourceClaim {
 	kind, text, _ := strings.Cut(name, "-")
 	number, _ := strconv.Atoi(text)
 	of := &n.view.Node.GPUs[number%len(n.view.Node.GPUs)]
-	if kind == "slice" {
+	if kind == "mig" {
 		of = &n.view.Node.GPUs[number/perGPU%len(n.view.Node.GPUs)]
 	}
 	result := resourceapi.DeviceRequestAllocationResult{
 		Request: "gpu", Driver: testDriver, Pool: n.layout.Of(of).Pool(testNode, of), Device: string(gpu.Whole{GPU: of}.Name()),
 	}
 	switch kind {
-	case "look":
+	case "admin":
 		result.AdminAccess = new(true)
 	case "share":
 		result.Device, result.ShareID = string(gpu.TimeSliced{GPU: of}.Name()), new(types.UID("share-of-"+name))
-	case "slice":
+	case "mig":
 		i := slices.Index(of.MIG.ProfileNames(), smallest)
 		profile := &of.MIG.Profiles[i]
 		result.Device = string(gpu.MIGDevice{GPU: of, Profile: profile, Placement: profile.Placements[number%perGPU]}.Name())
 	}
 	var configs []resourceapi.DeviceAllocationConfiguration
-	if kind == "turns" {
-		configs = append(configs, longTurns)
+	if kind == "interval" {
+		configs = append(configs, longInterval)
 	}
 	return &resourceapi.ResourceClaim{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim"},

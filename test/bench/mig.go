@@ -4,30 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
-
-// MIG is what slices of GPUs cost.
-type MIG struct {
-	// Alone is one slice at a time on a GPU that has no other, Beside on one that has all others that fit.
-	Alone, Beside Latency
-	// AtOnce is all slices of all GPUs, a call each; Slices is how many these are, PerGPU how many a GPU has.
-	AtOnce         Rounds
-	Slices, PerGPU int
-	// Driver is the time of the simulated driver alone, Call that of a call that only reads.
-	Driver Latency
-	Call   Samples
-	// Paced is the floor as it is when the machine does other things between one claim and the next: a durable write takes along
-	// what others have written in the meantime.
-	Paced Floor
-	// Whole are the costs of a whole GPU that could also be cut, Slice those of a slice as in Alone, Last as in Beside.
-	Whole, Slice, Last Costs
-	// Turns are shares of GPUs beside whole ones.
-	Turns Turns
-}
 
 // The time that the simulated driver takes for a change, near what drivers take.
 var nvmlTime = model.MIGLatency{
@@ -35,216 +18,288 @@ var nvmlTime = model.MIGLatency{
 	DestroyComputeInstance: 100 * time.Millisecond, DestroyGPUInstance: 200 * time.Millisecond,
 }
 
-// makingTime and removingTime are those of one slice.
+// creationTime and removalTime are those of one MIG device.
 var (
-	makingTime   = nvmlTime.CreateGPUInstance + nvmlTime.CreateComputeInstance
-	removingTime = nvmlTime.DestroyComputeInstance + nvmlTime.DestroyGPUInstance
+	creationTime = nvmlTime.CreateGPUInstance + nvmlTime.CreateComputeInstance
+	removalTime  = nvmlTime.DestroyComputeInstance + nvmlTime.DestroyGPUInstance
 )
 
-// sliceProfile is the smallest profile of the GPU that is measured with.
-const sliceProfile = "1g.10gb"
-
-// sliceCount is how many of them fill a GPU.
-const sliceCount = 7
-
-// How much is measured of slices, whose every change takes the simulated time.
+// migProfile is the smallest profile of the GPU that is measured with, migCount how many of its devices fill a GPU.
 const (
-	aloneClaims   = 5 * 8
-	besideSlices  = 20
-	slicesWarmUp  = 2
-	sliceRounds   = 3
+	migProfile = "1g.10gb"
+	migCount   = 7
+)
+
+// How much is measured of MIG devices, whose every change takes the simulated time, and of time-sliced shares.
+const (
+	aloneClaims   = 3 * 8
+	besideDevices = 14
+	migWarmUp     = 2
+	migRounds     = 3
 	countedEach   = 8
 	callSamples   = 1000
-	driverSamples = 20
+	driverSamples = 12
+	shareRounds   = 4
+	sharesEach    = 16
 )
 
-// migConfig offers every GPU whole, in turns and in slices.
+// migBudget is for what is not the driver's time of one MIG device, makespanBudget for devices of different GPUs at once, in times of
+// the driver's own on one GPU.
+const (
+	migBudget      = 5 * time.Millisecond
+	makespanBudget = 1.3
+)
+
+// migConfig advertises every GPU whole, time-sliced and as MIG devices.
 const migConfig = "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\n" +
 	"gpus: [{modes: [whole, mig, timeslice], timeSlice: {replicas: 4}}]\n"
 
-// slicer measures slices with a plugin that offers them.
-type slicer struct {
-	*MIG
+const migTitle = "GPUs advertised whole, time-sliced and as MIG devices"
+
+// migBench measures MIG devices and shares with a plugin that advertises them.
+type migBench struct {
+	*bencher
 
 	driver NVML
-	plugin *Second
-	claims *Claims
-	// pace measures the floor with a pause before each sample.
-	pace func(ctx context.Context, claim Claim) (Floor, error)
-	// whole are the GPUs, shared the same in turns; cut are their slices of the smallest profile, GPU by GPU.
+	second *Second
+	// whole are the GPUs, shared the same time-sliced; parts are their MIG devices of the smallest profile, GPU by GPU.
 	whole, shared []Device
-	cut           [][]Device
+	parts         [][]Device
+	// call is a call of the driver that only reads, driverAlone what one MIG device takes without a plugin.
+	call        Samples
+	driverAlone Latency
+	// alone and beside are a MIG device on an empty GPU and beside all others that fit, with what they cost.
+	alone, beside           Latency
+	aloneCosts, besideCosts Costs
+	paced                   Floor
 }
 
-// mig measures slices, and leaves the GPUs uncut.
-func (b *bencher) mig(ctx context.Context) error {
+// mig measures MIG devices, and leaves the GPUs without.
+func (b *bencher) mig(ctx context.Context) (err error) {
 	driver, err := OpenNVML(b.SimgpuRoot)
 	if err != nil {
 		return err
 	}
-	return b.another(ctx, SecondOptions{Driver: "mig.bench", Config: migConfig}, func(s *Second, c *Claims, _ time.Duration) (err error) {
-		m := &slicer{MIG: &b.report.MIG, driver: driver, plugin: s, claims: c, pace: func(ctx context.Context, claim Claim) (Floor, error) {
-			return MeasurePacedFloor(ctx, s.Dir, b.client, claim)
-		}}
-		if err := m.find(ctx, b); err != nil {
+	config := filepath.Join(b.KubeletDir, "bench-mig.yaml")
+	if err := os.WriteFile(config, []byte(migConfig), 0o600); err != nil {
+		return fmt.Errorf("writing the configuration of a plugin: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.Remove(config)) }()
+	return b.another(ctx, "mig.bench", func(s *Second, _ time.Duration) error {
+		m := &migBench{bencher: b, driver: driver, second: s}
+		if err := m.find(ctx); err != nil {
 			return err
 		}
-		// The mode is read of a GPU that is not in MIG mode, and changed on one that is.
-		if m.Whole, err = m.cost(ctx, m.whole); err != nil {
-			return err
-		}
-		for _, part := range []func(context.Context) error{m.turns, m.turnOn, m.alone, m.beside, m.atOnce, m.turnOff} {
+		for _, part := range []func(context.Context) error{m.shares, m.enable, m.onEmptyGPU, m.besideOthers, m.allAtOnce, m.disable} {
 			if err := part(ctx); err != nil {
 				return errors.Join(err, driver.Take(model.MIGLatency{}))
 			}
 		}
 		// Last, as the plugin takes these instances for an administrator's.
-		return m.driverTime()
-	})
+		if err := m.driverTime(); err != nil {
+			return err
+		}
+		m.rows()
+		return nil
+	}, "--node-config="+config)
 }
 
-// find waits until everything is on offer.
-func (m *slicer) find(ctx context.Context, b *bencher) (err error) {
-	if m.whole, err = Published(ctx, b.client, m.plugin.Driver, b.Node, Wanted{Type: "gpu", Least: len(b.devices)}); err != nil {
-		return err
+// find waits until everything is published.
+func (m *migBench) find(ctx context.Context) (err error) {
+	published := func(w Wanted) (devices []Device) {
+		if err == nil {
+			devices, err = Published(ctx, m.client, m.second.Driver, m.Node, w)
+		}
+		return devices
 	}
-	if m.shared, err = Published(ctx, b.client, m.plugin.Driver, b.Node, Wanted{Type: "timeslice", Least: len(b.devices)}); err != nil {
-		return err
-	}
-	all, err := Published(ctx, b.client, m.plugin.Driver, b.Node, Wanted{Type: "mig", Profile: sliceProfile, Least: sliceCount * len(b.devices)})
+	m.whole = published(Wanted{Type: "gpu", Least: len(m.devices)})
+	m.shared = published(Wanted{Type: "timeslice", Least: len(m.devices)})
+	all := published(Wanted{Type: "mig", Profile: migProfile, Least: migCount * len(m.devices)})
 	if err != nil {
 		return err
 	}
-	m.Slices, m.PerGPU = len(all), len(all)/len(m.whole)
-	m.cut = slices.Collect(slices.Chunk(all, m.PerGPU))
+	m.parts = slices.Collect(slices.Chunk(all, len(all)/len(m.whole)))
 	return nil
 }
 
-// first has one slice of each GPU.
-func (m *slicer) first() []Device {
+// first has one MIG device of each GPU.
+func (m *migBench) first() []Device {
 	var devices []Device
-	for _, of := range m.cut {
+	for _, of := range m.parts {
 		devices = append(devices, of[0])
 	}
 	return devices
 }
 
-// turnOn brings all GPUs into MIG mode, and turnOff out of it.
-func (m *slicer) turnOn(ctx context.Context) error { return m.once(ctx, m.first()) }
+// enable brings all GPUs into MIG mode, and disable out of it.
+func (m *migBench) enable(ctx context.Context) error { return m.once(ctx, m.first()) }
 
-func (m *slicer) turnOff(ctx context.Context) error { return m.once(ctx, m.whole) }
+func (m *migBench) disable(ctx context.Context) error { return m.once(ctx, m.whole) }
 
 // once prepares and unprepares a claim for each of the devices.
-func (m *slicer) once(ctx context.Context, devices []Device) error {
-	claims, err := m.claims.Make(ctx, len(devices), devices)
+func (m *migBench) once(ctx context.Context, devices []Device) error {
+	claims, err := m.second.Claims.Make(ctx, len(devices), devices)
 	if err != nil {
 		return err
 	}
-	return errors.Join(m.plugin.Plugin.Prepare(ctx, claims...), m.plugin.Plugin.Unprepare(ctx, claims...))
+	return errors.Join(m.second.Plugin.Prepare(ctx, claims...), m.second.Claims.Reported(ctx, claims...), m.second.Plugin.Unprepare(ctx, claims...))
 }
 
-// cost counts what claims for the devices cost, one at a time.
-func (m *slicer) cost(ctx context.Context, devices []Device) (Costs, error) {
-	claims, err := m.claims.Make(ctx, 2*countedEach+gatedClaims, devices)
+// cost counts what claims for the devices cost, one at a time, and reports it.
+func (m *migBench) cost(ctx context.Context, what string, limits Limits, devices []Device) (Costs, error) {
+	claims, err := m.second.Claims.Make(ctx, 2*countedEach+gatedClaims, devices)
 	if err != nil {
 		return Costs{}, err
 	}
-	synced, err := CountSyscalls(ctx, m.plugin.Plugin, claims[:countedEach], 1)
+	synced, err := CountSyscalls(ctx, m.second.Plugin, claims[:countedEach], 1)
 	if err != nil {
 		return Costs{}, err
 	}
-	called, err := CountNVMLOfEach(ctx, m.driver, m.plugin.Plugin, claims[countedEach:2*countedEach])
+	called, err := CountNVML(ctx, m.driver, m.second.Plugin, claims[countedEach:2*countedEach])
 	if err != nil {
 		return Costs{}, err
 	}
-	asked, err := m.plugin.CountRequests(ctx, m.claims, claims[2*countedEach:], 1)
-	return synced.most(called).most(asked), err
+	// What is written for these claims is not a request of the next ones.
+	if err := m.second.Claims.Reported(ctx, claims[:2*countedEach]...); err != nil {
+		return Costs{}, err
+	}
+	requested, err := m.second.CountRequests(ctx, claims[2*countedEach:], 1)
+	costs := synced.most(called).most(requested)
+	m.report.Add("done for one claim: "+what+", "+migTitle, "", limits.rows(1, costs)...)
+	return costs, err
 }
 
-func (m *slicer) alone(ctx context.Context) (err error) {
-	if m.Slice, err = m.cost(ctx, m.first()); err != nil {
+// shares compares a whole GPU with a time-sliced share, in turn, while no GPU is in MIG mode: the mode is read then.
+func (m *migBench) shares(ctx context.Context) error {
+	for _, one := range []struct {
+		what    string
+		devices []Device
+	}{{"a whole GPU", m.whole}, {"a share of a GPU", m.shared}} {
+		if _, err := m.cost(ctx, one.what, WholeLimits, one.devices); err != nil {
+			return err
+		}
+	}
+	var took [2]Latency
+	for range shareRounds {
+		for i, devices := range [][]Device{m.whole, m.shared} {
+			claims, err := m.second.Claims.Make(ctx, migWarmUp+sharesEach, devices)
+			if err != nil {
+				return err
+			}
+			one, err := OneByOne(ctx, m.second.Plugin, claims, len(devices), migWarmUp, m.second.Claims.Reported)
+			if err != nil {
+				return err
+			}
+			took[i].add(one)
+		}
+	}
+	title := "one claim at a time, " + migTitle
+	m.report.Add(title, "a whole GPU", took[0].rows("prepare a whole GPU", "unprepare a whole GPU", Latency{})...)
+	m.report.Add(title, "", took[1].rows("prepare a share of a GPU", "unprepare a share of a GPU", took[0])...)
+	return nil
+}
+
+func (m *migBench) onEmptyGPU(ctx context.Context) (err error) {
+	if m.aloneCosts, err = m.cost(ctx, "a MIG device", MIGLimits, m.first()); err != nil {
 		return err
 	}
-	if m.Alone, err = m.latency(ctx, aloneClaims, m.first()); err != nil {
+	if m.alone, err = m.latency(ctx, aloneClaims, m.first()); err != nil {
 		return err
 	}
-	one, err := m.claims.Make(ctx, 1, m.first())
+	one, err := m.second.Claims.Make(ctx, 1, m.first())
 	if err != nil {
 		return err
 	}
-	m.Paced, err = m.pace(ctx, one[0])
+	m.paced, err = MeasurePacedFloor(ctx, m.second.Dir, m.client, one[0])
 	return err
 }
 
-// beside fills a GPU but for one slice.
-func (m *slicer) beside(ctx context.Context) error {
-	of := m.cut[0]
-	others, err := m.claims.Make(ctx, len(of)-1, of[1:])
+// besideOthers fills a GPU but for one MIG device.
+func (m *migBench) besideOthers(ctx context.Context) error {
+	of := m.parts[0]
+	others, err := m.second.Claims.Make(ctx, len(of)-1, of[1:])
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(m.plugin.Plugin.Prepare(ctx, others...), m.claims.Reported(ctx, others...)); err != nil {
+	if err := errors.Join(m.second.Plugin.Prepare(ctx, others...), m.second.Claims.Reported(ctx, others...)); err != nil {
 		return err
 	}
-	if m.Last, err = m.cost(ctx, of[:1]); err != nil {
+	if m.besideCosts, err = m.cost(ctx, fmt.Sprintf("a MIG device beside %d", len(of)-1), LastLimits, of[:1]); err != nil {
 		return err
 	}
-	if m.Beside, err = m.latency(ctx, besideSlices, of[:1]); err != nil {
+	if m.beside, err = m.latency(ctx, besideDevices, of[:1]); err != nil {
 		return err
 	}
-	return m.plugin.Plugin.Unprepare(ctx, others...)
+	return m.second.Plugin.Unprepare(ctx, others...)
 }
 
-// latency measures one claim at a time while the driver takes its time.
-func (m *slicer) latency(ctx context.Context, n int, devices []Device) (l Latency, err error) {
-	claims, err := m.claims.Make(ctx, slicesWarmUp+n, devices)
-	if err != nil {
-		return l, err
-	}
-	if err := m.driver.Take(nvmlTime); err != nil {
-		return l, err
-	}
-	l, err = OneByOne(ctx, m.plugin.Plugin, m.claims, claims, len(devices), slicesWarmUp)
-	return l, errors.Join(err, m.driver.Take(model.MIGLatency{}))
-}
-
-// atOnce makes all slices of all GPUs at once, and removes them.
-func (m *slicer) atOnce(ctx context.Context) error {
-	claims, err := m.claims.Make(ctx, (1+sliceRounds)*m.Slices, slices.Concat(m.cut...))
-	if err != nil {
-		return err
-	}
+// slowly runs measure while the driver takes its time.
+func (m *migBench) slowly(measure func() error) error {
 	if err := m.driver.Take(nvmlTime); err != nil {
 		return err
 	}
-	m.AtOnce, err = AllAtOnce(ctx, m.plugin.Plugin, m.claims, claims, m.Slices, 1)
-	return errors.Join(err, m.driver.Take(model.MIGLatency{}))
+	return errors.Join(measure(), m.driver.Take(model.MIGLatency{}))
 }
 
-// CountNVMLOfEach returns how many NVML calls the plugin makes for one claim: the fewest of several, one after the other, as the
-// plugin looks at its GPUs in between.
-func CountNVMLOfEach(ctx context.Context, driver NVML, p *Plugin, claims []Claim) (costs Costs, err error) {
-	fewest := func(into *int, call func(context.Context, ...Claim) error, claim Claim, first bool) error {
-		before, err := driver.Calls(p.PID)
-		if err != nil {
-			return err
-		}
-		if err := call(ctx, claim); err != nil {
-			return err
-		}
-		after, err := driver.Calls(p.PID)
-		if n := after - before; first || n < *into {
-			*into = n
-		}
+func (m *migBench) latency(ctx context.Context, n int, devices []Device) (l Latency, err error) {
+	claims, err := m.second.Claims.Make(ctx, migWarmUp+n, devices)
+	if err != nil {
+		return l, err
+	}
+	return l, m.slowly(func() error {
+		l, err = OneByOne(ctx, m.second.Plugin, claims, len(devices), migWarmUp, m.second.Claims.Reported)
+		return err
+	})
+}
+
+// allAtOnce creates all MIG devices of all GPUs at once, and removes them.
+func (m *migBench) allAtOnce(ctx context.Context) error {
+	all := slices.Concat(m.parts...)
+	claims, err := m.second.Claims.Make(ctx, (1+migRounds)*len(all), all)
+	if err != nil {
 		return err
 	}
-	for i, claim := range claims {
-		if err := fewest(&costs.Prepare.NVML, p.Prepare, claim, i == 0); err != nil {
-			return costs, fmt.Errorf("counting NVML calls: %w", err)
+	return m.slowly(func() error {
+		r, err := AllAtOnce(ctx, m.second.Plugin, claims, len(all), 1, m.second.Claims.Reported)
+		own := time.Duration(len(all) / len(m.parts))
+		rows := r.Last.rows("prepare: until the last answer", "unprepare: until the last answer",
+			Latency{Samples{own * creationTime}, Samples{own * removalTime}})
+		for i := range rows {
+			rows[i].Budget = Ratio(makespanBudget)
 		}
-		if err := fewest(&costs.Unprepare.NVML, p.Unprepare, claim, i == 0); err != nil {
-			return costs, fmt.Errorf("counting NVML calls: %w", err)
+		rows = append(rows, r.CPU.rows("prepare: CPU time of the plugin", "unprepare: CPU time of the plugin", Latency{})...)
+		m.report.Add(fmt.Sprintf("%d MIG devices at once, a call each: %d GPUs × %d", len(all), len(m.parts), own), "the driver's own time on a GPU", rows...)
+		return err
+	})
+}
+
+// rows reports how long the kubelet waits for one MIG device, and where our share of it goes: what is known to be needed, at the
+// price that it has on this machine, and the rest.
+func (m *migBench) rows() {
+	title := fmt.Sprintf("one MIG device, the driver takes %d ms to create and %d ms to remove it", creationTime.Milliseconds(), removalTime.Milliseconds())
+	m.report.Add(title, "", m.driverAlone.rows("the driver alone, to create it", "the driver alone, to remove it", Latency{})...)
+	others := fmt.Sprintf(" beside %d others", len(m.parts[0])-1)
+	for _, one := range []struct {
+		what         string
+		took, driver Samples
+		cost         Cost
+	}{
+		{"prepare on an empty GPU", m.alone.Prepare, m.driverAlone.Prepare, m.aloneCosts.Prepare},
+		{"prepare" + others, m.beside.Prepare, m.driverAlone.Prepare, m.besideCosts.Prepare},
+		{"unprepare on an empty GPU", m.alone.Unprepare, m.driverAlone.Unprepare, m.aloneCosts.Unprepare},
+		{"unprepare" + others, m.beside.Unprepare, m.driverAlone.Unprepare, m.besideCosts.Unprepare},
+	} {
+		share := one.took.without(one.driver.P50())
+		m.report.Add(title, "", Row{Name: one.what, Samples: one.took}, Row{Name: one.what + ": our share", Samples: share, Budget: Within(migBudget)})
+		rest := share.P50()
+		part := func(what string, took time.Duration) {
+			rest -= took
+			m.report.Add("where our share goes", "", Row{Name: one.what + ": " + what, Samples: Samples{took}})
 		}
+		part("the call of the kubelet", m.floor.Call.P50())
+		part("GETs of the claim, after as long a pause", time.Duration(one.cost.Reads)*m.paced.Get.P50())
+		part("durable writes, after as long a pause", time.Duration(one.cost.Durable())*m.paced.Durable.P50())
+		part("NVML calls to the simulated driver and back", time.Duration(one.cost.NVML)*m.call.P50())
+		part("the rest", rest)
 	}
-	return costs, nil
 }

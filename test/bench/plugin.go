@@ -24,8 +24,8 @@ type Plugin struct {
 	client drapb.DRAPluginClient
 }
 
-// Register does what the kubelet does when a driver's socket appears in its directory: it asks who is there, connects to the
-// endpoint, and says that the plugin is registered. Sockets that nobody serves any more are skipped.
+// Register does what the kubelet does when a driver's socket appears in its directory: it asks for the plugin's name, connects
+// to the endpoint, and says that the plugin is registered. Sockets without a server are skipped.
 func Register(ctx context.Context, registrarDir, driver string) (*Plugin, error) {
 	sockets, err := filepath.Glob(filepath.Join(registrarDir, driver+"*-reg.sock"))
 	if err != nil {
@@ -51,10 +51,10 @@ func register(ctx context.Context, socket, driver string) (*Plugin, error) {
 	registration := registerapi.NewRegistrationClient(conn)
 	info, err := registration.GetInfo(ctx, &registerapi.InfoRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("asking %s who is there: %w", socket, err)
+		return nil, fmt.Errorf("asking %s for its plugin: %w", socket, err)
 	}
 	if info.Type != registerapi.DRAPlugin || info.Name != driver || !slices.Contains(info.SupportedVersions, drapb.DRAPluginService) {
-		return nil, fmt.Errorf("asking %s who is there: %s %q that serves %v, not %s %q that serves %s",
+		return nil, fmt.Errorf("asking %s for its plugin: %s %q that serves %v, not %s %q that serves %s",
 			socket, info.Type, info.Name, info.SupportedVersions, registerapi.DRAPlugin, driver, drapb.DRAPluginService)
 	}
 	p, err := connect(ctx, info.Endpoint)

@@ -24,7 +24,7 @@ func listener(ctx context.Context, socket string) (int, error) {
 	defer conn.Close()
 	raw, err := conn.(*net.UnixConn).SyscallConn()
 	if err != nil {
-		return 0, fmt.Errorf("asking who serves %s: %w", socket, err)
+		return 0, fmt.Errorf("finding the process that serves %s: %w", socket, err)
 	}
 	var peer *unix.Ucred
 	var peerErr error
@@ -33,7 +33,7 @@ func listener(ctx context.Context, socket string) (int, error) {
 		err = peerErr
 	}
 	if err != nil {
-		return 0, fmt.Errorf("asking who serves %s: %w", socket, err)
+		return 0, fmt.Errorf("finding the process that serves %s: %w", socket, err)
 	}
 	return int(peer.Pid), nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCPUTimeGrowsWithWork(t *testing.T) {
+func TestCPUTime_Work_Grows(t *testing.T) {
 	t.Parallel()
 	before, err := cpuTime(os.Getpid())
 	require.NoError(t, err)

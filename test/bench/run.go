@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -23,22 +23,22 @@ type Options struct {
 	Driver string
 	// KubeletDir is the kubelet's, CDIRoot where CDI specs are, SimgpuRoot the directory of the simulated NVIDIA driver.
 	KubeletDir, CDIRoot, SimgpuRoot string
-	// Binary is the program of the plugin, for the runs that need one of their own.
-	Binary string
-	// Partner is the command that calls Partner with the directory that is put after it.
-	Partner []string
+	// Binary is the program of the plugin, Example that of dra-example-driver, for the runs that need a process of their own.
+	Binary, Example string
+	// Parts are the names of the parts to run; empty: all.
+	Parts []string
 	// Reader is the command that calls ReadClaims with the address that is put after it.
 	Reader []string
-	// Progress is told what is being measured.
+	// Progress gets a line for every part that was measured.
 	Progress io.Writer
 }
 
 // How much is measured: enough for a 99th percentile, little enough for a coffee.
 const (
-	singleClaims   = warmUp + 250
+	singleClaims   = warmUp + 120
 	warmUpRounds   = 3
-	parallelRounds = warmUpRounds + 50
-	crowdRounds    = 4
+	parallelRounds = warmUpRounds + 30
+	crowdRounds    = 3
 	crowdedClaims  = 16 // a round
 	tracedClaims   = 30
 	nvmlClaims     = 16
@@ -47,14 +47,33 @@ const (
 	wipes          = 5
 )
 
+// The budgets of times and memory. They are no assertions: they depend on the machine, and on what else it does.
+const (
+	parallelPrepareBudget   = 15 * time.Millisecond
+	parallelUnprepareBudget = 6 * time.Millisecond
+	memoryBudget            = 44 << 20
+	ownMemoryBudget         = 12 << 20
+)
+
+// Titles of tables that several parts add rows to.
+const (
+	waits     = "the kubelet waits"
+	floorBase = "floor"
+	process   = "the plugin's process, 8 GPUs"
+)
+
 // bencher is one run.
 type bencher struct {
 	Options
+
 	client  kubernetes.Interface
 	plugin  *Plugin
 	devices []Device
 	claims  *Claims
 	report  *Report
+	floor   Floor
+	// costs are the counts of one claim, burstCosts of BurstClaims at once, each the worst seen.
+	costs, burstCosts Costs
 }
 
 // Run measures everything.
@@ -67,11 +86,10 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 	}
 	version, err := client.Discovery().ServerVersion()
 	if err != nil {
-		return nil, fmt.Errorf("asking the API server who it is: %w", err)
+		return nil, fmt.Errorf("asking the API server for its version: %w", err)
 	}
-	b := &bencher{Options: o, client: client, report: &Report{
-		Machine: machine(), Load: load(), Versions: "Kubernetes " + version.GitVersion + ", " + time.Now().Format(time.DateOnly),
-	}}
+	b := &bencher{Options: o, client: client, report: &Report{Where: fmt.Sprintf("Kubernetes %s, %s. %s; load %s at start.",
+		version.GitVersion, time.Now().Format(time.DateOnly), machine(), load())}}
 	if b.devices, err = Published(ctx, client, o.Driver, o.Node, aGPU); err != nil {
 		return nil, err
 	}
@@ -89,55 +107,69 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 // all runs every part in an order in which none disturbs the next: memory first, what restarts things last.
 func (b *bencher) all(ctx context.Context) error {
 	for _, part := range []struct {
-		what string
-		run  func(context.Context) error
+		name, what string
+		run        func(context.Context) error
 	}{
-		{"the idle plugin", b.idle},
-		{"the machine", b.floor},
+		{"idle", "the idle plugin", b.idle},
+		{"floor", "the machine", b.machineFloor},
 		// While there are few claims: before a layout changes, a plugin reads those of the whole cluster, a page of 250 every 5 s.
-		{"a change of the configuration", b.change},
-		{"one claim at a time", b.single},
-		{"eight claims at once", b.parallel},
-		{fmt.Sprintf("%d claims at once", BurstClaims), b.burst},
-		{fmt.Sprintf("one claim without and beside %d others", Crowd), b.crowded},
-		{"the plugin after that", b.used},
-		{"system calls", b.syscalls},
-		{"NVML calls", b.nvml},
-		{"a lock that two processes pass to and fro", b.handOff},
-		{"wiped ResourceSlices", b.wiped},
-		{"API calls and restarts of a second plugin", b.second},
-		{fmt.Sprintf("a list of %d large claims", worstClaims), b.list},
-		{"slices of GPUs", b.mig},
+		{"change", "a change of the configuration", b.change},
+		{"example", "dra-example-driver in the same run", b.pair},
+		{"single", "one claim at a time", b.single},
+		{"parallel", "eight claims at once", b.parallel},
+		{"burst", fmt.Sprintf("%d claims at once", BurstClaims), b.burst},
+		{"crowd", fmt.Sprintf("one claim without and beside %d others", Crowd), b.crowded},
+		{"used", "the plugin after that", b.used},
+		{"syscalls", "system calls", b.syscalls},
+		{"nvml", "NVML calls", b.nvml},
+		{"lock", "a lock that is passed to and fro", b.handOff},
+		{"wipe", "wiped ResourceSlices", b.wiped},
+		{"second", "API calls and restarts of a second plugin", b.second},
+		{"claims", fmt.Sprintf("a list of %d large claims", worstClaims), b.list},
+		{"mig", "MIG devices", b.mig},
 	} {
+		if len(b.Parts) > 0 && !slices.Contains(b.Parts, part.name) {
+			continue
+		}
 		start := time.Now()
 		if err := part.run(ctx); err != nil {
 			return fmt.Errorf("measuring %s: %w", part.what, err)
 		}
-		fmt.Fprintf(b.Progress, "measured %s in %.1f s\n", part.what, time.Since(start).Seconds())
+		fmt.Fprintf(b.Progress, "measured %s (%s) in %.1f s\n", part.what, part.name, time.Since(start).Seconds())
 	}
 	return nil
 }
 
-// quiet is how long a plugin has been left alone when it counts as idle: longer than it takes between two looks at its GPUs.
+func (b *bencher) pluginsDir() string { return filepath.Join(b.KubeletDir, "plugins") }
+
+// quiet is how long a plugin has had no calls when it counts as idle: longer than from one inspection of its GPUs to the next.
 const quiet = 12 * time.Second
 
-func (b *bencher) idle(ctx context.Context) (err error) {
-	settle(ctx, quiet)
-	b.report.Process.Idle, err = MemoryOf(b.plugin.PID)
+func (b *bencher) idle(ctx context.Context) error {
+	pause(ctx, quiet)
+	m, err := MemoryOf(b.plugin.PID)
+	b.report.Add(process, "",
+		Row{Name: "resident memory, idle", Count: int(m.Resident), Bytes: true, Budget: InMemory(memoryBudget)},
+		Row{Name: "of which its own, idle", Count: int(m.Anonymous), Bytes: true, Budget: InMemory(ownMemoryBudget)})
 	return err
 }
 
-func (b *bencher) used(context.Context) (err error) {
-	b.report.Process.Used, err = MemoryOf(b.plugin.PID)
+func (b *bencher) used(context.Context) error {
+	m, err := MemoryOf(b.plugin.PID)
+	b.report.Add(process, "",
+		Row{Name: "resident memory, after all this", Count: int(m.Resident), Bytes: true},
+		Row{Name: "of which its own, after all this", Count: int(m.Anonymous), Bytes: true},
+		Row{Name: "resident memory, most ever", Count: int(m.Peak), Bytes: true})
 	return err
 }
 
-func (b *bencher) floor(ctx context.Context) error {
+func (b *bencher) machineFloor(ctx context.Context) error {
 	claims, err := b.claims.Make(ctx, 1, b.devices)
 	if err != nil {
 		return err
 	}
-	b.report.Floor, err = MeasureFloor(ctx, filepath.Join(b.KubeletDir, "plugins"), b.client, claims[0])
+	b.floor, err = MeasureFloor(ctx, b.pluginsDir(), b.client, b.plugin, claims[0])
+	b.report.Add("what no driver can avoid", "", b.floor.rows()...)
 	return err
 }
 
@@ -146,7 +178,8 @@ func (b *bencher) single(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.report.Single, err = OneByOne(ctx, b.plugin, b.claims, claims, len(b.devices), warmUp)
+	l, err := OneByOne(ctx, b.plugin, claims, len(b.devices), warmUp, b.claims.Reported)
+	b.report.Add(waits, floorBase, l.rows("prepare one claim", "unprepare one claim", Latency{Prepare: b.floor.both()})...)
 	return err
 }
 
@@ -155,89 +188,10 @@ func (b *bencher) parallel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rounds, err := AllAtOnce(ctx, b.plugin, b.claims, claims, len(b.devices), warmUpRounds)
-	b.report.Parallel = rounds.Last
-	return err
-}
-
-// looks are the GPUs with admin access.
-func looks(gpus []Device) []Device {
-	devices := make([]Device, 0, len(gpus))
-	for _, d := range gpus {
-		devices = append(devices, Device{Pool: d.Pool, Name: d.Name, Admin: true})
-	}
-	return devices
-}
-
-// forBurst are the devices of the claims of a burst: every whole GPU once, then in turn with admin access.
-func forBurst(gpus []Device) []Device {
-	devices, shown := slices.Clone(gpus), looks(gpus)
-	for i := len(devices); i < BurstClaims; i++ {
-		devices = append(devices, shown[i%len(shown)])
-	}
-	return devices
-}
-
-func (b *bencher) burst(ctx context.Context) error {
-	claims, err := b.claims.Make(ctx, (warmUpBursts+burstRounds+1)*BurstClaims, forBurst(b.devices))
-	if err != nil {
-		return err
-	}
-	counted, measured := claims[:BurstClaims], claims[BurstClaims:]
-	if b.report.Burst, err = MeasureBurst(ctx, b.plugin, b.claims, measured); err != nil {
-		return err
-	}
-	if err := b.report.Burst.floor(ctx, filepath.Join(b.KubeletDir, "plugins"), b.client, counted, len(b.devices)); err != nil {
-		return err
-	}
-	b.report.Burst.Costs, err = CountSyscalls(ctx, b.plugin, counted, BurstClaims)
-	return err
-}
-
-// crowded measures one more claim, in turn without others and while claims that only look at the GPUs stay prepared.
-func (b *bencher) crowded(ctx context.Context) error {
-	dirs := []string{filepath.Join(b.KubeletDir, "plugins", b.Driver), b.CDIRoot}
-	measure := func(into *Beside) error {
-		claims, err := b.claims.Make(ctx, len(b.devices)+crowdedClaims, b.devices)
-		if err != nil {
-			return err
-		}
-		one, err := MeasureBeside(ctx, b.plugin, b.claims, claims, len(b.devices), dirs...)
-		into.again(one)
-		return err
-	}
-	for range crowdRounds {
-		if err := measure(&b.report.Alone); err != nil {
-			return err
-		}
-		others, err := crowd(ctx, b.plugin, b.claims, b.devices)
-		if err != nil {
-			return err
-		}
-		if err := measure(&b.report.Crowded); err != nil {
-			return err
-		}
-		if err := b.plugin.Unprepare(ctx, others...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// crowd prepares claims that only look at the GPUs.
-func crowd(ctx context.Context, p *Plugin, c *Claims, gpus []Device) ([]Claim, error) {
-	others, err := c.Make(ctx, Crowd, looks(gpus))
-	if err != nil {
-		return nil, err
-	}
-	if err := p.Prepare(ctx, others...); err != nil {
-		return nil, err
-	}
-	return others, c.Reported(ctx, others...)
-}
-
-func (b *bencher) handOff(ctx context.Context) (err error) {
-	b.report.HandOff, err = HandOff(ctx, filepath.Join(b.KubeletDir, "plugins"), b.Partner...)
+	r, err := AllAtOnce(ctx, b.plugin, claims, len(b.devices), warmUpRounds, b.claims.Reported)
+	rows := r.Last.rows("prepare 8 at once on 8 GPUs, until the last answer", "unprepare 8 at once, until the last answer", Latency{})
+	rows[0].Budget, rows[1].Budget = Within(parallelPrepareBudget), Within(parallelUnprepareBudget)
+	b.report.Add(waits, floorBase, rows...)
 	return err
 }
 
@@ -247,7 +201,7 @@ func (b *bencher) syscalls(ctx context.Context) error {
 		return err
 	}
 	counted, err := CountSyscalls(ctx, b.plugin, claims, 1)
-	b.report.Costs = b.report.Costs.most(counted)
+	b.costs = b.costs.most(counted)
 	return err
 }
 
@@ -260,115 +214,97 @@ func (b *bencher) nvml(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n, err := CountNVML(ctx, driver, b.plugin, claims)
-	// One call is one too many, whichever half of the claim made it.
-	b.report.Costs = b.report.Costs.most(Costs{Prepare: Cost{NVML: n}, Unprepare: Cost{NVML: n}})
+	counted, err := CountNVML(ctx, driver, b.plugin, claims)
+	b.costs = b.costs.most(counted)
 	return err
 }
 
 func (b *bencher) wiped(ctx context.Context) error {
+	var took Samples
 	for range wipes {
-		took, err := Wipe(ctx, b.client, b.Driver, b.Node)
+		one, err := Wipe(ctx, b.client, b.Driver, b.Node)
 		if err != nil {
 			return err
 		}
-		b.report.Process.Wiped = append(b.report.Process.Wiped, took)
+		took = append(took, one)
+	}
+	b.report.Add(process, "", Row{Name: "wiped ResourceSlices are back", Samples: took})
+	return nil
+}
+
+// second measures what needs a plugin of its own, and reports the counts, for which its API calls were missing.
+func (b *bencher) second(ctx context.Context) error {
+	return b.another(ctx, "second.bench", func(s *Second, took time.Duration) error {
+		b.report.Add(process, "", Row{Name: "start to first answer, new node", Samples: Samples{took}})
+		devices, err := Published(ctx, b.client, s.Driver, b.Node, aGPU)
+		if err != nil {
+			return err
+		}
+		if err := b.gated(ctx, s, devices); err != nil {
+			return err
+		}
+		if err := b.restarted(ctx, s, devices); err != nil {
+			return err
+		}
+		b.report.Add("done for one claim, alone and beside others", "", claimLimits.rows(1, b.costs)...)
+		b.report.Add(burstTitle(len(devices)), "", slices.DeleteFunc(claimLimits.rows(BurstClaims, b.burstCosts), func(r Row) bool {
+			return strings.HasSuffix(r.Name, "NVML calls") // which were not counted
+		})...)
+		return nil
+	})
+}
+
+// gated counts requests to the API server: of one claim at a time, and of many at once.
+func (b *bencher) gated(ctx context.Context, s *Second, gpus []Device) error {
+	for _, one := range []struct {
+		into      *Costs
+		n, atOnce int
+		devices   []Device
+	}{{&b.costs, gatedClaims, 1, gpus}, {&b.burstCosts, BurstClaims, BurstClaims, forBurst(gpus)}} {
+		claims, err := s.Claims.Make(ctx, one.n, one.devices)
+		if err != nil {
+			return err
+		}
+		counted, err := s.CountRequests(ctx, claims, one.atOnce)
+		if err != nil {
+			return err
+		}
+		*one.into = one.into.most(counted)
 	}
 	return nil
 }
 
-// second measures what needs a plugin of its own.
-func (b *bencher) second(ctx context.Context) error {
-	return b.another(ctx, SecondOptions{Driver: "second.bench"}, func(second *Second, claims *Claims, took time.Duration) error {
-		b.report.Process.FirstStart = took
-		devices, err := Published(ctx, b.client, second.Driver, b.Node, aGPU)
-		if err != nil {
-			return err
-		}
-		if err := b.gated(ctx, second, claims, devices); err != nil {
-			return err
-		}
-		return b.restarted(ctx, second, claims, devices)
-	})
-}
-
-// another starts one more plugin with a name and a configuration of its own, tells how long that took, and ends it.
-func (b *bencher) another(ctx context.Context, o SecondOptions, use func(s *Second, c *Claims, took time.Duration) error) (err error) {
-	dir, err := os.MkdirTemp(b.KubeletDir, "bench-")
-	if err != nil {
-		return fmt.Errorf("making a directory for plugin %s: %w", o.Driver, err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	claims, err := NewClaims(ctx, b.client, o.Driver, b.Node)
+// restarted kills the second plugin and starts it again beside a claim for each GPU, and beside a crowd. Beside that, a claim must
+// not cost more requests to the API server than alone.
+func (b *bencher) restarted(ctx context.Context, s *Second, gpus []Device) error {
+	few, err := s.Claims.Make(ctx, len(gpus), gpus)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, claims.Remove(context.WithoutCancel(ctx))) }()
-	o.Binary, o.Dir, o.Node, o.Claims = b.Binary, dir, b.Node, claims.Made
-	second, err := NewSecond(ctx, b.API, o)
-	if err != nil {
+	if err := errors.Join(s.Plugin.Prepare(ctx, few...), s.Claims.Reported(ctx, few...), b.restart(ctx, s, len(few))); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, second.Close(context.WithoutCancel(ctx), b.client)) }()
-	took, err := second.Start(ctx)
-	if err != nil {
-		return err
-	}
-	return use(second, claims, took)
-}
-
-// gated counts requests to the API server: of one claim at a time, and of many at once.
-func (b *bencher) gated(ctx context.Context, s *Second, c *Claims, gpus []Device) error {
-	claims, err := c.Make(ctx, gatedClaims, gpus)
-	if err != nil {
-		return err
-	}
-	counted, err := s.CountRequests(ctx, c, claims, 1)
-	if err != nil {
-		return err
-	}
-	b.report.Costs = b.report.Costs.most(counted)
-	if claims, err = c.Make(ctx, BurstClaims, forBurst(gpus)); err != nil {
-		return err
-	}
-	counted, err = s.CountRequests(ctx, c, claims, BurstClaims)
-	b.report.Burst.Costs = b.report.Burst.Costs.most(counted)
-	return err
-}
-
-// restarted kills the second plugin and starts it again beside a claim for each GPU, and beside a crowd. Beside that, a claim
-// must not cost more requests to the API server than alone.
-func (b *bencher) restarted(ctx context.Context, s *Second, c *Claims, gpus []Device) error {
-	few, err := c.Make(ctx, len(gpus), gpus)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(s.Plugin.Prepare(ctx, few...), c.Reported(ctx, few...)); err != nil {
-		return err
-	}
-	beside, err := s.Restarts(ctx, len(few))
-	if err != nil {
-		return err
-	}
-	b.report.Process.Restarts = append(b.report.Process.Restarts, beside)
 	if err := s.Plugin.Unprepare(ctx, few...); err != nil {
 		return err
 	}
+	many, err := crowd(ctx, s.Plugin, s.Claims, gpus)
+	if err != nil {
+		return err
+	}
+	one, err := s.Claims.Make(ctx, besideClaims, gpus)
+	if err != nil {
+		return err
+	}
+	counted, err := s.CountRequests(ctx, one, 1)
+	if err != nil {
+		return err
+	}
+	b.costs = b.costs.most(counted)
+	return b.restart(ctx, s, len(many))
+}
 
-	many, err := crowd(ctx, s.Plugin, c, gpus)
-	if err != nil {
-		return err
-	}
-	one, err := c.Make(ctx, besideClaims, gpus)
-	if err != nil {
-		return err
-	}
-	counted, err := s.CountRequests(ctx, c, one, 1)
-	if err != nil {
-		return err
-	}
-	b.report.Costs = b.report.Costs.most(counted)
-	beside, err = s.Restarts(ctx, len(many))
-	b.report.Process.Restarts = append(b.report.Process.Restarts, beside)
+func (b *bencher) restart(ctx context.Context, s *Second, claims int) error {
+	r, err := s.Restarts(ctx, claims)
+	b.report.Add(fmt.Sprintf("the plugin is killed and starts again, %d claims prepared", claims), "", r.rows()...)
 	return err
 }

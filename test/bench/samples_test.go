@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestQuantile(t *testing.T) {
+func TestQuantile_Samples_NearestRank(t *testing.T) {
 	t.Parallel()
 	var s Samples
 	for i := 100; i > 0; i-- {
@@ -22,7 +22,7 @@ func TestQuantile(t *testing.T) {
 	assert.Zero(t, Samples(nil).P50())
 }
 
-func TestMilliseconds(t *testing.T) {
+func TestMilliseconds_Durations_DigitsThatMatter(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, "0.021 ms", milliseconds(21*time.Microsecond))
 	assert.Equal(t, "0.65 ms", milliseconds(654*time.Microsecond))

@@ -11,70 +11,104 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// SecondOptions describe a plugin beside the installed one.
-type SecondOptions struct {
-	// Driver is its name, Binary its program, Dir where its state is, Node the node's name.
-	Driver, Binary, Dir, Node string
-	// Config is the document that says what it offers the GPUs as; empty: whole.
-	Config string
-	// ConfigMap is the <namespace>/<name> of one that has such documents, and says it instead.
-	ConfigMap string
-	// Claims are those that its kubelet knows.
-	Claims func() []Claim
-}
-
-// Second is a plugin under a name of its own, whose requests to the API server pass a Gate. It has the node's GPUs, and
-// directories of its own.
+// Second is a driver under a name of its own, beside the installed one: a process with directories and claims of its own.
 type Second struct {
-	SecondOptions
+	*Program
 
+	// Gate is what its requests to the API server pass; nil: nothing.
 	Gate *Gate
-	// Plugin is the one that runs, nil when none does.
-	Plugin *Plugin
 	// Kubelet is what the plugin takes for the node's: it knows the claims that were made for it.
 	Kubelet *Kubelet
+	Claims  *Claims
 
-	proxy   *http.Server
-	command *exec.Cmd
-	input   io.WriteCloser
-	log     *os.File
+	client kubernetes.Interface
+	proxy  *http.Server
 }
 
-// NewSecond prepares a plugin; nothing runs yet.
-func NewSecond(ctx context.Context, api *rest.Config, o SecondOptions) (s *Second, err error) {
-	s = &Second{SecondOptions: o}
-	for _, sub := range []string{"plugins", "registry", "cdi"} {
-		if err := os.MkdirAll(filepath.Join(o.Dir, sub), 0o750); err != nil {
-			return nil, fmt.Errorf("making the directories of a second plugin: %w", err)
+// newSecond prepares a driver's directories, claims and rights; nothing runs yet. Close it also where there is an error.
+func (b *bencher) newSecond(ctx context.Context, driver string, gated bool) (s *Second, err error) {
+	s = &Second{client: b.client}
+	dir, err := os.MkdirTemp(b.KubeletDir, "bench-")
+	if err != nil {
+		return s, fmt.Errorf("making a directory for %s: %w", driver, err)
+	}
+	// CDI specs are in memory, as those of the installed driver are.
+	if s.Program, err = NewProgram(driver, dir, filepath.Join(filepath.Dir(b.CDIRoot), driver)); err != nil {
+		return s, err
+	}
+	if s.Claims, err = NewClaims(ctx, b.client, driver, b.Node); err != nil {
+		return s, err
+	}
+	if s.Kubelet, err = ServeKubelet(ctx, dir, s.Claims.Made); err != nil {
+		return s, err
+	}
+	api := b.API
+	if gated {
+		address, err := s.serve(ctx, b.API)
+		if err != nil {
+			return s, fmt.Errorf("standing between %s and the API server: %w", driver, err)
+		}
+		api = &rest.Config{Host: address}
+	}
+	return s, writeKubeconfig(s.kubeconfig(), api)
+}
+
+// Close ends the program and removes what it and its claims left.
+func (s *Second) Close(ctx context.Context) error {
+	if s.Program == nil {
+		return nil
+	}
+	failed := []error{s.Kill(), removeSlices(ctx, s.client, s.Driver)}
+	if s.Claims != nil {
+		failed = append(failed, s.Claims.Remove(ctx))
+	}
+	if s.Kubelet != nil {
+		failed = append(failed, s.Kubelet.Close())
+	}
+	if s.proxy != nil {
+		failed = append(failed, s.proxy.Close())
+	}
+	return errors.Join(append(failed, os.RemoveAll(s.Dir), os.RemoveAll(s.CDI))...)
+}
+
+// another starts one more plugin with a name and flags of its own behind a Gate, says how long that took, and ends it.
+func (b *bencher) another(ctx context.Context, driver string, use func(s *Second, took time.Duration) error, flags ...string) error {
+	s, err := b.newSecond(ctx, driver, true)
+	if err == nil {
+		var took time.Duration
+		s.Command = prismCommand(s.Program, b.Binary, b.Node, s.Kubelet.Socket, flags...)
+		if took, err = s.Start(ctx); err == nil {
+			err = use(s, took)
 		}
 	}
-	if err := os.WriteFile(s.config(), []byte(o.Config), 0o600); err != nil {
-		return nil, fmt.Errorf("writing the configuration of a second plugin: %w", err)
+	return errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+}
+
+// writeKubeconfig gives a program the rights of a client.
+func writeKubeconfig(path string, api *rest.Config) error {
+	config := clientcmdapi.NewConfig()
+	config.Clusters["bench"] = &clientcmdapi.Cluster{
+		Server: api.Host, CertificateAuthorityData: api.CAData, CertificateAuthority: api.CAFile, TLSServerName: api.ServerName,
 	}
-	if s.Kubelet, err = ServeKubelet(ctx, o.Dir, o.Claims); err != nil {
-		return nil, err
+	config.AuthInfos["bench"] = &clientcmdapi.AuthInfo{
+		ClientCertificateData: api.CertData, ClientKeyData: api.KeyData, ClientCertificate: api.CertFile, ClientKey: api.KeyFile, Token: api.BearerToken,
 	}
-	server, err := s.serve(ctx, api)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("standing between a second plugin and the API server: %w", err), s.Kubelet.Close())
+	config.Contexts["bench"] = &clientcmdapi.Context{Cluster: "bench", AuthInfo: "bench"}
+	config.CurrentContext = "bench"
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		return fmt.Errorf("writing a kubeconfig: %w", err)
 	}
-	config := strings.NewReplacer("SERVER", server).Replace(
-		`{apiVersion: v1, kind: Config, clusters: [{name: bench, cluster: {server: "SERVER"}}], users: [{name: bench, user: {}}],` +
-			` contexts: [{name: bench, context: {cluster: bench, user: bench}}], current-context: bench}` + "\n")
-	if err := os.WriteFile(s.kubeconfig(), []byte(config), 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("writing the kubeconfig of a second plugin: %w", err), s.proxy.Close(), s.Kubelet.Close())
-	}
-	return s, nil
+	return nil
 }
 
 // serve passes what comes on to the API server through the gate, and returns its own address.
@@ -105,105 +139,12 @@ func (s *Second) serve(ctx context.Context, api *rest.Config) (string, error) {
 	return "http://" + l.Addr().String(), nil
 }
 
-func (s *Second) kubeconfig() string { return filepath.Join(s.Dir, "kubeconfig") }
-
-func (s *Second) config() string { return filepath.Join(s.Dir, "config.yaml") }
-
-// startLimit is far longer than a plugin takes to serve.
-const startLimit = 20 * time.Second
-
-func (s *Second) cdiDir() string { return filepath.Join(s.Dir, "cdi") }
-
-func (s *Second) pluginDir() string { return filepath.Join(s.Dir, "plugins", s.Driver) }
-
-// Start runs the plugin and returns when it answers, with the time from its birth to its first answer.
-func (s *Second) Start(ctx context.Context) (took time.Duration, err error) {
-	start := time.Now()
-	if err := s.spawn(ctx, s.Binary); err != nil {
-		return 0, err
-	}
-	if err := s.await(ctx); err != nil {
-		return 0, errors.Join(err, s.Kill())
-	}
-	return time.Since(start), nil
-}
-
-// spawn runs the command with the plugin's arguments after its own.
-func (s *Second) spawn(ctx context.Context, command ...string) (err error) {
-	if s.log, err = os.OpenFile(filepath.Join(s.Dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
-		return fmt.Errorf("starting a second plugin: %w", err)
-	}
-	if s.Config != "" {
-		command = append(command, "--node-config="+s.config())
-	}
-	if s.ConfigMap != "" {
-		command = append(command, "--node-config-map="+s.ConfigMap)
-	}
-	s.command = exec.CommandContext(ctx, command[0], append(command[1:], "--driver-name="+s.Driver, "--node-name="+s.Node,
-		"--pod-uid=second", "--kubeconfig="+s.kubeconfig(), "--host-root=/", "--http-endpoint=", "--cdi-root="+s.cdiDir(),
-		"--kubelet-plugins-dir="+filepath.Dir(s.pluginDir()), "--kubelet-registrar-dir="+filepath.Join(s.Dir, "registry"),
-		"--state-dir="+filepath.Join(s.Dir, "state"), "--kubelet-pod-resources-socket="+s.Kubelet.Socket)...)
-	s.command.Stdout, s.command.Stderr = s.log, s.log
-	if s.input, err = s.command.StdinPipe(); err == nil {
-		err = s.command.Start()
-	}
-	if err != nil {
-		s.command = nil
-		return errors.Join(fmt.Errorf("starting a second plugin: %w", err), s.log.Close())
-	}
-	return nil
-}
-
-// await returns when the plugin answers.
-func (s *Second) await(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
-		if s.Plugin, err = Register(ctx, filepath.Join(s.Dir, "registry"), s.Driver); err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for a second plugin to serve: %w: %s", err, s.tail())
-		}
-	}
-}
-
-// tail is the end of the plugin's log.
-func (s *Second) tail() string {
-	text, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
-	return string(text[max(0, len(text)-2000):])
-}
-
-// Kill ends the plugin without warning.
-func (s *Second) Kill() error {
-	if s.command == nil {
-		return nil
-	}
-	failed := []error{s.command.Process.Kill()}
-	_ = s.command.Wait() // says that it was killed
-	s.command = nil
-	if s.Plugin != nil {
-		failed = append(failed, s.Plugin.Close())
-		s.Plugin = nil
-	}
-	return errors.Join(append(failed, s.log.Close())...)
-}
-
-// Close ends the plugin and what stands in front of the API server, and removes the slices it published.
-func (s *Second) Close(ctx context.Context, client kubernetes.Interface) error {
-	return errors.Join(s.Kill(), s.Kubelet.Close(), s.proxy.Close(), removeSlices(ctx, client, s.Driver))
-}
-
 // held is how long is waited for requests that should not come.
 const held = 200 * time.Millisecond
 
 // CountRequests prepares and unprepares the claims, so many at once, with the gate shut: one GET of each claim passes, and
 // everything else waits until the plugin has answered. It returns what the dearest of these batches took.
-func (s *Second) CountRequests(ctx context.Context, c *Claims, claims []Claim, atOnce int) (costs Costs, err error) {
+func (s *Second) CountRequests(ctx context.Context, claims []Claim, atOnce int) (costs Costs, err error) {
 	defer s.Gate.Open()
 	for batch := range slices.Chunk(claims, atOnce) {
 		var admitted []string
@@ -212,19 +153,19 @@ func (s *Second) CountRequests(ctx context.Context, c *Claims, claims []Claim, a
 		}
 		s.Gate.Take()
 		s.Gate.Shut(admitted...)
-		if err := patiently(ctx, s.Plugin.Prepare, batch); err != nil {
+		if err := callEach(ctx, s.Plugin.Prepare, batch); err != nil {
 			return costs, s.Gate.blame(err)
 		}
 		s.Gate.Open()
-		if err := c.Reported(ctx, batch...); err != nil {
+		if err := s.Claims.Reported(ctx, batch...); err != nil {
 			return costs, err
 		}
 		prepare := neededFirst(s.Gate.Take())
 		s.Gate.Shut()
-		if err := patiently(ctx, s.Plugin.Unprepare, batch); err != nil {
+		if err := callEach(ctx, s.Plugin.Unprepare, batch); err != nil {
 			return costs, s.Gate.blame(err)
 		}
-		settle(ctx, held)
+		pause(ctx, held)
 		s.Gate.Open()
 		costs = costs.most(Costs{Prepare: prepare, Unprepare: all(s.Gate.Take())})
 	}
@@ -234,16 +175,16 @@ func (s *Second) CountRequests(ctx context.Context, c *Claims, claims []Claim, a
 // answerLimit is far longer than an answer takes that waits for nothing.
 const answerLimit = 10 * time.Second
 
-// patiently makes one call for each claim, all at once.
-func patiently(ctx context.Context, call func(context.Context, ...Claim) error, claims []Claim) error {
+// callEach makes one call for each claim, all at once.
+func callEach(ctx context.Context, call func(context.Context, ...Claim) error, claims []Claim) error {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	_, err := together(claims, func(one Claim) error { return call(ctx, one) })
 	return err
 }
 
-// settle lets time pass in which something may happen that should not.
-func settle(ctx context.Context, d time.Duration) {
+// pause lets time pass in which something may happen that should not.
+func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():

@@ -45,14 +45,14 @@ func Trace(ctx context.Context, pid int, names string, do func() error) (calls [
 	output := filepath.Join(dir, "calls")
 	tracer := exec.CommandContext(ctx, "strace", "-f", "-y", "-ttt", "-s", "0", "-e", "trace="+names, "-e", "signal=none",
 		"-o", output, "-p", strconv.Itoa(pid))
-	told, err := tracer.StderrPipe()
+	messages, err := tracer.StderrPipe()
 	if err != nil {
 		return nil, fmt.Errorf("tracing process %d: %w", pid, err)
 	}
 	if err := tracer.Start(); err != nil {
 		return nil, fmt.Errorf("tracing process %d: %w; install strace", pid, err)
 	}
-	lines := bufio.NewReader(told)
+	lines := bufio.NewReader(messages)
 	first, attachErr := lines.ReadString('\n')
 	if attachErr != nil || !strings.Contains(first, "attached") {
 		_ = tracer.Process.Kill()

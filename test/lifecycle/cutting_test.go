@@ -22,9 +22,9 @@ func TestASliceThatWillNotDie(t *testing.T) {
 	t.Parallel()
 	m, err := modelledMachine(t.TempDir(), mixed(0))
 	require.NoError(t, err)
-	var owed []gpu.Debt
+	var owed []gpu.PendingCleanup
 	p, err := m.Start(t.Context(), Wiring{
-		Patience: 2 * time.Second, DebtAfter: 2 * time.Minute, Owing: func(debts []gpu.Debt) { owed = debts },
+		Patience: 2 * time.Second, DebtAfter: 2 * time.Minute, PendingCleanups: func(debts []gpu.PendingCleanup) { owed = debts },
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
@@ -38,7 +38,7 @@ func TestASliceThatWillNotDie(t *testing.T) {
 	require.ErrorIs(t, p.Unprepare(t.Context(), "stuck"), gpu.ErrInUse)
 	m.Advance(2 * time.Minute)
 	require.NoError(t, p.Unprepare(t.Context(), "stuck"), "the pod may go")
-	assert.Equal(t, []gpu.Debt{{GPU: m.gpus[3], Uses: []gpu.Use{stuck.Results[0].Use()}}}, owed)
+	assert.Equal(t, []gpu.PendingCleanup{{GPU: m.gpus[3], Uses: []gpu.Use{stuck.Results[0].Use()}}}, owed)
 	require.NoError(t, m.Laws(t.Context(), "neighbour"))
 
 	_, err = p.Prepare(t.Context(), m.claim(cuts("other", medium)))
@@ -83,7 +83,7 @@ func TestASliceHoldsNoPodHostage(t *testing.T) {
 	require.NoError(t, m.forget())
 	require.NoError(t, p.Refresh(t.Context()))
 	require.NoError(t, m.administer(t.Context(), small), "somebody else makes what was there")
-	require.NoError(t, p.Settle(t.Context()))
+	require.NoError(t, p.Recover(t.Context()))
 	require.NoError(t, m.Laws(t.Context()), "the debt is paid, and the administrator's slice stays")
 	_, err = p.Prepare(t.Context(), m.claim(cuts("stays", large)))
 	require.NoError(t, err)

@@ -167,7 +167,7 @@ func (k *kubelet) call(mayDie bool, do func(p *Process)) (alive bool) {
 		if k.random.IntN(2) == 0 {
 			// Claims are settled at once: refusing one of them at random would not be the same in the next run.
 			k.killers[i].refuse = nil
-			require.NoError(k.t, k.plugins[i].Settle(k.t.Context()))
+			require.NoError(k.t, k.plugins[i].Recover(k.t.Context()))
 			k.killers[i].refuse = k.refuse
 		}
 		return false

@@ -17,6 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/mig"
 	"github.com/prism-gpu/prism/pkg/plugin"
+	"github.com/prism-gpu/prism/test/simgpu/port"
 )
 
 // plantedDamage is the content of records that a test has damaged. Any other damage breaks a law.
@@ -175,15 +176,10 @@ func (m *Machine) isWhole(inv *inventory.Inventory, r *checkpoint.Record, spec s
 	if r.State != checkpoint.Done || r.BootID != m.BootID() {
 		return fmt.Errorf("it was answered, and its record is %s of %s", r.State, r.BootID)
 	}
-	order := cdi.Order{ClaimUID: r.Claim.UID, Kind: r.CDI.Kind}
-	for i := range r.Results {
-		ordered := cdi.Ordered{Name: r.CDI.Devices[i], GPU: r.Results[i].GPUUUID, Type: r.Results[i].Type}
-		if r.Results[i].MIG != nil {
-			ordered.MIG = r.Results[i].MIG.Identity
-		}
-		order.Devices = append(order.Devices, ordered)
-	}
-	now, err := plugin.SpecBuilder(m.host, inv, nil).Build(order)
+	now, err := plugin.SpecBuilder(struct {
+		host
+		port.Bare
+	}{m.host, port.Bare{}}, inv, nil).Build(cdi.SpecRequest{Record: r})
 	if err != nil {
 		return err
 	}

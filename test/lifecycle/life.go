@@ -256,9 +256,9 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 	case "unprepare":
 		return m.let(ctx, p, act.Claim)
 	case "settle":
-		return p.Settle(ctx)
+		return p.Recover(ctx)
 	case "sweep":
-		_, err := p.Sweep(ctx, nil, true)
+		_, err := p.Collector().Collect(ctx, nil, true)
 		return err
 	case "keep":
 		return m.keep(ctx, p, act.Interval, act.GPUs...)

@@ -37,8 +37,8 @@ type Wiring struct {
 	DebtAfter time.Duration
 	// Effects names the effects that a claim's plan has on each GPU it owns; nil plans none.
 	Effects func(rc *resourceapi.ResourceClaim) []string
-	// Owing is told what is owed; nil tells nobody.
-	Owing func(debts []gpu.Debt)
+	// PendingCleanups is called with the pending cleanups whenever they change; may be nil.
+	PendingCleanups func([]gpu.PendingCleanup)
 
 	// journal is told of every change of the disk.
 	journal func(change)
@@ -112,27 +112,27 @@ func (m *Machine) adapters(open inventory.Opener, w Wiring) plugin.Adapters {
 func (m *Machine) transact(ctx context.Context, p *Process, w Wiring) error {
 	advertised, settings := plugin.Advertised(always{m, p}), p.machine.Settings()
 	var read layout.AtStart
-	settings.Owing = w.Owing
+	settings.PendingCleanups = w.PendingCleanups
 	if m.offers {
 		p.offer = m.offering(p, w.Touch)
 		read.Config, read.ConfigErr = p.offer.config(ctx)
 		p.offer.Bind(&settings)
 		advertised = p.offer
 	}
-	settings.Found = func(records []*checkpoint.Record) { read.Records = records }
+	settings.Loaded = func(records []*checkpoint.Record) { read.Records = records }
 	m.slicing(p)
 	ports := p.machine.Ports(advertised, silent{})
 	ports.Planner = planner{ports.Planner, w.Effects}
 	for kind, effect := range Effects {
 		ports.Steps[kind] = touchedStep{step: effect(m), kind: kind, touch: w.Touch}
 	}
-	for kind, need := range ports.Needs {
+	for kind, need := range ports.Preconditions {
 		if mode, ok := need.(mig.Mode); ok {
 			mode.Changed = touchedRefresh(mode.Changed, w.Touch)
-			ports.Needs[kind] = mode
+			ports.Preconditions[kind] = mode
 		}
 	}
-	settings.Patience, settings.DebtAfter = w.Patience, w.DebtAfter
+	settings.RetryBudget, settings.DeferCleanupAfter = w.Patience, w.DebtAfter
 	var err error
 	if p.Transaction, p.Damaged, err = prepare.New(ports, settings); err != nil {
 		return err

@@ -156,12 +156,12 @@ func (m *Machine) whileHeld(ctx context.Context, p *Process) error {
 // clearUp is what a plugin does by itself, sooner or later: where claims are wanted, the kubelet is faster.
 func (m *Machine) clearUp(ctx context.Context, p *Process, wanted bool) error {
 	if !wanted {
-		if err := errors.Join(p.Settle(ctx), m.settled()); err != nil {
+		if err := errors.Join(p.Recover(ctx), m.settled()); err != nil {
 			return fmt.Errorf("settling: %w", err)
 		}
 	}
 	if !wanted || m.anyDamaged() {
-		if _, err := p.Sweep(ctx, nil, true); err != nil {
+		if _, err := p.Collector().Collect(ctx, nil, true); err != nil {
 			return fmt.Errorf("sweeping: %w", err)
 		}
 	}

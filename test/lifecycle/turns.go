@@ -70,7 +70,7 @@ func (m *Machine) slicing(p *Process) {
 	p.keeper = timeslice.NewKeeper(timeslice.KeeperPorts{
 		Tool: p.machine.Tool, Notes: p.machine.State.Intervals, Wanted: func() (map[gpu.UUID]gpu.Interval, error) { return p.wanted, nil },
 		Alone: func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error {
-			return p.Alone(ctx, id, do)
+			return p.WithGPULock(ctx, id, do)
 		},
 		Failed: func(_ gpu.UUID, _ gpu.Interval, err error) { p.unkept = errors.Join(p.unkept, err) },
 	})

@@ -29,16 +29,16 @@ func main() {
 	pflag.StringVar(&o.CDIRoot, "cdi-root", "/var/run/cdi", "directory of the installed driver's CDI specs")
 	pflag.StringVar(&o.SimgpuRoot, "simgpu-root", "/run/nvidia/driver", "directory of the simulated NVIDIA driver")
 	pflag.StringVar(&o.Binary, "binary", "", "the plugin's program")
-	partner := pflag.String("lock-partner", "", "be the other process of a measurement of locks, with the lock file in this directory")
-	_ = pflag.CommandLine.MarkHidden("lock-partner") // it was defined in the line before
+	pflag.StringVar(&o.Example, "example", "", "the program of dra-example-driver")
+	pflag.StringSliceVar(&o.Parts, "parts", nil, "parts to run, by name; empty: all")
 	reader := pflag.String("claim-reader", "", "be the other process of a measurement of memory, with the API server at this address")
-	_ = pflag.CommandLine.MarkHidden("claim-reader") // as above
+	_ = pflag.CommandLine.MarkHidden("claim-reader") // it was defined in the line before
 	pflag.Parse()
 
-	os.Exit(run(o, *kubeconfig, *server, *partner, *reader))
+	os.Exit(run(o, *kubeconfig, *server, *reader))
 }
 
-func run(o bench.Options, kubeconfig, server, partner, reader string) int {
+func run(o bench.Options, kubeconfig, server, reader string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -46,12 +46,6 @@ func run(o bench.Options, kubeconfig, server, partner, reader string) int {
 	fail := func(code int, err error) int {
 		fmt.Fprintf(os.Stderr, "prism-bench: %v\n", err)
 		return code
-	}
-	if partner != "" {
-		if err := bench.Partner(ctx, partner, os.Stdin, os.Stdout); err != nil {
-			return fail(2, err)
-		}
-		return 0
 	}
 	if reader != "" {
 		if err := bench.ReadClaims(ctx, reader, os.Stdout); err != nil {
@@ -63,7 +57,7 @@ func run(o bench.Options, kubeconfig, server, partner, reader string) int {
 	if err != nil {
 		return fail(2, err)
 	}
-	o.Partner, o.Reader = []string{self, "--lock-partner"}, []string{self, "--claim-reader"}
+	o.Reader = []string{self, "--claim-reader"}
 	if o.API, err = clientcmd.BuildConfigFromFlags(server, kubeconfig); err != nil {
 		return fail(2, fmt.Errorf("reading the kubeconfig %s: %w", kubeconfig, err))
 	}

@@ -1,0 +1,189 @@
+package cdi
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// SpecRequest asks for the spec of one claim.
+type SpecRequest struct {
+	// Record has the claim's results and the names of their devices in the spec.
+	Record *checkpoint.Record
+	// Edits are what steps add to the devices.
+	Edits []DeviceEdits
+}
+
+// Present is what the node has for containers now.
+type Present struct {
+	// Node has no driver version while there is no driver.
+	Node *gpu.Node
+	// Common are the edits that every container with a GPU gets; nil without a driver. Not written to.
+	Common *specs.ContainerEdits
+	// DevRoot is the host's directory that holds "dev": "/" or the driver's own root.
+	DevRoot string
+	// Extra are device nodes that every container with a GPU gets too, and ExtraMounts are mounts.
+	Extra       []Node
+	ExtraMounts []*specs.Mount
+}
+
+// SpecBuilder makes specs from what the node has at that moment; nothing about a device node is remembered, because numbers may
+// change whenever a driver is loaded.
+type SpecBuilder struct {
+	// Present is called once per spec.
+	Present func() Present
+	// Stat returns the numbers of the host's character device; gpu.ErrNotFound when it is missing.
+	Stat func(hostPath string) (major, minor int64, err error)
+	// Capabilities returns the device nodes that a MIG device needs besides its GPU's, by the GPU's minor number; gpu.ErrNotFound
+	// when there is no such MIG device.
+	Capabilities func(minor int, id gpu.MIGIdentity) ([]Node, error)
+	// Monitoring returns the device node with which programs see all MIG devices of the node; gpu.ErrNotFound where the driver has none.
+	Monitoring func() (Node, error)
+	// Exists returns gpu.ErrNotFound when the host has no file or directory of that path. It is called for what steps add.
+	Exists func(hostPath string) error
+}
+
+// DeviceError is why one device of a request cannot be prepared.
+type DeviceError struct {
+	// Device is the name in the spec.
+	Device string
+	// Edit: what a step adds to the device is the cause, and not the device.
+	Edit bool
+	Err  error
+}
+
+// Error is the cause alone: the caller has a better name of the device.
+func (e *DeviceError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *DeviceError) Unwrap() error { return e.Err }
+
+// The control nodes every CUDA process opens, and those that only some tools do.
+var (
+	controlNodes  = []string{"/dev/nvidiactl", "/dev/nvidia-uvm"}
+	optionalNodes = []string{"/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}
+)
+
+// Build makes the spec. A device whose GPU or device node is not there now, or that a step adds to what cannot be added, is a
+// *DeviceError; without a driver the error is gpu.ErrDriverNotLoaded.
+func (b *SpecBuilder) Build(request SpecRequest) (*specs.Spec, error) {
+	r, present := request.Record, b.Present()
+	if present.Common == nil {
+		return nil, fmt.Errorf("joining the CDI spec of claim %s: %w", r.Claim.UID, gpu.ErrDriverNotLoaded)
+	}
+	common := *present.Common
+	common.Mounts = slices.Concat(common.Mounts, present.ExtraMounts)
+	c := Claim{UID: r.Claim.UID, Kind: r.CDI.Kind, Common: &common}
+	for i := range r.Results {
+		d, err := b.device(present, r.CDI.Devices[i], &r.Results[i])
+		if err != nil {
+			return nil, &DeviceError{Device: r.CDI.Devices[i], Err: err}
+		}
+		c.Devices = append(c.Devices, d)
+	}
+	control, err := b.control(present.DevRoot)
+	if err != nil {
+		return nil, err
+	}
+	c.Control = append(control, present.Extra...)
+	if err := b.edits(&c, request.Edits); err != nil {
+		return nil, err
+	}
+	return Join(c)
+}
+
+// control finds the control nodes of the driver.
+func (b *SpecBuilder) control(devRoot string) (nodes []Node, err error) {
+	for _, path := range controlNodes {
+		node, err := b.node(devRoot, path)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, node)
+	}
+	for _, path := range optionalNodes {
+		node, err := b.node(devRoot, path)
+		if errors.Is(err, gpu.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, node)
+	}
+	return nodes, nil
+}
+
+// monitor finds the device nodes of all GPUs of the node, and the one with which programs see all their MIG devices.
+func (b *SpecBuilder) monitor(present Present, name string) (Device, error) {
+	d := Device{Name: name}
+	for i := range present.Node.GPUs {
+		node, err := b.node(present.DevRoot, devicePath(&present.Node.GPUs[i]))
+		if err != nil {
+			return Device{}, err
+		}
+		d.Nodes = append(d.Nodes, node)
+	}
+	if len(d.Nodes) == 0 {
+		return Device{}, fmt.Errorf("there is no GPU on this node now: %w", gpu.ErrNotFound)
+	}
+	switch node, err := b.Monitoring(); {
+	case err == nil:
+		d.Nodes = append(d.Nodes, node)
+	case !errors.Is(err, gpu.ErrNotFound):
+		return Device{}, err
+	}
+	return d, nil
+}
+
+func devicePath(g *gpu.GPU) string { return fmt.Sprintf("/dev/nvidia%d", g.Minor) }
+
+// device finds the device nodes of one result.
+func (b *SpecBuilder) device(present Present, name string, result *checkpoint.Result) (Device, error) {
+	if result.Type == gpu.TypeMonitor && result.GPUUUID == "" {
+		return b.monitor(present, name)
+	}
+	for i := range present.Node.GPUs {
+		g := &present.Node.GPUs[i]
+		if g.UUID != result.GPUUUID {
+			continue
+		}
+		switch result.Type {
+		case gpu.TypeGPU, gpu.TypeTimeSlice, gpu.TypeMonitor:
+			node, err := b.node(present.DevRoot, devicePath(g))
+			return Device{Name: name, Nodes: []Node{node}}, err
+		case gpu.TypeMIG:
+			node, err := b.node(present.DevRoot, devicePath(g))
+			if err != nil {
+				return Device{}, err
+			}
+			var id gpu.MIGIdentity
+			if result.MIG != nil {
+				id = result.MIG.Identity
+			}
+			capabilities, err := b.Capabilities(g.Minor, id)
+			return Device{Name: name, Nodes: append([]Node{node}, capabilities...)}, err
+		default:
+			return Device{}, &gpu.UnsupportedError{Feature: fmt.Sprintf("a device of type %q", result.Type), Needs: "a newer version of the driver"}
+		}
+	}
+	return Device{}, fmt.Errorf("GPU %s is not on this node now: %w", result.GPUUUID, gpu.ErrNotFound)
+}
+
+// node finds the device node on the host.
+func (b *SpecBuilder) node(devRoot, path string) (Node, error) {
+	hostPath := path
+	if devRoot != "/" && devRoot != "" {
+		hostPath = devRoot + path
+	}
+	major, minor, err := b.Stat(hostPath)
+	if err != nil {
+		return Node{}, err
+	}
+	return Node{Path: path, HostPath: hostPath, Major: major, Minor: minor}, nil
+}

@@ -1,0 +1,195 @@
+package cdi
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// host is a /dev whose nodes can be taken away.
+type host map[string][2]int64
+
+func (h host) stat(path string) (int64, int64, error) {
+	numbers, ok := h[path]
+	if !ok {
+		return 0, 0, fmt.Errorf("looking at device node %s: %w", path, gpu.ErrNotFound)
+	}
+	return numbers[0], numbers[1], nil
+}
+
+func newHost() host {
+	return host{
+		"/dev/nvidiactl": {195, 255}, "/dev/nvidia-uvm": {235, 0}, "/dev/nvidia-uvm-tools": {235, 1},
+		"/dev/nvidia0": {195, 0}, "/dev/nvidia3": {195, 3},
+	}
+}
+
+func builder(h host) *SpecBuilder {
+	node := &gpu.Node{Driver: gpu.Driver{Version: "580.95.05"}, GPUs: []gpu.GPU{{UUID: "GPU-a", Minor: 3}}}
+	return &SpecBuilder{
+		Present: func() Present { return Present{Node: node, Common: &specs.ContainerEdits{}, DevRoot: "/"} },
+		Stat:    h.stat,
+	}
+}
+
+func request(uuid gpu.UUID, kind gpu.DeviceType) SpecRequest {
+	return SpecRequest{Record: &checkpoint.Record{
+		Claim: checkpoint.Claim{UID: uid}, Results: []checkpoint.Result{{Device: "d", GPUUUID: uuid, Type: kind}},
+		CDI: checkpoint.CDI{Kind: Kind("gpu.prism.dev"), Devices: []string{"d"}},
+	}}
+}
+
+func TestBuild_DeviceNumbers_ReadFromHost(t *testing.T) {
+	t.Parallel()
+	h := newHost()
+	a := builder(h)
+	spec, err := a.Build(request("GPU-a", gpu.TypeGPU))
+	require.NoError(t, err)
+	require.Len(t, spec.Devices[0].ContainerEdits.DeviceNodes, 1)
+	assert.Equal(t, "/dev/nvidia3", spec.Devices[0].ContainerEdits.DeviceNodes[0].Path)
+	assert.Len(t, spec.ContainerEdits.DeviceNodes, 3, "the optional node that is missing is left out")
+
+	h["/dev/nvidia-uvm"] = [2]int64{511, 7}
+	spec, err = a.Build(request("GPU-a", gpu.TypeMonitor))
+	require.NoError(t, err)
+	share, err := a.Build(request("GPU-a", gpu.TypeTimeSlice))
+	require.NoError(t, err)
+	assert.Equal(t, spec, share, "who uses the GPU in turns sees the same of it")
+	assert.EqualValues(t, 511, spec.ContainerEdits.DeviceNodes[1].Major)
+	assert.EqualValues(t, 7, spec.ContainerEdits.DeviceNodes[1].Minor)
+}
+
+func TestBuild_DriverDevRoot_NodesFromThere(t *testing.T) {
+	t.Parallel()
+	h := host{}
+	for path, numbers := range newHost() {
+		h["/run/nvidia/driver"+path] = numbers
+	}
+	a := builder(h)
+	present := a.Present()
+	present.DevRoot = "/run/nvidia/driver"
+	a.Present = func() Present { return present }
+	spec, err := a.Build(request("GPU-a", gpu.TypeGPU))
+	require.NoError(t, err)
+	node := spec.Devices[0].ContainerEdits.DeviceNodes[0]
+	assert.Equal(t, "/dev/nvidia3", node.Path)
+	assert.Equal(t, "/run/nvidia/driver/dev/nvidia3", node.HostPath)
+}
+
+func TestBuild_ExtraDevices_Added(t *testing.T) {
+	t.Parallel()
+	a := builder(newHost())
+	present := a.Present()
+	present.Extra = []Node{{Path: "/dev/gdrdrv", HostPath: "/dev/gdrdrv", Major: 500}}
+	present.ExtraMounts = []*specs.Mount{{HostPath: "/run/udev", ContainerPath: "/run/udev", Options: []string{"ro"}}}
+	a.Present = func() Present { return present }
+	spec, err := a.Build(request("GPU-a", gpu.TypeGPU))
+	require.NoError(t, err)
+	nodes := spec.ContainerEdits.DeviceNodes
+	require.Len(t, nodes, 4)
+	assert.Equal(t, "/dev/gdrdrv", nodes[3].Path)
+	assert.EqualValues(t, 500, nodes[3].Major)
+	require.Len(t, spec.ContainerEdits.Mounts, 1)
+	assert.Equal(t, "/run/udev", spec.ContainerEdits.Mounts[0].HostPath)
+	assert.Empty(t, present.Common.Mounts, "what all claims share is not written to")
+}
+
+func TestBuild_MissingDevice_Named(t *testing.T) {
+	t.Parallel()
+	h := newHost()
+	delete(h, "/dev/nvidia3")
+	_, err := builder(h).Build(request("GPU-a", gpu.TypeGPU))
+	var missing *DeviceError
+	require.ErrorAs(t, err, &missing)
+	assert.Equal(t, "d", missing.Device)
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+	require.ErrorContains(t, err, "/dev/nvidia3")
+
+	h = newHost()
+	delete(h, "/dev/nvidiactl")
+	_, err = builder(h).Build(request("GPU-a", gpu.TypeGPU))
+	require.ErrorContains(t, err, "/dev/nvidiactl")
+
+	_, err = builder(newHost()).Build(request("GPU-b", gpu.TypeGPU))
+	require.ErrorContains(t, err, "GPU GPU-b is not on this node now")
+	_, err = builder(newHost()).Build(request("GPU-a", "hologram"))
+	require.ErrorContains(t, err, `a device of type "hologram" is not supported`)
+}
+
+func TestBuild_NoDriver_Refused(t *testing.T) {
+	t.Parallel()
+	a := builder(newHost())
+	a.Present = func() Present { return Present{Node: &gpu.Node{}} }
+	_, err := a.Build(request("GPU-a", gpu.TypeGPU))
+	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
+}
+
+// A MIG device needs the node of its GPU and those of its two instances, and nothing of what other MIG devices need.
+func TestBuild_MIGDevice_HasItsCapabilities(t *testing.T) {
+	t.Parallel()
+	a := builder(newHost())
+	slice := gpu.MIGIdentity{GPUInstance: 2, ComputeInstance: 1, UUID: "MIG-1"}
+	a.Capabilities = func(minor int, id gpu.MIGIdentity) ([]Node, error) {
+		if minor != 3 || id != slice {
+			return nil, fmt.Errorf("looking for a MIG device's capability: %w", gpu.ErrNotFound)
+		}
+		return []Node{
+			{Path: "/dev/nvidia-caps/nvidia-cap21", HostPath: "/dev/nvidia-caps/nvidia-cap21", Major: 236, Minor: 21},
+			{Path: "/dev/nvidia-caps/nvidia-cap23", HostPath: "/dev/nvidia-caps/nvidia-cap23", Major: 236, Minor: 23},
+		}, nil
+	}
+	o := request("GPU-a", gpu.TypeMIG)
+	o.Record.Results[0].MIG = &checkpoint.MIG{Identity: slice}
+	spec, err := a.Build(o)
+	require.NoError(t, err)
+	var nodes []string
+	for _, n := range spec.Devices[0].ContainerEdits.DeviceNodes {
+		nodes = append(nodes, fmt.Sprintf("%s %d:%d %s", n.Path, n.Major, n.Minor, n.Permissions))
+	}
+	assert.Equal(t, []string{
+		"/dev/nvidia3 195:3 rw", "/dev/nvidia-caps/nvidia-cap21 236:21 rw", "/dev/nvidia-caps/nvidia-cap23 236:23 rw",
+	}, nodes)
+
+	o.Record.Results[0].MIG.Identity.GPUInstance = 3
+	_, err = a.Build(o)
+	var missing *DeviceError
+	require.ErrorAs(t, err, &missing)
+	assert.Equal(t, "d", missing.Device)
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+}
+
+// TestBuild_Monitor_ShowsAllGPUs: the monitor of a node has the nodes of all GPUs, and the one that shows all MIG devices where there is one.
+func TestBuild_Monitor_ShowsAllGPUs(t *testing.T) {
+	t.Parallel()
+	a := builder(newHost())
+	present := a.Present()
+	present.Node.GPUs = append(present.Node.GPUs, gpu.GPU{UUID: "GPU-b"})
+	a.Present = func() Present { return present }
+	paths := func() (paths []string) {
+		spec, err := a.Build(request("", gpu.TypeMonitor))
+		require.NoError(t, err)
+		for _, node := range spec.Devices[0].ContainerEdits.DeviceNodes {
+			paths = append(paths, node.Path)
+		}
+		return paths
+	}
+	a.Monitoring = func() (Node, error) { return Node{}, fmt.Errorf("no MIG: %w", gpu.ErrNotFound) }
+	assert.Equal(t, []string{"/dev/nvidia3", "/dev/nvidia0"}, paths())
+	const capability = "/dev/nvidia-caps/nvidia-cap2"
+	a.Monitoring = func() (Node, error) { return Node{Path: capability, HostPath: capability, Major: 237, Minor: 2}, nil }
+	assert.Equal(t, []string{"/dev/nvidia3", "/dev/nvidia0", capability}, paths())
+
+	a.Monitoring = func() (Node, error) { return Node{}, errors.New("it has other numbers") }
+	_, err := a.Build(request("", gpu.TypeMonitor))
+	require.EqualError(t, err, "it has other numbers")
+	present.Node.GPUs = nil
+	_, err = a.Build(request("", gpu.TypeMonitor))
+	require.EqualError(t, err, "there is no GPU on this node now: not found")
+}

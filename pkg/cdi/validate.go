@@ -1,0 +1,75 @@
+package cdi
+
+import (
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+
+	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
+	"tags.cncf.io/container-device-interface/pkg/parser"
+	"tags.cncf.io/container-device-interface/specs-go"
+)
+
+// longestKind is the longest kind of a driver: Kubernetes allows 63 characters for its name. The kind stands in a file's name,
+// which a filesystem cuts off at 255 bytes.
+const longestKind = len("k8s.") + 63 + len("/claim")
+
+// check refuses what a container runtime would refuse: it would fail the pod with an error that names neither claim nor device.
+func check(spec *specs.Spec) error {
+	if len(spec.Kind) > longestKind {
+		return fmt.Errorf("kind %q is longer than %d characters, as no DRA driver's name makes it", spec.Kind, longestKind)
+	}
+	vendor, class := parser.ParseQualifier(spec.Kind)
+	if err := parser.ValidateVendorName(vendor); err != nil {
+		return fmt.Errorf("kind %q: %w", spec.Kind, err)
+	}
+	if err := parser.ValidateClassName(class); err != nil {
+		return fmt.Errorf("kind %q: %w", spec.Kind, err)
+	}
+	if err := checkEdits(&spec.ContainerEdits); err != nil {
+		return err
+	}
+	for i := range spec.Devices {
+		d := &spec.Devices[i]
+		if err := parser.ValidateDeviceName(d.Name); err != nil {
+			return err
+		}
+		if err := checkEdits(&d.ContainerEdits); err != nil {
+			return fmt.Errorf("device %s: %w", d.Name, err)
+		}
+	}
+	return nil
+}
+
+func checkEdits(edits *specs.ContainerEdits) error {
+	if err := (&cdiapi.ContainerEdits{ContainerEdits: edits}).Validate(); err != nil {
+		return err
+	}
+	texts := append([]string(nil), edits.Env...)
+	for _, node := range edits.DeviceNodes {
+		texts = append(texts, node.Path, node.HostPath)
+	}
+	for _, mount := range edits.Mounts {
+		texts = append(append(texts, mount.HostPath, mount.ContainerPath), mount.Options...)
+	}
+	for _, hook := range edits.Hooks {
+		texts = append(append(append(texts, hook.Path), hook.Args...), hook.Env...)
+	}
+	for _, text := range texts {
+		if !plain(text) {
+			return fmt.Errorf("%q is not plain text", text)
+		}
+	}
+	return nil
+}
+
+// plain reports whether a text comes out of a spec as it went in. A spec is written as JSON, which replaces what is not UTF-8, and
+// read as YAML, which refuses control characters.
+func plain(text string) bool {
+	for _, r := range text {
+		if !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return utf8.ValidString(text)
+}

@@ -1,0 +1,129 @@
+package ownership
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Records reads the records; checkpoint.Store is the real one.
+type Records interface {
+	// Load returns gpu.ErrNotFound, or checkpoint.ErrDamaged for a record that it has set aside.
+	Load(uid string) (*checkpoint.Record, error)
+	// All returns what can be read, and one error per record that was set aside. checkpoint.ErrUnreadable: there are records
+	// of which nothing is known.
+	All() (records []*checkpoint.Record, damaged []error, err error)
+}
+
+// Locks orders work on claims and GPUs; checkpoint.Locks is the real one.
+type Locks interface {
+	Claim(ctx context.Context, uid string) (release func(), err error)
+	// GPUs takes the locks of all of them. Foreign: another process may have changed records of one of them since.
+	GPUs(ctx context.Context, uuids []gpu.UUID) (release func(), foreign bool, err error)
+}
+
+// Settings are the listeners of a Guard; none may block, each may be nil.
+type Settings struct {
+	// Damaged is called with every record that was set aside after New returned.
+	Damaged func(err error)
+	// PendingCleanups is called with what releases that have failed left, in the order of the GPUs, whenever that changes.
+	PendingCleanups func([]gpu.PendingCleanup)
+}
+
+// Guard takes the locks of claims and GPUs, and reads the records under them. It is safe for concurrent use.
+type Guard struct {
+	*Table
+	records Records
+	locks   Locks
+	damaged func(err error)
+}
+
+// New reads the records. Those that were set aside, or cannot be read, are in damaged and no error.
+func New(records Records, locks Locks, settings Settings) (g *Guard, found []*checkpoint.Record, damaged []error, err error) {
+	g = &Guard{Table: newTable(settings.PendingCleanups), records: records, locks: locks, damaged: settings.Damaged}
+	found, damaged, err = records.All()
+	for _, r := range found {
+		g.Put(r)
+	}
+	return g, found, damaged, err
+}
+
+// UnknownError is why the owners of a GPU are not known. Its text is for users, and other claims must not be visible in it;
+// the cause, which names them, is for the log.
+type UnknownError struct{ Err error }
+
+// Error has nothing of the cause.
+func (*UnknownError) Error() string {
+	return "which claims hold the GPU cannot be read now; the log of the kubelet plugin on the node says why"
+}
+
+// Unwrap returns the cause.
+func (e *UnknownError) Unwrap() error { return e.Err }
+
+// LockClaim takes the claim's lock, which comes before all locks of GPUs. Call release once.
+func (g *Guard) LockClaim(ctx context.Context, uid string) (release func(), err error) {
+	return g.locks.Claim(ctx, uid)
+}
+
+// Lock takes the GPUs' locks and reads the records where another process may have changed them: the Table is true of these GPUs until
+// release. An *UnknownError: the records cannot be read.
+func (g *Guard) Lock(ctx context.Context, uuids []gpu.UUID) (release func(), err error) {
+	release, err = g.LockOnly(ctx, uuids)
+	if err != nil {
+		return nil, err
+	}
+	if g.Current(uuids) {
+		return release, nil
+	}
+	records, err := g.All()
+	if err != nil {
+		release()
+		return nil, &UnknownError{Err: err}
+	}
+	g.Reload(uuids, records)
+	return release, nil
+}
+
+// LockOnly takes the GPUs' locks and reads nothing: what needs no knowledge of other claims costs nothing for it. The next Lock learns
+// what another process has changed.
+func (g *Guard) LockOnly(ctx context.Context, uuids []gpu.UUID) (release func(), err error) {
+	release, foreign, err := g.locks.GPUs(ctx, uuids)
+	if err != nil {
+		return nil, err
+	}
+	if foreign {
+		g.Invalidate(uuids)
+	}
+	return release, nil
+}
+
+// Load returns the claim's record, nil when there is none. checkpoint.ErrDamaged: it was set aside.
+func (g *Guard) Load(uid string) (*checkpoint.Record, error) {
+	r, err := g.records.Load(uid)
+	switch {
+	case errors.Is(err, gpu.ErrNotFound):
+		return nil, nil
+	case errors.Is(err, checkpoint.ErrDamaged):
+		g.report(err)
+	}
+	return r, err
+}
+
+// All returns the records in the order of the claims' UIDs. checkpoint.ErrUnreadable: there are others.
+func (g *Guard) All() ([]*checkpoint.Record, error) {
+	records, damaged, err := g.records.All()
+	g.report(damaged...)
+	return records, err
+}
+
+// report passes on that records were set aside.
+func (g *Guard) report(damaged ...error) {
+	if g.damaged == nil {
+		return
+	}
+	for _, err := range damaged {
+		g.damaged(err)
+	}
+}

@@ -1,0 +1,117 @@
+package ownership
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// register holds the owners of each GPU by the UID of the claim.
+type register map[gpu.UUID]map[string]owner
+
+// owner is one claim that has devices of a GPU.
+type owner struct {
+	claim checkpoint.Claim
+	// uses are its devices of the GPU. None of them is for admin access, which excludes nothing: what such a claim leaves is on no
+	// GPU, and is undone under the claim's lock alone.
+	uses []gpu.Use
+	// releasing: the claim is being released and its effects are still there.
+	releasing bool
+	// failed: an attempt to release it has failed, or would fail because only a newer version can.
+	failed bool
+}
+
+// equal compares what is known; a claim is identified by its UID.
+func (o owner) equal(other owner) bool {
+	return slices.Equal(o.uses, other.uses) && o.releasing == other.releasing && o.failed == other.failed
+}
+
+// excludes reports whether a device of one excludes a device of the other on the same GPU.
+func (o owner) excludes(other owner) bool {
+	return slices.ContainsFunc(o.uses, func(u gpu.Use) bool {
+		return slices.ContainsFunc(other.uses, func(v gpu.Use) bool { return gpu.Excludes(u, v) })
+	})
+}
+
+// ofMIG reports whether it has MIG devices of the GPU.
+func (o owner) ofMIG() bool {
+	return slices.ContainsFunc(o.uses, func(u gpu.Use) bool { return u.Type == gpu.TypeMIG })
+}
+
+// with is the owner with one result more, unless that is only monitored.
+func (o owner) with(r *checkpoint.Result) owner {
+	if use := r.Use(); use.Owns() {
+		o.uses = append(slices.Clone(o.uses), use)
+	}
+	return o
+}
+
+// ownedBy is what a record owns of each GPU.
+func ownedBy(r *checkpoint.Record) map[gpu.UUID]owner {
+	owned := map[gpu.UUID]owner{}
+	for i := range r.Results {
+		if id := r.Results[i].GPUUUID; !r.Results[i].Admin {
+			owned[id] = owned[id].with(&r.Results[i])
+		}
+	}
+	return owned
+}
+
+// add registers what the record says of these GPUs.
+func (g register) add(r *checkpoint.Record, uuids []gpu.UUID) {
+	for i := range r.Results {
+		id := r.Results[i].GPUUUID
+		if !slices.Contains(uuids, id) {
+			continue
+		}
+		if g[id] == nil {
+			g[id] = map[string]owner{}
+		}
+		o := g[id][r.Claim.UID]
+		if owns(r, &r.Results[i]) {
+			o = o.with(&r.Results[i])
+		}
+		o.claim, o.releasing, o.failed = r.Claim, r.State == checkpoint.Releasing, r.PendingCleanup != nil || r.Newer()
+		g[id][r.Claim.UID] = o
+	}
+}
+
+// owns reports whether the claim still has the result's device. What a claim that is being released could not undo yet keeps the
+// devices that it is on, and no others.
+func owns(r *checkpoint.Record, result *checkpoint.Result) bool {
+	if r.State != checkpoint.Releasing || len(r.Steps) == 0 || r.Newer() {
+		return true
+	}
+	return slices.ContainsFunc(r.Steps, func(s checkpoint.Step) bool {
+		return s.Target == result.GPUUUID && (s.Device == "" || s.Device == result.Device)
+	})
+}
+
+// drop removes a claim.
+func (g register) drop(uid string) {
+	for id, claims := range g {
+		delete(claims, uid)
+		if len(claims) == 0 {
+			delete(g, id)
+		}
+	}
+}
+
+// pending lists what releases that have failed left, in the order of the GPUs.
+func (g register) pending() []gpu.PendingCleanup {
+	var all []gpu.PendingCleanup
+	for _, id := range slices.Sorted(maps.Keys(g)) {
+		var on gpu.PendingCleanup
+		for _, uid := range slices.Sorted(maps.Keys(g[id])) {
+			if o := g[id][uid]; o.failed && len(o.uses) > 0 {
+				on.GPU, on.Uses = id, append(on.Uses, o.uses...)
+			}
+		}
+		if on.GPU != "" {
+			all = append(all, on)
+		}
+	}
+	return all
+}

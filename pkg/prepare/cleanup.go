@@ -1,0 +1,119 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/ownership"
+)
+
+// undoTime bounds the undoing of a failed Prepare, which goes on when the caller's deadline has passed.
+const undoTime = 20 * time.Second
+
+// cleanup undoes what a record names. The GPUs' locks are held.
+type cleanup struct {
+	guard   *ownership.Guard
+	records Records
+	specs   Specs
+	steps   Steps
+	bootID  string
+	now     func() time.Time
+}
+
+// undo undoes the effects in reverse, then removes spec and record. What cannot be undone stays as a pending cleanup, which a
+// *cleanupError reports.
+func (c *cleanup) undo(ctx context.Context, r *checkpoint.Record) error {
+	all := r.Steps
+	if err := c.undoEffects(ctx, r); err != nil {
+		return c.deferCleanup(r, all, err)
+	}
+	if err := c.records.Delete(r.Claim.UID); err != nil {
+		return err
+	}
+	c.guard.Remove(r.Claim.UID)
+	return nil
+}
+
+func (c *cleanup) undoEffects(ctx context.Context, r *checkpoint.Record) error {
+	if len(r.Steps) > 0 && r.BootID == c.bootID { // effects do not outlive a boot
+		whole := r.State == checkpoint.Done && !c.guard.Releasing(r.Claim.UID)
+		if r.State == checkpoint.Done {
+			// From here on a crash must not leave a record that answers. A full disk is no reason to keep a pod: deleting
+			// the record needs no space, and until then only that promise is missing.
+			r.State = checkpoint.Releasing
+			if err := c.records.Put(r); err != nil && !errors.Is(err, syscall.ENOSPC) {
+				return err
+			}
+		}
+		if err := c.steps.undo(ctx, r, whole); err != nil {
+			return err
+		}
+	}
+	return c.specs.Remove(r.Claim.UID)
+}
+
+// after undoes everything when there is an error, and returns it.
+func (c *cleanup) after(ctx context.Context, r *checkpoint.Record, err error) error {
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	return join(err, c.undo(ctx, r))
+}
+
+// forget removes what a crash may have left of a claim without a record: a spec, a record half written, or the removal of a
+// record not yet durable. The claim's lock is held.
+func (c *cleanup) forget(uid string) error {
+	if err := c.specs.Remove(uid); err != nil {
+		return err
+	}
+	if err := c.records.Delete(uid); err != nil {
+		return err
+	}
+	c.guard.Remove(uid)
+	return nil
+}
+
+// deferCleanup stores that the record is a pending cleanup, since when and why. The record names what is left of all its steps: the
+// devices of the others are free when that is stored. It returns a *cleanupError.
+func (c *cleanup) deferCleanup(r *checkpoint.Record, all []checkpoint.Step, cause error) error {
+	now := c.now()
+	pending := checkpoint.PendingCleanup{Since: now, Cause: cause.Error()}
+	known := r.State == checkpoint.Releasing && r.PendingCleanup != nil && !r.PendingCleanup.Since.After(now) // a clock may have been set back
+	if known {
+		pending.Since = r.PendingCleanup.Since
+	}
+	stored := known && r.PendingCleanup.Cause == pending.Cause && len(r.Steps) == len(all)
+	r.State, r.PendingCleanup = checkpoint.Releasing, &pending
+	if !stored {
+		if err := c.records.Put(r); err != nil {
+			cause = fmt.Errorf("%w; remembering that: %w", cause, err)
+			r.Steps = all // as the next process will read it
+		}
+	}
+	c.guard.Put(r)
+	return &cleanupError{since: pending.Since, cause: cause}
+}
+
+// cleanupError is why a claim's effects cannot be undone now, and since when.
+type cleanupError struct {
+	since time.Time
+	cause error
+}
+
+func (e *cleanupError) Error() string { return e.cause.Error() }
+
+func (e *cleanupError) Unwrap() error { return e.cause }
+
+// join adds what failed in cleaning up to what made it necessary, in one line.
+func join(err, cleanup error) error {
+	if cleanup == nil {
+		return err
+	}
+	return fmt.Errorf("%w; undoing what was made: %w", err, cleanup)
+}

@@ -1,0 +1,102 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+)
+
+// commit makes the answer: the done record durable, then the spec.
+func (e execution) commit(ctx context.Context, r *checkpoint.Record) error {
+	spec, err := e.specs.build(r)
+	if err != nil && len(r.Steps) == 0 {
+		return err // nothing was made or written
+	}
+	if err == nil {
+		err = e.finish(r, spec)
+	}
+	return e.cleanup.after(ctx, r, err)
+}
+
+func (e execution) finish(r *checkpoint.Record, spec *specs.Spec) error {
+	r.State = checkpoint.Done
+	if err := e.records.Put(r); err != nil {
+		return err
+	}
+	e.guard.Put(r)
+	return e.specs.Write(r.Claim.UID, spec)
+}
+
+// specSource makes the specs of records.
+type specSource struct {
+	Specs
+	steps Steps
+}
+
+// renew writes the spec of an answered claim again where it is missing or differs: CDI directories are emptied by reboots and by people,
+// and device numbers change when a driver is loaded. A claim that has its spec keeps its answer also while the node could not make that
+// spec, or this version would leave out what a newer one put into it.
+func (s specSource) renew(r *checkpoint.Record) error {
+	spec, err := s.build(r)
+	for i := range r.Steps {
+		if kind := r.Steps[i].Kind; s.steps[kind] == nil {
+			err = fmt.Errorf("making the CDI spec of claim %s/%s: %w", r.Claim.Namespace, r.Claim.Name, unknownStep(r, kind))
+		}
+	}
+	if err != nil {
+		if s.Holds(r.Claim.UID, r.CDI.Devices) {
+			return nil
+		}
+		return err
+	}
+	return s.Write(r.Claim.UID, spec)
+}
+
+// build makes the spec that the record promises. A device that cannot be prepared becomes a refusal in the claim's terms.
+func (s specSource) build(r *checkpoint.Record) (*specs.Spec, error) {
+	edits, err := s.edits(r)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := s.Build(cdi.SpecRequest{Record: r, Edits: edits})
+	if failed, ok := errors.AsType[*cdi.DeviceError](err); ok {
+		refusal := &claim.Refusal{Cause: err.Error(), Transient: transient(err), Err: err}
+		if !failed.Edit {
+			refusal.Err, refusal.Fix = nil, "check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes"
+		}
+		if i := slices.Index(r.CDI.Devices, failed.Device); i >= 0 {
+			refusal.Request, refusal.Device = r.Results[i].Request, r.Results[i].Device
+		}
+		return nil, refusal
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w; check the NVIDIA driver on the node with nvidia-smi", err)
+	}
+	return spec, nil
+}
+
+// edits are what the record's steps add to its devices, in the order of the steps.
+func (s specSource) edits(r *checkpoint.Record) (all []cdi.DeviceEdits, err error) {
+	for i := range r.Steps {
+		step := &r.Steps[i]
+		editor, can := s.steps[step.Kind].(Editor)
+		if !can {
+			continue
+		}
+		edits, err := editor.Edits(*step)
+		if err != nil {
+			return nil, refuseStep(r, step, fmt.Errorf("making the CDI edits of %s on GPU %s: %w", step.Kind, step.Target, err))
+		}
+		for _, at := range r.ResultsOf(step) {
+			all = append(all, cdi.DeviceEdits{Device: r.CDI.Devices[at], Source: "step " + step.Kind, Edits: edits})
+		}
+	}
+	return all, nil
+}

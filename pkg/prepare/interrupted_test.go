@@ -1,0 +1,112 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// TestPrepare_CallerGone_EffectsUndone at whatever point the caller has gone: undoing has a context of its own, and hardware is asked for
+// nothing more.
+func TestPrepare_CallerGone_EffectsUndone(t *testing.T) {
+	for _, during := range []string{"ensure", "check", "make", "fill", "build", "put done"} {
+		t.Run(during, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				w, c := newPartitionable(1)
+				p := c.startCutting(t)
+				ctx, cancel := context.WithCancel(t.Context())
+				w.during = func(op string) {
+					if strings.HasPrefix(op, during) {
+						cancel()
+					}
+				}
+				_, err := p.Prepare(ctx, wantsOf("a", "9-4"))
+				if during == "build" || during == "put done" {
+					require.NoError(t, err, "all was made by then")
+					require.NoError(t, p.Unprepare(t.Context(), "a"))
+				} else {
+					require.ErrorIs(t, err, context.Canceled)
+				}
+				assert.Empty(t, c.there)
+				w.clean(t)
+			})
+		})
+	}
+}
+
+// TestUnprepare_CallerGone_EffectsStayRecorded: what was not undone is undone by the next call.
+func TestUnprepare_CallerGone_EffectsStayRecorded(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newPartitionable(1)
+		p := c.startCutting(t)
+		_, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		w.during = func(op string) {
+			if strings.HasPrefix(op, "undo") {
+				cancel()
+			}
+		}
+		require.ErrorIs(t, p.Unprepare(ctx, "a"), context.Canceled)
+		assert.Len(t, c.there, 1)
+		assert.NotNil(t, w.record(t, "a"))
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		assert.Empty(t, c.there)
+		w.clean(t)
+	})
+}
+
+// refusing is a need that is not met the first times.
+type refusing struct {
+	times int
+	err   error
+}
+
+func (n *refusing) Ensure(ctx context.Context, _ claim.Need) error {
+	if n.times--; n.times >= 0 {
+		return n.err
+	}
+	return ctx.Err()
+}
+
+// TestPrepare_PreconditionFails_Refused: a need that says itself whether a retry helps is believed, and says what to change.
+func TestPrepare_PreconditionFails_Refused(t *testing.T) {
+	broken := errors.New("NVML UNKNOWN")
+	refusal := func(transient bool) error {
+		return &claim.Refusal{Cause: "GPU x could not be inspected: NVML UNKNOWN", Fix: "check nvidia-smi", Transient: transient, Err: broken}
+	}
+	const named = `request "r0", device gpu-00000000-mig-9-4: `
+	for name, c := range map[string]struct {
+		err   error
+		tries int
+		says  string
+	}{
+		"transient refusal": {refusal(true), 2, named + "GPU x could not be inspected: NVML UNKNOWN; check nvidia-smi (will be retried)"},
+		"permanent refusal": {refusal(false), 0, named + "GPU x could not be inspected: NVML UNKNOWN; check nvidia-smi (not retryable)"},
+		"transient error":   {gpu.ErrInUse, 2, named + "in use (will be retried)"},
+		"permanent error":   {broken, 0, named + "NVML UNKNOWN (not retryable)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				w, c2 := newPartitionable(1)
+				p := c2.startCutting(t)
+				p.Preconditions[claim.NeedMIG] = &refusing{times: 2, err: c.err}
+				_, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
+				if c.tries == 0 {
+					require.EqualError(t, err, c.says)
+					w.clean(t)
+					return
+				}
+				require.NoError(t, err)
+				assert.Equal(t, []string{c.says}, p.retrying)
+			})
+		})
+	}
+}

@@ -1,0 +1,64 @@
+package prepare
+
+import (
+	"context"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+)
+
+// noting keeps whether each Undo was the first one.
+type noting struct {
+	*cutter
+
+	whole []bool
+}
+
+func (n *noting) Undo(ctx context.Context, s checkpoint.Step) error {
+	n.whole = append(n.whole, s.Whole)
+	return n.cutter.Undo(ctx, s)
+}
+
+// TestUndo_FirstTry_IsWhole: what is half there then was not left by an earlier try. Later ones may find what an earlier one has left,
+// also where the disk had no room for the record of it.
+func TestUndo_FirstTry_IsWhole(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newPartitionable(1)
+		p, n := c.startCutting(t), &noting{cutter: c}
+		p.Steps[claim.StepMIG] = n
+		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0"))
+		require.NoError(t, err)
+		w.refuse = always("undo", errStuck)
+		for range 2 {
+			require.Error(t, p.rollback.unprepare(t.Context(), "a", time.Now))
+		}
+		assert.Equal(t, []bool{true, false}, n.whole)
+		w.refuse = nil
+		require.NoError(t, p.rollback.unprepare(t.Context(), "a", time.Now))
+
+		n.whole = nil
+		_, err = p.Prepare(t.Context(), wantsOf("b", "19-0"))
+		require.NoError(t, err)
+		w.refuse = either(always("undo", errStuck), always("put releasing", syscall.ENOSPC))
+		for range 2 {
+			require.Error(t, p.rollback.unprepare(t.Context(), "b", time.Now))
+			require.Equal(t, checkpoint.Done, w.record(t, "b").State)
+		}
+		assert.Equal(t, []bool{true, false}, n.whole)
+
+		n.whole = nil
+		w.refuse = always("fill", errStuck)
+		_, err = p.Prepare(t.Context(), wantsOf("c", "19-1"))
+		require.Error(t, err)
+		assert.NotContains(t, n.whole, true, "it never answered")
+		w.refuse = nil
+		require.NoError(t, p.rollback.unprepare(t.Context(), "b", time.Now))
+		w.clean(t)
+	})
+}

@@ -1,0 +1,95 @@
+package prepare
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// ofSchema2 is the file of a record whose body a newer version has written in its schema.
+func ofSchema2(body []byte) []byte {
+	sum := crc32.Checksum(append([]byte("2\n"), body...), crc32.MakeTable(crc32.Castagnoli))
+	return fmt.Appendf(nil, "{\"schema\":2,\"crc32c\":\"%08x\",\"len\":%d}\n%s\n", sum, len(body), body)
+}
+
+// releasingOf is a claim's record as a newer version writes it while it lets go of the first of two GPUs: what it still has to undo on the
+// other one stands where this version does not look.
+func releasingOf(t *testing.T, r *checkpoint.Record) []byte {
+	t.Helper()
+	r.State = checkpoint.Releasing
+	file, err := checkpoint.Encode(r)
+	require.NoError(t, err)
+	_, text, found := strings.Cut(strings.TrimSpace(string(file)), "\n")
+	require.True(t, found)
+	var body map[string]any
+	require.NoError(t, json.Unmarshal([]byte(text), &body))
+	steps, ok := body["steps"].([]any)
+	require.True(t, ok)
+	body["steps"], body["effects"] = steps[:1], steps[1:]
+	more, err := json.Marshal(body)
+	require.NoError(t, err)
+	return ofSchema2(more)
+}
+
+// TestReleasingRecord_NewerSchema_LeftAlone: to an older plugin every GPU of a claim that a newer version was releasing is held and
+// tainted, also where it sees nothing left to undo; nothing is undone, and the record stays as it is for the version that can.
+func TestReleasingRecord_NewerSchema_LeftAlone(t *testing.T) {
+	minimal := ofSchema2(fmt.Appendf(nil, `{"claim":{"uid":"a","namespace":"default","name":"claim-a"},"state":["releasing"],"steps":{},`+
+		`"results":[{"gpuUUID":%q},{"gpuUUID":%q}]}`, uuid(0), uuid(1)))
+	for name, minimalForm := range map[string]bool{"with keys of this version": false, "with other keys": true} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				w := newWorld(3)
+				w.steps, w.finds = []string{"mode"}, true
+				_, err := w.start(t).Prepare(t.Context(), wants("a", device(0), device(1)))
+				require.NoError(t, err)
+				known := w.records["a"]
+				newer := minimal
+				if !minimalForm {
+					newer = releasingOf(t, w.record(t, "a"))
+				}
+				w.records["a"] = newer
+				w.events()
+
+				p := w.start(t)
+				assert.Empty(t, p.damaged)
+				assert.Equal(t, [][]gpu.UUID{{uuid(0), uuid(1)}}, p.owed, "both get a taint")
+				require.ErrorContains(t, p.Recover(t.Context()), "does not know schema 2")
+				for i := range 2 {
+					_, err = p.Prepare(t.Context(), wants(fmt.Sprintf("b%d", i), device(i)))
+					require.Contains(t, fmt.Sprint(LogValues(err)...), "default/claim-a", "GPU %d", i)
+					require.ErrorContains(t, err, "(will be retried)")
+				}
+				_, err = p.Prepare(t.Context(), wants("c", device(2)))
+				require.NoError(t, err, "other GPUs go on")
+				require.NoError(t, p.Unprepare(t.Context(), "c"))
+				w.events()
+				_, err = p.Prepare(t.Context(), wants("a", device(0), device(1)))
+				require.ErrorContains(t, err, "does not know schema 2")
+				removed, err := p.collect(t.Context(), nil, true)
+				assert.Empty(t, removed)
+				require.ErrorContains(t, err, "a newer version prepared claim default/claim-a and knows what it owns")
+
+				require.ErrorContains(t, p.Unprepare(t.Context(), "a"), "does not know schema 2")
+				time.Sleep(deferCleanupAfter)
+				require.NoError(t, p.Unprepare(t.Context(), "a"), "the pod may go")
+				assert.Empty(t, w.events(), "nothing is undone, removed or written")
+				assert.Equal(t, string(newer), string(w.records["a"]))
+				assert.Equal(t, [][]gpu.UUID{{uuid(0), uuid(1)}}, p.owed)
+
+				w.records["a"] = known // as the newer version sees it
+				require.NoError(t, w.start(t).Unprepare(t.Context(), "a"))
+				w.clean(t)
+			})
+		})
+	}
+}

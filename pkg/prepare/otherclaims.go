@@ -1,0 +1,57 @@
+package prepare
+
+import (
+	"errors"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/ownership"
+)
+
+// heldError is the refusal of a GPU that another claim owns, or left in a state that cannot be undone yet. The refusal is read by users
+// who may not be allowed to know of the other claim, so its text does not name that; LogValues does.
+type heldError struct {
+	refusal *claim.Refusal
+	other   checkpoint.Claim
+	// cause is why what the other claim left cannot be undone yet; nil for a claim that is not being released.
+	cause error
+	// released is closed when a claim has let go of a GPU after the refusal was decided; nil where a retry has to wait.
+	released <-chan struct{}
+}
+
+func (e *heldError) Error() string { return e.refusal.Error() }
+
+func (e *heldError) Unwrap() error { return e.refusal }
+
+// redacted is an error whose own text names other claims.
+type redacted struct {
+	text string
+	err  error
+}
+
+func (e *redacted) Error() string { return e.text }
+
+func (e *redacted) Unwrap() error { return e.err }
+
+// Redact returns err for users who may not be allowed to know of other claims, which its text names: they read the other text instead.
+// It is still err for errors.Is and errors.As, and LogValues has its text.
+func Redact(text string, err error) error { return &redacted{text: text, err: err} }
+
+// LogValues are the keys and values that the log has of an error of Prepare and its text does not: they are of other claims. It returns
+// nil where there are none.
+func LogValues(err error) []any {
+	var values []any
+	if held, ok := errors.AsType[*heldError](err); ok {
+		values = append(values, "heldBy", held.other.Namespace+"/"+held.other.Name, "heldByUID", held.other.UID)
+		if held.cause != nil {
+			values = append(values, "cleanup", held.cause.Error())
+		}
+	}
+	if hidden, ok := errors.AsType[*redacted](err); ok {
+		values = append(values, "detail", hidden.err.Error())
+	}
+	if unknown, ok := errors.AsType[*ownership.UnknownError](err); ok {
+		values = append(values, "detail", unknown.Err.Error())
+	}
+	return values
+}

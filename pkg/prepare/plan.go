@@ -1,0 +1,74 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// planning resolves claims.
+type planning struct {
+	planner  Planner
+	static   staticMIG
+	settings Settings
+}
+
+// plan returns the record that promises what is to be done for the claim, and the states that its GPUs must be in first.
+func (p planning) plan(ctx context.Context, rc *resourceapi.ResourceClaim, e earlier) (*checkpoint.Record, []claim.Need, error) {
+	plan, err := p.resolve(ctx, rc, e.record)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := p.withheld(plan, e); err != nil {
+		return nil, nil, err
+	}
+	return p.record(plan), plan.Needs, nil
+}
+
+// resolve makes the plan. A claim that was prepared with a pre-created MIG device is refused as long as that device is missing, and
+// keeps its record: the plugin creates none in its place.
+func (p planning) resolve(ctx context.Context, rc *resourceapi.ResourceClaim, before *checkpoint.Record) (*claim.Plan, error) {
+	plan, err := p.planner.Resolve(rc)
+	if before == nil || !slices.ContainsFunc(before.Results, isStatic) {
+		return plan, err
+	}
+	wanted := before
+	if err == nil {
+		wanted = p.record(plan)
+		if replaced := replacedStatic(before, wanted); replaced != nil {
+			wanted, err = before, &claim.Refusal{
+				Request: replaced.Request, Device: replaced.Device, Transient: true, Fix: claim.StaticFix,
+				Cause: fmt.Sprintf("MIG device %s is not advertised now", replaced.MIG.Identity.UUID),
+			}
+		}
+	}
+	if missing := p.static.checkLocked(ctx, wanted); missing != nil && (err == nil || errors.Is(missing, gpu.ErrNotFound)) {
+		err = missing
+	}
+	if err != nil {
+		return nil, err
+	}
+	return plan, nil
+}
+
+// withheld refuses a plan that takes a GPU while the node's GPUs are withheld. A claim that has a record of this very allocation is
+// prepared again: its containers may be running, and whatever else allocates the GPU found it in use. Admin access takes no GPU.
+func (p planning) withheld(plan *claim.Plan, e earlier) error {
+	i := slices.IndexFunc(plan.Results, func(result claim.Result) bool { return !result.Admin })
+	if p.settings.Withheld == nil || i < 0 || e.sameAllocation {
+		return nil
+	}
+	err := p.settings.Withheld()
+	if err == nil {
+		return nil
+	}
+	taken := &plan.Results[i]
+	return &claim.Refusal{Request: taken.Request, Device: string(taken.Device.Name()), Cause: err.Error(), Transient: true, Err: err}
+}

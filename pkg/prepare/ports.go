@@ -1,0 +1,98 @@
+package prepare
+
+import (
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/ownership"
+	"github.com/prism-gpu/prism/pkg/prepare/gc"
+)
+
+// Records keeps one record per claim; checkpoint.Store is the real one.
+type Records interface {
+	ownership.Records
+	gc.Records
+	// Put is durable when it returns.
+	Put(r *checkpoint.Record) error
+	// Delete is durable when it returns; no error when there is nothing to delete.
+	Delete(uid string) error
+}
+
+// Locks orders work on claims and GPUs; checkpoint.Locks is the real one.
+type Locks = ownership.Locks
+
+// Specs makes and keeps CDI specs.
+type Specs interface {
+	gc.Specs
+	// Build joins a spec and verifies that every device node is there; a device that cannot be prepared is a *cdi.DeviceError.
+	Build(request cdi.SpecRequest) (*specs.Spec, error)
+	// Write puts the spec in place; a file with the same content is left alone.
+	Write(claimUID string, spec *specs.Spec) error
+	// Holds reports whether the claim's spec is there with exactly these devices.
+	Holds(claimUID string, devices []string) bool
+}
+
+// Planner reads claims; claim.Source against the node's present state is the real one.
+type Planner interface {
+	// AllocationKeys lists this driver's allocation results as they stand in the claim.
+	AllocationKeys(rc *resourceapi.ResourceClaim) []claim.AllocationKey
+	// Resolve makes a plan, or says in a *claim.Refusal why there can be none.
+	Resolve(rc *resourceapi.ResourceClaim) (*claim.Plan, error)
+}
+
+// Ports is what a Transaction works on.
+type Ports struct {
+	Records Records
+	Locks   Locks
+	Specs   Specs
+	Planner Planner
+	// Steps are the kinds of effects a plan may name, Preconditions the kinds of states.
+	Steps         Steps
+	Preconditions map[string]Precondition
+	// Static is asked where a plan has pre-created MIG devices.
+	Static Static
+}
+
+// Settings are the facts and limits of a Transaction. No listener may block, and each may be nil.
+type Settings struct {
+	// CDIKind is the kind of the specs.
+	CDIKind string
+	// BootID is the machine's present boot.
+	BootID string
+	// Writer is this program's version.
+	Writer string
+	// RetryBudget bounds one call with all its waits and retries. The kubelet gives a call 45 s and tries again only after 60 to
+	// 90 s.
+	RetryBudget time.Duration
+	// DeferCleanupAfter is for how long Unprepare reports that undoing fails before it lets the pod go and keeps a pending cleanup.
+	DeferCleanupAfter time.Duration
+	// Retrying is called with the cause for which a claim's Prepare is about to wait and try again.
+	Retrying func(rc *resourceapi.ResourceClaim, cause error)
+	// Damaged is called with every record that had to be set aside after New returned.
+	Damaged func(err error)
+	// PendingCleanups is called with all pending cleanups, in the order of the GPUs, whenever they change, so that the scheduler can
+	// be informed.
+	PendingCleanups func([]gpu.PendingCleanup)
+	// Loaded is called, once, with the records that New has read, which are the listener's from then on; not where they cannot be
+	// read.
+	Loaded func(records []*checkpoint.Record)
+	// Withheld returns why no claim gets a GPU that is not prepared yet, nil where nothing prevents it. Claims with a record are
+	// prepared in any case.
+	Withheld func() error
+	// Now is the clock that pending cleanups are dated by.
+	Now func() time.Time
+}
+
+// retrying is Retrying for one claim, nil where nothing listens.
+func (s *Settings) retrying(rc *resourceapi.ResourceClaim) func(cause error) {
+	if s.Retrying == nil {
+		return nil
+	}
+	return func(cause error) { s.Retrying(rc, cause) }
+}

@@ -1,0 +1,75 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// preflight is what comes before anything is promised, and is never undone.
+type preflight struct {
+	static        staticMIG
+	preconditions map[string]Precondition
+	steps         Steps
+}
+
+// check ensures the preconditions of the record's GPUs, and that nothing prevents what the steps will make. The GPUs' locks are held.
+func (p preflight) check(ctx context.Context, r *checkpoint.Record, preconditions []claim.Need) error {
+	if err := p.static.check(ctx, r); err != nil {
+		return err
+	}
+	for _, n := range preconditions {
+		precondition, known := p.preconditions[n.Kind]
+		if !known {
+			return fmt.Errorf("preparing GPU %s: %w", n.Target, &gpu.UnsupportedError{Feature: "precondition " + n.Kind})
+		}
+		if err := precondition.Ensure(ctx, n); err != nil {
+			return refuse(r, n.Target, asRefusal(err))
+		}
+	}
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		checker, ok := p.steps[s.Kind].(Checker)
+		if !ok {
+			continue
+		}
+		if err := checker.Check(ctx, *s); err != nil {
+			return refuseStep(r, s, err)
+		}
+	}
+	return nil
+}
+
+// asRefusal is a precondition's own refusal, or one that says what the error says.
+func asRefusal(err error) *claim.Refusal {
+	if refusal, ok := errors.AsType[*claim.Refusal](err); ok {
+		return refusal
+	}
+	return &claim.Refusal{Cause: err.Error(), Transient: transient(err), Err: err}
+}
+
+// refuse names the record's result that a refusal is about: the first one that is on that GPU.
+func refuse(r *checkpoint.Record, id gpu.UUID, refusal *claim.Refusal) *claim.Refusal {
+	i := slices.IndexFunc(r.Results, func(result checkpoint.Result) bool { return result.GPUUUID == id })
+	if i >= 0 {
+		refusal.Request, refusal.Device = r.Results[i].Request, r.Results[i].Device
+	}
+	return refusal
+}
+
+// refuseStep names the record's result that cannot be prepared, where the step is of one.
+func refuseStep(r *checkpoint.Record, s *checkpoint.Step, err error) error {
+	if s.Device == "" {
+		return err
+	}
+	refusal := &claim.Refusal{Device: s.Device, Cause: err.Error(), Transient: transient(err), Err: err}
+	if i := r.ResultOf(s); i >= 0 {
+		refusal.Request = r.Results[i].Request
+	}
+	return refusal
+}

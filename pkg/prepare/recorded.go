@@ -1,0 +1,77 @@
+package prepare
+
+import (
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// record turns a plan into the record that promises it.
+func (p planning) record(plan *claim.Plan) *checkpoint.Record {
+	r := &checkpoint.Record{
+		Claim:  checkpoint.Claim{UID: plan.UID, Namespace: plan.Namespace, Name: plan.Name},
+		BootID: p.settings.BootID, Writer: p.settings.Writer, State: checkpoint.Intent,
+		CDI: checkpoint.CDI{Kind: p.settings.CDIKind},
+	}
+	for i := range plan.Results {
+		result := recorded(&plan.Results[i])
+		r.Results = append(r.Results, result)
+		r.CDI.Devices = append(r.CDI.Devices, deviceName(plan.UID, &result))
+	}
+	for _, s := range plan.Steps {
+		r.Steps = append(r.Steps, checkpoint.Step{Kind: s.Kind, Target: s.Target, Device: string(s.Device), Args: s.Args})
+	}
+	return r
+}
+
+// recorded is the planned result as the record keeps it.
+func recorded(p *claim.Result) checkpoint.Result {
+	parent := p.Device.Parent()
+	return checkpoint.Result{
+		Request: p.Request, Pool: p.Pool, Device: string(p.Device.Name()), ShareID: p.ShareID, Admin: p.Admin,
+		Type: p.Device.Type(), GPUUUID: parent.UUID, PCIBusID: parent.PCI.BusID, Consumed: p.Consumed,
+		MIG: migOf(p.Device), Share: shareOf(p),
+	}
+}
+
+// migOf identifies a MIG device; nil for another device.
+func migOf(d gpu.Device) *checkpoint.MIG {
+	switch device := d.(type) {
+	case gpu.MIGDevice:
+		m := &checkpoint.MIG{Profile: device.Profile.ID, Name: device.Profile.Name, Placement: device.Placement}
+		if device.Static != nil {
+			m.Static, m.Identity = true, *device.Static
+		}
+		return m
+	case gpu.Whole, gpu.TimeSliced, gpu.Monitor:
+	}
+	return nil
+}
+
+// shareOf describes the shares that a result is one of; nil for a device that is exclusive, or only monitored.
+func shareOf(r *claim.Result) *checkpoint.Share {
+	if r.Admin {
+		return nil
+	}
+	switch device := r.Device.(type) {
+	case gpu.TimeSliced:
+		return &checkpoint.Share{Replicas: device.Replicas, Name: device.ShareName}
+	case gpu.MIGDevice:
+		if device.Replicas > 1 {
+			return &checkpoint.Share{Replicas: device.Replicas}
+		}
+	case gpu.Whole, gpu.Monitor:
+	}
+	return nil
+}
+
+// deviceName names a result in the spec. The UUID in it is that of what programs see; of a MIG device that does not exist yet, its
+// GPU's.
+func deviceName(claimUID string, r *checkpoint.Result) string {
+	uuid := string(r.GPUUUID)
+	if r.MIG != nil && r.MIG.Identity.UUID != "" {
+		uuid = string(r.MIG.Identity.UUID)
+	}
+	return cdi.DeviceName(claimUID, gpu.DeviceName(r.Device), r.ShareID, r.Admin, uuid)
+}

@@ -1,0 +1,145 @@
+package prepare
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/prepare/gc"
+)
+
+// Step is one kind of hardware effect. Both halves are idempotent.
+type Step interface {
+	// Do makes the effect that the step's Args ask for and returns what it made, with an error too if there is something. What a call
+	// that dies has made, Undo finds from the same step without Made.
+	Do(ctx context.Context, s checkpoint.Step) (made json.RawMessage, err error)
+	// Undo takes the effect back. Nothing to take back is no error.
+	Undo(ctx context.Context, s checkpoint.Step) error
+}
+
+// Checker is a Step that can detect, before anything is promised, that its effect cannot be made. What prevents it then is
+// certainly not the claim's.
+type Checker interface {
+	Step
+	Check(ctx context.Context, s checkpoint.Step) error
+}
+
+// Verifier is a Step whose effect can vanish without being undone.
+type Verifier interface {
+	Step
+	// Verify returns gpu.ErrNotFound when what Do made is not there any more.
+	Verify(ctx context.Context, s checkpoint.Step) error
+}
+
+// Maker is a Step whose effect is an allocated MIG device.
+type Maker interface {
+	Step
+	// Identify returns which MIG device it is that Do made.
+	Identify(made json.RawMessage) (gpu.MIGIdentity, error)
+}
+
+// Finder is a Step whose leaked effects can be found.
+type Finder interface {
+	Step
+	gc.Finder
+}
+
+// Editor is a Step that changes the containers of its device, or, without a device, of all devices of the claim on its GPU.
+type Editor interface {
+	Step
+	// Edits returns what the effect, which has been made, adds to the CDI spec of the claim. It must return the same for the same
+	// step: a spec that was lost is made again from it.
+	Edits(s checkpoint.Step) (cdi.Edits, error)
+}
+
+// StatusReporter is a Step that describes its effect in the status of the claim.
+type StatusReporter interface {
+	Step
+	// Status returns what the effect adds to the data of its device's status.
+	Status(s checkpoint.Step) map[string]any
+}
+
+// Measured is a Step with metrics of its own.
+type Measured interface {
+	Step
+	// Metrics are the same in every call. Names are unique in the process and begin with "prism_".
+	Metrics() []Metric
+}
+
+// Metric is one figure for Prometheus.
+type Metric struct {
+	Name, Help string
+	// Counter: it only rises; otherwise it is a gauge.
+	Counter bool
+	// Read returns the present value. It must be quick and must not block.
+	Read func() float64
+}
+
+// Precondition ensures a state of a GPU that a claim requires and that is never taken back: it stays until a claim requires another.
+type Precondition interface {
+	Ensure(ctx context.Context, n claim.Need) error
+}
+
+// Steps are the kinds of steps by name.
+type Steps map[string]Step
+
+// verified reports whether the step's effect can be verified.
+func (steps Steps) verified(s checkpoint.Step) bool {
+	_, can := steps[s.Kind].(Verifier)
+	return can
+}
+
+// undo takes the effects back in reverse, and leaves in the record those that are still there. Another effect may depend on one that
+// cannot be undone, so nothing before it is touched, but for MIG devices: none depends on another. Whole: undoing has not begun yet.
+func (steps Steps) undo(ctx context.Context, r *checkpoint.Record, whole bool) error {
+	var left []checkpoint.Step
+	var failed []error
+	onlyDevices := true // among what failed
+	for i := range slices.Backward(r.Steps) {
+		s := r.Steps[i]
+		_, device := steps[s.Kind].(Maker)
+		if len(failed) > 0 && (!onlyDevices || !device) {
+			left = append(left, s)
+			continue
+		}
+		if err := steps.undoOne(ctx, r, s, whole); err != nil {
+			s.Undo = err.Error()
+			left, failed = append(left, s), append(failed, fmt.Errorf("undoing %s on GPU %s: %w", s.Kind, s.Target, err))
+			onlyDevices = onlyDevices && device
+		}
+	}
+	slices.Reverse(left)
+	r.Steps = left
+	return inOneLine(failed)
+}
+
+func (steps Steps) undoOne(ctx context.Context, r *checkpoint.Record, s checkpoint.Step, whole bool) error {
+	step, known := steps[s.Kind]
+	if !known {
+		return unknownStep(r, s.Kind)
+	}
+	s.Whole = whole
+	return step.Undo(ctx, s)
+}
+
+// unknownStep is the error of an effect that a newer version made and of which this one knows nothing.
+func unknownStep(r *checkpoint.Record, kind string) error {
+	return &gpu.UnsupportedError{Feature: "step " + kind, Needs: fmt.Sprintf("version %s of the plugin, or a later one, on this node again", r.Writer)}
+}
+
+// inOneLine puts several errors into one line; nil for none.
+func inOneLine(errs []error) (err error) {
+	for _, next := range errs {
+		if err == nil {
+			err = next
+			continue
+		}
+		err = fmt.Errorf("%w; %w", err, next)
+	}
+	return err
+}

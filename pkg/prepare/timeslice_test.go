@@ -1,0 +1,145 @@
+package prepare
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// newShared is a world whose first GPU is offered for three claims at once too, with an administrator's slice at memory slice 6 if
+// wanted, which two may use; then the GPU is only in parts.
+func newShared(static bool) (*world, *cutter) {
+	w, c := newPartitionable(1)
+	offer := w.layout[uuid(0)]
+	offer.TimeSlice, offer.MIGReplicas = &gpu.Replicas{Count: 3, ShareName: "gpu-shared"}, map[string]int{"1g.10gb": 2}
+	w.layout[uuid(0)] = offer
+	if static {
+		c.administer(7, "MIG-7", true)
+	}
+	return w, c
+}
+
+// wantsShare is a claim for shares of a device of the first GPU, each for a request of its own.
+func wantsShare(uid string, devices ...string) *resourceapi.ResourceClaim {
+	rc := wants(uid, devices...)
+	for i := range rc.Status.Allocation.Devices.Results {
+		result := &rc.Status.Allocation.Devices.Results[i]
+		result.Pool, result.ShareID = nodeName+"/"+device(0), new(types.UID(fmt.Sprintf("%s%d", uid, i)))
+	}
+	return rc
+}
+
+var turns = device(0) + "-timeslice"
+
+// A share costs what a whole GPU costs.
+func TestPrepare_Share_NoEffects(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newShared(false)
+		p := c.startCutting(t)
+		r, err := p.Prepare(t.Context(), wantsShare("a", turns))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"ensure noMIGMode " + string(uuid(0)), "put done a", "write a"}, w.events())
+		assert.Equal(t, w.record(t, "a"), r)
+		assert.Equal(t, &checkpoint.Share{Replicas: 3, Name: "gpu-shared"}, r.Results[0].Share)
+		assert.Equal(t, []string{"a-" + turns + "-a0-" + string(uuid(0))}, r.CDI.Devices)
+		_, err = p.Prepare(t.Context(), wantsShare("a", turns))
+		require.NoError(t, err)
+		assert.Empty(t, w.events(), "a repeated Prepare only reads")
+		require.NoError(t, p.Unprepare(t.Context(), "a"))
+		assert.Equal(t, []string{"remove a", "delete a"}, w.events())
+		w.clean(t)
+	})
+}
+
+// Shares of one GPU are beside each other, and nothing else of it is beside them, before and after a restart.
+func TestPrepare_SharesOfOneGPU_Prepared(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newShared(false)
+		p := c.startCutting(t)
+		for uid, devices := range map[string][]string{"a": {turns}, "b": {turns, turns}} {
+			r, err := p.Prepare(t.Context(), wantsShare(uid, devices...))
+			require.NoError(t, err)
+			assert.Len(t, r.CDI.Devices, len(devices))
+		}
+		w.events()
+		for _, process := range []*process{p, c.startCutting(t)} {
+			for _, slice := range []string{"", "19-6"} {
+				_, err := process.Prepare(t.Context(), wantsOf("c", slice))
+				require.ErrorContains(t, err, "GPU "+string(uuid(0))+" is still held by another claim")
+			}
+			assert.Empty(t, w.events(), "what is held is not touched")
+		}
+		_, err := p.Prepare(t.Context(), wantsShare("d", turns))
+		require.NoError(t, err)
+		for _, uid := range []string{"a", "b", "d"} {
+			_, err := p.Prepare(t.Context(), wantsOf("c", ""))
+			require.Error(t, err)
+			require.NoError(t, p.Unprepare(t.Context(), uid))
+		}
+		_, err = p.Prepare(t.Context(), wantsOf("c", ""))
+		require.NoError(t, err, "the last one gives the GPU back")
+		_, err = p.Prepare(t.Context(), wantsShare("a", turns))
+		heldBy(t, err, "c")
+		require.NoError(t, p.Unprepare(t.Context(), "c"))
+		_, err = p.Prepare(t.Context(), wantsOf("e", "19-6"))
+		require.NoError(t, err)
+		_, err = p.Prepare(t.Context(), wantsShare("a", turns))
+		heldBy(t, err, "e")
+	})
+}
+
+// An administrator's slice is shared by those who have shares of it; who has it without one has it alone.
+func TestPrepare_SharesOfStaticMIGDevice_Prepared(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newShared(true)
+		p := c.startCutting(t)
+		for _, uid := range []string{"a", "b"} {
+			r, err := p.Prepare(t.Context(), wantsShare(uid, cut("19-6")))
+			require.NoError(t, err)
+			assert.Equal(t, &checkpoint.Share{Replicas: 2}, r.Results[0].Share)
+			assert.Equal(t, []string{uid + "-" + cut("19-6") + "-" + uid + "0-MIG-7"}, r.CDI.Devices)
+		}
+		_, err := p.Prepare(t.Context(), wantsOf("c", "19-6"))
+		require.ErrorContains(t, err, "required MIG placement on GPU "+string(uuid(0))+" is still held by another claim")
+		_, err = p.Prepare(t.Context(), wantsOf("d", "9-0"))
+		require.NoError(t, err)
+		for _, uid := range []string{"a", "b"} {
+			require.NoError(t, p.Unprepare(t.Context(), uid))
+		}
+		_, err = p.Prepare(t.Context(), wantsOf("c", "19-6"))
+		require.NoError(t, err)
+		_, err = p.Prepare(t.Context(), wantsShare("a", cut("19-6")))
+		heldBy(t, err, "c")
+		require.NoError(t, p.Unprepare(t.Context(), "c"))
+		require.NoError(t, p.Unprepare(t.Context(), "d"))
+		w.clean(t)
+	})
+}
+
+// TestShares_OfAnotherKind_ExcludeEachOther: what a later version shares in its own way is no time-slicing.
+func TestShares_OfAnotherKind_ExcludeEachOther(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w, c := newShared(false)
+		require.NoError(t, records{w}.Put(&checkpoint.Record{
+			Claim: checkpoint.Claim{UID: "later", Namespace: "default", Name: "claim-later"}, BootID: w.boot, State: checkpoint.Done,
+			Results: []checkpoint.Result{{
+				Pool: nodeName + "/" + device(0), Device: device(0) + "-mps", Type: "mps", ShareID: "1", Share: &checkpoint.Share{Replicas: 3}, GPUUUID: uuid(0),
+			}},
+			CDI: checkpoint.CDI{Kind: "k8s.gpu.prism.dev/claim", Devices: []string{"later-mps"}},
+		}))
+		p := c.startCutting(t)
+		for _, rc := range []*resourceapi.ResourceClaim{wantsShare("a", turns), wantsOf("b", "19-6"), wantsOf("c", "")} {
+			_, err := p.Prepare(t.Context(), rc)
+			require.ErrorContains(t, err, "is still held by")
+		}
+		_, err := p.Prepare(t.Context(), wants("see", monitor))
+		require.NoError(t, err, "looking is possible")
+	})
+}

@@ -1,0 +1,119 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Device is a published device. Admin asks for it with admin access; of one for Several claims a share is asked for.
+type Device struct {
+	Pool, Name     string
+	Admin, Several bool
+}
+
+// publishLimit is far longer than ResourceSlices take to be published.
+const publishLimit = 30 * time.Second
+
+// Wanted says which devices are looked for.
+type Wanted struct {
+	// Type is the attribute of that name, Profile that of a MIG device.
+	Type, Profile string
+	// Least is how many there have to be.
+	Least int
+}
+
+// aGPU is wanted of a driver that is seen at work.
+var aGPU = Wanted{Type: "gpu", Least: 1}
+
+// Published returns the devices that the driver publishes on the node; it waits until there are enough.
+func Published(ctx context.Context, client kubernetes.Interface, driver, node string, w Wanted) ([]Device, error) {
+	ctx, cancel := context.WithTimeout(ctx, publishLimit)
+	defer cancel()
+	list, err := client.ResourceV1().ResourceSlices().List(ctx, selection(driver))
+	if err != nil {
+		return nil, fmt.Errorf("listing ResourceSlices: %w", err)
+	}
+	known := map[string]resourceapi.ResourceSlice{}
+	for _, slice := range list.Items {
+		known[slice.Name] = slice
+	}
+	if devices := w.in(known, node); len(devices) >= w.Least {
+		return devices, nil
+	}
+	options := selection(driver)
+	options.ResourceVersion = list.ResourceVersion
+	events, err := client.ResourceV1().ResourceSlices().Watch(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("watching ResourceSlices: %w", err)
+	}
+	defer events.Stop()
+	for event := range events.ResultChan() {
+		slice, ok := event.Object.(*resourceapi.ResourceSlice)
+		if !ok {
+			continue
+		}
+		known[slice.Name] = *slice
+		if event.Type == watch.Deleted {
+			delete(known, slice.Name)
+		}
+		if devices := w.in(known, node); len(devices) >= w.Least {
+			return devices, nil
+		}
+	}
+	return nil, fmt.Errorf("waiting for driver %s to publish %d devices of type %s on node %s: %w", driver, w.Least, w.Type, node, ctx.Err())
+}
+
+func selection(driver string) metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: "spec.driver=" + driver}
+}
+
+// in lists the devices in the order of their pools, and in a pool as they were published.
+func (w Wanted) in(known map[string]resourceapi.ResourceSlice, node string) []Device {
+	var devices []Device
+	for _, slice := range known {
+		if slice.Spec.NodeName == nil || *slice.Spec.NodeName != node {
+			continue
+		}
+		for i := range slice.Spec.Devices {
+			d := &slice.Spec.Devices[i]
+			if (w.Type == "" || is(d, "type", w.Type)) && (w.Profile == "" || is(d, "profile", w.Profile)) {
+				several := d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations
+				devices = append(devices, Device{Pool: slice.Spec.Pool.Name, Name: d.Name, Several: several})
+			}
+		}
+	}
+	slices.SortStableFunc(devices, func(a, b Device) int { return strings.Compare(a.Pool, b.Pool) })
+	return devices
+}
+
+func is(d *resourceapi.Device, attribute resourceapi.QualifiedName, value string) bool {
+	text := d.Attributes[attribute].StringValue
+	return text != nil && *text == value
+}
+
+// Wipe deletes the driver's ResourceSlices, as the kubelet does when it starts, and returns how long they stay away.
+func Wipe(ctx context.Context, client kubernetes.Interface, driver, node string) (time.Duration, error) {
+	if err := client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, selection(driver)); err != nil {
+		return 0, fmt.Errorf("wiping the ResourceSlices: %w", err)
+	}
+	start := time.Now()
+	if _, err := Published(ctx, client, driver, node, aGPU); err != nil {
+		return 0, err
+	}
+	return time.Since(start), nil
+}
+
+func removeSlices(ctx context.Context, client kubernetes.Interface, driver string) error {
+	if err := client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, selection(driver)); err != nil {
+		return fmt.Errorf("removing the ResourceSlices of %s: %w", driver, err)
+	}
+	return nil
+}
