@@ -20,27 +20,28 @@ GOTEST := go test -ldflags=-extldflags=-Wl,-z,lazy
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## Boot a cluster, install the chart, hand a GPU to a pod and show it
+demo: ## Boot a cluster, install the chart and show a pod with a GPU
 	@demo/demo.sh
 
-test: unit lifecycle e2e ## All that says yes or no: unit, lifecycle, e2e
+test e2e: NAME := $(if $(filter file,$(origin NAME)),e2e,$(NAME))
+test: unit ## Every test: unit, then lifecycle and e2e side by side
+	@hack/test.sh
 
 unit: tools ## The fast loop
 	@bin/localcluster build helm >/dev/null
 	$(GOTEST) ./api/... ./pkg/... ./cmd/... ./deployments/... ./hack/reference/... ./test/simgpu/... ./test/walls/... ./test/words/... ./test/bench/... ./test/scale/...
 	go -C hack/localcluster test ./...
 
-lifecycle: ## The laws of a claim, with processes that are killed everywhere
+lifecycle: ## The invariants of a claim, with processes killed at every fault point
 	@hack/lifecycle.sh
 
-lifecycle-soak: ## Random lives that end anywhere, for DURATION (30m)
+lifecycle-soak: ## Random scenarios for DURATION (30m)
 	@hack/lifecycle.sh soak
 
 fuzz: ## Every fuzz target for FUZZTIME (10s each)
 	@hack/fuzz.sh
 
-e2e: NAME := $(if $(filter file,$(origin NAME)),e2e,$(NAME))
-e2e: ## On a real one-node Kubernetes; RUN=regex picks tests
+e2e: ## On real Kubernetes, three clusters side by side; RUN=regex picks tests, on one
 	@hack/e2e.sh
 
 check: ## Format, lint, import walls, generated files
@@ -71,7 +72,7 @@ bench: tools ## Latency and cost of a claim, in numbers
 	@hack/bench.sh
 
 bench-scale: NODES := $(if $(filter file,$(origin NODES)),500,$(NODES))
-bench-scale: tools ## What a layout costs the scheduler, beside NVIDIA's layouts: NODES (500), LAYOUTS
+bench-scale: tools ## What a layout costs the scheduler, compared with NVIDIA's layouts: NODES (500), LAYOUTS
 	@hack/bench-scale.sh
 
 test-gpu: ## Read-only checks on a real GPU, where there is one

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Runs test/e2e on a real one-node Kubernetes with simulated GPUs, and then, on another cluster, the tests that need several nodes or the
-# kubelet's static CPU manager. A cluster that runs already is used as it is, with the plugin and the chart of this folder; else one
-# is booted, and removed at the end. Environment:
+# Runs test/e2e on real Kubernetes with simulated GPUs. Tests mostly wait, so they are divided among clusters that run side by side: two
+# with one node, and one with what needs several nodes or kubelets with a static CPU manager policy. With RUN it is one cluster: one that
+# runs already is used as it is, with the plugin and the chart of this folder; else it is booted, and removed at the end. Environment:
 #   NAME            the cluster's name (e2e)
 #   RUN             a regular expression that picks tests, on one cluster of NODES nodes, of which GPU_NODES have GPUs
+#   SKIP            a regular expression of tests that are left out of those
 #   KUBERNETES      the version of the cluster that is booted; tests of features that it lacks are skipped
 #   KUBELET_CONFIG  lines of its kubelets' configuration
 #   E2E_KEEP        keep the cluster that was booted
@@ -15,33 +16,58 @@ if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then
 fi
 export NAME=${NAME:-e2e}
 local=(bin/localcluster --name "$NAME")
+cpuManager=TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates
+# One CPU stays shared (a fraction is rounded up), and little of it is subtracted from what pods may request.
+staticPolicy=$'cpuManagerPolicy: static\ncpuManagerReconcilePeriod: 1s\nsystemReserved: {cpu: 100m}'
+
+# here runs the tests that RUN picks on one cluster.
+here() {
+	if [[ $cpuManager =~ $RUN && ! $cpuManager =~ ${SKIP:-^\$} ]]; then
+		export KUBELET_CONFIG=${KUBELET_CONFIG:-$staticPolicy}
+	fi
+	running=
+	if "${local[@]}" status >/dev/null 2>&1; then
+		running=yes
+	elif [ -z "${E2E_KEEP:-}" ]; then
+		trap '"${local[@]}" down' EXIT
+	fi
+	HELM_ARGS="--values test/e2e/values.yaml ${HELM_ARGS:-}" hack/cluster-up.sh >/dev/null
+	eval "$("${local[@]}" env)"
+	if [ -n "$running" ]; then
+		# The image may have changed under the same name.
+		kubectl --namespace prism-system rollout restart daemonset/prism-kubelet-plugin
+		kubectl --namespace prism-system rollout status daemonset/prism-kubelet-plugin --timeout=90s >/dev/null
+	fi
+	go test -v -count 1 -timeout 40m ./test/e2e/... -run "$RUN" -skip "${SKIP:-^\$}"
+}
 
 hack/tools.sh
-running=
-if "${local[@]}" status >/dev/null 2>&1; then
-	running=yes
-elif [ -z "${E2E_KEEP:-}" ]; then
-	trap '"${local[@]}" down' EXIT
-fi
-# One CPU stays shared (a fraction is rounded up), and little of it is subtracted from what pods may request.
-cpuManager=TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates
-staticPolicy=$'cpuManagerPolicy: static\ncpuManagerReconcilePeriod: 1s\nsystemReserved: {cpu: 100m}'
-if [ -z "$running" ] && [ -n "${RUN:-}" ] && [[ $cpuManager =~ $RUN ]]; then
-	export KUBELET_CONFIG=${KUBELET_CONFIG:-$staticPolicy}
-fi
-HELM_ARGS="--values test/e2e/values.yaml ${HELM_ARGS:-}" hack/cluster-up.sh >/dev/null
-eval "$("${local[@]}" env)"
-if [ -n "$running" ]; then
-	# The image may have changed under the same name.
-	kubectl --namespace prism-system rollout restart daemonset/prism-kubelet-plugin
-	kubectl --namespace prism-system rollout status daemonset/prism-kubelet-plugin --timeout=90s >/dev/null
-fi
-another="^(TestConfigOfTwoNodes|TestNodeWithoutGPU_IsSilent|$cpuManager)\$"
-tests=(go test -v -count 1 -timeout 40m ./test/e2e/...)
 if [ -n "${RUN:-}" ]; then
-	"${tests[@]}" -run "$RUN"
+	here
 	exit
 fi
-"${tests[@]}" -skip "$another"
-[ -n "$running" ] || [ -n "${E2E_KEEP:-}" ] || "${local[@]}" down
-NAME=$NAME-two NODES=3 GPU_NODES=2 RUN=$another KUBELET_CONFIG=$staticPolicy hack/e2e.sh
+
+# A group is a cluster and the tests that run on it. The first two take about as long as each other.
+nodes="^(TestConfigOfTwoNodes|TestNodeWithoutGPU_IsSilent|$cpuManager)\$"
+layouts='^Test(Config|ExtendedResource|MIG|Monitor)'
+logs=$(mktemp -d)
+declare -A groups=()
+group() {
+	env NAME="$NAME-$1" RUN="$2" SKIP="${3:-^\$}" "${@:4}" hack/e2e.sh >"$logs/$1" 2>&1 &
+	groups[$1]=$!
+}
+# The clusters of groups that were started go with this script.
+trap 'kill "${groups[@]}" 2>/dev/null || true; wait; rm -rf "$logs"' EXIT
+group layouts "$layouts" "$nodes"
+group node . "$layouts|$nodes"
+group nodes "$nodes" '' NODES=3 GPU_NODES=2 KUBELET_CONFIG="$staticPolicy"
+status=0
+for name in layouts node nodes; do
+	result=passed
+	wait "${groups[$name]}" || { status=1 result=failed; }
+	unset "groups[$name]"
+	cat "$logs/$name"
+	results+=("e2e: cluster $NAME-$name: $result, $(grep -c '^--- PASS' "$logs/$name" || true) tests passed")
+done
+printf '%s\n' "${results[@]}"
+exit "$status"

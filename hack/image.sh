@@ -6,6 +6,9 @@ cd "$(dirname "$0")/.."
 output=${1:-dist/prism.tar}
 version=$(awk '/^appVersion:/ {gsub(/"/, "", $2); print $2}' deployments/helm/prism/Chart.yaml)
 mkdir -p dist
+# Several clusters may be booted at once.
+exec 9>dist/.lock
+flock 9
 VERSION="$version" deployments/container/programs.sh dist/programs
 tag="$version-$(cat dist/programs/* deployments/container/rootfs.sh | sha256sum | cut -c 1-12)"
 if [ ! -e "$output" ] || [ "$tag" != "$(cat dist/image.tag 2>/dev/null)" ]; then

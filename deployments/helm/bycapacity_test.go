@@ -27,7 +27,11 @@ func TestChartByCapacity_OlderKubernetes_NoClass(t *testing.T) {
 		"1.35.0": false, "v1.35.4-eks-3025e55": false, "v1.35.99+k3s1": false,
 		"1.36.0": true, "v1.36.0-alpha.1": true, "v1.36.1-gke.1044000": true, "v1.36.4+rke2r1": true, "1.37.1": true, "v1.40.0-eks-1": true,
 	} {
-		for _, without := range []string{"", "deviceClasses.create=false", "admissionPolicy.create=false"} {
+		switches := []string{""}
+		if version == kubernetes { // where the parts are rendered at all, each can be left out
+			switches = append(switches, "deviceClasses.create=false", "admissionPolicy.create=false")
+		}
+		for _, without := range switches {
 			rendered := parse(t, render(t, "--set", "driverName=gpu.example.com,"+without, "--kube-version", version))
 			for _, kind := range []string{"DeviceClass", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
 				assert.Equal(t, want && without == "", rendered[kind+"/"+byCapacityOf] != nil, "%s of Kubernetes %s %s", kind, version, without)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,10 +74,29 @@ func render(t *testing.T, args ...string) string {
 	return rendered
 }
 
+// rendering is what helm made of some arguments.
+type rendering struct {
+	rendered, complaint string
+	err                 error
+}
+
+// renderings keeps them by their arguments: many tests inspect the same one, and helm takes longer than all else that they do.
+var renderings sync.Map
+
+// template renders the chart. Arguments with files that a test wrote may mean something else the next time.
 func template(t *testing.T, args ...string) (string, string, error) {
 	t.Helper()
 	all := append([]string{"template", release, "prism", "--namespace", namespace, "--kube-version", kubernetes}, args...)
-	return helm(t, all...)
+	key := strings.Join(all, "\x00")
+	if known, found := renderings.Load(key); found {
+		r, _ := known.(rendering)
+		return r.rendered, r.complaint, r.err
+	}
+	rendered, complaint, err := helm(t, all...)
+	if !strings.Contains(key, os.TempDir()) {
+		renderings.Store(key, rendering{rendered, complaint, err})
+	}
+	return rendered, complaint, err
 }
 
 // objects are the rendered objects by kind and name.

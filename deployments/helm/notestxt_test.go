@@ -35,6 +35,7 @@ func TestChartNotes(t *testing.T) {
 		"kubeletPlugin.nodeSelector=null":        "The plugin runs on every node that matches anything,\nand is idle",
 	} {
 		t.Run(set, func(t *testing.T) {
+			t.Parallel()
 			printed := notes(t, "--set", set)
 			assert.Contains(t, printed, want)
 			for _, wrong := range []string{"rollout restart", "at start", "restarts"} {

@@ -54,6 +54,7 @@ func TestChartRefuses(t *testing.T) {
 		"controller.admission.certificate.caBundle=x,config.map.a=x": "controller.admission.certificate.caBundle is set without secretName",
 	} {
 		t.Run(value, func(t *testing.T) {
+			t.Parallel()
 			rendered, complaint, err := template(t, "--set", value)
 			require.Error(t, err, rendered)
 			require.Contains(t, complaint, want)

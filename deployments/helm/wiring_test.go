@@ -195,6 +195,7 @@ func TestChartParts(t *testing.T) {
 		"openshift.securityContextConstraints=privileged": {"RoleBinding"},
 	} {
 		t.Run(part, func(t *testing.T) {
+			t.Parallel()
 			count := func(rendered objects) int {
 				n := 0
 				for _, object := range rendered {

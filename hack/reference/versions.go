@@ -31,7 +31,7 @@ var capabilities = []capability{
 	{"device metadata (KEP-5304)", "1.34", "", "", []string{"TestWholeDeviceMetadata"}, nil},
 	{"pods in user namespaces", "1.34", "UserNamespacesSupport", "pods with `hostUsers: false` are not admitted", []string{"TestWholeUserNamespace"}, nil},
 	{"DeviceClasses of MIG profiles", "1.34", "", "", []string{"TestMIGProfileClass_NoSelector_PodSeesItsDevice"}, nil},
-	{"admission webhook", "1.34", "", "", []string{"TestWholeConfigIsRefusedAtOnce"}, nil},
+	{"admission webhook", "1.34", "", "", []string{"TestAdmission_InvalidConfig_Refused"}, nil},
 	{
 		"GPUs in several modes, MIG devices on demand", "1.36", "DRAPartitionableDevices",
 		"each GPU advertises devices that cannot overlap: whole in mode whole, else a fixed set of MIG devices; Event `PartitionableDevicesDisabled`",
@@ -39,7 +39,7 @@ var capabilities = []capability{
 	},
 	{
 		"time-sliced shares, shared pre-created MIG devices", "1.36", "DRAConsumableCapacity", "each GPU is for one claim",
-		[]string{"TestTimeSliceShared", "TestMIGStaticDeviceIsShared"}, nil,
+		[]string{"TestTimeSliceShared", "TestMIGStaticDeviceShared"}, nil,
 	},
 	{
 		"time-slicing and another mode on one GPU", "1.36.2", "DRAPartitionableDevices, DRAConsumableCapacity",
@@ -49,11 +49,11 @@ var capabilities = []capability{
 		"class `by-capacity`, `capacity` in requests", "1.36", "DRAConsumableCapacity", "the chart creates no such class; schedulers ignore the capacity",
 		[]string{"TestMIGByCapacity"}, []string{"TestMIGByCapacity_OlderKubernetes_NoClass"},
 	},
-	{"constraint `distinctAttribute`", "1.36", "DRAConsumableCapacity", "the API server drops the field", []string{"TestTimeSliceSpread", "TestMIGSlicesAskedFor"}, nil},
+	{"constraint `distinctAttribute`", "1.36", "DRAConsumableCapacity", "the API server drops the field", []string{"TestTimeSliceSpread", "TestMIGDevice_EveryKindOfRequest_Prepared"}, nil},
 	{
 		"extended resources: `nvidia.com/gpu` in `resources.limits`", "1.36", "DRAExtendedResource",
 		"the API server drops the names of DeviceClasses; Event `ExtendedResourcesUnsupported`",
-		[]string{"TestFirstInstall_ResourceLimits_PodRuns", "TestLegacyPod"}, nil,
+		[]string{"TestFirstInstall_ResourceLimits_PodRuns", "TestExtendedResourcePod"}, nil,
 	},
 	{
 		"device taints: pending cleanup, layout changes, conflicts", "1.36", "DRADeviceTaints",

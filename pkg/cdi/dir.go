@@ -14,19 +14,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// Disk is what a Dir needs of a filesystem; disk.OS is the real one.
-type Disk interface {
-	disk.Writer
-	Read(path string) ([]byte, error)
-	List(dir string) ([]string, error)
-	MakeDir(dir string, perm fs.FileMode) error
-}
-
 // Dir keeps the specs of one kind in a directory that container runtimes read. It touches no file of another kind. The
 // CDI library's own writer reads every spec of the directory first, which would make a claim dearer the more claims there
 // are.
 type Dir struct {
-	disk Disk
+	disk disk.Files
 	path string
 	kind string
 }
@@ -35,7 +27,7 @@ type Dir struct {
 const dirPermissions = 0o755
 
 // OpenDir makes the directory when there is none.
-func OpenDir(d Disk, path, kind string) (*Dir, error) {
+func OpenDir(d disk.Files, path, kind string) (*Dir, error) {
 	if err := d.MakeDir(path, dirPermissions); err != nil {
 		return nil, fmt.Errorf("making the CDI directory %s: %w", path, err)
 	}

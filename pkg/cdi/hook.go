@@ -18,18 +18,6 @@ var HostHooks = []string{
 	"/usr/bin/" + HookName, "/usr/local/bin/" + HookName, "/usr/local/nvidia/toolkit/" + HookName,
 }
 
-// HookDisk is what Hooks needs of a filesystem; disk.OS is the real one.
-type HookDisk interface {
-	List(dir string) ([]string, error)
-	MakeDir(dir string, perm fs.FileMode) error
-	Remove(path string) error
-	// Hold takes a directory, exclusively or shared; it waits for other processes. TryHold does not wait.
-	Hold(dir string, shared bool) (release func(), err error)
-	TryHold(dir string) (release func(), held bool, err error)
-	// Mirror makes to a durable copy of from where it is none; fs.ErrNotExist when there is no from.
-	Mirror(from, to string, perm fs.FileMode) error
-}
-
 // ErrNoExec is the error of a hook program that the runtime could not execute.
 var ErrNoExec = errors.New("the file system is mounted with the option noexec")
 
@@ -40,7 +28,7 @@ var ErrNoExec = errors.New("the file system is mounted with the option noexec")
 // Processes of several versions work on it at once while one takes over from the other. Dir is held while anything in it is
 // made or removed, and a version's folder for as long as a process may name its program in a spec.
 type Hooks struct {
-	Disk HookDisk
+	Disk disk.Files
 	// Dir holds the folders; the same path on the host. It and the directory that it is in are the driver's own.
 	Dir string
 	// Image is the program inside this program's image.

@@ -12,25 +12,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Reader is the reading half of the disk a store works on.
-type Reader interface {
-	Read(path string) ([]byte, error)
-	List(dir string) ([]string, error)
-	MakeDir(dir string, perm fs.FileMode) error
-}
-
-// Disk is what a store needs of a filesystem; disk.OS is the real one.
-type Disk interface {
-	Reader
-	disk.Writer
-}
-
 // ErrUnreadable says that a record is there and the disk does not give it now. It may be a good one, so it is not set aside.
 var ErrUnreadable = errors.New("record cannot be read now")
 
 // Store keeps one file per claim in a directory. It has no lock of its own: hold the claim's lock.
 type Store struct {
-	disk Disk
+	disk disk.Files
 	dir  string
 }
 
@@ -41,7 +28,7 @@ const (
 )
 
 // Open makes the directory "claims" below dir when there is none.
-func Open(d Disk, dir string) (*Store, error) {
+func Open(d disk.Files, dir string) (*Store, error) {
 	s := &Store{disk: d, dir: filepath.Join(dir, "claims")}
 	if err := d.MakeDir(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of records %s: %w", s.dir, err)

@@ -1,7 +1,7 @@
 // Package disk does the plugin's own file work: records, specs, hook binaries. Reading the host's /proc, /sys and /dev is
 // hostfs's.
 //
-// Consumers declare the port they need, so that a test can count, refuse, or lose what was not synced.
+// Consumers work on the port Files, so that a test can count, refuse, or lose what was not synced.
 package disk
 
 import (
@@ -82,7 +82,7 @@ func (OS) SyncDir(dir string) error {
 	return err
 }
 
-// MakeDir makes the directory with its parents; the directory itself gets the permissions given, also when it was there.
+// MakeDir makes the directory with its parents; the directory itself gets the requested permissions, also when it was there.
 func (OS) MakeDir(dir string, perm fs.FileMode) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -98,7 +98,7 @@ type Writer interface {
 	SyncDir(dir string) error
 }
 
-// TempSuffix ends the names of files that Replace has not finished. Readers skip them; whoever owns the directory removes
+// TempSuffix ends the names of files that Replace has not finished. Readers skip them; the owner of the directory removes
 // those that a crash left.
 const TempSuffix = ".tmp"
 

@@ -34,7 +34,7 @@ func (r refusing) Write(path string, data []byte, perm fs.FileMode, durable bool
 	return r.OS.Write(path, data, perm, durable)
 }
 
-func TestReplaceKeepsTheOldContentOnFailure(t *testing.T) {
+func TestReplace_Fails_OldContentStays(t *testing.T) {
 	t.Parallel()
 	for _, operation := range []string{"write", "rename"} {
 		t.Run(operation, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestReplaceKeepsTheOldContentOnFailure(t *testing.T) {
 	}
 }
 
-func TestReplaceSetsPermissions(t *testing.T) {
+func TestReplace_Permissions_Set(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, Replace(OS{}, path, []byte("x"), 0o600, false))
@@ -62,7 +62,7 @@ func TestReplaceSetsPermissions(t *testing.T) {
 	assert.Equal(t, fs.FileMode(0o600), info.Mode().Perm())
 }
 
-func TestRemoveAndListOfNothing(t *testing.T) {
+func TestRemoveAndList_Absent_NoError(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "absent")
 	require.NoError(t, OS{}.Remove(filepath.Join(dir, "file")))
@@ -72,7 +72,7 @@ func TestRemoveAndListOfNothing(t *testing.T) {
 }
 
 // A removed file must not stay open, or its space never comes back.
-func TestRemoveFreesTheSpace(t *testing.T) {
+func TestRemove_File_SpaceFreed(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(path, []byte("content"), 0o600))

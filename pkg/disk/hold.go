@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hold waits until nobody else holds the directory and takes it, until release is called or the process ends. With shared set,
-// others may hold it too, if they share it as well. Only those who ask are kept out.
+// Hold waits until no other process holds the directory and takes it, until release is called or the process ends. With shared set,
+// others may hold it too, if they share it as well. Only processes that call Hold are kept out.
 func (OS) Hold(dir string, shared bool) (release func(), err error) {
 	how := unix.LOCK_EX
 	if shared {
@@ -18,7 +18,7 @@ func (OS) Hold(dir string, shared bool) (release func(), err error) {
 	return hold(dir, how)
 }
 
-// TryHold takes the directory if nobody else holds it now; held tells whether it did.
+// TryHold takes the directory if no other process holds it now; held reports whether it did.
 func (OS) TryHold(dir string) (release func(), held bool, err error) {
 	release, err = hold(dir, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {

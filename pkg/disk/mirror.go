@@ -11,7 +11,7 @@ import (
 )
 
 // Mirror makes to a durable copy of from, whole or not at all, and copies nothing where it is one already. The copy has exactly the
-// permissions given, whatever the umask. It holds only a small part of them in memory. fs.ErrNotExist: from does not exist.
+// requested permissions, whatever the umask. It holds only a small part of them in memory. fs.ErrNotExist: from does not exist.
 func (o OS) Mirror(from, to string, perm fs.FileMode) error {
 	source, err := os.Open(from)
 	if err != nil {
@@ -45,7 +45,7 @@ func copyTo(path string, source io.Reader, perm fs.FileMode) error {
 	return errors.Join(err, f.Chmod(perm), f.Sync(), f.Close())
 }
 
-// holds tells whether the file has the content that is read; a file that does not exist has none.
+// holds reports whether the file has the content that is read; a file that does not exist has none.
 func holds(path string, content io.Reader) (bool, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

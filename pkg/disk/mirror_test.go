@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestMirrorCopiesWhatDiffers(t *testing.T) {
+func TestMirror_Differs_Copied(t *testing.T) {
 	t.Parallel()
 	long := bytes.Repeat([]byte("0123456789abcdef"), 10_000) // more than is compared at once
 	changed := bytes.Clone(long)
@@ -39,7 +39,7 @@ func TestMirrorCopiesWhatDiffers(t *testing.T) {
 	}
 }
 
-func TestMirrorLeavesTheSameAlone(t *testing.T) {
+func TestMirror_Same_NotWritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
@@ -71,7 +71,7 @@ func TestMirror_OtherPermissions_Corrected(t *testing.T) {
 	}
 }
 
-func TestMirrorOfNothing(t *testing.T) {
+func TestMirror_Absent_ErrNotExist(t *testing.T) {
 	t.Parallel()
 	to := filepath.Join(t.TempDir(), "to")
 	require.ErrorIs(t, OS{}.Mirror("/does/not/exist", to, 0o755), fs.ErrNotExist)

@@ -14,7 +14,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// rewatch is how long a file that cannot be watched is left alone.
+// rewatch is the time until a file that cannot be watched is tried again.
 const rewatch = 10 * time.Second
 
 // Watch calls changed when it begins to watch a file, and whenever something else may be read from its path after that, until the
@@ -101,7 +101,7 @@ func next(ctx context.Context, watcher *fsnotify.Watcher, steps []string) error 
 // mostLinks is how many links a path may lead over, as for the system.
 const mostLinks = 40
 
-// way lists what must be looked at to see whether a path leads elsewhere: its links, each where it is, and at last the file, or what is
+// way lists what must be inspected to see whether a path leads elsewhere: its links, each where it is, and at last the file, or what is
 // missing first. The folders of all of these are there, and their paths have no links.
 func way(path string) ([]string, error) {
 	path, err := filepath.Abs(path)

@@ -38,7 +38,7 @@ func watching(t *testing.T, path string) *watched {
 	return w
 }
 
-// reads waits until this is what a reader who is called reads.
+// reads waits until this is what a reader that is called reads.
 func (w *watched) reads(want string) {
 	w.t.Helper()
 	limit := time.After(20 * time.Second)
@@ -73,8 +73,8 @@ func link(t *testing.T, target, path string) {
 	require.NoError(t, os.Rename(path+".new", path))
 }
 
-// TestWatchSeesEveryChange of what can be read from a path.
-func TestWatchSeesEveryChange(t *testing.T) {
+// TestWatch_Changes_Reported: every change of what can be read from a path.
+func TestWatch_Changes_Reported(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(t *testing.T, dir string, w *watched){
 		"it is written": func(t *testing.T, dir string, w *watched) {
@@ -128,8 +128,8 @@ func TestWatchSeesEveryChange(t *testing.T) {
 	}
 }
 
-// TestWatchFollowsAMountedConfigMap, whose files are links over a link that the kubelet replaces.
-func TestWatchFollowsAMountedConfigMap(t *testing.T) {
+// TestWatch_MountedConfigMap_Followed, whose files are links over a link that the kubelet replaces.
+func TestWatch_MountedConfigMap_Followed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	publish := func(version, text string) {
@@ -151,8 +151,8 @@ func TestWatchFollowsAMountedConfigMap(t *testing.T) {
 	w.reads("fourth")
 }
 
-// TestWatchWaitsForWhatIsMissing on the way to the file.
-func TestWatchWaitsForWhatIsMissing(t *testing.T) {
+// TestWatch_Absent_WaitsForIt: a folder on the way to the file may be missing.
+func TestWatch_Absent_WaitsForIt(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	w := watching(t, dir+"/a/b/node.yaml")
@@ -162,8 +162,8 @@ func TestWatchWaitsForWhatIsMissing(t *testing.T) {
 	w.reads("first")
 }
 
-// TestWatchIsNotCalledForOthers in the same folder.
-func TestWatchIsNotCalledForOthers(t *testing.T) {
+// TestWatch_OtherFiles_NotReported: changes of other files in the same folder.
+func TestWatch_OtherFiles_NotReported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir+"/node.yaml", "first")
@@ -176,7 +176,7 @@ func TestWatchIsNotCalledForOthers(t *testing.T) {
 	assert.Equal(t, "second", <-w.calls)
 }
 
-func TestALinkToItselfHasAnEnd(t *testing.T) {
+func TestWatch_LinkToItself_StepsBounded(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "node.yaml")
 	require.NoError(t, os.Symlink("node.yaml", path))
@@ -185,8 +185,8 @@ func TestALinkToItselfHasAnEnd(t *testing.T) {
 	assert.Len(t, steps, mostLinks+1)
 }
 
-// TestWhatCannotBeWatchedIsReadNowAndThen, and that is said once.
-func TestWhatCannotBeWatchedIsReadNowAndThen(t *testing.T) {
+// TestWatch_NotPossible_ReadAtIntervals: the failure is reported once.
+func TestWatch_NotPossible_ReadAtIntervals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute+time.Second)

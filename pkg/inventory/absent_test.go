@@ -33,7 +33,7 @@ func TestAwaitGPU_NoGPU_ProbedOnceAMinute(t *testing.T) {
 	select {
 	case err := <-done:
 		require.NoError(t, err)
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(t, "the GPU is not found")
 	}
 }
@@ -49,7 +49,7 @@ func TestAwaitGPU_ContextEnds_Returns(t *testing.T) {
 	select {
 	case err := <-done:
 		require.ErrorIs(t, err, context.Canceled)
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(t, "the wait does not end")
 	}
 }
@@ -71,7 +71,7 @@ func TestRun_NoGPU_ProbedOnceAMinute(t *testing.T) {
 	assert.Equal(t, AbsentInterval, c.waiting(t))
 	plugged.Store(true)
 	c.tick(t)
-	assert.Equal(t, DefaultInterval, c.waiting(t), "a driver that has to be loaded yet is looked for more often")
+	assert.Equal(t, DefaultInterval, c.waiting(t), "a driver that has to be loaded yet is searched for more often")
 	m.change(func(m *machine) { m.loaded = "580.95.05" })
 	c.tick(t)
 	c.waiting(t)

@@ -1,4 +1,4 @@
-// Package inventory knows what this node has now: it finds the driver, keeps one session with it, looks at the GPUs again and
+// Package inventory knows what this node has now: it finds the driver, keeps one session with it, inspects the GPUs again and
 // again, and publishes what it sees as immutable views.
 //
 // A driver that is not there yet is waited for. One that is unloaded leaves a view without GPUs, and is opened again in this

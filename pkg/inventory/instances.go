@@ -8,22 +8,22 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Partitioning returns the open driver, gpu.ErrDriverNotLoaded while there is none.
-func (i *Inventory) Partitioning() (Partitioning, error) {
+// MIGDriver returns the open driver, gpu.ErrDriverNotLoaded while there is none.
+func (i *Inventory) MIGDriver() (gpu.MIGDriver, error) {
 	session := i.open.Load()
 	if session == nil {
-		return nil, fmt.Errorf("cutting a GPU: %w", gpu.ErrDriverNotLoaded)
+		return nil, fmt.Errorf("partitioning a GPU: %w", gpu.ErrDriverNotLoaded)
 	}
 	return *session, nil
 }
 
 // gpus lists the GPUs with the instances that an administrator made. Those of claims come and go and are left out: claims know
-// them. The caller holds looking.
+// them. The caller holds inspecting.
 //
-// A claim's instance is there only while a record names it. So records are read between two looks, and again after them: what both
-// looks show and no record names at either time is an administrator's. The second reading finds the claim that has made an instance
-// between the looks in the place of another one: ids and UUIDs come from the place, so the two look the same. What only the second look
-// shows may be of a claim that came in between; the next look tells.
+// A claim's instance is there only while a record names it. So records are read between two inspections, and again after them: what both
+// inspections show and no record names at either time is an administrator's. The second reading finds the claim that has made an instance
+// between the inspections in the place of another one: ids and UUIDs come from the place, so the two are indistinguishable. What only the
+// second inspection shows may be of a claim that came in between; the next inspection decides.
 func (i *Inventory) gpus(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 	gpus, faults, err := i.session.GPUs(ctx)
 	if err != nil || !slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return g.MIG != nil && len(g.MIG.Instances) > 0 }) {
@@ -83,7 +83,7 @@ func (i *Inventory) keepKnown(gpus []gpu.GPU) {
 	}
 }
 
-// owned asks who owns instances.
+// owned asks which claims own instances.
 func (i *Inventory) owned() (Owned, error) {
 	if i.opts.Owned == nil {
 		return func(gpu.UUID, *gpu.Instance) bool { return false }, nil
@@ -101,7 +101,7 @@ func (i *Inventory) known(id gpu.UUID) []gpu.Instance {
 	return nil
 }
 
-// same tells whether two looks have shown the same, which may be one instance or two that came one after the other.
+// same reports whether two inspections have shown the same, which may be one instance or two that came one after the other.
 func same(a, b *gpu.Instance) bool {
 	return a.ID == b.ID && a.Profile == b.Profile && a.Placement == b.Placement && slices.Equal(a.Compute, b.Compute)
 }

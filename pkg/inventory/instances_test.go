@@ -16,8 +16,8 @@ func instance(id int, uuid gpu.MIGUUID) gpu.Instance {
 	return gpu.Instance{ID: id, Profile: 19, Placement: gpu.Placement{Start: id, Size: 1}, Compute: []gpu.ComputeInstance{{Slices: 1, UUID: uuid}}}
 }
 
-// cut puts these instances on the first GPU.
-func cut(instances ...gpu.Instance) func(*machine) {
+// partition puts these instances on the first GPU.
+func partition(instances ...gpu.Instance) func(*machine) {
 	return func(m *machine) {
 		gpus := append([]gpu.GPU{}, m.gpus...)
 		gpus[0].MIG = &gpu.MIG{Mode: gpu.MIGMode{Enabled: true}, Instances: instances}
@@ -25,7 +25,7 @@ func cut(instances ...gpu.Instance) func(*machine) {
 	}
 }
 
-// owners says which instances claims own. Asking it the first time is between the two looks, the second time after them.
+// owners says which instances claims own. Asking it the first time is between the two inspections, the second time after them.
 type owners struct {
 	uuids []gpu.MIGUUID
 	err   error
@@ -49,7 +49,7 @@ func (o *owners) owned() (Owned, error) {
 	}, err
 }
 
-// shown are the instances of the first GPU in the view after one more look.
+// shown are the instances of the first GPU in the view after one more inspection.
 func shown(t *testing.T, i *Inventory) []gpu.Instance {
 	t.Helper()
 	require.NoError(t, i.Refresh(t.Context()))
@@ -57,28 +57,29 @@ func shown(t *testing.T, i *Inventory) []gpu.Instance {
 	return i.Current().Node.GPUs[0].MIG.Instances
 }
 
-func TestInstancesOfClaimsAreLeftOut(t *testing.T) {
+func TestView_InstancesOfClaims_LeftOut(t *testing.T) {
 	t.Parallel()
 	m, o := newMachine(), &owners{uuids: []gpu.MIGUUID{"MIG-ours", "MIG-next"}}
 	i := New(Options{Host: m, Open: m.open, Owned: o.owned})
-	m.change(cut())
+	m.change(partition())
 	require.Nil(t, shown(t, i))
 	empty := i.Current()
-	assert.Zero(t, o.asked, "who owns them is not asked where there are none")
-	m.change(cut(instance(1, "MIG-ours"), instance(2, "MIG-next")))
+	assert.Zero(t, o.asked, "which claims own them is not asked where there are none")
+	m.change(partition(instance(1, "MIG-ours"), instance(2, "MIG-next")))
 	require.Nil(t, shown(t, i))
 	assert.Same(t, empty, i.Current(), "claims that come and go are no news")
 
 	half := gpu.Instance{ID: 5, Profile: 9, Placement: gpu.Placement{Start: 4, Size: 4}}
-	m.change(cut(instance(1, "MIG-ours"), instance(3, "MIG-theirs"), half))
+	m.change(partition(instance(1, "MIG-ours"), instance(3, "MIG-theirs"), half))
 	assert.Equal(t, []gpu.Instance{instance(3, "MIG-theirs"), half}, shown(t, i))
 	m.mu.Lock()
-	assert.Len(t, m.gpus[0].MIG.Instances, 3, "what the driver told is not written to")
+	assert.Len(t, m.gpus[0].MIG.Instances, 3, "what the driver returned is not written to")
 	m.mu.Unlock()
 }
 
-// TestAnInstanceIsAnAdministratorsWhenTwoLooksShowIt, and when no record that was read in between or after them names it.
-func TestAnInstanceIsAnAdministratorsWhenTwoLooksShowIt(t *testing.T) {
+// TestView_InTwoInspections_Administrators: an instance that two inspections show, and that no record names that was read
+// between or after them.
+func TestView_InTwoInspections_Administrators(t *testing.T) {
 	t.Parallel()
 	stays := instance(1, "MIG-stays")
 	for name, c := range map[string]struct{ first, second []gpu.Instance }{
@@ -96,23 +97,23 @@ func TestAnInstanceIsAnAdministratorsWhenTwoLooksShowIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m, o := newMachine(), &owners{}
-			m.change(cut(c.first...))
-			o.then = func() { m.change(cut(c.second...)) }
+			m.change(partition(c.first...))
+			o.then = func() { m.change(partition(c.second...)) }
 			i := New(Options{Host: m, Open: m.open, Owned: o.owned})
 			assert.Equal(t, []gpu.Instance{stays}, shown(t, i))
 			assert.Equal(t, 2, o.asked)
-			assert.Equal(t, c.second, shown(t, i), "the next look tells")
+			assert.Equal(t, c.second, shown(t, i), "the next inspection decides")
 		})
 	}
 }
 
 // TestInstances_MadeAgainBetweenLooks_AreTheClaims: the instance of one claim goes, and the next claim's comes in its place with the same
-// id and UUID. No record names it when they are read between the looks: the first claim's is gone, and the second one's is not there yet.
+// id and UUID. No record names it when they are read between the inspections: the first claim's is gone, and the second one's is not there yet.
 func TestInstances_MadeAgainBetweenLooks_AreTheClaims(t *testing.T) {
 	t.Parallel()
 	stays := instance(1, "MIG-stays")
 	m, o := newMachine(), &owners{}
-	m.change(cut(stays, instance(2, "MIG-same")))
+	m.change(partition(stays, instance(2, "MIG-same")))
 	o.then = func() { o.uuids = []gpu.MIGUUID{"MIG-same"} }
 	i := New(Options{Host: m, Open: m.open, Owned: o.owned})
 	assert.Equal(t, []gpu.Instance{stays}, shown(t, i))
@@ -123,25 +124,25 @@ func TestInstances_MadeAgainBetweenLooks_AreTheClaims(t *testing.T) {
 	assert.Equal(t, []gpu.Instance{stays}, shown(t, i), "what cannot be read the second time makes nothing an administrator's")
 }
 
-// TestRecords_NothingToDoubt_ReadOnce: as long as all instances are of claims they are read once in a look.
+// TestRecords_NothingToDoubt_ReadOnce: as long as all instances are of claims they are read once in an inspection.
 func TestRecords_NothingToDoubt_ReadOnce(t *testing.T) {
 	t.Parallel()
 	m, o := newMachine(), &owners{uuids: []gpu.MIGUUID{"MIG-ours"}}
-	m.change(cut(instance(1, "MIG-ours")))
+	m.change(partition(instance(1, "MIG-ours")))
 	require.Nil(t, shown(t, New(Options{Host: m, Open: m.open, Owned: o.owned})))
 	assert.Equal(t, 1, o.asked)
 }
 
-// TestWithoutRecordsNothingChanges: what was an administrator's stays that, and nothing else becomes his.
-func TestWithoutRecordsNothingChanges(t *testing.T) {
+// TestView_RecordsUnreadable_Unchanged: what was an administrator's stays that, and nothing else becomes his.
+func TestView_RecordsUnreadable_Unchanged(t *testing.T) {
 	t.Parallel()
 	m, o := newMachine(), &owners{}
 	i := New(Options{Host: m, Open: m.open, Owned: o.owned})
-	m.change(cut(instance(1, "MIG-theirs")))
+	m.change(partition(instance(1, "MIG-theirs")))
 	known := shown(t, i)
 	require.Len(t, known, 1)
 	o.err = errors.New("input/output error")
-	m.change(cut(instance(1, "MIG-theirs"), instance(2, "MIG-ours")))
+	m.change(partition(instance(1, "MIG-theirs"), instance(2, "MIG-ours")))
 	assert.Equal(t, known, shown(t, i))
 	o.err, o.uuids = nil, []gpu.MIGUUID{"MIG-ours"}
 	assert.Equal(t, known, shown(t, i))
@@ -151,33 +152,33 @@ func TestWithoutRecordsNothingChanges(t *testing.T) {
 	assert.Empty(t, shown(t, fresh))
 }
 
-func TestWithoutClaimsAllInstancesAreAnAdministrators(t *testing.T) {
+func TestView_NoClaims_AllInstancesAdministrators(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
-	m.change(cut(instance(1, "MIG-theirs")))
+	m.change(partition(instance(1, "MIG-theirs")))
 	assert.Equal(t, []gpu.Instance{instance(1, "MIG-theirs")}, shown(t, New(Options{Host: m, Open: m.open})))
 }
 
-func TestPartitioningIsThatOfTheOpenDriver(t *testing.T) {
+func TestMIGDriver_OpenDriver_IsReturned(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	i := newInventory(m)
-	_, err := i.Partitioning()
+	_, err := i.MIGDriver()
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
-	require.EqualError(t, err, "cutting a GPU: NVIDIA driver is not loaded")
+	require.EqualError(t, err, "partitioning a GPU: NVIDIA driver is not loaded")
 	require.NoError(t, i.Refresh(t.Context()))
-	driver, err := i.Partitioning()
+	driver, err := i.MIGDriver()
 	require.NoError(t, err)
 	assert.NotNil(t, driver)
 	m.change(func(m *machine) { m.loaded = "" })
 	require.ErrorIs(t, i.Refresh(t.Context()), gpu.ErrDriverNotLoaded)
-	_, err = i.Partitioning()
+	_, err = i.MIGDriver()
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 }
 
-// TestWhoHasTheDriverKeepsIt: a claim that is being prepared has looked up the driver when that leaves. Its next call is refused; there
+// TestMIGDriver_DriverLeaves_CallsRefused: a claim that is being prepared has found the driver when that leaves. Its next call is refused; there
 // is no moment at which it has none.
-func TestWhoHasTheDriverKeepsIt(t *testing.T) {
+func TestMIGDriver_DriverLeaves_CallsRefused(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	i := newInventory(m)

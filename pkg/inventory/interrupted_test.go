@@ -14,8 +14,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// endings are how a caller's context can end while the driver is asked.
-var endings = map[string]struct {
+// interruptions are how a caller's context can end while the driver is asked.
+var interruptions = map[string]struct {
 	begin func(ctx context.Context) (context.Context, func())
 	kind  error
 }{
@@ -50,10 +50,10 @@ func (e *expiring) Err() error {
 	}
 }
 
-// endDuring begins a context that ends in the first such call into the driver.
-func endDuring(t *testing.T, m *machine, ending, call string) context.Context {
+// interruptDuring begins a context that ends in the first such call into the driver.
+func interruptDuring(t *testing.T, m *machine, interruption, call string) context.Context {
 	t.Helper()
-	ctx, end := endings[ending].begin(t.Context())
+	ctx, end := interruptions[interruption].begin(t.Context())
 	if e, ok := ctx.(*expiring); ok {
 		end = func() { close(e.done) }
 	}
@@ -68,22 +68,22 @@ func endDuring(t *testing.T, m *machine, ending, call string) context.Context {
 	return ctx
 }
 
-// TestRefresh_ContextEnds_SessionStays: the plugin is told to stop, or a claim's call ends, while the driver is asked. Claims that are being
+// TestRefresh_ContextEnds_SessionStays: the plugin is stopped, or a claim's call ends, while the driver is asked. Claims that are being
 // prepared keep the driver.
 func TestRefresh_ContextEnds_SessionStays(t *testing.T) {
 	t.Parallel()
-	for ending, e := range endings {
+	for interruption, e := range interruptions {
 		for _, call := range []string{"Driver", "GPUs"} {
-			t.Run(ending+" in "+call, func(t *testing.T) {
+			t.Run(interruption+" in "+call, func(t *testing.T) {
 				t.Parallel()
 				m := newMachine()
 				i := newInventory(m)
 				require.NoError(t, i.Refresh(t.Context()))
 				view := i.Current()
-				require.ErrorIs(t, i.Refresh(endDuring(t, m, ending, call)), e.kind)
+				require.ErrorIs(t, i.Refresh(interruptDuring(t, m, interruption, call)), e.kind)
 				assert.Zero(t, m.closed)
 				assert.Same(t, view, i.Current())
-				driver, err := i.Partitioning()
+				driver, err := i.MIGDriver()
 				require.NoError(t, err)
 				assert.False(t, driver.(*fakeSession).dead)
 				require.NoError(t, i.Refresh(t.Context()))
@@ -96,17 +96,17 @@ func TestRefresh_ContextEnds_SessionStays(t *testing.T) {
 // TestRefresh_ContextEndsDuringFirst_NextContinues: a session that was opened is neither leaked nor taken for a driver that is not loaded.
 func TestRefresh_ContextEndsDuringFirst_NextContinues(t *testing.T) {
 	t.Parallel()
-	for ending, e := range endings {
+	for interruption, e := range interruptions {
 		for call, opened := range map[string]int{"open": 0, "Driver": 1, "CommonEdits": 1, "GPUs": 1} {
-			t.Run(ending+" in "+call, func(t *testing.T) {
+			t.Run(interruption+" in "+call, func(t *testing.T) {
 				t.Parallel()
 				m := newMachine()
 				i := newInventory(m)
-				require.ErrorIs(t, i.Refresh(endDuring(t, m, ending, call)), e.kind)
+				require.ErrorIs(t, i.Refresh(interruptDuring(t, m, interruption, call)), e.kind)
 				assert.Equal(t, opened, m.opened)
 				assert.Zero(t, m.closed)
-				require.ErrorIs(t, i.Current().Err, errNotLooked, "it says nothing about the driver")
-				_, err := i.Partitioning()
+				require.ErrorIs(t, i.Current().Err, errNotInspected, "it says nothing about the driver")
+				_, err := i.MIGDriver()
 				require.ErrorIs(t, err, gpu.ErrDriverNotLoaded, "what was not inspected is not used")
 
 				require.NoError(t, i.Refresh(t.Context()))
@@ -146,21 +146,21 @@ func TestRefresh_DriverLeavesAsContextEnds_SessionClosed(t *testing.T) {
 	end = cancel
 	require.ErrorIs(t, i.Refresh(ctx), context.Canceled)
 	assert.Equal(t, 1, m.closed)
-	_, err := i.Partitioning()
+	_, err := i.MIGDriver()
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 }
 
-func TestCutShort(t *testing.T) {
+func TestInterrupted_Errors_OnlyOfContext(t *testing.T) {
 	t.Parallel()
 	deleted := errors.New("the pod was deleted")
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(deleted)
-	assert.True(t, cutShort(ended, fmt.Errorf("listing: %w", context.Canceled)))
-	assert.True(t, cutShort(ended, fmt.Errorf("listing: %w", deleted)))
+	assert.True(t, interrupted(ended, fmt.Errorf("listing: %w", context.Canceled)))
+	assert.True(t, interrupted(ended, fmt.Errorf("listing: %w", deleted)))
 	for _, answer := range []error{gpu.ErrDriverNotLoaded, gpu.ErrLost, fmt.Errorf("odd: %w", gpu.ErrNotFound)} {
-		assert.False(t, cutShort(ended, answer), "%v", answer)
+		assert.False(t, interrupted(ended, answer), "%v", answer)
 	}
-	assert.False(t, cutShort(t.Context(), context.Canceled), "another context than the caller's")
+	assert.False(t, interrupted(t.Context(), context.Canceled), "another context than the caller's")
 }
 
 // TestRefresh_AnotherInProgress_HonoursContext: a claim's call does not wait for another inspection longer than it may.
@@ -179,7 +179,7 @@ func TestRefresh_AnotherInProgress_HonoursContext(t *testing.T) {
 	go func() { done <- i.Refresh(t.Context()) }()
 	select {
 	case <-asked:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(t, "the first inspection does not begin")
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -22,29 +22,16 @@ type Session interface {
 	GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error)
 	CommonEdits(ctx context.Context) (*specs.ContainerEdits, error)
 	Close() error
-	Partitioning
+	gpu.MIGDriver
 }
 
-// Partitioning is how an open driver cuts GPUs into instances.
-type Partitioning interface {
-	MIGMode(ctx context.Context, id gpu.UUID) (gpu.MIGMode, error)
-	SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error
-	Instances(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
-	Occupied(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
-	Instance(ctx context.Context, id gpu.UUID, gi int, device gpu.MIGUUID) (*gpu.Instance, error)
-	CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (gi int, err error)
-	CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error)
-	DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, ci int) error
-	DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error
-}
-
-// Owned tells which instances claims own, or are about to own.
+// Owned reports which instances claims own, or are about to own.
 type Owned func(id gpu.UUID, instance *gpu.Instance) bool
 
 // Opener opens the driver of an installation. gpu.ErrDriverReplaced: the process has loaded another library.
 type Opener func(ctx context.Context, root hostfs.DriverRoot) (Session, error)
 
-// Host is where drivers and GPUs are looked up; *hostfs.FS is one.
+// Host is where drivers and GPUs are found; *hostfs.FS is one.
 type Host interface {
 	FindDriver(explicit string) (hostfs.DriverRoot, error)
 	KernelModule() string
@@ -60,23 +47,23 @@ type Options struct {
 	// Owned is asked while there are instances; all others are an administrator's. May be nil. On an error nothing is known, and
 	// what was an administrator's stays that.
 	Owned func() (Owned, error)
-	// Interval is the time between two looks at an open driver, and the longest between two tries to open one. Zero means
+	// Interval is the time between two inspections of an open driver, and the longest between two tries to open one. Zero means
 	// DefaultInterval.
 	Interval time.Duration
-	// MayHaveGPU reports whether the machine may have a GPU. Without one a driver is looked for every AbsentInterval. May be nil.
+	// MayHaveGPU reports whether the machine may have a GPU. Without one a driver is searched for every AbsentInterval. May be nil.
 	MayHaveGPU func() bool
 	// Clock is replaced in tests. The zero value is the time of the machine.
 	Clock Clock
 }
 
-// Clock tells and waits for time.
+// Clock reads and waits for time.
 type Clock struct {
 	Now   func() time.Time
 	After func(time.Duration) <-chan time.Time
 }
 
 const (
-	// DefaultInterval between two looks: a driver that left is noticed within it.
+	// DefaultInterval between two inspections: a driver that left is noticed within it.
 	DefaultInterval = 10 * time.Second
 	// firstRetry is doubled after each try until the interval is reached.
 	firstRetry = 500 * time.Millisecond
@@ -91,18 +78,18 @@ type Inventory struct {
 	// open is the session while it can be used.
 	open atomic.Pointer[Session]
 
-	// looking has a token during a look; it guards what follows.
-	looking chan struct{}
-	session Session
-	driver  gpu.Driver            // of the session
-	common  *specs.ContainerEdits // of the session; nil until it is known
-	bound   hostfs.DriverRoot     // the installation whose library this process works with, from the first session on
+	// inspecting has a token during an inspection; it guards what follows.
+	inspecting chan struct{}
+	session    Session
+	driver     gpu.Driver            // of the session
+	common     *specs.ContainerEdits // of the session; nil until it is known
+	bound      hostfs.DriverRoot     // the installation whose library this process works with, from the first session on
 }
 
-// errNotLooked is the state before the first look.
-var errNotLooked = errors.New("the driver was not looked for yet")
+// errNotInspected is the state before the first inspection.
+var errNotInspected = errors.New("the driver was not probed yet")
 
-// New returns an inventory that has not looked yet.
+// New returns an inventory that has not inspected yet.
 func New(opts Options) *Inventory {
 	if opts.Interval == 0 {
 		opts.Interval = DefaultInterval
@@ -113,9 +100,9 @@ func New(opts Options) *Inventory {
 	if opts.Clock.After == nil {
 		opts.Clock.After = time.After
 	}
-	i := &Inventory{opts: opts, looking: make(chan struct{}, 1)}
-	i.view.Store(newView(errNotLooked))
-	i.status.Store(&Status{Err: errNotLooked})
+	i := &Inventory{opts: opts, inspecting: make(chan struct{}, 1)}
+	i.view.Store(newView(errNotInspected))
+	i.status.Store(&Status{Err: errNotInspected})
 	return i
 }
 
@@ -132,22 +119,22 @@ func (i *Inventory) MIGMode(id gpu.UUID) (mode gpu.MIGMode, known bool) {
 	return gpu.MIGMode{}, false
 }
 
-// Status returns how the latest look went.
+// Status returns how the latest inspection went.
 func (i *Inventory) Status() Status { return *i.status.Load() }
 
-// Refresh looks once and publishes what it sees. The error says why there is no usable driver; the view says the same.
-// gpu.ErrDriverReplaced is final for this process. A call that was cut short by its context changes nothing for anyone else.
+// Refresh inspects once and publishes what it sees. The error says why there is no usable driver; the view says the same.
+// gpu.ErrDriverReplaced is final for this process. A call that was interrupted by its context changes nothing for others.
 func (i *Inventory) Refresh(ctx context.Context) error {
 	select {
-	case i.looking <- struct{}{}:
+	case i.inspecting <- struct{}{}:
 	case <-ctx.Done():
 		return fmt.Errorf("waiting for another inspection of the driver: %w", ctx.Err())
 	}
-	defer func() { <-i.looking }()
-	next, err := i.look(ctx)
+	defer func() { <-i.inspecting }()
+	next, err := i.inspect(ctx)
 	if ctxErr := ctx.Err(); ctxErr != nil {
-		// A look that was cut short says nothing about the driver.
-		return fmt.Errorf("looking at the driver: %w", ctxErr)
+		// An inspection that was interrupted says nothing about the driver.
+		return fmt.Errorf("inspecting the driver: %w", ctxErr)
 	}
 	if err != nil {
 		next = newView(err)
@@ -156,8 +143,8 @@ func (i *Inventory) Refresh(ctx context.Context) error {
 	return err
 }
 
-// Run looks again and again until the context ends, and then returns nil. It returns gpu.ErrDriverReplaced when only a new process
-// can go on. The first look is after a wait: call Refresh before, and Close when nobody needs the driver any more.
+// Run inspects again and again until the context ends, and then returns nil. It returns gpu.ErrDriverReplaced when only a new process
+// can go on. The first inspection is after a wait: call Refresh before, and Close when nothing needs the driver any more.
 func (i *Inventory) Run(ctx context.Context) error {
 	wait := firstRetry
 	if i.Current().Err == nil {
@@ -188,7 +175,7 @@ func (i *Inventory) Run(ctx context.Context) error {
 	}
 }
 
-// logChange tells the operator that the node has something else than before.
+// logChange reports to the operator that the node has something else than before.
 func logChange(ctx context.Context, v *View) {
 	logger := logr.FromContextOrDiscard(ctx)
 	if v.Err != nil {
@@ -202,8 +189,8 @@ func logChange(ctx context.Context, v *View) {
 	}
 }
 
-// look finds out what there is now. The caller holds looking.
-func (i *Inventory) look(ctx context.Context) (*View, error) {
+// inspect finds out what there is now. The caller holds inspecting.
+func (i *Inventory) inspect(ctx context.Context) (*View, error) {
 	root, err := i.find()
 	if err != nil {
 		i.closeSession()
@@ -224,11 +211,11 @@ func (i *Inventory) look(ctx context.Context) (*View, error) {
 	next, err := i.discover(ctx, root)
 	switch {
 	case err == nil:
-		session := i.session // a copy: readers come at any time, the field is written under looking
+		session := i.session // a copy: readers come at any time, the field is written under inspecting
 		i.open.Store(&session)
 	case errors.Is(err, gpu.ErrTimeout):
 		// A driver that hangs is not closed: that call would hang as well.
-	case cutShort(ctx, err):
+	case interrupted(ctx, err):
 		// The driver did not say this, and claims that are being prepared need the session.
 	default:
 		i.closeSession()
@@ -236,13 +223,13 @@ func (i *Inventory) look(ctx context.Context) (*View, error) {
 	return next, err
 }
 
-// cutShort tells whether an error is the end of the context and not an answer of the driver. What the driver answered before the context
+// interrupted reports whether an error is the end of the context and not an answer of the driver. What the driver answered before the context
 // ended is still its answer.
-func cutShort(ctx context.Context, err error) bool {
+func interrupted(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
 }
 
-// find returns the installation to work with. While no kernel module tells which of several is in use, the known one stays it.
+// find returns the installation to work with. While no kernel module reports which of several is in use, the known one stays it.
 func (i *Inventory) find() (hostfs.DriverRoot, error) {
 	root, err := i.opts.Host.FindDriver(i.opts.DriverRoot)
 	if err != nil || i.bound.Library == "" || root.LibraryID == i.bound.LibraryID || i.opts.Host.KernelModule() != "" {
@@ -264,7 +251,7 @@ func (i *Inventory) openSession(ctx context.Context, root hostfs.DriverRoot) err
 	return nil
 }
 
-// learn asks a session for the common edits, which stay the same while it is open. An inspection that is cut short here leaves the session
+// learn asks a session for the common edits, which stay the same while it is open. An inspection that is interrupted here leaves the session
 // to the next one, which continues.
 func (i *Inventory) learn(ctx context.Context) error {
 	if i.common != nil {
@@ -314,7 +301,7 @@ func (i *Inventory) discover(ctx context.Context, root hostfs.DriverRoot) (*View
 	return next, nil
 }
 
-// publish makes the view the current one when it says something new. The caller holds looking.
+// publish makes the view the current one when it says something new. The caller holds inspecting.
 func (i *Inventory) publish(next *View) {
 	now := i.opts.Clock.Now()
 	last := i.view.Load()
@@ -326,7 +313,7 @@ func (i *Inventory) publish(next *View) {
 	i.status.Store(i.Status().after(next, now))
 }
 
-// closeSession ends the session if there is one. The caller holds looking.
+// closeSession ends the session if there is one. The caller holds inspecting.
 func (i *Inventory) closeSession() {
 	if i.session == nil {
 		return
@@ -337,9 +324,9 @@ func (i *Inventory) closeSession() {
 	i.session, i.common = nil, nil
 }
 
-// Close closes the driver, also for those whom Partitioning gave it: their next call is refused.
+// Close closes the driver, also for those that have it from MIGDriver: their next call is refused.
 func (i *Inventory) Close() {
-	i.looking <- struct{}{}
-	defer func() { <-i.looking }()
+	i.inspecting <- struct{}{}
+	defer func() { <-i.inspecting }()
 	i.closeSession()
 }

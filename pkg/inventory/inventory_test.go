@@ -19,12 +19,12 @@ func newInventory(m *machine) *Inventory {
 	return New(Options{Host: m, Open: m.open, Clock: Clock{Now: func() time.Time { return time.Unix(1000, 0) }}})
 }
 
-func TestRefreshShowsTheNode(t *testing.T) {
+func TestRefresh_Node_Shown(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	i := newInventory(m)
 	before := i.Current()
-	require.ErrorIs(t, before.Err, errNotLooked)
+	require.ErrorIs(t, before.Err, errNotInspected)
 	assert.False(t, i.Status().Usable())
 
 	require.NoError(t, i.Refresh(t.Context()))
@@ -42,7 +42,7 @@ func TestRefreshShowsTheNode(t *testing.T) {
 	requireReplaced(t, before)
 }
 
-func TestRefreshWithoutChangeIsSilent(t *testing.T) {
+func TestRefresh_NoChange_Silent(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	m.faults[1] = errors.New("odd")
@@ -53,10 +53,10 @@ func TestRefreshWithoutChangeIsSilent(t *testing.T) {
 	require.NoError(t, i.Refresh(t.Context()))
 	assert.Same(t, v, i.Current(), "a fault that says the same is no change")
 	requireCurrent(t, v)
-	assert.Equal(t, 1, m.opened, "one session for all looks")
+	assert.Equal(t, 1, m.opened, "one session for all inspections")
 }
 
-func TestOneBadGPUHidesNoOther(t *testing.T) {
+func TestGPUs_OneFails_OthersShown(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	i := newInventory(m)
@@ -80,7 +80,7 @@ func TestOneBadGPUHidesNoOther(t *testing.T) {
 	assert.Len(t, i.Current().Node.GPUs, 2)
 }
 
-func TestChangedAttributeIsANewView(t *testing.T) {
+func TestRefresh_AttributeChanged_NewView(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	i := newInventory(m)
@@ -97,7 +97,7 @@ func TestChangedAttributeIsANewView(t *testing.T) {
 	assert.Equal(t, 1, m.opened)
 }
 
-func TestDriverComesGoesAndComesBack(t *testing.T) {
+func TestRefresh_DriverComesAndGoes_Followed(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	root := m.installed
@@ -139,7 +139,7 @@ func TestDriverComesGoesAndComesBack(t *testing.T) {
 	require.NoError(t, i.Refresh(t.Context()))
 }
 
-func TestReplacedLibraryNeedsANewProcess(t *testing.T) {
+func TestRefresh_LibraryReplaced_ErrDriverReplaced(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(*machine){
 		"another version": func(m *machine) {
@@ -160,14 +160,14 @@ func TestReplacedLibraryNeedsANewProcess(t *testing.T) {
 			require.NoError(t, i.Refresh(t.Context()))
 			m.change(replace)
 			require.ErrorIs(t, i.Refresh(t.Context()), gpu.ErrDriverReplaced)
-			assert.Empty(t, i.Current().Node.GPUs, "nothing can be offered any more")
+			assert.Empty(t, i.Current().Node.GPUs, "nothing can be advertised any more")
 			require.ErrorIs(t, i.Current().Err, gpu.ErrDriverReplaced)
 			assert.Equal(t, 1, m.closed)
 		})
 	}
 }
 
-func TestReplacedBeforeFirstUse(t *testing.T) {
+func TestRefresh_ReplacedBeforeFirstUse_ErrDriverReplaced(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	m.loaded = ""
@@ -180,7 +180,7 @@ func TestReplacedBeforeFirstUse(t *testing.T) {
 	require.ErrorIs(t, i.Refresh(t.Context()), gpu.ErrDriverReplaced, "the opener's refusal is passed on")
 }
 
-func TestVersionChangeUnderTheSameLibrary(t *testing.T) {
+func TestRefresh_VersionChangedSameLibrary_ErrDriverReplaced(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	i := newInventory(m)
@@ -192,7 +192,7 @@ func TestVersionChangeUnderTheSameLibrary(t *testing.T) {
 	require.ErrorContains(t, err, "driver 590.10 took the place of 580.95.05")
 }
 
-func TestUnloadedModuleDoesNotChangeTheInstallation(t *testing.T) {
+func TestRefresh_ModuleUnloaded_InstallationStays(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	// Stale files of an older driver on the host come first in the order.
@@ -208,7 +208,7 @@ func TestUnloadedModuleDoesNotChangeTheInstallation(t *testing.T) {
 	require.NoError(t, i.Refresh(t.Context()))
 }
 
-func TestHangingDriverIsNotClosed(t *testing.T) {
+func TestClose_DriverHangs_NotClosed(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	i := newInventory(m)
@@ -222,18 +222,18 @@ func TestHangingDriverIsNotClosed(t *testing.T) {
 	assert.Equal(t, 1, m.opened, "the session goes on where it hung")
 }
 
-func TestIncompleteInstallation(t *testing.T) {
+func TestRefresh_IncompleteInstallation_Error(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	m.editsErr = fmt.Errorf("libcuda.so.580.95.05: %w", gpu.ErrNotFound)
 	i := newInventory(m)
 	require.ErrorIs(t, i.Refresh(t.Context()), gpu.ErrNotFound)
-	assert.Empty(t, i.Current().Node.GPUs, "no GPU is offered that no program could use")
+	assert.Empty(t, i.Current().Node.GPUs, "no GPU is advertised that no program could use")
 	m.change(func(m *machine) { m.editsErr = nil })
 	require.NoError(t, i.Refresh(t.Context()))
 }
 
-func TestCutShortLookSaysNothing(t *testing.T) {
+func TestRefresh_Interrupted_ViewUnchanged(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	i := newInventory(m)
@@ -267,7 +267,7 @@ func TestRun(t *testing.T) {
 
 	m.change(func(m *machine) { m.loaded = "" })
 	c.tick(t)
-	assert.Equal(t, firstRetry, c.waiting(t), "a driver that left is looked for soon")
+	assert.Equal(t, firstRetry, c.waiting(t), "a driver that left is searched for soon")
 	assert.Empty(t, i.Current().Node.GPUs)
 
 	m.change(func(m *machine) { m.installed[0].LibraryID.Inode = 2; m.loaded = "580.95.05" })
@@ -275,12 +275,12 @@ func TestRun(t *testing.T) {
 	select {
 	case err := <-done:
 		require.ErrorIs(t, err, gpu.ErrDriverReplaced)
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(t, "Run goes on with a replaced library")
 	}
 }
 
-func TestRunEndsWithItsContext(t *testing.T) {
+func TestRun_ContextEnds_Returns(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	c := newClock()
@@ -294,16 +294,16 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	select {
 	case err := <-done:
 		require.NoError(t, err)
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(t, "Run does not end")
 	}
 	assert.Len(t, i.Current().Node.GPUs, 2, "what was published stays")
-	_, err := i.Partitioning()
+	_, err := i.MIGDriver()
 	require.NoError(t, err, "calls that still run have the driver")
 	assert.Zero(t, m.closed)
 	i.Close()
 	assert.Equal(t, 1, m.closed)
-	_, err = i.Partitioning()
+	_, err = i.MIGDriver()
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 	i.Close()
 	assert.Equal(t, 1, m.closed, "once")
@@ -314,7 +314,7 @@ func requireReplaced(t *testing.T, v *View) {
 	select {
 	case <-v.Replaced():
 	default:
-		require.Fail(t, "nobody was told of the new view")
+		require.Fail(t, "no subscriber was notified of the new view")
 	}
 }
 
@@ -322,7 +322,7 @@ func requireCurrent(t *testing.T, v *View) {
 	t.Helper()
 	select {
 	case <-v.Replaced():
-		require.Fail(t, "told of a change that is none")
+		require.Fail(t, "notified of a change that is none")
 	default:
 	}
 }

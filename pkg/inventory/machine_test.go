@@ -53,7 +53,7 @@ func newMachine() *machine {
 	}
 }
 
-// change alters the machine while an inventory may look at it.
+// change alters the machine while an inventory may inspect it.
 func (m *machine) change(how func(*machine)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,7 +90,7 @@ func (m *machine) PCI(busID string) gpu.PCI {
 	return gpu.PCI{BusID: busID, Root: "pci" + busID[:7], NUMANode: 1}
 }
 
-// enter begins a call into the driver, which a context that has ended cuts short.
+// enter begins a call into the driver, which a context that has ended interrupts.
 func (m *machine) enter(ctx context.Context, call string) error {
 	m.mu.Lock()
 	during := m.during
@@ -137,7 +137,7 @@ func (m *machine) refusal(library string) error {
 
 // fakeSession is open until it is closed or the driver leaves; then it stays dead.
 type fakeSession struct {
-	Partitioning
+	gpu.MIGDriver
 
 	machine *machine
 	version string
@@ -206,7 +206,7 @@ func (s *fakeSession) Close() error {
 	return nil
 }
 
-// clock lets a test decide when time passes, and tells how long Run wanted to wait.
+// clock lets a test decide when time passes, and reports how long Run wanted to wait.
 type clock struct {
 	waits chan time.Duration
 	ticks chan time.Time
@@ -226,8 +226,8 @@ func (c *clock) clock() Clock {
 	}
 }
 
-// patience bounds how long a test waits for something that must happen.
-const patience = 10 * time.Second
+// waitLimit bounds how long a test waits for something that must happen.
+const waitLimit = 10 * time.Second
 
 // waiting blocks until Run waits, and returns for how long.
 func (c *clock) waiting(t *testing.T) time.Duration {
@@ -235,19 +235,19 @@ func (c *clock) waiting(t *testing.T) time.Duration {
 	select {
 	case d := <-c.waits:
 		return d
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		require.Fail(t, "Run does not wait")
 		return 0
 	}
 }
 
-// tick ends the wait of Run, whose look is over when it waits again.
+// tick ends the wait of Run, whose inspection is over when it waits again.
 func (c *clock) tick(t *testing.T) {
 	t.Helper()
 	select {
 	case c.ticks <- time.Unix(2000, 0):
-	case <-time.After(patience):
-		require.Fail(t, "nobody waits for the tick")
+	case <-time.After(waitLimit):
+		require.Fail(t, "nothing waits for the tick")
 	}
 }
 

@@ -24,12 +24,12 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
 
-// seen is what one look of an inventory saw, in a form that crosses a process boundary.
+// seen is what one inspection of an inventory saw, in a form that crosses a process boundary.
 type seen struct {
 	Node   seenNode
 	Root   hostfs.DriverRoot
 	Mounts map[string]string // container path → host path
-	Kind   string            // which of our errors the look ended with
+	Kind   string            // which of our errors the inspection ended with
 	Err    string
 }
 
@@ -55,8 +55,8 @@ func kindOf(err error) string {
 	return ""
 }
 
-// look lets the inventory look once.
-func look(i *inventory.Inventory) seen {
+// inspect lets the inventory inspect once.
+func inspect(i *inventory.Inventory) seen {
 	err := i.Refresh(context.Background())
 	v := i.Current()
 	s := seen{Root: v.Root, Kind: kindOf(err), Node: seenNode{Driver: v.Node.Driver, GPUs: v.Node.GPUs}}
@@ -98,9 +98,9 @@ func TestMain(m *testing.M) {
 	})
 	answers := json.NewEncoder(os.Stdout)
 	for asked := bufio.NewScanner(os.Stdin); asked.Scan(); {
-		answer := any(look(i))
-		if asked.Text() == "cut" {
-			answer = cut(i)
+		answer := any(inspect(i))
+		if asked.Text() == "partition" {
+			answer = partition(i)
 		}
 		if err := answers.Encode(answer); err != nil {
 			os.Exit(1)
@@ -109,13 +109,13 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// node is one machine under test, and the inventory that looks at it.
+// node is one machine under test, and the inventory that inspects it.
 type node struct {
-	hardware *model.Node
-	look     func(*testing.T) seen
-	cut      func(*testing.T) slice
-	unload   func(*testing.T)
-	load     func(*testing.T)
+	hardware  *model.Node
+	inspect   func(*testing.T) seen
+	partition func(*testing.T) migDevice
+	unload    func(*testing.T)
+	load      func(*testing.T)
 	// replace puts another driver version on the machine, which has none loaded.
 	replace func(*testing.T, model.DriverVersion)
 }
@@ -129,11 +129,11 @@ func modelled(t *testing.T, spec model.Spec) node {
 	i := inventory.New(inventory.Options{Host: host, Open: host.Open})
 	installed, _ := hardware.Driver()
 	return node{
-		hardware: hardware,
-		look:     func(*testing.T) seen { return look(i) },
-		cut:      func(*testing.T) slice { return cut(i) },
-		unload:   func(*testing.T) { hardware.Unload() },
-		load:     func(t *testing.T) { require.NoError(t, hardware.Load(installed)) },
+		hardware:  hardware,
+		inspect:   func(*testing.T) seen { return inspect(i) },
+		partition: func(*testing.T) migDevice { return partition(i) },
+		unload:    func(*testing.T) { hardware.Unload() },
+		load:      func(t *testing.T) { require.NoError(t, hardware.Load(installed)) },
 		replace: func(_ *testing.T, version model.DriverVersion) {
 			installed = version
 			host.Install(version)
@@ -168,14 +168,14 @@ func sandboxed(t *testing.T, spec model.Spec) node {
 	}
 	return node{
 		hardware: files.Model,
-		look: func(t *testing.T) (s seen) {
+		inspect: func(t *testing.T) (s seen) {
 			t.Helper()
-			say(t, "look", &s)
+			say(t, "inspect", &s)
 			return s
 		},
-		cut: func(t *testing.T) (s slice) {
+		partition: func(t *testing.T) (s migDevice) {
 			t.Helper()
-			say(t, "cut", &s)
+			say(t, "partition", &s)
 			return s
 		},
 		unload:  func(*testing.T) { files.UnloadDriver() },
@@ -187,7 +187,7 @@ func sandboxed(t *testing.T, spec model.Spec) node {
 // machines are the two kinds of node; whatever holds on one must hold on the other.
 var machines = map[string]func(*testing.T, model.Spec) node{"model": modelled, "library": sandboxed}
 
-func TestLife(t *testing.T) {
+func TestInventory_DriverOfSimulatedNode_Followed(t *testing.T) {
 	t.Parallel()
 	for name, make := range machines {
 		t.Run(name, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestLife(t *testing.T) {
 
 // live takes a node through everything that can happen to its driver.
 func live(t *testing.T, n node) {
-	first := n.look(t)
+	first := n.inspect(t)
 	require.Empty(t, first.Err)
 	require.Len(t, first.Node.GPUs, 8)
 	assert.Empty(t, first.Node.Faults)
@@ -207,39 +207,39 @@ func live(t *testing.T, n node) {
 
 	lost, err := n.hardware.Faults.Add(model.Fault{Effect: model.EffectError, Return: model.GPUIsLost, GPU: 2})
 	require.NoError(t, err)
-	s := n.look(t)
+	s := n.inspect(t)
 	require.Len(t, s.Node.GPUs, 7, "one bad GPU hides no other")
 	assert.Equal(t, map[gpu.UUID]string{gpu.UUID(ids[2].UUID): "lost"}, s.Node.Faults)
 	n.hardware.Faults.Remove(lost)
-	assert.Empty(t, cmp.Diff(first, n.look(t)), "back")
+	assert.Empty(t, cmp.Diff(first, n.inspect(t)), "back")
 
 	_, err = n.hardware.Faults.Add(model.Fault{Effect: model.EffectHang, Call: "nvmlDeviceGetMemoryInfo", GPU: 1})
 	require.NoError(t, err)
-	s = n.look(t)
+	s = n.inspect(t)
 	require.Len(t, s.Node.GPUs, 7, "a hanging GPU hides no other")
 	assert.Equal(t, map[gpu.UUID]string{gpu.UUID(ids[1].UUID): "timeout"}, s.Node.Faults)
 	n.hardware.Faults.Clear()
-	require.Eventually(t, func() bool { return cmp.Equal(first, n.look(t)) }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return cmp.Equal(first, n.inspect(t)) }, 30*time.Second, 10*time.Millisecond)
 
 	n.unload(t)
-	s = n.look(t)
+	s = n.inspect(t)
 	assert.Equal(t, "not loaded", s.Kind, s.Err)
 	assert.Empty(t, s.Node.GPUs)
 	assert.Empty(t, s.Mounts)
 	n.load(t)
-	assert.Empty(t, cmp.Diff(first, n.look(t)), "the same library is opened again in the same process")
+	assert.Empty(t, cmp.Diff(first, n.inspect(t)), "the same library is opened again in the same process")
 
 	n.unload(t)
-	require.Equal(t, "not loaded", n.look(t).Kind)
+	require.Equal(t, "not loaded", n.inspect(t).Kind)
 	n.replace(t, "590.44.01")
-	assert.Equal(t, "replaced", n.look(t).Kind)
+	assert.Equal(t, "replaced", n.inspect(t).Kind)
 	n.load(t)
-	s = n.look(t)
+	s = n.inspect(t)
 	assert.Equal(t, "replaced", s.Kind, s.Err)
 	assert.Empty(t, s.Node.GPUs)
 }
 
-func TestEveryModelAndDriver(t *testing.T) {
+func TestInventory_EveryModelAndDriver_AsModelled(t *testing.T) {
 	t.Parallel()
 	nodes := map[string]model.Spec{
 		"oldest driver": {Name: "n", Driver: "450.248.02", Boards: []string{"t4", "a100-40"}},
@@ -250,7 +250,7 @@ func TestEveryModelAndDriver(t *testing.T) {
 	for name, spec := range nodes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			modelled, real := modelled(t, spec).look(t), sandboxed(t, spec).look(t)
+			modelled, real := modelled(t, spec).inspect(t), sandboxed(t, spec).inspect(t)
 			require.Empty(t, real.Err)
 			require.Len(t, real.Node.GPUs, len(spec.Boards))
 			assert.Empty(t, cmp.Diff(modelled.Node, real.Node), "the port says what the library says")

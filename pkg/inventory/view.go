@@ -34,7 +34,7 @@ func newView(reason error) *View {
 // Replaced is closed when the inventory has a newer view. A reader that loops over Current and Replaced misses no last state.
 func (v *View) Replaced() <-chan struct{} { return v.replaced }
 
-// same tells whether two views say the same, whenever they were taken.
+// same reports whether two views say the same, whenever they were taken.
 func (v *View) same(other *View) bool {
 	return v.Root == other.Root && text(v.Err) == text(other.Err) && v.Node.Driver == other.Node.Driver &&
 		reflect.DeepEqual(v.Node.GPUs, other.Node.GPUs) && sameFaults(v.Node.Faults, other.Node.Faults) &&

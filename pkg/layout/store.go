@@ -38,15 +38,9 @@ type Store interface {
 	Sweep() error
 }
 
-// FileDisk is what a File needs of a filesystem; disk.OS is the real one.
-type FileDisk interface {
-	disk.Writer
-	Read(path string) ([]byte, error)
-}
-
 // File is a Store in the file layout.json of the plugin's directory.
 type File struct {
-	Disk FileDisk
+	Disk disk.Files
 	// Dir is the plugin's directory, which exists.
 	Dir string
 }

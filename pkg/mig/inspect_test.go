@@ -58,7 +58,7 @@ func TestMeet_ModeChangedByOthers_Inspected(t *testing.T) {
 			w = partitioned(t)
 			require.NoError(t, w.refresh(t.Context()))
 		}
-		require.NoError(t, w.Driver.SetMIGMode(t.Context(), w.id, on))
+		require.NoError(t, w.MIGDriver.SetMIGMode(t.Context(), w.id, on))
 		w.inspections = 0
 		require.NoError(t, w.mode().Ensure(t.Context(), w.needs(kind)))
 		assert.Equal(t, 1, w.inspections)

@@ -14,7 +14,7 @@ import (
 // whole GPU needs it off, as a GPU in MIG mode runs no program without an instance.
 type Mode struct {
 	// Driver returns the open driver; gpu.ErrDriverNotLoaded without one.
-	Driver func() (Driver, error)
+	Driver func() (gpu.MIGDriver, error)
 	// Shown returns the MIG mode in which the GPU was when what CDI specs are built from was read; false where that lacks the GPU.
 	Shown func(id gpu.UUID) (gpu.MIGMode, bool)
 	// Changed reads that again when a mode has changed, before the claim gets anything: the GPU's minor number may be another one now. Its
@@ -94,7 +94,7 @@ func (m Mode) inspect(ctx context.Context) error {
 
 // leaves returns gpu.ErrInUse for a GPU that would lose instances: an administrator may have made them since the last look. That the driver
 // refuses to take them away is not relied upon.
-func leaves(ctx context.Context, driver Driver, id gpu.UUID, on bool) error {
+func leaves(ctx context.Context, driver gpu.MIGDriver, id gpu.UUID, on bool) error {
 	if on {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 
 func (w *world) needs(kind string) claim.Need { return claim.Need{Kind: kind, Target: w.id} }
 
-func TestTheModeChangesWhenTheOtherIsNeeded(t *testing.T) {
+func TestMode_OtherNeeded_Changed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100-80")
 	for _, c := range []struct {
@@ -37,8 +37,8 @@ func TestTheModeChangesWhenTheOtherIsNeeded(t *testing.T) {
 	}
 }
 
-// TestAModeThatNeedsAReset is the administrator's to change, and nothing waits for the next reset.
-func TestAModeThatNeedsAReset(t *testing.T) {
+// TestMode_ResetNeeded_Refused: an administrator has to reset the GPU, and no change is left pending for the next reset.
+func TestMode_ResetNeeded_Refused(t *testing.T) {
 	t.Parallel()
 	for kind, c := range map[string]struct{ word, flag string }{claim.NeedMIG: {"on", "1"}, claim.NeedWhole: {"off", "0"}} {
 		spec := model.Uniform("n0", "a100-80", 1)
@@ -62,7 +62,7 @@ func TestAModeThatNeedsAReset(t *testing.T) {
 	}
 }
 
-func TestAGPUInUseKeepsItsMode(t *testing.T) {
+func TestMode_GPUInUse_Kept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100-80")
 	release, err := w.node.Hold(string(w.id))
@@ -85,8 +85,8 @@ func TestAGPUInUseKeepsItsMode(t *testing.T) {
 	assert.Equal(t, gpu.MIGMode{Enabled: true, Pending: true}, mode)
 }
 
-// TestInstancesAreKeptThoughTheDriverWouldNot: an administrator's that no look has shown yet.
-func TestInstancesAreKeptThoughTheDriverWouldNot(t *testing.T) {
+// TestMode_UnknownInstances_Kept: an administrator's that no look has shown yet.
+func TestMode_UnknownInstances_Kept(t *testing.T) {
 	t.Parallel()
 	for _, compute := range []bool{true, false} {
 		w := partitioned(t)
@@ -104,7 +104,7 @@ func TestInstancesAreKeptThoughTheDriverWouldNot(t *testing.T) {
 	}
 }
 
-func TestAModeThatCannotBeRead(t *testing.T) {
+func TestMode_Unreadable_Error(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100-80")
 	w.fail("nvmlDeviceGetMigMode", model.Unknown)

@@ -18,7 +18,7 @@ func remade(t *testing.T, w *world) gpu.Instance {
 	first := w.there()[0]
 	w.removed(first)
 	again := w.administrator(threeSlices, high, true)
-	require.Equal(t, first, again, "nothing tells the two apart")
+	require.Equal(t, first, again, "nothing distinguishes the two")
 	w.changes = nil
 	return again
 }
@@ -67,7 +67,7 @@ func TestUndo_NoComputeInstance_IsOursOnceBegun(t *testing.T) {
 		w := partitioned(t)
 		s := w.made(threeSlices, high)
 		i := w.there()[0]
-		require.NoError(t, w.Driver.DestroyComputeInstance(t.Context(), w.id, i.ID, i.Compute[0].ID))
+		require.NoError(t, w.MIGDriver.DestroyComputeInstance(t.Context(), w.id, i.ID, i.Compute[0].ID))
 		bare := w.there()[0]
 		s.Whole = state == checkpoint.Done
 		owned := Owned([]*checkpoint.Record{{BootID: "now", State: state, Steps: []checkpoint.Step{s}}}, "now", w.load)
@@ -110,7 +110,7 @@ func TestVerify_OlderRecord_GoesBySlices(t *testing.T) {
 	assert.Empty(t, w.there())
 }
 
-// TestDo_DoubleMemory_Fills: slices do not tell which compute instance has all multiprocessors.
+// TestDo_DoubleMemory_Fills: memory slices do not show which compute instance has all multiprocessors.
 func TestDo_DoubleMemory_Fills(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)

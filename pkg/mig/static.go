@@ -9,10 +9,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Static looks for MIG devices that an administrator made. It is a prepare.Static.
+// Static finds MIG devices that an administrator made. It is a prepare.Static.
 type Static struct {
 	// Driver returns the open driver; gpu.ErrDriverNotLoaded without one.
-	Driver func() (Driver, error)
+	Driver func() (gpu.MIGDriver, error)
 }
 
 // There costs six calls of the driver, however many instances the GPU has. What an administrator has made again just as it was passes

@@ -25,8 +25,9 @@ func static(instance gpu.Instance) *checkpoint.MIG {
 	}
 }
 
-// TestWhatAnAdministratorMadeAnew has the ids of what he removed, and is another device if anything else differs.
-func TestWhatAnAdministratorMadeAnew(t *testing.T) {
+// TestThere_AdministratorCreatedAgain_Checked: what is created again has the ids of what was removed, and is another device if
+// anything else differs.
+func TestThere_AdministratorCreatedAgain_Checked(t *testing.T) {
 	t.Parallel()
 	for name, replace := range map[string]func(*world, *checkpoint.MIG){
 		"removed":             func(*world, *checkpoint.MIG) {},
@@ -68,7 +69,7 @@ func TestWhatAnAdministratorMadeAnew(t *testing.T) {
 	}
 }
 
-// TestThere_MadeAgainJustSo_IsThere: it is what was promised, and nothing tells it from what was there before.
+// TestThere_MadeAgainJustSo_IsThere: it is what was promised, and nothing distinguishes it from what was there before.
 func TestThere_MadeAgainJustSo_IsThere(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
@@ -79,7 +80,7 @@ func TestThere_MadeAgainJustSo_IsThere(t *testing.T) {
 	require.NoError(t, w.static().There(t.Context(), w.id, m))
 }
 
-func TestWhatIsNotKnownToBeGoneIsNotSaidToBe(t *testing.T) {
+func TestThere_DriverFails_NotReportedGone(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	m := static(w.administrator(threeSlices, high, true))
@@ -93,15 +94,15 @@ func TestWhatIsNotKnownToBeGoneIsNotSaidToBe(t *testing.T) {
 	require.ErrorIs(t, w.static().There(t.Context(), w.id, m), gpu.ErrDriverNotLoaded)
 }
 
-// TestWhatAnAdministratorMadeCostsTheSameBesideOthers.
-func TestWhatAnAdministratorMadeCostsTheSameBesideOthers(t *testing.T) {
+// TestThere_OtherInstances_CostTheSame.
+func TestThere_OtherInstances_CostTheSame(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	m := static(w.administrator(oneSlice, last, true))
 	for others := range 7 {
 		before := w.calls()
 		require.NoError(t, w.static().There(t.Context(), w.id, m))
-		assert.EqualValues(t, 6, w.calls()-before, "beside %d", others)
+		assert.EqualValues(t, 6, w.calls()-before, "with %d others", others)
 		if others < 6 {
 			w.administrator(oneSlice, gpu.Placement{Start: others, Size: 1}, true)
 		}

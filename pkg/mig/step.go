@@ -11,30 +11,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Driver is what makes and removes instances; *nvml.Session is the real one. Its errors are those of package gpu.
-type Driver interface {
-	// MIGMode reads the mode.
-	MIGMode(ctx context.Context, id gpu.UUID) (gpu.MIGMode, error)
-	// SetMIGMode returns nil when the mode is in force; after an error nothing is pending.
-	SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error
-	// Instances lists what is on the GPU; nothing outside MIG mode. It asks about everything, many times.
-	Instances(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
-	// Occupied is Instances without what is in them.
-	Occupied(ctx context.Context, id gpu.UUID) ([]gpu.Instance, error)
-	// Instance reads one GPU instance, of what is in it only the MIG device of that UUID; nil where there is no such instance.
-	Instance(ctx context.Context, id gpu.UUID, gi int, device gpu.MIGUUID) (*gpu.Instance, error)
-	// CreateInstance makes a GPU instance of the profile with that driver's id. gpu.ErrInUse: nothing was made.
-	CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (gi int, err error)
-	// CreateComputeInstance makes the one that fills the GPU instance.
-	CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error)
-	DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, ci int) error
-	DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error
-}
-
 // Step makes one MIG device. It is a prepare.Step of kind claim.StepMIG.
 type Step struct {
 	// Driver returns the open driver; gpu.ErrDriverNotLoaded without one.
-	Driver func() (Driver, error)
+	Driver func() (gpu.MIGDriver, error)
 	// Load identifies the present load of the driver, empty where that is not known. May be nil.
 	Load func() string
 }
@@ -44,7 +24,7 @@ type made struct {
 	gpu.MIGIdentity
 	// Load is the load of the driver in which it was made: no instance outlives it. Empty where it was not known.
 	Load string `json:"load,omitempty"`
-	// Fills: the compute instance has all of the GPU instance. Earlier versions did not say, and went by slices.
+	// Fills: the compute instance has all of the GPU instance. Earlier versions did not say, and compared memory slices.
 	Fills bool `json:"fills,omitempty"`
 }
 
@@ -61,7 +41,7 @@ func (s Step) load() string {
 	return s.Load()
 }
 
-// Check refuses a placement that is not free. Nothing was promised yet, so whatever is there is somebody else's.
+// Check refuses a placement that is not free. Nothing was promised yet, so whatever is there is another owner's.
 func (s Step) Check(ctx context.Context, step checkpoint.Step) error {
 	wanted, driver, err := s.open(step)
 	if err != nil {
@@ -69,12 +49,12 @@ func (s Step) Check(ctx context.Context, step checkpoint.Step) error {
 	}
 	instances, err := driver.Occupied(ctx, step.Target)
 	if err != nil {
-		return fmt.Errorf("looking at the instances of GPU %s: %w", step.Target, err)
+		return fmt.Errorf("inspecting the instances of GPU %s: %w", step.Target, err)
 	}
 	for i := range instances {
 		if instances[i].Placement.Overlaps(wanted.Placement) {
 			return fmt.Errorf("GPU instance %d, which belongs to no claim, is at %s of GPU %s: %w; the administrator can remove it "+
-				"with nvidia-smi mig -dci and -dgi, or keep it: then it is offered as a device of its own", instances[i].ID,
+				"with nvidia-smi mig -dci and -dgi, or keep it: then it is advertised as a device of its own", instances[i].ID,
 				extent(instances[i].Placement), step.Target, gpu.ErrInUse)
 		}
 	}
@@ -96,7 +76,7 @@ func (s Step) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, er
 		if !errors.Is(err, gpu.ErrInUse) {
 			return nil, err
 		}
-		// Somebody took the place since Check. What sits there may look like ours, and is not.
+		// Another program took the place since Check. What sits there may seem ours, and is not.
 		m.GPUInstance = nothing
 		return encode(m), err
 	}
@@ -114,7 +94,7 @@ func encode(m made) json.RawMessage {
 	return raw
 }
 
-// Identify tells what Do made.
+// Identify reports what Do made.
 func (Step) Identify(made json.RawMessage) (id gpu.MIGIdentity, err error) {
 	if err := json.Unmarshal(made, &id); err != nil {
 		return id, fmt.Errorf("reading what was made: %w", err)
@@ -122,7 +102,7 @@ func (Step) Identify(made json.RawMessage) (id gpu.MIGIdentity, err error) {
 	return id, nil
 }
 
-// Verify tells whether what Do made is still there: a driver that is unloaded takes all instances with it. gpu.ErrNotFound: it
+// Verify reports whether what Do made is still there: a driver that is unloaded takes all instances with it. gpu.ErrNotFound: it
 // is gone, or has lost its compute instance. What an administrator has made again just as it was passes for it. A GPU that does not
 // answer is another error, as its instances may be in use.
 func (s Step) Verify(ctx context.Context, step checkpoint.Step) error {
@@ -136,7 +116,7 @@ func (s Step) Verify(ctx context.Context, step checkpoint.Step) error {
 	}
 	var ours *gpu.Instance
 	if !m.lost(s.load()) {
-		ours, err = look(ctx, driver, step.Target, wanted, m, true)
+		ours, err = inspect(ctx, driver, step.Target, wanted, m, true)
 	}
 	if errors.Is(err, gpu.ErrNotFound) {
 		err = fmt.Errorf("%w (%v)", gpu.ErrTimeout, err) //nolint:errorlint // the GPU is not there, which says nothing of the instance
@@ -151,7 +131,7 @@ func (s Step) Verify(ctx context.Context, step checkpoint.Step) error {
 }
 
 // open reads the step and finds the driver.
-func (s Step) open(step checkpoint.Step) (claim.MIG, Driver, error) {
+func (s Step) open(step checkpoint.Step) (claim.MIG, gpu.MIGDriver, error) {
 	wanted, err := claim.ParseMIG(step.Args)
 	if err != nil {
 		return wanted, nil, err

@@ -19,7 +19,7 @@ var (
 	last = gpu.Placement{Start: 6, Size: 1}
 )
 
-func TestASliceComesAndGoes(t *testing.T) {
+func TestStep_DoAndUndo_NothingLeft(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	s := w.slice(threeSlices, high)
@@ -47,8 +47,8 @@ func TestASliceComesAndGoes(t *testing.T) {
 	w.untouched()
 }
 
-// TestASliceCostsTheSameBesideOthers: what is asked of the driver once the slice is made grows with nothing.
-func TestASliceCostsTheSameBesideOthers(t *testing.T) {
+// TestDo_OtherDevices_CostTheSame: what is asked of the driver once the MIG device is created grows with nothing.
+func TestDo_OtherDevices_CostTheSame(t *testing.T) {
 	t.Parallel()
 	counted := func(others int) (undo, verify uint64) {
 		w := partitioned(t)
@@ -72,7 +72,7 @@ func TestASliceCostsTheSameBesideOthers(t *testing.T) {
 	assert.EqualValues(t, 12, undo)
 }
 
-func TestCheckRefusesAPlaceThatIsTaken(t *testing.T) {
+func TestCheck_PlacementTaken_Refused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		profile int
@@ -83,7 +83,7 @@ func TestCheckRefusesAPlaceThatIsTaken(t *testing.T) {
 		"the same":      {threeSlices, high, true, "is at memory slices 4-7 of GPU "},
 		"a part of it":  {oneSlice, last, true, "is at memory slice 6 of GPU "},
 		"one half made": {oneSlice, last, false, "is at memory slice 6 of GPU "},
-		"beside it":     {threeSlices, low, true, ""},
+		"next to it":    {threeSlices, low, true, ""},
 		"just before":   {oneSlice, gpu.Placement{Start: 3, Size: 1}, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,14 +98,14 @@ func TestCheckRefusesAPlaceThatIsTaken(t *testing.T) {
 			}
 			require.ErrorIs(t, err, gpu.ErrInUse)
 			require.ErrorContains(t, err, ", which belongs to no claim, "+c.want+string(w.id)+": in use; the administrator can remove it "+
-				"with nvidia-smi mig -dci and -dgi, or keep it: then it is offered as a device of its own")
+				"with nvidia-smi mig -dci and -dgi, or keep it: then it is advertised as a device of its own")
 		})
 	}
 }
 
-// TestUndoFromEveryHalfMadeState: whatever the driver has and whatever is known of it, nothing of the slice is left, and what is
-// beside it stays.
-func TestUndoFromEveryHalfMadeState(t *testing.T) {
+// TestUndo_EveryPartialState_NothingLeft: whatever the driver has and whatever is known of it, nothing of the MIG device is left, and what is
+// next to it stays.
+func TestUndo_EveryPartialState_NothingLeft(t *testing.T) {
 	t.Parallel()
 	for there, make := range map[string]func(*world) checkpoint.Step{
 		"nothing": func(w *world) checkpoint.Step {
@@ -122,7 +122,7 @@ func TestUndoFromEveryHalfMadeState(t *testing.T) {
 		"an instance that lost its compute instance": func(w *world) checkpoint.Step {
 			s := w.made(threeSlices, high)
 			i := w.there()[0]
-			require.NoError(w.t, w.Driver.DestroyComputeInstance(w.t.Context(), w.id, i.ID, i.Compute[0].ID))
+			require.NoError(w.t, w.MIGDriver.DestroyComputeInstance(w.t.Context(), w.id, i.ID, i.Compute[0].ID))
 			return s
 		},
 		"everything": func(w *world) checkpoint.Step { return w.made(threeSlices, high) },
@@ -140,16 +140,16 @@ func TestUndoFromEveryHalfMadeState(t *testing.T) {
 				w := partitioned(t)
 				s := make(w)
 				forget(&s)
-				beside := w.administrator(oneSlice, gpu.Placement{Start: 2, Size: 1}, true)
+				other := w.administrator(oneSlice, gpu.Placement{Start: 2, Size: 1}, true)
 				require.NoError(t, w.step().Undo(t.Context(), s))
-				assert.Equal(t, []gpu.Instance{beside}, w.there())
+				assert.Equal(t, []gpu.Instance{other}, w.there())
 			})
 		}
 	}
 }
 
-// TestWhatIsNotOursIsNeverTouched: ids and placements are used again, by others too.
-func TestWhatIsNotOursIsNeverTouched(t *testing.T) {
+// TestUndo_OtherOwners_Kept: ids and placements are used again, by others too.
+func TestUndo_OtherOwners_Kept(t *testing.T) {
 	t.Parallel()
 	for name, replace := range map[string]func(*world) gpu.Instance{
 		"several compute instances": func(w *world) gpu.Instance {
@@ -177,7 +177,7 @@ func TestWhatIsNotOursIsNeverTouched(t *testing.T) {
 	}
 }
 
-func TestDoSaysWhatItMadeBeforeItFailed(t *testing.T) {
+func TestDo_Fails_ReturnsWhatItCreated(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	mend := w.fail("nvmlGpuInstanceCreateComputeInstance", model.Unknown)
@@ -199,15 +199,15 @@ func TestDoSaysWhatItMadeBeforeItFailed(t *testing.T) {
 		s.Made, err = w.step().Do(t.Context(), s)
 		require.ErrorContains(t, err, "creating GPU instance 3g.40gb at memory slices 4-7: ")
 		mend()
-		require.Len(t, w.there(), 1, "it was made, and the driver did not tell its id")
+		require.Len(t, w.there(), 1, "it was made, and the driver did not return its id")
 		assert.Empty(t, s.Made)
 		require.NoError(t, w.step().Undo(t.Context(), s))
 		require.Empty(t, w.there(), "%v", answer)
 	}
 }
 
-// TestWhoComesBetweenCheckAndDoKeepsHisInstance, although it is just what was to be made.
-func TestWhoComesBetweenCheckAndDoKeepsHisInstance(t *testing.T) {
+// TestDo_PlacementTakenAfterCheck_Kept, although it is just what was to be made.
+func TestDo_PlacementTakenAfterCheck_Kept(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	s := w.slice(oneSlice, last)
@@ -222,7 +222,7 @@ func TestWhoComesBetweenCheckAndDoKeepsHisInstance(t *testing.T) {
 	w.untouched(theirs)
 }
 
-func TestUndoWaitsForWhoRunsOnTheSlice(t *testing.T) {
+func TestUndo_DeviceInUse_Error(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	s := w.made(oneSlice, last)
@@ -238,8 +238,8 @@ func TestUndoWaitsForWhoRunsOnTheSlice(t *testing.T) {
 	assert.Empty(t, w.there())
 }
 
-// TestUndoBelievesWhatItSees, and not what the driver says.
-func TestUndoBelievesWhatItSees(t *testing.T) {
+// TestUndo_DriverReportsSuccess_Verified: Undo succeeds when the instance is gone, whatever the driver reports.
+func TestUndo_DriverReportsSuccess_Verified(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	s := w.made(oneSlice, last)
@@ -252,8 +252,8 @@ func TestUndoBelievesWhatItSees(t *testing.T) {
 	assert.Empty(t, w.there())
 }
 
-// TestAGPUThatDoesNotAnswerHasNotLostItsSlices: making them anew would take them from who runs on them.
-func TestAGPUThatDoesNotAnswerHasNotLostItsSlices(t *testing.T) {
+// TestVerify_GPUDoesNotAnswer_NothingLost: making them again would take them from the programs that run on them.
+func TestVerify_GPUDoesNotAnswer_NothingLost(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	s := w.made(oneSlice, last)
@@ -264,7 +264,7 @@ func TestAGPUThatDoesNotAnswerHasNotLostItsSlices(t *testing.T) {
 	require.Error(t, w.step().Undo(t.Context(), s), "and they are not taken for removed")
 }
 
-func TestWithoutADriver(t *testing.T) {
+func TestStep_NoDriver_Error(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	s := w.made(oneSlice, last)
@@ -279,7 +279,7 @@ func TestWithoutADriver(t *testing.T) {
 	w.untouched(w.there()...)
 }
 
-func TestAStepThatCannotBeReadChangesNothing(t *testing.T) {
+func TestStep_Unreadable_NothingChanged(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	s := w.made(oneSlice, last)

@@ -21,7 +21,7 @@ func (s Step) Undo(ctx context.Context, step checkpoint.Step) error {
 	if err != nil || m.lost(s.load()) {
 		return err
 	}
-	ours, err := look(ctx, driver, step.Target, wanted, m, step.Whole)
+	ours, err := inspect(ctx, driver, step.Target, wanted, m, step.Whole)
 	if err != nil || ours == nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (s Step) Undo(ctx context.Context, step checkpoint.Step) error {
 		return fmt.Errorf("removing GPU instance %d (%s): %w", ours.ID, wanted.Name, err)
 	}
 	left, err := driver.Instance(ctx, step.Target, ours.ID, "")
-	if left != nil { // or somebody else's, who was given the same id
+	if left != nil { // or another owner's, that has the same id
 		left, err = search(ctx, driver, step.Target, wanted, m, false)
 	}
 	if err != nil {
@@ -54,9 +54,9 @@ func gone(err error) error {
 	return err
 }
 
-// look finds what the step made, nil where it is not there. What is whole costs a few calls however many others there are. Whole: the
+// inspect finds what the step made, nil where it is not there. What is whole costs a few calls however many others there are. Whole: the
 // step's instance has its compute instance, or is gone.
-func look(ctx context.Context, driver Driver, id gpu.UUID, wanted claim.MIG, m *made, whole bool) (*gpu.Instance, error) {
+func inspect(ctx context.Context, driver gpu.MIGDriver, id gpu.UUID, wanted claim.MIG, m *made, whole bool) (*gpu.Instance, error) {
 	if m == nil || m.UUID == "" {
 		return search(ctx, driver, id, wanted, m, whole)
 	}
@@ -70,8 +70,8 @@ func look(ctx context.Context, driver Driver, id gpu.UUID, wanted claim.MIG, m *
 	return search(ctx, driver, id, wanted, m, whole)
 }
 
-// search is look in whatever state the slice is.
-func search(ctx context.Context, driver Driver, id gpu.UUID, wanted claim.MIG, m *made, whole bool) (*gpu.Instance, error) {
+// search is inspect in whatever state the MIG device is.
+func search(ctx context.Context, driver gpu.MIGDriver, id gpu.UUID, wanted claim.MIG, m *made, whole bool) (*gpu.Instance, error) {
 	instances, err := driver.Instances(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("looking for GPU instance %s on GPU %s: %w", wanted.Name, id, err)
@@ -79,7 +79,7 @@ func search(ctx context.Context, driver Driver, id gpu.UUID, wanted claim.MIG, m
 	return find(instances, wanted, m, whole), nil
 }
 
-// find tells which instance the step made. It sits at the step's placement, which was free before. Where it is known what was
+// find reports which instance the step made. It sits at the step's placement, which was free before. Where it is known what was
 // made, it has that id, and in it just that compute instance, or none where that may be gone: anything else was made later and is not
 // the step's. Ids and UUIDs come from the placement, so what is the same in all of this counts as the step's as long as a record names it.
 func find(instances []gpu.Instance, wanted claim.MIG, m *made, whole bool) *gpu.Instance {
@@ -111,7 +111,7 @@ func (m *made) matches(instance *gpu.Instance, whole bool) bool {
 	return instance.Compute[0].ID == m.ComputeInstance && instance.Compute[0].UUID == m.UUID
 }
 
-// Owned tells which instances the records name: those that were made, and those that are about to be. Load is the present load of the
+// Owned reports which instances the records name: those that were made, and those that are about to be. Load is the present load of the
 // driver, empty where it is not known.
 func Owned(records []*checkpoint.Record, bootID, load string) func(id gpu.UUID, instance *gpu.Instance) bool {
 	type owned struct {

@@ -20,7 +20,7 @@ import (
 
 // world is a GPU that refuses as a real one does. It notes what the step or the need under test changes.
 type world struct {
-	Driver
+	gpu.MIGDriver
 
 	t       *testing.T
 	node    *model.Node
@@ -55,7 +55,7 @@ func newWorldOf(t *testing.T, spec model.Spec) *world {
 	require.NoError(t, err)
 	session, err := host.Open(t.Context(), root)
 	require.NoError(t, err)
-	w := &world{Driver: session, t: t, node: node, id: gpu.UUID(node.Identities()[0].UUID), load: "1"}
+	w := &world{MIGDriver: session, t: t, node: node, id: gpu.UUID(node.Identities()[0].UUID), load: "1"}
 	require.NoError(t, w.refresh(t.Context()))
 	return w
 }
@@ -79,11 +79,11 @@ func (w *world) refresh(ctx context.Context) error {
 func partitioned(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, "h100-80")
-	require.NoError(t, w.Driver.SetMIGMode(t.Context(), w.id, true))
+	require.NoError(t, w.MIGDriver.SetMIGMode(t.Context(), w.id, true))
 	return w
 }
 
-func (w *world) open() (Driver, error) {
+func (w *world) open() (gpu.MIGDriver, error) {
 	if w.absent {
 		return nil, gpu.ErrDriverNotLoaded
 	}
@@ -108,22 +108,22 @@ func (w *world) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
 			w.removed(i)
 		}
 	}
-	return w.Driver.SetMIGMode(ctx, id, on)
+	return w.MIGDriver.SetMIGMode(ctx, id, on)
 }
 
 func (w *world) CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (int, error) {
 	w.note("create")
-	return w.Driver.CreateInstance(ctx, id, profile, at)
+	return w.MIGDriver.CreateInstance(ctx, id, profile, at)
 }
 
 func (w *world) CreateComputeInstance(ctx context.Context, id gpu.UUID, gi int) (gpu.ComputeInstance, error) {
 	w.note("create compute")
-	return w.Driver.CreateComputeInstance(ctx, id, gi)
+	return w.MIGDriver.CreateComputeInstance(ctx, id, gi)
 }
 
 func (w *world) DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, ci int) error {
 	w.note("destroy compute")
-	return w.Driver.DestroyComputeInstance(ctx, id, gi, ci)
+	return w.MIGDriver.DestroyComputeInstance(ctx, id, gi, ci)
 }
 
 func (w *world) DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error {
@@ -134,7 +134,7 @@ func (w *world) DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error 
 	if w.destroyed != nil {
 		defer w.destroyed()
 	}
-	return w.Driver.DestroyInstance(ctx, id, gi)
+	return w.MIGDriver.DestroyInstance(ctx, id, gi)
 }
 
 // calls counts what was asked of the driver.
@@ -160,7 +160,7 @@ const (
 	fourSlices  = 5
 )
 
-// slice is the step that makes a slice at a placement.
+// slice is the step that creates a MIG device at a placement.
 func (w *world) slice(profile int, at gpu.Placement) checkpoint.Step {
 	w.t.Helper()
 	names := map[int]string{oneSlice: "1g.10gb", threeSlices: "3g.40gb"}
@@ -169,7 +169,7 @@ func (w *world) slice(profile int, at gpu.Placement) checkpoint.Step {
 	return checkpoint.Step{Kind: claim.StepMIG, Target: w.id, Device: "gpu-0-mig", Args: args}
 }
 
-// made is the step after the slice was made.
+// made is the step after the MIG device was created.
 func (w *world) made(profile int, at gpu.Placement) checkpoint.Step {
 	w.t.Helper()
 	s := w.slice(profile, at)
@@ -182,10 +182,10 @@ func (w *world) made(profile int, at gpu.Placement) checkpoint.Step {
 // administrator makes an instance without the step, with or without a compute instance.
 func (w *world) administrator(profile int, at gpu.Placement, compute bool) gpu.Instance {
 	w.t.Helper()
-	gi, err := w.Driver.CreateInstance(w.t.Context(), w.id, profile, at)
+	gi, err := w.MIGDriver.CreateInstance(w.t.Context(), w.id, profile, at)
 	require.NoError(w.t, err)
 	if compute {
-		_, err = w.Driver.CreateComputeInstance(w.t.Context(), w.id, gi)
+		_, err = w.MIGDriver.CreateComputeInstance(w.t.Context(), w.id, gi)
 		require.NoError(w.t, err)
 	}
 	all := w.there()
@@ -215,9 +215,9 @@ func (w *world) compute(gi int, kinds ...uint32) gpu.Instance {
 func (w *world) removed(instance gpu.Instance) {
 	w.t.Helper()
 	for _, c := range instance.Compute {
-		require.NoError(w.t, w.Driver.DestroyComputeInstance(w.t.Context(), w.id, instance.ID, c.ID))
+		require.NoError(w.t, w.MIGDriver.DestroyComputeInstance(w.t.Context(), w.id, instance.ID, c.ID))
 	}
-	require.NoError(w.t, w.Driver.DestroyInstance(w.t.Context(), w.id, instance.ID))
+	require.NoError(w.t, w.MIGDriver.DestroyInstance(w.t.Context(), w.id, instance.ID))
 }
 
 // there are the instances that exist.

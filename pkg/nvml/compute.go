@@ -61,7 +61,7 @@ func (q query) isPart(b *board, profileID, gi int, size *nvml.DeviceAttributes) 
 	switch {
 	case size.MultiprocessorCount >= p.info.MultiprocessorCount:
 		return false, nil
-	case size.MultiprocessorCount == 0 || int(size.ComputeInstanceSliceCount) < p.facts.Slices: // 0: the driver does not tell
+	case size.MultiprocessorCount == 0 || int(size.ComputeInstanceSliceCount) < p.facts.Slices: // 0: the driver does not report it
 		return int(size.ComputeInstanceSliceCount) < p.facts.Slices, nil
 	}
 	instance, err := q.instanceHandle(gi)

@@ -15,7 +15,7 @@ const (
 	otherKind = nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE_NVL
 )
 
-// TestCreateComputeInstance_Kinds_MostMultiprocessors: slices do not tell which kind fills the GPU instance, which has 128.
+// TestCreateComputeInstance_Kinds_MostMultiprocessors: memory slices do not show which kind fills the GPU instance, which has 128.
 func TestCreateComputeInstance_Kinds_MostMultiprocessors(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -23,11 +23,11 @@ func TestCreateComputeInstance_Kinds_MostMultiprocessors(t *testing.T) {
 		want  int
 		asks  int
 	}{
-		"slices tell it":              {map[int]uint32{plainKind: 128, otherKind: 128, 0: 16}, plainKind, 1},
-		"another of as many slices":   {map[int]uint32{plainKind: 112, otherKind: 128, 0: 16}, otherKind, 9},
-		"none has all":                {map[int]uint32{plainKind: 120, otherKind: 112}, plainKind, 9},
-		"only one of other slices":    {map[int]uint32{0: 128}, 0, 2},
-		"the driver tells no numbers": {map[int]uint32{plainKind: 0, 0: 0}, plainKind, 9},
+		"memory slices decide":      {map[int]uint32{plainKind: 128, otherKind: 128, 0: 16}, plainKind, 1},
+		"another of as many slices": {map[int]uint32{plainKind: 112, otherKind: 128, 0: 16}, otherKind, 9},
+		"none has all":              {map[int]uint32{plainKind: 120, otherKind: 112}, plainKind, 9},
+		"only one of other slices":  {map[int]uint32{0: 128}, 0, 2},
+		"the driver reports none":   {map[int]uint32{plainKind: 0, 0: 0}, plainKind, 9},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// board is a GPU whose facts were read; within a session they do not change, but for how it is cut.
+// board is a GPU whose facts were read; within a session they do not change, but for how it is partitioned.
 type board struct {
 	device   nvml.Device
 	facts    gpu.GPU
@@ -24,7 +24,7 @@ type board struct {
 
 // GPUs lists the GPUs of the node in the order of their index. Each that does not answer is a fault and hides no other; the
 // error is only for the list itself. IDs are not assigned, and of the place in the machine only the bus id is known.
-// After the first time a GPU that answered costs one call, two where it could be cut and is not. A GPU that is being changed by this
+// After the first time a GPU that answered costs one call, two where it could be partitioned and is not. A GPU that is being changed by this
 // session is not asked and is what it was before.
 func (s *Session) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 	count, err := ask(ctx, s, wholeDriver, "nvmlDeviceGetCount_v2", s.lib.DeviceGetCount)
@@ -69,11 +69,11 @@ func (s *Session) look(ctx context.Context, index int) (gpu.GPU, gpu.Fault) {
 	s.mu.Unlock()
 	var err error
 	if ok {
-		turn := s.turn(known.facts.UUID)
-		if !turn.TryLock() {
+		change := s.changes(known.facts.UUID)
+		if !change.TryLock() {
 			return known.facts, gpu.Fault{}
 		}
-		defer turn.Unlock()
+		defer change.Unlock()
 		s.mu.Lock()
 		if now, ok := s.boards[index]; ok {
 			known = now // a change that has just ended may have brought a new handle
@@ -142,7 +142,7 @@ func must[T any](q query, symbol string, fn func() (T, nvml.Return)) (T, error) 
 	return askWithin(q.ctx, q.session, call{q.on, symbol, q.limit}, fn)
 }
 
-// may asks for something that a GPU or a driver may not tell; then the answer is the zero value.
+// may asks for something that a GPU or a driver may not report; then the answer is the zero value.
 func may[T any](q query, symbol string, fn func() (T, nvml.Return)) (T, bool, error) {
 	value, err := must(q, symbol, fn)
 	var unsupported *gpu.UnsupportedError
@@ -217,7 +217,7 @@ func readCapacity(q query, g *gpu.GPU) error {
 		return err
 	}
 	if per := coresPerMultiprocessor(g.Product.ComputeCapability); known && per != 0 {
-		// The profile of the largest GPU instance leaves out the multiprocessors that no slice has.
+		// The profile of the largest GPU instance leaves out the multiprocessors that no GPU instance has.
 		engines.Multiprocessors = uint32(cores) / per //nolint:gosec // NVML counts in 32 bits
 	}
 	engines.MemoryBytes = memory.Total
@@ -231,7 +231,7 @@ var largestProfiles = []int{
 	nvml.GPU_INSTANCE_PROFILE_6_SLICE, nvml.GPU_INSTANCE_PROFILE_4_SLICE,
 }
 
-// readEngines takes the engine counts from the profile that spans the whole GPU: NVML tells them in no other way.
+// readEngines takes the engine counts from the profile that spans the whole GPU: NVML reports them in no other way.
 func readEngines(q query, migCapable bool) (gpu.Capacity, error) {
 	if !migCapable {
 		return gpu.Capacity{}, nil

@@ -147,7 +147,7 @@ type fakeGPU struct {
 	capability   computeCapability
 	cores        int
 	mig          bool
-	cutting
+	partitioning
 
 	mu sync.Mutex
 	// returns are the codes of single calls, by symbol; hang blocks one until it is closed.

@@ -117,7 +117,7 @@ func requireOldCDI(t *testing.T, edits *specs.ContainerEdits) {
 	assert.LessOrEqual(t, version, "0.6.0")
 }
 
-func TestCommonEditsDisabledHook(t *testing.T) {
+func TestCommonEdits_DisabledHook_LeftOut(t *testing.T) {
 	t.Parallel()
 	s := openInstalled(t, installDriver(t, "580.95.05"), "/opt/prism/nvidia-cdi-hook", "update-ldcache")
 	edits, err := s.CommonEdits(t.Context())
@@ -128,7 +128,7 @@ func TestCommonEditsDisabledHook(t *testing.T) {
 	}
 }
 
-func TestCommonEditsWithoutHooks(t *testing.T) {
+func TestCommonEdits_NoHookProgram_NoHooks(t *testing.T) {
 	t.Parallel()
 	s := openInstalled(t, installDriver(t, "580.95.05"), "")
 	edits, err := s.CommonEdits(t.Context())
@@ -139,7 +139,7 @@ func TestCommonEditsWithoutHooks(t *testing.T) {
 	requireOldCDI(t, edits)
 }
 
-func TestCommonEditsBelongToTheCaller(t *testing.T) {
+func TestCommonEdits_CallerChangesThem_SessionUnchanged(t *testing.T) {
 	t.Parallel()
 	s := openInstalled(t, installDriver(t, "580.95.05"), "/opt/prism/nvidia-cdi-hook")
 	first, err := s.CommonEdits(t.Context())
@@ -152,7 +152,7 @@ func TestCommonEditsBelongToTheCaller(t *testing.T) {
 	assert.NotEqual(t, "spoiled", second.Env[0])
 }
 
-func TestCommonEditsOfAnIncompleteDriver(t *testing.T) {
+func TestCommonEdits_IncompleteDriver_Error(t *testing.T) {
 	t.Parallel()
 	root := installDriver(t, "580.95.05")
 	require.NoError(t, os.Remove(filepath.Join(root, "usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05")))
@@ -166,7 +166,7 @@ func TestCommonEditsOfAnIncompleteDriver(t *testing.T) {
 	require.ErrorContains(t, err, "below "+hostRoot)
 }
 
-func TestCommonEditsOnTheBareHost(t *testing.T) {
+func TestCommonEdits_DriverOnHost_HostPaths(t *testing.T) {
 	t.Parallel()
 	root := installDriver(t, "580.95.05")
 	s, err := open(t.Context(), newFakeDriver(1), newGate(), Options{Root: root, HostRoot: root})

@@ -23,7 +23,7 @@ type gate struct {
 	stuck map[target]*hang
 }
 
-// hang counts the calls on one target that nobody waits for any more.
+// hang counts the calls on one target that nothing waits for any more.
 type hang struct {
 	err   error
 	calls int
@@ -91,7 +91,7 @@ func (g *gate) blocked(on target) error {
 	return nil
 }
 
-// block notes a call that nobody waits for. The first one names the hang.
+// block notes a call that nothing waits for. The first one names the hang.
 func (g *gate) block(on target, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -44,7 +44,7 @@ func TestGPUs_ContextEnds_GPUsStayKnown(t *testing.T) {
 	assert.Equal(t, handles, d.count("nvmlDeviceGetHandleByIndex_v2"), "nothing was read again")
 }
 
-// TestOpen_CallerGivesUp_NothingStaysInitialised: nobody has the session that would end it.
+// TestOpen_CallerGivesUp_NothingStaysInitialised: nothing has the session that would end it.
 func TestOpen_CallerGivesUp_NothingStaysInitialised(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(1)
@@ -60,7 +60,7 @@ func TestOpen_CallerGivesUp_NothingStaysInitialised(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
 	_, err := open(t.Context(), d, g, Options{Deadline: time.Hour})
-	require.ErrorIs(t, err, gpu.ErrTimeout, "one call at a time that nobody waits for")
+	require.ErrorIs(t, err, gpu.ErrTimeout, "one call at a time that nothing waits for")
 	release()
 	require.NoError(t, g.idle(t.Context(), wholeDriver))
 	assert.Zero(t, d.initialised())

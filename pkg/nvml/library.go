@@ -50,7 +50,7 @@ func (b *binding) forget(lib nvml.Interface) {
 	}
 }
 
-// sameContent tells whether two looks at a file saw the same one, unchanged.
+// sameContent reports whether two inspections of a file saw the same one, unchanged.
 func sameContent(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }

@@ -37,7 +37,7 @@ func (s *Session) linkMounts(mounts []*specs.Mount) []*specs.Mount {
 	return links
 }
 
-// soname returns the name that a library gives itself, empty for a file that has none.
+// soname returns the name that a library has for itself, empty for a file that has none.
 func soname(library string) string {
 	file, err := elf.Open(library)
 	if err != nil {

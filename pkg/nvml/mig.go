@@ -22,7 +22,7 @@ type profile struct {
 // ampere is the compute capability's first number of the boards whose MIG mode changes with a reset.
 const ampere = 8
 
-// readMIG asks a GPU how it can be cut, which stays the same, and how it is cut now.
+// readMIG asks a GPU how it can be partitioned, which stays the same, and how it is now.
 func readMIG(q query, b *board) error {
 	if !b.facts.Product.MIGCapable {
 		return nil
@@ -85,7 +85,7 @@ func absentProfile(ret nvml.Return) nvml.Return {
 	return ret
 }
 
-// profileName asks the driver for the name of a profile. Drivers that do not tell it have the profiles whose names NVIDIA's
+// profileName asks the driver for the name of a profile. Drivers that do not report it have the profiles whose names NVIDIA's
 // library computes.
 func profileName(q query, index int, info *nvml.GpuInstanceProfileInfo, memory uint64) (string, error) {
 	named, known, err := may(q, "nvmlDeviceGetGpuInstanceProfileInfoV", func() (nvml.GpuInstanceProfileInfo_v2, nvml.Return) {
@@ -113,7 +113,7 @@ func profileName(q query, index int, info *nvml.GpuInstanceProfileInfo, memory u
 	return computed.String(), nil
 }
 
-// refreshMIG reads mode and instances anew.
+// refreshMIG reads mode and instances again.
 func (q query) refreshMIG(b *board) error {
 	mode, err := q.migMode(b)
 	if err != nil {
@@ -286,7 +286,7 @@ func (q query) measure(b *board, handle nvml.Device, in *gpu.Instance, c *gpu.Co
 	return err
 }
 
-// at finds a GPU that a look has shown.
+// at finds a GPU that an inspection has shown.
 func (s *Session) at(ctx context.Context, id gpu.UUID) (query, *board, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -334,7 +334,7 @@ func (s *Session) Occupied(ctx context.Context, id gpu.UUID) ([]gpu.Instance, er
 }
 
 // Instance reads the GPU instance with that id, and of what is in it the MIG device of that UUID; "" asks for none. It is nil where the
-// GPU has no such instance. It costs two calls, and four for the MIG device, however many others there are: the UUID does not tell its
+// GPU has no such instance. It costs two calls, and four for the MIG device, however many others there are: the UUID does not include its
 // size.
 func (s *Session) Instance(ctx context.Context, id gpu.UUID, gi int, device gpu.MIGUUID) (*gpu.Instance, error) {
 	q, b, err := s.at(ctx, id)

@@ -14,7 +14,7 @@ import (
 
 const firstGPU = gpu.UUID("GPU-00000000-0000")
 
-// seeing is a session that has looked at one GPU.
+// seeing is a session that has inspected one GPU.
 func seeing(t *testing.T) (*Session, *fakeGPU) {
 	t.Helper()
 	d := newFakeDriver(1)
@@ -30,7 +30,7 @@ func (g *fakeGPU) looked(t *testing.T, s *Session) *fakeGPU {
 	return g
 }
 
-// seen are the instances that a look shows.
+// seen are the instances that an inspection shows.
 func seen(t *testing.T, s *Session) []gpu.Instance {
 	t.Helper()
 	gpus, faults, err := s.GPUs(t.Context())
@@ -75,11 +75,11 @@ func TestInstances(t *testing.T) {
 	_, err = s.CreateComputeInstance(t.Context(), firstGPU, gi)
 	require.ErrorIs(t, err, gpu.ErrNotFound)
 	assert.Empty(t, seen(t, s))
-	assert.Equal(t, 1, g.handles, "the handle was taken anew when the mode had changed, and only then")
+	assert.Equal(t, 1, g.handles, "the handle was taken again when the mode had changed, and only then")
 }
 
-// TestOnlyWhatWasNotMadeIsInUse: an instance whose id the driver does not tell yet is there, and somebody has to remove it.
-func TestOnlyWhatWasNotMadeIsInUse(t *testing.T) {
+// TestCreateInstance_IDUnknown_NotInUse: an instance whose id the driver does not return yet is there, and has to be removed.
+func TestCreateInstance_IDUnknown_NotInUse(t *testing.T) {
 	t.Parallel()
 	whole := gpu.Placement{Size: 8}
 	for _, answer := range []nvml.Return{nvml.ERROR_IN_USE, nvml.ERROR_NOT_READY, nvml.ERROR_INSUFFICIENT_RESOURCES} {
@@ -99,7 +99,7 @@ func TestOnlyWhatWasNotMadeIsInUse(t *testing.T) {
 	}
 }
 
-// TestOneInstance: what there is of one instance is told without looking at the others.
+// TestOneInstance: what there is of one instance is read without inspecting the others.
 func TestOneInstance(t *testing.T) {
 	t.Parallel()
 	s, g := seeing(t)
@@ -139,8 +139,8 @@ func TestOneInstance(t *testing.T) {
 	require.EqualError(t, err, "GPU GPU-1 does not answer: not found")
 }
 
-// TestAnInstanceThatVanishesIsNoFault: others remove instances while they are looked at.
-func TestAnInstanceThatVanishesIsNoFault(t *testing.T) {
+// TestInstances_OneVanishes_NoFault: others remove instances while they are inspected.
+func TestInstances_OneVanishes_NoFault(t *testing.T) {
 	t.Parallel()
 	for _, symbol := range []string{"nvmlGpuInstanceGetInfo", "nvmlDeviceGetGpuInstanceId"} {
 		s, g := seeing(t)
@@ -160,9 +160,9 @@ func TestAnInstanceThatVanishesIsNoFault(t *testing.T) {
 	}
 }
 
-// TestWhatIsRemovedIsNotSeenAgain, also by a look that does not ask because the next change goes on: nobody's record names it
+// TestDestroyInstance_LaterInspection_NotShown: not by an inspection either that does not ask because the next change is in flight: no record names it
 // any more, so it would seem to be an administrator's.
-func TestWhatIsRemovedIsNotSeenAgain(t *testing.T) {
+func TestDestroyInstance_LaterInspection_NotShown(t *testing.T) {
 	t.Parallel()
 	s, _ := seeing(t)
 	require.NoError(t, s.SetMIGMode(t.Context(), firstGPU, true))
@@ -170,18 +170,18 @@ func TestWhatIsRemovedIsNotSeenAgain(t *testing.T) {
 	require.NoError(t, err)
 	before := seen(t, s)
 	require.Len(t, before, 1)
-	turn := s.turn(firstGPU)
-	turn.Lock()
+	change := s.changes(firstGPU)
+	change.Lock()
 	assert.Equal(t, before, seen(t, s), "a GPU that is being changed is what it was")
-	turn.Unlock()
+	change.Unlock()
 	require.NoError(t, s.DestroyInstance(t.Context(), firstGPU, gi))
-	turn.Lock()
+	change.Lock()
 	assert.Nil(t, seen(t, s))
-	turn.Unlock()
-	assert.Len(t, before, 1, "what was told stays as it was told")
+	change.Unlock()
+	assert.Len(t, before, 1, "what was returned stays as it was")
 }
 
-func TestReadingTheMIGModeIsOneCall(t *testing.T) {
+func TestMIGMode_Read_OneCall(t *testing.T) {
 	t.Parallel()
 	s, g := seeing(t)
 	g.driver.mu.Lock()
@@ -198,8 +198,8 @@ func TestReadingTheMIGModeIsOneCall(t *testing.T) {
 		func() error { return s.DestroyInstance(t.Context(), "GPU-1", 0) },
 	} {
 		require.EqualError(t, ask(), "GPU GPU-1 does not answer: not found")
-		require.True(t, s.turn("GPU-1").TryLock(), "its turn is over")
-		s.turn("GPU-1").Unlock()
+		require.True(t, s.changes("GPU-1").TryLock(), "the change is over")
+		s.changes("GPU-1").Unlock()
 	}
 }
 
@@ -266,8 +266,8 @@ func TestSetMIGMode(t *testing.T) {
 	}
 }
 
-// TestAChangeOfTheModeMayMoveTheGPU to another minor number, which names its device node.
-func TestAChangeOfTheModeMayMoveTheGPU(t *testing.T) {
+// TestSetMIGMode_GPUMoves_HandleRenewed: a change of the mode may give the GPU another minor number, which names its device node.
+func TestSetMIGMode_GPUMoves_HandleRenewed(t *testing.T) {
 	t.Parallel()
 	s, g := seeing(t)
 	g.moves = 3
@@ -278,15 +278,15 @@ func TestAChangeOfTheModeMayMoveTheGPU(t *testing.T) {
 	g.answer(nvml.ERROR_UNKNOWN, "nvmlDeviceGetMinorNumber")
 	require.EqualError(t, s.SetMIGMode(t.Context(), firstGPU, false), "nvmlDeviceGetMinorNumber on GPU 0: NVML UNKNOWN")
 	_, err = s.MIGMode(t.Context(), firstGPU)
-	require.ErrorIs(t, err, gpu.ErrNotFound, "nobody works with a number that is not known")
+	require.ErrorIs(t, err, gpu.ErrNotFound, "nothing works with a number that is not known")
 	g.answer(nvml.SUCCESS)
 	gpus, _, err = s.GPUs(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, 16, gpus[0].Minor)
 }
 
-// TestWhoGivesUpOnAModeLeavesNothingPending, although the driver does as it was told when nobody waits for it any more.
-func TestWhoGivesUpOnAModeLeavesNothingPending(t *testing.T) {
+// TestSetMIGMode_CallerGivesUp_NothingPending, although the driver completes the change when nothing waits for it any more.
+func TestSetMIGMode_CallerGivesUp_NothingPending(t *testing.T) {
 	t.Parallel()
 	for name, activation := range map[string]nvml.Return{"it comes about": nvml.SUCCESS, "it is left pending": nvml.ERROR_IN_USE} {
 		t.Run(name, func(t *testing.T) {

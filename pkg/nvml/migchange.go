@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// changeDeadline is the time a call has that changes how a GPU is cut: it resets a part of the board or all of it.
+// changeDeadline is the time a call has that changes how a GPU is partitioned: it resets a part of the board or all of it.
 const changeDeadline = 30 * time.Second
 
 // takeBackTime is what taking back a change of the MIG mode gets, also when the caller's time is over.
@@ -22,28 +22,28 @@ const takeBackTime = 10 * time.Second
 // change prepares a change of the GPU. While it goes on no look asks this GPU anything: a board that is being reset would
 // seem to be broken.
 func (s *Session) change(ctx context.Context, id gpu.UUID) (q query, b *board, done func(), err error) {
-	turn := s.turn(id)
-	turn.Lock()
+	change := s.changes(id)
+	change.Lock()
 	q, b, err = s.at(ctx, id) // the change before may have brought a new handle
 	if err != nil {
-		turn.Unlock()
+		change.Unlock()
 		return q, nil, nil, err
 	}
 	q.limit = max(changeDeadline, s.opts.Deadline)
-	return q, b, turn.Unlock, nil
+	return q, b, change.Unlock, nil
 }
 
-// turn orders looks and changes of one GPU.
-func (s *Session) turn(id gpu.UUID) *sync.Mutex {
+// changes orders inspections and changes of one GPU.
+func (s *Session) changes(id gpu.UUID) *sync.Mutex {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.turns[id] == nil {
-		s.turns[id] = &sync.Mutex{}
+	if s.changing[id] == nil {
+		s.changing[id] = &sync.Mutex{}
 	}
-	return s.turns[id]
+	return s.changing[id]
 }
 
-// SetMIGMode turns the GPU's MIG mode on or off. It returns nil when the mode is in force. gpu.ErrInUse: a process holds the
+// SetMIGMode enables or disables the GPU's MIG mode. It returns nil when the mode is in force. gpu.ErrInUse: a process holds the
 // GPU, or there are instances. Where a change needs a reset it is a *gpu.UnsupportedError. After an error nothing is pending, unless it
 // says so; seeing to that may take a few seconds longer than the context has.
 func (s *Session) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
@@ -70,7 +70,7 @@ func (s *Session) SetMIGMode(ctx context.Context, id gpu.UUID, on bool) error {
 	return s.renew(q, b, on)
 }
 
-// takeBack asks for the mode that was before: what a driver could not do it keeps as pending and does at the next reset, which nobody
+// takeBack asks for the mode that was before: what a driver could not do it keeps as pending and does at the next reset, which nothing
 // expects. When the caller has given up on the change, it waits for that to come back first.
 func (s *Session) takeBack(q query, b *board, on bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), takeBackTime)
@@ -105,7 +105,7 @@ func (q query) enforceMIGMode(b *board, on bool) error {
 	return nil
 }
 
-// setMIGMode asks for a mode and tells why it is not in force.
+// setMIGMode asks for a mode and reports why it is not in force.
 func (q query) setMIGMode(b *board, on bool) error {
 	const symbol = "nvmlDeviceSetMigMode"
 	mode := nvml.DEVICE_MIG_DISABLE
@@ -126,7 +126,7 @@ func (q query) setMIGMode(b *board, on bool) error {
 }
 
 // renew takes a new handle of a GPU that was reset, and its minor number, which may be another one now that MIG is on or off. Where it does
-// not answer, the next look reads all of it again.
+// not answer, the next inspection reads all of it again.
 func (s *Session) renew(q query, b *board, on bool) error {
 	fresh := *b
 	err := q.identify(&fresh, on)
@@ -160,7 +160,7 @@ func (q query) identify(b *board, on bool) error {
 }
 
 // CreateInstance makes a GPU instance of the profile with that driver's id, at that placement, and returns its id. gpu.ErrInUse:
-// it does not fit beside those that exist, or somebody keeps the driver from it, and nothing was made. After any other error it may be
+// it does not fit next to those that exist, or another program keeps the driver from it, and nothing was made. After any other error it may be
 // there.
 func (s *Session) CreateInstance(ctx context.Context, id gpu.UUID, profile int, at gpu.Placement) (int, error) {
 	q, b, done, err := s.change(ctx, id)
@@ -195,7 +195,7 @@ func (b *board) profile(q query, id int) (*profile, error) {
 	return &b.profiles[i], nil
 }
 
-// uuidOf finds the UUID of a compute instance that was just made. It is that of its MIG device, which only the list of them tells:
+// uuidOf finds the UUID of a compute instance that was just made. It is that of its MIG device, which only the list of them shows:
 // the compute instance's own handle names its GPU.
 func (q query) uuidOf(gi, ci int) (uuid gpu.MIGUUID, err error) {
 	err = q.migDevices(func(handle nvml.Device) (bool, error) {
@@ -311,7 +311,7 @@ func (s *Session) DestroyInstance(ctx context.Context, id gpu.UUID, gi int) erro
 	return nil
 }
 
-// forget takes an instance that was removed out of what a look tells that does not ask: by then no record names it any more, so
+// forget takes an instance that was removed out of what an inspection returns that does not ask: by then no record names it any more, so
 // it would seem to be an administrator's.
 func (s *Session) forget(b *board, gi int) {
 	s.mu.Lock()
@@ -323,7 +323,7 @@ func (s *Session) forget(b *board, gi int) {
 	left := *known.facts.MIG
 	left.Instances = slices.DeleteFunc(slices.Clone(left.Instances), func(i gpu.Instance) bool { return i.ID == gi })
 	if len(left.Instances) == 0 {
-		left.Instances = nil // as a look tells it
+		left.Instances = nil // as an inspection returns it
 	}
 	known.facts.MIG = &left
 	s.boards[b.facts.Index] = known

@@ -80,5 +80,5 @@ var coresPer = map[string]uint32{
 	"10.0": 128, "10.1": 128, "10.3": 128, "11.0": 128, "12.0": 128, "12.1": 128,
 }
 
-// coresPerMultiprocessor turns NVML's core count into multiprocessors; zero for a compute capability that is not known.
+// coresPerMultiprocessor converts NVML's core count into multiprocessors; zero for a compute capability that is not known.
 func coresPerMultiprocessor(capability string) uint32 { return coresPer[capability] }

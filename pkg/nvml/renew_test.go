@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// minorOf is the minor number that a look shows.
+// minorOf is the minor number that an inspection shows.
 func minorOf(t *testing.T, s *Session) int {
 	t.Helper()
 	gpus, faults, err := s.GPUs(t.Context())
@@ -46,7 +46,7 @@ func TestSetMIGMode_RenewFailsHalfWay_GPUForgottenUntilNextLook(t *testing.T) {
 }
 
 // TestSetMIGMode_TakenBack_MinorNumberIsRenewed: the change may have come about before it was taken back, which moves the GPU twice. Where
-// the new number cannot be had, the GPU is forgotten until the next look.
+// the new number cannot be had, the GPU is forgotten until the next inspection.
 func TestSetMIGMode_TakenBack_MinorNumberIsRenewed(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]bool{"it answers": false, "it does not answer": true} {

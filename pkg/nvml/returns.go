@@ -51,7 +51,7 @@ var codes = map[nvml.Return]code{
 	nvml.ERROR_UNKNOWN:                   {name: "UNKNOWN"},
 }
 
-// asError turns what the call of a symbol returned into our errors, nil for success.
+// asError converts what the call of a symbol returned to our errors, nil for success.
 func asError(symbol string, ret nvml.Return) error {
 	if ret == nvml.SUCCESS {
 		return nil

@@ -36,9 +36,9 @@ type Session struct {
 	gate *gate
 	opts Options
 
-	mu     sync.Mutex
-	boards map[int]board
-	turns  map[gpu.UUID]*sync.Mutex
+	mu       sync.Mutex
+	boards   map[int]board
+	changing map[gpu.UUID]*sync.Mutex
 	// running counts the calls that are in the library.
 	running int
 	closed  bool
@@ -77,7 +77,7 @@ func open(ctx context.Context, lib nvml.Interface, g *gate, opts Options) (*Sess
 	if opts.HostRoot == "" {
 		opts.HostRoot = "/"
 	}
-	s := &Session{lib: lib, gate: g, opts: opts, boards: map[int]board{}, turns: map[gpu.UUID]*sync.Mutex{}}
+	s := &Session{lib: lib, gate: g, opts: opts, boards: map[int]board{}, changing: map[gpu.UUID]*sync.Mutex{}}
 	const symbol = "nvmlInit_v2"
 	var settled atomic.Bool // by the call that returned or by the caller that gave up, whichever came first
 	_, err := pass(ctx, g, call{wholeDriver, symbol, opts.Deadline}, func() (struct{}, error) {
@@ -140,7 +140,7 @@ func (s *Session) shutdown() error {
 	return err
 }
 
-// enter tells whether a call may go into the library, which then stays loaded until leave.
+// enter reports whether a call may go into the library, which then stays loaded until leave.
 func (s *Session) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,11 +157,11 @@ func (s *Session) leave() {
 	last := s.closed && s.running == 0
 	s.mu.Unlock()
 	if last {
-		go func() { _ = s.shutdown() }() // nobody waits for it: who closed the session is gone
+		go func() { _ = s.shutdown() }() // nothing waits for it: the caller has returned
 	}
 }
 
-// ask calls a function of the library whose symbol is the given one.
+// ask calls a function of the library that has this symbol.
 func ask[T any](ctx context.Context, s *Session, on target, symbol string, fn func() (T, nvml.Return)) (T, error) {
 	return askWithin(ctx, s, call{on, symbol, s.opts.Deadline}, fn)
 }
@@ -190,7 +190,7 @@ var needs = map[string]string{
 	"nvmlDeviceGetNumGpuCores":            "driver 510 or later",
 }
 
-// has tells whether the loaded library has the function. Calling one that it lacks would kill the process.
+// has reports whether the loaded library has the function. Calling one that it lacks would kill the process.
 func (s *Session) has(symbol string) bool {
 	return s.lib.Extensions().LookupSymbol(symbol) == nil
 }

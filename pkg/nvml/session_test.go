@@ -100,7 +100,7 @@ func TestDiscovery(t *testing.T) {
 	assert.Empty(t, cmp.Diff(want, gpus))
 }
 
-func TestSecondLookAsksOnlyWhatCanChange(t *testing.T) {
+func TestGPUs_SecondInspection_OnlyWhatCanChange(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(3)
 	d.gpus[2].mig = false
@@ -116,7 +116,7 @@ func TestSecondLookAsksOnlyWhatCanChange(t *testing.T) {
 	assert.Equal(t, map[string]int{"nvmlDeviceGetCount_v2": 1, "nvmlDeviceGetMemoryInfo": 3, "nvmlDeviceGetMigMode": 2}, d.calls)
 }
 
-func TestAbsentSymbolsAreNotCalled(t *testing.T) {
+func TestSymbols_Absent_NotCalled(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(1)
 	for symbol := range needs {
@@ -126,7 +126,7 @@ func TestAbsentSymbolsAreNotCalled(t *testing.T) {
 	gpus, faults, err := s.GPUs(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, faults)
-	assert.Equal(t, "Hopper", gpus[0].Product.Architecture, "the compute capability tells")
+	assert.Equal(t, "Hopper", gpus[0].Product.Architecture, "by the compute capability")
 	assert.Equal(t, gpu.Capacity{MemoryBytes: 81559 << 20}, gpus[0].Capacity)
 	assert.False(t, gpus[0].Product.MIGCapable)
 
@@ -139,7 +139,7 @@ func TestAbsentSymbolsAreNotCalled(t *testing.T) {
 	require.ErrorAs(t, faults[0].Err, &unsupported, "what every GPU must have cannot be left out")
 }
 
-func TestOneBadGPUHidesNoOther(t *testing.T) {
+func TestGPUs_OneFails_OthersShown(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(3)
 	s := openFake(t, d)
@@ -153,7 +153,7 @@ func TestOneBadGPUHidesNoOther(t *testing.T) {
 	require.EqualError(t, faults[0].Err, "nvmlDeviceGetHandleByIndex_v2 on GPU 0: NVML UNKNOWN")
 	assert.Empty(t, faults[0].UUID)
 	require.EqualError(t, faults[1].Err, "nvmlDeviceGetMemoryInfo on GPU 1: GPU is lost (NVML GPU_IS_LOST)")
-	assert.Equal(t, gpu.UUID("GPU-00000001-0000"), faults[1].UUID, "what was read before is told")
+	assert.Equal(t, gpu.UUID("GPU-00000001-0000"), faults[1].UUID, "what was read before is reported")
 	assert.Equal(t, "0000:3c:00.0", faults[1].BusID)
 
 	d.gpus[0].answer(nvml.SUCCESS)
@@ -173,7 +173,7 @@ func TestOneBadGPUHidesNoOther(t *testing.T) {
 	assert.Equal(t, handles+1, d.count("nvmlDeviceGetHandleByIndex_v2"), "a GPU that was lost gets a new handle")
 }
 
-func TestHangingGPU(t *testing.T) {
+func TestGPUs_OneHangs_OthersShown(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(2)
 	s := openFake(t, d)
@@ -203,7 +203,7 @@ func TestHangingGPU(t *testing.T) {
 	}, 10*time.Second, time.Millisecond, "the GPU is back when its call came back")
 }
 
-func TestCallerGivesUp(t *testing.T) {
+func TestGPUs_CallerGivesUp_ContextError(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(1)
 	s, err := open(t.Context(), d, newGate(), Options{Deadline: time.Hour})
@@ -220,7 +220,7 @@ func TestCallerGivesUp(t *testing.T) {
 	require.ErrorIs(t, faults[0].Err, gpu.ErrTimeout)
 }
 
-func TestDriverLeavesAndReturns(t *testing.T) {
+func TestSession_DriverLeavesAndReturns_Found(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(2)
 	s := openFake(t, d)
@@ -243,8 +243,8 @@ func TestDriverLeavesAndReturns(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestAClosedSessionHasNoDriver, and does not say that the driver lacks a function: who is told that gives up.
-func TestAClosedSessionHasNoDriver(t *testing.T) {
+// TestSession_Closed_DriverNotLoaded: the error does not say that the driver lacks a function, after which callers give up.
+func TestSession_Closed_DriverNotLoaded(t *testing.T) {
 	t.Parallel()
 	s, _ := seeing(t)
 	require.NoError(t, s.Close())
@@ -257,8 +257,8 @@ func TestAClosedSessionHasNoDriver(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrDriverNotLoaded)
 }
 
-// TestCloseLeavesTheLibraryToCallsInIt: code that runs must not be unloaded.
-func TestCloseLeavesTheLibraryToCallsInIt(t *testing.T) {
+// TestClose_CallsInFlight_LibraryStays: code that runs must not be unloaded.
+func TestClose_CallsInFlight_LibraryStays(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(2)
 	s, err := open(t.Context(), d, newGate(), Options{})
@@ -291,7 +291,7 @@ func TestCloseLeavesTheLibraryToCallsInIt(t *testing.T) {
 	assert.Equal(t, 1, d.count("nvmlShutdown"))
 }
 
-func TestDriverLeavesBetweenTwoGPUs(t *testing.T) {
+func TestGPUs_DriverLeavesBetween_NotLoaded(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(2)
 	s := openFake(t, d)
@@ -301,7 +301,7 @@ func TestDriverLeavesBetweenTwoGPUs(t *testing.T) {
 	assert.Empty(t, faults)
 }
 
-func TestOpenBindsOneFile(t *testing.T) {
+func TestOpen_Library_OneFileBound(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	b := &binding{gate: newGate()}
@@ -329,7 +329,7 @@ func TestOpenBindsOneFile(t *testing.T) {
 }
 
 // Not parallel: it works on the process's own binding, and leaves it as it was because nothing can be loaded.
-func TestOpenRefusesWhatIsNoLibrary(t *testing.T) {
+func TestOpen_NoLibrary_Refused(t *testing.T) {
 	for _, content := range []string{"not an ELF file", "neither"} {
 		path := filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
 		require.NoError(t, os.WriteFile(path, []byte(content), 0o644))

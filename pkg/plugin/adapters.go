@@ -16,12 +16,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
-// Disk is the filesystem that a plugin keeps its files on; disk.OS is the real one.
-type Disk interface {
-	checkpoint.Disk
-	cdi.HookDisk
-}
-
 // DeviceNodes finds the device nodes of GPUs and of MIG devices on the host, and other files.
 type DeviceNodes interface {
 	CharDevice(path string) (hostfs.CharDevice, error)
@@ -60,7 +54,7 @@ type Locks interface {
 type Adapters struct {
 	// Version is this program's.
 	Version string
-	Disk    Disk
+	Disk    disk.Files
 	Host    Host
 	// Locks opens the locks in the plugin's directory.
 	Locks func(dir string) (Locks, error)

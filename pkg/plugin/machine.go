@@ -109,7 +109,7 @@ type Advertised interface {
 // Ports returns what a transaction on this machine works on. Events are about the node.
 func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare.Ports {
 	host := m.adapters.Host
-	open := func() (mig.Driver, error) { return m.Inventory.Partitioning() }
+	open := m.Inventory.MIGDriver
 	mode := mig.Mode{Driver: open, Shown: m.Inventory.MIGMode, Changed: m.Inventory.Refresh}
 	extra := &extradevices.Finder{Flags: advertised.Flags, CharDevices: host.CharDevices, Locate: host.Locate, Events: recorder}
 	return prepare.Ports{

@@ -31,7 +31,7 @@ func (undecided) Standby() bool { return false }
 func (undecided) Flags() *v1alpha1.NodeFlags { return nil }
 
 // simulated is a machine with two simulated GPUs.
-func simulated(t *testing.T, files Disk) (*Machine, *model.Node) {
+func simulated(t *testing.T, files disk.Files) (*Machine, *model.Node) {
 	t.Helper()
 	node, err := model.New(model.Uniform("n0", "h100-80", 2))
 	require.NoError(t, err)
@@ -68,7 +68,7 @@ func TestPorts_MIGModeChanges_InventoryIsRead(t *testing.T) {
 	}
 	_, known := inv.MIGMode("GPU-of-another-node")
 	assert.False(t, known)
-	_, err := inv.Partitioning()
+	_, err := inv.MIGDriver()
 	require.NoError(t, err)
 }
 

@@ -186,7 +186,7 @@ func TestResources_Order_PacksBetterThanByID(t *testing.T) {
 	for _, slice := range byID {
 		slices.SortFunc(slice.Spec.Devices, func(a, b resourceapi.Device) int { return cmp.Compare(a.Name, b.Name) })
 	}
-	const workloads = 200
+	const workloads = 60
 	placed := map[string]int{}
 	for name, published := range map[string][]*resourceapi.ResourceSlice{"packed": packed, "by id": byID} {
 		for seed := range uint64(workloads) {

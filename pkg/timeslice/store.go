@@ -12,19 +12,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Disk is the part of a filesystem that Store uses; disk.OS implements it.
-type Disk interface {
-	disk.Writer
-	Read(path string) ([]byte, error)
-	List(dir string) ([]string, error)
-	MakeDir(dir string, perm fs.FileMode) error
-}
-
 // Store records the intervals that were set. Records survive the process and are invalid after a reboot. A caller that reads and
 // changes the record of a GPU holds that GPU's lock. The node's interval and the claim's are separate files, so that Unprepare only
 // removes a file and succeeds on a full disk.
 type Store struct {
-	disk   Disk
+	disk   disk.Files
 	dir    string
 	bootID string
 }
@@ -45,7 +37,7 @@ type content struct {
 }
 
 // NewStore returns the store of this boot, in the directory "intervals" of the plugin's directory. The first write creates it.
-func NewStore(d Disk, pluginDir, bootID string) *Store {
+func NewStore(d disk.Files, pluginDir, bootID string) *Store {
 	return &Store{disk: d, dir: filepath.Join(pluginDir, "intervals"), bootID: bootID}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	discoveryapi "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // refusedConfigs are the sentences about the files of demo/specs/refused-config, in parts.
@@ -19,23 +20,23 @@ var refusedConfigs = map[string][]string{
 	"not-supported": {"ProfilerConfig is not supported by this version of the driver"},
 }
 
-// sliceWithInterval asks for a slice and for what only a whole GPU can have.
-const sliceWithInterval = `{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: slice}, spec: {devices: {
-requests: [{name: slice, exactly: {deviceClassName: mig.gpu.prism.dev}}],
-config: [{requests: [slice], opaque: {driver: gpu.prism.dev, parameters: {
+// migWithInterval requests a MIG device with what only a whole GPU can have.
+const migWithInterval = `{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: mig}, spec: {devices: {
+requests: [{name: mig, exactly: {deviceClassName: mig.gpu.prism.dev}}],
+config: [{requests: [mig], opaque: {driver: gpu.prism.dev, parameters: {
 apiVersion: gpu.prism.dev/v1alpha1, kind: GPUConfig, sharing: {timeSlicing: {interval: Long}}}}}]}}}`
 
-// TestWholeConfigIsRefusedAtOnce: bad configuration is refused when it is written, and what is good is not.
-func TestWholeConfigIsRefusedAtOnce(t *testing.T) {
-	ns := alone(t)
+// TestAdmission_InvalidConfig_Refused: bad configuration is refused when it is written, and what is good is not.
+func TestAdmission_InvalidConfig_Refused(t *testing.T) {
+	ns := exclusive(t)
 	ns.controllers(t, 1)
 	for name, parts := range refusedConfigs {
 		_, err := ns.try("create", "--filename", ns.spec(filepath.Join("refused-config", name+".yaml")))
 		ns.isDenied(name, err, append(parts, `spec.spec.devices.config[0].opaque.parameters: request "gpu": `)...)
-		assert.Error(t, ns.read(nil, "resourceclaimtemplate", name), "it is not stored")
+		assert.True(t, apierrors.IsNotFound(ns.read(nil, "resourceclaimtemplate", name)), "it is not stored")
 	}
-	_, err := ns.run(sliceWithInterval, ns.kubectl("--namespace", ns.name, "create", "--filename=-")...)
-	ns.isDenied("slice", err, `spec.devices.config[0].opaque.parameters: request "slice": GPUConfig.sharing is not for a MIG device`, "valid for it is")
+	_, err := ns.run(migWithInterval, ns.kubectl("--namespace", ns.name, "create", "--filename=-")...)
+	ns.isDenied("mig", err, `spec.devices.config[0].opaque.parameters: request "mig": GPUConfig.sharing is not supported for a MIG device`, "valid for it is")
 	ns.do("apply", "--dry-run=server", "--filename", ns.spec("time-slicing-interval/pod.yaml"))
 }
 
@@ -49,9 +50,9 @@ func (ns *namespace) isDenied(what string, err error, parts ...string) {
 	}
 }
 
-// TestWholeConfigIsRefused: while no controller answers, bad configuration is stored, and refused when its claim is prepared.
-func TestWholeConfigIsRefused(t *testing.T) {
-	ns := alone(t)
+// TestPrepare_InvalidConfig_Refused: while no controller answers, bad configuration is stored, and refused when its claim is prepared.
+func TestPrepare_InvalidConfig_Refused(t *testing.T) {
+	ns := exclusive(t)
 	ns.controllers(t, 0)
 	t.Cleanup(func() { ns.controllers(t, 1) })
 	ns.apply("refused-config/mps-sharing.yaml")

@@ -8,50 +8,35 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWholeRollingUpdate: no claim is refused while one plugin hands over to the next.
-func TestWholeRollingUpdate(t *testing.T) {
-	ns := alone(t)
-	before := ns.plugin(t)
-	ns.must(t, ns.kubectl("rollout", "restart", "--namespace", system, "daemonset/"+pluginName)...)
-	ns.apply("nine-pods/job.yaml")
-	ns.do("wait", "--for=jsonpath={.status.ready}=8", "--timeout=90s", "job/nine-pods")
-	ns.rolledOut(t)
-	after := ns.plugin(t)
-	require.NotEqual(t, before.UID, after.UID)
-	assert.Zero(t, after.Status.ContainerStatuses[0].RestartCount)
-	running, _ := ns.podsOf("nine-pods")
-	for _, name := range running[:2] {
-		ns.sees(name, "main", ns.grantedTo(ns.pod(name), "gpu")...)
-	}
-	require.NoError(t, ns.silence())
-	ns.offers(t, ns.gpus.size, startLimit)
-}
-
 // TestWholeDeviceMetadata: a container finds files about its devices where the chart's value asks for them.
 func TestWholeDeviceMetadata(t *testing.T) {
 	c := open(t)
-	c.withValue(t, "deviceMetadata=true")
-	ns := alone(t)
+	c.withValue(t, "deviceMetadata=true,deviceClasses.gpu.extendedResourceName=nvidia.com/gpu")
+	ns := exclusive(t)
 	ns.apply("device-metadata/pod.yaml")
 	grants := ns.grantedTo(ns.ready("device-metadata"), "gpu")
 	ns.sees("device-metadata", "main", grants...)
 	metadata := ns.do("logs", "device-metadata")
 	assert.Contains(t, metadata, "metadata.resource.k8s.io/v1beta1")
 	assert.Contains(t, metadata, grants[0].UUID)
+	ns.extendedResource()
 	require.NoError(t, ns.silence())
 }
 
-// TestWholeExtendedResource: a pod without a claim gets a GPU where the chart's value names a resource.
-func TestWholeExtendedResource(t *testing.T) {
-	needs(t, extendedResources)
-	c := open(t)
-	c.withValue(t, "deviceClasses.gpu.extendedResourceName=nvidia.com/gpu")
-	ns := alone(t)
+// extendedResource checks that a pod without a claim gets a GPU where the chart's value names a resource for the chart's own class.
+func (ns *namespace) extendedResource() {
+	ns.t.Helper()
+	if minor, err := minorVersion(); err != nil || minor < features[extendedResources].since {
+		require.NoError(ns.t, err)
+		return
+	}
+	classes, err := ns.resourceNames()
+	require.NoError(ns.t, err)
+	require.Equal(ns.t, gpuClass, classes["nvidia.com/gpu"].Name)
 	ns.apply("extended-resource/pod.yaml")
-	pod := ns.ready("extended-resource")
-	require.NotNil(t, pod.Status.ExtendedResourceClaimStatus)
-	ns.sees("extended-resource", "main", ns.granted(pod.Status.ExtendedResourceClaimStatus.ResourceClaimName)...)
-	require.NoError(t, ns.silence())
+	status := ns.ready("extended-resource").Status.ExtendedResourceClaimStatus
+	require.NotNil(ns.t, status)
+	ns.sees("extended-resource", "main", ns.granted(status.ResourceClaimName)...)
 }
 
 // withValue changes a value of the installed chart until the test has ended.

@@ -33,11 +33,11 @@ type grant struct {
 	ProductName   string `json:"productName"`
 	DriverVersion string `json:"driverVersion"`
 
-	// Of shares alone.
+	// Only of shares.
 	Replicas  int    `json:"replicas"`
 	ShareName string `json:"shareName"`
 
-	// Of MIG devices alone.
+	// Only of MIG devices.
 	ParentUUID string    `json:"parentUUID"`
 	Profile    string    `json:"profile"`
 	Placement  placement `json:"placement"`
@@ -85,7 +85,7 @@ func (ns *namespace) granted(name string) []grant {
 		return err
 	})
 	for _, g := range grants {
-		ns.checkTruth(g)
+		ns.checkHardware(g)
 	}
 	return grants
 }
@@ -151,11 +151,11 @@ func (ns *namespace) refused(name string, within time.Duration) string {
 	return ""
 }
 
-// checkTruth compares what a status says of a device with the hardware.
-func (ns *namespace) checkTruth(g grant) {
+// checkHardware compares what a status says of a device with the hardware.
+func (ns *namespace) checkHardware(g grant) {
 	ns.t.Helper()
 	if g.Type == "mig" {
-		ns.checkSlice(g)
+		ns.checkMIGDevice(g)
 	}
 	h, err := ns.hardware()
 	require.NoError(ns.t, err)

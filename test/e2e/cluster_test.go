@@ -14,15 +14,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
 )
 
 const (
 	driverName = "gpu.prism.dev"
+	// gpuClass is the chart's class of whole GPUs.
+	gpuClass = driverName
 	// commandLimit ends a program that hangs.
 	commandLimit = 3 * time.Minute
-	// nodeGPUs is how many GPUs the node has. Those from index firstSliced on are offered in slices too, as values.yaml says, and those of
-	// sharedGPUs in turns.
-	nodeGPUs, firstSliced = 8, 6
+	// nodeGPUs is how many GPUs the node has. Those from index firstMIG on are advertised as MIG devices too, as values.yaml says,
+	// and those of sharedGPUs as time-sliced shares.
+	nodeGPUs, firstMIG = 8, 6
 )
 
 // cluster is where the tests run.
@@ -31,6 +34,8 @@ type cluster struct {
 	// root is the root of the repository.
 	root string
 	gpus *pool
+	// reader answers what tests read again and again.
+	reader rest.Interface
 
 	mu  sync.Mutex
 	env map[string]string
@@ -47,6 +52,9 @@ func connect() (*cluster, error) {
 	if err := c.learn(); err != nil {
 		return nil, err
 	}
+	if c.reader, err = newReader(c.variable("KUBECONFIG")); err != nil {
+		return nil, err
+	}
 	boards, err := c.boards()
 	if err != nil {
 		return nil, err
@@ -54,7 +62,7 @@ func connect() (*cluster, error) {
 	if len(boards) < nodeGPUs {
 		return nil, fmt.Errorf("the node has %d GPUs: the tests need %d", len(boards), nodeGPUs)
 	}
-	c.gpus = newPool(len(boards), len(boards)-firstSliced+len(sharedGPUs))
+	c.gpus = newPool(len(boards), len(boards)-firstMIG+len(sharedGPUs))
 	_, err = c.run("", c.kubectl("delete", "namespaces", "--selector", ownLabel, "--timeout=2m")...)
 	return c, err
 }
@@ -130,7 +138,7 @@ func (c *cluster) must(t *testing.T, line ...string) string {
 	return out
 }
 
-// interval is the time between two looks at something that changes.
+// interval is the time between two reads of something that changes.
 const interval = 100 * time.Millisecond
 
 // eventually repeats a check until it is content. The last complaint fails the test when time is up.

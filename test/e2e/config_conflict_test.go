@@ -16,28 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// allocatedClaim is a claim for one GPU, and a pod that waits until it is prepared.
-const allocatedClaim = `
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaim
-metadata: {name: allocated}
-spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.prism.dev}}]}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: allocated}
-spec:
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 1
-  containers:
-  - {name: main, image: "localhost/prism-test:1", imagePullPolicy: Never, command: [sleep, "3600"], resources: {claims: [{name: gpu}]}}
-  resourceClaims: [{name: gpu, resourceClaimName: allocated}]
-`
-
-// TestDevicePluginConflict: while a device plugin hands out the GPUs too, no new claim gets one: none is allocated, whether the API server
+// TestDevicePluginConflict: while a device plugin allocates the GPUs too, no new claim gets one: none is allocated, whether the API server
 // keeps taints or not, and one that was allocated before is not prepared. Running pods keep theirs.
 func TestDevicePluginConflict(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	ns.apply("whole-gpu/pod.yaml")
 	has := ns.grantedTo(ns.ready("whole-gpu"), "gpu")
 	free := ns.freeGPU(has...)
@@ -54,7 +36,7 @@ func TestDevicePluginConflict(t *testing.T) {
 	if ns.nodes(t) == 1 {
 		ns.waits("two-gpus")
 	}
-	require.NoError(t, ns.create(allocatedClaim))
+	ns.create(workload{name: "allocated", ref: "gpu", named: true, request: request{class: gpuClass}})
 	ns.allocate("allocated", free)
 	sentence := ns.refused("allocated", startLimit)
 	t.Log(sentence)
@@ -74,7 +56,7 @@ func TestDevicePluginConflict(t *testing.T) {
 // freeGPU names a whole GPU in the pool of the first node that none of these is.
 func (ns *namespace) freeGPU(taken ...grant) string {
 	ns.t.Helper()
-	published, err := ns.slices()
+	published, err := ns.resourceSlices()
 	require.NoError(ns.t, err)
 	for i := range published {
 		for _, device := range published[i].Spec.Devices {
@@ -109,7 +91,7 @@ func (ns *namespace) allocate(claim, device string) {
 // conflict complains unless all devices of the first node have the taint of this conflict, or none has one. Where the API server keeps no
 // taints there may be no device during a conflict.
 func (c *cluster) conflict(want string) error {
-	published, err := c.slices()
+	published, err := c.resourceSlices()
 	if err != nil {
 		return err
 	}

@@ -17,31 +17,31 @@ import (
 const configDir = "/run/prism-e2e"
 
 // TestConfigByFile: another text in the file, which is replaced as that of a mounted ConfigMap is, applies like one in the ConfigMap that
-// the plugin reads itself. A bad one leaves the last good one in force.
+// the plugin reads itself, and what joins needs no free GPU. A bad one leaves the last good one in force.
 func TestConfigByFile(t *testing.T) {
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	t.Cleanup(func() { ns.must(t, ns.onNode("rm", "-rf", configDir)...) })
 	ns.publishFile(t, 1, "[{select: {indices: [7]}, modes: [mig], mig: {profiles: [3g.40gb]}}]")
 	ns.must(t, ns.onNode("ln", "-s", "..data/node.yaml", configDir+"/node.yaml")...)
 	ns.readsFile(t)
 	plugin := ns.plugin(t)
-	eventually(t, startLimit, func() error { return errors.Join(ns.slicesOf(6, 0), ns.slicesOf(7, 2)) })
-	ns.want("held", "3g.40gb", 7)
-	held := ns.slice("held")
+	eventually(t, startLimit, func() error { return errors.Join(ns.migDevicesOf(6, 0), ns.migDevicesOf(7, 2)) })
+	ns.createMIG("held", "3g.40gb", 7)
+	held := ns.migDevice("held")
 
 	ns.publishFile(t, 2, "[{select: {indices: [6, 7]}, modes: [mig], mig: {profiles: [3g.40gb]}}]")
-	eventually(t, startLimit, func() error { return errors.Join(ns.slicesOf(6, 2), ns.slicesOf(7, 2)) })
+	eventually(t, startLimit, func() error { return errors.Join(ns.migDevicesOf(6, 2), ns.migDevicesOf(7, 2)) })
 	ns.publishFile(t, 3, "[{modes: [mic]}]")
 	message := ns.warned("NodeConfigInvalid", "mic")
 	t.Log(message)
 	assert.Contains(t, message, "The configuration that was read before stays: reading the node configuration in file /host"+configDir+"/node.yaml: ")
-	assert.NoError(t, ns.measures(plugin, `prism_node_config_problem{reason="NodeConfigInvalid"}`, "1"))
-	require.NoError(t, errors.Join(ns.slicesOf(6, 2), ns.slicesOf(7, 2)))
+	eventually(t, statusLimit, func() error { return ns.measures(plugin, `prism_node_config_problem{reason="NodeConfigInvalid"}`, "1") })
+	require.NoError(t, errors.Join(ns.migDevicesOf(6, 2), ns.migDevicesOf(7, 2)))
 	ns.publishFile(t, 4, "[{select: {indices: [7]}, modes: [mig]}]")
-	eventually(t, startLimit, func() error { return errors.Join(ns.slicesOf(6, 0), ns.slicesOf(7, placements)) })
+	eventually(t, startLimit, func() error { return errors.Join(ns.migDevicesOf(6, 0), ns.migDevicesOf(7, placements)) })
 	assert.NoError(t, ns.measures(plugin, `prism_node_config_problem{reason="NodeConfigInvalid"}`, "0"))
 	ns.sees("held", "main", held)
-	assert.Equal(t, plugin.UID, ns.plugin(t).UID, "no plugin was started anew")
+	assert.Equal(t, plugin.UID, ns.plugin(t).UID, "no plugin was restarted")
 	ns.delete("pod", "held")
 	require.NoError(t, ns.silence())
 }
@@ -64,8 +64,8 @@ func (c *cluster) readsFile(t *testing.T) {
 	t.Cleanup(func() {
 		c.helm(t, "rollback", "prism")
 		c.plugin(t)
-		c.offersSlices(t, startLimit)
-		c.offers(t, c.gpus.size, startLimit)
+		c.advertisesMIG(t, startLimit)
+		c.advertises(t, c.gpus.size, startLimit)
 	})
 }
 

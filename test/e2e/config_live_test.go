@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -14,60 +13,44 @@ import (
 // configLabel chooses a node's configuration, of those in values.yaml.
 const configLabel = "nvidia.com/device-plugin.config"
 
-// TestConfigByLabel: another label is in force on free GPUs at once. A GPU in use keeps what it is offered as, gives nothing of it to new
+// TestConfigByLabel: another label is in force on free GPUs at once. A GPU in use keeps its layout, gets no new
 // claims, and changes when its pod ends.
 func TestConfigByLabel(t *testing.T) {
 	needs(t, deviceTaints)
-	ns := slicedAlone(t)
-	ns.want("held", "1g.10gb", 7)
-	held := ns.slice("held")
+	ns := migExclusive(t)
+	ns.createMIG("held", "1g.10gb", 7)
+	held := ns.migDevice("held")
 	plugin := ns.plugin(t)
 
 	ns.configured(t, "whole")
 	start := time.Now()
-	eventually(t, startLimit, func() error { return ns.slicesOf(6, 0) })
+	eventually(t, startLimit, func() error { return ns.migDevicesOf(6, 0) })
 	t.Logf("the free GPU changed %.1f s after the label", time.Since(start).Seconds())
-	require.NoError(t, ns.slicesOf(7, placements), "a GPU in use keeps what it is offered as")
-	assert.Len(t, ns.mustTainted(7), placements+1, "and gives nothing of it")
+	require.NoError(t, ns.migDevicesOf(7, placements), "a GPU in use keeps its layout")
+	assert.Len(t, ns.mustTainted(7), placements+1, "and gets no new claims")
 	assert.Empty(t, ns.mustTainted(6))
 	eventually(t, startLimit, func() error { return ns.measures(plugin, "prism_gpu_layout_changes_pending", "1") })
-	ns.want("late", "1g.10gb", 7)
+	ns.createMIG("late", "1g.10gb", 7)
 	ns.waits("late")
 	ns.sees("held", "main", held)
 
 	ns.delete("pod", "held")
 	start = time.Now()
-	eventually(t, startLimit, func() error { return ns.slicesOf(7, 0) })
+	eventually(t, startLimit, func() error { return ns.migDevicesOf(7, 0) })
 	t.Logf("the GPU in use changed %.1f s after its pod", time.Since(start).Seconds())
-	ns.offers(t, ns.gpus.size, startLimit)
+	ns.advertises(t, ns.gpus.size, startLimit)
 	assert.Empty(t, ns.mustTainted(7))
 
 	ns.configured(t, "")
-	ns.offersSlices(t, startLimit)
-	ns.slice("late")
-	assert.Equal(t, plugin.UID, ns.plugin(t).UID, "no plugin was started anew")
-	require.NoError(t, ns.silence())
-}
-
-// TestConfigByContent: so is another text under the same label. What joins needs no free GPU.
-func TestConfigByContent(t *testing.T) {
-	ns := slicedAlone(t)
-	ns.want("held", "3g.40gb", 7)
-	held := ns.slice("held")
-	back := ns.configure(t, "select.indices={7}", "modes={mig}", "mig.profiles={3g.40gb}")
-	eventually(t, startLimit, func() error { return errors.Join(ns.slicesOf(6, 0), ns.slicesOf(7, 2)) })
-	ns.sees("held", "main", held)
-	back()
-	start := time.Now()
-	ns.offersSlices(t, startLimit)
-	t.Logf("slices joined %.1f s after the text", time.Since(start).Seconds())
-	ns.sees("held", "main", held)
+	ns.advertisesMIG(t, startLimit)
+	ns.migDevice("late")
+	assert.Equal(t, plugin.UID, ns.plugin(t).UID, "no plugin was restarted")
 	require.NoError(t, ns.silence())
 }
 
 // TestConfigUnknown: a label that names nothing leaves the last good configuration in force, and says so until it is mended.
 func TestConfigUnknown(t *testing.T) {
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	plugin := ns.plugin(t)
 	ns.configured(t, "nothing")
 	message := ns.warned("NodeConfigInvalid", "specified config nothing does not exist")
@@ -76,15 +59,15 @@ func TestConfigUnknown(t *testing.T) {
 	assert.Contains(t, message, "there are: e2e, whole")
 	const problem = `prism_node_config_problem{reason="NodeConfigInvalid"}`
 	assert.NoError(t, ns.measures(plugin, problem, "1"))
-	ns.offersSlices(t, startLimit)
+	ns.advertisesMIG(t, startLimit)
 	ns.configured(t, "")
 	ns.warned("NodeConfigAccepted", "good again")
 	// Another test may have left such an event.
 	eventually(t, startLimit, func() error { return ns.measures(plugin, problem, "0") })
-	ns.offersSlices(t, startLimit)
+	ns.advertisesMIG(t, startLimit)
 }
 
-// configured gives the node the label, or takes it away, until the test has ended.
+// configured sets the node's label, or removes it, until the test has ended.
 func (ns *namespace) configured(t *testing.T, name string) {
 	t.Helper()
 	label := func(value string) []string {
@@ -97,11 +80,11 @@ func (ns *namespace) configured(t *testing.T, name string) {
 	ns.must(t, label(name)...)
 }
 
-// slicesOf complains unless so many placements of a GPU are published.
-func (c *cluster) slicesOf(index, want int) error {
-	offered, err := c.placementsOf(index)
-	if err == nil && len(slices.Compact(offered)) != want {
-		err = fmt.Errorf("GPU %d is offered as %v", index, offered)
+// migDevicesOf complains unless so many placements of a GPU are published.
+func (c *cluster) migDevicesOf(index, want int) error {
+	published, err := c.placementsOf(index)
+	if err == nil && len(slices.Compact(published)) != want {
+		err = fmt.Errorf("GPU %d is advertised as %v", index, published)
 	}
 	return err
 }

@@ -12,23 +12,23 @@ import (
 // of its own, with NODES=2.
 func TestConfigOfTwoNodes(t *testing.T) {
 	c := open(t)
-	require.GreaterOrEqual(t, c.nodes(t), 2, "boot the cluster with NODES=2, as hack/e2e.sh does for this test alone")
+	require.GreaterOrEqual(t, c.nodes(t), 2, "boot the cluster with NODES=2, as hack/e2e.sh does for this test")
 	needs(t, partitionableDevices)
-	ns := alone(t)
+	ns := exclusive(t)
 	const other = "n1"
-	sliced := (nodeGPUs - firstSliced) * placements
-	eventually(t, startLimit, func() error { return ns.slicesOn(nodeName, sliced) })
-	eventually(t, startLimit, func() error { return ns.slicesOn(other, sliced) })
+	devices := (nodeGPUs - firstMIG) * placements
+	eventually(t, startLimit, func() error { return ns.migDevicesOn(nodeName, devices) })
+	eventually(t, startLimit, func() error { return ns.migDevicesOn(other, devices) })
 
 	t.Cleanup(func() { _, _ = ns.run("", ns.kubectl("label", "node", other, configLabel+"-")...) }) // the test may have done it
 	ns.must(t, ns.kubectl("label", "--overwrite", "node", other, configLabel+"=whole")...)
-	eventually(t, startLimit, func() error { return ns.slicesOn(other, 0) })
-	require.NoError(t, ns.slicesOn(nodeName, sliced))
-	ns.want("slice", "1g.10gb", 7)
-	require.Equal(t, nodeName, ns.ready("slice").Spec.NodeName)
+	eventually(t, startLimit, func() error { return ns.migDevicesOn(other, 0) })
+	require.NoError(t, ns.migDevicesOn(nodeName, devices))
+	ns.createMIG("mig", "1g.10gb", 7)
+	require.Equal(t, nodeName, ns.ready("mig").Spec.NodeName)
 
 	ns.must(t, ns.kubectl("label", "node", other, configLabel+"-")...)
-	eventually(t, startLimit, func() error { return ns.slicesOn(other, sliced) })
+	eventually(t, startLimit, func() error { return ns.migDevicesOn(other, devices) })
 }
 
 // nodes counts the nodes of the cluster.
@@ -39,9 +39,9 @@ func (c *cluster) nodes(t *testing.T) int {
 	return len(nodes.Items)
 }
 
-// slicesOn complains unless so many placements are published of a node.
-func (c *cluster) slicesOn(node string, want int) error {
-	published, err := c.slices()
+// migDevicesOn complains unless so many placements are published of a node.
+func (c *cluster) migDevicesOn(node string, want int) error {
+	published, err := c.resourceSlices()
 	if err != nil {
 		return err
 	}

@@ -25,8 +25,8 @@ type view struct {
 	variables []string
 }
 
-// lookScript prints one fact a line, the first word says which.
-const lookScript = `
+// inspectScript prints one fact a line, the first word says which.
+const inspectScript = `
 for n in /dev/nvidia* /dev/nvidia-caps/*; do [ -e "$n" ] && [ ! -d "$n" ] && stat -c 'device %n %t %T' "$n"; done
 for l in ` + libraryDir + `/libcuda.so* ` + libraryDir + `/libnvidia-ml.so*; do
 	[ -e "$l" ] || continue
@@ -42,11 +42,11 @@ var (
 	smiMIGLine = regexp.MustCompile(`^  MIG \S+ +Device +\d+: \(UUID: (MIG-[0-9a-f-]{36})\)$`)
 )
 
-// look looks around in a container.
-func (ns *namespace) look(pod, container string) view {
+// inspect lists what a container has of GPUs.
+func (ns *namespace) inspect(pod, container string) view {
 	ns.t.Helper()
 	v := view{devices: map[string]numbers{}, libraries: map[string]bool{}}
-	for line := range strings.Lines(ns.do("exec", pod, "--container", container, "--", "sh", "-c", lookScript)) {
+	for line := range strings.Lines(ns.do("exec", pod, "--container", container, "--", "sh", "-c", inspectScript)) {
 		kind, fact, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch kind {
 		case "device":
@@ -78,7 +78,7 @@ func (ns *namespace) look(pod, container string) view {
 // numbers, the driver's libraries, and the UUIDs by nvidia-smi.
 func (ns *namespace) sees(pod, container string, grants ...grant) {
 	ns.t.Helper()
-	v := ns.look(pod, container)
+	v := ns.inspect(pod, container)
 	gpus, migs := hardwareOf(grants)
 	require.ElementsMatch(ns.t, gpus, v.uuids, "GPUs by nvidia-smi -L in %s/%s", pod, container)
 	require.ElementsMatch(ns.t, migs, v.migs, "MIG devices by nvidia-smi -L in %s/%s", pod, container)
@@ -129,6 +129,6 @@ var gpuNode = regexp.MustCompile(`^/dev/nvidia\d+$`)
 // seesNothing checks that the container has nothing of a GPU.
 func (ns *namespace) seesNothing(pod, container string) {
 	ns.t.Helper()
-	v := ns.look(pod, container)
+	v := ns.inspect(pod, container)
 	assert.Equal(ns.t, view{devices: map[string]numbers{}, libraries: map[string]bool{}}, v, "what %s/%s has of GPUs", pod, container)
 }

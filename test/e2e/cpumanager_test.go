@@ -14,48 +14,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// cpuPods is a pod with a GPU and these resources, of the first node.
-const cpuPods = `
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: %[1]s}
-spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.prism.dev}}]}}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: %[1]s}
-spec:
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 0
-  nodeSelector: {kubernetes.io/hostname: n0}
-  resourceClaims: [{name: gpu, resourceClaimTemplateName: %[1]s}]
-  containers:
-  - name: main
-    image: localhost/prism-test:1
-    imagePullPolicy: Never
-    command: [sleep, infinity]
-    resources: {claims: [{name: gpu}], %[2]s}
-`
+// amounts are what a container requests, or is limited to.
+type amounts = map[corev1.ResourceName]string
 
-// What a container asks for that shares CPUs, and one that has one for itself.
-const (
-	sharesCPUs = "requests: {cpu: 50m}"
-	hasCPU     = "requests: {cpu: 1, memory: 64Mi}, limits: {cpu: 1, memory: 64Mi}"
+// A container that shares CPUs requests a part of one. One with as much as it is limited to has CPUs of its own.
+var (
+	partOfCPU = amounts{corev1.ResourceCPU: "50m"}
+	wholeCPU  = amounts{corev1.ResourceCPU: "1", corev1.ResourceMemory: "64Mi"}
 )
 
-// TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates: the kubelet updates a container's control group when other pods are given
+// TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates: the kubelet updates a container's control group when other pods get
 // CPUs, and its device rules must not change with that. It has a cluster of its own, whose kubelets have the static policy.
 func TestCPUManager_StaticPolicy_GPUStaysThroughCgroupUpdates(t *testing.T) {
 	c := open(t)
 	if runtime.NumCPU() < 2 {
-		t.Skip("the kubelet keeps one CPU, and there is no other one to give to a pod")
+		t.Skip("the kubelet keeps one CPU, and there is no other one for a pod")
 	}
 	require.Equal(t, "static", c.cpuManagerPolicy(t), "boot the cluster with the KUBELET_CONFIG of hack/e2e.sh")
-	ns := alone(t)
-	shared := ns.withCPUs("shared", sharesCPUs)
+	ns := exclusive(t)
+	shared := ns.withCPUs(workload{name: "shared", requests: partOfCPU})
 	all := ns.cpus("shared")
 
-	pinned := ns.withCPUs("pinned", hasCPU)
+	pinned := ns.withCPUs(workload{name: "pinned", requests: wholeCPU, limits: wholeCPU})
 	its := ns.cpus("pinned")
 	require.NotEqual(t, all, its)
 	eventually(t, startLimit, func() error { return ns.hasCPUs("shared", all, false) })
@@ -88,13 +68,14 @@ func (c *cluster) cpuManagerPolicy(t *testing.T) string {
 	return config.KubeletConfig.CPUManagerPolicy
 }
 
-// withCPUs starts a pod and returns the GPU that it has, which it can open.
-func (ns *namespace) withCPUs(pod, resources string) grant {
+// withCPUs starts a pod on the first node and returns the GPU that it has, which it can open.
+func (ns *namespace) withCPUs(w workload) grant {
 	ns.t.Helper()
-	require.NoError(ns.t, ns.create(fmt.Sprintf(cpuPods, pod, resources)))
-	grants := ns.grantedTo(ns.ready(pod), "gpu")
+	w.node, w.ref, w.class = nodeName, "gpu", gpuClass
+	ns.create(w)
+	grants := ns.grantedTo(ns.ready(w.name), "gpu")
 	require.Len(ns.t, grants, 1)
-	ns.opens(pod, grants[0])
+	ns.opens(w.name, grants[0])
 	return grants[0]
 }
 
@@ -131,7 +112,7 @@ func (ns *namespace) updated(pod string) error {
 	return errors.New("the control group of pod " + pod + " was not updated")
 }
 
-// openScript makes a device node for each number that it is given, besides those that are there, and says how opening each of them ends.
+// openScript makes a device node for each of its arguments, in addition to those that are there, and says how opening each of them ends.
 const openScript = `
 for minor in "$@"; do rm -f "/tmp/minor$minor"; mknod "/tmp/minor$minor" c 195 "$minor"; done
 for n in /dev/nvidia* /tmp/minor*; do

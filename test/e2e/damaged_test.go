@@ -13,10 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestWholeRecordDamaged: a record that cannot be read is set aside and told of. Its pod goes on and can be deleted, and nobody
-// else is concerned.
+// TestWholeRecordDamaged: a record that cannot be read is set aside and reported. Its pod goes on and can be deleted, and no
+// other pod is concerned.
 func TestWholeRecordDamaged(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	plugin := ns.freshPlugin(t)
 	ns.apply("whole-gpu/pod.yaml")
 	ns.apply("two-gpus/pod.yaml")
@@ -26,9 +26,9 @@ func TestWholeRecordDamaged(t *testing.T) {
 	record := filepath.Join(ns.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driverName, "claims", uid+".json")
 
 	pid := ns.pid(t, plugin)
-	ns.must(t, ns.onNode("kill", "-STOP", pid)...) // it may look at its records at any time
+	ns.must(t, ns.onNode("kill", "-STOP", pid)...) // it may read its records at any time
 	garbled, copied := ns.garble(record), record+".damaged"
-	t.Cleanup(func() { _ = os.Remove(copied) }) // as who has looked at it does
+	t.Cleanup(func() { _ = os.Remove(copied) }) // as an administrator does who has read it
 	ns.must(t, ns.onNode("kill", "-KILL", pid)...)
 	eventually(t, startLimit, func() error { return ns.restarted(plugin) })
 
@@ -62,7 +62,7 @@ func TestWholeRecordDamaged(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// garble cuts the end off a file and turns some of the rest around.
+// garble truncates a file and replaces some bytes of the rest.
 func (ns *namespace) garble(path string) []byte {
 	ns.t.Helper()
 	data, err := os.ReadFile(path)
@@ -95,7 +95,7 @@ func (ns *namespace) warned(reason, what string) string {
 // measures complains until a metric of the plugin without labels has this value.
 func (c *cluster) measures(plugin *corev1.Pod, metric, value string) error {
 	path := fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:8080/proxy/metrics", system, plugin.Name)
-	text, err := c.run("", c.kubectl("get", "--raw", path)...)
+	text, err := c.getRaw(path)
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,6 @@
-// Package e2e tests Prism as its users meet it: through kubectl, with the manifests of demo/specs, on a real one-node Kubernetes
-// with simulated GPUs. A claim counts as served when the container saw its GPU.
+// Package e2e tests Prism as its users meet it: through kubectl, with the manifests of demo/specs, on a real Kubernetes
+// with simulated GPUs. A claim counts as prepared when the container saw its GPU. What tests poll is read from the API
+// server without kubectl.
 //
 // Start it with hack/e2e.sh, or against a cluster of one's own:
 //
@@ -7,6 +8,6 @@
 //	eval "$(bin/localcluster --name mine env)"
 //	go test -v -count 1 ./test/e2e/... -run Whole
 //
-// A test begins with beside, which takes as many GPUs as it needs and runs while others do, or with alone, when it disturbs
+// A test begins with inParallel, which leases as many GPUs as it needs and runs while others do, or with exclusive, when it disturbs
 // the node. Each has a namespace of its own, and fails when its claims leave anything on the node.
 package e2e

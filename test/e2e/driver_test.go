@@ -14,13 +14,13 @@ import (
 // driverLimit is how long the plugin may take to notice that a driver came or went.
 const driverLimit = 40 * time.Second
 
-// TestWholeDriverUnloaded: without a driver the node offers nothing; the same plugin process goes on when it is back.
+// TestWholeDriverUnloaded: without a driver the node advertises nothing; the same plugin process goes on when it is back.
 func TestWholeDriverUnloaded(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	before := ns.plugin(t)
 	load := ns.simgpu("inject", "driver-load")
 	ns.must(t, ns.simgpu("inject", "driver-unload")...)
-	t.Cleanup(func() { ns.offers(t, ns.gpus.size, driverLimit) })
+	t.Cleanup(func() { ns.advertises(t, ns.gpus.size, driverLimit) })
 	loaded := false
 	t.Cleanup(func() {
 		if !loaded {
@@ -28,15 +28,15 @@ func TestWholeDriverUnloaded(t *testing.T) {
 		}
 	})
 	start := time.Now()
-	ns.offers(t, 0, driverLimit)
-	t.Logf("the node offered nothing %.1f s after the driver was unloaded", time.Since(start).Seconds())
+	ns.advertises(t, 0, driverLimit)
+	t.Logf("the node advertised nothing %.1f s after the driver was unloaded", time.Since(start).Seconds())
 	ns.apply("whole-gpu/pod.yaml")
 	assert.Contains(t, ns.event("whole-gpu", "FailedScheduling", startLimit), "cannot allocate all claims")
 
 	ns.must(t, load...)
 	loaded = true
 	start = time.Now()
-	ns.offers(t, ns.gpus.size, driverLimit)
+	ns.advertises(t, ns.gpus.size, driverLimit)
 	t.Logf("the GPUs were published %.1f s after the driver was back", time.Since(start).Seconds())
 	ns.sees("whole-gpu", "main", ns.grantedTo(ns.ready("whole-gpu"), "gpu")...)
 	after := ns.plugin(t)
@@ -44,9 +44,9 @@ func TestWholeDriverUnloaded(t *testing.T) {
 	assert.Equal(t, before.Status.ContainerStatuses[0].ContainerID, after.Status.ContainerStatuses[0].ContainerID)
 }
 
-// TestWholeDriverUpgraded: a process cannot load another version of the library, so the plugin ends well and starts anew.
+// TestWholeDriverUpgraded: a process cannot load another version of the library, so the plugin exits with 0 and is restarted.
 func TestWholeDriverUpgraded(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	before := ns.freshPlugin(t)
 	h, err := ns.hardware()
 	require.NoError(t, err)
@@ -60,7 +60,7 @@ func TestWholeDriverUpgraded(t *testing.T) {
 	start := time.Now()
 	eventually(t, driverLimit, func() error { return ns.publishes(version) })
 	t.Logf("driver %s was published %.1f s after it took the place of %s", version, time.Since(start).Seconds(), h.Driver.Version)
-	ns.offers(t, ns.gpus.size, driverLimit)
+	ns.advertises(t, ns.gpus.size, driverLimit)
 
 	eventually(t, startLimit, func() error { return ns.restarted(before) })
 	status := ns.plugin(t).Status.ContainerStatuses[0]
@@ -74,7 +74,7 @@ func TestWholeDriverUpgraded(t *testing.T) {
 
 // publishes complains until every device has this driver version.
 func (c *cluster) publishes(version string) error {
-	slices, err := c.slices()
+	slices, err := c.resourceSlices()
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 // bareNode is the node without a GPU where the cluster has one.
 const bareNode = "n2"
 
-// TestNodeWithoutGPU_IsSilent: the plugin runs there, publishes nothing, tells nobody, and finds a GPU that is plugged in. It has a cluster
+// TestNodeWithoutGPU_IsSilent: the plugin runs there, publishes nothing, reports nothing, and finds a GPU that is plugged in. It has a cluster
 // of its own, with NODES=3 and GPU_NODES=2.
 func TestNodeWithoutGPU_IsSilent(t *testing.T) {
 	c := open(t)
@@ -53,7 +53,7 @@ func (c *cluster) onBareNode(args ...string) []string {
 
 // hasSlices complains unless the node has ResourceSlices, or has none.
 func (c *cluster) hasSlices(node string, want bool) error {
-	published, err := c.slices()
+	published, err := c.resourceSlices()
 	if err != nil {
 		return err
 	}

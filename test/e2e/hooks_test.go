@@ -18,7 +18,7 @@ import (
 
 // TestWholeUserNamespace: in a pod with hostUsers false the runtime executes the hooks as a user that owns nothing on the node.
 func TestWholeUserNamespace(t *testing.T) {
-	ns := beside(t, 1)
+	ns := inParallel(t, 1)
 	ns.apply("user-namespace/pod.yaml")
 	grants := ns.grantedTo(ns.ready("user-namespace"), "gpu")
 	require.Len(t, grants, 1)
@@ -38,9 +38,9 @@ func TestWholeUserNamespace(t *testing.T) {
 	}
 }
 
-// TestHooksFormerPlaceGoes: earlier versions kept the hook in the plugin's directory; without a restart it goes when no spec names it.
-func TestHooksFormerPlaceGoes(t *testing.T) {
-	ns := beside(t, 0)
+// TestHooksFormerDirectory_Removed: earlier versions kept the hook in the plugin's directory; without a restart it goes when no spec names it.
+func TestHooksFormerDirectory_Removed(t *testing.T) {
+	ns := inParallel(t, 0)
 	former := filepath.Join(ns.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driverName, "bin")
 	program := filepath.Join(former, "v0.0.0", "nvidia-cdi-hook")
 	require.NoError(t, os.MkdirAll(filepath.Dir(program), 0o755))
@@ -50,7 +50,7 @@ func TestHooksFormerPlaceGoes(t *testing.T) {
 
 // TestHooksStateDirNoExec: a plugin whose hook nothing could execute does not take over from the one that serves.
 func TestHooksStateDirNoExec(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	const mount, stateDir = "/run/e2e-noexec", "/run/e2e-noexec/prism"
 	ns.must(t, ns.onNode("sh", "-c", "mkdir "+mount+" && mount -t tmpfs -o noexec tmpfs "+mount)...)
 	t.Cleanup(func() { ns.must(t, ns.onNode("sh", "-c", "umount "+mount+" && rmdir "+mount)...) })

@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// policyLine is a line of what nvidia-smi lists: the index of a GPU and how long its time slices are.
+// policyLine is a line of what nvidia-smi lists: the index of a GPU and its time-slice interval.
 var policyLine = regexp.MustCompile(`(?m)^\| +(\d+) +Timeslice +(\w+) +\|$`)
 
-// intervals lists the time slices of the node's GPUs, by index, as an administrator would.
+// intervals lists the time-slice intervals of the node's GPUs, by index, as an administrator would.
 func (c *cluster) intervals() (map[string]string, error) {
 	out, err := c.run("", c.administrator("compute-policy", "-l")...)
 	if err != nil {
@@ -25,7 +25,7 @@ func (c *cluster) intervals() (map[string]string, error) {
 		found[match[1]] = match[2]
 	}
 	if len(found) != nodeGPUs {
-		return nil, fmt.Errorf("nvidia-smi compute-policy -l tells of %d GPUs, not %d:\n%s", len(found), nodeGPUs, out)
+		return nil, fmt.Errorf("nvidia-smi compute-policy -l lists %d GPUs, not %d:\n%s", len(found), nodeGPUs, out)
 	}
 	return found, nil
 }
@@ -49,10 +49,10 @@ func (c *cluster) settings(t *testing.T) (times, processes int) {
 	return times, processes
 }
 
-// TestWholeInterval: the containers of one claim take turns on its GPU with the time slices that it asks for, and afterwards the
+// TestWholeInterval: the containers of one claim share its GPU with the time-slice interval that it requests, and afterwards the
 // GPU is as it was. Nothing is set for that but once each.
 func TestWholeInterval(t *testing.T) {
-	ns := beside(t, 1)
+	ns := inParallel(t, 1)
 	times, processes := ns.settings(t)
 	ns.apply("time-slicing-interval/pod.yaml")
 	grants := ns.grantedTo(ns.ready("long-interval"), "gpu")
@@ -91,11 +91,11 @@ func joined(intervals map[string]string) string {
 	return all
 }
 
-// TestWholeIntervalOfTheNode: what the node's configuration says of a GPU that is offered in turns is set when that comes into force,
+// TestWholeIntervalOfTheNode: what the node's configuration says of a GPU that is advertised as shares is set when that comes into force,
 // once, and put back when it ends.
 func TestWholeIntervalOfTheNode(t *testing.T) {
-	needs(t, partitionableDevices) // the slices beside it
-	ns := alone(t)
+	needs(t, partitionableDevices) // for the MIG devices of other GPUs
+	ns := exclusive(t)
 	times, _ := ns.settings(t)
 	back := ns.configure(t, "select.indices={0}", "modes={timeslice}", "timeSlice.replicas=2", "timeSlice.interval=Long")
 	has := func(want string) func() error {
@@ -114,7 +114,7 @@ func TestWholeIntervalOfTheNode(t *testing.T) {
 	eventually(t, startLimit, has("Default"))
 	more, _ = ns.settings(t)
 	assert.Equal(t, times+2, more)
-	ns.offers(t, ns.gpus.size, startLimit)
-	ns.offersSlices(t, startLimit)
+	ns.advertises(t, ns.gpus.size, startLimit)
+	ns.advertisesMIG(t, startLimit)
 	require.NoError(t, ns.silence())
 }

@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// TestMain looks at the node before the first and after the last test.
+// TestMain lists what the node keeps before the first and after the last test.
 func TestMain(m *testing.M) {
 	if os.Getenv("PRISM_CLUSTER") == "" {
 		os.Exit(m.Run())
 	}
-	// Tests wait for GPUs while they count as running, and who has a GPU must get to run.
+	// Tests wait for GPUs while they count as running, and those that have a GPU must get to run.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "64"); err != nil {
 		fmt.Println("FAIL:", err)
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	left := slices.DeleteFunc(after, func(file string) bool { return slices.Contains(before, file) })
 	switch {
 	case err != nil, err2 != nil:
-		fmt.Println("FAIL: looking at what the node keeps:", err, err2)
+		fmt.Println("FAIL: listing what the node keeps:", err, err2)
 		code = 1
 	case len(left) > 0:
 		fmt.Println("FAIL: after all tests the node still has", strings.Join(left, ", "))

@@ -13,7 +13,7 @@ const byCapacityClass = "by-capacity." + driverName
 // TestMIGByCapacity: a capacity of the profile and an amount of memory select a MIG device, the least that fits.
 func TestMIGByCapacity(t *testing.T) {
 	needs(t, consumableCapacity)
-	ns := sliced(t)
+	ns := migInParallel(t)
 	ns.apply("mig-by-capacity/pod.yaml")
 	ns.apply("mig-by-memory/pod.yaml")
 	for pod, profile := range map[string]string{"mig-by-capacity": "1g.10gb", "mig-by-memory": "1g.20gb"} {
@@ -25,10 +25,10 @@ func TestMIGByCapacity(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestMIGByCapacity_NoCapacity_Refused: without a capacity that MIG devices alone have, the class would match any device.
+// TestMIGByCapacity_NoCapacity_Refused: without a capacity that only MIG devices have, the class would match any device.
 func TestMIGByCapacity_NoCapacity_Refused(t *testing.T) {
 	needs(t, consumableCapacity)
-	ns := beside(t, 0)
+	ns := inParallel(t, 0)
 	const (
 		sentence = "request 'mig': class " + byCapacityClass + " selects MIG devices by capacity only; add capacity: {requests: {" + driverName +
 			"/p1g10gb: 1}} for a profile or capacity: {requests: {" + driverName + "/migMemory: 19Gi}} for an amount of memory"
@@ -40,7 +40,7 @@ func TestMIGByCapacity_NoCapacity_Refused(t *testing.T) {
 	for _, object := range []string{claim, template} {
 		for _, request := range []string{exactly, either} {
 			for _, capacity := range []string{"", ", capacity: {requests: {" + driverName + "/memory: 19Gi}}"} {
-				err := ns.create(fmt.Sprintf(object, fmt.Sprintf(request, capacity)))
+				err := ns.createText(fmt.Sprintf(object, fmt.Sprintf(request, capacity)))
 				assert.ErrorContains(t, err, sentence)
 				assert.ErrorContains(t, err, "ValidatingAdmissionPolicy")
 			}
@@ -52,21 +52,8 @@ func TestMIGByCapacity_NoCapacity_Refused(t *testing.T) {
 func TestMIGByCapacity_ExtendedResource_Refused(t *testing.T) {
 	needs(t, consumableCapacity)
 	needs(t, extendedResources)
-	ns := alone(t)
-	require.NoError(t, ns.create(`
-apiVersion: v1
-kind: Pod
-metadata: {name: by-resource}
-spec:
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 1
-  containers:
-  - name: main
-    image: localhost/prism-test:1
-    imagePullPolicy: Never
-    command: [sleep, "3600"]
-    resources: {limits: {deviceclass.resource.kubernetes.io/`+byCapacityClass+`: 1}}
-`))
+	ns := inParallel(t, 0)
+	ns.create(limited("by-resource", "deviceclass.resource.kubernetes.io/"+byCapacityClass, 1))
 	assert.Contains(t, ns.event("by-resource", "FailedScheduling", startLimit), "selects MIG devices by capacity only")
 	assert.Empty(t, ns.pod("by-resource").Spec.NodeName)
 }

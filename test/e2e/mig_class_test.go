@@ -15,11 +15,11 @@ var profileClasses = []string{"mig-1g-10gb.gpu.prism.dev", "mig-1g-10gb-me.gpu.p
 // TestMIGProfileClass_NoSelector_PodSeesItsDevice: the controller has made the class of a profile that the node publishes, and a claim that
 // names this class, and nothing else, gets a MIG device of that profile.
 func TestMIGProfileClass_NoSelector_PodSeesItsDevice(t *testing.T) {
-	ns := sliced(t)
+	ns := migInParallel(t)
 	for pod, profile := range map[string]string{"media": "1g.10gb+me", "medium": "2g.20gb"} {
 		class := map[string]string{"1g.10gb+me": "mig-1g-10gb-me.gpu.prism.dev", "2g.20gb": "mig-2g-20gb.gpu.prism.dev"}[profile]
-		require.NoError(t, ns.create(fmt.Sprintf(slicePod, pod, class, "")))
-		assert.Equal(t, profile, ns.slice(pod).Profile)
+		ns.create(migPod(pod, class))
+		assert.Equal(t, profile, ns.migDevice(pod).Profile)
 		request := ns.claimOf(ns.pod(pod), "mig").Spec.Devices.Requests[0].Exactly
 		require.NotNil(t, request)
 		assert.Equal(t, class, request.DeviceClassName)

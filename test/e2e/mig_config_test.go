@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMIGConfigIsRefused: a configuration that a GPU cannot give is told to the administrator with what it can, and harms nobody: the
-// GPU is offered as before, also after a restart, and the others as it says. A good one is in force when the GPU is free.
-func TestMIGConfigIsRefused(t *testing.T) {
-	ns := slicedAlone(t)
+// TestMIGConfigInvalid_GPUKeepsItsLayout: a configuration that a GPU does not support is reported with what it
+// supports: the GPU is advertised as before, also after a restart, and the others as it says. A good one is in force when the GPU is free.
+func TestMIGConfigInvalid_GPUKeepsItsLayout(t *testing.T) {
+	ns := migExclusive(t)
 	back := ns.configure(t, "select.indices={7}", "modes={whole,mig}", "mig.profiles={1g.10gb,9g.90gb}")
 	message := ns.warned("NodeConfigInvalid", "9g.90gb")
 	t.Log(message)
@@ -24,18 +24,18 @@ func TestMIGConfigIsRefused(t *testing.T) {
 		"GPU 7 stays as it was advertised", "all else is applied"} {
 		assert.Contains(t, message, part)
 	}
-	eventually(t, startLimit, func() error { return ns.slicesOf(6, 0) })
-	ns.offers(t, ns.gpus.size, startLimit)
-	require.NoError(t, ns.slicesOf(7, placements))
+	eventually(t, startLimit, func() error { return ns.migDevicesOf(6, 0) })
+	ns.advertises(t, ns.gpus.size, startLimit)
+	require.NoError(t, ns.migDevicesOf(7, placements))
 	ns.do("delete", "pod", "--namespace", system, "--selector", pluginSelector)
 	ns.plugin(t)
-	always(t, 3*time.Second, func() error { return errors.Join(ns.slicesOf(6, 0), ns.slicesOf(7, placements)) })
-	ns.want("slice", "1g.10gb", 7)
-	held := ns.slice("slice")
+	always(t, 3*time.Second, func() error { return errors.Join(ns.migDevicesOf(6, 0), ns.migDevicesOf(7, placements)) })
+	ns.createMIG("mig", "1g.10gb", 7)
+	held := ns.migDevice("mig")
 
 	back()
-	ns.offersSlices(t, startLimit)
-	ns.sees("slice", "main", held)
+	ns.advertisesMIG(t, startLimit)
+	ns.sees("mig", "main", held)
 	require.NoError(t, ns.silence())
 }
 
@@ -59,9 +59,9 @@ func (c *cluster) configure(t *testing.T, settings ...string) (back func()) {
 	return back
 }
 
-// offersNo complains when a device of the type is published.
-func (c *cluster) offersNo(deviceType string) error {
-	n, err := c.offered(deviceType)
+// advertisesNo complains when a device of the type is published.
+func (c *cluster) advertisesNo(deviceType string) error {
+	n, err := c.advertised(deviceType)
 	if err == nil && n > 0 {
 		err = fmt.Errorf("%d devices of type %s are published", n, deviceType)
 	}

@@ -8,15 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMIGDisjoint: where the API server keeps no counters, a GPU that may be whole or cut is whole, one that may only be cut has a fixed
-// set of slices that can all be at once, and the administrator is told.
+// TestMIGDisjoint: where the API server keeps no counters, a GPU that may be whole or partitioned is whole, one that may only be
+// partitioned has a fixed set of MIG devices that can all exist at once, and an Event reports it.
 func TestMIGDisjoint(t *testing.T) {
 	lacks(t, partitionableDevices)
 	open(t).leavesNoInstance(t)
-	ns := alone(t)
+	ns := exclusive(t)
 	assert.Contains(t, ns.warned("PartitionableDevicesDisabled", "whole"), "DRAPartitionableDevices")
-	ns.offers(t, ns.gpus.size, startLimit)
-	require.NoError(t, ns.offersNo("mig"))
+	ns.advertises(t, ns.gpus.size, startLimit)
+	require.NoError(t, ns.advertisesNo("mig"))
 	ns.apply("mig-and-whole/whole.yaml")
 	ns.grantedTo(ns.ready("all-of-gpu-7"), "gpu")
 	ns.delete("pod", "all-of-gpu-7")
@@ -24,7 +24,7 @@ func TestMIGDisjoint(t *testing.T) {
 	back := ns.configure(t, "select.indices={7}", "modes={mig}", "mig.profiles={1g.10gb,3g.40gb}")
 	const large, small = 1, 4 // a 3g.40gb at memory slice 4, and a 1g.10gb at each below
 	eventually(t, startLimit, func() error {
-		n, err := ns.offered("mig")
+		n, err := ns.advertised("mig")
 		if err == nil && n != large+small {
 			err = fmt.Errorf("%d MIG devices are published, not %d", n, large+small)
 		}
@@ -32,20 +32,20 @@ func TestMIGDisjoint(t *testing.T) {
 	})
 	pods := []string{"large"}
 	// The classes of profiles need no extended resource names.
-	require.NoError(t, ns.create(fmt.Sprintf(slicePod, "large", "mig-3g-40gb.gpu.prism.dev", "")))
+	ns.create(migPod("large", "mig-3g-40gb.gpu.prism.dev"))
 	for i := range small {
 		pods = append(pods, fmt.Sprintf("small-%d", i))
-		ns.want(pods[1+i], "1g.10gb", 7)
+		ns.createMIG(pods[1+i], "1g.10gb", 7)
 	}
 	for _, pod := range pods {
-		ns.slice(pod)
+		ns.migDevice(pod)
 	}
-	ns.want("one-more", "1g.10gb", 7)
+	ns.createMIG("one-more", "1g.10gb", 7)
 	ns.waits("one-more")
 	require.NoError(t, ns.silence())
 	ns.delete("pods", "--all")
 	back()
-	ns.offers(t, ns.gpus.size, startLimit)
+	ns.advertises(t, ns.gpus.size, startLimit)
 }
 
 // lacks skips the test where Kubernetes has the feature.

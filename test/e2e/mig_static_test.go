@@ -18,17 +18,17 @@ import (
 // staticLimit is how long the plugin may take to notice what an administrator did to a GPU.
 const staticLimit = 40 * time.Second
 
-// beside3gAt4 is what an H100 offers when an administrator has made a 3g.40gb at memory slice 4: that one, and what does not reach
+// with3gAt4 is what an H100 is advertised as when an administrator has made a 3g.40gb at memory slice 4: that one, and what does not reach
 // there.
-var beside3gAt4 = []string{
+var with3gAt4 = []string{
 	"1g.10gb+me@0", "1g.10gb+me@1", "1g.10gb+me@2", "1g.10gb+me@3", "1g.10gb@0", "1g.10gb@1", "1g.10gb@2", "1g.10gb@3",
 	"1g.20gb@0", "1g.20gb@2", "2g.20gb@0", "2g.20gb@2", "3g.40gb@0", "3g.40gb@4", "4g.40gb@0",
 }
 
-// TestMIGStaticDevice: what an administrator made is offered at its place instead of what overlaps with it, given to claims, and
+// TestMIGStaticDevice: what an administrator created is advertised instead of what overlaps with it, prepared for claims, and
 // never removed.
 func TestMIGStaticDevice(t *testing.T) {
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	removed := false
 	remove := func() {
 		if !removed {
@@ -40,35 +40,35 @@ func TestMIGStaticDevice(t *testing.T) {
 	ns.must(t, ns.administrator("-i", "7", "-mig", "1")...)
 	t.Cleanup(remove)
 	ns.must(t, ns.administrator("mig", "-i", "7", "-cgi", "9:4", "-C")...)
-	made := ns.mustCut(t, 7).Instances
+	made := ns.mustPartitions(t, 7).Instances
 	require.Len(t, made, 1)
 
 	eventually(t, staticLimit, func() error {
-		offered, err := ns.placementsOf(7)
-		if diff := cmp.Diff(beside3gAt4, offered); err == nil && diff != "" {
-			err = fmt.Errorf("what is offered of GPU 7 (-want +got):\n%s", diff)
+		published, err := ns.placementsOf(7)
+		if diff := cmp.Diff(with3gAt4, published); err == nil && diff != "" {
+			err = fmt.Errorf("what is published of GPU 7 (-want +got):\n%s", diff)
 		}
 		return err
 	})
-	whole, err := ns.offered("gpu")
+	whole, err := ns.advertised("gpu")
 	require.NoError(t, err)
-	assert.Equal(t, nodeGPUs-1, whole, "a GPU that an administrator has cut is not offered whole")
+	assert.Equal(t, nodeGPUs-1, whole, "a GPU that an administrator has partitioned is not advertised whole")
 
-	ns.want("given", "3g.40gb", 7)
-	got := ns.slice("given")
+	ns.createMIG("static", "3g.40gb", 7)
+	got := ns.migDevice("static")
 	assert.Equal(t, made[0].UUID, got.UUID)
-	ns.want("beside", "2g.20gb", 7)
-	assert.Less(t, ns.slice("beside").Placement.Start, 4)
-	ns.delete("pod", "given", "beside")
+	ns.createMIG("another", "2g.20gb", 7)
+	assert.Less(t, ns.migDevice("another").Placement.Start, 4)
+	ns.delete("pod", "static", "another")
 	eventually(t, startLimit, func() error { return ns.instances(7, 1) })
-	require.Equal(t, made, ns.mustCut(t, 7).Instances, "the static device is as it was")
+	require.Equal(t, made, ns.mustPartitions(t, 7).Instances, "the static device is as it was")
 
-	ns.want("all-of-6", "7g.80gb", 6)
-	ns.want("low-half-of-7", "4g.40gb", 7)
-	ns.slice("all-of-6")
-	ns.slice("low-half-of-7")
+	ns.createMIG("all-of-6", "7g.80gb", 6)
+	ns.createMIG("low-half-of-7", "4g.40gb", 7)
+	ns.migDevice("all-of-6")
+	ns.migDevice("low-half-of-7")
 	ns.apply("mig-first-available/pod.yaml")
-	again := ns.slice("mig-first-available")
+	again := ns.migDevice("mig-first-available")
 	assert.Equal(t, made[0].UUID, again.UUID)
 	assert.Equal(t, "mig/three", again.request, "the second choice, where there is no 2g.20gb left")
 	ns.delete("pod", "mig-first-available", "all-of-6", "low-half-of-7")
@@ -76,18 +76,18 @@ func TestMIGStaticDevice(t *testing.T) {
 
 	remove()
 	start := time.Now()
-	ns.offersSlices(t, staticLimit)
-	ns.offers(t, ns.gpus.size, staticLimit)
-	t.Logf("everything was offered again %.1f s after the administrator had removed the instance", time.Since(start).Seconds())
+	ns.advertisesMIG(t, staticLimit)
+	ns.advertises(t, ns.gpus.size, staticLimit)
+	t.Logf("everything was advertised again %.1f s after the administrator had removed the instance", time.Since(start).Seconds())
 }
 
-// TestMIGStaticDeviceIsShared: a slice that an administrator made is for as many claims as its replicas say, all of which see that one
-// slice, and the next one waits for one of them to end.
-func TestMIGStaticDeviceIsShared(t *testing.T) {
+// TestMIGStaticDeviceShared: a MIG device that an administrator created is for as many claims as its replicas say, all of which see
+// that one, and the next one waits for one of them to end.
+func TestMIGStaticDeviceShared(t *testing.T) {
 	needs(t, consumableCapacity)
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	back := ns.configure(t, "select.indices={7}", `mig.replicas.3g\.40gb=2`)
-	eventually(t, startLimit, func() error { return errors.Join(ns.slicesOf(6, 0), ns.slicesOf(7, 0)) })
+	eventually(t, startLimit, func() error { return errors.Join(ns.migDevicesOf(6, 0), ns.migDevicesOf(7, 0)) })
 	remove := sync.OnceFunc(func() {
 		ns.must(t, ns.administrator("mig", "-i", "7", "-dci")...)
 		ns.must(t, ns.administrator("mig", "-i", "7", "-dgi")...)
@@ -95,48 +95,48 @@ func TestMIGStaticDeviceIsShared(t *testing.T) {
 	ns.must(t, ns.administrator("-i", "7", "-mig", "1")...)
 	t.Cleanup(remove)
 	ns.must(t, ns.administrator("mig", "-i", "7", "-cgi", "9:0,19:4", "-C")...)
-	made := ns.mustCut(t, 7).Instances
+	made := ns.mustPartitions(t, 7).Instances
 	require.Len(t, made, 2)
-	eventually(t, staticLimit, func() error { return ns.slicesOf(7, 2) })
+	eventually(t, staticLimit, func() error { return ns.migDevicesOf(7, 2) })
 
 	has := func(pod string) {
 		t.Helper()
-		got := ns.slice(pod)
+		got := ns.migDevice(pod)
 		assert.Equal(t, made[0].UUID, got.UUID)
 		assert.Contains(t, ns.do("exec", pod, "--", "nvidia-smi", "-L"), "(UUID: "+made[0].UUID+")")
 		assert.Equal(t, 2, got.Replicas)
 	}
-	ns.want("first", "3g.40gb", 7)
+	ns.createMIG("first", "3g.40gb", 7)
 	has("first")
-	ns.want("second", "3g.40gb", 7)
+	ns.createMIG("second", "3g.40gb", 7)
 	has("second")
-	ns.want("third", "3g.40gb", 7)
+	ns.createMIG("third", "3g.40gb", 7)
 	ns.waits("third")
-	ns.want("small", "1g.10gb", 7)
-	assert.Equal(t, made[1].UUID, ns.slice("small").UUID)
-	ns.want("small-too", "1g.10gb", 7)
+	ns.createMIG("small", "1g.10gb", 7)
+	assert.Equal(t, made[1].UUID, ns.migDevice("small").UUID)
+	ns.createMIG("small-too", "1g.10gb", 7)
 	ns.waits("small-too") // no replicas are for this profile
 
 	ns.delete("pod", "first")
 	has("third")
 	has("second")
 	ns.delete("pod", "second", "third", "small", "small-too")
-	require.Equal(t, made, ns.mustCut(t, 7).Instances, "nobody removes what the administrator made")
+	require.Equal(t, made, ns.mustPartitions(t, 7).Instances, "what the administrator created stays")
 	require.NoError(t, ns.silence())
 	remove()
 	back()
-	ns.offersSlices(t, staticLimit)
-	ns.offers(t, ns.gpus.size, staticLimit)
+	ns.advertisesMIG(t, staticLimit)
+	ns.advertises(t, ns.gpus.size, staticLimit)
 }
 
 // placementsOf lists the MIG devices that are published of a GPU by their short names.
 func (c *cluster) placementsOf(index int) ([]string, error) {
 	var found []string
-	gpus, err := c.cut()
+	gpus, err := c.partitions()
 	if err != nil {
 		return nil, err
 	}
-	published, err := c.slices()
+	published, err := c.resourceSlices()
 	for i := range published {
 		for _, device := range published[i].Spec.Devices {
 			if *device.Attributes["type"].StringValue == "mig" && isOf(&device, gpus[index].UUID) {

@@ -10,19 +10,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestMIGSlicesAskedFor: by profile, by memory, by preference, on different GPUs and by the name of a resource, all at once.
-func TestMIGSlicesAskedFor(t *testing.T) {
+// TestMIGDevice_EveryKindOfRequest_Prepared: by profile, by memory, by preference, on different GPUs and by the name of a resource, all at once.
+func TestMIGDevice_EveryKindOfRequest_Prepared(t *testing.T) {
 	needs(t, extendedResources)
-	ns := sliced(t)
+	ns := migInParallel(t)
 	ns.apply("mig-profile/pod.yaml")
 	ns.apply("mig-memory/pod.yaml")
 	ns.apply("mig-first-available/pod.yaml")
 	ns.apply("mig-spread/pod.yaml")
 	ns.apply("mig-extended-resource/pod.yaml")
 
-	assert.Equal(t, "1g.10gb", ns.slice("mig-profile").Profile)
-	assert.Equal(t, "1g.20gb", ns.slice("mig-memory").Profile, "the smallest with 19Gi")
-	preferred := ns.slice("mig-first-available")
+	assert.Equal(t, "1g.10gb", ns.migDevice("mig-profile").Profile)
+	assert.Equal(t, "1g.20gb", ns.migDevice("mig-memory").Profile, "the smallest with 19Gi")
+	preferred := ns.migDevice("mig-first-available")
 	assert.Equal(t, "2g.20gb", preferred.Profile)
 	assert.Equal(t, "mig/two", preferred.request)
 
@@ -48,9 +48,9 @@ func TestMIGSlicesAskedFor(t *testing.T) {
 	}
 }
 
-// TestMIGFourInOne: four different slices of one GPU, each for another container of a pod.
+// TestMIGFourInOne: four different MIG devices of one GPU, each for another container of a pod.
 func TestMIGFourInOne(t *testing.T) {
-	ns := sliced(t)
+	ns := migInParallel(t)
 	ns.apply("mig-four-in-one/pod.yaml")
 	grants := ns.grantedTo(ns.ready("mig-four-in-one"), "mig")
 	require.Len(t, grants, 4)
@@ -66,36 +66,37 @@ func TestMIGFourInOne(t *testing.T) {
 
 // TestMIGSevenOnOneGPU: what one of seven leaves is what the eighth gets, as another MIG device.
 func TestMIGSevenOnOneGPU(t *testing.T) {
-	ns := sliced(t)
+	ns := migInParallel(t)
 	for i := range 7 {
-		ns.want(fmt.Sprintf("slice-%d", i), "1g.10gb", 7)
+		ns.createMIG(fmt.Sprintf("mig-%d", i), "1g.10gb", 7)
 	}
 	seen, starts := map[string]bool{}, map[int]bool{}
 	for i := range 7 {
-		g := ns.slice(fmt.Sprintf("slice-%d", i))
+		g := ns.migDevice(fmt.Sprintf("mig-%d", i))
 		seen[g.UUID], starts[g.Placement.Start] = true, true
 	}
 	require.Len(t, seen, 7)
 	require.Len(t, starts, 7)
 
-	ns.want("eighth", "1g.10gb", 7)
+	ns.createMIG("eighth", "1g.10gb", 7)
 	ns.waits("eighth")
-	ended := ns.grantedTo(ns.pod("slice-3"), "mig")[0]
-	ns.delete("pod", "slice-3")
+	ended := ns.grantedTo(ns.pod("mig-3"), "mig")[0]
+	ns.delete("pod", "mig-3")
 	start := time.Now()
-	gets := ns.slice("eighth")
+	gets := ns.migDevice("eighth")
 	t.Logf("the eighth pod ran %.1f s after one of seven had ended", time.Since(start).Seconds())
 	assert.Equal(t, ended.Placement, gets.Placement)
 	assert.Equal(t, ended.UUID, gets.UUID, "a UUID names a place, and no creation")
-	ns.sees("slice-0", "main", ns.grantedTo(ns.pod("slice-0"), "mig")...)
+	ns.sees("mig-0", "main", ns.grantedTo(ns.pod("mig-0"), "mig")...)
 	require.NoError(t, ns.silence())
 }
 
-// TestMIGAndWhole: who wants the whole GPU waits for the last of its slices to end, and who wants a slice for the whole GPU.
+// TestMIGAndWhole: a request for the whole GPU waits for the last of its MIG devices to be released, and one for a MIG device for the
+// whole GPU.
 func TestMIGAndWhole(t *testing.T) {
-	ns := sliced(t)
+	ns := migInParallel(t)
 	ns.apply("mig-and-whole/mig.yaml")
-	left, right := ns.slice("left"), ns.slice("right")
+	left, right := ns.migDevice("left"), ns.migDevice("right")
 	assert.NotEqual(t, left.Placement, right.Placement)
 
 	ns.apply("mig-and-whole/whole.yaml")
@@ -106,7 +107,7 @@ func TestMIGAndWhole(t *testing.T) {
 		if err := ns.read(&pod, "pod", "all-of-gpu-7"); err != nil || pod.Spec.NodeName == "" {
 			return err
 		}
-		return fmt.Errorf("the whole GPU was given while one of its slices is in use")
+		return fmt.Errorf("the whole GPU was allocated while one of its MIG devices is in use")
 	})
 	ns.sees("right", "main", right)
 
@@ -114,18 +115,18 @@ func TestMIGAndWhole(t *testing.T) {
 	whole := ns.grantedTo(ns.ready("all-of-gpu-7"), "gpu")
 	assert.Equal(t, left.ParentUUID, whole[0].UUID)
 	ns.sees("all-of-gpu-7", "main", whole...)
-	assert.False(t, ns.mustCut(t, 7).MIG, "in MIG mode a whole GPU runs no program")
+	assert.False(t, ns.mustPartitions(t, 7).MIG, "in MIG mode a whole GPU runs no program")
 
-	ns.want("again", "3g.40gb", 7)
+	ns.createMIG("again", "3g.40gb", 7)
 	ns.waits("again")
 	ns.delete("pod", "all-of-gpu-7")
-	assert.Equal(t, left.ParentUUID, ns.slice("again").ParentUUID)
+	assert.Equal(t, left.ParentUUID, ns.migDevice("again").ParentUUID)
 	require.NoError(t, ns.silence())
 }
 
 // TestMIGProfileUnknown: the scheduler finds no device for a profile that no GPU has.
 func TestMIGProfileUnknown(t *testing.T) {
-	ns := beside(t, 0)
-	ns.want("wrong", "5g.50gb", 7)
+	ns := inParallel(t, 0)
+	ns.createMIG("wrong", "5g.50gb", 7)
 	ns.waits("wrong")
 }

@@ -14,14 +14,14 @@ import (
 const adminLabel = "resource.kubernetes.io/admin-access=true"
 
 func TestWholeAdminNeedsLabel(t *testing.T) {
-	ns := beside(t, 0)
+	ns := inParallel(t, 0)
 	_, err := ns.try("apply", "--filename", ns.spec("admin-access/pod.yaml"))
 	require.ErrorContains(t, err, "admin access to devices requires")
 }
 
-// TestWholeAdminSeesGPUsInUse: where all GPUs are offered whole, their own class gives them with admin access while all are in use.
+// TestWholeAdminSeesGPUsInUse: where all GPUs are advertised whole, their own class has them with admin access while all are in use.
 func TestWholeAdminSeesGPUsInUse(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	before, err := ns.pools()
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -34,7 +34,7 @@ func TestWholeAdminSeesGPUsInUse(t *testing.T) {
 		})
 	})
 	ns.configured(t, "whole")
-	eventually(t, startLimit, ns.offersWholeOnly)
+	eventually(t, startLimit, ns.advertisesWholeOnly)
 	ns.apply("nine-pods/job.yaml")
 	ns.do("wait", "--for=jsonpath={.status.ready}=8", "--timeout=90s", "job/nine-pods")
 
@@ -46,12 +46,12 @@ func TestWholeAdminSeesGPUsInUse(t *testing.T) {
 		assert.Equal(t, "gpu", g.Type)
 	}
 	ns.sees("admin-access", "main", grants...)
-	ns.delete("job", "nine-pods") // what is left looks only, and keeps no GPU from being offered otherwise
+	ns.delete("job", "nine-pods") // admin access keeps no GPU from changing its layout
 }
 
 // pools counts the published devices by pool.
 func (c *cluster) pools() (map[string]int, error) {
-	list, err := c.slices()
+	list, err := c.resourceSlices()
 	devices := map[string]int{}
 	for i := range list {
 		devices[list[i].Spec.Pool.Name] += len(list[i].Spec.Devices)
@@ -59,31 +59,31 @@ func (c *cluster) pools() (map[string]int, error) {
 	return devices, err
 }
 
-// offersWholeOnly complains unless all GPUs are in the node's own pool.
-func (c *cluster) offersWholeOnly() error {
-	list, err := c.slices()
+// advertisesWholeOnly complains unless all GPUs are in the node's own pool.
+func (c *cluster) advertisesWholeOnly() error {
+	list, err := c.resourceSlices()
 	for i := range list {
 		if pool := list[i].Spec.Pool.Name; pool != nodeName {
 			return fmt.Errorf("there is a pool %s", pool)
 		}
 	}
-	if n, err2 := c.offered("gpu"); err2 != nil || n != c.gpus.size {
+	if n, err2 := c.advertised("gpu"); err2 != nil || n != c.gpus.size {
 		return fmt.Errorf("%d GPUs are published: %w", n, err2)
 	}
 	return err
 }
 
 // TestMonitorSeesPartitionedGPUsInUse: the monitor device of a node shows its GPUs and MIG devices, whatever claims have of them, to
-// claims with admin access alone.
+// claims with admin access only.
 func TestMonitorSeesPartitionedGPUsInUse(t *testing.T) {
-	ns := slicedAlone(t)
-	n, err := ns.offered("monitor")
+	ns := migExclusive(t)
+	n, err := ns.advertised("monitor")
 	require.NoError(t, err)
-	require.Zero(t, n, "nobody wanted one yet")
+	require.Zero(t, n, "none is configured yet")
 	ns.withValue(t, "monitorDevices=PerNode")
-	ns.want("first", "1g.10gb", 6)
-	ns.want("second", "3g.40gb", 7)
-	_, migs := hardwareOf([]grant{ns.slice("first"), ns.slice("second")})
+	ns.createMIG("first", "1g.10gb", 6)
+	ns.createMIG("second", "3g.40gb", 7)
+	_, migs := hardwareOf([]grant{ns.migDevice("first"), ns.migDevice("second")})
 
 	ns.do("label", "namespace", ns.name, adminLabel)
 	ns.apply("monitor/pod.yaml")
@@ -105,10 +105,10 @@ func TestMonitorSeesPartitionedGPUsInUse(t *testing.T) {
 	})
 	assert.Equal(t, "monitor", said.Type)
 	assert.ElementsMatch(t, want, said.GPUs)
-	seen := ns.look("monitor", "main")
+	seen := ns.inspect("monitor", "main")
 	assert.ElementsMatch(t, want, seen.uuids)
 	assert.ElementsMatch(t, migs, seen.migs)
 
 	ns.apply("monitor/without-admin-access.yaml")
-	ns.isRefused("curious", "gpu", "it is given with admin access only", "set adminAccess: true on the request", adminLabel)
+	ns.isRefused("curious", "gpu", "it can be requested with adminAccess only", "adminAccess: true", adminLabel)
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -27,24 +26,24 @@ type namespace struct {
 	*cluster
 	t    *testing.T
 	name string
-	// claims are those that were looked at, by UID.
+	// claims are those that were read, by UID.
 	claims map[string]bool
 }
 
-// beside begins a test that runs while others do and needs so many GPUs.
-func beside(t *testing.T, gpus int) *namespace {
+// inParallel begins a test that runs while others do and needs so many GPUs.
+func inParallel(t *testing.T, gpus int) *namespace {
 	t.Helper()
 	c := open(t)
 	t.Parallel()
-	c.gpus.take(t, gpus)
+	c.gpus.lease(t, gpus)
 	return newNamespace(t, c)
 }
 
-// alone begins a test that disturbs others: none runs beside it, and it may use every GPU.
-func alone(t *testing.T) *namespace {
+// exclusive begins a test that disturbs others: none runs at the same time, and it may use every GPU.
+func exclusive(t *testing.T) *namespace {
 	t.Helper()
 	c := open(t)
-	require.True(t, c.gpus.whole(), "a test that goes on beside others began already: this one has to come before it, in the order of file names")
+	require.True(t, c.gpus.free(), "a test that continues in parallel began already: this one has to come before it, in the order of file names")
 	return newNamespace(t, c)
 }
 
@@ -52,8 +51,10 @@ func newNamespace(t *testing.T, c *cluster) *namespace {
 	t.Helper()
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
 	ns := &namespace{cluster: c, t: t, name: name[:min(len(name), 50)] + "-" + rand.String(4), claims: map[string]bool{}}
-	c.must(t, c.kubectl("create", "namespace", ns.name)...)
-	c.must(t, c.kubectl("label", "namespace", ns.name, ownLabel)...)
+	label, value, _ := strings.Cut(ownLabel, "=")
+	_, err := c.run(fmt.Sprintf(`{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {%s: %q}}}`, ns.name, label, value),
+		c.kubectl("create", "--filename=-")...)
+	require.NoError(t, err)
 	t.Cleanup(ns.end)
 	// Pods are forbidden before the one, and wait for the other.
 	ns.do("wait", "--for=create", "--timeout=60s", "serviceaccount/default", "configmap/kube-root-ca.crt")
@@ -73,16 +74,9 @@ func (ns *namespace) do(args ...string) string {
 	return out
 }
 
-// read decodes what kubectl get finds.
+// read is get in the namespace.
 func (ns *namespace) read(into any, what ...string) error {
-	out, err := ns.try(append([]string{"get", "--output=json"}, what...)...)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal([]byte(out), into); err != nil {
-		return fmt.Errorf("reading %s: %w", strings.Join(what, " "), err)
-	}
-	return nil
+	return ns.get(into, append(what, "--namespace", ns.name)...)
 }
 
 // apply creates what a manifest of demo/specs describes.
@@ -148,7 +142,7 @@ func (ns *namespace) silence() error {
 // end deletes everything and checks that nothing of it stays on the node.
 func (ns *namespace) end() {
 	if ns.t.Failed() {
-		ns.tell()
+		ns.explain()
 	}
 	var claims resourceapi.ResourceClaimList
 	if err := ns.read(&claims, "resourceclaims"); assert.NoError(ns.t, err) {
@@ -176,8 +170,8 @@ func (ns *namespace) checkNothingKept() {
 	}
 }
 
-// tell prints what helps to understand a failure.
-func (ns *namespace) tell() {
+// explain prints what helps to understand a failure.
+func (ns *namespace) explain() {
 	for _, args := range [][]string{
 		{"get", "pods,resourceclaims", "--output=wide"},
 		{"get", "events", "--output=custom-columns=OBJECT:.involvedObject.name,REASON:.reason,MESSAGE:.message"},

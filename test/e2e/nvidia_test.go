@@ -12,33 +12,19 @@ import (
 // nvidiaDriver is the name of NVIDIA's DRA driver.
 const nvidiaDriver = "gpu.nvidia.com"
 
-const mpsClaim = `
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: mps-gpu}
-spec: {spec: {devices: {requests: [{name: mps-gpu, exactly: {deviceClassName: gpu.nvidia.com}}], config: [{requests: [mps-gpu], opaque: {
-  driver: gpu.nvidia.com, parameters: {apiVersion: resource.nvidia.com/v1beta1, kind: GpuConfig, sharing: {strategy: MPS,
-  mpsConfig: {defaultActiveThreadPercentage: 50, defaultPinnedDeviceMemoryLimit: 10Gi}}}}}]}}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: mps-pod}
-spec:
-  restartPolicy: Never
-  containers:
-  - {name: main, image: "localhost/prism-test:1", imagePullPolicy: Never, command: [sleep, "3600"], resources: {claims: [{name: gpu}]}}
-  resourceClaims: [{name: gpu, resourceClaimTemplateName: mps-gpu}]
-`
+// mpsConfig is configuration of NVIDIA's driver that Prism does not support.
+const mpsConfig = `{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": {"strategy": "MPS", "mpsConfig": {
+  "defaultActiveThreadPercentage": 50, "defaultPinnedDeviceMemoryLimit": "10Gi"}}}`
 
 // TestNVIDIADriver: where Prism has the name of NVIDIA's driver, manifests run that were written for that: their classes, their
-// configuration of whole GPUs and of slices. What is not served is refused by its name.
+// configuration of whole GPUs and of MIG devices. What is not supported is refused by its name.
 func TestNVIDIADriver(t *testing.T) {
 	needs(t, partitionableDevices)
 	c := open(t)
-	c.offersSlices(t, startLimit)
+	c.advertisesMIG(t, startLimit)
 	c.leavesNoInstance(t)
 	c.under(t, nvidiaDriver)
-	ns := alone(t)
+	ns := exclusive(t)
 
 	ns.apply("nvidia-driver/time-slicing.yaml")
 	whole := ns.grantedTo(ns.ready("ts-pod"), "shared-gpu")
@@ -50,16 +36,16 @@ func TestNVIDIADriver(t *testing.T) {
 	assert.Equal(t, "Long", found[fmt.Sprint(whole[0].Index)])
 
 	ns.apply("nvidia-driver/mig.yaml")
-	slices := ns.grantedTo(ns.ready("mig-pod"), "mig-devices")
-	require.Len(t, slices, 2)
-	assert.Equal(t, slices[0].ParentUUID, slices[1].ParentUUID)
-	small, large := forRequest(t, slices, "mig-small"), forRequest(t, slices, "mig-large")
+	migs := ns.grantedTo(ns.ready("mig-pod"), "mig-devices")
+	require.Len(t, migs, 2)
+	assert.Equal(t, migs[0].ParentUUID, migs[1].ParentUUID)
+	small, large := forRequest(t, migs, "mig-small"), forRequest(t, migs, "mig-large")
 	assert.Equal(t, []string{"1g.10gb", "3g.40gb"}, []string{small[0].Profile, large[0].Profile})
 	ns.sees("mig-pod", "small", small...)
 	ns.sees("mig-pod", "large", large...)
 	require.NoError(t, ns.silence())
 
-	require.NoError(t, ns.create(mpsClaim))
+	ns.create(workload{name: "mps-pod", ref: "mps-gpu", request: request{class: nvidiaDriver, driver: nvidiaDriver, config: mpsConfig}})
 	message := ns.event("mps-pod", prepareFailed, startLimit)
 	t.Log(message)
 	assert.Contains(t, message, "MPS is not supported by this version of the driver; supported values: TimeSlicing")
@@ -73,8 +59,8 @@ func (c *cluster) under(t *testing.T, driver string) {
 		// A driver that is gone for good leaves what it published; and its socket, as long as it ends, is a conflict.
 		c.must(t, c.kubectl("delete", "resourceslices", "--field-selector", "spec.driver="+driver)...)
 		eventually(t, statusLimit, func() error { return c.conflict("") })
-		c.offers(t, c.gpus.size, startLimit)
-		c.offersSlices(t, startLimit)
+		c.advertises(t, c.gpus.size, startLimit)
+		c.advertisesMIG(t, startLimit)
 	})
 	// The classes of resource names would have the devices of both.
 	c.withValue(t, "driverName="+driver+",controller.enabled=false")

@@ -15,9 +15,9 @@ import (
 // TestWholeAPIServerDown: a container ends while there is no API server, and its claim is taken back, by the plugin that was there
 // before and by one that started meanwhile. Afterwards everything is as it was.
 func TestWholeAPIServerDown(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	plugin := ns.freshPlugin(t)
-	slices, err := ns.slices()
+	slices, err := ns.resourceSlices()
 	require.NoError(t, err)
 	ns.apply("whole-gpu/pod.yaml")
 	ns.apply("two-gpus/pod.yaml")
@@ -51,14 +51,14 @@ func TestWholeAPIServerDown(t *testing.T) {
 		eventually(t, startLimit, func() error { return ns.ended(name) })
 	}
 	t.Logf("the API server knew that the pods ended after %.1f s", time.Since(start).Seconds())
-	after, err := ns.slices()
+	after, err := ns.resourceSlices()
 	require.NoError(t, err)
 	require.Len(t, after, len(slices))
 	for i := range slices {
 		assert.Equal(t, slices[i].UID, after[i].UID)
 		assert.Equal(t, slices[i].Generation, after[i].Generation, "nothing changed, so nothing is published")
 	}
-	ns.must(t, ns.localcluster("restart", nodeName, "kubelet")...) // it, too, looks for new pods again after up to a minute
+	ns.must(t, ns.localcluster("restart", nodeName, "kubelet")...) // it, too, retries after up to a minute
 	ns.apply("shared-by-containers/pod.yaml")
 	grants := ns.grantedTo(ns.ready("two-containers"), "gpu")
 	t.Logf("a new pod had its GPU after %.1f s", time.Since(start).Seconds())
@@ -82,7 +82,7 @@ func (ns *namespace) withoutAPI(do func()) {
 	start()
 	started = true
 	ns.t.Logf("there was no API server for %.1f s", time.Since(begin).Seconds())
-	// They look again after half a minute or more. How long they wait is not what this is about.
+	// They retry after half a minute or more. How long they wait is not what this is about.
 	for _, component := range []string{"controller-manager", "scheduler"} {
 		ns.must(ns.t, ns.localcluster("restart", component)...)
 	}

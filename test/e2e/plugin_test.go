@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -18,15 +17,6 @@ const (
 	pluginName     = "prism-kubelet-plugin"
 	pluginSelector = "app.kubernetes.io/component=kubelet-plugin"
 )
-
-// get decodes what kubectl get finds outside of a test's namespace.
-func (c *cluster) get(into any, what ...string) error {
-	out, err := c.run("", c.kubectl(append([]string{"get", "--output=json"}, what...)...)...)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal([]byte(out), into)
-}
 
 // plugin waits until exactly one plugin pod is there and ready, and returns it.
 func (c *cluster) plugin(t *testing.T) *corev1.Pod {
@@ -93,17 +83,17 @@ func (c *cluster) pid(t *testing.T, pod *corev1.Pod) string {
 	return ""
 }
 
-// slices returns the driver's ResourceSlices.
-func (c *cluster) slices() ([]resourceapi.ResourceSlice, error) {
+// resourceSlices returns the driver's ResourceSlices.
+func (c *cluster) resourceSlices() ([]resourceapi.ResourceSlice, error) {
 	var list resourceapi.ResourceSliceList
 	err := c.get(&list, "resourceslices", "--field-selector", "spec.driver="+driverName)
 	return list.Items, err
 }
 
-// offered counts the published devices of a type.
-func (c *cluster) offered(deviceType string) (int, error) {
+// advertised counts the published devices of a type.
+func (c *cluster) advertised(deviceType string) (int, error) {
 	n := 0
-	slices, err := c.slices()
+	slices, err := c.resourceSlices()
 	for i := range slices {
 		for _, device := range slices[i].Spec.Devices {
 			if value := device.Attributes["type"].StringValue; value != nil && *value == deviceType {
@@ -114,11 +104,11 @@ func (c *cluster) offered(deviceType string) (int, error) {
 	return n, err
 }
 
-// offers waits until this many whole GPUs are published.
-func (c *cluster) offers(t *testing.T, gpus int, within time.Duration) {
+// advertises waits until this many whole GPUs are published.
+func (c *cluster) advertises(t *testing.T, gpus int, within time.Duration) {
 	t.Helper()
 	eventually(t, within, func() error {
-		whole, err := c.offered("gpu")
+		whole, err := c.advertised("gpu")
 		if err != nil {
 			return err
 		}

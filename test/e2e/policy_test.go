@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestWholeSlicesOfOthersAreDenied: with the token of its own pod, a plugin writes its own node's ResourceSlices in its own pools only.
-func TestWholeSlicesOfOthersAreDenied(t *testing.T) {
-	ns := beside(t, 0)
+// TestWholeResourceSlices_OtherNodes_Denied: with the token of its own pod, a plugin writes its own node's ResourceSlices in its own pools only.
+func TestWholeResourceSlices_OtherNodes_Denied(t *testing.T) {
+	ns := inParallel(t, 0)
 	bound := ns.as(ns.token("--bound-object-kind", "Pod", "--bound-object-name", ns.plugin(t).Name))
 	unbound := ns.as(ns.token())
 	const foreignPool = "the plugin of node 'n0' may not write ResourceSlices of pool '"
@@ -37,7 +37,7 @@ func TestWholeSlicesOfOthersAreDenied(t *testing.T) {
 		{"longer-name", bound, nodeName, driverName, "n01", foreignPool + "n01'"},
 		{"longer-name-gpu", bound, nodeName, driverName, "n01/gpu-0", foreignPool + "n01/gpu-0'"},
 	} {
-		_, err := ns.run(sliceOf(t, c.name, c.node, c.driver, c.pool), append(c.as, "create", "--dry-run=server", "--filename=-")...)
+		_, err := ns.run(resourceSliceOf(t, c.name, c.node, c.driver, c.pool), append(c.as, "create", "--dry-run=server", "--filename=-")...)
 		if c.denied == "" {
 			assert.NoError(t, err, c.name)
 			continue
@@ -47,12 +47,12 @@ func TestWholeSlicesOfOthersAreDenied(t *testing.T) {
 	}
 }
 
-// TestWholeForeignSliceStays: updating and deleting what another node published is denied too. What names its own node, in whatever pool, the
+// TestWholeResourceSlices_ForeignOne_Kept: updating and deleting what another node published is denied too. What names its own node, in whatever pool, the
 // plugin removes.
-func TestWholeForeignSliceStays(t *testing.T) {
-	ns := beside(t, 0)
+func TestWholeResourceSlices_ForeignOne_Kept(t *testing.T) {
+	ns := inParallel(t, 0)
 	bound := ns.as(ns.token("--bound-object-kind", "Pod", "--bound-object-name", ns.plugin(t).Name))
-	foreign := sliceOf(t, ns.name, "n7", driverName, "n7")
+	foreign := resourceSliceOf(t, ns.name, "n7", driverName, "n7")
 	_, err := ns.run(foreign, ns.kubectl("create", "--filename=-")...)
 	require.NoError(t, err)
 	t.Cleanup(func() { ns.must(t, ns.kubectl("delete", "--ignore-not-found", "resourceslice", ns.name)...) })
@@ -65,7 +65,7 @@ func TestWholeForeignSliceStays(t *testing.T) {
 	assert.ErrorContains(t, err, denied)
 
 	inPool := ns.name + "-in-pool"
-	empty := strings.Replace(sliceOf(t, inPool, nodeName, driverName, "n7"), `{"name":"gpu-0"}`, "", 1) // no pod gets anything of it
+	empty := strings.Replace(resourceSliceOf(t, inPool, nodeName, driverName, "n7"), `{"name":"gpu-0"}`, "", 1) // no pod gets anything of it
 	_, err = ns.run(empty, ns.kubectl("create", "--filename=-")...)
 	require.NoError(t, err, "the administrator may")
 	t.Cleanup(func() { ns.must(t, ns.kubectl("delete", "--ignore-not-found", "resourceslice", inPool)...) })
@@ -84,7 +84,7 @@ func (ns *namespace) token(binding ...string) string {
 	return ns.must(ns.t, ns.kubectl(append([]string{"create", "token", "--namespace", system, pluginName}, binding...)...)...)
 }
 
-// as is a kubectl command line for whoever has the token: the administrator's own certificate must not be in it.
+// as is a kubectl command line for the user that has the token: the administrator's own certificate must not be in it.
 func (ns *namespace) as(token string) []string {
 	ns.t.Helper()
 	var config map[string]any
@@ -102,8 +102,8 @@ func (ns *namespace) as(token string) []string {
 	return []string{ns.kubectl()[0], "--kubeconfig", file}
 }
 
-// sliceOf is a ResourceSlice of one node, or of all when the name is empty, in a pool.
-func sliceOf(t *testing.T, name, node, driver, pool string) string {
+// resourceSliceOf is a ResourceSlice of one node, or of all when the name is empty, in a pool.
+func resourceSliceOf(t *testing.T, name, node, driver, pool string) string {
 	t.Helper()
 	slice := resourceapi.ResourceSlice{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSlice"},

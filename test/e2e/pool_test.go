@@ -7,52 +7,51 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pool shares the node's GPUs among tests that run beside each other.
+// pool leases the node's GPUs to tests that run in parallel.
 type pool struct {
 	size int
-	// ordering lets one test take all it needs before the next one begins to.
+	// ordering lets one test take all the GPUs that it needs before the next one begins to.
 	ordering sync.Mutex
-	// free are the GPUs that are offered whole only. The scheduler hands them out first, so others are not touched.
-	free chan struct{}
-	// sliced stands for all the others, which one test has at a time.
-	sliced chan struct{}
+	// whole are the GPUs that are advertised whole only. The scheduler allocates them first, so no others are allocated.
+	whole chan struct{}
+	// mig stands for the GPUs that are advertised as MIG devices too, timeSlicing for those that are advertised as shares too: one test
+	// has them at a time.
+	mig, timeSlicing chan struct{}
 }
 
-// newPool has so many GPUs, and so many of them are offered in slices or in turns too.
-func newPool(size, sliced int) *pool {
-	p := &pool{size: size, free: make(chan struct{}, size-sliced), sliced: make(chan struct{}, 1)}
-	for range cap(p.free) {
-		p.free <- struct{}{}
+// newPool has so many GPUs, and so many of them are not advertised whole only.
+func newPool(size, inOtherModes int) *pool {
+	p := &pool{size: size, whole: make(chan struct{}, size-inOtherModes), mig: make(chan struct{}, 1), timeSlicing: make(chan struct{}, 1)}
+	for range cap(p.whole) {
+		p.whole <- struct{}{}
 	}
-	p.sliced <- struct{}{}
+	p.mig <- struct{}{}
+	p.timeSlicing <- struct{}{}
 	return p
 }
 
-// whole tells that nobody has a GPU.
-func (p *pool) whole() bool { return len(p.free) == cap(p.free) && len(p.sliced) == 1 }
+// free says that no test has a GPU.
+func (p *pool) free() bool {
+	return len(p.whole) == cap(p.whole) && len(p.mig) == 1 && len(p.timeSlicing) == 1
+}
 
-// take waits for n GPUs, which the test gives back when it ends.
-func (p *pool) take(t *testing.T, n int) {
+// lease waits for n whole GPUs, which the test has until it ends.
+func (p *pool) lease(t *testing.T, n int) {
 	t.Helper()
-	require.LessOrEqual(t, n, cap(p.free), "the node has too few GPUs for this test")
+	require.LessOrEqual(t, n, cap(p.whole), "the node has too few GPUs for this test")
 	if n == 0 {
 		return
 	}
 	p.ordering.Lock()
 	defer p.ordering.Unlock()
 	for range n {
-		<-p.free
+		take(t, p.whole)
 	}
-	t.Cleanup(func() {
-		for range n {
-			p.free <- struct{}{}
-		}
-	})
 }
 
-// takeSliced waits for the GPUs that are offered in slices or in turns too.
-func (p *pool) takeSliced(t *testing.T) {
+// take waits for one of what is leased, until the test ends.
+func take(t *testing.T, leased chan struct{}) {
 	t.Helper()
-	<-p.sliced
-	t.Cleanup(func() { p.sliced <- struct{}{} })
+	<-leased
+	t.Cleanup(func() { leased <- struct{}{} })
 }

@@ -15,7 +15,7 @@ import (
 
 // TestWholeProbe: with the token of its own pod, a plugin finds out whether this API server keeps counters, and stores nothing.
 func TestWholeProbe(t *testing.T) {
-	ns := beside(t, 0)
+	ns := inParallel(t, 0)
 	line := ns.as(ns.token("--bound-object-kind", "Pod", "--bound-object-name", ns.plugin(t).Name))
 	config, err := clientcmd.BuildConfigFromFlags("", line[len(line)-1])
 	require.NoError(t, err)

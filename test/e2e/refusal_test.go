@@ -36,7 +36,7 @@ func (ns *namespace) notStarted(pod *corev1.Pod) {
 // TestWholeDeviceNodeMissing: the claim's status says at once what is missing, while the kubelet's call goes on and succeeds when
 // it is there. Were the call to fail, the kubelet would not repeat it for a minute or more.
 func TestWholeDeviceNodeMissing(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	boards, err := ns.boards()
 	require.NoError(t, err)
 	missing := "/dev/nvidia"

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 const (
@@ -30,7 +32,7 @@ const (
 
 // TestWholeRollingUpdateUnderLoad: rolling updates in a row under a stream of short pods lose no call of the kubelet.
 func TestWholeRollingUpdateUnderLoad(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	before, err := ns.kept()
 	require.NoError(t, err)
 	calls := ns.calls()
@@ -48,6 +50,7 @@ func TestWholeRollingUpdateUnderLoad(t *testing.T) {
 	}
 	pods.flows()
 	created := pods.end()
+	assert.Zero(t, ns.plugin(t).Status.ContainerStatuses[0].RestartCount)
 
 	prepared := map[string]bool{}
 	for _, p := range plugins {
@@ -75,35 +78,16 @@ func (ns *namespace) rollOver(old *watched) (before, after *watched) {
 	return old, young
 }
 
-// shortPod is a pod that ends soon after it saw that it has one GPU. Each runs for another time, so that they do not keep step.
-const shortPod = `
-apiVersion: v1
-kind: Pod
-metadata: {generateName: short-}
-spec:
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 1
-  containers:
-  - name: main
-    image: localhost/prism-test:1
-    imagePullPolicy: Never
-    command: [sh, -c, 'test "$(nvidia-smi -L | wc -l)" = 1 && sleep 0.%d']
-    resources: {claims: [{name: gpu}]}
-  resourceClaims: [{name: gpu, resourceClaimTemplateName: one-gpu}]
----`
-
-const oneGPU = `
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: one-gpu}
-spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.prism.dev}}]}}}
-`
-
-// create makes what a manifest describes.
-func (ns *namespace) create(manifest string) error {
-	_, err := ns.run(manifest, ns.kubectl("--namespace", ns.name, "create", "--filename", "-")...)
-	return err
+// shortPod exits soon after it saw that it has one GPU. Each runs for another time, so that they do not keep step.
+func shortPod(n int) workload {
+	return workload{
+		generateName: "short-", ref: "gpu", template: oneGPU,
+		command: []string{"sh", "-c", fmt.Sprintf(`test "$(nvidia-smi -L | wc -l)" = 1 && sleep 0.%d`, n*3%10)},
+	}
 }
+
+// oneGPU is a claim template for one GPU.
+const oneGPU = "one-gpu"
 
 // podStream is pods that come and go.
 type podStream struct {
@@ -120,7 +104,10 @@ type podStream struct {
 // stream begins to make short pods so that always some of them want a GPU.
 func (ns *namespace) stream() *podStream {
 	ns.t.Helper()
-	require.NoError(ns.t, ns.create(oneGPU))
+	template := workload{name: oneGPU, ref: "gpu", request: request{class: gpuClass}}
+	text, err := json.Marshal(template.objects()[0])
+	require.NoError(ns.t, err)
+	require.NoError(ns.t, ns.createText(string(text)))
 	s := &podStream{ns: ns, stop: make(chan struct{})}
 	s.ended.Go(func() {
 		for {
@@ -141,26 +128,31 @@ func (ns *namespace) stream() *podStream {
 	return s
 }
 
-// step looks at the pods and makes as many as are missing.
+// step reads the pods and creates as many as are missing.
 func (s *podStream) step(width int) error {
-	phases, err := s.ns.try("get", "pods", "--output=jsonpath={.items[*].status.phase}")
-	if err != nil {
+	var pods corev1.PodList
+	if err := s.ns.read(&pods, "pods"); err != nil {
 		return err
 	}
-	done := strings.Count(phases, string(corev1.PodSucceeded))
-	if strings.Contains(phases, string(corev1.PodFailed)) {
-		return errors.New("a pod failed: it did not see one GPU")
+	done := 0
+	for i := range pods.Items {
+		switch pods.Items[i].Status.Phase {
+		case corev1.PodSucceeded:
+			done++
+		case corev1.PodFailed:
+			return fmt.Errorf("pod %s failed: it did not see one GPU", pods.Items[i].Name)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.done = done
 	if missing := width - (s.created - done); missing > 0 {
-		var manifest strings.Builder
+		var pods []workload
 		for range missing {
-			fmt.Fprintf(&manifest, shortPod, s.created*3%10)
+			pods = append(pods, shortPod(s.created))
 			s.created++
 		}
-		return s.ns.create(manifest.String())
+		return s.ns.tryCreate(pods...)
 	}
 	return nil
 }
@@ -217,7 +209,7 @@ type watched struct {
 	pod   *corev1.Pod
 	log   *os.File
 	began time.Time
-	ended time.Time // known to who ended it
+	ended time.Time // set by rollOver
 }
 
 // watch opens the log of a plugin that runs.
@@ -309,9 +301,12 @@ func (ns *namespace) next(old *corev1.Pod) *corev1.Pod {
 
 // gone complains while the plugin's pod is there.
 func (ns *namespace) gone(plugin *corev1.Pod) error {
-	out, err := ns.run("", ns.kubectl("get", "pod", plugin.Name, "--namespace", system, "--ignore-not-found", "--output=name")...)
-	if err == nil && out != "" {
-		err = fmt.Errorf("%s is still there", strings.TrimSpace(out))
+	err := ns.get(&corev1.Pod{}, "pod", plugin.Name, "--namespace", system)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err == nil {
+		err = fmt.Errorf("pod %s is still there", plugin.Name)
 	}
 	return err
 }

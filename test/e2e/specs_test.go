@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEverySpecIsRun keeps demo/specs honest: a manifest that no test applies is only a hope.
-func TestEverySpecIsRun(t *testing.T) {
+// TestSpecs_EachIsApplied keeps demo/specs honest: a manifest that no test applies is only a hope.
+func TestSpecs_EachIsApplied(t *testing.T) {
 	run := applied(t)
 	specs := os.DirFS("../../demo/specs")
 	found := 0
@@ -33,7 +33,7 @@ func TestEverySpecIsRun(t *testing.T) {
 	}
 }
 
-// applied collects the manifests that the tests of this package give to apply.
+// applied collects the manifests that the tests of this package apply.
 func applied(t *testing.T) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob("*_test.go")

@@ -10,54 +10,34 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// sharedGPUs are the indices of the GPUs that are offered to shareReplicas claims each too, as values.yaml says.
+// sharedGPUs are the indices of the GPUs that are advertised as shareReplicas shares each too, as values.yaml says.
 var sharedGPUs = []int{3, 4}
 
 const shareReplicas = 3
 
-// shared begins a test that runs while others do and has the GPUs that are offered in turns to itself.
-func shared(t *testing.T) *namespace {
+// timeSlicingInParallel is inParallel for a test that has the GPUs that are advertised as time-sliced shares.
+func timeSlicingInParallel(t *testing.T) *namespace {
 	t.Helper()
 	needs(t, consumableCapacity)
 	c := open(t)
 	t.Parallel()
-	c.gpus.takeSliced(t)
+	take(t, c.gpus.timeSlicing)
 	eventually(t, startLimit, func() error {
-		n, err := c.offered("timeslice")
+		n, err := c.advertised("timeslice")
 		if err == nil && n != len(sharedGPUs) {
-			err = fmt.Errorf("%d GPUs are offered in turns, not %d: is the chart installed with test/e2e/values.yaml?", n, len(sharedGPUs))
+			err = fmt.Errorf("%d GPUs are advertised as shares, not %d: is the chart installed with test/e2e/values.yaml?", n, len(sharedGPUs))
 		}
 		return err
 	})
 	return newNamespace(t, c)
 }
 
-const sharePod = `
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: %[1]s}
-spec: {spec: {devices: {requests: [{name: share, exactly: {deviceClassName: timeslice.gpu.prism.dev, selectors: [
-  {cel: {expression: 'device.attributes["gpu.prism.dev"].index == %[2]d'}}]}}]}}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: %[1]s}
-spec:
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 1
-  containers:
-  - name: main
-    image: localhost/prism-test:1
-    imagePullPolicy: Never
-    command: [sleep, "3600"]
-    resources: {claims: [{name: share}]}
-  resourceClaims: [{name: share, resourceClaimTemplateName: %[1]s}]
-`
-
-// wantShare makes a pod that wants a share of one GPU.
-func (ns *namespace) wantShare(pod string, index int) {
+// createShare makes a pod that wants a share of one GPU.
+func (ns *namespace) createShare(pod string, index int) {
 	ns.t.Helper()
-	require.NoError(ns.t, ns.create(fmt.Sprintf(sharePod, pod, index)))
+	ns.create(workload{name: pod, ref: "share", request: request{
+		class: "timeslice.gpu.prism.dev", selectors: []string{fmt.Sprintf(`device.attributes["gpu.prism.dev"].index == %d`, index)},
+	}})
 }
 
 // share waits for the pod and returns the share that it got, of whose GPU it sees all and nothing else.
@@ -74,7 +54,7 @@ func (ns *namespace) share(pod, ref string) grant {
 
 // TestTimeSliceShared: as many pods as there are replicas have one GPU at once, and the next one waits for one of them to end.
 func TestTimeSliceShared(t *testing.T) {
-	ns := shared(t)
+	ns := timeSlicingInParallel(t)
 	ns.applyPodByPod("timeslice-shared/job.yaml", shareReplicas)
 	running, _ := ns.podsOf("timeslice-shared")
 	require.Len(t, running, shareReplicas)
@@ -90,10 +70,10 @@ func TestTimeSliceShared(t *testing.T) {
 	}
 	for i := range shareReplicas {
 		pod := fmt.Sprintf("other-%d", i)
-		ns.wantShare(pod, other) // pod by pod, as above
+		ns.createShare(pod, other) // pod by pod, as above
 		ns.share(pod, "share")
 	}
-	ns.wantShare("waits", other)
+	ns.createShare("waits", other)
 	ns.waits("waits")
 	ns.delete("pod", "other-1")
 	ns.share("waits", "share")
@@ -103,7 +83,7 @@ func TestTimeSliceShared(t *testing.T) {
 
 // TestTimeSliceSpread: a request for two shares has two GPUs.
 func TestTimeSliceSpread(t *testing.T) {
-	ns := shared(t)
+	ns := timeSlicingInParallel(t)
 	ns.apply("timeslice-spread/pod.yaml")
 	grants := ns.grantedTo(ns.ready("timeslice-spread"), "gpus")
 	require.Len(t, grants, 2)
@@ -112,12 +92,13 @@ func TestTimeSliceSpread(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestTimeSliceAndWhole: who wants the whole GPU waits for the last of its shares to end, and who wants a share for the whole GPU.
+// TestTimeSliceAndWhole: a request for the whole GPU waits for the last of its shares to be released, and one for a share for the whole
+// GPU.
 func TestTimeSliceAndWhole(t *testing.T) {
-	ns := shared(t)
+	ns := timeSlicingInParallel(t)
 	ns.apply("timeslice-and-whole/share.yaml")
 	first := ns.share("share-of-gpu-3", "gpu")
-	ns.wantShare("second", sharedGPUs[0])
+	ns.createShare("second", sharedGPUs[0])
 	require.Equal(t, first.UUID, ns.share("second", "share").UUID)
 
 	ns.apply("timeslice-and-whole/whole.yaml")
@@ -128,14 +109,14 @@ func TestTimeSliceAndWhole(t *testing.T) {
 		if err := ns.read(&pod, "pod", "all-of-gpu-3"); err != nil || pod.Spec.NodeName == "" {
 			return err
 		}
-		return fmt.Errorf("the whole GPU was given while one of its shares is in use")
+		return fmt.Errorf("the whole GPU was allocated while one of its shares is in use")
 	})
 	ns.delete("pod", "second")
 	whole := ns.grantedTo(ns.ready("all-of-gpu-3"), "gpu")
 	require.Equal(t, first.UUID, whole[0].UUID)
 	ns.sees("all-of-gpu-3", "main", whole...)
 
-	ns.wantShare("again", sharedGPUs[0])
+	ns.createShare("again", sharedGPUs[0])
 	ns.waits("again")
 	ns.delete("pod", "all-of-gpu-3")
 	ns.share("again", "share")
@@ -145,45 +126,31 @@ func TestTimeSliceAndWhole(t *testing.T) {
 const resourceClass = `
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
-metadata: {name: e2e-turn}
+metadata: {name: e2e-share}
 spec:
   selectors: [{cel: {expression: 'device.driver == "gpu.prism.dev" && device.attributes["gpu.prism.dev"].type == "timeslice"'}}]
-  extendedResourceName: e2e.prism.dev/turn
-`
+  extendedResourceName: ` + shareResource + "\n"
 
-const resourcePod = `
-apiVersion: v1
-kind: Pod
-metadata: {name: turns-%[1]d}
-spec:
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 1
-  containers:
-  - name: main
-    image: localhost/prism-test:1
-    imagePullPolicy: Never
-    command: [sleep, "3600"]
-    resources: {limits: {e2e.prism.dev/turn: %[1]d}}
-`
+const shareResource = "e2e.prism.dev/share"
 
 // TestTimeSliceResource: a pod without a claim gets a share where a class names a resource. A request for two is refused in the words
 // of the device plugin, as two shares are no more of a GPU.
 func TestTimeSliceResource(t *testing.T) {
 	needs(t, extendedResources)
-	ns := shared(t)
-	t.Cleanup(func() { ns.must(t, ns.kubectl("delete", "deviceclass", "e2e-turn")...) })
-	require.NoError(t, ns.create(resourceClass))
-	require.NoError(t, ns.create(fmt.Sprintf(resourcePod, 1)))
-	pod := ns.ready("turns-1")
+	ns := timeSlicingInParallel(t)
+	t.Cleanup(func() { ns.must(t, ns.kubectl("delete", "deviceclass", "e2e-share")...) })
+	require.NoError(t, ns.createText(resourceClass))
+	ns.create(limited("shares-1", shareResource, 1))
+	pod := ns.ready("shares-1")
 	require.NotNil(t, pod.Status.ExtendedResourceClaimStatus)
 	grants := ns.granted(pod.Status.ExtendedResourceClaimStatus.ResourceClaimName)
 	require.Len(t, grants, 1)
 	assert.Equal(t, shareReplicas, grants[0].Replicas)
-	ns.sees("turns-1", "main", grants...)
+	ns.sees("shares-1", "main", grants...)
 
-	require.NoError(t, ns.create(fmt.Sprintf(resourcePod, 2)))
-	message := ns.event("turns-2", prepareFailed, startLimit)
+	ns.create(limited("shares-2", shareResource, 2))
+	message := ns.event("shares-2", prepareFailed, startLimit)
 	t.Log(message)
 	assert.Contains(t, message, "request for 'nvidia.com/gpu: 2' too large: maximum request size for shared resources is 1")
-	ns.delete("pod", "turns-2")
+	ns.delete("pod", "shares-2")
 }

@@ -69,8 +69,8 @@ func failureCount() (*regexp.Regexp, error) {
 	return regexp.MustCompile(fmt.Sprintf(`^dra_operations_duration_seconds_count(\{.*is_error="%t".*\}) (\d+)$`, minor >= 36)), err
 }
 
-// TestFeaturesAreAsTheServerSays: a wrong entry would skip tests that can run.
-func TestFeaturesAreAsTheServerSays(t *testing.T) {
+// TestFeatures_GatesOfServer_AsListed: a wrong entry would skip tests that can run.
+func TestFeatures_GatesOfServer_AsListed(t *testing.T) {
 	c := open(t)
 	minor, err := minorVersion()
 	require.NoError(t, err)

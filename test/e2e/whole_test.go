@@ -11,7 +11,7 @@ import (
 )
 
 func TestWholeFromTemplate(t *testing.T) {
-	ns := beside(t, 1)
+	ns := inParallel(t, 1)
 	ns.apply("whole-gpu/pod.yaml")
 	pod := ns.ready("whole-gpu")
 	grants := ns.grantedTo(pod, "gpu")
@@ -26,7 +26,7 @@ func TestWholeFromTemplate(t *testing.T) {
 }
 
 func TestWholeSelected(t *testing.T) {
-	ns := beside(t, 1)
+	ns := inParallel(t, 1)
 	t.Cleanup(func() { ns.must(t, ns.kubectl("delete", "deviceclass", "hopper.example.com")...) })
 	ns.apply("select/pod.yaml")
 	grants := ns.grantedTo(ns.ready("selected-gpu"), "gpu")
@@ -36,14 +36,14 @@ func TestWholeSelected(t *testing.T) {
 }
 
 func TestWholeNothingFits(t *testing.T) {
-	ns := beside(t, 0)
+	ns := inParallel(t, 0)
 	ns.apply("select/nothing-fits.yaml")
 	assert.Contains(t, ns.event("too-large", "FailedScheduling", startLimit), "cannot allocate all claims")
 	assert.Empty(t, ns.pod("too-large").Spec.NodeName)
 }
 
 func TestWholeTwoGPUs(t *testing.T) {
-	ns := beside(t, 2)
+	ns := inParallel(t, 2)
 	ns.apply("two-gpus/pod.yaml")
 	grants := ns.grantedTo(ns.ready("two-gpus"), "gpus")
 	require.Len(t, grants, 2)
@@ -52,7 +52,7 @@ func TestWholeTwoGPUs(t *testing.T) {
 }
 
 func TestWholeSeveralRequests(t *testing.T) {
-	ns := beside(t, 2)
+	ns := inParallel(t, 2)
 	ns.apply("several-requests/pod.yaml")
 	grants := ns.grantedTo(ns.ready("train-and-render"), "gpus")
 	require.Len(t, grants, 2)
@@ -63,7 +63,7 @@ func TestWholeSeveralRequests(t *testing.T) {
 }
 
 func TestWholeSharedByContainers(t *testing.T) {
-	ns := beside(t, 1)
+	ns := inParallel(t, 1)
 	ns.apply("shared-by-containers/pod.yaml")
 	grants := ns.grantedTo(ns.ready("two-containers"), "gpu")
 	require.Len(t, grants, 1)
@@ -73,7 +73,7 @@ func TestWholeSharedByContainers(t *testing.T) {
 }
 
 func TestWholeSharedByPods(t *testing.T) {
-	ns := beside(t, 1)
+	ns := inParallel(t, 1)
 	ns.apply("shared-by-pods/pods.yaml")
 	ns.ready("first")
 	ns.ready("second")
@@ -102,7 +102,7 @@ func TestWholeSharedByPods(t *testing.T) {
 
 // TestWholeAllGPUsInUse: one pod more than there are GPUs waits for one.
 func TestWholeAllGPUsInUse(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	ns.apply("nine-pods/job.yaml")
 	ns.do("wait", "--for=jsonpath={.status.ready}=8", "--timeout=90s", "job/nine-pods")
 	running, pending := ns.podsOf("nine-pods")
@@ -123,18 +123,18 @@ func TestWholeAllGPUsInUse(t *testing.T) {
 	ns.do("exec", running[3], "--", "touch", "/tmp/end")
 	start := time.Now()
 	grants := ns.grantedTo(ns.ready(pending[0]), "gpu")
-	t.Logf("the ninth pod was ready %.1f s after another one was told to end", time.Since(start).Seconds())
+	t.Logf("the ninth pod was ready %.1f s after another one exited", time.Since(start).Seconds())
 	require.Len(t, grants, 1)
 	assert.Equal(t, ended, grants[0].UUID, "the GPU that became free")
 	ns.sees(pending[0], "main", grants...)
 }
 
-// TestWholeNodeReboots: claims of before are prepared anew, for the same GPUs. The kubelet asks before the plugin is back, and
-// then again after a minute or more. That wait is shared with the tests that run beside each other, so this is the last test of
-// those that run alone.
+// TestWholeNodeReboots: claims of before are prepared again, for the same GPUs. The kubelet asks before the plugin is back, and
+// then again after a minute or more. That wait is shared with the tests that run in parallel, so this is the last test of
+// those that run exclusively.
 func TestWholeNodeReboots(t *testing.T) {
-	ns := alone(t)
-	ns.gpus.take(t, 1)
+	ns := exclusive(t)
+	ns.gpus.lease(t, 1)
 	ns.apply("shared-by-containers/pod.yaml")
 	before := ns.ready("two-containers")
 	has := ns.grantedTo(before, "gpu")
@@ -143,7 +143,7 @@ func TestWholeNodeReboots(t *testing.T) {
 	start := time.Now()
 	require.NoError(t, ns.learn())
 	ns.plugin(t)
-	ns.offers(t, ns.gpus.size, startLimit)
+	ns.advertises(t, ns.gpus.size, startLimit)
 	t.Logf("the plugin was back %.1f s after the node", time.Since(start).Seconds())
 	t.Parallel()
 	eventually(t, 2*time.Minute, func() error { return ns.startedAgain(before) })

@@ -17,7 +17,7 @@ import (
 
 // Machine is a host whose NVIDIA driver can go away and whose GPUs can fail. The zero value has no GPU.
 type Machine struct {
-	inventory.Partitioning
+	gpu.MIGDriver
 
 	mu sync.Mutex
 	// Gone is why there is no driver, nil while there is one. Change it and what follows with Change, or before the first Inventory.

@@ -24,7 +24,7 @@ func TestUnprepare_MIGDeviceInUse_PendingCleanupOfItAlone(t *testing.T) {
 	require.NoError(t, err)
 	var pending []gpu.PendingCleanup
 	p, err := m.Start(t.Context(), Wiring{
-		CallTimeout: 2 * time.Second, CleanupAfter: 2 * time.Minute, PendingCleanups: func(debts []gpu.PendingCleanup) { owed = debts },
+		CallTimeout: 2 * time.Second, CleanupAfter: 2 * time.Minute, PendingCleanups: func(now []gpu.PendingCleanup) { pending = now },
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()

@@ -1,6 +1,8 @@
-// Package walls holds who may import whom in the product. It is the same list that the linter has (depguard in
-// .golangci.yml), checked over everything that a package draws in, not only over what it names itself.
+// Package walls holds which packages of the product may import which. The linter's rules (depguard in .golangci.yml) are generated from
+// it, for an editor to show; the test checks everything that a package draws in, not only what it names itself.
 package walls
+
+//go:generate go run ./cmd/depguard ../../.golangci.yml
 
 import (
 	"fmt"
@@ -21,6 +23,8 @@ type Package struct {
 
 // wall keeps some packages from importing others.
 type wall struct {
+	// name is that of the linter's rule.
+	name string
 	// of are the packages behind the wall, as patterns of path.Match below the module; except are those of them that are free.
 	of, except []string
 	// ours are the packages of the product that they may draw in; nil leaves that open.
@@ -28,6 +32,8 @@ type wall struct {
 	// named are import paths that they may not name, with all that is below them; a name that ends in "$" stands for itself
 	// alone.
 	named []string
+	// tests says that the linter applies the wall to their tests too, which may import what is below the module's test folder.
+	tests bool
 	// because is the reason, for the person who ran into the wall.
 	because string
 }
@@ -36,95 +42,117 @@ type wall struct {
 var none = []string{}
 
 var (
-	pure   = []string{"pkg/claim", "pkg/publish", "pkg/nodeconfig"}
-	steps  = []string{"pkg/mig", "pkg/mps", "pkg/timeslice", "pkg/memlimit", "pkg/profiler"}
-	nouns  = []string{"pkg/gpu", "api/*"}
-	clocks = []string{
+	pure      = []string{"pkg/claim", "pkg/publish", "pkg/nodeconfig"}
+	steps     = []string{"pkg/mig", "pkg/mps", "pkg/timeslice", "pkg/memlimit", "pkg/profiler"}
+	nouns     = []string{"pkg/gpu", "api/*"}
+	records   = []string{"pkg/gpu", "pkg/disk", "pkg/checkpoint"}
+	phases    = append([]string{"pkg/claim", "pkg/cdi", "pkg/disk", "pkg/checkpoint", "pkg/ownership", "pkg/prepare/gc"}, nouns...)
+	reconcile = append([]string{"pkg/prepare", "pkg/reconcile"}, phases...)
+	clocks    = []string{
 		"os", "time$", "context$", "net", "syscall$", "log", "golang.org/x/sys", "k8s.io/client-go", "k8s.io/klog", "github.com/go-logr",
 	}
 	apiSide = []string{"cmd/*", "pkg/plugin", "pkg/driver", "pkg/kube", "pkg/controller", "pkg/admission"}
 	product = []string{"pkg", "pkg/*", "pkg/*/*", "cmd/*", "api/*"}
+	parts   = []string{"pkg", "pkg/*", "pkg/*/*", "api/*"}
 )
 
 var walls = []wall{
-	{of: []string{"pkg/gpu"}, ours: none, because: "the nouns import nothing of ours, so that every package can speak in them"},
-	{of: []string{"api/*"}, ours: none, because: "the API imports nothing of ours: it is the users'"},
-	{of: pure, ours: nouns, named: clocks, because: "planning and publishing are pure: same input, same plan"},
-	{of: []string{"pkg/checkpoint"}, ours: []string{"pkg/gpu", "pkg/disk"}, because: "records outlive every other package"},
+	{name: "nouns", of: []string{"pkg/gpu"}, ours: none, tests: true, because: "the nouns import nothing of ours, so that every package can speak in them"},
+	{name: "api", of: []string{"api/*"}, ours: none, tests: true, because: "the API imports nothing of ours: it is the users'"},
+	{name: "pure", of: pure, ours: nouns, named: clocks, because: "planning and publishing are pure: same input, same plan"},
+	{name: "records", of: []string{"pkg/checkpoint"}, ours: []string{"pkg/gpu", "pkg/disk"}, tests: true, because: "records outlive every other package"},
+	{name: "specs", of: []string{"pkg/cdi"}, ours: records, tests: true, because: "specs are joined from records and from what others found out"},
 	{
-		of: []string{"pkg/cdi"}, ours: []string{"pkg/gpu", "pkg/disk", "pkg/checkpoint"},
-		because: "specs are joined from records and from what others found out",
-	},
-	{
-		of: []string{"pkg/ownership"}, ours: []string{"pkg/gpu", "pkg/disk", "pkg/checkpoint"},
+		name: "ownership", of: []string{"pkg/ownership"}, ours: records, tests: true,
 		because: "ownership is what records say, and gpu.Excludes decides what excludes what",
 	},
 	{
-		of: []string{"pkg/prepare/gc"}, ours: []string{"pkg/gpu", "pkg/disk", "pkg/checkpoint", "pkg/ownership"},
+		name: "gc", of: []string{"pkg/prepare/gc"}, ours: append([]string{"pkg/ownership"}, records...), tests: true,
 		because: "what is leaked has no claim, and the collector asks and acts through ports",
 	},
 	{
-		of: []string{"pkg/prepare"}, ours: append([]string{"pkg/claim", "pkg/checkpoint", "pkg/cdi", "pkg/disk", "pkg/ownership", "pkg/prepare/gc"}, nouns...),
+		name: "transaction", of: []string{"pkg/prepare"}, ours: phases, tests: true,
 		because: "the transaction declares ports and never imports a step or an adapter",
 	},
 	{
-		of: []string{"pkg/reconcile"}, ours: append([]string{"pkg/prepare", "pkg/prepare/gc", "pkg/ownership", "pkg/claim", "pkg/checkpoint", "pkg/cdi", "pkg/disk"}, nouns...),
-		named:   []string{"os", "net", "k8s.io/kubelet", "google.golang.org/grpc"},
+		name: "reconciler", of: []string{"pkg/reconcile"}, ours: reconcile, named: []string{"os", "net", "k8s.io/kubelet", "google.golang.org/grpc"},
 		because: "the reconciler decides and keeps time, and asks and acts through ports",
 	},
-	{of: steps, ours: append([]string{"pkg/checkpoint", "pkg/claim", "pkg/cdi", "pkg/disk"}, nouns...), because: "a step declares the ports it needs and knows no other step"},
-	{of: []string{"pkg/nvml", "pkg/hostfs", "pkg/nvsmi"}, ours: []string{"pkg/gpu"}, because: "an adapter knows the nouns and no one who uses it"},
-	{of: []string{"pkg/disk", "pkg/config", "pkg/logging", "pkg/events"}, ours: none, because: "it is below everything"},
-	{of: []string{"pkg/events", "pkg/backoff"}, ours: none, because: "it is below everything"},
 	{
-		of: []string{"pkg/layout"}, ours: append([]string{
+		name: "steps", of: steps, ours: append([]string{"pkg/checkpoint", "pkg/claim", "pkg/cdi", "pkg/disk"}, nouns...),
+		because: "a step declares the ports it needs and knows no other step",
+	},
+	{
+		name: "adapters", of: []string{"pkg/nvml", "pkg/hostfs", "pkg/nvsmi"}, ours: []string{"pkg/gpu"},
+		because: "an adapter knows the nouns and no one who uses it",
+	},
+	{
+		name: "foundation", of: []string{"pkg/disk", "pkg/config", "pkg/logging", "pkg/events", "pkg/backoff"}, ours: none,
+		because: "it is below everything",
+	},
+	{
+		name: "inventory", of: []string{"pkg/inventory"}, ours: []string{"pkg/gpu", "pkg/hostfs"},
+		because: "the inventory declares the driver that it watches",
+	},
+	{
+		name: "layout", of: []string{"pkg/layout"}, ours: append([]string{
 			"pkg/checkpoint", "pkg/nodeconfig", "pkg/publish", "pkg/inventory", "pkg/kube", "pkg/hostfs", "pkg/disk", "pkg/events", "pkg/backoff",
 		}, nouns...), named: []string{"os", "net"},
 		because: "the layout knows configurations, records and what is published, and nothing of how claims are prepared",
 	},
 	{
-		of: []string{"pkg/health"}, ours: append([]string{"pkg/publish", "pkg/inventory", "pkg/hostfs", "pkg/events", "pkg/backoff"}, nouns...),
-		named:   []string{"os", "net"},
+		name: "health", of: []string{"pkg/health"}, named: []string{"os", "net"},
+		ours:    append([]string{"pkg/publish", "pkg/inventory", "pkg/hostfs", "pkg/events", "pkg/backoff"}, nouns...),
 		because: "health is found out through ports, and reported",
 	},
 	{
-		of: []string{"pkg/driver"}, ours: append([]string{
-			"pkg/prepare", "pkg/prepare/gc", "pkg/ownership", "pkg/claim", "pkg/checkpoint", "pkg/cdi", "pkg/disk", "pkg/kube", "pkg/config",
-			"pkg/events",
-		}, nouns...),
+		name: "protocol", of: []string{"pkg/driver"}, ours: append([]string{"pkg/prepare", "pkg/kube", "pkg/config", "pkg/events"}, phases...),
 		because: "the kubelet's protocol knows neither the node's GPUs nor what is advertised",
 	},
-	{of: []string{"pkg/inventory"}, ours: []string{"pkg/gpu", "pkg/hostfs"}, because: "the inventory declares the driver that it watches"},
 	{
-		of: []string{"pkg/controller"}, ours: append([]string{"pkg/nodeconfig", "pkg/events"}, nouns...), named: []string{"os", "net"},
+		name: "diagnostics", of: []string{"pkg/diagnostics"}, named: []string{"google.golang.org/grpc", Module + "/pkg/driver", Module + "/pkg/nvml"},
+		because: "metrics show what others report, and ask no driver",
+	},
+	{
+		name: "podresources", of: []string{"pkg/podresources"}, ours: append([]string{"pkg/events", "pkg/backoff"}, reconcile...),
+		because: "the kubelet's list of pods is an adapter of the reconciler",
+	},
+	{
+		name: "controller", of: []string{"pkg/controller"}, ours: append([]string{"pkg/nodeconfig", "pkg/events"}, nouns...), named: []string{"os", "net"},
 		because: "the controller knows configurations and the API server, and no node",
 	},
 	{
-		of: []string{"pkg/admission"}, ours: append([]string{"pkg/claim"}, nouns...), named: []string{"os", "k8s.io/client-go"},
+		name: "admission", of: []string{"pkg/admission"}, ours: append([]string{"pkg/claim"}, nouns...), named: []string{"os", "k8s.io/client-go"},
 		because: "admission asks pkg/claim about what is written, and knows no node and no allocation",
 	},
 	{
-		of: product, except: []string{"pkg/nvml"}, named: []string{"github.com/NVIDIA"},
+		name: "vendor-libraries", of: product, except: []string{"pkg/nvml"}, named: []string{"github.com/NVIDIA"}, tests: true,
 		because: "only pkg/nvml speaks the vendor's language",
 	},
 	{
-		of: product, except: apiSide, named: []string{"k8s.io/client-go"},
+		name: "client-go", of: product, except: apiSide, named: []string{"k8s.io/client-go"},
 		because: "only cmd, plugin, driver, kube, controller and admission see client-go",
 	},
 	{
-		of: product, except: []string{"pkg/driver"}, named: []string{"k8s.io/dynamic-resource-allocation/kubeletplugin"},
+		name: "kubelet", of: product, except: []string{"pkg/driver"}, named: []string{"k8s.io/dynamic-resource-allocation/kubeletplugin"},
 		because: "only driver talks to the kubelet",
 	},
-	{of: []string{"pkg/*", "pkg/*/*"}, except: []string{"pkg/nvsmi"}, named: []string{"os/exec"}, because: "programs are run by pkg/nvsmi alone"},
 	{
-		of: product, named: []string{"k8s.io/kubernetes", Module + "/test", Module + "/hack", Module + "/deployments", "testing", "github.com/stretchr/testify"},
+		name: "programs", of: parts, except: []string{"pkg/nvsmi"}, named: []string{"os/exec"},
+		because: "programs are run by pkg/nvsmi alone",
+	},
+	{
+		name: "product", of: product, named: []string{"k8s.io/kubernetes", Module + "/test", Module + "/hack", Module + "/deployments", "testing", "github.com/stretchr/testify"},
 		because: "the product draws in neither the server's code nor tests",
 	},
 	{
-		of: []string{"pkg", "pkg/*", "pkg/*/*", "api/*"}, named: []string{Module + "/pkg/plugin"},
+		name: "composition", of: parts, named: []string{Module + "/pkg/plugin"}, except: []string{"pkg/plugin"},
 		because: "pkg/plugin puts the parts together, and a part does not know the whole",
 	},
-	{of: []string{"pkg", "pkg/*", "pkg/*/*", "api/*"}, named: []string{Module + "/cmd"}, because: "programs wire packages, and not the other way round"},
+	{
+		name: "main", of: parts, named: []string{Module + "/cmd"},
+		because: "programs wire packages, and not the other way round",
+	},
 }
 
 // Breaches says in one sentence each which of the packages have climbed a wall, and why it stands.

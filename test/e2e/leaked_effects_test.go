@@ -21,12 +21,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/reconcile"
 )
 
-// roundLimit is how long it takes until the plugin has looked for what nobody owns, at most.
+// roundLimit is how long it takes until the plugin has collected what no claim owns, at most.
 const roundLimit = 100 * time.Second
 
-// TestOrphansGo: what nobody owns goes within a round, but a record only after five minutes; what others own stays.
-func TestOrphansGo(t *testing.T) {
-	ns := beside(t, 1)
+// TestLeakedEffects_Removed: what no claim owns is removed within a round, but a record only after five minutes; what other drivers own stays.
+func TestLeakedEffects_Removed(t *testing.T) {
+	ns := inParallel(t, 1)
 	ns.apply("whole-gpu/pod.yaml")
 	has := ns.grantedTo(ns.ready("whole-gpu"), "gpu")
 	claim := ns.claimOf(ns.pod("whole-gpu"), "gpu")
@@ -41,11 +41,11 @@ func TestOrphansGo(t *testing.T) {
 		Namespace: ns.name, Name: claim.Name, Devices: []string{fmt.Sprintf("%s-%s-%s", claim.UID, claim.Status.Allocation.Devices.Results[0].Device, has[0].UUID)},
 	}, "what the kubelet lists needs no read at the API server")
 
-	stray, lost, start := string(uuid.NewUUID()), string(uuid.NewUUID()), time.Now()
+	leaked, lost, start := string(uuid.NewUUID()), string(uuid.NewUUID()), time.Now()
 	claims := filepath.Join(ns.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driverName, "claims")
 	ours := []string{
-		ns.put(filepath.Join(ns.variable("PRISM_NODE_0_CDI"), "k8s."+driverName+"-claim_"+stray+".json"), spec("k8s."+driverName+"/claim")),
-		ns.put(filepath.Join(claims, stray+".json.tmp"), []byte("{")),
+		ns.put(filepath.Join(ns.variable("PRISM_NODE_0_CDI"), "k8s."+driverName+"-claim_"+leaked+".json"), spec("k8s."+driverName+"/claim")),
+		ns.put(filepath.Join(claims, leaked+".json.tmp"), []byte("{")),
 	}
 	record, err := checkpoint.Encode(&checkpoint.Record{
 		Claim:  checkpoint.Claim{UID: lost, Namespace: ns.name, Name: "was-never-there"},
@@ -53,14 +53,14 @@ func TestOrphansGo(t *testing.T) {
 	})
 	require.NoError(t, err)
 	others := append(owned,
-		ns.put(filepath.Join(ns.variable("PRISM_NODE_0_CDI"), "k8s.gpu.example.com-claim_"+stray+".json"), spec("k8s.gpu.example.com/claim")),
+		ns.put(filepath.Join(ns.variable("PRISM_NODE_0_CDI"), "k8s.gpu.example.com-claim_"+leaked+".json"), spec("k8s.gpu.example.com/claim")),
 		ns.put(filepath.Join(claims, lost+".json"), record),
 	)
 
 	eventually(t, roundLimit, func() error { return absent(ours) })
-	t.Logf("what nobody owned was gone after %.1f s", time.Since(start).Seconds())
+	t.Logf("what no claim owned was gone after %.1f s", time.Since(start).Seconds())
 	eventually(t, 10*time.Second, func() error {
-		return errors.Join(ns.told("RemoveSpec", stray, start), ns.told("RemoveFile", stray, start))
+		return errors.Join(ns.reported("RemoveSpec", leaked, start), ns.reported("RemoveFile", leaked, start))
 	})
 	metrics := ns.must(t, ns.kubectl("get", "--raw", "/api/v1/namespaces/"+system+"/pods/"+ns.plugin(t).Name+":8080/proxy/metrics")...)
 	for _, kind := range []string{"spec", "file"} {
@@ -83,7 +83,7 @@ func (ns *namespace) put(path string, data []byte) string {
 
 // spec is a CDI spec of that kind.
 func spec(kind string) []byte {
-	return fmt.Appendf(nil, `{"cdiVersion":"0.5.0","kind":%q,"devices":[{"name":"stray","containerEdits":{"env":["STRAY=1"]}}]}`, kind)
+	return fmt.Appendf(nil, `{"cdiVersion":"0.5.0","kind":%q,"devices":[{"name":"leaked","containerEdits":{"env":["LEAKED=1"]}}]}`, kind)
 }
 
 func absent(files []string) error {
@@ -95,8 +95,8 @@ func absent(files []string) error {
 	return nil
 }
 
-// told complains until an Event of the node says that this was removed. A repetition keeps the text of the first.
-func (c *cluster) told(action, what string, since time.Time) error {
+// reported complains until an Event of the node says that this was removed. A repetition keeps the text of the first.
+func (c *cluster) reported(action, what string, since time.Time) error {
 	var events corev1.EventList
 	if err := c.get(&events, "events", "--namespace", metav1.NamespaceDefault, "--field-selector", "reason=GarbageCollected"); err != nil {
 		return err
@@ -108,5 +108,5 @@ func (c *cluster) told(action, what string, since time.Time) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("no Event tells of %s %s", action, what)
+	return fmt.Errorf("no Event reports %s %s", action, what)
 }

@@ -20,7 +20,7 @@ type placement struct {
 	Size  int `json:"size"`
 }
 
-// partitions is how a GPU is cut, as the hardware says.
+// partitions is how a GPU is partitioned, as the hardware says.
 type partitions struct {
 	Ordinal   int    `json:"ordinal"`
 	UUID      string `json:"uuid"`
@@ -35,8 +35,8 @@ type partitions struct {
 	} `json:"migDevices"`
 }
 
-// cut tells how the GPUs are cut, by index.
-func (c *cluster) cut() ([]partitions, error) {
+// partitions lists how the GPUs are partitioned, by index.
+func (c *cluster) partitions() ([]partitions, error) {
 	var state struct{ GPUs []partitions }
 	out, err := c.run("", c.simgpu("state")...)
 	if err != nil {
@@ -48,45 +48,45 @@ func (c *cluster) cut() ([]partitions, error) {
 	return state.GPUs, nil
 }
 
-// mustCut tells how one GPU is cut.
-func (c *cluster) mustCut(t *testing.T, index int) partitions {
+// mustPartitions is how one GPU is partitioned.
+func (c *cluster) mustPartitions(t *testing.T, index int) partitions {
 	t.Helper()
-	gpus, err := c.cut()
+	gpus, err := c.partitions()
 	require.NoError(t, err)
 	return gpus[index]
 }
 
 // instances complains until a GPU has so many instances, half-made ones too.
 func (c *cluster) instances(index, want int) error {
-	gpus, err := c.cut()
+	gpus, err := c.partitions()
 	if err == nil && len(gpus[index].Instances) != want {
 		err = fmt.Errorf("GPU %d has %d instances, not %d: %+v", index, len(gpus[index].Instances), want, gpus[index].Instances)
 	}
 	return err
 }
 
-// sliced begins a test that runs while others do and has the GPUs that are offered in slices to itself.
-func sliced(t *testing.T) *namespace {
+// migInParallel is inParallel for a test that has the GPUs that are advertised as MIG devices.
+func migInParallel(t *testing.T) *namespace {
 	t.Helper()
 	needs(t, partitionableDevices)
 	c := open(t)
 	t.Parallel()
-	c.gpus.takeSliced(t)
-	c.offersSlices(t, startLimit)
+	take(t, c.gpus.mig)
+	c.advertisesMIG(t, startLimit)
 	c.hasClasses(t, profileClasses...)
 	c.leavesNoInstance(t)
 	return newNamespace(t, c)
 }
 
-// slicedAlone is alone for a test of slices.
-func slicedAlone(t *testing.T) *namespace {
+// migExclusive is exclusive for a test of MIG devices.
+func migExclusive(t *testing.T) *namespace {
 	t.Helper()
 	needs(t, partitionableDevices)
 	c := open(t)
-	c.offersSlices(t, startLimit)
+	c.advertisesMIG(t, startLimit)
 	c.hasClasses(t, profileClasses...)
 	c.leavesNoInstance(t)
-	return alone(t)
+	return exclusive(t)
 }
 
 // leavesNoInstance checks at the end that no GPU has an instance. What is to be removed before is begun after this.
@@ -102,12 +102,12 @@ func (c *cluster) leavesNoInstance(t *testing.T) {
 // placements is how many there are on an H100, of all profiles.
 const placements = 25
 
-// offersSlices waits until every placement of the GPUs that are offered in slices is published.
-func (c *cluster) offersSlices(t *testing.T, within time.Duration) {
+// advertisesMIG waits until every placement of the GPUs that are advertised as MIG devices is published.
+func (c *cluster) advertisesMIG(t *testing.T, within time.Duration) {
 	t.Helper()
-	want := (c.gpus.size - firstSliced) * placements
+	want := (c.gpus.size - firstMIG) * placements
 	eventually(t, within, func() error {
-		n, err := c.offered("mig")
+		n, err := c.advertised("mig")
 		if err == nil && n != want {
 			err = fmt.Errorf("%d MIG devices are published, not %d: is the chart installed with test/e2e/values.yaml?", n, want)
 		}
@@ -115,38 +115,21 @@ func (c *cluster) offersSlices(t *testing.T, within time.Duration) {
 	})
 }
 
-// slicePod is a pod, its class of MIG devices and the selectors of its request.
-const slicePod = `
-apiVersion: resource.k8s.io/v1
-kind: ResourceClaimTemplate
-metadata: {name: %[1]s}
-spec: {spec: {devices: {requests: [{name: mig, exactly: {deviceClassName: %[2]s, selectors: [%[3]s]}}]}}}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: %[1]s}
-spec:
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 1
-  containers:
-  - name: main
-    image: localhost/prism-test:1
-    imagePullPolicy: Never
-    command: [sleep, "3600"]
-    resources: {claims: [{name: mig}]}
-  resourceClaims: [{name: mig, resourceClaimTemplateName: %[1]s}]
-`
-
-// want makes a pod that wants a slice of a profile on one GPU.
-func (ns *namespace) want(pod, profile string, index int) {
-	ns.t.Helper()
-	const selector = `{cel: {expression: 'device.attributes["gpu.prism.dev"].%s'}}`
-	selectors := fmt.Sprintf(selector+", "+selector, fmt.Sprintf("profile == %q", profile), fmt.Sprintf("parentUUID == %q", ns.mustCut(ns.t, index).UUID))
-	require.NoError(ns.t, ns.create(fmt.Sprintf(slicePod, pod, "mig.gpu.prism.dev", selectors)))
+// migPod is a pod with a MIG device of this class.
+func migPod(name, class string, selectors ...string) workload {
+	return workload{name: name, ref: "mig", request: request{class: class, selectors: selectors}}
 }
 
-// slice waits for the pod and returns the MIG device that it got, of which it sees all and nothing else.
-func (ns *namespace) slice(pod string) grant {
+// createMIG creates a pod with a MIG device of a profile on one GPU.
+func (ns *namespace) createMIG(pod, profile string, index int) {
+	ns.t.Helper()
+	const attribute = `device.attributes["gpu.prism.dev"].`
+	ns.create(migPod(pod, "mig.gpu.prism.dev",
+		fmt.Sprintf(attribute+"profile == %q", profile), fmt.Sprintf(attribute+"parentUUID == %q", ns.mustPartitions(ns.t, index).UUID)))
+}
+
+// migDevice waits for the pod and returns the MIG device that it got, of which it sees all and nothing else.
+func (ns *namespace) migDevice(pod string) grant {
 	ns.t.Helper()
 	grants := ns.grantedTo(ns.ready(pod), "mig")
 	require.Len(ns.t, grants, 1)
@@ -161,10 +144,10 @@ func (ns *namespace) waits(pod string) {
 	assert.Empty(ns.t, ns.pod(pod).Spec.NodeName)
 }
 
-// checkSlice compares what a status says of a MIG device with the hardware.
-func (ns *namespace) checkSlice(g grant) {
+// checkMIGDevice compares what a status says of a MIG device with the hardware.
+func (ns *namespace) checkMIGDevice(g grant) {
 	ns.t.Helper()
-	gpu := ns.mustCut(ns.t, g.Index)
+	gpu := ns.mustPartitions(ns.t, g.Index)
 	require.True(ns.t, gpu.MIG, "GPU %d is in MIG mode", g.Index)
 	for _, instance := range gpu.Instances {
 		if instance.UUID == g.UUID {
@@ -180,7 +163,7 @@ func (ns *namespace) checkSlice(g grant) {
 // capabilities are the device nodes of a MIG device's two instances, with the node's numbers.
 func (ns *namespace) capabilities(g grant) map[string]numbers {
 	ns.t.Helper()
-	root, gpu := ns.variable("PRISM_NODE_0_ROOT"), ns.mustCut(ns.t, g.Index)
+	root, gpu := ns.variable("PRISM_NODE_0_ROOT"), ns.mustPartitions(ns.t, g.Index)
 	found := map[string]numbers{}
 	for _, instance := range gpu.Instances {
 		if instance.UUID != g.UUID {

@@ -12,18 +12,18 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// slice is a MIG device on the first GPU: what its maker was told, and what was there then.
-type slice struct {
+// migDevice is a MIG device on the first GPU: what the driver returned when it was created, and what was there then.
+type migDevice struct {
 	Made gpu.ComputeInstance
 	Seen []gpu.Instance
 	Err  string
 }
 
-// cut makes a MIG device, beside one that is there already.
-func cut(i *inventory.Inventory) (s slice) {
-	fail := func(err error) slice { return slice{Err: err.Error()} }
+// partition makes a MIG device, next to one that is there already.
+func partition(i *inventory.Inventory) (s migDevice) {
+	fail := func(err error) migDevice { return migDevice{Err: err.Error()} }
 	ctx := context.Background()
-	driver, err := i.Partitioning()
+	driver, err := i.MIGDriver()
 	if err != nil {
 		return fail(err)
 	}
@@ -46,15 +46,15 @@ func cut(i *inventory.Inventory) (s slice) {
 	return s
 }
 
-// What makes a MIG device names it as everything that looks at it later does.
-func TestWhatIsMadeIsWhatIsSeen(t *testing.T) {
+// What makes a MIG device names it as everything that inspects it later does.
+func TestCreate_Instance_ShownAsReturned(t *testing.T) {
 	t.Parallel()
 	for name, make := range machines {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := make(t, model.Uniform("node", "h100-80", 2))
-			require.Empty(t, n.look(t).Err)
-			s := n.cut(t)
+			require.Empty(t, n.inspect(t).Err)
+			s := n.partition(t)
 			require.Empty(t, s.Err)
 			require.Len(t, s.Seen, 2)
 			uuids := map[gpu.MIGUUID]bool{}

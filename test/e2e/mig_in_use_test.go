@@ -11,18 +11,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMIGSliceWillNotDie: a slice that a process still uses when its pod is gone keeps new claims from what overlaps with it, and from
-// nothing else, until the process ends.
-func TestMIGSliceWillNotDie(t *testing.T) {
+// TestMIGDevice_InUseAfterItsPod_OverlapTainted: a MIG device that a process still uses when its pod
+// is gone keeps new claims from what overlaps with it, and from nothing else, until the process exits.
+func TestMIGDevice_InUseAfterItsPod_OverlapTainted(t *testing.T) {
 	needs(t, deviceTaints)
-	ns := sliced(t)
-	ns.want("held", "2g.20gb", 7)
-	held := ns.slice("held")
+	ns := migInParallel(t)
+	ns.createMIG("held", "2g.20gb", 7)
+	held := ns.migDevice("held")
 	ns.holds(held.UUID)
 	require.Empty(t, ns.mustTainted(7))
 
 	ns.do("delete", "--wait=false", "pod", "held")
-	// The slice at 4 and 5: what overlaps with it.
+	// At memory slices 4 and 5: what overlaps with it.
 	require.Equal(t, placement{Start: 4, Size: 2}, held.Placement)
 	want := []string{"1g.10gb+me@4", "1g.10gb+me@5", "1g.10gb@4", "1g.10gb@5", "1g.20gb@4", "2g.20gb@4", "3g.40gb@4", "7g.80gb@0", "gpu"}
 	eventually(t, startLimit, func() error {
@@ -31,13 +31,13 @@ func TestMIGSliceWillNotDie(t *testing.T) {
 		}
 		return nil
 	})
-	ns.want("beside", "2g.20gb", 7)
-	assert.Equal(t, placement{Start: 2, Size: 2}, ns.slice("beside").Placement)
+	ns.createMIG("another", "2g.20gb", 7)
+	assert.Equal(t, placement{Start: 2, Size: 2}, ns.migDevice("another").Placement)
 
 	ns.must(t, ns.simgpu("inject", "release", held.UUID)...)
 	start := time.Now()
 	ns.do("wait", "--for=delete", "--timeout=90s", "pod/held")
-	t.Logf("the pod was gone %.1f s after the process that used its slice", time.Since(start).Seconds())
+	t.Logf("the pod was gone %.1f s after the process that used its MIG device", time.Since(start).Seconds())
 	require.NoError(t, ns.instances(7, 1))
 	eventually(t, startLimit, func() error {
 		if tainted := ns.mustTainted(7); len(tainted) > 0 {
@@ -48,18 +48,18 @@ func TestMIGSliceWillNotDie(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestMIGModeInUse: MIG mode cannot change while somebody uses the GPU. The claim's status says so while the call goes on, which
+// TestMIGModeInUse: MIG mode cannot change while a process uses the GPU. The claim's status says so while the call goes on, which
 // succeeds when the GPU is free.
 func TestMIGModeInUse(t *testing.T) {
-	ns := sliced(t)
-	ns.apply("mig-and-whole/whole.yaml") // turns it off
+	ns := migInParallel(t)
+	ns.apply("mig-and-whole/whole.yaml") // disables it
 	gpu := ns.grantedTo(ns.ready("all-of-gpu-7"), "gpu")[0].UUID
 	ns.delete("pod", "all-of-gpu-7")
 	ns.holds(gpu)
 
-	ns.want("slice", "1g.10gb", 7)
-	eventually(t, startLimit, func() error { return ns.assigned("slice") })
-	pod := ns.pod("slice")
+	ns.createMIG("mig", "1g.10gb", 7)
+	eventually(t, startLimit, func() error { return ns.assigned("mig") })
+	pod := ns.pod("mig")
 	sentence := ns.refused(ns.claimOf(pod, "mig").Name, statusLimit)
 	t.Log(sentence)
 	for _, part := range []string{gpu, "turning on the MIG mode", "something on the node uses GPU", "nvidia-smi", "(will be retried)"} {
@@ -67,7 +67,7 @@ func TestMIGModeInUse(t *testing.T) {
 	}
 	ns.notStarted(pod)
 	ns.must(t, ns.simgpu("inject", "release", gpu)...)
-	ns.slice("slice")
+	ns.migDevice("mig")
 	require.NoError(t, ns.silence())
 }
 
@@ -81,9 +81,9 @@ func (ns *namespace) holds(uuid string) {
 // mustTainted lists the devices of a GPU that are kept from claims: by their short names.
 func (ns *namespace) mustTainted(index int) []string {
 	ns.t.Helper()
-	published, err := ns.slices()
+	published, err := ns.resourceSlices()
 	require.NoError(ns.t, err)
-	uuid := ns.mustCut(ns.t, index).UUID
+	uuid := ns.mustPartitions(ns.t, index).UUID
 	var tainted []string
 	for i := range published {
 		for _, device := range published[i].Spec.Devices {

@@ -8,17 +8,17 @@ import (
 )
 
 func TestWholeKubeletRestarts(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	ns.survives(func() { ns.must(t, ns.localcluster("restart", nodeName, "kubelet")...) })
 }
 
 func TestWholeContainerdRestarts(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	ns.survives(func() { ns.must(t, ns.localcluster("restart", nodeName, "containerd")...) })
 }
 
 func TestWholePluginKilled(t *testing.T) {
-	ns := alone(t)
+	ns := exclusive(t)
 	plugin := ns.freshPlugin(t)
 	ns.survives(func() {
 		ns.must(t, ns.onNode("kill", "-KILL", ns.pid(t, plugin))...)

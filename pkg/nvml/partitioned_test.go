@@ -7,15 +7,15 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// cutting is how a fakeGPU is cut.
-type cutting struct {
+// partitioning is how a fakeGPU is partitioned.
+type partitioning struct {
 	modes modes
 	// activation is how a change of the mode ends: SUCCESS puts it in force, unless stubborn.
 	activation nvml.Return
 	stubborn   bool
 	// moves is by how much a change of the mode changes the minor number, which it has moved so far.
 	moves, moved int
-	// handles counts the handles that were given out by UUID.
+	// handles counts the handles that were returned by UUID.
 	handles   int
 	instances []*fakeInstance
 	// kinds are the multiprocessors of the compute instances that there can be, by NVML's index; nil: one has all.
@@ -23,7 +23,7 @@ type cutting struct {
 }
 
 // multiprocessors are those of a kind of compute instance.
-func (c *cutting) multiprocessors(kind int) (uint32, bool) {
+func (c *partitioning) multiprocessors(kind int) (uint32, bool) {
 	if c.kinds == nil {
 		return 128, kind == nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE
 	}

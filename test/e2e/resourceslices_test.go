@@ -7,19 +7,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWholeSlicesWiped: the devices come back although nobody else would publish them.
-func TestWholeSlicesWiped(t *testing.T) {
-	ns := alone(t)
-	ns.offers(t, ns.gpus.size, startLimit)
-	before, err := ns.slices()
+// TestWholeResourceSlices_Deleted_PublishedAgain: the devices come back although nothing else would publish them.
+func TestWholeResourceSlices_Deleted_PublishedAgain(t *testing.T) {
+	ns := exclusive(t)
+	ns.advertises(t, ns.gpus.size, startLimit)
+	before, err := ns.resourceSlices()
 	require.NoError(t, err)
 
 	ns.must(t, ns.kubectl("delete", "resourceslices", "--field-selector", "spec.driver="+driverName)...)
 	start := time.Now()
-	ns.offers(t, ns.gpus.size, startLimit)
+	ns.advertises(t, ns.gpus.size, startLimit)
 	t.Logf("wiped ResourceSlices were back after %.2f s", time.Since(start).Seconds())
 
-	after, err := ns.slices()
+	after, err := ns.resourceSlices()
 	require.NoError(t, err)
 	require.Len(t, after, len(before))
 	require.NotEqual(t, before[0].UID, after[0].UID)

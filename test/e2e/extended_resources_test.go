@@ -35,10 +35,10 @@ sharing:
 `
 )
 
-// TestLegacyPod: the pod of the device plugin's README runs, and what its names stand for outlives their classes.
-func TestLegacyPod(t *testing.T) {
+// TestExtendedResourcePod: the pod of the device plugin's README runs, and what its names stand for outlives their classes.
+func TestExtendedResourcePod(t *testing.T) {
 	needs(t, extendedResources)
-	ns := alone(t)
+	ns := inParallel(t, 1)
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/mig-1g.10gb")
 	ns.apply("extended-resource/gpu-pod.yaml")
 	ns.do("wait", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+startLimit.String(), "pod/gpu-pod")
@@ -50,13 +50,13 @@ func TestLegacyPod(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestLegacyNames: names come from every entry of the ConfigMap, requests for several shares are refused with the device plugin's
+// TestExtendedResourceNames: names come from every entry of the ConfigMap, requests for several shares are refused with the device plugin's
 // text, and another controller goes on when the one that leads is killed.
-func TestLegacyNames(t *testing.T) {
+func TestExtendedResourceNames(t *testing.T) {
 	needs(t, extendedResources)
 	c := open(t)
-	c.legacy(t, "gpu.shared")
-	ns := alone(t)
+	c.addNames(t, "gpu.shared")
+	ns := exclusive(t)
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
 	const tooLarge = "request for 'nvidia.com/gpu.shared: 2' too large: maximum request size for shared resources is 1"
 	eventually(t, startLimit, func() error {
@@ -71,19 +71,24 @@ func TestLegacyNames(t *testing.T) {
 
 	first := ns.leader(t, "")
 	ns.kill(t, first)
-	c.legacy(t, "gpu.slow")
+	c.addNames(t, "gpu.slow")
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.slow")
 	assert.NotEqual(t, first, ns.leader(t, first))
-	classes, err := ns.resourceNames()
-	require.NoError(t, err)
-	assert.NotContains(t, classes, "nvidia.com/gpu.shared")
+	eventually(t, startLimit, func() error {
+		classes, err := ns.resourceNames()
+		if _, found := classes["nvidia.com/gpu.shared"]; err == nil && found {
+			err = errors.New("nvidia.com/gpu.shared still has a class")
+		}
+		return err
+	})
 	eventually(t, startLimit, func() error { return ns.requests("nvidia.com/gpu.shared", 2) })
 }
 
-// TestLegacyClassGoes: a pod keeps its GPU when the class goes that it was given by; one of the controller's comes back.
-func TestLegacyClassGoes(t *testing.T) {
+// TestExtendedResourceClass_Deleted_PodKeepsItsGPU: a pod keeps its GPU when the class is
+// deleted that it was allocated by; the controller creates its own again.
+func TestExtendedResourceClass_Deleted_PodKeepsItsGPU(t *testing.T) {
 	needs(t, extendedResources)
-	ns := alone(t)
+	ns := exclusive(t)
 	ns.named(t, startLimit, "nvidia.com/gpu")
 	ns.apply("extended-resource/pod.yaml")
 	pod := ns.ready("extended-resource")
@@ -104,12 +109,12 @@ func TestLegacyClassGoes(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
-// TestLegacyLeaves: what the controller made goes with it, and nothing else does.
-func TestLegacyLeaves(t *testing.T) {
+// TestExtendedResourceController_Disabled_ClassesRemoved: what the controller made goes with it, and nothing else does.
+func TestExtendedResourceController_Disabled_ClassesRemoved(t *testing.T) {
 	needs(t, extendedResources)
 	c := open(t)
-	c.legacy(t, "gpu.shared")
-	ns := alone(t)
+	c.addNames(t, "gpu.shared")
+	ns := exclusive(t)
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
 	c.helm(t, "upgrade", "prism", filepath.Join(c.root, "deployments/helm/prism"), "--reuse-values", "--set", "controller.enabled=false")
 	eventually(t, startLimit, func() error {
@@ -122,23 +127,23 @@ func TestLegacyLeaves(t *testing.T) {
 	eventually(t, startLimit, func() error { return ns.requests("nvidia.com/gpu.shared", 2) })
 }
 
-// TestLegacyShares: a file of the device plugin is a node's configuration as it is. A GPU with two replicas that have a name of their own
+// TestExtendedResourceTimeSlicing: a file of the device plugin is a node's configuration as it is. A GPU with two replicas that have a name of their own
 // is for two pods that ask by it, and a third waits; replicas without one are asked for by the name of whole GPUs, one at a time.
-func TestLegacyShares(t *testing.T) {
+func TestExtendedResourceTimeSlicing(t *testing.T) {
 	needs(t, extendedResources)
 	c := open(t)
-	t.Cleanup(func() { c.offers(t, c.gpus.size, startLimit); c.offersSlices(t, startLimit) })
+	t.Cleanup(func() { c.advertises(t, c.gpus.size, startLimit); c.advertisesMIG(t, startLimit) })
 	c.entry(t, sharedFile)
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	ns.configured(t, entryName)
 	eventually(t, startLimit, func() error {
-		n, err := ns.offered("timeslice")
+		n, err := ns.advertised("timeslice")
 		if err == nil && n != ns.gpus.size {
-			err = fmt.Errorf("%d GPUs are offered in turns", n)
+			err = fmt.Errorf("%d GPUs are advertised as shares", n)
 		}
 		return err
 	})
-	require.NoError(t, ns.offersNo("gpu"))
+	require.NoError(t, ns.advertisesNo("gpu"))
 	ns.named(t, startLimit, "nvidia.com/gpu", "nvidia.com/gpu.shared")
 	ns.parallel(ns.applyPodByPod("extended-resource/shared-job.yaml", 2), 3)
 	var running, pending []string
@@ -150,7 +155,7 @@ func TestLegacyShares(t *testing.T) {
 	})
 	require.Len(t, running, 2)
 	assert.Contains(t, ns.event(pending[0], "FailedScheduling", startLimit), "cannot allocate all claims")
-	gpu := regexp.QuoteMeta(ns.mustCut(t, 7).UUID)
+	gpu := regexp.QuoteMeta(ns.mustPartitions(t, 7).UUID)
 	for _, pod := range running {
 		assert.Regexp(t, `^GPU 0: .* \(UUID: `+gpu+`\)\n$`, ns.do("logs", pod))
 	}
@@ -159,8 +164,8 @@ func TestLegacyShares(t *testing.T) {
 
 	has := map[string]int{}
 	for i := range 3 {
-		pod := fmt.Sprintf("turns-%d", i)
-		require.NoError(t, ns.create(fmt.Sprintf(limitsPod, pod, "nvidia.com/gpu", 1)))
+		pod := fmt.Sprintf("share-%d", i)
+		ns.create(limited(pod, "nvidia.com/gpu", 1))
 		grants := ns.requested(pod)
 		assert.Equal(t, "timeslice", grants[0].Type)
 		assert.NotEqual(t, 7, grants[0].Index)
@@ -168,34 +173,34 @@ func TestLegacyShares(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []int{2, 1}, slices.Collect(maps.Values(has)), "one GPU is full before the next is used")
 	require.NoError(t, ns.silence())
-	require.NoError(t, ns.create(fmt.Sprintf(limitsPod, "greedy", "nvidia.com/gpu", 2)))
+	ns.create(limited("greedy", "nvidia.com/gpu", 2))
 	assert.Contains(t, ns.event("greedy", prepareFailed, startLimit),
 		"request for 'nvidia.com/gpu: 2' too large: maximum request size for shared resources is 1")
 }
 
-// TestLegacySlice: a pod asks for a MIG slice by the name that the controller's class has.
-func TestLegacySlice(t *testing.T) {
+// TestExtendedResourceMIG: a pod requests a MIG device by the name that the controller's class has.
+func TestExtendedResourceMIG(t *testing.T) {
 	needs(t, extendedResources)
-	ns := slicedAlone(t)
+	ns := migInParallel(t)
 	const name = "nvidia.com/mig-2g.20gb"
 	ns.named(t, startLimit, name)
 	classes, err := ns.resourceNames()
 	require.NoError(t, err)
 	require.Equal(t, controllerName, classes[name].Labels["app.kubernetes.io/managed-by"])
-	require.NoError(t, ns.create(fmt.Sprintf(limitsPod, "slice", name, 1)))
-	grants := ns.requested("slice")
+	ns.create(limited("mig", name, 1))
+	grants := ns.requested("mig")
 	assert.Equal(t, "2g.20gb", grants[0].Profile)
 	require.NoError(t, ns.silence())
 }
 
-// TestLegacySingle: where the configuration says so, nvidia.com/gpu is a MIG slice.
-func TestLegacySingle(t *testing.T) {
+// TestExtendedResourceMIGStrategySingle: where the configuration says so, nvidia.com/gpu is a MIG device.
+func TestExtendedResourceMIGStrategySingle(t *testing.T) {
 	needs(t, extendedResources)
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	before, err := ns.resourceNames()
 	require.NoError(t, err)
 	back := ns.configure(t, "modes={mig}", "mig.profiles={3g.40gb}", "flags.migStrategy=single")
-	eventually(t, startLimit, func() error { return ns.offersNo("gpu") })
+	eventually(t, startLimit, func() error { return ns.advertisesNo("gpu") })
 	eventually(t, startLimit, func() error {
 		classes, err := ns.resourceNames()
 		if err == nil && reflect.DeepEqual(classes["nvidia.com/gpu"].Spec, before["nvidia.com/gpu"].Spec) {
@@ -209,8 +214,8 @@ func TestLegacySingle(t *testing.T) {
 	require.NoError(t, ns.silence())
 	ns.delete("pod", "gpu-pod")
 	back()
-	ns.offers(t, ns.gpus.size, startLimit)
-	ns.offersSlices(t, startLimit)
+	ns.advertises(t, ns.gpus.size, startLimit)
+	ns.advertisesMIG(t, startLimit)
 }
 
 const (
@@ -225,20 +230,6 @@ sharing:
     - {name: nvidia.com/gpu, rename: nvidia.com/gpu.shared, replicas: 2, devices: [7]}
     - {name: nvidia.com/gpu, replicas: 2, devices: [0, 1, 2, 3, 4, 5, 6]}
 `
-	limitsPod = `
-apiVersion: v1
-kind: Pod
-metadata: {name: %[1]s}
-spec:
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 1
-  containers:
-  - name: main
-    image: localhost/prism-test:1
-    imagePullPolicy: Never
-    command: [sleep, "3600"]
-    resources: {limits: {%[2]s: %[3]d}}
-`
 )
 
 // requested waits for a pod that asks by a resource name, and returns the one device that it got, of which it sees all and nothing else.
@@ -252,8 +243,8 @@ func (ns *namespace) requested(pod string) []grant {
 	return grants
 }
 
-// legacy adds an entry to the node configurations that no node uses, whose replicas have this name.
-func (c *cluster) legacy(t *testing.T, name string) {
+// addNames adds an entry to the node configurations that no node uses, whose replicas have this name.
+func (c *cluster) addNames(t *testing.T, name string) {
 	t.Helper()
 	c.entry(t, fmt.Sprintf(sharedConfig, name))
 }
@@ -309,15 +300,23 @@ func (c *cluster) named(t *testing.T, within time.Duration, names ...string) {
 	})
 }
 
-// requests asks the API server what it would say to a pod that requests so many of a resource.
+// limited is a pod that is limited to so many of an extended resource.
+func limited(name, resource string, n int) workload {
+	return workload{name: name, limits: amounts{corev1.ResourceName(resource): strconv.Itoa(n)}}
+}
+
+// requests asks the API server what it would answer to a pod that requests so many of a resource in its second container.
 func (ns *namespace) requests(resource string, n int) error {
-	pod := fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: request}, spec: {containers: [{name: a, image: x}, `+
-		`{name: b, image: x, resources: {limits: {%s: %d}}}]}}`, resource, n)
-	_, err := ns.run(pod, ns.kubectl("--namespace", ns.name, "create", "--dry-run=server", "--filename=-")...)
+	w := limited("request", resource, n)
+	pod := w.pod()
+	pod.Spec.Containers = append([]corev1.Container{{Name: "first", Image: testImage}}, pod.Spec.Containers...)
+	text, err := json.Marshal(pod)
+	require.NoError(ns.t, err)
+	_, err = ns.run(string(text), ns.kubectl("--namespace", ns.name, "create", "--dry-run=server", "--filename=-")...)
 	return err
 }
 
-// kill ends the controller that leads as a crash of its node would: it does not give the lead back, and does not start again.
+// kill ends the controller that leads as a crash of its node would: it does not release the lease, and is not restarted.
 func (c *cluster) kill(t *testing.T, leader string) {
 	t.Helper()
 	var pod corev1.Pod
@@ -327,7 +326,7 @@ func (c *cluster) kill(t *testing.T, leader string) {
 	var lease coordinationapi.Lease
 	require.NoError(t, c.get(&lease, "lease", controllerName, "--namespace", system))
 	require.NotNil(t, lease.Spec.HolderIdentity)
-	require.Contains(t, *lease.Spec.HolderIdentity, leader+"_", "the lead was given back")
+	require.Contains(t, *lease.Spec.HolderIdentity, leader+"_", "the lease was released")
 }
 
 // leader waits for a controller that leads and is not the one before.

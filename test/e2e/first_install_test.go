@@ -16,7 +16,7 @@ func TestFirstInstall_ResourceLimits_PodRuns(t *testing.T) {
 	needs(t, extendedResources)
 	c := open(t)
 	c.reinstall(t)
-	ns := alone(t)
+	ns := exclusive(t)
 	ns.apply("extended-resource/pod.yaml")
 	ns.do("wait", "--for=condition=Ready", "--timeout="+(2*time.Minute).String(), "pod/extended-resource")
 	status := ns.pod("extended-resource").Status.ExtendedResourceClaimStatus
@@ -46,8 +46,8 @@ func (c *cluster) reinstall(t *testing.T) {
 		helm("uninstall", "prism", "--wait", "--timeout", "2m")
 		helm("install", "prism", chart, "--values", values, "--wait", "--timeout", "2m")
 		c.plugin(t)
-		c.offers(t, c.gpus.size, startLimit)
-		c.offersSlices(t, startLimit)
+		c.advertises(t, c.gpus.size, startLimit)
+		c.advertisesMIG(t, startLimit)
 	})
 	helm("install", "prism", chart, "--set", "image.tag="+string(tag[:len(tag)-1]))
 }

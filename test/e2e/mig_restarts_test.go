@@ -10,41 +10,41 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMIGKubeletRestarts: a pod keeps its slice, and others get theirs beside it.
+// TestMIGKubeletRestarts: a pod keeps its MIG device, and others get theirs on the same GPU.
 func TestMIGKubeletRestarts(t *testing.T) {
-	ns := slicedAlone(t)
-	ns.want("stays", "2g.20gb", 7)
-	has := ns.slice("stays")
+	ns := migExclusive(t)
+	ns.createMIG("stays", "2g.20gb", 7)
+	has := ns.migDevice("stays")
 	before := ns.pod("stays")
 
 	ns.must(t, ns.localcluster("restart", nodeName, "kubelet")...)
 	start := time.Now()
-	ns.want("comes", "2g.20gb", 7)
-	gets := ns.slice("comes")
-	t.Logf("a new pod had its slice %.1f s after the kubelet's restart", time.Since(start).Seconds())
+	ns.createMIG("comes", "2g.20gb", 7)
+	gets := ns.migDevice("comes")
+	t.Logf("a new pod had its MIG device %.1f s after the kubelet's restart", time.Since(start).Seconds())
 	assert.NotEqual(t, has.Placement, gets.Placement)
 
 	after := ns.ready("stays")
 	assert.Equal(t, before.Status.ContainerStatuses[0].ContainerID, after.Status.ContainerStatuses[0].ContainerID)
-	assert.Equal(t, has, ns.slice("stays"))
+	assert.Equal(t, has, ns.migDevice("stays"))
 	require.NoError(t, ns.silence())
 }
 
 // TestMIGPluginKilledInCreation: what the killed plugin had begun to make is removed or used by the next one, for the pod that goes
 // meanwhile and for the one that stays.
 func TestMIGPluginKilledInCreation(t *testing.T) {
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	plugin := ns.freshPlugin(t)
-	ns.want("before", "2g.20gb", 7)
-	has := ns.slice("before")
+	ns.createMIG("before", "2g.20gb", 7)
+	has := ns.migDevice("before")
 
 	ns.must(t, ns.simgpu("inject", "mig-latency", "--create-gi", "30s")...)
 	fast := ns.simgpu("inject", "mig-latency")
 	t.Cleanup(func() { ns.must(t, fast...) })
-	for index := firstSliced; index < nodeGPUs; index++ {
-		ns.want(fmt.Sprintf("goes-%d", index), "1g.10gb", index)
+	for index := firstMIG; index < nodeGPUs; index++ {
+		ns.createMIG(fmt.Sprintf("goes-%d", index), "1g.10gb", index)
 	}
-	ns.want("stays", "1g.10gb", 7)
+	ns.createMIG("stays", "1g.10gb", 7)
 	eventually(t, startLimit, func() error { return ns.halfMade(6) })
 	eventually(t, startLimit, func() error { return ns.halfMade(7) })
 	for _, pod := range []string{"goes-6", "goes-7", "stays"} {
@@ -61,36 +61,36 @@ func TestMIGPluginKilledInCreation(t *testing.T) {
 	eventually(t, startLimit, func() error { return ns.instances(6, 0) })
 	// The kubelet asks again only after a minute or more; one that starts does so at once.
 	ns.must(t, ns.localcluster("restart", nodeName, "kubelet")...)
-	gets := ns.slice("stays")
-	t.Logf("the pod that stayed had its slice after %.1f s", time.Since(start).Seconds())
+	gets := ns.migDevice("stays")
+	t.Logf("the pod that stayed had its MIG device after %.1f s", time.Since(start).Seconds())
 	assert.NotEqual(t, has.UUID, gets.UUID)
 	require.NoError(t, ns.instances(7, 2))
 	ns.sees("before", "main", has)
 }
 
-// TestMIGPluginDeletedInCreation: a plugin that is told to end while it makes one slice and removes another does both to the end.
+// TestMIGPluginDeletedInCreation: a plugin that is stopped while it creates one MIG device and destroys another completes both.
 func TestMIGPluginDeletedInCreation(t *testing.T) {
-	ns := slicedAlone(t)
+	ns := migExclusive(t)
 	before, err := ns.kept()
 	require.NoError(t, err)
 	old := ns.watch(ns.plugin(t))
 	calls := ns.calls()
-	ns.want("goes", "1g.10gb", 6)
-	ns.slice("goes")
+	ns.createMIG("goes", "1g.10gb", 6)
+	ns.migDevice("goes")
 
 	ns.must(t, ns.simgpu("inject", "mig-latency", "--create-gi", "5s", "--destroy-ci", "5s")...)
 	fast := sync.OnceFunc(func() { ns.must(t, ns.simgpu("inject", "mig-latency")...) })
 	t.Cleanup(fast)
 	ns.do("delete", "pod", "goes", "--wait=false")
 	eventually(t, startLimit, func() error { return ns.halfMade(6) })
-	ns.want("comes", "1g.10gb", 7)
+	ns.createMIG("comes", "1g.10gb", 7)
 	eventually(t, startLimit, func() error { return ns.halfMade(7) })
 	ns.must(t, ns.kubectl("delete", "pod", old.pod.Name, "--namespace", system, "--wait=false")...)
 	require.NoError(t, ns.halfMade(6), "it is not removed yet")
 	require.NoError(t, ns.halfMade(7), "it is not made yet")
 	start := time.Now()
-	ns.slice("comes")
-	t.Logf("the pod had its slice %.1f s after the plugin was deleted", time.Since(start).Seconds())
+	ns.migDevice("comes")
+	t.Logf("the pod had its MIG device %.1f s after the plugin was deleted", time.Since(start).Seconds())
 	fast()
 	eventually(t, startLimit, func() error { return ns.gone(old.pod) })
 	ns.plugin(t)
@@ -104,7 +104,7 @@ func TestMIGPluginDeletedInCreation(t *testing.T) {
 
 // halfMade complains until a GPU has an instance on which nothing can run yet.
 func (c *cluster) halfMade(index int) error {
-	gpus, err := c.cut()
+	gpus, err := c.partitions()
 	if err != nil {
 		return err
 	}

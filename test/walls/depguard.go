@@ -1,0 +1,90 @@
+package walls
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The rules stand between these lines of the linter's configuration.
+const (
+	rulesBegin = "      # Generated from test/walls by go generate; do not edit.\n"
+	rulesEnd   = "  exclusions:\n"
+)
+
+// Depguard puts the linter's rules for the walls into its configuration, in place of those that are there.
+func Depguard(configuration string) (string, error) {
+	before, rest, begins := strings.Cut(configuration, rulesBegin)
+	_, after, ends := strings.Cut(rest, rulesEnd)
+	if !begins || !ends {
+		return "", fmt.Errorf("the configuration has no lines %q and %q, between which the rules stand", rulesBegin, rulesEnd)
+	}
+	var rules strings.Builder
+	rules.WriteString("      rules:\n")
+	for _, w := range walls {
+		w.write(&rules)
+	}
+	return before + rulesBegin + rules.String() + rulesEnd + after, nil
+}
+
+// write adds the wall's rules: one for the packages of the product, and one for all others. In a rule with both the linter would
+// compare an import with the nearest of all names alone.
+func (w wall) write(rules *strings.Builder) {
+	if w.ours != nil {
+		fmt.Fprintf(rules, "        %s:\n          list-mode: lax\n          files: %s\n", w.name, flow(w.files()))
+		if allowed := w.allowed(); len(allowed) > 0 {
+			fmt.Fprintf(rules, "          allow: %s\n", flow(allowed))
+		}
+		fmt.Fprintf(rules, "          deny:\n            - {pkg: %s, desc: %q}\n", Module, w.because)
+	}
+	if len(w.named) > 0 {
+		fmt.Fprintf(rules, "        %s-names:\n          list-mode: lax\n          files: %s\n          deny:\n", w.name, flow(w.files()))
+		for _, name := range w.named {
+			fmt.Fprintf(rules, "            - {pkg: %s, desc: %q}\n", name, w.because)
+		}
+	}
+}
+
+// files are the wall's packages as the linter selects files. Programs of the test and hack folders are none of the product.
+func (w wall) files() []string {
+	var files []string
+	for _, pattern := range w.of {
+		files = append(files, "**/"+pattern+"/*.go")
+	}
+	for _, pattern := range w.except {
+		files = append(files, "!**/"+pattern+"/*.go")
+	}
+	if slices.ContainsFunc(w.of, func(pattern string) bool { return strings.Contains(pattern, "*") }) {
+		files = append(files, "!**/test/**/*.go", "!**/hack/**/*.go")
+	}
+	if !w.tests {
+		files = append(files, "!$test")
+	}
+	return files
+}
+
+// allowed are the wall's packages of the product as the linter names them: exactly, or all that begin so.
+func (w wall) allowed() []string {
+	patterns := w.ours
+	if w.tests { // an external test imports its package
+		patterns = slices.Concat(patterns, w.of, []string{"test/*"})
+	}
+	var allowed []string
+	for _, pattern := range patterns {
+		name, all := strings.CutSuffix(pattern, "*")
+		if !all {
+			name += "$"
+		}
+		allowed = append(allowed, Module+"/"+name)
+	}
+	return allowed
+}
+
+// flow is a list on one line.
+func flow(words []string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i] = fmt.Sprintf("%q", word)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}
