@@ -44,6 +44,8 @@ type SpecBuilder struct {
 	Capabilities func(minor int, id gpu.MIGIdentity) ([]Node, error)
 	// Monitoring returns the device node with which programs see all MIG devices of the node; gpu.ErrNotFound where the driver has none.
 	Monitoring func() (Node, error)
+	// Types are further types of devices whose containers get the device node of the GPU.
+	Types []gpu.DeviceType
 	// Exists returns gpu.ErrNotFound when the host has no file or directory of that path. It is called for what steps add.
 	Exists func(hostPath string) error
 }
@@ -143,6 +145,9 @@ func (b *SpecBuilder) monitor(present Present, name string) (Device, error) {
 
 func devicePath(g *gpu.GPU) string { return fmt.Sprintf("/dev/nvidia%d", g.Minor) }
 
+// gpuTypes are the types of devices whose containers get the device node of the GPU and no other.
+var gpuTypes = []gpu.DeviceType{gpu.TypeGPU, gpu.TypeTimeSlice, gpu.TypeMonitor}
+
 // device finds the device nodes of one result.
 func (b *SpecBuilder) device(present Present, name string, result *checkpoint.Result) (Device, error) {
 	if result.Type == gpu.TypeMonitor && result.GPUUUID == "" {
@@ -153,11 +158,11 @@ func (b *SpecBuilder) device(present Present, name string, result *checkpoint.Re
 		if g.UUID != result.GPUUUID {
 			continue
 		}
-		switch result.Type {
-		case gpu.TypeGPU, gpu.TypeTimeSlice, gpu.TypeMonitor:
+		switch {
+		case slices.Contains(gpuTypes, result.Type) || slices.Contains(b.Types, result.Type):
 			node, err := b.node(present.DevRoot, devicePath(g))
 			return Device{Name: name, Nodes: []Node{node}}, err
-		case gpu.TypeMIG:
+		case result.Type == gpu.TypeMIG:
 			node, err := b.node(present.DevRoot, devicePath(g))
 			if err != nil {
 				return Device{}, err

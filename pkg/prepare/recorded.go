@@ -37,33 +37,24 @@ func recorded(p *claim.Result) checkpoint.Result {
 
 // migOf identifies a MIG device; nil for another device.
 func migOf(d gpu.Device) *checkpoint.MIG {
-	switch device := d.(type) {
-	case gpu.MIGDevice:
-		m := &checkpoint.MIG{Profile: device.Profile.ID, Name: device.Profile.Name, Placement: device.Placement}
-		if device.Static != nil {
-			m.Static, m.Identity = true, *device.Static
-		}
-		return m
-	case gpu.Whole, gpu.TimeSliced, gpu.Monitor:
+	device, ok := d.(gpu.MIGDevice)
+	if !ok {
+		return nil
 	}
-	return nil
+	m := &checkpoint.MIG{Profile: device.Profile.ID, Name: device.Profile.Name, Placement: device.Placement}
+	if device.Static != nil {
+		m.Static, m.Identity = true, *device.Static
+	}
+	return m
 }
 
 // shareOf describes the shares that a result is one of; nil for a device that is exclusive, or only monitored.
 func shareOf(r *claim.Result) *checkpoint.Share {
-	if r.Admin {
+	shares := r.Device.Shares()
+	if r.Admin || shares.Count < 2 {
 		return nil
 	}
-	switch device := r.Device.(type) {
-	case gpu.TimeSliced:
-		return &checkpoint.Share{Replicas: device.Replicas, Name: device.ShareName}
-	case gpu.MIGDevice:
-		if device.Replicas > 1 {
-			return &checkpoint.Share{Replicas: device.Replicas}
-		}
-	case gpu.Whole, gpu.Monitor:
-	}
-	return nil
+	return &checkpoint.Share{Replicas: shares.Count, Name: shares.Name}
 }
 
 // deviceName names a result in the spec. The UUID in it is that of what programs see; of a MIG device that does not exist yet, its

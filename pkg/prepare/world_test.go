@@ -20,6 +20,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
@@ -34,21 +35,22 @@ const (
 // world is all that outlives a process: records, specs, hardware, locks. Each touch of it is an operation, which can be
 // refused and at which the process can be made to die.
 type world struct {
-	mu      sync.Mutex
-	node    *gpu.Node
-	layout  gpu.Layout
-	boot    string
-	records map[string][]byte // by claim UID, as on disk
-	aside   []string          // claims whose damaged record was set aside
-	hidden  string            // the claim whose record the disk does not give now
-	specs   map[string]string // by claim UID
-	halves  map[string]bool   // files that are half written: "record <uid>", "spec <uid>"
-	major   int64             // of the device nodes; changes when a driver is loaded
-	missing map[gpu.UUID]error
-	noSpecs error // why no spec can be built at all
-	effects map[gpu.UUID]map[string]string
-	locks   map[string]chan struct{}
-	holder  map[gpu.UUID]int // how often a GPU's lock was taken
+	mu       sync.Mutex
+	node     *gpu.Node
+	families []claim.Family
+	layout   gpu.Layout
+	boot     string
+	records  map[string][]byte // by claim UID, as on disk
+	aside    []string          // claims whose damaged record was set aside
+	hidden   string            // the claim whose record the disk does not give now
+	specs    map[string]string // by claim UID
+	halves   map[string]bool   // files that are half written: "record <uid>", "spec <uid>"
+	major    int64             // of the device nodes; changes when a driver is loaded
+	missing  map[gpu.UUID]error
+	noSpecs  error // why no spec can be built at all
+	effects  map[gpu.UUID]map[string]string
+	locks    map[string]chan struct{}
+	holder   map[gpu.UUID]int // how often a GPU's lock was taken
 
 	journal []string
 	ops     int

@@ -109,7 +109,7 @@ var migScenarios = []scenario{
 		acts: []Act{preparesMIG("a", large), preparesMIG("b", small), unprepares("a"), unprepares("b")},
 	},
 	{
-		name: "a slice, allocated again", long: true, before: []Act{preparesMIG("a", large)},
+		name: "a MIG device, allocated again", long: true, before: []Act{preparesMIG("a", large)},
 		acts: []Act{preparesMIG("a", small, otherSmall), unprepares("a")},
 	},
 }
