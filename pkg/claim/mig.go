@@ -82,7 +82,7 @@ func (mig) Plan(p *Plan, r *Result, _ Options, _ gpu.Offer) error {
 	if err != nil {
 		return err
 	}
-	p.need(Need{Kind: NeedMIG, Target: d.GPU.UUID})
+	p.require(Precondition{Kind: PreconditionMIGMode, Target: d.GPU.UUID})
 	p.Steps = append(p.Steps, Step{Kind: StepMIG, Target: d.GPU.UUID, Device: d.Name(), Args: args})
 	return nil
 }

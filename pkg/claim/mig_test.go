@@ -32,7 +32,7 @@ func partitionable() (*gpu.Node, gpu.Layout) {
 }
 
 func advertising(n *gpu.Node, layout gpu.Layout) Source {
-	return Source{Driver: driverName, NodeName: nodeName, Monitor: true, Offered: func() (*gpu.Node, gpu.Layout, error) { return n, layout, nil }}
+	return Source{Driver: driverName, NodeName: nodeName, Monitor: true, Advertised: func() (*gpu.Node, gpu.Layout, error) { return n, layout, nil }}
 }
 
 // inA is an allocation result from the pool of GPU A.
@@ -51,7 +51,7 @@ func static(g *gpu.GPU) gpu.MIGIdentity {
 
 func TestResolve_MIGDevices_PreconditionsAndSteps(t *testing.T) {
 	t.Parallel()
-	onA := func(kind string) []Need { return []Need{{Kind: kind, Target: uuidA}} }
+	onA := func(kind string) []Precondition { return []Precondition{{Kind: kind, Target: uuidA}} }
 	high := Step{
 		Kind: StepMIG, Target: uuidA, Device: migA + "9-4",
 		Args: json.RawMessage(`{"pciBusID":"0000:3b:00.0","profile":9,"name":"3g.40gb","placement":{"start":4,"size":4}}`),
@@ -61,23 +61,23 @@ func TestResolve_MIGDevices_PreconditionsAndSteps(t *testing.T) {
 		Args: json.RawMessage(`{"pciBusID":"0000:3b:00.0","profile":19,"name":"1g.10gb","placement":{"start":0,"size":1}}`),
 	}
 	for name, c := range map[string]struct {
-		change func(*gpu.Node, gpu.Layout)
-		rc     []resourceapi.DeviceRequestAllocationResult
-		needs  []Need
-		steps  []Step
+		change        func(*gpu.Node, gpu.Layout)
+		rc            []resourceapi.DeviceRequestAllocationResult
+		preconditions []Precondition
+		steps         []Step
 	}{
-		"a MIG device": {rc: results(inA("r", migA+"9-4")), needs: onA(NeedMIG), steps: []Step{high}},
+		"a MIG device": {rc: results(inA("r", migA+"9-4")), preconditions: onA(PreconditionMIGMode), steps: []Step{high}},
 		"MIG devices of one GPU need its mode once": {
-			rc: results(inA("r", migA+"9-4"), inA("s", migA+"19-0")), needs: onA(NeedMIG), steps: []Step{high, low},
+			rc: results(inA("r", migA+"9-4"), inA("s", migA+"19-0")), preconditions: onA(PreconditionMIGMode), steps: []Step{high, low},
 		},
-		"a whole GPU that is partitioned too":       {rc: results(inA("r", "gpu-aaaaaaaa")), needs: onA(NeedWhole)},
+		"a whole GPU that is partitioned too":       {rc: results(inA("r", "gpu-aaaaaaaa")), preconditions: onA(PreconditionNoMIGMode)},
 		"a whole GPU that is advertised whole only": {rc: results(result("r", "gpu-bbbbbbbb"))},
 		"a whole GPU that can be partitioned and is not": {
 			change: func(_ *gpu.Node, l gpu.Layout) { delete(l, uuidA) }, rc: results(result("r", "gpu-aaaaaaaa")),
 		},
 		"a whole GPU that was seen in MIG mode": {
 			change: func(n *gpu.Node, l gpu.Layout) { delete(l, uuidA); n.GPUs[0].MIG.Mode.Enabled = true },
-			rc:     results(result("r", "gpu-aaaaaaaa")), needs: onA(NeedWhole),
+			rc:     results(result("r", "gpu-aaaaaaaa")), preconditions: onA(PreconditionNoMIGMode),
 		},
 		"a pre-created MIG device is there already": {
 			change: func(n *gpu.Node, _ gpu.Layout) { static(&n.GPUs[0]) }, rc: results(inA("r", migA+"19-6")),
@@ -96,7 +96,7 @@ func TestResolve_MIGDevices_PreconditionsAndSteps(t *testing.T) {
 			plan, err := advertising(n, layout).Resolve(allocated(c.rc))
 			require.NoError(t, err)
 			require.Len(t, plan.Results, len(c.rc))
-			assert.Empty(t, cmp.Diff(c.needs, plan.Needs))
+			assert.Empty(t, cmp.Diff(c.preconditions, plan.Preconditions))
 			assert.Empty(t, cmp.Diff(c.steps, plan.Steps))
 		})
 	}

@@ -32,7 +32,7 @@ func withNull() (claim.Source, *gpu.GPU) {
 	}}
 	return claim.Source{
 		Driver: driver, NodeName: "n0", Families: append(claim.Families(), null.Claims{}),
-		Offered: func() (*gpu.Node, gpu.Layout, error) { return node, layout, nil },
+		Advertised: func() (*gpu.Node, gpu.Layout, error) { return node, layout, nil },
 	}, g
 }
 
@@ -60,7 +60,7 @@ func allocated(device string, configs ...string) *resourceapi.ResourceClaim {
 func TestFamilies_EveryAdvertisedDevice_Planned(t *testing.T) {
 	t.Parallel()
 	source, g := withNull()
-	_, layout, err := source.Offered()
+	_, layout, err := source.Advertised()
 	require.NoError(t, err)
 	devices := layout.Of(g).Devices(g)
 	require.Len(t, devices, 4)

@@ -16,8 +16,8 @@ type Plan struct {
 	UID, Namespace, Name string
 	// Results are the allocation results of this driver in the claim's order; none when the claim has only others'.
 	Results []Result
-	// Needs are the states of GPUs that the devices need. They are brought about first and never taken back.
-	Needs []Need
+	// Preconditions are the states of GPUs that the devices require. They are ensured first and never taken back.
+	Preconditions []Precondition
 	// Steps are the hardware effects in the order in which they are to be made.
 	Steps []Step
 }
@@ -55,25 +55,25 @@ type Step struct {
 	Args json.RawMessage
 }
 
-// Need is a state of a GPU that stays as it is until a claim needs another.
-type Need struct {
-	// Kind is NeedMIG or NeedWhole.
+// Precondition is a state of a GPU that stays as it is until a claim requires another.
+type Precondition struct {
+	// Kind is PreconditionMIGMode or PreconditionNoMIGMode.
 	Kind string
 	// Target is the physical GPU.
 	Target gpu.UUID
 }
 
-// The kinds of needs.
+// The kinds of preconditions.
 const (
-	// NeedMIG and NeedWhole: the GPU's MIG mode is on, or off.
-	NeedMIG   = "migMode"
-	NeedWhole = "noMIGMode"
+	// PreconditionMIGMode and PreconditionNoMIGMode: the GPU's MIG mode is on, or off.
+	PreconditionMIGMode   = "migMode"
+	PreconditionNoMIGMode = "noMIGMode"
 )
 
-// need adds one to the plan, once.
-func (p *Plan) need(n Need) {
-	if !slices.Contains(p.Needs, n) {
-		p.Needs = append(p.Needs, n)
+// require adds one to the plan, once.
+func (p *Plan) require(n Precondition) {
+	if !slices.Contains(p.Preconditions, n) {
+		p.Preconditions = append(p.Preconditions, n)
 	}
 }
 
@@ -85,11 +85,11 @@ type Source struct {
 	NodeName string
 	// Monitor: the node has a monitor device.
 	Monitor bool
-	// Offered says what the node has now and what its GPUs are advertised as; it is called once per plan and the node is never nil. An
+	// Advertised says what the node has now and what its GPUs are advertised as; it is called once per plan and the node is never nil. An
 	// error says why that is not known yet.
-	Offered func() (*gpu.Node, gpu.Layout, error)
+	Advertised func() (*gpu.Node, gpu.Layout, error)
 	// Standby reports whether another process may advertise another layout of the node, so that a device that is not advertised here is
-	// refused for the moment only. It is called before Offered; nil: none does.
+	// refused for the moment only. It is called before Advertised; nil: none does.
 	Standby func() bool
 	// Families plan the results of their types; nil: those of this package.
 	Families []Family
@@ -103,7 +103,7 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 	}
 	devices := rc.Status.Allocation.Devices
 	standby := s.Standby != nil && s.Standby()
-	node, layout, err := s.Offered()
+	node, layout, err := s.Advertised()
 	if err != nil {
 		return nil, &Refusal{Cause: fmt.Sprintf("what node %s advertises is not known yet: %v", s.NodeName, err), Transient: true, Err: err}
 	}

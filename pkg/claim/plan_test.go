@@ -35,7 +35,7 @@ func node() *gpu.Node {
 }
 
 func source(n *gpu.Node) Source {
-	return Source{Driver: driverName, NodeName: nodeName, Monitor: true, Offered: func() (*gpu.Node, gpu.Layout, error) { return n, nil, nil }}
+	return Source{Driver: driverName, NodeName: nodeName, Monitor: true, Advertised: func() (*gpu.Node, gpu.Layout, error) { return n, nil, nil }}
 }
 
 // result is an allocation result of this driver in the node's pool.
@@ -319,7 +319,7 @@ func TestRefusal_Error_OneSentence(t *testing.T) {
 func TestResolve_SeveralResults_NodeReadOnce(t *testing.T) {
 	t.Parallel()
 	n, asked := node(), 0
-	s := Source{Driver: driverName, NodeName: nodeName, Offered: func() (*gpu.Node, gpu.Layout, error) { asked++; return n, nil, nil }}
+	s := Source{Driver: driverName, NodeName: nodeName, Advertised: func() (*gpu.Node, gpu.Layout, error) { asked++; return n, nil, nil }}
 	_, err := s.Resolve(allocated(results(result("a", "gpu-aaaaaaaa"), result("b", "gpu-bbbbbbbb"))))
 	require.NoError(t, err)
 	assert.Equal(t, 1, asked)

@@ -48,19 +48,19 @@ func TestResolve_Shares_Planned(t *testing.T) {
 	again := onA
 	again.Request, again.ShareID = "s", "3"
 	for name, c := range map[string]struct {
-		rc    []resourceapi.DeviceRequestAllocationResult
-		want  []Result
-		needs []Need
+		rc            []resourceapi.DeviceRequestAllocationResult
+		want          []Result
+		preconditions []Precondition
 	}{
 		"a GPU that can be partitioned": {
-			results(aShare("r", poolA, timeSliceA, "1")), []Result{onA}, []Need{{Kind: NeedWhole, Target: uuidA}},
+			results(aShare("r", poolA, timeSliceA, "1")), []Result{onA}, []Precondition{{Kind: PreconditionNoMIGMode, Target: uuidA}},
 		},
 		"a GPU that cannot be partitioned needs nothing": {results(aShare("r", poolB, timeSliceB, "2")), []Result{onB}, nil},
 		"two GPUs for one request": {
-			results(aShare("r", poolA, timeSliceA, "1"), aShare("r", poolB, timeSliceB, "2")), []Result{onA, onB}, []Need{{Kind: NeedWhole, Target: uuidA}},
+			results(aShare("r", poolA, timeSliceA, "1"), aShare("r", poolB, timeSliceB, "2")), []Result{onA, onB}, []Precondition{{Kind: PreconditionNoMIGMode, Target: uuidA}},
 		},
 		"one GPU for two requests": {
-			results(aShare("r", poolA, timeSliceA, "1"), aShare("s", poolA, timeSliceA, "3")), []Result{onA, again}, []Need{{Kind: NeedWhole, Target: uuidA}},
+			results(aShare("r", poolA, timeSliceA, "1"), aShare("s", poolA, timeSliceA, "3")), []Result{onA, again}, []Precondition{{Kind: PreconditionNoMIGMode, Target: uuidA}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestResolve_Shares_Planned(t *testing.T) {
 			plan, err := advertising(n, layout).Resolve(allocated(c.rc))
 			require.NoError(t, err)
 			assert.Empty(t, cmp.Diff(c.want, plan.Results))
-			assert.Empty(t, cmp.Diff(c.needs, plan.Needs))
+			assert.Empty(t, cmp.Diff(c.preconditions, plan.Preconditions))
 			assert.Empty(t, plan.Steps)
 		})
 	}

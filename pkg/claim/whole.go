@@ -73,7 +73,7 @@ const adminInterval = "a time-slice interval cannot be set with adminAccess: not
 // withoutMIG adds that the result's GPU is not in MIG mode, where it may be: it is also advertised as MIG devices, or was seen in MIG mode.
 func (p *Plan) withoutMIG(r *Result, offer gpu.Offer) {
 	if g := r.Device.Parent(); !r.Admin && g.MIG != nil && (offer.Partitioned() || g.MIG.Mode.Enabled) {
-		p.need(Need{Kind: NeedWhole, Target: g.UUID})
+		p.require(Precondition{Kind: PreconditionNoMIGMode, Target: g.UUID})
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 // refused is how a claim for a device of the first GPU is refused; nil: it is not.
 func (d *fixture) refused(t *testing.T, pool, device string) *claim.Refusal {
 	t.Helper()
-	source := claim.Source{Driver: "gpu.prism.dev", NodeName: "n0", Offered: func() (*gpu.Node, gpu.Layout, error) {
+	source := claim.Source{Driver: "gpu.prism.dev", NodeName: "n0", Advertised: func() (*gpu.Node, gpu.Layout, error) {
 		s := d.Snapshot()
 		return s.Node, s.Layout, s.Err
 	}, Standby: func() bool { return d.Snapshot().Standby }}

@@ -32,7 +32,7 @@ func TestMeet_InspectionFails_Refused(t *testing.T) {
 	broken := errors.New("input/output error")
 	w.inspect, w.inspections = func(context.Context) error { return broken }, 0
 	for range 3 {
-		err := w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG))
+		err := w.mode().Ensure(t.Context(), w.needs(claim.PreconditionMIGMode))
 		require.ErrorIs(t, err, broken)
 		requireUninspected(t, w, err, "on", "input/output error")
 	}
@@ -40,19 +40,19 @@ func TestMeet_InspectionFails_Refused(t *testing.T) {
 	assert.Equal(t, 3, w.inspections)
 
 	// A claim that needs the mode that was before must not change it back: that would look as if it had never changed.
-	requireUninspected(t, w, w.mode().Ensure(t.Context(), w.needs(claim.NeedWhole)), "on", "input/output error")
+	requireUninspected(t, w, w.mode().Ensure(t.Context(), w.needs(claim.PreconditionNoMIGMode)), "on", "input/output error")
 	assert.Equal(t, []string{"set mode true"}, w.changes)
 
 	w.inspect = nil
-	require.NoError(t, w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG)))
-	require.NoError(t, w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG)))
+	require.NoError(t, w.mode().Ensure(t.Context(), w.needs(claim.PreconditionMIGMode)))
+	require.NoError(t, w.mode().Ensure(t.Context(), w.needs(claim.PreconditionMIGMode)))
 	assert.Equal(t, 5, w.inspections, "none where it is known")
 }
 
 // TestMeet_ModeChangedByOthers_Inspected: another process, an administrator, or a process that exited after the change.
 func TestMeet_ModeChangedByOthers_Inspected(t *testing.T) {
 	t.Parallel()
-	for kind, on := range map[string]bool{claim.NeedMIG: true, claim.NeedWhole: false} {
+	for kind, on := range map[string]bool{claim.PreconditionMIGMode: true, claim.PreconditionNoMIGMode: false} {
 		w := newWorld(t, "h100-80")
 		if !on {
 			w = partitioned(t)
@@ -74,10 +74,10 @@ func TestMeet_InspectionShowsNothingNew_Refused(t *testing.T) {
 	mode := w.mode()
 	mode.Changed = func(context.Context) error { return nil }
 	const cause = "the GPU does not answer, or its mode has changed again: not found"
-	requireUninspected(t, w, mode.Ensure(t.Context(), w.needs(claim.NeedMIG)), "on", cause)
-	require.NoError(t, w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG)))
+	requireUninspected(t, w, mode.Ensure(t.Context(), w.needs(claim.PreconditionMIGMode)), "on", cause)
+	require.NoError(t, w.mode().Ensure(t.Context(), w.needs(claim.PreconditionMIGMode)))
 	w.unseen = true
-	requireUninspected(t, w, w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG)), "on", cause)
+	requireUninspected(t, w, w.mode().Ensure(t.Context(), w.needs(claim.PreconditionMIGMode)), "on", cause)
 }
 
 // TestMeet_CallerGone_InspectionGoesOn: it has a context of its own, with a deadline.
@@ -92,7 +92,7 @@ func TestMeet_CallerGone_InspectionGoesOn(t *testing.T) {
 		assert.LessOrEqual(t, time.Until(deadline), changedTime)
 		return inspecting.Err()
 	}
-	require.NoError(t, w.mode().Ensure(ctx, w.needs(claim.NeedMIG)))
+	require.NoError(t, w.mode().Ensure(ctx, w.needs(claim.PreconditionMIGMode)))
 	require.ErrorIs(t, ctx.Err(), context.Canceled)
 	assert.True(t, w.shown.Enabled)
 }
@@ -104,7 +104,7 @@ func TestMeet_ChangeFails_Inspected(t *testing.T) {
 		w := newWorld(t, "h100-80")
 		w.inspections = 0
 		w.fail("nvmlDeviceSetMigMode", ret)
-		err := w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG))
+		err := w.mode().Ensure(t.Context(), w.needs(claim.PreconditionMIGMode))
 		require.ErrorContains(t, err, "turning on the MIG mode")
 		assert.Equal(t, inspections, w.inspections, "%v", ret)
 		_, refusal := errors.AsType[*claim.Refusal](err)
@@ -112,5 +112,5 @@ func TestMeet_ChangeFails_Inspected(t *testing.T) {
 	}
 	w := newWorld(t, "h100-80")
 	w.absent = true
-	require.ErrorIs(t, w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG)), gpu.ErrDriverNotLoaded)
+	require.ErrorIs(t, w.mode().Ensure(t.Context(), w.needs(claim.PreconditionMIGMode)), gpu.ErrDriverNotLoaded)
 }

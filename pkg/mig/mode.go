@@ -10,7 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Mode brings a GPU's MIG mode about. It is a prepare.Precondition of the kinds claim.NeedMIG and claim.NeedWhole: a slice needs the mode on, a
+// Mode brings a GPU's MIG mode about. It is a prepare.Precondition of the kinds claim.PreconditionMIGMode and claim.PreconditionNoMIGMode: a slice needs the mode on, a
 // whole GPU needs it off, as a GPU in MIG mode runs no program without an instance.
 type Mode struct {
 	// Driver returns the open driver; gpu.ErrDriverNotLoaded without one.
@@ -27,12 +27,12 @@ const changedTime = 10 * time.Second
 
 // Meet costs one read where the mode is right already, and one look at the instances where it turns the mode off. Where the mode has
 // changed, whoever changed it, all GPUs are inspected once; as long as that fails the error is a transient *claim.Refusal.
-func (m Mode) Ensure(ctx context.Context, need claim.Need) error {
+func (m Mode) Ensure(ctx context.Context, need claim.Precondition) error {
 	driver, err := m.Driver()
 	if err != nil {
 		return err
 	}
-	on := need.Kind == claim.NeedMIG
+	on := need.Kind == claim.PreconditionMIGMode
 	mode, err := driver.MIGMode(ctx, need.Target)
 	if err != nil {
 		return fmt.Errorf("reading the MIG mode of GPU %s: %w", need.Target, err)

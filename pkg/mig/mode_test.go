@@ -11,7 +11,9 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-func (w *world) needs(kind string) claim.Need { return claim.Need{Kind: kind, Target: w.id} }
+func (w *world) needs(kind string) claim.Precondition {
+	return claim.Precondition{Kind: kind, Target: w.id}
+}
 
 func TestMode_OtherNeeded_Changed(t *testing.T) {
 	t.Parallel()
@@ -21,11 +23,11 @@ func TestMode_OtherNeeded_Changed(t *testing.T) {
 		enabled bool
 		changes []string
 	}{
-		{claim.NeedWhole, false, nil},
-		{claim.NeedMIG, true, []string{"set mode true"}},
-		{claim.NeedMIG, true, nil},
-		{claim.NeedWhole, false, []string{"set mode false"}},
-		{claim.NeedWhole, false, nil},
+		{claim.PreconditionNoMIGMode, false, nil},
+		{claim.PreconditionMIGMode, true, []string{"set mode true"}},
+		{claim.PreconditionMIGMode, true, nil},
+		{claim.PreconditionNoMIGMode, false, []string{"set mode false"}},
+		{claim.PreconditionNoMIGMode, false, nil},
 	} {
 		w.changes, w.inspections = nil, 0
 		require.NoError(t, w.mode().Ensure(t.Context(), w.needs(c.kind)))
@@ -40,9 +42,9 @@ func TestMode_OtherNeeded_Changed(t *testing.T) {
 // TestMode_ResetNeeded_Refused: an administrator has to reset the GPU, and no change is left pending for the next reset.
 func TestMode_ResetNeeded_Refused(t *testing.T) {
 	t.Parallel()
-	for kind, c := range map[string]struct{ word, flag string }{claim.NeedMIG: {"on", "1"}, claim.NeedWhole: {"off", "0"}} {
+	for kind, c := range map[string]struct{ word, flag string }{claim.PreconditionMIGMode: {"on", "1"}, claim.PreconditionNoMIGMode: {"off", "0"}} {
 		spec := model.Uniform("n0", "a100-80", 1)
-		if kind == claim.NeedWhole {
+		if kind == claim.PreconditionNoMIGMode {
 			spec.MIG = []int{0}
 		}
 		w := newWorldOf(t, spec)
@@ -67,7 +69,7 @@ func TestMode_GPUInUse_Kept(t *testing.T) {
 	w := newWorld(t, "h100-80")
 	release, err := w.node.Hold(string(w.id))
 	require.NoError(t, err)
-	err = w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG))
+	err = w.mode().Ensure(t.Context(), w.needs(claim.PreconditionMIGMode))
 	require.ErrorIs(t, err, gpu.ErrInUse)
 	require.ErrorContains(t, err, "turning on the MIG mode: something on the node uses GPU "+string(w.id)+": ")
 	require.ErrorContains(t, err, "; stop the process (nvidia-smi and fuser -v /dev/nvidia* show it), or remove the GPU instance (nvidia-smi mig -lgi shows it)")
@@ -75,10 +77,10 @@ func TestMode_GPUInUse_Kept(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, gpu.MIGMode{}, mode, "nothing is pending")
 	release()
-	require.NoError(t, w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG)))
+	require.NoError(t, w.mode().Ensure(t.Context(), w.needs(claim.PreconditionMIGMode)))
 
 	theirs := w.administrator(oneSlice, last, true)
-	require.ErrorIs(t, w.mode().Ensure(t.Context(), w.needs(claim.NeedWhole)), gpu.ErrInUse)
+	require.ErrorIs(t, w.mode().Ensure(t.Context(), w.needs(claim.PreconditionNoMIGMode)), gpu.ErrInUse)
 	assert.Equal(t, []gpu.Instance{theirs}, w.there(), "an instance is never removed for it")
 	mode, err = w.MIGMode(t.Context(), w.id)
 	require.NoError(t, err)
@@ -92,12 +94,12 @@ func TestMode_UnknownInstances_Kept(t *testing.T) {
 		w := partitioned(t)
 		theirs := w.administrator(threeSlices, high, compute)
 		w.careless = true
-		err := w.mode().Ensure(t.Context(), w.needs(claim.NeedWhole))
+		err := w.mode().Ensure(t.Context(), w.needs(claim.PreconditionNoMIGMode))
 		require.ErrorIs(t, err, gpu.ErrInUse)
 		require.ErrorContains(t, err, "something on the node uses GPU "+string(w.id)+": GPU instance 2 at memory slices 4-7 would go: in use; ")
 		w.untouched(theirs)
 		w.fail("nvmlDeviceGetGpuInstances", model.Unknown)
-		err = w.mode().Ensure(t.Context(), w.needs(claim.NeedWhole))
+		err = w.mode().Ensure(t.Context(), w.needs(claim.PreconditionNoMIGMode))
 		require.ErrorContains(t, err, "turning off the MIG mode of GPU "+string(w.id)+": looking at its instances: ")
 		w.node.Faults.Clear()
 		w.untouched(theirs)
@@ -108,11 +110,11 @@ func TestMode_Unreadable_Error(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100-80")
 	w.fail("nvmlDeviceGetMigMode", model.Unknown)
-	err := w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG))
+	err := w.mode().Ensure(t.Context(), w.needs(claim.PreconditionMIGMode))
 	require.ErrorContains(t, err, "reading the MIG mode of GPU "+string(w.id)+": ")
 	assert.Empty(t, w.changes)
 	w.node.Faults.Clear()
 	w.fail("nvmlDeviceSetMigMode", model.Unknown)
-	err = w.mode().Ensure(t.Context(), w.needs(claim.NeedMIG))
+	err = w.mode().Ensure(t.Context(), w.needs(claim.PreconditionMIGMode))
 	require.ErrorContains(t, err, "turning on the MIG mode of GPU "+string(w.id)+": ")
 }

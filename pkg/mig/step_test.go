@@ -272,7 +272,7 @@ func TestStep_NoDriver_Error(t *testing.T) {
 	_, err := w.step().Do(t.Context(), s)
 	for what, err := range map[string]error{
 		"Check": w.step().Check(t.Context(), s), "Do": err, "Undo": w.step().Undo(t.Context(), s), "Verify": w.step().Verify(t.Context(), s),
-		"Ensure": w.mode().Ensure(t.Context(), claim.Need{Kind: claim.NeedMIG, Target: w.id}),
+		"Ensure": w.mode().Ensure(t.Context(), claim.Precondition{Kind: claim.PreconditionMIGMode, Target: w.id}),
 	} {
 		require.ErrorIs(t, err, gpu.ErrDriverNotLoaded, what)
 	}

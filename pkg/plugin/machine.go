@@ -117,7 +117,7 @@ func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare
 		Locks:   m.State.Locks,
 		Planner: claim.Source{
 			Driver: m.cfg.DriverName, NodeName: m.cfg.NodeName, Monitor: published(m.cfg).Monitor,
-			Offered: advertised.Now, Standby: advertised.Standby,
+			Advertised: advertised.Now, Standby: advertised.Standby,
 		},
 		Specs: struct {
 			*cdi.SpecBuilder
@@ -127,7 +127,7 @@ func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare
 			claim.StepMIG:      mig.Step{Driver: open, Load: host.DriverLoad},
 			claim.StepInterval: timeslice.Step{Tool: m.Tool, Store: m.State.Intervals},
 		},
-		Preconditions: map[string]prepare.Precondition{claim.NeedMIG: mode, claim.NeedWhole: mode},
+		Preconditions: map[string]prepare.Precondition{claim.PreconditionMIGMode: mode, claim.PreconditionNoMIGMode: mode},
 		Static:        mig.Static{Driver: open},
 	}
 }

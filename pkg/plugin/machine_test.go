@@ -60,8 +60,8 @@ func TestPorts_MIGModeChanges_InventoryIsRead(t *testing.T) {
 	inv := m.Inventory
 	needs := m.Ports(undecided{}, nil).Preconditions
 	id := gpu.UUID(node.Identities()[1].UUID)
-	for kind, on := range map[string]bool{claim.NeedMIG: true, claim.NeedWhole: false} {
-		require.NoError(t, needs[kind].Ensure(t.Context(), claim.Need{Kind: kind, Target: id}))
+	for kind, on := range map[string]bool{claim.PreconditionMIGMode: true, claim.PreconditionNoMIGMode: false} {
+		require.NoError(t, needs[kind].Ensure(t.Context(), claim.Precondition{Kind: kind, Target: id}))
 		shown, known := inv.MIGMode(id)
 		assert.True(t, known)
 		assert.Equal(t, on, shown.Enabled)

@@ -69,7 +69,7 @@ type refusing struct {
 	err   error
 }
 
-func (n *refusing) Ensure(ctx context.Context, _ claim.Need) error {
+func (n *refusing) Ensure(ctx context.Context, _ claim.Precondition) error {
 	if n.times--; n.times >= 0 {
 		return n.err
 	}
@@ -97,7 +97,7 @@ func TestPrepare_PreconditionFails_Refused(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w, c2 := newPartitionable(1)
 				p := c2.startCutting(t)
-				p.Preconditions[claim.NeedMIG] = &refusing{times: 2, err: c.err}
+				p.Preconditions[claim.PreconditionMIGMode] = &refusing{times: 2, err: c.err}
 				_, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
 				if c.tries == 0 {
 					require.EqualError(t, err, c.says)

@@ -141,7 +141,7 @@ func TestPrepare_UnknownPrecondition_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p := c.startCutting(t)
-		delete(p.Preconditions, claim.NeedMIG)
+		delete(p.Preconditions, claim.PreconditionMIGMode)
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0"))
 		require.EqualError(t, err, "preparing GPU "+string(uuid(0))+": precondition migMode is not supported here")
 		assert.Empty(t, w.events())

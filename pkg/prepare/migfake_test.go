@@ -41,7 +41,7 @@ func (c *cutter) startCutting(t *testing.T) *process {
 	t.Helper()
 	p := c.start(t)
 	p.Steps[claim.StepMIG] = c
-	p.Preconditions[claim.NeedMIG], p.Preconditions[claim.NeedWhole] = c, c
+	p.Preconditions[claim.PreconditionMIGMode], p.Preconditions[claim.PreconditionNoMIGMode] = c, c
 	p.static.Static = c
 	return p
 }
@@ -80,7 +80,7 @@ func wantsOf(uid string, slices ...string) *resourceapi.ResourceClaim {
 	return rc
 }
 
-func (c *cutter) Ensure(ctx context.Context, n claim.Need) error {
+func (c *cutter) Ensure(ctx context.Context, n claim.Precondition) error {
 	return c.op(fmt.Sprintf("ensure %s %s", n.Kind, n.Target), unlessEnded(ctx, func() error { return nil }))
 }
 

@@ -21,7 +21,7 @@ type planning struct {
 }
 
 // plan returns the record that promises what is to be done for the claim, and the states that its GPUs must be in first.
-func (p planning) plan(ctx context.Context, rc *resourceapi.ResourceClaim, e earlier) (*checkpoint.Record, []claim.Need, error) {
+func (p planning) plan(ctx context.Context, rc *resourceapi.ResourceClaim, e earlier) (*checkpoint.Record, []claim.Precondition, error) {
 	plan, err := p.resolve(ctx, rc, e.record)
 	if err != nil {
 		return nil, nil, err
@@ -29,7 +29,7 @@ func (p planning) plan(ctx context.Context, rc *resourceapi.ResourceClaim, e ear
 	if err := p.withheld(plan, e); err != nil {
 		return nil, nil, err
 	}
-	return p.record(plan), plan.Needs, nil
+	return p.record(plan), plan.Preconditions, nil
 }
 
 // resolve makes the plan. A claim that was prepared with a pre-created MIG device is refused as long as that device is missing, and

@@ -19,7 +19,7 @@ type preflight struct {
 }
 
 // check ensures the preconditions of the record's GPUs, and that nothing prevents what the steps will make. The GPUs' locks are held.
-func (p preflight) check(ctx context.Context, r *checkpoint.Record, preconditions []claim.Need) error {
+func (p preflight) check(ctx context.Context, r *checkpoint.Record, preconditions []claim.Precondition) error {
 	if err := p.static.check(ctx, r); err != nil {
 		return err
 	}

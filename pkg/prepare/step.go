@@ -82,7 +82,7 @@ type Metric struct {
 
 // Precondition ensures a state of a GPU that a claim requires and that is never taken back: it stays until a claim requires another.
 type Precondition interface {
-	Ensure(ctx context.Context, n claim.Need) error
+	Ensure(ctx context.Context, n claim.Precondition) error
 }
 
 // Steps are the kinds of steps by name.
