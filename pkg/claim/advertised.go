@@ -55,17 +55,17 @@ func (a advertised) device(r *resourceapi.DeviceRequestAllocationResult) (gpu.De
 		if !of(r.Device, g) {
 			continue
 		}
-		offer := a.layout.Of(g)
-		for _, d := range offer.Devices(g) {
+		modes := a.layout.Of(g)
+		for _, d := range modes.Devices(g) {
 			if string(d.Name()) != r.Device {
 				continue
 			}
-			if pool := offer.Pool(a.source.NodeName, g); pool != r.Pool {
+			if pool := modes.Pool(a.source.NodeName, g); pool != r.Pool {
 				return nil, a.changed(r, "it was allocated from pool %q, and is in pool %q since the node's configuration changed", r.Pool, pool)
 			}
 			return d, nil
 		}
-		return nil, a.absent(r, g, offer)
+		return nil, a.absent(r, g, modes)
 	}
 	return nil, a.missing(r)
 }
@@ -77,7 +77,7 @@ func of(device string, g *gpu.GPU) bool {
 }
 
 // absent refuses a device that its GPU, which is there, does not advertise, and names what it advertises.
-func (a advertised) absent(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU, offer gpu.Offer) error {
+func (a advertised) absent(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU, modes gpu.Modes) error {
 	why := "the node's configuration, or what is on the GPU, has changed"
 	for _, family := range a.source.families() {
 		knows, ok := family.(Absences)
@@ -93,7 +93,7 @@ func (a advertised) absent(r *resourceapi.DeviceRequestAllocationResult, g *gpu.
 		}
 	}
 	var has []string
-	for _, d := range offer.Devices(g) {
+	for _, d := range modes.Devices(g) {
 		what := strings.TrimSpace(fmt.Sprintf("%s %s", d.Type(), d.ProfileName()))
 		if !slices.Contains(has, what) {
 			has = append(has, what)

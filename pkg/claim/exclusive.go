@@ -60,11 +60,11 @@ func (s Source) oneShare(p *Plan, rc *resourceapi.ResourceClaim, layout gpu.Layo
 	}
 	for i := range p.Results {
 		r := &p.Results[i]
-		offer := layout.Of(r.Device.Parent())
-		if n := count[r.Request]; n > 1 && r.shared() && offer.OneShare {
+		modes := layout.Of(r.Device.Parent())
+		if n := count[r.Request]; n > 1 && r.shared() && modes.OneShare {
 			return r.refuse("request one, or set failRequestsGreaterThanOne: false in the node's configuration",
 				"request for '%s: %d' too large: maximum request size for shared resources is 1",
-				s.family(r.Device.Type()).Resource(r.Device, offer), n)
+				s.family(r.Device.Type()).Resource(r.Device, modes), n)
 		}
 	}
 	return nil

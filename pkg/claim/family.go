@@ -20,10 +20,10 @@ type Family interface {
 	Supports(kind string, config v1alpha1.Config) error
 	// Admit refuses a result that the devices are not for, whatever its options are.
 	Admit(r *Result, driver string) error
-	// Plan adds the preconditions and steps of an admitted result to the plan. offer is what its GPU is advertised as.
-	Plan(p *Plan, r *Result, options Options, offer gpu.Offer) error
+	// Plan adds the preconditions and steps of an admitted result to the plan. modes are those in which its GPU is advertised.
+	Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error
 	// Resource names the extended resource that requests a share of the device; empty where none does.
-	Resource(d gpu.Device, offer gpu.Offer) string
+	Resource(d gpu.Device, modes gpu.Modes) string
 }
 
 // Absences is implemented by a Family that knows why a device of its own is not advertised.

@@ -73,7 +73,7 @@ func (mig) Admit(r *Result, driver string) error {
 }
 
 // Plan turns the GPU's MIG mode on and makes the device, where it is not pre-created.
-func (mig) Plan(p *Plan, r *Result, _ Options, _ gpu.Offer) error {
+func (mig) Plan(p *Plan, r *Result, _ Options, _ gpu.Modes) error {
 	d, ok := r.Device.(gpu.MIGDevice)
 	if !ok || d.Static != nil || r.Admin {
 		return nil
@@ -88,8 +88,8 @@ func (mig) Plan(p *Plan, r *Result, _ Options, _ gpu.Offer) error {
 }
 
 // Resource is the node's name for the shares of the profile, else the profile's as NVIDIA's device plugin calls it.
-func (mig) Resource(d gpu.Device, offer gpu.Offer) string {
-	if name := offer.MIGResources[d.ProfileName()]; name != "" {
+func (mig) Resource(d gpu.Device, modes gpu.Modes) string {
+	if name := modes.MIGResources[d.ProfileName()]; name != "" {
 		return name
 	}
 	return "nvidia.com/mig-" + strings.ReplaceAll(d.ProfileName(), "+", ".")

@@ -36,10 +36,10 @@ func (monitor) Admit(r *Result, _ string) error {
 }
 
 // Plan adds nothing: nothing about a GPU is changed.
-func (monitor) Plan(*Plan, *Result, Options, gpu.Offer) error { return nil }
+func (monitor) Plan(*Plan, *Result, Options, gpu.Modes) error { return nil }
 
 // Resource is none: an extended resource has no admin access.
-func (monitor) Resource(gpu.Device, gpu.Offer) string { return "" }
+func (monitor) Resource(gpu.Device, gpu.Modes) string { return "" }
 
 // monitorFix says how a claim gets to see GPUs.
 func monitorFix(driver string) string {

@@ -26,7 +26,7 @@ func timeSliced() (*gpu.Node, gpu.Layout) {
 	a.TimeSlice, a.OneShare = &gpu.Replicas{Count: 4, ShareName: "gpu-shared"}, true
 	a.MIGReplicas = map[string]int{"1g.10gb": 7}
 	layout[uuidA] = a
-	layout[uuidB] = gpu.Offer{TimeSlice: &gpu.Replicas{Count: 2, Resource: "nvidia.com/gpu.shared"}, OneShare: true}
+	layout[uuidB] = gpu.Modes{TimeSlice: &gpu.Replicas{Count: 2, Resource: "nvidia.com/gpu.shared"}, OneShare: true}
 	return n, layout
 }
 
@@ -100,9 +100,9 @@ func TestResolve_ExtendedResource_OneShareOnly(t *testing.T) {
 		"of MIG devices by another name": {
 			func(n *gpu.Node, l gpu.Layout) {
 				static(&n.GPUs[0])
-				offer := l[uuidA]
-				offer.MIGResources = map[string]string{"1g.10gb": "nvidia.com/mig-1g.10gb.shared"}
-				l[uuidA] = offer
+				modes := l[uuidA]
+				modes.MIGResources = map[string]string{"1g.10gb": "nvidia.com/mig-1g.10gb.shared"}
+				l[uuidA] = modes
 			},
 			results(aShare("r", poolA, small, "1"), aShare("r", poolA, small, "2")),
 			`request "r", device ` + small + `: request for 'nvidia.com/mig-1g.10gb.shared: 2' too large: maximum request size for shared resources is 1` + fix,
@@ -110,9 +110,9 @@ func TestResolve_ExtendedResource_OneShareOnly(t *testing.T) {
 		"each of two containers one": {nil, results(aShare("r", poolA, timeSliceA, "1"), aShare("s", poolA, timeSliceA, "2")), ""},
 		"where it is allowed": {
 			func(_ *gpu.Node, l gpu.Layout) {
-				for id, offer := range l {
-					offer.OneShare = false
-					l[id] = offer
+				for id, modes := range l {
+					modes.OneShare = false
+					l[id] = modes
 				}
 			}, results(aShare("r", poolA, timeSliceA, "1"), aShare("r", poolB, timeSliceB, "2")), "",
 		},

@@ -37,17 +37,17 @@ func (timeSlice) Admit(r *Result, driver string) error {
 }
 
 // Plan turns the GPU's MIG mode off where it may be on.
-func (timeSlice) Plan(p *Plan, r *Result, _ Options, offer gpu.Offer) error {
-	p.withoutMIG(r, offer)
+func (timeSlice) Plan(p *Plan, r *Result, _ Options, modes gpu.Modes) error {
+	p.withoutMIG(r, modes)
 	return nil
 }
 
 // Resource is the node's name for the shares, else that of a GPU.
-func (timeSlice) Resource(_ gpu.Device, offer gpu.Offer) string {
-	if offer.TimeSlice == nil {
+func (timeSlice) Resource(_ gpu.Device, modes gpu.Modes) string {
+	if modes.TimeSlice == nil {
 		return resourceGPU
 	}
-	return cmp.Or(offer.TimeSlice.Resource, resourceGPU)
+	return cmp.Or(modes.TimeSlice.Resource, resourceGPU)
 }
 
 // resourceGPU is the extended resource that requests a GPU.

@@ -42,8 +42,8 @@ func (whole) Supports(kind string, config v1alpha1.Config) error { return suppor
 func (whole) Admit(*Result, string) error { return nil }
 
 // Plan turns the GPU's MIG mode off where it may be on, and sets the time-slice interval of the claim's configuration.
-func (whole) Plan(p *Plan, r *Result, options Options, offer gpu.Offer) error {
-	p.withoutMIG(r, offer)
+func (whole) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error {
+	p.withoutMIG(r, modes)
 	if !options.setInterval() {
 		return nil
 	}
@@ -65,14 +65,14 @@ func (whole) Plan(p *Plan, r *Result, options Options, offer gpu.Offer) error {
 }
 
 // Resource is none: a whole GPU has no shares.
-func (whole) Resource(gpu.Device, gpu.Offer) string { return "" }
+func (whole) Resource(gpu.Device, gpu.Modes) string { return "" }
 
 // adminInterval is why a claim with admin access sets no interval.
 const adminInterval = "a time-slice interval cannot be set with adminAccess: nothing about a GPU is changed for such a claim"
 
 // withoutMIG adds that the result's GPU is not in MIG mode, where it may be: it is also advertised as MIG devices, or was seen in MIG mode.
-func (p *Plan) withoutMIG(r *Result, offer gpu.Offer) {
-	if g := r.Device.Parent(); !r.Admin && g.MIG != nil && (offer.Partitioned() || g.MIG.Mode.Enabled) {
+func (p *Plan) withoutMIG(r *Result, modes gpu.Modes) {
+	if g := r.Device.Parent(); !r.Admin && g.MIG != nil && (modes.Partitioned() || g.MIG.Mode.Enabled) {
 		p.require(Precondition{Kind: PreconditionNoMIGMode, Target: g.UUID})
 	}
 }

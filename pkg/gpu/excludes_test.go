@@ -50,16 +50,16 @@ func TestExcludes_EveryPair_AsListed(t *testing.T) {
 func TestDevices_EveryPair_PendingCleanupsAndWithheldAgree(t *testing.T) {
 	t.Parallel()
 	g := full()
-	offer := Offer{Whole: true, TimeSlice: &Replicas{Count: 2}, MIG: g.MIG.ProfileNames()}
-	devices := offer.Devices(g)
+	modes := Modes{Whole: true, TimeSlice: &Replicas{Count: 2}, MIG: g.MIG.ProfileNames()}
+	devices := modes.Devices(g)
 	for _, held := range devices {
 		use := next(held)
-		offer.Withheld = []Use{use}
-		kept := offer.Devices(g)
+		modes.Withheld = []Use{use}
+		kept := modes.Devices(g)
 		for _, d := range devices {
 			excluded := Excludes(use, next(d))
 			assert.Equal(t, excluded, Excludes(next(d), use), "%s and %s", held.Name(), d.Name())
-			assert.Equal(t, excluded, PendingCleanup{GPU: g.UUID, Uses: offer.Withheld}.Blocks(d), "%s and %s", held.Name(), d.Name())
+			assert.Equal(t, excluded, PendingCleanup{GPU: g.UUID, Uses: modes.Withheld}.Blocks(d), "%s and %s", held.Name(), d.Name())
 			assert.Equal(t, excluded, !slices.Contains(kept, d), "%s and %s", held.Name(), d.Name())
 		}
 	}

@@ -7,10 +7,10 @@ import (
 
 // Layout says what each GPU of a node is to be advertised as. A GPU without an entry is advertised whole; so is every GPU of a nil
 // layout.
-type Layout map[UUID]Offer
+type Layout map[UUID]Modes
 
-// Offer is what one GPU is to be advertised as.
-type Offer struct {
+// Modes are the modes in which one GPU is to be advertised.
+type Modes struct {
 	// Whole: the GPU as it is.
 	Whole bool
 	// TimeSlice: the GPU for several claims at once; nil without.
@@ -38,27 +38,27 @@ type Offer struct {
 
 // Mode lists the devices of one family on a GPU. Values are comparable: equal modes list equal devices.
 type Mode interface {
-	// Devices lists them for a GPU that is advertised as o. What the MIG mode of the GPU, pre-created MIG devices and withheld uses
+	// Devices lists them for a GPU that is advertised in modes o. What the MIG mode of the GPU, pre-created MIG devices and withheld uses
 	// exclude is left out by the caller.
-	Devices(o Offer, g *GPU) []Device
+	Devices(o Modes, g *GPU) []Device
 }
 
-// families list the devices of each family, in the order of Offer.Devices. The monitor is none of them: it is of a node.
-var families = [...]func(o Offer, g *GPU) []Device{wholeDevices, timeSlicedDevices, migDevices}
+// families list the devices of each family, in the order of Modes.Devices. The monitor is none of them: it is of a node.
+var families = [...]func(o Modes, g *GPU) []Device{wholeDevices, timeSlicedDevices, migDevices}
 
 // WithModes is the layout with further modes for every one of these GPUs, in place of those that they have. The layout itself stays.
-func (l Layout) WithModes(gpus []GPU, modes ...Mode) Layout {
+func (l Layout) WithModes(gpus []GPU, added ...Mode) Layout {
 	with := maps.Clone(l)
 	if with == nil {
 		with = Layout{}
 	}
 	for i := range gpus {
-		offer, ok := l[gpus[i].UUID]
+		modes, ok := l[gpus[i].UUID]
 		if !ok {
-			offer = Offer{Whole: true}
+			modes = Modes{Whole: true}
 		}
-		offer.Extra = modes
-		with[gpus[i].UUID] = offer
+		modes.Extra = added
+		with[gpus[i].UUID] = modes
 	}
 	return with
 }
@@ -67,46 +67,46 @@ func (l Layout) WithModes(gpus []GPU, modes ...Mode) Layout {
 // used at the same time. Pools and names stay, so that devices in use stay known as such.
 func (l Layout) Disjoint() Layout {
 	disjoint := maps.Clone(l)
-	for id, offer := range disjoint {
-		disjoint[id] = offer.WithoutCounters()
+	for id, modes := range disjoint {
+		disjoint[id] = modes.WithoutCounters()
 	}
 	return disjoint
 }
 
 // WithoutCounters is what the GPU is advertised as to such a server.
-func (o Offer) WithoutCounters() Offer {
+func (o Modes) WithoutCounters() Modes {
 	o.Disjoint = o.Partitioned()
 	return o
 }
 
 // Of returns what the GPU is to be advertised as. A GPU with pre-created MIG devices is partitioned.
-func (l Layout) Of(g *GPU) Offer {
-	offer, ok := l[g.UUID]
+func (l Layout) Of(g *GPU) Modes {
+	modes, ok := l[g.UUID]
 	if !ok {
-		offer = Offer{Whole: true}
+		modes = Modes{Whole: true}
 	}
-	offer.Static = offer.Static || g.MIG != nil && len(g.MIG.Instances) > 0
-	return offer
+	modes.Static = modes.Static || g.MIG != nil && len(g.MIG.Instances) > 0
+	return modes
 }
 
 // Partitioned reports whether more than the GPU as it is may be advertised: MIG devices, or shares. Its devices then have a pool of
 // their own, and exclude each other by counters where they are not disjoint.
-func (o Offer) Partitioned() bool {
+func (o Modes) Partitioned() bool {
 	return len(o.MIG) > 0 || o.Static || o.TimeSlice != nil || len(o.Extra) > 0
 }
 
 // Shared reports whether a device of the GPU may be for several claims at once.
-func (o Offer) Shared() bool { return o.TimeSlice != nil || len(o.MIGReplicas) > 0 }
+func (o Modes) Shared() bool { return o.TimeSlice != nil || len(o.MIGReplicas) > 0 }
 
 // Equal reports whether both come to the same devices of one GPU in the same pool. The order of profiles counts.
-func (o Offer) Equal(other Offer) bool {
+func (o Modes) Equal(other Modes) bool {
 	return o.Whole == other.Whole && o.Partitioned() == other.Partitioned() && o.Disjoint == other.Disjoint && slices.Equal(o.MIG, other.MIG) &&
 		maps.Equal(o.MIGReplicas, other.MIGReplicas) && maps.Equal(o.MIGResources, other.MIGResources) &&
 		o.TimeSlice.equal(other.TimeSlice) && slices.Equal(o.Withheld, other.Withheld) && slices.Equal(o.Extra, other.Extra)
 }
 
 // With adds one profile, in the GPU's order.
-func (o Offer) With(profile string, g *GPU) Offer {
+func (o Modes) With(profile string, g *GPU) Modes {
 	if g.MIG == nil || slices.Contains(o.MIG, profile) {
 		return o
 	}
@@ -118,7 +118,7 @@ func (o Offer) With(profile string, g *GPU) Offer {
 }
 
 // Pool names the pool of the GPU's devices: the node's, or "<node>/gpu-<id>" for a partitioned one.
-func (o Offer) Pool(node string, g *GPU) string {
+func (o Modes) Pool(node string, g *GPU) string {
 	if o.Partitioned() {
 		return node + "/" + string(Whole{GPU: g}.Name())
 	}
@@ -134,7 +134,7 @@ func (o Offer) Pool(node string, g *GPU) string {
 //
 // A disjoint GPU has the first of these that is advertised and can be: the GPU for one claim, the GPU for several, a fixed choice of MIG
 // devices of which no two exclude each other, the first device of the first further mode.
-func (o Offer) Devices(g *GPU) []Device {
+func (o Modes) Devices(g *GPU) []Device {
 	var devices []Device
 	for _, list := range families {
 		if len(devices) == 0 || !o.Disjoint {
@@ -150,7 +150,7 @@ func (o Offer) Devices(g *GPU) []Device {
 }
 
 // extra lists the devices of a further mode. Nothing is known of them that would make several disjoint.
-func (o Offer) extra(mode Mode, g *GPU) []Device {
+func (o Modes) extra(mode Mode, g *GPU) []Device {
 	var devices []Device
 	for _, d := range mode.Devices(o, g) {
 		devices = append(devices, o.available(d)...)
@@ -162,7 +162,7 @@ func (o Offer) extra(mode Mode, g *GPU) []Device {
 }
 
 // available is a device that is not part of a partitioned GPU, nothing where it cannot be allocated now.
-func (o Offer) available(d Device) []Device {
+func (o Modes) available(d Device) []Device {
 	if partitionedNow(d) || o.withholds(d) {
 		return nil
 	}
@@ -181,6 +181,6 @@ func partitionedNow(d Device) bool {
 }
 
 // withholds reports whether a claim has what excludes the device.
-func (o Offer) withholds(d Device) bool {
+func (o Modes) withholds(d Device) bool {
 	return slices.ContainsFunc(o.Withheld, func(u Use) bool { return Excludes(u, next(d)) })
 }

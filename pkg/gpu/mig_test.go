@@ -44,9 +44,9 @@ func hopper() *GPU {
 }
 
 // all advertises the GPU whole and in every profile.
-var all = Offer{Whole: true, MIG: []string{"1g.10gb", "3g.40gb", "1g.10gb+me"}}
+var all = Modes{Whole: true, MIG: []string{"1g.10gb", "3g.40gb", "1g.10gb+me"}}
 
-func advertised(o Offer, g *GPU) []DeviceName {
+func advertised(o Modes, g *GPU) []DeviceName {
 	var names []DeviceName
 	for _, d := range o.Devices(g) {
 		names = append(names, d.Name())
@@ -66,13 +66,13 @@ func TestOfferDevices_StatesOfAGPU_WhatCanBeAllocated(t *testing.T) {
 	everySlice := []DeviceName{"-mig-19-0", "-mig-19-5", "-mig-19-6", "-mig-9-0", "-mig-9-4", "-mig-20-0", "-mig-20-6"}
 	compute, part := []ComputeInstance{{Slices: 1, UUID: "MIG-1"}}, []ComputeInstance{{Slices: 1, Part: true, UUID: "MIG-1"}}
 	for name, c := range map[string]struct {
-		offer Offer
+		modes Modes
 		mig   func(*MIG)
 		want  []DeviceName
 	}{
-		"whole":             {Offer{Whole: true}, nil, names("")},
+		"whole":             {Modes{Whole: true}, nil, names("")},
 		"everything":        {all, nil, names(append([]DeviceName{""}, everySlice...)...)},
-		"no whole GPU":      {Offer{MIG: []string{"3g.40gb"}}, nil, names("-mig-9-0", "-mig-9-4")},
+		"no whole GPU":      {Modes{MIG: []string{"3g.40gb"}}, nil, names("-mig-9-0", "-mig-9-4")},
 		"reset, mode off":   {all, func(m *MIG) { m.Mode.NeedsReset = true }, names("")},
 		"reset, mode on":    {all, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, names(everySlice...)},
 		"reset, pending on": {all, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Pending: true} }, names("")},
@@ -83,7 +83,7 @@ func TestOfferDevices_StatesOfAGPU_WhatCanBeAllocated(t *testing.T) {
 			names("-mig-19-0", "-mig-19-5", "-mig-19-6", "-mig-9-0", "-mig-20-0"),
 		},
 		"static of a profile that is not advertised": {
-			Offer{Whole: true, MIG: []string{"3g.40gb"}},
+			Modes{Whole: true, MIG: []string{"3g.40gb"}},
 			func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{6, 1}, Compute: compute}}
 			},
@@ -118,17 +118,17 @@ func TestOfferDevices_StatesOfAGPU_WhatCanBeAllocated(t *testing.T) {
 			names("-mig-19-0", "-mig-9-0", "-mig-20-0"),
 		},
 		"a static one where the GPU was to be advertised whole": {
-			Offer{Whole: true}, func(m *MIG) {
+			Modes{Whole: true}, func(m *MIG) {
 				m.Instances = []Instance{{ID: 1, Profile: 19, Placement: Placement{5, 1}, Compute: compute}}
 			},
 			names("-mig-19-5"),
 		},
 		"half a static one where the GPU was to be advertised whole": {
-			Offer{Whole: true}, func(m *MIG) { m.Instances = []Instance{{ID: 1, Profile: 9, Placement: Placement{4, 4}}} },
+			Modes{Whole: true}, func(m *MIG) { m.Instances = []Instance{{ID: 1, Profile: 9, Placement: Placement{4, 4}}} },
 			nil,
 		},
 		"the mode is wrong for the whole GPU": {
-			Offer{Whole: true}, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, nil,
+			Modes{Whole: true}, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestOfferDevices_StatesOfAGPU_WhatCanBeAllocated(t *testing.T) {
 			if c.mig != nil {
 				c.mig(g.MIG)
 			}
-			assert.Equal(t, c.want, advertised(Layout{g.UUID: c.offer}.Of(g), g))
+			assert.Equal(t, c.want, advertised(Layout{g.UUID: c.modes}.Of(g), g))
 		})
 	}
 }
@@ -160,10 +160,10 @@ func TestMIGDevice_Placement_NameAndID(t *testing.T) {
 func TestLayout_GPUs_AdvertisedAsConfigured(t *testing.T) {
 	t.Parallel()
 	g := hopper()
-	assert.Equal(t, Offer{Whole: true}, Layout(nil).Of(g), "no layout: whole")
-	assert.Equal(t, Offer{Whole: true}, Layout{"GPU-1": all}.Of(g), "not in the layout: whole")
+	assert.Equal(t, Modes{Whole: true}, Layout(nil).Of(g), "no layout: whole")
+	assert.Equal(t, Modes{Whole: true}, Layout{"GPU-1": all}.Of(g), "not in the layout: whole")
 	assert.Equal(t, all, Layout{g.UUID: all}.Of(g))
-	assert.Equal(t, "node-1", Offer{Whole: true}.Pool("node-1", g))
+	assert.Equal(t, "node-1", Modes{Whole: true}.Pool("node-1", g))
 	assert.Equal(t, "node-1/gpu-3f2a9c1b", all.Pool("node-1", g))
 	assert.Equal(t, []DeviceName{"gpu-1"}, advertised(all, &GPU{ID: "1"}), "a GPU that reports nothing of MIG")
 }

@@ -73,7 +73,7 @@ func (i *Instance) part(g *GPU) Use {
 }
 
 // migDevices lists the advertised MIG devices, in the order of their profiles and placements.
-func migDevices(o Offer, g *GPU) []Device {
+func migDevices(o Modes, g *GPU) []Device {
 	if !o.Partitioned() || g.MIG == nil || g.MIG.Mode.NeedsReset && !g.MIG.Mode.Enabled {
 		return nil
 	}
@@ -100,7 +100,7 @@ func migDevices(o Offer, g *GPU) []Device {
 
 // hasMIG reports whether a MIG device is advertised beside the static instances: it is one of them, whose identity it gets, or can be
 // made.
-func (o Offer) hasMIG(d *MIGDevice, static []Instance) bool {
+func (o Modes) hasMIG(d *MIGDevice, static []Instance) bool {
 	for i := range static {
 		if d.is(static[i]) {
 			if !static[i].Filled() {

@@ -29,7 +29,7 @@ type Node struct {
 	Faults []Fault
 }
 
-// Devices lists every device of a node whose GPUs are advertised whole, in the order of the GPUs. Offer.Devices lists those of one GPU
+// Devices lists every device of a node whose GPUs are advertised whole, in the order of the GPUs. Modes.Devices lists those of one GPU
 // that is advertised in other modes.
 func (n *Node) Devices() []Device {
 	devices := make([]Device, 0, len(n.GPUs))

@@ -10,27 +10,27 @@ import (
 )
 
 // What a mode outside the package lists is left out where the GPU cannot be allocated as a whole.
-func TestOffer_ExtraMode_AdvertisedWherePossible(t *testing.T) {
+func TestModes_ExtraMode_AdvertisedWherePossible(t *testing.T) {
 	t.Parallel()
 	base := func() gpu.GPU {
 		return gpu.GPU{UUID: "GPU-3f2a9c1b-0", ID: "3f2a9c1b", MIG: &gpu.MIG{Profiles: []gpu.MIGProfile{
 			{ID: 19, Name: "1g.10gb", Placements: []gpu.Placement{{Start: 0, Size: 1}}},
 		}}}
 	}
-	only := gpu.Offer{Extra: []gpu.Mode{null.Mode{}}}
+	only := gpu.Modes{Extra: []gpu.Mode{null.Mode{}}}
 	device := func(g *gpu.GPU) []gpu.Device { return []gpu.Device{null.Device{GPU: g}} }
 
 	g := base()
 	assert.Equal(t, device(&g), only.Devices(&g))
 	assert.Equal(t, "node/gpu-3f2a9c1b", only.Pool("node", &g))
-	assert.True(t, only.Equal(gpu.Offer{Extra: []gpu.Mode{null.Mode{}}}))
-	assert.False(t, only.Equal(gpu.Offer{Static: true}))
+	assert.True(t, only.Equal(gpu.Modes{Extra: []gpu.Mode{null.Mode{}}}))
+	assert.False(t, only.Equal(gpu.Modes{Static: true}))
 
 	withheld := only
 	withheld.Withheld = []gpu.Use{{Type: gpu.TypeMIG, Placement: gpu.Placement{Size: 1}}}
 	assert.Empty(t, withheld.Devices(&g))
 
-	both := gpu.Offer{Whole: true, Extra: only.Extra}
+	both := gpu.Modes{Whole: true, Extra: only.Extra}
 	assert.Len(t, both.Devices(&g), 2)
 	assert.Equal(t, []gpu.Device{gpu.Whole{GPU: &g}}, both.WithoutCounters().Devices(&g))
 

@@ -89,7 +89,7 @@ func TestTiles_PreCreatedDevices_Kept(t *testing.T) {
 	compute := func(slices int) []ComputeInstance { return []ComputeInstance{{Slices: slices, UUID: "MIG-1"}} }
 	for name, c := range map[string]struct {
 		instance Instance
-		offer    []string
+		modes    []string
 		want     string
 	}{
 		"one that is advertised": {
@@ -113,7 +113,7 @@ func TestTiles_PreCreatedDevices_Kept(t *testing.T) {
 			t.Parallel()
 			g := full()
 			g.MIG.Instances = []Instance{c.instance}
-			assert.Equal(t, c.want, chosen(g, c.offer...))
+			assert.Equal(t, c.want, chosen(g, c.modes...))
 		})
 	}
 }
@@ -121,18 +121,18 @@ func TestTiles_PreCreatedDevices_Kept(t *testing.T) {
 func TestOfferDevices_Disjoint_OneFamily(t *testing.T) {
 	t.Parallel()
 	const id = "gpu-3f2a9c1b"
-	both := Offer{Whole: true, MIG: []string{"3g.40gb"}}
+	both := Modes{Whole: true, MIG: []string{"3g.40gb"}}
 	migDevices := []DeviceName{id + "-mig-9-0", id + "-mig-9-4"}
 	for name, c := range map[string]struct {
-		offer Offer
+		modes Modes
 		mig   func(*MIG)
 		want  []DeviceName
 	}{
-		"whole":                {Offer{Whole: true}, nil, []DeviceName{id}},
+		"whole":                {Modes{Whole: true}, nil, []DeviceName{id}},
 		"whole before MIG":     {both, nil, []DeviceName{id}},
-		"MIG":                  {Offer{MIG: []string{"3g.40gb"}}, nil, migDevices},
+		"MIG":                  {Modes{MIG: []string{"3g.40gb"}}, nil, migDevices},
 		"in MIG mode for good": {both, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true, Enabled: true} }, migDevices},
-		"not in MIG mode":      {Offer{MIG: []string{"3g.40gb"}}, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true} }, nil},
+		"not in MIG mode":      {Modes{MIG: []string{"3g.40gb"}}, func(m *MIG) { m.Mode = MIGMode{NeedsReset: true} }, nil},
 		"pre-created":          {both, func(m *MIG) { m.Instances = []Instance{{Profile: 9, Placement: Placement{4, 4}}} }, migDevices[:1]},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -141,14 +141,14 @@ func TestOfferDevices_Disjoint_OneFamily(t *testing.T) {
 			if c.mig != nil {
 				c.mig(g.MIG)
 			}
-			layout := Layout{g.UUID: c.offer}
+			layout := Layout{g.UUID: c.modes}
 			disjoint := layout.Disjoint()
 			assert.Equal(t, c.want, advertised(disjoint.Of(g), g))
 			assert.Equal(t, layout.Of(g).Pool("node-1", g), disjoint.Of(g).Pool("node-1", g), "the pool stays")
-			assert.Equal(t, c.offer, layout[g.UUID], "the layout stays")
+			assert.Equal(t, c.modes, layout[g.UUID], "the layout stays")
 			assert.Equal(t, disjoint, disjoint.Disjoint())
 		})
 	}
 	assert.Nil(t, Layout(nil).Disjoint(), "no layout: whole")
-	assert.Empty(t, advertised(Offer{MIG: []string{"3g.40gb"}, Disjoint: true}, &GPU{ID: "1"}), "a GPU that reports nothing of MIG")
+	assert.Empty(t, advertised(Modes{MIG: []string{"3g.40gb"}, Disjoint: true}, &GPU{ID: "1"}), "a GPU that reports nothing of MIG")
 }

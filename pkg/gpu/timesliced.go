@@ -58,7 +58,7 @@ func (d TimeSliced) Use(share bool) Use {
 }
 
 // timeSlicedDevices is the GPU for several claims, where it is advertised so.
-func timeSlicedDevices(o Offer, g *GPU) []Device {
+func timeSlicedDevices(o Modes, g *GPU) []Device {
 	if o.TimeSlice == nil {
 		return nil
 	}

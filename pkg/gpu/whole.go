@@ -28,7 +28,7 @@ func (Whole) Shares() Shares { return exclusive }
 func (d Whole) Use(share bool) Use { return Use{Type: TypeGPU, Device: d.Name(), Shared: share} }
 
 // wholeDevices is the GPU as it is, where it is advertised so.
-func wholeDevices(o Offer, g *GPU) []Device {
+func wholeDevices(o Modes, g *GPU) []Device {
 	if !o.Whole {
 		return nil
 	}

@@ -49,7 +49,7 @@ func newCapabilities() capabilities {
 
 // limit is what is left of an advertised layout of a GPU: where no counters are stored, and where the scheduler does not count the shares
 // that it has, nothing that only counters would keep apart. While nothing is known of the cluster it is all of it.
-func (c *capabilities) limit(as gpu.Offer) gpu.Offer {
+func (c *capabilities) limit(as gpu.Modes) gpu.Modes {
 	if c.counters == Unsupported || c.counters == Supported && c.uncounted(as) {
 		return as.WithoutCounters()
 	}
@@ -57,12 +57,12 @@ func (c *capabilities) limit(as gpu.Offer) gpu.Offer {
 }
 
 // uncounted reports whether the scheduler does not count what an advertised layout shares.
-func (c *capabilities) uncounted(as gpu.Offer) bool {
+func (c *capabilities) uncounted(as gpu.Modes) bool {
 	return c.shares == Unsupported && as.Shared()
 }
 
 // reduced reports whether a GPU is advertised in one mode of several only because its shares are not counted.
-func (c *capabilities) reduced(as gpu.Offer) bool {
+func (c *capabilities) reduced(as gpu.Modes) bool {
 	return c.counters == Supported && c.uncounted(as) && as.TimeSlice != nil && (as.Whole || len(as.MIG) > 0)
 }
 

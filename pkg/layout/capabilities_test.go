@@ -32,7 +32,7 @@ func TestCapabilities_SharesNotCounted_OneMode(t *testing.T) {
 			require.True(t, d.load(t))
 			d.probe(t)
 			assert.Equal(t, c.want, d.advertised(t))
-			assert.True(t, d.worker.state.capabilities.limit(gpu.Offer{Static: true, MIGReplicas: map[string]int{"1g.10gb": 2}}).Disjoint, "MIG devices for several claims too")
+			assert.True(t, d.worker.state.capabilities.limit(gpu.Modes{Static: true, MIGReplicas: map[string]int{"1g.10gb": 2}}).Disjoint, "MIG devices for several claims too")
 			notes := d.events()
 			require.Len(t, notes, c.events)
 			for _, note := range notes {

@@ -176,9 +176,9 @@ func TestClaimList_SituationChangesMeanwhile_LayoutStays(t *testing.T) {
 					return page, err
 				}
 				d.untilListed(t, 1)
-				assert.Equal(t, gpu.Offer{Whole: true}, d.saved.layout[firstUUID])
+				assert.Equal(t, gpu.Modes{Whole: true}, d.saved.layout[firstUUID])
 				after(3 * time.Minute)
-				assert.Equal(t, gpu.Offer{Whole: true}, d.saved.layout[firstUUID])
+				assert.Equal(t, gpu.Modes{Whole: true}, d.saved.layout[firstUUID])
 				assert.Equal(t, 1, d.listed)
 			})
 		})

@@ -38,7 +38,7 @@ func (s *state) compose(view *inventory.View, records []*checkpoint.Record, now 
 		g := &view.Node.GPUs[i]
 		to, known := desired[g.UUID]
 		if !known {
-			to = gpu.Offer{Whole: true}
+			to = gpu.Modes{Whole: true}
 		}
 		as, transition := s.rollout.Aim(g, to, Facts{Records: records, Limit: s.capabilities.limit, Now: now})
 		logTransition(g, transition, s.rollout)
@@ -82,7 +82,7 @@ func (s *state) desired(view *inventory.View) gpu.Layout {
 }
 
 // adviseMode reports a GPU that has no device because its MIG mode is not what the configuration needs.
-func (s *state) adviseMode(g *gpu.GPU, as gpu.Offer) {
+func (s *state) adviseMode(g *gpu.GPU, as gpu.Modes) {
 	about := advice{events.MIGModeMismatch, g.UUID}
 	if !modeMismatch(g, as) {
 		s.notices.clear(about)
@@ -99,7 +99,7 @@ func (s *state) adviseMode(g *gpu.GPU, as gpu.Offer) {
 
 // modeMismatch reports whether a GPU's MIG mode is why it has no device. Where the mode is right, an instance of the administrator may leave
 // room for nothing.
-func modeMismatch(g *gpu.GPU, as gpu.Offer) bool {
+func modeMismatch(g *gpu.GPU, as gpu.Modes) bool {
 	if g.MIG == nil || !g.MIG.Mode.NeedsReset || len(as.Devices(g)) > 0 {
 		return false
 	}

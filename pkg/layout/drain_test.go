@@ -66,12 +66,12 @@ func TestDrain_DevicesInUse_LayoutStays(t *testing.T) {
 				assert.Equal(t, []string{"n0", first}, d.advertised(t))
 				assert.Equal(t, map[gpu.PoolDevice]bool{wholeOfFirst: true}, d.leaving(t))
 				assert.Less(t, d.listed, 30, "all claims of the cluster are not read all the time")
-				assert.Equal(t, gpu.Offer{Whole: true}, d.saved.layout[firstUUID])
+				assert.Equal(t, gpu.Modes{Whole: true}, d.saved.layout[firstUUID])
 				c.free(d)
 				after(checkMax + taintTime + 2*drainInterval + pageInterval)
 				assert.Equal(t, cut, d.advertised(t))
 				assert.Empty(t, d.leaving(t))
-				assert.Equal(t, gpu.Offer{MIG: []string{"1g.10gb", "3g.40gb"}}, d.saved.layout[firstUUID])
+				assert.Equal(t, gpu.Modes{MIG: []string{"1g.10gb", "3g.40gb"}}, d.saved.layout[firstUUID])
 				assert.Empty(t, d.events())
 			})
 		})
@@ -163,13 +163,13 @@ func TestDrain_SaveFailsLate_SavedAgain(t *testing.T) {
 			}
 			after(drainInterval / 5)
 		}
-		require.NotEqual(t, gpu.Offer{Whole: true}, d.saved.layout[firstUUID])
+		require.NotEqual(t, gpu.Modes{Whole: true}, d.saved.layout[firstUUID])
 		require.Equal(t, []string{"n0", first}, d.advertised(t))
 		d.saved.late = nil
 		d.entries = onlyWhole
 		d.Reload()
 		after(time.Minute)
-		assert.Equal(t, gpu.Offer{Whole: true}, d.saved.layout[firstUUID])
+		assert.Equal(t, gpu.Modes{Whole: true}, d.saved.layout[firstUUID])
 	})
 }
 

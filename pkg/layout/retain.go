@@ -9,7 +9,7 @@ import (
 
 // keep is what a GPU is advertised as while these records are there: what is desired, or, where that would not have every device that a claim
 // owns in the pool that the claim has it from, that and those. What cannot be restored is withheld instead.
-func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Record) gpu.Offer {
+func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Record) gpu.Modes {
 	as := layout.Of(g)
 	kept, missing := as, false
 	for _, r := range records {
@@ -20,7 +20,7 @@ func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Reco
 			}
 			missing = true
 			if result.Pool == node {
-				return gpu.Offer{Whole: true}
+				return gpu.Modes{Whole: true}
 			}
 			switch result.Type {
 			case gpu.TypeMIG:
@@ -56,9 +56,9 @@ func restorable(result *checkpoint.Result) bool {
 
 // disjoint is a disjoint layout of a GPU that has nothing which a claim's device excludes: where the API server stopped storing counters, MIG
 // devices of a GPU may be in use that would now be advertised whole.
-func disjoint(node string, g *gpu.GPU, as gpu.Offer, records []*checkpoint.Record) gpu.Offer {
+func disjoint(node string, g *gpu.GPU, as gpu.Modes, records []*checkpoint.Record) gpu.Modes {
 	var held []*checkpoint.Result
-	parts := gpu.Offer{Static: true, Disjoint: true}
+	parts := gpu.Modes{Static: true, Disjoint: true}
 	for _, r := range records {
 		for i := range r.Results {
 			result := &r.Results[i]
@@ -71,7 +71,7 @@ func disjoint(node string, g *gpu.GPU, as gpu.Offer, records []*checkpoint.Recor
 			}
 		}
 	}
-	for _, candidate := range []gpu.Offer{as, parts} {
+	for _, candidate := range []gpu.Modes{as, parts} {
 		all := true
 		for _, result := range held {
 			all = all && advertised(node, g, candidate, result)
@@ -80,12 +80,12 @@ func disjoint(node string, g *gpu.GPU, as gpu.Offer, records []*checkpoint.Recor
 			return candidate
 		}
 	}
-	return gpu.Offer{Static: true, Disjoint: true}
+	return gpu.Modes{Static: true, Disjoint: true}
 }
 
 // withheld is what claims have of a GPU and no device of its layout stands for, so that the scheduler does not count it: a MIG device of
 // an administrator that is not there any more, a device of a type that only a later version knows.
-func withheld(node string, g *gpu.GPU, as gpu.Offer, records []*checkpoint.Record) (uses []gpu.Use) {
+func withheld(node string, g *gpu.GPU, as gpu.Modes, records []*checkpoint.Record) (uses []gpu.Use) {
 	for _, r := range records {
 		for i := range r.Results {
 			result := &r.Results[i]
@@ -126,7 +126,7 @@ func (s *Snapshot) released(node string, records []*checkpoint.Record) bool {
 
 // advertised reports whether a layout has the very device that a claim was allocated: a pre-created MIG device is none that the plugin would
 // create in its place.
-func advertised(node string, g *gpu.GPU, as gpu.Offer, result *checkpoint.Result) bool {
+func advertised(node string, g *gpu.GPU, as gpu.Modes, result *checkpoint.Result) bool {
 	if result.Pool != as.Pool(node, g) {
 		return false
 	}

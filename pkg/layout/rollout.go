@@ -66,7 +66,7 @@ type changes map[gpu.UUID]*change
 
 // change is a GPU whose layout is to change.
 type change struct {
-	to      gpu.Offer
+	to      gpu.Modes
 	leaving map[gpu.PoolDevice]bool
 	// tainted is since when all taints have been seen; zero while they are not.
 	tainted time.Time
@@ -83,7 +83,7 @@ type change struct {
 type Facts struct {
 	Records []*checkpoint.Record
 	// Limit is what is left of a layout where the API server cannot keep its devices apart.
-	Limit func(gpu.Offer) gpu.Offer
+	Limit func(gpu.Modes) gpu.Modes
 	Now   time.Time
 }
 
@@ -94,7 +94,7 @@ func NewRollout(node string) *Rollout {
 
 // Aim sets what a GPU is to be advertised as and returns what it is advertised as now, limit applied. A GPU that was never advertised before
 // is advertised so at once. Claims with a record always find their devices.
-func (r *Rollout) Aim(g *gpu.GPU, to gpu.Offer, facts Facts) (advertised gpu.Offer, t Transition) {
+func (r *Rollout) Aim(g *gpu.GPU, to gpu.Modes, facts Facts) (advertised gpu.Modes, t Transition) {
 	now, known := r.current[g.UUID]
 	if !known {
 		now = to
@@ -123,7 +123,7 @@ func (r *Rollout) Aim(g *gpu.GPU, to gpu.Offer, facts Facts) (advertised gpu.Off
 }
 
 // Target is what a GPU is on its way to, or else is advertised as; false for a GPU that was never advertised.
-func (r *Rollout) Target(id gpu.UUID) (gpu.Offer, bool) {
+func (r *Rollout) Target(id gpu.UUID) (gpu.Modes, bool) {
 	if c, changing := r.changes[id]; changing {
 		return c.to, true
 	}
@@ -231,10 +231,10 @@ func (all changes) where(is func(c *change) bool) []gpu.UUID {
 func (r *Rollout) Complete(layouts gpu.Layout) { maps.Copy(r.current, layouts) }
 
 // of is a layout of a GPU with what the GPU's state adds to it.
-func of(g *gpu.GPU, as gpu.Offer) gpu.Offer { return gpu.Layout{g.UUID: as}.Of(g) }
+func of(g *gpu.GPU, as gpu.Modes) gpu.Modes { return gpu.Layout{g.UUID: as}.Of(g) }
 
 // leaves lists what claims may have of the first layout and do not find, or not as it was, in the second one.
-func leaves(node string, g *gpu.GPU, now, after gpu.Offer) map[gpu.PoolDevice]bool {
+func leaves(node string, g *gpu.GPU, now, after gpu.Modes) map[gpu.PoolDevice]bool {
 	stay := map[gpu.PoolDevice]gpu.Device{}
 	for _, d := range after.Devices(g) {
 		stay[gpu.PoolDevice{Pool: after.Pool(node, g), Device: d.Name()}] = d

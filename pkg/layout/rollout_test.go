@@ -29,13 +29,13 @@ func newRolled() *rolled {
 }
 
 var (
-	whole       = gpu.Offer{Whole: true}
-	partitioned = gpu.Offer{MIG: []string{"3g.40gb"}}
-	either      = gpu.Offer{Whole: true, MIG: []string{"3g.40gb"}}
+	whole       = gpu.Modes{Whole: true}
+	partitioned = gpu.Modes{MIG: []string{"3g.40gb"}}
+	either      = gpu.Modes{Whole: true, MIG: []string{"3g.40gb"}}
 )
 
-func (r *rolled) aim(to gpu.Offer) (gpu.Offer, Transition) {
-	return r.Aim(r.g, to, Facts{Records: r.records, Limit: func(o gpu.Offer) gpu.Offer { return o }, Now: r.now})
+func (r *rolled) aim(to gpu.Modes) (gpu.Modes, Transition) {
+	return r.Aim(r.g, to, Facts{Records: r.records, Limit: func(o gpu.Modes) gpu.Modes { return o }, Now: r.now})
 }
 
 // taints has the API server store the taints of all that leaves, or of nothing.
@@ -56,7 +56,7 @@ func TestRollout_Transitions_LeadFromPhaseToPhase(t *testing.T) {
 		moved Transition
 		phase Phase
 	}
-	aim := func(to gpu.Offer, moved Transition, phase Phase) step {
+	aim := func(to gpu.Modes, moved Transition, phase Phase) step {
 		return step{"aim", func(r *rolled) Transition { _, moved := r.aim(to); return moved }, moved, phase}
 	}
 	do := func(what string, phase Phase, do func(r *rolled)) step {
@@ -67,7 +67,7 @@ func TestRollout_Transitions_LeadFromPhaseToPhase(t *testing.T) {
 	elapses := do("the taint time is over", AwaitingRelease, func(r *rolled) { r.now = r.now.Add(taintTime) })
 	for name, steps := range map[string][]step{
 		"nothing changes":               {aim(whole, Unchanged, Stable)},
-		"devices only join":             {aim(gpu.Offer{Whole: true, OneShare: true}, Unchanged, Stable)},
+		"devices only join":             {aim(gpu.Modes{Whole: true, OneShare: true}, Unchanged, Stable)},
 		"the pool changes":              {aim(either, Began, Draining)},
 		"a layout is desired again":     {begins, aim(partitioned, Unchanged, Draining)},
 		"a change goes on to its end":   {begins, tainted, elapses, do("it is complete", AwaitingRelease, func(r *rolled) { r.Complete(gpu.Layout{firstUUID: partitioned}) }), aim(partitioned, Ended, Stable)},

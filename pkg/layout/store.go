@@ -24,7 +24,7 @@ type Saved struct {
 
 // same reports whether saving one of them in place of the other would change nothing. Layouts with the same devices may differ.
 func (s Saved) same(other Saved) bool {
-	return maps.EqualFunc(s.GPUs, other.GPUs, func(a, b gpu.Offer) bool { return reflect.DeepEqual(a, b) }) &&
+	return maps.EqualFunc(s.GPUs, other.GPUs, func(a, b gpu.Modes) bool { return reflect.DeepEqual(a, b) }) &&
 		reflect.DeepEqual(s.Flags, other.Flags)
 }
 

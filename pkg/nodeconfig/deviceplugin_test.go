@@ -75,7 +75,7 @@ func plan(config *v1alpha1.NodeConfig) string {
 	var lines strings.Builder
 	layout, refused, err := nodeconfig.Resolve(config, gpus())
 	for _, g := range gpus() {
-		offer, ok := layout[g.UUID]
+		modes, ok := layout[g.UUID]
 		fmt.Fprintf(&lines, "GPU %d, %s: ", g.Index, g.Product.Name)
 		switch {
 		case lists.Contains(refused, g.UUID):
@@ -85,14 +85,14 @@ func plan(config *v1alpha1.NodeConfig) string {
 			fmt.Fprintln(&lines, "no entry, whole")
 			continue
 		}
-		fmt.Fprintf(&lines, "whole %t, MIG %v", offer.Whole, offer.MIG)
-		if shared := offer.TimeSlice; shared != nil {
+		fmt.Fprintf(&lines, "whole %t, MIG %v", modes.Whole, modes.MIG)
+		if shared := modes.TimeSlice; shared != nil {
 			fmt.Fprintf(&lines, ", timeslice %d %q %s %s", shared.Count, shared.ShareName, shared.Resource, shared.Interval)
 		}
-		if len(offer.MIGReplicas) > 0 {
-			fmt.Fprintf(&lines, ", replicas of MIG devices %v", offer.MIGReplicas)
+		if len(modes.MIGReplicas) > 0 {
+			fmt.Fprintf(&lines, ", replicas of MIG devices %v", modes.MIGReplicas)
 		}
-		if offer.OneShare {
+		if modes.OneShare {
 			fmt.Fprintf(&lines, ", one share a request")
 		}
 		fmt.Fprintln(&lines)

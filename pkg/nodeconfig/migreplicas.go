@@ -6,7 +6,7 @@ import (
 )
 
 // share takes over how many claims may use one MIG device of the GPU at once, by profile.
-func (r *resolution) share(entry *v1alpha1.GPUEntry, g *gpu.GPU, offer *gpu.Offer) {
+func (r *resolution) share(entry *v1alpha1.GPUEntry, g *gpu.GPU, modes *gpu.Modes) {
 	if g.MIG == nil || len(shared(entry.MIG)) == 0 {
 		return
 	}
@@ -15,12 +15,12 @@ func (r *resolution) share(entry *v1alpha1.GPUEntry, g *gpu.GPU, offer *gpu.Offe
 		if entry.MIG.Replicas[key] < 2 {
 			continue
 		}
-		if offer.MIGReplicas == nil {
-			offer.MIGReplicas, offer.MIGResources = map[string]int{}, map[string]string{}
+		if modes.MIGReplicas == nil {
+			modes.MIGReplicas, modes.MIGResources = map[string]int{}, map[string]string{}
 		}
-		offer.MIGReplicas[profile] = int(entry.MIG.Replicas[key])
+		modes.MIGReplicas[profile] = int(entry.MIG.Replicas[key])
 		if resource := r.sliceResource(entry, key); resource != "" {
-			offer.MIGResources[profile] = resource
+			modes.MIGResources[profile] = resource
 		}
 	}
 }

@@ -172,7 +172,7 @@ func TestResolve_SomeGPUsOfAFile_Refused(t *testing.T) {
 			assert.Equal(t, c.refused, refused)
 			var timeSliced []gpu.UUID
 			for _, g := range gpus() {
-				if offer, ok := layout[g.UUID]; ok && offer.TimeSlice != nil {
+				if modes, ok := layout[g.UUID]; ok && modes.TimeSlice != nil {
 					timeSliced = append(timeSliced, g.UUID)
 				}
 			}

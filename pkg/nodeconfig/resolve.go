@@ -44,11 +44,11 @@ func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU, faults ...gpu.Fault) (
 		}
 		r.refused = r.refused || wrong[entry]
 		entries[entry] = append(entries[entry], g)
-		switch offer := r.modes(entry, g); {
+		switch modes := r.modes(entry, g); {
 		case r.refused:
 			refused = append(refused, g.UUID)
-		case !r.nothing(entry, offer):
-			r.layout[g.UUID] = offer
+		case !r.nothing(entry, modes):
+			r.layout[g.UUID] = modes
 		}
 	}
 	r.known(entries)
@@ -228,21 +228,21 @@ func selects(sel *v1alpha1.GPUSelect, g *gpu.GPU) bool {
 }
 
 // modes reads entry i for a GPU.
-func (r *resolution) modes(i int, g *gpu.GPU) gpu.Offer {
+func (r *resolution) modes(i int, g *gpu.GPU) gpu.Modes {
 	entry := &r.config.GPUs[i]
-	offer := gpu.Offer{Whole: len(entry.Modes) == 0 || slices.Contains(entry.Modes, v1alpha1.ModeWhole)}
+	modes := gpu.Modes{Whole: len(entry.Modes) == 0 || slices.Contains(entry.Modes, v1alpha1.ModeWhole)}
 	if j := slices.Index(entry.Modes, v1alpha1.ModeMIG); j >= 0 {
-		offer.MIG = r.profiles(i, r.at(i, fmt.Sprintf("modes[%d]", j), ""), g)
+		modes.MIG = r.profiles(i, r.at(i, fmt.Sprintf("modes[%d]", j), ""), g)
 	}
 	if slices.Contains(entry.Modes, v1alpha1.ModeTimeSlice) {
-		offer.TimeSlice = replicas(entry.TimeSlice)
+		modes.TimeSlice = replicas(entry.TimeSlice)
 	}
-	r.share(entry, g, &offer)
-	if offer.TimeSlice != nil || offer.MIGReplicas != nil {
-		offer.OneShare = entry.FailRequestsGreaterThanOne == nil || *entry.FailRequestsGreaterThanOne
+	r.share(entry, g, &modes)
+	if modes.TimeSlice != nil || modes.MIGReplicas != nil {
+		modes.OneShare = entry.FailRequestsGreaterThanOne == nil || *entry.FailRequestsGreaterThanOne
 	}
 	r.fits(i, g)
-	return offer
+	return modes
 }
 
 // replicas reads the settings of mode timeslice, which Validate has seen to be there.
@@ -275,8 +275,8 @@ func (r *resolution) fits(i int, g *gpu.GPU) {
 
 // nothing reports whether a translated entry comes to no device at all. Until its mode is supported its GPUs are advertised whole,
 // so that a file of the device plugin takes no GPU from the node.
-func (r *resolution) nothing(i int, offer gpu.Offer) bool {
-	return len(r.config.GPUs[i].Origins) > 0 && !offer.Whole && offer.TimeSlice == nil && len(offer.MIG) == 0
+func (r *resolution) nothing(i int, modes gpu.Modes) bool {
+	return len(r.config.GPUs[i].Origins) > 0 && !modes.Whole && modes.TimeSlice == nil && len(modes.MIG) == 0
 }
 
 // matched reports what entry i names and the node lacks, where it must not: of UUIDs unless mustMatch is false, of indices where

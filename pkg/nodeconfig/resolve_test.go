@@ -50,7 +50,7 @@ func config(t *testing.T, entries string) *v1alpha1.NodeConfig {
 func TestResolve_Entries_Layout(t *testing.T) {
 	t.Parallel()
 	h100 := []string{"1g.10gb", "2g.20gb", "3g.40gb"}
-	whole := gpu.Offer{Whole: true}
+	whole := gpu.Modes{Whole: true}
 	for name, c := range map[string]struct {
 		entries string
 		want    gpu.Layout

@@ -22,11 +22,11 @@ func TestTainted_PublishedDrainingDevice_Found(t *testing.T) {
 	node := &gpu.Node{GPUs: []gpu.GPU{g}}
 	gpu.AssignIDs(node.GPUs)
 	layout := gpu.Layout{g.UUID: {Whole: true, TimeSlice: &gpu.Replicas{Count: 2}}}
-	offer := layout.Of(&node.GPUs[0])
+	modes := layout.Of(&node.GPUs[0])
 	place := func(d gpu.Device) gpu.PoolDevice {
-		return gpu.PoolDevice{Pool: offer.Pool("n0", &node.GPUs[0]), Device: d.Name()}
+		return gpu.PoolDevice{Pool: modes.Pool("n0", &node.GPUs[0]), Device: d.Name()}
 	}
-	devices := offer.Devices(&node.GPUs[0])
+	devices := modes.Devices(&node.GPUs[0])
 	want := map[gpu.PoolDevice]bool{}
 	for i, d := range devices {
 		want[place(d)] = i == 0

@@ -17,9 +17,9 @@ import (
 // wanted, which two may use; then the GPU is only in parts.
 func newShared(static bool) (*world, *cutter) {
 	w, c := newPartitionable(1)
-	offer := w.layout[uuid(0)]
-	offer.TimeSlice, offer.MIGReplicas = &gpu.Replicas{Count: 3, ShareName: "gpu-shared"}, map[string]int{"1g.10gb": 2}
-	w.layout[uuid(0)] = offer
+	modes := w.layout[uuid(0)]
+	modes.TimeSlice, modes.MIGReplicas = &gpu.Replicas{Count: 3, ShareName: "gpu-shared"}, map[string]int{"1g.10gb": 2}
+	w.layout[uuid(0)] = modes
 	if static {
 		c.administer(7, "MIG-7", true)
 	}

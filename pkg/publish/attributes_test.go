@@ -21,7 +21,7 @@ func kinds(t *testing.T, driver string) map[string]resourceapi.Device {
 	g.MIG.Instances = append(g.MIG.Instances, gpu.Instance{
 		ID: 2, Profile: 19, Placement: gpu.Placement{Start: 0, Size: 1}, Compute: []gpu.ComputeInstance{{Slices: 1, UUID: "MIG-2"}},
 	})
-	layout[g.UUID] = gpu.Offer{MIG: []string{"1g.10gb"}, MIGReplicas: map[string]int{"3g.40gb": 2}}
+	layout[g.UUID] = gpu.Modes{MIG: []string{"1g.10gb"}, MIGReplicas: map[string]int{"3g.40gb": 2}}
 	free := migNode(t, "h100-80", 1)
 	names := map[string]string{
 		"gpu-" + g.ID + "-mig-9-4": "static MIG device for two claims", "gpu-" + g.ID + "-mig-19-0": "static MIG device",
@@ -74,7 +74,7 @@ func TestAttributes_EachKindOfDevice_ExactKeys(t *testing.T) {
 func TestAttributes_GuardedSelector_NoError(t *testing.T) {
 	t.Parallel()
 	static, layout := sharedMIGDevice(t)
-	layout[static.GPUs[0].UUID] = gpu.Offer{MIG: []string{"3g.40gb"}}
+	layout[static.GPUs[0].UUID] = gpu.Modes{MIG: []string{"3g.40gb"}}
 	for expression, want := range map[string]int{
 		`"index" in device.attributes["gpu.prism.dev"] && device.attributes["gpu.prism.dev"].index == 0`:        1,
 		`!("index" in device.attributes["gpu.prism.dev"]) || device.attributes["gpu.prism.dev"].index == 7`:     1,

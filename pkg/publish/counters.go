@@ -26,13 +26,13 @@ const (
 // partitioned is the pool of a partitioned GPU: a ResourceSlice with its counters, then ResourceSlices with its devices. The API wants the
 // two apart. Where no two advertised devices exclude each other there are no counters.
 func (o Options) partitioned(g *gpu.GPU, node *gpu.Node) resourceslice.Pool {
-	offer := o.Layout.Of(g)
-	members := o.members(offer.Devices(g))
+	modes := o.Layout.Of(g)
+	members := o.members(modes.Devices(g))
 	devices := make([]resourceapi.Device, len(members))
 	for i, m := range members {
 		devices[i] = o.device(m, node)
 	}
-	if offer.Disjoint {
+	if modes.Disjoint {
 		return resourceslice.Pool{Slices: chunk(devices)}
 	}
 	set := resourceapi.CounterSet{Name: string(gpu.Whole{GPU: g}.Name()), Counters: total(g)}

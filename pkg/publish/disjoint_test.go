@@ -41,7 +41,7 @@ func TestResources_Disjoint_Golden(t *testing.T) {
 			n := migNode(t, board, 2)
 			n.GPUs[0].MIG.Mode.Enabled = false
 			layout := everything(n)
-			layout[n.GPUs[1].UUID] = gpu.Offer{MIG: n.GPUs[1].MIG.ProfileNames()}
+			layout[n.GPUs[1].UUID] = gpu.Modes{MIG: n.GPUs[1].MIG.ProfileNames()}
 			slices := poolsOf(n, layout.Disjoint())
 			require.Empty(t, cmp.Diff(slices, stored(slices)), "such a server keeps all of it")
 			got := render(t, slices)
@@ -65,13 +65,13 @@ func TestDisjoint_EveryProfileSet_HardwareHoldsAll(t *testing.T) {
 		n, h := migNode(t, board, 1), newHardware(t, board)
 		g, profiles := &n.GPUs[0], n.GPUs[0].MIG.ProfileNames()
 		for subset := 1; subset < 1<<len(profiles); subset++ {
-			var offer gpu.Offer
+			var modes gpu.Modes
 			for i, name := range profiles {
 				if subset&(1<<i) != 0 {
-					offer.MIG = append(offer.MIG, name)
+					modes.MIG = append(modes.MIG, name)
 				}
 			}
-			h.checkDisjoint(g, offer)
+			h.checkDisjoint(g, modes)
 		}
 	}
 }
@@ -81,8 +81,8 @@ func TestDisjoint_PreCreatedDevice_Kept(t *testing.T) {
 	t.Parallel()
 	for _, board := range migBoards(t) {
 		n, h := migNode(t, board, 1), newHardware(t, board)
-		g, offer := &n.GPUs[0], everything(n).Of(&n.GPUs[0])
-		for _, d := range offer.Devices(g) {
+		g, modes := &n.GPUs[0], everything(n).Of(&n.GPUs[0])
+		for _, d := range modes.Devices(g) {
 			static, isMIG := d.(gpu.MIGDevice)
 			if !isMIG {
 				continue
@@ -91,9 +91,9 @@ func TestDisjoint_PreCreatedDevice_Kept(t *testing.T) {
 				ID: 1, Profile: static.Profile.ID, Placement: static.Placement,
 				Compute: []gpu.ComputeInstance{{Slices: static.Profile.Slices, UUID: "MIG-1"}},
 			}}
-			offer := gpu.Layout{g.UUID: offer}.Of(g)
+			modes := gpu.Layout{g.UUID: modes}.Of(g)
 			var names []gpu.DeviceName
-			for _, d := range h.checkDisjoint(g, offer) {
+			for _, d := range h.checkDisjoint(g, modes) {
 				names = append(names, d.Name())
 			}
 			assert.Contains(t, names, static.Name())
@@ -103,12 +103,12 @@ func TestDisjoint_PreCreatedDevice_Kept(t *testing.T) {
 }
 
 // checkDisjoint returns the MIG devices of the disjoint GPU.
-func (h *hardware) checkDisjoint(g *gpu.GPU, offer gpu.Offer) []gpu.Device {
+func (h *hardware) checkDisjoint(g *gpu.GPU, modes gpu.Modes) []gpu.Device {
 	h.t.Helper()
-	chosen := gpu.Layout{g.UUID: offer}.Disjoint().Of(g).Devices(g)
-	require.NotEmpty(h.t, chosen, "%v", offer.MIG)
-	assert.True(h.t, h.holds(chosen), "%v of %v", namesOf(chosen), offer.MIG)
-	for _, d := range offer.Devices(g) {
+	chosen := gpu.Layout{g.UUID: modes}.Disjoint().Of(g).Devices(g)
+	require.NotEmpty(h.t, chosen, "%v", modes.MIG)
+	assert.True(h.t, h.holds(chosen), "%v of %v", namesOf(chosen), modes.MIG)
+	for _, d := range modes.Devices(g) {
 		if !slices.Contains(chosen, d) {
 			assert.False(h.t, h.holds(append(slices.Clone(chosen), d)), "%s is also possible beside %v", d.Name(), namesOf(chosen))
 		}
@@ -126,7 +126,7 @@ func TestDisjoint_ServerWithoutCounters_AllocatesWhatHardwareHolds(t *testing.T)
 			n, h := migNode(t, board, 2), newHardware(t, board)
 			n.GPUs[0].MIG.Mode.Enabled = false
 			layout := everything(n)
-			layout[n.GPUs[1].UUID] = gpu.Offer{MIG: n.GPUs[1].MIG.ProfileNames()}
+			layout[n.GPUs[1].UUID] = gpu.Modes{MIG: n.GPUs[1].MIG.ProfileNames()}
 			holds := func(layout gpu.Layout) []bool {
 				s := newScheduler(t, n)
 				s.features, s.slices = olderFeatures, stored(poolsOf(n, layout))

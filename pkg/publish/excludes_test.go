@@ -16,9 +16,9 @@ func TestCounters_EveryPair_AsExcludes(t *testing.T) {
 	for _, board := range migBoards(t) {
 		n := migNode(t, board, 1)
 		g, layout := &n.GPUs[0], everything(n)
-		offer := layout[g.UUID]
-		offer.TimeSlice = &gpu.Replicas{Count: 2}
-		layout[g.UUID] = offer
+		modes := layout[g.UUID]
+		modes.TimeSlice = &gpu.Replicas{Count: 2}
+		layout[g.UUID] = modes
 		total := map[string]resourceapi.Counter{}
 		takes := map[string]map[string]resourceapi.Counter{}
 		for _, slice := range poolsOf(n, layout) {
@@ -31,7 +31,7 @@ func TestCounters_EveryPair_AsExcludes(t *testing.T) {
 				}
 			}
 		}
-		devices := offer.Devices(g)
+		devices := modes.Devices(g)
 		for i, a := range devices {
 			for _, b := range devices[:i] {
 				fits := true

@@ -58,7 +58,7 @@ type enumeration struct {
 func newEnumeration(t *testing.T, board string, n *gpu.Node) *enumeration {
 	t.Helper()
 	g, layout := &n.GPUs[0], everything(n)
-	layout[g.UUID] = gpu.Offer{Whole: true, TimeSlice: &gpu.Replicas{Count: 2}, MIG: g.MIG.ProfileNames()}
+	layout[g.UUID] = gpu.Modes{Whole: true, TimeSlice: &gpu.Replicas{Count: 2}, MIG: g.MIG.ProfileNames()}
 	e := &enumeration{
 		hardware: newHardware(t, board), devices: layout.Of(g).Devices(g), s: newScheduler(t, n), published: map[string]resourceapi.Device{},
 	}

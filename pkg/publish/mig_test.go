@@ -23,7 +23,7 @@ import (
 func everything(n *gpu.Node) gpu.Layout {
 	layout := gpu.Layout{}
 	for i := range n.GPUs {
-		layout[n.GPUs[i].UUID] = gpu.Offer{Whole: true, MIG: n.GPUs[i].MIG.ProfileNames()}
+		layout[n.GPUs[i].UUID] = gpu.Modes{Whole: true, MIG: n.GPUs[i].MIG.ProfileNames()}
 	}
 	return layout
 }
@@ -151,7 +151,7 @@ func TestResources_MixedNode_PoolPerPartitionedGPU(t *testing.T) {
 	n := migNode(t, "h100-80", 3)
 	layout := everything(n)
 	delete(layout, n.GPUs[0].UUID)
-	layout[n.GPUs[2].UUID] = gpu.Offer{MIG: []string{"3g.40gb"}}
+	layout[n.GPUs[2].UUID] = gpu.Modes{MIG: []string{"3g.40gb"}}
 	byPool := map[string][]string{}
 	for _, slice := range poolsOf(n, layout) {
 		byPool[slice.Spec.Pool.Name] = append(byPool[slice.Spec.Pool.Name], names(slice.Spec.Devices)...)

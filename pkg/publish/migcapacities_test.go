@@ -38,7 +38,7 @@ func newCapacityScheduler(t *testing.T, n *gpu.Node, layout gpu.Layout) *schedul
 
 // everyWay advertises all GPUs whole, time-sliced and in every MIG profile.
 func everyMode(n *gpu.Node) gpu.Layout {
-	return timeSliced(n, 2, andWhole, func(o *gpu.Offer) { o.MIG = n.GPUs[0].MIG.ProfileNames() })
+	return timeSliced(n, 2, andWhole, func(o *gpu.Modes) { o.MIG = n.GPUs[0].MIG.ProfileNames() })
 }
 
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,31}$`)

@@ -16,11 +16,11 @@ import (
 func withNull(n *gpu.Node) publish.Options {
 	layout := gpu.Layout{}
 	for i := range n.GPUs {
-		offer := gpu.Offer{Whole: true, TimeSlice: &gpu.Replicas{Count: 2}, Extra: []gpu.Mode{null.Mode{}}}
+		modes := gpu.Modes{Whole: true, TimeSlice: &gpu.Replicas{Count: 2}, Extra: []gpu.Mode{null.Mode{}}}
 		if m := n.GPUs[i].MIG; m != nil {
-			offer.MIG = m.ProfileNames()
+			modes.MIG = m.ProfileNames()
 		}
-		layout[n.GPUs[i].UUID] = offer
+		layout[n.GPUs[i].UUID] = modes
 	}
 	return publish.Options{
 		DriverName: driverName, NodeName: nodeName, Layout: layout, Monitor: true,
@@ -80,7 +80,7 @@ func TestNull_NoSharedCounters_OnlyFamilyOfItsGPU(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)
 	opts := withNull(n)
-	opts.Layout[n.GPUs[1].UUID] = gpu.Offer{Extra: []gpu.Mode{null.Mode{}}}
+	opts.Layout[n.GPUs[1].UUID] = gpu.Modes{Extra: []gpu.Mode{null.Mode{}}}
 	opts.Layout = opts.Layout.Disjoint()
 	var got []string
 	for _, slice := range published(n, opts) {

@@ -47,7 +47,7 @@ func TestProfileClass_Selector_ItsProfileOnly(t *testing.T) {
 	for _, board := range migBoards(t) {
 		n := migNode(t, board, 2)
 		layout := everything(n)
-		layout[n.GPUs[0].UUID] = gpu.Offer{Whole: true, TimeSlice: &gpu.Replicas{Count: 2}, MIG: n.GPUs[0].MIG.ProfileNames()}
+		layout[n.GPUs[0].UUID] = gpu.Modes{Whole: true, TimeSlice: &gpu.Replicas{Count: 2}, MIG: n.GPUs[0].MIG.ProfileNames()}
 		listed := profileClassesOf(n.GPUs[0].MIG)
 		require.Len(t, listed, len(n.GPUs[0].MIG.ProfileNames()), "%s: a class for each profile", board)
 		selected, slicesOfGPU := 0, 0

@@ -52,8 +52,8 @@ func Resources(opts Options, node *gpu.Node) resourceslice.DriverResources {
 	pools[opts.NodeName] = resourceslice.Pool{Slices: chunk(devices)}
 	for i := range node.GPUs {
 		g := &node.GPUs[i]
-		if offer := opts.Layout.Of(g); offer.Partitioned() {
-			pools[offer.Pool(opts.NodeName, g)] = opts.partitioned(g, node)
+		if modes := opts.Layout.Of(g); modes.Partitioned() {
+			pools[modes.Pool(opts.NodeName, g)] = opts.partitioned(g, node)
 		}
 	}
 	if opts.Monitor {

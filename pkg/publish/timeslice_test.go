@@ -18,19 +18,19 @@ import (
 const timesliceClass = "timeslice.gpu.prism.dev"
 
 // timeSliced advertises all GPUs for so many claims at once.
-func timeSliced(n *gpu.Node, count int, families ...func(*gpu.Offer)) gpu.Layout {
+func timeSliced(n *gpu.Node, count int, families ...func(*gpu.Modes)) gpu.Layout {
 	layout := gpu.Layout{}
 	for i := range n.GPUs {
-		offer := gpu.Offer{TimeSlice: &gpu.Replicas{Count: count, ShareName: "gpu-shared"}}
+		modes := gpu.Modes{TimeSlice: &gpu.Replicas{Count: count, ShareName: "gpu-shared"}}
 		for _, add := range families {
-			add(&offer)
+			add(&modes)
 		}
-		layout[n.GPUs[i].UUID] = offer
+		layout[n.GPUs[i].UUID] = modes
 	}
 	return layout
 }
 
-func andWhole(o *gpu.Offer) { o.Whole = true }
+func andWhole(o *gpu.Modes) { o.Whole = true }
 
 // sharedSlice is an H100 where an administrator has made a 3g.40gb at memory slice 4, which two claims may use at once.
 func sharedMIGDevice(t *testing.T) (*gpu.Node, gpu.Layout) {
@@ -117,7 +117,7 @@ func TestCounters_Families_ExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 1)
 	s := newScheduler(t, n)
-	s.slices = poolsOf(n, timeSliced(n, 2, andWhole, func(o *gpu.Offer) { o.MIG = n.GPUs[0].MIG.ProfileNames() }))
+	s.slices = poolsOf(n, timeSliced(n, 2, andWhole, func(o *gpu.Modes) { o.MIG = n.GPUs[0].MIG.ProfileNames() }))
 	families := []string{"gpu.prism.dev", timesliceClass, "mig.gpu.prism.dev"}
 	for _, class := range families {
 		got := s.wouldAllocate(s.allocator(), request(class, 1))
@@ -173,7 +173,7 @@ func TestTimeSlice_PreCreatedMIGDevice_Shared(t *testing.T) {
 func TestDisjoint_Shares_Allocated(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)
-	slices := func(o *gpu.Offer) { o.MIG = n.GPUs[0].MIG.ProfileNames() }
+	slices := func(o *gpu.Modes) { o.MIG = n.GPUs[0].MIG.ProfileNames() }
 	layout := timeSliced(n, 2, slices)
 	layout[n.GPUs[0].UUID] = timeSliced(n, 2, slices, andWhole)[n.GPUs[0].UUID]
 	var types []gpu.DeviceType
@@ -190,9 +190,9 @@ func TestTimeSlice_MIGModeFixed_NoShares(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "a100-40", 1)
 	g := &n.GPUs[0]
-	offer := timeSliced(n, 2, andWhole, func(o *gpu.Offer) { o.MIG = []string{"7g.40gb"} })[g.UUID]
+	modes := timeSliced(n, 2, andWhole, func(o *gpu.Modes) { o.MIG = []string{"7g.40gb"} })[g.UUID]
 	types := func() (types []gpu.DeviceType) {
-		for _, d := range offer.Devices(g) {
+		for _, d := range modes.Devices(g) {
 			types = append(types, d.Type())
 		}
 		return types

@@ -145,13 +145,13 @@ func (d *countingDisk) SyncDir(dir string) error {
 }
 
 // newNode serves 8 GPUs until the test ends. They are advertised whole, or as layout says.
-func newNode(t *testing.T, layout func(*gpu.GPU) gpu.Offer) *node {
+func newNode(t *testing.T, layout func(*gpu.GPU) gpu.Modes) *node {
 	t.Helper()
 	return newDelayedNode(t, layout, 0)
 }
 
 // newDelayedNode is a node that writes the status of a claim so long after it was prepared.
-func newDelayedNode(t *testing.T, layout func(*gpu.GPU) gpu.Offer, delay time.Duration) *node {
+func newDelayedNode(t *testing.T, layout func(*gpu.GPU) gpu.Modes, delay time.Duration) *node {
 	t.Helper()
 	simulated, err := model.New(model.Uniform(testNode, "h100-80", 8))
 	require.NoError(t, err)

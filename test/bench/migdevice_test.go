@@ -14,8 +14,8 @@ import (
 )
 
 // mixed advertises a GPU whole, to three claims at once and in every profile.
-func mixed(g *gpu.GPU) gpu.Offer {
-	return gpu.Offer{Whole: true, TimeSlice: &gpu.Replicas{Count: 3}, MIG: g.MIG.ProfileNames()}
+func mixed(g *gpu.GPU) gpu.Modes {
+	return gpu.Modes{Whole: true, TimeSlice: &gpu.Replicas{Count: 3}, MIG: g.MIG.ProfileNames()}
 }
 
 // requested are the claims, and the requests that they may wait for.

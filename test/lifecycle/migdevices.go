@@ -53,7 +53,7 @@ func mixedNode(more int) model.Spec {
 func everyProfile(node *model.Node) gpu.Layout {
 	layout := gpu.Layout{}
 	for i, board := range node.Boards() {
-		advertised := gpu.Offer{Whole: true, TimeSlice: &gpu.Replicas{Count: 3, ShareName: "shared"}}
+		advertised := gpu.Modes{Whole: true, TimeSlice: &gpu.Replicas{Count: 3, ShareName: "shared"}}
 		for _, profile := range board.MIG.Profiles {
 			advertised.MIG = append(advertised.MIG, profile.Name)
 		}

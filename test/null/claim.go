@@ -32,7 +32,7 @@ func (Claims) Admit(r *claim.Result, _ string) error {
 }
 
 // Plan adds a step whose arguments are the options.
-func (Claims) Plan(p *claim.Plan, r *claim.Result, options claim.Options, _ gpu.Offer) error {
+func (Claims) Plan(p *claim.Plan, r *claim.Result, options claim.Options, _ gpu.Modes) error {
 	args, err := json.Marshal(options)
 	if err != nil {
 		return err
@@ -42,4 +42,4 @@ func (Claims) Plan(p *claim.Plan, r *claim.Result, options claim.Options, _ gpu.
 }
 
 // Resource is none.
-func (Claims) Resource(gpu.Device, gpu.Offer) string { return "" }
+func (Claims) Resource(gpu.Device, gpu.Modes) string { return "" }

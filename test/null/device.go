@@ -38,4 +38,4 @@ func (d Device) Use(share bool) gpu.Use { return gpu.Use{Type: Type, Device: d.N
 type Mode struct{}
 
 // Devices is the one.
-func (Mode) Devices(_ gpu.Offer, g *gpu.GPU) []gpu.Device { return []gpu.Device{Device{GPU: g}} }
+func (Mode) Devices(_ gpu.Modes, g *gpu.GPU) []gpu.Device { return []gpu.Device{Device{GPU: g}} }

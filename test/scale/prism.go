@@ -28,7 +28,7 @@ func prismPools(node string, n *gpu.Node, o prismOptions) map[string]resourcesli
 	if o.partitioned {
 		opts.Layout = gpu.Layout{}
 		for i := range n.GPUs {
-			opts.Layout[n.GPUs[i].UUID] = gpu.Offer{Whole: true, MIG: n.GPUs[i].MIG.ProfileNames()}
+			opts.Layout[n.GPUs[i].UUID] = gpu.Modes{Whole: true, MIG: n.GPUs[i].MIG.ProfileNames()}
 		}
 	}
 	return publish.Resources(opts, n).Pools
