@@ -16,13 +16,6 @@ func (t *text) heading(title string) { t.WriteString("\n## " + title + "\n") }
 
 func (t *text) para(sentences string) { t.WriteString("\n" + sentences + "\n") }
 
-func (t *text) list(items ...string) {
-	t.WriteString("\n")
-	for _, item := range items {
-		t.WriteString("- " + item + "\n")
-	}
-}
-
 func (t *text) table(tab table) {
 	t.WriteString("\n" + line(tab.head) + "|" + strings.Repeat("---|", len(tab.head)) + "\n")
 	for _, cells := range tab.rows {

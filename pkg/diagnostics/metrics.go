@@ -83,12 +83,18 @@ func NewMetrics(version string, read Readings) *Metrics {
 	return m
 }
 
-func (m *Metrics) Prepared(d time.Duration, err error)   { observe(m.prepare, d, err) }
+// Prepared counts a Prepare of one claim and its time, a failed one too.
+func (m *Metrics) Prepared(d time.Duration, err error) { observe(m.prepare, d, err) }
+
+// Unprepared counts an Unprepare of one claim and its time, a failed one too.
 func (m *Metrics) Unprepared(d time.Duration, err error) { observe(m.unprepare, d, err) }
 
+// Collected counts a leak that was removed.
 func (m *Metrics) Collected(kind gc.Kind) {
 	m.collected.WithLabelValues(string(kind)).Inc()
 }
+
+// CollectionFailed counts a failure of the garbage collection.
 func (m *Metrics) CollectionFailed() { m.failures.Inc() }
 
 func observe(v *prometheus.HistogramVec, d time.Duration, err error) {

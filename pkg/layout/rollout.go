@@ -26,11 +26,11 @@ const (
 type Phase int
 
 const (
-	// Stable: it is advertised as desired.
+	// Stable means that the GPU is advertised as desired.
 	Stable Phase = iota
-	// Draining: some of its devices leave. They are tainted, and the API server has not stored all of the taints for taintTime yet.
+	// Draining means that some of its devices leave. They are tainted, and the API server has not stored all of the taints for taintTime yet.
 	Draining
-	// AwaitingRelease: new claims do not get what leaves. The layout changes when no record and no allocated claim names a device that leaves.
+	// AwaitingRelease means that new claims do not get what leaves. The layout changes when no record and no allocated claim names a device that leaves.
 	AwaitingRelease
 )
 
@@ -38,11 +38,11 @@ const (
 type Transition int
 
 const (
-	// Unchanged: it is as far as before.
+	// Unchanged means that the phase is the one of before.
 	Unchanged Transition = iota
-	// Began: from Stable, or from another change, to Draining.
+	// Began leads from Stable, or from another change, to Draining.
 	Began
-	// Ended: to Stable.
+	// Ended leads to Stable.
 	Ended
 )
 

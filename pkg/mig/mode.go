@@ -25,7 +25,7 @@ type Mode struct {
 // changedTime is what Changed gets, also when the caller's time is over.
 const changedTime = 10 * time.Second
 
-// Meet costs one read where the mode is right already, and one look at the instances where it turns the mode off. Where the mode has
+// Ensure costs one read where the mode is right already, and one look at the instances where it turns the mode off. Where the mode has
 // changed, whoever changed it, all GPUs are inspected once; as long as that fails the error is a transient *claim.Refusal.
 func (m Mode) Ensure(ctx context.Context, need claim.Precondition) error {
 	driver, err := m.Driver()

@@ -106,9 +106,9 @@ func (b *bencher) crowded(ctx context.Context) error {
 			return err
 		}
 	}
-	b.report.Add(waits, floorBase, alone.Latency.rows("prepare one claim, in turn without others", "unprepare one claim, in turn without others",
+	b.report.Add(waits, floorBase, alone.rows("prepare one claim, in turn without others", "unprepare one claim, in turn without others",
 		Latency{Prepare: b.floor.both()})...)
-	b.report.Add(waits, floorBase, crowded.Latency.rows(fmt.Sprintf("prepare one claim beside %d others", Crowd),
+	b.report.Add(waits, floorBase, crowded.rows(fmt.Sprintf("prepare one claim beside %d others", Crowd),
 		fmt.Sprintf("unprepare one claim beside %d others", Crowd), Latency{Prepare: b.floor.both()})...)
 	b.report.Add(fmt.Sprintf("done to files for %d claims beside %d others, one at a time", crowded.Claims, Crowd), "", grown(alone, crowded)...)
 	return nil

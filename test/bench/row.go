@@ -45,14 +45,20 @@ const (
 	asserted
 )
 
-// AtMost is the asserted budget of a count, Exactly that of one which is the same each time.
-func AtMost(n int) Budget  { return Budget{Limit: n, kind: asserted} }
+// AtMost is the asserted budget of a count.
+func AtMost(n int) Budget { return Budget{Limit: n, kind: asserted} }
+
+// Exactly is the asserted budget of a count that is the same each time.
 func Exactly(n int) Budget { return Budget{Limit: n, Equal: true, kind: asserted} }
 
-// Within is the budget of times, InMemory that of bytes which are not asserted, Ratio that of a comparison.
+// Within is the budget of times, which are printed.
 func Within(d time.Duration) Budget { return Budget{Limit: int(d), kind: printed} }
-func InMemory(bytes int) Budget     { return Budget{Limit: bytes, kind: printed} }
-func Ratio(most float64) Budget     { return Budget{Ratio: most, kind: printed} }
+
+// InMemory is the budget of bytes that are not asserted.
+func InMemory(bytes int) Budget { return Budget{Limit: bytes, kind: printed} }
+
+// Ratio is the budget of a comparison.
+func Ratio(most float64) Budget { return Budget{Ratio: most, kind: printed} }
 
 // exceeded says whether the row is not within its budget.
 func (r Row) exceeded() bool {

@@ -58,7 +58,7 @@ func (session) Driver(ctx context.Context) (gpu.Driver, error) {
 func (m session) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.Machine.GPUs, m.Machine.Faults, ctx.Err()
+	return m.Machine.GPUs, m.Faults, ctx.Err()
 }
 
 func (session) CommonEdits(ctx context.Context) (*specs.ContainerEdits, error) {

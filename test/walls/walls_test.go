@@ -131,7 +131,7 @@ func TestDepguard_Configuration_IsGenerated(t *testing.T) {
 	require.NoError(t, err)
 	generated, err := Depguard(string(text))
 	require.NoError(t, err)
-	assert.True(t, generated == string(text), "the linter's rules are not those of the table: run go generate ./test/walls")
+	assert.Equal(t, string(text), generated, "the linter's rules are not those of the table: run go generate ./test/walls")
 	_, err = Depguard("linters:\n")
 	assert.ErrorContains(t, err, "between which the rules stand")
 }
