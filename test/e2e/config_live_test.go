@@ -61,7 +61,7 @@ func TestConfigUnknown(t *testing.T) {
 	assert.NoError(t, ns.measures(plugin, problem, "1"))
 	ns.advertisesMIG(t, startLimit)
 	ns.configured(t, "")
-	ns.warned("NodeConfigAccepted", "good again")
+	ns.warned("NodeConfigAccepted", "valid again")
 	// Another test may have left such an event.
 	eventually(t, startLimit, func() error { return ns.measures(plugin, problem, "0") })
 	ns.advertisesMIG(t, startLimit)
