@@ -66,9 +66,9 @@ func (c *cleanup) after(ctx context.Context, r *checkpoint.Record, err error) er
 	return join(err, c.undo(ctx, r))
 }
 
-// forget removes what a crash may have left of a claim without a record: a spec, a record half written, or the removal of a
+// removeLeftovers removes what a crash may have left of a claim without a record: a spec, a record half written, or the removal of a
 // record not yet durable. The claim's lock is held.
-func (c *cleanup) forget(uid string) error {
+func (c *cleanup) removeLeftovers(uid string) error {
 	if err := c.specs.Remove(uid); err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func (e execution) execute(ctx context.Context, r *checkpoint.Record) error {
 	}
 	if err := e.records.Put(r); err != nil {
 		// A failed directory sync leaves the record in place without the promise that it stays.
-		return join(err, e.cleanup.forget(r.Claim.UID))
+		return join(err, e.cleanup.removeLeftovers(r.Claim.UID))
 	}
 	e.guard.Put(r)
 	return e.cleanup.after(ctx, r, e.steps.do(ctx, r))

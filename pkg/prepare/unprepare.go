@@ -34,7 +34,7 @@ func (t *Transaction) Unprepare(ctx context.Context, uid string) error {
 func (b *rollback) unprepare(ctx context.Context, uid string, now func() time.Time) error {
 	r, err := b.guard.Load(uid)
 	if errors.Is(err, checkpoint.ErrDamaged) || err == nil && r == nil {
-		return b.cleanup.forget(uid)
+		return b.cleanup.removeLeftovers(uid)
 	}
 	if _, newer := errors.AsType[*checkpoint.NewerError](err); newer {
 		// The record cannot say so, as it is not written over; it blocks the GPU for other claims as long as it is there.
