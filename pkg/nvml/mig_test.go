@@ -49,7 +49,7 @@ func TestInstances(t *testing.T) {
 	require.NoError(t, s.SetMIGMode(t.Context(), firstGPU, true))
 	_, err = s.CreateInstance(t.Context(), firstGPU, 99, whole)
 	require.ErrorIs(t, err, gpu.ErrNotFound)
-	require.EqualError(t, err, "looking for MIG profile 99 on GPU 0: not found")
+	require.EqualError(t, err, "finding MIG profile 99 on GPU 0: not found")
 
 	gi, err := s.CreateInstance(t.Context(), firstGPU, 0, whole)
 	require.NoError(t, err)
@@ -216,7 +216,7 @@ func TestSetMIGMode(t *testing.T) {
 		"on":          {before: off, after: on, sets: 1},
 		"on already":  {before: on, after: on},
 		"pending off": {before: modes{1, 0}, after: on, sets: 1},
-		"somebody is on it": {
+		"GPU in use": {
 			before: off, after: off, change: func(g *fakeGPU) { g.activation = nvml.ERROR_IN_USE }, sets: 2, kind: gpu.ErrInUse,
 			want: "nvmlDeviceSetMigMode on GPU 0: not in force yet: in use (NVML IN_USE)",
 		},

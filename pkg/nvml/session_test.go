@@ -323,7 +323,7 @@ func TestOpen_Library_OneFileBound(t *testing.T) {
 	_, err = b.library(one)
 	require.ErrorIs(t, err, gpu.ErrDriverReplaced, "the same name with other content")
 
-	b.forget(lib)
+	b.reset(lib)
 	_, err = b.library(two)
 	require.NoError(t, err, "a file that could not be loaded binds nothing")
 }
