@@ -97,7 +97,7 @@ func TestVerify_OlderRecord_GoesBySlices(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	const doubleMemory, narrow = 15, 0
-	s := w.slice(doubleMemory, gpu.Placement{Start: 4, Size: 2})
+	s := w.deviceStep(doubleMemory, gpu.Placement{Start: 4, Size: 2})
 	i := w.compute(w.administrator(doubleMemory, gpu.Placement{Start: 4, Size: 2}, false).ID, narrow)
 	require.True(t, i.Compute[0].Part)
 	id := gpu.MIGIdentity{GPUInstance: i.ID, ComputeInstance: i.Compute[0].ID, UUID: i.Compute[0].UUID}
