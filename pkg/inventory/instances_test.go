@@ -133,7 +133,7 @@ func TestRecords_NothingToDoubt_ReadOnce(t *testing.T) {
 	assert.Equal(t, 1, o.asked)
 }
 
-// TestView_RecordsUnreadable_Unchanged: what was an administrator's stays that, and nothing else becomes his.
+// TestView_RecordsUnreadable_Unchanged: a static MIG device stays static, and no other becomes static.
 func TestView_RecordsUnreadable_Unchanged(t *testing.T) {
 	t.Parallel()
 	m, o := newMachine(), &owners{}
