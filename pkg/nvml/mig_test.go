@@ -39,7 +39,7 @@ func seen(t *testing.T, s *Session) []gpu.Instance {
 	return gpus[0].MIG.Instances
 }
 
-func TestInstances(t *testing.T) {
+func TestInstances_CreatedAndDestroyed_Listed(t *testing.T) {
 	t.Parallel()
 	s, g := seeing(t)
 	whole := gpu.Placement{Start: 0, Size: 8}
@@ -99,8 +99,8 @@ func TestCreateInstance_IDUnknown_NotInUse(t *testing.T) {
 	}
 }
 
-// TestOneInstance: what there is of one instance is read without inspecting the others.
-func TestOneInstance(t *testing.T) {
+// TestInstance_OthersThere_NotInspected: what there is of one instance is read without inspecting the others.
+func TestInstance_OthersThere_NotInspected(t *testing.T) {
 	t.Parallel()
 	s, g := seeing(t)
 	read := func(gi int, device gpu.MIGUUID) *gpu.Instance {
@@ -203,7 +203,7 @@ func TestMIGMode_Read_OneCall(t *testing.T) {
 	}
 }
 
-func TestSetMIGMode(t *testing.T) {
+func TestSetMIGMode_EachModeAndFailure_ModeInForce(t *testing.T) {
 	t.Parallel()
 	on, off := modes{1, 1}, modes{0, 0}
 	for name, c := range map[string]struct {
