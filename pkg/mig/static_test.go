@@ -69,8 +69,8 @@ func TestThere_AdministratorCreatedAgain_Checked(t *testing.T) {
 	}
 }
 
-// TestThere_MadeAgainJustSo_IsThere: it is what was promised, and nothing distinguishes it from what was there before.
-func TestThere_MadeAgainJustSo_IsThere(t *testing.T) {
+// TestThere_RecreatedWithSameUUID_Found: it is what was promised, and nothing distinguishes it from what was there before.
+func TestThere_RecreatedWithSameUUID_Found(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	first := w.administrator(threeSlices, high, true)

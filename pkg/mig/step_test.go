@@ -294,7 +294,7 @@ func TestStep_Unreadable_NothingChanged(t *testing.T) {
 	w.untouched(there...)
 }
 
-func TestOwned(t *testing.T) {
+func TestOwned_RecordsOfThisBoot_InstancesAndPlacements(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	ours := w.made(threeSlices, high)
