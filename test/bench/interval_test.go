@@ -64,7 +64,7 @@ func TestPrepare_TimeSliceInterval_CostIsExact(t *testing.T) {
 }
 
 // A change of the node's configuration that concerns the interval of 8 GPUs is 8 programs, and nothing from then on.
-func TestBudgetOfTheNodesIntervals(t *testing.T) {
+func TestIntervals_ConfigurationChanges_OneProgramPerGPU(t *testing.T) {
 	n := newNode(t, nil)
 	wanted := map[gpu.UUID]gpu.Interval{}
 	reconciler := timeslice.NewReconciler(timeslice.ReconcilerPorts{
