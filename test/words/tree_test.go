@@ -41,7 +41,7 @@ var exceptions = []exception{
 	{"deployments/helm/prism/templates/_helpers.tpl", "slice", "kindIs calls Go's type by its name"},
 }
 
-func TestTexts_WordsOfTheField(t *testing.T) {
+func TestTexts_Tree_WordsOfTheField(t *testing.T) {
 	t.Parallel()
 	prose, headings := compiled(t, Prose), compiled(t, Headings)
 	left := count{}
@@ -58,7 +58,7 @@ func TestTexts_WordsOfTheField(t *testing.T) {
 	left.log(t)
 }
 
-func TestCode_WordsOfTheField(t *testing.T) {
+func TestCode_Tree_WordsOfTheField(t *testing.T) {
 	t.Parallel()
 	prose, names, files := compiled(t, Prose), compiled(t, Identifiers), compiled(t, Files)
 	left := count{}
