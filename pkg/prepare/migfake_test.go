@@ -94,7 +94,7 @@ func (c *migDriver) There(ctx context.Context, id gpu.UUID, m *checkpoint.MIG) e
 	}))
 }
 
-// destroy removes the MIG device of the administrator; the view knows of it if it is a fresh one.
+// destroy removes the MIG device of the administrator; with fresh the view shows it.
 func (c *migDriver) destroy(fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +114,7 @@ func (c *migDriver) view(static []gpu.Instance) {
 	c.node = &node
 }
 
-// administer makes the only MIG device of an administrator; the view has it too if it is a fresh one.
+// administer makes the only MIG device of an administrator; with fresh the view shows it.
 func (c *migDriver) administer(gi int, device gpu.MIGUUID, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

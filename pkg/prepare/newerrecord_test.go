@@ -21,7 +21,7 @@ func ofSchema2(body []byte) []byte {
 	return fmt.Appendf(nil, "{\"schema\":2,\"crc32c\":\"%08x\",\"len\":%d}\n%s\n", sum, len(body), body)
 }
 
-// releasingOf is a claim's record as a newer version writes it while it lets go of the first of two GPUs: what it still has to undo on the
+// releasingOf is a claim's record as a newer version writes it after it released the first of two GPUs: what it still has to undo on the
 // other one is in a field that this version does not read.
 func releasingOf(t *testing.T, r *checkpoint.Record) []byte {
 	t.Helper()

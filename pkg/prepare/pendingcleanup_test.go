@@ -333,7 +333,7 @@ func TestUnprepare_AdminAccessFails_GPUNotBlocked(t *testing.T) {
 		assert.Equal(t, checkpoint.Releasing, w.record(t, "watching").State)
 		_, pending := p.Counts()
 		assert.Equal(t, 1, pending)
-		assert.Empty(t, p.pendingGPUs, "the GPU is well")
+		assert.Empty(t, p.pendingGPUs, "no cleanup is pending on the GPU")
 
 		_, err = p.Prepare(t.Context(), wants("b", device(0)))
 		require.NoError(t, err)

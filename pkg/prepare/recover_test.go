@@ -101,7 +101,7 @@ func TestRecover_CallsInFlight_Skipped(t *testing.T) {
 		assert.Equal(t, checkpoint.Done, w.record(t, "a").State)
 		assert.NotContains(t, w.events(), "undo mode "+string(uuid(0)))
 
-		// A claim that is let go of after Recover listed it gets no spec again.
+		// A claim that is released after Recover listed it gets no spec again.
 		delete(w.specs, "a")
 		young.taking = func(lock string) {
 			if lock == "claim a" {

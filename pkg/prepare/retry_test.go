@@ -47,7 +47,7 @@ func TestUnprepare_GPUReleased_WaitingClaimWoken(t *testing.T) {
 	})
 }
 
-// TestPrepare_ReleasedBeforeWait_NotMissed: the GPU is let go between finding it held and beginning to wait.
+// TestPrepare_ReleasedBeforeWait_NotMissed: the GPU is released between the check that finds it held and the wait.
 func TestPrepare_ReleasedBeforeWait_NotMissed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
