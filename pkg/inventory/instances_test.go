@@ -124,8 +124,8 @@ func TestInstances_RecreatedBetweenInspections_BelongToClaims(t *testing.T) {
 	assert.Equal(t, []gpu.Instance{stays}, shown(t, i), "what cannot be read the second time makes nothing an administrator's")
 }
 
-// TestRecords_NothingToDoubt_ReadOnce: as long as all instances are of claims they are read once in an inspection.
-func TestRecords_NothingToDoubt_ReadOnce(t *testing.T) {
+// TestRecords_AllInstancesOwned_ReadOnce: as long as all instances are of claims they are read once in an inspection.
+func TestRecords_AllInstancesOwned_ReadOnce(t *testing.T) {
 	t.Parallel()
 	m, o := newMachine(), &owners{uuids: []gpu.MIGUUID{"MIG-ours"}}
 	m.change(partition(instance(1, "MIG-ours")))

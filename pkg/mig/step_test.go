@@ -252,8 +252,8 @@ func TestUndo_DriverReportsSuccess_Verified(t *testing.T) {
 	assert.Empty(t, w.there())
 }
 
-// TestVerify_GPUDoesNotAnswer_NothingLost: making them again would take them from the programs that run on them.
-func TestVerify_GPUDoesNotAnswer_NothingLost(t *testing.T) {
+// TestVerify_GPUDoesNotAnswer_NotReportedGone: making them again would take them from the programs that run on them.
+func TestVerify_GPUDoesNotAnswer_NotReportedGone(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	s := w.made(oneSlice, last)

@@ -25,9 +25,9 @@ func (n *noting) Undo(ctx context.Context, s checkpoint.Step) error {
 	return n.migDriver.Undo(ctx, s)
 }
 
-// TestUndo_FirstTry_IsWhole: what is half there then was not left by an earlier try. Later ones may find what an earlier one has left,
+// TestUndo_FirstTry_MarkedWhole: what is half there then was not left by an earlier try. Later ones may find what an earlier one has left,
 // also where the disk had no room for the record of it.
-func TestUndo_FirstTry_IsWhole(t *testing.T) {
+func TestUndo_FirstTry_MarkedWhole(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		p, n := c.startWithMIG(t), &noting{migDriver: c}
