@@ -41,9 +41,9 @@ func webhook(t *testing.T, rendered objects) map[string]any {
 	return all[0].(map[string]any)
 }
 
-// TestChartAdmissionIsReached: the API server finds the controller's pods at the path that they serve, trusts what they show, and
-// waits for no webhook.
-func TestChartAdmissionIsReached(t *testing.T) {
+// TestChartAdmission_Enabled_WebhookReachesController: the API server reaches the controller's pods at their path and trusts their
+// certificate, and a webhook that does not answer blocks nothing.
+func TestChartAdmission_Enabled_WebhookReachesController(t *testing.T) {
 	rendered := parse(t, render(t, "--set", admissionValues))
 	hook := webhook(t, rendered)
 	assert.Equal(t, "Ignore", hook["failurePolicy"])
@@ -69,9 +69,9 @@ func TestChartAdmissionIsReached(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestChartAdmissionIsServed: the controller's server, with the certificate that the chart mounts, answers a client that knows what the
-// webhook sends the API server.
-func TestChartAdmissionIsServed(t *testing.T) {
+// TestChartAdmission_Certificate_ServerTrusted: the controller's server, with the certificate that the chart mounts, answers a client that
+// trusts the webhook's CA bundle.
+func TestChartAdmission_Certificate_ServerTrusted(t *testing.T) {
 	rendered := parse(t, render(t, "--set", admissionValues))
 	certificate := t.TempDir()
 	for name, text := range dig(t, rendered["Secret/prism-controller-admission"], "data").(map[string]any) {
@@ -114,8 +114,8 @@ func TestChartAdmissionIsServed(t *testing.T) {
 	assert.Equal(t, `spec.config[0].opaque.parameters: kind: unsupported value "Gpu"; supported values: GPUConfig, GPUMetricsConfig, ProfilerConfig`, review.Response.Result.Message)
 }
 
-// TestChartAdmissionAsksAboutOurs: only what has configuration for the driver is worth a question.
-func TestChartAdmissionAsksAboutOurs(t *testing.T) {
+// TestChartAdmission_OtherDrivers_NotSent: only objects with configuration for this driver reach the webhook.
+func TestChartAdmission_OtherDrivers_NotSent(t *testing.T) {
 	conditions := webhook(t, parse(t, render(t, "--set", admissionValues)))["matchConditions"].([]any)
 	require.Len(t, conditions, 1)
 	evaluator := plugincel.NewConditionCompiler(celenv.MustBaseEnvSet(celenv.DefaultCompatibilityVersion())).CompileCondition(
@@ -152,8 +152,8 @@ func TestChartAdmissionAsksAboutOurs(t *testing.T) {
 	}
 }
 
-// TestChartAdmissionIsOff where it is not wanted: the controller then shows no certificate and no one asks it.
-func TestChartAdmissionIsOff(t *testing.T) {
+// TestChartAdmission_Disabled_NoObjects: the controller then has no certificate, and the API server does not call it.
+func TestChartAdmission_Disabled_NoObjects(t *testing.T) {
 	rendered := parse(t, render(t, "--set", admissionValues+",controller.admission.enabled=false"))
 	for _, key := range []string{"ValidatingWebhookConfiguration/prism-controller", "Service/prism-controller", "Secret/prism-controller-admission"} {
 		assert.NotContains(t, rendered, key)

@@ -145,7 +145,7 @@ func dig(t *testing.T, object *unstructured.Unstructured, keys ...string) any {
 	return value
 }
 
-func TestChartLint(t *testing.T) {
+func TestChart_Lint_NoProblems(t *testing.T) {
 	for _, values := range valueFiles(t) {
 		stdout, stderr, err := helm(t, "lint", "--strict", "--quiet", "--kube-version", kubernetes, "--values", values, "prism")
 		require.NoError(t, err, stdout+stderr)
@@ -163,8 +163,8 @@ func valueFiles(t *testing.T) []string {
 // newEachTime are the certificates that are made where there is no cluster to have them.
 var newEachTime = regexp.MustCompile(`(?m)((?:ca\.crt|tls\.crt|tls\.key|caBundle)): [A-Za-z0-9+/=]{500,}$`)
 
-// TestChartGolden compares what is rendered with testdata/golden.
-func TestChartGolden(t *testing.T) {
+// TestChart_Rendered_AsGolden compares what is rendered with testdata/golden.
+func TestChart_Rendered_AsGolden(t *testing.T) {
 	for _, values := range valueFiles(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(values), ".yaml"), func(t *testing.T) {
 			got := newEachTime.ReplaceAllString(render(t, "--values", values), "$1: new each time")

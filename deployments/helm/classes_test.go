@@ -38,29 +38,29 @@ func device(of, kind, profile string) dracel.Device {
 	}}
 }
 
-func TestChartClassesSelect(t *testing.T) {
+func TestChartClasses_Selectors_MatchTheirDevices(t *testing.T) {
 	const driver = "gpu.nvidia.com"
 	rendered := parse(t, render(t, "--set", "driverName="+driver,
 		"--set", "deviceClasses.mig.extendedResources={1g.10gb,1g.10gb+me,2g.20gb}", "--set", "monitorDevices=PerNode"))
 	devices := map[string]dracel.Device{
 		"gpu": device(driver, "gpu", "none"), "monitor": device(driver, "monitor", "none"),
-		"turns": device(driver, "timeslice", "none"),
-		"1g":    device(driver, "mig", "1g.10gb"), "1g+me": device(driver, "mig", "1g.10gb+me"), "2g": device(driver, "mig", "2g.20gb"),
+		"time-sliced": device(driver, "timeslice", "none"),
+		"1g":          device(driver, "mig", "1g.10gb"), "1g+me": device(driver, "mig", "1g.10gb+me"), "2g": device(driver, "mig", "2g.20gb"),
 		"foreign": device("gpu.example.com", "gpu", "none"), "foreign MIG device": device("gpu.example.com", "mig", "1g.10gb"),
 		"bare": {Driver: "net.example.com"},
 	}
 	for class, want := range map[string][]string{
 		"mig.nvidia.com": {"1g", "1g+me", "2g"},
-		driver:           {"gpu"}, "monitor." + driver: {"monitor"}, "timeslice." + driver: {"turns"}, "mig." + driver: {"1g", "1g+me", "2g"},
+		driver:           {"gpu"}, "monitor." + driver: {"monitor"}, "timeslice." + driver: {"time-sliced"}, "mig." + driver: {"1g", "1g+me", "2g"},
 		"mig-1g.10gb." + driver: {"1g"}, "mig-1g.10gb.me." + driver: {"1g+me"}, "mig-2g.20gb." + driver: {"2g"},
 	} {
 		assert.ElementsMatch(t, want, selects(t, rendered, class, devices), class)
 	}
 }
 
-// TestChartClassNames: classes and resources have names that the API server takes, and NVIDIA's device plugin gives the
+// TestChartClasses_Names_Valid: classes and resources have names that the API server takes, and NVIDIA's device plugin gives the
 // resources.
-func TestChartClassNames(t *testing.T) {
+func TestChartClasses_Names_Valid(t *testing.T) {
 	resources := map[string]string{}
 	for key, object := range parse(t, render(t, "--values", "testdata/values/node-config.yaml")) {
 		class, isClass := strings.CutPrefix(key, "DeviceClass/")

@@ -13,10 +13,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/controller"
 )
 
-// TestChartControllerEnvironmentIsRead loads the controller's configuration
+// TestChartController_Environment_EveryVariableRead loads the controller's configuration
 // from the environment of the Deployment: every PRISM_ variable must be one
 // that it asks for, and the chart's defaults must be the program's.
-func TestChartControllerEnvironmentIsRead(t *testing.T) {
+func TestChartController_Environment_EveryVariableRead(t *testing.T) {
 	rendered := parse(t, render(t, "--set", "config.map.a=x", "--set", "driverName=gpu.example.com"))
 	containers := dig(t, rendered["Deployment/prism-controller"], "spec", "template", "spec", "containers").([]any)
 	env := map[string]string{}
@@ -46,9 +46,9 @@ func TestChartControllerEnvironmentIsRead(t *testing.T) {
 	assert.Empty(t, cmp.Diff(defaults, loaded))
 }
 
-// TestChartControllerRights: the objects that the role names are those that
+// TestChartController_Roles_NameItsObjects: the objects that the role names are those that
 // the controller works on, and one account has all of it.
-func TestChartControllerRights(t *testing.T) {
+func TestChartController_Roles_NameItsObjects(t *testing.T) {
 	rendered := parse(t, render(t, "--set", "config.name=nodes", "--set", "driverName=gpu.example.com"))
 	named := map[string]any{}
 	for _, role := range []string{"ClusterRole/prism-controller", "Role/prism-controller"} {
@@ -73,8 +73,7 @@ func TestChartControllerRights(t *testing.T) {
 	assert.Equal(t, labels, dig(t, rendered["Deployment/prism-controller"], "spec", "selector", "matchLabels"))
 }
 
-// TestChartControllerIsOff where it is not wanted.
-func TestChartControllerIsOff(t *testing.T) {
+func TestChartController_Disabled_NoObjects(t *testing.T) {
 	for key, object := range parse(t, render(t, "--set", "config.map.a=x,controller.enabled=false,metrics.podMonitor.create=true")) {
 		assert.NotEqual(t, "controller", object.GetLabels()["app.kubernetes.io/component"], key)
 	}
@@ -105,9 +104,9 @@ func TestChartController_Default_NamesGPUs(t *testing.T) {
 	}
 }
 
-// TestChartControllerAgrees: names that the values give are as good as the
+// TestChartController_NamesFromValues_NothingCreated: names that the values give are as good as the
 // controller's, which then makes no class for them and says nothing.
-func TestChartControllerAgrees(t *testing.T) {
+func TestChartController_NamesFromValues_NothingCreated(t *testing.T) {
 	const config = "version: v1\nflags: {migStrategy: mixed}\n"
 	rendered := parse(t, render(t, "--set", "deviceClasses.gpu.extendedResourceName=nvidia.com/gpu,deviceClasses.mig.extendedResources={1g.10gb,1g.10gb+me}"))
 	var classes []resourceapi.DeviceClass

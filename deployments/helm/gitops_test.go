@@ -38,9 +38,9 @@ func TestChartConfigCreate_Synchronised_EditsStay(t *testing.T) {
 	assert.JSONEq(t, "{}", string(patch))
 }
 
-// TestChartLookup: a lookup finds nothing where a chart is rendered without a cluster, so that what depends on one is put back at each
-// synchronisation. The certificate does, and docs/admission.md says so. Without a cluster all classes of MIG profiles are the chart's.
-func TestChartLookup(t *testing.T) {
+// TestChartLookup_NoCluster_FoundNothing: a lookup finds nothing where a chart is rendered without a cluster, so that objects which depend
+// on one are reset at each synchronisation. The certificate does, and docs/admission.md says so. Without a cluster all classes of MIG profiles are the chart's.
+func TestChartLookup_NoCluster_FoundNothing(t *testing.T) {
 	files, err := filepath.Glob("prism/templates/*")
 	require.NoError(t, err)
 	for _, file := range files {
@@ -55,8 +55,8 @@ func TestChartLookup(t *testing.T) {
 	}
 }
 
-// TestChartConfigDefault_OfEntriesInTheCluster: the chart does not know them.
-func TestChartConfigDefault_OfEntriesInTheCluster(t *testing.T) {
+// TestChartConfigDefault_EntriesOfTheCluster_Accepted: a ConfigMap that is edited in the cluster has entries that the chart does not know.
+func TestChartConfigDefault_EntriesOfTheCluster_Accepted(t *testing.T) {
 	env := environment(t, parse(t, render(t, "--set", "config.create=true,config.default=h100")))
 	assert.Equal(t, "h100", env["PRISM_NODE_CONFIG_NAME"])
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 )
 
-// TestChartConfigIsRead: what the ConfigMap holds is what the values said, also where they say it as YAML.
-func TestChartConfigIsRead(t *testing.T) {
+// TestChartConfig_Values_InConfigMap: the ConfigMap has the text of the values, also where they are YAML and not text.
+func TestChartConfig_Values_InConfigMap(t *testing.T) {
 	rendered := parse(t, render(t, "--values", "testdata/values/node-config.yaml"))
 	data := dig(t, rendered["ConfigMap/prism-config"], "data").(map[string]any)
 	require.Len(t, data, 2)
@@ -32,14 +32,14 @@ func TestChartConfigIsRead(t *testing.T) {
 	decode("whole.yaml")
 }
 
-// TestChartConfigText: text comes through as it is, whatever its first line looks like.
-func TestChartConfigText(t *testing.T) {
+// TestChartConfig_Text_Unchanged: text is not changed, whatever its first line is.
+func TestChartConfig_Text_Unchanged(t *testing.T) {
 	rendered := parse(t, render(t, "--set-file", "config.map.a=testdata/indented.yaml"))
 	assert.Equal(t, "  # Indented more than the rest.\nkind: NodeConfig\n", dig(t, rendered["ConfigMap/prism-config"], "data", "a"))
 }
 
-// TestChartConfigIsNamed: the plugin gets the name of the ConfigMap that it may read, and may read no other.
-func TestChartConfigIsNamed(t *testing.T) {
+// TestChartConfig_Name_ReadableByPluginOnly: the plugin gets the name of the ConfigMap that it may read, and may read no other.
+func TestChartConfig_Name_ReadableByPluginOnly(t *testing.T) {
 	for name, test := range map[string]struct {
 		set             string
 		wantMap, wantAs string
@@ -72,8 +72,8 @@ func TestChartConfigIsNamed(t *testing.T) {
 	}
 }
 
-// TestChartWithoutConfig: nothing of it is there when there is none.
-func TestChartWithoutConfig(t *testing.T) {
+// TestChartConfig_None_NoObjects: without a configuration the plugin gets no name and no rights of it.
+func TestChartConfig_None_NoObjects(t *testing.T) {
 	rendered := parse(t, render(t))
 	assert.NotContains(t, environment(t, rendered), "PRISM_NODE_CONFIG_MAP")
 	for key, object := range rendered {
@@ -84,16 +84,16 @@ func TestChartWithoutConfig(t *testing.T) {
 	assert.NotContains(t, render(t), "configmaps")
 }
 
-// TestChartConfigStartsNoPlugins: the plugin applies changes without restart.
-func TestChartConfigStartsNoPlugins(t *testing.T) {
+// TestChartConfig_Changed_PodTemplateUnchanged: the plugin applies changes without restart.
+func TestChartConfig_Changed_PodTemplateUnchanged(t *testing.T) {
 	pod := func(args ...string) any {
 		return dig(t, parse(t, render(t, args...)).only(t, "DaemonSet"), "spec", "template")
 	}
 	assert.Equal(t, pod("--set", "config.map.a=x"), pod("--set", "config.map.a=y,config.map.default=z"))
 }
 
-// TestChartConfigIsChosen: the plugin gets the rules that select a node's entry.
-func TestChartConfigIsChosen(t *testing.T) {
+// TestChartConfig_SelectionRules_PassedToPlugin: the plugin gets the rules that select a node's entry.
+func TestChartConfig_SelectionRules_PassedToPlugin(t *testing.T) {
 	env := environment(t, parse(t, render(t, "--set", "config.map.a=x")))
 	assert.Equal(t, "nvidia.com/device-plugin.config", env["PRISM_NODE_CONFIG_LABEL"])
 	assert.Equal(t, "named,single", env["PRISM_NODE_CONFIG_FALLBACKS"])
@@ -102,8 +102,9 @@ func TestChartConfigIsChosen(t *testing.T) {
 	assert.Equal(t, "empty", env["PRISM_NODE_CONFIG_FALLBACKS"])
 }
 
-// TestChartConfigMade: a ConfigMap whose entries are edited in the cluster has none at first, so that all GPUs are advertised whole.
-func TestChartConfigMade(t *testing.T) {
+// TestChartConfigCreate_FirstInstall_NoEntries: a ConfigMap whose entries are edited in the cluster has none at first, so that all GPUs
+// are advertised whole.
+func TestChartConfigCreate_FirstInstall_NoEntries(t *testing.T) {
 	rendered := parse(t, render(t, "--set", "config.create=true"))
 	assert.NotContains(t, rendered["ConfigMap/prism-config"].Object, "data")
 	choice := nodeconfig.Choice{}

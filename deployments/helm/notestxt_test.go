@@ -19,8 +19,8 @@ func notes(t *testing.T, args ...string) string {
 	return printed
 }
 
-// TestChartNotes: the notes describe what the plugin does, and every class in them exists.
-func TestChartNotes(t *testing.T) {
+// TestChartNotes_Values_DescribeTheInstallation: the notes describe what the plugin does, and every class in them exists.
+func TestChartNotes_Values_DescribeTheInstallation(t *testing.T) {
 	for set, want := range map[string]string{
 		"config.map.a=x":                         "The layout of each GPU is configured in ConfigMap prism-system/prism-config.\nChanges are applied without restart",
 		"config.map.a=x,config.default=a":        "The layout of each GPU is configured in ConfigMap prism-system/prism-config, key a.\nChanges are applied without restart",
@@ -60,8 +60,8 @@ func TestChartNotes(t *testing.T) {
 	}
 }
 
-// TestChartNotes_Labels: the labels that NOTES name keep the plugin off nodes without a GPU.
-func TestChartNotes_Labels(t *testing.T) {
+// TestChartNotes_NodeLabels_KeepPluginOff: the labels that NOTES name keep the plugin off nodes without a GPU.
+func TestChartNotes_NodeLabels_KeepPluginOff(t *testing.T) {
 	printed := notes(t)
 	for _, label := range []string{"nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present"} {
 		set := "kubeletPlugin.nodeSelector." + strings.ReplaceAll(label, ".", `\.`) + "=true"
@@ -71,8 +71,8 @@ func TestChartNotes_Labels(t *testing.T) {
 	}
 }
 
-// TestChartNotes_ResourceNames: what is turned off is not promised.
-func TestChartNotes_ResourceNames(t *testing.T) {
+// TestChartNotes_ResourceNamesDisabled_NotNamed: NOTES do not name disabled resource names.
+func TestChartNotes_ResourceNamesDisabled_NotNamed(t *testing.T) {
 	assert.NotContains(t, notes(t, "--set", "controller.gpuExtendedResource=Never"), "nvidia.com/gpu:")
 	assert.NotContains(t, notes(t, "--set", "controller.enabled=false"), "resources.limits of nvidia.com/gpu")
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestChartDigest names the same image in both programs, without a tag.
-func TestChartDigest(t *testing.T) {
+// TestChart_ImageDigest_ReplacesTag names the same image in both programs, without a tag.
+func TestChart_ImageDigest_ReplacesTag(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("0a", 32)
 	rendered := parse(t, render(t, "--set", "image.repository=registry.example.com/prism,image.tag=v1,image.digest="+digest))
 	for _, key := range []string{"DaemonSet/prism-kubelet-plugin", "Deployment/prism-controller"} {
@@ -17,8 +17,8 @@ func TestChartDigest(t *testing.T) {
 	}
 }
 
-// TestChartResourceQuota: it counts the pods of both programs, by the priority that they have.
-func TestChartResourceQuota(t *testing.T) {
+// TestChartResourceQuota_Priorities_BothProgramsCounted: it counts the pods of both programs by their priority classes.
+func TestChartResourceQuota_Priorities_BothProgramsCounted(t *testing.T) {
 	rendered := parse(t, render(t, "--set", "resourceQuota.create=true,kubeletPlugin.priorityClassName=gpu-node"))
 	quota := rendered.only(t, "ResourceQuota")
 	assert.Equal(t, map[string]any{"pods": "10000"}, dig(t, quota, "spec", "hard"))
@@ -31,8 +31,8 @@ func TestChartResourceQuota(t *testing.T) {
 	}
 }
 
-// TestChartSecurityContextConstraints: the account that the plugin runs as may use them.
-func TestChartSecurityContextConstraints(t *testing.T) {
+// TestChartSecurityContextConstraints_Account_MayUseThem: the account that the plugin runs as may use them.
+func TestChartSecurityContextConstraints_Account_MayUseThem(t *testing.T) {
 	rendered := parse(t, render(t, "--set", "openshift.securityContextConstraints=privileged,serviceAccount.name=mine"))
 	binding := rendered["RoleBinding/prism-kubelet-plugin-scc"]
 	assert.Equal(t, map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:openshift:scc:privileged"},
@@ -41,8 +41,8 @@ func TestChartSecurityContextConstraints(t *testing.T) {
 	assert.Equal(t, "system:serviceaccount:"+namespace+":mine", account(t, rendered))
 }
 
-// TestChartControllerPods: labels, annotations and the PodMonitor reach the controller's pods.
-func TestChartControllerPods(t *testing.T) {
+// TestChartController_PodLabelsAndAnnotations_OnItsPods: labels, annotations and the PodMonitor reach the controller's pods.
+func TestChartController_PodLabelsAndAnnotations_OnItsPods(t *testing.T) {
 	rendered := parse(t, render(t, "--set", "controller.podLabels.team=gpu,controller.podAnnotations.note=x,metrics.podMonitor.create=true"))
 	deployment := rendered["Deployment/prism-controller"]
 	labels := dig(t, deployment, "spec", "template", "metadata", "labels").(map[string]any)
@@ -55,8 +55,8 @@ func TestChartControllerPods(t *testing.T) {
 	assert.Equal(t, "http", dig(t, rendered["PodMonitor/prism-controller"], "spec", "podMetricsEndpoints").([]any)[0].(map[string]any)["port"])
 }
 
-// TestChartAdvertises only what there is.
-func TestChartAdvertises(t *testing.T) {
+// TestChartMetadata_UnsupportedFeatures_NotNamed: the description of the chart names only supported features.
+func TestChartMetadata_UnsupportedFeatures_NotNamed(t *testing.T) {
 	shown, complaint, err := helm(t, "show", "chart", "prism")
 	assert.NoError(t, err, complaint)
 	for _, later := range []string{"mps", "profil", "metrics"} {

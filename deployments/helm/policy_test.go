@@ -73,8 +73,8 @@ func sliceOfPool(node, driver, pool string) map[string]any {
 	return map[string]any{"spec": spec}
 }
 
-// TestChartPolicyDenies writes ResourceSlices as the plugin of node n0 and as others.
-func TestChartPolicyDenies(t *testing.T) {
+// TestChartPolicy_ForeignWrites_Denied writes ResourceSlices as the plugin of node n0 and as others.
+func TestChartPolicy_ForeignWrites_Denied(t *testing.T) {
 	const driver = "gpu.example.com"
 	rendered := parse(t, render(t, "--set", "driverName="+driver))
 	rules := newPolicy(t, rendered)
@@ -169,8 +169,8 @@ func TestChartPolicy_PoolOfAnotherNode_Denied(t *testing.T) {
 	}
 }
 
-// TestChartPolicyCovers: every write of every version of ResourceSlices.
-func TestChartPolicyCovers(t *testing.T) {
+// TestChartPolicy_Rules_CoverEveryWriteAndVersion: every write of every version of ResourceSlices.
+func TestChartPolicy_Rules_CoverEveryWriteAndVersion(t *testing.T) {
 	rendered := parse(t, render(t))
 	spec := dig(t, rendered.only(t, "ValidatingAdmissionPolicy"), "spec").(map[string]any)
 	assert.Equal(t, "Fail", spec["failurePolicy"])

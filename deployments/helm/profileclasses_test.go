@@ -62,8 +62,9 @@ func ofProfiles(rendered objects) []string {
 	return found
 }
 
-// TestChartProfileClasses_WithoutController: the chart makes the classes that the controller would make for the profiles that the values name.
-func TestChartProfileClasses_WithoutController(t *testing.T) {
+// TestChartProfileClasses_NoController_FromTheChart: the chart creates the classes that the controller would create for
+// the profiles in the values.
+func TestChartProfileClasses_NoController_FromTheChart(t *testing.T) {
 	const driver = "gpu.nvidia.com"
 	rendered := parse(t, render(t, "--values", profileFile(t)))
 	var want []string
@@ -87,8 +88,9 @@ func TestChartProfileClasses_WithoutController(t *testing.T) {
 	assert.NotContains(t, printed, "not this release's")
 }
 
-// TestChartProfileClasses_OfOthers: Helm takes over nothing that it does not own, so that the chart leaves such a class out, and says which.
-func TestChartProfileClasses_OfOthers(t *testing.T) {
+// TestChartProfileClasses_OwnedByOthers_LeftOutAndNamed: Helm does not adopt objects that it does not own, so the chart leaves such
+// a class out and NOTES name it.
+func TestChartProfileClasses_OwnedByOthers_LeftOutAndNamed(t *testing.T) {
 	const controllers, ours = "mig-1g-10gb.gpu.nvidia.com", "mig-2g-20gb.gpu.nvidia.com"
 	all := parse(t, render(t, "--values", profileFile(t)))
 	server := httptest.NewServer(cluster(all, map[string]map[string]any{

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestChartRefuses sets one bad value each; the complaint must name it.
-func TestChartRefuses(t *testing.T) {
+// TestChartSchema_InvalidValue_RefusedByName sets one bad value each; the complaint must name it.
+func TestChartSchema_InvalidValue_RefusedByName(t *testing.T) {
 	for value, want := range map[string]string{
 		"driverName=Bad_Name":                                   "at '/driverName': 'Bad_Name' does not match pattern",
 		"driverName=":                                           "at '/driverName'",
@@ -62,7 +62,7 @@ func TestChartRefuses(t *testing.T) {
 	}
 }
 
-func TestChartRefusesOldKubernetes(t *testing.T) {
+func TestChart_OldKubernetes_Refused(t *testing.T) {
 	_, complaint, err := template(t, "--kube-version", "1.33.9")
 	require.Error(t, err)
 	require.Contains(t, complaint, "chart requires kubeVersion: >=1.34.0-0 which is incompatible with Kubernetes v1.33.9")

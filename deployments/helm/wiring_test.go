@@ -24,10 +24,10 @@ func account(t *testing.T, rendered objects) string {
 		dig(t, daemons, "spec", "template", "spec", "serviceAccountName"))
 }
 
-// TestChartAccountIsOne: the DaemonSet, the role's binding and the policy must
+// TestChartServiceAccount_EveryReference_SameAccount: the DaemonSet, the role's binding and the policy must
 // mean the same account. A policy for another one never applies, and nothing
 // else would show it.
-func TestChartAccountIsOne(t *testing.T) {
+func TestChartServiceAccount_EveryReference_SameAccount(t *testing.T) {
 	for _, args := range [][]string{
 		nil,
 		{"--set", "serviceAccount.name=other"},
@@ -60,8 +60,8 @@ func TestChartAccountIsOne(t *testing.T) {
 	}
 }
 
-// TestChartDriverNameIsEverywhere: no trace of the default name is left.
-func TestChartDriverNameIsEverywhere(t *testing.T) {
+// TestChartDriverName_AnotherName_Everywhere: no trace of the default name is left.
+func TestChartDriverName_AnotherName_Everywhere(t *testing.T) {
 	const driver = "gpu.nvidia.com"
 	text := render(t, "--set", "driverName="+driver)
 	assert.NotContains(t, text, "gpu.prism.dev")
@@ -103,10 +103,10 @@ func container(t *testing.T, rendered objects) map[string]any {
 	return containers[0].(map[string]any)
 }
 
-// TestChartEnvironmentIsRead loads the plugin's configuration from the
+// TestChartPlugin_Environment_EveryVariableRead loads the plugin's configuration from the
 // environment of the DaemonSet: every PRISM_ variable must be one that the
 // plugin asks for, and the chart's defaults must be the program's.
-func TestChartEnvironmentIsRead(t *testing.T) {
+func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 	load := func(args ...string) *config.Plugin {
 		env := environment(t, parse(t, render(t, args...)))
 		for name, field := range map[string]string{"NODE_NAME": "n0", "POD_UID": "uid"} {
@@ -148,9 +148,9 @@ func TestChartEnvironmentIsRead(t *testing.T) {
 	}, all)
 }
 
-// TestChartPathsAreTheHosts: kubelet, runtime and hooks get paths from the
+// TestChartPlugin_Mounts_SamePathsAsHost: kubelet, runtime and hooks get paths from the
 // plugin, so these must be the same inside and outside of the container.
-func TestChartPathsAreTheHosts(t *testing.T) {
+func TestChartPlugin_Mounts_SamePathsAsHost(t *testing.T) {
 	rendered := parse(t, render(t, "--values", "testdata/values/everything.yaml"))
 	hostPaths := map[string]string{}
 	for _, volume := range dig(t, rendered.only(t, "DaemonSet"), "spec", "template", "spec", "volumes").([]any) {
@@ -173,7 +173,7 @@ func TestChartPathsAreTheHosts(t *testing.T) {
 	}, mounted)
 }
 
-func TestChartNamespaces(t *testing.T) {
+func TestChart_Namespace_NamespacedObjectsInIt(t *testing.T) {
 	for key, object := range parse(t, render(t, "--values", "testdata/values/everything.yaml", "--set", "config.name=,config.default=,config.map.a=x")) {
 		switch object.GetKind() {
 		case "DaemonSet", "Deployment", "ServiceAccount", "ResourceQuota", "Service", "PodMonitor", "ConfigMap", "Role", "RoleBinding":
@@ -184,7 +184,7 @@ func TestChartNamespaces(t *testing.T) {
 	}
 }
 
-func TestChartParts(t *testing.T) {
+func TestChart_OptionalObjects_OnlyWhereEnabled(t *testing.T) {
 	for part, kinds := range map[string][]string{
 		"deviceClasses.create=false":     {"DeviceClass"},
 		"admissionPolicy.create=false":   {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"},
@@ -217,8 +217,8 @@ func TestChartParts(t *testing.T) {
 	}
 }
 
-// TestChartSelectors: Service and PodMonitor must find the DaemonSet's pods.
-func TestChartSelectors(t *testing.T) {
+// TestChartSelectors_ServiceAndPodMonitor_MatchPods: Service and PodMonitor must find the DaemonSet's pods.
+func TestChartSelectors_ServiceAndPodMonitor_MatchPods(t *testing.T) {
 	rendered := parse(t, render(t, "--values", "testdata/values/everything.yaml"))
 	labels := dig(t, rendered.only(t, "DaemonSet"), "spec", "template", "metadata", "labels").(map[string]any)
 	for _, selector := range []any{
@@ -232,8 +232,8 @@ func TestChartSelectors(t *testing.T) {
 	}
 }
 
-// TestChartAffinityRecipe: what values.yaml shows in a comment is what a DaemonSet takes.
-func TestChartAffinityRecipe(t *testing.T) {
+// TestChartValues_AffinityExample_ValidForDaemonSet: what values.yaml shows in a comment is what a DaemonSet takes.
+func TestChartValues_AffinityExample_ValidForDaemonSet(t *testing.T) {
 	values, err := os.ReadFile("prism/values.yaml")
 	require.NoError(t, err)
 	_, recipe, found := strings.Cut(string(values), "  #   affinity:\n")

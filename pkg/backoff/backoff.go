@@ -1,4 +1,4 @@
-// Package backoff spaces the attempts at something that fails. It knows no clock: the time is passed in.
+// Package backoff spaces the attempts at something that fails. It has no clock: the time is passed in.
 package backoff
 
 import "time"

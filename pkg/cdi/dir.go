@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// Dir keeps the specs of one kind in a directory that container runtimes read. It touches no file of another kind. The
+// Dir keeps the specs of one kind in a directory that container runtimes read. Files of other kinds stay as they are. The
 // CDI library's own writer reads every spec of the directory first, which would make a claim dearer the more claims there
 // are.
 type Dir struct {

@@ -68,7 +68,7 @@ func TestBuild_StepEdits_LandInTheirDevice(t *testing.T) {
 func TestBuild_MissingSourceOfEdit_NamesStepAndPath(t *testing.T) {
 	t.Parallel()
 	for missing, want := range map[string]string{
-		"/dev/nvidia-caps/nvidia-cap1": "CDI edits of step a: looking at device node /dev/nvidia-caps/nvidia-cap1: not found",
+		"/dev/nvidia-caps/nvidia-cap1": "CDI edits of step a: inspecting device node /dev/nvidia-caps/nvidia-cap1: not found",
 		"/run/prism/pipes":             "CDI edits of step a: mount of /tmp/pipes: /run/prism/pipes: not found",
 		"/usr/bin/hook":                "CDI edits of step a: createContainer hook: /usr/bin/hook: not found",
 	} {

@@ -19,7 +19,7 @@ type host map[string][2]int64
 func (h host) stat(path string) (int64, int64, error) {
 	numbers, ok := h[path]
 	if !ok {
-		return 0, 0, fmt.Errorf("looking at device node %s: %w", path, gpu.ErrNotFound)
+		return 0, 0, fmt.Errorf("inspecting device node %s: %w", path, gpu.ErrNotFound)
 	}
 	return numbers[0], numbers[1], nil
 }
@@ -61,7 +61,7 @@ func TestBuild_DeviceNumbers_ReadFromHost(t *testing.T) {
 	require.NoError(t, err)
 	share, err := a.Build(request("GPU-a", gpu.TypeTimeSlice))
 	require.NoError(t, err)
-	assert.Equal(t, spec, share, "who uses the GPU in turns sees the same of it")
+	assert.Equal(t, spec, share, "a time-sliced share has the same device nodes and hooks as the whole GPU")
 	assert.EqualValues(t, 511, spec.ContainerEdits.DeviceNodes[1].Major)
 	assert.EqualValues(t, 7, spec.ContainerEdits.DeviceNodes[1].Minor)
 }
@@ -138,7 +138,7 @@ func TestBuild_MIGDevice_HasItsCapabilities(t *testing.T) {
 	slice := gpu.MIGIdentity{GPUInstance: 2, ComputeInstance: 1, UUID: "MIG-1"}
 	a.Capabilities = func(minor int, id gpu.MIGIdentity) ([]Node, error) {
 		if minor != 3 || id != slice {
-			return nil, fmt.Errorf("looking for a MIG device's capability: %w", gpu.ErrNotFound)
+			return nil, fmt.Errorf("finding a MIG device's capability: %w", gpu.ErrNotFound)
 		}
 		return []Node{
 			{Path: "/dev/nvidia-caps/nvidia-cap21", HostPath: "/dev/nvidia-caps/nvidia-cap21", Major: 236, Minor: 21},

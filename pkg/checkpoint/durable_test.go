@@ -61,7 +61,7 @@ func (d *cutPower) SyncDir(dir string) error {
 	return d.OS.SyncDir(dir)
 }
 
-// cut is a power cut; it tells how many changes were lost.
+// cut is a power cut; it returns how many changes were lost.
 func (d *cutPower) cut(t *testing.T) int {
 	t.Helper()
 	lost := len(d.undo)

@@ -258,7 +258,7 @@ func (l *Locks) leave(slot int64, q *queue) {
 }
 
 // lockRange takes the slot's bytes. When another process holds them, a goroutine waits in the kernel, which wakes it without
-// polling; a caller that gives up leaves it behind to drop the lock as soon as it comes.
+// polling; a caller that gives up leaves it behind to drop the lock on acquisition.
 func (l *Locks) lockRange(ctx context.Context, slot int64) (unlock func(), err error) {
 	err = fcntl(l.file, unix.F_OFD_SETLK, unix.F_WRLCK, slot)
 	if err == nil {

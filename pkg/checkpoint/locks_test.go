@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-const patience = 10 * time.Second
+const waitLimit = 10 * time.Second
 
 // openLocks stands for one plugin process.
 func openLocks(t *testing.T, dir string) *Locks {
@@ -27,7 +27,7 @@ func openLocks(t *testing.T, dir string) *Locks {
 func TestLocks_SameClaim_ExclusiveInProcess(t *testing.T) {
 	t.Parallel()
 	l := openLocks(t, t.TempDir())
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	var wg sync.WaitGroup
 	inside, total := 0, 0
@@ -54,7 +54,7 @@ func TestLocks_AnotherProcess_Excluded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	old, young := openLocks(t, dir), openLocks(t, dir)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 
 	release, err := old.Lead(ctx)
@@ -75,7 +75,7 @@ func TestLocks_AnotherProcess_Excluded(t *testing.T) {
 	case r := <-got:
 		r()
 	case <-ctx.Done():
-		t.Fatal("the lead lock was not handed over")
+		t.Fatal("the lead lock was not acquired after its release")
 	}
 }
 
@@ -83,7 +83,7 @@ func TestLocks_GivenUp_Released(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	old, young := openLocks(t, dir), openLocks(t, dir)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	release, err := old.Claim(ctx, "uid")
 	require.NoError(t, err)
@@ -113,7 +113,7 @@ func TestLocks_TakenByAnotherProcess_ForeignReported(t *testing.T) {
 		release()
 		return foreign
 	}
-	assert.True(t, hold(old, "GPU-a"), "a process that has seen nothing must look")
+	assert.True(t, hold(old, "GPU-a"), "a process that has read no records must read them")
 	assert.False(t, hold(old, "GPU-a"))
 	assert.True(t, hold(young, "GPU-a"))
 	assert.True(t, hold(old, "GPU-a"))
@@ -122,12 +122,12 @@ func TestLocks_TakenByAnotherProcess_ForeignReported(t *testing.T) {
 	assert.False(t, hold(old, "GPU-b", "GPU-a", "GPU-a"))
 }
 
-// TestLocks_FailedTry_ForeignStillReported: who gave up waiting for one GPU has not looked at the records of the others.
+// TestLocks_FailedTry_ForeignStillReported: a call that gave up waiting for one GPU has not read the records of the others.
 func TestLocks_FailedTry_ForeignStillReported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	old, young := openLocks(t, dir), openLocks(t, dir)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	hold := func(l *Locks, uuids ...gpu.UUID) (func(), bool) {
 		release, foreign, err := l.GPUs(ctx, uuids)
@@ -155,7 +155,7 @@ func TestLocks_FailedTry_ForeignStillReported(t *testing.T) {
 func TestLocks_DifferentGPUs_Independent(t *testing.T) {
 	t.Parallel()
 	l := openLocks(t, t.TempDir())
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	releaseA, _, err := l.GPUs(ctx, []gpu.UUID{"GPU-a"})
 	require.NoError(t, err)
@@ -168,7 +168,7 @@ func TestLocks_DifferentGPUs_Independent(t *testing.T) {
 func TestLocks_OppositeOrders_NoDeadlock(t *testing.T) {
 	t.Parallel()
 	l := openLocks(t, t.TempDir())
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	var wg sync.WaitGroup
 	for i := range 100 {
@@ -217,12 +217,12 @@ func TestLocks_Waiting_FirstComeFirstServed(t *testing.T) {
 	})
 }
 
-// TestLocks_WaitingForOneGPU_OthersFree: the holder of the second hangs; who wants only the first or the third is not delayed.
+// TestLocks_WaitingForOneGPU_OthersFree: the holder of the second hangs; a call that needs only the first or the third is not delayed.
 func TestLocks_WaitingForOneGPU_OthersFree(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l, other := openLocks(t, dir), openLocks(t, dir)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	all := []gpu.UUID{"GPU-a", "GPU-b", "GPU-c"}
 	for _, hanging := range all {

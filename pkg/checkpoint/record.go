@@ -60,7 +60,7 @@ type Result struct {
 	Request string `json:"request"`
 	Pool    string `json:"pool"`
 	Device  string `json:"device"`
-	// ShareID tells the allocations of one shareable device apart; empty for other devices.
+	// ShareID distinguishes the allocations of one shareable device; empty for other devices.
 	ShareID string `json:"shareID,omitempty"`
 	// Admin: the result has admin access and owns nothing.
 	Admin bool `json:"admin,omitempty"`

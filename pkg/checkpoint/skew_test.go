@@ -117,7 +117,7 @@ func TestRecords_Golden_Decoded(t *testing.T) {
 func TestRecord_UnknownKeys_Rewritten(t *testing.T) {
 	t.Parallel()
 	body, objects := withLater(t, bodyOf(t, full()))
-	require.Equal(t, 8, objects, "record, claim, result, step, args, made, CDI, debt")
+	require.Equal(t, 8, objects, "record, claim, result, step, args, made, CDI, pending cleanup")
 	got, err := Decode(sealed(schema, body))
 	require.NoError(t, err)
 	got.State, got.Writer, got.PendingCleanup.Cause, got.Steps[0].Undo, got.Results[0].Pool = Intent, "v0", "other", "other", "n1"

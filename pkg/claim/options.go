@@ -73,7 +73,7 @@ const nvidiaDriver = "gpu.nvidia.com"
 // classOf is the name of the DeviceClass of a type of device.
 func classOf(device gpu.DeviceType, driver string) string { return string(device) + "." + driver }
 
-// decode reads every configuration for this driver, also those that no result of ours uses: their mistakes are refused too.
+// decode reads every configuration for this driver, also those that no result of ours uses: an invalid one is refused too.
 func (s Source) decode(devices *resourceapi.DeviceAllocationResult) (opaque, error) {
 	decoded := opaque{}
 	for i := range devices.Config {

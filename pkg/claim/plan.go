@@ -162,7 +162,7 @@ type AllocationKey struct {
 	Request string
 	// Pool and Device name what was allocated.
 	Pool, Device string
-	// ShareID tells the allocations of one shareable device apart; empty for other devices.
+	// ShareID distinguishes the allocations of one shareable device; empty for other devices.
 	ShareID string
 	// Admin: given with admin access.
 	Admin bool

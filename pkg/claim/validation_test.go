@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// classes are what the judge knows of: one that claims may not override, and one with a mistake in it.
+// classes are the ProfileClasses of the tests: one that claims may not override, and an invalid one.
 func classes(name string) *resourceapi.DeviceClass {
 	raw, known := map[string]string{
 		"locked": ours(`, "sharing": {"timeSlicing": {"interval": "Short"}}, "claimOverride": "Forbidden"`),

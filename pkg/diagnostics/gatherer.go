@@ -2,5 +2,5 @@ package diagnostics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Gatherer is what a scrape reads.
+// Gatherer collects the metrics of a scrape.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }

@@ -19,7 +19,7 @@ type HTTP struct {
 	Metrics  *Metrics
 	// Ready returns why the process cannot serve the kubelet yet, nil when it can.
 	Ready func() error
-	// Note is shown by /readyz after "ok": what is missing although the process serves.
+	// Note is shown by /readyz after "ok": a degradation of a process that serves.
 	Note func() string
 	// Pprof adds /debug/pprof.
 	Pprof bool

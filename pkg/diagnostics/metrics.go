@@ -31,7 +31,7 @@ type Readings struct {
 	Claims func() (claims, pending int)
 	// DriverLoaded reports whether the NVIDIA driver answers.
 	DriverLoaded func() bool
-	// SliceErrors and DroppedFields count what went wrong in publishing.
+	// SliceErrors counts failed writes of ResourceSlices, DroppedFields fields that the API server did not store.
 	SliceErrors, DroppedFields func() int64
 	// Damaged counts records that were set aside.
 	Damaged func() int

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hold waits until no other process holds the directory and takes it, until release is called or the process ends. With shared set,
+// Hold waits until no other process holds the directory and takes it, until release is called or the process exits. With shared set,
 // others may hold it too, if they share it as well. Only processes that call Hold are kept out.
 func (OS) Hold(dir string, shared bool) (release func(), err error) {
 	how := unix.LOCK_EX

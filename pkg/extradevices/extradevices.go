@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
-// Finder finds them on the host. It is safe for concurrent use.
+// Finder finds extra devices on the host. It is safe for concurrent use.
 type Finder struct {
 	// Flags returns the settings of the node's configuration now, nil for none.
 	Flags func() *v1alpha1.NodeFlags
@@ -30,7 +30,7 @@ type Finder struct {
 	reported map[string]bool
 }
 
-// sources are what each flag adds; the first of its places must have a device node.
+// sources has the device nodes of each flag; the first pattern of a flag must match one.
 var sources = []struct {
 	flag   string
 	on     func(*v1alpha1.NodeFlags) *bool

@@ -6,27 +6,27 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestOfferEqual_DevicesAndPool_Compared(t *testing.T) {
+func TestLayoutEqual_DevicesAndPool_Compared(t *testing.T) {
 	t.Parallel()
-	slices := Modes{Whole: true, MIG: []string{"1g.10gb", "3g.40gb"}}
+	partitioned := Modes{Whole: true, MIG: []string{"1g.10gb", "3g.40gb"}}
 	shares := func(r Replicas) Modes { return Modes{TimeSlice: &r} }
 	for name, c := range map[string]struct {
 		a, b Modes
 		want bool
 	}{
-		"nothing, twice":          {Modes{}, Modes{MIG: []string{}}, true},
-		"whole or not":            {Modes{Whole: true}, Modes{}, false},
-		"same profiles":           {slices, Modes{Whole: true, MIG: []string{"1g.10gb", "3g.40gb"}}, true},
-		"fewer profiles":          {slices, Modes{Whole: true, MIG: []string{"1g.10gb"}}, false},
-		"another pool":            {Modes{Whole: true}, Modes{Whole: true, Static: true}, false},
-		"in parts for two causes": {slices, Modes{Whole: true, Static: true, MIG: slices.MIG}, true},
-		"without counters":        {slices, Modes{Whole: true, Disjoint: true, MIG: slices.MIG}, false},
-		"same shares":             {shares(Replicas{Count: 2}), shares(Replicas{Count: 2}), true},
-		"more shares":             {shares(Replicas{Count: 2}), shares(Replicas{Count: 3}), false},
-		"shares or none":          {shares(Replicas{Count: 2}), Modes{Static: true}, false},
-		"another name":            {shares(Replicas{Count: 2}), shares(Replicas{Count: 2, ShareName: "gpu-shared"}), false},
-		"another interval":        {shares(Replicas{Count: 2}), shares(Replicas{Count: 2, Interval: IntervalLong}), false},
-		"shared slices":           {slices, Modes{Whole: true, MIG: slices.MIG, MIGReplicas: map[string]int{"1g.10gb": 2}}, false},
+		"nothing, twice":             {Modes{}, Modes{MIG: []string{}}, true},
+		"whole or not":               {Modes{Whole: true}, Modes{}, false},
+		"same profiles":              {partitioned, Modes{Whole: true, MIG: []string{"1g.10gb", "3g.40gb"}}, true},
+		"fewer profiles":             {partitioned, Modes{Whole: true, MIG: []string{"1g.10gb"}}, false},
+		"another pool":               {Modes{Whole: true}, Modes{Whole: true, Static: true}, false},
+		"partitioned for two causes": {partitioned, Modes{Whole: true, Static: true, MIG: partitioned.MIG}, true},
+		"without counters":           {partitioned, Modes{Whole: true, Disjoint: true, MIG: partitioned.MIG}, false},
+		"same shares":                {shares(Replicas{Count: 2}), shares(Replicas{Count: 2}), true},
+		"more shares":                {shares(Replicas{Count: 2}), shares(Replicas{Count: 3}), false},
+		"shares or none":             {shares(Replicas{Count: 2}), Modes{Static: true}, false},
+		"another name":               {shares(Replicas{Count: 2}), shares(Replicas{Count: 2, ShareName: "gpu-shared"}), false},
+		"another interval":           {shares(Replicas{Count: 2}), shares(Replicas{Count: 2, Interval: IntervalLong}), false},
+		"shared MIG devices":         {partitioned, Modes{Whole: true, MIG: partitioned.MIG, MIGReplicas: map[string]int{"1g.10gb": 2}}, false},
 	} {
 		assert.Equal(t, c.want, c.a.Equal(c.b), name)
 		assert.Equal(t, c.want, c.b.Equal(c.a), name)

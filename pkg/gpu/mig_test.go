@@ -54,7 +54,7 @@ func advertised(o Modes, g *GPU) []DeviceName {
 	return names
 }
 
-func TestOfferDevices_StatesOfAGPU_WhatCanBeAllocated(t *testing.T) {
+func TestModesDevices_StatesOfAGPU_WhatCanBeAllocated(t *testing.T) {
 	t.Parallel()
 	const id = "gpu-3f2a9c1b"
 	names := func(suffixes ...DeviceName) []DeviceName {

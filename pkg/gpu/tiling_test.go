@@ -118,7 +118,7 @@ func TestTiles_PreCreatedDevices_Kept(t *testing.T) {
 	}
 }
 
-func TestOfferDevices_Disjoint_OneFamily(t *testing.T) {
+func TestModesDevices_Disjoint_OneFamily(t *testing.T) {
 	t.Parallel()
 	const id = "gpu-3f2a9c1b"
 	both := Modes{Whole: true, MIG: []string{"3g.40gb"}}

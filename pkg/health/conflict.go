@@ -16,29 +16,29 @@ import (
 )
 
 // Conflicts detects other components that allocate the node's GPUs: NVIDIA's device plugin, or another DRA driver for them. A GPU that both
-// allocate is used by two pods that do not know of each other.
+// allocate is shared by two pods without isolation.
 type Conflicts struct {
 	// Sockets lists the sockets of a directory of the host whose names match a pattern.
 	Sockets func(dir, pattern string) ([]string, error)
 	// KubeletPlugins is the kubelet's directory of DRA drivers; that of device plugins is beside it.
 	KubeletPlugins string
-	// DriverName is this driver's, which is no conflict.
+	// DriverName is the name of this driver, whose own sockets are no conflict.
 	DriverName string
 	// Taints reports whether the API server stores device taints. It is called at the start of a conflict, and again as long as it fails.
 	Taints func(ctx context.Context) (bool, error)
-	// Set is called with what was found, at every change, and with whether taints keep new claims away. Where they do not, or as long as that
+	// Set is called with the conflict, at every change, and with whether taints keep new claims away. Where they do not, or as long as that
 	// is unknown, no device may be published.
 	Set    func(with publish.Conflict, taints bool)
 	Events events.Recorder
 
 	last conflict
-	// unanswered: Taints has not answered in this conflict, and is called again when retry says so.
+	// unanswered: Taints has not answered in this conflict, and is called again when retry is due.
 	unanswered bool
 	retry      backoff.Backoff
 	current    atomic.Value // of a publish.Conflict: what Withheld reports
 }
 
-// conflict is what was found, and where; zero: nothing.
+// conflict is a conflict and the sockets that show it; zero: none.
 type conflict struct {
 	with  publish.Conflict
 	where string
@@ -52,7 +52,7 @@ const otherDriver = "gpu.nvidia.com"
 const devicePlugins = `nvidia[G\-]*.sock`
 
 // Sockets come and go with restarts, so they are listed every checkInterval. An API server that does not answer whether it stores taints is
-// asked again after that, twice as long each time up to taintsAskMax; one call may take taintsTimeout.
+// probed again after that, twice as long each time up to taintsAskMax; one call may take taintsTimeout.
 const (
 	checkInterval = 5 * time.Second
 	taintsAskMax  = time.Minute
@@ -82,7 +82,7 @@ func (c *Conflicts) Withheld() error {
 		"Event AllocationConflict of the Node says", named(with))
 }
 
-// Check lists the sockets once. Where they cannot be listed nothing changes.
+// Check lists the sockets once. Where they cannot be listed the conflict stays as it was.
 func (c *Conflicts) Check(ctx context.Context) {
 	now, err := c.find()
 	if err != nil {
@@ -112,14 +112,14 @@ func (c *Conflicts) Check(ctx context.Context) {
 	c.Events.Warn(events.AllocationConflict, events.ActionDetect, note)
 }
 
-// askAgain asks whether taints are stored where that is unknown and due.
+// askAgain probes whether taints are stored, where that is unknown and a probe is due.
 func (c *Conflicts) askAgain(ctx context.Context) {
 	if c.unanswered && c.retry.Due(time.Now()) && c.taints(ctx) {
 		c.Set(c.last.with, true)
 	}
 }
 
-// taints reports whether the API server stores taints, and sets when to ask again; false while that is unknown.
+// taints reports whether the API server stores taints, and sets when to probe again; false while that is unknown.
 func (c *Conflicts) taints(ctx context.Context) bool {
 	asking, stop := context.WithTimeout(ctx, taintsTimeout)
 	defer stop()

@@ -77,9 +77,9 @@ func TestView_InstancesOfClaims_LeftOut(t *testing.T) {
 	m.mu.Unlock()
 }
 
-// TestView_InTwoInspections_Administrators: an instance that two inspections show, and that no record names that was read
+// TestView_SeenInTwoInspections_Static: an instance that two inspections show, and that no record names that was read
 // between or after them.
-func TestView_InTwoInspections_Administrators(t *testing.T) {
+func TestView_SeenInTwoInspections_Static(t *testing.T) {
 	t.Parallel()
 	stays := instance(1, "MIG-stays")
 	for name, c := range map[string]struct{ first, second []gpu.Instance }{
@@ -107,9 +107,9 @@ func TestView_InTwoInspections_Administrators(t *testing.T) {
 	}
 }
 
-// TestInstances_MadeAgainBetweenLooks_AreTheClaims: the instance of one claim goes, and the next claim's comes in its place with the same
+// TestInstances_RecreatedBetweenInspections_BelongToClaims: the instance of one claim goes, and the next claim's comes in its place with the same
 // id and UUID. No record names it when they are read between the inspections: the first claim's is gone, and the second one's is not there yet.
-func TestInstances_MadeAgainBetweenLooks_AreTheClaims(t *testing.T) {
+func TestInstances_RecreatedBetweenInspections_BelongToClaims(t *testing.T) {
 	t.Parallel()
 	stays := instance(1, "MIG-stays")
 	m, o := newMachine(), &owners{}
@@ -124,8 +124,8 @@ func TestInstances_MadeAgainBetweenLooks_AreTheClaims(t *testing.T) {
 	assert.Equal(t, []gpu.Instance{stays}, shown(t, i), "what cannot be read the second time makes nothing an administrator's")
 }
 
-// TestRecords_NothingToDoubt_ReadOnce: as long as all instances are of claims they are read once in an inspection.
-func TestRecords_NothingToDoubt_ReadOnce(t *testing.T) {
+// TestRecords_AllInstancesOwned_ReadOnce: as long as all instances are of claims they are read once in an inspection.
+func TestRecords_AllInstancesOwned_ReadOnce(t *testing.T) {
 	t.Parallel()
 	m, o := newMachine(), &owners{uuids: []gpu.MIGUUID{"MIG-ours"}}
 	m.change(partition(instance(1, "MIG-ours")))
@@ -133,7 +133,7 @@ func TestRecords_NothingToDoubt_ReadOnce(t *testing.T) {
 	assert.Equal(t, 1, o.asked)
 }
 
-// TestView_RecordsUnreadable_Unchanged: what was an administrator's stays that, and nothing else becomes his.
+// TestView_RecordsUnreadable_Unchanged: a static MIG device stays static, and no other becomes static.
 func TestView_RecordsUnreadable_Unchanged(t *testing.T) {
 	t.Parallel()
 	m, o := newMachine(), &owners{}
@@ -152,7 +152,7 @@ func TestView_RecordsUnreadable_Unchanged(t *testing.T) {
 	assert.Empty(t, shown(t, fresh))
 }
 
-func TestView_NoClaims_AllInstancesAdministrators(t *testing.T) {
+func TestView_NoClaims_AllInstancesStatic(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	m.change(partition(instance(1, "MIG-theirs")))

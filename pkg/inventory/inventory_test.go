@@ -245,7 +245,7 @@ func TestRefresh_Interrupted_ViewUnchanged(t *testing.T) {
 	assert.Same(t, v, i.Current())
 }
 
-func TestRun(t *testing.T) {
+func TestRun_DriverComesAndGoes_ViewsFollow(t *testing.T) {
 	t.Parallel()
 	m := newMachine()
 	m.loaded = ""

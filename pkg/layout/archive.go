@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// archive is what is saved of layouts, as far as this process knows.
+// archive saves layouts and settings, and loads those that another process saved.
 type archive struct {
 	ports  *Ports
 	state  *state
@@ -18,7 +18,7 @@ type archive struct {
 	saved Saved
 }
 
-// recall takes up what was saved.
+// recall loads the saved layouts and settings.
 func (a *archive) recall() {
 	saved, err := a.ports.Store.Load()
 	if err != nil {
@@ -33,7 +33,7 @@ func (a *archive) recall() {
 	a.state.rollout.Complete(saved.GPUs)
 }
 
-// follow takes up what the process that leads has saved since, so that this one knows the devices that were allocated meanwhile: in a rolling
+// follow loads the layouts that the leading process has saved since, so that this one knows the devices that were allocated meanwhile: in a rolling
 // update the kubelet calls the process that registered last. A layout is saved before it is advertised.
 func (a *archive) follow() {
 	saved, err := a.ports.Store.Load()
@@ -48,16 +48,16 @@ func (a *archive) follow() {
 	a.saved, a.output.stale = saved, true
 }
 
-// of is what is to be saved while GPUs are advertised so.
+// of is the state to save while GPUs are advertised in a layout.
 func (a *archive) of(layout gpu.Layout) Saved {
 	return Saved{GPUs: maps.Clone(layout), Flags: a.state.config.flags(a.saved.Flags)}
 }
 
-// save makes layouts outlive the process, and the settings.
+// save stores layouts and settings durably.
 func (a *archive) save(layout gpu.Layout) error {
 	saved := a.of(layout)
 	if err := a.ports.Store.Save(saved); err != nil {
-		a.saved = Saved{Flags: a.saved.Flags} // it may be saved all the same, so what is advertised is to be saved again
+		a.saved = Saved{Flags: a.saved.Flags} // the file may have been replaced in spite of the error, so the layout is saved again
 		return err
 	}
 	a.saved = saved

@@ -13,10 +13,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Support is what is known of a feature of the cluster.
+// Support is whether the cluster supports a feature.
 type Support int
 
-// The answers of a probe.
+// The results of a probe.
 const (
 	Unknown Support = iota
 	Supported
@@ -30,10 +30,10 @@ func supported(yes bool) Support {
 	return Unsupported
 }
 
-// capabilities is what is known of the API server and the scheduler.
+// capabilities are the probed features of the API server and the scheduler.
 type capabilities struct {
 	// counters: the API server stores shared counters. Shares: the scheduler counts allocated shares of a device when it decides about other
-	// devices of the GPU. Taints: the API server stores device taints, which it is taken to do until it has dropped one.
+	// devices of the GPU. Taints: the API server stores device taints, which is assumed until it has dropped one.
 	counters, shares, taints Support
 
 	retry    backoff.Backoff
@@ -47,8 +47,8 @@ func newCapabilities() capabilities {
 	return capabilities{retry: backoff.Backoff{First: retryFirst, Max: retryMax}}
 }
 
-// limit is what is left of an advertised layout of a GPU: where no counters are stored, and where the scheduler does not count the shares
-// that it has, nothing that only counters would keep apart. While nothing is known of the cluster it is all of it.
+// limit returns the modes in which a GPU is advertised: without modes that only counters keep apart, where no counters are stored, and where
+// the scheduler does not count the shares of these modes. Until the cluster has been probed it returns all of them.
 func (c *capabilities) limit(as gpu.Modes) gpu.Modes {
 	if c.counters == Unsupported || c.counters == Supported && c.uncounted(as) {
 		return as.WithoutCounters()
@@ -56,7 +56,7 @@ func (c *capabilities) limit(as gpu.Modes) gpu.Modes {
 	return as
 }
 
-// uncounted reports whether the scheduler does not count what an advertised layout shares.
+// uncounted reports whether modes have shares that the scheduler does not count.
 func (c *capabilities) uncounted(as gpu.Modes) bool {
 	return c.shares == Unsupported && as.Shared()
 }
@@ -85,7 +85,7 @@ func (api APIPorts) ask(ctx context.Context) (counters, shares Support, err erro
 // unprobed reports whether the layout waits for a probe.
 func (s *Snapshot) unprobed() bool { return errors.Is(s.Err, errCounters) }
 
-// probe finds out about counters where the layout waits for that and a probe is due.
+// probe probes the support of counters, where the layout waits for that and a probe is due.
 func (w *worker) probe(ctx context.Context) {
 	c := &w.state.capabilities
 	if !w.output.latest.Load().unprobed() || !c.retry.Due(time.Now()) {
@@ -110,7 +110,7 @@ func (w *worker) probe(ctx context.Context) {
 	w.output.stale = true
 }
 
-// countersAre takes note of whether the API server stores counters.
+// countersAre records whether the API server stores counters.
 func (s *state) countersAre(found Support) {
 	s.capabilities.counters = found
 	if found == Unsupported {

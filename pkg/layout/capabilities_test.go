@@ -42,8 +42,8 @@ func TestCapabilities_SharesNotCounted_OneMode(t *testing.T) {
 	}
 }
 
-// TestCapabilities_SharesUnknown_NothingInParts although counters are stored.
-func TestCapabilities_SharesUnknown_NothingInParts(t *testing.T) {
+// TestCapabilities_SharesUnknown_NotPartitioned although counters are stored.
+func TestCapabilities_SharesUnknown_NotPartitioned(t *testing.T) {
 	t.Parallel()
 	d := newFixture(t, shared)
 	d.sharesError = errLater

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// pageClaims is how many claims a page has, unless the list would take longer than pagesMost pages then: the API server keeps the place
-	// where a list goes on for five minutes.
+	// pageClaims is how many claims a page has, unless the list would have more than pagesMost pages: a continue token of the API server
+	// expires after five minutes.
 	pageClaims = 250
 	pagesMost  = 40
-	// pageTimeout is how long a page may take: an answer that never ends must not keep the configuration from being read.
+	// pageTimeout is how long a page may take: a response that never ends must not block reading the configuration.
 	pageTimeout = time.Minute
 )
 
@@ -29,9 +29,9 @@ type pages struct {
 
 // claimList is a list of the cluster's claims that is being read.
 type claimList struct {
-	// checked are the changes that it decides about, as they were when it began.
+	// checked are the changes that the list decides about, as they were when it began.
 	checked map[gpu.UUID]checked
-	// leaving are the devices that it searches for, and allocated those of them that it has found.
+	// leaving are the devices that the list is searched for, and allocated those of them that were found.
 	leaving, allocated map[gpu.PoolDevice]bool
 	// token is where the next page begins, limit how many claims it has, read how many pages were read.
 	token string
@@ -39,7 +39,7 @@ type claimList struct {
 	read  int
 }
 
-// checked is a change, and since when its taints had been seen.
+// checked is a change, and the time at which its taints were first seen.
 type checked struct {
 	change  *change
 	tainted time.Time
@@ -65,8 +65,8 @@ func (l *claimList) add(page *kube.AllocatedPage) bool {
 	return l.token == "" || l.decided()
 }
 
-// due returns the list of which a page is to be read now, or says that one may begin. Without either it is not this node's moment, or there is
-// nothing to be decided.
+// due returns the list of which a page is to be read now, or says that one may begin. Without either the node's page slot is not due, or no
+// GPU waits for a decision.
 func (p *pages) due(r *Rollout, ready []gpu.UUID, now time.Time) (list *claimList, begins bool) {
 	if p.list != nil && !p.list.matters(r) {
 		p.list = nil
@@ -93,7 +93,7 @@ func (l *claimList) matters(r *Rollout) bool {
 	return false
 }
 
-// begin begins a list for those GPUs that still await release; nil without any.
+// begin starts a list for the GPUs that still await release; nil without any.
 func (p *pages) begin(r *Rollout, ready []gpu.UUID, now time.Time) *claimList {
 	list := &claimList{
 		checked: map[gpu.UUID]checked{}, limit: pageClaims, leaving: map[gpu.PoolDevice]bool{}, allocated: map[gpu.PoolDevice]bool{},
@@ -112,13 +112,13 @@ func (p *pages) begin(r *Rollout, ready []gpu.UUID, now time.Time) *claimList {
 	return list
 }
 
-// readClaims reads the next page of the claims, where GPUs are ready to change and it is this node's moment to read one. With the last page it
-// changes the layout of the GPUs of which no leaving device is allocated; true when there are any. The GPUs are those that an error is about.
+// readClaims reads the next page of the claims, where GPUs are ready to change and the node's page slot is due. With the last page it
+// changes the layout of the GPUs of which no leaving device is allocated; true when there are any. The returned GPUs are those of the error.
 func (d *drain) readClaims(ctx context.Context, ready []gpu.UUID) (changed bool, about []gpu.UUID, err error) {
 	p, r := &d.pages, d.state.rollout
 	list, begins := p.due(r, ready, time.Now())
 	if begins {
-		if err := d.checkTaints(ctx); err != nil { // what was tainted may not be so any more
+		if err := d.checkTaints(ctx); err != nil { // taints may have been removed since
 			return false, ready, err
 		}
 		if d.leading {
@@ -151,10 +151,10 @@ func (d *drain) readClaims(ctx context.Context, ready []gpu.UUID) (changed bool,
 	return changed, about, err
 }
 
-// complete changes the layout of the GPUs of a list of which nothing that leaves is allocated, and puts the others off; false when all are.
-// What the list was read for may be another question by now: a GPU whose change is another one since, or has lost its taints, or whose devices
-// a claim's record names, is checked again, and a process that does not lead any more changes nothing. It is saved first: a restart that found
-// the old layout would take it back.
+// complete changes the layout of the GPUs of a list of which nothing that leaves is allocated, and defers the others; false when all are deferred.
+// The situation may have changed while the list was read: a GPU with another change, with lost taints, or with devices that a claim's record
+// names, is checked again, and a process that does not lead any more changes no layout. The layout is saved first: a restart that found the
+// old layout would revert the change.
 func (d *drain) complete(list *claimList) (bool, error) {
 	d.update()
 	if err := d.output.latest.Load().Err; err != nil || !d.leading {

@@ -185,9 +185,9 @@ func TestClaimList_SituationChangesMeanwhile_LayoutStays(t *testing.T) {
 	}
 }
 
-// TestClaimList_OneOfItsChangesIsAnother_OthersChange: the list does not know what the other change needs, also where its own taints are old
+// TestClaimList_ChangeReplaced_OthersComplete: the list does not know what the other change needs, also where its own taints are old
 // enough when the list ends.
-func TestClaimList_OneOfItsChangesIsAnother_OthersChange(t *testing.T) {
+func TestClaimList_ChangeReplaced_OthersComplete(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const pages = 4

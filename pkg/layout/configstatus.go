@@ -8,8 +8,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// partly says what the GPUs of a partly invalid configuration are advertised as. It is the same as long as that is, so it does not
-// say which of the refused GPUs are new.
+// partly describes what the GPUs of a partly invalid configuration are advertised as. The text must not change while that does not, so it
+// does not name the refused GPUs that are new.
 func partly(gpus []gpu.GPU, layout gpu.Layout, refused []gpu.UUID) string {
 	isRefused := func(g *gpu.GPU) bool { return slices.Contains(refused, g.UUID) }
 	isNothing := func(g *gpu.GPU) bool {
@@ -23,7 +23,7 @@ func partly(gpus []gpu.GPU, layout gpu.Layout, refused []gpu.UUID) string {
 	return said + "all else is applied"
 }
 
-// sentence is one about those GPUs that are so, with what follows it: "GPU 1 is …; ", "GPUs 1, 2 are …; ". It is empty without any.
+// sentence is a sentence about some GPUs, with the separator after it: "GPU 1 is …; ", "GPUs 1, 2 are …; ". It is empty without any.
 func sentence(gpus []gpu.GPU, so func(*gpu.GPU) bool, one, several string) string {
 	var indices []string
 	for i := range gpus {

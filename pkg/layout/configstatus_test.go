@@ -26,8 +26,8 @@ func (d *fixture) others(t *testing.T) (names []string) {
 	return names
 }
 
-// TestRefusedGPU_LayoutStays while the others are advertised as the configuration says, over restarts too, until it is valid again.
-func TestRefusedGPU_LayoutStays(t *testing.T) {
+// TestRefusedGPU_Restarts_LayoutStays while the others are advertised as the configuration says, over restarts too, until it is valid again.
+func TestRefusedGPU_Restarts_LayoutStays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := opened(t, shared)

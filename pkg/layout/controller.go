@@ -8,7 +8,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
-// Controller decides what the node's GPUs are advertised as. A GPU whose devices claims have keeps being advertised as it was, in the same
+// Controller decides what the node's GPUs are advertised as. A GPU whose devices are allocated stays advertised as it was, in the same
 // pool, until they are released.
 type Controller struct {
 	ports    *Ports
@@ -19,7 +19,7 @@ type Controller struct {
 	worker  *worker
 }
 
-// New returns a Controller that knows nothing before Begin, or before Run has read the configuration. Layouts that were saved before this
+// New returns a Controller without a configuration; Begin passes one in, or Run reads it. Layouts that were saved before this
 // start stay until their change is due.
 func New(ports Ports) *Controller {
 	c := &Controller{ports: &ports, requests: &requests{wake: make(chan struct{}, 1)}, output: &output{stale: true}, writing: make(chan struct{}, 1)}
@@ -27,7 +27,8 @@ func New(ports Ports) *Controller {
 	return c
 }
 
-// Begin takes what was read at the start, and probes the API server where that is needed. No claim may come or go before it returns, and Run
+// Begin takes the configuration and the records that were read at the start, and probes the API server where that is required. No claim may
+// be prepared or unprepared before it returns, and Run
 // may not run yet.
 func (c *Controller) Begin(ctx context.Context, read AtStart) {
 	c.writing <- struct{}{}
@@ -54,9 +55,9 @@ func (c *Controller) Snapshot() *Snapshot {
 	return s.on(view)
 }
 
-// Lead says whether this process is the one that publishes. Only then GPUs change their layout, beginning with what the process before it
-// had come to. When it returns the snapshot says so, and a process that does not lead any more saves nothing: the goroutine that writes has
-// taken it up, or there is none now.
+// Lead sets whether this process is the one that publishes. Only the leading process changes layouts, beginning with those that the process
+// before it had saved. When Lead returns the snapshot has the change, and a process that does not lead any more saves no layouts: the goroutine
+// that writes has applied the change, or there is none now.
 func (c *Controller) Lead(leading bool) {
 	taken := make(chan struct{})
 	c.requests.leave(func(r *request) {
@@ -85,22 +86,22 @@ func (c *Controller) TaintsUnsupported() {
 	c.requests.leave(func(r *request) { r.taintsDropped = true })
 }
 
-// request is what other goroutines have asked for since it was taken up last.
+// request has the pending requests of other goroutines.
 type request struct {
-	// leading is nil where that is not asked for; taken are closed when it is taken up.
+	// leading is nil without a call of Lead; taken are closed when the request is applied.
 	leading                                *bool
 	taken                                  []chan struct{}
 	reload, countersDropped, taintsDropped bool
 }
 
-// requests hands requests to the goroutine that writes.
+// requests passes requests to the goroutine that writes.
 type requests struct {
 	mu   sync.Mutex
 	left request
-	wake chan struct{} // has a token while something may be left
+	wake chan struct{} // has a token while requests may be pending
 }
 
-// leave adds to what is asked for.
+// leave adds to the pending requests.
 func (r *requests) leave(add func(*request)) {
 	r.mu.Lock()
 	add(&r.left)
@@ -111,7 +112,7 @@ func (r *requests) leave(add func(*request)) {
 	}
 }
 
-// take returns what was asked for.
+// take returns the pending requests and clears them.
 func (r *requests) take() request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,10 +121,10 @@ func (r *requests) take() request {
 	return left
 }
 
-// output is the latest snapshot. The goroutine that writes replaces it, and uses what follows.
+// output is the latest snapshot. The goroutine that writes replaces it, and alone uses the fields after it.
 type output struct {
 	latest atomic.Pointer[Snapshot]
-	// stale: something that it was computed from has changed.
+	// stale: an input of the snapshot has changed.
 	stale   bool
 	changed func() // nil before Run
 }
@@ -136,5 +137,5 @@ func (o *output) store(s *Snapshot) {
 	}
 }
 
-// view is the one that the latest snapshot was computed for.
+// view is the inventory's view that the latest snapshot was computed for.
 func (o *output) view() *inventory.View { return o.latest.Load().view }

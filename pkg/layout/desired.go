@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/nodeconfig"
 )
 
-// state is what a layout is composed of, besides the inventory's view and the claims' records.
+// state has the inputs of a layout besides the inventory's view and the claims' records.
 type state struct {
 	node         string
 	config       *configuration
@@ -30,7 +30,7 @@ func newState(ports *Ports) *state {
 	}
 }
 
-// compose works out the layout for a view while these are the node's records, and sets what the GPUs are on their way to.
+// compose computes the layout for a view and the node's records, and sets the target layouts of the GPUs.
 func (s *state) compose(view *inventory.View, records []*checkpoint.Record, now time.Time) (gpu.Layout, error) {
 	desired, layout, parted := s.desired(view), gpu.Layout{}, false
 	s.rollout.Retain(view.Node.GPUs)
@@ -61,8 +61,8 @@ func (s *state) compose(view *inventory.View, records []*checkpoint.Record, now 
 	return layout, nil
 }
 
-// desired is what the configuration says of a view's GPUs. Of one that was refused since the start nothing is known, so that all stays as it
-// was before the start.
+// desired is what the configuration says of a view's GPUs. A configuration that was invalid since the start has no valid version here, so the
+// layouts stay as they were before the start.
 func (s *state) desired(view *inventory.View) gpu.Layout {
 	if !s.config.known {
 		return maps.Clone(s.rollout.current)
@@ -98,7 +98,7 @@ func (s *state) adviseMode(g *gpu.GPU, as gpu.Modes) {
 }
 
 // modeMismatch reports whether a GPU's MIG mode is why it has no device. Where the mode is right, an instance of the administrator may leave
-// room for nothing.
+// no free placement.
 func modeMismatch(g *gpu.GPU, as gpu.Modes) bool {
 	if g.MIG == nil || !g.MIG.Mode.NeedsReset || len(as.Devices(g)) > 0 {
 		return false

@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// drain brings the GPUs of a node whose process leads to the layouts that are desired, and keeps what is saved of them.
+// drain brings the GPUs of a node whose process leads to their desired layouts, and saves the layouts.
 type drain struct {
 	*worker
 	// leading: this process is the one that publishes.
@@ -20,7 +20,7 @@ type drain struct {
 	pages   pages
 }
 
-// pause is how long nothing is due.
+// pause is the time until a check is due.
 func (d *drain) pause(now time.Time) time.Duration {
 	if !d.leading || len(d.state.rollout.changes) == 0 {
 		return roundInterval
@@ -31,7 +31,7 @@ func (d *drain) pause(now time.Time) time.Duration {
 	return drainInterval
 }
 
-// lead sets whether this process leads. The layout that the process before it had come to is the one of now.
+// lead sets whether this process leads. The saved layout of the process before it becomes the current one.
 func (d *drain) lead(leading bool) {
 	d.leading, d.pages.list = leading, nil
 	if !leading {
@@ -43,7 +43,7 @@ func (d *drain) lead(leading bool) {
 	d.archive.recall()
 }
 
-// advance brings GPUs to their desired layouts, each of them when what leaves is released. What keeps one of them delays no other.
+// advance brings GPUs to their desired layouts, each when its leaving devices are released. GPUs do not wait for each other.
 func (d *drain) advance(ctx context.Context) {
 	if !d.due(ctx) {
 		return
@@ -65,8 +65,8 @@ func (d *drain) advance(ctx context.Context) {
 	if !changed {
 		return
 	}
-	// The GPUs are inspected before what they are advertised as is published: the last MIG device may have come and gone since they were
-	// inspected, and the plan of the next claim for the whole GPU has to know of the MIG mode that it left.
+	// The GPUs are inspected before the new layout is published: the last MIG device may have been created and destroyed since the last
+	// inspection, and the plan of the next claim for the whole GPU depends on the MIG mode that is left.
 	if err := d.ports.Inventory.Refresh(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "GPUs whose layout changes were not inspected")
 	}
@@ -93,22 +93,22 @@ func (d *drain) due(ctx context.Context) bool {
 	d.remind(now)
 	due := len(r.changes.where(func(c *change) bool { return c.check.Due(now) })) > 0
 	if !due && d.pages.list == nil {
-		d.pages.next = time.Time{} // the next check waits for this node's moment
+		d.pages.next = time.Time{} // the next check waits for this node's page slot
 	}
 	return due
 }
 
-// progress is how far the GPUs are that may be checked now.
+// progress has the GPUs whose layout changes, by the state of the change.
 type progress struct {
 	// all are those that change. Of untainted and ready there are none, unless a check of one of them is due.
 	all []gpu.UUID
 	// untainted are those whose taints are not stored yet.
 	untainted []gpu.UUID
-	// ready are those that await release and have no record of what leaves.
+	// ready are those that await release and whose leaving devices no record names.
 	ready []gpu.UUID
 }
 
-// progress sorts the GPUs that change. With an error it knows of none how far it is.
+// progress sorts the GPUs that change. With an error the state of none is known.
 func (d *drain) progress() (found progress, err error) {
 	r := d.state.rollout
 	found.all = r.changes.where(func(*change) bool { return true })
@@ -128,7 +128,7 @@ func (d *drain) progress() (found progress, err error) {
 	return found, nil
 }
 
-// checkTaints takes note of the taints that the API server has stored.
+// checkTaints records the taints that the API server has stored.
 func (d *drain) checkTaints(ctx context.Context) error {
 	stored, err := call(ctx, d.worker, d.ports.API.Tainted)
 	if err != nil {

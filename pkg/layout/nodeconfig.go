@@ -12,14 +12,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/events"
 )
 
-// configuration is what is known of a node's configuration.
+// configuration is a node's configuration as far as it was read.
 type configuration struct {
 	// last is the last valid one, nil where there is none for the node; known: there was a valid one since the start.
 	last  *v1alpha1.NodeConfig
 	known bool
 	// before: there is a layout from before the start.
 	before bool
-	// unread is why nothing is known that could be advertised.
+	// unread is why there is no configuration to advertise GPUs by.
 	unread error
 	reading
 	notices *notices
@@ -27,10 +27,10 @@ type configuration struct {
 
 // reading is how the last tries to read a configuration went.
 type reading struct {
-	// valid: it was read; fits: these GPUs can have what it says; passing: it could not be read for a reason that may go away by itself;
-	// stale: it may be another one by now.
+	// valid: it was read; fits: these GPUs support it; passing: it could not be read for a transient reason; stale: it may have changed
+	// since.
 	valid, fits, passing, stale bool
-	// failures counts the tries that passed in vain.
+	// failures counts the failed tries.
 	failures int
 	retry    backoff.Backoff
 }
@@ -42,8 +42,8 @@ func newConfiguration(node string, n *notices) *configuration {
 	}
 }
 
-// take takes what was read, or why nothing was. Of a configuration that is invalid the last valid one stays, over a restart the layout of
-// before; of one that cannot be read too, after some tries.
+// take applies a configuration that was read, or the error of reading it. If it is invalid the last valid one stays, over a restart the
+// layout from before; also if it cannot be read, after some tries.
 func (c *configuration) take(ctx context.Context, from ConfigPorts, config *v1alpha1.NodeConfig, err error) {
 	c.passing = false
 	switch {
@@ -69,7 +69,7 @@ func (c *configuration) take(ctx context.Context, from ConfigPorts, config *v1al
 	c.valid, c.fits = err == nil, true
 }
 
-// stays says what is advertised while the configuration is not known: the last that is known, or else what is passed in.
+// stays describes what is advertised while the configuration is not known: by the last known one, or else as passed in.
 func (c *configuration) stays(otherwise string) string {
 	switch {
 	case c.known:
@@ -81,8 +81,8 @@ func (c *configuration) stays(otherwise string) string {
 	}
 }
 
-// retries reports whether only another try shows what the configuration is. One that is invalid waits for another text where that is watched,
-// and for other GPUs, for which it need not be read.
+// retries reports whether the configuration has to be read again to be known. An invalid one waits for another text, where that is watched,
+// or for other GPUs, which do not require reading it again.
 func (c *configuration) retries(watched bool) bool {
 	return c.passing || !watched && (!c.valid || !c.fits)
 }
@@ -112,7 +112,7 @@ func (c *configuration) flags(saved *v1alpha1.NodeFlags) *v1alpha1.NodeFlags {
 	}
 }
 
-// reread reads the configuration where it may be another one by now, or where the last try says that this one is not all that will be known.
+// reread reads the configuration where it may have changed, or where the last try failed or found it invalid.
 func (w *worker) reread(ctx context.Context) {
 	c := w.state.config
 	if due := c.again(time.Now(), w.ports.Config.Watched); !c.stale && !due {

@@ -9,21 +9,21 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// notices reports what keeps the configuration from being applied, each thing once as long as it is the same.
+// notices reports the reasons for which the configuration is not applied, each once until it changes.
 type notices struct {
 	events   events.Recorder
 	reported map[advice]string
-	// wrong is what is wrong with the configuration now.
+	// wrong has the present problems of the configuration.
 	wrong map[side]problem
 }
 
-// advice is what an administrator should know: the reason of its Events, and the GPU that it is about, empty for none.
+// advice is a problem for an administrator: the reason of its Events, and the GPU that it is about, empty for none.
 type advice struct {
 	reason string
 	gpu    gpu.UUID
 }
 
-// side is a side of the configuration that may be wrong.
+// side is an aspect of the configuration that may be invalid.
 type side string
 
 const (
@@ -45,10 +45,10 @@ func (n *notices) warn(about advice, note string) {
 	n.events.Warn(about.reason, events.ActionConfigure, note)
 }
 
-// clear forgets advice that does not hold any more: it is reported again when it holds again.
+// clear drops advice that does not hold any more: it is reported again when it holds again.
 func (n *notices) clear(about advice) { delete(n.reported, about) }
 
-// invalid reports what is wrong with a side of the configuration.
+// invalid reports the problem of a side of the configuration.
 func (n *notices) invalid(what side, reason, note string) {
 	now := problem{reason: reason, note: note}
 	if n.wrong[what] == now {
@@ -59,7 +59,7 @@ func (n *notices) invalid(what side, reason, note string) {
 	n.events.Warn(reason, events.ActionConfigure, note)
 }
 
-// valid takes note that a side of the configuration is valid, and reports it when the others are too.
+// valid records that a side of the configuration is valid, and reports it when the others are too.
 func (n *notices) valid(what side) {
 	if _, was := n.wrong[what]; !was {
 		return

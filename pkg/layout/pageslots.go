@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// pageInterval is how often a node may read a page of the cluster's claims. What makes it read is often the same moment on all nodes: an
-// edit of their configuration, the end of a job that ran on all of them, an API server that is back. So each node has moments of its own,
+// pageInterval is how often a node may read a page of the cluster's claims. The cause is often the same for all nodes: an edit of
+// their configuration, the end of a job that ran on all of them, an API server that is back. So each node has slots of its own,
 // and however many nodes read, for whatever reason, and however many claims there are, all of them together read no more than nodes
 // divided by pageInterval: 200 pages a second for 1,000 nodes.
 const pageInterval = 5 * time.Second

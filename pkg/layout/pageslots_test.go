@@ -117,7 +117,7 @@ func TestClaimPages_ThousandNodes_AreSpread(t *testing.T) {
 	})
 }
 
-// TestClaimPages_ThousandBusyNodes_StaySpread after an edit, while they ask again and again, and when all of them hear of another edit.
+// TestClaimPages_ThousandBusyNodes_StaySpread after an edit, while they ask again and again, and when all of them receive another edit.
 func TestClaimPages_ThousandBusyNodes_StaySpread(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

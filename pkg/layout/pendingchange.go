@@ -21,7 +21,7 @@ const findClaims = "kubectl get resourceclaims -A -o custom-columns=" +
 	"'NAMESPACE:.metadata.namespace,NAME:.metadata.name,DEVICES:.status.allocation.devices.results[*].device'"
 
 // remind reports the GPUs whose layout changes wait for devices in use for too long, each change once, and those of one edit in one Event. It
-// names no claim: not every reader of a Node's Events may know of each tenant's.
+// names no claim: readers of a Node's Events may not have access to the claims of every namespace.
 func (d *drain) remind(now time.Time) {
 	var waiting []string
 	node := d.output.latest.Load().Node

@@ -18,9 +18,9 @@ type Ports struct {
 	Inventory *inventory.Inventory
 	Config    ConfigPorts
 	API       APIPorts
-	// Records lists the claims' records. Its error is shown to claims, so it names no other claim.
+	// Records lists the claims' records. Its error is part of the refusals of claims, so it names no claim.
 	Records func() ([]*checkpoint.Record, error)
-	// Store keeps what is advertised over restarts.
+	// Store keeps the advertised layouts over restarts.
 	Store  Store
 	Events events.Recorder
 }
@@ -29,7 +29,7 @@ type Ports struct {
 type ConfigPorts struct {
 	// Read returns the node's configuration, nil where it has none.
 	Read func(ctx context.Context) (*v1alpha1.NodeConfig, error)
-	// Retryable reports whether an error of Read may go away by itself, so that nothing is known yet.
+	// Retryable reports whether an error of Read is transient, so that the configuration is not known yet.
 	Retryable func(err error) bool
 	// Watched: Reload is called at every change of what Read reads.
 	Watched bool
@@ -49,7 +49,7 @@ type APIPorts struct {
 	Allocated func(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error)
 }
 
-// AtStart is what a process has read while it started, so that it is not read twice.
+// AtStart is what a process has read during its start. It is not read twice.
 type AtStart struct {
 	// Config is the node's configuration, or ConfigErr why it could not be read.
 	Config    *v1alpha1.NodeConfig

@@ -17,7 +17,7 @@ type Source int
 
 // The sources.
 const (
-	// Cleanup: what an earlier claim has left on a GPU could not be undone yet.
+	// Cleanup: a cleanup after an earlier claim is pending on a GPU.
 	Cleanup Source = iota
 	// Drained: the layout of a GPU changes. It is the Publisher's own.
 	Drained
@@ -27,12 +27,12 @@ const (
 	sources
 )
 
-// ResourceSlices is what keeps the node's ResourceSlices; that of pkg/kube is the real one.
+// ResourceSlices writes the node's ResourceSlices; that of pkg/kube is the real one.
 type ResourceSlices interface {
 	Publish(resources resourceslice.DriverResources)
 }
 
-// Publisher publishes the layout, and keeps what it has published last.
+// Publisher publishes the layout, and has the devices that it has published last.
 type Publisher struct {
 	layout  func() *Snapshot
 	options publish.Options
@@ -51,7 +51,7 @@ type taints struct {
 	dropped bool
 }
 
-// NewPublisher publishes the layout of a Controller at once, so that ResourceSlices that are written later never take the node for empty. As
+// NewPublisher publishes the layout of a Controller at once, so that no write of ResourceSlices empties the node. As
 // long as the layout is not known nothing is published.
 func NewPublisher(c *Controller, options publish.Options, slices ResourceSlices) *Publisher {
 	p := &Publisher{layout: c.output.latest.Load, options: options, slices: slices, news: make(chan struct{}, 1)}
@@ -59,7 +59,7 @@ func NewPublisher(c *Controller, options publish.Options, slices ResourceSlices)
 	return p
 }
 
-// Run publishes what Renew was called for, until the context ends.
+// Run publishes after each Renew, until the context ends.
 func (p *Publisher) Run(ctx context.Context) error {
 	for {
 		select {
@@ -79,7 +79,7 @@ func (p *Publisher) SetTaints(source Source, rules []publish.TaintRule) {
 	p.Renew()
 }
 
-// TaintsStored says whether the API server stores taints, as it is taken to do. Where it does not, sources may have the devices withdrawn. It
+// TaintsStored sets whether the API server stores taints, which is assumed before the first call. Where it does not, sources may have the devices withdrawn. It
 // does not block.
 func (p *Publisher) TaintsStored(stored bool) {
 	p.taints.mu.Lock()

@@ -7,8 +7,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// keep is what a GPU is advertised as while these records are there: what is desired, or, where that would not have every device that a claim
-// owns in the pool that the claim has it from, that and those. What cannot be restored is withheld instead.
+// keep is the layout of a GPU while these records are there: the desired one, plus the owned devices that it does not have in the pool of
+// their claims. A device that cannot be restored is withheld instead.
 func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Record) gpu.Modes {
 	as := layout.Of(g)
 	kept, missing := as, false
@@ -29,7 +29,7 @@ func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Reco
 				kept.TimeSlice = &gpu.Replicas{Count: result.Share.Replicas, ShareName: result.Share.Name}
 			case gpu.TypeGPU:
 				kept.Whole, kept.Static = true, true
-			case gpu.TypeMonitor: // owns nothing
+			case gpu.TypeMonitor: // owns no device
 			}
 		}
 	}
@@ -54,7 +54,7 @@ func restorable(result *checkpoint.Result) bool {
 	return false
 }
 
-// disjoint is a disjoint layout of a GPU that has nothing which a claim's device excludes: where the API server stopped storing counters, MIG
+// disjoint is a disjoint layout of a GPU without devices that a claim's device excludes: where the API server stopped storing counters, MIG
 // devices of a GPU may be in use that would now be advertised whole.
 func disjoint(node string, g *gpu.GPU, as gpu.Modes, records []*checkpoint.Record) gpu.Modes {
 	var held []*checkpoint.Result
@@ -63,7 +63,7 @@ func disjoint(node string, g *gpu.GPU, as gpu.Modes, records []*checkpoint.Recor
 		for i := range r.Results {
 			result := &r.Results[i]
 			if result.GPUUUID != g.UUID || result.Admin || result.Pool != as.Pool(node, g) || !restorable(result) {
-				continue // where it is not advertised it is withheld, so that nothing here excludes it
+				continue // a device that is not advertised is withheld, and excludes no device of this layout
 			}
 			held = append(held, result)
 			if result.MIG != nil {
@@ -83,8 +83,8 @@ func disjoint(node string, g *gpu.GPU, as gpu.Modes, records []*checkpoint.Recor
 	return gpu.Modes{Static: true, Disjoint: true}
 }
 
-// withheld is what claims have of a GPU and no device of its layout stands for, so that the scheduler does not count it: a MIG device of
-// an administrator that is not there any more, a device of a type that only a later version knows.
+// withheld are the devices that claims own on a GPU and that its layout does not have, so that the scheduler does not count them: a static
+// MIG device that is not there any more, or a device of a type that only a later version supports.
 func withheld(node string, g *gpu.GPU, as gpu.Modes, records []*checkpoint.Record) (uses []gpu.Use) {
 	for _, r := range records {
 		for i := range r.Results {
@@ -100,7 +100,7 @@ func withheld(node string, g *gpu.GPU, as gpu.Modes, records []*checkpoint.Recor
 	return uses
 }
 
-// withholds reports whether devices are not advertised because of claims whose devices no device of a layout stands for.
+// withholds reports whether devices are not advertised because of claims whose devices are not in a layout.
 func (s *Snapshot) withholds() bool {
 	for _, as := range s.Layout {
 		if len(as.Withheld) > 0 {
@@ -110,7 +110,7 @@ func (s *Snapshot) withholds() bool {
 	return false
 }
 
-// released reports whether something else is withheld while these are the node's records.
+// released reports whether other devices are withheld with these records of the node.
 func (s *Snapshot) released(node string, records []*checkpoint.Record) bool {
 	for i := range s.Node.GPUs {
 		g := &s.Node.GPUs[i]
@@ -124,8 +124,8 @@ func (s *Snapshot) released(node string, records []*checkpoint.Record) bool {
 	return false
 }
 
-// advertised reports whether a layout has the very device that a claim was allocated: a pre-created MIG device is none that the plugin would
-// create in its place.
+// advertised reports whether a layout has the same device that a claim was allocated: a pre-created MIG device is not the one that the plugin
+// would create at its placement.
 func advertised(node string, g *gpu.GPU, as gpu.Modes, result *checkpoint.Result) bool {
 	if result.Pool != as.Pool(node, g) {
 		return false

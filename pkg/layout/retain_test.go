@@ -119,8 +119,8 @@ func TestStaticDevice_AnotherInItsPlace_Withheld(t *testing.T) {
 	assert.Equal(t, []string{ownPool, small, big}, d.advertised(t))
 }
 
-// TestUnknownType_NothingBesideIt: only the version that has recorded it knows what it excludes.
-func TestUnknownType_NothingBesideIt(t *testing.T) {
+// TestRetain_DeviceOfUnknownType_NothingElseAdvertised: only the version that has recorded it knows what it excludes.
+func TestRetain_DeviceOfUnknownType_NothingElseAdvertised(t *testing.T) {
 	t.Parallel()
 	for _, entries := range []string{onlyWhole, onlyMIG, both, shared} {
 		r := holds(ownPool, first+"-mps")

@@ -11,18 +11,18 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// taintTime is how long what leaves must have been seen tainted before claims are checked: a scheduler that does not know the taint yet may
-// allocate it until then, and the claim says so by then.
+// taintTime is how long the taints of leaving devices must have been seen before claims are checked: a scheduler that has not received the
+// taint yet may allocate the device until then, and the claim has the allocation by then.
 const taintTime = 5 * time.Second
 
-// What was found in use, or could not be found out, is checked again after checkFirst, twice as long each time up to checkMax: a check reads
-// all claims of the cluster. Each GPU is checked for itself.
+// A GPU with devices in use, or whose check failed, is checked again after checkFirst, twice as long each time up to checkMax: a check reads
+// all claims of the cluster. Each GPU has a back-off of its own.
 const (
 	checkFirst = time.Second
 	checkMax   = 30 * time.Second
 )
 
-// Phase is how far a GPU's change of layout is.
+// Phase is the phase of a GPU's change of layout.
 type Phase int
 
 const (
@@ -30,15 +30,15 @@ const (
 	Stable Phase = iota
 	// Draining means that some of its devices leave. They are tainted, and the API server has not stored all of the taints for taintTime yet.
 	Draining
-	// AwaitingRelease means that new claims do not get what leaves. The layout changes when no record and no allocated claim names a device that leaves.
+	// AwaitingRelease means that leaving devices are not allocated to new claims. The layout changes when no record and no allocated claim names a device that leaves.
 	AwaitingRelease
 )
 
-// Transition is what became of a GPU's change when it was aimed at a layout.
+// Transition is the effect of Aim on the change of a GPU.
 type Transition int
 
 const (
-	// Unchanged means that the phase is the one of before.
+	// Unchanged means that the phase is the same as before.
 	Unchanged Transition = iota
 	// Began leads from Stable, or from another change, to Draining.
 	Began
@@ -46,17 +46,17 @@ const (
 	Ended
 )
 
-// Rollout is what the GPUs of a node are advertised as now, and on their way to. Each GPU goes through the phases by itself:
+// Rollout has the current and the target layouts of the GPUs of a node. Each GPU goes through the phases by itself:
 //
 //	Stable ──Aim──▶ Draining ──Tainted──▶ AwaitingRelease ──Complete──▶ Stable
 //
-// Aim at what is advertised already ends a change, Aim at something else begins another, and taints that have gone again lead back to
-// Draining. What only joins needs no phases. A restart goes on with the layouts that were saved; the taints are waited for again.
+// Aim at the current layout ends a change, Aim at another one begins another, and taints that are gone again lead back to Draining. Devices
+// that only join are advertised without phases. A restart goes on with the saved layouts, and waits for the taints again.
 //
-// It has no clock and no I/O: what is known, and the time, are passed in. It is not safe for concurrent use.
+// It has no clock and no I/O: facts and the time are passed in. It is not safe for concurrent use.
 type Rollout struct {
 	node string
-	// current has what is advertised now, without what hardware and API server make of it; it is empty where nothing is known.
+	// current has the layouts of now, before the limits of hardware and API server; it is empty until the first Aim.
 	current gpu.Layout
 	changes changes
 }
@@ -79,15 +79,15 @@ type change struct {
 	reminded            bool
 }
 
-// Facts is what decides about a GPU besides its own state.
+// Facts are the inputs of Aim besides the state of the GPU.
 type Facts struct {
 	Records []*checkpoint.Record
-	// Limit is what is left of a layout where the API server cannot keep its devices apart.
+	// Limit reduces a layout where the API server cannot keep its devices apart.
 	Limit func(gpu.Modes) gpu.Modes
 	Now   time.Time
 }
 
-// NewRollout returns the rollout of a node of which nothing is known.
+// NewRollout returns the rollout of a node without layouts.
 func NewRollout(node string) *Rollout {
 	return &Rollout{node: node, current: gpu.Layout{}, changes: changes{}}
 }
@@ -122,7 +122,7 @@ func (r *Rollout) Aim(g *gpu.GPU, to gpu.Modes, facts Facts) (advertised gpu.Mod
 	return advertised, Began
 }
 
-// Target is what a GPU is on its way to, or else is advertised as; false for a GPU that was never advertised.
+// Target is the target layout of a GPU, or else its current one; false for a GPU that was never advertised.
 func (r *Rollout) Target(id gpu.UUID) (gpu.Modes, bool) {
 	if c, changing := r.changes[id]; changing {
 		return c.to, true
@@ -131,7 +131,7 @@ func (r *Rollout) Target(id gpu.UUID) (gpu.Modes, bool) {
 	return as, known
 }
 
-// Retain forgets the changes of GPUs that are not among these: nothing of them is published. They are aimed again when they return.
+// Retain drops the changes of GPUs that are not among these, as they are not published. They are aimed again when they return.
 func (r *Rollout) Retain(gpus []gpu.GPU) {
 	maps.DeleteFunc(r.changes, func(id gpu.UUID, _ *change) bool {
 		return !slices.ContainsFunc(gpus, func(g gpu.GPU) bool { return g.UUID == id })
@@ -147,7 +147,7 @@ func (r *Rollout) Leaving() map[gpu.PoolDevice]bool {
 	return all
 }
 
-// Phase is how far a GPU is.
+// Phase returns the phase of a GPU.
 func (r *Rollout) Phase(id gpu.UUID, now time.Time) Phase {
 	c, changing := r.changes[id]
 	switch {
@@ -160,8 +160,8 @@ func (r *Rollout) Phase(id gpu.UUID, now time.Time) Phase {
 	}
 }
 
-// Tainted takes note of which of what leaves is tainted in what the API server has stored: all that is stored there must be. A server that
-// stores no taints has to do without.
+// Tainted records which leaving devices are tainted in the stored ResourceSlices: all of those that are stored must be. With a server that
+// stores no taints the phase goes on without them.
 func (r *Rollout) Tainted(stored map[gpu.PoolDevice]bool, taints bool, now time.Time) {
 	for _, c := range r.changes {
 		all := true
@@ -194,8 +194,8 @@ func (r *Rollout) Unrecorded(records []*checkpoint.Record) []gpu.UUID {
 	})
 }
 
-// Defer puts the next check of GPUs off whose devices are not released. A check that was answered for some of them is one of the others too, which
-// then need none sooner than they would have after one of their own.
+// Defer puts the next check of GPUs off whose devices are not released. A check of some of them is a check of the others too, which are
+// not due sooner than after a check of their own.
 func (r *Rollout) Defer(ids []gpu.UUID, answered bool, now time.Time) {
 	for _, id := range ids {
 		c, changing := r.changes[id]
@@ -216,7 +216,7 @@ func (all changes) checkNow() {
 	}
 }
 
-// where lists the GPUs whose changes are so.
+// where lists the GPUs whose changes match.
 func (all changes) where(is func(c *change) bool) []gpu.UUID {
 	var found []gpu.UUID
 	for id, c := range all {
@@ -227,13 +227,13 @@ func (all changes) where(is func(c *change) bool) []gpu.UUID {
 	return found
 }
 
-// Complete makes layouts the ones of now, as they were saved. The changes of their GPUs end when they are aimed next.
+// Complete makes layouts the current ones, as they were saved. The changes of their GPUs end when they are aimed next.
 func (r *Rollout) Complete(layouts gpu.Layout) { maps.Copy(r.current, layouts) }
 
 // of is a layout of a GPU with what the GPU's state adds to it.
 func of(g *gpu.GPU, as gpu.Modes) gpu.Modes { return gpu.Layout{g.UUID: as}.Of(g) }
 
-// leaves lists what claims may have of the first layout and do not find, or not as it was, in the second one.
+// leaves lists the devices of the first layout that the second one does not have, or has with other properties.
 func leaves(node string, g *gpu.GPU, now, after gpu.Modes) map[gpu.PoolDevice]bool {
 	stay := map[gpu.PoolDevice]gpu.Device{}
 	for _, d := range after.Devices(g) {
@@ -251,7 +251,7 @@ func leaves(node string, g *gpu.GPU, now, after gpu.Modes) map[gpu.PoolDevice]bo
 
 func overlap(a, b map[gpu.PoolDevice]bool) bool { return len(common(a, b)) > 0 }
 
-// common lists what is in both.
+// common lists the elements of both.
 func common(a, b map[gpu.PoolDevice]bool) []gpu.PoolDevice {
 	var both []gpu.PoolDevice
 	for place := range a {

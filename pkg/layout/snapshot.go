@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
-// Snapshot is what a node has at one moment, and what that is advertised as. It is never written to again.
+// Snapshot has the GPUs of a node at one moment, and their layout. It is immutable.
 type Snapshot struct {
 	// Node is never nil.
 	Node *gpu.Node
@@ -27,7 +27,7 @@ type Snapshot struct {
 	view *inventory.View
 }
 
-// Status is what of a configuration is not applied.
+// Status has the parts of a configuration that are not applied.
 type Status struct {
 	// Changing counts the GPUs whose layout changes when their devices are released.
 	Changing int
@@ -38,7 +38,7 @@ type Status struct {
 // errNewGPU is why the layout is not known for the moment.
 var errNewGPU = errors.New("a GPU was found whose layout was not determined yet")
 
-// on is the snapshot with the GPUs of a later view.
+// on returns the snapshot with the GPUs of a later view.
 func (s *Snapshot) on(view *inventory.View) *Snapshot {
 	later := *s
 	later.Node, later.view = view.Node, view
@@ -58,7 +58,7 @@ func (s *Snapshot) on(view *inventory.View) *Snapshot {
 	return &later
 }
 
-// Devices lists everything that is advertised; nothing while that is not known.
+// Devices lists the advertised devices; none while the layout is not known.
 func (s *Snapshot) Devices() []gpu.Device {
 	if s.Err != nil {
 		return nil

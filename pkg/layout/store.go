@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Saved is what outlives the process, so that a configuration that is not available after a start takes nothing back.
+// Saved is the state on disk. With it a start without an available configuration keeps the layouts.
 type Saved struct {
 	// GPUs are what the GPUs are advertised as, nil where that was never saved.
 	GPUs gpu.Layout
@@ -28,13 +28,13 @@ func (s Saved) same(other Saved) bool {
 		reflect.DeepEqual(s.Flags, other.Flags)
 }
 
-// Store keeps that; File is the real one.
+// Store stores Saved; File is the real one.
 type Store interface {
-	// Load returns what was saved last, nothing where nothing was.
+	// Load returns the last saved state, the zero value without one.
 	Load() (Saved, error)
 	// Save is durable when it returns.
 	Save(saved Saved) error
-	// Sweep removes what a process that died during Save has left. Only the process that leads calls it.
+	// Sweep removes the unfinished file of a process that died during Save. Only the process that leads calls it.
 	Sweep() error
 }
 

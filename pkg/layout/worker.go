@@ -8,21 +8,21 @@ import (
 )
 
 const (
-	// What fails is tried again after retryFirst, then after twice as long each time up to retryMax.
+	// Failed calls are retried after retryFirst, then after twice as long each time up to retryMax.
 	retryFirst = time.Second
 	retryMax   = 10 * time.Second
-	// retryBudget is after how many failures the administrator hears of what may go away by itself.
+	// retryBudget is the number of failures after which a transient problem is reported to the administrator.
 	retryBudget = 6
 	// roundInterval is the longest time between two rounds, drainInterval while a GPU's layout is to change.
 	roundInterval = 10 * time.Second
 	drainInterval = time.Second
-	// standbyInterval is how often a process that does not lead reads what the leading one has saved: less than a claim's retry budget.
+	// standbyInterval is how often a process that does not lead reads the layouts that the leading one has saved: less than a claim's retry budget.
 	standbyInterval = time.Second
-	// debounce is how long further changes of the configuration are waited for after one: people change label and content together.
+	// debounce is how long a change of the configuration waits for further ones: label and content are often changed together.
 	debounce = 500 * time.Millisecond
 )
 
-// worker is all that is written. One goroutine uses it, without a lock.
+// worker is the mutable state. One goroutine uses it, without a lock.
 type worker struct {
 	ports    *Ports
 	requests *requests
@@ -42,7 +42,7 @@ func newWorker(ports *Ports, requests *requests, output *output) *worker {
 	return w
 }
 
-// begin computes the first snapshot from what was read at the start.
+// begin computes the first snapshot from the configuration and the records of the start.
 func (w *worker) begin(ctx context.Context, read AtStart) {
 	w.read = read.Records
 	defer func() { w.read = nil }()
@@ -56,7 +56,7 @@ func (w *worker) begin(ctx context.Context, read AtStart) {
 	w.renew()
 }
 
-// run makes rounds until the context ends: at once after a request or a change of the inventory, else when something is due.
+// run makes rounds until the context ends: at once after a request or a change of the inventory, else when work is due.
 func (w *worker) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.round(ctx)
@@ -64,7 +64,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// round does what is due.
+// round does all work that is due.
 func (w *worker) round(ctx context.Context) {
 	w.update()
 	w.reread(ctx)
@@ -73,7 +73,7 @@ func (w *worker) round(ctx context.Context) {
 	w.renew()
 	w.drain.advance(ctx)
 	if s := w.output.latest.Load(); s.withholds() {
-		records, err := w.ports.Records() // on an error what is withheld stays so
+		records, err := w.ports.Records() // on an error the withheld devices stay withheld
 		if err == nil && s.released(w.ports.NodeName, records) {
 			w.output.stale = true
 		}
@@ -81,7 +81,7 @@ func (w *worker) round(ctx context.Context) {
 	w.renew()
 }
 
-// pause is how long nothing is due.
+// pause is the time until work is due.
 func (w *worker) pause(now time.Time) time.Duration {
 	c, pause := w.state.config, roundInterval
 	switch {
@@ -99,7 +99,7 @@ func (w *worker) pause(now time.Time) time.Duration {
 	return max(0, min(pause, w.drain.pause(now)))
 }
 
-// serve takes up requests and changes of the inventory until done is closed. Without done it returns when something was taken up, when the
+// serve applies requests and changes of the inventory until done is closed. Without done it returns after it has applied one, when the
 // time is over, or when the context ends.
 func (w *worker) serve(ctx context.Context, done <-chan struct{}, pause time.Duration) {
 	ended, timer := ctx.Done(), time.NewTimer(pause)
@@ -131,7 +131,7 @@ func (w *worker) serve(ctx context.Context, done <-chan struct{}, pause time.Dur
 	}
 }
 
-// call makes a call that may take long, in a goroutine of its own, and serves what changes meanwhile.
+// call makes a call that may take long in a goroutine of its own, and serves requests and changes meanwhile.
 func call[T any](ctx context.Context, w *worker, api func(ctx context.Context) (T, error)) (value T, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -142,7 +142,7 @@ func call[T any](ctx context.Context, w *worker, api func(ctx context.Context) (
 	return value, err
 }
 
-// update takes up requests and, while another process leads, what that has saved, and computes the snapshot where it has to be another one.
+// update applies requests and, while another process leads, the layouts that it has saved, and computes the snapshot where inputs changed.
 func (w *worker) update() {
 	r := w.requests.take()
 	if r.reload {
@@ -171,7 +171,7 @@ func (w *worker) update() {
 	}
 }
 
-// renew computes the snapshot where something has changed that it was computed from.
+// renew computes the snapshot where an input has changed.
 func (w *worker) renew() {
 	view := w.ports.Inventory.Current()
 	if !w.output.stale && w.output.view() == view {

@@ -39,7 +39,7 @@ func TestMeet_InspectionFails_Refused(t *testing.T) {
 	assert.Equal(t, []string{"set mode true"}, w.changes, "once")
 	assert.Equal(t, 3, w.inspections)
 
-	// A claim that needs the mode that was before must not change it back: that would look as if it had never changed.
+	// A claim that needs the mode that was before must not change it back: the change would go unnoticed.
 	requireUninspected(t, w, w.mode().Ensure(t.Context(), w.needs(claim.PreconditionNoMIGMode)), "on", "input/output error")
 	assert.Equal(t, []string{"set mode true"}, w.changes)
 

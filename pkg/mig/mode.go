@@ -10,7 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Mode brings a GPU's MIG mode about. It is a prepare.Precondition of the kinds claim.PreconditionMIGMode and claim.PreconditionNoMIGMode: a slice needs the mode on, a
+// Mode brings a GPU's MIG mode about. It is a prepare.Precondition of the kinds claim.PreconditionMIGMode and claim.PreconditionNoMIGMode: a MIG device needs the mode on, a
 // whole GPU needs it off, as a GPU in MIG mode runs no program without an instance.
 type Mode struct {
 	// Driver returns the open driver; gpu.ErrDriverNotLoaded without one.
@@ -25,8 +25,8 @@ type Mode struct {
 // changedTime is what Changed gets, also when the caller's time is over.
 const changedTime = 10 * time.Second
 
-// Ensure costs one read where the mode is right already, and one look at the instances where it turns the mode off. Where the mode has
-// changed, whoever changed it, all GPUs are inspected once; as long as that fails the error is a transient *claim.Refusal.
+// Ensure costs one read where the mode is right already, and one listing of the instances where the mode is turned off. Where the mode has
+// changed, by Prism or by other means, all GPUs are inspected once; as long as that fails the error is a transient *claim.Refusal.
 func (m Mode) Ensure(ctx context.Context, need claim.Precondition) error {
 	driver, err := m.Driver()
 	if err != nil {
@@ -43,7 +43,7 @@ func (m Mode) Ensure(ctx context.Context, need claim.Precondition) error {
 	if mode.NeedsReset {
 		return resetNeeded(need.Target, on)
 	}
-	// Or a mode that changes back would look as if it had never changed.
+	// Else a mode that changes back would go unnoticed.
 	if err := m.inspected(ctx, need.Target, mode.Enabled); err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (m Mode) inspect(ctx context.Context) error {
 	return m.Changed(ctx)
 }
 
-// leaves returns gpu.ErrInUse for a GPU that would lose instances: an administrator may have made them since the last look. That the driver
+// leaves returns gpu.ErrInUse for a GPU that would lose instances: an administrator may have made them since the last inspection. That the driver
 // refuses to take them away is not relied upon.
 func leaves(ctx context.Context, driver gpu.MIGDriver, id gpu.UUID, on bool) error {
 	if on {
@@ -100,7 +100,7 @@ func leaves(ctx context.Context, driver gpu.MIGDriver, id gpu.UUID, on bool) err
 	}
 	instances, err := driver.Occupied(ctx, id)
 	if err != nil {
-		return fmt.Errorf("looking at its instances: %w", err)
+		return fmt.Errorf("inspecting its instances: %w", err)
 	}
 	if len(instances) > 0 {
 		return fmt.Errorf("GPU instance %d at %s would go: %w", instances[0].ID, extent(instances[0].Placement), gpu.ErrInUse)
@@ -108,7 +108,7 @@ func leaves(ctx context.Context, driver gpu.MIGDriver, id gpu.UUID, on bool) err
 	return nil
 }
 
-// resetNeeded tells the administrator what Prism does not do.
+// resetNeeded names what the administrator has to do, as Prism does not.
 func resetNeeded(id gpu.UUID, on bool) error {
 	flag := 0
 	if on {
@@ -116,7 +116,7 @@ func resetNeeded(id gpu.UUID, on bool) error {
 	}
 	return &gpu.UnsupportedError{
 		Feature: fmt.Sprintf("turning %s the MIG mode of GPU %s, which changes only with a reset,", word(on), id),
-		Needs: fmt.Sprintf("the administrator, who drains the node and runs nvidia-smi -i %[1]s -mig %[2]d and nvidia-smi --gpu-reset -i %[1]s",
+		Needs: fmt.Sprintf("an administrator to drain the node and to run nvidia-smi -i %[1]s -mig %[2]d and nvidia-smi --gpu-reset -i %[1]s",
 			id, flag),
 	}
 }

@@ -56,7 +56,7 @@ func TestMode_ResetNeeded_Refused(t *testing.T) {
 		require.ErrorAs(t, err, &unsupported)
 		id := string(w.id)
 		require.EqualError(t, err, "turning "+c.word+" the MIG mode of GPU "+id+", which changes only with a reset, is not supported here: it needs "+
-			"the administrator, who drains the node and runs nvidia-smi -i "+id+" -mig "+c.flag+" and nvidia-smi --gpu-reset -i "+id)
+			"an administrator to drain the node and to run nvidia-smi -i "+id+" -mig "+c.flag+" and nvidia-smi --gpu-reset -i "+id)
 		w.untouched()
 		after, err := w.MIGMode(t.Context(), w.id)
 		require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestMode_GPUInUse_Kept(t *testing.T) {
 	assert.Equal(t, gpu.MIGMode{Enabled: true, Pending: true}, mode)
 }
 
-// TestMode_UnknownInstances_Kept: an administrator's that no look has shown yet.
+// TestMode_UnknownInstances_Kept: an administrator's that no inspection has shown yet.
 func TestMode_UnknownInstances_Kept(t *testing.T) {
 	t.Parallel()
 	for _, compute := range []bool{true, false} {
@@ -100,7 +100,7 @@ func TestMode_UnknownInstances_Kept(t *testing.T) {
 		w.untouched(theirs)
 		w.fail("nvmlDeviceGetGpuInstances", model.Unknown)
 		err = w.mode().Ensure(t.Context(), w.needs(claim.PreconditionNoMIGMode))
-		require.ErrorContains(t, err, "turning off the MIG mode of GPU "+string(w.id)+": looking at its instances: ")
+		require.ErrorContains(t, err, "turning off the MIG mode of GPU "+string(w.id)+": inspecting its instances: ")
 		w.node.Faults.Clear()
 		w.untouched(theirs)
 	}

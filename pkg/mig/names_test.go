@@ -23,9 +23,9 @@ func remade(t *testing.T, w *world) gpu.Instance {
 	return again
 }
 
-// TestUndo_DriverLoadedAgain_KeepsWhatIsThere: no instance outlives a load of the driver, so what has the id and UUID of ours is an
+// TestUndo_DriverLoadedAgain_InstancesKept: no instance outlives a load of the driver, so what has the id and UUID of ours is an
 // administrator's. Where the loads are not known, the record is all there is to go by.
-func TestUndo_DriverLoadedAgain_KeepsWhatIsThere(t *testing.T) {
+func TestUndo_DriverLoadedAgain_InstancesKept(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		makes, undoes string
@@ -59,9 +59,9 @@ func TestUndo_DriverLoadedAgain_KeepsWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestUndo_NoComputeInstance_IsOursOnceBegun: as long as the record answers, ours has its compute instance. After that an earlier try may
+// TestUndo_NoComputeInstance_UndoneOnceBegun: as long as the record answers, ours has its compute instance. After that an earlier try may
 // have removed it.
-func TestUndo_NoComputeInstance_IsOursOnceBegun(t *testing.T) {
+func TestUndo_NoComputeInstance_UndoneOnceBegun(t *testing.T) {
 	t.Parallel()
 	for _, state := range []checkpoint.State{checkpoint.Done, checkpoint.Releasing} {
 		w := partitioned(t)
@@ -81,9 +81,9 @@ func TestUndo_NoComputeInstance_IsOursOnceBegun(t *testing.T) {
 	}
 }
 
-// TestUndo_ReplacedAtOnce_IsGone: what was made between the removal and the check of it has a compute instance, and the step's has none any
+// TestUndo_ReplacedAtOnce_ReportedGone: what was made between the removal and the check of it has a compute instance, and the step's has none any
 // more.
-func TestUndo_ReplacedAtOnce_IsGone(t *testing.T) {
+func TestUndo_ReplacedAtOnce_ReportedGone(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	s := w.made(threeSlices, high)
@@ -92,12 +92,12 @@ func TestUndo_ReplacedAtOnce_IsGone(t *testing.T) {
 	assert.Len(t, w.there(), 1)
 }
 
-// TestVerify_OlderRecord_GoesBySlices: earlier versions have made compute instances that may not fill their GPU instance.
-func TestVerify_OlderRecord_GoesBySlices(t *testing.T) {
+// TestVerify_OlderRecord_ComputeSlicesCompared: earlier versions have made compute instances that may not fill their GPU instance.
+func TestVerify_OlderRecord_ComputeSlicesCompared(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	const doubleMemory, narrow = 15, 0
-	s := w.slice(doubleMemory, gpu.Placement{Start: 4, Size: 2})
+	s := w.deviceStep(doubleMemory, gpu.Placement{Start: 4, Size: 2})
 	i := w.compute(w.administrator(doubleMemory, gpu.Placement{Start: 4, Size: 2}, false).ID, narrow)
 	require.True(t, i.Compute[0].Part)
 	id := gpu.MIGIdentity{GPUInstance: i.ID, ComputeInstance: i.Compute[0].ID, UUID: i.Compute[0].UUID}

@@ -27,7 +27,7 @@ func (s Static) There(ctx context.Context, id gpu.UUID, m *checkpoint.MIG) error
 		err = fmt.Errorf("%w (%v)", gpu.ErrTimeout, err) //nolint:errorlint // the GPU is not there, which says nothing of the instance
 	}
 	if err != nil {
-		return fmt.Errorf("looking for MIG device %s on GPU %s: %w", m.Identity.UUID, id, err)
+		return fmt.Errorf("finding MIG device %s on GPU %s: %w", m.Identity.UUID, id, err)
 	}
 	if instance == nil || instance.Profile != m.Profile || instance.Placement != m.Placement ||
 		!instance.Filled() || instance.Compute[0].ID != m.Identity.ComputeInstance {

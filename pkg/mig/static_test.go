@@ -69,8 +69,8 @@ func TestThere_AdministratorCreatedAgain_Checked(t *testing.T) {
 	}
 }
 
-// TestThere_MadeAgainJustSo_IsThere: it is what was promised, and nothing distinguishes it from what was there before.
-func TestThere_MadeAgainJustSo_IsThere(t *testing.T) {
+// TestThere_RecreatedWithSameUUID_Found: it is what was promised, and nothing distinguishes it from what was there before.
+func TestThere_RecreatedWithSameUUID_Found(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	first := w.administrator(threeSlices, high, true)
@@ -88,7 +88,7 @@ func TestThere_DriverFails_NotReportedGone(t *testing.T) {
 	require.ErrorIs(t, err, gpu.ErrTimeout)
 	require.NotErrorIs(t, err, gpu.ErrNotFound)
 	mend := w.fail("nvmlDeviceGetGpuInstanceById", model.Unknown)
-	require.ErrorContains(t, w.static().There(t.Context(), w.id, m), "looking for MIG device "+string(m.Identity.UUID)+" on GPU "+string(w.id)+": ")
+	require.ErrorContains(t, w.static().There(t.Context(), w.id, m), "finding MIG device "+string(m.Identity.UUID)+" on GPU "+string(w.id)+": ")
 	mend()
 	w.absent = true
 	require.ErrorIs(t, w.static().There(t.Context(), w.id, m), gpu.ErrDriverNotLoaded)

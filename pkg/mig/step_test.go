@@ -22,7 +22,7 @@ var (
 func TestStep_DoAndUndo_NothingLeft(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
-	s := w.slice(threeSlices, high)
+	s := w.deviceStep(threeSlices, high)
 	require.NoError(t, w.step().Check(t.Context(), s))
 	w.untouched()
 
@@ -90,7 +90,7 @@ func TestCheck_PlacementTaken_Refused(t *testing.T) {
 			t.Parallel()
 			w := partitioned(t)
 			theirs := w.administrator(c.profile, c.at, c.compute)
-			err := w.step().Check(t.Context(), w.slice(threeSlices, high))
+			err := w.step().Check(t.Context(), w.deviceStep(threeSlices, high))
 			w.untouched(theirs)
 			if c.want == "" {
 				require.NoError(t, err)
@@ -115,7 +115,7 @@ func TestUndo_EveryPartialState_NothingLeft(t *testing.T) {
 		},
 		"an instance": func(w *world) checkpoint.Step {
 			gi := w.administrator(threeSlices, high, false).ID
-			s := w.slice(threeSlices, high)
+			s := w.deviceStep(threeSlices, high)
 			s.Made = encode(made{MIGIdentity: gpu.MIGIdentity{GPUInstance: gi}})
 			return s
 		},
@@ -127,7 +127,7 @@ func TestUndo_EveryPartialState_NothingLeft(t *testing.T) {
 		},
 		"everything": func(w *world) checkpoint.Step { return w.made(threeSlices, high) },
 	} {
-		for known, forget := range map[string]func(*checkpoint.Step){
+		for known, omit := range map[string]func(*checkpoint.Step){
 			"all":     func(*checkpoint.Step) {},
 			"nothing": func(s *checkpoint.Step) { s.Made = nil },
 			"the id": func(s *checkpoint.Step) {
@@ -139,7 +139,7 @@ func TestUndo_EveryPartialState_NothingLeft(t *testing.T) {
 				t.Parallel()
 				w := partitioned(t)
 				s := make(w)
-				forget(&s)
+				omit(&s)
 				other := w.administrator(oneSlice, gpu.Placement{Start: 2, Size: 1}, true)
 				require.NoError(t, w.step().Undo(t.Context(), s))
 				assert.Equal(t, []gpu.Instance{other}, w.there())
@@ -181,7 +181,7 @@ func TestDo_Fails_ReturnsWhatItCreated(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	mend := w.fail("nvmlGpuInstanceCreateComputeInstance", model.Unknown)
-	s := w.slice(threeSlices, high)
+	s := w.deviceStep(threeSlices, high)
 	raw, err := w.step().Do(t.Context(), s)
 	require.ErrorContains(t, err, "creating the compute instance of GPU instance 2 (3g.40gb): ")
 	mend()
@@ -210,7 +210,7 @@ func TestDo_Fails_ReturnsWhatItCreated(t *testing.T) {
 func TestDo_PlacementTakenAfterCheck_Kept(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
-	s := w.slice(oneSlice, last)
+	s := w.deviceStep(oneSlice, last)
 	require.NoError(t, w.step().Check(t.Context(), s))
 	theirs := w.administrator(oneSlice, last, true)
 	var err error
@@ -252,8 +252,8 @@ func TestUndo_DriverReportsSuccess_Verified(t *testing.T) {
 	assert.Empty(t, w.there())
 }
 
-// TestVerify_GPUDoesNotAnswer_NothingLost: making them again would take them from the programs that run on them.
-func TestVerify_GPUDoesNotAnswer_NothingLost(t *testing.T) {
+// TestVerify_GPUDoesNotAnswer_NotReportedGone: making them again would take them from the programs that run on them.
+func TestVerify_GPUDoesNotAnswer_NotReportedGone(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	s := w.made(oneSlice, last)
@@ -294,17 +294,17 @@ func TestStep_Unreadable_NothingChanged(t *testing.T) {
 	w.untouched(there...)
 }
 
-func TestOwned(t *testing.T) {
+func TestOwned_RecordsOfThisBoot_InstancesAndPlacements(t *testing.T) {
 	t.Parallel()
 	w := partitioned(t)
 	ours := w.made(threeSlices, high)
 	instance := w.there()[0]
-	about := w.slice(oneSlice, gpu.Placement{Start: 0, Size: 1})
+	about := w.deviceStep(oneSlice, gpu.Placement{Start: 0, Size: 1})
 	records := []*checkpoint.Record{
 		{BootID: "now", State: checkpoint.Done, Steps: []checkpoint.Step{{Kind: "other", Target: w.id}, ours}},
 		{BootID: "now", Steps: []checkpoint.Step{about}},
 		{BootID: "now", Steps: []checkpoint.Step{{Kind: claim.StepMIG, Target: w.id, Args: json.RawMessage(`[]`)}}},
-		{BootID: "before", Steps: []checkpoint.Step{w.slice(oneSlice, gpu.Placement{Start: 1, Size: 1})}},
+		{BootID: "before", Steps: []checkpoint.Step{w.deviceStep(oneSlice, gpu.Placement{Start: 1, Size: 1})}},
 	}
 	owned := Owned(records, "now", "")
 	one := func(start int) *gpu.Instance {

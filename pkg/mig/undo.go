@@ -63,7 +63,7 @@ func inspect(ctx context.Context, driver gpu.MIGDriver, id gpu.UUID, wanted clai
 	instance, err := driver.Instance(ctx, id, m.GPUInstance, m.UUID)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("looking for MIG device %s on GPU %s: %w", m.UUID, id, err)
+		return nil, fmt.Errorf("finding MIG device %s on GPU %s: %w", m.UUID, id, err)
 	case instance != nil && len(instance.Compute) > 0:
 		return find([]gpu.Instance{*instance}, wanted, m, whole), nil
 	}
@@ -74,7 +74,7 @@ func inspect(ctx context.Context, driver gpu.MIGDriver, id gpu.UUID, wanted clai
 func search(ctx context.Context, driver gpu.MIGDriver, id gpu.UUID, wanted claim.MIG, m *made, whole bool) (*gpu.Instance, error) {
 	instances, err := driver.Instances(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("looking for GPU instance %s on GPU %s: %w", wanted.Name, id, err)
+		return nil, fmt.Errorf("finding GPU instance %s on GPU %s: %w", wanted.Name, id, err)
 	}
 	return find(instances, wanted, m, whole), nil
 }

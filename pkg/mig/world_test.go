@@ -160,8 +160,8 @@ const (
 	fourSlices  = 5
 )
 
-// slice is the step that creates a MIG device at a placement.
-func (w *world) slice(profile int, at gpu.Placement) checkpoint.Step {
+// deviceStep is the step that creates a MIG device at a placement.
+func (w *world) deviceStep(profile int, at gpu.Placement) checkpoint.Step {
 	w.t.Helper()
 	names := map[int]string{oneSlice: "1g.10gb", threeSlices: "3g.40gb"}
 	args, err := json.Marshal(claim.MIG{PCIBusID: "0000:01:00.0", Profile: profile, Name: names[profile], Placement: at})
@@ -172,7 +172,7 @@ func (w *world) slice(profile int, at gpu.Placement) checkpoint.Step {
 // made is the step after the MIG device was created.
 func (w *world) made(profile int, at gpu.Placement) checkpoint.Step {
 	w.t.Helper()
-	s := w.slice(profile, at)
+	s := w.deviceStep(profile, at)
 	raw, err := w.step().Do(w.t.Context(), s)
 	require.NoError(w.t, err)
 	s.Made, w.changes = raw, nil

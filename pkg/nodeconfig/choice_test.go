@@ -22,13 +22,13 @@ func TestPick_LabelDefaultFallback_Chosen(t *testing.T) {
 		choice nodeconfig.Choice
 		none   bool
 	}{
-		"the only one":            {map[string]string{"h100": slices}, nodeconfig.Choice{Fallbacks: usual}, false},
-		"by label":                {map[string]string{"a30": other, "h100": slices}, nodeconfig.Choice{Label: "h100", Default: "a30"}, false},
-		"by default":              {map[string]string{"a30": other, "h100": slices}, nodeconfig.Choice{Default: "h100"}, false},
-		"called default":          {map[string]string{"a30": other, "default": slices}, nodeconfig.Choice{Fallbacks: usual}, false},
-		"the only one before all": {map[string]string{"h100": slices}, nodeconfig.Choice{Fallbacks: append(usual, empty...)}, false},
-		"beside a bad one":        {map[string]string{"a30": "?", "h100": slices}, nodeconfig.Choice{Label: "h100"}, false},
-		"none of several":         {map[string]string{"a30": other, "h100": slices}, nodeconfig.Choice{Fallbacks: append(usual, empty...)}, true},
+		"the only one":            {map[string]string{"h100": partitioned}, nodeconfig.Choice{Fallbacks: usual}, false},
+		"by label":                {map[string]string{"a30": other, "h100": partitioned}, nodeconfig.Choice{Label: "h100", Default: "a30"}, false},
+		"by default":              {map[string]string{"a30": other, "h100": partitioned}, nodeconfig.Choice{Default: "h100"}, false},
+		"called default":          {map[string]string{"a30": other, "default": partitioned}, nodeconfig.Choice{Fallbacks: usual}, false},
+		"the only one before all": {map[string]string{"h100": partitioned}, nodeconfig.Choice{Fallbacks: append(usual, empty...)}, false},
+		"beside a bad one":        {map[string]string{"a30": "?", "h100": partitioned}, nodeconfig.Choice{Label: "h100"}, false},
+		"none of several":         {map[string]string{"a30": other, "h100": partitioned}, nodeconfig.Choice{Fallbacks: append(usual, empty...)}, true},
 		"none of none":            {nil, nodeconfig.Choice{Fallbacks: empty}, true},
 		"no entry yet":            {nil, nodeconfig.Choice{Fallbacks: usual}, true},
 	} {
@@ -41,7 +41,7 @@ func TestPick_LabelDefaultFallback_Chosen(t *testing.T) {
 				assert.Nil(t, got)
 				return
 			}
-			want, _, err := nodeconfig.Parse([]byte(slices), "")
+			want, _, err := nodeconfig.Parse([]byte(partitioned), "")
 			require.NoError(t, err)
 			assert.Empty(t, cmp.Diff(want, got))
 		})
@@ -50,7 +50,7 @@ func TestPick_LabelDefaultFallback_Chosen(t *testing.T) {
 
 func TestPick_NoEntry_Refused(t *testing.T) {
 	t.Parallel()
-	two := map[string]string{"h100": slices, "a30.yaml": slices}
+	two := map[string]string{"h100": partitioned, "a30.yaml": partitioned}
 	all := nodeconfig.Fallbacks
 	for name, c := range map[string]struct {
 		data   map[string]string
@@ -63,11 +63,11 @@ func TestPick_NoEntry_Refused(t *testing.T) {
 			"no config was set, no default was provided, and all fallbacks failed; label the node or set a default: there are: a30.yaml, h100"},
 		"a label of nothing": {two, nodeconfig.Choice{Label: "h200", LabelKey: "nvidia.com/device-plugin.config", Default: "h100", Fallbacks: all},
 			"specified config h200 does not exist; the node's label nvidia.com/device-plugin.config names it: there are: a30.yaml, h100"},
-		"letters count":    {map[string]string{"h100": slices}, nodeconfig.Choice{Default: "H100"}, "specified config H100 does not exist; it is the default: there are: h100"},
+		"letters count":    {map[string]string{"h100": partitioned}, nodeconfig.Choice{Default: "H100"}, "specified config H100 does not exist; it is the default: there are: h100"},
 		"unknown fallback": {two, nodeconfig.Choice{Fallbacks: []nodeconfig.Fallback{"first"}}, "unknown fallback strategy: first; allowed: named, single, empty"},
 		"bad content": {map[string]string{"h100": header + "flags: {migStrategy: all}"}, nodeconfig.Choice{Fallbacks: usual},
 			`reading the node configuration in entry h100: NodeConfig: flags.migStrategy: unsupported value "all"; supported values: none, single, mixed`},
-		"empty content": {map[string]string{"h100": "", "a30": slices}, nodeconfig.Choice{Label: "h100"},
+		"empty content": {map[string]string{"h100": "", "a30": partitioned}, nodeconfig.Choice{Label: "h100"},
 			"reading the node configuration in entry h100: the configuration must be an object with apiVersion and kind, got an empty document"},
 	} {
 		t.Run(name, func(t *testing.T) {

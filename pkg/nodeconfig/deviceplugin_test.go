@@ -150,7 +150,7 @@ func TestParse_Dialects_DecidedByVersion(t *testing.T) {
 // A ConfigMap may hold files of both dialects.
 func TestPick_DevicePluginFile_Translated(t *testing.T) {
 	t.Parallel()
-	config, warnings, err := nodeconfig.Pick(map[string]string{"ours": slices, "theirs": "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}"},
+	config, warnings, err := nodeconfig.Pick(map[string]string{"ours": partitioned, "theirs": "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}"},
 		nodeconfig.Choice{Label: "theirs"})
 	require.NoError(t, err)
 	require.Len(t, warnings, 2)

@@ -97,8 +97,8 @@ func TestParse_MPS_Refused(t *testing.T) {
 		"zero memory":       {one("name: gpu, replicas: 2, memoryGB: 0, devices: [0]"), r0 + "memoryGB: 0 is out of range; allowed: 1 and up, in GiB"},
 		"part of a GiB":     {one("name: gpu, replicas: 2, memoryGB: 1.5, devices: [0]"), r0 + "memoryGB: must be an integer, got number 1.5"},
 		"memory with units": {one("name: gpu, replicas: 2, memoryGB: 2Gi, devices: [0]"), r0 + `memoryGB: must be an integer, got string "2Gi"`},
-		"slices":            {one("name: nvidia.com/mig-1g.10gb, replicas: 2, memoryGB: 2, devices: all"), r0 + "name: MPS shares of MIG devices are not supported; name nvidia.com/gpu, or share the MIG devices with sharing.timeSlicing"},
-		"slice in a list":   {one("name: gpu, replicas: 2, memoryGB: 2, devices: ['1:0']"), r0 + "devices[0]: 1:0 is one MIG device; MIG devices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
+		"MIG profile, all":  {one("name: nvidia.com/mig-1g.10gb, replicas: 2, memoryGB: 2, devices: all"), r0 + "name: MPS shares of MIG devices are not supported; name nvidia.com/gpu, or share the MIG devices with sharing.timeSlicing"},
+		"MIG device listed": {one("name: gpu, replicas: 2, memoryGB: 2, devices: ['1:0']"), r0 + "devices[0]: 1:0 is one MIG device; MIG devices are shared by profile: name the resource nvidia.com/mig-<profile> and list GPUs here"},
 	})
 }
 

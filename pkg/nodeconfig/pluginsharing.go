@@ -13,7 +13,7 @@ import (
 type sharing struct {
 	// at is the resource's path.
 	at string
-	// family is what a GPU may have once: a mode, or the profile of MIG slices.
+	// family is what a GPU may have once: a mode, or the profile of MIG devices.
 	family string
 	// on are the GPUs.
 	on chosen

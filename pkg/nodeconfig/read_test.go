@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	header = "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\n"
-	slices = header + "gpus: [{select: {indices: [0]}, modes: [whole, mig]}, {}]\n"
+	header      = "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\n"
+	partitioned = header + "gpus: [{select: {indices: [0]}, modes: [whole, mig]}, {}]\n"
 )
 
 func TestParse_NodeConfig_Read(t *testing.T) {
 	t.Parallel()
 	want := config(t, "[{select: {indices: [0]}, modes: [whole, mig]}, {}]")
 	for name, raw := range map[string]string{
-		"YAML": slices,
+		"YAML": partitioned,
 		"JSON": `{"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "NodeConfig", "gpus": [{"select": {"indices": [0]}, "modes": ["whole", "mig"]}, {}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -128,7 +128,7 @@ func TestResolve_NotSupported_Refused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		entries, want string
-		// resolved are the GPUs that are none the worse for it; the others are refused.
+		// resolved are the GPUs that are not affected; the others are refused.
 		resolved []int
 		refused  int
 	}{

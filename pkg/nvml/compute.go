@@ -8,7 +8,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// computeProfiles are NVML's compute instance profiles by their number of slices.
+// computeProfiles are NVML's compute instance profiles by their number of compute slices.
 var computeProfiles = map[int]int{
 	1: nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE, 2: nvml.COMPUTE_INSTANCE_PROFILE_2_SLICE,
 	3: nvml.COMPUTE_INSTANCE_PROFILE_3_SLICE, 4: nvml.COMPUTE_INSTANCE_PROFILE_4_SLICE,
@@ -17,7 +17,7 @@ var computeProfiles = map[int]int{
 }
 
 // filling finds the kind of compute instance that has all multiprocessors of a GPU instance, else most of them. The one with as many
-// slices as the GPU instance is asked for first, and is nearly always the one: then it costs one call, else one for each kind.
+// compute slices as the GPU instance is asked for first, and is nearly always the one: then it costs one call, else one for each kind.
 func (q query) filling(instance nvml.GpuInstance, p *profile) (most nvml.ComputeInstanceProfileInfo, err error) {
 	kinds := make([]int, 0, nvml.COMPUTE_INSTANCE_PROFILE_COUNT+1)
 	first, known := computeProfiles[p.facts.Slices]
@@ -52,7 +52,7 @@ func (q query) filling(instance nvml.GpuInstance, p *profile) (most nvml.Compute
 }
 
 // isPart returns whether a compute instance of that size leaves multiprocessors of its GPU instance unused that another one could have.
-// It asks only where the slices are all there and the multiprocessors are not.
+// It asks only where the compute slices are all there and the multiprocessors are not.
 func (q query) isPart(b *board, profileID, gi int, size *nvml.DeviceAttributes) (bool, error) {
 	p, err := b.profile(q, profileID)
 	if err != nil {

@@ -23,11 +23,11 @@ func TestCreateComputeInstance_Kinds_MostMultiprocessors(t *testing.T) {
 		want  int
 		asks  int
 	}{
-		"memory slices decide":      {map[int]uint32{plainKind: 128, otherKind: 128, 0: 16}, plainKind, 1},
-		"another of as many slices": {map[int]uint32{plainKind: 112, otherKind: 128, 0: 16}, otherKind, 9},
-		"none has all":              {map[int]uint32{plainKind: 120, otherKind: 112}, plainKind, 9},
-		"only one of other slices":  {map[int]uint32{0: 128}, 0, 2},
-		"the driver reports none":   {map[int]uint32{plainKind: 0, 0: 0}, plainKind, 9},
+		"memory slices decide":              {map[int]uint32{plainKind: 128, otherKind: 128, 0: 16}, plainKind, 1},
+		"another of as many compute slices": {map[int]uint32{plainKind: 112, otherKind: 128, 0: 16}, otherKind, 9},
+		"none has all":                      {map[int]uint32{plainKind: 120, otherKind: 112}, plainKind, 9},
+		"only one of another size":          {map[int]uint32{0: 128}, 0, 2},
+		"the driver reports none":           {map[int]uint32{plainKind: 0, 0: 0}, plainKind, 9},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +63,7 @@ func TestCreateComputeInstance_NoKind_Unsupported(t *testing.T) {
 	require.ErrorContains(t, err, "nvmlGpuInstanceGetComputeInstanceProfileInfo on GPU 0")
 }
 
-// TestInstance_FewerMultiprocessors_IsPart, although it has as many slices and the name that one which fills it would have.
+// TestInstance_FewerMultiprocessors_IsPart, although it has as many compute slices and the name that one which fills it would have.
 func TestInstance_FewerMultiprocessors_IsPart(t *testing.T) {
 	t.Parallel()
 	s, g := seeing(t)

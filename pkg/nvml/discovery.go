@@ -36,7 +36,7 @@ func (s *Session) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
 	// In parallel, so that a GPU that hangs holds up the others for one deadline at most.
 	var all sync.WaitGroup
 	for index := range count {
-		all.Go(func() { found[index], faults[index] = s.look(ctx, index) })
+		all.Go(func() { found[index], faults[index] = s.inspect(ctx, index) })
 	}
 	all.Wait()
 	if err := ctx.Err(); err != nil {
@@ -62,8 +62,8 @@ func partition(found []gpu.GPU, faults []gpu.Fault) ([]gpu.GPU, []gpu.Fault, err
 	return usable, broken, nil
 }
 
-// look reads one GPU, or asks a known one whether it still answers.
-func (s *Session) look(ctx context.Context, index int) (gpu.GPU, gpu.Fault) {
+// inspect reads one GPU, or asks a known one whether it still answers.
+func (s *Session) inspect(ctx context.Context, index int) (gpu.GPU, gpu.Fault) {
 	s.mu.Lock()
 	known, ok := s.boards[index]
 	s.mu.Unlock()

@@ -64,7 +64,7 @@ func mounted(edits *specs.ContainerEdits) map[string]string {
 	return mounts
 }
 
-func TestCommonEdits(t *testing.T) {
+func TestCommonEdits_InstalledDriver_LibrariesAndHooks(t *testing.T) {
 	t.Parallel()
 	const libs = "/usr/lib/x86_64-linux-gnu/"
 	s := openInstalled(t, installDriver(t, "580.95.05"), "/opt/prism/nvidia-cdi-hook")

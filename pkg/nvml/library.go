@@ -41,8 +41,8 @@ func (b *binding) library(path string) (nvml.Interface, error) {
 	return b.lib, nil
 }
 
-// forget undoes library for a file that could not be loaded at all, so that a better one can be.
-func (b *binding) forget(lib nvml.Interface) {
+// reset undoes library for a file that could not be loaded at all, so that a better one can be.
+func (b *binding) reset(lib nvml.Interface) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.lib == lib {

@@ -39,7 +39,7 @@ func seen(t *testing.T, s *Session) []gpu.Instance {
 	return gpus[0].MIG.Instances
 }
 
-func TestInstances(t *testing.T) {
+func TestInstances_CreatedAndDestroyed_Listed(t *testing.T) {
 	t.Parallel()
 	s, g := seeing(t)
 	whole := gpu.Placement{Start: 0, Size: 8}
@@ -49,7 +49,7 @@ func TestInstances(t *testing.T) {
 	require.NoError(t, s.SetMIGMode(t.Context(), firstGPU, true))
 	_, err = s.CreateInstance(t.Context(), firstGPU, 99, whole)
 	require.ErrorIs(t, err, gpu.ErrNotFound)
-	require.EqualError(t, err, "looking for MIG profile 99 on GPU 0: not found")
+	require.EqualError(t, err, "finding MIG profile 99 on GPU 0: not found")
 
 	gi, err := s.CreateInstance(t.Context(), firstGPU, 0, whole)
 	require.NoError(t, err)
@@ -99,8 +99,8 @@ func TestCreateInstance_IDUnknown_NotInUse(t *testing.T) {
 	}
 }
 
-// TestOneInstance: what there is of one instance is read without inspecting the others.
-func TestOneInstance(t *testing.T) {
+// TestInstance_OthersThere_NotInspected: what there is of one instance is read without inspecting the others.
+func TestInstance_OthersThere_NotInspected(t *testing.T) {
 	t.Parallel()
 	s, g := seeing(t)
 	read := func(gi int, device gpu.MIGUUID) *gpu.Instance {
@@ -203,7 +203,7 @@ func TestMIGMode_Read_OneCall(t *testing.T) {
 	}
 }
 
-func TestSetMIGMode(t *testing.T) {
+func TestSetMIGMode_EachModeAndFailure_ModeInForce(t *testing.T) {
 	t.Parallel()
 	on, off := modes{1, 1}, modes{0, 0}
 	for name, c := range map[string]struct {
@@ -216,7 +216,7 @@ func TestSetMIGMode(t *testing.T) {
 		"on":          {before: off, after: on, sets: 1},
 		"on already":  {before: on, after: on},
 		"pending off": {before: modes{1, 0}, after: on, sets: 1},
-		"somebody is on it": {
+		"GPU in use": {
 			before: off, after: off, change: func(g *fakeGPU) { g.activation = nvml.ERROR_IN_USE }, sets: 2, kind: gpu.ErrInUse,
 			want: "nvmlDeviceSetMigMode on GPU 0: not in force yet: in use (NVML IN_USE)",
 		},

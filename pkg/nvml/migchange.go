@@ -19,7 +19,7 @@ const changeDeadline = 30 * time.Second
 // takeBackTime is what taking back a change of the MIG mode gets, also when the caller's time is over.
 const takeBackTime = 10 * time.Second
 
-// change prepares a change of the GPU. While it goes on no look asks this GPU anything: a board that is being reset would
+// change prepares a change of the GPU. While it goes on no inspection asks this GPU anything: a board that is being reset would
 // seem to be broken.
 func (s *Session) change(ctx context.Context, id gpu.UUID) (q query, b *board, done func(), err error) {
 	change := s.changes(id)
@@ -190,7 +190,7 @@ func (s *Session) CreateInstance(ctx context.Context, id gpu.UUID, profile int, 
 func (b *board) profile(q query, id int) (*profile, error) {
 	i := slices.IndexFunc(b.profiles, func(p profile) bool { return p.facts.ID == id })
 	if i < 0 {
-		return nil, fmt.Errorf("looking for MIG profile %d on %s: %w", id, q.on, gpu.ErrNotFound)
+		return nil, fmt.Errorf("finding MIG profile %d on %s: %w", id, q.on, gpu.ErrNotFound)
 	}
 	return &b.profiles[i], nil
 }
@@ -293,7 +293,7 @@ func (s *Session) DestroyComputeInstance(ctx context.Context, id gpu.UUID, gi, c
 }
 
 // DestroyInstance removes a GPU instance. gpu.ErrNotFound: it is not there; gpu.ErrInUse: it has a compute instance, or
-// somebody keeps the driver from it.
+// the driver refuses it as in use.
 func (s *Session) DestroyInstance(ctx context.Context, id gpu.UUID, gi int) error {
 	q, b, done, err := s.change(ctx, id)
 	if err != nil {
@@ -307,13 +307,13 @@ func (s *Session) DestroyInstance(ctx context.Context, id gpu.UUID, gi int) erro
 	if err := q.do("nvmlGpuInstanceDestroy", instance.Destroy); err != nil {
 		return err
 	}
-	s.forget(b, gi)
+	s.dropInstance(b, gi)
 	return nil
 }
 
-// forget takes an instance that was removed out of what an inspection returns that does not ask: by then no record names it any more, so
+// dropInstance takes an instance that was removed out of what an inspection returns that does not ask: by then no record names it any more, so
 // it would seem to be an administrator's.
-func (s *Session) forget(b *board, gi int) {
+func (s *Session) dropInstance(b *board, gi int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known, ok := s.boards[b.facts.Index]

@@ -21,9 +21,9 @@ func minorOf(t *testing.T, s *Session) int {
 	return gpus[0].Minor
 }
 
-// TestSetMIGMode_RenewFailsHalfWay_GPUForgottenUntilNextLook: after a reset the old handle and the old minor number may be another GPU's, so
+// TestSetMIGMode_RenewFailsHalfWay_GPUDroppedUntilNextInspection: after a reset the old handle and the old minor number may be another GPU's, so
 // nothing works with either until both are known.
-func TestSetMIGMode_RenewFailsHalfWay_GPUForgottenUntilNextLook(t *testing.T) {
+func TestSetMIGMode_RenewFailsHalfWay_GPUDroppedUntilNextInspection(t *testing.T) {
 	t.Parallel()
 	for _, symbol := range []string{"nvmlDeviceGetHandleByUUID", "nvmlDeviceGetMinorNumber"} {
 		t.Run(symbol, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestSetMIGMode_RenewFailsHalfWay_GPUForgottenUntilNextLook(t *testing.T) {
 }
 
 // TestSetMIGMode_TakenBack_MinorNumberIsRenewed: the change may have come about before it was taken back, which moves the GPU twice. Where
-// the new number cannot be had, the GPU is forgotten until the next inspection.
+// the new number cannot be had, the GPU is left out until the next inspection.
 func TestSetMIGMode_TakenBack_MinorNumberIsRenewed(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]bool{"it answers": false, "it does not answer": true} {

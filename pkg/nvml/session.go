@@ -54,7 +54,7 @@ func Open(ctx context.Context, library string, opts Options) (*Session, error) {
 	}
 	session, err := open(ctx, lib, bound.gate, opts)
 	if errors.Is(err, errNotLoadable) {
-		bound.forget(lib)
+		bound.reset(lib)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w", library, err)
@@ -79,18 +79,18 @@ func open(ctx context.Context, lib nvml.Interface, g *gate, opts Options) (*Sess
 	}
 	s := &Session{lib: lib, gate: g, opts: opts, boards: map[int]board{}, changing: map[gpu.UUID]*sync.Mutex{}}
 	const symbol = "nvmlInit_v2"
-	var settled atomic.Bool // by the call that returned or by the caller that gave up, whichever came first
+	var decided atomic.Bool // by the call that returned or by the caller that gave up, whichever came first
 	_, err := pass(ctx, g, call{wholeDriver, symbol, opts.Deadline}, func() (struct{}, error) {
 		ret := lib.Init()
 		if ret == nvml.ERROR_LIBRARY_NOT_FOUND {
 			return struct{}{}, errNotLoadable
 		}
-		if ret == nvml.SUCCESS && settled.Swap(true) {
-			ret = lib.Shutdown() // or the library would stay initialised, and the kernel module in use, for as long as this process lives
+		if ret == nvml.SUCCESS && decided.Swap(true) {
+			ret = lib.Shutdown() // or the library would stay initialised, and the kernel module in use, until this process exits
 		}
 		return struct{}{}, asError(symbol, ret)
 	})
-	if err != nil && !settled.Swap(true) {
+	if err != nil && !decided.Swap(true) {
 		return nil, err
 	}
 	return s, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-func TestReturns(t *testing.T) {
+func TestReturns_NVMLCodes_KindsOfErrors(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
 		ret  nvml.Return
@@ -59,7 +59,7 @@ func TestReturns(t *testing.T) {
 	}
 }
 
-func TestDiscovery(t *testing.T) {
+func TestGPUs_DifferentModels_Described(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(2)
 	t4 := d.gpus[1]
@@ -323,7 +323,7 @@ func TestOpen_Library_OneFileBound(t *testing.T) {
 	_, err = b.library(one)
 	require.ErrorIs(t, err, gpu.ErrDriverReplaced, "the same name with other content")
 
-	b.forget(lib)
+	b.reset(lib)
 	_, err = b.library(two)
 	require.NoError(t, err, "a file that could not be loaded binds nothing")
 }
@@ -340,7 +340,7 @@ func TestOpen_NoLibrary_Refused(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestArchitectureName_UnknownNumber_ByComputeCapability(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, "Blackwell", architectureName(nvml.DEVICE_ARCH_UNKNOWN, computeCapability{12, 0}))
 	assert.Equal(t, "Ada Lovelace", architectureName(0, computeCapability{8, 9}))

@@ -132,20 +132,20 @@ func TestSetTimeslice_SimulatedNode_IntervalInForce(t *testing.T) {
 		return Install{Program: program, Library: root.Library, Root: root.HostPath}, nil
 	}}
 	id := gpu.UUID(node.Model.Identities()[1].UUID)
-	slices := func() (found []model.TimeSlice) {
+	intervals := func() (found []model.TimeSlice) {
 		for _, g := range node.Model.Snapshot().GPUs {
 			found = append(found, g.TimeSlice)
 		}
 		return found
 	}
 	require.NoError(t, tool.SetTimeslice(t.Context(), id, gpu.IntervalMedium))
-	assert.Equal(t, []model.TimeSlice{0, 2}, slices())
+	assert.Equal(t, []model.TimeSlice{0, 2}, intervals())
 	require.NoError(t, tool.SetTimeslice(t.Context(), id, gpu.IntervalDefault))
-	assert.Equal(t, []model.TimeSlice{0, 0}, slices())
+	assert.Equal(t, []model.TimeSlice{0, 0}, intervals())
 
 	require.ErrorIs(t, tool.SetTimeslice(t.Context(), someGPU, gpu.IntervalLong), gpu.ErrNotFound)
 	node.UnloadDriver()
 	require.ErrorIs(t, tool.SetTimeslice(t.Context(), id, gpu.IntervalLong), gpu.ErrDriverNotLoaded)
 	node.LoadDriver()
-	assert.Equal(t, []model.TimeSlice{0, 0}, slices())
+	assert.Equal(t, []model.TimeSlice{0, 0}, intervals())
 }

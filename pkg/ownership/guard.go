@@ -12,12 +12,12 @@ import (
 type Records interface {
 	// Load returns gpu.ErrNotFound, or checkpoint.ErrDamaged for a record that it has set aside.
 	Load(uid string) (*checkpoint.Record, error)
-	// All returns what can be read, and one error per record that was set aside. checkpoint.ErrUnreadable: there are records
-	// of which nothing is known.
+	// All returns what can be read, and one error per record that was set aside. checkpoint.ErrUnreadable: there are
+	// records that could not be read.
 	All() (records []*checkpoint.Record, damaged []error, err error)
 }
 
-// Locks orders work on claims and GPUs; checkpoint.Locks is the real one.
+// Locks serialises work on claims and on GPUs; checkpoint.Locks is the real one.
 type Locks interface {
 	Claim(ctx context.Context, uid string) (release func(), err error)
 	// GPUs takes the locks of all of them. Foreign: another process may have changed records of one of them since.
@@ -28,7 +28,7 @@ type Locks interface {
 type Settings struct {
 	// Damaged is called with every record that was set aside after New returned.
 	Damaged func(err error)
-	// PendingCleanups is called with what releases that have failed left, in the order of the GPUs, whenever that changes.
+	// PendingCleanups is called with the pending cleanups of failed releases, in the order of the GPUs, whenever they change.
 	PendingCleanups func([]gpu.PendingCleanup)
 }
 
@@ -50,11 +50,11 @@ func New(records Records, locks Locks, settings Settings) (g *Guard, found []*ch
 	return g, found, damaged, err
 }
 
-// UnknownError is why the owners of a GPU are not known. Its text is for users, and other claims must not be visible in it;
-// the cause, which names them, is for the log.
+// UnknownError is why the owners of a GPU are not known. Its text is for users and names no other claim;
+// the cause, which may name them, is for the log.
 type UnknownError struct{ Err error }
 
-// Error has nothing of the cause.
+// Error does not contain the cause.
 func (*UnknownError) Error() string {
 	return "which claims hold the GPU cannot be read now; the log of the kubelet plugin on the node says why"
 }
@@ -86,8 +86,8 @@ func (g *Guard) Lock(ctx context.Context, uuids []gpu.UUID) (release func(), err
 	return release, nil
 }
 
-// LockOnly takes the GPUs' locks and reads nothing: what needs no knowledge of other claims costs nothing for it. The next Lock learns
-// what another process has changed.
+// LockOnly takes the GPUs' locks and reads no records, for work that does not depend on other claims. The next Lock
+// reads what another process has changed.
 func (g *Guard) LockOnly(ctx context.Context, uuids []gpu.UUID) (release func(), err error) {
 	release, foreign, err := g.locks.GPUs(ctx, uuids)
 	if err != nil {
@@ -118,7 +118,7 @@ func (g *Guard) All() ([]*checkpoint.Record, error) {
 	return records, err
 }
 
-// report passes on that records were set aside.
+// report calls the listener for records that were set aside.
 func (g *Guard) report(damaged ...error) {
 	if g.damaged == nil {
 		return

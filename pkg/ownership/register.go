@@ -14,8 +14,8 @@ type register map[gpu.UUID]map[string]owner
 // owner is one claim that has devices of a GPU.
 type owner struct {
 	claim checkpoint.Claim
-	// uses are its devices of the GPU. None of them is for admin access, which excludes nothing: what such a claim leaves is on no
-	// GPU, and is undone under the claim's lock alone.
+	// uses are its devices of the GPU. None of them is for admin access, which excludes no device: the cleanup of such a claim
+	// is on no GPU, and runs under the claim's lock alone.
 	uses []gpu.Use
 	// releasing: the claim is being released and its effects are still there.
 	releasing bool
@@ -23,7 +23,7 @@ type owner struct {
 	failed bool
 }
 
-// equal compares what is known; a claim is identified by its UID.
+// equal compares uses and states; a claim is identified by its UID.
 func (o owner) equal(other owner) bool {
 	return slices.Equal(o.uses, other.uses) && o.releasing == other.releasing && o.failed == other.failed
 }
@@ -48,7 +48,7 @@ func (o owner) with(r *checkpoint.Result) owner {
 	return o
 }
 
-// ownedBy is what a record owns of each GPU.
+// ownedBy returns the uses of a record by GPU.
 func ownedBy(r *checkpoint.Record) map[gpu.UUID]owner {
 	owned := map[gpu.UUID]owner{}
 	for i := range r.Results {
@@ -59,7 +59,7 @@ func ownedBy(r *checkpoint.Record) map[gpu.UUID]owner {
 	return owned
 }
 
-// add registers what the record says of these GPUs.
+// add registers the uses of a record of these GPUs.
 func (g register) add(r *checkpoint.Record, uuids []gpu.UUID) {
 	for i := range r.Results {
 		id := r.Results[i].GPUUUID
@@ -78,8 +78,8 @@ func (g register) add(r *checkpoint.Record, uuids []gpu.UUID) {
 	}
 }
 
-// owns reports whether the claim still has the result's device. What a claim that is being released could not undo yet keeps the
-// devices that it is on, and no others.
+// owns reports whether the claim still has the result's device. A claim that is being released keeps the
+// devices whose effects are not undone yet, and no others.
 func owns(r *checkpoint.Record, result *checkpoint.Result) bool {
 	if r.State != checkpoint.Releasing || len(r.Steps) == 0 || r.Newer() {
 		return true
@@ -99,7 +99,7 @@ func (g register) drop(uid string) {
 	}
 }
 
-// pending lists what releases that have failed left, in the order of the GPUs.
+// pending lists the pending cleanups of failed releases, in the order of the GPUs.
 func (g register) pending() []gpu.PendingCleanup {
 	var all []gpu.PendingCleanup
 	for _, id := range slices.Sorted(maps.Keys(g)) {

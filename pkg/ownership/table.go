@@ -9,8 +9,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Table knows which claims' records name which GPUs, so that a claim costs the same however many others there are. What it knows of a
-// GPU's owners is read and written under the lock of that GPU; after another process may have changed records, that GPU alone is stale
+// Table has the owners of each GPU, so that a claim costs the same however many others there are. The owners of a GPU are read and
+// written under the lock of that GPU; after another process may have changed records, that GPU alone is stale
 // until it is reloaded. Monitor devices are registered without the lock of a GPU: they are counted, possibly wrongly until the
 // next recovery.
 type Table struct {
@@ -20,13 +20,13 @@ type Table struct {
 	notice notice
 }
 
-// newTable knows nothing yet. pending is called with the pending cleanups, in the order of the GPUs, whenever they change; it must not
+// newTable returns an empty Table. pending is called with the pending cleanups, in the order of the GPUs, whenever they change; it must not
 // block, and may be nil.
 func newTable(pending func([]gpu.PendingCleanup)) *Table {
 	return &Table{owners: register{}, stale: map[gpu.UUID]bool{}, notice: notice{released: make(chan struct{}), report: pending}}
 }
 
-// Invalidate marks what is known of these GPUs as out of date.
+// Invalidate marks the owners of these GPUs as out of date.
 func (t *Table) Invalidate(uuids []gpu.UUID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -35,14 +35,14 @@ func (t *Table) Invalidate(uuids []gpu.UUID) {
 	}
 }
 
-// Current reports whether what is known of these GPUs is what the records say.
+// Current reports whether the owners of these GPUs are those of the records.
 func (t *Table) Current(uuids []gpu.UUID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !slices.ContainsFunc(uuids, func(id gpu.UUID) bool { return t.stale[id] })
 }
 
-// Reload replaces what is known of these GPUs with what the records say.
+// Reload replaces the owners of these GPUs with those of the records.
 func (t *Table) Reload(uuids []gpu.UUID, records []*checkpoint.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,11 +53,11 @@ func (t *Table) Reload(uuids []gpu.UUID, records []*checkpoint.Record) {
 	for _, r := range records {
 		t.owners.add(r, uuids)
 	}
-	t.notice.release() // by another process, possibly
+	t.notice.release() // another process may have released a GPU
 	t.notice.pending(t.owners)
 }
 
-// Put registers one record in place of what is known of its claim.
+// Put registers one record in place of the claim's earlier one.
 func (t *Table) Put(r *checkpoint.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,7 +69,7 @@ func (t *Table) Put(r *checkpoint.Record) {
 	t.notice.pending(t.owners)
 }
 
-// Remove drops a claim and wakes those that wait for its GPUs.
+// Remove drops a claim and wakes the calls that wait for its GPUs.
 func (t *Table) Remove(uid string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,7 +78,7 @@ func (t *Table) Remove(uid string) {
 	t.notice.pending(t.owners)
 }
 
-// Differing lists the GPUs of which these records say something else than is known. A call that is running may be why.
+// Differing lists the GPUs whose owners differ from these records, possibly because of a call in flight.
 func (t *Table) Differing(records []*checkpoint.Record) []gpu.UUID {
 	recorded := register{}
 	for _, r := range records {
@@ -98,16 +98,16 @@ func (t *Table) Differing(records []*checkpoint.Record) []gpu.UUID {
 
 // Conflict is why a record's devices are not free.
 type Conflict struct {
-	// Owner is the other claim, which owns something of GPU.
+	// Owner is the other claim, which owns a device of GPU.
 	Owner checkpoint.Claim
 	GPU   gpu.UUID
 	// MIG: the record is to own MIG devices of the GPU, and not the whole GPU.
 	MIG bool
-	// Released is closed when a claim has let go of a GPU after the conflict was found.
+	// Released is closed when a claim releases a GPU after the conflict was found.
 	Released <-chan struct{}
 }
 
-// Conflict finds another claim that owns what the record is to own; nil without one.
+// Conflict finds another claim whose devices exclude those of the record; nil without one.
 func (t *Table) Conflict(r *checkpoint.Record) *Conflict {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -174,15 +174,15 @@ func (t *Table) Counts() (claims, releasing int) {
 	return len(known), releasing
 }
 
-// notice reports what has changed. It is used under the table's mutex.
+// notice calls the listeners about changes. It is used under the table's mutex.
 type notice struct {
-	// released is closed, and another one made, when a claim lets go of GPUs.
+	// released is closed, and another one made, when a claim releases GPUs.
 	released chan struct{}
 	report   func([]gpu.PendingCleanup)
 	reported []gpu.PendingCleanup
 }
 
-// release wakes everything that waits for a GPU.
+// release wakes all calls that wait for a GPU.
 func (n *notice) release() {
 	close(n.released)
 	n.released = make(chan struct{})

@@ -13,7 +13,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/ownership"
 )
 
-// answers are what earlier calls have answered.
+// answers finds the answers of earlier calls.
 type answers struct {
 	guard  *ownership.Guard
 	keys   Planner
@@ -23,24 +23,24 @@ type answers struct {
 	bootID string
 }
 
-// earlier is what an earlier call left of a claim.
+// earlier is the record that an earlier call left of a claim.
 type earlier struct {
 	// record is nil without one.
 	record *checkpoint.Record
-	// sameAllocation: it answers this very allocation, possibly of another boot or with effects that have vanished since.
+	// sameAllocation: the record is of the claim's present allocation, possibly of another boot or with effects that are gone.
 	sameAllocation bool
 	// valid: the record is the answer.
 	valid bool
-	// outdated: the record has answered, and does not fit the allocation or the hardware any more.
+	// outdated: the record was an answer, and does not match the allocation or the hardware any more.
 	outdated bool
 }
 
-// answer finds what an earlier call left, and whether it is the answer still. The claim's lock is held.
+// answer finds the record of an earlier call, and whether it is still the answer. The claim's lock is held.
 func (a answers) answer(ctx context.Context, rc *resourceapi.ResourceClaim) (e earlier, err error) {
 	e.record, err = a.guard.Load(string(rc.UID))
 	if errors.Is(err, checkpoint.ErrDamaged) {
 		a.guard.Remove(string(rc.UID))
-		return earlier{}, Redact("the record of the claim was damaged and is set aside; the next try prepares the claim again", err) // it may name another
+		return earlier{}, Redact("the record of the claim was damaged and is set aside; the next try prepares the claim again", err) // the cause may name another claim
 	}
 	if err != nil || e.record == nil || e.record.State != checkpoint.Done {
 		return e, err

@@ -14,7 +14,7 @@ import (
 // undoTime bounds the undoing of a failed Prepare, which goes on when the caller's deadline has passed.
 const undoTime = 20 * time.Second
 
-// cleanup undoes what a record names. The GPUs' locks are held.
+// cleanup undoes the effects of records, and removes specs and records. The GPUs' locks are held.
 type cleanup struct {
 	guard   *ownership.Guard
 	records Records
@@ -42,8 +42,8 @@ func (c *cleanup) undoEffects(ctx context.Context, r *checkpoint.Record) error {
 	if len(r.Steps) > 0 && r.BootID == c.bootID { // effects do not outlive a boot
 		whole := r.State == checkpoint.Done && !c.guard.Releasing(r.Claim.UID)
 		if r.State == checkpoint.Done {
-			// From here on a crash must not leave a record that answers. A full disk is no reason to keep a pod: deleting
-			// the record needs no space, and until then only that promise is missing.
+			// From here on a record in state Done must not survive a crash. A full disk does not block the pod's deletion:
+			// deleting the record needs no space, and until then only the state in the record is out of date.
 			r.State = checkpoint.Releasing
 			if err := c.records.Put(r); err != nil && !errors.Is(err, syscall.ENOSPC) {
 				return err
@@ -66,9 +66,9 @@ func (c *cleanup) after(ctx context.Context, r *checkpoint.Record, err error) er
 	return join(err, c.undo(ctx, r))
 }
 
-// forget removes what a crash may have left of a claim without a record: a spec, a record half written, or the removal of a
+// removeLeftovers removes what a crash may have left of a claim without a record: a spec, a record half written, or the removal of a
 // record not yet durable. The claim's lock is held.
-func (c *cleanup) forget(uid string) error {
+func (c *cleanup) removeLeftovers(uid string) error {
 	if err := c.specs.Remove(uid); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (c *cleanup) deferCleanup(r *checkpoint.Record, all []checkpoint.Step, caus
 	if !stored {
 		if err := c.records.Put(r); err != nil {
 			cause = fmt.Errorf("%w; remembering that: %w", cause, err)
-			r.Steps = all // as the next process will read it
+			r.Steps = all // as they stand on disk
 		}
 	}
 	c.guard.Put(r)
@@ -110,7 +110,7 @@ func (e *cleanupError) Error() string { return e.cause.Error() }
 
 func (e *cleanupError) Unwrap() error { return e.cause }
 
-// join adds what failed in cleaning up to what made it necessary, in one line.
+// join adds the error of a cleanup to the error that made the cleanup necessary, in one line.
 func join(err, cleanup error) error {
 	if cleanup == nil {
 		return err

@@ -13,11 +13,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/claim"
 )
 
-// commit makes the answer: the done record durable, then the spec.
+// commit stores the record in state Done, then writes the spec.
 func (e execution) commit(ctx context.Context, r *checkpoint.Record) error {
 	spec, err := e.specs.build(r)
 	if err != nil && len(r.Steps) == 0 {
-		return err // nothing was made or written
+		return err // there are no effects and no files yet
 	}
 	if err == nil {
 		err = e.finish(r, spec)
@@ -82,7 +82,7 @@ func (s specSource) build(r *checkpoint.Record) (*specs.Spec, error) {
 	return spec, nil
 }
 
-// edits are what the record's steps add to its devices, in the order of the steps.
+// edits are the CDI edits of the record's steps by device, in the order of the steps.
 func (s specSource) edits(r *checkpoint.Record) (all []cdi.DeviceEdits, err error) {
 	for i := range r.Steps {
 		step := &r.Steps[i]

@@ -24,7 +24,7 @@ func life(t *testing.T, p *process) error {
 	return p.Unprepare(t.Context(), "a")
 }
 
-// operations counts the touches of a life.
+// operations counts the fault points of a scenario.
 func operations(t *testing.T, steps []string) int {
 	t.Helper()
 	w := newWorld(2)
@@ -37,7 +37,7 @@ func operations(t *testing.T, steps []string) int {
 // afterwards are the ways in which things go on after a process died.
 var afterwards = map[string]func(t *testing.T, w *world) *process{
 	"the call comes again": func(t *testing.T, w *world) *process { return w.start(t) },
-	"what was left is settled": func(t *testing.T, w *world) *process {
+	"the new process recovers": func(t *testing.T, w *world) *process {
 		p := w.start(t)
 		require.NoError(t, p.Recover(t.Context()))
 		if r := w.record(t, "a"); r != nil {
@@ -52,7 +52,7 @@ var afterwards = map[string]func(t *testing.T, w *world) *process{
 }
 
 // kinds are claims without effects and with two on each GPU.
-var kinds = map[string][]string{"no effects": nil, "two effects": {"mode", "slice"}}
+var kinds = map[string][]string{"no effects": nil, "two effects": {"mode", "partition"}}
 
 // TestTransaction_KilledAnywhere_NothingLeaks kills the process before and after each operation of a claim's life.
 func TestTransaction_KilledAnywhere_NothingLeaks(t *testing.T) {
@@ -90,7 +90,7 @@ func dieAndGoOn(t *testing.T, steps []string, at int, restart func(*testing.T, *
 	w.clean(t)
 }
 
-// whole tells what is missing of an answered claim.
+// whole returns what is missing of an answered claim.
 func whole(w *world, r *checkpoint.Record) error {
 	if r.State != checkpoint.Done || r.BootID != w.boot {
 		return fmt.Errorf("the record is %s of %s", r.State, r.BootID)

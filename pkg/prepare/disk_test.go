@@ -22,7 +22,7 @@ func TestUnprepare_FullDisk_Succeeds(t *testing.T) {
 		p = prepared(t, w)
 		w.refuse = either(always("put", syscall.ENOSPC), always("undo", errStuck))
 		require.EqualError(t, p.Unprepare(t.Context(), "a"),
-			"undoing slice on GPU "+string(uuid(0))+": it is stuck; remembering that: no space left on device")
+			"undoing partition on GPU "+string(uuid(0))+": it is stuck; remembering that: no space left on device")
 	})
 }
 

@@ -52,14 +52,14 @@ func (s realSpecs) Build(request cdi.SpecRequest) (*specs.Spec, error) {
 	return s.builder.Build(request)
 }
 
-// contributingTo starts a process whose claims have effects of the kinds "mode" and "slice" that contribute. Missing is a path that the
+// contributingTo starts a process whose claims have effects of the kinds "mode" and "partition" that contribute. Missing is a path that the
 // host does not have.
 func contributingTo(t *testing.T, w *world) (p *process, mode, slice *contributing, missing *string) {
 	t.Helper()
-	w.steps = []string{"mode", "slice"}
+	w.steps = []string{"mode", "partition"}
 	p, missing = w.process(t), new(string)
 	mode, slice = &contributing{effect: effect{w}, pipes: "a"}, &contributing{effect: effect{w}, pipes: "a"}
-	p.Steps["mode"], p.Steps["slice"] = mode, slice
+	p.Steps["mode"], p.Steps["partition"] = mode, slice
 	p.specs = realSpecs{specFiles{w}, &cdi.SpecBuilder{
 		Present:    func() cdi.Present { return cdi.Present{Node: w.node, Common: &specs.ContainerEdits{}, DevRoot: "/"} },
 		Monitoring: func() (cdi.Node, error) { return cdi.Node{}, gpu.ErrNotFound },
@@ -134,7 +134,7 @@ func TestPrepare_EditsFail_EverythingUndone(t *testing.T) {
 	}{
 		"step": {
 			func(_, slice *contributing, _ *string) { slice.err = errors.New("no pipes") },
-			"making the CDI edits of slice on GPU " + string(uuid(0)) + ": no pipes",
+			"making the CDI edits of partition on GPU " + string(uuid(0)) + ": no pipes",
 		},
 		"source": {
 			func(_, _ *contributing, missing *string) { *missing = "/run/a" },
@@ -142,8 +142,8 @@ func TestPrepare_EditsFail_EverythingUndone(t *testing.T) {
 		},
 		"conflict": {
 			func(_, slice *contributing, _ *string) { slice.pipes = "b" },
-			named + `CDI edits of step slice: variable PIPES is set to "a" by step mode of device a-gpu-00000000-` + string(uuid(0)) +
-				` and to "b" by step slice of device a-gpu-00000000-` + string(uuid(0)) + " (not retryable)",
+			named + `CDI edits of step partition: variable PIPES is set to "a" by step mode of device a-gpu-00000000-` + string(uuid(0)) +
+				` and to "b" by step partition of device a-gpu-00000000-` + string(uuid(0)) + " (not retryable)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestPrepare_EditsFail_EverythingUndone(t *testing.T) {
 				w.clean(t)
 				events := w.events()
 				assert.Equal(t, []string{
-					"undo slice " + string(uuid(0)), "undo mode " + string(uuid(0)), "remove a", "delete a",
+					"undo partition " + string(uuid(0)), "undo mode " + string(uuid(0)), "remove a", "delete a",
 				}, events[len(events)-4:])
 			})
 		})
@@ -187,7 +187,7 @@ func TestSteps_StatusData_PerResult(t *testing.T) {
 		require.NoError(t, err)
 		slice.pipes = "b"
 		assert.Equal(t, []map[string]any{
-			{"pipes": "a", "mode": `{"for":"a"}`, "slice": `{"for":"a"}`}, nil,
+			{"pipes": "a", "mode": `{"for":"a"}`, "partition": `{"for":"a"}`}, nil,
 		}, p.Transaction.Steps().StatusData(r), "of two steps that set a key the first one counts")
 		assert.Equal(t, []map[string]any{nil}, Steps{"mode": effect{w}}.StatusData(&checkpoint.Record{
 			Results: r.Results[:1], Steps: []checkpoint.Step{{Kind: "mode", Target: uuid(0)}, {Kind: "unknown"}},

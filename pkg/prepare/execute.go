@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/ownership"
 )
 
-// execution carries records out. The GPUs' locks are held. After an error everything is undone at once.
+// execution makes the effects of records. The GPUs' locks are held. After an error everything is undone at once.
 type execution struct {
 	guard   *ownership.Guard
 	records Records
@@ -18,21 +18,21 @@ type execution struct {
 	cleanup *cleanup
 }
 
-// execute stores what is about to be made, and makes the effects. A record without effects promises nothing yet.
+// execute stores the record, and makes the effects. A record without effects is stored only by commit.
 func (e execution) execute(ctx context.Context, r *checkpoint.Record) error {
 	if len(r.Steps) == 0 {
 		return nil
 	}
 	if err := e.records.Put(r); err != nil {
-		// A failed directory sync leaves the record in place without the promise that it stays.
-		return join(err, e.cleanup.forget(r.Claim.UID))
+		// After a failed directory sync the record is there and may be lost in a power cut.
+		return join(err, e.cleanup.removeLeftovers(r.Claim.UID))
 	}
 	e.guard.Put(r)
 	return e.cleanup.after(ctx, r, e.steps.do(ctx, r))
 }
 
-// do makes the effects in order. After an error the record names those that were begun: what a step that was not may find in its
-// place is of another origin.
+// do makes the effects in order. After an error the record names those that were begun: an effect in the place of a
+// step that was not begun is of another origin.
 func (steps Steps) do(ctx context.Context, r *checkpoint.Record) error {
 	for i := range r.Steps {
 		s := &r.Steps[i]

@@ -18,7 +18,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
-// findable is an effect that can be looked for.
+// findable is an effect that can be listed.
 type findable struct {
 	effect
 	kind string
@@ -45,7 +45,7 @@ func (findable) Names(recorded, found checkpoint.Step) bool {
 func crowded(t *testing.T) (*world, *process) {
 	t.Helper()
 	w := newWorld(3)
-	w.steps, w.finds = []string{"mode", "slice"}, true
+	w.steps, w.finds = []string{"mode", "partition"}, true
 	p := w.start(t)
 	for i, uid := range []string{"kept", "lost"} {
 		_, err := p.Prepare(t.Context(), wants(uid, device(i)))
@@ -75,12 +75,12 @@ func TestCollect_Leaks_Removed(t *testing.T) {
 		require.NoError(t, err)
 		on := " on GPU " + string(uuid(1))
 		assert.Equal(t, []string{
-			"spec: CDI spec of claim lost", "spec: CDI spec of claim never recorded", "effect: mode" + on, "effect: slice" + on,
+			"spec: CDI spec of claim lost", "spec: CDI spec of claim never recorded", "effect: mode" + on, "effect: partition" + on,
 			"file: unfinished record of claim died", "file: unfinished record of claim kept",
 			"file: unfinished CDI spec of claim died", "file: unfinished CDI spec of claim kept",
 		}, names(removed))
 		assert.Equal(t, []string{
-			"remove lost", "remove never recorded", "undo mode " + string(uuid(1)), "undo slice " + string(uuid(1)),
+			"remove lost", "remove never recorded", "undo mode " + string(uuid(1)), "undo partition " + string(uuid(1)),
 			"discard record died", "discard record kept", "discard spec died", "discard spec kept",
 		}, w.events())
 		require.NoError(t, whole(w, w.record(t, "kept")), "what has an owner is whole")
@@ -128,7 +128,7 @@ func TestCollect_IncompleteList_LostClaimsKept(t *testing.T) {
 	})
 }
 
-// TestCollect_LockedClaimsAndGPUs_LeftAlone: the claim's and the GPU's locks are held by who is writing.
+// TestCollect_LockedClaimsAndGPUs_LeftAlone: the claim's and the GPU's locks are held by a writer.
 func TestCollect_LockedClaimsAndGPUs_LeftAlone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
@@ -142,7 +142,7 @@ func TestCollect_LockedClaimsAndGPUs_LeftAlone(t *testing.T) {
 		require.NoError(t, err)
 		start := time.Now()
 		removed, err := p.collect(t.Context(), nil, true)
-		require.NoError(t, err, "who works is no trouble")
+		require.NoError(t, err, "held locks are no error")
 		assert.Empty(t, removed)
 		assert.Empty(t, w.events())
 		assert.LessOrEqual(t, time.Since(start), 4*gc.BusyAfter)
@@ -155,7 +155,7 @@ func TestCollect_LockedClaimsAndGPUs_LeftAlone(t *testing.T) {
 	})
 }
 
-// TestCollect_ChangedBeforeLock_ReadAgain: until it has the lock, an orphan may get an owner or go.
+// TestCollect_ChangedBeforeLock_ReadAgain: until it has the lock, a leaked effect may get an owner or go.
 func TestCollect_ChangedBeforeLock_ReadAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
@@ -202,8 +202,8 @@ func TestCollect_DependentEffects_UndoneInWorkingOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, p := crowded(t)
 		w.refuse = func(op string) error {
-			if _, above := w.effects[uuid(1)]["slice"]; above && strings.HasPrefix(op, "undo mode") {
-				return fmt.Errorf("a slice is on it: %w", gpu.ErrInUse)
+			if _, above := w.effects[uuid(1)]["partition"]; above && strings.HasPrefix(op, "undo mode") {
+				return fmt.Errorf("a partition is on it: %w", gpu.ErrInUse)
 			}
 			return nil
 		}
@@ -277,7 +277,7 @@ func TestCollect_NothingLeaked_OnlyReads(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, removed)
 		assert.Equal(t, []string{
-			"list specs", "all", "find mode", "find slice", "all", "list halves of a record ", "list halves of a spec ",
+			"list specs", "all", "find mode", "find partition", "all", "list halves of a record ", "list halves of a spec ",
 		}, w.journal)
 	})
 }
@@ -294,7 +294,7 @@ func rewritten(t *testing.T, r *checkpoint.Record, pairs ...string) []byte {
 	return fmt.Appendf(nil, "{\"schema\":1,\"crc32c\":\"%08x\",\"len\":%d}\n%s\n", sum, len(body), body)
 }
 
-// TestRecover_CleanupsOfAnotherProcess_Reported, and that they are paid.
+// TestRecover_CleanupsOfAnotherProcess_Reported, and that they are finished.
 func TestRecover_CleanupsOfAnotherProcess_Reported(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
@@ -304,14 +304,14 @@ func TestRecover_CleanupsOfAnotherProcess_Reported(t *testing.T) {
 		claims, _ := leader.Counts()
 		assert.Equal(t, 1, claims, "it learns of claims, too")
 		require.Error(t, other.Unprepare(t.Context(), "a"))
-		assert.Empty(t, leader.owed)
+		assert.Empty(t, leader.pendingGPUs)
 		require.Error(t, leader.Recover(t.Context()))
-		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, leader.owed)
+		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, leader.pendingGPUs)
 
 		w.refuse = nil
 		require.NoError(t, other.Unprepare(t.Context(), "a"))
 		require.NoError(t, leader.Recover(t.Context()))
-		assert.Equal(t, [][]gpu.UUID{{uuid(0)}, nil}, leader.owed, "no other claim would ever request that GPU")
+		assert.Equal(t, [][]gpu.UUID{{uuid(0)}, nil}, leader.pendingGPUs, "no other claim would ever request that GPU")
 		w.clean(t)
 
 		w.journal, leader.taking = nil, func(lock string) { assert.Fail(t, "a lock is asked for", lock) }

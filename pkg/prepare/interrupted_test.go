@@ -20,7 +20,7 @@ func TestPrepare_CallerGone_EffectsUndone(t *testing.T) {
 		t.Run(during, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w, c := newPartitionable(1)
-				p := c.startCutting(t)
+				p := c.startWithMIG(t)
 				ctx, cancel := context.WithCancel(t.Context())
 				w.during = func(op string) {
 					if strings.HasPrefix(op, during) {
@@ -45,7 +45,7 @@ func TestPrepare_CallerGone_EffectsUndone(t *testing.T) {
 func TestUnprepare_CallerGone_EffectsStayRecorded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
-		p := c.startCutting(t)
+		p := c.startWithMIG(t)
 		_, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -96,7 +96,7 @@ func TestPrepare_PreconditionFails_Refused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w, c2 := newPartitionable(1)
-				p := c2.startCutting(t)
+				p := c2.startWithMIG(t)
 				p.Preconditions[claim.PreconditionMIGMode] = &refusing{times: 2, err: c.err}
 				_, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
 				if c.tries == 0 {

@@ -16,7 +16,7 @@ import (
 func TestPrepare_MIGDevice_CreatedBetweenIntentAndDone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
-		p := c.startCutting(t)
+		p := c.startWithMIG(t)
 		r, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
 		require.NoError(t, err)
 		assert.Equal(t, []string{
@@ -27,7 +27,7 @@ func TestPrepare_MIGDevice_CreatedBetweenIntentAndDone(t *testing.T) {
 			Profile: 9, Name: "3g.40gb", Placement: gpu.Placement{Start: 4, Size: 4},
 			Identity: gpu.MIGIdentity{GPUInstance: 3, ComputeInstance: 1, UUID: "MIG-9-4"},
 		}, r.Results[0].MIG)
-		assert.Equal(t, []string{"a-" + cut("9-4") + "-MIG-9-4"}, r.CDI.Devices, "programs see the MIG device")
+		assert.Equal(t, []string{"a-" + migName("9-4") + "-MIG-9-4"}, r.CDI.Devices, "programs see the MIG device")
 		_, err = p.Prepare(t.Context(), wantsOf("a", "9-4"))
 		require.NoError(t, err)
 		assert.Equal(t, []string{"verify 9-4"}, w.events(), "a repeated Prepare only reads")
@@ -42,10 +42,10 @@ func TestPrepare_MIGDevice_CreatedBetweenIntentAndDone(t *testing.T) {
 func TestPrepare_WholeGPU_NoEffects(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(2)
-		p := c.startCutting(t)
+		p := c.startWithMIG(t)
 		_, err := p.Prepare(t.Context(), wantsOf("a", ""))
 		require.NoError(t, err)
-		assert.Equal(t, []string{"ensure noMIGMode " + string(uuid(0)), "put done a", "write a"}, w.events(), "one look, where it is advertised as MIG devices too")
+		assert.Equal(t, []string{"ensure noMIGMode " + string(uuid(0)), "put done a", "write a"}, w.events(), "inspected once, where it is advertised as MIG devices too")
 		_, err = p.Prepare(t.Context(), wants("b", device(1)))
 		require.NoError(t, err)
 		assert.Equal(t, []string{"put done b", "write b"}, w.events(), "and none where it is not")
@@ -55,20 +55,20 @@ func TestPrepare_WholeGPU_NoEffects(t *testing.T) {
 func TestPrepare_DisjointMIGDevices_Prepared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
-		p := c.startCutting(t)
-		for uid, slice := range map[string]string{"a": "9-4", "b": "20-0", "c": "19-1"} {
-			_, err := p.Prepare(t.Context(), wantsOf(uid, slice))
-			require.NoError(t, err, slice)
+		p := c.startWithMIG(t)
+		for uid, placed := range map[string]string{"a": "9-4", "b": "20-0", "c": "19-1"} {
+			_, err := p.Prepare(t.Context(), wantsOf(uid, placed))
+			require.NoError(t, err, placed)
 		}
 		w.events()
-		for _, process := range []*process{p, c.startCutting(t)} {
-			for slice, want := range map[string]string{
-				"19-6": `device ` + cut("19-6") + `: required MIG placement on GPU ` + string(uuid(0)) + ` is still held by another claim`,
-				"20-6": `device ` + cut("20-6") + `: required MIG placement on GPU ` + string(uuid(0)) + ` is still held by another claim`,
-				"9-0":  `device ` + cut("9-0") + `: required MIG placement on GPU ` + string(uuid(0)) + ` is still held by another claim`,
+		for _, process := range []*process{p, c.startWithMIG(t)} {
+			for placed, want := range map[string]string{
+				"19-6": `device ` + migName("19-6") + `: required MIG placement on GPU ` + string(uuid(0)) + ` is still held by another claim`,
+				"20-6": `device ` + migName("20-6") + `: required MIG placement on GPU ` + string(uuid(0)) + ` is still held by another claim`,
+				"9-0":  `device ` + migName("9-0") + `: required MIG placement on GPU ` + string(uuid(0)) + ` is still held by another claim`,
 				"":     `device ` + device(0) + `: GPU ` + string(uuid(0)) + ` is still held by another claim`,
 			} {
-				_, err := process.Prepare(t.Context(), wantsOf("d", slice))
+				_, err := process.Prepare(t.Context(), wantsOf("d", placed))
 				require.ErrorContains(t, err, `request "r0", `+want)
 				require.ErrorContains(t, err, `names the claim (will be retried)`)
 			}
@@ -78,15 +78,15 @@ func TestPrepare_DisjointMIGDevices_Prepared(t *testing.T) {
 		require.NoError(t, p.Unprepare(t.Context(), "b"))
 		_, err := p.Prepare(t.Context(), wantsOf("d", "20-6", "19-0"))
 		require.NoError(t, err)
-		_, err = p.Prepare(t.Context(), wants("look", monitor))
-		require.NoError(t, err, "who looks takes nothing")
+		_, err = p.Prepare(t.Context(), wants("inspect", monitor))
+		require.NoError(t, err, "monitoring occupies nothing")
 	})
 }
 
 func TestPrepare_WholeGPUOwned_MIGDeviceRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		_, c := newPartitionable(1)
-		p := c.startCutting(t)
+		p := c.startWithMIG(t)
 		_, err := p.Prepare(t.Context(), wantsOf("a", ""))
 		require.NoError(t, err)
 		_, err = p.Prepare(t.Context(), wantsOf("b", "19-6"))
@@ -102,23 +102,23 @@ func TestPrepare_PreflightFails_NothingWritten(t *testing.T) {
 		want   string
 		waits  bool
 	}{
-		"somebody's instance is there": {
+		"instance of an administrator": {
 			refuse: always("check 9-4", gpu.ErrInUse), kind: gpu.ErrInUse, waits: true,
-			want: `request "r1", device ` + cut("9-4") + `: in use (will be retried)`,
+			want: `request "r1", device ` + migName("9-4") + `: in use (will be retried)`,
 		},
 		"the GPU is in use": {
 			refuse: always("ensure", gpu.ErrInUse), kind: gpu.ErrInUse, waits: true,
-			want: `request "r0", device ` + cut("19-0") + `: in use (will be retried)`,
+			want: `request "r0", device ` + migName("19-0") + `: in use (will be retried)`,
 		},
 		"the mode needs a reset": {
 			refuse: always("ensure", &gpu.UnsupportedError{Feature: "turning on the MIG mode", Needs: "a reset"}),
-			want:   `request "r0", device ` + cut("19-0") + `: turning on the MIG mode is not supported here: it needs a reset (not retryable)`,
+			want:   `request "r0", device ` + migName("19-0") + `: turning on the MIG mode is not supported here: it needs a reset (not retryable)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
-				w, cutter := newPartitionable(1)
-				p := cutter.startCutting(t)
+				w, driver := newPartitionable(1)
+				p := driver.startWithMIG(t)
 				w.refuse = c.refuse
 				start := time.Now()
 				_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
@@ -130,7 +130,7 @@ func TestPrepare_PreflightFails_NothingWritten(t *testing.T) {
 				for _, event := range w.events() {
 					assert.Contains(t, []string{"ensure migMode " + string(uuid(0)), "check 19-0"}, event)
 				}
-				assert.Empty(t, cutter.there)
+				assert.Empty(t, driver.there)
 				w.clean(t)
 			})
 		})
@@ -140,7 +140,7 @@ func TestPrepare_PreflightFails_NothingWritten(t *testing.T) {
 func TestPrepare_UnknownPrecondition_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
-		p := c.startCutting(t)
+		p := c.startWithMIG(t)
 		delete(p.Preconditions, claim.PreconditionMIGMode)
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0"))
 		require.EqualError(t, err, "preparing GPU "+string(uuid(0))+": precondition migMode is not supported here")
@@ -152,10 +152,10 @@ func TestPrepare_UnknownPrecondition_Refused(t *testing.T) {
 func TestPrepare_MIGDeviceHalfCreated_Undone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
-		p := c.startCutting(t)
+		p := c.startWithMIG(t)
 		w.refuse = always("fill 9-4", gpu.ErrPermission)
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
-		require.EqualError(t, err, `request "r1", device `+cut("9-4")+`: making mig on GPU `+string(uuid(0))+`: permission denied (not retryable)`)
+		require.EqualError(t, err, `request "r1", device `+migName("9-4")+`: making mig on GPU `+string(uuid(0))+`: permission denied (not retryable)`)
 		assert.Equal(t, []string{
 			"ensure migMode " + string(uuid(0)), "check 19-0", "check 9-4", "put intent a", "make 19-0", "fill 19-0", "make 9-4",
 			"undo 9-4, made half", "undo 19-0, made MIG-19-0", "remove a", "delete a",
@@ -171,7 +171,7 @@ func TestPrepare_MIGDeviceHalfCreated_Undone(t *testing.T) {
 		assert.JSONEq(t, `{"gpuInstance":3,"computeInstance":0}`, string(r.Steps[0].Made), "the next process knows it too")
 		w.refuse = nil
 		w.events()
-		require.NoError(t, c.startCutting(t).Recover(t.Context()))
+		require.NoError(t, c.startWithMIG(t).Recover(t.Context()))
 		assert.Contains(t, w.events(), "undo 9-4, made half")
 		w.clean(t)
 	})
@@ -181,18 +181,18 @@ func TestPrepare_MIGDeviceHalfCreated_Undone(t *testing.T) {
 func TestPrepare_MIGDeviceVanished_CreatedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
-		p := c.startCutting(t)
+		p := c.startWithMIG(t)
 		first, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
 		require.NoError(t, err)
 		_, err = p.Prepare(t.Context(), wantsOf("b", "19-0"))
 		require.NoError(t, err)
 		beside := w.record(t, "b")
-		delete(c.there, cut("9-4"))
+		delete(c.there, migName("9-4"))
 		w.events()
 
 		w.refuse = always("verify", errDisk)
 		_, err = p.Prepare(t.Context(), wantsOf("a", "9-4"))
-		require.EqualError(t, err, `request "r0", device `+cut("9-4")+`: input/output error (not retryable)`)
+		require.EqualError(t, err, `request "r0", device `+migName("9-4")+`: input/output error (not retryable)`)
 		assert.Equal(t, first, w.record(t, "a"), "what is not known to be gone is kept")
 		w.refuse = nil
 
@@ -211,7 +211,7 @@ func TestPrepare_MIGDeviceVanished_CreatedAgain(t *testing.T) {
 			"ensure migMode " + string(uuid(0)), "check 9-4", "put intent a", "make 9-4", "fill 9-4", "put done a", "write a",
 		}, w.events())
 		assert.Equal(t, gpu.MIGUUID("MIG-9-4"), again.Results[0].MIG.Identity.UUID)
-		assert.Equal(t, []string{"a-" + cut("9-4") + "-MIG-9-4"}, again.CDI.Devices)
+		assert.Equal(t, []string{"a-" + migName("9-4") + "-MIG-9-4"}, again.CDI.Devices)
 		assert.Equal(t, beside, w.record(t, "b"), "its neighbour stays")
 		assert.Contains(t, w.specs["a"], "MIG-9-4")
 	})
@@ -221,16 +221,16 @@ func TestPrepare_StaticMIGDevice_NeverCreatedOrRemoved(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		c.administer(7, "MIG-theirs", true)
-		p := c.startCutting(t)
+		p := c.startWithMIG(t)
 		r, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
 		require.NoError(t, err)
-		assert.Equal(t, []string{"look at 19-6", "put done a", "write a"}, w.events())
+		assert.Equal(t, []string{"inspect 19-6", "put done a", "write a"}, w.events())
 		assert.True(t, r.Results[0].MIG.Static)
-		assert.Equal(t, []string{"a-" + cut("19-6") + "-MIG-theirs"}, r.CDI.Devices)
+		assert.Equal(t, []string{"a-" + migName("19-6") + "-MIG-theirs"}, r.CDI.Devices)
 		again, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
 		require.NoError(t, err)
 		assert.Equal(t, r, again)
-		assert.Equal(t, []string{"look at 19-6"}, w.events(), "a repeated Prepare only reads")
+		assert.Equal(t, []string{"inspect 19-6"}, w.events(), "a repeated Prepare only reads")
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		assert.Equal(t, []string{"remove a", "delete a"}, w.events())
 	})
@@ -242,15 +242,15 @@ func TestPrepare_StaticMIGDeviceReplaced_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		c.administer(7, "MIG-one", true)
-		p := c.startCutting(t)
+		p := c.startWithMIG(t)
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
 		require.NoError(t, err)
 		first := w.record(t, "a")
 		w.events()
 
-		w.refuse = always("look", errDisk)
+		w.refuse = always("inspect", errDisk)
 		_, err = p.Prepare(t.Context(), wantsOf("a", "19-6"))
-		require.EqualError(t, err, `request "r0", device `+cut("19-6")+`: input/output error; it was pre-created by an administrator `+
+		require.EqualError(t, err, `request "r0", device `+migName("19-6")+`: input/output error; it was pre-created by an administrator `+
 			`of the node; nvidia-smi -L shows there what is left (not retryable)`)
 		assert.Equal(t, first, w.record(t, "a"), "what is not known to be gone is kept")
 		w.refuse = nil
@@ -258,18 +258,18 @@ func TestPrepare_StaticMIGDeviceReplaced_Refused(t *testing.T) {
 		c.administer(7, "MIG-two", false)
 		_, err = p.Prepare(t.Context(), wantsOf("a", "19-6"))
 		require.ErrorIs(t, err, gpu.ErrNotFound)
-		require.ErrorContains(t, err, `request "r0", device `+cut("19-6")+`: MIG device MIG-one is not on GPU `+string(uuid(0))+` any more: not found; `+
+		require.ErrorContains(t, err, `request "r0", device `+migName("19-6")+`: MIG device MIG-one is not on GPU `+string(uuid(0))+` any more: not found; `+
 			`it was pre-created by an administrator of the node`)
 		assert.Equal(t, first, w.record(t, "a"), "it keeps what it had")
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		_, err = p.Prepare(t.Context(), wantsOf("b", "19-6"))
-		require.ErrorIs(t, err, gpu.ErrNotFound, "nor does who asks for the first time")
+		require.ErrorIs(t, err, gpu.ErrNotFound, "and a claim that was never prepared gets nothing either")
 		w.clean(t)
 
 		time.AfterFunc(10*time.Second, func() { c.administer(7, "MIG-two", true) })
 		r, err := p.Prepare(t.Context(), wantsOf("b", "19-6"))
-		require.NoError(t, err, "when it was looked at, in the same call")
-		assert.Equal(t, []string{"b-" + cut("19-6") + "-MIG-two"}, r.CDI.Devices)
+		require.NoError(t, err, "once it was inspected, in the same call")
+		assert.Equal(t, []string{"b-" + migName("19-6") + "-MIG-two"}, r.CDI.Devices)
 		_, err = p.Prepare(t.Context(), wantsOf("a", "19-6"))
 		heldBy(t, err, "b")
 	})
@@ -280,16 +280,16 @@ func TestPrepare_StaticMIGDeviceReplaced_AnsweredAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
 		c.administer(7, "MIG-one", true)
-		p := c.startCutting(t)
+		p := c.startWithMIG(t)
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
 		require.NoError(t, err)
 		c.administer(8, "MIG-two", true)
 		w.events()
 		r, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
 		require.NoError(t, err)
-		assert.Equal(t, []string{"look at 19-6", "look at 19-6", "remove a", "delete a", "look at 19-6", "put done a", "write a"}, w.events())
+		assert.Equal(t, []string{"inspect 19-6", "inspect 19-6", "remove a", "delete a", "inspect 19-6", "put done a", "write a"}, w.events())
 		assert.Equal(t, gpu.MIGIdentity{GPUInstance: 8, UUID: "MIG-two"}, r.Results[0].MIG.Identity)
-		assert.Equal(t, []string{"a-" + cut("19-6") + "-MIG-two"}, r.CDI.Devices)
+		assert.Equal(t, []string{"a-" + migName("19-6") + "-MIG-two"}, r.CDI.Devices)
 	})
 }
 
@@ -297,10 +297,10 @@ func TestPrepare_StaticMIGDeviceReplaced_AnsweredAgain(t *testing.T) {
 func TestPrepare_CapabilityMissing_Refused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
-		p := c.startCutting(t)
+		p := c.startWithMIG(t)
 		w.missing[uuid(0)] = errors.New("it is 1:3, and the kernel says 237:302")
 		_, err := p.Prepare(t.Context(), wantsOf("a", "9-4"))
-		require.EqualError(t, err, `request "r0", device `+cut("9-4")+`: it is 1:3, and the kernel says 237:302; `+
+		require.EqualError(t, err, `request "r0", device `+migName("9-4")+`: it is 1:3, and the kernel says 237:302; `+
 			`check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes (not retryable)`)
 		assert.Empty(t, c.there)
 		w.clean(t)

@@ -12,20 +12,20 @@ import (
 	"github.com/prism-gpu/prism/pkg/ownership"
 )
 
-// TestPrepare_StepNotBegun_NotUndone: somebody else may be in its place by then.
+// TestPrepare_StepNotBegun_NotUndone: another MIG device may be at its placement by then.
 func TestPrepare_StepNotBegun_NotUndone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
-		p := c.startCutting(t)
+		p := c.startWithMIG(t)
 		w.refuse = always("make 9-4", gpu.ErrPermission)
 		w.during = func(op string) {
 			if op == "make 19-0" {
-				c.there[cut("19-1")] = "MIG-of-somebody-else"
+				c.there[migName("19-1")] = "MIG-of-somebody-else"
 			}
 		}
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4", "19-1"))
 		require.ErrorContains(t, err, "permission denied")
-		assert.Equal(t, map[string]gpu.MIGUUID{cut("19-1"): "MIG-of-somebody-else"}, c.there)
+		assert.Equal(t, map[string]gpu.MIGUUID{migName("19-1"): "MIG-of-somebody-else"}, c.there)
 		w.clean(t)
 	})
 }
@@ -34,9 +34,9 @@ func TestPrepare_StepNotBegun_NotUndone(t *testing.T) {
 func TestUnprepare_MIGDeviceStuck_OthersUndone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
-		p := c.startCutting(t)
-		var owed []gpu.PendingCleanup
-		p.pending = func(debts []gpu.PendingCleanup) { owed = debts }
+		p := c.startWithMIG(t)
+		var pending []gpu.PendingCleanup
+		p.pending = func(now []gpu.PendingCleanup) { pending = now }
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
 		require.NoError(t, err)
 		stuck := always("undo 9-4", errStuck)
@@ -53,19 +53,19 @@ func TestUnprepare_MIGDeviceStuck_OthersUndone(t *testing.T) {
 		require.Error(t, p.Unprepare(t.Context(), "a"))
 		w.during = nil
 		both := usesOf("19-0", "9-4")
-		assert.Equal(t, []gpu.PendingCleanup{{GPU: uuid(0), Uses: both}}, owed, "what the record still names is pending")
+		assert.Equal(t, []gpu.PendingCleanup{{GPU: uuid(0), Uses: both}}, pending, "what the record still names is pending")
 
 		require.EqualError(t, p.Unprepare(t.Context(), "a"), "undoing mig on GPU "+string(uuid(0))+": it is stuck")
-		debt := []gpu.PendingCleanup{{GPU: uuid(0), Uses: both[1:]}}
-		assert.Equal(t, debt, owed)
+		left := []gpu.PendingCleanup{{GPU: uuid(0), Uses: both[1:]}}
+		assert.Equal(t, left, pending)
 		require.Len(t, w.record(t, "a").Steps, 1)
-		assert.Equal(t, map[string]gpu.MIGUUID{cut("9-4"): "MIG-9-4"}, c.there)
+		assert.Equal(t, map[string]gpu.MIGUUID{migName("9-4"): "MIG-9-4"}, c.there)
 
 		_, err = p.Prepare(t.Context(), wantsOf("b", "19-0"))
 		require.NoError(t, err)
 		w.refuse = nil
-		require.NoError(t, c.startCutting(t).Recover(t.Context()), "the next process finishes what is pending, and nothing else")
-		assert.Equal(t, map[string]gpu.MIGUUID{cut("19-0"): "MIG-19-0"}, c.there)
+		require.NoError(t, c.startWithMIG(t).Recover(t.Context()), "the next process finishes what is pending, and nothing else")
+		assert.Equal(t, map[string]gpu.MIGUUID{migName("19-0"): "MIG-19-0"}, c.there)
 	})
 }
 
@@ -73,7 +73,7 @@ func TestUnprepare_MIGDeviceStuck_OthersUndone(t *testing.T) {
 func TestUnprepare_MIGDeviceUndone_WaitingClaimWoken(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
-		p := c.startCutting(t)
+		p := c.startWithMIG(t)
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4"))
 		require.NoError(t, err)
 		w.refuse = always("undo 9-4", errStuck)
@@ -93,33 +93,33 @@ func TestUnprepare_MIGDeviceUndone_WaitingClaimWoken(t *testing.T) {
 func TestPrepare_PendingCleanup_BlocksWhatItOccupies(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
-		p := c.startCutting(t)
-		var owed [][]gpu.PendingCleanup
-		p.pending = func(debts []gpu.PendingCleanup) { owed = append(owed, debts) }
+		p := c.startWithMIG(t)
+		var pending [][]gpu.PendingCleanup
+		p.pending = func(now []gpu.PendingCleanup) { pending = append(pending, now) }
 		_, err := p.Prepare(t.Context(), wantsOf("a", "20-6"))
 		require.NoError(t, err)
 		w.refuse = always("undo 20-6", errStuck)
 		require.Error(t, p.Unprepare(t.Context(), "a"))
-		debt := gpu.PendingCleanup{GPU: uuid(0), Uses: usesOf("20-6")}
-		assert.Equal(t, [][]gpu.PendingCleanup{{debt}}, owed)
+		left := gpu.PendingCleanup{GPU: uuid(0), Uses: usesOf("20-6")}
+		assert.Equal(t, [][]gpu.PendingCleanup{{left}}, pending)
 		var tried []string
 		w.during = func(op string) { tried = append(tried, op) }
 
 		_, err = p.Prepare(t.Context(), wantsOf("b", "9-0"))
 		require.NoError(t, err)
 		require.NoError(t, p.Unprepare(t.Context(), "b"))
-		assert.NotContains(t, tried, "undo 20-6, made MIG-20-6", "it is nobody's business beside it")
-		for _, slice := range []string{"9-4", "19-6", "20-0", ""} {
-			_, err := p.Prepare(t.Context(), wantsOf("c", slice))
-			require.ErrorContains(t, err, "cleanup of GPU "+string(uuid(0))+" after an earlier claim is still pending", slice)
-			assert.Contains(t, tried, "undo 20-6, made MIG-20-6", "%q is in its way, and tries to pay", slice)
+		assert.NotContains(t, tried, "undo 20-6, made MIG-20-6", "a claim for another placement does not retry it")
+		for _, placed := range []string{"9-4", "19-6", "20-0", ""} {
+			_, err := p.Prepare(t.Context(), wantsOf("c", placed))
+			require.ErrorContains(t, err, "cleanup of GPU "+string(uuid(0))+" after an earlier claim is still pending", placed)
+			assert.Contains(t, tried, "undo 20-6, made MIG-20-6", "a claim for %q overlaps it and retries the cleanup", placed)
 			assert.Nil(t, w.record(t, "c"))
 			tried = nil
 		}
 		w.refuse = nil
 		_, err = p.Prepare(t.Context(), wantsOf("c", "9-4"))
 		require.NoError(t, err)
-		assert.Equal(t, [][]gpu.PendingCleanup{{debt}, nil}, owed)
+		assert.Equal(t, [][]gpu.PendingCleanup{{left}, nil}, pending)
 		assert.Nil(t, w.record(t, "a"))
 	})
 }
@@ -127,9 +127,9 @@ func TestPrepare_PendingCleanup_BlocksWhatItOccupies(t *testing.T) {
 func TestPendingCleanups_OfOneGPU_AddUp(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(2)
-		p := c.startCutting(t)
-		var owed []gpu.PendingCleanup
-		p.pending = func(debts []gpu.PendingCleanup) { owed = debts }
+		p := c.startWithMIG(t)
+		var pending []gpu.PendingCleanup
+		p.pending = func(now []gpu.PendingCleanup) { pending = now }
 		w.steps = nil
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "19-1"))
 		require.NoError(t, err)
@@ -138,14 +138,14 @@ func TestPendingCleanups_OfOneGPU_AddUp(t *testing.T) {
 		w.refuse = always("undo", errStuck)
 		require.Error(t, p.Unprepare(t.Context(), "a"))
 		require.Error(t, p.Unprepare(t.Context(), "b"))
-		assert.Equal(t, []gpu.PendingCleanup{{GPU: uuid(0), Uses: usesOf("19-0", "19-1", "9-4")}}, owed)
+		assert.Equal(t, []gpu.PendingCleanup{{GPU: uuid(0), Uses: usesOf("19-0", "19-1", "9-4")}}, pending)
 		w.refuse = always("undo 9-4", errStuck)
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, []gpu.PendingCleanup{{GPU: uuid(0), Uses: usesOf("9-4")}}, owed)
-		assert.Equal(t, owed, func() (again []gpu.PendingCleanup) {
+		assert.Equal(t, []gpu.PendingCleanup{{GPU: uuid(0), Uses: usesOf("9-4")}}, pending)
+		assert.Equal(t, pending, func() (again []gpu.PendingCleanup) {
 			_, _, _, err := ownership.New(records{w}, p, ownership.Settings{PendingCleanups: func(pending []gpu.PendingCleanup) { again = pending }})
 			require.NoError(t, err)
 			return again
-		}(), "a new process tells the same")
+		}(), "a new process reports the same")
 	})
 }

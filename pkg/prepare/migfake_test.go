@@ -15,17 +15,17 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// cutter makes and removes the MIG devices of a world, in two halves, by the names of the devices that they are.
-type cutter struct {
+// migDriver creates and removes the MIG devices of a world, in two steps as NVML does, by the names of their devices.
+type migDriver struct {
 	// made counts the MIG devices that Do has made.
 	made int
 	*world
 
-	there map[string]gpu.MIGUUID // no UUID: half of it
+	there map[string]gpu.MIGUUID // no UUID: a GPU instance without its compute instance
 }
 
-// newPartitionable is a world whose first GPU is offered whole and in parts.
-func newPartitionable(gpus int) (*world, *cutter) {
+// newPartitionable is a world whose first GPU is advertised whole and as MIG devices.
+func newPartitionable(gpus int) (*world, *migDriver) {
 	w := newWorld(gpus)
 	one := []gpu.Placement{{Start: 0, Size: 1}, {Start: 1, Size: 1}, {Start: 6, Size: 1}}
 	w.node.GPUs[0].MIG = &gpu.MIG{Profiles: []gpu.MIGProfile{
@@ -33,11 +33,11 @@ func newPartitionable(gpus int) (*world, *cutter) {
 		{ID: 9, Name: "3g.40gb", Slices: 3, Placements: []gpu.Placement{{Start: 0, Size: 4}, {Start: 4, Size: 4}}},
 	}}
 	w.layout = gpu.Layout{uuid(0): {Whole: true, MIG: []string{"1g.10gb", "1g.10gb+me", "3g.40gb"}}}
-	return w, &cutter{world: w, there: map[string]gpu.MIGUUID{}}
+	return w, &migDriver{world: w, there: map[string]gpu.MIGUUID{}}
 }
 
-// startCutting is what a plugin does when it starts.
-func (c *cutter) startCutting(t *testing.T) *process {
+// startWithMIG is what a plugin does when it starts.
+func (c *migDriver) startWithMIG(t *testing.T) *process {
 	t.Helper()
 	p := c.start(t)
 	p.Steps[claim.StepMIG] = c
@@ -46,14 +46,14 @@ func (c *cutter) startCutting(t *testing.T) *process {
 	return p
 }
 
-// cut names a MIG device of the first GPU: "9-4".
-func cut(slice string) string { return device(0) + "-mig-" + slice }
+// migName is the name of a MIG device of the first GPU by its profile and its placement: "9-4".
+func migName(placed string) string { return device(0) + "-mig-" + placed }
 
-// usesOf are what claims have of the first GPU that have these slices.
-func usesOf(slices ...string) (uses []gpu.Use) {
-	for _, slice := range slices {
-		profile, start, _ := strings.Cut(slice, "-")
-		use := gpu.Use{Type: gpu.TypeMIG, Device: gpu.DeviceName(cut(slice)), Placement: gpu.Placement{Size: 1}, MediaExtensions: profile == "20"}
+// usesOf are what these MIG devices, by profile and placement, use of the first GPU.
+func usesOf(devices ...string) (uses []gpu.Use) {
+	for _, placed := range devices {
+		profile, start, _ := strings.Cut(placed, "-")
+		use := gpu.Use{Type: gpu.TypeMIG, Device: gpu.DeviceName(migName(placed)), Placement: gpu.Placement{Size: 1}, MediaExtensions: profile == "20"}
 		use.Placement.Start, _ = strconv.Atoi(start)
 		if profile == "9" {
 			use.Placement.Size = 4
@@ -63,13 +63,13 @@ func usesOf(slices ...string) (uses []gpu.Use) {
 	return uses
 }
 
-// wantsOf is a claim for devices of the first GPU: slices, "" for all of it.
-func wantsOf(uid string, slices ...string) *resourceapi.ResourceClaim {
+// wantsOf is a claim for MIG devices of the first GPU, by profile and placement; "" is the whole GPU.
+func wantsOf(uid string, placed ...string) *resourceapi.ResourceClaim {
 	var devices []string
-	for _, slice := range slices {
+	for _, p := range placed {
 		name := device(0)
-		if slice != "" {
-			name = cut(slice)
+		if p != "" {
+			name = migName(p)
 		}
 		devices = append(devices, name)
 	}
@@ -80,32 +80,32 @@ func wantsOf(uid string, slices ...string) *resourceapi.ResourceClaim {
 	return rc
 }
 
-func (c *cutter) Ensure(ctx context.Context, n claim.Precondition) error {
+func (c *migDriver) Ensure(ctx context.Context, n claim.Precondition) error {
 	return c.op(fmt.Sprintf("ensure %s %s", n.Kind, n.Target), unlessEnded(ctx, func() error { return nil }))
 }
 
-func (c *cutter) There(ctx context.Context, id gpu.UUID, m *checkpoint.MIG) error {
+func (c *migDriver) There(ctx context.Context, id gpu.UUID, m *checkpoint.MIG) error {
 	name := fmt.Sprintf("%d-%d", m.Profile, m.Placement.Start)
-	return c.op("look at "+name, unlessEnded(ctx, func() error {
-		if id != uuid(0) || c.there[cut(name)] != m.Identity.UUID {
+	return c.op("inspect "+name, unlessEnded(ctx, func() error {
+		if id != uuid(0) || c.there[migName(name)] != m.Identity.UUID {
 			return fmt.Errorf("MIG device %s is not on GPU %s any more: %w", m.Identity.UUID, id, gpu.ErrNotFound)
 		}
 		return nil
 	}))
 }
 
-// destroy removes the MIG device of the administrator; the view knows of it if it is a fresh one.
-func (c *cutter) destroy(fresh bool) {
+// destroy removes the MIG device of the administrator; with fresh the view shows it.
+func (c *migDriver) destroy(fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.there, cut("19-6"))
+	delete(c.there, migName("19-6"))
 	if fresh {
 		c.view(nil)
 	}
 }
 
 // view is what the inventory sees of an administrator from now on.
-func (c *cutter) view(static []gpu.Instance) {
+func (c *migDriver) view(static []gpu.Instance) {
 	node, g := *c.node, c.node.GPUs[0]
 	m := *g.MIG
 	m.Mode, m.Instances = gpu.MIGMode{Enabled: true, Pending: true}, static
@@ -114,11 +114,11 @@ func (c *cutter) view(static []gpu.Instance) {
 	c.node = &node
 }
 
-// administer makes the only MIG device of an administrator; the view has it too if it is a fresh one.
-func (c *cutter) administer(gi int, device gpu.MIGUUID, fresh bool) {
+// administer makes the only MIG device of an administrator; with fresh the view shows it.
+func (c *migDriver) administer(gi int, device gpu.MIGUUID, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.there[cut("19-6")] = device
+	c.there[migName("19-6")] = device
 	if fresh {
 		c.view([]gpu.Instance{{
 			ID: gi, Profile: 19, Placement: gpu.Placement{Start: 6, Size: 1}, Compute: []gpu.ComputeInstance{{Slices: 1, UUID: device}},
@@ -126,7 +126,7 @@ func (c *cutter) administer(gi int, device gpu.MIGUUID, fresh bool) {
 	}
 }
 
-func (c *cutter) Check(ctx context.Context, s checkpoint.Step) error {
+func (c *migDriver) Check(ctx context.Context, s checkpoint.Step) error {
 	return c.op("check "+short(s), unlessEnded(ctx, func() error {
 		if _, taken := c.there[s.Device]; taken {
 			return gpu.ErrInUse
@@ -135,7 +135,7 @@ func (c *cutter) Check(ctx context.Context, s checkpoint.Step) error {
 	}))
 }
 
-func (c *cutter) Do(ctx context.Context, s checkpoint.Step) (json.RawMessage, error) {
+func (c *migDriver) Do(ctx context.Context, s checkpoint.Step) (json.RawMessage, error) {
 	id := gpu.MIGIdentity{GPUInstance: 3}
 	err := c.op("make "+short(s), unlessEnded(ctx, func() error { c.there[s.Device] = ""; return nil }))
 	if err != nil {
@@ -151,7 +151,7 @@ func (c *cutter) Do(ctx context.Context, s checkpoint.Step) (json.RawMessage, er
 	return raw, err
 }
 
-func (c *cutter) Undo(ctx context.Context, s checkpoint.Step) error {
+func (c *migDriver) Undo(ctx context.Context, s checkpoint.Step) error {
 	known := "nothing"
 	if len(s.Made) > 0 {
 		id, err := c.Identify(s.Made)
@@ -166,7 +166,7 @@ func (c *cutter) Undo(ctx context.Context, s checkpoint.Step) error {
 	return c.op(fmt.Sprintf("undo %s, made %s", short(s), known), unlessEnded(ctx, func() error { delete(c.there, s.Device); return nil }))
 }
 
-func (c *cutter) Verify(ctx context.Context, s checkpoint.Step) error {
+func (c *migDriver) Verify(ctx context.Context, s checkpoint.Step) error {
 	return c.op("verify "+short(s), unlessEnded(ctx, func() error {
 		id, err := c.Identify(s.Made)
 		if err == nil && c.there[s.Device] != id.UUID {
@@ -176,9 +176,9 @@ func (c *cutter) Verify(ctx context.Context, s checkpoint.Step) error {
 	}))
 }
 
-func (*cutter) Identify(made json.RawMessage) (id gpu.MIGIdentity, err error) {
+func (*migDriver) Identify(made json.RawMessage) (id gpu.MIGIdentity, err error) {
 	err = json.Unmarshal(made, &id)
 	return id, err
 }
 
-func short(s checkpoint.Step) string { return strings.TrimPrefix(s.Device, cut("")) }
+func short(s checkpoint.Step) string { return strings.TrimPrefix(s.Device, migName("")) }

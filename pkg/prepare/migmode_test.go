@@ -15,22 +15,22 @@ import (
 
 // noting keeps whether each Undo was the first one.
 type noting struct {
-	*cutter
+	*migDriver
 
 	whole []bool
 }
 
 func (n *noting) Undo(ctx context.Context, s checkpoint.Step) error {
 	n.whole = append(n.whole, s.Whole)
-	return n.cutter.Undo(ctx, s)
+	return n.migDriver.Undo(ctx, s)
 }
 
-// TestUndo_FirstTry_IsWhole: what is half there then was not left by an earlier try. Later ones may find what an earlier one has left,
+// TestUndo_FirstTry_MarkedWhole: what is half there then was not left by an earlier try. Later ones may find what an earlier one has left,
 // also where the disk had no room for the record of it.
-func TestUndo_FirstTry_IsWhole(t *testing.T) {
+func TestUndo_FirstTry_MarkedWhole(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newPartitionable(1)
-		p, n := c.startCutting(t), &noting{cutter: c}
+		p, n := c.startWithMIG(t), &noting{migDriver: c}
 		p.Steps[claim.StepMIG] = n
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0"))
 		require.NoError(t, err)

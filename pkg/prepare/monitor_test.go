@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestMonitor_AllGPUs_NoEffects: the record of a claim that looks at the node names no GPU, so that work on a GPU is not affected by it.
+// TestMonitor_AllGPUs_NoEffects: the record of a claim that monitors the node names no GPU, so that work on a GPU is not affected by it.
 func TestMonitor_AllGPUs_NoEffects(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(2)
@@ -32,7 +32,7 @@ func TestMonitor_AllGPUs_NoEffects(t *testing.T) {
 	})
 }
 
-// TestMonitor_OfEarlierVersion_StaysAndGoes: a claim that was given the monitor device of one GPU keeps its answer and is unprepared.
+// TestMonitor_OfEarlierVersion_StaysAndGoes: a claim that was prepared with the monitor device of one GPU keeps its answer and is unprepared.
 func TestMonitor_OfEarlierVersion_StaysAndGoes(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)

@@ -21,8 +21,8 @@ func ofSchema2(body []byte) []byte {
 	return fmt.Appendf(nil, "{\"schema\":2,\"crc32c\":\"%08x\",\"len\":%d}\n%s\n", sum, len(body), body)
 }
 
-// releasingOf is a claim's record as a newer version writes it while it lets go of the first of two GPUs: what it still has to undo on the
-// other one stands where this version does not look.
+// releasingOf is a claim's record as a newer version writes it after it released the first of two GPUs: what it still has to undo on the
+// other one is in a field that this version does not read.
 func releasingOf(t *testing.T, r *checkpoint.Record) []byte {
 	t.Helper()
 	r.State = checkpoint.Releasing
@@ -62,7 +62,7 @@ func TestReleasingRecord_NewerSchema_LeftAlone(t *testing.T) {
 
 				p := w.start(t)
 				assert.Empty(t, p.damaged)
-				assert.Equal(t, [][]gpu.UUID{{uuid(0), uuid(1)}}, p.owed, "both get a taint")
+				assert.Equal(t, [][]gpu.UUID{{uuid(0), uuid(1)}}, p.pendingGPUs, "both get a taint")
 				require.ErrorContains(t, p.Recover(t.Context()), "does not know schema 2")
 				for i := range 2 {
 					_, err = p.Prepare(t.Context(), wants(fmt.Sprintf("b%d", i), device(i)))
@@ -84,7 +84,7 @@ func TestReleasingRecord_NewerSchema_LeftAlone(t *testing.T) {
 				require.NoError(t, p.Unprepare(t.Context(), "a"), "the pod may go")
 				assert.Empty(t, w.events(), "nothing is undone, removed or written")
 				assert.Equal(t, string(newer), string(w.records["a"]))
-				assert.Equal(t, [][]gpu.UUID{{uuid(0), uuid(1)}}, p.owed)
+				assert.Equal(t, [][]gpu.UUID{{uuid(0), uuid(1)}}, p.pendingGPUs)
 
 				w.records["a"] = known // as the newer version sees it
 				require.NoError(t, w.start(t).Unprepare(t.Context(), "a"))

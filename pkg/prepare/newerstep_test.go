@@ -27,7 +27,7 @@ func TestRecord_NewerVersion_LeftAlone(t *testing.T) {
 
 		p := w.start(t)
 		assert.Empty(t, p.damaged)
-		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, p.owed, "the scheduler keeps new claims away")
+		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, p.pendingGPUs, "the scheduler keeps new claims away")
 		require.ErrorContains(t, p.Recover(t.Context()), "recovering claim default/claim-a: "+sentence)
 		_, err := p.Prepare(t.Context(), wants("a", device(0)))
 		require.EqualError(t, err, sentence)
@@ -44,7 +44,7 @@ func TestRecord_NewerVersion_LeftAlone(t *testing.T) {
 		require.NoError(t, p.Unprepare(t.Context(), "a"), "the pod may go")
 		assert.Equal(t, string(newer), string(w.records["a"]))
 		assert.NotEmpty(t, w.effects[uuid(0)])
-		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, p.owed)
+		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, p.pendingGPUs)
 
 		w.records["a"] = known // as the newer version sees it
 		require.NoError(t, w.start(t).Unprepare(t.Context(), "a"))
@@ -52,13 +52,13 @@ func TestRecord_NewerVersion_LeftAlone(t *testing.T) {
 	})
 }
 
-// TestStep_NewerVersion_Pending: an older plugin cannot undo it, and keeps the record for who can.
+// TestStep_NewerVersion_Pending: an older plugin cannot undo it, and keeps the record for a plugin that can.
 func TestStep_NewerVersion_Pending(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := prepared(t, w)
 		w.refuse = nil
-		w.records["a"] = rewritten(t, w.record(t, "a"), `"slice"`, `"laser"`, `"writer"`, `"later":{"x":1},"writer"`)
+		w.records["a"] = rewritten(t, w.record(t, "a"), `"partition"`, `"laser"`, `"writer"`, `"later":{"x":1},"writer"`)
 		const sentence = "step laser is not supported here: it needs version test of the plugin, or a later one, on this node again"
 		require.ErrorContains(t, p.Unprepare(t.Context(), "a"), "undoing laser on GPU "+string(uuid(0))+": "+sentence)
 		assert.Equal(t, checkpoint.Releasing, w.record(t, "a").State)
@@ -68,7 +68,7 @@ func TestStep_NewerVersion_Pending(t *testing.T) {
 		assert.Contains(t, w.record(t, "a").PendingCleanup.Cause, sentence)
 		assert.Contains(t, string(w.records["a"]), `"later":{"x":1}`)
 
-		w.records["a"] = rewritten(t, w.record(t, "a"), `"laser"`, `"slice"`) // as the newer version sees it
+		w.records["a"] = rewritten(t, w.record(t, "a"), `"laser"`, `"partition"`) // as the newer version sees it
 		require.NoError(t, w.start(t).Recover(t.Context()))
 		w.clean(t)
 	})
@@ -80,7 +80,7 @@ func TestSpec_NewerVersion_Kept(t *testing.T) {
 		w := newWorld(1)
 		p := prepared(t, w)
 		w.refuse = nil
-		w.records["a"] = rewritten(t, w.record(t, "a"), `"slice"`, `"laser"`)
+		w.records["a"] = rewritten(t, w.record(t, "a"), `"partition"`, `"laser"`)
 		richer := strings.Replace(w.specs["a"], `{"cdiVersion"`, `{"annotations":{"laser":"on"},"cdiVersion"`, 1)
 		require.NotEqual(t, w.specs["a"], richer)
 		w.specs["a"] = richer

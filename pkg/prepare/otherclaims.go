@@ -8,14 +8,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/ownership"
 )
 
-// heldError is the refusal of a GPU that another claim owns, or left in a state that cannot be undone yet. The refusal is read by users
-// who may not be allowed to know of the other claim, so its text does not name that; LogValues does.
+// heldError is the refusal of a GPU that another claim owns, or whose cleanup after another claim is still pending. Users without
+// access to the other claim read the refusal, so its text does not name that claim; LogValues does.
 type heldError struct {
 	refusal *claim.Refusal
 	other   checkpoint.Claim
-	// cause is why what the other claim left cannot be undone yet; nil for a claim that is not being released.
+	// cause is why the cleanup after the other claim is pending; nil for a claim that is not being released.
 	cause error
-	// released is closed when a claim has let go of a GPU after the refusal was decided; nil where a retry has to wait.
+	// released is closed when a claim releases a GPU after the refusal; nil where only time can help.
 	released <-chan struct{}
 }
 
@@ -33,11 +33,11 @@ func (e *redacted) Error() string { return e.text }
 
 func (e *redacted) Unwrap() error { return e.err }
 
-// Redact returns err for users who may not be allowed to know of other claims, which its text names: they read the other text instead.
+// Redact returns err with another text for users: its own text names other claims, which may be in namespaces without access.
 // It is still err for errors.Is and errors.As, and LogValues has its text.
 func Redact(text string, err error) error { return &redacted{text: text, err: err} }
 
-// LogValues are the keys and values that the log has of an error of Prepare and its text does not: they are of other claims. It returns
+// LogValues are the keys and values about other claims that the log has of an error of Prepare, and its text does not. It returns
 // nil where there are none.
 func LogValues(err error) []any {
 	var values []any

@@ -18,7 +18,7 @@ var errStuck = errors.New("it is stuck")
 // prepared is a process that has prepared a claim with effects on the first GPU, whose effects cannot be undone.
 func prepared(t *testing.T, w *world) *process {
 	t.Helper()
-	w.steps = []string{"mode", "slice"}
+	w.steps = []string{"mode", "partition"}
 	p := w.start(t)
 	_, err := p.Prepare(t.Context(), wants("a", device(0)))
 	require.NoError(t, err)
@@ -34,14 +34,14 @@ func TestUnprepare_StuckForLong_PodReleased(t *testing.T) {
 		start := time.Now()
 		err := p.Unprepare(t.Context(), "a")
 		require.EqualError(t, err, "undoing mode on GPU "+string(uuid(0))+": it is stuck")
-		assert.Equal(t, []string{"put releasing a", "undo slice " + string(uuid(0)), "put releasing a"}, w.events())
+		assert.Equal(t, []string{"put releasing a", "undo partition " + string(uuid(0)), "put releasing a"}, w.events())
 		r := w.record(t, "a")
 		assert.Equal(t, checkpoint.Releasing, r.State)
 		assert.True(t, r.PendingCleanup.Since.Equal(start))
 		assert.Equal(t, "undoing mode on GPU "+string(uuid(0))+": it is stuck", r.PendingCleanup.Cause)
 		assert.Equal(t, "it is stuck", r.Steps[0].Undo)
-		claims, debts := p.Counts()
-		assert.Equal(t, []int{1, 1}, []int{claims, debts})
+		claims, pending := p.Counts()
+		assert.Equal(t, []int{1, 1}, []int{claims, pending})
 
 		time.Sleep(deferCleanupAfter - time.Second)
 		require.Error(t, p.Unprepare(t.Context(), "a"), "the pod is kept")
@@ -62,14 +62,14 @@ func TestPendingCleanups_Changed_Reported(t *testing.T) {
 		p := prepared(t, w)
 		_, err := p.Prepare(t.Context(), wants("b", device(1)))
 		require.NoError(t, err)
-		assert.Empty(t, p.owed, "what is done owes nothing")
+		assert.Empty(t, p.pendingGPUs, "a finished undo leaves nothing pending")
 		require.Error(t, p.Unprepare(t.Context(), "a"))
 		require.Error(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, p.owed, "once")
-		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, w.start(t).owed, "a new process tells it again")
+		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, p.pendingGPUs, "once")
+		assert.Equal(t, [][]gpu.UUID{{uuid(0)}}, w.start(t).pendingGPUs, "a new process reports it again")
 		w.refuse = nil
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
-		assert.Equal(t, [][]gpu.UUID{{uuid(0)}, nil}, p.owed, "and when it is finished")
+		assert.Equal(t, [][]gpu.UUID{{uuid(0)}, nil}, p.pendingGPUs, "and when it is finished")
 	})
 }
 
@@ -77,14 +77,14 @@ func TestUnprepare_TransientError_Retried(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := prepared(t, w)
-		w.refuse = times(3, "undo slice", gpu.ErrInUse)
+		w.refuse = times(3, "undo partition", gpu.ErrInUse)
 		start := time.Now()
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		assert.Equal(t, firstWait*(1+2+4), time.Since(start))
 		w.clean(t)
 
 		p = prepared(t, w)
-		w.refuse = always("undo slice", gpu.ErrInUse)
+		w.refuse = always("undo partition", gpu.ErrInUse)
 		start = time.Now()
 		require.ErrorIs(t, p.Unprepare(t.Context(), "a"), gpu.ErrInUse)
 		assert.Equal(t, retryBudget, time.Since(start))
@@ -165,11 +165,11 @@ func TestPrepare_CleanupOnTwoGPUs_Finished(t *testing.T) {
 			require.NoError(t, err)
 			w.refuse = always("undo mode", errStuck)
 			require.Error(t, p.Unprepare(t.Context(), "a"))
-			assert.Equal(t, []gpu.UUID{uuid(0), uuid(1)}, p.owed[len(p.owed)-1])
+			assert.Equal(t, []gpu.UUID{uuid(0), uuid(1)}, p.pendingGPUs[len(p.pendingGPUs)-1])
 			w.refuse = always("undo mode "+string(uuid(1)), errStuck)
 			_, err = p.Prepare(t.Context(), wants("b", device(needed)))
 			assert.Equal(t, needed == 1, err != nil, "%v", err)
-			assert.Equal(t, []gpu.UUID{uuid(1)}, p.owed[len(p.owed)-1])
+			assert.Equal(t, []gpu.UUID{uuid(1)}, p.pendingGPUs[len(p.pendingGPUs)-1])
 			w.refuse = nil
 			_, err = p.Prepare(t.Context(), wants("c", device(1)))
 			require.NoError(t, err)
@@ -180,7 +180,7 @@ func TestPrepare_CleanupOnTwoGPUs_Finished(t *testing.T) {
 	})
 }
 
-// TestPrepare_CleanupRetriedByTwo_UndoneOnce: its own claim waits for the GPU while another pays, and must not undo what that one made since.
+// TestPrepare_CleanupRetriedByTwo_UndoneOnce: its own claim waits for the GPU while another retries the cleanup, and must not undo what that one made since.
 func TestPrepare_CleanupRetriedByTwo_UndoneOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
@@ -195,7 +195,7 @@ func TestPrepare_CleanupRetriedByTwo_UndoneOnce(t *testing.T) {
 			}
 		}
 		require.NoError(t, other.Unprepare(t.Context(), "a"))
-		assert.Equal(t, map[string]string{"mode": `{"for":"b"}`, "slice": `{"for":"b"}`}, w.effects[uuid(0)])
+		assert.Equal(t, map[string]string{"mode": `{"for":"b"}`, "partition": `{"for":"b"}`}, w.effects[uuid(0)])
 		require.NoError(t, p.Unprepare(t.Context(), "b"))
 		w.clean(t)
 	})
@@ -226,7 +226,7 @@ func TestPrepare_CleanupChanged_NotUndone(t *testing.T) {
 		}
 		_, err := payer.Prepare(t.Context(), wants("b", device(0)))
 		require.NoError(t, err)
-		assert.Equal(t, map[string]string{"mode": `{"for":"b"}`, "slice": `{"for":"b"}`}, w.effects[uuid(0)])
+		assert.Equal(t, map[string]string{"mode": `{"for":"b"}`, "partition": `{"for":"b"}`}, w.effects[uuid(0)])
 	})
 }
 
@@ -234,9 +234,9 @@ func TestPrepare_CleanupChanged_NotUndone(t *testing.T) {
 func TestPrepare_RetryOfPendingClaim_CleanupKept(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
-		w.steps = []string{"mode", "slice"}
+		w.steps = []string{"mode", "partition"}
 		p := w.start(t)
-		w.refuse = either(times(1, "do slice", gpu.ErrTimeout), times(2, "undo mode", gpu.ErrTimeout))
+		w.refuse = either(times(1, "do partition", gpu.ErrTimeout), times(2, "undo mode", gpu.ErrTimeout))
 		_, err := p.Prepare(t.Context(), wants("a", device(0)))
 		require.NoError(t, err)
 		events := w.events()
@@ -261,11 +261,11 @@ func lastIndex(list []string, what string) int {
 func TestPrepare_UndoFails_CleanupPending(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
-		w.steps = []string{"mode", "slice"}
+		w.steps = []string{"mode", "partition"}
 		p := w.start(t)
-		w.refuse = either(always("do slice", gpu.ErrPermission), always("undo mode", errStuck))
+		w.refuse = either(always("do partition", gpu.ErrPermission), always("undo mode", errStuck))
 		_, err := p.Prepare(t.Context(), wants("a", device(0)))
-		require.EqualError(t, err, "making slice on GPU "+string(uuid(0))+": permission denied; "+
+		require.EqualError(t, err, "making partition on GPU "+string(uuid(0))+": permission denied; "+
 			"undoing what was made: undoing mode on GPU "+string(uuid(0))+": it is stuck")
 		r := w.record(t, "a")
 		assert.Equal(t, checkpoint.Releasing, r.State)
@@ -321,19 +321,19 @@ func TestUnprepare_SpecStays_CleanupPending(t *testing.T) {
 	})
 }
 
-// TestUnprepare_AdminAccessFails_GPUNotBlocked: it is undone under the claim's lock, which who wants the GPU does not have.
+// TestUnprepare_AdminAccessFails_GPUNotBlocked: it is undone under the claim's lock, which a claim for the GPU does not have.
 func TestUnprepare_AdminAccessFails_GPUNotBlocked(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
 		p := w.start(t)
-		_, err := p.Prepare(t.Context(), wants("looks", monitor))
+		_, err := p.Prepare(t.Context(), wants("watching", monitor))
 		require.NoError(t, err)
-		w.refuse = always("remove looks", errDisk)
-		require.ErrorIs(t, p.Unprepare(t.Context(), "looks"), errDisk)
-		assert.Equal(t, checkpoint.Releasing, w.record(t, "looks").State)
-		_, debts := p.Counts()
-		assert.Equal(t, 1, debts)
-		assert.Empty(t, p.owed, "the GPU is well")
+		w.refuse = always("remove watching", errDisk)
+		require.ErrorIs(t, p.Unprepare(t.Context(), "watching"), errDisk)
+		assert.Equal(t, checkpoint.Releasing, w.record(t, "watching").State)
+		_, pending := p.Counts()
+		assert.Equal(t, 1, pending)
+		assert.Empty(t, p.pendingGPUs, "no cleanup is pending on the GPU")
 
 		_, err = p.Prepare(t.Context(), wants("b", device(0)))
 		require.NoError(t, err)
@@ -341,9 +341,9 @@ func TestUnprepare_AdminAccessFails_GPUNotBlocked(t *testing.T) {
 		require.NoError(t, p.Unprepare(t.Context(), "b"))
 		_, err = p.Prepare(t.Context(), wants("c", device(0)))
 		require.NoError(t, err)
-		assert.NotNil(t, w.records["looks"], "who wants the GPU does not have that claim's lock")
+		assert.NotNil(t, w.records["watching"], "a claim for the GPU does not have the lock of that claim")
 		require.NoError(t, p.Recover(t.Context()))
-		assert.Nil(t, w.records["looks"], "who settles has it")
+		assert.Nil(t, w.records["watching"], "recovery has it")
 	})
 }
 

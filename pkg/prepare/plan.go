@@ -20,7 +20,7 @@ type planning struct {
 	settings Settings
 }
 
-// plan returns the record that promises what is to be done for the claim, and the states that its GPUs must be in first.
+// plan returns the record of the claim with its planned steps, and the preconditions of its GPUs.
 func (p planning) plan(ctx context.Context, rc *resourceapi.ResourceClaim, e earlier) (*checkpoint.Record, []claim.Precondition, error) {
 	plan, err := p.resolve(ctx, rc, e.record)
 	if err != nil {
@@ -58,8 +58,8 @@ func (p planning) resolve(ctx context.Context, rc *resourceapi.ResourceClaim, be
 	return plan, nil
 }
 
-// withheld refuses a plan that takes a GPU while the node's GPUs are withheld. A claim that has a record of this very allocation is
-// prepared again: its containers may be running, and whatever else allocates the GPU found it in use. Admin access takes no GPU.
+// withheld refuses a plan that uses a GPU while the node's GPUs are withheld. A claim that has a record of this very allocation is
+// prepared again: its containers may be running, and other components find the GPU in use. Admin access allocates no GPU.
 func (p planning) withheld(plan *claim.Plan, e earlier) error {
 	i := slices.IndexFunc(plan.Results, func(result claim.Result) bool { return !result.Admin })
 	if p.settings.Withheld == nil || i < 0 || e.sameAllocation {

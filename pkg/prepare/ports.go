@@ -24,10 +24,10 @@ type Records interface {
 	Delete(uid string) error
 }
 
-// Locks orders work on claims and GPUs; checkpoint.Locks is the real one.
+// Locks serialises work on claims and on GPUs; checkpoint.Locks is the real one.
 type Locks = ownership.Locks
 
-// Specs makes and keeps CDI specs.
+// Specs builds and stores CDI specs.
 type Specs interface {
 	gc.Specs
 	// Build joins a spec and verifies that every device node is there; a device that cannot be prepared is a *cdi.DeviceError.
@@ -42,7 +42,7 @@ type Specs interface {
 type Planner interface {
 	// AllocationKeys lists this driver's allocation results as they stand in the claim.
 	AllocationKeys(rc *resourceapi.ResourceClaim) []claim.AllocationKey
-	// Resolve makes a plan, or says in a *claim.Refusal why there can be none.
+	// Resolve returns a plan, or a *claim.Refusal with the reason why there is none.
 	Resolve(rc *resourceapi.ResourceClaim) (*claim.Plan, error)
 }
 
@@ -55,7 +55,7 @@ type Ports struct {
 	// Steps are the kinds of effects a plan may name, Preconditions the kinds of states.
 	Steps         Steps
 	Preconditions map[string]Precondition
-	// Static is asked where a plan has pre-created MIG devices.
+	// Static is called where a plan has pre-created MIG devices.
 	Static Static
 }
 
@@ -70,7 +70,7 @@ type Settings struct {
 	// RetryBudget bounds one call with all its waits and retries. The kubelet gives a call 45 s and tries again only after 60 to
 	// 90 s.
 	RetryBudget time.Duration
-	// DeferCleanupAfter is for how long Unprepare reports that undoing fails before it lets the pod go and keeps a pending cleanup.
+	// DeferCleanupAfter is for how long Unprepare reports that undoing fails before it returns nil, so that the pod is deleted, and leaves a pending cleanup.
 	DeferCleanupAfter time.Duration
 	// Retrying is called with the cause for which a claim's Prepare is about to wait and try again.
 	Retrying func(rc *resourceapi.ResourceClaim, cause error)
@@ -79,8 +79,8 @@ type Settings struct {
 	// PendingCleanups is called with all pending cleanups, in the order of the GPUs, whenever they change, so that the scheduler can
 	// be informed.
 	PendingCleanups func([]gpu.PendingCleanup)
-	// Loaded is called, once, with the records that New has read, which are the listener's from then on; not where they cannot be
-	// read.
+	// Loaded is called, once, with the records that New has read; the listener may keep them. It is not called where they cannot
+	// be read.
 	Loaded func(records []*checkpoint.Record)
 	// Withheld returns why no claim gets a GPU that is not prepared yet, nil where nothing prevents it. Claims with a record are
 	// prepared in any case.
@@ -89,7 +89,7 @@ type Settings struct {
 	Now func() time.Time
 }
 
-// retrying is Retrying for one claim, nil where nothing listens.
+// retrying is Retrying for one claim, nil without a listener.
 func (s *Settings) retrying(rc *resourceapi.ResourceClaim) func(cause error) {
 	if s.Retrying == nil {
 		return nil

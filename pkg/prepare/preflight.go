@@ -11,14 +11,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// preflight is what comes before anything is promised, and is never undone.
+// preflight ensures preconditions and checks steps before the record is stored. It is never undone.
 type preflight struct {
 	static        staticMIG
 	preconditions map[string]Precondition
 	steps         Steps
 }
 
-// check ensures the preconditions of the record's GPUs, and that nothing prevents what the steps will make. The GPUs' locks are held.
+// check ensures the preconditions of the record's GPUs, and checks that the steps can make their effects. The GPUs' locks are held.
 func (p preflight) check(ctx context.Context, r *checkpoint.Record, preconditions []claim.Precondition) error {
 	if err := p.static.check(ctx, r); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (p preflight) check(ctx context.Context, r *checkpoint.Record, precondition
 	return nil
 }
 
-// asRefusal is a precondition's own refusal, or one that says what the error says.
+// asRefusal is a precondition's own refusal, or one with the text of the error.
 func asRefusal(err error) *claim.Refusal {
 	if refusal, ok := errors.AsType[*claim.Refusal](err); ok {
 		return refusal

@@ -9,8 +9,8 @@ import (
 )
 
 // Prepare makes the claim's devices usable and returns its record, which is the answer. Repeating it gives the same answer.
-// Causes that may go away by themselves are retried within the retry budget and the caller's deadline. An error leaves nothing
-// behind but, at worst, a pending cleanup.
+// Causes that may go away by themselves are retried within the retry budget and the caller's deadline. After an error there
+// are no effects, or a pending cleanup.
 func (t *Transaction) Prepare(ctx context.Context, rc *resourceapi.ResourceClaim) (*checkpoint.Record, error) {
 	ctx, cancel := withBudget(ctx, t.settings.RetryBudget)
 	defer cancel()

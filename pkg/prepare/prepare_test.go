@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// inBubble runs a test whose clock moves only when everybody waits.
+// inBubble runs a test whose clock moves only when every goroutine waits.
 func inBubble(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	t.Parallel()
@@ -58,11 +58,11 @@ func TestPrepare_NoEffects_OneDurableWrite(t *testing.T) {
 func TestPrepare_Effects_MadeBetweenIntentAndDone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
-		w.steps = []string{"mode", "slice"}
+		w.steps = []string{"mode", "partition"}
 		p := w.start(t)
 		r, err := p.Prepare(t.Context(), wants("a", device(0)))
 		require.NoError(t, err)
-		assert.Equal(t, []string{"put intent a", "do mode " + string(uuid(0)), "do slice " + string(uuid(0)), "put done a", "write a"}, w.events())
+		assert.Equal(t, []string{"put intent a", "do mode " + string(uuid(0)), "do partition " + string(uuid(0)), "put done a", "write a"}, w.events())
 		for _, s := range w.record(t, "a").Steps {
 			assert.JSONEq(t, `{"for":"a"}`, string(s.Made), "what was made is recorded")
 		}
@@ -74,7 +74,7 @@ func TestPrepare_Effects_MadeBetweenIntentAndDone(t *testing.T) {
 
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
 		assert.Equal(t, []string{
-			"put releasing a", "undo slice " + string(uuid(0)), "undo mode " + string(uuid(0)), "remove a", "delete a",
+			"put releasing a", "undo partition " + string(uuid(0)), "undo mode " + string(uuid(0)), "remove a", "delete a",
 		}, w.events())
 		w.clean(t)
 	})
@@ -140,10 +140,10 @@ func TestPrepare_TransientCause_Retried(t *testing.T) {
 			return func() { delete(w.missing, uuid(0)) }
 		},
 		"no answer": func(w *world) func() {
-			w.refuse = always("do slice", gpu.ErrTimeout)
+			w.refuse = always("do partition", gpu.ErrTimeout)
 			return func() { w.refuse = nil }
 		},
-		"device not offered": func(w *world) func() {
+		"device not advertised": func(w *world) func() {
 			node := w.node
 			w.node = &gpu.Node{}
 			return func() { w.node = node }
@@ -152,7 +152,7 @@ func TestPrepare_TransientCause_Retried(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w := newWorld(1)
-				w.steps = []string{"mode", "slice"}
+				w.steps = []string{"mode", "partition"}
 				p := w.start(t)
 				mend := spoil(w)
 				time.AfterFunc(3*time.Second, func() {
@@ -177,14 +177,14 @@ func TestPrepare_PermanentCause_NotRetried(t *testing.T) {
 		lost   bool
 		want   string
 	}{
-		"an effect":  {refuse: always("do slice", gpu.ErrPermission), want: "making slice on GPU " + string(uuid(0)) + ": permission denied"},
+		"an effect":  {refuse: always("do partition", gpu.ErrPermission), want: "making partition on GPU " + string(uuid(0)) + ": permission denied"},
 		"the intent": {refuse: always("put intent", errDisk), want: "input/output error"},
 		"done":       {refuse: always("put done", errDisk), want: "input/output error"},
 		"the spec":   {refuse: always("write", errDisk), want: "input/output error"},
 		"a lost GPU": {lost: true, want: `request "r0", device gpu-00000000: GPU is lost; ` +
 			`check the GPU on the node with nvidia-smi; nvidia-modprobe makes missing device nodes (not retryable)`},
 	} {
-		for _, steps := range [][]string{nil, {"mode", "slice"}} {
+		for _, steps := range [][]string{nil, {"mode", "partition"}} {
 			if steps == nil && (name == "an effect" || name == "the intent") {
 				continue
 			}
@@ -201,8 +201,8 @@ func TestPrepare_PermanentCause_NotRetried(t *testing.T) {
 					require.EqualError(t, err, c.want)
 					assert.Zero(t, time.Since(start))
 					w.clean(t)
-					claims, debts := p.Counts()
-					assert.Zero(t, claims+debts)
+					claims, pending := p.Counts()
+					assert.Zero(t, claims+pending)
 
 					w.refuse, w.missing = nil, nil
 					_, err = p.Prepare(t.Context(), wants("a", device(0)))
@@ -223,7 +223,7 @@ func TestPrepare_UnknownStep_Refused(t *testing.T) {
 	})
 }
 
-// TestPrepare_Deadline_AnsweredBefore: the kubelet gives 45 s and tells the user nothing but that they are over.
+// TestPrepare_Deadline_AnsweredBefore: the kubelet cancels the call after 45 s, and its Event names no other cause.
 func TestPrepare_Deadline_AnsweredBefore(t *testing.T) {
 	for deadline, want := range map[time.Duration]time.Duration{
 		0: retryBudget, 45 * time.Second: retryBudget, 10 * time.Second: 9 * time.Second, time.Second: 900 * time.Millisecond,
@@ -250,10 +250,10 @@ func TestPrepare_Deadline_AnsweredBefore(t *testing.T) {
 func TestPrepare_Cancelled_EffectsUndone(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
-		w.steps = []string{"mode", "slice"}
+		w.steps = []string{"mode", "partition"}
 		ctx, cancel := context.WithCancel(t.Context())
 		w.during = func(op string) {
-			if op == "do slice "+string(uuid(0)) {
+			if op == "do partition "+string(uuid(0)) {
 				cancel()
 			}
 		}
@@ -267,7 +267,7 @@ func TestPrepare_Cancelled_EffectsUndone(t *testing.T) {
 func TestPrepare_AfterReboot_PreparedAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(3)
-		w.steps = []string{"mode", "slice"}
+		w.steps = []string{"mode", "partition"}
 		p := w.start(t)
 		for i, uid := range []string{"kept", "gone", "torn"} {
 			_, err := p.Prepare(t.Context(), wants(uid, device(i)))
@@ -284,7 +284,7 @@ func TestPrepare_AfterReboot_PreparedAgain(t *testing.T) {
 		assert.Equal(t, []string{"remove torn", "delete torn"}, w.events(), "nothing is undone that a boot has undone, or made before it is asked for")
 		r, err := p.Prepare(t.Context(), wants("kept", device(0)))
 		require.NoError(t, err)
-		assert.Equal(t, []string{"put intent kept", "do mode " + string(uuid(0)), "do slice " + string(uuid(0)), "put done kept", "write kept"}, w.events())
+		assert.Equal(t, []string{"put intent kept", "do mode " + string(uuid(0)), "do partition " + string(uuid(0)), "put done kept", "write kept"}, w.events())
 		assert.Equal(t, "boot-2", r.BootID)
 		require.NoError(t, p.Unprepare(t.Context(), "gone"))
 		assert.Equal(t, []string{"remove gone", "delete gone"}, w.events())
@@ -293,7 +293,7 @@ func TestPrepare_AfterReboot_PreparedAgain(t *testing.T) {
 	})
 }
 
-// TestPrepare_AllocatedAgain_OldEffectsUndone keeps its UID and gets other devices; the earlier answer must not be given again.
+// TestPrepare_AllocatedAgain_OldEffectsUndone keeps its UID and gets other devices; the earlier answer must not be repeated.
 func TestPrepare_AllocatedAgain_OldEffectsUndone(t *testing.T) {
 	for _, boot := range []string{"boot-1", "boot-2"} {
 		t.Run(boot, func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// record turns a plan into the record that promises it.
+// record returns the record of a plan.
 func (p planning) record(plan *claim.Plan) *checkpoint.Record {
 	r := &checkpoint.Record{
 		Claim:  checkpoint.Claim{UID: plan.UID, Namespace: plan.Namespace, Name: plan.Name},

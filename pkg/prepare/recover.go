@@ -10,10 +10,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Recover finishes what another process left: intents are undone, pending cleanups are retried, specs of this boot's claims are verified
+// Recover finishes the unfinished work of another process: intents are undone, pending cleanups are retried, specs of this boot's claims are verified
 // and made again. Records of an earlier boot wait for their Prepare or Unprepare, except for pending cleanups and intents. It tries
 // once for each claim and may run while calls are in flight: each claim is read again under its lock. Claims on different GPUs do not
-// wait for each other. Changes of other processes are learned, so that this one reports the pending cleanups. The errors are one per
+// wait for each other. Records are read again, so that this process reports the pending cleanups of others. The errors are one per
 // claim that could not be recovered.
 func (t *Transaction) Recover(ctx context.Context) error {
 	records, unreadable := t.guard.All()
@@ -29,7 +29,7 @@ func (t *Transaction) Recover(ctx context.Context) error {
 			}
 		})
 	}
-	if unreadable == nil { // what is known is better than a part of the records
+	if unreadable == nil { // the earlier state is more complete than a part of the records
 		for _, id := range t.guard.Differing(records) {
 			recovering.Go(func() { t.reload(ctx, id) })
 		}
@@ -59,8 +59,8 @@ func (t *Transaction) recoverClaim(ctx context.Context, uid string) error {
 	}
 }
 
-// reload reads again which claims own a GPU. It returns no error: a call that needs the GPU finds the same, for a claim that it can
-// name.
+// reload reads again which claims own a GPU. It returns no error: a call that uses the GPU gets the same error, and reports it for
+// its claim.
 func (t *Transaction) reload(ctx context.Context, id gpu.UUID) {
 	ctx, cancel := withBudget(ctx, t.settings.RetryBudget)
 	defer cancel()

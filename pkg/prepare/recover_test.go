@@ -16,7 +16,7 @@ func interrupted(t *testing.T, w *world) {
 	t.Helper()
 	w.steps = []string{"mode"}
 	p := w.start(t)
-	for i, uid := range []string{"intent", "debt", "swept", "whole"} {
+	for i, uid := range []string{"intent", "cleanup", "swept", "whole"} {
 		_, err := p.Prepare(t.Context(), wants(uid, device(i)))
 		require.NoError(t, err)
 	}
@@ -25,7 +25,7 @@ func interrupted(t *testing.T, w *world) {
 	intent.Steps[0].Made = nil
 	require.NoError(t, records{w}.Put(intent))
 	w.refuse = always("undo", errStuck)
-	require.Error(t, p.Unprepare(t.Context(), "debt"))
+	require.Error(t, p.Unprepare(t.Context(), "cleanup"))
 	w.refuse = nil
 	delete(w.specs, "swept")
 	w.events()
@@ -42,12 +42,12 @@ func TestRecover_Leftovers_Finished(t *testing.T) {
 		require.NoError(t, p.Recover(t.Context()))
 		assert.ElementsMatch(t, []string{
 			"undo mode " + string(uuid(0)), "remove intent", "delete intent",
-			"undo mode " + string(uuid(1)), "remove debt", "delete debt",
+			"undo mode " + string(uuid(1)), "remove cleanup", "delete cleanup",
 			"write swept",
 		}, w.events())
 		assert.Len(t, p.damaged, 2)
-		claims, debts := p.Counts()
-		assert.Equal(t, []int{2, 0}, []int{claims, debts})
+		claims, pending := p.Counts()
+		assert.Equal(t, []int{2, 0}, []int{claims, pending})
 		require.NoError(t, p.Recover(t.Context()))
 		assert.Empty(t, w.events(), "nothing is left to do")
 	})
@@ -63,16 +63,16 @@ func TestRecover_Failures_TriedOnceAndReported(t *testing.T) {
 		start := time.Now()
 		err := p.Recover(t.Context())
 		assert.Zero(t, time.Since(start))
-		require.EqualError(t, err, "recovering claim default/claim-debt: undoing mode on GPU "+string(uuid(1))+": no answer within the deadline\n"+
+		require.EqualError(t, err, "recovering claim default/claim-cleanup: undoing mode on GPU "+string(uuid(1))+": no answer within the deadline\n"+
 			"recovering claim default/claim-intent: undoing mode on GPU "+string(uuid(0))+": no answer within the deadline\n"+
 			"recovering claim default/claim-swept: NVIDIA driver is not loaded; check the NVIDIA driver on the node with nvidia-smi")
 		assert.Equal(t, checkpoint.Releasing, w.record(t, "intent").State)
 
 		w.refuse = always("all", errDisk)
 		require.ErrorIs(t, p.Recover(t.Context()), errDisk)
-		w.refuse, w.hidden = nil, "debt"
+		w.refuse, w.hidden = nil, "cleanup"
 		require.ErrorIs(t, p.Recover(t.Context()), checkpoint.ErrUnreadable)
-		assert.Nil(t, w.record(t, "intent"), "the others are settled")
+		assert.Nil(t, w.record(t, "intent"), "the others are recovered")
 	})
 }
 
@@ -101,7 +101,7 @@ func TestRecover_CallsInFlight_Skipped(t *testing.T) {
 		assert.Equal(t, checkpoint.Done, w.record(t, "a").State)
 		assert.NotContains(t, w.events(), "undo mode "+string(uuid(0)))
 
-		// A claim that is let go of after Recover listed it gets no spec again.
+		// A claim that is released after Recover listed it gets no spec again.
 		delete(w.specs, "a")
 		young.taking = func(lock string) {
 			if lock == "claim a" {

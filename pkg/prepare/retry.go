@@ -28,7 +28,7 @@ func withBudget(ctx context.Context, budget time.Duration) (context.Context, con
 	return context.WithTimeout(ctx, budget)
 }
 
-// retry tries until a try succeeds, the cause will not go away by itself, or the context ends; the error is the last try's. A try that
+// retry tries until a try succeeds, the cause is permanent, or the context ends; the error is the last try's. A try that
 // the end of the context has cut short names no cause, so the error has that of the try before as well. waiting is called with the first
 // cause; it may be nil.
 func retry(ctx context.Context, waiting func(cause error), try func() (*checkpoint.Record, error)) (*checkpoint.Record, error) {
@@ -65,12 +65,12 @@ func transient(err error) bool {
 	}
 	causes := []error{
 		gpu.ErrInUse, gpu.ErrNotFound, gpu.ErrTimeout, gpu.ErrDriverNotLoaded,
-		context.DeadlineExceeded, context.Canceled, // the call ended, not the reason for it
+		context.DeadlineExceeded, context.Canceled, // of the call, and not of its cause
 	}
 	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 }
 
-// released returns a channel that is closed when another try may succeed, nil where a retry has to wait.
+// released returns a channel that is closed when another try may succeed, nil where only time can help.
 func released(err error) <-chan struct{} {
 	if held, ok := errors.AsType[*heldError](err); ok {
 		return held.released

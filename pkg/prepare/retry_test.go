@@ -31,7 +31,7 @@ func TestPrepare_GPUOwned_RefusedAtTheEnd(t *testing.T) {
 	})
 }
 
-// TestUnprepare_GPUReleased_WaitingClaimWoken: at once, and not at the next look.
+// TestUnprepare_GPUReleased_WaitingClaimWoken: at once, and not at the next check.
 func TestUnprepare_GPUReleased_WaitingClaimWoken(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
@@ -47,7 +47,7 @@ func TestUnprepare_GPUReleased_WaitingClaimWoken(t *testing.T) {
 	})
 }
 
-// TestPrepare_ReleasedBeforeWait_NotMissed: the GPU is let go between finding it held and beginning to wait.
+// TestPrepare_ReleasedBeforeWait_NotMissed: the GPU is released between the check that finds it held and the wait.
 func TestPrepare_ReleasedBeforeWait_NotMissed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
@@ -57,7 +57,7 @@ func TestPrepare_ReleasedBeforeWait_NotMissed(t *testing.T) {
 		settings := &p.Transaction.settings
 		retrying := settings.Retrying
 		settings.Retrying = nil
-		// Telling of the wait comes after the look and before the wait.
+		// The wait is reported after the check and before the wait.
 		settings.Retrying = func(rc *claimObject, cause error) {
 			retrying(rc, cause)
 			assert.NoError(t, p.Unprepare(t.Context(), "a"))
@@ -69,8 +69,8 @@ func TestPrepare_ReleasedBeforeWait_NotMissed(t *testing.T) {
 	})
 }
 
-// TestPrepare_Waiting_RecordsNotReadAgain: two processes that wait for one GPU count each other's looks as changes, which must not
-// make them look again at once.
+// TestPrepare_Waiting_RecordsNotReadAgain: two processes that wait for one GPU count each other's checks as changes, which must not
+// make them check again at once.
 func TestPrepare_Waiting_RecordsNotReadAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)
@@ -159,12 +159,12 @@ func TestPrepare_AdminAccess_BlocksNoClaim(t *testing.T) {
 			require.NoError(t, err)
 			assert.Zero(t, time.Since(start))
 		}
-		claims, debts := p.Counts()
-		assert.Equal(t, []int{4, 0}, []int{claims, debts})
+		claims, pending := p.Counts()
+		assert.Equal(t, []int{4, 0}, []int{claims, pending})
 		_, err := p.Prepare(t.Context(), wants("second", device(0)))
 		heldBy(t, err, "use")
 
-		// One claim that owns a GPU and looks at it owns it, in whatever order its requests are.
+		// One claim that uses a GPU and monitors it owns it, in whatever order its requests are.
 		require.NoError(t, p.Unprepare(t.Context(), "use"))
 		_, err = p.Prepare(t.Context(), wants("both", device(0), device(0)+"!"))
 		require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestPrepare_TwoProcesses_OwnersShared(t *testing.T) {
 	})
 }
 
-// TestUnprepare_ForeignChange_RecordsNotRead: who releases a claim on a GPU has not read what another process recorded of that GPU.
+// TestUnprepare_ForeignChange_RecordsNotRead: the release of a claim on a GPU does not read what another process recorded of that GPU.
 func TestUnprepare_ForeignChange_RecordsNotRead(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(1)

@@ -19,7 +19,7 @@ type rollback struct {
 	unable *sync.Map
 }
 
-// incomplete undoes an earlier try that did not come to an answer.
+// incomplete undoes an earlier try whose record is not in state Done.
 func (b *rollback) incomplete(ctx context.Context, e earlier) (earlier, error) {
 	if e.record == nil || e.record.State == checkpoint.Done {
 		return e, nil
@@ -30,7 +30,7 @@ func (b *rollback) incomplete(ctx context.Context, e earlier) (earlier, error) {
 	return earlier{}, nil
 }
 
-// outdated undoes an answer that does not fit any more, once there is a plan to take its place.
+// outdated undoes an answer that does not match the allocation any more, once its replacement is planned.
 func (b *rollback) outdated(ctx context.Context, e earlier) error {
 	if !e.outdated {
 		return nil

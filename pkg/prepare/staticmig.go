@@ -12,7 +12,7 @@ import (
 
 // Static inspects pre-created (static) MIG devices. An administrator may replace them at any time: ids and placements are used again.
 type Static interface {
-	// There returns gpu.ErrNotFound when the GPU does not have just this device. That a GPU does not answer is another error.
+	// There returns gpu.ErrNotFound when the GPU does not have just this device. A GPU that does not answer is another error.
 	There(ctx context.Context, id gpu.UUID, m *checkpoint.MIG) error
 }
 
@@ -25,8 +25,8 @@ type staticMIG struct {
 	guard *ownership.Guard
 }
 
-// check verifies that the pre-created devices are still what the record names: nothing reports that an administrator has replaced one,
-// and the inventory may not have been refreshed since. The GPUs' locks are held.
+// check verifies that the pre-created devices are still those in the record: the driver does not report that an administrator has
+// replaced one, and the inventory may not have been refreshed since. The GPUs' locks are held.
 func (m staticMIG) check(ctx context.Context, r *checkpoint.Record) error {
 	for i := range r.Results {
 		result := &r.Results[i]

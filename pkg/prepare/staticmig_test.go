@@ -14,7 +14,7 @@ import (
 // TestStaticDevice_Gone_NeverMade: an administrator or a reboot has removed it, its placement is advertised as one where the plugin makes
 // MIG devices, and claims that had it come back. They are refused until the administrator has made it again.
 func TestStaticDevice_Gone_NeverMade(t *testing.T) {
-	shared := func(uid string) *resourceapi.ResourceClaim { return wantsShare(uid, cut("19-6")) }
+	shared := func(uid string) *resourceapi.ResourceClaim { return wantsShare(uid, migName("19-6")) }
 	alone := func(uid string) *resourceapi.ResourceClaim { return wantsOf(uid, "19-6") }
 	for name, c := range map[string]struct {
 		wants  func(uid string) *resourceapi.ResourceClaim
@@ -28,19 +28,19 @@ func TestStaticDevice_Gone_NeverMade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w, c2 := newShared(true)
-				p := c2.startCutting(t)
+				p := c2.startWithMIG(t)
 				_, err := p.Prepare(t.Context(), c.wants("a"))
 				require.NoError(t, err)
 				before := w.record(t, "a")
 				c2.destroy(c.sees)
 				if c.reboot {
 					w.reboot("boot-2")
-					p = c2.startCutting(t)
+					p = c2.startWithMIG(t)
 				}
 				w.events()
 				_, err = p.Prepare(t.Context(), c.wants("a"))
 				require.ErrorIs(t, err, gpu.ErrNotFound)
-				require.ErrorContains(t, err, `request "r0", device `+cut("19-6")+": MIG device MIG-7 is not on GPU "+string(uuid(0))+" any more")
+				require.ErrorContains(t, err, `request "r0", device `+migName("19-6")+": MIG device MIG-7 is not on GPU "+string(uuid(0))+" any more")
 				require.ErrorContains(t, err, "it was pre-created by an administrator of the node; nvidia-smi -L shows there what is left (will be retried)")
 				assert.Equal(t, before, w.record(t, "a"), "it keeps what it had")
 				_, err = p.Prepare(t.Context(), c.wants("b"))
@@ -56,7 +56,7 @@ func TestStaticDevice_Gone_NeverMade(t *testing.T) {
 				_, err = p.Prepare(t.Context(), c.wants("a"))
 				require.NoError(t, err, "it is there again")
 				require.NoError(t, p.Unprepare(t.Context(), "a"))
-				assert.Equal(t, map[string]gpu.MIGUUID{cut("19-6"): "MIG-7"}, c2.there)
+				assert.Equal(t, map[string]gpu.MIGUUID{migName("19-6"): "MIG-7"}, c2.there)
 				w.clean(t)
 			})
 		})
@@ -67,12 +67,12 @@ func TestStaticDevice_Gone_NeverMade(t *testing.T) {
 func TestStaticDevice_MadeAgainAfterAReboot_WaitsForTheInventory(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newShared(true)
-		_, err := c.startCutting(t).Prepare(t.Context(), wantsOf("a", "19-6"))
+		_, err := c.startWithMIG(t).Prepare(t.Context(), wantsOf("a", "19-6"))
 		require.NoError(t, err)
 		w.reboot("boot-2")
 		c.destroy(true)
 		c.administer(7, "MIG-7", false)
-		p := c.startCutting(t)
+		p := c.startWithMIG(t)
 		time.AfterFunc(10*time.Second, func() { c.administer(7, "MIG-7", true) })
 		r, err := p.Prepare(t.Context(), wantsOf("a", "19-6"))
 		require.NoError(t, err)
@@ -87,11 +87,11 @@ func TestStaticDevice_MadeAgainAfterAReboot_WaitsForTheInventory(t *testing.T) {
 func TestStaticDevice_AnotherBesideIt_BothThere(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newShared(true)
-		p := c.startCutting(t)
+		p := c.startWithMIG(t)
 		both := wantsOf("a", "19-6", "9-0")
 		_, err := p.Prepare(t.Context(), both)
 		require.NoError(t, err)
-		delete(c.there, cut("9-0")) // as a driver that was loaded again leaves it
+		delete(c.there, migName("9-0")) // as a driver that was loaded again leaves it
 		r, err := p.Prepare(t.Context(), both)
 		require.NoError(t, err)
 		assert.Equal(t, gpu.MIGUUID("MIG-9-0"), r.Results[1].MIG.Identity.UUID)

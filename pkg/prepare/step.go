@@ -15,15 +15,15 @@ import (
 
 // Step is one kind of hardware effect. Both halves are idempotent.
 type Step interface {
-	// Do makes the effect that the step's Args ask for and returns what it made, with an error too if there is something. What a call
-	// that dies has made, Undo finds from the same step without Made.
+	// Do makes the effect that the step's Args ask for and returns what it made, with an error too if a part of it was made. After a
+	// process died in Do, Undo finds the effect from the same step without Made.
 	Do(ctx context.Context, s checkpoint.Step) (made json.RawMessage, err error)
-	// Undo takes the effect back. Nothing to take back is no error.
+	// Undo removes the effect. An absent effect is no error.
 	Undo(ctx context.Context, s checkpoint.Step) error
 }
 
-// Checker is a Step that can detect, before anything is promised, that its effect cannot be made. What prevents it then is
-// certainly not the claim's.
+// Checker is a Step that can detect, before the record is stored, that its effect cannot be made. An effect that prevents it
+// then is not the claim's own.
 type Checker interface {
 	Step
 	Check(ctx context.Context, s checkpoint.Step) error
@@ -32,14 +32,14 @@ type Checker interface {
 // Verifier is a Step whose effect can vanish without being undone.
 type Verifier interface {
 	Step
-	// Verify returns gpu.ErrNotFound when what Do made is not there any more.
+	// Verify returns gpu.ErrNotFound when the effect of Do is not there any more.
 	Verify(ctx context.Context, s checkpoint.Step) error
 }
 
 // Maker is a Step whose effect is an allocated MIG device.
 type Maker interface {
 	Step
-	// Identify returns which MIG device it is that Do made.
+	// Identify returns the identity of the MIG device that Do created.
 	Identify(made json.RawMessage) (gpu.MIGIdentity, error)
 }
 
@@ -52,15 +52,15 @@ type Finder interface {
 // Editor is a Step that changes the containers of its device, or, without a device, of all devices of the claim on its GPU.
 type Editor interface {
 	Step
-	// Edits returns what the effect, which has been made, adds to the CDI spec of the claim. It must return the same for the same
-	// step: a spec that was lost is made again from it.
+	// Edits returns the CDI edits of the effect, which has been made. It must return the same for the same
+	// step: a lost spec is built again from it.
 	Edits(s checkpoint.Step) (cdi.Edits, error)
 }
 
 // StatusReporter is a Step that describes its effect in the status of the claim.
 type StatusReporter interface {
 	Step
-	// Status returns what the effect adds to the data of its device's status.
+	// Status returns the effect's part of the data of its device's status.
 	Status(s checkpoint.Step) map[string]any
 }
 
@@ -80,7 +80,7 @@ type Metric struct {
 	Read func() float64
 }
 
-// Precondition ensures a state of a GPU that a claim requires and that is never taken back: it stays until a claim requires another.
+// Precondition ensures a state of a GPU that a claim requires. The state is not undone: it stays until a claim requires another.
 type Precondition interface {
 	Ensure(ctx context.Context, n claim.Precondition) error
 }
@@ -94,8 +94,8 @@ func (steps Steps) verified(s checkpoint.Step) bool {
 	return can
 }
 
-// undo takes the effects back in reverse, and leaves in the record those that are still there. Another effect may depend on one that
-// cannot be undone, so nothing before it is touched, but for MIG devices: none depends on another. Whole: undoing has not begun yet.
+// undo removes the effects in reverse, and leaves in the record those that are still there. Another effect may depend on one that
+// cannot be undone, so effects before it are kept, except for MIG devices, which do not depend on each other. Whole: undoing has not begun yet.
 func (steps Steps) undo(ctx context.Context, r *checkpoint.Record, whole bool) error {
 	var left []checkpoint.Step
 	var failed []error
@@ -127,7 +127,7 @@ func (steps Steps) undoOne(ctx context.Context, r *checkpoint.Record, s checkpoi
 	return step.Undo(ctx, s)
 }
 
-// unknownStep is the error of an effect that a newer version made and of which this one knows nothing.
+// unknownStep is the error of an effect of a kind that only a newer version supports.
 func unknownStep(r *checkpoint.Record, kind string) error {
 	return &gpu.UnsupportedError{Feature: "step " + kind, Needs: fmt.Sprintf("version %s of the plugin, or a later one, on this node again", r.Writer)}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// newShared is a world whose first GPU is offered for three claims at once too, with an administrator's slice at memory slice 6 if
-// wanted, which two may use; then the GPU is only in parts.
-func newShared(static bool) (*world, *cutter) {
+// newShared is a world whose first GPU is advertised whole and as three time-sliced shares. With static it has only a static MIG device,
+// at memory slice 6, with two replicas.
+func newShared(static bool) (*world, *migDriver) {
 	w, c := newPartitionable(1)
 	modes := w.layout[uuid(0)]
 	modes.TimeSlice, modes.MIGReplicas = &gpu.Replicas{Count: 3, ShareName: "gpu-shared"}, map[string]int{"1g.10gb": 2}
@@ -36,20 +36,20 @@ func wantsShare(uid string, devices ...string) *resourceapi.ResourceClaim {
 	return rc
 }
 
-var turns = device(0) + "-timeslice"
+var share = device(0) + "-timeslice"
 
 // A share costs what a whole GPU costs.
 func TestPrepare_Share_NoEffects(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newShared(false)
-		p := c.startCutting(t)
-		r, err := p.Prepare(t.Context(), wantsShare("a", turns))
+		p := c.startWithMIG(t)
+		r, err := p.Prepare(t.Context(), wantsShare("a", share))
 		require.NoError(t, err)
 		assert.Equal(t, []string{"ensure noMIGMode " + string(uuid(0)), "put done a", "write a"}, w.events())
 		assert.Equal(t, w.record(t, "a"), r)
 		assert.Equal(t, &checkpoint.Share{Replicas: 3, Name: "gpu-shared"}, r.Results[0].Share)
-		assert.Equal(t, []string{"a-" + turns + "-a0-" + string(uuid(0))}, r.CDI.Devices)
-		_, err = p.Prepare(t.Context(), wantsShare("a", turns))
+		assert.Equal(t, []string{"a-" + share + "-a0-" + string(uuid(0))}, r.CDI.Devices)
+		_, err = p.Prepare(t.Context(), wantsShare("a", share))
 		require.NoError(t, err)
 		assert.Empty(t, w.events(), "a repeated Prepare only reads")
 		require.NoError(t, p.Unprepare(t.Context(), "a"))
@@ -58,25 +58,25 @@ func TestPrepare_Share_NoEffects(t *testing.T) {
 	})
 }
 
-// Shares of one GPU are beside each other, and nothing else of it is beside them, before and after a restart.
+// Shares of one GPU are prepared together and exclude its other devices, before and after a restart.
 func TestPrepare_SharesOfOneGPU_Prepared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newShared(false)
-		p := c.startCutting(t)
-		for uid, devices := range map[string][]string{"a": {turns}, "b": {turns, turns}} {
+		p := c.startWithMIG(t)
+		for uid, devices := range map[string][]string{"a": {share}, "b": {share, share}} {
 			r, err := p.Prepare(t.Context(), wantsShare(uid, devices...))
 			require.NoError(t, err)
 			assert.Len(t, r.CDI.Devices, len(devices))
 		}
 		w.events()
-		for _, process := range []*process{p, c.startCutting(t)} {
-			for _, slice := range []string{"", "19-6"} {
-				_, err := process.Prepare(t.Context(), wantsOf("c", slice))
+		for _, process := range []*process{p, c.startWithMIG(t)} {
+			for _, placed := range []string{"", "19-6"} {
+				_, err := process.Prepare(t.Context(), wantsOf("c", placed))
 				require.ErrorContains(t, err, "GPU "+string(uuid(0))+" is still held by another claim")
 			}
 			assert.Empty(t, w.events(), "what is held is not touched")
 		}
-		_, err := p.Prepare(t.Context(), wantsShare("d", turns))
+		_, err := p.Prepare(t.Context(), wantsShare("d", share))
 		require.NoError(t, err)
 		for _, uid := range []string{"a", "b", "d"} {
 			_, err := p.Prepare(t.Context(), wantsOf("c", ""))
@@ -85,26 +85,26 @@ func TestPrepare_SharesOfOneGPU_Prepared(t *testing.T) {
 		}
 		_, err = p.Prepare(t.Context(), wantsOf("c", ""))
 		require.NoError(t, err, "the last one gives the GPU back")
-		_, err = p.Prepare(t.Context(), wantsShare("a", turns))
+		_, err = p.Prepare(t.Context(), wantsShare("a", share))
 		heldBy(t, err, "c")
 		require.NoError(t, p.Unprepare(t.Context(), "c"))
 		_, err = p.Prepare(t.Context(), wantsOf("e", "19-6"))
 		require.NoError(t, err)
-		_, err = p.Prepare(t.Context(), wantsShare("a", turns))
+		_, err = p.Prepare(t.Context(), wantsShare("a", share))
 		heldBy(t, err, "e")
 	})
 }
 
-// An administrator's slice is shared by those who have shares of it; who has it without one has it alone.
+// A static MIG device is shared by the claims for its shares, and exclusive to a claim for the device itself.
 func TestPrepare_SharesOfStaticMIGDevice_Prepared(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w, c := newShared(true)
-		p := c.startCutting(t)
+		p := c.startWithMIG(t)
 		for _, uid := range []string{"a", "b"} {
-			r, err := p.Prepare(t.Context(), wantsShare(uid, cut("19-6")))
+			r, err := p.Prepare(t.Context(), wantsShare(uid, migName("19-6")))
 			require.NoError(t, err)
 			assert.Equal(t, &checkpoint.Share{Replicas: 2}, r.Results[0].Share)
-			assert.Equal(t, []string{uid + "-" + cut("19-6") + "-" + uid + "0-MIG-7"}, r.CDI.Devices)
+			assert.Equal(t, []string{uid + "-" + migName("19-6") + "-" + uid + "0-MIG-7"}, r.CDI.Devices)
 		}
 		_, err := p.Prepare(t.Context(), wantsOf("c", "19-6"))
 		require.ErrorContains(t, err, "required MIG placement on GPU "+string(uuid(0))+" is still held by another claim")
@@ -115,7 +115,7 @@ func TestPrepare_SharesOfStaticMIGDevice_Prepared(t *testing.T) {
 		}
 		_, err = p.Prepare(t.Context(), wantsOf("c", "19-6"))
 		require.NoError(t, err)
-		_, err = p.Prepare(t.Context(), wantsShare("a", cut("19-6")))
+		_, err = p.Prepare(t.Context(), wantsShare("a", migName("19-6")))
 		heldBy(t, err, "c")
 		require.NoError(t, p.Unprepare(t.Context(), "c"))
 		require.NoError(t, p.Unprepare(t.Context(), "d"))
@@ -134,12 +134,12 @@ func TestShares_OfAnotherKind_ExcludeEachOther(t *testing.T) {
 			}},
 			CDI: checkpoint.CDI{Kind: "k8s.gpu.prism.dev/claim", Devices: []string{"later-mps"}},
 		}))
-		p := c.startCutting(t)
-		for _, rc := range []*resourceapi.ResourceClaim{wantsShare("a", turns), wantsOf("b", "19-6"), wantsOf("c", "")} {
+		p := c.startWithMIG(t)
+		for _, rc := range []*resourceapi.ResourceClaim{wantsShare("a", share), wantsOf("b", "19-6"), wantsOf("c", "")} {
 			_, err := p.Prepare(t.Context(), rc)
 			require.ErrorContains(t, err, "is still held by")
 		}
 		_, err := p.Prepare(t.Context(), wants("see", monitor))
-		require.NoError(t, err, "looking is possible")
+		require.NoError(t, err, "monitoring is possible")
 	})
 }

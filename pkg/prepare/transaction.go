@@ -24,7 +24,7 @@ type Transaction struct {
 	collector *gc.Collector
 }
 
-// New reads the records and returns a Transaction that knows which claim owns what. Records that had to be set aside, or cannot be
+// New reads the records and returns a Transaction whose ownership table has their claims. Records that had to be set aside, or cannot be
 // read, are in damaged; they do not prevent serving.
 func New(ports Ports, settings Settings) (t *Transaction, damaged []error, err error) {
 	guard, records, damaged, err := ownership.New(ports.Records, ports.Locks, ownership.Settings{
@@ -71,10 +71,10 @@ func (t *Transaction) Records() ([]*checkpoint.Record, error) { return t.guard.A
 // Steps are the kinds of steps that it knows.
 func (t *Transaction) Steps() Steps { return t.execution.steps }
 
-// Collector returns what removes leaked effects, under the locks of this Transaction.
+// Collector returns the collector of leaked effects, which uses the locks of this Transaction.
 func (t *Transaction) Collector() *gc.Collector { return t.collector }
 
-// WithGPULock runs something that is of no claim under the lock of a GPU: no work on a claim that has the GPU is in flight
+// WithGPULock runs work that belongs to no claim under the lock of a GPU: no work on a claim that has the GPU is in flight
 // meanwhile, in this process or another.
 func (t *Transaction) WithGPULock(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error {
 	unlock, err := t.guard.LockOnly(ctx, []gpu.UUID{id})

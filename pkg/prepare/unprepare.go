@@ -8,7 +8,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 )
 
-// Unprepare takes back what Prepare did for the claim. A claim that was never prepared is no error. While effects cannot be
+// Unprepare undoes Prepare of the claim. A claim that was never prepared is no error. While effects cannot be
 // undone it returns errors, so that the pod stays; after DeferCleanupAfter it returns nil and leaves a pending cleanup, so that a broken
 // GPU does not keep a pod from being deleted. A record that only a newer version may act on is such a pending cleanup, and stays as it
 // is.
@@ -34,10 +34,10 @@ func (t *Transaction) Unprepare(ctx context.Context, uid string) error {
 func (b *rollback) unprepare(ctx context.Context, uid string, now func() time.Time) error {
 	r, err := b.guard.Load(uid)
 	if errors.Is(err, checkpoint.ErrDamaged) || err == nil && r == nil {
-		return b.cleanup.forget(uid)
+		return b.cleanup.removeLeftovers(uid)
 	}
 	if _, newer := errors.AsType[*checkpoint.NewerError](err); newer {
-		// The record cannot say so, as it is not written over; it blocks the GPU for other claims as long as it is there.
+		// The failure is not stored, as the record is not overwritten; it blocks the GPU for other claims as long as it is there.
 		since, _ := b.unable.LoadOrStore(uid, now())
 		return &cleanupError{since: since.(time.Time), cause: err}
 	}

@@ -32,7 +32,7 @@ const (
 	deferCleanupAfter = 2 * time.Minute
 )
 
-// world is all that outlives a process: records, specs, hardware, locks. Each touch of it is an operation, which can be
+// world is all that outlives a process: records, specs, hardware, locks. Each access to it is an operation, which can be
 // refused and at which the process can be made to die.
 type world struct {
 	mu       sync.Mutex
@@ -60,7 +60,7 @@ type world struct {
 	spoil   func(op string) error // refuses after the operation took effect
 	during  func(op string)       // runs before an operation, outside the lock
 	steps   []string              // kinds of effects that plans for owned GPUs have
-	finds   bool                  // effects can be looked for
+	finds   bool                  // effects can be listed
 }
 
 // died is what a process that is made to die panics with.
@@ -144,7 +144,7 @@ func (w *world) reboot(boot string) {
 	w.locks, w.holder = map[string]chan struct{}{}, map[gpu.UUID]int{}
 }
 
-// owned requires that a record tells of everything there is: what no record tells of is never taken back.
+// owned requires a record of every spec and every effect: an effect without a record is never undone.
 func (w *world) owned(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
@@ -178,14 +178,14 @@ type claimObject = resourceapi.ResourceClaim
 // process is one plugin process in a world.
 type process struct {
 	*Transaction
-	t        *testing.T
-	world    *world
-	seen     map[gpu.UUID]int
-	damaged  []error
-	retrying []string
-	taking   func(lock string) // runs before the process asks for a lock
-	pending  func([]gpu.PendingCleanup)
-	owed     [][]gpu.UUID // each time it changed
+	t           *testing.T
+	world       *world
+	seen        map[gpu.UUID]int
+	damaged     []error
+	retrying    []string
+	taking      func(lock string) // runs before the process asks for a lock
+	pending     func([]gpu.PendingCleanup)
+	pendingGPUs [][]gpu.UUID // each time it changed
 
 	// Steps, Preconditions and static may be changed while the process runs.
 	Steps         Steps
@@ -226,11 +226,11 @@ func (p *process) collect(ctx context.Context, inUse []string, complete bool) ([
 	return p.Collector().Collect(ctx, inUse, complete)
 }
 
-// Prepare sees that a refusal tells nothing of other claims, in every test.
+// Prepare requires, in every test, that a refusal names no other claim.
 func (p *process) Prepare(ctx context.Context, rc *resourceapi.ResourceClaim) (*checkpoint.Record, error) {
 	r, err := p.Transaction.Prepare(ctx, rc)
 	if err != nil {
-		p.tellsNoOther(rc, err)
+		p.namesNoOther(rc, err)
 	}
 	return r, err
 }
@@ -238,12 +238,12 @@ func (p *process) Prepare(ctx context.Context, rc *resourceapi.ResourceClaim) (*
 // otherClaim finds what names a claim in a text: "claim-a", "claim a", "UID a".
 var otherClaim = regexp.MustCompile(`(?:claim[ -]|UID )(\w+)`)
 
-func (p *process) tellsNoOther(rc *resourceapi.ResourceClaim, err error) {
+func (p *process) namesNoOther(rc *resourceapi.ResourceClaim, err error) {
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
 	for _, named := range otherClaim.FindAllStringSubmatch(err.Error(), -1) {
 		_, known := p.world.records[named[1]]
-		require.False(p.t, known && named[1] != string(rc.UID), "claim %s is told of claim %s: %v", rc.UID, named[1], err)
+		require.False(p.t, known && named[1] != string(rc.UID), "claim %s is refused with the name of claim %s: %v", rc.UID, named[1], err)
 	}
 }
 
@@ -256,7 +256,7 @@ func heldBy(t *testing.T, err error, uid string) {
 
 func (p *process) steps() Steps {
 	steps := Steps{}
-	for _, kind := range []string{"mode", "slice"} {
+	for _, kind := range []string{"mode", "partition"} {
 		steps[kind] = effect{p.world}
 		if p.world.finds {
 			steps[kind] = findable{effect{p.world}, kind}
@@ -276,20 +276,20 @@ func (p *process) settings() Settings {
 	return Settings{
 		CDIKind: cdi.Kind(driverName), BootID: p.world.boot, Writer: "test", RetryBudget: retryBudget, DeferCleanupAfter: deferCleanupAfter, Now: time.Now,
 		PendingCleanups: func(pending []gpu.PendingCleanup) {
-			p.owed = append(p.owed, owedGPUs(pending))
+			p.pendingGPUs = append(p.pendingGPUs, gpusOf(pending))
 			if p.pending != nil {
 				p.pending(pending)
 			}
 		},
 		Damaged: func(err error) { p.damaged = append(p.damaged, err) },
 		Retrying: func(rc *resourceapi.ResourceClaim, cause error) {
-			p.tellsNoOther(rc, cause)
+			p.namesNoOther(rc, cause)
 			p.retrying = append(p.retrying, cause.Error())
 		},
 	}
 }
 
-// survive runs what the only process of a world does and tells whether it lived through it. The kernel drops the locks of a
+// survive runs what the only process of a world does and reports whether it survived. The kernel drops the locks of a
 // dead process.
 func (w *world) survive(t *testing.T, do func()) (alive bool) {
 	t.Helper()
@@ -365,10 +365,10 @@ func either(refusals ...func(string) error) func(string) error {
 
 var errDisk = errors.New("input/output error")
 
-// owedGPUs are the GPUs that pending cleanups are on.
-func owedGPUs(debts []gpu.PendingCleanup) []gpu.UUID {
+// gpusOf are the GPUs that pending cleanups are on.
+func gpusOf(pending []gpu.PendingCleanup) []gpu.UUID {
 	var uuids []gpu.UUID
-	for _, d := range debts {
+	for _, d := range pending {
 		uuids = append(uuids, d.GPU)
 	}
 	return uuids

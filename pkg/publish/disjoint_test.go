@@ -18,7 +18,7 @@ import (
 // olderFeatures are those of Kubernetes 1.35.
 var olderFeatures = structured.Features{AdminAccess: true, PrioritizedList: true}
 
-// stored is what a server without counters keeps of the slices.
+// stored is what a server without counters keeps of the ResourceSlices.
 func stored(published []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
 	var out []*resourceapi.ResourceSlice
 	for _, slice := range published {

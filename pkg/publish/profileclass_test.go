@@ -50,7 +50,7 @@ func TestProfileClass_Selector_ItsProfileOnly(t *testing.T) {
 		layout[n.GPUs[0].UUID] = gpu.Modes{Whole: true, TimeSlice: &gpu.Replicas{Count: 2}, MIG: n.GPUs[0].MIG.ProfileNames()}
 		listed := profileClassesOf(n.GPUs[0].MIG)
 		require.Len(t, listed, len(n.GPUs[0].MIG.ProfileNames()), "%s: a class for each profile", board)
-		selected, slicesOfGPU := 0, 0
+		selected, migDevicesOfGPU := 0, 0
 		for class, profile := range listed {
 			_, expression := controller.ProfileClass(driverName, profile)
 			compiled := cel.GetCompiler(cel.Features{}).CompileCELExpression(expression, cel.Options{})
@@ -69,12 +69,12 @@ func TestProfileClass_Selector_ItsProfileOnly(t *testing.T) {
 		for _, slice := range poolsOf(n, layout) {
 			for _, d := range slice.Spec.Devices {
 				if *d.Attributes["type"].StringValue == "mig" {
-					slicesOfGPU++
+					migDevicesOfGPU++
 				}
 			}
 		}
 		assert.NotZero(t, selected)
-		assert.Equal(t, slicesOfGPU, selected, board)
+		assert.Equal(t, migDevicesOfGPU, selected, board)
 	}
 }
 

@@ -45,7 +45,7 @@ func TestTaints_SeveralRules_EachDeviceHasThoseThatApply(t *testing.T) {
 	}, tainted(n, other))
 }
 
-func TestWithdrawn_TaintsNotStored_OnlyWhereARuleAsksForIt(t *testing.T) {
+func TestWithdrawn_TaintsNotStored_OnlyByRule(t *testing.T) {
 	t.Parallel()
 	cleanup := publish.CleanupTaints([]gpu.PendingCleanup{{GPU: "GPU-1"}})
 	draining := publish.DrainingTaints(map[gpu.PoolDevice]bool{{Pool: nodeName, Device: "gpu-1"}: true})

@@ -169,7 +169,7 @@ func TestTimeSlice_PreCreatedMIGDevice_Shared(t *testing.T) {
 	assert.Nil(t, s.allocate(slice))
 }
 
-// On a server that keeps no counters a GPU has one family: whole, or shares, or slices.
+// On a server that keeps no counters a GPU has one family: whole, or shares, or MIG devices.
 func TestDisjoint_Shares_Allocated(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "h100-80", 2)
@@ -185,7 +185,7 @@ func TestDisjoint_Shares_Allocated(t *testing.T) {
 	assert.Equal(t, []gpu.DeviceType{gpu.TypeGPU, gpu.TypeTimeSlice}, types)
 }
 
-// Where the MIG mode is fixed until a reset, a GPU in MIG mode has no shares, and one that is not has no slices.
+// Where the MIG mode is fixed until a reset, a GPU in MIG mode has no shares, and one that is not has no MIG devices.
 func TestTimeSlice_MIGModeFixed_NoShares(t *testing.T) {
 	t.Parallel()
 	n := migNode(t, "a100-40", 1)

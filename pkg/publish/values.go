@@ -10,15 +10,15 @@ import (
 
 // text is a string attribute the API server accepts: valid UTF-8, at most 64 bytes and never empty.
 func text(s string) resourceapi.DeviceAttribute {
-	s = cut(strings.ToValidUTF8(s, "?"), resourceapi.DeviceAttributeMaxValueLength)
+	s = truncate(strings.ToValidUTF8(s, "?"), resourceapi.DeviceAttributeMaxValueLength)
 	if s == "" {
 		s = unknown
 	}
 	return resourceapi.DeviceAttribute{StringValue: &s}
 }
 
-// cut returns the longest prefix of s that has at most n bytes and ends with a whole character.
-func cut(s string, n int) string {
+// truncate returns the longest prefix of s that has at most n bytes and ends with a whole character.
+func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

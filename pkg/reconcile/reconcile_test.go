@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/prepare/gc"
 )
 
-// TestReconciler_ClaimGone_UndoneAfterFiveMinutes tells round by round what is heard of a claim: (g)one, (t)here, (s)ilence of the API server, (l)isted
+// TestReconciler_ClaimGone_UndoneAfterFiveMinutes has round by round what the API server answers about a claim: (g)one, (t)here, (s)ilence of the API server, (l)isted
 // by the kubelet, (d)eaf kubelet. Six rounds that follow each other span five minutes.
 func TestReconciler_ClaimGone_UndoneAfterFiveMinutes(t *testing.T) {
 	for heard, round := range map[string]int{
@@ -94,7 +94,7 @@ func TestReconciler_FiveMinutes_Counted(t *testing.T) {
 	})
 }
 
-// TestRun_Rounds_AtOnceAndPeriodically until the process ends.
+// TestRun_Rounds_AtOnceAndPeriodically until the process exits.
 func TestRun_Rounds_AtOnceAndPeriodically(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -200,7 +200,7 @@ func TestReconciler_ListedBeforeUndo_Kept(t *testing.T) {
 
 func TestReconciler_OtherStates_LeftToRecover(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		w := node("intent", "debt", "newer")
+		w := node("intent", "cleanup", "newer")
 		w.records[0].State, w.records[1].State, w.records[2].State = checkpoint.Intent, checkpoint.Releasing, "frozen"
 		for _, r := range w.records {
 			w.gone[r.Claim.UID] = true
@@ -219,7 +219,7 @@ func TestReconciler_APIServerAway_FewReads(t *testing.T) {
 		w.run(t, 10)
 		assert.Equal(t, 30, w.asked)
 		assert.Len(t, w.failed, 10, "once in each round")
-		assert.Equal(t, []string{"checking whether claims are gone: connection refused"}, w.news, "and told once")
+		assert.Equal(t, []string{"checking whether claims are gone: connection refused"}, w.news, "and reported once")
 		assert.Empty(t, w.removed)
 	})
 }
@@ -246,15 +246,15 @@ func TestReconciler_ShortOutage_NotReportedAsNew(t *testing.T) {
 func TestReconciler_SameFailure_ReportedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node()
-		w.settled = errors.Join(errors.New("one"), errors.New("two"))
+		w.recovery = errors.Join(errors.New("one"), errors.New("two"))
 		w.swept = errors.Join(errors.New("three"))
 		r := New(Ports{Node: w, Claims: w, Pods: w, Report: w})
 		w.resume(t, r, 5)
 		assert.Equal(t, []string{"one", "two", "three"}, w.news)
 		assert.Len(t, w.failed, 15)
-		w.settled = errors.Join(errors.New("two"))
+		w.recovery = errors.Join(errors.New("two"))
 		w.resume(t, r, 2)
-		w.settled = errors.Join(errors.New("one"), errors.New("two"))
+		w.recovery = errors.Join(errors.New("one"), errors.New("two"))
 		w.resume(t, r, 2)
 		assert.Equal(t, []string{"one", "two", "three", "one"}, w.news)
 	})
@@ -290,7 +290,7 @@ func TestReconciler_UndoFails_RecoverContinues(t *testing.T) {
 func TestReconciler_Leaks_Reported(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node()
-		w.stray = []gc.Leak{{Kind: gc.LeakedSpec, Claim: checkpoint.Claim{UID: "x"}}, {Kind: gc.LeakedEffect, GPU: "GPU-1", What: "mig"}}
+		w.leaks = []gc.Leak{{Kind: gc.LeakedSpec, Claim: checkpoint.Claim{UID: "x"}}, {Kind: gc.LeakedEffect, GPU: "GPU-1", What: "mig"}}
 		w.swept = errors.New("a third one stays")
 		w.run(t, 2)
 		assert.Equal(t, []string{"CDI spec of claim x", "mig on GPU GPU-1"}, w.removed)
@@ -303,9 +303,9 @@ func TestReconciler_KubeletAway_NothingCollected(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := node()
 		w.deaf = errAway
-		w.stray = []gc.Leak{{Kind: gc.LeakedSpec}}
+		w.leaks = []gc.Leak{{Kind: gc.LeakedSpec}}
 		w.run(t, 5)
-		assert.Len(t, w.stray, 1)
+		assert.Len(t, w.leaks, 1)
 		assert.Empty(t, w.removed)
 	})
 }

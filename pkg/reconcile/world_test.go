@@ -20,9 +20,9 @@ type world struct {
 	gone         map[string]bool
 	silent, deaf error
 	uses         []Use
-	settled      error
+	recovery     error
 	swept        error
-	stray        []gc.Leak
+	leaks        []gc.Leak
 	stuck        error
 	// begin runs when a round begins, late when the kubelet was asked.
 	begin func(round int)
@@ -41,7 +41,7 @@ func (w *world) Recover(ctx context.Context) error {
 	if w.begin != nil {
 		w.begin(w.rounds)
 	}
-	return cmp.Or(ctx.Err(), w.settled)
+	return cmp.Or(ctx.Err(), w.recovery)
 }
 
 func (w *world) Records() ([]*checkpoint.Record, error) { return slices.Clone(w.records), nil }
@@ -51,9 +51,9 @@ func (w *world) Collect(ctx context.Context, inUse []string, sure bool) ([]gc.Le
 		return nil, err
 	}
 	w.inUse, w.sure = inUse, sure
-	stray := w.stray
-	w.stray = nil
-	return stray, w.swept
+	leaks := w.leaks
+	w.leaks = nil
+	return leaks, w.swept
 }
 
 func (w *world) Unprepare(ctx context.Context, claim checkpoint.Claim) error {
@@ -89,8 +89,8 @@ func (w *world) InUse(ctx context.Context) ([]Use, error) {
 	return uses, cmp.Or(ctx.Err(), w.deaf)
 }
 
-func (w *world) Removed(_ context.Context, orphans []gc.Leak) {
-	for _, o := range orphans {
+func (w *world) Removed(_ context.Context, leaks []gc.Leak) {
+	for _, o := range leaks {
 		w.removed = append(w.removed, o.String())
 	}
 }
@@ -125,7 +125,7 @@ func (w *world) run(t *testing.T, rounds int) {
 	w.resume(t, New(Ports{Node: w, Claims: w, Pods: w, Report: w}), rounds)
 }
 
-// resume makes that many more rounds of the same process, as often as they come at most.
+// resume makes that many more rounds of the same process, at the shortest interval.
 func (w *world) resume(t *testing.T, r *Reconciler, rounds int) {
 	t.Helper()
 	for range rounds {

@@ -129,15 +129,15 @@ func TestRestart_PreparedClaims_ReadOnceAndUnchanged(t *testing.T) {
 	assert.Equal(t, Files{Opened: BurstClaims, Bytes: read.Bytes, Listed: 1}, read, "until it can serve")
 	// It also syncs the directories above theirs and above its own: they may have been made just now.
 	assert.Equal(t, Files{Opened: BurstClaims, Bytes: read.Bytes, Listed: 1, Synced: 2}, done)
-	held, debts := restarted.Counts()
-	assert.Equal(t, []int{BurstClaims, 0}, []int{held, debts})
+	held, pending := restarted.Counts()
+	assert.Equal(t, []int{BurstClaims, 0}, []int{held, pending})
 
 	require.NoError(t, restarted.Recover(ctx))
 	_, err := restarted.Records()
 	require.NoError(t, err)
-	orphans, err := restarted.Collector().Collect(ctx, nil, false)
+	leaks, err := restarted.Collector().Collect(ctx, nil, false)
 	require.NoError(t, err)
-	assert.Empty(t, orphans)
+	assert.Empty(t, leaks)
 	_, round := n.disk.since()
 	whole := Restart{Claims: BurstClaims, Records: read.plus(round["claims"]), Specs: round["cdi"]}
 	assert.NoError(t, Problems(whole.rows()...))

@@ -56,7 +56,7 @@ var (
 	// WholeLimits: before such a GPU is allocated whole, its MIG mode is read.
 	WholeLimits = Limits{Limit{Durable: 1, Reads: 1, NVML: 1}, UnprepareLimit}
 	// MIGLimits: what is created is recorded before and identified after; what is removed is first marked. LastLimits are those of a
-	// MIG device that shares its GPU with six others, which are seen before it is made and when its UUID is looked for.
+	// MIG device that shares its GPU with six others, which are seen before it is made and when its UUID is searched.
 	MIGLimits  = Limits{Limit{Durable: 2, Reads: 1, NVML: 21}, Limit{Durable: 2, NVML: 12}}
 	LastLimits = Limits{Limit{Durable: 2, Reads: 1, NVML: 39}, Limit{Durable: 2, NVML: 12}}
 )

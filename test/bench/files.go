@@ -66,7 +66,7 @@ func filesBelow(calls []Syscall, dirs ...string) Files {
 	return f
 }
 
-// isBelow tells whether the path is one of the directories, or below one.
+// isBelow reports whether the path is one of the directories, or below one.
 func isBelow(path string, dirs []string) bool {
 	return slices.ContainsFunc(dirs, func(dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") })
 }

@@ -15,7 +15,7 @@ type Request struct {
 	Needed bool
 }
 
-// Writes tells whether the request changes something.
+// Writes reports whether the request changes something.
 func (r Request) Writes() bool { return r.Method != http.MethodGet && r.Method != http.MethodHead }
 
 // Gate stands between a client and the API server. It remembers every request but watches, and shuts on demand: then requests

@@ -98,7 +98,7 @@ func awaited(ctx context.Context, inode uint64) error {
 	}
 }
 
-// isAwaited tells whether /proc/locks shows that a lock on the file is waited for: a line
+// isAwaited reports whether /proc/locks shows that a lock on the file is waited for: a line
 // "<number>: -> OFDLCK ADVISORY WRITE -1 <major>:<minor>:<inode> <first> <last>".
 func isAwaited(locks []byte, inode uint64) bool {
 	file := ":" + strconv.FormatUint(inode, 10)

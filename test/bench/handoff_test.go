@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestHandOff_TwoHolders_LockPassesToAndFro(t *testing.T) {
+func TestHandOff_TwoHolders_LockAlternates(t *testing.T) {
 	t.Parallel()
 	samples, err := HandOff(t.Context(), t.TempDir(), 40)
 	require.NoError(t, err)
@@ -17,7 +17,7 @@ func TestHandOff_TwoHolders_LockPassesToAndFro(t *testing.T) {
 	}
 }
 
-func TestIsAwaited_ProcLocks_OnlyWaitersOfThatFile(t *testing.T) {
+func TestIsAwaited_ProcLocks_OnlyWaitersOfTheFile(t *testing.T) {
 	t.Parallel()
 	const locks = `1: OFDLCK ADVISORY  WRITE -1 fd:01:4711 8 15
 1: -> OFDLCK ADVISORY  WRITE -1 fd:01:4711 8 15

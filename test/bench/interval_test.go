@@ -64,10 +64,10 @@ func TestPrepare_TimeSliceInterval_CostIsExact(t *testing.T) {
 }
 
 // A change of the node's configuration that concerns the interval of 8 GPUs is 8 programs, and nothing from then on.
-func TestBudgetOfTheNodesIntervals(t *testing.T) {
+func TestIntervals_ConfigurationChanges_OneProgramPerGPU(t *testing.T) {
 	n := newNode(t, nil)
 	wanted := map[gpu.UUID]gpu.Interval{}
-	keeper := timeslice.NewReconciler(timeslice.ReconcilerPorts{
+	reconciler := timeslice.NewReconciler(timeslice.ReconcilerPorts{
 		Tool: n.tool, Store: timeslice.NewStore(n.disk, t.TempDir(), "boot"), WithGPULock: n.open().WithGPULock,
 		Wanted: func() (map[gpu.UUID]gpu.Interval, error) { return wanted, nil },
 		Failed: func(id gpu.UUID, _ gpu.Interval, err error) { assert.NoError(t, err, id) },
@@ -76,7 +76,7 @@ func TestBudgetOfTheNodesIntervals(t *testing.T) {
 		for i := range n.view.Node.GPUs {
 			wanted[n.view.Node.GPUs[i].UUID] = interval
 		}
-		return n.cost(func() error { keeper.Reconcile(t.Context()); return nil })
+		return n.cost(func() error { reconciler.Reconcile(t.Context()); return nil })
 	}
 	assert.Equal(t, Cost{}, keep(gpu.IntervalDefault), "a driver that was just loaded")
 	assert.Equal(t, Cost{Programs: 8}, keep(gpu.IntervalLong))

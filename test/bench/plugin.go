@@ -29,9 +29,9 @@ type Plugin struct {
 func Register(ctx context.Context, registrarDir, driver string) (*Plugin, error) {
 	sockets, err := filepath.Glob(filepath.Join(registrarDir, driver+"*-reg.sock"))
 	if err != nil {
-		return nil, fmt.Errorf("looking for the registration socket of %s: %w", driver, err)
+		return nil, fmt.Errorf("finding the registration socket of %s: %w", driver, err)
 	}
-	failed := []error{fmt.Errorf("looking for the registration socket of %s in %s: none answers", driver, registrarDir)}
+	failed := []error{fmt.Errorf("finding the registration socket of %s in %s: none answers", driver, registrarDir)}
 	for _, socket := range sockets {
 		p, err := register(ctx, socket, driver)
 		if err == nil {
@@ -62,7 +62,7 @@ func register(ctx context.Context, socket, driver string) (*Plugin, error) {
 		return nil, err
 	}
 	if _, err := registration.NotifyRegistrationStatus(ctx, &registerapi.RegistrationStatus{PluginRegistered: true}); err != nil {
-		return nil, errors.Join(fmt.Errorf("telling %s that it is registered: %w", driver, err), p.Close())
+		return nil, errors.Join(fmt.Errorf("notifying %s that it is registered: %w", driver, err), p.Close())
 	}
 	p.Driver = info.Name
 	return p, nil

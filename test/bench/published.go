@@ -22,7 +22,7 @@ type Device struct {
 // publishLimit is far longer than ResourceSlices take to be published.
 const publishLimit = 30 * time.Second
 
-// Wanted says which devices are looked for.
+// Wanted says which devices are expected.
 type Wanted struct {
 	// Type is the attribute of that name, Profile that of a MIG device.
 	Type, Profile string

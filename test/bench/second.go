@@ -191,7 +191,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// neededFirst tells the requests that the answer needed from those that came later or could wait.
+// neededFirst separates the requests that the answer needed from those that came later or could wait.
 func neededFirst(requests []Request) Cost {
 	var needed []Request
 	for _, r := range requests {

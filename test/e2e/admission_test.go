@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// refusedConfigs are the sentences about the files of demo/specs/refused-config, in parts.
+// refusedConfigs are parts of the refusals of the files of demo/specs/refused-config.
 var refusedConfigs = map[string][]string{
 	"mps-sharing":   {"GPUConfig.sharing with strategy MPS is not supported by this version of the driver; supported values: TimeSlicing"},
 	"unknown-field": {`GPUConfig: unknown field "memory"`, "sharing, enforceMemory"},

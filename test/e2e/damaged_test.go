@@ -28,7 +28,7 @@ func TestWholeRecordDamaged(t *testing.T) {
 	pid := ns.pid(t, plugin)
 	ns.must(t, ns.onNode("kill", "-STOP", pid)...) // it may read its records at any time
 	garbled, copied := ns.garble(record), record+".damaged"
-	t.Cleanup(func() { _ = os.Remove(copied) }) // as an administrator does who has read it
+	t.Cleanup(func() { _ = os.Remove(copied) }) // as an administrator does after reading it
 	ns.must(t, ns.onNode("kill", "-KILL", pid)...)
 	eventually(t, startLimit, func() error { return ns.restarted(plugin) })
 

@@ -30,7 +30,7 @@ func TestWholeAPIServerDown(t *testing.T) {
 	ns.withoutAPI(func() {
 		ns.must(t, ns.onNode("kill", "-KILL", pids[0])...)
 		start := time.Now()
-		eventually(t, startLimit, func() error { return ns.forgotten(firstUID) })
+		eventually(t, startLimit, func() error { return ns.cleanedUp(firstUID) })
 		t.Logf("the first claim was gone from the node %.1f s after its container", time.Since(start).Seconds())
 		files, err := ns.keptFor(secondUID, ns.name)
 		require.NoError(t, err)
@@ -38,7 +38,7 @@ func TestWholeAPIServerDown(t *testing.T) {
 
 		ns.must(t, ns.onNode("kill", "-KILL", pids[1], pids[2])...)
 		start = time.Now()
-		eventually(t, startLimit, func() error { return ns.forgotten(secondUID) })
+		eventually(t, startLimit, func() error { return ns.cleanedUp(secondUID) })
 		t.Logf("the second one, and the plugin was killed, too: %.1f s", time.Since(start).Seconds())
 		_, err = ns.try("get", "--raw", "/healthz")
 		require.Error(t, err, "there is no API server")
@@ -88,8 +88,8 @@ func (ns *namespace) withoutAPI(do func()) {
 	}
 }
 
-// forgotten complains until the node keeps nothing of the claim.
-func (ns *namespace) forgotten(uid string) error {
+// cleanedUp complains until the node keeps nothing of the claim.
+func (ns *namespace) cleanedUp(uid string) error {
 	files, err := ns.keptFor(uid, "none")
 	if err == nil && len(files) > 0 {
 		err = fmt.Errorf("the node still has %s", strings.Join(files, ", "))

@@ -19,7 +19,7 @@ const (
 // Size is how large a struct is.
 type Size struct{ Fields, Methods int }
 
-// fits tells whether a struct may have that size.
+// fits reports whether a struct may have that size.
 func (s Size) fits() bool { return s.Fields <= maxFields && s.Methods <= maxMethods }
 
 // structs measures the structs of the package in a folder, its tests left out. An embedded type is one field.

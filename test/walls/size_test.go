@@ -12,7 +12,7 @@ import (
 // measured are the packages whose structs have a limit.
 var measured = []string{"pkg/driver", "pkg/layout", "pkg/ownership", "pkg/plugin", "pkg/prepare", "pkg/prepare/gc"}
 
-// free are the structs that may be of any size: what a package is given to work with, and what it is told.
+// free are the structs that may be of any size: the ports and the settings of a package.
 var free = map[string]bool{"pkg/plugin.Adapters": true, "pkg/prepare.Settings": true}
 
 // larger are those that were larger than the limit when it was set. They may become smaller, and are written down here as they are.

@@ -84,7 +84,7 @@ var walls = []wall{
 	},
 	{
 		name: "adapters", of: []string{"pkg/nvml", "pkg/hostfs", "pkg/nvsmi"}, ours: []string{"pkg/gpu"},
-		because: "an adapter knows the nouns and no one who uses it",
+		because: "an adapter depends on the model and not on its users",
 	},
 	{
 		name: "foundation", of: []string{"pkg/disk", "pkg/config", "pkg/logging", "pkg/events", "pkg/backoff"}, ours: none,
@@ -189,7 +189,7 @@ func (w wall) climbed(p Package) []string {
 	return beyond
 }
 
-// below tells whether an import path is the one named or below it.
+// below reports whether an import path is the one named or below it.
 func below(pattern, importPath string) bool {
 	if alone, only := strings.CutSuffix(pattern, "$"); only {
 		return importPath == alone

@@ -88,7 +88,7 @@ func TestBreaches_OfEachWall_Found(t *testing.T) {
 		"pkg/mig imports " + Module + "/pkg/nvml, but a step declares the ports it needs and knows no other step": {
 			ImportPath: Module + "/pkg/mig", Deps: []string{Module + "/pkg/nvml", Module + "/pkg/checkpoint"},
 		},
-		"pkg/nvml imports " + Module + "/pkg/inventory, but an adapter knows the nouns and no one who uses it": {
+		"pkg/nvml imports " + Module + "/pkg/inventory, but an adapter depends on the model and not on its users": {
 			ImportPath: Module + "/pkg/nvml", Imports: []string{"github.com/NVIDIA/go-nvml/pkg/nvml"}, Deps: []string{Module + "/pkg/inventory"},
 		},
 		"pkg/inventory imports github.com/NVIDIA/go-nvml/pkg/nvml, but only pkg/nvml speaks the vendor's language": {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestParseHybridMachine(t *testing.T) {
+func TestParse_HybridMachine_AllHierarchies(t *testing.T) {
 	const mountinfo = `20 1 254:0 / / rw - ext4 /dev/vda rw
 29 25 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
 30 29 0:27 / /sys/fs/cgroup/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu
@@ -22,7 +22,7 @@ func TestParseHybridMachine(t *testing.T) {
 	assert.Equal(t, []Hierarchy{{Path: "/sys/fs/cgroup/cpu"}, {Path: "/sys/fs/cgroup/unified", Unified: true}}, parse(mountinfo))
 }
 
-func TestCreateAndRemove(t *testing.T) {
+func TestRemove_NestedGroups_OthersStay(t *testing.T) {
 	trees := []Hierarchy{{Path: t.TempDir()}, {Path: t.TempDir()}}
 	require.NoError(t, Create(trees, "/prism/a/n0"))
 	require.NoError(t, Create(trees, "/prism/b/n0"))

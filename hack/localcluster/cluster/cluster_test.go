@@ -37,7 +37,7 @@ func made(t *testing.T, s Settings) *Cluster {
 	return c
 }
 
-func TestOpenRefusesNames(t *testing.T) {
+func TestOpen_InvalidName_Refused(t *testing.T) {
 	open(t, "a-1")
 	for _, name := range []string{"", "A", "a_b", "../x", "-a", "a-", strings.Repeat("a", 21)} {
 		_, err := Open(name)
@@ -48,7 +48,7 @@ func TestOpenRefusesNames(t *testing.T) {
 	assert.ErrorContains(t, err, "set XDG_STATE_HOME to a shorter one")
 }
 
-func TestNamesOfTwoClustersDoNotMeet(t *testing.T) {
+func TestNamespaces_TwoClusters_Distinct(t *testing.T) {
 	assert.NotEqual(t, open(t, "a-n0").namespace(), open(t, "a").nodeNamespace(0))
 }
 
@@ -58,7 +58,7 @@ func TestMachine_Settings_ReachTheNode(t *testing.T) {
 	assert.Equal(t, []string{"cpuManagerPolicy: static"}, m.KubeletConfig)
 }
 
-func TestResolve(t *testing.T) {
+func TestResolve_ExistingCluster_SettingsKept(t *testing.T) {
 	s, err := open(t, "new").resolve(Settings{})
 	require.NoError(t, err)
 	assert.Equal(t, Settings{Kubernetes: parts.KubernetesVersion, Nodes: 1}, s)
@@ -85,13 +85,13 @@ func TestResolve(t *testing.T) {
 	assert.EqualError(t, err, `a cluster cannot run Kubernetes "1.34.0": choose 1.37.1, 1.36.4 or 1.35.4`)
 }
 
-func TestLoadOfWhatIsNotThere(t *testing.T) {
+func TestLoad_NoCluster_CommandNamed(t *testing.T) {
 	_, err := open(t, "a").Load()
 	require.ErrorIs(t, err, ErrNotThere)
 	assert.ErrorContains(t, err, "localcluster up --name a")
 }
 
-func TestComponent(t *testing.T) {
+func TestComponent_NodeAndService_Found(t *testing.T) {
 	c := made(t, Settings{Kubernetes: "1.37.1", Nodes: 2})
 	k, err := c.Component([]string{"n1", "kubelet"})
 	require.NoError(t, err)
@@ -114,7 +114,7 @@ func TestComponent(t *testing.T) {
 	assert.Equal(t, "n0", k.machine.Name)
 }
 
-func TestInitIsKnownByItsCommandLine(t *testing.T) {
+func TestIsInit_CommandLine_OnlyOfTheSpec(t *testing.T) {
 	spec := func(path string) bool { return path == "/s/a/n0/init.json" }
 	assert.True(t, isInit([]string{"localcluster", "init", "/s/a/n0/init.json"}, spec))
 	for _, args := range [][]string{nil, {"vi", "/s/a/n0/init.json"}, {"localcluster", "init", "/s/b/n0/init.json"}, {"grep", "-r", "init", "/s/a/n0/init.json"}} {
@@ -122,14 +122,14 @@ func TestInitIsKnownByItsCommandLine(t *testing.T) {
 	}
 }
 
-func TestFindRefusesAnotherProcess(t *testing.T) {
+func TestFind_OtherProcess_NotFound(t *testing.T) {
 	spec := filepath.Join(t.TempDir(), "init.json")
 	assert.Zero(t, find(spec), "no note")
 	require.NoError(t, remember(spec, os.Getpid()))
 	assert.Zero(t, find(spec), "the process of the note runs something else")
 }
 
-func TestQuoteSurvivesAShell(t *testing.T) {
+func TestQuote_Shell_TextUnchanged(t *testing.T) {
 	for _, text := range []string{"", "plain/path-1.2", "two words", "it's $HOME `x` \"y\"", "a;b"} {
 		out, err := exec.Command("/bin/sh", "-c", "printf %s "+quote(text)).Output()
 		require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestQuoteSurvivesAShell(t *testing.T) {
 	}
 }
 
-func TestNetworkOfANode(t *testing.T) {
+func TestNetwork_Node_Commands(t *testing.T) {
 	assert.Equal(t, `link add v1 type veth peer name eth0 netns prism-a_n1
 link set v1 master br0 up
 route replace 10.244.11.0/24 via 172.30.0.11 dev br0
@@ -145,7 +145,7 @@ route replace 10.244.11.0/24 via 172.30.0.11 dev br0
 	assert.Contains(t, controlPlaneLinks(), "addr add 10.96.0.1/32 dev lo")
 }
 
-func TestNodeReady(t *testing.T) {
+func TestNodeReady_Conditions_Distinguished(t *testing.T) {
 	var n apiNode
 	n.Metadata.Name, n.Status.NodeInfo.BootID = "n0", "new"
 	assert.ErrorContains(t, n.ready("other"), "has not registered since it was booted")
@@ -164,7 +164,7 @@ func (w signalWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestLockIsExclusiveAndLeavesNothing(t *testing.T) {
+func TestLock_TwoCallers_OneAtATime(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "x")
 	waits := make(signalWriter, 100)
 	progress := report.New(waits)
@@ -184,7 +184,7 @@ func TestLockIsExclusiveAndLeavesNothing(t *testing.T) {
 	second()
 }
 
-func TestControlPlaneSpecIsComplete(t *testing.T) {
+func TestControlPlane_Services_Complete(t *testing.T) {
 	c := open(t, "a")
 	for _, service := range c.controlPlane().Services {
 		assert.True(t, filepath.IsAbs(service.Args[0]), service.Name)

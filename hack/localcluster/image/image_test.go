@@ -44,7 +44,7 @@ func layer(t *testing.T, r *Rootfs) map[string]*tar.Header {
 	}
 }
 
-func TestLayerMergesUsr(t *testing.T) {
+func TestLayer_UsrMerged_LinksAndFiles(t *testing.T) {
 	found := layer(t, sample(t))
 	assert.Equal(t, "usr/lib", found["lib"].Linkname)
 	require.Contains(t, found, "usr/lib/x/libc.so")
@@ -56,7 +56,7 @@ func TestLayerMergesUsr(t *testing.T) {
 	assert.NotContains(t, found, "lib/x/libc.so")
 }
 
-func TestSameFilesGiveTheSameArchive(t *testing.T) {
+func TestWrite_SameFiles_SameArchive(t *testing.T) {
 	rootfs, dir := sample(t), t.TempDir()
 	config := Config{Name: "localhost/x:1", Entrypoint: []string{"/bin/tool"}, Env: []string{"A=b"}}
 	var archives [2][]byte
@@ -70,7 +70,7 @@ func TestSameFilesGiveTheSameArchive(t *testing.T) {
 	assert.Equal(t, archives[0], archives[1])
 }
 
-func TestArchiveNamesTheImage(t *testing.T) {
+func TestWrite_Archive_NamesTheImage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.tar")
 	require.NoError(t, Write(file, Config{Name: "localhost/x:1", Entrypoint: []string{"/bin/tool"}}, sample(t)))
 	blobs := readArchive(t, file)
@@ -105,13 +105,13 @@ func readArchive(t *testing.T, path string) map[string][]byte {
 	}
 }
 
-func TestFileRefusals(t *testing.T) {
+func TestFile_NotARegularFile_Refused(t *testing.T) {
 	r := NewRootfs(false)
 	assert.ErrorContains(t, r.File("/x", "/nowhere", 0), "adding /x to the image")
 	assert.ErrorContains(t, r.File("/x", t.TempDir(), 0), "is not a regular file")
 }
 
-func TestSuperfluous(t *testing.T) {
+func TestSuperfluous_Paths_DocumentationOnly(t *testing.T) {
 	for name, want := range map[string]bool{
 		"usr/share/doc/libc6":              false,
 		"usr/share/doc/libc6/copyright":    false,

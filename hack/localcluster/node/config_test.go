@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestDeviceTableAddsTheDriver(t *testing.T) {
+func TestDeviceTable_NoDriver_Added(t *testing.T) {
 	const machine = "Character devices:\n  1 mem\n235 hidraw\n\nBlock devices:\n  7 loop\n"
 	assert.Equal(t, `Character devices:
   1 mem
@@ -25,12 +25,12 @@ Block devices:
 `, deviceTable(machine))
 }
 
-func TestDeviceTableKeepsARealDriver(t *testing.T) {
+func TestDeviceTable_RealDriver_Unchanged(t *testing.T) {
 	const machine = "Character devices:\n195 nvidia\n195 nvidia-modeset\n195 nvidiactl\n510 nvidia-uvm\n511 nvidia-caps\n\nBlock devices:\n  7 loop\n"
 	assert.Equal(t, machine, deviceTable(machine))
 }
 
-func TestWriteConfig(t *testing.T) {
+func TestWriteConfig_Settings_InFiles(t *testing.T) {
 	m := Machine{Cluster: "a", Name: "n1", Index: 1, Dir: t.TempDir(), Programs: "/bin", KubeletConfig: []string{"cpuManagerPolicy: static", "systemReserved: {cpu: 100m}"}}
 	require.NoError(t, m.WriteConfig("/pki", "localhost/pause:1"))
 	for file, want := range map[string][]string{
@@ -48,7 +48,7 @@ func TestWriteConfig(t *testing.T) {
 	assert.DirExists(t, m.StateDir())
 }
 
-func TestEnvironmentNamesTheNode(t *testing.T) {
+func TestEnvironment_Node_Named(t *testing.T) {
 	m := Machine{Name: "n1", Index: 1, Dir: "/state/n1", Programs: "/state/bin"}
 	assert.Subset(t, m.Environment(), []string{"NODE_NAME=n1", "NODE_INDEX=1", "NODE_STATE=/state/n1/state"})
 	assert.Contains(t, m.KubeletArgs("/k")[4], "172.30.0.11")

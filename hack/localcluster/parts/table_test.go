@@ -21,7 +21,7 @@ func recipe(t *testing.T, name string) Recipe {
 	return Recipe{}
 }
 
-func TestKubernetesModuleReplacesStaging(t *testing.T) {
+func TestModuleFile_Kubernetes_StagingReplaced(t *testing.T) {
 	goMod := "module k8s.io/kubernetes\nrequire (\n\tk8s.io/api v0.0.0\n\tk8s.io/klog/v2 v2.140.0\n\tk8s.io/kubelet v0.0.0 // indirect\n)\n"
 	staging := stagingModules(goMod)
 	assert.Equal(t, []string{"k8s.io/api", "k8s.io/kubelet"}, staging)
@@ -35,7 +35,7 @@ replace k8s.io/kubelet => k8s.io/kubelet v0.36.4
 `, recipe(t, "kubernetes").moduleFile(staging))
 }
 
-func TestHelmSharesTheLibrariesOfKubernetes(t *testing.T) {
+func TestModuleFile_Helm_LibrariesOfKubernetes(t *testing.T) {
 	requires := func(version string) (cluster, helm string) {
 		table := Table(version)
 		require.Equal(t, "helm", table[1].Name)
@@ -49,7 +49,7 @@ func TestHelmSharesTheLibrariesOfKubernetes(t *testing.T) {
 	assert.NotContains(t, cluster, "helm", "helm would change the libraries of another Kubernetes")
 }
 
-func TestOnlyKubernetesDependsOnItsVersion(t *testing.T) {
+func TestTable_KubernetesVersions_OtherPartsSame(t *testing.T) {
 	keys := map[string]bool{}
 	others := Table(KubernetesVersion)[1:]
 	for _, version := range kubernetesVersions {
@@ -61,14 +61,14 @@ func TestOnlyKubernetesDependsOnItsVersion(t *testing.T) {
 	assert.Len(t, keys, len(kubernetesVersions), "each version has a place of its own in the cache")
 }
 
-func TestBuildArguments(t *testing.T) {
+func TestBuildArguments_EachPart_AsExpected(t *testing.T) {
 	assert.Equal(t, []string{"build", "-mod=mod", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w", "-tags", "seccomp", "-o", "out/", "github.com/opencontainers/runc"},
 		recipe(t, "runc").buildArguments("out"))
 	assert.Equal(t, []string{"build", "-mod=mod", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags", "-s -w", "-o", "out/etcd", "."}, recipe(t, "etcd").buildArguments("out"))
 	assert.Contains(t, recipe(t, "kubernetes").buildArguments("out")[5], "-X k8s.io/component-base/version.gitMinor=36")
 }
 
-func TestProgramsOfTheTable(t *testing.T) {
+func TestTable_Programs_Listed(t *testing.T) {
 	var all []string
 	for _, r := range Table(KubernetesVersion) {
 		all = append(all, r.Programs()...)
@@ -79,7 +79,7 @@ func TestProgramsOfTheTable(t *testing.T) {
 	}, all)
 }
 
-func TestKeyFollowsWhatIsBuilt(t *testing.T) {
+func TestKey_RecipeChanges_Differs(t *testing.T) {
 	runc := recipe(t, "runc")
 	other := runc
 	other.Tags = nil
@@ -88,7 +88,7 @@ func TestKeyFollowsWhatIsBuilt(t *testing.T) {
 	assert.Regexp(t, `^runc-`+runcVersion+`-[0-9a-f]{8}$`, runc.Key())
 }
 
-func TestCheckKubernetes(t *testing.T) {
+func TestCheckKubernetes_UnknownVersion_Refused(t *testing.T) {
 	for _, version := range []string{"1.37.1", "1.36.4", "1.35.4"} {
 		require.NoError(t, CheckKubernetes(version))
 	}
@@ -97,7 +97,7 @@ func TestCheckKubernetes(t *testing.T) {
 	}
 }
 
-func TestExplainSaysWhatToDo(t *testing.T) {
+func TestExplain_BuildOutput_CauseNamed(t *testing.T) {
 	cause := errors.New("exit status 1")
 	for output, want := range map[string]string{
 		"write /x: no space left on device":                                                  "the disk is full",
@@ -112,7 +112,7 @@ func TestExplainSaysWhatToDo(t *testing.T) {
 	}
 }
 
-func TestFillIsAtomic(t *testing.T) {
+func TestFill_Fails_NoEntry(t *testing.T) {
 	cache := Cache{Dir: t.TempDir()}
 	entry := filepath.Join(cache.Dir, "parts", "x")
 	err := cache.Fill(entry, func(string) error { return errors.New("broken") })
@@ -129,7 +129,7 @@ func TestFillIsAtomic(t *testing.T) {
 	assert.Equal(t, 1, built)
 }
 
-func TestCheckSpace(t *testing.T) {
+func TestCheckSpace_DiskTooSmall_VariableNamed(t *testing.T) {
 	require.NoError(t, CheckSpace(t.TempDir(), 1, "X"))
 	assert.ErrorContains(t, CheckSpace(t.TempDir(), 1<<62, "XDG_CACHE_HOME"), "set XDG_CACHE_HOME to another disk")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestIssuedCertificatesAreTrusted(t *testing.T) {
+func TestIssue_Certificate_Trusted(t *testing.T) {
 	dir := t.TempDir()
 	authority, err := Open(dir)
 	require.NoError(t, err)
@@ -35,7 +35,7 @@ func TestIssuedCertificatesAreTrusted(t *testing.T) {
 	assert.Equal(t, []string{"system:nodes"}, cert.Subject.Organization)
 }
 
-func TestNothingIsMadeTwice(t *testing.T) {
+func TestIssue_FilesThere_Kept(t *testing.T) {
 	dir := t.TempDir()
 	files := map[string][]byte{}
 	for range 2 {

@@ -53,7 +53,7 @@ func pidOf(t *testing.T, socket, service string) int {
 	return -1
 }
 
-func TestStartStopRestart(t *testing.T) {
+func TestSupervisor_StartStopRestart_ProcessFollows(t *testing.T) {
 	socket := serve(t, Service{Name: "sleeper", Args: []string{"/bin/sleep", "1000"}})
 	assert.Zero(t, pidOf(t, socket, "sleeper"))
 	_, err := Send(socket, Start, "sleeper")
@@ -71,7 +71,7 @@ func TestStartStopRestart(t *testing.T) {
 	assert.Zero(t, pidOf(t, socket, "sleeper"))
 }
 
-func TestUnexpectedEndIsRepaired(t *testing.T) {
+func TestSupervisor_ProcessKilled_StartedAgain(t *testing.T) {
 	socket := serve(t, Service{Name: "sleeper", Args: []string{"/bin/sleep", "1000"}})
 	_, err := Send(socket, Start, "sleeper")
 	require.NoError(t, err)
@@ -83,7 +83,7 @@ func TestUnexpectedEndIsRepaired(t *testing.T) {
 	}, 10*time.Second, 20*time.Millisecond)
 }
 
-func TestFailedStartReportsTheEndOfTheLog(t *testing.T) {
+func TestSupervisor_StartFails_EndOfLogReported(t *testing.T) {
 	socket := serve(t, Service{
 		Name: "broken", Args: []string{"/bin/sh", "-c", "echo bad flag >&2; exit 3"}, Probe: Probe{Socket: "/nowhere"},
 	})
@@ -95,7 +95,7 @@ func TestFailedStartReportsTheEndOfTheLog(t *testing.T) {
 	assert.EqualError(t, err, `unknown order "dance"`)
 }
 
-func TestKillIsForOneProcess(t *testing.T) {
+func TestKill_NotOneProcess_Refused(t *testing.T) {
 	// Signal 0 only asks, so that the test is harmless where the refusal is missing.
 	for _, pid := range []int{-1, 0, 1, -5} {
 		assert.ErrorContains(t, Kill(pid, 0), "not the id of one process", pid)
@@ -103,14 +103,14 @@ func TestKillIsForOneProcess(t *testing.T) {
 	require.NoError(t, Kill(os.Getpid(), 0))
 }
 
-func TestStartKnowsTheProcess(t *testing.T) {
+func TestReaperStart_Process_ExitReported(t *testing.T) {
 	child, err := reaper.Start(exec.Command("/bin/true"))
 	require.NoError(t, err)
 	assert.Greater(t, child.PID, 1)
 	assert.Equal(t, 0, (<-child.Exit).ExitStatus())
 }
 
-func TestProbe(t *testing.T) {
+func TestProbe_HealthChanges_Followed(t *testing.T) {
 	healthy := true
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if !healthy {

@@ -1,5 +1,5 @@
-// Package gc removes leaked effects: what is certainly this driver's and belongs to no claim with a record. That are CDI specs of claims
-// without record, hardware effects that no record of this boot names, and files whose writing was interrupted.
+// Package gc removes leaked effects: CDI specs of claims without record, hardware effects that no record of this boot names, and
+// files whose writing was interrupted. Each of them is certainly this driver's.
 package gc
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// BusyAfter is how long the collector waits for a lock. What is locked for longer is in use, and not leaked.
+	// BusyAfter is how long the collector waits for a lock. A claim or a GPU that is locked for longer is in use.
 	BusyAfter = 5 * time.Second
 	// undoTime bounds the undoing of the leaked effects of one GPU.
 	undoTime = 20 * time.Second
@@ -23,19 +23,19 @@ const (
 
 // Unfinished is a directory of files that are written under another name first.
 type Unfinished interface {
-	// Unfinished lists the claims whose file began to be written; Discard removes that and leaves the file alone.
+	// Unfinished lists the claims whose file began to be written; Discard removes the unfinished file and keeps the finished one.
 	Unfinished() (uids []string, err error)
 	Discard(uid string) error
 }
 
-// Records is what is collected of the records; checkpoint.Store is the real one.
+// Records has the damaged and the unfinished records; checkpoint.Store is the real one.
 type Records interface {
 	Unfinished
 	// SetAside lists the claims that have a damaged record.
 	SetAside() (uids []string, err error)
 }
 
-// Specs is what is collected of the CDI specs; cdi.Dir is the real one.
+// Specs has the CDI specs, also unfinished ones; cdi.Dir is the real one.
 type Specs interface {
 	Unfinished
 	// Claims lists the claims that have a spec.
@@ -47,11 +47,11 @@ type Specs interface {
 // Finder is a kind of step whose effects can be found. An effect loses its record when that is damaged and set aside.
 type Finder interface {
 	// Find returns the effects of this kind that are on the node now and are certainly this driver's, each with its GPU as Target and
-	// with what Undo needs.
+	// with the arguments of Undo.
 	Find(ctx context.Context) ([]checkpoint.Step, error)
 	// Names reports whether a record's step of this kind and GPU, done or only intended, may stand for the effect that was found.
 	Names(recorded, found checkpoint.Step) bool
-	// Undo takes the effect back. Nothing to take back is no error.
+	// Undo removes the effect. An absent effect is no error.
 	Undo(ctx context.Context, s checkpoint.Step) error
 }
 
@@ -84,10 +84,10 @@ type Collector struct{ ports Ports }
 // New returns a Collector.
 func New(ports Ports) *Collector { return &Collector{ports: ports} }
 
-// Collect removes what is leaked. The records do not say which pods run on the node, so the caller names the devices that containers
+// Collect removes leaked effects and files. The records do not say which pods run on the node, so the caller names the devices that containers
 // have, by their names in the driver's CDI specs: their claims keep spec and effects although their record may be lost. Complete: the
-// caller has been observing for so long that no other container can have any. Until then what may belong to a claim with a damaged
-// record stays. The errors are one for each thing that could not be removed; removed is what was, in any case.
+// caller has observed the node long enough that no other container can have any. Until then the effects that may belong to a claim with a
+// damaged record stay. There is one error for each leak that could not be removed; removed has the others, in any case.
 func (c *Collector) Collect(ctx context.Context, inUse []string, complete bool) (removed []Leak, err error) {
 	var damaged []string // claims that may be in use although their record is lost
 	if !complete {
@@ -98,7 +98,7 @@ func (c *Collector) Collect(ctx context.Context, inUse []string, complete bool) 
 	done := &outcome{}
 	files := files{Collector: c, outcome: done}
 	files.specs(ctx, inUse, damaged)
-	if len(damaged) == 0 { // an effect does not say which claim's it is
+	if len(damaged) == 0 { // the claim of an effect is not known
 		effects{Collector: c, outcome: done, inUse: inUse}.collect(ctx)
 	}
 	files.unfinished(ctx, "record", c.ports.Records)
@@ -106,16 +106,16 @@ func (c *Collector) Collect(ctx context.Context, inUse []string, complete bool) 
 	return done.removed, errors.Join(done.failed...)
 }
 
-// outcome is what one Collect has removed, and why it could not remove the rest.
+// outcome has the leaks that one Collect has removed, and the errors of the rest.
 type outcome struct {
 	removed []Leak
 	failed  []error
 }
 
-// fail adds why something could not be removed.
+// fail adds the error of a leak that could not be removed.
 func (o *outcome) fail(err error) { o.failed = append(o.failed, err) }
 
-// add records what became of a leak.
+// add records a leak as removed, or its error.
 func (o *outcome) add(l Leak, gone bool, err error) {
 	switch {
 	case err != nil:
@@ -126,7 +126,7 @@ func (o *outcome) add(l Leak, gone bool, err error) {
 }
 
 // underLock does something under the claim's lock with its record, nil when there is none. A claim that is locked by a call, and one
-// whose record only a newer version may act on, is left alone.
+// whose record only a newer version may act on, is skipped.
 func (c *Collector) underLock(ctx context.Context, uid string, do func(context.Context, *checkpoint.Record) (gone bool, err error)) (gone bool, err error) {
 	waiting, cancel := context.WithTimeout(ctx, BusyAfter)
 	defer cancel()

@@ -62,7 +62,7 @@ func (e effects) clean(ctx context.Context, id gpu.UUID, kinds []string) {
 	e.undo(ctx, e.leaked(found, records))
 }
 
-// undo undoes effects whose order is not known: one that others depend on succeeds when those are gone.
+// undo undoes effects in whichever order succeeds: an effect that others depend on fails until those are gone.
 func (e effects) undo(ctx context.Context, leaked []checkpoint.Step) {
 	for {
 		var left []checkpoint.Step
@@ -114,7 +114,7 @@ func (e effects) owners() ([]*checkpoint.Record, error) {
 }
 
 // leaked are the effects that no record of this boot names. There are none while a container has a device of a claim whose
-// record is lost: they may be its.
+// record is lost: they may be effects of that claim.
 func (e effects) leaked(found []checkpoint.Step, records []*checkpoint.Record) []checkpoint.Step {
 	lost := slices.ContainsFunc(e.inUse, func(device string) bool {
 		return !slices.ContainsFunc(records, func(r *checkpoint.Record) bool { return inUseBy(r.Claim.UID, []string{device}) })

@@ -14,14 +14,14 @@ type files struct {
 }
 
 // specs removes the CDI specs of claims that have neither record nor container. Damaged are claims whose record is lost and that may be
-// in use all the same.
+// in use.
 func (f files) specs(ctx context.Context, inUse, damaged []string) {
 	uids, err := f.ports.Specs.Claims() // before the records: a claim that is being prepared has its record before its spec
 	if err != nil {
 		f.fail(err)
 		return
 	}
-	records, _ := f.ports.Guard.All() // what cannot be read is found when that claim is inspected under its lock
+	records, _ := f.ports.Guard.All() // an unreadable record is found when its claim is inspected under its lock
 	for _, uid := range uids {
 		recorded := slices.ContainsFunc(records, func(r *checkpoint.Record) bool { return r.Claim.UID == uid })
 		if recorded || inUseBy(uid, inUse) || slices.Contains(damaged, uid) {
@@ -62,7 +62,7 @@ func (f files) unfinished(ctx context.Context, what string, dir Unfinished) {
 	}
 }
 
-// among reports whether the claim is still in a list. A list that cannot be read has it: removing is then no worse than before.
+// among reports whether the claim is still in a list. With an error the answer is yes, so that the removal goes on.
 func among(uid string, list func() ([]string, error)) bool {
 	uids, err := list()
 	return err != nil || slices.Contains(uids, uid)

@@ -7,12 +7,12 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// Kind is what was leaked.
+// Kind is the kind of a leak.
 type Kind string
 
 // The kinds of leaks.
 const (
-	// LeakedClaim is a record whose claim is gone, with everything that it names.
+	// LeakedClaim is a record whose claim is gone, with its spec and its effects.
 	LeakedClaim Kind = "claim"
 	// LeakedSpec is a CDI spec of a claim without record.
 	LeakedSpec Kind = "spec"
@@ -25,10 +25,10 @@ const (
 // Kinds lists them all.
 var Kinds = []Kind{LeakedClaim, LeakedSpec, LeakedEffect, LeakedFile}
 
-// Leak is something of this driver that belonged to no claim any more, and that was removed.
+// Leak is an effect or a file of this driver that belonged to no claim any more, and was removed.
 type Leak struct {
 	Kind Kind
-	// Claim is the one it was made for. Of specs and files only the UID is known, of effects nothing.
+	// Claim is the one it was made for. Specs and files have only the UID, effects no claim.
 	Claim checkpoint.Claim
 	// GPU had the effect; empty for another kind.
 	GPU gpu.UUID

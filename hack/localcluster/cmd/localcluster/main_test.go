@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/hack/localcluster/parts"
 )
 
-func TestParseFile(t *testing.T) {
+func TestParseFile_Modes_Parsed(t *testing.T) {
 	source, target, mode, err := parseFile("bin/x:/usr/bin/x:0755")
 	require.NoError(t, err)
 	assert.Equal(t, []any{"bin/x", "/usr/bin/x", fs.FileMode(0o755)}, []any{source, target, mode})
@@ -25,7 +25,7 @@ func TestParseFile(t *testing.T) {
 	}
 }
 
-func TestTakeName(t *testing.T) {
+func TestTakeName_FirstOption_Taken(t *testing.T) {
 	for _, args := range [][]string{{"--name", "h1", "get", "--name", "x"}, {"--name=h1", "get", "--name", "x"}} {
 		s := &session{name: "default"}
 		rest, err := s.takeName(args)
@@ -42,12 +42,12 @@ func TestTakeName(t *testing.T) {
 	assert.ErrorContains(t, err, "needs the name")
 }
 
-func TestAimedAtNoOtherCluster(t *testing.T) {
+func TestAimed_OtherClusterInEnvironment_Replaced(t *testing.T) {
 	caller := []string{"HOME=/root", "KUBECONFIG=/other", "HELM_KUBEAPISERVER=https://other", "HELM_DEBUG=1"}
 	assert.Equal(t, []string{"HOME=/root", "HELM_DEBUG=1", "KUBECONFIG=/this"}, aimed(caller, "/this"))
 }
 
-func TestChoose(t *testing.T) {
+func TestChoose_Names_PartsOrError(t *testing.T) {
 	table := parts.Table(parts.KubernetesVersion)
 	all, err := choose(table, nil)
 	require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestChoose(t *testing.T) {
 	assert.ErrorContains(t, err, `there is no part "docker": the parts are kubernetes`)
 }
 
-func TestNameBeforeAndAfterTheCommand(t *testing.T) {
+func TestRoot_NameInEitherPlace_Parsed(t *testing.T) {
 	for _, args := range [][]string{{"--name", "BAD", "status"}, {"status", "--name", "BAD"}, {"kubectl", "--name", "BAD", "get"}} {
 		root := newRoot()
 		root.SetArgs(args)
