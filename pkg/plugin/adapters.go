@@ -50,7 +50,7 @@ type Locks interface {
 	Close() error
 }
 
-// Adapters are what a plugin works on. All of them are required, but for the API of a machine alone.
+// Adapters are what a plugin works on. All of them are required, but for families and for the API of a machine alone.
 type Adapters struct {
 	// Version is this program's.
 	Version string
@@ -62,6 +62,8 @@ type Adapters struct {
 	Driver func(hook string) inventory.Opener
 	// Tool returns what sets the time-slice intervals of the GPUs of that inventory.
 	Tool func(inv *inventory.Inventory) timeslice.Tool
+	// Families are wired after the built-in ones; nil for none.
+	Families []Family
 	// HookImage is the hook program that is installed on hosts that have none; a missing file is no error.
 	HookImage string
 	// API connects to the API server; its Events are sent until the context ends.

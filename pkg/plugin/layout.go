@@ -52,13 +52,16 @@ type Layout struct {
 // NewLayout builds it; nothing is known, and nothing is published, before Begin.
 func NewLayout(cfg *config.Plugin, m *Machine, ports LayoutPorts) *Layout {
 	cluster := ports.Cluster
+	families, options := m.families(), published(cfg)
+	options.Families = families.publish()
 	controller := layout.New(layout.Ports{
 		NodeName: cfg.NodeName, Inventory: m.Inventory, Config: ports.Config, Records: m.records, Store: layoutStore(cfg, m.adapters), Events: ports.Events,
+		Modes: families.modes(),
 		API: layout.APIPorts{
 			PartitionableDevices: cluster.PartitionableDevices, CountsShares: cluster.CountsShares, Tainted: cluster.Tainted, Allocated: cluster.Allocated,
 		},
 	})
-	l := &Layout{Controller: controller, Publisher: layout.NewPublisher(controller, published(cfg), ports.Slices)}
+	l := &Layout{Controller: controller, Publisher: layout.NewPublisher(controller, options, ports.Slices)}
 	l.Conflicts = &health.Conflicts{
 		Sockets: m.adapters.Host.Sockets, KubeletPlugins: cfg.Paths.KubeletPlugins, DriverName: cfg.DriverName, Set: l.conflict,
 		Events: ports.Events, Taints: cluster.DeviceTaints,
