@@ -220,7 +220,7 @@ func (m *Machine) savedPlaces(inv *inventory.Inventory) (map[string]bool, error)
 	if kept.GPUs == nil || err != nil {
 		return nil, err
 	}
-	return places(inv, kept.GPUs), nil
+	return places(inv, kept.GPUs.WithModes(inv.Current().Node.GPUs, m.modes()...)), nil
 }
 
 // places are the devices of a layout.
@@ -263,7 +263,8 @@ func (m *Machine) layoutIsComplete(ctx context.Context) error {
 	if len(c.Allocated) > 0 {
 		return fmt.Errorf("claims still have %v", c.Allocated)
 	}
-	return errors.Join(m.hasSaved(inv, want), c.hasPublished(places(inv, want)), m.noHalfFiles())
+	advertised := want.WithModes(inv.Current().Node.GPUs, m.modes()...)
+	return errors.Join(m.hasSaved(inv, want), c.hasPublished(places(inv, advertised)), m.noHalfFiles())
 }
 
 // hasSaved: this layout is saved.

@@ -104,7 +104,7 @@ func (m *Machine) adapters(open inventory.Opener, w Wiring) plugin.Adapters {
 		},
 		Driver: func(string) inventory.Opener { return open },
 		Tool:   func(*inventory.Inventory) timeslice.Tool { return instrumentedTool{m.tool, w.FaultPoint} },
-		Now:    m.Now, HookImage: m.hookImage(),
+		Now:    m.Now, HookImage: m.hookImage(), Families: m.families(w.FaultPoint),
 	}
 }
 
@@ -123,7 +123,11 @@ func (m *Machine) transact(ctx context.Context, p *Process, w Wiring) error {
 	m.newReconciler(p)
 	ports := p.machine.Ports(advertised, silent{})
 	ports.Planner = planner{ports.Planner, w.Effects}
-	for kind, effect := range Effects {
+	for kind := range m.effects() {
+		effect, ofTests := Effects[kind]
+		if !ofTests {
+			continue // of a family, which has its step
+		}
 		ports.Steps[kind] = instrumentedStep{step: effect(m), kind: kind, faultPoint: w.FaultPoint}
 	}
 	for kind, need := range ports.Preconditions {
