@@ -40,7 +40,7 @@ type Machine struct {
 }
 
 // OpenMachine opens the node's files and installs the hook program. The driver is not opened before the inventory's first Refresh.
-// damaged is told of every record that had to be set aside; it must not block, and may be nil. Close it after its inventory.
+// damaged is called for every record that had to be set aside; it must not block, and may be nil. Close it after its inventory.
 func OpenMachine(ctx context.Context, cfg *config.Plugin, a Adapters, damaged func(error)) (*Machine, error) {
 	state, err := openState(cfg, a)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/layout"
 )
 
-// What only people can mend is told, and GPUs are offered without it; everything else is waited for.
+// What only an edit corrects is reported, and GPUs are advertised without it; everything else is retried.
 func TestPassing(t *testing.T) {
 	t.Parallel()
 	maps := schema.GroupResource{Resource: "configmaps"}
@@ -52,7 +52,7 @@ func TestWhereTheNodeConfigurationIs(t *testing.T) {
 		_, err := (&configReader{from: from, client: client}).read(t.Context())
 		return err
 	}
-	require.NoError(t, read(config.NodeConfig{}), "GPUs are offered whole")
+	require.NoError(t, read(config.NodeConfig{}), "GPUs are advertised whole")
 	err := read(config.NodeConfig{File: file})
 	require.ErrorContains(t, err, "--node-config: ")
 	assert.False(t, passing(err))
@@ -201,14 +201,14 @@ func TestAnotherDriverRootNeedsARestart(t *testing.T) {
 		{at("/at/start"), ""}, {at("/later"), said("/later", "/at/start")}, {at("/later"), ""}, {at("/at/start"), ""},
 		{at("/later"), said("/later", "/at/start")}, {nil, said("", "/at/start")}, {&v1alpha1.NodeConfig{}, ""},
 	} {
-		assert.Equal(t, step.want, source.restartNeeded(step.config))
+		assert.Equal(t, step.want, source.otherRoot(step.config))
 	}
 
 	late := sourceOf(t, &config.Plugin{DriverName: "gpu.prism.dev", NodeConfig: config.NodeConfig{File: file + ".none"}})
-	assert.Equal(t, said("/later", ""), late.restartNeeded(at("/later")), "it was not known at the start")
+	assert.Equal(t, said("/later", ""), late.otherRoot(at("/later")), "it was not known at the start")
 
 	flagged := sourceOf(t, &config.Plugin{DriverName: "gpu.prism.dev", Driver: config.Driver{Root: "/flag"}})
-	assert.Empty(t, flagged.restartNeeded(at("/later")), "a flag wins")
+	assert.Empty(t, flagged.otherRoot(at("/later")), "a flag wins")
 }
 
 // sourceOf is the configuration of a process that starts with these settings.
