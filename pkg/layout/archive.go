@@ -18,9 +18,20 @@ type archive struct {
 	saved Saved
 }
 
+// load reads what was saved, with the modes that are not: a layout without them would be another one.
+func (a *archive) load() (Saved, error) {
+	saved, err := a.ports.Store.Load()
+	saved.GPUs = maps.Clone(saved.GPUs)
+	for id, modes := range saved.GPUs {
+		modes.Extra = a.ports.Modes
+		saved.GPUs[id] = modes
+	}
+	return saved, err
+}
+
 // recall loads the saved layouts and settings.
 func (a *archive) recall() {
-	saved, err := a.ports.Store.Load()
+	saved, err := a.load()
 	if err != nil {
 		a.state.notices.warn(advice{reason: events.LayoutStateUnreadable}, "Layouts of GPUs without prepared claims may change at once: "+err.Error())
 		return
@@ -36,7 +47,7 @@ func (a *archive) recall() {
 // follow loads the layouts that the leading process has saved since, so that this one knows the devices that were allocated meanwhile: in a rolling
 // update the kubelet calls the process that registered last. A layout is saved before it is advertised.
 func (a *archive) follow() {
-	saved, err := a.ports.Store.Load()
+	saved, err := a.load()
 	if err != nil {
 		klog.Background().V(2).Info("The layout that another process advertises was not read", "reason", err.Error())
 		return

@@ -21,25 +21,25 @@ type state struct {
 	capabilities capabilities
 	rollout      *Rollout
 	notices      *notices
+	// modes are those of every GPU besides what the configuration says.
+	modes []gpu.Mode
 }
 
 func newState(ports *Ports) *state {
 	n := &notices{events: ports.Events, reported: map[advice]string{}, wrong: map[side]problem{}}
 	return &state{
 		node: ports.NodeName, config: newConfiguration(ports.NodeName, n), capabilities: newCapabilities(), rollout: NewRollout(ports.NodeName), notices: n,
+		modes: ports.Modes,
 	}
 }
 
 // compose computes the layout for a view and the node's records, and sets the target layouts of the GPUs.
 func (s *state) compose(view *inventory.View, records []*checkpoint.Record, now time.Time) (gpu.Layout, error) {
-	desired, layout, parted := s.desired(view), gpu.Layout{}, false
+	desired, layout, parted := s.desired(view).WithModes(view.Node.GPUs, s.modes...), gpu.Layout{}, false
 	s.rollout.Retain(view.Node.GPUs)
 	for i := range view.Node.GPUs {
 		g := &view.Node.GPUs[i]
-		to, known := desired[g.UUID]
-		if !known {
-			to = gpu.Modes{Whole: true}
-		}
+		to := desired[g.UUID]
 		as, transition := s.rollout.Aim(g, to, Facts{Records: records, Limit: s.capabilities.limit, Now: now})
 		logTransition(g, transition, s.rollout)
 		if s.capabilities.reduced(to) {

@@ -29,6 +29,7 @@ type fixture struct {
 	watched bool // what the configuration is read from
 	written fakes.Events
 	saved   *memory
+	modes   []gpu.Mode
 	server
 }
 
@@ -64,7 +65,7 @@ func newFixture(t *testing.T, entries string) *fixture {
 func (d *fixture) restart(t *testing.T) {
 	t.Helper()
 	d.Controller = New(Ports{
-		Inventory: d.machine.Inventory(t), NodeName: "n0", Events: d.written, Store: d.saved,
+		Inventory: d.machine.Inventory(t), NodeName: "n0", Events: d.written, Store: d.saved, Modes: d.modes,
 		Config: ConfigPorts{
 			Read: d.config(t), Retryable: func(err error) bool { return errors.Is(err, errLater) }, Watched: d.watched,
 		},

@@ -23,6 +23,8 @@ type Ports struct {
 	// Store keeps the advertised layouts over restarts.
 	Store  Store
 	Events events.Recorder
+	// Modes are those of every GPU besides what the configuration says; nil for none. They are not saved.
+	Modes []gpu.Mode
 }
 
 // ConfigPorts is where the node's configuration comes from.

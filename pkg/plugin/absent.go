@@ -13,7 +13,7 @@ import (
 )
 
 // AwaitGPU returns when the node may have an NVIDIA GPU, or has claims that were prepared when it had one. Until then the process does
-// nothing but look and answer probes: it neither asks the API server nor registers with the kubelet, which removes what an earlier
+// nothing but check for one and answer probes: it neither asks the API server nor registers with the kubelet, which removes what an earlier
 // process has published. A missing GPU is no error, whatever failOnInitError says: a driver that does not answer is one.
 func AwaitGPU(ctx context.Context, cfg *config.Plugin, a Adapters, clock inventory.Clock) error {
 	mayHave := mayHaveGPU(a.Host)

@@ -117,7 +117,7 @@ func TestServe_NoGPU_IsIdle(t *testing.T) {
 	n.write(t, "host/sys/bus/pci/devices/0000:3b:00.0/vendor", "0x10de\n")
 	n.write(t, "host/sys/bus/pci/devices/0000:3b:00.0/class", "0x030200\n")
 	n.ticks <- time.Time{}
-	require.ErrorContains(t, ended(t, done), "ending, as failOnInitError wants", "the plugin starts, and finds no driver here")
+	require.ErrorContains(t, ended(t, done), "exiting because failOnInitError is true", "the plugin starts, and finds no driver here")
 }
 
 // TestServe_NoGPUAndRecords_Serves: claims that were prepared when the node had a GPU can be unprepared.

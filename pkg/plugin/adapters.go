@@ -50,7 +50,7 @@ type Locks interface {
 	Close() error
 }
 
-// Adapters are what a plugin works on. All of them are required, but for the API of a machine alone.
+// Adapters are what a plugin works on. All of them are required, but for families and for the API of a machine alone.
 type Adapters struct {
 	// Version is this program's.
 	Version string
@@ -62,6 +62,10 @@ type Adapters struct {
 	Driver func(hook string) inventory.Opener
 	// Tool returns what sets the time-slice intervals of the GPUs of that inventory.
 	Tool func(inv *inventory.Inventory) timeslice.Tool
+	// Families are wired after the built-in ones; nil for none.
+	Families []Family
+	// Transaction makes what prepares claims; prepare.New is the real one.
+	Transaction func(prepare.Ports, prepare.Settings) (*prepare.Transaction, []error, error)
 	// HookImage is the hook program that is installed on hosts that have none; a missing file is no error.
 	HookImage string
 	// API connects to the API server; its Events are sent until the context ends.
@@ -78,7 +82,8 @@ func System(cfg *config.Plugin, version string) Adapters {
 	return Adapters{
 		Version: version, Disk: disk.OS{}, Host: hostfs.New(cfg.Paths.HostRoot), HookImage: imageHook, Now: time.Now,
 		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML, Tool: nvidiaSMI,
-		API: func(ctx context.Context) (API, error) { return connect(ctx, cfg, version) },
+		Transaction: prepare.New,
+		API:         func(ctx context.Context) (API, error) { return connect(ctx, cfg, version) },
 	}
 }
 

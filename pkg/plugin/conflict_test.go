@@ -67,7 +67,7 @@ func (driverHost) PCI(busID string) gpu.PCI { return oneGPU{}.PCI(busID) }
 // taintless is an API server that stores ResourceSlices without taints.
 type taintless struct {
 	*fake.Clientset
-	// answers tells whether it keeps taints in dry runs, as another replica of it may.
+	// answers reports whether it keeps taints in dry runs, as another replica of it may.
 	answers bool
 	mu      sync.Mutex
 	version int

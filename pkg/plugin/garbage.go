@@ -62,10 +62,10 @@ type collection struct {
 
 // Removed reports each thing that was removed in the log, and all of one kind in one Event: Events with the same reason and action that
 // follow each other keep the first one's text.
-func (r collection) Removed(ctx context.Context, orphans []gc.Leak) {
+func (r collection) Removed(ctx context.Context, leaks []gc.Leak) {
 	byKind := map[gc.Kind][]string{}
-	for _, o := range orphans {
-		klog.FromContext(ctx).Info("Removed leaked resources", "kind", o.Kind, "orphan", o.String())
+	for _, o := range leaks {
+		klog.FromContext(ctx).Info("Removed leaked resources", "kind", o.Kind, "resource", o.String())
 		r.Metrics.Collected(o.Kind)
 		byKind[o.Kind] = append(byKind[o.Kind], o.String())
 	}

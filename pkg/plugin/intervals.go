@@ -12,15 +12,15 @@ import (
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
-// newKeeper builds what sets the intervals that the node's configuration says.
-func newKeeper(ctx context.Context, m *Machine, l *nodeLayout, tx *prepare.Transaction, nodeEvents events.Recorder) *timeslice.Reconciler {
+// newIntervals builds what sets the intervals that the node's configuration says.
+func newIntervals(ctx context.Context, m *Machine, advertiser Advertiser, tx *prepare.Transaction, nodeEvents events.Recorder) *timeslice.Reconciler {
 	return timeslice.NewReconciler(timeslice.ReconcilerPorts{
-		Tool: m.Tool, Store: m.State.Intervals, WithGPULock: tx.WithGPULock, Wanted: func() (map[gpu.UUID]gpu.Interval, error) { return l.Controller.Snapshot().Intervals() },
+		Tool: m.Tool, Store: m.State.Intervals, WithGPULock: tx.WithGPULock, Wanted: advertiser.Intervals,
 		Changed: func() <-chan struct{} { return m.Inventory.Current().Replaced() },
 		Failed: func(id gpu.UUID, interval gpu.Interval, err error) {
 			klog.FromContext(ctx).Error(err, "An interval is not set", "gpu", id, "interval", interval)
 			nodeEvents.Warn(events.TimeSliceIntervalNotSet, events.ActionConfigure,
-				fmt.Sprintf("The time slices of GPU %s are not as the node's configuration says, %s: %v", id, interval, err))
+				fmt.Sprintf("The time-slice interval of GPU %s is not %s, as the node's configuration says: %v", id, interval, err))
 		},
 	})
 }

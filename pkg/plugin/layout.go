@@ -52,13 +52,16 @@ type Layout struct {
 // NewLayout builds it; nothing is known, and nothing is published, before Begin.
 func NewLayout(cfg *config.Plugin, m *Machine, ports LayoutPorts) *Layout {
 	cluster := ports.Cluster
+	families, options := m.families(), published(cfg)
+	options.Families = families.publish()
 	controller := layout.New(layout.Ports{
 		NodeName: cfg.NodeName, Inventory: m.Inventory, Config: ports.Config, Records: m.records, Store: layoutStore(cfg, m.adapters), Events: ports.Events,
+		Modes: families.modes(),
 		API: layout.APIPorts{
 			PartitionableDevices: cluster.PartitionableDevices, CountsShares: cluster.CountsShares, Tainted: cluster.Tainted, Allocated: cluster.Allocated,
 		},
 	})
-	l := &Layout{Controller: controller, Publisher: layout.NewPublisher(controller, published(cfg), ports.Slices)}
+	l := &Layout{Controller: controller, Publisher: layout.NewPublisher(controller, options, ports.Slices)}
 	l.Conflicts = &health.Conflicts{
 		Sockets: m.adapters.Host.Sockets, KubeletPlugins: cfg.Paths.KubeletPlugins, DriverName: cfg.DriverName, Set: l.conflict,
 		Events: ports.Events, Taints: cluster.DeviceTaints,
@@ -105,6 +108,17 @@ func (l *Layout) Standby() bool { return l.Controller.Snapshot().Standby }
 // Flags are the settings of the node's configuration; nil where it has none.
 func (l *Layout) Flags() *v1alpha1.NodeFlags { return l.Controller.Snapshot().Flags }
 
+// Intervals returns the time-slice interval of every GPU that has one.
+func (l *Layout) Intervals() (map[gpu.UUID]gpu.Interval, error) {
+	return l.Controller.Snapshot().Intervals()
+}
+
+// Lead has layouts change, and publishes what the process before this one had come to. Only the process that leads calls it.
+func (l *Layout) Lead() {
+	l.Controller.Lead(true)
+	l.Publisher.Publish()
+}
+
 // nodeLayout is a Layout with the node's configuration and the ResourceSlices that the API server has.
 type nodeLayout struct {
 	*Layout
@@ -125,7 +139,7 @@ func newLayout(ctx context.Context, cfg *config.Plugin, m *Machine, source *conf
 	})}
 }
 
-// published says for whom ResourceSlices are, and what they have besides what the GPUs are advertised as.
+// published has the node of the ResourceSlices, and what they have besides what the GPUs are advertised as.
 func published(cfg *config.Plugin) publish.Options {
 	return publish.Options{DriverName: cfg.DriverName, NodeName: cfg.NodeName, Monitor: cfg.MonitorDevices == config.MonitorPerNode}
 }

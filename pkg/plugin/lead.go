@@ -17,7 +17,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
-// newReconciler builds what looks for things that nobody owns. It reads claims with the client that no claim waits for.
+// newReconciler builds what collects resources without an owner. It reads claims with the client that no claim waits for.
 func newReconciler(cfg *config.Plugin, api API, tx *prepare.Transaction, metrics *diagnostics.Metrics) *reconcile.Reconciler {
 	return reconcile.New(reconcile.Ports{
 		Node:   collected{Transaction: tx, Collector: tx.Collector(), Config: cfg},
@@ -27,12 +27,12 @@ func newReconciler(cfg *config.Plugin, api API, tx *prepare.Transaction, metrics
 	})
 }
 
-// leader does what only one process per node may: publish, settle what other processes left, remove what nobody owns, and set what the
+// leader does what only one process per node may: publish, recover what other processes left, remove leaked resources, and set what the
 // node's configuration says of GPUs.
 type leader struct {
 	locks      Locks
 	layout     *nodeLayout
-	keeper     *timeslice.Reconciler
+	intervals  *timeslice.Reconciler
 	reconciler *reconcile.Reconciler
 }
 
@@ -47,18 +47,17 @@ func (l *leader) run(ctx context.Context) error {
 	}
 	defer release()
 	klog.FromContext(ctx).V(2).Info("Leading on this node")
-	l.layout.Controller.Lead(true)
+	l.layout.Lead()
 	defer l.layout.Controller.Lead(false)
-	l.layout.Publisher.Publish() // what the process before this one had come to
 	var reconciling sync.WaitGroup
 	defer reconciling.Wait()
 	reconciling.Go(func() { l.reconciler.Run(ctx) })
-	reconciling.Go(func() { l.keeper.Run(ctx) })
+	reconciling.Go(func() { l.intervals.Run(ctx) })
 	return l.layout.publish(ctx)
 }
 
-// renew looks again at what the node advertises: it may have changed.
+// renew has what the node advertises read again: it may have changed.
 func (l *leader) renew() {
 	l.layout.Publisher.Renew()
-	l.keeper.Trigger()
+	l.intervals.Trigger()
 }

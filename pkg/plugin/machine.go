@@ -40,7 +40,7 @@ type Machine struct {
 }
 
 // OpenMachine opens the node's files and installs the hook program. The driver is not opened before the inventory's first Refresh.
-// damaged is told of every record that had to be set aside; it must not block, and may be nil. Close it after its inventory.
+// damaged is called for every record that had to be set aside; it must not block, and may be nil. Close it after its inventory.
 func OpenMachine(ctx context.Context, cfg *config.Plugin, a Adapters, damaged func(error)) (*Machine, error) {
 	state, err := openState(cfg, a)
 	if err != nil {
@@ -112,21 +112,21 @@ func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare
 	open := m.Inventory.MIGDriver
 	mode := mig.Mode{Driver: open, Shown: m.Inventory.MIGMode, Changed: m.Inventory.Refresh}
 	extra := &extradevices.Finder{Flags: advertised.Flags, CharDevices: host.CharDevices, Locate: host.Locate, Events: recorder}
+	all := m.families()
+	builder := SpecBuilder(host, m.Inventory, extra)
+	builder.Types = all.gpuNodes()
 	return prepare.Ports{
 		Records: m.State.Records,
 		Locks:   m.State.Locks,
 		Planner: claim.Source{
-			Driver: m.cfg.DriverName, NodeName: m.cfg.NodeName, Monitor: published(m.cfg).Monitor,
+			Driver: m.cfg.DriverName, NodeName: m.cfg.NodeName, Monitor: published(m.cfg).Monitor, Families: all.claim(),
 			Advertised: advertised.Now, Standby: advertised.Standby,
 		},
 		Specs: struct {
 			*cdi.SpecBuilder
 			*cdi.Dir
-		}{SpecBuilder(host, m.Inventory, extra), m.State.Specs},
-		Steps: map[string]prepare.Step{
-			claim.StepMIG:      mig.Step{Driver: open, Load: host.DriverLoad},
-			claim.StepInterval: timeslice.Step{Tool: m.Tool, Store: m.State.Intervals},
-		},
+		}{builder, m.State.Specs},
+		Steps:         all.steps(),
 		Preconditions: map[string]prepare.Precondition{claim.PreconditionMIGMode: mode, claim.PreconditionNoMIGMode: mode},
 		Static:        mig.Static{Driver: open},
 	}

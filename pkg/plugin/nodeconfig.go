@@ -90,7 +90,7 @@ func refused(err error) error {
 	return &readError{err}
 }
 
-// passing tells whether the configuration could not be read for a reason of the moment. An API server that has just started forbids
+// passing reports whether the configuration could not be read for a reason of the moment. An API server that has just started forbids
 // everything.
 func passing(err error) bool {
 	_, read := errors.AsType[*readError](err)

@@ -24,8 +24,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/layout"
 )
 
-// What only people can mend is told, and GPUs are offered without it; everything else is waited for.
-func TestPassing(t *testing.T) {
+// What only an edit corrects is reported, and GPUs are advertised without it; everything else is retried.
+func TestPassing_Errors_RetriedOrNot(t *testing.T) {
 	t.Parallel()
 	maps := schema.GroupResource{Resource: "configmaps"}
 	for name, c := range map[string]struct {
@@ -44,7 +44,7 @@ func TestPassing(t *testing.T) {
 	assert.NoError(t, refused(nil))
 }
 
-func TestWhereTheNodeConfigurationIs(t *testing.T) {
+func TestNodeConfig_Sources_Found(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "node.yaml")
 	client := fake.NewClientset()
@@ -52,7 +52,7 @@ func TestWhereTheNodeConfigurationIs(t *testing.T) {
 		_, err := (&configReader{from: from, client: client}).read(t.Context())
 		return err
 	}
-	require.NoError(t, read(config.NodeConfig{}), "GPUs are offered whole")
+	require.NoError(t, read(config.NodeConfig{}), "GPUs are advertised whole")
 	err := read(config.NodeConfig{File: file})
 	require.ErrorContains(t, err, "--node-config: ")
 	assert.False(t, passing(err))
@@ -65,8 +65,8 @@ func TestWhereTheNodeConfigurationIs(t *testing.T) {
 	assert.False(t, passing(err), "there is none")
 }
 
-// TestAFileIsReadAgain when it is another one.
-func TestAFileIsReadAgain(t *testing.T) {
+// TestNodeConfig_FileChanges_ReadAgain when it is another one.
+func TestNodeConfig_FileChanges_ReadAgain(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "node.yaml")
 	changes := make(chan struct{}, 100)
@@ -94,8 +94,8 @@ func TestAFileIsReadAgain(t *testing.T) {
 	assert.NoError(t, <-ended)
 }
 
-// TestTheLabelChooses where there is one; what it names must be there.
-func TestTheLabelChooses(t *testing.T) {
+// TestNodeConfig_NodeLabel_Chooses where there is one; what it names must be there.
+func TestNodeConfig_NodeLabel_Chooses(t *testing.T) {
 	t.Parallel()
 	const key, header = "nvidia.com/device-plugin.config", "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\n"
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0"}}
@@ -125,8 +125,8 @@ func TestTheLabelChooses(t *testing.T) {
 	assert.False(t, passing(err))
 }
 
-// TestFlagsOfTheConfiguration are those of the process that nothing nearer to it has set.
-func TestFlagsOfTheConfiguration(t *testing.T) {
+// TestNodeFlags_Configuration_Applied: they are those of the process that nothing nearer to it has set.
+func TestNodeFlags_Configuration_Applied(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "node.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\n"+
@@ -145,8 +145,8 @@ func TestFlagsOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestFlagsOutliveAConfigurationThatCannotBeRead at a start, whatever the reason; a flag of the process wins all the same.
-func TestFlagsOutliveAConfigurationThatCannotBeRead(t *testing.T) {
+// TestNodeFlags_ConfigurationUnreadable_Kept at a start, whatever the reason; a flag of the process wins all the same.
+func TestNodeFlags_ConfigurationUnreadable_Kept(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "node.yaml")
 	require.NoError(t, os.WriteFile(bad, []byte("gpuz: []\n"), 0o600))
@@ -180,8 +180,8 @@ func TestFlagsOutliveAConfigurationThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestAnotherDriverRootNeedsARestart, which is said once as long as it is so: the first read may have come too late, or people change it.
-func TestAnotherDriverRootNeedsARestart(t *testing.T) {
+// TestNodeFlags_AnotherDriverRoot_RestartRequired, which is said once as long as it is so: the first read may have come too late, or people change it.
+func TestNodeFlags_AnotherDriverRoot_RestartRequired(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "node.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\nflags: {nvidiaDriverRoot: /at/start}\n"), 0o600))
@@ -201,14 +201,14 @@ func TestAnotherDriverRootNeedsARestart(t *testing.T) {
 		{at("/at/start"), ""}, {at("/later"), said("/later", "/at/start")}, {at("/later"), ""}, {at("/at/start"), ""},
 		{at("/later"), said("/later", "/at/start")}, {nil, said("", "/at/start")}, {&v1alpha1.NodeConfig{}, ""},
 	} {
-		assert.Equal(t, step.want, source.restartNeeded(step.config))
+		assert.Equal(t, step.want, source.otherRoot(step.config))
 	}
 
 	late := sourceOf(t, &config.Plugin{DriverName: "gpu.prism.dev", NodeConfig: config.NodeConfig{File: file + ".none"}})
-	assert.Equal(t, said("/later", ""), late.restartNeeded(at("/later")), "it was not known at the start")
+	assert.Equal(t, said("/later", ""), late.otherRoot(at("/later")), "it was not known at the start")
 
 	flagged := sourceOf(t, &config.Plugin{DriverName: "gpu.prism.dev", Driver: config.Driver{Root: "/flag"}})
-	assert.Empty(t, flagged.restartNeeded(at("/later")), "a flag wins")
+	assert.Empty(t, flagged.otherRoot(at("/later")), "a flag wins")
 }
 
 // sourceOf is the configuration of a process that starts with these settings.

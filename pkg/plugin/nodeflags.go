@@ -34,7 +34,7 @@ func readAtStart(ctx context.Context, reader *configReader) (read layout.AtStart
 func withFlags(cfg *config.Plugin, read layout.AtStart, saved layout.Store) *config.Plugin {
 	flags := &v1alpha1.NodeFlags{}
 	if read.ConfigErr != nil {
-		if saved, err := saved.Load(); err == nil && saved.Flags != nil { // else the offering tells of it
+		if saved, err := saved.Load(); err == nil && saved.Flags != nil { // else the layout reports it
 			flags = saved.Flags
 		}
 	} else if read.Config != nil && read.Config.Flags != nil {
@@ -68,16 +68,16 @@ func (s *configSource) read(ctx context.Context) (*v1alpha1.NodeConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	if note := s.restartNeeded(config); note != "" {
+	if note := s.otherRoot(config); note != "" {
 		klog.FromContext(ctx).Info("The node's configuration is not in force", "reason", note)
 		s.events.Warn(events.RestartRequired, events.ActionConfigure, note)
 	}
 	return config, nil
 }
 
-// restartNeeded says that a configuration has another root of the driver than the one that was taken at start, which stays as long as the
+// otherRoot says that a configuration has another root of the driver than the one that was taken at start, which stays as long as the
 // process; empty where it has not, or where that is said already.
-func (s *configSource) restartNeeded(config *v1alpha1.NodeConfig) string {
+func (s *configSource) otherRoot(config *v1alpha1.NodeConfig) string {
 	root := ""
 	if config != nil && config.Flags != nil && config.Flags.NVIDIADriverRoot != nil {
 		root = *config.Flags.NVIDIADriverRoot

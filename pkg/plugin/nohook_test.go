@@ -36,8 +36,8 @@ func TestFindHook_None_NoHook(t *testing.T) {
 	specs, err := cdi.OpenDir(disk.OS{}, filepath.Join(root, "cdi"), cdi.Kind("gpu.prism.dev"))
 	require.NoError(t, err)
 	cfg := &config.Plugin{DriverName: "gpu.prism.dev", Paths: config.Paths{KubeletPlugins: filepath.Join(root, "plugins"), StateDir: filepath.Join(root, "state")}}
-	for told, want := range map[string]string{"": cdi.HostHooks[0], config.NoCDIHook: ""} {
-		cfg.Driver.CDIHook = told
+	for flag, want := range map[string]string{"": cdi.HostHooks[0], config.NoCDIHook: ""} {
+		cfg.Driver.CDIHook = flag
 		a := System(cfg, testVersion)
 		a.Host, a.HookImage = hostfs.New(root), filepath.Join(root, "no-image-hook")
 		hook, err := findHook(t.Context(), cfg, a, specs)

@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/inventory"
 )
 
-// drainTime is what the last claim statuses get to be written when the process ends.
+// drainTime is what the last claim statuses get to be written when the process exits.
 const drainTime = 3 * time.Second
 
 // Serve builds everything and runs it, once the node may have a GPU. It returns nil when the context ends.

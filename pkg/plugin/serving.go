@@ -67,7 +67,7 @@ func (s *serving) failure(ctx context.Context) error {
 }
 
 // newMetrics builds the metrics, which read the others when they are asked for.
-func newMetrics(version string, cfg *config.Plugin, m *Machine, l *nodeLayout, tx *prepare.Transaction, keeper *timeslice.Reconciler,
+func newMetrics(version string, cfg *config.Plugin, m *Machine, l *nodeLayout, tx *prepare.Transaction, intervals *timeslice.Reconciler,
 	damaged *damagedRecords,
 ) *diagnostics.Metrics {
 	return diagnostics.NewMetrics(version, diagnostics.Readings{
@@ -89,7 +89,7 @@ func newMetrics(version string, cfg *config.Plugin, m *Machine, l *nodeLayout, t
 		Damaged:       func() int { return int(damaged.count.Load()) },
 		Configuration: func() []string { return l.Controller.Snapshot().Status.Problems },
 		Changing:      func() int { return l.Controller.Snapshot().Status.Changing },
-		Intervals:     keeper.Failing,
+		Intervals:     intervals.Failing,
 		Steps:         tx.Steps().Metrics(),
 	})
 }

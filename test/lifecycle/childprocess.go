@@ -38,6 +38,8 @@ type Act struct {
 	MIGDevices []MIGDevice
 	// Shares are the ordinals of the GPUs of which the claim has a share.
 	Shares []int
+	// Null are the ordinals of the GPUs of which the claim has the null device.
+	Null []int `json:",omitempty"`
 	// Effects are the effects planned on each GPU that the claim owns.
 	Effects []string
 	// Interval is the interval in the claim's configuration, or, of "reconcileIntervals", in the node's configuration.
@@ -62,7 +64,9 @@ type childSpec struct {
 	Layout           gpu.Layout
 	// LayoutChanges: the node's layout changes, and time is fake.
 	LayoutChanges bool
-	Acts          []Act
+	// NullFamily: the process has the family null.
+	NullFamily bool
+	Acts       []Act
 	// Refuse are the sites whose n-th fault point fails.
 	Refuse map[string]int
 	// KillAt is the fault point at which the process kills itself, counted from its start or, unless Early, from when it serves. Late:
@@ -80,7 +84,7 @@ type childSpec struct {
 
 // attach returns the child's view of the machine.
 func attach(o childSpec) (*Machine, error) {
-	m := &Machine{StateDir: o.StateDir, CDIDir: o.CDIDir, gpus: o.GPUs, boots: 1, layoutChanges: o.LayoutChanges}
+	m := &Machine{StateDir: o.StateDir, CDIDir: o.CDIDir, gpus: o.GPUs, boots: 1, layoutChanges: o.LayoutChanges, nullFamily: o.NullFamily}
 	if _, err := fmt.Sscanf(o.BootID, "boot-%d", &m.boots); err != nil {
 		return nil, fmt.Errorf("reading the boot id %q: %w", o.BootID, err)
 	}
@@ -286,6 +290,9 @@ func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
 	}
 	for _, i := range act.Shares {
 		devices = append(devices, m.device(i)+"-timeslice")
+	}
+	for _, i := range act.Null {
+		devices = append(devices, m.device(i)+"-null")
 	}
 	if act.Monitor {
 		devices = append(devices, monitor)

@@ -26,7 +26,7 @@ const maxConcurrent = 16
 // run prepares and unprepares every claim; the claims of all processes compete for the same GPUs.
 func (c *concurrentClaims) run(ctx context.Context, m *Machine, p *Process) error {
 	if c.Leads {
-		release, err := p.machine.State.Locks.Lead(ctx)
+		release, err := p.Machine.State.Locks.Lead(ctx)
 		if err != nil {
 			return err
 		}

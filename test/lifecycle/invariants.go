@@ -176,10 +176,12 @@ func (m *Machine) checkPrepared(inv *inventory.Inventory, r *checkpoint.Record, 
 	if r.State != checkpoint.Done || r.BootID != m.BootID() {
 		return fmt.Errorf("it was prepared, and its record is %s of %s", r.State, r.BootID)
 	}
-	now, err := plugin.SpecBuilder(struct {
+	builder := plugin.SpecBuilder(struct {
 		host
 		port.MinimalHost
-	}{m.host, port.MinimalHost{}}, inv, nil).Build(cdi.SpecRequest{Record: r})
+	}{m.host, port.MinimalHost{}}, inv, nil)
+	builder.Types = m.nodeTypes()
+	now, err := builder.Build(cdi.SpecRequest{Record: r})
 	if err != nil {
 		return err
 	}
@@ -210,8 +212,8 @@ func (m *Machine) effectsAreRecorded(records map[string]*checkpoint.Record) erro
 	}
 	gpus := m.Node.GPUs()
 	for i := range gpus {
-		for kind, effect := range Effects {
-			present := effect(m).Present(&gpus[i])
+		for kind, has := range m.effects() {
+			present := has(&gpus[i])
 			key := kind + " on " + gpus[i].UUID
 			switch {
 			case present && !allowed[key] && !m.anyDamaged():
@@ -231,8 +233,8 @@ func (m *Machine) CheckEmpty(ctx context.Context) error {
 	}
 	gpus := m.Node.GPUs()
 	for i := range gpus {
-		for kind, effect := range Effects {
-			if effect(m).Present(&gpus[i]) {
+		for kind, has := range m.effects() {
+			if has(&gpus[i]) {
 				return fmt.Errorf("%s is left on GPU %s", kind, gpus[i].UUID)
 			}
 		}

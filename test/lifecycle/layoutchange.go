@@ -32,8 +32,9 @@ type layoutController struct {
 
 	mu sync.Mutex
 	// leads: the process publishes. Unsent is what the API server does not have yet.
-	leads  bool
-	unsent *resourceslice.DriverResources
+	leads   bool
+	unsent  *resourceslice.DriverResources
+	process *Process
 	// node is the node as the process sees it.
 	node func() *gpu.Node
 	// read is the last configuration that was read.
@@ -48,9 +49,9 @@ func (silent) Warn(_, _, _ string) {}
 func (silent) Normal(_, _, _ string) {}
 
 // newLayoutController builds the layout controller.
-func (m *Machine) newLayoutController(p *Process, faultPoint FaultPoint) *layoutController {
-	o := &layoutController{machine: m, faultPoint: faultPoint, node: func() *gpu.Node { return p.machine.Inventory.Current().Node }}
-	o.Layout = plugin.NewLayout(m.settings(), p.machine, plugin.LayoutPorts{
+func (m *Machine) newLayoutController(p *Process, machine *plugin.Machine, faultPoint FaultPoint) *layoutController {
+	o := &layoutController{machine: m, faultPoint: faultPoint, process: p, node: func() *gpu.Node { return machine.Inventory.Current().Node }}
+	o.Layout = plugin.NewLayout(m.settings(), machine, plugin.LayoutPorts{
 		Cluster: server{m, faultPoint}, Slices: o, Events: silent{},
 		Config: layout.ConfigPorts{Read: o.config, Retryable: func(err error) bool { return errors.Is(err, errConfig) }, Watched: true},
 	})
@@ -100,17 +101,20 @@ func (o *layoutController) config(ctx context.Context) (*v1alpha1.NodeConfig, er
 	return config, err
 }
 
-// start starts the layout controller as the leader.
-func (o *layoutController) start(ctx context.Context, read layout.AtStart) error {
-	o.Begin(ctx, read)
+// Intervals are those that the scenario configures.
+func (o *layoutController) Intervals() (map[gpu.UUID]gpu.Interval, error) {
+	return o.process.wanted, nil
+}
+
+// Lead publishes as the leader.
+func (o *layoutController) Lead() error {
 	if err := o.machine.updateCluster(func(c *cluster) { c.leads(time.Now()) }); err != nil {
 		return err
 	}
-	o.Controller.Lead(true)
 	o.mu.Lock()
 	o.leads = true
 	o.mu.Unlock()
-	o.Publisher.Publish()
+	o.Layout.Lead()
 	return nil
 }
 
@@ -220,7 +224,7 @@ func (m *Machine) savedPlaces(inv *inventory.Inventory) (map[string]bool, error)
 	if kept.GPUs == nil || err != nil {
 		return nil, err
 	}
-	return places(inv, kept.GPUs), nil
+	return places(inv, kept.GPUs.WithModes(inv.Current().Node.GPUs, m.modes()...)), nil
 }
 
 // places are the devices of a layout.
@@ -263,7 +267,8 @@ func (m *Machine) layoutIsComplete(ctx context.Context) error {
 	if len(c.Allocated) > 0 {
 		return fmt.Errorf("claims still have %v", c.Allocated)
 	}
-	return errors.Join(m.hasSaved(inv, want), c.hasPublished(places(inv, want)), m.noHalfFiles())
+	advertised := want.WithModes(inv.Current().Node.GPUs, m.modes()...)
+	return errors.Join(m.hasSaved(inv, want), c.hasPublished(places(inv, advertised)), m.noHalfFiles())
 }
 
 // hasSaved: this layout is saved.

@@ -46,10 +46,12 @@ type Machine struct {
 	lost string
 	// layoutChanges: the layout of the node changes.
 	layoutChanges bool
-	hardware      hardware
-	tool          timeslice.Tool
-	gpus          []gpu.UUID
-	parts         migState
+	// nullFamily: processes have the family null.
+	nullFamily bool
+	hardware   hardware
+	tool       timeslice.Tool
+	gpus       []gpu.UUID
+	parts      migState
 	// reload unloads the driver, which resets the settings of the hardware, and loads it again.
 	reload func() error
 

@@ -47,16 +47,13 @@ type Wiring struct {
 // DefaultCallTimeout is sufficient for a slow machine, and bounds a failing test.
 const DefaultCallTimeout = 20 * time.Second
 
-// Process is a plugin process: the product's packages without the servers for kubelet and API server.
+// Process is a plugin process: the product's Core without what serves kubelet and API server.
 type Process struct {
 	*prepare.Transaction
-	// Damaged are the errors of records that could not be read at the start.
-	Damaged []error
+	*plugin.Core
 
-	machine *plugin.Machine
-	leave   func() error
-	// reconciler sets the configured intervals; intervalErrs are its errors.
-	reconciler   *timeslice.Reconciler
+	leave func() error
+	// wanted are the configured intervals; intervalErrs are the errors of setting them.
 	wanted       map[gpu.UUID]gpu.Interval
 	intervalErrs error
 	// layout is nil if the layout of the node does not change.
@@ -77,11 +74,30 @@ func (m *Machine) Start(ctx context.Context, w Wiring) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{machine: machine, leave: leave}
-	if err := m.transact(ctx, p, w); err != nil {
-		return nil, errors.Join(err, p.Close())
+	p := &Process{leave: leave}
+	if err := m.build(ctx, p, machine, w); err != nil {
+		return nil, errors.Join(err, machine.Close(), leave())
 	}
 	return p, nil
+}
+
+// build builds the product's Core and begins to advertise.
+func (m *Machine) build(ctx context.Context, p *Process, machine *plugin.Machine, w Wiring) (err error) {
+	var advertiser plugin.Advertiser = always{m, p, machine.Inventory}
+	var read layout.AtStart
+	if m.layoutChanges {
+		p.layout = m.newLayoutController(p, machine, w.FaultPoint)
+		read.Config, read.ConfigErr = p.layout.config(ctx)
+		advertiser = p.layout
+	}
+	if p.Core, err = plugin.NewCore(ctx, machine, advertiser, plugin.Reports{Events: intervalEvents{p}}); err != nil {
+		return err
+	}
+	p.Transaction = p.Claims
+	if err := p.Begin(ctx, read); err != nil || !m.layoutChanges {
+		return err
+	}
+	return p.layout.Lead()
 }
 
 // settings are those of the plugin's program.
@@ -104,65 +120,61 @@ func (m *Machine) adapters(open inventory.Opener, w Wiring) plugin.Adapters {
 		},
 		Driver: func(string) inventory.Opener { return open },
 		Tool:   func(*inventory.Inventory) timeslice.Tool { return instrumentedTool{m.tool, w.FaultPoint} },
-		Now:    m.Now, HookImage: m.hookImage(),
+		Now:    m.Now, HookImage: m.hookImage(), Families: m.families(w.FaultPoint), Transaction: m.transaction(w),
 	}
 }
 
-// transact builds the product's transaction with the effects of tests.
-func (m *Machine) transact(ctx context.Context, p *Process, w Wiring) error {
-	advertised, settings := plugin.Advertised(always{m, p}), p.machine.Settings()
-	var read layout.AtStart
-	settings.PendingCleanups = w.PendingCleanups
-	if m.layoutChanges {
-		p.layout = m.newLayoutController(p, w.FaultPoint)
-		read.Config, read.ConfigErr = p.layout.config(ctx)
-		p.layout.Bind(&settings)
-		advertised = p.layout
-	}
-	settings.Loaded = func(records []*checkpoint.Record) { read.Records = records }
-	m.newReconciler(p)
-	ports := p.machine.Ports(advertised, silent{})
-	ports.Planner = planner{ports.Planner, w.Effects}
-	for kind, effect := range Effects {
-		ports.Steps[kind] = instrumentedStep{step: effect(m), kind: kind, faultPoint: w.FaultPoint}
-	}
-	for kind, need := range ports.Preconditions {
-		if mode, ok := need.(mig.Mode); ok {
-			mode.Changed = instrumentedRefresh(mode.Changed, w.FaultPoint)
-			ports.Preconditions[kind] = mode
+// transaction returns what builds the product's transaction, with the effects of tests.
+func (m *Machine) transaction(w Wiring) func(prepare.Ports, prepare.Settings) (*prepare.Transaction, []error, error) {
+	return func(ports prepare.Ports, settings prepare.Settings) (*prepare.Transaction, []error, error) {
+		ports.Planner = planner{ports.Planner, w.Effects}
+		for kind := range m.effects() {
+			effect, ofTests := Effects[kind]
+			if !ofTests {
+				continue // of a family, which has its step
+			}
+			ports.Steps[kind] = instrumentedStep{step: effect(m), kind: kind, faultPoint: w.FaultPoint}
 		}
+		for kind, precondition := range ports.Preconditions {
+			if mode, ok := precondition.(mig.Mode); ok {
+				mode.Changed = instrumentedRefresh(mode.Changed, w.FaultPoint)
+				ports.Preconditions[kind] = mode
+			}
+		}
+		settings.RetryBudget, settings.DeferCleanupAfter = w.CallTimeout, w.CleanupAfter
+		if settings.PendingCleanups == nil {
+			settings.PendingCleanups = w.PendingCleanups
+		}
+		return prepare.New(ports, settings)
 	}
-	settings.RetryBudget, settings.DeferCleanupAfter = w.CallTimeout, w.CleanupAfter
-	var err error
-	if p.Transaction, p.Damaged, err = prepare.New(ports, settings); err != nil {
-		return err
-	}
-	_ = p.Refresh(ctx) // a driver that does not respond does not prevent serving
-	if m.layoutChanges {
-		return p.layout.start(ctx, read)
-	}
-	return nil
 }
 
 // always is a node with a constant layout.
 type always struct {
-	machine *Machine
-	process *Process
+	machine   *Machine
+	process   *Process
+	inventory *inventory.Inventory
 }
 
 func (a always) Now() (*gpu.Node, gpu.Layout, error) {
-	return a.process.machine.Inventory.Current().Node, a.machine.parts.layout, nil
+	return a.inventory.Current().Node, a.machine.parts.layout, nil
 }
 
 func (always) Standby() bool { return false }
 
 func (always) Flags() *v1alpha1.NodeFlags { return nil }
 
+func (always) Bind(*prepare.Settings) {}
+
+func (always) Begin(context.Context, layout.AtStart) {}
+
+func (a always) Intervals() (map[gpu.UUID]gpu.Interval, error) { return a.process.wanted, nil }
+
 // writer is the version of the processes.
 const writer = "lifecycle"
 
 // Close ends the process: the kernel releases its locks and the driver's sessions.
-func (p *Process) Close() error { return errors.Join(p.machine.Close(), p.leave()) }
+func (p *Process) Close() error { return errors.Join(p.Machine.Close(), p.leave()) }
 
 // inspect returns an inventory; leave closes its sessions. owned may be nil.
 func (m *Machine) inspect(open inventory.Opener, owned func() (inventory.Owned, error)) (inv *inventory.Inventory, leave func() error) {
@@ -194,7 +206,7 @@ func sessions(open inventory.Opener) (kept inventory.Opener, leave func() error)
 }
 
 // Refresh inspects the GPUs again, as the plugin does every few seconds.
-func (p *Process) Refresh(ctx context.Context) error { return p.machine.Inventory.Refresh(ctx) }
+func (p *Process) Refresh(ctx context.Context) error { return p.Machine.Inventory.Refresh(ctx) }
 
 // planner is the product's planner with the effects of tests.
 type planner struct {

@@ -65,7 +65,7 @@ func (k *claimState) update(act Act, succeeded bool) {
 			return // it does not have to be prepared
 		}
 		same := slices.Equal(k.prepare.GPUs, act.GPUs) && k.prepare.Monitor == act.Monitor &&
-			slices.Equal(k.prepare.MIGDevices, act.MIGDevices) && slices.Equal(k.prepare.Shares, act.Shares)
+			slices.Equal(k.prepare.MIGDevices, act.MIGDevices) && slices.Equal(k.prepare.Shares, act.Shares) && slices.Equal(k.prepare.Null, act.Null)
 		k.answered = succeeded || k.answered && same && !k.leaving
 		k.prepare, k.leaving, k.left = act, false, false
 	case "delete":

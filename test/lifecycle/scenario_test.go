@@ -26,7 +26,9 @@ type scenario struct {
 	left        []string
 	// config is the initial node configuration, if the scenario changes it.
 	config string
-	acts   []Act
+	// nullFamily: every GPU has a null device too; with config.
+	nullFamily bool
+	acts       []Act
 	// anyOutcome: any act may fail.
 	anyOutcome bool
 	// refuse are the sites whose n-th fault point fails.
@@ -79,8 +81,8 @@ func (a Act) failing() Act {
 var recovers, collectsGarbage = Act{Call: "recover"}, Act{Call: "collectGarbage"}
 
 // scenarios are those of claims with whole GPUs, with a hardware effect in two steps, with MIG devices, and with intervals, and those of
-// layout changes.
-var scenarios = slices.Concat(wholeScenarios, migScenarios, intervalScenarios, layoutScenarios)
+// layout changes, and those of an added family.
+var scenarios = slices.Concat(wholeScenarios, migScenarios, intervalScenarios, layoutScenarios, familyScenarios)
 
 var wholeScenarios = []scenario{
 	{name: "whole GPU", early: true, acts: []Act{prepares("a", 0), prepares("a", 0), unprepares("a"), unprepares("a")}},
@@ -215,7 +217,7 @@ func damages(claim string) func(*testing.T, *Machine) {
 // setUp empties the machine's directories and creates the initial state of the scenario.
 func (m *Machine) setUp(t *testing.T, s *scenario) {
 	t.Helper()
-	m.lost, m.layoutChanges = "", s.config != ""
+	m.lost, m.layoutChanges, m.nullFamily = "", s.config != "", s.nullFamily
 	m.parts.restart()
 	require.NoError(t, errors.Join(os.RemoveAll(m.StateDir), os.RemoveAll(m.CDIDir), os.MkdirAll(m.StateDir, 0o750), m.reload()))
 	for _, made := range s.static {

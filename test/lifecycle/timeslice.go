@@ -14,6 +14,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/nvsmi"
@@ -65,16 +66,16 @@ func (t instrumentedTool) SetTimeslice(ctx context.Context, id gpu.UUID, interva
 	return t.faultPoint("tool.SetTimeslice", func() error { return t.tool.SetTimeslice(ctx, id, interval) })
 }
 
-// newReconciler builds the reconciler of the node's intervals.
-func (m *Machine) newReconciler(p *Process) {
-	p.reconciler = timeslice.NewReconciler(timeslice.ReconcilerPorts{
-		Tool: p.machine.Tool, Store: p.machine.State.Intervals, Wanted: func() (map[gpu.UUID]gpu.Interval, error) { return p.wanted, nil },
-		WithGPULock: func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error {
-			return p.WithGPULock(ctx, id, do)
-		},
-		Failed: func(_ gpu.UUID, _ gpu.Interval, err error) { p.intervalErrs = errors.Join(p.intervalErrs, err) },
-	})
+// intervalEvents has the Events about intervals as errors of a process, and discards others.
+type intervalEvents struct{ process *Process }
+
+func (e intervalEvents) Warn(reason, _, note string) {
+	if reason == events.TimeSliceIntervalNotSet {
+		e.process.intervalErrs = errors.Join(e.process.intervalErrs, errors.New(note))
+	}
 }
+
+func (intervalEvents) Normal(_, _, _ string) {}
 
 // reconcileIntervals configures the interval of these GPUs, and the default for the others.
 func (m *Machine) reconcileIntervals(ctx context.Context, p *Process, interval gpu.Interval, gpus ...int) error {
@@ -85,7 +86,7 @@ func (m *Machine) reconcileIntervals(ctx context.Context, p *Process, interval g
 	for _, i := range gpus {
 		p.wanted[m.gpus[i]] = interval
 	}
-	p.reconciler.Reconcile(ctx)
+	p.Core.Intervals.Reconcile(ctx)
 	return p.intervalErrs
 }
 

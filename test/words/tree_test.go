@@ -29,7 +29,7 @@ var texts = []string{
 var code = []string{"api", "cmd", "deployments", "hack", "pkg", "test"}
 
 // pending are folders and files whose words are not changed yet, "/..." with all folders below: what they still have is only counted.
-var pending = []string{"pkg/plugin"}
+var pending = []string{}
 
 // messagesOnly are folders of which messages and logs of the product are checked; other words are only counted.
 var messagesOnly = []string{}

@@ -1,0 +1,96 @@
+package plugin
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/mig"
+	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/pkg/publish"
+	"github.com/prism-gpu/prism/pkg/timeslice"
+)
+
+// Family is what the stages have of the devices of one type.
+type Family struct {
+	// Claim plans the devices of claims, Publish publishes devices. Both have the type of the family.
+	Claim   claim.Family
+	Publish publish.Family
+	// Mode advertises the devices on every GPU; nil where the node's configuration decides that.
+	Mode gpu.Mode
+	// Steps are those that Claim plans, by kind; nil for none.
+	Steps map[string]prepare.Step
+	// GPUNode: containers get the device node of the GPU, and what steps add. What those of built-in families get is in pkg/cdi.
+	GPUNode bool
+}
+
+// families are in the order in which the scheduler gets their devices, and in which the steps of a claim are made.
+type families []Family
+
+// families are the built-in families of devices and those of the adapters. A family is wired by its line here.
+func (m *Machine) families() families {
+	interval := timeslice.Step{Tool: m.Tool, Store: m.State.Intervals}
+	partition := mig.Step{Driver: m.Inventory.MIGDriver, Load: m.adapters.Host.DriverLoad}
+	return append(families{
+		builtIn(gpu.TypeGPU, nil),
+		builtIn(gpu.TypeTimeSlice, map[string]prepare.Step{claim.StepInterval: interval}),
+		builtIn(gpu.TypeMIG, map[string]prepare.Step{claim.StepMIG: partition}),
+		builtIn(gpu.TypeMonitor, nil),
+	}, m.adapters.Families...)
+}
+
+// builtIn is what pkg/claim and pkg/publish have of a type of device, with its steps.
+func builtIn(device gpu.DeviceType, steps map[string]prepare.Step) Family {
+	planned, published := claim.Families(), publish.Families()
+	return Family{
+		Claim:   planned[slices.IndexFunc(planned, func(f claim.Family) bool { return f.Type() == device })],
+		Publish: published[slices.IndexFunc(published, func(f publish.Family) bool { return f.Type() == device })],
+		Steps:   steps,
+	}
+}
+
+// claim is what claims are planned with.
+func (all families) claim() (list []claim.Family) {
+	for _, f := range all {
+		list = append(list, f.Claim)
+	}
+	return list
+}
+
+// publish is what devices are published with.
+func (all families) publish() (list []publish.Family) {
+	for _, f := range all {
+		list = append(list, f.Publish)
+	}
+	return list
+}
+
+// modes are those of every GPU besides what the node's configuration says.
+func (all families) modes() (list []gpu.Mode) {
+	for _, f := range all {
+		if f.Mode != nil {
+			list = append(list, f.Mode)
+		}
+	}
+	return list
+}
+
+// steps are those of all families, by kind.
+func (all families) steps() map[string]prepare.Step {
+	byKind := map[string]prepare.Step{}
+	for _, f := range all {
+		maps.Copy(byKind, f.Steps)
+	}
+	return byKind
+}
+
+// gpuNodes are the types of devices whose containers get the device node of the GPU.
+func (all families) gpuNodes() (list []gpu.DeviceType) {
+	for _, f := range all {
+		if f.GPUNode {
+			list = append(list, f.Claim.Type())
+		}
+	}
+	return list
+}

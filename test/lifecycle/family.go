@@ -1,0 +1,72 @@
+package lifecycle
+
+import (
+	"context"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/plugin"
+	"github.com/prism-gpu/prism/pkg/prepare"
+	"github.com/prism-gpu/prism/test/null"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// families are those of a machine's processes besides the built-in ones.
+func (m *Machine) families(faultPoint FaultPoint) []plugin.Family {
+	if !m.nullFamily {
+		return nil
+	}
+	return []plugin.Family{{
+		Claim: null.Claims{}, Publish: null.Publishes{}, Mode: null.Mode{}, GPUNode: true,
+		Steps: map[string]prepare.Step{null.StepKind: null.Step{Marks: marks{m, faultPoint}}},
+	}}
+}
+
+// modes are those of every GPU besides what the configuration says.
+func (m *Machine) modes() (all []gpu.Mode) {
+	for _, f := range m.families(nil) {
+		all = append(all, f.Mode)
+	}
+	return all
+}
+
+// nodeTypes are the types of devices whose containers get the device node of the GPU, besides the built-in ones.
+func (m *Machine) nodeTypes() (all []gpu.DeviceType) {
+	for _, f := range m.families(nil) {
+		all = append(all, f.Claim.Type())
+	}
+	return all
+}
+
+// marks are the marks of null.Step, with fault points: the compute mode of the GPU.
+type marks struct {
+	machine    *Machine
+	faultPoint FaultPoint
+}
+
+// marked is the compute mode of a marked GPU.
+const marked = 3
+
+func (k marks) Mark(ctx context.Context, id gpu.UUID) error {
+	return k.set(ctx, "null.Mark", id, marked)
+}
+
+func (k marks) Unmark(ctx context.Context, id gpu.UUID) error {
+	return k.set(ctx, "null.Unmark", id, 0)
+}
+
+func (k marks) set(ctx context.Context, site string, id gpu.UUID, value uint32) error {
+	return k.faultPoint(site, func() error { return k.machine.hardware.set(ctx, id, computeMode, value) })
+}
+
+// effects are the kinds of effects that the machine's processes know, and whether a GPU has one. The compute mode is either an effect of
+// tests or a mark.
+func (m *Machine) effects() map[string]func(g *model.GPUSnapshot) bool {
+	if m.nullFamily {
+		return map[string]func(g *model.GPUSnapshot) bool{null.StepKind: func(g *model.GPUSnapshot) bool { return g.ComputeMode != 0 }}
+	}
+	present := map[string]func(g *model.GPUSnapshot) bool{}
+	for kind, effect := range Effects {
+		present[kind] = effect(m).Present
+	}
+	return present
+}
