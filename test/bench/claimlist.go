@@ -29,7 +29,7 @@ type ClaimList struct {
 	// Claims is how many there are, Bytes what the API server sends of them.
 	Claims int
 	Bytes  int64
-	// Peak is the most that the process which read them had in memory, in bytes.
+	// Peak is the most that the process which read them had in memory besides its files, in bytes.
 	Peak int64
 }
 
@@ -120,7 +120,8 @@ func ReadClaims(ctx context.Context, server string, out io.Writer) error {
 		if query.Continue = page.Continue; query.Continue == "" {
 			memory, err := MemoryOf(os.Getpid())
 			if err == nil {
-				_, err = fmt.Fprintln(out, memory.Peak)
+				// How much of the program's file is in memory depends on how it was written: a linker's has several MiB more than a copy.
+				_, err = fmt.Fprintln(out, memory.Peak-(memory.Resident-memory.Anonymous))
 			}
 			return err
 		}
@@ -154,7 +155,7 @@ func ListClaims(ctx context.Context, program ...string) (ClaimList, error) {
 // rows are those of a section.
 func (l ClaimList) rows() []Row {
 	return []Row{{
-		Name: "peak resident memory of the process that reads them", Count: int(l.Peak), Bytes: true, Budget: AtMost(claimListBudget),
+		Name: "peak memory without files of the process that reads them", Count: int(l.Peak), Bytes: true, Budget: AtMost(claimListBudget),
 	}}
 }
 

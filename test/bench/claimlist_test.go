@@ -26,5 +26,5 @@ func TestReadClaims_OtherProcess_HasLittleMemory(t *testing.T) {
 func TestClaimList_LargerPeak_IsAProblem(t *testing.T) {
 	t.Parallel()
 	assert.EqualError(t, Problems(ClaimList{Claims: 1000, Peak: 300 << 20}.rows()...),
-		"peak resident memory of the process that reads them: 300.0 MiB, the budget is ≤ 64.0 MiB")
+		"peak memory without files of the process that reads them: 300.0 MiB, the budget is ≤ 64.0 MiB")
 }
