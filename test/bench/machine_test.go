@@ -33,6 +33,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/layout"
 	"github.com/prism-gpu/prism/pkg/plugin"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/timeslice"
@@ -216,15 +217,16 @@ func (n *node) process() (*plugin.Machine, *prepare.Transaction) {
 		}{host, port.MinimalHost{Boot: "boot"}},
 		Locks:  func(dir string) (plugin.Locks, error) { return checkpoint.OpenLocks(dir) },
 		Driver: func(string) inventory.Opener { return host.Open }, Now: time.Now,
-		Tool: func(*inventory.Inventory) timeslice.Tool { return n.tool },
+		Tool: func(*inventory.Inventory) timeslice.Tool { return n.tool }, Transaction: prepare.New,
 	}, func(err error) { assert.NoError(t, err) })
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, machine.Close()) })
-	tx, damaged, err := prepare.New(machine.Ports(advertised{n, machine}, nil), machine.Settings())
+	core, err := plugin.NewCore(t.Context(), machine, advertised{n, machine}, plugin.Reports{})
 	require.NoError(t, err)
-	require.Empty(t, damaged)
-	require.NoError(t, machine.Inventory.Refresh(t.Context()))
-	return machine, tx
+	require.Empty(t, core.Damaged)
+	require.NoError(t, core.Begin(t.Context(), layout.AtStart{}))
+	require.NoError(t, machine.Inventory.Status().Err)
+	return machine, core.Claims
 }
 
 // open makes a transaction on the node's files, as another process of the plugin would.
@@ -246,6 +248,15 @@ func (a advertised) Now() (*gpu.Node, gpu.Layout, error) {
 
 // Standby: it is the only process.
 func (advertised) Standby() bool { return false }
+
+// Bind: nothing reports to it.
+func (advertised) Bind(*prepare.Settings) {}
+
+// Begin has the layout already.
+func (advertised) Begin(context.Context, layout.AtStart) {}
+
+// Intervals are none.
+func (advertised) Intervals() (map[gpu.UUID]gpu.Interval, error) { return nil, nil }
 
 // Flags are none.
 func (advertised) Flags() *v1alpha1.NodeFlags { return nil }

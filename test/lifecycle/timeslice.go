@@ -86,7 +86,7 @@ func (m *Machine) reconcileIntervals(ctx context.Context, p *Process, interval g
 	for _, i := range gpus {
 		p.wanted[m.gpus[i]] = interval
 	}
-	p.Core.Intervals.Reconcile(ctx)
+	p.Intervals.Reconcile(ctx)
 	return p.intervalErrs
 }
 
