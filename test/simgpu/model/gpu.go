@@ -68,7 +68,8 @@ type gpu struct {
 	set   settings
 	mig   mig
 
-	clients int // processes that use the whole GPU
+	clients int // processes that use the whole GPU without CUDA
+	cuda    occupancy
 }
 
 // slot is a PCI slot of the simulated eight-GPU server.
