@@ -33,6 +33,7 @@ var scenarios = map[string]func(*child) error{
 	"mig":              partition,
 	"crash":            dieInCreate,
 	"partitionCompute": partitionCompute,
+	"processes":        listProcesses,
 }
 
 func TestMain(m *testing.M) {

@@ -271,3 +271,75 @@ func TestMPS_ClientEnvironment_LowersOrEscapes(t *testing.T) {
 		m.eventually(func() bool { return len(strings.Fields(m.ask(fmt.Sprintf("get_client_list %d", m.servers()[0])))) == 0 })
 	}
 }
+
+// The libraries are found through a directory of links, which is not the driver's.
+func TestCUDA_DirectoryOfLinks_FindsDriver(t *testing.T) {
+	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 1))
+	m := newMPS(t, node)
+	links := filepath.Join(m.pipe, "lib")
+	require.NoError(t, errors.Join(os.Mkdir(links, 0o755), os.Symlink(filepath.Join(node.LibraryDir(), "libcuda.so.1"), filepath.Join(links, "libcuda.so.1"))))
+	m.env[1] = "LD_LIBRARY_PATH=" + links
+	m.client(0, 100).holds()
+}
+
+func TestMPS_MIGDevice_OwnServer(t *testing.T) {
+	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 1))
+	for _, args := range [][]string{{"-i", "0", "-mig", "1"}, {"mig", "-cgi", "19,19", "-C"}} {
+		output, code := smi(t, node, args...)
+		require.Zero(t, code, output)
+	}
+	setMode(t, node, "EXCLUSIVE_PROCESS")
+	devices := node.Model.GPUs()[0].MIGDevices
+	m := newMPS(t, node)
+	m.env = append(m.env, "CUDA_VISIBLE_DEVICES="+devices[0].UUID)
+	m.start()
+	m.client(0, 100).holds()
+	assert.Contains(t, m.client(0, 100).holds(), "multiprocessors 16,")
+	outside := newMPS(t, node)
+	assert.Equal(t, "cuCtxCreate_v2: 46", outside.client(0, 1, "CUDA_VISIBLE_DEVICES="+devices[0].UUID).line())
+	outside.client(0, 1, "CUDA_VISIBLE_DEVICES="+devices[1].UUID).holds()
+	assert.Equal(t, 3, node.Model.GPUs()[0].MIGDevices[0].Clients, "the server and its two clients")
+}
+
+// The processes that NVML lists: the server with a context of its own, and its clients.
+func TestMPS_ProcessLists_ServerAndClients(t *testing.T) {
+	node := exclusiveNode(t, "")
+	m := newMPS(t, node)
+	m.start()
+	c := m.client(0, 1000)
+	c.holds()
+	child := start(t, node, "processes")
+	var compute, served []int
+	child.receive(&compute)
+	child.receive(&served)
+	child.end()
+	assert.Equal(t, m.servers(), compute)
+	assert.Equal(t, []int{c.command.Process.Pid, 1512}, served)
+}
+
+// listProcesses prints the processes of the first GPU, those of MPS with their memory in MiB.
+func listProcesses(c *child) error {
+	if err := must("init", c.lib.Init()); err != nil {
+		return err
+	}
+	device, ret := c.lib.DeviceGetHandleByIndex(0)
+	if err := must("first GPU", ret); err != nil {
+		return err
+	}
+	compute, ret := device.GetComputeRunningProcesses()
+	if err := must("compute processes", ret); err != nil {
+		return err
+	}
+	served, ret := device.GetMPSComputeRunningProcesses()
+	if err := must("MPS processes", ret); err != nil {
+		return err
+	}
+	var pids, clients []int
+	for _, p := range compute {
+		pids = append(pids, int(p.Pid))
+	}
+	for _, p := range served {
+		clients = append(clients, int(p.Pid), int(p.UsedGpuMemory>>20))
+	}
+	return errors.Join(c.send(pids), c.send(clients))
+}

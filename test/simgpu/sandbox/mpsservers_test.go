@@ -143,7 +143,7 @@ func TestMPS_QuitWithTimeout_ForcesServerThatAnswers(t *testing.T) {
 func TestMPS_ControlOnly_Privileges(t *testing.T) {
 	for driver, refused := range map[model.DriverVersion]bool{"535.183.01": false, "550.54.15": true, "580.95.05": true} {
 		m := newMPS(t, exclusiveNode(t, driver))
-			m.start()
+		m.start()
 		tenant := t.TempDir()
 		for dir := tenant; dir != os.TempDir(); dir = filepath.Dir(dir) {
 			require.NoError(t, os.Chmod(dir, 0o755))

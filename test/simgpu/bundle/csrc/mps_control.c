@@ -262,9 +262,9 @@ static int in_background(void)
 	}
 	setsid();
 	int lock = lock_directory();
+	fflush(stdout);
 	if (lock < 0)
 		_exit(1);
-	fflush(stdout);
 	open_log(0);
 	if (freopen("/dev/null", "r", stdin) && freopen("/dev/null", "w", stdout) && freopen("/dev/null", "w", stderr) && write(ready[1], "x", 1) == 1)
 		return serve();
