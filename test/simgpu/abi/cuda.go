@@ -21,7 +21,9 @@ func createContext(c *call) error {
 	if role > model.MPSClientContext {
 		return model.InvalidArgument
 	}
-	id, err := c.session.CreateContext(c.device(), model.ContextSpec{PID: c.caller.PID, Role: role, Server: c.u64(2), Limit: c.u64(3)})
+	id, err := c.session.CreateContext(c.device(), model.ContextSpec{
+		PID: c.caller.PID, Role: role, Server: c.u64(2), Limit: c.u64(3), Cgroups: cgroups(c.caller.PID),
+	})
 	if err != nil {
 		return err
 	}

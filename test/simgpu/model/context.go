@@ -17,10 +17,11 @@ const ContextMemory = 512 * mebi
 
 // ContextSpec describes a CUDA context before it exists.
 type ContextSpec struct {
-	PID    int
-	Role   ContextRole
-	Server uint64 // the key of an MPS server: of itself, or of the client's server
-	Limit  uint64 // of a client, in bytes, with the context itself; 0: none
+	PID     int
+	Role    ContextRole
+	Server  uint64   // the key of an MPS server: of itself, or of the client's server
+	Limit   uint64   // of a client, in bytes, with the context itself; 0: none
+	Cgroups []uint64 // of the process, its own first
 }
 
 // cudaContext is a context of a process on a GPU or a MIG device.
@@ -117,7 +118,8 @@ func (s *Session) CreateContext(h Handle, spec ContextSpec) (uint64, error) {
 		if err := o.admits(g.set.compute, spec); err != nil {
 			return err
 		}
-		if o.used()+ContextMemory > total || spec.Limit != 0 && spec.Limit < ContextMemory {
+		free := g.room(spec.Cgroups, total-min(o.used(), total))
+		if ContextMemory > free || spec.Limit != 0 && spec.Limit < ContextMemory {
 			return OutOfMemory
 		}
 		s.node.handles++
@@ -136,8 +138,8 @@ func (s *Session) CreateContext(h Handle, spec ContextSpec) (uint64, error) {
 
 // withContext runs f on a context of the session: InvalidArgument for one that does not exist, InvalidState when its MPS
 // server is gone, NotReady when the server ended it.
-func (s *Session) withContext(h Handle, id uint64, f func(o *occupancy, c *cudaContext, total uint64) error) error {
-	return s.onDevice(h, func(_ *gpu, o *occupancy, total uint64) error {
+func (s *Session) withContext(h Handle, id uint64, f func(g *gpu, o *occupancy, c *cudaContext, total uint64) error) error {
+	return s.onDevice(h, func(g *gpu, o *occupancy, total uint64) error {
 		c := s.contexts[id]
 		if c == nil {
 			return InvalidArgument
@@ -145,13 +147,13 @@ func (s *Session) withContext(h Handle, id uint64, f func(o *occupancy, c *cudaC
 		if c.ended != nil {
 			return c.ended
 		}
-		return f(o, c, total)
+		return f(g, o, c, total)
 	})
 }
 
 // DestroyContext destroys a context and frees its memory.
 func (s *Session) DestroyContext(h Handle, id uint64) error {
-	return s.withContext(h, id, func(o *occupancy, c *cudaContext, _ uint64) error {
+	return s.withContext(h, id, func(_ *gpu, o *occupancy, c *cudaContext, _ uint64) error {
 		o.remove(c)
 		delete(s.contexts, id)
 		return nil
@@ -172,11 +174,11 @@ func (s *Session) EndClients(h Handle, server uint64, pid int) error {
 // of the device.
 func (s *Session) Allocate(h Handle, id, bytes uint64) (uint64, error) {
 	var address uint64
-	err := s.withContext(h, id, func(o *occupancy, c *cudaContext, total uint64) error {
+	err := s.withContext(h, id, func(g *gpu, o *occupancy, c *cudaContext, total uint64) error {
 		if bytes == 0 {
 			return InvalidArgument
 		}
-		if bytes > o.free(c, total) {
+		if bytes > g.room(c.Cgroups, o.free(c, total)) {
 			return OutOfMemory
 		}
 		s.node.handles++
@@ -190,7 +192,7 @@ func (s *Session) Allocate(h Handle, id, bytes uint64) (uint64, error) {
 
 // Release frees an allocation by its address.
 func (s *Session) Release(h Handle, id, address uint64) error {
-	return s.withContext(h, id, func(_ *occupancy, c *cudaContext, _ uint64) error {
+	return s.withContext(h, id, func(_ *gpu, _ *occupancy, c *cudaContext, _ uint64) error {
 		bytes, known := c.allocations[address]
 		if !known {
 			return InvalidArgument
@@ -213,8 +215,8 @@ func (o *occupancy) free(c *cudaContext, total uint64) uint64 {
 
 // ContextMemoryInfo is what a context can still allocate, and the memory of its device: a limit lowers only the first.
 func (s *Session) ContextMemoryInfo(h Handle, id uint64) (free, total uint64, err error) {
-	err = s.withContext(h, id, func(o *occupancy, c *cudaContext, all uint64) error {
-		free, total = o.free(c, all), all
+	err = s.withContext(h, id, func(g *gpu, o *occupancy, c *cudaContext, all uint64) error {
+		free, total = g.room(c.Cgroups, o.free(c, all)), g.shown(c.Cgroups, all)
 		return nil
 	})
 	return free, total, err

@@ -70,6 +70,7 @@ type gpu struct {
 
 	clients int // processes that use the whole GPU without CUDA
 	cuda    occupancy
+	limits  map[uint64]MemoryLimits // of cgroups
 }
 
 // slot is a PCI slot of the simulated eight-GPU server.

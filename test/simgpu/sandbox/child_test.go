@@ -34,6 +34,7 @@ var scenarios = map[string]func(*child) error{
 	"crash":            dieInCreate,
 	"partitionCompute": partitionCompute,
 	"processes":        listProcesses,
+	"memoryLimits":     limitMemory,
 }
 
 func TestMain(m *testing.M) {

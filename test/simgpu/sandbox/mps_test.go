@@ -149,9 +149,14 @@ type client struct {
 // client starts a program that allocates memory.
 func (m *mps) client(uid uint32, mebibytes int, env ...string) *client {
 	m.t.Helper()
+	return m.startClient(&syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}, mebibytes, env...)
+}
+
+func (m *mps) startClient(attributes *syscall.SysProcAttr, mebibytes int, env ...string) *client {
+	m.t.Helper()
 	command := exec.CommandContext(m.t.Context(), filepath.Join(m.pipe, "gpu-mem"), strconv.Itoa(mebibytes))
 	command.Env = append(m.env[:len(m.env):len(m.env)], env...)
-	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	command.SysProcAttr = attributes
 	in, err := command.StdinPipe()
 	require.NoError(m.t, err)
 	out, err := command.StdoutPipe()
