@@ -5,11 +5,11 @@ const NoInstance = 0xffffffff
 
 // Process is a process with a context on a GPU, as NVML lists it.
 type Process struct {
-	PID             int
-	Memory          uint64 // bytes
-	GPUInstance     uint32 // NoInstance on a whole GPU
-	ComputeInstance uint32
-	MPSClient       bool
+	PID             int    `json:"pid"`
+	Memory          uint64 `json:"memory"`      // bytes
+	GPUInstance     uint32 `json:"gpuInstance"` // NoInstance on a whole GPU
+	ComputeInstance uint32 `json:"computeInstance"`
+	MPSClient       bool   `json:"mpsClient"`
 }
 
 // Processes lists the processes on a GPU and its MIG devices, or on one MIG device: those with a context of their own, or
@@ -41,6 +41,17 @@ func (s *Session) Processes(h Handle, mps bool) ([]Process, error) {
 		}
 	}
 	return chosen, err
+}
+
+// allProcesses lists the processes on the GPU and its MIG devices.
+func (g *gpu) allProcesses() []Process {
+	list := g.cuda.processes(NoInstance, NoInstance)
+	for _, gi := range g.mig.instances {
+		for _, ci := range gi.compute {
+			list = append(list, ci.cuda.processes(gi.id, ci.id)...)
+		}
+	}
+	return list
 }
 
 func (o *occupancy) processes(gi, ci uint32) []Process {

@@ -35,6 +35,7 @@ type GPUSnapshot struct {
 	MIGPending  bool        `json:"migPending"`
 	Clients     int         `json:"clients"`
 
+	Processes  []Process           `json:"processes,omitempty"` // with a CUDA context
 	MIGDevices []MIGDeviceSnapshot `json:"migDevices,omitempty"`
 }
 
@@ -68,7 +69,7 @@ func (n *Node) gpuSnapshots() (gpus []GPUSnapshot) {
 			PCI: g.id.PCI.String(), PCIeRoot: g.id.PCIRoot, NUMA: g.id.NUMA,
 			ComputeMode: g.set.compute, Persistence: g.set.persistence, TimeSlice: g.set.timeSlice,
 			Lost: n.Faults.Lost(g.id.Ordinal), MIG: g.mig.current, MIGPending: g.mig.pending, Clients: g.clients + len(g.cuda.contexts),
-			MIGDevices: g.mig.snapshot(),
+			Processes: g.allProcesses(), MIGDevices: g.mig.snapshot(),
 		})
 	}
 	return gpus

@@ -320,6 +320,7 @@ func TestMPS_ProcessLists_ServerAndClients(t *testing.T) {
 	child.end()
 	assert.Equal(t, m.servers(), compute)
 	assert.Equal(t, []int{c.command.Process.Pid, 1512}, served)
+	assert.Len(t, node.Model.GPUs()[0].Processes, 2)
 }
 
 // listProcesses prints the processes of the first GPU, those of MPS with their memory in MiB.

@@ -7,12 +7,25 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
+
+// await returns what comes from a channel, before the deadline.
+func await[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
+	select {
+	case value := <-from:
+		return value
+	case <-time.After(mpsDeadline):
+		require.Fail(t, "nothing came in time")
+		panic("unreachable")
+	}
+}
 
 // A client of another user waits until the clients of the present server's user have exited.
 func TestMPS_SecondUser_WaitsForTheFirst(t *testing.T) {
@@ -32,7 +45,7 @@ func TestMPS_SecondUser_WaitsForTheFirst(t *testing.T) {
 	default:
 	}
 	first.kill()
-	assert.Contains(t, <-got, "multiprocessors")
+	assert.Contains(t, await(t, got), "multiprocessors")
 	assert.NotEqual(t, []int{server}, m.servers())
 }
 
@@ -104,7 +117,7 @@ func TestMPS_Quit_WaitsForClients(t *testing.T) {
 	assert.Equal(t, "allocated", held.more())
 	assert.Equal(t, "cuInit: 805", m.client(0, 1).line())
 	held.kill()
-	assert.Zero(t, <-done)
+	assert.Zero(t, await(t, done))
 	assert.NoError(t, control.Wait())
 	m.eventually(func() bool { return m.node.Model.GPUs()[0].Clients == 0 })
 }
@@ -135,7 +148,7 @@ func TestMPS_QuitWithTimeout_ForcesServerThatAnswers(t *testing.T) {
 	default:
 	}
 	require.NoError(t, syscall.Kill(server, syscall.SIGKILL))
-	assert.Equal(t, 1, <-done)
+	assert.Equal(t, 1, await(t, done))
 	assert.Error(t, control.Wait())
 }
 

@@ -173,7 +173,7 @@ static int serve_peer(struct peer *peer)
 	return !failed;
 }
 
-static int patience(void)
+static int poll_timeout(void)
 {
 	struct timespec t;
 	if (!control.has_deadline)
@@ -198,7 +198,7 @@ static void round_of(int listener, int privileged)
 		servers[i] = (struct pollfd){ control.servers[i].pid ? control.servers[i].fd : -1, POLLIN, 0 };
 	for (int i = 0; i < count; i++)
 		peers[i] = (struct pollfd){ control.peers[i].fd, POLLIN, 0 };
-	if (poll(polled, (nfds_t)(2 + MAX_SERVERS + count), patience()) <= 0)
+	if (poll(polled, (nfds_t)(2 + MAX_SERVERS + count), poll_timeout()) <= 0)
 		return;
 	for (int i = count - 1; i >= 0; i--) {
 		if (!peers[i].revents || i >= control.peer_count || control.peers[i].fd != peers[i].fd || serve_peer(&control.peers[i]))

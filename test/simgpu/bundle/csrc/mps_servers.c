@@ -120,7 +120,7 @@ static void pass(struct peer *client, struct server *server)
 }
 
 /* What a client or start_server waits for: a server of its user. The server of
- * another user is told to exit when its clients have. 1 when it is there. */
+ * another user exits when its clients have, on request. 1 when it is there. */
 static int provide(uid_t uid, struct server **found)
 {
 	int others = 0;
