@@ -71,7 +71,7 @@ func counts(e model.Engines) []uint32 {
 
 var memory = either(func(c *call, d model.MIGDevice) error {
 	total := d.Instance.Profile.MemoryMiB << 20
-	return c.put(1, record{}.u64(total, total, 0))
+	return c.put(1, record{}.u64(total, total-d.Used, d.Used))
 }, gpuMemory)
 
 func memoryV2(c *call) error {
@@ -81,7 +81,7 @@ func memoryV2(c *call) error {
 	}
 	return either(func(c *call, d model.MIGDevice) error {
 		total := d.Instance.Profile.MemoryMiB << 20
-		return c.put(1, record{}.u32(version, 0).u64(total, 0, total, 0))
+		return c.put(1, record{}.u32(version, 0).u64(total, 0, total-d.Used, d.Used))
 	}, gpuMemoryV2)(c)
 }
 

@@ -2,7 +2,7 @@ package abi
 
 // The branches in Since are those in which Debian's real libraries (418, 450,
 // 470, 535, 550, 555) and the headers of CUDA 11.1 to 13.4 first have a symbol.
-var table = concat(sessionSymbols, systemSymbols, lookupSymbols, identitySymbols, stateSymbols, migSymbols, instanceSymbols, eventSymbols, absentFeatures, hiddenSymbols)
+var table = concat(sessionSymbols, systemSymbols, lookupSymbols, identitySymbols, stateSymbols, migSymbols, instanceSymbols, eventSymbols, absentFeatures, hiddenSymbols, cudaSymbols, memoryLimitSymbols)
 
 func concat(parts ...[]Symbol) []Symbol {
 	var all []Symbol
@@ -92,15 +92,15 @@ var stateSymbols = []Symbol{
 	device("nvmlDeviceGetTotalEccErrors", 0, noErrors, u32("type"), u32("counter"), outU64("count")),
 	device("nvmlDeviceGetDisplayActive", 0, disabled, outU32("active")),
 	device("nvmlDeviceGetDisplayMode", 0, disabled, outU32("mode")),
-	device("nvmlDeviceGetComputeRunningProcesses", 0, noProcesses, processes(processV1Size)),
-	device("nvmlDeviceGetComputeRunningProcesses_v2", 450, noProcesses, processes(processSize)),
-	device("nvmlDeviceGetComputeRunningProcesses_v3", 510, noProcesses, processes(processSize)),
+	device("nvmlDeviceGetComputeRunningProcesses", 0, computeProcesses, processes(processV1Size)),
+	device("nvmlDeviceGetComputeRunningProcesses_v2", 450, computeProcesses, processes(processSize)),
+	device("nvmlDeviceGetComputeRunningProcesses_v3", 510, computeProcesses, processes(processSize)),
 	device("nvmlDeviceGetGraphicsRunningProcesses", 0, noProcesses, processes(processV1Size)),
 	device("nvmlDeviceGetGraphicsRunningProcesses_v2", 450, noProcesses, processes(processSize)),
 	device("nvmlDeviceGetGraphicsRunningProcesses_v3", 510, noProcesses, processes(processSize)),
-	device("nvmlDeviceGetMPSComputeRunningProcesses", 470, noProcesses, processes(processV1Size)),
-	device("nvmlDeviceGetMPSComputeRunningProcesses_v2", 470, noProcesses, processes(processSize)),
-	device("nvmlDeviceGetMPSComputeRunningProcesses_v3", 510, noProcesses, processes(processSize)),
+	device("nvmlDeviceGetMPSComputeRunningProcesses", 470, mpsProcesses, processes(processV1Size)),
+	device("nvmlDeviceGetMPSComputeRunningProcesses_v2", 470, mpsProcesses, processes(processSize)),
+	device("nvmlDeviceGetMPSComputeRunningProcesses_v3", 510, mpsProcesses, processes(processSize)),
 }
 
 // Functions of GPU instances and MIG devices.

@@ -12,7 +12,7 @@ import (
 
 // Build compiles the bundle of a driver version into out.
 func Build(ctx context.Context, out string, driver model.DriverVersion) error {
-	for _, dir := range []string{LibDir, BinDir} {
+	for _, dir := range []string{LibDir, BinDir, ToolDir} {
 		if err := os.MkdirAll(filepath.Join(out, dir), 0o755); err != nil {
 			return fmt.Errorf("building driver bundle: %w", err)
 		}
@@ -33,7 +33,10 @@ func Build(ctx context.Context, out string, driver model.DriverVersion) error {
 	if err := c.buildLibraries(filepath.Join(out, LibDir)); err != nil {
 		return err
 	}
-	return c.buildPrograms(filepath.Join(out, BinDir))
+	if err := c.buildPrograms(filepath.Join(out, BinDir), programs); err != nil {
+		return err
+	}
+	return c.buildPrograms(filepath.Join(out, ToolDir), tools)
 }
 
 func writeSources(work string, driver model.DriverVersion) error {
@@ -55,9 +58,9 @@ func writeSources(work string, driver model.DriverVersion) error {
 
 // Library is one shared library of a driver.
 type Library struct {
-	Stem   string // "libcuda"
-	Soname string // "libcuda.so.1"
-	source string
+	Stem    string // "libcuda"
+	Soname  string // "libcuda.so.1"
+	sources []string
 }
 
 // File is the name of the versioned file.
@@ -67,23 +70,29 @@ func (l Library) File(driver model.DriverVersion) string {
 
 const nvmlStem = "libnvidia-ml"
 
+var placeholder = []string{"placeholder.c", "-fvisibility=default"}
+
 var allLibraries = []struct {
 	Library
 	since int
 }{
-	{Library{nvmlStem, "libnvidia-ml.so.1", ""}, 0},
-	{Library{"libcuda", "libcuda.so.1", "cuda.c"}, 0},
-	{Library{"libnvcuvid", "libnvcuvid.so.1", "placeholder.c"}, 0},
-	{Library{"libnvidia-encode", "libnvidia-encode.so.1", "placeholder.c"}, 0},
-	{Library{"libnvidia-opticalflow", "libnvidia-opticalflow.so.1", "placeholder.c"}, 0},
-	{Library{"libnvidia-ptxjitcompiler", "libnvidia-ptxjitcompiler.so.1", "placeholder.c"}, 0},
-	{Library{"libnvidia-opencl", "libnvidia-opencl.so.1", "placeholder.c"}, 0},
-	{Library{"libnvidia-cfg", "libnvidia-cfg.so.1", "placeholder.c"}, 0},
-	{Library{"libnvidia-allocator", "libnvidia-allocator.so.1", "placeholder.c"}, 450},
-	{Library{"libnvidia-nvvm", "libnvidia-nvvm.so.4", "placeholder.c"}, 470},
-	{Library{"libcudadebugger", "libcudadebugger.so.1", "placeholder.c"}, 510},
-	{Library{"libnvidia-pkcs11-openssl3", "libnvidia-pkcs11-openssl3.so." + versionMark, "placeholder.c"}, 535},
-	{Library{"libnvidia-gpucomp", "libnvidia-gpucomp.so." + versionMark, "placeholder.c"}, 545},
+	{Library{nvmlStem, "libnvidia-ml.so.1", []string{
+		"stubs.c", "session.c", "transport.c", "place.c", "exporttable.c", "memlimits.c", "-pthread", "-Wl,--version-script=exports.map", "-ldl",
+	}}, 0},
+	{Library{"libcuda", "libcuda.so.1", []string{
+		"cuda.c", "cuda_device.c", "cuda_mps.c", "mps.c", "transport.c", "place.c", "-pthread", "-ldl",
+	}}, 0},
+	{Library{"libnvcuvid", "libnvcuvid.so.1", placeholder}, 0},
+	{Library{"libnvidia-encode", "libnvidia-encode.so.1", placeholder}, 0},
+	{Library{"libnvidia-opticalflow", "libnvidia-opticalflow.so.1", placeholder}, 0},
+	{Library{"libnvidia-ptxjitcompiler", "libnvidia-ptxjitcompiler.so.1", placeholder}, 0},
+	{Library{"libnvidia-opencl", "libnvidia-opencl.so.1", placeholder}, 0},
+	{Library{"libnvidia-cfg", "libnvidia-cfg.so.1", placeholder}, 0},
+	{Library{"libnvidia-allocator", "libnvidia-allocator.so.1", placeholder}, 450},
+	{Library{"libnvidia-nvvm", "libnvidia-nvvm.so.4", placeholder}, 470},
+	{Library{"libcudadebugger", "libcudadebugger.so.1", placeholder}, 510},
+	{Library{"libnvidia-pkcs11-openssl3", "libnvidia-pkcs11-openssl3.so." + versionMark, placeholder}, 535},
+	{Library{"libnvidia-gpucomp", "libnvidia-gpucomp.so." + versionMark, placeholder}, 545},
 }
 
 // versionMark is replaced by the driver version in a soname.
@@ -112,13 +121,7 @@ func (c compiler) buildLibraries(dir string) error {
 	for _, library := range libraries(c.driver) {
 		out := filepath.Join(dir, library.File(c.driver))
 		args := []string{"-shared", "-fPIC", "-Wl,-soname," + library.Soname}
-		if library.Stem == nvmlStem {
-			args = append(args, "-Wl,--version-script=exports.map", "-pthread",
-				"stubs.c", "session.c", "transport.c", "place.c", "exporttable.c", "-ldl")
-		} else {
-			args = append(args, "-fvisibility=default", library.source)
-		}
-		if err := c.run(out, args...); err != nil {
+		if err := c.run(out, append(args, library.sources...)...); err != nil {
 			return err
 		}
 	}
@@ -130,11 +133,14 @@ var programs = map[string][]string{
 	"nvidia-smi":              {"smi.c", "smi_query.c", "smi_table.c", "smi_policy.c", "smi_mig.c"},
 	"nvidia-persistenced":     {"program.c"},
 	"nvidia-debugdump":        {"program.c"},
-	"nvidia-cuda-mps-control": {"program.c"},
-	"nvidia-cuda-mps-server":  {"program.c"},
+	"nvidia-cuda-mps-control": {"mps_control.c", "mps_commands.c", "mps_servers.c", "mps_ui.c", "mps.c"},
+	"nvidia-cuda-mps-server":  {"mps_server.c", "mps.c"},
 }
 
-func (c compiler) buildPrograms(dir string) error {
+// tools are programs for tests, which no driver installs.
+var tools = map[string][]string{GPUMem: {"gpu_mem.c"}}
+
+func (c compiler) buildPrograms(dir string, programs map[string][]string) error {
 	for name, files := range programs {
 		if err := c.run(filepath.Join(dir, name), append(append([]string{}, files...), "-ldl")...); err != nil {
 			return err

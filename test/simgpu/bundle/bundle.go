@@ -26,9 +26,13 @@ var sources embed.FS
 
 // Dirs inside a bundle.
 const (
-	LibDir = "lib"
-	BinDir = "bin"
+	LibDir  = "lib"
+	BinDir  = "bin"
+	ToolDir = "tool"
 )
+
+// GPUMem is the program in ToolDir that allocates GPU memory: gpu-mem MiB. It holds it until its stdin ends.
+const GPUMem = "gpu-mem"
 
 // Ensure returns the bundle of a driver version, and builds it if dir has none.
 // dir is shared: a lock makes parallel builders wait. The returned directory
@@ -89,7 +93,7 @@ func buildInto(ctx context.Context, dir, built string, driver model.DriverVersio
 // contentKey is a hash of everything that is part of a bundle.
 func contentKey(driver model.DriverVersion) (string, error) {
 	hash := sha256.New()
-	fmt.Fprintln(hash, stubs(driver), exports(driver), libraries(driver), programs, compilerFlags)
+	fmt.Fprintln(hash, stubs(driver), exports(driver), libraries(driver), programs, tools, compilerFlags)
 	err := fs.WalkDir(sources, "csrc", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -132,7 +136,8 @@ var compilerFlags = []string{"-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-Wno-
 
 func (c compiler) run(out string, args ...string) error {
 	all := append([]string{}, compilerFlags...)
-	all = append(all, "-DSIMGPU_DRIVER="+strconv.Quote(string(c.driver)), "-DSIMGPU_CUDA="+strconv.Itoa(c.driver.CUDA()), "-o", out)
+	all = append(all, "-DSIMGPU_DRIVER="+strconv.Quote(string(c.driver)), "-DSIMGPU_CUDA="+strconv.Itoa(c.driver.CUDA()),
+		"-DSIMGPU_BRANCH="+strconv.Itoa(c.driver.Branch()), "-o", out)
 	command := exec.CommandContext(c.ctx, "gcc", append(all, args...)...)
 	command.Dir = c.dir
 	if text, err := command.CombinedOutput(); err != nil {

@@ -70,12 +70,17 @@ func TestLibraries_Soname_Set(t *testing.T) {
 
 // The tools run in containers that contain only libc.
 func TestPrograms_Dependencies_OnlyLibc(t *testing.T) {
-	file, err := elf.Open(filepath.Join(built(t, model.DefaultDriver), BinDir, "nvidia-smi"))
-	require.NoError(t, err)
-	defer file.Close()
-	needed, err := file.ImportedLibraries()
-	require.NoError(t, err)
-	assert.Equal(t, []string{"libc.so.6"}, needed)
+	dir := built(t, model.DefaultDriver)
+	for _, program := range []string{
+		"bin/nvidia-smi", "bin/nvidia-cuda-mps-control", "bin/nvidia-cuda-mps-server", "tool/" + GPUMem, "lib/libcuda.so.580.95.05",
+	} {
+		file, err := elf.Open(filepath.Join(dir, program))
+		require.NoError(t, err)
+		needed, err := file.ImportedLibraries()
+		require.NoError(t, err)
+		assert.Equal(t, []string{"libc.so.6"}, needed, program)
+		require.NoError(t, file.Close())
+	}
 }
 
 func TestContentKey_DriverVersion_Differs(t *testing.T) {

@@ -13,7 +13,8 @@ type computeInstance struct {
 	profile        ComputeProfile
 	placement      Placement
 	uuid           string
-	clients        int // processes that use it
+	clients        int // processes that use it without CUDA
+	cuda           occupancy
 }
 
 // ComputeInstance is a compute instance as NVML reports it.
@@ -194,7 +195,7 @@ func (s *Session) DestroyComputeInstance(ctx context.Context, h Handle, root boo
 		switch {
 		case ci == nil:
 			return 0, InvalidArgument
-		case ci.clients > 0:
+		case ci.inUse():
 			return 0, InUse
 		}
 		gi.compute = slices.DeleteFunc(gi.compute, func(c *computeInstance) bool { return c == ci })

@@ -34,6 +34,7 @@ func (s *Session) Memory(h Handle) (MemoryUse, error) {
 	err := s.with(h, func(g *gpu) error {
 		use.Total = g.board.Memory.TotalMiB * mebi
 		use.Reserved = g.board.Memory.ReservedMiB * mebi
+		use.Used = g.usedMemory()
 		use.Free = use.Total - use.Reserved - use.Used
 		return nil
 	})

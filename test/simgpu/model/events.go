@@ -135,6 +135,7 @@ func (s *Session) Close() {
 			set.poke()
 		}
 	}
+	s.closeContexts()
 }
 
 // Wait takes the next event of a set. It fails with Timeout when none comes in

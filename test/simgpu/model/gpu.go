@@ -68,7 +68,9 @@ type gpu struct {
 	set   settings
 	mig   mig
 
-	clients int // processes that use the whole GPU
+	clients int // processes that use the whole GPU without CUDA
+	cuda    occupancy
+	limits  map[uint64]MemoryLimits // of cgroups
 }
 
 // slot is a PCI slot of the simulated eight-GPU server.

@@ -8,6 +8,7 @@ type MIGDevice struct {
 	Instance GPUInstance
 	Compute  ComputeInstance
 	Board    Board
+	Used     uint64 // memory of its contexts, in bytes
 }
 
 // MIGDeviceByIndex finds a MIG device of a GPU that the session sees: they are in the order of their instances' ids. It fails with NotFound when
@@ -50,7 +51,7 @@ func (s *Session) MIGDevice(h Handle) (MIGDevice, error) {
 		device = MIGDevice{
 			GPU: parent, UUID: ci.uuid, Name: g.board.Product.Name + " MIG " + ci.profile.Name, Instance: gi.describe(g),
 			Compute: ComputeInstance{Parent: parent, Instance: gi.handle, ID: ci.id, Profile: ci.profile, Placement: ci.placement},
-			Board:   g.board,
+			Board:   g.board, Used: ci.cuda.used(),
 		}
 		return nil
 	})
@@ -94,7 +95,7 @@ func (m *mig) snapshot() []MIGDeviceSnapshot {
 			list = append(list, shown)
 		}
 		for _, ci := range gi.compute {
-			shown.ComputeInstance, shown.UUID, shown.Clients = &ci.id, ci.uuid, ci.clients
+			shown.ComputeInstance, shown.UUID, shown.Clients = &ci.id, ci.uuid, ci.clients+len(ci.cuda.contexts)
 			shown.Profile = ci.profile.Name
 			list = append(list, shown)
 		}

@@ -77,14 +77,17 @@ func (n *Node) clientsOf(uuid string) *int {
 
 // inUse reports whether any process holds the GPU or a MIG device of it.
 func (g *gpu) inUse() bool {
-	clients := g.clients
+	clients := g.clients + len(g.cuda.contexts)
 	for _, gi := range g.mig.instances {
 		for _, ci := range gi.compute {
-			clients += ci.clients
+			clients += ci.clients + len(ci.cuda.contexts)
 		}
 	}
 	return clients > 0
 }
+
+// inUse reports whether any process holds the MIG device.
+func (ci *computeInstance) inUse() bool { return ci.clients+len(ci.cuda.contexts) > 0 }
 
 // ResetGPU resets a GPU: a pending MIG mode becomes current, GPU instances are destroyed. It fails with InUse while a process
 // holds the GPU, InvalidArgument when there is no such GPU.

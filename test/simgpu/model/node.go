@@ -84,6 +84,7 @@ func (n *Node) Load(version DriverVersion) error {
 	}
 	for _, g := range n.gpus {
 		g.set = settings{}
+		g.cuda, g.limits = occupancy{}, nil
 		g.mig.pending = g.mig.pending && g.board.MIG.NeedsReset
 		g.mig.restart()
 	}

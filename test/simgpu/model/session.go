@@ -51,6 +51,7 @@ type Session struct {
 	generation   uint64
 	visible      []*gpu // in PCI order; the position is the NVML index
 	capabilities []uint32
+	contexts     map[uint64]*cudaContext
 }
 
 // Open starts a session that sees all MIG devices of the GPUs with those

@@ -35,6 +35,7 @@ type GPUSnapshot struct {
 	MIGPending  bool        `json:"migPending"`
 	Clients     int         `json:"clients"`
 
+	Processes  []Process           `json:"processes,omitempty"` // with a CUDA context
 	MIGDevices []MIGDeviceSnapshot `json:"migDevices,omitempty"`
 }
 
@@ -67,8 +68,8 @@ func (n *Node) gpuSnapshots() (gpus []GPUSnapshot) {
 			UUID: g.id.UUID, Serial: g.id.Serial, Minor: g.id.Minor,
 			PCI: g.id.PCI.String(), PCIeRoot: g.id.PCIRoot, NUMA: g.id.NUMA,
 			ComputeMode: g.set.compute, Persistence: g.set.persistence, TimeSlice: g.set.timeSlice,
-			Lost: n.Faults.Lost(g.id.Ordinal), MIG: g.mig.current, MIGPending: g.mig.pending, Clients: g.clients,
-			MIGDevices: g.mig.snapshot(),
+			Lost: n.Faults.Lost(g.id.Ordinal), MIG: g.mig.current, MIGPending: g.mig.pending, Clients: g.clients + len(g.cuda.contexts),
+			Processes: g.allProcesses(), MIGDevices: g.mig.snapshot(),
 		})
 	}
 	return gpus

@@ -33,6 +33,8 @@ var scenarios = map[string]func(*child) error{
 	"mig":              partition,
 	"crash":            dieInCreate,
 	"partitionCompute": partitionCompute,
+	"processes":        listProcesses,
+	"memoryLimits":     limitMemory,
 }
 
 func TestMain(m *testing.M) {

@@ -20,8 +20,8 @@ import (
 const debianKeys = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 // nonFreeSource is an apt source for the non-free component of the Debian
-// archive that this machine uses.
-func nonFreeSource(t *testing.T) (string, error) {
+// archive that this machine uses; release is empty for the machine's own.
+func nonFreeSource(t *testing.T, wanted string) (string, error) {
 	command := exec.CommandContext(t.Context(), "apt-get", "indextargets", "--format", "$(LABEL) $(COMPONENT) $(SITE) $(RELEASE)", "Created-By: Packages")
 	output, err := command.Output()
 	if err != nil {
@@ -30,6 +30,9 @@ func nonFreeSource(t *testing.T) (string, error) {
 	for line := range strings.Lines(string(output)) {
 		var label, component, site, release string
 		if n, _ := fmt.Sscan(line, &label, &component, &site, &release); n == 4 && label == "Debian" && component == "main" {
+			if wanted != "" {
+				release = wanted
+			}
 			return fmt.Sprintf("deb [signed-by=%s] %s %s non-free\n", debianKeys, site, release), nil
 		}
 	}
@@ -51,17 +54,17 @@ func realSMI(t *testing.T) string {
 	if testing.Short() {
 		t.Skip("NVIDIA's nvidia-smi is not in the cache, and -short fetches nothing")
 	}
-	if err := fetchSMI(t, dir); err != nil {
+	if err := fetchPackage(t, "", "nvidia-smi", dir); err != nil {
 		t.Skipf("NVIDIA's nvidia-smi cannot be had here: %v", err)
 	}
 	return program
 }
 
-// fetchSMI downloads with an apt of its own: source, lists and cache are below
+// fetchPackage unpacks a package of a Debian release into dir with an apt of its own: source, lists and cache are below
 // a temporary directory.
-func fetchSMI(t *testing.T, dir string) error {
+func fetchPackage(t *testing.T, release, name, dir string) error {
 	work := t.TempDir()
-	line, err := nonFreeSource(t)
+	line, err := nonFreeSource(t, release)
 	if err != nil {
 		return err
 	}
@@ -80,10 +83,10 @@ func fetchSMI(t *testing.T, dir string) error {
 	if err := apt("update"); err != nil {
 		return err
 	}
-	if err := apt("download", "nvidia-smi"); err != nil {
+	if err := apt("download", name); err != nil {
 		return err
 	}
-	packages, err := filepath.Glob(filepath.Join(work, "nvidia-smi_*.deb"))
+	packages, err := filepath.Glob(filepath.Join(work, name+"_*.deb"))
 	if err != nil || len(packages) != 1 {
 		return fmt.Errorf("apt-get download left %d packages", len(packages))
 	}

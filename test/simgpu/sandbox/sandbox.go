@@ -31,6 +31,7 @@ type Node struct {
 	t       testing.TB
 	install *layout.Install
 	bundles string
+	bundle  string
 }
 
 // Start starts a node that is removed with the test. It skips the test if device
@@ -56,6 +57,7 @@ func Start(t testing.TB, spec model.Spec) *Node {
 func (n *Node) lay() {
 	built, err := bundle.Ensure(n.t.Context(), n.bundles, n.Model.Spec().Driver)
 	require.NoError(n.t, err)
+	n.bundle = built
 	// Not t.TempDir: with the test's name in it, a socket path gets too long.
 	root, err := os.MkdirTemp("", "simgpu-")
 	require.NoError(n.t, err)
@@ -88,6 +90,12 @@ func (n *Node) LibraryDir() string { return filepath.Join(n.Root(), layout.LibDi
 
 // SMI is the path of the simulated nvidia-smi.
 func (n *Node) SMI() string { return filepath.Join(n.Root(), "usr/bin/nvidia-smi") }
+
+// Programs is the directory of the driver's programs.
+func (n *Node) Programs() string { return filepath.Join(n.Root(), "usr/bin") }
+
+// GPUMem is the path of the program that allocates GPU memory.
+func (n *Node) GPUMem() string { return filepath.Join(n.bundle, bundle.ToolDir, bundle.GPUMem) }
 
 // UnloadDriver unloads the kernel module.
 func (n *Node) UnloadDriver() {

@@ -16,6 +16,7 @@
 #define NVIDIA_MAJOR 195
 #define CONTROL_MINOR 255
 #define OPERATOR_ROOT "/run/nvidia/driver"
+#define SOCKET_DIR "/run/nvidia-persistenced"
 #define SANDBOX_FILE "/run/simgpu/sandbox"
 
 static char root[PATH_MAX];
@@ -45,13 +46,21 @@ static int cut_library_dir(char *path)
 	return 0;
 }
 
+/* A directory of links to the libraries is no driver root, although it may be called lib. */
+static int has_socket(const char *candidate)
+{
+	char directory[PATH_MAX + sizeof SOCKET_DIR];
+	snprintf(directory, sizeof directory, "%s" SOCKET_DIR, candidate);
+	return !access(directory, F_OK);
+}
+
 static void find_root(void)
 {
 	Dl_info info;
 	if (!dladdr((void *)simgpu_root, &info) || !info.dli_fname)
 		return;
 	snprintf(root, sizeof root, "%s", info.dli_fname);
-	if (root[0] == '/' && cut_library_dir(root))
+	if (root[0] == '/' && cut_library_dir(root) && has_socket(root))
 		return;
 	if (!realpath(info.dli_fname, root) || !cut_library_dir(root))
 		root[0] = 0;
