@@ -92,7 +92,7 @@ func (g *gpu) occupancies() []*occupancy {
 	return list
 }
 
-// onDevice runs f on the contexts of a visible GPU or MIG device, whose memory is given in bytes. A GPU in MIG mode takes
+// onDevice runs f on the contexts of a visible GPU or MIG device, with its memory in bytes. A GPU in MIG mode takes
 // no contexts: NotSupported.
 func (s *Session) onDevice(h Handle, f func(g *gpu, o *occupancy, total uint64) error) error {
 	return s.withParent(h, func(g *gpu) error {

@@ -65,8 +65,8 @@ func (m *mps) start(args ...string) *exec.Cmd {
 		for _, pid := range m.servers() {
 			assert.NoError(m.t, syscall.Kill(pid, syscall.SIGKILL))
 		}
-		command.Process.Kill()
-		command.Wait()
+		_ = command.Process.Kill() // it may have exited
+		_ = command.Wait()
 	})
 	m.eventually(func() bool { return strings.Contains(m.log(), "Starting control daemon") })
 	return command
@@ -191,8 +191,8 @@ func (c *client) more() string {
 }
 
 func (c *client) kill() {
-	c.command.Process.Kill()
-	c.command.Wait()
+	_ = c.command.Process.Kill() // it may have exited
+	_ = c.command.Wait()
 }
 
 func exclusiveNode(t *testing.T, driver model.DriverVersion) *sandbox.Node {

@@ -73,7 +73,7 @@ func TestMPS_ControlKilled_ServerKeepsGPU(t *testing.T) {
 	server := m.servers()[0]
 	t.Cleanup(func() { assert.NoError(t, syscall.Kill(server, syscall.SIGKILL)) })
 	require.NoError(t, control.Process.Kill())
-	control.Wait()
+	require.Error(t, control.Wait(), "it was killed")
 	assert.Equal(t, "allocated", served.more())
 	assert.Equal(t, "cuCtxCreate_v2: 46", m.client(0, 1).line(), "the socket has no listener: without MPS, beside the server")
 
