@@ -54,7 +54,8 @@ func newMPS(t *testing.T, node *sandbox.Node) *mps {
 // start starts the control daemon in the foreground, and waits until it listens.
 func (m *mps) start(args ...string) *exec.Cmd {
 	m.t.Helper()
-	command := exec.CommandContext(m.t.Context(), m.control, append([]string{"-f"}, args...)...)
+	// The cleanup asks the daemon for its servers, which outlive it.
+	command := exec.CommandContext(context.WithoutCancel(m.t.Context()), m.control, append([]string{"-f"}, args...)...)
 	command.Env = m.env
 	log, err := os.Create(filepath.Join(m.pipe, "control.out"))
 	require.NoError(m.t, err)
