@@ -90,6 +90,8 @@ func TestRealMPS_Commands_SameAnswers(t *testing.T) {
 			ours.env[0], theirs.env[0] = "PATH=/nonexistent", "PATH=/nonexistent"
 			ours.start()
 			theirs.start()
+			// It logs its start before it listens.
+			theirs.eventually(func() bool { return theirs.ask(mpsScript[0]) != "" })
 			for _, line := range mpsScript {
 				assert.Equal(t, theirs.ask(line), ours.ask(line), line)
 			}
