@@ -99,7 +99,7 @@ import "slices"
 
 type Offer int
 
-//go:generate tool
+//`+"go:generate tool"+`
 type MIGOffer struct {
 	debt int `+"`json:\"debt of it\"`"+`
 }
