@@ -20,12 +20,12 @@ func TestPrepare_StepNotBegun_NotUndone(t *testing.T) {
 		w.refuse = always("make 9-4", gpu.ErrPermission)
 		w.during = func(op string) {
 			if op == "make 19-0" {
-				c.there[migName("19-1")] = "MIG-of-somebody-else"
+				c.there[migName("19-1")] = "MIG-of-an-administrator"
 			}
 		}
 		_, err := p.Prepare(t.Context(), wantsOf("a", "19-0", "9-4", "19-1"))
 		require.ErrorContains(t, err, "permission denied")
-		assert.Equal(t, map[string]gpu.MIGUUID{migName("19-1"): "MIG-of-somebody-else"}, c.there)
+		assert.Equal(t, map[string]gpu.MIGUUID{migName("19-1"): "MIG-of-an-administrator"}, c.there)
 		w.clean(t)
 	})
 }
