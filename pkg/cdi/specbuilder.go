@@ -146,7 +146,7 @@ func (b *SpecBuilder) monitor(present Present, name string) (Device, error) {
 func devicePath(g *gpu.GPU) string { return fmt.Sprintf("/dev/nvidia%d", g.Minor) }
 
 // gpuTypes are the types of devices whose containers get the device node of the GPU and no other.
-var gpuTypes = []gpu.DeviceType{gpu.TypeGPU, gpu.TypeTimeSlice, gpu.TypeMonitor}
+var gpuTypes = []gpu.DeviceType{gpu.TypeGPU, gpu.TypeTimeSlice, gpu.TypeMPS, gpu.TypeMonitor}
 
 // device finds the device nodes of one result.
 func (b *SpecBuilder) device(present Present, name string, result *checkpoint.Result) (Device, error) {

@@ -74,6 +74,8 @@ type Result struct {
 	MIG *MIG `json:"mig,omitempty"`
 	// Share is set for a device that several claims may use at once.
 	Share *Share `json:"share,omitempty"`
+	// MPS is set for a device that is used as an MPS client.
+	MPS *MPS `json:"mps,omitempty"`
 	// Consumed is the capacity taken of a shareable device, as Kubernetes quantities.
 	Consumed map[string]string `json:"consumed,omitempty"`
 
@@ -105,6 +107,18 @@ type Share struct {
 	unknown unknownKeys
 }
 
+// MPS is how a claim uses a device with MPS, as it was prepared.
+type MPS struct {
+	// Daemon is the control daemon that its processes connect to.
+	Daemon gpu.MPSDaemonID `json:"daemon"`
+	// MemoryMiB limits the memory of each of its processes; 0 for no limit.
+	MemoryMiB int64 `json:"memoryMiB,omitempty"`
+	// ActiveThreadPercentage limits the SMs of each of its processes; 0 for no limit.
+	ActiveThreadPercentage int `json:"activeThreadPercentage,omitempty"`
+
+	unknown unknownKeys
+}
+
 // Step is one hardware effect.
 type Step struct {
 	// Kind names the step package that does and undoes it.
@@ -113,6 +127,8 @@ type Step struct {
 	Target gpu.UUID `json:"target"`
 	// Device is the allocated device that the effect is or is on; empty where it is another effect.
 	Device string `json:"device,omitempty"`
+	// ShareID distinguishes the shares of a device of which the claim has several; empty where it has one effect on the device.
+	ShareID string `json:"shareID,omitempty"`
 	// Args is what the step was asked to do, in the step's own format.
 	Args json.RawMessage `json:"args,omitempty"`
 	// Made is what the step made, also half of it; empty until then.
@@ -121,6 +137,9 @@ type Step struct {
 	Undo string `json:"undo,omitempty"`
 	// Whole means to Undo that the record has answered until now: the effect is as it was made, or is gone. It is not stored.
 	Whole bool `json:"-"`
+	// Last means to Undo that no other record has the same effect, as far as its kind is one that several claims share. It is not
+	// stored.
+	Last bool `json:"-"`
 
 	unknown unknownKeys
 }

@@ -18,6 +18,7 @@ type (
 	stepFields    Step
 	migFields     MIG
 	shareFields   Share
+	mpsFields     MPS
 	cdiFields     CDI
 	pendingFields PendingCleanup
 )
@@ -66,6 +67,15 @@ func (s *Share) UnmarshalJSON(data []byte) (err error) {
 
 // MarshalJSON writes the unknown keys back.
 func (s Share) MarshalJSON() ([]byte, error) { return encode((*shareFields)(&s), s.unknown) }
+
+// UnmarshalJSON keeps the keys it does not know.
+func (m *MPS) UnmarshalJSON(data []byte) (err error) {
+	m.unknown, err = decode(data, (*mpsFields)(m))
+	return err
+}
+
+// MarshalJSON writes the unknown keys back.
+func (m MPS) MarshalJSON() ([]byte, error) { return encode((*mpsFields)(&m), m.unknown) }
 
 // UnmarshalJSON keeps the keys it does not know.
 func (c *CDI) UnmarshalJSON(data []byte) (err error) {

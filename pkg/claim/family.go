@@ -33,7 +33,7 @@ type Absences interface {
 }
 
 // Families are those of this package. Steps are made in their order.
-func Families() []Family { return []Family{whole{}, timeSlice{}, mig{}, monitor{}} }
+func Families() []Family { return []Family{whole{}, timeSlice{}, mpsShare{}, mig{}, monitor{}} }
 
 // families are those that claims are planned with.
 func (s Source) families() []Family {

@@ -36,6 +36,8 @@ type Result struct {
 	Device gpu.Device
 	// Consumed is the capacity taken of a device with shares, as Kubernetes quantities.
 	Consumed map[string]string
+	// MPS says how it is used as an MPS client; nil otherwise.
+	MPS *MPSUse
 }
 
 // refuse is a refusal of the result that stays as long as the claim is as it is.
@@ -51,6 +53,8 @@ type Step struct {
 	Target gpu.UUID
 	// Device is the allocated device that it makes or sets; empty where it does something else.
 	Device gpu.DeviceName
+	// ShareID distinguishes the shares of a device of which a claim has several; empty for other devices.
+	ShareID string
 	// Args is the step's own business.
 	Args json.RawMessage
 }

@@ -14,6 +14,8 @@ const (
 	TypeMIG DeviceType = "mig"
 	// TypeTimeSlice is a GPU that several claims share by time-slicing.
 	TypeTimeSlice DeviceType = "timeslice"
+	// TypeMPS is a GPU that several claims share with MPS.
+	TypeMPS DeviceType = "mps"
 	// TypeMonitor is visibility of the node's GPUs for admin-access claims, whichever claims use them.
 	TypeMonitor DeviceType = "monitor"
 )
@@ -25,7 +27,7 @@ type PoolDevice struct {
 }
 
 // Device is one way of using a GPU that can be allocated to a claim. Each family is one type in a file of its own: Whole, TimeSliced,
-// MIGDevice and Monitor. What depends on the family is a method, so that a family which leaves one out does not compile. Values are
+// MPSShare, MIGDevice and Monitor. What depends on the family is a method, so that a family which leaves one out does not compile. Values are
 // comparable.
 type Device interface {
 	// Name is the device's name inside its pool. It begins with the name of the Whole of its GPU, but for a device of the whole node.

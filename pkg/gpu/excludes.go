@@ -32,7 +32,7 @@ func Excludes(a, b Use) bool {
 		return false
 	}
 	switch a.Type {
-	case TypeTimeSlice:
+	case TypeTimeSlice, TypeMPS:
 		return !a.sharesWith(b)
 	case TypeMIG:
 		return !a.sharesWith(b) && !a.apartFrom(b)

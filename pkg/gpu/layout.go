@@ -15,6 +15,8 @@ type Modes struct {
 	Whole bool
 	// TimeSlice: the GPU for several claims at once; nil without.
 	TimeSlice *Replicas
+	// MPS: the GPU for several claims at once, with MPS; nil without.
+	MPS *MPSSharing `json:",omitempty"`
 	// MIG are the names of the profiles whose placements are advertised; empty without MIG.
 	MIG []string
 	// MIGReplicas is, by profile, how many claims may share one pre-created MIG device; without an entry one. A MIG device that is made
@@ -44,7 +46,7 @@ type Mode interface {
 }
 
 // families list the devices of each family, in the order of Modes.Devices. The monitor is none of them: it is of a node.
-var families = [...]func(o Modes, g *GPU) []Device{wholeDevices, timeSlicedDevices, migDevices}
+var families = [...]func(o Modes, g *GPU) []Device{wholeDevices, timeSlicedDevices, mpsDevices, migDevices}
 
 // WithModes is the layout with further modes for every one of these GPUs, in place of those that they have. The layout itself stays.
 func (l Layout) WithModes(gpus []GPU, added ...Mode) Layout {
@@ -92,17 +94,17 @@ func (l Layout) Of(g *GPU) Modes {
 // Partitioned reports whether more than the GPU as it is may be advertised: MIG devices, or shares. Its devices then have a pool of
 // their own, and exclude each other by counters where they are not disjoint.
 func (o Modes) Partitioned() bool {
-	return len(o.MIG) > 0 || o.Static || o.TimeSlice != nil || len(o.Extra) > 0
+	return len(o.MIG) > 0 || o.Static || o.TimeSlice != nil || o.MPS != nil || len(o.Extra) > 0
 }
 
 // Shared reports whether a device of the GPU may be for several claims at once.
-func (o Modes) Shared() bool { return o.TimeSlice != nil || len(o.MIGReplicas) > 0 }
+func (o Modes) Shared() bool { return o.TimeSlice != nil || o.MPS != nil || len(o.MIGReplicas) > 0 }
 
 // Equal reports whether both come to the same devices of one GPU in the same pool. The order of profiles counts.
 func (o Modes) Equal(other Modes) bool {
 	return o.Whole == other.Whole && o.Partitioned() == other.Partitioned() && o.Disjoint == other.Disjoint && slices.Equal(o.MIG, other.MIG) &&
 		maps.Equal(o.MIGReplicas, other.MIGReplicas) && maps.Equal(o.MIGResources, other.MIGResources) &&
-		o.TimeSlice.equal(other.TimeSlice) && slices.Equal(o.Withheld, other.Withheld) && slices.Equal(o.Extra, other.Extra)
+		o.TimeSlice.equal(other.TimeSlice) && o.MPS.equal(other.MPS) && slices.Equal(o.Withheld, other.Withheld) && slices.Equal(o.Extra, other.Extra)
 }
 
 // With adds one profile, in the GPU's order.

@@ -27,6 +27,7 @@ func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Reco
 				kept = kept.With(result.MIG.Name, g)
 			case gpu.TypeTimeSlice:
 				kept.TimeSlice = &gpu.Replicas{Count: result.Share.Replicas, ShareName: result.Share.Name}
+			case gpu.TypeMPS: // the sizes of its shares are in no record
 			case gpu.TypeGPU:
 				kept.Whole, kept.Static = true, true
 			case gpu.TypeMonitor: // owns no device
@@ -49,7 +50,7 @@ func restorable(result *checkpoint.Result) bool {
 		return result.Share != nil
 	case gpu.TypeMIG:
 		return result.MIG != nil && !result.MIG.Static
-	case gpu.TypeMonitor:
+	case gpu.TypeMPS, gpu.TypeMonitor:
 	}
 	return false
 }

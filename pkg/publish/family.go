@@ -33,7 +33,7 @@ type Family interface {
 }
 
 // Families are those of this package, in the order in which the scheduler gets their devices.
-func Families() []Family { return []Family{whole{}, timeSlice{}, mig{}, monitor{}} }
+func Families() []Family { return []Family{whole{}, timeSlice{}, mpsShare{}, mig{}, monitor{}} }
 
 // member is a device with the family that it is published by.
 type member struct {
