@@ -37,6 +37,10 @@ type grant struct {
 	Replicas  int    `json:"replicas"`
 	ShareName string `json:"shareName"`
 
+	// Only of MPS shares and of devices whose claims share them with MPS.
+	MemoryMiB              int64 `json:"memoryMiB"`
+	ActiveThreadPercentage int   `json:"activeThreadPercentage"`
+
 	// Only of MIG devices.
 	ParentUUID string    `json:"parentUUID"`
 	Profile    string    `json:"profile"`
