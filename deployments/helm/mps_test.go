@@ -35,7 +35,8 @@ func TestChartMPS_Pod_NothingEndsItsClients(t *testing.T) {
 	assert.False(t, *pod.AutomountServiceAccountToken)
 	assert.True(t, *container.SecurityContext.Privileged)
 	assert.Equal(t, []string{
-		"/usr/bin/prism-mpsd", "--driver-name=gpu.example.com", "--host-root=/host", "--nvidia-driver-root=/run/nvidia/driver", "-v=6",
+		"/usr/bin/prism-mpsd", "--driver-name=gpu.example.com", "--host-root=/host", "--nvidia-driver-root=/run/nvidia/driver",
+		"--log-format=json", "-v=6",
 	}, container.Command)
 }
 

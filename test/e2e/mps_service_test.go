@@ -151,7 +151,7 @@ func (ns *namespace) worker() int {
 	var pid int
 	eventually(ns.t, startLimit, func() error {
 		out, err := ns.run("", ns.onNode("sh", "-c", `for p in /proc/[0-9]*; do
-			tr '\0' ' ' <$p/cmdline 2>/dev/null | grep -q '^/usr/bin/prism-mpsd serve' && echo ${p#/proc/}; done; true`)...)
+			[ "$(readlink $p/exe)" = /usr/bin/prism-mpsd ] && tr '\0' ' ' <$p/cmdline | grep -q ' serve ' && echo ${p#/proc/}; done; true`)...)
 		if err != nil {
 			return err
 		}
