@@ -9,8 +9,12 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// mpsReplicas is how many MPS shares each of sharedGPUs has, as values.yaml says.
-const mpsReplicas = 3
+// mpsReplicas is how many MPS shares each of sharedGPUs has, as values.yaml says, and equalPartMiB the memory of a request without a value:
+// that of an H100, less 512 MiB, in equal parts.
+const (
+	mpsReplicas  = 3
+	equalPartMiB = (81559 - 512) / mpsReplicas
+)
 
 // mpsInParallel is inParallel for a test that has the GPUs that are advertised as MPS shares.
 func mpsInParallel(t *testing.T) *namespace {
@@ -64,7 +68,8 @@ func (ns *namespace) mpsShare(pod, ref string, limitMiB int) grant {
 	assert.Equal(ns.t, "mps", grants[0].Type)
 	assert.Equal(ns.t, mpsReplicas, grants[0].Replicas)
 	assert.Equal(ns.t, "gpu-mps", grants[0].ShareName)
-	assert.EqualValues(ns.t, limitMiB, grants[0].MemoryMiB)
+	assert.Equal(ns.t, fmt.Sprintf("%dMi", limitMiB), grants[0].MPS.Memory)
+	assert.Equal(ns.t, "cooperative", grants[0].MemoryEnforcement)
 	ns.sees(pod, "main", grants...)
 	ns.limitedTo(pod, "main", limitMiB)
 	return grants[0]
@@ -76,7 +81,7 @@ func TestMPSBySize(t *testing.T) {
 	ns := mpsInParallel(t)
 	ns.apply("mps-by-size/small.yaml")
 	small := ns.mpsShare("small-share", "gpu", 10*1024)
-	assert.Equal(t, 25, small.ActiveThreadPercentage)
+	assert.Equal(t, 25, small.MPS.ActiveThreadPercentage)
 	ns.apply("mps-by-size/large.yaml")
 	large := ns.mpsShare("large-share", "gpu", 30*1024)
 	require.Equal(t, small.UUID, large.UUID)
@@ -117,9 +122,8 @@ func TestMPSTwoNamespaces(t *testing.T) {
 	other.apply("mps-two-namespaces/pod.yaml")
 	second := other.grantedTo(other.ready("mps-share"), "gpu")[0]
 	require.Equal(t, first.UUID, second.UUID)
-	require.Positive(t, first.MemoryMiB)
-	ns.mpsShare("mps-share", "gpu", int(first.MemoryMiB))
-	other.mpsShare("mps-share", "gpu", int(first.MemoryMiB))
+	ns.mpsShare("mps-share", "gpu", equalPartMiB)
+	other.mpsShare("mps-share", "gpu", equalPartMiB)
 	mine, theirs := ns.holdsMemory("mps-share", "main", 1000), other.holdsMemory("mps-share", "main", 1000)
 	assert.Equal(t, []string{"allocated", "allocated"}, []string{mine.more(), theirs.more()})
 	require.NoError(t, ns.silence())
