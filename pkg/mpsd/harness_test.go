@@ -43,9 +43,6 @@ func TestMain(m *testing.M) {
 	if os.Getenv(faultEnv) != "" {
 		os.Exit(runUntilFault())
 	}
-	if os.Getenv(initEnv) != "" {
-		os.Exit(runInit())
-	}
 	os.Exit(sandbox.OnGPUMachine(m))
 }
 
@@ -55,6 +52,8 @@ type machine struct {
 	node    *sandbox.Node
 	options Options
 	gpuMem  string
+	// stopped stops the service.
+	stopped func()
 }
 
 func newMachine(t *testing.T, driver model.DriverVersion) *machine {
@@ -116,10 +115,16 @@ func (m *machine) eventually(condition func() bool) {
 	require.Eventually(m.t, condition, deadline, 2*time.Millisecond)
 }
 
-// service starts a service, which the test's end stops.
+// service starts a service in place of the one before.
 func (m *machine) service() *Service {
 	m.t.Helper()
-	s, err := New(m.t.Context(), m.options)
+	if m.stopped != nil {
+		m.stopped() // the service before
+	}
+	var ctx context.Context
+	ctx, m.stopped = context.WithCancel(m.t.Context())
+	m.t.Cleanup(m.stopped)
+	s, err := New(ctx, m.options)
 	require.NoError(m.t, err)
 	return s
 }

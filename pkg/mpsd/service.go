@@ -2,6 +2,7 @@ package mpsd
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -84,11 +85,15 @@ func New(ctx context.Context, options Options) (*Service, error) {
 	}
 	for _, entry := range entries {
 		if id := gpu.MPSDaemonID(entry.Name()); entry.IsDir() && validID(id) {
-			d := s.newDaemon(ctx, id)
-			s.daemons[id] = d
-			d.adopt(ctx)
+			s.daemons[id] = s.newDaemon(ctx, id)
 		}
 	}
+	// At once: processes that do not exit are awaited.
+	var adopted sync.WaitGroup
+	for _, d := range maps.Clone(s.daemons) {
+		adopted.Go(func() { d.adopt(ctx) })
+	}
+	adopted.Wait()
 	return s, nil
 }
 
