@@ -22,8 +22,8 @@ func (p Program) exclusive(device string) error {
 	for _, variable := range env {
 		name, kind, _ := strings.Cut(variable, "=")
 		if protocol.IsMark(name) && name != own {
-			return fmt.Errorf("a container that uses a GPU with MPS cannot use another GPU, MIG device or share, and this one has a device of type %.32q too: "+
-				"leave one in the container's resources.claims, and have another container use the other", kind)
+			return fmt.Errorf("a container that uses a GPU with MPS cannot use another GPU, MIG device or share, "+
+				"and this one has a device of type %.32q too: leave one in the container's resources.claims, and have another container use the other", kind)
 		}
 	}
 	return nil

@@ -42,23 +42,25 @@ func exclusive(stdin string) error {
 func TestExclusive_OtherMark_Refused(t *testing.T) {
 	t.Parallel()
 	own, other := protocol.Mark(device)+"=mps", protocol.Mark("other")+"=gpu"
-	const sentence = "a container that uses a GPU with MPS cannot use another GPU, MIG device or share, and this one has a device of type %TYPE% too: " +
-		"leave one in the container's resources.claims, and have another container use the other"
+	const sentence = "a container that uses a GPU with MPS cannot use another GPU, MIG device or share, " +
+		"and this one has a device of type %TYPE% too: leave one in the container's resources.claims, and have another container use the other"
 	for name, c := range map[string]struct {
 		env  []string
 		want string // the type in the refusal
 	}{
-		"one share":                        {[]string{"PATH=/bin", own}, ""},
-		"its mark twice":                   {[]string{own, own}, ""},
-		"no mark at all":                   {nil, ""},
-		"another device":                   {[]string{own, other}, `"gpu"`},
-		"another device before it":         {[]string{other, own}, `"gpu"`},
-		"a mark of the tenant":             {[]string{"PRISM_DEVICE_00000000=x", own}, `"x"`},
-		"an own mark with another value":   {[]string{strings.TrimSuffix(own, "mps") + "monitor", own}, ""},
-		"a mark without a value":           {[]string{own, protocol.Mark("other")}, `""`},
-		"a long value is shortened":        {[]string{own, other + strings.Repeat("x", 1000)}, `"gpu` + strings.Repeat("x", 29) + `"`},
-		"a value with lines is quoted":     {[]string{own, protocol.Mark("other") + "=a\nb"}, `"a\nb"`},
-		"names that only look like a mark": {[]string{own, "PRISM_DEVICE_=a", "PRISM_DEVICE_0000000=a", "PRISM_DEVICE_0000000G=a", "PRISM_DEVICE_000000000=a", "X" + other}, ""},
+		"one share":                      {[]string{"PATH=/bin", own}, ""},
+		"its mark twice":                 {[]string{own, own}, ""},
+		"no mark at all":                 {nil, ""},
+		"another device":                 {[]string{own, other}, `"gpu"`},
+		"another device before it":       {[]string{other, own}, `"gpu"`},
+		"a mark of the tenant":           {[]string{"PRISM_DEVICE_00000000=x", own}, `"x"`},
+		"an own mark with another value": {[]string{strings.TrimSuffix(own, "mps") + "monitor", own}, ""},
+		"a mark without a value":         {[]string{own, protocol.Mark("other")}, `""`},
+		"a long value is shortened":      {[]string{own, other + strings.Repeat("x", 1000)}, `"gpu` + strings.Repeat("x", 29) + `"`},
+		"a value with lines is quoted":   {[]string{own, protocol.Mark("other") + "=a\nb"}, `"a\nb"`},
+		"names that only look like a mark": {
+			[]string{own, "PRISM_DEVICE_=a", "PRISM_DEVICE_0000000=a", "PRISM_DEVICE_0000000G=a", "PRISM_DEVICE_000000000=a", "X" + other}, "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

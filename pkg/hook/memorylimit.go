@@ -41,7 +41,8 @@ func (p Program) memoryLimit(socket, claim, device string) error {
 			}
 		}
 		if !time.Now().Add(p.Pause).Before(end) {
-			return fmt.Errorf("limiting the GPU memory of the container: no limit after %v: %w; check the kubelet plugin of Prism on the node", p.RetryBudget, err)
+			return fmt.Errorf("limiting the GPU memory of the container: no limit after %v: %w; check the kubelet plugin of Prism on the node",
+				p.RetryBudget, err)
 		}
 	}
 }

@@ -116,8 +116,8 @@ func (p *hookPrograms) Own() (string, error) {
 	return p.own.Path, nil
 }
 
-// createRuntime is the CDI edit that has the runtime start prism-hook. Where the program is not in place the path names no file, so that the
-// edit is refused when a spec is made.
+// createRuntime is the CDI edit that has the runtime start prism-hook. Where the program is not in place the path names no file, so
+// that the edit is refused when a spec is made.
 func (p *hookPrograms) createRuntime(args ...string) *specs.Hook {
 	return cdi.CreateRuntimeHook(p.own.Path, args...)
 }

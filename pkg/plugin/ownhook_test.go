@@ -42,7 +42,8 @@ func TestFindHook_NoNVIDIAHook_OwnInstalled(t *testing.T) {
 	hook.release()
 }
 
-// TestFindHook_OwnProgramOfOlderVersion_RemovedOnceUnused: a container of a running claim starts again with the program that its spec names.
+// TestFindHook_OwnProgramOfOlderVersion_RemovedOnceUnused: containers of running claims start again with the program that their spec
+// names.
 func TestFindHook_OwnProgramOfOlderVersion_RemovedOnceUnused(t *testing.T) {
 	t.Parallel()
 	const claim = "00000000-0000-0000-0000-000000000001"
