@@ -38,6 +38,9 @@ type Host interface {
 	Program(paths ...string) (string, bool)
 	NoExec(path string) (bool, error)
 	CheckPrograms(dir string) error
+	// UnifiedCgroups and Cgroup are about the cgroups of containers.
+	UnifiedCgroups() bool
+	Cgroup(path string) (string, error)
 	// Sockets lists what else may allocate the GPUs.
 	Sockets(dir, pattern string) ([]string, error)
 }
