@@ -10,6 +10,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/prism-gpu/prism/pkg/config"
 )
 
 // mpsService is the DaemonSet of the MPS service, as the API server would read it.
@@ -121,4 +123,20 @@ func TestChartNotes_MPS_WarningsWhereTheyApply(t *testing.T) {
 func TestChartMPS_Enabled_DaemonSet(t *testing.T) {
 	assert.NotContains(t, parse(t, render(t)), "DaemonSet/prism-mps")
 	assert.Contains(t, parse(t, render(t, "--set", "mps.enabled=true,mps.userID=1000")), "DaemonSet/prism-mps")
+}
+
+// TestChartMPS_Command_EveryFlagRead: the program takes the flags of the DaemonSet, and without values it has its defaults.
+func TestChartMPS_Command_EveryFlagRead(t *testing.T) {
+	load := func(name string, args ...string) *config.MPSD {
+		command := mpsService(t, parse(t, render(t, args...)), name).Spec.Template.Spec.Containers[0].Command
+		loaded, err := config.LoadMPSD(command[1:], func(string) string { return "" })
+		require.NoError(t, err)
+		return loaded
+	}
+	defaults, err := config.LoadMPSD(nil, func(string) string { return "" })
+	require.NoError(t, err)
+	assert.Equal(t, defaults, load("prism-mps", "--set", "mps.enabled=true"))
+	assert.Equal(t, &config.MPSD{
+		DriverName: "gpu.example.com", HostRoot: "/host", DriverRoot: "/run/nvidia/driver", RunDir: "/run/gpu.example.com", LogVerbosity: 6, LogFormat: "json",
+	}, load("prism-everything-mps", "--values", "testdata/values/everything.yaml"))
 }
