@@ -33,15 +33,21 @@ func (ns *namespace) execLine(pod, container string, command ...string) []string
 	return ns.kubectl(append([]string{"--namespace", ns.name, "exec", "--stdin", pod, "--container", container, "--"}, command...)...)
 }
 
-// allocates runs a process in the container that allocates so much on its GPU and exits, and returns what it printed: what it sees of the
-// GPU, and the error if there was one.
-func (ns *namespace) allocates(pod, container string, mebibytes int, env ...string) string {
+// bringProgram puts the program into the container.
+func (ns *namespace) bringProgram(pod, container string) {
 	ns.t.Helper()
 	program, err := gpuMem()
 	require.NoError(ns.t, err)
-	script := fmt.Sprintf(`cat >/tmp/gpu-mem.$$ && chmod 755 /tmp/gpu-mem.$$ && mv /tmp/gpu-mem.$$ /tmp/gpu-mem && { env %s /tmp/gpu-mem %d </dev/null || true; }`,
-		strings.Join(env, " "), mebibytes)
-	out, err := ns.run(program, ns.execLine(pod, container, "sh", "-c", script)...)
+	out, err := ns.run(program, ns.execLine(pod, container, "sh", "-c", "cat >/tmp/gpu-mem.$$ && chmod 755 /tmp/gpu-mem.$$ && mv /tmp/gpu-mem.$$ /tmp/gpu-mem")...)
+	require.NoError(ns.t, err, out)
+}
+
+// allocates runs a process in the container that allocates so much on its GPU and exits, and returns what it printed: what it sees of the
+// GPU, and the error if there was one.
+func (ns *namespace) allocates(pod, container string, mebibytes int) string {
+	ns.t.Helper()
+	ns.bringProgram(pod, container)
+	out, err := ns.run("", ns.execLine(pod, container, "sh", "-c", fmt.Sprintf("/tmp/gpu-mem %d </dev/null || true", mebibytes))...)
 	require.NoError(ns.t, err, out)
 	assert.NotContains(ns.t, out, ": 805", "a client found no server in %s/%s", pod, container)
 	return out
@@ -74,10 +80,22 @@ func (ns *namespace) holdsMemory(pod, container string, mebibytes int) *gpuClien
 // starts starts the process again and returns what it printed first, up to a line that says whether it holds the memory.
 func (c *gpuClient) starts(mebibytes int) string {
 	c.ns.t.Helper()
-	c.ns.allocates(c.pod, c.container, 0) // brings the program
-	return c.shell(fmt.Sprintf(`rm -f /tmp/in /tmp/out; mkfifo /tmp/in
-(exec 3<>/tmp/in; /tmp/gpu-mem %d <&3 >/tmp/out 2>&1; echo exited >>/tmp/out) >/dev/null 2>&1 </dev/null &
-for i in $(seq 200); do grep -q 'holding\|exited' /tmp/out 2>/dev/null && break; sleep 0.1; done; cat /tmp/out`, mebibytes))
+	c.begins(mebibytes)
+	return c.shell(`for i in $(seq 200); do grep -q 'holding\|exited' /tmp/out && break; sleep 0.1; done; cat /tmp/out`)
+}
+
+// begins starts the process again, and does not wait for it.
+func (c *gpuClient) begins(mebibytes int) {
+	c.ns.t.Helper()
+	c.ns.bringProgram(c.pod, c.container)
+	c.shell(fmt.Sprintf(`rm -f /tmp/in /tmp/out; mkfifo /tmp/in; : >/tmp/out
+(exec 3<>/tmp/in; /tmp/gpu-mem %d <&3 >>/tmp/out 2>&1; echo exited >>/tmp/out) >/dev/null 2>&1 </dev/null &`, mebibytes))
+}
+
+// printed is what the process has printed.
+func (c *gpuClient) printed() string {
+	c.ns.t.Helper()
+	return c.shell("cat /tmp/out")
 }
 
 // more allocates one MiB more, and returns what the process printed for it: "allocated", or the error.

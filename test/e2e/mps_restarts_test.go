@@ -3,7 +3,9 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -165,7 +167,26 @@ func TestMPSOldDriver_SingleUserReported(t *testing.T) {
 	t.Log(ns.warned("MPSSingleUser", uuid))
 	assert.Equal(t, "allocated", memory.more())
 	ns.joins("same-user")
-	ns.delete("pod", "holds", "same-user")
+	other := mpsPod("other-user", sharedGPUs[0], "2Gi")
+	other.user = 1000
+	ns.create(other)
+	ns.ready("other-user")
+	waits := &gpuClient{ns, "other-user", "main"}
+	waits.begins(100)
+	always(t, 2*time.Second, func() error {
+		if printed := waits.printed(); printed != "" {
+			return fmt.Errorf("a client of another user runs: %s", printed)
+		}
+		return nil
+	})
+	memory.exits()
+	eventually(t, startLimit, func() error {
+		if printed := waits.printed(); !strings.Contains(printed, "holding") {
+			return fmt.Errorf("the client of another user printed %q", printed)
+		}
+		return nil
+	})
+	ns.delete("pod", "holds", "same-user", "other-user")
 	ns.released(uuid)
 	require.NoError(t, ns.silence())
 }
