@@ -67,7 +67,7 @@ func (s *state) desired(view *inventory.View) gpu.Layout {
 	if !s.config.known {
 		return maps.Clone(s.rollout.current)
 	}
-	layout, refused, err := nodeconfig.Resolve(s.config.last, view.Node.GPUs, view.Node.Faults...)
+	layout, refused, err := nodeconfig.Resolve(s.config.last, view.Node)
 	if s.config.fits = err == nil; s.config.fits {
 		s.notices.valid(sideGPUs)
 		return layout
