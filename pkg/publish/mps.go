@@ -13,9 +13,6 @@ import (
 // have it. It may be more than 100 together: then shares compete for SMs.
 const CapActiveThreadPercentage = "activeThreadPercentage"
 
-// enforcementCooperative: MPS limits the memory of its clients, which may exceed it on purpose.
-const enforcementCooperative = "cooperative"
-
 // mpsShare publishes GPUs that several claims share with MPS.
 type mpsShare struct{}
 
