@@ -2,6 +2,7 @@ package nodeconfig
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -137,7 +138,7 @@ func (m *mpsEntry) memory(count int64) (gpu.MPSMemory, bool) {
 // usable is the memory that all shares may have together: that of the GPU less what MPS takes. Shares of one size may have what they need,
 // up to all memory of the GPU.
 func (m *mpsEntry) usable(set *v1alpha1.ShareMemory) (int64, bool) {
-	all := int64(m.gpu.Capacity.MemoryBytes)
+	all := int64(min(m.gpu.Capacity.MemoryBytes, math.MaxInt64))
 	less := max(all-mpsReserve, 0) / mebibyte * mebibyte
 	if set.Min == nil || set.Max == nil || set.Min.Cmp(*set.Max) != 0 {
 		return less, true
