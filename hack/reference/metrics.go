@@ -84,7 +84,7 @@ func zero(of reflect.Value) {
 				result := reflect.New(f.Type().Out(j)).Elem()
 				if result.Kind() == reflect.Map {
 					result.Set(reflect.MakeMap(result.Type()))
-					for _, kind := range []string{"gpu", "mig", "timeslice", "monitor"} {
+					for _, kind := range []string{"gpu", "mig", "mps", "timeslice", "monitor"} {
 						result.SetMapIndex(reflect.ValueOf(kind), reflect.Zero(result.Type().Elem()))
 					}
 				}
