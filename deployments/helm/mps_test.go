@@ -54,8 +54,8 @@ func TestChartMPS_Nodes_AsThePlugin(t *testing.T) {
 	assert.Equal(t, container(t, rendered)["image"], containers[0].(map[string]any)["image"])
 }
 
-// TestChartMPS_Mounts_ReachContainers: what the service mounts below the directory of the driver reaches the host and with it containers and
-// the plugin, which has the same path.
+// TestChartMPS_Mounts_ReachContainers: what the service mounts below the directory of the driver reaches the host and with it containers
+// and the plugin, which has the same path.
 func TestChartMPS_Mounts_ReachContainers(t *testing.T) {
 	service := mpsService(t, parse(t, render(t, "--set", "mps.enabled=true,driverName=gpu.example.com")), "prism-mps")
 	hostPaths := map[string]string{}
@@ -137,6 +137,7 @@ func TestChartMPS_Command_EveryFlagRead(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, defaults, load("prism-mps", "--set", "mps.enabled=true"))
 	assert.Equal(t, &config.MPSD{
-		DriverName: "gpu.example.com", HostRoot: "/host", DriverRoot: "/run/nvidia/driver", RunDir: "/run/gpu.example.com", LogVerbosity: 6, LogFormat: "json",
+		DriverName: "gpu.example.com", HostRoot: "/host", DriverRoot: "/run/nvidia/driver", RunDir: "/run/gpu.example.com",
+		LogVerbosity: 6, LogFormat: "json",
 	}, load("prism-everything-mps", "--values", "testdata/values/everything.yaml"))
 }

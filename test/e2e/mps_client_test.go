@@ -38,7 +38,8 @@ func (ns *namespace) bringProgram(pod, container string) {
 	ns.t.Helper()
 	program, err := gpuMem()
 	require.NoError(ns.t, err)
-	out, err := ns.run(program, ns.execLine(pod, container, "sh", "-c", "cat >/tmp/gpu-mem.$$ && chmod 755 /tmp/gpu-mem.$$ && mv /tmp/gpu-mem.$$ /tmp/gpu-mem")...)
+	const script = "cat >/tmp/gpu-mem.$$ && chmod 755 /tmp/gpu-mem.$$ && mv /tmp/gpu-mem.$$ /tmp/gpu-mem"
+	out, err := ns.run(program, ns.execLine(pod, container, "sh", "-c", script)...)
 	require.NoError(ns.t, err, out)
 }
 

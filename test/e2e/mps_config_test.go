@@ -12,8 +12,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// TestMPSExtendedResource: a configuration file of a fork of the device plugin means what it means there: two pods with shares of 2 GiB of GPU 0,
-// a third waits, a request for two is refused, and the other GPUs are whole.
+// TestMPSExtendedResource: a configuration file of a fork of the device plugin means what it means there: two pods with shares of 2 GiB of
+// GPU 0, a third waits, a request for two is refused, and the other GPUs are whole.
 func TestMPSExtendedResource(t *testing.T) {
 	needs(t, extendedResources)
 	c := open(t)
@@ -103,8 +103,8 @@ func TestMPSServiceDisabled_Reported(t *testing.T) {
 // enforced requests that memory is enforced.
 const enforced = `{"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "GPUConfig", "enforceMemory": true}`
 
-// TestEnforcedMemory_ControlGroupsOfVersion1_Refused: where nothing can enforce the memory of a share, a claim that requires it is refused with
-// the reason. The node of the tests has control groups of version 1.
+// TestEnforcedMemory_ControlGroupsOfVersion1_Refused: where nothing can enforce the memory of a share, a claim that requires it is refused
+// with the reason. The node of the tests has control groups of version 1.
 func TestEnforcedMemory_ControlGroupsOfVersion1_Refused(t *testing.T) {
 	ns := mpsInParallel(t)
 	if _, err := ns.run("", ns.onNode("test", "-e", "/sys/fs/cgroup/cgroup.controllers")...); err == nil {

@@ -75,8 +75,8 @@ func (ns *namespace) mpsShare(pod, ref string, limitMiB int) grant {
 	return grants[0]
 }
 
-// TestMPSBySize: two pods with shares of different sizes use one GPU at once, each within its own limit, as users of their own; when the last
-// share ends, so does the daemon, and the GPU is as it was.
+// TestMPSBySize: two pods with shares of different sizes use one GPU at once, each within its own limit, as users of their own; when the
+// last share ends, so does the daemon, and the GPU is as it was.
 func TestMPSBySize(t *testing.T) {
 	ns := mpsInParallel(t)
 	ns.apply("mps-by-size/small.yaml")
@@ -131,9 +131,8 @@ func TestMPSTwoNamespaces(t *testing.T) {
 
 // TestMPSInClaim: two pods, one of which has two containers, share the whole GPU of one claim with the limits that it says.
 func TestMPSInClaim(t *testing.T) {
-	needs(t, consumableCapacity)
-	ns := inParallel(t, 1)
-	ns.mpsService(t)
+	ns := mpsInParallel(t) // others end the MPS service
+	ns.gpus.lease(t, 1)
 	ns.apply("mps-in-claim/pods.yaml")
 	grants := ns.grantedTo(ns.ready("first"), "gpu")
 	require.Len(t, grants, 1)
@@ -161,7 +160,8 @@ func TestMPSOwnVariables_CDIWins(t *testing.T) {
 	}
 	ns.create(w)
 	ns.mpsShare("own-variables", "share", 2048)
-	out := ns.do("exec", "own-variables", "--", "sh", "-c", "env | grep ^CUDA_MPS_ | sort; touch /run/prism/mps/x || true; grep ' /dev/shm ' /proc/mounts")
+	out := ns.do("exec", "own-variables", "--", "sh", "-c",
+		"env | grep ^CUDA_MPS_ | sort; touch /run/prism/mps/x || true; grep ' /dev/shm ' /proc/mounts")
 	assert.Contains(t, out, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2048M\nCUDA_MPS_PIPE_DIRECTORY=/run/prism/mps\n")
 	assert.Contains(t, ns.do("exec", "own-variables", "--", "ls", "/run/prism/mps"), "control\nlog\n")
 	assert.Regexp(t, ` /dev/shm tmpfs rw,nosuid,nodev,noexec,`, out)
@@ -189,7 +189,11 @@ spec:
   terminationGracePeriodSeconds: 1
   containers:
   - {name: main, image: "` + testImage + `", imagePullPolicy: Never, command: [sleep, "3600"], resources: {claims: [{name: shares%s}]}}
-  - {name: other, image: "` + testImage + `", imagePullPolicy: Never, command: [sleep, "3600"], resources: {claims: [{name: shares, request: second}]}}
+  - name: other
+    image: "` + testImage + `"
+    imagePullPolicy: Never
+    command: [sleep, "3600"]
+    resources: {claims: [{name: shares, request: second}]}
   resourceClaims: [{name: shares, resourceClaimName: two-shares}]
 `
 
