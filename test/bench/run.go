@@ -72,6 +72,8 @@ type bencher struct {
 	claims  *Claims
 	report  *Report
 	floor   Floor
+	// gap is one claim for a whole GPU, some time after the last call.
+	gap Latency
 	// costs are the counts of one claim, burstCosts of BurstClaims at once, each the worst seen.
 	costs, burstCosts Costs
 }
