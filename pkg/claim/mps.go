@@ -71,7 +71,8 @@ func (b *MPSBounds) Exceeded(shares []MPSUse) string {
 	case b.MemoryMiB > 0 && memory > b.MemoryMiB:
 		return fmt.Sprintf("the MPS shares of the GPU would have %d MiB of memory together, and may have %d MiB", memory, b.MemoryMiB)
 	case b.ActiveThreadPercentage > 0 && threads > b.ActiveThreadPercentage:
-		return fmt.Sprintf("the MPS shares of the GPU would have an active thread percentage of %d together, and may have %d", threads, b.ActiveThreadPercentage)
+		return fmt.Sprintf("the MPS shares of the GPU would have an active thread percentage of %d together, and may have %d",
+			threads, b.ActiveThreadPercentage)
 	}
 	return ""
 }
@@ -192,7 +193,8 @@ func allocatedMPS(r *Result, size gpu.MPSSize) (use MPSUse, err error) {
 	}
 	switch m := size.Memory; {
 	case percentage < 0 || percentage > 100:
-		return use, r.refuse(fixRequest(capacityThreads), "the request was allocated %s %d, which must be between 0 and 100", capacityThreads, percentage)
+		return use, r.refuse(fixRequest(capacityThreads), "the request was allocated %s %d, which must be between 0 and 100",
+			capacityThreads, percentage)
 	case bytes < max(m.Min, mebibyte) || bytes > m.Max:
 		return use, r.refuse(fixRequest(capacityMemory), "the request was allocated %s of memory, and an MPS share of GPU %s has %s to %s",
 			binary(bytes), r.Device.Parent().UUID, binary(max(m.Min, mebibyte)), binary(m.Max))

@@ -122,6 +122,16 @@ func TestResolve_StrategyMPSNotPossible_Refused(t *testing.T) {
 			want: `request "r", device ` + migA + `19-6: strategy MPS cannot be set with adminAccess: nothing about a GPU is changed for such a claim` +
 				takeOut,
 		},
+		"admin access to several GPUs": {
+			rc: mps(results(result("r", "gpu-bbbbbbbb", withPool(poolB), withAdmin), inA("r", "gpu-aaaaaaaa", withAdmin))),
+			change: func(_ *gpu.Node, l gpu.Layout) {
+				b := l[uuidB]
+				b.Whole = true
+				l[uuidB] = b
+			},
+			want: `request "r", device gpu-bbbbbbbb: strategy MPS cannot be set with adminAccess: nothing about a GPU is changed for such a claim` +
+				takeOut,
+		},
 		"several devices": {
 			rc:   mps(results(inA("r", migA+"19-0"), inA("r", migA+"9-4"))),
 			want: `request "r", device ` + migA + `19-0: the request was allocated 2 devices, and ` + several,

@@ -179,23 +179,33 @@ func (v Validator) refusesRequest(r asked, configs []resourceapi.DeviceClaimConf
 	if r.admin {
 		return nil
 	}
-	merged := v.ofClass(r.class)
-	for i := range configs {
-		if opaque := configs[i].Opaque; opaque == nil || opaque.Driver != v.Driver || !r.in(configs[i].Requests) {
-			continue
-		}
-		read, err := v.source().read(configs[i].Opaque.Parameters.Raw)
-		if err != nil || len(configs[i].Requests) == 0 && r.family != nil && !read.fits(r.family.Type()) {
-			continue
-		}
-		if merged, err = merged.with(read.config, v1alpha1.FromClaim); err != nil {
-			return err
-		}
-	}
-	if merged.mps() != nil && r.count > 1 {
+	merged, err := v.options(r, configs)
+	switch {
+	case err != nil:
+		return err
+	case merged.mps() != nil && r.count > 1:
 		return severalWithMPS(r.count)
 	}
 	return merged.unenforced()
+}
+
+// options are what a request's class sets, and over it what its claim sets. What cannot be read is left out.
+func (v Validator) options(r asked, configs []resourceapi.DeviceClaimConfiguration) (Options, error) {
+	merged := v.ofClass(r.class)
+	for i := range configs {
+		config := &configs[i]
+		if config.Opaque == nil || config.Opaque.Driver != v.Driver || !r.in(config.Requests) {
+			continue
+		}
+		read, err := v.source().read(config.Opaque.Parameters.Raw)
+		if err != nil || len(config.Requests) == 0 && r.family != nil && !read.fits(r.family.Type()) {
+			continue
+		}
+		if merged, err = merged.with(read.config, v1alpha1.FromClaim); err != nil {
+			return merged, err
+		}
+	}
+	return merged, nil
 }
 
 // refuses says why a request cannot have a configuration of its claim, as a result is refused when a claim is prepared.
