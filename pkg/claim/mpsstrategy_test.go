@@ -170,6 +170,12 @@ func TestResolve_StrategyMPSNotPossible_Refused(t *testing.T) {
 			want: `request "r", device gpu-aaaaaaaa: enforceMemory is not supported with strategy MPS: the memory limits of MPS are cooperative, as ` +
 				`programs can lift them; take one of them out (not retryable)`,
 		},
+		"what the class forbids": {
+			rc: allocated(results(inA("r", "gpu-aaaaaaaa")), config(fromClaim, driverName, mpsConfig), config(fromClass, driverName,
+				`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","claimOverride":"Forbidden","sharing":{"strategy":"MPS"}}`)),
+			want: `request "r", device gpu-aaaaaaaa: GPUConfig: sharing: must not be set by the claim: the DeviceClass has claimOverride Forbidden; ` +
+				`remove it or use another class (not retryable)`,
+		},
 		"a time-sliced share": {
 			change: func(_ *gpu.Node, l gpu.Layout) { l[uuidA] = gpu.Modes{TimeSlice: &gpu.Replicas{Count: 2}} },
 			rc:     mps(results(aShare("r", poolA, timeSliceA, "1"))),
