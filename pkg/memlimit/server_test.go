@@ -51,7 +51,7 @@ func TestServer_InvalidRequest_RefusedWithoutCalls(t *testing.T) {
 		"admin access":              {device: "uid-admin", want: `claim ns/claim: device "uid-admin" has no memory of its own`},
 		"an MPS share":              {device: "uid-mps", want: `claim ns/claim: device "uid-mps" has no memory of its own`},
 		"memory that is no number":  {device: "uid-unreadable", want: `claim ns/claim: reading the allocated memory "much": `},
-		"a cgroup that is gone":     {cgroup: "/system.slice/a", want: "/system.slice/a: not found"},
+		"a cgroup that is gone":     {cgroup: "/system/a", want: "/system/a: not found"},
 		"a claim that is undone":    {change: func(w *world) { w.record.State = checkpoint.Releasing }, want: "claim ns/claim: it is not prepared"},
 		"a claim that is not done":  {change: func(w *world) { w.record.State = checkpoint.Intent }, want: "claim ns/claim: it is not prepared"},
 		"a record without a result": {change: func(w *world) { w.record.Results = nil }, want: `claim ns/claim: it has no device "` + share + `"`},
