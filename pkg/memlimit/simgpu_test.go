@@ -2,6 +2,7 @@ package memlimit
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -69,6 +70,9 @@ func TestServer_DriverWithLimits_ProgramSeesItsMemory(t *testing.T) {
 	dir := cgroupOfTest(t)
 	node := sandbox.Start(t, model.Spec{Name: "node", Driver: "615.71.09", Boards: []string{"h100-80"}})
 	session, err := nvml.Open(t.Context(), node.Library(), nvml.Options{Root: node.Root()})
+	if errors.Is(err, gpu.ErrDriverReplaced) {
+		t.Skip("this process has run the test before: it loads one driver library")
+	}
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, session.Close()) })
 	gpus, _, err := session.GPUs(t.Context())
