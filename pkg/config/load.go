@@ -44,9 +44,6 @@ func LoadPlugin(args []string, getenv func(string) string) (*Plugin, error) {
 	if p.Paths.StateDir == "" {
 		p.Paths.StateDir = filepath.Join(defaultStateParent, p.DriverName)
 	}
-	if p.Paths.RunDir == "" {
-		p.Paths.RunDir = filepath.Join(defaultRunParent, p.DriverName)
-	}
 	return p, p.validate()
 }
 
