@@ -38,6 +38,9 @@ type Host interface {
 	Program(paths ...string) (string, bool)
 	NoExec(path string) (bool, error)
 	CheckPrograms(dir string) error
+	// UnifiedCgroups and Cgroup are about the cgroups of containers.
+	UnifiedCgroups() bool
+	Cgroup(path string) (string, error)
 	// Sockets lists what else may allocate the GPUs.
 	Sockets(dir, pattern string) ([]string, error)
 }
@@ -68,19 +71,24 @@ type Adapters struct {
 	Transaction func(prepare.Ports, prepare.Settings) (*prepare.Transaction, []error, error)
 	// HookImage is the hook program that is installed on hosts that have none; a missing file is no error.
 	HookImage string
+	// OwnHookImage is prism-hook, which is installed on every host; a missing file is no error, and what needs it is refused.
+	OwnHookImage string
 	// API connects to the API server; its Events are sent until the context ends.
 	API func(ctx context.Context) (API, error)
 	// Now is the clock by which pending cleanups are dated.
 	Now func() time.Time
 }
 
-// imageHook is the hook program of our image.
-const imageHook = "/usr/bin/" + cdi.HookName
+// The hook programs of our image.
+const (
+	imageHook    = "/usr/bin/" + cdi.HookName
+	imageOwnHook = "/usr/bin/" + cdi.OwnHookName
+)
 
 // System returns the adapters of a process on a real node.
 func System(cfg *config.Plugin, version string) Adapters {
 	return Adapters{
-		Version: version, Disk: disk.OS{}, Host: hostfs.New(cfg.Paths.HostRoot), HookImage: imageHook, Now: time.Now,
+		Version: version, Disk: disk.OS{}, Host: hostfs.New(cfg.Paths.HostRoot), HookImage: imageHook, OwnHookImage: imageOwnHook, Now: time.Now,
 		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML, Tool: nvidiaSMI,
 		Transaction: prepare.New,
 		API:         func(ctx context.Context) (API, error) { return connect(ctx, cfg, version) },

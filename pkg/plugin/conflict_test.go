@@ -30,8 +30,9 @@ import (
 
 // oneGPU is a host with a driver that sees one GPU.
 type oneGPU struct {
-	gpu.MIGDriver
 	gpu.ComputeModes
+	gpu.MemoryLimiter
+	gpu.MIGDriver
 }
 
 func (oneGPU) FindDriver(string) (hostfs.DriverRoot, error) {

@@ -114,7 +114,7 @@ func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare
 	extra := &extradevices.Finder{Flags: advertised.Flags, CharDevices: host.CharDevices, Locate: host.Locate, Events: recorder}
 	all := m.families()
 	builder := SpecBuilder(host, m.Inventory, extra)
-	builder.Types = all.gpuNodes()
+	builder.Types, builder.Exists = all.gpuNodes(), m.hook.exists(builder.Exists)
 	return prepare.Ports{
 		Records: m.State.Records,
 		Locks:   m.State.Locks,

@@ -1,6 +1,11 @@
 package port
 
-import "github.com/prism-gpu/prism/pkg/hostfs"
+import (
+	"fmt"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+)
 
 // MinimalHost implements the rest of the plugin's host port: there are GPUs, and no programs, other devices or sockets.
 type MinimalHost struct{ Boot string }
@@ -25,6 +30,14 @@ func (MinimalHost) NoExec(string) (bool, error) { return false, nil }
 
 // CheckPrograms finds nothing wrong: all users may execute them.
 func (MinimalHost) CheckPrograms(string) error { return nil }
+
+// UnifiedCgroups is false.
+func (MinimalHost) UnifiedCgroups() bool { return false }
+
+// Cgroup finds none.
+func (MinimalHost) Cgroup(path string) (string, error) {
+	return "", fmt.Errorf("cgroup %s: %w", path, gpu.ErrNotFound)
+}
 
 // Sockets finds none.
 func (MinimalHost) Sockets(_, _ string) ([]string, error) { return nil, nil }
