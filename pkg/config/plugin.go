@@ -167,6 +167,9 @@ func (p *Plugin) flags() *pflag.FlagSet {
 // PluginDir is where this driver keeps its sockets, records and locks.
 func (p *Plugin) PluginDir() string { return filepath.Join(p.Paths.KubeletPlugins, p.DriverName) }
 
+// RunDir is what the programs of Prism share on a node until it is rebooted; the same path on the host.
+func (p *Plugin) RunDir() string { return filepath.Join("/run", p.DriverName) }
+
 // defaultStateParent is where the host keeps state over reboots.
 const defaultStateParent = "/var/lib"
 

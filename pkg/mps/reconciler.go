@@ -143,7 +143,7 @@ func (r *Reconciler) due(d Shared, kept saved, full bool) bool {
 	if r.Watcher.Unavailable() != nil {
 		return !p.prohibited
 	}
-	if !r.Watcher.known() {
+	if !r.Watcher.Answers() {
 		return false
 	}
 	daemon, has := r.Watcher.Daemon(d.ID)

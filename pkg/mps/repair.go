@@ -129,7 +129,7 @@ func (r *Reconciler) repair(ctx context.Context, d Shared, full bool) error {
 // kept is what is saved of the device. Where the driver was loaded again since, the mode before is the present one.
 func (r *Reconciler) kept(ctx context.Context, d Shared) (*saved, error) {
 	kept, err := r.Store.get(d.ID)
-	if err != nil || kept == nil || !kept.forgotten(r.Load()) || kept.Mode == "" {
+	if err != nil || kept == nil || !kept.outdated(r.Load()) || kept.Mode == "" {
 		return kept, err
 	}
 	modes, err := r.Modes()

@@ -31,7 +31,7 @@ func (s *Service) share(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 		return err
 	}
 	switch {
-	case kept == nil || kept.Device != spec.Device || kept.forgotten(s.Load()):
+	case kept == nil || kept.Device != spec.Device || kept.outdated(s.Load()):
 		return s.first(ctx, id, spec)
 	case kept.Prohibited:
 		_, err = s.admit(ctx, id, spec, *kept)
@@ -193,7 +193,7 @@ func (s *Service) stop(ctx context.Context, id gpu.MPSDaemonID, kept *saved) err
 
 // restore sets the mode that the device had before it was shared.
 func (s *Service) restore(ctx context.Context, kept *saved) error {
-	if kept.Mode == "" || kept.forgotten(s.Load()) {
+	if kept.Mode == "" || kept.outdated(s.Load()) {
 		return nil
 	}
 	modes, err := s.Modes()

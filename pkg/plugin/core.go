@@ -11,6 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/layout"
+	"github.com/prism-gpu/prism/pkg/mps"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
@@ -22,6 +23,8 @@ type Core struct {
 	Claims  *prepare.Transaction
 	// Intervals sets the time-slice intervals that the node's configuration says.
 	Intervals *timeslice.Reconciler
+	// MPS keeps the control daemons of shared devices running.
+	MPS *mps.Reconciler
 	// Damaged are the errors of records that could not be read at the start.
 	Damaged []error
 
@@ -65,6 +68,7 @@ func NewCore(ctx context.Context, m *Machine, advertiser Advertiser, reports Rep
 		}
 	}
 	c.Intervals = newIntervals(ctx, m, advertiser, c.Claims, reports.Events)
+	c.MPS = m.mps.reconciler(ctx, c.Claims, reports.Events)
 	return c, nil
 }
 

@@ -33,6 +33,7 @@ type Machine struct {
 	// Tool sets time-slice intervals.
 	Tool timeslice.Tool
 
+	mps      *mpsService
 	cfg      *config.Plugin
 	adapters Adapters
 	hook     *hookPrograms // its program is held as long as this is referred to
@@ -55,6 +56,7 @@ func OpenMachine(ctx context.Context, cfg *config.Plugin, a Adapters, damaged fu
 		Host: a.Host, DriverRoot: cfg.Driver.Root, Owned: m.owned, MayHaveGPU: mayHaveGPU(a.Host), Open: a.Driver(hook.Path),
 	})
 	m.Tool = a.Tool(m.Inventory)
+	m.mps = newMPSService(cfg, a, state, m.Inventory)
 	return m, nil
 }
 

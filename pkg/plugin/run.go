@@ -79,6 +79,7 @@ func (p *Plugin) parts() []func(context.Context) error {
 		inventory.Run,
 		p.serving.server.Run,
 		p.machine.KeepPrograms,
+		p.machine.mps.Watcher.Run,
 		p.serving.failure,
 	}
 }
