@@ -268,8 +268,8 @@ func TestReconcile_GPULost_ReportedAndTriedAgain(t *testing.T) {
 	})
 }
 
-// TestReconcile_ModeForgotten_SetAgain: without persistence mode, or by a driver that was loaded again, whose present mode is that to restore.
-func TestReconcile_ModeForgotten_SetAgain(t *testing.T) {
+// TestReconcile_ModeReset_SetAgain: without persistence mode, or by a driver that was loaded again, whose present mode is that to restore.
+func TestReconcile_ModeReset_SetAgain(t *testing.T) {
 	t.Parallel()
 	n := newSharedNode(t)
 	n.modes[string(uuidA)] = gpu.ComputeDefault

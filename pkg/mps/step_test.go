@@ -155,9 +155,9 @@ func TestStep_ClientsConnected_NotStopped(t *testing.T) {
 	assert.NotEmpty(t, w.files(t))
 }
 
-// TestUndo_GPULostOrDriverReplaced_ModeStaysOrIsForgotten: a lost GPU keeps its mode for when it comes back, a driver that was loaded again has
+// TestUndo_GPULostOrDriverReplaced_ModeStaysOrIsReset: a lost GPU keeps its mode for when it comes back, a driver that was loaded again has
 // reset it.
-func TestUndo_GPULostOrDriverReplaced_ModeStaysOrIsForgotten(t *testing.T) {
+func TestUndo_GPULostOrDriverReplaced_ModeStaysOrIsReset(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	step := w.step()

@@ -114,7 +114,7 @@ func TestWatcher_ServiceRestarts_UnavailableAfterGrace(t *testing.T) {
 	})
 }
 
-// TestWatcher_ServiceHangs_Unavailable: a listing that waits for a change is given up in the end.
+// TestWatcher_ServiceHangs_Unavailable: a listing that waits for a change ends with an error.
 func TestWatcher_ServiceHangs_Unavailable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
