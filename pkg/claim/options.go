@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -65,6 +65,8 @@ type option struct {
 	// kind is its kind as it was written; only is the one type of device that it is for, empty for all.
 	kind string
 	only gpu.DeviceType
+	// limits are memory limits of strategy MPS for single devices, by UUID or by position among those that it is for.
+	limits map[string]resource.Quantity
 }
 
 // nvidiaDriver is the name of NVIDIA's own driver. Under that name Prism accepts manifests that were written for it.
@@ -111,34 +113,36 @@ func (s Source) read(raw []byte) (option, error) {
 	if foreign.Kind == v1alpha1.KindNVIDIAMIG {
 		only = gpu.TypeMIG
 	}
-	return option{config: foreign.Config, kind: foreign.Kind, only: only}, nil
+	return option{config: foreign.Config, kind: foreign.Kind, only: only, limits: foreign.MemoryLimits}, nil
 }
 
 // merge merges the configurations that apply to one result, the class's before the claim's, and refuses what the device cannot have. For
 // a result with admin access only what a class says about claims counts: nothing about a GPU is changed then, and the author of a claim
 // cannot take anything out of its class.
 func (o opaque) merge(
-	configs []resourceapi.DeviceAllocationConfiguration, r *resourceapi.DeviceRequestAllocationResult, family Family,
+	configs []resourceapi.DeviceAllocationConfiguration, plan *Plan, r *Result, family Family,
 ) (merged Options, err error) {
 	for _, source := range []resourceapi.AllocationConfigSource{
 		resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim,
 	} {
-		for _, config := range resourceclaim.ConfigForResult(configs, *r) {
+		for i := range configs {
+			config := &configs[i]
 			decoded, ours := o[config.Opaque]
 			// One that names no request is for those of its type among all.
-			if !ours || config.Source != source || len(config.Requests) == 0 && !decoded.fits(family.Type()) {
+			if !ours || config.Source != source || !r.matches(config) || len(config.Requests) == 0 && !decoded.fits(family.Type()) {
 				continue
 			}
-			if source == resourceapi.AllocationConfigSourceClass && r.AdminAccess != nil && *r.AdminAccess {
+			if source == resourceapi.AllocationConfigSourceClass && r.Admin {
 				decoded = decoded.forAdmin()
 			}
 			if err := decoded.unsupported(family); err != nil {
-				return Options{}, &Refusal{
-					Request: r.Request, Device: r.Device, Cause: err.Error(), Fix: fmt.Sprintf("take it out of the %s", sourceOf(source)),
-				}
+				return Options{}, r.refuse(fmt.Sprintf("take it out of the %s", sourceOf(source)), "%v", err)
+			}
+			if decoded, err = plan.forDevice(config, decoded, r); err != nil {
+				return Options{}, r.refuse("correct it and recreate the claim", "%v", err)
 			}
 			if merged, err = merged.with(decoded.config, sourceOf(source)); err != nil {
-				return Options{}, &Refusal{Request: r.Request, Device: r.Device, Cause: err.Error()}
+				return Options{}, r.refuse("", "%v", err)
 			}
 		}
 	}
@@ -174,17 +178,17 @@ func (o option) unsupported(family Family) error {
 
 // supported names what no device can have.
 func supported(kind string, config v1alpha1.Config) error {
-	c, ok := config.(*v1alpha1.GPUConfig)
-	switch {
-	case !ok:
+	if _, ok := config.(*v1alpha1.GPUConfig); !ok {
 		return fmt.Errorf("%s is not supported by this version of the driver", kind)
-	case c.Sharing != nil && (c.Sharing.MPS != nil || c.Sharing.Strategy != nil && *c.Sharing.Strategy == v1alpha1.StrategyMPS):
-		return fmt.Errorf("%s.sharing with strategy %s is not supported by this version of the driver; supported values: %s", kind,
-			v1alpha1.StrategyMPS, v1alpha1.StrategyTimeSlicing)
-	case c.EnforceMemory != nil && *c.EnforceMemory:
-		return fmt.Errorf("%s.enforceMemory is not supported by this version of the driver", kind)
 	}
 	return nil
+}
+
+// enforcesMemory reports whether a configuration requires a memory limit that processes cannot exceed. Each family says whether its
+// devices have one.
+func enforcesMemory(config v1alpha1.Config) bool {
+	c, ok := config.(*v1alpha1.GPUConfig)
+	return ok && c != nil && c.EnforceMemory != nil && *c.EnforceMemory
 }
 
 // setsSharing reports whether a configuration says how a GPU is shared.
@@ -195,8 +199,11 @@ func setsSharing(config v1alpha1.Config) bool {
 
 // forbidden names what a claim with admin access cannot set, whatever its device is.
 func (o Options) forbidden() error {
-	if o.setInterval() {
+	switch {
+	case o.setInterval():
 		return errors.New(adminInterval)
+	case o.mps() != nil:
+		return errors.New(adminMPS)
 	}
 	return nil
 }

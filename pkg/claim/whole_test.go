@@ -163,12 +163,6 @@ func TestResolve_IntervalNotPossible_Refused(t *testing.T) {
 				`supported values: gpu.prism.dev/v1alpha1; kind: unsupported value "GpuConfig"; supported values: GPUConfig, GPUMetricsConfig, ProfilerConfig; ` +
 				`correct it and recreate the claim (not retryable)`,
 		},
-		"NVIDIA's MPS": {
-			source: under(nvidiaDriver),
-			rc:     allocated(results(result("gpu", "gpu-aaaaaaaa", withDriver(nvidiaDriver))), config(fromClaim, nvidiaDriver, nvidiaMPS)),
-			want: `request "gpu": opaque configuration of the ResourceClaim: GpuConfig: sharing.strategy: MPS is not supported by this version of the driver; ` +
-				`supported values: TimeSlicing; correct it and recreate the claim (not retryable)`,
-		},
 		"what NVIDIA's kind has not": {
 			source: under(nvidiaDriver),
 			rc:     allocated(results(result("gpu", "gpu-aaaaaaaa", withDriver(nvidiaDriver))), config(fromClass, nvidiaDriver, nvidiaNonsense)),
@@ -188,8 +182,8 @@ func TestResolve_IntervalNotPossible_Refused(t *testing.T) {
 		},
 		"for a MIG device": {
 			source: advertising(partitioned, layout), rc: allocated(results(inA("gpu", "gpu-aaaaaaaa-mig-19-0")), config(fromClaim, driverName, longConfig)),
-			want: `request "gpu", device gpu-aaaaaaaa-mig-19-0: GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; ` +
-				`valid for it is a GPUConfig without sharing; take it out of the ResourceClaim (not retryable)`,
+			want: `request "gpu", device gpu-aaaaaaaa-mig-19-0: GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device, ` +
+				`which is a partition of its GPU already; supported values: MPS; take it out of the ResourceClaim (not retryable)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
