@@ -30,6 +30,7 @@ import (
 
 // oneGPU is a host with a driver that sees one GPU.
 type oneGPU struct {
+	gpu.ComputeModes
 	gpu.MemoryLimiter
 	gpu.MIGDriver
 }
