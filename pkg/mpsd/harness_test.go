@@ -43,6 +43,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(faultEnv) != "" {
 		os.Exit(runUntilFault())
 	}
+	if dir := os.Getenv(initEnv); dir != "" {
+		os.Exit(runInit(dir))
+	}
 	os.Exit(sandbox.OnGPUMachine(m))
 }
 

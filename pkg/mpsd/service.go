@@ -238,7 +238,7 @@ func (s *Service) cutLogs(ctx context.Context) {
 		s.mu.Unlock()
 		for _, dir := range dirs {
 			if err := cutLogs(dir.log()); err != nil {
-				klog.FromContext(ctx).Error(err, "Logs of a control daemon cannot be cut", "path", dir.log())
+				klog.FromContext(ctx).Error(err, "Logs of a control daemon grow beyond their limit", "path", dir.log())
 			}
 		}
 		select {

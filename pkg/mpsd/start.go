@@ -2,7 +2,6 @@ package mpsd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -172,7 +171,7 @@ func (d *daemon) startServer(ctx context.Context) error {
 			break
 		}
 		if log := logAfter(d.dir.daemonLog(), from); len(servers) == 0 && strings.Contains(log, "exited with status") {
-			return errors.New("it exited: " + lastLines(d.dir.daemonLog(), from))
+			return fmt.Errorf("it exited: %s; %s", lastLines(d.dir.daemonLog(), from), lastLines(d.dir.serverLog(), 0))
 		}
 		if len(servers) == 0 {
 			continue
