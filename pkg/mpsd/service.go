@@ -42,7 +42,7 @@ type Times struct {
 	Ask time.Duration
 	// Quit is for a daemon to exit by itself, Kill for killed processes.
 	Quit, Kill time.Duration
-	// Poll is between two checks of something that reports nothing by itself.
+	// Poll is between the first two checks of something that reports nothing by itself.
 	Poll time.Duration
 	// Logs is between two checks of the sizes of logs.
 	Logs time.Duration
