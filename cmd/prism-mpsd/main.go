@@ -1,5 +1,5 @@
-// Prism-mpsd owns the MPS control daemons of a node. Without a command it is the init of its container, with "serve" the service that the init
-// starts.
+// Prism-mpsd owns the MPS control daemons of a node. Without a command it is the init of its container, with "serve" the service that the
+// init starts.
 package main
 
 import (

@@ -18,10 +18,10 @@ func serve(cfg *config.MPSD) error {
 	ctx, stop := signal.NotifyContext(klog.NewContext(context.Background(), klog.Background()), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	klog.Background().Info("Starting", "version", version, "config", cfg)
-	if err := (disk.OS{}).MakeDir(cfg.RunDir, 0o755); err != nil {
+	if err := (disk.OS{}).MakeDir(cfg.DaemonsDir(), 0o755); err != nil {
 		return err
 	}
-	release, err := disk.OS{}.Hold(cfg.RunDir, false)
+	release, err := disk.OS{}.Hold(cfg.DaemonsDir(), false)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ type Session interface {
 	Close() error
 	gpu.MemoryLimiter
 	gpu.MIGDriver
+	gpu.ComputeModes
 }
 
 // Owned reports which instances claims own, or are about to own.

@@ -139,6 +139,7 @@ func (m *machine) refusal(library string) error {
 type fakeSession struct {
 	gpu.MemoryLimiter
 	gpu.MIGDriver
+	gpu.ComputeModes
 
 	machine *machine
 	version string

@@ -78,7 +78,7 @@ func numbers(lines []string) []int {
 	return pids
 }
 
-// servers are the pids of the servers, and records them.
+// servers are the pids of the servers.
 func (d *daemon) servers(ctx context.Context) ([]int, error) {
 	lines, err := d.ask(ctx, "get_server_list")
 	if err != nil {

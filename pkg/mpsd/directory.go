@@ -32,6 +32,9 @@ func (d directory) state() string  { return d.join("state") }
 // daemonLog is what the control daemon prints.
 func (d directory) daemonLog() string { return filepath.Join(d.log(), "daemon.log") }
 
+// serverLog is where servers log.
+func (d directory) serverLog() string { return filepath.Join(d.log(), "server.log") }
+
 // mark is the entry of the environment by which processes of the daemon are found. Clients have another directory in it.
 func (d directory) mark() string { return "CUDA_MPS_PIPE_DIRECTORY=" + d.pipe() }
 

@@ -140,7 +140,8 @@ func (run faultRun) do() error {
 	return err
 }
 
-// killedAt runs the operation in a service that is killed at a fault point, and reports whether it was. A daemon with clients is not stopped.
+// killedAt runs the operation in a service that is killed at a fault point, and reports whether it was. A daemon with clients is not
+// stopped.
 func (m *machine) killedAt(operation string, at int) bool {
 	m.t.Helper()
 	run, err := json.Marshal(faultRun{Dir: m.options.Dir, Root: m.node.Root(), Spec: m.spec(), Operation: operation, At: at})

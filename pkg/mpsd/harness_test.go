@@ -43,6 +43,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(faultEnv) != "" {
 		os.Exit(runUntilFault())
 	}
+	if dir := os.Getenv(initEnv); dir != "" {
+		os.Exit(runInit(dir))
+	}
 	os.Exit(sandbox.OnGPUMachine(m))
 }
 
@@ -159,10 +162,10 @@ type tenant struct {
 	out     *bufio.Scanner
 }
 
-func (m *machine) tenant(uid uint32) *tenant {
+func (m *machine) tenant(uid uint32, env ...string) *tenant {
 	m.t.Helper()
 	command := exec.CommandContext(context.WithoutCancel(m.t.Context()), m.gpuMem, "100")
-	command.Env = []string{"LD_LIBRARY_PATH=" + m.node.LibraryDir(), "CUDA_MPS_PIPE_DIRECTORY=" + m.dir().client()}
+	command.Env = append(env, "LD_LIBRARY_PATH="+m.node.LibraryDir(), "CUDA_MPS_PIPE_DIRECTORY="+m.dir().client())
 	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	in, err := command.StdinPipe()
 	require.NoError(m.t, err)

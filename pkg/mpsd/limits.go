@@ -140,20 +140,23 @@ func (d *daemon) setLimits(ctx context.Context, s scope, fresh bool) error {
 	if !fresh || spec.ActiveThreadPercentage > 0 {
 		commands = append(commands, fmt.Sprintf("set_%s %d", s.percentage, percentage))
 	}
-	if len(commands) > 0 {
-		if _, err := d.command(ctx, commands...); err != nil {
+	var limits gpu.MPSLimits
+	for range attempts {
+		if len(commands) > 0 {
+			if _, err := d.command(ctx, commands...); err != nil {
+				return err
+			}
+		}
+		var err error
+		if limits, err = d.read(ctx, s); err != nil {
 			return err
 		}
+		if inForce(spec, limits) {
+			return nil
+		}
 	}
-	limits, err := d.read(ctx, s)
-	if err != nil {
-		return err
-	}
-	if !inForce(spec, limits) {
-		return fmt.Errorf("%s reports %d MiB and %v %% after %d MiB and %d %% were set (0: no limit): %s", s.name, limits.MemoryMiB,
-			limits.ActiveThreadPercentage, spec.MemoryMiB, spec.ActiveThreadPercentage, lastLines(d.dir.daemonLog(), 0))
-	}
-	return nil
+	return fmt.Errorf("%s reports %d MiB and %v %% after %d MiB and %d %% were set (0: no limit): %s", s.name, limits.MemoryMiB,
+		limits.ActiveThreadPercentage, spec.MemoryMiB, spec.ActiveThreadPercentage, lastLines(d.dir.daemonLog(), 0))
 }
 
 // restoreLimits sets the limits of the daemon and of its servers.

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -77,9 +78,17 @@ func logAfter(path string, offset int64) string {
 	return string(text[:n])
 }
 
-// lastLines are the last lines that were logged after the offset, in one line.
+// lastLines are the last lines that were logged after the offset, in one line, without those about commands.
 func lastLines(path string, offset int64) string {
 	const most = 3
-	lines := strings.Split(strings.TrimSpace(logAfter(path, offset)), "\n")
+	var lines []string
+	for line := range strings.Lines(logAfter(path, offset)) {
+		line = strings.TrimSpace(line)
+		_, message, _ := strings.Cut(line, "] ")
+		if _, err := strconv.ParseFloat(message, 64); err == nil || strings.HasPrefix(message, "Cmd:") || strings.HasPrefix(message, "NEW UI") {
+			continue
+		}
+		lines = append(lines, line)
+	}
 	return strings.ToValidUTF8(strings.Join(lines[max(0, len(lines)-most):], "; "), "")
 }

@@ -42,7 +42,7 @@ type Times struct {
 	Ask time.Duration
 	// Quit is for a daemon to exit by itself, Kill for killed processes.
 	Quit, Kill time.Duration
-	// Poll is between two checks of something that reports nothing by itself.
+	// Poll is between the first two checks of something that reports nothing by itself.
 	Poll time.Duration
 	// Logs is between two checks of the sizes of logs.
 	Logs time.Duration
@@ -238,7 +238,7 @@ func (s *Service) cutLogs(ctx context.Context) {
 		s.mu.Unlock()
 		for _, dir := range dirs {
 			if err := cutLogs(dir.log()); err != nil {
-				klog.FromContext(ctx).Error(err, "Logs of a control daemon cannot be cut", "path", dir.log())
+				klog.FromContext(ctx).Error(err, "Logs of a control daemon grow beyond their limit", "path", dir.log())
 			}
 		}
 		select {

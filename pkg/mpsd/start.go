@@ -2,7 +2,6 @@ package mpsd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -121,11 +120,14 @@ func (d *daemon) run(ctx context.Context, installed driver) error {
 	return nil
 }
 
+// longestPoll is the longest time between two checks.
+const longestPoll = 50 * time.Millisecond
+
 // listening returns when the daemon answers, or with its exit code, -1 for none.
 func (d *daemon) listening(ctx context.Context, started *Started, from int64) (code int, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.service.Times.Start, fmt.Errorf("it does not listen: %w", gpu.ErrTimeout))
 	defer cancel()
-	for {
+	for wait := d.service.Times.Poll; ; wait = min(2*wait, longestPoll) {
 		// The socket comes with the program itself, so that the file of the process is not that of this one.
 		if _, err := os.Lstat(filepath.Join(d.dir.pipe(), "control_privileged")); err == nil {
 			if output, err := d.command(ctx, lastCommand); err == nil && isPercentage(strings.TrimSpace(output)) {
@@ -137,7 +139,7 @@ func (d *daemon) listening(ctx context.Context, started *Started, from int64) (c
 			return code, fmt.Errorf("it exited with code %d: %s", code, lastLines(d.dir.daemonLog(), from))
 		case <-ctx.Done():
 			return -1, fmt.Errorf("%w; its log ends: %s", context.Cause(ctx), lastLines(d.dir.daemonLog(), from))
-		case <-time.After(d.service.Times.Poll):
+		case <-time.After(wait):
 		}
 	}
 }
@@ -163,29 +165,35 @@ func (d *daemon) startServer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.service.Times.Start, fmt.Errorf("it does not become active: %w", gpu.ErrTimeout))
 	defer cancel()
 	from := logSize(d.dir.daemonLog())
-	servers, err := d.servers(ctx)
-	if err == nil && len(servers) == 0 {
-		_, err = d.command(ctx, "start_server -uid 0")
-	}
-	for ; err == nil; err = pause(ctx, d.service.Times.Poll) {
-		if servers, err = d.servers(ctx); err != nil {
-			break
-		}
-		if log := logAfter(d.dir.daemonLog(), from); len(servers) == 0 && strings.Contains(log, "exited with status") {
-			return errors.New("it exited: " + lastLines(d.dir.daemonLog(), from))
-		}
-		if len(servers) == 0 {
-			continue
-		}
-		lines, err := d.ask(ctx, fmt.Sprintf("get_server_status %d", servers[0]))
-		if err != nil {
-			return err
-		}
-		if slices.Contains(lines, "ACTIVE") {
+	for wait := d.service.Times.Poll; ; wait = min(2*wait, longestPoll) {
+		servers, active, err := d.activeServer(ctx)
+		if err == nil && active {
 			return d.record(ctx, servers)
 		}
+		if len(servers) == 0 && strings.Contains(logAfter(d.dir.daemonLog(), from), "exited with status") {
+			return fmt.Errorf("it exited: %s; %s", lastLines(d.dir.daemonLog(), from), lastLines(d.dir.serverLog(), 0))
+		}
+		if err == nil && len(servers) == 0 {
+			// Of a server that is starting the daemon starts no second one.
+			_, err = d.command(ctx, "start_server -uid 0")
+		}
+		if err == nil {
+			err = pause(ctx, wait)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, lastLines(d.dir.daemonLog(), from))
+		}
 	}
-	return fmt.Errorf("%w: %s", err, lastLines(d.dir.daemonLog(), from))
+}
+
+// activeServer returns the servers, and whether the first owns the GPU.
+func (d *daemon) activeServer(ctx context.Context) (servers []int, active bool, err error) {
+	servers, err = d.servers(ctx)
+	if err != nil || len(servers) == 0 {
+		return nil, false, err
+	}
+	lines, err := d.ask(ctx, fmt.Sprintf("get_server_status %d", servers[0]))
+	return servers, slices.Contains(lines, "ACTIVE"), err
 }
 
 // pause waits, and returns why the context is done.

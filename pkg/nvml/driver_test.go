@@ -149,6 +149,7 @@ type fakeGPU struct {
 	capability   computeCapability
 	cores        int
 	mig          bool
+	computeMode  nvml.ComputeMode
 	partitioning
 
 	limits map[string]gpu.MemoryLimits // by cgroup

@@ -10,6 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/mps"
 	"github.com/prism-gpu/prism/pkg/nvml"
 	"github.com/prism-gpu/prism/pkg/nvsmi"
 	"github.com/prism-gpu/prism/pkg/prepare"
@@ -34,6 +35,8 @@ type Host interface {
 	MayHaveGPU() (bool, error)
 	// CharDevices finds what containers get besides GPUs.
 	CharDevices(dir, pattern string) ([]hostfs.CharDevice, error)
+	// Process finds a process by its pid.
+	Process(pid int) (hostfs.Process, bool)
 	// Program, NoExec and CheckPrograms are about the hook program.
 	Program(paths ...string) (string, bool)
 	NoExec(path string) (bool, error)
@@ -65,6 +68,8 @@ type Adapters struct {
 	Driver func(hook string) inventory.Opener
 	// Tool returns what sets the time-slice intervals of the GPUs of that inventory.
 	Tool func(inv *inventory.Inventory) timeslice.Tool
+	// MPS returns the MPS service at that socket; nil for a machine without one.
+	MPS func(socket string) mps.Daemons
 	// Families are wired after the built-in ones; nil for none.
 	Families []Family
 	// Transaction makes what prepares claims; prepare.New is the real one.
@@ -89,7 +94,7 @@ const (
 func System(cfg *config.Plugin, version string) Adapters {
 	return Adapters{
 		Version: version, Disk: disk.OS{}, Host: hostfs.New(cfg.Paths.HostRoot), HookImage: imageHook, OwnHookImage: imageOwnHook, Now: time.Now,
-		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML, Tool: nvidiaSMI,
+		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML, Tool: nvidiaSMI, MPS: openMPS,
 		Transaction: prepare.New,
 		API:         func(ctx context.Context) (API, error) { return connect(ctx, cfg, version) },
 	}

@@ -66,7 +66,17 @@ func NewLayout(cfg *config.Plugin, m *Machine, ports LayoutPorts) *Layout {
 		Sockets: m.adapters.Host.Sockets, KubeletPlugins: cfg.Paths.KubeletPlugins, DriverName: cfg.DriverName, Set: l.conflict,
 		Events: ports.Events, Taints: cluster.DeviceTaints,
 	}
+	m.mps.serve(l, ports.Events)
 	return l
+}
+
+// mpsUnavailable keeps new claims from MPS shares while the MPS service does not answer, which nil ends.
+func (l *Layout) mpsUnavailable(err error) {
+	if err == nil {
+		l.Publisher.SetTaints(layout.MPS, nil)
+		return
+	}
+	l.Publisher.SetTaints(layout.MPS, publish.MPSUnavailableTaints())
 }
 
 // conflict keeps new claims from all devices while another component allocates the GPUs: by taints where the API server stores them, else by
@@ -123,17 +133,13 @@ func (l *Layout) Lead() {
 type nodeLayout struct {
 	*Layout
 	config *configSource
-	slices *kube.Slices
+	slices ResourceSlices
 	events events.Recorder
 }
 
-func newLayout(ctx context.Context, cfg *config.Plugin, m *Machine, source *configSource, api API) *nodeLayout {
-	slices := kube.NewSlices(kube.SlicesOptions{
-		Client: api.Background, DriverName: cfg.DriverName, NodeName: cfg.NodeName,
-		OnError: func(err error) { klog.FromContext(ctx).Error(err, "ResourceSlices are not published yet") },
-	})
-	return &nodeLayout{config: source, slices: slices, events: api.Events, Layout: NewLayout(cfg, m, LayoutPorts{
-		Cluster: api.cluster(cfg), Slices: slices, Events: api.Events,
+func newLayout(cfg *config.Plugin, m *Machine, source *configSource, api API) *nodeLayout {
+	return &nodeLayout{config: source, slices: api.Slices, events: api.Events, Layout: NewLayout(cfg, m, LayoutPorts{
+		Cluster: api.Cluster, Slices: api.Slices, Events: api.Events,
 		// A file may be on a filesystem that does not report writes of others, so an invalid one is read again now and then.
 		Config: layout.ConfigPorts{Read: source.read, Retryable: passing, Watched: cfg.NodeConfig.File == ""},
 	})}

@@ -33,6 +33,7 @@ type Machine struct {
 	// Tool sets time-slice intervals.
 	Tool timeslice.Tool
 
+	mps      *mpsService
 	cfg      *config.Plugin
 	adapters Adapters
 	hook     *hookPrograms // its program is held as long as this is referred to
@@ -56,6 +57,7 @@ func OpenMachine(ctx context.Context, cfg *config.Plugin, a Adapters, damaged fu
 		MemoryLimits: limitsMemory(hook, a.Host),
 	})
 	m.Tool = a.Tool(m.Inventory)
+	m.mps = newMPSService(cfg, a, state, m.Inventory)
 	return m, nil
 }
 

@@ -19,6 +19,7 @@ import (
 type Machine struct {
 	gpu.MemoryLimiter
 	gpu.MIGDriver
+	gpu.ComputeModes
 
 	mu sync.Mutex
 	// Gone is why there is no driver, nil while there is one. Change it and what follows with Change, or before the first Inventory.

@@ -22,6 +22,9 @@ func (MinimalHost) CharDevices(_, _ string) ([]hostfs.CharDevice, error) { retur
 // Locate finds nothing.
 func (MinimalHost) Locate(_, _ string) (string, bool) { return "", false }
 
+// Process finds a process of the machine that this runs on.
+func (MinimalHost) Process(pid int) (hostfs.Process, bool) { return hostfs.New("/").Process(pid) }
+
 // Program finds none.
 func (MinimalHost) Program(...string) (string, bool) { return "", false }
 
