@@ -61,6 +61,7 @@ var taints = []meaning{
 	{"not-released", "cleanup of an earlier claim is pending on the device"},
 	{"config-change", "the node configuration no longer advertises the device; it is withdrawn when it is released"},
 	{"conflict", "a device plugin or another DRA driver allocates the GPUs of the node: value `device-plugin` or `dra-driver`"},
+	{publish.MPSUnavailableTaint, "the MPS service of the node does not answer"},
 }
 
 // profileCapacity stands for the capacities that are called after profiles.

@@ -15,6 +15,8 @@ import (
 func metricsPage(string) (string, error) {
 	readings := diagnostics.Readings{}
 	zero(reflect.ValueOf(&readings).Elem())
+	nothing := func() int64 { return 0 }
+	readings.Steps = diagnostics.MPSMetrics(nothing, nothing)
 	ofController := prometheus.NewRegistry()
 	controller.NewMetrics(ofController, version)
 	out := newText("Metrics", "the metric registries of both programs")
