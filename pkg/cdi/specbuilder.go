@@ -47,6 +47,8 @@ type SpecBuilder struct {
 	Monitoring func() (Node, error)
 	// Types are further types of devices whose containers get the device node of the GPU.
 	Types []gpu.DeviceType
+	// ResultEdits returns what the devices of a record get besides what its steps add; nil: nothing.
+	ResultEdits func(r *checkpoint.Record) []DeviceEdits
 	// Exists returns gpu.ErrNotFound when the host has no file or directory of that path. It is called for what steps add.
 	Exists func(hostPath string) error
 }
@@ -95,7 +97,11 @@ func (b *SpecBuilder) Build(request SpecRequest) (*specs.Spec, error) {
 		return nil, err
 	}
 	c.Control = append(control, present.Extra...)
-	if err := b.edits(&c, request.Edits); err != nil {
+	edits := request.Edits
+	if b.ResultEdits != nil {
+		edits = slices.Concat(edits, b.ResultEdits(r))
+	}
+	if err := b.edits(&c, edits); err != nil {
 		return nil, err
 	}
 	return Join(c)

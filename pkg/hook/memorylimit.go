@@ -29,20 +29,23 @@ func (p Program) memoryLimit(socket, claim, device string) error {
 	if err != nil {
 		return err
 	}
+	var reason error // the last that the plugin answered, else why it did not
+	answered := false
 	for end := time.Now().Add(p.RetryBudget); ; time.Sleep(p.Pause) {
 		answer, err := ask(socket, request, end)
-		if err == nil && answer.Error == "" {
+		switch {
+		case err == nil && answer.Error == "":
 			return nil
-		}
-		if err == nil {
-			err = errors.New(answer.Error)
-			if !answer.Retry {
-				return fmt.Errorf("limiting the GPU memory of the container: %w", err)
-			}
+		case err == nil && !answer.Retry:
+			return fmt.Errorf("limiting the GPU memory of the container: %s", answer.Error)
+		case err == nil:
+			reason, answered = errors.New(answer.Error), true
+		case !answered:
+			reason = err
 		}
 		if !time.Now().Add(p.Pause).Before(end) {
 			return fmt.Errorf("limiting the GPU memory of the container: no limit after %v: %w; check the kubelet plugin of Prism on the node",
-				p.RetryBudget, err)
+				p.RetryBudget, reason)
 		}
 	}
 }

@@ -146,7 +146,7 @@ func started(t *testing.T, server *taintless) (*nodeLayout, net.Listener) {
 	api, err := a.API(t.Context())
 	require.NoError(t, err)
 	source, cfg, read := startConfig(t.Context(), cfg, a, api)
-	l := newLayout(t.Context(), cfg, machine, source, api)
+	l := newLayout(cfg, machine, source, api)
 	l.Begin(t.Context(), read)
 
 	ctx, stop := context.WithCancel(t.Context())
@@ -168,7 +168,7 @@ func oneGPUNode(t *testing.T, server kubernetes.Interface) (*config.Plugin, Adap
 	cfg := &config.Plugin{
 		DriverName: "gpu.prism.dev", NodeName: "n0", Driver: config.Driver{CDIHook: config.NoCDIHook}, Paths: config.Paths{
 			KubeletPlugins: filepath.Join(root, "plugins"), KubeletRegistrar: filepath.Join(root, "registry"), CDIRoot: filepath.Join(root, "cdi"),
-			StateDir: filepath.Join(root, "state"), KubeletPodResources: filepath.Join(root, "pod-resources.sock"),
+			StateDir: filepath.Join(root, "state"), RunDir: filepath.Join(root, "run"), KubeletPodResources: filepath.Join(root, "pod-resources.sock"),
 		},
 	}
 	for _, dir := range []string{cfg.Paths.KubeletPlugins, cfg.Paths.KubeletRegistrar} {
@@ -179,8 +179,8 @@ func oneGPUNode(t *testing.T, server kubernetes.Interface) (*config.Plugin, Adap
 	a.Driver = func(string) inventory.Opener {
 		return func(context.Context, hostfs.DriverRoot) (inventory.Session, error) { return oneGPU{}, nil }
 	}
-	a.API = func(context.Context) (API, error) {
-		return API{Claims: server, Background: server, Events: kube.NewEvents(server, cfg.DriverName, cfg.NodeName)}, nil
+	a.API = func(ctx context.Context) (API, error) {
+		return NewAPI(ctx, cfg, server, server, kube.NewEvents(server, cfg.DriverName, cfg.NodeName)), nil
 	}
 	return cfg, a
 }

@@ -54,6 +54,7 @@ func OpenMachine(ctx context.Context, cfg *config.Plugin, a Adapters, damaged fu
 	m := &Machine{cfg: cfg, adapters: a, State: state, hook: hook, damaged: damaged}
 	m.Inventory = inventory.New(inventory.Options{
 		Host: a.Host, DriverRoot: cfg.Driver.Root, Owned: m.owned, MayHaveGPU: mayHaveGPU(a.Host), Open: a.Driver(hook.Path),
+		MemoryLimits: limitsMemory(hook, a.Host),
 	})
 	m.Tool = a.Tool(m.Inventory)
 	m.mps = newMPSService(cfg, a, state, m.Inventory)
@@ -116,6 +117,7 @@ func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare
 	extra := &extradevices.Finder{Flags: advertised.Flags, CharDevices: host.CharDevices, Locate: host.Locate, Events: recorder}
 	all := m.families()
 	builder := SpecBuilder(host, m.Inventory, extra)
+	builder.ResultEdits = m.memoryEdits().Of
 	builder.Types, builder.Exists = all.gpuNodes(), m.hook.exists(builder.Exists)
 	return prepare.Ports{
 		Records: m.State.Records,
