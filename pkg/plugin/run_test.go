@@ -108,7 +108,7 @@ func TestRun_HookOfOtherVersion_Removed(t *testing.T) {
 	image := filepath.Join(t.TempDir(), "hook")
 	require.NoError(t, os.WriteFile(image, nil, 0o600))
 	n.adapters.HookImage = image
-	older, err := cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), Image: image}.Install("older")
+	older, err := cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir()}.Install("older", cdi.Program{Name: cdi.HookName, Image: image})
 	require.NoError(t, err)
 	p, err := Build(t.Context(), n.cfg, n.adapters)
 	require.NoError(t, err)
