@@ -154,13 +154,15 @@ func TestReconcile_LastClaimUnpreparedMeanwhile_NotRestarted(t *testing.T) {
 	lock := n.r.WithGPULock
 	n.r.WithGPULock = func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error {
 		n.set(func() { n.records[0].State, n.records = checkpoint.Releasing, n.records[:1] })
-		require.NoError(t, n.step().Undo(ctx, last(use(0, 0))))
+		n.failing["set"] = gpu.ErrLost
+		require.ErrorIs(t, n.step().Undo(ctx, last(use(0, 0))), gpu.ErrLost, "its cleanup is pending")
+		delete(n.failing, "set")
 		return lock(ctx, id, do)
 	}
 	n.since()
 	n.r.Reconcile(t.Context(), false)
 	assert.Equal(t, []string{"stop", "Default"}, n.since())
-	assert.Empty(t, n.files(t))
+	assert.NotEmpty(t, n.files(t))
 	assert.Empty(t, n.events())
 }
 
