@@ -76,15 +76,33 @@ func (e *UnstoppableError) Error() string {
 // Unwrap returns gpu.ErrInUse.
 func (*UnstoppableError) Unwrap() error { return gpu.ErrInUse }
 
+// endRounds is how often processes are killed: a daemon may start a server before it is killed itself.
+const endRounds = 3
+
 // end kills all processes of the daemon and returns when they have exited, or an *UnstoppableError.
 func (d *daemon) end(ctx context.Context) error {
+	for range endRounds {
+		left, err := d.left()
+		if err != nil {
+			return err
+		}
+		if len(left) == 0 {
+			d.state.Servers, d.state.Processes = nil, nil
+			return nil
+		}
+		if err := d.kill(ctx, left); err != nil {
+			return err
+		}
+	}
 	left, err := d.left()
-	if err != nil {
+	if err != nil || len(left) == 0 {
 		return err
 	}
-	if len(left) == 0 {
-		return nil
-	}
+	return d.unstoppable(left)
+}
+
+// kill kills processes and returns when they have exited, or an *UnstoppableError.
+func (d *daemon) kill(ctx context.Context, left []hostfs.Process) error {
 	// A killed process may be found by its pid alone.
 	d.state.Processes = slices.DeleteFunc(slices.Clone(left), func(p hostfs.Process) bool { return p == d.state.Daemon })
 	if err := d.save(); err != nil {
@@ -109,9 +127,7 @@ func (d *daemon) end(ctx context.Context) error {
 		}
 		return d.unstoppable(left)
 	}
-	d.state.Servers, d.state.Processes = nil, nil
-	// Servers that a dying daemon has started meanwhile.
-	return d.end(ctx)
+	return nil
 }
 
 func (d *daemon) unstoppable(killed []hostfs.Process) error {

@@ -186,12 +186,20 @@ func (m *machine) stop(s *Service) {
 	m.gone()
 }
 
+// stateWritten is the effect that the list depends on: two directories come before it.
+const stateWritten = 3
+
 func TestPut_KilledAtEveryFaultPoint_NextServiceCompletes(t *testing.T) {
 	m := newMachine(t, newDriver)
 	for _, undone := range []bool{false, true} {
 		at := 1
 		for ; m.killedAt("put", at); at++ {
 			s := m.service()
+			if listed, _ := s.List(t.Context(), 0); at > stateWritten {
+				require.Len(t, listed, 1)
+				assert.Equal(t, m.spec(), listed[0].Spec, "fault point %d", at)
+				assert.Equal(t, 1, listed[0].Starts)
+			}
 			if !undone {
 				assert.Len(t, m.ensure(s).Servers, 1)
 				m.one("fault point ", at)

@@ -23,7 +23,7 @@ func Init(program string, args []string) error {
 	}
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT)
-	i := &initProcess{program: program, args: append([]string{program}, args...), retry: backoff.Backoff{First: firstRestart, Max: longestRestart}}
+	i := &initProcess{program: program, args: append(os.Args[:1:1], args...), retry: backoff.Backoff{First: firstRestart, Max: longestRestart}}
 	due := time.After(0)
 	for stopping := false; !stopping || i.service != 0; {
 		select {

@@ -1,6 +1,7 @@
 package mpsd
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -85,6 +86,36 @@ func TestLimits_ChangedByOthers_Restored(t *testing.T) {
 	}
 	_, err := s.RestoreLimits(t.Context(), "b", m.spec())
 	require.ErrorIs(t, err, gpu.ErrNotFound)
+}
+
+// ignoring is a control daemon that ignores the first commands which set something.
+type ignoring struct {
+	System
+	left int
+}
+
+func (i *ignoring) Run(ctx context.Context, c Command) (string, int, error) {
+	if strings.HasPrefix(c.Input, "set_") && i.left > 0 {
+		i.left--
+		return "", 0, nil
+	}
+	return i.System.Run(ctx, c)
+}
+
+func TestEnsure_LimitsNotInForce_SetAgainThenError(t *testing.T) {
+	m := newMachine(t, newDriver)
+	m.options.System = &ignoring{System: Linux{}, left: attempts}
+	s := m.service()
+	_, err := s.Ensure(t.Context(), daemonID, m.spec(), true)
+	require.ErrorContains(t, err, "starting MPS control daemon a5172723: the control daemon reports 0 MiB and 0 % after 2000 MiB and 50 % were set")
+	assert.Empty(t, m.processes())
+	listed, _ := s.List(t.Context(), 0)
+	require.Len(t, listed, 1)
+	assert.Equal(t, gpu.MPSDead, listed[0].State)
+	require.NoError(t, s.Stop(t.Context(), daemonID))
+	m.options.System = &ignoring{System: Linux{}, left: attempts - 1}
+	m.ensure(m.service())
+	m.one()
 }
 
 func ofServerCommand(server int, name, value string) string {

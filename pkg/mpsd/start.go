@@ -67,7 +67,7 @@ func (d *daemon) start(ctx context.Context, spec gpu.MPSDaemonSpec) error {
 		return err
 	}
 	d.state = state{Spec: spec, Phase: phaseStarting, Driver: installed.identity(), Starts: d.state.Starts + 1}
-	// Before anything is in the directory: a daemon is listed and stopped also if its start was interrupted.
+	// Before anything is in the directory: the next service lists the daemon with its spec, also if this start is interrupted.
 	err = d.save()
 	if err == nil {
 		err = d.dir.prepare(ctx, d.service.System, spec.ShmBytes, installed)

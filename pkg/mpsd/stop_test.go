@@ -3,6 +3,7 @@ package mpsd
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -130,6 +131,7 @@ func TestDaemon_Dies_ServersKilledAndStartedAgain(t *testing.T) {
 		return inodes
 	}
 	mounted := container()
+	require.NoError(t, os.WriteFile(filepath.Join(m.dir().shm(), "of-a-client"), nil, 0o600))
 	require.NoError(t, syscall.Kill(daemon.PID, syscall.SIGKILL))
 	listed, next := s.List(t.Context(), revision)
 	assert.Greater(t, next, revision)
@@ -145,6 +147,7 @@ func TestDaemon_Dies_ServersKilledAndStartedAgain(t *testing.T) {
 	assert.Equal(t, 2, again.Starts)
 	assert.NotEqual(t, daemon.PID, again.PID)
 	assert.Equal(t, mounted, container())
+	assert.FileExists(t, filepath.Join(m.dir().shm(), "of-a-client"))
 	after := m.tenant(1000)
 	after.connected()
 }

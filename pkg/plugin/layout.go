@@ -32,8 +32,8 @@ type Cluster interface {
 	Allocated(ctx context.Context, query kube.AllocatedQuery) (*kube.AllocatedPage, error)
 }
 
-// LayoutPorts are what a layout works with besides the machine.
-type LayoutPorts struct {
+// layoutPorts are what a layout works with besides the machine.
+type layoutPorts struct {
 	Cluster Cluster
 	// Config is the node's configuration.
 	Config layout.ConfigPorts
@@ -49,8 +49,8 @@ type Layout struct {
 	Conflicts  *health.Conflicts
 }
 
-// NewLayout builds it; nothing is known, and nothing is published, before Begin.
-func NewLayout(cfg *config.Plugin, m *Machine, ports LayoutPorts) *Layout {
+// buildLayout builds it; nothing is known, and nothing is published, before Begin.
+func buildLayout(cfg *config.Plugin, m *Machine, ports layoutPorts) *Layout {
 	cluster := ports.Cluster
 	families, options := m.families(), published(cfg)
 	options.Families = families.publish()
@@ -138,7 +138,7 @@ type nodeLayout struct {
 }
 
 func newLayout(cfg *config.Plugin, m *Machine, source *configSource, api API) *nodeLayout {
-	return &nodeLayout{config: source, slices: api.Slices, events: api.Events, Layout: NewLayout(cfg, m, LayoutPorts{
+	return &nodeLayout{config: source, slices: api.Slices, events: api.Events, Layout: buildLayout(cfg, m, layoutPorts{
 		Cluster: api.Cluster, Slices: api.Slices, Events: api.Events,
 		// A file may be on a filesystem that does not report writes of others, so an invalid one is read again now and then.
 		Config: layout.ConfigPorts{Read: source.read, Retryable: passing, Watched: cfg.NodeConfig.File == ""},

@@ -17,11 +17,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// runWired builds and runs the plugin of a node; stop ends it and returns its error.
+// run builds and runs the plugin of a node; stop ends it and returns its error.
 func (n *wired) run(t *testing.T) (p *Plugin, stop func() error) {
 	t.Helper()
 	p, err := Build(t.Context(), n.cfg, n.adapters)
@@ -72,9 +73,17 @@ func (n *wired) awaitEvent(t *testing.T, reason string) {
 func TestRun_InterruptedClaim_RolledBackByLeader(t *testing.T) {
 	t.Parallel()
 	n := newWired(t)
-	path := n.record(t, "uid", `{"schema":1,"writer":"test","state":"Intent","bootID":"boot","claim":{"uid":"uid","namespace":"ns","name":"claim"}}`)
-	n.run(t)
-	eventually(t, func() bool { _, err := os.Stat(path); return os.IsNotExist(err) }, "the record")
+	records, err := checkpoint.Open(disk.OS{}, n.cfg.PluginDir())
+	require.NoError(t, err)
+	require.NoError(t, records.Put(&checkpoint.Record{
+		Claim: checkpoint.Claim{UID: "uid", Namespace: "ns", Name: "claim"}, BootID: "boot", Writer: testVersion, State: checkpoint.Intent,
+	}))
+	p, _ := n.run(t)
+	require.Empty(t, p.Damaged)
+	eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(n.cfg.PluginDir(), "claims", "uid.json"))
+		return os.IsNotExist(err)
+	}, "the record")
 }
 
 // TestRun_DriverLoaded_GPUsPublished: the inventory is inspected again, and Events say so.

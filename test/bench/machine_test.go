@@ -172,7 +172,7 @@ func settings(root string) *config.Plugin {
 		DriverName: testDriver, NodeName: testNode, Driver: config.Driver{CDIHook: config.NoCDIHook},
 		NodeConfig: config.NodeConfig{File: filepath.Join(root, "node-config")}, Paths: config.Paths{
 			CDIRoot: filepath.Join(root, "cdi"), KubeletPlugins: filepath.Join(root, "plugins"), KubeletRegistrar: filepath.Join(root, "registry"),
-			StateDir: filepath.Join(root, "state"),
+			StateDir: filepath.Join(root, "state"), RunDir: filepath.Join(root, "run"),
 		},
 	}
 }
@@ -205,12 +205,20 @@ func (n *node) serve(process *plugin.Plugin) {
 	}, 10*time.Second, time.Millisecond)
 }
 
+// hook is the hook program of the plugin's image.
+func (n *node) hook() string {
+	n.t.Helper()
+	image := filepath.Join(filepath.Dir(n.cfg.Paths.StateDir), "prism-hook")
+	require.NoError(n.t, os.WriteFile(image, []byte("#!/bin/true\n"), 0o600))
+	return image
+}
+
 // open builds a process of the plugin on the node's files.
 func (n *node) open() *plugin.Plugin {
 	t := n.t
 	host := port.NewHost(n.model)
 	process, err := plugin.Build(t.Context(), n.cfg, plugin.Adapters{
-		Version: "test", Disk: n.disk, Host: struct {
+		Version: "test", OwnHookImage: n.hook(), Disk: n.disk, Host: struct {
 			*port.Host
 			port.MinimalHost
 		}{host, port.MinimalHost{Boot: "boot"}},

@@ -212,15 +212,9 @@ func (s *resourceSlices) send() bool {
 	return err == nil
 }
 
-// Run sends what could not be sent, until the context ends.
-func (s *resourceSlices) Run(ctx context.Context, _ func(kube.DroppedFields)) error {
-	for ctx.Err() == nil {
-		s.send()
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-		}
-	}
+// Run has nothing to do: what could not be sent is sent by layoutController.wait.
+func (*resourceSlices) Run(ctx context.Context, _ func(kube.DroppedFields)) error {
+	<-ctx.Done()
 	return nil
 }
 

@@ -1,0 +1,36 @@
+package mpsd
+
+import (
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestLinuxKill_PIDOfAnotherProcess_NotKilled(t *testing.T) {
+	t.Parallel()
+	other := exec.CommandContext(t.Context(), "cat")
+	stdin, err := other.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, other.Start())
+	p, exists := processes.Process(other.Process.Pid)
+	require.True(t, exists)
+	before := p
+	before.Start--
+	require.NoError(t, Linux{}.Kill(before))
+	done, err := exited(before)
+	require.NoError(t, err)
+	<-done
+	done, err = exited(p)
+	require.NoError(t, err)
+	select {
+	case <-done:
+		assert.Fail(t, "the other process exited")
+	default:
+	}
+	require.NoError(t, stdin.Close())
+	require.NoError(t, other.Wait(), "it exited by itself")
+	<-done
+	require.NoError(t, Linux{}.Kill(p))
+}
