@@ -96,6 +96,15 @@ func (c *GPUConfig) Default() {
 	fill(&c.ClaimOverride, ClaimOverrideAllowed)
 }
 
+// Uses returns the strategy that is set or implied by the settings, empty where
+// neither is so.
+func (s *Sharing) Uses() Strategy {
+	if chosen := s.chosen(); chosen != nil {
+		return *chosen
+	}
+	return ""
+}
+
 func (s *Sharing) implied() Strategy {
 	if s.MPS != nil && s.TimeSlicing == nil {
 		return StrategyMPS

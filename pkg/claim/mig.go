@@ -50,11 +50,11 @@ func (mig) HasClass(class, driver string) bool {
 		driver == nvidiaDriver && class == "mig.nvidia.com"
 }
 
-// Supports nothing about sharing.
+// Supports MPS and enforced memory, which the hardware isolates, and no time-slicing.
 func (mig) Supports(kind string, config v1alpha1.Config) error {
-	if setsSharing(config) {
-		return fmt.Errorf("%[1]s.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a "+
-			"%[1]s without sharing", kind)
+	if s := sharingOf(config); s != nil && s.Uses() == v1alpha1.StrategyTimeSlicing {
+		return fmt.Errorf("%s.sharing with strategy %s is not supported for a MIG device, which is a partition of its GPU already; "+
+			"supported values: %s", kind, v1alpha1.StrategyTimeSlicing, v1alpha1.StrategyMPS)
 	}
 	return supported(kind, config)
 }
@@ -72,19 +72,23 @@ func (mig) Admit(r *Result, driver string) error {
 	return nil
 }
 
-// Plan turns the GPU's MIG mode on and makes the device, where it is not pre-created.
-func (mig) Plan(p *Plan, r *Result, _ Options, _ gpu.Modes) error {
+// Plan turns the GPU's MIG mode on and makes the device, where it is not pre-created, and then starts the MPS control daemon of the
+// claim's configuration, which is stopped before the device is destroyed.
+func (mig) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error {
 	d, ok := r.Device.(gpu.MIGDevice)
-	if !ok || d.Static != nil || r.Admin {
+	if !ok {
 		return nil
 	}
-	args, err := json.Marshal(MIG{PCIBusID: d.GPU.PCI.BusID, Profile: d.Profile.ID, Name: d.Profile.Name, Placement: d.Placement})
-	if err != nil {
-		return err
+	device := MIG{PCIBusID: d.GPU.PCI.BusID, Profile: d.Profile.ID, Name: d.Profile.Name, Placement: d.Placement}
+	if d.Static == nil && !r.Admin {
+		args, err := json.Marshal(device)
+		if err != nil {
+			return err
+		}
+		p.require(Precondition{Kind: PreconditionMIGMode, Target: d.GPU.UUID})
+		p.Steps = append(p.Steps, Step{Kind: StepMIG, Target: d.GPU.UUID, Device: d.Name(), Args: args})
 	}
-	p.require(Precondition{Kind: PreconditionMIGMode, Target: d.GPU.UUID})
-	p.Steps = append(p.Steps, Step{Kind: StepMIG, Target: d.GPU.UUID, Device: d.Name(), Args: args})
-	return nil
+	return p.exclusiveMPS(r, options, modes, &device)
 }
 
 // Resource is the node's name for the shares of the profile, else the profile's as NVIDIA's device plugin calls it.

@@ -18,10 +18,13 @@ func (monitor) Type() gpu.DeviceType { return gpu.TypeMonitor }
 // HasClass knows monitor.<driver>.
 func (monitor) HasClass(class, driver string) bool { return class == classOf(gpu.TypeMonitor, driver) }
 
-// Supports nothing about sharing.
+// Supports nothing about sharing and memory.
 func (monitor) Supports(kind string, config v1alpha1.Config) error {
 	if setsSharing(config) {
 		return fmt.Errorf("%s.sharing is not supported for a monitor device, which only shows GPUs that other claims use", kind)
+	}
+	if enforcesMemory(config) {
+		return fmt.Errorf("%s.enforceMemory is not supported for a monitor device, which only shows GPUs that other claims use", kind)
 	}
 	return supported(kind, config)
 }

@@ -1,8 +1,12 @@
 package claim
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -16,6 +20,8 @@ type MPS struct {
 	MPSUse
 	// Default are the settings of the daemon for all of its clients.
 	Default MPSDefaults `json:"default"`
+	// Bounds are what all shares of the GPU may have together; nil for a device that is exclusive to the claim.
+	Bounds *MPSBounds `json:"bounds,omitempty"`
 	// MIG is the MIG device that the daemon serves, which an earlier step of the claim made or an administrator; nil for a GPU.
 	MIG *MIG `json:"mig,omitempty"`
 }
@@ -40,6 +46,34 @@ type MPSDefaults struct {
 	ShmBytes int64 `json:"shmBytes"`
 }
 
+// MPSBounds are what all MPS shares of a GPU may have together.
+type MPSBounds struct {
+	// MemoryMiB is the sum of their memory, ActiveThreadPercentage of their percentages; 0 for no bound.
+	MemoryMiB              int64 `json:"memoryMiB,omitempty"`
+	ActiveThreadPercentage int   `json:"activeThreadPercentage,omitempty"`
+	// Shares is how many there may be; 0 for no bound.
+	Shares int `json:"shares,omitempty"`
+}
+
+// Exceeded says in which way these shares of one GPU are more than they may be; empty where they are not.
+func (b *MPSBounds) Exceeded(shares []MPSUse) string {
+	var memory int64
+	var threads int
+	for _, share := range shares {
+		memory, threads = memory+share.MemoryMiB, threads+share.ActiveThreadPercentage
+	}
+	switch {
+	case b == nil:
+	case b.Shares > 0 && len(shares) > b.Shares:
+		return fmt.Sprintf("it would be the %dth MPS share, and the GPU has %d", len(shares), b.Shares)
+	case b.MemoryMiB > 0 && memory > b.MemoryMiB:
+		return fmt.Sprintf("the MPS shares of the GPU would have %d MiB of memory together, and may have %d MiB", memory, b.MemoryMiB)
+	case b.ActiveThreadPercentage > 0 && threads > b.ActiveThreadPercentage:
+		return fmt.Sprintf("the MPS shares of the GPU would have an active thread percentage of %d together, and may have %d", threads, b.ActiveThreadPercentage)
+	}
+	return ""
+}
+
 // ParseMPS reads the Args of a step of kind StepMPS.
 func ParseMPS(args json.RawMessage) (m MPS, err error) {
 	if err := json.Unmarshal(args, &m); err != nil {
@@ -57,21 +91,57 @@ func (mpsShare) Type() gpu.DeviceType { return gpu.TypeMPS }
 // HasClass knows mps.<driver>.
 func (mpsShare) HasClass(class, driver string) bool { return class == classOf(gpu.TypeMPS, driver) }
 
-// Supports what this version does.
-func (mpsShare) Supports(kind string, config v1alpha1.Config) error { return supported(kind, config) }
+// Supports limits of the claim that are lower than what it was allocated.
+func (mpsShare) Supports(kind string, config v1alpha1.Config) error {
+	if s := sharingOf(config); s != nil && s.Uses() == v1alpha1.StrategyTimeSlicing {
+		return fmt.Errorf("%s.sharing with strategy %s is not supported for a device of type %q; supported values: %s", kind,
+			v1alpha1.StrategyTimeSlicing, gpu.TypeMPS, v1alpha1.StrategyMPS)
+	}
+	if enforcesMemory(config) {
+		return fmt.Errorf("%s.enforceMemory is not supported for a device of type %q: %s", kind, gpu.TypeMPS, cooperative)
+	}
+	return supported(kind, config)
+}
 
 // Admit refuses admin access.
 func (mpsShare) Admit(r *Result, driver string) error {
 	if r.Admin {
-		return r.refuse(monitorFix(driver), "MPS shares cannot be requested with adminAccess")
+		return r.refuse(monitorFix(driver), adminShare)
 	}
 	return nil
 }
 
-// Plan turns the GPU's MIG mode off where it may be on.
-func (mpsShare) Plan(p *Plan, r *Result, _ Options, modes gpu.Modes) error {
+// Plan turns the GPU's MIG mode off where it may be on, and has the control daemon of the GPU serve the claim.
+func (mpsShare) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error {
+	d, ok := r.Device.(gpu.MPSShare)
+	if !ok || modes.MPS == nil {
+		return r.refuse(againFix, "GPU %s is not shared with MPS now", r.Device.Parent().UUID)
+	}
+	if !modes.MPS.Allows(p.Namespace) {
+		return r.refuse("create the claim in one of these, or add the namespace to mps.namespaces in the node's configuration",
+			"claims of namespace %q may have no MPS share of GPU %s, only those of: %s", p.Namespace, d.GPU.UUID,
+			strings.Join(modes.MPS.Namespaces, ", "))
+	}
+	if !volta(d.GPU) {
+		return r.refuse("take mps out of the modes of this GPU in the node's configuration", "%s", tooOldForMPS(d.GPU))
+	}
+	use, err := allocatedMPS(r, d.Size)
+	if err == nil {
+		err = use.lower(r, options.mps())
+	}
+	if err != nil {
+		return err
+	}
 	p.withoutMIG(r, modes)
-	return nil
+	use.Daemon = gpu.MPSDaemonOf(d)
+	return p.serve(r, MPS{
+		MPSUse: use,
+		// What a client may have can be lowered for each client, and not be raised.
+		Default: MPSDefaults{MemoryMiB: d.Size.Memory.Max / mebibyte, ShmBytes: cmp.Or(modes.MPS.ShmBytes, defaultShmBytes)},
+		Bounds: &MPSBounds{
+			MemoryMiB: d.Size.Memory.Total / mebibyte, ActiveThreadPercentage: d.Size.Threads.Total, Shares: d.Size.Replicas,
+		},
+	})
 }
 
 // Resource is the node's name for the shares; empty without one.
@@ -81,3 +151,91 @@ func (mpsShare) Resource(_ gpu.Device, modes gpu.Modes) string {
 	}
 	return modes.MPS.Resource
 }
+
+// adminShare is why a claim with admin access has no MPS share.
+const adminShare = "MPS shares cannot be requested with adminAccess"
+
+// The names of the capacities of which a share has a part.
+const (
+	capacityMemory  = "memory"
+	capacityThreads = "activeThreadPercentage"
+)
+
+// allocatedMPS is what the scheduler allocated to a share. A result without consumed capacity, as that of a GPU with one share, has the
+// defaults.
+func allocatedMPS(r *Result, size gpu.MPSSize) (use MPSUse, err error) {
+	bytes, err := consumed(r, capacityMemory, size.Memory.Default)
+	if err != nil {
+		return use, err
+	}
+	percentage, err := consumed(r, capacityThreads, int64(size.Threads.Default))
+	if err != nil {
+		return use, err
+	}
+	switch m := size.Memory; {
+	case percentage < 0 || percentage > 100:
+		return use, r.refuse(fixRequest(capacityThreads), "the request was allocated %s %d, which must be between 0 and 100", capacityThreads, percentage)
+	case bytes < max(m.Min, mebibyte) || bytes > m.Max:
+		return use, r.refuse(fixRequest(capacityMemory), "the request was allocated %s of memory, and an MPS share of GPU %s has %s to %s",
+			binary(bytes), r.Device.Parent().UUID, binary(max(m.Min, mebibyte)), binary(m.Max))
+	}
+	return MPSUse{MemoryMiB: bytes / mebibyte, ActiveThreadPercentage: int(percentage)}, nil
+}
+
+// consumed is how much of a capacity the scheduler allocated to the result.
+func consumed(r *Result, capacity string, otherwise int64) (int64, error) {
+	text, ok := r.Consumed[capacity]
+	if !ok {
+		return otherwise, nil
+	}
+	quantity, err := resource.ParseQuantity(text)
+	if err != nil {
+		return 0, r.refuse(againFix, "reading the allocated %s %q: %v", capacity, text, err)
+	}
+	value, whole := quantity.AsInt64()
+	if !whole {
+		return 0, r.refuse(fixRequest(capacity), "the request was allocated %s %s, which is no whole number", capacity, text)
+	}
+	return value, nil
+}
+
+// fixRequest is the advice where the request of a capacity is wrong.
+func fixRequest(capacity string) string {
+	return fmt.Sprintf("correct capacity.requests.%s of the request, and recreate the claim", capacity)
+}
+
+// lower applies the limits of the claim's configuration, nil for none. They cannot raise what was allocated.
+func (u *MPSUse) lower(r *Result, settings *v1alpha1.MPS) error {
+	if settings == nil {
+		return nil
+	}
+	const path = "GPUConfig.sharing.mps."
+	if limit := settings.MemoryLimit; limit != nil {
+		mib := limit.Value() / mebibyte
+		if mib > u.MemoryMiB {
+			return r.refuse("lower the limit, or request more with capacity.requests.memory",
+				path+"memoryLimit %s is more than the %s that the request was allocated", limit, binary(u.MemoryMiB*mebibyte))
+		}
+		u.MemoryMiB = mib
+	}
+	if limit := settings.ActiveThreadPercentage; limit != nil {
+		percentage, allocated := int(*limit), u.ActiveThreadPercentage
+		if allocated != 0 && (percentage == 0 || percentage > allocated) {
+			return r.refuse("lower the limit, or request more with capacity.requests.activeThreadPercentage",
+				path+"activeThreadPercentage %d%s is more than the %d that the request was allocated", percentage, unlimited(percentage), allocated)
+		}
+		u.ActiveThreadPercentage = percentage
+	}
+	return nil
+}
+
+// unlimited says what a percentage of 0 stands for.
+func unlimited(percentage int) string {
+	if percentage == 0 {
+		return ", which is no limit,"
+	}
+	return ""
+}
+
+// binary is a number of bytes as a quantity.
+func binary(bytes int64) *resource.Quantity { return resource.NewQuantity(bytes, resource.BinarySI) }

@@ -174,17 +174,17 @@ func (o option) unsupported(family Family) error {
 
 // supported names what no device can have.
 func supported(kind string, config v1alpha1.Config) error {
-	c, ok := config.(*v1alpha1.GPUConfig)
-	switch {
-	case !ok:
+	if _, ok := config.(*v1alpha1.GPUConfig); !ok {
 		return fmt.Errorf("%s is not supported by this version of the driver", kind)
-	case c.Sharing != nil && (c.Sharing.MPS != nil || c.Sharing.Strategy != nil && *c.Sharing.Strategy == v1alpha1.StrategyMPS):
-		return fmt.Errorf("%s.sharing with strategy %s is not supported by this version of the driver; supported values: %s", kind,
-			v1alpha1.StrategyMPS, v1alpha1.StrategyTimeSlicing)
-	case c.EnforceMemory != nil && *c.EnforceMemory:
-		return fmt.Errorf("%s.enforceMemory is not supported by this version of the driver", kind)
 	}
 	return nil
+}
+
+// enforcesMemory reports whether a configuration requires a memory limit that processes cannot exceed. Each family says whether its
+// devices have one.
+func enforcesMemory(config v1alpha1.Config) bool {
+	c, ok := config.(*v1alpha1.GPUConfig)
+	return ok && c != nil && c.EnforceMemory != nil && *c.EnforceMemory
 }
 
 // setsSharing reports whether a configuration says how a GPU is shared.
@@ -195,8 +195,11 @@ func setsSharing(config v1alpha1.Config) bool {
 
 // forbidden names what a claim with admin access cannot set, whatever its device is.
 func (o Options) forbidden() error {
-	if o.setInterval() {
+	switch {
+	case o.setInterval():
 		return errors.New(adminInterval)
+	case o.mps() != nil:
+		return errors.New(adminMPS)
 	}
 	return nil
 }

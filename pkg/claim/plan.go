@@ -135,6 +135,9 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 	if err := s.oneShare(plan, rc, layout); err != nil {
 		return nil, err
 	}
+	if err := plan.oneDaemon(options); err != nil {
+		return nil, err
+	}
 	if err := plan.exclusive(s.Driver); err != nil {
 		return nil, err
 	}

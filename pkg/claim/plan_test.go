@@ -235,14 +235,9 @@ func TestResolve_NotPossible_Refused(t *testing.T) {
 			want: `request "second", device gpu-aaaaaaaa: GPU GPU-aaaaaaaa-0000-4000-8000-000000000000 was also allocated to request "first" of the same claim; ` +
 				`delete the claim so that it is allocated again (not retryable)`,
 		},
-		"MPS is not supported": {
-			rc: allocated(results(result("gpu/big", "gpu-aaaaaaaa")), config(fromClass, driverName, mpsConfig, "gpu")),
-			want: `request "gpu/big", device gpu-aaaaaaaa: GPUConfig.sharing with strategy MPS is not supported by this version of the driver; ` +
-				`supported values: TimeSlicing; take it out of the DeviceClass (not retryable)`,
-		},
-		"enforceMemory is not supported": {
-			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, enforceConfig)),
-			want: `request "gpu", device gpu-aaaaaaaa: GPUConfig.enforceMemory is not supported by this version of the driver; ` +
+		"enforceMemory of a monitor": {
+			rc: allocated(results(monitors("see")), config(fromClaim, driverName, enforceConfig)),
+			want: `request "see", device monitor: GPUConfig.enforceMemory is not supported for a monitor device, which only shows GPUs that other claims use; ` +
 				`take it out of the ResourceClaim (not retryable)`,
 		},
 		"ProfilerConfig is not supported": {

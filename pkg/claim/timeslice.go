@@ -25,6 +25,9 @@ func (timeSlice) Supports(kind string, config v1alpha1.Config) error {
 		return fmt.Errorf("%s.sharing is not supported for a device of type %q, whose GPU other claims use too: the node's configuration "+
 			"says how they share it", kind, gpu.TypeTimeSlice)
 	}
+	if enforcesMemory(config) {
+		return fmt.Errorf("%s.enforceMemory is not supported by this version of the driver", kind)
+	}
 	return supported(kind, config)
 }
 

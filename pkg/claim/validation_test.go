@@ -70,23 +70,25 @@ func TestValidator_Claim_ProblemsWithPath(t *testing.T) {
 			at + `request "r": ProfilerConfig is not supported by this version of the driver`,
 		},
 		"a strategy that is not supported": {
-			one("other", ours(`, "sharing": {"strategy": "MPS"}`)),
-			at + `request "r": GPUConfig.sharing with strategy MPS is not supported by this version of the driver; supported values: TimeSlicing`,
+			one("other", ours(`, "sharing": {"strategy": "Rounds"}`)),
+			at + `request "r": GPUConfig: sharing.strategy: unsupported value "Rounds"; supported values: TimeSlicing, MPS`,
 		},
+		"MPS of a GPU":        {one("gpu.prism.dev", ours(`, "sharing": {"strategy": "MPS"}`)), ""},
+		"MPS of a MIG device": {one("mig.gpu.prism.dev", ours(`, "sharing": {"strategy": "MPS"}`)), ""},
 		"sharing of a MIG device": {
 			one("mig.gpu.prism.dev", interval),
-			at + `request "r": GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a GPUConfig without sharing`,
+			at + `request "r": GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device, which is a partition of its GPU already; supported values: MPS`,
 		},
 		"sharing of a MIG device of a profile": {
 			one("mig-1g-24gb-me-all.gpu.prism.dev", interval),
-			at + `request "r": GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a GPUConfig without sharing`,
+			at + `request "r": GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device, which is a partition of its GPU already; supported values: MPS`,
 		},
 		"another class of ours":            {one("mig-slow.nvidia.com.gpu.prism.dev", interval), ""},
 		"a class without a driver":         {one("mig-1g-10gb", interval), ""},
 		"the class of a profile of others": {one("mig-1g-10gb.gpu.example.com", interval), ""},
 		"sharing of a MIG device by capacity": {
 			one("by-capacity.gpu.prism.dev", interval),
-			at + `request "r": GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a GPUConfig without sharing`,
+			at + `request "r": GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device, which is a partition of its GPU already; supported values: MPS`,
 		},
 		"sharing of a share": {
 			one("timeslice.gpu.prism.dev", interval),
@@ -116,12 +118,12 @@ func TestValidator_Claim_ProblemsWithPath(t *testing.T) {
 		"all requests": {
 			`{requests: [{name: a, exactly: {deviceClassName: gpu.prism.dev}}, {name: b, exactly: {deviceClassName: mig.gpu.prism.dev}}], ` +
 				`config: [{opaque: {driver: gpu.prism.dev, parameters: ` + interval + `}}]}`,
-			at + `request "b": GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a GPUConfig without sharing`,
+			at + `request "b": GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device, which is a partition of its GPU already; supported values: MPS`,
 		},
 		"one alternative can":       {either("mig.gpu.prism.dev", "gpu.prism.dev", "[r]"), ""},
 		"that alternative":          {either("mig.gpu.prism.dev", "gpu.prism.dev", "[r/b]"), ""},
-		"the other alternative":     {either("mig.gpu.prism.dev", "gpu.prism.dev", "[r/a]"), at + `request "r/a": GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a GPUConfig without sharing`},
-		"none of the alternatives":  {either("mig.gpu.prism.dev", "monitor.gpu.prism.dev", "[r]"), at + `request "r/a": GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a GPUConfig without sharing`},
+		"the other alternative":     {either("mig.gpu.prism.dev", "gpu.prism.dev", "[r/a]"), at + `request "r/a": GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device, which is a partition of its GPU already; supported values: MPS`},
+		"none of the alternatives":  {either("mig.gpu.prism.dev", "monitor.gpu.prism.dev", "[r]"), at + `request "r/a": GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device, which is a partition of its GPU already; supported values: MPS`},
 		"none of all, with a third": {either("monitor.gpu.prism.dev", "mig.gpu.prism.dev", "[]"), at + `request "r/a": GPUConfig.sharing is not supported for a monitor device, which only shows GPUs that other claims use`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,7 +153,7 @@ func TestValidator_DeviceClass_ProblemsWithPath(t *testing.T) {
 		}
 	}
 	assert.EqualError(t, Validator{Driver: driverName}.DeviceClass("mig.gpu.prism.dev", &classes("locked").Spec),
-		"spec.config[1].opaque.parameters: GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; valid for it is a GPUConfig without sharing")
+		"spec.config[1].opaque.parameters: GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device, which is a partition of its GPU already; supported values: MPS")
 }
 
 // Under the name of NVIDIA's driver its own kinds pass, each for devices of its type.

@@ -35,24 +35,25 @@ func (whole) Type() gpu.DeviceType { return gpu.TypeGPU }
 // HasClass knows <driver>.
 func (whole) HasClass(class, driver string) bool { return class == driver }
 
-// Supports what this version does.
+// Supports every strategy, and enforced memory: no other claim uses the GPU.
 func (whole) Supports(kind string, config v1alpha1.Config) error { return supported(kind, config) }
 
 // Admit refuses nothing.
 func (whole) Admit(*Result, string) error { return nil }
 
-// Plan turns the GPU's MIG mode off where it may be on, and sets the time-slice interval of the claim's configuration.
+// Plan turns the GPU's MIG mode off where it may be on, and sets the time-slice interval or starts the MPS control daemon of the claim's
+// configuration.
 func (whole) Plan(p *Plan, r *Result, options Options, modes gpu.Modes) error {
 	p.withoutMIG(r, modes)
 	if !options.setInterval() {
-		return nil
+		return p.exclusiveMPS(r, options, modes, nil)
 	}
 	const fix = "take the interval out of the claim's configuration"
 	g := r.Device.Parent()
 	switch {
 	case r.Admin:
 		return r.refuse(fix, adminInterval)
-	case !settable(g):
+	case !volta(g):
 		return r.refuse(fix, "the time-slice interval of a GPU of compute capability %s (%s) cannot be set: that requires 7.0 (Volta) or later",
 			g.Product.ComputeCapability, g.Product.Name)
 	}
@@ -77,12 +78,10 @@ func (p *Plan) withoutMIG(r *Result, modes gpu.Modes) {
 	}
 }
 
-// volta is the first compute capability whose time-slice interval can be set.
-const volta = 7
-
-// settable reports whether the driver can set a GPU's time-slice interval. It is tried where the driver does not report what the GPU is.
-func settable(g *gpu.GPU) bool {
+// volta reports whether a GPU has compute capability 7.0 or later, from which on time-slice intervals can be set and MPS clients have
+// limits. It is tried where the driver does not report what the GPU is.
+func volta(g *gpu.GPU) bool {
 	major, _, _ := strings.Cut(g.Product.ComputeCapability, ".")
 	n, err := strconv.Atoi(major)
-	return err != nil || n >= volta
+	return err != nil || n >= 7
 }

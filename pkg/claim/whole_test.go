@@ -188,8 +188,8 @@ func TestResolve_IntervalNotPossible_Refused(t *testing.T) {
 		},
 		"for a MIG device": {
 			source: advertising(partitioned, layout), rc: allocated(results(inA("gpu", "gpu-aaaaaaaa-mig-19-0")), config(fromClaim, driverName, longConfig)),
-			want: `request "gpu", device gpu-aaaaaaaa-mig-19-0: GPUConfig.sharing is not supported for a MIG device, which is a partition of its GPU already; ` +
-				`valid for it is a GPUConfig without sharing; take it out of the ResourceClaim (not retryable)`,
+			want: `request "gpu", device gpu-aaaaaaaa-mig-19-0: GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device, ` +
+				`which is a partition of its GPU already; supported values: MPS; take it out of the ResourceClaim (not retryable)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,131 @@
+package claim
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+const (
+	mebibyte = 1 << 20
+	// defaultShmBytes is the size of the /dev/shm of MPS clients where the node's configuration has none for the GPU.
+	defaultShmBytes = 1 << 30
+)
+
+const (
+	// cooperative is why limits of MPS are not enforced.
+	cooperative = "the memory limits of MPS are cooperative, as programs can lift them"
+	// adminMPS is why a claim with admin access has no control daemon.
+	adminMPS = "strategy MPS cannot be set with adminAccess: nothing about a GPU is changed for such a claim"
+	// takeOutMPS is the advice where a device cannot be used with MPS.
+	takeOutMPS = "take strategy MPS out of the claim's configuration"
+)
+
+// tooOldForMPS is why a GPU has no MPS.
+func tooOldForMPS(g *gpu.GPU) string {
+	return fmt.Sprintf("a GPU of compute capability %s (%s) cannot be shared with MPS: that requires 7.0 (Volta) or later",
+		g.Product.ComputeCapability, g.Product.Name)
+}
+
+// sharingOf is how a configuration says that a GPU is shared; nil where it does not.
+func sharingOf(config v1alpha1.Config) *v1alpha1.Sharing {
+	if c, ok := config.(*v1alpha1.GPUConfig); ok {
+		return c.Sharing
+	}
+	return nil
+}
+
+// mps are the settings of strategy MPS; nil without that strategy.
+func (o Options) mps() *v1alpha1.MPS {
+	if o.GPU == nil || o.GPU.Sharing == nil || o.GPU.Sharing.Uses() != v1alpha1.StrategyMPS {
+		return nil
+	}
+	return cmp.Or(o.GPU.Sharing.MPS, &v1alpha1.MPS{})
+}
+
+// unenforced names what no device can have of merged options.
+func (o Options) unenforced() error {
+	if o.mps() != nil && enforcesMemory(o.GPU) {
+		return errors.New("enforceMemory is not supported with strategy MPS: " + cooperative)
+	}
+	return nil
+}
+
+// usesMPS reports whether a result is used with MPS.
+func (r *Result) usesMPS(options Options) bool {
+	return !r.Admin && (r.Device.Type() == gpu.TypeMPS || options.mps() != nil)
+}
+
+// oneDaemon refuses a request with several devices that are used with MPS.
+func (p *Plan) oneDaemon(options []Options) error {
+	count := map[string]int{}
+	for i := range p.Results {
+		count[p.Results[i].Request]++
+	}
+	for i := range p.Results {
+		r := &p.Results[i]
+		if n := count[r.Request]; n > 1 && r.usesMPS(options[i]) {
+			return r.refuse(fixCount, "the request was allocated %d devices, and %s", n, onePerContainer)
+		}
+	}
+	return nil
+}
+
+const (
+	// onePerContainer is why a request for MPS is for one device.
+	onePerContainer = "a container can use only one with MPS: its processes connect to one MPS control daemon, which serves one GPU"
+	// fixCount is the advice where a request for MPS is for several devices.
+	fixCount = "set count: 1, and add a request for each container that is to have another GPU"
+)
+
+// exclusiveMPS has a control daemon of its own serve a device that is exclusive to the claim, where the options say so. device is
+// the MIG device that it serves, nil for a GPU.
+func (p *Plan) exclusiveMPS(r *Result, options Options, modes gpu.Modes, device *MIG) error {
+	settings := options.mps()
+	if settings == nil {
+		return nil
+	}
+	g, memory := r.Device.Parent(), int64(min(r.Device.Capacity().MemoryBytes, math.MaxInt64))
+	use := MPSUse{Daemon: gpu.MPSDaemonOf(r.Device)}
+	if settings.MemoryLimit != nil {
+		use.MemoryMiB = settings.MemoryLimit.Value() / mebibyte
+	}
+	if settings.ActiveThreadPercentage != nil {
+		use.ActiveThreadPercentage = int(*settings.ActiveThreadPercentage)
+	}
+	switch enforced := options.unenforced(); {
+	case r.Admin:
+		return r.refuse(takeOutMPS, adminMPS)
+	case enforced != nil:
+		return r.refuse("take one of them out", "%v", enforced)
+	case r.shared():
+		return r.refuse(takeOutMPS, "the device is shared with other claims by time-slicing, and strategy MPS requires a device for one claim")
+	case !volta(g):
+		return r.refuse(takeOutMPS, "%s", tooOldForMPS(g))
+	case memory > 0 && use.MemoryMiB > memory/mebibyte:
+		return r.refuse("lower the limit", "the memory limit %s is more than the %s of the device", settings.MemoryLimit, binary(memory))
+	}
+	shm := int64(defaultShmBytes)
+	if modes.MPS != nil {
+		shm = cmp.Or(modes.MPS.ShmBytes, shm)
+	}
+	return p.serve(r, MPS{MPSUse: use, MIG: device, Default: MPSDefaults{
+		MemoryMiB: use.MemoryMiB, ActiveThreadPercentage: use.ActiveThreadPercentage, ShmBytes: shm,
+	}})
+}
+
+// serve adds the step that has a control daemon serve the result.
+func (p *Plan) serve(r *Result, args MPS) error {
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return err
+	}
+	r.MPS = &args.MPSUse
+	p.Steps = append(p.Steps, Step{Kind: StepMPS, Target: r.Device.Parent().UUID, Device: r.Device.Name(), ShareID: r.ShareID, Args: raw})
+	return nil
+}
