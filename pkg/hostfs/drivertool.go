@@ -3,7 +3,7 @@ package hostfs
 import "path/filepath"
 
 // toolDirs are the directories of a driver root where distributions and installers put programs.
-var toolDirs = []string{"/usr/bin", "/bin", "/opt/bin", "/"}
+var toolDirs = []string{"/usr/bin", "/bin", "/opt/bin", "/usr/sbin", "/sbin", "/"}
 
 // Tool returns this process's path of a program of the driver installation, false without one.
 func (r DriverRoot) Tool(name string) (string, bool) {

@@ -23,6 +23,7 @@ type Session interface {
 	CommonEdits(ctx context.Context) (*specs.ContainerEdits, error)
 	Close() error
 	gpu.MIGDriver
+	gpu.ComputeModes
 }
 
 // Owned reports which instances claims own, or are about to own.

@@ -138,6 +138,7 @@ func (m *machine) refusal(library string) error {
 // fakeSession is open until it is closed or the driver leaves; then it stays dead.
 type fakeSession struct {
 	gpu.MIGDriver
+	gpu.ComputeModes
 
 	machine *machine
 	version string

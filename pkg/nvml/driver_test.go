@@ -147,6 +147,7 @@ type fakeGPU struct {
 	capability   computeCapability
 	cores        int
 	mig          bool
+	computeMode  nvml.ComputeMode
 	partitioning
 
 	mu sync.Mutex

@@ -29,7 +29,10 @@ import (
 )
 
 // oneGPU is a host with a driver that sees one GPU.
-type oneGPU struct{ gpu.MIGDriver }
+type oneGPU struct {
+	gpu.MIGDriver
+	gpu.ComputeModes
+}
 
 func (oneGPU) FindDriver(string) (hostfs.DriverRoot, error) {
 	return hostfs.DriverRoot{HostPath: "/", Library: "libnvidia-ml.so.1"}, nil

@@ -18,6 +18,7 @@ import (
 // Machine is a host whose NVIDIA driver can go away and whose GPUs can fail. The zero value has no GPU.
 type Machine struct {
 	gpu.MIGDriver
+	gpu.ComputeModes
 
 	mu sync.Mutex
 	// Gone is why there is no driver, nil while there is one. Change it and what follows with Change, or before the first Inventory.

@@ -87,6 +87,15 @@ var walls = []wall{
 		because: "an adapter depends on the model and not on its users",
 	},
 	{
+		name: "mps-service", of: []string{"pkg/mpsd"}, named: []string{"k8s.io/client-go"},
+		ours:    []string{"pkg/gpu", "pkg/hostfs", "pkg/disk", "pkg/backoff", "pkg/mpsd/client"},
+		because: "the MPS service owns processes and decides nothing: it knows neither claims nor the API server",
+	},
+	{
+		name: "mps-client", of: []string{"pkg/mpsd/client"}, ours: []string{"pkg/gpu"}, named: []string{"os/exec"},
+		because: "the client of the MPS service speaks the nouns, and its users draw in nothing else",
+	},
+	{
 		name: "foundation", of: []string{"pkg/disk", "pkg/config", "pkg/logging", "pkg/events", "pkg/backoff"}, ours: none,
 		because: "it is below everything",
 	},
@@ -138,8 +147,8 @@ var walls = []wall{
 		because: "only driver talks to the kubelet",
 	},
 	{
-		name: "programs", of: parts, except: []string{"pkg/nvsmi"}, named: []string{"os/exec"},
-		because: "programs are run by pkg/nvsmi alone",
+		name: "programs", of: parts, except: []string{"pkg/nvsmi", "pkg/mpsd"}, named: []string{"os/exec"},
+		because: "programs are run by pkg/nvsmi and pkg/mpsd alone",
 	},
 	{
 		name: "product", of: product, named: []string{"k8s.io/kubernetes", Module + "/test", Module + "/hack", Module + "/deployments", "testing", "github.com/stretchr/testify"},

@@ -1,0 +1,68 @@
+package hostfs
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestProcess_Stat_PIDAndStart(t *testing.T) {
+	t.Parallel()
+	stat := func(name, state string) string {
+		return "7 (" + name + ") " + state + " 1 7 7" + strings.Repeat(" 0", 15) + " 4711 0 0\n"
+	}
+	for _, c := range []struct {
+		name, stat string
+		running    bool
+	}{
+		{"running", stat("nvidia-cuda-mps", "S"), true},
+		{"a name with parentheses", stat("a) Z (", "R"), true},
+		{"not reaped", stat("a", "Z"), false},
+		{"dead", stat("a", "X"), false},
+		{"incomplete", "7 (a) S 1", false},
+		{"no number", strings.Replace(stat("a", "S"), "4711", "x", 1), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			process, running := New(tree(t, map[string]string{"proc/7/stat": c.stat})).Process(7)
+			assert.Equal(t, c.running, running)
+			if running {
+				assert.Equal(t, Process{PID: 7, Start: 4711}, process)
+			}
+		})
+	}
+	_, running := New(t.TempDir()).Process(7)
+	assert.False(t, running)
+}
+
+func TestProcessesWith_Environment_WholeEntries(t *testing.T) {
+	t.Parallel()
+	value := "PRISM_TEST=" + t.TempDir()
+	command := exec.CommandContext(t.Context(), "cat")
+	command.Env = []string{"OTHER=1", value}
+	stdin, err := command.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, command.Start())
+	host := New("/")
+	process, running := host.Process(command.Process.Pid)
+	require.True(t, running)
+	found, err := host.ProcessesWith(value)
+	require.NoError(t, err)
+	assert.Equal(t, []Process{process}, found)
+	found, err = host.ProcessesWith(value[:len(value)-1])
+	require.NoError(t, err)
+	assert.Empty(t, found)
+	require.NoError(t, stdin.Close())
+	require.NoError(t, command.Wait())
+	_, running = host.Process(process.PID)
+	assert.False(t, running)
+	own, running := host.Process(os.Getpid())
+	assert.True(t, running)
+	assert.NotEqual(t, process.Start, own.Start)
+	_, err = New(t.TempDir()).ProcessesWith(value)
+	require.ErrorContains(t, err, "listing processes in /proc")
+}
