@@ -140,6 +140,8 @@ type Step struct {
 	// Last means to Undo that no other record has the same effect, as far as its kind is one that several claims share. It is not
 	// stored.
 	Last bool `json:"-"`
+	// CDIDevice is the name of the device in the claim's CDI spec. Edits has it; it is not stored.
+	CDIDevice string `json:"-"`
 
 	unknown unknownKeys
 }

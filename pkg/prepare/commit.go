@@ -90,12 +90,14 @@ func (s specSource) edits(r *checkpoint.Record) (all []cdi.DeviceEdits, err erro
 		if !can {
 			continue
 		}
-		edits, err := editor.Edits(*step)
-		if err != nil {
-			return nil, refuseStep(r, step, fmt.Errorf("making the CDI edits of %s on GPU %s: %w", step.Kind, step.Target, err))
-		}
 		for _, at := range r.ResultsOf(step) {
-			all = append(all, cdi.DeviceEdits{Device: r.CDI.Devices[at], Source: "step " + step.Kind, Edits: edits})
+			of := *step
+			of.CDIDevice = r.CDI.Devices[at]
+			edits, err := editor.Edits(of)
+			if err != nil {
+				return nil, refuseStep(r, step, fmt.Errorf("making the CDI edits of %s on GPU %s: %w", step.Kind, step.Target, err))
+			}
+			all = append(all, cdi.DeviceEdits{Device: of.CDIDevice, Source: "step " + step.Kind, Edits: edits})
 		}
 	}
 	return all, nil

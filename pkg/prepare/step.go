@@ -59,8 +59,8 @@ type Finder interface {
 // Editor is a Step that changes the containers of its device, or, without a device, of all devices of the claim on its GPU.
 type Editor interface {
 	Step
-	// Edits returns the CDI edits of the effect, which has been made. It must return the same for the same
-	// step: a lost spec is built again from it.
+	// Edits returns the CDI edits of the effect, which has been made, for one device, the step's CDIDevice. It must return the same for
+	// the same step: a lost spec is built again from it.
 	Edits(s checkpoint.Step) (cdi.Edits, error)
 }
 

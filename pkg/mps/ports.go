@@ -1,0 +1,63 @@
+package mps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Daemons is the MPS service of the node. Where it does not answer its errors are gpu.ErrMPSUnavailable.
+type Daemons interface {
+	// Daemons lists the control daemons. With after > 0 it waits until the revision is greater, or half a minute is over.
+	Daemons(ctx context.Context, after int64) (daemons []gpu.MPSDaemon, revision int64, err error)
+	// Start has the control daemon run, without a server if it has none yet.
+	Start(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error)
+	// Ensure has it run with its server, where one server is for all users. A daemon that runs keeps its settings.
+	Ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error)
+	// RestoreLimits sets the limits of the daemon and of its servers to those of the spec.
+	RestoreLimits(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) error
+	// Limits reads them.
+	Limits(ctx context.Context, id gpu.MPSDaemonID) (gpu.MPSLimitsInForce, error)
+	// Stop ends the daemon and what it left. *gpu.MPSClientsError: clients are connected. An absent one is no error.
+	Stop(ctx context.Context, id gpu.MPSDaemonID) error
+}
+
+// Modes returns the open driver; gpu.ErrDriverNotLoaded without one.
+type Modes func() (gpu.ComputeModes, error)
+
+// Process reports whether the process with that pid on the host runs, and when it started.
+type Process func(pid int) (started uint64, runs bool)
+
+// unavailable is an error of an MPS service that does not answer. A retry may help.
+type unavailable struct{ err error }
+
+// Error names what the operator has to do, and the cause.
+func (e *unavailable) Error() string {
+	return fmt.Sprintf("%v; MPS shares need the pod prism-mpsd on this node, which the chart value mps.enabled runs", e.err)
+}
+
+// Unwrap returns the cause.
+func (e *unavailable) Unwrap() error { return e.err }
+
+// Is reports that it is a kind of gpu.ErrTimeout: the service may answer later.
+func (*unavailable) Is(target error) bool { return target == gpu.ErrTimeout }
+
+// explained adds to the error of a service that does not answer what the operator has to do.
+func explained(err error) error {
+	if errors.Is(err, gpu.ErrMPSUnavailable) {
+		return &unavailable{err}
+	}
+	return err
+}
+
+// spec are the settings with which a step starts the daemon of a device.
+func spec(step checkpoint.Step, wanted claim.MPS, device string) gpu.MPSDaemonSpec {
+	return gpu.MPSDaemonSpec{
+		GPU: step.Target, Device: device, MemoryMiB: wanted.Default.MemoryMiB,
+		ActiveThreadPercentage: wanted.Default.ActiveThreadPercentage, ShmBytes: wanted.Default.ShmBytes,
+	}
+}

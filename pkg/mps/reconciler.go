@@ -1,0 +1,179 @@
+package mps
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Reconciler keeps the control daemons of shared devices running. At most one process of a node runs one. It acts at the start, when the
+// MPS service reports something else, and now and then; on a node without shares it does nothing.
+type Reconciler struct {
+	ReconcilerPorts
+	trigger chan struct{}
+
+	mu      sync.Mutex
+	devices map[gpu.MPSDaemonID]*progress
+}
+
+// ReconcilerPorts are the dependencies of a Reconciler.
+type ReconcilerPorts struct {
+	*Service
+	// BootID is the present boot.
+	BootID string
+	// Records returns the records of the node's claims.
+	Records func() ([]*checkpoint.Record, error)
+	// WithGPULock calls do with the GPU's lock held, so that no claim on that GPU is prepared or unprepared meanwhile.
+	WithGPULock func(ctx context.Context, id gpu.UUID, do func(ctx context.Context) error) error
+	Report      Reports
+}
+
+// Reports are called with what happens to shared devices. They must not block.
+type Reports struct {
+	// Restarted: the daemon had exited, for that cause where it is known, and runs again.
+	Restarted func(d Shared, cause string)
+	// LimitsChanged: limits had been changed to these, and were set again to those of the settings.
+	LimitsChanged func(d Shared, found gpu.MPSLimitsInForce, settings gpu.MPSDaemonSpec)
+	// SingleUser: the driver has no server for all users. It is called once per device and process.
+	SingleUser func(d Shared)
+	// Failed: the device cannot be used. It is called once per cause, until the device can be used.
+	Failed func(d Shared, err error)
+}
+
+// progress is what a Reconciler remembers of a device.
+type progress struct {
+	// next is when a daemon that does not run is started again at the earliest, delay what was waited last.
+	next  time.Time
+	delay time.Duration
+	// failing is why the device cannot be used; empty where it can.
+	failing string
+	// prohibited: the mode was set while the service does not answer.
+	prohibited bool
+	singleUser bool
+}
+
+const (
+	// period is how often mode and limits of shared devices are checked.
+	period = 30 * time.Second
+	// A daemon that exits again and again is started at once, then after restartFirst, with exponential back-off up to restartMost. One that
+	// has run for calm is started at once.
+	restartFirst = time.Second
+	restartMost  = 5 * time.Minute
+	calm         = 10 * time.Minute
+)
+
+// NewReconciler returns a reconciler that has checked nothing yet.
+func NewReconciler(ports ReconcilerPorts) *Reconciler {
+	return &Reconciler{ReconcilerPorts: ports, trigger: make(chan struct{}, 1), devices: map[gpu.MPSDaemonID]*progress{}}
+}
+
+// Trigger makes Run reconcile now. It does not block.
+func (r *Reconciler) Trigger() {
+	select {
+	case r.trigger <- struct{}{}:
+	default:
+	}
+}
+
+// Run reconciles until the context ends.
+func (r *Reconciler) Run(ctx context.Context) {
+	checked := time.Time{}
+	for ctx.Err() == nil {
+		news, full := r.Watcher.News(), time.Since(checked) >= period
+		if full {
+			checked = time.Now()
+		}
+		wait := min(r.Reconcile(ctx, full), period-time.Since(checked))
+		timer := time.NewTimer(max(wait, 0))
+		select {
+		case <-news:
+		case <-r.trigger:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// Reconcile checks every shared device: whether its daemon runs, and, for a full check, whether its mode and limits are in force. It returns
+// after which time it has to be called again although nothing changes.
+func (r *Reconciler) Reconcile(ctx context.Context, full bool) (wait time.Duration) {
+	kept, err := r.Store.all()
+	if err != nil || len(kept) == 0 {
+		r.keep(nil)
+		return period
+	}
+	records, err := r.Records()
+	if err != nil {
+		return restartFirst
+	}
+	devices := shared(records, r.BootID)
+	r.keep(devices)
+	var checking sync.WaitGroup
+	for _, d := range devices {
+		if r.due(d, kept[d.ID], full) {
+			checking.Go(func() { r.check(ctx, d, full) })
+		}
+	}
+	checking.Wait()
+	return r.wait()
+}
+
+// keep forgets devices that are not shared any more.
+func (r *Reconciler) keep(devices []Shared) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.devices
+	r.devices = map[gpu.MPSDaemonID]*progress{}
+	for _, d := range devices {
+		if r.devices[d.ID] = before[d.ID]; r.devices[d.ID] == nil {
+			r.devices[d.ID] = &progress{}
+		}
+	}
+}
+
+// due reports whether something may have to be done about a device. What is known answers that, without its lock.
+func (r *Reconciler) due(d Shared, kept saved, full bool) bool {
+	r.mu.Lock()
+	p := *r.devices[d.ID]
+	r.mu.Unlock()
+	if r.Watcher.Unavailable() != nil {
+		return !p.prohibited
+	}
+	if !r.Watcher.known() {
+		return false
+	}
+	daemon, has := r.Watcher.Daemon(d.ID)
+	if !has || daemon.State != gpu.MPSRunning || kept.Prohibited || p.failing != "" {
+		return !kept.Prohibited || !time.Now().Before(p.next)
+	}
+	return full || daemon.Outdated || !daemon.MultiUser && !p.singleUser
+}
+
+// wait is the time until the next daemon may be started again.
+func (r *Reconciler) wait() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := period
+	for _, p := range r.devices {
+		if p.failing != "" || p.prohibited {
+			next = min(next, max(time.Until(p.next), restartFirst))
+		}
+	}
+	return next
+}
+
+// Failing counts the devices that cannot be used.
+func (r *Reconciler) Failing() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.devices {
+		if p.failing != "" {
+			n++
+		}
+	}
+	return n
+}

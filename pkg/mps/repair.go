@@ -1,0 +1,231 @@
+package mps
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// checkTime is what the check of one device may take, with the wait for its lock.
+const checkTime = time.Minute
+
+// check does what has to be done about a device.
+func (r *Reconciler) check(ctx context.Context, d Shared, full bool) {
+	checking, stop := context.WithTimeout(ctx, checkTime)
+	defer stop()
+	err := r.WithGPULock(checking, d.GPU, func(ctx context.Context) error {
+		now, err := r.now(d.ID)
+		if err != nil || now == nil { // its last claim was unprepared meanwhile
+			return err
+		}
+		d = *now
+		if unavailable := r.Watcher.Unavailable(); unavailable != nil {
+			return errors.Join(r.withhold(ctx, d), fmt.Errorf("processes that start now cannot use it: %w", explained(unavailable)))
+		}
+		return r.repair(ctx, d, full)
+	})
+	if ctx.Err() != nil {
+		return
+	}
+	if r.note(d.ID, err) {
+		r.Report.Failed(d, err)
+	}
+}
+
+// now returns the device as the records have it under its lock; nil where no claim shares it.
+func (r *Reconciler) now(id gpu.MPSDaemonID) (*Shared, error) {
+	records, err := r.Records()
+	if err != nil {
+		return nil, err
+	}
+	devices := shared(records, r.BootID)
+	if i := slices.IndexFunc(devices, func(d Shared) bool { return d.ID == id }); i >= 0 {
+		return &devices[i], nil
+	}
+	return nil, nil
+}
+
+// note remembers why a device cannot be used, and reports whether that is news. A service that does not answer is reported for all devices
+// together.
+func (r *Reconciler) note(id gpu.MPSDaemonID, err error) (news bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.devices[id]
+	if p == nil {
+		return false
+	}
+	before := p.failing
+	if p.failing = ""; err == nil {
+		return false
+	}
+	p.failing = err.Error()
+	return before != p.failing && !errors.Is(err, gpu.ErrMPSUnavailable)
+}
+
+// withhold keeps processes from a device while the service does not answer: one that finds no daemon would use it without MPS.
+func (r *Reconciler) withhold(ctx context.Context, d Shared) error {
+	kept, err := r.Store.get(d.ID)
+	if err != nil || kept == nil {
+		return err
+	}
+	if err := r.prohibit(ctx, d.ID, *kept); err != nil {
+		return err
+	}
+	r.change(d.ID, func(p *progress) { p.prohibited = true })
+	return nil
+}
+
+func (r *Reconciler) change(id gpu.MPSDaemonID, how func(p *progress)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.devices[id]; p != nil {
+		how(p)
+	}
+}
+
+// repair has the daemon run and its mode and limits be in force. The GPU's lock is held, so what the service has is asked again.
+func (r *Reconciler) repair(ctx context.Context, d Shared, full bool) error {
+	kept, err := r.kept(ctx, d)
+	if err != nil || kept == nil {
+		return err
+	}
+	daemons, _, err := r.Daemons.Daemons(ctx, 0)
+	if err != nil {
+		return fmt.Errorf("finding %s: %w", named(d.ID, d.GPU), explained(err))
+	}
+	daemon, spec := find(daemons, d.ID), d.spec(kept.Device)
+	switch {
+	case daemon == nil || daemon.State != gpu.MPSRunning:
+		restarted, err := r.restart(ctx, d, *kept, daemon)
+		if err != nil || restarted == nil {
+			return err
+		}
+		daemon = restarted
+	case kept.Prohibited:
+		if _, err := r.admit(ctx, d.ID, spec, *kept); err != nil {
+			return err
+		}
+	default:
+		if daemon.Outdated { // the service starts it again with the present driver, where it has no clients
+			if _, err := r.ensure(ctx, d.ID, spec, *kept); err != nil {
+				return err
+			}
+		}
+		if full {
+			if err := r.forced(ctx, d, *kept, daemon.Spec); err != nil {
+				return err
+			}
+		}
+	}
+	r.admitted(d, daemon)
+	return nil
+}
+
+// kept is what is saved of the device. Where the driver was loaded again since, the mode before is the present one.
+func (r *Reconciler) kept(ctx context.Context, d Shared) (*saved, error) {
+	kept, err := r.Store.get(d.ID)
+	if err != nil || kept == nil || !kept.forgotten(r.Load()) || kept.Mode == "" {
+		return kept, err
+	}
+	modes, err := r.Modes()
+	if err != nil {
+		return nil, err
+	}
+	mode, err := modes.ComputeMode(ctx, kept.Device)
+	if err != nil {
+		return nil, fmt.Errorf("reading the compute mode of %s: %w", kept.Device, err)
+	}
+	kept.Load = r.Load()
+	if mode != gpu.ComputeProhibited && mode != gpu.ComputeExclusiveProcess { // else this has set it since
+		kept.Mode = mode
+	}
+	return kept, r.Store.put(d.ID, *kept)
+}
+
+// restart starts a daemon that does not run: first nothing may use the device, and the mode that allows it comes last. It returns nil where
+// that was done too recently.
+func (r *Reconciler) restart(ctx context.Context, d Shared, kept saved, daemon *gpu.MPSDaemon) (*gpu.MPSDaemon, error) {
+	if !kept.Prohibited {
+		if err := r.prohibit(ctx, d.ID, kept); err != nil {
+			return nil, err
+		}
+		kept.Prohibited = true
+	}
+	cause := "the MPS service does not have it"
+	if daemon != nil {
+		cause = cmp.Or(daemon.Error, string(daemon.State))
+	}
+	if !r.mayStart(d.ID) {
+		return nil, fmt.Errorf("%s exits again and again: %s", named(d.ID, d.GPU), cause)
+	}
+	started, err := r.admit(ctx, d.ID, d.spec(kept.Device), kept)
+	if err != nil {
+		return nil, err
+	}
+	r.Counts.restarts.Add(1)
+	r.Report.Restarted(d, cause)
+	return &started, nil
+}
+
+// mayStart reports whether the daemon may be started again now, and defers the next time.
+func (r *Reconciler) mayStart(id gpu.MPSDaemonID) (may bool) {
+	now := time.Now()
+	r.change(id, func(p *progress) {
+		if may = !now.Before(p.next); !may {
+			return
+		}
+		if now.Sub(p.next) > calm {
+			p.delay = 0
+		}
+		p.delay = min(max(2*p.delay, restartFirst), restartMost)
+		p.next = now.Add(p.delay)
+	})
+	return may
+}
+
+// admitted notes that processes can use the device, and reports a daemon that has no server for all users.
+func (r *Reconciler) admitted(d Shared, daemon *gpu.MPSDaemon) {
+	news := false
+	r.change(d.ID, func(p *progress) {
+		p.prohibited = false
+		news = !daemon.MultiUser && !p.singleUser
+		p.singleUser = !daemon.MultiUser
+	})
+	if news {
+		r.Report.SingleUser(d)
+	}
+}
+
+// forced sets mode and limits where they are not those of the settings: a driver without persistence mode forgets modes, and processes that
+// can reach the daemon can change limits.
+func (r *Reconciler) forced(ctx context.Context, d Shared, kept saved, settings gpu.MPSDaemonSpec) error {
+	if kept.Mode != "" {
+		modes, err := r.Modes()
+		if err != nil {
+			return err
+		}
+		mode, err := modes.ComputeMode(ctx, kept.Device)
+		if err == nil && mode != gpu.ComputeExclusiveProcess {
+			err = modes.SetComputeMode(ctx, kept.Device, gpu.ComputeExclusiveProcess)
+		}
+		if err != nil {
+			return fmt.Errorf("setting the compute mode of %s to %s: %w", kept.Device, gpu.ComputeExclusiveProcess, err)
+		}
+	}
+	limits, err := r.Daemons.Limits(ctx, d.ID)
+	if err == nil && !inForce(limits, settings) {
+		if err = r.Daemons.RestoreLimits(ctx, d.ID, settings); err == nil {
+			r.Counts.limitsChanged.Add(1)
+			r.Report.LimitsChanged(d, limits, settings)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("restoring the limits of %s: %w", named(d.ID, d.GPU), explained(err))
+	}
+	return nil
+}

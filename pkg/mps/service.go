@@ -1,0 +1,225 @@
+package mps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Service is what step and reconciler work with. Work on a device is done under the lock of its GPU.
+type Service struct {
+	Daemons Daemons
+	Modes   Modes
+	Store   *Store
+	// Load identifies the present load of the driver, empty where that is not known.
+	Load func() string
+	// Process finds processes of the host.
+	Process Process
+	// Watcher has what the MPS service reported last.
+	Watcher *Watcher
+	// Counts are those of this process.
+	Counts *Counts
+}
+
+// share has the device used through its control daemon alone. What was saved of the device costs no call of the driver and one round trip.
+func (s *Service) share(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) error {
+	kept, err := s.Store.get(id)
+	if err != nil {
+		return err
+	}
+	switch {
+	case kept == nil || kept.Device != spec.Device || kept.forgotten(s.Load()):
+		return s.first(ctx, id, spec)
+	case kept.Prohibited:
+		_, err = s.admit(ctx, id, spec, *kept)
+		return err
+	}
+	_, err = s.ensure(ctx, id, spec, *kept)
+	return err
+}
+
+// first starts the control daemon of a device that is not shared yet. It is started before anything is saved, so that what is saved names
+// its process; until it has a server it uses nothing.
+func (s *Service) first(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) error {
+	modes, err := s.Modes()
+	if err != nil {
+		return err
+	}
+	before, err := modes.ComputeMode(ctx, spec.Device)
+	if err != nil && !unsupported(err) {
+		return fmt.Errorf("reading the compute mode of %s: %w", spec.Device, err)
+	}
+	if before == gpu.ComputeProhibited {
+		return fmt.Errorf("the compute mode of %[1]s is %[2]s, which an administrator has set, so no program can use it: "+
+			"set another one on the node with nvidia-smi -i %[1]s -c 0", spec.Device, before)
+	}
+	daemon, err := s.start(ctx, id, spec)
+	if err != nil {
+		return err
+	}
+	kept := saved{GPU: spec.GPU, Device: spec.Device, Mode: before, Load: s.Load()}
+	if err := s.save(id, kept, daemon); err != nil {
+		return err
+	}
+	if before != gpu.ComputeExclusiveProcess {
+		err = s.set(ctx, id, kept, gpu.ComputeExclusiveProcess)
+	}
+	if refused(err) { // otherwise Undo would set it, which would fail again
+		err = errors.Join(err, s.Store.remove(id))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = s.ensure(ctx, id, spec, kept)
+	return err
+}
+
+// admit has processes use a device again whose mode is prohibited: with its control daemon first and its mode last, and then with a server.
+func (s *Service) admit(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, kept saved) (gpu.MPSDaemon, error) {
+	daemon, err := s.start(ctx, id, spec)
+	if err != nil {
+		return daemon, err
+	}
+	if err := s.set(ctx, id, kept, gpu.ComputeExclusiveProcess); err != nil {
+		return daemon, err
+	}
+	kept.Prohibited = false
+	if err := s.save(id, kept, daemon); err != nil {
+		return daemon, err
+	}
+	return s.ensure(ctx, id, spec, kept)
+}
+
+// prohibit keeps processes from a device that has no control daemon.
+func (s *Service) prohibit(ctx context.Context, id gpu.MPSDaemonID, kept saved) error {
+	kept.Prohibited = true
+	if err := s.Store.put(id, kept); err != nil {
+		return err
+	}
+	return s.set(ctx, id, kept, gpu.ComputeProhibited)
+}
+
+// set sets the mode of a device that has one of its own.
+func (s *Service) set(ctx context.Context, id gpu.MPSDaemonID, kept saved, mode gpu.ComputeMode) error {
+	if kept.Mode == "" {
+		return nil
+	}
+	modes, err := s.Modes()
+	if err == nil {
+		err = modes.SetComputeMode(ctx, kept.Device, mode)
+	}
+	if unsupported(err) { // it can be read and not set
+		kept.Mode = ""
+		return s.Store.put(id, kept)
+	}
+	if err != nil {
+		return fmt.Errorf("setting the compute mode of %s to %s: %w", kept.Device, mode, err)
+	}
+	return nil
+}
+
+// start has the control daemon run, without a server if it has none yet.
+func (s *Service) start(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
+	return s.run(ctx, id, spec, s.Daemons.Start)
+}
+
+// ensure has the control daemon run with its server, and saves its process where that is another one.
+func (s *Service) ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, kept saved) (gpu.MPSDaemon, error) {
+	daemon, err := s.run(ctx, id, spec, s.Daemons.Ensure)
+	if err == nil && daemon.PID != kept.PID {
+		err = s.save(id, kept, daemon)
+	}
+	return daemon, err
+}
+
+// run starts the control daemon with one of the port's calls. One that serves another MIG device at the same place is replaced.
+func (s *Service) run(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec,
+	call func(context.Context, gpu.MPSDaemonID, gpu.MPSDaemonSpec) (gpu.MPSDaemon, error),
+) (gpu.MPSDaemon, error) {
+	daemon, err := call(ctx, id, spec)
+	if err == nil && daemon.Spec.Device != spec.Device {
+		if err = s.Daemons.Stop(ctx, id); err == nil {
+			daemon, err = call(ctx, id, spec)
+		}
+	}
+	if err != nil {
+		return daemon, fmt.Errorf("starting %s: %w", named(id, spec.GPU), explained(err))
+	}
+	return daemon, nil
+}
+
+// save saves what is kept of a device with the process of its control daemon.
+func (s *Service) save(id gpu.MPSDaemonID, kept saved, daemon gpu.MPSDaemon) error {
+	kept.PID = daemon.PID
+	kept.Started, _ = s.Process(daemon.PID)
+	return s.Store.put(id, kept)
+}
+
+// release ends the sharing of a device: it stops the daemon and gives the device the mode that it had before.
+func (s *Service) release(ctx context.Context, id gpu.MPSDaemonID, target gpu.UUID) error {
+	kept, err := s.Store.get(id)
+	if err != nil {
+		return err
+	}
+	if err := s.stop(ctx, id, kept); err != nil {
+		return fmt.Errorf("stopping %s: %w", named(id, target), err)
+	}
+	if kept == nil {
+		return nil
+	}
+	if err := s.restore(ctx, kept); err != nil {
+		return fmt.Errorf("setting the compute mode of %s to %s again: %w", kept.Device, kept.Mode, err)
+	}
+	return s.Store.remove(id)
+}
+
+// stop stops the daemon. Where the service does not answer, a daemon whose process is gone counts as stopped.
+func (s *Service) stop(ctx context.Context, id gpu.MPSDaemonID, kept *saved) error {
+	err := s.Daemons.Stop(ctx, id)
+	if !errors.Is(err, gpu.ErrMPSUnavailable) {
+		return err
+	}
+	if kept == nil { // no process was ever known to run
+		return nil
+	}
+	if started, runs := s.Process(kept.PID); runs && started == kept.Started {
+		return fmt.Errorf("it runs with pid %d on the host: %w", kept.PID, explained(err))
+	}
+	return nil
+}
+
+// restore sets the mode that the device had before it was shared.
+func (s *Service) restore(ctx context.Context, kept *saved) error {
+	if kept.Mode == "" || kept.forgotten(s.Load()) {
+		return nil
+	}
+	modes, err := s.Modes()
+	if err != nil {
+		return err
+	}
+	err = modes.SetComputeMode(ctx, kept.Device, kept.Mode)
+	gone := kept.Device != string(kept.GPU) && errors.Is(err, gpu.ErrNotFound) // a MIG device took its mode along
+	if gone || unsupported(err) {
+		return nil
+	}
+	return err
+}
+
+// named names a daemon in a sentence.
+func named(id gpu.MPSDaemonID, target gpu.UUID) string {
+	return fmt.Sprintf("MPS control daemon %s of GPU %s", id, target)
+}
+
+func unsupported(err error) bool {
+	_, is := errors.AsType[*gpu.UnsupportedError](err)
+	return is
+}
+
+// refused reports whether the error means that the driver has certainly set nothing.
+func refused(err error) bool {
+	refusals := []error{gpu.ErrPermission, gpu.ErrNotFound, gpu.ErrDriverNotLoaded, gpu.ErrLost, gpu.ErrInUse}
+	return slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
+}

@@ -1,0 +1,199 @@
+package mps
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Step has a claim use its device as an MPS client. It is a prepare.Step of kind claim.StepMPS, whose effect, a control daemon with the
+// compute mode, several claims share: the first one makes it, and the last one removes it.
+type Step struct {
+	*Service
+	// MIG returns the open driver; gpu.ErrDriverNotLoaded without one.
+	MIG func() (gpu.MIGDriver, error)
+	// Dir is the host's directory with those of the daemons.
+	Dir string
+	// Hook is the CDI hook of Prism with those arguments; nil where there is none.
+	Hook func(args ...string) *specs.Hook
+}
+
+// Where containers find the daemon.
+const (
+	pipeDir = "/run/prism/mps"
+	shmDir  = "/dev/shm"
+)
+
+// Check refuses a claim while the MPS service does not answer, before anything is made. It makes no round trip.
+func (s Step) Check(context.Context, checkpoint.Step) error {
+	if err := s.Watcher.Unavailable(); err != nil {
+		return explained(err)
+	}
+	return nil
+}
+
+// Do has the device shared, and its daemon run. What it makes is in the store.
+func (s Step) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, error) {
+	wanted, err := claim.ParseMPS(step.Args)
+	if err != nil {
+		return nil, err
+	}
+	device, err := s.device(ctx, step.Target, wanted.MIG)
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.share(ctx, wanted.Daemon, spec(step, wanted, device))
+}
+
+// device is the UUID of what is shared: the GPU, or the MIG device at the placement.
+func (s Step) device(ctx context.Context, id gpu.UUID, at *claim.MIG) (string, error) {
+	if at == nil {
+		return string(id), nil
+	}
+	driver, err := s.MIG()
+	if err != nil {
+		return "", err
+	}
+	instances, err := driver.Instances(ctx, id)
+	if err != nil {
+		return "", fmt.Errorf("finding the MIG device that is shared on GPU %s: %w", id, err)
+	}
+	i := slices.IndexFunc(instances, func(instance gpu.Instance) bool {
+		return instance.Profile == at.Profile && instance.Placement == at.Placement && len(instance.Compute) > 0
+	})
+	if i < 0 {
+		return "", fmt.Errorf("finding the MIG device that is shared on GPU %s: no %s is at memory slice %d: %w",
+			id, at.Name, at.Placement.Start, gpu.ErrNotFound)
+	}
+	return string(instances[i].Compute[0].UUID), nil
+}
+
+// Undo ends the sharing where no other claim has a share, else it does nothing. *gpu.MPSClientsError: processes still use it.
+func (s Step) Undo(ctx context.Context, step checkpoint.Step) error {
+	if !step.Last {
+		return nil
+	}
+	wanted, err := claim.ParseMPS(step.Args)
+	if err != nil {
+		return err
+	}
+	return s.release(ctx, wanted.Daemon, step.Target)
+}
+
+// Same reports whether two steps are of one daemon.
+func (Step) Same(a, b checkpoint.Step) bool {
+	return a.Target == b.Target && daemonOf(a) == daemonOf(b)
+}
+
+// daemonOf is empty where the arguments cannot be read.
+func daemonOf(s checkpoint.Step) gpu.MPSDaemonID {
+	wanted, err := claim.ParseMPS(s.Args)
+	if err != nil {
+		return ""
+	}
+	return wanted.Daemon
+}
+
+// Verify reports whether the daemon runs: gpu.ErrNotFound where it does not. It makes a round trip only where the service has not reported
+// by itself that it runs.
+func (s Step) Verify(ctx context.Context, step checkpoint.Step) error {
+	wanted, err := claim.ParseMPS(step.Args)
+	if err != nil {
+		return err
+	}
+	if d, known := s.Watcher.Daemon(wanted.Daemon); known && d.State == gpu.MPSRunning {
+		return nil
+	}
+	daemons, _, err := s.Daemons.Daemons(ctx, 0)
+	if err != nil {
+		return fmt.Errorf("finding %s: %w", named(wanted.Daemon, step.Target), explained(err))
+	}
+	if d := find(daemons, wanted.Daemon); d == nil || d.State != gpu.MPSRunning {
+		return fmt.Errorf("%s does not run: %w", named(wanted.Daemon, step.Target), gpu.ErrNotFound)
+	}
+	return nil
+}
+
+func find(daemons []gpu.MPSDaemon, id gpu.MPSDaemonID) *gpu.MPSDaemon {
+	if i := slices.IndexFunc(daemons, func(d gpu.MPSDaemon) bool { return d.ID == id }); i >= 0 {
+		return &daemons[i]
+	}
+	return nil
+}
+
+// Find lists the devices that are shared: those that something is saved of, and those whose daemon the MPS service knows. It asks the
+// service only on a node that has or had shares.
+func (s Step) Find(ctx context.Context) ([]checkpoint.Step, error) {
+	kept, err := s.Store.all()
+	if err != nil {
+		return nil, err
+	}
+	targets := map[gpu.MPSDaemonID]gpu.UUID{}
+	for id := range kept {
+		targets[id] = kept[id].GPU
+	}
+	if s.Watcher.Needed() {
+		daemons, _, err := s.Daemons.Daemons(ctx, 0)
+		if err != nil {
+			return nil, explained(err)
+		}
+		for i := range daemons {
+			if d := &daemons[i]; d.Spec.GPU != "" {
+				targets[d.ID] = d.Spec.GPU
+			}
+		}
+	}
+	found := make([]checkpoint.Step, 0, len(targets))
+	for id, target := range targets {
+		args, _ := json.Marshal(claim.MPS{MPSUse: claim.MPSUse{Daemon: id}}) // texts and numbers
+		found = append(found, checkpoint.Step{Kind: claim.StepMPS, Target: target, Args: args, Last: true})
+	}
+	slices.SortFunc(found, func(a, b checkpoint.Step) int { return slices.Compare(a.Args, b.Args) })
+	return found, nil
+}
+
+// Names reports whether both are of one daemon.
+func (s Step) Names(recorded, found checkpoint.Step) bool { return s.Same(recorded, found) }
+
+// Edits has the containers of the device connect to the daemon, with the limits of the share. They may have no other device of this driver,
+// which the hook verifies: of two values of a variable a container gets one.
+func (s Step) Edits(step checkpoint.Step) (cdi.Edits, error) {
+	wanted, err := claim.ParseMPS(step.Args)
+	if err != nil {
+		return cdi.Edits{}, err
+	}
+	dir := filepath.Join(s.Dir, string(wanted.Daemon))
+	edits := cdi.Edits{
+		Env: map[string]string{"CUDA_MPS_PIPE_DIRECTORY": pipeDir},
+		Mounts: []*specs.Mount{
+			mount(filepath.Join(dir, "client"), pipeDir, "ro"),
+			mount(filepath.Join(dir, "shm"), shmDir, "rw"),
+		},
+	}
+	if wanted.MemoryMiB > 0 {
+		edits.Env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = fmt.Sprintf("0=%dM", wanted.MemoryMiB)
+	}
+	if wanted.ActiveThreadPercentage > 0 {
+		edits.Env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = strconv.Itoa(wanted.ActiveThreadPercentage)
+	}
+	if s.Hook != nil {
+		if hook := s.Hook("exclusive", "--device", step.CDIDevice); hook != nil {
+			edits.Hooks = []*specs.Hook{hook}
+		}
+	}
+	return edits, nil
+}
+
+func mount(from, to, access string) *specs.Mount {
+	return &specs.Mount{HostPath: from, ContainerPath: to, Options: []string{access, "nosuid", "nodev", "noexec", "bind", "rprivate"}}
+}

@@ -1,0 +1,188 @@
+package mps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Watcher has what the MPS service reports, while the node has or advertises MPS shares. Every process of a node may run one. Before the first
+// report nothing is known.
+type Watcher struct {
+	WatcherPorts
+	wake chan struct{}
+
+	mu    sync.Mutex
+	state state
+	news  chan struct{} // closed when the state has changed
+}
+
+// WatcherPorts are the dependencies of a Watcher.
+type WatcherPorts struct {
+	Daemons Daemons
+	// Needed reports whether the node has or advertises MPS shares. It is called often. As long as it has not, the service is not asked.
+	Needed func() bool
+	// Changed is called with why the service does not answer, and with nil when it answers again or is not needed any more. May be nil.
+	Changed func(unavailable error)
+}
+
+// state is what a Watcher knows.
+type state struct {
+	// current: daemons are those that the service has now.
+	current bool
+	daemons []gpu.MPSDaemon
+	// unavailable is why the service does not answer, longer than its restart takes.
+	unavailable error
+}
+
+const (
+	// grace is how long the service may take to restart before it counts as unavailable.
+	grace = 10 * time.Second
+	// pollTime is what a listing that waits for a change may take.
+	pollTime = 45 * time.Second
+	// A service that does not answer is asked again after askFirst, with exponential back-off up to askMost.
+	askFirst = 100 * time.Millisecond
+	askMost  = 2 * time.Second
+	// idle is how often a node without shares is checked for some.
+	idle = 10 * time.Second
+)
+
+// NewWatcher returns a Watcher that knows nothing yet.
+func NewWatcher(ports WatcherPorts) *Watcher {
+	return &Watcher{WatcherPorts: ports, wake: make(chan struct{}, 1), news: make(chan struct{})}
+}
+
+// Wake has Run check now whether the service is needed. It does not block.
+func (w *Watcher) Wake() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run watches until the context ends.
+func (w *Watcher) Run(ctx context.Context) error {
+	after, wait := int64(0), askFirst
+	var failing time.Time // since when the service does not answer; zero while it does
+	for ctx.Err() == nil {
+		if !w.Needed() {
+			after, wait, failing = 0, askFirst, time.Time{}
+			w.set(state{})
+			w.pause(ctx, idle)
+			continue
+		}
+		asked := time.Now()
+		daemons, revision, err := w.poll(ctx, after)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			wait, failing = askFirst, time.Time{}
+			w.set(state{current: true, daemons: daemons})
+			if after = revision; after <= 0 { // it would answer at once, again and again
+				w.pause(ctx, askMost)
+			}
+			continue
+		}
+		switch { // one that waited for a change may have been cut short just now
+		case failing.IsZero() && after > 0:
+			failing = time.Now()
+		case failing.IsZero():
+			failing = asked
+		}
+		next := state{unavailable: w.Unavailable()}
+		if next.unavailable == nil && time.Since(failing) >= grace {
+			next.unavailable = err
+		}
+		w.set(next)
+		after = 0 // a service that was restarted counts from the start
+		w.pause(ctx, wait)
+		wait = min(2*wait, askMost)
+	}
+	return nil
+}
+
+// poll lists the daemons; every error is a gpu.ErrMPSUnavailable.
+func (w *Watcher) poll(ctx context.Context, after int64) ([]gpu.MPSDaemon, int64, error) {
+	ctx, stop := context.WithTimeout(ctx, pollTime)
+	defer stop()
+	daemons, revision, err := w.Daemons.Daemons(ctx, after)
+	if err != nil && !errors.Is(err, gpu.ErrMPSUnavailable) {
+		err = fmt.Errorf("%w: %w", gpu.ErrMPSUnavailable, err)
+	}
+	return daemons, revision, err
+}
+
+func (w *Watcher) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-w.wake:
+	case <-ctx.Done():
+	}
+}
+
+// set replaces what is known, and reports a change.
+func (w *Watcher) set(next state) {
+	w.mu.Lock()
+	before := w.state
+	changed := before.current != next.current || (before.unavailable == nil) != (next.unavailable == nil) ||
+		!reflect.DeepEqual(before.daemons, next.daemons)
+	w.state = next
+	if changed {
+		close(w.news)
+		w.news = make(chan struct{})
+	}
+	w.mu.Unlock()
+	if (before.unavailable == nil) != (next.unavailable == nil) && w.Changed != nil {
+		w.Changed(next.unavailable)
+	}
+}
+
+// News returns a channel that is closed when something else is known.
+func (w *Watcher) News() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.news
+}
+
+// Unavailable returns why the service does not answer; nil as long as it does, or may be restarting.
+func (w *Watcher) Unavailable() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state.unavailable
+}
+
+// Daemon returns a daemon as the service has it now; false where it has none, or that is not known.
+func (w *Watcher) Daemon(id gpu.MPSDaemonID) (gpu.MPSDaemon, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if d := find(w.state.daemons, id); d != nil && w.state.current {
+		return *d, true
+	}
+	return gpu.MPSDaemon{}, false
+}
+
+// States counts the daemons by state.
+func (w *Watcher) States() map[gpu.MPSDaemonState]int {
+	counts := map[gpu.MPSDaemonState]int{}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.state.daemons {
+		counts[w.state.daemons[i].State]++
+	}
+	return counts
+}
+
+// known reports whether the service has answered last.
+func (w *Watcher) known() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state.current
+}
