@@ -38,14 +38,19 @@ type Metrics interface {
 
 // Plugin answers the kubelet. Make one with New and pass it to kubeletplugin.Start.
 type Plugin struct {
-	tx      Transaction
-	reports Reports
-	metrics Metrics
-	// describe returns what a device's metadata file says; nil when there are no such files.
-	describe Describe
-	// metadata is where such files would be.
-	metadata MetadataFiles
+	tx       Transaction
+	reports  Reports
+	metrics  Metrics
+	metadata DeviceMetadata
 	fatal    func(error)
+}
+
+// DeviceMetadata are the files with attributes of devices that the kubelet-plugin library makes for claims.
+type DeviceMetadata struct {
+	// Describe returns what a device's file says; nil where there are no such files.
+	Describe Describe
+	// Files is where they are, or would be.
+	Files MetadataFiles
 }
 
 // Describe returns the attributes of a device as they are published, nil for a device that is not advertised now.
@@ -54,8 +59,8 @@ type Describe func(pool, device string) map[string]resourceapi.DeviceAttribute
 var _ kubeletplugin.DRAPlugin = &Plugin{}
 
 // New builds a Plugin. fatal is called with errors after which the process cannot serve any more.
-func New(tx Transaction, reports Reports, metrics Metrics, describe Describe, fatal func(error)) *Plugin {
-	return &Plugin{tx: tx, reports: reports, metrics: metrics, describe: describe, fatal: fatal}
+func New(tx Transaction, reports Reports, metrics Metrics, metadata DeviceMetadata, fatal func(error)) *Plugin {
+	return &Plugin{tx: tx, reports: reports, metrics: metrics, metadata: metadata, fatal: fatal}
 }
 
 // PrepareResourceClaims prepares the claims of one pod, all at once: they need different GPUs, and claims that need the same one
@@ -82,7 +87,7 @@ func (p *Plugin) prepare(ctx context.Context, rc *resourceapi.ResourceClaim) kub
 	}
 	logger.V(2).Info("Claim is prepared", "devices", r.CDI.Devices)
 	p.reports.Prepared(r)
-	return kubeletplugin.PrepareResult{Devices: answer(r, p.describe)}
+	return kubeletplugin.PrepareResult{Devices: answer(r, p.metadata.Describe)}
 }
 
 // UnprepareResourceClaims takes back what was prepared for the claims.
@@ -101,8 +106,8 @@ func (p *Plugin) unprepare(ctx context.Context, c kubeletplugin.NamespacedObject
 	start := time.Now()
 	err := p.tx.Unprepare(klog.NewContext(ctx, logger), string(c.UID))
 	p.metrics.Unprepared(time.Since(start), err)
-	if err == nil && p.describe == nil {
-		err = p.metadata.Remove(c.NamespacedName, c.UID)
+	if err == nil && p.metadata.Describe == nil {
+		err = p.metadata.Files.Remove(c.NamespacedName, c.UID)
 	}
 	if err != nil {
 		logger.Error(err, "Claim was not unprepared")

@@ -123,7 +123,7 @@ func TestPlugin_SeveralClaims_OneAnswerEach(t *testing.T) {
 	t.Parallel()
 	tx, status := &transaction{records: map[string]*checkpoint.Record{"a": done("a"), "none": {Claim: checkpoint.Claim{UID: "none"}}}}, &reports{}
 	metrics := &measured{}
-	p := New(tx, status, metrics, nil, func(err error) { t.Error(err) })
+	p := New(tx, status, metrics, DeviceMetadata{}, func(err error) { t.Error(err) })
 	results, err := p.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claimOf("a"), claimOf("b"), claimOf("none")})
 	require.NoError(t, err, "one claim's failure is no other's")
 	require.Len(t, results, 3)
@@ -171,7 +171,7 @@ func TestPlugin_ClaimsOfOneCall_RunConcurrently(t *testing.T) {
 				t.Error("claims wait for each other")
 			}
 		}}
-		p := New(tx, &reports{}, &measured{}, nil, nil)
+		p := New(tx, &reports{}, &measured{}, DeviceMetadata{}, nil)
 		var claims []*resourceapi.ResourceClaim
 		var objects []kubeletplugin.NamespacedObject
 		for i := range n {
@@ -201,7 +201,7 @@ func TestPlugin_DeviceMetadataOn_AttributesAnswered(t *testing.T) {
 		}
 		return nil
 	}
-	p := New(&transaction{records: map[string]*checkpoint.Record{"a": done("a")}}, &reports{}, &measured{}, describe, nil)
+	p := New(&transaction{records: map[string]*checkpoint.Record{"a": done("a")}}, &reports{}, &measured{}, DeviceMetadata{Describe: describe}, nil)
 	results, err := p.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claimOf("a")})
 	require.NoError(t, err)
 	assert.Equal(t, attributes, results["a"].Devices[0].Metadata.Attributes)
@@ -211,7 +211,7 @@ func TestPlugin_DeviceMetadataOn_AttributesAnswered(t *testing.T) {
 func TestPlugin_HandleError_OnlyFatalOnesEndTheProcess(t *testing.T) {
 	t.Parallel()
 	var fatal []error
-	p := New(nil, nil, nil, nil, func(err error) { fatal = append(fatal, err) })
+	p := New(nil, nil, nil, DeviceMetadata{}, func(err error) { fatal = append(fatal, err) })
 	p.HandleError(t.Context(), fmt.Errorf("a field was dropped: %w", kubeletplugin.ErrRecoverable), "publishing")
 	assert.Empty(t, fatal)
 	cause := errors.New("the socket is gone")

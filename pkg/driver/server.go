@@ -42,7 +42,6 @@ const sendTime = 100 * time.Millisecond
 // after graceTime.
 func (s *Server) Run(ctx context.Context) error {
 	cfg := s.Config
-	s.Plugin.metadata = MetadataOf(cfg)
 	if s.Calls == nil {
 		s.Calls = &Calls{}
 	}

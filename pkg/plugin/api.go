@@ -7,19 +7,48 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/layout"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
 // API is the API server. The clients are two, so that background writes never use up what claims wait for.
 type API struct {
 	Claims, Background kubernetes.Interface
+	// Cluster answers what a layout asks.
+	Cluster Cluster
+	// Slices keeps the node's ResourceSlices.
+	Slices ResourceSlices
 	// Events are about the node.
 	Events events.Recorder
+}
+
+// ResourceSlices keeps what is published last in the API server; *kube.Slices is the real one.
+type ResourceSlices interface {
+	layout.ResourceSlices
+	// Run writes ResourceSlices until the context ends. One process of a node does at a time. Dropped is called when the API server has stored
+	// one without some of its fields; it must not block.
+	Run(ctx context.Context, dropped func(kube.DroppedFields)) error
+	Stats() kube.SlicesStats
+}
+
+// NewAPI returns the API server behind these clients.
+func NewAPI(ctx context.Context, cfg *config.Plugin, claims, background kubernetes.Interface, recorder events.Recorder) API {
+	return API{
+		Claims: claims, Background: background, Events: recorder,
+		Cluster: cluster{
+			Probe: kube.Probe{Client: background, DriverName: cfg.DriverName, NodeName: cfg.NodeName}, client: background,
+		},
+		Slices: kube.NewSlices(kube.SlicesOptions{
+			Client: background, DriverName: cfg.DriverName, NodeName: cfg.NodeName,
+			OnError: func(err error) { klog.FromContext(ctx).Error(err, "ResourceSlices are not published yet") },
+		}),
+	}
 }
 
 // connect connects to the API server, and sends Events until the context ends.
@@ -42,17 +71,13 @@ func connect(ctx context.Context, cfg *config.Plugin, version string) (API, erro
 		return API{}, fmt.Errorf("connecting to the API server: %w", err)
 	}
 	recorder := kube.NewEvents(background, cfg.DriverName, cfg.NodeName)
-	return API{Claims: claims, Background: background, Events: recorder}, recorder.Start(ctx)
+	return NewAPI(ctx, cfg, claims, background, recorder), recorder.Start(ctx)
 }
 
 // cluster asks the API server for one node and one driver.
 type cluster struct {
 	kube.Probe
 	client kubernetes.Interface
-}
-
-func (a API) cluster(cfg *config.Plugin) cluster {
-	return cluster{Probe: kube.Probe{Client: a.Background, DriverName: cfg.DriverName, NodeName: cfg.NodeName}, client: a.Background}
 }
 
 // Tainted lists what the API server has of this node's devices, and of each whether it is tainted as draining.

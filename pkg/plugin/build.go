@@ -18,9 +18,9 @@ import (
 // statusDelay is longer than the claims of pods that start together take, and shorter than a container takes to start.
 const statusDelay = 200 * time.Millisecond
 
-// Plugin is everything that runs.
+// Plugin is everything that runs. What Run has in the background can be called step by step in its place.
 type Plugin struct {
-	machine  *Machine
+	*Core
 	layout   *nodeLayout
 	statuses *kube.Statuses
 	serving  *serving
@@ -40,24 +40,25 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	if err != nil {
 		return nil, err
 	}
-	layout := newLayout(ctx, cfg, machine, source, api)
+	layout := newLayout(cfg, machine, source, api)
 	calls := &driver.Calls{}
 	statuses := newStatuses(ctx, cfg, api, calls)
-	reports := driver.ClaimStatus{Statuses: statuses, Node: func() *gpu.Node { return machine.Inventory.Current().Node }}
-	core, err := NewCore(ctx, machine, layout, Reports{
-		Events: api.Events, Retrying: func(rc *resourceapi.ResourceClaim, cause error) { retrying(ctx, reports, rc, cause) },
+	core, err := newCore(ctx, machine, layout.Layout, coreReports{
+		events: api.Events, retrying: func(rc *resourceapi.ResourceClaim, cause error) { retrying(ctx, statuses, rc, cause) },
 	})
+	if err == nil {
+		err = core.begin(ctx, read)
+	}
 	if err != nil {
-		return nil, errors.Join(err, machine.Close())
+		return nil, errors.Join(err, closeUnused(statuses, machine))
 	}
 	tx := core.Claims
-	reports.StepData = tx.Steps().StatusData // claims are prepared from here on
-	if err := core.Begin(ctx, read); err != nil {
-		return nil, errors.Join(err, machine.Close())
+	reports := driver.ClaimStatus{
+		Statuses: statuses, Node: func() *gpu.Node { return machine.Inventory.Current().Node }, StepData: tx.Steps().StatusData,
 	}
 	metrics := newMetrics(a.Version, cfg, machine, layout, tx, core.Intervals, damaged)
 	return &Plugin{
-		machine: machine, layout: layout, statuses: statuses,
+		Core: core, layout: layout, statuses: statuses,
 		serving: newServing(cfg, machine, layout, api, driverPorts{tx, reports, metrics, calls}),
 		leader: &leader{
 			locks: machine.State.Locks, layout: layout, intervals: core.Intervals, reconciler: newReconciler(cfg, api, tx, metrics),
@@ -66,10 +67,10 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 }
 
 // retrying reports why a claim waits: in its status, and in the log with what the status must not say about other claims.
-func retrying(ctx context.Context, reports driver.Reports, rc *resourceapi.ResourceClaim, cause error) {
+func retrying(ctx context.Context, statuses *kube.Statuses, rc *resourceapi.ResourceClaim, cause error) {
 	values := append([]any{"claim", klog.KObj(rc), "claimUID", rc.UID, "reason", cause.Error()}, prepare.LogValues(cause)...)
 	klog.FromContext(ctx).V(2).Info("Claim is retried", values...)
-	reports.Refused(rc, cause.Error())
+	driver.ClaimStatus{Statuses: statuses}.Refused(rc, cause.Error())
 }
 
 func newStatuses(ctx context.Context, cfg *config.Plugin, api API, calls *driver.Calls) *kube.Statuses {

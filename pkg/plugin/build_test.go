@@ -65,7 +65,7 @@ func TestBuild_RecordsAndConfiguration_ReadOnce(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 1, maps)
-	kept, err := p.machine.Kept()
+	kept, err := p.Machine.Kept()
 	require.NoError(t, err)
 	assert.Len(t, kept, 1, "it is a good record")
 	assert.Len(t, p.layout.Controller.Snapshot().Devices(), 1)

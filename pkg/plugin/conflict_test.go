@@ -145,7 +145,7 @@ func started(t *testing.T, server *taintless) (*nodeLayout, net.Listener) {
 	api, err := a.API(t.Context())
 	require.NoError(t, err)
 	source, cfg, read := startConfig(t.Context(), cfg, a, api)
-	l := newLayout(t.Context(), cfg, machine, source, api)
+	l := newLayout(cfg, machine, source, api)
 	l.Begin(t.Context(), read)
 
 	ctx, stop := context.WithCancel(t.Context())
@@ -178,8 +178,8 @@ func oneGPUNode(t *testing.T, server kubernetes.Interface) (*config.Plugin, Adap
 	a.Driver = func(string) inventory.Opener {
 		return func(context.Context, hostfs.DriverRoot) (inventory.Session, error) { return oneGPU{}, nil }
 	}
-	a.API = func(context.Context) (API, error) {
-		return API{Claims: server, Background: server, Events: kube.NewEvents(server, cfg.DriverName, cfg.NodeName)}, nil
+	a.API = func(ctx context.Context) (API, error) {
+		return NewAPI(ctx, cfg, server, server, kube.NewEvents(server, cfg.DriverName, cfg.NodeName)), nil
 	}
 	return cfg, a
 }

@@ -13,9 +13,9 @@ import (
 )
 
 // newIntervals builds what sets the intervals that the node's configuration says.
-func newIntervals(ctx context.Context, m *Machine, advertiser Advertiser, tx *prepare.Transaction, nodeEvents events.Recorder) *timeslice.Reconciler {
+func newIntervals(ctx context.Context, m *Machine, l *Layout, tx *prepare.Transaction, nodeEvents events.Recorder) *timeslice.Reconciler {
 	return timeslice.NewReconciler(timeslice.ReconcilerPorts{
-		Tool: m.Tool, Store: m.State.Intervals, WithGPULock: tx.WithGPULock, Wanted: advertiser.Intervals,
+		Tool: m.Tool, Store: m.State.Intervals, WithGPULock: tx.WithGPULock, Wanted: l.Intervals,
 		Changed: func() <-chan struct{} { return m.Inventory.Current().Replaced() },
 		Failed: func(id gpu.UUID, interval gpu.Interval, err error) {
 			klog.FromContext(ctx).Error(err, "An interval is not set", "gpu", id, "interval", interval)

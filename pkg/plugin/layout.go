@@ -123,17 +123,13 @@ func (l *Layout) Lead() {
 type nodeLayout struct {
 	*Layout
 	config *configSource
-	slices *kube.Slices
+	slices ResourceSlices
 	events events.Recorder
 }
 
-func newLayout(ctx context.Context, cfg *config.Plugin, m *Machine, source *configSource, api API) *nodeLayout {
-	slices := kube.NewSlices(kube.SlicesOptions{
-		Client: api.Background, DriverName: cfg.DriverName, NodeName: cfg.NodeName,
-		OnError: func(err error) { klog.FromContext(ctx).Error(err, "ResourceSlices are not published yet") },
-	})
-	return &nodeLayout{config: source, slices: slices, events: api.Events, Layout: NewLayout(cfg, m, LayoutPorts{
-		Cluster: api.cluster(cfg), Slices: slices, Events: api.Events,
+func newLayout(cfg *config.Plugin, m *Machine, source *configSource, api API) *nodeLayout {
+	return &nodeLayout{config: source, slices: api.Slices, events: api.Events, Layout: NewLayout(cfg, m, LayoutPorts{
+		Cluster: api.Cluster, Slices: api.Slices, Events: api.Events,
 		// A file may be on a filesystem that does not report writes of others, so an invalid one is read again now and then.
 		Config: layout.ConfigPorts{Read: source.read, Retryable: passing, Watched: cfg.NodeConfig.File == ""},
 	})}

@@ -47,7 +47,7 @@ func (p *Plugin) Run(signalled context.Context) error {
 		start(&calls, ctx, run)
 	}
 	calls.Wait()
-	p.machine.Inventory.Close() // only now: calls that still ran were changing GPUs
+	p.Machine.Inventory.Close() // only now: calls that still ran were changing GPUs
 
 	drain, stop := context.WithTimeout(writing, drainTime)
 	defer stop()
@@ -56,7 +56,7 @@ func (p *Plugin) Run(signalled context.Context) error {
 	}
 	stopWriting()
 	background.Wait()
-	if err := p.machine.Close(); err != nil {
+	if err := p.Machine.Close(); err != nil {
 		klog.FromContext(ctx).Error(err, "Ending")
 	}
 	if signalled.Err() != nil {
@@ -67,18 +67,17 @@ func (p *Plugin) Run(signalled context.Context) error {
 
 // parts are what runs until the context ends. An error of one ends all.
 func (p *Plugin) parts() []func(context.Context) error {
-	l, inventory := p.layout, p.machine.Inventory
+	l, inventory := p.layout, p.Machine.Inventory
 	return []func(context.Context) error{
 		p.leader.run,
-		l.Publisher.Run,
-		func(ctx context.Context) error { return l.Controller.Run(ctx, p.leader.renew) },
+		p.Advertise,
 		func(ctx context.Context) error { return l.config.watch(ctx, l.Controller.Reload) },
 		l.Conflicts.Run,
 		health.DriverEvents{Inventory: inventory, Events: l.events}.Run,
 		p.serving.http.Run,
 		inventory.Run,
-		p.serving.server.Run,
-		p.machine.KeepPrograms,
+		p.Serve,
+		p.Machine.KeepPrograms,
 		p.serving.failure,
 	}
 }

@@ -28,12 +28,12 @@ type driverPorts struct {
 
 func newServing(cfg *config.Plugin, m *Machine, l *nodeLayout, api API, ports driverPorts) *serving {
 	s := &serving{failed: make(chan error, 1)}
-	var describe driver.Describe
+	metadata := driver.DeviceMetadata{Files: driver.MetadataOf(cfg)}
 	if cfg.DeviceMetadata {
-		describe = l.Publisher.Describe
+		metadata.Describe = l.Publisher.Describe
 	}
 	s.server = &driver.Server{
-		Plugin: driver.New(ports.tx, ports.reports, ports.metrics, describe, s.fail), Config: cfg, Client: api.Claims,
+		Plugin: driver.New(ports.tx, ports.reports, ports.metrics, metadata, s.fail), Config: cfg, Client: api.Claims,
 		Calls: ports.calls,
 	}
 	s.http = diagnostics.HTTP{

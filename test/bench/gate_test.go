@@ -57,7 +57,7 @@ func TestGate_Shut_HoldsWhatIsNotAdmitted(t *testing.T) {
 
 // A status that is written while the next call is measured reads the claim too, and is not what the budget admits.
 func TestCost_StatusOfEarlierCallPending_NotAdmitted(t *testing.T) {
-	n := newDelayedNode(t, nil, 20*time.Millisecond)
+	n := newNode(t, wholeOnly)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	one := reference(0)

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
 // countedTool is the driver's tool, which always succeeds.
@@ -44,7 +43,7 @@ func intervalClaim(i int) Claim {
 // An interval costs one program and the record before it, and one program and its mark to put back. What is noted of it is not
 // synced.
 func TestPrepare_TimeSliceInterval_CostIsExact(t *testing.T) {
-	n := newNode(t, nil)
+	n := newNode(t, wholeOnly)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	want := Costs{
@@ -65,18 +64,26 @@ func TestPrepare_TimeSliceInterval_CostIsExact(t *testing.T) {
 
 // A change of the node's configuration that concerns the interval of 8 GPUs is 8 programs, and nothing from then on.
 func TestIntervals_ConfigurationChanges_OneProgramPerGPU(t *testing.T) {
-	n := newNode(t, nil)
-	wanted := map[gpu.UUID]gpu.Interval{}
-	reconciler := timeslice.NewReconciler(timeslice.ReconcilerPorts{
-		Tool: n.tool, Store: timeslice.NewStore(n.disk, t.TempDir(), "boot"), WithGPULock: n.open().WithGPULock,
-		Wanted: func() (map[gpu.UUID]gpu.Interval, error) { return wanted, nil },
-		Failed: func(id gpu.UUID, _ gpu.Interval, err error) { assert.NoError(t, err, id) },
-	})
+	n := newNode(t, mixed)
+	process := n.open()
 	keep := func(interval gpu.Interval) Cost {
-		for i := range n.view.Node.GPUs {
-			wanted[n.view.Node.GPUs[i].UUID] = interval
+		n.configure(mixed[:len(mixed)-1] + ", interval: " + string(interval) + "}")
+		ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+		defer stop()
+		process.Layout().Controller.Reload()
+		applied := func() {
+			wanted, err := process.Layout().Intervals()
+			if err == nil && wanted[n.hardware.GPUs[0].UUID] == interval {
+				stop()
+			}
 		}
-		return n.cost(func() error { reconciler.Reconcile(t.Context()); return nil })
+		require.NoError(t, process.Layout().Controller.Run(ctx, applied))
+		require.ErrorIs(t, ctx.Err(), context.Canceled, "the configuration was read")
+		return n.cost(func() error {
+			assert.False(t, process.Intervals.Reconcile(t.Context()))
+			assert.Zero(t, process.Intervals.Failing())
+			return nil
+		})
 	}
 	assert.Equal(t, Cost{}, keep(gpu.IntervalDefault), "a driver that was just loaded")
 	assert.Equal(t, Cost{Programs: 8}, keep(gpu.IntervalLong))

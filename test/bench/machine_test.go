@@ -23,17 +23,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
-	"github.com/prism-gpu/prism/pkg/diagnostics"
 	"github.com/prism-gpu/prism/pkg/disk"
-	"github.com/prism-gpu/prism/pkg/driver"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/kube"
-	"github.com/prism-gpu/prism/pkg/layout"
 	"github.com/prism-gpu/prism/pkg/plugin"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/timeslice"
@@ -46,13 +43,14 @@ const (
 	testNode   = "node-a"
 )
 
-// node is the product's wiring in this process, from the kubelet's socket to the files, on ports that count.
+// node is a plugin in this process, from the kubelet's socket to the files, on ports that count.
 type node struct {
 	t        *testing.T
 	model    *model.Node
 	disk     *countingDisk
 	gate     *Gate
-	view     *inventory.View
+	reached  plugin.API
+	hardware *gpu.Node
 	layout   gpu.Layout
 	statuses *kube.Statuses
 	plugin   *Plugin
@@ -60,8 +58,6 @@ type node struct {
 	cfg      *config.Plugin
 	// inspect reads all GPUs, as the product does when a MIG mode has changed.
 	inspect func(ctx context.Context) error
-	// delay is for how long a report waits before it is written.
-	delay time.Duration
 }
 
 // countingDisk is the real disk. Files counts records and CDI specs alike.
@@ -145,14 +141,8 @@ func (d *countingDisk) SyncDir(dir string) error {
 	return d.OS.SyncDir(dir)
 }
 
-// newNode serves 8 GPUs until the test ends. They are advertised whole, or as layout says.
-func newNode(t *testing.T, layout func(*gpu.GPU) gpu.Modes) *node {
-	t.Helper()
-	return newDelayedNode(t, layout, 0)
-}
-
-// newDelayedNode is a node that writes the status of a claim so long after it was prepared.
-func newDelayedNode(t *testing.T, layout func(*gpu.GPU) gpu.Modes, delay time.Duration) *node {
+// newNode serves 8 GPUs until the test ends. They are advertised as the node's configuration says.
+func newNode(t *testing.T, config string) *node {
 	t.Helper()
 	simulated, err := model.New(model.Uniform(testNode, "h100-80", 8))
 	require.NoError(t, err)
@@ -161,37 +151,46 @@ func newDelayedNode(t *testing.T, layout func(*gpu.GPU) gpu.Modes, delay time.Du
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(root)) })
 	n := &node{
-		t: t, model: simulated, disk: &countingDisk{byDir: map[string]Files{}}, tool: &countedTool{}, delay: delay,
-		cfg: &config.Plugin{DriverName: testDriver, NodeName: testNode, Driver: config.Driver{CDIHook: config.NoCDIHook}, Paths: config.Paths{
-			CDIRoot: filepath.Join(root, "cdi"), KubeletPlugins: filepath.Join(root, "plugins"), KubeletRegistrar: filepath.Join(root, "registry"),
-			StateDir: filepath.Join(root, "state"),
-		}},
+		t: t, model: simulated, disk: &countingDisk{byDir: map[string]Files{}}, tool: &countedTool{},
+		cfg: settings(root),
 	}
+	n.configure(config)
 	require.NoError(t, os.MkdirAll(n.cfg.Paths.KubeletRegistrar, 0o750))
-	machine, tx := n.process()
-	n.view, n.inspect = machine.Inventory.Current(), machine.Inventory.Refresh
-	if layout != nil {
-		n.layout = gpu.Layout{}
-		for i := range n.view.Node.GPUs {
-			n.layout[n.view.Node.GPUs[i].UUID] = layout(&n.view.Node.GPUs[i])
-		}
-	}
-	n.serve(machine, tx)
+	client := n.api()
+	n.reached = plugin.API{Claims: client, Background: client, Cluster: cluster{}, Slices: unpublished{}, Events: noEvents{}}
+	process := n.open()
+	n.statuses, n.inspect = process.Statuses(), process.Machine.Inventory.Refresh
+	n.hardware, n.layout, err = process.Layout().Now()
+	require.NoError(t, err)
+	n.serve(process)
 	return n
 }
 
-func (n *node) serve(machine *plugin.Machine, tx *prepare.Transaction) {
-	t := n.t
-	client := n.api()
-	n.statuses = kube.NewStatuses(kube.StatusesOptions{Client: client, DriverName: testDriver, Delay: n.delay})
-	reports := driver.ClaimStatus{Statuses: n.statuses, Node: func() *gpu.Node { return machine.Inventory.Current().Node }}
-	served := driver.New(tx, reports, diagnostics.NewMetrics("test", diagnostics.Readings{}), nil, func(err error) { assert.NoError(t, err) })
-	server := &driver.Server{Plugin: served, Config: n.cfg, Client: client}
+// settings are those of a plugin whose files are below a directory.
+func settings(root string) *config.Plugin {
+	return &config.Plugin{
+		DriverName: testDriver, NodeName: testNode, Driver: config.Driver{CDIHook: config.NoCDIHook},
+		NodeConfig: config.NodeConfig{File: filepath.Join(root, "node-config")}, Paths: config.Paths{
+			CDIRoot: filepath.Join(root, "cdi"), KubeletPlugins: filepath.Join(root, "plugins"), KubeletRegistrar: filepath.Join(root, "registry"),
+			StateDir: filepath.Join(root, "state"),
+		},
+	}
+}
 
+// configure writes the node's configuration, of which this is what all GPUs are advertised as.
+func (n *node) configure(modes string) {
+	n.t.Helper()
+	text := "apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus: [{" + modes + "}]\n"
+	require.NoError(n.t, os.WriteFile(n.cfg.NodeConfig.File, []byte(text), 0o600))
+}
+
+// serve has the process serve the kubelet and write the statuses of claims; what a leader does in the background would be counted, too.
+func (n *node) serve(process *plugin.Plugin) {
+	t := n.t
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
 	go func() { ended <- n.statuses.Run(ctx) }()
-	go func() { ended <- server.Run(ctx) }()
+	go func() { ended <- process.Serve(ctx) }()
 	t.Cleanup(func() {
 		n.gate.Open()
 		assert.NoError(t, n.plugin.Close())
@@ -206,11 +205,11 @@ func (n *node) serve(machine *plugin.Machine, tx *prepare.Transaction) {
 	}, 10*time.Second, time.Millisecond)
 }
 
-// process is a process of the plugin on the node's files, as the program builds it.
-func (n *node) process() (*plugin.Machine, *prepare.Transaction) {
+// open builds a process of the plugin on the node's files.
+func (n *node) open() *plugin.Plugin {
 	t := n.t
 	host := port.NewHost(n.model)
-	machine, err := plugin.OpenMachine(t.Context(), n.cfg, plugin.Adapters{
+	process, err := plugin.Build(t.Context(), n.cfg, plugin.Adapters{
 		Version: "test", Disk: n.disk, Host: struct {
 			*port.Host
 			port.MinimalHost
@@ -218,48 +217,45 @@ func (n *node) process() (*plugin.Machine, *prepare.Transaction) {
 		Locks:  func(dir string) (plugin.Locks, error) { return checkpoint.OpenLocks(dir) },
 		Driver: func(string) inventory.Opener { return host.Open }, Now: time.Now,
 		Tool: func(*inventory.Inventory) timeslice.Tool { return n.tool }, Transaction: prepare.New,
-	}, func(err error) { assert.NoError(t, err) })
+		API: func(context.Context) (plugin.API, error) { return n.reached, nil },
+	})
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, machine.Close()) })
-	core, err := plugin.NewCore(t.Context(), machine, advertised{n, machine}, plugin.Reports{})
-	require.NoError(t, err)
-	require.Empty(t, core.Damaged)
-	require.NoError(t, core.Begin(t.Context(), layout.AtStart{}))
-	require.NoError(t, machine.Inventory.Status().Err)
-	return machine, core.Claims
+	t.Cleanup(func() { assert.NoError(t, process.Close()) })
+	require.Empty(t, process.Damaged)
+	require.NoError(t, process.Machine.Inventory.Status().Err)
+	return process
 }
 
-// open makes a transaction on the node's files, as another process of the plugin would.
-func (n *node) open() *prepare.Transaction {
-	_, tx := n.process()
-	return tx
+// cluster is one with all features, and without claims.
+type cluster struct{}
+
+func (cluster) PartitionableDevices(context.Context) (bool, error) { return true, nil }
+
+func (cluster) DeviceTaints(context.Context) (bool, error) { return true, nil }
+
+func (cluster) CountsShares(context.Context) (bool, error) { return true, nil }
+
+func (cluster) Tainted(context.Context) (map[gpu.PoolDevice]bool, error) { return nil, nil }
+
+func (cluster) Allocated(context.Context, kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+	return &kube.AllocatedPage{}, nil
 }
 
-// advertised is the layout of the test.
-type advertised struct {
-	node    *node
-	machine *plugin.Machine
-}
+// unpublished are ResourceSlices that no process writes.
+type unpublished struct{}
 
-// Now is what the node has now.
-func (a advertised) Now() (*gpu.Node, gpu.Layout, error) {
-	return a.machine.Inventory.Current().Node, a.node.layout, nil
-}
+func (unpublished) Publish(resourceslice.DriverResources) {}
 
-// Standby: it is the only process.
-func (advertised) Standby() bool { return false }
+func (unpublished) Run(context.Context, func(kube.DroppedFields)) error { return nil }
 
-// Bind: nothing reports to it.
-func (advertised) Bind(*prepare.Settings) {}
+func (unpublished) Stats() kube.SlicesStats { return kube.SlicesStats{} }
 
-// Begin has the layout already.
-func (advertised) Begin(context.Context, layout.AtStart) {}
+// noEvents discards Events.
+type noEvents struct{}
 
-// Intervals are none.
-func (advertised) Intervals() (map[gpu.UUID]gpu.Interval, error) { return nil, nil }
+func (noEvents) Warn(_, _, _ string) {}
 
-// Flags are none.
-func (advertised) Flags() *v1alpha1.NodeFlags { return nil }
+func (noEvents) Normal(_, _, _ string) {}
 
 // api is a client of an API server that has every claim, allocated the GPU with the number that ends the claim's name.
 func (n *node) api() kubernetes.Interface {
@@ -306,9 +302,9 @@ const (
 func (n *node) claim(name string) *resourceapi.ResourceClaim {
 	kind, text, _ := strings.Cut(name, "-")
 	number, _ := strconv.Atoi(text)
-	of := &n.view.Node.GPUs[number%len(n.view.Node.GPUs)]
+	of := &n.hardware.GPUs[number%len(n.hardware.GPUs)]
 	if kind == "mig" {
-		of = &n.view.Node.GPUs[number/perGPU%len(n.view.Node.GPUs)]
+		of = &n.hardware.GPUs[number/perGPU%len(n.hardware.GPUs)]
 	}
 	result := resourceapi.DeviceRequestAllocationResult{
 		Request: "gpu", Driver: testDriver, Pool: n.layout.Of(of).Pool(testNode, of), Device: string(gpu.Whole{GPU: of}.Name()),

@@ -9,14 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// mixed advertises a GPU whole, to three claims at once and in every profile.
-func mixed(g *gpu.GPU) gpu.Modes {
-	return gpu.Modes{Whole: true, TimeSlice: &gpu.Replicas{Count: 3}, MIG: g.MIG.ProfileNames()}
-}
+// wholeOnly advertises GPUs whole, mixed whole, to three claims at once and in every profile.
+const (
+	wholeOnly = "modes: [whole]"
+	mixed     = "modes: [whole, timeslice, mig], timeSlice: {replicas: 3}"
+)
 
 // requested are the claims, and the requests that they may wait for.
 func requested(n int, of func(int) Claim) (claims []Claim, admitted []string) {

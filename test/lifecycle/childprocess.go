@@ -62,8 +62,10 @@ type childSpec struct {
 	BootID           string
 	GPUs             []gpu.UUID
 	Layout           gpu.Layout
-	// LayoutChanges: the node's layout changes, and time is fake.
+	// LayoutChanges: the node's layout changes.
 	LayoutChanges bool
+	// FakeTime: time is fake.
+	FakeTime bool
 	// NullFamily: the process has the family null.
 	NullFamily bool
 	Acts       []Act
@@ -84,7 +86,7 @@ type childSpec struct {
 
 // attach returns the child's view of the machine.
 func attach(o childSpec) (*Machine, error) {
-	m := &Machine{StateDir: o.StateDir, CDIDir: o.CDIDir, gpus: o.GPUs, boots: 1, layoutChanges: o.LayoutChanges, nullFamily: o.NullFamily}
+	m := &Machine{StateDir: o.StateDir, CDIDir: o.CDIDir, gpus: o.GPUs, boots: 1, layoutChanges: o.LayoutChanges, fakeTime: o.FakeTime, nullFamily: o.NullFamily}
 	if _, err := fmt.Sscanf(o.BootID, "boot-%d", &m.boots); err != nil {
 		return nil, fmt.Errorf("reading the boot id %q: %w", o.BootID, err)
 	}
@@ -202,7 +204,7 @@ func runChild(ctx context.Context, o childSpec, out io.Writer) error {
 		return err
 	}
 	_, err = fmt.Fprintf(out, "faultpoints %d\n", end.faultPoints)
-	return err
+	return errors.Join(err, p.Close())
 }
 
 // actAll runs the acts in order; some run concurrently with the next one.

@@ -1,5 +1,5 @@
-// Package lifecycle runs claims with the product's own packages on a simulated GPU node, and checks the invariants of a claim on the
-// state of disk and hardware:
+// Package lifecycle runs claims in plugins that plugin.Build has built on a simulated GPU node, and checks the invariants of a claim on
+// the state of disk and hardware:
 //
 //   - Prepare and Unprepare are idempotent;
 //   - no device has two owners;
@@ -13,7 +13,7 @@
 // FaultPoint of the process, which can be counted, can fail, or can be the last one before the process is killed. Processes are
 // goroutines, where the order of fault points matters, or real processes with the driver's library
 // (TestScenarios_ProcessKilled_Recovers), which are killed by SIGKILL; their journal determines every state of the disk that a power cut
-// at that moment may leave.
+// at that moment may leave. Claims are prepared by the kubelet's calls; what a plugin does in the background is done step by step.
 //
 // A new kind of effect is one line of Effects, a new scenario one entry of scenarios: both are then run with kills, faults and power
 // cuts at every fault point.

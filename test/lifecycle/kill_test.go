@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 func child(m *testing.M, text string) int {
 	var o childSpec
 	err := json.Unmarshal([]byte(text), &o)
-	if err == nil && o.LayoutChanges {
+	if err == nil && o.FakeTime {
 		if err = flag.Set("test.run", "^TestChild_LayoutScenario_FakeTime$"); err == nil {
 			return m.Run()
 		}
@@ -143,7 +143,7 @@ func (m *Machine) runKilled(t *testing.T, s *scenario, o childSpec, cut *Machine
 		}
 		seen[key] = true
 		require.NoError(t, errors.Join(left.lay(m.StateDir, cut.StateDir), cut.Reboot(), cut.setClusterState(cluster)))
-		cut.lost, cut.layoutChanges, cut.nullFamily = m.lost, m.layoutChanges, m.nullFamily
+		cut.lost, cut.layoutChanges, cut.fakeTime, cut.nullFamily, cut.parts.layout = m.lost, m.layoutChanges, m.fakeTime, m.nullFamily, m.parts.layout
 		err := cut.recoverAfter(t, claims, len(seen)%2 == 0, true)
 		if !countKillPoint(t, err, "power cut at fault point %d (late %t) that left %.600s", o.KillAt, o.Late, fmt.Sprint(left)) {
 			return false
@@ -207,7 +207,7 @@ type outcome struct {
 func (m *Machine) spawn(t *testing.T, o childSpec) outcome {
 	t.Helper()
 	o.Root, o.Library, o.StateDir, o.CDIDir, o.BootID, o.GPUs = m.root, m.library, m.StateDir, m.CDIDir, m.BootID(), m.gpus
-	o.Layout, o.LayoutChanges, o.NullFamily = m.parts.layout, m.layoutChanges, m.nullFamily
+	o.Layout, o.LayoutChanges, o.FakeTime, o.NullFamily = m.parts.layout, m.layoutChanges, m.fakeTime, m.nullFamily
 	o.Journal = filepath.Join(t.TempDir(), "journal")
 	text, err := json.Marshal(o)
 	require.NoError(t, err)

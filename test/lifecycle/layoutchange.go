@@ -10,9 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/dynamic-resource-allocation/resourceslice"
-
-	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -23,39 +20,13 @@ import (
 	"github.com/prism-gpu/prism/pkg/plugin"
 )
 
-// layoutController is the layout controller of a process on a node whose layout changes.
+// layoutController is what a process does about the layout of its node.
 type layoutController struct {
 	*plugin.Layout
 
-	machine    *Machine
-	faultPoint FaultPoint
-
-	mu sync.Mutex
-	// leads: the process publishes. Unsent is what the API server does not have yet.
-	leads   bool
-	unsent  *resourceslice.DriverResources
-	process *Process
-	// node is the node as the process sees it.
-	node func() *gpu.Node
-	// read is the last configuration that was read.
-	read string
-}
-
-// silent discards Events.
-type silent struct{}
-
-func (silent) Warn(_, _, _ string) {}
-
-func (silent) Normal(_, _, _ string) {}
-
-// newLayoutController builds the layout controller.
-func (m *Machine) newLayoutController(p *Process, machine *plugin.Machine, faultPoint FaultPoint) *layoutController {
-	o := &layoutController{machine: m, faultPoint: faultPoint, process: p, node: func() *gpu.Node { return machine.Inventory.Current().Node }}
-	o.Layout = plugin.NewLayout(m.settings(), machine, plugin.LayoutPorts{
-		Cluster: server{m, faultPoint}, Slices: o, Events: silent{},
-		Config: layout.ConfigPorts{Read: o.config, Retryable: func(err error) bool { return errors.Is(err, errConfig) }, Watched: true},
-	})
-	return o
+	machine *Machine
+	plugin  *plugin.Plugin
+	client  *apiClient
 }
 
 // server is an API server that stores all fields.
@@ -80,66 +51,13 @@ func (s server) Allocated(ctx context.Context, query kube.AllocatedQuery) (page 
 	return page, errors.Join(ctx.Err(), err)
 }
 
-// errConfig is a transient error of reading the configuration.
-var errConfig = errors.New("the API server does not answer")
-
-// config reads the node's configuration.
-func (o *layoutController) config(ctx context.Context) (*v1alpha1.NodeConfig, error) {
-	var text string
-	err := o.faultPoint("api.Config", func() error {
-		c, err := o.machine.cluster()
-		text = c.Config
-		return errors.Join(ctx.Err(), err)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errConfig, err)
-	}
-	config, _, err := nodeconfig.Parse([]byte(text), "test")
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.read = text
-	return config, err
-}
-
-// Intervals are those that the scenario configures.
-func (o *layoutController) Intervals() (map[gpu.UUID]gpu.Interval, error) {
-	return o.process.wanted, nil
-}
-
 // Lead publishes as the leader.
 func (o *layoutController) Lead() error {
-	if err := o.machine.updateCluster(func(c *cluster) { c.leads(time.Now()) }); err != nil {
+	if err := o.client.slices.lead(func() *gpu.Node { return o.plugin.Machine.Inventory.Current().Node }); err != nil {
 		return err
 	}
-	o.mu.Lock()
-	o.leads = true
-	o.mu.Unlock()
 	o.Layout.Lead()
 	return nil
-}
-
-// Publish receives what the node publishes.
-func (o *layoutController) Publish(resources resourceslice.DriverResources) {
-	o.mu.Lock()
-	o.unsent = &resources
-	o.mu.Unlock()
-	o.send()
-}
-
-// send sends what is unsent; false if it fails.
-func (o *layoutController) send() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.leads || o.unsent == nil {
-		return true
-	}
-	err := o.faultPoint("api.Publish", func() error {
-		return o.machine.updateCluster(func(c *cluster) { c.publish(*o.unsent, o.node(), time.Now()) })
-	})
-	if err == nil {
-		o.unsent = nil
-	}
-	return err == nil
 }
 
 // wait waits that many seconds of fake time, or until no change is pending.
@@ -147,10 +65,10 @@ func (o *layoutController) wait(ctx context.Context, seconds int) error {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	var err error
-	running.Go(func() { err = o.Controller.Run(ctx, o.Publisher.Publish) })
+	running.Go(func() { err = o.plugin.Advertise(ctx) })
 	for i := range seconds {
 		time.Sleep(time.Second)
-		if o.send() && i > 0 && o.stable() {
+		if o.client.slices.send() && i > 0 && o.stable() {
 			break
 		}
 	}
@@ -161,10 +79,7 @@ func (o *layoutController) wait(ctx context.Context, seconds int) error {
 
 // stable reports whether no change is pending.
 func (o *layoutController) stable() bool {
-	c, err := o.machine.cluster()
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return err == nil && o.Controller.Snapshot().Status.Changing == 0 && c.Config == o.read
+	return o.Controller.Snapshot().Status.Changing == 0 && o.client.configMaps.current()
 }
 
 // configure changes the node's configuration and notifies the process.
@@ -174,6 +89,21 @@ func (o *layoutController) configure(ctx context.Context, text string) error {
 	}
 	o.Controller.Reload()
 	return o.wait(ctx, changeSeconds)
+}
+
+// reconfigured notifies the process of a configuration that it has not read, and fails if it does not apply it. Layouts do not change by it.
+func (o *layoutController) reconfigured(ctx context.Context) error {
+	if o.client.configMaps.current() {
+		return nil
+	}
+	o.Controller.Reload()
+	if err := o.wait(ctx, changeSeconds); err != nil {
+		return err
+	}
+	if !o.client.configMaps.current() {
+		return errors.New("the configuration was not read")
+	}
+	return o.Controller.Snapshot().Err
 }
 
 const (

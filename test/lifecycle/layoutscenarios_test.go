@@ -73,10 +73,10 @@ var layoutScenarios = []scenario{
 	},
 }
 
-// inMachineTime runs with fake time if layouts change.
+// inMachineTime runs with fake time if the machine has it.
 func (m *Machine) inMachineTime(t *testing.T, run func(t *testing.T)) {
 	t.Helper()
-	if !m.layoutChanges {
+	if !m.fakeTime {
 		run(t)
 		return
 	}

@@ -46,6 +46,8 @@ type Machine struct {
 	lost string
 	// layoutChanges: the layout of the node changes.
 	layoutChanges bool
+	// fakeTime: scenarios run in fake time, because they wait.
+	fakeTime bool
 	// nullFamily: processes have the family null.
 	nullFamily bool
 	hardware   hardware

@@ -33,10 +33,25 @@ type slot struct {
 type migState struct {
 	// layout advertises each GPU with MIG as a whole, as shares and in every profile.
 	layout gpu.Layout
+	// intervals are the intervals of time-sliced GPUs in the node's configuration; the default without an entry.
+	intervals map[gpu.UUID]gpu.Interval
 	// static are the instances that an administrator created.
 	static map[slot]model.MIGDeviceSnapshot
 	// gone are static MIG devices that were lost with the driver in this boot.
 	gone map[gpu.MIGUUID]bool
+}
+
+// withSharedGPUs advertises all GPUs in time-sliced shares, too, so that they have intervals.
+func (m *Machine) withSharedGPUs() gpu.Layout {
+	layout := gpu.Layout{}
+	for _, id := range m.gpus {
+		modes, partitioned := m.parts.layout[id]
+		if !partitioned {
+			modes = gpu.Modes{Whole: true, TimeSlice: &gpu.Replicas{Count: 3, ShareName: "shared"}}
+		}
+		layout[id] = modes
+	}
+	return layout
 }
 
 // restart: instances do not survive a reboot.

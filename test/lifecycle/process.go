@@ -4,22 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
-	"github.com/prism-gpu/prism/pkg/layout"
 	"github.com/prism-gpu/prism/pkg/mig"
 	"github.com/prism-gpu/prism/pkg/plugin"
 	"github.com/prism-gpu/prism/pkg/prepare"
@@ -47,20 +48,19 @@ type Wiring struct {
 // DefaultCallTimeout is sufficient for a slow machine, and bounds a failing test.
 const DefaultCallTimeout = 20 * time.Second
 
-// Process is a plugin process: the product's Core without what serves kubelet and API server.
+// Process is a plugin process: the product's Plugin, whose background work is done step by step. The kubelet's calls, layout changes and
+// intervals go the product's way; the sockets, the watches of the API server and the leader's reconciler do not run.
 type Process struct {
 	*prepare.Transaction
-	*plugin.Core
+	*plugin.Plugin
 
-	leave func() error
-	// wanted are the configured intervals; intervalErrs are the errors of setting them.
-	wanted       map[gpu.UUID]gpu.Interval
-	intervalErrs error
-	// layout is nil if the layout of the node does not change.
-	layout *layoutController
+	machine *Machine
+	leave   func() error
+	client  *apiClient
+	layout  *layoutController
 }
 
-// Start builds a process on the machine from the plugin's parts.
+// Start builds a process on the machine.
 func (m *Machine) Start(ctx context.Context, w Wiring) (*Process, error) {
 	if w.FaultPoint == nil {
 		w.FaultPoint = func(_ string, effect func() error) error { return effect() }
@@ -68,47 +68,63 @@ func (m *Machine) Start(ctx context.Context, w Wiring) (*Process, error) {
 	if w.CallTimeout == 0 {
 		w.CallTimeout = DefaultCallTimeout
 	}
-	cfg := m.settings()
 	open, leave := sessions(instrumentedDriver(m.open, w.FaultPoint))
-	machine, err := plugin.OpenMachine(ctx, cfg, m.adapters(open, w), nil)
+	client := m.newAPIClient(w.FaultPoint)
+	built, err := plugin.Build(ctx, m.settings(), m.adapters(open, w, client))
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, leave())
 	}
-	p := &Process{leave: leave}
-	if err := m.build(ctx, p, machine, w); err != nil {
-		return nil, errors.Join(err, machine.Close(), leave())
+	p := &Process{Transaction: built.Claims, Plugin: built, machine: m, leave: leave, client: client, layout: &layoutController{
+		Layout: built.Layout(), machine: m, plugin: built, client: client,
+	}}
+	if m.layoutChanges {
+		if err := p.layout.Lead(); err != nil {
+			return nil, errors.Join(err, p.Close())
+		}
 	}
 	return p, nil
 }
 
-// build builds the product's Core and begins to advertise.
-func (m *Machine) build(ctx context.Context, p *Process, machine *plugin.Machine, w Wiring) (err error) {
-	var advertiser plugin.Advertiser = always{m, p, machine.Inventory}
-	var read layout.AtStart
-	if m.layoutChanges {
-		p.layout = m.newLayoutController(p, machine, w.FaultPoint)
-		read.Config, read.ConfigErr = p.layout.config(ctx)
-		advertiser = p.layout
+// Prepare makes the kubelet's call for one claim, and returns the claim's record.
+func (p *Process) Prepare(ctx context.Context, rc *resourceapi.ResourceClaim) (*checkpoint.Record, error) {
+	answers, err := p.Kubelet().PrepareResourceClaims(ctx, []*resourceapi.ResourceClaim{rc})
+	answer := answers[rc.UID]
+	if err = errors.Join(err, answer.Err); err != nil {
+		return nil, err
 	}
-	if p.Core, err = plugin.NewCore(ctx, machine, advertiser, plugin.Reports{Events: intervalEvents{p}}); err != nil {
-		return err
+	data, err := os.ReadFile(filepath.Join(p.machine.StateDir, "claims", string(rc.UID)+".json"))
+	if err != nil {
+		return nil, fmt.Errorf("claim %s was prepared: %w", rc.UID, err)
 	}
-	p.Transaction = p.Claims
-	if err := p.Begin(ctx, read); err != nil || !m.layoutChanges {
-		return err
+	r, err := checkpoint.Decode(data)
+	if err != nil {
+		return nil, err
 	}
-	return p.layout.Lead()
+	for i := range answer.Devices {
+		if want := []string{r.CDI.Kind + "=" + r.CDI.Devices[i]}; !slices.Equal(answer.Devices[i].CDIDeviceIDs, want) {
+			return nil, fmt.Errorf("claim %s was prepared as %v, and its record has %v", rc.UID, answer.Devices[i].CDIDeviceIDs, want)
+		}
+	}
+	return r, nil
+}
+
+// Unprepare makes the kubelet's call for one claim.
+func (p *Process) Unprepare(ctx context.Context, uid string) error {
+	errs, err := p.Kubelet().UnprepareResourceClaims(ctx, []kubeletplugin.NamespacedObject{{
+		NamespacedName: types.NamespacedName{Namespace: "default", Name: uid}, UID: types.UID(uid),
+	}})
+	return errors.Join(err, errs[types.UID(uid)])
 }
 
 // settings are those of the plugin's program.
 func (m *Machine) settings() *config.Plugin {
-	return &config.Plugin{DriverName: DriverName, NodeName: NodeName, MonitorDevices: config.MonitorPerNode, Paths: config.Paths{
+	return &config.Plugin{DriverName: DriverName, NodeName: NodeName, MonitorDevices: config.MonitorPerNode, NodeConfig: nodeConfigs, Paths: config.Paths{
 		KubeletPlugins: filepath.Dir(m.StateDir), CDIRoot: m.CDIDir, StateDir: filepath.Join(m.dir(), "state"),
 	}}
 }
 
 // adapters are the machine with fault points.
-func (m *Machine) adapters(open inventory.Opener, w Wiring) plugin.Adapters {
+func (m *Machine) adapters(open inventory.Opener, w Wiring, client *apiClient) plugin.Adapters {
 	return plugin.Adapters{
 		Version: writer, Disk: instrumentedDisk{faultPoint: w.FaultPoint, journal: w.journal}, Host: struct {
 			host
@@ -121,6 +137,7 @@ func (m *Machine) adapters(open inventory.Opener, w Wiring) plugin.Adapters {
 		Driver: func(string) inventory.Opener { return open },
 		Tool:   func(*inventory.Inventory) timeslice.Tool { return instrumentedTool{m.tool, w.FaultPoint} },
 		Now:    m.Now, HookImage: m.hookImage(), Families: m.families(w.FaultPoint), Transaction: m.transaction(w),
+		API: func(context.Context) (plugin.API, error) { return client.api(), nil },
 	}
 }
 
@@ -142,39 +159,21 @@ func (m *Machine) transaction(w Wiring) func(prepare.Ports, prepare.Settings) (*
 			}
 		}
 		settings.RetryBudget, settings.DeferCleanupAfter = w.CallTimeout, w.CleanupAfter
-		if settings.PendingCleanups == nil {
-			settings.PendingCleanups = w.PendingCleanups
+		if taint := settings.PendingCleanups; w.PendingCleanups != nil {
+			settings.PendingCleanups = func(pending []gpu.PendingCleanup) {
+				taint(pending)
+				w.PendingCleanups(pending)
+			}
 		}
 		return prepare.New(ports, settings)
 	}
 }
 
-// always is a node with a constant layout.
-type always struct {
-	machine   *Machine
-	process   *Process
-	inventory *inventory.Inventory
-}
-
-func (a always) Now() (*gpu.Node, gpu.Layout, error) {
-	return a.inventory.Current().Node, a.machine.parts.layout, nil
-}
-
-func (always) Standby() bool { return false }
-
-func (always) Flags() *v1alpha1.NodeFlags { return nil }
-
-func (always) Bind(*prepare.Settings) {}
-
-func (always) Begin(context.Context, layout.AtStart) {}
-
-func (a always) Intervals() (map[gpu.UUID]gpu.Interval, error) { return a.process.wanted, nil }
-
 // writer is the version of the processes.
 const writer = "lifecycle"
 
 // Close ends the process: the kernel releases its locks and the driver's sessions.
-func (p *Process) Close() error { return errors.Join(p.Machine.Close(), p.leave()) }
+func (p *Process) Close() error { return errors.Join(p.Plugin.Close(), p.leave()) }
 
 // inspect returns an inventory; leave closes its sessions. owned may be nil.
 func (m *Machine) inspect(open inventory.Opener, owned func() (inventory.Owned, error)) (inv *inventory.Inventory, leave func() error) {
@@ -206,7 +205,14 @@ func sessions(open inventory.Opener) (kept inventory.Opener, leave func() error)
 }
 
 // Refresh inspects the GPUs again, as the plugin does every few seconds.
-func (p *Process) Refresh(ctx context.Context) error { return p.Machine.Inventory.Refresh(ctx) }
+func (p *Process) Refresh(ctx context.Context) error {
+	if err := p.Machine.Inventory.Refresh(ctx); err != nil || p.layout.Controller.Snapshot().Err == nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(ctx, DefaultCallTimeout)
+	defer stop()
+	return p.layout.Controller.Run(ctx, stop) // until the layout of new GPUs is known
+}
 
 // planner is the product's planner with the effects of tests.
 type planner struct {

@@ -105,6 +105,7 @@ func (m *Machine) checkRecovery(ctx context.Context, claims map[string]*claimSta
 	if err := m.CheckInvariants(ctx, answered...); err != nil {
 		return err
 	}
+	m.parts.intervals = nil
 	p, err := m.Start(ctx, Wiring{Effects: effectsOfKnown(claims)})
 	if err != nil {
 		return err

@@ -218,6 +218,10 @@ func damages(claim string) func(*testing.T, *Machine) {
 func (m *Machine) setUp(t *testing.T, s *scenario) {
 	t.Helper()
 	m.lost, m.layoutChanges, m.nullFamily = "", s.config != "", s.nullFamily
+	m.parts.layout, m.parts.intervals = everyProfile(m.Node), nil
+	if m.fakeTime = m.layoutChanges; s.configuresIntervals() {
+		m.fakeTime, m.parts.layout = true, m.withSharedGPUs()
+	}
 	m.parts.restart()
 	require.NoError(t, errors.Join(os.RemoveAll(m.StateDir), os.RemoveAll(m.CDIDir), os.MkdirAll(m.StateDir, 0o750), m.reload()))
 	for _, made := range s.static {
@@ -225,7 +229,7 @@ func (m *Machine) setUp(t *testing.T, s *scenario) {
 	}
 	m.inMachineTime(t, func(t *testing.T) { m.runBefore(t, s) })
 	if s.then != nil {
-		s.then(t, m)
+		m.inMachineTime(t, func(t *testing.T) { s.then(t, m) })
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
-	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/nvsmi"
@@ -66,28 +65,17 @@ func (t instrumentedTool) SetTimeslice(ctx context.Context, id gpu.UUID, interva
 	return t.faultPoint("tool.SetTimeslice", func() error { return t.tool.SetTimeslice(ctx, id, interval) })
 }
 
-// intervalEvents has the Events about intervals as errors of a process, and discards others.
-type intervalEvents struct{ process *Process }
-
-func (e intervalEvents) Warn(reason, _, note string) {
-	if reason == events.TimeSliceIntervalNotSet {
-		e.process.intervalErrs = errors.Join(e.process.intervalErrs, errors.New(note))
-	}
-}
-
-func (intervalEvents) Normal(_, _, _ string) {}
-
 // reconcileIntervals configures the interval of these GPUs, and the default for the others.
 func (m *Machine) reconcileIntervals(ctx context.Context, p *Process, interval gpu.Interval, gpus ...int) error {
-	p.wanted, p.intervalErrs = map[gpu.UUID]gpu.Interval{}, nil
-	for _, id := range m.gpus {
-		p.wanted[id] = gpu.IntervalDefault
-	}
+	m.parts.intervals = map[gpu.UUID]gpu.Interval{}
 	for _, i := range gpus {
-		p.wanted[m.gpus[i]] = interval
+		m.parts.intervals[m.gpus[i]] = interval
+	}
+	if err := p.layout.reconfigured(ctx); err != nil {
+		return err
 	}
 	p.Intervals.Reconcile(ctx)
-	return p.intervalErrs
+	return p.client.events.take()
 }
 
 // withInterval adds the interval to the claim's configuration.

@@ -1,6 +1,10 @@
 package lifecycle
 
-import "github.com/prism-gpu/prism/pkg/gpu"
+import (
+	"slices"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
 
 // withInterval sets the interval in the claim's configuration.
 func (a Act) withInterval(interval gpu.Interval) Act {
@@ -11,6 +15,11 @@ func (a Act) withInterval(interval gpu.Interval) Act {
 // configuresInterval sets the interval of these GPUs in the node's configuration, and the default for the others.
 func configuresInterval(interval gpu.Interval, gpus ...int) Act {
 	return Act{Call: "reconcileIntervals", Interval: interval, GPUs: gpus}
+}
+
+// configuresIntervals reports whether the scenario has intervals in the node's configuration.
+func (s *scenario) configuresIntervals() bool {
+	return slices.ContainsFunc(s.acts, func(a Act) bool { return a.Call == "reconcileIntervals" })
 }
 
 // intervalScenarios are the scenarios of intervals in claims and in the node's configuration.

@@ -1,0 +1,43 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/kube"
+)
+
+// Kubelet answers the kubelet's calls; Serve has them from its sockets.
+func (p *Plugin) Kubelet() *driver.Plugin { return p.serving.server.Plugin }
+
+// Serve serves the kubelet until the context ends.
+func (p *Plugin) Serve(ctx context.Context) error { return p.serving.server.Run(ctx) }
+
+// Layout decides what the GPUs are advertised as.
+func (p *Plugin) Layout() *Layout { return p.layout.Layout }
+
+// Statuses writes the statuses of claims while Run runs.
+func (p *Plugin) Statuses() *kube.Statuses { return p.statuses }
+
+// Advertise has the layout follow the node's configuration, the inventory and the API server, and publishes each change, until the context
+// ends.
+func (p *Plugin) Advertise(ctx context.Context) error {
+	published := make(chan error, 1)
+	go func() { published <- p.layout.Publisher.Run(ctx) }()
+	err := p.layout.Controller.Run(ctx, p.leader.renew)
+	return errors.Join(err, <-published)
+}
+
+// Close closes a plugin in place of Run. Statuses that were not written are dropped.
+func (p *Plugin) Close() error {
+	p.Machine.Inventory.Close()
+	return closeUnused(p.statuses, p.Machine)
+}
+
+// closeUnused closes what Build has opened.
+func closeUnused(statuses *kube.Statuses, m *Machine) error {
+	ended, end := context.WithCancel(context.Background())
+	end()
+	return errors.Join(statuses.Run(ended), m.Close())
+}
