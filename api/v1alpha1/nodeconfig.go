@@ -64,7 +64,8 @@ type GPUEntry struct {
 	// MIG has the settings of mode mig.
 	MIG *NodeMIG `json:"mig,omitempty"`
 	// FailRequestsGreaterThanOne refuses requests of an extended resource for
-	// more than one device when one of them is a share. Default: true.
+	// more than one device when one of them is a share. Requests for more than one
+	// MPS share are always refused. Default: true.
 	FailRequestsGreaterThanOne *bool `json:"failRequestsGreaterThanOne,omitempty"`
 	// Origins are, by mode or MIG profile, the source of the entry in a translated
 	// file of another format, for example sharing.mps.resources[0]. Errors about
@@ -117,31 +118,31 @@ type NodeMPS struct {
 	// ResourceName is the extended resource that requests one share, for example
 	// nvidia.com/gpu-2gb. Unset: none.
 	ResourceName *string `json:"resourceName,omitempty"`
-	// Replicas is how many claims may share the GPU, 1 to 60; MPS of the installed
-	// NVIDIA driver may support fewer. Unset: as many as it supports; then
-	// memory.default is required.
+	// Replicas is how many claims may share the GPU, 1 to 60; MPS supports 48
+	// before CUDA 13.1. Unset: as many as it supports; then memory.default is
+	// required.
 	Replicas *int32 `json:"replicas,omitempty"`
 	// Memory limits the memory that a share may request.
 	Memory *ShareMemory `json:"memory,omitempty"`
 	// ActiveThreadPercentage limits the portion of the SMs of a share.
 	ActiveThreadPercentage *ShareThreads `json:"activeThreadPercentage,omitempty"`
-	// KeepWarm keeps the MPS control daemon running while no share is in use.
-	// Default: false.
-	KeepWarm *bool `json:"keepWarm,omitempty"`
-	// ShmSize is the size of the /dev/shm that MPS clients share. Default: 1Gi.
+	// ShmSize is the size of the /dev/shm that MPS clients share. A change waits
+	// for the next MPS control daemon. Default: 1Gi.
 	ShmSize *resource.Quantity `json:"shmSize,omitempty"`
-	// Namespaces whose claims may share this GPU. Unset: all.
+	// Namespaces whose claims may have MPS shares of this GPU. Unset: all.
 	Namespaces []string `json:"namespaces,omitempty"`
 }
 
-// ShareMemory limits the memory of a share, in multiples of 1Mi.
+// ShareMemory limits the memory of a share, in multiples of 1Mi. All shares
+// together have the memory of the GPU less 512Mi, or all of it where min and max
+// are one size and the shares need it.
 type ShareMemory struct {
-	// Default is the memory of a request without a value. Unset: the memory of the
-	// GPU divided by replicas.
+	// Default is the memory of a request without a value. Unset: the memory of all
+	// shares divided by replicas.
 	Default *resource.Quantity `json:"default,omitempty"`
 	// Min is the least memory of a share. Unset: step.
 	Min *resource.Quantity `json:"min,omitempty"`
-	// Max is the most memory of a share. Unset: the memory of the GPU.
+	// Max is the most memory of a share. Unset: the memory of all shares.
 	Max *resource.Quantity `json:"max,omitempty"`
 	// Step is the increment from min on. Default: 1Mi.
 	Step *resource.Quantity `json:"step,omitempty"`
@@ -149,8 +150,8 @@ type ShareMemory struct {
 
 // ShareThreads limits the portion of the SMs of a share, in percent.
 type ShareThreads struct {
-	// Default is the percentage of a request without a value; 0 is no limit.
-	// Default: 0.
+	// Default is the percentage of a request without a value, at most total; 0 is
+	// no limit. Default: 0.
 	Default *int32 `json:"default,omitempty"`
 	// Total is the sum over all shares of the GPU; above 100 shares oversubscribe
 	// the SMs. Default: 100.
@@ -213,6 +214,5 @@ func (m *NodeMPS) fill() {
 	fill(&m.ActiveThreadPercentage, ShareThreads{})
 	fill(&m.ActiveThreadPercentage.Default, 0)
 	fill(&m.ActiveThreadPercentage.Total, 100)
-	fill(&m.KeepWarm, false)
 	fill(&m.ShmSize, resource.MustParse("1Gi"))
 }

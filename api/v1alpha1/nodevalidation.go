@@ -157,6 +157,9 @@ func (e *GPUEntry) validateMPS(p *problems, at string) {
 	if threads := m.ActiveThreadPercentage; threads != nil {
 		between(p, join(at, "activeThreadPercentage.default"), threads.Default, 0, 100)
 		between(p, join(at, "activeThreadPercentage.total"), threads.Total, 1, 100*MaxMPSReplicas)
+		if threads.Default != nil && threads.Total != nil && *threads.Default <= 100 && *threads.Total > 0 && *threads.Default > *threads.Total {
+			p.add(join(at, "activeThreadPercentage.default"), "must be less than or equal to total %d, got %d", *threads.Total, *threads.Default)
+		}
 	}
 	wholeMiB(p, join(at, "shmSize"), m.ShmSize)
 	for i, namespace := range m.Namespaces {

@@ -71,9 +71,13 @@ func TestNewPlan_Configurations_NamesAndSelectors(t *testing.T) {
 		want     map[string]string
 		refused  []string
 	}{
-		"no entry":    {nil, nil, map[string]string{wholeGPU: whole}, nil},
-		"whole":       {map[string]string{"a": nodeHeader}, nil, map[string]string{wholeGPU: whole}, nil},
-		"MPS":         {map[string]string{"a": mpsConfig}, nil, map[string]string{wholeGPU: whole, "nvidia.com/gpu-2gb": `type == "mps" && shareName == "gpu-2gb"`}, []string{"nvidia.com/gpu-2gb"}},
+		"no entry": {nil, nil, map[string]string{wholeGPU: whole}, nil},
+		"whole":    {map[string]string{"a": nodeHeader}, nil, map[string]string{wholeGPU: whole}, nil},
+		"MPS":      {map[string]string{"a": mpsConfig}, nil, map[string]string{wholeGPU: whole, "nvidia.com/gpu-2gb": `type == "mps" && shareName == "gpu-2gb"`}, []string{"nvidia.com/gpu-2gb"}},
+		"MPS, several allowed": {map[string]string{"a": nodeHeader + "gpus: [{modes: [whole, mps], mps: {replicas: 2, resourceName: example.com/part}, failRequestsGreaterThanOne: false}]"}, nil,
+			map[string]string{wholeGPU: whole, "example.com/part": `type == "mps" && shareName == "none"`}, []string{"example.com/part"}},
+		"MPS, not renamed": {map[string]string{"a": "version: v1\nsharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}"}, nil,
+			map[string]string{wholeGPU: `((type == "gpu") || (type == "mps" && shareName == "gpu"))`}, nil},
 		"not renamed": {map[string]string{"a": sharedConfig(false, true)}, nil, map[string]string{wholeGPU: `((type == "gpu") || (type == "timeslice" && shareName == "none"))`}, nil},
 		"renamed":     {map[string]string{"a": sharedConfig(true, false)}, nil, map[string]string{wholeGPU: whole, "nvidia.com/gpu.shared": `type == "timeslice" && shareName == "gpu-shared"`}, nil},
 		"refused":     {map[string]string{"a": sharedConfig(true, true)}, nil, map[string]string{wholeGPU: whole, "nvidia.com/gpu.shared": `type == "timeslice" && shareName == "gpu-shared"`}, []string{"nvidia.com/gpu.shared"}},

@@ -54,7 +54,12 @@ type Shares struct {
 	Count int
 	// Name is what the node's configuration calls the shares; empty without a name.
 	Name string
+	// Consumable: a claim has a share of the device and consumes its capacities, also where there is one share.
+	Consumable bool
 }
+
+// Shared reports whether a claim has a share of the device, with what it consumes, and not the device.
+func (s Shares) Shared() bool { return s.Count > 1 || s.Consumable }
 
 // exclusive are the shares of a device for one claim.
 var exclusive = Shares{Count: 1}

@@ -15,7 +15,7 @@ type Use struct {
 }
 
 // next is what the next claim has that the device is allocated to.
-func next(d Device) Use { return d.Use(d.Shares().Count > 1) }
+func next(d Device) Use { return d.Use(d.Shares().Shared()) }
 
 // Owns reports whether it is more than the right to see the GPU.
 func (u Use) Owns() bool { return u.Type != TypeMonitor }
@@ -24,7 +24,7 @@ func (u Use) Owns() bool { return u.Type != TypeMonitor }
 // place where that is decided:
 //
 //   - A monitor device excludes nothing.
-//   - Shares of one device are beside each other, and beside no share of another one.
+//   - Shares of one device are beside each other, and beside no share of another one: time-sliced shares and MPS shares of a GPU are not.
 //   - MIG devices are beside each other where they have no memory slice in common and only one of them has the media extensions.
 //   - Everything else excludes everything, above all a type that is not known: what it does to a GPU is not known either.
 func Excludes(a, b Use) bool {

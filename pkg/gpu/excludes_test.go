@@ -20,6 +20,10 @@ func TestExcludes_EveryPair_AsListed(t *testing.T) {
 		"timeslice":    {Type: TypeTimeSlice, Device: "timeslice", Shared: true},
 		"timeslice 2":  {Type: TypeTimeSlice, Device: "timeslice 2", Shared: true},
 		"no share":     {Type: TypeTimeSlice, Device: "timeslice"},
+		"mps":          {Type: TypeMPS, Device: "mps", Shared: true},
+		"mps 2":        {Type: TypeMPS, Device: "mps 2", Shared: true},
+		"no MPS share": {Type: TypeMPS, Device: "mps"}, // of an API server that counts no shares
+		"mps, sliced":  {Type: TypeMPS, Device: "timeslice", Shared: true},
 		"low":          at("low", 0, 4, false, false),
 		"high":         at("high", 4, 4, false, false),
 		"one":          at("one", 6, 1, false, false),
@@ -34,6 +38,7 @@ func TestExcludes_EveryPair_AsListed(t *testing.T) {
 	}
 	beside := map[string][]string{
 		"timeslice": {"timeslice"}, "timeslice 2": {"timeslice 2"},
+		"mps": {"mps"}, "mps 2": {"mps 2"}, "mps, sliced": {"mps, sliced"},
 		"low":  {"high", "one", "one, share", "me share"},
 		"high": {"low", "me"}, "one": {"low", "me", "me share"}, "one, share": {"low", "me", "me share", "one, share"},
 		"me": {"high", "one", "one, share"}, "me share": {"low", "one", "one, share", "me share"},
@@ -50,7 +55,7 @@ func TestExcludes_EveryPair_AsListed(t *testing.T) {
 func TestDevices_EveryPair_PendingCleanupsAndWithheldAgree(t *testing.T) {
 	t.Parallel()
 	g := full()
-	modes := Modes{Whole: true, TimeSlice: &Replicas{Count: 2}, MIG: g.MIG.ProfileNames()}
+	modes := Modes{Whole: true, TimeSlice: &Replicas{Count: 2}, MPS: &MPSSharing{MPSSize: MPSSize{Replicas: 1}}, MIG: g.MIG.ProfileNames()}
 	devices := modes.Devices(g)
 	for _, held := range devices {
 		use := next(held)
@@ -79,6 +84,8 @@ func TestUse_EachFamily_AsNamed(t *testing.T) {
 	assert.Equal(t, want, next(device))
 	shared := TimeSliced{GPU: g, Replicas: 2}
 	assert.Equal(t, Use{Type: TypeTimeSlice, Device: shared.Name(), Shared: true}, next(shared))
+	mps := MPSShare{GPU: g, Size: MPSSize{Replicas: 1}}
+	assert.Equal(t, Use{Type: TypeMPS, Device: "gpu-3f2a9c1b-mps", Shared: true}, next(mps), "also where there is one share")
 	assert.Equal(t, Use{Type: TypeGPU, Device: "gpu-3f2a9c1b"}, next(Whole{GPU: g}))
 	assert.Equal(t, Use{Type: TypeMonitor, Device: "monitor"}, next(Monitor{}))
 }

@@ -24,7 +24,7 @@ type Modes struct {
 	MIGReplicas map[string]int
 	// MIGResources is, by profile, the extended resource that requests one of these where it is not called after the profile.
 	MIGResources map[string]string
-	// OneShare refuses a request of an extended resource for more than one share.
+	// OneShare refuses a request of an extended resource for more than one time-sliced share. One for several MPS shares is always refused.
 	OneShare bool
 	// Static: the GPU counts as partitioned whatever profiles are advertised: MIG devices were pre-created on it, as Layout.Of finds, or
 	// a claim holds it from the pool of a partitioned GPU.

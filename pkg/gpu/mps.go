@@ -1,8 +1,37 @@
 package gpu
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
+
+// Clients of MPS on one GPU: from CUDA 13.1 on there may be more.
+const (
+	mpsClients     = 48
+	mpsMoreClients = 60
+)
+
+// MPSClients is how many clients MPS of the driver supports on a GPU.
+func (d Driver) MPSClients() int {
+	var major, minor int
+	if n, err := fmt.Sscanf(d.CUDAVersion, "%d.%d", &major, &minor); err == nil && n == 2 && (major > 13 || major == 13 && minor >= 1) {
+		return mpsMoreClients
+	}
+	return mpsClients
+}
+
+// SupportsMPS reports whether MPS isolates and limits its clients on the GPU, as it does from compute capability 7.0 on. A GPU without a
+// known compute capability counts as one that does.
+func (p Product) SupportsMPS() bool {
+	var major, minor int
+	n, err := fmt.Sscanf(p.ComputeCapability, "%d.%d", &major, &minor)
+	return err != nil || n < 2 || major >= 7
+}
 
 // MPSSharing says how claims share a GPU with MPS, as the node's configuration says it for that GPU.
+//
+// A change of its size or name is another layout: it waits until all shares are released, and so for the next control daemon. The other
+// fields apply at once.
 type MPSSharing struct {
 	MPSSize
 	// ShareName is what the node's configuration calls the shares; empty without a name.
@@ -52,6 +81,23 @@ func (m *MPSSharing) equal(other *MPSSharing) bool {
 	return m.MPSSize == other.MPSSize && m.ShareName == other.ShareName && m.Resource == other.Resource
 }
 
+// withSettings is the sharing with the settings of another one that change no device: shmSize and namespaces. Either may be nil.
+func (m *MPSSharing) withSettings(of *MPSSharing) *MPSSharing {
+	if m == nil || of == nil {
+		return m
+	}
+	with := *m
+	with.ShmBytes, with.Namespaces = of.ShmBytes, of.Namespaces
+	return &with
+}
+
+// WithSettings is what the GPU is advertised as with those settings of other modes that apply to it without another layout. Claims of a GPU
+// whose layout changes are planned with them.
+func (o Modes) WithSettings(of Modes) Modes {
+	o.MPS = o.MPS.withSettings(of.MPS)
+	return o
+}
+
 // Allows reports whether claims of the namespace may have a share.
 func (m *MPSSharing) Allows(namespace string) bool {
 	return len(m.Namespaces) == 0 || slices.Contains(m.Namespaces, namespace)
@@ -88,8 +134,10 @@ func (d MPSShare) Capacity() Capacity {
 	return c
 }
 
-// Shares are the replicas.
-func (d MPSShare) Shares() Shares { return Shares{Count: d.Size.Replicas, Name: d.ShareName} }
+// Shares are the replicas, also where that is one: its claim asks for as much memory as it needs, and is limited to that.
+func (d MPSShare) Shares() Shares {
+	return Shares{Count: d.Size.Replicas, Name: d.ShareName, Consumable: true}
+}
 
 // Use is the GPU beside other MPS shares of it.
 func (d MPSShare) Use(share bool) Use { return Use{Type: TypeMPS, Device: d.Name(), Shared: share} }

@@ -22,7 +22,13 @@ func TestCapabilities_SharesNotCounted_OneMode(t *testing.T) {
 		"whole and shares": {shared, []string{ownPool, first}, 1},
 		"shares and MIG devices": {`[{select: {indices: [0]}, modes: [timeslice, mig], timeSlice: {replicas: 3}}]`,
 			[]string{ownPool, share}, 1},
-		"shares":                {`[{select: {indices: [0]}, modes: [timeslice], timeSlice: {replicas: 3}}]`, []string{ownPool, share}, 0},
+		"shares":               {`[{select: {indices: [0]}, modes: [timeslice], timeSlice: {replicas: 3}}]`, []string{ownPool, share}, 0},
+		"whole and MPS shares": {`[{select: {indices: [0]}, modes: [whole, mps], mps: {replicas: 3}}]`, []string{ownPool, first}, 1},
+		"MPS shares and MIG devices": {`[{select: {indices: [0]}, modes: [mps, mig], mps: {replicas: 3}}]`,
+			[]string{ownPool, first + "-mps"}, 1},
+		"shares of both kinds": {`[{select: {indices: [0]}, modes: [mps, timeslice], timeSlice: {replicas: 3}, mps: {replicas: 1}}]`,
+			[]string{ownPool, share}, 1},
+		"MPS shares":            {`[{select: {indices: [0]}, modes: [mps], mps: {replicas: 3}}]`, []string{ownPool, first + "-mps"}, 0},
 		"whole and MIG devices": {both, []string{ownPool, first, small6, big}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

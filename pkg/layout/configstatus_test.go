@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // twice selects the first GPU in two entries, which is refused, and has time-sliced shares of the other one.
@@ -93,14 +95,10 @@ func TestRefusedGPU_New_Whole(t *testing.T) {
 func TestPartly_InvalidEntries_SaysWhatStays(t *testing.T) {
 	t.Parallel()
 	for entries, want := range map[string]string{
-		`[{select: {indices: [1]}, modes: [mps], mps: {replicas: 2}}]`: "GPU 1 is without any device; all else is applied: ",
-		`[{modes: [mps], mps: {replicas: 2}}]`:                         "GPUs 0, 1 are without any device; all else is applied: ",
-		`[{modes: [whole, mps], mps: {replicas: 2}}]`:                  "All else is applied: ",
+		`[{select: {indices: [1]}, modes: [mps], mps: {replicas: 49}}]`: "GPU 1 stays as it was advertised, whole if it is new; all else is applied: ",
+		`[{modes: [whole, mps], mps: {replicas: 49}}]`:                  "GPUs 0, 1 stay as they were advertised, whole if they are new; all else is applied: ",
 		`[{select: {indices: [0, 1]}, modes: [mig]}, {select: {products: ["*H100"]}}]`: "GPUs 0, 1 stay as they were advertised, whole if they are new; " +
 			"all else is applied: ",
-		`[{select: {indices: [0]}, modes: [mps], mps: {replicas: 2}}, {modes: [mig]}]`: "GPU 1 stays as it was advertised, whole if it is new; " +
-			"GPU 0 is without any device; all else is applied: ",
-		`[{modes: [timeslice, mps], timeSlice: {replicas: 2}, mps: {replicas: 2}}]`:             "All else is applied: ",
 		`[{select: {indices: [0]}, modes: [whole, mig], mig: {replicas: {1g.10gb: 2}}}]`:        "All else is applied: ",
 		`[{select: {indices: [0], uuids: [` + string(firstUUID[:36]) + `ffff]}, modes: [mig]}]`: "All else is applied: ",
 		`[{select: {indices: [1]}, modes: [timeslice], timeSlice: {replicas: 1}}, {select: {indices: [0]}, modes: [mig]}]`: "GPU 1 stays as it was " +
@@ -112,4 +110,14 @@ func TestPartly_InvalidEntries_SaysWhatStays(t *testing.T) {
 		require.Len(t, notes, 1, entries)
 		assert.Contains(t, notes[0], "Warning NodeConfigInvalid Configure: "+want)
 	}
+}
+
+// TestPartly_WholeGPUInMIGMode_WithoutDevice: the MIG mode of the product changes only with a reset.
+func TestPartly_WholeGPUInMIGMode_WithoutDevice(t *testing.T) {
+	t.Parallel()
+	d := newFixture(t, `[{select: {indices: [0]}}, {modes: [mig]}]`)
+	d.machine.Change(t, d.ports.Inventory, func() { d.machine.GPUs[0].MIG.Mode = gpu.MIGMode{NeedsReset: true, Enabled: true} })
+	require.True(t, d.load(t))
+	_ = d.now()
+	assert.Contains(t, d.events()[0], "GPU 1 stays as it was advertised, whole if it is new; GPU 0 is without any device; all else is applied: ")
 }

@@ -43,9 +43,9 @@ func (s *state) compose(view *inventory.View, records []*checkpoint.Record, now 
 		as, transition := s.rollout.Aim(g, to, Facts{Records: records, Limit: s.capabilities.limit, Now: now})
 		logTransition(g, transition, s.rollout)
 		if s.capabilities.reduced(to) {
-			s.notices.warn(advice{reason: events.SharedCountersUnsupported}, "The scheduler of a Kubernetes before 1.36.2 does not count allocated time-sliced "+
-				"shares of a GPU when it decides about its other devices, so a GPU with mode timeslice is advertised in one mode: whole where its "+
-				"configuration allows that, else in time-sliced shares; configure such GPUs with the mode timeslice alone, or upgrade Kubernetes")
+			s.notices.warn(advice{reason: events.SharedCountersUnsupported}, "The scheduler of a Kubernetes before 1.36.2 does not count allocated shares "+
+				"of a GPU when it decides about its other devices, so a GPU with mode timeslice or mps is advertised in one mode: whole where its "+
+				"configuration allows that, else in time-sliced shares, else in MPS shares; configure such GPUs with one of these modes alone, or upgrade Kubernetes")
 		}
 		if as.Disjoint {
 			as = disjoint(s.node, g, as, records)
@@ -67,7 +67,7 @@ func (s *state) desired(view *inventory.View) gpu.Layout {
 	if !s.config.known {
 		return maps.Clone(s.rollout.current)
 	}
-	layout, refused, err := nodeconfig.Resolve(s.config.last, view.Node.GPUs, view.Node.Faults...)
+	layout, refused, err := nodeconfig.Resolve(s.config.last, view.Node)
 	if s.config.fits = err == nil; s.config.fits {
 		s.notices.valid(sideGPUs)
 		return layout

@@ -51,6 +51,9 @@ type server struct {
 func newFixture(t *testing.T, entries string) *fixture {
 	t.Helper()
 	m := fakes.TwoGPUs()
+	for i := range m.GPUs {
+		m.GPUs[i].Capacity.MemoryBytes = 80 << 30
+	}
 	m.GPUs[0].Product = gpu.Product{Name: "NVIDIA H100", MIGCapable: true}
 	m.GPUs[0].MIG = &gpu.MIG{Profiles: []gpu.MIGProfile{
 		{ID: 19, Name: "1g.10gb", Slices: 1, Placements: []gpu.Placement{{Start: 6, Size: 1}}},

@@ -27,10 +27,9 @@ func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Reco
 				kept = kept.With(result.MIG.Name, g)
 			case gpu.TypeTimeSlice:
 				kept.TimeSlice = &gpu.Replicas{Count: result.Share.Replicas, ShareName: result.Share.Name}
-			case gpu.TypeMPS: // the sizes of its shares are in no record
 			case gpu.TypeGPU:
 				kept.Whole, kept.Static = true, true
-			case gpu.TypeMonitor: // owns no device
+			case gpu.TypeMPS, gpu.TypeMonitor: // not restorable
 			}
 		}
 	}
@@ -41,7 +40,8 @@ func keep(node string, g *gpu.GPU, layout gpu.Layout, records []*checkpoint.Reco
 }
 
 // restorable reports whether the plugin can advertise the device of a result again. It creates no MIG device in the place of a pre-created
-// one, and does not know the types of later versions.
+// one, and does not know the types of later versions. Of MPS shares the record has what one claim consumes, and not how much of the GPU all
+// of them may have: with a guess the scheduler would count other sums than those that the running claims were allocated by.
 func restorable(result *checkpoint.Result) bool {
 	switch result.Type {
 	case gpu.TypeGPU:
@@ -63,7 +63,8 @@ func disjoint(node string, g *gpu.GPU, as gpu.Modes, records []*checkpoint.Recor
 	for _, r := range records {
 		for i := range r.Results {
 			result := &r.Results[i]
-			if result.GPUUUID != g.UUID || result.Admin || result.Pool != as.Pool(node, g) || !restorable(result) {
+			counts := restorable(result) || result.Type == gpu.TypeMPS
+			if result.GPUUUID != g.UUID || result.Admin || result.Pool != as.Pool(node, g) || !counts {
 				continue // a device that is not advertised is withheld, and excludes no device of this layout
 			}
 			held = append(held, result)
@@ -85,7 +86,8 @@ func disjoint(node string, g *gpu.GPU, as gpu.Modes, records []*checkpoint.Recor
 }
 
 // withheld are the devices that claims own on a GPU and that its layout does not have, so that the scheduler does not count them: a static
-// MIG device that is not there any more, or a device of a type that only a later version supports.
+// MIG device that is not there any more, an MPS share where neither the saved layout nor the configuration has any, or a device of a type
+// that only a later version supports.
 func withheld(node string, g *gpu.GPU, as gpu.Modes, records []*checkpoint.Record) (uses []gpu.Use) {
 	for _, r := range records {
 		for i := range r.Results {

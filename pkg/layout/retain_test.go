@@ -119,21 +119,25 @@ func TestStaticDevice_AnotherInItsPlace_Withheld(t *testing.T) {
 	assert.Equal(t, []string{ownPool, small, big}, d.advertised(t))
 }
 
-// TestRetain_DeviceOfUnknownType_NothingElseAdvertised: only the version that has recorded it knows what it excludes.
+// TestRetain_DeviceOfUnknownType_NothingElseAdvertised: only the version that has recorded it knows what it excludes. Nor is the device of an
+// MPS share advertised again whose size is not known.
 func TestRetain_DeviceOfUnknownType_NothingElseAdvertised(t *testing.T) {
 	t.Parallel()
-	for _, entries := range []string{onlyWhole, onlyMIG, both, shared} {
-		r := holds(ownPool, first+"-mps")
-		r.Results[0].Type, r.Results[0].ShareID, r.Results[0].Share = "mps", "share-1", &checkpoint.Share{Replicas: 2}
-		d := opened(t, entries, r)
-		assert.Len(t, d.advertised(t), 1, "the pool alone")
-		assert.Len(t, d.now().Devices(), 1, "of the other GPU")
-		d.records = nil
-		released := func() bool { return d.Snapshot().withholds() && d.Snapshot().released("n0", d.records) }
-		assert.True(t, released())
-		d.renew()
-		assert.Greater(t, len(d.advertised(t)), 1)
-		assert.False(t, released(), "once")
+	later := holds(ownPool, first+"-later")
+	later.Results[0].Type = "later"
+	for _, r := range []*checkpoint.Record{later, holdsMPS()} {
+		r.Results[0].ShareID, r.Results[0].Share = "share-1", &checkpoint.Share{Replicas: 2}
+		for _, entries := range []string{onlyWhole, onlyMIG, both, shared} {
+			d := opened(t, entries, r)
+			assert.Len(t, d.advertised(t), 1, "the pool alone")
+			assert.Len(t, d.now().Devices(), 1, "of the other GPU")
+			d.records = nil
+			released := func() bool { return d.Snapshot().withholds() && d.Snapshot().released("n0", d.records) }
+			assert.True(t, released())
+			d.renew()
+			assert.Greater(t, len(d.advertised(t)), 1)
+			assert.False(t, released(), "once")
+		}
 	}
 }
 

@@ -93,13 +93,14 @@ func NewRollout(node string) *Rollout {
 }
 
 // Aim sets what a GPU is to be advertised as and returns what it is advertised as now, limit applied. A GPU that was never advertised before
-// is advertised so at once. Claims with a record always find their devices.
+// is advertised so at once. Claims with a record always find their devices. Settings that are of no device apply at once, also while devices
+// leave.
 func (r *Rollout) Aim(g *gpu.GPU, to gpu.Modes, facts Facts) (advertised gpu.Modes, t Transition) {
 	now, known := r.current[g.UUID]
 	if !known {
 		now = to
 	}
-	now = keep(r.node, g, gpu.Layout{g.UUID: now}, facts.Records)
+	now = keep(r.node, g, gpu.Layout{g.UUID: now}, facts.Records).WithSettings(to)
 	after := facts.Limit(of(g, to))
 	advertised = facts.Limit(of(g, now))
 	leaving := leaves(r.node, g, advertised, after)
@@ -114,6 +115,7 @@ func (r *Rollout) Aim(g *gpu.GPU, to gpu.Modes, facts Facts) (advertised gpu.Mod
 	}
 	r.current[g.UUID] = now
 	if changing && before.to.Equal(to) && maps.Equal(before.leaving, leaving) {
+		before.to = to // it may have other settings
 		return advertised, Unchanged
 	}
 	r.changes[g.UUID] = &change{

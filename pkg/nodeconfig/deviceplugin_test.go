@@ -73,7 +73,7 @@ func rendered(warnings []nodeconfig.Warning) string {
 // plan writes what Resolve makes of a config on the node of gpus.
 func plan(config *v1alpha1.NodeConfig) string {
 	var lines strings.Builder
-	layout, refused, err := nodeconfig.Resolve(config, gpus())
+	layout, refused, err := nodeconfig.Resolve(config, &gpu.Node{GPUs: gpus()})
 	for _, g := range gpus() {
 		modes, ok := layout[g.UUID]
 		fmt.Fprintf(&lines, "GPU %d, %s: ", g.Index, g.Product.Name)
@@ -88,6 +88,10 @@ func plan(config *v1alpha1.NodeConfig) string {
 		fmt.Fprintf(&lines, "whole %t, MIG %v", modes.Whole, modes.MIG)
 		if shared := modes.TimeSlice; shared != nil {
 			fmt.Fprintf(&lines, ", timeslice %d %q %s %s", shared.Count, shared.ShareName, shared.Resource, shared.Interval)
+		}
+		if mps := modes.MPS; mps != nil {
+			fmt.Fprintf(&lines, ", mps %d %q %s, MiB %d, default %d, %d to %d by %d, threads %d of %d", mps.Replicas, mps.ShareName, mps.Resource,
+				mps.Memory.Total>>20, mps.Memory.Default>>20, mps.Memory.Min>>20, mps.Memory.Max>>20, mps.Memory.Step>>20, mps.Threads.Default, mps.Threads.Total)
 		}
 		if len(modes.MIGReplicas) > 0 {
 			fmt.Fprintf(&lines, ", replicas of MIG devices %v", modes.MIGReplicas)
@@ -171,21 +175,25 @@ func TestResolve_SharesLargerThanGPU_Refused(t *testing.T) {
 		require.NoError(t, err)
 		return config
 	}
-	_, _, err := nodeconfig.Resolve(parse(10), node)
-	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not supported by this version; supported values: whole, mig, timeslice; "+
-		"sharing.mps.resources[0]: 8 shares of 10Gi are more than the 81919 MiB of NVIDIA H100 80GB HBM3; make them fewer or smaller")
-	_, _, err = nodeconfig.Resolve(parse(9), node)
-	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: mps is not supported by this version; supported values: whole, mig, timeslice")
+	layout, refused, err := nodeconfig.Resolve(parse(10), &gpu.Node{GPUs: node})
+	require.EqualError(t, err, "device plugin configuration: sharing.mps.resources[0]: 8 shares of 10Gi are more than the 81919 MiB of NVIDIA H100 80GB HBM3; "+
+		"make them fewer or smaller")
+	assert.Equal(t, []gpu.UUID{h1}, refused)
+	assert.NotContains(t, layout, h1)
+	assert.Equal(t, int64(80<<30), layout[h0].MPS.Memory.Total, "all of the GPU, as the shares need it")
+	layout, _, err = nodeconfig.Resolve(parse(9), &gpu.Node{GPUs: node})
+	require.NoError(t, err)
+	assert.Equal(t, int64(80<<30-512<<20), layout[h0].MPS.Memory.Total)
 }
 
 // While no GPU is known, none is missed.
 func TestResolve_MustMatchWithoutGPUs_NoProblem(t *testing.T) {
 	t.Parallel()
 	entries := `[{select: {indices: [0, 9], uuids: [` + string(l3) + `, GPU-00000000-0000-0000-0000-00000000000f], products: [none], mustMatch: true}}]`
-	layout, _, err := nodeconfig.Resolve(config(t, entries), nil)
+	layout, _, err := nodeconfig.Resolve(config(t, entries), &gpu.Node{})
 	require.NoError(t, err)
 	assert.Empty(t, layout)
-	layout, _, err = nodeconfig.Resolve(config(t, entries), gpus())
+	layout, _, err = nodeconfig.Resolve(config(t, entries), &gpu.Node{GPUs: gpus()})
 	require.EqualError(t, err, "NodeConfig: gpus[0].select.uuids[1]: no matching device with UUID: GPU-00000000-0000-0000-0000-00000000000f; "+
 		"remove it, or replace it by one that nvidia-smi -L prints on this node; gpus[0].select.indices[1]: no matching device at index: 9; this node has 4 GPUs")
 	assert.Empty(t, cmp.Diff(gpu.Layout{h0: {Whole: true}, l3: {Whole: true}}, layout), "the GPUs that are there are not affected")

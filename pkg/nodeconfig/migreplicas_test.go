@@ -26,7 +26,7 @@ func TestResolve_StrategySingle_SharesMIGDevices(t *testing.T) {
 	node[0].MIG.Instances = []gpu.Instance{{
 		ID: 7, Profile: 0, Placement: gpu.Placement{Start: 0, Size: 1}, Compute: []gpu.ComputeInstance{{UUID: "MIG-1", Slices: 1}},
 	}}
-	layout, refused, err := nodeconfig.Resolve(config, node)
+	layout, refused, err := nodeconfig.Resolve(config, &gpu.Node{GPUs: node})
 	require.NoError(t, err)
 	assert.Empty(t, refused)
 	type device struct {
@@ -58,7 +58,7 @@ func TestResolve_ReplicasOfAllProfiles_OwnEntryWins(t *testing.T) {
 	t.Parallel()
 	c := config(t, `[{select: {indices: [0]}, mig: {replicas: {"*": 3, 2g.20gb: 5, 3g.40gb: 1}, resourceNames: {"*": example.com/part}}}]`)
 	require.NoError(t, c.Validate())
-	layout, _, err := nodeconfig.Resolve(c, gpus())
+	layout, _, err := nodeconfig.Resolve(c, &gpu.Node{GPUs: gpus()})
 	require.NoError(t, err)
 	assert.Empty(t, cmp.Diff(map[string]int{"1g.10gb": 3, "2g.20gb": 5}, layout[h0].MIGReplicas))
 	assert.Equal(t, map[string]string{"1g.10gb": "example.com/part"}, layout[h0].MIGResources)

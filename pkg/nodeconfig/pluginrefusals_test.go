@@ -116,9 +116,7 @@ func TestResolve_SomeGPUsOfAFile_Refused(t *testing.T) {
 	}
 	sliced := func(list string) string { return "version: v1\nsharing: {timeSlicing: {resources: [" + list + "]}}" }
 	mpsOf := func(list string) string { return "version: v1\nsharing: {mps: {resources: [" + list + "]}}" }
-	unsupported := func(i int) string {
-		return fmt.Sprintf("%s[%d]: mps is not supported by this version; supported values: whole, mig, timeslice; ", mps, i)
-	}
+	const anySize = "; for shares of any size of one GPU, write a NodeConfig with mode mps and request capacity.requests.memory in claims"
 	for name, c := range map[string]struct {
 		raw, want string
 		refused   []gpu.UUID
@@ -151,23 +149,23 @@ func TestResolve_SomeGPUsOfAFile_Refused(t *testing.T) {
 		},
 		"no share, and too many": {
 			mpsOf("{name: gpu, rename: a, replicas: 0, memoryGB: 2, devices: [0]}, {name: gpu, rename: b, replicas: 61, memoryGB: 1, devices: [1]}"),
-			in + unsupported(0) + mps + "[0].replicas: 0 is out of range; allowed: 1 to 60; " +
-				unsupported(1) + mps + "[1].replicas: 61 is out of range; allowed: 1 to 60", []gpu.UUID{h0, h1}, nil,
+			in + mps + "[0].replicas: 0 is out of range; allowed: 1 to 60; " +
+				mps + "[1].replicas: 61 is out of range; allowed: 1 to 60", []gpu.UUID{h0, h1}, nil,
 		},
 		"equal parts, none": {
-			mpsOf("{name: gpu, rename: a, replicas: 0}"), in + unsupported(0) + mps + "[0].replicas: 0 is out of range; allowed: 1 to 60",
+			mpsOf("{name: gpu, rename: a, replicas: 0}"), in + mps + "[0].replicas: 0 is out of range; allowed: 1 to 60",
 			[]gpu.UUID{h0, h1, a2, l3}, nil,
 		},
 		"two sizes of one": {
 			mpsOf("{name: gpu, rename: a, replicas: 2, memoryGB: 2, devices: [0, 1]}, {name: gpu, rename: b, replicas: 2, memoryGB: 4, devices: [1]}"),
-			in + unsupported(0) + unsupported(1) + selects(mps, 1, 1, 0), []gpu.UUID{h1}, nil,
+			in + selects(mps, 1, 1, 0) + anySize, []gpu.UUID{h1}, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			config, _, err := nodeconfig.Parse([]byte(c.raw), "node.yaml")
 			require.NoError(t, err)
-			layout, refused, err := nodeconfig.Resolve(config, gpus())
+			layout, refused, err := nodeconfig.Resolve(config, &gpu.Node{GPUs: gpus()})
 			require.EqualError(t, err, c.want)
 			assert.Equal(t, c.refused, refused)
 			var timeSliced []gpu.UUID

@@ -169,10 +169,19 @@ func (t *translation) clashes() {
 	for i := range t.sharing {
 		for j := range i {
 			if t.sharing[i].family == t.sharing[j].family && t.sharing[i].on.all && t.sharing[j].on.all {
-				t.refuse(t.sharing[i].at+".devices", "are all, as those of %s; a GPU is shared in one way: list devices, or remove one of them", t.sharing[j].at)
+				t.refuse(t.sharing[i].at+".devices", "are all, as those of %s; a GPU is shared in one way: list devices, or remove one of them%s",
+					t.sharing[j].at, anySize(t.sharing[i].family == string(v1alpha1.ModeMPS)))
 			}
 		}
 	}
+}
+
+// anySize ends the advice about two sizes of MPS shares of one GPU, where it is about these.
+func anySize(mps bool) string {
+	if !mps {
+		return ""
+	}
+	return "; for shares of any size of one GPU, write a " + v1alpha1.KindNodeConfig + " with mode mps and request capacity.requests.memory in claims"
 }
 
 // alike are GPUs that the same sharings are for.

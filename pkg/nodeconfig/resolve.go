@@ -15,28 +15,28 @@ import (
 // Resolve returns what each of the node's GPUs is to be advertised as: the entry whose select matches it says so, else the entry
 // without a select. GPUs without an entry are not in the layout, which means that they are advertised whole; a nil config gives
 // a nil layout. A select may match nothing, as one config can be for many nodes; UUIDs that the node does not have are reported, and
-// what mustMatch says. The faults are GPUs that it has and that do not answer.
+// what mustMatch says. The faults of the node are GPUs that it has and that do not answer.
 //
 // The config has passed Validate. The error is a *v1alpha1.Problems with all that these GPUs or this version do not support. The
 // GPUs of those problems are refused: they are not in the layout either, and affect no other.
-func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU, faults ...gpu.Fault) (layout gpu.Layout, refused []gpu.UUID, err error) {
+func Resolve(config *v1alpha1.NodeConfig, node *gpu.Node) (layout gpu.Layout, refused []gpu.UUID, err error) {
 	if config == nil {
 		return nil, nil, nil
 	}
-	r := &resolution{config: config, layout: gpu.Layout{}}
-	there := slices.Clone(gpus)
-	for _, fault := range faults {
+	r := &resolution{config: config, driver: node.Driver, layout: gpu.Layout{}}
+	there := slices.Clone(node.GPUs)
+	for _, fault := range node.Faults {
 		there = append(there, gpu.GPU{UUID: fault.UUID, Index: fault.Index})
 	}
 	wrong := make([]bool, len(config.GPUs))
 	for i := range config.GPUs {
-		r.supported(i)
+		r.exclusive(i)
 		r.matched(i, there)
 		wrong[i] = r.outOfRange(i)
 	}
 	entries := make([][]*gpu.GPU, len(config.GPUs))
-	for i := range gpus {
-		g := &gpus[i]
+	for i := range node.GPUs {
+		g := &node.GPUs[i]
 		r.refused = false
 		entry, ok := r.entry(g)
 		if !ok {
@@ -44,12 +44,12 @@ func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU, faults ...gpu.Fault) (
 		}
 		r.refused = r.refused || wrong[entry]
 		entries[entry] = append(entries[entry], g)
-		switch modes := r.modes(entry, g); {
-		case r.refused:
+		modes := r.modes(entry, g)
+		if r.refused {
 			refused = append(refused, g.UUID)
-		case !r.nothing(entry, modes):
-			r.layout[g.UUID] = modes
+			continue
 		}
+		r.layout[g.UUID] = modes
 	}
 	r.known(entries)
 	if len(r.problems) > 0 {
@@ -61,6 +61,7 @@ func Resolve(config *v1alpha1.NodeConfig, gpus []gpu.GPU, faults ...gpu.Fault) (
 // resolution is one config on its way to a layout.
 type resolution struct {
 	config   *v1alpha1.NodeConfig
+	driver   gpu.Driver
 	layout   gpu.Layout
 	problems []*v1alpha1.Problem
 	// refused: something is wrong with the GPU that is being resolved.
@@ -104,15 +105,9 @@ func (r *resolution) note(at, format string, args ...any) {
 	}
 }
 
-// supported refuses what the API knows and this version does not do yet.
-func (r *resolution) supported(i int) {
+// exclusive refuses replicas of MIG devices that are made for a claim.
+func (r *resolution) exclusive(i int) {
 	entry := &r.config.GPUs[i]
-	for j, mode := range entry.Modes {
-		if mode == v1alpha1.ModeMPS {
-			r.note(r.at(i, fmt.Sprintf("modes[%d]", j), string(mode)), "%s is not supported by this version; supported values: %s, %s, %s", mode,
-				v1alpha1.ModeWhole, v1alpha1.ModeMIG, v1alpha1.ModeTimeSlice)
-		}
-	}
 	if !slices.Contains(entry.Modes, v1alpha1.ModeMIG) {
 		return
 	}
@@ -203,8 +198,9 @@ func (r *resolution) entry(g *gpu.GPU) (int, bool) {
 		case !selects(sel, g):
 		case selecting >= 0:
 			advice := "a GPU has one entry: narrow one of them"
-			if len(r.config.GPUs[i].Origins) > 0 {
-				advice = "a GPU is shared in one way: remove it from the devices of one of them"
+			if of := &r.config.GPUs[i]; len(of.Origins) > 0 {
+				advice = "a GPU is shared in one way: remove it from the devices of one of them" +
+					anySize(of.MPS != nil && r.config.GPUs[selecting].MPS != nil)
 			}
 			r.add(r.at(i, "select", ""), "selects GPU %d (%s, %s), as does %s; %s", g.Index, g.Product.Name, g.UUID, r.at(selecting, "", ""), advice)
 		default:
@@ -237,11 +233,14 @@ func (r *resolution) modes(i int, g *gpu.GPU) gpu.Modes {
 	if slices.Contains(entry.Modes, v1alpha1.ModeTimeSlice) {
 		modes.TimeSlice = replicas(entry.TimeSlice)
 	}
+	modes.MPS = r.mps(i, g)
 	r.share(entry, g, &modes)
-	if modes.TimeSlice != nil || modes.MIGReplicas != nil {
+	switch {
+	case modes.TimeSlice != nil || modes.MIGReplicas != nil:
 		modes.OneShare = entry.FailRequestsGreaterThanOne == nil || *entry.FailRequestsGreaterThanOne
+	case modes.MPS != nil:
+		modes.OneShare = true // a process uses one MPS share
 	}
-	r.fits(i, g)
 	return modes
 }
 
@@ -258,25 +257,6 @@ func replicas(t *v1alpha1.NodeTimeSlice) *gpu.Replicas {
 		r.Resource = *t.ResourceName
 	}
 	return r
-}
-
-// fits reports MPS shares of one size that are more than the GPU has.
-func (r *resolution) fits(i int, g *gpu.GPU) {
-	mps := r.config.GPUs[i].MPS
-	if mps == nil || mps.Replicas == nil || mps.Memory == nil || mps.Memory.Min == nil || mps.Memory.Max == nil ||
-		mps.Memory.Min.Cmp(*mps.Memory.Max) != 0 || g.Capacity.MemoryBytes == 0 {
-		return
-	}
-	if mps.Memory.Max.AsApproximateFloat64()*float64(*mps.Replicas) > float64(g.Capacity.MemoryBytes) {
-		r.note(r.at(i, "mps", string(v1alpha1.ModeMPS)), "%d shares of %s are more than the %d MiB of %s; make them fewer or smaller", *mps.Replicas,
-			mps.Memory.Max, g.Capacity.MemoryBytes>>20, g.Product.Name)
-	}
-}
-
-// nothing reports whether a translated entry comes to no device at all. Until its mode is supported its GPUs are advertised whole,
-// so that a file of the device plugin takes no GPU from the node.
-func (r *resolution) nothing(i int, modes gpu.Modes) bool {
-	return len(r.config.GPUs[i].Origins) > 0 && !modes.Whole && modes.TimeSlice == nil && len(modes.MIG) == 0
 }
 
 // matched reports what entry i names and the node lacks, where it must not: of UUIDs unless mustMatch is false, of indices where

@@ -29,12 +29,13 @@ func gpus() []gpu.GPU {
 		}
 		return m
 	}
-	h100 := gpu.Product{Name: "NVIDIA H100 80GB HBM3", MIGCapable: true}
+	h100 := gpu.Product{Name: "NVIDIA H100 80GB HBM3", MIGCapable: true, ComputeCapability: "9.0"}
+	memory := func(mebibytes uint64) gpu.Capacity { return gpu.Capacity{MemoryBytes: mebibytes << 20} }
 	return []gpu.GPU{
-		{UUID: h0, Index: 0, Product: h100, MIG: profiles("1g.10gb", "2g.20gb", "3g.40gb")},
-		{UUID: h1, Index: 1, Product: h100, MIG: profiles("1g.10gb", "2g.20gb", "3g.40gb")},
-		{UUID: a2, Index: 2, Product: gpu.Product{Name: "NVIDIA A30", MIGCapable: true}, MIG: profiles("1g.6gb", "2g.12gb")},
-		{UUID: l3, Index: 3, Product: gpu.Product{Name: "NVIDIA L40S"}},
+		{UUID: h0, Index: 0, Product: h100, Capacity: memory(81559), MIG: profiles("1g.10gb", "2g.20gb", "3g.40gb")},
+		{UUID: h1, Index: 1, Product: h100, Capacity: memory(81559), MIG: profiles("1g.10gb", "2g.20gb", "3g.40gb")},
+		{UUID: a2, Index: 2, Product: gpu.Product{Name: "NVIDIA A30", MIGCapable: true}, Capacity: memory(24576), MIG: profiles("1g.6gb", "2g.12gb")},
+		{UUID: l3, Index: 3, Product: gpu.Product{Name: "NVIDIA L40S"}, Capacity: memory(46068)},
 	}
 }
 
@@ -85,7 +86,7 @@ func TestResolve_Entries_Layout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, refused, err := nodeconfig.Resolve(config(t, c.entries), gpus())
+			got, refused, err := nodeconfig.Resolve(config(t, c.entries), &gpu.Node{GPUs: gpus()})
 			require.NoError(t, err)
 			assert.Empty(t, refused)
 			assert.Empty(t, cmp.Diff(c.want, got))
@@ -109,7 +110,7 @@ func TestResolve_SharedMIGDevices_ResourceNames(t *testing.T) {
 	} {
 		c, _, err := nodeconfig.Parse([]byte(text), "it")
 		require.NoError(t, err, text)
-		layout, _, err := nodeconfig.Resolve(c, gpus())
+		layout, _, err := nodeconfig.Resolve(c, &gpu.Node{GPUs: gpus()})
 		require.NoError(t, err, text)
 		assert.Equal(t, want, layout[h0].MIGResources, text)
 	}
@@ -118,7 +119,7 @@ func TestResolve_SharedMIGDevices_ResourceNames(t *testing.T) {
 // Without a config every GPU is advertised whole.
 func TestResolve_NoConfig_NoLayout(t *testing.T) {
 	t.Parallel()
-	layout, refused, err := nodeconfig.Resolve(nil, gpus())
+	layout, refused, err := nodeconfig.Resolve(nil, &gpu.Node{GPUs: gpus()})
 	require.NoError(t, err)
 	assert.Nil(t, layout)
 	assert.Nil(t, refused)
@@ -144,10 +145,6 @@ func TestResolve_NotSupported_Refused(t *testing.T) {
 			`[{select: {indices: [1]}}, {select: {products: ["*L40S"]}}, {select: {products: ["*H100*"]}}]`,
 			"NodeConfig: gpus[2].select: selects GPU 1 (NVIDIA H100 80GB HBM3, GPU-11111111-0000-0000-0000-000000000000), as does gpus[0]; " +
 				"a GPU has one entry: narrow one of them", []int{0, 3}, 1,
-		},
-		"modes of later versions": {
-			`[{modes: [whole, mps, timeslice], mps: {replicas: 2}, timeSlice: {replicas: 2}}]`,
-			"NodeConfig: gpus[0].modes[1]: mps is not supported by this version; supported values: whole, mig, timeslice", []int{0, 1, 2, 3}, 0,
 		},
 		"MIG devices for several claims": {
 			`[{select: {indices: [0]}, modes: [mig], mig: {replicas: {1g.10gb: 2}}}]`,
@@ -180,8 +177,7 @@ func TestResolve_NotSupported_Refused(t *testing.T) {
 		},
 		"too many shares": {
 			`[{select: {products: ["*L40S"]}, modes: [whole, mps], mps: {replicas: 61}}, {modes: [whole]}]`,
-			"NodeConfig: gpus[0].modes[1]: mps is not supported by this version; supported values: whole, mig, timeslice; " +
-				"gpus[0].mps.replicas: 61 is out of range; allowed: 1 to 60", []int{0, 1, 2}, 1,
+			"NodeConfig: gpus[0].mps.replicas: 61 is out of range; allowed: 1 to 60", []int{0, 1, 2}, 1,
 		},
 		"replicas for GPUs of other nodes": {
 			`[{select: {products: ["*B200"]}, modes: [timeslice], timeSlice: {replicas: -1}}, {modes: [whole]}]`,
@@ -195,7 +191,7 @@ func TestResolve_NotSupported_Refused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			layout, refused, err := nodeconfig.Resolve(config(t, c.entries), gpus())
+			layout, refused, err := nodeconfig.Resolve(config(t, c.entries), &gpu.Node{GPUs: gpus()})
 			var resolved []int
 			for i, g := range gpus() {
 				if _, ok := layout[g.UUID]; ok {
@@ -223,19 +219,19 @@ func TestResolve_FaultyOrForeignGPUs_NoProblem(t *testing.T) {
 		`[{select: {uuids: [` + lost + `, GPU-00000000-0000-0000-0000-0000000000ff], indices: [0, 9], mustMatch: false}, modes: [mig]}]`,
 		`[{select: {indices: [0, 9]}, modes: [mig]}]`,
 	} {
-		layout, refused, err := nodeconfig.Resolve(config(t, entries), gpus(), fault)
+		layout, refused, err := nodeconfig.Resolve(config(t, entries), &gpu.Node{GPUs: gpus(), Faults: []gpu.Fault{fault}})
 		require.NoError(t, err, entries)
 		assert.Empty(t, refused)
 		assert.Equal(t, gpu.Layout{h0: {MIG: []string{"1g.10gb", "2g.20gb", "3g.40gb"}}}, layout)
 	}
-	_, _, err := nodeconfig.Resolve(config(t, `[{select: {uuids: [`+lost+`]}}]`), gpus())
+	_, _, err := nodeconfig.Resolve(config(t, `[{select: {uuids: [`+lost+`]}}]`), &gpu.Node{GPUs: gpus()})
 	require.ErrorContains(t, err, "no matching device with UUID: "+lost)
 }
 
 // Problems that several GPUs have are reported once, and all of them together.
 func TestResolve_SameProblemOfSeveralGPUs_ReportedOnce(t *testing.T) {
 	t.Parallel()
-	_, _, err := nodeconfig.Resolve(config(t, `[{modes: [mig], mig: {profiles: [7g.80gb]}}]`), gpus())
+	_, _, err := nodeconfig.Resolve(config(t, `[{modes: [mig], mig: {profiles: [7g.80gb]}}]`), &gpu.Node{GPUs: gpus()})
 	require.EqualError(t, err, "NodeConfig: gpus[0].mig.profiles[0]: NVIDIA H100 80GB HBM3 has no profile 7g.80gb; it has: 1g.10gb, 2g.20gb, 3g.40gb; "+
 		"gpus[0].mig.profiles[0]: NVIDIA A30 has no profile 7g.80gb; it has: 1g.6gb, 2g.12gb; "+
 		"gpus[0].modes[0]: NVIDIA L40S has no MIG; remove mode mig, or give such GPUs an entry of their own without it")
@@ -245,7 +241,7 @@ func TestResolve_DriverReportsNoProfiles_Refused(t *testing.T) {
 	t.Parallel()
 	node := gpus()[:1]
 	node[0].MIG = nil
-	_, _, err := nodeconfig.Resolve(config(t, `[`+all+`]`), node)
+	_, _, err := nodeconfig.Resolve(config(t, `[`+all+`]`), &gpu.Node{GPUs: node})
 	require.EqualError(t, err, "NodeConfig: gpus[0].modes[1]: the driver does not report the MIG profiles of NVIDIA H100 80GB HBM3; "+
 		"update the NVIDIA driver or remove mode mig")
 }
@@ -261,7 +257,7 @@ func TestResolve_AllMediaProfile_OnlyWhereNamed(t *testing.T) {
 		`[{modes: [mig]}]`: {"1g.24gb", "1g.24gb+me", "1g.24gb-me"},
 		`[{modes: [mig], mig: {profiles: [1g.24gb-me, 1g.24gb+me.all]}}]`: {"1g.24gb+me.all", "1g.24gb-me"},
 	} {
-		layout, _, err := nodeconfig.Resolve(config(t, entries), []gpu.GPU{blackwell})
+		layout, _, err := nodeconfig.Resolve(config(t, entries), &gpu.Node{GPUs: []gpu.GPU{blackwell}})
 		require.NoError(t, err)
 		assert.Equal(t, want, layout[h0].MIG, entries)
 	}

@@ -51,7 +51,7 @@ func migOf(d gpu.Device) *checkpoint.MIG {
 // shareOf describes the shares that a result is one of; nil for a device that is exclusive, or only monitored.
 func shareOf(r *claim.Result) *checkpoint.Share {
 	shares := r.Device.Shares()
-	if r.Admin || shares.Count < 2 {
+	if r.Admin || !shares.Shared() {
 		return nil
 	}
 	return &checkpoint.Share{Replicas: shares.Count, Name: shares.Name}

@@ -43,7 +43,8 @@ func newScheduler(t *testing.T, n *gpu.Node) *scheduler {
 		shares: sets.New[structured.SharedDeviceID](), consumed: structured.NewConsumedCapacityCollection(),
 		classes: classes{
 			"gpu.prism.dev": "gpu", "mig.gpu.prism.dev": "mig", "monitor.gpu.prism.dev": "monitor", "timeslice.gpu.prism.dev": "timeslice",
-			byCapacityClass: "",
+			"mps.gpu.prism.dev": "mps",
+			byCapacityClass:     "",
 		},
 		cache: cel.NewCache(64, cel.Features{EnableConsumableCapacity: true}),
 	}

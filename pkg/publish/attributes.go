@@ -43,6 +43,14 @@ const (
 	unknown = "unknown"
 )
 
+// Values of AttrMemoryEnforcement besides notApplicable: how a claim is kept to the memory that it was allocated.
+const (
+	// enforcementHardware: there is no more memory in the device, which is exclusive to the claim.
+	enforcementHardware = "hardware"
+	// enforcementCooperative: MPS limits the memory of its clients, which can evade that on purpose.
+	enforcementCooperative = "cooperative"
+)
+
 // common lists what a selector can ask about every device of a GPU.
 func common(d gpu.Device, driver gpu.Driver) Attributes {
 	g, shares := d.Parent(), d.Shares()

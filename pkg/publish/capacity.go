@@ -19,7 +19,7 @@ const (
 	CapEncoders        = "encoders"
 	CapJPEGEngines     = "jpegEngines"
 	CapOFAEngines      = "ofaEngines"
-	// CapShares counts the claims that may use a device at once; only devices for several claims have it.
+	// CapShares counts the claims that may use a device at once; only devices of which a claim has a share have it.
 	CapShares = "shares"
 )
 

@@ -17,7 +17,7 @@ func TestCounters_EveryPair_AsExcludes(t *testing.T) {
 		n := migNode(t, board, 1)
 		g, layout := &n.GPUs[0], everything(n)
 		modes := layout[g.UUID]
-		modes.TimeSlice = &gpu.Replicas{Count: 2}
+		modes.TimeSlice, modes.MPS = &gpu.Replicas{Count: 2}, mpsOf(2, 2)
 		layout[g.UUID] = modes
 		total := map[string]resourceapi.Counter{}
 		takes := map[string]map[string]resourceapi.Counter{}

@@ -34,10 +34,14 @@ const nvidiaDriver = "gpu.nvidia.com"
 // dynamicNVIDIA are the same under the name of NVIDIA's driver.
 var dynamicNVIDIA = append([]resourceapi.QualifiedName{AttrBrand}, dynamicMIG...)
 
-// Attributes are the common ones of a pre-created MIG device, of others dynamicMIG.
+// Attributes are the common ones of a pre-created MIG device, of others dynamicMIG. Nothing limits the memory of several claims of one MIG
+// device.
 func (mig) Attributes(d gpu.Device, common Attributes, driverName string) Attributes {
 	switch device, ok := d.(gpu.MIGDevice); {
 	case ok && device.Static != nil:
+		if !d.Shares().Shared() {
+			common[AttrMemoryEnforcement] = text(enforcementHardware)
+		}
 		return common
 	case driverName == nvidiaDriver:
 		return keep(common, dynamicNVIDIA...)

@@ -88,7 +88,7 @@ func (o Options) untainted(m member, node *gpu.Node) resourceapi.Device {
 		Attributes: m.family.Attributes(m.device, common(m.device, node.Driver), o.DriverName),
 		Capacity:   m.family.Capacities(m.device, node, o.DriverName),
 	}
-	if m.device.Shares().Count > 1 {
+	if m.device.Shares().Shared() {
 		published.AllowMultipleAllocations = new(true)
 	}
 	return published

@@ -12,8 +12,11 @@ type whole struct{}
 // Type is gpu.TypeGPU.
 func (whole) Type() gpu.DeviceType { return gpu.TypeGPU }
 
-// Attributes are the common ones.
-func (whole) Attributes(_ gpu.Device, common Attributes, _ string) Attributes { return common }
+// Attributes are the common ones, with how memory is limited.
+func (whole) Attributes(_ gpu.Device, common Attributes, _ string) Attributes {
+	common[AttrMemoryEnforcement] = text(enforcementHardware)
+	return common
+}
 
 // Capacities are memory and engines.
 func (whole) Capacities(d gpu.Device, _ *gpu.Node, _ string) Capacities { return withEngines(d) }

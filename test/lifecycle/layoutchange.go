@@ -190,7 +190,7 @@ func (m *Machine) layoutIsComplete(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	want, _, err := nodeconfig.Resolve(config, inv.Current().Node.GPUs)
+	want, _, err := nodeconfig.Resolve(config, inv.Current().Node)
 	if err != nil {
 		return err
 	}
