@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Read-only checks on a real GPU. Skipped without an NVIDIA kernel driver.
+# Checks on a real GPU that change none of its settings. Skipped without an NVIDIA kernel driver.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ ! -e /proc/driver/nvidia/version ]; then

@@ -25,6 +25,8 @@ func FuzzDecode(f *testing.F) {
 	}
 	for _, raw := range []string{
 		"", "{}", "[", gpuHeader, "{" + jsonHeader + `,"sharing":{"mps":{"memoryLimit":"1e-2147483647"}}}`,
+		nvidiaHeaderText + "GpuConfig\nsharing: {strategy: MPS, mpsConfig: {defaultPerDevicePinnedMemoryLimit: {0: 999999999999999E, 007: 1, GPU-: 1Gi}}}",
+		nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: MPS, mpsConfig: {defaultPinnedDeviceMemoryLimit: 1048577, multiUser: null}}",
 		profilerHeader + `match: {regex: '(a+)+$'}`, nodeHeader + "gpus: [{}]", "a: &a [*a]",
 	} {
 		f.Add([]byte(raw))
@@ -43,6 +45,10 @@ func FuzzDecode(f *testing.F) {
 		if foreign, err := DecodeNVIDIA(raw); err == nil {
 			require.True(t, WrittenForNVIDIA(raw))
 			require.NoError(t, foreign.Config.Validate())
+			for device, limit := range foreign.MemoryLimits {
+				require.Regexp(t, deviceKey, device)
+				require.True(t, limit.Value() >= mebibyte && limit.Value()%mebibyte == 0, limit.String())
+			}
 		}
 		require.Less(t, time.Since(started), 5*time.Second)
 	})

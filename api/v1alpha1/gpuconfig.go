@@ -13,7 +13,8 @@ type GPUConfig struct {
 	// and the NVIDIA driver time-slices as it is configured.
 	Sharing *Sharing `json:"sharing,omitempty"`
 	// EnforceMemory requires a memory limit that processes cannot exceed. Claims
-	// for GPUs without such a limit are refused. Default: false.
+	// for GPUs without such a limit are refused, and so is strategy MPS. Default:
+	// false.
 	EnforceMemory *bool `json:"enforceMemory,omitempty"`
 	// ClaimOverride is whether claims may override the options of their class.
 	// Only a DeviceClass may set it. Default: Allowed.
@@ -60,13 +61,16 @@ const (
 	IntervalLong    Interval = "Long"
 )
 
-// MPS has the limits that the MPS control daemon sets for the clients of the claim.
+// MPS has the limits of each process of the claim, as a client of MPS. For an MPS
+// share they can only lower what was allocated.
 type MPS struct {
 	// ActiveThreadPercentage is the portion of the SMs that a client may use, in
-	// percent; 0 is no limit. Unset: the allocated portion.
+	// percent; 0 is no limit. Unset: the allocated portion, for a GPU or MIG device
+	// of its own no limit.
 	ActiveThreadPercentage *int32 `json:"activeThreadPercentage,omitempty"`
 	// MemoryLimit is the pinned device memory that a client may allocate, in
-	// multiples of 1Mi. Unset: the allocated memory.
+	// multiples of 1Mi. Unset: the allocated memory, for a GPU or MIG device of its
+	// own no limit.
 	MemoryLimit *resource.Quantity `json:"memoryLimit,omitempty"`
 }
 

@@ -1,6 +1,13 @@
 package v1alpha1
 
-import "k8s.io/apimachinery/pkg/api/resource"
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
 
 // NVIDIAAPIVersion is the apiVersion of opaque configuration of NVIDIA's DRA
 // driver.
@@ -19,6 +26,10 @@ type NVIDIA struct {
 	Kind string
 	// Config is the same configuration as a kind of this package.
 	Config *GPUConfig
+	// MemoryLimits are the memory limits of strategy MPS for single devices among
+	// those that the configuration is for, in place of the general one: by UUID, or
+	// by position in the order in which the claim was allocated them, from "0".
+	MemoryLimits map[string]resource.Quantity `json:",omitempty"`
 }
 
 // WrittenForNVIDIA reports whether a configuration is of NVIDIAAPIVersion. It
@@ -29,9 +40,10 @@ func WrittenForNVIDIA(raw []byte) bool {
 }
 
 // DecodeNVIDIA reads one configuration of NVIDIAAPIVersion as strictly as Decode
-// reads, and translates it. Strategy MPS is refused; TimeSlicing without an
-// interval means interval Default, as it does there, and on a MIG device
-// nothing. The error is a *Problems.
+// reads, and translates it as NVIDIA's driver means it: TimeSlicing without an
+// interval is interval Default, on a MIG device nothing. Memory limits are
+// rounded down to multiples of 1Mi. multiUser has no effect: clients of every
+// user are accepted where the NVIDIA driver can. The error is a *Problems.
 func DecodeNVIDIA(raw []byte) (*NVIDIA, error) {
 	tree, err := parse(raw, MaxConfigBytes)
 	if err != nil {
@@ -41,27 +53,25 @@ func DecodeNVIDIA(raw []byte) (*NVIDIA, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, config := &problems{}, &GPUConfig{}
+	p, read := &problems{}, &NVIDIA{Kind: kind, Config: &GPUConfig{}}
 	switch kind {
 	case KindNVIDIAGPU:
 		written := &nvidiaGPU{}
 		if err := fit(tree, kind, written); err != nil {
 			return nil, err
 		}
-		config.Sharing = written.Sharing.translate(p)
+		written.Sharing.translate(p, read)
 	default:
 		written := &nvidiaMIG{}
 		if err := fit(tree, kind, written); err != nil {
 			return nil, err
 		}
-		if written.Sharing != nil {
-			written.Sharing.validate(p)
-		}
+		written.Sharing.translate(p, read)
 	}
 	if err := p.err(kind); err != nil {
 		return nil, err
 	}
-	return &NVIDIA{Kind: kind, Config: config}, nil
+	return read, nil
 }
 
 // nvidiaHeader are the fields that both kinds have.
@@ -88,42 +98,91 @@ type nvidiaMIG struct {
 }
 
 type nvidiaSharing struct {
-	Strategy *Strategy `json:"strategy"`
-	MPS      *struct {
-		ActiveThreadPercentage *int32                       `json:"defaultActiveThreadPercentage"`
-		MemoryLimit            *resource.Quantity           `json:"defaultPinnedDeviceMemoryLimit"`
-		MemoryLimits           map[string]resource.Quantity `json:"defaultPerDevicePinnedMemoryLimit"`
-		MultiUser              *bool                        `json:"multiUser"`
-	} `json:"mpsConfig"`
+	Strategy *Strategy  `json:"strategy"`
+	MPS      *nvidiaMPS `json:"mpsConfig"`
 }
 
-// validate refuses unsupported strategies.
-func (s *nvidiaSharing) validate(p *problems) {
+type nvidiaMPS struct {
+	ActiveThreadPercentage *int32                       `json:"defaultActiveThreadPercentage"`
+	MemoryLimit            *resource.Quantity           `json:"defaultPinnedDeviceMemoryLimit"`
+	MemoryLimits           map[string]resource.Quantity `json:"defaultPerDevicePinnedMemoryLimit"`
+	MultiUser              *bool                        `json:"multiUser"`
+}
+
+// translate sets nothing for strategy TimeSlicing.
+func (s *nvidiaSharing) translate(p *problems, read *NVIDIA) {
+	if s == nil {
+		return
+	}
 	const path = "sharing.strategy"
+	if s.Strategy == nil {
+		p.add(path, "required; supported values: %s", list(strategies))
+		return
+	}
+	oneOf(p, path, s.Strategy, strategies)
+	switch {
+	case *s.Strategy == StrategyMPS:
+		read.Config.Sharing = &Sharing{Strategy: new(StrategyMPS), MPS: s.MPS.translate(p, read)}
+	case s.MPS != nil:
+		p.add("sharing.mpsConfig", "has no effect with strategy %s; remove it", *s.Strategy)
+	}
+}
+
+// translate sets an interval for strategy TimeSlicing.
+func (s *nvidiaGPUSharing) translate(p *problems, read *NVIDIA) {
+	if s == nil {
+		return
+	}
+	s.nvidiaSharing.translate(p, read)
 	switch {
 	case s.Strategy == nil:
-		p.add(path, "required; supported values: %s", StrategyTimeSlicing)
-	case *s.Strategy == StrategyMPS:
-		p.add(path, "%s is not supported by this version of the driver; supported values: %s", StrategyMPS, StrategyTimeSlicing)
-	case *s.Strategy != StrategyTimeSlicing:
-		p.add(path, "unsupported value %s; supported values: %s", quote(string(*s.Strategy)), StrategyTimeSlicing)
-	case s.MPS != nil:
-		p.add("sharing.mpsConfig", "has no effect with strategy %s; remove it", StrategyTimeSlicing)
+	case *s.Strategy == StrategyTimeSlicing:
+		interval := IntervalDefault
+		if s.TimeSlicing != nil && s.TimeSlicing.Interval != nil {
+			interval = *s.TimeSlicing.Interval
+		}
+		oneOf(p, "sharing.timeSlicingConfig.interval", &interval, intervals)
+		read.Config.Sharing = &Sharing{Strategy: new(StrategyTimeSlicing), TimeSlicing: &TimeSlicing{Interval: &interval}}
+	case s.TimeSlicing != nil:
+		p.add("sharing.timeSlicingConfig", "has no effect with strategy %s; remove it", *s.Strategy)
 	}
 }
 
-// translate returns nil where nothing has to be set.
-func (s *nvidiaGPUSharing) translate(p *problems) *Sharing {
-	if s == nil {
+// deviceKey is what a memory limit of a single device is for: a position in the
+// order of devices, or a UUID.
+var deviceKey = regexp.MustCompile(`^(0|[1-9][0-9]{0,2}|(GPU|MIG)-[0-9A-Za-z/-]{1,100})$`)
+
+// translate returns nil for nil.
+func (m *nvidiaMPS) translate(p *problems, read *NVIDIA) *MPS {
+	if m == nil {
 		return nil
 	}
-	s.validate(p)
-	interval := IntervalDefault
-	if s.TimeSlicing != nil {
-		oneOf(p, "sharing.timeSlicingConfig.interval", s.TimeSlicing.Interval, intervals)
-		if s.TimeSlicing.Interval != nil {
-			interval = *s.TimeSlicing.Interval
-		}
+	const path = "sharing.mpsConfig"
+	between(p, join(path, "defaultActiveThreadPercentage"), m.ActiveThreadPercentage, 0, 100)
+	config := &MPS{ActiveThreadPercentage: m.ActiveThreadPercentage}
+	if m.MemoryLimit != nil {
+		config.MemoryLimit = new(inMiB(p, join(path, "defaultPinnedDeviceMemoryLimit"), m.MemoryLimit))
 	}
-	return &Sharing{Strategy: new(StrategyTimeSlicing), TimeSlicing: &TimeSlicing{Interval: &interval}}
+	for _, device := range slices.Sorted(maps.Keys(m.MemoryLimits)) {
+		at := fmt.Sprintf("%s[%s]", join(path, "defaultPerDevicePinnedMemoryLimit"), device)
+		if !deviceKey.MatchString(device) {
+			p.add(at, "must be for the UUID or the index of a GPU or MIG device, got %s", quote(device))
+			continue
+		}
+		if read.MemoryLimits == nil {
+			read.MemoryLimits = map[string]resource.Quantity{}
+		}
+		limit := m.MemoryLimits[device]
+		read.MemoryLimits[device] = inMiB(p, at, &limit)
+	}
+	return config
+}
+
+// inMiB is a memory limit as NVIDIA's driver sets it, in whole MiB.
+func inMiB(p *problems, path string, quantity *resource.Quantity) resource.Quantity {
+	bytes := quantity.Value()
+	if bytes < mebibyte {
+		p.add(path, "must be at least 1Mi, got %s", quantity)
+	}
+	return *resource.NewQuantity(bytes/mebibyte*mebibyte, resource.BinarySI)
 }

@@ -41,22 +41,38 @@ func TestDecodeNVIDIA_SupportedConfig_Translated(t *testing.T) {
 
 func TestDecodeNVIDIA_UnsupportedConfig_Refused(t *testing.T) {
 	for name, c := range map[string]struct{ raw, want string }{
-		"MPS": {
-			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: MPS, mpsConfig: {defaultActiveThreadPercentage: 50, " +
-				"defaultPinnedDeviceMemoryLimit: 10Gi, defaultPerDevicePinnedMemoryLimit: {\"0\": 5Gi}, multiUser: true}}",
-			"GpuConfig: sharing.strategy: MPS is not supported by this version of the driver; supported values: TimeSlicing",
+		"MPS out of range": {
+			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: MPS, mpsConfig: {defaultActiveThreadPercentage: 101, " +
+				"defaultPinnedDeviceMemoryLimit: 5, defaultPerDevicePinnedMemoryLimit: {\"0\": 1023Ki}}}",
+			"GpuConfig: sharing.mpsConfig.defaultActiveThreadPercentage: must be between 0 and 100, got 101; " +
+				"sharing.mpsConfig.defaultPinnedDeviceMemoryLimit: must be at least 1Mi, got 5; " +
+				"sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit[0]: must be at least 1Mi, got 1023Ki",
 		},
-		"MPS on a MIG device": {
-			nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: MPS}",
-			"MigDeviceConfig: sharing.strategy: MPS is not supported by this version of the driver; supported values: TimeSlicing",
+		"a negative percentage": {
+			nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: MPS, mpsConfig: {defaultActiveThreadPercentage: -1}}",
+			"MigDeviceConfig: sharing.mpsConfig.defaultActiveThreadPercentage: must be between 0 and 100, got -1",
+		},
+		"a limit for something else": {
+			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: MPS, mpsConfig: {defaultPerDevicePinnedMemoryLimit: {first: 1Gi, \"01\": 1Gi}}}",
+			`GpuConfig: sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit[01]: must be for the UUID or the index of a GPU or MIG device, got "01"; ` +
+				`sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit[first]: must be for the UUID or the index of a GPU or MIG device, got "first"`,
+		},
+		"another key of MPS": {
+			nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: MPS, mpsConfig: {memoryLimit: 1Gi}}",
+			`MigDeviceConfig: sharing.mpsConfig: unknown field "memoryLimit"; valid fields: defaultActiveThreadPercentage, ` +
+				`defaultPinnedDeviceMemoryLimit, defaultPerDevicePinnedMemoryLimit, multiUser`,
+		},
+		"settings of time-slicing": {
+			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: MPS, timeSlicingConfig: {interval: Long}}",
+			"GpuConfig: sharing.timeSlicingConfig: has no effect with strategy MPS; remove it",
 		},
 		"no strategy": {
 			nvidiaHeaderText + "GpuConfig\nsharing: {timeSlicingConfig: {interval: Long}}",
-			"GpuConfig: sharing.strategy: required; supported values: TimeSlicing",
+			"GpuConfig: sharing.strategy: required; supported values: TimeSlicing, MPS",
 		},
 		"another strategy": {
 			nvidiaHeaderText + "MigDeviceConfig\nsharing: {strategy: Rounds}",
-			`MigDeviceConfig: sharing.strategy: unsupported value "Rounds"; supported values: TimeSlicing`,
+			`MigDeviceConfig: sharing.strategy: unsupported value "Rounds"; supported values: TimeSlicing, MPS`,
 		},
 		"settings of another strategy": {
 			nvidiaHeaderText + "GpuConfig\nsharing: {strategy: TimeSlicing, mpsConfig: {multiUser: true}}",

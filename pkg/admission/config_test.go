@@ -71,6 +71,11 @@ func TestHandle_InvalidConfig_Denied(t *testing.T) {
 			`spec.devices.config[0].opaque.parameters: request "r": GPUConfig: enforceMemory: must not be set by the claim: the DeviceClass has ` +
 				`claimOverride Forbidden; remove it or use another class`,
 		},
+		"MPS shares of several GPUs": {
+			"ResourceClaimTemplate", `{spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: mps.gpu.prism.dev, allocationMode: ExactCount, count: 2}}]}}}}`,
+			`spec.spec.devices.requests: request "r": count must be 1, got 2: a container can use only one with MPS: its processes connect to one MPS ` +
+				`control daemon, which serves one GPU; add a request for each container that is to have another GPU`,
+		},
 		"two errors": {
 			"DeviceClass", `{spec: {config: [{opaque: {driver: gpu.prism.dev, parameters: {kind: GPUConfig}}}, {opaque: {driver: gpu.prism.dev, parameters: {}}}]}}`,
 			`spec.config[0].opaque.parameters: apiVersion: required and must be a string; supported values: gpu.prism.dev/v1alpha1; spec.config[1].opaque.parameters: apiVersion: ` +

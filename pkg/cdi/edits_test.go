@@ -10,6 +10,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hook/protocol"
 )
 
 // pipes are edits like those of a step that runs a daemon for its device.
@@ -61,7 +62,7 @@ func TestBuild_StepEdits_LandInTheirDevice(t *testing.T) {
 		DeviceNodes: append(plain.Devices[1].ContainerEdits.DeviceNodes, &specs.DeviceNode{
 			Path: "/dev/nvidia-caps/nvidia-cap1", Type: "c", Major: 237, Minor: 1, Permissions: "rw",
 		}),
-		Mounts: pipes().Mounts, Env: []string{"LOGS=/tmp/logs", "PIPES=/tmp/pipes", "MORE=1"}, Hooks: pipes().Hooks,
+		Mounts: pipes().Mounts, Env: []string{protocol.Mark("e") + "=gpu", "LOGS=/tmp/logs", "PIPES=/tmp/pipes", "MORE=1"}, Hooks: pipes().Hooks,
 	}, spec.Devices[1].ContainerEdits)
 }
 

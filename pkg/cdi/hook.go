@@ -7,11 +7,16 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"tags.cncf.io/container-device-interface/specs-go"
+
 	"github.com/prism-gpu/prism/pkg/disk"
 )
 
-// HookName is the program that CDI specs name as OCI hook.
-const HookName = "nvidia-cdi-hook"
+// HookName is NVIDIA's program that CDI specs name as OCI hook, OwnHookName that of this project.
+const (
+	HookName    = "nvidia-cdi-hook"
+	OwnHookName = "prism-hook"
+)
 
 // HostHooks are the host's paths at which NVIDIA's container toolkit puts the hook.
 var HostHooks = []string{
@@ -21,21 +26,34 @@ var HostHooks = []string{
 // ErrNoExec is the error of a hook program that the runtime could not execute.
 var ErrNoExec = errors.New("the file system is mounted with the option noexec")
 
-// Hooks keeps the hook program for hosts that have none. The runtime starts it on the host, so it lives in a directory that
+// CreateRuntimeHook is the edit that has the runtime start the program at that path, which may fail the container, before the container's
+// first process is executed.
+func CreateRuntimeHook(path string, args ...string) *specs.Hook {
+	return &specs.Hook{HookName: "createRuntime", Path: path, Args: append([]string{filepath.Base(path)}, args...)}
+}
+
+// Hooks keeps the hook programs that the host does not have. The runtime starts them on the host, so they live in a directory that
 // has the same path there, one folder per version: a container that is started again runs the hook its spec names. The runtime
-// starts it as the container's root user, which in a user namespace is none of the host's: all users must reach the directory.
+// starts some as the container's root user, which in a user namespace is none of the host's: all users must reach the directory.
 //
 // Processes of several versions work on it at once while one takes over from the other. Dir is held while anything in it is
-// made or removed, and a version's folder for as long as a process may name its program in a spec.
+// made or removed, and a version's folder for as long as a process may name its programs in a spec.
 type Hooks struct {
 	Disk disk.Files
 	// Dir holds the folders; the same path on the host. It and the directory that it is in are the driver's own.
 	Dir string
-	// Image is the program inside this program's image.
-	Image string
 	// NoExec reports whether the host's mount at a path has the option noexec; nil: it is not checked.
 	NoExec func(path string) (bool, error)
 }
+
+// Program is a hook program inside this program's image.
+type Program struct {
+	// Name is HookName or OwnHookName, Image the path in the image.
+	Name, Image string
+}
+
+// programs are the names of all there may be in the folder of a version.
+var programs = []string{HookName, OwnHookName}
 
 // Installed is a hook program in its place. It stays there until Release, and after that while a spec names it.
 type Installed struct {
@@ -45,9 +63,9 @@ type Installed struct {
 	Release func()
 }
 
-// Install puts the program of this version in place. fs.ErrNotExist: the image has none. ErrNoExec: nothing can be executed
+// Install puts a program of this version in place. fs.ErrNotExist: the image has none. ErrNoExec: nothing can be executed
 // there, and nothing is left there.
-func (h Hooks) Install(version string) (installed Installed, err error) {
+func (h Hooks) Install(version string, program Program) (installed Installed, err error) {
 	for _, dir := range []string{filepath.Dir(h.Dir), h.Dir} {
 		if err := h.Disk.MakeDir(dir, 0o755); err != nil {
 			return installed, fmt.Errorf("making the hooks' directory %s: %w", dir, err)
@@ -62,8 +80,8 @@ func (h Hooks) Install(version string) (installed Installed, err error) {
 	if err := h.Disk.MakeDir(dir, 0o755); err != nil {
 		return installed, fmt.Errorf("making the hook's directory %s: %w", dir, err)
 	}
-	installed.Path = filepath.Join(dir, HookName)
-	if err := h.Disk.Mirror(h.Image, installed.Path, 0o755); err != nil {
+	installed.Path = filepath.Join(dir, program.Name)
+	if err := h.Disk.Mirror(program.Image, installed.Path, 0o755); err != nil {
 		_ = h.Disk.Remove(dir) // fails, as it should, where the folder holds a program
 		return installed, fmt.Errorf("installing the hook: %w", err)
 	}
@@ -76,8 +94,8 @@ func (h Hooks) Install(version string) (installed Installed, err error) {
 	return installed, nil
 }
 
-// checkExecutable fails where the runtime could not execute this version's program, and removes the program then: no container
-// could be started with it, so none loses it.
+// checkExecutable fails where the runtime could not execute this version's programs, and removes them then: no container
+// could be started with them, so none loses them.
 func (h Hooks) checkExecutable(dir string) error {
 	if h.NoExec == nil {
 		return nil
@@ -140,7 +158,7 @@ func (h Hooks) sweep(version string, specs *Dir, whole bool) (removed []string, 
 	return removed, true, nil
 }
 
-// remove removes one version's program unless it is needed.
+// remove removes one version's programs unless one is needed.
 func (h Hooks) remove(version string, specs *Dir) (gone bool, err error) {
 	dir := filepath.Join(h.Dir, version)
 	release, held, err := h.Disk.TryHold(dir)
@@ -148,8 +166,7 @@ func (h Hooks) remove(version string, specs *Dir) (gone bool, err error) {
 		return false, err
 	}
 	defer release()
-	path := filepath.Join(dir, HookName)
-	if named, err := specs.names(path); err != nil || named {
+	if named, err := specs.namesBelow(dir); err != nil || named {
 		return false, err
 	}
 	return true, h.discard(dir)
@@ -157,12 +174,16 @@ func (h Hooks) remove(version string, specs *Dir) (gone bool, err error) {
 
 // discard removes one version's folder. Hold it, or let no process know it yet.
 func (h Hooks) discard(dir string) error {
-	path := filepath.Join(dir, HookName)
-	return errors.Join(h.Disk.Remove(path+disk.TempSuffix), h.Disk.Remove(path), h.Disk.Remove(dir))
+	var errs []error
+	for _, name := range programs {
+		path := filepath.Join(dir, name)
+		errs = append(errs, h.Disk.Remove(path+disk.TempSuffix), h.Disk.Remove(path))
+	}
+	return errors.Join(append(errs, h.Disk.Remove(dir))...)
 }
 
-// names reports whether any claim's spec names that path.
-func (d *Dir) names(path string) (bool, error) {
+// namesBelow reports whether any claim's spec names a path in the directory.
+func (d *Dir) namesBelow(dir string) (bool, error) {
 	uids, err := d.Claims()
 	if err != nil {
 		return false, err
@@ -175,7 +196,7 @@ func (d *Dir) names(path string) (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("reading the CDI spec of claim %s: %w", uid, err)
 		}
-		if bytes.Contains(spec, []byte(`"`+path+`"`)) {
+		if bytes.Contains(spec, []byte(`"`+dir+`/`)) {
 			return true, nil
 		}
 	}

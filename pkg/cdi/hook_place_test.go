@@ -26,8 +26,8 @@ func writeImage(t *testing.T, root string) string {
 func TestInstall_MountedNoExec_Refused(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	hooks := Hooks{Disk: disk.OS{}, Dir: filepath.Join(root, "programs"), Image: writeImage(t, root), NoExec: noexec}
-	_, err := hooks.Install("v1")
+	hooks := Hooks{Disk: disk.OS{}, Dir: filepath.Join(root, "programs"), NoExec: noexec}
+	_, err := hooks.Install("v1", Program{HookName, writeImage(t, root)})
 	require.ErrorIs(t, err, ErrNoExec)
 	require.ErrorContains(t, err, filepath.Join(root, "programs", "v1"))
 	require.ErrorContains(t, err, "noexec")
@@ -36,8 +36,8 @@ func TestInstall_MountedNoExec_Refused(t *testing.T) {
 
 func TestInstall_MountedNoExecWithoutAProgram_NotRefusedForIt(t *testing.T) {
 	t.Parallel()
-	hooks := Hooks{Disk: disk.OS{}, Dir: t.TempDir(), Image: "/does/not/exist", NoExec: noexec}
-	_, err := hooks.Install("v1")
+	hooks := Hooks{Disk: disk.OS{}, Dir: t.TempDir(), NoExec: noexec}
+	_, err := hooks.Install("v1", Program{HookName, "/does/not/exist"})
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
@@ -47,8 +47,8 @@ func TestInstall_AnyUser_ReachesTheProgram(t *testing.T) {
 	root := t.TempDir()
 	state := filepath.Join(root, "state")
 	require.NoError(t, os.Mkdir(state, 0o700)) // as a strict umask leaves it
-	hooks := Hooks{Disk: disk.OS{}, Dir: filepath.Join(state, "programs"), Image: writeImage(t, root)}
-	installed, err := hooks.Install("v1")
+	hooks := Hooks{Disk: disk.OS{}, Dir: filepath.Join(state, "programs")}
+	installed, err := hooks.Install("v1", Program{HookName, writeImage(t, root)})
 	require.NoError(t, err)
 	for path := installed.Path; path != root; path = filepath.Dir(path) {
 		info, err := os.Stat(path)
@@ -61,8 +61,8 @@ func TestInstall_AnyUser_ReachesTheProgram(t *testing.T) {
 func formerHooks(t *testing.T) (hooks Hooks, dir *Dir, program Installed) {
 	t.Helper()
 	root := t.TempDir()
-	hooks = Hooks{Disk: disk.OS{}, Dir: filepath.Join(root, "bin"), Image: writeImage(t, root)}
-	program, err := hooks.Install("v1")
+	hooks = Hooks{Disk: disk.OS{}, Dir: filepath.Join(root, "bin")}
+	program, err := hooks.Install("v1", Program{HookName, writeImage(t, root)})
 	require.NoError(t, err)
 	claim := example()
 	claim.Common = &specs.ContainerEdits{Hooks: []*specs.Hook{{HookName: "createContainer", Path: program.Path}}}
@@ -166,7 +166,7 @@ func TestRetire_DiesAnywhere_NextOneFinishes(t *testing.T) {
 		assert.True(t, gone)
 		assert.NoDirExists(t, hooks.Dir)
 	}
-	assert.Equal(t, 4, deaths, "the half-written program, the program, its folder, the directory")
+	assert.Equal(t, 6, deaths, "of each program the half-written one and itself, their folder, the directory")
 }
 
 // TestInstall_DiesAnywhere_NextOneInstalls counts the changes of one installation and stops before each.
@@ -175,15 +175,15 @@ func TestInstall_DiesAnywhere_NextOneInstalls(t *testing.T) {
 	for alive := 0; ; alive++ {
 		root := t.TempDir()
 		left := alive
-		hooks := Hooks{Disk: dyingDisk{left: &left}, Dir: filepath.Join(root, "programs"), Image: writeImage(t, root)}
-		_, err := hooks.Install("v1")
+		hooks := Hooks{Disk: dyingDisk{left: &left}, Dir: filepath.Join(root, "programs")}
+		_, err := hooks.Install("v1", Program{HookName, writeImage(t, root)})
 		if err == nil {
 			assert.GreaterOrEqual(t, alive, 3)
 			return
 		}
 		require.ErrorIs(t, err, errDied)
 		hooks.Disk = disk.OS{}
-		installed, err := hooks.Install("v1")
+		installed, err := hooks.Install("v1", Program{HookName, writeImage(t, root)})
 		require.NoError(t, err)
 		assert.FileExists(t, installed.Path)
 	}

@@ -21,8 +21,8 @@ func TestHooks_NamedBySpec_Kept(t *testing.T) {
 	root := t.TempDir()
 	image := filepath.Join(root, "image")
 	require.NoError(t, os.WriteFile(image, []byte("program"), 0o600))
-	hooks := Hooks{Disk: disk.OS{}, Dir: filepath.Join(root, "bin"), Image: image}
-	first, err := hooks.Install("v1")
+	hooks := Hooks{Disk: disk.OS{}, Dir: filepath.Join(root, "bin")}
+	first, err := hooks.Install("v1", Program{HookName, image})
 	require.NoError(t, err)
 	old := first.Path
 	assert.Equal(t, filepath.Join(root, "bin", "v1", HookName), old)
@@ -38,7 +38,7 @@ func TestHooks_NamedBySpec_Kept(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, dir.Write(uid, spec))
 
-	_, err = hooks.Install("v2")
+	_, err = hooks.Install("v2", Program{HookName, image})
 	require.NoError(t, err)
 	removed, err := hooks.Sweep("v2", dir)
 	require.NoError(t, err)
@@ -65,7 +65,7 @@ func TestHooks_InstalledConcurrently_OneProgram(t *testing.T) {
 	root := t.TempDir()
 	image := filepath.Join(root, "image")
 	require.NoError(t, os.WriteFile(image, bytes.Repeat([]byte("program"), 100_000), 0o600))
-	hooks := Hooks{Disk: disk.OS{}, Dir: filepath.Join(root, "bin"), Image: image}
+	hooks := Hooks{Disk: disk.OS{}, Dir: filepath.Join(root, "bin")}
 	dir, err := OpenDir(disk.OS{}, filepath.Join(root, "cdi"), example().Kind)
 	require.NoError(t, err)
 	var all sync.WaitGroup
@@ -75,7 +75,7 @@ func TestHooks_InstalledConcurrently_OneProgram(t *testing.T) {
 			for range 20 {
 				_, err := hooks.Sweep(version, dir)
 				assert.NoError(t, err)
-				installed, err := hooks.Install(version)
+				installed, err := hooks.Install(version, Program{HookName, image})
 				if !assert.NoError(t, err) {
 					return
 				}
@@ -92,8 +92,8 @@ func TestHooks_InstalledConcurrently_OneProgram(t *testing.T) {
 func TestInstall_NoProgram_NotFound(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	hooks := Hooks{Disk: disk.OS{}, Dir: dir, Image: "/does/not/exist"}
-	_, err := hooks.Install("v1")
+	hooks := Hooks{Disk: disk.OS{}, Dir: dir}
+	_, err := hooks.Install("v1", Program{HookName, "/does/not/exist"})
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	assert.NoDirExists(t, filepath.Join(dir, "v1"))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hook/protocol"
 )
 
 // SpecRequest asks for the spec of one claim.
@@ -46,6 +47,8 @@ type SpecBuilder struct {
 	Monitoring func() (Node, error)
 	// Types are further types of devices whose containers get the device node of the GPU.
 	Types []gpu.DeviceType
+	// ResultEdits returns what the devices of a record get besides what its steps add; nil: nothing.
+	ResultEdits func(r *checkpoint.Record) []DeviceEdits
 	// Exists returns gpu.ErrNotFound when the host has no file or directory of that path. It is called for what steps add.
 	Exists func(hostPath string) error
 }
@@ -86,6 +89,7 @@ func (b *SpecBuilder) Build(request SpecRequest) (*specs.Spec, error) {
 		if err != nil {
 			return nil, &DeviceError{Device: r.CDI.Devices[i], Err: err}
 		}
+		d.Env = append(d.Env, mark(d.Name, &r.Results[i])...)
 		c.Devices = append(c.Devices, d)
 	}
 	control, err := b.control(present.DevRoot)
@@ -93,7 +97,11 @@ func (b *SpecBuilder) Build(request SpecRequest) (*specs.Spec, error) {
 		return nil, err
 	}
 	c.Control = append(control, present.Extra...)
-	if err := b.edits(&c, request.Edits); err != nil {
+	edits := request.Edits
+	if b.ResultEdits != nil {
+		edits = slices.Concat(edits, b.ResultEdits(r))
+	}
+	if err := b.edits(&c, edits); err != nil {
 		return nil, err
 	}
 	return Join(c)
@@ -141,6 +149,21 @@ func (b *SpecBuilder) monitor(present Present, name string) (Device, error) {
 		return Device{}, err
 	}
 	return d, nil
+}
+
+// unmarked are the types of devices with which containers use no GPU, beside whatever else they have.
+var unmarked = []gpu.DeviceType{gpu.TypeMonitor, "perfmon"}
+
+// mark is the variable by which prism-hook finds that a container has the device; none for one that stands beside all others.
+func mark(device string, r *checkpoint.Result) []string {
+	if r.Admin || slices.Contains(unmarked, r.Type) {
+		return nil
+	}
+	kind := string(r.Type)
+	if r.MPS != nil && r.Type != gpu.TypeMPS {
+		kind += "+" + string(gpu.TypeMPS)
+	}
+	return []string{protocol.Mark(device) + "=" + kind}
 }
 
 func devicePath(g *gpu.GPU) string { return fmt.Sprintf("/dev/nvidia%d", g.Minor) }

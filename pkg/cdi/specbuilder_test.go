@@ -11,6 +11,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hook/protocol"
 )
 
 // host is a /dev whose nodes can be taken away.
@@ -61,6 +62,8 @@ func TestBuild_DeviceNumbers_ReadFromHost(t *testing.T) {
 	require.NoError(t, err)
 	share, err := a.Build(request("GPU-a", gpu.TypeTimeSlice))
 	require.NoError(t, err)
+	assert.Equal(t, []string{protocol.Mark("d") + "=timeslice"}, share.Devices[0].ContainerEdits.Env)
+	share.Devices[0].ContainerEdits.Env = nil
 	assert.Equal(t, spec, share, "a time-sliced share has the same device nodes and hooks as the whole GPU")
 	assert.EqualValues(t, 511, spec.ContainerEdits.DeviceNodes[1].Major)
 	assert.EqualValues(t, 7, spec.ContainerEdits.DeviceNodes[1].Minor)

@@ -32,6 +32,12 @@ type Absences interface {
 	Absent(r *resourceapi.DeviceRequestAllocationResult, g *gpu.GPU) (cause string, refused error)
 }
 
+// Requests is implemented by a Family whose devices not every request is for.
+type Requests interface {
+	// Asked says what is wrong with a request for count devices, 0 for one that may be for any number, whatever will be allocated.
+	Asked(count int64, admin bool, capacity *resourceapi.CapacityRequirements) error
+}
+
 // Families are those of this package. Steps are made in their order.
 func Families() []Family { return []Family{whole{}, timeSlice{}, mpsShare{}, mig{}, monitor{}} }
 

@@ -3,9 +3,11 @@ package claim
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
@@ -65,11 +67,12 @@ func (b *MPSBounds) Exceeded(shares []MPSUse) string {
 	switch {
 	case b == nil:
 	case b.Shares > 0 && len(shares) > b.Shares:
-		return fmt.Sprintf("it would be the %dth MPS share, and the GPU has %d", len(shares), b.Shares)
+		return fmt.Sprintf("the GPU would have %d MPS shares, and may have %d", len(shares), b.Shares)
 	case b.MemoryMiB > 0 && memory > b.MemoryMiB:
 		return fmt.Sprintf("the MPS shares of the GPU would have %d MiB of memory together, and may have %d MiB", memory, b.MemoryMiB)
 	case b.ActiveThreadPercentage > 0 && threads > b.ActiveThreadPercentage:
-		return fmt.Sprintf("the MPS shares of the GPU would have an active thread percentage of %d together, and may have %d", threads, b.ActiveThreadPercentage)
+		return fmt.Sprintf("the MPS shares of the GPU would have an active thread percentage of %d together, and may have %d",
+			threads, b.ActiveThreadPercentage)
 	}
 	return ""
 }
@@ -107,6 +110,22 @@ func (mpsShare) Supports(kind string, config v1alpha1.Config) error {
 func (mpsShare) Admit(r *Result, driver string) error {
 	if r.Admin {
 		return r.refuse(monitorFix(driver), adminShare)
+	}
+	return nil
+}
+
+// Asked refuses admin access, several devices, and a percentage out of range.
+func (mpsShare) Asked(count int64, admin bool, capacity *resourceapi.CapacityRequirements) error {
+	switch {
+	case admin:
+		return errors.New(adminShare)
+	case count > 1:
+		return severalWithMPS(count)
+	case capacity == nil:
+		return nil
+	}
+	if threads, ok := capacity.Requests[capacityThreads]; ok && (threads.Sign() < 0 || threads.CmpInt64(100) > 0) {
+		return fmt.Errorf("capacity.requests.%s must be between 0 and 100, got %s", capacityThreads, &threads)
 	}
 	return nil
 }
@@ -174,7 +193,8 @@ func allocatedMPS(r *Result, size gpu.MPSSize) (use MPSUse, err error) {
 	}
 	switch m := size.Memory; {
 	case percentage < 0 || percentage > 100:
-		return use, r.refuse(fixRequest(capacityThreads), "the request was allocated %s %d, which must be between 0 and 100", capacityThreads, percentage)
+		return use, r.refuse(fixRequest(capacityThreads), "the request was allocated %s %d, which must be between 0 and 100",
+			capacityThreads, percentage)
 	case bytes < max(m.Min, mebibyte) || bytes > m.Max:
 		return use, r.refuse(fixRequest(capacityMemory), "the request was allocated %s of memory, and an MPS share of GPU %s has %s to %s",
 			binary(bytes), r.Device.Parent().UUID, binary(max(m.Min, mebibyte)), binary(m.Max))

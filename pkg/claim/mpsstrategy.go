@@ -83,6 +83,11 @@ const (
 	fixCount = "set count: 1, and add a request for each container that is to have another GPU"
 )
 
+// severalWithMPS refuses a request for several devices that are to be used with MPS when it is written.
+func severalWithMPS(count int64) error {
+	return fmt.Errorf("count must be 1, got %d: %s; add a request for each container that is to have another GPU", count, onePerContainer)
+}
+
 // exclusiveMPS has a control daemon of its own serve a device that is exclusive to the claim, where the options say so. device is
 // the MIG device that it serves, nil for a GPU.
 func (p *Plan) exclusiveMPS(r *Result, options Options, modes gpu.Modes, device *MIG) error {

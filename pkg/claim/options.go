@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -65,6 +65,8 @@ type option struct {
 	// kind is its kind as it was written; only is the one type of device that it is for, empty for all.
 	kind string
 	only gpu.DeviceType
+	// limits are memory limits of strategy MPS for single devices, by UUID or by position among those that it is for.
+	limits map[string]resource.Quantity
 }
 
 // nvidiaDriver is the name of NVIDIA's own driver. Under that name Prism accepts manifests that were written for it.
@@ -111,34 +113,36 @@ func (s Source) read(raw []byte) (option, error) {
 	if foreign.Kind == v1alpha1.KindNVIDIAMIG {
 		only = gpu.TypeMIG
 	}
-	return option{config: foreign.Config, kind: foreign.Kind, only: only}, nil
+	return option{config: foreign.Config, kind: foreign.Kind, only: only, limits: foreign.MemoryLimits}, nil
 }
 
 // merge merges the configurations that apply to one result, the class's before the claim's, and refuses what the device cannot have. For
 // a result with admin access only what a class says about claims counts: nothing about a GPU is changed then, and the author of a claim
 // cannot take anything out of its class.
 func (o opaque) merge(
-	configs []resourceapi.DeviceAllocationConfiguration, r *resourceapi.DeviceRequestAllocationResult, family Family,
+	configs []resourceapi.DeviceAllocationConfiguration, plan *Plan, r *Result, family Family,
 ) (merged Options, err error) {
 	for _, source := range []resourceapi.AllocationConfigSource{
 		resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim,
 	} {
-		for _, config := range resourceclaim.ConfigForResult(configs, *r) {
+		for i := range configs {
+			config := &configs[i]
 			decoded, ours := o[config.Opaque]
 			// One that names no request is for those of its type among all.
-			if !ours || config.Source != source || len(config.Requests) == 0 && !decoded.fits(family.Type()) {
+			if !ours || config.Source != source || !r.matches(config) || len(config.Requests) == 0 && !decoded.fits(family.Type()) {
 				continue
 			}
-			if source == resourceapi.AllocationConfigSourceClass && r.AdminAccess != nil && *r.AdminAccess {
+			if source == resourceapi.AllocationConfigSourceClass && r.Admin {
 				decoded = decoded.forAdmin()
 			}
 			if err := decoded.unsupported(family); err != nil {
-				return Options{}, &Refusal{
-					Request: r.Request, Device: r.Device, Cause: err.Error(), Fix: fmt.Sprintf("take it out of the %s", sourceOf(source)),
-				}
+				return Options{}, r.refuse(fmt.Sprintf("take it out of the %s", sourceOf(source)), "%v", err)
+			}
+			if decoded, err = plan.forDevice(config, decoded, r); err != nil {
+				return Options{}, r.refuse("correct it and recreate the claim", "%v", err)
 			}
 			if merged, err = merged.with(decoded.config, sourceOf(source)); err != nil {
-				return Options{}, &Refusal{Request: r.Request, Device: r.Device, Cause: err.Error()}
+				return Options{}, r.refuse("", "%v", err)
 			}
 		}
 	}

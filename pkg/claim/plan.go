@@ -116,7 +116,7 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	var options []Options // of each result
+	var families []Family // of each result
 	for i := range devices.Results {
 		result := &devices.Results[i]
 		if result.Driver != s.Driver {
@@ -126,11 +126,13 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 		if err != nil {
 			return nil, err
 		}
-		merged, err := configs.merge(devices.Config, result, family)
-		if err != nil {
+		plan.Results, families = append(plan.Results, *resolved), append(families, family)
+	}
+	options := make([]Options, len(families)) // of each result
+	for i, family := range families {
+		if options[i], err = configs.merge(devices.Config, plan, &plan.Results[i], family); err != nil {
 			return nil, err
 		}
-		plan.Results, options = append(plan.Results, *resolved), append(options, merged)
 	}
 	if err := s.oneShare(plan, rc, layout); err != nil {
 		return nil, err

@@ -41,6 +41,11 @@ func (v Validator) Claim(path string, spec *resourceapi.ResourceClaimSpec) error
 			problems = append(problems, fmt.Errorf("%s: %w", at, problem))
 		}
 	}
+	if len(problems) == 0 {
+		for _, problem := range eachRequest(requests, func(r asked) error { return v.refusesRequest(r, spec.Devices.Config) }) {
+			problems = append(problems, fmt.Errorf("%s.devices.requests: %w", path, problem))
+		}
+	}
 	return errors.Join(problems...)
 }
 
@@ -71,6 +76,9 @@ type asked struct {
 	// family is that of the devices of the class, nil where it is not known.
 	family Family
 	admin  bool
+	// count is how many devices it is for, 0 for all that there are.
+	count    int64
+	capacity *resourceapi.CapacityRequirements
 }
 
 // in reports whether a list of requests has it; without a list all are meant.
@@ -85,14 +93,27 @@ func (v Validator) requests(requests []resourceapi.DeviceRequest) []asked {
 		r := &requests[i]
 		if e := r.Exactly; e != nil {
 			all = append(all, asked{
-				name: r.Name, parent: r.Name, class: e.DeviceClassName, family: v.familyOf(e.DeviceClassName), admin: e.AdminAccess != nil && *e.AdminAccess,
+				name: r.Name, parent: r.Name, class: e.DeviceClassName, family: v.familyOf(e.DeviceClassName), capacity: e.Capacity,
+				admin: e.AdminAccess != nil && *e.AdminAccess, count: countOf(e.AllocationMode, e.Count),
 			})
 		}
 		for _, sub := range r.FirstAvailable {
-			all = append(all, asked{name: r.Name + "/" + sub.Name, parent: r.Name, class: sub.DeviceClassName, family: v.familyOf(sub.DeviceClassName)})
+			all = append(all, asked{
+				name: r.Name + "/" + sub.Name, parent: r.Name, class: sub.DeviceClassName, family: v.familyOf(sub.DeviceClassName),
+				capacity: sub.Capacity, count: countOf(sub.AllocationMode, sub.Count),
+			})
 		}
 	}
 	return all
+}
+
+// countOf is how many devices a request is for, 0 for all that there are. Kubernetes sets both fields before a claim is checked, and not
+// in a template.
+func countOf(mode resourceapi.DeviceAllocationMode, count int64) int64 {
+	if mode == resourceapi.DeviceAllocationModeAll {
+		return 0
+	}
+	return max(count, 1)
 }
 
 // familyOf is the family of the devices of a class that has one of the names that the driver's classes have, else nil.
@@ -107,26 +128,32 @@ func (v Validator) familyOf(class string) Family {
 
 // claimConfig checks one configuration for all requests that it is for. Of alternatives one that can have it is enough.
 func (v Validator) claimConfig(config *resourceapi.DeviceClaimConfiguration, requests []asked) []error {
-	about := func(name string, err error) error {
-		if name == "" {
-			return err
-		}
-		return fmt.Errorf("request %q: %w", name, err)
-	}
 	read, err := v.source().read(config.Opaque.Parameters.Raw)
 	if err != nil {
 		return []error{about(strings.Join(config.Requests, ", "), err)}
 	}
+	return eachRequest(slices.DeleteFunc(slices.Clone(requests), func(r asked) bool { return !r.in(config.Requests) }), func(r asked) error {
+		return v.refuses(r, read, len(config.Requests) == 0)
+	})
+}
+
+// about says which request an error is about; none for all.
+func about(name string, err error) error {
+	if name == "" {
+		return err
+	}
+	return fmt.Errorf("request %q: %w", name, err)
+}
+
+// eachRequest checks every request, in the order of the spec. Of alternatives one that passes is enough.
+func eachRequest(requests []asked, check func(asked) error) []error {
 	refused, possible := map[string]error{}, map[string]bool{}
 	var order []string
 	for _, r := range requests {
-		if !r.in(config.Requests) {
-			continue
-		}
 		if !slices.Contains(order, r.parent) {
 			order = append(order, r.parent)
 		}
-		switch err := v.refuses(r, read, len(config.Requests) == 0); {
+		switch err := check(r); {
 		case err == nil:
 			possible[r.parent] = true
 		case refused[r.parent] == nil:
@@ -140,6 +167,45 @@ func (v Validator) claimConfig(config *resourceapi.DeviceClaimConfiguration, req
 		}
 	}
 	return problems
+}
+
+// refusesRequest says why a request cannot have what it asks for, with all configuration of its class and its claim.
+func (v Validator) refusesRequest(r asked, configs []resourceapi.DeviceClaimConfiguration) error {
+	if family, ok := r.family.(Requests); ok {
+		if err := family.Asked(r.count, r.admin, r.capacity); err != nil {
+			return err
+		}
+	}
+	if r.admin {
+		return nil
+	}
+	merged, err := v.options(r, configs)
+	switch {
+	case err != nil:
+		return err
+	case merged.mps() != nil && r.count > 1:
+		return severalWithMPS(r.count)
+	}
+	return merged.unenforced()
+}
+
+// options are what a request's class sets, and over it what its claim sets. What cannot be read is left out.
+func (v Validator) options(r asked, configs []resourceapi.DeviceClaimConfiguration) (Options, error) {
+	merged := v.ofClass(r.class)
+	for i := range configs {
+		config := &configs[i]
+		if config.Opaque == nil || config.Opaque.Driver != v.Driver || !r.in(config.Requests) {
+			continue
+		}
+		read, err := v.source().read(config.Opaque.Parameters.Raw)
+		if err != nil || len(config.Requests) == 0 && r.family != nil && !read.fits(r.family.Type()) {
+			continue
+		}
+		if merged, err = merged.with(read.config, v1alpha1.FromClaim); err != nil {
+			return merged, err
+		}
+	}
+	return merged, nil
 }
 
 // refuses says why a request cannot have a configuration of its claim, as a result is refused when a claim is prepared.

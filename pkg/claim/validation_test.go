@@ -13,8 +13,9 @@ import (
 // classes are the ProfileClasses of the tests: one that claims may not override, and an invalid one.
 func classes(name string) *resourceapi.DeviceClass {
 	raw, known := map[string]string{
-		"locked": ours(`, "sharing": {"timeSlicing": {"interval": "Short"}}, "claimOverride": "Forbidden"`),
-		"wrong":  ours(`, "interval": "Short"`),
+		"locked":    ours(`, "sharing": {"timeSlicing": {"interval": "Short"}}, "claimOverride": "Forbidden"`),
+		"wrong":     ours(`, "interval": "Short"`),
+		"mps-class": sharing(`{"strategy": "MPS"}`),
 	}[name]
 	if !known {
 		return nil

@@ -163,12 +163,6 @@ func TestResolve_IntervalNotPossible_Refused(t *testing.T) {
 				`supported values: gpu.prism.dev/v1alpha1; kind: unsupported value "GpuConfig"; supported values: GPUConfig, GPUMetricsConfig, ProfilerConfig; ` +
 				`correct it and recreate the claim (not retryable)`,
 		},
-		"NVIDIA's MPS": {
-			source: under(nvidiaDriver),
-			rc:     allocated(results(result("gpu", "gpu-aaaaaaaa", withDriver(nvidiaDriver))), config(fromClaim, nvidiaDriver, nvidiaMPS)),
-			want: `request "gpu": opaque configuration of the ResourceClaim: GpuConfig: sharing.strategy: MPS is not supported by this version of the driver; ` +
-				`supported values: TimeSlicing; correct it and recreate the claim (not retryable)`,
-		},
 		"what NVIDIA's kind has not": {
 			source: under(nvidiaDriver),
 			rc:     allocated(results(result("gpu", "gpu-aaaaaaaa", withDriver(nvidiaDriver))), config(fromClass, nvidiaDriver, nvidiaNonsense)),

@@ -43,6 +43,18 @@ func TestStateDir_Unset_FollowsTheDriverName(t *testing.T) {
 	assert.Equal(t, "/data/prism/programs", p.ProgramsDir())
 }
 
+func TestRunDir_Unset_FollowsTheDriverName(t *testing.T) {
+	t.Parallel()
+	p, err := LoadPlugin([]string{"--driver-name=gpu.example.com"}, env(map[string]string{"NODE_NAME": "n"}))
+	require.NoError(t, err)
+	assert.Equal(t, "/run/gpu.example.com/hook.sock", p.HookSocket())
+	p, err = LoadPlugin([]string{"--run-dir=/data/run"}, env(map[string]string{"NODE_NAME": "n"}))
+	require.NoError(t, err)
+	assert.Equal(t, "/data/run/hook.sock", p.HookSocket())
+	_, err = LoadPlugin([]string{"--run-dir=run"}, env(map[string]string{"NODE_NAME": "n"}))
+	require.ErrorContains(t, err, `--run-dir: must be an absolute path, got "run"`)
+}
+
 func TestLoadPlugin_BothVariables_PrefixedOneWins(t *testing.T) {
 	t.Parallel()
 	p, err := LoadPlugin(nil, env(map[string]string{"NODE_NAME": "plain", "PRISM_NODE_NAME": "ours"}))

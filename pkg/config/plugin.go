@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -69,6 +70,8 @@ type Paths struct {
 	// runtime executes are below it, so its mount must not have the option noexec, and users other than root must reach it:
 	// in a pod with hostUsers false the runtime executes hooks as such a user.
 	StateDir string `json:"stateDir"`
+	// RunDir is what the programs of Prism share on a node until it is rebooted; the same path on the host. Empty: /run/<driver name>.
+	RunDir string `json:"runDir,omitempty"`
 }
 
 // Driver is how the NVIDIA driver is detected.
@@ -145,6 +148,7 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.StringVar(&p.Paths.KubeletPodResources, "kubelet-pod-resources-socket", p.Paths.KubeletPodResources, "PodResources socket of the kubelet")
 	f.StringVar(&p.Paths.StateDir, "state-dir", p.Paths.StateDir, "state directory of Prism, with the programs that the container runtime executes; "+
 		"empty: /var/lib/<driver name>")
+	f.StringVar(&p.Paths.RunDir, "run-dir", p.Paths.RunDir, "directory that the programs of Prism share on a node, the same on the host; empty: /run/<driver name>")
 	f.StringVar(&p.Driver.Root, "driver-root", p.Driver.Root, "root directory of the NVIDIA driver on the host; empty: that of the node configuration, else detected")
 	f.StringVar(&p.Driver.CDIHook, "cdi-hook", p.Driver.CDIHook, "path of nvidia-cdi-hook on the host; empty: detected, else installed by the plugin; none: CDI specs have no hooks")
 	f.VarPF(choice{&p.Driver.FailOnInitError}, "fail-on-init-error", "", "exit when the NVIDIA driver does not respond at start and no claim is prepared; "+
@@ -167,11 +171,17 @@ func (p *Plugin) flags() *pflag.FlagSet {
 // PluginDir is where this driver keeps its sockets, records and locks.
 func (p *Plugin) PluginDir() string { return filepath.Join(p.Paths.KubeletPlugins, p.DriverName) }
 
+// RunDir is what the programs of Prism share on a node until it is rebooted; the same path on the host.
+func (p *Plugin) RunDir() string { return cmp.Or(p.Paths.RunDir, filepath.Join("/run", p.DriverName)) }
+
 // defaultStateParent is where the host keeps state over reboots.
 const defaultStateParent = "/var/lib"
 
 // ProgramsDir is where programs are that the container runtime executes on the host.
 func (p *Plugin) ProgramsDir() string { return filepath.Join(p.Paths.StateDir, "programs") }
+
+// HookSocket is where prism-hook requests memory limits of the newest process.
+func (p *Plugin) HookSocket() string { return filepath.Join(p.RunDir(), "hook.sock") }
 
 // FormerProgramsDir is where earlier versions kept them. Users other than root cannot reach it.
 func (p *Plugin) FormerProgramsDir() string { return filepath.Join(p.PluginDir(), "bin") }
@@ -236,7 +246,7 @@ func (p *Plugin) validatePaths(bad func(flag, format string, args ...any)) {
 	for flag, path := range map[string]string{
 		"host-root": p.Paths.HostRoot, "cdi-root": p.Paths.CDIRoot,
 		"kubelet-plugins-dir": p.Paths.KubeletPlugins, "kubelet-registrar-dir": p.Paths.KubeletRegistrar,
-		"kubelet-pod-resources-socket": p.Paths.KubeletPodResources, "state-dir": p.Paths.StateDir,
+		"kubelet-pod-resources-socket": p.Paths.KubeletPodResources, "state-dir": p.Paths.StateDir, "run-dir": p.RunDir(),
 	} {
 		if !filepath.IsAbs(path) {
 			bad(flag, "must be an absolute path, got %q", path)

@@ -41,6 +41,8 @@ type Readings struct {
 	Changing func() int
 	// Intervals counts the GPUs whose time-slice interval is not the configured one.
 	Intervals func() int
+	// MPSDaemons counts the control daemons of MPS that run on the node, by state.
+	MPSDaemons func() map[string]int
 	// Steps are the metrics of the steps.
 	Steps []prepare.Metric
 }
@@ -108,6 +110,9 @@ func observe(v *prometheus.HistogramVec, d time.Duration, err error) {
 // configReasons are the reasons for which a node's configuration is not applied; the metric has a series for each.
 var configReasons = []string{events.NodeConfigUnavailable, events.NodeConfigInvalid}
 
+// mpsStates are the states of control daemons of MPS; the metric has a series for each.
+var mpsStates = []string{"running", "dead", "unstoppable"}
+
 // readings is the collector of Readings.
 type readings struct{ Readings }
 
@@ -120,12 +125,13 @@ var (
 	configDesc    = prometheus.NewDesc("prism_node_config_problem", "1 for the reason for which the node's configuration is not applied; Events of the node say why.", []string{"reason"}, nil)
 	changeDesc    = prometheus.NewDesc("prism_gpu_layout_changes_pending", "GPUs whose layout changes when their devices are released.", nil, nil)
 	intervalsDesc = prometheus.NewDesc("prism_gpu_timeslice_intervals_not_applied", "GPUs whose time-slice interval could not be set to the configured one; Events of the node say why.", nil, nil)
+	mpsDesc       = prometheus.NewDesc("prism_mps_daemons", "Control daemons of MPS on this node by state.", []string{"state"}, nil)
 	damagedDesc   = prometheus.NewDesc("prism_checkpoints_corrupted_total", "Claim records that could not be read and were set aside.", nil, nil)
 )
 
 // Describe lists what Collect may send.
 func (r *readings) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{devicesDesc, claimsDesc, driverDesc, slicesDesc, droppedDesc, damagedDesc, configDesc, changeDesc, intervalsDesc} {
+	for _, d := range []*prometheus.Desc{devicesDesc, claimsDesc, driverDesc, slicesDesc, droppedDesc, damagedDesc, configDesc, changeDesc, intervalsDesc, mpsDesc} {
 		ch <- d
 	}
 }
@@ -157,6 +163,10 @@ func (r *readings) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(changeDesc, float64(r.Changing()))
 	gauge(intervalsDesc, float64(r.Intervals()))
+	daemons := r.MPSDaemons()
+	for _, state := range mpsStates {
+		gauge(mpsDesc, float64(daemons[state]), state)
+	}
 	for desc, n := range map[*prometheus.Desc]int64{
 		slicesDesc: r.SliceErrors(), droppedDesc: r.DroppedFields(), damagedDesc: int64(r.Damaged()),
 	} {

@@ -60,6 +60,7 @@ func quiet() Readings {
 	return Readings{
 		Devices: func() map[string]int { return nil }, Faults: zero, Claims: func() (int, int) { return 0, 0 },
 		DriverLoaded: func() bool { return false }, SliceErrors: none, DroppedFields: none, Damaged: zero, Changing: zero, Intervals: zero,
+		MPSDaemons: func() map[string]int { return nil },
 		Configuration: func() []string { return nil },
 	}
 }
@@ -89,6 +90,7 @@ func TestReadings_Scraped_ReadEachTime(t *testing.T) {
 		Claims: func() (int, int) { return claims, pending }, DriverLoaded: func() bool { return loaded },
 		SliceErrors: func() int64 { return 5 }, DroppedFields: func() int64 { return 6 }, Damaged: func() int { return damaged },
 		Configuration: func() []string { return []string{"NodeConfigInvalid"} }, Changing: func() int { return 2 }, Intervals: func() int { return 4 },
+		MPSDaemons: func() map[string]int { return map[string]int{"running": 3} },
 	})
 	assert.Equal(t, []string{
 		`prism_build_info{version="v1.2.3"} 1`,
@@ -105,6 +107,9 @@ func TestReadings_Scraped_ReadEachTime(t *testing.T) {
 		`prism_garbage_collection_errors_total{} 0`,
 		`prism_gpu_layout_changes_pending{} 2`,
 		`prism_gpu_timeslice_intervals_not_applied{} 4`,
+		`prism_mps_daemons{state="dead"} 0`,
+		`prism_mps_daemons{state="running"} 3`,
+		`prism_mps_daemons{state="unstoppable"} 0`,
 		`prism_node_config_problem{reason="NodeConfigInvalid"} 1`,
 		`prism_node_config_problem{reason="NodeConfigUnavailable"} 0`,
 		`prism_nvidia_driver_loaded{} 1`,

@@ -28,9 +28,14 @@ func (c *Calls) Quiet() time.Duration {
 
 // count is an interceptor that sees every call.
 func (c *Calls) count(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	c.add(1)
-	defer c.add(-1)
+	defer c.Begin()()
 	return handler(ctx, req)
+}
+
+// Begin counts a call until it ends.
+func (c *Calls) Begin() (end func()) {
+	c.add(1)
+	return func() { c.add(-1) }
 }
 
 func (c *Calls) add(n int) {

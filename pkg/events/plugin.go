@@ -39,6 +39,39 @@ func configuration() []Event {
 			MIGModeMismatch, true, node, "A GPU advertises no device: its MIG mode does not allow its configuration and changes only with a reset.",
 			"Drain the node and set the MIG mode as the Event says.",
 		},
+	}, append(ofMPS(), drivers()...)...)
+}
+
+// ofMPS are the Events about MPS shares.
+func ofMPS() []Event {
+	return []Event{
+		{MPSAvailable, false, node, "The MPS service of the node answers again.", ""},
+		{
+			MPSDaemonFailed, true, node, "A GPU with MPS shares cannot be used now: its control daemon, compute mode or limits could not be restored.",
+			"Act on the cause in the text; it is retried.",
+		},
+		{
+			MPSDaemonRestarted, true, node, "The MPS control daemon of a GPU exited and was started again; processes that used the GPU have lost it.",
+			"Restart the containers that use the GPU, if they do not exit by themselves; the log of the MPS service has the daemon's.",
+		},
+		{
+			MPSLimitsChanged, true, node, "A process has changed limits of an MPS control daemon; they were restored.",
+			"Find the process: clients that have connected meanwhile keep the limits that they had then.",
+		},
+		{
+			MPSSingleUser, true, node, "The driver has no MPS server for all users: clients of another user ID wait until those connected have exited.",
+			"Use one user ID in all containers that share the GPU, or install a later driver.",
+		},
+		{
+			MPSUnavailable, true, node, "The MPS service of the node does not answer; no new claim gets an MPS share there.",
+			"Set the chart value mps.enabled to true, or check the pod prism-mpsd of the node.",
+		},
+	}
+}
+
+// drivers are the Events about the driver and the node's configuration.
+func drivers() []Event {
+	return append([]Event{
 		{NVIDIADriverAvailable, false, node, "The NVIDIA driver responds again.", ""},
 		{NVIDIADriverUnavailable, true, node, "The NVIDIA driver does not respond; no GPU is advertised.", "Install or load the NVIDIA driver."},
 		{NodeConfigAccepted, false, node, "The node's configuration is valid again; GPUs change to it as they become free.", ""},

@@ -31,6 +31,8 @@ type GPU struct {
 	Capacity Capacity
 	// MIG is how the GPU can be partitioned and how it is now; nil where it cannot be, or where that was not read.
 	MIG *MIG
+	// MemoryLimits reports whether the GPU memory of a container can be limited.
+	MemoryLimits bool
 }
 
 // PCI is a GPU's place in the machine.

@@ -22,6 +22,7 @@ type Session interface {
 	GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error)
 	CommonEdits(ctx context.Context) (*specs.ContainerEdits, error)
 	Close() error
+	gpu.MemoryLimiter
 	gpu.MIGDriver
 	gpu.ComputeModes
 }
@@ -53,6 +54,8 @@ type Options struct {
 	Interval time.Duration
 	// MayHaveGPU reports whether the machine may have a GPU. Without one a driver is searched for every AbsentInterval. May be nil.
 	MayHaveGPU func() bool
+	// MemoryLimits: this node can limit the GPU memory of containers where the driver can.
+	MemoryLimits bool
 	// Clock is replaced in tests. The zero value is the time of the machine.
 	Clock Clock
 }
@@ -293,6 +296,7 @@ func (i *Inventory) discover(ctx context.Context, root hostfs.DriverRoot) (*View
 	}
 	for n := range gpus {
 		gpus[n].PCI = i.opts.Host.PCI(gpus[n].PCI.BusID)
+		gpus[n].MemoryLimits = gpus[n].MemoryLimits && i.opts.MemoryLimits
 	}
 	slices.SortFunc(gpus, func(a, b gpu.GPU) int { return cmp.Compare(a.Index, b.Index) })
 	gpu.AssignIDs(gpus)

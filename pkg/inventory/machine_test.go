@@ -137,6 +137,7 @@ func (m *machine) refusal(library string) error {
 
 // fakeSession is open until it is closed or the driver leaves; then it stays dead.
 type fakeSession struct {
+	gpu.MemoryLimiter
 	gpu.MIGDriver
 	gpu.ComputeModes
 

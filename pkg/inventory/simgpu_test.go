@@ -87,7 +87,7 @@ func TestMain(m *testing.M) {
 		os.Exit(sandbox.OnGPUMachine(m))
 	}
 	i := inventory.New(inventory.Options{
-		Host: hostfs.New(root),
+		Host: hostfs.New(root), MemoryLimits: true,
 		Open: func(ctx context.Context, r hostfs.DriverRoot) (inventory.Session, error) {
 			session, err := nvml.Open(ctx, r.Library, nvml.Options{Root: r.Path, HostRoot: r.HostPath, Deadline: time.Second})
 			if err != nil {
@@ -126,7 +126,7 @@ func modelled(t *testing.T, spec model.Spec) node {
 	hardware, err := model.New(spec)
 	require.NoError(t, err)
 	host := port.NewHost(hardware)
-	i := inventory.New(inventory.Options{Host: host, Open: host.Open})
+	i := inventory.New(inventory.Options{Host: host, Open: host.Open, MemoryLimits: true})
 	installed, _ := hardware.Driver()
 	return node{
 		hardware:  hardware,
@@ -273,4 +273,24 @@ func requireLinks(t *testing.T, s seen) {
 	assert.Equal(t, dir+"libnvidia-ml.so."+s.Node.Driver.Version, s.Mounts[dir+"libnvidia-ml.so.1"])
 	assert.Equal(t, "/usr/bin/nvidia-smi", s.Mounts["/usr/bin/nvidia-smi"])
 	assert.Equal(t, "/run/nvidia-persistenced/socket", s.Mounts["/run/nvidia-persistenced/socket"])
+}
+
+// TestInventory_MemoryLimits_OfDriverAndNode: both have to be able to limit the memory of containers.
+func TestInventory_MemoryLimits_OfDriverAndNode(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[model.DriverVersion]bool{"580.95.05": false, "615.71.09": true} {
+		for name, make := range machines {
+			t.Run(name+" "+version.String(), func(t *testing.T) {
+				t.Parallel()
+				seen := make(t, model.Spec{Name: "node", Driver: version, Boards: []string{"h100-80"}}).inspect(t)
+				require.Len(t, seen.Node.GPUs, 1)
+				assert.Equal(t, want, seen.Node.GPUs[0].MemoryLimits)
+			})
+		}
+	}
+	hardware, err := model.New(model.Spec{Name: "node", Driver: "615.71.09", Boards: []string{"h100-80"}})
+	require.NoError(t, err)
+	host := port.NewHost(hardware)
+	without := inspect(inventory.New(inventory.Options{Host: host, Open: host.Open}))
+	assert.False(t, without.Node.GPUs[0].MemoryLimits, "the node cannot")
 }

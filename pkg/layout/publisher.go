@@ -23,6 +23,8 @@ const (
 	Drained
 	// Conflict: another component allocates the GPUs.
 	Conflict
+	// MPS: the MPS service of the node does not answer.
+	MPS
 
 	sources
 )
@@ -91,14 +93,13 @@ func (p *Publisher) TaintsStored(stored bool) {
 	}
 }
 
-// in lists the rules that apply while a snapshot is the present one, and whether no device may be published.
-func (t *taints) in(s *Snapshot) (rules []publish.TaintRule, withdrawn bool) {
+// in lists the rules that apply while a snapshot is the present one, and whether the API server drops them.
+func (t *taints) in(s *Snapshot) (rules []publish.TaintRule, dropped bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := t.rules
 	all[Drained] = publish.DrainingTaints(s.Leaving)
-	rules = slices.Concat(all[:]...)
-	return rules, publish.Withdrawn(rules, !t.dropped)
+	return slices.Concat(all[:]...), t.dropped
 }
 
 // Renew has Run publish again. It does not block.
@@ -119,15 +120,19 @@ func (p *Publisher) Publish() {
 	}
 	options := p.options
 	options.Layout = s.Layout
-	rules, withdrawn := p.taints.in(s)
+	rules, dropped := p.taints.in(s)
 	options.Taints = rules
 	resources := publish.Resources(options, s.Node)
 	p.last.Store(&resources) // prepared claims keep their devices, which are described as before
-	if withdrawn {
+	switch {
+	case publish.Withdrawn(rules, !dropped):
 		p.slices.Publish(publish.Resources(p.options, nil))
-		return
+	case dropped:
+		options.TaintsDropped = true
+		p.slices.Publish(publish.Resources(options, s.Node))
+	default:
+		p.slices.Publish(resources)
 	}
-	p.slices.Publish(resources)
 }
 
 // Describe returns the published attributes of a device, nil for one that is not published.

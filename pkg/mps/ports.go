@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
@@ -52,12 +50,4 @@ func explained(err error) error {
 		return &unavailable{err}
 	}
 	return err
-}
-
-// spec are the settings with which a step starts the daemon of a device.
-func spec(step checkpoint.Step, wanted claim.MPS, device string) gpu.MPSDaemonSpec {
-	return gpu.MPSDaemonSpec{
-		GPU: step.Target, Device: device, MemoryMiB: wanted.Default.MemoryMiB,
-		ActiveThreadPercentage: wanted.Default.ActiveThreadPercentage, ShmBytes: wanted.Default.ShmBytes,
-	}
 }

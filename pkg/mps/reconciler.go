@@ -45,7 +45,7 @@ type Reports struct {
 
 // progress is what a Reconciler remembers of a device.
 type progress struct {
-	// next is when a daemon that does not run is started again at the earliest, delay what was waited last.
+	// next is when a device that cannot be used is repaired again at the earliest, delay what is waited.
 	next  time.Time
 	delay time.Duration
 	// failing is why the device cannot be used; empty where it can.
@@ -58,11 +58,13 @@ type progress struct {
 const (
 	// period is how often mode and limits of shared devices are checked.
 	period = 30 * time.Second
-	// A daemon that exits again and again is started at once, then after restartFirst, with exponential back-off up to restartMost. One that
-	// has run for calm is started at once.
+	// A daemon that has exited is started at once, and after restartFirst if it exits again or cannot be started, with exponential back-off up
+	// to restartMost. One that has run for calm is started at once.
 	restartFirst = time.Second
 	restartMost  = 5 * time.Minute
 	calm         = 10 * time.Minute
+	// unreadable is the time between two attempts to read the records.
+	unreadable = 10 * time.Second
 )
 
 // NewReconciler returns a reconciler that has checked nothing yet.
@@ -108,13 +110,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, full bool) (wait time.Durati
 	}
 	records, err := r.Records()
 	if err != nil {
-		return restartFirst
+		return unreadable
 	}
 	devices := shared(records, r.BootID)
 	r.keep(devices)
 	var checking sync.WaitGroup
 	for _, d := range devices {
-		if r.due(d, kept[d.ID], full) {
+		if due, full := r.due(d, kept[d.ID], full); due {
 			checking.Go(func() { r.check(ctx, d, full) })
 		}
 	}
@@ -135,22 +137,26 @@ func (r *Reconciler) keep(devices []Shared) {
 	}
 }
 
-// due reports whether something may have to be done about a device. What is known answers that, without its lock.
-func (r *Reconciler) due(d Shared, kept saved, full bool) bool {
+// due reports whether something may have to be done about a device, and whether mode and limits have to be checked. What is known answers that,
+// without its lock.
+func (r *Reconciler) due(d Shared, kept saved, full bool) (due, forced bool) {
 	r.mu.Lock()
 	p := *r.devices[d.ID]
 	r.mu.Unlock()
-	if r.Watcher.Unavailable() != nil {
-		return !p.prohibited
+	full = full || p.failing != ""
+	daemon, runs := r.Watcher.Daemon(d.ID)
+	runs = runs && daemon.State == gpu.MPSRunning
+	switch early := time.Now().Before(p.next); {
+	case r.Watcher.Unavailable() != nil:
+		return !p.prohibited && !early, full
+	case !r.Watcher.Answers():
+		return false, full
+	case !runs && !kept.Prohibited:
+		return !early || p.failing == "", full // the mode does not wait
+	case !runs || kept.Prohibited || p.failing != "":
+		return !early, full
 	}
-	if !r.Watcher.known() {
-		return false
-	}
-	daemon, has := r.Watcher.Daemon(d.ID)
-	if !has || daemon.State != gpu.MPSRunning || kept.Prohibited || p.failing != "" {
-		return !kept.Prohibited || !time.Now().Before(p.next)
-	}
-	return full || daemon.Outdated || !daemon.MultiUser && !p.singleUser
+	return full || daemon.Outdated || !daemon.MultiUser && !p.singleUser, full
 }
 
 // wait is the time until the next daemon may be started again.
@@ -159,8 +165,8 @@ func (r *Reconciler) wait() time.Duration {
 	defer r.mu.Unlock()
 	next := period
 	for _, p := range r.devices {
-		if p.failing != "" || p.prohibited {
-			next = min(next, max(time.Until(p.next), restartFirst))
+		if p.failing != "" {
+			next = min(next, max(time.Until(p.next), 0))
 		}
 	}
 	return next

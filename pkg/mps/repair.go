@@ -24,8 +24,8 @@ func (r *Reconciler) check(ctx context.Context, d Shared, full bool) {
 			return err
 		}
 		d = *now
-		if unavailable := r.Watcher.Unavailable(); unavailable != nil {
-			return errors.Join(r.withhold(ctx, d), fmt.Errorf("processes that start now cannot use it: %w", explained(unavailable)))
+		if r.Watcher.Unavailable() != nil {
+			return r.withhold(ctx, d)
 		}
 		return r.repair(ctx, d, full)
 	})
@@ -50,8 +50,11 @@ func (r *Reconciler) now(id gpu.MPSDaemonID) (*Shared, error) {
 	return nil, nil
 }
 
-// note remembers why a device cannot be used, and reports whether that is news. A service that does not answer is reported for all devices
-// together.
+// errTooSoon: the daemon was started too recently.
+var errTooSoon = errors.New("it exits again and again")
+
+// note remembers why a device cannot be used, when it is repaired again, and reports whether that is news. A service that does not answer is
+// reported for all devices together.
 func (r *Reconciler) note(id gpu.MPSDaemonID, err error) (news bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,6 +67,9 @@ func (r *Reconciler) note(id gpu.MPSDaemonID, err error) (news bool) {
 		return false
 	}
 	p.failing = err.Error()
+	if !errors.Is(err, errTooSoon) {
+		p.wait()
+	}
 	return before != p.failing && !errors.Is(err, gpu.ErrMPSUnavailable)
 }
 
@@ -73,7 +79,7 @@ func (r *Reconciler) withhold(ctx context.Context, d Shared) error {
 	if err != nil || kept == nil {
 		return err
 	}
-	if err := r.prohibit(ctx, d.ID, *kept); err != nil {
+	if err := r.prohibit(ctx, d.ID, kept); err != nil {
 		return err
 	}
 	r.change(d.ID, func(p *progress) { p.prohibited = true })
@@ -101,23 +107,21 @@ func (r *Reconciler) repair(ctx context.Context, d Shared, full bool) error {
 	daemon, spec := find(daemons, d.ID), d.spec(kept.Device)
 	switch {
 	case daemon == nil || daemon.State != gpu.MPSRunning:
-		restarted, err := r.restart(ctx, d, *kept, daemon)
-		if err != nil || restarted == nil {
+		if daemon, err = r.restart(ctx, d, kept, daemon); err != nil {
 			return err
 		}
-		daemon = restarted
 	case kept.Prohibited:
-		if _, err := r.admit(ctx, d.ID, spec, *kept); err != nil {
+		if _, err := r.admit(ctx, d.ID, spec, kept); err != nil {
 			return err
 		}
 	default:
 		if daemon.Outdated { // the service starts it again with the present driver, where it has no clients
-			if _, err := r.ensure(ctx, d.ID, spec, *kept); err != nil {
+			if _, err := r.ensure(ctx, d.ID, spec, kept); err != nil {
 				return err
 			}
 		}
 		if full {
-			if err := r.forced(ctx, d, *kept, daemon.Spec); err != nil {
+			if err := r.forced(ctx, d, kept, daemon.Spec); err != nil {
 				return err
 			}
 		}
@@ -129,7 +133,7 @@ func (r *Reconciler) repair(ctx context.Context, d Shared, full bool) error {
 // kept is what is saved of the device. Where the driver was loaded again since, the mode before is the present one.
 func (r *Reconciler) kept(ctx context.Context, d Shared) (*saved, error) {
 	kept, err := r.Store.get(d.ID)
-	if err != nil || kept == nil || !kept.forgotten(r.Load()) || kept.Mode == "" {
+	if err != nil || kept == nil || !kept.outdated(r.Load()) || kept.Mode == "" {
 		return kept, err
 	}
 	modes, err := r.Modes()
@@ -147,45 +151,45 @@ func (r *Reconciler) kept(ctx context.Context, d Shared) (*saved, error) {
 	return kept, r.Store.put(d.ID, *kept)
 }
 
-// restart starts a daemon that does not run: first nothing may use the device, and the mode that allows it comes last. It returns nil where
-// that was done too recently.
-func (r *Reconciler) restart(ctx context.Context, d Shared, kept saved, daemon *gpu.MPSDaemon) (*gpu.MPSDaemon, error) {
+// restart starts a daemon that does not run: first nothing may use the device, and the mode that allows it comes last. errTooSoon: it was
+// started too recently.
+func (r *Reconciler) restart(ctx context.Context, d Shared, kept *saved, daemon *gpu.MPSDaemon) (*gpu.MPSDaemon, error) {
 	if !kept.Prohibited {
 		if err := r.prohibit(ctx, d.ID, kept); err != nil {
 			return nil, err
 		}
-		kept.Prohibited = true
 	}
 	cause := "the MPS service does not have it"
 	if daemon != nil {
 		cause = cmp.Or(daemon.Error, string(daemon.State))
 	}
 	if !r.mayStart(d.ID) {
-		return nil, fmt.Errorf("%s exits again and again: %s", named(d.ID, d.GPU), cause)
+		return nil, fmt.Errorf("starting %s again: %w: %s", named(d.ID, d.GPU), errTooSoon, cause)
 	}
 	started, err := r.admit(ctx, d.ID, d.spec(kept.Device), kept)
 	if err != nil {
 		return nil, err
 	}
+	r.change(d.ID, (*progress).wait)
 	r.Counts.restarts.Add(1)
 	r.Report.Restarted(d, cause)
 	return &started, nil
 }
 
-// mayStart reports whether the daemon may be started again now, and defers the next time.
+// mayStart reports whether the daemon may be started again now.
 func (r *Reconciler) mayStart(id gpu.MPSDaemonID) (may bool) {
-	now := time.Now()
-	r.change(id, func(p *progress) {
-		if may = !now.Before(p.next); !may {
-			return
-		}
-		if now.Sub(p.next) > calm {
-			p.delay = 0
-		}
-		p.delay = min(max(2*p.delay, restartFirst), restartMost)
-		p.next = now.Add(p.delay)
-	})
+	r.change(id, func(p *progress) { may = !time.Now().Before(p.next) })
 	return may
+}
+
+// wait defers the next repair.
+func (p *progress) wait() {
+	now := time.Now()
+	if now.Sub(p.next) > calm {
+		p.delay = 0
+	}
+	p.delay = min(max(2*p.delay, restartFirst), restartMost)
+	p.next = now.Add(p.delay)
 }
 
 // admitted notes that processes can use the device, and reports a daemon that has no server for all users.
@@ -203,7 +207,7 @@ func (r *Reconciler) admitted(d Shared, daemon *gpu.MPSDaemon) {
 
 // forced sets mode and limits where they are not those of the settings: a driver without persistence mode forgets modes, and processes that
 // can reach the daemon can change limits.
-func (r *Reconciler) forced(ctx context.Context, d Shared, kept saved, settings gpu.MPSDaemonSpec) error {
+func (r *Reconciler) forced(ctx context.Context, d Shared, kept *saved, settings gpu.MPSDaemonSpec) error {
 	if kept.Mode != "" {
 		modes, err := r.Modes()
 		if err != nil {

@@ -31,13 +31,13 @@ func (s *Service) share(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 		return err
 	}
 	switch {
-	case kept == nil || kept.Device != spec.Device || kept.forgotten(s.Load()):
+	case kept == nil || kept.Device != spec.Device || kept.outdated(s.Load()):
 		return s.first(ctx, id, spec)
 	case kept.Prohibited:
-		_, err = s.admit(ctx, id, spec, *kept)
+		_, err = s.admit(ctx, id, spec, kept)
 		return err
 	}
-	_, err = s.ensure(ctx, id, spec, *kept)
+	_, err = s.ensure(ctx, id, spec, kept)
 	return err
 }
 
@@ -60,10 +60,11 @@ func (s *Service) first(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 	if err != nil {
 		return err
 	}
-	kept := saved{GPU: spec.GPU, Device: spec.Device, Mode: before, Load: s.Load()}
+	kept := &saved{GPU: spec.GPU, Device: spec.Device, Mode: before, Load: s.Load()}
 	if err := s.save(id, kept, daemon); err != nil {
 		return err
 	}
+	s.Watcher.Wake()
 	if before != gpu.ComputeExclusiveProcess {
 		err = s.set(ctx, id, kept, gpu.ComputeExclusiveProcess)
 	}
@@ -78,7 +79,7 @@ func (s *Service) first(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 }
 
 // admit has processes use a device again whose mode is prohibited: with its control daemon first and its mode last, and then with a server.
-func (s *Service) admit(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, kept saved) (gpu.MPSDaemon, error) {
+func (s *Service) admit(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, kept *saved) (gpu.MPSDaemon, error) {
 	daemon, err := s.start(ctx, id, spec)
 	if err != nil {
 		return daemon, err
@@ -94,16 +95,21 @@ func (s *Service) admit(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 }
 
 // prohibit keeps processes from a device that has no control daemon.
-func (s *Service) prohibit(ctx context.Context, id gpu.MPSDaemonID, kept saved) error {
+func (s *Service) prohibit(ctx context.Context, id gpu.MPSDaemonID, kept *saved) error {
 	kept.Prohibited = true
-	if err := s.Store.put(id, kept); err != nil {
+	if err := s.Store.put(id, *kept); err != nil {
 		return err
 	}
-	return s.set(ctx, id, kept, gpu.ComputeProhibited)
+	err := s.set(ctx, id, kept, gpu.ComputeProhibited)
+	if err != nil { // so that it is tried again
+		kept.Prohibited = false
+		err = errors.Join(err, s.Store.put(id, *kept))
+	}
+	return err
 }
 
 // set sets the mode of a device that has one of its own.
-func (s *Service) set(ctx context.Context, id gpu.MPSDaemonID, kept saved, mode gpu.ComputeMode) error {
+func (s *Service) set(ctx context.Context, id gpu.MPSDaemonID, kept *saved, mode gpu.ComputeMode) error {
 	if kept.Mode == "" {
 		return nil
 	}
@@ -113,7 +119,7 @@ func (s *Service) set(ctx context.Context, id gpu.MPSDaemonID, kept saved, mode 
 	}
 	if unsupported(err) { // it can be read and not set
 		kept.Mode = ""
-		return s.Store.put(id, kept)
+		return s.Store.put(id, *kept)
 	}
 	if err != nil {
 		return fmt.Errorf("setting the compute mode of %s to %s: %w", kept.Device, mode, err)
@@ -127,7 +133,7 @@ func (s *Service) start(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 }
 
 // ensure has the control daemon run with its server, and saves its process where that is another one.
-func (s *Service) ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, kept saved) (gpu.MPSDaemon, error) {
+func (s *Service) ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, kept *saved) (gpu.MPSDaemon, error) {
 	daemon, err := s.run(ctx, id, spec, s.Daemons.Ensure)
 	if err == nil && daemon.PID != kept.PID {
 		err = s.save(id, kept, daemon)
@@ -152,10 +158,10 @@ func (s *Service) run(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemo
 }
 
 // save saves what is kept of a device with the process of its control daemon.
-func (s *Service) save(id gpu.MPSDaemonID, kept saved, daemon gpu.MPSDaemon) error {
+func (s *Service) save(id gpu.MPSDaemonID, kept *saved, daemon gpu.MPSDaemon) error {
 	kept.PID = daemon.PID
 	kept.Started, _ = s.Process(daemon.PID)
-	return s.Store.put(id, kept)
+	return s.Store.put(id, *kept)
 }
 
 // release ends the sharing of a device: it stops the daemon and gives the device the mode that it had before.
@@ -193,7 +199,7 @@ func (s *Service) stop(ctx context.Context, id gpu.MPSDaemonID, kept *saved) err
 
 // restore sets the mode that the device had before it was shared.
 func (s *Service) restore(ctx context.Context, kept *saved) error {
-	if kept.Mode == "" || kept.forgotten(s.Load()) {
+	if kept.Mode == "" || kept.outdated(s.Load()) {
 		return nil
 	}
 	modes, err := s.Modes()

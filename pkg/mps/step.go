@@ -52,7 +52,8 @@ func (s Step) Do(ctx context.Context, step checkpoint.Step) (json.RawMessage, er
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.share(ctx, wanted.Daemon, spec(step, wanted, device))
+	d := Shared{ID: wanted.Daemon, GPU: step.Target, settings: wanted.Default}
+	return nil, s.share(ctx, d.ID, d.spec(device))
 }
 
 // device is the UUID of what is shared: the GPU, or the MIG device at the placement.

@@ -38,8 +38,8 @@ type saved struct {
 	Prohibited bool `json:"prohibited,omitempty"`
 }
 
-// forgotten returns whether the driver was loaded again since, which has reset the mode.
-func (s *saved) forgotten(load string) bool { return s.Load != "" && load != "" && s.Load != load }
+// outdated returns whether the driver was loaded again since, which has reset the mode.
+func (s *saved) outdated(load string) bool { return s.Load != "" && load != "" && s.Load != load }
 
 // NewStore returns the store of this boot, in the directory "mps" of the plugin's directory. The first write creates it.
 func NewStore(d disk.Files, pluginDir, bootID string) *Store {

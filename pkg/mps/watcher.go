@@ -89,7 +89,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 			}
 			continue
 		}
-		switch { // one that waited for a change may have been cut short just now
+		switch { // a call that waited for a change may have ended just now
 		case failing.IsZero() && after > 0:
 			failing = time.Now()
 		case failing.IsZero():
@@ -180,8 +180,8 @@ func (w *Watcher) States() map[gpu.MPSDaemonState]int {
 	return counts
 }
 
-// known reports whether the service has answered last.
-func (w *Watcher) known() bool {
+// Answers reports whether the service has answered last.
+func (w *Watcher) Answers() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.state.current

@@ -124,6 +124,7 @@ func (s *Session) read(ctx context.Context, index int) (board, error) {
 			return b, err
 		}
 	}
+	b.facts.MemoryLimits = s.limitsMemory()
 	return b, readMIG(q, &b)
 }
 

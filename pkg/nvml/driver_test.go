@@ -8,6 +8,8 @@ import (
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // fakeDriver is an NVML library that refuses as a real one does. Functions a test does not need are those of a nil interface.
@@ -29,7 +31,7 @@ type fakeDriver struct {
 // newFakeDriver has that many H100s.
 func newFakeDriver(count int) *fakeDriver {
 	// Names of profiles come in a struct of the library that only it can make.
-	absent := map[string]bool{"nvmlDeviceGetGpuInstanceProfileInfoV": true}
+	absent := map[string]bool{"nvmlDeviceGetGpuInstanceProfileInfoV": true, setMemoryLimits: true, getMemoryLimits: true}
 	d := &fakeDriver{version: "580.95.05", loaded: true, absent: absent, calls: map[string]int{}}
 	for index := range count {
 		d.gpus = append(d.gpus, &fakeGPU{
@@ -149,6 +151,8 @@ type fakeGPU struct {
 	mig          bool
 	computeMode  nvml.ComputeMode
 	partitioning
+
+	limits map[string]gpu.MemoryLimits // by cgroup
 
 	mu sync.Mutex
 	// returns are the codes of single calls, by symbol; hang blocks one until it is closed.

@@ -188,6 +188,8 @@ var needs = map[string]string{
 	"nvmlDeviceGetMigMode":                "driver 450 or later",
 	"nvmlDeviceGetGpuInstanceProfileInfo": "driver 450 or later",
 	"nvmlDeviceGetNumGpuCores":            "driver 510 or later",
+	getMemoryLimits:                       "driver 615 or later",
+	setMemoryLimits:                       "driver 615 or later",
 }
 
 // has reports whether the loaded library has the function. Calling one that it lacks would kill the process.

@@ -10,6 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/mps"
 	"github.com/prism-gpu/prism/pkg/nvml"
 	"github.com/prism-gpu/prism/pkg/nvsmi"
 	"github.com/prism-gpu/prism/pkg/prepare"
@@ -34,10 +35,15 @@ type Host interface {
 	MayHaveGPU() (bool, error)
 	// CharDevices finds what containers get besides GPUs.
 	CharDevices(dir, pattern string) ([]hostfs.CharDevice, error)
+	// Process finds a process by its pid.
+	Process(pid int) (hostfs.Process, bool)
 	// Program, NoExec and CheckPrograms are about the hook program.
 	Program(paths ...string) (string, bool)
 	NoExec(path string) (bool, error)
 	CheckPrograms(dir string) error
+	// UnifiedCgroups and Cgroup are about the cgroups of containers.
+	UnifiedCgroups() bool
+	Cgroup(path string) (string, error)
 	// Sockets lists what else may allocate the GPUs.
 	Sockets(dir, pattern string) ([]string, error)
 }
@@ -62,26 +68,33 @@ type Adapters struct {
 	Driver func(hook string) inventory.Opener
 	// Tool returns what sets the time-slice intervals of the GPUs of that inventory.
 	Tool func(inv *inventory.Inventory) timeslice.Tool
+	// MPS returns the MPS service at that socket; nil for a machine without one.
+	MPS func(socket string) mps.Daemons
 	// Families are wired after the built-in ones; nil for none.
 	Families []Family
 	// Transaction makes what prepares claims; prepare.New is the real one.
 	Transaction func(prepare.Ports, prepare.Settings) (*prepare.Transaction, []error, error)
 	// HookImage is the hook program that is installed on hosts that have none; a missing file is no error.
 	HookImage string
+	// OwnHookImage is prism-hook, which is installed on every host; a missing file is no error, and what needs it is refused.
+	OwnHookImage string
 	// API connects to the API server; its Events are sent until the context ends.
 	API func(ctx context.Context) (API, error)
 	// Now is the clock by which pending cleanups are dated.
 	Now func() time.Time
 }
 
-// imageHook is the hook program of our image.
-const imageHook = "/usr/bin/" + cdi.HookName
+// The hook programs of our image.
+const (
+	imageHook    = "/usr/bin/" + cdi.HookName
+	imageOwnHook = "/usr/bin/" + cdi.OwnHookName
+)
 
 // System returns the adapters of a process on a real node.
 func System(cfg *config.Plugin, version string) Adapters {
 	return Adapters{
-		Version: version, Disk: disk.OS{}, Host: hostfs.New(cfg.Paths.HostRoot), HookImage: imageHook, Now: time.Now,
-		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML, Tool: nvidiaSMI,
+		Version: version, Disk: disk.OS{}, Host: hostfs.New(cfg.Paths.HostRoot), HookImage: imageHook, OwnHookImage: imageOwnHook, Now: time.Now,
+		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML, Tool: nvidiaSMI, MPS: openMPS,
 		Transaction: prepare.New,
 		API:         func(ctx context.Context) (API, error) { return connect(ctx, cfg, version) },
 	}

@@ -61,7 +61,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		Core: core, layout: layout, statuses: statuses,
 		serving: newServing(cfg, machine, layout, api, driverPorts{tx, reports, metrics, calls}),
 		leader: &leader{
-			locks: machine.State.Locks, layout: layout, intervals: core.Intervals, reconciler: newReconciler(cfg, api, tx, metrics),
+			locks: machine.State.Locks, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, api, tx, metrics),
 		},
 	}, nil
 }

@@ -30,8 +30,9 @@ import (
 
 // oneGPU is a host with a driver that sees one GPU.
 type oneGPU struct {
-	gpu.MIGDriver
 	gpu.ComputeModes
+	gpu.MemoryLimiter
+	gpu.MIGDriver
 }
 
 func (oneGPU) FindDriver(string) (hostfs.DriverRoot, error) {
@@ -167,7 +168,7 @@ func oneGPUNode(t *testing.T, server kubernetes.Interface) (*config.Plugin, Adap
 	cfg := &config.Plugin{
 		DriverName: "gpu.prism.dev", NodeName: "n0", Driver: config.Driver{CDIHook: config.NoCDIHook}, Paths: config.Paths{
 			KubeletPlugins: filepath.Join(root, "plugins"), KubeletRegistrar: filepath.Join(root, "registry"), CDIRoot: filepath.Join(root, "cdi"),
-			StateDir: filepath.Join(root, "state"), KubeletPodResources: filepath.Join(root, "pod-resources.sock"),
+			StateDir: filepath.Join(root, "state"), RunDir: filepath.Join(root, "run"), KubeletPodResources: filepath.Join(root, "pod-resources.sock"),
 		},
 	}
 	for _, dir := range []string{cfg.Paths.KubeletPlugins, cfg.Paths.KubeletRegistrar} {

@@ -10,6 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/layout"
+	"github.com/prism-gpu/prism/pkg/mps"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
@@ -20,6 +21,8 @@ type Core struct {
 	Claims  *prepare.Transaction
 	// Intervals sets the time-slice intervals that the node's configuration says.
 	Intervals *timeslice.Reconciler
+	// MPS keeps the control daemons of shared devices running.
+	MPS *mps.Reconciler
 	// Damaged are the errors of records that could not be read at the start.
 	Damaged []error
 
@@ -52,6 +55,7 @@ func newCore(ctx context.Context, m *Machine, l *Layout, reports coreReports) (*
 		}
 	}
 	c.Intervals = newIntervals(ctx, m, l, c.Claims, reports.events)
+	c.MPS = m.mps.reconciler(ctx, c.Claims, reports.events)
 	return c, nil
 }
 

@@ -35,7 +35,7 @@ func (m *Machine) families() families {
 	return append(families{
 		builtIn(gpu.TypeGPU, nil),
 		builtIn(gpu.TypeTimeSlice, map[string]prepare.Step{claim.StepInterval: interval}),
-		builtIn(gpu.TypeMPS, nil),
+		builtIn(gpu.TypeMPS, map[string]prepare.Step{claim.StepMPS: m.mps.step(m)}),
 		builtIn(gpu.TypeMIG, map[string]prepare.Step{claim.StepMIG: partition}),
 		builtIn(gpu.TypeMonitor, nil),
 	}, m.adapters.Families...)

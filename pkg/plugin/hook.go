@@ -9,15 +9,20 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
+	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/reconcile"
 )
 
 // hookPrograms is where hook programs are, and which of them this process uses.
 type hookPrograms struct {
 	cdi.Installed
+	// own is prism-hook, ownErr why it is not in place.
+	own    cdi.Installed
+	ownErr error
 	// current holds the programs of all versions since hooks run in user namespaces, former those of earlier ones.
 	current, former cdi.Hooks
 	specs           *cdi.Dir
@@ -30,21 +35,23 @@ type hookPrograms struct {
 // It fails where ours could not be executed on the host.
 func findHook(ctx context.Context, cfg *config.Plugin, a Adapters, specs *cdi.Dir) (*hookPrograms, error) {
 	p := &hookPrograms{
-		current: cdi.Hooks{Disk: a.Disk, Dir: cfg.ProgramsDir(), Image: a.HookImage, NoExec: a.Host.NoExec},
-		former:  cdi.Hooks{Disk: a.Disk, Dir: cfg.FormerProgramsDir(), Image: a.HookImage},
+		current: cdi.Hooks{Disk: a.Disk, Dir: cfg.ProgramsDir(), NoExec: a.Host.NoExec},
+		former:  cdi.Hooks{Disk: a.Disk, Dir: cfg.FormerProgramsDir()},
 		specs:   specs, version: a.Version,
 	}
 	p.sweep(ctx)
-	if err := p.choose(ctx, cfg, a.Host); err != nil {
+	if err := p.choose(ctx, cfg, a); err != nil {
 		return nil, err
 	}
+	p.installOwn(ctx, cfg, a)
 	if p.Path == "" && cfg.Driver.CDIHook != config.NoCDIHook {
 		klog.FromContext(ctx).Info("Without " + cdi.HookName + " containers get no library cache: install it on the host or set --cdi-hook")
 	}
 	return p, nil
 }
 
-func (p *hookPrograms) choose(ctx context.Context, cfg *config.Plugin, host Host) (err error) {
+func (p *hookPrograms) choose(ctx context.Context, cfg *config.Plugin, a Adapters) (err error) {
+	host := a.Host
 	if cfg.Driver.CDIHook == config.NoCDIHook {
 		return nil
 	}
@@ -59,7 +66,7 @@ func (p *hookPrograms) choose(ctx context.Context, cfg *config.Plugin, host Host
 		p.Path = path
 		return nil
 	}
-	p.Installed, err = p.current.Install(p.version)
+	p.Installed, err = p.current.Install(p.version, cdi.Program{Name: cdi.HookName, Image: a.HookImage})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		p.Installed = cdi.Installed{}
@@ -71,13 +78,58 @@ func (p *hookPrograms) choose(ctx context.Context, cfg *config.Plugin, host Host
 	if err != nil {
 		return err
 	}
-	logger := klog.FromContext(ctx)
-	logger.V(2).Info("Installed the hook program", "path", p.Path)
-	if err := host.CheckPrograms(filepath.Dir(p.Path)); err != nil {
-		logger.Error(err, "CDI hooks may fail in pods with hostUsers false, or may be replaced: correct the directories, "+
-			"or set --state-dir (chart value stateDir)", "hook", p.Path)
-	}
+	checkPlace(ctx, host, p.Path)
 	return nil
+}
+
+// checkPlace logs that a program is installed, and what is wrong with the directories that it is in.
+func checkPlace(ctx context.Context, host Host, path string) {
+	logger := klog.FromContext(ctx)
+	logger.V(2).Info("Installed the hook program", "path", path)
+	if err := host.CheckPrograms(filepath.Dir(path)); err != nil {
+		logger.Error(err, "CDI hooks may fail in pods with hostUsers false, or may be replaced: correct the directories, "+
+			"or set --state-dir (chart value stateDir)", "hook", path)
+	}
+}
+
+// installOwn installs prism-hook. Where that fails only what needs the program is refused.
+func (p *hookPrograms) installOwn(ctx context.Context, cfg *config.Plugin, a Adapters) {
+	p.own, p.ownErr = p.current.Install(p.version, cdi.Program{Name: cdi.OwnHookName, Image: a.OwnHookImage})
+	switch {
+	case p.ownErr == nil:
+		checkPlace(ctx, a.Host, p.own.Path)
+		return
+	case errors.Is(p.ownErr, fs.ErrNotExist):
+		p.ownErr = fmt.Errorf("the image of the kubelet plugin has no %s: %w", a.OwnHookImage, gpu.ErrNotFound)
+	case errors.Is(p.ownErr, cdi.ErrNoExec):
+		p.ownErr = fmt.Errorf("%w: set --state-dir (chart value stateDir) to a directory whose mount allows programs; state directory now: %s",
+			p.ownErr, cfg.Paths.StateDir)
+	}
+	klog.FromContext(ctx).Error(p.ownErr, "MPS shares and memory limits are not supported without "+cdi.OwnHookName)
+}
+
+// Own returns the path of prism-hook on the host; the error says why it is not in place.
+func (p *hookPrograms) Own() (string, error) {
+	if p.ownErr != nil {
+		return "", p.ownErr
+	}
+	return p.own.Path, nil
+}
+
+// createRuntime is the CDI edit that has the runtime start prism-hook. Where the program is not in place the path names no file, so
+// that the edit is refused when a spec is made.
+func (p *hookPrograms) createRuntime(args ...string) *specs.Hook {
+	return cdi.CreateRuntimeHook(p.own.Path, args...)
+}
+
+// exists is what reports whether something of the host that steps add exists, and says of prism-hook why it does not.
+func (p *hookPrograms) exists(of func(path string) error) func(path string) error {
+	return func(path string) error {
+		if p.ownErr != nil && path == p.own.Path {
+			return fmt.Errorf("%s is not installed: %w", cdi.OwnHookName, p.ownErr)
+		}
+		return of(path)
+	}
 }
 
 // run removes programs when the last process and the last spec that need them are gone.
@@ -105,9 +157,11 @@ func (p *hookPrograms) sweep(ctx context.Context) {
 	}
 }
 
-// release lets other processes remove the program that this one has used.
+// release lets other processes remove the programs that this one has used.
 func (p *hookPrograms) release() {
-	if p.Release != nil {
-		p.Release()
+	for _, used := range []cdi.Installed{p.Installed, p.own} {
+		if used.Release != nil {
+			used.Release()
+		}
 	}
 }

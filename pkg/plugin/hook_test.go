@@ -28,6 +28,7 @@ type hookNode struct {
 	host  *hostfs.FS
 	specs *cdi.Dir
 	image string
+	own   string
 	logs  func() string
 	ctx   context.Context
 }
@@ -40,9 +41,10 @@ func newHookNode(t *testing.T) *hookNode {
 			KubeletPlugins: filepath.Join(root, "plugins"), StateDir: filepath.Join(root, "state"),
 		}},
 		host:  hostfs.New(filepath.Join(root, "host")),
-		image: filepath.Join(root, "image"),
+		image: filepath.Join(root, "image"), own: filepath.Join(root, "own"),
 	}
 	require.NoError(t, os.WriteFile(n.image, []byte("program"), 0o600))
+	require.NoError(t, os.WriteFile(n.own, []byte("own program"), 0o600))
 	require.NoError(t, os.MkdirAll(filepath.Join(n.onHost(n.cfg.ProgramsDir()), testVersion), 0o755))
 	var err error
 	n.specs, err = cdi.OpenDir(disk.OS{}, filepath.Join(root, "cdi"), cdi.Kind(n.cfg.DriverName))
@@ -58,16 +60,20 @@ func (n *hookNode) onHost(path string) string {
 	return filepath.Join(filepath.Dir(n.image), "host", path)
 }
 
-func (n *hookNode) find() (*hookPrograms, error) {
+func (n *hookNode) adapters() Adapters {
 	a := System(n.cfg, testVersion)
-	a.Host, a.HookImage = n.host, n.image
-	return findHook(n.ctx, n.cfg, a, n.specs)
+	a.Host, a.HookImage, a.OwnHookImage = n.host, n.image, n.own
+	return a
+}
+
+func (n *hookNode) find() (*hookPrograms, error) {
+	return findHook(n.ctx, n.cfg, n.adapters(), n.specs)
 }
 
 // before installs what the version before left, and writes the spec of a claim that names it.
 func (n *hookNode) before(t *testing.T, claim string) cdi.Installed {
 	t.Helper()
-	installed, err := cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.FormerProgramsDir(), Image: n.image}.Install("before")
+	installed, err := cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.FormerProgramsDir()}.Install("before", cdi.Program{Name: cdi.HookName, Image: n.image})
 	require.NoError(t, err)
 	require.NoError(t, n.specs.Write(claim, &specs.Spec{
 		ContainerEdits: specs.ContainerEdits{Hooks: []*specs.Hook{{Path: installed.Path}}},
@@ -100,7 +106,7 @@ func TestFindHook_Upgrade_FormerDirectoryStaysWhileNeeded(t *testing.T) {
 func TestFindHook_OlderVersion_RemovedOnceUnused(t *testing.T) {
 	t.Parallel()
 	n := newHookNode(t)
-	older, err := cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), Image: n.image}.Install("older")
+	older, err := cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir()}.Install("older", cdi.Program{Name: cdi.HookName, Image: n.image})
 	require.NoError(t, err)
 	hook, err := n.find()
 	require.NoError(t, err)
@@ -116,8 +122,8 @@ func noexec(string) (bool, error) { return true, nil }
 func TestChooseHook_StateDirMountedNoExec_RefusedByName(t *testing.T) {
 	t.Parallel()
 	n := newHookNode(t)
-	programs := &hookPrograms{current: cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), Image: n.image, NoExec: noexec}}
-	err := programs.choose(n.ctx, n.cfg, n.host)
+	programs := &hookPrograms{current: cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), NoExec: noexec}}
+	err := programs.choose(n.ctx, n.cfg, n.adapters())
 	require.ErrorIs(t, err, cdi.ErrNoExec)
 	for _, part := range []string{n.cfg.ProgramsDir(), "noexec", "--state-dir", "stateDir", n.cfg.Paths.StateDir} {
 		require.ErrorContains(t, err, part)
@@ -139,8 +145,8 @@ func TestChooseHook_HostsHook_StateDirNotUsed(t *testing.T) {
 			hook := n.onHost(want)
 			require.NoError(t, os.MkdirAll(filepath.Dir(hook), 0o755))
 			require.NoError(t, os.WriteFile(hook, nil, 0o755))
-			programs := &hookPrograms{current: cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), Image: n.image, NoExec: noexec}}
-			require.NoError(t, programs.choose(n.ctx, n.cfg, n.host))
+			programs := &hookPrograms{current: cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), NoExec: noexec}}
+			require.NoError(t, programs.choose(n.ctx, n.cfg, n.adapters()))
 			assert.Equal(t, want, programs.Path)
 			assert.NoDirExists(t, n.cfg.Paths.StateDir)
 		})

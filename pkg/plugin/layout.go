@@ -66,7 +66,17 @@ func NewLayout(cfg *config.Plugin, m *Machine, ports LayoutPorts) *Layout {
 		Sockets: m.adapters.Host.Sockets, KubeletPlugins: cfg.Paths.KubeletPlugins, DriverName: cfg.DriverName, Set: l.conflict,
 		Events: ports.Events, Taints: cluster.DeviceTaints,
 	}
+	m.mps.serve(l, ports.Events)
 	return l
+}
+
+// mpsUnavailable keeps new claims from MPS shares while the MPS service does not answer, which nil ends.
+func (l *Layout) mpsUnavailable(err error) {
+	if err == nil {
+		l.Publisher.SetTaints(layout.MPS, nil)
+		return
+	}
+	l.Publisher.SetTaints(layout.MPS, publish.MPSUnavailableTaints())
 }
 
 // conflict keeps new claims from all devices while another component allocates the GPUs: by taints where the API server stores them, else by

@@ -11,6 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/diagnostics"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/mps"
 	"github.com/prism-gpu/prism/pkg/podresources"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/reconcile"
@@ -33,6 +34,7 @@ type leader struct {
 	locks      Locks
 	layout     *nodeLayout
 	intervals  *timeslice.Reconciler
+	mps        *mps.Reconciler
 	reconciler *reconcile.Reconciler
 }
 
@@ -53,6 +55,7 @@ func (l *leader) run(ctx context.Context) error {
 	defer reconciling.Wait()
 	reconciling.Go(func() { l.reconciler.Run(ctx) })
 	reconciling.Go(func() { l.intervals.Run(ctx) })
+	reconciling.Go(func() { l.mps.Run(ctx) })
 	return l.layout.publish(ctx)
 }
 
@@ -60,4 +63,5 @@ func (l *leader) run(ctx context.Context) error {
 func (l *leader) renew() {
 	l.layout.Publisher.Renew()
 	l.intervals.Trigger()
+	l.mps.Watcher.Wake()
 }

@@ -33,6 +33,7 @@ type Machine struct {
 	// Tool sets time-slice intervals.
 	Tool timeslice.Tool
 
+	mps      *mpsService
 	cfg      *config.Plugin
 	adapters Adapters
 	hook     *hookPrograms // its program is held as long as this is referred to
@@ -53,8 +54,10 @@ func OpenMachine(ctx context.Context, cfg *config.Plugin, a Adapters, damaged fu
 	m := &Machine{cfg: cfg, adapters: a, State: state, hook: hook, damaged: damaged}
 	m.Inventory = inventory.New(inventory.Options{
 		Host: a.Host, DriverRoot: cfg.Driver.Root, Owned: m.owned, MayHaveGPU: mayHaveGPU(a.Host), Open: a.Driver(hook.Path),
+		MemoryLimits: limitsMemory(hook, a.Host),
 	})
 	m.Tool = a.Tool(m.Inventory)
+	m.mps = newMPSService(cfg, a, state, m.Inventory)
 	return m, nil
 }
 
@@ -114,7 +117,8 @@ func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare
 	extra := &extradevices.Finder{Flags: advertised.Flags, CharDevices: host.CharDevices, Locate: host.Locate, Events: recorder}
 	all := m.families()
 	builder := SpecBuilder(host, m.Inventory, extra)
-	builder.Types = all.gpuNodes()
+	builder.ResultEdits = m.memoryEdits().Of
+	builder.Types, builder.Exists = all.gpuNodes(), m.hook.exists(builder.Exists)
 	return prepare.Ports{
 		Records: m.State.Records,
 		Locks:   m.State.Locks,

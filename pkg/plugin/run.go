@@ -78,6 +78,8 @@ func (p *Plugin) parts() []func(context.Context) error {
 		inventory.Run,
 		p.Serve,
 		p.Machine.KeepPrograms,
+		p.Machine.serveLimits,
+		p.Machine.mps.Watcher.Run,
 		p.serving.failure,
 	}
 }

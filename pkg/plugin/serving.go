@@ -90,6 +90,7 @@ func newMetrics(version string, cfg *config.Plugin, m *Machine, l *nodeLayout, t
 		Configuration: func() []string { return l.Controller.Snapshot().Status.Problems },
 		Changing:      func() int { return l.Controller.Snapshot().Status.Changing },
 		Intervals:     intervals.Failing,
+		MPSDaemons:    m.mps.states,
 		Steps:         tx.Steps().Metrics(),
 	})
 }

@@ -95,7 +95,8 @@ func TestPrepare_StepEdits_LandInTheirDevices(t *testing.T) {
 		edits := w.edited(t, "a")
 		require.Len(t, edits, 3)
 		for _, e := range edits[:2] {
-			assert.Equal(t, []string{"PIPES=a"}, e.Env)
+			require.Len(t, e.Env, 2, "the mark of the device, and what the step adds")
+			assert.Equal(t, "PIPES=a", e.Env[1])
 			assert.Equal(t, []*specs.Mount{{HostPath: "/run/a", ContainerPath: "/tmp/pipes"}}, e.Mounts)
 		}
 		assert.Empty(t, edits[2].Env, "a monitor device has no effects")

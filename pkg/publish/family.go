@@ -43,7 +43,7 @@ type member struct {
 }
 
 // members puts the devices into the order in which they are to be allocated: the scheduler takes the first that fits. A device of a
-// family that is not in the table is left out.
+// family that is not in the table is left out, and one that is withdrawn.
 func (o Options) members(devices []gpu.Device) []member {
 	families := o.Families
 	if families == nil {
@@ -52,6 +52,9 @@ func (o Options) members(devices []gpu.Device) []member {
 	members := make([]member, 0, len(devices))
 	for _, d := range devices {
 		kind := d.Type()
+		if o.withdrawn(kind) {
+			continue
+		}
 		if i := slices.IndexFunc(families, func(f Family) bool { return f.Type() == kind }); i >= 0 {
 			members = append(members, member{device: d, family: families[i], rank: i})
 		}

@@ -28,6 +28,8 @@ type Options struct {
 	Families []Family
 	// Taints keep new claims from devices. The taints of a device are in the order of the rules.
 	Taints []TaintRule
+	// TaintsDropped: the API server stores no taints.
+	TaintsDropped bool
 }
 
 // Resources describes everything the node advertises. The order of devices is the order in which the scheduler allocates them.

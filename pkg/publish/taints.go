@@ -16,6 +16,8 @@ const (
 	DrainingTaint = "config-change"
 	// ConflictTaint is on every device while another component allocates the same GPUs.
 	ConflictTaint = "conflict"
+	// MPSUnavailableTaint is on every MPS share while the node's MPS service does not answer.
+	MPSUnavailableTaint = "mps-unavailable"
 )
 
 // Conflict is the value of ConflictTaint: which other component allocates the node's GPUs.
@@ -27,14 +29,16 @@ const (
 	ConflictDRADriver    Conflict = "dra-driver"
 )
 
-// TaintRule puts one taint on some devices. It applies to a device that is listed or that a pending cleanup blocks, or to all; to the
-// node's monitor device no rule applies.
+// TaintRule puts one taint on some devices. It applies to a device that is listed or that a pending cleanup blocks, to a type, or to all; to
+// the node's monitor device no rule applies.
 type TaintRule struct {
 	// Name is the key below the driver's domain. Value may be empty; an empty Effect is NoSchedule.
 	Name, Value string
 	Effect      resourceapi.DeviceTaintEffect
 	// All: it applies to every device of every GPU.
 	All bool
+	// Type: it applies to every device of that type; empty for none.
+	Type gpu.DeviceType
 	// Devices are those that it applies to.
 	Devices map[gpu.PoolDevice]bool
 	// Blocked are pending cleanups; it applies to what gpu.Excludes keeps from being used beside them.
@@ -51,6 +55,8 @@ const (
 	Ignore WithoutTaints = iota
 	// Withdraw publishes none of the node's devices as long as the rule is there.
 	Withdraw
+	// WithdrawType publishes none of the devices of the rule's Type.
+	WithdrawType
 )
 
 // CleanupTaints are the rules for pending cleanups.
@@ -77,6 +83,11 @@ func ConflictTaints(with Conflict) []TaintRule {
 	return []TaintRule{{Name: ConflictTaint, Value: string(with), All: true, WithoutTaints: Withdraw}}
 }
 
+// MPSUnavailableTaints are the rules for an MPS service that does not answer.
+func MPSUnavailableTaints() []TaintRule {
+	return []TaintRule{{Name: MPSUnavailableTaint, Type: gpu.TypeMPS, WithoutTaints: WithdrawType}}
+}
+
 // Withdrawn reports whether no device may be published under these rules, where the API server stores taints or does not.
 func Withdrawn(rules []TaintRule, stored bool) bool {
 	return !stored && slices.ContainsFunc(rules, func(r TaintRule) bool { return r.WithoutTaints == Withdraw })
@@ -84,7 +95,12 @@ func Withdrawn(rules []TaintRule, stored bool) bool {
 
 // applies reports whether the rule is about a device in a pool.
 func (r *TaintRule) applies(at gpu.PoolDevice, d gpu.Device) bool {
-	return r.All || r.Devices[at] || slices.ContainsFunc(r.Blocked, func(cleanup gpu.PendingCleanup) bool { return cleanup.Blocks(d) })
+	return r.All || r.Devices[at] || r.Type == d.Type() || slices.ContainsFunc(r.Blocked, func(cleanup gpu.PendingCleanup) bool { return cleanup.Blocks(d) })
+}
+
+// withdrawn reports whether no device of the type is published, as the API server would not store its taint.
+func (o Options) withdrawn(t gpu.DeviceType) bool {
+	return o.TaintsDropped && slices.ContainsFunc(o.Taints, func(r TaintRule) bool { return r.WithoutTaints == WithdrawType && r.Type == t })
 }
 
 // taints are those of a device, in the order of the rules.

@@ -59,3 +59,38 @@ func TestWithdrawn_TaintsNotStored_OnlyByRule(t *testing.T) {
 	assert.Empty(t, publish.DrainingTaints(nil))
 	assert.Empty(t, publish.ConflictTaints(""))
 }
+
+// TestTaints_MPSUnavailable_MPSSharesAlone: the whole GPU of the same pool stays as it is, and where taints are not stored only the shares are
+// withdrawn.
+func TestTaints_MPSUnavailable_MPSSharesAlone(t *testing.T) {
+	t.Parallel()
+	n := node(t, "h100-80", 2)
+	modes := gpu.Modes{Whole: true, MPS: &gpu.MPSSharing{MPSSize: gpu.MPSSize{Replicas: 2, Memory: gpu.MPSMemory{
+		Total: 64 << 30, Default: 32 << 30, Min: 1 << 20, Max: 64 << 30, Step: 1 << 20,
+	}, Threads: gpu.MPSThreads{Total: 100}}}}
+	opts := publish.Options{
+		DriverName: driverName, NodeName: nodeName, Layout: gpu.Layout{n.GPUs[0].UUID: modes}, Taints: publish.MPSUnavailableTaints(),
+	}
+	published := func() map[string][]string {
+		found := map[string][]string{}
+		for _, pool := range publish.Resources(opts, n).Pools {
+			for _, slice := range pool.Slices {
+				for _, d := range slice.Devices {
+					found[d.Name] = []string{}
+					for _, taint := range d.Taints {
+						found[d.Name] = append(found[d.Name], taint.Key+":"+string(taint.Effect))
+					}
+				}
+			}
+		}
+		return found
+	}
+	first, second := string(gpu.Whole{GPU: &n.GPUs[0]}.Name()), string(gpu.Whole{GPU: &n.GPUs[1]}.Name())
+	shared := string(gpu.MPSShare{GPU: &n.GPUs[0]}.Name())
+	assert.Equal(t, map[string][]string{first: {}, second: {}, shared: {driverName + "/mps-unavailable:NoSchedule"}}, published())
+	opts.TaintsDropped = true
+	assert.Equal(t, map[string][]string{first: {}, second: {}}, published())
+	opts.Taints = nil
+	assert.Equal(t, map[string][]string{first: {}, second: {}, shared: {}}, published())
+	assert.False(t, publish.Withdrawn(publish.MPSUnavailableTaints(), false), "other devices stay")
+}

@@ -12,8 +12,16 @@ type timeSlice struct{}
 // Type is gpu.TypeTimeSlice.
 func (timeSlice) Type() gpu.DeviceType { return gpu.TypeTimeSlice }
 
-// Attributes are the common ones.
-func (timeSlice) Attributes(_ gpu.Device, common Attributes, _ string) Attributes { return common }
+// enforcedByContainer is the memory enforcement of a share whose container cannot allocate more than it requested.
+const enforcedByContainer = "container"
+
+// Attributes are the common ones. The memory that a share requests is a limit where the node can set one.
+func (timeSlice) Attributes(d gpu.Device, common Attributes, _ string) Attributes {
+	if d.Parent().MemoryLimits {
+		common[AttrMemoryEnforcement] = text(enforcedByContainer)
+	}
+	return common
+}
 
 // Capacities are memory and shares.
 func (timeSlice) Capacities(d gpu.Device, _ *gpu.Node, _ string) Capacities { return withMemory(d) }

@@ -201,3 +201,21 @@ func TestTimeSlice_MIGModeFixed_NoShares(t *testing.T) {
 	g.MIG.Mode.Enabled = false
 	assert.Equal(t, []gpu.DeviceType{gpu.TypeGPU, gpu.TypeTimeSlice}, types())
 }
+
+// TestResources_MemoryLimits_EnforcedByContainer: of the devices on the GPU only the time-sliced share says so.
+func TestResources_MemoryLimits_EnforcedByContainer(t *testing.T) {
+	t.Parallel()
+	n := node(t, "t4", 2)
+	n.GPUs[0].MemoryLimits = true
+	enforcement := map[string]string{}
+	for _, pool := range poolsOf(n, timeSliced(n, 2, andWhole)) {
+		for _, d := range pool.Spec.Devices {
+			enforcement[d.Name] = *d.Attributes["memoryEnforcement"].StringValue
+		}
+	}
+	limited, other := gpu.TimeSliced{GPU: &n.GPUs[0]}, gpu.TimeSliced{GPU: &n.GPUs[1]}
+	assert.Equal(t, "container", enforcement[string(limited.Name())])
+	assert.Equal(t, "none", enforcement[string(other.Name())])
+	assert.NotEqual(t, "container", enforcement[string(gpu.Whole{GPU: &n.GPUs[0]}.Name())])
+	assert.Len(t, enforcement, 4)
+}

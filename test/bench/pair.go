@@ -64,13 +64,14 @@ func (b *bencher) pair(ctx context.Context) (err error) {
 		}
 	}
 	used, err := b.memories(ctx, both)
+	b.gap = both[0].gap
 	b.compare(both, idle, used)
 	return err
 }
 
-// memories are what the two processes have in memory when they have had no calls for a while.
+// memories are what the two processes have in memory when they are idle.
 func (b *bencher) memories(ctx context.Context, both [2]*contender) (m [2]Memory, err error) {
-	pause(ctx, 2*afterwards)
+	pause(ctx, quiet)
 	for i, c := range both {
 		if m[i], err = MemoryOf(c.Plugin.PID); err != nil {
 			return m, err

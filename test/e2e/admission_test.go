@@ -36,7 +36,7 @@ func TestAdmission_InvalidConfig_Refused(t *testing.T) {
 		assert.True(t, apierrors.IsNotFound(ns.read(nil, "resourceclaimtemplate", name)), "it is not stored")
 	}
 	_, err := ns.run(migWithInterval, ns.kubectl("--namespace", ns.name, "create", "--filename=-")...)
-	ns.isDenied("mig", err, `spec.devices.config[0].opaque.parameters: request "mig": GPUConfig.sharing is not supported for a MIG device`, "valid for it is")
+	ns.isDenied("mig", err, `spec.devices.config[0].opaque.parameters: request "mig": GPUConfig.sharing with strategy TimeSlicing is not supported for a MIG device`, "supported values: MPS")
 	ns.do("apply", "--dry-run=server", "--filename", ns.spec("time-slicing-interval/pod.yaml"))
 }
 

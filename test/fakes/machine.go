@@ -17,6 +17,7 @@ import (
 
 // Machine is a host whose NVIDIA driver can go away and whose GPUs can fail. The zero value has no GPU.
 type Machine struct {
+	gpu.MemoryLimiter
 	gpu.MIGDriver
 	gpu.ComputeModes
 

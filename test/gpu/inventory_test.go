@@ -1,4 +1,4 @@
-// Package gpu_test checks the assumptions about NVML and the driver on a real GPU. The checks are read-only.
+// Package gpu_test checks the assumptions about NVML, MPS and the driver on a real GPU. The checks change no setting of it.
 package gpu_test
 
 import (

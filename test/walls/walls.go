@@ -46,7 +46,7 @@ var (
 	steps     = []string{"pkg/mig", "pkg/mps", "pkg/timeslice", "pkg/memlimit", "pkg/profiler"}
 	nouns     = []string{"pkg/gpu", "api/*"}
 	records   = []string{"pkg/gpu", "pkg/disk", "pkg/checkpoint"}
-	phases    = append([]string{"pkg/claim", "pkg/cdi", "pkg/disk", "pkg/checkpoint", "pkg/ownership", "pkg/prepare/gc"}, nouns...)
+	phases    = append([]string{"pkg/claim", "pkg/cdi", "pkg/hook/protocol", "pkg/disk", "pkg/checkpoint", "pkg/ownership", "pkg/prepare/gc"}, nouns...)
 	reconcile = append([]string{"pkg/prepare", "pkg/reconcile"}, phases...)
 	clocks    = []string{
 		"os", "time$", "context$", "net", "syscall$", "log", "golang.org/x/sys", "k8s.io/client-go", "k8s.io/klog", "github.com/go-logr",
@@ -61,7 +61,7 @@ var walls = []wall{
 	{name: "api", of: []string{"api/*"}, ours: none, tests: true, because: "the API imports nothing of ours: it is the users'"},
 	{name: "pure", of: pure, ours: nouns, named: clocks, because: "planning and publishing are pure: same input, same plan"},
 	{name: "records", of: []string{"pkg/checkpoint"}, ours: []string{"pkg/gpu", "pkg/disk"}, tests: true, because: "records outlive every other package"},
-	{name: "specs", of: []string{"pkg/cdi"}, ours: records, tests: true, because: "specs are joined from records and from what others found out"},
+	{name: "specs", of: []string{"pkg/cdi"}, ours: append([]string{"pkg/hook/protocol"}, records...), tests: true, because: "specs are joined from records and from what others found out"},
 	{
 		name: "ownership", of: []string{"pkg/ownership"}, ours: records, tests: true,
 		because: "ownership is what records say, and gpu.Excludes decides what excludes what",
@@ -79,8 +79,13 @@ var walls = []wall{
 		because: "the reconciler decides and keeps time, and asks and acts through ports",
 	},
 	{
-		name: "steps", of: steps, ours: append([]string{"pkg/checkpoint", "pkg/claim", "pkg/cdi", "pkg/disk"}, nouns...),
+		name: "steps", of: steps, ours: append([]string{"pkg/checkpoint", "pkg/claim", "pkg/cdi", "pkg/hook/protocol", "pkg/disk"}, nouns...),
 		because: "a step declares the ports it needs and knows no other step",
+	},
+	{
+		name: "hook", of: []string{"pkg/hook", "pkg/hook/*", "cmd/prism-hook"}, ours: []string{"pkg/hook", "pkg/hook/protocol"},
+		named:   []string{"net/http", "os/exec", "k8s.io", "tags.cncf.io", "github.com/spf13"},
+		because: "the runtime starts the hook for every container that needs it: it is small and starts quickly",
 	},
 	{
 		name: "adapters", of: []string{"pkg/nvml", "pkg/hostfs", "pkg/nvsmi"}, ours: []string{"pkg/gpu"},

@@ -57,8 +57,8 @@ func (c *Client) Info(ctx context.Context) (Info, error) {
 	return info, err
 }
 
-// Daemons lists the control daemons by id, running or not, and the revision of the list. With after > 0 it waits until the revision is greater,
-// at most 30 s, then answers anyway.
+// Daemons lists the control daemons by id, running or not, and the revision of the list. With after > 0 it waits until the revision is
+// greater, at most 30 s, then answers anyway.
 func (c *Client) Daemons(ctx context.Context, after int64) (daemons []gpu.MPSDaemon, revision int64, err error) {
 	var list List
 	err = c.do(ctx, http.MethodGet, "/v1/daemons?after="+strconv.FormatInt(after, 10), nil, &list)

@@ -1,6 +1,11 @@
 package port
 
-import "github.com/prism-gpu/prism/pkg/hostfs"
+import (
+	"fmt"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+)
 
 // MinimalHost implements the rest of the plugin's host port: there are GPUs, and no programs, other devices or sockets.
 type MinimalHost struct{ Boot string }
@@ -17,6 +22,9 @@ func (MinimalHost) CharDevices(_, _ string) ([]hostfs.CharDevice, error) { retur
 // Locate finds nothing.
 func (MinimalHost) Locate(_, _ string) (string, bool) { return "", false }
 
+// Process finds a process of the machine that this runs on.
+func (MinimalHost) Process(pid int) (hostfs.Process, bool) { return hostfs.New("/").Process(pid) }
+
 // Program finds none.
 func (MinimalHost) Program(...string) (string, bool) { return "", false }
 
@@ -25,6 +33,14 @@ func (MinimalHost) NoExec(string) (bool, error) { return false, nil }
 
 // CheckPrograms finds nothing wrong: all users may execute them.
 func (MinimalHost) CheckPrograms(string) error { return nil }
+
+// UnifiedCgroups is false.
+func (MinimalHost) UnifiedCgroups() bool { return false }
+
+// Cgroup finds none.
+func (MinimalHost) Cgroup(path string) (string, error) {
+	return "", fmt.Errorf("cgroup %s: %w", path, gpu.ErrNotFound)
+}
 
 // Sockets finds none.
 func (MinimalHost) Sockets(_, _ string) ([]string, error) { return nil, nil }

@@ -109,6 +109,7 @@ func (s *Session) gpuAt(ctx context.Context, index int) (gpu.GPU, error) {
 	}
 	version, _ := s.node.Driver()
 	g := describe(index, board, id)
+	g.MemoryLimits = version.Branch() >= limitsFrom
 	g.Capacity = capacity(board, version.Branch())
 	if err := s.call(ctx, symbol, id.Ordinal); err != nil {
 		return g, err

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+	"os/signal"
+	"syscall"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/mpsd"
+)
+
+// serve answers requests until a signal. Another service of the same directory, such as that of a pod that is terminating, is awaited.
+func serve(cfg *config.MPSD) error {
+	ctx, stop := signal.NotifyContext(klog.NewContext(context.Background(), klog.Background()), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	klog.Background().Info("Starting", "version", version, "config", cfg)
+	if err := (disk.OS{}).MakeDir(cfg.DaemonsDir(), 0o755); err != nil {
+		return err
+	}
+	release, err := disk.OS{}.Hold(cfg.DaemonsDir(), false)
+	if err != nil {
+		return err
+	}
+	defer release()
+	service, err := mpsd.New(ctx, mpsd.Options{
+		Dir: cfg.DaemonsDir(), Host: hostfs.New(cfg.HostRoot), DriverRoot: cfg.DriverRoot, System: mpsd.Linux{}, Program: program, Version: version,
+	})
+	if err != nil {
+		return err
+	}
+	return service.Serve(ctx, cfg.Socket())
+}

@@ -1,0 +1,102 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// MPSD is the configuration of prism-mpsd. Its JSON form is what is printed at start.
+type MPSD struct {
+	// DriverName is the DRA driver's name; it also sets the directory of sockets and control daemons.
+	DriverName string `json:"driverName"`
+	// HostRoot is where the host's / is mounted.
+	HostRoot string `json:"hostRoot"`
+	// DriverRoot is the root directory of the NVIDIA driver on the host; empty detects it.
+	DriverRoot string `json:"driverRoot,omitempty"`
+	// RunDir has the socket and the directories of control daemons. It is the same path on the host.
+	RunDir string `json:"runDir"`
+	// LogVerbosity: 0 errors and warnings for operators, 2 decisions, 4 details, 6 traces.
+	LogVerbosity int `json:"logVerbosity"`
+	// LogFormat is "text" or "json".
+	LogFormat string `json:"logFormat"`
+}
+
+// MPSDFlags lists the flags of prism-mpsd by name. It has no configuration file.
+func MPSDFlags() []Flag {
+	return described(mpsdDefaults().flags(), nil)
+}
+
+// LoadMPSD reads the configuration from the arguments after the program's name and the environment. The error joins all validation errors.
+func LoadMPSD(args []string, getenv func(string) string) (*MPSD, error) {
+	m := mpsdDefaults()
+	f := m.flags()
+	if err := fromEnv(f, getenv); err != nil {
+		return nil, err
+	}
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if len(f.Args()) > 0 {
+		return nil, fmt.Errorf("unexpected argument %q: there are only flags", f.Arg(0))
+	}
+	if m.RunDir == "" {
+		m.RunDir = filepath.Join("/run", m.DriverName)
+	}
+	return m, m.validate()
+}
+
+// mpsdDefaults are the values of a process without flags.
+func mpsdDefaults() *MPSD {
+	return &MPSD{DriverName: "gpu.prism.dev", HostRoot: "/host", LogVerbosity: 2, LogFormat: "text"}
+}
+
+// flags binds every field to a flag; the value of the field is the default.
+func (m *MPSD) flags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("prism-mpsd", pflag.ContinueOnError)
+	f.StringVar(&m.DriverName, "driver-name", m.DriverName, "name of the DRA driver; sets the directory of sockets and control daemons")
+	f.StringVar(&m.HostRoot, "host-root", m.HostRoot, "mount point of the root filesystem of the host")
+	f.StringVar(&m.DriverRoot, "nvidia-driver-root", m.DriverRoot, "root directory of the NVIDIA driver on the host; empty: detected")
+	f.StringVar(&m.RunDir, "run-dir", m.RunDir, "directory of the socket and of control daemons, the same path on the host; empty: /run/<driver name>")
+	f.IntVarP(&m.LogVerbosity, "log-verbosity", "v", m.LogVerbosity, "0 errors and warnings for operators, 2 decisions, 4 details, 6 traces")
+	f.StringVar(&m.LogFormat, "log-format", m.LogFormat, "text or json")
+	return f
+}
+
+// Socket is where the service listens.
+func (m *MPSD) Socket() string { return filepath.Join(m.RunDir, "mpsd.sock") }
+
+// DaemonsDir has the directories of the control daemons.
+func (m *MPSD) DaemonsDir() string { return filepath.Join(m.RunDir, "mps") }
+
+// validate reports every invalid value, with the flag that sets it.
+func (m *MPSD) validate() error {
+	var problems []error
+	bad := func(flag, format string, args ...any) {
+		problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+	}
+	if problem := validation.IsDNS1123Subdomain(m.DriverName); len(problem) > 0 || len(m.DriverName) > 63 {
+		bad("driver-name", "must be a DNS subdomain of at most 63 characters, got %q", m.DriverName)
+	}
+	for flag, path := range map[string]string{"host-root": m.HostRoot, "run-dir": m.RunDir} {
+		if !filepath.IsAbs(path) {
+			bad(flag, "must be an absolute path, got %q", path)
+		}
+	}
+	if m.DriverRoot != "" && !filepath.IsAbs(m.DriverRoot) {
+		bad("nvidia-driver-root", "must be an absolute path of the host, got %q", m.DriverRoot)
+	}
+	if m.LogVerbosity < 0 || m.LogVerbosity > 10 {
+		bad("log-verbosity", "must be between 0 and 10, got %d", m.LogVerbosity)
+	}
+	if !slices.Contains([]string{"text", "json"}, m.LogFormat) {
+		bad("log-format", "unsupported value %q; supported values: text, json", m.LogFormat)
+	}
+	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(problems...)
+}

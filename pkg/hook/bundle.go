@@ -1,0 +1,92 @@
+package hook
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of what is read, in bytes.
+const (
+	maxState  = 1 << 20
+	maxConfig = 16 << 20
+	maxCgroup = 64 << 10
+)
+
+// state is what is read of the OCI state of a container.
+type state struct {
+	Pid    int    `json:"pid"`
+	Bundle string `json:"bundle"`
+}
+
+// state reads the OCI state.
+func (p Program) state() (s state, err error) {
+	raw, err := readAll(p.Stdin, maxState)
+	if err == nil {
+		err = json.Unmarshal(raw, &s)
+	}
+	if err != nil {
+		return s, fmt.Errorf("reading the OCI state of the container on stdin: %w", err)
+	}
+	return s, nil
+}
+
+// environment returns the "NAME=value" pairs of the container's first process, from the file config.json in the bundle. Nothing else in the
+// bundle is opened, and no link is followed to it.
+func environment(bundle string) ([]string, error) {
+	if !filepath.IsAbs(bundle) || filepath.Clean(bundle) != bundle {
+		return nil, fmt.Errorf("the bundle of the OCI state must be an absolute path without \"..\", got %q", bundle)
+	}
+	const name = "config.json"
+	dir, err := unix.Open(bundle, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening the bundle %s: %w", bundle, err)
+	}
+	defer func() { _ = unix.Close(dir) }()
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening %s of the bundle %s: %w", name, bundle, err)
+	}
+	file := os.NewFile(uintptr(fd), name)
+	defer func() { _ = file.Close() }()
+	env, err := readConfig(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s of the bundle %s: %w", name, bundle, err)
+	}
+	return env, nil
+}
+
+func readConfig(file *os.File) ([]string, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is no regular file")
+	}
+	raw, err := readAll(file, maxConfig)
+	if err != nil {
+		return nil, err
+	}
+	var config struct {
+		Process struct {
+			Env []string `json:"env"`
+		} `json:"process"`
+	}
+	err = json.Unmarshal(raw, &config)
+	return config.Process.Env, err
+}
+
+// readAll reads all there is, up to a bound.
+func readAll(from io.Reader, most int64) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(from, most+1))
+	if err == nil && int64(len(raw)) > most {
+		err = fmt.Errorf("it has more than %d bytes", most)
+	}
+	return raw, err
+}

@@ -1,0 +1,69 @@
+package hook
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"time"
+)
+
+// The subcommands.
+const (
+	// Exclusive fails a container that has another device besides the named one.
+	Exclusive = "exclusive"
+	// MemoryLimit has the plugin limit the GPU memory of the container, and fails it without.
+	MemoryLimit = "memory-limit"
+)
+
+// Program is prism-hook in its surroundings.
+type Program struct {
+	// Stdin has the OCI state of the container.
+	Stdin io.Reader
+	// Proc is the mount of proc.
+	Proc string
+	// RetryBudget is how long the socket of the plugin is retried, Pause the time between two attempts.
+	RetryBudget, Pause time.Duration
+}
+
+// Run executes a subcommand. The error is one sentence that the runtime shows in the events of the pod.
+func (p Program) Run(args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("no subcommand; supported values: %s, %s", Exclusive, MemoryLimit)
+	}
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	device := flags.String("device", "", "name of the device in the CDI spec")
+	switch args[0] {
+	case Exclusive:
+		if err := parse(flags, args[1:]); err != nil {
+			return err
+		}
+		return p.exclusive(*device)
+	case MemoryLimit:
+		socket := flags.String("socket", "", "socket of the kubelet plugin")
+		claim := flags.String("claim", "", "UID of the claim")
+		if err := parse(flags, args[1:]); err != nil {
+			return err
+		}
+		return p.memoryLimit(*socket, *claim, *device)
+	}
+	return fmt.Errorf("unknown subcommand %q; supported values: %s, %s", args[0], Exclusive, MemoryLimit)
+}
+
+// parse reads the flags of a subcommand, all of which are required.
+func parse(flags *flag.FlagSet, args []string) error {
+	if err := flags.Parse(args); err != nil {
+		return fmt.Errorf("%s: %w", flags.Name(), err)
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%s: unknown argument %q", flags.Name(), flags.Arg(0))
+	}
+	var missing error
+	flags.VisitAll(func(f *flag.Flag) {
+		if f.Value.String() == "" {
+			missing = errors.Join(missing, fmt.Errorf("%s: -%s: required", flags.Name(), f.Name))
+		}
+	})
+	return missing
+}

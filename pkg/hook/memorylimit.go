@@ -1,0 +1,96 @@
+package hook
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/hook/protocol"
+)
+
+// memoryLimit has the plugin limit what the container's processes can allocate of the device.
+func (p Program) memoryLimit(socket, claim, device string) error {
+	s, err := p.state()
+	if err != nil {
+		return err
+	}
+	cgroup, err := p.cgroup(s.Pid)
+	if err != nil {
+		return fmt.Errorf("finding the cgroup of the container: %w", err)
+	}
+	request, err := json.Marshal(protocol.LimitRequest{Claim: claim, Device: device, Cgroup: cgroup})
+	if err != nil {
+		return err
+	}
+	var reason error // the last that the plugin answered, else why it did not
+	answered := false
+	for end := time.Now().Add(p.RetryBudget); ; time.Sleep(p.Pause) {
+		answer, err := ask(socket, request, end)
+		switch {
+		case err == nil && answer.Error == "":
+			return nil
+		case err == nil && !answer.Retry:
+			return fmt.Errorf("limiting the GPU memory of the container: %s", answer.Error)
+		case err == nil:
+			reason, answered = errors.New(answer.Error), true
+		case !answered:
+			reason = err
+		}
+		if !time.Now().Add(p.Pause).Before(end) {
+			return fmt.Errorf("limiting the GPU memory of the container: no limit after %v: %w; check the kubelet plugin of Prism on the node",
+				p.RetryBudget, reason)
+		}
+	}
+}
+
+// ask sends one request and reads the answer. The newest plugin process has the socket; one that exits does not answer.
+func ask(socket string, request []byte, end time.Time) (answer protocol.LimitAnswer, err error) {
+	connection, err := net.DialTimeout("unix", socket, time.Until(end))
+	if err != nil {
+		return answer, err
+	}
+	defer func() { _ = connection.Close() }()
+	if err := connection.SetDeadline(end); err != nil {
+		return answer, err
+	}
+	if _, err := connection.Write(append(request, '\n')); err != nil {
+		return answer, err
+	}
+	line, err := bufio.NewReaderSize(connection, protocol.MaxLine).ReadSlice('\n')
+	if err != nil {
+		return answer, fmt.Errorf("reading the answer of %s: %w", socket, err)
+	}
+	err = json.Unmarshal(line, &answer)
+	return answer, err
+}
+
+// cgroup returns the path of a process's cgroup below the mount of cgroup v2.
+func (p Program) cgroup(pid int) (string, error) {
+	if pid <= 0 {
+		return "", fmt.Errorf("the OCI state has the pid %d", pid)
+	}
+	file, err := os.Open(filepath.Join(p.Proc, strconv.Itoa(pid), "cgroup"))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = file.Close() }()
+	raw, err := readAll(file, maxCgroup)
+	if err != nil {
+		return "", err
+	}
+	path, unified := strings.CutPrefix(strings.TrimSuffix(string(raw), "\n"), "0::")
+	if !unified || strings.Contains(path, "\n") {
+		return "", errors.New("this host does not use cgroup v2 alone (systemd.unified_cgroup_hierarchy=1), which limits of GPU memory require")
+	}
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
+		return "", fmt.Errorf("the cgroup %q of process %d is not one of a container", path, pid)
+	}
+	return path, nil
+}

@@ -1,0 +1,54 @@
+package hook_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/hook"
+)
+
+// TestMemoryLimit_Cgroup_OfUnifiedHierarchyOnly: the plugin is not asked about anything else.
+func TestMemoryLimit_Cgroup_OfUnifiedHierarchyOnly(t *testing.T) {
+	t.Parallel()
+	const unified = "this host does not use cgroup v2 alone (systemd.unified_cgroup_hierarchy=1), which limits of GPU memory require"
+	for name, c := range map[string]struct{ cgroup, want string }{
+		"unified":          {"0::/kubepods/pod1/c1\n", "no limit after 0s"},
+		"without a line":   {"", unified},
+		"version 1":        {"2:memory:/kubepods/c1\n1:cpu:/kubepods/c1\n", unified},
+		"both":             {"2:memory:/kubepods/c1\n0::/kubepods/c1\n", unified},
+		"both, other way":  {"0::/kubepods/c1\n2:memory:/kubepods/c1\n", unified},
+		"of the host":      {"0::/\n", `the cgroup "/" of process 4711 is not one of a container`},
+		"above a root":     {"0::/../other/c1\n", `the cgroup "/../other/c1" of process 4711 is not one of a container`},
+		"not clean":        {"0::/kubepods//c1\n", `the cgroup "/kubepods//c1" of process 4711 is not one of a container`},
+		"relative":         {"0::kubepods/c1\n", `the cgroup "kubepods/c1" of process 4711 is not one of a container`},
+		"more than a file": {"0::/" + strings.Repeat("x", 64<<10) + "\n", "it has more than 65536 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proc := t.TempDir()
+			require.NoError(t, os.Mkdir(filepath.Join(proc, "4711"), 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(proc, "4711", "cgroup"), []byte(c.cgroup), 0o600))
+			require.ErrorContains(t, limit(t, proc, 4711), c.want)
+		})
+	}
+}
+
+func TestMemoryLimit_NoProcess_Refused(t *testing.T) {
+	t.Parallel()
+	proc := t.TempDir()
+	require.ErrorContains(t, limit(t, proc, 0), "the OCI state has the pid 0")
+	require.ErrorContains(t, limit(t, proc, -1), "the OCI state has the pid -1")
+	require.ErrorContains(t, limit(t, proc, 4711), "no such file or directory")
+}
+
+// limit has no plugin to ask.
+func limit(t *testing.T, proc string, pid int) error {
+	t.Helper()
+	return hook.Program{Stdin: strings.NewReader(stateOf(t, pid, "/not/read")), Proc: proc, Pause: time.Millisecond}.
+		Run([]string{"memory-limit", "--socket", filepath.Join(proc, "hook.sock"), "--claim", "uid", "--device", device})
+}

@@ -1,0 +1,50 @@
+package hostfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// cgroupMount is where hosts mount cgroups.
+const cgroupMount = "/sys/fs/cgroup"
+
+// UnifiedCgroups reports whether the host uses cgroup v2 alone, and its cgroups are mounted here.
+func (f *FS) UnifiedCgroups() bool {
+	_, err := f.Cgroup("/")
+	return err == nil
+}
+
+// Cgroup returns this process's path of the directory of the host's cgroup (v2) at that path below the mount: "/kubepods/pod...".
+// gpu.ErrNotFound: there is none.
+func (f *FS) Cgroup(path string) (string, error) {
+	mount, err := f.resolve(cgroupMount)
+	if err != nil {
+		return "", err
+	}
+	seen, err := resolveIn(mount, path)
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(seen)
+	if err != nil {
+		return "", hostError(cgroupMount+path, err)
+	}
+	var stat unix.Statfs_t
+	for {
+		if err = unix.Statfs(seen, &stat); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return "", hostError(cgroupMount+path, &os.PathError{Op: "statfs", Path: seen, Err: err})
+	}
+	if !info.IsDir() || stat.Type != unix.CGROUP2_SUPER_MAGIC {
+		return "", fmt.Errorf("%s%s is no cgroup of version 2: %w", cgroupMount, path, gpu.ErrNotFound)
+	}
+	return seen, nil
+}

@@ -1,0 +1,42 @@
+package memlimit
+
+import (
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Edits have the runtime ask for limits.
+type Edits struct {
+	// Supported reports whether the memory of containers can be limited on a GPU now.
+	Supported func(id gpu.UUID) bool
+	// Hook is the CDI edit that has the runtime start prism-hook with these arguments.
+	Hook func(args ...string) *specs.Hook
+	// Socket is the host's path of the Server's socket.
+	Socket string
+}
+
+// Of returns the edits of a record's devices: of the time-sliced shares that requested memory, where the node can limit it.
+func (e Edits) Of(r *checkpoint.Record) (all []cdi.DeviceEdits) {
+	for i := range r.Results {
+		// Memory that cannot be read is left to the Server, which refuses it.
+		if memory, err := limitOf(&r.Results[i]); err == nil && memory == 0 || !e.Supported(r.Results[i].GPUUUID) {
+			continue
+		}
+		hook := e.Hook("memory-limit", "--socket", e.Socket, "--claim", r.Claim.UID, "--device", r.CDI.Devices[i])
+		all = append(all, cdi.DeviceEdits{Device: r.CDI.Devices[i], Source: "the memory limit", Edits: cdi.Edits{Hooks: []*specs.Hook{hook}}})
+	}
+	return all
+}
+
+// limitOf is what a result limits the memory of its containers to, in bytes; 0: it does not.
+func limitOf(r *checkpoint.Result) (int64, error) {
+	if r.Type != gpu.TypeTimeSlice || r.Admin {
+		return 0, nil
+	}
+	memory, err := claim.ConsumedMemory(r.Consumed)
+	return max(memory, 0), err
+}

@@ -1,0 +1,37 @@
+package memlimit
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+func edits(supported bool) Edits {
+	return Edits{
+		Supported: func(id gpu.UUID) bool { return supported && id == gpuA },
+		Hook:      func(args ...string) *specs.Hook { return cdi.CreateRuntimeHook("/opt/prism-hook", args...) },
+		Socket:    "/run/gpu.prism.dev/hook.sock",
+	}
+}
+
+func TestEditsOf_Record_SharesThatRequestedMemory(t *testing.T) {
+	t.Parallel()
+	got := edits(true).Of(prepared())
+	require.Len(t, got, 2)
+	assert.Equal(t, cdi.DeviceEdits{Device: share, Source: "the memory limit", Edits: cdi.Edits{Hooks: []*specs.Hook{{
+		HookName: "createRuntime", Path: "/opt/prism-hook", Args: []string{
+			"prism-hook", "memory-limit", "--socket", "/run/gpu.prism.dev/hook.sock", "--claim", "uid", "--device", share,
+		},
+	}}}}, got[0])
+	assert.Equal(t, "uid-unreadable", got[1].Device, "its containers fail")
+}
+
+func TestEditsOf_NodeWithoutLimits_None(t *testing.T) {
+	t.Parallel()
+	assert.Empty(t, edits(false).Of(prepared()))
+}

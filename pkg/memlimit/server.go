@@ -1,0 +1,166 @@
+package memlimit
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"path"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hook/protocol"
+)
+
+// Server answers prism-hook.
+type Server struct {
+	// Socket is the path of its socket, the same on the host.
+	Socket string
+	// Record reads the record of a claim; gpu.ErrNotFound where there is none.
+	Record func(claimUID string) (*checkpoint.Record, error)
+	// Driver returns the open driver.
+	Driver func() (gpu.MemoryLimiter, error)
+	// Cgroup returns this process's path of the directory of a cgroup of the host.
+	Cgroup func(path string) (string, error)
+}
+
+// requestTime is what one request gets, less than prism-hook waits.
+const requestTime = 8 * time.Second
+
+// pause is between two attempts to serve.
+const pause = 5 * time.Second
+
+// Run serves until the context ends, and then returns nil. The process that called it last has the socket. While it cannot serve, containers
+// with limits do not start, and all else works.
+func (s Server) Run(ctx context.Context) error {
+	for {
+		err := s.listen(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		klog.FromContext(ctx).Error(err, "GPU memory of containers cannot be limited now", "socket", s.Socket)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+// listen serves on a socket of its own until that fails or the context ends.
+func (s Server) listen(ctx context.Context) error {
+	listener, err := listen(s.Socket)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
+	for {
+		connection, err := listener.AcceptUnix()
+		if err != nil {
+			return err
+		}
+		go s.serve(ctx, connection)
+	}
+}
+
+// serve answers one request.
+func (s Server) serve(ctx context.Context, connection *net.UnixConn) {
+	defer func() { _ = connection.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	if deadline, ok := ctx.Deadline(); ok && connection.SetDeadline(deadline) != nil {
+		return
+	}
+	var request protocol.LimitRequest
+	err := checkPeer(connection)
+	if err == nil {
+		err = read(connection, &request)
+	}
+	if err == nil {
+		err = s.limit(ctx, request)
+	}
+	logger := klog.FromContext(ctx).WithValues("claimUID", request.Claim, "device", request.Device, "cgroup", request.Cgroup)
+	var answer protocol.LimitAnswer
+	if err != nil {
+		answer = protocol.LimitAnswer{Error: err.Error(), Retry: errors.Is(err, gpu.ErrDriverNotLoaded) || errors.Is(err, gpu.ErrTimeout)}
+		logger.Info("GPU memory of a container is not limited", "reason", answer.Error, "retry", answer.Retry)
+	} else {
+		logger.V(2).Info("Limited the GPU memory of a container")
+	}
+	if line, err := json.Marshal(answer); err == nil {
+		_, _ = connection.Write(append(line, '\n')) // a hook that has gone asks again
+	}
+}
+
+func read(connection *net.UnixConn, request *protocol.LimitRequest) error {
+	line, err := bufio.NewReaderSize(connection, protocol.MaxLine).ReadSlice('\n')
+	if err == nil {
+		err = json.Unmarshal(line, request)
+	}
+	if err != nil {
+		return fmt.Errorf("reading the request: %w", err)
+	}
+	return nil
+}
+
+// limit limits the memory of a container to what its device has, and sees that the limit is in force.
+func (s Server) limit(ctx context.Context, request protocol.LimitRequest) error {
+	if !path.IsAbs(request.Cgroup) || path.Clean(request.Cgroup) != request.Cgroup || request.Cgroup == "/" {
+		return fmt.Errorf("%q is not the cgroup of a container", request.Cgroup)
+	}
+	record, err := s.Record(request.Claim)
+	if err != nil {
+		return err
+	}
+	result, memory, err := shareOf(record, request.Device)
+	if err != nil {
+		return fmt.Errorf("claim %s/%s: %w", record.Claim.Namespace, record.Claim.Name, err)
+	}
+	dir, err := s.Cgroup(request.Cgroup)
+	if err != nil {
+		return err
+	}
+	driver, err := s.Driver()
+	if err != nil {
+		return err
+	}
+	wanted := gpu.MemoryLimits{Hard: uint64(memory)}
+	if err := driver.SetMemoryLimits(ctx, result.GPUUUID, dir, wanted); err != nil {
+		return err
+	}
+	limits, err := driver.MemoryLimits(ctx, result.GPUUUID, dir)
+	if err != nil {
+		return err
+	}
+	if limits != wanted {
+		return fmt.Errorf("the driver reports a soft limit of %d and a hard limit of %d bytes on GPU %s, and not %d and %d as they were set",
+			limits.Soft, limits.Hard, result.GPUUUID, wanted.Soft, wanted.Hard)
+	}
+	return nil
+}
+
+// shareOf finds the result of a prepared claim by the name of its CDI device, and the memory of its containers.
+func shareOf(r *checkpoint.Record, device string) (*checkpoint.Result, int64, error) {
+	at := slices.Index(r.CDI.Devices, device)
+	switch {
+	case r.State != checkpoint.Done:
+		return nil, 0, errors.New("it is not prepared")
+	case at < 0 || at >= len(r.Results):
+		return nil, 0, fmt.Errorf("it has no device %q", device)
+	}
+	memory, err := limitOf(&r.Results[at])
+	if err != nil {
+		return nil, 0, err
+	}
+	if memory == 0 {
+		return nil, 0, fmt.Errorf("device %q has no memory of its own", device)
+	}
+	return &r.Results[at], memory, nil
+}

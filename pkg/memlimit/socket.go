@@ -1,0 +1,54 @@
+package memlimit
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// listen makes the socket and puts it in the place of that of an earlier process, which goes on to serve the connections that it has. The
+// socket stays when the process exits: the path may be that of a later one.
+func listen(socket string) (*net.UnixListener, error) {
+	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
+		return nil, err
+	}
+	own := socket + "." + rand.Text()[:8] // no other process has that name, also while both begin
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: own})
+	if err != nil {
+		return nil, err
+	}
+	listener.SetUnlinkOnClose(false)
+	if err = os.Chmod(own, 0o600); err == nil {
+		err = os.Rename(own, socket)
+	}
+	if err != nil {
+		return nil, errors.Join(err, listener.Close(), os.Remove(own))
+	}
+	return listener, nil
+}
+
+// checkPeer refuses other users than root and this process's.
+func checkPeer(connection *net.UnixConn) error {
+	raw, err := connection.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	if controlErr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); controlErr != nil {
+		return controlErr
+	}
+	if err != nil {
+		return fmt.Errorf("reading the user of the other side: %w", err)
+	}
+	if peer.Uid != 0 && int(peer.Uid) != os.Geteuid() {
+		return fmt.Errorf("user %d: %w", peer.Uid, gpu.ErrPermission)
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package mps
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// watched runs a Watcher of the world in a bubble of fake time.
+type watched struct {
+	*world
+
+	watcher *Watcher
+	needed  bool
+	changes []bool // whether the service was unavailable
+}
+
+func (n *watched) run(t *testing.T) {
+	t.Helper()
+	n.world = newWorld(t)
+	n.watcher = NewWatcher(WatcherPorts{
+		Daemons: n.world,
+		Needed:  func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.needed },
+		Changed: func(err error) { n.mu.Lock(); defer n.mu.Unlock(); n.changes = append(n.changes, err != nil) },
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.watcher.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-done)
+	})
+}
+
+// after passes fake time and waits until the watcher is idle.
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// TestWatcher_NodeWithoutShares_NotAsked: as long as nothing advertises MPS.
+func TestWatcher_NodeWithoutShares_NotAsked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := &watched{}
+		n.run(t)
+		n.set(func() { n.down = errors.New("no such file") })
+		after(time.Hour)
+		assert.Empty(t, n.since())
+		assert.Empty(t, n.changes)
+		require.NoError(t, n.watcher.Unavailable())
+
+		n.set(func() { n.needed = true })
+		n.watcher.Wake()
+		after(0)
+		assert.NotEmpty(t, n.since(), "it does not wait for the next check")
+		after(grace + askMost)
+		require.ErrorIs(t, n.watcher.Unavailable(), gpu.ErrMPSUnavailable)
+		n.set(func() { n.needed = false })
+		after(askMost)
+		require.NoError(t, n.watcher.Unavailable())
+		assert.Equal(t, []bool{true, false}, n.changes)
+		assert.False(t, n.watcher.Answers())
+		n.since()
+		after(time.Hour)
+		assert.Empty(t, n.since())
+	})
+}
+
+// TestWatcher_ServiceRestarts_UnavailableAfterGrace: a restart takes less than a second and is not reported.
+func TestWatcher_ServiceRestarts_UnavailableAfterGrace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := &watched{needed: true}
+		n.run(t)
+		after(0)
+		assert.True(t, n.watcher.Answers())
+		n.set(func() { n.world.run(daemonA, gpu.MPSDaemonSpec{GPU: uuidA}) })
+		after(0)
+		d, known := n.watcher.Daemon(daemonA)
+		assert.True(t, known)
+		assert.Equal(t, gpu.MPSRunning, d.State)
+		assert.Equal(t, map[gpu.MPSDaemonState]int{gpu.MPSRunning: 1}, n.watcher.States())
+
+		n.set(func() { n.down = errors.New("connection refused") })
+		after(grace - time.Second)
+		require.NoError(t, n.watcher.Unavailable())
+		_, known = n.watcher.Daemon(daemonA)
+		assert.False(t, known, "it may have died meanwhile")
+		n.set(func() { n.down, n.revision = nil, 0 }) // it counts from the start
+		after(askMost)
+		assert.True(t, n.watcher.Answers())
+		assert.Empty(t, n.changes)
+
+		n.set(func() { n.down = errors.New("connection refused") })
+		after(grace + askMost)
+		require.ErrorIs(t, n.watcher.Unavailable(), gpu.ErrMPSUnavailable)
+		assert.Equal(t, []bool{true}, n.changes)
+		n.since()
+		after(time.Minute)
+		assert.LessOrEqual(t, len(n.since()), int(time.Minute/askMost)+1)
+		n.set(func() { n.down = nil })
+		after(askMost)
+		assert.Equal(t, []bool{true, false}, n.changes)
+		_, known = n.watcher.Daemon(daemonA)
+		assert.True(t, known)
+	})
+}
+
+// TestWatcher_ServiceHangs_Unavailable: a listing that waits for a change ends with an error.
+func TestWatcher_ServiceHangs_Unavailable(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := &watched{needed: true}
+		n.run(t)
+		after(0)
+		assert.True(t, n.watcher.Answers())
+		n.set(func() { n.revision = -1 << 40 }) // no answer from now on
+		n.since()
+		after(2*pollTime + grace)
+		require.ErrorIs(t, n.watcher.Unavailable(), gpu.ErrMPSUnavailable)
+		require.ErrorIs(t, n.watcher.Unavailable(), context.DeadlineExceeded)
+		assert.LessOrEqual(t, len(n.since()), 6, "one call at a time")
+	})
+}
+
+// TestRun_DaemonDies_RestartedWithoutWaiting, and mode and limits are checked every period.
+func TestRun_DaemonDies_RestartedWithoutWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newSharedNode(t)
+		ctx, stop := context.WithCancel(t.Context())
+		watching, reconciling := make(chan struct{}), make(chan struct{})
+		go func() { defer close(watching); _ = n.r.Watcher.Run(ctx) }()
+		go func() { defer close(reconciling); n.r.Run(ctx) }()
+		after(0)
+		n.since()
+		n.exit(daemonA)
+		after(0)
+		assert.Equal(t, gpu.ComputeExclusiveProcess, n.mode(string(uuidA)))
+		assert.Len(t, n.events(), 1)
+		n.set(func() { n.modes[string(uuidA)] = gpu.ComputeDefault })
+		after(period)
+		assert.Equal(t, gpu.ComputeExclusiveProcess, n.mode(string(uuidA)))
+		n.set(func() { n.down = errors.New("connection refused") })
+		after(grace + askMost)
+		assert.Equal(t, gpu.ComputeProhibited, n.mode(string(uuidA)))
+		n.set(func() { n.down = nil })
+		after(askMost)
+		assert.Equal(t, gpu.ComputeExclusiveProcess, n.mode(string(uuidA)))
+		assert.Empty(t, n.events())
+		n.since()
+		after(10 * period)
+		calls := n.since()
+		assert.LessOrEqual(t, len(calls), 10*5, calls)
+		stop()
+		<-watching
+		<-reconciling
+	})
+}

@@ -1,0 +1,155 @@
+package mpsd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-logr/logr"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+)
+
+// daemon is one control daemon. All but the fields that publish sets belongs to the holder of the lock.
+type daemon struct {
+	service *Service
+	id      gpu.MPSDaemonID
+	dir     directory
+	logger  logr.Logger
+	busy    chan struct{}
+
+	state  state
+	status gpu.MPSDaemonState
+	// problem is why it is not running.
+	problem string
+
+	// view, driver and published are guarded by the service's mutex.
+	view      gpu.MPSDaemon
+	driver    identity
+	published bool
+}
+
+// lock waits for other requests.
+func (d *daemon) lock(ctx context.Context) error {
+	select {
+	case d.busy <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for another request for control daemon %s: %w", d.id, context.Cause(ctx))
+	}
+}
+
+func (d *daemon) release() { <-d.busy }
+
+// describe is the daemon as the service reports it.
+func (d *daemon) describe() gpu.MPSDaemon {
+	return gpu.MPSDaemon{
+		ID: d.id, Spec: d.state.Spec, State: d.status, PID: d.state.Daemon.PID, Servers: d.state.Servers, MultiUser: d.state.MultiUser,
+		Starts: d.state.Starts, Error: d.problem,
+	}
+}
+
+// set changes what is reported of the daemon.
+func (d *daemon) set(status gpu.MPSDaemonState, problem string) {
+	d.status, d.problem = status, problem
+	d.service.publish(d, true)
+}
+
+// running reports whether the process has not exited.
+func running(p hostfs.Process) bool {
+	now, exists := processes.Process(p.PID)
+	return exists && now == p
+}
+
+// adopt takes over the daemon that an earlier service has started. It is called once, before there are requests.
+func (d *daemon) adopt(ctx context.Context) {
+	var err error
+	if d.state, err = readState(d.dir); err != nil {
+		d.logger.Error(err, "State of a control daemon is lost; its processes are killed when it is started or stopped")
+	}
+	if !running(d.state.Daemon) || d.state.Phase == phaseStarting || d.state.Phase == "" {
+		d.dead(ctx, "it exited while the MPS service was not running, or its start was interrupted")
+		return
+	}
+	d.refresh()
+	if d.state.Phase == phaseReady {
+		if err := d.dir.connectClients(d.service.System); err != nil {
+			d.logger.Error(err, "Clients may not find the control daemon")
+		}
+	}
+	d.set(gpu.MPSRunning, "")
+	d.watch(ctx, d.state.Daemon)
+	d.watchServers(ctx)
+	d.logger.Info("Adopted a running control daemon", "pid", d.state.Daemon.PID, "starts", d.state.Starts)
+}
+
+// refresh leaves out the servers that have exited.
+func (d *daemon) refresh() {
+	var present []hostfs.Process
+	var pids []int
+	for _, p := range d.state.Processes {
+		if running(p) {
+			present, pids = append(present, p), append(pids, p.PID)
+		}
+	}
+	d.state.Processes, d.state.Servers = present, pids
+}
+
+// watch reports the exit of the daemon.
+func (d *daemon) watch(ctx context.Context, p hostfs.Process) {
+	d.after(ctx, p, func(ctx context.Context) {
+		if d.status != gpu.MPSRunning || d.state.Daemon != p {
+			return // it was stopped, or started again
+		}
+		d.logger.Error(nil, "Control daemon exited; its servers are killed", "pid", p.PID)
+		d.dead(ctx, "it exited: "+lastLines(d.dir.daemonLog(), 0))
+	})
+}
+
+// watchServers reports the exit of servers.
+func (d *daemon) watchServers(ctx context.Context) {
+	for _, p := range d.state.Processes {
+		d.after(ctx, p, func(context.Context) {
+			before := len(d.state.Processes)
+			if d.refresh(); d.status != gpu.MPSRunning || len(d.state.Processes) == before {
+				return
+			}
+			d.logger.Info("MPS server exited", "pid", p.PID)
+			if err := d.save(); err != nil {
+				d.logger.Error(err, "State of a control daemon is not up to date")
+			}
+			d.service.publish(d, true)
+		})
+	}
+}
+
+// after calls then, as a request does, when the process has exited.
+func (d *daemon) after(ctx context.Context, p hostfs.Process, then func(ctx context.Context)) {
+	ctx = context.WithoutCancel(ctx) // of the request
+	done, err := exited(p)
+	if err != nil {
+		d.logger.Error(err, "Exit of a process will not be noticed", "pid", p.PID)
+		return
+	}
+	go func() {
+		select {
+		case <-done:
+		case <-d.service.stopped:
+			return
+		}
+		if d.lock(ctx) == nil {
+			defer d.release()
+			then(ctx)
+		}
+	}()
+}
+
+// dead ends what is left of a daemon that does not run.
+func (d *daemon) dead(ctx context.Context, problem string) {
+	if err := d.end(ctx); err != nil {
+		d.logger.Error(err, "Processes of a control daemon have not exited")
+		d.set(gpu.MPSUnstoppable, err.Error())
+		return
+	}
+	d.set(gpu.MPSDead, problem)
+}

@@ -1,0 +1,148 @@
+package mpsd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// directory is that of a control daemon.
+type directory string
+
+func (d directory) join(name string) string { return filepath.Join(string(d), name) }
+
+func (d directory) pipe() string   { return d.join("pipe") }
+func (d directory) client() string { return d.join("client") }
+func (d directory) shm() string    { return d.join("shm") }
+func (d directory) lib() string    { return d.join("lib") }
+func (d directory) log() string    { return d.join("log") }
+func (d directory) stdin() string  { return d.join("stdin") }
+func (d directory) state() string  { return d.join("state") }
+
+// daemonLog is what the control daemon prints.
+func (d directory) daemonLog() string { return filepath.Join(d.log(), "daemon.log") }
+
+// serverLog is where servers log.
+func (d directory) serverLog() string { return filepath.Join(d.log(), "server.log") }
+
+// mark is the entry of the environment by which processes of the daemon are found. Clients have another directory in it.
+func (d directory) mark() string { return "CUDA_MPS_PIPE_DIRECTORY=" + d.pipe() }
+
+// injectionDir is where libcuda reads libraries from /dev/shm that it loads. It is there, empty and root's, so that no client can make it.
+const injectionDir = "cuda_injection_path_shm"
+
+// prepare makes the directory for a daemon that is not running. Those that containers have mounted stay.
+func (d directory) prepare(ctx context.Context, system System, shmBytes int64, driver driver) error {
+	if err := system.Remove(d.pipe()); err != nil {
+		return err
+	}
+	for path, perm := range map[string]fs.FileMode{
+		string(d): 0o755, d.pipe(): 0o700, d.client(): 0o755, d.shm(): 0o755, d.log(): 0o700,
+	} {
+		if path == d.shm() && isMount(path) {
+			continue
+		}
+		if err := system.MakeDir(path, perm); err != nil {
+			return err
+		}
+	}
+	return errors.Join(system.MakeFIFO(d.stdin()), d.mountShm(ctx, system, shmBytes), d.linkLibraries(system, driver))
+}
+
+// mountShm mounts the tmpfs; one that is mounted stays, because running containers have it.
+func (d directory) mountShm(ctx context.Context, system System, bytes int64) error {
+	mounted := isMount(d.shm())
+	if err := d.mount(system, bytes, mounted); err != nil {
+		if !mounted {
+			return err
+		}
+		klog.FromContext(ctx).V(2).Info("Kept the size of a /dev/shm that is in use", "path", d.shm(), "reason", err.Error())
+	}
+	return system.MakeDir(filepath.Join(d.shm(), injectionDir), 0o755)
+}
+
+func (d directory) mount(system System, bytes int64, mounted bool) error {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(d.shm(), &stat); err != nil {
+		return &fs.PathError{Op: "statfs", Path: d.shm(), Err: err}
+	}
+	if page := int64(os.Getpagesize()); mounted && int64(stat.Blocks)*stat.Bsize == (bytes+page-1)/page*page { //nolint:gosec // a size
+		return nil
+	}
+	return system.Mount(d.shm(), bytes, mounted)
+}
+
+// linkLibraries links the driver's libraries, and no others: the daemon has the C library of this container.
+func (d directory) linkLibraries(system System, driver driver) error {
+	libraries, err := driver.root.Libraries()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(system.Remove(d.lib()), system.MakeDir(d.lib(), 0o755)); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(libraries)) {
+		if err := system.Symlink(libraries[name], filepath.Join(d.lib(), name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connectClients links the sockets of the running daemon for clients, each in one step.
+func (d directory) connectClients(system System) error {
+	for _, name := range []string{"log", "control"} {
+		from, to := filepath.Join(d.pipe(), name), filepath.Join(d.client(), name)
+		if _, err := os.Lstat(from); errors.Is(err, fs.ErrNotExist) && name == "log" {
+			continue // a driver that has none
+		}
+		if sameFile(from, to) {
+			continue
+		}
+		if err := system.Link(from, to); err != nil {
+			return fmt.Errorf("linking the socket of clients: %w", err)
+		}
+	}
+	return nil
+}
+
+// remove removes all of it.
+func (d directory) remove(system System) error {
+	if err := system.Unmount(d.shm()); err != nil {
+		return err
+	}
+	return system.Remove(string(d))
+}
+
+// environment is that of the control daemon and of its user interface.
+func (d directory) environment(driver driver, device string) []string {
+	path := driver.serverDir
+	if driver.controlDir != path {
+		path += ":" + driver.controlDir
+	}
+	return []string{
+		"PATH=" + path, "LD_LIBRARY_PATH=" + d.lib(), "CUDA_VISIBLE_DEVICES=" + device,
+		d.mark(), "CUDA_MPS_LOG_DIRECTORY=" + d.log(),
+	}
+}
+
+// validID reports whether an id is a file name as gpu.MPSDaemonOf makes them.
+func validID(id gpu.MPSDaemonID) bool {
+	const longest = 63
+	for _, c := range id {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return id != "" && len(id) <= longest && id[0] != '-'
+}

@@ -1,0 +1,55 @@
+package mpsd
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+)
+
+// driver is an installed NVIDIA driver with MPS.
+type driver struct {
+	root hostfs.DriverRoot
+	// control is the program of the control daemon; both directories are on its PATH.
+	control, controlDir, serverDir string
+}
+
+// identity is another one for every installation.
+type identity struct {
+	Root    string        `json:"root"`
+	Version string        `json:"version,omitempty"`
+	Library string        `json:"library"`
+	File    hostfs.FileID `json:"file"`
+}
+
+func (d driver) identity() identity {
+	return identity{Root: d.root.HostPath, Version: d.root.Version, Library: d.root.Library, File: d.root.LibraryID}
+}
+
+const (
+	controlProgram = "nvidia-cuda-mps-control"
+	serverProgram  = "nvidia-cuda-mps-server"
+)
+
+// driver finds the installation in use. gpu.ErrDriverNotLoaded without one, *gpu.UnsupportedError without the programs of MPS.
+func (o Options) driver() (driver, error) {
+	root, err := o.Host.FindDriver(o.DriverRoot)
+	if err != nil {
+		return driver{}, err
+	}
+	found := driver{root: root}
+	for name, dir := range map[string]*string{controlProgram: &found.controlDir, serverProgram: &found.serverDir} {
+		program, exists := root.Tool(name)
+		if !exists {
+			return driver{}, &gpu.UnsupportedError{
+				Feature: "MPS",
+				Needs: fmt.Sprintf("%s and %s in usr/bin or usr/sbin of the driver root %s: install the driver's MPS programs there",
+					controlProgram, serverProgram, root.HostPath),
+			}
+		}
+		*dir = filepath.Dir(program)
+	}
+	found.control, _ = root.Tool(controlProgram)
+	return found, nil
+}

@@ -1,0 +1,139 @@
+package mpsd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+)
+
+// stop stops the daemon and removes its directory. It does not, with a *gpu.MPSClientsError, while clients are connected.
+func (d *daemon) stop(ctx context.Context) error {
+	if d.status == gpu.MPSRunning {
+		if err := d.quit(ctx); err != nil {
+			return err
+		}
+	}
+	if err := d.end(ctx); err != nil {
+		d.set(gpu.MPSUnstoppable, err.Error())
+		return err
+	}
+	if err := d.dir.remove(d.service.System); err != nil {
+		d.set(gpu.MPSDead, "it was stopped, and its directory cannot be removed: "+err.Error())
+		return fmt.Errorf("removing the directory of control daemon %s: %w", d.id, err)
+	}
+	d.logger.Info("Stopped control daemon", "pid", d.state.Daemon.PID)
+	d.service.publish(d, false)
+	return nil
+}
+
+// quit asks the daemon to exit and waits for that; then end kills what has not. A daemon or server that does not answer is not asked.
+func (d *daemon) quit(ctx context.Context) error {
+	clients, err := d.clients(ctx)
+	if err != nil {
+		d.logger.Error(err, "Control daemon is killed because it does not answer", "pid", d.state.Daemon.PID)
+		d.status = gpu.MPSDead
+		return nil
+	}
+	if len(clients) > 0 {
+		return &gpu.MPSClientsError{PIDs: clients}
+	}
+	done, err := exited(d.state.Daemon)
+	if err != nil {
+		return err
+	}
+	// From here on its exit is expected.
+	d.status = gpu.MPSDead
+	ctx, cancel := context.WithTimeout(ctx, d.service.Times.Quit)
+	defer cancel()
+	// The exit code is not that of the command.
+	if _, err := d.command(ctx, "quit"); err != nil {
+		d.logger.V(2).Info("Control daemon did not confirm that it quits", "reason", err.Error())
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+		d.logger.Info("Control daemon did not quit in time and is killed", "pid", d.state.Daemon.PID)
+	}
+	return nil
+}
+
+// UnstoppableError is gpu.ErrInUse: processes of a control daemon were killed and have not exited.
+type UnstoppableError struct {
+	ID   gpu.MPSDaemonID
+	PIDs []int
+}
+
+// Error names the processes.
+func (e *UnstoppableError) Error() string {
+	return fmt.Sprintf("processes %v of MPS control daemon %s were killed and have not exited: a process that cannot be killed is blocked in the "+
+		"kernel; reset the GPU or restart the node: %v", e.PIDs, e.ID, gpu.ErrInUse)
+}
+
+// Unwrap returns gpu.ErrInUse.
+func (*UnstoppableError) Unwrap() error { return gpu.ErrInUse }
+
+// end kills all processes of the daemon and returns when they have exited, or an *UnstoppableError.
+func (d *daemon) end(ctx context.Context) error {
+	left, err := d.left()
+	if err != nil {
+		return err
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	// A killed process may be found by its pid alone.
+	d.state.Processes = slices.DeleteFunc(slices.Clone(left), func(p hostfs.Process) bool { return p == d.state.Daemon })
+	if err := d.save(); err != nil {
+		return err
+	}
+	for _, p := range left {
+		if err := d.service.System.Kill(p); err != nil {
+			return err
+		}
+	}
+	deadline := time.After(d.service.Times.Kill)
+	for _, p := range left {
+		done, err := exited(p)
+		if err != nil {
+			return err
+		}
+		select {
+		case <-done:
+			continue
+		case <-deadline:
+		case <-ctx.Done():
+		}
+		return d.unstoppable(left)
+	}
+	d.state.Servers, d.state.Processes = nil, nil
+	// Servers that a dying daemon has started meanwhile.
+	return d.end(ctx)
+}
+
+func (d *daemon) unstoppable(killed []hostfs.Process) error {
+	var pids []int
+	for _, p := range killed {
+		if running(p) {
+			pids = append(pids, p.PID)
+		}
+	}
+	return &UnstoppableError{ID: d.id, PIDs: pids}
+}
+
+// left are the processes of the daemon that have not exited.
+func (d *daemon) left() ([]hostfs.Process, error) {
+	left, err := processes.ProcessesWith(d.dir.mark())
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range append([]hostfs.Process{d.state.Daemon}, d.state.Processes...) {
+		if running(p) && !slices.Contains(left, p) {
+			left = append(left, p)
+		}
+	}
+	return left, nil
+}

@@ -1,0 +1,267 @@
+package mpsd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+)
+
+const faultEnv = "MPSD_TEST_FAULT"
+
+// faultRun is a service in a process of its own that is killed before one of its effects.
+type faultRun struct {
+	Dir, Root string
+	Spec      gpu.MPSDaemonSpec
+	// Operation is put, delete or restore.
+	Operation string
+	// At is the effect, from 1.
+	At int
+}
+
+// faulty is killed before the effect whose number is at.
+type faulty struct {
+	System
+	at, links int
+}
+
+func (f *faulty) effect() {
+	if f.at--; f.at == 0 {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+}
+
+func (f *faulty) MakeDir(path string, perm fs.FileMode) error {
+	f.effect()
+	return f.System.MakeDir(path, perm)
+}
+
+func (f *faulty) MakeFIFO(path string) error {
+	f.effect()
+	return f.System.MakeFIFO(path)
+}
+
+func (f *faulty) Write(path string, data []byte) error {
+	f.effect()
+	return f.System.Write(path, data)
+}
+
+func (f *faulty) Link(from, to string) error {
+	f.effect()
+	return f.System.Link(from, to)
+}
+
+// Symlink is one fault point for each tenth of the libraries.
+func (f *faulty) Symlink(target, path string) error {
+	if f.links++; f.links%10 == 1 {
+		f.effect()
+	}
+	return f.System.Symlink(target, path)
+}
+
+func (f *faulty) Remove(path string) error {
+	f.effect()
+	return f.System.Remove(path)
+}
+
+func (f *faulty) Mount(path string, bytes int64, mounted bool) error {
+	f.effect()
+	return f.System.Mount(path, bytes, mounted)
+}
+
+func (f *faulty) Unmount(path string) error {
+	f.effect()
+	return f.System.Unmount(path)
+}
+
+func (f *faulty) Start(c Command) (*Started, error) {
+	f.effect()
+	return f.System.Start(c)
+}
+
+func (f *faulty) Run(ctx context.Context, c Command) (string, int, error) {
+	f.effect()
+	return f.System.Run(ctx, c)
+}
+
+func (f *faulty) Kill(p hostfs.Process) error {
+	f.effect()
+	return f.System.Kill(p)
+}
+
+// runUntilFault is the process of the service.
+func runUntilFault() int {
+	var run faultRun
+	err := json.Unmarshal([]byte(os.Getenv(faultEnv)), &run)
+	if err == nil {
+		err = os.Unsetenv(faultEnv)
+	}
+	if err == nil {
+		err = run.do()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func (run faultRun) do() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	s, err := New(ctx, Options{
+		Dir: run.Dir, Host: hostfs.New(run.Root), System: &faulty{System: Linux{}, at: run.At}, Program: self, Version: "killed",
+	})
+	if err != nil {
+		return err
+	}
+	switch run.Operation {
+	case "put":
+		_, err = s.Ensure(ctx, daemonID, run.Spec, true)
+	case "delete":
+		err = s.Stop(ctx, daemonID)
+	case "restore":
+		_, err = s.RestoreLimits(ctx, daemonID, run.Spec)
+	}
+	return err
+}
+
+// killedAt runs the operation in a service that is killed at a fault point, and reports whether it was. A daemon with clients is not
+// stopped.
+func (m *machine) killedAt(operation string, at int) bool {
+	m.t.Helper()
+	run, err := json.Marshal(faultRun{Dir: m.options.Dir, Root: m.node.Root(), Spec: m.spec(), Operation: operation, At: at})
+	require.NoError(m.t, err)
+	command := exec.CommandContext(m.t.Context(), m.options.Program)
+	command.Env = append(os.Environ(), faultEnv+"="+string(run))
+	output, _ := command.CombinedOutput()
+	require.NotNil(m.t, command.ProcessState)
+	if command.ProcessState.ExitCode() > 0 {
+		require.Contains(m.t, string(output), "MPS clients are still connected")
+	}
+	return command.ProcessState.ExitCode() < 0
+}
+
+// control are the control daemons that run, without their servers.
+func (m *machine) control() (controls, servers int) {
+	for _, p := range m.processes() {
+		if program, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID)); program == m.node.Programs()+"/"+controlProgram {
+			controls++
+		} else {
+			servers++
+		}
+	}
+	return controls, servers
+}
+
+// one requires one daemon with one server, which clients reach, and no other process.
+func (m *machine) one(message ...any) {
+	m.t.Helper()
+	controls, servers := m.control()
+	require.Equal(m.t, []int{1, 1}, []int{controls, servers}, message...)
+	require.True(m.t, isMount(m.dir().shm()), message...)
+	c := m.tenant(1000)
+	require.Contains(m.t, c.connected(), "multiprocessors 66,", message...)
+	c.kill()
+}
+
+// stop stops the daemon as soon as no client is connected.
+func (m *machine) stop(s *Service) {
+	m.t.Helper()
+	m.eventually(func() bool { return s.Stop(m.t.Context(), daemonID) == nil })
+	m.gone()
+}
+
+func TestPut_KilledAtEveryFaultPoint_NextServiceCompletes(t *testing.T) {
+	m := newMachine(t, newDriver)
+	for _, undone := range []bool{false, true} {
+		at := 1
+		for ; m.killedAt("put", at); at++ {
+			s := m.service()
+			if !undone {
+				assert.Len(t, m.ensure(s).Servers, 1)
+				m.one("fault point ", at)
+			}
+			m.stop(s)
+		}
+		t.Log("fault points:", at-1)
+		assert.Greater(t, at, 25)
+		m.stop(m.service())
+	}
+}
+
+func TestDelete_KilledAtEveryFaultPoint_NextServiceCompletes(t *testing.T) {
+	m := newMachine(t, newDriver)
+	points := 0
+	for at := 1; ; at++ {
+		s := m.service()
+		m.ensure(s)
+		killed := m.killedAt("delete", at)
+		next := m.service()
+		if killed && at%2 == 0 {
+			m.ensure(next)
+			m.one("fault point ", at)
+		}
+		m.stop(next)
+		if !killed {
+			break
+		}
+		points++
+	}
+	t.Log("fault points:", points)
+	assert.Greater(t, points, 4)
+}
+
+// A service that adopts, finds the same daemon, changes limits or is refused to stop it is killed; the client of the daemon is not.
+func TestRunningDaemon_ServiceKilledAtEveryFaultPoint_ClientStays(t *testing.T) {
+	m := newMachine(t, newDriver)
+	daemon := m.ensure(m.service())
+	c := m.tenant(1000)
+	c.connected()
+	points := 0
+	for _, operation := range []string{"put", "restore", "delete"} {
+		at := 1
+		for m.killedAt(operation, at) {
+			at++
+			points++
+		}
+		assert.Equal(t, "allocated", c.more(), operation)
+		assert.Equal(t, daemon.PID, m.ensure(m.service()).PID)
+	}
+	t.Log("fault points:", points)
+	c.kill()
+	m.stop(m.service())
+}
+
+// A daemon that died, with a client that goes on when it is back.
+func TestPut_DeadDaemon_KilledAtEveryFaultPoint(t *testing.T) {
+	m := newMachine(t, newDriver)
+	m.ensure(m.service())
+	for at := 1; ; at++ {
+		for _, p := range m.processes() {
+			require.NoError(t, Linux{}.Kill(p))
+			m.await(p)
+		}
+		killed := m.killedAt("put", at)
+		m.ensure(m.service())
+		m.one("fault point ", at)
+		if !killed {
+			break
+		}
+	}
+	m.stop(m.service())
+}

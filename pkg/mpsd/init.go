@@ -1,0 +1,102 @@
+package mpsd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/backoff"
+)
+
+// Init is the first process of a container. It starts the service, which is the program with the arguments, again whenever that exits, and
+// reaps the control daemons that services leave behind. On SIGTERM it stops the service and returns; it ends no control daemon.
+func Init(program string, args []string) error {
+	// Control daemons of a service that exited become children of this process: with the host's PIDs it is not the first one.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("becoming the reaper of control daemons: %w", err)
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT)
+	i := &initProcess{program: program, args: append([]string{program}, args...), retry: backoff.Backoff{First: firstRestart, Max: longestRestart}}
+	due := time.After(0)
+	for stopping := false; !stopping || i.service != 0; {
+		select {
+		case <-due:
+			due = i.start()
+		case s := <-signals:
+			if s != syscall.SIGCHLD {
+				klog.Background().Info("Stopping", "signal", s.String())
+				stopping, due = true, nil
+				i.signal(syscall.SIGTERM)
+			}
+			if i.reap() && !stopping {
+				due = i.restart()
+			}
+		}
+	}
+	return nil
+}
+
+// The longest time between two starts is shorter than clients of the service repeat their requests.
+const firstRestart, longestRestart = 50 * time.Millisecond, 2 * time.Second
+
+// initProcess starts the service and reaps processes.
+type initProcess struct {
+	program string
+	args    []string
+	retry   backoff.Backoff
+	// service is its pid, 0 while it does not run.
+	service int
+	started time.Time
+}
+
+// start starts the service, and returns when to try again if that fails.
+func (i *initProcess) start() <-chan time.Time {
+	pid, err := syscall.ForkExec(i.program, i.args, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
+	if err != nil {
+		klog.Background().Error(err, "MPS service cannot be started")
+		return i.restart()
+	}
+	i.service, i.started = pid, time.Now()
+	return nil
+}
+
+// restart returns when the service is to be started again.
+func (i *initProcess) restart() <-chan time.Time {
+	now := time.Now()
+	if now.Sub(i.started) > 2*longestRestart {
+		i.retry.Reset()
+	}
+	i.retry.Defer(now)
+	return time.After(i.retry.Next().Sub(now))
+}
+
+func (i *initProcess) signal(s syscall.Signal) {
+	if i.service != 0 {
+		_ = syscall.Kill(i.service, s) // it may have exited
+	}
+}
+
+// reap reaps all children that have exited, and reports whether the service was one.
+func (i *initProcess) reap() (serviceExited bool) {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return serviceExited
+		}
+		if pid == i.service {
+			i.service, serviceExited = 0, true
+			klog.Background().Info("MPS service exited", "pid", pid, "code", status.ExitStatus(), "signal", int(status.Signal()))
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package mpsd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+)
+
+// processes are those of the PID namespace of this process, which is the host's.
+var processes = hostfs.New("/")
+
+// Linux is the machine.
+type Linux struct{}
+
+// MakeDir does not depend on the umask.
+func (Linux) MakeDir(path string, perm fs.FileMode) error { return disk.OS{}.MakeDir(path, perm) }
+
+// MakeFIFO makes it for root.
+func (Linux) MakeFIFO(path string) error {
+	if err := unix.Mkfifo(path, 0o600); err != nil && !errors.Is(err, unix.EEXIST) {
+		return &fs.PathError{Op: "mkfifo", Path: path, Err: err}
+	}
+	return nil
+}
+
+// Write is not durable: the files are in /run.
+func (Linux) Write(path string, data []byte) error {
+	return disk.Replace(disk.OS{}, path, data, 0o600, false)
+}
+
+// Link leaves a link to the same file as it is: rename would leave both names.
+func (Linux) Link(from, to string) error {
+	tmp := to + disk.TempSuffix
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if sameFile(from, to) {
+		return nil
+	}
+	if err := os.Link(from, tmp); err != nil {
+		return err
+	}
+	return os.Rename(tmp, to)
+}
+
+func sameFile(a, b string) bool {
+	first, err := os.Lstat(a)
+	if err != nil {
+		return false
+	}
+	second, err := os.Lstat(b)
+	return err == nil && os.SameFile(first, second)
+}
+
+// Symlink is that of the kernel.
+func (Linux) Symlink(target, path string) error { return os.Symlink(target, path) }
+
+// Remove does not enter mounts: the directory of one is not empty.
+func (Linux) Remove(path string) error { return os.RemoveAll(path) }
+
+// shmFlags are the mount flags of the tmpfs that clients have as /dev/shm.
+const shmFlags = unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV
+
+// Mount makes a tmpfs that every user may write to.
+func (Linux) Mount(path string, bytes int64, mounted bool) error {
+	flags := uintptr(shmFlags)
+	if mounted {
+		flags |= unix.MS_REMOUNT
+	}
+	if err := unix.Mount("tmpfs", path, "tmpfs", flags, fmt.Sprintf("mode=1777,size=%d", bytes)); err != nil {
+		return &fs.PathError{Op: "mounting a tmpfs at", Path: path, Err: err}
+	}
+	return nil
+}
+
+// Unmount removes the mounts from the mount namespace of this process, and from those that follow it.
+func (Linux) Unmount(path string) error {
+	for isMount(path) {
+		if err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return &fs.PathError{Op: "unmount", Path: path, Err: err}
+		}
+	}
+	return nil
+}
+
+// isMount reports whether another file system is mounted at the directory.
+func isMount(path string) bool {
+	var here, above unix.Stat_t
+	if unix.Lstat(path, &here) != nil || unix.Lstat(path+"/..", &above) != nil {
+		return false
+	}
+	return here.Dev != above.Dev
+}
+
+// Start starts the program in a process group and a mount namespace of its own, in which mounts follow those of this process
+// until the program changes that.
+func (Linux) Start(c Command) (*Started, error) {
+	// The process holds the writing end too, so its stdin never ends.
+	stdin, err := os.OpenFile(c.Stdin, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer stdin.Close()
+	log, err := os.OpenFile(c.Log, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	command := &exec.Cmd{
+		Path: c.Path, Args: c.Args, Env: c.Env, Dir: "/", Stdin: stdin, Stdout: log, Stderr: log,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Cloneflags: syscall.CLONE_NEWNS},
+	}
+	if err := command.Start(); err != nil {
+		return nil, err
+	}
+	process, running := processes.Process(command.Process.Pid)
+	exit := make(chan int, 1)
+	go func() {
+		_ = command.Wait() // the exit code says the same
+		exit <- command.ProcessState.ExitCode()
+	}()
+	if !running {
+		process.PID = command.Process.Pid
+	}
+	return &Started{Process: process, Exit: exit}, nil
+}
+
+// outputLimit is how many bytes of a program's output are kept.
+const outputLimit = 64 << 10
+
+// Run keeps the first outputLimit bytes.
+func (Linux) Run(ctx context.Context, c Command) (output string, code int, err error) {
+	kept := &limited{}
+	command := exec.CommandContext(ctx, c.Path)
+	command.Args, command.Env, command.Dir = c.Args, c.Env, "/"
+	command.Stdin, command.Stdout = strings.NewReader(c.Input), kept
+	command.WaitDelay = time.Second
+	err = command.Run()
+	if ctx.Err() != nil && err != nil {
+		return "", 0, context.Cause(ctx)
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
+		return kept.String(), exit.ExitCode(), nil
+	}
+	return kept.String(), 0, err
+}
+
+// limited keeps the first outputLimit bytes that are written to it.
+type limited struct{ bytes.Buffer }
+
+// Write discards what exceeds the limit and always succeeds.
+func (l *limited) Write(p []byte) (int, error) {
+	_, _ = l.Buffer.Write(p[:min(max(0, outputLimit-l.Len()), len(p))])
+	return len(p), nil
+}
+
+// Kill does not kill another process that has the pid now.
+func (Linux) Kill(p hostfs.Process) error {
+	fd, running, err := open(p)
+	if err != nil || !running {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("killing process %d: %w", p.PID, err)
+	}
+	return nil
+}
+
+// open returns a pidfd of the process, false if it has exited.
+func open(p hostfs.Process) (fd int, running bool, err error) {
+	fd, err = unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.ESRCH) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("opening process %d: %w", p.PID, err)
+	}
+	// The pidfd is that of the process if the pid is still its own.
+	if now, exists := processes.Process(p.PID); !exists || now != p {
+		return 0, false, unix.Close(fd)
+	}
+	return fd, true, nil
+}
+
+// exited returns a channel that is closed when the process has exited.
+func exited(p hostfs.Process) (<-chan struct{}, error) {
+	done := make(chan struct{})
+	fd, running, err := open(p)
+	if err != nil {
+		return nil, err
+	}
+	if !running {
+		close(done)
+		return done, nil
+	}
+	file := os.NewFile(uintptr(fd), "pidfd")
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	go func() {
+		defer close(done)
+		defer file.Close()
+		// The runtime waits for the descriptor without a thread.
+		_ = raw.Read(func(fd uintptr) bool {
+			polled := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+			n, err := unix.Poll(polled, 0)
+			return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+		})
+	}()
+	return done, nil
+}

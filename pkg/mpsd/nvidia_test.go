@@ -1,0 +1,66 @@
+package mpsd
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// nvidiaMPS are the packages with NVIDIA's control daemons, in the cache by their Debian release; test/simgpu fetches them.
+var nvidiaMPS = map[string]model.DriverVersion{"bookworm": "535.261.03", "trixie": "550.163.01"}
+
+// NVIDIA's own control daemons have the settings of the spec. There is no GPU for their servers.
+func TestNVIDIA_ControlDaemon_SettingsOfTheSpec(t *testing.T) {
+	cache, err := os.UserCacheDir()
+	require.NoError(t, err)
+	for release, driver := range nvidiaMPS {
+		t.Run(release, func(t *testing.T) {
+			program, err := os.ReadFile(filepath.Join(cache, "prism", "debian-nvidia-mps-"+release, "usr/bin", controlProgram))
+			if errors.Is(err, os.ErrNotExist) {
+				t.Skipf("NVIDIA's %s of Debian %s is not in the cache", controlProgram, release)
+			}
+			require.NoError(t, err)
+			m := newMachine(t, driver)
+			control := filepath.Join(m.node.Programs(), controlProgram)
+			require.NoError(t, errors.Join(os.Remove(control), os.WriteFile(control, program, 0o755)))
+			s := m.service()
+			for _, c := range []struct {
+				memory, reported int64
+				percentage       int
+			}{{2000, 1024, 50}, {1023, 1023, 0}, {0, 0, 25}, {5 << 10, 5 << 10, 100}} {
+				spec := m.spec()
+				spec.MemoryMiB, spec.ActiveThreadPercentage = c.memory, c.percentage
+				daemon, err := s.Ensure(t.Context(), daemonID, spec, true)
+				require.NoError(t, err)
+				assert.False(t, daemon.MultiUser)
+				assert.Equal(t, gpu.MPSRunning, daemon.State)
+				limits, err := s.Limits(t.Context(), daemonID)
+				require.NoError(t, err)
+				want := gpu.MPSLimits{MemoryMiB: c.reported, ActiveThreadPercentage: float64(c.percentage)}
+				assert.Equal(t, gpu.MPSLimitsInForce{Default: want, Servers: map[int]gpu.MPSLimits{}}, limits)
+				for _, name := range []string{"control", "log"} {
+					assert.True(t, sameFile(filepath.Join(m.dir().pipe(), name), filepath.Join(m.dir().client(), name)), name)
+				}
+				for _, memory := range []int64{700, 0} {
+					spec.MemoryMiB, spec.ActiveThreadPercentage = memory, 0
+					_, err = s.RestoreLimits(t.Context(), daemonID, spec)
+					require.NoError(t, err)
+					limits, err = s.Limits(t.Context(), daemonID)
+					require.NoError(t, err)
+					assert.Equal(t, gpu.MPSLimits{MemoryMiB: memory}, limits.Default)
+				}
+				s = m.service()
+				assert.Equal(t, daemon.PID, m.ensure(s).PID, "adopted")
+				require.NoError(t, s.Stop(t.Context(), daemonID))
+				m.gone()
+			}
+		})
+	}
+}

@@ -1,0 +1,162 @@
+package mpsd
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// 535 and 550 serve the clients of one user at a time, and start the server for the first.
+func TestEnsure_OldDriver_NoServerForAllUsers(t *testing.T) {
+	m := newMachine(t, oldDriver)
+	s := m.service()
+	daemon := m.ensure(s)
+	assert.False(t, daemon.MultiUser)
+	assert.Empty(t, daemon.Servers)
+	c := m.tenant(1000)
+	assert.Contains(t, c.connected(), "multiprocessors 66, free 1488 MiB")
+	limits, err := s.Limits(t.Context(), daemonID)
+	require.NoError(t, err)
+	want := gpu.MPSLimits{MemoryMiB: 1024, ActiveThreadPercentage: 50}
+	listed, _ := s.List(t.Context(), 0)
+	require.Len(t, listed[0].Servers, 1)
+	assert.Equal(t, gpu.MPSLimitsInForce{Default: want, Servers: map[int]gpu.MPSLimits{listed[0].Servers[0]: want}}, limits)
+	var clients *gpu.MPSClientsError
+	require.ErrorAs(t, s.Stop(t.Context(), daemonID), &clients)
+	c.kill()
+	m.stop(s)
+}
+
+func TestStart_WithoutServer_ClientsCannotFindDaemon(t *testing.T) {
+	m := newMachine(t, newDriver)
+	s := m.service()
+	started, err := s.Ensure(t.Context(), daemonID, m.spec(), false)
+	require.NoError(t, err)
+	assert.Equal(t, gpu.MPSRunning, started.State)
+	assert.Empty(t, started.Servers)
+	assert.NoFileExists(t, filepath.Join(m.dir().client(), "control"))
+	s = m.service()
+	daemon := m.ensure(s)
+	assert.Equal(t, started.PID, daemon.PID)
+	assert.Len(t, daemon.Servers, 1)
+	m.one()
+	links, err := os.ReadDir(m.dir().client())
+	require.NoError(t, err)
+	require.Len(t, links, 2)
+	assert.Equal(t, []string{"control", "log"}, []string{links[0].Name(), links[1].Name()})
+}
+
+func TestLimits_ChangedByOthers_Restored(t *testing.T) {
+	m := newMachine(t, newDriver)
+	s := m.service()
+	daemon := m.ensure(s)
+	d := s.daemons[daemonID]
+	server := daemon.Servers[0]
+	for spec, want := range map[gpu.MPSDaemonSpec]gpu.MPSLimits{
+		{MemoryMiB: 512, ActiveThreadPercentage: 25}:   {MemoryMiB: 512, ActiveThreadPercentage: 25},
+		{MemoryMiB: 2047, ActiveThreadPercentage: 100}: {MemoryMiB: 1024, ActiveThreadPercentage: 100},
+		{}: {},
+	} {
+		_, err := d.command(t.Context(), "set_default_active_thread_percentage 10", "set_default_device_pinned_mem_limit 0 7M",
+			ofServerCommand(server, "set_active_thread_percentage", "11"), ofServerCommand(server, "set_device_pinned_mem_limit", "0 8M"))
+		require.NoError(t, err)
+		limits, err := s.Limits(t.Context(), daemonID)
+		require.NoError(t, err)
+		assert.Equal(t, gpu.MPSLimitsInForce{
+			Default: gpu.MPSLimits{MemoryMiB: 7, ActiveThreadPercentage: 10},
+			Servers: map[int]gpu.MPSLimits{server: {MemoryMiB: 8, ActiveThreadPercentage: 11}},
+		}, limits)
+		restored, err := s.RestoreLimits(t.Context(), daemonID, spec)
+		require.NoError(t, err)
+		assert.Equal(t, spec.MemoryMiB, restored.Spec.MemoryMiB)
+		assert.Equal(t, int64(shmSize), restored.Spec.ShmBytes)
+		limits, err = s.Limits(t.Context(), daemonID)
+		require.NoError(t, err)
+		assert.Equal(t, gpu.MPSLimitsInForce{Default: want, Servers: map[int]gpu.MPSLimits{server: want}}, limits)
+	}
+	_, err := s.RestoreLimits(t.Context(), "b", m.spec())
+	require.ErrorIs(t, err, gpu.ErrNotFound)
+}
+
+func ofServerCommand(server int, name, value string) string {
+	return strings.Join([]string{name, strconv.Itoa(server), value}, " ")
+}
+
+func TestEnsure_DriverReplaced_RenewedWithoutClients(t *testing.T) {
+	m := newMachine(t, oldDriver)
+	s := m.service()
+	daemon := m.ensure(s)
+	c := m.tenant(0)
+	c.connected()
+	m.node.ReplaceDriver(newDriver)
+	listed, _ := s.List(t.Context(), 0)
+	assert.True(t, listed[0].Outdated)
+	assert.Equal(t, daemon.PID, m.ensure(s).PID, "with a client")
+	assert.Equal(t, "allocated", c.more())
+	c.kill()
+	m.node.UnloadDriver()
+	m.node.LoadDriver()
+	m.eventually(func() bool { return m.ensure(s).PID != daemon.PID })
+	listed, _ = s.List(t.Context(), 0)
+	assert.False(t, listed[0].Outdated)
+	assert.Equal(t, 2, listed[0].Starts)
+	assert.True(t, listed[0].MultiUser)
+}
+
+func TestEnsure_RunningDaemon_KeepsItsSpec(t *testing.T) {
+	m := newMachine(t, newDriver)
+	s := m.service()
+	daemon := m.ensure(s)
+	other := m.spec()
+	other.MemoryMiB, other.ShmBytes = 10, 2*shmSize
+	kept, err := s.Ensure(t.Context(), daemonID, other, true)
+	require.NoError(t, err)
+	assert.Equal(t, daemon, kept)
+
+	require.NoError(t, syscall.Kill(daemon.PID, syscall.SIGKILL))
+	m.eventually(func() bool { listed, _ := s.List(t.Context(), 0); return listed[0].State == gpu.MPSDead })
+	next, err := s.Ensure(t.Context(), daemonID, other, true)
+	require.NoError(t, err)
+	assert.Equal(t, other, next.Spec)
+	assert.Contains(t, mountOptions(t, os.Getpid(), m.dir().shm()), "size=2048k")
+}
+
+// A broken GPU fails Prepare, not the programs.
+func TestEnsure_GPULost_ErrorOfTheServer(t *testing.T) {
+	m := newMachine(t, newDriver)
+	_, err := m.node.Model.Faults.Add(model.Fault{Effect: model.EffectError, GPU: 0, Return: model.GPUIsLost})
+	require.NoError(t, err)
+	s := m.service()
+	_, err = s.Ensure(t.Context(), daemonID, m.spec(), true)
+	require.ErrorContains(t, err, "starting the server of MPS control daemon a5172723: it exited: ")
+	require.ErrorContains(t, err, "exited with status 1")
+	assert.NoFileExists(t, filepath.Join(m.dir().client(), "control"))
+	m.stop(s)
+}
+
+func TestEnsure_NoPrograms_Unsupported(t *testing.T) {
+	m := newMachine(t, newDriver)
+	server := filepath.Join(m.node.Programs(), serverProgram)
+	require.NoError(t, os.Rename(server, server+".moved"))
+	s := m.service()
+	_, err := s.Ensure(t.Context(), daemonID, m.spec(), true)
+	var unsupported *gpu.UnsupportedError
+	require.ErrorAs(t, err, &unsupported)
+	require.EqualError(t, unsupported, "MPS is not supported here: it needs nvidia-cuda-mps-control and nvidia-cuda-mps-server in usr/bin or usr/sbin of "+
+		"the driver root /: install the driver's MPS programs there")
+	listed, _ := s.List(t.Context(), 0)
+	assert.Empty(t, listed)
+	sbin := filepath.Join(m.node.Root(), "usr/sbin")
+	require.NoError(t, os.MkdirAll(sbin, 0o755))
+	require.NoError(t, os.Rename(server+".moved", filepath.Join(sbin, serverProgram)))
+	assert.Len(t, m.ensure(s).Servers, 1, "as Debian installs it")
+}

@@ -1,0 +1,227 @@
+package mpsd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+)
+
+// ensure returns when the daemon runs, with its server where wanted.
+func (d *daemon) ensure(ctx context.Context, spec gpu.MPSDaemonSpec, server bool) error {
+	if d.status == gpu.MPSRunning {
+		if err := d.renew(ctx, spec); err != nil {
+			return err
+		}
+	}
+	if d.status != gpu.MPSRunning {
+		if err := d.end(ctx); err != nil {
+			d.set(gpu.MPSUnstoppable, err.Error())
+			return err
+		}
+		if err := d.start(ctx, spec); err != nil {
+			return fmt.Errorf("starting MPS control daemon %s: %w", d.id, err)
+		}
+	}
+	complete := d.state.Phase == phaseReady && (!d.state.MultiUser || len(d.state.Processes) > 0)
+	if !server || complete {
+		return nil
+	}
+	if err := d.acceptClients(ctx); err != nil {
+		return fmt.Errorf("starting the server of MPS control daemon %s: %w", d.id, err)
+	}
+	return nil
+}
+
+// renew ends a running daemon that cannot do what is asked: the driver was replaced, or it is another device's. With clients it stays.
+func (d *daemon) renew(ctx context.Context, spec gpu.MPSDaemonSpec) error {
+	other := spec.Device != d.state.Spec.Device
+	installed, err := d.service.driver()
+	if outdated := err == nil && installed.identity() != d.state.Driver; !other && !outdated {
+		return nil
+	}
+	clients, err := d.clients(ctx)
+	if err == nil && len(clients) > 0 {
+		if other {
+			return &gpu.MPSClientsError{PIDs: clients}
+		}
+		return nil
+	}
+	d.logger.Info("Control daemon of a replaced driver or another device is renewed", "pid", d.state.Daemon.PID, "device", spec.Device)
+	return d.quit(ctx)
+}
+
+// start starts the daemon, in a directory that may be that of one before, and sets its limits. Its clients cannot find it yet.
+func (d *daemon) start(ctx context.Context, spec gpu.MPSDaemonSpec) error {
+	installed, err := d.service.driver()
+	if err != nil {
+		return err
+	}
+	if err := d.service.System.MakeDir(string(d.dir), 0o755); err != nil {
+		return err
+	}
+	d.state = state{Spec: spec, Phase: phaseStarting, Driver: installed.identity(), Starts: d.state.Starts + 1}
+	// Before anything is in the directory: a daemon is listed and stopped also if its start was interrupted.
+	err = d.save()
+	if err == nil {
+		err = d.dir.prepare(ctx, d.service.System, spec.ShmBytes, installed)
+	}
+	if err == nil {
+		err = d.run(ctx, installed)
+	}
+	if err == nil {
+		err = d.setLimits(ctx, byDefault, true)
+	}
+	if err == nil {
+		d.state.Phase = phaseControl
+		err = d.save()
+	}
+	if err != nil {
+		d.dead(ctx, err.Error())
+		return err
+	}
+	d.set(gpu.MPSRunning, "")
+	d.watch(ctx, d.state.Daemon)
+	d.logger.Info("Started control daemon", "pid", d.state.Daemon.PID, "device", spec.Device, "multiUser", d.state.MultiUser, "starts", d.state.Starts)
+	return nil
+}
+
+// run starts the process, with a server for all users where the driver knows that, and returns when it listens.
+func (d *daemon) run(ctx context.Context, installed driver) error {
+	for _, options := range [][]string{{"-multiuser-server"}, nil} {
+		d.state.MultiUser = options != nil
+		from := logSize(d.dir.daemonLog())
+		args := append([]string{d.service.Program, LaunchCommand, d.dir.shm(), installed.control, "-f"}, options...)
+		started, err := d.service.System.Start(Command{
+			Path: d.service.Program, Args: args, Env: d.dir.environment(installed, d.state.Spec.Device), Stdin: d.dir.stdin(), Log: d.dir.daemonLog(),
+		})
+		if err != nil {
+			return err
+		}
+		d.state.Daemon = started.Process
+		if err := d.save(); err != nil {
+			return err
+		}
+		code, err := d.listening(ctx, started, from)
+		if err == nil {
+			return nil
+		}
+		// A driver without the option takes it for a start of the user interface.
+		if options == nil || code != 1 || !strings.Contains(logAfter(d.dir.daemonLog(), from), "Cannot find MPS control daemon process") {
+			return err
+		}
+	}
+	return nil
+}
+
+// longestPoll is the longest time between two checks.
+const longestPoll = 50 * time.Millisecond
+
+// listening returns when the daemon answers, or with its exit code, -1 for none.
+func (d *daemon) listening(ctx context.Context, started *Started, from int64) (code int, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, d.service.Times.Start, fmt.Errorf("it does not listen: %w", gpu.ErrTimeout))
+	defer cancel()
+	for wait := d.service.Times.Poll; ; wait = min(2*wait, longestPoll) {
+		// The socket comes with the program itself, so that the file of the process is not that of this one.
+		if _, err := os.Lstat(filepath.Join(d.dir.pipe(), "control_privileged")); err == nil {
+			if output, err := d.command(ctx, lastCommand); err == nil && isPercentage(strings.TrimSpace(output)) {
+				return -1, nil
+			}
+		}
+		select {
+		case code := <-started.Exit:
+			return code, fmt.Errorf("it exited with code %d: %s", code, lastLines(d.dir.daemonLog(), from))
+		case <-ctx.Done():
+			return -1, fmt.Errorf("%w; its log ends: %s", context.Cause(ctx), lastLines(d.dir.daemonLog(), from))
+		case <-time.After(wait):
+		}
+	}
+}
+
+// acceptClients starts the server where one is for all users, so that no program takes the GPU beside MPS, and links the sockets.
+func (d *daemon) acceptClients(ctx context.Context) error {
+	if d.state.MultiUser {
+		if err := d.startServer(ctx); err != nil {
+			return err
+		}
+	}
+	d.state.Phase = phaseReady
+	if err := d.save(); err != nil {
+		return err
+	}
+	d.service.publish(d, true)
+	// The next service links them if this one is killed here.
+	return d.dir.connectClients(d.service.System)
+}
+
+// startServer returns when the server owns the GPU.
+func (d *daemon) startServer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, d.service.Times.Start, fmt.Errorf("it does not become active: %w", gpu.ErrTimeout))
+	defer cancel()
+	from := logSize(d.dir.daemonLog())
+	for wait := d.service.Times.Poll; ; wait = min(2*wait, longestPoll) {
+		servers, active, err := d.activeServer(ctx)
+		if err == nil && active {
+			return d.record(ctx, servers)
+		}
+		if len(servers) == 0 && strings.Contains(logAfter(d.dir.daemonLog(), from), "exited with status") {
+			return fmt.Errorf("it exited: %s; %s", lastLines(d.dir.daemonLog(), from), lastLines(d.dir.serverLog(), 0))
+		}
+		if err == nil && len(servers) == 0 {
+			// Of a server that is starting the daemon starts no second one.
+			_, err = d.command(ctx, "start_server -uid 0")
+		}
+		if err == nil {
+			err = pause(ctx, wait)
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, lastLines(d.dir.daemonLog(), from))
+		}
+	}
+}
+
+// activeServer returns the servers, and whether the first owns the GPU.
+func (d *daemon) activeServer(ctx context.Context) (servers []int, active bool, err error) {
+	servers, err = d.servers(ctx)
+	if err != nil || len(servers) == 0 {
+		return nil, false, err
+	}
+	lines, err := d.ask(ctx, fmt.Sprintf("get_server_status %d", servers[0]))
+	return servers, slices.Contains(lines, "ACTIVE"), err
+}
+
+// pause waits, and returns why the context is done.
+func pause(ctx context.Context, wait time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(wait):
+		return nil
+	}
+}
+
+// record remembers the servers, which outlive a daemon that is killed.
+func (d *daemon) record(ctx context.Context, servers []int) error {
+	if slices.Equal(servers, d.state.Servers) {
+		return nil
+	}
+	var found []hostfs.Process
+	for _, pid := range servers {
+		if p, exists := processes.Process(pid); exists {
+			found = append(found, p)
+		}
+	}
+	d.state.Servers, d.state.Processes = servers, found
+	if err := d.save(); err != nil {
+		return err
+	}
+	d.service.publish(d, true)
+	d.watchServers(ctx)
+	return nil
+}

@@ -1,0 +1,46 @@
+package nvml
+
+import (
+	"context"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// The functions of drivers that limit the GPU memory of cgroups.
+const (
+	setMemoryLimits = "nvmlDeviceSetMemoryLimits_v1"
+	getMemoryLimits = "nvmlDeviceGetMemoryLimits_v1"
+)
+
+// limitsMemory reports whether the driver has them. It is no call into the driver.
+func (s *Session) limitsMemory() bool {
+	if !s.enter() {
+		return false
+	}
+	defer s.leave()
+	return s.has(setMemoryLimits) && s.has(getMemoryLimits)
+}
+
+// MemoryLimits reads the limits of a cgroup on a GPU that was inspected: one call.
+func (s *Session) MemoryLimits(ctx context.Context, id gpu.UUID, cgroup string) (gpu.MemoryLimits, error) {
+	q, _, err := s.at(ctx, id)
+	if err != nil {
+		return gpu.MemoryLimits{}, err
+	}
+	limits, err := must(q, getMemoryLimits, func() (nvml.MemoryLimits_v1, nvml.Return) { return q.device.GetMemoryLimits_v1(cgroup) })
+	return gpu.MemoryLimits{Soft: limits.SoftLimit, Hard: limits.HardLimit}, err
+}
+
+// SetMemoryLimits sets the limits of a cgroup on a GPU that was inspected: one call. gpu.ErrPermission: only root may.
+func (s *Session) SetMemoryLimits(ctx context.Context, id gpu.UUID, cgroup string, limits gpu.MemoryLimits) error {
+	q, _, err := s.at(ctx, id)
+	if err != nil {
+		return err
+	}
+	_, err = must(q, setMemoryLimits, func() (struct{}, nvml.Return) {
+		return struct{}{}, q.device.SetMemoryLimits_v1(cgroup, limits.Soft, limits.Hard)
+	})
+	return err
+}

@@ -1,0 +1,139 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hook"
+	"github.com/prism-gpu/prism/pkg/hook/protocol"
+	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+	"github.com/prism-gpu/prism/test/simgpu/port"
+)
+
+// limitingHost is a host whose cgroups are directories below cgroups; unified says whether they are of version 2 alone.
+type limitingHost struct {
+	*port.Host
+	port.MinimalHost
+	cgroups string
+	unified bool
+}
+
+func (h limitingHost) UnifiedCgroups() bool { return h.unified }
+
+func (h limitingHost) Cgroup(path string) (string, error) { return filepath.Join(h.cgroups, path), nil }
+
+func (h limitingHost) Locate(root, path string) (string, bool) {
+	_, err := os.Stat(filepath.Join(root, path))
+	return path, err == nil
+}
+
+// limiting is a machine with one simulated GPU, whose driver limits the memory of cgroups.
+func limiting(t *testing.T, unified bool) (m *Machine, node *model.Node, cgroups string) {
+	t.Helper()
+	node, err := model.New(model.Spec{Name: "n0", Driver: "615.71.09", Boards: []string{"h100-80"}})
+	require.NoError(t, err)
+	root, err := os.MkdirTemp("", "prism") // a socket's path has at most 108 bytes
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	cfg := &config.Plugin{DriverName: "gpu.prism.dev", NodeName: "n0", Paths: config.Paths{
+		KubeletPlugins: filepath.Join(root, "plugins"), CDIRoot: filepath.Join(root, "cdi"), StateDir: filepath.Join(root, "state"),
+		RunDir: filepath.Join(root, "run"),
+	}}
+	cgroups, image := filepath.Join(root, "cgroup"), filepath.Join(root, "image")
+	require.NoError(t, os.MkdirAll(filepath.Join(cgroups, "kubepods/c1"), 0o755))
+	require.NoError(t, os.WriteFile(image, []byte("program"), 0o600))
+	host := limitingHost{Host: port.NewHost(node), MinimalHost: port.MinimalHost{Boot: "boot"}, cgroups: cgroups, unified: unified}
+	a := System(cfg, testVersion)
+	a.Host, a.OwnHookImage = host, image
+	a.Driver = func(string) inventory.Opener { return host.Open }
+	m, err = OpenMachine(t.Context(), cfg, a, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, m.Close()) })
+	require.NoError(t, m.Inventory.Refresh(t.Context()))
+	return m, node, cgroups
+}
+
+const limitedDevice = "uid-gpu-timeslice-1"
+
+// shared is the record of a prepared claim with a time-sliced share that requested 4 GiB.
+func shared(node *model.Node) *checkpoint.Record {
+	return &checkpoint.Record{
+		Claim: checkpoint.Claim{UID: "uid", Namespace: "ns", Name: "claim"}, BootID: "boot", Writer: testVersion, State: checkpoint.Done,
+		Results: []checkpoint.Result{{
+			Request: "r", Pool: "n0", Device: "gpu-timeslice", ShareID: "1", Type: gpu.TypeTimeSlice, GPUUUID: gpu.UUID(node.Identities()[0].UUID),
+			Consumed: map[string]string{"memory": "4Gi"},
+		}},
+		CDI: checkpoint.CDI{Kind: cdi.Kind("gpu.prism.dev"), Devices: []string{limitedDevice}},
+	}
+}
+
+// TestMachine_TimeSlicedShareWithMemory_LimitedByHook: the claim's spec names prism-hook, whose request the plugin fulfils.
+func TestMachine_TimeSlicedShareWithMemory_LimitedByHook(t *testing.T) {
+	t.Parallel()
+	m, node, cgroups := limiting(t, true)
+	assert.True(t, m.Inventory.Current().Node.GPUs[0].MemoryLimits)
+	record := shared(node)
+	require.NoError(t, m.State.Records.Put(record))
+	spec, err := m.Ports(undecided{}, nil).Specs.Build(cdi.SpecRequest{Record: record})
+	require.NoError(t, err)
+	edits := spec.Devices[0].ContainerEdits
+	assert.Equal(t, []string{protocol.Mark(limitedDevice) + "=timeslice"}, edits.Env)
+	require.Len(t, edits.Hooks, 1)
+	own, err := m.hook.Own()
+	require.NoError(t, err)
+	assert.Equal(t, own, edits.Hooks[0].Path)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- m.serveLimits(ctx) }()
+	proc := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(proc, "7"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(proc, "7", "cgroup"), []byte("0::/kubepods/c1\n"), 0o600))
+	state, err := json.Marshal(map[string]any{"id": "c", "pid": 7, "bundle": "/not/read"})
+	require.NoError(t, err)
+	program := hook.Program{Stdin: strings.NewReader(string(state)), Proc: proc, RetryBudget: 20 * time.Second, Pause: time.Millisecond}
+	require.NoError(t, program.Run(edits.Hooks[0].Args[1:]))
+	driver, err := m.Inventory.MemoryLimiter()
+	require.NoError(t, err)
+	limits, err := driver.MemoryLimits(t.Context(), record.Results[0].GPUUUID, filepath.Join(cgroups, "kubepods/c1"))
+	require.NoError(t, err)
+	assert.Equal(t, gpu.MemoryLimits{Hard: 4 << 30}, limits)
+	cancel()
+	require.NoError(t, <-done)
+}
+
+// TestMachine_NodeWithoutCgroupV2_NoLimits: no spec names the hook, and there is no socket.
+func TestMachine_NodeWithoutCgroupV2_NoLimits(t *testing.T) {
+	t.Parallel()
+	m, node, _ := limiting(t, false)
+	assert.False(t, m.Inventory.Current().Node.GPUs[0].MemoryLimits)
+	spec, err := m.Ports(undecided{}, nil).Specs.Build(cdi.SpecRequest{Record: shared(node)})
+	require.NoError(t, err)
+	assert.Empty(t, spec.Devices[0].ContainerEdits.Hooks)
+	require.NoError(t, m.serveLimits(t.Context()))
+	assert.NoDirExists(t, m.cfg.Paths.RunDir)
+}
+
+// TestBuild_OwnHookRemoved_RefusedWithReason: a spec with the hook is not made without the program.
+func TestBuild_OwnHookRemoved_RefusedWithReason(t *testing.T) {
+	t.Parallel()
+	m, node, _ := limiting(t, true)
+	own, err := m.hook.Own()
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(own))
+	_, err = m.Ports(undecided{}, nil).Specs.Build(cdi.SpecRequest{Record: shared(node)})
+	require.EqualError(t, err, "CDI edits of the memory limit: createRuntime hook: "+own+" on the host: not found")
+}

@@ -1,0 +1,171 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/events"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/mps"
+	"github.com/prism-gpu/prism/pkg/mpsd/client"
+	"github.com/prism-gpu/prism/pkg/prepare"
+)
+
+// mpsService is what a machine has of the MPS service of its node.
+type mpsService struct {
+	*mps.Service
+	bootID string
+	dir    string // of the host, with those of the daemons
+	// layout is what the service is needed for; nil before it is known.
+	layout atomic.Pointer[mpsLayout]
+}
+
+// mpsLayout is what an MPS service is needed for, and what is reported of it.
+type mpsLayout struct {
+	advertised func() (*gpu.Node, gpu.Layout, error)
+	// unavailable is called with why the service does not answer, nil when it does again.
+	unavailable func(err error)
+}
+
+// mpsSocket is the socket of the MPS service of a node.
+func mpsSocket(cfg *config.Plugin) string { return filepath.Join(cfg.RunDir(), "mpsd.sock") }
+
+// openMPS is the MPS service at its socket.
+func openMPS(socket string) mps.Daemons { return client.New(socket) }
+
+// newMPSService builds it; the service is not asked before it is needed.
+func newMPSService(cfg *config.Plugin, a Adapters, state State, inv *inventory.Inventory) *mpsService {
+	s := &mpsService{bootID: state.BootID, dir: filepath.Join(cfg.RunDir(), "mps")}
+	var daemons mps.Daemons = noDaemons{}
+	if a.MPS != nil {
+		daemons = a.MPS(mpsSocket(cfg))
+	}
+	store := mps.NewStore(a.Disk, cfg.PluginDir(), state.BootID)
+	s.Service = &mps.Service{
+		Daemons: daemons, Modes: inv.ComputeModes, Store: store, Load: a.Host.DriverLoad, Counts: &mps.Counts{},
+		Process: func(pid int) (started uint64, runs bool) {
+			p, runs := a.Host.Process(pid)
+			return p.Start, runs
+		},
+		Watcher: mps.NewWatcher(mps.WatcherPorts{Daemons: daemons, Needed: func() bool { return s.advertised() || !store.Empty() }, Changed: s.changed}),
+	}
+	return s
+}
+
+// advertised reports whether the node advertises MPS shares.
+func (s *mpsService) advertised() bool {
+	l := s.layout.Load()
+	if l == nil {
+		return false
+	}
+	node, layout, err := l.advertised()
+	if err != nil {
+		return false
+	}
+	for i := range node.GPUs {
+		if layout.Of(&node.GPUs[i]).MPS != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// changed is called when the service does not answer any more, and when it does again or is not needed any more.
+func (s *mpsService) changed(err error) {
+	if l := s.layout.Load(); l != nil {
+		l.unavailable(err)
+	}
+}
+
+// serve has the layout's shares be tainted while the service does not answer.
+func (s *mpsService) serve(l *Layout, recorder events.Recorder) {
+	s.layout.Store(&mpsLayout{advertised: l.Now, unavailable: func(err error) {
+		l.mpsUnavailable(err)
+		switch {
+		case err != nil:
+			recorder.Warn(events.MPSUnavailable, events.ActionDetect, fmt.Sprintf("New claims get no MPS share of this node, and processes that start now "+
+				"cannot use one: %v; set the chart value mps.enabled to true, or check the pod prism-mpsd on this node", err))
+		case s.Watcher.Answers():
+			recorder.Normal(events.MPSAvailable, events.ActionDetect, "The MPS service answers again")
+		}
+	}})
+	s.Watcher.Wake()
+}
+
+// step has claims use their devices as MPS clients.
+func (s *mpsService) step(m *Machine) prepare.Step {
+	return mpsStep{mps.Step{Service: s.Service, MIG: m.Inventory.MIGDriver, Dir: s.dir, Hook: m.hook.createRuntime}}
+}
+
+// mpsStep is the step with its metrics.
+type mpsStep struct{ mps.Step }
+
+// Metrics are those of this process.
+func (s mpsStep) Metrics() []prepare.Metric {
+	return []prepare.Metric{
+		{
+			Name: "prism_mps_restarts_total", Help: "MPS control daemons that had exited and were started again.", Counter: true,
+			Read: func() float64 { return float64(s.Counts.Restarts()) },
+		},
+		{
+			Name: "prism_mps_limits_changed_total", Help: "Limits of MPS control daemons that a process had changed and that were restored.", Counter: true,
+			Read: func() float64 { return float64(s.Counts.LimitsChanged()) },
+		},
+	}
+}
+
+// states counts the control daemons by state.
+func (s *mpsService) states() map[string]int {
+	counts := map[string]int{}
+	for state, n := range s.Watcher.States() {
+		counts[strings.ToLower(string(state))] = n
+	}
+	return counts
+}
+
+// reconciler builds what keeps the control daemons of shared devices running.
+func (s *mpsService) reconciler(ctx context.Context, tx *prepare.Transaction, recorder events.Recorder) *mps.Reconciler {
+	return mps.NewReconciler(mps.ReconcilerPorts{
+		Service: s.Service, BootID: s.bootID, Records: func() ([]*checkpoint.Record, error) { return tx.Records() }, WithGPULock: tx.WithGPULock,
+		Report: mps.Reports{
+			Restarted: func(d mps.Shared, cause string) {
+				klog.FromContext(ctx).Info("Started an MPS control daemon again", "daemon", d.ID, "gpu", d.GPU, "reason", cause)
+				recorder.Warn(events.MPSDaemonRestarted, events.ActionReconcile, fmt.Sprintf("The MPS control daemon %s of GPU %s was started again (%s); "+
+					"processes of its %d shares that used the GPU have lost it", d.ID, d.GPU, cause, d.Shares))
+			},
+			LimitsChanged: func(d mps.Shared, found gpu.MPSLimitsInForce, settings gpu.MPSDaemonSpec) {
+				klog.FromContext(ctx).Info("Restored limits of an MPS control daemon", "daemon", d.ID, "gpu", d.GPU, "found", found)
+				recorder.Warn(events.MPSLimitsChanged, events.ActionReconcile, fmt.Sprintf("Limits of the MPS control daemon %s of GPU %s were changed by a "+
+					"process and are restored to %s; clients that connected meanwhile keep other limits", d.ID, d.GPU, limits(settings)))
+			},
+			SingleUser: func(d mps.Shared) {
+				recorder.Warn(events.MPSSingleUser, events.ActionReconcile, fmt.Sprintf("The driver has no MPS server for all users: on GPU %s clients of "+
+					"another user ID wait until those connected have exited", d.GPU))
+			},
+			Failed: func(d mps.Shared, err error) {
+				klog.FromContext(ctx).Error(err, "A GPU with MPS shares cannot be used", "daemon", d.ID, "gpu", d.GPU)
+				recorder.Warn(events.MPSDaemonFailed, events.ActionReconcile, fmt.Sprintf("The MPS shares of GPU %s cannot be used: %v", d.GPU, err))
+			},
+		},
+	})
+}
+
+// limits words the settings of a daemon.
+func limits(s gpu.MPSDaemonSpec) string {
+	memory, threads := "no memory limit", "all SMs"
+	if s.MemoryMiB > 0 {
+		memory = fmt.Sprintf("%d MiB of memory", s.MemoryMiB)
+	}
+	if s.ActiveThreadPercentage > 0 {
+		threads = fmt.Sprintf("%d %% of the threads", s.ActiveThreadPercentage)
+	}
+	return memory + " and " + threads
+}

@@ -1,0 +1,186 @@
+package plugin
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/mps"
+)
+
+// askedService is an MPS service that counts its listings.
+type askedService struct {
+	noDaemons
+
+	mu    sync.Mutex
+	path  string
+	asked int
+}
+
+func (s *askedService) Daemons(ctx context.Context, after int64) ([]gpu.MPSDaemon, int64, error) {
+	s.mu.Lock()
+	s.asked++
+	s.mu.Unlock()
+	if after > 0 {
+		<-ctx.Done()
+	}
+	return []gpu.MPSDaemon{{ID: "a", State: gpu.MPSRunning}}, 1, ctx.Err()
+}
+
+func (s *askedService) calls() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
+// noted are the Events of a node.
+type noted struct {
+	mu    sync.Mutex
+	notes []string
+}
+
+func (n *noted) Warn(reason, _, note string)   { n.add("Warning " + reason + ": " + note) }
+func (n *noted) Normal(reason, _, note string) { n.add("Normal " + reason + ": " + note) }
+
+func (n *noted) add(note string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.notes = append(n.notes, note)
+}
+
+func (n *noted) all() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append([]string{}, n.notes...)
+}
+
+// h100 is a driver that sees one GPU which MPS can share.
+type h100 struct{ oneGPU }
+
+func (h100) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
+	gpus, faults, err := oneGPU{}.GPUs(ctx)
+	gpus[0].Capacity.MemoryBytes, gpus[0].Product.ComputeCapability = 80<<30, "9.0"
+	return gpus, faults, err
+}
+
+// naming has the API server name and version ResourceSlices, which the fake one does not.
+func naming(server *fake.Clientset) {
+	var version atomic.Int64
+	for _, verb := range []string{"create", "update"} {
+		server.PrependReactor(verb, "resourceslices", func(action kubetesting.Action) (bool, runtime.Object, error) {
+			write, _ := action.(interface{ GetObject() runtime.Object })
+			slice, _ := write.GetObject().(*resourceapi.ResourceSlice)
+			slice.ResourceVersion = strconv.FormatInt(version.Add(1), 10)
+			if slice.Name == "" {
+				slice.Name = slice.GenerateName + slice.ResourceVersion
+			}
+			return false, nil, nil
+		})
+	}
+}
+
+// mpsNode runs a plugin whose GPU is advertised in these modes.
+func mpsNode(t *testing.T, modes string) (p *Plugin, server *fake.Clientset, service *askedService, recorder *noted) {
+	t.Helper()
+	server = fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0", UID: "node-uid"}})
+	naming(server)
+	cfg, a := oneGPUNode(t, server)
+	a.Driver = func(string) inventory.Opener {
+		return func(context.Context, hostfs.DriverRoot) (inventory.Session, error) { return h100{}, nil }
+	}
+	cfg.NodeConfig.File = filepath.Join(cfg.Paths.KubeletPlugins, "config.yaml")
+	require.NoError(t, os.WriteFile(cfg.NodeConfig.File, []byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus:\n- modes: "+modes+"\n"), 0o600))
+	service, recorder = &askedService{}, &noted{}
+	a.MPS = func(socket string) mps.Daemons {
+		service.path = socket
+		return service
+	}
+	connect := a.API
+	a.API = func(ctx context.Context) (API, error) {
+		api, err := connect(ctx)
+		api.Events = recorder
+		return api, err
+	}
+	p, err := Build(t.Context(), cfg, a)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		assert.NoError(t, <-done)
+	})
+	return p, server, service, recorder
+}
+
+// taintsOf are the keys of the taints of the published devices, by device.
+func taintsOf(t *testing.T, server *fake.Clientset) map[string][]string {
+	t.Helper()
+	list, err := server.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	found := map[string][]string{}
+	for i := range list.Items {
+		for _, d := range list.Items[i].Spec.Devices {
+			found[d.Name] = []string{}
+			for _, taint := range d.Taints {
+				found[d.Name] = append(found[d.Name], taint.Key)
+			}
+		}
+	}
+	return found
+}
+
+// TestMPS_ServiceUnavailable_SharesTainted, and an Event names the chart value.
+func TestMPS_ServiceUnavailable_SharesTainted(t *testing.T) {
+	t.Parallel()
+	p, server, service, recorder := mpsNode(t, "[mps]\n  mps: {replicas: 2}")
+	published := func(taints ...string) {
+		t.Helper()
+		want := map[string][]string{"gpu-aaaaaaaa-mps": append([]string{}, taints...)}
+		require.Eventually(t, func() bool { return assert.ObjectsAreEqual(want, taintsOf(t, server)) }, 20*time.Second, time.Millisecond)
+	}
+	published()
+	watcher := p.leader.mps.Watcher
+	require.Eventually(t, watcher.Answers, 20*time.Second, time.Millisecond, "it is watched")
+	assert.Equal(t, "mpsd.sock", filepath.Base(service.path))
+	assert.Equal(t, map[gpu.MPSDaemonState]int{gpu.MPSRunning: 1}, watcher.States())
+
+	watcher.Changed(gpu.ErrMPSUnavailable)
+	published("gpu.prism.dev/mps-unavailable")
+	watcher.Changed(nil)
+	published()
+	assert.Equal(t, []string{
+		"Warning MPSUnavailable: New claims get no MPS share of this node, and processes that start now cannot use one: the MPS service does not answer; " +
+			"set the chart value mps.enabled to true, or check the pod prism-mpsd on this node",
+		"Normal MPSAvailable: The MPS service answers again",
+	}, recorder.all())
+}
+
+// TestMPS_NodeWithoutShares_ServiceNotAsked: neither the watcher nor the garbage collector connects.
+func TestMPS_NodeWithoutShares_ServiceNotAsked(t *testing.T) {
+	t.Parallel()
+	p, server, service, recorder := mpsNode(t, "[whole]")
+	require.Eventually(t, func() bool { return len(taintsOf(t, server)) == 1 }, 20*time.Second, time.Millisecond)
+	assert.False(t, p.leader.mps.Watcher.Needed())
+	_, err := p.leader.reconciler.Node.Collect(t.Context(), nil, true)
+	require.NoError(t, err)
+	assert.Zero(t, service.calls())
+	assert.Empty(t, recorder.all())
+}

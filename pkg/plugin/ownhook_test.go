@@ -1,0 +1,103 @@
+package plugin
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/config"
+)
+
+func TestFindHook_OwnProgram_InstalledBesideTheOther(t *testing.T) {
+	t.Parallel()
+	n := newHookNode(t)
+	hook, err := n.find()
+	require.NoError(t, err)
+	own, err := hook.Own()
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Join(filepath.Dir(hook.Path), cdi.OwnHookName), own)
+	content, err := os.ReadFile(own)
+	require.NoError(t, err)
+	assert.Equal(t, "own program", string(content))
+	assert.Equal(t, cdi.CreateRuntimeHook(own, "exclusive"), hook.createRuntime("exclusive"))
+	hook.release()
+}
+
+// TestFindHook_NoNVIDIAHook_OwnInstalled: prism-hook does not depend on what the setting says about NVIDIA's.
+func TestFindHook_NoNVIDIAHook_OwnInstalled(t *testing.T) {
+	t.Parallel()
+	n := newHookNode(t)
+	n.cfg.Driver.CDIHook = config.NoCDIHook
+	hook, err := n.find()
+	require.NoError(t, err)
+	assert.Empty(t, hook.Path)
+	own, err := hook.Own()
+	require.NoError(t, err)
+	assert.FileExists(t, own)
+	hook.release()
+}
+
+// TestFindHook_OwnProgramOfOlderVersion_RemovedOnceUnused: containers of running claims start again with the program that their spec
+// names.
+func TestFindHook_OwnProgramOfOlderVersion_RemovedOnceUnused(t *testing.T) {
+	t.Parallel()
+	const claim = "00000000-0000-0000-0000-000000000001"
+	n := newHookNode(t)
+	older := cdi.Hooks{Disk: n.adapters().Disk, Dir: n.cfg.ProgramsDir()}
+	var before []cdi.Installed
+	for _, program := range []cdi.Program{{Name: cdi.HookName, Image: n.image}, {Name: cdi.OwnHookName, Image: n.own}} {
+		installed, err := older.Install("older", program)
+		require.NoError(t, err)
+		before = append(before, installed)
+	}
+	require.NoError(t, n.specs.Write(claim, &specs.Spec{
+		Devices: []specs.Device{{Name: "d", ContainerEdits: specs.ContainerEdits{Hooks: []*specs.Hook{cdi.CreateRuntimeHook(before[1].Path)}}}},
+	}))
+	hook, err := n.find()
+	require.NoError(t, err)
+	before[0].Release()
+	hook.sweep(n.ctx)
+	assert.FileExists(t, before[1].Path, "its process serves")
+	before[1].Release()
+	hook.sweep(n.ctx)
+	assert.FileExists(t, before[1].Path, "a claim's spec names it")
+	require.NoError(t, n.specs.Remove(claim))
+	hook.sweep(n.ctx)
+	assert.NoDirExists(t, filepath.Dir(before[1].Path))
+	hook.release()
+}
+
+// TestInstallOwn_NotInstalled_OnlyItsEditsRefused: the plugin serves, and a spec that names prism-hook is not made.
+func TestInstallOwn_NotInstalled_OnlyItsEditsRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(n *hookNode, p *hookPrograms)
+		want   string
+	}{
+		"image has none": {
+			func(n *hookNode, _ *hookPrograms) { n.own = "/does/not/exist" },
+			"prism-hook is not installed: the image of the kubelet plugin has no /does/not/exist: not found",
+		},
+		"mounted noexec": {func(_ *hookNode, p *hookPrograms) { p.current.NoExec = noexec }, "set --state-dir (chart value stateDir)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newHookNode(t)
+			p := &hookPrograms{current: cdi.Hooks{Disk: n.adapters().Disk, Dir: n.cfg.ProgramsDir()}, specs: n.specs, version: testVersion}
+			c.change(n, p)
+			p.installOwn(n.ctx, n.cfg, n.adapters())
+			_, err := p.Own()
+			require.Error(t, err)
+			exists := p.exists(func(string) error { return nil })
+			require.ErrorContains(t, exists(p.createRuntime("exclusive").Path), c.want)
+			require.NoError(t, exists("/usr/bin/nvidia-cdi-hook"))
+			assert.Contains(t, n.logs(), "MPS shares and memory limits are not supported without prism-hook")
+			p.release()
+		})
+	}
+}

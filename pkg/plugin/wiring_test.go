@@ -1,0 +1,145 @@
+package plugin
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/fakes"
+)
+
+// TestBuild_CallInFlight_StatusWaits: what is written for earlier claims does not compete with a claim that is being prepared.
+func TestBuild_CallInFlight_StatusWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newWired(t)
+		p, rc := n.build(t), n.claim(t, "a", 0)
+		stop := fakes.Run(t, p.Statuses().Run)
+		defer stop()
+		end := p.serving.server.Calls.Begin()
+		require.NoError(t, prepared(t.Context(), p, rc))
+		time.Sleep(5 * statusDelay)
+		assert.Empty(t, n.status(t, rc))
+		end()
+		require.NoError(t, p.Statuses().Drain(t.Context()))
+		assert.Len(t, n.status(t, rc), 1)
+	})
+}
+
+// TestBuild_PreparedClaim_StatusHasStepsAndHardware, which are the transaction's and the inventory's.
+func TestBuild_PreparedClaim_StatusHasStepsAndHardware(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newWired(t)
+		p, rc := n.build(t), n.claim(t, "a", 1)
+		stop := fakes.Run(t, p.Statuses().Run)
+		defer stop()
+		require.NoError(t, prepared(t.Context(), p, rc))
+		require.NoError(t, p.Statuses().Drain(t.Context()))
+		status := n.status(t, rc)
+		require.Len(t, status, 1)
+		data := string(status[0].Data.Raw)
+		assert.Contains(t, data, n.model.Identities()[1].UUID)
+		assert.Contains(t, data, `"step":"interval"`)
+		assert.Contains(t, data, `"driverVersion"`)
+	})
+}
+
+// TestBuild_ClaimWaits_StatusHasReason while the call is still in flight: the kubelet reports nothing then.
+func TestBuild_ClaimWaits_StatusHasReason(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newWired(t)
+		p := n.build(t)
+		first, second := n.claim(t, "first", 0), n.claim(t, "second", 0)
+		require.NoError(t, prepared(t.Context(), p, first))
+		stop := fakes.Run(t, p.Statuses().Run)
+		defer stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		answered := make(chan error, 1)
+		go func() { answered <- prepared(ctx, p, second) }()
+		time.Sleep(retryBudget / 2)
+		select {
+		case err := <-answered:
+			require.NoError(t, err)
+			assert.Fail(t, "the claim does not wait")
+		default:
+		}
+		status := n.status(t, second)
+		require.Len(t, status, 1)
+		assert.Equal(t, "PrepareFailed", status[0].Conditions[0].Reason)
+		assert.NotContains(t, status[0].Conditions[0].Message, "first")
+		cancel()
+		require.Error(t, <-answered)
+	})
+}
+
+// TestBuild_DamagedRecord_ReportedAndCounted at the start, where it is set aside.
+func TestBuild_DamagedRecord_ReportedAndCounted(t *testing.T) {
+	t.Parallel()
+	n := newWired(t)
+	path := n.record(t, "uid", "{}")
+	p := n.build(t)
+	require.Len(t, p.Damaged, 1)
+	assert.NoFileExists(t, path)
+	assert.Contains(t, strings.Join(n.events.Written(), "\n"), "Warning CheckpointCorrupted")
+	assert.InDelta(t, 1, n.metric(t, p, "prism_checkpoints_corrupted_total"), 0)
+}
+
+// TestBuild_Metrics_ReadTheParts: what was published, prepared and refused is in the metrics.
+func TestBuild_Metrics_ReadTheParts(t *testing.T) {
+	t.Parallel()
+	n := newWired(t)
+	p, rc := n.build(t), n.claim(t, "a", 0)
+	require.NoError(t, prepared(t.Context(), p, rc))
+	for name, want := range map[string]float64{
+		"prism_devices": 4, "prism_claims": 1, "prism_nvidia_driver_loaded": 1, "prism_prepare_duration_seconds": 1,
+		"prism_resourceslice_errors_total": 3, "prism_step": 5,
+	} {
+		assert.InDelta(t, want, n.metric(t, p, name), 0, name)
+	}
+	require.NoError(t, unprepared(t.Context(), p, rc))
+	assert.Zero(t, n.metric(t, p, "prism_claims"))
+}
+
+// TestBuild_OtherComponent_ClaimsWithheld from the first call on.
+func TestBuild_OtherComponent_ClaimsWithheld(t *testing.T) {
+	t.Parallel()
+	n := newWired(t)
+	n.occupied.Store(true)
+	p := n.build(t)
+	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	require.ErrorContains(t, prepared(ctx, p, n.claim(t, "a", 0)), "withheld")
+	require.NotEmpty(t, n.slices.devices)
+	for _, device := range n.slices.devices {
+		assert.NotEmpty(t, device.Taints, device.Name)
+	}
+}
+
+// TestBuild_CleanupPending_DevicesTainted as long as it is.
+func TestBuild_CleanupPending_DevicesTainted(t *testing.T) {
+	t.Parallel()
+	n := newWired(t)
+	p := n.build(t)
+	tainted := func() (names int) {
+		p.layout.Publisher.Publish()
+		for _, device := range n.slices.devices {
+			if len(device.Taints) > 0 {
+				names++
+			}
+		}
+		return names
+	}
+	assert.Zero(t, tainted())
+	n.settings.PendingCleanups([]gpu.PendingCleanup{{
+		GPU: gpu.UUID(n.model.Identities()[0].UUID), Uses: []gpu.Use{{Type: gpu.TypeGPU, Device: gpu.DeviceName(n.device(0))}},
+	}})
+	assert.Equal(t, 2, tainted())
+}
