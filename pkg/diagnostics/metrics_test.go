@@ -60,7 +60,7 @@ func quiet() Readings {
 	return Readings{
 		Devices: func() map[string]int { return nil }, Faults: zero, Claims: func() (int, int) { return 0, 0 },
 		DriverLoaded: func() bool { return false }, SliceErrors: none, DroppedFields: none, Damaged: zero, Changing: zero, Intervals: zero,
-		MPSDaemons: func() map[string]int { return nil },
+		MPSDaemons:    func() map[string]int { return nil },
 		Configuration: func() []string { return nil },
 	}
 }
