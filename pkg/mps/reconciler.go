@@ -13,7 +13,6 @@ import (
 // MPS service reports something else, and now and then; on a node without shares it does nothing.
 type Reconciler struct {
 	ReconcilerPorts
-	trigger chan struct{}
 
 	mu      sync.Mutex
 	devices map[gpu.MPSDaemonID]*progress
@@ -69,15 +68,7 @@ const (
 
 // NewReconciler returns a reconciler that has checked nothing yet.
 func NewReconciler(ports ReconcilerPorts) *Reconciler {
-	return &Reconciler{ReconcilerPorts: ports, trigger: make(chan struct{}, 1), devices: map[gpu.MPSDaemonID]*progress{}}
-}
-
-// Trigger makes Run reconcile now. It does not block.
-func (r *Reconciler) Trigger() {
-	select {
-	case r.trigger <- struct{}{}:
-	default:
-	}
+	return &Reconciler{ReconcilerPorts: ports, devices: map[gpu.MPSDaemonID]*progress{}}
 }
 
 // Run reconciles until the context ends.
@@ -92,7 +83,6 @@ func (r *Reconciler) Run(ctx context.Context) {
 		timer := time.NewTimer(max(wait, 0))
 		select {
 		case <-news:
-		case <-r.trigger:
 		case <-timer.C:
 		case <-ctx.Done():
 		}
@@ -170,16 +160,4 @@ func (r *Reconciler) wait() time.Duration {
 		}
 	}
 	return next
-}
-
-// Failing counts the devices that cannot be used.
-func (r *Reconciler) Failing() (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range r.devices {
-		if p.failing != "" {
-			n++
-		}
-	}
-	return n
 }

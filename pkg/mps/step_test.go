@@ -36,7 +36,8 @@ func TestStep_SharesOfGPU_FirstMakesLastRemoves(t *testing.T) {
 	}, w.daemons[daemonA].Spec)
 	raw, err := os.ReadFile(filepath.Join(w.dir, "mps", "aaaaaaaa.json"))
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"bootID":"boot-1","gpu":"`+string(uuidA)+`","device":"`+string(uuidA)+`","mode":"Default","load":"load-1","pid":101,"started":1010}`, string(raw))
+	id := string(uuidA)
+	assert.JSONEq(t, `{"bootID":"boot-1","gpu":"`+id+`","device":"`+id+`","mode":"Default","load":"load-1","pid":101,"started":1010}`, string(raw))
 
 	for range 2 {
 		require.NoError(t, step.Undo(t.Context(), use(2048, 25)))

@@ -100,7 +100,9 @@ func (r *TaintRule) applies(at gpu.PoolDevice, d gpu.Device) bool {
 
 // withdrawn reports whether no device of the type is published, as the API server would not store its taint.
 func (o Options) withdrawn(t gpu.DeviceType) bool {
-	return o.TaintsDropped && slices.ContainsFunc(o.Taints, func(r TaintRule) bool { return r.WithoutTaints == WithdrawType && r.Type == t })
+	return o.TaintsDropped && slices.ContainsFunc(o.Taints, func(r TaintRule) bool {
+		return r.WithoutTaints == WithdrawType && r.Type == t
+	})
 }
 
 // taints are those of a device, in the order of the rules.
