@@ -47,7 +47,7 @@ func TestBuild_PreparedClaim_StatusHasStepsAndHardware(t *testing.T) {
 		data := string(status[0].Data.Raw)
 		assert.Contains(t, data, n.model.Identities()[1].UUID)
 		assert.Contains(t, data, `"step":"interval"`)
-		assert.Contains(t, data, `"driverVersion"`)
+		assert.Contains(t, data, "NVIDIA H100 80GB HBM3", "of the inventory")
 	})
 }
 
