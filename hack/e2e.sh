@@ -37,6 +37,7 @@ here() {
 		# The image may have changed under the same name.
 		kubectl --namespace prism-system rollout restart daemonset/prism-kubelet-plugin
 		kubectl --namespace prism-system rollout status daemonset/prism-kubelet-plugin --timeout=90s >/dev/null
+		kubectl --namespace prism-system delete pods --selector app.kubernetes.io/component=mps >/dev/null
 	fi
 	go test -v -count 1 -timeout 40m ./test/e2e/... -run "$RUN" -skip "${SKIP:-^\$}"
 }

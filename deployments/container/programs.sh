@@ -21,6 +21,12 @@ CGO_ENABLED=1 go build -tags grpcnotrace \
 CGO_ENABLED=1 go build -tags grpcnotrace -ldflags "-s -w -X main.version=${VERSION:-dev}" \
 	-o "$out/prism-controller" ./cmd/prism-controller
 
+# Without the C library: the container runtime executes prism-hook on the host,
+# whatever that has, and prism-mpsd starts programs before all else and again.
+for program in prism-mpsd prism-hook; do
+	CGO_ENABLED=0 go build -ldflags "-s -w -X main.version=${VERSION:-dev}" -o "$out/$program" "./cmd/$program"
+done
+
 # Installed on hosts that have none of their own. Built as a module of its own:
 # its dependencies are no business of ours.
 toolkit=github.com/NVIDIA/nvidia-container-toolkit

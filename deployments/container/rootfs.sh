@@ -25,8 +25,8 @@ mkdir -p "$root/etc" "$root/dev" "$root/host" "$root/proc" "$root/run" "$root/sy
 mkdir -p "$root/var/lib/kubelet" "$root/var/run"
 chmod 1777 "$root/tmp"
 
-# NVIDIA's library, which comes from the host, needs the whole C library, not
-# only what our programs link. Character set converters are not part of it.
+# NVIDIA's library and the control daemon of MPS, which come from the host, need
+# the whole C library, not only what our programs link. Character set converters are not part of it.
 dpkg --listfiles libc6 | grep -E '^(/usr)?/lib(64)?/(.*/)?[^/]+\.so[.0-9]*$|/copyright$' | grep -v /gconv/ |
 	while read -r file; do
 		target="$root/usr/${file#/}"
@@ -35,13 +35,15 @@ dpkg --listfiles libc6 | grep -E '^(/usr)?/lib(64)?/(.*/)?[^/]+\.so[.0-9]*$|/cop
 		cp --no-dereference --preserve=mode,timestamps "$file" "$target"
 	done
 
-for program in prism-kubelet-plugin prism-controller nvidia-cdi-hook; do
+for program in prism-kubelet-plugin prism-controller prism-mpsd prism-hook nvidia-cdi-hook; do
 	install -m 0755 "$programs/$program" "$root/usr/bin/$program"
 done
 
-# Nothing may be missing that the loader needs; found now, not on a node.
+# Nothing may be missing that the loader needs; found now, not on a node. Static
+# programs do not name the loader at their beginning.
 loader=$(find "$root/usr/lib64" "$root/usr/lib" -name 'ld-linux*' -type f | head -n 1)
 for program in "$root"/usr/bin/*; do
+	head -c 4096 "$program" | grep -q ld-linux || continue
 	"$loader" --inhibit-cache --library-path "$(dirname "$loader")" --list "$program" |
 		awk -v root="$root" '/=>/ && index($3, root) != 1 { print "rootfs.sh: not in the image: " $0; bad = 1 } END { exit bad }' >&2
 done

@@ -122,12 +122,13 @@ func parse(t *testing.T, rendered string) objects {
 	}
 }
 
-// only returns the single object of the kind that is neither the controller's nor a class's.
+// only returns the single object of the kind that is neither the controller's nor the MPS service's nor a class's.
 func (o objects) only(t *testing.T, kind string) *unstructured.Unstructured {
 	t.Helper()
 	var found *unstructured.Unstructured
 	for _, object := range o {
-		if object.GetKind() == kind && object.GetLabels()["app.kubernetes.io/component"] != "controller" && !strings.HasPrefix(object.GetName(), "by-capacity.") {
+		component := object.GetLabels()["app.kubernetes.io/component"]
+		if object.GetKind() == kind && component != "controller" && component != "mps" && !strings.HasPrefix(object.GetName(), "by-capacity.") {
 			require.Nil(t, found, "more than one %s", kind)
 			found = object
 		}

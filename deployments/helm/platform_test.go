@@ -59,7 +59,7 @@ func TestChartController_PodLabelsAndAnnotations_OnItsPods(t *testing.T) {
 func TestChartMetadata_UnsupportedFeatures_NotNamed(t *testing.T) {
 	shown, complaint, err := helm(t, "show", "chart", "prism")
 	assert.NoError(t, err, complaint)
-	for _, later := range []string{"mps", "profil", "metrics"} {
+	for _, later := range []string{"profil", "metrics"} {
 		assert.NotContains(t, strings.ToLower(shown), later)
 	}
 }

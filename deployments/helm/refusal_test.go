@@ -50,6 +50,12 @@ func TestChartSchema_InvalidValue_RefusedByName(t *testing.T) {
 		"metrics.podMonitor.interval=30":                        "at '/metrics/podMonitor/interval': got number, want string",
 		"serviceAccount.create=false":                           "serviceAccount.create is false: set serviceAccount.name to an account that exists",
 
+		"mps.enabled=yes":                   "at '/mps/enabled': got string, want boolean",
+		"mps.userID=nobody":                 "at '/mps/userID': got string, want null or integer",
+		"mps.resources.limits.memory=256Mi": "at '/mps/resources': additional properties 'limits' not allowed",
+		"mps.updateStrategy.type=OnDelete":  "at '/mps': additional properties 'updateStrategy' not allowed",
+		"mps.resources=null":                "missing property 'resources'",
+
 		"controller.admission.port=8081":                             "at '/controller/admission/port': 'not' failed",
 		"controller.admission.certificate.caBundle=x,config.map.a=x": "controller.admission.certificate.caBundle is set without secretName",
 	} {

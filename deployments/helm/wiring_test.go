@@ -67,7 +67,7 @@ func TestChartDriverName_AnotherName_Everywhere(t *testing.T) {
 	assert.NotContains(t, text, "gpu.prism.dev")
 	rendered := parse(t, text)
 	for name, kind := range map[string]string{
-		driver: "gpu", "mig." + driver: "mig", "timeslice." + driver: "timeslice", "mig.nvidia.com": "mig",
+		driver: "gpu", "mig." + driver: "mig", "mps." + driver: "mps", "timeslice." + driver: "timeslice", "mig.nvidia.com": "mig",
 	} {
 		require.Contains(t, rendered, "DeviceClass/"+name)
 		selectors := dig(t, rendered["DeviceClass/"+name], "spec", "selectors").([]any)
@@ -138,7 +138,7 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 		Paths: config.Paths{
 			HostRoot: "/host", CDIRoot: "/etc/cdi",
 			KubeletPlugins: "/data/kubelet/plugins", KubeletRegistrar: "/data/kubelet/plugins_registry",
-			KubeletPodResources: "/data/kubelet/pod-resources/kubelet.sock", StateDir: "/data/prism",
+			KubeletPodResources: "/data/kubelet/pod-resources/kubelet.sock", StateDir: "/data/prism", RunDir: "/run/gpu.example.com",
 		},
 		Driver: config.Driver{
 			Root: "/run/nvidia/driver", CDIHook: "/usr/local/nvidia/toolkit/nvidia-cdi-hook", FailOnInitError: &yes,
@@ -163,13 +163,14 @@ func TestChartPlugin_Mounts_SamePathsAsHost(t *testing.T) {
 		mounted[mount["mountPath"].(string)] = hostPaths[mount["name"].(string)]
 		onlyRead := map[any]bool{"/host": true, "/data/kubelet/pod-resources": true}[mount["mountPath"]]
 		assert.Equal(t, onlyRead, mount["readOnly"] == true, "%s is only read: %t", mount["mountPath"], onlyRead)
-		if mount["mountPath"] == "/host" {
+		if mount["mountPath"] == "/host" || mount["mountPath"] == "/run/gpu.example.com" {
 			assert.Equal(t, "HostToContainer", mount["mountPropagation"])
 		}
 	}
 	assert.Equal(t, map[string]string{
 		"/data/kubelet/plugins": "/data/kubelet/plugins", "/data/kubelet/plugins_registry": "/data/kubelet/plugins_registry",
 		"/data/kubelet/pod-resources": "/data/kubelet/pod-resources", "/etc/cdi": "/etc/cdi", "/data/prism": "/data/prism", "/host": "/",
+		"/run/gpu.example.com": "/run/gpu.example.com",
 	}, mounted)
 }
 

@@ -35,7 +35,8 @@ var attributeMeanings = []meaning{
 	{publish.AttrProfile, "MIG profile; `none` for other devices"},
 	{publish.AttrShareName, "`shareName` of the node configuration; `none` without one"},
 	{publish.AttrReplicas, "how many claims may share the device"},
-	{publish.AttrMemoryEnforcement, "how a memory limit is enforced; `none`: it is not"},
+	{publish.AttrMemoryEnforcement, "how memory is limited: `none`; `cooperative`: by MPS, which processes can evade; `container`: by the driver for each " +
+		"container; `hardware`: the memory is the device's own"},
 	{publish.AttrPCIBusID, "PCI address; standard attribute, where it is known"},
 	{publish.AttrPCIeRoot, "PCIe root complex; standard attribute, where it is known"},
 	{publish.AttrNUMANode, "NUMA node; standard attribute, where it is known"},
@@ -50,6 +51,7 @@ var capacityMeanings = []meaning{
 	{publish.CapJPEGEngines, "NVJPG engines"},
 	{publish.CapOFAEngines, "OFA engines"},
 	{publish.CapShares, "claims that may share the device; each consumes 1"},
+	{publish.CapActiveThreadPercentage, "percentages of SMs that MPS shares may request; 0 is no limit"},
 	{publish.CapGPUs, "GPUs that the monitor device shows"},
 	{driverName + "/" + publish.CapMIGMemory, "memory of a MIG device, for requests by capacity"},
 	{driverName + "/" + profileCapacity, "claims that a MIG device of that profile is for, for requests by capacity; without `.`, `+` as `_`, `-` as `_no_`"},
@@ -59,6 +61,7 @@ var taints = []meaning{
 	{"not-released", "cleanup of an earlier claim is pending on the device"},
 	{"config-change", "the node configuration no longer advertises the device; it is withdrawn when it is released"},
 	{"conflict", "a device plugin or another DRA driver allocates the GPUs of the node: value `device-plugin` or `dra-driver`"},
+	{publish.MPSUnavailableTaint, "the MPS service of the node does not answer"},
 }
 
 // profileCapacity stands for the capacities that are called after profiles.
@@ -86,7 +89,7 @@ func devicesPage(root string) (string, error) {
 	}
 	out.heading("Counters")
 	out.para("The pool of a GPU that is advertised in several modes has one set of shared counters: `memory`, `memory-slice-<n>` and, where profiles have " +
-		"them, `media-extensions`. The whole GPU and its time-sliced device consume all of them, a MIG device its memory and its memory slices.")
+		"them, `media-extensions`. The whole GPU, its MPS shares and its time-sliced device consume all of them, a MIG device its memory and its memory slices.")
 	out.heading("Taints")
 	t = table{head: []string{"key", "effect", "meaning"}}
 	for _, taint := range taints {

@@ -15,6 +15,8 @@ import (
 func metricsPage(string) (string, error) {
 	readings := diagnostics.Readings{}
 	zero(reflect.ValueOf(&readings).Elem())
+	nothing := func() int64 { return 0 }
+	readings.Steps = diagnostics.MPSMetrics(nothing, nothing)
 	ofController := prometheus.NewRegistry()
 	controller.NewMetrics(ofController, version)
 	out := newText("Metrics", "the metric registries of both programs")
@@ -84,7 +86,7 @@ func zero(of reflect.Value) {
 				result := reflect.New(f.Type().Out(j)).Elem()
 				if result.Kind() == reflect.Map {
 					result.Set(reflect.MakeMap(result.Type()))
-					for _, kind := range []string{"gpu", "mig", "timeslice", "monitor"} {
+					for _, kind := range []string{"gpu", "mig", "mps", "timeslice", "monitor"} {
 						result.SetMapIndex(reflect.ValueOf(kind), reflect.Zero(result.Type().Elem()))
 					}
 				}

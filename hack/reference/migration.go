@@ -48,7 +48,7 @@ var foreignFlags = []foreignFlag{
 	{"--cdi-annotation-prefix", "CDI_ANNOTATION_PREFIX", "none: CDI devices are passed by the kubelet, without annotations"},
 	{"--nvidia-cdi-hook-path, --nvidia-ctk-path", "NVIDIA_CDI_HOOK_PATH, NVIDIA_CTK_PATH", "`--cdi-hook`, `PRISM_CDI_HOOK`"},
 	{"--cdi-feature-flags", "CDI_FEATURE_FLAGS", "none: a CDI spec is written for each claim"},
-	{"--mps-root", "MPS_ROOT", "none: MPS is not supported by this version"},
+	{"--mps-root", "MPS_ROOT", "none: MPS directories are in `/run`, below the name of the driver"},
 	{"--kubelet-socket", "KUBELET_SOCKET", "`--kubelet-plugins-dir`, `--kubelet-registrar-dir`; chart value `kubeletRoot`"},
 	{"--imex-channel-ids", "IMEX_CHANNEL_IDS", "none: IMEX channels are allocated by NVIDIA's DRA driver for ComputeDomains"},
 	{"--imex-required", "IMEX_REQUIRED", "none, as `--imex-channel-ids`"},

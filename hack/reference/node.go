@@ -65,9 +65,18 @@ func sampleLayout(n *gpu.Node) gpu.Layout {
 	const profile = "3g.40gb"
 	return gpu.Layout{
 		n.GPUs[1].UUID: {Whole: true, MIG: []string{"1g.10gb"}},
-		n.GPUs[2].UUID: {TimeSlice: &gpu.Replicas{Count: 4, ShareName: "gpu-shared"}},
+		n.GPUs[2].UUID: {TimeSlice: &gpu.Replicas{Count: 4, ShareName: "gpu-shared"}, MPS: sampleMPS()},
 		n.GPUs[3].UUID: {Whole: true, MIG: []string{profile}, MIGReplicas: map[string]int{profile: 2}},
 	}
+}
+
+// sampleMPS are four shares of equal parts.
+func sampleMPS() *gpu.MPSSharing {
+	const total, mebibyte = 81047 << 20, 1 << 20
+	return &gpu.MPSSharing{ShareName: "gpu-mps", MPSSize: gpu.MPSSize{
+		Replicas: 4, Threads: gpu.MPSThreads{Total: 100},
+		Memory: gpu.MPSMemory{Total: total, Default: total / mebibyte / 4 * mebibyte, Min: mebibyte, Max: total, Step: mebibyte},
+	}}
 }
 
 // published is one device of each type, as it is in a ResourceSlice.
@@ -87,7 +96,7 @@ func samples() ([]published, error) {
 	for _, want := range []struct {
 		title, kind string
 		gpu         int
-	}{{"whole GPU", "gpu", 0}, {"MIG device", "mig", 1}, {"pre-created MIG device", "mig", 3}, {"time-sliced GPU", "timeslice", 2}, {"monitor", "monitor", -1}} {
+	}{{"whole GPU", "gpu", 0}, {"MIG device", "mig", 1}, {"pre-created MIG device", "mig", 3}, {"MPS share", "mps", 2}, {"time-sliced GPU", "timeslice", 2}, {"monitor", "monitor", -1}} {
 		pool, d := find(resources, func(d resourceapi.Device) bool {
 			return stringOf(d, publish.AttrType) == want.kind &&
 				(want.gpu < 0 || stringOf(d, publish.AttrParentUUID) == string(node.GPUs[want.gpu].UUID))

@@ -38,12 +38,13 @@ var capabilities = []capability{
 		[]string{"TestMIGAndWhole", "TestMIGSevenOnOneGPU"}, []string{"TestMIGDisjoint"},
 	},
 	{
-		"time-sliced shares, shared pre-created MIG devices", "1.36", "DRAConsumableCapacity", "each GPU is for one claim",
-		[]string{"TestTimeSliceShared", "TestMIGStaticDeviceShared"}, nil,
+		"MPS shares, time-sliced shares, shared pre-created MIG devices", "1.36", "DRAConsumableCapacity", "each GPU is for one claim",
+		[]string{"TestMPSBySize", "TestTimeSliceShared", "TestMIGStaticDeviceShared"}, nil,
 	},
 	{
-		"time-slicing and another mode on one GPU", "1.36.2", "DRAPartitionableDevices, DRAConsumableCapacity",
-		"whole in mode whole, else time-sliced; Event `SharedCountersUnsupported`", []string{"TestTimeSliceAndWhole"}, nil,
+		"shares and another mode on one GPU", "1.36.2", "DRAPartitionableDevices, DRAConsumableCapacity",
+		"whole in mode whole, else as shares of one mode; Event `SharedCountersUnsupported`",
+		[]string{"TestTimeSliceAndWhole", "TestMPSAndOtherModes_ExcludeEachOther"}, nil,
 	},
 	{
 		"class `by-capacity`, `capacity` in requests", "1.36", "DRAConsumableCapacity", "the chart creates no such class; schedulers ignore the capacity",
@@ -56,8 +57,8 @@ var capabilities = []capability{
 		[]string{"TestFirstInstall_ResourceLimits_PodRuns", "TestExtendedResourcePod"}, nil,
 	},
 	{
-		"device taints: pending cleanup, layout changes, conflicts", "1.36", "DRADeviceTaints",
-		"taints are dropped: in a conflict the pools of the node are empty; claims for devices with pending cleanup or of a former layout are refused by the plugin", []string{"TestDevicePluginConflict", "TestConfigByLabel"}, []string{"TestDevicePluginConflict"},
+		"device taints: pending cleanup, layout changes, conflicts, MPS service", "1.36", "DRADeviceTaints",
+		"taints are dropped: in a conflict the pools of the node are empty; MPS shares are withdrawn while the MPS service does not answer; claims for devices with pending cleanup or of a former layout are refused by the plugin", []string{"TestDevicePluginConflict", "TestConfigByLabel"}, []string{"TestDevicePluginConflict"},
 	},
 	{
 		"granular authorization of `status.devices`", "1.36", "DRAResourceClaimGranularStatusAuthorization",

@@ -210,15 +210,14 @@ func (r *Record) LockedGPUs() []gpu.UUID {
 
 // ResultOf returns the index of the result that the step's effect is or is on, -1 without one.
 func (r *Record) ResultOf(s *Step) int {
-	return slices.IndexFunc(r.Results, func(result Result) bool { return result.Device == s.Device && result.GPUUUID == s.Target })
+	return slices.IndexFunc(r.Results, func(result Result) bool { return s.names(&result) })
 }
 
-// ResultsOf returns the indexes of the results that the step has an effect on: that of its device, or, without one, all on its GPU.
-// Results with admin access are not among them.
+// ResultsOf returns the indexes of the results that the step has an effect on: that of its device and share, or, without a device, all on
+// its GPU. Results with admin access are not among them.
 func (r *Record) ResultsOf(s *Step) (at []int) {
 	for i := range r.Results {
-		result := &r.Results[i]
-		if result.GPUUUID == s.Target && !result.Admin && (s.Device == "" || s.Device == result.Device) {
+		if result := &r.Results[i]; s.On(result) && !result.Admin {
 			at = append(at, i)
 		}
 	}
@@ -227,7 +226,16 @@ func (r *Record) ResultsOf(s *Step) (at []int) {
 
 // MIGResultOf returns the index of the result whose MIG device the step makes, -1 without one.
 func (r *Record) MIGResultOf(s *Step) int {
-	return slices.IndexFunc(r.Results, func(result Result) bool {
-		return result.Device == s.Device && result.GPUUUID == s.Target && result.MIG != nil && !result.Admin
-	})
+	return slices.IndexFunc(r.Results, func(result Result) bool { return s.names(&result) && result.MIG != nil && !result.Admin })
+}
+
+// On reports whether the step has its effect on the result's device: it is of that device, or of the whole GPU. A step of one share is not on
+// another share of the device.
+func (s *Step) On(result *Result) bool {
+	return result.GPUUUID == s.Target && (s.Device == "" || s.names(result))
+}
+
+// names reports whether the step is of the result's device, and of its share where it names one.
+func (s *Step) names(result *Result) bool {
+	return result.Device == s.Device && result.GPUUUID == s.Target && (s.ShareID == "" || s.ShareID == result.ShareID)
 }

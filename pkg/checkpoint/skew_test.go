@@ -25,6 +25,7 @@ var golden = map[string]func() *Record{
 	"v1-whole.json": func() *Record { return whole("6f0c1d2e-0000-4000-8000-000000000000") },
 	"v1-full.json":  full,
 	"v1-share.json": share,
+	"v1-mps.json":   mps,
 	"v1-later.json": full,
 }
 

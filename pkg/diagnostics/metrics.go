@@ -174,6 +174,20 @@ func (r *readings) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+// MPSMetrics are the metrics of the step that shares GPUs with MPS, which reads them from these counts.
+func MPSMetrics(restarts, limitsChanged func() int64) []prepare.Metric {
+	return []prepare.Metric{
+		{
+			Name: "prism_mps_restarts_total", Help: "MPS control daemons that had exited and were started again.", Counter: true,
+			Read: func() float64 { return float64(restarts()) },
+		},
+		{
+			Name: "prism_mps_limits_changed_total", Help: "Limits of MPS control daemons that a process had changed and that were restored.", Counter: true,
+			Read: func() float64 { return float64(limitsChanged()) },
+		},
+	}
+}
+
 // ofStep is a step's metric.
 func ofStep(m prepare.Metric) prometheus.Collector {
 	if m.Counter {

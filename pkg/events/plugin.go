@@ -64,7 +64,7 @@ func ofMPS() []Event {
 		},
 		{
 			MPSUnavailable, true, node, "The MPS service of the node does not answer; no new claim gets an MPS share there.",
-			"Set the chart value mps.enabled to true, or check the pod prism-mpsd of the node.",
+			"Set the chart value mps.enabled to true, or check the pod of the MPS service on the node.",
 		},
 	}
 }

@@ -35,7 +35,7 @@ type unavailable struct{ err error }
 
 // Error names what the operator has to do, and the cause.
 func (e *unavailable) Error() string {
-	return fmt.Sprintf("%v; MPS shares need the pod prism-mpsd on this node, which the chart value mps.enabled runs", e.err)
+	return fmt.Sprintf("%v; MPS shares need the MPS service on this node, which runs where the chart value mps.enabled is true", e.err)
 }
 
 // Unwrap returns the cause.

@@ -123,7 +123,7 @@ func TestStep_ServiceDiesBeforeItAnswers_UndoneLater(t *testing.T) {
 	w.down = errors.New("connection refused")
 	err = step.Undo(t.Context(), last(use(0, 0)))
 	require.EqualError(t, err, "stopping MPS control daemon aaaaaaaa of GPU "+string(uuidA)+": it runs with pid 102 on the host: the MPS service does not answer: "+
-		"connection refused; MPS shares need the pod prism-mpsd on this node, which the chart value mps.enabled runs")
+		"connection refused; MPS shares need the MPS service on this node, which runs where the chart value mps.enabled is true")
 	assert.Equal(t, gpu.ComputeExclusiveProcess, w.mode(string(uuidA)))
 	w.daemons[daemonA].State = gpu.MPSDead // with the service's pod
 	require.NoError(t, step.Undo(t.Context(), last(use(0, 0))))
@@ -295,7 +295,7 @@ func TestCheck_ServiceUnavailable_RefusedWithoutRoundTrip(t *testing.T) {
 	require.NoError(t, step.Check(t.Context(), use(0, 0)))
 	step.Watcher.set(state{unavailable: gpu.ErrMPSUnavailable})
 	err := step.Check(t.Context(), use(0, 0))
-	require.EqualError(t, err, "the MPS service does not answer; MPS shares need the pod prism-mpsd on this node, which the chart value mps.enabled runs")
+	require.EqualError(t, err, "the MPS service does not answer; MPS shares need the MPS service on this node, which runs where the chart value mps.enabled is true")
 	require.ErrorIs(t, err, gpu.ErrTimeout, "it is retried")
 	assert.Empty(t, w.since())
 }

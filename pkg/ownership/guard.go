@@ -74,20 +74,29 @@ func (g *Guard) Lock(ctx context.Context, uuids []gpu.UUID) (release func(), err
 	if err != nil {
 		return nil, err
 	}
-	if g.Current(uuids) {
-		return release, nil
-	}
-	records, err := g.All()
-	if err != nil {
+	if err := g.Refresh(uuids); err != nil {
 		release()
-		return nil, &UnknownError{Err: err}
+		return nil, err
 	}
-	g.Reload(uuids, records)
 	return release, nil
 }
 
+// Refresh reads the records where another process may have changed them: the Table is true of these GPUs until their locks, which are held,
+// are released. An *UnknownError: the records cannot be read.
+func (g *Guard) Refresh(uuids []gpu.UUID) error {
+	if g.Current(uuids) {
+		return nil
+	}
+	records, err := g.All()
+	if err != nil {
+		return &UnknownError{Err: err}
+	}
+	g.Reload(uuids, records)
+	return nil
+}
+
 // LockOnly takes the GPUs' locks and reads no records, for work that does not depend on other claims. The next Lock
-// reads what another process has changed.
+// or Refresh reads what another process has changed.
 func (g *Guard) LockOnly(ctx context.Context, uuids []gpu.UUID) (release func(), err error) {
 	release, foreign, err := g.locks.GPUs(ctx, uuids)
 	if err != nil {

@@ -21,11 +21,13 @@ type owner struct {
 	releasing bool
 	// failed: an attempt to release it has failed, or would fail because only a newer version can.
 	failed bool
+	// shared is what other claims may have as well.
+	shared shared
 }
 
-// equal compares uses and states; a claim is identified by its UID.
+// equal compares uses, states and effects; a claim is identified by its UID.
 func (o owner) equal(other owner) bool {
-	return slices.Equal(o.uses, other.uses) && o.releasing == other.releasing && o.failed == other.failed
+	return slices.Equal(o.uses, other.uses) && o.releasing == other.releasing && o.failed == other.failed && o.shared.sameSteps(other.shared)
 }
 
 // excludes reports whether a device of one excludes a device of the other on the same GPU.
@@ -74,6 +76,7 @@ func (g register) add(r *checkpoint.Record, uuids []gpu.UUID) {
 			o = o.with(&r.Results[i])
 		}
 		o.claim, o.releasing, o.failed = r.Claim, r.State == checkpoint.Releasing, r.PendingCleanup != nil || r.Newer()
+		o.shared = sharedOf(r, id)
 		g[id][r.Claim.UID] = o
 	}
 }
@@ -85,7 +88,7 @@ func owns(r *checkpoint.Record, result *checkpoint.Result) bool {
 		return true
 	}
 	return slices.ContainsFunc(r.Steps, func(s checkpoint.Step) bool {
-		return s.Target == result.GPUUUID && (s.Device == "" || s.Device == result.Device)
+		return s.On(result)
 	})
 }
 

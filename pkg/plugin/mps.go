@@ -11,6 +11,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/diagnostics"
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/inventory"
@@ -92,7 +93,7 @@ func (s *mpsService) serve(l *Layout, recorder events.Recorder) {
 		switch {
 		case err != nil:
 			recorder.Warn(events.MPSUnavailable, events.ActionDetect, fmt.Sprintf("New claims get no MPS share of this node, and processes that start now "+
-				"cannot use one: %v; set the chart value mps.enabled to true, or check the pod prism-mpsd on this node", err))
+				"cannot use one: %v; set the chart value mps.enabled to true, or check the pod of the MPS service on this node", err))
 		case s.Watcher.Answers():
 			recorder.Normal(events.MPSAvailable, events.ActionDetect, "The MPS service answers again")
 		}
@@ -110,16 +111,7 @@ type mpsStep struct{ mps.Step }
 
 // Metrics are those of this process.
 func (s mpsStep) Metrics() []prepare.Metric {
-	return []prepare.Metric{
-		{
-			Name: "prism_mps_restarts_total", Help: "MPS control daemons that had exited and were started again.", Counter: true,
-			Read: func() float64 { return float64(s.Counts.Restarts()) },
-		},
-		{
-			Name: "prism_mps_limits_changed_total", Help: "Limits of MPS control daemons that a process had changed and that were restored.", Counter: true,
-			Read: func() float64 { return float64(s.Counts.LimitsChanged()) },
-		},
-	}
+	return diagnostics.MPSMetrics(s.Counts.Restarts, s.Counts.LimitsChanged)
 }
 
 // states counts the control daemons by state.

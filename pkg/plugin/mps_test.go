@@ -168,7 +168,7 @@ func TestMPS_ServiceUnavailable_SharesTainted(t *testing.T) {
 	published()
 	assert.Equal(t, []string{
 		"Warning MPSUnavailable: New claims get no MPS share of this node, and processes that start now cannot use one: the MPS service does not answer; " +
-			"set the chart value mps.enabled to true, or check the pod prism-mpsd on this node",
+			"set the chart value mps.enabled to true, or check the pod of the MPS service on this node",
 		"Normal MPSAvailable: The MPS service answers again",
 	}, recorder.all())
 }

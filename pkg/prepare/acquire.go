@@ -19,7 +19,11 @@ func acquire(ctx context.Context, guard *ownership.Guard, rollback *rollback, r 
 		}
 		pending := guard.PendingCleanups(r)
 		if len(pending) == 0 {
-			if err := unowned(guard, r); err != nil {
+			err := unowned(guard, r)
+			if err == nil {
+				err = withinBounds(guard, r)
+			}
+			if err != nil {
 				unlock()
 				return nil, err
 			}

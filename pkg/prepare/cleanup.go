@@ -49,7 +49,7 @@ func (c *cleanup) undoEffects(ctx context.Context, r *checkpoint.Record) error {
 				return err
 			}
 		}
-		if err := c.steps.undo(ctx, r, whole); err != nil {
+		if err := (undoing{c.steps, c.guard}).undo(ctx, r, whole); err != nil {
 			return err
 		}
 	}

@@ -20,7 +20,7 @@ func (p planning) record(plan *claim.Plan) *checkpoint.Record {
 		r.CDI.Devices = append(r.CDI.Devices, deviceName(plan.UID, &result))
 	}
 	for _, s := range plan.Steps {
-		r.Steps = append(r.Steps, checkpoint.Step{Kind: s.Kind, Target: s.Target, Device: string(s.Device), Args: s.Args})
+		r.Steps = append(r.Steps, checkpoint.Step{Kind: s.Kind, Target: s.Target, Device: string(s.Device), ShareID: s.ShareID, Args: s.Args})
 	}
 	return r
 }
@@ -31,7 +31,7 @@ func recorded(p *claim.Result) checkpoint.Result {
 	return checkpoint.Result{
 		Request: p.Request, Pool: p.Pool, Device: string(p.Device.Name()), ShareID: p.ShareID, Admin: p.Admin,
 		Type: p.Device.Type(), GPUUUID: parent.UUID, PCIBusID: parent.PCI.BusID, Consumed: p.Consumed,
-		MIG: migOf(p.Device), Share: shareOf(p),
+		MIG: migOf(p.Device), Share: shareOf(p), MPS: mpsOf(p),
 	}
 }
 
@@ -55,6 +55,14 @@ func shareOf(r *claim.Result) *checkpoint.Share {
 		return nil
 	}
 	return &checkpoint.Share{Replicas: shares.Count, Name: shares.Name}
+}
+
+// mpsOf says how a result is used as an MPS client; nil otherwise.
+func mpsOf(r *claim.Result) *checkpoint.MPS {
+	if r.MPS == nil {
+		return nil
+	}
+	return &checkpoint.MPS{Daemon: r.MPS.Daemon, MemoryMiB: r.MPS.MemoryMiB, ActiveThreadPercentage: r.MPS.ActiveThreadPercentage}
 }
 
 // deviceName names a result in the spec. The UUID in it is that of what programs see; of a MIG device that does not exist yet, its

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
@@ -34,6 +33,14 @@ type Verifier interface {
 	Step
 	// Verify returns gpu.ErrNotFound when the effect of Do is not there any more.
 	Verify(ctx context.Context, s checkpoint.Step) error
+}
+
+// Shared is a Step whose effect several claims may have at once. Do makes it or finds it there, and Undo removes it where the step is the
+// Last with that effect; otherwise it removes only what is the claim's own.
+type Shared interface {
+	Step
+	// Same reports whether two steps of this kind on one GPU have the same effect.
+	Same(a, b checkpoint.Step) bool
 }
 
 // Maker is a Step whose effect is an allocated MIG device.
@@ -92,39 +99,6 @@ type Steps map[string]Step
 func (steps Steps) verified(s checkpoint.Step) bool {
 	_, can := steps[s.Kind].(Verifier)
 	return can
-}
-
-// undo removes the effects in reverse, and leaves in the record those that are still there. Another effect may depend on one that
-// cannot be undone, so effects before it are kept, except for MIG devices, which do not depend on each other. Whole: undoing has not begun yet.
-func (steps Steps) undo(ctx context.Context, r *checkpoint.Record, whole bool) error {
-	var left []checkpoint.Step
-	var failed []error
-	onlyDevices := true // among what failed
-	for i := range slices.Backward(r.Steps) {
-		s := r.Steps[i]
-		_, device := steps[s.Kind].(Maker)
-		if len(failed) > 0 && (!onlyDevices || !device) {
-			left = append(left, s)
-			continue
-		}
-		if err := steps.undoOne(ctx, r, s, whole); err != nil {
-			s.Undo = err.Error()
-			left, failed = append(left, s), append(failed, fmt.Errorf("undoing %s on GPU %s: %w", s.Kind, s.Target, err))
-			onlyDevices = onlyDevices && device
-		}
-	}
-	slices.Reverse(left)
-	r.Steps = left
-	return inOneLine(failed)
-}
-
-func (steps Steps) undoOne(ctx context.Context, r *checkpoint.Record, s checkpoint.Step, whole bool) error {
-	step, known := steps[s.Kind]
-	if !known {
-		return unknownStep(r, s.Kind)
-	}
-	s.Whole = whole
-	return step.Undo(ctx, s)
 }
 
 // unknownStep is the error of an effect of a kind that only a newer version supports.

@@ -14,10 +14,10 @@ import (
 
 // refusedConfigs are parts of the refusals of the files of demo/specs/refused-config.
 var refusedConfigs = map[string][]string{
-	"mps-sharing":   {"GPUConfig.sharing with strategy MPS is not supported by this version of the driver; supported values: TimeSlicing"},
-	"unknown-field": {`GPUConfig: unknown field "memory"`, "sharing, enforceMemory"},
-	"unknown-kind":  {`kind: unsupported value "GpuConfig"`, "GPUConfig, GPUMetricsConfig, ProfilerConfig"},
-	"not-supported": {"ProfilerConfig is not supported by this version of the driver"},
+	"two-strategies": {"sharing: timeSlicing and mps are mutually exclusive; remove one of them"},
+	"unknown-field":  {`GPUConfig: unknown field "memory"`, "sharing, enforceMemory"},
+	"unknown-kind":   {`kind: unsupported value "GpuConfig"`, "GPUConfig, GPUMetricsConfig, ProfilerConfig"},
+	"not-supported":  {"ProfilerConfig is not supported by this version of the driver"},
 }
 
 // migWithInterval requests a MIG device with what only a whole GPU can have.
@@ -55,7 +55,7 @@ func TestPrepare_InvalidConfig_Refused(t *testing.T) {
 	ns := exclusive(t)
 	ns.controllers(t, 0)
 	t.Cleanup(func() { ns.controllers(t, 1) })
-	ns.apply("refused-config/mps-sharing.yaml")
+	ns.apply("refused-config/two-strategies.yaml")
 	ns.apply("refused-config/unknown-field.yaml")
 	ns.apply("refused-config/unknown-kind.yaml")
 	ns.apply("refused-config/not-supported.yaml")

@@ -37,10 +37,22 @@ type grant struct {
 	Replicas  int    `json:"replicas"`
 	ShareName string `json:"shareName"`
 
+	// Only of MPS shares, and of devices whose claims share them with MPS.
+	MPS               mpsUse `json:"mps"`
+	MemoryEnforcement string `json:"memoryEnforcement"`
+
 	// Only of MIG devices.
 	ParentUUID string    `json:"parentUUID"`
 	Profile    string    `json:"profile"`
 	Placement  placement `json:"placement"`
+}
+
+// mpsUse is how a device is used with MPS.
+type mpsUse struct {
+	Daemon                 string `json:"daemon"`
+	Memory                 string `json:"memory"`
+	ActiveThreadPercentage int    `json:"activeThreadPercentage"`
+	MultiUser              bool   `json:"multiUser"`
 }
 
 // gpu is the physical GPU's UUID.

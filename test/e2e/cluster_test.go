@@ -24,7 +24,7 @@ const (
 	// commandLimit ends a program that hangs.
 	commandLimit = 3 * time.Minute
 	// nodeGPUs is how many GPUs the node has. Those from index firstMIG on are advertised as MIG devices too, as values.yaml says,
-	// and those of sharedGPUs as time-sliced shares.
+	// and those of sharedGPUs as time-sliced and MPS shares.
 	nodeGPUs, firstMIG = 8, 6
 )
 

@@ -191,6 +191,8 @@ func (ns *namespace) explain() {
 		}
 	}
 	ns.t.Logf("log of the plugin: %v\n%s", err, strings.Join(its[max(0, len(its)-40):], ""))
+	logs, err = ns.try("logs", "--namespace", system, "--selector", mpsSelector, "--tail=40", "--prefix")
+	ns.t.Logf("log of the MPS service: %v\n%s", err, logs)
 }
 
 var errStillAllocated = errors.New("the claim is still allocated")

@@ -37,6 +37,13 @@ type board struct {
 	PCI     string `json:"pci"`
 }
 
+// boardMode is the compute mode of a GPU, as the hardware numbers them.
+type boardMode struct {
+	Ordinal     int    `json:"ordinal"`
+	UUID        string `json:"uuid"`
+	ComputeMode int    `json:"computeMode"`
+}
+
 // hardware is what the node has, whatever the product thinks of it.
 type hardware struct {
 	Driver struct {

@@ -12,12 +12,8 @@ import (
 // nvidiaDriver is the name of NVIDIA's DRA driver.
 const nvidiaDriver = "gpu.nvidia.com"
 
-// mpsConfig is configuration of NVIDIA's driver that Prism does not support.
-const mpsConfig = `{"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": {"strategy": "MPS", "mpsConfig": {
-  "defaultActiveThreadPercentage": 50, "defaultPinnedDeviceMemoryLimit": "10Gi"}}}`
-
 // TestNVIDIADriver: where Prism has the name of NVIDIA's driver, manifests run that were written for that: their classes, their
-// configuration of whole GPUs and of MIG devices. What is not supported is refused by its name.
+// configuration of whole GPUs and of MIG devices, with time-slicing and with MPS.
 func TestNVIDIADriver(t *testing.T) {
 	needs(t, partitionableDevices)
 	c := open(t)
@@ -45,10 +41,8 @@ func TestNVIDIADriver(t *testing.T) {
 	ns.sees("mig-pod", "large", large...)
 	require.NoError(t, ns.silence())
 
-	ns.create(workload{name: "mps-pod", ref: "mps-gpu", request: request{class: nvidiaDriver, driver: nvidiaDriver, config: mpsConfig}})
-	message := ns.event("mps-pod", prepareFailed, startLimit)
-	t.Log(message)
-	assert.Contains(t, message, "MPS is not supported by this version of the driver; supported values: TimeSlicing")
+	ns.mpsOfNVIDIA()
+	require.NoError(t, ns.silence())
 }
 
 // under has the chart's release run under another driver name until the test has ended. Tests that call this do so before they have a
@@ -59,11 +53,13 @@ func (c *cluster) under(t *testing.T, driver string) {
 		// A driver that is gone for good leaves what it published; and its socket, as long as it ends, is a conflict.
 		c.must(t, c.kubectl("delete", "resourceslices", "--field-selector", "spec.driver="+driver)...)
 		eventually(t, statusLimit, func() error { return c.conflict("") })
+		c.renewMPSService(t)
 		c.advertises(t, c.gpus.size, startLimit)
 		c.advertisesMIG(t, startLimit)
 	})
 	// The classes of resource names would have the devices of both.
 	c.withValue(t, "driverName="+driver+",controller.enabled=false")
+	c.renewMPSService(t)
 	directory := filepath.Join(c.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driver)
 	eventually(t, startLimit, func() error {
 		sockets, err := filepath.Glob(filepath.Join(directory, "*.sock"))

@@ -14,25 +14,25 @@ type pool struct {
 	ordering sync.Mutex
 	// whole are the GPUs that are advertised whole only. The scheduler allocates them first, so no others are allocated.
 	whole chan struct{}
-	// mig stands for the GPUs that are advertised as MIG devices too, timeSlicing for those that are advertised as shares too: one test
-	// has them at a time.
-	mig, timeSlicing chan struct{}
+	// mig stands for the GPUs that are advertised as MIG devices too, sharing for those that are advertised as time-sliced and as MPS
+	// shares too: one test has them at a time.
+	mig, sharing chan struct{}
 }
 
 // newPool has so many GPUs, and so many of them are not advertised whole only.
 func newPool(size, inOtherModes int) *pool {
-	p := &pool{size: size, whole: make(chan struct{}, size-inOtherModes), mig: make(chan struct{}, 1), timeSlicing: make(chan struct{}, 1)}
+	p := &pool{size: size, whole: make(chan struct{}, size-inOtherModes), mig: make(chan struct{}, 1), sharing: make(chan struct{}, 1)}
 	for range cap(p.whole) {
 		p.whole <- struct{}{}
 	}
 	p.mig <- struct{}{}
-	p.timeSlicing <- struct{}{}
+	p.sharing <- struct{}{}
 	return p
 }
 
 // free says that no test has a GPU.
 func (p *pool) free() bool {
-	return len(p.whole) == cap(p.whole) && len(p.mig) == 1 && len(p.timeSlicing) == 1
+	return len(p.whole) == cap(p.whole) && len(p.mig) == 1 && len(p.sharing) == 1
 }
 
 // lease waits for n whole GPUs, which the test has until it ends.

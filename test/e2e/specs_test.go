@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -47,7 +48,7 @@ func applied(t *testing.T) map[string]bool {
 			if !ok {
 				return true
 			}
-			if f, ok := call.Fun.(*ast.SelectorExpr); ok && (f.Sel.Name == "apply" || f.Sel.Name == "applyPodByPod") {
+			if f, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains([]string{"apply", "applyPodByPod", "withValues"}, f.Sel.Name) {
 				for _, argument := range call.Args {
 					if literal, ok := argument.(*ast.BasicLit); ok && literal.Kind == token.STRING {
 						spec, err := strconv.Unquote(literal.Value)

@@ -10,7 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// sharedGPUs are the indices of the GPUs that are advertised as shareReplicas shares each too, as values.yaml says.
+// sharedGPUs are the indices of the GPUs that are advertised as shareReplicas time-sliced shares each too, and as many MPS shares, as
+// values.yaml says.
 var sharedGPUs = []int{3, 4}
 
 const shareReplicas = 3
@@ -21,7 +22,7 @@ func timeSlicingInParallel(t *testing.T) *namespace {
 	needs(t, consumableCapacity)
 	c := open(t)
 	t.Parallel()
-	take(t, c.gpus.timeSlicing)
+	take(t, c.gpus.sharing)
 	eventually(t, startLimit, func() error {
 		n, err := c.advertised("timeslice")
 		if err == nil && n != len(sharedGPUs) {

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +27,9 @@ type workload struct {
 	grace   int64
 	// node is the only one that the pod may run on.
 	node string
+	// user is the container's, 0 for the image's, and env its environment.
+	user int64
+	env  map[string]string
 	// limits and requests are the container's, extended resources among them.
 	limits, requests map[corev1.ResourceName]string
 
@@ -108,6 +113,12 @@ func (w *workload) pod() *corev1.Pod {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Name: w.name, GenerateName: w.generateName},
 		Spec:       corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace},
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.env)) {
+		container.Env = append(container.Env, corev1.EnvVar{Name: name, Value: w.env[name]})
+	}
+	if w.user != 0 {
+		pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: &w.user}
 	}
 	if w.node != "" {
 		pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: w.node}

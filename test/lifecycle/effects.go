@@ -20,14 +20,14 @@ type Effect interface {
 
 // Effects are the kinds that plans can have.
 var Effects = map[string]func(*Machine) Effect{
-	"computeMode": func(m *Machine) Effect {
-		return setting{machine: m, knob: computeMode, value: 3, under: []knob{persistence}}
+	"accounting": func(m *Machine) Effect {
+		return setting{machine: m, knob: accounting, value: 1, under: []knob{persistence}}
 	},
 	"persistence": func(m *Machine) Effect { return setting{machine: m, knob: persistence, value: 1} },
 }
 
 // AllEffects are all effects, in the order of plans.
-var AllEffects = []string{"computeMode", "persistence"}
+var AllEffects = []string{"accounting", "persistence"}
 
 // setting is the effect of a changed setting. It refuses a setting that is changed already: an earlier effect was not undone, or another
 // claim has the same GPU.
@@ -98,5 +98,5 @@ func (s setting) Present(g *model.GPUSnapshot) bool {
 	if s.knob == persistence {
 		return g.Persistence
 	}
-	return g.ComputeMode != 0
+	return g.Accounting
 }

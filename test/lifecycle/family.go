@@ -37,14 +37,14 @@ func (m *Machine) nodeTypes() (all []gpu.DeviceType) {
 	return all
 }
 
-// marks are the marks of null.Step, with fault points: the compute mode of the GPU.
+// marks are the marks of null.Step, with fault points: the accounting mode of the GPU.
 type marks struct {
 	machine    *Machine
 	faultPoint FaultPoint
 }
 
-// marked is the compute mode of a marked GPU.
-const marked = 3
+// marked is the accounting mode of a marked GPU.
+const marked = 1
 
 func (k marks) Mark(ctx context.Context, id gpu.UUID) error {
 	return k.set(ctx, "null.Mark", id, marked)
@@ -55,14 +55,14 @@ func (k marks) Unmark(ctx context.Context, id gpu.UUID) error {
 }
 
 func (k marks) set(ctx context.Context, site string, id gpu.UUID, value uint32) error {
-	return k.faultPoint(site, func() error { return k.machine.hardware.set(ctx, id, computeMode, value) })
+	return k.faultPoint(site, func() error { return k.machine.hardware.set(ctx, id, accounting, value) })
 }
 
-// effects are the kinds of effects that the machine's processes know, and whether a GPU has one. The compute mode is either an effect of
+// effects are the kinds of effects that the machine's processes know, and whether a GPU has one. The accounting mode is either an effect of
 // tests or a mark.
 func (m *Machine) effects() map[string]func(g *model.GPUSnapshot) bool {
 	if m.nullFamily {
-		return map[string]func(g *model.GPUSnapshot) bool{null.StepKind: func(g *model.GPUSnapshot) bool { return g.ComputeMode != 0 }}
+		return map[string]func(g *model.GPUSnapshot) bool{null.StepKind: func(g *model.GPUSnapshot) bool { return g.Accounting }}
 	}
 	present := map[string]func(g *model.GPUSnapshot) bool{}
 	for kind, effect := range Effects {

@@ -137,7 +137,7 @@ func (m *Machine) runWithFault(t *testing.T, s *scenario, how fault, at int) boo
 // A transient error of the driver only delays the claim, also if the call took effect.
 func TestPrepare_TransientDriverError_Retried(t *testing.T) {
 	t.Parallel()
-	knobs := []string{"step.Do computeMode", "step.Do persistence", "step.Undo persistence", "step.Undo computeMode"}
+	knobs := []string{"step.Do accounting", "step.Do persistence", "step.Undo persistence", "step.Undo accounting"}
 	cuts := []string{
 		"nvml.MIGMode", "nvml.SetMIGMode", "nvml.Occupied", "nvml.Instance", "nvml.CreateInstance", "nvml.CreateComputeInstance",
 		"nvml.DestroyComputeInstance", "nvml.DestroyInstance",

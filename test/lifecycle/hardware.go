@@ -16,12 +16,12 @@ import (
 type knob int
 
 const (
-	computeMode knob = iota
+	accounting knob = iota
 	persistence
 )
 
 // symbols are the NVML functions that change the settings.
-var symbols = map[knob]string{computeMode: "nvmlDeviceSetComputeMode", persistence: "nvmlDeviceSetPersistenceMode"}
+var symbols = map[knob]string{accounting: "nvmlDeviceSetAccountingMode", persistence: "nvmlDeviceSetPersistenceMode"}
 
 // hardware reads and changes settings. Its errors are those of the product's adapter.
 type hardware interface {
@@ -40,15 +40,15 @@ func (h modelled) get(ctx context.Context, id gpu.UUID, k knob) (value uint32, e
 	if err != nil {
 		return 0, err
 	}
+	read := session.Accounting
 	if k == persistence {
-		on, err := session.Persistence(handle)
-		if on {
-			value = 1
-		}
-		return value, translated(err)
+		read = session.Persistence
 	}
-	mode, err := session.ComputeMode(handle)
-	return uint32(mode), translated(err)
+	on, err := read(handle)
+	if on {
+		value = 1
+	}
+	return value, translated(err)
 }
 
 func (h modelled) set(ctx context.Context, id gpu.UUID, k knob, value uint32) error {
@@ -64,7 +64,7 @@ func (h modelled) set(ctx context.Context, id gpu.UUID, k knob, value uint32) er
 	if k == persistence {
 		return translated(session.SetPersistence(handle, value != 0, true))
 	}
-	return translated(session.SetComputeMode(handle, model.ComputeMode(value), true))
+	return translated(session.SetAccounting(handle, value != 0, true))
 }
 
 // open opens the driver for one GPU.
@@ -108,8 +108,8 @@ func (h library) get(ctx context.Context, id gpu.UUID, k knob) (value uint32, er
 			value = uint32(on)
 			return ret
 		}
-		mode, ret := device.GetComputeMode()
-		value = uint32(mode)
+		on, ret := device.GetAccountingMode()
+		value = uint32(on)
 		return ret
 	})
 	return value, err
@@ -120,7 +120,7 @@ func (h library) set(ctx context.Context, id gpu.UUID, k knob, value uint32) err
 		if k == persistence {
 			return device.SetPersistenceMode(nvml.EnableState(value))
 		}
-		return device.SetComputeMode(nvml.ComputeMode(value))
+		return device.SetAccountingMode(nvml.EnableState(value))
 	})
 }
 

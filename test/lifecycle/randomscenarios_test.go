@@ -76,7 +76,7 @@ func killAtRandom(t *testing.T, killed, cut *Machine) {
 func randomScenario(random *rand.Rand) *scenario {
 	sites := []string{
 		"disk.Write records", "disk.Rename records", "disk.SyncDir records", "disk.Remove records", "disk.Write specs",
-		"disk.Remove specs", "step.Do computeMode", "step.Do persistence", "step.Undo persistence", "step.Undo computeMode",
+		"disk.Remove specs", "step.Do accounting", "step.Do persistence", "step.Undo persistence", "step.Undo accounting",
 		"nvml.SetMIGMode", "nvml.CreateInstance", "nvml.CreateComputeInstance", "nvml.DestroyComputeInstance", "nvml.DestroyInstance",
 	}
 	s := &scenario{anyOutcome: true, refuse: map[string]int{}}

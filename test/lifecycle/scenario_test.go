@@ -99,7 +99,7 @@ var wholeScenarios = []scenario{
 		acts: []Act{prepares("a", 0).with().failing(), prepares("a", 0).with(), unprepares("a")},
 	},
 	{
-		name: "an effect cannot be undone at first", refuse: map[string]int{"step.Undo computeMode": 1},
+		name: "an effect cannot be undone at first", refuse: map[string]int{"step.Undo accounting": 1},
 		acts: []Act{prepares("a", 0).with(), unprepares("a").failing(), unprepares("a")},
 	},
 	{
@@ -114,14 +114,14 @@ var wholeScenarios = []scenario{
 	},
 	{
 		name: "an earlier process was killed while undoing", before: []Act{prepares("a", 0).with()},
-		then: killedIn("step.Undo computeMode", unprepares("a")), interrupted: []Act{unprepares("a")}, acts: []Act{recovers, prepares("b", 0).with(), unprepares("b"), unprepares("a")},
+		then: killedIn("step.Undo accounting", unprepares("a")), interrupted: []Act{unprepares("a")}, acts: []Act{recovers, prepares("b", 0).with(), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "the next claim completes a pending cleanup", before: []Act{prepares("a", 0).with()}, then: withPendingCleanup("step.Undo computeMode", "a"), left: []string{"a"},
+		name: "the next claim completes a pending cleanup", before: []Act{prepares("a", 0).with()}, then: withPendingCleanup("step.Undo accounting", "a"), left: []string{"a"},
 		acts: []Act{prepares("b", 0).with(), unprepares("b"), unprepares("a")},
 	},
 	{
-		name: "recovery completes a pending cleanup", before: []Act{prepares("a", 0).with()}, then: withPendingCleanup("step.Undo computeMode", "a"), left: []string{"a"},
+		name: "recovery completes a pending cleanup", before: []Act{prepares("a", 0).with()}, then: withPendingCleanup("step.Undo accounting", "a"), left: []string{"a"},
 		acts: []Act{recovers, unprepares("a")},
 	},
 	{

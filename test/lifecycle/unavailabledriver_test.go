@@ -124,11 +124,11 @@ func TestPrepare_Claim_FaultPointCounts(t *testing.T) {
 	removed := map[string]int{"disk.Remove specs": 2, "disk.Remove records": 2, synced: 1}
 	assert.Equal(t, removed, cost(func() error { return p.Unprepare(t.Context(), "uid-2") }), "one removal, made durable")
 
-	effects := map[string]int{written: 2, renamed: 2, synced: 2, "step.Do computeMode": 1, "step.Do persistence": 1}
+	effects := map[string]int{written: 2, renamed: 2, synced: 2, "step.Do accounting": 1, "step.Do persistence": 1}
 	assert.Equal(t, with(effects), cost(prepare(3)), "two durable writes with effects")
 	assert.Empty(t, cost(prepare(3)))
 	removed[written], removed[renamed], removed[synced] = 1, 1, 2
-	removed["step.Undo computeMode"], removed["step.Undo persistence"] = 1, 1
+	removed["step.Undo accounting"], removed["step.Undo persistence"] = 1, 1
 	assert.Equal(t, removed, cost(func() error { return p.Unprepare(t.Context(), "uid-3") }), "two durable changes")
 	require.NoError(t, m.CheckEmpty(t.Context()))
 }

@@ -68,6 +68,7 @@ func (e effects) undo(ctx context.Context, leaked []checkpoint.Step) {
 		var left []checkpoint.Step
 		var failed []error
 		for _, step := range leaked {
+			step.Last = true // no record has it
 			l := Leak{Kind: LeakedEffect, GPU: step.Target, What: step.Kind}
 			if err := e.ports.Finders[step.Kind].Undo(ctx, step); err != nil {
 				left, failed = append(left, step), append(failed, fmt.Errorf("undoing leaked %s: %w", l, err))

@@ -144,6 +144,18 @@ func setPersistence(c *call) error {
 	return c.session.SetPersistence(c.device(), c.u32(1) != 0, c.caller.Root)
 }
 
+func accounting(c *call) error {
+	on, err := c.session.Accounting(c.device())
+	if err != nil {
+		return err
+	}
+	return c.putU32(1, flag(on))
+}
+
+func setAccounting(c *call) error {
+	return c.session.SetAccounting(c.device(), c.u32(1) != 0, c.caller.Root)
+}
+
 func timeSlice(c *call) error {
 	slice, err := c.session.TimeSlice(c.device())
 	if err != nil {

@@ -80,6 +80,8 @@ var stateSymbols = []Symbol{
 	device("nvmlDeviceSetComputeMode", 0, setComputeMode, u32("mode")),
 	device("nvmlDeviceGetPersistenceMode", 0, persistence, outU32("mode")),
 	device("nvmlDeviceSetPersistenceMode", 0, setPersistence, u32("mode")),
+	device("nvmlDeviceGetAccountingMode", 0, accounting, outU32("mode")),
+	device("nvmlDeviceSetAccountingMode", 0, setAccounting, u32("mode")),
 	device("nvmlDeviceGetUtilizationRates", 0, utilization, out("utilization", utilizationSize)),
 	device("nvmlDeviceGetTemperature", 0, temperature, u32("sensor"), outU32("celsius")),
 	device("nvmlDeviceGetPowerUsage", 0, power, outU32("milliwatts")),

@@ -101,6 +101,27 @@ func (s *Session) SetPersistence(h Handle, on, root bool) error {
 	})
 }
 
+// Accounting reads the accounting mode of a GPU.
+func (s *Session) Accounting(h Handle) (bool, error) {
+	var on bool
+	err := s.with(h, func(g *gpu) error {
+		on = g.set.accounting
+		return nil
+	})
+	return on, err
+}
+
+// SetAccounting changes it; NoPermission unless root asks.
+func (s *Session) SetAccounting(h Handle, on, root bool) error {
+	return s.with(h, func(g *gpu) error {
+		if !root {
+			return NoPermission
+		}
+		g.set.accounting = on
+		return nil
+	})
+}
+
 // TimeSlice reads the time-slice setting of a GPU.
 func (s *Session) TimeSlice(h Handle) (TimeSlice, error) {
 	var slice TimeSlice

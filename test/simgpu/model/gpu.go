@@ -58,6 +58,7 @@ const MaxTimeSlice TimeSlice = 3
 type settings struct {
 	compute     ComputeMode
 	persistence bool
+	accounting  bool
 	timeSlice   TimeSlice
 }
 

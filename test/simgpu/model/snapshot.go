@@ -29,6 +29,7 @@ type GPUSnapshot struct {
 	NUMA        int         `json:"numa"`
 	ComputeMode ComputeMode `json:"computeMode"`
 	Persistence bool        `json:"persistence"`
+	Accounting  bool        `json:"accounting"`
 	TimeSlice   TimeSlice   `json:"timeSlice"`
 	Lost        bool        `json:"lost"`
 	MIG         bool        `json:"mig"`
@@ -67,7 +68,7 @@ func (n *Node) gpuSnapshots() (gpus []GPUSnapshot) {
 			Ordinal: g.id.Ordinal, Board: g.board.ID, Name: g.board.Product.Name,
 			UUID: g.id.UUID, Serial: g.id.Serial, Minor: g.id.Minor,
 			PCI: g.id.PCI.String(), PCIeRoot: g.id.PCIRoot, NUMA: g.id.NUMA,
-			ComputeMode: g.set.compute, Persistence: g.set.persistence, TimeSlice: g.set.timeSlice,
+			ComputeMode: g.set.compute, Persistence: g.set.persistence, Accounting: g.set.accounting, TimeSlice: g.set.timeSlice,
 			Lost: n.Faults.Lost(g.id.Ordinal), MIG: g.mig.current, MIGPending: g.mig.pending, Clients: g.clients + len(g.cuda.contexts),
 			Processes: g.allProcesses(), MIGDevices: g.mig.snapshot(),
 		})

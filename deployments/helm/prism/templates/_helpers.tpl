@@ -173,6 +173,44 @@ chart creates none where the controller does.
 {{- dict "made" $made "left" $left | toJson -}}
 {{- end -}}
 
+{{/* Name of the DaemonSet of the MPS service; empty where it is off. */}}
+{{- define "prism.mps" -}}
+{{- if .Values.mps.enabled -}}
+{{- printf "%s-mps" (include "prism.fullname" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "prism.mps.selector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: mps
+{{- end -}}
+
+{{- define "prism.mps.labels" -}}
+{{ include "prism.labels" . }}
+app.kubernetes.io/component: mps
+{{- end -}}
+
+{{/* The entries of config.map that share GPUs with MPS, in a sentence; empty without any. */}}
+{{- define "prism.mps.configured" -}}
+{{- $found := list -}}
+{{- range $key, $document := .Values.config.map -}}
+{{- $config := kindIs "string" $document | ternary ($document | toString | fromYaml) $document -}}
+{{- $config = kindIs "map" $config | ternary $config dict -}}
+{{- $sharing := get $config "sharing" -}}
+{{- $uses := hasKey (kindIs "map" $sharing | ternary $sharing dict) "mps" -}}
+{{- $gpus := get $config "gpus" -}}
+{{- range $entry := kindIs "slice" $gpus | ternary $gpus list -}}
+{{- $modes := get (kindIs "map" $entry | ternary $entry dict) "modes" -}}
+{{- $uses = or $uses (has "mps" (kindIs "slice" $modes | ternary $modes list)) -}}
+{{- end -}}
+{{- if $uses -}}
+{{- $found = append $found $key -}}
+{{- end -}}
+{{- end -}}
+{{- $found | sortAlpha | join ", " -}}
+{{- end -}}
+
 {{/* Name of the Deployment of prism-controller; empty where it is off. */}}
 {{- define "prism.controller" -}}
 {{- if .Values.controller.enabled -}}

@@ -6,8 +6,11 @@ cannot say so.
 {{- define "prism.migration" -}}
 {{- $found := list -}}
 {{- $known := dict -}}
+{{- $own := dict -}}
 {{- range (.Files.Get "migration.yaml" | fromYaml).values -}}
-{{- if not .accepted -}}
+{{- if .accepted -}}
+{{- $_ := set $own (splitList "." .name | first) true -}}
+{{- else -}}
 {{- $value := $.Values -}}
 {{- $set := true -}}
 {{- range splitList "." .name -}}
@@ -27,7 +30,7 @@ cannot say so.
 {{- end -}}
 {{- end -}}
 {{- range $top, $named := $known -}}
-{{- if and (not $named) (hasKey $.Values $top) -}}
+{{- if and (not $named) (not (hasKey $own $top)) (hasKey $.Values $top) -}}
 {{- $found = append $found (printf "%s: remove it" $top) -}}
 {{- end -}}
 {{- end -}}

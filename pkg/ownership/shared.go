@@ -1,0 +1,112 @@
+package ownership
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// shared is what a claim has of a GPU that other claims may have as well.
+type shared struct {
+	bootID string
+	// steps are its effects.
+	steps []checkpoint.Step
+	// clients are its devices that are used as MPS clients.
+	clients []client
+	// unknown are its devices where only a newer version knows which effects they have; an empty name may be any device.
+	unknown []string
+}
+
+// client is one device that is used as an MPS client.
+type client struct {
+	device string
+	use    checkpoint.MPS
+}
+
+// sharedOf is what a record has of a GPU.
+func sharedOf(r *checkpoint.Record, id gpu.UUID) shared {
+	s := shared{bootID: r.BootID}
+	for i := range r.Steps {
+		if r.Steps[i].Target == id {
+			s.steps = append(s.steps, r.Steps[i])
+		}
+	}
+	for i := range r.Results {
+		result := &r.Results[i]
+		if result.GPUUUID != id || result.Admin {
+			continue
+		}
+		if r.Newer() {
+			s.unknown = append(s.unknown, result.Device)
+		}
+		if result.MPS != nil && owns(r, result) {
+			s.clients = append(s.clients, client{device: result.Device, use: *result.MPS})
+		}
+	}
+	return s
+}
+
+// sameSteps reports whether both have the same effects, as far as it matters which these are.
+func (s shared) sameSteps(other shared) bool {
+	return slices.EqualFunc(s.steps, other.steps, func(a, b checkpoint.Step) bool {
+		return a.Kind == b.Kind && a.Device == b.Device && a.ShareID == b.ShareID
+	})
+}
+
+// has reports whether the claim may have the effect in this boot.
+func (s shared) has(step *checkpoint.Step, bootID string, same func(a, b checkpoint.Step) bool) bool {
+	if s.bootID != bootID && (s.bootID != "" || len(s.unknown) == 0) {
+		return false // effects do not outlive a boot
+	}
+	return slices.ContainsFunc(s.unknown, func(device string) bool { return device == "" || device == step.Device }) ||
+		slices.ContainsFunc(s.steps, func(other checkpoint.Step) bool { return other.Kind == step.Kind && same(other, *step) })
+}
+
+// Shared reports whether another claim may have the effect of a step of this record, as same compares steps of one kind on one GPU: its
+// record has such a step that is not undone, or only a newer version can read what the claim has on the device. Effects of another boot
+// do not count.
+func (g *Guard) Shared(r *checkpoint.Record, step *checkpoint.Step, same func(a, b checkpoint.Step) bool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for uid, other := range g.owners[step.Target] {
+		if uid != r.Claim.UID && other.shared.has(step, r.BootID, same) {
+			return true
+		}
+	}
+	return false
+}
+
+// Clients is what other claims have of a device as MPS clients.
+type Clients struct {
+	Uses []checkpoint.MPS
+	// Owner is one of these claims: one that is being released where there is one.
+	Owner checkpoint.Claim
+	// Released is closed when a claim releases a GPU after this was read.
+	Released <-chan struct{}
+}
+
+// Clients returns what claims other than the record's have of a device of a GPU.
+func (g *Guard) Clients(r *checkpoint.Record, id gpu.UUID, device string) Clients {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	found := Clients{Released: g.notice.released}
+	releasing := false
+	for _, uid := range slices.Sorted(maps.Keys(g.owners[id])) {
+		other := g.owners[id][uid]
+		if uid == r.Claim.UID {
+			continue
+		}
+		for _, c := range other.shared.clients {
+			if c.device != device {
+				continue
+			}
+			if len(found.Uses) == 0 || other.releasing && !releasing {
+				found.Owner, releasing = other.claim, other.releasing
+			}
+			found.Uses = append(found.Uses, c.use)
+		}
+	}
+	return found
+}

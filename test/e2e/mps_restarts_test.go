@@ -1,0 +1,192 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// holding is a pod with a share that holds memory of its GPU, and the GPU's daemon.
+func (ns *namespace) holding(pod string) (uuid string, memory *gpuClient, daemon gpu.MPSDaemon) {
+	ns.t.Helper()
+	ns.create(mpsPod(pod, sharedGPUs[0], "4Gi"))
+	uuid = ns.grantedTo(ns.ready(pod), "share")[0].UUID
+	memory = ns.holdsMemory(pod, "main", 1000)
+	return uuid, memory, ns.controlDaemon(uuid)
+}
+
+// joins checks that another pod gets a share of the same GPU, with its limit.
+func (ns *namespace) joins(pod string) {
+	ns.t.Helper()
+	ns.create(mpsPod(pod, sharedGPUs[0], "2Gi"))
+	ns.mpsShare(pod, "share", 2048)
+}
+
+// TestMPSWorkerKilled_DaemonsLive: the process that serves the plugin is killed; the next one has the same daemons, and no client notices.
+func TestMPSWorkerKilled_DaemonsLive(t *testing.T) {
+	ns := mpsInParallel(t)
+	pod := ns.mpsService(t)
+	_, memory, daemon := ns.holding("holds")
+	before := ns.worker()
+	ns.signal("KILL", before)
+	ns.joins("joins")
+	require.NotEqual(t, before, ns.worker())
+	ns.stays(daemon)
+	assert.Equal(t, "allocated", memory.more())
+	after := ns.mpsService(t)
+	assert.Equal(t, pod.Status.ContainerStatuses[0].ContainerID, after.Status.ContainerStatuses[0].ContainerID)
+	require.NoError(t, ns.silence())
+}
+
+// TestMPSServiceDeleted_GPUProhibited: without the service clients end, shares are tainted, and nothing can take the GPU; when it is back
+// programs in the same containers are clients again.
+func TestMPSServiceDeleted_GPUProhibited(t *testing.T) {
+	ns := mpsInParallel(t)
+	uuid, memory, daemon := ns.holding("holds")
+	ns.withoutMPSService(func() {
+		eventually(t, mpsLimit, func() error {
+			return errors.Join(ns.mpsTainted(true), ns.computeMode(uuid, modeProhibited))
+		})
+		t.Log(ns.warned("MPSUnavailable", "mps.enabled"))
+		assert.Contains(t, memory.more(), "cuMemAlloc_v2: 806")
+		assert.Contains(t, memory.starts(1), "cuCtxCreate_v2: 46", "nothing runs without MPS on a GPU with shares")
+		ns.create(mpsPod("waits", sharedGPUs[0], "1Gi"))
+		ns.waits("waits")
+	})
+	again := ns.controlDaemon(uuid)
+	assert.NotEqual(t, daemon.PID, again.PID)
+	eventually(t, mpsLimit, func() error {
+		return errors.Join(ns.mpsTainted(false), ns.computeMode(uuid, modeExclusiveProcess))
+	})
+	assert.Contains(t, memory.starts(1000), "holding", "the container has the directories of the new daemon")
+	ns.limitedTo("holds", "main", 4096)
+	ns.mpsShare("waits", "share", 1024)
+	require.NoError(t, ns.silence())
+}
+
+// TestMPSDaemonKilled_Restarted: a control daemon that dies is started again with its limits, and reported.
+func TestMPSDaemonKilled_Restarted(t *testing.T) {
+	ns := mpsInParallel(t)
+	uuid, memory, daemon := ns.holding("holds")
+	ns.signal("KILL", daemon.PID)
+	eventually(t, mpsLimit, func() error {
+		if again := ns.controlDaemon(uuid); again.PID == daemon.PID {
+			return fmt.Errorf("it is still reported with pid %d", again.PID)
+		}
+		return ns.computeMode(uuid, modeExclusiveProcess)
+	})
+	t.Log(ns.warned("MPSDaemonRestarted", uuid))
+	assert.Contains(t, memory.more(), "cuMemAlloc_v2: 806", "the server of a daemon that died is ended")
+	assert.Contains(t, memory.starts(1000), "holding")
+	ns.limitedTo("holds", "main", 4096)
+	ns.joins("joins")
+	require.NoError(t, ns.silence())
+}
+
+// TestMPSServerHangs_Killed: a server that does not answer is killed when the last share ends.
+func TestMPSServerHangs_Killed(t *testing.T) {
+	ns := mpsInParallel(t)
+	uuid, _, daemon := ns.holding("holds")
+	require.Len(t, daemon.Servers, 1)
+	ns.signal("STOP", daemon.Servers[0])
+	ns.delete("pod", "holds")
+	ns.released(uuid)
+	_, err := ns.run("", ns.onNode("test", "-e", fmt.Sprintf("/proc/%d", daemon.Servers[0]))...)
+	assert.Error(t, err, "the server is gone")
+	ns.joins("joins")
+	require.NoError(t, ns.silence())
+}
+
+// TestMPSPluginUpgraded_DaemonsLive: a rolling update of the plugin leaves daemons and clients alone.
+func TestMPSPluginUpgraded_DaemonsLive(t *testing.T) {
+	ns := mpsExclusive(t)
+	_, memory, daemon := ns.holding("holds")
+	old := ns.plugin(t)
+	ns.must(t, ns.kubectl("rollout", "restart", "--namespace", system, "daemonset/"+pluginName)...)
+	ns.rolledOut(t)
+	eventually(t, startLimit, func() error { return ns.gone(old) })
+	ns.plugin(t)
+	ns.stays(daemon)
+	assert.Equal(t, "allocated", memory.more())
+	ns.joins("joins")
+	ns.stays(daemon)
+	require.NoError(t, ns.silence())
+}
+
+// TestMPSDriverReplaced_DaemonRenewed: a daemon of a driver that was replaced is renewed when it has no clients.
+func TestMPSDriverReplaced_DaemonRenewed(t *testing.T) {
+	ns := mpsExclusive(t)
+	h, err := ns.hardware()
+	require.NoError(t, err)
+	version := "580.105.08"
+	if h.Driver.Version == version {
+		version = "580.95.05"
+	}
+	uuid, memory, daemon := ns.holding("holds")
+	ns.replaceDriver(version)
+	memory.exits()
+	eventually(t, mpsLimit, func() error {
+		if again := ns.controlDaemon(uuid); again.PID == daemon.PID || again.Outdated {
+			return fmt.Errorf("the daemon is not renewed: %+v", again)
+		}
+		return ns.computeMode(uuid, modeExclusiveProcess)
+	})
+	ns.joins("joins")
+}
+
+// replaceDriver replaces the node's driver and waits until devices with it are published.
+func (ns *namespace) replaceDriver(version string) {
+	ns.t.Helper()
+	ns.must(ns.t, ns.simgpu("build", "--driver", version)...)
+	ns.must(ns.t, ns.simgpu("inject", "driver-upgrade", version)...)
+	eventually(ns.t, driverLimit, func() error { return ns.publishes(version) })
+	ns.advertises(ns.t, ns.gpus.size, driverLimit)
+	ns.plugin(ns.t)
+}
+
+// TestMPSOldDriver_SingleUserReported: MPS of an older driver serves one user at a time, which is reported.
+func TestMPSOldDriver_SingleUserReported(t *testing.T) {
+	ns := mpsExclusive(t)
+	h, err := ns.hardware()
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ns.replaceDriver(h.Driver.Version)
+		ns.advertisesMIG(t, startLimit)
+	})
+	ns.replaceDriver("550.54.15")
+	ns.advertisesMPS(t)
+	uuid, memory, daemon := ns.holding("holds")
+	assert.False(t, daemon.MultiUser)
+	t.Log(ns.warned("MPSSingleUser", uuid))
+	assert.Equal(t, "allocated", memory.more())
+	ns.joins("same-user")
+	other := mpsPod("other-user", sharedGPUs[0], "2Gi")
+	other.user = 1000
+	ns.create(other)
+	ns.ready("other-user")
+	waits := &gpuClient{ns, "other-user", "main"}
+	waits.begins(100)
+	always(t, 2*time.Second, func() error {
+		if printed := waits.printed(); printed != "" {
+			return fmt.Errorf("a client of another user runs: %s", printed)
+		}
+		return nil
+	})
+	memory.exits()
+	eventually(t, startLimit, func() error {
+		if printed := waits.printed(); !strings.Contains(printed, "holding") {
+			return fmt.Errorf("the client of another user printed %q", printed)
+		}
+		return nil
+	})
+	ns.delete("pod", "holds", "same-user", "other-user")
+	ns.released(uuid)
+	require.NoError(t, ns.silence())
+}
