@@ -123,6 +123,20 @@ func TestBuild_OtherComponent_ClaimsWithheld(t *testing.T) {
 	}
 }
 
+// TestBuild_DeviceNotAdvertised_RetriedUntilLeading: as long as another process leads, it may advertise another layout.
+func TestBuild_DeviceNotAdvertised_RetriedUntilLeading(t *testing.T) {
+	t.Parallel()
+	n := newWired(t)
+	p, rc := n.build(t), n.claim(t, "a", 0)
+	rc.Status.Allocation.Devices.Results[0].Device += "-mig-19-0"
+	rc.Status.Allocation.Devices.Config = nil
+	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	require.ErrorContains(t, prepared(ctx, p, rc), "(will be retried)")
+	p.Layout().Lead()
+	require.ErrorContains(t, prepared(t.Context(), p, rc), "(not retryable)")
+}
+
 // TestBuild_CleanupPending_DevicesTainted as long as it is.
 func TestBuild_CleanupPending_DevicesTainted(t *testing.T) {
 	t.Parallel()
