@@ -77,10 +77,10 @@ type MPSLimitsInForce struct {
 	Servers map[int]MPSLimits `json:"servers,omitempty"`
 }
 
-// ErrMPSUnavailable: the MPS service does not answer.
+// ErrMPSUnavailable is the error of a call that the MPS service does not answer.
 var ErrMPSUnavailable = errors.New("the MPS service does not answer")
 
-// MPSClientsError: a control daemon is not stopped while clients are connected.
+// MPSClientsError says that a control daemon is not stopped while clients are connected.
 type MPSClientsError struct {
 	// PIDs are those of the clients on the host.
 	PIDs []int

@@ -31,7 +31,9 @@ func (p Program) memoryLimit(socket, claim, device string) error {
 	}
 	var reason error // the last that the plugin answered, else why it did not
 	answered := false
-	for end := time.Now().Add(p.RetryBudget); ; time.Sleep(p.Pause) {
+	pause := time.NewTicker(p.Pause)
+	defer pause.Stop()
+	for end := time.Now().Add(p.RetryBudget); ; <-pause.C {
 		answer, err := ask(socket, request, end)
 		switch {
 		case err == nil && answer.Error == "":

@@ -131,7 +131,7 @@ func (s Server) limit(ctx context.Context, request protocol.LimitRequest) error 
 	if err != nil {
 		return err
 	}
-	wanted := gpu.MemoryLimits{Hard: uint64(memory)}
+	wanted := gpu.MemoryLimits{Hard: uint64(max(memory, 0))}
 	if err := driver.SetMemoryLimits(ctx, result.GPUUUID, dir, wanted); err != nil {
 		return err
 	}

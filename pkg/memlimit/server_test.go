@@ -189,8 +189,8 @@ func TestRun_NewerProcess_HasTheSocket(t *testing.T) {
 func TestContainer_PluginStartsLater_Limited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	done := make(chan error, 1)
-	go func() { done <- w.container(t, cgroup, "uid", share, retry) }()
+	proc, done := processIn(t, cgroup), make(chan error, 1)
+	go func() { done <- w.start(proc, pid, "uid", share, retry) }()
 	w.serve(t)
 	require.NoError(t, <-done)
 	assert.Equal(t, 1, w.driver.sets)

@@ -2,7 +2,6 @@ package memlimit
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -127,12 +126,25 @@ func (w *world) serve(t *testing.T) (stop func()) {
 // container starts a container in that cgroup as a runtime does.
 func (w *world) container(t *testing.T, cgroup, claim, device string, retry time.Duration) error {
 	t.Helper()
-	const pid = 4711
+	proc := processIn(t, cgroup)
+	return w.start(proc, pid, claim, device, retry)
+}
+
+// start runs the hook for a process.
+func (w *world) start(proc string, pid int, claim, device string, retry time.Duration) error {
+	state := fmt.Sprintf(`{"id": "c", "pid": %d, "bundle": "/not/read"}`, pid)
+	return hook.Program{Stdin: strings.NewReader(state), Proc: proc, RetryBudget: retry, Pause: time.Millisecond}.
+		Run([]string{"memory-limit", "--socket", w.server.Socket, "--claim", claim, "--device", device})
+}
+
+// pid is that of the container's process.
+const pid = 4711
+
+// processIn returns a directory like /proc, with one process in the cgroup.
+func processIn(t *testing.T, cgroup string) string {
+	t.Helper()
 	proc := filepath.Join(t.TempDir(), "proc")
 	require.NoError(t, os.MkdirAll(filepath.Join(proc, fmt.Sprint(pid)), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(proc, fmt.Sprint(pid), "cgroup"), []byte("0::"+cgroup+"\n"), 0o600))
-	state, err := json.Marshal(map[string]any{"id": "c", "pid": pid, "bundle": "/not/read"})
-	require.NoError(t, err)
-	return hook.Program{Stdin: strings.NewReader(string(state)), Proc: proc, RetryBudget: retry, Pause: time.Millisecond}.
-		Run([]string{"memory-limit", "--socket", w.server.Socket, "--claim", claim, "--device", device})
+	return proc
 }

@@ -60,7 +60,8 @@ func (s *Service) first(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 	if err != nil {
 		return err
 	}
-	kept := &saved{GPU: spec.GPU, Device: spec.Device, Mode: before, Load: s.Load()}
+	// Until the mode is set the next share sets it: a process that is killed before does not leave a device that others may use.
+	kept := &saved{GPU: spec.GPU, Device: spec.Device, Mode: before, Load: s.Load(), Prohibited: before != "" && before != gpu.ComputeExclusiveProcess}
 	if err := s.save(id, kept, daemon); err != nil {
 		return err
 	}
@@ -73,6 +74,12 @@ func (s *Service) first(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 	}
 	if err != nil {
 		return err
+	}
+	if kept.Prohibited {
+		kept.Prohibited = false
+		if err := s.save(id, kept, daemon); err != nil {
+			return err
+		}
 	}
 	_, err = s.ensure(ctx, id, spec, kept)
 	return err
@@ -174,7 +181,7 @@ func (s *Service) release(ctx context.Context, id gpu.MPSDaemonID, target gpu.UU
 		return fmt.Errorf("stopping %s: %w", named(id, target), err)
 	}
 	if kept == nil {
-		return nil
+		return s.Store.remove(id) // a temporary file that a killed process left, or one of an earlier boot
 	}
 	if err := s.restore(ctx, kept); err != nil {
 		return fmt.Errorf("setting the compute mode of %s to %s again: %w", kept.Device, kept.Mode, err)

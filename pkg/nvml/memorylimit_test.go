@@ -10,7 +10,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-func (g *fakeGPU) SetMemoryLimits_v1(cgroup string, soft, hard uint64) nvml.Return {
+func (g *fakeGPU) SetMemoryLimits_v1(cgroup string, soft, hard uint64) nvml.Return { //nolint:revive // the name is NVML's
 	ret := g.call(setMemoryLimits)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -20,7 +20,7 @@ func (g *fakeGPU) SetMemoryLimits_v1(cgroup string, soft, hard uint64) nvml.Retu
 	return ret
 }
 
-func (g *fakeGPU) GetMemoryLimits_v1(cgroup string) (nvml.MemoryLimits_v1, nvml.Return) {
+func (g *fakeGPU) GetMemoryLimits_v1(cgroup string) (nvml.MemoryLimits_v1, nvml.Return) { //nolint:revive // the name is NVML's
 	ret := g.call(getMemoryLimits)
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -47,7 +47,7 @@ func TestBuild_PreparedClaim_StatusHasStepsAndHardware(t *testing.T) {
 		data := string(status[0].Data.Raw)
 		assert.Contains(t, data, n.model.Identities()[1].UUID)
 		assert.Contains(t, data, `"step":"interval"`)
-		assert.Contains(t, data, `"driverVersion"`)
+		assert.Contains(t, data, "NVIDIA H100 80GB HBM3", "of the inventory")
 	})
 }
 
@@ -121,6 +121,20 @@ func TestBuild_OtherComponent_ClaimsWithheld(t *testing.T) {
 	for _, device := range n.slices.devices {
 		assert.NotEmpty(t, device.Taints, device.Name)
 	}
+}
+
+// TestBuild_DeviceNotAdvertised_RetriedUntilLeading: as long as another process leads, it may advertise another layout.
+func TestBuild_DeviceNotAdvertised_RetriedUntilLeading(t *testing.T) {
+	t.Parallel()
+	n := newWired(t)
+	p, rc := n.build(t), n.claim(t, "a", 0)
+	rc.Status.Allocation.Devices.Results[0].Device += "-mig-19-0"
+	rc.Status.Allocation.Devices.Config = nil
+	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	require.ErrorContains(t, prepared(ctx, p, rc), "(will be retried)")
+	p.Layout().Lead()
+	require.ErrorContains(t, prepared(t.Context(), p, rc), "(not retryable)")
 }
 
 // TestBuild_CleanupPending_DevicesTainted as long as it is.

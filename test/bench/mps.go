@@ -115,17 +115,17 @@ func (b *bencher) idleMPS(ctx context.Context, s *Second, service *mpsService) e
 	if err != nil {
 		return err
 	}
-	resident := 0
+	both := 0 // the pages that they share count once
 	for _, pid := range []int{service.init.Process.Pid, worker} {
-		m, err := MemoryOf(pid)
+		share, err := proportionalShare(pid)
 		if err != nil {
 			return err
 		}
-		resident += int(m.Resident)
+		both += share
 	}
 	plugin, err := MemoryOf(s.Plugin.PID)
 	b.report.Add(mpsTitle, "",
-		Row{Name: "resident memory of prism-mpsd, both processes, idle", Count: resident, Bytes: true, Budget: InMemory(mpsdBudget)},
+		Row{Name: "resident memory of prism-mpsd, both processes, idle", Count: both, Bytes: true, Budget: InMemory(mpsdBudget)},
 		Row{Name: "resident memory of the plugin, idle", Count: int(plugin.Resident), Bytes: true, Budget: InMemory(memoryBudget)},
 		Row{Name: "of which its own, idle", Count: int(plugin.Anonymous), Bytes: true, Budget: InMemory(ownMemoryBudget)})
 	return err

@@ -76,7 +76,8 @@ func (s *shared) serve(id gpu.UUID) {
 		stopped := make(chan error, 1)
 		go func() { stopped <- daemon.Wait() }()
 		select {
-		case <-stopped:
+		case err := <-stopped:
+			s.t.Logf("the control daemon exited: %v", err)
 		case <-time.After(20 * time.Second):
 			assert.NoError(s.t, syscall.Kill(-daemon.Process.Pid, syscall.SIGKILL))
 			s.t.Errorf("the control daemon of GPU %s did not quit", id)

@@ -162,6 +162,9 @@ func modesText(modes gpu.Modes, interval gpu.Interval) string {
 		}
 		settings = append(settings, text+"}")
 	}
+	if modes.MPS != nil {
+		names, settings = append(names, "mps"), append(settings, modesOfMPS(modes.MPS))
+	}
 	if len(modes.MIG) > 0 {
 		names = append(names, "mig")
 		settings = append(settings, fmt.Sprintf("mig: {profiles: [%s]}", strings.Join(modes.MIG, ", ")))

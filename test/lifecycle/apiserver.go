@@ -218,6 +218,7 @@ func (m *Machine) allocateFor(act Act) (*resourceapi.ResourceClaim, error) {
 
 // unprepareAndDelete deallocates a claim after unpreparing it.
 func (m *Machine) unprepareAndDelete(ctx context.Context, p *Process, uid string) error {
+	m.parts.mps.containersExit(uid)
 	if err := p.Unprepare(ctx, uid); err != nil || !m.layoutChanges {
 		return err
 	}

@@ -40,6 +40,11 @@ type Act struct {
 	Shares []int
 	// Null are the ordinals of the GPUs of which the claim has the null device.
 	Null []int `json:",omitempty"`
+	// MPS are the ordinals of the GPUs of which the claim has an MPS share, StrategyMPS: its devices are used by several MPS clients.
+	MPS         []int `json:",omitempty"`
+	StrategyMPS bool  `json:",omitempty"`
+	// For is how long "pass" takes.
+	For time.Duration `json:",omitempty"`
 	// Effects are the effects planned on each GPU that the claim owns.
 	Effects []string
 	// Interval is the interval in the claim's configuration, or, of "reconcileIntervals", in the node's configuration.
@@ -277,7 +282,7 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 	case "wait":
 		return p.layout.wait(ctx, changeSeconds)
 	default:
-		return fmt.Errorf("no such call: %s", act.Call)
+		return m.actMPS(ctx, p, act)
 	}
 }
 
@@ -296,13 +301,14 @@ func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
 	for _, i := range act.Null {
 		devices = append(devices, m.device(i)+"-null")
 	}
+	devices = append(devices, m.clientDevices(act)...)
 	if act.Monitor {
 		devices = append(devices, monitor)
 	}
 	rc := m.allocate(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: act.Claim, UID: types.UID(act.Claim),
 	}}, devices...)
-	return withInterval(rc, act.Interval, len(act.GPUs))
+	return withStrategyMPS(withInterval(rc, act.Interval, len(act.GPUs)), act)
 }
 
 // device is the name of the device of a whole GPU.

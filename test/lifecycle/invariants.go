@@ -110,7 +110,7 @@ func (m *Machine) CheckInvariants(ctx context.Context, answered ...string) error
 	if err := m.preparedClaimsHold(ctx, records, specs, answered); err != nil {
 		return err
 	}
-	return errors.Join(ownedOnce(records), m.effectsAreRecorded(records), m.instancesAreRecorded(records), m.intervalsAreRecorded(records))
+	return errors.Join(ownedOnce(records), m.effectsAreRecorded(records), m.instancesAreRecorded(records), m.intervalsAreRecorded(records), m.daemonsAreRecorded(records))
 }
 
 // preparedClaimsHold: prepared claims have their record and spec, and the devices of claims are advertised. Without either, the driver is
@@ -176,12 +176,13 @@ func (m *Machine) checkPrepared(inv *inventory.Inventory, r *checkpoint.Record, 
 	if r.State != checkpoint.Done || r.BootID != m.BootID() {
 		return fmt.Errorf("it was prepared, and its record is %s of %s", r.State, r.BootID)
 	}
-	builder := plugin.SpecBuilder(struct {
-		host
-		port.MinimalHost
-	}{m.host, port.MinimalHost{}}, inv, nil)
+	builder := plugin.SpecBuilder(pluginHost{m.host, port.MinimalHost{}, m.parts.mps}, inv, nil)
 	builder.Types = m.nodeTypes()
-	now, err := builder.Build(cdi.SpecRequest{Record: r})
+	edits, err := m.mpsEdits(r)
+	if err != nil {
+		return err
+	}
+	now, err := builder.Build(cdi.SpecRequest{Record: r, Edits: edits})
 	if err != nil {
 		return err
 	}
@@ -244,7 +245,7 @@ func (m *Machine) CheckEmpty(ctx context.Context) error {
 			return fmt.Errorf("GPU instance %d (%s) is left at %v of GPU %s", d.GPUInstance, d.Profile, at.at, at.gpu)
 		}
 	}
-	if err := errors.Join(m.intervalsAreReset(), m.layoutIsComplete(ctx)); err != nil {
+	if err := errors.Join(m.intervalsAreReset(), m.sharingIsReset(), m.layoutIsComplete(ctx)); err != nil {
 		return err
 	}
 	for _, dir := range []string{m.CDIDir, filepath.Join(m.StateDir, "claims")} {

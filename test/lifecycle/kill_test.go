@@ -206,6 +206,9 @@ type outcome struct {
 // spawn runs the acts in a child process.
 func (m *Machine) spawn(t *testing.T, o childSpec) outcome {
 	t.Helper()
+	if m.parts.mps != nil {
+		return m.spawnInside(t, o)
+	}
 	o.Root, o.Library, o.StateDir, o.CDIDir, o.BootID, o.GPUs = m.root, m.library, m.StateDir, m.CDIDir, m.BootID(), m.gpus
 	o.Layout, o.LayoutChanges, o.FakeTime, o.NullFamily = m.parts.layout, m.layoutChanges, m.fakeTime, m.nullFamily
 	o.Journal = filepath.Join(t.TempDir(), "journal")

@@ -39,6 +39,8 @@ type migState struct {
 	static map[slot]model.MIGDeviceSnapshot
 	// gone are static MIG devices that were lost with the driver in this boot.
 	gone map[gpu.MIGUUID]bool
+	// mps is the MPS service; nil without one.
+	mps *mpsService
 }
 
 // withSharedGPUs advertises all GPUs in time-sliced shares, too, so that they have intervals.
@@ -54,8 +56,11 @@ func (m *Machine) withSharedGPUs() gpu.Layout {
 	return layout
 }
 
-// restart: instances do not survive a reboot.
-func (p *migState) restart() { p.static, p.gone = nil, nil }
+// restart: instances and control daemons do not survive a reboot.
+func (p *migState) restart() {
+	p.static, p.gone = nil, nil
+	p.mps.restart()
+}
 
 // mixedNode is a node whose GPUs with the ordinals 3 and 4 have MIG; more GPUs without MIG follow.
 func mixedNode(more int) model.Spec {

@@ -126,17 +126,14 @@ func (m *Machine) settings() *config.Plugin {
 // adapters are the machine with fault points.
 func (m *Machine) adapters(open inventory.Opener, w Wiring, client *apiClient) plugin.Adapters {
 	return plugin.Adapters{
-		Version: writer, Disk: instrumentedDisk{faultPoint: w.FaultPoint, journal: w.journal}, Host: struct {
-			host
-			port.MinimalHost
-		}{m.host, port.MinimalHost{Boot: m.BootID()}},
+		Version: writer, Disk: instrumentedDisk{faultPoint: w.FaultPoint, journal: w.journal}, Host: pluginHost{m.host, port.MinimalHost{Boot: m.BootID()}, m.parts.mps},
 		Locks: func(dir string) (plugin.Locks, error) {
 			locks, err := checkpoint.OpenLocks(dir)
 			return instrumentedLocks{Locks: locks, faultPoint: w.FaultPoint}, err
 		},
-		Driver: func(string) inventory.Opener { return open },
-		Tool:   func(*inventory.Inventory) timeslice.Tool { return instrumentedTool{m.tool, w.FaultPoint} },
-		Now:    m.Now, HookImage: m.hookImage(), Families: m.families(w.FaultPoint), Transaction: m.transaction(w),
+		Driver: func(string) inventory.Opener { return open }, MPS: m.mpsAdapter(w.FaultPoint),
+		Tool: func(*inventory.Inventory) timeslice.Tool { return instrumentedTool{m.tool, w.FaultPoint} },
+		Now:  m.Now, HookImage: m.hookImage(), OwnHookImage: m.ownHookImage(), Families: m.families(w.FaultPoint), Transaction: m.transaction(w),
 		API: func(context.Context) (plugin.API, error) { return client.api(), nil },
 	}
 }
@@ -255,7 +252,7 @@ func Allocate(rc *resourceapi.ResourceClaim, devices ...string) *resourceapi.Res
 		if name == monitor {
 			result.Pool = gpu.Monitor{}.Pool(NodeName)
 		}
-		if strings.HasSuffix(name, "-timeslice") {
+		if strings.HasSuffix(name, "-timeslice") || strings.HasSuffix(name, "-mps") {
 			result.ShareID = new(types.UID(fmt.Sprintf("%s-share-%d", rc.UID, i)))
 		}
 		rc.Status.Allocation.Devices.Results = append(rc.Status.Allocation.Devices.Results, result)

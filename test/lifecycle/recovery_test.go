@@ -65,7 +65,8 @@ func (k *claimState) update(act Act, succeeded bool) {
 			return // it does not have to be prepared
 		}
 		same := slices.Equal(k.prepare.GPUs, act.GPUs) && k.prepare.Monitor == act.Monitor &&
-			slices.Equal(k.prepare.MIGDevices, act.MIGDevices) && slices.Equal(k.prepare.Shares, act.Shares) && slices.Equal(k.prepare.Null, act.Null)
+			slices.Equal(k.prepare.MIGDevices, act.MIGDevices) && slices.Equal(k.prepare.Shares, act.Shares) && slices.Equal(k.prepare.Null, act.Null) &&
+			slices.Equal(k.prepare.MPS, act.MPS)
 		k.answered = succeeded || k.answered && same && !k.leaving
 		k.prepare, k.leaving, k.left = act, false, false
 	case "delete":
@@ -115,6 +116,9 @@ func (m *Machine) checkRecovery(ctx context.Context, claims map[string]*claimSta
 }
 
 func (m *Machine) continueAsKubelet(ctx context.Context, p *Process, claims map[string]*claimState, wanted bool) error {
+	if err := m.recoverSharing(ctx, p); err != nil {
+		return err
+	}
 	if err := m.recoverAndCollect(ctx, p, wanted); err != nil {
 		return err
 	}

@@ -222,6 +222,9 @@ func (m *Machine) setUp(t *testing.T, s *scenario) {
 	if m.fakeTime = m.layoutChanges; s.configuresIntervals() {
 		m.fakeTime, m.parts.layout = true, m.withSharedGPUs()
 	}
+	if m.parts.mps != nil {
+		m.fakeTime, m.parts.layout = true, m.mpsLayout()
+	}
 	m.parts.restart()
 	require.NoError(t, errors.Join(os.RemoveAll(m.StateDir), os.RemoveAll(m.CDIDir), os.MkdirAll(m.StateDir, 0o750), m.reload()))
 	for _, made := range s.static {

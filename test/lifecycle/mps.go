@@ -1,0 +1,300 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing/synctest"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/mps"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// withMPS gives the machine the MPS service, and advertises each GPU in MPS shares, too.
+func (m *Machine) withMPS() {
+	m.parts.mps = &mpsService{node: m.Node, waiting: map[chan struct{}]bool{}}
+	m.parts.mps.restart()
+}
+
+// mpsLayout is a layout with three MPS shares of each GPU.
+func (m *Machine) mpsLayout() gpu.Layout {
+	layout := gpu.Layout{}
+	for _, id := range m.gpus {
+		modes, partitioned := m.parts.layout[id]
+		if !partitioned {
+			modes = gpu.Modes{Whole: true}
+		}
+		modes.MPS = &gpu.MPSSharing{ShareName: "gpu-8gb", MPSSize: gpu.MPSSize{Replicas: 3, Memory: gpu.MPSMemory{Default: 8 << 30}}}
+		layout[id] = modes
+	}
+	return layout
+}
+
+// modesOfMPS is the configuration of a GPU that is shared with MPS.
+func modesOfMPS(shared *gpu.MPSSharing) string {
+	return fmt.Sprintf("mps: {replicas: %d, shareName: %q, memory: {default: %d}}", shared.Replicas, shared.ShareName, shared.Memory.Default)
+}
+
+// clientDevices are the names of the shares of an act.
+func (m *Machine) clientDevices(act Act) (devices []string) {
+	for _, i := range act.MPS {
+		devices = append(devices, m.device(i)+"-mps")
+	}
+	return devices
+}
+
+// withStrategyMPS has the devices of the claim be used by several MPS clients of the claim.
+func withStrategyMPS(rc *resourceapi.ResourceClaim, act Act) *resourceapi.ResourceClaim {
+	if !act.StrategyMPS {
+		return rc
+	}
+	config := resourceapi.DeviceAllocationConfiguration{Source: resourceapi.AllocationConfigSourceClaim}
+	const raw = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUConfig","sharing":{"strategy":"MPS"}}`
+	config.Opaque = &resourceapi.OpaqueDeviceConfiguration{Driver: DriverName, Parameters: runtime.RawExtension{Raw: []byte(raw)}}
+	rc.Status.Allocation.Devices.Config = append(rc.Status.Allocation.Devices.Config, config)
+	return rc
+}
+
+// actMPS is an act on control daemons, their clients and the service.
+func (m *Machine) actMPS(ctx context.Context, p *Process, act Act) error {
+	s := m.parts.mps
+	switch act.Call {
+	case "reconcileMPS":
+		return m.reconcileMPS(ctx, p)
+	case "connect":
+		return m.connect(act.Claim)
+	case "disconnect":
+		s.disconnect(act.Claim)
+	case "daemonsDie":
+		s.die()
+	case "serviceVanishes":
+		s.vanish()
+	case "serviceInterrupted":
+		s.interrupt()
+	case "serviceResumes":
+		s.resume()
+	case "driverReplaced":
+		s.outdate()
+	case "modesReset":
+		return m.resetModes(ctx)
+	case "pass":
+		m.Advance(act.For)
+	default:
+		return fmt.Errorf("no such call: %s", act.Call)
+	}
+	return nil
+}
+
+// unavailableTime is for how long the service must not answer before the plugin takes it for unavailable.
+const unavailableTime = 20 * time.Second
+
+// reconcileMPS does what the leader does in the background: it asks the service, and reconciles once.
+func (m *Machine) reconcileMPS(ctx context.Context, p *Process) error {
+	watching, stop := context.WithTimeout(ctx, unavailableTime)
+	watched := make(chan error, 1)
+	go func() { watched <- p.MPS.Watcher.Run(watching) }()
+	synctest.Wait()
+	m.parts.mps.mu.Lock()
+	down := m.parts.mps.down
+	m.parts.mps.mu.Unlock()
+	if down {
+		<-watching.Done()
+	}
+	p.MPS.Reconcile(ctx, true)
+	stop()
+	<-watched
+	m.parts.mps.reconciled()
+	return nil
+}
+
+// connect starts a program in a container of a prepared claim, which connects to the daemon or cannot use the device.
+func (m *Machine) connect(uid string) error {
+	records, err := m.Records()
+	if err != nil {
+		return err
+	}
+	devices, err := sharedBy(records[uid])
+	for id, d := range devices {
+		if err := m.parts.mps.connect(id, m.sharedDevice(records[uid], d), uid); err != nil && !errors.Is(err, errProhibited) {
+			return err
+		}
+	}
+	return err
+}
+
+// resetModes resets the compute modes, as a driver without persistence mode does.
+func (m *Machine) resetModes(ctx context.Context) error {
+	for _, id := range m.gpus {
+		if err := m.setMode(ctx, id, model.ComputeDefault); err != nil {
+			return err
+		}
+	}
+	m.parts.mps.change(func() { m.parts.mps.disturbed = true })
+	return nil
+}
+
+func (m *Machine) setMode(ctx context.Context, id gpu.UUID, mode model.ComputeMode) error {
+	session, handle, _, err := modelled{m.Node}.open(ctx, id)
+	if err != nil {
+		return err
+	}
+	return translated(session.SetComputeMode(handle, mode, true))
+}
+
+// sharedBy are the steps of a record's results by control daemon.
+func sharedBy(r *checkpoint.Record) (map[gpu.MPSDaemonID]*checkpoint.Step, error) {
+	steps := map[gpu.MPSDaemonID]*checkpoint.Step{}
+	if r == nil {
+		return steps, nil
+	}
+	for i := range r.Steps {
+		if r.Steps[i].Kind != claim.StepMPS {
+			continue
+		}
+		wanted, err := claim.ParseMPS(r.Steps[i].Args)
+		if err != nil {
+			return nil, err
+		}
+		steps[wanted.Daemon] = &r.Steps[i]
+	}
+	return steps, nil
+}
+
+// sharedDevice is the UUID of the device of a step.
+func (m *Machine) sharedDevice(r *checkpoint.Record, s *checkpoint.Step) string {
+	if i := r.ResultOf(s); i >= 0 && r.Results[i].MIG != nil {
+		return string(r.Results[i].MIG.Identity.UUID)
+	}
+	return string(s.Target)
+}
+
+// mpsEdits are the edits that the record's shares make in the spec.
+func (m *Machine) mpsEdits(r *checkpoint.Record) (all []cdi.DeviceEdits, err error) {
+	cfg := m.settings()
+	step := mps.Step{Dir: filepath.Join(cfg.RunDir(), "mps"), Hook: func(args ...string) *specs.Hook {
+		return cdi.CreateRuntimeHook(filepath.Join(cfg.ProgramsDir(), writer, cdi.OwnHookName), args...)
+	}}
+	for i := range r.Steps {
+		if r.Steps[i].Kind != claim.StepMPS {
+			continue
+		}
+		for _, at := range r.ResultsOf(&r.Steps[i]) {
+			of := r.Steps[i]
+			of.CDIDevice = r.CDI.Devices[at]
+			edits, err := step.Edits(of)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, cdi.DeviceEdits{Device: of.CDIDevice, Source: "step " + of.Kind, Edits: edits})
+		}
+	}
+	return all, nil
+}
+
+// daemonsAreRecorded: a daemon runs only if a record of this boot has it, each prepared claim has its daemon and an exclusive device, and a
+// device without a record has its own mode. What has died and was not reconciled yet does not count.
+func (m *Machine) daemonsAreRecorded(records map[string]*checkpoint.Record) error {
+	s := m.parts.mps
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	recorded := map[gpu.MPSDaemonID]bool{}
+	targets := map[gpu.UUID]bool{}
+	for uid, r := range records {
+		if r.BootID != m.BootID() {
+			continue
+		}
+		steps, err := sharedBy(r)
+		if err != nil {
+			return err
+		}
+		for id, step := range steps {
+			recorded[id], targets[step.Target] = true, true
+			if r.State != checkpoint.Done || s.disturbed {
+				continue
+			}
+			if err := s.serves(id, m.sharedDevice(r, step)); err != nil {
+				return fmt.Errorf("claim %s is prepared: %w", uid, err)
+			}
+		}
+	}
+	if err := errors.Join(s.wrong...); err != nil {
+		return err
+	}
+	if m.anyDamaged() || m.lost != "" {
+		return nil
+	}
+	for id, d := range s.daemons {
+		if !recorded[id] {
+			return fmt.Errorf("MPS control daemon %s of GPU %s is %s, and no record has it", id, d.Spec.GPU, d.State)
+		}
+	}
+	for _, g := range m.Node.GPUs() {
+		if !targets[gpu.UUID(g.UUID)] && g.ComputeMode != model.ComputeDefault {
+			return fmt.Errorf("the compute mode of GPU %s is %d, and no record has a share of it", g.UUID, g.ComputeMode)
+		}
+	}
+	return m.modesAreRecorded(recorded)
+}
+
+// serves: a daemon runs, and the device is for it alone; or, without one, for no process.
+func (s *mpsService) serves(id gpu.MPSDaemonID, device string) error {
+	d := s.daemons[id]
+	runs := d != nil && d.State == gpu.MPSRunning
+	mode, has := s.mode(device)
+	switch {
+	case runs && d.Spec.Device != device:
+		return fmt.Errorf("MPS control daemon %s is of %s, and not of %s", id, d.Spec.Device, device)
+	case runs && has && mode != model.ComputeExclusiveProcess && !s.down:
+		return fmt.Errorf("MPS control daemon %s runs, and the compute mode of %s is %d", id, device, mode)
+	case !runs && has && mode != model.ComputeProhibited:
+		return fmt.Errorf("MPS control daemon %s does not run, and the compute mode of %s is %d", id, device, mode)
+	case !runs && !has && !s.down:
+		return fmt.Errorf("MPS control daemon %s does not run", id)
+	}
+	return nil
+}
+
+// modesAreRecorded: what is saved of a device in this boot belongs to a record. What is left of an earlier boot is overwritten by the next share.
+func (m *Machine) modesAreRecorded(recorded map[gpu.MPSDaemonID]bool) error {
+	files, err := os.ReadDir(filepath.Join(m.StateDir, "mps"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	for _, file := range files {
+		id, _, _ := strings.Cut(file.Name(), ".")
+		data, err := os.ReadFile(filepath.Join(m.StateDir, "mps", file.Name()))
+		if err == nil && !recorded[gpu.MPSDaemonID(id)] && strings.Contains(string(data), fmt.Sprintf("%q", m.BootID())) {
+			return fmt.Errorf("%s is in the directory of saved modes, and no record has a share of its device", file.Name())
+		}
+	}
+	return nil
+}
+
+// sharingIsReset checks that nothing is left of MPS.
+func (m *Machine) sharingIsReset() error {
+	s := m.parts.mps
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, d := range s.daemons {
+		return fmt.Errorf("MPS control daemon %s of GPU %s is left", id, d.Spec.GPU)
+	}
+	return m.modesAreRecorded(nil)
+}

@@ -1,0 +1,160 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// insideKill counts the fault points of a process of this program, makes some fail, and ends the process at one of them: no goroutine of it
+// passes a fault point any more.
+type insideKill struct {
+	spec childSpec
+
+	mu          sync.Mutex
+	serving     bool
+	faultPoints int
+	sites       map[string]int
+	killed      bool
+}
+
+func (k *insideKill) faultPoint(site string, effect func() error) error {
+	k.mu.Lock()
+	if k.killed {
+		k.mu.Unlock()
+		runtime.Goexit()
+	}
+	counted := (k.serving || k.spec.Early) && !readOnly(site)
+	if counted {
+		k.faultPoints++
+	}
+	k.sites[site]++
+	last, refused := counted && k.faultPoints == k.spec.KillAt, k.sites[site] == k.spec.Refuse[site]
+	k.killed = last
+	k.mu.Unlock()
+	if last && !k.spec.Late {
+		runtime.Goexit()
+	}
+	err := errRefused
+	if !refused {
+		err = effect()
+	}
+	if last {
+		runtime.Goexit()
+	}
+	return err
+}
+
+func (k *insideKill) ended() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.killed
+}
+
+// spawnInside runs the acts in a process of this program, and stops where the process is killed.
+func (m *Machine) spawnInside(t *testing.T, o childSpec) outcome {
+	t.Helper()
+	result := outcome{ended: map[int]error{}}
+	m.inMachineTime(t, func(t *testing.T) {
+		kill := &insideKill{spec: o, sites: map[string]int{}}
+		m.parts.mps.ended = kill.ended
+		defer func() { m.parts.mps.ended = nil }()
+		var journal sync.Mutex
+		w := Wiring{FaultPoint: kill.faultPoint, CallTimeout: o.CallTimeout, CleanupAfter: 2 * time.Minute, journal: func(c change) {
+			journal.Lock()
+			defer journal.Unlock()
+			result.journal = append(result.journal, c)
+		}}
+		var p *Process
+		exited := make(chan struct{})
+		go func() {
+			defer close(exited)
+			var err error
+			if p, err = m.Start(t.Context(), w); kill.ended() || err != nil {
+				if !kill.ended() {
+					t.Error(err)
+				}
+				return
+			}
+			kill.mu.Lock()
+			kill.serving = true
+			kill.mu.Unlock()
+			m.actInside(t.Context(), p, kill, &result)
+		}()
+		<-exited
+		result.killed, result.faultPoints = kill.ended(), kill.faultPoints
+		if p != nil {
+			require.NoError(t, p.Close())
+		}
+	})
+	return result
+}
+
+// actInside runs the acts in order, some concurrently with the next one.
+func (m *Machine) actInside(ctx context.Context, p *Process, kill *insideKill, result *outcome) {
+	var mu sync.Mutex
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	for i, act := range kill.spec.Acts {
+		one := func() {
+			err := m.act(ctx, p, act)
+			if kill.ended() {
+				runtime.Goexit()
+			}
+			if err != nil {
+				err = errors.New(strings.ReplaceAll(err.Error(), "\n", " "))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			result.ended[i] = err
+		}
+		if act.Beside {
+			beside.Go(one)
+			continue
+		}
+		one()
+		beside.Wait()
+		if kill.ended() {
+			return
+		}
+	}
+}
+
+// newMPSMachine is a machine with an MPS service.
+func newMPSMachine(t *testing.T) *Machine {
+	t.Helper()
+	m, err := modelledMachine(t.TempDir(), mixedNode(0))
+	require.NoError(t, err)
+	m.withMPS()
+	return m
+}
+
+// TestMPS_ProcessKilled_Recovers kills a process before and after each fault point of each scenario, and cuts the power there.
+func TestMPS_ProcessKilled_Recovers(t *testing.T) {
+	t.Parallel()
+	for i := range mpsScenarios {
+		s := &mpsScenarios[i]
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			if s.long && !allScenarios() {
+				t.Skip("LIFECYCLE_LONG=1 runs it")
+			}
+			killed, cut := newMPSMachine(t), newMPSMachine(t)
+			sites, seen, before := 0, map[string]bool{}, tally.points.Load()
+			dies := func(at int, late bool) bool {
+				return killed.runKilled(t, s, childSpec{Acts: s.acts, Refuse: s.refuse, KillAt: at, Late: late, Early: s.early}, cut, seen)
+			}
+			for at := 1; dies(at, false) && dies(at, true); at++ {
+				sites++
+			}
+			require.Greater(t, sites, 5)
+			t.Logf("%d kill points at %d fault points", tally.points.Load()-before, sites)
+		})
+	}
+}

@@ -1,0 +1,132 @@
+package lifecycle
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// sharesMPS prepares a claim with an MPS share of each of these GPUs.
+func sharesMPS(claim string, gpus ...int) Act { return Act{Call: "prepare", Claim: claim, MPS: gpus} }
+
+// withMPS has the claim's devices be used by several MPS clients.
+func (a Act) withMPS() Act {
+	a.StrategyMPS = true
+	return a
+}
+
+// connects starts programs in the claim's containers, which the kubelet ends before it unprepares the claim.
+func connects(claim string) Act { return Act{Call: "connect", Claim: claim} }
+
+// timePasses lets that much time pass.
+func timePasses(d time.Duration) Act { return Act{Call: "pass", For: d} }
+
+// Actions of the leader, and what happens to daemons and service.
+var (
+	reconcilesMPS      = Act{Call: "reconcileMPS"}
+	daemonsDie         = Act{Call: "daemonsDie"}
+	serviceVanishes    = Act{Call: "serviceVanishes"}
+	serviceInterrupted = Act{Call: "serviceInterrupted"}
+	serviceResumes     = Act{Call: "serviceResumes"}
+	driverReplaced     = Act{Call: "driverReplaced"}
+	modesReset         = Act{Call: "modesReset"}
+)
+
+// mpsScenarios are the scenarios of claims that share devices with MPS.
+var mpsScenarios = []scenario{
+	{name: "one share", long: true, early: true, acts: []Act{sharesMPS("a", 0), connects("a"), sharesMPS("a", 0), unprepares("a"), unprepares("a")}},
+	{name: "two shares of one GPU", acts: []Act{sharesMPS("a", 0), sharesMPS("b", 0), connects("a"), unprepares("b"), connects("a"), unprepares("a")}},
+	{name: "two shares in one claim", long: true, acts: []Act{sharesMPS("a", 0, 0), sharesMPS("b", 0), unprepares("a"), unprepares("b")}},
+	{name: "two claims at once", acts: []Act{
+		sharesMPS("a", 0).beside(), sharesMPS("b", 0), connects("a"), connects("b"), unprepares("a").beside(), unprepares("b"),
+	}},
+	{name: "shares and a whole GPU in turn", long: true, acts: []Act{
+		sharesMPS("a", 0), unprepares("a"), prepares("b", 0), unprepares("b"), sharesMPS("a", 0), unprepares("a"),
+	}},
+	{name: "a GPU for several programs of a claim", long: true, acts: []Act{prepares("a", 0).withMPS(), connects("a"), unprepares("a"), sharesMPS("b", 0), unprepares("b")}},
+	{name: "a MIG device for several programs of a claim", acts: []Act{
+		preparesMIG("a", large).withMPS(), connects("a"), preparesMIG("b", small), unprepares("a"), unprepares("b"),
+	}},
+	{name: "the mode is refused", long: true, refuse: map[string]int{"nvml.SetComputeMode": 1}, acts: []Act{sharesMPS("a", 0).failing(), sharesMPS("a", 0), unprepares("a")}},
+	{name: "the daemon is refused", long: true, refuse: map[string]int{"mps.Start": 1}, acts: []Act{sharesMPS("a", 0).failing(), sharesMPS("a", 0), unprepares("a")}},
+	{name: "the server is refused", long: true, refuse: map[string]int{"mps.Ensure": 1}, acts: []Act{sharesMPS("a", 0).failing(), sharesMPS("a", 0), unprepares("a")}},
+	{name: "the server is refused to the next share", long: true, refuse: map[string]int{"mps.Ensure": 2}, acts: []Act{
+		sharesMPS("a", 0), connects("a"), sharesMPS("b", 0).failing(), connects("a"), sharesMPS("b", 0), unprepares("a"), unprepares("b"),
+	}},
+	{name: "the mode cannot be restored at first", long: true, refuse: map[string]int{"nvml.SetComputeMode": 2}, acts: []Act{
+		sharesMPS("a", 0), unprepares("a").failing(), sharesMPS("b", 0), unprepares("a"), unprepares("b"),
+	}},
+	{
+		name: "an earlier process was killed before the daemon's answer", long: true, early: true, before: []Act{sharesMPS("b", 0)},
+		then: killedIn("mps.Ensure", sharesMPS("a", 0)), interrupted: []Act{sharesMPS("a", 0)},
+		acts: []Act{recovers, connects("b"), sharesMPS("a", 0), unprepares("b"), unprepares("a")},
+	},
+	{
+		name: "an earlier process was killed at the last unprepare", long: true, before: []Act{sharesMPS("a", 0)},
+		then: killedIn("mps.Stop", unprepares("a")), interrupted: []Act{unprepares("a")},
+		acts: []Act{sharesMPS("b", 0), recovers, connects("b"), unprepares("a"), unprepares("b")},
+	},
+	{name: "a daemon dies", long: true, acts: []Act{
+		sharesMPS("a", 0), sharesMPS("b", 0), connects("a"), daemonsDie, reconcilesMPS, connects("a"), unprepares("a"), unprepares("b"),
+	}},
+	{name: "a daemon dies before an unprepare", long: true, acts: []Act{sharesMPS("a", 0), sharesMPS("b", 0), daemonsDie, unprepares("a"), reconcilesMPS, unprepares("b")}},
+	{name: "a daemon dies before a prepare", acts: []Act{sharesMPS("a", 0), daemonsDie, sharesMPS("b", 0), connects("b"), unprepares("a"), unprepares("b")}},
+	{name: "the service vanishes", acts: []Act{
+		sharesMPS("a", 0), connects("a"), serviceVanishes, reconcilesMPS, connects("a"), serviceResumes, reconcilesMPS, connects("a"), unprepares("a"),
+	}},
+	{name: "claims are unprepared while the service is gone", long: true, acts: []Act{
+		sharesMPS("a", 0), sharesMPS("b", 0), serviceVanishes, unprepares("a"), reconcilesMPS, unprepares("b"), serviceResumes,
+	}},
+	{name: "the service is interrupted", long: true, acts: []Act{
+		sharesMPS("a", 0), connects("a"), serviceInterrupted, sharesMPS("b", 0).failing(), unprepares("a").failing(), serviceResumes, unprepares("a"),
+	}},
+	{name: "the driver resets the mode", long: true, acts: []Act{sharesMPS("a", 0), modesReset, sharesMPS("b", 0), reconcilesMPS, connects("a"), unprepares("a"), unprepares("b")}},
+	{name: "the driver is replaced", long: true, acts: []Act{sharesMPS("a", 0), driverReplaced, reconcilesMPS, connects("a"), driverReplaced, reconcilesMPS, unprepares("a")}},
+	{
+		name: "the driver is loaded again", long: true, before: []Act{sharesMPS("a", 0), sharesMPS("b", 1)}, then: sharesAndDriverReloaded,
+		acts: []Act{recovers, reconcilesMPS, sharesMPS("a", 0), connects("a"), unprepares("b"), unprepares("a")},
+	},
+	{
+		name: "MPS shares after a reboot", before: []Act{sharesMPS("a", 0), sharesMPS("b", 0)}, then: reboots,
+		acts: []Act{recovers, reconcilesMPS, sharesMPS("a", 0), connects("a"), unprepares("b"), unprepares("a")},
+	},
+	{
+		name: "a record of a share is damaged", long: true, before: []Act{sharesMPS("a", 0), sharesMPS("b", 1)}, then: damages("a"),
+		acts: []Act{recovers, reconcilesMPS, collectsGarbage, sharesMPS("a", 0), unprepares("a"), unprepares("b")},
+	},
+	{
+		name: "a program does not exit", before: []Act{sharesMPS("a", 0), connects("a")}, then: stuck("a"),
+		acts: []Act{unprepares("a").failing(), timePasses(3 * time.Minute), unprepares("a"), sharesMPS("b", 0), connects("b"), unprepares("b")},
+	},
+}
+
+// stuck keeps the claim's programs from exiting, until the node is recovered.
+func stuck(claim string) func(*testing.T, *Machine) {
+	return func(_ *testing.T, m *Machine) { m.parts.mps.stuck[claim] = true }
+}
+
+// sharesAndDriverReloaded ends the control daemons and loads the driver again: it has forgotten the modes.
+func sharesAndDriverReloaded(t *testing.T, m *Machine) {
+	t.Helper()
+	m.parts.mps.die()
+	require.NoError(t, m.reloadDriver())
+}
+
+// recoverSharing has the service answer again and programs exit, and does what the leader does with shared devices first.
+func (m *Machine) recoverSharing(ctx context.Context, p *Process) error {
+	s := m.parts.mps
+	if s == nil {
+		return nil
+	}
+	s.resume()
+	for claim := range s.stuck {
+		delete(s.stuck, claim)
+		s.disconnect(claim)
+	}
+	if err := m.reconcileMPS(ctx, p); err != nil {
+		return err
+	}
+	return m.CheckInvariants(ctx)
+}

@@ -1,0 +1,354 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/test/simgpu/model"
+)
+
+// mpsService is the MPS service of a machine with the control daemons, their servers and their clients. All of them outlive the plugin's
+// processes, and none outlives a boot. The zero value has no GPUs.
+type mpsService struct {
+	node *model.Node
+
+	mu       sync.Mutex
+	daemons  map[gpu.MPSDaemonID]*mpsDaemon
+	revision int64
+	// waiting are the listings that wait for a change.
+	waiting map[chan struct{}]bool
+	// down: it does not answer.
+	down bool
+	pids int
+	// disturbed: daemons have died, or a mode was forgotten, and no reconciler has acted since.
+	disturbed bool
+	// kept are the daemons whose directories outlive them.
+	kept map[gpu.MPSDaemonID]bool
+	// stuck are the claims whose containers do not exit.
+	stuck map[string]bool
+	// ended reports whether the process was killed; nil for a process that is not.
+	ended func() bool
+	// wrong are the violations that only the service sees.
+	wrong []error
+}
+
+// mpsDaemon is a control daemon.
+type mpsDaemon struct {
+	gpu.MPSDaemon
+	limits gpu.MPSLimits
+	// clients are the connected processes by pid, with the UIDs of their claims.
+	clients map[int]string
+}
+
+// listingTime is how long a listing waits for a change.
+const listingTime = 30 * time.Second
+
+// restart is a reboot: nothing runs.
+func (s *mpsService) restart() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.daemons, s.kept, s.stuck = map[gpu.MPSDaemonID]*mpsDaemon{}, map[gpu.MPSDaemonID]bool{}, map[string]bool{}
+	s.down, s.disturbed, s.wrong = false, false, nil
+}
+
+// change changes the state and wakes the listings.
+func (s *mpsService) change(how func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	how()
+	s.changed()
+}
+
+func (s *mpsService) changed() {
+	s.revision++
+	for waits := range s.waiting {
+		close(waits)
+		delete(s.waiting, waits)
+	}
+}
+
+// answers is the error of a service that does not answer, or of a call that has ended.
+func (s *mpsService) answers(ctx context.Context) error {
+	if s.down {
+		return fmt.Errorf("connection refused: %w", gpu.ErrMPSUnavailable)
+	}
+	return ctx.Err()
+}
+
+// Daemons lists the daemons.
+func (s *mpsService) Daemons(ctx context.Context, after int64) (daemons []gpu.MPSDaemon, revision int64, err error) {
+	deadline := time.After(listingTime)
+	for {
+		s.mu.Lock()
+		if err := s.answers(ctx); err != nil || after <= 0 || s.revision > after {
+			defer s.mu.Unlock()
+			return s.list(), s.revision + 1, err
+		}
+		waits := make(chan struct{})
+		s.waiting[waits] = true
+		s.mu.Unlock()
+		select {
+		case <-waits:
+		case <-deadline:
+			after = 0
+		case <-ctx.Done():
+		}
+		s.mu.Lock()
+		delete(s.waiting, waits)
+		s.mu.Unlock()
+	}
+}
+
+func (s *mpsService) list() (daemons []gpu.MPSDaemon) {
+	for _, id := range slices.Sorted(maps.Keys(s.daemons)) {
+		daemons = append(daemons, s.daemons[id].MPSDaemon)
+	}
+	return daemons
+}
+
+// Start runs the control daemon without a server.
+func (s *mpsService) Start(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
+	return s.run(ctx, id, spec, false)
+}
+
+// Ensure runs the control daemon and its server.
+func (s *mpsService) Ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) (gpu.MPSDaemon, error) {
+	return s.run(ctx, id, spec, true)
+}
+
+func (s *mpsService) run(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, server bool) (gpu.MPSDaemon, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.answers(ctx); err != nil {
+		return gpu.MPSDaemon{}, err
+	}
+	d := s.daemons[id]
+	if d == nil || d.State == gpu.MPSDead || d.Outdated && len(d.clients) == 0 {
+		d = s.start(id, spec)
+	}
+	if server && len(d.Servers) == 0 {
+		if err := s.startServer(d); err != nil {
+			return gpu.MPSDaemon{}, err
+		}
+	}
+	return d.MPSDaemon, nil
+}
+
+func (s *mpsService) start(id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) *mpsDaemon {
+	for other, d := range s.daemons {
+		if other != id && d.State == gpu.MPSRunning && d.Spec.Device == spec.Device {
+			s.wrong = append(s.wrong, fmt.Errorf("%s has the daemons %s and %s", spec.Device, other, id))
+		}
+	}
+	s.pids++
+	starts := 1
+	if before := s.daemons[id]; before != nil {
+		starts = before.Starts + 1
+	}
+	d := &mpsDaemon{
+		MPSDaemon: gpu.MPSDaemon{ID: id, Spec: spec, State: gpu.MPSRunning, PID: s.pids, MultiUser: true, Starts: starts},
+		limits:    gpu.MPSLimits{MemoryMiB: spec.MemoryMiB, ActiveThreadPercentage: float64(spec.ActiveThreadPercentage)}, clients: map[int]string{},
+	}
+	s.daemons[id] = d
+	s.changed()
+	return d
+}
+
+// startServer starts the server, which needs a context on the device.
+func (s *mpsService) startServer(d *mpsDaemon) error {
+	switch mode, has := s.mode(d.Spec.Device); {
+	case !has:
+	case mode == model.ComputeProhibited:
+		return fmt.Errorf("the server of %s got no context: %w", d.ID, gpu.ErrInUse)
+	case mode == model.ComputeDefault:
+		s.wrong = append(s.wrong, fmt.Errorf("the server of %s starts while other processes may use %s", d.ID, d.Spec.Device))
+	}
+	s.pids++
+	d.Servers = []int{s.pids}
+	s.changed()
+	return nil
+}
+
+// mode is the compute mode of a GPU; MIG devices have none.
+func (s *mpsService) mode(device string) (mode model.ComputeMode, has bool) {
+	for _, g := range s.node.GPUs() {
+		if g.UUID == device {
+			return g.ComputeMode, true
+		}
+	}
+	return 0, false
+}
+
+// RestoreLimits sets the limits.
+func (s *mpsService) RestoreLimits(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, err := s.running(ctx, id)
+	if err == nil {
+		d.limits = gpu.MPSLimits{MemoryMiB: spec.MemoryMiB, ActiveThreadPercentage: float64(spec.ActiveThreadPercentage)}
+	}
+	return err
+}
+
+// Limits reads the limits.
+func (s *mpsService) Limits(ctx context.Context, id gpu.MPSDaemonID) (gpu.MPSLimitsInForce, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, err := s.running(ctx, id)
+	if err != nil {
+		return gpu.MPSLimitsInForce{}, err
+	}
+	rounded := d.limits
+	if rounded.MemoryMiB >= 1024 {
+		rounded.MemoryMiB -= rounded.MemoryMiB % 1024
+	}
+	limits := gpu.MPSLimitsInForce{Default: rounded, Servers: map[int]gpu.MPSLimits{}}
+	for _, pid := range d.Servers {
+		limits.Servers[pid] = rounded
+	}
+	return limits, nil
+}
+
+func (s *mpsService) running(ctx context.Context, id gpu.MPSDaemonID) (*mpsDaemon, error) {
+	if err := s.answers(ctx); err != nil {
+		return nil, err
+	}
+	if d := s.daemons[id]; d != nil && d.State == gpu.MPSRunning {
+		return d, nil
+	}
+	return nil, fmt.Errorf("MPS control daemon %s: %w", id, gpu.ErrNotFound)
+}
+
+// Stop stops the daemon, unless clients are connected or a process of it cannot be killed.
+func (s *mpsService) Stop(ctx context.Context, id gpu.MPSDaemonID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.answers(ctx); err != nil {
+		return err
+	}
+	d := s.daemons[id]
+	switch {
+	case d == nil:
+		return nil
+	case len(d.clients) > 0:
+		return &gpu.MPSClientsError{PIDs: slices.Sorted(maps.Keys(d.clients))}
+	case d.State == gpu.MPSUnstoppable:
+		return fmt.Errorf("pid %d was killed and does not exit: %w", d.PID, gpu.ErrInUse)
+	}
+	delete(s.daemons, id)
+	delete(s.kept, id)
+	s.changed()
+	return nil
+}
+
+// process reports whether a process with that pid runs. Its start is its pid.
+func (s *mpsService) process(pid int) (started uint64, runs bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.daemons {
+		if pid > 0 && d.State != gpu.MPSDead && (d.PID == pid || slices.Contains(d.Servers, pid)) {
+			return uint64(pid), true
+		}
+	}
+	return 0, false
+}
+
+// hasDir reports whether a daemon with that id has its directory.
+func (s *mpsService) hasDir(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.daemons[gpu.MPSDaemonID(id)] != nil || s.kept[gpu.MPSDaemonID(id)]
+}
+
+// die kills all daemons with their servers, and so their clients lose their contexts.
+func (s *mpsService) die() {
+	s.change(func() {
+		s.disturbed = true
+		for _, d := range s.daemons {
+			d.State, d.Servers, d.clients, d.Error = gpu.MPSDead, nil, map[int]string{}, "signal: killed"
+		}
+	})
+}
+
+// vanish ends the service with all daemons, as the deletion of its pod does.
+func (s *mpsService) vanish() {
+	s.change(func() {
+		for id := range s.daemons {
+			s.kept[id] = true
+		}
+		s.disturbed, s.down, s.daemons = true, true, map[gpu.MPSDaemonID]*mpsDaemon{}
+	})
+}
+
+// interrupt ends the service alone: the daemons run.
+func (s *mpsService) interrupt() { s.change(func() { s.down = true }) }
+
+// resume starts the service again.
+func (s *mpsService) resume() {
+	s.change(func() { s.disturbed, s.down = s.disturbed || s.down, false })
+}
+
+// outdate replaces the driver under the daemons.
+func (s *mpsService) outdate() {
+	s.change(func() {
+		for _, d := range s.daemons {
+			d.Outdated = true
+		}
+	})
+}
+
+var errProhibited = errors.New("the compute mode of the device is Prohibited")
+
+// connect starts a CUDA program in a container of the claim, which connects to the daemon, or else uses the device without MPS.
+func (s *mpsService) connect(id gpu.MPSDaemonID, device, uid string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.daemons[id]; d != nil && d.State == gpu.MPSRunning {
+		if len(d.Servers) == 0 {
+			if err := s.startServer(d); err != nil {
+				return err
+			}
+		}
+		s.pids++
+		d.clients[s.pids] = uid
+		return nil
+	}
+	if mode, _ := s.mode(device); mode == model.ComputeProhibited {
+		return errProhibited
+	}
+	return fmt.Errorf("a program of claim %s uses %s without MPS", uid, device)
+}
+
+// disconnect ends the programs of a claim.
+func (s *mpsService) disconnect(uid string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.daemons {
+		maps.DeleteFunc(d.clients, func(_ int, of string) bool { return of == uid })
+	}
+}
+
+// containersExit ends the programs of a claim that is about to be unprepared, as the kubelet does.
+func (s *mpsService) containersExit(uid string) {
+	if s != nil && !s.stuck[uid] {
+		s.disconnect(uid)
+	}
+}
+
+// reconciled notes that a reconciler has acted, unless its process was killed.
+func (s *mpsService) reconciled() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended == nil || !s.ended() {
+		s.disturbed = false
+	}
+}
