@@ -24,6 +24,8 @@ type Step struct {
 	MIG func() (gpu.MIGDriver, error)
 	// Dir is the host's directory with those of the daemons.
 	Dir string
+	// Needed reports whether the node has or advertises MPS shares. As long as it has not, the service is not asked.
+	Needed func() bool
 	// Hook is the CDI hook of Prism with those arguments; nil where there is none.
 	Hook func(args ...string) *specs.Hook
 }
@@ -143,7 +145,7 @@ func (s Step) Find(ctx context.Context) ([]checkpoint.Step, error) {
 	for id := range kept {
 		targets[id] = kept[id].GPU
 	}
-	if s.Watcher.Needed() {
+	if s.Needed() {
 		daemons, _, err := s.Daemons.Daemons(ctx, 0)
 		if err != nil {
 			return nil, explained(err)

@@ -104,7 +104,7 @@ const unavailableTime = 20 * time.Second
 func (m *Machine) reconcileMPS(ctx context.Context, p *Process) error {
 	watching, stop := context.WithTimeout(ctx, unavailableTime)
 	watched := make(chan error, 1)
-	go func() { watched <- p.MPS.Watcher.Run(watching) }()
+	go func() { watched <- p.WatchMPS(watching) }()
 	synctest.Wait()
 	m.parts.mps.mu.Lock()
 	down := m.parts.mps.down
