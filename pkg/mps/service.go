@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
@@ -182,6 +183,12 @@ func (s *Service) release(ctx context.Context, id gpu.MPSDaemonID, target gpu.UU
 	}
 	if kept == nil {
 		return s.Store.remove(id) // a temporary file that a killed process left, or one of an earlier boot
+	}
+	if !kept.Prohibited && kept.Mode != "" { // so that a share before this ends sets the mode again; a full disk does not block the pod's deletion
+		kept.Prohibited = true
+		if err := s.Store.put(id, *kept); err != nil && !errors.Is(err, syscall.ENOSPC) {
+			return err
+		}
 	}
 	if err := s.restore(ctx, kept); err != nil {
 		return fmt.Errorf("setting the compute mode of %s to %s again: %w", kept.Device, kept.Mode, err)

@@ -125,6 +125,9 @@ func (m *Machine) connect(uid string) error {
 	if err != nil {
 		return err
 	}
+	if r := records[uid]; r == nil || r.State != checkpoint.Done || r.BootID != m.BootID() {
+		return nil // its pod has no containers
+	}
 	devices, err := sharedBy(records[uid])
 	for id, d := range devices {
 		if err := m.parts.mps.connect(id, m.sharedDevice(records[uid], d), uid); err != nil && !errors.Is(err, errProhibited) {
