@@ -34,12 +34,23 @@ func (s *Service) share(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 	switch {
 	case kept == nil || kept.Device != spec.Device || kept.outdated(s.Load()):
 		return s.first(ctx, id, spec)
-	case kept.Prohibited:
+	case !kept.Prohibited && s.died(id):
+		if err := s.prohibit(ctx, id, kept); err != nil {
+			return err
+		}
+	}
+	if kept.Prohibited {
 		_, err = s.admit(ctx, id, spec, kept)
 		return err
 	}
 	_, err = s.ensure(ctx, id, spec, kept)
 	return err
+}
+
+// died reports whether the service has reported that the daemon exited.
+func (s *Service) died(id gpu.MPSDaemonID) bool {
+	d, known := s.Watcher.Daemon(id)
+	return known && d.State != gpu.MPSRunning
 }
 
 // first starts the control daemon of a device that is not shared yet. It is started before anything is saved, so that what is saved names

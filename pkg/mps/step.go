@@ -134,7 +134,8 @@ func find(daemons []gpu.MPSDaemon, id gpu.MPSDaemonID) *gpu.MPSDaemon {
 	return nil
 }
 
-// Find lists the devices that are shared: those that something is saved of, and those whose daemon the MPS service knows. It asks the
+// Find lists the devices that are shared: those that something is saved of, if only a file of an earlier boot, and those whose daemon the
+// MPS service knows. It asks the
 // service only on a node that has or had shares.
 func (s Step) Find(ctx context.Context) ([]checkpoint.Step, error) {
 	kept, err := s.Store.all()
@@ -143,7 +144,9 @@ func (s Step) Find(ctx context.Context) ([]checkpoint.Step, error) {
 	}
 	targets := map[gpu.MPSDaemonID]gpu.UUID{}
 	for id := range kept {
-		targets[id] = kept[id].GPU
+		if kept[id].GPU != "" {
+			targets[id] = kept[id].GPU
+		}
 	}
 	if s.Needed() {
 		daemons, _, err := s.Daemons.Daemons(ctx, 0)
