@@ -20,6 +20,8 @@ type Edits struct {
 	Env map[string]string
 	// Hooks are programs of the host that the runtime executes.
 	Hooks []*specs.Hook
+	// Exclusive: one of Hooks fails a container that uses another device too, so other devices may set the same to something else.
+	Exclusive bool
 }
 
 // DeviceEdits are the edits of one step for one device.
@@ -82,13 +84,13 @@ func (d *Device) add(edits Edits) {
 	d.Hooks = append(d.Hooks, edits.Hooks...)
 }
 
-// edits joins what steps add into the devices of the claim. All containers of a claim may use all its devices, so steps of different
-// devices must agree too.
+// edits joins what steps add into the devices of the claim. A container of a claim may use all its devices, so steps of different devices
+// must agree too, except where a container with both devices does not start.
 func (b *SpecBuilder) edits(c *Claim, all []DeviceEdits) error {
 	if len(all) == 0 {
 		return nil
 	}
-	set := places{}
+	set, own := places{}, map[string]places{}
 	common := Device{Nodes: c.Control, Mounts: c.Common.Mounts, Env: c.Common.Env}
 	for _, n := range c.Common.DeviceNodes {
 		common.Nodes = append(common.Nodes, Node{Path: n.Path, Major: n.Major, Minor: n.Minor})
@@ -98,11 +100,17 @@ func (b *SpecBuilder) edits(c *Claim, all []DeviceEdits) error {
 		set.all(c.Devices[i], "device "+c.Devices[i].Name)
 	}
 	for _, of := range all {
+		own[of.Device] = maps.Clone(set)
+	}
+	for _, of := range all {
 		verified, err := b.verify(of.Edits)
 		if err == nil {
 			var added Device
 			added.add(verified)
-			err = set.step(added, fmt.Sprintf("%s of device %s", of.Source, of.Device))
+			source := fmt.Sprintf("%s of device %s", of.Source, of.Device)
+			if err = own[of.Device].step(added, source); err == nil && !verified.Exclusive {
+				err = set.step(added, source)
+			}
 		}
 		if err != nil {
 			return &DeviceError{Device: of.Device, Edit: true, Err: fmt.Errorf("CDI edits of %s: %w", of.Source, err)}

@@ -87,6 +87,20 @@ func TestBuild_MissingSourceOfEdit_NamesStepAndPath(t *testing.T) {
 	}
 }
 
+// TestBuild_ExclusiveEdits_DifferPerDevice: what a container sets that has one device only may differ from device to device, and not within
+// one.
+func TestBuild_ExclusiveEdits_DifferPerDevice(t *testing.T) {
+	t.Parallel()
+	env := func(value string) Edits { return Edits{Env: map[string]string{"PIPES": value}, Exclusive: true} }
+	b, _ := editable(t)
+	spec, err := b.Build(twoDevices(DeviceEdits{"d", "step a", env("1")}, DeviceEdits{"e", "step a", env("2")}))
+	require.NoError(t, err)
+	assert.Contains(t, spec.Devices[0].ContainerEdits.Env, "PIPES=1")
+	assert.Contains(t, spec.Devices[1].ContainerEdits.Env, "PIPES=2")
+	_, err = b.Build(twoDevices(DeviceEdits{"d", "step a", env("1")}, DeviceEdits{"d", "step b", env("2")}))
+	require.EqualError(t, err, `CDI edits of step b: variable PIPES is set to "1" by step a of device d and to "2" by step b of device d`)
+}
+
 func TestBuild_ConflictingEdits_NamesBoth(t *testing.T) {
 	t.Parallel()
 	env := func(value string) Edits { return Edits{Env: map[string]string{"PIPES": value}} }

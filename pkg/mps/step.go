@@ -194,7 +194,7 @@ func (s Step) Edits(step checkpoint.Step) (cdi.Edits, error) {
 	}
 	if s.Hook != nil {
 		if hook := s.Hook("exclusive", "--device", step.CDIDevice); hook != nil {
-			edits.Hooks = []*specs.Hook{hook}
+			edits.Hooks, edits.Exclusive = []*specs.Hook{hook}, true
 		}
 	}
 	return edits, nil

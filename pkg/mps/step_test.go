@@ -337,8 +337,9 @@ func TestEdits_Share_EnvironmentMountsAndHook(t *testing.T) {
 		Env: map[string]string{
 			"CUDA_MPS_PIPE_DIRECTORY": "/run/prism/mps", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=2048M", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
 		},
-		Mounts: []*specs.Mount{mount("client", "/run/prism/mps", "ro"), mount("shm", "/dev/shm", "rw")},
-		Hooks:  []*specs.Hook{{HookName: "createRuntime", Path: "/prism-hook", Args: []string{"exclusive", "--device", "uid-gpu-a"}}},
+		Mounts:    []*specs.Mount{mount("client", "/run/prism/mps", "ro"), mount("shm", "/dev/shm", "rw")},
+		Exclusive: true,
+		Hooks:     []*specs.Hook{{HookName: "createRuntime", Path: "/prism-hook", Args: []string{"exclusive", "--device", "uid-gpu-a"}}},
 	}, edits)
 	edits, err = step.Edits(use(0, 0))
 	require.NoError(t, err)

@@ -50,10 +50,11 @@ func (c *cluster) withValue(t *testing.T, value string) {
 	c.plugin(t)
 }
 
-// helm runs helm for the chart's release and waits for what it changes.
+// helm runs helm for the chart's release and waits for what it changes. The watcher, which is the default of --wait, would wait for pods
+// of the MPS service that are replaced on deletion only.
 func (c *cluster) helm(t *testing.T, args ...string) {
 	t.Helper()
-	c.must(t, append(c.helmLine(args...), "--wait", "--timeout", "2m")...)
+	c.must(t, append(c.helmLine(args...), "--wait=legacy", "--timeout", "2m")...)
 }
 
 // helmLine is a command line of helm for the chart's release.
