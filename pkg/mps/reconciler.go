@@ -93,7 +93,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 // Reconcile checks every shared device: whether its daemon runs, and, for a full check, whether its mode and limits are in force. It returns
 // after which time it has to be called again although nothing changes.
 func (r *Reconciler) Reconcile(ctx context.Context, full bool) (wait time.Duration) {
-	kept, err := r.Store.all()
+	kept, err := r.Store.present()
 	if err != nil || len(kept) == 0 {
 		r.keep(nil)
 		return period

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
@@ -33,12 +34,23 @@ func (s *Service) share(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 	switch {
 	case kept == nil || kept.Device != spec.Device || kept.outdated(s.Load()):
 		return s.first(ctx, id, spec)
-	case kept.Prohibited:
+	case !kept.Prohibited && s.died(id):
+		if err := s.prohibit(ctx, id, kept); err != nil {
+			return err
+		}
+	}
+	if kept.Prohibited {
 		_, err = s.admit(ctx, id, spec, kept)
 		return err
 	}
 	_, err = s.ensure(ctx, id, spec, kept)
 	return err
+}
+
+// died reports whether the service has reported that the daemon exited.
+func (s *Service) died(id gpu.MPSDaemonID) bool {
+	d, known := s.Watcher.Daemon(id)
+	return known && d.State != gpu.MPSRunning
 }
 
 // first starts the control daemon of a device that is not shared yet. It is started before anything is saved, so that what is saved names
@@ -182,6 +194,12 @@ func (s *Service) release(ctx context.Context, id gpu.MPSDaemonID, target gpu.UU
 	}
 	if kept == nil {
 		return s.Store.remove(id) // a temporary file that a killed process left, or one of an earlier boot
+	}
+	if !kept.Prohibited && kept.Mode != "" { // so that a share before this ends sets the mode again; a full disk does not block the pod's deletion
+		kept.Prohibited = true
+		if err := s.Store.put(id, *kept); err != nil && !errors.Is(err, syscall.ENOSPC) {
+			return err
+		}
 	}
 	if err := s.restore(ctx, kept); err != nil {
 		return fmt.Errorf("setting the compute mode of %s to %s again: %w", kept.Device, kept.Mode, err)

@@ -24,6 +24,8 @@ type Step struct {
 	MIG func() (gpu.MIGDriver, error)
 	// Dir is the host's directory with those of the daemons.
 	Dir string
+	// Needed reports whether the node has or advertises MPS shares. As long as it has not, the service is not asked.
+	Needed func() bool
 	// Hook is the CDI hook of Prism with those arguments; nil where there is none.
 	Hook func(args ...string) *specs.Hook
 }
@@ -132,7 +134,8 @@ func find(daemons []gpu.MPSDaemon, id gpu.MPSDaemonID) *gpu.MPSDaemon {
 	return nil
 }
 
-// Find lists the devices that are shared: those that something is saved of, and those whose daemon the MPS service knows. It asks the
+// Find lists the devices that are shared: those that something is saved of, if only a file of an earlier boot, and those whose daemon the
+// MPS service knows. It asks the
 // service only on a node that has or had shares.
 func (s Step) Find(ctx context.Context) ([]checkpoint.Step, error) {
 	kept, err := s.Store.all()
@@ -141,9 +144,11 @@ func (s Step) Find(ctx context.Context) ([]checkpoint.Step, error) {
 	}
 	targets := map[gpu.MPSDaemonID]gpu.UUID{}
 	for id := range kept {
-		targets[id] = kept[id].GPU
+		if kept[id].GPU != "" {
+			targets[id] = kept[id].GPU
+		}
 	}
-	if s.Watcher.Needed() {
+	if s.Needed() {
 		daemons, _, err := s.Daemons.Daemons(ctx, 0)
 		if err != nil {
 			return nil, explained(err)

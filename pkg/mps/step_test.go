@@ -304,12 +304,12 @@ func TestFind_NodeWithoutShares_ServiceNotAsked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	step := w.step()
-	step.Watcher.Needed = func() bool { return false }
+	step.Needed = func() bool { return false }
 	found, err := step.Find(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, found)
 	assert.Empty(t, w.since())
-	step.Watcher.Needed = func() bool { return true }
+	step.Needed = func() bool { return true }
 	w.run(daemonA, gpu.MPSDaemonSpec{GPU: uuidA})
 	found, err = step.Find(t.Context())
 	require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"strings"
 
@@ -52,6 +53,15 @@ func (s *Store) file(id gpu.MPSDaemonID) string { return filepath.Join(s.dir, st
 
 // get returns what is saved of a device; nil where nothing was in this boot.
 func (s *Store) get(id gpu.MPSDaemonID) (*saved, error) {
+	found, err := s.read(id)
+	if found != nil && found.BootID != s.bootID {
+		return nil, nil
+	}
+	return found, err
+}
+
+// read returns what is saved of a device, also in an earlier boot; nil where nothing is.
+func (s *Store) read(id gpu.MPSDaemonID) (*saved, error) {
 	raw, err := s.disk.Read(s.file(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -61,7 +71,7 @@ func (s *Store) get(id gpu.MPSDaemonID) (*saved, error) {
 	}
 	var found saved
 	// Files are replaced atomically, so only a power cut leaves a truncated one, and a power cut resets the GPU too.
-	if err := json.Unmarshal(raw, &found); err != nil || found.BootID != s.bootID {
+	if json.Unmarshal(raw, &found) != nil {
 		return nil, nil
 	}
 	return &found, nil
@@ -92,7 +102,7 @@ func (s *Store) remove(id gpu.MPSDaemonID) error {
 	return nil
 }
 
-// all lists the devices that something of this boot is saved of.
+// all lists the devices that something is saved of, also in an earlier boot.
 func (s *Store) all() (map[gpu.MPSDaemonID]saved, error) {
 	names, err := s.disk.List(s.dir)
 	if err != nil {
@@ -105,7 +115,7 @@ func (s *Store) all() (map[gpu.MPSDaemonID]saved, error) {
 			continue
 		}
 		id := gpu.MPSDaemonID(stem)
-		content, err := s.get(id)
+		content, err := s.read(id)
 		if err != nil {
 			return nil, err
 		}
@@ -116,8 +126,15 @@ func (s *Store) all() (map[gpu.MPSDaemonID]saved, error) {
 	return found, nil
 }
 
+// present lists the devices that something of this boot is saved of.
+func (s *Store) present() (map[gpu.MPSDaemonID]saved, error) {
+	found, err := s.all()
+	maps.DeleteFunc(found, func(_ gpu.MPSDaemonID, content saved) bool { return content.BootID != s.bootID })
+	return found, err
+}
+
 // Empty reports whether nothing of this boot is saved. Where that cannot be read the answer is no.
 func (s *Store) Empty() bool {
-	found, err := s.all()
+	found, err := s.present()
 	return err == nil && len(found) == 0
 }

@@ -14,20 +14,19 @@ import (
 // Watcher has what the MPS service reports, while the node has or advertises MPS shares. Every process of a node may run one. Before the first
 // report nothing is known.
 type Watcher struct {
-	WatcherPorts
-	wake chan struct{}
+	daemons Daemons
+	wake    chan struct{}
 
 	mu    sync.Mutex
 	state state
 	news  chan struct{} // closed when the state has changed
 }
 
-// WatcherPorts are the dependencies of a Watcher.
-type WatcherPorts struct {
-	Daemons Daemons
+// Watched is what a Watcher asks and reports to.
+type Watched struct {
 	// Needed reports whether the node has or advertises MPS shares. It is called often. As long as it has not, the service is not asked.
 	Needed func() bool
-	// Changed is called with why the service does not answer, and with nil when it answers again or is not needed any more. May be nil.
+	// Changed is called with why the service does not answer, and with nil when it answers again or is not needed any more.
 	Changed func(unavailable error)
 }
 
@@ -53,8 +52,8 @@ const (
 )
 
 // NewWatcher returns a Watcher that knows nothing yet.
-func NewWatcher(ports WatcherPorts) *Watcher {
-	return &Watcher{WatcherPorts: ports, wake: make(chan struct{}, 1), news: make(chan struct{})}
+func NewWatcher(daemons Daemons) *Watcher {
+	return &Watcher{daemons: daemons, wake: make(chan struct{}, 1), news: make(chan struct{})}
 }
 
 // Wake has Run check now whether the service is needed. It does not block.
@@ -66,13 +65,18 @@ func (w *Watcher) Wake() {
 }
 
 // Run watches until the context ends.
-func (w *Watcher) Run(ctx context.Context) error {
+func (w *Watcher) Run(ctx context.Context, of Watched) error {
 	after, wait := int64(0), askFirst
 	var failing time.Time // since when the service does not answer; zero while it does
+	known := func(next state) {
+		if w.set(next) {
+			of.Changed(next.unavailable)
+		}
+	}
 	for ctx.Err() == nil {
-		if !w.Needed() {
+		if !of.Needed() {
 			after, wait, failing = 0, askFirst, time.Time{}
-			w.set(state{})
+			known(state{})
 			w.pause(ctx, idle)
 			continue
 		}
@@ -83,7 +87,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 			return nil
 		case err == nil:
 			wait, failing = askFirst, time.Time{}
-			w.set(state{current: true, daemons: daemons})
+			known(state{current: true, daemons: daemons})
 			if after = revision; after <= 0 { // it would answer at once, again and again
 				w.pause(ctx, askMost)
 			}
@@ -99,7 +103,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		if next.unavailable == nil && time.Since(failing) >= grace {
 			next.unavailable = err
 		}
-		w.set(next)
+		known(next)
 		after = 0 // a service that was restarted counts from the start
 		w.pause(ctx, wait)
 		wait = min(2*wait, askMost)
@@ -111,7 +115,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 func (w *Watcher) poll(ctx context.Context, after int64) ([]gpu.MPSDaemon, int64, error) {
 	ctx, stop := context.WithTimeout(ctx, pollTime)
 	defer stop()
-	daemons, revision, err := w.Daemons.Daemons(ctx, after)
+	daemons, revision, err := w.daemons.Daemons(ctx, after)
 	if err != nil && !errors.Is(err, gpu.ErrMPSUnavailable) {
 		err = fmt.Errorf("%w: %w", gpu.ErrMPSUnavailable, err)
 	}
@@ -128,8 +132,8 @@ func (w *Watcher) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// set replaces what is known, and reports a change.
-func (w *Watcher) set(next state) {
+// set replaces what is known, and reports whether the service became unavailable, or is not any more.
+func (w *Watcher) set(next state) (turned bool) {
 	w.mu.Lock()
 	before := w.state
 	changed := before.current != next.current || (before.unavailable == nil) != (next.unavailable == nil) ||
@@ -140,9 +144,7 @@ func (w *Watcher) set(next state) {
 		w.news = make(chan struct{})
 	}
 	w.mu.Unlock()
-	if (before.unavailable == nil) != (next.unavailable == nil) && w.Changed != nil {
-		w.Changed(next.unavailable)
-	}
+	return (before.unavailable == nil) != (next.unavailable == nil)
 }
 
 // News returns a channel that is closed when something else is known.

@@ -25,14 +25,14 @@ type watched struct {
 func (n *watched) run(t *testing.T) {
 	t.Helper()
 	n.world = newWorld(t)
-	n.watcher = NewWatcher(WatcherPorts{
-		Daemons: n.world,
+	n.watcher = NewWatcher(n.world)
+	of := Watched{
 		Needed:  func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.needed },
 		Changed: func(err error) { n.mu.Lock(); defer n.mu.Unlock(); n.changes = append(n.changes, err != nil) },
-	})
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- n.watcher.Run(ctx) }()
+	go func() { done <- n.watcher.Run(ctx, of) }()
 	t.Cleanup(func() {
 		stop()
 		require.NoError(t, <-done)
@@ -138,7 +138,10 @@ func TestRun_DaemonDies_RestartedWithoutWaiting(t *testing.T) {
 		n := newSharedNode(t)
 		ctx, stop := context.WithCancel(t.Context())
 		watching, reconciling := make(chan struct{}), make(chan struct{})
-		go func() { defer close(watching); _ = n.r.Watcher.Run(ctx) }()
+		go func() {
+			defer close(watching)
+			_ = n.r.Watcher.Run(ctx, Watched{Needed: func() bool { return true }, Changed: func(error) {}})
+		}()
 		go func() { defer close(reconciling); n.r.Run(ctx) }()
 		after(0)
 		n.since()

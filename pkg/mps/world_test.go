@@ -252,14 +252,14 @@ func (w *world) service(boot string) *Service {
 	return &Service{
 		Daemons: w, Modes: func() (gpu.ComputeModes, error) { return driver{world: w}, w.failing["driver"] },
 		Store: NewStore(disk.OS{}, w.dir, boot), Load: func() string { return w.load }, Process: w.process, Counts: &Counts{},
-		Watcher: NewWatcher(WatcherPorts{Daemons: w, Needed: func() bool { return true }}),
+		Watcher: NewWatcher(w),
 	}
 }
 
 func (w *world) step() Step {
 	return Step{
 		Service: w.service("boot-1"), MIG: func() (gpu.MIGDriver, error) { return driver{world: w}, w.failing["driver"] },
-		Dir: "/run/gpu.prism.dev/mps",
+		Needed: func() bool { return true }, Dir: "/run/gpu.prism.dev/mps",
 		Hook: func(args ...string) *specs.Hook {
 			return &specs.Hook{HookName: "createRuntime", Path: "/prism-hook", Args: args}
 		},

@@ -19,8 +19,8 @@ type Family struct {
 	Publish publish.Family
 	// Mode advertises the devices on every GPU; nil where the node's configuration decides that.
 	Mode gpu.Mode
-	// Steps are those that Claim plans, by kind; nil for none.
-	Steps map[string]prepare.Step
+	// Steps returns those that Claim plans, by kind, for a node that advertises that; nil for none.
+	Steps func(advertised Advertised) map[string]prepare.Step
 	// GPUNode: containers get the device node of the GPU, and what steps add. What those of built-in families get is in pkg/cdi.
 	GPUNode bool
 }
@@ -30,19 +30,32 @@ type families []Family
 
 // families are the built-in families of devices and those of the adapters. A family is wired by its line here.
 func (m *Machine) families() families {
-	interval := timeslice.Step{Tool: m.Tool, Store: m.State.Intervals}
-	partition := mig.Step{Driver: m.Inventory.MIGDriver, Load: m.adapters.Host.DriverLoad}
 	return append(families{
 		builtIn(gpu.TypeGPU, nil),
-		builtIn(gpu.TypeTimeSlice, map[string]prepare.Step{claim.StepInterval: interval}),
-		builtIn(gpu.TypeMPS, map[string]prepare.Step{claim.StepMPS: m.mps.step(m)}),
-		builtIn(gpu.TypeMIG, map[string]prepare.Step{claim.StepMIG: partition}),
+		builtIn(gpu.TypeTimeSlice, intervalSteps(m)),
+		builtIn(gpu.TypeMPS, mpsSteps(m)),
+		builtIn(gpu.TypeMIG, migSteps(m)),
 		builtIn(gpu.TypeMonitor, nil),
 	}, m.adapters.Families...)
 }
 
+// stepsOf returns the steps of a family, by kind, for a node that advertises that.
+type stepsOf = func(advertised Advertised) map[string]prepare.Step
+
+func intervalSteps(m *Machine) stepsOf {
+	return func(Advertised) map[string]prepare.Step {
+		return map[string]prepare.Step{claim.StepInterval: timeslice.Step{Tool: m.Tool, Store: m.State.Intervals}}
+	}
+}
+
+func migSteps(m *Machine) stepsOf {
+	return func(Advertised) map[string]prepare.Step {
+		return map[string]prepare.Step{claim.StepMIG: mig.Step{Driver: m.Inventory.MIGDriver, Load: m.adapters.Host.DriverLoad}}
+	}
+}
+
 // builtIn is what pkg/claim and pkg/publish have of a type of device, with its steps.
-func builtIn(device gpu.DeviceType, steps map[string]prepare.Step) Family {
+func builtIn(device gpu.DeviceType, steps stepsOf) Family {
 	planned, published := claim.Families(), publish.Families()
 	return Family{
 		Claim:   planned[slices.IndexFunc(planned, func(f claim.Family) bool { return f.Type() == device })],
@@ -78,10 +91,12 @@ func (all families) modes() (list []gpu.Mode) {
 }
 
 // steps are those of all families, by kind.
-func (all families) steps() map[string]prepare.Step {
+func (all families) steps(advertised Advertised) map[string]prepare.Step {
 	byKind := map[string]prepare.Step{}
 	for _, f := range all {
-		maps.Copy(byKind, f.Steps)
+		if f.Steps != nil {
+			maps.Copy(byKind, f.Steps(advertised))
+		}
 	}
 	return byKind
 }

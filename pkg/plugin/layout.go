@@ -66,7 +66,6 @@ func buildLayout(cfg *config.Plugin, m *Machine, ports layoutPorts) *Layout {
 		Sockets: m.adapters.Host.Sockets, KubeletPlugins: cfg.Paths.KubeletPlugins, DriverName: cfg.DriverName, Set: l.conflict,
 		Events: ports.Events, Taints: cluster.DeviceTaints,
 	}
-	m.mps.serve(l, ports.Events)
 	return l
 }
 

@@ -130,7 +130,7 @@ func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare
 			*cdi.SpecBuilder
 			*cdi.Dir
 		}{builder, m.State.Specs},
-		Steps:         all.steps(),
+		Steps:         all.steps(advertised),
 		Preconditions: map[string]prepare.Precondition{claim.PreconditionMIGMode: mode, claim.PreconditionNoMIGMode: mode},
 		Static:        mig.Static{Driver: open},
 	}

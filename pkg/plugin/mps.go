@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/diagnostics"
 	"github.com/prism-gpu/prism/pkg/events"
@@ -25,15 +25,6 @@ type mpsService struct {
 	*mps.Service
 	bootID string
 	dir    string // of the host, with those of the daemons
-	// layout is what the service is needed for; nil before it is known.
-	layout atomic.Pointer[mpsLayout]
-}
-
-// mpsLayout is what an MPS service is needed for, and what is reported of it.
-type mpsLayout struct {
-	advertised func() (*gpu.Node, gpu.Layout, error)
-	// unavailable is called with why the service does not answer, nil when it does again.
-	unavailable func(err error)
 }
 
 // mpsSocket is the socket of the MPS service of a node.
@@ -56,18 +47,14 @@ func newMPSService(cfg *config.Plugin, a Adapters, state State, inv *inventory.I
 			p, runs := a.Host.Process(pid)
 			return p.Start, runs
 		},
-		Watcher: mps.NewWatcher(mps.WatcherPorts{Daemons: daemons, Needed: func() bool { return s.advertised() || !store.Empty() }, Changed: s.changed}),
+		Watcher: mps.NewWatcher(daemons),
 	}
 	return s
 }
 
-// advertised reports whether the node advertises MPS shares.
-func (s *mpsService) advertised() bool {
-	l := s.layout.Load()
-	if l == nil {
-		return false
-	}
-	node, layout, err := l.advertised()
+// advertisesMPS reports whether the node advertises MPS shares.
+func advertisesMPS(l Advertised) bool {
+	node, layout, err := l.Now()
 	if err != nil {
 		return false
 	}
@@ -79,31 +66,35 @@ func (s *mpsService) advertised() bool {
 	return false
 }
 
-// changed is called when the service does not answer any more, and when it does again or is not needed any more.
-func (s *mpsService) changed(err error) {
-	if l := s.layout.Load(); l != nil {
-		l.unavailable(err)
+// watched has the layout's shares be tainted while the service does not answer.
+func (s *mpsService) watched(l *Layout, recorder events.Recorder) mps.Watched {
+	return mps.Watched{
+		Needed: s.needed(l),
+		Changed: func(unavailable error) {
+			l.mpsUnavailable(unavailable)
+			switch {
+			case unavailable != nil:
+				recorder.Warn(events.MPSUnavailable, events.ActionDetect, fmt.Sprintf("New claims get no MPS share of this node, and processes that start "+
+					"now cannot use one: %v; set the chart value mps.enabled to true, or check the pod of the MPS service on this node", unavailable))
+			case s.Watcher.Answers():
+				recorder.Normal(events.MPSAvailable, events.ActionDetect, "The MPS service answers again")
+			}
+		},
 	}
 }
 
-// serve has the layout's shares be tainted while the service does not answer.
-func (s *mpsService) serve(l *Layout, recorder events.Recorder) {
-	s.layout.Store(&mpsLayout{advertised: l.Now, unavailable: func(err error) {
-		l.mpsUnavailable(err)
-		switch {
-		case err != nil:
-			recorder.Warn(events.MPSUnavailable, events.ActionDetect, fmt.Sprintf("New claims get no MPS share of this node, and processes that start now "+
-				"cannot use one: %v; set the chart value mps.enabled to true, or check the pod of the MPS service on this node", err))
-		case s.Watcher.Answers():
-			recorder.Normal(events.MPSAvailable, events.ActionDetect, "The MPS service answers again")
-		}
-	}})
-	s.Watcher.Wake()
+// needed reports whether a node that advertises that has or had MPS shares.
+func (s *mpsService) needed(advertised Advertised) func() bool {
+	return func() bool { return advertisesMPS(advertised) || !s.Store.Empty() }
 }
 
-// step has claims use their devices as MPS clients.
-func (s *mpsService) step(m *Machine) prepare.Step {
-	return mpsStep{mps.Step{Service: s.Service, MIG: m.Inventory.MIGDriver, Dir: s.dir, Hook: m.hook.createRuntime}}
+// mpsSteps have claims use their devices as MPS clients.
+func mpsSteps(m *Machine) stepsOf {
+	return func(advertised Advertised) map[string]prepare.Step {
+		return map[string]prepare.Step{claim.StepMPS: mpsStep{mps.Step{
+			Service: m.mps.Service, MIG: m.Inventory.MIGDriver, Dir: m.mps.dir, Needed: m.mps.needed(advertised), Hook: m.hook.createRuntime,
+		}}}
+	}
 }
 
 // mpsStep is the step with its metrics.

@@ -162,9 +162,10 @@ func TestMPS_ServiceUnavailable_SharesTainted(t *testing.T) {
 	assert.Equal(t, "mpsd.sock", filepath.Base(service.path))
 	assert.Equal(t, map[gpu.MPSDaemonState]int{gpu.MPSRunning: 1}, watcher.States())
 
-	watcher.Changed(gpu.ErrMPSUnavailable)
+	changed := p.Machine.mps.watched(p.layout.Layout, recorder).Changed
+	changed(gpu.ErrMPSUnavailable)
 	published("gpu.prism.dev/mps-unavailable")
-	watcher.Changed(nil)
+	changed(nil)
 	published()
 	assert.Equal(t, []string{
 		"Warning MPSUnavailable: New claims get no MPS share of this node, and processes that start now cannot use one: the MPS service does not answer; " +
@@ -178,7 +179,7 @@ func TestMPS_NodeWithoutShares_ServiceNotAsked(t *testing.T) {
 	t.Parallel()
 	p, server, service, recorder := mpsNode(t, "[whole]")
 	require.Eventually(t, func() bool { return len(taintsOf(t, server)) == 1 }, 20*time.Second, time.Millisecond)
-	assert.False(t, p.leader.mps.Watcher.Needed())
+	assert.False(t, p.Machine.mps.needed(p.layout)())
 	_, err := p.leader.reconciler.Node.Collect(t.Context(), nil, true)
 	require.NoError(t, err)
 	assert.Zero(t, service.calls())

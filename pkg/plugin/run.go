@@ -79,7 +79,7 @@ func (p *Plugin) parts() []func(context.Context) error {
 		p.Serve,
 		p.Machine.KeepPrograms,
 		p.Machine.serveLimits,
-		p.Machine.mps.Watcher.Run,
+		p.WatchMPS,
 		p.serving.failure,
 	}
 }

@@ -32,6 +32,7 @@ func (c *cleanup) undo(ctx context.Context, r *checkpoint.Record) error {
 		return c.deferCleanup(r, all, err)
 	}
 	if err := c.records.Delete(r.Claim.UID); err != nil {
+		c.guard.Put(r) // the record may be gone all the same: what it had of shared effects is undone
 		return err
 	}
 	c.guard.Remove(r.Claim.UID)

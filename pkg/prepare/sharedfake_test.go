@@ -117,12 +117,6 @@ func (d daemons) Find(ctx context.Context) (found []checkpoint.Step, err error) 
 
 func (d daemons) Names(recorded, found checkpoint.Step) bool { return d.Same(recorded, found) }
 
-// restart is a reboot, which ends the daemons.
-func (d daemons) restart(boot string) {
-	d.reboot(boot)
-	clear(d.running)
-}
-
 // serving requires that a daemon runs on the first GPU just as long as a claim needs it.
 func (d daemons) serving(t *testing.T) {
 	t.Helper()

@@ -104,7 +104,7 @@ const unavailableTime = 20 * time.Second
 func (m *Machine) reconcileMPS(ctx context.Context, p *Process) error {
 	watching, stop := context.WithTimeout(ctx, unavailableTime)
 	watched := make(chan error, 1)
-	go func() { watched <- p.MPS.Watcher.Run(watching) }()
+	go func() { watched <- p.WatchMPS(watching) }()
 	synctest.Wait()
 	m.parts.mps.mu.Lock()
 	down := m.parts.mps.down
@@ -114,9 +114,9 @@ func (m *Machine) reconcileMPS(ctx context.Context, p *Process) error {
 	}
 	p.MPS.Reconcile(ctx, true)
 	stop()
-	<-watched
+	err := <-watched
 	m.parts.mps.reconciled()
-	return nil
+	return err
 }
 
 // connect starts a program in a container of a prepared claim, which connects to the daemon or cannot use the device.
@@ -124,6 +124,9 @@ func (m *Machine) connect(uid string) error {
 	records, err := m.Records()
 	if err != nil {
 		return err
+	}
+	if r := records[uid]; r == nil || r.State != checkpoint.Done || r.BootID != m.BootID() {
+		return nil // its pod has no containers
 	}
 	devices, err := sharedBy(records[uid])
 	for id, d := range devices {
@@ -212,27 +215,8 @@ func (m *Machine) daemonsAreRecorded(records map[string]*checkpoint.Record) erro
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	recorded := map[gpu.MPSDaemonID]bool{}
-	targets := map[gpu.UUID]bool{}
-	for uid, r := range records {
-		if r.BootID != m.BootID() {
-			continue
-		}
-		steps, err := sharedBy(r)
-		if err != nil {
-			return err
-		}
-		for id, step := range steps {
-			recorded[id], targets[step.Target] = true, true
-			if r.State != checkpoint.Done || s.disturbed {
-				continue
-			}
-			if err := s.serves(id, m.sharedDevice(r, step)); err != nil {
-				return fmt.Errorf("claim %s is prepared: %w", uid, err)
-			}
-		}
-	}
-	if err := errors.Join(s.wrong...); err != nil {
+	recorded, targets, err := m.preparedAreServed(records)
+	if err := errors.Join(append(s.wrong, err)...); err != nil {
 		return err
 	}
 	if m.anyDamaged() || m.lost != "" {
@@ -249,6 +233,30 @@ func (m *Machine) daemonsAreRecorded(records map[string]*checkpoint.Record) erro
 		}
 	}
 	return m.modesAreRecorded(recorded)
+}
+
+// preparedAreServed: each prepared claim has its daemon. It returns the daemons and the GPUs that records have. mu is held.
+func (m *Machine) preparedAreServed(records map[string]*checkpoint.Record) (map[gpu.MPSDaemonID]bool, map[gpu.UUID]bool, error) {
+	s, recorded, targets := m.parts.mps, map[gpu.MPSDaemonID]bool{}, map[gpu.UUID]bool{}
+	for uid, r := range records {
+		if r.BootID != m.BootID() {
+			continue
+		}
+		steps, err := sharedBy(r)
+		if err != nil {
+			return nil, nil, err
+		}
+		for id, step := range steps {
+			recorded[id], targets[step.Target] = true, true
+			if r.State != checkpoint.Done || s.disturbed {
+				continue
+			}
+			if err := s.serves(id, m.sharedDevice(r, step)); err != nil {
+				return nil, nil, fmt.Errorf("claim %s is prepared: %w", uid, err)
+			}
+		}
+	}
+	return recorded, targets, nil
 }
 
 // serves: a daemon runs, and the device is for it alone; or, without one, for no process.

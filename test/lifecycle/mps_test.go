@@ -3,13 +3,17 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // insideKill counts the fault points of a process of this program, makes some fail, and ends the process at one of them: no goroutine of it
@@ -157,4 +161,78 @@ func TestMPS_ProcessKilled_Recovers(t *testing.T) {
 			t.Logf("%d kill points at %d fault points", tally.points.Load()-before, sites)
 		})
 	}
+}
+
+// mpsChanges are the sites that change daemons and compute modes.
+func mpsChanges(site string) bool {
+	return site == "mps.Start" || site == "mps.Ensure" || site == "mps.Stop" || site == "mps.RestoreLimits" || site == "nvml.SetComputeMode"
+}
+
+// mpsFaults are the ways in which the service and the driver fail.
+var mpsFaults = []fault{
+	{name: "once", err: syscall.EIO, of: anySite},
+	{name: "for ever", err: syscall.EIO, of: anySite, forEver: true},
+	{name: "the answer is lost", err: gpu.ErrMPSUnavailable, of: mpsChanges, late: true},
+	{name: "answers are lost for ever", err: gpu.ErrMPSUnavailable, of: mpsChanges, late: true, forEver: true},
+	{name: "the GPU is lost", err: gpu.ErrLost, of: func(site string) bool { return strings.HasPrefix(site, "nvml.SetComputeMode") }, forEver: true},
+}
+
+// Each fault point of the shorter scenarios fails, also after it took effect. Calls may fail; nothing is left when the failures end.
+func TestMPS_EveryFaultPointFails_Recovers(t *testing.T) {
+	t.Parallel()
+	for _, how := range mpsFaults {
+		for i := range mpsScenarios {
+			s := &mpsScenarios[i]
+			if s.long && !allScenarios() {
+				continue
+			}
+			t.Run(how.name+"/"+s.name, func(t *testing.T) {
+				t.Parallel()
+				m, refused := newMPSMachine(t), 0
+				more := func(at int) (more bool) {
+					m.setUp(t, s)
+					m.parts.mps.ended = func() bool { return true } // a reconciler that fails has not acted
+					m.inMachineTime(t, func(t *testing.T) { more = m.runWithFault(t, s, how, at) })
+					return more
+				}
+				for at := 1; more(at); at++ {
+					refused++
+				}
+				t.Logf("%d fault points", refused)
+			})
+		}
+	}
+}
+
+// Claims of two processes, as in a rolling update, share one GPU: it has one daemon as long as a claim needs it, and none afterwards.
+func TestMPS_TwoProcesses_OneDaemon(t *testing.T) {
+	t.Parallel()
+	m := newMPSMachine(t)
+	m.setUp(t, &scenario{})
+	m.inMachineTime(t, func(t *testing.T) {
+		var processes []*Process
+		for range 2 {
+			p, err := m.Start(t.Context(), Wiring{})
+			require.NoError(t, err)
+			processes = append(processes, p)
+		}
+		for round := range 10 {
+			var claims sync.WaitGroup
+			for n := range 3 {
+				claims.Go(func() {
+					act := sharesMPS(fmt.Sprintf("uid-%d-%d", round, n), 0)
+					for step, act := range []Act{act, connects(act.Claim), unprepares(act.Claim)} {
+						if err := m.act(t.Context(), processes[(round+n+step)%2], act); err != nil {
+							t.Errorf("%s %s: %v", act.Call, act.Claim, err)
+						}
+					}
+				})
+			}
+			claims.Wait()
+			require.NoError(t, m.CheckEmpty(t.Context()))
+		}
+		for _, p := range processes {
+			require.NoError(t, p.Close())
+		}
+	})
 }

@@ -120,6 +120,7 @@ func (m *Machine) recoverSharing(ctx context.Context, p *Process) error {
 	if s == nil {
 		return nil
 	}
+	s.ended = nil
 	s.resume()
 	for claim := range s.stuck {
 		delete(s.stuck, claim)
