@@ -88,6 +88,7 @@ func TestComputeMode_SessionsWithoutHandle_DoNotKeepMode(t *testing.T) {
 func TestComputeMode_SessionOfEarlierDriver_DoesNotKeepMode(t *testing.T) {
 	node := withoutPersistenced(t)
 	earlier, _ := process(t, node)
+	process(t, node) // stays open
 	node.Unload()
 	require.NoError(t, node.Load(model.DefaultDriver))
 	s, h := process(t, node)

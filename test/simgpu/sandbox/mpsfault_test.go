@@ -2,6 +2,8 @@ package sandbox_test
 
 import (
 	"fmt"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -47,6 +49,26 @@ func TestMPS_FatalFault_ServerFaultUntilClientsExit(t *testing.T) {
 	again.holds()
 	assert.Equal(t, "allocated", again.more())
 	assert.Equal(t, []int{server}, m.servers(), "the same server")
+}
+
+// A server reports its state also while the control daemon waits for an answer of it.
+func TestMPS_FatalFaultDuringCommand_BothArrive(t *testing.T) {
+	m := newMPS(t, exclusiveNode(t, ""))
+	m.start()
+	server := m.startServer(0)
+	c := m.client(0, 100)
+	c.holds()
+	require.NoError(t, syscall.Kill(server, syscall.SIGSTOP))
+	assert.Equal(t, "simgpu_illegal_address: 700", c.fault())
+	list := make(chan string, 1)
+	go func() {
+		text, _ := m.askAt(m.pipe, 0, fmt.Sprintf("get_client_list %d", server))
+		list <- text
+	}()
+	m.eventually(func() bool { return strings.Contains(m.log(), "Cmd:get_client_list") })
+	require.NoError(t, syscall.Kill(server, syscall.SIGCONT))
+	assert.Equal(t, fmt.Sprintf("%d\n", c.command.Process.Pid), await(t, list))
+	assert.Equal(t, "FAULT\n", m.status(server))
 }
 
 // A client on another GPU of the server goes on; but the server takes no new one on any GPU. A server of another daemon does.
