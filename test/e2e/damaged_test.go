@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -75,8 +76,14 @@ func (ns *namespace) garble(path string) []byte {
 // warned waits for an event of the node with this reason that mentions something, and returns its message.
 func (ns *namespace) warned(reason, what string) string {
 	ns.t.Helper()
+	return ns.warnedWithin(statusLimit, reason, what)
+}
+
+// warnedWithin is warned with another limit.
+func (ns *namespace) warnedWithin(limit time.Duration, reason, what string) string {
+	ns.t.Helper()
 	var message string
-	eventually(ns.t, statusLimit, func() error {
+	eventually(ns.t, limit, func() error {
 		var events corev1.EventList
 		err := ns.get(&events, "events", "--namespace", "default", "--field-selector", "involvedObject.name="+nodeName+",reason="+reason)
 		for i := range events.Items {

@@ -164,7 +164,7 @@ func TestMPSOldDriver_SingleUserReported(t *testing.T) {
 	ns.advertisesMPS(t)
 	uuid, memory, daemon := ns.holding("holds")
 	assert.False(t, daemon.MultiUser)
-	t.Log(ns.warned("MPSSingleUser", uuid))
+	t.Log(ns.warnedWithin(mpsLimit, "MPSSingleUser", uuid))
 	assert.Equal(t, "allocated", memory.more())
 	ns.joins("same-user")
 	other := mpsPod("other-user", sharedGPUs[0], "2Gi")
