@@ -25,12 +25,12 @@ status=0
 if [ "${1:-}" = soak ]; then
 	LIFECYCLE_TALLY=$here/points/soak LIFECYCLE_SOAK=${DURATION:-30m} "${scenarios[@]}" -run '^TestScenarios_ProcessKilled_Recovers$/^RandomScenarios$' ./test/lifecycle || status=$?
 else
-	"${scenarios[@]}" -race -short -skip '^TestScenarios_ProcessKilled_Recovers$' ./test/lifecycle
+	"${scenarios[@]}" -race -short -skip '_ProcessKilled_Recovers$' ./test/lifecycle
 	# A process can load one driver library, so each has one machine: two of them use two cores, and share the scenarios.
 	mkdir "$here/shared"
 	export LIFECYCLE_SHARED=$here/shared
 	LIFECYCLE_TALLY=$here/points/first "${scenarios[@]}" -run '^TestScenarios_ProcessKilled_Recovers$' ./test/lifecycle &
-	LIFECYCLE_TALLY=$here/points/second "${scenarios[@]}" -run '^TestScenarios_ProcessKilled_Recovers$/^EveryFaultPoint$|^TestScenarios_EveryFaultPointFails_Recovers$' ./test/lifecycle || status=$?
+	LIFECYCLE_TALLY=$here/points/second "${scenarios[@]}" -run '^TestScenarios_ProcessKilled_Recovers$/^EveryFaultPoint$|^TestScenarios_EveryFaultPointFails_Recovers$|^TestMPS_ProcessKilled_Recovers$' ./test/lifecycle || status=$?
 	wait $! || status=$?
 fi
 [ "$status" = 0 ] || echo "lifecycle: an invariant was violated, or a scenario did not complete; so far:"

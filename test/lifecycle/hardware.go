@@ -40,6 +40,7 @@ func (h modelled) get(ctx context.Context, id gpu.UUID, k knob) (value uint32, e
 	if err != nil {
 		return 0, err
 	}
+	defer session.Close()
 	read := session.Accounting
 	if k == persistence {
 		read = session.Persistence
@@ -56,6 +57,7 @@ func (h modelled) set(ctx context.Context, id gpu.UUID, k knob, value uint32) er
 	if err != nil {
 		return err
 	}
+	defer session.Close()
 	ctx, cancel := context.WithTimeoutCause(ctx, callTime, gpu.ErrTimeout)
 	defer cancel()
 	if err := h.node.Faults.Pass(ctx, symbols[k], ordinal); err != nil {

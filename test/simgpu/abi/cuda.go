@@ -8,6 +8,8 @@ var cudaSymbols = []Symbol{
 	hidden("cudaCreateContext", createContext, u32("role"), u64("server"), u64("limit"), outU64("context")),
 	hidden("cudaDestroyContext", destroyContext, u64("context")),
 	hidden("cudaEndClients", endClients, u64("server"), u32("pid")),
+	hidden("cudaFault", fault, u64("context")),
+	hidden("cudaServerFaulted", serverFaulted, u64("server"), outU32("faulted")),
 	hidden("cudaAllocate", allocate, u64("context"), u64("bytes"), outU64("address")),
 	hidden("cudaFree", release, u64("context"), u64("address")),
 	hidden("cudaMemory", contextMemory, u64("context"), outU64("free"), outU64("total")),
@@ -34,6 +36,16 @@ func destroyContext(c *call) error { return c.session.DestroyContext(c.device(),
 
 func endClients(c *call) error {
 	return c.session.EndClients(c.device(), c.u64(1), int(c.u32(2)))
+}
+
+func fault(c *call) error { return c.session.Fault(c.device(), c.u64(1)) }
+
+func serverFaulted(c *call) error {
+	faulted, err := c.session.ServerFaulted(c.device(), c.u64(1))
+	if err != nil {
+		return err
+	}
+	return c.putU32(2, flag(faulted))
 }
 
 func allocate(c *call) error {

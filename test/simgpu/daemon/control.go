@@ -25,15 +25,22 @@ type Command struct {
 	XID    *XID                `json:"xid,omitempty"`
 	Reset  *int                `json:"reset,omitempty"` // ordinal of a GPU
 
-	MIGLatency *model.MIGLatency `json:"migLatency,omitempty"`
-	Hold       *string           `json:"hold,omitempty"`    // UUID of a GPU or MIG device
-	Release    *string           `json:"release,omitempty"` // UUID; empty: all
+	Persistenced *Persistenced     `json:"persistenced,omitempty"`
+	MIGLatency   *model.MIGLatency `json:"migLatency,omitempty"`
+	Hold         *string           `json:"hold,omitempty"`    // UUID of a GPU or MIG device
+	Release      *string           `json:"release,omitempty"` // UUID; empty: all
 }
 
 // Loss makes a GPU lost.
 type Loss struct {
 	GPU   int       `json:"gpu"`
 	Until time.Time `json:"until,omitzero"`
+}
+
+// Persistenced sets whether nvidia-persistenced keeps a GPU initialised.
+type Persistenced struct {
+	GPU int  `json:"gpu"`
+	On  bool `json:"on"`
 }
 
 // XID is an error that a GPU reports.
@@ -101,6 +108,8 @@ func (d *Daemon) act(c Command) error {
 		return d.node.PostXID(c.XID.GPU, c.XID.Code)
 	case c.Reset != nil:
 		return d.node.ResetGPU(*c.Reset)
+	case c.Persistenced != nil:
+		return d.node.SetPersistenced(c.Persistenced.GPU, c.Persistenced.On)
 	case c.MIGLatency != nil:
 		d.node.SetMIGLatency(*c.MIGLatency)
 	case c.Hold != nil:

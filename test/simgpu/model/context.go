@@ -1,6 +1,9 @@
 package model
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // ContextRole is the part of a CUDA context in MPS.
 type ContextRole uint32
@@ -31,7 +34,7 @@ type cudaContext struct {
 	session     *Session
 	used        uint64
 	allocations map[uint64]uint64 // bytes by address
-	ended       error             // returned by calls after the context was taken from its process
+	ended       error             // returned by calls after the context was taken from its process, or had a fatal fault
 }
 
 // occupancy are the contexts on a GPU or a MIG device.
@@ -54,6 +57,9 @@ func (o *occupancy) admits(mode ComputeMode, spec ContextSpec) error {
 		if !slices.ContainsFunc(o.contexts, func(c *cudaContext) bool { return c.Role == MPSServerContext && c.Server == spec.Server }) {
 			return NotFound
 		}
+		if o.faulted(spec.Server) {
+			return ServerNotReady
+		}
 	case mode == ComputeExclusiveProcess:
 		if slices.ContainsFunc(o.contexts, func(c *cudaContext) bool { return c.PID != spec.PID }) {
 			return InUse
@@ -62,11 +68,11 @@ func (o *occupancy) admits(mode ComputeMode, spec ContextSpec) error {
 	return nil
 }
 
-// end takes contexts from their processes.
+// end takes contexts from their processes. The reason of one that had a fault stays.
 func (o *occupancy) end(match func(*cudaContext) bool, reason error) {
 	o.contexts = slices.DeleteFunc(o.contexts, func(c *cudaContext) bool {
 		if match(c) {
-			c.ended = reason
+			c.ended = cmp.Or(c.ended, reason)
 			return true
 		}
 		return false
@@ -77,7 +83,7 @@ func (o *occupancy) end(match func(*cudaContext) bool, reason error) {
 func (o *occupancy) remove(gone *cudaContext) {
 	o.end(func(c *cudaContext) bool { return c == gone }, InvalidArgument)
 	if gone.Role == MPSServerContext {
-		o.end(func(c *cudaContext) bool { return c.Role == MPSClientContext && c.Server == gone.Server }, InvalidState)
+		o.end(func(c *cudaContext) bool { return c.servedBy(gone.Server) }, InvalidState)
 	}
 }
 
@@ -111,7 +117,7 @@ func (s *Session) onDevice(h Handle, f func(g *gpu, o *occupancy, total uint64) 
 }
 
 // CreateContext creates a CUDA context on a GPU or a MIG device. It fails with InUse when the compute mode does not allow
-// it, NotFound for a client whose MPS server has no context there, and OutOfMemory.
+// it, NotFound for a client whose MPS server has no context there, ServerNotReady when that has clients with a fault, and OutOfMemory.
 func (s *Session) CreateContext(h Handle, spec ContextSpec) (uint64, error) {
 	var id uint64
 	err := s.onDevice(h, func(g *gpu, o *occupancy, total uint64) error {
@@ -137,7 +143,7 @@ func (s *Session) CreateContext(h Handle, spec ContextSpec) (uint64, error) {
 }
 
 // withContext runs f on a context of the session: InvalidArgument for one that does not exist, InvalidState when its MPS
-// server is gone, NotReady when the server ended it.
+// server is gone, NotReady when the server ended it, IllegalAddress after a fault.
 func (s *Session) withContext(h Handle, id uint64, f func(g *gpu, o *occupancy, c *cudaContext, total uint64) error) error {
 	return s.onDevice(h, func(g *gpu, o *occupancy, total uint64) error {
 		c := s.contexts[id]
@@ -164,7 +170,7 @@ func (s *Session) DestroyContext(h Handle, id uint64) error {
 func (s *Session) EndClients(h Handle, server uint64, pid int) error {
 	return s.onDevice(h, func(_ *gpu, o *occupancy, _ uint64) error {
 		o.end(func(c *cudaContext) bool {
-			return c.Role == MPSClientContext && c.Server == server && c.PID == pid
+			return c.servedBy(server) && c.PID == pid && c.ended == nil
 		}, NotReady)
 		return nil
 	})

@@ -125,7 +125,7 @@ func (s *Session) FreeEventSet(id SetID) error {
 	return nil
 }
 
-// Close frees the event sets of the session.
+// Close frees the event sets of the session, and ends its use of the GPUs.
 func (s *Session) Close() {
 	s.node.mu.Lock()
 	defer s.node.mu.Unlock()
@@ -136,6 +136,10 @@ func (s *Session) Close() {
 		}
 	}
 	s.closeContexts()
+	for _, g := range s.visible {
+		delete(g.sessions, s)
+		g.clientGone()
+	}
 }
 
 // Wait takes the next event of a set. It fails with Timeout when none comes in

@@ -69,6 +69,9 @@ type gpu struct {
 	set   settings
 	mig   mig
 
+	persistenced bool                  // nvidia-persistenced keeps the GPU initialised
+	sessions     map[*Session]struct{} // that have a handle of it
+
 	clients int // processes that use the whole GPU without CUDA
 	cuda    occupancy
 	limits  map[uint64]MemoryLimits // of cgroups

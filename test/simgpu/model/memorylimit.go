@@ -10,13 +10,15 @@ const NoMemoryLimit uint64 = math.MaxUint64
 
 // MemoryLimits are the limits of a cgroup on a GPU, in bytes.
 type MemoryLimits struct {
-	Soft, Hard uint64
-	Used       uint64 // of the processes in it
+	Soft uint64 // protected from other cgroups
+	Hard uint64 // the most that they can have
+	Used uint64 // of the processes in it
 }
 
 // SetMemoryLimits limits the memory that the processes of a cgroup can allocate on a GPU. The cgroup is identified by the
 // inode of its directory. It fails with NotSupported for a MIG device, NoPermission unless root asks, and InvalidArgument
-// when soft is above hard, or one above the memory of the GPU.
+// when soft is above hard, or one above the memory of the GPU. A soft limit is accounted until it is set to 0, also after the
+// cgroup was removed.
 func (s *Session) SetMemoryLimits(h Handle, cgroup uint64, limits MemoryLimits, root bool) error {
 	if h.kind() != 0 {
 		return NotSupported
@@ -54,6 +56,15 @@ func (s *Session) MemoryLimits(h Handle, cgroup uint64) (MemoryLimits, error) {
 		return nil
 	})
 	return limits, err
+}
+
+// protectedMemory is the sum of all soft limits.
+func (g *gpu) protectedMemory() uint64 {
+	var sum uint64
+	for _, limits := range g.limits {
+		sum += limits.Soft
+	}
+	return sum
 }
 
 func (g *gpu) usedBy(cgroup uint64) uint64 {

@@ -50,3 +50,26 @@ func TestAllocate_CgroupLimit_SharedByProcesses(t *testing.T) {
 	_, err = s.Allocate(h, ids[1], 8*gib)
 	assert.NoError(t, err)
 }
+
+// Soft limits are reported and accounted until they are set to 0; nothing else ends them but another load of the driver.
+func TestMemoryLimits_Soft_AccountedUntilZeroed(t *testing.T) {
+	node := oneGPU(t, model.ComputeDefault)
+	s, h := process(t, node)
+	for cgroup, limits := range map[uint64]model.MemoryLimits{7: {Soft: gib, Hard: 4 * gib}, 8: {Soft: 2 * gib, Hard: model.NoMemoryLimit}} {
+		require.NoError(t, s.SetMemoryLimits(h, cgroup, limits, true))
+		read, err := s.MemoryLimits(h, cgroup)
+		require.NoError(t, err)
+		assert.Equal(t, limits, read)
+	}
+	protected := func() uint64 { return node.GPUs()[0].ProtectedMemory }
+	assert.Equal(t, uint64(3*gib), protected())
+	require.NoError(t, s.SetMemoryLimits(h, 8, model.MemoryLimits{Hard: model.NoMemoryLimit}, true))
+	assert.Equal(t, uint64(gib), protected())
+	require.Equal(t, model.InvalidArgument, s.SetMemoryLimits(h, 7, model.MemoryLimits{Soft: 5 * gib, Hard: 4 * gib}, true))
+	assert.Equal(t, uint64(gib), protected(), "what was refused changes nothing")
+	s.Close()
+	assert.Equal(t, uint64(gib), protected())
+	node.Unload()
+	require.NoError(t, node.Load(model.DefaultDriver))
+	assert.Zero(t, protected())
+}

@@ -43,7 +43,7 @@ func (n *Node) SetMIGLatency(latency MIGLatency) {
 func (n *Node) Hold(uuid string) (release func(), err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	clients := n.clientsOf(uuid)
+	g, clients := n.clientsOf(uuid)
 	if clients == nil {
 		return nil, NotFound
 	}
@@ -55,24 +55,25 @@ func (n *Node) Hold(uuid string) (release func(), err error) {
 		if held {
 			*clients--
 			held = false
+			g.clientGone()
 		}
 	}, nil
 }
 
-func (n *Node) clientsOf(uuid string) *int {
+func (n *Node) clientsOf(uuid string) (*gpu, *int) {
 	for _, g := range n.gpus {
 		if g.id.UUID == uuid {
-			return &g.clients
+			return g, &g.clients
 		}
 		for _, gi := range g.mig.instances {
 			for _, ci := range gi.compute {
 				if ci.uuid == uuid {
-					return &ci.clients
+					return g, &ci.clients
 				}
 			}
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // inUse reports whether any process holds the GPU or a MIG device of it.

@@ -45,6 +45,7 @@ func New(spec Spec) (*Node, error) {
 		}
 		node.gpus = append(node.gpus, &gpu{
 			board: board, id: newIdentity(spec.Name, i, spec.Minors[i], board), mig: newMIG(slices.Contains(spec.MIG, i)),
+			persistenced: true,
 		})
 	}
 	return node, node.Load(spec.Driver)
@@ -84,7 +85,7 @@ func (n *Node) Load(version DriverVersion) error {
 	}
 	for _, g := range n.gpus {
 		g.set = settings{}
-		g.cuda, g.limits = occupancy{}, nil
+		g.cuda, g.limits, g.sessions = occupancy{}, nil, nil
 		g.mig.pending = g.mig.pending && g.board.MIG.NeedsReset
 		g.mig.restart()
 	}

@@ -107,7 +107,7 @@ func (s *Session) ByIndex(index int) (Handle, error) {
 	if index < 0 || index >= len(s.visible) {
 		return 0, InvalidArgument
 	}
-	return handleOf(s.visible[index].id.Ordinal), s.Alive()
+	return s.handle(s.visible[index])
 }
 
 // ByUUID finds a visible GPU by "GPU-…", or a MIG device on one by "MIG-…".
@@ -132,7 +132,7 @@ func (s *Session) ByPCI(address string) (Handle, error) {
 func (s *Session) find(match func(Identity) bool) (Handle, error) {
 	for _, g := range s.visible {
 		if match(g.id) {
-			return handleOf(g.id.Ordinal), s.Alive()
+			return s.handle(g)
 		}
 	}
 	return 0, NotFound
@@ -177,5 +177,6 @@ func (s *Session) withParent(h Handle, f func(*gpu) error) error {
 	if err := s.alive(); err != nil {
 		return err
 	}
+	s.initialise(g)
 	return f(g)
 }

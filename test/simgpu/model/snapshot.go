@@ -18,23 +18,25 @@ type DriverSnapshot struct {
 
 // GPUSnapshot is one GPU of a Snapshot.
 type GPUSnapshot struct {
-	Ordinal     int         `json:"ordinal"`
-	Board       string      `json:"board"`
-	Name        string      `json:"name"`
-	UUID        string      `json:"uuid"`
-	Serial      string      `json:"serial"`
-	Minor       int         `json:"minor"`
-	PCI         string      `json:"pci"`
-	PCIeRoot    string      `json:"pcieRoot"`
-	NUMA        int         `json:"numa"`
-	ComputeMode ComputeMode `json:"computeMode"`
-	Persistence bool        `json:"persistence"`
-	Accounting  bool        `json:"accounting"`
-	TimeSlice   TimeSlice   `json:"timeSlice"`
-	Lost        bool        `json:"lost"`
-	MIG         bool        `json:"mig"`
-	MIGPending  bool        `json:"migPending"`
-	Clients     int         `json:"clients"`
+	Ordinal         int         `json:"ordinal"`
+	Board           string      `json:"board"`
+	Name            string      `json:"name"`
+	UUID            string      `json:"uuid"`
+	Serial          string      `json:"serial"`
+	Minor           int         `json:"minor"`
+	PCI             string      `json:"pci"`
+	PCIeRoot        string      `json:"pcieRoot"`
+	NUMA            int         `json:"numa"`
+	ComputeMode     ComputeMode `json:"computeMode"`
+	Persistence     bool        `json:"persistence"`
+	Persistenced    bool        `json:"persistenced"` // nvidia-persistenced keeps the GPU initialised
+	Accounting      bool        `json:"accounting"`
+	TimeSlice       TimeSlice   `json:"timeSlice"`
+	Lost            bool        `json:"lost"`
+	MIG             bool        `json:"mig"`
+	MIGPending      bool        `json:"migPending"`
+	Clients         int         `json:"clients"`
+	ProtectedMemory uint64      `json:"protectedMemory,omitempty"` // bytes; the soft limits of all cgroups
 
 	Processes  []Process           `json:"processes,omitempty"` // with a CUDA context
 	MIGDevices []MIGDeviceSnapshot `json:"migDevices,omitempty"`
@@ -68,9 +70,9 @@ func (n *Node) gpuSnapshots() (gpus []GPUSnapshot) {
 			Ordinal: g.id.Ordinal, Board: g.board.ID, Name: g.board.Product.Name,
 			UUID: g.id.UUID, Serial: g.id.Serial, Minor: g.id.Minor,
 			PCI: g.id.PCI.String(), PCIeRoot: g.id.PCIRoot, NUMA: g.id.NUMA,
-			ComputeMode: g.set.compute, Persistence: g.set.persistence, Accounting: g.set.accounting, TimeSlice: g.set.timeSlice,
+			ComputeMode: g.set.compute, Persistence: g.set.persistence, Persistenced: g.persistenced, Accounting: g.set.accounting, TimeSlice: g.set.timeSlice,
 			Lost: n.Faults.Lost(g.id.Ordinal), MIG: g.mig.current, MIGPending: g.mig.pending, Clients: g.clients + len(g.cuda.contexts),
-			Processes: g.allProcesses(), MIGDevices: g.mig.snapshot(),
+			ProtectedMemory: g.protectedMemory(), Processes: g.allProcesses(), MIGDevices: g.mig.snapshot(),
 		})
 	}
 	return gpus

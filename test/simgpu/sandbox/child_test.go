@@ -35,6 +35,7 @@ var scenarios = map[string]func(*child) error{
 	"partitionCompute": partitionCompute,
 	"processes":        listProcesses,
 	"memoryLimits":     limitMemory,
+	"protectMemory":    protectMemory,
 }
 
 func TestMain(m *testing.M) {

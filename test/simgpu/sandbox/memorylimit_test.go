@@ -65,6 +65,52 @@ func limitMemory(c *child) error {
 	return must("remove", device.SetMemoryLimits_v1(cgroup, 0, model.NoMemoryLimit))
 }
 
+// protectMemory sets a soft limit, which the driver must report, and sets it to 0 only when the cgroup is gone.
+func protectMemory(c *child) error {
+	if err := must("init", c.lib.Init()); err != nil {
+		return err
+	}
+	device, ret := c.lib.DeviceGetHandleByIndex(0)
+	if err := must("first GPU", ret); err != nil {
+		return err
+	}
+	cgroup := os.Getenv(cgroupEnv)
+	err := errors.Join(
+		c.send(device.SetMemoryLimits_v1(cgroup, 4<<30, 1<<30)),
+		must("set", device.SetMemoryLimits_v1(cgroup, 1<<30, 4<<30)),
+	)
+	if err != nil {
+		return err
+	}
+	limits, ret := device.GetMemoryLimits_v1(cgroup)
+	if err := errors.Join(must("get", ret), c.send([]uint64{limits.SoftLimit, limits.HardLimit})); err != nil {
+		return err
+	}
+	c.proceed()
+	return c.send(device.SetMemoryLimits_v1(cgroup, 0, model.NoMemoryLimit))
+}
+
+// NVML cannot name a cgroup that was removed: its soft limit is accounted for ever.
+func TestMemoryLimits_CgroupRemovedBeforeZeroed_SoftLimitStays(t *testing.T) {
+	cgroup := filepath.Join(newCgroup(t), "protected")
+	require.NoError(t, os.Mkdir(cgroup, 0o755))
+	t.Setenv(cgroupEnv, cgroup)
+	node := sandbox.Start(t, model.Spec{Name: "node-a", Driver: "615.71.09", Boards: []string{"h100-80"}})
+	admin := start(t, node, "protectMemory")
+	var ret nvml.Return
+	admin.receive(&ret)
+	assert.Equal(t, nvml.ERROR_INVALID_ARGUMENT, ret, "soft above hard")
+	var limits []uint64
+	admin.receive(&limits)
+	assert.Equal(t, []uint64{1 << 30, 4 << 30}, limits)
+	require.NoError(t, os.Remove(cgroup))
+	admin.resume()
+	admin.receive(&ret)
+	admin.end()
+	assert.Equal(t, nvml.ERROR_OPERATING_SYSTEM, ret)
+	assert.Equal(t, uint64(1<<30), node.Model.GPUs()[0].ProtectedMemory)
+}
+
 func TestMemoryLimits_Cgroup_HoldsProcess(t *testing.T) {
 	cgroup := newCgroup(t)
 	t.Setenv(cgroupEnv, cgroup)

@@ -210,3 +210,27 @@ EXPORT void simgpu_mps_end_client(uint32_t pid)
 		simgpu_exchange(cuda.session, "cudaEndClients", args, 3);
 	}
 }
+
+/* For nvidia-cuda-mps-server: whether clients with a fatal fault have not exited yet. */
+EXPORT int simgpu_mps_faulted(void)
+{
+	uint32_t faulted = 0;
+	for (int i = 0; i < cuda.count && !faulted; i++) {
+		struct arg args[] = { VALUE(cuda.devices[i].handle), VALUE(cuda.server), ROOM(&faulted, sizeof faulted) };
+		if (simgpu_exchange(cuda.session, "cudaServerFaulted", args, 3))
+			faulted = 0;
+	}
+	return faulted != 0;
+}
+
+/* For test programs: what a kernel does that reads an illegal address. */
+EXPORT int simgpu_illegal_address(void)
+{
+	if (!current)
+		return CUDA_INVALID_CONTEXT;
+	struct arg args[] = { VALUE(current->device->handle), VALUE(current->id) };
+	int code = cuda_code(simgpu_exchange(cuda.session, "cudaFault", args, 2));
+	if (code == CUDA_ILLEGAL_ADDRESS)
+		cuda_report_fault();
+	return code;
+}

@@ -16,6 +16,7 @@ enum {
 	CUDA_NO_DEVICE = 100,
 	CUDA_INVALID_DEVICE = 101,
 	CUDA_INVALID_CONTEXT = 201,
+	CUDA_ILLEGAL_ADDRESS = 700,
 	CUDA_NOT_SUPPORTED = 801,
 	CUDA_SYSTEM_DRIVER_MISMATCH = 803,
 	CUDA_MPS_CONNECTION_FAILED = 805,
@@ -56,5 +57,8 @@ int cuda_code(int nvml);
 
 /* cuda_mps.c: becomes a client of the MPS server, if there is a control daemon. */
 int cuda_join_mps(void);
+
+/* cuda_mps.c: reports a fatal fault of this client to its server. */
+void cuda_report_fault(void);
 
 #endif

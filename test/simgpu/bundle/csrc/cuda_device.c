@@ -20,6 +20,8 @@ int cuda_code(int nvml)
 	case 20: return CUDA_OUT_OF_MEMORY;
 	case 27: return CUDA_MPS_CLIENT_TERMINATED;
 	case 29: return CUDA_MPS_RPC_FAILURE;
+	case 700: return CUDA_ILLEGAL_ADDRESS;
+	case 807: return CUDA_MPS_SERVER_NOT_READY;
 	}
 	return CUDA_UNKNOWN;
 }

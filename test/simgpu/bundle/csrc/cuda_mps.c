@@ -9,6 +9,8 @@
 #include "cuda.h"
 #include "mps.h"
 
+static int connection = -1; /* to the server, as long as this process is a client */
+
 /* "2G" or "512M" in bytes. */
 static uint64_t size_of(const char *text)
 {
@@ -91,6 +93,14 @@ int cuda_join_mps(void)
 	}
 	int code = accept_server(line);
 	if (code)
-		close(fd); /* otherwise the connection stays: its end is the client's */
+		close(fd);
+	else
+		connection = fd; /* it stays: its end is the client's */
 	return code;
+}
+
+void cuda_report_fault(void)
+{
+	if (connection >= 0)
+		mps_send(connection, "F", 1);
 }

@@ -1,5 +1,6 @@
 /* gpu-mem [MiB]: allocates that much on the first device, prints what happened
- * and holds it until stdin ends; with a code of CUDA it exits with 1. */
+ * and holds it until stdin ends; with a code of CUDA it exits with 1. Each byte
+ * on stdin allocates 1 MiB more, f causes a fatal fault. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +53,9 @@ int main(int argc, char **argv)
 	if (hold(argc > 1 ? atol(argv[1]) : 0))
 		return 1;
 	while (read(0, &byte, 1) == 1)
-		if (call("cuMemAlloc_v2", (intptr_t)&(uint64_t){ 0 }, 1 << 20, 0) == 0) {
+		if (byte == 'f')
+			call("simgpu_illegal_address", 0, 0, 0);
+		else if (call("cuMemAlloc_v2", (intptr_t)&(uint64_t){ 0 }, 1 << 20, 0) == 0) {
 			printf("allocated\n");
 			fflush(stdout);
 		}

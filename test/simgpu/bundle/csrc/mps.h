@@ -6,7 +6,9 @@
  * CLIENT: the daemon passes the connection to the user's server, which sends
  * one line: "READY key percentage limits", "FULL" or "FAULT". The connection
  * stays open as long as the client is one.
- * Server: a SOCK_SEQPACKET pair, at MPS_SERVER_FD in the server. */
+ * A client sends a byte after a fatal fault.
+ * Server: a SOCK_SEQPACKET pair, at MPS_SERVER_FD in the server. "ready",
+ * "fault" and "active" come unasked. */
 #ifndef SIMGPU_MPS_H
 #define SIMGPU_MPS_H
 

@@ -267,7 +267,7 @@ static void status(struct request *r)
 	}
 	struct server *server = named_server(r, 1);
 	if (server)
-		say(r, "%s", server->ready ? "ACTIVE" : "INITIALIZING");
+		say(r, "%s", !server->ready ? "INITIALIZING" : server->faulted ? "FAULT" : "ACTIVE");
 }
 
 static int server_command(struct request *r, const char *name)

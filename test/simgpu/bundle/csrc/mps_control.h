@@ -20,7 +20,7 @@ struct server {
 	pid_t pid; /* 0: none */
 	uid_t uid;
 	int fd;
-	int ready, stopping;
+	int ready, faulted, stopping;
 	struct limits limits;
 };
 

@@ -15,6 +15,7 @@
 
 #include "mps.h"
 
+#define FAULT_POLL 10 /* ms */
 #define MAX_CLIENTS (SIMGPU_CUDA >= 13010 ? 60 : 48)
 
 struct client {
@@ -24,16 +25,28 @@ struct client {
 
 static struct client clients[MAX_CLIENTS];
 static int client_count;
-static int stopping;
+static int stopping, faulted;
 static uint64_t key;
 static void (*end_client)(uint32_t pid);
+static int (*clients_faulted)(void);
 
 static int take_gpus(void)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW);
 	int (*serve)(uint64_t) = library ? (int (*)(uint64_t))dlsym(library, "simgpu_mps_serve") : NULL;
 	end_client = library ? (void (*)(uint32_t))dlsym(library, "simgpu_mps_end_client") : NULL;
-	return serve && end_client && getrandom(&key, sizeof key, 0) == sizeof key ? serve(key) : -1;
+	clients_faulted = library ? (int (*)(void))dlsym(library, "simgpu_mps_faulted") : NULL;
+	return serve && end_client && clients_faulted && getrandom(&key, sizeof key, 0) == sizeof key ? serve(key) : -1;
+}
+
+/* The state is FAULT from a fatal fault until all clients that it reached have exited. */
+static void renew_state(void)
+{
+	int now = clients_faulted();
+	if (now == faulted)
+		return;
+	faulted = now;
+	mps_send_fd(MPS_SERVER_FD, faulted ? "fault" : "active", -1);
 }
 
 static pid_t pid_of(int fd)
@@ -48,8 +61,8 @@ static pid_t pid_of(int fd)
 static void add_client(int fd, const char *settings)
 {
 	char line[MPS_LINE];
-	if (client_count == MAX_CLIENTS) {
-		mps_send(fd, "FULL\n", 5);
+	if (faulted || client_count == MAX_CLIENTS) {
+		mps_send(fd, faulted ? "FAULT\n" : "FULL\n", faulted ? 6 : 5);
 		close(fd);
 		return;
 	}
@@ -104,8 +117,12 @@ static void drop_gone(const struct pollfd *polled)
 {
 	char byte;
 	for (int i = client_count - 1; i >= 0; i--) {
-		if (!polled[i].revents || read(clients[i].fd, &byte, 1) > 0)
+		if (!polled[i].revents)
 			continue;
+		if (read(clients[i].fd, &byte, 1) > 0) {
+			renew_state();
+			continue;
+		}
 		close(clients[i].fd);
 		clients[i] = clients[--client_count];
 	}
@@ -127,12 +144,14 @@ int main(void)
 		for (int i = 0; i < count; i++)
 			polled[i] = (struct pollfd){ clients[i].fd, POLLIN, 0 };
 		polled[count] = (struct pollfd){ has_control ? MPS_SERVER_FD : -1, POLLIN, 0 };
-		if (poll(polled, (nfds_t)count + 1, -1) < 0) {
+		if (poll(polled, (nfds_t)count + 1, faulted ? FAULT_POLL : -1) < 0) {
 			if (errno == EINTR)
 				continue;
 			return 1;
 		}
 		drop_gone(polled);
+		if (faulted)
+			renew_state();
 		if (polled[count].revents)
 			has_control = serve_control();
 	}

@@ -85,6 +85,21 @@ static void server_gone(struct server *server)
 	server->pid = 0;
 }
 
+/* 0 for a message that does not report a state: the answer to a question. */
+static int report(struct server *server, const char *text)
+{
+	if (!strcmp(text, "ready")) {
+		server->ready = 1;
+		control_log("NEW SERVER %d: Ready", (int)server->pid);
+	} else if (!strcmp(text, "fault") || !strcmp(text, "active")) {
+		server->faulted = !strcmp(text, "fault");
+		control_log("Server %d: %s", (int)server->pid, server->faulted ? "FAULT" : "ACTIVE");
+	} else {
+		return 0;
+	}
+	return 1;
+}
+
 void server_message(struct server *server)
 {
 	char text[MPS_LINE];
@@ -93,10 +108,7 @@ void server_message(struct server *server)
 		server_gone(server);
 		return;
 	}
-	if (!strcmp(text, "ready")) {
-		server->ready = 1;
-		control_log("NEW SERVER %d: Ready", (int)server->pid);
-	}
+	report(server, text);
 }
 
 /* A server that is hung does not answer in time. */
@@ -104,9 +116,13 @@ int server_ask(struct server *server, const char *question, char *answer, size_t
 {
 	struct pollfd waiting = { server->fd, POLLIN, 0 };
 	int fd;
-	if (!server->ready || mps_send_fd(server->fd, question, -1) || poll(&waiting, 1, 2000) != 1)
+	if (!server->ready || mps_send_fd(server->fd, question, -1))
 		return -1;
-	return mps_receive_fd(server->fd, answer, room, &fd) < 0 ? -1 : 0;
+	do {
+		if (poll(&waiting, 1, 2000) != 1 || mps_receive_fd(server->fd, answer, room, &fd) < 0)
+			return -1;
+	} while (report(server, answer));
+	return 0;
 }
 
 static void pass(struct peer *client, struct server *server)

@@ -80,7 +80,7 @@ func (o *injectOptions) faultCommands() []*cobra.Command {
 		Use: "clear [ID]", Short: "end one fault, or all", Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return o.clear(c, args) },
 	}
-	return []*cobra.Command{lost, initFails, failing, hang, slow, xid, clearing, o.migLatency(), o.reset(), o.hold(), o.release()}
+	return []*cobra.Command{lost, initFails, failing, hang, slow, xid, clearing, o.migLatency(), o.reset(), o.hold(), o.release(), o.persistenced(true), o.persistenced(false)}
 }
 
 func (o *injectOptions) migLatency() *cobra.Command {
@@ -103,6 +103,20 @@ func (o *injectOptions) reset() *cobra.Command {
 			return errors.New("resetting a GPU: --gpu is missing")
 		}
 		return o.send(c, daemon.Command{Reset: &o.gpu})
+	})
+}
+
+// persistenced returns persistence-on or persistence-off.
+func (o *injectOptions) persistenced(on bool) *cobra.Command {
+	use, short := "persistence-on", "nvidia-persistenced keeps a GPU initialised, as on a new node"
+	if !on {
+		use, short = "persistence-off", "nothing keeps a GPU initialised: its compute mode is lost with its last client"
+	}
+	return plain(use, short, func(c *cobra.Command) error {
+		if o.gpu < 0 {
+			return errors.New("setting persistence of a GPU: --gpu is missing")
+		}
+		return o.send(c, daemon.Command{Persistenced: &daemon.Persistenced{GPU: o.gpu, On: on}})
 	})
 }
 

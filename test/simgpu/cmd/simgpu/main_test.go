@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -262,6 +263,27 @@ func TestInject_MIGLatencyAndReset_Applied(t *testing.T) {
 	assert.Contains(t, n.refused("inject", "reset", "--gpu", "2"), "Invalid Argument")
 	state := n.state()
 	assert.Equal(t, []bool{false, true}, []bool{state.GPUs[0].MIG, state.GPUs[1].MIG})
+}
+
+// nvidia-smi alone sets a compute mode only on a GPU that is kept initialised.
+func TestInject_PersistenceOff_ComputeModeLost(t *testing.T) {
+	n := needNode(t)
+	n.must("create", "--sandbox", "--name", "n1", "--model", "h100-80", "--count", "2")
+	modes := func() [2]model.ComputeMode {
+		return [2]model.ComputeMode{n.state().GPUs[0].ComputeMode, n.state().GPUs[1].ComputeMode}
+	}
+	n.must("inject", "persistence-off", "--gpu", "1")
+	assert.False(t, n.state().GPUs[1].Persistenced)
+	n.smi("-c", "EXCLUSIVE_PROCESS")
+	require.Eventually(t, func() bool {
+		return modes() == [2]model.ComputeMode{model.ComputeExclusiveProcess, model.ComputeDefault}
+	}, 20*time.Second, time.Millisecond)
+	n.must("inject", "persistence-on", "--gpu", "1")
+	n.smi("-c", "EXCLUSIVE_PROCESS")
+	n.smi("-L")
+	assert.Equal(t, [2]model.ComputeMode{model.ComputeExclusiveProcess, model.ComputeExclusiveProcess}, modes())
+	assert.Contains(t, n.refused("inject", "persistence-off"), "--gpu is missing")
+	assert.Contains(t, n.refused("inject", "persistence-on", "--gpu", "2"), "Invalid Argument")
 }
 
 // A held GPU is in use until it is released.
