@@ -57,6 +57,9 @@ func (m *Machine) Records() (map[string]*checkpoint.Record, error) {
 			continue
 		}
 		data, err := os.ReadFile(filepath.Join(dir, file.Name()))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // a process that runs has removed it
+		}
 		if err != nil {
 			return nil, err
 		}
