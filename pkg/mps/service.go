@@ -72,8 +72,9 @@ func (s *Service) first(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 	if err != nil {
 		return err
 	}
-	// Until the mode is set the next share sets it: a process that is killed before does not leave a device that others may use.
-	kept := &saved{GPU: spec.GPU, Device: spec.Device, Mode: before, Load: s.Load(), Prohibited: before != "" && before != gpu.ComputeExclusiveProcess}
+	// Until the daemon accepts clients the next share, or the reconciler, admits them: a process that is killed before does not leave a device
+	// that others may use, or that has a daemon which clients cannot reach.
+	kept := &saved{GPU: spec.GPU, Device: spec.Device, Mode: before, Load: s.Load(), Prohibited: true}
 	if err := s.save(id, kept, daemon); err != nil {
 		return err
 	}
@@ -87,30 +88,39 @@ func (s *Service) first(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 	if err != nil {
 		return err
 	}
-	if kept.Prohibited {
-		kept.Prohibited = false
-		if err := s.save(id, kept, daemon); err != nil {
-			return err
-		}
-	}
-	_, err = s.ensure(ctx, id, spec, kept)
+	_, err = s.accept(ctx, id, spec, kept)
 	return err
 }
 
+// accept has the daemon accept clients, and only then saves that nothing is left to do for them.
+func (s *Service) accept(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, kept *saved) (gpu.MPSDaemon, error) {
+	daemon, err := s.run(ctx, id, spec, s.Daemons.Ensure)
+	if err != nil {
+		return daemon, err
+	}
+	kept.Prohibited = false
+	return daemon, s.save(id, kept, daemon)
+}
+
 // admit has processes use a device again whose mode is prohibited: with its control daemon first and its mode last, and then with a server.
+// The mode is prohibited again where the daemon does not accept clients, and the next share or the reconciler tries again.
 func (s *Service) admit(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, kept *saved) (gpu.MPSDaemon, error) {
 	daemon, err := s.start(ctx, id, spec)
 	if err != nil {
 		return daemon, err
 	}
+	if daemon.PID != kept.PID {
+		if err := s.save(id, kept, daemon); err != nil {
+			return daemon, err
+		}
+	}
 	if err := s.set(ctx, id, kept, gpu.ComputeExclusiveProcess); err != nil {
 		return daemon, err
 	}
-	kept.Prohibited = false
-	if err := s.save(id, kept, daemon); err != nil {
-		return daemon, err
+	if daemon, err = s.accept(ctx, id, spec, kept); err != nil {
+		err = errors.Join(err, s.set(context.WithoutCancel(ctx), id, kept, gpu.ComputeProhibited))
 	}
-	return s.ensure(ctx, id, spec, kept)
+	return daemon, err
 }
 
 // prohibit keeps processes from a device that has no control daemon.

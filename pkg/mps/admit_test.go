@@ -1,0 +1,85 @@
+package mps
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// keptOf is what is saved of the GPU.
+func (w *world) keptOf(t *testing.T) saved {
+	t.Helper()
+	kept, err := w.service("boot-1").Store.get(daemonA)
+	require.NoError(t, err)
+	require.NotNil(t, kept)
+	return *kept
+}
+
+// TestReconcile_ServerDoesNotStart_ProhibitedAndAdmittedLater: a daemon that runs without accepting clients is not taken for one that does.
+func TestReconcile_ServerDoesNotStart_ProhibitedAndAdmittedLater(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newSharedNode(t)
+		n.exit(daemonA)
+		n.failing["ensure"] = errors.New("no server")
+		n.reports()
+		n.r.Reconcile(t.Context(), false)
+		assert.Equal(t, []string{"list", "Prohibited", "start", "Exclusive_Process", "ensure", "Prohibited"}, n.since())
+		assert.Equal(t, gpu.ComputeProhibited, n.mode(string(uuidA)))
+		assert.True(t, n.keptOf(t).Prohibited)
+		assert.Equal(t, 102, n.keptOf(t).PID, "it can be found without the service")
+		n.r = n.newReconciler() // of the next leader
+		n.reports()
+		delete(n.failing, "ensure")
+		time.Sleep(restartFirst)
+		n.r.Reconcile(t.Context(), false)
+		assert.Equal(t, []string{"list", "start", "Exclusive_Process", "ensure"}, n.since())
+		assert.Equal(t, gpu.ComputeExclusiveProcess, n.mode(string(uuidA)))
+		assert.False(t, n.keptOf(t).Prohibited)
+	})
+}
+
+// TestStep_FurtherShareServerDoesNotStart_Prohibited until a share succeeds.
+func TestStep_FurtherShareServerDoesNotStart_Prohibited(t *testing.T) {
+	t.Parallel()
+	n := newSharedNode(t)
+	step := n.step()
+	n.exit(daemonA)
+	step.Watcher.set(state{current: true, daemons: []gpu.MPSDaemon{*n.daemons[daemonA]}})
+	n.failing["ensure"] = errors.New("no server")
+	_, err := step.Do(t.Context(), use(0, 0))
+	require.ErrorContains(t, err, "no server")
+	assert.Equal(t, gpu.ComputeProhibited, n.mode(string(uuidA)))
+	delete(n.failing, "ensure")
+	_, err = n.step().Do(t.Context(), use(0, 0))
+	require.NoError(t, err)
+	assert.Equal(t, gpu.ComputeExclusiveProcess, n.mode(string(uuidA)))
+	assert.False(t, n.keptOf(t).Prohibited)
+}
+
+// TestStep_FirstShareKilledBeforeServer_Admitted by the next share or the reconciler, whatever the mode was before.
+func TestStep_FirstShareKilledBeforeServer_Admitted(t *testing.T) {
+	t.Parallel()
+	for _, before := range []gpu.ComputeMode{gpu.ComputeDefault, gpu.ComputeExclusiveProcess} {
+		n := &sharedNode{world: newWorld(t)}
+		n.modes[string(uuidA)] = before
+		n.failing["ensure"] = errors.New("killed")
+		_, err := n.step().Do(t.Context(), use(0, 0))
+		require.ErrorContains(t, err, "killed")
+		assert.True(t, n.keptOf(t).Prohibited, before)
+		delete(n.failing, "ensure")
+		n.since()
+		_, err = n.step().Do(t.Context(), use(0, 0))
+		require.NoError(t, err)
+		assert.Equal(t, []string{"start", "Exclusive_Process", "ensure"}, n.since())
+		assert.False(t, n.keptOf(t).Prohibited)
+		require.NoError(t, n.step().Undo(t.Context(), last(use(0, 0))))
+		assert.Equal(t, before, n.mode(string(uuidA)))
+	}
+}
