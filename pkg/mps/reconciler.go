@@ -49,7 +49,7 @@ type progress struct {
 	delay time.Duration
 	// failing is why the device cannot be used; empty where it can.
 	failing string
-	// prohibited: the mode was set while the service does not answer.
+	// prohibited: this process has set the mode while the service does not answer.
 	prohibited bool
 	singleUser bool
 }
@@ -64,6 +64,8 @@ const (
 	calm         = 10 * time.Minute
 	// unreadable is the time between two attempts to read the records.
 	unreadable = 10 * time.Second
+	// unwatched is how often daemons are checked that no service watches.
+	unwatched = 5 * time.Second
 )
 
 // NewReconciler returns a reconciler that has checked nothing yet.
@@ -138,7 +140,7 @@ func (r *Reconciler) due(d Shared, kept saved, full bool) (due, forced bool) {
 	runs = runs && daemon.State == gpu.MPSRunning
 	switch early := time.Now().Before(p.next); {
 	case r.Watcher.Unavailable() != nil:
-		return !p.prohibited && !early, full
+		return !early && (full || !r.withheld(p, &kept)), full
 	case !r.Watcher.Answers():
 		return false, full
 	case !runs && !kept.Prohibited:
@@ -149,12 +151,23 @@ func (r *Reconciler) due(d Shared, kept saved, full bool) (due, forced bool) {
 	return full || daemon.Outdated || !daemon.MultiUser && !p.singleUser, full
 }
 
-// wait is the time until the next daemon may be started again.
+// withheld reports whether a device is as it has to be while the service does not answer: used through a daemon that runs, or by no process.
+func (r *Reconciler) withheld(p progress, kept *saved) bool {
+	if kept.Prohibited {
+		return p.prohibited
+	}
+	return r.daemonRuns(kept)
+}
+
+// wait is the time until the next daemon may be started again, or may have exited while the service does not answer.
 func (r *Reconciler) wait() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next := period
+	next, unavailable := period, r.Watcher.Unavailable() != nil
 	for _, p := range r.devices {
+		if unavailable && !p.prohibited {
+			next = min(next, unwatched)
+		}
 		if p.failing != "" {
 			next = min(next, max(time.Until(p.next), 0))
 		}

@@ -225,31 +225,6 @@ func TestReconcile_DaemonExitsAgainAndAgain_BackedOff(t *testing.T) {
 	})
 }
 
-// TestReconcile_ServiceUnavailable_ProhibitedUntilItAnswers: the daemons may run on, which a service that answers again adopts.
-func TestReconcile_ServiceUnavailable_ProhibitedUntilItAnswers(t *testing.T) {
-	t.Parallel()
-	for _, died := range []bool{false, true} {
-		n := newSharedNode(t)
-		n.down = errors.New("connection refused")
-		n.reports()
-		for range 3 {
-			n.r.Reconcile(t.Context(), true)
-		}
-		assert.Equal(t, []string{"Prohibited"}, n.since())
-		assert.Empty(t, n.events(), "the service is reported for the node")
-		n.down = nil
-		if died {
-			n.exit(daemonA)
-		}
-		n.r = n.newReconciler() // of the next leader
-		n.reports()
-		n.r.Reconcile(t.Context(), false)
-		assert.Equal(t, []string{"list", "start", "Exclusive_Process", "ensure"}, n.since(), died)
-		assert.Len(t, n.events(), map[bool]int{true: 1}[died])
-		assert.Equal(t, gpu.ComputeExclusiveProcess, n.mode(string(uuidA)))
-	}
-}
-
 // TestReconcile_GPULost_ReportedAndTriedAgain: a mode that could not be prohibited is tried again.
 func TestReconcile_GPULost_ReportedAndTriedAgain(t *testing.T) {
 	t.Parallel()

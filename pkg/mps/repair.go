@@ -25,7 +25,7 @@ func (r *Reconciler) check(ctx context.Context, d Shared, full bool) {
 		}
 		d = *now
 		if r.Watcher.Unavailable() != nil {
-			return r.withhold(ctx, d)
+			return r.withhold(ctx, d, full)
 		}
 		return r.repair(ctx, d, full)
 	})
@@ -73,17 +73,27 @@ func (r *Reconciler) note(id gpu.MPSDaemonID, err error) (news bool) {
 	return before != p.failing && !errors.Is(err, gpu.ErrMPSUnavailable)
 }
 
-// withhold keeps processes from a device while the service does not answer: one that finds no daemon would use it without MPS.
-func (r *Reconciler) withhold(ctx context.Context, d Shared) error {
-	kept, err := r.Store.get(d.ID)
+// withhold keeps processes from a device while the service does not answer: one that finds no daemon would use it without MPS. A device whose
+// daemon runs stays as it is.
+func (r *Reconciler) withhold(ctx context.Context, d Shared, full bool) error {
+	kept, err := r.kept(ctx, d)
 	if err != nil || kept == nil {
 		return err
 	}
-	if err := r.prohibit(ctx, d.ID, kept); err != nil {
-		return err
+	switch {
+	case kept.Prohibited: // by another process, or in a driver that may have forgotten it
+		err = r.enforce(ctx, kept, gpu.ComputeProhibited)
+	case !r.daemonRuns(kept):
+		err = r.prohibit(ctx, d.ID, kept)
+	case full:
+		return r.enforce(ctx, kept, gpu.ComputeExclusiveProcess)
+	default:
+		return nil
 	}
-	r.change(d.ID, func(p *progress) { p.prohibited = true })
-	return nil
+	if err == nil {
+		r.change(d.ID, func(p *progress) { p.prohibited = true })
+	}
+	return err
 }
 
 func (r *Reconciler) change(id gpu.MPSDaemonID, how func(p *progress)) {
@@ -205,21 +215,29 @@ func (r *Reconciler) admitted(d Shared, daemon *gpu.MPSDaemon) {
 	}
 }
 
-// forced sets mode and limits where they are not those of the settings: a driver without persistence mode forgets modes, and processes that
-// can reach the daemon can change limits.
+// enforce sets the mode where it is another one: a driver without persistence mode forgets modes.
+func (r *Reconciler) enforce(ctx context.Context, kept *saved, wanted gpu.ComputeMode) error {
+	if kept.Mode == "" {
+		return nil
+	}
+	modes, err := r.Modes()
+	if err != nil {
+		return err
+	}
+	mode, err := modes.ComputeMode(ctx, kept.Device)
+	if err == nil && mode != wanted {
+		err = modes.SetComputeMode(ctx, kept.Device, wanted)
+	}
+	if err != nil {
+		return fmt.Errorf("setting the compute mode of %s to %s: %w", kept.Device, wanted, err)
+	}
+	return nil
+}
+
+// forced sets mode and limits where they are not those of the settings: processes that can reach the daemon can change limits.
 func (r *Reconciler) forced(ctx context.Context, d Shared, kept *saved, settings gpu.MPSDaemonSpec) error {
-	if kept.Mode != "" {
-		modes, err := r.Modes()
-		if err != nil {
-			return err
-		}
-		mode, err := modes.ComputeMode(ctx, kept.Device)
-		if err == nil && mode != gpu.ComputeExclusiveProcess {
-			err = modes.SetComputeMode(ctx, kept.Device, gpu.ComputeExclusiveProcess)
-		}
-		if err != nil {
-			return fmt.Errorf("setting the compute mode of %s to %s: %w", kept.Device, gpu.ComputeExclusiveProcess, err)
-		}
+	if err := r.enforce(ctx, kept, gpu.ComputeExclusiveProcess); err != nil {
+		return err
 	}
 	limits, err := r.Daemons.Limits(ctx, d.ID)
 	if err == nil && !inForce(limits, settings) {

@@ -226,10 +226,16 @@ func (s *Service) stop(ctx context.Context, id gpu.MPSDaemonID, kept *saved) err
 	if kept == nil { // no process was ever known to run
 		return nil
 	}
-	if started, runs := s.Process(kept.PID); runs && started == kept.Started {
+	if s.daemonRuns(kept) {
 		return fmt.Errorf("it runs with pid %d on the host: %w", kept.PID, explained(err))
 	}
 	return nil
+}
+
+// daemonRuns reports whether the process of the daemon runs, which no service is needed to find out.
+func (s *Service) daemonRuns(kept *saved) bool {
+	started, runs := s.Process(kept.PID)
+	return runs && started == kept.Started
 }
 
 // restore sets the mode that the device had before it was shared.
