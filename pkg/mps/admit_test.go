@@ -83,3 +83,33 @@ func TestStep_FirstShareKilledBeforeServer_Admitted(t *testing.T) {
 		assert.Equal(t, before, n.mode(string(uuidA)))
 	}
 }
+
+// TestReconcile_ServerExited_StartedAgain, at once and then with back-off.
+func TestReconcile_ServerExited_StartedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newSharedNode(t)
+		exits := func() time.Duration {
+			n.set(func() { n.daemons[daemonA].Servers = nil })
+			n.reports()
+			return n.r.Reconcile(t.Context(), false)
+		}
+		exits()
+		assert.Equal(t, []string{"list", "ensure"}, n.since())
+		assert.Len(t, n.daemons[daemonA].Servers, 1)
+		assert.Empty(t, n.events())
+		assert.Equal(t, restartFirst, exits())
+		assert.Equal(t, []string{"list"}, n.since())
+		assert.Equal(t, []string{
+			"failed aaaaaaaa: starting the server of MPS control daemon aaaaaaaa of GPU " + string(uuidA) + " again: it exits again and again",
+		}, n.events())
+		time.Sleep(restartFirst)
+		n.r.Reconcile(t.Context(), false)
+		assert.Len(t, n.daemons[daemonA].Servers, 1)
+		n.reports()
+		n.since()
+		time.Sleep(2 * restartFirst)
+		n.r.Reconcile(t.Context(), false)
+		assert.Empty(t, n.since())
+	})
+}

@@ -148,7 +148,7 @@ func (r *Reconciler) due(d Shared, kept saved, full bool) (due, forced bool) {
 	case !runs || kept.Prohibited || p.failing != "":
 		return !early, full
 	}
-	return full || daemon.Outdated || !daemon.MultiUser && !p.singleUser, full
+	return full || daemon.Outdated || serverless(&daemon) || !daemon.MultiUser && !p.singleUser, full
 }
 
 // withheld reports whether a device is as it has to be while the service does not answer: used through a daemon that runs, or by no process.

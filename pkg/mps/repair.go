@@ -114,21 +114,19 @@ func (r *Reconciler) repair(ctx context.Context, d Shared, full bool) error {
 	if err != nil {
 		return fmt.Errorf("finding %s: %w", named(d.ID, d.GPU), explained(err))
 	}
-	daemon, spec := find(daemons, d.ID), d.spec(kept.Device)
+	daemon := find(daemons, d.ID)
 	switch {
 	case daemon == nil || daemon.State != gpu.MPSRunning:
 		if daemon, err = r.restart(ctx, d, kept, daemon); err != nil {
 			return err
 		}
 	case kept.Prohibited:
-		if _, err := r.admit(ctx, d.ID, spec, kept); err != nil {
+		if _, err := r.admit(ctx, d.ID, d.spec(kept.Device), kept); err != nil {
 			return err
 		}
 	default:
-		if daemon.Outdated { // the service starts it again with the present driver, where it has no clients
-			if _, err := r.ensure(ctx, d.ID, spec, kept); err != nil {
-				return err
-			}
+		if err := r.renew(ctx, d, kept, daemon); err != nil {
+			return err
 		}
 		if full {
 			if err := r.forced(ctx, d, kept, daemon.Spec); err != nil {
@@ -137,6 +135,28 @@ func (r *Reconciler) repair(ctx context.Context, d Shared, full bool) error {
 		}
 	}
 	r.admitted(d, daemon)
+	return nil
+}
+
+// serverless reports whether the server has exited that a daemon has for all users: no client is admitted without it.
+func serverless(daemon *gpu.MPSDaemon) bool { return daemon.MultiUser && len(daemon.Servers) == 0 }
+
+// renew starts the server of a daemon again that has exited, and a daemon of an earlier driver where it has no clients. errTooSoon: the server
+// was started too recently.
+func (r *Reconciler) renew(ctx context.Context, d Shared, kept *saved, daemon *gpu.MPSDaemon) error {
+	exited := serverless(daemon)
+	if !exited && !daemon.Outdated {
+		return nil
+	}
+	if exited && !r.mayStart(d.ID) {
+		return fmt.Errorf("starting the server of %s again: %w", named(d.ID, d.GPU), errTooSoon)
+	}
+	if _, err := r.ensure(ctx, d.ID, d.spec(kept.Device), kept); err != nil {
+		return err
+	}
+	if exited {
+		r.change(d.ID, (*progress).wait)
+	}
 	return nil
 }
 
