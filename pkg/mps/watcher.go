@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"reflect"
 	"sync"
 	"time"
@@ -40,7 +41,8 @@ type state struct {
 }
 
 const (
-	// grace is how long the service may take to restart before it counts as unavailable.
+	// grace is how long the service may take to restart before it counts as unavailable. One that has not run since the node has booted, so that
+	// there is no socket, does at once.
 	grace = 10 * time.Second
 	// pollTime is what a listing that waits for a change may take.
 	pollTime = 45 * time.Second
@@ -100,7 +102,8 @@ func (w *Watcher) Run(ctx context.Context, of Watched) error {
 			failing = asked
 		}
 		next := state{unavailable: w.Unavailable()}
-		if next.unavailable == nil && time.Since(failing) >= grace {
+		absent := errors.Is(err, fs.ErrNotExist) // a service that restarts leaves its socket
+		if next.unavailable == nil && (absent || time.Since(failing) >= grace) {
 			next.unavailable = err
 		}
 		known(next)

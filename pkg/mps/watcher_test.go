@@ -3,6 +3,8 @@ package mps
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -169,5 +171,22 @@ func TestRun_DaemonDies_RestartedWithoutWaiting(t *testing.T) {
 		stop()
 		<-watching
 		<-reconciling
+	})
+}
+
+// TestWatcher_NoSocket_UnavailableAtOnce: no service restarts where none has run, and the node must not advertise shares that cannot be used.
+func TestWatcher_NoSocket_UnavailableAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := &watched{}
+		n.run(t)
+		n.set(func() { n.needed, n.down = true, &fs.PathError{Op: "dial", Path: "mpsd.sock", Err: syscall.ENOENT} })
+		n.watcher.Wake()
+		after(0)
+		require.ErrorIs(t, n.watcher.Unavailable(), gpu.ErrMPSUnavailable)
+		assert.Equal(t, []bool{true}, n.changes)
+		n.set(func() { n.down = nil })
+		after(askMost)
+		assert.Equal(t, []bool{true, false}, n.changes)
 	})
 }
