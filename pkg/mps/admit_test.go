@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -111,5 +112,25 @@ func TestReconcile_ServerExited_StartedAgain(t *testing.T) {
 		time.Sleep(2 * restartFirst)
 		n.r.Reconcile(t.Context(), false)
 		assert.Empty(t, n.since())
+	})
+}
+
+// TestReconcile_LockTaken_NotReported: the device works, and is checked when the lock is free.
+func TestReconcile_LockTaken_NotReported(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newSharedNode(t)
+		n.exit(daemonA)
+		n.reports()
+		lock := n.r.WithGPULock
+		n.r.WithGPULock = func(ctx context.Context, _ gpu.UUID, _ func(ctx context.Context) error) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		n.r.Reconcile(t.Context(), true)
+		assert.Empty(t, n.events())
+		n.r.WithGPULock = lock
+		n.r.Reconcile(t.Context(), false)
+		assert.Equal(t, []string{"restarted aaaaaaaa with 2 shares: exit status 1"}, n.events())
 	})
 }

@@ -18,7 +18,9 @@ const checkTime = time.Minute
 func (r *Reconciler) check(ctx context.Context, d Shared, full bool) {
 	checking, stop := context.WithTimeout(ctx, checkTime)
 	defer stop()
+	locked := false
 	err := r.WithGPULock(checking, d.GPU, func(ctx context.Context) error {
+		locked = true
 		now, err := r.now(d.ID)
 		if err != nil || now == nil { // its last claim was unprepared meanwhile
 			return err
@@ -29,7 +31,7 @@ func (r *Reconciler) check(ctx context.Context, d Shared, full bool) {
 		}
 		return r.repair(ctx, d, full)
 	})
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || !locked { // a claim that is prepared for long keeps the lock; the next check waits for it again
 		return
 	}
 	if r.note(d.ID, err) {
