@@ -151,7 +151,8 @@ func (r *Reconciler) due(d Shared, kept saved, full bool) (due, forced bool) {
 	return full || daemon.Outdated || serverless(&daemon) || !daemon.MultiUser && !p.singleUser, full
 }
 
-// withheld reports whether a device is as it has to be while the service does not answer: used through a daemon that runs, or by no process.
+// withheld reports whether a device is as it has to be while the service does not answer: used through a daemon that runs, or by no
+// process.
 func (r *Reconciler) withheld(p progress, kept *saved) bool {
 	if kept.Prohibited {
 		return p.prohibited

@@ -75,8 +75,8 @@ func (r *Reconciler) note(id gpu.MPSDaemonID, err error) (news bool) {
 	return before != p.failing && !errors.Is(err, gpu.ErrMPSUnavailable)
 }
 
-// withhold keeps processes from a device while the service does not answer: one that finds no daemon would use it without MPS. A device whose
-// daemon runs stays as it is.
+// withhold keeps processes from a device while the service does not answer: one that finds no daemon would use it without MPS. A device
+// whose daemon runs stays as it is.
 func (r *Reconciler) withhold(ctx context.Context, d Shared, full bool) error {
 	kept, err := r.kept(ctx, d)
 	if err != nil || kept == nil {
@@ -143,8 +143,8 @@ func (r *Reconciler) repair(ctx context.Context, d Shared, full bool) error {
 // serverless reports whether the server has exited that a daemon has for all users: no client is admitted without it.
 func serverless(daemon *gpu.MPSDaemon) bool { return daemon.MultiUser && len(daemon.Servers) == 0 }
 
-// renew starts the server of a daemon again that has exited, and a daemon of an earlier driver where it has no clients. errTooSoon: the server
-// was started too recently.
+// renew starts the server of a daemon again that has exited, and a daemon of an earlier driver where it has no clients. errTooSoon: the
+// server was started too recently.
 func (r *Reconciler) renew(ctx context.Context, d Shared, kept *saved, daemon *gpu.MPSDaemon) error {
 	exited := serverless(daemon)
 	if !exited && !daemon.Outdated {

@@ -41,8 +41,8 @@ type state struct {
 }
 
 const (
-	// grace is how long the service may take to restart before it counts as unavailable. One that has not run since the node has booted, so that
-	// there is no socket, does at once.
+	// grace is how long the service may take to restart before it counts as unavailable. One that has not run since the node has booted, so
+	// that there is no socket, does at once.
 	grace = 10 * time.Second
 	// pollTime is what a listing that waits for a change may take.
 	pollTime = 45 * time.Second

@@ -174,7 +174,8 @@ func TestRun_DaemonDies_RestartedWithoutWaiting(t *testing.T) {
 	})
 }
 
-// TestWatcher_NoSocket_UnavailableAtOnce: no service restarts where none has run, and the node must not advertise shares that cannot be used.
+// TestWatcher_NoSocket_UnavailableAtOnce: no service restarts where none has run, and the node must not advertise shares that cannot be
+// used.
 func TestWatcher_NoSocket_UnavailableAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
