@@ -141,28 +141,28 @@ func (Linux) Start(c Command) (*Started, error) {
 const outputLimit = 64 << 10
 
 // Run keeps the first outputLimit bytes.
-func (Linux) Run(ctx context.Context, c Command) (output string, code int, err error) {
-	kept := &limited{}
+func (Linux) Run(ctx context.Context, c Command) (printed string, code int, err error) {
+	output := &limited{}
 	command := exec.CommandContext(ctx, c.Path)
 	command.Args, command.Env, command.Dir = c.Args, c.Env, "/"
-	command.Stdin, command.Stdout = strings.NewReader(c.Input), kept
+	command.Stdin, command.Stdout = strings.NewReader(c.Input), output
 	command.WaitDelay = time.Second
 	err = command.Run()
 	if ctx.Err() != nil && err != nil {
 		return "", 0, context.Cause(ctx)
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
-		return kept.String(), exit.ExitCode(), nil
+		return output.kept.String(), exit.ExitCode(), nil
 	}
-	return kept.String(), 0, err
+	return output.kept.String(), 0, err
 }
 
-// limited keeps the first outputLimit bytes that are written to it.
-type limited struct{ bytes.Buffer }
+// limited keeps the first outputLimit bytes that are written to it. It has no other method: a buffer's own ReadFrom keeps all.
+type limited struct{ kept bytes.Buffer }
 
 // Write discards what exceeds the limit and always succeeds.
 func (l *limited) Write(p []byte) (int, error) {
-	_, _ = l.Buffer.Write(p[:min(max(0, outputLimit-l.Len()), len(p))])
+	_, _ = l.kept.Write(p[:min(max(0, outputLimit-l.kept.Len()), len(p))])
 	return len(p), nil
 }
 
