@@ -25,7 +25,13 @@ func (d *daemon) ensure(ctx context.Context, spec gpu.MPSDaemonSpec, server bool
 			d.set(gpu.MPSUnstoppable, err.Error())
 			return err
 		}
+		if d.status == gpu.MPSUnstoppable {
+			d.status = gpu.MPSDead
+		}
 		if err := d.start(ctx, spec); err != nil {
+			if d.status == gpu.MPSDead {
+				d.set(gpu.MPSDead, err.Error()) // the daemon before was renewed, and is still reported
+			}
 			return fmt.Errorf("starting MPS control daemon %s: %w", d.id, err)
 		}
 	}
