@@ -118,8 +118,8 @@ func parseMemory(lines []string) (int64, error) {
 	return value, nil
 }
 
-// inForce reports whether limits that were read are those of the spec: the memory exactly or, as drivers report it, rounded down to GiB, and the
-// percentage within the tolerance. No limit, which is 0, is not within it.
+// inForce reports whether limits that were read are those of the spec: the memory exactly or, as drivers report it, rounded down to GiB,
+// and the percentage within the tolerance. No limit, which is 0, is not within it.
 func inForce(spec gpu.MPSDaemonSpec, limits gpu.MPSLimits) bool {
 	memory := limits.MemoryMiB == spec.MemoryMiB || spec.MemoryMiB >= mibPerGiB && limits.MemoryMiB == spec.MemoryMiB/mibPerGiB*mibPerGiB
 	percentage := float64(spec.ActiveThreadPercentage)
