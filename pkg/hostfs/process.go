@@ -37,11 +37,16 @@ func parseStat(pid int, raw []byte) (Process, bool) {
 	return Process{PID: pid, Start: start}, err == nil
 }
 
-// ProcessesWith lists the processes whose environment, as it was when they were started, has the entry "NAME=value", by pid.
+// ProcessesWith lists the processes whose environment, as it was when they were started, has the entry "NAME=value", by pid. Processes of
+// other PID namespaces than that of this process are left out: every container chooses the environment of its own processes.
 func (f *FS) ProcessesWith(entry string) ([]Process, error) {
 	seen, err := f.resolve("/proc")
 	if err != nil {
 		return nil, err
+	}
+	namespace, err := os.Stat("/proc/self/ns/pid")
+	if err != nil {
+		return nil, fmt.Errorf("reading the own PID namespace: %w", err)
 	}
 	entries, err := os.ReadDir(seen)
 	if err != nil {
@@ -56,6 +61,9 @@ func (f *FS) ProcessesWith(entry string) ([]Process, error) {
 		environment, err := os.ReadFile(fmt.Sprintf("%s/%d/environ", seen, pid))
 		if err != nil || !slices.Contains(strings.Split(string(environment), "\x00"), entry) {
 			continue // it exited meanwhile, or is another
+		}
+		if other, err := os.Stat(fmt.Sprintf("%s/%d/ns/pid", seen, pid)); err != nil || !os.SameFile(namespace, other) {
+			continue
 		}
 		if process, running := f.Process(pid); running {
 			found = append(found, process)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -62,7 +63,33 @@ func TestProcessesWith_Environment_WholeEntries(t *testing.T) {
 	assert.False(t, running)
 	own, running := host.Process(os.Getpid())
 	assert.True(t, running)
-	assert.NotEqual(t, process.Start, own.Start)
+	assert.LessOrEqual(t, own.Start, process.Start, "in the same clock tick or later")
 	_, err = New(t.TempDir()).ProcessesWith(value)
 	require.ErrorContains(t, err, "listing processes in /proc")
+}
+
+// Containers have PID namespaces of their own, and environments that they choose.
+func TestProcessesWith_OtherPIDNamespace_LeftOut(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("a PID namespace needs root")
+	}
+	value := "PRISM_TEST=" + t.TempDir()
+	for _, flags := range []uintptr{0, syscall.CLONE_NEWPID} {
+		command := exec.CommandContext(t.Context(), "cat")
+		command.Env = []string{value}
+		command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
+		stdin, err := command.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, command.Start())
+		found, err := New("/").ProcessesWith(value)
+		require.NoError(t, err)
+		if flags == 0 {
+			assert.Len(t, found, 1)
+		} else {
+			assert.Empty(t, found)
+		}
+		require.NoError(t, stdin.Close())
+		require.NoError(t, command.Wait())
+	}
 }

@@ -201,5 +201,5 @@ func (s Step) Edits(step checkpoint.Step) (cdi.Edits, error) {
 }
 
 func mount(from, to, access string) *specs.Mount {
-	return &specs.Mount{HostPath: from, ContainerPath: to, Options: []string{access, "nosuid", "nodev", "noexec", "bind", "rprivate"}}
+	return &specs.Mount{HostPath: from, ContainerPath: to, Options: []string{access, "nosuid", "nodev", "noexec", "rbind", "rprivate"}}
 }

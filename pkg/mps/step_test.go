@@ -330,7 +330,7 @@ func TestEdits_Share_EnvironmentMountsAndHook(t *testing.T) {
 	mount := func(from, to, access string) *specs.Mount {
 		return &specs.Mount{
 			HostPath: "/run/gpu.prism.dev/mps/aaaaaaaa/" + from, ContainerPath: to,
-			Options: []string{access, "nosuid", "nodev", "noexec", "bind", "rprivate"},
+			Options: []string{access, "nosuid", "nodev", "noexec", "rbind", "rprivate"},
 		}
 	}
 	assert.Equal(t, cdi.Edits{

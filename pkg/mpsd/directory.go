@@ -38,8 +38,11 @@ func (d directory) serverLog() string { return filepath.Join(d.log(), "server.lo
 // mark is the entry of the environment by which processes of the daemon are found. Clients have another directory in it.
 func (d directory) mark() string { return "CUDA_MPS_PIPE_DIRECTORY=" + d.pipe() }
 
-// injectionDir is where libcuda reads libraries from /dev/shm that it loads. It is there, empty and root's, so that no client can make it.
+// injectionDir is where libcuda reads in /dev/shm what it loads, also that of the server, which is root's. An empty read-only file
+// system is mounted there: in the containers too, so that root of a container cannot rename or replace the directory either.
 const injectionDir = "cuda_injection_path_shm"
+
+func (d directory) injection() string { return filepath.Join(d.shm(), injectionDir) }
 
 // prepare makes the directory for a daemon that is not running. Those that containers have mounted stay.
 func (d directory) prepare(ctx context.Context, system System, shmBytes int64, driver driver) error {
@@ -68,7 +71,13 @@ func (d directory) mountShm(ctx context.Context, system System, bytes int64) err
 		}
 		klog.FromContext(ctx).V(2).Info("Kept the size of a /dev/shm that is in use", "path", d.shm(), "reason", err.Error())
 	}
-	return system.MakeDir(filepath.Join(d.shm(), injectionDir), 0o755)
+	if isMount(d.injection()) {
+		return nil
+	}
+	if err := system.ReplaceByDir(d.shm(), injectionDir); err != nil {
+		return err
+	}
+	return system.MountEmpty(d.injection())
 }
 
 func (d directory) mount(system System, bytes int64, mounted bool) error {
@@ -118,8 +127,10 @@ func (d directory) connectClients(system System) error {
 
 // remove removes all of it.
 func (d directory) remove(system System) error {
-	if err := system.Unmount(d.shm()); err != nil {
-		return err
+	for _, path := range []string{d.injection(), d.shm()} {
+		if err := system.Unmount(path); err != nil {
+			return err
+		}
 	}
 	return system.Remove(string(d))
 }

@@ -140,7 +140,10 @@ func (d *daemon) unstoppable(killed []hostfs.Process) error {
 	return &UnstoppableError{ID: d.id, PIDs: pids}
 }
 
-// left are the processes of the daemon that have not exited.
+// left are the processes of the daemon that have not exited. Only those of the own PID namespace are found by their environment: the daemon
+// and its servers inherit it, and containers, which can put the same entry into an environment, have others. Users do not distinguish
+// them, because a server for one user runs as the user of its client; neither do cgroups, because a process that is blocked in the kernel
+// outlives the container of an earlier service.
 func (d *daemon) left() ([]hostfs.Process, error) {
 	left, err := processes.ProcessesWith(d.dir.mark())
 	if err != nil {

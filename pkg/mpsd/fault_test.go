@@ -80,6 +80,16 @@ func (f *faulty) Mount(path string, bytes int64, mounted bool) error {
 	return f.System.Mount(path, bytes, mounted)
 }
 
+func (f *faulty) ReplaceByDir(parent, name string) error {
+	f.effect()
+	return f.System.ReplaceByDir(parent, name)
+}
+
+func (f *faulty) MountEmpty(path string) error {
+	f.effect()
+	return f.System.MountEmpty(path)
+}
+
 func (f *faulty) Unmount(path string) error {
 	f.effect()
 	return f.System.Unmount(path)

@@ -86,7 +86,7 @@ func newMachine(t *testing.T, driver model.DriverVersion) *machine {
 			assert.NoError(t, Linux{}.Kill(p))
 			m.await(p)
 		}
-		assert.NoError(t, Linux{}.Unmount(dir.shm()))
+		assert.NoError(t, errors.Join(Linux{}.Unmount(dir.injection()), Linux{}.Unmount(dir.shm())))
 		assert.NoError(t, os.RemoveAll(run))
 	})
 	return m
@@ -150,7 +150,9 @@ func (m *machine) ensure(s *Service) gpu.MPSDaemon {
 func (m *machine) gone() {
 	m.t.Helper()
 	assert.Empty(m.t, m.processes())
-	assert.False(m.t, isMount(m.dir().shm()))
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	require.NoError(m.t, err)
+	assert.NotContains(m.t, string(mounts), m.options.Dir)
 	assert.NoDirExists(m.t, string(m.dir()))
 }
 

@@ -33,7 +33,9 @@ func Init(program string, args []string) error {
 			if s != syscall.SIGCHLD {
 				klog.Background().Info("Stopping", "signal", s.String())
 				stopping, due = true, nil
-				i.signal(syscall.SIGTERM)
+				if i.service != 0 {
+					_ = syscall.Kill(i.service, syscall.SIGTERM) // it may have exited
+				}
 			}
 			if i.reap() && !stopping {
 				due = i.restart()
@@ -77,24 +79,16 @@ func (i *initProcess) restart() <-chan time.Time {
 	return time.After(i.retry.Next().Sub(now))
 }
 
-func (i *initProcess) signal(s syscall.Signal) {
-	if i.service != 0 {
-		_ = syscall.Kill(i.service, s) // it may have exited
-	}
-}
-
 // reap reaps all children that have exited, and reports whether the service was one.
 func (i *initProcess) reap() (serviceExited bool) {
 	for {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
-		if errors.Is(err, syscall.EINTR) {
-			continue
-		}
-		if err != nil || pid <= 0 {
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil || pid <= 0:
 			return serviceExited
-		}
-		if pid == i.service {
+		case pid == i.service:
 			i.service, serviceExited = 0, true
 			klog.Background().Info("MPS service exited", "pid", pid, "code", status.ExitStatus(), "signal", int(status.Signal()))
 		}

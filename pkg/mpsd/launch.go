@@ -12,7 +12,8 @@ import (
 const LaunchCommand = "exec-daemon"
 
 // Launch becomes another program, in the new mount namespace of this process: mounts of the service follow, its own go nowhere, and the
-// directory shm is its /dev/shm. The arguments are shm, the program and its arguments. It returns only if that fails.
+// directory shm is its /dev/shm, with the mounts in it. The arguments are shm, the program and its arguments. It returns only if that
+// fails.
 func Launch(args []string) error {
 	if len(args) < 2 {
 		return errors.New("the arguments must be a directory, a program and its arguments")
@@ -22,7 +23,7 @@ func Launch(args []string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("keeping mounts in the mount namespace of the control daemon: %w", err)
 	}
-	if err := unix.Mount(shm, "/dev/shm", "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(shm, "/dev/shm", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("mounting %s at /dev/shm: %w", shm, err)
 	}
 	if err := unix.Exec(program, args[1:], unix.Environ()); err != nil {

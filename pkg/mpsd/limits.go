@@ -16,7 +16,9 @@ const (
 	device = 0
 	// noPercentage is what a daemon without a limit reports.
 	noPercentage = 100
-	mibPerGiB    = 1024
+	// percentageTolerance is for drivers that report a percentage in whole SMs.
+	percentageTolerance = 1
+	mibPerGiB           = 1024
 )
 
 // scope is what limits apply to: a daemon's servers that start later, or the clients of a server that connect later.
@@ -73,7 +75,7 @@ func (d *daemon) limitsError(doing string, err error) error {
 // errGone: the server has exited.
 var errGone = errors.New("it has exited")
 
-// read reads the limits of a scope. A percentage of 100 is no limit, unless it is the one in the spec.
+// read reads the limits of a scope. A percentage of 100 is no limit, unless it is that of the spec.
 func (d *daemon) read(ctx context.Context, s scope) (gpu.MPSLimits, error) {
 	var limits gpu.MPSLimits
 	lines, err := d.ask(ctx, "get_"+s.percentage)
@@ -89,7 +91,7 @@ func (d *daemon) read(ctx context.Context, s scope) (gpu.MPSLimits, error) {
 	if limits.ActiveThreadPercentage, err = parsePercentage(lines[0]); err != nil {
 		return limits, err
 	}
-	if limits.ActiveThreadPercentage >= noPercentage && d.state.Spec.ActiveThreadPercentage != noPercentage {
+	if limits.ActiveThreadPercentage >= noPercentage && d.state.Spec.ActiveThreadPercentage < noPercentage-percentageTolerance {
 		limits.ActiveThreadPercentage = 0
 	}
 	if lines, err = d.ask(ctx, fmt.Sprintf("get_%s %d", s.memory, device)); err != nil {
@@ -116,14 +118,15 @@ func parseMemory(lines []string) (int64, error) {
 	return value, nil
 }
 
-// inForce reports whether limits that were read are those of the spec.
+// inForce reports whether limits that were read are those of the spec: the memory exactly or, as drivers report it, rounded down to GiB,
+// and the percentage within the tolerance. No limit, which is 0, is not within it.
 func inForce(spec gpu.MPSDaemonSpec, limits gpu.MPSLimits) bool {
-	const precision = 0.1
-	memory := spec.MemoryMiB
-	if memory >= mibPerGiB {
-		memory = memory / mibPerGiB * mibPerGiB
+	memory := limits.MemoryMiB == spec.MemoryMiB || spec.MemoryMiB >= mibPerGiB && limits.MemoryMiB == spec.MemoryMiB/mibPerGiB*mibPerGiB
+	percentage := float64(spec.ActiveThreadPercentage)
+	if (percentage == 0) != (limits.ActiveThreadPercentage == 0) {
+		return false
 	}
-	return limits.MemoryMiB == memory && math.Abs(limits.ActiveThreadPercentage-float64(spec.ActiveThreadPercentage)) < precision
+	return memory && math.Abs(limits.ActiveThreadPercentage-percentage) <= percentageTolerance
 }
 
 // setLimits sets the limits of a scope to those of the daemon's spec, and reads them back. A fresh scope has none.

@@ -3,6 +3,7 @@ package mpsd
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -85,6 +86,35 @@ func (Linux) Mount(path string, bytes int64, mounted bool) error {
 	return nil
 }
 
+// ReplaceByDir renames an entry before it is removed: others may add to it meanwhile, and what remains is in their own file system.
+func (Linux) ReplaceByDir(parent, name string) error {
+	root, err := os.OpenRoot(parent)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	aside := "." + rand.Text()
+	if err := root.Rename(name, aside); err == nil {
+		_ = root.RemoveAll(aside)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return root.Mkdir(name, 0o755)
+}
+
+// MountEmpty mounts at the directory that it has opened.
+func (Linux) MountEmpty(path string) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err == nil {
+		defer unix.Close(fd)
+		err = unix.Mount("tmpfs", fmt.Sprintf("/proc/self/fd/%d", fd), "tmpfs", shmFlags|unix.MS_RDONLY, "mode=755,size=4k")
+	}
+	if err != nil {
+		return &fs.PathError{Op: "mounting an empty tmpfs at", Path: path, Err: err}
+	}
+	return nil
+}
+
 // Unmount removes the mounts from the mount namespace of this process, and from those that follow it.
 func (Linux) Unmount(path string) error {
 	for isMount(path) {
@@ -98,7 +128,8 @@ func (Linux) Unmount(path string) error {
 // isMount reports whether another file system is mounted at the directory.
 func isMount(path string) bool {
 	var here, above unix.Stat_t
-	if unix.Lstat(path, &here) != nil || unix.Lstat(path+"/..", &above) != nil {
+	// The parent of a link would be that of its target.
+	if unix.Lstat(path, &here) != nil || here.Mode&unix.S_IFMT != unix.S_IFDIR || unix.Lstat(path+"/..", &above) != nil {
 		return false
 	}
 	return here.Dev != above.Dev
@@ -141,28 +172,28 @@ func (Linux) Start(c Command) (*Started, error) {
 const outputLimit = 64 << 10
 
 // Run keeps the first outputLimit bytes.
-func (Linux) Run(ctx context.Context, c Command) (output string, code int, err error) {
-	kept := &limited{}
+func (Linux) Run(ctx context.Context, c Command) (printed string, code int, err error) {
+	output := &limited{}
 	command := exec.CommandContext(ctx, c.Path)
 	command.Args, command.Env, command.Dir = c.Args, c.Env, "/"
-	command.Stdin, command.Stdout = strings.NewReader(c.Input), kept
+	command.Stdin, command.Stdout = strings.NewReader(c.Input), output
 	command.WaitDelay = time.Second
 	err = command.Run()
 	if ctx.Err() != nil && err != nil {
 		return "", 0, context.Cause(ctx)
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
-		return kept.String(), exit.ExitCode(), nil
+		return output.kept.String(), exit.ExitCode(), nil
 	}
-	return kept.String(), 0, err
+	return output.kept.String(), 0, err
 }
 
-// limited keeps the first outputLimit bytes that are written to it.
-type limited struct{ bytes.Buffer }
+// limited keeps the first outputLimit bytes that are written to it. It has no other method: a buffer's own ReadFrom keeps all.
+type limited struct{ kept bytes.Buffer }
 
 // Write discards what exceeds the limit and always succeeds.
 func (l *limited) Write(p []byte) (int, error) {
-	_, _ = l.Buffer.Write(p[:min(max(0, outputLimit-l.Len()), len(p))])
+	_, _ = l.kept.Write(p[:min(max(0, outputLimit-l.kept.Len()), len(p))])
 	return len(p), nil
 }
 

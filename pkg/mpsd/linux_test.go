@@ -8,6 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestLinuxRun_LongOutput_StartRemains(t *testing.T) {
+	t.Parallel()
+	output, code, err := Linux{}.Run(t.Context(), Command{Path: "/bin/sh", Args: []string{"sh", "-c", "head -c 200000 /dev/zero; exit 3"}})
+	require.NoError(t, err)
+	assert.Equal(t, 3, code)
+	assert.Len(t, output, outputLimit)
+}
+
 func TestLinuxKill_PIDOfAnotherProcess_NotKilled(t *testing.T) {
 	t.Parallel()
 	other := exec.CommandContext(t.Context(), "cat")

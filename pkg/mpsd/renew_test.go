@@ -174,6 +174,24 @@ func TestEnsure_GPULost_ErrorOfTheServer(t *testing.T) {
 	m.stop(s)
 }
 
+func TestEnsure_RenewedWithoutPrograms_ReportedAsDead(t *testing.T) {
+	m := newMachine(t, newDriver)
+	s := m.service()
+	m.ensure(s)
+	require.NoError(t, os.Remove(filepath.Join(m.node.Programs(), serverProgram)))
+	other := m.spec()
+	other.Device = "MIG-" + other.Device
+	_, err := s.Ensure(t.Context(), daemonID, other, true)
+	var unsupported *gpu.UnsupportedError
+	require.ErrorAs(t, err, &unsupported)
+	assert.Empty(t, m.processes())
+	listed, _ := s.List(t.Context(), 0)
+	require.Len(t, listed, 1)
+	assert.Equal(t, gpu.MPSDead, listed[0].State)
+	assert.Contains(t, listed[0].Error, "MPS is not supported here")
+	m.stop(s)
+}
+
 func TestEnsure_NoPrograms_Unsupported(t *testing.T) {
 	m := newMachine(t, newDriver)
 	server := filepath.Join(m.node.Programs(), serverProgram)

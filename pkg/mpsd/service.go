@@ -44,13 +44,13 @@ type Times struct {
 	Quit, Kill time.Duration
 	// Poll is between the first two checks of something that reports nothing by itself.
 	Poll time.Duration
-	// Logs is between two checks of the sizes of logs.
+	// Logs is between two checks of the sizes of logs. It is short because clients can make servers log as fast as these write.
 	Logs time.Duration
 }
 
 // defaultTimes are those of a real driver. A client of the service waits for one request as long as its context says.
 var defaultTimes = Times{
-	Start: 20 * time.Second, Ask: 5 * time.Second, Quit: 5 * time.Second, Kill: 5 * time.Second, Poll: time.Millisecond, Logs: 30 * time.Second,
+	Start: 20 * time.Second, Ask: 5 * time.Second, Quit: 5 * time.Second, Kill: 5 * time.Second, Poll: time.Millisecond, Logs: time.Second,
 }
 
 // Service owns the control daemons of a node. It is safe for concurrent use.

@@ -25,7 +25,13 @@ func (d *daemon) ensure(ctx context.Context, spec gpu.MPSDaemonSpec, server bool
 			d.set(gpu.MPSUnstoppable, err.Error())
 			return err
 		}
+		if d.status == gpu.MPSUnstoppable {
+			d.status = gpu.MPSDead
+		}
 		if err := d.start(ctx, spec); err != nil {
+			if d.status == gpu.MPSDead {
+				d.set(gpu.MPSDead, err.Error()) // the daemon before was renewed, and is still reported
+			}
 			return fmt.Errorf("starting MPS control daemon %s: %w", d.id, err)
 		}
 	}
@@ -186,14 +192,15 @@ func (d *daemon) startServer(ctx context.Context) error {
 	}
 }
 
-// activeServer returns the servers, and whether the first owns the GPU.
+// activeServer returns the servers, and whether the first owns the GPU. One in state FAULT does: it accepts clients again when those that
+// the fault reached have exited.
 func (d *daemon) activeServer(ctx context.Context) (servers []int, active bool, err error) {
 	servers, err = d.servers(ctx)
 	if err != nil || len(servers) == 0 {
 		return nil, false, err
 	}
 	lines, err := d.ask(ctx, fmt.Sprintf("get_server_status %d", servers[0]))
-	return servers, slices.Contains(lines, "ACTIVE"), err
+	return servers, slices.Contains(lines, "ACTIVE") || slices.Contains(lines, "FAULT"), err
 }
 
 // pause waits, and returns why the context is done.

@@ -26,7 +26,7 @@ func TestEnsure_MultiUserDriver_DaemonAndServer(t *testing.T) {
 	assert.Len(t, m.processes(), 2)
 	dir := m.dir()
 	for path, want := range map[string]string{
-		dir.pipe(): "700", dir.client(): "755", dir.shm(): "1777", dir.log(): "700", dir.lib(): "755", filepath.Join(dir.shm(), injectionDir): "755",
+		dir.pipe(): "700", dir.client(): "755", dir.shm(): "1777", dir.log(): "700", dir.lib(): "755", dir.injection(): "755",
 	} {
 		assert.Equal(t, want, mode(t, path), path)
 	}
@@ -37,6 +37,10 @@ func TestEnsure_MultiUserDriver_DaemonAndServer(t *testing.T) {
 			assert.Contains(t, options, option)
 		}
 		assert.NotEqual(t, options, mountOptions(t, os.Getpid(), "/dev/shm"))
+		options = mountOptions(t, pid, filepath.Join("/dev/shm", injectionDir))
+		for _, option := range []string{"tmpfs ro", "noexec", "nosuid", "nodev"} {
+			assert.Contains(t, options, option)
+		}
 	}
 	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", daemon.PID))
 	require.NoError(t, err)

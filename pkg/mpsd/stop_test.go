@@ -2,8 +2,10 @@ package mpsd
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -150,6 +152,32 @@ func TestDaemon_Dies_ServersKilledAndStartedAgain(t *testing.T) {
 	assert.FileExists(t, filepath.Join(m.dir().shm(), "of-a-client"))
 	after := m.tenant(1000)
 	after.connected()
+}
+
+// A client started the server again, and its fault is still that of the server.
+func TestEnsure_ServerInFault_Present(t *testing.T) {
+	m := newMachine(t, newDriver)
+	m.options.Times.Start = deadline / 10
+	s := m.service()
+	daemon := m.ensure(s)
+	require.NoError(t, syscall.Kill(daemon.Servers[0], syscall.SIGKILL))
+	m.eventually(func() bool { listed, _ := s.List(t.Context(), 0); return len(listed[0].Servers) == 0 })
+	c := m.tenant(1000)
+	c.connected()
+	_, err := c.in.Write([]byte("f"))
+	require.NoError(t, err)
+	assert.Contains(t, c.line(), "700")
+	d := s.daemons[daemonID]
+	servers, err := d.servers(t.Context())
+	require.NoError(t, err)
+	require.Len(t, servers, 1)
+	m.eventually(func() bool {
+		lines, err := d.ask(t.Context(), fmt.Sprintf("get_server_status %d", servers[0]))
+		return err == nil && slices.Equal(lines, []string{"FAULT"})
+	})
+	assert.Equal(t, servers, m.ensure(s).Servers)
+	c.kill()
+	m.stop(s)
 }
 
 func TestServer_Exits_NextRequestStartsIt(t *testing.T) {

@@ -23,6 +23,11 @@ type System interface {
 	Remove(path string) error
 	// Mount mounts a tmpfs; on one that is mounted it changes the size.
 	Mount(path string, bytes int64, mounted bool) error
+	// ReplaceByDir makes an empty directory in one in which others make, replace and remove entries too. An entry of that name is
+	// removed, and no link is followed.
+	ReplaceByDir(parent, name string) error
+	// MountEmpty mounts an empty tmpfs at a directory that is no link; nothing can be written to it.
+	MountEmpty(path string) error
 	// Unmount removes all mounts at the path; processes that have files open in them keep those.
 	Unmount(path string) error
 	// Start starts a program that outlives this process.
