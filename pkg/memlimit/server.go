@@ -2,11 +2,14 @@ package memlimit
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"path"
 	"slices"
 	"time"
@@ -28,39 +31,78 @@ type Server struct {
 	Driver func() (gpu.MemoryLimiter, error)
 	// Cgroup returns this process's path of the directory of a cgroup of the host.
 	Cgroup func(path string) (string, error)
+	// Pause is between two attempts to serve, and between two checks that a process serves the socket; 0: 5 s.
+	Pause time.Duration
 }
 
 // requestTime is what one request gets, less than prism-hook waits.
 const requestTime = 8 * time.Second
 
-// pause is between two attempts to serve.
-const pause = 5 * time.Second
-
-// Run serves until the context ends, and then returns nil. The process that called it last has the socket. While it cannot serve, containers
-// with limits do not start, and all else works.
+// Run serves until the context ends, and then returns nil. The process that called it last has the socket, and when that exits an earlier one
+// has it again. While it cannot serve, containers with limits do not start, and all else works.
 func (s Server) Run(ctx context.Context) error {
+	s.Pause = cmp.Or(s.Pause, 5*time.Second)
 	for {
 		err := s.listen(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
+		if errors.Is(err, errUnserved) {
+			klog.FromContext(ctx).V(2).Info("No process served the socket of the OCI hook", "socket", s.Socket)
+			continue
+		}
 		klog.FromContext(ctx).Error(err, "GPU memory of containers cannot be limited now", "socket", s.Socket)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(pause):
+		case <-time.After(s.Pause):
 		}
 	}
 }
 
-// listen serves on a socket of its own until that fails or the context ends.
+// errUnserved is of a listener whose socket another process has replaced, which has exited.
+var errUnserved = errors.New("no process serves the socket")
+
+// listen serves on a socket of its own until that fails or the context ends, or no process serves the path any more.
 func (s Server) listen(ctx context.Context) error {
-	listener, err := listen(s.Socket)
+	listener, own, err := listen(s.Socket)
 	if err != nil {
 		return err
 	}
+	listening, stop := context.WithCancelCause(ctx) // requests go on when the socket is replaced
+	defer stop(nil)
 	defer func() { _ = listener.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
+	defer context.AfterFunc(listening, func() { _ = listener.Close() })()
+	go func() {
+		if s.unserved(listening, own) {
+			stop(errUnserved)
+		}
+	}()
+	err = s.accept(ctx, listener)
+	if cause := context.Cause(listening); errors.Is(cause, errUnserved) {
+		return cause
+	}
+	return err
+}
+
+// unserved waits until no process serves the path; false: the context has ended before.
+func (s Server) unserved(ctx context.Context, own os.FileInfo) bool {
+	ticker := time.NewTicker(s.Pause)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-ticker.C:
+			if !served(s.Socket, own) {
+				return true
+			}
+		}
+	}
+}
+
+// accept serves requests until the listener is closed.
+func (s Server) accept(ctx context.Context, listener *net.UnixListener) error {
 	for {
 		connection, err := listener.AcceptUnix()
 		if err != nil {
@@ -82,6 +124,9 @@ func (s Server) serve(ctx context.Context, connection *net.UnixConn) {
 	err := checkPeer(connection)
 	if err == nil {
 		err = read(connection, &request)
+	}
+	if errors.Is(err, io.EOF) && request == (protocol.LimitRequest{}) {
+		return // another process has checked whether this one serves
 	}
 	if err == nil {
 		err = s.limit(ctx, request)
