@@ -33,6 +33,8 @@ type Server struct {
 	Cgroup func(path string) (string, error)
 	// Pause is between two attempts to serve, and between two checks that a process serves the socket; 0: 5 s.
 	Pause time.Duration
+
+	owners *owners
 }
 
 // requestTime is what one request gets, less than prism-hook waits.
@@ -42,6 +44,7 @@ const requestTime = 8 * time.Second
 // has it again. While it cannot serve, containers with limits do not start, and all else works.
 func (s Server) Run(ctx context.Context) error {
 	s.Pause = cmp.Or(s.Pause, 5*time.Second)
+	s.owners = &owners{all: map[limited]checkpoint.Claim{}}
 	for {
 		err := s.listen(ctx)
 		if ctx.Err() != nil {
@@ -155,7 +158,7 @@ func read(connection *net.UnixConn, request *protocol.LimitRequest) error {
 	return nil
 }
 
-// limit limits the memory of a container to what its device has, and sees that the limit is in force.
+// limit limits the memory of a container to what the claim of its device has on that GPU, and sees that the limit is in force.
 func (s Server) limit(ctx context.Context, request protocol.LimitRequest) error {
 	if !path.IsAbs(request.Cgroup) || path.Clean(request.Cgroup) != request.Cgroup || request.Cgroup == "/" {
 		return fmt.Errorf("%q is not the cgroup of a container", request.Cgroup)
@@ -176,6 +179,9 @@ func (s Server) limit(ctx context.Context, request protocol.LimitRequest) error 
 	if err != nil {
 		return err
 	}
+	if err := s.owners.claim(limited{result.GPUUUID, request.Cgroup}, record.Claim, s.Cgroup); err != nil {
+		return err
+	}
 	wanted := gpu.MemoryLimits{Hard: uint64(max(memory, 0))}
 	if err := driver.SetMemoryLimits(ctx, result.GPUUUID, dir, wanted); err != nil {
 		return err
@@ -191,7 +197,8 @@ func (s Server) limit(ctx context.Context, request protocol.LimitRequest) error 
 	return nil
 }
 
-// shareOf finds the result of a prepared claim by the name of its CDI device, and the memory of its containers.
+// shareOf finds the result of a prepared claim by the name of its CDI device, and the memory of its containers: a cgroup has one limit on a
+// GPU, so that is the memory of all shares that the claim has there.
 func shareOf(r *checkpoint.Record, device string) (*checkpoint.Result, int64, error) {
 	at := slices.Index(r.CDI.Devices, device)
 	switch {
@@ -206,6 +213,16 @@ func shareOf(r *checkpoint.Record, device string) (*checkpoint.Result, int64, er
 	}
 	if memory == 0 {
 		return nil, 0, fmt.Errorf("device %q has no memory of its own", device)
+	}
+	for i := range r.Results {
+		if i == at || r.Results[i].GPUUUID != r.Results[at].GPUUUID {
+			continue
+		}
+		more, err := limitOf(&r.Results[i])
+		if err != nil {
+			return nil, 0, err
+		}
+		memory += more
 	}
 	return &r.Results[at], memory, nil
 }
