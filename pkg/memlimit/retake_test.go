@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
-// TestRun_NewerProcessExits_OlderHasTheSocketAgain: a process that never served the kubelet takes no limit away.
+// TestRun_NewerProcessExits_OlderHasTheSocketAgain: a process that exits early keeps no container from its limit.
 func TestRun_NewerProcessExits_OlderHasTheSocketAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -50,8 +50,8 @@ func (s Server) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if errors.Is(err, errUnserved) {
-			klog.FromContext(ctx).V(2).Info("No process served the socket of the OCI hook", "socket", s.Socket)
+		if errors.Is(err, errSocketLost) {
+			klog.FromContext(ctx).V(2).Info("Replaced the socket of a process that exited", "socket", s.Socket)
 			continue
 		}
 		klog.FromContext(ctx).Error(err, "GPU memory of containers cannot be limited now", "socket", s.Socket)
@@ -63,8 +63,8 @@ func (s Server) Run(ctx context.Context) error {
 	}
 }
 
-// errUnserved is of a listener whose socket another process has replaced, which has exited.
-var errUnserved = errors.New("no process serves the socket")
+// errSocketLost is of a listener whose socket another process has replaced, which has exited.
+var errSocketLost = errors.New("no process serves the socket")
 
 // listen serves on a socket of its own until that fails or the context ends, or no process serves the path any more.
 func (s Server) listen(ctx context.Context) error {
@@ -77,19 +77,19 @@ func (s Server) listen(ctx context.Context) error {
 	defer func() { _ = listener.Close() }()
 	defer context.AfterFunc(listening, func() { _ = listener.Close() })()
 	go func() {
-		if s.unserved(listening, own) {
-			stop(errUnserved)
+		if s.lost(listening, own) {
+			stop(errSocketLost)
 		}
 	}()
 	err = s.accept(ctx, listener)
-	if cause := context.Cause(listening); errors.Is(cause, errUnserved) {
+	if cause := context.Cause(listening); errors.Is(cause, errSocketLost) {
 		return cause
 	}
 	return err
 }
 
-// unserved waits until no process serves the path; false: the context has ended before.
-func (s Server) unserved(ctx context.Context, own os.FileInfo) bool {
+// lost waits until no process serves the path; false: the context has ended before.
+func (s Server) lost(ctx context.Context, own os.FileInfo) bool {
 	ticker := time.NewTicker(s.Pause)
 	defer ticker.Stop()
 	for {
@@ -97,7 +97,7 @@ func (s Server) unserved(ctx context.Context, own os.FileInfo) bool {
 		case <-ctx.Done():
 			return false
 		case <-ticker.C:
-			if !served(s.Socket, own) {
+			if !accepts(s.Socket, own) {
 				return true
 			}
 		}

@@ -51,8 +51,8 @@ func TestServer_TwoClaimsOfOneContainer_SecondRefused(t *testing.T) {
 	require.NoError(t, w.container(t, "/kubepods/pod2/c1", "uid2", share, retry), "another container")
 }
 
-// TestOwners_CgroupsGone_Forgotten: what a process keeps does not grow with the containers that have exited.
-func TestOwners_CgroupsGone_Forgotten(t *testing.T) {
+// TestOwners_CgroupsGone_Removed: what a process keeps does not grow with the containers that have exited.
+func TestOwners_CgroupsGone_Removed(t *testing.T) {
 	t.Parallel()
 	o := owners{all: map[limited]checkpoint.Claim{}}
 	for i := range 100 {

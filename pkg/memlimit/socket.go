@@ -38,9 +38,9 @@ func listen(socket string) (_ *net.UnixListener, own os.FileInfo, _ error) {
 	return listener, own, nil
 }
 
-// served reports whether a process serves the path: this one, whose socket is own, or another one that accepts a connection. Other failures
+// accepts reports whether a process serves the path: this one, whose socket is own, or another one that accepts a connection. Other failures
 // prove nothing.
-func served(socket string, own os.FileInfo) bool {
+func accepts(socket string, own os.FileInfo) bool {
 	if now, err := os.Stat(socket); err == nil && os.SameFile(now, own) {
 		return true
 	}
