@@ -13,7 +13,7 @@ import (
 
 func edits(supported bool) Edits {
 	return Edits{
-		Supported: func(id gpu.UUID) bool { return supported && id == gpuA },
+		Supported: func(id gpu.UUID) bool { return supported && id != "GPU-b" },
 		Hook:      func(args ...string) *specs.Hook { return cdi.CreateRuntimeHook("/opt/prism-hook", args...) },
 		Socket:    "/run/gpu.prism.dev/hook.sock",
 	}

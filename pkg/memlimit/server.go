@@ -2,11 +2,14 @@ package memlimit
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"path"
 	"slices"
 	"time"
@@ -28,39 +31,81 @@ type Server struct {
 	Driver func() (gpu.MemoryLimiter, error)
 	// Cgroup returns this process's path of the directory of a cgroup of the host.
 	Cgroup func(path string) (string, error)
+	// Pause is between two attempts to serve, and between two checks that a process serves the socket; 0: 5 s.
+	Pause time.Duration
+
+	owners *owners
 }
 
 // requestTime is what one request gets, less than prism-hook waits.
 const requestTime = 8 * time.Second
 
-// pause is between two attempts to serve.
-const pause = 5 * time.Second
-
-// Run serves until the context ends, and then returns nil. The process that called it last has the socket. While it cannot serve, containers
-// with limits do not start, and all else works.
+// Run serves until the context ends, and then returns nil. The process that called it last has the socket, and when that exits an earlier one
+// has it again. While it cannot serve, containers with limits do not start, and all else works.
 func (s Server) Run(ctx context.Context) error {
+	s.Pause = cmp.Or(s.Pause, 5*time.Second)
+	s.owners = &owners{all: map[limited]checkpoint.Claim{}}
 	for {
 		err := s.listen(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
+		if errors.Is(err, errSocketLost) {
+			klog.FromContext(ctx).V(2).Info("Replaced the socket of a process that exited", "socket", s.Socket)
+			continue
+		}
 		klog.FromContext(ctx).Error(err, "GPU memory of containers cannot be limited now", "socket", s.Socket)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(pause):
+		case <-time.After(s.Pause):
 		}
 	}
 }
 
-// listen serves on a socket of its own until that fails or the context ends.
+// errSocketLost is of a listener whose socket another process has replaced, which has exited.
+var errSocketLost = errors.New("no process serves the socket")
+
+// listen serves on a socket of its own until that fails or the context ends, or no process serves the path any more.
 func (s Server) listen(ctx context.Context) error {
-	listener, err := listen(s.Socket)
+	listener, own, err := listen(s.Socket)
 	if err != nil {
 		return err
 	}
+	listening, stop := context.WithCancelCause(ctx) // requests go on when the socket is replaced
+	defer stop(nil)
 	defer func() { _ = listener.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
+	defer context.AfterFunc(listening, func() { _ = listener.Close() })()
+	go func() {
+		if s.lost(listening, own) {
+			stop(errSocketLost)
+		}
+	}()
+	err = s.accept(ctx, listener)
+	if cause := context.Cause(listening); errors.Is(cause, errSocketLost) {
+		return cause
+	}
+	return err
+}
+
+// lost waits until no process serves the path; false: the context has ended before.
+func (s Server) lost(ctx context.Context, own os.FileInfo) bool {
+	ticker := time.NewTicker(s.Pause)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-ticker.C:
+			if !accepts(s.Socket, own) {
+				return true
+			}
+		}
+	}
+}
+
+// accept serves requests until the listener is closed.
+func (s Server) accept(ctx context.Context, listener *net.UnixListener) error {
 	for {
 		connection, err := listener.AcceptUnix()
 		if err != nil {
@@ -82,6 +127,9 @@ func (s Server) serve(ctx context.Context, connection *net.UnixConn) {
 	err := checkPeer(connection)
 	if err == nil {
 		err = read(connection, &request)
+	}
+	if errors.Is(err, io.EOF) && request == (protocol.LimitRequest{}) {
+		return // another process has checked whether this one serves
 	}
 	if err == nil {
 		err = s.limit(ctx, request)
@@ -110,7 +158,7 @@ func read(connection *net.UnixConn, request *protocol.LimitRequest) error {
 	return nil
 }
 
-// limit limits the memory of a container to what its device has, and sees that the limit is in force.
+// limit limits the memory of a container to what the claim of its device has on that GPU, and sees that the limit is in force.
 func (s Server) limit(ctx context.Context, request protocol.LimitRequest) error {
 	if !path.IsAbs(request.Cgroup) || path.Clean(request.Cgroup) != request.Cgroup || request.Cgroup == "/" {
 		return fmt.Errorf("%q is not the cgroup of a container", request.Cgroup)
@@ -131,6 +179,9 @@ func (s Server) limit(ctx context.Context, request protocol.LimitRequest) error 
 	if err != nil {
 		return err
 	}
+	if err := s.owners.claim(limited{result.GPUUUID, request.Cgroup}, record.Claim, s.Cgroup); err != nil {
+		return err
+	}
 	wanted := gpu.MemoryLimits{Hard: uint64(max(memory, 0))}
 	if err := driver.SetMemoryLimits(ctx, result.GPUUUID, dir, wanted); err != nil {
 		return err
@@ -146,7 +197,8 @@ func (s Server) limit(ctx context.Context, request protocol.LimitRequest) error 
 	return nil
 }
 
-// shareOf finds the result of a prepared claim by the name of its CDI device, and the memory of its containers.
+// shareOf finds the result of a prepared claim by the name of its CDI device, and the memory of its containers: a cgroup has one limit on a
+// GPU, so that is the memory of all shares that the claim has there.
 func shareOf(r *checkpoint.Record, device string) (*checkpoint.Result, int64, error) {
 	at := slices.Index(r.CDI.Devices, device)
 	switch {
@@ -161,6 +213,16 @@ func shareOf(r *checkpoint.Record, device string) (*checkpoint.Result, int64, er
 	}
 	if memory == 0 {
 		return nil, 0, fmt.Errorf("device %q has no memory of its own", device)
+	}
+	for i := range r.Results {
+		if i == at || r.Results[i].GPUUUID != r.Results[at].GPUUUID {
+			continue
+		}
+		more, err := limitOf(&r.Results[i])
+		if err != nil {
+			return nil, 0, err
+		}
+		memory += more
 	}
 	return &r.Results[at], memory, nil
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -15,23 +16,39 @@ import (
 
 // listen makes the socket and puts it in the place of that of an earlier process, which goes on to serve the connections that it has. The
 // socket stays when the process exits: the path may be that of a later one.
-func listen(socket string) (*net.UnixListener, error) {
+func listen(socket string) (_ *net.UnixListener, own os.FileInfo, _ error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	own := socket + "." + rand.Text()[:8] // no other process has that name, also while both begin
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: own})
+	name := socket + "." + rand.Text()[:8] // no other process has that name, also while both begin
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: name})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	listener.SetUnlinkOnClose(false)
-	if err = os.Chmod(own, 0o600); err == nil {
-		err = os.Rename(own, socket)
+	if err = os.Chmod(name, 0o600); err == nil {
+		own, err = os.Stat(name)
+	}
+	if err == nil {
+		err = os.Rename(name, socket)
 	}
 	if err != nil {
-		return nil, errors.Join(err, listener.Close(), os.Remove(own))
+		return nil, nil, errors.Join(err, listener.Close(), os.Remove(name))
 	}
-	return listener, nil
+	return listener, own, nil
+}
+
+// accepts reports whether a process serves the path: this one, whose socket is own, or another one that accepts a connection. Other failures
+// prove nothing.
+func accepts(socket string, own os.FileInfo) bool {
+	if now, err := os.Stat(socket); err == nil && os.SameFile(now, own) {
+		return true
+	}
+	connection, err := net.DialTimeout("unix", socket, time.Second)
+	if err == nil {
+		_ = connection.Close()
+	}
+	return !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT)
 }
 
 // checkPeer refuses other users than root and this process's.

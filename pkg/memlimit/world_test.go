@@ -98,7 +98,7 @@ func prepared() *checkpoint.Record {
 			{Device: "gpu-bbbbbbbb", Type: gpu.TypeGPU, GPUUUID: "GPU-b", Consumed: four},
 			{Device: "gpu-aaaaaaaa-timeslice", Type: gpu.TypeTimeSlice, GPUUUID: gpuA, Admin: true, Consumed: four},
 			{Device: "gpu-aaaaaaaa-mps", ShareID: "3", Type: gpu.TypeMPS, GPUUUID: gpuA, Consumed: four},
-			{Device: "gpu-aaaaaaaa-timeslice", ShareID: "4", Type: gpu.TypeTimeSlice, GPUUUID: gpuA, Consumed: map[string]string{"memory": "much"}},
+			{Device: "gpu-cccccccc-timeslice", ShareID: "4", Type: gpu.TypeTimeSlice, GPUUUID: "GPU-c", Consumed: map[string]string{"memory": "much"}},
 		},
 		CDI: checkpoint.CDI{Kind: "k8s.gpu.prism.dev/claim", Devices: []string{share, "uid-none", "uid-whole", "uid-admin", "uid-mps", "uid-unreadable"}},
 	}
@@ -110,7 +110,8 @@ func (w *world) serve(t *testing.T) (stop func()) {
 	before, _ := os.Stat(w.server.Socket)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- w.server.Run(ctx) }()
+	server := w.server
+	go func() { done <- server.Run(ctx) }()
 	require.Eventually(t, func() bool {
 		now, err := os.Stat(w.server.Socket)
 		return err == nil && (before == nil || !os.SameFile(before, now))

@@ -36,8 +36,8 @@ const (
 	shmDir  = "/dev/shm"
 )
 
-// Check refuses a claim while the MPS service does not answer, before anything is made. It makes no round trip.
-func (s Step) Check(context.Context, checkpoint.Step) error {
+// Precheck refuses a claim while the MPS service does not answer, before anything is made. It makes no round trip.
+func (s Step) Precheck(context.Context, checkpoint.Step) error {
 	if err := s.Watcher.Unavailable(); err != nil {
 		return explained(err)
 	}

@@ -288,13 +288,13 @@ func TestVerify_DaemonGone_NotFound(t *testing.T) {
 	require.NotErrorIs(t, err, gpu.ErrNotFound)
 }
 
-func TestCheck_ServiceUnavailable_RefusedWithoutRoundTrip(t *testing.T) {
+func TestPrecheck_ServiceUnavailable_RefusedWithoutRoundTrip(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	step := w.step()
-	require.NoError(t, step.Check(t.Context(), use(0, 0)))
+	require.NoError(t, step.Precheck(t.Context(), use(0, 0)))
 	step.Watcher.set(state{unavailable: gpu.ErrMPSUnavailable})
-	err := step.Check(t.Context(), use(0, 0))
+	err := step.Precheck(t.Context(), use(0, 0))
 	require.EqualError(t, err, "the MPS service does not answer; MPS shares need the MPS service on this node, which runs where the chart value mps.enabled is true")
 	require.ErrorIs(t, err, gpu.ErrTimeout, "it is retried")
 	assert.Empty(t, w.since())

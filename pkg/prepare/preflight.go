@@ -23,6 +23,9 @@ func (p preflight) check(ctx context.Context, r *checkpoint.Record, precondition
 	if err := p.static.check(ctx, r); err != nil {
 		return err
 	}
+	if err := p.precheck(ctx, r); err != nil {
+		return err
+	}
 	for _, n := range preconditions {
 		precondition, known := p.preconditions[n.Kind]
 		if !known {
@@ -39,6 +42,21 @@ func (p preflight) check(ctx context.Context, r *checkpoint.Record, precondition
 			continue
 		}
 		if err := checker.Check(ctx, *s); err != nil {
+			return refuseStep(r, s, err)
+		}
+	}
+	return nil
+}
+
+// precheck checks what needs no GPU: a claim that it refuses changes no MIG mode.
+func (p preflight) precheck(ctx context.Context, r *checkpoint.Record) error {
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		checker, ok := p.steps[s.Kind].(Prechecker)
+		if !ok {
+			continue
+		}
+		if err := checker.Precheck(ctx, *s); err != nil {
 			return refuseStep(r, s, err)
 		}
 	}

@@ -21,8 +21,15 @@ type Step interface {
 	Undo(ctx context.Context, s checkpoint.Step) error
 }
 
-// Checker is a Step that can detect, before the record is stored, that its effect cannot be made. An effect that prevents it
-// then is not the claim's own.
+// Prechecker is a Step that can detect that its effect cannot be made before the preconditions of its GPU are ensured: what it inspects is
+// not the GPU.
+type Prechecker interface {
+	Step
+	Precheck(ctx context.Context, s checkpoint.Step) error
+}
+
+// Checker is a Step that can detect, when the preconditions are ensured and before the record is stored, that its effect cannot be made. An
+// effect that prevents it then is not the claim's own.
 type Checker interface {
 	Step
 	Check(ctx context.Context, s checkpoint.Step) error
