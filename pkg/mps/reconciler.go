@@ -148,7 +148,12 @@ func (r *Reconciler) due(d Shared, kept saved, full bool) (due, forced bool) {
 	case !runs || kept.Prohibited || p.failing != "":
 		return !early, full
 	}
-	return full || daemon.Outdated || serverless(&daemon) || !daemon.MultiUser && !p.singleUser, full
+	return full || changed(&daemon, &p), full
+}
+
+// changed reports whether something is to be done about a daemon that runs.
+func changed(daemon *gpu.MPSDaemon, p *progress) bool {
+	return daemon.Outdated || serverless(daemon) || !daemon.MultiUser && !p.singleUser
 }
 
 // withheld reports whether a device is as it has to be while the service does not answer: used through a daemon that runs, or by no

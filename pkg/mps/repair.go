@@ -153,7 +153,7 @@ func (r *Reconciler) renew(ctx context.Context, d Shared, kept *saved, daemon *g
 	if exited && !r.mayStart(d.ID) {
 		return fmt.Errorf("starting the server of %s again: %w", named(d.ID, d.GPU), errTooSoon)
 	}
-	if _, err := r.ensure(ctx, d.ID, d.spec(kept.Device), kept); err != nil {
+	if err := r.ensure(ctx, d.ID, d.spec(kept.Device), kept); err != nil {
 		return err
 	}
 	if exited {

@@ -43,8 +43,7 @@ func (s *Service) share(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 		_, err = s.admit(ctx, id, spec, kept)
 		return err
 	}
-	_, err = s.ensure(ctx, id, spec, kept)
-	return err
+	return s.ensure(ctx, id, spec, kept)
 }
 
 // died reports whether the service has reported that the daemon exited.
@@ -162,12 +161,12 @@ func (s *Service) start(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 }
 
 // ensure has the control daemon run with its server, and saves its process where that is another one.
-func (s *Service) ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, kept *saved) (gpu.MPSDaemon, error) {
+func (s *Service) ensure(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec, kept *saved) error {
 	daemon, err := s.run(ctx, id, spec, s.Daemons.Ensure)
 	if err == nil && daemon.PID != kept.PID {
 		err = s.save(id, kept, daemon)
 	}
-	return daemon, err
+	return err
 }
 
 // run starts the control daemon with one of the port's calls. One that serves another MIG device at the same place is replaced.

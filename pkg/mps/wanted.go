@@ -90,9 +90,9 @@ func reaches(limits gpu.MPSLimits, spec gpu.MPSDaemonSpec) bool {
 	if wanted >= gibibyte {
 		found, wanted = found/gibibyte, wanted/gibibyte
 	}
-	// All SMs are as good as no limit. MPS may report a part of the SMs instead of what was set, which is less than 1 % off.
+	// All SMs are as good as no limit. MPS may report a part of the SMs instead of what was set, which is 1 % off at most.
 	off := part(limits.ActiveThreadPercentage) - part(float64(spec.ActiveThreadPercentage))
-	return found == wanted && -1 < off && off < 1
+	return found == wanted && -1 <= off && off <= 1
 }
 
 func part(percentage float64) float64 {
