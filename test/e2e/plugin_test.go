@@ -39,6 +39,19 @@ func (c *cluster) plugin(t *testing.T) *corev1.Pod {
 	return plugin
 }
 
+// startedSince waits until the plugin is ready in another container than that of the pod. After a reboot of the node its pods are ready in
+// the API until the kubelet reports them.
+func (c *cluster) startedSince(t *testing.T, before *corev1.Pod) {
+	t.Helper()
+	was := before.Status.ContainerStatuses[0].ContainerID
+	eventually(t, startLimit, func() error {
+		if now := c.plugin(t); now.Status.ContainerStatuses[0].ContainerID == was {
+			return fmt.Errorf("plugin pod %s has not started again", now.Name)
+		}
+		return nil
+	})
+}
+
 // freshPlugin returns a plugin that never restarted, so that the kubelet restarts it at once when it ends.
 func (c *cluster) freshPlugin(t *testing.T) *corev1.Pod {
 	t.Helper()

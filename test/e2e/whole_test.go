@@ -138,11 +138,12 @@ func TestWholeNodeReboots(t *testing.T) {
 	ns.apply("shared-by-containers/pod.yaml")
 	before := ns.ready("two-containers")
 	has := ns.grantedTo(before, "gpu")
+	plugin := ns.plugin(t)
 
 	ns.must(t, ns.localcluster("reboot", nodeName)...)
 	start := time.Now()
 	require.NoError(t, ns.learn())
-	ns.plugin(t)
+	ns.startedSince(t, plugin)
 	ns.advertises(t, ns.gpus.size, startLimit)
 	t.Logf("the plugin was back %.1f s after the node", time.Since(start).Seconds())
 	t.Parallel()
