@@ -76,6 +76,8 @@ type Result struct {
 	Share *Share `json:"share,omitempty"`
 	// MPS is set for a device that is used as an MPS client.
 	MPS *MPS `json:"mps,omitempty"`
+	// Metrics is set where the claim asks for metrics of its own.
+	Metrics *Metrics `json:"metrics,omitempty"`
 	// Consumed is the capacity taken of a shareable device, as Kubernetes quantities.
 	Consumed map[string]string `json:"consumed,omitempty"`
 
@@ -115,6 +117,24 @@ type MPS struct {
 	MemoryMiB int64 `json:"memoryMiB,omitempty"`
 	// ActiveThreadPercentage limits the SMs of each of its processes; 0 for no limit.
 	ActiveThreadPercentage int `json:"activeThreadPercentage,omitempty"`
+
+	unknown unknownKeys
+}
+
+// Metrics is what the exporter does for a result beyond what it does for every device: the GPUMetricsConfig in force.
+type Metrics struct {
+	// Source is the API's name of where values come from; empty for the exporter's choice.
+	Source string `json:"source,omitempty"`
+	// Sets are the API's names of groups of metrics that are added to the node's.
+	Sets []string `json:"sets,omitempty"`
+	// Interval is the time between samples that the claim asks for, in nanoseconds; 0 for the node's.
+	Interval time.Duration `json:"interval,omitempty"`
+	// Labels are added to the allocation's time series.
+	Labels map[string]string `json:"labels,omitempty"`
+	// PerProcess splits values by command.
+	PerProcess bool `json:"perProcess,omitempty"`
+	// ExposeInContainer has the exporter write the claim's metrics into its metrics directory, which its containers see.
+	ExposeInContainer bool `json:"exposeInContainer,omitempty"`
 
 	unknown unknownKeys
 }

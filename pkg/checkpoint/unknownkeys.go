@@ -19,6 +19,7 @@ type (
 	migFields     MIG
 	shareFields   Share
 	mpsFields     MPS
+	metricsFields Metrics
 	cdiFields     CDI
 	pendingFields PendingCleanup
 )
@@ -76,6 +77,15 @@ func (m *MPS) UnmarshalJSON(data []byte) (err error) {
 
 // MarshalJSON writes the unknown keys back.
 func (m MPS) MarshalJSON() ([]byte, error) { return encode((*mpsFields)(&m), m.unknown) }
+
+// UnmarshalJSON keeps the keys it does not know.
+func (m *Metrics) UnmarshalJSON(data []byte) (err error) {
+	m.unknown, err = decode(data, (*metricsFields)(m))
+	return err
+}
+
+// MarshalJSON writes the unknown keys back.
+func (m Metrics) MarshalJSON() ([]byte, error) { return encode((*metricsFields)(&m), m.unknown) }
 
 // UnmarshalJSON keeps the keys it does not know.
 func (c *CDI) UnmarshalJSON(data []byte) (err error) {

@@ -63,6 +63,25 @@ var walls = []wall{
 	{name: "records", of: []string{"pkg/checkpoint"}, ours: []string{"pkg/gpu", "pkg/disk"}, tests: true, because: "records outlive every other package"},
 	{name: "specs", of: []string{"pkg/cdi"}, ours: append([]string{"pkg/hook/protocol"}, records...), tests: true, because: "specs are joined from records and from what others found out"},
 	{
+		name: "metrics", of: []string{"pkg/metrics"}, ours: []string{"pkg/gpu"},
+		named:   []string{"os", "context$", "net", "syscall$", "log", "golang.org/x/sys", "k8s.io", "github.com/NVIDIA"},
+		because: "what is measured and how it is shown is pure: same samples, same page",
+	},
+	{
+		name: "sampler", of: []string{"pkg/sampler"}, ours: []string{"pkg/gpu", "pkg/metrics", "pkg/backoff"}, named: []string{"os", "net", "k8s.io", "github.com/NVIDIA"},
+		because: "the sampler keeps time and asks the driver and the node through ports",
+	},
+	{
+		name: "allocation", of: []string{"pkg/allocation"}, named: []string{"k8s.io/client-go"},
+		ours:    []string{"pkg/gpu", "pkg/disk", "pkg/checkpoint", "pkg/metrics", "pkg/podresources", "pkg/hostfs", "pkg/backoff"},
+		because: "which container has which device is read from records, the kubelet, the runtime and /proc, never from the API server",
+	},
+	{
+		name: "exporter", of: []string{"pkg/exporter"},
+		named:   []string{"k8s.io/client-go", "github.com/NVIDIA/nvidia-container-toolkit", Module + "/pkg/kube", Module + "/pkg/prepare", Module + "/pkg/plugin"},
+		because: "the exporter has no API credentials and prepares nothing",
+	},
+	{
 		name: "ownership", of: []string{"pkg/ownership"}, ours: records, tests: true,
 		because: "ownership is what records say, and gpu.Excludes decides what excludes what",
 	},

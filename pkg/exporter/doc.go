@@ -1,0 +1,2 @@
+// Package exporter puts the parts of prism-exporter together and serves what they say.
+package exporter

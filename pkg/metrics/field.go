@@ -1,0 +1,142 @@
+package metrics
+
+// Field is a quantity of a GPU or MIG device that is measured; Table says how it is named and shown. Values are in base units: bytes, seconds,
+// hertz, joules, watts, degrees Celsius, and ratios from 0 to 1.
+type Field uint8
+
+// The fields.
+const (
+	// FieldClockSM: SM clock, hertz.
+	FieldClockSM Field = iota
+	// FieldClockMemory: Memory clock, hertz.
+	FieldClockMemory
+	// FieldClockGraphics: Graphics clock, hertz.
+	FieldClockGraphics
+	// FieldClockVideo: Video clock, hertz.
+	FieldClockVideo
+	// FieldTemperatureGPU: Temperature of the GPU, degrees Celsius.
+	FieldTemperatureGPU
+	// FieldTemperatureMemory: Temperature of the memory, degrees Celsius.
+	FieldTemperatureMemory
+	// FieldPowerUsage: Power, watts.
+	FieldPowerUsage
+	// FieldPowerLimit: Enforced power limit, watts.
+	FieldPowerLimit
+	// FieldEnergy: Energy since the driver was loaded, joules, counter.
+	FieldEnergy
+	// FieldFanSpeed: Fan speed, ratio.
+	FieldFanSpeed
+	// FieldPerformanceState: Performance state, 0 (fastest) to 15.
+	FieldPerformanceState
+	// FieldPCIeReplays: PCIe replays, counter.
+	FieldPCIeReplays
+	// FieldPCIeLinkGeneration: Current PCIe link generation.
+	FieldPCIeLinkGeneration
+	// FieldPCIeLinkWidth: Current PCIe link width, lanes.
+	FieldPCIeLinkWidth
+	// FieldUtilization: Share of the time in which a kernel ran, ratio: NVML's for a GPU, GPM's graphics utilization for a MIG device.
+	FieldUtilization
+	// FieldUtilizationMemory: Share of the time in which memory was read or written, ratio.
+	FieldUtilizationMemory
+	// FieldUtilizationEncoder: Encoder, ratio.
+	FieldUtilizationEncoder
+	// FieldUtilizationDecoder: Decoder, ratio.
+	FieldUtilizationDecoder
+	// FieldUtilizationJPEG: JPEG decoder, ratio.
+	FieldUtilizationJPEG
+	// FieldUtilizationOFA: Optical flow accelerator, ratio.
+	FieldUtilizationOFA
+	// FieldMemoryTotal: Memory, bytes.
+	FieldMemoryTotal
+	// FieldMemoryUsed: Memory in use, without what is reserved, bytes.
+	FieldMemoryUsed
+	// FieldMemoryFree: Free memory, bytes.
+	FieldMemoryFree
+	// FieldMemoryReserved: Memory reserved by driver and firmware, bytes.
+	FieldMemoryReserved
+	// FieldBAR1Used: BAR1 memory in use, bytes.
+	FieldBAR1Used
+	// FieldBAR1Total: BAR1 memory, bytes.
+	FieldBAR1Total
+	// FieldNVLinkTransmitted: Data sent over all NVLinks, bytes, counter.
+	FieldNVLinkTransmitted
+	// FieldNVLinkReceived: Data received over all NVLinks, bytes, counter.
+	FieldNVLinkReceived
+	// FieldNVLinkCRCFlitErrors: NVLink flow-control CRC errors, counter.
+	FieldNVLinkCRCFlitErrors
+	// FieldNVLinkCRCDataErrors: NVLink data CRC errors, counter.
+	FieldNVLinkCRCDataErrors
+	// FieldNVLinkReplays: NVLink replays, counter.
+	FieldNVLinkReplays
+	// FieldNVLinkRecoveries: NVLink recoveries, counter.
+	FieldNVLinkRecoveries
+	// FieldVGPULicense: 1 where a vGPU license is held, else 0.
+	FieldVGPULicense
+	// FieldRowsRemappedCorrectable: Rows remapped for correctable errors, counter.
+	FieldRowsRemappedCorrectable
+	// FieldRowsRemappedUncorrectable: Rows remapped for uncorrectable errors, counter.
+	FieldRowsRemappedUncorrectable
+	// FieldRowRemapPending: 1 where a remap waits for a reset, else 0.
+	FieldRowRemapPending
+	// FieldRowRemapFailure: 1 where a remap failed, else 0.
+	FieldRowRemapFailure
+	// FieldECCCorrectedVolatile: Corrected ECC errors since the driver was loaded, counter.
+	FieldECCCorrectedVolatile
+	// FieldECCUncorrectedVolatile: Uncorrected ECC errors since the driver was loaded, counter.
+	FieldECCUncorrectedVolatile
+	// FieldECCCorrectedAggregate: Corrected ECC errors of the GPU's life, counter.
+	FieldECCCorrectedAggregate
+	// FieldECCUncorrectedAggregate: Uncorrected ECC errors of the GPU's life, counter.
+	FieldECCUncorrectedAggregate
+	// FieldRetiredPagesCorrected: Pages retired for corrected errors, counter.
+	FieldRetiredPagesCorrected
+	// FieldRetiredPagesUncorrected: Pages retired for uncorrected errors, counter.
+	FieldRetiredPagesUncorrected
+	// FieldRetiredPagesPending: 1 where a page waits to be retired, else 0.
+	FieldRetiredPagesPending
+	// FieldViolationPower: Time limited by power, seconds, counter.
+	FieldViolationPower
+	// FieldViolationThermal: Time limited by temperature, seconds, counter.
+	FieldViolationThermal
+	// FieldViolationSyncBoost: Time limited by sync boost, seconds, counter.
+	FieldViolationSyncBoost
+	// FieldViolationBoardLimit: Time limited by the board, seconds, counter.
+	FieldViolationBoardLimit
+	// FieldViolationLowUtilization: Time at low clocks for low utilization, seconds, counter.
+	FieldViolationLowUtilization
+	// FieldViolationReliability: Time limited by reliability, seconds, counter.
+	FieldViolationReliability
+	// FieldClockEventReasons: NVML's bits of why clocks are lowered.
+	FieldClockEventReasons
+	// FieldRecoveryAction: NVML's recovery action: 0 none, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset.
+	FieldRecoveryAction
+	// FieldGraphicsActive: GPM: graphics or compute engine active, ratio.
+	FieldGraphicsActive
+	// FieldSMActive: GPM: an SM had a warp, ratio.
+	FieldSMActive
+	// FieldSMOccupancy: GPM: resident warps of those possible, ratio.
+	FieldSMOccupancy
+	// FieldTensorActive: GPM: tensor pipes active, ratio.
+	FieldTensorActive
+	// FieldDRAMActive: GPM: memory interface active, ratio.
+	FieldDRAMActive
+	// FieldFP64Active: GPM: FP64 pipe active, ratio.
+	FieldFP64Active
+	// FieldFP32Active: GPM: FP32 pipe active, ratio.
+	FieldFP32Active
+	// FieldFP16Active: GPM: FP16 pipe active, ratio.
+	FieldFP16Active
+	// FieldIntegerActive: GPM: integer pipe active, ratio.
+	FieldIntegerActive
+	// FieldPCIeTransmitRate: GPM: PCIe sent, bytes per second.
+	FieldPCIeTransmitRate
+	// FieldPCIeReceiveRate: GPM: PCIe received, bytes per second.
+	FieldPCIeReceiveRate
+	// FieldNVLinkTransmitRate: GPM: NVLink sent, bytes per second.
+	FieldNVLinkTransmitRate
+	// FieldNVLinkReceiveRate: GPM: NVLink received, bytes per second.
+	FieldNVLinkReceiveRate
+
+	// FieldCount is how many there are.
+	FieldCount
+)

@@ -1,0 +1,109 @@
+package metrics
+
+import (
+	"math"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Values are those of one GPU or MIG device. A field without value is absent, never 0.
+type Values struct {
+	set    [FieldCount]bool
+	values [FieldCount]float64
+}
+
+// Set notes a value. NaN and infinities are no values.
+func (v *Values) Set(field Field, value float64) {
+	if math.IsNaN(value) || math.IsInf(value, 0) {
+		return
+	}
+	v.set[field], v.values[field] = true, value
+}
+
+// Get returns a value, and whether there is one.
+func (v *Values) Get(field Field) (float64, bool) { return v.values[field], v.set[field] }
+
+// Snapshot is what the last round of each GPU found. Nothing of it changes any more once it is handed on.
+type Snapshot struct {
+	// Generation grows with each round of any GPU.
+	Generation uint64
+	// GPUs are sorted by index.
+	GPUs []*GPU
+}
+
+// GPU is what the last round on one GPU found.
+type GPU struct {
+	Identity Identity
+	// At is the end of the round whose values these are, zero before the first. Interval is the time between rounds.
+	At       time.Time
+	Interval time.Duration
+	// Up is false where the GPU has not answered for three intervals; then there are neither values nor MIG devices nor processes.
+	Up     bool
+	Values Values
+	// MIGDevices are sorted by GPU instance and compute instance.
+	MIGDevices []*MIGDevice
+	// Processes are those on the GPU and its MIG devices, each once, by pid.
+	Processes []Process
+	// ProcessesHidden: the driver has processes on the GPU that the exporter's pid namespace cannot see.
+	ProcessesHidden bool
+	// XIDs are counted since the exporter began, by code and GPU instance.
+	XIDs []XID
+}
+
+// Identity is what does not change as long as a driver is loaded.
+type Identity struct {
+	UUID     gpu.UUID
+	Index    int
+	Minor    int
+	PCIBusID string
+	// Name is the product name: "NVIDIA H100 80GB HBM3".
+	Name, Brand, Architecture, Serial, VBIOS, InfoROM string
+	DriverVersion, CUDAVersion                        string
+	// MIGMode says that MIG mode is on.
+	MIGMode bool
+	// GPM says that the GPU has GPU performance monitoring: Hopper and later.
+	GPM bool
+}
+
+// MIGDevice is what a round found of one MIG device. Values are those of its GPU instance.
+type MIGDevice struct {
+	UUID                         gpu.UUID
+	Profile                      string
+	GPUInstance, ComputeInstance int
+	Values                       Values
+}
+
+// Process is a process on a GPU in one round.
+type Process struct {
+	// PID is that of the exporter's pid namespace; with Start it names a process for good.
+	PID uint32
+	ProcessIdentity
+	// MIG is the MIG device it is on, empty on a GPU without MIG mode.
+	MIG gpu.UUID
+	// MemoryBytes is what it has allocated; NaN where the driver does not say.
+	MemoryBytes float64
+	// SM, Memory, Encoder and Decoder are its utilization, ratios; NaN where the driver has none for it.
+	SM, Memory, Encoder, Decoder float64
+	// MPSServer says that it is an MPS server, which works for others.
+	MPSServer bool
+}
+
+// ProcessIdentity is what /proc says of a process.
+type ProcessIdentity struct {
+	// Start is its start time, in clock ticks since boot.
+	Start uint64
+	// Command is its name, at most 15 bytes, and may be any text.
+	Command string
+	// ContainerID is the runtime's, of the outermost known container; empty for a process of the host or of an unknown one.
+	ContainerID string
+}
+
+// XID counts one kind of error.
+type XID struct {
+	Code uint64
+	// GPUInstance is the GPU instance that it concerned, -1 for the GPU.
+	GPUInstance int
+	Count       uint64
+	Last        time.Time
+}
