@@ -44,6 +44,8 @@ const (
 	// grace is how long the service may take to restart before it counts as unavailable. One that has not run since the node has booted, so
 	// that there is no socket, does at once.
 	grace = 10 * time.Second
+	// beginTime is what the first listing may take.
+	beginTime = time.Second
 	// pollTime is what a listing that waits for a change may take.
 	pollTime = 45 * time.Second
 	// A service that does not answer is asked again after askFirst, with exponential back-off up to askMost.
@@ -66,6 +68,19 @@ func (w *Watcher) Wake() {
 	}
 }
 
+// Begin asks the service once, before Run, so that what a node advertises first says whether its MPS shares can be used. A service that does
+// not answer then counts as unavailable at once: the taint of a service that is only restarting is short.
+func (w *Watcher) Begin(ctx context.Context, of Watched) {
+	if !of.Needed() {
+		return
+	}
+	daemons, _, err := w.poll(ctx, 0, beginTime)
+	next := state{current: err == nil, daemons: daemons, unavailable: err}
+	if w.set(next) {
+		of.Changed(err)
+	}
+}
+
 // Run watches until the context ends.
 func (w *Watcher) Run(ctx context.Context, of Watched) error {
 	after, wait := int64(0), askFirst
@@ -83,7 +98,7 @@ func (w *Watcher) Run(ctx context.Context, of Watched) error {
 			continue
 		}
 		asked := time.Now()
-		daemons, revision, err := w.poll(ctx, after)
+		daemons, revision, err := w.poll(ctx, after, pollTime)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -115,8 +130,8 @@ func (w *Watcher) Run(ctx context.Context, of Watched) error {
 }
 
 // poll lists the daemons; every error is a gpu.ErrMPSUnavailable.
-func (w *Watcher) poll(ctx context.Context, after int64) ([]gpu.MPSDaemon, int64, error) {
-	ctx, stop := context.WithTimeout(ctx, pollTime)
+func (w *Watcher) poll(ctx context.Context, after int64, limit time.Duration) ([]gpu.MPSDaemon, int64, error) {
+	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()
 	daemons, revision, err := w.daemons.Daemons(ctx, after)
 	if err != nil && !errors.Is(err, gpu.ErrMPSUnavailable) {

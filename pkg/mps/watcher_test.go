@@ -76,6 +76,59 @@ func TestWatcher_NodeWithoutShares_NotAsked(t *testing.T) {
 	})
 }
 
+// TestBegin_ServiceDoesNotAnswer_UnavailableAtOnce: it is asked once, and a service that hangs delays the start for beginTime alone.
+func TestBegin_ServiceDoesNotAnswer_UnavailableAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, daemons := range map[string]func(*world) Daemons{
+		"no socket":          func(w *world) Daemons { w.down = fs.ErrNotExist; return w },
+		"connection refused": func(w *world) Daemons { w.down = syscall.ECONNREFUSED; return w },
+		"it hangs":           func(w *world) Daemons { return hanging{w} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w, changes := newWorld(t), []error{}
+				watcher, began := NewWatcher(daemons(w)), time.Now()
+				of := Watched{Needed: func() bool { return true }, Changed: func(err error) { changes = append(changes, err) }}
+				watcher.Begin(t.Context(), of)
+				assert.LessOrEqual(t, time.Since(began), beginTime)
+				require.ErrorIs(t, watcher.Unavailable(), gpu.ErrMPSUnavailable)
+				assert.Equal(t, []error{watcher.Unavailable()}, changes)
+				assert.LessOrEqual(t, len(w.since()), 1)
+				ctx, stop := context.WithTimeout(t.Context(), grace)
+				defer stop()
+				require.NoError(t, watcher.Run(ctx, of))
+				assert.Len(t, changes, 1, "it is still unavailable")
+			})
+		})
+	}
+}
+
+// hanging is a service that does not answer listings.
+type hanging struct{ *world }
+
+func (hanging) Daemons(ctx context.Context, _ int64) ([]gpu.MPSDaemon, int64, error) {
+	<-ctx.Done()
+	return nil, 0, ctx.Err()
+}
+
+// TestBegin_ServiceAnswers_DaemonsKnown, and a node without shares does not ask.
+func TestBegin_ServiceAnswers_DaemonsKnown(t *testing.T) {
+	t.Parallel()
+	w, needed := newWorld(t), false
+	w.run(daemonA, gpu.MPSDaemonSpec{GPU: uuidA})
+	watcher := NewWatcher(w)
+	of := Watched{Needed: func() bool { return needed }, Changed: func(err error) { assert.Fail(t, "nothing has changed", err) }}
+	watcher.Begin(t.Context(), of)
+	assert.Empty(t, w.since())
+	needed = true
+	watcher.Begin(t.Context(), of)
+	assert.Equal(t, []string{"list"}, w.since())
+	_, known := watcher.Daemon(daemonA)
+	assert.True(t, known)
+	require.NoError(t, watcher.Unavailable())
+}
+
 // TestWatcher_ServiceRestarts_UnavailableAfterGrace: a restart takes less than a second and is not reported.
 func TestWatcher_ServiceRestarts_UnavailableAfterGrace(t *testing.T) {
 	t.Parallel()

@@ -47,7 +47,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		events: api.Events, retrying: func(rc *resourceapi.ResourceClaim, cause error) { retrying(ctx, statuses, rc, cause) },
 	})
 	if err == nil {
-		err = core.begin(ctx, read)
+		err = core.begin(ctx, read, api.Events)
 	}
 	if err != nil {
 		return nil, errors.Join(err, closeUnused(statuses, machine))

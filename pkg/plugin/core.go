@@ -61,7 +61,7 @@ func newCore(ctx context.Context, m *Machine, l *Layout, reports coreReports) (*
 
 // begin inspects the driver once and begins to advertise. A driver that does not respond is an error only where the operator has configured
 // that, and no claim would suffer.
-func (c *Core) begin(ctx context.Context, read layout.AtStart) error {
+func (c *Core) begin(ctx context.Context, read layout.AtStart, recorder events.Recorder) error {
 	fail := c.Machine.cfg.Driver.FailOnInitError
 	err := c.Machine.Inventory.Refresh(ctx)
 	if claims, _ := c.Claims.Counts(); err != nil && fail != nil && *fail && claims == 0 {
@@ -71,6 +71,7 @@ func (c *Core) begin(ctx context.Context, read layout.AtStart) error {
 		klog.FromContext(ctx).Info("No usable NVIDIA driver yet: serving without devices and trying again", "reason", err.Error())
 	}
 	read.Records = c.found
-	c.layout.Begin(ctx, read)
+	m := c.Machine.mps
+	c.layout.Begin(ctx, read, func(ctx context.Context) { m.Watcher.Begin(ctx, m.watched(c.layout, recorder)) })
 	return nil
 }

@@ -96,12 +96,16 @@ func (l *Layout) Bind(settings *prepare.Settings) {
 	settings.Withheld = l.Conflicts.Withheld
 }
 
-// Begin finds out what to advertise, as far as that is quick, and publishes it, after a check for other components that allocate the GPUs.
-func (l *Layout) Begin(ctx context.Context, read layout.AtStart) {
+// Begin finds out what to advertise, as far as that is quick, and publishes it, after a check for other components that allocate the GPUs,
+// and for what else keeps new claims from what is advertised.
+func (l *Layout) Begin(ctx context.Context, read layout.AtStart, checks ...func(context.Context)) {
 	reading, stop := context.WithTimeout(ctx, firstRead)
 	defer stop()
 	l.Controller.Begin(reading, read)
 	l.Conflicts.Check(ctx)
+	for _, check := range checks {
+		check(ctx)
+	}
 	l.Publisher.Publish()
 }
 

@@ -32,12 +32,17 @@ type askedService struct {
 	mu    sync.Mutex
 	path  string
 	asked int
+	down  bool
 }
 
 func (s *askedService) Daemons(ctx context.Context, after int64) ([]gpu.MPSDaemon, int64, error) {
 	s.mu.Lock()
 	s.asked++
+	down := s.down
 	s.mu.Unlock()
+	if down {
+		return nil, 0, gpu.ErrMPSUnavailable
+	}
 	if after > 0 {
 		<-ctx.Done()
 	}
@@ -96,8 +101,16 @@ func naming(server *fake.Clientset) {
 	}
 }
 
-// mpsNode runs a plugin whose GPU is advertised in these modes.
+// mpsNode runs a plugin whose GPU is advertised in these modes, with an MPS service that answers.
 func mpsNode(t *testing.T, modes string) (p *Plugin, server *fake.Clientset, service *askedService, recorder *noted) {
+	t.Helper()
+	service = &askedService{}
+	p, server, recorder = mpsNodeOf(t, modes, service)
+	return p, server, service, recorder
+}
+
+// mpsNodeOf has that MPS service.
+func mpsNodeOf(t *testing.T, modes string, service *askedService) (p *Plugin, server *fake.Clientset, recorder *noted) {
 	t.Helper()
 	server = fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0", UID: "node-uid"}})
 	naming(server)
@@ -107,7 +120,7 @@ func mpsNode(t *testing.T, modes string) (p *Plugin, server *fake.Clientset, ser
 	}
 	cfg.NodeConfig.File = filepath.Join(cfg.Paths.KubeletPlugins, "config.yaml")
 	require.NoError(t, os.WriteFile(cfg.NodeConfig.File, []byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus:\n- modes: "+modes+"\n"), 0o600))
-	service, recorder = &askedService{}, &noted{}
+	recorder = &noted{}
 	a.MPS = func(socket string) mps.Daemons {
 		service.path = socket
 		return service
@@ -127,7 +140,7 @@ func mpsNode(t *testing.T, modes string) (p *Plugin, server *fake.Clientset, ser
 		stop()
 		assert.NoError(t, <-done)
 	})
-	return p, server, service, recorder
+	return p, server, recorder
 }
 
 // taintsOf are the keys of the taints of the published devices, by device.
@@ -172,6 +185,26 @@ func TestMPS_ServiceUnavailable_SharesTainted(t *testing.T) {
 			"set the chart value mps.enabled to true, or check the pod of the MPS service on this node",
 		"Normal MPSAvailable: The MPS service answers again",
 	}, recorder.all())
+}
+
+// TestMPS_ServiceUnavailableAtStart_FirstPublicationTainted: no ResourceSlice was ever written without the taint.
+func TestMPS_ServiceUnavailableAtStart_FirstPublicationTainted(t *testing.T) {
+	t.Parallel()
+	service := &askedService{down: true}
+	_, server, recorder := mpsNodeOf(t, "[mps]\n  mps: {replicas: 2}", service)
+	const device = "gpu-aaaaaaaa-mps"
+	require.Eventually(t, func() bool { return taintsOf(t, server)[device] != nil }, 20*time.Second, time.Millisecond)
+	assert.Equal(t, []string{"gpu.prism.dev/mps-unavailable"}, taintsOf(t, server)[device])
+	for _, action := range server.Actions() {
+		write, _ := action.(interface{ GetObject() runtime.Object })
+		if write == nil {
+			continue
+		}
+		if slice, is := write.GetObject().(*resourceapi.ResourceSlice); is && len(slice.Spec.Devices) > 0 && slice.Spec.Devices[0].Name == device {
+			assert.Len(t, slice.Spec.Devices[0].Taints, 1, action.GetVerb())
+		}
+	}
+	assert.Len(t, recorder.all(), 1)
 }
 
 // TestMPS_NodeWithoutShares_ServiceNotAsked: neither the watcher nor the garbage collector connects.
