@@ -27,31 +27,53 @@ func (d *daemon) command(ctx context.Context, commands ...string) (output string
 }
 
 const (
-	// lastCommand follows every other one: its answer is one number, and shows that none before it was lost.
+	// lastCommand follows every other one: its answer is one number, which shows that no answer before it was lost, and ends that answer.
 	lastCommand = "get_default_active_thread_percentage"
-	// attempts is how often a command is repeated whose answer was lost: the user interface sometimes exits before it has printed all.
+	// attempts is how often commands are repeated whose answers were lost: the user interface sometimes exits before it has printed all.
 	attempts = 10
 )
 
 // errLost is for answers that were lost each time.
 var errLost = fmt.Errorf("%w: the user interface printed no complete answer %d times", gpu.ErrTimeout, attempts)
 
-// ask returns the lines that a command which changes nothing printed.
-func (d *daemon) ask(ctx context.Context, command string) ([]string, error) {
+// ask returns the lines that each of the commands, which change nothing, printed in one run of the user interface.
+func (d *daemon) ask(ctx context.Context, commands ...string) ([][]string, error) {
+	input := make([]string, 0, 2*len(commands))
+	for _, command := range commands {
+		input = append(input, command, lastCommand)
+	}
 	for range attempts {
-		output, err := d.command(ctx, command, lastCommand)
+		output, err := d.command(ctx, input...)
 		if err != nil {
 			return nil, err
 		}
-		lines := strings.Split(strings.TrimSuffix(output, "\n"), "\n")
-		if last := len(lines) - 1; isPercentage(lines[last]) {
-			return lines[:last], nil
+		answers, complete := answersTo(commands, strings.Split(strings.TrimSuffix(output, "\n"), "\n"))
+		if complete {
+			return answers, nil
 		}
 		if !running(d.state.Daemon) {
-			return nil, fmt.Errorf("%s: control daemon %s exited", command, d.id)
+			return nil, fmt.Errorf("%s: control daemon %s exited", strings.Join(commands, ", "), d.id)
 		}
 	}
-	return nil, fmt.Errorf("%s: %w", command, errLost)
+	return nil, fmt.Errorf("%s: %w", strings.Join(commands, ", "), errLost)
+}
+
+// answersTo assigns lines to the commands that printed them; false where some were lost. The answer to lastCommand follows each of them.
+func answersTo(commands, lines []string) (answers [][]string, complete bool) {
+	for _, command := range commands {
+		end := 0
+		if strings.Contains(command, percentageCommand) && len(lines) > 0 && isPercentage(lines[0]) {
+			end = 1 // its own answer
+		}
+		for end < len(lines) && !isPercentage(lines[end]) {
+			end++
+		}
+		if end >= len(lines) {
+			return nil, false
+		}
+		answers, lines = append(answers, lines[:end]), lines[end+1:]
+	}
+	return answers, len(lines) == 0
 }
 
 func isPercentage(line string) bool {
@@ -78,13 +100,16 @@ func numbers(lines []string) []int {
 	return pids
 }
 
+// listServers prints the pids of the servers.
+const listServers = "get_server_list"
+
 // servers are the pids of the servers.
 func (d *daemon) servers(ctx context.Context) ([]int, error) {
-	lines, err := d.ask(ctx, "get_server_list")
+	answers, err := d.ask(ctx, listServers)
 	if err != nil {
 		return nil, err
 	}
-	return numbers(lines), nil
+	return numbers(answers[0]), nil
 }
 
 // clients are the pids of the clients. An error: a server does not answer.
@@ -95,16 +120,16 @@ func (d *daemon) clients(ctx context.Context) ([]int, error) {
 	}
 	var clients []int
 	for _, server := range servers {
-		lines, err := d.ask(ctx, fmt.Sprintf("get_client_list %d", server))
+		answers, err := d.ask(ctx, fmt.Sprintf("get_client_list %d", server))
 		if err != nil {
 			return nil, err
 		}
-		for _, line := range lines {
+		for _, line := range answers[0] {
 			if strings.Contains(line, "<busy>") {
 				return nil, fmt.Errorf("MPS server %d does not answer: %w", server, gpu.ErrTimeout)
 			}
 		}
-		clients = append(clients, numbers(lines)...)
+		clients = append(clients, numbers(answers[0])...)
 	}
 	return clients, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,6 +20,8 @@ const (
 	// percentageTolerance is for drivers that report a percentage in whole SMs.
 	percentageTolerance = 1
 	mibPerGiB           = 1024
+	// percentageCommand is in the names of the commands about percentages.
+	percentageCommand = "active_thread_percentage"
 )
 
 // scope is what limits apply to: a daemon's servers that start later, or the clients of a server that connect later.
@@ -29,10 +32,10 @@ type scope struct {
 	percentage, memory string
 }
 
-var byDefault = scope{"the control daemon", "default_active_thread_percentage", "default_device_pinned_mem_limit"}
+var byDefault = scope{"the control daemon", "default_" + percentageCommand, "default_device_pinned_mem_limit"}
 
 func ofServer(pid int) scope {
-	return scope{fmt.Sprintf("server %d", pid), fmt.Sprintf("active_thread_percentage %d", pid), fmt.Sprintf("device_pinned_mem_limit %d", pid)}
+	return scope{fmt.Sprintf("server %d", pid), fmt.Sprintf("%s %d", percentageCommand, pid), fmt.Sprintf("device_pinned_mem_limit %d", pid)}
 }
 
 // notRunning is gpu.ErrNotFound.
@@ -40,29 +43,32 @@ func notRunning(id gpu.MPSDaemonID) error {
 	return fmt.Errorf("MPS control daemon %s is not running: %w", id, gpu.ErrNotFound)
 }
 
-// limits reads the limits in force.
+// limits reads the limits in force: in one run of the user interface, unless there are servers that were not known before.
 func (d *daemon) limits(ctx context.Context) (gpu.MPSLimitsInForce, error) {
 	if d.status != gpu.MPSRunning {
 		return gpu.MPSLimitsInForce{}, notRunning(d.id)
 	}
-	inForce := gpu.MPSLimitsInForce{Servers: map[int]gpu.MPSLimits{}}
-	var err error
-	if inForce.Default, err = d.read(ctx, byDefault); err != nil {
-		return inForce, d.limitsError("reading", err)
-	}
-	servers, err := d.servers(ctx)
-	if err == nil {
-		err = d.record(ctx, servers)
-	}
-	for _, pid := range servers {
-		limits, readErr := d.read(ctx, ofServer(pid))
-		if errors.Is(readErr, errGone) {
-			continue
-		}
-		err = errors.Join(err, readErr)
-		inForce.Servers[pid] = limits
-	}
+	var inForce gpu.MPSLimitsInForce
+	err := d.eachServer(ctx, func(servers []int) (listed []int, err error) {
+		inForce, listed, err = d.read(ctx, servers)
+		return listed, err
+	})
 	return inForce, d.limitsError("reading", err)
+}
+
+// eachServer calls do for the known servers, and again while do finds others.
+func (d *daemon) eachServer(ctx context.Context, do func(servers []int) (listed []int, err error)) error {
+	for range attempts {
+		known := d.state.Servers
+		listed, err := do(known)
+		if err == nil {
+			err = d.record(ctx, listed)
+		}
+		if err != nil || !slices.ContainsFunc(listed, func(pid int) bool { return !slices.Contains(known, pid) }) {
+			return err
+		}
+	}
+	return fmt.Errorf("servers start again and again: %w", gpu.ErrTimeout)
 }
 
 func (d *daemon) limitsError(doing string, err error) error {
@@ -75,29 +81,52 @@ func (d *daemon) limitsError(doing string, err error) error {
 // errGone: the server has exited.
 var errGone = errors.New("it has exited")
 
-// read reads the limits of a scope. A percentage of 100 is no limit, unless it is that of the spec.
-func (d *daemon) read(ctx context.Context, s scope) (gpu.MPSLimits, error) {
-	var limits gpu.MPSLimits
-	lines, err := d.ask(ctx, "get_"+s.percentage)
-	if err != nil {
-		return limits, err
+// reads are the commands that report the limits of a scope.
+func (s scope) reads() []string {
+	return []string{"get_" + s.percentage, fmt.Sprintf("get_%s %d", s.memory, device)}
+}
+
+// read reads the limits of the daemon and of these servers in one run of the user interface. Servers that have exited are left out. listed
+// are the present servers.
+func (d *daemon) read(ctx context.Context, servers []int) (inForce gpu.MPSLimitsInForce, listed []int, err error) {
+	commands := append(byDefault.reads(), listServers)
+	for _, pid := range servers {
+		commands = append(commands, ofServer(pid).reads()...)
 	}
-	if len(lines) == 1 && strings.HasSuffix(lines[0], "not found") {
+	answers, err := d.ask(ctx, commands...)
+	if err != nil {
+		return inForce, nil, err
+	}
+	inForce.Servers = map[int]gpu.MPSLimits{}
+	inForce.Default, err = d.parse(byDefault, answers)
+	listed, answers = numbers(answers[2]), answers[3:]
+	for i, pid := range servers {
+		limits, parseErr := d.parse(ofServer(pid), answers[2*i:])
+		if errors.Is(parseErr, errGone) {
+			continue
+		}
+		err = errors.Join(err, parseErr)
+		inForce.Servers[pid] = limits
+	}
+	return inForce, listed, err
+}
+
+// parse is what the answers to the reads of a scope say. A percentage of 100 is no limit, unless it is that of the spec.
+func (d *daemon) parse(s scope, answers [][]string) (limits gpu.MPSLimits, err error) {
+	percentage, memory := answers[0], answers[1]
+	if len(percentage) == 1 && strings.HasSuffix(percentage[0], "not found") {
 		return limits, errGone
 	}
-	if len(lines) != 1 {
-		return limits, fmt.Errorf("the active thread percentage of %s is not reported: %q", s.name, lines)
+	if len(percentage) != 1 {
+		return limits, fmt.Errorf("the active thread percentage of %s is not reported: %q", s.name, percentage)
 	}
-	if limits.ActiveThreadPercentage, err = parsePercentage(lines[0]); err != nil {
+	if limits.ActiveThreadPercentage, err = parsePercentage(percentage[0]); err != nil {
 		return limits, err
 	}
 	if limits.ActiveThreadPercentage >= noPercentage && d.state.Spec.ActiveThreadPercentage < noPercentage-percentageTolerance {
 		limits.ActiveThreadPercentage = 0
 	}
-	if lines, err = d.ask(ctx, fmt.Sprintf("get_%s %d", s.memory, device)); err != nil {
-		return limits, err
-	}
-	limits.MemoryMiB, err = parseMemory(lines)
+	limits.MemoryMiB, err = parseMemory(memory)
 	return limits, err
 }
 
@@ -129,10 +158,8 @@ func inForce(spec gpu.MPSDaemonSpec, limits gpu.MPSLimits) bool {
 	return memory && math.Abs(limits.ActiveThreadPercentage-percentage) <= percentageTolerance
 }
 
-// setLimits sets the limits of a scope to those of the daemon's spec, and reads them back. A fresh scope has none.
-func (d *daemon) setLimits(ctx context.Context, s scope, fresh bool) error {
-	spec := d.state.Spec
-	var commands []string
+// sets are the commands that set the limits of a scope to those of the spec. A fresh scope has none.
+func (s scope) sets(spec gpu.MPSDaemonSpec, fresh bool) (commands []string) {
 	if !fresh || spec.MemoryMiB > 0 {
 		commands = append(commands, fmt.Sprintf("set_%s %d %dM", s.memory, device, spec.MemoryMiB))
 	}
@@ -143,20 +170,45 @@ func (d *daemon) setLimits(ctx context.Context, s scope, fresh bool) error {
 	if !fresh || spec.ActiveThreadPercentage > 0 {
 		commands = append(commands, fmt.Sprintf("set_%s %d", s.percentage, percentage))
 	}
-	var limits gpu.MPSLimits
+	return commands
+}
+
+// setDefault sets the limits of a daemon that has just been started, and reads them back.
+func (d *daemon) setDefault(ctx context.Context) error {
+	_, err := d.setLimits(ctx, nil, byDefault.sets(d.state.Spec, true))
+	return err
+}
+
+// setLimits sets limits of the daemon and of these servers with commands, in one run of the user interface as drivers differ in what those
+// print, and reads them back in another.
+func (d *daemon) setLimits(ctx context.Context, servers []int, set []string) (listed []int, err error) {
+	var wrong error
 	for range attempts {
-		if len(commands) > 0 {
-			if _, err := d.command(ctx, commands...); err != nil {
-				return err
+		if len(set) > 0 {
+			if _, err := d.command(ctx, set...); err != nil {
+				return nil, err
 			}
 		}
-		var err error
-		if limits, err = d.read(ctx, s); err != nil {
-			return err
+		var limits gpu.MPSLimitsInForce
+		if limits, listed, err = d.read(ctx, servers); err != nil {
+			return listed, err
 		}
-		if inForce(spec, limits) {
-			return nil
+		wrong = d.other(byDefault, limits.Default)
+		for pid, of := range limits.Servers {
+			wrong = errors.Join(wrong, d.other(ofServer(pid), of))
 		}
+		if wrong == nil {
+			return listed, nil
+		}
+	}
+	return listed, wrong
+}
+
+// other is an error where limits are not those of the spec.
+func (d *daemon) other(s scope, limits gpu.MPSLimits) error {
+	spec := d.state.Spec
+	if inForce(spec, limits) {
+		return nil
 	}
 	return fmt.Errorf("%s reports %d MiB and %v %% after %d MiB and %d %% were set (0: no limit): %s", s.name, limits.MemoryMiB,
 		limits.ActiveThreadPercentage, spec.MemoryMiB, spec.ActiveThreadPercentage, lastLines(d.dir.daemonLog(), 0))
@@ -171,15 +223,13 @@ func (d *daemon) restoreLimits(ctx context.Context, spec gpu.MPSDaemonSpec) erro
 	if err := d.save(); err != nil {
 		return err
 	}
-	if err := d.setLimits(ctx, byDefault, false); err != nil {
-		return d.limitsError("setting", err)
-	}
-	servers, err := d.servers(ctx)
-	for _, pid := range servers {
-		if setErr := d.setLimits(ctx, ofServer(pid), false); !errors.Is(setErr, errGone) {
-			err = errors.Join(err, setErr)
+	err := d.eachServer(ctx, func(servers []int) ([]int, error) {
+		set := byDefault.sets(d.state.Spec, false)
+		for _, pid := range servers {
+			set = append(set, ofServer(pid).sets(d.state.Spec, false)...)
 		}
-	}
+		return d.setLimits(ctx, servers, set)
+	})
 	d.service.publish(d, true)
 	return d.limitsError("setting", err)
 }

@@ -1,9 +1,12 @@
 package mpsd
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
@@ -35,4 +38,62 @@ func TestInForce_ExactOrRounded_Accepted(t *testing.T) {
 		spec := gpu.MPSDaemonSpec{MemoryMiB: c.memory, ActiveThreadPercentage: c.percentage}
 		assert.Equal(t, c.want, inForce(spec, c.reported), "%d MiB, %d %%: %+v", c.memory, c.percentage, c.reported)
 	}
+}
+
+// Each answer is assigned to its command, and a text that ends early is not taken for a whole one.
+func TestAnswersTo_LinesOfOneRun_AssignedOrIncomplete(t *testing.T) {
+	t.Parallel()
+	commands := append(byDefault.reads(), listServers)
+	commands = append(append(commands, ofServer(7).reads()...), ofServer(8).reads()...)
+	const last = "50.0"
+	lines := []string{"50.0", last, "2G", last, "7", "8", last, "33.0", last, last, "Server 8 not found", last, "Server 8 not found", last}
+	answers, complete := answersTo(commands, lines)
+	require.True(t, complete)
+	assert.Equal(t, [][]string{{"50.0"}, {"2G"}, {"7", "8"}, {"33.0"}, {}, {"Server 8 not found"}, {"Server 8 not found"}}, answers)
+	for n := range lines {
+		_, complete := answersTo(commands, lines[:n])
+		assert.False(t, complete, n)
+	}
+	_, complete = answersTo(commands, append(lines, "x"))
+	assert.False(t, complete)
+}
+
+// Limits of daemon and servers are read in one run of the user interface, and set in another.
+func TestLimits_DaemonWithServer_OneProgramRun(t *testing.T) {
+	m := newMachine(t, newDriver)
+	programs := &counted{System: Linux{}}
+	m.options.System = programs
+	s := m.service()
+	daemon := m.ensure(s)
+	runs := func() int {
+		n := programs.runs
+		programs.runs = 0
+		return n
+	}
+	runs()
+	want := gpu.MPSLimits{MemoryMiB: 1024, ActiveThreadPercentage: 50} // MPS rounds 2000 MiB down to whole GiB
+	inForce := func() gpu.MPSLimitsInForce {
+		limits, err := s.Limits(t.Context(), daemonID)
+		require.NoError(t, err)
+		return limits
+	}
+	server := daemon.Servers[0]
+	assert.Equal(t, gpu.MPSLimitsInForce{Default: want, Servers: map[int]gpu.MPSLimits{server: want}}, inForce())
+	assert.Equal(t, 1, runs(), "programs run to read the limits")
+
+	_, err := s.daemons[daemonID].command(t.Context(), strings.Join(byDefault.sets(gpu.MPSDaemonSpec{MemoryMiB: 7}, false), "\n"),
+		fmt.Sprintf("set_%s 11", ofServer(server).percentage))
+	require.NoError(t, err)
+	assert.NotEqual(t, want, inForce().Default)
+	assert.NotEqual(t, want, inForce().Servers[server])
+	runs()
+	_, err = s.RestoreLimits(t.Context(), daemonID, m.spec())
+	require.NoError(t, err)
+	assert.Equal(t, 2, runs(), "programs run to restore the limits")
+	assert.Equal(t, gpu.MPSLimitsInForce{Default: want, Servers: map[int]gpu.MPSLimits{server: want}}, inForce())
+
+	s.daemons[daemonID].state.Servers = nil // a server that is not known yet
+	runs()
+	assert.Len(t, inForce().Servers, 1)
+	assert.Equal(t, 2, runs())
 }

@@ -82,7 +82,7 @@ func (d *daemon) start(ctx context.Context, spec gpu.MPSDaemonSpec) error {
 		err = d.run(ctx, installed)
 	}
 	if err == nil {
-		err = d.setLimits(ctx, byDefault, true)
+		err = d.setDefault(ctx)
 	}
 	if err == nil {
 		d.state.Phase = phaseControl
@@ -199,8 +199,11 @@ func (d *daemon) activeServer(ctx context.Context) (servers []int, active bool, 
 	if err != nil || len(servers) == 0 {
 		return nil, false, err
 	}
-	lines, err := d.ask(ctx, fmt.Sprintf("get_server_status %d", servers[0]))
-	return servers, slices.Contains(lines, "ACTIVE") || slices.Contains(lines, "FAULT"), err
+	answers, err := d.ask(ctx, fmt.Sprintf("get_server_status %d", servers[0]))
+	if err != nil {
+		return servers, false, err
+	}
+	return servers, slices.Contains(answers[0], "ACTIVE") || slices.Contains(answers[0], "FAULT"), nil
 }
 
 // pause waits, and returns why the context is done.

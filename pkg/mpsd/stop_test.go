@@ -172,8 +172,8 @@ func TestEnsure_ServerInFault_Present(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, servers, 1)
 	m.eventually(func() bool {
-		lines, err := d.ask(t.Context(), fmt.Sprintf("get_server_status %d", servers[0]))
-		return err == nil && slices.Equal(lines, []string{"FAULT"})
+		answers, err := d.ask(t.Context(), fmt.Sprintf("get_server_status %d", servers[0]))
+		return err == nil && slices.Equal(answers[0], []string{"FAULT"})
 	})
 	assert.Equal(t, servers, m.ensure(s).Servers)
 	c.kill()
