@@ -18,6 +18,7 @@ const (
 	MPSDaemonFailed              = "MPSDaemonFailed"
 	MPSDaemonRestarted           = "MPSDaemonRestarted"
 	MPSLimitsChanged             = "MPSLimitsChanged"
+	MPSServerRestarted           = "MPSServerRestarted"
 	MPSSingleUser                = "MPSSingleUser"
 	MPSUnavailable               = "MPSUnavailable"
 	NVIDIADriverAvailable        = "NVIDIADriverAvailable"

@@ -59,6 +59,10 @@ func ofMPS() []Event {
 			"Find the process: clients that have connected meanwhile keep the limits that they had then.",
 		},
 		{
+			MPSServerRestarted, true, node, "The MPS server of a GPU exited and was started again by its control daemon; processes that used the GPU have lost it.",
+			"Restart the containers that use the GPU, if they do not exit by themselves; the log of the MPS service has the server's.",
+		},
+		{
 			MPSSingleUser, true, node, "The driver has no MPS server for all users: clients of another user ID wait until those connected have exited.",
 			"Use one user ID in all containers that share the GPU, or install a later driver.",
 		},

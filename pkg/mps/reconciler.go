@@ -2,6 +2,7 @@ package mps
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,9 @@ type Reconciler struct {
 
 	mu      sync.Mutex
 	devices map[gpu.MPSDaemonID]*progress
+	// preparing are the devices of which something is saved and that no claim shares yet, or any more, with the time until they are checked
+	// again: nothing reports that a claim is prepared, which another process may do.
+	preparing map[gpu.MPSDaemonID]time.Duration
 }
 
 // ReconcilerPorts are the dependencies of a Reconciler.
@@ -34,6 +38,8 @@ type ReconcilerPorts struct {
 type Reports struct {
 	// Restarted: the daemon had exited, for that cause where it is known, and runs again.
 	Restarted func(d Shared, cause string)
+	// ServerRestarted: the daemon has run on, and its server for all users had exited and runs again.
+	ServerRestarted func(d Shared)
 	// LimitsChanged: limits had been changed to these, and were set again to those of the settings.
 	LimitsChanged func(d Shared, found gpu.MPSLimitsInForce, settings gpu.MPSDaemonSpec)
 	// SingleUser: the driver has no server for all users. It is called once per device and process.
@@ -52,6 +58,8 @@ type progress struct {
 	// prohibited: this process has set the mode while the service does not answer.
 	prohibited bool
 	singleUser bool
+	// daemon and server are the pids of those that ran last; 0 where that is not known.
+	daemon, server int
 }
 
 const (
@@ -64,8 +72,10 @@ const (
 	calm         = 10 * time.Minute
 	// unreadable is the time between two attempts to read the records.
 	unreadable = 10 * time.Second
-	// unwatched is how often daemons are checked that no service watches.
+	// unwatched is how often daemons are checked that no service watches, and devices at most that claims are prepared for.
 	unwatched = 5 * time.Second
+	// preparingFirst is how soon a device is checked first that a claim is prepared for.
+	preparingFirst = 100 * time.Millisecond
 )
 
 // NewReconciler returns a reconciler that has checked nothing yet.
@@ -98,6 +108,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, full bool) (wait time.Durati
 	kept, err := r.Store.present()
 	if err != nil || len(kept) == 0 {
 		r.keep(nil)
+		r.preparing = nil
 		return period
 	}
 	records, err := r.Records()
@@ -108,12 +119,44 @@ func (r *Reconciler) Reconcile(ctx context.Context, full bool) (wait time.Durati
 	r.keep(devices)
 	var checking sync.WaitGroup
 	for _, d := range devices {
+		r.observe(d)
 		if due, full := r.due(d, kept[d.ID], full); due {
-			checking.Go(func() { r.check(ctx, d, full) })
+			checking.Go(func() { r.check(ctx, d, kept[d.ID], full) })
 		}
 	}
 	checking.Wait()
-	return r.wait()
+	return min(r.wait(), r.prepared(kept))
+}
+
+// observe reports a server that has been started again by whatever noticed first that it had exited.
+func (r *Reconciler) observe(d Shared) {
+	daemon, known := r.Watcher.Daemon(d.ID)
+	if !known || daemon.State != gpu.MPSRunning || !daemon.MultiUser || len(daemon.Servers) == 0 {
+		return
+	}
+	again := false
+	r.change(d.ID, func(p *progress) {
+		again = p.daemon == daemon.PID && !slices.Contains(daemon.Servers, p.server)
+		p.daemon, p.server = daemon.PID, daemon.Servers[0]
+	})
+	if again {
+		r.Report.ServerRestarted(d)
+	}
+}
+
+// prepared is the time until the next device may be shared that a claim is prepared for.
+func (r *Reconciler) prepared(kept map[gpu.MPSDaemonID]saved) (wait time.Duration) {
+	before := r.preparing
+	r.preparing, wait = map[gpu.MPSDaemonID]time.Duration{}, period
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id := range kept {
+		if r.devices[id] == nil {
+			r.preparing[id] = min(max(2*before[id], preparingFirst), unwatched)
+			wait = min(wait, r.preparing[id])
+		}
+	}
+	return wait
 }
 
 // keep forgets devices that are not shared any more.

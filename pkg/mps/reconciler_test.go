@@ -71,8 +71,9 @@ func (n *sharedNode) newReconciler() *Reconciler {
 			LimitsChanged: func(d Shared, found gpu.MPSLimitsInForce, settings gpu.MPSDaemonSpec) {
 				report("limits of %s: %v, not %d MiB", d.ID, found.Default, settings.MemoryMiB)
 			},
-			SingleUser: func(d Shared) { report("single user %s", d.ID) },
-			Failed:     func(d Shared, err error) { report("failed %s: %v", d.ID, err) },
+			ServerRestarted: func(d Shared) { report("server of %s restarted with %d shares", d.ID, d.Shares) },
+			SingleUser:      func(d Shared) { report("single user %s", d.ID) },
+			Failed:          func(d Shared, err error) { report("failed %s: %v", d.ID, err) },
 		},
 	})
 }
@@ -118,7 +119,8 @@ func TestReconcile_AllInForce_ReadOnlyWhenFull(t *testing.T) {
 	assert.Empty(t, n.since())
 	assert.Zero(t, n.locks, "claims do not wait")
 	n.r.Reconcile(t.Context(), true)
-	assert.Equal(t, []string{"list", "mode", "limits"}, n.since())
+	assert.Equal(t, []string{"mode", "limits"}, n.since())
+	assert.Zero(t, n.locks, "claims do not wait")
 	assert.Empty(t, n.events())
 	n.r.Watcher.set(state{})
 	n.r.Reconcile(t.Context(), true)
@@ -249,7 +251,7 @@ func TestReconcile_ModeReset_SetAgain(t *testing.T) {
 	n := newSharedNode(t)
 	n.modes[string(uuidA)] = gpu.ComputeDefault
 	n.r.Reconcile(t.Context(), true)
-	assert.Equal(t, []string{"list", "mode", "Exclusive_Process", "limits"}, n.since())
+	assert.Equal(t, []string{"mode", "list", "mode", "Exclusive_Process", "limits"}, n.since())
 	n.load, n.modes[string(uuidA)] = "load-2", gpu.ComputeDefault
 	n.exit(daemonA)
 	n.reports()
@@ -271,7 +273,7 @@ func TestReconcile_LimitsChanged_Restored(t *testing.T) {
 		n.limits[daemonA] = changed
 		n.since()
 		n.r.Reconcile(t.Context(), true)
-		assert.Equal(t, []string{"list", "mode", "limits", "restore"}, n.since())
+		assert.Equal(t, []string{"mode", "limits", "list", "mode", "limits", "restore"}, n.since(), "read again under the lock")
 		assert.Len(t, n.events(), 1)
 	}
 	assert.EqualValues(t, 4, n.r.Counts.LimitsChanged())

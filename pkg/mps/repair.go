@@ -14,10 +14,13 @@ import (
 // checkTime is what the check of one device may take, with the wait for its lock.
 const checkTime = time.Minute
 
-// check does what has to be done about a device.
-func (r *Reconciler) check(ctx context.Context, d Shared, full bool) {
+// check does what has to be done about a device. It takes the lock only where something is to be done, which it finds out again then.
+func (r *Reconciler) check(ctx context.Context, d Shared, known saved, full bool) {
 	checking, stop := context.WithTimeout(ctx, checkTime)
 	defer stop()
+	if full && r.asWanted(checking, d, known) {
+		return
+	}
 	locked := false
 	err := r.WithGPULock(checking, d.GPU, func(ctx context.Context) error {
 		locked = true
@@ -37,6 +40,27 @@ func (r *Reconciler) check(ctx context.Context, d Shared, full bool) {
 	if r.note(d.ID, err) {
 		r.Report.Failed(d, err)
 	}
+}
+
+// asWanted reports whether a device is used through a daemon that runs, with mode and limits in force. No claim waits meanwhile.
+func (r *Reconciler) asWanted(ctx context.Context, d Shared, kept saved) bool {
+	var p progress
+	r.change(d.ID, func(now *progress) { p = *now })
+	daemon, runs := r.Watcher.Daemon(d.ID)
+	if !runs || daemon.State != gpu.MPSRunning || kept.Prohibited || kept.outdated(r.Load()) || p.failing != "" || changed(&daemon, &p) {
+		return false
+	}
+	if kept.Mode != "" {
+		modes, err := r.Modes()
+		if err != nil {
+			return false
+		}
+		if mode, err := modes.ComputeMode(ctx, kept.Device); err != nil || mode != gpu.ComputeExclusiveProcess {
+			return false
+		}
+	}
+	limits, err := r.Daemons.Limits(ctx, d.ID)
+	return err == nil && inForce(limits, daemon.Spec)
 }
 
 // now returns the device as the records have it under its lock; nil where no claim shares it.

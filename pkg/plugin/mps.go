@@ -124,6 +124,11 @@ func (s *mpsService) reconciler(ctx context.Context, tx *prepare.Transaction, re
 				recorder.Warn(events.MPSDaemonRestarted, events.ActionReconcile, fmt.Sprintf("The MPS control daemon %s of GPU %s was started again (%s); "+
 					"processes of its %d shares that used the GPU have lost it", d.ID, d.GPU, cause, d.Shares))
 			},
+			ServerRestarted: func(d mps.Shared) {
+				klog.FromContext(ctx).Info("An MPS server exited and was started again", "daemon", d.ID, "gpu", d.GPU)
+				recorder.Warn(events.MPSServerRestarted, events.ActionReconcile, fmt.Sprintf("The MPS server of GPU %s exited and was started again; "+
+					"processes of its %d shares that used the GPU have lost it", d.GPU, d.Shares))
+			},
 			LimitsChanged: func(d mps.Shared, found gpu.MPSLimitsInForce, settings gpu.MPSDaemonSpec) {
 				klog.FromContext(ctx).Info("Restored limits of an MPS control daemon", "daemon", d.ID, "gpu", d.GPU, "found", found)
 				recorder.Warn(events.MPSLimitsChanged, events.ActionReconcile, fmt.Sprintf("Limits of the MPS control daemon %s of GPU %s were changed by a "+
