@@ -36,9 +36,22 @@ func (p Program) state() (s state, err error) {
 	return s, nil
 }
 
-// environment returns the "NAME=value" pairs of the container's first process, from the file config.json in the bundle. Nothing else in the
-// bundle is opened, and no link is followed to it.
-func environment(bundle string) ([]string, error) {
+// config is what is read of the OCI configuration of a container.
+type config struct {
+	Process struct {
+		// Env are the "NAME=value" pairs of the first process.
+		Env []string `json:"env"`
+	} `json:"process"`
+	Hooks struct {
+		CreateRuntime []struct {
+			Path string   `json:"path"`
+			Args []string `json:"args"`
+		} `json:"createRuntime"`
+	} `json:"hooks"`
+}
+
+// readBundle reads the file config.json in the bundle. Nothing else in the bundle is opened, and no link is followed to it.
+func readBundle(bundle string) (*config, error) {
 	if !filepath.IsAbs(bundle) || filepath.Clean(bundle) != bundle {
 		return nil, fmt.Errorf("the bundle of the OCI state must be an absolute path without \"..\", got %q", bundle)
 	}
@@ -54,14 +67,14 @@ func environment(bundle string) ([]string, error) {
 	}
 	file := os.NewFile(uintptr(fd), name)
 	defer func() { _ = file.Close() }()
-	env, err := readConfig(file)
+	c, err := readConfig(file)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s of the bundle %s: %w", name, bundle, err)
 	}
-	return env, nil
+	return c, nil
 }
 
-func readConfig(file *os.File) ([]string, error) {
+func readConfig(file *os.File) (*config, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
@@ -73,13 +86,8 @@ func readConfig(file *os.File) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var config struct {
-		Process struct {
-			Env []string `json:"env"`
-		} `json:"process"`
-	}
-	err = json.Unmarshal(raw, &config)
-	return config.Process.Env, err
+	c := &config{}
+	return c, json.Unmarshal(raw, c)
 }
 
 // readAll reads all there is, up to a bound.

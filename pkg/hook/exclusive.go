@@ -14,12 +14,12 @@ func (p Program) exclusive(device string) error {
 	if err != nil {
 		return err
 	}
-	env, err := environment(s.Bundle)
+	config, err := readBundle(s.Bundle)
 	if err != nil {
 		return err
 	}
 	own := protocol.Mark(device)
-	for _, variable := range env {
+	for _, variable := range config.Process.Env {
 		name, kind, _ := strings.Cut(variable, "=")
 		if protocol.IsMark(name) && name != own {
 			return fmt.Errorf("a container that uses a GPU with MPS cannot use another GPU, MIG device or share, "+

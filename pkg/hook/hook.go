@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/prism-gpu/prism/pkg/hook/protocol"
 )
 
 // The subcommands.
@@ -15,6 +17,9 @@ const (
 	// MemoryLimit has the plugin limit the GPU memory of the container, and fails it without.
 	MemoryLimit = "memory-limit"
 )
+
+// programName is the file name of the program, in whatever directory it is installed.
+const programName = "prism-hook"
 
 // Program is prism-hook in its surroundings.
 type Program struct {
@@ -31,24 +36,47 @@ func (p Program) Run(args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("no subcommand; supported values: %s, %s", Exclusive, MemoryLimit)
 	}
-	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	device := flags.String("device", "", "name of the device in the CDI spec")
+	flags := newFlags(args[0])
 	switch args[0] {
 	case Exclusive:
+		device := deviceFlag(flags)
 		if err := parse(flags, args[1:]); err != nil {
 			return err
 		}
 		return p.exclusive(*device)
 	case MemoryLimit:
-		socket := flags.String("socket", "", "socket of the kubelet plugin")
-		claim := flags.String("claim", "", "UID of the claim")
-		if err := parse(flags, args[1:]); err != nil {
+		limit, err := parseLimit(args[1:])
+		if err != nil {
 			return err
 		}
-		return p.memoryLimit(*socket, *claim, *device)
+		return p.memoryLimit(limit)
 	}
 	return fmt.Errorf("unknown subcommand %q; supported values: %s, %s", args[0], Exclusive, MemoryLimit)
+}
+
+func newFlags(subcommand string) *flag.FlagSet {
+	flags := flag.NewFlagSet(subcommand, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	return flags
+}
+
+func deviceFlag(flags *flag.FlagSet) *string {
+	return flags.String("device", "", "name of the device in the CDI spec")
+}
+
+// limit is what the arguments of memory-limit say.
+type limit struct {
+	socket string
+	protocol.LimitedDevice
+}
+
+func parseLimit(args []string) (limit, error) {
+	flags := newFlags(MemoryLimit)
+	device := deviceFlag(flags)
+	socket := flags.String("socket", "", "socket of the kubelet plugin")
+	claim := flags.String("claim", "", "UID of the claim")
+	err := parse(flags, args)
+	return limit{*socket, protocol.LimitedDevice{Claim: *claim, Device: *device}}, err
 }
 
 // parse reads the flags of a subcommand, all of which are required.

@@ -16,7 +16,7 @@ import (
 )
 
 // memoryLimit has the plugin limit what the container's processes can allocate of the device.
-func (p Program) memoryLimit(socket, claim, device string) error {
+func (p Program) memoryLimit(of limit) error {
 	s, err := p.state()
 	if err != nil {
 		return err
@@ -25,7 +25,11 @@ func (p Program) memoryLimit(socket, claim, device string) error {
 	if err != nil {
 		return fmt.Errorf("finding the cgroup of the container: %w", err)
 	}
-	request, err := json.Marshal(protocol.LimitRequest{Claim: claim, Device: device, Cgroup: cgroup})
+	config, err := readBundle(s.Bundle)
+	if err != nil {
+		return err
+	}
+	request, err := json.Marshal(protocol.LimitRequest{LimitedDevice: of.LimitedDevice, Cgroup: cgroup, Others: config.others(of)})
 	if err != nil {
 		return err
 	}
@@ -34,7 +38,7 @@ func (p Program) memoryLimit(socket, claim, device string) error {
 	pause := time.NewTicker(p.Pause)
 	defer pause.Stop()
 	for end := time.Now().Add(p.RetryBudget); ; <-pause.C {
-		answer, err := ask(socket, request, end)
+		answer, err := ask(of.socket, request, end)
 		switch {
 		case err == nil && answer.Error == "":
 			return nil
@@ -50,6 +54,20 @@ func (p Program) memoryLimit(socket, claim, device string) error {
 				p.RetryBudget, reason)
 		}
 	}
+}
+
+// others are the limits of other claims that the same plugin is asked for by other hooks of the container.
+func (c *config) others(own limit) (devices []protocol.LimitedDevice) {
+	for _, hook := range c.Hooks.CreateRuntime {
+		if filepath.Base(hook.Path) != programName || len(hook.Args) < 2 || hook.Args[1] != MemoryLimit {
+			continue
+		}
+		// Arguments that cannot be read fail that hook.
+		if other, err := parseLimit(hook.Args[2:]); err == nil && other.socket == own.socket && other.Claim != own.Claim {
+			devices = append(devices, other.LimitedDevice)
+		}
+	}
+	return devices
 }
 
 // ask sends one request and reads the answer. The newest plugin process has the socket; one that exits does not answer.

@@ -49,6 +49,6 @@ func TestMemoryLimit_NoProcess_Refused(t *testing.T) {
 // limit has no plugin to ask.
 func limit(t *testing.T, proc string, pid int) error {
 	t.Helper()
-	return hook.Program{Stdin: strings.NewReader(stateOf(t, pid, "/not/read")), Proc: proc, Pause: time.Millisecond}.
+	return hook.Program{Stdin: strings.NewReader(stateOf(t, pid, bundleOf(t))), Proc: proc, Pause: time.Millisecond}.
 		Run([]string{"memory-limit", "--socket", filepath.Join(proc, "hook.sock"), "--claim", "uid", "--device", device})
 }

@@ -33,8 +33,6 @@ type Server struct {
 	Cgroup func(path string) (string, error)
 	// Pause is between two attempts to serve, and between two checks that a process serves the socket; 0: 5 s.
 	Pause time.Duration
-
-	owners *owners
 }
 
 // requestTime is what one request gets, less than prism-hook waits.
@@ -44,7 +42,6 @@ const requestTime = 8 * time.Second
 // has it again. While it cannot serve, containers with limits do not start, and all else works.
 func (s Server) Run(ctx context.Context) error {
 	s.Pause = cmp.Or(s.Pause, 5*time.Second)
-	s.owners = &owners{all: map[limited]checkpoint.Claim{}}
 	for {
 		err := s.listen(ctx)
 		if ctx.Err() != nil {
@@ -128,7 +125,7 @@ func (s Server) serve(ctx context.Context, connection *net.UnixConn) {
 	if err == nil {
 		err = read(connection, &request)
 	}
-	if errors.Is(err, io.EOF) && request == (protocol.LimitRequest{}) {
+	if errors.Is(err, io.EOF) && request.Claim == "" {
 		return // another process has checked whether this one serves
 	}
 	if err == nil {
@@ -158,18 +155,26 @@ func read(connection *net.UnixConn, request *protocol.LimitRequest) error {
 	return nil
 }
 
-// limit limits the memory of a container to what the claim of its device has on that GPU, and sees that the limit is in force.
+// limit limits the memory of a container to what the claim of its device has on that GPU, and sees that the limit is in force. It is refused
+// where another claim of the container has a limit there, too: the second one would replace the first. That is known from the request, as a
+// process may answer one of the two alone.
 func (s Server) limit(ctx context.Context, request protocol.LimitRequest) error {
 	if !path.IsAbs(request.Cgroup) || path.Clean(request.Cgroup) != request.Cgroup || request.Cgroup == "/" {
 		return fmt.Errorf("%q is not the cgroup of a container", request.Cgroup)
 	}
-	record, err := s.Record(request.Claim)
+	own, result, memory, err := s.share(request.LimitedDevice)
 	if err != nil {
 		return err
 	}
-	result, memory, err := shareOf(record, request.Device)
-	if err != nil {
-		return fmt.Errorf("claim %s/%s: %w", record.Claim.Namespace, record.Claim.Name, err)
+	for _, device := range request.Others {
+		other, others, _, err := s.share(device)
+		if err != nil {
+			return err
+		}
+		if others.GPUUUID == result.GPUUUID {
+			return fmt.Errorf("two claims limit the GPU memory of one container on GPU %s: %s/%s and %s/%s; use one claim with a request for each "+
+				"share, or a container for each claim", result.GPUUUID, own.Namespace, own.Name, other.Namespace, other.Name)
+		}
 	}
 	dir, err := s.Cgroup(request.Cgroup)
 	if err != nil {
@@ -177,9 +182,6 @@ func (s Server) limit(ctx context.Context, request protocol.LimitRequest) error 
 	}
 	driver, err := s.Driver()
 	if err != nil {
-		return err
-	}
-	if err := s.owners.claim(limited{result.GPUUUID, request.Cgroup}, record.Claim, s.Cgroup); err != nil {
 		return err
 	}
 	wanted := gpu.MemoryLimits{Hard: uint64(max(memory, 0))}
@@ -195,6 +197,18 @@ func (s Server) limit(ctx context.Context, request protocol.LimitRequest) error 
 			limits.Soft, limits.Hard, result.GPUUUID, wanted.Soft, wanted.Hard)
 	}
 	return nil
+}
+
+// share finds the claim of a device with its result and the memory of its containers.
+func (s Server) share(of protocol.LimitedDevice) (claim checkpoint.Claim, result *checkpoint.Result, memory int64, err error) {
+	record, err := s.Record(of.Claim)
+	if err != nil {
+		return claim, nil, 0, err
+	}
+	if result, memory, err = shareOf(record, of.Device); err != nil {
+		err = fmt.Errorf("claim %s/%s: %w", record.Claim.Namespace, record.Claim.Name, err)
+	}
+	return record.Claim, result, memory, err
 }
 
 // shareOf finds the result of a prepared claim by the name of its CDI device, and the memory of its containers: a cgroup has one limit on a

@@ -1,8 +1,6 @@
 package memlimit
 
 import (
-	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -32,40 +30,37 @@ func TestServer_TwoSharesOfOneClaim_LimitedToTheirSum(t *testing.T) {
 	require.ErrorContains(t, w.container(t, cgroup, "uid", share, retry), `reading the allocated memory "much"`)
 }
 
-// TestServer_TwoClaimsOfOneContainer_SecondRefused: the limit of the first one stays.
-func TestServer_TwoClaimsOfOneContainer_SecondRefused(t *testing.T) {
+// TestServer_TwoClaimsOfOneContainer_Refused: both hooks, also where another process of the plugin answers the second one, and where the limits
+// are the same. On different GPUs each has its own.
+func TestServer_TwoClaimsOfOneContainer_Refused(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	other := prepared()
-	other.Claim = checkpoint.Claim{UID: "uid2", Namespace: "ns", Name: "other"}
-	other.Results[0].Consumed = map[string]string{"memory": "1Gi"}
-	w.server.Record = func(uid string) (*checkpoint.Record, error) {
-		return map[string]*checkpoint.Record{"uid": w.record, "uid2": other}[uid], nil
-	}
-	w.serve(t)
-	require.NoError(t, w.container(t, cgroup, "uid", share, retry))
-	require.ErrorContains(t, w.container(t, cgroup, "uid2", share, retry), "two claims limit the GPU memory of one container on GPU "+
-		string(gpuA)+": ns/claim and ns/other; use one claim with a request for each share, or a container for each claim")
-	assert.Equal(t, map[string]gpu.MemoryLimits{string(gpuA) + "/sys/fs/cgroup" + cgroup: {Hard: 4 << 30}}, w.driver.limits)
-	require.NoError(t, w.container(t, cgroup, "uid", share, retry), "the first claim again")
-	require.NoError(t, w.container(t, "/kubepods/pod2/c1", "uid2", share, retry), "another container")
-}
+	for _, memory := range []string{"1Gi", "4Gi"} {
+		w := newWorld(t)
+		other := prepared()
+		other.Claim = checkpoint.Claim{UID: "uid2", Namespace: "ns", Name: "other"}
+		other.Results[0].Consumed = map[string]string{"memory": memory}
+		w.server.Record = func(uid string) (*checkpoint.Record, error) {
+			return map[string]*checkpoint.Record{"uid": w.record, "uid2": other}[uid], nil
+		}
+		w.hooks("uid", "uid2")
+		w.serve(t)
+		const use = "; use one claim with a request for each share, or a container for each claim"
+		require.ErrorContains(t, w.container(t, cgroup, "uid", share, retry), "two claims limit the GPU memory of one container on GPU "+
+			string(gpuA)+": ns/claim and ns/other"+use)
+		w.serve(t) // the newest process has the socket
+		require.ErrorContains(t, w.container(t, cgroup, "uid2", share, retry), "ns/other and ns/claim"+use)
+		assert.Empty(t, w.driver.limits)
 
-// TestOwners_CgroupsGone_Removed: what a process keeps does not grow with the containers that have exited.
-func TestOwners_CgroupsGone_Removed(t *testing.T) {
-	t.Parallel()
-	o := owners{all: map[limited]checkpoint.Claim{}}
-	for i := range 100 {
-		now := fmt.Sprint(i)
-		require.NoError(t, o.claim(limited{gpuA, now}, checkpoint.Claim{UID: now}, func(path string) (string, error) {
-			switch path {
-			case now:
-				return path, nil
-			case "0":
-				return "", errors.New("unknown")
-			}
-			return "", gpu.ErrNotFound
-		}))
+		w.hooks("uid")
+		require.NoError(t, w.container(t, cgroup, "uid", share, retry))
+		w.hooks("uid2")
+		require.NoError(t, w.container(t, "/kubepods/pod2/c1", "uid2", share, retry), "another container")
+		other.Results[0].GPUUUID = "GPU-d"
+		w.hooks("uid", "uid2")
+		require.NoError(t, w.container(t, "/kubepods/pod3/c1", "uid", share, retry), "another GPU")
+		require.NoError(t, w.container(t, "/kubepods/pod3/c1", "uid2", share, retry))
+		assert.Len(t, w.driver.limits, 4)
+		other.State = checkpoint.Releasing
+		require.ErrorContains(t, w.container(t, cgroup, "uid", share, retry), "claim ns/other: it is not prepared")
 	}
-	assert.Len(t, o.all, 2, "one that may be there, and the present one")
 }

@@ -2,6 +2,7 @@ package memlimit
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -84,7 +85,28 @@ func newWorld(t *testing.T) *world {
 			return "/sys/fs/cgroup" + path, nil
 		},
 	}
+	w.hooks("uid")
 	return w
+}
+
+// hooks are those of the next containers: one for the first device of each of these claims, and one of another program.
+func (w *world) hooks(claims ...string) {
+	type hook struct {
+		Path string   `json:"path"`
+		Args []string `json:"args"`
+	}
+	all := []hook{{"/usr/bin/other", []string{"other", "memory-limit", "--socket", w.server.Socket, "--claim", "uid3", "--device", share}}}
+	for i, claim := range claims {
+		args := []string{"prism-hook", "memory-limit", "--socket", w.server.Socket, "--claim", claim, "--device", share}
+		all = append(all, hook{fmt.Sprintf("/var/lib/%d/prism-hook", i), args})
+	}
+	config, err := json.Marshal(map[string]any{"hooks": map[string]any{"createRuntime": all}})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(w.dir, "config.json"), config, 0o600)
+	}
+	if err != nil {
+		panic(err)
+	}
 }
 
 // prepared is the record of a claim with a share that requested 4 GiB, one that requested nothing, a whole GPU, and a GPU with admin access.
@@ -133,7 +155,7 @@ func (w *world) container(t *testing.T, cgroup, claim, device string, retry time
 
 // start runs the hook for a process.
 func (w *world) start(proc string, pid int, claim, device string, retry time.Duration) error {
-	state := fmt.Sprintf(`{"id": "c", "pid": %d, "bundle": "/not/read"}`, pid)
+	state := fmt.Sprintf(`{"id": "c", "pid": %d, "bundle": %q}`, pid, w.dir)
 	return hook.Program{Stdin: strings.NewReader(state), Proc: proc, RetryBudget: retry, Pause: time.Millisecond}.
 		Run([]string{"memory-limit", "--socket", w.server.Socket, "--claim", claim, "--device", device})
 }

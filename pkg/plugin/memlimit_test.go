@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,7 +103,8 @@ func TestMachine_TimeSlicedShareWithMemory_LimitedByHook(t *testing.T) {
 	proc := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(proc, "7"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(proc, "7", "cgroup"), []byte("0::/kubepods/c1\n"), 0o600))
-	state, err := json.Marshal(map[string]any{"id": "c", "pid": 7, "bundle": "/not/read"})
+	require.NoError(t, os.WriteFile(filepath.Join(proc, "config.json"), []byte("{}"), 0o600))
+	state, err := json.Marshal(map[string]any{"id": "c", "pid": 7, "bundle": proc})
 	require.NoError(t, err)
 	program := hook.Program{Stdin: strings.NewReader(string(state)), Proc: proc, RetryBudget: 20 * time.Second, Pause: time.Millisecond}
 	require.NoError(t, program.Run(edits.Hooks[0].Args[1:]))
@@ -111,6 +113,16 @@ func TestMachine_TimeSlicedShareWithMemory_LimitedByHook(t *testing.T) {
 	limits, err := driver.MemoryLimits(t.Context(), record.Results[0].GPUUUID, filepath.Join(cgroups, "kubepods/c1"))
 	require.NoError(t, err)
 	assert.Equal(t, gpu.MemoryLimits{Hard: 4 << 30}, limits)
+
+	// The runtime writes what the spec says of two claims into one configuration.
+	other := *edits.Hooks[0]
+	other.Args = slices.Clone(other.Args)
+	other.Args[slices.Index(other.Args, "--claim")+1] = "other"
+	config, err := json.Marshal(map[string]any{"hooks": map[string]any{"createRuntime": []any{edits.Hooks[0], other}}})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(proc, "config.json"), config, 0o600))
+	program.Stdin = strings.NewReader(string(state))
+	require.ErrorContains(t, program.Run(edits.Hooks[0].Args[1:]), "claim other: not found")
 	cancel()
 	require.NoError(t, <-done)
 }

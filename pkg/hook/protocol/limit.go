@@ -2,11 +2,18 @@ package protocol
 
 // LimitRequest is the line that prism-hook sends: limit what the processes of a container can allocate on the GPU of a device.
 type LimitRequest struct {
+	LimitedDevice
+	// Cgroup is the path of the container's cgroup below the mount of cgroup v2: "/kubepods/pod...".
+	Cgroup string `json:"cgroup"`
+	// Others are the devices of other claims that the container's memory is limited for: a cgroup has one limit on a GPU.
+	Others []LimitedDevice `json:"others,omitempty"`
+}
+
+// LimitedDevice is a device that limits the memory of its containers.
+type LimitedDevice struct {
 	// Claim is the UID of the claim, Device the name of the device in its CDI spec.
 	Claim  string `json:"claim"`
 	Device string `json:"device"`
-	// Cgroup is the path of the container's cgroup below the mount of cgroup v2: "/kubepods/pod...".
-	Cgroup string `json:"cgroup"`
 }
 
 // LimitAnswer is the line that the plugin answers.
