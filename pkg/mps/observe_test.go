@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -80,4 +81,18 @@ func TestReconcile_LimitsRestoredMeanwhile_NotSetAgain(t *testing.T) {
 	assert.Equal(t, 1, n.locks)
 	assert.NotContains(t, n.since(), "restore")
 	assert.Empty(t, n.events())
+}
+
+// TestReconcile_KilledBeforeModeWasProhibited_ProhibitedFirst: what the process before has saved is not what it has done.
+func TestReconcile_KilledBeforeModeWasProhibited_ProhibitedFirst(t *testing.T) {
+	t.Parallel()
+	n := newSharedNode(t)
+	n.exit(daemonA)
+	kept, err := n.r.Store.get(daemonA)
+	require.NoError(t, err)
+	kept.Prohibited = true
+	require.NoError(t, n.r.Store.put(daemonA, *kept))
+	n.reports()
+	n.r.Reconcile(t.Context(), false)
+	assert.Equal(t, []string{"list", "mode", "Prohibited", "start", "Exclusive_Process", "ensure"}, n.since())
 }

@@ -55,7 +55,7 @@ type progress struct {
 	delay time.Duration
 	// failing is why the device cannot be used; empty where it can.
 	failing string
-	// prohibited: this process has set the mode while the service does not answer.
+	// prohibited: this process has prohibited the mode, or found that it was, since the device had a daemon.
 	prohibited bool
 	singleUser bool
 	// daemon and server are the pids of those that ran last; 0 where that is not known.

@@ -210,10 +210,8 @@ func (r *Reconciler) kept(ctx context.Context, d Shared) (*saved, error) {
 // restart starts a daemon that does not run: first nothing may use the device, and the mode that allows it comes last. errTooSoon: it was
 // started too recently.
 func (r *Reconciler) restart(ctx context.Context, d Shared, kept *saved, daemon *gpu.MPSDaemon) (*gpu.MPSDaemon, error) {
-	if !kept.Prohibited {
-		if err := r.prohibit(ctx, d.ID, kept); err != nil {
-			return nil, err
-		}
+	if err := r.ensureProhibited(ctx, d, kept); err != nil {
+		return nil, err
 	}
 	cause := "the MPS service does not have it"
 	if daemon != nil {
@@ -230,6 +228,22 @@ func (r *Reconciler) restart(ctx context.Context, d Shared, kept *saved, daemon 
 	r.Counts.restarts.Add(1)
 	r.Report.Restarted(d, cause)
 	return &started, nil
+}
+
+// ensureProhibited keeps processes from a device. What another process has saved about that it may not have done: it may have been killed before.
+func (r *Reconciler) ensureProhibited(ctx context.Context, d Shared, kept *saved) (err error) {
+	done := false
+	r.change(d.ID, func(p *progress) { done = p.prohibited })
+	switch {
+	case !kept.Prohibited:
+		err = r.prohibit(ctx, d.ID, kept)
+	case !done:
+		err = r.enforce(ctx, kept, gpu.ComputeProhibited)
+	}
+	if err == nil {
+		r.change(d.ID, func(p *progress) { p.prohibited = true })
+	}
+	return err
 }
 
 // mayStart reports whether the daemon may be started again now.

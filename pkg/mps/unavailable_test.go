@@ -63,7 +63,7 @@ func TestReconcile_ServiceUnavailableDaemonGone_ProhibitedUntilItAnswers(t *test
 	n.r = n.newReconciler() // of the next leader
 	n.reports()
 	n.r.Reconcile(t.Context(), false)
-	assert.Equal(t, []string{"list", "start", "Exclusive_Process", "ensure"}, n.since())
+	assert.Equal(t, []string{"list", "mode", "start", "Exclusive_Process", "ensure"}, n.since())
 	assert.Equal(t, []string{"restarted aaaaaaaa with 2 shares: exit status 1"}, n.events())
 	assert.Equal(t, gpu.ComputeExclusiveProcess, n.mode(string(uuidA)))
 }
