@@ -76,6 +76,8 @@ type childSpec struct {
 	Acts       []Act
 	// Refuse are the sites whose n-th fault point fails.
 	Refuse map[string]int
+	// GPUsLost: calls of the driver about compute modes fail.
+	GPUsLost bool
 	// KillAt is the fault point at which the process kills itself, counted from its start or, unless Early, from when it serves. Late:
 	// after the effect. Fault points that change nothing are counted if CountReads is set; else only the first of an act, because the
 	// state at the others is the same.

@@ -104,7 +104,10 @@ const unavailableTime = 20 * time.Second
 func (m *Machine) reconcileMPS(ctx context.Context, p *Process) error {
 	watching, stop := context.WithTimeout(ctx, unavailableTime)
 	watched := make(chan error, 1)
-	go func() { watched <- p.WatchMPS(watching) }()
+	go func() {
+		defer close(watched) // of a process that is killed nothing is sent
+		watched <- p.WatchMPS(watching)
+	}()
 	synctest.Wait()
 	m.parts.mps.mu.Lock()
 	down := m.parts.mps.down
@@ -112,10 +115,11 @@ func (m *Machine) reconcileMPS(ctx context.Context, p *Process) error {
 	if down {
 		<-watching.Done()
 	}
+	m.parts.mps.reconciles()
+	defer m.parts.mps.reconciled()
 	p.MPS.Reconcile(ctx, true)
 	stop()
 	err := <-watched
-	m.parts.mps.reconciled()
 	return err
 }
 

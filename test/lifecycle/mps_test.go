@@ -46,7 +46,10 @@ func (k *insideKill) faultPoint(site string, effect func() error) error {
 		runtime.Goexit()
 	}
 	err := errRefused
-	if !refused {
+	switch {
+	case k.spec.GPUsLost && strings.HasSuffix(site, "ComputeMode"):
+		err = gpu.ErrLost
+	case !refused:
 		err = effect()
 	}
 	if last {
@@ -152,7 +155,7 @@ func TestMPS_ProcessKilled_Recovers(t *testing.T) {
 			killed, cut := newMPSMachine(t), newMPSMachine(t)
 			sites, seen, before := 0, map[string]bool{}, tally.points.Load()
 			dies := func(at int, late bool) bool {
-				return killed.runKilled(t, s, childSpec{Acts: s.acts, Refuse: s.refuse, KillAt: at, Late: late, Early: s.early}, cut, seen)
+				return killed.runKilled(t, s, childSpec{Acts: s.acts, Refuse: s.refuse, KillAt: at, Late: late, Early: s.early, GPUsLost: s.gpusLost}, cut, seen)
 			}
 			for at := 1; dies(at, false) && dies(at, true); at++ {
 				sites++

@@ -68,7 +68,8 @@ var mpsScenarios = []scenario{
 		then: killedIn("mps.Stop", unprepares("a")), interrupted: []Act{unprepares("a")},
 		acts: []Act{sharesMPS("b", 0), recovers, connects("b"), unprepares("a"), unprepares("b")},
 	},
-	{name: "a daemon dies", long: true, acts: []Act{
+	{name: "a daemon dies", before: []Act{sharesMPS("a", 0)}, acts: []Act{daemonsDie, reconcilesMPS, connects("a"), unprepares("a")}},
+	{name: "a daemon of two shares dies", long: true, acts: []Act{
 		sharesMPS("a", 0), sharesMPS("b", 0), connects("a"), daemonsDie, reconcilesMPS, connects("a"), unprepares("a"), unprepares("b"),
 	}},
 	{name: "a daemon dies before an unprepare", long: true, acts: []Act{sharesMPS("a", 0), sharesMPS("b", 0), daemonsDie, unprepares("a"), reconcilesMPS, unprepares("b")}},
@@ -95,6 +96,10 @@ var mpsScenarios = []scenario{
 	{
 		name: "a record of a share is damaged", long: true, before: []Act{sharesMPS("a", 0), sharesMPS("b", 1)}, then: damages("a"),
 		acts: []Act{recovers, reconcilesMPS, collectsGarbage, sharesMPS("a", 0), unprepares("a"), unprepares("b")},
+	},
+	{
+		name: "the GPU is lost at the last unprepare", before: []Act{sharesMPS("a", 0), sharesMPS("b", 0)}, gpusLost: true,
+		acts: []Act{connects("a"), unprepares("b"), unprepares("a").failing(), timePasses(3 * time.Minute), unprepares("a")},
 	},
 	{
 		name: "a program does not exit", before: []Act{sharesMPS("a", 0), connects("a")}, then: stuck("a"),

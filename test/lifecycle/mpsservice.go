@@ -28,6 +28,8 @@ type mpsService struct {
 	pids int
 	// disturbed: daemons have died, or a mode was forgotten, and no reconciler has acted since.
 	disturbed bool
+	// reconciling: a reconciler acts.
+	reconciling bool
 	// kept are the daemons whose directories outlive them.
 	kept map[gpu.MPSDaemonID]bool
 	// stuck are the claims whose containers do not exit.
@@ -57,7 +59,7 @@ func (s *mpsService) restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.daemons, s.kept, s.stuck = map[gpu.MPSDaemonID]*mpsDaemon{}, map[gpu.MPSDaemonID]bool{}, map[string]bool{}
-	s.down, s.disturbed, s.wrong = false, false, nil
+	s.down, s.disturbed, s.reconciling, s.wrong = false, false, false, nil
 }
 
 // change changes the state and wakes the listings.
@@ -149,9 +151,13 @@ func (s *mpsService) start(id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) *mpsDaemo
 			s.wrong = append(s.wrong, fmt.Errorf("%s has the daemons %s and %s", spec.Device, other, id))
 		}
 	}
+	before := s.daemons[id]
+	if mode, has := s.mode(spec.Device); s.reconciling && (before == nil || before.State == gpu.MPSDead) && has && mode != model.ComputeProhibited {
+		s.wrong = append(s.wrong, fmt.Errorf("%s is started again while the compute mode of %s is %d", id, spec.Device, mode))
+	}
 	s.pids++
 	starts := 1
-	if before := s.daemons[id]; before != nil {
+	if before != nil {
 		starts = before.Starts + 1
 	}
 	d := &mpsDaemon{
@@ -344,10 +350,18 @@ func (s *mpsService) containersExit(uid string) {
 	}
 }
 
+// reconciles notes that a reconciler begins to act.
+func (s *mpsService) reconciles() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reconciling = true
+}
+
 // reconciled notes that a reconciler has acted, unless its process was killed.
 func (s *mpsService) reconciled() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.reconciling = false
 	if s.ended == nil || !s.ended() {
 		s.disturbed = false
 	}

@@ -33,6 +33,8 @@ type scenario struct {
 	anyOutcome bool
 	// refuse are the sites whose n-th fault point fails.
 	refuse map[string]int
+	// gpusLost: the driver has lost all GPUs, until the process exits. Only with MPS.
+	gpusLost bool
 	// long: it is similar to a shorter one, and runs only with LIFECYCLE_LONG=1.
 	long bool
 }
