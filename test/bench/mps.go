@@ -107,8 +107,8 @@ func (b *bencher) mps(ctx context.Context) (err error) {
 	return errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 }
 
-// inImage is a command that has the programs of the image in /usr/bin, where the plugin takes its hook from: in a mount namespace of its own, with a
-// file system that cannot be written to.
+// inImage is a command that has the programs of the image in /usr/bin, where the plugin takes its hook from: in a mount namespace of its
+// own, with a file system that cannot be written to.
 func inImage(programs string, command []string) []string {
 	const script = `mount -t overlay -o "ro,lowerdir=$0:/usr/bin" overlay /usr/bin && exec "$@"`
 	return append([]string{"unshare", "--mount", "--propagation", "slave", "/bin/sh", "-c", script, programs}, command...)

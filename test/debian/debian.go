@@ -1,5 +1,5 @@
-// Package debian fetches packages of Debian's non-free component, for tests that use NVIDIA's own programs and libraries. They are unpacked into
-// the user's cache, not installed.
+// Package debian fetches packages of Debian's non-free component, for tests that use NVIDIA's own programs and libraries. They are unpacked
+// into the user's cache, not installed.
 package debian
 
 import (
@@ -23,8 +23,8 @@ type Package struct {
 	Release string
 }
 
-// Unpacked returns the directory with the package's files. Where it is not in the cache it is fetched with an apt of its own: source, lists and
-// cache are below a temporary directory.
+// Unpacked returns the directory with the package's files. Where it is not in the cache it is fetched with an apt of its own: source, lists
+// and cache are below a temporary directory.
 func (p Package) Unpacked(ctx context.Context, fetch bool) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -86,7 +86,8 @@ func (p Package) unpack(ctx context.Context, work string) error {
 
 // source is an apt source of the Debian archive that this machine uses.
 func (p Package) source(ctx context.Context) (string, error) {
-	targets := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(LABEL) $(COMPONENT) $(SITE) $(RELEASE)", "Created-By: Packages")
+	targets := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(LABEL) $(COMPONENT) $(SITE) $(RELEASE)",
+		"Created-By: Packages")
 	output, err := targets.Output()
 	if err != nil {
 		return "", fmt.Errorf("finding the Debian archive: %w", err)

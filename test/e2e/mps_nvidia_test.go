@@ -30,14 +30,16 @@ const (
 func fromNVIDIA(t *testing.T) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
+	const libraries = "usr/lib/x86_64-linux-gnu/nvidia/current/"
 	for _, of := range []struct {
 		name, pkg string
 		files     map[string]string
 	}{
-		{"debian-nvidia-mps-" + debianRelease, "nvidia-cuda-mps", map[string]string{mpsControl: mpsControl, mpsServer: "usr/sbin/nvidia-cuda-mps-server"}},
-		{"debian-libcuda1-" + debianRelease, "libcuda1", map[string]string{cudaFile: "usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so." + debianDriver}},
+		{"nvidia-mps", "nvidia-cuda-mps", map[string]string{mpsControl: mpsControl, mpsServer: "usr/sbin/nvidia-cuda-mps-server"}},
+		{"libcuda1", "libcuda1", map[string]string{cudaFile: libraries + filepath.Base(cudaFile)}},
 	} {
-		dir, err := debian.Package{Name: of.name, Package: of.pkg, Release: debianRelease}.Unpacked(t.Context(), true)
+		pkg := debian.Package{Name: "debian-" + of.name + "-" + debianRelease, Package: of.pkg, Release: debianRelease}
+		dir, err := pkg.Unpacked(t.Context(), true)
 		if err != nil {
 			t.Skipf("NVIDIA's package %s of Debian %s is not available: %v", of.pkg, debianRelease, err)
 		}
@@ -65,7 +67,7 @@ func (ns *namespace) installsFromNVIDIA(files map[string][]byte) {
 	}
 }
 
-// nvidiaClient makes a pod whose program is a client of MPS by NVIDIA's libcuda, and returns its pid on the node and what the program printed.
+// nvidiaClient makes a pod whose program is a client of MPS by NVIDIA's libcuda, and returns its pid on the node and what it printed.
 func (ns *namespace) nvidiaClient(pod string) (pid, printed string) {
 	ns.t.Helper()
 	w := mpsPod(pod, sharedGPUs[0], "2Gi")
@@ -77,8 +79,8 @@ func (ns *namespace) nvidiaClient(pod string) (pid, printed string) {
 	return pid, ns.do("logs", pod)
 }
 
-// oldDriverNVIDIA checks NVIDIA's own control daemon with the simulated driver of its version: it runs with the settings of the GPU, and NVIDIA's
-// libcuda in pods of two namespaces finds it. There is no GPU for its server, so that the clients are refused.
+// oldDriverNVIDIA checks NVIDIA's own control daemon with the simulated driver of its version: it runs with the settings of the GPU, and
+// NVIDIA's libcuda in pods of two namespaces finds it. There is no GPU for its server, so that the clients are refused.
 func oldDriverNVIDIA(t *testing.T) {
 	files := fromNVIDIA(t)
 	ns := mpsExclusive(t)

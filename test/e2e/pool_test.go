@@ -23,7 +23,9 @@ type pool struct {
 
 // newPool has so many GPUs, and so many of them are not advertised whole only.
 func newPool(size, inOtherModes int) *pool {
-	p := &pool{size: size, whole: make(chan struct{}, size-inOtherModes), mig: make(chan struct{}, 1), sharing: make(chan int, len(sharedGPUs))}
+	p := &pool{
+		size: size, whole: make(chan struct{}, size-inOtherModes), mig: make(chan struct{}, 1), sharing: make(chan int, len(sharedGPUs)),
+	}
 	for range cap(p.whole) {
 		p.whole <- struct{}{}
 	}

@@ -63,7 +63,8 @@ var realMPS = map[model.DriverVersion]string{"535.261.03": "bookworm", "550.163.
 
 func realControl(t *testing.T, release string) string {
 	t.Helper()
-	dir, err := debian.Package{Name: "debian-nvidia-mps-" + release, Package: "nvidia-cuda-mps", Release: release}.Unpacked(t.Context(), !testing.Short())
+	pkg := debian.Package{Name: "debian-nvidia-mps-" + release, Package: "nvidia-cuda-mps", Release: release}
+	dir, err := pkg.Unpacked(t.Context(), !testing.Short())
 	if err != nil {
 		t.Skipf("NVIDIA's nvidia-cuda-mps-control of Debian %s is not available: %v", release, err)
 	}
