@@ -74,8 +74,9 @@ func (ns *namespace) nvidiaClient(pod string) (pid, printed string) {
 	w.command = []string{"sh", "-c", "until [ -x /tmp/gpu-mem ]; do sleep 0.1; done; exec /tmp/gpu-mem 1"}
 	ns.create(w)
 	pid = ns.pid(ns.t, ns.ready(pod))
-	ns.bringProgram(pod, "main")
-	ns.do("wait", "--for=jsonpath={.status.phase}=Failed", "--timeout="+startLimit.String(), "pod/"+pod)
+	brought := ns.tryProgram(pod, "main")
+	_, err := ns.try("wait", "--for=jsonpath={.status.phase}=Failed", "--timeout="+startLimit.String(), "pod/"+pod)
+	require.NoError(ns.t, err, "the program does not exit; bringing it: %v", brought)
 	return pid, ns.do("logs", pod)
 }
 

@@ -141,14 +141,15 @@ func TestMPSDriverReplaced_DaemonRenewed(t *testing.T) {
 	ns.joins("joins", sharedGPUs[0])
 }
 
-// replaceDriver replaces the node's driver and waits until devices with it are published.
+// replaceDriver replaces the driver of the node, and waits until its devices are published and the plugin, which exits for that, is ready.
 func (ns *namespace) replaceDriver(version string) {
 	ns.t.Helper()
+	before := ns.freshPlugin(ns.t)
 	ns.must(ns.t, ns.simgpu("build", "--driver", version)...)
 	ns.must(ns.t, ns.simgpu("inject", "driver-upgrade", version)...)
 	eventually(ns.t, driverLimit, func() error { return ns.publishes(version) })
+	eventually(ns.t, startLimit, func() error { return ns.restarted(before) })
 	ns.advertises(ns.t, ns.gpus.size, driverLimit)
-	ns.plugin(ns.t)
 }
 
 // TestMPSOldDriver: MPS of driver 550, with the simulated control daemon and with NVIDIA's own.
