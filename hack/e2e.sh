@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs test/e2e on real Kubernetes with simulated GPUs. Tests mostly wait, so they are divided among clusters that run side by side: two
-# with one node, and one with what needs several nodes or kubelets with a static CPU manager policy. With RUN it is one cluster: one that
-# runs already is used as it is, with the plugin and the chart of this folder; else it is booted, and removed at the end. Environment:
+# Runs test/e2e on real Kubernetes with simulated GPUs. Tests mostly wait, so they are divided among clusters, three of which run side by
+# side: two with one node, and one with what needs several nodes or kubelets with a static CPU manager policy. That is done soon, and a
+# third one with one node follows it. With RUN it is one cluster: one that runs already is used as it is, with the plugin and the chart of
+# this folder; else it is booted, and removed at the end. Environment:
 #   NAME            the cluster's name (e2e)
 #   RUN             a regular expression that picks tests, on one cluster of NODES nodes, of which GPU_NODES have GPUs
 #   SKIP            a regular expression of tests that are left out of those
@@ -48,27 +49,34 @@ if [ -n "${RUN:-}" ]; then
 	exit
 fi
 
-# A group is a cluster and the tests that run on it. The first two take about as long as each other.
+# A group is a cluster and the tests that run on it. Those of one node take about as long as each other.
 nodes="^(TestConfigOfTwoNodes|TestNodeWithoutGPU_IsSilent|$cpuManager)\$"
 layouts='^Test(Config|ExtendedResource|MIG|Monitor)'
+mps='^Test(MPS|EnforcedMemory)'
 logs=$(mktemp -d)
 declare -A groups=()
 group() {
 	env NAME="$NAME-$1" RUN="$2" SKIP="${3:-^\$}" "${@:4}" hack/e2e.sh >"$logs/$1" 2>&1 &
 	groups[$1]=$!
 }
+# finish waits for a group.
+status=0
+finish() {
+	local result=passed
+	wait "${groups[$1]}" || { status=1 result=failed; }
+	unset "groups[$1]"
+	cat "$logs/$1"
+	results+=("e2e: cluster $NAME-$1: $result, $(grep -c '^--- PASS' "$logs/$1" || true) tests passed, $((SECONDS / 60)) min after the start")
+}
 # The clusters of groups that were started go with this script.
 trap 'kill "${groups[@]}" 2>/dev/null || true; wait; rm -rf "$logs"' EXIT
 group layouts "$layouts" "$nodes"
-group node . "$layouts|$nodes"
+group node . "$layouts|$nodes|$mps"
 group nodes "$nodes" '' NODES=3 GPU_NODES=2 KUBELET_CONFIG="$staticPolicy"
-status=0
-for name in layouts node nodes; do
-	result=passed
-	wait "${groups[$name]}" || { status=1 result=failed; }
-	unset "groups[$name]"
-	cat "$logs/$name"
-	results+=("e2e: cluster $NAME-$name: $result, $(grep -c '^--- PASS' "$logs/$name" || true) tests passed")
+finish nodes
+group mps "$mps"
+for name in layouts node mps; do
+	finish "$name"
 done
 printf '%s\n' "${results[@]}"
 exit "$status"

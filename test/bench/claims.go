@@ -143,7 +143,7 @@ func (c *Claims) make(ctx context.Context, device Device) (Claim, error) {
 	}
 	if device.Several {
 		result.ShareID = new(uuid.NewUUID())
-		result.ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{"shares": resource.MustParse("1"), "memory": resource.MustParse("0")}
+		result.ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{"shares": resource.MustParse("1"), "memory": resource.MustParse(device.Memory)}
 	}
 	rc, err := api.Create(ctx, &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "claim-"},

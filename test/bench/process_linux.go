@@ -105,3 +105,18 @@ func load() string {
 	minute, _, _ := strings.Cut(string(text), " ")
 	return minute
 }
+
+// proportionalShare is what a process has in memory, in bytes; of a page that n processes have an n-th.
+func proportionalShare(pid int) (int, error) {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup"))
+	if err != nil {
+		return 0, fmt.Errorf("reading the memory of process %d: %w", pid, err)
+	}
+	for line := range bytes.Lines(text) {
+		var kib int
+		if n, _ := fmt.Sscanf(string(line), "Pss: %d kB", &kib); n == 1 {
+			return kib << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("reading the memory of process %d: smaps_rollup has no Pss", pid)
+}

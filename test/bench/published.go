@@ -13,10 +13,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Device is a published device. Admin asks for it with admin access; of one for Several claims a share is asked for.
+// Device is a published device. Admin asks for it with admin access; of one for Several claims a share is asked for, with so much Memory.
 type Device struct {
 	Pool, Name     string
 	Admin, Several bool
+	Memory         string
 }
 
 // publishLimit is far longer than ResourceSlices take to be published.
@@ -86,7 +87,11 @@ func (w Wanted) in(known map[string]resourceapi.ResourceSlice, node string) []De
 			d := &slice.Spec.Devices[i]
 			if (w.Type == "" || is(d, "type", w.Type)) && (w.Profile == "" || is(d, "profile", w.Profile)) {
 				several := d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations
-				devices = append(devices, Device{Pool: slice.Spec.Pool.Name, Name: d.Name, Several: several})
+				memory := "0"
+				if is(d, "type", "mps") {
+					memory = "1Gi"
+				}
+				devices = append(devices, Device{Pool: slice.Spec.Pool.Name, Name: d.Name, Several: several, Memory: memory})
 			}
 		}
 	}

@@ -72,8 +72,8 @@ type bencher struct {
 	claims  *Claims
 	report  *Report
 	floor   Floor
-	// gap is one claim for a whole GPU, some time after the last call.
-	gap Latency
+	// whole is one claim for a whole GPU after the other, gap one some time after the last call.
+	whole, gap Latency
 	// costs are the counts of one claim, burstCosts of BurstClaims at once, each the worst seen.
 	costs, burstCosts Costs
 }
@@ -128,6 +128,7 @@ func (b *bencher) all(ctx context.Context) error {
 		{"wipe", "wiped ResourceSlices", b.wiped},
 		{"second", "API calls and restarts of a second plugin", b.second},
 		{"claims", fmt.Sprintf("a list of %d large claims", worstClaims), b.list},
+		{"mps", "MPS shares", b.mps},
 		{"mig", "MIG devices", b.mig},
 	} {
 		if len(b.Parts) > 0 && !slices.Contains(b.Parts, part.name) {
@@ -181,6 +182,7 @@ func (b *bencher) single(ctx context.Context) error {
 		return err
 	}
 	l, err := OneByOne(ctx, b.plugin, claims, len(b.devices), warmUp, b.claims.Reported)
+	b.whole = l
 	b.report.Add(waits, floorBase, l.rows("prepare one claim", "unprepare one claim", Latency{Prepare: b.floor.both()})...)
 	return err
 }

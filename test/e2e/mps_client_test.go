@@ -36,11 +36,17 @@ func (ns *namespace) execLine(pod, container string, command ...string) []string
 // bringProgram puts the program into the container.
 func (ns *namespace) bringProgram(pod, container string) {
 	ns.t.Helper()
+	require.NoError(ns.t, ns.tryProgram(pod, container))
+}
+
+// tryProgram is bringProgram for a container that may exit as soon as it has the program.
+func (ns *namespace) tryProgram(pod, container string) error {
+	ns.t.Helper()
 	program, err := gpuMem()
 	require.NoError(ns.t, err)
 	const script = "cat >/tmp/gpu-mem.$$ && chmod 755 /tmp/gpu-mem.$$ && mv /tmp/gpu-mem.$$ /tmp/gpu-mem"
-	out, err := ns.run(program, ns.execLine(pod, container, "sh", "-c", script)...)
-	require.NoError(ns.t, err, out)
+	_, err = ns.run(program, ns.execLine(pod, container, "sh", "-c", script)...)
+	return err
 }
 
 // allocates runs a process in the container that allocates so much on its GPU and exits, and returns what it printed: what it sees of the

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	resourceapi "k8s.io/api/resource/v1"
 )
 
 // TestMPSExtendedResource: a configuration file of a fork of the device plugin means what it means there: two pods with shares of 2 GiB of
@@ -98,27 +97,6 @@ func TestMPSServiceDisabled_Reported(t *testing.T) {
 	message := ns.event("in-claim", prepareFailed, startLimit)
 	t.Log(message)
 	assert.Contains(t, message, "mps.enabled")
-}
-
-// enforced requests that memory is enforced.
-const enforced = `{"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "GPUConfig", "enforceMemory": true}`
-
-// TestEnforcedMemory_ControlGroupsOfVersion1_Refused: where nothing can enforce the memory of a share, a claim that requires it is refused
-// with the reason. The node of the tests has control groups of version 1.
-func TestEnforcedMemory_ControlGroupsOfVersion1_Refused(t *testing.T) {
-	ns := mpsInParallel(t)
-	if _, err := ns.run("", ns.onNode("test", "-e", "/sys/fs/cgroup/cgroup.controllers")...); err == nil {
-		t.Skip("the node has control groups of version 2")
-	}
-	share := request{
-		class: "timeslice.gpu.prism.dev", driver: driverName, config: enforced,
-		capacity: map[resourceapi.QualifiedName]string{"memory": "4Gi"},
-	}
-	ns.create(workload{name: "time-sliced", ref: "share", request: share})
-	ns.isRefused("time-sliced", "share", "enforceMemory")
-	ns.gpus.lease(t, 1)
-	ns.create(workload{name: "whole", ref: "gpu", request: request{class: gpuClass, driver: driverName, config: enforced}})
-	ns.ready("whole")
 }
 
 // mpsOfNVIDIA checks the two manifests for NVIDIA's driver that share with MPS. The service has the directory of its own driver's name, so

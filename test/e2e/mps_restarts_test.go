@@ -14,18 +14,18 @@ import (
 )
 
 // holding is a pod with a share that holds memory of its GPU, and the GPU's daemon.
-func (ns *namespace) holding(pod string) (uuid string, memory *gpuClient, daemon gpu.MPSDaemon) {
+func (ns *namespace) holding(pod string, index int) (uuid string, memory *gpuClient, daemon gpu.MPSDaemon) {
 	ns.t.Helper()
-	ns.create(mpsPod(pod, sharedGPUs[0], "4Gi"))
+	ns.create(mpsPod(pod, index, "4Gi"))
 	uuid = ns.grantedTo(ns.ready(pod), "share")[0].UUID
 	memory = ns.holdsMemory(pod, "main", 1000)
 	return uuid, memory, ns.controlDaemon(uuid)
 }
 
 // joins checks that another pod gets a share of the same GPU, with its limit.
-func (ns *namespace) joins(pod string) {
+func (ns *namespace) joins(pod string, index int) {
 	ns.t.Helper()
-	ns.create(mpsPod(pod, sharedGPUs[0], "2Gi"))
+	ns.create(mpsPod(pod, index, "2Gi"))
 	ns.mpsShare(pod, "share", 2048)
 }
 
@@ -33,10 +33,10 @@ func (ns *namespace) joins(pod string) {
 func TestMPSWorkerKilled_DaemonsLive(t *testing.T) {
 	ns := mpsInParallel(t)
 	pod := ns.mpsService(t)
-	_, memory, daemon := ns.holding("holds")
+	_, memory, daemon := ns.holding("holds", sharedGPUs[0])
 	before := ns.worker()
 	ns.signal("KILL", before)
-	ns.joins("joins")
+	ns.joins("joins", sharedGPUs[0])
 	require.NotEqual(t, before, ns.worker())
 	ns.stays(daemon)
 	assert.Equal(t, "allocated", memory.more())
@@ -49,7 +49,7 @@ func TestMPSWorkerKilled_DaemonsLive(t *testing.T) {
 // programs in the same containers are clients again.
 func TestMPSServiceDeleted_GPUProhibited(t *testing.T) {
 	ns := mpsInParallel(t)
-	uuid, memory, daemon := ns.holding("holds")
+	uuid, memory, daemon := ns.holding("holds", sharedGPUs[0])
 	ns.withoutMPSService(func() {
 		eventually(t, mpsLimit, func() error {
 			return errors.Join(ns.mpsTainted(true), ns.computeMode(uuid, modeProhibited))
@@ -73,8 +73,8 @@ func TestMPSServiceDeleted_GPUProhibited(t *testing.T) {
 
 // TestMPSDaemonKilled_Restarted: a control daemon that dies is started again with its limits, and reported.
 func TestMPSDaemonKilled_Restarted(t *testing.T) {
-	ns := mpsInParallel(t)
-	uuid, memory, daemon := ns.holding("holds")
+	ns, index := mpsOnOneGPU(t)
+	uuid, memory, daemon := ns.holding("holds", index)
 	ns.signal("KILL", daemon.PID)
 	eventually(t, mpsLimit, func() error {
 		if again := ns.controlDaemon(uuid); again.PID == daemon.PID {
@@ -86,28 +86,28 @@ func TestMPSDaemonKilled_Restarted(t *testing.T) {
 	assert.Contains(t, memory.more(), "cuMemAlloc_v2: 806", "the server of a daemon that died is ended")
 	assert.Contains(t, memory.starts(1000), "holding")
 	ns.limitedTo("holds", "main", 4096)
-	ns.joins("joins")
+	ns.joins("joins", index)
 	require.NoError(t, ns.silence())
 }
 
 // TestMPSServerHangs_Killed: a server that does not answer is killed when the last share ends.
 func TestMPSServerHangs_Killed(t *testing.T) {
-	ns := mpsInParallel(t)
-	uuid, _, daemon := ns.holding("holds")
+	ns, index := mpsOnOneGPU(t)
+	uuid, _, daemon := ns.holding("holds", index)
 	require.Len(t, daemon.Servers, 1)
 	ns.signal("STOP", daemon.Servers[0])
 	ns.delete("pod", "holds")
 	ns.released(uuid)
 	_, err := ns.run("", ns.onNode("test", "-e", fmt.Sprintf("/proc/%d", daemon.Servers[0]))...)
 	assert.Error(t, err, "the server is gone")
-	ns.joins("joins")
+	ns.joins("joins", index)
 	require.NoError(t, ns.silence())
 }
 
 // TestMPSPluginUpgraded_DaemonsLive: a rolling update of the plugin leaves daemons and clients alone.
 func TestMPSPluginUpgraded_DaemonsLive(t *testing.T) {
 	ns := mpsExclusive(t)
-	_, memory, daemon := ns.holding("holds")
+	_, memory, daemon := ns.holding("holds", sharedGPUs[0])
 	old := ns.plugin(t)
 	ns.must(t, ns.kubectl("rollout", "restart", "--namespace", system, "daemonset/"+pluginName)...)
 	ns.rolledOut(t)
@@ -115,7 +115,7 @@ func TestMPSPluginUpgraded_DaemonsLive(t *testing.T) {
 	ns.plugin(t)
 	ns.stays(daemon)
 	assert.Equal(t, "allocated", memory.more())
-	ns.joins("joins")
+	ns.joins("joins", sharedGPUs[0])
 	ns.stays(daemon)
 	require.NoError(t, ns.silence())
 }
@@ -129,7 +129,7 @@ func TestMPSDriverReplaced_DaemonRenewed(t *testing.T) {
 	if h.Driver.Version == version {
 		version = "580.95.05"
 	}
-	uuid, memory, daemon := ns.holding("holds")
+	uuid, memory, daemon := ns.holding("holds", sharedGPUs[0])
 	ns.replaceDriver(version)
 	memory.exits()
 	eventually(t, mpsLimit, func() error {
@@ -138,21 +138,22 @@ func TestMPSDriverReplaced_DaemonRenewed(t *testing.T) {
 		}
 		return ns.computeMode(uuid, modeExclusiveProcess)
 	})
-	ns.joins("joins")
+	ns.joins("joins", sharedGPUs[0])
 }
 
-// replaceDriver replaces the node's driver and waits until devices with it are published.
+// replaceDriver replaces the driver of the node, and waits until its devices are published and the plugin, which exits for that, is ready.
 func (ns *namespace) replaceDriver(version string) {
 	ns.t.Helper()
+	before := ns.freshPlugin(ns.t)
 	ns.must(ns.t, ns.simgpu("build", "--driver", version)...)
 	ns.must(ns.t, ns.simgpu("inject", "driver-upgrade", version)...)
 	eventually(ns.t, driverLimit, func() error { return ns.publishes(version) })
+	eventually(ns.t, startLimit, func() error { return ns.restarted(before) })
 	ns.advertises(ns.t, ns.gpus.size, driverLimit)
-	ns.plugin(ns.t)
 }
 
-// TestMPSOldDriver_SingleUserReported: MPS of an older driver serves one user at a time, which is reported.
-func TestMPSOldDriver_SingleUserReported(t *testing.T) {
+// TestMPSOldDriver: MPS of driver 550, with the simulated control daemon and with NVIDIA's own.
+func TestMPSOldDriver(t *testing.T) {
 	ns := mpsExclusive(t)
 	h, err := ns.hardware()
 	require.NoError(t, err)
@@ -160,13 +161,19 @@ func TestMPSOldDriver_SingleUserReported(t *testing.T) {
 		ns.replaceDriver(h.Driver.Version)
 		ns.advertisesMIG(t, startLimit)
 	})
-	ns.replaceDriver("550.54.15")
-	ns.advertisesMPS(t)
-	uuid, memory, daemon := ns.holding("holds")
+	ns.replaceDriver(debianDriver)
+	t.Run("SingleUserReported", oldDriverSingleUser)
+	t.Run("NVIDIAControlDaemon", oldDriverNVIDIA)
+}
+
+// oldDriverSingleUser checks that MPS of an older driver serves one user at a time, which is reported.
+func oldDriverSingleUser(t *testing.T) {
+	ns := mpsExclusive(t)
+	uuid, memory, daemon := ns.holding("holds", sharedGPUs[0])
 	assert.False(t, daemon.MultiUser)
 	t.Log(ns.warnedWithin(mpsLimit, "MPSSingleUser", uuid))
 	assert.Equal(t, "allocated", memory.more())
-	ns.joins("same-user")
+	ns.joins("same-user", sharedGPUs[0])
 	other := mpsPod("other-user", sharedGPUs[0], "2Gi")
 	other.user = 1000
 	ns.create(other)

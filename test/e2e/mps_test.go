@@ -16,15 +16,27 @@ const (
 	equalPartMiB = (81559 - 512) / mpsReplicas
 )
 
-// mpsInParallel is inParallel for a test that has the GPUs that are advertised as MPS shares.
+// mpsInParallel is inParallel for a test that has the GPUs that are advertised as MPS shares, and may disturb the MPS service.
 func mpsInParallel(t *testing.T) *namespace {
+	t.Helper()
+	ns, _ := sharingInParallel(t, len(sharedGPUs))
+	return ns
+}
+
+// mpsOnOneGPU is inParallel for a test that has one of the GPUs that are advertised as MPS shares, while another test has the other one.
+func mpsOnOneGPU(t *testing.T) (ns *namespace, index int) {
+	t.Helper()
+	return sharingInParallel(t, 1)
+}
+
+func sharingInParallel(t *testing.T, n int) (ns *namespace, index int) {
 	t.Helper()
 	needs(t, consumableCapacity)
 	c := open(t)
 	t.Parallel()
-	take(t, c.gpus.sharing)
+	index = c.gpus.leaseShared(t, n)
 	c.advertisesMPS(t)
-	return newNamespace(t, c)
+	return newNamespace(t, c), index
 }
 
 // mpsExclusive is exclusive for a test of MPS shares.
@@ -131,7 +143,7 @@ func TestMPSTwoNamespaces(t *testing.T) {
 
 // TestMPSInClaim: two pods, one of which has two containers, share the whole GPU of one claim with the limits that it says.
 func TestMPSInClaim(t *testing.T) {
-	ns := mpsInParallel(t) // others end the MPS service
+	ns, _ := mpsOnOneGPU(t) // others end the MPS service
 	ns.gpus.lease(t, 1)
 	ns.apply("mps-in-claim/pods.yaml")
 	grants := ns.grantedTo(ns.ready("first"), "gpu")
@@ -153,8 +165,8 @@ func TestMPSInClaim(t *testing.T) {
 
 // TestMPSOwnVariables_CDIWins: what the pod says of MPS has no effect on a container with a share.
 func TestMPSOwnVariables_CDIWins(t *testing.T) {
-	ns := mpsInParallel(t)
-	w := mpsPod("own-variables", sharedGPUs[0], "2Gi")
+	ns, index := mpsOnOneGPU(t)
+	w := mpsPod("own-variables", index, "2Gi")
 	w.env = map[string]string{
 		"CUDA_MPS_PIPE_DIRECTORY": "/tmp/none", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=70G,1=70G", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "10",
 	}
@@ -219,8 +231,7 @@ func TestMPSTwoGPUsInContainer_Failed(t *testing.T) {
 
 // TestMPSAndOtherModes_ExcludeEachOther: while a GPU has MPS shares, it is neither time-sliced nor allocated as a whole.
 func TestMPSAndOtherModes_ExcludeEachOther(t *testing.T) {
-	ns := mpsInParallel(t)
-	index := sharedGPUs[0]
+	ns, index := mpsOnOneGPU(t)
 	ns.create(mpsPod("mps", index, ""))
 	uuid := ns.grantedTo(ns.ready("mps"), "share")[0].UUID
 	ns.createShare("time-sliced", index)

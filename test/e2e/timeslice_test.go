@@ -22,7 +22,7 @@ func timeSlicingInParallel(t *testing.T) *namespace {
 	needs(t, consumableCapacity)
 	c := open(t)
 	t.Parallel()
-	take(t, c.gpus.sharing)
+	c.gpus.leaseShared(t, len(sharedGPUs))
 	eventually(t, startLimit, func() error {
 		n, err := c.advertised("timeslice")
 		if err == nil && n != len(sharedGPUs) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/prism-gpu/prism/test/debian"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
@@ -62,20 +63,12 @@ var realMPS = map[model.DriverVersion]string{"535.261.03": "bookworm", "550.163.
 
 func realControl(t *testing.T, release string) string {
 	t.Helper()
-	cache, err := os.UserCacheDir()
-	require.NoError(t, err)
-	dir := filepath.Join(cache, "prism", "debian-nvidia-mps-"+release)
-	program := filepath.Join(dir, "usr/bin/nvidia-cuda-mps-control")
-	if _, err := os.Stat(program); err == nil {
-		return program
-	}
-	if testing.Short() {
-		t.Skip("NVIDIA's nvidia-cuda-mps-control is not in the cache, and -short fetches nothing")
-	}
-	if err := fetchPackage(t, release, "nvidia-cuda-mps", dir); err != nil {
+	pkg := debian.Package{Name: "debian-nvidia-mps-" + release, Package: "nvidia-cuda-mps", Release: release}
+	dir, err := pkg.Unpacked(t.Context(), !testing.Short())
+	if err != nil {
 		t.Skipf("NVIDIA's nvidia-cuda-mps-control of Debian %s is not available: %v", release, err)
 	}
-	return program
+	return filepath.Join(dir, "usr/bin/nvidia-cuda-mps-control")
 }
 
 func TestRealMPS_Commands_SameAnswers(t *testing.T) {

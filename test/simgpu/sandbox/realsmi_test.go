@@ -1,106 +1,29 @@
 package sandbox_test
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/prism-gpu/prism/test/debian"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
-
-const debianKeys = "/usr/share/keyrings/debian-archive-keyring.gpg"
-
-// nonFreeSource is an apt source for the non-free component of the Debian
-// archive that this machine uses; release is empty for the machine's own.
-func nonFreeSource(t *testing.T, wanted string) (string, error) {
-	command := exec.CommandContext(t.Context(), "apt-get", "indextargets", "--format", "$(LABEL) $(COMPONENT) $(SITE) $(RELEASE)", "Created-By: Packages")
-	output, err := command.Output()
-	if err != nil {
-		return "", fmt.Errorf("finding the Debian archive: %w", err)
-	}
-	for line := range strings.Lines(string(output)) {
-		var label, component, site, release string
-		if n, _ := fmt.Sscan(line, &label, &component, &site, &release); n == 4 && label == "Debian" && component == "main" {
-			if wanted != "" {
-				release = wanted
-			}
-			return fmt.Sprintf("deb [signed-by=%s] %s %s non-free\n", debianKeys, site, release), nil
-		}
-	}
-	return "", errors.New("apt has no Debian archive configured")
-}
 
 // realSMI returns NVIDIA's nvidia-smi from Debian's non-free component. It is
 // unpacked into the user's cache, not installed. The test is skipped if it
 // is not available.
 func realSMI(t *testing.T) string {
 	t.Helper()
-	cache, err := os.UserCacheDir()
-	require.NoError(t, err)
-	dir := filepath.Join(cache, "prism", "debian-nvidia-smi")
-	program := filepath.Join(dir, "usr/lib/nvidia/current/nvidia-smi")
-	if _, err := os.Stat(program); err == nil {
-		return program
-	}
-	if testing.Short() {
-		t.Skip("NVIDIA's nvidia-smi is not in the cache, and -short fetches nothing")
-	}
-	if err := fetchPackage(t, "", "nvidia-smi", dir); err != nil {
-		t.Skipf("NVIDIA's nvidia-smi cannot be had here: %v", err)
-	}
-	return program
-}
-
-// fetchPackage unpacks a package of a Debian release into dir with an apt of its own: source, lists and cache are below
-// a temporary directory.
-func fetchPackage(t *testing.T, release, name, dir string) error {
-	work := t.TempDir()
-	line, err := nonFreeSource(t, release)
+	dir, err := debian.Package{Name: "debian-nvidia-smi", Package: "nvidia-smi"}.Unpacked(t.Context(), !testing.Short())
 	if err != nil {
-		return err
+		t.Skipf("NVIDIA's nvidia-smi is not available: %v", err)
 	}
-	source := filepath.Join(work, "sources.list")
-	if err := errors.Join(os.WriteFile(source, []byte(line), 0o644),
-		os.MkdirAll(filepath.Join(work, "lists/partial"), 0o755),
-		os.MkdirAll(filepath.Join(work, "cache/archives/partial"), 0o755)); err != nil {
-		return err
-	}
-	apt := func(args ...string) error {
-		own := []string{"-q", "-o", "Dir::Etc::sourcelist=" + source, "-o", "Dir::Etc::sourceparts=/dev/null",
-			"-o", "Dir::State::Lists=" + work + "/lists", "-o", "Dir::Cache=" + work + "/cache",
-			"-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=15"}
-		return runIn(t, work, "apt-get", append(own, args...)...)
-	}
-	if err := apt("update"); err != nil {
-		return err
-	}
-	if err := apt("download", name); err != nil {
-		return err
-	}
-	packages, err := filepath.Glob(filepath.Join(work, name+"_*.deb"))
-	if err != nil || len(packages) != 1 {
-		return fmt.Errorf("apt-get download left %d packages", len(packages))
-	}
-	return runIn(t, work, "dpkg", "-x", packages[0], dir)
-}
-
-func runIn(t *testing.T, dir, program string, args ...string) error {
-	command := exec.CommandContext(t.Context(), program, args...)
-	command.Dir = dir
-	if output, err := command.CombinedOutput(); err != nil {
-		lines := strings.Split(strings.TrimSpace(string(output)), "\n")
-		return fmt.Errorf("%s: %w: %s", program, err, lines[len(lines)-1])
-	}
-	return nil
+	return filepath.Join(dir, "usr/lib/nvidia/current/nvidia-smi")
 }
 
 // NVIDIA's own tool works on the simulated node, and the simulated

@@ -1,0 +1,115 @@
+// Package debian fetches packages of Debian's non-free component, for tests that use NVIDIA's own programs and libraries. They are unpacked
+// into the user's cache, not installed.
+package debian
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+const keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+// Package is one of a Debian release. Tests find it in the cache by Name.
+type Package struct {
+	// Name is the directory in the cache, Package the name in the archive.
+	Name, Package string
+	// Release is Debian's; empty for that of this machine.
+	Release string
+}
+
+// Unpacked returns the directory with the package's files. Where it is not in the cache it is fetched with an apt of its own: source, lists
+// and cache are below a temporary directory.
+func (p Package) Unpacked(ctx context.Context, fetch bool) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "prism", p.Name)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	if !fetch {
+		return "", fmt.Errorf("package %s is not in the cache, and is not to be fetched", p.Package)
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return "", err
+	}
+	work, err := os.MkdirTemp(filepath.Dir(dir), ".fetch-*")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(work)
+	if err := p.unpack(ctx, work); err != nil {
+		return "", fmt.Errorf("fetching package %s: %w", p.Package, err)
+	}
+	// Another process may have been first.
+	if err := os.Rename(filepath.Join(work, "root"), dir); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	return dir, nil
+}
+
+// unpack fetches the package and unpacks it into the directory root of work.
+func (p Package) unpack(ctx context.Context, work string) error {
+	line, err := p.source(ctx)
+	if err != nil {
+		return err
+	}
+	source := filepath.Join(work, "sources.list")
+	if err := errors.Join(os.WriteFile(source, []byte(line), 0o600),
+		os.MkdirAll(filepath.Join(work, "lists/partial"), 0o755),
+		os.MkdirAll(filepath.Join(work, "cache/archives/partial"), 0o755)); err != nil {
+		return err
+	}
+	own := []string{
+		"-q", "-o", "Dir::Etc::sourcelist=" + source, "-o", "Dir::Etc::sourceparts=/dev/null",
+		"-o", "Dir::State::Lists=" + work + "/lists", "-o", "Dir::Cache=" + work + "/cache",
+		"-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=15",
+	}
+	for _, command := range [][]string{{"update"}, {"download", p.Package}} {
+		if err := run(ctx, work, "apt-get", append(own, command...)...); err != nil {
+			return err
+		}
+	}
+	packages, err := filepath.Glob(filepath.Join(work, p.Package+"_*.deb"))
+	if err != nil || len(packages) != 1 {
+		return fmt.Errorf("apt-get download left %d packages", len(packages))
+	}
+	return run(ctx, work, "dpkg", "-x", packages[0], filepath.Join(work, "root"))
+}
+
+// source is an apt source of the Debian archive that this machine uses.
+func (p Package) source(ctx context.Context) (string, error) {
+	targets := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(LABEL) $(COMPONENT) $(SITE) $(RELEASE)",
+		"Created-By: Packages")
+	output, err := targets.Output()
+	if err != nil {
+		return "", fmt.Errorf("finding the Debian archive: %w", err)
+	}
+	for line := range strings.Lines(string(output)) {
+		var label, component, site, release string
+		if n, _ := fmt.Sscan(line, &label, &component, &site, &release); n == 4 && label == "Debian" && component == "main" {
+			if p.Release != "" {
+				release = p.Release
+			}
+			return fmt.Sprintf("deb [signed-by=%s] %s %s non-free\n", keys, site, release), nil
+		}
+	}
+	return "", errors.New("apt has no Debian archive configured")
+}
+
+func run(ctx context.Context, dir, program string, args ...string) error {
+	command := exec.CommandContext(ctx, program, args...)
+	command.Dir = dir
+	if output, err := command.CombinedOutput(); err != nil {
+		lines := strings.Split(strings.TrimSpace(string(output)), "\n")
+		return fmt.Errorf("%s: %w: %s", program, err, lines[len(lines)-1])
+	}
+	return nil
+}

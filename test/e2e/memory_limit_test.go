@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// limitingDriver is a version of the driver that limits the GPU memory of cgroups.
+const limitingDriver = "615.71.09"
+
+// enforced requests that memory is enforced.
+const enforced = `{"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "GPUConfig", "enforceMemory": true}`
+
+// limitedShare is a pod with a time-sliced share of 4 GiB, which are to be enforced.
+func limitedShare(name, class, driver string) workload {
+	return workload{name: name, ref: "share", request: request{
+		class: class, driver: driver, config: enforced, capacity: map[resourceapi.QualifiedName]string{"memory": "4Gi"},
+	}}
+}
+
+// TestEnforcedMemory: a driver that limits the GPU memory of cgroups, on a node with cgroup v1 and for a plugin that has cgroup v2.
+func TestEnforcedMemory(t *testing.T) {
+	ns := mpsExclusive(t)
+	h, err := ns.hardware()
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ns.replaceDriver(h.Driver.Version)
+		ns.advertisesMIG(t, startLimit)
+	})
+	ns.replaceDriver(limitingDriver)
+	t.Run("CgroupV1_Refused", refusedWithCgroupV1)
+	t.Run("CgroupV2_ContainerLimited", limitedWithCgroupV2)
+}
+
+// refusedWithCgroupV1 checks that a claim that requires a limit is refused with the reason where nothing can enforce it. For a whole GPU it
+// is prepared.
+func refusedWithCgroupV1(t *testing.T) {
+	ns := exclusive(t)
+	if ns.hasCgroupV2() {
+		t.Skip("the node has cgroup v2")
+	}
+	ns.create(limitedShare("time-sliced", "timeslice.gpu.prism.dev", driverName))
+	ns.isRefused("time-sliced", "share", "enforceMemory", "cgroup v2")
+	ns.create(workload{name: "whole", ref: "gpu", request: request{class: gpuClass, driver: driverName, config: enforced}})
+	ns.ready("whole")
+}
+
+// hasCgroupV2 reports whether the node has cgroup v2 alone.
+func (c *cluster) hasCgroupV2() bool {
+	_, err := c.run("", c.onNode("test", "-e", "/sys/fs/cgroup/cgroup.controllers")...)
+	return err == nil
+}
+
+// limitedWithCgroupV2 checks with a plugin, prism-hook and runc that have cgroup v2 alone that programs in a container cannot allocate more
+// GPU memory than the claim requested. A kubelet does not run so where the machine has its controllers in hierarchies of version 1: its own
+// container, which the node's runtime makes without cgroup v2, is failed by prism-hook.
+func limitedWithCgroupV2(t *testing.T) {
+	c := open(t)
+	p := c.pluginWithCgroupV2(t)
+	ns := exclusive(t)
+	ns.create(limitedShare("limited", memoryDriver, memoryDriver))
+	if ns.hasCgroupV2() {
+		ns.ready("limited")
+		ns.limitedTo("limited", "main", 4096)
+	} else {
+		message := ns.event("limited", "Failed", startLimit)
+		t.Log(message)
+		assert.Contains(t, message, "this host does not use cgroup v2 alone")
+	}
+
+	claim := string(ns.claimOf(ns.pod("limited"), "share").UID)
+	const most = 4096 - contextMiB
+	out := p.runs(t, claim, "fits", most)
+	assert.Contains(t, out, "free 3584 MiB, total 4096 MiB")
+	assert.Contains(t, out, "holding 3584 MiB")
+	assert.Contains(t, p.runs(t, claim, "too-much", most+1), "cuMemAlloc_v2: 2", "out of memory")
+	ns.delete("pod", "limited")
+	require.NoError(t, ns.silence())
+}
