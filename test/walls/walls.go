@@ -107,8 +107,17 @@ var walls = []wall{
 		because: "the runtime starts the hook for every container that needs it: it is small and starts quickly",
 	},
 	{
-		name: "adapters", of: []string{"pkg/nvml", "pkg/hostfs", "pkg/nvsmi"}, ours: []string{"pkg/gpu"},
+		name: "adapters", of: []string{"pkg/nvml", "pkg/hostfs", "pkg/nvsmi"}, ours: []string{"pkg/gpu", "pkg/nvml/library"},
 		because: "an adapter depends on the model and not on its users",
+	},
+	{
+		name: "nvml-library", of: []string{"pkg/nvml/library"}, ours: []string{"pkg/gpu"}, named: []string{"github.com/NVIDIA/nvidia-container-toolkit"},
+		because: "calls with deadlines are below all that asks the driver, and draw in nothing else",
+	},
+	{
+		name: "sampling", of: []string{"pkg/nvml/sampling"}, ours: []string{"pkg/gpu", "pkg/metrics", "pkg/nvml/library"},
+		named:   []string{"github.com/NVIDIA/nvidia-container-toolkit", "k8s.io"},
+		because: "the exporter's adapter depends on the model and not on its users, and draws in neither nvcdi nor client-go",
 	},
 	{
 		name: "mps-service", of: []string{"pkg/mpsd"}, named: []string{"k8s.io/client-go"},
@@ -159,7 +168,7 @@ var walls = []wall{
 		because: "admission asks pkg/claim about what is written, and knows no node and no allocation",
 	},
 	{
-		name: "vendor-libraries", of: product, except: []string{"pkg/nvml"}, named: []string{"github.com/NVIDIA"}, tests: true,
+		name: "vendor-libraries", of: product, except: []string{"pkg/nvml", "pkg/nvml/*"}, named: []string{"github.com/NVIDIA"}, tests: true,
 		because: "only pkg/nvml speaks the vendor's language",
 	},
 	{
