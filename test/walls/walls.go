@@ -156,8 +156,8 @@ var walls = []wall{
 		because: "metrics show what others report, and ask no driver",
 	},
 	{
-		name: "podresources", of: []string{"pkg/podresources"}, ours: append([]string{"pkg/events", "pkg/backoff"}, reconcile...),
-		because: "the kubelet's list of pods is an adapter of the reconciler",
+		name: "podresources", of: []string{"pkg/podresources"}, ours: none,
+		because: "the kubelet's list of pods is for the plugin and for the exporter, which prepares nothing",
 	},
 	{
 		name: "controller", of: []string{"pkg/controller"}, ours: append([]string{"pkg/nodeconfig", "pkg/events"}, nouns...), named: []string{"os", "net"},
