@@ -24,8 +24,8 @@ type Library interface {
 	GPUs(ctx context.Context) ([]metrics.Identity, []gpu.Fault, error)
 	// Values reads the GPU's own fields, those of GPM left out.
 	Values(ctx context.Context, id gpu.UUID, fields metrics.FieldSet, into *metrics.Values) error
-	// MIGDevices lists the GPU's MIG devices, without values, and reports whether the MIG mode is on.
-	MIGDevices(ctx context.Context, id gpu.UUID) (devices []metrics.MIGDevice, mode bool, err error)
+	// MIGDevices begins a round: it lists the GPU's MIG devices, without values, and returns the GPU as it is now.
+	MIGDevices(ctx context.Context, id gpu.UUID) (metrics.Identity, []metrics.MIGDevice, error)
 	// MIGValues reads a MIG device's own fields, those of GPM left out. The device is one of the last MIGDevices.
 	MIGValues(ctx context.Context, id gpu.UUID, device *metrics.MIGDevice, fields metrics.FieldSet) error
 	// Sample takes a GPM sample of a target and sets what came out since the one before; a baseline sets nothing.
