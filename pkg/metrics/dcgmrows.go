@@ -1,6 +1,6 @@
 package metrics
 
-// dcgmTable has the fields of DCGM that NVML or GPM can serve. The first ones are those of dcgm-exporter's default counters, with those that
+// dcgmTable has the fields of DCGM that NVML or GPM has a value for. The first ones are those of dcgm-exporter's default counters, with those that
 // are commented there; a CSV can choose the others.
 var dcgmTable = []dcgmRow{
 	{

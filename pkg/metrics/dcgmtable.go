@@ -1,6 +1,9 @@
 package metrics
 
-import "math"
+import (
+	"maps"
+	"math"
+)
 
 // dcgmRow is a field of DCGM that a value is shown as.
 type dcgmRow struct {
@@ -92,3 +95,35 @@ var dcgmUnsupported = map[string]string{
 	"DCGM_EXP_GPU_HEALTH_STATUS":      "it is DCGM's own judgement: use prism_gpu_recovery_action",
 	"DCGM_EXP_P2P_STATUS":             "NVML has it for pairs of GPUs, which the exporter does not read",
 }
+
+// DCGMField is a field of DCGM as the documentation lists it.
+type DCGMField struct {
+	Name, Help string
+	Kind       Kind
+	// Fields are those that it is made of; none for the last XID.
+	Fields []Field
+	// Instance says that MIG devices have it, and a GPU in MIG mode has not. Default says that it is shown without a CSV.
+	Instance, Default bool
+}
+
+// DCGMFields are those that a page can have.
+func DCGMFields() []DCGMField {
+	fields := make([]DCGMField, 0, len(dcgmTable))
+	for i := range dcgmTable {
+		r := &dcgmTable[i]
+		fields = append(fields, DCGMField{r.name, r.help, r.kind, r.of.fields, r.instance, !r.extra})
+	}
+	return fields
+}
+
+// DCGMLabels are the fields that a CSV can choose as labels; the first one is there without a CSV.
+func DCGMLabels() []string {
+	names := make([]string, 0, len(dcgmLabels))
+	for _, l := range dcgmLabels {
+		names = append(names, l.name)
+	}
+	return names
+}
+
+// DCGMUnsupported are the fields of dcgm-exporter's default counters that Prism has no value for, with the reason.
+func DCGMUnsupported() map[string]string { return maps.Clone(dcgmUnsupported) }
