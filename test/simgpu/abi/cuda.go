@@ -86,8 +86,15 @@ func runningProcesses(mps bool) answer {
 	}
 }
 
-// putProcesses writes the first version of the struct if the caller has room for that.
-func (c *call) putProcesses(list []model.Process) error {
+// putProcesses writes those that the caller can see. It writes the first version of the struct if the caller has room for that.
+func (c *call) putProcesses(all []model.Process) error {
+	var list []model.Process
+	for _, p := range all {
+		if pid, seen := c.processID(p.PID); seen {
+			p.PID = pid
+			list = append(list, p)
+		}
+	}
 	c.outputs[1] = record{}.u32(uint32(len(list)))
 	room := int(c.u32(1))
 	if len(list) > room {

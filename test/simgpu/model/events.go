@@ -136,6 +136,7 @@ func (s *Session) Close() {
 		}
 	}
 	s.closeContexts()
+	s.closeSamples()
 	for _, g := range s.visible {
 		delete(g.sessions, s)
 		g.clientGone()

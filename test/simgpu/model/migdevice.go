@@ -43,6 +43,7 @@ func (s *Session) MIGDeviceByIndex(h Handle, index int) (Handle, error) {
 func (s *Session) MIGDevice(h Handle) (MIGDevice, error) {
 	var device MIGDevice
 	err := s.withParent(h, func(g *gpu) error {
+		g.advance(s.node.now())
 		gi, ci := g.mig.compute(func(ci *computeInstance) bool { return ci.device == h })
 		if ci == nil || !s.shows(g, gi, ci) {
 			return InvalidArgument
@@ -51,7 +52,7 @@ func (s *Session) MIGDevice(h Handle) (MIGDevice, error) {
 		device = MIGDevice{
 			GPU: parent, UUID: ci.uuid, Name: g.board.Product.Name + " MIG " + ci.profile.Name, Instance: gi.describe(g),
 			Compute: ComputeInstance{Parent: parent, Instance: gi.handle, ID: ci.id, Profile: ci.profile, Placement: ci.placement},
-			Board:   g.board, Used: ci.cuda.used(),
+			Board:   g.board, Used: min(ci.cuda.used()+gi.scriptedMemory(g.at), gi.profile.MemoryMiB*mebi),
 		}
 		return nil
 	})
