@@ -138,7 +138,7 @@ var programs = map[string][]string{
 }
 
 // tools are programs for tests, which no driver installs.
-var tools = map[string][]string{GPUMem: {"gpu_mem.c"}}
+var tools = map[string][]string{GPUMem: {"gpu_mem.c"}, GPULoad: {"gpu_load.c"}}
 
 func (c compiler) buildPrograms(dir string, programs map[string][]string) error {
 	for name, files := range programs {

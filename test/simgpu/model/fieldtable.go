@@ -165,7 +165,7 @@ func unsupportedFields() map[uint32]field {
 		{303, 307, inactiveRows},
 	} {
 		for id := span[0]; id <= span[1]; id++ {
-			list[id] = field{since: int(span[2]), has: nobody}
+			list[id] = field{since: int(span[2]), has: noGPU}
 		}
 	}
 	return list

@@ -43,7 +43,7 @@ const (
 
 func everyGPU(Reading) bool { return true }
 
-func nobody(Reading) bool { return false }
+func noGPU(Reading) bool { return false }
 
 func from(a Architecture) func(Reading) bool {
 	return func(r Reading) bool { return r.Board.Compute.Architecture >= a }

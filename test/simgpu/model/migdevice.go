@@ -85,13 +85,19 @@ type MIGDeviceSnapshot struct {
 	Placement       Placement `json:"placement"`
 	UUID            string    `json:"uuid,omitempty"`
 	Clients         int       `json:"clients,omitempty"`
+	Samples         int       `json:"samples,omitempty"` // of GPM that hold the GPU instance
+
+	Load LoadSnapshot `json:"load"` // of the GPU instance
 }
 
 // snapshot lists all instances, including GPU instances without a compute instance.
-func (m *mig) snapshot() []MIGDeviceSnapshot {
+func (g *gpu) migSnapshot() []MIGDeviceSnapshot {
 	var list []MIGDeviceSnapshot
-	for _, gi := range m.instances {
-		shown := MIGDeviceSnapshot{GPUInstance: gi.id, Profile: gi.profile.Name, Placement: gi.placement}
+	_, levels := g.levels(g.at)
+	for i, gi := range g.mig.instances {
+		shown := MIGDeviceSnapshot{
+			GPUInstance: gi.id, Profile: gi.profile.Name, Placement: gi.placement, Samples: gi.sampled, Load: gi.meter.snapshot(levels[i]),
+		}
 		if len(gi.compute) == 0 {
 			list = append(list, shown)
 		}
