@@ -1,7 +1,11 @@
 package sampler
 
 import (
-	"context"
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,11 +50,23 @@ type Status struct {
 // Sampler samples all GPUs. It is safe for concurrent use.
 type Sampler struct {
 	opts Options
+	// node are the fields of the node's sets.
+	node metrics.FieldSet
 
 	mu       sync.Mutex
 	snapshot *metrics.Snapshot
 	changed  chan struct{}
 	status   Status
+	// gpus are those of the snapshot, by UUID; one that never had one has its index for it.
+	gpus map[gpu.UUID]*metrics.GPU
+	// xids are those since the start, sorted by code and GPU instance.
+	xids map[gpu.UUID][]metrics.XID
+	// limited counts the claims of each GPU whose interval is not granted.
+	limited map[gpu.UUID]int
+	// releases are the MIG devices that are about to be destroyed.
+	releases map[gpu.UUID]*release
+	// workers are those of the session.
+	workers map[gpu.UUID]*worker
 }
 
 // New returns a sampler that has no samples yet.
@@ -62,7 +78,27 @@ func New(opts Options) *Sampler {
 		opts.MinInterval = DefaultMinInterval
 	}
 	opts.Interval = max(opts.Interval, opts.MinInterval)
-	return &Sampler{opts: opts, snapshot: &metrics.Snapshot{}, changed: make(chan struct{})}
+	if opts.Wanted == nil {
+		opts.Wanted = func(gpu.UUID) []Want { return nil }
+	}
+	s := &Sampler{
+		opts: opts, snapshot: &metrics.Snapshot{}, changed: make(chan struct{}), status: Status{Err: errNotOpened, Errors: map[gpu.UUID]uint64{}},
+		gpus: map[gpu.UUID]*metrics.GPU{}, xids: map[gpu.UUID][]metrics.XID{}, limited: map[gpu.UUID]int{}, 
+		releases: map[gpu.UUID]*release{}, workers: map[gpu.UUID]*worker{},
+	}
+	s.node = s.fieldsOf(opts.Sets)
+	return s
+}
+
+// errNotOpened is the state before the first attempt.
+var errNotOpened = errors.New("the driver was not opened yet")
+
+func (s *Sampler) fieldsOf(sets []string) metrics.FieldSet {
+	var fields metrics.FieldSet
+	for _, set := range sets {
+		fields.Add(s.opts.Fields(set)...)
+	}
+	return fields
 }
 
 // Snapshot returns what the last rounds found, never nil. It asks nothing.
@@ -83,15 +119,101 @@ func (s *Sampler) Changed() <-chan struct{} {
 func (s *Sampler) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.status
+	status := s.status
+	status.Errors = maps.Clone(s.status.Errors)
+	for _, count := range s.limited {
+		status.IntervalsLimited += count
+	}
+	return status
 }
 
-// Release frees what is held of a MIG device that is about to be destroyed, and does not wait for it. A device that is still there two
-// seconds later, and not of another claim, has the session closed and reopened.
-func (s *Sampler) Release(_ gpu.UUID) {}
+// publish replaces a GPU in the snapshot.
+func (s *Sampler) publish(g *metrics.GPU) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.put(g)
+}
 
-// Run samples until the context ends, and then returns nil. gpu.ErrDriverReplaced: only a new process can sample the driver.
-func (s *Sampler) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
+// put is publish with the lock held.
+func (s *Sampler) put(g *metrics.GPU) {
+	key := g.Identity.UUID
+	if key == "" {
+		key = unknown(g.Identity.Index)
+	}
+	g.XIDs = s.xids[key]
+	s.gpus[key] = g
+	s.renew()
+}
+
+// renew makes a snapshot of the GPUs.
+func (s *Sampler) renew() {
+	next := &metrics.Snapshot{Generation: s.snapshot.Generation + 1, GPUs: make([]*metrics.GPU, 0, len(s.gpus))}
+	for _, g := range s.gpus {
+		next.GPUs = append(next.GPUs, g)
+	}
+	slices.SortFunc(next.GPUs, func(a, b *metrics.GPU) int {
+		return cmp.Or(cmp.Compare(a.Identity.Index, b.Identity.Index), cmp.Compare(a.Identity.UUID, b.Identity.UUID))
+	})
+	s.snapshot = next
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// unknown stands for the UUID of a GPU that has never answered.
+func unknown(index int) gpu.UUID { return gpu.UUID(fmt.Sprintf("GPU %d", index)) }
+
+// down publishes that a GPU has no values any more.
+func (s *Sampler) down(identity metrics.Identity) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := &metrics.GPU{Identity: identity, Interval: s.opts.Interval}
+	key := identity.UUID
+	if key == "" {
+		key = unknown(identity.Index)
+	}
+	if before := s.gpus[key]; before != nil {
+		if !before.Up {
+			return
+		}
+		next.At, next.Interval = before.At, before.Interval
+	}
+	s.put(next)
+}
+
+// lose publishes that there is no driver: no GPU has values.
+func (s *Sampler) lose(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.Err = err
+	for key, g := range s.gpus {
+		s.gpus[key] = &metrics.GPU{Identity: g.Identity, At: g.At, Interval: g.Interval, XIDs: g.XIDs}
+	}
+	s.renew()
+}
+
+// failed counts a round that ended with an error.
+func (s *Sampler) failed(id gpu.UUID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.Errors[id]++
+}
+
+// note counts an XID.
+func (s *Sampler) note(id gpu.UUID, xid metrics.XID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	xids := slices.Clone(s.xids[id])
+	at, known := slices.BinarySearchFunc(xids, xid, func(a, b metrics.XID) int {
+		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.GPUInstance, b.GPUInstance))
+	})
+	if !known {
+		xids = slices.Insert(xids, at, metrics.XID{Code: xid.Code, GPUInstance: xid.GPUInstance})
+	}
+	xids[at].Count++
+	xids[at].Last = time.Now()
+	s.xids[id] = xids
+	if before := s.gpus[id]; before != nil {
+		next := *before
+		s.put(&next)
+	}
 }
