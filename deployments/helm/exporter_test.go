@@ -3,6 +3,7 @@ package helm
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
 const everything = "testdata/values/everything.yaml"
@@ -185,6 +187,47 @@ func TestChartRules_EachAlert_TestedAndInSentences(t *testing.T) {
 			assert.Contains(t, []string{"info", "warning", "critical"}, rule.Labels["severity"], rule.Alert)
 			assert.NotEmpty(t, rule.Annotations["summary"], rule.Alert)
 			assert.Regexp(t, `\.$`, rule.Annotations["description"], rule.Alert)
+		}
+	}
+}
+
+// promtool is that of the cache of localcluster; empty without one: only tests on a cluster build it.
+func promtool(t *testing.T) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	require.NoError(t, err)
+	found, err := filepath.Glob(filepath.Join(cache, "prism/parts/prometheus-*/promtool"))
+	require.NoError(t, err)
+	if len(found) == 0 {
+		return ""
+	}
+	return found[len(found)-1]
+}
+
+func TestChartRules_Promtool_ChecksAndTests(t *testing.T) {
+	program := promtool(t)
+	if program == "" {
+		t.Skip("no promtool in the cache: build it with `bin/localcluster build prometheus`")
+	}
+	for _, args := range [][]string{{"check", "rules", "prism/files/rules.yaml"}, {"test", "rules", "testdata/rules/rules_test.yaml"}} {
+		out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+}
+
+// TestChartQueries_Metrics_AreTheExporters: rules and dashboards ask for what the exporter has, or what the rules record.
+func TestChartQueries_Metrics_AreTheExporters(t *testing.T) {
+	known := map[string]bool{}
+	for _, family := range metrics.Families() {
+		known[family.Name] = true
+	}
+	for _, name := range []string{"rules.yaml", "dashboard-cluster.json", "dashboard-gpu.json"} {
+		text, err := os.ReadFile(filepath.Join("prism/files", name))
+		require.NoError(t, err)
+		for _, at := range metricName.FindAllStringIndex(string(text), -1) {
+			if asked := string(text[at[0]:at[1]]); at[0] > 0 && text[at[0]-1] != ':' {
+				assert.True(t, known[asked], "%s asks for %s", name, asked)
+			}
 		}
 	}
 }
