@@ -40,6 +40,6 @@ type Adapters struct {
 	Allocations Allocations
 	// After waits.
 	After func(time.Duration) <-chan time.Time
-	// Listening is called with each address that is served; nil for none.
+	// Listening is called with each address that it listens on; nil for none.
 	Listening func(net.Addr)
 }

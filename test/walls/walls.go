@@ -32,6 +32,8 @@ type wall struct {
 	// named are import paths that they may not name, with all that is below them; a name that ends in "$" stands for itself
 	// alone.
 	named []string
+	// deps are import paths that they may not draw in at all, through whatever package; written like named.
+	deps []string
 	// tests says that the linter applies the wall to their tests too, which may import what is below the module's test folder.
 	tests bool
 	// because is the reason, for the person who ran into the wall.
@@ -50,6 +52,11 @@ var (
 	reconcile = append([]string{"pkg/prepare", "pkg/reconcile"}, phases...)
 	clocks    = []string{
 		"os", "time$", "context$", "net", "syscall$", "log", "golang.org/x/sys", "k8s.io/client-go", "k8s.io/klog", "github.com/go-logr",
+	}
+	// prepares are what only programs need that prepare claims or ask the API server.
+	prepares = []string{
+		"k8s.io/client-go", "github.com/NVIDIA/nvidia-container-toolkit", Module + "/pkg/nvml$", Module + "/pkg/kube", Module + "/pkg/driver",
+		Module + "/pkg/prepare", Module + "/pkg/plugin",
 	}
 	apiSide = []string{"cmd/*", "pkg/plugin", "pkg/driver", "pkg/kube", "pkg/controller", "pkg/admission"}
 	product = []string{"pkg", "pkg/*", "pkg/*/*", "cmd/*", "api/*"}
@@ -77,8 +84,7 @@ var walls = []wall{
 		because: "which container has which device is read from records, the kubelet, the runtime and /proc, never from the API server",
 	},
 	{
-		name: "exporter", of: []string{"pkg/exporter"},
-		named:   []string{"k8s.io/client-go", "github.com/NVIDIA/nvidia-container-toolkit", Module + "/pkg/kube", Module + "/pkg/prepare", Module + "/pkg/plugin"},
+		name: "exporter", of: []string{"pkg/exporter", "cmd/prism-exporter"}, deps: prepares,
 		because: "the exporter has no API credentials and prepares nothing",
 	},
 	{
@@ -225,6 +231,11 @@ func (w wall) climbed(p Package) []string {
 	}
 	for _, d := range p.Imports {
 		if slices.ContainsFunc(w.named, func(pattern string) bool { return below(pattern, d) }) {
+			beyond = append(beyond, d)
+		}
+	}
+	for _, d := range p.Deps {
+		if slices.ContainsFunc(w.deps, func(pattern string) bool { return below(pattern, d) }) {
 			beyond = append(beyond, d)
 		}
 	}
