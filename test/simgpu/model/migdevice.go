@@ -43,6 +43,7 @@ func (s *Session) MIGDeviceByIndex(h Handle, index int) (Handle, error) {
 func (s *Session) MIGDevice(h Handle) (MIGDevice, error) {
 	var device MIGDevice
 	err := s.withParent(h, func(g *gpu) error {
+		g.advance(s.node.now())
 		gi, ci := g.mig.compute(func(ci *computeInstance) bool { return ci.device == h })
 		if ci == nil || !s.shows(g, gi, ci) {
 			return InvalidArgument
@@ -51,7 +52,7 @@ func (s *Session) MIGDevice(h Handle) (MIGDevice, error) {
 		device = MIGDevice{
 			GPU: parent, UUID: ci.uuid, Name: g.board.Product.Name + " MIG " + ci.profile.Name, Instance: gi.describe(g),
 			Compute: ComputeInstance{Parent: parent, Instance: gi.handle, ID: ci.id, Profile: ci.profile, Placement: ci.placement},
-			Board:   g.board, Used: ci.cuda.used(),
+			Board:   g.board, Used: min(ci.cuda.used()+gi.scriptedMemory(g.at), gi.profile.MemoryMiB*mebi),
 		}
 		return nil
 	})
@@ -84,13 +85,19 @@ type MIGDeviceSnapshot struct {
 	Placement       Placement `json:"placement"`
 	UUID            string    `json:"uuid,omitempty"`
 	Clients         int       `json:"clients,omitempty"`
+	Samples         int       `json:"samples,omitempty"` // of GPM that hold the GPU instance
+
+	Load LoadSnapshot `json:"load"` // of the GPU instance
 }
 
 // snapshot lists all instances, including GPU instances without a compute instance.
-func (m *mig) snapshot() []MIGDeviceSnapshot {
+func (g *gpu) migSnapshot() []MIGDeviceSnapshot {
 	var list []MIGDeviceSnapshot
-	for _, gi := range m.instances {
-		shown := MIGDeviceSnapshot{GPUInstance: gi.id, Profile: gi.profile.Name, Placement: gi.placement}
+	_, levels := g.levels(g.at)
+	for i, gi := range g.mig.instances {
+		shown := MIGDeviceSnapshot{
+			GPUInstance: gi.id, Profile: gi.profile.Name, Placement: gi.placement, Samples: gi.sampled, Load: gi.meter.snapshot(levels[i]),
+		}
 		if len(gi.compute) == 0 {
 			list = append(list, shown)
 		}
