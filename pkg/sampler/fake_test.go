@@ -182,10 +182,49 @@ func (f *fakeLibrary) holds(id gpu.UUID, target int) bool {
 	return f.held[fmt.Sprint(id, target)]
 }
 
-// fakeProcesses is /proc.
-type fakeProcesses map[uint32]metrics.ProcessIdentity
+// rounds, asked, baselines and opens are what the driver was asked so far.
+func (f *fakeLibrary) rounds(id gpu.UUID) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gpus[id].rounds
+}
 
-func (p fakeProcesses) Identify([]uint32) map[uint32]metrics.ProcessIdentity { return maps.Clone(p) }
+func (f *fakeLibrary) asked(id gpu.UUID) metrics.FieldSet {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gpus[id].asked
+}
+
+func (f *fakeLibrary) baselines(id gpu.UUID, target int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gpus[id].baselines[target]
+}
+
+func (f *fakeLibrary) opens() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.opened
+}
+
+// fakeProcesses is /proc.
+type fakeProcesses struct {
+	mu   sync.Mutex
+	list map[uint32]metrics.ProcessIdentity
+}
+
+func (p *fakeProcesses) Identify([]uint32) map[uint32]metrics.ProcessIdentity {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.list)
+}
+
+// pending counts the MIG devices that are about to be destroyed.
+func (s *Sampler) pending() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.releases)
+}
 
 // wants are what claims ask for.
 type wants struct {

@@ -41,8 +41,8 @@ func TestRelease_MIGDevice_SamplesFreedAtOnce(t *testing.T) {
 		pass(30 * time.Second)
 		assert.Empty(t, gpuOf(t, s, "GPU-0").MIGDevices)
 		assert.Zero(t, s.Status().Reopened)
-		assert.Equal(t, 1, f.opened)
-		assert.Empty(t, s.releases, "nothing is left of it")
+		assert.Equal(t, 1, f.opens())
+		assert.Zero(t, s.pending(), "nothing is left of it")
 	})
 }
 
@@ -50,21 +50,21 @@ func TestRelease_StillThere_ReopenedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, f, _ := sliced(t)
-		baselines := f.gpus["GPU-1"].baselines[WholeGPU]
+		baselines := f.baselines("GPU-1", WholeGPU)
 		s.Release(mig)
 		pass(releaseTime - time.Millisecond)
-		assert.Equal(t, 1, f.opened)
+		assert.Equal(t, 1, f.opens())
 		pass(time.Second)
-		assert.Equal(t, 2, f.opened)
+		assert.Equal(t, 2, f.opens())
 		assert.Equal(t, uint64(1), s.Status().Reopened)
 		assert.True(t, gpuOf(t, s, "GPU-1").Up, "values stay meanwhile")
 		pass(time.Minute)
 		assert.Equal(t, 2, f.opened, "once is enough")
 		assert.False(t, f.holds("GPU-0", 7), "it is not sampled while it is to be destroyed")
-		assert.Equal(t, baselines+1, f.gpus["GPU-1"].baselines[WholeGPU])
+		assert.Equal(t, baselines+1, f.baselines("GPU-1", WholeGPU))
 		f.change(func() { f.gpus["GPU-0"].devices = nil })
 		pass(11 * time.Second)
-		assert.Empty(t, s.releases)
+		assert.Zero(t, s.pending())
 	})
 }
 
@@ -73,12 +73,12 @@ func TestRelease_RecreatedWithSameUUID_NewBaseline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, f, w := sliced(t)
-		baselines := f.gpus["GPU-0"].baselines[7]
+		baselines := f.baselines("GPU-0", 7)
 		s.Release(mig)
 		synctest.Wait()
 		w.set(Want{MIG: mig, Claim: "b"}) // destroyed and created again before any round
 		pass(10 * time.Second)
-		assert.Equal(t, baselines+1, f.gpus["GPU-0"].baselines[7])
+		assert.Equal(t, baselines+1, f.baselines("GPU-0", 7))
 		_, sampled := gpuOf(t, s, "GPU-0").MIGDevices[0].Values.Get(metrics.FieldSMActive)
 		assert.False(t, sampled)
 		assert.Zero(t, s.Status().Reopened)
@@ -92,13 +92,13 @@ func TestSample_OtherClaimWithSameUUID_NewBaseline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, f, w := sliced(t)
-		baselines := f.gpus["GPU-0"].baselines[7]
+		baselines := f.baselines("GPU-0", 7)
 		w.set(Want{MIG: mig, Claim: "b"})
 		pass(10 * time.Second)
-		assert.Equal(t, baselines+1, f.gpus["GPU-0"].baselines[7])
+		assert.Equal(t, baselines+1, f.baselines("GPU-0", 7))
 		w.set(Want{MIG: mig, Claim: "b"}, Want{MIG: mig, Claim: "c"})
 		pass(20 * time.Second)
-		assert.Equal(t, baselines+1, f.gpus["GPU-0"].baselines[7], "a further claim of the same device ends nothing")
+		assert.Equal(t, baselines+1, f.baselines("GPU-0", 7), "a further claim of the same device ends nothing")
 		assert.Zero(t, s.Status().Reopened)
 	})
 }

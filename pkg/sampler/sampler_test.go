@@ -30,8 +30,8 @@ func TestSampler_Rounds_EachInterval(t *testing.T) {
 		assert.True(t, first.GPUs[0].Up)
 		assert.False(t, has(first.GPUs[0], metrics.FieldSMActive), "a baseline has no value")
 		pass(100 * time.Second)
-		for id, g := range f.gpus {
-			assert.InDelta(t, 11, g.rounds, 1, "a round each 10 s, and one at once")
+		for _, id := range []gpu.UUID{"GPU-0", "GPU-1"} {
+			assert.InDelta(t, 11, f.rounds(id), 1, "a round each 10 s, and one at once")
 			assert.True(t, has(gpuOf(t, s, id), metrics.FieldSMActive))
 			assert.Equal(t, 10*time.Second, gpuOf(t, s, id).Interval)
 		}
@@ -61,7 +61,7 @@ func TestSampler_GPUHangs_VanishesAndOthersGoOn(t *testing.T) {
 		pass(25 * time.Second)
 		last := gpuOf(t, s, "GPU-0").At
 		f.change(func() { f.gpus["GPU-0"].hang = true })
-		rounds := f.gpus["GPU-1"].rounds
+		rounds := f.rounds("GPU-1")
 		pass(last.Add(30 * time.Second).Add(-time.Millisecond).Sub(time.Now()))
 		assert.True(t, gpuOf(t, s, "GPU-0").Up, "not yet three intervals")
 		pass(2 * time.Millisecond)
@@ -69,18 +69,18 @@ func TestSampler_GPUHangs_VanishesAndOthersGoOn(t *testing.T) {
 		assert.False(t, hung.Up)
 		assert.Equal(t, last, hung.At)
 		assert.Equal(t, metrics.Values{}, hung.Values)
-		assert.Greater(t, f.gpus["GPU-1"].rounds, rounds+1)
+		assert.Greater(t, f.rounds("GPU-1"), rounds+1)
 		assert.True(t, gpuOf(t, s, "GPU-1").Up)
 		assert.NotZero(t, s.Status().Errors["GPU-0"])
 		assert.Zero(t, s.Status().Errors["GPU-1"])
 
 		f.change(func() { f.gpus["GPU-0"].hang = false })
-		baselines := f.gpus["GPU-0"].baselines[WholeGPU]
+		baselines := f.baselines("GPU-0", WholeGPU)
 		pass(12 * time.Second)
 		back := gpuOf(t, s, "GPU-0")
 		assert.True(t, back.Up)
 		assert.False(t, has(back, metrics.FieldSMActive))
-		assert.Equal(t, baselines+1, f.gpus["GPU-0"].baselines[WholeGPU], "after a gap there is a new baseline")
+		assert.Equal(t, baselines+1, f.baselines("GPU-0", WholeGPU), "after a gap there is a new baseline")
 	})
 }
 
@@ -110,16 +110,16 @@ func TestSampler_ClaimsWant_SetsAddedShortestIntervalWins(t *testing.T) {
 		f, w := newFake(1), &wants{}
 		s := started(t, Options{Library: f, Wanted: w.of})
 		synctest.Wait()
-		assert.False(t, f.gpus["GPU-0"].asked.Has(metrics.FieldClockSM))
+		assert.False(t, f.asked("GPU-0").Has(metrics.FieldClockSM))
 		w.set(Want{Claim: "a", Sets: []string{"Clocks"}, Interval: 5 * time.Second}, Want{Claim: "b", Interval: 200 * time.Millisecond})
 		pass(11 * time.Second)
-		assert.True(t, f.gpus["GPU-0"].asked.Has(metrics.FieldClockSM))
-		assert.True(t, f.gpus["GPU-0"].asked.Has(metrics.FieldPowerUsage), "the node's sets stay")
+		assert.True(t, f.asked("GPU-0").Has(metrics.FieldClockSM))
+		assert.True(t, f.asked("GPU-0").Has(metrics.FieldPowerUsage), "the node's sets stay")
 		assert.Equal(t, time.Second, gpuOf(t, s, "GPU-0").Interval, "not below the shortest interval")
 		assert.Equal(t, 1, s.Status().IntervalsLimited)
-		rounds := f.gpus["GPU-0"].rounds
+		rounds := f.rounds("GPU-0")
 		pass(10 * time.Second)
-		assert.InDelta(t, rounds+10, f.gpus["GPU-0"].rounds, 1)
+		assert.InDelta(t, rounds+10, f.rounds("GPU-0"), 1)
 		w.set()
 		pass(2 * time.Second)
 		assert.Equal(t, 10*time.Second, gpuOf(t, s, "GPU-0").Interval)
@@ -139,10 +139,10 @@ func TestSampler_DriverUnloaded_WaitsAndReopens(t *testing.T) {
 		assert.False(t, gpuOf(t, s, "GPU-0").Up)
 		require.ErrorIs(t, s.Status().Err, gpu.ErrDriverNotLoaded)
 		f.change(func() { f.gpus["GPU-0"].err, f.openErr = nil, nil })
-		baselines := f.gpus["GPU-0"].baselines[WholeGPU]
+		baselines := f.baselines("GPU-0", WholeGPU)
 		pass(10 * time.Second)
 		assert.True(t, gpuOf(t, s, "GPU-0").Up)
-		assert.Equal(t, baselines+1, f.gpus["GPU-0"].baselines[WholeGPU])
+		assert.Equal(t, baselines+1, f.baselines("GPU-0", WholeGPU))
 		require.NoError(t, s.Status().Err)
 		assert.Zero(t, s.Status().Reopened)
 	})
@@ -189,9 +189,9 @@ func TestSampler_Processes_PIDAndStartTime(t *testing.T) {
 		f.gpus["GPU-0"].processes = []metrics.Process{
 			{PID: 10, SM: 0.5, MPSServer: true}, {PID: 11, SM: 0.5, MPSServer: true}, {PID: 12, SM: 0.5},
 		}
-		proc := fakeProcesses{
+		proc := &fakeProcesses{list: map[uint32]metrics.ProcessIdentity{
 			10: {Start: 1, Command: "python3", ContainerID: "one"}, 11: {Start: 1, Command: mpsServer}, 12: {Start: 1, Command: mpsServer},
-		}
+		}}
 		s := started(t, Options{Library: f, Processes: proc})
 		synctest.Wait()
 		processes := gpuOf(t, s, "GPU-0").Processes
@@ -201,8 +201,10 @@ func TestSampler_Processes_PIDAndStartTime(t *testing.T) {
 		assert.True(t, processes[1].MPSServer)
 		assert.False(t, processes[2].MPSServer, "a client of MPS is no server, whatever its name")
 
-		proc[10] = metrics.ProcessIdentity{Start: 2, Command: "other", ContainerID: "two"}
-		delete(proc, 12)
+		proc.mu.Lock()
+		proc.list[10] = metrics.ProcessIdentity{Start: 2, Command: "other", ContainerID: "two"}
+		delete(proc.list, 12)
+		proc.mu.Unlock()
 		pass(10 * time.Second)
 		g := gpuOf(t, s, "GPU-0")
 		assert.Equal(t, "two", g.Processes[0].ContainerID)
