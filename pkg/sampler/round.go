@@ -46,7 +46,6 @@ func (w *worker) round() error {
 	}
 	g.ProcessesHidden = w.identify(g.Processes) || g.ProcessesHidden
 	g.At = time.Now()
-	w.answered = g.At
 	w.crew.s.limit(w.id, limited)
 	w.crew.s.publish(g)
 	return nil

@@ -65,6 +65,8 @@ type Sampler struct {
 	limited map[gpu.UUID]int
 	// releases are the MIG devices that are about to be destroyed.
 	releases map[gpu.UUID]*release
+	// expiries take back what the GPUs answered last when it is old. They run beside the workers, which may wait for an answer.
+	expiries map[gpu.UUID]*time.Timer
 	// workers are those of the session.
 	workers map[gpu.UUID]*worker
 }
@@ -83,8 +85,8 @@ func New(opts Options) *Sampler {
 	}
 	s := &Sampler{
 		opts: opts, snapshot: &metrics.Snapshot{}, changed: make(chan struct{}), status: Status{Err: errNotOpened, Errors: map[gpu.UUID]uint64{}},
-		gpus: map[gpu.UUID]*metrics.GPU{}, xids: map[gpu.UUID][]metrics.XID{}, limited: map[gpu.UUID]int{}, 
-		releases: map[gpu.UUID]*release{}, workers: map[gpu.UUID]*worker{},
+		gpus: map[gpu.UUID]*metrics.GPU{}, xids: map[gpu.UUID][]metrics.XID{}, limited: map[gpu.UUID]int{},
+		releases: map[gpu.UUID]*release{}, expiries: map[gpu.UUID]*time.Timer{}, workers: map[gpu.UUID]*worker{},
 	}
 	s.node = s.fieldsOf(opts.Sets)
 	return s
@@ -132,6 +134,26 @@ func (s *Sampler) publish(g *metrics.GPU) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.put(g)
+	s.expect(g.Identity, g.Interval)
+}
+
+// expect has the GPU go down unless it answers in time. The lock is held.
+func (s *Sampler) expect(identity metrics.Identity, interval time.Duration) {
+	if before := s.expiries[identity.UUID]; before != nil {
+		before.Stop()
+	}
+	s.expiries[identity.UUID] = time.AfterFunc(missed*interval, func() { s.expire(identity) })
+}
+
+// expire takes a GPU down that has not answered, unless it did while this waited for the lock.
+func (s *Sampler) expire(identity metrics.Identity) {
+	s.mu.Lock()
+	g := s.gpus[identity.UUID]
+	answers := g != nil && g.Up && time.Since(g.At) < missed*g.Interval
+	s.mu.Unlock()
+	if !answers {
+		s.down(identity)
+	}
 }
 
 // put is publish with the lock held.

@@ -24,6 +24,7 @@ var errReopen = errors.New("the session is reopened so that a MIG device can be 
 // Run samples until the context ends, and then returns nil. gpu.ErrDriverReplaced: only a new process can sample the driver.
 func (s *Sampler) Run(ctx context.Context) error {
 	retry := backoff.Backoff{First: firstRetry, Max: max(s.opts.Interval, firstRetry)}
+	defer s.stop()
 	for ctx.Err() == nil {
 		opened, err := s.session(ctx)
 		if opened {
@@ -44,6 +45,15 @@ func (s *Sampler) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// stop ends what waits for GPUs to answer.
+func (s *Sampler) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, expiry := range s.expiries {
+		expiry.Stop()
+	}
 }
 
 // sleep waits; false when the context ends before.
@@ -142,6 +152,9 @@ func (c *crew) list() (faults bool, err error) {
 		w := newWorker(c, identity)
 		if !known {
 			c.s.workers[identity.UUID] = w
+		}
+		if c.s.gpus[identity.UUID] == nil {
+			c.s.expect(identity, c.s.opts.Interval)
 		}
 		c.s.mu.Unlock()
 		if !known {

@@ -21,8 +21,6 @@ type worker struct {
 	// identity is that of the last round.
 	identity metrics.Identity
 	interval time.Duration
-	// answered is the end of the last round that succeeded, or the start of the worker.
-	answered time.Time
 	// wake has a token when a MIG device is to be released.
 	wake chan struct{}
 	// targets are those of GPM, by GPU instance.
@@ -49,16 +47,11 @@ type device struct {
 	claims   []string
 }
 
-// newWorker is called with the sampler's lock held.
 func newWorker(c *crew, identity metrics.Identity) *worker {
-	w := &worker{
-		crew: c, id: identity.UUID, identity: identity, interval: c.s.opts.Interval, answered: time.Now(), wake: make(chan struct{}, 1),
+	return &worker{
+		crew: c, id: identity.UUID, identity: identity, interval: c.s.opts.Interval, wake: make(chan struct{}, 1),
 		targets: map[int]*target{}, devices: map[gpu.UUID]device{},
 	}
-	if g := c.s.gpus[w.id]; g != nil && g.Up {
-		w.answered = g.At // values of the session before are as old as they are
-	}
-	return w
 }
 
 // work samples until the session ends. The first round is at once; after it the workers spread over the interval, so that the GPUs are not
@@ -75,9 +68,7 @@ func (w *worker) work() {
 			due = now.Add(time.Duration(float64(w.interval) * (1 - spread/2)))
 			spread = 0
 		}
-		w.expire()
-		next := earliest(due, w.stale(), w.overdue())
-		timer := time.NewTimer(time.Until(next))
+		timer := time.NewTimer(time.Until(earliest(due, w.overdue())))
 		select {
 		case <-timer.C:
 		case <-w.wake:
@@ -109,31 +100,12 @@ func (w *worker) goesOn(err error) bool {
 	return true
 }
 
-// earliest is the first of the times; zero ones are none.
-func earliest(times ...time.Time) time.Time {
-	first := times[0]
-	for _, t := range times[1:] {
-		if !t.IsZero() && t.Before(first) {
-			first = t
-		}
+// earliest is the first of two times; a zero second one is none.
+func earliest(a, b time.Time) time.Time {
+	if b.IsZero() || a.Before(b) {
+		return a
 	}
-	return first
-}
-
-// stale is when the values of the last round are old.
-func (w *worker) stale() time.Time {
-	at := w.answered.Add(missed * w.interval)
-	if !time.Now().Before(at) {
-		return time.Time{} // they are gone
-	}
-	return at
-}
-
-// expire takes back what is old.
-func (w *worker) expire() {
-	if w.stale().IsZero() {
-		w.crew.s.down(w.identity)
-	}
+	return b
 }
 
 // plan is what the wants for a device come to.

@@ -36,6 +36,7 @@ var scenarios = map[string]func(*child) error{
 	"partitionCompute": partitionCompute,
 	"processes":        listProcesses,
 	"telemetry":        telemetry,
+	"migTelemetry":     migTelemetry,
 	"memoryLimits":     limitMemory,
 	"protectMemory":    protectMemory,
 

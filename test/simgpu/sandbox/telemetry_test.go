@@ -289,3 +289,20 @@ func TestGoNVML_PIDNamespace_OwnProcessesOnly(t *testing.T) {
 	inside.resume()
 	inside.end()
 }
+
+// A client of MPS uses at most its percentage of the multiprocessors.
+func TestGPULoad_MPSClient_CappedAtPercentage(t *testing.T) {
+	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 1))
+	m := newMPS(t, node)
+	m.start()
+	command := exec.CommandContext(t.Context(), node.GPULoad(), "--sm", "60")
+	command.Env = append(m.env, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25")
+	require.NoError(t, startWorking(command))
+	shares := map[bool]float64{}
+	for _, p := range node.Model.GPUs()[0].Processes {
+		shares[p.MPSClient] = p.SM
+	}
+	assert.Equal(t, map[bool]float64{false: 0, true: 25}, shares)
+	require.NoError(t, command.Process.Kill())
+	_ = command.Wait() // killed
+}
