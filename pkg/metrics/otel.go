@@ -1,6 +1,9 @@
 package metrics
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // OTelResource is what has metrics in OpenTelemetry: the node, or a container. Its metrics are those of the hardware conventions.
 type OTelResource struct {
@@ -96,10 +99,15 @@ func (j *Joined) OTel() []OTelResource {
 				continue
 			}
 			if d.exclusive() {
-				of(d.holders[0]).device(d, true)
+				h := d.holders[0]
+				of(h).device(d, h.memory)
+				of(h).share(d, h.memory)
+				if rest := d.rest(); rest > 0 {
+					node.usage(d, rest)
+				}
 				continue
 			}
-			node.device(d, false)
+			node.device(d, d.rest())
 			for _, h := range d.holders {
 				of(h).part(d, h)
 			}
@@ -163,21 +171,18 @@ func (r *resource) status(b *board) {
 	}
 }
 
-// device adds the values of a device; of a shared one, its memory in use is what no container uses.
-func (r *resource) device(d *device, exclusive bool) {
+// device adds the values of a device; used is what of its memory in use is this resource's.
+func (r *resource) device(d *device, used float64) {
 	for i := range otelTable {
 		row := &otelTable[i]
 		if row.board && d.mig != nil {
 			continue
 		}
 		value := d.value(row.field)
-		if row.field == FieldMemoryUsed && !exclusive {
-			value = d.rest()
+		if row.field == FieldMemoryUsed {
+			value = used
 		}
 		r.add(row.name, row.unit, row.help, row.kind, value, hardware(d), row.attributes)
-	}
-	if exclusive {
-		r.share(d, d.value(FieldMemoryUsed))
 	}
 }
 
@@ -192,10 +197,21 @@ func (r *resource) board(d *device) {
 
 // part adds what a container uses of a shared device.
 func (r *resource) part(d *device, h *holder) {
-	usage, utilization := &otelTable[1], &otelTable[2]
-	r.add(usage.name, usage.unit, usage.help, usage.kind, h.memory, hardware(d))
+	r.usage(d, h.memory)
 	r.share(d, h.memory)
+	utilization := otelRowOf(FieldUtilization)
 	r.add(utilization.name, utilization.unit, utilization.help, utilization.kind, h.utilization, hardware(d), utilization.attributes)
+}
+
+// usage adds memory in use.
+func (r *resource) usage(d *device, used float64) {
+	row := otelRowOf(FieldMemoryUsed)
+	r.add(row.name, row.unit, row.help, row.kind, used, hardware(d))
+}
+
+// otelRowOf is the row of a field that has one.
+func otelRowOf(f Field) *otelRow {
+	return &otelTable[slices.IndexFunc(otelTable, func(r otelRow) bool { return r.field == f })]
 }
 
 // share adds the memory in use as a ratio.

@@ -134,12 +134,12 @@ var Table = [FieldCount]Row{
 	FieldNVLinkTransmitted: {
 		GPU:  "prism_gpu_nvlink_transmitted_bytes_total",
 		Help: "Data sent over all NVLinks.",
-		Unit: "bytes", Kind: Counter, Source: SourceNVML, Where: "NVLink", Sets: []string{SetNVLink},
+		Unit: "bytes", Kind: Counter, Source: SourceNVML, Where: "NVLink", Sets: []string{SetBasic, SetNVLink},
 	},
 	FieldNVLinkReceived: {
 		GPU:  "prism_gpu_nvlink_received_bytes_total",
 		Help: "Data received over all NVLinks.",
-		Unit: "bytes", Kind: Counter, Source: SourceNVML, Where: "NVLink", Sets: []string{SetNVLink},
+		Unit: "bytes", Kind: Counter, Source: SourceNVML, Where: "NVLink", Sets: []string{SetBasic, SetNVLink},
 	},
 	FieldNVLinkCRCFlitErrors: {
 		GPU:  "prism_gpu_nvlink_crc_flit_errors_total",
