@@ -77,7 +77,7 @@ func TestDCGM_MIGOnAmpere_NoUtilization(t *testing.T) {
 	}
 }
 
-func TestDCGM_PodLabels_OfWhoHasTheDevice(t *testing.T) {
+func TestDCGM_PodLabels_OfThePodThatHasTheDevice(t *testing.T) {
 	exclusive, shared := "", "s1"
 	for name, c := range map[string]struct {
 		list                      []metrics.Allocation
