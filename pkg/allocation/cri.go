@@ -143,8 +143,8 @@ func (c *containers) take(listed []*cri.Container, ids []string, now time.Time) 
 	}
 }
 
-// forget has the runtime asked again for containers of these names: the next pod of the same name has other ones.
-func (c *containers) forget(names []name) {
+// exited has the runtime asked again for containers of these names: the next pod of the same name has other ones.
+func (c *containers) exited(names []name) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	kept := maps.Clone(c.names)

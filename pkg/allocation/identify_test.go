@@ -17,8 +17,8 @@ import (
 
 const inPod = "/kubepods/pod1/"
 
-// byTurns lets the runtime be asked again at once.
-func byTurns() schedule {
+// withoutLimit lets the runtime be asked again at once.
+func withoutLimit() schedule {
 	s := never
 	s.cri, s.criAway = 0, 0
 	return s
@@ -26,7 +26,7 @@ func byTurns() schedule {
 
 func TestIdentify_Processes_StartCommandContainer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, byTurns())
+	w := newWorld(t, withoutLimit())
 	a := record("a", whole("gpu-0"))
 	w.put(a)
 	w.kubelet.set(pod("pod", map[string]*checkpoint.Record{"main": a}))
@@ -67,7 +67,7 @@ func TestIdentify_PIDReused_AnotherProcess(t *testing.T) {
 // TestIdentify_NestedCgroups_OutermostContainer: a container may name cgroups below its own after the container of another tenant.
 func TestIdentify_NestedCgroups_OutermostContainer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, byTurns())
+	w := newWorld(t, withoutLimit())
 	w.runtime.add(id("b"), "victim", "main")
 	w.process(6, 1, "victim", inPod+id("b"))
 	require.Equal(t, id("b"), w.tracker.Identify([]uint32{6})[6].ContainerID)
@@ -87,7 +87,7 @@ func TestIdentify_NestedCgroups_OutermostContainer(t *testing.T) {
 // TestIdentify_ForeignContainer_AskedForOnce: containers of another runtime on the node are not the kubelet's.
 func TestIdentify_ForeignContainer_AskedForOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, byTurns())
+	w := newWorld(t, withoutLimit())
 	w.process(7, 1, "x", "/docker/"+id("d"))
 	for range 3 {
 		assert.Equal(t, map[uint32]metrics.ProcessIdentity{7: {Start: 1, Command: "x"}}, w.tracker.Identify([]uint32{7}))
@@ -108,7 +108,7 @@ func TestIdentify_ManyNewContainers_RuntimeAskedOnceATime(t *testing.T) {
 
 func TestIdentify_RuntimeAway_KnownContainersStay(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, byTurns())
+	w := newWorld(t, withoutLimit())
 	a := record("a", whole("gpu-0"))
 	w.put(a)
 	w.kubelet.set(pod("pod", map[string]*checkpoint.Record{"main": a}))
@@ -133,8 +133,8 @@ func TestIdentify_RuntimeAway_KnownContainersStay(t *testing.T) {
 // TestRun_RuntimeComesLater_AskedAgain: the exporter's readiness must not wait for a process on a GPU.
 func TestRun_RuntimeComesLater_AskedAgain(t *testing.T) {
 	t.Parallel()
-	s := byTurns()
-	s.pods = s.settled
+	s := withoutLimit()
+	s.pods = s.listAfter
 	w := newWorld(t, s)
 	w.runtime.stop()
 	w.run()
@@ -146,7 +146,7 @@ func TestRun_RuntimeComesLater_AskedAgain(t *testing.T) {
 // TestAllocations_ContainerRestarted_TheRunningOne: runtimes list exited containers too.
 func TestAllocations_ContainerRestarted_TheRunningOne(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, byTurns())
+	w := newWorld(t, withoutLimit())
 	a := record("a", whole("gpu-0"))
 	w.put(a)
 	w.kubelet.set(pod("pod", map[string]*checkpoint.Record{"main": a}))

@@ -87,18 +87,18 @@ func (t *Tracker) followPods(ctx context.Context, changed <-chan struct{}) {
 	every := time.NewTicker(t.schedule.pods)
 	defer every.Stop()
 	t.listPods(ctx)
-	var settled <-chan time.Time
+	var due <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
-			if settled == nil {
-				settled = time.After(t.schedule.settled)
+			if due == nil {
+				due = time.After(t.schedule.listAfter)
 			}
 			continue
-		case <-settled:
-			settled = nil
+		case <-due:
+			due = nil
 		case <-every.C:
 		}
 		t.listPods(ctx)

@@ -102,7 +102,7 @@ func TestAllocations_KubeletAway_NamesStayAsLongAsTheRecord(t *testing.T) {
 // TestAllocations_IdleContainers_HaveIDs: only where each container of a device is known, another process on it is foreign.
 func TestAllocations_IdleContainers_HaveIDs(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, byTurns())
+	w := newWorld(t, withoutLimit())
 	a := record("a", whole("gpu-0"))
 	w.put(a)
 	w.kubelet.set(pod("pod", map[string]*checkpoint.Record{"main": a}))
@@ -119,7 +119,7 @@ func TestAllocations_IdleContainers_HaveIDs(t *testing.T) {
 func TestRun_RecordChanges_KubeletAskedOnce(t *testing.T) {
 	t.Parallel()
 	s := never
-	s.settled = 500 * time.Millisecond
+	s.listAfter = 500 * time.Millisecond
 	w := newWorld(t, s)
 	w.run()
 	w.eventually("it was asked at the start", func() bool { return w.kubelet.calls.Load() == 1 })
