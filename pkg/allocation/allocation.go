@@ -66,9 +66,9 @@ type paths struct{ records, kubeletSocket string }
 
 // schedule says how often what is read.
 type schedule struct {
-	// records is the time between reads of all records, pods between lists of the kubelet; settled is the time from a change of a record until
+	// records is the time between reads of all records, pods between lists of the kubelet; listAfter is the time from a change of a record until
 	// the kubelet lists the containers of its claim.
-	records, pods, settled time.Duration
+	records, pods, listAfter time.Duration
 	// rewatch is the time until the directory of records is watched again after that failed.
 	rewatch time.Duration
 	// restarted is how long a kubelet may take after its start until it lists all pods.
@@ -80,7 +80,7 @@ type schedule struct {
 }
 
 var usual = schedule{
-	records: time.Minute, pods: 10 * time.Second, settled: time.Second, rewatch: 2 * time.Second, restarted: time.Minute,
+	records: time.Minute, pods: 10 * time.Second, listAfter: time.Second, rewatch: 2 * time.Second, restarted: time.Minute,
 	cri: time.Second, criAway: time.Minute, absent: time.Minute,
 }
 
@@ -132,7 +132,7 @@ func (t *Tracker) OnReleasing(f func(mig gpu.UUID)) { t.releasing = append(t.rel
 // Sources reports each source, in the order of the constants.
 func (t *Tracker) Sources() []Source { return t.sources.list() }
 
-// renew makes the view anew after a change of what is known, and publishes it where it differs.
+// renew makes another view after a change of what is known, and publishes it where it differs.
 func (t *Tracker) renew() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,8 +12,8 @@ const (
 	mostNested = 16
 )
 
-// containerIDs lists the ids that a process's cgroups may be of, outermost first, from the content of a file /proc/<pid>/cgroup. None: it is
-// in none, or its hierarchies are of different ones.
+// containerIDs lists the ids that a process's cgroups may be of, outermost first, from the content of a file /proc/<pid>/cgroup. Not every
+// hierarchy has every process in its container's cgroup; where two have it in different ones, it is of those around both.
 func containerIDs(raw []byte) []string {
 	var found []string
 	for line := range strings.Lines(string(raw)) {
@@ -23,14 +23,15 @@ func containerIDs(raw []byte) []string {
 			continue
 		}
 		ids := pathIDs(fields[2])
+		same := 0
+		for same < min(len(ids), len(found)) && ids[same] == found[same] {
+			same++
+		}
 		switch {
-		case len(ids) == 0: // not every hierarchy has every process in its container's cgroup
-		case found == nil:
-			found = ids
-		case found[0] != ids[0]:
-			return nil
-		case len(ids) < len(found):
-			found = ids // only what is in all of them
+		case same == len(found):
+			found = ids // the same, and perhaps more
+		case same < len(ids):
+			return found[:same]
 		}
 	}
 	return found
@@ -50,7 +51,7 @@ func pathIDs(path string) []string {
 }
 
 // containerID returns the id in the name of a cgroup: "<id>" of the cgroupfs driver, "<runtime>-<id>.scope" of systemd, or
-// "<slice>:<runtime>:<id>" where the runtime takes the name for systemd for a path. Empty without one.
+// "<parent>:<runtime>:<id>" where the runtime takes the name for systemd for a path. Empty without one.
 func containerID(part string) string {
 	part = strings.TrimSuffix(part, ".scope")
 	if len(part) < idLength {

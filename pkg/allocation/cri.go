@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -40,10 +41,9 @@ const (
 // name names a container for the kubelet.
 type name struct{ namespace, pod, container string }
 
-// container is one that the runtime lists.
+// container is one that the runtime lists and that has not exited.
 type container struct {
 	id, podUID string
-	running    bool
 	created    int64
 }
 
@@ -121,14 +121,14 @@ func (c *containers) take(listed []*cri.Container, ids []string, now time.Time) 
 	defer c.mu.Unlock()
 	c.ids, c.names = map[string]bool{}, map[name]container{}
 	for _, one := range listed {
+		c.ids[one.GetId()] = true
+		if one.GetState() == cri.ContainerState_CONTAINER_EXITED {
+			continue // it may be of an earlier pod of the same name
+		}
 		labels := one.GetLabels()
 		n := name{labels[labelNamespace], labels[labelPod], labels[labelContainer]}
-		c.ids[one.GetId()] = true
-		it := container{
-			id: one.GetId(), podUID: labels[labelPodUID], created: one.GetCreatedAt(), running: one.GetState() == cri.ContainerState_CONTAINER_RUNNING,
-		}
-		if before, has := c.names[n]; !has || it.newer(before) {
-			c.names[n] = it
+		if before, has := c.names[n]; !has || one.GetCreatedAt() > before.created {
+			c.names[n] = container{id: one.GetId(), podUID: labels[labelPodUID], created: one.GetCreatedAt()}
 		}
 	}
 	for id, at := range c.absent {
@@ -143,8 +143,8 @@ func (c *containers) take(listed []*cri.Container, ids []string, now time.Time) 
 	}
 }
 
-// forget has the runtime asked again for containers of these names: the next pod of the same name has other ones.
-func (c *containers) forget(names []name) {
+// exited has the runtime asked again for containers of these names: the next pod of the same name has other ones.
+func (c *containers) exited(names []name) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	kept := maps.Clone(c.names)
@@ -155,12 +155,10 @@ func (c *containers) forget(names []name) {
 	c.names = kept
 }
 
-// newer reports whether a container rather than another one of the same name is the present one.
-func (c container) newer(than container) bool {
-	if c.running != than.running {
-		return c.running
-	}
-	return c.created > than.created
+// missing reports whether the runtime did not list a container of one of these names.
+func (c *containers) missing(names []name) bool {
+	known := c.known()
+	return slices.ContainsFunc(names, func(n name) bool { return known[n].id == "" })
 }
 
 // runtimeSocket is where the runtime serves.

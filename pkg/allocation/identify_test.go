@@ -17,8 +17,8 @@ import (
 
 const inPod = "/kubepods/pod1/"
 
-// byTurns lets the runtime be asked again at once.
-func byTurns() schedule {
+// withoutLimit lets the runtime be asked again at once.
+func withoutLimit() schedule {
 	s := never
 	s.cri, s.criAway = 0, 0
 	return s
@@ -26,12 +26,13 @@ func byTurns() schedule {
 
 func TestIdentify_Processes_StartCommandContainer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, never)
+	w := newWorld(t, withoutLimit())
 	a := record("a", whole("gpu-0"))
 	w.put(a)
 	w.kubelet.set(pod("pod", map[string]*checkpoint.Record{"main": a}))
 	w.read()
 	require.Equal(t, []metrics.Container{{Namespace: "ns", Pod: "pod", Name: "main"}}, w.list()[0].Containers)
+	before := w.runtime.calls.Load()
 	w.runtime.add(id("a"), "pod", "main")
 	w.process(7, 4711, "a) S 1 (b", inPod+id("a"))
 	w.process(8, 1, "sshd", "/system.slice/sshd.service")
@@ -43,7 +44,7 @@ func TestIdentify_Processes_StartCommandContainer(t *testing.T) {
 	for range 3 {
 		assert.Equal(t, want, w.tracker.Identify([]uint32{7, 8, 9, 10}))
 	}
-	assert.EqualValues(t, 1, w.runtime.calls.Load(), "one list for a new id")
+	assert.EqualValues(t, before+1, w.runtime.calls.Load(), "one list for a new id")
 	assert.Equal(t, []metrics.Container{{Namespace: "ns", Pod: "pod", Name: "main", PodUID: "uid-of-pod", ID: id("a")}}, w.list()[0].Containers)
 	assert.True(t, w.source(SourceProc).OK)
 	assert.Empty(t, w.tracker.Identify(nil))
@@ -66,7 +67,7 @@ func TestIdentify_PIDReused_AnotherProcess(t *testing.T) {
 // TestIdentify_NestedCgroups_OutermostContainer: a container may name cgroups below its own after the container of another tenant.
 func TestIdentify_NestedCgroups_OutermostContainer(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, byTurns())
+	w := newWorld(t, withoutLimit())
 	w.runtime.add(id("b"), "victim", "main")
 	w.process(6, 1, "victim", inPod+id("b"))
 	require.Equal(t, id("b"), w.tracker.Identify([]uint32{6})[6].ContainerID)
@@ -86,7 +87,7 @@ func TestIdentify_NestedCgroups_OutermostContainer(t *testing.T) {
 // TestIdentify_ForeignContainer_AskedForOnce: containers of another runtime on the node are not the kubelet's.
 func TestIdentify_ForeignContainer_AskedForOnce(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, byTurns())
+	w := newWorld(t, withoutLimit())
 	w.process(7, 1, "x", "/docker/"+id("d"))
 	for range 3 {
 		assert.Equal(t, map[uint32]metrics.ProcessIdentity{7: {Start: 1, Command: "x"}}, w.tracker.Identify([]uint32{7}))
@@ -107,7 +108,7 @@ func TestIdentify_ManyNewContainers_RuntimeAskedOnceATime(t *testing.T) {
 
 func TestIdentify_RuntimeAway_KnownContainersStay(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, byTurns())
+	w := newWorld(t, withoutLimit())
 	a := record("a", whole("gpu-0"))
 	w.put(a)
 	w.kubelet.set(pod("pod", map[string]*checkpoint.Record{"main": a}))
@@ -132,8 +133,8 @@ func TestIdentify_RuntimeAway_KnownContainersStay(t *testing.T) {
 // TestRun_RuntimeComesLater_AskedAgain: the exporter's readiness must not wait for a process on a GPU.
 func TestRun_RuntimeComesLater_AskedAgain(t *testing.T) {
 	t.Parallel()
-	s := byTurns()
-	s.pods = s.settled
+	s := withoutLimit()
+	s.pods = s.listAfter
 	w := newWorld(t, s)
 	w.runtime.stop()
 	w.run()
@@ -145,7 +146,7 @@ func TestRun_RuntimeComesLater_AskedAgain(t *testing.T) {
 // TestAllocations_ContainerRestarted_TheRunningOne: runtimes list exited containers too.
 func TestAllocations_ContainerRestarted_TheRunningOne(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, byTurns())
+	w := newWorld(t, withoutLimit())
 	a := record("a", whole("gpu-0"))
 	w.put(a)
 	w.kubelet.set(pod("pod", map[string]*checkpoint.Record{"main": a}))
@@ -158,14 +159,19 @@ func TestAllocations_ContainerRestarted_TheRunningOne(t *testing.T) {
 	w.tracker.Identify([]uint32{7})
 	assert.Equal(t, id("2"), w.list()[0].Containers[0].ID)
 
-	// The next pod of that name, and of that claim, has another container.
+	// The next pod of that name has another container.
+	w.runtime.containers[0].State, w.runtime.containers[1].State = cri.ContainerState_CONTAINER_EXITED, cri.ContainerState_CONTAINER_EXITED
 	require.NoError(t, w.records.Delete("a"))
 	w.read()
-	w.put(a)
+	b := record("b", whole("gpu-0"))
+	w.put(b)
+	w.kubelet.set(pod("pod", map[string]*checkpoint.Record{"main": b}))
 	w.read()
 	assert.Equal(t, []metrics.Container{{Namespace: "ns", Pod: "pod", Name: "main"}}, w.list()[0].Containers)
-	assert.Equal(t, id("2"), w.tracker.Identify([]uint32{7})[7].ContainerID, "asked for again")
-	assert.EqualValues(t, 2, w.runtime.calls.Load())
+	w.runtime.add(id("4"), "pod", "main")
+	w.process(8, 1, "x", inPod+id("4"))
+	assert.Equal(t, id("4"), w.tracker.Identify([]uint32{8})[8].ContainerID)
+	assert.Equal(t, id("4"), w.list()[0].Containers[0].ID)
 }
 
 // TestSources_ProcOfAnotherNamespace_Reported: NVML reports pids of the exporter's pid namespace.

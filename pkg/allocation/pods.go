@@ -53,6 +53,18 @@ func (u *uses) drop(uid string) (dropped []name) {
 	return dropped
 }
 
+// names are those of the containers that have a claim with a record.
+func (u *uses) names(found map[string]*checkpoint.Record) (names []name) {
+	for uid := range found {
+		for _, use := range u.listed {
+			if ofClaim(use, uid) {
+				names = append(names, name{use.Namespace, use.Pod, use.Container})
+			}
+		}
+	}
+	return names
+}
+
 func sameUse(a, b podresources.Use) bool {
 	return a.Namespace == b.Namespace && a.Pod == b.Pod && a.Container == b.Container && a.Claim == b.Claim && slices.Equal(a.CDIDevices, b.CDIDevices)
 }
@@ -75,25 +87,26 @@ func (t *Tracker) followPods(ctx context.Context, changed <-chan struct{}) {
 	every := time.NewTicker(t.schedule.pods)
 	defer every.Stop()
 	t.listPods(ctx)
-	var settled <-chan time.Time
+	var due <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
-			if settled == nil {
-				settled = time.After(t.schedule.settled)
+			if due == nil {
+				due = time.After(t.schedule.listAfter)
 			}
 			continue
-		case <-settled:
-			settled = nil
+		case <-due:
+			due = nil
 		case <-every.C:
 		}
 		t.listPods(ctx)
 	}
 }
 
-// listPods asks the kubelet once. Without an answer what is known stands.
+// listPods asks the kubelet once. Without an answer what is known stands. Containers with a claim have an id as soon as they are there, also
+// without a process on a GPU: only then is any other process known to be foreign.
 func (t *Tracker) listPods(ctx context.Context) {
 	socket, err := socketIdentity(t.paths.kubeletSocket)
 	var listed []podresources.Use
@@ -106,7 +119,11 @@ func (t *Tracker) listPods(ctx context.Context) {
 	if err == nil {
 		t.mu.Lock()
 		t.uses.take(listed, socket, time.Now(), t.schedule.restarted)
+		names := t.uses.names(t.records.found)
 		t.mu.Unlock()
+		if t.cri.missing(names) {
+			t.cri.ask(ctx, nil)
+		}
 		t.renew()
 	}
 	t.sources.note(SourcePodResources, err)

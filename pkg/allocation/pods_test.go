@@ -59,7 +59,7 @@ func TestAllocations_ContainersOfPods_ByClaimAndDevice(t *testing.T) {
 	assert.Equal(t, []string{"older/main"}, podsOf(w.list()[2]))
 	assert.Equal(t, []string{"older/main", "second/main"}, podsOf(w.list()[3]))
 	assert.EqualValues(t, 1, w.kubelet.calls.Load())
-	assert.Zero(t, w.runtime.calls.Load(), "no process is known")
+	assert.EqualValues(t, 1, w.runtime.calls.Load(), "for containers that were not known")
 }
 
 func TestAllocations_KubeletAway_NamesStayAsLongAsTheRecord(t *testing.T) {
@@ -99,11 +99,27 @@ func TestAllocations_KubeletAway_NamesStayAsLongAsTheRecord(t *testing.T) {
 	assert.Empty(t, podsOf(w.list()[0]), "a kubelet that has been there for long knows all its pods")
 }
 
+// TestAllocations_IdleContainers_HaveIDs: only where each container of a device is known, another process on it is foreign.
+func TestAllocations_IdleContainers_HaveIDs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withoutLimit())
+	a := record("a", whole("gpu-0"))
+	w.put(a)
+	w.kubelet.set(pod("pod", map[string]*checkpoint.Record{"main": a}))
+	w.read()
+	assert.Empty(t, w.list()[0].Containers[0].ID, "the runtime pulls its image")
+	w.runtime.add(id("a"), "pod", "main")
+	w.read()
+	assert.Equal(t, id("a"), w.list()[0].Containers[0].ID)
+	w.read()
+	assert.EqualValues(t, 2, w.runtime.calls.Load(), "not any more when all are known")
+}
+
 // TestRun_RecordChanges_KubeletAskedOnce: the claims of a pod, and the states of each, come together.
 func TestRun_RecordChanges_KubeletAskedOnce(t *testing.T) {
 	t.Parallel()
 	s := never
-	s.settled = 500 * time.Millisecond
+	s.listAfter = 500 * time.Millisecond
 	w := newWorld(t, s)
 	w.run()
 	w.eventually("it was asked at the start", func() bool { return w.kubelet.calls.Load() == 1 })

@@ -133,7 +133,7 @@ func (t *Tracker) load(uid string) (gone []gpu.UUID) {
 		return nil // the device may well stay
 	}
 	if before != nil && now == nil {
-		t.cri.forget(t.uses.drop(uid))
+		t.cri.exited(t.uses.drop(uid))
 	}
 	return released(before, now)
 }

@@ -32,7 +32,7 @@ const (
 
 // never is a schedule without anything that happens by time; what is done once may be done again only after an hour.
 var never = schedule{
-	records: time.Hour, pods: time.Hour, settled: time.Millisecond, rewatch: time.Millisecond, restarted: time.Hour,
+	records: time.Hour, pods: time.Hour, listAfter: time.Millisecond, rewatch: time.Millisecond, restarted: time.Hour,
 	cri: time.Hour, criAway: time.Hour, absent: time.Hour,
 }
 
@@ -187,7 +187,7 @@ func pod(name string, containers map[string]*checkpoint.Record) *podresources.Po
 
 func (w *world) kubeletSocket() string { return filepath.Join(w.dir, "kubelet.sock") }
 
-// serveKubelet starts the kubelet, which makes its socket anew.
+// serveKubelet starts the kubelet, which makes its socket again.
 func (w *world) serveKubelet() {
 	w.t.Helper()
 	server := grpc.NewServer()
