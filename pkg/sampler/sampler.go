@@ -27,8 +27,10 @@ type Options struct {
 	Processes Processes
 	// Wanted returns what claims ask of a GPU and its MIG devices; nil: nothing. It is called in each round and must be quick.
 	Wanted func(id gpu.UUID) []Want
-	// Sets are the node's sets of fields; nil: metrics.BasicSets.
-	Sets []string
+	// Sets are the node's sets of fields; nil: metrics.BasicSets. Fields returns the fields of a set, none of an unknown one; nil:
+	// metrics.SetFields.
+	Sets   []string
+	Fields func(set string) []metrics.Field
 	// Interval is the time between two rounds on a GPU, MinInterval the shortest that a claim can have. Zero means the default.
 	Interval, MinInterval time.Duration
 	Log                   logr.Logger
@@ -82,6 +84,9 @@ func New(opts Options) *Sampler {
 	if opts.Sets == nil {
 		opts.Sets = metrics.BasicSets
 	}
+	if opts.Fields == nil {
+		opts.Fields = metrics.SetFields
+	}
 	if opts.Wanted == nil {
 		opts.Wanted = func(gpu.UUID) []Want { return nil }
 	}
@@ -100,7 +105,7 @@ var errNotOpened = errors.New("the driver was not opened yet")
 func (s *Sampler) fieldsOf(sets []string) metrics.FieldSet {
 	var fields metrics.FieldSet
 	for _, set := range sets {
-		fields.Add(metrics.SetFields(set)...)
+		fields.Add(s.opts.Fields(set)...)
 	}
 	return fields
 }
