@@ -244,17 +244,9 @@ func (w *wants) set(list ...Want) {
 	w.list = list
 }
 
-// fields of two sets.
-func fields(set string) []metrics.Field {
-	return map[string][]metrics.Field{
-		"Basic": {metrics.FieldPowerUsage, metrics.FieldSMActive}, "Clocks": {metrics.FieldClockSM},
-	}[set]
-}
-
 // started is a sampler that runs in a bubble of synctest until the test ends.
 func started(t *testing.T, opts Options) *Sampler {
 	t.Helper()
-	opts.Fields, opts.Sets = fields, []string{"Basic"}
 	s := New(opts)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -18,7 +18,7 @@ const (
 // release is a MIG device that is about to be destroyed.
 type release struct {
 	at time.Time
-	// handled: its samples are freed. claims are those that it was of.
+	// handled: its samples are freed. claims are those that still want it.
 	handled bool
 	claims  []string
 	// checked: it was inspected again after releaseTime.
@@ -49,14 +49,14 @@ func (s *Sampler) Release(mig gpu.UUID) {
 // release frees the samples of MIG devices of this GPU that are about to be destroyed, and inspects those again that should be gone.
 // errReopen: one is still there.
 func (w *worker) release() error {
-	for mig, d := range w.devices {
+	for mig, instance := range w.devices {
 		due, overdue := w.pending(mig)
 		if due {
-			delete(w.targets, d.instance)
-			if err := w.crew.s.opts.Library.ReleaseSamples(w.calls(), w.id, d.instance); err != nil {
+			delete(w.targets, instance)
+			if err := w.crew.s.opts.Library.ReleaseSamples(w.calls(), w.id, instance); err != nil {
 				return err
 			}
-			w.handled(mig, d.claims)
+			w.handled(mig)
 		}
 		if overdue && !due {
 			return w.inspect()
@@ -76,10 +76,12 @@ func (w *worker) pending(mig gpu.UUID) (due, overdue bool) {
 	return !r.handled, !r.checked && time.Since(r.at) >= releaseTime
 }
 
-func (w *worker) handled(mig gpu.UUID, claims []string) {
+// handled notes that the samples are freed.
+func (w *worker) handled(mig gpu.UUID) {
+	var claims []string
 	for _, want := range w.crew.s.opts.Wanted(w.id) {
-		if want.MIG == mig && want.Claim != "" {
-			claims = append(slices.Clone(claims), want.Claim)
+		if want.MIG == mig {
+			claims = append(claims, want.Claim)
 		}
 	}
 	w.crew.s.mu.Lock()
@@ -136,12 +138,16 @@ func (w *worker) inspected(devices []metrics.MIGDevice, plans map[gpu.UUID]*plan
 	s := w.crew.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := make(map[gpu.UUID]device, len(devices))
+	now := make(map[gpu.UUID]int, len(devices))
 	for i := range devices {
 		d := &devices[i]
 		claims := w.of(plans, d.UUID).claims
-		now[d.UUID] = device{instance: d.GPUInstance, claims: claims}
-		if r := s.releases[d.UUID]; r != nil && r.handled && recreated(r, claims) {
+		now[d.UUID] = d.GPUInstance
+		switch r := s.releases[d.UUID]; {
+		case r == nil || !r.handled:
+		case len(claims) == 0:
+			r.claims = nil // the same claim may be prepared again
+		case recreated(r, claims):
 			delete(s.releases, d.UUID)
 		}
 	}
@@ -167,7 +173,7 @@ func (w *worker) abandon(devices []metrics.MIGDevice) error {
 	return nil
 }
 
-// recreated reports whether a MIG device is of a claim that it was not of when it was released.
+// recreated reports whether a MIG device is of a claim that did not want it any more, or not yet, when it was released.
 func recreated(r *release, claims []string) bool {
 	return slices.ContainsFunc(claims, func(claim string) bool { return !slices.Contains(r.claims, claim) })
 }

@@ -125,3 +125,19 @@ func TestSample_InstanceGone_SamplesFreed(t *testing.T) {
 		assert.False(t, f.holds("GPU-0", 7))
 	})
 }
+
+// TestRelease_SameClaimPreparedAgain_Sampled: a claim may be unprepared and prepared again, and have the same place.
+func TestRelease_SameClaimPreparedAgain_Sampled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, f, w := sliced(t)
+		baselines := f.baselines("GPU-0", 7)
+		w.set() // what is unprepared wants nothing any more
+		s.Release(mig)
+		synctest.Wait()
+		w.set(Want{MIG: mig, Claim: "a"})
+		pass(20 * time.Second)
+		assert.Equal(t, baselines+1, f.baselines("GPU-0", 7))
+		assert.True(t, f.holds("GPU-0", 7))
+	})
+}

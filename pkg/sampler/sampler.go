@@ -27,7 +27,8 @@ type Options struct {
 	Processes Processes
 	// Wanted returns what claims ask of a GPU and its MIG devices; nil: nothing. It is called in each round and must be quick.
 	Wanted func(id gpu.UUID) []Want
-	// Sets are the node's sets of fields; Fields returns the fields of a set, none of an unknown one.
+	// Sets are the node's sets of fields; nil: metrics.BasicSets. Fields returns the fields of a set, none of an unknown one; nil:
+	// metrics.SetFields.
 	Sets   []string
 	Fields func(set string) []metrics.Field
 	// Interval is the time between two rounds on a GPU, MinInterval the shortest that a claim can have. Zero means the default.
@@ -80,6 +81,12 @@ func New(opts Options) *Sampler {
 		opts.MinInterval = DefaultMinInterval
 	}
 	opts.Interval = max(opts.Interval, opts.MinInterval)
+	if opts.Sets == nil {
+		opts.Sets = metrics.BasicSets
+	}
+	if opts.Fields == nil {
+		opts.Fields = metrics.SetFields
+	}
 	if opts.Wanted == nil {
 		opts.Wanted = func(gpu.UUID) []Want { return nil }
 	}

@@ -110,10 +110,10 @@ func TestSampler_ClaimsWant_SetsAddedShortestIntervalWins(t *testing.T) {
 		f, w := newFake(1), &wants{}
 		s := started(t, Options{Library: f, Wanted: w.of})
 		synctest.Wait()
-		assert.False(t, f.asked("GPU-0").Has(metrics.FieldClockSM))
+		assert.False(t, f.asked("GPU-0").Has(metrics.FieldClockVideo))
 		w.set(Want{Claim: "a", Sets: []string{"Clocks"}, Interval: 5 * time.Second}, Want{Claim: "b", Interval: 200 * time.Millisecond})
 		pass(11 * time.Second)
-		assert.True(t, f.asked("GPU-0").Has(metrics.FieldClockSM))
+		assert.True(t, f.asked("GPU-0").Has(metrics.FieldClockVideo))
 		assert.True(t, f.asked("GPU-0").Has(metrics.FieldPowerUsage), "the node's sets stay")
 		assert.Equal(t, time.Second, gpuOf(t, s, "GPU-0").Interval, "not below the shortest interval")
 		assert.Equal(t, 1, s.Status().IntervalsLimited)
@@ -153,7 +153,7 @@ func TestRun_LibraryReplaced_Ends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(1)
 		f.openErr = errors.Join(errors.New("loading"), gpu.ErrDriverReplaced)
-		require.ErrorIs(t, New(Options{Library: f, Fields: fields}).Run(t.Context()), gpu.ErrDriverReplaced)
+		require.ErrorIs(t, New(Options{Library: f}).Run(t.Context()), gpu.ErrDriverReplaced)
 	})
 }
 

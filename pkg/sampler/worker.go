@@ -25,8 +25,8 @@ type worker struct {
 	wake chan struct{}
 	// targets are those of GPM, by GPU instance.
 	targets map[int]*target
-	// devices are the MIG devices of the last round, and starts its processes by pid.
-	devices map[gpu.UUID]device
+	// devices are the GPU instances of the MIG devices of the last round, and starts its processes by pid.
+	devices map[gpu.UUID]int
 	starts  map[uint32]uint64
 	// absent are the processes of the last round that /proc did not have.
 	absent map[uint32]bool
@@ -41,16 +41,10 @@ type target struct {
 	at      time.Time
 }
 
-// device is a MIG device of the last round.
-type device struct {
-	instance int
-	claims   []string
-}
-
 func newWorker(c *crew, identity metrics.Identity) *worker {
 	return &worker{
 		crew: c, id: identity.UUID, identity: identity, interval: c.s.opts.Interval, wake: make(chan struct{}, 1),
-		targets: map[int]*target{}, devices: map[gpu.UUID]device{},
+		targets: map[int]*target{}, devices: map[gpu.UUID]int{},
 	}
 }
 

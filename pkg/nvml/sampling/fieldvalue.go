@@ -44,10 +44,7 @@ var sources = map[metrics.Field][]source{
 		{id: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scale: kibi, scope: allLinks},
 		{id: nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, scale: 1, perLink: true},
 	},
-	metrics.FieldNVLinkCRCFlitErrors: {
-		{id: nvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, scale: 1},
-		{id: nvml.FI_DEV_NVLINK_ERROR_DL_CRC, scale: 1, perLink: true},
-	},
+	metrics.FieldNVLinkCRCFlitErrors: {{id: nvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, scale: 1}},
 	metrics.FieldNVLinkCRCDataErrors: {{id: nvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, scale: 1}},
 	metrics.FieldNVLinkReplays: {
 		{id: nvml.FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, scale: 1},

@@ -67,12 +67,17 @@ type gpmTarget struct {
 	based, unsupported bool
 }
 
-// calls is how many calls the GPU's own sample takes.
-func (m *gpm) calls() int {
-	if t := m.targets[wholeGPU]; t == nil || t.unsupported {
+// sampleCalls is how many calls the GPU's own sample will take: the first one needs two buffers, and is compared with none.
+func (g *device) sampleCalls() int {
+	t := g.gpm.targets[wholeGPU]
+	switch {
+	case !g.identity.GPM, t != nil && t.unsupported:
 		return 0
+	case t == nil:
+		return 3
+	default:
+		return 2
 	}
-	return 2
 }
 
 // Sample takes a sample of a target, the GPU or a GPU instance, and sets what came out since the sample before it, which must be at least

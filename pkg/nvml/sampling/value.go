@@ -105,7 +105,7 @@ func (g *device) readTurns(ctx context.Context, fields metrics.FieldSet, into *m
 	if t.last == nil {
 		t.last = map[int][]reading{}
 	}
-	left := maxCalls - g.calls - g.gpm.calls() - g.processes.calls()
+	left := maxCalls - g.calls - g.sampleCalls() - g.processes.calls()
 	for range inTurns {
 		if left <= 0 {
 			break
