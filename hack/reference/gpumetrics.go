@@ -15,7 +15,8 @@ func gpuMetricsPage(string) (string, error) {
 		"that does not ask for OpenMetrics. Values are in base units, ratios are from 0 to 1. A value that the GPU does not have is no series, " +
 		"never 0. Which fields a GPU has, and DCGM's names of them: [reference/metrics.md](reference/metrics.md).")
 	out.para("GPUs, MIG devices and containers have families of their own, so a sum over one family counts everything once. Join them with " +
-		"`prism_gpu_info` and `prism_mig_info`, and with the claims by `prism_gpu_allocation_info`, on `gpu_uuid` and `mig_uuid`:")
+		"`prism_gpu_info` and `prism_mig_info`, and with containers and claims by `prism_gpu_allocation_info`, on `gpu_uuid` and `mig_uuid`. " +
+		"The allocation comes first, since several containers may have a device:")
 	out.para("```promql\n" + joinQuery + "\n```")
 	section := ""
 	var t table
@@ -42,9 +43,9 @@ func gpuMetricsPage(string) (string, error) {
 }
 
 // joinQuery gives the utilization of MIG devices the names of the containers that have them.
-const joinQuery = `prism_mig_utilization_ratio
-  * on (gpu_uuid, mig_uuid) group_left (namespace, pod, container)
-  prism_gpu_allocation_info`
+const joinQuery = `prism_gpu_allocation_info
+  * on (gpu_uuid, mig_uuid) group_left
+  prism_mig_utilization_ratio`
 
 // flush writes a section with a table.
 func (t *text) flush(title string, rows table) {
@@ -184,12 +185,12 @@ func recipeSection(out *text) {
 }
 
 const (
-	dcgmJoin = `DCGM_FI_PROF_SM_ACTIVE{GPU_I_ID=""}
-  * on (UUID) group_left (namespace, pod, container)
-  label_replace(prism_gpu_allocation_info{mig_uuid="", share_id=""}, "UUID", "$1", "gpu_uuid", "(.*)")`
-	dcgmMIGJoin = `DCGM_FI_PROF_SM_ACTIVE{GPU_I_ID!=""}
-  * on (UUID, GPU_I_ID) group_left (namespace, pod, container)
-  label_replace(label_replace(
-    prism_gpu_allocation_info{mig_uuid!=""} * on (gpu_uuid, mig_uuid) group_left (gpu_instance) prism_mig_info,
-    "UUID", "$1", "gpu_uuid", "(.*)"), "GPU_I_ID", "$1", "gpu_instance", "(.*)")`
+	dcgmJoin = `label_replace(prism_gpu_allocation_info{mig_uuid=""}, "UUID", "$1", "gpu_uuid", "(.*)")
+  * on (UUID) group_left
+  DCGM_FI_PROF_SM_ACTIVE{GPU_I_ID=""}`
+	dcgmMIGJoin = `label_replace(label_replace(
+    prism_gpu_allocation_info * on (gpu_uuid, mig_uuid) group_left (gpu_instance) prism_mig_info,
+    "UUID", "$1", "gpu_uuid", "(.*)"), "GPU_I_ID", "$1", "gpu_instance", "(.*)")
+  * on (UUID, GPU_I_ID) group_left
+  DCGM_FI_PROF_SM_ACTIVE{GPU_I_ID!=""}`
 )

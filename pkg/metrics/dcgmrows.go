@@ -157,7 +157,7 @@ var dcgmTable = []dcgmRow{
 	},
 	{
 		name: "DCGM_FI_PROF_SM_ACTIVE", instance: true, of: scaled(FieldSMActive, 1, 6),
-		help: "Ratio of the time in which an SM had a warp, over all SMs.",
+		help: "Ratio of the time in which an SM had a warp as the mean of all SMs.",
 	},
 	{
 		name: "DCGM_FI_PROF_SM_OCCUPANCY", instance: true, of: scaled(FieldSMOccupancy, 1, 6),

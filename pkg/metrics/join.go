@@ -58,9 +58,15 @@ type holder struct {
 // deviceKey names a device.
 type deviceKey struct{ gpu, mig gpu.UUID }
 
-// Join finds out which values belong to which containers.
+// Join finds out which values belong to which containers. Before the first round and the first records, both may be nil.
 func Join(snapshot *Snapshot, allocations *Allocations, exporter Exporter) *Joined {
 	j := &Joined{exporter: exporter}
+	if snapshot == nil {
+		snapshot = &Snapshot{}
+	}
+	if allocations == nil {
+		allocations = &Allocations{}
+	}
 	devices := map[deviceKey]*device{}
 	for _, g := range snapshot.GPUs {
 		b := newBoard(g)
@@ -193,6 +199,8 @@ func (b *board) attribute(devices map[deviceKey]*device, containers map[string]b
 			h.processes = append(h.processes, p)
 		case p.MIG == "" && slices.ContainsFunc(b.migs, func(d *device) bool { return d.holderOf(p) != nil }):
 			// A process of a GPU in MIG mode whose MIG device the driver does not say.
+		case p.Start == 0:
+			// A process that had exited when /proc was read, or that another pid namespace hides.
 		case d.complete() || containers[p.ContainerID]:
 			b.foreign++
 			if !math.IsNaN(p.MemoryBytes) {

@@ -122,6 +122,20 @@ func TestJoin_RuntimeAway_NeitherForeignNorWrongNames(t *testing.T) {
 	assert.InDelta(t, 9*gib, value(t, families, unattributed), 0)
 }
 
+func TestJoin_ProcessNotInProc_NotForeign(t *testing.T) {
+	g, list := timeSliced(process(1, "", gib, 0.5))
+	g.Processes[0].ProcessIdentity = metrics.ProcessIdentity{}
+	families := native(t, join(g, list...))
+	assert.Zero(t, value(t, families, foreign))
+	assert.InDelta(t, 9*gib, value(t, families, unattributed), 0)
+}
+
+func TestJoin_BeforeTheFirstRound_PageOfTheExporter(t *testing.T) {
+	families := native(t, metrics.Join(nil, nil, metrics.Exporter{Version: "1.2.3"}))
+	assert.InDelta(t, 1, value(t, families, "prism_exporter_build_info", "version", "1.2.3"), 0)
+	assert.NotContains(t, families, "prism_gpu_up")
+}
+
 func TestJoin_HiddenProcesses_NoValuesOfShares(t *testing.T) {
 	g, list := timeSliced()
 	g.ProcessesHidden = true
