@@ -53,6 +53,8 @@ type Act struct {
 	Config string `json:",omitempty"`
 	// Stale: the claim is allocated a device that the node does not advertise.
 	Stale bool `json:",omitempty"`
+	// Exposing: the containers of the claim have its metrics.
+	Exposing bool `json:",omitempty"`
 	// Fails: the call must fail.
 	Fails bool
 	// Beside: the next act starts before this one has returned.
@@ -279,6 +281,8 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 		return err
 	case "delete":
 		return m.updateCluster(func(c *cluster) { delete(c.Allocated, act.Claim) })
+	case "scrape":
+		return m.scrape()
 	case "wait":
 		return p.layout.wait(ctx, changeSeconds)
 	default:
@@ -308,7 +312,7 @@ func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
 	rc := m.allocate(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: act.Claim, UID: types.UID(act.Claim),
 	}}, devices...)
-	return withStrategyMPS(withInterval(rc, act.Interval, len(act.GPUs)), act)
+	return withMetrics(withStrategyMPS(withInterval(rc, act.Interval, len(act.GPUs)), act), act)
 }
 
 // device is the name of the device of a whole GPU.
