@@ -8,7 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/allocation"
-	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
@@ -29,7 +29,7 @@ func System(ctx context.Context, cfg *config.Exporter, version string) (Adapters
 		runtime = filepath.Join(cfg.HostRoot, runtime)
 	}
 	tracker := allocation.New(allocation.Options{
-		Records: cfg.PluginDir(), BootID: boot, DriverName: cfg.DriverName, CDIKind: cdi.Kind(cfg.DriverName),
+		Records: cfg.PluginDir(), BootID: boot, DriverName: cfg.DriverName, CDIKind: checkpoint.CDIKind(cfg.DriverName),
 		KubeletSocket: cfg.Sources.KubeletPodResources, CRISocket: runtime, HostRoot: cfg.HostRoot,
 	})
 	library := sampling.New(sampling.Options{Find: func() (string, error) {

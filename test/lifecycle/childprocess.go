@@ -20,6 +20,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/hostfs/pcie"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/nvml"
 )
@@ -104,7 +105,7 @@ func attach(o childSpec) (*Machine, error) {
 
 // installed makes the machine's processes use the files below root, like the product, and load that library.
 func (m *Machine) installed(root, file string) {
-	m.host = hostfs.New(root)
+	m.host = pcie.New(root)
 	m.open = func(ctx context.Context, found hostfs.DriverRoot) (inventory.Session, error) {
 		return nvml.Open(ctx, found.Library, nvml.Options{Root: found.Path, HostRoot: found.HostPath})
 	}

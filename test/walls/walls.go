@@ -55,7 +55,7 @@ var (
 	}
 	// prepares are what only programs need that prepare claims or ask the API server.
 	prepares = []string{
-		"k8s.io/client-go", "github.com/NVIDIA/nvidia-container-toolkit", Module + "/pkg/nvml$", Module + "/pkg/kube", Module + "/pkg/driver",
+		"k8s.io/client-go", "k8s.io/api", "github.com/NVIDIA/nvidia-container-toolkit", Module + "/pkg/nvml$", Module + "/pkg/kube", Module + "/pkg/driver",
 		Module + "/pkg/prepare", Module + "/pkg/plugin",
 	}
 	apiSide = []string{"cmd/*", "pkg/plugin", "pkg/driver", "pkg/kube", "pkg/controller", "pkg/admission"}
@@ -124,6 +124,10 @@ var walls = []wall{
 		name: "sampling", of: []string{"pkg/nvml/sampling"}, ours: []string{"pkg/gpu", "pkg/metrics", "pkg/nvml/library"},
 		named:   []string{"github.com/NVIDIA/nvidia-container-toolkit", "k8s.io"},
 		because: "the exporter's adapter depends on the model and not on its users, and draws in neither nvcdi nor client-go",
+	},
+	{
+		name: "pcie", of: []string{"pkg/hostfs/pcie"}, ours: []string{"pkg/gpu", "pkg/hostfs"},
+		because: "an adapter depends on the model and not on its users",
 	},
 	{
 		name: "mps-service", of: []string{"pkg/mpsd"}, named: []string{"k8s.io/client-go"},
