@@ -132,9 +132,9 @@ const (
 	FieldPCIeTransmitRate
 	// FieldPCIeReceiveRate: GPM: PCIe received, bytes per second.
 	FieldPCIeReceiveRate
-	// FieldNVLinkTransmitRate: GPM: NVLink sent, bytes per second.
+	// FieldNVLinkTransmitRate: NVLink sent, bytes per second: GPM's, before Hopper what the counter grew by since the round before.
 	FieldNVLinkTransmitRate
-	// FieldNVLinkReceiveRate: GPM: NVLink received, bytes per second.
+	// FieldNVLinkReceiveRate: NVLink received, bytes per second: GPM's, before Hopper what the counter grew by since the round before.
 	FieldNVLinkReceiveRate
 
 	// FieldCount is how many there are.
