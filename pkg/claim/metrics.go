@@ -5,7 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -18,7 +19,7 @@ type Metrics struct {
 	// Sets are the API's names of groups of metrics that are added to the node's; no set twice.
 	Sets []string
 	// Interval is the time between samples that the claim asks for; 0 for the node's.
-	Interval time.Duration
+	Interval metav1.Duration
 	// Labels are added to the allocation's time series.
 	Labels map[string]string
 	// PerProcess splits values by command.
@@ -128,7 +129,7 @@ func metricsOf(c *v1alpha1.GPUMetricsConfig) *Metrics {
 		m.Sets = append(m.Sets, string(set))
 	}
 	if c.Interval != nil {
-		m.Interval = c.Interval.Duration
+		m.Interval = *c.Interval
 	}
 	m.PerProcess = c.PerProcess != nil && *c.PerProcess
 	m.ExposeInContainer = c.ExposeInContainer != nil && *c.ExposeInContainer

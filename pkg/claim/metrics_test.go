@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -50,10 +51,10 @@ func TestResolve_Metrics_MergedByField(t *testing.T) {
 	}{
 		"nothing set": {"", "", Metrics{}},
 		"class alone": {`"sets":["Memory"],"interval":"5s","perProcess":true`, "",
-			Metrics{Sets: []string{"Memory"}, Interval: 5 * time.Second, PerProcess: true}},
+			Metrics{Sets: []string{"Memory"}, Interval: metav1.Duration{Duration: 5 * time.Second}, PerProcess: true}},
 		"claim over class": {`"sets":["Memory"],"interval":"5s","perProcess":true,"source":"GPM","exposeInContainer":true`,
 			`"sets":["Power","Clocks"],"interval":"2s","perProcess":false,"source":"NVML"`,
-			Metrics{Source: "NVML", Sets: []string{"Power", "Clocks"}, Interval: 2 * time.Second, ExposeInContainer: true}},
+			Metrics{Source: "NVML", Sets: []string{"Power", "Clocks"}, Interval: metav1.Duration{Duration: 2 * time.Second}, ExposeInContainer: true}},
 		"labels by name": {`"labels":{"team":"a","stage":"test"}`, `"labels":{"team":"b"}`,
 			Metrics{Labels: map[string]string{"team": "b", "stage": "test"}}},
 		"set without effect": {`"nsysReport":false`, `"exposeInContainer":false`, Metrics{}},

@@ -91,32 +91,3 @@ func (d instrumentedDisk) RemoveDir(dir string) error {
 	}
 	return d.changing("disk.RemoveDir metrics", change{Call: removed, Path: dir}, func() error { return d.OS.RemoveDir(dir) })
 }
-
-const exposedClaim, otherExposedClaim = "6f0c1d2e-0000-4000-8000-00000000000a", "6f0c1d2e-0000-4000-8000-00000000000b"
-
-var metricsScenarios = []scenario{
-	{
-		name: "metrics exposed in containers", early: true,
-		acts: []Act{
-			prepares(exposedClaim, 0).exposing(), scrapes, prepares(exposedClaim, 0).exposing(), unprepares(exposedClaim), unprepares(exposedClaim),
-		},
-	},
-	{
-		name: "metrics exposed beside an effect",
-		acts: []Act{
-			prepares(exposedClaim, 0).with().exposing(), prepares(otherExposedClaim, 1).exposing(), scrapes, unprepares(exposedClaim), collectsGarbage,
-			unprepares(otherExposedClaim),
-		},
-	},
-	{
-		name: "the directory for metrics cannot be made at first", refuse: map[string]int{"disk.MakeDir metrics": 1},
-		acts: []Act{prepares(exposedClaim, 0).exposing().failing(), prepares(exposedClaim, 0).exposing(), unprepares(exposedClaim)},
-	},
-	{
-		name: "the directory for metrics cannot be removed at first", refuse: map[string]int{"disk.RemoveDir metrics": 1},
-		acts: []Act{prepares(exposedClaim, 0).exposing(), scrapes, unprepares(exposedClaim).failing(), unprepares(exposedClaim)},
-	},
-}
-
-// scrapes is a round of the exporter.
-var scrapes = Act{Call: "scrape"}
