@@ -19,23 +19,51 @@ import (
 type bare struct {
 	nvml.Interface
 	metrics func(*nvml.GpmMetricsGetType)
+	// freed are what was freed before the library was shut down, in that order.
+	freed []string
 }
 
 func (b *bare) Extensions() nvml.ExtendedInterface { return b }
 func (b *bare) LookupSymbol(string) error          { return nil }
 func (b *bare) Init() nvml.Return                  { return nvml.SUCCESS }
-func (b *bare) Shutdown() nvml.Return              { return nvml.SUCCESS }
 
-func (b *bare) GpmSampleAlloc() (nvml.GpmSample, nvml.Return) { return &sample{}, nvml.SUCCESS }
+func (b *bare) Shutdown() nvml.Return {
+	b.freed = append(b.freed, "library")
+	return nvml.SUCCESS
+}
+
+func (b *bare) GpmSampleAlloc() (nvml.GpmSample, nvml.Return) { return &sample{b}, nvml.SUCCESS }
+func (b *bare) EventSetCreate() (nvml.EventSet, nvml.Return) {
+	return &eventSetOf{lib: b}, nvml.SUCCESS
+}
 
 func (b *bare) GpmMetricsGet(r *nvml.GpmMetricsGetType) nvml.Return {
 	b.metrics(r)
 	return nvml.SUCCESS
 }
 
-type sample struct{}
+// eventSetOf never has an event.
+type eventSetOf struct {
+	nvml.EventSet
+	lib *bare
+}
 
-func (*sample) Free() nvml.Return                   { return nvml.SUCCESS }
+func (*eventSetOf) Wait(uint32) (nvml.EventData, nvml.Return) {
+	return nvml.EventData{}, nvml.ERROR_TIMEOUT
+}
+
+func (e *eventSetOf) Free() nvml.Return {
+	e.lib.freed = append(e.lib.freed, "event set")
+	return nvml.SUCCESS
+}
+
+type sample struct{ lib *bare }
+
+func (s *sample) Free() nvml.Return {
+	s.lib.freed = append(s.lib.freed, "sample")
+	return nvml.SUCCESS
+}
+
 func (*sample) Get(nvml.Device) nvml.Return         { return nvml.SUCCESS }
 func (*sample) MigGet(nvml.Device, int) nvml.Return { return nvml.SUCCESS }
 
@@ -136,7 +164,7 @@ func TestFieldValues_NotAvailable_NoValue(t *testing.T) {
 
 func TestSample_NotAvailable_NoValue(t *testing.T) {
 	t.Parallel()
-	answers := map[uint32]float64{1: 50, 2: 100.5, 3: math.NaN(), 4: -1, 10: 100, 20: 2, 30: 40, 31: 60, 40: 300}
+	answers := map[uint32]float64{1: 50, 2: 100.5, 3: math.NaN(), 4: -1, 10: 100, 20: 2, 30: 40, 31: 60, 32: 120, 40: 300}
 	lib := &bare{metrics: func(r *nvml.GpmMetricsGetType) {
 		for i := range r.NumMetrics {
 			if v, known := answers[r.Metrics[i].MetricId]; known {
@@ -196,4 +224,16 @@ func TestProcesses_SeveralLists_EachOnce(t *testing.T) {
 	processes, _, err = d.Processes(t.Context(), "GPU-0")
 	require.NoError(t, err)
 	assert.Zero(t, processes[0].SM, "these samples were counted before")
+}
+
+func TestClose_SamplesAndEventSet_FreedBeforeShutdown(t *testing.T) {
+	t.Parallel()
+	lib := &bare{}
+	d := bareDriver(t, lib, &bareGPU{})
+	require.NoError(t, d.Sample(t.Context(), "GPU-0", 5, allFields(), true, &metrics.Values{}))
+	_, _, err := d.NextXID(t.Context(), time.Millisecond)
+	require.NoError(t, err)
+	require.NoError(t, d.Close())
+	assert.Equal(t, []string{"sample", "sample", "event set", "library"}, lib.freed)
+	require.NoError(t, d.Close(), "closed is closed")
 }
