@@ -60,8 +60,8 @@ func (s *Selection) Names() []string {
 // maxCSV is how large a CSV may be: as large as a ConfigMap.
 const maxCSV = 1 << 20
 
-// ParseCSV reads a CSV as dcgm-exporter does: lines of field, type and help, comments with #. Lines that Prism does not support are left out and
-// returned. A text that is no such CSV, or one without a field that is supported, is an error.
+// ParseCSV reads a CSV as dcgm-exporter does: lines of field, type and help, comments with #. Lines that Prism does not support are left
+// out and returned. A text that is no such CSV, or one without a field that is supported, is an error.
 func ParseCSV(text []byte) (*Selection, []Problem, error) {
 	if len(text) > maxCSV {
 		return nil, nil, fmt.Errorf("must be at most %d bytes, got %d", maxCSV, len(text))

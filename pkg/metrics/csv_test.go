@@ -56,9 +56,10 @@ func TestParseCSV_NoCSV_Refused(t *testing.T) {
 		"comments":     {"# DCGM_FI_DEV_GPU_TEMP, gauge, Warm\n", "must have a line with a field that is supported"},
 		"two columns":  {"DCGM_FI_DEV_GPU_TEMP, gauge\n", "line 1: must have 3 columns: field, type and help, got 2"},
 		"four columns": {"# x\nDCGM_FI_DEV_GPU_TEMP, gauge, warm, hot\n", "line 2: must have 3 columns: field, type and help, got 4"},
-		"quotes":       {"DCGM_FI_DEV_GPU_TEMP, gauge, \"warm\n", `must be lines of field, type and help: parse error on line 1, column 36: extraneous or missing " in quoted-field`},
-		"YAML":         {"metrics:\n- name: DCGM_FI_DEV_GPU_TEMP\n", "line 1: must have 3 columns: field, type and help, got 1"},
-		"large":        {strings.Repeat("#\n", 1<<20), "must be at most 1048576 bytes, got 2097152"},
+		"quotes": {"DCGM_FI_DEV_GPU_TEMP, gauge, \"warm\n",
+			`must be lines of field, type and help: parse error on line 1, column 36: extraneous or missing " in quoted-field`},
+		"YAML":  {"metrics:\n- name: DCGM_FI_DEV_GPU_TEMP\n", "line 1: must have 3 columns: field, type and help, got 1"},
+		"large": {strings.Repeat("#\n", 1<<20), "must be at most 1048576 bytes, got 2097152"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := metrics.ParseCSV([]byte(c.text))
@@ -68,7 +69,8 @@ func TestParseCSV_NoCSV_Refused(t *testing.T) {
 }
 
 func FuzzParseCSV(f *testing.F) {
-	f.Add([]byte("# Format\nDCGM_FI_DEV_GPU_TEMP, gauge, Warm\nDCGM_FI_DEV_FB_USED , counter, \"Used, in MiB\"\nDCGM_FI_DRIVER_VERSION, label, Version\n"))
+	f.Add([]byte("# Format\nDCGM_FI_DEV_GPU_TEMP, gauge, Warm\n" +
+		"DCGM_FI_DEV_FB_USED , counter, \"Used, in MiB\"\nDCGM_FI_DRIVER_VERSION, label, Version\n"))
 	f.Add([]byte("DCGM_FI_DEV_GPU_TEMP,gauge,\"a\\\n\xff\"\nDCGM_FI_DEV_NONSENSE\xff,gauge,x\n"))
 	f.Add([]byte("\"\n,,\n"))
 	j := metrics.Join(node())

@@ -80,8 +80,8 @@ func (u *dcgmUnit) value(row *dcgmRow) float64 {
 	return 0
 }
 
-// dcgmLabels are those of dcgm-exporter. The host has the names of its older and its newer versions. The pod's labels are written empty where
-// there is none: a series without them would get the exporter's own pod when Prometheus honors its labels.
+// dcgmLabels are those of dcgm-exporter. The host has the names of its older and its newer versions. The pod's labels are written empty
+// where there is none: a series without them would get the exporter's own pod when Prometheus honors its labels.
 func (j *Joined) dcgmLabels(b *board, d *device, pod Container, chosen *Selection) []byte {
 	i := &b.Identity
 	to := labels("gpu", strconv.Itoa(i.Index), "UUID", string(i.UUID), "pci_bus_id", dcgmBusID(i.PCIBusID),

@@ -15,7 +15,8 @@ func TestDCGM_Units_AreDCGMs(t *testing.T) {
 	g := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper)
 	for f, v := range map[metrics.Field]float64{
 		metrics.FieldClockSM: 1980e6, metrics.FieldClockMemory: 2619e6, metrics.FieldPowerUsage: 345.678, metrics.FieldEnergy: 12.345,
-		metrics.FieldUtilization: 0.29, metrics.FieldUtilizationMemory: 0.57, metrics.FieldViolationPower: 1.5, metrics.FieldTensorActive: 0.123456,
+		metrics.FieldUtilization: 0.29, metrics.FieldUtilizationMemory: 0.57, metrics.FieldViolationPower: 1.5,
+		metrics.FieldTensorActive:     0.123456,
 		metrics.FieldPCIeTransmitRate: 3 << 20, metrics.FieldNVLinkTransmitRate: 4e9, metrics.FieldNVLinkReceiveRate: 5e9,
 	} {
 		g.Values.Set(f, v)
@@ -100,7 +101,8 @@ func TestDCGM_PodLabels_OfThePodThatHasTheDevice(t *testing.T) {
 			require.NotEmpty(t, families)
 			for _, f := range families {
 				m := f.GetMetric()[0]
-				assert.Equal(t, []string{c.namespace, c.pod, c.container}, []string{labelOf(m, "namespace"), labelOf(m, "pod"), labelOf(m, "container")})
+				assert.Equal(t, []string{c.namespace, c.pod, c.container},
+					[]string{labelOf(m, "namespace"), labelOf(m, "pod"), labelOf(m, "container")})
 			}
 			for line := range strings.Lines(string(page)) {
 				if !strings.HasPrefix(line, "#") {

@@ -1,7 +1,7 @@
 package metrics
 
-// dcgmTable has the fields of DCGM that NVML or GPM has a value for. The first ones are those of dcgm-exporter's default counters, with those that
-// are commented there; a CSV can choose the others.
+// dcgmTable has the fields of DCGM that NVML or GPM has a value for. The first ones are those of dcgm-exporter's default counters, with
+// those that are commented there; a CSV can choose the others.
 var dcgmTable = []dcgmRow{
 	{
 		name: "DCGM_FI_DEV_SM_CLOCK", of: scaled(FieldClockSM, 1e-6, 0),

@@ -49,12 +49,14 @@ var (
 	}
 	familyXIDs       = Family{"prism_gpu_xid_errors_total", "XID errors since the exporter began.", "", Counter, ofGPU}
 	familyXIDsByCode = Family{
-		"prism_gpu_xid_errors_by_code_total", "XID errors since the exporter began, by code; gpu_instance is empty for the GPU.", "", Counter, ofXID,
+		"prism_gpu_xid_errors_by_code_total", "XID errors since the exporter began, by code; gpu_instance is empty for the GPU.",
+		"", Counter, ofXID,
 	}
 	familyXIDLast = Family{"prism_gpu_xid_last_timestamp_seconds", "When the XID error was reported last.", "seconds", Gauge, ofXID}
 
 	familyContainerUtilization = Family{
-		"prism_container_gpu_utilization_ratio", "Share of the time in which work of the container ran on the device.", "ratio", Gauge, ofContainer,
+		"prism_container_gpu_utilization_ratio", "Share of the time in which work of the container ran on the device.",
+		"ratio", Gauge, ofContainer,
 	}
 	familyContainerMemory = Family{
 		"prism_container_gpu_memory_used_bytes", "Memory of the device that the container uses.", "bytes", Gauge, ofContainer,
@@ -89,7 +91,8 @@ var (
 		"prism_exporter_nvml_sessions_reopened_total", "Times that NVML was closed and opened again to release a MIG device.", "", Counter, nil,
 	}
 	familyHidden = Family{
-		"prism_exporter_processes_hidden", "1 where the exporter cannot see processes on a GPU, because it does not run with hostPID.", "", Gauge, nil,
+		"prism_exporter_processes_hidden", "1 where the exporter cannot see processes on a GPU, because it does not run with hostPID.",
+		"", Gauge, nil,
 	}
 	familySourceUp = Family{
 		"prism_exporter_source_up", "1 where the source could be read the last time, else 0.", "", Gauge, ofSource,

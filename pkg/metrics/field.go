@@ -1,7 +1,7 @@
 package metrics
 
-// Field is a quantity of a GPU or MIG device that is measured; Table says how it is named and shown. Values are in base units: bytes, seconds,
-// hertz, joules, watts, degrees Celsius, and ratios from 0 to 1.
+// Field is a quantity of a GPU or MIG device that is measured; Table says how it is named and shown. Values are in base units: bytes,
+// seconds, hertz, joules, watts, degrees Celsius, and ratios from 0 to 1.
 type Field uint8
 
 // The fields.

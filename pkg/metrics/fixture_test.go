@@ -25,7 +25,8 @@ func values(a metrics.Architecture, mig bool) metrics.Values {
 	var v metrics.Values
 	for f := range metrics.FieldCount {
 		row := metrics.Table[f]
-		if !row.On(a) || row.Where == "a vGPU" || mig && row.SourceOnMIG == "" || row.SourceOnMIG == metrics.SourceGPM && mig && a < metrics.Hopper {
+		absent := mig && (row.SourceOnMIG == "" || row.SourceOnMIG == metrics.SourceGPM && a < metrics.Hopper)
+		if absent || !row.On(a) || row.Where == "a vGPU" {
 			continue
 		}
 		switch row.Unit {
@@ -103,7 +104,8 @@ func allocation(claim string, g gpu.UUID, mig gpu.UUID, share string, containers
 
 // node has a whole H100, one in MIG mode, a time-sliced T4 and a GPU that does not answer.
 func node() (*metrics.Snapshot, *metrics.Allocations, metrics.Exporter) {
-	whole, parted, shared := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper), board(1, "NVIDIA H100 80GB HBM3", metrics.Hopper), board(2, "Tesla T4", metrics.Turing)
+	whole, parted := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper), board(1, "NVIDIA H100 80GB HBM3", metrics.Hopper)
+	shared := board(2, "Tesla T4", metrics.Turing)
 	lost := board(3, "NVIDIA H100 80GB HBM3", metrics.Hopper)
 	lost.Up, lost.Values = false, metrics.Values{}
 	whole.Processes = []metrics.Process{process(100, "train/main", 6*gib, 0.9)}
@@ -123,7 +125,9 @@ func node() (*metrics.Snapshot, *metrics.Allocations, metrics.Exporter) {
 		process(300, "web-1/main", gib, 0.25), process(301, "web-2/main", 2*gib, 0.5), server, process(303, "", gib, 0.125),
 	}
 	first := allocation("web-1", gpuID(2), "", "s1", container("web-1", "main"))
-	first.Options = metrics.Options{Labels: map[string]string{"team": "vision", "cost-center": `4"7`}, PerProcess: true, ExposeInContainer: true}
+	first.Options = metrics.Options{PerProcess: true, ExposeInContainer: true, Labels: map[string]string{
+		"team": "vision", "cost-center": `4"7`,
+	}}
 	list := []metrics.Allocation{
 		allocation("train", gpuID(0), "", "", container("train", "main")),
 		allocation("slice", gpuID(1), migID(1), "", container("slice", "main")),

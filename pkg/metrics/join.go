@@ -208,6 +208,11 @@ func (b *board) attribute(devices map[deviceKey]*device, containers map[string]b
 			}
 		}
 	}
+	b.share()
+}
+
+// share fills in what each container uses of the GPU and its MIG devices.
+func (b *board) share() {
 	for _, d := range b.all {
 		d.share()
 		for _, h := range d.holders {

@@ -31,7 +31,8 @@ func timeSliced(processes ...metrics.Process) (*metrics.GPU, []metrics.Allocatio
 	memory(&g.Values, 16*gib, 9*gib)
 	g.Processes = processes
 	return g, []metrics.Allocation{
-		allocation("one", g.Identity.UUID, "", "s1", container("one", "main")), allocation("two", g.Identity.UUID, "", "s2", container("two", "main")),
+		allocation("one", g.Identity.UUID, "", "s1", container("one", "main")),
+		allocation("two", g.Identity.UUID, "", "s2", container("two", "main")),
 	}
 }
 

@@ -158,5 +158,6 @@ func TestNative_TenantsTexts_EscapedAndBounded(t *testing.T) {
 	assert.Equal(t, "1", labelOf(info, "claim_label_bad_name_"))
 	commands := samples(families, "prism_container_gpu_process_memory_used_bytes")
 	require.Len(t, commands, 2)
-	assert.ElementsMatch(t, []string{"a\"b\\c\n\uFFFD\x00", strings.Repeat("é", 7)}, []string{labelOf(commands[0], "command"), labelOf(commands[1], "command")})
+	assert.ElementsMatch(t, []string{"a\"b\\c\n\uFFFD\x00", strings.Repeat("é", 7)},
+		[]string{labelOf(commands[0], "command"), labelOf(commands[1], "command")})
 }

@@ -77,8 +77,8 @@ func gpuOf(key, value string) []OTelAttribute {
 	return of
 }
 
-// OTel are the metrics for OpenTelemetry. A device that one container has for itself is that container's; the containers that share a device
-// have their parts of it, and the node has the rest: usage adds up.
+// OTel are the metrics for OpenTelemetry. A device that one container has for itself is that container's; the containers that share a
+// device have their parts of it, and the node has the rest: usage adds up.
 func (j *Joined) OTel() []OTelResource {
 	node := newResource("host.name", j.exporter.Node, "k8s.node.name", j.exporter.Node)
 	all := []*resource{node}
@@ -116,6 +116,11 @@ func (j *Joined) OTel() []OTelResource {
 			node.board(b.whole)
 		}
 	}
+	return withMetrics(all)
+}
+
+// withMetrics are the resources that have any.
+func withMetrics(all []*resource) []OTelResource {
 	var out []OTelResource
 	for _, r := range all {
 		if len(r.Metrics) > 0 {

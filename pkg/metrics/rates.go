@@ -2,8 +2,8 @@ package metrics
 
 import "time"
 
-// SetRates sets the rates that GPM has from Hopper on to what the counters grew by since the round before, where GPM has not set them. A counter
-// that began again has no rate.
+// SetRates sets the rates that GPM has from Hopper on to what the counters grew by since the round before, where GPM has not set them. A
+// counter that began again has no rate.
 func (v *Values) SetRates(before *Values, elapsed time.Duration) {
 	if before == nil || elapsed <= 0 {
 		return
