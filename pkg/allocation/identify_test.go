@@ -58,6 +58,8 @@ func TestIdentify_PIDReused_AnotherProcess(t *testing.T) {
 	w.runtime.add(id("b"), "second", "main")
 	w.process(7, 1, "x", inPod+id("a"))
 	assert.Equal(t, id("a"), w.tracker.Identify([]uint32{7})[7].ContainerID)
+	w.process(7, 2, "x", "/")
+	assert.Empty(t, w.tracker.Identify([]uint32{7})[7].ContainerID, "runtimes start processes outside, and move them")
 	w.process(7, 2, "x", inPod+id("b"))
 	assert.Equal(t, metrics.ProcessIdentity{Start: 2, Command: "x", ContainerID: id("b")}, w.tracker.Identify([]uint32{7})[7])
 	require.NoError(t, os.RemoveAll(filepath.Join(w.dir, "proc/7")))
