@@ -87,16 +87,19 @@ type MIGDeviceSnapshot struct {
 	Clients         int       `json:"clients,omitempty"`
 	Samples         int       `json:"samples,omitempty"` // of GPM that hold the GPU instance
 
-	Load LoadSnapshot `json:"load"` // of the GPU instance
+	Load *LoadSnapshot `json:"load,omitempty"` // of the GPU instance, of Snapshot only
 }
 
 // snapshot lists all instances, including GPU instances without a compute instance.
-func (g *gpu) migSnapshot() []MIGDeviceSnapshot {
+func (g *gpu) migSnapshot(load bool) []MIGDeviceSnapshot {
 	var list []MIGDeviceSnapshot
 	_, levels := g.levels(g.at)
 	for i, gi := range g.mig.instances {
 		shown := MIGDeviceSnapshot{
-			GPUInstance: gi.id, Profile: gi.profile.Name, Placement: gi.placement, Samples: gi.sampled, Load: gi.meter.snapshot(levels[i]),
+			GPUInstance: gi.id, Profile: gi.profile.Name, Placement: gi.placement, Samples: gi.sampled,
+		}
+		if load {
+			shown.Load = gi.meter.snapshot(levels[i])
 		}
 		if len(gi.compute) == 0 {
 			list = append(list, shown)
