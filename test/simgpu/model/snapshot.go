@@ -90,10 +90,9 @@ func (n *Node) GPUs() []GPUSnapshot {
 
 func (n *Node) gpuSnapshots(load bool) (gpus []GPUSnapshot) {
 	for _, g := range n.gpus {
-		if n.driver.loaded {
+		if load && n.driver.loaded {
 			g.advance(n.now())
 		}
-		levels, _ := g.levels(g.at)
 		gpus = append(gpus, GPUSnapshot{
 			Ordinal: g.id.Ordinal, Board: g.board.ID, Name: g.board.Product.Name,
 			UUID: g.id.UUID, Serial: g.id.Serial, Minor: g.id.Minor,
@@ -101,9 +100,10 @@ func (n *Node) gpuSnapshots(load bool) (gpus []GPUSnapshot) {
 			ComputeMode: g.set.compute, Persistence: g.set.persistence, Persistenced: g.persistenced, Accounting: g.set.accounting, TimeSlice: g.set.timeSlice,
 			Lost: n.Faults.Lost(g.id.Ordinal), MIG: g.mig.current, MIGPending: g.mig.pending, Clients: g.clients + len(g.cuda.contexts),
 			ProtectedMemory: g.protectedMemory(), Processes: g.allProcesses(), MIGDevices: g.migSnapshot(load),
-			MemoryUsed: g.usedMemory() + g.scriptedMemory(),
+			MemoryUsed: g.usedMemory() + g.scriptedMemory(n.now()),
 		})
 		if load {
+			levels, _ := g.levels(g.at)
 			gpus[len(gpus)-1].Load = g.meter.snapshot(levels)
 		}
 	}
