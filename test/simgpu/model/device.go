@@ -24,8 +24,7 @@ func (s *Session) Memory(h Handle) (MemoryUse, error) {
 	err := s.with(h, func(g *gpu) error {
 		use.Total = g.board.Memory.TotalMiB * mebi
 		use.Reserved = g.board.Memory.ReservedMiB * mebi
-		g.advance(s.node.now())
-		use.Used = min(g.usedMemory()+g.scriptedMemory(), use.Total-use.Reserved)
+		use.Used = min(g.usedMemory()+g.scriptedMemory(s.node.now()), use.Total-use.Reserved)
 		use.Free = use.Total - use.Reserved - use.Used
 		return nil
 	})

@@ -17,6 +17,14 @@ const (
 
 func (h SampleHold) valid() bool { return h == "" || h == HoldUntilFree || h == HoldUntilShutdown }
 
+// normal is empty for the default.
+func (h SampleHold) normal() SampleHold {
+	if h == HoldUntilFree {
+		return ""
+	}
+	return h
+}
+
 // SetSampleHold sets how long samples that are taken from now on hold their GPU instance. It fails with InvalidArgument.
 func (n *Node) SetSampleHold(hold SampleHold) error {
 	n.mu.Lock()
@@ -24,7 +32,7 @@ func (n *Node) SetSampleHold(hold SampleHold) error {
 	if !hold.valid() {
 		return InvalidArgument
 	}
-	n.hold = hold
+	n.hold = hold.normal()
 	return nil
 }
 

@@ -43,7 +43,6 @@ func (s *Session) MIGDeviceByIndex(h Handle, index int) (Handle, error) {
 func (s *Session) MIGDevice(h Handle) (MIGDevice, error) {
 	var device MIGDevice
 	err := s.withParent(h, func(g *gpu) error {
-		g.advance(s.node.now())
 		gi, ci := g.mig.compute(func(ci *computeInstance) bool { return ci.device == h })
 		if ci == nil || !s.shows(g, gi, ci) {
 			return InvalidArgument
@@ -52,7 +51,7 @@ func (s *Session) MIGDevice(h Handle) (MIGDevice, error) {
 		device = MIGDevice{
 			GPU: parent, UUID: ci.uuid, Name: g.board.Product.Name + " MIG " + ci.profile.Name, Instance: gi.describe(g),
 			Compute: ComputeInstance{Parent: parent, Instance: gi.handle, ID: ci.id, Profile: ci.profile, Placement: ci.placement},
-			Board:   g.board, Used: min(ci.cuda.used()+gi.scriptedMemory(g.at), gi.profile.MemoryMiB*mebi),
+			Board:   g.board, Used: min(ci.cuda.used()+gi.scriptedMemory(s.node.now()), gi.profile.MemoryMiB*mebi),
 		}
 		return nil
 	})
@@ -87,16 +86,22 @@ type MIGDeviceSnapshot struct {
 	Clients         int       `json:"clients,omitempty"`
 	Samples         int       `json:"samples,omitempty"` // of GPM that hold the GPU instance
 
-	Load LoadSnapshot `json:"load"` // of the GPU instance
+	Load *LoadSnapshot `json:"load,omitempty"` // of the GPU instance, of Snapshot only
 }
 
 // snapshot lists all instances, including GPU instances without a compute instance.
-func (g *gpu) migSnapshot() []MIGDeviceSnapshot {
+func (g *gpu) migSnapshot(load bool) []MIGDeviceSnapshot {
 	var list []MIGDeviceSnapshot
-	_, levels := g.levels(g.at)
+	var levels []Quantities
+	if load {
+		_, levels = g.levels(g.at)
+	}
 	for i, gi := range g.mig.instances {
 		shown := MIGDeviceSnapshot{
-			GPUInstance: gi.id, Profile: gi.profile.Name, Placement: gi.placement, Samples: gi.sampled, Load: gi.meter.snapshot(levels[i]),
+			GPUInstance: gi.id, Profile: gi.profile.Name, Placement: gi.placement, Samples: gi.sampled,
+		}
+		if load {
+			shown.Load = gi.meter.snapshot(levels[i])
 		}
 		if len(gi.compute) == 0 {
 			list = append(list, shown)

@@ -113,6 +113,7 @@ func (n *Node) Unload() {
 	defer n.mu.Unlock()
 	for _, g := range n.gpus {
 		g.advance(n.now())
+		g.endScripts()
 	}
 	n.driver.loaded = false
 	n.events.wakeAll()

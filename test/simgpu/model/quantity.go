@@ -64,6 +64,7 @@ type quantity struct {
 	most     float64 // 0: any
 	instance bool    // a GPU instance has it too
 	event    bool    // it happens, rather than lasts
+	level    bool    // its sum over time means nothing
 	kept     bool    // the board keeps the count over a reload of the driver
 }
 
@@ -81,18 +82,18 @@ var quantities = [quantityCount]quantity{
 	QuantityDecoder:   {name: "decoder", most: 100, instance: true},
 	QuantityJPEG:      {name: "jpeg", most: 100, instance: true},
 	QuantityOFA:       {name: "ofa", most: 100, instance: true},
-	QuantityMemory:    {name: "memory", instance: true},
+	QuantityMemory:    {name: "memory", instance: true, level: true},
 	QuantityPCIeTx:    {name: "pcie-tx", instance: true},
 	QuantityPCIeRx:    {name: "pcie-rx", instance: true},
 	QuantityNVLinkTx:  {name: "nvlink-tx"},
 	QuantityNVLinkRx:  {name: "nvlink-rx"},
 
 	QuantityPower:             {name: "power"},
-	QuantityTemperature:       {name: "temperature"},
-	QuantityMemoryTemperature: {name: "memory-temperature"},
-	QuantitySMClock:           {name: "sm-clock"},
-	QuantityMemoryClock:       {name: "memory-clock"},
-	QuantityVideoClock:        {name: "video-clock"},
+	QuantityTemperature:       {name: "temperature", level: true},
+	QuantityMemoryTemperature: {name: "memory-temperature", level: true},
+	QuantitySMClock:           {name: "sm-clock", level: true},
+	QuantityMemoryClock:       {name: "memory-clock", level: true},
+	QuantityVideoClock:        {name: "video-clock", level: true},
 
 	QuantityThrottlePower:          {name: "throttle-power", most: 1},
 	QuantityThrottleThermal:        {name: "throttle-thermal", most: 1},

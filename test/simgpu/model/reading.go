@@ -2,6 +2,7 @@ package model
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -115,13 +116,26 @@ func (r Reading) SupportedClockReasons() uint64 {
 // RemappedRows reports whether NVML counts remapped rows: not before Ampere, and not beside GPU instances.
 func (r Reading) RemappedRows() bool { return !r.Board.RetiresPages() && r.Instances == 0 }
 
-// scriptedMemory is the memory in use besides that of contexts, in bytes.
-func (g *gpu) scriptedMemory() uint64 {
+// scripted reports whether the GPU or a GPU instance has a script.
+func (g *gpu) scripted() bool {
+	return len(g.meter.script.Steps) > 0 ||
+		slices.ContainsFunc(g.mig.instances, func(gi *gpuInstance) bool { return len(gi.meter.script.Steps) > 0 })
+}
+
+// scriptedMemory is the memory in use at a time besides that of contexts, in bytes.
+func (g *gpu) scriptedMemory(now time.Time) uint64 {
+	if !g.scripted() {
+		return 0
+	}
+	g.advance(now)
 	whole, _ := g.levels(g.at)
 	return uint64(whole[QuantityMemory]) * mebi
 }
 
-func (gi *gpuInstance) scriptedMemory(at time.Time) uint64 {
-	levels := gi.meter.levels(at, Quantities{}, func(*Quantities) {})
+func (gi *gpuInstance) scriptedMemory(now time.Time) uint64 {
+	if len(gi.meter.script.Steps) == 0 {
+		return 0
+	}
+	levels := gi.meter.levels(now, Quantities{}, func(*Quantities) {})
 	return uint64(levels[QuantityMemory]) * mebi
 }

@@ -40,6 +40,7 @@ func (s Spec) normal() (Spec, error) {
 		return s, fmt.Errorf("describing node %s: samples hold a GPU instance until %q: supported values: %q, %q",
 			s.Name, s.SampleHold, HoldUntilFree, HoldUntilShutdown)
 	}
+	s.SampleHold = s.SampleHold.normal()
 	if len(s.Boards) > MaxGPUs {
 		return s, fmt.Errorf("describing node %s: %d GPUs, at most %d can be simulated", s.Name, len(s.Boards), MaxGPUs)
 	}

@@ -67,6 +67,14 @@ func (n *Node) SetLoad(uuid string, script Script) error {
 	return nil
 }
 
+// endScripts makes the GPU and its instances do what their processes do.
+func (g *gpu) endScripts() {
+	g.meter.script = Script{}
+	for _, gi := range g.mig.instances {
+		gi.meter.script = Script{}
+	}
+}
+
 func (n *Node) meterOf(uuid string) (*gpu, *meter) {
 	for _, g := range n.gpus {
 		if g.id.UUID == uuid {

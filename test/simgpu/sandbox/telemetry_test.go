@@ -228,13 +228,13 @@ func TestGoNVML_TelemetryBeforeHopper_NoGPM(t *testing.T) {
 func TestGPULoad_Exit_UseEnds(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 1))
 	working := gpuLoad(t, node, "--memory", "2Gi", "--sm", "12.5%")
-	shown := node.Model.GPUs()[0]
+	shown := node.Model.Snapshot().GPUs[0]
 	assert.Equal(t, uint64(2048+512)<<20, shown.MemoryUsed)
 	assert.InDelta(t, 12.5, shown.Load.Now["sm"], 1e-9)
 	require.NoError(t, working.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, working.Wait())
 	require.Eventually(t, func() bool { return node.Model.GPUs()[0].MemoryUsed == 0 }, 10*time.Second, time.Millisecond)
-	assert.Zero(t, node.Model.GPUs()[0].Load.Now["sm"])
+	assert.Zero(t, node.Model.Snapshot().GPUs[0].Load.Now["sm"])
 	bad := exec.CommandContext(t.Context(), node.GPULoad(), "--sm", "101")
 	assert.Error(t, bad.Run())
 }
