@@ -2,6 +2,7 @@ package abi
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
@@ -38,7 +39,7 @@ func fieldValues(c *call) error {
 		return model.InvalidArgument
 	}
 	r, err := c.session.Read(c.device())
-	if err != nil && err != model.NotSupported { //nolint:errorlint // the model returns it as it is
+	if err != nil && !errors.Is(err, model.NotSupported) {
 		return err
 	}
 	values := record{}
@@ -55,7 +56,10 @@ func fieldValues(c *call) error {
 
 func fieldOf(r model.Reading, id, scope uint32) (model.FieldValue, model.Return) {
 	value, err := r.Field(id, scope)
-	code, _ := err.(model.Return) //nolint:errorlint // the model returns it as it is
+	code := model.Success
+	if err != nil && !errors.As(err, &code) {
+		code = model.Unknown
+	}
 	return value, code
 }
 

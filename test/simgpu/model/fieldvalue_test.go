@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -9,7 +10,10 @@ import (
 )
 
 func returnOf(err error) Return {
-	code, _ := err.(Return) //nolint:errorlint // Field returns it as it is
+	code := Success
+	if err != nil && !errors.As(err, &code) {
+		return Unknown
+	}
 	return code
 }
 

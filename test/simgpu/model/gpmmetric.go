@@ -55,9 +55,9 @@ func perLink(f func(a, b *gpmSample) float64) func(a, b *gpmSample) float64 {
 	return func(a, b *gpmSample) float64 { return f(a, b) / float64(b.gpu.board.Sensors().Links) }
 }
 
-// total is a quantity since the driver was loaded.
-func total(q Quantity, factor float64) func(a, b *gpmSample) float64 {
-	return func(_, b *gpmSample) float64 { return float64(uint64(b.sums[q] * factor)) }
+// total is a quantity in MiB/s as bytes since the driver was loaded.
+func total(q Quantity) func(a, b *gpmSample) float64 {
+	return func(_, b *gpmSample) float64 { return float64(uint64(b.sums[q] * mebi)) }
 }
 
 func nothing(_, _ *gpmSample) float64 { return 0 }
@@ -80,6 +80,58 @@ func linkTraffic(i uint32) Quantity {
 	return QuantityNVLinkTx
 }
 
+// gpmSpan are metrics with numbers one after another; of makes one of them by its place in the span.
+type gpmSpan struct {
+	first, last uint32
+	of          func(i uint32) gpmMetric
+}
+
+// absent are metrics that no board of the catalog has.
+func absent(since int) func(uint32) gpmMetric {
+	return func(uint32) gpmMetric { return gpmMetric{since: since} }
+}
+
+// single is a metric of every GPU and GPU instance.
+func single(since int, value func(first, second *gpmSample) float64) func(uint32) gpmMetric {
+	return func(uint32) gpmMetric { return gpmMetric{since, always, value} }
+}
+
+// ofEngine are the metrics of engines.
+func ofEngine(since int, q Quantity, number func(Engines) int) func(uint32) gpmMetric {
+	return func(i uint32) gpmMetric { return gpmMetric{since, engines(number, i), rate(q)} }
+}
+
+// linkRates are the metrics of links from a number on, two of each link.
+func linkRates(since int, first uint32) func(uint32) gpmMetric {
+	return func(i uint32) gpmMetric { return gpmMetric{since, link(first + i/2), perLink(rate(linkTraffic(i)))} }
+}
+
+var gpmSpans = []gpmSpan{
+	{6, 6, single(gpmBranch, nothing)},
+	{8, 9, single(gpmBranch, nothing)},
+	{20, 20, single(gpmBranch, rate(QuantityPCIeTx))},
+	{21, 21, single(gpmBranch, rate(QuantityPCIeRx))},
+	{30, 37, ofEngine(gpmBranch, QuantityDecoder, func(e Engines) int { return e.Decoder })},
+	{40, 47, ofEngine(gpmBranch, QuantityJPEG, func(e Engines) int { return e.JPEG })},
+	{50, 51, ofEngine(gpmBranch, QuantityOFA, func(e Engines) int { return e.OFA })},
+	{60, 61, func(i uint32) gpmMetric { return gpmMetric{gpmBranch, link(0), rate(linkTraffic(i))} }},
+	{62, 97, linkRates(gpmBranch, 0)},
+	{100, 159, absent(gpmC2CBranch)},
+	{160, 165, absent(gpmCacheBranch)},
+	{166, 169, ofEngine(gpmEncoderBranch, QuantityEncoder, func(e Engines) int { return e.Encoder })},
+	{170, 209, absent(gpmEncoderBranch)},
+	{212, 247, linkRates(gpmCounterBranch, 18)},
+	{248, 248, single(gpmCounterBranch, elapsed)},
+	{251, 251, single(gpmCounterBranch, nothing)},
+	{253, 254, single(gpmCounterBranch, nothing)},
+	{255, 255, single(gpmCounterBranch, total(QuantityPCIeTx))},
+	{256, 256, single(gpmCounterBranch, total(QuantityPCIeRx))},
+	{261, 404, func(i uint32) gpmMetric {
+		return gpmMetric{gpmCounterBranch, link(i / 2), perLink(total(linkTraffic(i)))}
+	}},
+	{405, 476, linkRates(gpmMoreLinkBranch, 36)},
+}
+
 // gpmMetricOf finds a metric; false for a number that is none.
 func gpmMetricOf(id uint32) (gpmMetric, bool) {
 	if q, ok := gpmPercent[id]; ok {
@@ -88,52 +140,10 @@ func gpmMetricOf(id uint32) (gpmMetric, bool) {
 	if q, ok := gpmCounters[id]; ok {
 		return gpmMetric{gpmCounterBranch, always, cycles(q)}, true
 	}
-	switch {
-	case id == 6 || id == 8 || id == 9:
-		return gpmMetric{gpmBranch, always, nothing}, true
-	case id == 20:
-		return gpmMetric{gpmBranch, always, rate(QuantityPCIeTx)}, true
-	case id == 21:
-		return gpmMetric{gpmBranch, always, rate(QuantityPCIeRx)}, true
-	case id >= 30 && id <= 37:
-		return gpmMetric{gpmBranch, engines(func(e Engines) int { return e.Decoder }, id-30), rate(QuantityDecoder)}, true
-	case id >= 40 && id <= 47:
-		return gpmMetric{gpmBranch, engines(func(e Engines) int { return e.JPEG }, id-40), rate(QuantityJPEG)}, true
-	case id == 50 || id == 51:
-		return gpmMetric{gpmBranch, engines(func(e Engines) int { return e.OFA }, id-50), rate(QuantityOFA)}, true
-	case id == 60 || id == 61:
-		return gpmMetric{gpmBranch, link(0), rate(linkTraffic(id - 60))}, true
-	case id >= 62 && id <= 97:
-		return gpmMetric{gpmBranch, link((id - 62) / 2), perLink(rate(linkTraffic(id - 62)))}, true
-	}
-	return laterMetric(id)
-}
-
-// laterMetric finds a metric that drivers after the first ones know.
-func laterMetric(id uint32) (gpmMetric, bool) {
-	switch {
-	case id >= 100 && id <= 159:
-		return gpmMetric{since: gpmC2CBranch}, true
-	case id >= 160 && id <= 165:
-		return gpmMetric{since: gpmCacheBranch}, true
-	case id >= 166 && id <= 169:
-		return gpmMetric{gpmEncoderBranch, engines(func(e Engines) int { return e.Encoder }, id-166), rate(QuantityEncoder)}, true
-	case id >= 170 && id <= 209:
-		return gpmMetric{since: gpmEncoderBranch}, true
-	case id >= 212 && id <= 247:
-		return gpmMetric{gpmCounterBranch, link(18 + (id-212)/2), perLink(rate(linkTraffic(id - 212)))}, true
-	case id == 248:
-		return gpmMetric{gpmCounterBranch, always, elapsed}, true
-	case id == 251 || id == 253 || id == 254:
-		return gpmMetric{gpmCounterBranch, always, nothing}, true
-	case id == 255:
-		return gpmMetric{gpmCounterBranch, always, total(QuantityPCIeTx, mebi)}, true
-	case id == 256:
-		return gpmMetric{gpmCounterBranch, always, total(QuantityPCIeRx, mebi)}, true
-	case id >= 261 && id <= 404:
-		return gpmMetric{gpmCounterBranch, link((id - 261) / 2), perLink(total(linkTraffic(id-261), mebi))}, true
-	case id >= 405 && id <= 476:
-		return gpmMetric{gpmMoreLinkBranch, link(36 + (id-405)/2), perLink(rate(linkTraffic(id - 405)))}, true
+	for _, span := range gpmSpans {
+		if id >= span.first && id <= span.last {
+			return span.of(id - span.first), true
+		}
 	}
 	return gpmMetric{}, false
 }

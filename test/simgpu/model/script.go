@@ -75,14 +75,21 @@ func (s Script) check(ofInstance bool) error {
 		case step.For == 0 && (!last || s.Repeat):
 			return fmt.Errorf("reading step %d: only the last step of a script that is not repeated can be without duration", i+1)
 		}
-		for q, value := range step.Values {
-			row := quantities[q]
-			switch {
-			case math.IsNaN(value) || math.IsInf(value, 0) || value < 0 || row.most != 0 && value > row.most:
-				return fmt.Errorf("reading step %d: %s is %g: must be at least 0%s", i+1, row.name, value, upTo(row.most))
-			case ofInstance && !row.instance:
-				return fmt.Errorf("reading step %d: %s belongs to the GPU, not to a MIG device", i+1, row.name)
-			}
+		if err := step.check(ofInstance); err != nil {
+			return fmt.Errorf("reading step %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+func (s Step) check(ofInstance bool) error {
+	for q, value := range s.Values {
+		row := quantities[q]
+		switch {
+		case math.IsNaN(value) || math.IsInf(value, 0) || value < 0 || row.most != 0 && value > row.most:
+			return fmt.Errorf("%s is %g: must be at least 0%s", row.name, value, upTo(row.most))
+		case ofInstance && !row.instance:
+			return fmt.Errorf("%s belongs to the GPU, not to a MIG device", row.name)
 		}
 	}
 	return nil
