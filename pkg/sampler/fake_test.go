@@ -45,7 +45,7 @@ type fakeGPU struct {
 	hang      bool
 	rounds    int
 	asked     metrics.FieldSet
-	// baselines counts the samples that began anew, compared those that did not, by target.
+	// baselines counts the samples that began again, compared those that did not, by target.
 	baselines, compared map[int]int
 }
 

@@ -11,8 +11,8 @@ import (
 const (
 	// releaseTime is how long a MIG device may take to be destroyed once its samples are freed.
 	releaseTime = 2 * time.Second
-	// forgetTime is after how long a MIG device that no GPU has is forgotten.
-	forgetTime = time.Minute
+	// dropTime is after how long a MIG device that no GPU has is dropped.
+	dropTime = time.Minute
 )
 
 // release is a MIG device that is about to be destroyed.
@@ -33,7 +33,7 @@ func (s *Sampler) Release(mig gpu.UUID) {
 	defer s.mu.Unlock()
 	now := time.Now()
 	for id, r := range s.releases {
-		if !r.handled && now.Sub(r.at) > forgetTime {
+		if !r.handled && now.Sub(r.at) > dropTime {
 			delete(s.releases, id)
 		}
 	}

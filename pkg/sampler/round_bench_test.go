@@ -32,7 +32,8 @@ func BenchmarkRound(b *testing.B) {
 	for i, d := range f.gpus["GPU-0"].devices {
 		list = append(list, Want{MIG: d.UUID, Claim: fmt.Sprint(i)})
 		for n := range 2 {
-			proc.list[uint32(100+2*i+n)] = metrics.ProcessIdentity{Start: 1, Command: "python3", ContainerID: fmt.Sprint(i, n)} //nolint:gosec // small
+			pid := uint32(100 + 2*i + n) //nolint:gosec // small
+			proc.list[pid] = metrics.ProcessIdentity{Start: 1, Command: "python3", ContainerID: fmt.Sprint(i, n)}
 		}
 	}
 	s := New(Options{Library: f, Processes: proc, Wanted: func(gpu.UUID) []Want { return list }})

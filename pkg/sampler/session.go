@@ -73,7 +73,7 @@ func (s *Sampler) session(ctx context.Context) (opened bool, err error) {
 	if err := s.opts.Library.Open(ctx); err != nil {
 		return false, err
 	}
-	// Calls that have begun go on to their end, within their deadline: one that is given up keeps its GPU from being asked again.
+	// Calls that have begun go on to their end, within their deadline: an abandoned one keeps its GPU from being asked again.
 	calls := context.WithoutCancel(ctx)
 	defer func() {
 		if closeErr := s.opts.Library.Close(); closeErr != nil {

@@ -140,7 +140,7 @@ func (w *worker) of(plans map[gpu.UUID]*plan, mig gpu.UUID) plan {
 	return plan{fields: w.crew.s.node}
 }
 
-// baseline reports whether the next sample of a target begins anew: there is none before it, or that one is too old, or of a MIG device
+// baseline reports whether the next sample of a target begins again: there is none before it, or that one is too old, or of a MIG device
 // of other claims, which has had the same place and UUID.
 func (w *worker) baseline(instance int, devices string, claims []string) bool {
 	now := time.Now()

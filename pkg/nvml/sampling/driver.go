@@ -130,7 +130,7 @@ type device struct {
 	// unsupported are the questions that this GPU, in its MIG mode, cannot answer.
 	unsupported map[string]bool
 	fields      fieldReader
-	turns       turns
+	rotation    rotation
 	migDevices  []migDevice
 	maxMIG      int
 	gpm         gpm
@@ -167,7 +167,7 @@ func must[T any](ctx context.Context, g *device, symbol string, fn func() (T, nv
 	g.calls++
 	answer, err := library.Ask(ctx, g.driver.session, library.Call{On: g.on, Name: symbol, Limit: g.driver.opts.Deadline}, fn)
 	if fatal(ctx, err) != nil {
-		g.turns.last = nil // it may be old when the GPU answers again
+		g.rotation.last = nil // it may be old when the GPU answers again
 	}
 	return answer, err
 }

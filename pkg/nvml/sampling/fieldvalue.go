@@ -122,7 +122,7 @@ func (r *fieldReader) plan(fields metrics.FieldSet) {
 }
 
 // read asks for all values of the fields and sets those that there are. Without a value to ask for there is no call: the library reads
-// the first one without looking.
+// the first one unchecked.
 func (r *fieldReader) read(ctx context.Context, g *device, fields metrics.FieldSet, into *metrics.Values) error {
 	r.plan(fields)
 	if len(r.values) == 0 {

@@ -59,7 +59,7 @@ type gpm struct {
 	request *nvml.GpmMetricsGetType
 }
 
-// gpmTarget has two samples, which are filled in turns.
+// gpmTarget has two samples, which are filled alternately.
 type gpmTarget struct {
 	samples [2]nvml.GpmSample
 	latest  int

@@ -65,7 +65,7 @@ func (g *device) renew(ctx context.Context) error {
 			return err
 		}
 	}
-	g.fields, g.turns, g.gpm, g.processes, g.maxMIG = fieldReader{}, turns{}, gpm{}, processReader{}, 0
+	g.fields, g.rotation, g.gpm, g.processes, g.maxMIG = fieldReader{}, rotation{}, gpm{}, processReader{}, 0
 	if err := g.identify(ctx); err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/prism-gpu/prism/test/simgpu/model"
 )
 
-// most is how many rounds it takes until all that is read in turns was read.
+// most is how many rounds it takes until all the rotated readers were asked.
 const most = 4
 
 var architectures = map[string]metrics.Architecture{
@@ -60,9 +60,10 @@ func TestRound_LoadedGPU_BaseUnits(t *testing.T) {
 	c.must("open")
 	c.must("round")
 	working := c.load("--memory", "2Gi", "--sm", "60")
-	require.NoError(t, c.node.Model.SetLoad(c.node.Model.Identities()[0].UUID, model.Script{Steps: []model.Step{{Values: map[model.Quantity]float64{
+	script := model.Script{Steps: []model.Step{{Values: map[model.Quantity]float64{
 		model.QuantityPower: 400, model.QuantityThrottlePower: 1, model.QuantityPCIeReplays: 7, model.QuantityNVLinkTx: 100,
-	}}}}))
+	}}}}
+	require.NoError(t, c.node.Model.SetLoad(c.node.Model.Identities()[0].UUID, script))
 	before := c.must("round")
 	c.pass(10 * time.Second)
 	r := c.must("round")

@@ -146,7 +146,9 @@ func round(ctx context.Context, d *Driver, id gpu.UUID, r *read) error {
 	processes, hidden, err := d.Processes(ctx, id)
 	for i := range processes {
 		p := &processes[i]
-		r.Processes = append(r.Processes, readProcess{PID: p.PID, MIG: p.MIG, Memory: orNone(p.MemoryBytes), SM: orNone(p.SM), Server: p.MPSServer})
+		r.Processes = append(r.Processes, readProcess{
+			PID: p.PID, MIG: p.MIG, Memory: orNone(p.MemoryBytes), SM: orNone(p.SM), Server: p.MPSServer,
+		})
 	}
 	r.Hidden = hidden
 	return err

@@ -9,7 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// maxCalls is how many calls a round on a GPU may take, those for its MIG devices left out. What is read in turns gets what is left.
+// maxCalls is how many calls a round on a GPU may take, those for its MIG devices left out. What is read by rotation gets what is left.
 const maxCalls = 20
 
 // mega converts MHz.
@@ -39,7 +39,7 @@ type reader struct {
 var memoryFields = metrics.NewFieldSet(
 	metrics.FieldMemoryTotal, metrics.FieldMemoryUsed, metrics.FieldMemoryFree, metrics.FieldMemoryReserved)
 
-// eachRound are read in each round, inTurns a few of them a round: they change rarely, or matter little from one round to the next.
+// eachRound are read in each round, rotated a few of them a round: they change rarely, or matter little from one round to the next.
 var (
 	eachRound = []reader{
 		{memoryFields, func(ctx context.Context, g *device, out []reading) ([]reading, error) {
@@ -52,7 +52,7 @@ var (
 		{metrics.NewFieldSet(metrics.FieldClockEventReasons), readReasons},
 		without(metrics.FieldPowerUsage, number(metrics.FieldPowerUsage, "nvmlDeviceGetPowerUsage", milli, nvml.Device.GetPowerUsage)),
 	}
-	inTurns = []reader{
+	rotated = []reader{
 		percentOf(metrics.FieldUtilizationEncoder, "nvmlDeviceGetEncoderUtilization", nvml.Device.GetEncoderUtilization),
 		percentOf(metrics.FieldUtilizationDecoder, "nvmlDeviceGetDecoderUtilization", nvml.Device.GetDecoderUtilization),
 		percentOf(metrics.FieldUtilizationJPEG, "nvmlDeviceGetJpgUtilization", nvml.Device.GetJpgUtilization),
@@ -70,8 +70,8 @@ var (
 	}
 )
 
-// turns remembers what the readers of inTurns brought last, and which is next.
-type turns struct {
+// rotation remembers what the readers of rotated brought last, and which is next.
+type rotation struct {
 	next int
 	last map[int][]reading
 }
@@ -96,28 +96,28 @@ func (d *Driver) Values(ctx context.Context, id gpu.UUID, fields metrics.FieldSe
 		}
 		set(readings, fields, into)
 	}
-	return g.readTurns(ctx, fields, into)
+	return g.readRotated(ctx, fields, into)
 }
 
-// readTurns reads as many of the readers as the round has calls left for, and sets what they and the others brought last.
-func (g *device) readTurns(ctx context.Context, fields metrics.FieldSet, into *metrics.Values) error {
-	t := &g.turns
+// readRotated reads as many of the readers as the round has calls left for, and sets what they and the others brought last.
+func (g *device) readRotated(ctx context.Context, fields metrics.FieldSet, into *metrics.Values) error {
+	t := &g.rotation
 	if t.last == nil {
 		t.last = map[int][]reading{}
 	}
 	left := maxCalls - g.calls - g.sampleCalls() - g.processes.calls()
-	for range inTurns {
+	for range rotated {
 		if left <= 0 {
 			break
 		}
 		i := t.next
-		t.next = (t.next + 1) % len(inTurns)
-		if !inTurns[i].fields.Meets(fields) {
+		t.next = (t.next + 1) % len(rotated)
+		if !rotated[i].fields.Meets(fields) {
 			delete(t.last, i)
 			continue
 		}
 		before := g.calls
-		readings, err := inTurns[i].read(ctx, g, t.last[i][:0])
+		readings, err := rotated[i].read(ctx, g, t.last[i][:0])
 		if err != nil {
 			return err
 		}
