@@ -73,9 +73,12 @@ func (s ClaimStatus) metrics(r *checkpoint.Result) *kube.MetricsCondition {
 		return nil
 	case !s.Exporter:
 		return &kube.MetricsCondition{
-			Reason: reasonExporterDisabled, Message: "No metrics are sampled: prism-exporter does not run on the node (chart value exporter.enabled).",
+			Reason:  reasonExporterDisabled,
+			Message: "No metrics are sampled: prism-exporter does not run on the node (chart value exporter.enabled).",
 		}
 	default:
-		return &kube.MetricsCondition{Ready: true, Reason: reasonMetricsConfigured, Message: "The exporter of the node has the options of the claim."}
+		return &kube.MetricsCondition{
+			Ready: true, Reason: reasonMetricsConfigured, Message: "The exporter of the node has the options of the claim.",
+		}
 	}
 }

@@ -72,7 +72,8 @@ func metricsOf(r *claim.Result) *checkpoint.Metrics {
 	}
 	m := r.Metrics
 	return &checkpoint.Metrics{
-		Source: m.Source, Sets: m.Sets, Interval: m.Interval.Duration, Labels: m.Labels, PerProcess: m.PerProcess, ExposeInContainer: m.ExposeInContainer,
+		Source: m.Source, Sets: m.Sets, Interval: m.Interval.Duration, Labels: m.Labels,
+		PerProcess: m.PerProcess, ExposeInContainer: m.ExposeInContainer,
 	}
 }
 

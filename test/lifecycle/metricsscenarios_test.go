@@ -15,7 +15,8 @@ var metricsScenarios = []scenario{
 	{
 		name: "metrics exposed in containers", early: true,
 		acts: []Act{
-			prepares(exposedClaim, 0).exposing(), scrapes, prepares(exposedClaim, 0).exposing(), unprepares(exposedClaim), unprepares(exposedClaim),
+			prepares(exposedClaim, 0).exposing(), scrapes, prepares(exposedClaim, 0).exposing(), unprepares(exposedClaim),
+			unprepares(exposedClaim),
 		},
 	},
 	{
