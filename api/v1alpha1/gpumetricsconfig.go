@@ -14,10 +14,14 @@ type GPUMetricsConfig struct {
 	metav1.TypeMeta `json:",inline"`
 
 	// Source of the values. Unset: GPM where the GPU supports it, else NVML.
+	// NsightSystems is not supported by this version of the driver.
 	Source *MetricsSource `json:"source,omitempty"`
-	// Sets are the groups of metrics. Default: Basic.
+	// Sets are the groups of metrics that are added to those of the node.
+	// Default: Basic.
 	Sets []MetricsSet `json:"sets,omitempty"`
-	// Interval between samples; with source GPM as short as 200ms. Default: 15s.
+	// Interval between samples, at least 1s, with source GPM at least 200ms. The
+	// shortest of the node's and of all claims counts, and none is shorter than
+	// the minimum of the exporter. Unset: that of the node.
 	Interval *metav1.Duration `json:"interval,omitempty"`
 	// FrequencyHz is the sampling frequency of source NsightSystems. Unset: with
 	// source NsightSystems 10000.
@@ -25,13 +29,16 @@ type GPUMetricsConfig struct {
 	// MetricSet is the alias of a metric set of source NsightSystems. Unset: the
 	// first that the GPU supports.
 	MetricSet *string `json:"metricSet,omitempty"`
-	// Labels are added to the time series of the allocation.
+	// Labels are added to the time series of the allocation, as claim_label_<name>;
+	// those of a class and of a claim are merged by name.
 	Labels map[string]string `json:"labels,omitempty"`
-	// PerProcess reports values by process where the GPU supports it. Default:
-	// false.
+	// PerProcess splits the values of containers by command; the driver reports
+	// the utilization of processes on whole GPUs only, their memory also on MIG
+	// devices. Default: false.
 	PerProcess *bool `json:"perProcess,omitempty"`
-	// ExposeInContainer exposes the metrics of the allocated GPUs to the pod.
-	// Default: false.
+	// ExposeInContainer writes the metrics of the allocated devices to
+	// /run/prism/metrics/<UID of the claim>/gpu.prom in the containers. It requires
+	// prism-exporter on the node. Default: false.
 	ExposeInContainer *bool `json:"exposeInContainer,omitempty"`
 	// NsysReport also writes a report of source NsightSystems. Default: false.
 	NsysReport *bool `json:"nsysReport,omitempty"`
@@ -83,14 +90,14 @@ var (
 	labelNameForm = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_]{0,63}$`)
 )
 
-// Default fills unset fields, in place. Source and MetricSet depend on the GPU
-// and stay unset; FrequencyHz is filled for source NsightSystems only.
+// Default fills unset fields, in place. Source and MetricSet depend on the GPU,
+// Interval on the node, and stay unset; FrequencyHz is filled for source
+// NsightSystems only.
 func (c *GPUMetricsConfig) Default() {
 	c.APIVersion, c.TypeMeta.Kind = APIVersion, KindGPUMetricsConfig
 	if c.Sets == nil {
 		c.Sets = []MetricsSet{SetBasic}
 	}
-	fill(&c.Interval, metav1.Duration{Duration: 15 * time.Second})
 	if c.Source != nil && *c.Source == SourceNsightSystems {
 		fill(&c.FrequencyHz, 10000)
 	}

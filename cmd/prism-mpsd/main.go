@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/logging/plain"
 	"github.com/prism-gpu/prism/pkg/mpsd"
 )
 
@@ -42,7 +43,7 @@ func main() {
 		return
 	}
 	if err == nil {
-		err = startLogs(cfg)
+		err = plain.Start(cfg.LogFormat, cfg.LogVerbosity)
 	}
 	if err != nil {
 		exit(2, err)

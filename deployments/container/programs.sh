@@ -13,9 +13,11 @@ cd "$(dirname "$0")/../.."
 # stay unresolved at start. Without gRPC's trace pages, which are not reachable,
 # the linker drops a third of the program: they use text/template, and that
 # keeps every method of every type.
-CGO_ENABLED=1 go build -tags grpcnotrace \
-	-ldflags "-s -w -X main.version=${VERSION:-dev} -extldflags=-Wl,-z,lazy" \
-	-o "$out/prism-kubelet-plugin" ./cmd/prism-kubelet-plugin
+for program in prism-kubelet-plugin prism-exporter; do
+	CGO_ENABLED=1 go build -tags grpcnotrace \
+		-ldflags "-s -w -X main.version=${VERSION:-dev} -extldflags=-Wl,-z,lazy" \
+		-o "$out/$program" "./cmd/$program"
+done
 
 # With the C library too, so that both programs are made of the same packages.
 CGO_ENABLED=1 go build -tags grpcnotrace -ldflags "-s -w -X main.version=${VERSION:-dev}" \

@@ -124,7 +124,7 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 		}
 		return plugin
 	}
-	defaults, err := config.LoadPlugin([]string{"--node-name=n0", "--pod-uid=uid"}, func(string) string { return "" })
+	defaults, err := config.LoadPlugin([]string{"--node-name=n0", "--pod-uid=uid", "--exporter"}, func(string) string { return "" })
 	require.NoError(t, err)
 	if diff := cmp.Diff(defaults, load()); diff != "" {
 		t.Errorf("defaults of the program and of the chart (-program +chart):\n%s", diff)
@@ -133,7 +133,7 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 	yes := true
 	all := load("--values", "testdata/values/everything.yaml")
 	assert.Equal(t, &config.Plugin{
-		DriverName: "gpu.example.com", NodeName: "n0", PodUID: "uid", DeviceMetadata: true, MonitorDevices: config.MonitorPerNode,
+		DriverName: "gpu.example.com", NodeName: "n0", PodUID: "uid", DeviceMetadata: true, MonitorDevices: config.MonitorPerNode, Exporter: true,
 		KubeAPI: config.Rate{QPS: 50.5, Burst: 100},
 		Paths: config.Paths{
 			HostRoot: "/host", CDIRoot: "/etc/cdi",
@@ -177,7 +177,7 @@ func TestChartPlugin_Mounts_SamePathsAsHost(t *testing.T) {
 func TestChart_Namespace_NamespacedObjectsInIt(t *testing.T) {
 	for key, object := range parse(t, render(t, "--values", "testdata/values/everything.yaml", "--set", "config.name=,config.default=,config.map.a=x")) {
 		switch object.GetKind() {
-		case "DaemonSet", "Deployment", "ServiceAccount", "ResourceQuota", "Service", "PodMonitor", "ConfigMap", "Role", "RoleBinding":
+		case "DaemonSet", "Deployment", "ServiceAccount", "ResourceQuota", "Service", "PodMonitor", "ServiceMonitor", "PrometheusRule", "ConfigMap", "Role", "RoleBinding":
 			assert.Equal(t, namespace, object.GetNamespace(), key)
 		default:
 			assert.Empty(t, object.GetNamespace(), key)

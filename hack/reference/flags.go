@@ -12,7 +12,7 @@ func flagsPage(string) (string, error) {
 	for _, program := range []struct {
 		name  string
 		flags []config.Flag
-	}{{"prism-kubelet-plugin", config.PluginFlags()}, {"prism-controller", config.ControllerFlags()}, {"prism-mpsd", config.MPSDFlags()}} {
+	}{{"prism-kubelet-plugin", config.PluginFlags()}, {"prism-controller", config.ControllerFlags()}, {"prism-mpsd", config.MPSDFlags()}, {"prism-exporter", config.ExporterFlags()}} {
 		out.heading(program.name)
 		t := table{head: []string{"flag", "environment variable", "file key", "default", "description"}}
 		for _, f := range program.flags {

@@ -25,6 +25,7 @@ func pages() []page {
 		{"resourceslices.md", devicesPage},
 		{"events.md", eventsPage},
 		{"metrics.md", metricsPage},
+		{"../metrics.md", gpuMetricsPage},
 		{"flags.md", flagsPage},
 		{"chart-values.md", valuesPage},
 		{"kubernetes-versions.md", versionsPage},
@@ -92,7 +93,8 @@ func index(string) (string, error) {
 	}
 	t.row("[resourceslices.md](resourceslices.md)", "pools, devices, attributes, capacities, counters and taints that Prism publishes")
 	t.row("[events.md](events.md)", "reasons of Events, what they mean and what to do")
-	t.row("[metrics.md](metrics.md)", "metrics of the plugin and the controller")
+	t.row("[metrics.md](metrics.md)", "metrics of the plugin and the controller; GPU fields by architecture and their DCGM names")
+	t.row("[../metrics.md](../metrics.md)", "metrics of GPUs, MIG devices and containers")
 	t.row("[chart-values.md](chart-values.md)", "values of the Helm chart")
 	t.row("[flags.md](flags.md)", "flags, environment variables and configuration file of both programs")
 	t.row("[kubernetes-versions.md](kubernetes-versions.md)", "features by Kubernetes version and feature gate")

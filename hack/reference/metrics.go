@@ -19,7 +19,8 @@ func metricsPage(string) (string, error) {
 	readings.Steps = diagnostics.MPSMetrics(nothing, nothing)
 	ofController := prometheus.NewRegistry()
 	controller.NewMetrics(ofController, version)
-	out := newText("Metrics", "the metric registries of both programs")
+	out := newText("Metrics", "the metric registries of both programs and from pkg/metrics")
+	out.para("Metrics of GPUs: [metrics.md](../metrics.md).")
 	out.para("Served at `/metrics`, with the metrics of the Go runtime and of the process. `metrics.podMonitor.create` of the chart makes PodMonitors.")
 	for _, part := range []struct {
 		program string
@@ -35,6 +36,9 @@ func metricsPage(string) (string, error) {
 		}
 		out.table(t)
 	}
+	fieldsSection(out)
+	dcgmSection(out)
+	recipeSection(out)
 	return out.String(), nil
 }
 

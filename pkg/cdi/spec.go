@@ -6,11 +6,12 @@ import (
 
 	"tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
 // Kind is the CDI kind of a driver's claims: "k8s.<driverName>/claim".
-func Kind(driverName string) string { return "k8s." + driverName + "/claim" }
+func Kind(driverName string) string { return checkpoint.CDIKind(driverName) }
 
 // fileName is the spec's file for a kind and a claim: "k8s.<driverName>-claim_<claimUID>.json".
 func fileName(kind, claimUID string) string {

@@ -259,3 +259,6 @@ func (s *Step) On(result *Result) bool {
 func (s *Step) names(result *Result) bool {
 	return result.Device == s.Device && result.GPUUUID == s.Target && (s.ShareID == "" || s.ShareID == result.ShareID)
 }
+
+// CDIKind is the CDI kind of a driver's claims: "k8s.<driverName>/claim".
+func CDIKind(driverName string) string { return "k8s." + driverName + "/claim" }

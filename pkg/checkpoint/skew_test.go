@@ -22,11 +22,12 @@ import (
 
 // golden are the records that some version wrote. None may ever be taken out.
 var golden = map[string]func() *Record{
-	"v1-whole.json": func() *Record { return whole("6f0c1d2e-0000-4000-8000-000000000000") },
-	"v1-full.json":  full,
-	"v1-share.json": share,
-	"v1-mps.json":   mps,
-	"v1-later.json": full,
+	"v1-whole.json":   func() *Record { return whole("6f0c1d2e-0000-4000-8000-000000000000") },
+	"v1-full.json":    full,
+	"v1-share.json":   share,
+	"v1-mps.json":     mps,
+	"v1-metrics.json": metrics,
+	"v1-later.json":   full,
 }
 
 // goldenBytes returns the golden files by name.

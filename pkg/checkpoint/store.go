@@ -27,9 +27,12 @@ const (
 	damagedSuffix = ".damaged"
 )
 
+// RecordsDir is the directory of the records below the plugin's directory.
+func RecordsDir(dir string) string { return filepath.Join(dir, "claims") }
+
 // Open makes the directory "claims" below dir when there is none.
 func Open(d disk.Files, dir string) (*Store, error) {
-	s := &Store{disk: d, dir: filepath.Join(dir, "claims")}
+	s := &Store{disk: d, dir: RecordsDir(dir)}
 	if err := d.MakeDir(s.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory of records %s: %w", s.dir, err)
 	}
@@ -70,20 +73,26 @@ func (s *Store) Load(uid string) (*Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the record of claim %s: %w", uid, err)
 	}
-	r, err := Decode(data)
-	newer, isNewer := errors.AsType[*NewerError](err)
-	if isNewer {
-		r = newer.Record
-	}
-	switch {
-	case r != nil && r.Claim.UID != uid:
-		return nil, s.setAside(path, fmt.Errorf("%w: it is of claim %s", ErrDamaged, r.Claim.UID))
-	case isNewer:
-		return nil, fmt.Errorf("record of claim %s: %w", uid, err)
-	case err != nil:
+	r, err := decodeFor(uid, data)
+	if errors.Is(err, ErrDamaged) {
 		return nil, s.setAside(path, err)
 	}
+	if err != nil {
+		return nil, fmt.Errorf("record of claim %s: %w", uid, err)
+	}
 	return r, nil
+}
+
+// decodeFor reads the bytes of the claim's record file. Its errors are those of Decode; the record of another claim is damaged.
+func decodeFor(uid string, data []byte) (*Record, error) {
+	r, err := Decode(data)
+	if newer, isNewer := errors.AsType[*NewerError](err); isNewer {
+		r = newer.Record
+	}
+	if r != nil && r.Claim.UID != uid {
+		return nil, fmt.Errorf("%w: it is of claim %s", ErrDamaged, r.Claim.UID)
+	}
+	return r, err
 }
 
 // setAside renames a damaged record so that it is kept for people and prevents nothing.
@@ -120,9 +129,9 @@ func (s *Store) All() (records []*Record, damaged []error, err error) {
 	}
 	var unreadable []error
 	for _, name := range names {
-		uid, isRecord := strings.CutSuffix(name, recordSuffix)
-		if _, err := s.path(uid); !isRecord || err != nil {
-			continue // no claim's record has such a name
+		uid, isRecord := RecordOf(name)
+		if !isRecord {
+			continue
 		}
 		r, err := s.Load(uid)
 		newer, isNewer := errors.AsType[*NewerError](err)
@@ -141,10 +150,23 @@ func (s *Store) All() (records []*Record, damaged []error, err error) {
 	return records, damaged, errors.Join(unreadable...)
 }
 
+// RecordOf returns the UID of the claim whose record file has that name, false for another file's name.
+func RecordOf(name string) (uid string, isRecord bool) {
+	uid, isRecord = strings.CutSuffix(name, recordSuffix)
+	return uid, isRecord && checkUID(uid) == nil
+}
+
 // path refuses a UID that would leave the directory.
 func (s *Store) path(uid string) (string, error) {
-	if uid == "" || strings.ContainsAny(uid, "/\x00") || strings.HasPrefix(uid, ".") {
-		return "", fmt.Errorf("claim UID %q cannot name a record file", uid)
+	if err := checkUID(uid); err != nil {
+		return "", err
 	}
 	return filepath.Join(s.dir, uid+recordSuffix), nil
+}
+
+func checkUID(uid string) error {
+	if uid == "" || strings.ContainsAny(uid, "/\x00") || strings.HasPrefix(uid, ".") {
+		return fmt.Errorf("claim UID %q cannot name a record file", uid)
+	}
+	return nil
 }

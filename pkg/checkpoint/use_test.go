@@ -15,11 +15,12 @@ import (
 func TestUse_RecordsOfEarlierVersions_SameUses(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]gpu.Use{
-		"v1-whole.json": {Type: gpu.TypeGPU, Device: "gpu-3f2a9c1b"},
-		"v1-share.json": {Type: gpu.TypeTimeSlice, Device: "gpu-3f2a9c1b-timeslice", Shared: true},
-		"v1-mps.json":   {Type: gpu.TypeMPS, Device: "gpu-3f2a9c1b-mps", Shared: true},
-		"v1-full.json":  {Type: gpu.TypeMonitor, Device: "gpu-3f2a9c1b"}, // with admin access
-		"v1-later.json": {Type: gpu.TypeMonitor, Device: "gpu-3f2a9c1b"},
+		"v1-whole.json":   {Type: gpu.TypeGPU, Device: "gpu-3f2a9c1b"},
+		"v1-share.json":   {Type: gpu.TypeTimeSlice, Device: "gpu-3f2a9c1b-timeslice", Shared: true},
+		"v1-mps.json":     {Type: gpu.TypeMPS, Device: "gpu-3f2a9c1b-mps", Shared: true},
+		"v1-metrics.json": {Type: gpu.TypeGPU, Device: "gpu-3f2a9c1b"},
+		"v1-full.json":    {Type: gpu.TypeMonitor, Device: "gpu-3f2a9c1b"}, // with admin access
+		"v1-later.json":   {Type: gpu.TypeMonitor, Device: "gpu-3f2a9c1b"},
 	} {
 		raw, err := os.ReadFile(filepath.Join("testdata", name))
 		require.NoError(t, err)

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"errors"
 	"fmt"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -18,13 +19,16 @@ func (monitor) Type() gpu.DeviceType { return gpu.TypeMonitor }
 // HasClass knows monitor.<driver>.
 func (monitor) HasClass(class, driver string) bool { return class == classOf(gpu.TypeMonitor, driver) }
 
-// Supports nothing about sharing and memory.
+// Supports nothing about sharing, memory and metrics.
 func (monitor) Supports(kind string, config v1alpha1.Config) error {
 	if setsSharing(config) {
 		return fmt.Errorf("%s.sharing is not supported for a monitor device, which only shows GPUs that other claims use", kind)
 	}
 	if enforcesMemory(config) {
 		return fmt.Errorf("%s.enforceMemory is not supported for a monitor device, which only shows GPUs that other claims use", kind)
+	}
+	if _, ok := config.(*v1alpha1.GPUMetricsConfig); ok {
+		return errors.New(monitorMetrics)
 	}
 	return supported(kind, config)
 }

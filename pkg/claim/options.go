@@ -118,7 +118,7 @@ func (s Source) read(raw []byte) (option, error) {
 
 // merge merges the configurations that apply to one result, the class's before the claim's, and refuses what the device cannot have. For
 // a result with admin access only what a class says about claims counts: nothing about a GPU is changed then, and the author of a claim
-// cannot take anything out of its class.
+// cannot take anything out of its class. What a class says about metrics has no effect then.
 func (o opaque) merge(
 	configs []resourceapi.DeviceAllocationConfiguration, plan *Plan, r *Result, family Family,
 ) (merged Options, err error) {
@@ -133,6 +133,9 @@ func (o opaque) merge(
 				continue
 			}
 			if source == resourceapi.AllocationConfigSourceClass && r.Admin {
+				if decoded.isMetrics() {
+					continue
+				}
 				decoded = decoded.forAdmin()
 			}
 			if err := decoded.unsupported(family); err != nil {
@@ -178,10 +181,20 @@ func (o option) unsupported(family Family) error {
 
 // supported names what no device can have.
 func supported(kind string, config v1alpha1.Config) error {
-	if _, ok := config.(*v1alpha1.GPUConfig); !ok {
+	switch c := config.(type) {
+	case *v1alpha1.GPUConfig:
+		return nil
+	case *v1alpha1.GPUMetricsConfig:
+		return supportedMetrics(c)
+	default:
 		return fmt.Errorf("%s is not supported by this version of the driver", kind)
 	}
-	return nil
+}
+
+// isMetrics reports whether it is about metrics.
+func (o option) isMetrics() bool {
+	_, ok := o.config.(*v1alpha1.GPUMetricsConfig)
+	return ok
 }
 
 // enforcesMemory reports whether a configuration requires a memory limit that processes cannot exceed. Each family says whether its
@@ -204,6 +217,8 @@ func (o Options) forbidden() error {
 		return errors.New(adminInterval)
 	case o.mps() != nil:
 		return errors.New(adminMPS)
+	case o.Metrics != nil:
+		return errors.New(adminMetrics)
 	}
 	return nil
 }

@@ -38,6 +38,8 @@ type Result struct {
 	Consumed map[string]string
 	// MPS says how it is used as an MPS client; nil otherwise.
 	MPS *MPSUse
+	// Metrics is the GPUMetricsConfig in force; nil without one.
+	Metrics *Metrics
 }
 
 // refuse is a refusal of the result that stays as long as the claim is as it is.
@@ -89,6 +91,8 @@ type Source struct {
 	NodeName string
 	// Monitor: the node has a monitor device.
 	Monitor bool
+	// Exporter: prism-exporter runs on the node.
+	Exporter bool
 	// Advertised says what the node has now and what its GPUs are advertised as; it is called once per plan and the node is never nil. An
 	// error says why that is not known yet.
 	Advertised func() (*gpu.Node, gpu.Layout, error)
@@ -141,6 +145,9 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 		return nil, err
 	}
 	if err := plan.exclusive(s.Driver); err != nil {
+		return nil, err
+	}
+	if err := s.metrics(plan, options); err != nil {
 		return nil, err
 	}
 	if err := s.plan(plan, options, layout); err != nil {

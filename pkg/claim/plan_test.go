@@ -245,11 +245,6 @@ func TestResolve_NotPossible_Refused(t *testing.T) {
 			want: `request "gpu", device gpu-aaaaaaaa: ProfilerConfig is not supported by this version of the driver; ` +
 				`take it out of the ResourceClaim (not retryable)`,
 		},
-		"GPUMetricsConfig is not supported": {
-			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, metricsConfig)),
-			want: `request "gpu", device gpu-aaaaaaaa: GPUMetricsConfig is not supported by this version of the driver; ` +
-				`take it out of the ResourceClaim (not retryable)`,
-		},
 		"the class forbids what the claim, listed before it, sets": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")),
 				config(fromClaim, driverName, noEnforceConfig), config(fromClass, driverName, forbidConfig)),

@@ -186,7 +186,7 @@ func (v Validator) refusesRequest(r asked, configs []resourceapi.DeviceClaimConf
 	case merged.mps() != nil && r.count > 1:
 		return severalWithMPS(r.count)
 	}
-	return merged.unenforced()
+	return errors.Join(merged.unenforced(), merged.inconsistent())
 }
 
 // options are what a request's class sets, and over it what its claim sets. What cannot be read is left out.

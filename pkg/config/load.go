@@ -26,7 +26,7 @@ func LoadPlugin(args []string, getenv func(string) string) (*Plugin, error) {
 		return nil, err
 	}
 	if file != "" {
-		if err := p.read(file); err != nil {
+		if err := read(file, p); err != nil {
 			return nil, err
 		}
 	}
@@ -65,7 +65,7 @@ func configFile(args []string, getenv func(string) string) (string, error) {
 }
 
 // read overrides settings with those of the file; unknown keys are refused.
-func (p *Plugin) read(file string) error {
+func read(file string, settings any) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -73,7 +73,7 @@ func (p *Plugin) read(file string) error {
 		}
 		return fmt.Errorf("--config: %w", err)
 	}
-	if err := yaml.UnmarshalStrict(data, p); err != nil {
+	if err := yaml.UnmarshalStrict(data, settings); err != nil {
 		return fmt.Errorf("--config: file %s: %w", file, err)
 	}
 	return nil

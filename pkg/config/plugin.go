@@ -37,6 +37,8 @@ type Plugin struct {
 	DeviceMetadata bool `json:"deviceMetadata"`
 	// MonitorDevices is MonitorNever or MonitorPerNode.
 	MonitorDevices string `json:"monitorDevices"`
+	// Exporter: prism-exporter runs on the node, so that claims can have their metrics in their containers.
+	Exporter bool `json:"exporter"`
 }
 
 // The values of MonitorDevices.
@@ -165,6 +167,7 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.BoolVar(&p.DeviceMetadata, "device-metadata", p.DeviceMetadata, "mount a file with the attributes of the devices into containers (KEP-5304)")
 	f.StringVar(&p.MonitorDevices, "monitor-devices", p.MonitorDevices, "whether the node has a monitor device, which shows all its GPUs to claims with admin "+
 		"access: "+strings.Join(monitorDevices, ", "))
+	f.BoolVar(&p.Exporter, "exporter", p.Exporter, "prism-exporter runs on the node: claims may expose their metrics in their containers")
 	return f
 }
 
@@ -173,6 +176,9 @@ func (p *Plugin) PluginDir() string { return filepath.Join(p.Paths.KubeletPlugin
 
 // RunDir is what the programs of Prism share on a node until it is rebooted; the same path on the host.
 func (p *Plugin) RunDir() string { return cmp.Or(p.Paths.RunDir, filepath.Join("/run", p.DriverName)) }
+
+// MetricsDir has one directory for each claim whose metrics are exposed in its containers, which prism-exporter writes to.
+func (p *Plugin) MetricsDir() string { return filepath.Join(p.RunDir(), "metrics") }
 
 // defaultStateParent is where the host keeps state over reboots.
 const defaultStateParent = "/var/lib"

@@ -90,6 +90,20 @@ func (OS) MakeDir(dir string, perm fs.FileMode) error {
 	return os.Chmod(dir, perm)
 }
 
+// RemoveDir removes a directory with all that is in it; no error when there is none. Links in it are removed and not followed, and a link in
+// its place is removed alone.
+func (OS) RemoveDir(dir string) error {
+	parent, err := os.OpenRoot(filepath.Dir(dir))
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	return parent.RemoveAll(filepath.Base(dir))
+}
+
 // Writer is what Replace needs of a disk.
 type Writer interface {
 	Write(path string, data []byte, perm fs.FileMode, durable bool) error

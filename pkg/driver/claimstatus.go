@@ -16,6 +16,8 @@ type ClaimStatus struct {
 	Node func() *gpu.Node
 	// StepData returns what the steps of a record add to the data of each result, in the order of the results; nil: nothing.
 	StepData func(r *checkpoint.Record) []map[string]any
+	// Exporter: prism-exporter runs on the node.
+	Exporter bool
 }
 
 // Prepared says of every device which GPU it is.
@@ -30,7 +32,7 @@ func (s ClaimStatus) Prepared(r *checkpoint.Record) {
 		result := &r.Results[i]
 		devices = append(devices, kube.Device{
 			Pool: result.Pool, Name: result.Device, ShareID: types.UID(result.ShareID), Identity: identity(node, result),
-			Extra: extra[i],
+			Extra: withMetrics(extra[i], node, result), Metrics: s.metrics(result),
 		})
 	}
 	s.Statuses.Ready(kube.Claim{Namespace: r.Claim.Namespace, Name: r.Claim.Name, UID: types.UID(r.Claim.UID)}, devices)

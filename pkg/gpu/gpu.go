@@ -1,6 +1,9 @@
 package gpu
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // UUID is a physical GPU's identity as NVML prints it, "GPU-" and five groups of hex digits. It survives reboots and slot
 // moves.
@@ -33,6 +36,14 @@ type GPU struct {
 	MIG *MIG
 	// MemoryLimits reports whether the GPU memory of a container can be limited.
 	MemoryLimits bool
+}
+
+// HasGPM reports whether the GPU has GPU performance monitoring, as Hopper and later have. It is assumed where the driver does not report
+// what the GPU is.
+func (g *GPU) HasGPM() bool {
+	major, _, _ := strings.Cut(g.Product.ComputeCapability, ".")
+	n, err := strconv.Atoi(major)
+	return err != nil || n >= 9
 }
 
 // PCI is a GPU's place in the machine.

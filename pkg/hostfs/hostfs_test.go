@@ -89,24 +89,3 @@ func TestResolve_Links_StayBelowRoot(t *testing.T) {
 	_, err = New(root).CharDevice("/escape")
 	require.ErrorIs(t, err, gpu.ErrNotFound, "a link cannot leave the root")
 }
-
-func TestPCI_Sysfs_RootAndNUMANode(t *testing.T) {
-	t.Parallel()
-	root := tree(t, map[string]string{
-		"sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/numa_node": "1\n",
-		"sys/bus/pci/devices/0000:3b:00.0":                           "->../../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0",
-		"sys/devices/pci0000:5a/0000:5b:00.0/numa_node":              "-1\n",
-		"sys/bus/pci/devices/0000:5b:00.0":                           "->../../../devices/pci0000:5a/0000:5b:00.0",
-		"sys/bus/pci/devices/0000:6b:00.0":                           "->../../../devices/pci0000:6a/0000:6b:00.0",
-	})
-	host := New(root)
-	for busID, want := range map[string]gpu.PCI{
-		"0000:3b:00.0": {BusID: "0000:3b:00.0", Root: "pci0000:3a", NUMANode: 1},
-		"0000:5b:00.0": {BusID: "0000:5b:00.0", Root: "pci0000:5a", NUMANode: -1},
-		"0000:6b:00.0": {BusID: "0000:6b:00.0", Root: "pci0000:6a", NUMANode: -1},
-		"0000:99:00.0": {BusID: "0000:99:00.0", NUMANode: -1},
-		"":             {NUMANode: -1},
-	} {
-		assert.Equal(t, want, host.PCI(busID), busID)
-	}
-}

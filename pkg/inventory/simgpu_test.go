@@ -17,6 +17,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/hostfs/pcie"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/nvml"
 	"github.com/prism-gpu/prism/test/simgpu/model"
@@ -87,7 +88,7 @@ func TestMain(m *testing.M) {
 		os.Exit(sandbox.OnGPUMachine(m))
 	}
 	i := inventory.New(inventory.Options{
-		Host: hostfs.New(root), MemoryLimits: true,
+		Host: pcie.New(root), MemoryLimits: true,
 		Open: func(ctx context.Context, r hostfs.DriverRoot) (inventory.Session, error) {
 			session, err := nvml.Open(ctx, r.Library, nvml.Options{Root: r.Path, HostRoot: r.HostPath, Deadline: time.Second})
 			if err != nil {

@@ -23,6 +23,15 @@ type Device struct {
 	Identity *Identity
 	// Extra is what else the status says of the device in `data`. A key of Identity counts before one of Extra.
 	Extra map[string]any
+	// Metrics is condition GPUMetricsReady of a device whose claim has options for metrics; nil for another.
+	Metrics *MetricsCondition
+}
+
+// MetricsCondition says whether what a claim's GPUMetricsConfig asks for is in force.
+type MetricsCondition struct {
+	Ready bool
+	// Reason is in CamelCase; Message is a sentence.
+	Reason, Message string
 }
 
 // Identity is the `data` of a device in a claim's status. It identifies the hardware on the node and in an operator's inventory. A

@@ -17,7 +17,7 @@ import (
 	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
 )
 
-// The condition of every device, and its reasons.
+// The conditions of devices, and the reasons of the one that every device has.
 const (
 	// ConditionReady is True while the device is prepared for the claim.
 	ConditionReady = "Ready"
@@ -25,6 +25,9 @@ const (
 	ReasonPrepared = "Prepared"
 	// ReasonPrepareFailed is the reason of status False; the message is the error.
 	ReasonPrepareFailed = "PrepareFailed"
+
+	// ConditionMetricsReady is the condition of devices whose claim has a GPUMetricsConfig.
+	ConditionMetricsReady = "GPUMetricsReady"
 )
 
 // maxMessage is the maximum length of a condition's message in bytes, so that 32 devices, the maximum of a claim, fit into the object.
@@ -115,9 +118,9 @@ func (s *Statuses) entries(claim *resourceapi.ResourceClaim, devices []Device, r
 		if err != nil {
 			return nil, false, err
 		}
-		condition := s.condition(current, r)
-		changed = changed || !upToDate(current, condition, data)
-		entries = append(entries, apply(s.opts.DriverName, d, condition, data))
+		conditions := s.conditions(current, d, r)
+		changed = changed || !upToDate(current, conditions, data)
+		entries = append(entries, apply(s.opts.DriverName, d, conditions, data))
 	}
 	return entries, changed, nil
 }
@@ -136,28 +139,40 @@ func (s *Statuses) entry(claim *resourceapi.ResourceClaim, d Device) resourceapi
 	return resourceapi.AllocatedDeviceStatus{}
 }
 
-// condition is the condition of a report. Its transition time is kept while its status is the same.
-func (s *Statuses) condition(current resourceapi.AllocatedDeviceStatus, r *report) metav1.Condition {
-	c := metav1.Condition{
-		Type:               ConditionReady,
-		Status:             metav1.ConditionTrue,
-		Reason:             ReasonPrepared,
-		Message:            shorten(r.message, maxMessage),
-		LastTransitionTime: metav1.NewTime(s.opts.Now()),
-	}
+// conditions are the conditions of a device of a report. A transition time is kept while the status is the same.
+func (s *Statuses) conditions(current resourceapi.AllocatedDeviceStatus, d Device, r *report) []metav1.Condition {
+	ready := metav1.Condition{Type: ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonPrepared, Message: r.message}
 	if !r.ready {
-		c.Status, c.Reason = metav1.ConditionFalse, ReasonPrepareFailed
+		ready.Status, ready.Reason = metav1.ConditionFalse, ReasonPrepareFailed
 	}
-	if old := meta.FindStatusCondition(current.Conditions, ConditionReady); old != nil && old.Status == c.Status {
-		c.LastTransitionTime = old.LastTransitionTime
+	all := []metav1.Condition{ready}
+	if m := d.Metrics; m != nil {
+		metrics := metav1.Condition{Type: ConditionMetricsReady, Status: metav1.ConditionTrue, Reason: m.Reason, Message: m.Message}
+		if !m.Ready {
+			metrics.Status = metav1.ConditionFalse
+		}
+		all = append(all, metrics)
 	}
-	return c
+	for i := range all {
+		c := &all[i]
+		c.Message, c.LastTransitionTime = shorten(c.Message, maxMessage), metav1.NewTime(s.opts.Now())
+		if old := meta.FindStatusCondition(current.Conditions, c.Type); old != nil && old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+	}
+	return all
 }
 
-// upToDate reports whether an entry has this condition and this data. The server may have reordered the JSON.
-func upToDate(e resourceapi.AllocatedDeviceStatus, c metav1.Condition, data []byte) bool {
-	old := meta.FindStatusCondition(e.Conditions, ConditionReady)
-	if old == nil || old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message {
+// upToDate reports whether an entry has these conditions, no other one of this driver, and this data. The server may have reordered the
+// JSON.
+func upToDate(e resourceapi.AllocatedDeviceStatus, conditions []metav1.Condition, data []byte) bool {
+	for _, c := range conditions {
+		old := meta.FindStatusCondition(e.Conditions, c.Type)
+		if old == nil || old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message {
+			return false
+		}
+	}
+	if meta.FindStatusCondition(e.Conditions, ConditionMetricsReady) != nil && meta.FindStatusCondition(conditions, ConditionMetricsReady) == nil {
 		return false
 	}
 	return sameJSON(raw(e), data)
@@ -207,10 +222,12 @@ func raw(e resourceapi.AllocatedDeviceStatus) []byte {
 	return e.Data.Raw
 }
 
-func apply(driverName string, d Device, c metav1.Condition, data []byte) *resourceapply.AllocatedDeviceStatusApplyConfiguration {
-	entry := resourceapply.AllocatedDeviceStatus().WithDriver(driverName).WithPool(d.Pool).WithDevice(d.Name).
-		WithConditions(metaapply.Condition().WithType(c.Type).WithStatus(c.Status).WithReason(c.Reason).
+func apply(driverName string, d Device, conditions []metav1.Condition, data []byte) *resourceapply.AllocatedDeviceStatusApplyConfiguration {
+	entry := resourceapply.AllocatedDeviceStatus().WithDriver(driverName).WithPool(d.Pool).WithDevice(d.Name)
+	for _, c := range conditions {
+		entry.WithConditions(metaapply.Condition().WithType(c.Type).WithStatus(c.Status).WithReason(c.Reason).
 			WithMessage(c.Message).WithLastTransitionTime(c.LastTransitionTime))
+	}
 	if d.ShareID != "" {
 		entry.WithShareID(string(d.ShareID))
 	}

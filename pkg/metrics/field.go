@@ -1,7 +1,7 @@
 package metrics
 
-// Field is a quantity of a GPU or MIG device that is measured; Table says how it is named and shown. Values are in base units: bytes, seconds,
-// hertz, joules, watts, degrees Celsius, and ratios from 0 to 1.
+// Field is a quantity of a GPU or MIG device that is measured; Table says how it is named and shown. Values are in base units: bytes,
+// seconds, hertz, joules, watts, degrees Celsius, and ratios from 0 to 1.
 type Field uint8
 
 // The fields.
@@ -132,9 +132,9 @@ const (
 	FieldPCIeTransmitRate
 	// FieldPCIeReceiveRate: GPM: PCIe received, bytes per second.
 	FieldPCIeReceiveRate
-	// FieldNVLinkTransmitRate: GPM: NVLink sent, bytes per second.
+	// FieldNVLinkTransmitRate: NVLink sent, bytes per second: GPM's, before Hopper what the counter grew by since the round before.
 	FieldNVLinkTransmitRate
-	// FieldNVLinkReceiveRate: GPM: NVLink received, bytes per second.
+	// FieldNVLinkReceiveRate: NVLink received, bytes per second: GPM's, before Hopper what the counter grew by since the round before.
 	FieldNVLinkReceiveRate
 
 	// FieldCount is how many there are.

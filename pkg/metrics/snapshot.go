@@ -13,9 +13,13 @@ type Values struct {
 	values [FieldCount]float64
 }
 
-// Set notes a value. NaN and infinities are no values.
+// Set notes a value. NaN and infinities are no values, nor are ratios outside of 0 to 1: drivers report them where a unit has no counter.
+// Only a fan can be faster than NVML's 100 %.
 func (v *Values) Set(field Field, value float64) {
 	if math.IsNaN(value) || math.IsInf(value, 0) {
+		return
+	}
+	if Table[field].Unit == "ratio" && field != FieldFanSpeed && (value < 0 || value > 1) {
 		return
 	}
 	v.set[field], v.values[field] = true, value

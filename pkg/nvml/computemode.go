@@ -8,6 +8,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
 // computeModes are NVML's compute modes.
@@ -63,7 +64,7 @@ func (s *Session) device(ctx context.Context, uuid string) (query, error) {
 		q, _, err := s.at(ctx, gpu.UUID(uuid))
 		return q, err
 	}
-	q := query{ctx: ctx, session: s, on: target("MIG device " + uuid), limit: s.opts.Deadline}
+	q := query{ctx: ctx, session: s, on: library.Target("MIG device " + uuid), limit: s.opts.Deadline}
 	handle, err := must(q, "nvmlDeviceGetHandleByUUID", func() (nvml.Device, nvml.Return) {
 		return s.lib.DeviceGetHandleByUUID(uuid)
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
 // board is a GPU whose facts were read; within a session they do not change, but for how it is partitioned.
@@ -27,7 +28,7 @@ type board struct {
 // After the first time a GPU that answered costs one call, two where it could be partitioned and is not. A GPU that is being changed by this
 // session is not asked and is what it was before.
 func (s *Session) GPUs(ctx context.Context) ([]gpu.GPU, []gpu.Fault, error) {
-	count, err := ask(ctx, s, wholeDriver, "nvmlDeviceGetCount_v2", s.lib.DeviceGetCount)
+	count, err := ask(ctx, s, library.WholeDriver, "nvmlDeviceGetCount_v2", s.lib.DeviceGetCount)
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing GPUs: %w", err)
 	}
@@ -98,7 +99,7 @@ func (s *Session) inspect(ctx context.Context, index int) (gpu.GPU, gpu.Fault) {
 
 // again asks a known GPU whether it still answers, and what can have changed.
 func (s *Session) again(ctx context.Context, b *board) error {
-	q := query{ctx: ctx, session: s, on: gpuAt(b.facts.Index), device: b.device, limit: s.opts.Deadline}
+	q := query{ctx: ctx, session: s, on: library.GPUAt(b.facts.Index), device: b.device, limit: s.opts.Deadline}
 	if _, err := must(q, "nvmlDeviceGetMemoryInfo", b.device.GetMemoryInfo); err != nil || b.facts.MIG == nil {
 		return err
 	}
@@ -112,13 +113,13 @@ func (s *Session) again(ctx context.Context, b *board) error {
 func (s *Session) read(ctx context.Context, index int) (board, error) {
 	b := board{facts: gpu.GPU{Index: index, PCI: gpu.PCI{NUMANode: -1}}}
 	var err error
-	b.device, err = ask(ctx, s, gpuAt(index), "nvmlDeviceGetHandleByIndex_v2", func() (nvml.Device, nvml.Return) {
+	b.device, err = ask(ctx, s, library.GPUAt(index), "nvmlDeviceGetHandleByIndex_v2", func() (nvml.Device, nvml.Return) {
 		return s.lib.DeviceGetHandleByIndex(index)
 	})
 	if err != nil {
 		return b, err
 	}
-	q := query{ctx: ctx, session: s, on: gpuAt(index), device: b.device, limit: s.opts.Deadline}
+	q := query{ctx: ctx, session: s, on: library.GPUAt(index), device: b.device, limit: s.opts.Deadline}
 	for _, part := range []func(query, *gpu.GPU) error{readIdentity, readProduct, readCapacity} {
 		if err := part(q, &b.facts); err != nil {
 			return b, err
@@ -132,7 +133,7 @@ func (s *Session) read(ctx context.Context, index int) (board, error) {
 type query struct {
 	ctx     context.Context
 	session *Session
-	on      target
+	on      library.Target
 	device  nvml.Device
 	// limit is how long each may take.
 	limit time.Duration
@@ -140,7 +141,7 @@ type query struct {
 
 // must asks for something every GPU has.
 func must[T any](q query, symbol string, fn func() (T, nvml.Return)) (T, error) {
-	return askWithin(q.ctx, q.session, call{q.on, symbol, q.limit}, fn)
+	return library.Ask(q.ctx, q.session.driver, library.Call{On: q.on, Name: symbol, Limit: q.limit}, fn)
 }
 
 // may asks for something that a GPU or a driver may not report; then the answer is the zero value.
@@ -197,8 +198,8 @@ func readProduct(q query, g *gpu.GPU) error {
 		return err
 	}
 	g.Product = gpu.Product{
-		Name: strings.TrimSpace(name), Brand: brandName(brand),
-		Architecture:      architectureName(architecture, capability),
+		Name: strings.TrimSpace(name), Brand: library.BrandName(brand),
+		Architecture:      library.ArchitectureName(architecture, capability.major, capability.minor),
 		ComputeCapability: capability.String(), MIGCapable: mig,
 	}
 	return nil

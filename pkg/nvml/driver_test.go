@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
 // fakeDriver is an NVML library that refuses as a real one does. Functions a test does not need are those of a nil interface.
@@ -262,7 +263,7 @@ func (g *fakeGPU) GetGpuInstancePossiblePlacements(*nvml.GpuInstanceProfileInfo)
 // openFake opens a session on the driver, with a deadline that is short for a test and long for a call that answers.
 func openFake(t *testing.T, d *fakeDriver) *Session {
 	t.Helper()
-	s, err := open(t.Context(), d, newGate(), Options{Deadline: 200 * time.Millisecond})
+	s, err := open(t.Context(), d, library.NewGate(), Options{Deadline: 200 * time.Millisecond})
 	require.NoError(t, err)
 	return s
 }

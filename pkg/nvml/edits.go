@@ -13,6 +13,7 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
 // editsDeadlines is how many deadlines of one call the search for the driver's files may take: it reads directories.
@@ -42,8 +43,8 @@ func (s *Session) CommonEdits(ctx context.Context) (*specs.ContainerEdits, error
 	if err != nil {
 		return nil, fmt.Errorf("finding the files of the driver: %w", err)
 	}
-	c := call{wholeDriver, "finding the files", editsDeadlines * s.opts.Deadline}
-	edits, err := pass(ctx, s.gate, c, s.driverFiles)
+	c := library.Call{On: library.WholeDriver, Name: "finding the files", Limit: editsDeadlines * s.opts.Deadline}
+	edits, err := library.Pass(ctx, s.gate, c, s.driverFiles)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
 // installDriver lays out a driver as an installer does, below a directory that stands for /host/run/nvidia/driver.
@@ -49,7 +50,7 @@ const hostRoot = "/run/nvidia/driver"
 // openInstalled opens a session on an installed driver that the host sees at hostRoot.
 func openInstalled(t *testing.T, root, hook string, disabled ...string) *Session {
 	t.Helper()
-	s, err := open(t.Context(), newFakeDriver(1), newGate(), Options{
+	s, err := open(t.Context(), newFakeDriver(1), library.NewGate(), Options{
 		Root: root, HostRoot: hostRoot, HookPath: hook, DisabledHooks: disabled,
 	})
 	require.NoError(t, err)
@@ -169,7 +170,7 @@ func TestCommonEdits_IncompleteDriver_Error(t *testing.T) {
 func TestCommonEdits_DriverOnHost_HostPaths(t *testing.T) {
 	t.Parallel()
 	root := installDriver(t, "580.95.05")
-	s, err := open(t.Context(), newFakeDriver(1), newGate(), Options{Root: root, HostRoot: root})
+	s, err := open(t.Context(), newFakeDriver(1), library.NewGate(), Options{Root: root, HostRoot: root})
 	require.NoError(t, err)
 	edits, err := s.CommonEdits(t.Context())
 	require.NoError(t, err)

@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
 // TestGPUs_ContextEnds_GPUsStayKnown: claims that are being prepared work on a GPU although another caller gave up asking it.
 func TestGPUs_ContextEnds_GPUsStayKnown(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(2)
-	s, err := open(t.Context(), d, newGate(), Options{Deadline: time.Hour})
+	s, err := open(t.Context(), d, library.NewGate(), Options{Deadline: time.Hour})
 	require.NoError(t, err)
 	d.gpus[0].looked(t, s)
 	handles := d.count("nvmlDeviceGetHandleByIndex_v2")
@@ -34,7 +35,7 @@ func TestGPUs_ContextEnds_GPUsStayKnown(t *testing.T) {
 	require.ErrorIs(t, <-done, context.Canceled)
 	release()
 	for index := range d.gpus {
-		require.NoError(t, s.gate.idle(t.Context(), gpuAt(index)))
+		require.NoError(t, s.gate.Idle(t.Context(), library.GPUAt(index)))
 	}
 
 	mode, err := s.MIGMode(t.Context(), firstGPU)
@@ -49,7 +50,7 @@ func TestOpen_CallerGivesUp_NothingStaysInitialised(t *testing.T) {
 	t.Parallel()
 	d := newFakeDriver(1)
 	begun, release := d.blockInit()
-	g := newGate()
+	g := library.NewGate()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
@@ -62,7 +63,7 @@ func TestOpen_CallerGivesUp_NothingStaysInitialised(t *testing.T) {
 	_, err := open(t.Context(), d, g, Options{Deadline: time.Hour})
 	require.ErrorIs(t, err, gpu.ErrTimeout, "one call at a time that nothing waits for")
 	release()
-	require.NoError(t, g.idle(t.Context(), wholeDriver))
+	require.NoError(t, g.Idle(t.Context(), library.WholeDriver))
 	assert.Zero(t, d.initialised())
 	s, err := open(t.Context(), d, g, Options{})
 	require.NoError(t, err)

@@ -16,11 +16,7 @@ const (
 
 // limitsMemory reports whether the driver has them. It is no call into the driver.
 func (s *Session) limitsMemory() bool {
-	if !s.enter() {
-		return false
-	}
-	defer s.leave()
-	return s.has(setMemoryLimits) && s.has(getMemoryLimits)
+	return s.driver.Has(setMemoryLimits, getMemoryLimits)
 }
 
 // MemoryLimits reads the limits of a cgroup on a GPU that was inspected: one call.

@@ -11,6 +11,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
 // profile is a kind of GPU instance as the driver and as the rest of the program know it.
@@ -292,7 +293,7 @@ func (s *Session) at(ctx context.Context, id gpu.UUID) (query, *board, error) {
 	defer s.mu.Unlock()
 	for index := range s.boards {
 		if b := s.boards[index]; b.facts.UUID == id {
-			return query{ctx: ctx, session: s, on: gpuAt(index), device: b.device, limit: s.opts.Deadline}, &b, nil
+			return query{ctx: ctx, session: s, on: library.GPUAt(index), device: b.device, limit: s.opts.Deadline}, &b, nil
 		}
 	}
 	return query{}, nil, fmt.Errorf("GPU %s does not answer: %w", id, gpu.ErrNotFound)

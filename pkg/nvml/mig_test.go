@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
 const firstGPU = gpu.UUID("GPU-00000000-0000")
@@ -302,7 +303,7 @@ func TestSetMIGMode_CallerGivesUp_NothingPending(t *testing.T) {
 			go func() { failed <- s.SetMIGMode(ctx, firstGPU, true) }()
 			require.Eventually(t, func() bool { return g.driver.count(symbol) == 1 }, 10*time.Second, time.Millisecond)
 			cancel()
-			require.Eventually(t, func() bool { return s.gate.blocked(gpuAt(0)) != nil }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return s.gate.Blocked(library.GPUAt(0)) != nil }, 10*time.Second, time.Millisecond)
 			release()
 			require.ErrorIs(t, <-failed, context.Canceled)
 			assert.Equal(t, modes{}, g.modes)

@@ -11,6 +11,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
 // changeDeadline is the time a call has that changes how a GPU is partitioned: it resets a part of the board or all of it.
@@ -76,7 +77,7 @@ func (s *Session) takeBack(q query, b *board, on bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.ctx), takeBackTime)
 	defer cancel()
 	q.ctx = ctx
-	if err := s.gate.idle(ctx, q.on); err != nil {
+	if err := s.gate.Idle(ctx, q.on); err != nil {
 		return err
 	}
 	if err := q.setMIGMode(b, on); err != nil {
@@ -119,7 +120,7 @@ func (q query) setMIGMode(b *board, on bool) error {
 	if activation == nvml.ERROR_RESET_REQUIRED {
 		return resetFirst(b)
 	}
-	if err := asError(symbol, activation); err != nil {
+	if err := library.AsError(symbol, activation); err != nil {
 		return fmt.Errorf("%s on %s: not in force yet: %w", symbol, q.on, err)
 	}
 	return nil

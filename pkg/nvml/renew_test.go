@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/nvml/library"
 )
 
 // minorOf is the minor number that an inspection shows.
@@ -66,7 +67,7 @@ func TestSetMIGMode_TakenBack_MinorNumberIsRenewed(t *testing.T) {
 			go func() { failed <- s.SetMIGMode(ctx, firstGPU, true) }()
 			require.Eventually(t, func() bool { return g.driver.count(symbol) == 1 }, 10*time.Second, time.Millisecond)
 			cancel()
-			require.Eventually(t, func() bool { return s.gate.blocked(gpuAt(0)) != nil }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return s.gate.Blocked(library.GPUAt(0)) != nil }, 10*time.Second, time.Millisecond)
 			release()
 			err := <-failed
 			require.ErrorIs(t, err, context.Canceled)

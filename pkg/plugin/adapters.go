@@ -9,6 +9,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/hostfs/pcie"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/mps"
 	"github.com/prism-gpu/prism/pkg/nvml"
@@ -93,7 +94,7 @@ const (
 // System returns the adapters of a process on a real node.
 func System(cfg *config.Plugin, version string) Adapters {
 	return Adapters{
-		Version: version, Disk: disk.OS{}, Host: hostfs.New(cfg.Paths.HostRoot), HookImage: imageHook, OwnHookImage: imageOwnHook, Now: time.Now,
+		Version: version, Disk: disk.OS{}, Host: pcie.New(cfg.Paths.HostRoot), HookImage: imageHook, OwnHookImage: imageOwnHook, Now: time.Now,
 		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML, Tool: nvidiaSMI, MPS: openMPS,
 		Transaction: prepare.New,
 		API:         func(ctx context.Context) (API, error) { return connect(ctx, cfg, version) },

@@ -16,7 +16,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/gpu"
-	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/hostfs/pcie"
 )
 
 // testVersion is the program's version in tests.
@@ -25,7 +25,7 @@ const testVersion = "test"
 // hookNode is a node whose host has no hook program.
 type hookNode struct {
 	cfg   *config.Plugin
-	host  *hostfs.FS
+	host  *pcie.Host
 	specs *cdi.Dir
 	image string
 	own   string
@@ -40,7 +40,7 @@ func newHookNode(t *testing.T) *hookNode {
 		cfg: &config.Plugin{DriverName: "gpu.example.com", Paths: config.Paths{
 			KubeletPlugins: filepath.Join(root, "plugins"), StateDir: filepath.Join(root, "state"),
 		}},
-		host:  hostfs.New(filepath.Join(root, "host")),
+		host:  pcie.New(filepath.Join(root, "host")),
 		image: filepath.Join(root, "image"), own: filepath.Join(root, "own"),
 	}
 	require.NoError(t, os.WriteFile(n.image, []byte("program"), 0o600))

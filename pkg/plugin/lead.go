@@ -23,9 +23,25 @@ func newReconciler(cfg *config.Plugin, api API, tx *prepare.Transaction, metrics
 	return reconcile.New(reconcile.Ports{
 		Node:   collected{Transaction: tx, Collector: tx.Collector(), Config: cfg},
 		Claims: claimLookup{Claims: kube.Claims{Client: api.Background}},
-		Pods:   podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)},
+		Pods:   kubeletPods{podresources.Client{Socket: cfg.Paths.KubeletPodResources, CDIKind: cdi.Kind(cfg.DriverName)}},
 		Report: collection{Events: api.Events, Metrics: metrics},
 	})
+}
+
+// kubeletPods is what the kubelet says of pods, as the reconciler asks for it.
+type kubeletPods struct{ podresources.Client }
+
+// InUse lists the claims that containers have now.
+func (p kubeletPods) InUse(ctx context.Context) ([]reconcile.Use, error) {
+	listed, err := p.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	uses := make([]reconcile.Use, 0, len(listed))
+	for _, use := range listed {
+		uses = append(uses, reconcile.Use{Namespace: use.Namespace, Name: use.Claim, Devices: use.CDIDevices})
+	}
+	return uses, nil
 }
 
 // leader does what only one process per node may: publish, recover what other processes left, remove leaked resources, and set what the

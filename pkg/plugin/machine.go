@@ -117,19 +117,20 @@ func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare
 	extra := &extradevices.Finder{Flags: advertised.Flags, CharDevices: host.CharDevices, Locate: host.Locate, Events: recorder}
 	all := m.families()
 	builder := SpecBuilder(host, m.Inventory, extra)
-	builder.ResultEdits = m.memoryEdits().Of
-	builder.Types, builder.Exists = all.gpuNodes(), m.hook.exists(builder.Exists)
+	metrics := cdi.Metrics{Disk: m.adapters.Disk, Dir: m.cfg.MetricsDir()}
+	builder.ResultEdits = resultEdits(m.memoryEdits().Of, metrics.Edits)
+	builder.Types, builder.Exists = all.gpuNodes(), m.hook.exists(metrics.Exists(builder.Exists))
 	return prepare.Ports{
 		Records: m.State.Records,
 		Locks:   m.State.Locks,
 		Planner: claim.Source{
 			Driver: m.cfg.DriverName, NodeName: m.cfg.NodeName, Monitor: published(m.cfg).Monitor, Families: all.claim(),
-			Advertised: advertised.Now, Standby: advertised.Standby,
+			Advertised: advertised.Now, Standby: advertised.Standby, Exporter: m.cfg.Exporter,
 		},
 		Specs: struct {
 			*cdi.SpecBuilder
-			*cdi.Dir
-		}{builder, m.State.Specs},
+			cdi.Files
+		}{builder, cdi.Files{Dir: m.State.Specs, Metrics: metrics}},
 		Steps:         all.steps(advertised),
 		Preconditions: map[string]prepare.Precondition{claim.PreconditionMIGMode: mode, claim.PreconditionNoMIGMode: mode},
 		Static:        mig.Static{Driver: open},

@@ -11,7 +11,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/disk"
-	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/hostfs/pcie"
 )
 
 // TestLoadPlugin_CDIHookNone_Accepted, as the chart's value nvidiaCDIHook sets it; any other text is a path.
@@ -39,7 +39,7 @@ func TestFindHook_None_NoHook(t *testing.T) {
 	for flag, want := range map[string]string{"": cdi.HostHooks[0], config.NoCDIHook: ""} {
 		cfg.Driver.CDIHook = flag
 		a := System(cfg, testVersion)
-		a.Host, a.HookImage = hostfs.New(root), filepath.Join(root, "no-image-hook")
+		a.Host, a.HookImage = pcie.New(root), filepath.Join(root, "no-image-hook")
 		hook, err := findHook(t.Context(), cfg, a, specs)
 		require.NoError(t, err)
 		assert.Equal(t, want, hook.Path)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/extradevices"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
@@ -49,4 +50,14 @@ func SpecBuilder(host DeviceNodes, inv *inventory.Inventory, extra *extradevices
 
 func deviceNode(d hostfs.CharDevice) cdi.Node {
 	return cdi.Node{Path: d.Path, HostPath: d.Path, Major: int64(d.Major), Minor: int64(d.Minor)}
+}
+
+// resultEdits is what several parts add to the devices of records.
+func resultEdits(parts ...func(r *checkpoint.Record) []cdi.DeviceEdits) func(r *checkpoint.Record) []cdi.DeviceEdits {
+	return func(r *checkpoint.Record) (all []cdi.DeviceEdits) {
+		for _, part := range parts {
+			all = append(all, part(r)...)
+		}
+		return all
+	}
 }

@@ -2,6 +2,7 @@ package podresources
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,8 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
-
-	"github.com/prism-gpu/prism/pkg/reconcile"
 )
 
 // podLister is a kubelet that lists these pods.
@@ -46,54 +45,59 @@ func (l *podLister) serve(t *testing.T, socket string) (stop func()) {
 // listedClaim is a claim as the kubelet lists it, with devices of one driver.
 func listedClaim(name, driver string, devices ...string) *podresources.DynamicResource {
 	claim := &podresources.DynamicResource{ClaimNamespace: "ns", ClaimName: name}
-	for _, device := range devices {
+	for i, device := range devices {
 		claim.ClaimResources = append(claim.ClaimResources, &podresources.ClaimResource{
-			DriverName: driver, CdiDevices: []*podresources.CDIDevice{{Name: device}},
+			DriverName: driver, PoolName: "node", DeviceName: fmt.Sprintf("gpu-%d", i+1), CdiDevices: []*podresources.CDIDevice{{Name: device}},
 		})
 	}
 	return claim
 }
 
-func TestInUse_ClaimsOfContainers_Listed(t *testing.T) {
+func TestList_ClaimsOfContainers_Listed(t *testing.T) {
 	t.Parallel()
+	shared := listedClaim("a", "gpu.prism.dev", "k8s.gpu.prism.dev/claim=uid-a-gpu-1-GPU-1", "k8s.gpu.prism.dev/claim=uid-a-gpu-2-GPU-2")
+	shared.ClaimResources[1].ShareId = new("s")
 	kubelet := &podLister{pods: []*podresources.PodResources{
 		{Name: "none", Containers: []*podresources.ContainerResources{{Name: "main"}}},
 		{Name: "two", Containers: []*podresources.ContainerResources{
 			{Name: "first", DynamicResources: []*podresources.DynamicResource{
-				listedClaim("a", "gpu.prism.dev", "k8s.gpu.prism.dev/claim=uid-a-gpu-1-GPU-1", "k8s.gpu.prism.dev/claim=uid-a-gpu-2-GPU-2"),
+				shared,
 				listedClaim("net", "dra.example.com", "example.com/nic=eth0"),
 			}},
 			{Name: "second", DynamicResources: []*podresources.DynamicResource{listedClaim("not-prepared", "gpu.prism.dev")}},
 		}},
 	}}
 	socket := filepath.Join(t.TempDir(), "kubelet.sock")
-	pods := Client{Socket: socket, CDIKind: "k8s.gpu.prism.dev/claim"}
-	_, err := pods.InUse(t.Context())
+	pods := Client{Socket: socket, CDIKind: "k8s.gpu.prism.dev/claim", DriverName: "gpu.prism.dev"}
+	_, err := pods.List(t.Context())
 	require.ErrorContains(t, err, "asking the kubelet at "+socket+" which claims containers have: ", "before the kubelet is there")
 
 	stop := kubelet.serve(t, socket)
-	want := []reconcile.Use{
-		{Namespace: "ns", Name: "a", Devices: []string{"uid-a-gpu-1-GPU-1", "uid-a-gpu-2-GPU-2"}},
-		{Namespace: "ns", Name: "net"},
-		{Namespace: "ns", Name: "not-prepared"},
+	want := []Use{
+		{
+			Namespace: "ns", Pod: "two", Container: "first", Claim: "a", CDIDevices: []string{"uid-a-gpu-1-GPU-1", "uid-a-gpu-2-GPU-2"},
+			Devices: []Device{{Pool: "node", Device: "gpu-1"}, {Pool: "node", Device: "gpu-2", ShareID: "s"}},
+		},
+		{Namespace: "ns", Pod: "two", Container: "first", Claim: "net"},
+		{Namespace: "ns", Pod: "two", Container: "second", Claim: "not-prepared"},
 	}
-	uses, err := pods.InUse(t.Context())
+	uses, err := pods.List(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, want, uses)
 	assert.EqualValues(t, 1, kubelet.calls.Load(), "one call")
 
 	stop()
-	_, err = pods.InUse(t.Context())
+	_, err = pods.List(t.Context())
 	require.Error(t, err, "while the kubelet is away")
 	again := &podLister{pods: kubelet.pods}
 	again.serve(t, socket)
-	uses, err = pods.InUse(t.Context())
+	uses, err = pods.List(t.Context())
 	require.NoError(t, err, "a kubelet that starts makes a new socket")
 	assert.Equal(t, want, uses)
 }
 
-// TestInUse_LargeNode_ListedCompletely: the library would refuse more than 4 MiB.
-func TestInUse_LargeNode_ListedCompletely(t *testing.T) {
+// TestList_LargeNode_ListedCompletely: the library would refuse more than 4 MiB.
+func TestList_LargeNode_ListedCompletely(t *testing.T) {
 	t.Parallel()
 	kubelet := &podLister{}
 	name := string(make([]byte, 64<<10))
@@ -104,13 +108,13 @@ func TestInUse_LargeNode_ListedCompletely(t *testing.T) {
 	}
 	socket := filepath.Join(t.TempDir(), "kubelet.sock")
 	kubelet.serve(t, socket)
-	uses, err := Client{Socket: socket, CDIKind: "k8s.gpu.prism.dev/claim"}.InUse(t.Context())
+	uses, err := Client{Socket: socket, CDIKind: "k8s.gpu.prism.dev/claim"}.List(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, uses, 100)
 }
 
-// TestInUse_KubeletHangs_Error ends with the caller's context.
-func TestInUse_KubeletHangs_Error(t *testing.T) {
+// TestList_KubeletHangs_Error ends with the caller's context.
+func TestList_KubeletHangs_Error(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "kubelet.sock")
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
@@ -123,6 +127,6 @@ func TestInUse_KubeletHangs_Error(t *testing.T) {
 			_ = accepted.Close()
 		}
 	}()
-	_, err = Client{Socket: socket}.InUse(ctx)
+	_, err = Client{Socket: socket}.List(ctx)
 	require.Error(t, err)
 }

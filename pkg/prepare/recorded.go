@@ -31,7 +31,7 @@ func recorded(p *claim.Result) checkpoint.Result {
 	return checkpoint.Result{
 		Request: p.Request, Pool: p.Pool, Device: string(p.Device.Name()), ShareID: p.ShareID, Admin: p.Admin,
 		Type: p.Device.Type(), GPUUUID: parent.UUID, PCIBusID: parent.PCI.BusID, Consumed: p.Consumed,
-		MIG: migOf(p.Device), Share: shareOf(p), MPS: mpsOf(p),
+		MIG: migOf(p.Device), Share: shareOf(p), MPS: mpsOf(p), Metrics: metricsOf(p),
 	}
 }
 
@@ -63,6 +63,18 @@ func mpsOf(r *claim.Result) *checkpoint.MPS {
 		return nil
 	}
 	return &checkpoint.MPS{Daemon: r.MPS.Daemon, MemoryMiB: r.MPS.MemoryMiB, ActiveThreadPercentage: r.MPS.ActiveThreadPercentage}
+}
+
+// metricsOf is the result's GPUMetricsConfig; nil without one.
+func metricsOf(r *claim.Result) *checkpoint.Metrics {
+	if r.Metrics == nil {
+		return nil
+	}
+	m := r.Metrics
+	return &checkpoint.Metrics{
+		Source: m.Source, Sets: m.Sets, Interval: m.Interval.Duration, Labels: m.Labels,
+		PerProcess: m.PerProcess, ExposeInContainer: m.ExposeInContainer,
+	}
 }
 
 // deviceName names a result in the spec. The UUID in it is that of what programs see; of a MIG device that does not exist yet, its

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/podresources"
-	"github.com/prism-gpu/prism/pkg/reconcile"
 )
 
 // roundLimit is how long it takes until the plugin has collected what no claim owns, at most.
@@ -35,11 +35,12 @@ func TestLeakedEffects_Removed(t *testing.T) {
 	require.Len(t, owned, 2, "record and CDI spec")
 
 	socket := filepath.Join(filepath.Dir(ns.variable("PRISM_NODE_0_KUBELET_PLUGINS")), "pod-resources/kubelet.sock")
-	uses, err := podresources.Client{Socket: socket, CDIKind: cdi.Kind(driverName)}.InUse(t.Context())
+	uses, err := podresources.Client{Socket: socket, CDIKind: cdi.Kind(driverName)}.List(t.Context())
 	require.NoError(t, err)
-	assert.Contains(t, uses, reconcile.Use{
-		Namespace: ns.name, Name: claim.Name, Devices: []string{fmt.Sprintf("%s-%s-%s", claim.UID, claim.Status.Allocation.Devices.Results[0].Device, has[0].UUID)},
-	}, "what the kubelet lists needs no read at the API server")
+	assert.True(t, slices.ContainsFunc(uses, func(use podresources.Use) bool {
+		return use.Namespace == ns.name && use.Pod == "whole-gpu" && use.Claim == claim.Name &&
+			slices.Equal(use.CDIDevices, []string{fmt.Sprintf("%s-%s-%s", claim.UID, claim.Status.Allocation.Devices.Results[0].Device, has[0].UUID)})
+	}), "what the kubelet lists needs no read at the API server")
 
 	leaked, lost, start := string(uuid.NewUUID()), string(uuid.NewUUID()), time.Now()
 	claims := filepath.Join(ns.variable("PRISM_NODE_0_KUBELET_PLUGINS"), driverName, "claims")

@@ -14,14 +14,15 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/hostfs/pcie"
 	"github.com/prism-gpu/prism/pkg/nvml"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
 // open opens this machine's driver. Without an NVIDIA kernel module the test is skipped; with a module but no usable driver it fails.
-func open(t *testing.T) (*nvml.Session, hostfs.DriverRoot, *hostfs.FS) {
+func open(t *testing.T) (*nvml.Session, hostfs.DriverRoot, *pcie.Host) {
 	t.Helper()
-	host := hostfs.New("/")
+	host := pcie.New("/")
 	if _, err := os.Stat("/proc/driver/nvidia/version"); errors.Is(err, os.ErrNotExist) {
 		t.Skip("no NVIDIA kernel driver on this machine")
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
+	"github.com/prism-gpu/prism/pkg/hostfs/pcie"
 	"github.com/prism-gpu/prism/pkg/inventory"
 	"github.com/prism-gpu/prism/pkg/nvml"
 )
@@ -53,6 +54,8 @@ type Act struct {
 	Config string `json:",omitempty"`
 	// Stale: the claim is allocated a device that the node does not advertise.
 	Stale bool `json:",omitempty"`
+	// Exposing: the containers of the claim have its metrics.
+	Exposing bool `json:",omitempty"`
 	// Fails: the call must fail.
 	Fails bool
 	// Beside: the next act starts before this one has returned.
@@ -104,7 +107,7 @@ func attach(o childSpec) (*Machine, error) {
 
 // installed makes the machine's processes use the files below root, like the product, and load that library.
 func (m *Machine) installed(root, file string) {
-	m.host = hostfs.New(root)
+	m.host = pcie.New(root)
 	m.open = func(ctx context.Context, found hostfs.DriverRoot) (inventory.Session, error) {
 		return nvml.Open(ctx, found.Library, nvml.Options{Root: found.Path, HostRoot: found.HostPath})
 	}
@@ -281,6 +284,8 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 		return err
 	case "delete":
 		return m.updateCluster(func(c *cluster) { delete(c.Allocated, act.Claim) })
+	case "scrape":
+		return m.scrape()
 	case "wait":
 		return p.layout.wait(ctx, changeSeconds)
 	default:
@@ -310,7 +315,7 @@ func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
 	rc := m.allocate(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: act.Claim, UID: types.UID(act.Claim),
 	}}, devices...)
-	return withStrategyMPS(withInterval(rc, act.Interval, len(act.GPUs)), act)
+	return withMetrics(withStrategyMPS(withInterval(rc, act.Interval, len(act.GPUs)), act), act)
 }
 
 // device is the name of the device of a whole GPU.

@@ -58,6 +58,8 @@ func (d instrumentedDisk) changing(site string, c change, effect func() error) e
 // at adds the kind of file to a call, so that sites are the same for every claim.
 func at(call, path string) string {
 	switch {
+	case filepath.Base(filepath.Dir(path)) == "metrics":
+		return "disk." + call + " metrics"
 	case strings.Contains(path, "claims"):
 		return "disk." + call + " records"
 	case strings.TrimSuffix(filepath.Base(path), disk.TempSuffix) == "layout.json":

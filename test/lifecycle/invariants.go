@@ -113,7 +113,10 @@ func (m *Machine) CheckInvariants(ctx context.Context, answered ...string) error
 	if err := m.preparedClaimsHold(ctx, records, specs, answered); err != nil {
 		return err
 	}
-	return errors.Join(ownedOnce(records), m.effectsAreRecorded(records), m.instancesAreRecorded(records), m.intervalsAreRecorded(records), m.daemonsAreRecorded(records))
+	return errors.Join(
+		ownedOnce(records), m.directoriesAreRecorded(records), m.effectsAreRecorded(records), m.instancesAreRecorded(records),
+		m.intervalsAreRecorded(records), m.daemonsAreRecorded(records),
+	)
 }
 
 // preparedClaimsHold: prepared claims have their record and spec, and the devices of claims are advertised. Without either, the driver is
@@ -180,7 +183,7 @@ func (m *Machine) checkPrepared(inv *inventory.Inventory, r *checkpoint.Record, 
 		return fmt.Errorf("it was prepared, and its record is %s of %s", r.State, r.BootID)
 	}
 	builder := plugin.SpecBuilder(pluginHost{m.host, port.MinimalHost{}, m.parts.mps}, inv, nil)
-	builder.Types = m.nodeTypes()
+	builder.Types, builder.ResultEdits, builder.Exists = m.nodeTypes(), m.metrics().Edits, m.metrics().Exists(builder.Exists)
 	edits, err := m.mpsEdits(r)
 	if err != nil {
 		return err
@@ -196,7 +199,7 @@ func (m *Machine) checkPrepared(inv *inventory.Inventory, r *checkpoint.Record, 
 	if spec != string(want) {
 		return fmt.Errorf("its spec is %.40q... of %d bytes, want %.40q... of %d bytes", spec, len(spec), want, len(want))
 	}
-	return nil
+	return m.exposesMetrics(r)
 }
 
 // effectsAreRecorded: an effect exists only if a record has it, and exists if a prepared claim has it.

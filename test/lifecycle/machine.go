@@ -119,15 +119,17 @@ func (m *Machine) BootID() string {
 	return fmt.Sprintf("boot-%d", m.boots)
 }
 
-// Reboot restarts the machine: the boot ID changes, the CDI directory is empty, and the settings of the hardware are reset. No process
+// Reboot restarts the machine: the boot ID changes, what is on a tmpfs is gone, and the settings of the hardware are reset. No process
 // may be running.
 func (m *Machine) Reboot() error {
 	m.mu.Lock()
 	m.boots++
 	m.mu.Unlock()
 	m.parts.restart()
-	if err := os.RemoveAll(m.CDIDir); err != nil {
-		return fmt.Errorf("wiping the CDI directory: %w", err)
+	for _, dir := range []string{m.CDIDir, m.settings().RunDir()} {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("wiping what is on a tmpfs: %w", err)
+		}
 	}
 	return m.reload()
 }

@@ -118,8 +118,8 @@ func (p *Process) Unprepare(ctx context.Context, uid string) error {
 
 // settings are those of the plugin's program.
 func (m *Machine) settings() *config.Plugin {
-	return &config.Plugin{DriverName: DriverName, NodeName: NodeName, MonitorDevices: config.MonitorPerNode, NodeConfig: nodeConfigs, Paths: config.Paths{
-		KubeletPlugins: filepath.Dir(m.StateDir), CDIRoot: m.CDIDir, StateDir: filepath.Join(m.dir(), "state"),
+	return &config.Plugin{DriverName: DriverName, NodeName: NodeName, MonitorDevices: config.MonitorPerNode, NodeConfig: nodeConfigs, Exporter: true, Paths: config.Paths{
+		KubeletPlugins: filepath.Dir(m.StateDir), CDIRoot: m.CDIDir, StateDir: filepath.Join(m.dir(), "state"), RunDir: filepath.Join(m.dir(), "run"),
 	}}
 }
 

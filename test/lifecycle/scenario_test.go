@@ -82,9 +82,9 @@ func (a Act) failing() Act {
 // Actions of a leading plugin in the background.
 var recovers, collectsGarbage = Act{Call: "recover"}, Act{Call: "collectGarbage"}
 
-// scenarios are those of claims with whole GPUs, with a hardware effect in two steps, with MIG devices, and with intervals, and those of
+// scenarios are those of claims with whole GPUs, with a hardware effect in two steps, with MIG devices, and with intervals, those with metrics, and those of
 // layout changes, and those of an added family.
-var scenarios = slices.Concat(wholeScenarios, migScenarios, intervalScenarios, layoutScenarios, familyScenarios)
+var scenarios = slices.Concat(wholeScenarios, migScenarios, intervalScenarios, metricsScenarios, layoutScenarios, familyScenarios)
 
 var wholeScenarios = []scenario{
 	{name: "whole GPU", early: true, acts: []Act{prepares("a", 0), prepares("a", 0), unprepares("a"), unprepares("a")}},

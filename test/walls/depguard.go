@@ -37,9 +37,9 @@ func (w wall) write(rules *strings.Builder) {
 		}
 		fmt.Fprintf(rules, "          deny:\n            - {pkg: %s, desc: %q}\n", Module, w.because)
 	}
-	if len(w.named) > 0 {
+	if names := slices.Concat(w.named, w.deps); len(names) > 0 {
 		fmt.Fprintf(rules, "        %s-names:\n          list-mode: lax\n          files: %s\n          deny:\n", w.name, flow(w.files()))
-		for _, name := range w.named {
+		for _, name := range names {
 			fmt.Fprintf(rules, "            - {pkg: %s, desc: %q}\n", name, w.because)
 		}
 	}

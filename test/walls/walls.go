@@ -32,6 +32,8 @@ type wall struct {
 	// named are import paths that they may not name, with all that is below them; a name that ends in "$" stands for itself
 	// alone.
 	named []string
+	// deps are import paths that they may not draw in at all, through whatever package; written like named.
+	deps []string
 	// tests says that the linter applies the wall to their tests too, which may import what is below the module's test folder.
 	tests bool
 	// because is the reason, for the person who ran into the wall.
@@ -50,6 +52,11 @@ var (
 	reconcile = append([]string{"pkg/prepare", "pkg/reconcile"}, phases...)
 	clocks    = []string{
 		"os", "time$", "context$", "net", "syscall$", "log", "golang.org/x/sys", "k8s.io/client-go", "k8s.io/klog", "github.com/go-logr",
+	}
+	// prepares are what only programs need that prepare claims or ask the API server.
+	prepares = []string{
+		"k8s.io/client-go", "k8s.io/api", "github.com/NVIDIA/nvidia-container-toolkit", Module + "/pkg/nvml$", Module + "/pkg/kube", Module + "/pkg/driver",
+		Module + "/pkg/prepare", Module + "/pkg/plugin",
 	}
 	apiSide = []string{"cmd/*", "pkg/plugin", "pkg/driver", "pkg/kube", "pkg/controller", "pkg/admission"}
 	product = []string{"pkg", "pkg/*", "pkg/*/*", "cmd/*", "api/*"}
@@ -77,8 +84,7 @@ var walls = []wall{
 		because: "which container has which device is read from records, the kubelet, the runtime and /proc, never from the API server",
 	},
 	{
-		name: "exporter", of: []string{"pkg/exporter"},
-		named:   []string{"k8s.io/client-go", "github.com/NVIDIA/nvidia-container-toolkit", Module + "/pkg/kube", Module + "/pkg/prepare", Module + "/pkg/plugin"},
+		name: "exporter", of: []string{"pkg/exporter", "cmd/prism-exporter"}, deps: prepares,
 		because: "the exporter has no API credentials and prepares nothing",
 	},
 	{
@@ -107,7 +113,20 @@ var walls = []wall{
 		because: "the runtime starts the hook for every container that needs it: it is small and starts quickly",
 	},
 	{
-		name: "adapters", of: []string{"pkg/nvml", "pkg/hostfs", "pkg/nvsmi"}, ours: []string{"pkg/gpu"},
+		name: "adapters", of: []string{"pkg/nvml", "pkg/hostfs", "pkg/nvsmi"}, ours: []string{"pkg/gpu", "pkg/nvml/library"},
+		because: "an adapter depends on the model and not on its users",
+	},
+	{
+		name: "nvml-library", of: []string{"pkg/nvml/library"}, ours: []string{"pkg/gpu"}, named: []string{"github.com/NVIDIA/nvidia-container-toolkit"},
+		because: "calls with deadlines are below all that asks the driver, and draw in nothing else",
+	},
+	{
+		name: "sampling", of: []string{"pkg/nvml/sampling"}, ours: []string{"pkg/gpu", "pkg/metrics", "pkg/nvml/library"},
+		named:   []string{"github.com/NVIDIA/nvidia-container-toolkit", "k8s.io"},
+		because: "the exporter's adapter depends on the model and not on its users, and draws in neither nvcdi nor client-go",
+	},
+	{
+		name: "pcie", of: []string{"pkg/hostfs/pcie"}, ours: []string{"pkg/gpu", "pkg/hostfs"},
 		because: "an adapter depends on the model and not on its users",
 	},
 	{
@@ -147,8 +166,8 @@ var walls = []wall{
 		because: "metrics show what others report, and ask no driver",
 	},
 	{
-		name: "podresources", of: []string{"pkg/podresources"}, ours: append([]string{"pkg/events", "pkg/backoff"}, reconcile...),
-		because: "the kubelet's list of pods is an adapter of the reconciler",
+		name: "podresources", of: []string{"pkg/podresources"}, ours: none,
+		because: "the kubelet's list of pods is for the plugin and for the exporter, which prepares nothing",
 	},
 	{
 		name: "controller", of: []string{"pkg/controller"}, ours: append([]string{"pkg/nodeconfig", "pkg/events"}, nouns...), named: []string{"os", "net"},
@@ -159,7 +178,7 @@ var walls = []wall{
 		because: "admission asks pkg/claim about what is written, and knows no node and no allocation",
 	},
 	{
-		name: "vendor-libraries", of: product, except: []string{"pkg/nvml"}, named: []string{"github.com/NVIDIA"}, tests: true,
+		name: "vendor-libraries", of: product, except: []string{"pkg/nvml", "pkg/nvml/*"}, named: []string{"github.com/NVIDIA"}, tests: true,
 		because: "only pkg/nvml speaks the vendor's language",
 	},
 	{
@@ -216,6 +235,11 @@ func (w wall) climbed(p Package) []string {
 	}
 	for _, d := range p.Imports {
 		if slices.ContainsFunc(w.named, func(pattern string) bool { return below(pattern, d) }) {
+			beyond = append(beyond, d)
+		}
+	}
+	for _, d := range p.Deps {
+		if slices.ContainsFunc(w.deps, func(pattern string) bool { return below(pattern, d) }) {
 			beyond = append(beyond, d)
 		}
 	}

@@ -27,6 +27,8 @@ const (
 	cniVersion        = "1.9.1"
 	helmVersion       = "4.3.1"
 	toolkitVersion    = "1.20.1"
+	// prometheusVersion is Prometheus's own, 3.13; its Go module has other numbers.
+	prometheusVersion = "0.313.0"
 )
 
 // Recipe says how one part is built: a throw-away Go module that requires Module at Version and builds Packages of it.
@@ -82,6 +84,16 @@ func Table(kubernetes string) []Recipe {
 			Vars:     [][2]string{{"github.com/NVIDIA/nvidia-container-toolkit/internal/info.version", toolkitVersion}},
 		},
 	}
+}
+
+// Extras returns the recipes of what no cluster needs to run: tests build it by name.
+func Extras() []Recipe {
+	return []Recipe{{
+		// Without the service discovery of clouds, which is most of what would be compiled.
+		Name: "prometheus", Version: prometheusVersion, Module: "github.com/prometheus/prometheus",
+		Packages: []string{"cmd/prometheus", "cmd/promtool"}, Tags: []string{"remove_all_sd", "enable_kubernetes_sd"},
+		Vars: [][2]string{{"github.com/prometheus/common/version.Version", "3.13.0"}},
+	}}
 }
 
 const etcdMain = `package main

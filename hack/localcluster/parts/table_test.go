@@ -79,6 +79,17 @@ func TestTable_Programs_Listed(t *testing.T) {
 	}, all)
 }
 
+// TestExtras_Cluster_HasNone: what only tests need is not built for a cluster.
+func TestExtras_Cluster_HasNone(t *testing.T) {
+	require.Len(t, Extras(), 1)
+	for _, extra := range Extras() {
+		for _, r := range Table(KubernetesVersion) {
+			assert.NotEqual(t, extra.Name, r.Name)
+		}
+		assert.Contains(t, extra.buildArguments("out"), "remove_all_sd,enable_kubernetes_sd")
+	}
+}
+
 func TestKey_RecipeChanges_Differs(t *testing.T) {
 	runc := recipe(t, "runc")
 	other := runc

@@ -126,6 +126,10 @@ func (p Param) wire() []wire.Arg {
 		return []wire.Arg{{Direction: wire.Out, Size: -1}, {Direction: wire.InOut, Size: 4}}
 	case Input:
 		return []wire.Arg{{Direction: wire.In, Size: p.Size}}
+	case Exchanged:
+		return []wire.Arg{{Direction: wire.InOut, Size: p.Size}}
+	case Filled:
+		return []wire.Arg{{Direction: wire.InOut, Size: -1}}
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ var cudaSymbols = []Symbol{
 	hidden("cudaAllocate", allocate, u64("context"), u64("bytes"), outU64("address")),
 	hidden("cudaFree", release, u64("context"), u64("address")),
 	hidden("cudaMemory", contextMemory, u64("context"), outU64("free"), outU64("total")),
+	hidden("cudaWork", work, u64("context"), u32("share")),
 	hidden("cudaMultiprocessors", multiprocessors, outU32("count")),
 }
 
@@ -58,6 +59,11 @@ func allocate(c *call) error {
 
 func release(c *call) error { return c.session.Release(c.device(), c.u64(1), c.u64(2)) }
 
+// work gets hundredths of a percent.
+func work(c *call) error {
+	return c.session.SetWork(c.device(), c.u64(1), float64(c.u32(2))/100)
+}
+
 func contextMemory(c *call) error {
 	free, total, err := c.session.ContextMemoryInfo(c.device(), c.u64(1))
 	if err != nil {
@@ -86,8 +92,15 @@ func runningProcesses(mps bool) answer {
 	}
 }
 
-// putProcesses writes the first version of the struct if the caller has room for that.
-func (c *call) putProcesses(list []model.Process) error {
+// putProcesses writes those that the caller can see. It writes the first version of the struct if the caller has room for that.
+func (c *call) putProcesses(all []model.Process) error {
+	var list []model.Process
+	for _, p := range all {
+		if pid, seen := c.processID(p.PID); seen {
+			p.PID = pid
+			list = append(list, p)
+		}
+	}
 	c.outputs[1] = record{}.u32(uint32(len(list)))
 	room := int(c.u32(1))
 	if len(list) > room {

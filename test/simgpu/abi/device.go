@@ -93,8 +93,6 @@ var eccMode = describe(func(c *call, _ model.Board, _ model.Identity) error {
 	return c.putU32(2, 1)
 })
 
-var noErrors = describe(func(c *call, _ model.Board, _ model.Identity) error { return c.putU64(3, 0) })
-
 func index(c *call) error {
 	i, err := c.session.Index(c.device())
 	if err != nil {
@@ -167,25 +165,6 @@ func timeSlice(c *call) error {
 func setTimeSlice(c *call) error {
 	return c.session.SetTimeSlice(c.device(), model.TimeSlice(c.u32(1)), c.caller.Root)
 }
-
-// sense answers one number of the sensors.
-func sense(i int, f func(model.Reading) record) answer {
-	return func(c *call) error {
-		reading, err := c.session.Sensors(c.device())
-		if err != nil {
-			return err
-		}
-		return c.put(i, f(reading))
-	}
-}
-
-var (
-	utilization      = sense(1, func(r model.Reading) record { return record{}.u32(r.GPUPercent, r.MemoryPercent) })
-	power            = sense(1, func(r model.Reading) record { return record{}.u32(r.PowerMilliwatts) })
-	powerLimit       = sense(1, func(r model.Reading) record { return record{}.u32(r.LimitMilliwatts) })
-	performanceState = sense(1, func(r model.Reading) record { return record{}.u32(r.PerformanceState) })
-	temperature      = sense(2, func(r model.Reading) record { return record{}.u32(r.TemperatureCelsius) })
-)
 
 // noProcesses answers an empty list.
 var noProcesses = describe(func(c *call, _ model.Board, _ model.Identity) error { return c.putU32(1, 0) })

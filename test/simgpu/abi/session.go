@@ -99,7 +99,7 @@ func watchEvents(c *call) error {
 const (
 	eventV1Size = 24
 	eventSize   = 32
-	noInstance  = 0xffffffff // a whole GPU has no GPU instance
+	noInstance  = 0xffffffff // an error belongs to no compute instance
 )
 
 func waitEventV1(c *call) error { return wait(c, eventV1Size) }
@@ -111,7 +111,7 @@ func wait(c *call, size int) error {
 	if err != nil {
 		return err
 	}
-	data := record{}.u64(uint64(event.GPU), uint64(event.Type), event.Data).u32(noInstance, noInstance)
+	data := record{}.u64(uint64(event.GPU), uint64(event.Type), event.Data).u32(event.GPUInstance, noInstance)
 	return c.put(1, data[:size])
 }
 

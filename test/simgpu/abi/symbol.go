@@ -23,13 +23,15 @@ const (
 	Counted               // unsigned int *count, struct *elements
 	Listed                // struct *elements, unsigned int *count
 	Input                 // a struct that NVML reads
+	Exchanged             // a struct that NVML reads and fills in
+	Filled                // int count, struct *elements that NVML reads and fills in
 )
 
 // Param is one parameter.
 type Param struct {
 	Kind Kind
 	Name string
-	Size int // bytes of an Output or Input, or of one element of Counted or Listed
+	Size int // bytes of an Output, Input or Exchanged, or of one element of Counted, Listed or Filled
 }
 
 // Place is where a symbol is implemented, and whether it is exported.
@@ -88,5 +90,13 @@ func outU32(name string) Param        { return out(name, 4) }
 func outU64(name string) Param        { return out(name, 8) }
 func in(name string, size int) Param  { return Param{Kind: Input, Name: name, Size: size} }
 func versioned(name string) Param     { return Param{Kind: Versioned, Name: name} }
-func placements() Param               { return Param{Kind: Listed, Name: "placements", Size: placementSize} }
-func processes(size int) Param        { return Param{Kind: Counted, Name: "processes", Size: size} }
+func exchanged(name string, size int) Param {
+	return Param{Kind: Exchanged, Name: name, Size: size}
+}
+func filled(name string, size int) Param { return Param{Kind: Filled, Name: name, Size: size} }
+func counted(name string, size int) Param {
+	return Param{Kind: Counted, Name: name, Size: size}
+}
+func listed(name string, size int) Param { return Param{Kind: Listed, Name: name, Size: size} }
+func placements() Param                  { return Param{Kind: Listed, Name: "placements", Size: placementSize} }
+func processes(size int) Param           { return Param{Kind: Counted, Name: "processes", Size: size} }

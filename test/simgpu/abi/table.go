@@ -2,7 +2,8 @@ package abi
 
 // The branches in Since are those in which Debian's real libraries (418, 450,
 // 470, 535, 550, 555) and the headers of CUDA 11.1 to 13.4 first have a symbol.
-var table = concat(sessionSymbols, systemSymbols, lookupSymbols, identitySymbols, stateSymbols, migSymbols, instanceSymbols, eventSymbols, absentFeatures, hiddenSymbols, cudaSymbols, memoryLimitSymbols)
+var table = concat(sessionSymbols, systemSymbols, lookupSymbols, identitySymbols, stateSymbols, migSymbols, instanceSymbols, eventSymbols, absentFeatures, hiddenSymbols, cudaSymbols, memoryLimitSymbols,
+	sensorSymbols, counterSymbols, gpmSymbols)
 
 func concat(parts ...[]Symbol) []Symbol {
 	var all []Symbol
@@ -82,16 +83,8 @@ var stateSymbols = []Symbol{
 	device("nvmlDeviceSetPersistenceMode", 0, setPersistence, u32("mode")),
 	device("nvmlDeviceGetAccountingMode", 0, accounting, outU32("mode")),
 	device("nvmlDeviceSetAccountingMode", 0, setAccounting, u32("mode")),
-	device("nvmlDeviceGetUtilizationRates", 0, utilization, out("utilization", utilizationSize)),
-	device("nvmlDeviceGetTemperature", 0, temperature, u32("sensor"), outU32("celsius")),
-	device("nvmlDeviceGetPowerUsage", 0, power, outU32("milliwatts")),
-	device("nvmlDeviceGetEnforcedPowerLimit", 0, powerLimit, outU32("milliwatts")),
-	device("nvmlDeviceGetPowerManagementLimit", 0, powerLimit, outU32("milliwatts")),
 	device("nvmlDeviceGetPowerManagementMode", 0, enabled, outU32("mode")),
-	device("nvmlDeviceGetPerformanceState", 0, performanceState, outU32("state")),
-	device("nvmlDeviceGetPowerState", 0, performanceState, outU32("state")),
 	device("nvmlDeviceGetEccMode", 0, eccMode, outU32("current"), outU32("pending")),
-	device("nvmlDeviceGetTotalEccErrors", 0, noErrors, u32("type"), u32("counter"), outU64("count")),
 	device("nvmlDeviceGetDisplayActive", 0, disabled, outU32("active")),
 	device("nvmlDeviceGetDisplayMode", 0, disabled, outU32("mode")),
 	device("nvmlDeviceGetComputeRunningProcesses", 0, computeProcesses, processes(processV1Size)),

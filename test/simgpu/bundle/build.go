@@ -77,7 +77,7 @@ var allLibraries = []struct {
 	since int
 }{
 	{Library{nvmlStem, "libnvidia-ml.so.1", []string{
-		"stubs.c", "session.c", "transport.c", "place.c", "exporttable.c", "memlimits.c", "-pthread", "-Wl,--version-script=exports.map", "-ldl",
+		"stubs.c", "session.c", "transport.c", "place.c", "exporttable.c", "memlimits.c", "gpm.c", "-pthread", "-Wl,--version-script=exports.map", "-ldl",
 	}}, 0},
 	{Library{"libcuda", "libcuda.so.1", []string{
 		"cuda.c", "cuda_device.c", "cuda_mps.c", "mps.c", "transport.c", "place.c", "-pthread", "-ldl",
@@ -138,7 +138,7 @@ var programs = map[string][]string{
 }
 
 // tools are programs for tests, which no driver installs.
-var tools = map[string][]string{GPUMem: {"gpu_mem.c"}}
+var tools = map[string][]string{GPUMem: {"gpu_mem.c"}, GPULoad: {"gpu_load.c"}}
 
 func (c compiler) buildPrograms(dir string, programs map[string][]string) error {
 	for name, files := range programs {

@@ -34,6 +34,10 @@ const (
 // GPUMem is the program in ToolDir that allocates GPU memory: gpu-mem MiB. It holds it until its stdin ends.
 const GPUMem = "gpu-mem"
 
+// GPULoad is the program in ToolDir that works: gpu-load --memory 2Gi --sm 60 --duration 10s. Without a duration it works until it
+// is terminated.
+const GPULoad = "gpu-load"
+
 // Ensure returns the bundle of a driver version, and builds it if dir has none.
 // dir is shared: a lock makes parallel builders wait. The returned directory
 // holds LibDir and BinDir.

@@ -72,7 +72,7 @@ func TestLibraries_Soname_Set(t *testing.T) {
 func TestPrograms_Dependencies_OnlyLibc(t *testing.T) {
 	dir := built(t, model.DefaultDriver)
 	for _, program := range []string{
-		"bin/nvidia-smi", "bin/nvidia-cuda-mps-control", "bin/nvidia-cuda-mps-server", "tool/" + GPUMem, "lib/libcuda.so.580.95.05",
+		"bin/nvidia-smi", "bin/nvidia-cuda-mps-control", "bin/nvidia-cuda-mps-server", "tool/" + GPUMem, "tool/" + GPULoad, "lib/libcuda.so.580.95.05",
 	} {
 		file, err := elf.Open(filepath.Join(dir, program))
 		require.NoError(t, err)

@@ -49,6 +49,8 @@ func cParams(p abi.Param) []string {
 		return []string{"unsigned int *" + p.Name + "_count", "void *" + p.Name}
 	case abi.Listed:
 		return []string{"void *" + p.Name, "unsigned int *" + p.Name + "_count"}
+	case abi.Filled:
+		return []string{"int " + p.Name + "_count", "void *" + p.Name}
 	default:
 		return []string{"void *" + p.Name}
 	}
@@ -71,6 +73,10 @@ func cArgs(p abi.Param) []string {
 		return []string{fmt.Sprintf("ROOM(%s, %d)", p.Name, p.Size)}
 	case abi.Versioned:
 		return []string{fmt.Sprintf("EXCHANGE(%s, simgpu_struct_size(%s))", p.Name, p.Name)}
+	case abi.Exchanged:
+		return []string{fmt.Sprintf("EXCHANGE(%s, %d)", p.Name, p.Size)}
+	case abi.Filled:
+		return []string{fmt.Sprintf("EXCHANGE(%s, simgpu_array_size(%s, (unsigned int)%s_count, %d))", p.Name, p.Name, p.Name, p.Size)}
 	case abi.Input:
 		return []string{fmt.Sprintf("GIVEN(%s, %d)", p.Name, p.Size)}
 	case abi.Counted:

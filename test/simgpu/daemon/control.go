@@ -24,9 +24,11 @@ type Command struct {
 	Clear  *int                `json:"clear,omitempty"` // id of a fault; 0: all
 	XID    *XID                `json:"xid,omitempty"`
 	Reset  *int                `json:"reset,omitempty"` // ordinal of a GPU
+	Work   *Work               `json:"work,omitempty"`
 
 	Persistenced *Persistenced     `json:"persistenced,omitempty"`
 	MIGLatency   *model.MIGLatency `json:"migLatency,omitempty"`
+	SampleHold   *model.SampleHold `json:"sampleHold,omitempty"`
 	Hold         *string           `json:"hold,omitempty"`    // UUID of a GPU or MIG device
 	Release      *string           `json:"release,omitempty"` // UUID; empty: all
 }
@@ -45,8 +47,15 @@ type Persistenced struct {
 
 // XID is an error that a GPU reports.
 type XID struct {
-	GPU  int    `json:"gpu"`
-	Code uint64 `json:"code"`
+	GPU      int     `json:"gpu"`
+	Code     uint64  `json:"code"`
+	Instance *uint32 `json:"instance,omitempty"` // id of the GPU instance that it belongs to
+}
+
+// Work is what a GPU or MIG device does from now on.
+type Work struct {
+	UUID   string       `json:"uuid"`
+	Script model.Script `json:"script"`
 }
 
 // Result is the result of a Command.
@@ -105,7 +114,15 @@ func (d *Daemon) execute(c Command) (Result, error) {
 func (d *Daemon) act(c Command) error {
 	switch {
 	case c.XID != nil:
-		return d.node.PostXID(c.XID.GPU, c.XID.Code)
+		instance := uint32(model.NoInstance)
+		if c.XID.Instance != nil {
+			instance = *c.XID.Instance
+		}
+		return d.node.PostInstanceXID(c.XID.GPU, instance, c.XID.Code)
+	case c.Work != nil:
+		return d.node.SetLoad(c.Work.UUID, c.Work.Script)
+	case c.SampleHold != nil:
+		return d.node.SetSampleHold(*c.SampleHold)
 	case c.Reset != nil:
 		return d.node.ResetGPU(*c.Reset)
 	case c.Persistenced != nil:

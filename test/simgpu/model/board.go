@@ -44,7 +44,7 @@ type Product struct {
 	MinDriver   int    // first driver branch that knows the board
 	VBIOS       string // as "nvidia-smi -q" prints it
 	LinkGen     int    // PCIe generation
-	PerfClockHz uint64 // not published by the smaller calls; kept for clocks
+	PerfClockHz uint64 // SM clock under load
 }
 
 // Compute are the compute resources of a board.

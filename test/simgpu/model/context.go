@@ -33,6 +33,7 @@ type cudaContext struct {
 	id          uint64
 	session     *Session
 	used        uint64
+	sm          float64           // share of the multiprocessors that it wants, in percent
 	allocations map[uint64]uint64 // bytes by address
 	ended       error             // returned by calls after the context was taken from its process, or had a fatal fault
 }
@@ -102,6 +103,7 @@ func (g *gpu) occupancies() []*occupancy {
 // no contexts: NotSupported.
 func (s *Session) onDevice(h Handle, f func(g *gpu, o *occupancy, total uint64) error) error {
 	return s.withParent(h, func(g *gpu) error {
+		g.advance(s.node.now())
 		if h.kind() == 0 {
 			if g.mig.current {
 				return NotSupported
@@ -231,6 +233,7 @@ func (s *Session) ContextMemoryInfo(h Handle, id uint64) (free, total uint64, er
 // closeContexts ends the contexts of a process that has exited.
 func (s *Session) closeContexts() {
 	for _, g := range s.node.gpus {
+		g.advance(s.node.now())
 		for _, o := range g.occupancies() {
 			for _, c := range slices.Clone(o.contexts) {
 				if c.session == s {

@@ -7,16 +7,6 @@ type MemoryUse struct {
 	Total, Reserved, Used, Free uint64
 }
 
-// Reading are the current sensor values of a GPU.
-type Reading struct {
-	PowerMilliwatts    uint32
-	LimitMilliwatts    uint32
-	TemperatureCelsius uint32
-	GPUPercent         uint32
-	MemoryPercent      uint32
-	PerformanceState   uint32
-}
-
 // Device reads board and identity of a GPU.
 func (s *Session) Device(h Handle) (Board, Identity, error) {
 	var board Board
@@ -34,25 +24,11 @@ func (s *Session) Memory(h Handle) (MemoryUse, error) {
 	err := s.with(h, func(g *gpu) error {
 		use.Total = g.board.Memory.TotalMiB * mebi
 		use.Reserved = g.board.Memory.ReservedMiB * mebi
-		use.Used = g.usedMemory()
+		use.Used = min(g.usedMemory()+g.scriptedMemory(s.node.now()), use.Total-use.Reserved)
 		use.Free = use.Total - use.Reserved - use.Used
 		return nil
 	})
 	return use, err
-}
-
-// Sensors reads power, temperature and utilisation of a GPU.
-func (s *Session) Sensors(h Handle) (Reading, error) {
-	var reading Reading
-	err := s.with(h, func(g *gpu) error {
-		reading = Reading{
-			PowerMilliwatts:    g.board.Power.Idle,
-			LimitMilliwatts:    g.board.Power.Limit,
-			TemperatureCelsius: g.board.Power.IdleTemperature,
-		}
-		return nil
-	})
-	return reading, err
 }
 
 // ComputeMode reads the compute mode of a GPU.

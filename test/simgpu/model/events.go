@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -23,9 +24,10 @@ const maxQueuedEvents = 256
 
 // Event is an event of a GPU.
 type Event struct {
-	GPU  Handle
-	Type EventType
-	Data uint64 // the XID number of an EventXID
+	GPU         Handle
+	Type        EventType
+	Data        uint64 // the XID number of an EventXID
+	GPUInstance uint32 // NoInstance for one that does not belong to a GPU instance
 }
 
 // SetID names an event set inside NVML calls. It is never 0.
@@ -66,17 +68,26 @@ func (set *eventSet) put(e Event) {
 	set.poke()
 }
 
-// PostXID raises a critical error on a GPU. It reaches every event set that
-// watches it; InvalidArgument when the node has no such GPU.
+// PostXID raises a critical error on a GPU. It fails with InvalidArgument when the node has no such GPU.
 func (n *Node) PostXID(ordinal int, xid uint64) error {
+	return n.PostInstanceXID(ordinal, NoInstance, xid)
+}
+
+// PostInstanceXID raises a critical error that belongs to a GPU instance, or with NoInstance to the GPU. It reaches every event set that
+// watches the GPU. It fails with InvalidArgument when the node has no such GPU, NotFound when there is no such GPU instance.
+func (n *Node) PostInstanceXID(ordinal int, instance uint32, xid uint64) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if ordinal < 0 || ordinal >= len(n.gpus) {
 		return InvalidArgument
 	}
+	here := func(gi *gpuInstance) bool { return gi.id == instance }
+	if instance != NoInstance && !slices.ContainsFunc(n.gpus[ordinal].mig.instances, here) {
+		return NotFound
+	}
 	for _, set := range n.events.sets {
 		if set.masks[ordinal]&EventXID != 0 {
-			set.put(Event{GPU: handleOf(ordinal), Type: EventXID, Data: xid})
+			set.put(Event{GPU: handleOf(ordinal), Type: EventXID, Data: xid, GPUInstance: instance})
 		}
 	}
 	return nil
@@ -136,6 +147,7 @@ func (s *Session) Close() {
 		}
 	}
 	s.closeContexts()
+	s.closeSamples()
 	for _, g := range s.visible {
 		delete(g.sessions, s)
 		g.clientGone()

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"time"
 )
 
 // PCIAddress is the PCI address of a GPU. Function is always 0.
@@ -71,6 +72,10 @@ type gpu struct {
 
 	persistenced bool                  // nvidia-persistenced keeps the GPU initialised
 	sessions     map[*Session]struct{} // that have a handle of it
+
+	meter   meter
+	at      time.Time             // until which the meters have counted
+	samples map[int]ProcessSample // by pid
 
 	clients int // processes that use the whole GPU without CUDA
 	cuda    occupancy

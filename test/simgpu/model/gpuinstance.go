@@ -13,6 +13,8 @@ type gpuInstance struct {
 	profile   MIGProfile
 	placement Placement
 	compute   []*computeInstance // by id
+	meter     meter
+	sampled   int // samples of GPM that hold it
 }
 
 // GPUInstance is a GPU instance as NVML reports it.
@@ -195,7 +197,7 @@ func (s *Session) withInstance(h Handle, f func(*gpu, *gpuInstance) error) error
 	})
 }
 
-// DestroyGPUInstance removes a GPU instance. It fails with InUse while it has compute instances, NoPermission unless root
+// DestroyGPUInstance removes a GPU instance. It fails with InUse while it has compute instances or is sampled, NoPermission unless root
 // asks, and InvalidArgument for a handle of none.
 func (s *Session) DestroyGPUInstance(ctx context.Context, h Handle, root bool) error {
 	return s.change(ctx, h, root, func(g *gpu) (time.Duration, error) {
@@ -203,7 +205,7 @@ func (s *Session) DestroyGPUInstance(ctx context.Context, h Handle, root bool) e
 		switch {
 		case i < 0:
 			return 0, InvalidArgument
-		case len(g.mig.instances[i].compute) > 0:
+		case len(g.mig.instances[i].compute) > 0, g.mig.instances[i].sampled > 0:
 			return 0, InUse
 		}
 		g.mig.instances = slices.Delete(g.mig.instances, i, i+1)

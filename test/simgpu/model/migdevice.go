@@ -51,7 +51,7 @@ func (s *Session) MIGDevice(h Handle) (MIGDevice, error) {
 		device = MIGDevice{
 			GPU: parent, UUID: ci.uuid, Name: g.board.Product.Name + " MIG " + ci.profile.Name, Instance: gi.describe(g),
 			Compute: ComputeInstance{Parent: parent, Instance: gi.handle, ID: ci.id, Profile: ci.profile, Placement: ci.placement},
-			Board:   g.board, Used: ci.cuda.used(),
+			Board:   g.board, Used: min(ci.cuda.used()+gi.scriptedMemory(s.node.now()), gi.profile.MemoryMiB*mebi),
 		}
 		return nil
 	})
@@ -84,13 +84,25 @@ type MIGDeviceSnapshot struct {
 	Placement       Placement `json:"placement"`
 	UUID            string    `json:"uuid,omitempty"`
 	Clients         int       `json:"clients,omitempty"`
+	Samples         int       `json:"samples,omitempty"` // of GPM that hold the GPU instance
+
+	Load *LoadSnapshot `json:"load,omitempty"` // of the GPU instance, of Snapshot only
 }
 
 // snapshot lists all instances, including GPU instances without a compute instance.
-func (m *mig) snapshot() []MIGDeviceSnapshot {
+func (g *gpu) migSnapshot(load bool) []MIGDeviceSnapshot {
 	var list []MIGDeviceSnapshot
-	for _, gi := range m.instances {
-		shown := MIGDeviceSnapshot{GPUInstance: gi.id, Profile: gi.profile.Name, Placement: gi.placement}
+	var levels []Quantities
+	if load {
+		_, levels = g.levels(g.at)
+	}
+	for i, gi := range g.mig.instances {
+		shown := MIGDeviceSnapshot{
+			GPUInstance: gi.id, Profile: gi.profile.Name, Placement: gi.placement, Samples: gi.sampled,
+		}
+		if load {
+			shown.Load = gi.meter.snapshot(levels[i])
+		}
 		if len(gi.compute) == 0 {
 			list = append(list, shown)
 		}

@@ -102,6 +102,7 @@ func (n *Node) ResetGPU(ordinal int) error {
 	if g.inUse() {
 		return InUse
 	}
+	g.advance(n.now())
 	g.mig.restart()
 	n.changed()
 	return nil
@@ -187,6 +188,7 @@ func (s *Session) start(g *gpu, f func(*gpu) (time.Duration, error)) (time.Durat
 	if err := s.alive(); err != nil {
 		return 0, err
 	}
+	g.advance(s.node.now())
 	takes, err := f(g)
 	if err == nil {
 		s.node.changed()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Node is one machine with GPUs and an NVIDIA driver.
@@ -17,6 +18,8 @@ type Node struct {
 	driver driverState
 	gpus   []*gpu
 	events eventSets
+	now    func() time.Time
+	hold   SampleHold
 
 	latency MIGLatency
 	handles uint64 // counts handles of instances, so that none comes back
@@ -37,7 +40,7 @@ func New(spec Spec) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	node := &Node{Faults: NewFaults(), Calls: NewCalls(), spec: spec, events: newEventSets()}
+	node := &Node{Faults: NewFaults(), Calls: NewCalls(), spec: spec, events: newEventSets(), now: time.Now, hold: spec.SampleHold}
 	for i, id := range spec.Boards {
 		board, err := BoardByID(id)
 		if err != nil {
@@ -58,6 +61,7 @@ func (n *Node) Spec() Spec {
 	spec := n.spec
 	spec.Driver = n.driver.version
 	spec.MIG = nil
+	spec.SampleHold = n.hold
 	for i, g := range n.gpus {
 		if g.board.MIG.NeedsReset && g.mig.pending {
 			spec.MIG = append(spec.MIG, i)
@@ -85,7 +89,9 @@ func (n *Node) Load(version DriverVersion) error {
 	}
 	for _, g := range n.gpus {
 		g.set = settings{}
-		g.cuda, g.limits, g.sessions = occupancy{}, nil, nil
+		g.cuda, g.limits, g.sessions, g.samples = occupancy{}, nil, nil, nil
+		g.meter.restart()
+		g.at = n.now()
 		g.mig.pending = g.mig.pending && g.board.MIG.NeedsReset
 		g.mig.restart()
 	}
@@ -105,6 +111,10 @@ func (n *Node) Loads() uint64 {
 func (n *Node) Unload() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	for _, g := range n.gpus {
+		g.advance(n.now())
+		g.endScripts()
+	}
 	n.driver.loaded = false
 	n.events.wakeAll()
 	n.changed()

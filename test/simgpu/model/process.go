@@ -10,6 +10,8 @@ type Process struct {
 	GPUInstance     uint32 `json:"gpuInstance"` // NoInstance on a whole GPU
 	ComputeInstance uint32 `json:"computeInstance"`
 	MPSClient       bool   `json:"mpsClient"`
+
+	SM float64 `json:"sm,omitempty"` // share of the multiprocessors of the GPU or MIG device that it gets, in percent
 }
 
 // Processes lists the processes on a GPU and its MIG devices, or on one MIG device: those with a context of their own, or
@@ -57,11 +59,12 @@ func (g *gpu) allProcesses() []Process {
 func (o *occupancy) processes(gi, ci uint32) []Process {
 	var list []Process
 	for _, c := range o.contexts {
-		added := Process{PID: c.PID, Memory: c.used, GPUInstance: gi, ComputeInstance: ci, MPSClient: c.Role == MPSClientContext}
+		added := Process{PID: c.PID, Memory: c.used, GPUInstance: gi, ComputeInstance: ci, MPSClient: c.Role == MPSClientContext, SM: o.share(c)}
 		merged := false
 		for i, p := range list {
 			if p.PID == added.PID && p.MPSClient == added.MPSClient {
 				list[i].Memory += added.Memory
+				list[i].SM += added.SM
 				merged = true
 			}
 		}

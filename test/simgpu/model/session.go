@@ -52,6 +52,8 @@ type Session struct {
 	visible      []*gpu // in PCI order; the position is the NVML index
 	capabilities []uint32
 	contexts     map[uint64]*cudaContext
+	samples      map[uint64]*gpmSample
+	held         []*gpmSample // freed, but they hold their instance until the session ends
 }
 
 // Open starts a session that sees all MIG devices of the GPUs with those

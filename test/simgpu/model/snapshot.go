@@ -37,9 +37,33 @@ type GPUSnapshot struct {
 	MIGPending      bool        `json:"migPending"`
 	Clients         int         `json:"clients"`
 	ProtectedMemory uint64      `json:"protectedMemory,omitempty"` // bytes; the soft limits of all cgroups
+	MemoryUsed      uint64      `json:"memoryUsed"`                // bytes, without what the driver reserves
 
+	Load       *LoadSnapshot       `json:"load,omitempty"`      // of Snapshot only
 	Processes  []Process           `json:"processes,omitempty"` // with a CUDA context
 	MIGDevices []MIGDeviceSnapshot `json:"migDevices,omitempty"`
+}
+
+// LoadSnapshot is what a GPU or GPU instance does, by the name of the Quantity; zeros are left out.
+type LoadSnapshot struct {
+	Now    map[string]float64 `json:"now,omitempty"`
+	Totals map[string]float64 `json:"totals,omitempty"` // since the driver was loaded; of levels: times seconds, of events: how many
+	Script *Script            `json:"script,omitempty"`
+}
+
+func (m *meter) snapshot(levels Quantities) *LoadSnapshot {
+	sums := m.sums
+	for q, row := range quantities {
+		if row.level {
+			sums[q] = 0
+		}
+	}
+	shown := &LoadSnapshot{Now: levels.Map(), Totals: sums.Map()}
+	if len(m.script.Steps) > 0 {
+		script := m.script
+		shown.Script = &script
+	}
+	return shown
 }
 
 // Snapshot returns the state of the node.
@@ -52,28 +76,36 @@ func (n *Node) Snapshot() Snapshot {
 		Driver: DriverSnapshot{Version: d.version, CUDA: d.version.CUDA(), Loaded: d.loaded},
 		Faults: n.Faults.List(),
 		Calls:  n.Calls.List(),
-		GPUs:   n.gpuSnapshots(),
+		GPUs:   n.gpuSnapshots(true),
 	}
 	return s
 }
 
-// GPUs returns the state of the GPUs alone, which is cheaper after calls of many processes.
+// GPUs returns the state of the GPUs alone, without what they do, which is cheaper.
 func (n *Node) GPUs() []GPUSnapshot {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.gpuSnapshots()
+	return n.gpuSnapshots(false)
 }
 
-func (n *Node) gpuSnapshots() (gpus []GPUSnapshot) {
+func (n *Node) gpuSnapshots(load bool) (gpus []GPUSnapshot) {
 	for _, g := range n.gpus {
+		if load && n.driver.loaded {
+			g.advance(n.now())
+		}
 		gpus = append(gpus, GPUSnapshot{
 			Ordinal: g.id.Ordinal, Board: g.board.ID, Name: g.board.Product.Name,
 			UUID: g.id.UUID, Serial: g.id.Serial, Minor: g.id.Minor,
 			PCI: g.id.PCI.String(), PCIeRoot: g.id.PCIRoot, NUMA: g.id.NUMA,
 			ComputeMode: g.set.compute, Persistence: g.set.persistence, Persistenced: g.persistenced, Accounting: g.set.accounting, TimeSlice: g.set.timeSlice,
 			Lost: n.Faults.Lost(g.id.Ordinal), MIG: g.mig.current, MIGPending: g.mig.pending, Clients: g.clients + len(g.cuda.contexts),
-			ProtectedMemory: g.protectedMemory(), Processes: g.allProcesses(), MIGDevices: g.mig.snapshot(),
+			ProtectedMemory: g.protectedMemory(), Processes: g.allProcesses(), MIGDevices: g.migSnapshot(load),
+			MemoryUsed: g.usedMemory() + g.scriptedMemory(n.now()),
 		})
+		if load {
+			levels, _ := g.levels(g.at)
+			gpus[len(gpus)-1].Load = g.meter.snapshot(levels)
+		}
 	}
 	return gpus
 }

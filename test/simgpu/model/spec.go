@@ -16,6 +16,8 @@ type Spec struct {
 	Boards []string      `json:"boards"` // one board id per GPU, in PCI order
 	Minors []int         `json:"minors,omitempty"`
 	MIG    []int         `json:"mig,omitempty"` // GPUs of Ampere whose MIG mode is on at boot, by ordinal
+
+	SampleHold SampleHold `json:"sampleHold,omitempty"` // HoldUntilFree when empty
 }
 
 // Uniform is the spec of a node with count GPUs of one board.
@@ -34,6 +36,11 @@ func (s Spec) normal() (Spec, error) {
 	if _, err := ParseDriverVersion(string(s.Driver)); err != nil {
 		return s, fmt.Errorf("describing node %s: %w", s.Name, err)
 	}
+	if !s.SampleHold.valid() {
+		return s, fmt.Errorf("describing node %s: samples hold a GPU instance until %q: supported values: %q, %q",
+			s.Name, s.SampleHold, HoldUntilFree, HoldUntilShutdown)
+	}
+	s.SampleHold = s.SampleHold.normal()
 	if len(s.Boards) > MaxGPUs {
 		return s, fmt.Errorf("describing node %s: %d GPUs, at most %d can be simulated", s.Name, len(s.Boards), MaxGPUs)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -34,8 +35,12 @@ var scenarios = map[string]func(*child) error{
 	"crash":            dieInCreate,
 	"partitionCompute": partitionCompute,
 	"processes":        listProcesses,
+	"telemetry":        telemetry,
+	"migTelemetry":     migTelemetry,
 	"memoryLimits":     limitMemory,
 	"protectMemory":    protectMemory,
+
+	"namespacedProcesses": namespacedProcesses,
 }
 
 func TestMain(m *testing.M) {
@@ -76,11 +81,17 @@ type parent struct {
 
 func start(t *testing.T, node *sandbox.Node, scenario string) *parent {
 	t.Helper()
+	return startIn(t, node, scenario, nil)
+}
+
+func startIn(t *testing.T, node *sandbox.Node, scenario string, attributes *syscall.SysProcAttr) *parent {
+	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	command := exec.CommandContext(t.Context(), self)
 	command.Env = append(os.Environ(), scenarioEnv+"="+scenario, libraryEnv+"="+node.Library())
 	command.Stderr = os.Stderr
+	command.SysProcAttr = attributes
 	in, err := command.StdinPipe()
 	require.NoError(t, err)
 	out, err := command.StdoutPipe()

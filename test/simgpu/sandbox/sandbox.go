@@ -97,6 +97,9 @@ func (n *Node) Programs() string { return filepath.Join(n.Root(), "usr/bin") }
 // GPUMem is the path of the program that allocates GPU memory.
 func (n *Node) GPUMem() string { return filepath.Join(n.bundle, bundle.ToolDir, bundle.GPUMem) }
 
+// GPULoad is the path of the program that works on a GPU.
+func (n *Node) GPULoad() string { return filepath.Join(n.bundle, bundle.ToolDir, bundle.GPULoad) }
+
 // UnloadDriver unloads the kernel module.
 func (n *Node) UnloadDriver() {
 	n.t.Helper()

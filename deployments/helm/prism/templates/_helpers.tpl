@@ -191,6 +191,58 @@ app.kubernetes.io/component: mps
 app.kubernetes.io/component: mps
 {{- end -}}
 
+{{/* Name of the DaemonSet of the exporter; empty where it is off. */}}
+{{- define "prism.exporter" -}}
+{{- if .Values.exporter.enabled -}}
+{{- printf "%s-exporter" (include "prism.fullname" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "prism.exporter.selector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: exporter
+{{- end -}}
+
+{{- define "prism.exporter.labels" -}}
+{{ include "prism.labels" . }}
+app.kubernetes.io/component: exporter
+{{- end -}}
+
+{{/* The ConfigMap with the counters of /metrics/dcgm; empty for the default ones. */}}
+{{- define "prism.exporter.counters" -}}
+{{- $counters := .Values.exporter.counters -}}
+{{- if and $counters.csv $counters.configMap -}}
+{{- fail "exporter.counters.csv and exporter.counters.configMap are both set: keep csv for a ConfigMap of the chart, or configMap for one that exists" -}}
+{{- else if $counters.csv -}}
+{{- printf "%s-exporter-counters" (include "prism.fullname" .) -}}
+{{- else -}}
+{{- $counters.configMap -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+The endpoints of a PodMonitor or ServiceMonitor of the exporter. The labels
+namespace, pod and container of a series are those of the container that has the
+GPU. A series without them must not get those of the exporter.
+*/}}
+{{- define "prism.exporter.endpoints" -}}
+{{- range .paths }}
+- port: metrics
+  path: {{ . }}
+  interval: {{ $.interval }}
+  honorLabels: true
+  relabelings:
+  - action: labeldrop
+    regex: namespace|pod|container
+  - sourceLabels: [__meta_kubernetes_pod_node_name]
+    targetLabel: node
+  {{- with $.endpoint }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* The entries of config.map that share GPUs with MPS, in a sentence; empty without any. */}}
 {{- define "prism.mps.configured" -}}
 {{- $found := list -}}

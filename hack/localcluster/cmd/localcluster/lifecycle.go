@@ -119,7 +119,7 @@ func (s *session) build() *cobra.Command {
 			if err := parts.CheckKubernetes(kubernetes); err != nil {
 				return err
 			}
-			recipes, err := choose(parts.Table(kubernetes), args)
+			recipes, err := choose(parts.Table(kubernetes), parts.Extras(), args)
 			if err != nil {
 				return err
 			}
@@ -147,14 +147,14 @@ func (s *session) build() *cobra.Command {
 	return cmd
 }
 
-// choose keeps the recipes that are named; none named means all.
-func choose(recipes []parts.Recipe, names []string) ([]parts.Recipe, error) {
+// choose keeps the recipes that are named; none named means all of a cluster.
+func choose(cluster, extras []parts.Recipe, names []string) ([]parts.Recipe, error) {
 	if len(names) == 0 {
-		return recipes, nil
+		return cluster, nil
 	}
 	var chosen []parts.Recipe
 	var known []string
-	for _, r := range recipes {
+	for _, r := range slices.Concat(cluster, extras) {
 		known = append(known, r.Name)
 		if slices.Contains(names, r.Name) {
 			chosen = append(chosen, r)

@@ -49,13 +49,16 @@ func TestAimed_OtherClusterInEnvironment_Replaced(t *testing.T) {
 
 func TestChoose_Names_PartsOrError(t *testing.T) {
 	table := parts.Table(parts.KubernetesVersion)
-	all, err := choose(table, nil)
+	all, err := choose(table, parts.Extras(), nil)
 	require.NoError(t, err)
 	assert.Len(t, all, len(table))
-	one, err := choose(table, []string{"helm"})
+	one, err := choose(table, parts.Extras(), []string{"helm"})
 	require.NoError(t, err)
 	assert.Equal(t, "helm", one[0].Name)
-	_, err = choose(table, []string{"docker"})
+	extra, err := choose(table, parts.Extras(), []string{"prometheus"})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"prometheus", "promtool"}, extra[0].Programs())
+	_, err = choose(table, parts.Extras(), []string{"docker"})
 	assert.ErrorContains(t, err, `there is no part "docker": the parts are kubernetes`)
 }
 

@@ -234,3 +234,16 @@ EXPORT int simgpu_illegal_address(void)
 		cuda_report_fault();
 	return code;
 }
+
+/* For test programs: kernels that use so many hundredths of a percent of the
+ * multiprocessors from now on, of a client of MPS at most its percentage. */
+EXPORT int simgpu_work(long hundredths)
+{
+	uint32_t share = (uint32_t)hundredths;
+	if (!current)
+		return CUDA_INVALID_CONTEXT;
+	if (share > cuda.percentage * 100)
+		share = (uint32_t)(cuda.percentage * 100);
+	struct arg args[] = { VALUE(current->device->handle), VALUE(current->id), VALUE(share) };
+	return cuda_code(simgpu_exchange(cuda.session, "cudaWork", args, 3));
+}

@@ -31,6 +31,7 @@ type createOptions struct {
 	driver  string
 	name    string
 	state   string
+	hold    string
 	bundle  string
 	sandbox bool
 }
@@ -56,6 +57,7 @@ with --sandbox to keep everything below --root.`,
 	f.StringVar(&o.name, "name", "", "name of the node, from which UUIDs come (default: the host name)")
 	f.StringVar(&o.state, "state", "", "file that keeps what survives a reboot (default: simgpu.json in $NODE_STATE, where that is set)")
 	f.StringVar(&o.bundle, "bundle", "", "built driver bundle (default: built when missing, in the user cache directory)")
+	f.StringVar(&o.hold, "sample-hold", "", "how long a sample of GPM holds its GPU instance: until free or shutdown (default: as kept in --state, else free)")
 	f.BoolVar(&o.sandbox, "sandbox", false, "keep devices, proc and sys below --root; changes nothing else")
 	f.StringVar(&o.paths.Dev, "dev", o.paths.Dev, "directory for device nodes")
 	f.StringVar(&o.paths.ProcDriver, "proc-driver", o.paths.ProcDriver, "directory that stands for /proc/driver/nvidia")
@@ -119,12 +121,15 @@ func (o *createOptions) spec() (model.Spec, error) {
 	if err != nil {
 		return model.Spec{}, err
 	}
-	spec := model.Spec{Name: o.name, Driver: model.DriverVersion(o.driver), Boards: boards, Minors: o.minors, MIG: o.mig}
+	spec := model.Spec{Name: o.name, Driver: model.DriverVersion(o.driver), Boards: boards, Minors: o.minors, MIG: o.mig, SampleHold: model.SampleHold(o.hold)}
 	if o.mig == nil && slices.Equal(boards, kept.Boards) {
 		spec.MIG = kept.MIG
 	}
 	if spec.Driver == "" {
 		spec.Driver = kept.Driver
+	}
+	if spec.SampleHold == "" {
+		spec.SampleHold = kept.SampleHold
 	}
 	return spec, nil
 }

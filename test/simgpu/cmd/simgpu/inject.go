@@ -26,6 +26,7 @@ type injectOptions struct {
 	times  int
 	device string
 	bundle string
+	gi     int
 }
 
 func injectCommand() *cobra.Command {
@@ -76,11 +77,12 @@ func (o *injectOptions) faultCommands() []*cobra.Command {
 		Use: "xid CODE", Short: "a GPU reports an XID error", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return o.xid(c, args[0]) },
 	}
+	xid.Flags().IntVar(&o.gi, "gi", -1, "id of the GPU instance that it belongs to; -1: the GPU")
 	clearing := &cobra.Command{
 		Use: "clear [ID]", Short: "end one fault, or all", Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return o.clear(c, args) },
 	}
-	return []*cobra.Command{lost, initFails, failing, hang, slow, xid, clearing, o.migLatency(), o.reset(), o.hold(), o.release(), o.persistenced(true), o.persistenced(false)}
+	return []*cobra.Command{lost, initFails, failing, hang, slow, xid, clearing, o.migLatency(), o.reset(), o.hold(), o.release(), o.persistenced(true), o.persistenced(false), o.sampleHold()}
 }
 
 func (o *injectOptions) migLatency() *cobra.Command {
@@ -118,6 +120,16 @@ func (o *injectOptions) persistenced(on bool) *cobra.Command {
 		}
 		return o.send(c, daemon.Command{Persistenced: &daemon.Persistenced{GPU: o.gpu, On: on}})
 	})
+}
+
+func (o *injectOptions) sampleHold() *cobra.Command {
+	return &cobra.Command{
+		Use: "sample-hold free|shutdown", Short: "a sample of GPM holds its GPU instance until it is freed, or until nvmlShutdown", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			hold := model.SampleHold(args[0])
+			return o.send(c, daemon.Command{SampleHold: &hold})
+		},
+	}
 }
 
 func (o *injectOptions) hold() *cobra.Command {
@@ -164,7 +176,12 @@ func (o *injectOptions) xid(c *cobra.Command, text string) error {
 	if o.gpu < 0 {
 		return errors.New("raising an XID: --gpu is missing")
 	}
-	return o.send(c, daemon.Command{XID: &daemon.XID{GPU: o.gpu, Code: code}})
+	raised := daemon.XID{GPU: o.gpu, Code: code}
+	if o.gi >= 0 {
+		instance := uint32(o.gi)
+		raised.Instance = &instance
+	}
+	return o.send(c, daemon.Command{XID: &raised})
 }
 
 func (o *injectOptions) clear(c *cobra.Command, args []string) error {

@@ -1,4 +1,4 @@
-package nvml
+package library
 
 import (
 	"fmt"
@@ -51,8 +51,8 @@ var codes = map[nvml.Return]code{
 	nvml.ERROR_UNKNOWN:                   {name: "UNKNOWN"},
 }
 
-// asError converts what the call of a symbol returned to our errors, nil for success.
-func asError(symbol string, ret nvml.Return) error {
+// AsError converts what the call of a symbol returned to our errors, nil for success.
+func AsError(symbol string, ret nvml.Return) error {
 	if ret == nvml.SUCCESS {
 		return nil
 	}

@@ -1,4 +1,6 @@
-package hostfs
+// Package pcie finds where on the host's PCI buses a device is, as Kubernetes' own library does. That library draws in the types of the
+// Kubernetes API, which programs that need only package hostfs do without.
+package pcie
 
 import (
 	"path/filepath"
@@ -6,16 +8,26 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
 // unknownNUMANode is the NUMANode of gpu.PCI when sysfs has none.
 const unknownNUMANode = -1
 
+// Host is a host that also knows its PCI buses.
+type Host struct {
+	*hostfs.FS
+	root string
+}
+
+// New returns the host whose root filesystem is mounted there.
+func New(root string) *Host { return &Host{FS: hostfs.New(root), root: root} }
+
 // PCI returns the PCIe root and NUMA node of the device with that address ("0000:3b:00.0"). Unknown values are an empty root and NUMA
 // node -1.
-func (f *FS) PCI(busID string) gpu.PCI {
+func (h *Host) PCI(busID string) gpu.PCI {
 	place := gpu.PCI{BusID: busID, NUMANode: unknownNUMANode}
-	sysfs := deviceattribute.WithFSFromRoot(filepath.Join(f.root, "sys"))
+	sysfs := deviceattribute.WithFSFromRoot(filepath.Join(h.root, "sys"))
 	if root, err := deviceattribute.GetPCIeRootAttributeByPCIBusID(busID, sysfs); err == nil {
 		place.Root = *root.Value.StringValue
 	}

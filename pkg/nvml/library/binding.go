@@ -1,4 +1,4 @@
-package nvml
+package library
 
 import (
 	"fmt"
@@ -16,11 +16,11 @@ type binding struct {
 	mu   sync.Mutex
 	lib  nvml.Interface
 	file fs.FileInfo
-	gate *gate
+	gate *Gate
 }
 
 // bound is a fact about the process, not about a session: the C library resolves each NVML function once and for good.
-var bound = &binding{gate: newGate()}
+var bound = &binding{gate: NewGate()}
 
 // library returns go-nvml on the file at path. gpu.ErrNotFound: there is no such file. gpu.ErrDriverReplaced: the process has
 // loaded another one.

@@ -1,0 +1,268 @@
+package helm
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+const everything = "testdata/values/everything.yaml"
+
+// exporterSet is the DaemonSet of the exporter.
+func exporterSet(t *testing.T, rendered objects, name string) *appsv1.DaemonSet {
+	t.Helper()
+	object, ok := rendered["DaemonSet/"+name]
+	require.True(t, ok, "no DaemonSet %s", name)
+	set := &appsv1.DaemonSet{}
+	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, set, true))
+	return set
+}
+
+func TestChartExporter_Values_DaemonSet(t *testing.T) {
+	set := exporterSet(t, parse(t, render(t)), "prism-exporter")
+	pod := set.Spec.Template.Spec
+	assert.False(t, *pod.AutomountServiceAccountToken, "the exporter has no access to the API")
+	assert.True(t, pod.HostPID)
+	assert.Equal(t, "0", set.Spec.UpdateStrategy.RollingUpdate.MaxSurge.String())
+	assert.Equal(t, "10%", set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.String())
+	for key, value := range set.Spec.Selector.MatchLabels {
+		assert.Equal(t, value, set.Spec.Template.Labels[key], key)
+	}
+	mounts := map[string]corev1.VolumeMount{}
+	for _, mount := range pod.Containers[0].VolumeMounts {
+		mounts[mount.MountPath] = mount
+	}
+	for path, readOnly := range map[string]bool{
+		"/host": true, "/var/lib/kubelet/plugins": true, "/var/lib/kubelet/pod-resources": true, "/run/gpu.prism.dev/metrics": false, "/dev": false,
+	} {
+		require.Contains(t, mounts, path)
+		assert.Equal(t, readOnly, mounts[path].ReadOnly, path)
+	}
+	assert.Len(t, mounts, 5)
+	off := parse(t, render(t, "--set", "exporter.enabled=false,exporter.podMonitor.create=true,exporter.prometheusRule.create=true,exporter.dashboards.create=true"))
+	for key := range off {
+		assert.NotContains(t, key, "exporter")
+	}
+}
+
+// TestChartExporter_Environment_EveryVariableRead: the program knows each variable of the DaemonSet, and the chart's defaults are the program's.
+func TestChartExporter_Environment_EveryVariableRead(t *testing.T) {
+	load := func(name string, args ...string) *config.Exporter {
+		env, asked := map[string]string{"NODE_NAME": "n0"}, map[string]bool{}
+		for _, variable := range exporterSet(t, parse(t, render(t, args...)), name).Spec.Template.Spec.Containers[0].Env {
+			if variable.ValueFrom == nil {
+				env[variable.Name] = variable.Value
+			}
+		}
+		loaded, err := config.LoadExporter(nil, func(name string) string {
+			asked[name] = true
+			return env[name]
+		})
+		require.NoError(t, err)
+		for name := range env {
+			assert.True(t, asked[name] || !strings.HasPrefix(name, "PRISM_"), "the exporter does not know %s", name)
+		}
+		return loaded
+	}
+	defaults, err := config.LoadExporter([]string{"--node-name=n0"}, func(string) string { return "" })
+	require.NoError(t, err)
+	assert.Equal(t, defaults, load("prism-exporter"))
+	assert.Equal(t, &config.Exporter{
+		DriverName: "gpu.example.com", NodeName: "n0", HostRoot: "/host", DriverRoot: "/run/nvidia/driver", RunDir: "/run/gpu.example.com",
+		Sources: config.ExporterSources{
+			KubeletPlugins: "/data/kubelet/plugins", KubeletPodResources: "/data/kubelet/pod-resources/kubelet.sock", CRISocket: "/run/crio/crio.sock",
+		},
+		Sampling: config.Sampling{
+			Interval: metav1.Duration{Duration: 5 * time.Second}, MinInterval: metav1.Duration{Duration: 500 * time.Millisecond},
+			Sets: config.Names{"Basic", "ECC"},
+		},
+		Pages: config.ExporterPages{Counters: "/etc/prism/counters"}, OTLPEndpoint: "http://collector:4318/v1/metrics",
+		Serving:       config.Serving{HTTPEndpoint: ":9500", Pprof: true, LogVerbosity: 6, LogFormat: "json"},
+		WebConfigFile: "/etc/prism/web/web.yaml", ProbeEndpoint: ":9501",
+	}, load("prism-everything-exporter", "--values", everything))
+}
+
+// TestChartExporter_WebConfig_ProbesElsewhere: the kubelet can probe an exporter with TLS and passwords.
+func TestChartExporter_WebConfig_ProbesElsewhere(t *testing.T) {
+	for name, port := range map[string]string{"prism-exporter": "metrics", "prism-everything-exporter": "probes"} {
+		args := []string{}
+		if port == "probes" {
+			args = []string{"--values", everything}
+		}
+		container := exporterSet(t, parse(t, render(t, args...)), name).Spec.Template.Spec.Containers[0]
+		for _, probe := range []*corev1.Probe{container.StartupProbe, container.LivenessProbe, container.ReadinessProbe} {
+			assert.Equal(t, port, probe.HTTPGet.Port.String())
+		}
+	}
+}
+
+// TestChartExporter_Monitors_LabelsOfExporterDropped: a series without pod must not get the exporter's.
+func TestChartExporter_Monitors_LabelsOfExporterDropped(t *testing.T) {
+	rendered := parse(t, render(t, "--values", everything))
+	for kind, field := range map[string]string{"PodMonitor": "podMetricsEndpoints", "ServiceMonitor": "endpoints"} {
+		monitor := rendered[kind+"/prism-everything-exporter"]
+		require.NotNil(t, monitor, kind)
+		assert.Equal(t, "prometheus", monitor.GetLabels()["release"])
+		endpoints := dig(t, monitor, "spec", field).([]any)
+		require.NotEmpty(t, endpoints)
+		for _, endpoint := range endpoints {
+			endpoint := endpoint.(map[string]any)
+			assert.Equal(t, true, endpoint["honorLabels"])
+			assert.Equal(t, "https", endpoint["scheme"])
+			assert.Equal(t, []any{
+				map[string]any{"action": "labeldrop", "regex": "namespace|pod|container"},
+				map[string]any{"sourceLabels": []any{"__meta_kubernetes_pod_node_name"}, "targetLabel": "node"},
+			}, endpoint["relabelings"])
+		}
+	}
+	assert.Len(t, dig(t, rendered["PodMonitor/prism-everything-exporter"], "spec", "podMetricsEndpoints"), 2)
+}
+
+func TestChartExporter_Counters_OneSource(t *testing.T) {
+	rendered := parse(t, render(t, "--set", "exporter.counters.configMap=mine"))
+	volumes := exporterSet(t, rendered, "prism-exporter").Spec.Template.Spec.Volumes
+	assert.Equal(t, "mine", volumes[len(volumes)-1].ConfigMap.Name)
+	_, complaint, err := template(t, "--set", "exporter.counters.configMap=mine,exporter.counters.csv=text")
+	require.Error(t, err)
+	assert.Contains(t, complaint, "exporter.counters.csv and exporter.counters.configMap are both set")
+}
+
+// ruleFile is what a file of Prometheus's rules has.
+type ruleFile struct {
+	Groups []struct {
+		Name  string
+		Rules []struct {
+			Record, Alert, Expr, For string
+			Labels, Annotations      map[string]string
+		}
+	}
+}
+
+func rules(t *testing.T) ruleFile {
+	t.Helper()
+	text, err := os.ReadFile("prism/files/rules.yaml")
+	require.NoError(t, err)
+	var file ruleFile
+	require.NoError(t, yaml.UnmarshalStrict(text, &file))
+	return file
+}
+
+func TestChartRules_PrometheusRule_IsTheFile(t *testing.T) {
+	object := parse(t, render(t, "--values", everything))["PrometheusRule/prism-everything-exporter"]
+	require.NotNil(t, object)
+	text, err := yaml.Marshal(dig(t, object, "spec"))
+	require.NoError(t, err)
+	var shown ruleFile
+	require.NoError(t, yaml.UnmarshalStrict(text, &shown))
+	assert.Equal(t, rules(t), shown)
+}
+
+// TestChartRules_EachAlert_TestedAndInSentences: promtool's test file has each alert and each recorded series.
+func TestChartRules_EachAlert_TestedAndInSentences(t *testing.T) {
+	tests, err := os.ReadFile("testdata/rules/rules_test.yaml")
+	require.NoError(t, err)
+	for _, group := range rules(t).Groups {
+		for _, rule := range group.Rules {
+			assert.Contains(t, string(tests), rule.Alert+rule.Record)
+			if rule.Alert == "" {
+				continue
+			}
+			assert.Contains(t, string(tests), "alertname: "+rule.Alert+"\n    exp_alerts", "no test has %s firing", rule.Alert)
+			assert.Contains(t, []string{"info", "warning", "critical"}, rule.Labels["severity"], rule.Alert)
+			assert.NotEmpty(t, rule.Annotations["summary"], rule.Alert)
+			assert.Regexp(t, `\.$`, rule.Annotations["description"], rule.Alert)
+		}
+	}
+}
+
+// promtool is that of the cache of localcluster; empty without one: only tests on a cluster build it.
+func promtool(t *testing.T) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	require.NoError(t, err)
+	found, err := filepath.Glob(filepath.Join(cache, "prism/parts/prometheus-*/promtool"))
+	require.NoError(t, err)
+	if len(found) == 0 {
+		return ""
+	}
+	return found[len(found)-1]
+}
+
+func TestChartRules_Promtool_ChecksAndTests(t *testing.T) {
+	program := promtool(t)
+	if program == "" {
+		t.Skip("no promtool in the cache: build it with `bin/localcluster build prometheus`")
+	}
+	for _, args := range [][]string{{"check", "rules", "prism/files/rules.yaml"}, {"test", "rules", "testdata/rules/rules_test.yaml"}} {
+		out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+}
+
+// TestChartQueries_Metrics_AreTheExporters: rules and dashboards ask for what the exporter has, or what the rules record.
+func TestChartQueries_Metrics_AreTheExporters(t *testing.T) {
+	known := map[string]bool{}
+	for _, family := range metrics.Families() {
+		known[family.Name] = true
+	}
+	for _, name := range []string{"rules.yaml", "dashboard-cluster.json", "dashboard-gpu.json"} {
+		text, err := os.ReadFile(filepath.Join("prism/files", name))
+		require.NoError(t, err)
+		for _, at := range metricName.FindAllStringIndex(string(text), -1) {
+			if asked := string(text[at[0]:at[1]]); at[0] > 0 && text[at[0]-1] != ':' {
+				assert.True(t, known[asked], "%s asks for %s", name, asked)
+			}
+		}
+	}
+}
+
+var metricName = regexp.MustCompile(`\bprism_[a-z0-9_]+`)
+
+// TestChartDashboards_Panels_HaveQueries: each dashboard is JSON with panels that have queries of Prism's metrics.
+func TestChartDashboards_Panels_HaveQueries(t *testing.T) {
+	rendered := parse(t, render(t, "--values", everything))
+	for _, name := range []string{"cluster", "gpu"} {
+		object := rendered["ConfigMap/prism-everything-exporter-dashboard-"+name]
+		require.NotNil(t, object, name)
+		assert.Equal(t, "yes", object.GetLabels()["grafana_dashboard"])
+		assert.Equal(t, "GPU", object.GetAnnotations()["grafana_folder"])
+		var shown struct {
+			UID, Title string
+			Panels     []struct {
+				ID      int
+				Title   string
+				Targets []struct{ Expr string }
+			}
+		}
+		text, err := os.ReadFile(filepath.Join("prism/files", "dashboard-"+name+".json"))
+		require.NoError(t, err)
+		assert.JSONEq(t, string(text), dig(t, object, "data", "prism-"+name+".json").(string))
+		require.NoError(t, json.Unmarshal(text, &shown))
+		ids := map[int]bool{}
+		for _, panel := range shown.Panels {
+			assert.False(t, ids[panel.ID], "two panels %d", panel.ID)
+			ids[panel.ID] = true
+			require.NotEmpty(t, panel.Targets, panel.Title)
+			for _, target := range panel.Targets {
+				assert.Regexp(t, metricName, target.Expr)
+			}
+		}
+		assert.Greater(t, len(ids), 10)
+	}
+}

@@ -1,0 +1,200 @@
+package allocation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/prism-gpu/prism/pkg/backoff"
+)
+
+const (
+	// criTime is how long the runtime may take to list. Rounds of samples wait for it.
+	criTime = time.Second
+	// criBytes is more than a full node's list has; the library's own limit is not.
+	criBytes = 64 << 20
+)
+
+// usualSockets are where runtimes serve CRI.
+var usualSockets = []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock", "/run/cri-dockerd.sock"}
+
+// The labels that kubelets give to containers.
+const (
+	labelNamespace = "io.kubernetes.pod.namespace"
+	labelPod       = "io.kubernetes.pod.name"
+	labelPodUID    = "io.kubernetes.pod.uid"
+	labelContainer = "io.kubernetes.container.name"
+)
+
+// name names a container for the kubelet.
+type name struct{ namespace, pod, container string }
+
+// container is one that the runtime lists and that has not exited.
+type container struct {
+	id, podUID string
+	created    int64
+}
+
+// containers are those that the runtime listed last.
+type containers struct {
+	socket  runtimeSocket
+	sources *sources
+	// least is the time between lists, again the time until a container that was not listed is asked for again.
+	least, again time.Duration
+
+	// asking is held during a list.
+	asking sync.Mutex
+	due    backoff.Backoff
+
+	mu  sync.Mutex
+	ids map[string]bool
+	// names is replaced, never changed.
+	names  map[name]container
+	absent map[string]time.Time
+}
+
+func newContainers(socket runtimeSocket, s schedule, report *sources) *containers {
+	return &containers{
+		socket: socket, sources: report, least: s.cri, again: s.absent, due: backoff.Backoff{First: s.cri, Max: s.criAway}, absent: map[string]time.Time{},
+	}
+}
+
+// known returns the container behind each name.
+func (c *containers) known() map[name]container {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.names
+}
+
+// outermost returns the first of the ids that is a container's. They are of cgroups one in another, and containers name those in their own as
+// they like, so an id counts only where each one before it is known to be no container's; ask says that the runtime has to be asked for that.
+func (c *containers) outermost(ids []string, now time.Time) (id string, ask bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		if c.ids[id] {
+			return id, false
+		}
+		if at, absent := c.absent[id]; !absent || now.Sub(at) > c.again {
+			return "", true
+		}
+	}
+	return "", false
+}
+
+// ask lists the runtime's containers, unless that was done so shortly before that it is not due yet. Those of the ids that are not among them
+// are no containers'. It reports whether more may be known now.
+func (c *containers) ask(ctx context.Context, ids []string) bool {
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	if !c.due.Due(time.Now()) {
+		return false
+	}
+	listed, err := c.socket.list(ctx)
+	now := time.Now()
+	c.sources.note(SourceCRI, err)
+	if err != nil {
+		c.due.Defer(now)
+		return false
+	}
+	c.due.Reset()
+	c.due.Defer(now)
+	c.take(listed, ids, now)
+	return true
+}
+
+// take takes in what the runtime lists.
+func (c *containers) take(listed []*cri.Container, ids []string, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ids, c.names = map[string]bool{}, map[name]container{}
+	for _, one := range listed {
+		c.ids[one.GetId()] = true
+		if one.GetState() == cri.ContainerState_CONTAINER_EXITED {
+			continue // it may be of an earlier pod of the same name
+		}
+		labels := one.GetLabels()
+		n := name{labels[labelNamespace], labels[labelPod], labels[labelContainer]}
+		if before, has := c.names[n]; !has || one.GetCreatedAt() > before.created {
+			c.names[n] = container{id: one.GetId(), podUID: labels[labelPodUID], created: one.GetCreatedAt()}
+		}
+	}
+	for id, at := range c.absent {
+		if now.Sub(at) > c.again {
+			delete(c.absent, id)
+		}
+	}
+	for _, id := range ids {
+		if !c.ids[id] {
+			c.absent[id] = now
+		}
+	}
+}
+
+// exited has the runtime asked again for containers of these names: the next pod of the same name has other ones.
+func (c *containers) exited(names []name) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kept := maps.Clone(c.names)
+	for _, n := range names {
+		delete(c.ids, kept[n].id)
+		delete(kept, n)
+	}
+	c.names = kept
+}
+
+// missing reports whether the runtime did not list a container of one of these names.
+func (c *containers) missing(names []name) bool {
+	known := c.known()
+	return slices.ContainsFunc(names, func(n name) bool { return known[n].id == "" })
+}
+
+// runtimeSocket is where the runtime serves.
+type runtimeSocket struct{ set, hostRoot string }
+
+// path returns the socket that is set, or the first of the usual ones that is there.
+func (s runtimeSocket) path() (string, error) {
+	if s.set != "" {
+		return s.set, nil
+	}
+	for _, usual := range usualSockets {
+		path := filepath.Join(s.hostRoot, usual)
+		if info, err := os.Stat(path); err == nil && info.Mode()&fs.ModeSocket != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("no container runtime serves at %s below %s: set its socket", strings.Join(usualSockets, ", "), s.hostRoot)
+}
+
+// list asks the runtime for all its containers.
+func (s runtimeSocket) list(ctx context.Context) (listed []*cri.Container, err error) {
+	path, err := s.path()
+	if err != nil {
+		return nil, err
+	}
+	connection, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(criBytes)))
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the container runtime at %s: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, connection.Close()) }()
+	ctx, cancel := context.WithTimeout(ctx, criTime)
+	defer cancel()
+	answer, err := cri.NewRuntimeServiceClient(connection).ListContainers(ctx, &cri.ListContainersRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("asking the container runtime at %s for its containers: %w", path, err)
+	}
+	return answer.GetContainers(), nil
+}

@@ -1,0 +1,143 @@
+package allocation
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/podresources"
+)
+
+// uses are the containers that the kubelet listed with claims of this driver.
+type uses struct {
+	listed []podresources.Use
+	// socket is the kubelet's at the last list, since when it is that one.
+	socket string
+	since  time.Time
+}
+
+// take takes in what the kubelet lists now. A kubelet that has just started lists pods only as it gets to know them, so what another one listed
+// before stays until grace is over.
+func (u *uses) take(listed []podresources.Use, socket string, now time.Time, grace time.Duration) {
+	listed = slices.DeleteFunc(listed, func(use podresources.Use) bool { return len(use.CDIDevices) == 0 })
+	if socket != u.socket {
+		u.socket, u.since = socket, now
+	}
+	if now.Sub(u.since) < grace {
+		for _, old := range u.listed {
+			if !slices.ContainsFunc(listed, func(use podresources.Use) bool { return sameUse(use, old) }) {
+				listed = append(listed, old)
+			}
+		}
+	}
+	u.listed = listed
+}
+
+// drop forgets the containers of a claim and returns their names.
+func (u *uses) drop(uid string) (dropped []name) {
+	var kept []podresources.Use
+	for _, use := range u.listed {
+		if ofClaim(use, uid) {
+			dropped = append(dropped, name{use.Namespace, use.Pod, use.Container})
+		} else {
+			kept = append(kept, use)
+		}
+	}
+	u.listed = kept
+	return dropped
+}
+
+// names are those of the containers that have a claim with a record.
+func (u *uses) names(found map[string]*checkpoint.Record) (names []name) {
+	for uid := range found {
+		for _, use := range u.listed {
+			if ofClaim(use, uid) {
+				names = append(names, name{use.Namespace, use.Pod, use.Container})
+			}
+		}
+	}
+	return names
+}
+
+func sameUse(a, b podresources.Use) bool {
+	return a.Namespace == b.Namespace && a.Pod == b.Pod && a.Container == b.Container && a.Claim == b.Claim && slices.Equal(a.CDIDevices, b.CDIDevices)
+}
+
+// ofClaim reports whether a container has this claim. Another claim of the same name has other devices, and one that is not prepared has none.
+func ofClaim(use podresources.Use, uid string) bool {
+	return slices.ContainsFunc(use.CDIDevices, func(device string) bool { return strings.HasPrefix(device, uid+"-") })
+}
+
+// hasResult reports whether a container that has the claim may have this result of it: the kubelet lists either all devices of the claim, or
+// those of the requests that the container names.
+func hasResult(use podresources.Use, r *checkpoint.Result) bool {
+	return len(use.Devices) == 0 || slices.ContainsFunc(use.Devices, func(d podresources.Device) bool {
+		return d.Pool == r.Pool && d.Device == r.Device && (d.ShareID == "" || d.ShareID == r.ShareID)
+	})
+}
+
+// followPods lists the kubelet's pods at every interval and after changes of records, until the context ends.
+func (t *Tracker) followPods(ctx context.Context, changed <-chan struct{}) {
+	every := time.NewTicker(t.schedule.pods)
+	defer every.Stop()
+	t.listPods(ctx)
+	var due <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+			if due == nil {
+				due = time.After(t.schedule.listAfter)
+			}
+			continue
+		case <-due:
+			due = nil
+		case <-every.C:
+		}
+		t.listPods(ctx)
+	}
+}
+
+// listPods asks the kubelet once. Without an answer what is known stands. Containers with a claim have an id as soon as they are there, also
+// without a process on a GPU: only then is any other process known to be foreign.
+func (t *Tracker) listPods(ctx context.Context) {
+	socket, err := socketIdentity(t.paths.kubeletSocket)
+	var listed []podresources.Use
+	if err == nil {
+		listed, err = t.pods.List(ctx)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		t.mu.Lock()
+		t.uses.take(listed, socket, time.Now(), t.schedule.restarted)
+		names := t.uses.names(t.records.found)
+		t.mu.Unlock()
+		if t.cri.missing(names) {
+			t.cri.ask(ctx, nil)
+		}
+		t.renew()
+	}
+	t.sources.note(SourcePodResources, err)
+}
+
+// socketIdentity differs for each socket that was made at a path: every start of the kubelet makes another one.
+func socketIdentity(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", fmt.Errorf("the kubelet's pod resources: %w", err)
+	}
+	system, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || info.Mode()&fs.ModeSocket == 0 {
+		return "", fmt.Errorf("the kubelet's pod resources: %s is no socket", path)
+	}
+	return fmt.Sprintf("%d/%d/%s", system.Dev, system.Ino, info.ModTime()), nil
+}

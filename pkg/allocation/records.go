@@ -1,0 +1,139 @@
+package allocation
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// records are those of claims that have devices: prepared ones, and those that are being unprepared.
+type records struct {
+	found map[string]*checkpoint.Record
+	// unreadable says of claims whose record cannot be used why not.
+	unreadable map[string]error
+	// listing is why the records could not be listed.
+	listing error
+}
+
+func newRecords() records {
+	return records{found: map[string]*checkpoint.Record{}, unreadable: map[string]error{}}
+}
+
+// namedUnreadable is how many unreadable records an error names.
+const namedUnreadable = 5
+
+// err says what of the records is not known, nil for nothing.
+func (r *records) err() error {
+	if r.listing != nil || len(r.unreadable) == 0 {
+		return r.listing
+	}
+	var reasons []string
+	for _, uid := range slices.Sorted(maps.Keys(r.unreadable)) {
+		if reasons = append(reasons, r.unreadable[uid].Error()); len(reasons) == namedUnreadable {
+			break
+		}
+	}
+	return fmt.Errorf("%d records cannot be used, devices of their claims have no names: %s", len(r.unreadable), strings.Join(reasons, "; "))
+}
+
+// put takes in what was read of a claim's record and returns the record that it replaces, nil for none.
+func (r *records) put(uid, bootID string, record *checkpoint.Record, err error) (before *checkpoint.Record) {
+	before = r.found[uid]
+	var newer *checkpoint.NewerError
+	delete(r.unreadable, uid)
+	switch {
+	case errors.Is(err, gpu.ErrNotFound):
+		delete(r.found, uid)
+	case errors.Is(err, checkpoint.ErrDamaged), errors.As(err, &newer):
+		r.unreadable[uid] = err
+		delete(r.found, uid)
+	case err != nil:
+		r.unreadable[uid] = err // what was read of it before stands
+	case record.BootID != bootID, record.State == checkpoint.Intent:
+		delete(r.found, uid)
+	default:
+		r.found[uid] = record
+	}
+	return before
+}
+
+// released lists the MIG devices that go away now that a claim's record is now this one, nil for none, and was before that one.
+func released(before, now *checkpoint.Record) []gpu.UUID {
+	if now != nil && now.State == checkpoint.Done || before != nil && before.State == checkpoint.Releasing || before == nil && now == nil {
+		return nil
+	}
+	record := now
+	if record == nil {
+		record = before
+	}
+	var gone []gpu.UUID
+	for i := range record.Results {
+		if m := record.Results[i].MIG; m != nil && !m.Static && !record.Results[i].Admin && m.Identity.UUID != "" {
+			gone = append(gone, gpu.UUID(m.Identity.UUID))
+		}
+	}
+	return gone
+}
+
+// readRecord reads one claim's record again.
+func (t *Tracker) readRecord(uid string, changed chan<- struct{}) {
+	t.takeIn(changed, func() []gpu.UUID {
+		t.records.listing = nil
+		return t.load(uid)
+	})
+}
+
+// readRecords reads all records again.
+func (t *Tracker) readRecords(changed chan<- struct{}) {
+	t.takeIn(changed, func() (gone []gpu.UUID) {
+		uids, err := checkpoint.Reader{Dir: t.paths.records}.UIDs()
+		if t.records.listing = err; err != nil {
+			return nil // what is known stands
+		}
+		for _, uid := range slices.Concat(uids, slices.Collect(maps.Keys(t.records.found)), slices.Collect(maps.Keys(t.records.unreadable))) {
+			gone = append(gone, t.load(uid)...)
+		}
+		return gone
+	})
+}
+
+// takeIn reads records, publishes what changed, and reports which MIG devices go away.
+func (t *Tracker) takeIn(changed chan<- struct{}, read func() []gpu.UUID) {
+	t.mu.Lock()
+	gone := read()
+	err := t.records.err()
+	t.mu.Unlock()
+	before := t.known.Load()
+	t.renew()
+	for _, mig := range gone {
+		for _, f := range t.releasing {
+			f(mig)
+		}
+	}
+	t.sources.note(SourceRecords, err)
+	if before != t.known.Load() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// load reads a record and returns the MIG devices that go away. The caller holds mu.
+func (t *Tracker) load(uid string) (gone []gpu.UUID) {
+	record, err := checkpoint.Reader{Dir: t.paths.records}.Load(uid)
+	before := t.records.put(uid, t.bootID, record, err)
+	now := t.records.found[uid]
+	if t.records.unreadable[uid] != nil {
+		return nil // the device may well stay
+	}
+	if before != nil && now == nil {
+		t.cri.exited(t.uses.drop(uid))
+	}
+	return released(before, now)
+}

@@ -1,0 +1,227 @@
+package claim
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+const (
+	aUID         = "6f0c1d2e-0000-4000-8000-00000000000a"
+	metricsStart = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUMetricsConfig"`
+	allBefore    = "Basic, Utilization, Memory, Power, Clocks, PCIe, NVLink, ECC, Throttle, Processes"
+	onMIGBefore  = "Basic, Memory, Power, Clocks, PCIe, NVLink, ECC, Throttle, Processes"
+)
+
+// forMetrics is a GPUMetricsConfig with these fields.
+func forMetrics(fields string) string {
+	if fields == "" {
+		return metricsStart + "}"
+	}
+	return metricsStart + "," + fields + "}"
+}
+
+// ofCapability is the node with GPU A of that compute capability.
+func ofCapability(capability, architecture string) *gpu.Node {
+	n := node()
+	n.GPUs[0].Product.ComputeCapability, n.GPUs[0].Product.Architecture = capability, architecture
+	return n
+}
+
+// asking is a claim for GPU A with these configurations of class and claim.
+func asking(class, claim string) *resourceapi.ResourceClaim {
+	rc := allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClass, driverName, class), config(fromClaim, driverName, claim))
+	rc.UID = aUID
+	return rc
+}
+
+func TestResolve_Metrics_MergedByField(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		class, claim string
+		want         Metrics
+	}{
+		"nothing set": {"", "", Metrics{}},
+		"class alone": {`"sets":["Memory"],"interval":"5s","perProcess":true`, "",
+			Metrics{Sets: []string{"Memory"}, Interval: metav1.Duration{Duration: 5 * time.Second}, PerProcess: true}},
+		"claim over class": {`"sets":["Memory"],"interval":"5s","perProcess":true,"source":"GPM","exposeInContainer":true`,
+			`"sets":["Power","Clocks"],"interval":"2s","perProcess":false,"source":"NVML"`,
+			Metrics{Source: "NVML", Sets: []string{"Power", "Clocks"}, Interval: metav1.Duration{Duration: 2 * time.Second}, ExposeInContainer: true}},
+		"labels by name": {`"labels":{"team":"a","stage":"test"}`, `"labels":{"team":"b"}`,
+			Metrics{Labels: map[string]string{"team": "b", "stage": "test"}}},
+		"set without effect": {`"nsysReport":false`, `"exposeInContainer":false`, Metrics{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := source(ofCapability("9.0", "Hopper"))
+			s.Exporter = true
+			plan, err := s.Resolve(asking(forMetrics(c.class), forMetrics(c.claim)))
+			require.NoError(t, err)
+			assert.Equal(t, &c.want, plan.Results[0].Metrics)
+			assert.Empty(t, plan.Steps, "metrics need no step")
+			assert.Empty(t, plan.Preconditions)
+		})
+	}
+	plan, err := source(node()).Resolve(allocated(results(result("gpu", "gpu-aaaaaaaa"))))
+	require.NoError(t, err)
+	assert.Nil(t, plan.Results[0].Metrics, "without a configuration")
+}
+
+// TestResolve_MetricsNotThere_Refused: the sentence names what is there.
+func TestResolve_MetricsNotThere_Refused(t *testing.T) {
+	t.Parallel()
+	ampere := ofCapability("8.0", "Ampere")
+	const fix = "; change GPUMetricsConfig, or request a GPU of architecture Hopper or later (not retryable)"
+	const out = "; take it out of the ResourceClaim (not retryable)"
+	const later = " requires source NsightSystems, which is not supported by this version of the driver"
+	for name, c := range map[string]struct {
+		node         *gpu.Node
+		class, claim string
+		want         string
+	}{
+		"source GPM before Hopper": {ampere, "", `"source":"GPM"`, "GPUMetricsConfig.source GPM is not supported on GPU " + string(uuidA) +
+			" (architecture Ampere), which has no GPU performance monitoring; sources there: NVML" + fix},
+		"Pipelines before Hopper": {ampere, `"sets":["Basic","Pipelines"]`, "", "GPUMetricsConfig.sets: Pipelines is not supported on GPU " +
+			string(uuidA) + " (architecture Ampere), which has no GPU performance monitoring; sets there: " + allBefore + fix},
+		"Pipelines and NVML, of two objects": {nil, `"sets":["Pipelines"]`, `"source":"NVML"`,
+			"what the DeviceClass and the ResourceClaim set together is invalid: GPUMetricsConfig: sets[0]: Pipelines requires source GPM, got " +
+				"source NVML; change one of them; correct one of the two (not retryable)"},
+		"a short interval, of two objects": {nil, `"source":"GPM","interval":"200ms"`, `"source":"NVML"`,
+			"what the DeviceClass and the ResourceClaim set together is invalid: GPUMetricsConfig: interval: must be between 1s and 5m0s, got 200ms; " +
+				"correct one of the two (not retryable)"},
+		"exposeInContainer without exporter": {nil, "", `"exposeInContainer":true`, "GPUMetricsConfig.exposeInContainer requires prism-exporter, " +
+			"which does not run on node n0: the chart's value exporter.enabled is false; set exporter.enabled: true, or take exposeInContainer out of " +
+			"GPUMetricsConfig (not retryable)"},
+		"source NsightSystems": {nil, "", `"source":"NsightSystems"`,
+			"GPUMetricsConfig.source NsightSystems is not supported by this version of the driver; supported values: NVML, GPM" + out},
+		"frequencyHz": {nil, "", `"frequencyHz":1000`, "GPUMetricsConfig.frequencyHz" + later + out},
+		"metricSet":   {nil, "", `"metricSet":"ga100"`, "GPUMetricsConfig.metricSet" + later + out},
+		"nsysReport":  {nil, "", `"nsysReport":true`, "GPUMetricsConfig.nsysReport" + later + out},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := c.node
+			if n == nil {
+				n = ofCapability("9.0", "Hopper")
+			}
+			_, err := source(n).Resolve(asking(forMetrics(c.class), forMetrics(c.claim)))
+			require.EqualError(t, err, `request "gpu", device gpu-aaaaaaaa: `+c.want)
+		})
+	}
+}
+
+func TestResolve_ExposeInContainerWithoutUID_Refused(t *testing.T) {
+	t.Parallel()
+	s := source(node())
+	s.Exporter = true
+	for _, uid := range []string{"uid-1", "", "../" + aUID[3:], aUID + "/..", strings.ToUpper(aUID), aUID + "\n"} {
+		rc := asking(forMetrics(""), forMetrics(`"exposeInContainer":true`))
+		rc.UID = types.UID(uid)
+		_, err := s.Resolve(rc)
+		require.ErrorContains(t, err, "is no UID of a claim", uid)
+	}
+}
+
+// Utilization of MIG devices comes from GPM alone.
+func TestLacking_UtilizationOfMIGDevice_NeedsGPM(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		capability, source string
+		want               string
+	}{
+		"Hopper":             {"9.0", "", ""},
+		"Hopper, GPM":        {"9.0", "GPM", ""},
+		"not reported":       {"", "", ""},
+		"Hopper, NVML alone": {"9.0", "NVML", ", with source NVML; sets there: " + onMIGBefore},
+		"Ampere":             {"8.0", "", ", which has no GPU performance monitoring; sets there: " + onMIGBefore},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := &ofCapability(c.capability, "A").GPUs[0]
+			asked := Metrics{Source: c.source, Sets: []string{"Basic", "Utilization"}, PerProcess: true}
+			err := asked.lacking(gpu.MIGDevice{GPU: g})
+			if c.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.EqualError(t, err, "GPUMetricsConfig.sets: Utilization is not supported on a MIG device of GPU "+string(uuidA)+
+					" (architecture A)"+c.want)
+			}
+			assert.NoError(t, asked.lacking(gpu.Whole{GPU: g}))
+		})
+	}
+}
+
+// TestResolve_MetricsWithAdminAccess_ClaimRefusedClassIgnored: nothing is attributed to a claim that only sees GPUs.
+func TestResolve_MetricsWithAdminAccess_ClaimRefusedClassIgnored(t *testing.T) {
+	t.Parallel()
+	const out = "; take it out of the ResourceClaim (not retryable)"
+	for device, c := range map[string]struct {
+		result resourceapi.DeviceRequestAllocationResult
+		want   string
+	}{
+		"gpu-aaaaaaaa": {result("see", "gpu-aaaaaaaa", withAdmin), adminMetrics},
+		"monitor":      {monitors("see"), monitorMetrics},
+	} {
+		_, err := source(node()).Resolve(allocated(results(c.result), config(fromClaim, driverName, metricsConfig)))
+		require.EqualError(t, err, `request "see", device `+device+`: `+c.want+out)
+		plan, err := source(node()).Resolve(allocated(results(c.result), config(fromClass, driverName, metricsConfig)))
+		require.NoError(t, err)
+		assert.Nil(t, plan.Results[0].Metrics)
+	}
+}
+
+// What is wrong whatever device is allocated is refused when it is written.
+func TestValidator_Metrics_JudgedWhenWritten(t *testing.T) {
+	t.Parallel()
+	class := &resourceapi.DeviceClass{}
+	class.Name = "fast.example.com"
+	class.Spec.Config = []resourceapi.DeviceClassConfiguration{{DeviceConfiguration: config(fromClass, driverName,
+		forMetrics(`"sets":["Pipelines"]`)).DeviceConfiguration}}
+	v := Validator{Driver: driverName, Class: func(name string) *resourceapi.DeviceClass {
+		if name == class.Name {
+			return class
+		}
+		return nil
+	}}
+	const at = `spec.devices.config[0].opaque.parameters: request "r": `
+	for name, c := range map[string]struct {
+		class, fields string
+		admin         bool
+		want          string
+	}{
+		"options":       {"gpu." + driverName, `"sets":["Memory"],"labels":{"team":"a"},"exposeInContainer":true`, false, ""},
+		"NsightSystems": {"gpu." + driverName, `"source":"NsightSystems"`, false, at + "GPUMetricsConfig.source NsightSystems is not supported by this version of the driver; supported values: NVML, GPM"},
+		"monitor":       {"monitor." + driverName, "", true, at + monitorMetrics},
+		"admin access":  {"gpu." + driverName, "", true, at + adminMetrics},
+		"short interval": {"gpu." + driverName, `"interval":"500ms"`, false,
+			"spec.devices.config[0].opaque.parameters: GPUMetricsConfig: interval: must be between 1s and 5m0s, got 500ms"},
+		"does not fit the class": {class.Name, `"source":"NVML"`, false, `spec.devices.requests: request "r": what the DeviceClass and the ` +
+			`ResourceClaim set together is invalid: GPUMetricsConfig: sets[0]: Pipelines requires source GPM, got source NVML; change one of them`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			spec := &resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
+				Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: c.class, AdminAccess: &c.admin}}},
+				Config: []resourceapi.DeviceClaimConfiguration{
+					{DeviceConfiguration: config(fromClaim, driverName, forMetrics(c.fields)).DeviceConfiguration},
+				},
+			}}
+			err := v.Claim("spec", spec)
+			if c.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, c.want)
+		})
+	}
+	require.NoError(t, v.DeviceClass(class.Name, &class.Spec))
+	require.EqualError(t, v.DeviceClass("monitor."+driverName, &class.Spec), "spec.config[0].opaque.parameters: "+monitorMetrics)
+}

@@ -1,0 +1,235 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Exporter is the configuration of prism-exporter. Its JSON form is what the file holds and what is printed at start.
+type Exporter struct {
+	// DriverName is the DRA driver's name; it also sets the directories of records and of claims' metrics.
+	DriverName string `json:"driverName"`
+	// NodeName is the Node this process runs on; it is the host name of pages and of OTLP resources.
+	NodeName string `json:"nodeName,omitempty"`
+	// HostRoot is where the host's / is mounted.
+	HostRoot string `json:"hostRoot"`
+	// DriverRoot is the root directory of the NVIDIA driver on the host; empty detects it.
+	DriverRoot string `json:"driverRoot,omitempty"`
+	// RunDir is what the programs of Prism share on a node. Empty: /run/<driver name>.
+	RunDir string `json:"runDir,omitempty"`
+	// Sources say which containers have which devices.
+	Sources ExporterSources `json:"sources"`
+	// Sampling is what is measured, and how often.
+	Sampling Sampling `json:"sampling"`
+	// Pages are those of dcgm-exporter's names.
+	Pages ExporterPages `json:"pages"`
+	// OTLPEndpoint is the URL that metrics are sent to with OTLP over HTTP; empty sends none.
+	OTLPEndpoint string `json:"otlpEndpoint,omitempty"`
+	// Serving is what the process serves and logs.
+	Serving Serving `json:"serving"`
+	// WebConfigFile has the TLS certificate and the users of the HTTP endpoint, as of Prometheus's exporter toolkit. Empty: neither.
+	WebConfigFile string `json:"webConfigFile,omitempty"`
+	// ProbeEndpoint serves /healthz and /readyz without TLS and users; empty: the HTTP endpoint alone does.
+	ProbeEndpoint string `json:"probeEndpoint,omitempty"`
+}
+
+// ExporterSources are where the exporter reads which containers have which devices.
+type ExporterSources struct {
+	// KubeletPlugins is the kubelet's directory of plugins, which has the records of the plugin.
+	KubeletPlugins string `json:"kubeletPlugins"`
+	// KubeletPodResources is the PodResources socket of the kubelet.
+	KubeletPodResources string `json:"kubeletPodResources"`
+	// CRISocket is that of the container runtime on the host; empty: detected.
+	CRISocket string `json:"criSocket,omitempty"`
+}
+
+// Sampling is what is measured on each GPU, and how often.
+type Sampling struct {
+	// Interval is the time between two samples; claims may request a shorter one.
+	Interval metav1.Duration `json:"interval"`
+	// MinInterval is the shortest that claims get.
+	MinInterval metav1.Duration `json:"minInterval"`
+	// Sets are the sets of metrics that every GPU has.
+	Sets Names `json:"sets"`
+}
+
+// ExporterPages are the pages with dcgm-exporter's names.
+type ExporterPages struct {
+	// Counters is a file of dcgm-exporter's counters, or the directory of a ConfigMap that has it; empty: its default counters.
+	Counters string `json:"counters,omitempty"`
+}
+
+// The bounds of Sampling.
+const (
+	shortestInterval = 100 * time.Millisecond
+	longestInterval  = 10 * time.Minute
+)
+
+// metricSets are those of the API.
+var metricSets = []string{"Basic", "Utilization", "Memory", "Power", "Clocks", "PCIe", "NVLink", "ECC", "Throttle", "Processes", "Pipelines"}
+
+// ExporterFlags lists the flags of prism-exporter by name.
+func ExporterFlags() []Flag {
+	e := exporterDefaults()
+	f := e.flags()
+	addConfigFlag(f, "")
+	return described(f, e)
+}
+
+// LoadExporter reads the configuration from the arguments after the program name, the environment and the file that --config
+// or PRISM_CONFIG names. The error joins all validation errors.
+func LoadExporter(args []string, getenv func(string) string) (*Exporter, error) {
+	e := exporterDefaults()
+	file, err := configFile(args, getenv)
+	if err != nil {
+		return nil, err
+	}
+	if file != "" {
+		if err := read(file, e); err != nil {
+			return nil, err
+		}
+	}
+	f := e.flags()
+	addConfigFlag(f, file)
+	if err := fromEnv(f, getenv); err != nil {
+		return nil, err
+	}
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if len(f.Args()) > 0 {
+		return nil, fmt.Errorf("unexpected argument %q: there are only flags", f.Arg(0))
+	}
+	if e.RunDir == "" {
+		e.RunDir = filepath.Join("/run", e.DriverName)
+	}
+	return e, e.validate()
+}
+
+// exporterDefaults are those of a pod of the chart.
+func exporterDefaults() *Exporter {
+	return &Exporter{
+		DriverName: "gpu.prism.dev", HostRoot: "/host",
+		Sources: ExporterSources{
+			KubeletPlugins: "/var/lib/kubelet/plugins", KubeletPodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
+		},
+		Sampling: Sampling{
+			Interval: metav1.Duration{Duration: 10 * time.Second}, MinInterval: metav1.Duration{Duration: time.Second}, Sets: Names{"Basic"},
+		},
+		Serving: Serving{HTTPEndpoint: ":9400", LogVerbosity: 2, LogFormat: "text"},
+	}
+}
+
+// flags binds every field to a flag; the value of the field is the default.
+func (e *Exporter) flags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("prism-exporter", pflag.ContinueOnError)
+	f.StringVar(&e.DriverName, "driver-name", e.DriverName, "name of the DRA driver; sets the directories of records and of claims' metrics")
+	f.StringVar(&e.NodeName, "node-name", e.NodeName, "name of the Node of this process; the host name of pages; empty: that of the kernel")
+	f.StringVar(&e.HostRoot, "host-root", e.HostRoot, "mount point of the root filesystem of the host")
+	f.StringVar(&e.DriverRoot, "driver-root", e.DriverRoot, "root directory of the NVIDIA driver on the host; empty: detected")
+	f.StringVar(&e.RunDir, "run-dir", e.RunDir, "directory that the programs of Prism share on a node; empty: /run/<driver name>")
+	f.StringVar(&e.Sources.KubeletPlugins, "kubelet-plugins-dir", e.Sources.KubeletPlugins, "plugins directory of the kubelet, which has the records of the plugin")
+	f.StringVar(&e.Sources.KubeletPodResources, "kubelet-pod-resources-socket", e.Sources.KubeletPodResources, "PodResources socket of the kubelet")
+	f.StringVar(&e.Sources.CRISocket, "cri-socket", e.Sources.CRISocket, "socket of the container runtime on the host; empty: detected")
+	f.DurationVar(&e.Sampling.Interval.Duration, "interval", e.Sampling.Interval.Duration, "time between two samples of a GPU; claims may request a shorter one")
+	f.DurationVar(&e.Sampling.MinInterval.Duration, "min-interval", e.Sampling.MinInterval.Duration, "shortest time between two samples that claims get")
+	f.Var(&e.Sampling.Sets, "sets", "sets of metrics that every GPU has: "+strings.Join(metricSets, ", "))
+	f.StringVar(&e.Pages.Counters, "counters", e.Pages.Counters, "file of dcgm-exporter's counters for /metrics/dcgm, or directory of a ConfigMap with it; "+
+		"empty: its default counters")
+	f.StringVar(&e.OTLPEndpoint, "otlp-endpoint", e.OTLPEndpoint, "URL that metrics are sent to with OTLP over HTTP; empty: none are sent")
+	f.StringVar(&e.Serving.HTTPEndpoint, "http-endpoint", e.Serving.HTTPEndpoint, "address of /metrics, /metrics/dcgm, /healthz and /readyz")
+	f.StringVar(&e.WebConfigFile, "web-config-file", e.WebConfigFile, "file with TLS certificate and users of the HTTP endpoint, as of Prometheus's exporter toolkit")
+	f.StringVar(&e.ProbeEndpoint, "probe-endpoint", e.ProbeEndpoint, "address of /healthz and /readyz without TLS and users; empty: --http-endpoint alone")
+	f.BoolVar(&e.Serving.Pprof, "pprof", e.Serving.Pprof, "serve /debug/pprof at the HTTP endpoint")
+	f.IntVarP(&e.Serving.LogVerbosity, "log-verbosity", "v", e.Serving.LogVerbosity, "0 errors and warnings for operators, 2 decisions, 4 details, 6 traces")
+	f.StringVar(&e.Serving.LogFormat, "log-format", e.Serving.LogFormat, "text or json")
+	return f
+}
+
+// PluginDir is where the plugin of this driver keeps its records.
+func (e *Exporter) PluginDir() string { return filepath.Join(e.Sources.KubeletPlugins, e.DriverName) }
+
+// ClaimsDir has a directory for each claim whose containers read their metrics.
+func (e *Exporter) ClaimsDir() string { return filepath.Join(e.RunDir, "metrics") }
+
+// validate reports every invalid value, with the flag that sets it.
+func (e *Exporter) validate() error {
+	var problems []error
+	bad := func(flag, format string, args ...any) {
+		problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+	}
+	if problem := validation.IsDNS1123Subdomain(e.DriverName); len(problem) > 0 || len(e.DriverName) > 63 {
+		bad("driver-name", "must be a DNS subdomain of at most 63 characters, got %q", e.DriverName)
+	}
+	e.validatePaths(bad)
+	e.Sampling.validate(bad)
+	e.validateEndpoints(bad)
+	if e.Serving.LogVerbosity < 0 || e.Serving.LogVerbosity > 10 {
+		bad("log-verbosity", "must be between 0 and 10, got %d", e.Serving.LogVerbosity)
+	}
+	if !slices.Contains([]string{"text", "json"}, e.Serving.LogFormat) {
+		bad("log-format", "unsupported value %q; supported values: text, json", e.Serving.LogFormat)
+	}
+	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(problems...)
+}
+
+func (e *Exporter) validatePaths(bad func(flag, format string, args ...any)) {
+	for flag, path := range map[string]string{
+		"host-root": e.HostRoot, "run-dir": e.RunDir, "kubelet-plugins-dir": e.Sources.KubeletPlugins,
+		"kubelet-pod-resources-socket": e.Sources.KubeletPodResources,
+	} {
+		if !filepath.IsAbs(path) {
+			bad(flag, "must be an absolute path, got %q", path)
+		}
+	}
+	for flag, path := range map[string]string{"driver-root": e.DriverRoot, "cri-socket": e.Sources.CRISocket} {
+		if path != "" && !filepath.IsAbs(path) {
+			bad(flag, "must be an absolute path of the host, got %q", path)
+		}
+	}
+	for flag, path := range map[string]string{"counters": e.Pages.Counters, "web-config-file": e.WebConfigFile} {
+		if path != "" && !filepath.IsAbs(path) {
+			bad(flag, "must be an absolute path, got %q", path)
+		}
+	}
+}
+
+func (e *Exporter) validateEndpoints(bad func(flag, format string, args ...any)) {
+	if _, _, err := net.SplitHostPort(e.Serving.HTTPEndpoint); err != nil {
+		bad("http-endpoint", "must be <address>:<port>, got %q", e.Serving.HTTPEndpoint)
+	}
+	if _, _, err := net.SplitHostPort(e.ProbeEndpoint); e.ProbeEndpoint != "" && err != nil {
+		bad("probe-endpoint", "must be <address>:<port>, got %q", e.ProbeEndpoint)
+	}
+	if e.OTLPEndpoint == "" {
+		return
+	}
+	if at, err := url.Parse(e.OTLPEndpoint); err != nil || at.Host == "" || (at.Scheme != "http" && at.Scheme != "https") {
+		bad("otlp-endpoint", "must be a URL such as http://collector:4318/v1/metrics, got %q", e.OTLPEndpoint)
+	}
+}
+
+func (s *Sampling) validate(bad func(flag, format string, args ...any)) {
+	if s.MinInterval.Duration < shortestInterval || s.MinInterval.Duration > longestInterval {
+		bad("min-interval", "must be between %s and %s, got %s", shortestInterval, longestInterval, s.MinInterval.Duration)
+	}
+	if s.Interval.Duration < s.MinInterval.Duration || s.Interval.Duration > longestInterval {
+		bad("interval", "must be between --min-interval, %s, and %s, got %s", s.MinInterval.Duration, longestInterval, s.Interval.Duration)
+	}
+	for _, set := range s.Sets {
+		if !slices.Contains(metricSets, set) {
+			bad("sets", "unsupported value %q; supported values: %s", set, strings.Join(metricSets, ", "))
+		}
+	}
+}

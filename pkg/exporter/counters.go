@@ -1,0 +1,124 @@
+package exporter
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+// counterKeys are the keys of a ConfigMap that have counters, by precedence: those of the GPU operator's, of dcgm-exporter's chart and of its
+// image.
+var counterKeys = []string{"metrics", "dcgm-metrics.csv", "default-counters.csv"}
+
+// counters keeps which of dcgm-exporter's fields /metrics/dcgm has. A file that cannot be read leaves the last good selection. It is safe for
+// concurrent use.
+type counters struct {
+	// path is a file or a directory; empty for the default selection.
+	path string
+
+	mu        sync.Mutex
+	selection *metrics.Selection
+	left      []metrics.Problem
+	// stale is why the last selection stays, empty if it is that of the file.
+	stale string
+	// content is that of the file that was read last.
+	content []byte
+}
+
+// current returns the selection, nil for the default one, and what is wrong with the file.
+func (c *counters) current() (*metrics.Selection, []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var notes []string
+	if c.stale != "" {
+		notes = append(notes, "counters of /metrics/dcgm: "+c.stale+"; the last valid ones apply")
+	}
+	for _, problem := range c.left {
+		notes = append(notes, fmt.Sprintf("counters of /metrics/dcgm: %s", problem))
+	}
+	return c.selection, notes
+}
+
+// problems are the lines that are left out.
+func (c *counters) problems() []metrics.Problem {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left
+}
+
+// watch reads the file whenever it changes, until the context ends.
+func (c *counters) watch(ctx context.Context) error {
+	if c.path == "" {
+		<-ctx.Done()
+		return nil
+	}
+	paths := []string{c.path}
+	if info, err := os.Stat(c.path); err == nil && info.IsDir() {
+		paths = nil
+		for _, key := range counterKeys {
+			paths = append(paths, filepath.Join(c.path, key))
+		}
+	}
+	var watching sync.WaitGroup
+	for _, path := range paths {
+		watching.Go(func() {
+			disk.Watch(ctx, path, func() { c.read(ctx) }, func(err error) { klog.FromContext(ctx).Error(err, "Counters are read every ten seconds") })
+		})
+	}
+	watching.Wait()
+	return nil
+}
+
+// read reads the file once.
+func (c *counters) read(ctx context.Context) {
+	path, text, err := c.text()
+	var selection *metrics.Selection
+	var left []metrics.Problem
+	if err == nil {
+		selection, left, err = metrics.ParseCSV(text)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		if stale := fmt.Sprintf("%s: %v", path, err); stale != c.stale {
+			c.stale = stale
+			klog.FromContext(ctx).Error(err, "Counters of /metrics/dcgm are invalid, the last valid ones apply", "file", path)
+		}
+		return
+	}
+	if c.stale == "" && bytes.Equal(c.content, text) {
+		return
+	}
+	c.selection, c.left, c.stale, c.content = selection, left, "", text
+	for _, problem := range left {
+		klog.FromContext(ctx).Info("Counter of /metrics/dcgm is left out", "file", path, "reason", problem.String())
+	}
+	klog.FromContext(ctx).V(2).Info("Counters of /metrics/dcgm were read", "file", path)
+}
+
+// text returns the file that has the counters.
+func (c *counters) text() (path string, text []byte, err error) {
+	info, err := os.Stat(c.path)
+	if err != nil {
+		return c.path, nil, err
+	}
+	if !info.IsDir() {
+		text, err = os.ReadFile(c.path)
+		return c.path, text, err
+	}
+	for _, key := range counterKeys {
+		path = filepath.Join(c.path, key)
+		if text, err = os.ReadFile(path); err == nil || !os.IsNotExist(err) {
+			return path, text, err
+		}
+	}
+	return c.path, nil, fmt.Errorf("directory %s has none of the keys %v", c.path, counterKeys)
+}

@@ -1,0 +1,80 @@
+package exporter
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const utilization = "DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization (in %).\n"
+
+// TestCounters_Directory_FirstKeyApplies: the keys are those of the GPU operator, of dcgm-exporter's chart and of its image.
+func TestCounters_Directory_FirstKeyApplies(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := &counters{path: dir}
+	c.read(t.Context())
+	selection, notes := c.current()
+	assert.Nil(t, selection, "the default counters")
+	require.Len(t, notes, 1)
+	assert.Contains(t, notes[0], "has none of the keys")
+	for _, key := range []string{"default-counters.csv", "dcgm-metrics.csv", "metrics"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, key), []byte("# "+key+"\n"+utilization+"DCGM_FI_"+key[:4]+", gauge, unknown\n"), 0o600))
+		c.read(t.Context())
+		selection, notes = c.current()
+		assert.NotNil(t, selection)
+		require.Len(t, notes, 1, "the unknown field is named")
+		assert.Contains(t, notes[0], "DCGM_FI_"+key[:4])
+		assert.Len(t, c.problems(), 1)
+	}
+}
+
+// TestCounters_Unparsable_LastValidApply: a selection is not lost by a bad edit, and a good one replaces it.
+func TestCounters_Unparsable_LastValidApply(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "counters.csv")
+	c := &counters{path: file}
+	put := func(text string) {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		c.read(t.Context())
+	}
+	put(utilization)
+	good, notes := c.current()
+	require.NotNil(t, good)
+	assert.Empty(t, notes)
+	put(utilization)
+	same, _ := c.current()
+	assert.Same(t, good, same, "nothing changed")
+	put("DCGM_FI_DEV_GPU_UTIL, \"gauge\n")
+	still, notes := c.current()
+	assert.Same(t, good, still)
+	require.Len(t, notes, 1)
+	assert.Contains(t, notes[0], "the last valid ones apply")
+	put("DCGM_FI_DEV_FB_USED, gauge, Framebuffer memory used (in MiB).\n")
+	next, notes := c.current()
+	assert.NotSame(t, good, next)
+	assert.Empty(t, notes)
+}
+
+// TestCountersWatch_FileReplaced_ReadWithoutRestart follows a file as a mounted ConfigMap changes it: by a link.
+func TestCountersWatch_FileReplaced_ReadWithoutRestart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	version := func(name, text string) {
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name, "metrics"), []byte(text), 0o600))
+		require.NoError(t, os.Symlink(name, filepath.Join(dir, "..tmp")))
+		require.NoError(t, os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")))
+	}
+	version("..1", utilization)
+	require.NoError(t, os.Symlink("..data/metrics", filepath.Join(dir, "metrics")))
+	c := &counters{path: dir}
+	go func() { _ = c.watch(t.Context()) }()
+	require.Eventually(t, func() bool { s, _ := c.current(); return s != nil }, waitLimit, pause)
+	first, _ := c.current()
+	version("..2", "DCGM_FI_DEV_FB_USED, gauge, Framebuffer memory used (in MiB).\n")
+	require.Eventually(t, func() bool { s, _ := c.current(); return s != first }, waitLimit, pause)
+}

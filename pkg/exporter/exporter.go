@@ -1,0 +1,95 @@
+package exporter
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+// Exporter is everything that runs.
+type Exporter struct {
+	cfg      *config.Exporter
+	adapters Adapters
+	node     string
+
+	// idle: the node has no NVIDIA GPU.
+	idle       atomic.Bool
+	otlpErrors atomic.Uint64
+	counters   *counters
+	pages      *pages
+
+	mu   sync.Mutex
+	last *round
+}
+
+// Build builds everything and serves nothing. An invalid web configuration is an error.
+func Build(cfg *config.Exporter, a Adapters) (*Exporter, error) {
+	if err := validateWebConfig(cfg.WebConfigFile); err != nil {
+		return nil, err
+	}
+	node := cfg.NodeName
+	if node == "" {
+		var err error
+		if node, err = os.Hostname(); err != nil {
+			return nil, fmt.Errorf("--node-name: %w", err)
+		}
+	}
+	e := &Exporter{cfg: cfg, adapters: a, node: node, counters: &counters{path: cfg.Pages.Counters}}
+	e.pages = &pages{view: func() view { return e.now() }}
+	a.Allocations.OnReleasing(a.Sampler.Release)
+	return e, nil
+}
+
+// Run serves until the context ends, which is no error, or something fails. gpu.ErrDriverReplaced: another process can go on.
+func (e *Exporter) Run(signalled context.Context) error {
+	ctx, cancel := context.WithCancelCause(signalled)
+	defer cancel(nil)
+	var running sync.WaitGroup
+	for _, run := range e.parts() {
+		running.Go(func() {
+			if err := run(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	running.Wait()
+	if signalled.Err() != nil {
+		return nil
+	}
+	return context.Cause(ctx)
+}
+
+// parts are what runs until the context ends. An error of one ends all.
+func (e *Exporter) parts() []func(context.Context) error {
+	http := &server{
+		serving: e.cfg.Serving, webConfig: e.cfg.WebConfigFile, probes: e.cfg.ProbeEndpoint,
+		pages: e.pages, ready: e.ready, notes: e.notes, listening: e.adapters.Listening,
+	}
+	return []func(context.Context) error{http.run, e.counters.watch, e.adapters.Allocations.Run, e.sample, e.expose, e.send}
+}
+
+// now returns the latest round: the same one as long as nothing changed.
+func (e *Exporter) now() *round {
+	snapshot, allocations := e.adapters.Sampler.Snapshot(), e.adapters.Allocations.Allocations()
+	selection, _ := e.counters.current()
+	key := roundKey{samples: snapshot.Generation, allocations: allocations.Generation, selection: selection, sources: e.sourceStates()}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.last == nil || e.last.key != key {
+		e.last = &round{key: key, join: sync.OnceValue(func() *metrics.Joined { return metrics.Join(snapshot, allocations, e.self()) })}
+	}
+	return e.last
+}
+
+// ready returns why nothing can be measured. A node without a GPU is ready: a rollout must not wait for it.
+func (e *Exporter) ready() error {
+	if err := e.adapters.Sampler.Status().Err; err != nil && !e.idle.Load() {
+		return fmt.Errorf("NVIDIA driver: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package exporter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/allocation"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/metrics"
+	"github.com/prism-gpu/prism/pkg/sampler"
+)
+
+const (
+	waitLimit = 20 * time.Second
+	pause     = 5 * time.Millisecond
+)
+
+// fakeSampler has the snapshot that it was last set to, and counts what is asked of it.
+type fakeSampler struct {
+	snapshot atomic.Pointer[metrics.Snapshot]
+	ended    chan error
+	ran      atomic.Bool
+	released atomic.Value
+	status   sampler.Status
+}
+
+func (f *fakeSampler) Run(ctx context.Context) error {
+	f.ran.Store(true)
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-f.ended:
+		return err
+	}
+}
+func (f *fakeSampler) Snapshot() *metrics.Snapshot { return f.snapshot.Load() }
+func (f *fakeSampler) Status() sampler.Status      { return f.status }
+func (f *fakeSampler) Release(mig gpu.UUID)        { f.released.Store(mig) }
+
+// fakeAllocations expose claim "uid-1".
+type fakeAllocations struct {
+	mu        sync.Mutex
+	list      *metrics.Allocations
+	sources   []allocation.Source
+	exposed   int
+	releasing func(gpu.UUID)
+}
+
+func (*fakeAllocations) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (f *fakeAllocations) Allocations() *metrics.Allocations {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.list
+}
+func (f *fakeAllocations) Sources() []allocation.Source    { return f.sources }
+func (f *fakeAllocations) OnReleasing(call func(gpu.UUID)) { f.releasing = call }
+
+func (f *fakeAllocations) Exposed(_ string, render func(string) []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.exposed++
+	render("uid-1")
+	return errors.New("read-only file system")
+}
+
+// fixture is an exporter on fakes, whose time passes when the test says so.
+type fixture struct {
+	*Exporter
+	sampler     *fakeSampler
+	allocations *fakeAllocations
+	ticks       chan time.Time
+	address     chan net.Addr
+	hasGPU      atomic.Bool
+}
+
+func newFixture(t *testing.T, cfg *config.Exporter) *fixture {
+	t.Helper()
+	f := &fixture{
+		sampler: &fakeSampler{ended: make(chan error)}, ticks: make(chan time.Time), address: make(chan net.Addr, 2),
+		allocations: &fakeAllocations{list: &metrics.Allocations{}, sources: []allocation.Source{{Name: allocation.SourceRecords, OK: true}}},
+	}
+	f.hasGPU.Store(true)
+	f.sampler.snapshot.Store(&metrics.Snapshot{Generation: 1})
+	cfg.NodeName, cfg.Serving.HTTPEndpoint = "node-a", "127.0.0.1:0"
+	var err error
+	f.Exporter, err = Build(cfg, Adapters{
+		Version: "v1", MayHaveGPU: func() (bool, error) { return f.hasGPU.Load(), nil }, Sampler: f.sampler, Allocations: f.allocations,
+		After: func(time.Duration) <-chan time.Time { return f.ticks }, Listening: func(at net.Addr) { f.address <- at },
+	})
+	require.NoError(t, err)
+	return f
+}
+
+func (f *fixture) tick(t *testing.T) {
+	t.Helper()
+	select {
+	case f.ticks <- time.Time{}:
+	case <-time.After(waitLimit):
+		require.Fail(t, "nothing waits")
+	}
+}
+
+// TestNow_NothingChanged_SameRound: a round is joined once, and again after samples, allocations, sources or counters changed.
+func TestNow_NothingChanged_SameRound(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, &config.Exporter{})
+	first := f.now()
+	assert.Same(t, first, f.now())
+	assert.Same(t, first.join(), f.now().join())
+	for what, change := range map[string]func(){
+		"samples":     func() { f.sampler.snapshot.Store(&metrics.Snapshot{Generation: 2}) },
+		"allocations": func() { f.allocations.list = &metrics.Allocations{Generation: 2} },
+		"sources":     func() { f.allocations.sources[0].OK = false },
+		"counters":    func() { f.counters.selection = &metrics.Selection{} },
+	} {
+		before := f.now()
+		change()
+		assert.NotSame(t, before, f.now(), what)
+	}
+}
+
+func TestOnReleasing_MIGDevice_SamplerLetsGo(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, &config.Exporter{})
+	f.allocations.releasing("MIG-1")
+	assert.Equal(t, gpu.UUID("MIG-1"), f.sampler.released.Load())
+}
+
+func TestReady_States_Named(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, &config.Exporter{})
+	f.sampler.snapshot.Store(&metrics.Snapshot{GPUs: []*metrics.GPU{
+		{Identity: metrics.Identity{UUID: "GPU-1"}, Up: true, ProcessesHidden: true}, {Identity: metrics.Identity{UUID: "GPU-2"}},
+	}})
+	f.allocations.sources = []allocation.Source{{Name: allocation.SourceCRI, Error: "no socket"}}
+	f.counters.stale = "/counters: line 1"
+	require.NoError(t, f.ready())
+	assert.Equal(t, []string{
+		"cri: no socket", "GPU GPU-1 has processes that this pid namespace hides: run the exporter with hostPID", "GPU GPU-2 does not answer",
+		"counters of /metrics/dcgm: /counters: line 1; the last valid ones apply",
+	}, f.notes())
+	f.sampler.status.Err = gpu.ErrDriverNotLoaded
+	require.EqualError(t, f.ready(), "NVIDIA driver: NVIDIA driver is not loaded")
+	f.idle.Store(true)
+	require.NoError(t, f.ready(), "a rollout must not wait for a node without GPU")
+	assert.Equal(t, []string{"idle: the node has no NVIDIA GPU"}, f.notes())
+}
+
+// TestRun_DriverReplaced_ErrorEndsAll: HTTP is there first, and the replaced library ends everything.
+func TestRun_DriverReplaced_ErrorEndsAll(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, &config.Exporter{})
+	f.hasGPU.Store(false)
+	done := make(chan error, 1)
+	go func() { done <- f.Run(t.Context()) }()
+	at := <-f.address
+	response, err := http.Get(fmt.Sprintf("http://%s/metrics", at)) //nolint:noctx // of this process
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusOK, response.StatusCode, "there before there is a driver")
+	assert.False(t, f.sampler.ran.Load(), "nothing is sampled without a GPU")
+	f.hasGPU.Store(true)
+	require.Eventually(t, func() bool {
+		select {
+		case f.ticks <- time.Time{}:
+		default:
+		}
+		return f.sampler.ran.Load()
+	}, waitLimit, time.Millisecond)
+	f.sampler.ended <- fmt.Errorf("%w: other file", gpu.ErrDriverReplaced)
+	select {
+	case err := <-done:
+		require.ErrorIs(t, err, gpu.ErrDriverReplaced)
+	case <-time.After(waitLimit):
+		require.Fail(t, "the exporter runs on")
+	}
+}
+
+// TestExpose_SameRound_WrittenOnce: files of claims are written in each round, not at each check.
+func TestExpose_SameRound_WrittenOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, &config.Exporter{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- f.expose(ctx) }()
+	for range 3 {
+		f.tick(t)
+	}
+	f.sampler.snapshot.Store(&metrics.Snapshot{Generation: 2})
+	f.tick(t)
+	f.tick(t)
+	cancel()
+	require.NoError(t, <-done)
+	assert.Equal(t, 2, f.allocations.exposed)
+}
+
+func TestBuild_InvalidWebConfig_Refused(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "web.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("tls_server_config: {cert_file: /none}\n"), 0o600))
+	_, err := Build(&config.Exporter{WebConfigFile: file}, Adapters{})
+	require.ErrorContains(t, err, "--web-config-file: "+file)
+}

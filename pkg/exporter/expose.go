@@ -1,0 +1,38 @@
+package exporter
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// exposeInterval is the time between two checks for a new round: the shortest time between rounds.
+const exposeInterval = time.Second
+
+// expose writes the metrics of claims for their containers in each round, until the context ends. It runs without a driver too: the last
+// values of a claim must not stay.
+func (e *Exporter) expose(ctx context.Context) error {
+	var written *round
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.adapters.After(exposeInterval):
+		}
+		now := e.now()
+		if now == written {
+			continue
+		}
+		written = now
+		err := e.adapters.Allocations.Exposed(e.cfg.ClaimsDir(), func(uid string) []byte { return now.join().Claim(uid) })
+		if err != nil && err.Error() != said {
+			klog.FromContext(ctx).Error(err, "Metrics of claims were not written for their containers")
+		}
+		said = ""
+		if err != nil {
+			said = err.Error()
+		}
+	}
+}

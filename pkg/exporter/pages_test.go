@@ -1,0 +1,124 @@
+package exporter
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/config"
+)
+
+// text is a view that says one thing.
+type text struct{ says string }
+
+func (t *text) render(w io.Writer, page format) error {
+	if t.says == "" {
+		return errors.New("nothing to say")
+	}
+	_, err := fmt.Fprintf(w, "%s %d\n", t.says, page)
+	return err
+}
+
+func serving(now *view) *server {
+	return &server{
+		serving: config.Serving{}, pages: &pages{view: func() view { return *now }},
+		ready: func() error { return nil }, notes: func() []string { return nil },
+	}
+}
+
+func scrape(s *server, path string, header http.Header) *httptest.ResponseRecorder {
+	request := httptest.NewRequest(http.MethodGet, path, http.NoBody)
+	request.Header = header
+	answer := httptest.NewRecorder()
+	s.handler().ServeHTTP(answer, request)
+	return answer
+}
+
+// TestPages_ManyScrapes_RenderedOnceARound counts: a page is made at the first request after a round, and kept until the next.
+func TestPages_ManyScrapes_RenderedOnceARound(t *testing.T) {
+	t.Parallel()
+	var now view = &text{"one"}
+	s := serving(&now)
+	for range 3 {
+		assert.Equal(t, "one 0\n", scrape(s, "/metrics", nil).Body.String())
+		assert.Equal(t, "one 2\n", scrape(s, "/metrics/dcgm", nil).Body.String())
+	}
+	assert.Equal(t, 2, s.pages.rendered)
+	zip := http.Header{"Accept-Encoding": {"gzip"}}
+	assert.NotEmpty(t, scrape(s, "/metrics", zip).Body.String())
+	assert.Equal(t, 2, s.pages.rendered, "compressed from the text that is kept")
+	now = &text{"two"}
+	assert.Zero(t, s.pages.rendered-2, "no request came since the new round")
+	for range 3 {
+		answer := scrape(s, "/metrics", zip)
+		assert.Equal(t, "gzip", answer.Header().Get("Content-Encoding"))
+		reader, err := gzip.NewReader(bytes.NewReader(answer.Body.Bytes()))
+		require.NoError(t, err)
+		body, err := io.ReadAll(reader)
+		require.NoError(t, err)
+		assert.Equal(t, "two 0\n", string(body))
+	}
+	assert.Equal(t, 3, s.pages.rendered)
+}
+
+func TestServer_Accept_FormatNegotiated(t *testing.T) {
+	t.Parallel()
+	var now view = &text{"x"}
+	s := serving(&now)
+	const openMetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+	const plain = "text/plain; version=0.0.4; charset=utf-8"
+	for accept, want := range map[string]string{
+		"":    plain,
+		"*/*": plain,
+		"application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=0.0.4;q=0.4,*/*;q=0.1": openMetrics,
+		"application/openmetrics-text;version=1.0.0;q=0.2,text/plain;version=0.0.4;q=0.4":                                plain,
+		"text/html": plain,
+	} {
+		assert.Equal(t, want, scrape(s, "/metrics", http.Header{"Accept": {accept}}).Header().Get("Content-Type"), accept)
+		assert.Equal(t, plain, scrape(s, "/metrics/dcgm", http.Header{"Accept": {accept}}).Header().Get("Content-Type"), accept)
+	}
+	for accept, want := range map[string]bool{"": false, "gzip": true, "deflate, gzip;q=0.5": true, "gzip;q=0": false, "gzip; q=0.0": false, "*": true, "br": false} {
+		assert.Equal(t, want, acceptsGzip(accept), accept)
+	}
+}
+
+func TestServer_RenderFails_ErrorNotKept(t *testing.T) {
+	t.Parallel()
+	broken := &text{}
+	var now view = broken
+	s := serving(&now)
+	for _, header := range []http.Header{nil, {"Accept-Encoding": {"gzip"}}} {
+		assert.Equal(t, http.StatusInternalServerError, scrape(s, "/metrics", header).Code)
+	}
+	broken.says = "one"
+	assert.Equal(t, http.StatusOK, scrape(s, "/metrics", nil).Code)
+	assert.Equal(t, http.StatusMethodNotAllowed, func() int {
+		answer := httptest.NewRecorder()
+		s.handler().ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/metrics", http.NoBody))
+		return answer.Code
+	}())
+}
+
+func TestServer_Readyz_NamesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	var now view = &text{"x"}
+	s := serving(&now)
+	s.notes = func() []string { return []string{"cri: there is no socket"} }
+	answer := scrape(s, "/readyz", nil)
+	assert.Equal(t, http.StatusOK, answer.Code)
+	assert.Equal(t, "ok\ncri: there is no socket\n", answer.Body.String())
+	s.ready = func() error { return errors.New("NVIDIA driver: none") }
+	answer = scrape(s, "/readyz", nil)
+	assert.Equal(t, http.StatusServiceUnavailable, answer.Code)
+	assert.Equal(t, "NVIDIA driver: none\n", answer.Body.String())
+	assert.Equal(t, http.StatusOK, scrape(s, "/healthz", nil).Code)
+	assert.Equal(t, http.StatusNotFound, scrape(s, "/debug/pprof/", nil).Code)
+}

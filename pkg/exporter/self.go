@@ -1,0 +1,63 @@
+package exporter
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+// sourceStates changes with the states of the sources.
+func (e *Exporter) sourceStates() string {
+	var states strings.Builder
+	for _, source := range e.adapters.Allocations.Sources() {
+		fmt.Fprint(&states, source.Name, source.OK)
+	}
+	if e.adapters.Sampler.Status().Err == nil {
+		states.WriteString("open")
+	}
+	return states.String()
+}
+
+// self is what the exporter says of itself.
+func (e *Exporter) self() metrics.Exporter {
+	status := e.adapters.Sampler.Status()
+	self := metrics.Exporter{
+		Version: e.adapters.Version, Node: e.node, Problems: e.counters.problems(), OTLPErrors: e.otlpErrors.Load(),
+		SessionsReopened: status.Reopened, NVMLErrors: status.Errors, IntervalsLimited: status.IntervalsLimited,
+	}
+	for _, source := range e.adapters.Allocations.Sources() {
+		self.Sources = append(self.Sources, metrics.SourceState{Name: string(source.Name), OK: source.OK, At: source.Read})
+	}
+	nvml := metrics.SourceState{Name: "nvml", OK: status.Err == nil}
+	for _, g := range e.adapters.Sampler.Snapshot().GPUs {
+		if g.At.After(nvml.At) {
+			nvml.At = g.At
+		}
+	}
+	self.Sources = append(self.Sources, nvml)
+	return self
+}
+
+// notes are what is missing of an exporter that measures.
+func (e *Exporter) notes() []string {
+	if e.idle.Load() {
+		return []string{"idle: the node has no NVIDIA GPU"}
+	}
+	var notes []string
+	for _, source := range e.adapters.Allocations.Sources() {
+		if !source.OK {
+			notes = append(notes, fmt.Sprintf("%s: %s", source.Name, source.Error))
+		}
+	}
+	for _, g := range e.adapters.Sampler.Snapshot().GPUs {
+		if g.ProcessesHidden {
+			notes = append(notes, fmt.Sprintf("GPU %s has processes that this pid namespace hides: run the exporter with hostPID", g.Identity.UUID))
+		}
+		if !g.Up {
+			notes = append(notes, fmt.Sprintf("GPU %s does not answer", g.Identity.UUID))
+		}
+	}
+	_, wrong := e.counters.current()
+	return append(notes, wrong...)
+}

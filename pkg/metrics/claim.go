@@ -1,0 +1,75 @@
+package metrics
+
+import (
+	"slices"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Claim is the page of one claim that exposes its metrics, in the text format 0.0.4: the values of the devices that it has for itself, and
+// what its containers use. Values of a GPU that other claims use too are left out, they are other tenants' also. Nil without such a claim.
+func (j *Joined) Claim(uid string) []byte {
+	var own []*Allocation
+	for _, a := range j.allocations {
+		if a.ClaimUID == uid && uid != "" && a.Options.ExposeInContainer {
+			own = append(own, a)
+		}
+	}
+	if own == nil {
+		return nil
+	}
+	p := &page{}
+	var shown []*board
+	for _, b := range j.boards {
+		if part := b.of(own); part != nil {
+			shown = append(shown, part)
+		}
+	}
+	p.gpus(shown)
+	p.xids(slices.DeleteFunc(slices.Clone(shown), func(b *board) bool { return !b.whole.ownedBy(uid) }))
+	p.migs(shown)
+	p.allocations(own)
+	p.containers(shown, uid)
+	p.begin(&familySampled)
+	for _, b := range shown {
+		p.sample(seconds(b.At), b.whole.labels, nil)
+	}
+	return p.text
+}
+
+// ownedBy says that no other claim has the device.
+func (d *device) ownedBy(uid string) bool {
+	return d.sole && len(d.allocations) > 0 && !slices.ContainsFunc(d.allocations, func(a *Allocation) bool {
+		return a.ClaimUID != uid || !a.Exclusive()
+	})
+}
+
+// of is a GPU as allocations of one claim see it, nil where they have nothing of it: without values of devices that others have too.
+func (b *board) of(own []*Allocation) *board {
+	has := func(of, mig gpu.UUID) bool {
+		return slices.ContainsFunc(own, func(a *Allocation) bool { return a.GPU == of && a.MIG == mig })
+	}
+	id := b.Identity.UUID
+	if !slices.ContainsFunc(own, func(a *Allocation) bool { return a.GPU == id }) {
+		return nil
+	}
+	part := &board{GPU: b.GPU, whole: b.whole.visibleTo(own[0].ClaimUID)}
+	part.all = append(part.all, part.whole)
+	for _, d := range b.migs {
+		if has(id, d.mig.UUID) {
+			part.migs = append(part.migs, d.visibleTo(own[0].ClaimUID))
+		}
+	}
+	part.all = append(part.all, part.migs...)
+	return part
+}
+
+// visibleTo is a device for one claim: as it is where the claim alone has it, else without values.
+func (d *device) visibleTo(uid string) *device {
+	if d.ownedBy(uid) {
+		return d
+	}
+	masked := *d
+	masked.masked = true
+	return &masked
+}

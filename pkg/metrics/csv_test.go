@@ -1,0 +1,96 @@
+package metrics_test
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+func TestParseCSV_CommentsBlanksAndSpaces_LikeDCGMExporter(t *testing.T) {
+	chosen, problems, err := metrics.ParseCSV([]byte("# Format\n\n  # indented comment, with, commas\n" +
+		"DCGM_FI_DEV_GPU_TEMP ,   gauge, Warm\r\nDCGM_FI_DEV_FB_USED,counter,\"Used, in MiB\"\nDCGM_FI_DRIVER_VERSION, label, Version\n"))
+	require.NoError(t, err)
+	assert.Empty(t, problems)
+	assert.Equal(t, []string{"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DRIVER_VERSION"}, chosen.Names())
+	assert.Equal(t, []metrics.Field{metrics.FieldTemperatureGPU, metrics.FieldMemoryUsed}, chosen.Fields())
+	families := parsed(t, metrics.Join(node()).AppendDCGM(nil, chosen))
+	assert.Len(t, families, 2)
+	assert.Equal(t, "COUNTER", families["DCGM_FI_DEV_FB_USED"].GetType().String(), "the CSV says the type")
+	assert.Equal(t, "Used, in MiB", families["DCGM_FI_DEV_FB_USED"].GetHelp())
+}
+
+func TestParseCSV_UnknownAndUnsupported_LeftOutAndNamed(t *testing.T) {
+	chosen, problems, err := metrics.ParseCSV([]byte(`DCGM_FI_DEV_GPU_TEMP, gauge, Warm
+DCGM_FI_DEV_NONSENSE, gauge, No such field
+# a comment
+DCGM_EXP_P2P_STATUS, gauge, Links
+DCGM_FI_DEV_FB_USED, histogram, Used
+DCGM_FI_DEV_SERIAL, gauge, Serial
+DCGM_FI_DEV_GPU_TEMP, gauge, Again
+`))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"DCGM_FI_DEV_GPU_TEMP"}, chosen.Names())
+	var lines []string
+	for _, p := range problems {
+		lines = append(lines, p.String())
+	}
+	assert.Equal(t, []string{
+		"line 2: DCGM_FI_DEV_NONSENSE: unknown field, or one that neither NVML nor GPM has",
+		"line 4: DCGM_EXP_P2P_STATUS: not supported: NVML has it for pairs of GPUs, which the exporter does not read",
+		`line 5: DCGM_FI_DEV_FB_USED: unsupported type "histogram"; supported values: gauge, counter`,
+		`line 6: DCGM_FI_DEV_SERIAL: type must be label, got "gauge"`,
+		"line 7: DCGM_FI_DEV_GPU_TEMP: duplicate field",
+	}, lines)
+	families := native(t, metrics.Join(&metrics.Snapshot{}, &metrics.Allocations{}, metrics.Exporter{Problems: problems}))
+	assert.Len(t, samples(families, "prism_exporter_csv_problem"), 5)
+}
+
+func TestParseCSV_NoCSV_Refused(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"empty":        {"", "must have a line with a field that is supported"},
+		"comments":     {"# DCGM_FI_DEV_GPU_TEMP, gauge, Warm\n", "must have a line with a field that is supported"},
+		"two columns":  {"DCGM_FI_DEV_GPU_TEMP, gauge\n", "line 1: must have 3 columns: field, type and help, got 2"},
+		"four columns": {"# x\nDCGM_FI_DEV_GPU_TEMP, gauge, warm, hot\n", "line 2: must have 3 columns: field, type and help, got 4"},
+		"quotes": {"DCGM_FI_DEV_GPU_TEMP, gauge, \"warm\n",
+			`must be lines of field, type and help: parse error on line 1, column 36: extraneous or missing " in quoted-field`},
+		"YAML":  {"metrics:\n- name: DCGM_FI_DEV_GPU_TEMP\n", "line 1: must have 3 columns: field, type and help, got 1"},
+		"large": {strings.Repeat("#\n", 1<<20), "must be at most 1048576 bytes, got 2097152"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := metrics.ParseCSV([]byte(c.text))
+			require.EqualError(t, err, c.want)
+		})
+	}
+}
+
+func FuzzParseCSV(f *testing.F) {
+	f.Add([]byte("# Format\nDCGM_FI_DEV_GPU_TEMP, gauge, Warm\n" +
+		"DCGM_FI_DEV_FB_USED , counter, \"Used, in MiB\"\nDCGM_FI_DRIVER_VERSION, label, Version\n"))
+	f.Add([]byte("DCGM_FI_DEV_GPU_TEMP,gauge,\"a\\\n\xff\"\nDCGM_FI_DEV_NONSENSE\xff,gauge,x\n"))
+	f.Add([]byte("\"\n,,\n"))
+	j := metrics.Join(node())
+	f.Fuzz(func(t *testing.T, text []byte) {
+		chosen, problems, err := metrics.ParseCSV(text)
+		for _, p := range problems {
+			if p.Line < 1 || p.Reason == "" || !utf8.ValidString(p.String()) {
+				t.Fatalf("problem %+v", p)
+			}
+		}
+		if err != nil {
+			if chosen != nil {
+				t.Fatal("a selection and an error")
+			}
+			return
+		}
+		page := j.AppendDCGM(nil, chosen)
+		if !utf8.Valid(page) {
+			t.Fatalf("no UTF-8: %q", page)
+		}
+		parsed(t, page)
+	})
+}

@@ -1,0 +1,182 @@
+package metrics_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+func TestDCGM_Units_AreDCGMs(t *testing.T) {
+	g := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper)
+	for f, v := range map[metrics.Field]float64{
+		metrics.FieldClockSM: 1980e6, metrics.FieldClockMemory: 2619e6, metrics.FieldPowerUsage: 345.678, metrics.FieldEnergy: 12.345,
+		metrics.FieldUtilization: 0.29, metrics.FieldUtilizationMemory: 0.57, metrics.FieldViolationPower: 1.5,
+		metrics.FieldTensorActive:     0.123456,
+		metrics.FieldPCIeTransmitRate: 3 << 20, metrics.FieldNVLinkTransmitRate: 4e9, metrics.FieldNVLinkReceiveRate: 5e9,
+	} {
+		g.Values.Set(f, v)
+	}
+	memory(&g.Values, 80*gib, 8*gib)
+	families := parsed(t, join(g).AppendDCGM(nil, nil))
+	for name, want := range map[string]float64{
+		"DCGM_FI_DEV_SM_CLOCK": 1980, "DCGM_FI_DEV_MEM_CLOCK": 2619, "DCGM_FI_DEV_POWER_USAGE": 345.678,
+		"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 12345, "DCGM_FI_DEV_GPU_UTIL": 29, "DCGM_FI_DEV_MEM_COPY_UTIL": 57,
+		"DCGM_FI_DEV_POWER_VIOLATION": 1.5e9, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.123456, "DCGM_FI_PROF_PCIE_TX_BYTES": 3 << 20,
+		"DCGM_FI_DEV_FB_USED": 8 << 10, "DCGM_FI_DEV_FB_RESERVED": 1 << 10, "DCGM_FI_DEV_FB_FREE": 71 << 10,
+		"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": 9000, "DCGM_FI_DEV_XID_ERRORS": 0,
+	} {
+		assert.InDelta(t, want, value(t, families, name), 0, name)
+	}
+	assert.Equal(t, "COUNTER", families["DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"].GetType().String())
+}
+
+func TestDCGM_DefaultPage_HasEveryFieldOnceALevel(t *testing.T) {
+	families := parsed(t, metrics.Join(node()).AppendDCGM(nil, nil))
+	for _, f := range metrics.DCGMFields() {
+		if !f.Default || slices.Contains(f.Fields, metrics.FieldVGPULicense) {
+			assert.NotContains(t, families, f.Name)
+			continue
+		}
+		require.Contains(t, families, f.Name)
+		assert.Equal(t, strings.ToUpper(f.Kind.String()), families[f.Name].GetType().String())
+		for _, m := range families[f.Name].GetMetric() {
+			instance := labelOf(m, "GPU_I_ID") != ""
+			assert.Equal(t, instance, labelOf(m, "GPU_I_PROFILE") != "", f.Name)
+			if labelOf(m, "gpu") == "1" {
+				assert.Equal(t, f.Instance, instance, "%s of a GPU in MIG mode is at one level", f.Name)
+			} else {
+				assert.False(t, instance, f.Name)
+			}
+		}
+	}
+	assert.Equal(t, "8", labelOf(samples(families, "DCGM_FI_DEV_GPU_UTIL", "pod", "pair")[0], "GPU_I_ID"))
+}
+
+func TestDCGM_MIGModeWithoutDevices_NoInstanceFields(t *testing.T) {
+	g := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper)
+	g.Identity.MIGMode = true
+	families := parsed(t, join(g).AppendDCGM(nil, nil))
+	assert.NotContains(t, families, "DCGM_FI_DEV_FB_USED")
+	assert.NotContains(t, families, "DCGM_FI_PROF_SM_ACTIVE")
+	assert.Contains(t, families, "DCGM_FI_DEV_GPU_TEMP")
+}
+
+func TestDCGM_MIGOnAmpere_NoUtilization(t *testing.T) {
+	g := board(0, "NVIDIA A100-SXM4-40GB", metrics.Ampere)
+	g.Identity.MIGMode = true
+	g.MIGDevices = []*metrics.MIGDevice{instance(1, 7, metrics.Ampere, gib)}
+	families := parsed(t, join(g).AppendDCGM(nil, nil))
+	assert.Contains(t, families, "DCGM_FI_DEV_FB_USED")
+	assert.NotContains(t, families, "DCGM_FI_DEV_GPU_UTIL")
+	for name := range families {
+		assert.False(t, strings.HasPrefix(name, "DCGM_FI_PROF_"), name)
+	}
+}
+
+func TestDCGM_PodLabels_OfThePodThatHasTheDevice(t *testing.T) {
+	exclusive, shared := "", "s1"
+	for name, c := range map[string]struct {
+		list                      []metrics.Allocation
+		namespace, pod, container string
+	}{
+		"nothing":       {},
+		"one container": {[]metrics.Allocation{allocation("a", gpuID(0), "", exclusive, container("a", "main"))}, "team", "a", "main"},
+		"two of one pod": {
+			[]metrics.Allocation{allocation("a", gpuID(0), "", exclusive, container("a", "main"), container("a", "side"))}, "team", "a", "",
+		},
+		"two pods":  {list: []metrics.Allocation{allocation("a", gpuID(0), "", exclusive, container("a", "main"), container("b", "main"))}},
+		"one share": {[]metrics.Allocation{allocation("a", gpuID(0), "", shared, container("a", "main"))}, "team", "a", "main"},
+		"share of a pod that is not known yet": {list: []metrics.Allocation{
+			allocation("a", gpuID(0), "", shared, container("a", "main")), allocation("b", gpuID(0), "", "s2"),
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			page := join(board(0, "Tesla T4", metrics.Turing), c.list...).AppendDCGM(nil, nil)
+			families := parsed(t, page)
+			require.NotEmpty(t, families)
+			for _, f := range families {
+				m := f.GetMetric()[0]
+				assert.Equal(t, []string{c.namespace, c.pod, c.container},
+					[]string{labelOf(m, "namespace"), labelOf(m, "pod"), labelOf(m, "container")})
+			}
+			for line := range strings.Lines(string(page)) {
+				if !strings.HasPrefix(line, "#") {
+					assert.Contains(t, line, `namespace="`+c.namespace+`",pod="`+c.pod+`",container="`+c.container+`"}`, "empty labels are written")
+				}
+			}
+		})
+	}
+}
+
+func TestDCGM_LastXID_IsTheNewest(t *testing.T) {
+	g := board(0, "Tesla T4", metrics.Turing)
+	g.XIDs = []metrics.XID{{Code: 31, GPUInstance: -1, Count: 5, Last: at}, {Code: 43, GPUInstance: -1, Count: 1, Last: at.Add(1)}}
+	assert.InDelta(t, 43, value(t, parsed(t, join(g).AppendDCGM(nil, nil)), "DCGM_FI_DEV_XID_ERRORS"), 0)
+}
+
+func TestDCGM_Labels_AreDCGMExporters(t *testing.T) {
+	families := parsed(t, metrics.Join(node()).AppendDCGM(nil, nil))
+	m := samples(families, "DCGM_FI_DEV_FB_USED", "GPU_I_ID", "7")[0]
+	var names []string
+	for _, l := range m.GetLabel() {
+		names = append(names, l.GetName())
+	}
+	assert.ElementsMatch(t, []string{
+		"gpu", "UUID", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "GPU_I_ID", "Hostname", "hostname", "DCGM_FI_DRIVER_VERSION",
+		"namespace", "pod", "container",
+	}, names)
+	assert.Equal(t, "00000000:3C:00.0", labelOf(m, "pci_bus_id"))
+	assert.Equal(t, "nvidia1", labelOf(m, "device"))
+}
+
+func TestDCGM_Fields_AreInTheTable(t *testing.T) {
+	names := map[string]bool{}
+	for _, f := range metrics.DCGMFields() {
+		assert.False(t, names[f.Name], "%s is there twice", f.Name)
+		names[f.Name] = true
+		for _, field := range f.Fields {
+			row := metrics.Table[field]
+			if f.Instance && field != metrics.FieldUtilizationMemory {
+				assert.NotEmpty(t, row.SourceOnMIG, "%s: no MIG device has it", f.Name)
+			}
+			assert.NotEmpty(t, row.Sets, "%s: no set has it", f.Name)
+		}
+	}
+	for name, why := range metrics.DCGMUnsupported() {
+		assert.False(t, names[name], "%s is supported", name)
+		assert.NotEmpty(t, why)
+	}
+}
+
+func TestTable_Rows_Complete(t *testing.T) {
+	known := map[string]bool{}
+	for _, f := range metrics.SetFields(metrics.SetBasic) {
+		known[metrics.Table[f].GPU] = true
+	}
+	assert.True(t, known["prism_gpu_utilization_ratio"])
+	assert.Empty(t, metrics.SetFields(metrics.SetProcesses))
+	assert.Empty(t, metrics.SetFields("Unknown"))
+	for f := range metrics.FieldCount {
+		row := metrics.Table[f]
+		assert.NotEmpty(t, row.Help, f)
+		assert.NotEmpty(t, row.Source, row.GPU)
+		assert.NotEmpty(t, row.Sets, row.GPU)
+		for _, set := range row.Sets {
+			assert.Contains(t, metrics.Sets, set)
+			assert.Contains(t, metrics.SetFields(set), f)
+		}
+		for _, name := range []string{row.GPU, row.MIG} {
+			if name != "" {
+				assert.True(t, strings.HasSuffix(strings.TrimSuffix(name, "_total"), row.Unit), name)
+				assert.Equal(t, row.Kind == metrics.Counter, strings.HasSuffix(name, "_total"), name)
+			}
+		}
+		assert.False(t, row.MIG != "" && row.SourceOnMIG == "", row.MIG)
+	}
+	assert.Equal(t, []string{"Basic", "Pipelines"}, metrics.SetsOf([]metrics.Field{metrics.FieldFP64Active, metrics.FieldClockSM}))
+}

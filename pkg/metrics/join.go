@@ -1,0 +1,358 @@
+package metrics
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Joined is a snapshot whose values have the names of the containers that they belong to. Nothing of it changes any more.
+type Joined struct {
+	exporter    Exporter
+	boards      []*board
+	allocations []*Allocation
+}
+
+// board is a GPU with its MIG devices and what was found out of all of them.
+type board struct {
+	*GPU
+	// whole is the GPU as a device, migs are its MIG devices, all is both.
+	whole     *device
+	migs, all []*device
+	// foreign are its processes that belong to no container that has their device.
+	foreign int
+}
+
+// device is a GPU or a MIG device with those that have it.
+type device struct {
+	gpu *GPU
+	// mig is nil for the GPU itself.
+	mig *MIGDevice
+	// first says that it is the first MIG device of its GPU instance, whose values it shows; sole that it is the only one.
+	first, sole bool
+	allocations []*Allocation
+	holders     []*holder
+	// foreign is the memory of foreign processes on it.
+	foreign float64
+	// labels are those of its series.
+	labels []byte
+	// masked says that its values are not to be shown.
+	masked bool
+}
+
+// holder is a container that has a device, with what it uses of it. NaN is no value.
+type holder struct {
+	Container
+	claims                     []string
+	ids                        []string
+	perProcess                 bool
+	memory, utilization, total float64
+	processes                  []*Process
+	// uses are by command, where the claim asks for them; labels are those of its series.
+	uses   []commandUse
+	labels []byte
+}
+
+// deviceKey names a device.
+type deviceKey struct{ gpu, mig gpu.UUID }
+
+// Join finds out which values belong to which containers. Before the first round and the first records, both may be nil.
+func Join(snapshot *Snapshot, allocations *Allocations, exporter Exporter) *Joined {
+	j := &Joined{exporter: exporter}
+	if snapshot == nil {
+		snapshot = &Snapshot{}
+	}
+	if allocations == nil {
+		allocations = &Allocations{}
+	}
+	devices := map[deviceKey]*device{}
+	for _, g := range snapshot.GPUs {
+		b := newBoard(g)
+		j.boards = append(j.boards, b)
+		for _, d := range b.all {
+			devices[d.key()] = d
+		}
+	}
+	containers := map[string]bool{}
+	for i := range allocations.List {
+		a := &allocations.List[i]
+		j.allocations = append(j.allocations, a)
+		for _, c := range a.Containers {
+			if c.ID != "" {
+				containers[c.ID] = true
+			}
+		}
+		if d := devices[deviceKey{a.GPU, a.MIG}]; d != nil {
+			d.allocate(a)
+		}
+	}
+	for _, b := range j.boards {
+		b.attribute(devices, containers)
+	}
+	return j
+}
+
+func newBoard(g *GPU) *board {
+	b := &board{GPU: g, whole: &device{gpu: g, sole: true, first: true}}
+	ofInstance := map[int]int{}
+	for _, m := range g.MIGDevices {
+		ofInstance[m.GPUInstance]++
+	}
+	seen := map[int]bool{}
+	for _, m := range g.MIGDevices {
+		b.migs = append(b.migs, &device{gpu: g, mig: m, first: !seen[m.GPUInstance], sole: ofInstance[m.GPUInstance] == 1})
+		seen[m.GPUInstance] = true
+	}
+	b.all = append([]*device{b.whole}, b.migs...)
+	for _, d := range b.all {
+		key := d.key()
+		d.labels = deviceLabels(key.gpu, key.mig)
+	}
+	return b
+}
+
+func (d *device) key() deviceKey {
+	if d.mig == nil {
+		return deviceKey{gpu: d.gpu.Identity.UUID}
+	}
+	return deviceKey{d.gpu.Identity.UUID, d.mig.UUID}
+}
+
+func (d *device) values() *Values {
+	if d.masked {
+		return &Values{}
+	}
+	if d.mig == nil {
+		return &d.gpu.Values
+	}
+	return &d.mig.Values
+}
+
+// value is a field's, NaN where there is none.
+func (d *device) value(f Field) float64 {
+	if v, ok := d.values().Get(f); ok {
+		return v
+	}
+	return math.NaN()
+}
+
+// allocate notes that an allocation's containers have the device. A pod's container that was made again is the same one.
+func (d *device) allocate(a *Allocation) {
+	d.allocations = append(d.allocations, a)
+	for _, c := range a.Containers {
+		i := slices.IndexFunc(d.holders, func(h *holder) bool {
+			return h.Namespace == c.Namespace && h.Pod == c.Pod && h.Name == c.Name
+		})
+		if i < 0 {
+			i = len(d.holders)
+			nan := math.NaN()
+			d.holders = append(d.holders, &holder{Container: c, memory: nan, utilization: nan, total: nan, labels: containerLabels(c, a.GPU, a.MIG)})
+		}
+		h := d.holders[i]
+		h.claims = append(h.claims, a.ClaimUID)
+		h.perProcess = h.perProcess || a.Options.PerProcess
+		if c.ID != "" {
+			h.ids = append(h.ids, c.ID)
+		}
+	}
+}
+
+// holderOf is the container that has the device and that a process belongs to, nil for none.
+func (d *device) holderOf(p *Process) *holder {
+	for _, h := range d.holders {
+		if p.ContainerID != "" && slices.Contains(h.ids, p.ContainerID) {
+			return h
+		}
+	}
+	return nil
+}
+
+// exclusive says that the device's values are those of its only container.
+func (d *device) exclusive() bool {
+	return d.sole && len(d.holders) == 1 && !slices.ContainsFunc(d.allocations, func(a *Allocation) bool { return !a.Exclusive() })
+}
+
+// complete says that every container that has the device is known to the runtime, so that any other one's process is foreign.
+func (d *device) complete() bool {
+	return !slices.ContainsFunc(d.allocations, func(a *Allocation) bool {
+		return len(a.Containers) == 0 || slices.ContainsFunc(a.Containers, func(c Container) bool { return c.ID == "" })
+	})
+}
+
+// attribute gives each container its part of the GPU's values. A process counts once, whatever number of lists has it.
+func (b *board) attribute(devices map[deviceKey]*device, containers map[string]bool) {
+	seen := map[uint32]bool{}
+	for i := range b.Processes {
+		p := &b.Processes[i]
+		if seen[p.PID] || p.MPSServer {
+			continue
+		}
+		seen[p.PID] = true
+		d := devices[deviceKey{b.Identity.UUID, p.MIG}]
+		if d == nil {
+			continue
+		}
+		switch h := d.holderOf(p); {
+		case h != nil:
+			h.processes = append(h.processes, p)
+		case p.MIG == "" && slices.ContainsFunc(b.migs, func(d *device) bool { return d.holderOf(p) != nil }):
+			// A process of a GPU in MIG mode whose MIG device the driver does not say.
+		case p.Start == 0:
+			// A process that had exited when /proc was read, or that another pid namespace hides.
+		case d.complete() || containers[p.ContainerID]:
+			b.foreign++
+			if !math.IsNaN(p.MemoryBytes) {
+				d.foreign += p.MemoryBytes
+			}
+		}
+	}
+	b.share()
+}
+
+// share fills in what each container uses of the GPU and its MIG devices.
+func (b *board) share() {
+	for _, d := range b.all {
+		d.share()
+		for _, h := range d.holders {
+			if h.perProcess {
+				h.uses = h.commands()
+			}
+		}
+	}
+}
+
+// share fills in what each container uses of the device.
+func (d *device) share() {
+	if !d.gpu.Up {
+		return
+	}
+	used := d.value(FieldMemoryUsed)
+	if d.exclusive() {
+		h := d.holders[0]
+		h.memory, h.utilization, h.total = math.Max(0, used-d.foreign), d.value(FieldUtilization), d.value(FieldMemoryTotal)
+		return
+	}
+	if d.gpu.ProcessesHidden {
+		return
+	}
+	idle := 0.0
+	if d.mig != nil || math.IsNaN(d.value(FieldUtilization)) {
+		idle = math.NaN()
+	}
+	sum := 0.0
+	for _, h := range d.holders {
+		if len(h.ids) == 0 {
+			continue
+		}
+		h.memory, h.utilization = memoryOf(h.processes), utilizationOf(h.processes, idle)
+		if !math.IsNaN(h.memory) {
+			sum += h.memory
+		}
+	}
+	// Memory that processes share counts for each of them: containers are not to use more than the device has in use.
+	if sum > used {
+		for _, h := range d.holders {
+			h.memory = math.Floor(h.memory * used / sum)
+		}
+	}
+}
+
+// memoryOf is the memory of processes, NaN where the driver does not say it for one of them.
+func memoryOf(processes []*Process) float64 {
+	sum := 0.0
+	for _, p := range processes {
+		sum += p.MemoryBytes
+	}
+	return sum
+}
+
+// utilizationOf is the utilization by processes: idle where there is none, NaN where the driver says it for none of them.
+func utilizationOf(processes []*Process, idle float64) float64 {
+	if len(processes) == 0 {
+		return idle
+	}
+	sum, known := 0.0, false
+	for _, p := range processes {
+		if !math.IsNaN(p.SM) {
+			sum, known = sum+p.SM, true
+		}
+	}
+	if !known {
+		return math.NaN()
+	}
+	return math.Min(1, sum)
+}
+
+// unattributed is the memory in use that is no container's, NaN where the memory in use is not known.
+func (b *board) unattributed() float64 {
+	rest := b.whole.value(FieldMemoryUsed)
+	for _, d := range b.all {
+		for _, h := range d.holders {
+			if !math.IsNaN(h.memory) {
+				rest -= h.memory
+			}
+		}
+	}
+	if math.IsNaN(rest) {
+		return rest
+	}
+	return math.Max(0, rest)
+}
+
+// commandUse is what a container's processes with one command use.
+type commandUse struct {
+	command             string
+	memory, utilization float64
+}
+
+// Commands that have series of their own; the others share one.
+const (
+	topCommands   = 8
+	otherCommands = "other"
+)
+
+// commands are what a container's processes use by command: those that use most, and the rest.
+func (h *holder) commands() []commandUse {
+	byCommand := map[string][]*Process{}
+	for _, p := range h.processes {
+		command := bounded(p.Command, maxCommand)
+		byCommand[command] = append(byCommand[command], p)
+	}
+	rest := byCommand[otherCommands]
+	delete(byCommand, otherCommands)
+	uses := make([]commandUse, 0, len(byCommand)+1)
+	for command, processes := range byCommand {
+		uses = append(uses, commandUse{command, memoryOf(processes), utilizationOf(processes, math.NaN())})
+	}
+	slices.SortFunc(uses, func(a, b commandUse) int {
+		if less := compare(b.memory, a.memory); less != 0 {
+			return less
+		}
+		if less := compare(b.utilization, a.utilization); less != 0 {
+			return less
+		}
+		return strings.Compare(a.command, b.command)
+	})
+	for len(uses) > topCommands {
+		last := len(uses) - 1
+		rest = append(rest, byCommand[uses[last].command]...)
+		uses = uses[:last]
+	}
+	if len(rest) > 0 {
+		uses = append(uses, commandUse{otherCommands, memoryOf(rest), utilizationOf(rest, math.NaN())})
+	}
+	return uses
+}
+
+// compare orders numbers, no value first.
+func compare(a, b float64) int {
+	switch {
+	case math.IsNaN(a) && math.IsNaN(b) || a == b:
+		return 0
+	case math.IsNaN(a) || a < b:
+		return -1
+	}
+	return 1
+}

@@ -1,0 +1,248 @@
+package metrics
+
+import (
+	"math"
+	"slices"
+)
+
+// OTelResource is what has metrics in OpenTelemetry: the node, or a container. Its metrics are those of the hardware conventions.
+type OTelResource struct {
+	Attributes []OTelAttribute
+	Metrics    []OTelMetric
+}
+
+// OTelAttribute is a text of a resource or a point.
+type OTelAttribute struct{ Key, Value string }
+
+// OTelKind is the instrument of a metric.
+type OTelKind uint8
+
+// The instruments.
+const (
+	OTelGauge OTelKind = iota
+	// OTelCounter is a sum that only grows.
+	OTelCounter
+	// OTelUpDownCounter is a sum that adds up over devices.
+	OTelUpDownCounter
+)
+
+// OTelMetric is a metric with its points; Unit is UCUM's.
+type OTelMetric struct {
+	Name, Description, Unit string
+	Kind                    OTelKind
+	Points                  []OTelPoint
+}
+
+// OTelPoint is one value.
+type OTelPoint struct {
+	Attributes []OTelAttribute
+	Value      float64
+}
+
+// otelRow says how a field is shown in OpenTelemetry.
+type otelRow struct {
+	field      Field
+	name, unit string
+	kind       OTelKind
+	// board says that only a GPU has it.
+	board      bool
+	help       string
+	attributes []OTelAttribute
+}
+
+var otelTable = []otelRow{
+	{FieldMemoryTotal, "hw.gpu.memory.limit", "By", OTelUpDownCounter, false, "Memory of the device.", nil},
+	{FieldMemoryUsed, "hw.gpu.memory.usage", "By", OTelUpDownCounter, false, "Memory in use.", nil},
+	{FieldUtilization, "hw.gpu.utilization", "1", OTelGauge, false, "Utilization of the device.", task("general")},
+	{FieldUtilizationEncoder, "hw.gpu.utilization", "1", OTelGauge, false, "Utilization of the device.", task("encoder")},
+	{FieldUtilizationDecoder, "hw.gpu.utilization", "1", OTelGauge, false, "Utilization of the device.", task("decoder")},
+	{FieldNVLinkTransmitted, "hw.gpu.io", "By", OTelCounter, true, "Data over NVLink.", direction("transmit")},
+	{FieldNVLinkReceived, "hw.gpu.io", "By", OTelCounter, true, "Data over NVLink.", direction("receive")},
+	{FieldECCCorrectedVolatile, "hw.errors", "{error}", OTelCounter, true, "ECC errors.", gpuOf("error.type", "corrected")},
+	{FieldECCUncorrectedVolatile, "hw.errors", "{error}", OTelCounter, true, "ECC errors.", gpuOf("error.type", "uncorrected")},
+	{FieldEnergy, "hw.energy", "J", OTelCounter, true, "Energy used.", gpuOf("", "")},
+	{FieldPowerUsage, "hw.power", "W", OTelGauge, true, "Power draw.", gpuOf("", "")},
+	{FieldTemperatureGPU, "hw.temperature", "Cel", OTelGauge, true, "Temperature.", gpuOf("", "")},
+}
+
+func task(name string) []OTelAttribute      { return []OTelAttribute{{"hw.gpu.task", name}} }
+func direction(name string) []OTelAttribute { return []OTelAttribute{{"network.io.direction", name}} }
+
+// gpuOf are the attributes of a metric that other hardware has too.
+func gpuOf(key, value string) []OTelAttribute {
+	of := []OTelAttribute{{"hw.type", "gpu"}}
+	if key != "" {
+		of = append(of, OTelAttribute{key, value})
+	}
+	return of
+}
+
+// OTel are the metrics for OpenTelemetry. A device that one container has for itself is that container's; the containers that share a
+// device have their parts of it, and the node has the rest: usage adds up.
+func (j *Joined) OTel() []OTelResource {
+	node := newResource("host.name", j.exporter.Node, "k8s.node.name", j.exporter.Node)
+	all := []*resource{node}
+	containers := map[string]*resource{}
+	of := func(h *holder) *resource {
+		key := h.Namespace + "/" + h.Pod + "/" + h.Name
+		if containers[key] == nil {
+			containers[key] = newResource("host.name", j.exporter.Node, "k8s.node.name", j.exporter.Node, "k8s.namespace.name", h.Namespace,
+				"k8s.pod.name", h.Pod, "k8s.pod.uid", h.PodUID, "k8s.container.name", h.Name, "container.id", h.ID)
+			all = append(all, containers[key])
+		}
+		return containers[key]
+	}
+	for _, b := range j.boards {
+		node.status(b)
+		for _, d := range b.all {
+			if !b.Up || !d.first || d.mig == nil && len(b.migs) > 0 {
+				continue
+			}
+			if d.exclusive() {
+				h := d.holders[0]
+				of(h).device(d, h.memory)
+				of(h).share(d, h.memory)
+				if rest := d.rest(); rest > 0 {
+					node.usage(d, rest)
+				}
+				continue
+			}
+			node.device(d, d.rest())
+			for _, h := range d.holders {
+				of(h).part(d, h)
+			}
+		}
+		if b.Up && len(b.migs) > 0 {
+			node.board(b.whole)
+		}
+	}
+	return withMetrics(all)
+}
+
+// withMetrics are the resources that have any.
+func withMetrics(all []*resource) []OTelResource {
+	var out []OTelResource
+	for _, r := range all {
+		if len(r.Metrics) > 0 {
+			out = append(out, r.OTelResource)
+		}
+	}
+	return out
+}
+
+// resource is an OTelResource under construction.
+type resource struct {
+	OTelResource
+	byName map[string]int
+}
+
+func newResource(pairs ...string) *resource {
+	return &resource{OTelResource{Attributes: attributes(pairs...)}, map[string]int{}}
+}
+
+// attributes are keys and values in turn, without those that are empty.
+func attributes(pairs ...string) []OTelAttribute {
+	var list []OTelAttribute
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			list = append(list, OTelAttribute{pairs[i], bounded(pairs[i+1], maxText)})
+		}
+	}
+	return list
+}
+
+func (r *resource) add(name, unit, help string, kind OTelKind, value float64, of ...[]OTelAttribute) {
+	if math.IsNaN(value) {
+		return
+	}
+	at, known := r.byName[name]
+	if !known {
+		at = len(r.Metrics)
+		r.byName[name] = at
+		r.Metrics = append(r.Metrics, OTelMetric{Name: name, Description: help, Unit: unit, Kind: kind})
+	}
+	point := OTelPoint{Value: value}
+	for _, list := range of {
+		point.Attributes = append(point.Attributes, list...)
+	}
+	r.Metrics[at].Points = append(r.Metrics[at].Points, point)
+}
+
+// status says whether a GPU answers.
+func (r *resource) status(b *board) {
+	for _, state := range []string{"ok", "failed"} {
+		r.add("hw.status", "1", "Whether the hardware is in the state.", OTelUpDownCounter, number(b.Up == (state == "ok")), hardware(b.whole),
+			gpuOf("hw.state", state))
+	}
+}
+
+// device adds the values of a device; used is what of its memory in use is this resource's.
+func (r *resource) device(d *device, used float64) {
+	for i := range otelTable {
+		row := &otelTable[i]
+		if row.board && d.mig != nil {
+			continue
+		}
+		value := d.value(row.field)
+		if row.field == FieldMemoryUsed {
+			value = used
+		}
+		r.add(row.name, row.unit, row.help, row.kind, value, hardware(d), row.attributes)
+	}
+}
+
+// board adds the values that only a GPU has.
+func (r *resource) board(d *device) {
+	for i := range otelTable {
+		if row := &otelTable[i]; row.board {
+			r.add(row.name, row.unit, row.help, row.kind, d.value(row.field), hardware(d), row.attributes)
+		}
+	}
+}
+
+// part adds what a container uses of a shared device.
+func (r *resource) part(d *device, h *holder) {
+	r.usage(d, h.memory)
+	r.share(d, h.memory)
+	utilization := otelRowOf(FieldUtilization)
+	r.add(utilization.name, utilization.unit, utilization.help, utilization.kind, h.utilization, hardware(d), utilization.attributes)
+}
+
+// usage adds memory in use.
+func (r *resource) usage(d *device, used float64) {
+	row := otelRowOf(FieldMemoryUsed)
+	r.add(row.name, row.unit, row.help, row.kind, used, hardware(d))
+}
+
+// otelRowOf is the row of a field that has one.
+func otelRowOf(f Field) *otelRow {
+	return &otelTable[slices.IndexFunc(otelTable, func(r otelRow) bool { return r.field == f })]
+}
+
+// share adds the memory in use as a ratio.
+func (r *resource) share(d *device, used float64) {
+	r.add("hw.gpu.memory.utilization", "1", "Memory in use of what there is.", OTelGauge, used/d.value(FieldMemoryTotal), hardware(d))
+}
+
+// rest is a device's memory in use that no container uses.
+func (d *device) rest() float64 {
+	rest := d.value(FieldMemoryUsed)
+	for _, h := range d.holders {
+		if !math.IsNaN(h.memory) {
+			rest -= h.memory
+		}
+	}
+	return math.Max(0, rest)
+}
+
+// hardware are the attributes of a GPU or MIG device.
+func hardware(d *device) []OTelAttribute {
+	i := &d.gpu.Identity
+	key := d.key()
+	if d.mig != nil {
+		return attributes("hw.id", string(key.mig), "hw.parent", string(key.gpu), "hw.name", d.mig.Profile, "hw.vendor", "NVIDIA",
+			"hw.model", i.Name, "hw.driver_version", i.DriverVersion)
+	}
+	return attributes("hw.id", string(key.gpu), "hw.name", i.Name, "hw.vendor", "NVIDIA", "hw.model", i.Name, "hw.serial_number", i.Serial,
+		"hw.driver_version", i.DriverVersion, "hw.firmware_version", i.VBIOS)
+}

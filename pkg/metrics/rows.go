@@ -1,0 +1,329 @@
+package metrics
+
+// Table has a row for each field, by its number. MemoryFree has no name: it is what the other three leave.
+var Table = [FieldCount]Row{
+	FieldClockSM: {
+		GPU:  "prism_gpu_sm_clock_hertz",
+		Help: "SM clock.",
+		Unit: "hertz", Source: SourceNVML, Sets: []string{SetBasic, SetClocks},
+	},
+	FieldClockMemory: {
+		GPU:  "prism_gpu_memory_clock_hertz",
+		Help: "Memory clock.",
+		Unit: "hertz", Source: SourceNVML, Sets: []string{SetBasic, SetClocks},
+	},
+	FieldClockGraphics: {
+		GPU:  "prism_gpu_graphics_clock_hertz",
+		Help: "Graphics clock.",
+		Unit: "hertz", Source: SourceNVML, Sets: []string{SetClocks},
+	},
+	FieldClockVideo: {
+		GPU:  "prism_gpu_video_clock_hertz",
+		Help: "Clock of the video engines.",
+		Unit: "hertz", Source: SourceNVML, Sets: []string{SetClocks},
+	},
+	FieldTemperatureGPU: {
+		GPU:  "prism_gpu_temperature_celsius",
+		Help: "Temperature of the GPU.",
+		Unit: "celsius", Source: SourceNVML, Sets: []string{SetBasic, SetPower},
+	},
+	FieldTemperatureMemory: {
+		GPU:  "prism_gpu_memory_temperature_celsius",
+		Help: "Temperature of the memory.",
+		Unit: "celsius", Source: SourceNVML, Since: Volta, Where: "HBM", Sets: []string{SetBasic, SetPower},
+	},
+	FieldPowerUsage: {
+		GPU:  "prism_gpu_power_usage_watts",
+		Help: "Power draw of the board.",
+		Unit: "watts", Source: SourceNVML, Sets: []string{SetBasic, SetPower},
+	},
+	FieldPowerLimit: {
+		GPU:  "prism_gpu_power_limit_watts",
+		Help: "Power limit that is enforced.",
+		Unit: "watts", Source: SourceNVML, Sets: []string{SetBasic, SetPower},
+	},
+	FieldEnergy: {
+		GPU:  "prism_gpu_energy_joules_total",
+		Help: "Energy used since the driver was loaded.",
+		Unit: "joules", Kind: Counter, Source: SourceNVML, Since: Volta, Sets: []string{SetBasic, SetPower},
+	},
+	FieldFanSpeed: {
+		GPU:  "prism_gpu_fan_speed_ratio",
+		Help: "Fan speed, 1 is the highest.",
+		Unit: "ratio", Source: SourceNVML, Where: "fans", Sets: []string{SetPower},
+	},
+	FieldPerformanceState: {
+		GPU:    "prism_gpu_performance_state",
+		Help:   "Performance state, 0 (fastest) to 15.",
+		Source: SourceNVML, Sets: []string{SetClocks},
+	},
+	FieldPCIeReplays: {
+		GPU:  "prism_gpu_pcie_replays_total",
+		Help: "PCIe packets that were sent again.",
+		Kind: Counter, Source: SourceNVML, Sets: []string{SetBasic, SetPCIe},
+	},
+	FieldPCIeLinkGeneration: {
+		GPU:    "prism_gpu_pcie_link_generation",
+		Help:   "PCIe generation that the link runs at.",
+		Source: SourceNVML, Sets: []string{SetPCIe},
+	},
+	FieldPCIeLinkWidth: {
+		GPU:    "prism_gpu_pcie_link_lanes",
+		Help:   "PCIe lanes that the link uses.",
+		Source: SourceNVML, Sets: []string{SetPCIe},
+	},
+	FieldUtilization: {
+		GPU: "prism_gpu_utilization_ratio", MIG: "prism_mig_utilization_ratio",
+		Help: "Share of the time in which work ran on the device.",
+		Unit: "ratio", Source: SourceNVML, SourceOnMIG: SourceGPM, Sets: []string{SetBasic, SetUtilization},
+	},
+	FieldUtilizationMemory: {
+		GPU:  "prism_gpu_memory_utilization_ratio",
+		Help: "Share of the time in which the memory was read or written; not how full it is.",
+		Unit: "ratio", Source: SourceNVML, Sets: []string{SetBasic, SetUtilization},
+	},
+	FieldUtilizationEncoder: {
+		GPU: "prism_gpu_encoder_utilization_ratio", MIG: "prism_mig_encoder_utilization_ratio",
+		Help: "Utilization of the video encoders.",
+		Unit: "ratio", Source: SourceNVML, SourceOnMIG: SourceGPM, Sets: []string{SetBasic, SetUtilization},
+	},
+	FieldUtilizationDecoder: {
+		GPU: "prism_gpu_decoder_utilization_ratio", MIG: "prism_mig_decoder_utilization_ratio",
+		Help: "Utilization of the video decoders.",
+		Unit: "ratio", Source: SourceNVML, SourceOnMIG: SourceGPM, Sets: []string{SetBasic, SetUtilization},
+	},
+	FieldUtilizationJPEG: {
+		GPU: "prism_gpu_jpeg_utilization_ratio", MIG: "prism_mig_jpeg_utilization_ratio",
+		Help: "Utilization of the JPEG decoders.",
+		Unit: "ratio", Source: SourceNVML, SourceOnMIG: SourceGPM, Since: Turing, Sets: []string{SetUtilization},
+	},
+	FieldUtilizationOFA: {
+		GPU: "prism_gpu_ofa_utilization_ratio", MIG: "prism_mig_ofa_utilization_ratio",
+		Help: "Utilization of the optical flow accelerators.",
+		Unit: "ratio", Source: SourceNVML, SourceOnMIG: SourceGPM, Since: Turing, Sets: []string{SetUtilization},
+	},
+	FieldMemoryTotal: {
+		GPU: "prism_gpu_memory_total_bytes", MIG: "prism_mig_memory_total_bytes",
+		Help: "Memory of the device.",
+		Unit: "bytes", Source: SourceNVML, SourceOnMIG: SourceNVML, Sets: []string{SetBasic, SetMemory},
+	},
+	FieldMemoryUsed: {
+		GPU: "prism_gpu_memory_used_bytes", MIG: "prism_mig_memory_used_bytes",
+		Help: "Memory in use, without what is reserved.",
+		Unit: "bytes", Source: SourceNVML, SourceOnMIG: SourceNVML, Sets: []string{SetBasic, SetMemory},
+	},
+	FieldMemoryFree: {
+		Help: "Memory that is free.",
+		Unit: "bytes", Source: SourceNVML, SourceOnMIG: SourceNVML, Sets: []string{SetBasic, SetMemory},
+	},
+	FieldMemoryReserved: {
+		GPU: "prism_gpu_memory_reserved_bytes", MIG: "prism_mig_memory_reserved_bytes",
+		Help: "Memory reserved by driver and firmware.",
+		Unit: "bytes", Source: SourceNVML, SourceOnMIG: SourceNVML, Sets: []string{SetBasic, SetMemory},
+	},
+	FieldBAR1Used: {
+		GPU: "prism_gpu_bar1_memory_used_bytes", MIG: "prism_mig_bar1_memory_used_bytes",
+		Help: "BAR1 memory in use.",
+		Unit: "bytes", Source: SourceNVML, SourceOnMIG: SourceNVML, Sets: []string{SetMemory},
+	},
+	FieldBAR1Total: {
+		GPU: "prism_gpu_bar1_memory_total_bytes", MIG: "prism_mig_bar1_memory_total_bytes",
+		Help: "BAR1 memory of the device.",
+		Unit: "bytes", Source: SourceNVML, SourceOnMIG: SourceNVML, Sets: []string{SetMemory},
+	},
+	FieldNVLinkTransmitted: {
+		GPU:  "prism_gpu_nvlink_transmitted_bytes_total",
+		Help: "Data sent over all NVLinks.",
+		Unit: "bytes", Kind: Counter, Source: SourceNVML, Where: "NVLink", Sets: []string{SetBasic, SetNVLink},
+	},
+	FieldNVLinkReceived: {
+		GPU:  "prism_gpu_nvlink_received_bytes_total",
+		Help: "Data received over all NVLinks.",
+		Unit: "bytes", Kind: Counter, Source: SourceNVML, Where: "NVLink", Sets: []string{SetBasic, SetNVLink},
+	},
+	FieldNVLinkCRCFlitErrors: {
+		GPU:  "prism_gpu_nvlink_crc_flit_errors_total",
+		Help: "CRC errors of NVLink flow control.",
+		Kind: Counter, Source: SourceNVML, Until: Ampere, Where: "NVLink", Sets: []string{SetNVLink},
+	},
+	FieldNVLinkCRCDataErrors: {
+		GPU:  "prism_gpu_nvlink_crc_data_errors_total",
+		Help: "CRC errors of NVLink data.",
+		Kind: Counter, Source: SourceNVML, Until: Ampere, Where: "NVLink", Sets: []string{SetNVLink},
+	},
+	FieldNVLinkReplays: {
+		GPU:  "prism_gpu_nvlink_replays_total",
+		Help: "NVLink packets that were sent again.",
+		Kind: Counter, Source: SourceNVML, Where: "NVLink", Sets: []string{SetNVLink},
+	},
+	FieldNVLinkRecoveries: {
+		GPU:  "prism_gpu_nvlink_recoveries_total",
+		Help: "NVLinks that recovered from an error.",
+		Kind: Counter, Source: SourceNVML, Where: "NVLink", Sets: []string{SetNVLink},
+	},
+	FieldVGPULicense: {
+		GPU:    "prism_gpu_vgpu_licensed",
+		Help:   "1 where the guest holds a vGPU license, else 0.",
+		Source: SourceNVML, Where: "a vGPU", Sets: []string{SetBasic},
+	},
+	FieldRowsRemappedCorrectable: {
+		GPU:  "prism_gpu_rows_remapped_correctable_total",
+		Help: "Memory rows remapped for correctable errors.",
+		Kind: Counter, Source: SourceNVML, Since: Ampere, Where: "ECC", Sets: []string{SetBasic, SetECC},
+	},
+	FieldRowsRemappedUncorrectable: {
+		GPU:  "prism_gpu_rows_remapped_uncorrectable_total",
+		Help: "Memory rows remapped for uncorrectable errors.",
+		Kind: Counter, Source: SourceNVML, Since: Ampere, Where: "ECC", Sets: []string{SetBasic, SetECC},
+	},
+	FieldRowRemapPending: {
+		GPU:    "prism_gpu_row_remap_pending",
+		Help:   "1 where a remapping waits for a GPU reset, else 0.",
+		Source: SourceNVML, Since: Ampere, Where: "ECC", Sets: []string{SetBasic, SetECC},
+	},
+	FieldRowRemapFailure: {
+		GPU:    "prism_gpu_row_remap_failure",
+		Help:   "1 where a remapping failed, else 0.",
+		Source: SourceNVML, Since: Ampere, Where: "ECC", Sets: []string{SetBasic, SetECC},
+	},
+	FieldECCCorrectedVolatile: {
+		GPU:  "prism_gpu_ecc_corrected_errors_total",
+		Help: "Corrected ECC errors since the driver was loaded.",
+		Kind: Counter, Source: SourceNVML, Where: "ECC", Sets: []string{SetECC},
+	},
+	FieldECCUncorrectedVolatile: {
+		GPU:  "prism_gpu_ecc_uncorrected_errors_total",
+		Help: "Uncorrected ECC errors since the driver was loaded.",
+		Kind: Counter, Source: SourceNVML, Where: "ECC", Sets: []string{SetBasic, SetECC},
+	},
+	FieldECCCorrectedAggregate: {
+		GPU:  "prism_gpu_ecc_corrected_lifetime_errors_total",
+		Help: "Corrected ECC errors in the life of the GPU.",
+		Kind: Counter, Source: SourceNVML, Where: "ECC", Sets: []string{SetECC},
+	},
+	FieldECCUncorrectedAggregate: {
+		GPU:  "prism_gpu_ecc_uncorrected_lifetime_errors_total",
+		Help: "Uncorrected ECC errors in the life of the GPU.",
+		Kind: Counter, Source: SourceNVML, Where: "ECC", Sets: []string{SetECC},
+	},
+	FieldRetiredPagesCorrected: {
+		GPU:  "prism_gpu_retired_pages_corrected_total",
+		Help: "Memory pages retired for corrected errors.",
+		Kind: Counter, Source: SourceNVML, Until: Turing, Where: "ECC", Sets: []string{SetECC},
+	},
+	FieldRetiredPagesUncorrected: {
+		GPU:  "prism_gpu_retired_pages_uncorrected_total",
+		Help: "Memory pages retired for uncorrected errors.",
+		Kind: Counter, Source: SourceNVML, Until: Turing, Where: "ECC", Sets: []string{SetECC},
+	},
+	FieldRetiredPagesPending: {
+		GPU:    "prism_gpu_retired_pages_pending",
+		Help:   "1 where a page waits for a reboot to be retired, else 0.",
+		Source: SourceNVML, Until: Turing, Where: "ECC", Sets: []string{SetECC},
+	},
+	FieldViolationPower: {
+		GPU:  "prism_gpu_power_violation_seconds_total",
+		Help: "Time in which clocks were lowered for the power limit.",
+		Unit: "seconds", Kind: Counter, Source: SourceNVML, Sets: []string{SetBasic, SetThrottle},
+	},
+	FieldViolationThermal: {
+		GPU:  "prism_gpu_thermal_violation_seconds_total",
+		Help: "Time in which clocks were lowered for temperature.",
+		Unit: "seconds", Kind: Counter, Source: SourceNVML, Sets: []string{SetBasic, SetThrottle},
+	},
+	FieldViolationSyncBoost: {
+		GPU:  "prism_gpu_sync_boost_violation_seconds_total",
+		Help: "Time in which clocks were lowered for sync boost.",
+		Unit: "seconds", Kind: Counter, Source: SourceNVML, Sets: []string{SetThrottle},
+	},
+	FieldViolationBoardLimit: {
+		GPU:  "prism_gpu_board_limit_violation_seconds_total",
+		Help: "Time in which clocks were lowered for the board limit.",
+		Unit: "seconds", Kind: Counter, Source: SourceNVML, Sets: []string{SetThrottle},
+	},
+	FieldViolationLowUtilization: {
+		GPU:  "prism_gpu_low_utilization_violation_seconds_total",
+		Help: "Time in which clocks were lowered for low utilization.",
+		Unit: "seconds", Kind: Counter, Source: SourceNVML, Sets: []string{SetThrottle},
+	},
+	FieldViolationReliability: {
+		GPU:  "prism_gpu_reliability_violation_seconds_total",
+		Help: "Time in which clocks were lowered for reliability.",
+		Unit: "seconds", Kind: Counter, Source: SourceNVML, Sets: []string{SetThrottle},
+	},
+	FieldClockEventReasons: {
+		GPU:    "prism_gpu_clock_event_reasons",
+		Help:   "Why clocks are lowered now: the bits of NVML, as a number.",
+		Source: SourceNVML, Sets: []string{SetBasic, SetThrottle},
+	},
+	FieldRecoveryAction: {
+		GPU:    "prism_gpu_recovery_action",
+		Help:   "What the GPU needs: 0 nothing, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset.",
+		Source: SourceNVML, Since: Ampere, Sets: []string{SetBasic},
+	},
+	FieldGraphicsActive: {
+		GPU:  "prism_gpu_graphics_active_ratio",
+		Help: "Share of the time in which the graphics or compute engine was active.",
+		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetBasic, SetUtilization, SetPipelines},
+	},
+	FieldSMActive: {
+		GPU: "prism_gpu_sm_active_ratio", MIG: "prism_mig_sm_active_ratio",
+		Help: "Share of the time in which an SM had a warp, over all SMs.",
+		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetBasic, SetUtilization, SetPipelines},
+	},
+	FieldSMOccupancy: {
+		GPU: "prism_gpu_sm_occupancy_ratio", MIG: "prism_mig_sm_occupancy_ratio",
+		Help: "Resident warps of those that are possible.",
+		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetBasic, SetUtilization, SetPipelines},
+	},
+	FieldTensorActive: {
+		GPU: "prism_gpu_tensor_active_ratio", MIG: "prism_mig_tensor_active_ratio",
+		Help: "Share of the cycles in which tensor pipes were active.",
+		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetBasic, SetPipelines},
+	},
+	FieldDRAMActive: {
+		GPU: "prism_gpu_dram_active_ratio", MIG: "prism_mig_dram_active_ratio",
+		Help: "Share of the cycles in which the memory interface moved data.",
+		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetBasic, SetUtilization, SetPipelines},
+	},
+	FieldFP64Active: {
+		GPU: "prism_gpu_fp64_active_ratio", MIG: "prism_mig_fp64_active_ratio",
+		Help: "Share of the cycles in which the FP64 pipe was active.",
+		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetPipelines},
+	},
+	FieldFP32Active: {
+		GPU: "prism_gpu_fp32_active_ratio", MIG: "prism_mig_fp32_active_ratio",
+		Help: "Share of the cycles in which the FP32 pipe was active.",
+		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetPipelines},
+	},
+	FieldFP16Active: {
+		GPU: "prism_gpu_fp16_active_ratio", MIG: "prism_mig_fp16_active_ratio",
+		Help: "Share of the cycles in which the FP16 pipe was active.",
+		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetPipelines},
+	},
+	FieldIntegerActive: {
+		GPU: "prism_gpu_integer_active_ratio", MIG: "prism_mig_integer_active_ratio",
+		Help: "Share of the cycles in which the integer pipe was active.",
+		Unit: "ratio", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetPipelines},
+	},
+	FieldPCIeTransmitRate: {
+		GPU: "prism_gpu_pcie_transmit_bytes_per_second", MIG: "prism_mig_pcie_transmit_bytes_per_second",
+		Help: "Data sent over PCIe each second.",
+		Unit: "bytes_per_second", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetBasic, SetPCIe},
+	},
+	FieldPCIeReceiveRate: {
+		GPU: "prism_gpu_pcie_receive_bytes_per_second", MIG: "prism_mig_pcie_receive_bytes_per_second",
+		Help: "Data received over PCIe each second.",
+		Unit: "bytes_per_second", Source: SourceGPM, SourceOnMIG: SourceGPM, Since: Hopper, Sets: []string{SetBasic, SetPCIe},
+	},
+	FieldNVLinkTransmitRate: {
+		GPU:  "prism_gpu_nvlink_transmit_bytes_per_second",
+		Help: "Data sent over all NVLinks each second.",
+		Unit: "bytes_per_second", Source: SourceNVML, Where: "NVLink", Sets: []string{SetBasic, SetNVLink},
+	},
+	FieldNVLinkReceiveRate: {
+		GPU:  "prism_gpu_nvlink_receive_bytes_per_second",
+		Help: "Data received over all NVLinks each second.",
+		Unit: "bytes_per_second", Source: SourceNVML, Where: "NVLink", Sets: []string{SetBasic, SetNVLink},
+	},
+}

@@ -1,0 +1,132 @@
+package library
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// Target is what a call concerns, as messages name it: "GPU 3" or WholeDriver.
+type Target string
+
+// WholeDriver is the target of a call that concerns no GPU alone.
+const WholeDriver Target = "the driver"
+
+// GPUAt is the GPU of that index.
+func GPUAt(index int) Target { return Target(fmt.Sprintf("GPU %d", index)) }
+
+// Gate gives every call into the library a deadline. A call that passed it still occupies a thread; until it returns,
+// further calls on the same target fail at once with the same error, so that a dead GPU costs a bounded number of threads.
+type Gate struct {
+	mu    sync.Mutex
+	stuck map[Target]*hang
+}
+
+// hang counts the calls on one target that nothing waits for any more.
+type hang struct {
+	err   error
+	calls int
+	// over is closed when the last of them came back.
+	over chan struct{}
+}
+
+// NewGate returns a gate on which no call hangs.
+func NewGate() *Gate { return &Gate{stuck: map[Target]*hang{}} }
+
+// Call is one call: on what, named how, for how long.
+type Call struct {
+	On    Target
+	Name  string
+	Limit time.Duration
+}
+
+// Pass runs fn and returns its result, gpu.ErrTimeout when it took longer than the call may, or the context's error.
+func Pass[T any](ctx context.Context, g *Gate, c Call, fn func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	var none T
+	if err := ctx.Err(); err != nil {
+		return none, fmt.Errorf("%s on %s: %w", c.Name, c.On, err)
+	}
+	if err := g.Blocked(c.On); err != nil {
+		return none, err
+	}
+	returned := make(chan result, 1)
+	go func() {
+		value, err := fn()
+		returned <- result{value, err}
+	}()
+	timer := time.NewTimer(c.Limit)
+	defer timer.Stop()
+	var err error
+	select {
+	case r := <-returned:
+		if r.err != nil {
+			return none, fmt.Errorf("%s on %s: %w", c.Name, c.On, r.err)
+		}
+		return r.value, nil
+	case <-timer.C:
+		err = fmt.Errorf("%s on %s: %w of %v", c.Name, c.On, gpu.ErrTimeout, c.Limit)
+		g.block(c.On, err)
+	case <-ctx.Done():
+		err = fmt.Errorf("%s on %s: %w", c.Name, c.On, ctx.Err())
+		g.block(c.On, fmt.Errorf("%s on %s: %w (the caller gave up)", c.Name, c.On, gpu.ErrTimeout))
+	}
+	go func() {
+		<-returned
+		g.release(c.On)
+	}()
+	return none, err
+}
+
+// Blocked returns the error of the call that hangs on the target, nil when none does.
+func (g *Gate) Blocked(on Target) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if h := g.stuck[on]; h != nil {
+		return h.err
+	}
+	return nil
+}
+
+// block notes a call that nothing waits for. The first one names the hang.
+func (g *Gate) block(on Target, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stuck[on] == nil {
+		g.stuck[on] = &hang{err: err, over: make(chan struct{})}
+	}
+	g.stuck[on].calls++
+}
+
+// release notes that such a call came back at last.
+func (g *Gate) release(on Target) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	h := g.stuck[on]
+	if h.calls--; h.calls == 0 {
+		delete(g.stuck, on)
+		close(h.over)
+	}
+}
+
+// Idle waits until no call hangs on the target. When the context ends before, it returns what Blocked would.
+func (g *Gate) Idle(ctx context.Context, on Target) error {
+	g.mu.Lock()
+	h := g.stuck[on]
+	g.mu.Unlock()
+	if h == nil {
+		return nil
+	}
+	select {
+	case <-h.over:
+		return nil
+	case <-ctx.Done():
+		return h.err
+	}
+}

@@ -1,0 +1,97 @@
+package sampling
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/metrics"
+	"github.com/prism-gpu/prism/pkg/nvml/library"
+)
+
+// eventSet is the target of the calls that wait: one that waits holds up no other call.
+const eventSet library.Target = "the event set"
+
+// events is the event set of a session. Its GPUs are those that were listed when it was first waited for.
+type events struct {
+	set nvml.EventSet
+	ids map[nvml.Device]gpu.UUID
+}
+
+// NextXID waits that long for an XID; without one, the UUID is empty. It may run beside the calls on GPUs.
+func (d *Driver) NextXID(ctx context.Context, wait time.Duration) (gpu.UUID, metrics.XID, error) {
+	if err := d.register(ctx); err != nil {
+		return "", metrics.XID{}, err
+	}
+	// Whole milliseconds are what the driver takes, and a minute is far above what callers wait.
+	milliseconds := uint32(min(wait, time.Minute).Milliseconds()) //nolint:gosec // it is
+	call := library.Call{On: eventSet, Name: "nvmlEventSetWait_v2", Limit: wait + d.opts.Deadline}
+	var quiet bool
+	set := d.events.set
+	data, err := library.Ask(ctx, d.session, call, func() (nvml.EventData, nvml.Return) {
+		data, ret := set.Wait(milliseconds)
+		if ret == nvml.ERROR_TIMEOUT {
+			quiet, ret = true, nvml.SUCCESS
+		}
+		return data, ret
+	})
+	if err != nil || quiet || data.EventType != nvml.EventTypeXidCriticalError {
+		return "", metrics.XID{}, err
+	}
+	xid := metrics.XID{Code: data.EventData, GPUInstance: -1}
+	if data.GpuInstanceId != math.MaxUint32 {
+		xid.GPUInstance = int(data.GpuInstanceId)
+	}
+	return d.events.ids[data.Device], xid, nil
+}
+
+// register makes the event set and adds the GPUs that have not been added.
+func (d *Driver) register(ctx context.Context) error {
+	if d.events.set == nil {
+		call := library.Call{On: eventSet, Name: "nvmlEventSetCreate", Limit: d.opts.Deadline}
+		set, err := library.Ask(ctx, d.session, call, d.lib.EventSetCreate)
+		if err != nil {
+			return err
+		}
+		d.events = events{set: set, ids: map[nvml.Device]gpu.UUID{}}
+	}
+	for id, handle := range d.present() {
+		if _, added := d.events.ids[handle]; added {
+			continue
+		}
+		set, call := d.events.set, library.Call{On: library.Target("events of " + id), Name: "nvmlDeviceRegisterEvents", Limit: d.opts.Deadline}
+		_, err := library.Ask(ctx, d.session, call, func() (none, nvml.Return) {
+			return none{}, handle.RegisterEvents(nvml.EventTypeXidCriticalError, set)
+		})
+		if errors.Is(err, gpu.ErrDriverNotLoaded) || ctx.Err() != nil {
+			return err
+		}
+		if errors.Is(err, gpu.ErrTimeout) {
+			continue // again, when it answers
+		}
+		d.events.ids[handle] = id
+	}
+	return nil
+}
+
+// present are the GPUs' handles.
+func (d *Driver) present() map[gpu.UUID]nvml.Device {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.handles)
+}
+
+// closeEvents frees the event set, once nothing waits for it.
+func (d *Driver) closeEvents(ctx context.Context) {
+	if d.events.set == nil || d.session.Gate().Idle(ctx, eventSet) != nil {
+		return
+	}
+	_, _ = library.Ask(ctx, d.session, library.Call{On: eventSet, Name: "nvmlEventSetFree", Limit: d.opts.Deadline},
+		func() (none, nvml.Return) { return none{}, d.events.set.Free() })
+	d.events = events{}
+}

@@ -1,0 +1,139 @@
+package sampling
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/metrics"
+	"github.com/prism-gpu/prism/pkg/nvml/library"
+)
+
+// GPUs lists the GPUs by index, and as faults those that do not answer. GPUs that were listed before are begun again.
+func (d *Driver) GPUs(ctx context.Context) ([]metrics.Identity, []gpu.Fault, error) {
+	count, err := library.Ask(ctx, d.session, library.Call{On: library.WholeDriver, Name: "nvmlDeviceGetCount_v2", Limit: d.opts.Deadline},
+		d.lib.DeviceGetCount)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing GPUs: %w", err)
+	}
+	found, faults := make([]*device, count), make([]gpu.Fault, count)
+	var all sync.WaitGroup // a GPU that hangs holds up the others for one deadline at most
+	for index := range count {
+		all.Go(func() {
+			g := &device{driver: d, on: library.GPUAt(index), identity: metrics.Identity{Index: index}}
+			if err := g.identify(ctx); err != nil {
+				faults[index] = gpu.Fault{Index: index, UUID: g.identity.UUID, BusID: g.identity.PCIBusID, Err: err}
+				return
+			}
+			found[index] = g
+		})
+	}
+	all.Wait()
+	var identities []metrics.Identity
+	var broken []gpu.Fault
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for index, g := range found {
+		switch {
+		case g != nil && d.devices[g.identity.UUID] == nil:
+			d.devices[g.identity.UUID], d.handles[g.identity.UUID] = g, g.handle
+			identities = append(identities, g.identity)
+		case g != nil:
+			identities = append(identities, d.devices[g.identity.UUID].identity) // its samples stay
+		case errors.Is(faults[index].Err, gpu.ErrDriverNotLoaded):
+			return nil, nil, fmt.Errorf("listing GPUs: %w", faults[index].Err)
+		default:
+			broken = append(broken, faults[index])
+		}
+	}
+	return identities, broken, nil
+}
+
+// identify reads what does not change while the driver is loaded and the MIG mode stays.
+func (g *device) identify(ctx context.Context) error {
+	g.unsupported = map[string]bool{}
+	handle, err := must(ctx, g, "nvmlDeviceGetHandleByIndex_v2", func() (nvml.Device, nvml.Return) {
+		return g.driver.lib.DeviceGetHandleByIndex(g.identity.Index)
+	})
+	if err != nil {
+		return err
+	}
+	g.handle = handle
+	id := &g.identity
+	uuid, err := must(ctx, g, "nvmlDeviceGetUUID", handle.GetUUID)
+	if err != nil {
+		return err
+	}
+	id.UUID = gpu.UUID(uuid)
+	pci, err := must(ctx, g, "nvmlDeviceGetPciInfo_v3", handle.GetPciInfo)
+	if err != nil {
+		return err
+	}
+	id.PCIBusID = fmt.Sprintf("%04x:%02x:%02x.0", pci.Domain, pci.Bus, pci.Device)
+	if id.Minor, err = must(ctx, g, "nvmlDeviceGetMinorNumber", handle.GetMinorNumber); err != nil {
+		return err
+	}
+	name, err := must(ctx, g, "nvmlDeviceGetName", handle.GetName)
+	if err != nil {
+		return err
+	}
+	id.Name = strings.TrimSpace(name)
+	id.DriverVersion, id.CUDAVersion = g.driver.version.Version, g.driver.version.CUDAVersion
+	if err := g.describe(ctx); err != nil {
+		return err
+	}
+	return g.capabilities(ctx)
+}
+
+// describe reads what a GPU may not say of itself.
+func (g *device) describe(ctx context.Context) error {
+	id := &g.identity
+	type version struct{ major, minor int }
+	capability, _, err := value(ctx, g, "nvmlDeviceGetCudaComputeCapability", func() (version, nvml.Return) {
+		major, minor, ret := g.handle.GetCudaComputeCapability()
+		return version{major, minor}, ret
+	})
+	if err != nil {
+		return err
+	}
+	brand, _, err := value(ctx, g, "nvmlDeviceGetBrand", g.handle.GetBrand)
+	if err != nil {
+		return err
+	}
+	architecture, _, err := value(ctx, g, "nvmlDeviceGetArchitecture", g.handle.GetArchitecture)
+	if err != nil {
+		return err
+	}
+	id.Brand = library.BrandName(brand)
+	id.Architecture = library.ArchitectureName(architecture, capability.major, capability.minor)
+	if id.Serial, _, err = value(ctx, g, "nvmlDeviceGetSerial", g.handle.GetSerial); err != nil {
+		return err
+	}
+	if id.VBIOS, _, err = value(ctx, g, "nvmlDeviceGetVbiosVersion", g.handle.GetVbiosVersion); err != nil {
+		return err
+	}
+	id.InfoROM, _, err = value(ctx, g, "nvmlDeviceGetInforomImageVersion", g.handle.GetInforomImageVersion)
+	return err
+}
+
+// capabilities reads whether the MIG mode is on and whether there is GPM.
+func (g *device) capabilities(ctx context.Context) error {
+	mode, err := g.migMode(ctx)
+	if err != nil {
+		return err
+	}
+	g.identity.MIGMode, g.identity.GPM = mode, false
+	if g.driver.session.Has(gpmSymbols...) {
+		support, ok, err := value(ctx, g, "nvmlGpmQueryDeviceSupport", g.handle.GpmQueryDeviceSupport)
+		if err != nil {
+			return err
+		}
+		g.identity.GPM = ok && support.IsSupportedDevice != 0
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package sampling
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+// migDevice is a MIG device as the last round listed it.
+type migDevice struct {
+	handle nvml.Device
+	facts  metrics.MIGDevice
+}
+
+// migMode reports whether the MIG mode is on.
+func (g *device) migMode(ctx context.Context) (bool, error) {
+	mode, ok, err := value(ctx, g, "nvmlDeviceGetMigMode", func() (int, nvml.Return) {
+		current, _, ret := g.handle.GetMigMode()
+		return current, ret
+	})
+	return ok && mode == nvml.DEVICE_MIG_ENABLE, err
+}
+
+// MIGDevices begins a round: it lists the GPU's MIG devices, without values, and returns the GPU as it is now. One call where the MIG mode
+// is off, or none; else one per possible MIG device and four more per MIG device.
+func (d *Driver) MIGDevices(ctx context.Context, id gpu.UUID) (metrics.Identity, []metrics.MIGDevice, error) {
+	g, err := d.at(id)
+	if err != nil {
+		return metrics.Identity{}, nil, err
+	}
+	g.calls = 0
+	mode, err := g.migMode(ctx)
+	if err != nil {
+		return g.identity, nil, err
+	}
+	if mode != g.identity.MIGMode {
+		if err := g.renew(ctx); err != nil {
+			return g.identity, nil, err
+		}
+	}
+	g.migDevices = g.migDevices[:0]
+	if !mode {
+		return g.identity, nil, nil
+	}
+	if err := g.listMIG(ctx); err != nil {
+		return g.identity, nil, err
+	}
+	devices := make([]metrics.MIGDevice, len(g.migDevices))
+	for i := range g.migDevices {
+		devices[i] = g.migDevices[i].facts
+	}
+	return g.identity, devices, nil
+}
+
+// renew reads the GPU again after its MIG mode has changed: the handle and what it supports are others.
+func (g *device) renew(ctx context.Context) error {
+	for target := range g.gpm.targets {
+		if err := g.release(ctx, target); err != nil {
+			return err
+		}
+	}
+	g.fields, g.rotation, g.gpm, g.processes, g.maxMIG = fieldReader{}, rotation{}, gpm{}, processReader{}, 0
+	if err := g.identify(ctx); err != nil {
+		return err
+	}
+	g.driver.mu.Lock()
+	defer g.driver.mu.Unlock()
+	g.driver.handles[g.identity.UUID] = g.handle
+	return nil
+}
+
+func (g *device) listMIG(ctx context.Context) error {
+	if g.maxMIG == 0 {
+		count, _, err := value(ctx, g, "nvmlDeviceGetMaxMigDeviceCount", g.handle.GetMaxMigDeviceCount)
+		if err != nil {
+			return err
+		}
+		g.maxMIG = count
+	}
+	for index := range g.maxMIG {
+		handle, ok, err := passing(ctx, g, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
+			return g.handle.GetMigDeviceHandleByIndex(index)
+		})
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue // there is none at this index
+		}
+		if err := g.inspectMIG(ctx, handle); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(g.migDevices, func(a, b migDevice) int {
+		return cmp.Or(cmp.Compare(a.facts.GPUInstance, b.facts.GPUInstance), cmp.Compare(a.facts.ComputeInstance, b.facts.ComputeInstance))
+	})
+	return nil
+}
+
+// inspectMIG adds a MIG device, unless it is destroyed meanwhile. All is read each round: another one may have the place and the UUID.
+func (g *device) inspectMIG(ctx context.Context, handle nvml.Device) error {
+	uuid, there, err := passing(ctx, g, "nvmlDeviceGetUUID", handle.GetUUID)
+	if err != nil || !there {
+		return err
+	}
+	instance, there, err := passing(ctx, g, "nvmlDeviceGetGpuInstanceId", handle.GetGpuInstanceId)
+	if err != nil || !there {
+		return err
+	}
+	compute, there, err := passing(ctx, g, "nvmlDeviceGetComputeInstanceId", handle.GetComputeInstanceId)
+	if err != nil || !there {
+		return err
+	}
+	name, there, err := passing(ctx, g, "nvmlDeviceGetName", handle.GetName)
+	if err != nil || !there {
+		return err
+	}
+	_, profile, _ := strings.Cut(name, " MIG ")
+	g.migDevices = append(g.migDevices, migDevice{handle: handle, facts: metrics.MIGDevice{
+		UUID: gpu.UUID(uuid), Profile: profile, GPUInstance: instance, ComputeInstance: compute,
+	}})
+	return nil
+}
+
+// MIGValues reads the MIG device's own fields, those of GPM left out: its memory, one call.
+func (d *Driver) MIGValues(ctx context.Context, id gpu.UUID, m *metrics.MIGDevice, fields metrics.FieldSet) error {
+	g, err := d.at(id)
+	if err != nil {
+		return err
+	}
+	if !fields.Meets(memoryFields) {
+		return nil
+	}
+	for i := range g.migDevices {
+		if at := &g.migDevices[i]; at.facts.UUID == m.UUID {
+			readings, err := readMemory(ctx, g, "MIG memory", at.handle, nil)
+			set(readings, fields, &m.Values)
+			return err
+		}
+	}
+	return nil
+}

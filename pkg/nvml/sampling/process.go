@@ -1,0 +1,205 @@
+package sampling
+
+import (
+	"context"
+	"math"
+	"math/bits"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+// noInstance is NVML's instance of a process that is on none.
+const noInstance = math.MaxUint32
+
+// processReader reads the processes of a GPU.
+type processReader struct {
+	// lastSeen is the time of the latest utilization sample, microseconds; begun says that one was asked for before.
+	lastSeen uint64
+	begun    bool
+	// cost is how many calls the last round took.
+	cost int
+	// symbols of the three lists, as the library has them.
+	compute, mps, graphics string
+}
+
+// calls is how many calls the processes are expected to take.
+func (r *processReader) calls() int { return max(r.cost, 4) }
+
+// listSymbol is the name of a list of processes: the library has one of its versions.
+func listSymbol(g *device, name string) string {
+	for _, version := range []string{"_v3", "_v2"} {
+		if g.driver.session.Has(name + version) {
+			return name + version
+		}
+	}
+	return name
+}
+
+// place is a process on a GPU or a MIG device.
+type place struct{ pid, instance, compute uint32 }
+
+// Processes lists the processes on a GPU and on the MIG devices of its round, each once, with their utilization since the last time.
+// hidden: there are some that this process's pid namespace does not show. MPSServer says only that a process uses the GPU by itself and
+// not through MPS: whether it is a server, its name says.
+func (d *Driver) Processes(ctx context.Context, id gpu.UUID) (processes []metrics.Process, hidden bool, err error) {
+	g, err := d.at(id)
+	if err != nil {
+		return nil, false, err
+	}
+	r := &g.processes
+	if r.compute == "" {
+		r.compute = listSymbol(g, "nvmlDeviceGetComputeRunningProcesses")
+		r.mps = listSymbol(g, "nvmlDeviceGetMPSComputeRunningProcesses")
+		r.graphics = listSymbol(g, "nvmlDeviceGetGraphicsRunningProcesses")
+	}
+	before := g.calls
+	known := map[place]int{}
+	for _, list := range []struct {
+		symbol string
+		fn     func() ([]nvml.ProcessInfo, nvml.Return)
+		mps    bool
+	}{
+		{r.compute, g.handle.GetComputeRunningProcesses, false}, {r.graphics, g.handle.GetGraphicsRunningProcesses, false},
+		{r.mps, g.handle.GetMPSComputeRunningProcesses, true},
+	} {
+		infos, ok, err := value(ctx, g, list.symbol, list.fn)
+		if err != nil {
+			return nil, false, err
+		}
+		if !ok {
+			continue
+		}
+		g.calls += bits.Len(uint(max(len(infos), 1) - 1)) // go-nvml asks again with twice the room until it suffices
+		for _, info := range infos {
+			if info.Pid == 0 {
+				hidden = true
+				continue
+			}
+			processes = g.add(processes, known, info, list.mps)
+		}
+	}
+	err = g.utilizations(ctx, processes)
+	r.cost = g.calls - before
+	return processes, hidden, err
+}
+
+// add adds a process to the list, or what another list says of it.
+func (g *device) add(processes []metrics.Process, known map[place]int, info nvml.ProcessInfo, mps bool) []metrics.Process {
+	at := place{info.Pid, info.GpuInstanceId, info.ComputeInstanceId}
+	memory := math.NaN()
+	if info.UsedGpuMemory != math.MaxUint64 {
+		memory = float64(info.UsedGpuMemory)
+	}
+	index, listed := known[at]
+	if !listed {
+		nan := math.NaN()
+		known[at] = len(processes)
+		return append(processes, metrics.Process{
+			PID: info.Pid, MIG: g.migAt(info.GpuInstanceId, info.ComputeInstanceId), MemoryBytes: memory,
+			SM: nan, Memory: nan, Encoder: nan, Decoder: nan, MPSServer: !mps,
+		})
+	}
+	p := &processes[index]
+	if mps {
+		p.MPSServer = false
+	}
+	if math.IsNaN(p.MemoryBytes) || memory > p.MemoryBytes {
+		p.MemoryBytes = memory
+	}
+	return processes
+}
+
+// migAt is the MIG device of a process, empty on a GPU without.
+func (g *device) migAt(instance, compute uint32) gpu.UUID {
+	if instance == noInstance {
+		return ""
+	}
+	for i := range g.migDevices {
+		facts := &g.migDevices[i].facts
+		if facts.GPUInstance == int(instance) && facts.ComputeInstance == int(compute) {
+			return facts.UUID
+		}
+	}
+	return ""
+}
+
+// utilizations sets what the processes have used since the last round: the mean of the driver's samples. The driver has samples only of
+// processes that use the GPU, so a process without one has used nothing. The first round has no beginning and sets nothing.
+func (g *device) utilizations(ctx context.Context, processes []metrics.Process) error {
+	r := &g.processes
+	const symbol = "nvmlDeviceGetProcessUtilization"
+	if g.identity.MIGMode || g.unsupported[symbol] {
+		return nil
+	}
+	var empty bool
+	samples, ok, err := value(ctx, g, symbol, func() ([]nvml.ProcessUtilizationSample, nvml.Return) {
+		samples, ret := g.handle.GetProcessUtilization(r.lastSeen)
+		if ret == nvml.ERROR_NOT_FOUND {
+			empty, ret = true, nvml.SUCCESS // none newer than that
+		}
+		return samples, ret
+	})
+	if err != nil || !ok {
+		return err
+	}
+	if !empty {
+		g.calls++ // the first one asks how many there are
+	}
+	since := r.lastSeen
+	for i := range samples {
+		r.lastSeen = max(r.lastSeen, samples[i].TimeStamp)
+	}
+	if !r.begun {
+		r.begun = true
+		return nil
+	}
+	for i := range processes {
+		processes[i].SM, processes[i].Memory, processes[i].Encoder, processes[i].Decoder = means(samples, processes[i].PID, since)
+	}
+	return nil
+}
+
+// mean is the mean of a process's samples.
+type mean struct {
+	sum   float64
+	count int
+	bad   bool
+}
+
+func (m *mean) add(utilization uint32) {
+	if utilization > maxPercent {
+		m.bad = true
+		return
+	}
+	m.sum += float64(utilization)
+	m.count++
+}
+
+func (m *mean) ratio() float64 {
+	switch {
+	case m.count > 0:
+		return m.sum / float64(m.count) * percent
+	case m.bad:
+		return math.NaN()
+	default:
+		return 0
+	}
+}
+
+// means are the ratios of a process's samples that are newer than since.
+func means(samples []nvml.ProcessUtilizationSample, pid uint32, since uint64) (sm, memory, encoder, decoder float64) {
+	var all [4]mean
+	for i := range samples {
+		s := &samples[i]
+		if s.Pid != pid || s.TimeStamp <= since {
+			continue
+		}
+		for n, utilization := range [...]uint32{s.SmUtil, s.MemUtil, s.EncUtil, s.DecUtil} {
+			all[n].add(utilization)
+		}
+	}
+	return all[0].ratio(), all[1].ratio(), all[2].ratio(), all[3].ratio()
+}

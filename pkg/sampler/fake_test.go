@@ -1,0 +1,277 @@
+package sampler
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+// fakeLibrary is a driver whose GPUs answer as a test says.
+type fakeLibrary struct {
+	mu      sync.Mutex
+	openErr error
+	opened  int
+	open    bool
+	gpus    map[gpu.UUID]*fakeGPU
+	faults  []gpu.Fault
+	xids    []fakeXID
+	trace   []string
+	// held are the targets with samples.
+	held map[string]bool
+}
+
+type fakeXID struct {
+	id  gpu.UUID
+	xid metrics.XID
+}
+
+// fakeGPU answers its values. hang makes each call take the deadline and fail.
+type fakeGPU struct {
+	identity  metrics.Identity
+	devices   []metrics.MIGDevice
+	processes []metrics.Process
+	hidden    bool
+	err       error
+	hang      bool
+	rounds    int
+	asked     metrics.FieldSet
+	// baselines counts the samples that began again, compared those that did not, by target.
+	baselines, compared map[int]int
+}
+
+const callLimit = 2 * time.Second
+
+func newFake(count int) *fakeLibrary {
+	f := &fakeLibrary{gpus: map[gpu.UUID]*fakeGPU{}, held: map[string]bool{}}
+	for i := range count {
+		id := gpu.UUID(fmt.Sprintf("GPU-%d", i))
+		f.gpus[id] = &fakeGPU{identity: metrics.Identity{UUID: id, Index: i, GPM: true}, baselines: map[int]int{}, compared: map[int]int{}}
+	}
+	return f
+}
+
+// change changes the driver while it is sampled.
+func (f *fakeLibrary) change(fn func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fn()
+}
+
+func (f *fakeLibrary) Open(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.openErr != nil {
+		return f.openErr
+	}
+	f.open, f.opened = true, f.opened+1
+	return nil
+}
+
+func (f *fakeLibrary) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.open = false
+	f.held = map[string]bool{}
+	return nil
+}
+
+func (f *fakeLibrary) GPUs(context.Context) ([]metrics.Identity, []gpu.Fault, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var identities []metrics.Identity
+	for _, id := range slices.Sorted(maps.Keys(f.gpus)) {
+		identities = append(identities, f.gpus[id].identity)
+	}
+	return identities, f.faults, nil
+}
+
+// at is what every call on a GPU begins with.
+func (f *fakeLibrary) at(id gpu.UUID) (*fakeGPU, error) {
+	f.mu.Lock()
+	g, open := f.gpus[id], f.open
+	hang, err := g.hang, g.err
+	f.mu.Unlock()
+	switch {
+	case !open:
+		return g, gpu.ErrDriverNotLoaded
+	case hang:
+		time.Sleep(callLimit)
+		return g, gpu.ErrTimeout
+	}
+	return g, err
+}
+
+func (f *fakeLibrary) MIGDevices(_ context.Context, id gpu.UUID) (metrics.Identity, []metrics.MIGDevice, error) {
+	g, err := f.at(id)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g.rounds++
+	return g.identity, slices.Clone(g.devices), err
+}
+
+func (f *fakeLibrary) Values(_ context.Context, id gpu.UUID, fields metrics.FieldSet, into *metrics.Values) error {
+	g, err := f.at(id)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g.asked = fields
+	into.Set(metrics.FieldPowerUsage, 100)
+	return err
+}
+
+func (f *fakeLibrary) MIGValues(_ context.Context, id gpu.UUID, m *metrics.MIGDevice, _ metrics.FieldSet) error {
+	_, err := f.at(id)
+	m.Values.Set(metrics.FieldMemoryUsed, 1)
+	return err
+}
+
+func (f *fakeLibrary) Sample(_ context.Context, id gpu.UUID, target int, _ metrics.FieldSet, baseline bool, into *metrics.Values) error {
+	g, err := f.at(id)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held[fmt.Sprint(id, target)] = true
+	if baseline {
+		g.baselines[target]++
+		return err
+	}
+	g.compared[target]++
+	into.Set(metrics.FieldSMActive, 0.5)
+	return err
+}
+
+func (f *fakeLibrary) ReleaseSamples(_ context.Context, id gpu.UUID, target int) error {
+	_, err := f.at(id)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.held, fmt.Sprint(id, target))
+	return err
+}
+
+func (f *fakeLibrary) Processes(_ context.Context, id gpu.UUID) ([]metrics.Process, bool, error) {
+	g, err := f.at(id)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(g.processes), g.hidden, err
+}
+
+func (f *fakeLibrary) NextXID(_ context.Context, wait time.Duration) (gpu.UUID, metrics.XID, error) {
+	f.mu.Lock()
+	if len(f.xids) > 0 {
+		next := f.xids[0]
+		f.xids = f.xids[1:]
+		f.mu.Unlock()
+		return next.id, next.xid, nil
+	}
+	f.mu.Unlock()
+	time.Sleep(wait)
+	return "", metrics.XID{}, nil
+}
+
+func (f *fakeLibrary) holds(id gpu.UUID, target int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.held[fmt.Sprint(id, target)]
+}
+
+// rounds, asked, baselines and opens are what the driver was asked so far.
+func (f *fakeLibrary) rounds(id gpu.UUID) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gpus[id].rounds
+}
+
+func (f *fakeLibrary) asked(id gpu.UUID) metrics.FieldSet {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gpus[id].asked
+}
+
+func (f *fakeLibrary) baselines(id gpu.UUID, target int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.gpus[id].baselines[target]
+}
+
+func (f *fakeLibrary) opens() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.opened
+}
+
+// fakeProcesses is /proc.
+type fakeProcesses struct {
+	mu   sync.Mutex
+	list map[uint32]metrics.ProcessIdentity
+}
+
+func (p *fakeProcesses) Identify([]uint32) map[uint32]metrics.ProcessIdentity {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.list)
+}
+
+// pending counts the MIG devices that are about to be destroyed.
+func (s *Sampler) pending() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.releases)
+}
+
+// wants are what claims ask for.
+type wants struct {
+	mu   sync.Mutex
+	list []Want
+}
+
+func (w *wants) of(gpu.UUID) []Want {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.list)
+}
+
+func (w *wants) set(list ...Want) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.list = list
+}
+
+// started is a sampler that runs in a bubble of synctest until the test ends.
+func started(t *testing.T, opts Options) *Sampler {
+	t.Helper()
+	s := New(opts)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	return s
+}
+
+// pass lets time pass.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// gpuOf is a GPU of the snapshot.
+func gpuOf(t *testing.T, s *Sampler, id gpu.UUID) *metrics.GPU {
+	t.Helper()
+	for _, g := range s.Snapshot().GPUs {
+		if g.Identity.UUID == id {
+			return g
+		}
+	}
+	require.Fail(t, "the snapshot has no such GPU", string(id))
+	return nil
+}

@@ -1,0 +1,186 @@
+package sampler
+
+import (
+	"slices"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+const (
+	// releaseTime is how long a MIG device may take to be destroyed once its samples are freed.
+	releaseTime = 2 * time.Second
+	// dropTime is after how long a MIG device that no GPU has is dropped.
+	dropTime = time.Minute
+)
+
+// release is a MIG device that is about to be destroyed.
+type release struct {
+	at time.Time
+	// handled: its samples are freed. claims are those that still want it.
+	handled bool
+	claims  []string
+	// checked: it was inspected again after releaseTime.
+	checked bool
+}
+
+// Release frees what is held of a MIG device that is about to be destroyed, and does not wait for it. A device that is still there two
+// seconds later, and not of another claim, has the session closed and reopened, once. Only MIG devices that are destroyed are released:
+// one that stays costs all GPUs their samples.
+func (s *Sampler) Release(mig gpu.UUID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for id, r := range s.releases {
+		if !r.handled && now.Sub(r.at) > dropTime {
+			delete(s.releases, id)
+		}
+	}
+	s.releases[mig] = &release{at: now}
+	for _, w := range s.workers {
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// release frees the samples of MIG devices of this GPU that are about to be destroyed, and inspects those again that should be gone.
+// errReopen: one is still there.
+func (w *worker) release() error {
+	for mig, instance := range w.devices {
+		due, overdue := w.pending(mig)
+		if due {
+			delete(w.targets, instance)
+			if err := w.crew.s.opts.Library.ReleaseSamples(w.calls(), w.id, instance); err != nil {
+				return err
+			}
+			w.handled(mig)
+		}
+		if overdue && !due {
+			return w.inspect()
+		}
+	}
+	return nil
+}
+
+// pending reports whether the samples of a MIG device are to be freed, and whether it should be gone by now.
+func (w *worker) pending(mig gpu.UUID) (due, overdue bool) {
+	w.crew.s.mu.Lock()
+	defer w.crew.s.mu.Unlock()
+	r := w.crew.s.releases[mig]
+	if r == nil {
+		return false, false
+	}
+	return !r.handled, !r.checked && time.Since(r.at) >= releaseTime
+}
+
+// handled notes that the samples are freed.
+func (w *worker) handled(mig gpu.UUID) {
+	var claims []string
+	for _, want := range w.crew.s.opts.Wanted(w.id) {
+		if want.MIG == mig {
+			claims = append(claims, want.Claim)
+		}
+	}
+	w.crew.s.mu.Lock()
+	defer w.crew.s.mu.Unlock()
+	if r := w.crew.s.releases[mig]; r != nil {
+		r.handled, r.claims = true, claims
+	}
+}
+
+// overdue is when the next MIG device should be gone; zero where none is waited for.
+func (w *worker) overdue() time.Time {
+	w.crew.s.mu.Lock()
+	defer w.crew.s.mu.Unlock()
+	var first time.Time
+	for mig, r := range w.crew.s.releases {
+		if _, here := w.devices[mig]; here && !r.checked {
+			if at := r.at.Add(releaseTime); first.IsZero() || at.Before(first) {
+				first = at
+			}
+		}
+	}
+	if !first.IsZero() && first.Before(w.retry) {
+		return w.retry
+	}
+	return first
+}
+
+// inspect asks which MIG devices there are. errReopen: one that should be gone is not.
+func (w *worker) inspect() error {
+	plans, _, _ := w.plans()
+	_, devices, err := w.crew.s.opts.Library.MIGDevices(w.calls(), w.id)
+	if err != nil {
+		return err
+	}
+	w.inspected(devices, plans)
+	w.crew.s.mu.Lock()
+	defer w.crew.s.mu.Unlock()
+	var still bool
+	for i := range devices {
+		r := w.crew.s.releases[devices[i].UUID]
+		if r != nil && !r.checked && time.Since(r.at) >= releaseTime {
+			r.checked, still = true, true
+		}
+	}
+	if !still {
+		return nil
+	}
+	w.crew.s.status.Reopened++
+	return errReopen
+}
+
+// inspected notes the MIG devices that there are, and forgets releases of those that are gone or of a new claim.
+func (w *worker) inspected(devices []metrics.MIGDevice, plans map[gpu.UUID]*plan) {
+	s := w.crew.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := make(map[gpu.UUID]int, len(devices))
+	for i := range devices {
+		d := &devices[i]
+		claims := w.of(plans, d.UUID).claims
+		now[d.UUID] = d.GPUInstance
+		switch r := s.releases[d.UUID]; {
+		case r == nil || !r.handled:
+		case len(claims) == 0:
+			r.claims = nil // the same claim may be prepared again
+		case recreated(r, claims):
+			delete(s.releases, d.UUID)
+		}
+	}
+	for mig := range w.devices {
+		if _, still := now[mig]; !still {
+			delete(s.releases, mig)
+		}
+	}
+	w.devices = now
+}
+
+// abandon frees the samples of GPU instances that are gone.
+func (w *worker) abandon(devices []metrics.MIGDevice) error {
+	for instance := range w.targets {
+		if instance == WholeGPU || slices.ContainsFunc(devices, func(d metrics.MIGDevice) bool { return d.GPUInstance == instance }) {
+			continue
+		}
+		delete(w.targets, instance)
+		if err := w.crew.s.opts.Library.ReleaseSamples(w.calls(), w.id, instance); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recreated reports whether a MIG device is of a claim that did not want it any more, or not yet, when it was released.
+func recreated(r *release, claims []string) bool {
+	return slices.ContainsFunc(claims, func(claim string) bool { return !slices.Contains(r.claims, claim) })
+}
+
+// releasing reports whether one of the MIG devices of a GPU instance is about to be destroyed: then it is not sampled.
+func (w *worker) releasing(devices []metrics.MIGDevice) bool {
+	w.crew.s.mu.Lock()
+	defer w.crew.s.mu.Unlock()
+	return slices.ContainsFunc(devices, func(d metrics.MIGDevice) bool { return w.crew.s.releases[d.UUID] != nil })
+}

@@ -1,0 +1,143 @@
+package sampler
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+const mig = gpu.UUID("MIG-a")
+
+// sliced is a driver with one MIG device, of claim a, that was sampled.
+func sliced(t *testing.T) (*Sampler, *fakeLibrary, *wants) {
+	t.Helper()
+	f, w := newFake(2), &wants{}
+	f.gpus["GPU-0"].devices = []metrics.MIGDevice{{UUID: mig, Profile: "1g.10gb", GPUInstance: 7}}
+	w.set(Want{MIG: mig, Claim: "a"})
+	s := started(t, Options{Library: f, Wanted: w.of})
+	pass(25 * time.Second)
+	require.True(t, f.holds("GPU-0", 7))
+	_, sampled := gpuOf(t, s, "GPU-0").MIGDevices[0].Values.Get(metrics.FieldSMActive)
+	require.True(t, sampled)
+	return s, f, w
+}
+
+func TestRelease_MIGDevice_SamplesFreedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, f, w := sliced(t)
+		s.Release(mig)
+		synctest.Wait()
+		assert.False(t, f.holds("GPU-0", 7))
+		assert.True(t, f.holds("GPU-0", WholeGPU), "others stay")
+		f.change(func() { f.gpus["GPU-0"].devices = nil })
+		w.set()
+		pass(30 * time.Second)
+		assert.Empty(t, gpuOf(t, s, "GPU-0").MIGDevices)
+		assert.Zero(t, s.Status().Reopened)
+		assert.Equal(t, 1, f.opens())
+		assert.Zero(t, s.pending(), "nothing is left of it")
+	})
+}
+
+func TestRelease_StillThere_ReopenedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, f, _ := sliced(t)
+		baselines := f.baselines("GPU-1", WholeGPU)
+		s.Release(mig)
+		pass(releaseTime - time.Millisecond)
+		assert.Equal(t, 1, f.opens())
+		pass(time.Second)
+		assert.Equal(t, 2, f.opens())
+		assert.Equal(t, uint64(1), s.Status().Reopened)
+		assert.True(t, gpuOf(t, s, "GPU-1").Up, "values stay meanwhile")
+		pass(time.Minute)
+		assert.Equal(t, 2, f.opened, "once is enough")
+		assert.False(t, f.holds("GPU-0", 7), "it is not sampled while it is to be destroyed")
+		assert.Equal(t, baselines+1, f.baselines("GPU-1", WholeGPU))
+		f.change(func() { f.gpus["GPU-0"].devices = nil })
+		pass(11 * time.Second)
+		assert.Zero(t, s.pending())
+	})
+}
+
+// TestRelease_RecreatedWithSameUUID_NewBaseline: the new claim's values are not those of the old one.
+func TestRelease_RecreatedWithSameUUID_NewBaseline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, f, w := sliced(t)
+		baselines := f.baselines("GPU-0", 7)
+		s.Release(mig)
+		synctest.Wait()
+		w.set(Want{MIG: mig, Claim: "b"}) // destroyed and created again before any round
+		pass(10 * time.Second)
+		assert.Equal(t, baselines+1, f.baselines("GPU-0", 7))
+		_, sampled := gpuOf(t, s, "GPU-0").MIGDevices[0].Values.Get(metrics.FieldSMActive)
+		assert.False(t, sampled)
+		assert.Zero(t, s.Status().Reopened)
+		pass(10 * time.Second)
+		_, sampled = gpuOf(t, s, "GPU-0").MIGDevices[0].Values.Get(metrics.FieldSMActive)
+		assert.True(t, sampled)
+	})
+}
+
+func TestSample_OtherClaimWithSameUUID_NewBaseline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, f, w := sliced(t)
+		baselines := f.baselines("GPU-0", 7)
+		w.set(Want{MIG: mig, Claim: "b"})
+		pass(10 * time.Second)
+		assert.Equal(t, baselines+1, f.baselines("GPU-0", 7))
+		w.set(Want{MIG: mig, Claim: "b"}, Want{MIG: mig, Claim: "c"})
+		pass(20 * time.Second)
+		assert.Equal(t, baselines+1, f.baselines("GPU-0", 7), "a further claim of the same device ends nothing")
+		assert.Zero(t, s.Status().Reopened)
+	})
+}
+
+func TestRelease_GPUHangs_NoBusyLoop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, f, _ := sliced(t)
+		f.change(func() { f.gpus["GPU-0"].hang = true })
+		s.Release(mig)
+		pass(time.Minute)
+		assert.Less(t, s.Status().Errors["GPU-0"], uint64(40))
+		assert.Zero(t, s.Status().Reopened)
+	})
+}
+
+func TestSample_InstanceGone_SamplesFreed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, f, w := sliced(t)
+		f.change(func() { f.gpus["GPU-0"].devices = nil })
+		w.set()
+		pass(10 * time.Second)
+		assert.False(t, f.holds("GPU-0", 7))
+	})
+}
+
+// TestRelease_SameClaimPreparedAgain_Sampled: a claim may be unprepared and prepared again, and have the same place.
+func TestRelease_SameClaimPreparedAgain_Sampled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, f, w := sliced(t)
+		baselines := f.baselines("GPU-0", 7)
+		w.set() // what is unprepared wants nothing any more
+		s.Release(mig)
+		synctest.Wait()
+		w.set(Want{MIG: mig, Claim: "a"})
+		pass(20 * time.Second)
+		assert.Equal(t, baselines+1, f.baselines("GPU-0", 7))
+		assert.True(t, f.holds("GPU-0", 7))
+	})
+}

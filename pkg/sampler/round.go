@@ -1,0 +1,133 @@
+package sampler
+
+import (
+	"math"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+// mpsServer is the name of an MPS server, as long as the kernel keeps it.
+const mpsServer = "nvidia-cuda-mps"
+
+// round asks the GPU once and publishes what it answers. After an error nothing of it is published: values of two rounds are never mixed.
+func (w *worker) round() error {
+	lib, ctx := w.crew.s.opts.Library, w.calls()
+	plans, interval, limited := w.plans()
+	w.interval = interval
+	identity, devices, err := lib.MIGDevices(ctx, w.id)
+	if err != nil {
+		return w.undone(err)
+	}
+	w.identity = identity
+	w.inspected(devices, plans)
+	if err := w.abandon(devices); err != nil {
+		return w.undone(err)
+	}
+	g := &metrics.GPU{Identity: identity, Interval: interval, Up: true}
+	whole := w.of(plans, "")
+	if err := lib.Values(ctx, w.id, whole.fields, &g.Values); err != nil {
+		return w.undone(err)
+	}
+	if identity.GPM {
+		if err := lib.Sample(ctx, w.id, WholeGPU, whole.fields, w.baseline(WholeGPU, "", nil), &g.Values); err != nil {
+			return w.undone(err)
+		}
+	}
+	if err := w.sampleMIG(devices, plans); err != nil {
+		return w.undone(err)
+	}
+	for i := range devices {
+		g.MIGDevices = append(g.MIGDevices, &devices[i])
+	}
+	if g.Processes, g.ProcessesHidden, err = lib.Processes(ctx, w.id); err != nil {
+		return w.undone(err)
+	}
+	g.ProcessesHidden = w.identify(g.Processes) || g.ProcessesHidden
+	g.At = time.Now()
+	w.crew.s.limit(w.id, limited)
+	w.crew.s.publish(g)
+	return nil
+}
+
+// undone ends a round with an error: what was sampled in it is no beginning for the next one.
+func (w *worker) undone(err error) error {
+	clear(w.targets)
+	return err
+}
+
+// limit notes how many claims of a GPU have an interval that is not granted.
+func (s *Sampler) limit(id gpu.UUID, limited int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limited[id] = limited
+}
+
+// sampleMIG reads the values of the MIG devices. Those of a GPU instance are the same for each of its MIG devices.
+func (w *worker) sampleMIG(devices []metrics.MIGDevice, plans map[gpu.UUID]*plan) error {
+	lib, ctx := w.crew.s.opts.Library, w.calls()
+	for first, next := 0, 0; first < len(devices); first = next {
+		var fields metrics.FieldSet
+		var uuids string
+		var claims []string
+		instance := devices[first].GPUInstance
+		for next = first; next < len(devices) && devices[next].GPUInstance == instance; next++ {
+			p := w.of(plans, devices[next].UUID)
+			fields.AddSet(p.fields)
+			uuids += string(devices[next].UUID) + devices[next].Profile
+			claims = append(claims, p.claims...)
+		}
+		// A MIG device that is about to be destroyed waits for no other sample.
+		if err := w.release(); err != nil {
+			return err
+		}
+		values := &devices[first].Values
+		if !w.releasing(devices[first:next]) {
+			if err := lib.MIGValues(ctx, w.id, &devices[first], fields); err != nil {
+				return err
+			}
+			if w.identity.GPM {
+				if err := lib.Sample(ctx, w.id, instance, fields, w.baseline(instance, uuids, claims), values); err != nil {
+					return err
+				}
+			}
+		}
+		for i := first + 1; i < next; i++ {
+			devices[i].Values = *values
+		}
+	}
+	return nil
+}
+
+// identify says which processes there are, by pid and start time. The utilization of a process that has the pid of another one of the
+// last round may be that one's. hidden: a process is on the GPU round after round and not in /proc, so its pid is of another namespace.
+func (w *worker) identify(processes []metrics.Process) (hidden bool) {
+	if len(processes) == 0 || w.crew.s.opts.Processes == nil {
+		w.starts, w.absent = nil, nil
+		return false
+	}
+	pids := make([]uint32, len(processes))
+	for i := range processes {
+		pids[i] = processes[i].PID
+	}
+	known := w.crew.s.opts.Processes.Identify(pids)
+	starts, absent := make(map[uint32]uint64, len(known)), map[uint32]bool{}
+	for i := range processes {
+		p := &processes[i]
+		identity, found := known[p.PID]
+		p.ProcessIdentity = identity
+		p.MPSServer = p.MPSServer && identity.Command == mpsServer
+		if !found {
+			absent[p.PID] = true
+			hidden = hidden || w.absent[p.PID]
+			continue
+		}
+		starts[p.PID] = identity.Start
+		if before, ok := w.starts[p.PID]; ok && before != identity.Start {
+			p.SM, p.Memory, p.Encoder, p.Decoder = math.NaN(), math.NaN(), math.NaN(), math.NaN()
+		}
+	}
+	w.starts, w.absent = starts, absent
+	return hidden
+}

@@ -1,0 +1,248 @@
+package sampler
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+// The default times.
+const (
+	DefaultInterval    = 10 * time.Second
+	DefaultMinInterval = time.Second
+)
+
+// Options are what a Sampler works with.
+type Options struct {
+	Library   Library
+	Processes Processes
+	// Wanted returns what claims ask of a GPU and its MIG devices; nil: nothing. It is called in each round and must be quick.
+	Wanted func(id gpu.UUID) []Want
+	// Sets are the node's sets of fields; nil: metrics.BasicSets. Fields returns the fields of a set, none of an unknown one; nil:
+	// metrics.SetFields.
+	Sets   []string
+	Fields func(set string) []metrics.Field
+	// Interval is the time between two rounds on a GPU, MinInterval the shortest that a claim can have. Zero means the default.
+	Interval, MinInterval time.Duration
+	Log                   logr.Logger
+}
+
+// Status is how the session with the driver stands.
+type Status struct {
+	// Err is why there is none; nil while one is open.
+	Err error
+	// Reopened counts the sessions that were closed so that a MIG device could be destroyed.
+	Reopened uint64
+	// Errors counts the calls that failed or took too long, by GPU.
+	Errors map[gpu.UUID]uint64
+	// IntervalsLimited counts the devices whose claims ask for a shorter interval than MinInterval.
+	IntervalsLimited int
+}
+
+// Sampler samples all GPUs. It is safe for concurrent use.
+type Sampler struct {
+	opts Options
+	// node are the fields of the node's sets.
+	node metrics.FieldSet
+
+	mu       sync.Mutex
+	snapshot *metrics.Snapshot
+	changed  chan struct{}
+	status   Status
+	// gpus are those of the snapshot, by UUID; one that never had one has its index for it.
+	gpus map[gpu.UUID]*metrics.GPU
+	// xids are those since the start, sorted by code and GPU instance.
+	xids map[gpu.UUID][]metrics.XID
+	// limited counts the claims of each GPU whose interval is not granted.
+	limited map[gpu.UUID]int
+	// releases are the MIG devices that are about to be destroyed.
+	releases map[gpu.UUID]*release
+	// expiries take back what the GPUs answered last when it is old. They run beside the workers, which may wait for an answer.
+	expiries map[gpu.UUID]*time.Timer
+	// workers are those of the session.
+	workers map[gpu.UUID]*worker
+}
+
+// New returns a sampler that has no samples yet.
+func New(opts Options) *Sampler {
+	if opts.Interval == 0 {
+		opts.Interval = DefaultInterval
+	}
+	if opts.MinInterval == 0 {
+		opts.MinInterval = DefaultMinInterval
+	}
+	opts.Interval = max(opts.Interval, opts.MinInterval)
+	if opts.Sets == nil {
+		opts.Sets = metrics.BasicSets
+	}
+	if opts.Fields == nil {
+		opts.Fields = metrics.SetFields
+	}
+	if opts.Wanted == nil {
+		opts.Wanted = func(gpu.UUID) []Want { return nil }
+	}
+	s := &Sampler{
+		opts: opts, snapshot: &metrics.Snapshot{}, changed: make(chan struct{}), status: Status{Err: errNotOpened, Errors: map[gpu.UUID]uint64{}},
+		gpus: map[gpu.UUID]*metrics.GPU{}, xids: map[gpu.UUID][]metrics.XID{}, limited: map[gpu.UUID]int{},
+		releases: map[gpu.UUID]*release{}, expiries: map[gpu.UUID]*time.Timer{}, workers: map[gpu.UUID]*worker{},
+	}
+	s.node = s.fieldsOf(opts.Sets)
+	return s
+}
+
+// errNotOpened is the state before the first attempt.
+var errNotOpened = errors.New("the driver was not opened yet")
+
+func (s *Sampler) fieldsOf(sets []string) metrics.FieldSet {
+	var fields metrics.FieldSet
+	for _, set := range sets {
+		fields.Add(s.opts.Fields(set)...)
+	}
+	return fields
+}
+
+// Snapshot returns what the last rounds found, never nil. It asks nothing.
+func (s *Sampler) Snapshot() *metrics.Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.snapshot
+}
+
+// Changed returns a channel that is closed when the snapshot next changes.
+func (s *Sampler) Changed() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
+// Status returns how the session with the driver stands.
+func (s *Sampler) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	status := s.status
+	status.Errors = maps.Clone(s.status.Errors)
+	for _, count := range s.limited {
+		status.IntervalsLimited += count
+	}
+	return status
+}
+
+// publish replaces a GPU in the snapshot.
+func (s *Sampler) publish(g *metrics.GPU) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.put(g)
+	s.expect(g.Identity, g.Interval)
+}
+
+// expect has the GPU go down unless it answers in time. The lock is held.
+func (s *Sampler) expect(identity metrics.Identity, interval time.Duration) {
+	if before := s.expiries[identity.UUID]; before != nil {
+		before.Stop()
+	}
+	s.expiries[identity.UUID] = time.AfterFunc(missed*interval, func() { s.expire(identity) })
+}
+
+// expire takes a GPU down that has not answered, unless it did while this waited for the lock.
+func (s *Sampler) expire(identity metrics.Identity) {
+	s.mu.Lock()
+	g := s.gpus[identity.UUID]
+	answers := g != nil && g.Up && time.Since(g.At) < missed*g.Interval
+	s.mu.Unlock()
+	if !answers {
+		s.down(identity)
+	}
+}
+
+// put is publish with the lock held.
+func (s *Sampler) put(g *metrics.GPU) {
+	key := g.Identity.UUID
+	if key == "" {
+		key = unknown(g.Identity.Index)
+	}
+	g.XIDs = s.xids[key]
+	s.gpus[key] = g
+	s.renew()
+}
+
+// renew makes a snapshot of the GPUs.
+func (s *Sampler) renew() {
+	next := &metrics.Snapshot{Generation: s.snapshot.Generation + 1, GPUs: make([]*metrics.GPU, 0, len(s.gpus))}
+	for _, g := range s.gpus {
+		next.GPUs = append(next.GPUs, g)
+	}
+	slices.SortFunc(next.GPUs, func(a, b *metrics.GPU) int {
+		return cmp.Or(cmp.Compare(a.Identity.Index, b.Identity.Index), cmp.Compare(a.Identity.UUID, b.Identity.UUID))
+	})
+	s.snapshot = next
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// unknown stands for the UUID of a GPU that has never answered.
+func unknown(index int) gpu.UUID { return gpu.UUID(fmt.Sprintf("GPU %d", index)) }
+
+// down publishes that a GPU has no values any more.
+func (s *Sampler) down(identity metrics.Identity) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := &metrics.GPU{Identity: identity, Interval: s.opts.Interval}
+	key := identity.UUID
+	if key == "" {
+		key = unknown(identity.Index)
+	}
+	if before := s.gpus[key]; before != nil {
+		if !before.Up {
+			return
+		}
+		next.At, next.Interval = before.At, before.Interval
+	}
+	s.put(next)
+}
+
+// lose publishes that there is no driver: no GPU has values.
+func (s *Sampler) lose(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.Err = err
+	for key, g := range s.gpus {
+		s.gpus[key] = &metrics.GPU{Identity: g.Identity, At: g.At, Interval: g.Interval, XIDs: g.XIDs}
+	}
+	s.renew()
+}
+
+// failed counts a round that ended with an error.
+func (s *Sampler) failed(id gpu.UUID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.Errors[id]++
+}
+
+// note counts an XID.
+func (s *Sampler) note(id gpu.UUID, xid metrics.XID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	xids := slices.Clone(s.xids[id])
+	at, known := slices.BinarySearchFunc(xids, xid, func(a, b metrics.XID) int {
+		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.GPUInstance, b.GPUInstance))
+	})
+	if !known {
+		xids = slices.Insert(xids, at, metrics.XID{Code: xid.Code, GPUInstance: xid.GPUInstance})
+	}
+	xids[at].Count++
+	xids[at].Last = time.Now()
+	s.xids[id] = xids
+	if before := s.gpus[id]; before != nil {
+		next := *before
+		s.put(&next)
+	}
+}

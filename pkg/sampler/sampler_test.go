@@ -1,0 +1,219 @@
+package sampler
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+func has(g *metrics.GPU, field metrics.Field) bool {
+	_, ok := g.Values.Get(field)
+	return ok
+}
+
+func TestSampler_Rounds_EachInterval(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(2)
+		s := started(t, Options{Library: f})
+		synctest.Wait()
+		first := s.Snapshot()
+		require.Len(t, first.GPUs, 2)
+		assert.True(t, first.GPUs[0].Up)
+		assert.False(t, has(first.GPUs[0], metrics.FieldSMActive), "a baseline has no value")
+		pass(100 * time.Second)
+		for _, id := range []gpu.UUID{"GPU-0", "GPU-1"} {
+			assert.InDelta(t, 11, f.rounds(id), 1, "a round each 10 s, and one at once")
+			assert.True(t, has(gpuOf(t, s, id), metrics.FieldSMActive))
+			assert.Equal(t, 10*time.Second, gpuOf(t, s, id).Interval)
+		}
+		assert.False(t, has(first.GPUs[0], metrics.FieldSMActive), "what was handed on does not change")
+		assert.Greater(t, s.Snapshot().Generation, first.Generation)
+		require.NoError(t, s.Status().Err)
+	})
+}
+
+func TestSampler_Changed_ClosedByRound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := started(t, Options{Library: newFake(1)})
+		synctest.Wait()
+		changed := s.Changed()
+		generation := s.Snapshot().Generation
+		<-changed
+		assert.Equal(t, generation+1, s.Snapshot().Generation)
+	})
+}
+
+func TestSampler_GPUHangs_VanishesAndOthersGoOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(2)
+		s := started(t, Options{Library: f})
+		pass(25 * time.Second)
+		last := gpuOf(t, s, "GPU-0").At
+		f.change(func() { f.gpus["GPU-0"].hang = true })
+		rounds := f.rounds("GPU-1")
+		pass(last.Add(30 * time.Second).Add(-time.Millisecond).Sub(time.Now()))
+		assert.True(t, gpuOf(t, s, "GPU-0").Up, "not yet three intervals")
+		pass(2 * time.Millisecond)
+		hung := gpuOf(t, s, "GPU-0")
+		assert.False(t, hung.Up)
+		assert.Equal(t, last, hung.At)
+		assert.Equal(t, metrics.Values{}, hung.Values)
+		assert.Greater(t, f.rounds("GPU-1"), rounds+1)
+		assert.True(t, gpuOf(t, s, "GPU-1").Up)
+		assert.NotZero(t, s.Status().Errors["GPU-0"])
+		assert.Zero(t, s.Status().Errors["GPU-1"])
+
+		f.change(func() { f.gpus["GPU-0"].hang = false })
+		baselines := f.baselines("GPU-0", WholeGPU)
+		pass(12 * time.Second)
+		back := gpuOf(t, s, "GPU-0")
+		assert.True(t, back.Up)
+		assert.False(t, has(back, metrics.FieldSMActive))
+		assert.Equal(t, baselines+1, f.baselines("GPU-0", WholeGPU), "after a gap there is a new baseline")
+	})
+}
+
+func TestSampler_GPUNeverAnswers_DownAndAskedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		f.faults = []gpu.Fault{{Index: 1, BusID: "0000:3c:00.0", Err: gpu.ErrLost}}
+		s := started(t, Options{Library: f})
+		synctest.Wait()
+		require.Len(t, s.Snapshot().GPUs, 2)
+		assert.False(t, s.Snapshot().GPUs[1].Up)
+		f.change(func() {
+			f.faults = nil
+			second := newFake(2).gpus["GPU-1"]
+			f.gpus["GPU-1"] = second
+		})
+		pass(11 * time.Second)
+		require.Len(t, s.Snapshot().GPUs, 2)
+		assert.True(t, s.Snapshot().GPUs[1].Up)
+	})
+}
+
+func TestSampler_ClaimsWant_SetsAddedShortestIntervalWins(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, w := newFake(1), &wants{}
+		s := started(t, Options{Library: f, Wanted: w.of})
+		synctest.Wait()
+		assert.False(t, f.asked("GPU-0").Has(metrics.FieldClockVideo))
+		w.set(Want{Claim: "a", Sets: []string{"Clocks"}, Interval: 5 * time.Second}, Want{Claim: "b", Interval: 200 * time.Millisecond})
+		pass(11 * time.Second)
+		assert.True(t, f.asked("GPU-0").Has(metrics.FieldClockVideo))
+		assert.True(t, f.asked("GPU-0").Has(metrics.FieldPowerUsage), "the node's sets stay")
+		assert.Equal(t, time.Second, gpuOf(t, s, "GPU-0").Interval, "not below the shortest interval")
+		assert.Equal(t, 1, s.Status().IntervalsLimited)
+		rounds := f.rounds("GPU-0")
+		pass(10 * time.Second)
+		assert.InDelta(t, rounds+10, f.rounds("GPU-0"), 1)
+		w.set()
+		pass(2 * time.Second)
+		assert.Equal(t, 10*time.Second, gpuOf(t, s, "GPU-0").Interval)
+		assert.Zero(t, s.Status().IntervalsLimited)
+	})
+}
+
+func TestSampler_DriverUnloaded_WaitsAndReopens(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		s := started(t, Options{Library: f})
+		pass(15 * time.Second)
+		require.True(t, has(gpuOf(t, s, "GPU-0"), metrics.FieldSMActive))
+		f.change(func() { f.gpus["GPU-0"].err, f.openErr = gpu.ErrDriverNotLoaded, gpu.ErrDriverNotLoaded })
+		pass(15 * time.Second)
+		assert.False(t, gpuOf(t, s, "GPU-0").Up)
+		require.ErrorIs(t, s.Status().Err, gpu.ErrDriverNotLoaded)
+		f.change(func() { f.gpus["GPU-0"].err, f.openErr = nil, nil })
+		baselines := f.baselines("GPU-0", WholeGPU)
+		pass(10 * time.Second)
+		assert.True(t, gpuOf(t, s, "GPU-0").Up)
+		assert.Equal(t, baselines+1, f.baselines("GPU-0", WholeGPU))
+		require.NoError(t, s.Status().Err)
+		assert.Zero(t, s.Status().Reopened)
+	})
+}
+
+func TestRun_LibraryReplaced_Ends(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		f.openErr = errors.Join(errors.New("loading"), gpu.ErrDriverReplaced)
+		require.ErrorIs(t, New(Options{Library: f}).Run(t.Context()), gpu.ErrDriverReplaced)
+	})
+}
+
+func TestSampler_XIDs_CountedByCodeAndInstance(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(2)
+		s := started(t, Options{Library: f})
+		synctest.Wait()
+		assert.Empty(t, gpuOf(t, s, "GPU-0").XIDs)
+		f.change(func() {
+			f.xids = []fakeXID{
+				{"GPU-0", metrics.XID{Code: 79, GPUInstance: -1}}, {"GPU-0", metrics.XID{Code: 31, GPUInstance: 2}},
+				{"GPU-0", metrics.XID{Code: 31, GPUInstance: 2}}, {"GPU-0", metrics.XID{Code: 31, GPUInstance: -1}},
+			}
+		})
+		pass(time.Second)
+		xids := gpuOf(t, s, "GPU-0").XIDs
+		require.Len(t, xids, 3)
+		assert.Equal(t, metrics.XID{Code: 31, GPUInstance: -1, Count: 1, Last: xids[0].Last}, xids[0])
+		assert.Equal(t, metrics.XID{Code: 31, GPUInstance: 2, Count: 2, Last: xids[1].Last}, xids[1])
+		assert.False(t, xids[1].Last.IsZero())
+		assert.Empty(t, gpuOf(t, s, "GPU-1").XIDs)
+		pass(time.Minute)
+		assert.Len(t, gpuOf(t, s, "GPU-0").XIDs, 3, "rounds keep them")
+	})
+}
+
+func TestSampler_Processes_PIDAndStartTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		f.gpus["GPU-0"].processes = []metrics.Process{
+			{PID: 10, SM: 0.5, MPSServer: true}, {PID: 11, SM: 0.5, MPSServer: true}, {PID: 12, SM: 0.5},
+		}
+		proc := &fakeProcesses{list: map[uint32]metrics.ProcessIdentity{
+			10: {Start: 1, Command: "python3", ContainerID: "one"}, 11: {Start: 1, Command: mpsServer}, 12: {Start: 1, Command: mpsServer},
+		}}
+		s := started(t, Options{Library: f, Processes: proc})
+		synctest.Wait()
+		processes := gpuOf(t, s, "GPU-0").Processes
+		require.Len(t, processes, 3)
+		assert.Equal(t, "one", processes[0].ContainerID)
+		assert.False(t, processes[0].MPSServer)
+		assert.True(t, processes[1].MPSServer)
+		assert.False(t, processes[2].MPSServer, "a client of MPS is no server, whatever its name")
+
+		proc.mu.Lock()
+		proc.list[10] = metrics.ProcessIdentity{Start: 2, Command: "other", ContainerID: "two"}
+		delete(proc.list, 12)
+		proc.mu.Unlock()
+		pass(10 * time.Second)
+		g := gpuOf(t, s, "GPU-0")
+		assert.Equal(t, "two", g.Processes[0].ContainerID)
+		assert.True(t, math.IsNaN(g.Processes[0].SM), "what was used may be the use of the process before")
+		assert.InDelta(t, 0.5, g.Processes[1].SM, 0)
+		assert.Empty(t, g.Processes[2].Command)
+		assert.False(t, g.ProcessesHidden, "it may have exited")
+		pass(10 * time.Second)
+		assert.InDelta(t, 0.5, gpuOf(t, s, "GPU-0").Processes[0].SM, 0)
+		assert.True(t, gpuOf(t, s, "GPU-0").ProcessesHidden, "it is still on the GPU, and its pid means nothing here")
+	})
+}

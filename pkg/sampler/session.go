@@ -1,0 +1,193 @@
+package sampler
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/backoff"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+const (
+	// firstRetry is doubled after each attempt to open the driver, until the interval is reached.
+	firstRetry = 500 * time.Millisecond
+	// xidWait is how long a call for XIDs waits: closing the session takes as long.
+	xidWait = 500 * time.Millisecond
+)
+
+// errReopen ends a session so that what it has in use is free.
+var errReopen = errors.New("the session is reopened so that a MIG device can be destroyed")
+
+// Run samples until the context ends, and then returns nil. gpu.ErrDriverReplaced: only a new process can sample the driver.
+func (s *Sampler) Run(ctx context.Context) error {
+	retry := backoff.Backoff{First: firstRetry, Max: max(s.opts.Interval, firstRetry)}
+	defer s.stop()
+	for ctx.Err() == nil {
+		opened, err := s.session(ctx)
+		if opened {
+			retry.Reset()
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, gpu.ErrDriverReplaced):
+			return err
+		case errors.Is(err, errReopen):
+			continue
+		}
+		s.lose(err)
+		retry.Defer(time.Now())
+		if !sleep(ctx, time.Until(retry.Next())) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// stop ends what waits for GPUs to answer.
+func (s *Sampler) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, expiry := range s.expiries {
+		expiry.Stop()
+	}
+}
+
+// sleep waits; false when the context ends before.
+func sleep(ctx context.Context, wait time.Duration) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// session opens the driver and samples until it is gone, and says whether there was one.
+func (s *Sampler) session(ctx context.Context) (opened bool, err error) {
+	if err := s.opts.Library.Open(ctx); err != nil {
+		return false, err
+	}
+	// Calls that have begun go on to their end, within their deadline: an abandoned one keeps its GPU from being asked again.
+	calls := context.WithoutCancel(ctx)
+	defer func() {
+		if closeErr := s.opts.Library.Close(); closeErr != nil {
+			s.opts.Log.V(2).Info("Closing the driver failed", "err", closeErr)
+		}
+	}()
+	run, stop := context.WithCancel(ctx)
+	all := &crew{s: s, run: run, calls: calls, ended: make(chan error, 1)}
+	defer all.wait()
+	defer stop()
+	faults, err := all.list()
+	if err != nil {
+		return false, err
+	}
+	s.open()
+	all.running.Go(all.countXIDs)
+	if faults {
+		all.running.Go(all.relist)
+	}
+	select {
+	case err = <-all.ended:
+	case <-ctx.Done():
+	}
+	return true, err
+}
+
+// open notes that there is a session.
+func (s *Sampler) open() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.Err = nil
+}
+
+// crew is everything that runs in a session.
+type crew struct {
+	s *Sampler
+	// run ends with the session; calls are made with the other one.
+	run, calls context.Context
+	running    sync.WaitGroup
+	// ended gets the reason to end the session.
+	ended chan error
+}
+
+// wait waits until nothing of the session runs any more.
+func (c *crew) wait() {
+	c.running.Wait()
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	clear(c.s.workers)
+}
+
+// end ends the session, unless it is ending.
+func (c *crew) end(err error) {
+	select {
+	case c.ended <- err:
+	default:
+	}
+}
+
+// list lists the GPUs and starts a worker for each that has none. It reports whether there are GPUs that do not answer.
+func (c *crew) list() (faults bool, err error) {
+	identities, broken, err := c.s.opts.Library.GPUs(c.calls)
+	if err != nil {
+		return false, err
+	}
+	for _, fault := range broken {
+		c.s.opts.Log.V(2).Info("GPU did not answer", "gpu", fault.Index, "err", fault.Err)
+		id := metrics.Identity{UUID: fault.UUID, Index: fault.Index, PCIBusID: fault.BusID}
+		c.s.failed(fault.UUID)
+		c.s.down(id)
+	}
+	for _, identity := range identities {
+		c.s.mu.Lock()
+		delete(c.s.gpus, unknown(identity.Index))
+		known := c.s.workers[identity.UUID] != nil
+		w := newWorker(c, identity)
+		if !known {
+			c.s.workers[identity.UUID] = w
+		}
+		if c.s.gpus[identity.UUID] == nil {
+			c.s.expect(identity, c.s.opts.Interval)
+		}
+		c.s.mu.Unlock()
+		if !known {
+			c.running.Go(w.work)
+		}
+	}
+	return len(broken) > 0, nil
+}
+
+// relist asks GPUs that did not answer again, each interval, until all do.
+func (c *crew) relist() {
+	for faults := true; faults && sleep(c.run, c.s.opts.Interval); {
+		var err error
+		if faults, err = c.list(); err != nil {
+			c.end(err)
+			return
+		}
+	}
+}
+
+// countXIDs waits for XIDs. A driver without events has none.
+func (c *crew) countXIDs() {
+	for c.run.Err() == nil {
+		id, xid, err := c.s.opts.Library.NextXID(c.calls, xidWait)
+		var unsupported *gpu.UnsupportedError
+		switch {
+		case errors.As(err, &unsupported):
+			return
+		case err != nil:
+			sleep(c.run, xidWait)
+		case id != "":
+			c.s.opts.Log.Info("GPU reported an XID", "gpu", id, "xid", xid.Code, "gpuInstance", xid.GPUInstance)
+			c.s.note(id, xid)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package sampler
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+// missed is how many intervals may pass without an answer before values are old.
+const missed = 3
+
+// worker samples one GPU in one session.
+type worker struct {
+	crew *crew
+	id   gpu.UUID
+	// identity is that of the last round.
+	identity metrics.Identity
+	interval time.Duration
+	// wake has a token when a MIG device is to be released.
+	wake chan struct{}
+	// targets are those of GPM, by GPU instance.
+	targets map[int]*target
+	// devices are the GPU instances of the MIG devices of the last round, and starts its processes by pid.
+	devices map[gpu.UUID]int
+	starts  map[uint32]uint64
+	// absent are the processes of the last round that /proc did not have.
+	absent map[uint32]bool
+	// retry is when to free samples again, after an error.
+	retry time.Time
+}
+
+// target is what the samples of a GPU instance are of. At is when the latest was taken.
+type target struct {
+	devices string
+	claims  []string
+	at      time.Time
+}
+
+func newWorker(c *crew, identity metrics.Identity) *worker {
+	return &worker{
+		crew: c, id: identity.UUID, identity: identity, interval: c.s.opts.Interval, wake: make(chan struct{}, 1),
+		targets: map[int]*target{}, devices: map[gpu.UUID]int{},
+	}
+}
+
+// work samples until the session ends. The first round is at once; after it the workers spread over the interval, so that the GPUs are not
+// asked all at the same time.
+func (w *worker) work() {
+	spread := rand.Float64() //nolint:gosec // a jitter
+	due := time.Now()
+	for {
+		now := time.Now()
+		if !now.Before(due) {
+			if err := w.round(); err != nil && !w.goesOn(err) {
+				return
+			}
+			due = now.Add(time.Duration(float64(w.interval) * (1 - spread/2)))
+			spread = 0
+		}
+		timer := time.NewTimer(time.Until(earliest(due, w.overdue())))
+		select {
+		case <-timer.C:
+		case <-w.wake:
+		case <-w.crew.run.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+		if err := w.release(); err != nil {
+			w.retry = time.Now().Add(releaseTime)
+			if !w.goesOn(err) {
+				return
+			}
+		}
+	}
+}
+
+// goesOn reports whether the worker goes on after an error: not when the driver is gone.
+func (w *worker) goesOn(err error) bool {
+	switch {
+	case w.crew.run.Err() != nil:
+		return false
+	case errors.Is(err, gpu.ErrDriverNotLoaded), errors.Is(err, errReopen):
+		w.crew.end(err)
+		return false
+	}
+	w.crew.s.opts.Log.V(2).Info("GPU did not answer", "gpu", w.id, "err", err)
+	w.crew.s.failed(w.id)
+	return true
+}
+
+// earliest is the first of two times; a zero second one is none.
+func earliest(a, b time.Time) time.Time {
+	if b.IsZero() || a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// plan is what the wants for a device come to.
+type plan struct {
+	fields metrics.FieldSet
+	claims []string
+}
+
+// plans returns what is asked of the GPU, its MIG devices, and the interval. limited counts the claims whose interval is not granted.
+func (w *worker) plans() (plans map[gpu.UUID]*plan, interval time.Duration, limited int) {
+	s := w.crew.s
+	plans, interval = map[gpu.UUID]*plan{}, s.opts.Interval
+	for _, want := range s.opts.Wanted(w.id) {
+		p := plans[want.MIG]
+		if p == nil {
+			p = &plan{fields: s.node}
+			plans[want.MIG] = p
+		}
+		p.fields.AddSet(s.fieldsOf(want.Sets))
+		if want.Claim != "" && !slices.Contains(p.claims, want.Claim) {
+			p.claims = append(p.claims, want.Claim)
+		}
+		if want.Interval > 0 {
+			interval = min(interval, max(want.Interval, s.opts.MinInterval))
+			if want.Interval < s.opts.MinInterval {
+				limited++
+			}
+		}
+	}
+	return plans, interval, limited
+}
+
+// of is the plan of a device; without wants it is the node's.
+func (w *worker) of(plans map[gpu.UUID]*plan, mig gpu.UUID) plan {
+	if p := plans[mig]; p != nil {
+		return *p
+	}
+	return plan{fields: w.crew.s.node}
+}
+
+// baseline reports whether the next sample of a target begins again: there is none before it, or that one is too old, or of a MIG device
+// of other claims, which has had the same place and UUID.
+func (w *worker) baseline(instance int, devices string, claims []string) bool {
+	now := time.Now()
+	t := w.targets[instance]
+	w.targets[instance] = &target{devices: devices, claims: claims, at: now}
+	switch {
+	case t == nil, t.devices != devices, now.Sub(t.at) > missed*w.interval:
+		return true
+	case len(t.claims) == 0 && len(claims) == 0:
+		return false
+	}
+	return !slices.ContainsFunc(claims, func(claim string) bool { return slices.Contains(t.claims, claim) })
+}
+
+// calls is the context of calls.
+func (w *worker) calls() context.Context { return w.crew.calls }
