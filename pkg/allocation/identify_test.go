@@ -44,7 +44,7 @@ func TestIdentify_Processes_StartCommandContainer(t *testing.T) {
 	for range 3 {
 		assert.Equal(t, want, w.tracker.Identify([]uint32{7, 8, 9, 10}))
 	}
-	assert.EqualValues(t, before+1, w.runtime.calls.Load(), "one list for a new id")
+	assert.Equal(t, before+1, w.runtime.calls.Load(), "one list for a new id")
 	assert.Equal(t, []metrics.Container{{Namespace: "ns", Pod: "pod", Name: "main", PodUID: "uid-of-pod", ID: id("a")}}, w.list()[0].Containers)
 	assert.True(t, w.source(SourceProc).OK)
 	assert.Empty(t, w.tracker.Identify(nil))

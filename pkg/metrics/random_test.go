@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -76,25 +75,34 @@ func TestJoin_AnyNode_PagesHold(t *testing.T) {
 			}
 		}
 		for _, a := range allocations.List {
-			own := parsed(t, j.Claim(a.ClaimUID))
-			var pods []string
-			for _, other := range allocations.List {
-				for _, c := range other.Containers {
-					if other.ClaimUID == a.ClaimUID {
-						pods = append(pods, c.Pod)
-					}
-				}
-			}
-			for name, family := range own {
-				for _, m := range family.GetMetric() {
-					if pod := labelOf(m, "pod"); pod != "" {
-						require.True(t, slices.Contains(pods, pod), "seed %d: %s has pod %s of another claim", seed, name, pod)
-					}
-				}
-			}
+			assertOwnPods(t, j.Claim(a.ClaimUID), podsOf(allocations, a.ClaimUID))
 		}
 		if t.Failed() {
 			assert.FailNow(t, "failed", "seed %d", seed)
 		}
 	}
+}
+
+// assertOwnPods fails where a claim's page names a pod that is not one of its own.
+func assertOwnPods(t *testing.T, page []byte, pods []string) {
+	t.Helper()
+	for name, family := range parsed(t, page) {
+		for _, m := range family.GetMetric() {
+			if pod := labelOf(m, "pod"); pod != "" {
+				assert.Contains(t, pods, pod, "%s has a pod of another claim", name)
+			}
+		}
+	}
+}
+
+func podsOf(allocations *metrics.Allocations, uid string) []string {
+	var pods []string
+	for _, a := range allocations.List {
+		for _, c := range a.Containers {
+			if a.ClaimUID == uid {
+				pods = append(pods, c.Pod)
+			}
+		}
+	}
+	return pods
 }

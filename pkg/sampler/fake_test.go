@@ -25,7 +25,6 @@ type fakeLibrary struct {
 	gpus    map[gpu.UUID]*fakeGPU
 	faults  []gpu.Fault
 	xids    []fakeXID
-	trace   []string
 	// held are the targets with samples.
 	held map[string]bool
 }

@@ -17,7 +17,7 @@ func slicedGPU() *fakeLibrary {
 		id := gpu.UUID(fmt.Sprintf("MIG-%d", i))
 		g.devices = append(g.devices, metrics.MIGDevice{UUID: id, Profile: "1g.10gb", GPUInstance: 7 + i})
 		for n := range 2 {
-			g.processes = append(g.processes, metrics.Process{PID: uint32(100 + 2*i + n), MIG: id}) //nolint:gosec // small
+			g.processes = append(g.processes, metrics.Process{PID: uint32(100 + 2*i + n), MIG: id})
 		}
 	}
 	f.open = true
@@ -32,7 +32,7 @@ func BenchmarkRound(b *testing.B) {
 	for i, d := range f.gpus["GPU-0"].devices {
 		list = append(list, Want{MIG: d.UUID, Claim: fmt.Sprint(i)})
 		for n := range 2 {
-			pid := uint32(100 + 2*i + n) //nolint:gosec // small
+			pid := uint32(100 + 2*i + n)
 			proc.list[pid] = metrics.ProcessIdentity{Start: 1, Command: "python3", ContainerID: fmt.Sprint(i, n)}
 		}
 	}

@@ -62,7 +62,7 @@ func TestSampler_GPUHangs_VanishesAndOthersGoOn(t *testing.T) {
 		last := gpuOf(t, s, "GPU-0").At
 		f.change(func() { f.gpus["GPU-0"].hang = true })
 		rounds := f.rounds("GPU-1")
-		pass(last.Add(30 * time.Second).Add(-time.Millisecond).Sub(time.Now()))
+		pass(time.Until(last.Add(30*time.Second - time.Millisecond)))
 		assert.True(t, gpuOf(t, s, "GPU-0").Up, "not yet three intervals")
 		pass(2 * time.Millisecond)
 		hung := gpuOf(t, s, "GPU-0")

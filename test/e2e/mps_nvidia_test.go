@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -93,7 +94,7 @@ func oldDriverNVIDIA(t *testing.T) {
 	daemon := ns.controlDaemon(uuid)
 	program, err := os.ReadFile(filepath.Join(ns.variable("PRISM_NODE_0_ROOT"), "proc", fmt.Sprint(daemon.PID), "exe"))
 	require.NoError(t, err)
-	require.True(t, string(program) == string(files[mpsControl]), "process %d is NVIDIA's control daemon", daemon.PID)
+	require.True(t, bytes.Equal(program, files[mpsControl]), "process %d is NVIDIA's control daemon", daemon.PID)
 	assert.False(t, daemon.MultiUser, "this driver has no server for all users")
 	assert.EqualValues(t, 81559-512, daemon.Spec.MemoryMiB, "the most that a share may have")
 	ctx, cancel := context.WithTimeout(t.Context(), readLimit)

@@ -111,7 +111,7 @@ func (r *fieldReader) plan(fields metrics.FieldSet) {
 			count = nvml.NVLINK_MAX_LINKS
 		}
 		r.asked = append(r.asked, asked{field: field, scale: from.scale, first: len(r.values), count: count})
-		for link := range uint32(count) { //nolint:gosec // a few dozen
+		for link := range uint32(count) {
 			scope := from.scope
 			if from.perLink {
 				scope = link

@@ -84,7 +84,7 @@ func TestRound_LoadedGPU_BaseUnits(t *testing.T) {
 		r.Values[metrics.FieldMemoryUsed]+r.Values[metrics.FieldMemoryFree]+r.Values[metrics.FieldMemoryReserved], 1e-9)
 	require.Len(t, r.Processes, 1, "it is in one list")
 	p := r.Processes[0]
-	assert.Equal(t, uint32(working.Process.Pid), p.PID) //nolint:gosec // a pid
+	assert.Equal(t, uint32(working.Process.Pid), p.PID)
 	assert.InDelta(t, 0.6, p.SM, 1e-9)
 	assert.GreaterOrEqual(t, p.Memory, float64(2<<30))
 	assert.Less(t, p.Memory, float64(3<<30))
@@ -126,7 +126,7 @@ func TestRound_MIG_InstancesByGPM(t *testing.T) {
 	assert.NotContains(t, r.Values, metrics.FieldUtilization, "NVML has none in MIG mode")
 	assert.Contains(t, r.Values, metrics.FieldPowerUsage)
 	require.Len(t, r.Processes, 1)
-	assert.Equal(t, uint32(working.Process.Pid), r.Processes[0].PID) //nolint:gosec // a pid
+	assert.Equal(t, uint32(working.Process.Pid), r.Processes[0].PID)
 	assert.InDelta(t, -1, r.Processes[0].SM, 0)
 	for _, m := range r.MIGDevices {
 		busy := r.Processes[0].MIG == m.Facts.UUID

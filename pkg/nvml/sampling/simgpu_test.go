@@ -235,7 +235,7 @@ func (c *child) must(command string) read {
 
 // calls counts the child's calls so far.
 func (c *child) calls() int {
-	return int(c.node.Model.Calls.Of(c.command.Process.Pid).Total) //nolint:gosec // a few hundred
+	return int(c.node.Model.Calls.Of(c.command.Process.Pid).Total)
 }
 
 // load starts a program that uses the GPU until the test ends or it is killed.

@@ -202,7 +202,7 @@ func readMemory(ctx context.Context, g *device, question string, handle nvml.Dev
 
 func readTemperature(ctx context.Context, g *device, out []reading) ([]reading, error) {
 	v, ok, err := value(ctx, g, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) {
-		return g.handle.GetTemperature(nvml.TEMPERATURE_GPU) //nolint:staticcheck // drivers before 13.0 have no other
+		return g.handle.GetTemperature(nvml.TEMPERATURE_GPU) // drivers before 13.0 have no other
 	})
 	if err != nil {
 		return out, err

@@ -74,7 +74,7 @@ func TestRead_Processes_WorkCountedUntilTheyEnd(t *testing.T) {
 	r := read(t, session)
 	assert.Equal(t, uint32(20), r.Percent(QuantitySM))
 	assert.InDelta(t, 80*10+20*5, r.Sums[QuantitySM], 1e-6)
-	assert.Equal(t, r.Bytes(QuantityPCIeTx), uint64(900)<<20)
+	assert.Equal(t, uint64(900)<<20, r.Bytes(QuantityPCIeTx))
 }
 
 // More work than the GPU has is shared out: no sum is above 100 percent.

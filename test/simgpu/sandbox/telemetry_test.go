@@ -155,7 +155,7 @@ func readSensors(device nvml.Device) telemetryReport {
 	for i, id := range readFields {
 		values[i] = nvml.FieldValue{FieldId: id, ScopeId: math.MaxUint32}
 	}
-	device.GetFieldValues(values)
+	_ = device.GetFieldValues(values)
 	for _, v := range values {
 		r.Fields = append(r.Fields, []uint64{uint64(v.NvmlReturn), uint64(v.ValueType), binary.LittleEndian.Uint64(v.Value[:])})
 	}
