@@ -15,7 +15,7 @@ export NAME MODEL COUNT NODES KUBERNETES
 # Programs that bind NVIDIA's library must leave its symbols open until they are used.
 GOTEST := go test -ldflags=-extldflags=-Wl,-z,lazy
 
-.PHONY: help demo test unit lifecycle lifecycle-soak fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench bench-scale test-gpu tools clean
+.PHONY: help demo preview test unit lifecycle lifecycle-soak fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench bench-scale test-gpu tools clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,13 +23,16 @@ help: ## Show this list
 demo: ## Boot a cluster, install the chart and show a pod with a GPU
 	@demo/demo.sh
 
+preview: ## Draw what PROMETHEUS (a URL; empty: one with example pages) answers to the dashboards: dist/preview.html
+	@go run ./hack/preview --prometheus "$(PROMETHEUS)"
+
 test e2e: NAME := $(if $(filter file,$(origin NAME)),e2e,$(NAME))
 test: unit ## Every test: unit, then lifecycle and e2e side by side
 	@hack/test.sh
 
 unit: tools ## The fast loop
 	@bin/localcluster build helm >/dev/null
-	$(GOTEST) ./api/... ./pkg/... ./cmd/... ./deployments/... ./hack/reference/... ./test/simgpu/... ./test/walls/... ./test/words/... ./test/bench/... ./test/scale/...
+	$(GOTEST) ./api/... ./pkg/... ./cmd/... ./deployments/... ./hack/reference/... ./hack/preview/... ./test/simgpu/... ./test/walls/... ./test/words/... ./test/bench/... ./test/scale/...
 	go -C hack/localcluster test ./...
 
 lifecycle: ## The invariants of a claim, with processes killed at every fault point

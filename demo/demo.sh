@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Boots a real one-node Kubernetes with simulated GPUs, installs the chart, and runs one pod with a GPU and a second with a MIG device
-# of another GPU. The cluster stays, so that more can be tried on it; `make cluster-down NAME=demo` removes it.
+# Boots a real one-node Kubernetes with simulated GPUs, installs the chart, and runs one pod with a GPU, a process in it that works, and a
+# second pod with a MIG device of another GPU. The cluster stays, so that more can be tried on it; `make cluster-down NAME=demo` removes it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export NAME=demo
@@ -17,7 +17,7 @@ mig=
 case $MODEL in h100-* | h200-* | b200-*) mig=yes ;; esac
 make --no-print-directory tools
 say "A node with 8 simulated GPUs (MODEL=$MODEL), and the chart"
-HELM_ARGS="${mig:+-f demo/values.yaml --set config.map.demo.gpus[0].select.indices[0]=$((COUNT - 1))} ${HELM_ARGS:-}" make --no-print-directory cluster-up
+HELM_ARGS="--set exporter.interval=1s ${mig:+-f demo/values.yaml --set config.map.demo.gpus[0].select.indices[0]=$((COUNT - 1))} ${HELM_ARGS:-}" make --no-print-directory cluster-up
 eval "$(bin/localcluster --name "$NAME" env)"
 
 say "The devices of the node"
@@ -41,6 +41,21 @@ say "The status of the claim names the GPU"
 claim=$(kubectl get pod whole-gpu -o jsonpath='{.status.resourceClaimStatuses[0].resourceClaimName}')
 printf '$ kubectl describe resourceclaim %s\n' "$claim"
 kubectl describe resourceclaim "$claim" | awk '/^Status:/ {status = 1} status && /^  Devices:/ {on = 1} /^  Reserved For:/ {on = 0} on'
+
+say "A process in the container works, and the metrics of the node name its pod"
+kubectl exec --stdin whole-gpu -- sh -c 'cat >/tmp/gpu-load && chmod 755 /tmp/gpu-load' <"$(bin/simgpu build)/tool/gpu-load"
+load='/tmp/gpu-load --memory 2Gi --sm 60 --duration 1m'
+echo "\$ kubectl exec whole-gpu -- $load &"
+kubectl exec whole-gpu -- sh -c "$load >/dev/null 2>&1 </dev/null &"
+exporter=$(kubectl --namespace prism-system get pods --selector app.kubernetes.io/component=exporter -o jsonpath='{.items[0].metadata.name}')
+page=/api/v1/namespaces/prism-system/pods/$exporter:9400/proxy/metrics
+echo "\$ kubectl get --raw $page   (of the pod)"
+deadline=$((SECONDS + 30))
+until lines=$(kubectl get --raw "$page" | grep '^prism_container_gpu_.*pod="whole-gpu"') && grep -q 'utilization_ratio.* 0\.[1-9]' <<<"$lines"; do
+	((SECONDS < deadline)) || { echo "make demo: no metrics of the pod within 30 s: kubectl get --raw ${page%metrics}readyz" >&2; exit 1; }
+	sleep 0.2
+done
+echo "$lines"
 
 if [ -n "$mig" ]; then
 	say "A second pod requests 19 GiB of GPU memory, and a MIG device is created for it"

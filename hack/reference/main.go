@@ -95,6 +95,8 @@ func index(string) (string, error) {
 	t.row("[events.md](events.md)", "reasons of Events, what they mean and what to do")
 	t.row("[metrics.md](metrics.md)", "metrics of the plugin and the controller; GPU fields by architecture and their DCGM names")
 	t.row("[../metrics.md](../metrics.md)", "metrics of GPUs, MIG devices and containers")
+	t.row("[../monitoring.md](../monitoring.md)", "Prometheus, dashboards, alerts, autoscaling; from dcgm-exporter to `prism-exporter`")
+	t.row("[../metrics-of-claims.md](../metrics-of-claims.md)", "`GPUMetricsConfig` in a claim or class, and `gpu.prom` in its containers")
 	t.row("[chart-values.md](chart-values.md)", "values of the Helm chart")
 	t.row("[flags.md](flags.md)", "flags, environment variables and configuration file of both programs")
 	t.row("[kubernetes-versions.md](kubernetes-versions.md)", "features by Kubernetes version and feature gate")

@@ -189,7 +189,7 @@ var Table = [FieldCount]Row{
 	FieldECCCorrectedVolatile: {
 		GPU:  "prism_gpu_ecc_corrected_errors_total",
 		Help: "Corrected ECC errors since the driver was loaded.",
-		Kind: Counter, Source: SourceNVML, Where: "ECC", Sets: []string{SetECC},
+		Kind: Counter, Source: SourceNVML, Where: "ECC", Sets: []string{SetBasic, SetECC},
 	},
 	FieldECCUncorrectedVolatile: {
 		GPU:  "prism_gpu_ecc_uncorrected_errors_total",

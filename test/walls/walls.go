@@ -139,7 +139,7 @@ var walls = []wall{
 		because: "the client of the MPS service speaks the nouns, and its users draw in nothing else",
 	},
 	{
-		name: "foundation", of: []string{"pkg/disk", "pkg/config", "pkg/logging", "pkg/events", "pkg/backoff"}, ours: none,
+		name: "foundation", of: []string{"pkg/disk", "pkg/config", "pkg/logging", "pkg/logging/plain", "pkg/events", "pkg/backoff"}, ours: none,
 		because: "it is below everything",
 	},
 	{

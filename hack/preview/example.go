@@ -1,0 +1,142 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+// board is a kind of GPU. On its example node one is whole, one is shared, and one is partitioned where it can be.
+type board struct {
+	node, name string
+	of         metrics.Architecture
+	// has are the parts that metrics depend on, as in metrics.Row.Where.
+	has []string
+	mig string
+}
+
+// boards are those that docs/monitoring.md speaks of.
+var boards = []board{
+	{"hopper", "NVIDIA H100 80GB HBM3", metrics.Hopper, []string{"NVLink", "HBM", "ECC"}, "1g.10gb"},
+	{"a100", "NVIDIA A100-SXM4-80GB", metrics.Ampere, []string{"NVLink", "HBM", "ECC"}, "1g.10gb"},
+	{"t4", "Tesla T4", metrics.Turing, []string{"ECC"}, ""},
+}
+
+const gib = 1 << 30
+
+// values are those that the exporter has of a GPU, or of a MIG device, by default. They rise and fall with the time.
+func (b *board) values(now time.Time, mig, partitioned bool) metrics.Values {
+	var v metrics.Values
+	wave := 0.5 + 0.4*math.Sin(2*math.Pi*float64(now.UnixMilli())/20_000)
+	for f := range metrics.FieldCount {
+		row := &metrics.Table[f]
+		if !slices.Contains(row.Sets, metrics.SetBasic) || !b.can(row, mig, partitioned) {
+			continue
+		}
+		scale := map[string]float64{"ratio": 1, "hertz": 1.98e9, "watts": 700, "celsius": 80, "bytes_per_second": 2e10}[row.Unit]
+		switch {
+		case row.Kind == metrics.Counter:
+			v.Set(f, float64(now.Unix()%100_000))
+		case f == metrics.FieldMemoryTotal:
+			v.Set(f, 16*gib)
+		case f == metrics.FieldMemoryUsed:
+			v.Set(f, math.Round(8*wave)*gib)
+		default:
+			v.Set(f, scale*wave)
+		}
+	}
+	return v
+}
+
+// can reports whether such a GPU, or a MIG device of it, has a field.
+func (b *board) can(row *metrics.Row, mig, partitioned bool) bool {
+	source := row.Source
+	if mig {
+		source = row.SourceOnMIG
+	}
+	switch {
+	case source == "" || !row.On(b.of) || row.Where != "" && !slices.Contains(b.has, row.Where):
+		return false
+	case source == metrics.SourceGPM:
+		return b.of >= metrics.Hopper
+	}
+	return !partitioned || !slices.Contains(row.Sets, metrics.SetUtilization) // in MIG mode NVML has no utilization
+}
+
+// sample is what the exporter knows of a node with such GPUs.
+func (b *board) sample(now time.Time) *metrics.Joined {
+	snapshot, allocations := &metrics.Snapshot{}, &metrics.Allocations{}
+	for i := range 3 {
+		if i == 2 && b.mig == "" {
+			break
+		}
+		g := &metrics.GPU{
+			Identity: metrics.Identity{
+				UUID: gpu.UUID(fmt.Sprintf("GPU-%s-%d", b.node, i)), Index: i, Minor: i, Name: b.name, Brand: "NVIDIA", Architecture: b.of.String(),
+				DriverVersion: "580.95.05", CUDAVersion: "13.0", MIGMode: i == 2, GPM: b.of >= metrics.Hopper,
+			},
+			At: now, Interval: time.Second, Up: true, Values: b.values(now, false, i == 2),
+			XIDs: []metrics.XID{{Code: 31, GPUInstance: -1, Count: uint64(now.Unix() / 5), Last: now}},
+		}
+		snapshot.GPUs = append(snapshot.GPUs, g)
+		if i == 2 {
+			m := &metrics.MIGDevice{
+				UUID: gpu.UUID("MIG-" + b.node), Profile: b.mig, GPUInstance: 7, Values: b.values(now, true, true),
+			}
+			g.MIGDevices = []*metrics.MIGDevice{m}
+			allocations.List = append(allocations.List, b.allocation(g, gpu.TypeMIG, "partition", m.UUID, ""))
+			continue
+		}
+		if i == 0 {
+			allocations.List = append(allocations.List, b.allocation(g, gpu.TypeGPU, "whole", "", ""))
+			continue
+		}
+		for n := range 2 {
+			pod := fmt.Sprintf("share-%d", n)
+			g.Processes = append(g.Processes, metrics.Process{
+				PID: uint32(100 + n), ProcessIdentity: metrics.ProcessIdentity{Start: 1, Command: "python3", ContainerID: pod},
+				MemoryBytes: gib, SM: 0.2 + 0.1*float64(n), Memory: math.NaN(), Encoder: math.NaN(), Decoder: math.NaN(),
+			})
+			allocations.List = append(allocations.List, b.allocation(g, gpu.TypeTimeSlice, pod, "", pod))
+		}
+	}
+	return metrics.Join(snapshot, allocations, metrics.Exporter{Version: "preview", Node: b.node})
+}
+
+func (b *board) allocation(g *metrics.GPU, kind gpu.DeviceType, pod string, mig gpu.UUID, share string) metrics.Allocation {
+	return metrics.Allocation{
+		Namespace: "team-" + b.node, Claim: pod, ClaimUID: b.node + pod, Request: "gpu", Pool: b.node,
+		Device: fmt.Sprintf("gpu-%d", g.Identity.Index), ShareID: share, Type: kind, GPU: g.Identity.UUID, MIG: mig,
+		Containers: []metrics.Container{{Namespace: "team-" + b.node, Pod: pod, PodUID: b.node + pod, Name: "main", ID: pod}},
+	}
+}
+
+// ServeHTTP serves the pages of the boards: /<node>/metrics and /<node>/metrics/dcgm.
+func (example) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for i := range boards {
+		joined := boards[i].sample(time.Now())
+		switch r.URL.Path {
+		case "/" + boards[i].node + "/metrics":
+			open := strings.Contains(r.Header.Get("Accept"), "application/openmetrics-text")
+			w.Header().Set("Content-Type", map[bool]string{
+				true: "application/openmetrics-text; version=1.0.0; charset=utf-8", false: "text/plain; version=0.0.4; charset=utf-8",
+			}[open])
+			_ = joined.Native(w, open)
+			return
+		case "/" + boards[i].node + "/metrics/dcgm":
+			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+			_ = joined.DCGM(w, nil)
+			return
+		}
+	}
+	http.NotFound(w, r)
+}
+
+// example serves what exporters of example nodes would.
+type example struct{}
