@@ -88,7 +88,7 @@ func checkDashboards(t *testing.T, p prometheus) {
 				return
 			}
 			row := fmt.Sprintf("| %s | %s |\n", boards[i].name, strings.Join(panels, ", "))
-			assert.True(t, strings.Contains(string(docs), row), "docs/monitoring.md lacks the row %s", row)
+			assert.Contains(t, string(docs), row, "docs/monitoring.md lacks the row %s", row)
 		})
 	}
 }
