@@ -123,6 +123,9 @@ func (w *worker) identify(processes []metrics.Process) (hidden bool) {
 			hidden = hidden || w.absent[p.PID]
 			continue
 		}
+		if identity.Start == 0 {
+			continue // it exits, which hides no other one
+		}
 		starts[p.PID] = identity.Start
 		if before, ok := w.starts[p.PID]; ok && before != identity.Start {
 			p.SM, p.Memory, p.Encoder, p.Decoder = math.NaN(), math.NaN(), math.NaN(), math.NaN()

@@ -217,3 +217,17 @@ func TestSampler_Processes_PIDAndStartTime(t *testing.T) {
 		assert.True(t, gpuOf(t, s, "GPU-0").ProcessesHidden, "it is still on the GPU, and its pid means nothing here")
 	})
 }
+
+// TestSampler_ProcessExits_OthersNotHidden: a process that is not reaped may stay on the GPU for long.
+func TestSampler_ProcessExits_OthersNotHidden(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		f.gpus["GPU-0"].processes = []metrics.Process{{PID: 10, SM: 0.5}, {PID: 11, SM: 0.5}}
+		s := started(t, Options{Library: f, Processes: &fakeProcesses{list: map[uint32]metrics.ProcessIdentity{10: {Start: 1}, 11: {}}}})
+		pass(60 * time.Second)
+		g := gpuOf(t, s, "GPU-0")
+		assert.False(t, g.ProcessesHidden)
+		assert.InDelta(t, 0.5, g.Processes[0].SM, 0)
+	})
+}
