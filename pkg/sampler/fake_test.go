@@ -42,8 +42,11 @@ type fakeGPU struct {
 	hidden    bool
 	err       error
 	hang      bool
-	rounds    int
-	asked     metrics.FieldSet
+	// sends is what it sends over NVLink, bytes per second since began.
+	sends  float64
+	began  time.Time
+	rounds int
+	asked  metrics.FieldSet
 	// baselines counts the samples that began again, compared those that did not, by target.
 	baselines, compared map[int]int
 }
@@ -124,6 +127,9 @@ func (f *fakeLibrary) Values(_ context.Context, id gpu.UUID, fields metrics.Fiel
 	defer f.mu.Unlock()
 	g.asked = fields
 	into.Set(metrics.FieldPowerUsage, 100)
+	if g.sends > 0 {
+		into.Set(metrics.FieldNVLinkTransmitted, g.sends*time.Since(g.began).Seconds())
+	}
 	return err
 }
 

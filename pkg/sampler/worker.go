@@ -30,6 +30,9 @@ type worker struct {
 	starts  map[uint32]uint64
 	// absent are the processes of the last round that /proc did not have.
 	absent map[uint32]bool
+	// last are the GPU's values of the last round, nil without one; lastAt is when they were read.
+	last   *metrics.Values
+	lastAt time.Time
 	// retry is when to free samples again, after an error.
 	retry time.Time
 }
