@@ -25,6 +25,8 @@ type fakeLibrary struct {
 	gpus    map[gpu.UUID]*fakeGPU
 	faults  []gpu.Fault
 	xids    []fakeXID
+	// xidErr is what calls for XIDs fail with.
+	xidErr error
 	// held are the targets with samples.
 	held map[string]bool
 }
@@ -176,9 +178,12 @@ func (f *fakeLibrary) NextXID(_ context.Context, wait time.Duration) (gpu.UUID, 
 		f.mu.Unlock()
 		return next.id, next.xid, nil
 	}
+	err := f.xidErr
 	f.mu.Unlock()
-	time.Sleep(wait)
-	return "", metrics.XID{}, nil
+	if err == nil {
+		time.Sleep(wait)
+	}
+	return "", metrics.XID{}, err
 }
 
 func (f *fakeLibrary) holds(id gpu.UUID, target int) bool {

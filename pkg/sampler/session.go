@@ -18,6 +18,9 @@ const (
 	xidWait = 500 * time.Millisecond
 )
 
+// errNoGPUs: the driver has none, perhaps not yet: a session keeps the GPUs that the driver had when it was opened.
+var errNoGPUs = errors.New("the driver has no GPU")
+
 // errReopen ends a session so that what it has in use is free.
 var errReopen = errors.New("the session is reopened so that a MIG device can be destroyed")
 
@@ -139,6 +142,9 @@ func (c *crew) list() (faults bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if len(identities)+len(broken) == 0 {
+		return false, errNoGPUs
+	}
 	for _, fault := range broken {
 		c.s.opts.Log.V(2).Info("GPU did not answer", "gpu", fault.Index, "err", fault.Err)
 		id := metrics.Identity{UUID: fault.UUID, Index: fault.Index, PCIBusID: fault.BusID}
@@ -182,6 +188,9 @@ func (c *crew) countXIDs() {
 		var unsupported *gpu.UnsupportedError
 		switch {
 		case errors.As(err, &unsupported):
+			return
+		case errors.Is(err, gpu.ErrDriverNotLoaded):
+			c.end(err)
 			return
 		case err != nil:
 			sleep(c.run, xidWait)
