@@ -44,6 +44,8 @@ type fakeGPU struct {
 	hidden    bool
 	err       error
 	hang      bool
+	// lostUntil is the number of the session that finds the GPU again, which is lost before.
+	lostUntil int
 	// sends is what it sends over NVLink, bytes per second since began.
 	sends  float64
 	began  time.Time
@@ -93,10 +95,15 @@ func (f *fakeLibrary) GPUs(context.Context) ([]metrics.Identity, []gpu.Fault, er
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var identities []metrics.Identity
+	faults := slices.Clone(f.faults)
 	for _, id := range slices.Sorted(maps.Keys(f.gpus)) {
+		if g := f.gpus[id]; f.opened < g.lostUntil {
+			faults = append(faults, gpu.Fault{Index: g.identity.Index, UUID: id, Err: gpu.ErrLost})
+			continue
+		}
 		identities = append(identities, f.gpus[id].identity)
 	}
-	return identities, f.faults, nil
+	return identities, faults, nil
 }
 
 // at is what every call on a GPU begins with.
@@ -104,6 +111,9 @@ func (f *fakeLibrary) at(id gpu.UUID) (*fakeGPU, error) {
 	f.mu.Lock()
 	g, open := f.gpus[id], f.open
 	hang, err := g.hang, g.err
+	if f.opened < g.lostUntil {
+		err = gpu.ErrLost
+	}
 	f.mu.Unlock()
 	switch {
 	case !open:

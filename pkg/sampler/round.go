@@ -46,6 +46,7 @@ func (w *worker) round() error {
 		return w.undone(err)
 	}
 	g.ProcessesHidden = w.identify(g.Processes) || g.ProcessesHidden
+	w.lost(nil)
 	g.At = time.Now()
 	w.crew.s.limit(w.id, limited)
 	w.crew.s.publish(g)
