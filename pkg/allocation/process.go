@@ -93,8 +93,8 @@ func (p *processes) read(pid uint32) (identity metrics.ProcessIdentity, ids []st
 	return identity, ids, running
 }
 
-// cgroup reads the cgroups of a process. Where its main thread has exited they are those of another thread: cgroup v1 has the main thread in
-// the root then.
+// cgroup reads the cgroups of a process. Where its main thread has exited they are those of another thread: cgroup v1 has the main thread
+// in the root then.
 func (p *processes) cgroup(pid uint32, state processState) ([]byte, error) {
 	if state != threaded {
 		return os.ReadFile(filepath.Join(p.path(pid), "cgroup"))

@@ -13,8 +13,8 @@ const (
 	mostLost  = 16 * time.Minute
 )
 
-// lost notes an answer of the GPU and reports whether it has been lost for so long that the session is to be reopened: a session does not find
-// a GPU again that was reset.
+// lost notes an answer of the GPU and reports whether it has been lost for so long that the session is to be reopened: a session does not
+// find a GPU again that was reset.
 func (w *worker) lost(err error) bool {
 	if !errors.Is(err, gpu.ErrLost) {
 		w.lostAt = time.Time{}
