@@ -8,14 +8,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// Identify says what the processes are that have these pids now, in the pid namespace of Options.ProcRoot. A process that has exited is left
-// out. Where one is in a cgroup that may be of a new container, the runtime is asked, which takes at most a second, and at most once a second:
-// until then the process is of no known container.
+// Identify says what the processes are that have these pids now, in the pid namespace of Options.ProcRoot. A pid that /proc does not have
+// is left out; a process that has exited and is not reaped has no start time. Where one is in a cgroup that may be of a new container,
+// the runtime is asked, which takes at most a second, and at most once a second: until then the process is of no known container.
 func (t *Tracker) Identify(pids []uint32) map[uint32]metrics.ProcessIdentity {
 	found := make(map[uint32]metrics.ProcessIdentity, len(pids))
 	nested := make(map[uint32][]string, len(pids))
 	for _, pid := range pids {
-		if identity, ids, running := t.proc.read(pid); running {
+		if identity, ids, state := t.proc.read(pid); state != absent {
 			found[pid], nested[pid] = identity, ids
 		}
 	}

@@ -39,7 +39,7 @@ func TestIdentify_Processes_StartCommandContainer(t *testing.T) {
 	w.process(9, 2, "exited", inPod+id("a"))
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, "proc/9/stat"), []byte("9 (exited) Z 1 9 9"+strings.Repeat(" 0", 15)+" 2 0\n"), 0o600))
 	want := map[uint32]metrics.ProcessIdentity{
-		7: {Start: 4711, Command: "a) S 1 (b", ContainerID: id("a")}, 8: {Start: 1, Command: "sshd"},
+		7: {Start: 4711, Command: "a) S 1 (b", ContainerID: id("a")}, 8: {Start: 1, Command: "sshd"}, 9: {},
 	}
 	for range 3 {
 		assert.Equal(t, want, w.tracker.Identify([]uint32{7, 8, 9, 10}))
@@ -48,6 +48,30 @@ func TestIdentify_Processes_StartCommandContainer(t *testing.T) {
 	assert.Equal(t, []metrics.Container{{Namespace: "ns", Pod: "pod", Name: "main", PodUID: "uid-of-pod", ID: id("a")}}, w.list()[0].Containers)
 	assert.True(t, w.source(SourceProc).OK)
 	assert.Empty(t, w.tracker.Identify(nil))
+}
+
+// TestIdentify_MainThreadExited_ContainerOfAnotherThread: a process may go on without its main thread, which cgroup v1 moves to the root.
+func TestIdentify_MainThreadExited_ContainerOfAnotherThread(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withoutLimit())
+	w.runtime.add(id("a"), "pod", "main")
+	stat := func(tid int, state string, threads int) string {
+		return fmt.Sprintf("%d (main) %s 1 7 7%s %d 0 4711 0\n", tid, state, strings.Repeat(" 0", 13), threads)
+	}
+	w.process(7, 4711, "main", "/")
+	w.file("7/stat", stat(7, "Z", 3))
+	w.file("7/task/7/stat", stat(7, "Z", 3))
+	w.file("7/task/7/cgroup", "0::/\n")
+	w.file("7/task/8/stat", stat(8, "X", 3))
+	w.file("7/task/8/cgroup", "0::/\n")
+	w.file("7/task/9/stat", stat(9, "S", 3))
+	w.file("7/task/9/cgroup", "0::"+inPod+id("a")+"\n")
+	want := metrics.ProcessIdentity{Start: 4711, Command: "main", ContainerID: id("a")}
+	assert.Equal(t, map[uint32]metrics.ProcessIdentity{7: want}, w.tracker.Identify([]uint32{7}))
+
+	w.file("7/task/9/stat", stat(9, "X", 1))
+	w.file("7/stat", stat(7, "Z", 1))
+	assert.Equal(t, map[uint32]metrics.ProcessIdentity{7: {}}, w.tracker.Identify([]uint32{7}), "the last thread has exited")
 }
 
 // TestIdentify_PIDReused_AnotherProcess: a pid is another process in the next round.

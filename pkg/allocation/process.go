@@ -2,7 +2,9 @@ package allocation
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -27,8 +29,25 @@ type seenProcess struct {
 	ids   []string
 }
 
-// mostSeen bounds what is kept of processes.
-const mostSeen = 4096
+const (
+	// mostSeen bounds what is kept of processes.
+	mostSeen = 4096
+	// mostThreads bounds how many threads of a process are inspected for one that runs.
+	mostThreads = 64
+)
+
+// processState is whether a process is there.
+type processState int
+
+const (
+	// absent: /proc has no such process.
+	absent processState = iota
+	// exited: it is not reaped yet, or exits while it is read.
+	exited
+	// threaded: its main thread has exited, others run.
+	threaded
+	running
+)
 
 // check says why processes cannot be identified there, nil if they can: NVML reports pids of this process's pid namespace.
 func (p *processes) check() error {
@@ -42,28 +61,28 @@ func (p *processes) check() error {
 	return nil
 }
 
-// read returns a process and the container ids in its cgroups, outermost first; false if it has exited.
-func (p *processes) read(pid uint32) (identity metrics.ProcessIdentity, ids []string, running bool) {
-	identity, running = p.stat(pid)
-	if !running {
-		return identity, nil, false
+// read returns a process and the container ids in its cgroups, outermost first. One that has exited has no identity.
+func (p *processes) read(pid uint32) (identity metrics.ProcessIdentity, ids []string, state processState) {
+	identity, state = p.stat(p.path(pid))
+	if state != running && state != threaded {
+		return metrics.ProcessIdentity{}, nil, state
 	}
 	p.mu.Lock()
 	before, seen := p.seen[pid]
 	p.mu.Unlock()
 	if seen && before.start == identity.Start {
-		return identity, before.ids, true
+		return identity, before.ids, running
 	}
-	raw, err := os.ReadFile(p.path(pid, "cgroup"))
+	raw, err := p.cgroup(pid, state)
 	if err != nil {
-		return identity, nil, false
+		return metrics.ProcessIdentity{}, nil, exited
 	}
-	// Another process may have got the pid between the two files.
-	if again, running := p.stat(pid); !running || again.Start != identity.Start {
-		return identity, nil, false
+	// Another process may have got the pid between the two files, and the main thread may have exited.
+	if again, after := p.stat(p.path(pid)); after != state || again.Start != identity.Start {
+		return metrics.ProcessIdentity{}, nil, exited
 	}
 	if ids = containerIDs(raw); len(ids) == 0 {
-		return identity, nil, true
+		return identity, nil, running
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,33 +90,93 @@ func (p *processes) read(pid uint32) (identity metrics.ProcessIdentity, ids []st
 		clear(p.seen)
 	}
 	p.seen[pid] = seenProcess{identity.Start, ids}
-	return identity, ids, true
+	return identity, ids, running
 }
 
-func (p *processes) path(pid uint32, file string) string {
-	return filepath.Join(p.root, strconv.FormatUint(uint64(pid), 10), file)
-}
-
-func (p *processes) stat(pid uint32) (metrics.ProcessIdentity, bool) {
-	raw, err := os.ReadFile(p.path(pid, "stat"))
+// cgroup reads the cgroups of a process. Where its main thread has exited they are those of another thread: cgroup v1 has the main thread
+// in the root then.
+func (p *processes) cgroup(pid uint32, state processState) ([]byte, error) {
+	if state != threaded {
+		return os.ReadFile(filepath.Join(p.path(pid), "cgroup"))
+	}
+	tasks, err := os.Open(filepath.Join(p.path(pid), "task"))
 	if err != nil {
-		return metrics.ProcessIdentity{}, false
+		return nil, err
+	}
+	defer func() { _ = tasks.Close() }()
+	names, err := tasks.Readdirnames(mostThreads)
+	if err != nil {
+		return nil, err
+	}
+	for _, tid := range names {
+		task := filepath.Join(tasks.Name(), tid)
+		raw, err := os.ReadFile(filepath.Join(task, "stat"))
+		if err != nil || !threadRuns(raw) {
+			continue
+		}
+		if raw, err = os.ReadFile(filepath.Join(task, "cgroup")); err == nil {
+			return raw, nil
+		}
+	}
+	return nil, fmt.Errorf("process %d has no thread that runs: %w", pid, fs.ErrNotExist)
+}
+
+func (p *processes) path(pid uint32) string {
+	return filepath.Join(p.root, strconv.FormatUint(uint64(pid), 10))
+}
+
+// stat reads the file stat in a process's directory.
+func (p *processes) stat(dir string) (metrics.ProcessIdentity, processState) {
+	raw, err := os.ReadFile(filepath.Join(dir, "stat"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return metrics.ProcessIdentity{}, absent
+	case err != nil:
+		return metrics.ProcessIdentity{}, exited
 	}
 	return parseStat(raw)
 }
 
-// parseStat reads the content of a file /proc/<pid>/stat, false for a process that has exited and is not reaped.
-func parseStat(raw []byte) (metrics.ProcessIdentity, bool) {
-	const state, startTime = 0, 19 // of the fields after the command
-	// The command is in parentheses, and may contain some.
+// The fields of a file stat after the command.
+const (
+	statState, statThreads, statStart = 0, 17, 19
+)
+
+// statFields splits the content of a file stat, nil if it is none. The command is in parentheses, and may contain some.
+func statFields(raw []byte) (command string, fields []string) {
 	first, last := bytes.IndexByte(raw, '('), bytes.LastIndexByte(raw, ')')
 	if first < 0 || last < first {
-		return metrics.ProcessIdentity{}, false
+		return "", nil
 	}
-	fields := strings.Fields(string(raw[last+1:]))
-	if len(fields) <= startTime || fields[state] == "Z" || fields[state] == "X" {
-		return metrics.ProcessIdentity{}, false
+	if fields = strings.Fields(string(raw[last+1:])); len(fields) <= statStart {
+		return "", nil
 	}
-	start, err := strconv.ParseUint(fields[startTime], 10, 64)
-	return metrics.ProcessIdentity{Start: start, Command: string(raw[first+1 : last])}, err == nil
+	return string(raw[first+1 : last]), fields
+}
+
+// threadRuns reports whether a thread has not exited, from the content of its file stat.
+func threadRuns(raw []byte) bool {
+	_, fields := statFields(raw)
+	return fields != nil && fields[statState] != "Z" && fields[statState] != "X"
+}
+
+// parseStat reads the content of a file /proc/<pid>/stat. Its state is the main thread's; the process runs as long as another thread does.
+func parseStat(raw []byte) (metrics.ProcessIdentity, processState) {
+	command, fields := statFields(raw)
+	if fields == nil {
+		return metrics.ProcessIdentity{}, exited
+	}
+	state := running
+	if !threadRuns(raw) {
+		threads, err := strconv.Atoi(fields[statThreads])
+		if err != nil || threads < 2 || fields[statState] == "X" {
+			return metrics.ProcessIdentity{}, exited
+		}
+		state = threaded
+	}
+	start, err := strconv.ParseUint(fields[statStart], 10, 64)
+	if err != nil {
+		return metrics.ProcessIdentity{}, exited
+	}
+	return metrics.ProcessIdentity{Start: start, Command: command}, state
 }

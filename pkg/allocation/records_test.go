@@ -29,19 +29,24 @@ func TestAllocations_Records_PreparedDevices(t *testing.T) {
 	monitor := checkpoint.Result{Request: "m", Pool: "node", Device: "monitor", Type: gpu.TypeMonitor}
 	another := record("d", whole("gpu-5"))
 	another.BootID = "another boot"
+	client := migDevice("gpu-0-mig-2", "MIG-2")
+	client.MPS = &checkpoint.MPS{}
 	w.put(record("a", whole("gpu-0"), share), record("b", migDevice("gpu-0-mig", "MIG-1"), admin, monitor),
-		in(checkpoint.Intent, record("c", whole("gpu-4"))), another, in(checkpoint.Releasing, record("e", migDevice("gpu-0-mig-2", "MIG-2"))))
+		in(checkpoint.Intent, record("c", whole("gpu-4"))), another, in(checkpoint.Releasing, record("e", client)))
 	w.read()
 	want := []metrics.Allocation{
 		{Namespace: "ns", Claim: "claim-a", ClaimUID: "a", Request: "gpu", Pool: "node", Device: "gpu-0", Type: gpu.TypeGPU, GPU: "GPU-gpu-0"},
 		{
-			Namespace: "ns", Claim: "claim-a", ClaimUID: "a", Request: "train", Pool: "node", Device: "gpu-1-mps", ShareID: "s1", Type: gpu.TypeMPS, GPU: "GPU-1",
+			Namespace: "ns", Claim: "claim-a", ClaimUID: "a", Request: "train", Pool: "node", Device: "gpu-1-mps", ShareID: "s1", Type: gpu.TypeMPS, GPU: "GPU-1", MPS: true,
 			Options: metrics.Options{
 				Sets: []string{"Basic", "Memory"}, Interval: time.Second, Labels: map[string]string{"team": "a"}, PerProcess: true, ExposeInContainer: true,
 			},
 		},
 		{Namespace: "ns", Claim: "claim-b", ClaimUID: "b", Request: "gpu", Pool: "node", Device: "gpu-0-mig", Type: gpu.TypeMIG, GPU: "GPU-0", MIG: "MIG-1"},
-		{Namespace: "ns", Claim: "claim-e", ClaimUID: "e", Request: "gpu", Pool: "node", Device: "gpu-0-mig-2", Type: gpu.TypeMIG, GPU: "GPU-0", MIG: "MIG-2"},
+		{
+			Namespace: "ns", Claim: "claim-e", ClaimUID: "e", Request: "gpu", Pool: "node", Device: "gpu-0-mig-2", Type: gpu.TypeMIG, GPU: "GPU-0",
+			MIG: "MIG-2", MPS: true,
+		},
 	}
 	assert.Equal(t, want, w.list())
 	assert.Equal(t, []Want{{Sets: []string{"Basic", "Memory"}, Interval: time.Second, Claim: "a"}}, w.tracker.Wanted("GPU-1"))

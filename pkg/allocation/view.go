@@ -75,6 +75,7 @@ func newAllocation(record *checkpoint.Record, r *checkpoint.Result, uses []podre
 	a := metrics.Allocation{
 		Namespace: record.Claim.Namespace, Claim: record.Claim.Name, ClaimUID: record.Claim.UID,
 		Request: r.Request, Pool: r.Pool, Device: r.Device, ShareID: r.ShareID, Type: r.Type, GPU: r.GPUUUID,
+		MPS: r.MPS != nil || r.Type == gpu.TypeMPS,
 	}
 	if r.MIG != nil {
 		a.MIG = gpu.UUID(r.MIG.Identity.UUID)

@@ -250,5 +250,13 @@ func (w *world) process(pid int, start uint64, command, cgroup string) {
 	require.NoError(w.t, os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::"+cgroup+"\n"), 0o600))
 }
 
+// file writes a file below /proc.
+func (w *world) file(name, content string) {
+	w.t.Helper()
+	path := filepath.Join(w.dir, "proc", name)
+	require.NoError(w.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(w.t, os.WriteFile(path, []byte(content), 0o600))
+}
+
 // id is a container id.
 func id(digit string) string { return strings.Repeat(digit, idLength) }

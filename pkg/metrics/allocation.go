@@ -22,6 +22,8 @@ type Allocation struct {
 	Request, Pool, Device, ShareID string
 	Type                           gpu.DeviceType
 	GPU                            gpu.UUID
+	// MPS says that its containers use the device as clients of an MPS server.
+	MPS bool
 	// MIG is the MIG device's UUID; empty for a whole GPU or a share of one.
 	MIG gpu.UUID
 	// Containers are those that have it, sorted by pod and container; several where pods or containers share the claim.

@@ -128,12 +128,14 @@ func node() (*metrics.Snapshot, *metrics.Allocations, metrics.Exporter) {
 	first.Options = metrics.Options{PerProcess: true, ExposeInContainer: true, Labels: map[string]string{
 		"team": "vision", "cost-center": `4"7`,
 	}}
+	second := allocation("web-2", gpuID(2), "", "s2", container("web-2", "main"))
+	second.MPS = true
 	list := []metrics.Allocation{
 		allocation("train", gpuID(0), "", "", container("train", "main")),
 		allocation("slice", gpuID(1), migID(1), "", container("slice", "main")),
 		allocation("pair", gpuID(1), migID(2), "", container("pair", "a"), container("pair", "b")),
 		first,
-		allocation("web-2", gpuID(2), "", "s2", container("web-2", "main")),
+		second,
 		allocation("early", gpuID(3), "", ""),
 	}
 	return &metrics.Snapshot{Generation: 1, GPUs: []*metrics.GPU{whole, parted, shared, lost}}, &metrics.Allocations{List: list},

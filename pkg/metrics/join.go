@@ -186,7 +186,7 @@ func (b *board) attribute(devices map[deviceKey]*device, containers map[string]b
 	seen := map[uint32]bool{}
 	for i := range b.Processes {
 		p := &b.Processes[i]
-		if seen[p.PID] || p.MPSServer {
+		if seen[p.PID] || b.servesMPS(p, containers) {
 			continue
 		}
 		seen[p.PID] = true
@@ -209,6 +209,17 @@ func (b *board) attribute(devices map[deviceKey]*device, containers map[string]b
 		}
 	}
 	b.share()
+}
+
+// servesMPS says that a process is an MPS server, which works for the containers. Any process can have the name of one, so only a process
+// on a GPU that a claim has with MPS is one, and none of a container that has a device: MPS servers are prism-mpsd's.
+func (b *board) servesMPS(p *Process, containers map[string]bool) bool {
+	if !p.MPSServer || containers[p.ContainerID] {
+		return false
+	}
+	return slices.ContainsFunc(b.all, func(d *device) bool {
+		return slices.ContainsFunc(d.allocations, func(a *Allocation) bool { return a.MPS })
+	})
 }
 
 // share fills in what each container uses of the GPU and its MIG devices.

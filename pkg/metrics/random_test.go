@@ -40,6 +40,7 @@ func anyNode(r *rand.Rand) (*metrics.Snapshot, *metrics.Allocations) {
 				share = fmt.Sprintf("s%d", n)
 			}
 			a := allocation(fmt.Sprintf("claim-%d", n), g.Identity.UUID, devices[r.IntN(len(devices))], share, containers...)
+			a.MPS = r.IntN(3) == 0
 			a.Options.PerProcess, a.Options.ExposeInContainer = r.IntN(2) == 0, true
 			allocations.List = append(allocations.List, a)
 		}

@@ -89,7 +89,7 @@ type Process struct {
 	MemoryBytes float64
 	// SM, Memory, Encoder and Decoder are its utilization, ratios; NaN where the driver has none for it.
 	SM, Memory, Encoder, Decoder float64
-	// MPSServer says that it is an MPS server, which works for others.
+	// MPSServer says that it uses the GPU by itself and has the name of an MPS server, which works for others. Any process can have that name.
 	MPSServer bool
 }
 

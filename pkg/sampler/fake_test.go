@@ -25,6 +25,8 @@ type fakeLibrary struct {
 	gpus    map[gpu.UUID]*fakeGPU
 	faults  []gpu.Fault
 	xids    []fakeXID
+	// xidErr is what calls for XIDs fail with.
+	xidErr error
 	// held are the targets with samples.
 	held map[string]bool
 }
@@ -42,8 +44,13 @@ type fakeGPU struct {
 	hidden    bool
 	err       error
 	hang      bool
-	rounds    int
-	asked     metrics.FieldSet
+	// lostUntil is the number of the session that finds the GPU again, which is lost before.
+	lostUntil int
+	// sends is what it sends over NVLink, bytes per second since began.
+	sends  float64
+	began  time.Time
+	rounds int
+	asked  metrics.FieldSet
 	// baselines counts the samples that began again, compared those that did not, by target.
 	baselines, compared map[int]int
 }
@@ -88,10 +95,15 @@ func (f *fakeLibrary) GPUs(context.Context) ([]metrics.Identity, []gpu.Fault, er
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var identities []metrics.Identity
+	faults := slices.Clone(f.faults)
 	for _, id := range slices.Sorted(maps.Keys(f.gpus)) {
+		if g := f.gpus[id]; f.opened < g.lostUntil {
+			faults = append(faults, gpu.Fault{Index: g.identity.Index, UUID: id, Err: gpu.ErrLost})
+			continue
+		}
 		identities = append(identities, f.gpus[id].identity)
 	}
-	return identities, f.faults, nil
+	return identities, faults, nil
 }
 
 // at is what every call on a GPU begins with.
@@ -99,6 +111,9 @@ func (f *fakeLibrary) at(id gpu.UUID) (*fakeGPU, error) {
 	f.mu.Lock()
 	g, open := f.gpus[id], f.open
 	hang, err := g.hang, g.err
+	if f.opened < g.lostUntil {
+		err = gpu.ErrLost
+	}
 	f.mu.Unlock()
 	switch {
 	case !open:
@@ -124,6 +139,9 @@ func (f *fakeLibrary) Values(_ context.Context, id gpu.UUID, fields metrics.Fiel
 	defer f.mu.Unlock()
 	g.asked = fields
 	into.Set(metrics.FieldPowerUsage, 100)
+	if g.sends > 0 {
+		into.Set(metrics.FieldNVLinkTransmitted, g.sends*time.Since(g.began).Seconds())
+	}
 	return err
 }
 
@@ -170,9 +188,12 @@ func (f *fakeLibrary) NextXID(_ context.Context, wait time.Duration) (gpu.UUID, 
 		f.mu.Unlock()
 		return next.id, next.xid, nil
 	}
+	err := f.xidErr
 	f.mu.Unlock()
-	time.Sleep(wait)
-	return "", metrics.XID{}, nil
+	if err == nil {
+		time.Sleep(wait)
+	}
+	return "", metrics.XID{}, err
 }
 
 func (f *fakeLibrary) holds(id gpu.UUID, target int) bool {

@@ -39,7 +39,8 @@ type Library interface {
 	NextXID(ctx context.Context, wait time.Duration) (gpu.UUID, metrics.XID, error)
 }
 
-// Processes knows the processes of the pid namespace. Those that have exited are not in the answer.
+// Processes knows the processes of the pid namespace. Pids that it does not have are not in the answer; a process that has exited and is
+// not reaped has no start time.
 type Processes interface {
 	Identify(pids []uint32) map[uint32]metrics.ProcessIdentity
 }

@@ -26,7 +26,7 @@ func (w *worker) round() error {
 		return w.undone(err)
 	}
 	g := &metrics.GPU{Identity: identity, Interval: interval, Up: true}
-	whole := w.of(plans, "")
+	whole, at := w.of(plans, ""), time.Now()
 	if err := lib.Values(ctx, w.id, whole.fields, &g.Values); err != nil {
 		return w.undone(err)
 	}
@@ -35,6 +35,7 @@ func (w *worker) round() error {
 			return w.undone(err)
 		}
 	}
+	w.rates(&g.Values, at)
 	if err := w.sampleMIG(devices, plans); err != nil {
 		return w.undone(err)
 	}
@@ -45,6 +46,7 @@ func (w *worker) round() error {
 		return w.undone(err)
 	}
 	g.ProcessesHidden = w.identify(g.Processes) || g.ProcessesHidden
+	w.lost(nil)
 	g.At = time.Now()
 	w.crew.s.limit(w.id, limited)
 	w.crew.s.publish(g)
@@ -54,7 +56,16 @@ func (w *worker) round() error {
 // undone ends a round with an error: what was sampled in it is no beginning for the next one.
 func (w *worker) undone(err error) error {
 	clear(w.targets)
+	w.last = nil
 	return err
+}
+
+// rates sets what counters of the GPU, read at that time, grew by each second since the last round, unless that is too long ago.
+func (w *worker) rates(values *metrics.Values, at time.Time) {
+	if elapsed := at.Sub(w.lastAt); elapsed <= missed*w.interval {
+		values.SetRates(w.last, elapsed)
+	}
+	w.last, w.lastAt = values, at
 }
 
 // limit notes how many claims of a GPU have an interval that is not granted.
@@ -122,6 +133,9 @@ func (w *worker) identify(processes []metrics.Process) (hidden bool) {
 			absent[p.PID] = true
 			hidden = hidden || w.absent[p.PID]
 			continue
+		}
+		if identity.Start == 0 {
+			continue // it exits, which hides no other one
 		}
 		starts[p.PID] = identity.Start
 		if before, ok := w.starts[p.PID]; ok && before != identity.Start {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/prism-gpu/prism/pkg/backoff"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
@@ -68,6 +69,8 @@ type Sampler struct {
 	releases map[gpu.UUID]*release
 	// expiries take back what the GPUs answered last when it is old. They run beside the workers, which may wait for an answer.
 	expiries map[gpu.UUID]*time.Timer
+	// lostGPUs is when a session is reopened for lost GPUs.
+	lostGPUs backoff.Backoff
 	// workers are those of the session.
 	workers map[gpu.UUID]*worker
 }
@@ -94,6 +97,7 @@ func New(opts Options) *Sampler {
 		opts: opts, snapshot: &metrics.Snapshot{}, changed: make(chan struct{}), status: Status{Err: errNotOpened, Errors: map[gpu.UUID]uint64{}},
 		gpus: map[gpu.UUID]*metrics.GPU{}, xids: map[gpu.UUID][]metrics.XID{}, limited: map[gpu.UUID]int{},
 		releases: map[gpu.UUID]*release{}, expiries: map[gpu.UUID]*time.Timer{}, workers: map[gpu.UUID]*worker{},
+		lostGPUs: backoff.Backoff{First: firstLost, Max: mostLost},
 	}
 	s.node = s.fieldsOf(opts.Sets)
 	return s

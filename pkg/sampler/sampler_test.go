@@ -148,6 +148,36 @@ func TestSampler_DriverUnloaded_WaitsAndReopens(t *testing.T) {
 	})
 }
 
+// TestSampler_NoGPUs_RetriedUntilSome: a session keeps the GPUs that the driver had when it was opened.
+func TestSampler_NoGPUs_RetriedUntilSome(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(0)
+		s := started(t, Options{Library: f})
+		pass(time.Minute)
+		require.ErrorIs(t, s.Status().Err, errNoGPUs)
+		assert.InDelta(t, 9, f.opens(), 3, "the waits grow up to the interval")
+		f.change(func() { f.gpus = newFake(1).gpus })
+		pass(11 * time.Second)
+		require.NoError(t, s.Status().Err)
+		assert.True(t, gpuOf(t, s, "GPU-0").Up)
+	})
+}
+
+// TestSampler_DriverUnloadedBetweenRounds_SessionEnds: a call for XIDs is always under way.
+func TestSampler_DriverUnloadedBetweenRounds_SessionEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		s := started(t, Options{Library: f, Interval: time.Hour})
+		pass(time.Second)
+		f.change(func() { f.xidErr, f.openErr = gpu.ErrDriverNotLoaded, gpu.ErrDriverNotLoaded })
+		pass(time.Second)
+		require.ErrorIs(t, s.Status().Err, gpu.ErrDriverNotLoaded)
+		assert.False(t, gpuOf(t, s, "GPU-0").Up)
+	})
+}
+
 func TestRun_LibraryReplaced_Ends(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -215,5 +245,19 @@ func TestSampler_Processes_PIDAndStartTime(t *testing.T) {
 		pass(10 * time.Second)
 		assert.InDelta(t, 0.5, gpuOf(t, s, "GPU-0").Processes[0].SM, 0)
 		assert.True(t, gpuOf(t, s, "GPU-0").ProcessesHidden, "it is still on the GPU, and its pid means nothing here")
+	})
+}
+
+// TestSampler_ProcessExits_OthersNotHidden: a process that is not reaped may stay on the GPU for long.
+func TestSampler_ProcessExits_OthersNotHidden(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(1)
+		f.gpus["GPU-0"].processes = []metrics.Process{{PID: 10, SM: 0.5}, {PID: 11, SM: 0.5}}
+		s := started(t, Options{Library: f, Processes: &fakeProcesses{list: map[uint32]metrics.ProcessIdentity{10: {Start: 1}, 11: {}}}})
+		pass(60 * time.Second)
+		g := gpuOf(t, s, "GPU-0")
+		assert.False(t, g.ProcessesHidden)
+		assert.InDelta(t, 0.5, g.Processes[0].SM, 0)
 	})
 }

@@ -3,6 +3,7 @@ package sampler
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,8 +19,11 @@ const (
 	xidWait = 500 * time.Millisecond
 )
 
-// errReopen ends a session so that what it has in use is free.
-var errReopen = errors.New("the session is reopened so that a MIG device can be destroyed")
+// errNoGPUs: the driver has none, perhaps not yet: a session keeps the GPUs that the driver had when it was opened.
+var errNoGPUs = errors.New("the driver has no GPU")
+
+// errReopen ends a session so that what it has in use is free, or so that a lost GPU is found again.
+var errReopen = errors.New("the session is reopened")
 
 // Run samples until the context ends, and then returns nil. gpu.ErrDriverReplaced: only a new process can sample the driver.
 func (s *Sampler) Run(ctx context.Context) error {
@@ -84,14 +88,14 @@ func (s *Sampler) session(ctx context.Context) (opened bool, err error) {
 	all := &crew{s: s, run: run, calls: calls, ended: make(chan error, 1)}
 	defer all.wait()
 	defer stop()
-	faults, err := all.list()
+	broken, err := all.list()
 	if err != nil {
 		return false, err
 	}
 	s.open()
 	all.running.Go(all.countXIDs)
-	if faults {
-		all.running.Go(all.relist)
+	if len(broken) > 0 {
+		all.running.Go(func() { all.relist(broken) })
 	}
 	select {
 	case err = <-all.ended:
@@ -133,11 +137,15 @@ func (c *crew) end(err error) {
 	}
 }
 
-// list lists the GPUs and starts a worker for each that has none. It reports whether there are GPUs that do not answer.
-func (c *crew) list() (faults bool, err error) {
-	identities, broken, err := c.s.opts.Library.GPUs(c.calls)
+// list lists the GPUs and starts a worker for each that has none. It returns the GPUs that do not answer.
+func (c *crew) list() (broken []gpu.Fault, err error) {
+	var identities []metrics.Identity
+	identities, broken, err = c.s.opts.Library.GPUs(c.calls)
 	if err != nil {
-		return false, err
+		return nil, err
+	}
+	if len(identities)+len(broken) == 0 {
+		return nil, errNoGPUs
 	}
 	for _, fault := range broken {
 		c.s.opts.Log.V(2).Info("GPU did not answer", "gpu", fault.Index, "err", fault.Err)
@@ -161,15 +169,20 @@ func (c *crew) list() (faults bool, err error) {
 			c.running.Go(w.work)
 		}
 	}
-	return len(broken) > 0, nil
+	return broken, nil
 }
 
-// relist asks GPUs that did not answer again, each interval, until all do.
-func (c *crew) relist() {
-	for faults := true; faults && sleep(c.run, c.s.opts.Interval); {
+// relist asks GPUs that did not answer again, each interval, until all do. Lost ones may need another session.
+func (c *crew) relist(broken []gpu.Fault) {
+	for asked := 1; len(broken) > 0 && sleep(c.run, c.s.opts.Interval); asked++ {
 		var err error
-		if faults, err = c.list(); err != nil {
+		if broken, err = c.list(); err != nil {
 			c.end(err)
+			return
+		}
+		lost := slices.IndexFunc(broken, func(f gpu.Fault) bool { return errors.Is(f.Err, gpu.ErrLost) })
+		if lost >= 0 && asked >= missed && c.s.reopens(broken[lost].UUID) {
+			c.end(errReopen)
 			return
 		}
 	}
@@ -182,6 +195,9 @@ func (c *crew) countXIDs() {
 		var unsupported *gpu.UnsupportedError
 		switch {
 		case errors.As(err, &unsupported):
+			return
+		case errors.Is(err, gpu.ErrDriverNotLoaded):
+			c.end(err)
 			return
 		case err != nil:
 			sleep(c.run, xidWait)

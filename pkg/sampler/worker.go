@@ -30,6 +30,11 @@ type worker struct {
 	starts  map[uint32]uint64
 	// absent are the processes of the last round that /proc did not have.
 	absent map[uint32]bool
+	// last are the GPU's values of the last round, nil without one; lastAt is when they were read.
+	last   *metrics.Values
+	lastAt time.Time
+	// lostAt is since when the GPU has been lost; zero: it is not.
+	lostAt time.Time
 	// retry is when to free samples again, after an error.
 	retry time.Time
 }
@@ -87,6 +92,10 @@ func (w *worker) goesOn(err error) bool {
 		return false
 	case errors.Is(err, gpu.ErrDriverNotLoaded), errors.Is(err, errReopen):
 		w.crew.end(err)
+		return false
+	}
+	if w.lost(err) {
+		w.crew.end(errReopen)
 		return false
 	}
 	w.crew.s.opts.Log.V(2).Info("GPU did not answer", "gpu", w.id, "err", err)

@@ -1,0 +1,40 @@
+package sampler
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+// The waits between sessions that are opened for GPUs that are lost: each costs all GPUs one sample, and most lost GPUs stay so.
+const (
+	firstLost = time.Minute
+	mostLost  = 16 * time.Minute
+)
+
+// lost notes an answer of the GPU and reports whether it has been lost for so long that the session is to be reopened: a session does not
+// find a GPU again that was reset.
+func (w *worker) lost(err error) bool {
+	if !errors.Is(err, gpu.ErrLost) {
+		w.lostAt = time.Time{}
+		return false
+	}
+	if w.lostAt.IsZero() {
+		w.lostAt = time.Now()
+	}
+	return time.Since(w.lostAt) >= missed*w.interval && w.crew.s.reopens(w.id)
+}
+
+// reopens reports whether the session is to be reopened for a lost GPU now.
+func (s *Sampler) reopens(id gpu.UUID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if !s.lostGPUs.Due(now) {
+		return false
+	}
+	s.lostGPUs.Defer(now)
+	s.opts.Log.Info("GPU is lost, session is reopened to find it after a reset", "gpu", id)
+	return true
+}

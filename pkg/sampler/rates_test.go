@@ -1,0 +1,68 @@
+package sampler
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/metrics"
+)
+
+// sending is a driver with a GPU without GPM that sends 1000 bytes each second.
+func sending() *fakeLibrary {
+	f := newFake(1)
+	g := f.gpus["GPU-0"]
+	g.identity.GPM, g.sends, g.began = false, 1000, time.Now()
+	return f
+}
+
+func TestSampler_GPUWithoutGPM_RatesOfCounters(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, w := sending(), &wants{}
+		s := started(t, Options{Library: f, Wanted: w.of})
+		synctest.Wait()
+		assert.False(t, has(gpuOf(t, s, "GPU-0"), metrics.FieldNVLinkTransmitRate), "the first round has none before it")
+		for range 3 {
+			pass(10 * time.Second)
+			rate, ok := gpuOf(t, s, "GPU-0").Values.Get(metrics.FieldNVLinkTransmitRate)
+			require.True(t, ok)
+			assert.InDelta(t, 1000, rate, 1e-6)
+		}
+		w.set(Want{Claim: "a", Interval: time.Second})
+		pass(time.Until(gpuOf(t, s, "GPU-0").At.Add(10 * time.Second)))
+		assert.False(t, has(gpuOf(t, s, "GPU-0"), metrics.FieldNVLinkTransmitRate), "the round before is more than three intervals ago")
+		pass(time.Second)
+		assert.True(t, has(gpuOf(t, s, "GPU-0"), metrics.FieldNVLinkTransmitRate))
+	})
+}
+
+func TestSampler_DriverUnloaded_NoRateSinceBefore(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []error{gpu.ErrDriverNotLoaded, gpu.ErrTimeout} {
+		synctest.Test(t, func(t *testing.T) {
+			f := sending()
+			s := started(t, Options{Library: f})
+			pass(11 * time.Second)
+			require.True(t, has(gpuOf(t, s, "GPU-0"), metrics.FieldNVLinkTransmitRate))
+			f.change(func() { f.gpus["GPU-0"].err = lost })
+			pass(10 * time.Second)
+			f.change(func() { f.gpus["GPU-0"].err = nil })
+			before := gpuOf(t, s, "GPU-0").At
+			for range 20 {
+				if g := gpuOf(t, s, "GPU-0"); g.Up && g.At != before {
+					break
+				}
+				pass(time.Second)
+			}
+			back := gpuOf(t, s, "GPU-0")
+			require.True(t, back.Up)
+			require.NotEqual(t, before, back.At)
+			assert.False(t, has(back, metrics.FieldNVLinkTransmitRate))
+		})
+	}
+}
