@@ -37,7 +37,7 @@ func (t *Tracker) resolve(found map[uint32]metrics.ProcessIdentity, nested map[u
 		if ask {
 			unknown = append(unknown, nested[pid]...)
 		}
-		identity.ContainerID = id
+		identity.ContainerID, identity.Unresolved = id, ask
 		found[pid] = identity
 	}
 	slices.Sort(unknown)

@@ -130,6 +130,7 @@ func TestIdentify_ManyNewContainers_RuntimeAskedOnceATime(t *testing.T) {
 		w.tracker.Identify([]uint32{uint32(pid + 1)})
 	}
 	assert.EqualValues(t, 1, w.runtime.calls.Load(), "the next list is not due yet")
+	assert.True(t, w.tracker.Identify([]uint32{9})[9].Unresolved, "until then it is not of no container")
 }
 
 func TestIdentify_RuntimeAway_KnownContainersStay(t *testing.T) {

@@ -23,6 +23,8 @@ var counterKeys = []string{"metrics", "dcgm-metrics.csv", "default-counters.csv"
 type counters struct {
 	// path is a file or a directory; empty for the default selection.
 	path string
+	// measure has the fields of a selection sampled.
+	measure func(...metrics.Field)
 
 	mu        sync.Mutex
 	selection *metrics.Selection
@@ -98,6 +100,7 @@ func (c *counters) read(ctx context.Context) {
 		return
 	}
 	c.selection, c.left, c.stale, c.content = selection, left, "", text
+	c.measure(selection.Fields()...)
 	for _, problem := range left {
 		klog.FromContext(ctx).Info("Counter of /metrics/dcgm is left out", "file", path, "reason", problem.String())
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
 const utilization = "DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization (in %).\n"
@@ -15,7 +17,7 @@ const utilization = "DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization (in %).\n"
 func TestCounters_Directory_FirstKeyApplies(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	c := &counters{path: dir}
+	c := &counters{path: dir, measure: func(...metrics.Field) {}}
 	c.read(t.Context())
 	selection, notes := c.current()
 	assert.Nil(t, selection, "the default counters")
@@ -36,7 +38,8 @@ func TestCounters_Directory_FirstKeyApplies(t *testing.T) {
 func TestCounters_Unparsable_LastValidApply(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "counters.csv")
-	c := &counters{path: file}
+	var measured []metrics.Field
+	c := &counters{path: file, measure: func(fields ...metrics.Field) { measured = fields }}
 	put := func(text string) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		c.read(t.Context())
@@ -56,6 +59,7 @@ func TestCounters_Unparsable_LastValidApply(t *testing.T) {
 	put("DCGM_FI_DEV_FB_USED, gauge, Framebuffer memory used (in MiB).\n")
 	next, notes := c.current()
 	assert.NotSame(t, good, next)
+	assert.Equal(t, []metrics.Field{metrics.FieldMemoryUsed}, measured, "what the file chooses is sampled, also beyond the node's sets")
 	assert.Empty(t, notes)
 }
 
@@ -71,7 +75,7 @@ func TestCountersWatch_FileReplaced_ReadWithoutRestart(t *testing.T) {
 	}
 	version("..1", utilization)
 	require.NoError(t, os.Symlink("..data/metrics", filepath.Join(dir, "metrics")))
-	c := &counters{path: dir}
+	c := &counters{path: dir, measure: func(...metrics.Field) {}}
 	go func() { _ = c.watch(t.Context()) }()
 	require.Eventually(t, func() bool { s, _ := c.current(); return s != nil }, waitLimit, pause)
 	first, _ := c.current()

@@ -39,7 +39,7 @@ func Build(cfg *config.Exporter, a Adapters) (*Exporter, error) {
 			return nil, fmt.Errorf("--node-name: %w", err)
 		}
 	}
-	e := &Exporter{cfg: cfg, adapters: a, node: node, counters: &counters{path: cfg.Pages.Counters}}
+	e := &Exporter{cfg: cfg, adapters: a, node: node, counters: &counters{path: cfg.Pages.Counters, measure: a.Sampler.Measure}}
 	e.pages = &pages{view: func() view { return e.now() }}
 	a.Allocations.OnReleasing(a.Sampler.Release)
 	return e, nil

@@ -34,6 +34,7 @@ type fakeSampler struct {
 	ended    chan error
 	ran      atomic.Bool
 	released atomic.Value
+	measured atomic.Pointer[[]metrics.Field]
 	status   sampler.Status
 }
 
@@ -46,9 +47,10 @@ func (f *fakeSampler) Run(ctx context.Context) error {
 		return err
 	}
 }
-func (f *fakeSampler) Snapshot() *metrics.Snapshot { return f.snapshot.Load() }
-func (f *fakeSampler) Status() sampler.Status      { return f.status }
-func (f *fakeSampler) Release(mig gpu.UUID)        { f.released.Store(mig) }
+func (f *fakeSampler) Snapshot() *metrics.Snapshot     { return f.snapshot.Load() }
+func (f *fakeSampler) Status() sampler.Status          { return f.status }
+func (f *fakeSampler) Measure(fields ...metrics.Field) { f.measured.Store(&fields) }
+func (f *fakeSampler) Release(mig gpu.UUID)            { f.released.Store(mig) }
 
 // fakeAllocations expose claim "uid-1".
 type fakeAllocations struct {
@@ -128,6 +130,8 @@ func TestNow_NothingChanged_SameRound(t *testing.T) {
 		"samples":     func() { f.sampler.snapshot.Store(&metrics.Snapshot{Generation: 2}) },
 		"allocations": func() { f.allocations.list = &metrics.Allocations{Generation: 2} },
 		"sources":     func() { f.allocations.sources[0].OK = false },
+		"errors":      func() { f.sampler.status.Errors = map[gpu.UUID]uint64{"GPU-1": 1} },
+		"idle":        func() { f.idle.Store(true) },
 		"counters":    func() { f.counters.selection = &metrics.Selection{} },
 	} {
 		before := f.now()
@@ -161,6 +165,7 @@ func TestReady_States_Named(t *testing.T) {
 	f.idle.Store(true)
 	require.NoError(t, f.ready(), "a rollout must not wait for a node without GPU")
 	assert.Equal(t, []string{"idle: the node has no NVIDIA GPU"}, f.notes())
+	assert.Empty(t, f.self().Sources, "no source is down on a node that needs none")
 }
 
 // TestRun_DriverReplaced_ErrorEndsAll: HTTP is there first, and the replaced library ends everything.

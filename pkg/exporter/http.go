@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/munnerz/goautoneg"
 	"github.com/prometheus/exporter-toolkit/web"
+	"golang.org/x/net/netutil"
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/config"
@@ -46,7 +47,14 @@ func validateWebConfig(file string) error {
 	return nil
 }
 
-const headerTimeout = 10 * time.Second
+const (
+	headerTimeout = 10 * time.Second
+	// writeTimeout is more than a CPU profile takes.
+	writeTimeout = time.Minute
+	idleTimeout  = 2 * time.Minute
+	// maxConnections bounds the memory that clients can take; Prometheus and the kubelet need a few.
+	maxConnections = 64
+)
 
 // run serves until the context ends. A port that is in use is an error.
 func (s *server) run(ctx context.Context) error {
@@ -75,15 +83,19 @@ func (s *server) serve(ctx context.Context, address, flag string, handler http.H
 		return fmt.Errorf("serving metrics and probes at %s: %w; choose another with --%s", address, err, flag)
 	}
 	logger := slog.New(logr.ToSlogHandler(klog.FromContext(ctx).V(4)))
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug)}
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+	limited := netutil.LimitListener(listener, maxConnections)
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if s.listening != nil {
 		s.listening(listener.Addr())
 	}
 	if webConfig == "" {
-		err = server.Serve(listener)
+		err = server.Serve(limited)
 	} else {
-		err = web.Serve(listener, server, &web.FlagConfig{WebConfigFile: &webConfig}, logger)
+		err = web.Serve(limited, server, &web.FlagConfig{WebConfigFile: &webConfig}, logger)
 	}
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving metrics and probes at %s: %w", address, err)

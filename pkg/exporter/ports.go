@@ -17,6 +17,8 @@ type Sampler interface {
 	Run(ctx context.Context) error
 	Snapshot() *metrics.Snapshot
 	Status() sampler.Status
+	// Measure adds fields to those of the node.
+	Measure(fields ...metrics.Field)
 	// Release lets go of a MIG device at once.
 	Release(mig gpu.UUID)
 }

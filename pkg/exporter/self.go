@@ -7,15 +7,18 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
+// freshness is how many seconds the time of a source may be behind on a page.
+const freshness = 10
+
 // sourceStates changes with the states of the sources.
 func (e *Exporter) sourceStates() string {
 	var states strings.Builder
 	for _, source := range e.adapters.Allocations.Sources() {
-		fmt.Fprint(&states, source.Name, source.OK)
+		// Its time changes with each reading; a page that is some seconds old may say so.
+		fmt.Fprint(&states, source.Name, source.OK, source.Read.Unix()/freshness)
 	}
-	if e.adapters.Sampler.Status().Err == nil {
-		states.WriteString("open")
-	}
+	status := e.adapters.Sampler.Status()
+	fmt.Fprint(&states, status.Err == nil, e.idle.Load(), status.Reopened, status.Errors, status.IntervalsLimited, e.otlpErrors.Load())
 	return states.String()
 }
 
@@ -25,6 +28,9 @@ func (e *Exporter) self() metrics.Exporter {
 	self := metrics.Exporter{
 		Version: e.adapters.Version, Node: e.node, Problems: e.counters.problems(), OTLPErrors: e.otlpErrors.Load(),
 		SessionsReopened: status.Reopened, NVMLErrors: status.Errors, IntervalsLimited: status.IntervalsLimited,
+	}
+	if e.idle.Load() {
+		return self // a node without a GPU needs no source
 	}
 	for _, source := range e.adapters.Allocations.Sources() {
 		self.Sources = append(self.Sources, metrics.SourceState{Name: string(source.Name), OK: source.OK, At: source.Read})

@@ -199,8 +199,8 @@ func (b *board) attribute(devices map[deviceKey]*device, containers map[string]b
 			h.processes = append(h.processes, p)
 		case p.MIG == "" && slices.ContainsFunc(b.migs, func(d *device) bool { return d.holderOf(p) != nil }):
 			// A process of a GPU in MIG mode whose MIG device the driver does not say.
-		case p.Start == 0:
-			// A process that had exited when /proc was read, or that another pid namespace hides.
+		case p.Start == 0 || p.Unresolved:
+			// A process whose container the runtime has not answered for yet, that had exited when /proc was read, or of another pid namespace.
 		case d.complete() || containers[p.ContainerID]:
 			b.foreign++
 			if !math.IsNaN(p.MemoryBytes) {

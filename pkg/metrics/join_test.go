@@ -150,6 +150,15 @@ func TestJoin_ProcessNotInProc_NotForeign(t *testing.T) {
 	assert.InDelta(t, 9*gib, value(t, families, unattributed), 0)
 }
 
+// TestJoin_ContainerRestarted_NotForeignBeforeTheRuntimeAnswers: the id of its new container is not known yet.
+func TestJoin_ContainerRestarted_NotForeignBeforeTheRuntimeAnswers(t *testing.T) {
+	g, _ := timeSliced(process(1, "", 3*gib, 0.5))
+	g.Processes[0].Unresolved = true
+	families := native(t, join(g, allocation("one", g.Identity.UUID, "", "", container("one", "main"))))
+	assert.Zero(t, value(t, families, foreign))
+	assert.InDelta(t, 9*gib, value(t, families, usedByContainer, "pod", "one"), 0)
+}
+
 func TestJoin_BeforeTheFirstRound_PageOfTheExporter(t *testing.T) {
 	families := native(t, metrics.Join(nil, nil, metrics.Exporter{Version: "1.2.3"}))
 	assert.InDelta(t, 1, value(t, families, "prism_exporter_build_info", "version", "1.2.3"), 0)

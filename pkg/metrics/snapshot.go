@@ -101,6 +101,8 @@ type ProcessIdentity struct {
 	Command string
 	// ContainerID is the runtime's, of the outermost known container; empty for a process of the host or of an unknown one.
 	ContainerID string
+	// Unresolved says that the process may be in a container that the runtime has not answered for yet.
+	Unresolved bool
 }
 
 // XID counts one kind of error.

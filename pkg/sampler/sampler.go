@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -54,6 +55,8 @@ type Sampler struct {
 	opts Options
 	// node are the fields of the node's sets.
 	node metrics.FieldSet
+	// added are those of Measure, nil before it is called.
+	added atomic.Pointer[metrics.FieldSet]
 
 	mu       sync.Mutex
 	snapshot *metrics.Snapshot
@@ -105,6 +108,21 @@ func New(opts Options) *Sampler {
 
 // errNotOpened is the state before the first attempt.
 var errNotOpened = errors.New("the driver was not opened yet")
+
+// Measure adds fields to those of the node's sets, in place of those that were added before, from the next rounds on.
+func (s *Sampler) Measure(fields ...metrics.Field) {
+	added := metrics.NewFieldSet(fields...)
+	s.added.Store(&added)
+}
+
+// nodeFields are those of the node's sets, and those that were added.
+func (s *Sampler) nodeFields() metrics.FieldSet {
+	fields := s.node
+	if added := s.added.Load(); added != nil {
+		fields.AddSet(*added)
+	}
+	return fields
+}
 
 func (s *Sampler) fieldsOf(sets []string) metrics.FieldSet {
 	var fields metrics.FieldSet

@@ -124,6 +124,10 @@ func TestSampler_ClaimsWant_SetsAddedShortestIntervalWins(t *testing.T) {
 		pass(2 * time.Second)
 		assert.Equal(t, 10*time.Second, gpuOf(t, s, "GPU-0").Interval)
 		assert.Zero(t, s.Status().IntervalsLimited)
+		s.Measure(metrics.FieldFanSpeed)
+		pass(11 * time.Second)
+		assert.True(t, f.asked("GPU-0").Has(metrics.FieldFanSpeed))
+		assert.False(t, f.asked("GPU-0").Has(metrics.FieldClockVideo), "the node's sets and what was added")
 	})
 }
 

@@ -124,7 +124,7 @@ func (w *worker) plans() (plans map[gpu.UUID]*plan, interval time.Duration, limi
 	for _, want := range s.opts.Wanted(w.id) {
 		p := plans[want.MIG]
 		if p == nil {
-			p = &plan{fields: s.node}
+			p = &plan{fields: s.nodeFields()}
 			plans[want.MIG] = p
 		}
 		p.fields.AddSet(s.fieldsOf(want.Sets))
@@ -146,7 +146,7 @@ func (w *worker) of(plans map[gpu.UUID]*plan, mig gpu.UUID) plan {
 	if p := plans[mig]; p != nil {
 		return *p
 	}
-	return plan{fields: w.crew.s.node}
+	return plan{fields: w.crew.s.nodeFields()}
 }
 
 // baseline reports whether the next sample of a target begins again: there is none before it, or that one is too old, or of a MIG device

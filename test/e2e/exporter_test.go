@@ -112,7 +112,7 @@ func TestExporter_WholeGPU_NamesThePod(t *testing.T) {
 	ns.checkNothingKept()
 }
 
-// TestTimeSliceMetrics_TwoPods_EachItsOwn: processes are told apart.
+// TestTimeSliceMetrics_TwoPods_EachItsOwn: a process counts for the pod that it is of.
 func TestTimeSliceMetrics_TwoPods_EachItsOwn(t *testing.T) {
 	ns := timeSlicingInParallel(t)
 	ns.createShare("first", sharedGPUs[0])
