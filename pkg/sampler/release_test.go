@@ -28,6 +28,22 @@ func sliced(t *testing.T) (*Sampler, *fakeLibrary, *wants) {
 	return s, f, w
 }
 
+// TestSample_MIGDeviceWithoutClaim_NotHeld: an administrator can destroy a GPU instance that no claim has.
+func TestSample_MIGDeviceWithoutClaim_NotHeld(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, f, w := sliced(t)
+		w.set()
+		pass(11 * time.Second)
+		assert.False(t, f.holds("GPU-0", 7))
+		_, sampled := gpuOf(t, s, "GPU-0").MIGDevices[0].Values.Get(metrics.FieldSMActive)
+		assert.False(t, sampled)
+		w.set(Want{MIG: mig, Claim: "b"})
+		pass(11 * time.Second)
+		assert.True(t, f.holds("GPU-0", 7))
+	})
+}
+
 func TestRelease_MIGDevice_SamplesFreedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -75,6 +75,22 @@ func (s *Sampler) limit(id gpu.UUID, limited int) {
 	s.limited[id] = limited
 }
 
+// sampleInstance samples a GPU instance that a claim has. What samples an instance is a client of it: an administrator could not destroy
+// one that no claim has if it were sampled too.
+func (w *worker) sampleInstance(instance int, devices string, claims []string, fields metrics.FieldSet, values *metrics.Values) error {
+	lib := w.crew.s.opts.Library
+	switch {
+	case !w.identity.GPM:
+		return nil
+	case len(claims) > 0:
+		return lib.Sample(w.calls(), w.id, instance, fields, w.baseline(instance, devices, claims), values)
+	case w.targets[instance] != nil:
+		delete(w.targets, instance)
+		return lib.ReleaseSamples(w.calls(), w.id, instance)
+	}
+	return nil
+}
+
 // sampleMIG reads the values of the MIG devices. Those of a GPU instance are the same for each of its MIG devices.
 func (w *worker) sampleMIG(devices []metrics.MIGDevice, plans map[gpu.UUID]*plan) error {
 	lib, ctx := w.crew.s.opts.Library, w.calls()
@@ -98,10 +114,8 @@ func (w *worker) sampleMIG(devices []metrics.MIGDevice, plans map[gpu.UUID]*plan
 			if err := lib.MIGValues(ctx, w.id, &devices[first], fields); err != nil {
 				return err
 			}
-			if w.identity.GPM {
-				if err := lib.Sample(ctx, w.id, instance, fields, w.baseline(instance, uuids, claims), values); err != nil {
-					return err
-				}
+			if err := w.sampleInstance(instance, uuids, claims, fields, values); err != nil {
+				return err
 			}
 		}
 		for i := first + 1; i < next; i++ {

@@ -25,6 +25,15 @@ var with3gAt4 = []string{
 	"1g.20gb@0", "1g.20gb@2", "2g.20gb@0", "2g.20gb@2", "3g.40gb@0", "3g.40gb@4", "4g.40gb@0",
 }
 
+// destroyInstances destroys the GPU instances of a GPU. The exporter samples one of a claim until its next round after the claim has ended.
+func (ns *namespace) destroyInstances(t *testing.T, index int) {
+	t.Helper()
+	eventually(t, staticLimit, func() error {
+		_, err := ns.run("", ns.administrator("mig", "-i", fmt.Sprint(index), "-dgi")...)
+		return err
+	})
+}
+
 // TestMIGStaticDevice: what an administrator created is advertised instead of what overlaps with it, prepared for claims, and
 // never removed.
 func TestMIGStaticDevice(t *testing.T) {
@@ -33,7 +42,7 @@ func TestMIGStaticDevice(t *testing.T) {
 	remove := func() {
 		if !removed {
 			ns.must(t, ns.administrator("mig", "-i", "7", "-dci")...)
-			ns.must(t, ns.administrator("mig", "-i", "7", "-dgi")...)
+			ns.destroyInstances(t, 7)
 			removed = true
 		}
 	}
@@ -90,7 +99,7 @@ func TestMIGStaticDeviceShared(t *testing.T) {
 	eventually(t, startLimit, func() error { return errors.Join(ns.migDevicesOf(6, 0), ns.migDevicesOf(7, 0)) })
 	remove := sync.OnceFunc(func() {
 		ns.must(t, ns.administrator("mig", "-i", "7", "-dci")...)
-		ns.must(t, ns.administrator("mig", "-i", "7", "-dgi")...)
+		ns.destroyInstances(t, 7)
 	})
 	ns.must(t, ns.administrator("-i", "7", "-mig", "1")...)
 	t.Cleanup(remove)
