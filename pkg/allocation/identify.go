@@ -10,7 +10,7 @@ import (
 
 // Identify says what the processes are that have these pids now, in the pid namespace of Options.ProcRoot. A process that has exited is left
 // out. Where one is in a cgroup that may be of a new container, the runtime is asked, which takes at most a second, and at most once a second:
-// until then the process is of no known container.
+// until then the process is Unresolved.
 func (t *Tracker) Identify(pids []uint32) map[uint32]metrics.ProcessIdentity {
 	found := make(map[uint32]metrics.ProcessIdentity, len(pids))
 	nested := make(map[uint32][]string, len(pids))
@@ -37,7 +37,7 @@ func (t *Tracker) resolve(found map[uint32]metrics.ProcessIdentity, nested map[u
 		if ask {
 			unknown = append(unknown, nested[pid]...)
 		}
-		identity.ContainerID = id
+		identity.ContainerID, identity.Unresolved = id, ask
 		found[pid] = identity
 	}
 	slices.Sort(unknown)

@@ -199,8 +199,9 @@ func (b *board) attribute(devices map[deviceKey]*device, containers map[string]b
 			h.processes = append(h.processes, p)
 		case p.MIG == "" && slices.ContainsFunc(b.migs, func(d *device) bool { return d.holderOf(p) != nil }):
 			// A process of a GPU in MIG mode whose MIG device the driver does not say.
-		case p.Start == 0:
-			// A process that had exited when /proc was read, or that another pid namespace hides.
+		case p.Start == 0 || p.Unresolved:
+			// A process that had exited when /proc was read, that another pid namespace hides, or whose container is not known yet: a container
+			// that was restarted while the runtime did not answer has the device, and allocations have its old id.
 		case d.complete() || containers[p.ContainerID]:
 			b.foreign++
 			if !math.IsNaN(p.MemoryBytes) {

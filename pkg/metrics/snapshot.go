@@ -101,6 +101,8 @@ type ProcessIdentity struct {
 	Command string
 	// ContainerID is the runtime's, of the outermost known container; empty for a process of the host or of an unknown one.
 	ContainerID string
+	// Unresolved says that its cgroup may be of a container that the runtime was not asked about yet, or could not be: it may be anyone's.
+	Unresolved bool
 }
 
 // XID counts one kind of error.
