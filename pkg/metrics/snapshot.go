@@ -125,4 +125,9 @@ type XID struct {
 	GPUInstance int
 	Count       uint64
 	Last        time.Time
+	// Times are those of the last ones, at most XIDTimes, in order.
+	Times []time.Time
 }
+
+// XIDTimes is how many times of one kind of error are kept.
+const XIDTimes = 256
