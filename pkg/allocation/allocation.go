@@ -59,6 +59,8 @@ type Tracker struct {
 	mu      sync.Mutex
 	records records
 	uses    uses
+	// since is when each claim was first known to be prepared.
+	since map[string]time.Time
 }
 
 // paths are where Run reads.
@@ -101,7 +103,7 @@ func newTracker(o Options, s schedule) *Tracker {
 		pods:    podresources.Client{Socket: o.KubeletSocket, CDIKind: o.CDIKind, DriverName: o.DriverName},
 		cri:     newContainers(runtimeSocket{set: o.CRISocket, hostRoot: o.HostRoot}, s, report),
 		proc:    &processes{root: o.ProcRoot, seen: map[uint32]seenProcess{}},
-		records: newRecords(),
+		records: newRecords(), since: map[string]time.Time{},
 	}
 	t.known.Store(&view{allocations: &metrics.Allocations{}})
 	return t
@@ -138,6 +140,9 @@ func (t *Tracker) renew() {
 	defer t.mu.Unlock()
 	before := t.known.Load()
 	now := newView(t.records.found, t.uses.listed, t.cri.known())
+	for i := range now.allocations.List {
+		now.allocations.List[i].Since = t.since[now.allocations.List[i].ClaimUID]
+	}
 	if now.allocations.Generation = before.allocations.Generation; reflect.DeepEqual(before, now) {
 		return
 	}

@@ -10,7 +10,7 @@ import (
 
 // Identify says what the processes are that have these pids now, in the pid namespace of Options.ProcRoot. A pid that /proc does not have
 // is left out; a process that has exited and is not reaped has no start time. Where one is in a cgroup that may be of a new container,
-// the runtime is asked, which takes at most a second, and at most once a second: until then the process is of no known container.
+// the runtime is asked, which takes at most a second, and at most once a second: until then the process is Unresolved.
 func (t *Tracker) Identify(pids []uint32) map[uint32]metrics.ProcessIdentity {
 	found := make(map[uint32]metrics.ProcessIdentity, len(pids))
 	nested := make(map[uint32][]string, len(pids))

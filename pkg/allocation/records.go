@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/gpu"
@@ -131,6 +132,12 @@ func (t *Tracker) load(uid string) (gone []gpu.UUID) {
 	now := t.records.found[uid]
 	if t.records.unreadable[uid] != nil {
 		return nil // the device may well stay
+	}
+	switch _, known := t.since[uid]; {
+	case now == nil:
+		delete(t.since, uid)
+	case !known:
+		t.since[uid] = time.Now()
 	}
 	if before != nil && now == nil {
 		t.cri.exited(t.uses.drop(uid))

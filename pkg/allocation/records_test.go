@@ -15,6 +15,22 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
+func TestAllocations_Since_FirstRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, never)
+	w.put(record("a", whole("gpu-0")))
+	w.read()
+	first := w.tracker.Allocations().List[0].Since
+	require.False(t, first.IsZero())
+	w.read()
+	require.Equal(t, first, w.tracker.Allocations().List[0].Since, "a record read again")
+	require.NoError(t, w.records.Delete("a"))
+	w.read()
+	w.put(record("a", whole("gpu-0")))
+	w.read()
+	require.True(t, w.tracker.Allocations().List[0].Since.After(first), "prepared again")
+}
+
 func TestAllocations_Records_PreparedDevices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,7 +90,14 @@ func (w *world) read() {
 	w.tracker.listPods(w.t.Context())
 }
 
-func (w *world) list() []metrics.Allocation { return w.tracker.Allocations().List }
+// list is what is allocated, without the times.
+func (w *world) list() []metrics.Allocation {
+	list := slices.Clone(w.tracker.Allocations().List)
+	for i := range list {
+		list[i].Since = time.Time{}
+	}
+	return list
+}
 
 func (w *world) source(name SourceName) Source {
 	for _, source := range w.tracker.Sources() {

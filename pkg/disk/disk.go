@@ -5,11 +5,14 @@
 package disk
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // OS is the real disk.
@@ -91,7 +94,7 @@ func (OS) MakeDir(dir string, perm fs.FileMode) error {
 }
 
 // RemoveDir removes a directory with all that is in it; no error when there is none. Links in it are removed and not followed, and a link in
-// its place is removed alone.
+// its place is removed alone. A writer may make a file while it is emptied, so that is done again, up to removals times.
 func (OS) RemoveDir(dir string) error {
 	parent, err := os.OpenRoot(filepath.Dir(dir))
 	if os.IsNotExist(err) {
@@ -101,7 +104,20 @@ func (OS) RemoveDir(dir string) error {
 		return err
 	}
 	defer parent.Close()
-	return parent.RemoveAll(filepath.Base(dir))
+	return emptied(func() error { return parent.RemoveAll(filepath.Base(dir)) })
+}
+
+// removals bounds how often a directory is removed in which files appear.
+const removals = 3
+
+// emptied removes a directory, again where it got an entry meanwhile.
+func emptied(remove func() error) (err error) {
+	for range removals {
+		if err = remove(); !errors.Is(err, unix.ENOTEMPTY) {
+			return err
+		}
+	}
+	return err
 }
 
 // Writer is what Replace needs of a disk.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // TestRemoveDir_LinksInIt_NotFollowed: what is elsewhere stays, wherever links lead.
@@ -37,4 +38,31 @@ func TestRemoveDir_NotThere_NoError(t *testing.T) {
 	require.NoError(t, OS{}.RemoveDir(filepath.Join(dir, "claim")))
 	require.NoError(t, OS{}.RemoveDir(filepath.Join(dir, "missing", "claim")))
 	require.Error(t, OS{}.RemoveDir(filepath.Join(dir, "missing", "..", "file", "..", "..", "\x00")))
+}
+
+// TestEmptied_FileMadeMeanwhile_RemovedAgain: the exporter may write a claim's file while its directory is removed.
+func TestEmptied_FileMadeMeanwhile_RemovedAgain(t *testing.T) {
+	t.Parallel()
+	notEmpty := &os.PathError{Op: "unlinkat", Path: "claim", Err: unix.ENOTEMPTY}
+	for name, c := range map[string]struct {
+		fails    int
+		err      error
+		removals int
+		left     error
+	}{
+		"once": {1, notEmpty, 2, nil}, "each time": {9, notEmpty, 3, unix.ENOTEMPTY}, "another error": {9, os.ErrPermission, 1, os.ErrPermission},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			calls := 0
+			err := emptied(func() error {
+				if calls++; calls <= c.fails {
+					return c.err
+				}
+				return nil
+			})
+			require.ErrorIs(t, err, c.left)
+			assert.Equal(t, c.removals, calls)
+		})
+	}
 }

@@ -58,10 +58,10 @@ func (e *Exporter) notes() []string {
 	}
 	for _, g := range e.adapters.Sampler.Snapshot().GPUs {
 		if g.ProcessesHidden {
-			notes = append(notes, fmt.Sprintf("GPU %s has processes that this pid namespace hides: run the exporter with hostPID", g.Identity.UUID))
+			notes = append(notes, fmt.Sprintf("GPU %s has processes that this pid namespace hides: run the exporter with hostPID", g.Identity.ID()))
 		}
 		if !g.Up {
-			notes = append(notes, fmt.Sprintf("GPU %s does not answer", g.Identity.UUID))
+			notes = append(notes, fmt.Sprintf("GPU %s does not answer", g.Identity.ID()))
 		}
 	}
 	_, wrong := e.counters.current()

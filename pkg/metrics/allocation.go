@@ -29,6 +29,8 @@ type Allocation struct {
 	// Containers are those that have it, sorted by pod and container; several where pods or containers share the claim.
 	Containers []Container
 	Options    Options
+	// Since is when the claim was first known to be prepared; what the GPU reported before concerns others. Zero: always.
+	Since time.Time
 }
 
 // Exclusive says that no other claim can have the device: its values are those of its containers.

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"slices"
+	"time"
 
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
@@ -53,7 +54,9 @@ func (b *board) of(own []*Allocation) *board {
 	if !slices.ContainsFunc(own, func(a *Allocation) bool { return a.GPU == id }) {
 		return nil
 	}
-	part := &board{GPU: b.GPU, whole: b.whole.visibleTo(own[0].ClaimUID)}
+	g := *b.GPU
+	g.XIDs = xidsSince(g.XIDs, own[0].Since)
+	part := &board{GPU: &g, whole: b.whole.visibleTo(own[0].ClaimUID)}
 	part.all = append(part.all, part.whole)
 	for _, d := range b.migs {
 		if has(id, d.mig.UUID) {
@@ -62,6 +65,25 @@ func (b *board) of(own []*Allocation) *board {
 	}
 	part.all = append(part.all, part.migs...)
 	return part
+}
+
+// xidsSince are the errors after a time, counted from 0; of each kind at most XIDTimes.
+func xidsSince(all []XID, since time.Time) []XID {
+	if since.IsZero() {
+		return all
+	}
+	var after []XID
+	for _, x := range all {
+		before := 0
+		for before < len(x.Times) && x.Times[before].Before(since) {
+			before++
+		}
+		if x.Times = x.Times[before:]; len(x.Times) > 0 {
+			x.Count = uint64(len(x.Times))
+			after = append(after, x)
+		}
+	}
+	return after
 }
 
 // visibleTo is a device for one claim: as it is where the claim alone has it, else without values.

@@ -47,6 +47,25 @@ func TestClaim_ExclusiveGPU_AllItsValues(t *testing.T) {
 	assertNoOther(t, page, string(gpuID(1)), "two", foreign, unattributed)
 }
 
+// TestClaim_XIDsBeforeIt_LeftOut: they are of the tenant before, and counters begin at 0.
+func TestClaim_XIDsBeforeIt_LeftOut(t *testing.T) {
+	g := board(0, "NVIDIA H100 80GB HBM3", metrics.Hopper)
+	before, after := at.Add(-time.Minute), at.Add(time.Minute)
+	g.XIDs = []metrics.XID{
+		{Code: 31, GPUInstance: -1, Count: 2, Last: before, Times: []time.Time{before, before}},
+		{Code: 43, GPUInstance: -1, Count: 3, Last: after, Times: []time.Time{before, before, after}},
+	}
+	a := exposed(allocation("one", gpuID(0), "", "", container("one", "main")))
+	a.Since = at
+	families := parsed(t, join(g, a).Claim("one-uid"))
+	assert.InDelta(t, 1, value(t, families, "prism_gpu_xid_errors_total"), 0)
+	assert.Empty(t, samples(families, "prism_gpu_xid_last_timestamp_seconds", "xid", "31"))
+	a.Since = after.Add(time.Second)
+	page := join(g, a).Claim("one-uid")
+	assert.Zero(t, value(t, parsed(t, page), "prism_gpu_xid_errors_total"))
+	assertNoOther(t, page, `xid="`)
+}
+
 // assertNoOther holds a page against texts of other tenants.
 func assertNoOther(t *testing.T, page []byte, texts ...string) {
 	t.Helper()

@@ -68,7 +68,7 @@ func Join(snapshot *Snapshot, allocations *Allocations, exporter Exporter) *Join
 		allocations = &Allocations{}
 	}
 	devices := map[deviceKey]*device{}
-	for _, g := range snapshot.GPUs {
+	for _, g := range named(snapshot.GPUs) {
 		b := newBoard(g)
 		j.boards = append(j.boards, b)
 		for _, d := range b.all {
@@ -92,6 +92,29 @@ func Join(snapshot *Snapshot, allocations *Allocations, exporter Exporter) *Join
 		b.attribute(devices, containers)
 	}
 	return j
+}
+
+// named are GPUs that each have another text for a UUID: no two series have the same labels.
+func named(gpus []*GPU) []*GPU {
+	taken := map[gpu.UUID]bool{}
+	list := make([]*GPU, 0, len(gpus))
+	for _, g := range gpus {
+		id := g.Identity.ID()
+		if taken[id] {
+			id = g.Identity.indexed()
+		}
+		if taken[id] {
+			continue
+		}
+		taken[id] = true
+		if id != g.Identity.UUID {
+			other := *g
+			other.Identity.UUID = id
+			g = &other
+		}
+		list = append(list, g)
+	}
+	return list
 }
 
 func newBoard(g *GPU) *board {
@@ -200,7 +223,8 @@ func (b *board) attribute(devices map[deviceKey]*device, containers map[string]b
 		case p.MIG == "" && slices.ContainsFunc(b.migs, func(d *device) bool { return d.holderOf(p) != nil }):
 			// A process of a GPU in MIG mode whose MIG device the driver does not say.
 		case p.Start == 0 || p.Unresolved:
-			// A process whose container the runtime has not answered for yet, that had exited when /proc was read, or of another pid namespace.
+			// A process that had exited when /proc was read, that another pid namespace hides, or whose container is not known yet: a container
+			// that was restarted while the runtime did not answer has the device, and allocations have its old id.
 		case d.complete() || containers[p.ContainerID]:
 			b.foreign++
 			if !math.IsNaN(p.MemoryBytes) {

@@ -142,6 +142,20 @@ func TestJoin_RuntimeAway_NeitherForeignNorWrongNames(t *testing.T) {
 	assert.InDelta(t, 9*gib, value(t, families, unattributed), 0)
 }
 
+// TestJoin_ContainerRestartedWithRuntimeAway_MemoryStays: allocations have the old id of the container.
+func TestJoin_ContainerRestartedWithRuntimeAway_MemoryStays(t *testing.T) {
+	g, list := timeSliced(process(1, "", 3*gib, 0.5))
+	g.Processes[0].Unresolved = true
+	families := native(t, join(g, allocation("one", g.Identity.UUID, "", "", container("one", "main"))))
+	assert.Zero(t, value(t, families, foreign))
+	assert.InDelta(t, 9*gib, value(t, families, usedByContainer, "pod", "one"), 0)
+
+	families = native(t, join(g, list...))
+	assert.Zero(t, value(t, families, foreign))
+	assert.Zero(t, value(t, families, usedByContainer, "pod", "one"))
+	assert.InDelta(t, 9*gib, value(t, families, unattributed), 0)
+}
+
 func TestJoin_ProcessNotInProc_NotForeign(t *testing.T) {
 	g, list := timeSliced(process(1, "", gib, 0.5))
 	g.Processes[0].ProcessIdentity = metrics.ProcessIdentity{}

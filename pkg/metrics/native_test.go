@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
@@ -84,6 +85,18 @@ func TestNative_Series_WithinBudgets(t *testing.T) {
 	assert.LessOrEqual(t, count("mig_uuid="), 30, "series of a MIG device")
 	one := allocation("one", g.Identity.UUID, migID(1), "", container("one", "main"))
 	assert.LessOrEqual(t, count(`pod="one"`, one), 6, "series of a container's device")
+}
+
+func TestNative_GPUsWithoutUUID_SeriesOfTheirOwn(t *testing.T) {
+	dead := func(index int, bus string) *metrics.GPU {
+		return &metrics.GPU{Identity: metrics.Identity{Index: index, PCIBusID: bus}}
+	}
+	families := native(t, metrics.Join(&metrics.Snapshot{GPUs: []*metrics.GPU{dead(0, ""), dead(1, ""), dead(2, "0000:3b:00.0")}}, nil,
+		metrics.Exporter{NVMLErrors: map[gpu.UUID]uint64{"index-1": 2}}))
+	for _, id := range []string{"index-0", "index-1", "0000:3b:00.0"} {
+		assert.Zero(t, value(t, families, "prism_gpu_up", "gpu_uuid", id), id)
+	}
+	assert.InDelta(t, 2, value(t, families, "prism_exporter_nvml_errors_total", "gpu_uuid", "index-1"), 0)
 }
 
 func TestNative_ManyXIDs_Bounded(t *testing.T) {

@@ -18,7 +18,10 @@ func anyNode(r *rand.Rand) (*metrics.Snapshot, *metrics.Allocations) {
 	snapshot, allocations := &metrics.Snapshot{}, &metrics.Allocations{}
 	for i := range 1 + r.IntN(3) {
 		g := board(i, "NVIDIA H100 80GB HBM3", metrics.Hopper)
-		g.Up, g.ProcessesHidden = r.IntN(6) > 0, r.IntN(6) == 0
+		if r.IntN(4) == 0 {
+			g.Up, g.Identity = false, metrics.Identity{Index: i, PCIBusID: []string{"", "0000:3b:00.0"}[r.IntN(2)]}
+		}
+		g.Up, g.ProcessesHidden = g.Identity.UUID != "" && r.IntN(6) > 0, r.IntN(6) == 0
 		var devices []gpu.UUID
 		for k := range r.IntN(4) {
 			g.MIGDevices = append(g.MIGDevices, instance(10*i+k, r.IntN(3), metrics.Hopper, float64(r.IntN(4))*gib))

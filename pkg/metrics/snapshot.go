@@ -70,6 +70,19 @@ type Identity struct {
 	GPM bool
 }
 
+// ID names a GPU also where its UUID could not be read: by its PCI address, or else by its index.
+func (i *Identity) ID() gpu.UUID {
+	switch {
+	case i.UUID != "":
+		return i.UUID
+	case i.PCIBusID != "":
+		return gpu.UUID(i.PCIBusID)
+	}
+	return i.indexed()
+}
+
+func (i *Identity) indexed() gpu.UUID { return gpu.UUID("index-" + itoa(i.Index)) }
+
 // MIGDevice is what a round found of one MIG device. Values are those of its GPU instance.
 type MIGDevice struct {
 	UUID                         gpu.UUID
@@ -112,4 +125,9 @@ type XID struct {
 	GPUInstance int
 	Count       uint64
 	Last        time.Time
+	// Times are those of the last ones, at most XIDTimes, in order.
+	Times []time.Time
 }
+
+// XIDTimes is how many times of one kind of error are kept.
+const XIDTimes = 256

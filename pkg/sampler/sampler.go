@@ -262,6 +262,8 @@ func (s *Sampler) note(id gpu.UUID, xid metrics.XID) {
 	}
 	xids[at].Count++
 	xids[at].Last = time.Now()
+	kept := xids[at].Times[max(0, len(xids[at].Times)+1-metrics.XIDTimes):]
+	xids[at].Times = append(slices.Clone(kept), xids[at].Last)
 	s.xids[id] = xids
 	if before := s.gpus[id]; before != nil {
 		next := *before

@@ -207,8 +207,9 @@ func TestSampler_XIDs_CountedByCodeAndInstance(t *testing.T) {
 		pass(time.Second)
 		xids := gpuOf(t, s, "GPU-0").XIDs
 		require.Len(t, xids, 3)
-		assert.Equal(t, metrics.XID{Code: 31, GPUInstance: -1, Count: 1, Last: xids[0].Last}, xids[0])
-		assert.Equal(t, metrics.XID{Code: 31, GPUInstance: 2, Count: 2, Last: xids[1].Last}, xids[1])
+		assert.Equal(t, metrics.XID{Code: 31, GPUInstance: -1, Count: 1, Last: xids[0].Last, Times: []time.Time{xids[0].Last}}, xids[0])
+		assert.Equal(t, metrics.XID{Code: 31, GPUInstance: 2, Count: 2, Last: xids[1].Last, Times: xids[1].Times}, xids[1])
+		assert.Len(t, xids[1].Times, 2)
 		assert.False(t, xids[1].Last.IsZero())
 		assert.Empty(t, gpuOf(t, s, "GPU-1").XIDs)
 		pass(time.Minute)

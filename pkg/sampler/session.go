@@ -150,7 +150,7 @@ func (c *crew) list() (broken []gpu.Fault, err error) {
 	for _, fault := range broken {
 		c.s.opts.Log.V(2).Info("GPU did not answer", "gpu", fault.Index, "err", fault.Err)
 		id := metrics.Identity{UUID: fault.UUID, Index: fault.Index, PCIBusID: fault.BusID}
-		c.s.failed(fault.UUID)
+		c.s.failed(id.ID())
 		c.s.down(id)
 	}
 	for _, identity := range identities {
