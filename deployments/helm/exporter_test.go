@@ -128,6 +128,7 @@ func TestChartExporter_Monitors_LabelsOfExporterDropped(t *testing.T) {
 			assert.Equal(t, []any{
 				map[string]any{"action": "labeldrop", "regex": "namespace|pod|container"},
 				map[string]any{"sourceLabels": []any{"__meta_kubernetes_pod_node_name"}, "targetLabel": "node"},
+				map[string]any{"sourceLabels": []any{"__metrics_path__"}, "targetLabel": "metrics_path"},
 			}, endpoint["relabelings"])
 		}
 	}

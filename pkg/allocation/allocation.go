@@ -23,7 +23,7 @@ type Options struct {
 	DriverName, CDIKind string
 	// KubeletSocket is the kubelet's pod resources socket.
 	KubeletSocket string
-	// CRISocket is the container runtime's socket. Empty: the first of the usual ones below HostRoot.
+	// CRISocket is the path of the container runtime's socket on the host. Empty: the first of the usual ones that is there.
 	CRISocket string
 	// HostRoot is the root of the host's file tree, "/" if empty.
 	HostRoot string

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/prism-gpu/prism/pkg/backoff"
+	"github.com/prism-gpu/prism/pkg/hostfs"
 )
 
 const (
@@ -161,16 +161,21 @@ func (c *containers) missing(names []name) bool {
 	return slices.ContainsFunc(names, func(n name) bool { return known[n].id == "" })
 }
 
-// runtimeSocket is where the runtime serves.
+// runtimeSocket is where the runtime serves: the host's path that is set, if any, below hostRoot.
 type runtimeSocket struct{ set, hostRoot string }
 
-// path returns the socket that is set, or the first of the usual ones that is there.
+// path returns the path, as this process sees it, of the socket that is set, or of the first of the usual ones that is there. Links are the
+// host's: /var/run is an absolute one on most.
 func (s runtimeSocket) path() (string, error) {
+	host := hostfs.New(s.hostRoot)
 	if s.set != "" {
-		return s.set, nil
+		return host.Resolve(s.set)
 	}
 	for _, usual := range usualSockets {
-		path := filepath.Join(s.hostRoot, usual)
+		path, err := host.Resolve(usual)
+		if err != nil {
+			return "", err
+		}
 		if info, err := os.Stat(path); err == nil && info.Mode()&fs.ModeSocket != 0 {
 			return path, nil
 		}

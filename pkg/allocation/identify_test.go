@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -166,8 +167,19 @@ func TestRun_RuntimeComesLater_AskedAgain(t *testing.T) {
 	w.runtime.stop()
 	w.run()
 	w.eventually("its absence is reported", func() bool { return w.source(SourceCRI).Error != notRead && !w.source(SourceCRI).OK })
+	assert.NotZero(t, w.source(SourceCRI).Errors)
 	w.serveRuntime()
 	w.eventually("it answers", func() bool { return w.source(SourceCRI).OK })
+}
+
+// TestRuntimeSocket_LinksOfTheHost_Followed: /var/run is an absolute link on most hosts.
+func TestRuntimeSocket_LinksOfTheHost_Followed(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	require.NoError(t, errors.Join(os.MkdirAll(filepath.Join(root, "var"), 0o755), os.Symlink("/run", filepath.Join(root, "var/run"))))
+	path, err := runtimeSocket{set: "/var/run/containerd/containerd.sock", hostRoot: root}.path()
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Join(root, "run/containerd/containerd.sock"), path)
 }
 
 // TestAllocations_ContainerRestarted_TheRunningOne: runtimes list exited containers too.

@@ -14,6 +14,8 @@ type Source struct {
 	Read time.Time
 	// Error is why the last attempt did not, empty if it did.
 	Error string
+	// Errors counts the attempts that did not.
+	Errors uint64
 }
 
 // SourceName names a source in metrics and in /readyz.
@@ -50,6 +52,7 @@ func (s *sources) note(name SourceName, err error) {
 	source.Name, source.OK, source.Error = name, err == nil, ""
 	if err != nil {
 		source.Error = err.Error()
+		source.Errors++
 	} else {
 		source.Read = time.Now()
 	}

@@ -66,6 +66,8 @@ func TestLoadExporter_InvalidValues_AllReported(t *testing.T) {
 --run-dir: must be an absolute path, got "y"
 --sets: unsupported value "All"; supported values: Basic, Utilization, Memory, Power, Clocks, PCIe, NVLink, ECC, Throttle, Processes, Pipelines
 --web-config-file: must be an absolute path, got "w"`)
+	_, err = LoadExporter([]string{"--otlp-endpoint=http://user:secret@collector:4318"}, none)
+	require.ErrorContains(t, err, `must have no password, as it is logged; set OTEL_EXPORTER_OTLP_HEADERS instead, got "http://user:xxxxx@collector:4318"`)
 	_, err = LoadExporter([]string{"--interval=500ms"}, none)
 	require.EqualError(t, err, "--interval: must be between --min-interval, 1s, and 10m0s, got 500ms")
 	_, err = LoadExporter([]string{"serve"}, none)

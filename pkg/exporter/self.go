@@ -15,7 +15,7 @@ func (e *Exporter) sourceStates() string {
 	var states strings.Builder
 	for _, source := range e.adapters.Allocations.Sources() {
 		// Its time changes with each reading; a page that is some seconds old may say so.
-		fmt.Fprint(&states, source.Name, source.OK, source.Read.Unix()/freshness)
+		fmt.Fprint(&states, source.Name, source.OK, source.Errors, source.Read.Unix()/freshness)
 	}
 	status := e.adapters.Sampler.Status()
 	fmt.Fprint(&states, status.Err == nil, e.idle.Load(), status.Reopened, status.Errors, status.IntervalsLimited, e.otlpErrors.Load())
@@ -33,7 +33,7 @@ func (e *Exporter) self() metrics.Exporter {
 		return self // a node without a GPU needs no source
 	}
 	for _, source := range e.adapters.Allocations.Sources() {
-		self.Sources = append(self.Sources, metrics.SourceState{Name: string(source.Name), OK: source.OK, At: source.Read})
+		self.Sources = append(self.Sources, metrics.SourceState{Name: string(source.Name), OK: source.OK, At: source.Read, Errors: source.Errors})
 	}
 	nvml := metrics.SourceState{Name: "nvml", OK: status.Err == nil}
 	for _, g := range e.adapters.Sampler.Snapshot().GPUs {

@@ -2,7 +2,6 @@ package exporter
 
 import (
 	"context"
-	"path/filepath"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -24,13 +23,9 @@ func System(ctx context.Context, cfg *config.Exporter, version string) (Adapters
 	if err != nil {
 		return Adapters{}, err
 	}
-	runtime := cfg.Sources.CRISocket
-	if runtime != "" {
-		runtime = filepath.Join(cfg.HostRoot, runtime)
-	}
 	tracker := allocation.New(allocation.Options{
 		Records: cfg.PluginDir(), BootID: boot, DriverName: cfg.DriverName, CDIKind: checkpoint.CDIKind(cfg.DriverName),
-		KubeletSocket: cfg.Sources.KubeletPodResources, CRISocket: runtime, HostRoot: cfg.HostRoot,
+		KubeletSocket: cfg.Sources.KubeletPodResources, CRISocket: cfg.Sources.CRISocket, HostRoot: cfg.HostRoot,
 	})
 	library := sampling.New(sampling.Options{Find: func() (string, error) {
 		root, err := host.FindDriver(cfg.DriverRoot)

@@ -52,6 +52,10 @@ func (f *FS) read(path string) ([]byte, error) {
 	return raw, nil
 }
 
+// Resolve returns this process's path of the host's path, with every link followed inside the root, also absolute ones. Missing components
+// are kept.
+func (f *FS) Resolve(path string) (string, error) { return f.resolve(path) }
+
 // resolve returns this process's path of the host's path, with every link followed inside the root. Missing components are kept.
 func (f *FS) resolve(path string) (string, error) {
 	return resolveIn(f.root, path)

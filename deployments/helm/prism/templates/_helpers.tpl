@@ -237,6 +237,9 @@ GPU. A series without them must not get those of the exporter.
     regex: namespace|pod|container
   - sourceLabels: [__meta_kubernetes_pod_node_name]
     targetLabel: node
+  # Both pages have the same address: up and scrape_* would be the same series twice.
+  - sourceLabels: [__metrics_path__]
+    targetLabel: metrics_path
   {{- with $.endpoint }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
