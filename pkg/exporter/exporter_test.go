@@ -132,12 +132,42 @@ func TestNow_NothingChanged_SameRound(t *testing.T) {
 		"sources":     func() { f.allocations.sources[0].OK = false },
 		"errors":      func() { f.sampler.status.Errors = map[gpu.UUID]uint64{"GPU-1": 1} },
 		"idle":        func() { f.idle.Store(true) },
+		"reopened":    func() { f.sampler.status.Reopened++ },
+		"limited":     func() { f.sampler.status.IntervalsLimited++ },
+		"OTLP":        func() { f.otlpErrors.Add(1) },
+		"failures":    func() { f.allocations.sources[0].Errors++ },
+		"read":        func() { f.allocations.sources[0].Read = time.Now() },
 		"counters":    func() { f.counters.selection = &metrics.Selection{} },
 	} {
 		before := f.now()
 		change()
 		assert.NotSame(t, before, f.now(), what)
 	}
+}
+
+// TestSelf_Failures_HandedOn: those of a source, and those of all GPUs for NVML.
+func TestSelf_Failures_HandedOn(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, &config.Exporter{})
+	f.allocations.sources[0].Errors = 2
+	f.sampler.status.Errors = map[gpu.UUID]uint64{"GPU-1": 1, "GPU-2": 3}
+	f.otlpErrors.Store(5)
+	self := f.self()
+	assert.Equal(t, []metrics.SourceState{{Name: "records", OK: true, Errors: 2}, {Name: "nvml", OK: true, Errors: 4}}, self.Sources)
+	assert.EqualValues(t, 5, self.OTLPErrors)
+}
+
+// TestBuild_Counters_FieldsMeasured: what a CSV chooses reaches the sampler.
+func TestBuild_Counters_FieldsMeasured(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "counters.csv")
+	require.NoError(t, os.WriteFile(file, []byte("DCGM_FI_DEV_FAN_SPEED, gauge, Fan speed.\n"), 0o600))
+	cfg := &config.Exporter{}
+	cfg.Pages.Counters = file
+	f := newFixture(t, cfg)
+	f.counters.read(t.Context())
+	require.NotNil(t, f.sampler.measured.Load())
+	assert.Equal(t, []metrics.Field{metrics.FieldFanSpeed}, *f.sampler.measured.Load())
 }
 
 func TestOnReleasing_MIGDevice_SamplerLetsGo(t *testing.T) {

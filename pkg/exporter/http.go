@@ -83,10 +83,8 @@ func (s *server) serve(ctx context.Context, address, flag string, handler http.H
 		return fmt.Errorf("serving metrics and probes at %s: %w; choose another with --%s", address, err, flag)
 	}
 	logger := slog.New(logr.ToSlogHandler(klog.FromContext(ctx).V(4)))
-	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-	}
+	server := bounded(handler)
+	server.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelDebug)
 	limited := netutil.LimitListener(listener, maxConnections)
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if s.listening != nil {
@@ -101,6 +99,11 @@ func (s *server) serve(ctx context.Context, address, flag string, handler http.H
 		return fmt.Errorf("serving metrics and probes at %s: %w", address, err)
 	}
 	return nil
+}
+
+// bounded serves no client longer than the timeouts.
+func bounded(handler http.Handler) *http.Server {
+	return &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout}
 }
 
 func (s *server) handler() http.Handler {

@@ -41,6 +41,9 @@ func (e *Exporter) self() metrics.Exporter {
 			nvml.At = g.At
 		}
 	}
+	for _, errors := range status.Errors {
+		nvml.Errors += errors
+	}
 	self.Sources = append(self.Sources, nvml)
 	return self
 }
