@@ -217,10 +217,10 @@ func (e *Exporter) validateEndpoints(bad func(flag, format string, args ...any))
 	}
 	at, err := url.Parse(e.OTLPEndpoint)
 	switch {
+	case err == nil && at.User != nil:
+		bad("otlp-endpoint", "must have no password, as it is logged; set OTEL_EXPORTER_OTLP_HEADERS instead, got %q", at.Redacted())
 	case err != nil || at.Host == "" || (at.Scheme != "http" && at.Scheme != "https"):
 		bad("otlp-endpoint", "must be a URL such as http://collector:4318/v1/metrics, got %q", e.OTLPEndpoint)
-	case at.User != nil:
-		bad("otlp-endpoint", "must have no password, as it is logged; set OTEL_EXPORTER_OTLP_HEADERS instead, got %q", at.Redacted())
 	}
 }
 
