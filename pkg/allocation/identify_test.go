@@ -182,6 +182,17 @@ func TestRuntimeSocket_LinksOfTheHost_Followed(t *testing.T) {
 	assert.Equal(t, filepath.Join(root, "run/containerd/containerd.sock"), path)
 }
 
+// TestRuntimeSocket_DetectedBehindLink_Followed: a runtime's directory may be an absolute link of the host.
+func TestRuntimeSocket_DetectedBehindLink_Followed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, never)
+	require.NoError(t, errors.Join(os.Rename(filepath.Join(w.dir, "run"), filepath.Join(w.dir, "volatile")),
+		os.Symlink("/volatile", filepath.Join(w.dir, "run"))))
+	path, err := runtimeSocket{hostRoot: w.dir}.path()
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Join(w.dir, "volatile/containerd/containerd.sock"), path)
+}
+
 // TestAllocations_ContainerRestarted_TheRunningOne: runtimes list exited containers too.
 func TestAllocations_ContainerRestarted_TheRunningOne(t *testing.T) {
 	t.Parallel()

@@ -178,5 +178,23 @@ func TestTable_Rows_Complete(t *testing.T) {
 		}
 		assert.False(t, row.MIG != "" && row.SourceOnMIG == "", row.MIG)
 	}
-	assert.Equal(t, []string{"Basic", "Pipelines"}, metrics.SetsOf([]metrics.Field{metrics.FieldFP64Active, metrics.FieldClockSM}))
+}
+
+// TestSetBasic_DCGMExportersDefaults_Sampled: the lines that dcgm-exporter's default counters do not comment out have values without any
+// configuration.
+func TestSetBasic_DCGMExportersDefaults_Sampled(t *testing.T) {
+	uncommented := strings.Fields("SM_CLOCK MEM_CLOCK MEMORY_TEMP GPU_TEMP POWER_USAGE TOTAL_ENERGY_CONSUMPTION PCIE_REPLAY_COUNTER GPU_UTIL " +
+		"MEM_COPY_UTIL ENC_UTIL DEC_UTIL XID_ERRORS FB_FREE FB_USED FB_RESERVED NVLINK_BANDWIDTH_TOTAL VGPU_LICENSE_STATUS " +
+		"UNCORRECTABLE_REMAPPED_ROWS CORRECTABLE_REMAPPED_ROWS ROW_REMAP_FAILURE PROF_GR_ENGINE_ACTIVE PROF_PIPE_TENSOR_ACTIVE " +
+		"PROF_DRAM_ACTIVE PROF_PCIE_TX_BYTES PROF_PCIE_RX_BYTES")
+	shown := map[string]metrics.DCGMField{}
+	for _, f := range metrics.DCGMFields() {
+		if f.Default {
+			shown[strings.TrimPrefix(strings.TrimPrefix(f.Name, "DCGM_FI_"), "DEV_")] = f
+		}
+	}
+	for _, name := range uncommented {
+		require.Contains(t, shown, name)
+		assert.Subset(t, metrics.SetFields(metrics.SetBasic), shown[name].Fields, name)
+	}
 }

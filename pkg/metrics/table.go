@@ -103,20 +103,3 @@ func SetFields(set string) []Field {
 	}
 	return fields
 }
-
-// SetsOf are the fewest sets that have the fields, in the order of Sets.
-func SetsOf(fields []Field) []string {
-	wanted := map[string]bool{}
-	for _, f := range fields {
-		if len(Table[f].Sets) > 0 {
-			wanted[Table[f].Sets[0]] = true
-		}
-	}
-	var sets []string
-	for _, set := range Sets {
-		if wanted[set] {
-			sets = append(sets, set)
-		}
-	}
-	return sets
-}
