@@ -34,4 +34,5 @@ hack/cluster-up.sh >&2 9>&-
 eval "$("${local[@]}" env)"
 server=https://$(kubectl get endpointslices kubernetes --output jsonpath='{.endpoints[0].addresses[0]}:{.ports[0].port}')
 "${local[@]}" exec n0 "$PWD/bin/prism-bench" --kubeconfig "$KUBECONFIG" --server "$server" --node-name n0 \
-	--binary "$PWD/dist/programs/prism-kubelet-plugin" --example "$example" --parts "${PARTS:-}"
+	--binary "$PWD/dist/programs/prism-kubelet-plugin" --example "$example" \
+	--gpu-load "$(bin/simgpu build)/tool/gpu-load" --parts "${PARTS:-}"

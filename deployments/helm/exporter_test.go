@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
@@ -89,7 +88,7 @@ func TestChartExporter_Environment_EveryVariableRead(t *testing.T) {
 			KubeletPlugins: "/data/kubelet/plugins", KubeletPodResources: "/data/kubelet/pod-resources/kubelet.sock", CRISocket: "/run/crio/crio.sock",
 		},
 		Sampling: config.Sampling{
-			Interval: metav1.Duration{Duration: 5 * time.Second}, MinInterval: metav1.Duration{Duration: 500 * time.Millisecond},
+			Interval: config.Duration{Duration: 5 * time.Second}, MinInterval: config.Duration{Duration: 500 * time.Millisecond},
 			Sets: config.Names{"Basic", "ECC"},
 		},
 		Pages: config.ExporterPages{Counters: "/etc/prism/counters"}, OTLPEndpoint: "http://collector:4318/v1/metrics",

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -56,9 +55,9 @@ type ExporterSources struct {
 // Sampling is what is measured on each GPU, and how often.
 type Sampling struct {
 	// Interval is the time between two samples; claims may request a shorter one.
-	Interval metav1.Duration `json:"interval"`
+	Interval Duration `json:"interval"`
 	// MinInterval is the shortest that claims get.
-	MinInterval metav1.Duration `json:"minInterval"`
+	MinInterval Duration `json:"minInterval"`
 	// Sets are the sets of metrics that every GPU has.
 	Sets Names `json:"sets"`
 }
@@ -124,7 +123,7 @@ func exporterDefaults() *Exporter {
 			KubeletPlugins: "/var/lib/kubelet/plugins", KubeletPodResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
 		},
 		Sampling: Sampling{
-			Interval: metav1.Duration{Duration: 10 * time.Second}, MinInterval: metav1.Duration{Duration: time.Second}, Sets: Names{"Basic"},
+			Interval: Duration{Duration: 10 * time.Second}, MinInterval: Duration{Duration: time.Second}, Sets: Names{"Basic"},
 		},
 		Serving: Serving{HTTPEndpoint: ":9400", LogVerbosity: 2, LogFormat: "text"},
 	}

@@ -13,7 +13,6 @@ import (
 	collector "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	otlpmetrics "go.opentelemetry.io/proto/otlp/metrics/v1"
 	"google.golang.org/protobuf/proto"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/metrics"
@@ -46,7 +45,7 @@ func receive(t *testing.T) (url string, got chan *otlpmetrics.ResourceMetrics) {
 func TestSend_Collector_ResourcePerContainer(t *testing.T) {
 	t.Parallel()
 	url, got := receive(t)
-	f := newFixture(t, &config.Exporter{OTLPEndpoint: url, Sampling: config.Sampling{Interval: metav1.Duration{Duration: time.Second}}})
+	f := newFixture(t, &config.Exporter{OTLPEndpoint: url, Sampling: config.Sampling{Interval: config.Duration{Duration: time.Second}}})
 	board := &metrics.GPU{Identity: metrics.Identity{UUID: "GPU-1", Name: "NVIDIA H100"}, Up: true, At: time.Unix(1, 0), Interval: time.Second}
 	board.Values.Set(metrics.FieldUtilization, 0.5)
 	board.Values.Set(metrics.FieldMemoryUsed, 1024)

@@ -73,9 +73,12 @@ func (p *pages) compressed(page format) ([]byte, error) {
 		return zipped, nil
 	}
 	var zipped bytes.Buffer
-	writer := gzip.NewWriter(&zipped)
+	// A page is sent a few times to one network; a third more bytes cost a quarter of the time.
+	writer, err := gzip.NewWriterLevel(&zipped, gzip.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
 	text, ok := p.plain[page]
-	var err error
 	if ok {
 		_, err = writer.Write(text)
 	} else {

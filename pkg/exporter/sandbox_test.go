@@ -25,6 +25,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/exporter"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/metrics"
 	"github.com/prism-gpu/prism/test/simgpu/model"
 	"github.com/prism-gpu/prism/test/simgpu/sandbox"
 )
@@ -98,15 +99,15 @@ func (w *world) write(path, text string) {
 	require.NoError(w.t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// prepared records a claim for a whole GPU that container "main" of pod "team/trainer" has.
-func (w *world) prepared(id gpu.UUID) {
+// prepared records a claim for a whole GPU that container "main" of pod "team/trainer" has; options are the claim's, nil for none.
+func (w *world) prepared(id gpu.UUID, options *checkpoint.Metrics) {
 	w.t.Helper()
 	store, err := checkpoint.Open(disk.OS{}, filepath.Join(w.dir, "plugins", driverName))
 	require.NoError(w.t, err)
 	require.NoError(w.t, store.Put(&checkpoint.Record{
 		Claim: checkpoint.Claim{UID: "uid-1", Namespace: "team", Name: "trainer-gpu"}, BootID: boot, State: checkpoint.Done,
 		Results: []checkpoint.Result{{
-			Request: "gpu", Pool: "node-a", Device: "gpu-0", Type: gpu.TypeGPU, GPUUUID: id,
+			Request: "gpu", Pool: "node-a", Device: "gpu-0", Type: gpu.TypeGPU, GPUUUID: id, Metrics: options,
 		}},
 		CDI: checkpoint.CDI{Kind: cdiKind, Devices: []string{"uid-1-gpu-0"}},
 	}))
@@ -215,7 +216,7 @@ func TestExporter_SimulatedNode_PagesNameThePod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, model.Uniform("node-a", "h100-80", 2))
 	id := gpu.UUID(w.node.Model.Identities()[0].UUID)
-	w.prepared(id)
+	w.prepared(id, nil)
 	w.serveKubelet()
 	claims := filepath.Join(w.dir, "run/metrics/uid-1")
 	require.NoError(t, os.MkdirAll(claims, 0o755))
@@ -244,4 +245,25 @@ func TestExporter_SimulatedNode_PagesNameThePod(t *testing.T) {
 	assert.Contains(t, body, "cri: ", "what is missing is named: this node has no container runtime")
 	assert.NotContains(t, body, "records: ")
 	_ = ended
+}
+
+// TestExporter_OptionsOfClaimAndCounters_Measured: what a claim and a file of counters choose beyond the node's sets is sampled, and a
+// claim's file is written.
+func TestExporter_OptionsOfClaimAndCounters_Measured(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, model.Uniform("node-a", "h100-80", 1))
+	id := gpu.UUID(w.node.Model.Identities()[0].UUID)
+	w.prepared(id, &checkpoint.Metrics{Sets: []string{metrics.SetPCIe}, ExposeInContainer: true})
+	w.serveKubelet()
+	exposed := filepath.Join(w.dir, "run/metrics/uid-1")
+	require.NoError(t, os.MkdirAll(exposed, 0o755))
+	counters := filepath.Join(w.dir, "counters.csv")
+	w.write(counters, "DCGM_FI_DEV_VIDEO_CLOCK, gauge, Clock of the video engines.\n")
+	w.run("--counters=" + counters)
+	w.page("/metrics", "prism_gpu_pcie_link_generation{")
+	w.page("/metrics/dcgm", "DCGM_FI_DEV_VIDEO_CLOCK{")
+	require.Eventually(t, func() bool {
+		text, err := os.ReadFile(filepath.Join(exposed, "gpu.prom"))
+		return err == nil && strings.Contains(string(text), "prism_gpu_up{")
+	}, waitLimit, 20*time.Millisecond, "the claim's file is not written")
 }

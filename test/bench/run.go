@@ -25,6 +25,8 @@ type Options struct {
 	KubeletDir, CDIRoot, SimgpuRoot string
 	// Binary is the program of the plugin, Example that of dra-example-driver, for the runs that need a process of their own.
 	Binary, Example string
+	// Load is simgpu's program that works on a GPU.
+	Load string
 	// Parts are the names of the parts to run; empty: all.
 	Parts []string
 	// Reader is the command that calls ReadClaims with the address that is put after it.
@@ -130,6 +132,7 @@ func (b *bencher) all(ctx context.Context) error {
 		{"claims", fmt.Sprintf("a list of %d large claims", worstClaims), b.list},
 		{"mps", "MPS shares", b.mps},
 		{"mig", "MIG devices", b.mig},
+		{"exporter", "prism-exporter", b.exporter},
 	} {
 		if len(b.Parts) > 0 && !slices.Contains(b.Parts, part.name) {
 			continue

@@ -30,6 +30,7 @@ func main() {
 	pflag.StringVar(&o.SimgpuRoot, "simgpu-root", "/run/nvidia/driver", "directory of the simulated NVIDIA driver")
 	pflag.StringVar(&o.Binary, "binary", "", "the plugin's program")
 	pflag.StringVar(&o.Example, "example", "", "the program of dra-example-driver")
+	pflag.StringVar(&o.Load, "gpu-load", "", "simgpu's program that works on a GPU")
 	pflag.StringSliceVar(&o.Parts, "parts", nil, "parts to run, by name; empty: all")
 	reader := pflag.String("claim-reader", "", "be the other process of a measurement of memory, with the API server at this address")
 	_ = pflag.CommandLine.MarkHidden("claim-reader") // it was defined in the line before

@@ -1,0 +1,324 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// How much is measured of the exporter.
+const (
+	exporterInterval = time.Second
+	// warmingUp is how long an exporter samples before it is measured, and sampled how long it is measured then.
+	warmingUp = 5 * time.Second
+	sampled   = 20 * time.Second
+	scrapes   = 200
+	// between is the time between two scrapes: meanwhile some GPUs have new values, so that some of the pages are made for the scrape.
+	between = 50 * time.Millisecond
+	// onlyOnce is an interval with one round.
+	onlyOnce        = 10 * time.Minute
+	unprepareRounds = 2
+)
+
+// The budgets of the exporter.
+const (
+	scrapeBudget          = 10 * time.Millisecond
+	exporterBudget        = 30 << 20
+	callsOfGPU            = 20
+	callsOfInstance       = 8
+	seriesOfGPU           = 70
+	seriesOfInstance      = 30
+	seriesOfContainer     = 6
+	wholeBudget           = 10 * time.Millisecond // a second: 1 % of a core
+	slicedBudget          = 30 * time.Millisecond
+	besideExporterBudget  = 5 * time.Millisecond
+	exporterTitle         = "prism-exporter, 8 GPUs, each interval 1 s"
+	exporterUnprepare     = "a MIG device is unprepared beside prism-exporter"
+	containerMemoryMetric = "prism_container_gpu_memory_used_bytes"
+)
+
+// exporterBench measures an exporter beside a plugin that advertises GPUs whole and as MIG devices.
+type exporterBench struct {
+	*migBench
+
+	tenants *tenants
+	// perCall is the time that a call of the driver keeps its caller on a CPU.
+	perCall time.Duration
+	// gpuCalls are those of a round on a GPU in MIG mode without MIG devices.
+	gpuCalls float64
+}
+
+// exporter measures prism-exporter, and leaves the GPUs without MIG devices.
+func (b *bencher) exporter(ctx context.Context) (err error) {
+	driver, err := OpenNVML(b.SimgpuRoot)
+	if err != nil {
+		return err
+	}
+	config := filepath.Join(b.KubeletDir, "bench-exporter.yaml")
+	if err := os.WriteFile(config, []byte(migConfig), 0o600); err != nil {
+		return fmt.Errorf("writing the configuration of a plugin: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.Remove(config)) }()
+	return b.another(ctx, "exporter.bench", func(s *Second, _ time.Duration) error {
+		e := &exporterBench{migBench: &migBench{bencher: b, driver: driver, second: s}}
+		if err := e.find(ctx); err != nil {
+			return err
+		}
+		if e.tenants, err = b.serveTenants(ctx, s); err != nil {
+			return err
+		}
+		for _, part := range []func(context.Context) error{e.whole, e.enable, e.empty, e.sliced, e.besideUnprepare, e.disable} {
+			if err = part(ctx); err != nil {
+				break
+			}
+		}
+		return errors.Join(err, e.tenants.close())
+	}, "--node-config="+config)
+}
+
+// callTime measures calls that only read, one right after the other, as a round makes them.
+func (e *exporterBench) callTime(what string) error {
+	d, err := openDirect(e.driver.paths)
+	if err != nil {
+		return err
+	}
+	before, err := cpuTime(os.Getpid())
+	if err == nil {
+		_, err = repeat(callSamples, warmUp, d.read)
+	}
+	if err != nil {
+		return errors.Join(err, d.conn.Close())
+	}
+	after, err := cpuTime(os.Getpid())
+	e.perCall = (after - before) / (callSamples + warmUp)
+	e.report.Add(exporterTitle, "", Row{Name: what + ": CPU time of a caller in Go for an NVML call", Samples: Samples{e.perCall}})
+	return errors.Join(err, d.conn.Close())
+}
+
+// sampling runs an exporter, and measures it once a metric has so many series.
+func (e *exporterBench) sampling(ctx context.Context, interval time.Duration, metric string, series int,
+	measure func(run *scraper, page string) error) error {
+	run, err := e.startExporter(ctx, e.tenants, interval)
+	if err != nil {
+		return err
+	}
+	page, err := run.await(ctx, metric, series)
+	if err == nil {
+		err = measure(run, page)
+	}
+	return errors.Join(err, run.close())
+}
+
+// roundCost is what a round on one GPU took, and a second on all: cpu with and own without the time of the calls themselves.
+type roundCost struct {
+	calls    float64
+	cpu, own time.Duration
+}
+
+// rounds counts the calls of an exporter and its time for a while. It asks for the MIG mode of a GPU once in each round.
+func (e *exporterBench) rounds(ctx context.Context, run *scraper) (cost roundCost, err error) {
+	pause(ctx, warmingUp)
+	pid, start := run.command.Process.Pid, time.Now()
+	before, err := e.driver.counts(pid)
+	if err != nil {
+		return cost, err
+	}
+	cpuBefore, err := cpuTime(pid)
+	if err != nil {
+		return cost, err
+	}
+	pause(ctx, sampled)
+	cpuAfter, err := cpuTime(pid)
+	if err != nil {
+		return cost, err
+	}
+	seconds := time.Since(start).Seconds()
+	after, err := e.driver.counts(pid)
+	if err != nil {
+		return cost, err
+	}
+	calls := after.total() - before.total()
+	rounds := after["nvmlDeviceGetMigMode"] - before["nvmlDeviceGetMigMode"]
+	if rounds == 0 {
+		return cost, errors.New("prism-exporter did not sample")
+	}
+	cost.calls = float64(calls) / float64(rounds)
+	perSecond := func(d time.Duration) time.Duration { return time.Duration(float64(d) / seconds) }
+	cost.cpu = perSecond(cpuAfter - cpuBefore)
+	cost.own = cost.cpu - perSecond(time.Duration(calls)*e.perCall)
+	return cost, ctx.Err()
+}
+
+// whole measures whole GPUs.
+func (e *exporterBench) whole(ctx context.Context) error {
+	claims, err := e.tenants.enter(ctx, e.migBench.whole)
+	if err == nil {
+		err = e.callTime("whole")
+	}
+	if err != nil {
+		return err
+	}
+	err = e.sampling(ctx, exporterInterval, containerMemoryMetric, len(claims)*tenantsOfDevice, func(run *scraper, _ string) error {
+		cost, err := e.rounds(ctx, run)
+		if err != nil {
+			return err
+		}
+		page, err := run.scrape(ctx, nativePage, "identity")
+		counts := countSeries(page)
+		e.report.Add(exporterTitle, "",
+			Row{Name: "whole: NVML calls of a round on a GPU", Count: nearest(cost.calls), Budget: AtMost(callsOfGPU)},
+			Row{Name: "whole: CPU time in a second", Samples: Samples{cost.cpu}},
+			Row{Name: "whole: CPU time in a second, without the calls' own", Samples: Samples{cost.own}, Budget: Within(wholeBudget)},
+			Row{Name: "whole: series of a GPU", Count: counts.gpu, Budget: AtMost(seriesOfGPU)},
+			Row{Name: "whole: series of a container's GPU", Count: counts.container, Budget: AtMost(seriesOfContainer)})
+		return err
+	})
+	return errors.Join(err, e.tenants.leave(), e.second.Plugin.Unprepare(ctx, claims...))
+}
+
+// empty counts the calls for GPUs in MIG mode without MIG devices.
+func (e *exporterBench) empty(ctx context.Context) error {
+	return e.sampling(ctx, exporterInterval, "prism_gpu_up", len(e.parts), func(run *scraper, _ string) error {
+		cost, err := e.rounds(ctx, run)
+		e.gpuCalls = cost.calls
+		e.report.Add(exporterTitle, "", Row{
+			Name: "sliced: NVML calls of a round on a GPU without its instances", Count: nearest(cost.calls), Budget: AtMost(callsOfGPU),
+		})
+		return err
+	})
+}
+
+// sliced measures GPUs with all the MIG devices that fit.
+func (e *exporterBench) sliced(ctx context.Context) error {
+	var all []Device
+	for _, of := range e.parts {
+		all = append(all, of...)
+	}
+	claims, err := e.tenants.enter(ctx, all)
+	if err == nil {
+		err = e.callTime("sliced")
+	}
+	if err != nil {
+		return err
+	}
+	series := len(claims) * tenantsOfDevice
+	err = e.sampling(ctx, exporterInterval, containerMemoryMetric, series, func(run *scraper, _ string) error { return e.slicedRows(ctx, run) })
+	if err == nil {
+		err = e.sampling(ctx, onlyOnce, containerMemoryMetric, series, func(run *scraper, _ string) error { return e.scrapeCalls(ctx, run) })
+	}
+	return errors.Join(err, e.tenants.leave(), e.second.Plugin.Unprepare(ctx, claims...))
+}
+
+// slicedRows reports what an exporter of sliced GPUs costs, memory last: it has been scraped then.
+func (e *exporterBench) slicedRows(ctx context.Context, run *scraper) error {
+	cost, err := e.rounds(ctx, run)
+	if err != nil {
+		return err
+	}
+	instances := float64(len(e.parts[0]))
+	e.report.Add(exporterTitle, "",
+		Row{Name: "sliced: NVML calls of a round for an instance", Count: nearest((cost.calls - e.gpuCalls) / instances), Budget: AtMost(callsOfInstance)},
+		Row{Name: "sliced: CPU time in a second", Samples: Samples{cost.cpu}},
+		Row{Name: "sliced: CPU time in a second, without the calls' own", Samples: Samples{cost.own}, Budget: Within(slicedBudget)})
+	page, err := run.scrape(ctx, nativePage, "identity")
+	if err != nil {
+		return err
+	}
+	counts := countSeries(page)
+	e.report.Add(exporterTitle, "",
+		Row{Name: "sliced: series of a GPU", Count: counts.gpu, Budget: AtMost(seriesOfGPU)},
+		Row{Name: "sliced: series of an instance", Count: counts.mig, Budget: AtMost(seriesOfInstance)},
+		Row{Name: "sliced: series of a container's device", Count: counts.container, Budget: AtMost(seriesOfContainer)},
+		Row{Name: "sliced: series of the page", Count: counts.all})
+	for _, page := range []string{"/healthz", nativePage, dcgmPage} {
+		var took Samples
+		for range scrapes {
+			pause(ctx, between)
+			one, err := timed(func() error { _, err := run.scrape(ctx, page, "gzip"); return err })
+			if err != nil {
+				return err
+			}
+			took = append(took, one)
+		}
+		row := Row{Name: "sliced: scrape of " + page, Samples: took}
+		if page != "/healthz" { // which says ok: what HTTP takes on this machine
+			row.Budget = Budget{Limit: int(scrapeBudget), Tail: true, kind: printed}
+		}
+		e.report.Add(exporterTitle, "", row)
+	}
+	m, err := MemoryOf(run.command.Process.Pid)
+	e.report.Add(exporterTitle, "",
+		Row{Name: "sliced: resident memory", Count: int(m.Resident), Bytes: true, Budget: InMemory(exporterBudget)},
+		Row{Name: "sliced: of which its own", Count: int(m.Anonymous), Bytes: true},
+		Row{Name: "sliced: resident memory, most ever", Count: int(m.Peak), Bytes: true})
+	return err
+}
+
+// scrapeCalls counts the NVML calls of scrapes, of an exporter that does not sample meanwhile.
+func (e *exporterBench) scrapeCalls(ctx context.Context, run *scraper) error {
+	pause(ctx, warmingUp)
+	pid := run.command.Process.Pid
+	before, err := e.driver.counts(pid)
+	if err != nil {
+		return err
+	}
+	for range scrapes {
+		for _, page := range []string{nativePage, dcgmPage} {
+			for _, encoding := range []string{"gzip", "identity"} {
+				if _, err := run.scrape(ctx, page, encoding); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	after, err := e.driver.counts(pid)
+	e.report.Add(exporterTitle, "", Row{
+		Name: fmt.Sprintf("sliced: NVML calls of %d scrapes", 4*scrapes), Count: int(after.total()) - int(before.total()), Budget: Exactly(0),
+	})
+	return err
+}
+
+// besideUnprepare compares Unprepare of a MIG device without and with an exporter that has samples of it, in turn.
+func (e *exporterBench) besideUnprepare(ctx context.Context) error {
+	var without, with Latency
+	devices := e.first()
+	for range unprepareRounds {
+		one, err := e.oneByOne(ctx, devices, func(ctx context.Context, claims ...Claim) error {
+			pause(ctx, 2*exporterInterval) // about as long as the exporter is waited for: after a pause calls take longer
+			return e.second.Claims.Reported(ctx, claims...)
+		})
+		if err != nil {
+			return err
+		}
+		without.add(one)
+		err = e.sampling(ctx, exporterInterval, "prism_gpu_up", len(e.parts), func(run *scraper, _ string) error {
+			one, err := e.oneByOne(ctx, devices, func(ctx context.Context, claims ...Claim) error {
+				// The utilization is of two samples, so the device is held.
+				_, err := run.await(ctx, "prism_mig_utilization_ratio", len(claims))
+				return errors.Join(err, e.second.Claims.Reported(ctx, claims...))
+			})
+			with.add(one)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	e.report.Add(exporterUnprepare, "", Row{Name: "without exporter", Samples: without.Unprepare},
+		Row{Name: "with an exporter that samples it", Samples: with.Unprepare, Budget: Within(without.Unprepare.P50() + besideExporterBudget)})
+	return nil
+}
+
+func (e *exporterBench) oneByOne(ctx context.Context, devices []Device, between Between) (Latency, error) {
+	claims, err := e.second.Claims.Make(ctx, 2*len(devices), devices)
+	if err != nil {
+		return Latency{}, err
+	}
+	return OneByOne(ctx, e.second.Plugin, claims, len(devices), migWarmUp, between)
+}
+
+func nearest(n float64) int { return int(math.Round(n)) }
