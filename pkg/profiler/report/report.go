@@ -1,0 +1,57 @@
+// Package report holds the nouns of profiles: a report of a profiled process, as the node keeps it in its index, as plugins answer it to
+// controllers, and as the aggregated API shows it. It is pure data.
+package report
+
+import "time"
+
+// State is where a report is between process and user.
+type State string
+
+const (
+	// Recording: the process runs, or the tool writes its report.
+	Recording State = "Recording"
+	// Importing: the tool's raw file is complete and is being imported.
+	Importing State = "Importing"
+	// Ready: the report can be downloaded.
+	Ready State = "Ready"
+	// Raw: the importer failed; the raw file can be downloaded, and imported by the same version of the tool.
+	Raw State = "Raw"
+	// Lost: the recording ended without a file that can be read.
+	Lost State = "Lost"
+)
+
+// Final says whether a report stays in this state.
+func (s State) Final() bool { return s == Ready || s == Raw || s == Lost }
+
+// Report is one report of one process. Strings of the container (pod, container, process, file name) are escaped and bounded before they
+// them into the index.
+type Report struct {
+	// ID is unique on all nodes and a DNS label: the first 8 hex digits of the claim's UID, a dash, and the session's.
+	ID string `json:"id"`
+	// Namespace, Claim and ClaimUID name the ResourceClaim.
+	Namespace string `json:"namespace"`
+	Claim     string `json:"claim"`
+	ClaimUID  string `json:"claimUID"`
+	// Pod and Container are those of the process; empty where the runtime named none.
+	Pod       string `json:"pod,omitempty"`
+	Container string `json:"container,omitempty"`
+	Node      string `json:"node"`
+	// Process is the base name of the program, PID its process id in the container.
+	Process string `json:"process,omitempty"`
+	PID     int    `json:"pid,omitempty"`
+	// Tool is the version of the profiler.
+	Tool string `json:"tool,omitempty"`
+	// Started and Ended are those of the process. Ended is zero while it runs.
+	Started time.Time  `json:"started"`
+	Ended   *time.Time `json:"ended,omitempty"`
+
+	State State `json:"state"`
+	// Reason says why a report is Raw or Lost, or why the process ran without the profiler.
+	Reason string `json:"reason,omitempty"`
+	// File is the name that the report is downloaded under; Path where it is in the container, for reports that stay there.
+	File string `json:"file,omitempty"`
+	Path string `json:"path,omitempty"`
+	// Size is in bytes; SHA256 in hex. Both are those of the file that can be downloaded.
+	Size   int64  `json:"size,omitempty"`
+	SHA256 string `json:"sha256,omitempty"`
+}
