@@ -26,6 +26,8 @@ type Server struct {
 	Client kubernetes.Interface
 	// Calls counts what is being answered; nil: a counter of its own.
 	Calls *Calls
+	// OnRegistered is called whenever the kubelet has registered the plugin: from then on it sends its calls. It may be nil.
+	OnRegistered func()
 
 	registered atomic.Bool
 }
@@ -83,6 +85,9 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) watchRegistration(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if status, ok := req.(*registerapi.RegistrationStatus); ok {
 		s.registered.Store(status.PluginRegistered)
+		if status.PluginRegistered && s.OnRegistered != nil {
+			s.OnRegistered()
+		}
 	}
 	return handler(ctx, req)
 }

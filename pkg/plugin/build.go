@@ -58,11 +58,12 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		Exporter: cfg.Exporter,
 	}
 	metrics := newMetrics(a.Version, cfg, machine, layout, tx, core.Intervals, damaged)
+	serving := newServing(cfg, machine, layout, api, driverPorts{tx, reports, metrics, calls})
 	return &Plugin{
-		Core: core, layout: layout, statuses: statuses,
-		serving: newServing(cfg, machine, layout, api, driverPorts{tx, reports, metrics, calls}),
+		Core: core, layout: layout, statuses: statuses, serving: serving,
 		leader: &leader{
 			locks: machine.State.Locks, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, api, tx, metrics),
+			registered: serving.registered,
 		},
 	}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -52,7 +53,13 @@ type leader struct {
 	intervals  *timeslice.Reconciler
 	mps        *mps.Reconciler
 	reconciler *reconcile.Reconciler
+	// registered is closed once the kubelet has registered this plugin.
+	registered <-chan struct{}
 }
+
+// registrationLimit is how long devices are not published for want of the kubelet, which registers a plugin within about a second of its
+// socket. A kubelet that takes longer is not running, and what it will not prepare it will not be asked for either.
+const registrationLimit = 5 * time.Second
 
 // run leads as soon as no other process of the node does, until the context ends.
 func (l *leader) run(ctx context.Context) error {
@@ -72,7 +79,19 @@ func (l *leader) run(ctx context.Context) error {
 	reconciling.Go(func() { l.reconciler.Run(ctx) })
 	reconciling.Go(func() { l.intervals.Run(ctx) })
 	reconciling.Go(func() { l.mps.Run(ctx) })
+	l.awaitKubelet(ctx)
 	return l.layout.publish(ctx)
+}
+
+// awaitKubelet waits until the kubelet sends its calls to this plugin, or registrationLimit has passed. A pod that waits for the first
+// devices of the node is scheduled as soon as they are published; its claim would be refused, and not be tried again for a minute.
+func (l *leader) awaitKubelet(ctx context.Context) {
+	select {
+	case <-l.registered:
+	case <-time.After(registrationLimit):
+		klog.FromContext(ctx).Info("Devices are published though the kubelet has not registered the plugin", "waited", registrationLimit)
+	case <-ctx.Done():
+	}
 }
 
 // renew has what the node advertises read again: it may have changed.

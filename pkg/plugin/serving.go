@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"sync"
 
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/diagnostics"
@@ -16,6 +17,8 @@ type serving struct {
 	server *driver.Server
 	http   diagnostics.HTTP
 	failed chan error // what keeps the plugin from serving the kubelet, once
+	// registered is closed once the kubelet has registered the plugin.
+	registered chan struct{}
 }
 
 // driverPorts is what the kubelet's calls are answered with.
@@ -27,14 +30,14 @@ type driverPorts struct {
 }
 
 func newServing(cfg *config.Plugin, m *Machine, l *nodeLayout, api API, ports driverPorts) *serving {
-	s := &serving{failed: make(chan error, 1)}
+	s := &serving{failed: make(chan error, 1), registered: make(chan struct{})}
 	metadata := driver.DeviceMetadata{Files: driver.MetadataOf(cfg)}
 	if cfg.DeviceMetadata {
 		metadata.Describe = l.Publisher.Describe
 	}
 	s.server = &driver.Server{
 		Plugin: driver.New(ports.tx, ports.reports, ports.metrics, metadata, s.fail), Config: cfg, Client: api.Claims,
-		Calls: ports.calls,
+		Calls: ports.calls, OnRegistered: sync.OnceFunc(func() { close(s.registered) }),
 	}
 	s.http = diagnostics.HTTP{
 		Endpoint: cfg.Serving.HTTPEndpoint, Metrics: ports.metrics, Pprof: cfg.Serving.Pprof, Ready: s.server.Ready,
