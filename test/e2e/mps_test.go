@@ -141,10 +141,23 @@ func TestMPSTwoNamespaces(t *testing.T) {
 	require.NoError(t, ns.silence())
 }
 
+// mpsInClaim has a GPU for a claim that says itself that it is shared, which needs no feature of Kubernetes. Where MPS shares are advertised
+// it has one of those GPUs too, because tests that have both end the MPS service.
+func mpsInClaim(t *testing.T) *namespace {
+	t.Helper()
+	if minor, err := minorVersion(); err == nil && minor < features[consumableCapacity].since {
+		ns := inParallel(t, 1)
+		ns.mpsService(t)
+		return ns
+	}
+	ns, _ := mpsOnOneGPU(t)
+	ns.gpus.lease(t, 1)
+	return ns
+}
+
 // TestMPSInClaim: two pods, one of which has two containers, share the whole GPU of one claim with the limits that it says.
 func TestMPSInClaim(t *testing.T) {
-	ns, _ := mpsOnOneGPU(t) // others end the MPS service
-	ns.gpus.lease(t, 1)
+	ns := mpsInClaim(t)
 	ns.apply("mps-in-claim/pods.yaml")
 	grants := ns.grantedTo(ns.ready("first"), "gpu")
 	require.Len(t, grants, 1)
