@@ -277,7 +277,7 @@ func (e *exporterBench) scrapeCalls(ctx context.Context, run *scraper) error {
 	}
 	after, err := e.driver.counts(pid)
 	e.report.Add(exporterTitle, "", Row{
-		Name: fmt.Sprintf("sliced: NVML calls of %d scrapes", 4*scrapes), Count: int(after.total()) - int(before.total()), Budget: Exactly(0),
+		Name: fmt.Sprintf("sliced: NVML calls of %d scrapes", 4*scrapes), Count: after.total() - before.total(), Budget: Exactly(0),
 	})
 	return err
 }

@@ -8,15 +8,15 @@ import "time"
 type State string
 
 const (
-	// Recording: the process runs, or the tool writes its report.
+	// Recording says that the process runs, or the tool writes its report.
 	Recording State = "Recording"
-	// Importing: the tool's raw file is complete and is being imported.
+	// Importing says that the tool's raw file is complete and is being imported.
 	Importing State = "Importing"
-	// Ready: the report can be downloaded.
+	// Ready says that the report can be downloaded.
 	Ready State = "Ready"
-	// Raw: the importer failed; the raw file can be downloaded, and imported by the same version of the tool.
+	// Raw says that the importer failed; the raw file can be downloaded, and imported by the same version of the tool.
 	Raw State = "Raw"
-	// Lost: the recording ended without a file that can be read.
+	// Lost says that the recording ended without a file that can be read.
 	Lost State = "Lost"
 )
 
