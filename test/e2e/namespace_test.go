@@ -193,6 +193,11 @@ func (ns *namespace) explain() {
 	ns.t.Logf("log of the plugin: %v\n%s", err, strings.Join(its[max(0, len(its)-40):], ""))
 	logs, err = ns.try("logs", "--namespace", system, "--selector", mpsSelector, "--tail=40", "--prefix")
 	ns.t.Logf("log of the MPS service: %v\n%s", err, logs)
+	logs, err = ns.try("logs", "--namespace", system, "--selector", exporterSelector, "--tail=60", "--prefix")
+	ns.t.Logf("log of the exporter: %v\n%s", err, logs)
+	if text := prometheusLog(); text != "" {
+		ns.t.Logf("log of Prometheus:\n%s", text)
+	}
 }
 
 var errStillAllocated = errors.New("the claim is still allocated")
