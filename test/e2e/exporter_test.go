@@ -27,7 +27,7 @@ func TestExporter_WholeGPU_NamesThePod(t *testing.T) {
 	ns.addsUp(g)
 	p := ns.prometheus()
 	eventually(t, startLimit, func() error { return p.dcgmUsed(g, ns.container(its), its.bytes()/(1<<20)) })
-	// Who has the GPU says the container's family, and nothing that the exporter's own pod has.
+	// Families of GPUs name no container, so they must not get the labels of the exporter's own pod.
 	found, err := p.ask(`{job=%q,__name__=~"prism_(gpu|mig|exporter)_.+",__name__!="prism_gpu_allocation_info",pod!=""}`, podMonitorJob)
 	require.NoError(t, err)
 	assert.Empty(t, found, "a series without container has the labels of the exporter's")
