@@ -57,7 +57,9 @@ func newNamespace(t *testing.T, c *cluster) *namespace {
 	require.NoError(t, err)
 	t.Cleanup(ns.end)
 	// Pods are forbidden before the one, and wait for the other.
-	ns.do("wait", "--for=create", "--timeout=60s", "serviceaccount/default", "configmap/kube-root-ca.crt")
+	eventually(t, time.Minute, func() error {
+		return errors.Join(ns.read(&corev1.ServiceAccount{}, "serviceaccount", "default"), ns.read(&corev1.ConfigMap{}, "configmap", "kube-root-ca.crt"))
+	})
 	return ns
 }
 
