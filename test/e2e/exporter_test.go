@@ -103,12 +103,15 @@ func TestMIGMetrics_DeviceMadeAgain_OfTheNewPod(t *testing.T) {
 	ns.addsUp(g)
 	ns.onlyUsedBy(began, g, first)
 	ns.delete("pod", "first")
-	deleted := time.Now()
 	again := create(second)
 	require.Equal(t, g.UUID, again.UUID, "a MIG device that is made again has its former UUID")
-	ns.usedBy(deleted, again, second)
+	working := time.Now()
+	ns.usedBy(working, again, second)
 	ns.addsUp(again)
+	ns.onlyUsedBy(working, again, second)
 	ns.onlyUsedBy(began, again, first, second)
+	ns.must(t, ns.simgpu("load", again.UUID, "sm=45")...) // until the MIG device is destroyed
+	ns.has(again, map[string]float64{"prism_mig_utilization_ratio": 0.45, utilizationMetric: 0.45})
 }
 
 // TestMPSMetrics_TwoPods_EachItsOwn: clients of MPS count for their pods, what the server has for none.
