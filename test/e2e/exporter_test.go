@@ -172,24 +172,24 @@ func TestExporter_XIDInjected_AlertFiresOnce(t *testing.T) {
 		return err
 	})
 	ns.must(t, ns.simgpu("inject", "xid", "13", "--gpu", fmt.Sprint(quiet.Ordinal))...)
-	of := fmt.Sprintf("gpu_uuid=%q", quiet.UUID)
+	of, alert := fmt.Sprintf("gpu_uuid=%q", quiet.UUID), fmt.Sprintf(`alertname="PrismGPUXIDError",gpu_uuid=%q`, quiet.UUID)
 	eventually(t, startLimit, func() error {
-		_, err := p.number(`ALERTS{alertname="PrismGPUXIDError",alertstate="firing",%s}`, of)
+		_, err := p.number(`ALERTS{alertstate="firing",%s}`, alert)
 		return err
 	})
 	always(t, 3*time.Second, func() error {
-		firing, err := p.number(`count(ALERTS{alertname="PrismGPUXIDError",%s}) + sum(changes(ALERTS_FOR_STATE{alertname="PrismGPUXIDError",%[1]s}[1m]))`, of)
+		firing, err := p.number(`count(ALERTS{%s}) + sum(changes(ALERTS_FOR_STATE{%[1]s}[1m]))`, alert)
 		total, err2 := p.number(`prism_gpu_xid_errors_total{job=%q,%s}`, podMonitorJob, of)
 		if err == nil && (firing != 1 || total != 1) {
 			err = fmt.Errorf("%g alerts for %g XID errors", firing, total)
 		}
 		return errors.Join(err, err2)
 	})
-	assert.Contains(t, p.alert(t, "PrismGPUXIDError", quiet.UUID), "The last code is 13.")
+	assert.Contains(t, p.xidAlert(t, quiet.UUID), "The last code is 13.")
 }
 
-// alert is the description of the one alert of this name for a GPU.
-func (p *prometheus) alert(t *testing.T, name, uuid string) string {
+// xidAlert is the description of the one alert for XID errors of a GPU.
+func (p *prometheus) xidAlert(t *testing.T, uuid string) string {
 	t.Helper()
 	var answer struct {
 		Data struct {
@@ -201,7 +201,7 @@ func (p *prometheus) alert(t *testing.T, name, uuid string) string {
 	require.NoError(t, json.Unmarshal(text, &answer))
 	var found []string
 	for _, alert := range answer.Data.Alerts {
-		if alert.Labels["alertname"] == name && alert.Labels["gpu_uuid"] == uuid {
+		if alert.Labels["alertname"] == "PrismGPUXIDError" && alert.Labels["gpu_uuid"] == uuid {
 			found = append(found, alert.Annotations["description"])
 		}
 	}

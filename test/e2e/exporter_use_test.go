@@ -214,8 +214,9 @@ func (p *partitions) instance(uuid string) int {
 func (ns *namespace) isNotMeasured(g *grant) {
 	ns.t.Helper()
 	p := ns.prometheus()
+	const query = `{__name__=~"prism_(gpu|container)_.+(_watts|_ratio|_bytes|_joules_total)",gpu_uuid=%q} or prism_gpu_up{gpu_uuid=%[1]q} == 1`
 	eventually(ns.t, startLimit, func() error {
-		found, err := p.ask(`{__name__=~"prism_(gpu|container)_.+(_watts|_ratio|_bytes|_joules_total)",gpu_uuid=%q} or prism_gpu_up{gpu_uuid=%[1]q} == 1`, g.gpu())
+		found, err := p.ask(query, g.gpu())
 		if err == nil && len(found) > 0 {
 			err = fmt.Errorf("there are %d values of GPU %s: %v", len(found), g.gpu(), found)
 		}

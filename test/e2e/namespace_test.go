@@ -58,7 +58,8 @@ func newNamespace(t *testing.T, c *cluster) *namespace {
 	t.Cleanup(ns.end)
 	// Pods are forbidden before the one, and wait for the other.
 	eventually(t, time.Minute, func() error {
-		return errors.Join(ns.read(&corev1.ServiceAccount{}, "serviceaccount", "default"), ns.read(&corev1.ConfigMap{}, "configmap", "kube-root-ca.crt"))
+		return errors.Join(ns.read(&corev1.ServiceAccount{}, "serviceaccount", "default"),
+			ns.read(&corev1.ConfigMap{}, "configmap", "kube-root-ca.crt"))
 	})
 	return ns
 }

@@ -117,7 +117,8 @@ func (c *cluster) discovery() (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	address, err := c.run("", c.kubectl("get", "--namespace=default", "endpointslice/kubernetes", "--output=jsonpath={.endpoints[0].addresses[0]}")...)
+	address, err := c.run("", c.kubectl("get", "--namespace=default", "endpointslice/kubernetes",
+		"--output=jsonpath={.endpoints[0].addresses[0]}")...)
 	return map[string]any{
 		"api_server": "https://" + address,
 		"tls_config": map[string]string{
@@ -161,7 +162,9 @@ func (m *monitor) found(e *endpoint, pods bool) []map[string]any {
 	keep := func(label, value string) map[string]any {
 		return map[string]any{"action": "keep", "source_labels": []string{label}, "regex": regexp.QuoteMeta(value)}
 	}
-	rules := []map[string]any{{"action": "drop", "source_labels": []string{prefix + "pod_phase"}, "regex": "Failed|Succeeded"}, keep(port, e.Port)}
+	rules := []map[string]any{
+		{"action": "drop", "source_labels": []string{prefix + "pod_phase"}, "regex": "Failed|Succeeded"}, keep(port, e.Port),
+	}
 	for _, label := range slices.Sorted(maps.Keys(m.Spec.Selector.MatchLabels)) {
 		rules = append(rules, keep(selected+notInLabels.ReplaceAllString(label, "_"), m.Spec.Selector.MatchLabels[label]))
 	}
