@@ -32,7 +32,7 @@ const (
 	requestLimit = 5 * time.Second
 )
 
-// prometheus is a Prometheus beside the cluster that scrapes what the chart's monitors select, and evaluates the chart's rules, each second.
+// prometheus is a Prometheus beside the cluster: it scrapes what the chart's monitors select, and evaluates the chart's rules, each second.
 type prometheus struct {
 	client *http.Client
 	log    string
