@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs test/e2e on real Kubernetes with simulated GPUs. Tests mostly wait, so they are divided among clusters, three of which run side by
 # side: two with one node, and one with what needs several nodes or kubelets with a static CPU manager policy. That is done soon, and a
-# third one with one node follows it. With RUN it is one cluster: one that runs already is used as it is, with the plugin and the chart of
-# this folder; else it is booted, and removed at the end. Environment:
+# third one with one node follows it. Meanwhile Prometheus is built for tests that read metrics from it. With RUN it is one cluster: one
+# that runs already is used as it is, with the plugin and the chart of this folder; else it is booted, and removed at the end. Environment:
 #   NAME            the cluster's name (e2e)
 #   RUN             a regular expression that picks tests, on one cluster of NODES nodes, of which GPU_NODES have GPUs
 #   SKIP            a regular expression of tests that are left out of those
@@ -55,6 +55,12 @@ layouts='^Test(Config|ExtendedResource|MIG|Monitor)'
 mps='^Test(MPS|EnforcedMemory)'
 logs=$(mktemp -d)
 declare -A groups=()
+# rules tests the chart's rules with promtool. Tests that read metrics wait for the Prometheus that it builds beside the clusters.
+rules() {
+	bin/localcluster build prometheus >/dev/null
+	go test -v -count 1 ./deployments/helm -run '^TestChartRules_Promtool_ChecksAndTests$' | tee "$logs/promtool"
+	grep -q '^--- PASS' "$logs/promtool"
+}
 group() {
 	env NAME="$NAME-$1" RUN="$2" SKIP="${3:-^\$}" "${@:4}" hack/e2e.sh >"$logs/$1" 2>&1 &
 	groups[$1]=$!
@@ -66,16 +72,18 @@ finish() {
 	wait "${groups[$1]}" || { status=1 result=failed; }
 	unset "groups[$1]"
 	cat "$logs/$1"
-	results+=("e2e: cluster $NAME-$1: $result, $(grep -c '^--- PASS' "$logs/$1" || true) tests passed, $((SECONDS / 60)) min after the start")
+	results+=("e2e: $NAME-$1: $result, $(grep -c '^--- PASS' "$logs/$1" || true) tests passed, $((SECONDS / 60)) min after the start")
 }
 # The clusters of groups that were started go with this script.
 trap 'kill "${groups[@]}" 2>/dev/null || true; wait; rm -rf "$logs"' EXIT
+rules >"$logs/rules" 2>&1 &
+groups[rules]=$!
 group layouts "$layouts" "$nodes"
 group node . "$layouts|$nodes|$mps"
 group nodes "$nodes" '' NODES=3 GPU_NODES=2 KUBELET_CONFIG="$staticPolicy"
 finish nodes
 group mps "$mps"
-for name in layouts node mps; do
+for name in rules layouts node mps; do
 	finish "$name"
 done
 printf '%s\n' "${results[@]}"

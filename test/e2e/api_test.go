@@ -18,7 +18,7 @@ const readLimit = 30 * time.Second
 
 // groups are the API groups of what tests read, by the plural names that kubectl has for it.
 var groups = map[string]string{
-	"pods": "/api/v1", "nodes": "/api/v1", "events": "/api/v1",
+	"pods": "/api/v1", "nodes": "/api/v1", "events": "/api/v1", "serviceaccounts": "/api/v1", "configmaps": "/api/v1",
 	"resourceclaims": "/apis/resource.k8s.io/v1", "resourceclaimtemplates": "/apis/resource.k8s.io/v1",
 	"resourceslices": "/apis/resource.k8s.io/v1", "deviceclasses": "/apis/resource.k8s.io/v1",
 	"leases": "/apis/coordination.k8s.io/v1", "endpointslices": "/apis/discovery.k8s.io/v1",

@@ -14,10 +14,16 @@ import (
 // driverLimit is how long the plugin may take to notice that a driver came or went.
 const driverLimit = 40 * time.Second
 
-// TestWholeDriverUnloaded: without a driver the node advertises nothing; the same plugin process goes on when it is back.
+// TestWholeDriverUnloaded: without a driver the node advertises nothing, and nothing is measured; the same plugin process goes on when it
+// is back, and metrics have the name of a pod again that had its GPU before.
 func TestWholeDriverUnloaded(t *testing.T) {
 	ns := exclusive(t)
 	before := ns.plugin(t)
+	its, began := use{"stays", 1, 50}, time.Now()
+	ns.create(workload{name: its.pod, ref: "gpu", request: request{class: gpuClass}})
+	has := &ns.grantedTo(ns.ready(its.pod), "gpu")[0]
+	ns.works(its)
+	ns.usedBy(began, has, its)
 	load := ns.simgpu("inject", "driver-load")
 	ns.must(t, ns.simgpu("inject", "driver-unload")...)
 	t.Cleanup(func() { ns.advertises(t, ns.gpus.size, driverLimit) })
@@ -30,6 +36,7 @@ func TestWholeDriverUnloaded(t *testing.T) {
 	start := time.Now()
 	ns.advertises(t, 0, driverLimit)
 	t.Logf("the node advertised nothing %.1f s after the driver was unloaded", time.Since(start).Seconds())
+	ns.isNotMeasured(has)
 	ns.apply("whole-gpu/pod.yaml")
 	assert.Contains(t, ns.event("whole-gpu", "FailedScheduling", startLimit), "cannot allocate all claims")
 
@@ -39,6 +46,11 @@ func TestWholeDriverUnloaded(t *testing.T) {
 	ns.advertises(t, ns.gpus.size, driverLimit)
 	t.Logf("the GPUs were published %.1f s after the driver was back", time.Since(start).Seconds())
 	ns.sees("whole-gpu", "main", ns.grantedTo(ns.ready("whole-gpu"), "gpu")...)
+	reloaded := time.Now()
+	ns.works(its)
+	ns.usedBy(reloaded, has, its)
+	ns.onlyUsedBy(began, has, its)
+	ns.countsAsDriver(has)
 	after := ns.plugin(t)
 	assert.Equal(t, before.UID, after.UID)
 	assert.Equal(t, before.Status.ContainerStatuses[0].ContainerID, after.Status.ContainerStatuses[0].ContainerID)

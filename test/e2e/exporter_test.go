@@ -1,152 +1,238 @@
 package e2e
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"math"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
+	"slices"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-const (
-	usedMetric        = "prism_container_gpu_memory_used_bytes"
-	utilizationMetric = "prism_container_gpu_utilization_ratio"
-)
-
-// works starts simgpu's gpu-load in the pod's container: it holds so much memory, the context included, and its work takes so many percent
-// of the multiprocessors.
-func (ns *namespace) works(pod, container string, gibibytes, percent int) {
-	ns.t.Helper()
-	bundle, err := ns.run("", filepath.Join(ns.root, "bin/simgpu"), "build")
-	require.NoError(ns.t, err)
-	program, err := os.ReadFile(filepath.Join(strings.TrimSpace(bundle), "tool/gpu-load"))
-	require.NoError(ns.t, err)
-	script := "cat >/tmp/gpu-load && chmod 755 /tmp/gpu-load"
-	_, err = ns.run(string(program), ns.execLine(pod, container, "sh", "-c", script)...)
-	require.NoError(ns.t, err)
-	script = fmt.Sprintf("/tmp/gpu-load --memory %dGi --sm %d >/tmp/gpu-load.out 2>&1 </dev/null &", gibibytes, percent)
-	_, err = ns.run("", ns.execLine(pod, container, "sh", "-c", script)...)
-	require.NoError(ns.t, err)
-}
-
-// metricsPage is what the exporter of the cluster's one node serves.
-func (ns *namespace) metricsPage(page string) (string, error) {
-	names, err := ns.run("", ns.kubectl("--namespace", "prism-system", "get", "pods", "--selector", "app.kubernetes.io/component=exporter",
-		"-o", "jsonpath={.items[*].metadata.name}")...)
-	if err != nil {
-		return "", err
-	}
-	pods := strings.Fields(names)
-	if len(pods) != 1 {
-		return "", fmt.Errorf("%d exporters, not 1", len(pods))
-	}
-	return ns.run("", ns.kubectl("get", "--raw", "/api/v1/namespaces/prism-system/pods/"+pods[0]+":9400/proxy"+page)...)
-}
-
-// measured is the value of the one series of the metric that has the labels.
-func (ns *namespace) measured(page, metric string, labels ...string) (float64, error) {
-	text, err := ns.metricsPage(page)
-	if err != nil {
-		return 0, err
-	}
-	var found []string
-lines:
-	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(line, metric+"{") {
-			continue
-		}
-		for _, label := range labels {
-			if !strings.Contains(line, label) {
-				continue lines
-			}
-		}
-		found = append(found, strings.TrimSpace(line))
-	}
-	if len(found) != 1 {
-		return 0, fmt.Errorf("%d series of %s with %v: %v", len(found), metric, labels, found)
-	}
-	return strconv.ParseFloat(found[0][strings.LastIndex(found[0], " ")+1:], 64)
-}
-
-// isMeasured waits until the exporter says so of the pod's container.
-func (ns *namespace) isMeasured(pod, container string, gibibytes, percent int) {
-	ns.t.Helper()
-	labels := []string{fmt.Sprintf("namespace=%q", ns.name), fmt.Sprintf("pod=%q", pod), fmt.Sprintf("container=%q", container)}
-	const contextBytes = contextMiB << 20
-	eventually(ns.t, startLimit, func() error {
-		used, err := ns.measured("/metrics", usedMetric, labels...)
-		if err != nil {
-			return err
-		}
-		if want := float64(gibibytes<<30 + contextBytes); used != want {
-			return fmt.Errorf("%s uses %.0f bytes, not %.0f", pod, used, want)
-		}
-		utilization, err := ns.measured("/metrics", utilizationMetric, labels...)
-		if err == nil && math.Abs(utilization-float64(percent)/100) > 0.05 {
-			err = fmt.Errorf("%s has a utilization of %g, not %d %%", pod, utilization, percent)
-		}
-		return err
-	})
-}
-
-// TestExporter_WholeGPU_NamesThePod: on both pages the GPU's values are those of the pod that has it, as long as it has it.
+// TestExporter_WholeGPU_NamesThePod: on both pages the GPU's values are those of the pod that has it, as long as it has it, and those that
+// a script of the hardware sets.
 func TestExporter_WholeGPU_NamesThePod(t *testing.T) {
 	ns := inParallel(t, 1)
+	began := time.Now()
 	ns.apply("whole-gpu/pod.yaml")
-	g := ns.grantedTo(ns.ready("whole-gpu"), "gpu")[0]
-	ns.works("whole-gpu", "main", 2, 60)
-	ns.isMeasured("whole-gpu", "main", 2, 60)
-	uuid, pod := fmt.Sprintf("UUID=%q", g.UUID), `pod="whole-gpu"`
-	used, err := ns.measured("/metrics/dcgm", "DCGM_FI_DEV_FB_USED", uuid, pod, `container="main"`)
+	g := &ns.grantedTo(ns.ready("whole-gpu"), "gpu")[0]
+	its := use{"whole-gpu", 2, 60}
+	ns.works(its)
+	ns.usedBy(began, g, its)
+	ns.addsUp(g)
+	p := ns.prometheus()
+	eventually(t, startLimit, func() error { return p.dcgmUsed(g, ns.container(its), its.bytes()/(1<<20)) })
+	// Families of GPUs name no container, so they must not get the labels of the exporter's own pod.
+	found, err := p.ask(`{job=%q,__name__=~"prism_(gpu|mig|exporter)_.+",__name__!="prism_gpu_allocation_info",pod!=""}`, podMonitorJob)
 	require.NoError(t, err)
-	require.InDelta(t, 2<<10+contextMiB, used, 0.5, "MiB")
+	assert.Empty(t, found, "a series without container has the labels of the exporter's")
+
+	ns.must(t, ns.simgpu("load", fmt.Sprint(g.Index), "sm=35", "power=450", "temperature=66")...)
+	t.Cleanup(func() { ns.must(t, ns.simgpu("load", fmt.Sprint(g.Index))...) })
+	ns.has(g, map[string]float64{
+		"prism_gpu_utilization_ratio": 0.35, "prism_gpu_power_usage_watts": 450, "prism_gpu_temperature_celsius": 66, utilizationMetric: 0.35,
+	})
+	ns.onlyUsedBy(began, g, its)
 	ns.delete("pod", "whole-gpu")
 	eventually(t, startLimit, func() error {
-		_, err := ns.measured("/metrics/dcgm", "DCGM_FI_DEV_FB_USED", uuid, `pod=""`)
-		return err
+		return errors.Join(p.dcgmUsed(g, "//", 0), ns.isUsed(p, usedMetric, g, nil, nil))
 	})
 	ns.checkNothingKept()
+}
+
+// dcgmUsed complains unless dcgm-exporter's name for used memory has one series of the GPU, with a container and so many MiB.
+func (p *prometheus) dcgmUsed(g *grant, container string, mebibytes float64) error {
+	found, err := p.ask("DCGM_FI_DEV_FB_USED{job=%q,UUID=%q}", podMonitorJob, g.UUID)
+	if err == nil && (len(found) != 1 || found[0].container() != container || found[0].value != mebibytes) {
+		err = fmt.Errorf("DCGM_FI_DEV_FB_USED is %v, not %g of %s", found, mebibytes, container)
+	}
+	return err
+}
+
+// has waits until Prometheus has these values of a GPU.
+func (ns *namespace) has(g *grant, values map[string]float64) {
+	ns.t.Helper()
+	p := ns.prometheus()
+	eventually(ns.t, startLimit, func() (err error) {
+		for _, metric := range slices.Sorted(maps.Keys(values)) {
+			value, err2 := p.number("%s{job=%q,gpu_uuid=%q}", metric, podMonitorJob, g.gpu())
+			if err2 == nil && math.Abs(value-values[metric]) > 1e-9 {
+				err2 = fmt.Errorf("%s is %g, not %g", metric, value, values[metric])
+			}
+			err = errors.Join(err, err2)
+		}
+		return err
+	})
 }
 
 // TestTimeSliceMetrics_TwoPods_EachItsOwn: a process counts for the pod that it is of.
 func TestTimeSliceMetrics_TwoPods_EachItsOwn(t *testing.T) {
 	ns := timeSlicingInParallel(t)
+	began := time.Now()
 	ns.createShare("first", sharedGPUs[0])
-	ns.share("first", "share")
+	g := ns.share("first", "share")
 	ns.createShare("second", sharedGPUs[0])
 	ns.share("second", "share")
-	ns.works("first", "main", 2, 40)
-	ns.works("second", "main", 1, 20)
-	ns.isMeasured("first", "main", 2, 40)
-	ns.isMeasured("second", "main", 1, 20)
+	first, second := use{"first", 2, 40}, use{"second", 1, 20}
+	ns.works(first)
+	ns.works(second)
+	ns.usedBy(began, &g, first, second)
+	ns.addsUp(&g)
+	ns.onlyUsedBy(began, &g, first, second)
 }
 
-// TestMIGMetrics_DeviceMadeAgain_OfTheNewPod: the series of a MIG device are those of the pod that has it now, although its UUID is the same.
+// TestMIGMetrics_DeviceMadeAgain_OfTheNewPod: the series of a MIG device are those of the pod that has it now, although its UUID is the
+// same, and no value of the former pod is the new one's.
 func TestMIGMetrics_DeviceMadeAgain_OfTheNewPod(t *testing.T) {
 	ns := migInParallel(t)
-	ns.apply("mig-memory/pod.yaml")
-	ns.migDevice("mig-memory")
-	ns.works("mig-memory", "main", 2, 60)
-	ns.isMeasured("mig-memory", "main", 2, 60)
-	ns.delete("pod", "mig-memory")
-	ns.apply("mig-memory/pod.yaml")
-	ns.migDevice("mig-memory")
-	ns.works("mig-memory", "main", 1, 30)
-	ns.isMeasured("mig-memory", "main", 1, 30)
+	first, second := use{"first", 2, 60}, use{"second", 1, 30}
+	create := func(u use) *grant {
+		ns.createMIG(u.pod, "4g.40gb", firstMIG) // a profile with one placement
+		g := ns.migDevice(u.pod)
+		ns.works(u)
+		return &g
+	}
+	began := time.Now()
+	g := create(first)
+	ns.usedBy(began, g, first)
+	ns.addsUp(g)
+	ns.onlyUsedBy(began, g, first)
+	ns.delete("pod", "first")
+	again := create(second)
+	require.Equal(t, g.UUID, again.UUID, "a MIG device that is made again has its former UUID")
+	working := time.Now()
+	ns.usedBy(working, again, second)
+	ns.addsUp(again)
+	ns.onlyUsedBy(working, again, second)
+	ns.onlyUsedBy(began, again, first, second)
+	ns.must(t, ns.simgpu("load", again.UUID, "sm=45")...) // until the MIG device is destroyed
+	ns.has(again, map[string]float64{"prism_mig_utilization_ratio": 0.45, utilizationMetric: 0.45})
 }
 
-// TestExporter_Killed_SameNames: a new exporter finds the same out again.
+// TestMPSMetrics_TwoPods_EachItsOwn: clients of MPS count for their pods, what the server has for none.
+func TestMPSMetrics_TwoPods_EachItsOwn(t *testing.T) {
+	ns, index := mpsOnOneGPU(t)
+	began := time.Now()
+	first, second := use{"first", 2, 40}, use{"second", 1, 20}
+	ns.create(mpsPod("first", index, "8Gi"), mpsPod("second", index, "4Gi"))
+	g := ns.grantedTo(ns.ready("first"), "share")[0]
+	require.Equal(t, g.UUID, ns.grantedTo(ns.ready("second"), "share")[0].UUID)
+	ns.works(first)
+	ns.works(second)
+	ns.usedBy(began, &g, first, second)
+	ns.addsUp(&g)
+	ns.onlyUsedBy(began, &g, first, second)
+}
+
+// TestPrometheus_Monitors_ScrapeTheSame: what the chart's monitors select is up, and the exporter's two have the same of each GPU.
+func TestPrometheus_Monitors_ScrapeTheSame(t *testing.T) {
+	ns := inParallel(t, 0)
+	p := ns.prometheus()
+	eventually(t, startLimit, func() (err error) {
+		for query, want := range map[string]float64{
+			fmt.Sprintf(`sum(up{job=%q,node=%q,namespace="",pod="",container=""})`, podMonitorJob, nodeName):     2, // two pages
+			fmt.Sprintf(`sum(up{job=%q,node=%q,namespace="",pod="",container=""})`, serviceMonitorJob, nodeName): 1,
+			fmt.Sprintf(`sum(up{job=%q})`, pluginJob):                                                            1,
+			// A GPU in MIG mode has none.
+			fmt.Sprintf("count(%[1]s{job=%[2]q} and on (gpu_uuid, node) %[1]s{job=%[3]q}) - count(%[1]s{job=%[3]q})",
+				"prism_gpu_utilization_ratio", serviceMonitorJob, podMonitorJob): 0,
+		} {
+			value, err2 := p.number("%s", query)
+			if err2 == nil && value != want {
+				err2 = fmt.Errorf("%s is %g, not %g", query, value, want)
+			}
+			err = errors.Join(err, err2)
+		}
+		return err
+	})
+}
+
+// TestExporter_XIDInjected_AlertFiresOnce: the first XID error of a GPU, one of its, is one alert that keeps firing and names the code.
+func TestExporter_XIDInjected_AlertFiresOnce(t *testing.T) {
+	ns := inParallel(t, 0)
+	ns.gpus.exporter.Lock() // no exporter is killed meanwhile: it would miss the error
+	t.Cleanup(ns.gpus.exporter.Unlock)
+	p := ns.prometheus()
+	boards, err := ns.boards()
+	require.NoError(t, err)
+	var quiet board
+	eventually(t, startLimit, func() error {
+		found, err := p.ask(`prism_gpu_xid_errors_total{job=%q} == 0 unless on (gpu_uuid) ALERTS{alertname="PrismGPUXIDError"}`, podMonitorJob)
+		if err == nil && len(found) == 0 {
+			err = errors.New("no GPU has a total of 0 XID errors")
+		}
+		for _, s := range found {
+			quiet = boards[s.labels["gpu_uuid"]]
+		}
+		return err
+	})
+	ns.must(t, ns.simgpu("inject", "xid", "13", "--gpu", fmt.Sprint(quiet.Ordinal))...)
+	of, alert := fmt.Sprintf("gpu_uuid=%q", quiet.UUID), fmt.Sprintf(`alertname="PrismGPUXIDError",gpu_uuid=%q`, quiet.UUID)
+	eventually(t, startLimit, func() error {
+		_, err := p.number(`ALERTS{alertstate="firing",%s}`, alert)
+		return err
+	})
+	always(t, 3*time.Second, func() error {
+		firing, err := p.number(`count(ALERTS{%s}) + sum(changes(ALERTS_FOR_STATE{%[1]s}[1m]))`, alert)
+		total, err2 := p.number(`prism_gpu_xid_errors_total{job=%q,%s}`, podMonitorJob, of)
+		if err == nil && (firing != 1 || total != 1) {
+			err = fmt.Errorf("%g alerts for %g XID errors", firing, total)
+		}
+		return errors.Join(err, err2)
+	})
+	assert.Contains(t, p.xidAlert(t, quiet.UUID), "The last code is 13.")
+}
+
+// xidAlert is the description of the one alert for XID errors of a GPU.
+func (p *prometheus) xidAlert(t *testing.T, uuid string) string {
+	t.Helper()
+	var answer struct {
+		Data struct {
+			Alerts []struct{ Labels, Annotations map[string]string }
+		}
+	}
+	text, err := p.get("/api/v1/alerts", nil)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(text, &answer))
+	var found []string
+	for _, alert := range answer.Data.Alerts {
+		if alert.Labels["alertname"] == "PrismGPUXIDError" && alert.Labels["gpu_uuid"] == uuid {
+			found = append(found, alert.Annotations["description"])
+		}
+	}
+	require.Len(t, found, 1)
+	return found[0]
+}
+
+// TestExporter_Killed_SameNames: a new process finds the same out again, also that of a new pod, and Prometheus sees nothing wrong
+// between.
 func TestExporter_Killed_SameNames(t *testing.T) {
 	ns := inParallel(t, 1)
+	ns.gpus.exporter.Lock()
+	t.Cleanup(ns.gpus.exporter.Unlock)
+	began := time.Now()
 	ns.apply("whole-gpu/pod.yaml")
-	ns.ready("whole-gpu")
-	ns.works("whole-gpu", "main", 1, 50)
-	ns.isMeasured("whole-gpu", "main", 1, 50)
-	_, err := ns.run("", ns.kubectl("--namespace", "prism-system", "delete", "pods", "--selector", "app.kubernetes.io/component=exporter")...)
+	g := &ns.grantedTo(ns.ready("whole-gpu"), "gpu")[0]
+	its := use{"whole-gpu", 1, 50}
+	ns.works(its)
+	ns.usedBy(began, g, its)
+
+	pod, err := ns.exporter()
 	require.NoError(t, err)
-	ns.isMeasured("whole-gpu", "main", 1, 50)
+	ns.must(t, ns.onNode("kill", "-KILL", ns.pid(t, pod))...)
+	killed := time.Now()
+	ns.usedBy(killed, g, its)
+	t.Logf("the names were back %.1f s after the exporter was killed", time.Since(killed).Seconds())
+	ns.must(t, ns.kubectl("delete", "pod", pod.Name, "--namespace", system, "--wait=false")...)
+	deleted := time.Now()
+	eventually(t, startLimit, func() error { return ns.gone(pod) }) // it still measures while it is there
+	ns.usedBy(time.Now(), g, its)
+	t.Logf("the names were back %.1f s after the exporter's pod was deleted", time.Since(deleted).Seconds())
+	ns.addsUp(g)
+	ns.onlyUsedBy(began, g, its)
 }

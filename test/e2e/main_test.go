@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 	before, err := kept()
 	code := m.Run()
 	after, err2 := kept()
+	stopPrometheus()
 	left := slices.DeleteFunc(after, func(file string) bool { return slices.Contains(before, file) })
 	switch {
 	case err != nil, err2 != nil:

@@ -22,10 +22,20 @@ type placement struct {
 
 // partitions is how a GPU is partitioned, as the hardware says.
 type partitions struct {
-	Ordinal   int    `json:"ordinal"`
-	UUID      string `json:"uuid"`
-	Minor     int    `json:"minor"`
-	MIG       bool   `json:"mig"`
+	Ordinal int    `json:"ordinal"`
+	UUID    string `json:"uuid"`
+	Minor   int    `json:"minor"`
+	MIG     bool   `json:"mig"`
+	// MemoryUsed counts bytes, without what the driver reserves.
+	MemoryUsed float64 `json:"memoryUsed"`
+	Processes  []struct {
+		Memory      float64 `json:"memory"`
+		GPUInstance int     `json:"gpuInstance"`
+	} `json:"processes"`
+	Load struct {
+		// Totals count since the driver was loaded.
+		Totals map[string]float64 `json:"totals"`
+	} `json:"load"`
 	Instances []struct {
 		GPUInstance     int       `json:"gpuInstance"`
 		ComputeInstance *int      `json:"computeInstance"`

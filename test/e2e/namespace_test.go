@@ -57,7 +57,10 @@ func newNamespace(t *testing.T, c *cluster) *namespace {
 	require.NoError(t, err)
 	t.Cleanup(ns.end)
 	// Pods are forbidden before the one, and wait for the other.
-	ns.do("wait", "--for=create", "--timeout=60s", "serviceaccount/default", "configmap/kube-root-ca.crt")
+	eventually(t, time.Minute, func() error {
+		return errors.Join(ns.read(&corev1.ServiceAccount{}, "serviceaccount", "default"),
+			ns.read(&corev1.ConfigMap{}, "configmap", "kube-root-ca.crt"))
+	})
 	return ns
 }
 
@@ -193,6 +196,11 @@ func (ns *namespace) explain() {
 	ns.t.Logf("log of the plugin: %v\n%s", err, strings.Join(its[max(0, len(its)-40):], ""))
 	logs, err = ns.try("logs", "--namespace", system, "--selector", mpsSelector, "--tail=40", "--prefix")
 	ns.t.Logf("log of the MPS service: %v\n%s", err, logs)
+	logs, err = ns.try("logs", "--namespace", system, "--selector", exporterSelector, "--tail=60", "--prefix")
+	ns.t.Logf("log of the exporter: %v\n%s", err, logs)
+	if text := prometheusLog(); text != "" {
+		ns.t.Logf("log of Prometheus:\n%s", text)
+	}
 }
 
 var errStillAllocated = errors.New("the claim is still allocated")

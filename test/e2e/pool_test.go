@@ -3,6 +3,7 @@ package e2e
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -19,6 +20,8 @@ type pool struct {
 	// sharing has the indices of those that are advertised as time-sliced and as MPS shares too, and sharingOrder is ordering for them.
 	sharing      chan int
 	sharingOrder sync.Mutex
+	// exporter is locked by tests that kill the exporter or count what it has since its start.
+	exporter sync.Mutex
 }
 
 // newPool has so many GPUs, and so many of them are not advertised whole only.
@@ -69,7 +72,11 @@ func (p *pool) leaseShared(t *testing.T, n int) (index int) {
 // take waits for one of what is leased, until the test ends.
 func take[T any](t *testing.T, leased chan T) T {
 	t.Helper()
+	start := time.Now()
 	one := <-leased
 	t.Cleanup(func() { leased <- one })
+	if waited := time.Since(start); waited > time.Second {
+		t.Logf("waited %.0f s for a GPU that other tests had", waited.Seconds())
+	}
 	return one
 }

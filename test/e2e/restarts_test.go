@@ -30,13 +30,17 @@ func TestWholePluginKilled(t *testing.T) {
 	assert.Equal(t, int32(137), status.LastTerminationState.Terminated.ExitCode)
 }
 
-// survives checks that a pod keeps its GPU while something happens, and that pods get theirs right after it.
+// survives checks that a pod keeps its GPU while something happens, that pods get theirs right after it, and that metrics have its name all
+// the time.
 func (ns *namespace) survives(happening func()) {
 	ns.t.Helper()
 	ns.apply("whole-gpu/pod.yaml")
 	before := ns.ready("whole-gpu")
 	has := ns.grantedTo(before, "gpu")
 	ns.sees("whole-gpu", "main", has...)
+	its, began := use{"whole-gpu", 1, 50}, time.Now()
+	ns.works(its)
+	ns.usedBy(began, &has[0], its)
 
 	happening()
 	start := time.Now()
@@ -51,5 +55,7 @@ func (ns *namespace) survives(happening func()) {
 	assert.Equal(ns.t, before.Status.ContainerStatuses[0].ContainerID, after.Status.ContainerStatuses[0].ContainerID)
 	assert.Zero(ns.t, after.Status.ContainerStatuses[0].RestartCount)
 	ns.sees("whole-gpu", "main", has...)
+	ns.usedBy(time.Now(), &has[0], its)
+	ns.onlyUsedBy(began, &has[0], its)
 	// The kubelet can still take the claim back: end checks that nothing of it stays.
 }

@@ -1,0 +1,283 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// prometheusAddress is where Prometheus listens in the cluster's network namespace.
+	prometheusAddress = "127.0.0.1:9090"
+	// prometheusBuildLimit is how long the first build of Prometheus may take.
+	prometheusBuildLimit = 20 * time.Minute
+	// requestLimit ends a request to a pod that is gone.
+	requestLimit = 5 * time.Second
+)
+
+// prometheus is a Prometheus beside the cluster: it scrapes what the chart's monitors select, and evaluates the chart's rules, each second.
+type prometheus struct {
+	client *http.Client
+	log    string
+	dir    string
+	// kill ends the process, and ended is closed when it has.
+	kill  func()
+	ended chan struct{}
+}
+
+// series is one of an answer, at one time.
+type series struct {
+	labels map[string]string
+	value  float64
+}
+
+var scraping struct {
+	sync.Mutex
+	server *prometheus
+	err    error
+}
+
+// prometheus returns the cluster's Prometheus. The first test that needs it starts it.
+func (ns *namespace) prometheus() *prometheus {
+	ns.t.Helper()
+	scraping.Lock()
+	defer scraping.Unlock()
+	if scraping.server == nil && scraping.err == nil {
+		scraping.server, scraping.err = startPrometheus(ns.cluster)
+	}
+	require.NoError(ns.t, scraping.err)
+	return scraping.server
+}
+
+// stopPrometheus ends what a test started.
+func stopPrometheus() {
+	scraping.Lock()
+	defer scraping.Unlock()
+	if p := scraping.server; p != nil {
+		p.kill()
+		<-p.ended
+		_ = os.RemoveAll(p.dir)
+	}
+}
+
+func startPrometheus(c *cluster) (*prometheus, error) {
+	program, err := builtPrometheus(c)
+	if err != nil {
+		return nil, err
+	}
+	configuration, err := c.scrapeConfiguration()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "prism-prometheus-")
+	if err != nil {
+		return nil, err
+	}
+	p := &prometheus{client: c.inside(), log: filepath.Join(dir, "log"), dir: dir}
+	file := filepath.Join(dir, "prometheus.json") // JSON is YAML
+	if err := os.WriteFile(file, configuration, 0o600); err != nil {
+		return nil, err
+	}
+	// nsenter becomes Prometheus.
+	err = p.start("nsenter", "--net="+c.networkNamespace(), program, "--config.file="+file,
+		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+prometheusAddress, "--log.level=warn")
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return p, p.ready()
+}
+
+// start starts the process, which does not outlive tests that are killed.
+func (p *prometheus) start(line ...string) error {
+	log, err := os.Create(p.log)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	p.kill, p.ended = cancel, make(chan struct{})
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		// The signal comes when the thread ends that started the process: it is for this goroutine alone.
+		runtime.LockOSThread()
+		defer close(p.ended)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+	}()
+	return <-started
+}
+
+// ready waits until Prometheus answers.
+func (p *prometheus) ready() error {
+	limit := time.After(startLimit)
+	for {
+		_, err := p.get("/-/ready", nil)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.ended:
+		case <-limit:
+		case <-time.After(interval):
+			continue
+		}
+		p.kill()
+		return fmt.Errorf("starting Prometheus: %w\n%s", err, p.printed())
+	}
+}
+
+// builtPrometheus is the path of the program, which is built the first time.
+func builtPrometheus(c *cluster) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), prometheusBuildLimit)
+	defer cancel()
+	line := c.localcluster("build", "prometheus")
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("building Prometheus: %w: %s", err, stderr.Bytes())
+	}
+	for path := range strings.FieldsSeq(string(out)) {
+		if filepath.Base(path) == "prometheus" {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("localcluster built no Prometheus: %s", out)
+}
+
+// prometheusLog is what Prometheus printed, if a test started it.
+func prometheusLog() string {
+	scraping.Lock()
+	defer scraping.Unlock()
+	if scraping.server == nil {
+		return ""
+	}
+	return scraping.server.printed()
+}
+
+// printed is the log, warnings and errors.
+func (p *prometheus) printed() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+func (p *prometheus) get(path string, parameters url.Values) ([]byte, error) {
+	return get(p.client, "http://"+prometheusAddress+path+"?"+parameters.Encode())
+}
+
+// ask evaluates a query now.
+func (p *prometheus) ask(query string, args ...any) ([]series, error) {
+	query = fmt.Sprintf(query, args...)
+	var answer struct {
+		Data struct {
+			Result []struct {
+				Metric map[string]string
+				Value  []any
+			}
+		}
+	}
+	text, err := p.get("/api/v1/query", url.Values{"query": {query}})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", query, err)
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return nil, fmt.Errorf("reading the answer to %s: %w", query, err)
+	}
+	var found []series
+	for _, r := range answer.Data.Result {
+		number, _ := r.Value[1].(string)
+		value, err := strconv.ParseFloat(number, 64)
+		if err != nil {
+			return nil, fmt.Errorf("reading the answer to %s: %w", query, err)
+		}
+		found = append(found, series{r.Metric, value})
+	}
+	return found, nil
+}
+
+// number evaluates a query that has one series.
+func (p *prometheus) number(query string, args ...any) (float64, error) {
+	found, err := p.ask(query, args...)
+	if err != nil {
+		return 0, err
+	}
+	if len(found) != 1 {
+		return 0, fmt.Errorf("%s has %d series, not 1: %v", fmt.Sprintf(query, args...), len(found), found)
+	}
+	return found[0].value, nil
+}
+
+// networkNamespace is where the pods and the API server have their addresses.
+func (c *cluster) networkNamespace() string { return "/run/netns/prism-" + c.name }
+
+// inside is a client that connects from the cluster's network namespace.
+func (c *cluster) inside() *http.Client {
+	dial := func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			// The thread is never unlocked, so it ends with the goroutine, and the namespace is no other goroutine's.
+			runtime.LockOSThread()
+			if err = enter(c.networkNamespace()); err == nil {
+				conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+			}
+		}()
+		<-done
+		return conn, err
+	}
+	return &http.Client{Transport: &http.Transport{DialContext: dial}, Timeout: requestLimit}
+}
+
+func enter(networkNamespace string) error {
+	file, err := os.Open(networkNamespace)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return unix.Setns(int(file.Fd()), unix.CLONE_NEWNET)
+}
+
+// get reads a page.
+func get(client *http.Client, address string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", address, response.Status, text)
+	}
+	return text, err
+}
