@@ -135,11 +135,7 @@ func (s *server) probeHandler(mux *http.ServeMux) *http.ServeMux {
 // page answers a scrape with a page that is kept.
 func (s *server) page(w http.ResponseWriter, r *http.Request, page format) {
 	zip := acceptsGzip(r.Header.Get("Accept-Encoding"))
-	content, err := s.pages.get(page, zip)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
+	content := s.pages.get(page, zip)
 	header := w.Header()
 	header.Set("Content-Type", contentTypes[page])
 	header.Set("Vary", "Accept, Accept-Encoding")
