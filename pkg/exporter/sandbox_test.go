@@ -247,6 +247,28 @@ func TestExporter_SimulatedNode_PagesNameThePod(t *testing.T) {
 	_ = ended
 }
 
+// TestExporter_NarrowSets_DefaultCountersStay: without a CSV, /metrics/dcgm has the lines of dcgm-exporter's default counters, whatever sets
+// the node has.
+func TestExporter_NarrowSets_DefaultCountersStay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, model.Uniform("node-a", "h100-80", 1))
+	w.serveKubelet()
+	w.run("--sets=" + metrics.SetUtilization)
+	page := w.page("/metrics/dcgm", "DCGM_FI_PROF_SM_ACTIVE{")
+	for _, f := range metrics.DCGMFields() {
+		has := f.Default
+		for _, field := range f.Fields {
+			row := &metrics.Table[field]
+			has = has && row.On(metrics.Hopper) && row.Where == ""
+		}
+		if has && f.Name != "DCGM_EXP_XID_ERRORS_COUNT" {
+			assert.Contains(t, page, "\n"+f.Name+"{")
+		}
+	}
+	assert.Contains(t, page, "DCGM_EXP_CLOCK_EVENTS_COUNT{", "the simulated GPU idles")
+	assert.NotContains(t, page, "DCGM_FI_DEV_FAN_SPEED{", "only a CSV chooses it")
+}
+
 // TestExporter_OptionsOfClaimAndCounters_Measured: what a claim and a file of counters choose beyond the node's sets is sampled, and a
 // claim's file is written.
 func TestExporter_OptionsOfClaimAndCounters_Measured(t *testing.T) {

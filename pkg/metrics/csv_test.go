@@ -41,7 +41,7 @@ DCGM_FI_DEV_GPU_TEMP, gauge, Again
 	}
 	assert.Equal(t, []string{
 		"line 2: DCGM_FI_DEV_NONSENSE: unknown field, or one that neither NVML nor GPM has",
-		"line 4: DCGM_EXP_P2P_STATUS: not supported: NVML has it for pairs of GPUs, which the exporter does not read",
+		"line 4: DCGM_EXP_P2P_STATUS: not supported: NVML has it for pairs of GPUs, one call each, which no round has: `nvidia-smi topo -p2p n` shows it",
 		`line 5: DCGM_FI_DEV_FB_USED: unsupported type "histogram"; supported values: gauge, counter`,
 		`line 6: DCGM_FI_DEV_SERIAL: type must be label, got "gauge"`,
 		"line 7: DCGM_FI_DEV_GPU_TEMP: duplicate field",

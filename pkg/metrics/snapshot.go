@@ -53,6 +53,8 @@ type GPU struct {
 	ProcessesHidden bool
 	// XIDs are counted since the exporter began, by code and GPU instance.
 	XIDs []XID
+	// ClockEvents are those of the last Window.
+	ClockEvents ClockEvents
 }
 
 // Identity is what does not change as long as a driver is loaded.
