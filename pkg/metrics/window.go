@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Window is how long dcgm-exporter's counters of recent events look back: its own default.
+// Window is the time that dcgm-exporter's counters of recent events are of: its own default.
 const Window = 5 * time.Minute
 
 // clockEvents are dcgm-exporter's names of the bits of FieldClockEventReasons, the lowest first.
