@@ -49,7 +49,7 @@ func validateWebConfig(file string) error {
 
 const (
 	headerTimeout = 10 * time.Second
-	// writeTimeout is more than a CPU profile takes.
+	// writeTimeout is more than a page takes; net/http/pprof adds the time of a profile to it.
 	writeTimeout = time.Minute
 	idleTimeout  = 2 * time.Minute
 	// maxConnections bounds the memory that clients can take; Prometheus and the kubelet need a few.

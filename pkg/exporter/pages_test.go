@@ -159,6 +159,26 @@ func TestBounded_Timeouts_Set(t *testing.T) {
 	assert.NotZero(t, server.IdleTimeout)
 }
 
+// TestServer_ProfileLongerThanTimeout_Served: a profile of a minute and more is not cut off.
+func TestServer_ProfileLongerThanTimeout_Served(t *testing.T) {
+	t.Parallel()
+	var now view = &text{"one"}
+	s := serving(&now)
+	s.serving.Pprof = true
+	server := httptest.NewUnstartedServer(nil)
+	server.Config = bounded(s.handler())
+	server.Config.WriteTimeout = 50 * time.Millisecond
+	server.Start()
+	t.Cleanup(server.Close)
+	answer, err := server.Client().Get(server.URL + "/debug/pprof/trace?seconds=0.5") //nolint:noctx // of this process
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	assert.Equal(t, http.StatusOK, answer.StatusCode)
+	profile, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	assert.NotEmpty(t, profile)
+}
+
 // TestServer_ManyConnections_Bounded: a connection beyond the limit waits until another one is closed.
 func TestServer_ManyConnections_Bounded(t *testing.T) {
 	t.Parallel()
