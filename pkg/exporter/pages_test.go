@@ -167,10 +167,10 @@ func TestServer_ProfileLongerThanTimeout_Served(t *testing.T) {
 	s.serving.Pprof = true
 	server := httptest.NewUnstartedServer(nil)
 	server.Config = bounded(s.handler())
-	server.Config.WriteTimeout = 50 * time.Millisecond
+	server.Config.WriteTimeout = 2 * time.Second
 	server.Start()
 	t.Cleanup(server.Close)
-	answer, err := server.Client().Get(server.URL + "/debug/pprof/trace?seconds=0.5") //nolint:noctx // of this process
+	answer, err := server.Client().Get(server.URL + "/debug/pprof/trace?seconds=3") //nolint:noctx // of this process
 	require.NoError(t, err)
 	defer answer.Body.Close()
 	assert.Equal(t, http.StatusOK, answer.StatusCode)
