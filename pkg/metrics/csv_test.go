@@ -94,3 +94,26 @@ func FuzzParseCSV(f *testing.F) {
 		parsed(t, page)
 	})
 }
+
+// TestParseCSV_EveryLabel_ItsOwnValue: no label has the value of another one.
+func TestParseCSV_EveryLabel_ItsOwnValue(t *testing.T) {
+	g := board(0, "Tesla T4", metrics.Turing)
+	g.Identity.Brand, g.Identity.NVMLVersion = "Tesla", "13.580.95.05"
+	g.Identity.InfoROMOEM, g.Identity.InfoROMECC, g.Identity.InfoROMPower = "1.1", "6.16", "2.0"
+	lines := "DCGM_FI_DEV_GPU_TEMP, gauge, Warm\n"
+	for _, name := range metrics.DCGMLabels() {
+		lines += name + ", label, Text\n"
+	}
+	chosen, problems, err := metrics.ParseCSV([]byte(lines))
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	m := samples(parsed(t, join(g).AppendDCGM(nil, chosen)), "DCGM_FI_DEV_GPU_TEMP")[0]
+	seen := map[string]string{}
+	for _, name := range metrics.DCGMLabels() {
+		of := labelOf(m, name)
+		assert.NotEmpty(t, of, name)
+		assert.Empty(t, seen[of], "%s and %s are both %s", name, seen[of], of)
+		seen[of] = name
+	}
+	assert.Len(t, seen, 12)
+}

@@ -65,7 +65,9 @@ type Identity struct {
 	PCIBusID string
 	// Name is the product name: "NVIDIA H100 80GB HBM3".
 	Name, Brand, Architecture, Serial, VBIOS, InfoROM string
-	DriverVersion, CUDAVersion                        string
+	DriverVersion, CUDAVersion, NVMLVersion           string
+	// InfoROMOEM, InfoROMECC and InfoROMPower are versions of objects of the InfoROM, whose image has the version InfoROM.
+	InfoROMOEM, InfoROMECC, InfoROMPower string
 	// MIGMode says that MIG mode is on.
 	MIGMode bool
 	// GPM says that the GPU has GPU performance monitoring: Hopper and later.

@@ -33,7 +33,9 @@ type Driver struct {
 	session *library.Session
 	lib     nvml.Interface
 	version gpu.Driver
-	events  events
+	// nvml is the library's own version, empty where it does not say.
+	nvml   string
+	events events
 
 	mu      sync.Mutex
 	devices map[gpu.UUID]*device
@@ -66,6 +68,11 @@ func (d *Driver) Open(ctx context.Context) error {
 	d.session, d.lib = session, session.Library()
 	d.devices, d.handles, d.events = map[gpu.UUID]*device{}, map[gpu.UUID]nvml.Device{}, events{}
 	if d.version, err = session.Driver(ctx); err != nil {
+		return errors.Join(err, d.Close())
+	}
+	d.nvml, err = library.Ask(ctx, session, library.Call{On: library.WholeDriver, Name: "nvmlSystemGetNVMLVersion", Limit: d.opts.Deadline},
+		d.lib.SystemGetNVMLVersion)
+	if fatal(ctx, err) != nil {
 		return errors.Join(err, d.Close())
 	}
 	return nil
