@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -93,33 +94,58 @@ func checkDashboards(t *testing.T, p prometheus) {
 	}
 }
 
-// checkAdapter: the query that prometheus-adapter makes of its rule for a pod.
+// adapterRule is a rule of prometheus-adapter.
+type adapterRule struct {
+	SeriesQuery, MetricsQuery string
+	Name                      struct{ Matches, As string }
+}
+
+// checkAdapter: prometheus-adapter's rule names the metrics that the sample HPA asks for, and its query of each returns a value of every pod.
 func checkAdapter(t *testing.T, p prometheus) {
 	t.Helper()
 	var values struct {
-		Rules struct {
-			Custom []struct{ SeriesQuery, MetricsQuery string }
-		}
+		Rules struct{ Custom []adapterRule }
 	}
-	text, err := os.ReadFile(filepath.Join(root, "deployments/monitoring/prometheus-adapter-values.yaml"))
-	require.NoError(t, err)
-	require.NoError(t, yaml.Unmarshal(text, &values))
-	require.NotEmpty(t, values.Rules.Custom)
+	read(t, "prometheus-adapter-values.yaml", &values)
+	require.Len(t, values.Rules.Custom, 1)
 	rule := values.Rules.Custom[0]
 	found, err := p.ask(t.Context(), rule.SeriesQuery, 0)
 	require.NoError(t, err)
-	names := map[string]bool{}
+	series := map[string]string{}
 	for _, s := range found {
-		names[s.Labels["__name__"]] = true
+		name := s.Labels["__name__"]
+		series[regexp.MustCompile(rule.Name.Matches).ReplaceAllString(name, rule.Name.As)] = name
 	}
-	assert.Equal(t, map[string]bool{
-		"namespace_pod:prism_gpu_utilization:avg": true, "namespace_pod:prism_gpu_memory_used_bytes:sum": true,
-	}, names)
-	query := strings.NewReplacer("<<.Series>>", "namespace_pod:prism_gpu_utilization:avg",
-		"<<.LabelMatchers>>", `namespace="team-hopper",pod=~"whole|share-0|share-1|partition"`, "<<.GroupBy>>", "pod").Replace(rule.MetricsQuery)
-	found, err = p.ask(t.Context(), query, 0)
+	assert.Equal(t, map[string]string{
+		"gpu_utilization": "namespace_pod:prism_gpu_utilization:avg", "gpu_memory_used_bytes": "namespace_pod:prism_gpu_memory_used_bytes:sum",
+	}, series)
+	var hpa struct {
+		Spec struct {
+			Metrics []struct {
+				Pods struct{ Metric struct{ Name string } }
+			}
+		}
+	}
+	read(t, "hpa.yaml", &hpa)
+	require.NotEmpty(t, hpa.Spec.Metrics)
+	for _, m := range hpa.Spec.Metrics {
+		require.Contains(t, series, m.Pods.Metric.Name, "the HPA asks for a metric that no rule names")
+	}
+	for _, of := range series {
+		query := strings.NewReplacer("<<.Series>>", of, "<<.LabelMatchers>>", `namespace="team-hopper",pod=~"whole|share-0|share-1|partition"`,
+			"<<.GroupBy>>", "pod").Replace(rule.MetricsQuery)
+		found, err = p.ask(t.Context(), query, 0)
+		require.NoError(t, err)
+		assert.Len(t, found, 4, "%s: %v", of, found)
+	}
+}
+
+// read reads a file of deployments/monitoring.
+func read(t *testing.T, name string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "deployments/monitoring", name))
 	require.NoError(t, err)
-	assert.Len(t, found, 4, "%v", found)
+	require.NoError(t, yaml.Unmarshal(text, into))
 }
 
 // checkDCGM: Grafana's dashboard 12239 chooses GPUs by the labels instance and gpu. Only its tensor cores need

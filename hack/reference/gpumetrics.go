@@ -120,8 +120,10 @@ func onMIG(row *metrics.Row) string {
 func dcgmSection(out *text) {
 	out.heading("DCGM fields")
 	out.para("`/metrics/dcgm` has these in the text format 0.0.4, whatever the scraper asks for: in OpenMetrics a counter without `_total` " +
-		"would lose its type. Without a CSV they are the lines of dcgm-exporter's default counters, also those that are commented there, as " +
-		"far as the node's sets have them; the others a CSV can choose. `instance`: a MIG device has it with `GPU_I_PROFILE` and `GPU_I_ID`, " +
+		"would lose its type. Without a CSV they are the lines of dcgm-exporter's default counters, also those that are commented there, " +
+		"whatever sets the node has; a CSV can choose fewer, and the others. Fields of the page are sampled for it, and are on Prism's own " +
+		"page too. Counters of recent events are of the last 5 minutes, at most since the session with the driver began, and for XID errors at " +
+		"most 256 errors of a code. `instance`: a MIG device has it with `GPU_I_PROFILE` and `GPU_I_ID`, " +
 		"and a GPU in MIG mode has not; `board`: the GPU has it once, without them.")
 	t := table{head: []string{"field", "type", "level", "without CSV", "made of", "meaning"}}
 	for _, f := range metrics.DCGMFields() {

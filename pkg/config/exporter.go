@@ -215,11 +215,14 @@ func (e *Exporter) validateEndpoints(bad func(flag, format string, args ...any))
 		return
 	}
 	at, err := url.Parse(e.OTLPEndpoint)
+	const form = "must be a URL such as http://collector:4318/v1/metrics"
 	switch {
-	case err == nil && at.User != nil:
-		bad("otlp-endpoint", "must have no password, as it is logged; set OTEL_EXPORTER_OTLP_HEADERS instead, got %q", at.Redacted())
-	case err != nil || at.Host == "" || (at.Scheme != "http" && at.Scheme != "https"):
-		bad("otlp-endpoint", "must be a URL such as http://collector:4318/v1/metrics, got %q", e.OTLPEndpoint)
+	case strings.ContainsAny(e.OTLPEndpoint, "@?"): // refusals are logged too
+		bad("otlp-endpoint", form+" without user, password and query, as it is logged; set OTEL_EXPORTER_OTLP_HEADERS instead")
+	case err != nil: // what does not parse may have a password anywhere
+		bad("otlp-endpoint", form)
+	case at.Host == "" || (at.Scheme != "http" && at.Scheme != "https"):
+		bad("otlp-endpoint", form+", got %q", e.OTLPEndpoint)
 	}
 }
 

@@ -41,6 +41,7 @@ func Build(cfg *config.Exporter, a Adapters) (*Exporter, error) {
 	}
 	e := &Exporter{cfg: cfg, adapters: a, node: node, counters: &counters{path: cfg.Pages.Counters, measure: a.Sampler.Measure}}
 	e.pages = &pages{view: func() view { return e.now() }}
+	a.Sampler.Measure(metrics.DefaultFields()...) // until a file of counters chooses others
 	a.Allocations.OnReleasing(a.Sampler.Release)
 	return e, nil
 }

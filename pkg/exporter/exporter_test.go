@@ -165,8 +165,9 @@ func TestBuild_Counters_FieldsMeasured(t *testing.T) {
 	cfg := &config.Exporter{}
 	cfg.Pages.Counters = file
 	f := newFixture(t, cfg)
-	f.counters.read(t.Context())
 	require.NotNil(t, f.sampler.measured.Load())
+	assert.Equal(t, metrics.DefaultFields(), *f.sampler.measured.Load(), "those of the page without a file, until it is read")
+	f.counters.read(t.Context())
 	assert.Equal(t, []metrics.Field{metrics.FieldFanSpeed}, *f.sampler.measured.Load())
 }
 

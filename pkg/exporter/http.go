@@ -49,7 +49,7 @@ func validateWebConfig(file string) error {
 
 const (
 	headerTimeout = 10 * time.Second
-	// writeTimeout is more than a CPU profile takes.
+	// writeTimeout is more than a page takes; net/http/pprof adds the time of a profile to it.
 	writeTimeout = time.Minute
 	idleTimeout  = 2 * time.Minute
 	// maxConnections bounds the memory that clients can take; Prometheus and the kubelet need a few.
@@ -135,11 +135,7 @@ func (s *server) probeHandler(mux *http.ServeMux) *http.ServeMux {
 // page answers a scrape with a page that is kept.
 func (s *server) page(w http.ResponseWriter, r *http.Request, page format) {
 	zip := acceptsGzip(r.Header.Get("Accept-Encoding"))
-	content, err := s.pages.get(page, zip)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
+	content := s.pages.get(page, zip)
 	header := w.Header()
 	header.Set("Content-Type", contentTypes[page])
 	header.Set("Vary", "Accept, Accept-Encoding")

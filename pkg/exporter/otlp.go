@@ -1,8 +1,11 @@
 package exporter
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -15,8 +18,16 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// otlpTimeout is how long sending one round may take.
-const otlpTimeout = 10 * time.Second
+const (
+	// otlpTimeout is how long sending one round may take.
+	otlpTimeout = 10 * time.Second
+	// otlpMessage bounds what is logged of a collector's answer, in bytes.
+	otlpMessage = 1024
+)
+
+// otlpRetry sends again what a collector asks for once more, as soon as its Retry-After says, within the time of a round: the next round has
+// newer values.
+var otlpRetry = otlpmetrichttp.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: otlpTimeout / 2, MaxElapsedTime: otlpTimeout}
 
 // send sends each round by OTLP until the context ends. A collector that does not answer is no failure of the exporter: the next round is
 // sent to it again.
@@ -26,7 +37,7 @@ func (e *Exporter) send(ctx context.Context) error {
 		return nil
 	}
 	exporter, err := otlpmetrichttp.New(ctx, otlpmetrichttp.WithEndpointURL(e.cfg.OTLPEndpoint),
-		otlpmetrichttp.WithRetry(otlpmetrichttp.RetryConfig{Enabled: false}), otlpmetrichttp.WithTimeout(otlpTimeout))
+		otlpmetrichttp.WithRetry(otlpRetry), otlpmetrichttp.WithTimeout(otlpTimeout))
 	if err != nil {
 		return fmt.Errorf("--otlp-endpoint: %w", err)
 	}
@@ -47,7 +58,7 @@ func (e *Exporter) send(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			e.otlpErrors.Add(1)
 			if err.Error() != said {
-				klog.FromContext(ctx).Error(err, "Metrics were not sent by OTLP, the next ones will be", "endpoint", e.cfg.OTLPEndpoint)
+				klog.FromContext(ctx).Error(err, "Metrics were not all sent by OTLP, the next ones will be", "endpoint", e.cfg.OTLPEndpoint)
 			}
 		}
 		said = ""
@@ -62,21 +73,38 @@ type otlp interface {
 	Export(ctx context.Context, resource *metricdata.ResourceMetrics) error
 }
 
-// sendRound sends one request for the node and for each container. The first failure ends it: the others would wait as long.
+// sendRound sends one request for the node and for each container. A failure ends it: the others would wait as long. A collector that has
+// rejected some values of one has taken the rest.
 func sendRound(ctx context.Context, to otlp, resources []metrics.OTelResource, scope instrumentation.Scope) error {
 	ctx, cancel := context.WithTimeout(ctx, otlpTimeout)
 	defer cancel()
 	now := time.Now()
+	var rejected error
 	for i := range resources {
 		err := to.Export(ctx, &metricdata.ResourceMetrics{
 			Resource:     resource.NewSchemaless(attributes(resources[i].Attributes)...),
 			ScopeMetrics: []metricdata.ScopeMetrics{{Scope: scope, Metrics: otelMetrics(resources[i].Metrics, now)}},
 		})
-		if err != nil {
+		if err == nil {
+			continue
+		}
+		if err = short(err); !partial(err) {
 			return err
 		}
+		rejected = cmp.Or(rejected, err)
 	}
-	return nil
+	return rejected
+}
+
+// partial reports whether a collector has taken a part of a request. The library has no type for it.
+func partial(err error) bool { return strings.Contains(err.Error(), "OTLP partial success") }
+
+// short is an error whose text is bounded: it may have an answer of any length.
+func short(err error) error {
+	if text := err.Error(); len(text) > otlpMessage {
+		return errors.New(strings.ToValidUTF8(text[:otlpMessage], ""))
+	}
+	return err
 }
 
 func otelMetrics(all []metrics.OTelMetric, now time.Time) []metricdata.Metrics {

@@ -3,7 +3,6 @@ package exporter
 import (
 	"bytes"
 	"compress/gzip"
-	"io"
 	"sync"
 )
 
@@ -34,15 +33,22 @@ type pages struct {
 	plain    map[format][]byte
 	zipped   map[format][]byte
 	rendered int // how many pages were made, for tests
+
+	// text, archive and zip are used for each page again: a page and what compresses it are most of the exporter's memory, and without them a
+	// scrape would wait for the garbage collector.
+	text    []byte
+	archive bytes.Buffer
+	zip     *gzip.Writer
 }
 
 // view is what pages are made of. Values compare with ==.
 type view interface {
-	render(w io.Writer, page format) error
+	// append appends a page to a text.
+	append(to []byte, page format) []byte
 }
 
 // get returns a page. The result must not be changed.
-func (p *pages) get(page format, zip bool) ([]byte, error) {
+func (p *pages) get(page format, zip bool) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now := p.view(); now != p.of || p.plain == nil {
@@ -51,46 +57,38 @@ func (p *pages) get(page format, zip bool) ([]byte, error) {
 	if zip {
 		return p.compressed(page)
 	}
-	return p.text(page)
+	text, ok := p.plain[page]
+	if !ok {
+		text = bytes.Clone(p.render(page))
+		p.plain[page] = text
+	}
+	return text
 }
 
-func (p *pages) text(page format) ([]byte, error) {
-	if text, ok := p.plain[page]; ok {
-		return text, nil
-	}
-	var text bytes.Buffer
-	if err := p.of.render(&text, page); err != nil {
-		return nil, err
-	}
+// render makes a page, which stays until the next one is made.
+func (p *pages) render(page format) []byte {
 	p.rendered++
-	p.plain[page] = text.Bytes()
-	return p.plain[page], nil
+	p.text = p.of.append(p.text[:0], page)
+	return p.text
 }
 
 // compressed keeps the page without its text, which no other client has asked for.
-func (p *pages) compressed(page format) ([]byte, error) {
+func (p *pages) compressed(page format) []byte {
 	if zipped, ok := p.zipped[page]; ok {
-		return zipped, nil
-	}
-	var zipped bytes.Buffer
-	// A page is sent a few times to one network; a third more bytes cost a quarter of the time.
-	writer, err := gzip.NewWriterLevel(&zipped, gzip.BestSpeed)
-	if err != nil {
-		return nil, err
+		return zipped
 	}
 	text, ok := p.plain[page]
-	if ok {
-		_, err = writer.Write(text)
-	} else {
-		err = p.of.render(writer, page)
-		p.rendered++
+	if !ok {
+		text = p.render(page)
 	}
-	if err == nil {
-		err = writer.Close()
+	if p.zip == nil {
+		// A page is sent a few times to one network; a third more bytes cost a quarter of the time.
+		p.zip, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed)
 	}
-	if err != nil {
-		return nil, err
-	}
-	p.zipped[page] = zipped.Bytes()
-	return p.zipped[page], nil
+	p.archive.Reset()
+	p.zip.Reset(&p.archive)
+	_, _ = p.zip.Write(text) // a buffer takes everything
+	_ = p.zip.Close()
+	p.zipped[page] = bytes.Clone(p.archive.Bytes())
+	return p.zipped[page]
 }

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,12 +24,8 @@ import (
 // text is a view that says one thing.
 type text struct{ says string }
 
-func (t *text) render(w io.Writer, page format) error {
-	if t.says == "" {
-		return errors.New("nothing to say")
-	}
-	_, err := fmt.Fprintf(w, "%s %d\n", t.says, page)
-	return err
+func (t *text) append(to []byte, page format) []byte {
+	return append(strconv.AppendInt(append(append(to, t.says...), ' '), int64(page), 10), '\n')
 }
 
 func serving(now *view) *server {
@@ -93,21 +91,48 @@ func TestServer_Accept_FormatNegotiated(t *testing.T) {
 	}
 }
 
-func TestServer_RenderFails_ErrorNotKept(t *testing.T) {
+func TestServer_Post_NotAllowed(t *testing.T) {
 	t.Parallel()
-	broken := &text{}
-	var now view = broken
-	s := serving(&now)
-	for _, header := range []http.Header{nil, {"Accept-Encoding": {"gzip"}}} {
-		assert.Equal(t, http.StatusInternalServerError, scrape(s, "/metrics", header).Code)
+	var now view = &text{"one"}
+	answer := httptest.NewRecorder()
+	serving(&now).handler().ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/metrics", http.NoBody))
+	assert.Equal(t, http.StatusMethodNotAllowed, answer.Code)
+}
+
+// TestPages_NewRound_OldPageUnchanged: a page that is being sent is not that which the buffers are used for next.
+func TestPages_NewRound_OldPageUnchanged(t *testing.T) {
+	t.Parallel()
+	var now view = &text{"one"}
+	p := &pages{view: func() view { return now }}
+	for _, zip := range []bool{false, true} {
+		now = &text{"one"}
+		page := p.get(nativeText, zip)
+		before := bytes.Clone(page)
+		for _, says := range []string{"two", "three, which is longer"} {
+			now = &text{says}
+			p.get(dcgmText, zip)
+			p.get(nativeText, zip)
+		}
+		assert.Equal(t, before, page)
 	}
-	broken.says = "one"
-	assert.Equal(t, http.StatusOK, scrape(s, "/metrics", nil).Code)
-	assert.Equal(t, http.StatusMethodNotAllowed, func() int {
-		answer := httptest.NewRecorder()
-		s.handler().ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/metrics", http.NoBody))
-		return answer.Code
-	}())
+}
+
+// TestPages_NewRound_BuffersUsedAgain counts: what a scrape of a new round allocates is little more than the page that is kept.
+func TestPages_NewRound_BuffersUsedAgain(t *testing.T) {
+	var now view
+	p := &pages{view: func() view { return now }}
+	says := strings.Repeat("some text ", 10_000)
+	const rounds = 20
+	var before, after runtime.MemStats
+	for range rounds {
+		now = &text{says}
+		p.get(nativeText, true)
+		if before.TotalAlloc == 0 {
+			runtime.ReadMemStats(&before)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	assert.Less(t, int(after.TotalAlloc-before.TotalAlloc)/(rounds-1), len(says)/2)
 }
 
 func TestServer_Readyz_NamesWhatIsMissing(t *testing.T) {
@@ -132,6 +157,26 @@ func TestBounded_Timeouts_Set(t *testing.T) {
 	assert.NotZero(t, server.ReadHeaderTimeout)
 	assert.NotZero(t, server.WriteTimeout)
 	assert.NotZero(t, server.IdleTimeout)
+}
+
+// TestServer_ProfileLongerThanTimeout_Served: a profile of a minute and more is not cut off.
+func TestServer_ProfileLongerThanTimeout_Served(t *testing.T) {
+	t.Parallel()
+	var now view = &text{"one"}
+	s := serving(&now)
+	s.serving.Pprof = true
+	server := httptest.NewUnstartedServer(nil)
+	server.Config = bounded(s.handler())
+	server.Config.WriteTimeout = 2 * time.Second
+	server.Start()
+	t.Cleanup(server.Close)
+	answer, err := server.Client().Get(server.URL + "/debug/pprof/trace?seconds=3") //nolint:noctx // of this process
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	assert.Equal(t, http.StatusOK, answer.StatusCode)
+	profile, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	assert.NotEmpty(t, profile)
 }
 
 // TestServer_ManyConnections_Bounded: a connection beyond the limit waits until another one is closed.

@@ -1,8 +1,6 @@
 package exporter
 
 import (
-	"io"
-
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
@@ -19,9 +17,9 @@ type round struct {
 	join func() *metrics.Joined
 }
 
-func (r *round) render(w io.Writer, page format) error {
+func (r *round) append(to []byte, page format) []byte {
 	if page == dcgmText {
-		return r.join().DCGM(w, r.key.selection)
+		return r.join().AppendDCGM(to, r.key.selection)
 	}
-	return r.join().Native(w, page == nativeOpenMetrics)
+	return r.join().AppendNative(to, page == nativeOpenMetrics)
 }

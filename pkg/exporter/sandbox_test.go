@@ -247,6 +247,28 @@ func TestExporter_SimulatedNode_PagesNameThePod(t *testing.T) {
 	_ = ended
 }
 
+// TestExporter_NarrowSets_DefaultCountersStay: without a CSV, /metrics/dcgm has the lines of dcgm-exporter's default counters, whatever sets
+// the node has.
+func TestExporter_NarrowSets_DefaultCountersStay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, model.Uniform("node-a", "h100-80", 1))
+	w.serveKubelet()
+	w.run("--sets=" + metrics.SetUtilization)
+	page := w.page("/metrics/dcgm", "DCGM_FI_PROF_SM_ACTIVE{")
+	for _, f := range metrics.DCGMFields() {
+		has := f.Default
+		for _, field := range f.Fields {
+			row := &metrics.Table[field]
+			has = has && row.On(metrics.Hopper) && row.Where == ""
+		}
+		if has && f.Name != "DCGM_EXP_XID_ERRORS_COUNT" {
+			assert.Contains(t, page, "\n"+f.Name+"{")
+		}
+	}
+	assert.Contains(t, page, "DCGM_EXP_CLOCK_EVENTS_COUNT{", "the simulated GPU idles")
+	assert.NotContains(t, page, "DCGM_FI_DEV_FAN_SPEED{", "only a CSV chooses it")
+}
+
 // TestExporter_OptionsOfClaimAndCounters_Measured: what a claim and a file of counters choose beyond the node's sets is sampled, and a
 // claim's file is written.
 func TestExporter_OptionsOfClaimAndCounters_Measured(t *testing.T) {
@@ -258,10 +280,19 @@ func TestExporter_OptionsOfClaimAndCounters_Measured(t *testing.T) {
 	exposed := filepath.Join(w.dir, "run/metrics/uid-1")
 	require.NoError(t, os.MkdirAll(exposed, 0o755))
 	counters := filepath.Join(w.dir, "counters.csv")
-	w.write(counters, "DCGM_FI_DEV_VIDEO_CLOCK, gauge, Clock of the video engines.\n")
+	w.write(counters, `DCGM_FI_DEV_VIDEO_CLOCK, gauge, Clock of the video engines.
+DCGM_FI_NVML_VERSION, label, Version of the library.
+DCGM_FI_DEV_OEM_INFOROM_VER, label, Version of the OEM object.
+DCGM_FI_DEV_ECC_INFOROM_VER, label, Version of the ECC object.
+DCGM_FI_DEV_POWER_INFOROM_VER, label, Version of the power object.
+`)
 	w.run("--counters=" + counters)
 	w.page("/metrics", "prism_gpu_pcie_link_generation{")
-	w.page("/metrics/dcgm", "DCGM_FI_DEV_VIDEO_CLOCK{")
+	clock := line(w.page("/metrics/dcgm", "DCGM_FI_DEV_VIDEO_CLOCK{"), "DCGM_FI_DEV_VIDEO_CLOCK{")
+	for _, label := range []string{"NVML_VERSION", "DEV_OEM_INFOROM_VER", "DEV_ECC_INFOROM_VER"} {
+		assert.Regexp(t, `DCGM_FI_`+label+`="[^"]+"`, clock)
+	}
+	assert.Contains(t, clock, `DCGM_FI_DEV_POWER_INFOROM_VER=""`, "this GPU has no such object")
 	require.Eventually(t, func() bool {
 		text, err := os.ReadFile(filepath.Join(exposed, "gpu.prom"))
 		return err == nil && strings.Contains(string(text), "prism_gpu_up{")

@@ -2,7 +2,9 @@ package exporter
 
 import (
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
+	"strconv"
 
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
@@ -10,16 +12,26 @@ import (
 // freshness is how many seconds the time of a source may be behind on a page.
 const freshness = 10
 
-// sourceStates changes with the states of the sources.
+// sourceStates changes with the states of the sources. It is asked for at each request and each second.
 func (e *Exporter) sourceStates() string {
-	var states strings.Builder
+	var states []byte
+	number := func(n uint64) { states = append(strconv.AppendUint(states, n, 36), ' ') }
 	for _, source := range e.adapters.Allocations.Sources() {
 		// Its time changes with each reading; a page that is some seconds old may say so.
-		fmt.Fprint(&states, source.Name, source.OK, source.Errors, source.Read.Unix()/freshness)
+		states = append(strconv.AppendBool(append(states, source.Name...), source.OK), ' ')
+		number(source.Errors)
+		number(uint64(max(0, source.Read.Unix()/freshness))) //nolint:gosec // not negative
 	}
 	status := e.adapters.Sampler.Status()
-	fmt.Fprint(&states, status.Err == nil, e.idle.Load(), status.Reopened, status.Errors, status.IntervalsLimited, e.otlpErrors.Load())
-	return states.String()
+	states = strconv.AppendBool(strconv.AppendBool(states, status.Err == nil), e.idle.Load())
+	number(status.Reopened)
+	for _, g := range slices.Sorted(maps.Keys(status.Errors)) {
+		states = append(states, g...)
+		number(status.Errors[g])
+	}
+	number(uint64(status.IntervalsLimited)) //nolint:gosec // not negative
+	number(e.otlpErrors.Load())
+	return string(states)
 }
 
 // self is what the exporter says of itself.

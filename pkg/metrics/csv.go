@@ -32,6 +32,9 @@ var defaultSelection = func() *Selection {
 	return s
 }()
 
+// DefaultFields are those that the page has without a CSV, each once.
+func DefaultFields() []Field { return defaultSelection.Fields() }
+
 // Fields are those that the selection shows, each once.
 func (s *Selection) Fields() []Field {
 	var fields []Field

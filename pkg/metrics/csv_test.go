@@ -41,7 +41,7 @@ DCGM_FI_DEV_GPU_TEMP, gauge, Again
 	}
 	assert.Equal(t, []string{
 		"line 2: DCGM_FI_DEV_NONSENSE: unknown field, or one that neither NVML nor GPM has",
-		"line 4: DCGM_EXP_P2P_STATUS: not supported: NVML has it for pairs of GPUs, which the exporter does not read",
+		"line 4: DCGM_EXP_P2P_STATUS: not supported: NVML has it for pairs of GPUs, one call each, which no round has: `nvidia-smi topo -p2p n` shows it",
 		`line 5: DCGM_FI_DEV_FB_USED: unsupported type "histogram"; supported values: gauge, counter`,
 		`line 6: DCGM_FI_DEV_SERIAL: type must be label, got "gauge"`,
 		"line 7: DCGM_FI_DEV_GPU_TEMP: duplicate field",
@@ -93,4 +93,27 @@ func FuzzParseCSV(f *testing.F) {
 		}
 		parsed(t, page)
 	})
+}
+
+// TestParseCSV_EveryLabel_ItsOwnValue: no label has the value of another one.
+func TestParseCSV_EveryLabel_ItsOwnValue(t *testing.T) {
+	g := board(0, "Tesla T4", metrics.Turing)
+	g.Identity.Brand, g.Identity.NVMLVersion = "Tesla", "13.580.95.05"
+	g.Identity.InfoROMOEM, g.Identity.InfoROMECC, g.Identity.InfoROMPower = "1.1", "6.16", "2.0"
+	lines := "DCGM_FI_DEV_GPU_TEMP, gauge, Warm\n"
+	for _, name := range metrics.DCGMLabels() {
+		lines += name + ", label, Text\n"
+	}
+	chosen, problems, err := metrics.ParseCSV([]byte(lines))
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	m := samples(parsed(t, join(g).AppendDCGM(nil, chosen)), "DCGM_FI_DEV_GPU_TEMP")[0]
+	seen := map[string]string{}
+	for _, name := range metrics.DCGMLabels() {
+		of := labelOf(m, name)
+		assert.NotEmpty(t, of, name)
+		assert.Empty(t, seen[of], "%s and %s are both %s", name, seen[of], of)
+		seen[of] = name
+	}
+	assert.Len(t, seen, 12)
 }

@@ -24,7 +24,13 @@ func (j *Joined) AppendDCGM(to []byte, chosen *Selection) []byte {
 		row := chosen.rows[i].row
 		p.begin(&chosen.rows[i].family)
 		for _, u := range units {
-			if u.shows(row) {
+			switch {
+			case !u.shows(row):
+			case row.counted != nil:
+				for _, c := range row.counted(u.board) {
+					p.sample(float64(c.count), u.labels, c.labels)
+				}
+			default:
 				p.sample(u.value(row), u.labels, nil)
 			}
 		}

@@ -52,6 +52,14 @@ var dcgmTable = []dcgmRow{
 		help: "Code of the last XID error, 0 for none since the exporter began.",
 	},
 	{
+		name: "DCGM_EXP_XID_ERRORS_COUNT", counted: (*board).recentXIDs,
+		help: "XID errors of the last 5 minutes by code, with label xid.",
+	},
+	{
+		name: "DCGM_EXP_CLOCK_EVENTS_COUNT", counted: (*board).recentClockEvents, of: scaled(FieldClockEventReasons, 1, 0),
+		help: "Samples of the last 5 minutes in which clocks were lowered, by reason, with label clock_event.",
+	},
+	{
 		name: "DCGM_FI_DEV_POWER_VIOLATION", kind: Counter, of: scaled(FieldViolationPower, 1e9, 0),
 		help: "Time in ns in which clocks were lowered for the power limit.",
 	},

@@ -15,6 +15,8 @@ type dcgmRow struct {
 	extra bool
 	// of takes the value from those of a device; without one the row is the last XID.
 	of conversion
+	// counted returns several values of a GPU, which differ in a label; of only says then which fields are sampled.
+	counted func(*board) []labelledCount
 }
 
 // conversion is what DCGM makes of Prism's values.
@@ -81,19 +83,17 @@ var dcgmLabels = []identityLabel{
 	{"DCGM_FI_DEV_UUID", func(i *Identity) string { return string(i.UUID) }},
 	{"DCGM_FI_DEV_VBIOS_VERSION", func(i *Identity) string { return i.VBIOS }},
 	{"DCGM_FI_DEV_INFOROM_IMAGE_VER", func(i *Identity) string { return i.InfoROM }},
+	{"DCGM_FI_DEV_OEM_INFOROM_VER", func(i *Identity) string { return i.InfoROMOEM }},
+	{"DCGM_FI_DEV_ECC_INFOROM_VER", func(i *Identity) string { return i.InfoROMECC }},
+	{"DCGM_FI_DEV_POWER_INFOROM_VER", func(i *Identity) string { return i.InfoROMPower }},
+	{"DCGM_FI_NVML_VERSION", func(i *Identity) string { return i.NVMLVersion }},
 }
 
 // dcgmUnsupported says of fields in dcgm-exporter's default counters why Prism has no such value.
 var dcgmUnsupported = map[string]string{
-	"DCGM_FI_NVML_VERSION":            "the exporter does not read it",
-	"DCGM_FI_DEV_OEM_INFOROM_VER":     "the exporter reads the version of the InfoROM image only: DCGM_FI_DEV_INFOROM_IMAGE_VER",
-	"DCGM_FI_DEV_ECC_INFOROM_VER":     "the exporter reads the version of the InfoROM image only: DCGM_FI_DEV_INFOROM_IMAGE_VER",
-	"DCGM_FI_DEV_POWER_INFOROM_VER":   "the exporter reads the version of the InfoROM image only: DCGM_FI_DEV_INFOROM_IMAGE_VER",
 	"DCGM_FI_DEV_NVLINK_BANDWIDTH_L0": "NVLinks are added up: DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
-	"DCGM_EXP_CLOCK_EVENTS_COUNT":     "it counts within a window: use the violation counters, or prism_gpu_clock_event_reasons",
-	"DCGM_EXP_XID_ERRORS_COUNT":       "it counts within a window: use increase() of prism_gpu_xid_errors_by_code_total",
-	"DCGM_EXP_GPU_HEALTH_STATUS":      "it is DCGM's own judgement: use prism_gpu_recovery_action",
-	"DCGM_EXP_P2P_STATUS":             "NVML has it for pairs of GPUs, which the exporter does not read",
+	"DCGM_EXP_GPU_HEALTH_STATUS":      "it is the result of DCGM's health checks, which NVML does not have: use prism_gpu_recovery_action",
+	"DCGM_EXP_P2P_STATUS":             "NVML has it for pairs of GPUs, one call each, which no round has: `nvidia-smi topo -p2p n` shows it",
 }
 
 // DCGMField is a field of DCGM as the documentation lists it.

@@ -53,6 +53,8 @@ type GPU struct {
 	ProcessesHidden bool
 	// XIDs are counted since the exporter began, by code and GPU instance.
 	XIDs []XID
+	// ClockEvents are those of the last Window.
+	ClockEvents ClockEvents
 }
 
 // Identity is what does not change as long as a driver is loaded.
@@ -63,7 +65,9 @@ type Identity struct {
 	PCIBusID string
 	// Name is the product name: "NVIDIA H100 80GB HBM3".
 	Name, Brand, Architecture, Serial, VBIOS, InfoROM string
-	DriverVersion, CUDAVersion                        string
+	DriverVersion, CUDAVersion, NVMLVersion           string
+	// InfoROMOEM, InfoROMECC and InfoROMPower are versions of objects of the InfoROM, whose image has the version InfoROM.
+	InfoROMOEM, InfoROMECC, InfoROMPower string
 	// MIGMode says that MIG mode is on.
 	MIGMode bool
 	// GPM says that the GPU has GPU performance monitoring: Hopper and later.

@@ -139,6 +139,9 @@ func (f *fakeLibrary) Values(_ context.Context, id gpu.UUID, fields metrics.Fiel
 	defer f.mu.Unlock()
 	g.asked = fields
 	into.Set(metrics.FieldPowerUsage, 100)
+	if fields.Has(metrics.FieldClockEventReasons) {
+		into.Set(metrics.FieldClockEventReasons, 4)
+	}
 	if g.sends > 0 {
 		into.Set(metrics.FieldNVLinkTransmitted, g.sends*time.Since(g.began).Seconds())
 	}

@@ -66,3 +66,21 @@ func TestSampler_DriverUnloaded_NoRateSinceBefore(t *testing.T) {
 		})
 	}
 }
+
+// TestSampler_ClockEvents_CountedInWindow: each round is a sample, also those that a claim's interval adds.
+func TestSampler_ClockEvents_CountedInWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := started(t, Options{Library: newFake(1), Sets: []string{metrics.SetUtilization}})
+		pass(time.Minute)
+		assert.Zero(t, gpuOf(t, s, "GPU-0").ClockEvents, "not sampled")
+		s.Measure(metrics.FieldClockEventReasons)
+		pass(metrics.Window / 2)
+		half := gpuOf(t, s, "GPU-0").ClockEvents
+		assert.EqualValues(t, metrics.Window/2/DefaultInterval, half[2])
+		pass(3 * metrics.Window)
+		full := gpuOf(t, s, "GPU-0").ClockEvents
+		assert.EqualValues(t, metrics.Window/DefaultInterval, full[2], "older ones are forgotten")
+		assert.Zero(t, full[0])
+	})
+}

@@ -36,6 +36,9 @@ func (w *worker) round() error {
 		}
 	}
 	w.rates(&g.Values, at)
+	if reasons, ok := g.Values.Get(metrics.FieldClockEventReasons); ok {
+		g.ClockEvents = w.clocks.Add(at, reasons)
+	}
 	if err := w.sampleMIG(devices, plans); err != nil {
 		return w.undone(err)
 	}

@@ -33,6 +33,8 @@ type worker struct {
 	// last are the GPU's values of the last round, nil without one; lastAt is when they were read.
 	last   *metrics.Values
 	lastAt time.Time
+	// clocks has the reasons of the last rounds for lowered clocks.
+	clocks metrics.ClockEventHistory
 	// lostAt is since when the GPU has been lost; zero: it is not.
 	lostAt time.Time
 	// retry is when to free samples again, after an error.

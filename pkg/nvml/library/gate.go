@@ -53,6 +53,9 @@ func Pass[T any](ctx context.Context, g *Gate, c Call, fn func() (T, error)) (T,
 	if err := ctx.Err(); err != nil {
 		return none, fmt.Errorf("%s on %s: %w", c.Name, c.On, err)
 	}
+	if together, ok := ctx.Value(groupKey{}).(*group); ok {
+		return pass(together, c, fn)
+	}
 	if err := g.Blocked(c.On); err != nil {
 		return none, err
 	}

@@ -30,6 +30,8 @@ type Session struct {
 	closed  bool
 	// ended is closed after the library was shut down.
 	ended chan struct{}
+	// symbols are the functions that were looked up, and whether the library has them.
+	symbols sync.Map
 }
 
 // Open loads the library file at that path, as this process sees it, and initialises it. gpu.ErrDriverNotLoaded: there is no
@@ -193,9 +195,15 @@ var needs = map[string]string{
 	"nvmlDeviceSetMemoryLimits_v1":        "driver 615 or later",
 }
 
-// has reports whether the loaded library has the function. Calling one that it lacks would kill the process.
+// has reports whether the loaded library has the function. Calling one that it lacks would kill the process. The library stays loaded
+// while the session is open, so that each is looked up once.
 func (s *Session) has(symbol string) bool {
-	return s.lib.Extensions().LookupSymbol(symbol) == nil
+	if known, ok := s.symbols.Load(symbol); ok {
+		return known.(bool)
+	}
+	known := s.lib.Extensions().LookupSymbol(symbol) == nil
+	s.symbols.Store(symbol, known)
+	return known
 }
 
 // cudaVersion words NVML's number: 13000 is "13.0", 12040 is "12.4".

@@ -33,7 +33,9 @@ type Driver struct {
 	session *library.Session
 	lib     nvml.Interface
 	version gpu.Driver
-	events  events
+	// nvml is the library's own version, empty where it does not say.
+	nvml   string
+	events events
 
 	mu      sync.Mutex
 	devices map[gpu.UUID]*device
@@ -68,6 +70,11 @@ func (d *Driver) Open(ctx context.Context) error {
 	if d.version, err = session.Driver(ctx); err != nil {
 		return errors.Join(err, d.Close())
 	}
+	d.nvml, err = library.Ask(ctx, session, library.Call{On: library.WholeDriver, Name: "nvmlSystemGetNVMLVersion", Limit: d.opts.Deadline},
+		d.lib.SystemGetNVMLVersion)
+	if fatal(ctx, err) != nil {
+		return errors.Join(err, d.Close())
+	}
 	return nil
 }
 
@@ -80,6 +87,9 @@ func (d *Driver) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), d.opts.Deadline)
 	defer cancel()
 	for _, g := range d.all() {
+		if d.session.Gate().Blocked(g.on) != nil {
+			continue // the call that hangs has the device
+		}
 		for target := range g.gpm.targets {
 			_ = g.release(ctx, target) // a GPU that does not answer keeps its samples until it does
 		}
@@ -135,6 +145,15 @@ type device struct {
 	maxMIG      int
 	gpm         gpm
 	processes   processReader
+}
+
+// group asks a GPU several questions as one group. What they change of the device is theirs alone until the last one was answered.
+func (d *Driver) group(ctx context.Context, id gpu.UUID, ask func(ctx context.Context, g *device) error) error {
+	g, err := d.at(id)
+	if err != nil {
+		return err
+	}
+	return d.session.Gate().Group(ctx, g.on, d.opts.Deadline, func(ctx context.Context) error { return ask(ctx, g) })
 }
 
 // value asks for something that a GPU may have no value for; then ok is false, and what the GPU does not support is not asked again. An

@@ -83,9 +83,12 @@ func (g *device) sampleCalls() int {
 // Sample takes a sample of a target, the GPU or a GPU instance, and sets what came out since the sample before it, which must be at least
 // 100 ms old. A baseline sets nothing. Two calls; the first time three.
 func (d *Driver) Sample(ctx context.Context, id gpu.UUID, target int, fields metrics.FieldSet, baseline bool, into *metrics.Values) error {
-	g, err := d.at(id)
-	if err != nil || !g.identity.GPM {
-		return err
+	return d.group(ctx, id, func(ctx context.Context, g *device) error { return g.sample(ctx, target, fields, baseline, into) })
+}
+
+func (g *device) sample(ctx context.Context, target int, fields metrics.FieldSet, baseline bool, into *metrics.Values) error {
+	if !g.identity.GPM {
+		return nil
 	}
 	count := g.request(target, fields)
 	if count == 0 {
@@ -194,11 +197,7 @@ func (g *device) take(ctx context.Context, target int, sample nvml.GpmSample) (b
 
 // ReleaseSamples frees the samples of a target; one without samples is no error. Two calls.
 func (d *Driver) ReleaseSamples(ctx context.Context, id gpu.UUID, target int) error {
-	g, err := d.at(id)
-	if err != nil {
-		return err
-	}
-	return g.release(ctx, target)
+	return d.group(ctx, id, func(ctx context.Context, g *device) error { return g.release(ctx, target) })
 }
 
 func (g *device) release(ctx context.Context, target int) error {

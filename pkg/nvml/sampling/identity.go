@@ -83,7 +83,7 @@ func (g *device) identify(ctx context.Context) error {
 		return err
 	}
 	id.Name = strings.TrimSpace(name)
-	id.DriverVersion, id.CUDAVersion = g.driver.version.Version, g.driver.version.CUDAVersion
+	id.DriverVersion, id.CUDAVersion, id.NVMLVersion = g.driver.version.Version, g.driver.version.CUDAVersion, g.driver.nvml
 	if err := g.describe(ctx); err != nil {
 		return err
 	}
@@ -117,8 +117,20 @@ func (g *device) describe(ctx context.Context) error {
 	if id.VBIOS, _, err = value(ctx, g, "nvmlDeviceGetVbiosVersion", g.handle.GetVbiosVersion); err != nil {
 		return err
 	}
-	id.InfoROM, _, err = value(ctx, g, "nvmlDeviceGetInforomImageVersion", g.handle.GetInforomImageVersion)
-	return err
+	if id.InfoROM, _, err = value(ctx, g, "nvmlDeviceGetInforomImageVersion", g.handle.GetInforomImageVersion); err != nil {
+		return err
+	}
+	for object, version := range map[nvml.InforomObject]*string{
+		nvml.INFOROM_OEM: &id.InfoROMOEM, nvml.INFOROM_ECC: &id.InfoROMECC, nvml.INFOROM_POWER: &id.InfoROMPower,
+	} {
+		question := fmt.Sprintf("InfoROM object %d", object)
+		if *version, _, err = valueAs(ctx, g, question, "nvmlDeviceGetInforomVersion", func() (string, nvml.Return) {
+			return g.handle.GetInforomVersion(object)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // capabilities reads whether the MIG mode is on and whether there is GPM.

@@ -29,33 +29,44 @@ func (g *device) migMode(ctx context.Context) (bool, error) {
 
 // MIGDevices begins a round: it lists the GPU's MIG devices, without values, and returns the GPU as it is now. One call where the MIG mode
 // is off, or none; else one per possible MIG device and four more per MIG device.
-func (d *Driver) MIGDevices(ctx context.Context, id gpu.UUID) (metrics.Identity, []metrics.MIGDevice, error) {
-	g, err := d.at(id)
+func (d *Driver) MIGDevices(ctx context.Context, id gpu.UUID) (identity metrics.Identity, devices []metrics.MIGDevice, err error) {
+	err = d.group(ctx, id, func(ctx context.Context, g *device) error {
+		if err := g.begin(ctx); err != nil {
+			return err
+		}
+		identity = g.identity
+		if !identity.MIGMode {
+			return nil
+		}
+		devices = make([]metrics.MIGDevice, len(g.migDevices))
+		for i := range g.migDevices {
+			devices[i] = g.migDevices[i].facts
+		}
+		return nil
+	})
 	if err != nil {
 		return metrics.Identity{}, nil, err
 	}
+	return identity, devices, nil
+}
+
+// begin reads the MIG mode and, where it is on, the MIG devices.
+func (g *device) begin(ctx context.Context) error {
 	g.calls = 0
 	mode, err := g.migMode(ctx)
 	if err != nil {
-		return g.identity, nil, err
+		return err
 	}
 	if mode != g.identity.MIGMode {
 		if err := g.renew(ctx); err != nil {
-			return g.identity, nil, err
+			return err
 		}
 	}
 	g.migDevices = g.migDevices[:0]
 	if !mode {
-		return g.identity, nil, nil
+		return nil
 	}
-	if err := g.listMIG(ctx); err != nil {
-		return g.identity, nil, err
-	}
-	devices := make([]metrics.MIGDevice, len(g.migDevices))
-	for i := range g.migDevices {
-		devices[i] = g.migDevices[i].facts
-	}
-	return g.identity, devices, nil
+	return g.listMIG(ctx)
 }
 
 // renew reads the GPU again after its MIG mode has changed: the handle and what it supports are others.
@@ -130,19 +141,18 @@ func (g *device) inspectMIG(ctx context.Context, handle nvml.Device) error {
 
 // MIGValues reads the MIG device's own fields, those of GPM left out: its memory, one call.
 func (d *Driver) MIGValues(ctx context.Context, id gpu.UUID, m *metrics.MIGDevice, fields metrics.FieldSet) error {
-	g, err := d.at(id)
-	if err != nil {
-		return err
-	}
 	if !fields.Meets(memoryFields) {
 		return nil
 	}
-	for i := range g.migDevices {
-		if at := &g.migDevices[i]; at.facts.UUID == m.UUID {
-			readings, err := readMemory(ctx, g, "MIG memory", at.handle, nil)
-			set(readings, fields, &m.Values)
-			return err
+	return d.group(ctx, id, func(ctx context.Context, g *device) error {
+		for i := range g.migDevices {
+			if at := &g.migDevices[i]; at.facts.UUID == m.UUID {
+				var buffer [4]reading
+				readings, err := readMemory(ctx, g, "MIG memory", at.handle, buffer[:0])
+				set(readings, fields, &m.Values)
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }

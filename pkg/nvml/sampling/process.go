@@ -45,10 +45,18 @@ type place struct{ pid, instance, compute uint32 }
 // hidden: there are some that this process's pid namespace does not show. MPSServer says only that a process uses the GPU by itself and
 // not through MPS: whether it is a server, its name says.
 func (d *Driver) Processes(ctx context.Context, id gpu.UUID) (processes []metrics.Process, hidden bool, err error) {
-	g, err := d.at(id)
-	if err != nil {
+	var found []metrics.Process
+	var others bool
+	if err := d.group(ctx, id, func(ctx context.Context, g *device) (err error) {
+		found, others, err = g.listProcesses(ctx)
+		return err
+	}); err != nil {
 		return nil, false, err
 	}
+	return found, others, nil
+}
+
+func (g *device) listProcesses(ctx context.Context) (processes []metrics.Process, hidden bool, err error) {
 	r := &g.processes
 	if r.compute == "" {
 		r.compute = listSymbol(g, "nvmlDeviceGetComputeRunningProcesses")

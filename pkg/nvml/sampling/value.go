@@ -78,10 +78,10 @@ type rotation struct {
 
 // Values reads the GPU's own fields, those of GPM left out: one call for all field values, and one for each further reader.
 func (d *Driver) Values(ctx context.Context, id gpu.UUID, fields metrics.FieldSet, into *metrics.Values) error {
-	g, err := d.at(id)
-	if err != nil {
-		return err
-	}
+	return d.group(ctx, id, func(ctx context.Context, g *device) error { return g.read(ctx, fields, into) })
+}
+
+func (g *device) read(ctx context.Context, fields metrics.FieldSet, into *metrics.Values) error {
 	if err := g.fields.read(ctx, g, fields, into); err != nil {
 		return err
 	}

@@ -1,0 +1,89 @@
+package metrics
+
+import (
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Window is the time that dcgm-exporter's counters of recent events are of: its own default.
+const Window = 5 * time.Minute
+
+// clockEvents are dcgm-exporter's names of the bits of FieldClockEventReasons, the lowest first.
+var clockEvents = [...]string{
+	"gpu_idle", "clocks_setting", "power_cap", "hw_slowdown", "sync_boost", "sw_thermal", "hw_thermal", "hw_power_brake", "display_clocks",
+}
+
+// ClockEvents count samples by the bits of FieldClockEventReasons, the lowest first.
+type ClockEvents [len(clockEvents)]uint32
+
+// ClockEventHistory counts the samples of the last Window. The zero value has none.
+type ClockEventHistory struct{ samples []clockSample }
+
+type clockSample struct {
+	at      int64
+	reasons uint16
+}
+
+// Add adds a sample, which is not older than the one before, and returns the counts up to it.
+func (h *ClockEventHistory) Add(at time.Time, reasons float64) (counts ClockEvents) {
+	h.samples = append(h.samples, clockSample{at.UnixMilli(), uint16(uint64(reasons) & (1<<len(clockEvents) - 1))}) //nolint:gosec // masked
+	old := 0
+	for h.samples[old].at <= at.Add(-Window).UnixMilli() {
+		old++
+	}
+	h.samples = slices.Delete(h.samples, 0, old)
+	for _, s := range h.samples {
+		for bit := range counts {
+			counts[bit] += uint32(s.reasons >> bit & 1)
+		}
+	}
+	return counts
+}
+
+// labelledCount is a number with labels of its own.
+type labelledCount struct {
+	count  int
+	labels []byte
+}
+
+// newCount has the label that dcgm-exporter gives a count besides its own.
+func newCount(count int, name, value string) labelledCount {
+	return labelledCount{count, labels(name, value, "window_size_in_ms", strconv.FormatInt(Window.Milliseconds(), 10))}
+}
+
+// recentClockEvents are the samples of the last Window by reason, those without any left out.
+func (b *board) recentClockEvents() []labelledCount {
+	if _, known := b.Values.Get(FieldClockEventReasons); !known {
+		return nil
+	}
+	var all []labelledCount
+	for bit, count := range b.ClockEvents {
+		if count > 0 {
+			all = append(all, newCount(int(count), "clock_event", clockEvents[bit]))
+		}
+	}
+	return all
+}
+
+// recentXIDs are the errors of the last Window by code, wherever on the GPU; the last ones first, those without any left out.
+func (b *board) recentXIDs() []labelledCount {
+	var codes []uint64
+	counts := map[uint64]int{}
+	for _, x := range b.lastXIDs() {
+		for _, at := range x.Times {
+			if !at.After(b.At.Add(-Window)) {
+				continue
+			}
+			if counts[x.Code] == 0 {
+				codes = append(codes, x.Code)
+			}
+			counts[x.Code]++
+		}
+	}
+	all := make([]labelledCount, 0, len(codes))
+	for _, code := range codes {
+		all = append(all, newCount(counts[code], "xid", strconv.FormatUint(code, 10)))
+	}
+	return all
+}
