@@ -83,7 +83,7 @@ func (n *sharedNode) reports() {
 	n.mu.Lock()
 	next := state{current: n.down == nil}
 	if n.down != nil {
-		next.unavailable = fmt.Errorf("%w: %w", gpu.ErrMPSUnavailable, n.down)
+		next.answer.Unavailable = fmt.Errorf("%w: %w", gpu.ErrMPSUnavailable, n.down)
 	}
 	for _, d := range n.daemons {
 		next.daemons = append(next.daemons, *d)
