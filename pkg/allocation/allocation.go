@@ -27,6 +27,8 @@ type Options struct {
 	CRISocket string
 	// HostRoot is the root of the host's file tree, "/" if empty.
 	HostRoot string
+	// MPSDir is the directory of the MPS service's control daemons. Empty: the node has none.
+	MPSDir string
 	// ProcRoot is a /proc of the host's pid namespace, "/proc" if empty.
 	ProcRoot string
 }
@@ -50,6 +52,7 @@ type Tracker struct {
 	pods     podresources.Client
 	cri      *containers
 	proc     *processes
+	mps      mpsServers
 
 	// known is replaced, never changed.
 	known atomic.Pointer[view]
@@ -96,13 +99,13 @@ func newTracker(o Options, s schedule) *Tracker {
 	if o.ProcRoot == "" {
 		o.ProcRoot = "/proc"
 	}
-	report := &sources{}
+	report, proc := &sources{}, &processes{root: o.ProcRoot, seen: map[uint32]seenProcess{}}
 	t := &Tracker{
 		paths:    paths{records: checkpoint.RecordsDir(o.Records), kubeletSocket: o.KubeletSocket},
 		schedule: s, sources: report, bootID: o.BootID,
-		pods:    podresources.Client{Socket: o.KubeletSocket, CDIKind: o.CDIKind, DriverName: o.DriverName},
-		cri:     newContainers(runtimeSocket{set: o.CRISocket, hostRoot: o.HostRoot}, s, report),
-		proc:    &processes{root: o.ProcRoot, seen: map[uint32]seenProcess{}},
+		pods: podresources.Client{Socket: o.KubeletSocket, CDIKind: o.CDIKind, DriverName: o.DriverName},
+		cri:  newContainers(runtimeSocket{set: o.CRISocket, hostRoot: o.HostRoot}, s, report),
+		proc: proc, mps: mpsServers{dir: o.MPSDir, proc: proc},
 		records: newRecords(), since: map[string]time.Time{},
 	}
 	t.known.Store(&view{allocations: &metrics.Allocations{}})

@@ -139,7 +139,7 @@ func (p *processes) stat(dir string) (metrics.ProcessIdentity, processState) {
 
 // The fields of a file stat after the command.
 const (
-	statState, statThreads, statStart = 0, 17, 19
+	statState, statParent, statThreads, statStart = 0, 1, 17, 19
 )
 
 // statFields splits the content of a file stat, nil if it is none. The command is in parentheses, and may contain some.
@@ -152,6 +152,20 @@ func statFields(raw []byte) (command string, fields []string) {
 		return "", nil
 	}
 	return string(raw[first+1 : last]), fields
+}
+
+// parentOf returns the pid of a process's parent.
+func (p *processes) parentOf(pid uint32) (parent uint32, ok bool) {
+	raw, err := os.ReadFile(filepath.Join(p.path(pid), "stat"))
+	if err != nil {
+		return 0, false
+	}
+	_, fields := statFields(raw)
+	if fields == nil {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(fields[statParent], 10, 32)
+	return uint32(n), err == nil && n > 0
 }
 
 // threadRuns reports whether a thread has not exited, from the content of its file stat.

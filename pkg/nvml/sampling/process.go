@@ -43,7 +43,7 @@ type place struct{ pid, instance, compute uint32 }
 
 // Processes lists the processes on a GPU and on the MIG devices of its round, each once, with their utilization since the last time.
 // hidden: there are some that this process's pid namespace does not show. MPSServer says only that a process uses the GPU by itself and
-// not through MPS: whether it is a server, its name says.
+// not through MPS: whether it is a server, the MPS service's files say.
 func (d *Driver) Processes(ctx context.Context, id gpu.UUID) (processes []metrics.Process, hidden bool, err error) {
 	g, err := d.at(id)
 	if err != nil {
