@@ -15,7 +15,7 @@ func TestIdentify_MPSServers_KnownByTheServiceAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)
 	const (
-		daemon, recorded, lazy, earlier, ofClient, orphan, renamed = 10, 11, 12, 13, 14, 15, 16
+		daemon, recorded, lazy, earlier, ofClient, adopted, renamed = 10, 11, 12, 13, 14, 15, 16
 	)
 	process := func(pid, start, parent int, command string) {
 		w.process(pid, uint64(start), command, "/system.slice/mps.service")
@@ -25,15 +25,15 @@ func TestIdentify_MPSServers_KnownByTheServiceAlone(t *testing.T) {
 	process(recorded, 101, 1, mpsCommand)
 	process(lazy, 102, daemon, mpsCommand)
 	process(earlier, 103, 1, mpsCommand)
-	process(ofClient, 104, orphan, mpsCommand)
-	process(orphan, 105, 1, mpsCommand)
+	process(ofClient, 104, adopted, mpsCommand)
+	process(adopted, 105, 1, mpsCommand)
 	process(renamed, 106, 1, "python3")
 	dir := filepath.Join(w.dir, "run/gpu.prism.dev/mps")
 	write := func(id, state string) {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, id), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, id, "state"), []byte(state), 0o600))
 	}
-	all := []uint32{daemon, recorded, lazy, earlier, ofClient, orphan, renamed}
+	all := []uint32{daemon, recorded, lazy, earlier, ofClient, adopted, renamed}
 	servers := func() (pids []uint32) {
 		found := w.tracker.Identify(all)
 		require.Len(t, found, len(all))
