@@ -57,7 +57,7 @@ type Tracker struct {
 	// known is replaced, never changed.
 	known atomic.Pointer[view]
 	// releasing are called outside of mu.
-	releasing []func(gpu.UUID)
+	releasing []func(mig gpu.UUID, destroyed bool)
 
 	mu      sync.Mutex
 	records records
@@ -131,8 +131,11 @@ func (t *Tracker) Allocations() *metrics.Allocations { return t.known.Load().all
 // Wanted lists what prepared claims want of a GPU and of its MIG devices, sorted by claim. Claims that are being unprepared want nothing.
 func (t *Tracker) Wanted(id gpu.UUID) []Want { return t.known.Load().wants[id] }
 
-// OnReleasing has f called whenever a claim is unprepared whose MIG device goes away with it, as soon as that begins. It is for use before Run.
-func (t *Tracker) OnReleasing(f func(mig gpu.UUID)) { t.releasing = append(t.releasing, f) }
+// OnReleasing has f called whenever a claim is unprepared that has a MIG device, as soon as that begins. A pre-created MIG device is not
+// destroyed. It is for use before Run.
+func (t *Tracker) OnReleasing(f func(mig gpu.UUID, destroyed bool)) {
+	t.releasing = append(t.releasing, f)
+}
 
 // Sources reports each source, in the order of the constants.
 func (t *Tracker) Sources() []Source { return t.sources.list() }
