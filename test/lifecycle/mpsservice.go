@@ -331,7 +331,11 @@ func (s *mpsService) connect(id gpu.MPSDaemonID, device, uid string) error {
 	if mode, _ := s.mode(device); mode == model.ComputeProhibited {
 		return errProhibited
 	}
-	return fmt.Errorf("a program of claim %s uses %s without MPS", uid, device)
+	err := fmt.Errorf("a program of claim %s uses %s without MPS", uid, device)
+	if !s.disturbed {
+		s.wrong = append(s.wrong, err)
+	}
+	return err
 }
 
 // disconnect ends the programs of a claim.
