@@ -230,15 +230,13 @@ func (r *Reconciler) restart(ctx context.Context, d Shared, kept *saved, daemon 
 	return &started, nil
 }
 
-// ensureProhibited keeps processes from a device. What another process has saved about that it may not have done: it may have been killed before.
+// ensureProhibited keeps processes from a device. What is saved about that may not hold: the process that saved it may have been killed before
+// it set the mode, and a driver without persistence mode forgets it.
 func (r *Reconciler) ensureProhibited(ctx context.Context, d Shared, kept *saved) (err error) {
-	done := false
-	r.change(d.ID, func(p *progress) { done = p.prohibited })
-	switch {
-	case !kept.Prohibited:
-		err = r.prohibit(ctx, d.ID, kept)
-	case !done:
+	if kept.Prohibited {
 		err = r.enforce(ctx, kept, gpu.ComputeProhibited)
+	} else {
+		err = r.prohibit(ctx, d.ID, kept)
 	}
 	if err == nil {
 		r.change(d.ID, func(p *progress) { p.prohibited = true })
