@@ -26,7 +26,7 @@ func smiLines(t *testing.T, node *sandbox.Node, args ...string) []string {
 	return strings.Split(output, "\n")
 }
 
-// TestSMI_BusyGPU_ValuesOfTheModel: queries and the table show what the programs on the GPUs come to, and who they are.
+// TestSMI_BusyGPU_ValuesOfTheModel: queries and the table show the load of the programs on the GPUs, and their processes.
 func TestSMI_BusyGPU_ValuesOfTheModel(t *testing.T) {
 	node := sandbox.Start(t, model.Uniform("node-a", "h100-80", 2))
 	const memory = "--query-gpu=memory.used,utilization.gpu,temperature.gpu,power.draw,clocks.sm"
