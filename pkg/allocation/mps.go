@@ -36,7 +36,11 @@ func (m mpsServers) mark(found map[uint32]metrics.ProcessIdentity) {
 		if servers == nil {
 			daemons, servers = m.recorded()
 		}
-		if !servers[hostfs.Process{PID: int(pid), Start: identity.Start}] && !daemons[m.proc.parent(pid, identity.Start)] {
+		serves := servers[hostfs.Process{PID: int(pid), Start: identity.Start}]
+		if !serves && len(daemons) > 0 {
+			serves = daemons[m.proc.parent(pid, identity.Start)]
+		}
+		if !serves {
 			continue
 		}
 		identity.ServesMPS = true

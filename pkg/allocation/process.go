@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
@@ -74,7 +75,8 @@ func (p *processes) read(pid uint32) (identity metrics.ProcessIdentity, ids []st
 		return identity, before.ids, running
 	}
 	raw, err := p.cgroup(pid, state)
-	if err != nil {
+	// A container that may make cgroups can make its path longer than the kernel shows. Its process is of no known container then.
+	if err != nil && !errors.Is(err, syscall.ENAMETOOLONG) {
 		return metrics.ProcessIdentity{}, nil, exited
 	}
 	// Another process may have got the pid between the two files, and the main thread may have exited.
@@ -114,8 +116,8 @@ func (p *processes) cgroup(pid uint32, state processState) ([]byte, error) {
 		if err != nil || !threadRuns(raw) {
 			continue
 		}
-		if raw, err = os.ReadFile(filepath.Join(task, "cgroup")); err == nil {
-			return raw, nil
+		if raw, err = os.ReadFile(filepath.Join(task, "cgroup")); err == nil || errors.Is(err, syscall.ENAMETOOLONG) {
+			return raw, err
 		}
 	}
 	return nil, fmt.Errorf("process %d has no thread that runs: %w", pid, fs.ErrNotExist)
