@@ -77,25 +77,25 @@ func openFiles(t *testing.T) int {
 
 // TestRun_Ends_NothingLeft: watches, connections and goroutines end with it, also those of records whose directory comes and goes.
 func TestRun_Ends_NothingLeft(t *testing.T) {
-	w := newWorld(t, never)
+	w := newWorld(t, withoutLimit())
 	w.put(record("a", whole("gpu-0")))
 	round := func() {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = w.tracker.Run(ctx) })
-		w.eventually("the records are read", func() bool { return len(w.list()) == 1 && w.source(SourcePodResources).OK })
+		w.eventually("the records are read", func() bool { return len(w.list()) == 1 && w.source(SourcePodResources).OK && w.source(SourceCRI).OK })
 		cancel()
 		running.Wait()
 	}
 	round()
 	// The servers end their part of a connection a little later.
 	files, goroutines := 0, 0
-	settled := func() bool {
+	steady := func() bool {
 		before, running := files, goroutines
 		files, goroutines = openFiles(t), runtime.NumGoroutine()
 		return files == before && goroutines == running
 	}
-	require.Eventually(t, settled, 10*time.Second, 50*time.Millisecond)
+	require.Eventually(t, steady, 10*time.Second, 50*time.Millisecond)
 	limitFiles, limitGoroutines := files, goroutines
 	for range 20 {
 		round()

@@ -309,7 +309,7 @@ func TestReconcile_SingleUserAndOutdated_ReportedAndRenewed(t *testing.T) {
 	assert.Equal(t, 101, n.daemons[daemonA].PID, "it has clients")
 	n.clients = nil
 	n.r.Reconcile(t.Context(), false)
-	assert.Equal(t, []string{"list", "ensure", "list", "ensure"}, n.since())
+	assert.Equal(t, []string{"list", "mode", "ensure", "list", "mode", "ensure"}, n.since())
 	assert.Equal(t, 102, n.daemons[daemonA].PID)
 	kept, err := n.r.Store.get(daemonA)
 	require.NoError(t, err)

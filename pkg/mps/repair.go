@@ -168,7 +168,7 @@ func (r *Reconciler) repair(ctx context.Context, d Shared, full bool) error {
 func serverless(daemon *gpu.MPSDaemon) bool { return daemon.MultiUser && len(daemon.Servers) == 0 }
 
 // renew starts the server of a daemon again that has exited, and a daemon of an earlier driver where it has no clients. errTooSoon: the
-// server was started too recently.
+// server was started too recently. No server starts on a device that other processes may use.
 func (r *Reconciler) renew(ctx context.Context, d Shared, kept *saved, daemon *gpu.MPSDaemon) error {
 	exited := serverless(daemon)
 	if !exited && !daemon.Outdated {
@@ -176,6 +176,9 @@ func (r *Reconciler) renew(ctx context.Context, d Shared, kept *saved, daemon *g
 	}
 	if exited && !r.mayStart(d.ID) {
 		return fmt.Errorf("starting the server of %s again: %w", named(d.ID, d.GPU), errTooSoon)
+	}
+	if err := r.enforce(ctx, kept, gpu.ComputeExclusiveProcess); err != nil { // a driver without persistence mode may have forgotten it
+		return err
 	}
 	if err := r.ensure(ctx, d.ID, d.spec(kept.Device), kept); err != nil {
 		return err

@@ -134,3 +134,14 @@ func TestReconcile_ServiceUnavailableGPULost_TriedAgain(t *testing.T) {
 		assert.Equal(t, gpu.ComputeProhibited, n.mode(string(uuidA)))
 	})
 }
+
+// TestReconcile_ModeResetServerExited_ExclusiveBeforeServer: no server starts on a device that other processes may use.
+func TestReconcile_ModeResetServerExited_ExclusiveBeforeServer(t *testing.T) {
+	t.Parallel()
+	n := newSharedNode(t)
+	n.set(func() { n.daemons[daemonA].Servers = nil })
+	n.modes[string(uuidA)] = gpu.ComputeDefault
+	n.reports()
+	n.r.Reconcile(t.Context(), false)
+	assert.Equal(t, []string{"list", "mode", "Exclusive_Process", "ensure"}, n.since())
+}
