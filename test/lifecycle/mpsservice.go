@@ -34,7 +34,7 @@ type mpsService struct {
 	kept map[gpu.MPSDaemonID]bool
 	// stuck are the claims whose containers do not exit.
 	stuck map[string]bool
-	// ended reports whether the process was killed; nil for a process that is not.
+	// ended reports whether the process was killed, or a fault point failed; nil for a process without either.
 	ended func() bool
 	// wrong are the violations that only the service sees.
 	wrong []error
