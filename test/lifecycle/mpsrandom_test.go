@@ -52,9 +52,11 @@ func randomMPSScenario(random *rand.Rand) *scenario {
 		s.refuse[sites[random.IntN(len(sites))]] = 1 + random.IntN(4)
 	}
 	var prepared []Act
+	undisturbed := true // a claim whose daemon has died is undone first when it is prepared again
 	for n := range 8 + random.IntN(20) {
 		if random.IntN(4) == 0 {
 			s.acts = append(s.acts, mpsEvents[random.IntN(len(mpsEvents))]...)
+			undisturbed = false
 			continue
 		}
 		i := random.IntN(max(len(prepared), 1))
@@ -65,7 +67,7 @@ func randomMPSScenario(random *rand.Rand) *scenario {
 			}
 		case what < 7:
 			s.acts = append(s.acts, connects(prepared[i].Claim))
-		case what < 8:
+		case what < 8 && undisturbed:
 			s.acts = append(s.acts, prepared[i])
 		default:
 			s.acts = append(s.acts, unprepares(prepared[i].Claim))

@@ -175,7 +175,7 @@ func (s *mpsService) startServer(d *mpsDaemon) error {
 	case !has:
 	case mode == model.ComputeProhibited:
 		return fmt.Errorf("the server of %s got no context: %w", d.ID, gpu.ErrInUse)
-	case mode == model.ComputeDefault:
+	case mode == model.ComputeDefault && (s.reconciling || !s.disturbed):
 		s.wrong = append(s.wrong, fmt.Errorf("the server of %s starts while other processes may use %s", d.ID, d.Spec.Device))
 	}
 	s.pids++
