@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Checks on a real GPU that change none of its settings. Skipped without an NVIDIA kernel driver.
+# OUT=DIR keeps what the driver answered.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ ! -e /proc/driver/nvidia/version ]; then
@@ -7,4 +8,9 @@ if [ ! -e /proc/driver/nvidia/version ]; then
 	exit 0
 fi
 hack/packages.sh cc
+if [ -n "${OUT:-}" ]; then
+	mkdir -p "$OUT"
+	OUT=$(realpath "$OUT")
+	export OUT
+fi
 go test -count=1 -v -ldflags=-extldflags=-Wl,-z,lazy ./test/gpu/...

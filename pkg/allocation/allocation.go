@@ -27,6 +27,8 @@ type Options struct {
 	CRISocket string
 	// HostRoot is the root of the host's file tree, "/" if empty.
 	HostRoot string
+	// MPSDir is the directory of the MPS service's control daemons. Empty: the node has none.
+	MPSDir string
 	// ProcRoot is a /proc of the host's pid namespace, "/proc" if empty.
 	ProcRoot string
 }
@@ -50,11 +52,12 @@ type Tracker struct {
 	pods     podresources.Client
 	cri      *containers
 	proc     *processes
+	mps      mpsServers
 
 	// known is replaced, never changed.
 	known atomic.Pointer[view]
 	// releasing are called outside of mu.
-	releasing []func(gpu.UUID)
+	releasing []func(mig gpu.UUID, destroyed bool)
 
 	mu      sync.Mutex
 	records records
@@ -96,13 +99,13 @@ func newTracker(o Options, s schedule) *Tracker {
 	if o.ProcRoot == "" {
 		o.ProcRoot = "/proc"
 	}
-	report := &sources{}
+	report, proc := &sources{}, &processes{root: o.ProcRoot, seen: map[uint32]seenProcess{}}
 	t := &Tracker{
 		paths:    paths{records: checkpoint.RecordsDir(o.Records), kubeletSocket: o.KubeletSocket},
 		schedule: s, sources: report, bootID: o.BootID,
-		pods:    podresources.Client{Socket: o.KubeletSocket, CDIKind: o.CDIKind, DriverName: o.DriverName},
-		cri:     newContainers(runtimeSocket{set: o.CRISocket, hostRoot: o.HostRoot}, s, report),
-		proc:    &processes{root: o.ProcRoot, seen: map[uint32]seenProcess{}},
+		pods: podresources.Client{Socket: o.KubeletSocket, CDIKind: o.CDIKind, DriverName: o.DriverName},
+		cri:  newContainers(runtimeSocket{set: o.CRISocket, hostRoot: o.HostRoot}, s, report),
+		proc: proc, mps: mpsServers{dir: o.MPSDir, proc: proc},
 		records: newRecords(), since: map[string]time.Time{},
 	}
 	t.known.Store(&view{allocations: &metrics.Allocations{}})
@@ -128,8 +131,11 @@ func (t *Tracker) Allocations() *metrics.Allocations { return t.known.Load().all
 // Wanted lists what prepared claims want of a GPU and of its MIG devices, sorted by claim. Claims that are being unprepared want nothing.
 func (t *Tracker) Wanted(id gpu.UUID) []Want { return t.known.Load().wants[id] }
 
-// OnReleasing has f called whenever a claim is unprepared whose MIG device goes away with it, as soon as that begins. It is for use before Run.
-func (t *Tracker) OnReleasing(f func(mig gpu.UUID)) { t.releasing = append(t.releasing, f) }
+// OnReleasing has f called whenever a claim is unprepared that has a MIG device, as soon as that begins. A pre-created MIG device is not
+// destroyed. It is for use before Run.
+func (t *Tracker) OnReleasing(f func(mig gpu.UUID, destroyed bool)) {
+	t.releasing = append(t.releasing, f)
+}
 
 // Sources reports each source, in the order of the constants.
 func (t *Tracker) Sources() []Source { return t.sources.list() }

@@ -42,7 +42,8 @@ func pathIDs(path string) []string {
 	var ids []string
 	for part := range strings.SplitSeq(path, "/") {
 		if id := containerID(part); id != "" && !slices.Contains(ids, id) {
-			if ids = append(ids, id); len(ids) == mostNested {
+			// A part of the path would keep all of it, which a container makes as long as it likes.
+			if ids = append(ids, strings.Clone(id)); len(ids) == mostNested {
 				break
 			}
 		}

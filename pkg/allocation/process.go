@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
@@ -74,7 +75,8 @@ func (p *processes) read(pid uint32) (identity metrics.ProcessIdentity, ids []st
 		return identity, before.ids, running
 	}
 	raw, err := p.cgroup(pid, state)
-	if err != nil {
+	// A container that may make cgroups can make its path longer than the kernel shows. Its process is of no known container then.
+	if err != nil && !errors.Is(err, syscall.ENAMETOOLONG) {
 		return metrics.ProcessIdentity{}, nil, exited
 	}
 	// Another process may have got the pid between the two files, and the main thread may have exited.
@@ -114,8 +116,8 @@ func (p *processes) cgroup(pid uint32, state processState) ([]byte, error) {
 		if err != nil || !threadRuns(raw) {
 			continue
 		}
-		if raw, err = os.ReadFile(filepath.Join(task, "cgroup")); err == nil {
-			return raw, nil
+		if raw, err = os.ReadFile(filepath.Join(task, "cgroup")); err == nil || errors.Is(err, syscall.ENAMETOOLONG) {
+			return raw, err
 		}
 	}
 	return nil, fmt.Errorf("process %d has no thread that runs: %w", pid, fs.ErrNotExist)
@@ -139,7 +141,7 @@ func (p *processes) stat(dir string) (metrics.ProcessIdentity, processState) {
 
 // The fields of a file stat after the command.
 const (
-	statState, statThreads, statStart = 0, 17, 19
+	statState, statParent, statThreads, statStart = 0, 1, 17, 19
 )
 
 // statFields splits the content of a file stat, nil if it is none. The command is in parentheses, and may contain some.
@@ -152,6 +154,20 @@ func statFields(raw []byte) (command string, fields []string) {
 		return "", nil
 	}
 	return string(raw[first+1 : last]), fields
+}
+
+// parentOf returns the pid of a process's parent.
+func (p *processes) parentOf(pid uint32) (parent uint32, ok bool) {
+	raw, err := os.ReadFile(filepath.Join(p.path(pid), "stat"))
+	if err != nil {
+		return 0, false
+	}
+	_, fields := statFields(raw)
+	if fields == nil {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(fields[statParent], 10, 32)
+	return uint32(n), err == nil && n > 0
 }
 
 // threadRuns reports whether a thread has not exited, from the content of its file stat.

@@ -63,8 +63,9 @@ func (r *records) put(uid, bootID string, record *checkpoint.Record, err error) 
 	return before
 }
 
-// released lists the MIG devices that go away now that a claim's record is now this one, nil for none, and was before that one.
-func released(before, now *checkpoint.Record) []gpu.UUID {
+// released lists the MIG devices that a claim gives back now that its record is now this one, nil for none, and was before that one, and
+// whether each is destroyed.
+func released(before, now *checkpoint.Record) map[gpu.UUID]bool {
 	if now != nil && now.State == checkpoint.Done || before != nil && before.State == checkpoint.Releasing || before == nil && now == nil {
 		return nil
 	}
@@ -72,10 +73,10 @@ func released(before, now *checkpoint.Record) []gpu.UUID {
 	if record == nil {
 		record = before
 	}
-	var gone []gpu.UUID
+	gone := map[gpu.UUID]bool{}
 	for i := range record.Results {
-		if m := record.Results[i].MIG; m != nil && !m.Static && !record.Results[i].Admin && m.Identity.UUID != "" {
-			gone = append(gone, gpu.UUID(m.Identity.UUID))
+		if m := record.Results[i].MIG; m != nil && !record.Results[i].Admin && m.Identity.UUID != "" {
+			gone[gpu.UUID(m.Identity.UUID)] = !m.Static
 		}
 	}
 	return gone
@@ -83,7 +84,7 @@ func released(before, now *checkpoint.Record) []gpu.UUID {
 
 // readRecord reads one claim's record again.
 func (t *Tracker) readRecord(uid string, changed chan<- struct{}) {
-	t.takeIn(changed, func() []gpu.UUID {
+	t.takeIn(changed, func() map[gpu.UUID]bool {
 		t.records.listing = nil
 		return t.load(uid)
 	})
@@ -91,29 +92,30 @@ func (t *Tracker) readRecord(uid string, changed chan<- struct{}) {
 
 // readRecords reads all records again.
 func (t *Tracker) readRecords(changed chan<- struct{}) {
-	t.takeIn(changed, func() (gone []gpu.UUID) {
+	t.takeIn(changed, func() map[gpu.UUID]bool {
+		gone := map[gpu.UUID]bool{}
 		uids, err := checkpoint.Reader{Dir: t.paths.records}.UIDs()
 		if t.records.listing = err; err != nil {
 			return nil // what is known stands
 		}
 		for _, uid := range slices.Concat(uids, slices.Collect(maps.Keys(t.records.found)), slices.Collect(maps.Keys(t.records.unreadable))) {
-			gone = append(gone, t.load(uid)...)
+			maps.Copy(gone, t.load(uid))
 		}
 		return gone
 	})
 }
 
-// takeIn reads records, publishes what changed, and reports which MIG devices go away.
-func (t *Tracker) takeIn(changed chan<- struct{}, read func() []gpu.UUID) {
+// takeIn reads records, publishes what changed, and reports which MIG devices claims give back.
+func (t *Tracker) takeIn(changed chan<- struct{}, read func() map[gpu.UUID]bool) {
 	t.mu.Lock()
 	gone := read()
 	err := t.records.err()
 	t.mu.Unlock()
 	before := t.known.Load()
 	t.renew()
-	for _, mig := range gone {
+	for mig, destroyed := range gone {
 		for _, f := range t.releasing {
-			f(mig)
+			f(mig, destroyed)
 		}
 	}
 	t.sources.note(SourceRecords, err)
@@ -125,8 +127,8 @@ func (t *Tracker) takeIn(changed chan<- struct{}, read func() []gpu.UUID) {
 	}
 }
 
-// load reads a record and returns the MIG devices that go away. The caller holds mu.
-func (t *Tracker) load(uid string) (gone []gpu.UUID) {
+// load reads a record and returns the MIG devices that its claim gives back, and whether each is destroyed. The caller holds mu.
+func (t *Tracker) load(uid string) map[gpu.UUID]bool {
 	record, err := checkpoint.Reader{Dir: t.paths.records}.Load(uid)
 	before := t.records.put(uid, t.bootID, record, err)
 	now := t.records.found[uid]

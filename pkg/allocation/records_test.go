@@ -1,6 +1,7 @@
 package allocation
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -83,7 +84,7 @@ func TestAllocations_DamagedRecords_CountedAndNamed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)
 	released := 0
-	w.tracker.OnReleasing(func(gpu.UUID) { released++ })
+	w.tracker.OnReleasing(func(gpu.UUID, bool) { released++ })
 	w.put(record("a", whole("gpu-0")), record("b", migDevice("mig", "MIG-1")))
 	w.read()
 	require.Len(t, w.list(), 2)
@@ -113,17 +114,17 @@ func TestRun_Releasing_ReportedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, never)
 	var mu sync.Mutex
-	var released []gpu.UUID
-	reported := func() []gpu.UUID {
+	released := map[gpu.UUID][]bool{} // whether they are destroyed
+	reported := func() map[gpu.UUID][]bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return append([]gpu.UUID{}, released...)
+		return maps.Clone(released)
 	}
-	w.tracker.OnReleasing(func(mig gpu.UUID) {
+	w.tracker.OnReleasing(func(mig gpu.UUID, destroyed bool) {
 		if assert.Empty(t, w.tracker.Wanted("GPU-0"), "nothing makes a sampler begin again") {
 			mu.Lock()
 			defer mu.Unlock()
-			released = append(released, mig)
+			released[mig] = append(released[mig], destroyed)
 		}
 	})
 	static := migDevice("static", "MIG-static")
@@ -133,17 +134,17 @@ func TestRun_Releasing_ReportedOnce(t *testing.T) {
 	w.put(record("a", migDevice("mig", "MIG-1"), static, whole("gpu-1")))
 	w.eventually("the record is read", func() bool { return len(w.list()) == 3 })
 	w.put(in(checkpoint.Releasing, record("a", migDevice("mig", "MIG-1"), static, whole("gpu-1"))))
-	w.eventually("it is reported", func() bool { return len(reported()) == 1 })
+	w.eventually("it is reported", func() bool { return len(reported()) == 2 })
 	assert.Len(t, w.list(), 3, "until it ends")
 	require.NoError(t, w.records.Delete("a"))
 	w.eventually("it ended", func() bool { return len(w.list()) == 0 })
-	assert.Equal(t, []gpu.UUID{"MIG-1"}, reported())
+	assert.Equal(t, map[gpu.UUID][]bool{"MIG-1": {true}, "MIG-static": {false}}, reported())
 
 	// Where two changes are read as one, the record is gone at once.
 	w.put(record("b", migDevice("mig", "MIG-1")))
 	w.eventually("the record is read", func() bool { return len(w.list()) == 1 })
 	require.NoError(t, w.records.Delete("b"))
-	w.eventually("it ended", func() bool { return len(reported()) == 2 })
+	w.eventually("it ended", func() bool { return len(reported()["MIG-1"]) == 2 })
 }
 
 // TestAllocations_DeviceMadeAgain_OfTheNewClaimAlone: a MIG device that is made again has its old UUID, and records are not read at one time.

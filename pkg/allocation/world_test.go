@@ -63,6 +63,7 @@ func (w *world) newTracker(s schedule) *Tracker {
 	return newTracker(Options{
 		Records: filepath.Join(w.dir, "plugin"), BootID: boot, DriverName: driverName, CDIKind: cdiKind,
 		KubeletSocket: w.kubeletSocket(), HostRoot: w.dir, ProcRoot: filepath.Join(w.dir, "proc"),
+		MPSDir: filepath.Join(w.dir, "run", driverName, "mps"),
 	}, s)
 }
 

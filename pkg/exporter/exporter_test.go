@@ -30,12 +30,13 @@ const (
 
 // fakeSampler has the snapshot that it was last set to, and counts what is asked of it.
 type fakeSampler struct {
-	snapshot atomic.Pointer[metrics.Snapshot]
-	ended    chan error
-	ran      atomic.Bool
-	released atomic.Value
-	measured atomic.Pointer[[]metrics.Field]
-	status   sampler.Status
+	snapshot  atomic.Pointer[metrics.Snapshot]
+	ended     chan error
+	ran       atomic.Bool
+	released  atomic.Value
+	destroyed atomic.Bool
+	measured  atomic.Pointer[[]metrics.Field]
+	status    sampler.Status
 }
 
 func (f *fakeSampler) Run(ctx context.Context) error {
@@ -50,7 +51,10 @@ func (f *fakeSampler) Run(ctx context.Context) error {
 func (f *fakeSampler) Snapshot() *metrics.Snapshot     { return f.snapshot.Load() }
 func (f *fakeSampler) Status() sampler.Status          { return f.status }
 func (f *fakeSampler) Measure(fields ...metrics.Field) { f.measured.Store(&fields) }
-func (f *fakeSampler) Release(mig gpu.UUID)            { f.released.Store(mig) }
+func (f *fakeSampler) Release(mig gpu.UUID, destroyed bool) {
+	f.released.Store(mig)
+	f.destroyed.Store(destroyed)
+}
 
 // fakeAllocations expose claim "uid-1".
 type fakeAllocations struct {
@@ -58,7 +62,7 @@ type fakeAllocations struct {
 	list      *metrics.Allocations
 	sources   []allocation.Source
 	exposed   int
-	releasing func(gpu.UUID)
+	releasing func(gpu.UUID, bool)
 }
 
 func (*fakeAllocations) Run(ctx context.Context) error {
@@ -71,8 +75,8 @@ func (f *fakeAllocations) Allocations() *metrics.Allocations {
 	defer f.mu.Unlock()
 	return f.list
 }
-func (f *fakeAllocations) Sources() []allocation.Source    { return f.sources }
-func (f *fakeAllocations) OnReleasing(call func(gpu.UUID)) { f.releasing = call }
+func (f *fakeAllocations) Sources() []allocation.Source          { return f.sources }
+func (f *fakeAllocations) OnReleasing(call func(gpu.UUID, bool)) { f.releasing = call }
 
 func (f *fakeAllocations) Exposed(_ string, render func(string) []byte) error {
 	f.mu.Lock()
@@ -174,8 +178,11 @@ func TestBuild_Counters_FieldsMeasured(t *testing.T) {
 func TestOnReleasing_MIGDevice_SamplerLetsGo(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, &config.Exporter{})
-	f.allocations.releasing("MIG-1")
-	assert.Equal(t, gpu.UUID("MIG-1"), f.sampler.released.Load())
+	for _, destroyed := range []bool{true, false} {
+		f.allocations.releasing("MIG-1", destroyed)
+		assert.Equal(t, gpu.UUID("MIG-1"), f.sampler.released.Load())
+		assert.Equal(t, destroyed, f.sampler.destroyed.Load())
+	}
 }
 
 func TestReady_States_Named(t *testing.T) {

@@ -20,7 +20,7 @@ type Sampler interface {
 	// Measure adds fields to those of the node.
 	Measure(fields ...metrics.Field)
 	// Release lets go of a MIG device at once.
-	Release(mig gpu.UUID)
+	Release(mig gpu.UUID, destroyed bool)
 }
 
 // Allocations keeps which containers have which devices up to date; *allocation.Tracker is the real one.
@@ -28,7 +28,7 @@ type Allocations interface {
 	Run(ctx context.Context) error
 	Allocations() *metrics.Allocations
 	Sources() []allocation.Source
-	OnReleasing(released func(mig gpu.UUID))
+	OnReleasing(released func(mig gpu.UUID, destroyed bool))
 	Exposed(root string, render func(claimUID string) []byte) error
 }
 

@@ -9,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
 
@@ -49,6 +50,8 @@ type Publisher struct {
 type taints struct {
 	mu    sync.Mutex
 	rules [sources][]publish.TaintRule
+	// withheld are the types of which it is not known whether a source taints them.
+	withheld []gpu.DeviceType
 	// dropped: the API server stores no taints.
 	dropped bool
 }
@@ -81,6 +84,21 @@ func (p *Publisher) SetTaints(source Source, rules []publish.TaintRule) {
 	p.Renew()
 }
 
+// Withhold has Run publish no device of a type, as it is not known whether a source taints it, or publish them again. It does not block.
+func (p *Publisher) Withhold(t gpu.DeviceType, withheld bool) {
+	p.taints.mu.Lock()
+	types := slices.DeleteFunc(slices.Clone(p.taints.withheld), func(other gpu.DeviceType) bool { return other == t })
+	if withheld {
+		types = append(types, t)
+	}
+	changed := len(types) != len(p.taints.withheld)
+	p.taints.withheld = types
+	p.taints.mu.Unlock()
+	if changed {
+		p.Renew()
+	}
+}
+
 // TaintsStored sets whether the API server stores taints, which is assumed before the first call. Where it does not, sources may have the devices withdrawn. It
 // does not block.
 func (p *Publisher) TaintsStored(stored bool) {
@@ -93,13 +111,13 @@ func (p *Publisher) TaintsStored(stored bool) {
 	}
 }
 
-// in lists the rules that apply while a snapshot is the present one, and whether the API server drops them.
-func (t *taints) in(s *Snapshot) (rules []publish.TaintRule, dropped bool) {
+// in lists the rules that apply while a snapshot is the present one, the types that are withheld, and whether the API server drops taints.
+func (t *taints) in(s *Snapshot) (rules []publish.TaintRule, withheld []gpu.DeviceType, dropped bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := t.rules
 	all[Drained] = publish.DrainingTaints(s.Leaving)
-	return slices.Concat(all[:]...), t.dropped
+	return slices.Concat(all[:]...), t.withheld, t.dropped
 }
 
 // Renew has Run publish again. It does not block.
@@ -120,15 +138,15 @@ func (p *Publisher) Publish() {
 	}
 	options := p.options
 	options.Layout = s.Layout
-	rules, dropped := p.taints.in(s)
+	rules, withheld, dropped := p.taints.in(s)
 	options.Taints = rules
 	resources := publish.Resources(options, s.Node)
 	p.last.Store(&resources) // prepared claims keep their devices, which are described as before
 	switch {
 	case publish.Withdrawn(rules, !dropped):
 		p.slices.Publish(publish.Resources(p.options, nil))
-	case dropped:
-		options.TaintsDropped = true
+	case dropped || len(withheld) > 0:
+		options.TaintsDropped, options.Withheld = dropped, withheld
 		p.slices.Publish(publish.Resources(options, s.Node))
 	default:
 		p.slices.Publish(resources)

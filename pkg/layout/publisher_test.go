@@ -74,6 +74,29 @@ func TestPublisher_Describe_PublishedAttributes(t *testing.T) {
 	assert.Nil(t, p.Describe("n1", "gpu-bbbbbbbb"))
 }
 
+// TestPublisher_TypeWithheld_OtherDevicesPublished: what prepared claims have of such devices is described as before.
+func TestPublisher_TypeWithheld_OtherDevicesPublished(t *testing.T) {
+	t.Parallel()
+	d := opened(t, withWholeAndMPS)
+	s := &everything{}
+	p := NewPublisher(d.Controller, publish.Options{DriverName: "gpu.prism.dev", NodeName: "n0"}, s)
+	all := s.devices()
+	kept := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return strings.HasSuffix(name, "-mps") })
+	require.NotEqual(t, all, kept)
+	require.NotEmpty(t, kept)
+	pool, device, _ := strings.Cut(all[slices.IndexFunc(all, func(name string) bool { return strings.HasSuffix(name, "-mps") })], ": ")
+	for _, withheld := range []bool{true, true, false, false, true} {
+		p.Withhold(gpu.TypeMPS, withheld)
+		p.Publish()
+		if want := all; withheld {
+			assert.Equal(t, kept, s.devices())
+		} else {
+			assert.Equal(t, want, s.devices())
+		}
+		assert.NotEmpty(t, p.Describe(pool, device))
+	}
+}
+
 // everything keeps all that was published last.
 type everything struct{ last resourceslice.DriverResources }
 

@@ -235,8 +235,8 @@ func (b *board) attribute(devices map[deviceKey]*device, containers map[string]b
 	b.share()
 }
 
-// servesMPS says that a process is an MPS server, which works for the containers. Any process can have the name of one, so only a process
-// on a GPU that a claim has with MPS is one, and none of a container that has a device: MPS servers are prism-mpsd's.
+// servesMPS says that a process is an MPS server, which works for the containers: on a GPU that a claim has with MPS, and not of a container
+// that has a device.
 func (b *board) servesMPS(p *Process, containers map[string]bool) bool {
 	if !p.MPSServer || containers[p.ContainerID] {
 		return false

@@ -106,7 +106,7 @@ type Process struct {
 	MemoryBytes float64
 	// SM, Memory, Encoder and Decoder are its utilization, ratios; NaN where the driver has none for it.
 	SM, Memory, Encoder, Decoder float64
-	// MPSServer says that it uses the GPU by itself and has the name of an MPS server, which works for others. Any process can have that name.
+	// MPSServer says that it uses the GPU by itself and is a server of the node's MPS service, which works for others.
 	MPSServer bool
 }
 
@@ -120,6 +120,8 @@ type ProcessIdentity struct {
 	ContainerID string
 	// Unresolved says that the process may be in a container that the runtime has not answered for yet.
 	Unresolved bool
+	// ServesMPS says that it is a server of the node's MPS service.
+	ServesMPS bool
 }
 
 // XID counts one kind of error.

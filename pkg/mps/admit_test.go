@@ -96,7 +96,7 @@ func TestReconcile_ServerExited_StartedAgain(t *testing.T) {
 			return n.r.Reconcile(t.Context(), false)
 		}
 		exits()
-		assert.Equal(t, []string{"list", "ensure"}, n.since())
+		assert.Equal(t, []string{"list", "mode", "ensure"}, n.since())
 		assert.Len(t, n.daemons[daemonA].Servers, 1)
 		assert.Empty(t, n.events())
 		assert.Equal(t, restartFirst, exits())

@@ -83,7 +83,7 @@ func (n *sharedNode) reports() {
 	n.mu.Lock()
 	next := state{current: n.down == nil}
 	if n.down != nil {
-		next.unavailable = fmt.Errorf("%w: %w", gpu.ErrMPSUnavailable, n.down)
+		next.answer.Unavailable = fmt.Errorf("%w: %w", gpu.ErrMPSUnavailable, n.down)
 	}
 	for _, d := range n.daemons {
 		next.daemons = append(next.daemons, *d)
@@ -185,12 +185,12 @@ func TestReconcile_StartFails_ProhibitedUntilItSucceeds(t *testing.T) {
 		assert.Empty(t, n.since(), "too soon")
 		time.Sleep(wait)
 		assert.Equal(t, 2*restartFirst, n.r.Reconcile(t.Context(), false))
-		assert.Equal(t, []string{"list", "start"}, n.since(), "the mode is prohibited already")
+		assert.Equal(t, []string{"list", "mode", "start"}, n.since(), "the mode is prohibited already")
 		assert.Empty(t, n.events())
 		delete(n.failing, "start")
 		time.Sleep(2 * restartFirst)
 		n.r.Reconcile(t.Context(), false)
-		assert.Equal(t, []string{"list", "start", "Exclusive_Process", "ensure"}, n.since())
+		assert.Equal(t, []string{"list", "mode", "start", "Exclusive_Process", "ensure"}, n.since())
 		assert.Len(t, n.events(), 1)
 	})
 }
@@ -309,7 +309,7 @@ func TestReconcile_SingleUserAndOutdated_ReportedAndRenewed(t *testing.T) {
 	assert.Equal(t, 101, n.daemons[daemonA].PID, "it has clients")
 	n.clients = nil
 	n.r.Reconcile(t.Context(), false)
-	assert.Equal(t, []string{"list", "ensure", "list", "ensure"}, n.since())
+	assert.Equal(t, []string{"list", "mode", "ensure", "list", "mode", "ensure"}, n.since())
 	assert.Equal(t, 102, n.daemons[daemonA].PID)
 	kept, err := n.r.Store.get(daemonA)
 	require.NoError(t, err)

@@ -168,7 +168,7 @@ func (r *Reconciler) repair(ctx context.Context, d Shared, full bool) error {
 func serverless(daemon *gpu.MPSDaemon) bool { return daemon.MultiUser && len(daemon.Servers) == 0 }
 
 // renew starts the server of a daemon again that has exited, and a daemon of an earlier driver where it has no clients. errTooSoon: the
-// server was started too recently.
+// server was started too recently. No server starts on a device that other processes may use.
 func (r *Reconciler) renew(ctx context.Context, d Shared, kept *saved, daemon *gpu.MPSDaemon) error {
 	exited := serverless(daemon)
 	if !exited && !daemon.Outdated {
@@ -176,6 +176,9 @@ func (r *Reconciler) renew(ctx context.Context, d Shared, kept *saved, daemon *g
 	}
 	if exited && !r.mayStart(d.ID) {
 		return fmt.Errorf("starting the server of %s again: %w", named(d.ID, d.GPU), errTooSoon)
+	}
+	if err := r.enforce(ctx, kept, gpu.ComputeExclusiveProcess); err != nil { // a driver without persistence mode may have forgotten it
+		return err
 	}
 	if err := r.ensure(ctx, d.ID, d.spec(kept.Device), kept); err != nil {
 		return err
@@ -230,15 +233,13 @@ func (r *Reconciler) restart(ctx context.Context, d Shared, kept *saved, daemon 
 	return &started, nil
 }
 
-// ensureProhibited keeps processes from a device. What another process has saved about that it may not have done: it may have been killed before.
+// ensureProhibited keeps processes from a device. What is saved about that may not hold: the process that saved it may have been killed before
+// it set the mode, and a driver without persistence mode forgets it.
 func (r *Reconciler) ensureProhibited(ctx context.Context, d Shared, kept *saved) (err error) {
-	done := false
-	r.change(d.ID, func(p *progress) { done = p.prohibited })
-	switch {
-	case !kept.Prohibited:
-		err = r.prohibit(ctx, d.ID, kept)
-	case !done:
+	if kept.Prohibited {
 		err = r.enforce(ctx, kept, gpu.ComputeProhibited)
+	} else {
+		err = r.prohibit(ctx, d.ID, kept)
 	}
 	if err == nil {
 		r.change(d.ID, func(p *progress) { p.prohibited = true })

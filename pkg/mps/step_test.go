@@ -293,7 +293,7 @@ func TestPrecheck_ServiceUnavailable_RefusedWithoutRoundTrip(t *testing.T) {
 	w := newWorld(t)
 	step := w.step()
 	require.NoError(t, step.Precheck(t.Context(), use(0, 0)))
-	step.Watcher.set(state{unavailable: gpu.ErrMPSUnavailable})
+	step.Watcher.set(state{answer: Answer{Asked: true, Unavailable: gpu.ErrMPSUnavailable}})
 	err := step.Precheck(t.Context(), use(0, 0))
 	require.EqualError(t, err, "the MPS service does not answer; MPS shares need the MPS service on this node, which runs where the chart value mps.enabled is true")
 	require.ErrorIs(t, err, gpu.ErrTimeout, "it is retried")

@@ -87,6 +87,21 @@ func TestReconcile_ServiceUnavailableModeReset_ProhibitedAgain(t *testing.T) {
 	assert.Equal(t, gpu.ComputeProhibited, n.mode(string(uuidA)))
 }
 
+// TestReconcile_ModeResetWhileUnavailable_ProhibitedBeforeStart: no process takes the device between the answer of the service and the daemon.
+func TestReconcile_ModeResetWhileUnavailable_ProhibitedBeforeStart(t *testing.T) {
+	t.Parallel()
+	n := newSharedNode(t)
+	n.loseService(false)
+	n.r.Reconcile(t.Context(), false)
+	require.Equal(t, gpu.ComputeProhibited, n.mode(string(uuidA)))
+	n.since()
+	n.modes[string(uuidA)] = gpu.ComputeDefault
+	n.down = nil
+	n.reports()
+	n.r.Reconcile(t.Context(), false)
+	assert.Equal(t, []string{"list", "mode", "Prohibited", "start", "Exclusive_Process", "ensure"}, n.since())
+}
+
 // TestReconcile_ServiceUnavailableDriverLoadedAgain_ModeRestored: what was set in the present load is undone at the end.
 func TestReconcile_ServiceUnavailableDriverLoadedAgain_ModeRestored(t *testing.T) {
 	t.Parallel()
@@ -118,4 +133,15 @@ func TestReconcile_ServiceUnavailableGPULost_TriedAgain(t *testing.T) {
 		n.r.Reconcile(t.Context(), false)
 		assert.Equal(t, gpu.ComputeProhibited, n.mode(string(uuidA)))
 	})
+}
+
+// TestReconcile_ModeResetServerExited_ExclusiveBeforeServer: no server starts on a device that other processes may use.
+func TestReconcile_ModeResetServerExited_ExclusiveBeforeServer(t *testing.T) {
+	t.Parallel()
+	n := newSharedNode(t)
+	n.set(func() { n.daemons[daemonA].Servers = nil })
+	n.modes[string(uuidA)] = gpu.ComputeDefault
+	n.reports()
+	n.r.Reconcile(t.Context(), false)
+	assert.Equal(t, []string{"list", "mode", "Exclusive_Process", "ensure"}, n.since())
 }

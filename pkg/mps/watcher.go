@@ -27,8 +27,16 @@ type Watcher struct {
 type Watched struct {
 	// Needed reports whether the node has or advertises MPS shares. It is called often. As long as it has not, the service is not asked.
 	Needed func() bool
-	// Changed is called with why the service does not answer, and with nil when it answers again or is not needed any more.
-	Changed func(unavailable error)
+	// Changed is called when the service was asked for the first time, does not answer or answers again, and when it is not needed any more.
+	Changed func(before, now Answer)
+}
+
+// Answer is whether the service answers.
+type Answer struct {
+	// Asked is set from the first answer, or its absence, until the service is not needed any more.
+	Asked bool
+	// Unavailable is why the service does not answer, longer than its restart takes; nil otherwise.
+	Unavailable error
 }
 
 // state is what a Watcher knows.
@@ -36,8 +44,7 @@ type state struct {
 	// current: daemons are those that the service has now.
 	current bool
 	daemons []gpu.MPSDaemon
-	// unavailable is why the service does not answer, longer than its restart takes.
-	unavailable error
+	answer  Answer
 }
 
 const (
@@ -68,33 +75,36 @@ func (w *Watcher) Wake() {
 	}
 }
 
-// Begin asks the service once, before Run, so that what a node advertises first says whether its MPS shares can be used. A service that does
-// not answer then counts as unavailable at once: the taint of a service that is only restarting is short.
+// Begin asks the service once, before Run, so that what a node advertises first says whether its MPS shares can be used.
 func (w *Watcher) Begin(ctx context.Context, of Watched) {
-	if !of.Needed() {
-		return
+	if of.Needed() {
+		w.ask(ctx, of)
 	}
-	daemons, _, err := w.poll(ctx, 0, beginTime)
-	next := state{current: err == nil, daemons: daemons, unavailable: err}
-	if w.set(next) {
-		of.Changed(err)
+}
+
+// ask asks the service for the first time since it is needed, and returns the revision of its daemons, 0 without an answer. A service that does
+// not answer counts as unavailable at once: the taint of a service that is only restarting is short.
+func (w *Watcher) ask(ctx context.Context, of Watched) (revision int64) {
+	daemons, revision, err := w.poll(ctx, 0, beginTime)
+	if ctx.Err() == nil {
+		w.report(of, state{current: err == nil, daemons: daemons, answer: Answer{Asked: true, Unavailable: err}})
 	}
+	return revision
 }
 
 // Run watches until the context ends.
 func (w *Watcher) Run(ctx context.Context, of Watched) error {
 	after, wait := int64(0), askFirst
 	var failing time.Time // since when the service does not answer; zero while it does
-	known := func(next state) {
-		if w.set(next) {
-			of.Changed(next.unavailable)
-		}
-	}
 	for ctx.Err() == nil {
 		if !of.Needed() {
 			after, wait, failing = 0, askFirst, time.Time{}
-			known(state{})
+			w.report(of, state{})
 			w.pause(ctx, idle)
+			continue
+		}
+		if !w.asked() {
+			after = w.ask(ctx, of)
 			continue
 		}
 		asked := time.Now()
@@ -104,7 +114,7 @@ func (w *Watcher) Run(ctx context.Context, of Watched) error {
 			return nil
 		case err == nil:
 			wait, failing = askFirst, time.Time{}
-			known(state{current: true, daemons: daemons})
+			w.report(of, state{current: true, daemons: daemons, answer: Answer{Asked: true}})
 			if after = revision; after <= 0 { // it would answer at once, again and again
 				w.pause(ctx, askMost)
 			}
@@ -116,12 +126,12 @@ func (w *Watcher) Run(ctx context.Context, of Watched) error {
 		case failing.IsZero():
 			failing = asked
 		}
-		next := state{unavailable: w.Unavailable()}
+		next := Answer{Asked: true, Unavailable: w.Unavailable()}
 		absent := errors.Is(err, fs.ErrNotExist) // a service that restarts leaves its socket
-		if next.unavailable == nil && (absent || time.Since(failing) >= grace) {
-			next.unavailable = err
+		if next.Unavailable == nil && (absent || time.Since(failing) >= grace) {
+			next.Unavailable = err
 		}
-		known(next)
+		w.report(of, state{answer: next})
 		after = 0 // a service that was restarted counts from the start
 		w.pause(ctx, wait)
 		wait = min(2*wait, askMost)
@@ -150,19 +160,33 @@ func (w *Watcher) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// set replaces what is known, and reports whether the service became unavailable, or is not any more.
-func (w *Watcher) set(next state) (turned bool) {
+// report replaces what is known, and reports another answer.
+func (w *Watcher) report(of Watched, next state) {
+	if before, changed := w.set(next); changed {
+		of.Changed(before, next.answer)
+	}
+}
+
+// set replaces what is known. It returns the answer before, and whether that was another one.
+func (w *Watcher) set(next state) (Answer, bool) {
 	w.mu.Lock()
 	before := w.state
-	changed := before.current != next.current || (before.unavailable == nil) != (next.unavailable == nil) ||
-		!reflect.DeepEqual(before.daemons, next.daemons)
+	answer := before.answer.Asked != next.answer.Asked || (before.answer.Unavailable == nil) != (next.answer.Unavailable == nil)
+	changed := answer || before.current != next.current || !reflect.DeepEqual(before.daemons, next.daemons)
 	w.state = next
 	if changed {
 		close(w.news)
 		w.news = make(chan struct{})
 	}
 	w.mu.Unlock()
-	return (before.unavailable == nil) != (next.unavailable == nil)
+	return before.answer, answer
+}
+
+// asked reports whether the service was asked since it is needed.
+func (w *Watcher) asked() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state.answer.Asked
 }
 
 // News returns a channel that is closed when something else is known.
@@ -176,7 +200,7 @@ func (w *Watcher) News() <-chan struct{} {
 func (w *Watcher) Unavailable() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.state.unavailable
+	return w.state.answer.Unavailable
 }
 
 // Daemon returns a daemon as the service has it now; false where it has none, or that is not known.

@@ -21,6 +21,7 @@ type watched struct {
 
 	watcher *Watcher
 	needed  bool
+	answers []Answer
 	changes []bool // whether the service was unavailable
 }
 
@@ -29,8 +30,15 @@ func (n *watched) run(t *testing.T) {
 	n.world = newWorld(t)
 	n.watcher = NewWatcher(n.world)
 	of := Watched{
-		Needed:  func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.needed },
-		Changed: func(err error) { n.mu.Lock(); defer n.mu.Unlock(); n.changes = append(n.changes, err != nil) },
+		Needed: func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.needed },
+		Changed: func(before, now Answer) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.answers = append(n.answers, now)
+			if (before.Unavailable == nil) != (now.Unavailable == nil) {
+				n.changes = append(n.changes, now.Unavailable != nil)
+			}
+		},
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -87,13 +95,13 @@ func TestBegin_ServiceDoesNotAnswer_UnavailableAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w, changes := newWorld(t), []error{}
+				w, changes := newWorld(t), []Answer{}
 				watcher, began := NewWatcher(daemons(w)), time.Now()
-				of := Watched{Needed: func() bool { return true }, Changed: func(err error) { changes = append(changes, err) }}
+				of := Watched{Needed: func() bool { return true }, Changed: func(_, now Answer) { changes = append(changes, now) }}
 				watcher.Begin(t.Context(), of)
 				assert.LessOrEqual(t, time.Since(began), beginTime)
 				require.ErrorIs(t, watcher.Unavailable(), gpu.ErrMPSUnavailable)
-				assert.Equal(t, []error{watcher.Unavailable()}, changes)
+				assert.Equal(t, []Answer{{Asked: true, Unavailable: watcher.Unavailable()}}, changes)
 				assert.LessOrEqual(t, len(w.since()), 1)
 				ctx, stop := context.WithTimeout(t.Context(), grace)
 				defer stop()
@@ -115,18 +123,51 @@ func (hanging) Daemons(ctx context.Context, _ int64) ([]gpu.MPSDaemon, int64, er
 // TestBegin_ServiceAnswers_DaemonsKnown, and a node without shares does not ask.
 func TestBegin_ServiceAnswers_DaemonsKnown(t *testing.T) {
 	t.Parallel()
-	w, needed := newWorld(t), false
+	w, needed, changes := newWorld(t), false, []Answer{}
 	w.run(daemonA, gpu.MPSDaemonSpec{GPU: uuidA})
 	watcher := NewWatcher(w)
-	of := Watched{Needed: func() bool { return needed }, Changed: func(err error) { assert.Fail(t, "nothing has changed", err) }}
+	of := Watched{Needed: func() bool { return needed }, Changed: func(_, now Answer) { changes = append(changes, now) }}
 	watcher.Begin(t.Context(), of)
 	assert.Empty(t, w.since())
+	assert.Empty(t, changes)
 	needed = true
 	watcher.Begin(t.Context(), of)
 	assert.Equal(t, []string{"list"}, w.since())
+	assert.Equal(t, []Answer{{Asked: true}}, changes)
 	_, known := watcher.Daemon(daemonA)
 	assert.True(t, known)
 	require.NoError(t, watcher.Unavailable())
+}
+
+// TestRun_SharesAdvertisedLater_AskedOnceBeforeKnown: until then nothing is reported, and a service that hangs is unavailable after beginTime.
+func TestRun_SharesAdvertisedLater_AskedOnceBeforeKnown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := &watched{}
+		n.run(t)
+		for _, hangs := range []bool{true, false} {
+			after(0)
+			n.answers = nil
+			revision := n.revision
+			n.set(func() {
+				if n.needed = true; hangs {
+					n.revision = -1 << 40 // no answer
+				}
+			})
+			n.watcher.Wake()
+			after(beginTime - 1)
+			if hangs {
+				assert.Empty(t, n.answers)
+			}
+			after(1)
+			require.Len(t, n.answers, 1)
+			assert.True(t, n.answers[0].Asked)
+			assert.Equal(t, hangs, n.answers[0].Unavailable != nil)
+			n.set(func() { n.needed, n.revision = false, revision+1 })
+			after(2 * pollTime)
+			assert.Equal(t, Answer{}, n.answers[len(n.answers)-1], "the next shares are not advertised before it is asked again")
+		}
+	})
 }
 
 // TestWatcher_ServiceRestarts_UnavailableAfterGrace: a restart takes less than a second and is not reported.
@@ -195,7 +236,7 @@ func TestRun_DaemonDies_RestartedWithoutWaiting(t *testing.T) {
 		watching, reconciling := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(watching)
-			_ = n.r.Watcher.Run(ctx, Watched{Needed: func() bool { return true }, Changed: func(error) {}})
+			_ = n.r.Watcher.Run(ctx, Watched{Needed: func() bool { return true }, Changed: func(_, _ Answer) {}})
 		}()
 		go func() { defer close(reconciling); n.r.Run(ctx) }()
 		after(0)

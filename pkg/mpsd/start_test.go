@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/prism-gpu/prism/pkg/allocation"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
@@ -48,6 +49,12 @@ func TestEnsure_MultiUserDriver_DaemonAndServer(t *testing.T) {
 		"PATH=" + m.node.Programs(), "LD_LIBRARY_PATH=" + dir.lib(), "CUDA_VISIBLE_DEVICES=" + m.spec().Device,
 		"CUDA_MPS_PIPE_DIRECTORY=" + dir.pipe(), "CUDA_MPS_LOG_DIRECTORY=" + dir.log(), "",
 	}, strings.Split(string(environment), "\x00"))
+
+	serves := func(pid int) bool {
+		return allocation.New(allocation.Options{MPSDir: m.options.Dir}).Identify([]uint32{uint32(pid)})[uint32(pid)].ServesMPS
+	}
+	assert.True(t, serves(daemon.Servers[0]), "the exporter knows the server by the daemon's state")
+	assert.False(t, serves(os.Getpid()))
 
 	a, b := m.tenant(1000), m.tenant(1001)
 	assert.Equal(t, "multiprocessors 66, free 1488 MiB, total 81008 MiB", a.connected())

@@ -15,6 +15,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/health"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/layout"
+	"github.com/prism-gpu/prism/pkg/mps"
 	"github.com/prism-gpu/prism/pkg/prepare"
 	"github.com/prism-gpu/prism/pkg/publish"
 )
@@ -62,6 +63,7 @@ func buildLayout(cfg *config.Plugin, m *Machine, ports layoutPorts) *Layout {
 		},
 	})
 	l := &Layout{Controller: controller, Publisher: layout.NewPublisher(controller, options, ports.Slices)}
+	l.mpsAnswer(mps.Answer{})
 	l.Conflicts = &health.Conflicts{
 		Sockets: m.adapters.Host.Sockets, KubeletPlugins: cfg.Paths.KubeletPlugins, DriverName: cfg.DriverName, Set: l.conflict,
 		Events: ports.Events, Taints: cluster.DeviceTaints,
@@ -69,13 +71,19 @@ func buildLayout(cfg *config.Plugin, m *Machine, ports layoutPorts) *Layout {
 	return l
 }
 
-// mpsUnavailable keeps new claims from MPS shares while the MPS service does not answer, which nil ends.
-func (l *Layout) mpsUnavailable(err error) {
-	if err == nil {
-		l.Publisher.SetTaints(layout.MPS, nil)
-		return
+// mpsAnswer keeps new claims from MPS shares while the MPS service does not answer, and advertises none before it has been asked.
+func (l *Layout) mpsAnswer(answer mps.Answer) {
+	if !answer.Asked { // first, so that no device is published without its taint
+		l.Publisher.Withhold(gpu.TypeMPS, true)
 	}
-	l.Publisher.SetTaints(layout.MPS, publish.MPSUnavailableTaints())
+	var rules []publish.TaintRule
+	if answer.Unavailable != nil {
+		rules = publish.MPSUnavailableTaints()
+	}
+	l.Publisher.SetTaints(layout.MPS, rules)
+	if answer.Asked {
+		l.Publisher.Withhold(gpu.TypeMPS, false)
+	}
 }
 
 // conflict keeps new claims from all devices while another component allocates the GPUs: by taints where the API server stores them, else by

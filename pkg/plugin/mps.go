@@ -66,17 +66,17 @@ func advertisesMPS(l Advertised) bool {
 	return false
 }
 
-// watched has the layout's shares be tainted while the service does not answer.
+// watched has the layout's shares be tainted while the service does not answer, and not be advertised before it has been asked.
 func (s *mpsService) watched(l *Layout, recorder events.Recorder) mps.Watched {
 	return mps.Watched{
 		Needed: s.needed(l),
-		Changed: func(unavailable error) {
-			l.mpsUnavailable(unavailable)
-			switch {
+		Changed: func(before, now mps.Answer) {
+			l.mpsAnswer(now)
+			switch unavailable := now.Unavailable; {
 			case unavailable != nil:
 				recorder.Warn(events.MPSUnavailable, events.ActionDetect, fmt.Sprintf("New claims get no MPS share of this node, and processes that start "+
 					"now cannot use one: %v; set the chart value mps.enabled to true, or check the pod of the MPS service on this node", unavailable))
-			case s.Watcher.Answers():
+			case now.Asked && before.Unavailable != nil:
 				recorder.Normal(events.MPSAvailable, events.ActionDetect, "The MPS service answers again")
 			}
 		},

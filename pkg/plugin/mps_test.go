@@ -22,6 +22,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/hostfs"
 	"github.com/prism-gpu/prism/pkg/inventory"
+	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/mps"
 )
 
@@ -33,9 +34,18 @@ type askedService struct {
 	path  string
 	asked int
 	down  bool
+	// held keeps answers back while it is open; nil for none.
+	held chan struct{}
 }
 
 func (s *askedService) Daemons(ctx context.Context, after int64) ([]gpu.MPSDaemon, int64, error) {
+	if s.held != nil {
+		select {
+		case <-s.held:
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		}
+	}
 	s.mu.Lock()
 	s.asked++
 	down := s.down
@@ -128,7 +138,7 @@ func mpsNodeOf(t *testing.T, modes string, service *askedService) (p *Plugin, se
 	connect := a.API
 	a.API = func(ctx context.Context) (API, error) {
 		api, err := connect(ctx)
-		api.Events = recorder
+		api.Events, api.Cluster = recorder, unallocated{api.Cluster}
 		return api, err
 	}
 	p, err := Build(t.Context(), cfg, a)
@@ -141,6 +151,13 @@ func mpsNodeOf(t *testing.T, modes string, service *askedService) (p *Plugin, se
 		assert.NoError(t, <-done)
 	})
 	return p, server, recorder
+}
+
+// unallocated is a cluster where no claim has a device.
+type unallocated struct{ Cluster }
+
+func (unallocated) Allocated(context.Context, kube.AllocatedQuery) (*kube.AllocatedPage, error) {
+	return &kube.AllocatedPage{}, nil
 }
 
 // taintsOf are the keys of the taints of the published devices, by device.
@@ -176,9 +193,10 @@ func TestMPS_ServiceUnavailable_SharesTainted(t *testing.T) {
 	assert.Equal(t, map[gpu.MPSDaemonState]int{gpu.MPSRunning: 1}, watcher.States())
 
 	changed := p.Machine.mps.watched(p.layout.Layout, recorder).Changed
-	changed(gpu.ErrMPSUnavailable)
+	unavailable := mps.Answer{Asked: true, Unavailable: gpu.ErrMPSUnavailable}
+	changed(mps.Answer{Asked: true}, unavailable)
 	published("gpu.prism.dev/mps-unavailable")
-	changed(nil)
+	changed(unavailable, mps.Answer{Asked: true})
 	published()
 	assert.Equal(t, []string{
 		"Warning MPSUnavailable: New claims get no MPS share of this node, and processes that start now cannot use one: the MPS service does not answer; " +
@@ -195,16 +213,42 @@ func TestMPS_ServiceUnavailableAtStart_FirstPublicationTainted(t *testing.T) {
 	const device = "gpu-aaaaaaaa-mps"
 	require.Eventually(t, func() bool { return taintsOf(t, server)[device] != nil }, 20*time.Second, time.Millisecond)
 	assert.Equal(t, []string{"gpu.prism.dev/mps-unavailable"}, taintsOf(t, server)[device])
+	writtenTainted(t, server, device)
+	assert.Len(t, recorder.all(), 1)
+}
+
+// writtenTainted asserts that no ResourceSlice was ever written in which the device has no taint.
+func writtenTainted(t *testing.T, server *fake.Clientset, device string) {
+	t.Helper()
 	for _, action := range server.Actions() {
 		write, _ := action.(interface{ GetObject() runtime.Object })
 		if write == nil {
 			continue
 		}
-		if slice, is := write.GetObject().(*resourceapi.ResourceSlice); is && len(slice.Spec.Devices) > 0 && slice.Spec.Devices[0].Name == device {
-			assert.Len(t, slice.Spec.Devices[0].Taints, 1, action.GetVerb())
+		slice, is := write.GetObject().(*resourceapi.ResourceSlice)
+		if !is {
+			continue
+		}
+		for i := range slice.Spec.Devices {
+			if slice.Spec.Devices[i].Name == device {
+				assert.Len(t, slice.Spec.Devices[i].Taints, 1, action.GetVerb())
+			}
 		}
 	}
-	assert.Len(t, recorder.all(), 1)
+}
+
+// TestMPS_SharesAdvertisedLater_NeverWithoutTaint: a configuration that begins to advertise shares does not publish them before the MPS service
+// has been asked, which takes a second at most.
+func TestMPS_SharesAdvertisedLater_NeverWithoutTaint(t *testing.T) {
+	t.Parallel()
+	service := &askedService{down: true, held: make(chan struct{})} // it hangs
+	p, server, _ := mpsNodeOf(t, "[whole]", service)
+	const whole, share = "gpu-aaaaaaaa", "gpu-aaaaaaaa-mps"
+	require.Eventually(t, func() bool { return taintsOf(t, server)[whole] != nil }, 20*time.Second, time.Millisecond)
+	require.NoError(t, os.WriteFile(p.Machine.cfg.NodeConfig.File,
+		[]byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: NodeConfig\ngpus:\n- modes: [mps]\n  mps: {replicas: 2}\n"), 0o600))
+	require.Eventually(t, func() bool { return taintsOf(t, server)[share] != nil }, 20*time.Second, time.Millisecond)
+	writtenTainted(t, server, share)
 }
 
 // TestMPS_NodeWithoutShares_ServiceNotAsked: neither the watcher nor the garbage collector connects.

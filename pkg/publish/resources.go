@@ -30,6 +30,8 @@ type Options struct {
 	Taints []TaintRule
 	// TaintsDropped: the API server stores no taints.
 	TaintsDropped bool
+	// Withheld are the types of which no device is published.
+	Withheld []gpu.DeviceType
 }
 
 // Resources describes everything the node advertises. The order of devices is the order in which the scheduler allocates them.

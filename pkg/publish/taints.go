@@ -98,9 +98,9 @@ func (r *TaintRule) applies(at gpu.PoolDevice, d gpu.Device) bool {
 	return r.All || r.Devices[at] || r.Type == d.Type() || slices.ContainsFunc(r.Blocked, func(cleanup gpu.PendingCleanup) bool { return cleanup.Blocks(d) })
 }
 
-// withdrawn reports whether no device of the type is published, as the API server would not store its taint.
+// withdrawn reports whether no device of the type is published: it is withheld, or the API server would not store its taint.
 func (o Options) withdrawn(t gpu.DeviceType) bool {
-	return o.TaintsDropped && slices.ContainsFunc(o.Taints, func(r TaintRule) bool {
+	return slices.Contains(o.Withheld, t) || o.TaintsDropped && slices.ContainsFunc(o.Taints, func(r TaintRule) bool {
 		return r.WithoutTaints == WithdrawType && r.Type == t
 	})
 }

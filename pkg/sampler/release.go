@@ -15,9 +15,11 @@ const (
 	dropTime = time.Minute
 )
 
-// release is a MIG device that is about to be destroyed.
+// release is a MIG device whose claim is unprepared.
 type release struct {
 	at time.Time
+	// stays: it is not destroyed.
+	stays bool
 	// handled: its samples are freed. claims are those that still want it.
 	handled bool
 	claims  []string
@@ -25,10 +27,10 @@ type release struct {
 	checked bool
 }
 
-// Release frees what is held of a MIG device that is about to be destroyed, and does not wait for it. A device that is still there two
-// seconds later, and not of another claim, has the session closed and reopened, once. Only MIG devices that are destroyed are released:
-// one that stays costs all GPUs their samples.
-func (s *Sampler) Release(mig gpu.UUID) {
+// Release frees what is held of a MIG device whose claim is unprepared, and does not wait for it. A device that is destroyed and still there
+// two seconds later, and not of another claim, has the session closed and reopened, once. One that is not destroyed may be held for other
+// claims, and stays held then.
+func (s *Sampler) Release(mig gpu.UUID, destroyed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -37,7 +39,7 @@ func (s *Sampler) Release(mig gpu.UUID) {
 			delete(s.releases, id)
 		}
 	}
-	s.releases[mig] = &release{at: now}
+	s.releases[mig] = &release{at: now, stays: !destroyed, checked: !destroyed}
 	for _, w := range s.workers {
 		select {
 		case w.wake <- struct{}{}:
@@ -46,11 +48,14 @@ func (s *Sampler) Release(mig gpu.UUID) {
 	}
 }
 
-// release frees the samples of MIG devices of this GPU that are about to be destroyed, and inspects those again that should be gone.
+// release frees the samples of MIG devices of this GPU whose claims are unprepared, and inspects those again that should be gone.
 // errReopen: one is still there.
 func (w *worker) release() error {
 	for mig, instance := range w.devices {
 		due, overdue := w.pending(mig)
+		if due && w.held(mig, instance) {
+			continue
+		}
 		if due {
 			delete(w.targets, instance)
 			if err := w.crew.s.opts.Library.ReleaseSamples(w.calls(), w.id, instance); err != nil {
@@ -76,6 +81,21 @@ func (w *worker) pending(mig gpu.UUID) (due, overdue bool) {
 	return !r.handled, !r.checked && time.Since(r.at) >= releaseTime
 }
 
+// held reports whether a MIG device stays and claims want one of its GPU instance: then its samples are not freed.
+func (w *worker) held(mig gpu.UUID, instance int) bool {
+	wanted := slices.ContainsFunc(w.crew.s.opts.Wanted(w.id), func(want Want) bool {
+		of, here := w.devices[want.MIG]
+		return here && of == instance
+	})
+	w.crew.s.mu.Lock()
+	defer w.crew.s.mu.Unlock()
+	if r := w.crew.s.releases[mig]; r == nil || !r.stays || !wanted {
+		return false
+	}
+	delete(w.crew.s.releases, mig)
+	return true
+}
+
 // handled notes that the samples are freed.
 func (w *worker) handled(mig gpu.UUID) {
 	var claims []string
@@ -86,7 +106,11 @@ func (w *worker) handled(mig gpu.UUID) {
 	}
 	w.crew.s.mu.Lock()
 	defer w.crew.s.mu.Unlock()
-	if r := w.crew.s.releases[mig]; r != nil {
+	switch r := w.crew.s.releases[mig]; {
+	case r == nil:
+	case r.stays:
+		delete(w.crew.s.releases, mig)
+	default:
 		r.handled, r.claims = true, claims
 	}
 }
@@ -178,7 +202,7 @@ func recreated(r *release, claims []string) bool {
 	return slices.ContainsFunc(claims, func(claim string) bool { return !slices.Contains(r.claims, claim) })
 }
 
-// releasing reports whether one of the MIG devices of a GPU instance is about to be destroyed: then it is not sampled.
+// releasing reports whether the samples of one of the MIG devices of a GPU instance are freed, as it may be destroyed: then it is not sampled.
 func (w *worker) releasing(devices []metrics.MIGDevice) bool {
 	w.crew.s.mu.Lock()
 	defer w.crew.s.mu.Unlock()

@@ -48,7 +48,7 @@ func TestRelease_MIGDevice_SamplesFreedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, f, w := sliced(t)
-		s.Release(mig)
+		s.Release(mig, true)
 		synctest.Wait()
 		assert.False(t, f.holds("GPU-0", 7))
 		assert.True(t, f.holds("GPU-0", WholeGPU), "others stay")
@@ -62,12 +62,51 @@ func TestRelease_MIGDevice_SamplesFreedAtOnce(t *testing.T) {
 	})
 }
 
+// TestRelease_StaticMIGDevice_SamplesFreedAtOnce: an administrator can destroy it as soon as its claim is unprepared, and no session is reopened
+// for one that is not destroyed.
+func TestRelease_StaticMIGDevice_SamplesFreedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, f, w := sliced(t)
+		baselines := f.baselines("GPU-0", 7)
+		w.set()
+		s.Release(mig, false)
+		synctest.Wait()
+		assert.False(t, f.holds("GPU-0", 7))
+		assert.Zero(t, s.pending())
+		pass(30 * time.Second)
+		assert.Zero(t, s.Status().Reopened)
+		w.set(Want{MIG: mig, Claim: "b"})
+		pass(10 * time.Second)
+		assert.True(t, f.holds("GPU-0", 7))
+		assert.Equal(t, baselines+1, f.baselines("GPU-0", 7))
+	})
+}
+
+// TestRelease_StaticMIGDeviceOfAnotherClaim_StillSampled: claims may share it.
+func TestRelease_StaticMIGDeviceOfAnotherClaim_StillSampled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, f, w := sliced(t)
+		w.set(Want{MIG: mig, Claim: "a"}, Want{MIG: mig, Claim: "b"})
+		pass(10 * time.Second)
+		baselines := f.baselines("GPU-0", 7)
+		w.set(Want{MIG: mig, Claim: "b"})
+		s.Release(mig, false)
+		synctest.Wait()
+		assert.True(t, f.holds("GPU-0", 7))
+		assert.Zero(t, s.pending())
+		pass(10 * time.Second)
+		assert.Equal(t, baselines, f.baselines("GPU-0", 7))
+	})
+}
+
 func TestRelease_StillThere_ReopenedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, f, _ := sliced(t)
 		baselines := f.baselines("GPU-1", WholeGPU)
-		s.Release(mig)
+		s.Release(mig, true)
 		pass(releaseTime - time.Millisecond)
 		assert.Equal(t, 1, f.opens())
 		pass(time.Second)
@@ -90,7 +129,7 @@ func TestRelease_RecreatedWithSameUUID_NewBaseline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f, w := sliced(t)
 		baselines := f.baselines("GPU-0", 7)
-		s.Release(mig)
+		s.Release(mig, true)
 		synctest.Wait()
 		w.set(Want{MIG: mig, Claim: "b"}) // destroyed and created again before any round
 		pass(10 * time.Second)
@@ -124,7 +163,7 @@ func TestRelease_GPUHangs_NoBusyLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f, _ := sliced(t)
 		f.change(func() { f.gpus["GPU-0"].hang = true })
-		s.Release(mig)
+		s.Release(mig, true)
 		pass(time.Minute)
 		assert.Less(t, s.Status().Errors["GPU-0"], uint64(40))
 		assert.Zero(t, s.Status().Reopened)
@@ -149,7 +188,7 @@ func TestRelease_SameClaimPreparedAgain_Sampled(t *testing.T) {
 		s, f, w := sliced(t)
 		baselines := f.baselines("GPU-0", 7)
 		w.set() // what is unprepared wants nothing any more
-		s.Release(mig)
+		s.Release(mig, true)
 		synctest.Wait()
 		w.set(Want{MIG: mig, Claim: "a"})
 		pass(20 * time.Second)

@@ -8,9 +8,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// mpsServer is the name of an MPS server, as long as the kernel keeps it.
-const mpsServer = "nvidia-cuda-mps"
-
 // round asks the GPU once and publishes what it answers. After an error nothing of it is published: values of two rounds are never mixed.
 func (w *worker) round() error {
 	lib, ctx := w.crew.s.opts.Library, w.calls()
@@ -145,7 +142,7 @@ func (w *worker) identify(processes []metrics.Process) (hidden bool) {
 		p := &processes[i]
 		identity, found := known[p.PID]
 		p.ProcessIdentity = identity
-		p.MPSServer = p.MPSServer && identity.Command == mpsServer
+		p.MPSServer = p.MPSServer && identity.ServesMPS
 		if !found {
 			absent[p.PID] = true
 			hidden = hidden || w.absent[p.PID]

@@ -225,7 +225,7 @@ func TestSampler_Processes_PIDAndStartTime(t *testing.T) {
 			{PID: 10, SM: 0.5, MPSServer: true}, {PID: 11, SM: 0.5, MPSServer: true}, {PID: 12, SM: 0.5},
 		}
 		proc := &fakeProcesses{list: map[uint32]metrics.ProcessIdentity{
-			10: {Start: 1, Command: "python3", ContainerID: "one"}, 11: {Start: 1, Command: mpsServer}, 12: {Start: 1, Command: mpsServer},
+			10: {Start: 1, Command: "python3", ContainerID: "one"}, 11: {Start: 1, ServesMPS: true}, 12: {Start: 1, ServesMPS: true},
 		}}
 		s := started(t, Options{Library: f, Processes: proc})
 		synctest.Wait()
@@ -234,7 +234,7 @@ func TestSampler_Processes_PIDAndStartTime(t *testing.T) {
 		assert.Equal(t, "one", processes[0].ContainerID)
 		assert.False(t, processes[0].MPSServer)
 		assert.True(t, processes[1].MPSServer)
-		assert.False(t, processes[2].MPSServer, "a client of MPS is no server, whatever its name")
+		assert.False(t, processes[2].MPSServer, "a client of MPS is no server")
 
 		proc.mu.Lock()
 		proc.list[10] = metrics.ProcessIdentity{Start: 2, Command: "other", ContainerID: "two"}

@@ -26,6 +26,8 @@ type insideKill struct {
 	faultPoints int
 	sites       map[string]int
 	killed      bool
+	// failed: a fault point has failed, so that a reconciler may have to act again later.
+	failed bool
 }
 
 func (k *insideKill) faultPoint(site string, effect func() error) error {
@@ -45,9 +47,15 @@ func (k *insideKill) faultPoint(site string, effect func() error) error {
 	if last && !k.spec.Late {
 		runtime.Goexit()
 	}
+	lost := k.spec.GPUsLost && strings.HasSuffix(site, "ComputeMode")
+	if refused || lost {
+		k.mu.Lock()
+		k.failed = true
+		k.mu.Unlock()
+	}
 	err := errRefused
 	switch {
-	case k.spec.GPUsLost && strings.HasSuffix(site, "ComputeMode"):
+	case lost:
 		err = gpu.ErrLost
 	case !refused:
 		err = effect()
@@ -64,13 +72,20 @@ func (k *insideKill) ended() bool {
 	return k.killed
 }
 
+// disturbed reports whether a reconciler that returns may not have acted.
+func (k *insideKill) disturbed() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.killed || k.failed
+}
+
 // spawnInside runs the acts in a process of this program, and stops where the process is killed.
 func (m *Machine) spawnInside(t *testing.T, o childSpec) outcome {
 	t.Helper()
 	result := outcome{ended: map[int]error{}}
 	m.inMachineTime(t, func(t *testing.T) {
 		kill := &insideKill{spec: o, sites: map[string]int{}}
-		m.parts.mps.ended = kill.ended
+		m.parts.mps.ended = kill.disturbed
 		defer func() { m.parts.mps.ended = nil }()
 		var journal sync.Mutex
 		w := Wiring{FaultPoint: kill.faultPoint, CallTimeout: o.CallTimeout, CleanupAfter: 2 * time.Minute, journal: func(c change) {

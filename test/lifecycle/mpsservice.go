@@ -34,7 +34,7 @@ type mpsService struct {
 	kept map[gpu.MPSDaemonID]bool
 	// stuck are the claims whose containers do not exit.
 	stuck map[string]bool
-	// ended reports whether the process was killed; nil for a process that is not.
+	// ended reports whether the process was killed, or a fault point failed; nil for a process without either.
 	ended func() bool
 	// wrong are the violations that only the service sees.
 	wrong []error
@@ -175,7 +175,7 @@ func (s *mpsService) startServer(d *mpsDaemon) error {
 	case !has:
 	case mode == model.ComputeProhibited:
 		return fmt.Errorf("the server of %s got no context: %w", d.ID, gpu.ErrInUse)
-	case mode == model.ComputeDefault:
+	case mode == model.ComputeDefault && (s.reconciling || !s.disturbed):
 		s.wrong = append(s.wrong, fmt.Errorf("the server of %s starts while other processes may use %s", d.ID, d.Spec.Device))
 	}
 	s.pids++
@@ -331,7 +331,11 @@ func (s *mpsService) connect(id gpu.MPSDaemonID, device, uid string) error {
 	if mode, _ := s.mode(device); mode == model.ComputeProhibited {
 		return errProhibited
 	}
-	return fmt.Errorf("a program of claim %s uses %s without MPS", uid, device)
+	err := fmt.Errorf("a program of claim %s uses %s without MPS", uid, device)
+	if !s.disturbed {
+		s.wrong = append(s.wrong, err)
+	}
+	return err
 }
 
 // disconnect ends the programs of a claim.

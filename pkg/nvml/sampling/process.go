@@ -43,7 +43,7 @@ type place struct{ pid, instance, compute uint32 }
 
 // Processes lists the processes on a GPU and on the MIG devices of its round, each once, with their utilization since the last time.
 // hidden: there are some that this process's pid namespace does not show. MPSServer says only that a process uses the GPU by itself and
-// not through MPS: whether it is a server, its name says.
+// not through MPS: whether it is a server, the MPS service's files say.
 func (d *Driver) Processes(ctx context.Context, id gpu.UUID) (processes []metrics.Process, hidden bool, err error) {
 	var found []metrics.Process
 	var others bool
@@ -164,8 +164,11 @@ func (g *device) utilizations(ctx context.Context, processes []metrics.Process) 
 		r.begun = true
 		return nil
 	}
+	means := meansOf(samples, since)
 	for i := range processes {
-		processes[i].SM, processes[i].Memory, processes[i].Encoder, processes[i].Decoder = means(samples, processes[i].PID, since)
+		p := &processes[i]
+		m := means[p.PID]
+		p.SM, p.Memory, p.Encoder, p.Decoder = m[0].ratio(), m[1].ratio(), m[2].ratio(), m[3].ratio()
 	}
 	return nil
 }
@@ -186,7 +189,7 @@ func (m *mean) add(utilization uint32) {
 	m.count++
 }
 
-func (m *mean) ratio() float64 {
+func (m mean) ratio() float64 {
 	switch {
 	case m.count > 0:
 		return m.sum / float64(m.count) * percent
@@ -197,17 +200,19 @@ func (m *mean) ratio() float64 {
 	}
 }
 
-// means are the ratios of a process's samples that are newer than since.
-func means(samples []nvml.ProcessUtilizationSample, pid uint32, since uint64) (sm, memory, encoder, decoder float64) {
-	var all [4]mean
+// meansOf are the means of each process's samples that are newer than since: of SM, memory, encoder and decoder.
+func meansOf(samples []nvml.ProcessUtilizationSample, since uint64) map[uint32][4]mean {
+	means := make(map[uint32][4]mean)
 	for i := range samples {
 		s := &samples[i]
-		if s.Pid != pid || s.TimeStamp <= since {
+		if s.TimeStamp <= since {
 			continue
 		}
+		all := means[s.Pid]
 		for n, utilization := range [...]uint32{s.SmUtil, s.MemUtil, s.EncUtil, s.DecUtil} {
 			all[n].add(utilization)
 		}
+		means[s.Pid] = all
 	}
-	return all[0].ratio(), all[1].ratio(), all[2].ratio(), all[3].ratio()
+	return means
 }

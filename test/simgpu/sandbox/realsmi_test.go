@@ -3,6 +3,7 @@ package sandbox_test
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,6 +36,12 @@ func TestRealSMI_SimulatedNode_SameOutput(t *testing.T) {
 		{"-L"},
 		{"--query-gpu=index,uuid,name,driver_version,memory.total,memory.used,memory.free,pci.bus_id,compute_mode", "--format=csv"},
 		{"--query-gpu=utilization.gpu,temperature.gpu,power.draw,power.limit,compute_cap,persistence_mode,mig.mode.current,fan.speed,pstate", "--format=csv,nounits"},
+		{"--query-gpu=memory.reserved,utilization.encoder,utilization.decoder,temperature.memory,power.draw.instant,mig.mode.pending", "--format=csv"},
+		{"--query-gpu=clocks.gr,clocks.sm,clocks.mem,clocks.video,clocks.max.gr,clocks.max.sm,clocks.max.mem,clocks_throttle_reasons.active", "--format=csv"},
+		{"--query-gpu=ecc.mode.current,ecc.mode.pending,ecc.errors.corrected.volatile.total,ecc.errors.uncorrected.volatile.total", "--format=csv"},
+		{"--query-gpu=pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max", "--format=csv,nounits"},
+		{"--query-compute-apps=colour", "--format=csv"},
+		{"--query-compute-apps=pid"},
 		{"-i", "1", "-c", "EXCLUSIVE_PROCESS"},
 		{"--query-gpu=compute_mode", "--format=csv,noheader"},
 		{"-i", "7", "-c", "DEFAULT"},
@@ -50,6 +57,12 @@ func TestRealSMI_SimulatedNode_SameOutput(t *testing.T) {
 			assert.Equal(t, wantCode, gotCode)
 		})
 	}
+	// NVIDIA's tool reads processes through an undocumented table of the library, so only its header can be compared.
+	apps := []string{"--query-compute-apps=gpu_uuid,gpu_name,gpu_bus_id,gpu_serial,pid,name,used_memory,timestamp", "--format=csv"}
+	want, _ := run(t, node, program, apps...)
+	got, _ := smi(t, node, apps...)
+	header, _, _ := strings.Cut(want, "\n")
+	assert.Equal(t, header+"\n", got)
 	snapshot := node.Model.Snapshot().GPUs[1]
 	assert.Equal(t, model.ComputeExclusiveProcess, snapshot.ComputeMode)
 	assert.Equal(t, model.TimeSlice(1), snapshot.TimeSlice)

@@ -35,6 +35,11 @@ static const struct {
 	FUNCTION(GpuInstanceGetInfo), FUNCTION(GpuInstanceDestroy), FUNCTION(GpuInstanceGetComputeInstanceProfileInfoV),
 	FUNCTION(GpuInstanceCreateComputeInstance), FUNCTION(GpuInstanceGetComputeInstances), FUNCTION(ComputeInstanceGetInfo_v2), FUNCTION(ComputeInstanceDestroy),
 	FUNCTION(InternalGetExportTable),
+	FUNCTION(DeviceGetClockInfo), FUNCTION(DeviceGetMaxClockInfo), FUNCTION(DeviceGetEncoderUtilization), FUNCTION(DeviceGetDecoderUtilization),
+	FUNCTION(DeviceGetTotalEccErrors), FUNCTION(DeviceGetEccMode), FUNCTION(DeviceGetCurrentClocksThrottleReasons),
+	FUNCTION(DeviceGetCurrPcieLinkGeneration), FUNCTION(DeviceGetMaxPcieLinkGeneration), FUNCTION(DeviceGetCurrPcieLinkWidth),
+	FUNCTION(DeviceGetMaxPcieLinkWidth), FUNCTION(DeviceGetFieldValues), FUNCTION(DeviceGetComputeRunningProcesses_v3),
+	FUNCTION(DeviceGetMPSComputeRunningProcesses_v3), FUNCTION(SystemGetProcessName),
 };
 
 static int no_function(void)
@@ -236,7 +241,7 @@ static int set_compute_mode(const struct node *node, const char *text)
 
 struct options {
 	int list, help, policy, mig;
-	const char *id, *query, *format, *compute, *mig_mode;
+	const char *id, *query, *apps, *format, *compute, *mig_mode;
 };
 
 int take_option(int argc, char **argv, int *at, const char *shorter, const char *longer, const char **value)
@@ -262,6 +267,7 @@ static int parse(int argc, char **argv, struct options *o)
 		else if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help"))
 			o->help = 1;
 		else if (!take_option(argc, argv, &i, "-i", "--id", &o->id) && !take_option(argc, argv, &i, "", "--query-gpu", &o->query) &&
+			 !take_option(argc, argv, &i, "", "--query-compute-apps", &o->apps) &&
 			 !take_option(argc, argv, &i, "", "--format", &o->format) && !take_option(argc, argv, &i, "-c", "--compute-mode", &o->compute) &&
 			 !take_option(argc, argv, &i, "-mig", "--multi-instance-gpu", &o->mig_mode)) {
 			printf("ERROR: Option %s is not recognized. Please run 'nvidia-smi -h'.\n\n", argv[i]);
@@ -281,6 +287,7 @@ static int help(void)
 	       "    nvidia-smi                                   summary table\n"
 	       "    nvidia-smi -L                                list GPUs\n"
 	       "    nvidia-smi --query-gpu=FIELD,... --format=csv[,noheader][,nounits]\n"
+	       "    nvidia-smi --query-compute-apps=FIELD,... --format=csv[,noheader][,nounits]\n"
 	       "    nvidia-smi -c DEFAULT|PROHIBITED|EXCLUSIVE_PROCESS\n"
 	       "    nvidia-smi -mig 0|1\n"
 	       "    nvidia-smi mig -cgi ID[:START],... [-C] | -dci | -dgi\n"
@@ -298,6 +305,8 @@ static int command(struct node *node, const struct options *o)
 		return code;
 	if (o->query)
 		return query_gpus(node, o->query, o->format);
+	if (o->apps)
+		return query_apps(node, o->apps, o->format);
 	if (o->compute)
 		return set_compute_mode(node, o->compute);
 	if (o->mig_mode)

@@ -23,6 +23,22 @@ typedef struct {
 	unsigned int gpu, memory;
 } utilization_t;
 typedef struct {
+	unsigned int pid;
+	unsigned long long used;
+	unsigned int gi, ci;
+} process_t;
+typedef struct {
+	unsigned int id, scope;
+	long long timestamp, latency;
+	unsigned int type;
+	int code;
+	union {
+		double d;
+		unsigned int u32;
+		unsigned long long u64;
+	} value;
+} field_value_t;
+typedef struct {
 	unsigned int start, size;
 } placement_t;
 typedef struct {
@@ -76,6 +92,21 @@ extern struct nvml {
 	int (*DeviceGetPowerUsage)(device_t, unsigned int *);
 	int (*DeviceGetEnforcedPowerLimit)(device_t, unsigned int *);
 	int (*DeviceGetPerformanceState)(device_t, unsigned int *);
+	int (*DeviceGetClockInfo)(device_t, unsigned int, unsigned int *);
+	int (*DeviceGetMaxClockInfo)(device_t, unsigned int, unsigned int *);
+	int (*DeviceGetEncoderUtilization)(device_t, unsigned int *, unsigned int *);
+	int (*DeviceGetDecoderUtilization)(device_t, unsigned int *, unsigned int *);
+	int (*DeviceGetTotalEccErrors)(device_t, unsigned int, unsigned int, unsigned long long *);
+	int (*DeviceGetEccMode)(device_t, unsigned int *, unsigned int *);
+	int (*DeviceGetCurrentClocksThrottleReasons)(device_t, unsigned long long *);
+	int (*DeviceGetCurrPcieLinkGeneration)(device_t, unsigned int *);
+	int (*DeviceGetMaxPcieLinkGeneration)(device_t, unsigned int *);
+	int (*DeviceGetCurrPcieLinkWidth)(device_t, unsigned int *);
+	int (*DeviceGetMaxPcieLinkWidth)(device_t, unsigned int *);
+	int (*DeviceGetFieldValues)(device_t, int, field_value_t *);
+	int (*DeviceGetComputeRunningProcesses_v3)(device_t, unsigned int *, process_t *);
+	int (*DeviceGetMPSComputeRunningProcesses_v3)(device_t, unsigned int *, process_t *);
+	int (*SystemGetProcessName)(unsigned int, char *, unsigned int);
 	int (*DeviceGetCudaComputeCapability)(device_t, int *, int *);
 	int (*DeviceGetMigMode)(device_t, unsigned int *, unsigned int *);
 	int (*DeviceGetMaxMigDeviceCount)(device_t, unsigned int *);
@@ -117,6 +148,12 @@ int take_option(int argc, char **argv, int *at, const char *shorter, const char 
  * of indices, UUIDs or PCI addresses; NULL keeps all. */
 int keep_gpus(struct node *node, const char *list);
 int query_gpus(const struct node *node, const char *fields, const char *format);
+int query_apps(const struct node *node, const char *fields, const char *format);
+int print_processes(const struct node *node);
+/* What --query-...= writes of a value that could not be read. */
+void print_missing(int code);
+/* The time as queries write it. */
+void read_timestamp(char *out);
 int print_table(const struct node *node);
 int set_mig_mode(const struct node *node, const char *mode);
 int compute_policy(struct node *node, int argc, char **argv);

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "smi.h"
 
@@ -131,6 +132,111 @@ static int read_mig(const struct gpu *gpu, char *out)
 	return code;
 }
 
+#define CLOCK(suffix, function, type)                                  \
+	static int read_clock_##suffix(const struct gpu *gpu, char *out) \
+	{                                                              \
+		unsigned int mhz;                                      \
+		int code = nvml.function(gpu->handle, type, &mhz);     \
+		if (!code)                                             \
+			snprintf(out, TEXT, "%u", mhz);                \
+		return code;                                           \
+	}
+
+CLOCK(graphics, DeviceGetClockInfo, 0)
+CLOCK(sm, DeviceGetClockInfo, 1)
+CLOCK(memory, DeviceGetClockInfo, 2)
+CLOCK(video, DeviceGetClockInfo, 3)
+CLOCK(max_graphics, DeviceGetMaxClockInfo, 0)
+CLOCK(max_sm, DeviceGetMaxClockInfo, 1)
+CLOCK(max_memory, DeviceGetMaxClockInfo, 2)
+
+/* The first of two values, the second of which is the sampling period or the pending mode. */
+#define FIRST_OF(suffix, function, form, expression)                   \
+	static int read_##suffix(const struct gpu *gpu, char *out)     \
+	{                                                              \
+		unsigned int v, w;                                     \
+		int code = nvml.function(gpu->handle, &v, &w);         \
+		(void)w;                                               \
+		if (!code)                                             \
+			snprintf(out, TEXT, form, expression);         \
+		return code;                                           \
+	}
+
+FIRST_OF(encoder, DeviceGetEncoderUtilization, "%u", v)
+FIRST_OF(decoder, DeviceGetDecoderUtilization, "%u", v)
+FIRST_OF(ecc, DeviceGetEccMode, "%s", v ? "Enabled" : "Disabled")
+FIRST_OF(ecc_pending, DeviceGetEccMode, "%s", w ? "Enabled" : "Disabled")
+FIRST_OF(mig_pending, DeviceGetMigMode, "%s", w ? "Enabled" : "Disabled")
+NUMBER(DeviceGetCurrPcieLinkGeneration, unsigned int, "%u", v)
+NUMBER(DeviceGetMaxPcieLinkGeneration, unsigned int, "%u", v)
+NUMBER(DeviceGetCurrPcieLinkWidth, unsigned int, "%u", v)
+NUMBER(DeviceGetMaxPcieLinkWidth, unsigned int, "%u", v)
+NUMBER(DeviceGetCurrentClocksThrottleReasons, unsigned long long, "0x%016llX", v)
+
+static int read_ecc_errors(const struct gpu *gpu, char *out, unsigned int type)
+{
+	unsigned long long count;
+	int code = nvml.DeviceGetTotalEccErrors(gpu->handle, type, 0, &count);
+	if (!code)
+		snprintf(out, TEXT, "%llu", count);
+	return code;
+}
+
+static int read_corrected(const struct gpu *gpu, char *out)
+{
+	return read_ecc_errors(gpu, out, 0);
+}
+
+static int read_uncorrected(const struct gpu *gpu, char *out)
+{
+	return read_ecc_errors(gpu, out, 1);
+}
+
+/* Values that the library has as fields only. */
+static int read_value(const struct gpu *gpu, unsigned int id, unsigned int *out)
+{
+	field_value_t value = { .id = id };
+	int code = nvml.DeviceGetFieldValues(gpu->handle, 1, &value);
+	if (!code)
+		code = value.code;
+	*out = value.value.u32;
+	return code;
+}
+
+static int read_memory_temperature(const struct gpu *gpu, char *out)
+{
+	unsigned int celsius;
+	int code = read_value(gpu, 82, &celsius);
+	if (!code)
+		snprintf(out, TEXT, "%u", celsius);
+	return code;
+}
+
+static int read_instant_power(const struct gpu *gpu, char *out)
+{
+	unsigned int milliwatts;
+	int code = read_value(gpu, 186, &milliwatts);
+	if (!code)
+		snprintf(out, TEXT, "%.2f", milliwatts / 1000.0);
+	return code;
+}
+
+static int read_reserved(const struct gpu *gpu, char *out)
+{
+	memory_v2_t v2 = { .version = sizeof v2 | 2 << 24 };
+	int code = nvml.DeviceGetMemoryInfo_v2(gpu->handle, &v2);
+	if (!code)
+		snprintf(out, TEXT, "%llu", v2.reserved / MIB);
+	return code;
+}
+
+static int read_time(const struct gpu *gpu, char *out)
+{
+	(void)gpu;
+	read_timestamp(out);
+	return 0;
+}
+
 struct field {
 	const char *name, *alias, *unit;
 	reader read;
@@ -160,6 +266,29 @@ static const struct field fields[] = {
 	{ "pstate", "", "", read_DeviceGetPerformanceState },
 	{ "compute_cap", "", "", read_capability },
 	{ "mig.mode.current", "", "", read_mig },
+	{ "mig.mode.pending", "", "", read_mig_pending },
+	{ "timestamp", "", "", read_time },
+	{ "memory.reserved", "", "MiB", read_reserved },
+	{ "utilization.encoder", "", "%", read_encoder },
+	{ "utilization.decoder", "", "%", read_decoder },
+	{ "temperature.memory", "", "", read_memory_temperature },
+	{ "power.draw.instant", "", "W", read_instant_power },
+	{ "clocks.current.graphics", "clocks.gr", "MHz", read_clock_graphics },
+	{ "clocks.current.sm", "clocks.sm", "MHz", read_clock_sm },
+	{ "clocks.current.memory", "clocks.mem", "MHz", read_clock_memory },
+	{ "clocks.current.video", "clocks.video", "MHz", read_clock_video },
+	{ "clocks.max.graphics", "clocks.max.gr", "MHz", read_clock_max_graphics },
+	{ "clocks.max.sm", "", "MHz", read_clock_max_sm },
+	{ "clocks.max.memory", "clocks.max.mem", "MHz", read_clock_max_memory },
+	{ "clocks_event_reasons.active", "clocks_throttle_reasons.active", "", read_DeviceGetCurrentClocksThrottleReasons },
+	{ "ecc.mode.current", "", "", read_ecc },
+	{ "ecc.mode.pending", "", "", read_ecc_pending },
+	{ "ecc.errors.corrected.volatile.total", "", "", read_corrected },
+	{ "ecc.errors.uncorrected.volatile.total", "", "", read_uncorrected },
+	{ "pcie.link.gen.current", "", "", read_DeviceGetCurrPcieLinkGeneration },
+	{ "pcie.link.gen.max", "", "", read_DeviceGetMaxPcieLinkGeneration },
+	{ "pcie.link.width.current", "", "", read_DeviceGetCurrPcieLinkWidth },
+	{ "pcie.link.width.max", "", "", read_DeviceGetMaxPcieLinkWidth },
 };
 
 static const struct field *find_field(const char *name)
@@ -202,12 +331,28 @@ static void print_gpu(const struct gpu *gpu, const struct field **wanted, int co
 	for (int i = 0; i < count; i++) {
 		char text[TEXT] = "";
 		int code = wanted[i]->read(gpu, text);
+		printf("%s", i ? ", " : "");
 		if (code)
-			printf("%s[%s]", i ? ", " : "", code == NOT_SUPPORTED ? "N/A" : nvml.ErrorString(code));
+			print_missing(code);
 		else
-			printf("%s%s%s%s", i ? ", " : "", text, units && *wanted[i]->unit ? " " : "", units ? wanted[i]->unit : "");
+			printf("%s%s%s", text, units && *wanted[i]->unit ? " " : "", units ? wanted[i]->unit : "");
 	}
 	printf("\n");
+}
+
+void print_missing(int code)
+{
+	printf("[%s]", code == NOT_SUPPORTED ? "N/A" : nvml.ErrorString(code));
+}
+
+void read_timestamp(char *out)
+{
+	struct timespec now;
+	struct tm parts;
+	char date[32];
+	clock_gettime(CLOCK_REALTIME, &now);
+	strftime(date, sizeof date, "%Y/%m/%d %H:%M:%S", localtime_r(&now.tv_sec, &parts));
+	snprintf(out, TEXT, "%s.%03ld", date, now.tv_nsec / 1000000);
 }
 
 int query_gpus(const struct node *node, const char *text, const char *format)

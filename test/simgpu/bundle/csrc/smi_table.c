@@ -37,7 +37,8 @@ static const char *short_mode(unsigned int mode)
 
 static void print_row(const struct gpu *gpu)
 {
-	char name[TEXT] = "N/A", usage[64], watts[64];
+	char name[TEXT] = "N/A", usage[64], watts[64], load[16], errors[24];
+	unsigned long long uncorrected = 0;
 	unsigned int persistence = 0, celsius = 0, state = 0, draw = 0, limit = 0, mode = 0, mig = 0, pending;
 	memory_t memory = read_memory(gpu->handle);
 	utilization_t busy = { 0, 0 };
@@ -48,12 +49,15 @@ static void print_row(const struct gpu *gpu)
 	nvml.DeviceGetPowerUsage(gpu->handle, &draw);
 	nvml.DeviceGetEnforcedPowerLimit(gpu->handle, &limit);
 	nvml.DeviceGetComputeMode(gpu->handle, &mode);
-	nvml.DeviceGetUtilizationRates(gpu->handle, &busy);
 	int no_mig = nvml.DeviceGetMigMode(gpu->handle, &mig, &pending);
 	snprintf(usage, sizeof usage, "%lluMiB / %6lluMiB", memory.used / MIB, memory.total / MIB);
 	snprintf(watts, sizeof watts, "%uW / %4uW", draw / 1000, limit / 1000);
-	printf("| %3u  %-31.31s%-3s |   %-16s %s | %20s |\n", gpu->index, name, persistence ? "On" : "Off", gpu->pci.address, "Off", "0");
-	printf("| N/A %4uC    P%-2u %22s | %22s | %6u%% %12s |\n", celsius, state, watts, usage, busy.gpu, short_mode(mode));
+	int no_ecc = nvml.DeviceGetTotalEccErrors(gpu->handle, 1, 0, &uncorrected);
+	snprintf(errors, sizeof errors, no_ecc ? "N/A" : "%llu", uncorrected);
+	printf("| %3u  %-31.31s%-3s |   %-16s %s | %20s |\n", gpu->index, name, persistence ? "On" : "Off", gpu->pci.address, "Off", errors);
+	int no_load = nvml.DeviceGetUtilizationRates(gpu->handle, &busy);
+	snprintf(load, sizeof load, no_load ? "N/A" : "%u%%", busy.gpu);
+	printf("| N/A %4uC    P%-2u %22s | %22s | %7s %12s |\n", celsius, state, watts, usage, load, short_mode(mode));
 	printf("| %39s | %22s | %20s |\n", "", "", no_mig ? "N/A" : mig ? "Enabled" : "Disabled");
 	printf(RULE);
 }
@@ -68,6 +72,8 @@ int print_table(const struct node *node)
 	printf("|  GPU   GI   CI              PID   Type   Process name                        GPU Memory |\n");
 	printf("|        ID   ID                                                               Usage      |\n");
 	printf("|=========================================================================================|\n");
-	printf("|  No running processes found                                                             |\n" WIDE);
+	if (!print_processes(node))
+		printf("|  No running processes found                                                             |\n");
+	printf(WIDE);
 	return EXIT_OK;
 }
