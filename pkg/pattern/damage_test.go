@@ -68,7 +68,7 @@ func TestNative_TruncatedOrDamagedFile_SelectsNothing(t *testing.T) {
 	}
 	everywhere(append(append([]byte(nil), good...), make([]byte, 8)...), none, "longer")
 	r := rand.New(rand.NewPCG(setting(t, "PATTERN_SEED", 1), 2))
-	for range setting(t, "PATTERN_CASES", 20000) / 20 {
+	for range cases(t) / 20 {
 		b := damagedFile(r, good)
 		if string(b) != string(good) {
 			everywhere(b, none, "damaged")
@@ -86,7 +86,7 @@ func TestNative_HostileFile_ReadsNothingOutside(t *testing.T) {
 	natives := startNatives(t)
 	r := rand.New(rand.NewPCG(setting(t, "PATTERN_SEED", 1), 3))
 	decoded := 0
-	for range setting(t, "PATTERN_CASES", 20000) / 10 {
+	for range cases(t) / 10 {
 		b := damagedFile(r, good)
 		if len(b) >= headerBytes {
 			b = b[:len(b)/8*8]

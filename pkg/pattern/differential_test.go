@@ -30,6 +30,15 @@ func setting(t testing.TB, name string, otherwise uint64) uint64 {
 	return n
 }
 
+// cases is how many cases a test of random ones has: fewer where each takes longer, and as many as hack/fuzz.sh wants.
+func cases(t testing.TB) int {
+	t.Helper()
+	if testing.Short() {
+		return int(setting(t, "PATTERN_CASES", 2000))
+	}
+	return int(setting(t, "PATTERN_CASES", 20000))
+}
+
 // specimen is a table with what its pattern's own library answers.
 type specimen struct {
 	pattern string
@@ -170,10 +179,10 @@ func (s *sampler) process(target Target, text string, selected bool) process {
 // TestCompile_RandomPatterns_MatchAsTheirLibraries compares tables with the patterns' libraries, and the C function with both.
 // PATTERN_CASES and PATTERN_SEED choose how many cases, and which.
 func TestCompile_RandomPatterns_MatchAsTheirLibraries(t *testing.T) {
-	count, seed := setting(t, "PATTERN_CASES", 20000), setting(t, "PATTERN_SEED", 1)
+	count, seed := cases(t), setting(t, "PATTERN_SEED", 1)
 	t.Logf("PATTERN_SEED=%d", seed)
 	s, natives := newSampler(seed), startNatives(t)
-	for s.cases < int(count) {
+	for s.cases < count {
 		sample := s.sample(t)
 		for _, p := range sample.processes {
 			require.Equal(t, p.selected, sample.rules.Match(p.argv, p.exe), "%v %q", sample.patterns, p)

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,14 +18,46 @@ import (
 
 const harness = "../profiler/native/match/testdata/harness.c"
 
-// build compiles the harness of the C function.
-func build(t testing.TB, compiler string, switches ...string) string {
+// programs are harnesses that were built, by their compiler and its switches; they are removed when all tests are done.
+var programs = struct {
+	sync.Mutex
+	folder string
+	built  map[string]string
+}{built: map[string]string{}}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if programs.folder != "" {
+		_ = os.RemoveAll(programs.folder)
+	}
+	os.Exit(code)
+}
+
+// build compiles the harness of the C function, once.
+func build(t testing.TB, command ...string) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "harness")
-	args := append([]string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-o", program, harness}, switches...)
-	out, err := exec.Command(compiler, args...).CombinedOutput()
-	require.NoError(t, err, "%s %s\n%s", compiler, strings.Join(args, " "), out)
+	programs.Lock()
+	defer programs.Unlock()
+	key := strings.Join(command, " ")
+	if program, ok := programs.built[key]; ok {
+		return program
+	}
+	if programs.folder == "" {
+		folder, err := os.MkdirTemp("", "pattern")
+		require.NoError(t, err)
+		programs.folder = folder
+	}
+	program := filepath.Join(programs.folder, fmt.Sprint("harness", len(programs.built)))
+	compile(t, append(command, "-o", program, harness)...)
+	programs.built[key] = program
 	return program
+}
+
+func compile(t testing.TB, command ...string) {
+	t.Helper()
+	args := append(command[1:], "-std=gnu11", "-Wall", "-Wextra", "-Wconversion", "-Werror")
+	out, err := exec.Command(command[0], args...).CombinedOutput()
+	require.NoError(t, err, "%s %s\n%s", command[0], strings.Join(args, " "), out)
 }
 
 // native is a running harness: it is asked while it answers, and the answers are compared at the end.
@@ -42,9 +76,10 @@ type native struct {
 // PATTERN_ARM64_RUN runs it.
 func startNatives(t testing.TB) []*native {
 	t.Helper()
-	natives := []*native{start(t, build(t, "gcc", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"))}
+	natives := []*native{start(t, build(t, "gcc", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"))}
 	if compiler := os.Getenv("PATTERN_ARM64_CC"); compiler != "" {
-		natives = append(natives, start(t, os.Getenv("PATTERN_ARM64_RUN"), build(t, compiler, "-static")))
+		program := build(t, append(strings.Fields(compiler), "-O2", "-static")...)
+		natives = append(natives, start(t, append(strings.Fields(os.Getenv("PATTERN_ARM64_RUN")), program)...))
 	}
 	return natives
 }
