@@ -134,7 +134,7 @@ func TestTable_EqualStates_AreOne(t *testing.T) {
 	require.Equal(t, 1, compiled(t, `(?:)`, Perl).classes)
 }
 
-func TestCache_SizeExceeded_ForgetsTheOldest(t *testing.T) {
+func TestCache_SizeExceeded_DropsTheLeastRecent(t *testing.T) {
 	c := NewCache(2)
 	a, err := c.Compile("a", Perl)
 	require.NoError(t, err)
