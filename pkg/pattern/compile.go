@@ -51,7 +51,7 @@ func Compile(text string, dialect Dialect) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	table, err := p.determinize(start)
+	table, err := p.determinizer(start).run()
 	if err != nil {
 		return nil, err
 	}

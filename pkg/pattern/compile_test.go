@@ -3,6 +3,7 @@ package pattern
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -36,6 +37,8 @@ func TestCompile_PatternsOfUsers_MatchTheirProcesses(t *testing.T) {
 		{`x(?>ab|a)`, Perl, []string{"xa"}, []string{"ab"}},
 		{`^(?(?=a)ab|.c)$`, Perl, []string{"ab", "bc"}, []string{"ac", "a"}},
 		{`^é\W日$`, Perl, []string{"é-日", "é\xff日"}, []string{"é\xe2\x82日", "éé日"}},
+		{`((()*ſ)(in)*)`, Perl, []string{"ſ", "inſ"}, []string{"in", ""}},
+		{`(?:(?=a)|(?=b)|)*b`, Perl, []string{"b", "ab"}, []string{"a", ""}},
 		{`\Gb|c\Z`, Perl, []string{"ba", "ac\n"}, []string{"ab", "ca"}},
 		{`python.*train\.py`, RE2, []string{python}, []string{"python3 train_py"}},
 		{`(?i)^[[:alpha:]]+\b -k$`, RE2, []string{"LS -K", "ls -\u212a"}, []string{"ls -k\n", "lé -k"}},
@@ -107,13 +110,29 @@ func TestCompile_HostilePatterns_Bounded(t *testing.T) {
 	}
 	for _, text := range patterns {
 		for _, dialect := range []Dialect{Perl, RE2} {
-			table, err := Compile(text, dialect)
+			table, err := inTime(t, text, dialect)
 			if err == nil {
 				require.LessOrEqual(t, table.States(), MaxStates)
 				require.LessOrEqual(t, table.size(), MaxTable)
 			}
 		}
 	}
+}
+
+// inTime is Compile with a deadline that only a pattern without bounds exceeds.
+func inTime(t *testing.T, text string, dialect Dialect) (table *Table, err error) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		table, err = Compile(text, dialect)
+	}()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		require.Fail(t, "not compiled in 30 s", "dialect %d, %.80q", dialect, text)
+	}
+	return table, err
 }
 
 func TestCompile_SamePattern_SameBytes(t *testing.T) {
@@ -132,6 +151,16 @@ func TestTable_EqualStates_AreOne(t *testing.T) {
 	require.Equal(t, 2, compiled(t, `.{0,9}x(?:a|b)*`, Perl).States())
 	require.Equal(t, 3, compiled(t, `^(?:ab|cb)*$`, RE2).States())
 	require.Equal(t, 1, compiled(t, `(?:)`, Perl).classes)
+}
+
+func TestCompile_Steps_Bounded(t *testing.T) {
+	p := newProgram()
+	start, err := p.lowerPerl(`^.{3990}$`)
+	require.NoError(t, err)
+	d := p.determinizer(start)
+	_, err = d.run()
+	require.ErrorIs(t, err, tooComplex)
+	require.Less(t, d.steps, 2*maxSteps)
 }
 
 func TestCache_SizeExceeded_DropsTheLeastRecent(t *testing.T) {

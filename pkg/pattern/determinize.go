@@ -37,13 +37,18 @@ type determinizer struct {
 	key  []byte
 }
 
-// determinize makes the table for "start holds at some position of the text", read from the end of the text.
-func (p *program) determinize(start int32) (*Table, error) {
+// determinizer prepares the automaton for "start holds at some position of the text", read from the end of the text.
+func (p *program) determinizer(start int32) *determinizer {
 	d := &determinizer{p: p, evaluator: p.evaluator(start), ids: map[string]uint16{}}
 	d.live = make([]uint64, d.evaluator.words())
 	d.classify()
 	d.table = &Table{alphabet: d.alphabet, classes: len(d.alphabet.in)}
-	d.intern(p.right(edge), false)
+	return d
+}
+
+// run makes the table.
+func (d *determinizer) run() (*Table, error) {
+	d.intern(d.p.right(edge), false)
 	for i := 0; i < len(d.states) && d.err == nil; i++ {
 		d.expand(uint16(i))
 	}

@@ -14,9 +14,9 @@ import (
 func TestNative_SharedLibrary_NeedsNoSymbolAndNoRelocation(t *testing.T) {
 	folder := t.TempDir()
 	source := filepath.Join(folder, "library.c")
-	header, err := filepath.Abs("../profiler/native/match/match.h")
+	match, err := filepath.Abs(header)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(source, []byte(`#include "`+header+`"
+	require.NoError(t, os.WriteFile(source, []byte(`#include "`+match+`"
 int selects(const void *file, unsigned long size, int argc, char **argv, const char *exe) { return prism_match(file, size, argc, argv, exe); }
 `), 0o600))
 	compilers := []string{"gcc"}
