@@ -83,10 +83,8 @@ func (a *alphabet) rename(to []uint16) {
 	}
 	hi, of := a.hi, a.of
 	a.hi, a.of, a.in = nil, nil, nil
-	from := rune(utf8.RuneSelf)
 	for i := range of {
-		a.add(from, hi[i], to[of[i]])
-		from = hi[i] + 1
+		a.add(utf8.RuneSelf, hi[i], to[of[i]])
 	}
 }
 

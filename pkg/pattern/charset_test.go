@@ -53,6 +53,16 @@ func TestCategoryCuts_Categories_ChangeNowhereElse(t *testing.T) {
 	require.Equal(t, everyCharacter(syntax.IsWordChar), perlWord())
 }
 
+func TestCategoryCuts_Changed_StayAsTheyAre(t *testing.T) {
+	first := categoryCuts("Emoji")
+	want := slices.Clone(first)
+	clear(first)
+	again := categoryCuts("Emoji")
+	require.Equal(t, want, again)
+	clear(again)
+	require.Equal(t, want, categoryCuts("Emoji"))
+}
+
 func TestCharSet_Classes_HaveTheirCharacters(t *testing.T) {
 	for _, text := range []string{
 		"[a-z]", "[^a-z]", `[\w-[\d_]]`, `[^\p{Lu}\P{Nd}]`, `[\x{100}-\x{10FFFF}-[\x{200}-\x{FFFF}]]`, `[\uD800-\uE001x]`, `(?i)[k-sſ]`, `[\s\S-[é]]`,

@@ -151,6 +151,7 @@ func TestTable_EqualStates_AreOne(t *testing.T) {
 	require.Equal(t, 2, compiled(t, `.{0,9}x(?:a|b)*`, Perl).States())
 	require.Equal(t, 3, compiled(t, `^(?:ab|cb)*$`, RE2).States())
 	require.Equal(t, 1, compiled(t, `(?:)`, Perl).classes)
+	require.Len(t, compiled(t, `[é-日]|[^é-日]`, Perl).alphabet.hi, 1, "ranges of one class are one")
 }
 
 func TestCompile_Steps_Bounded(t *testing.T) {

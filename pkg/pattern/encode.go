@@ -40,6 +40,14 @@ func (r Rules) Encode() ([]byte, error) {
 	if err := r.check(); err != nil {
 		return nil, fmt.Errorf("encoding rules: %w", err)
 	}
+	b := r.encode()
+	if len(b) > MaxRules {
+		return nil, fmt.Errorf("encoding rules: they take %d bytes, and at most %d are possible; write fewer or shorter patterns", len(b), MaxRules)
+	}
+	return b, nil
+}
+
+func (r Rules) encode() []byte {
 	tables := r.tables()
 	b := make([]byte, headerBytes+4*len(tables))
 	u32(b, 0, magic)
@@ -59,12 +67,9 @@ func (r Rules) Encode() ([]byte, error) {
 		b = append(append(b, byte(len(name))), name...)
 	}
 	b = align(b, 8)
-	if len(b) > MaxRules {
-		return nil, fmt.Errorf("encoding rules: they take %d bytes, and at most %d are possible; write fewer or shorter patterns", len(b), MaxRules)
-	}
 	u32(b, 16, len(b))
 	binary.LittleEndian.PutUint64(b[checksumAt:], checksum(b[checkedFrom:]))
-	return b, nil
+	return b
 }
 
 func (r Rules) tables() []*Table {
