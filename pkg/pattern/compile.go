@@ -19,9 +19,11 @@ func (r refusal) Error() string { return string(r) }
 
 // The refusals that have more than one place.
 const (
-	tooManyStates = refusal("the pattern needs more than 4,000 states, which is not supported; write fewer or smaller counted repetitions, such as .{20}")
-	tooLarge      = refusal("the table of the pattern is larger than 256 KiB, which is not supported; write a shorter pattern with fewer character classes")
-	tooComplex    = refusal("the pattern is too complex to compile; write fewer nested or counted repetitions")
+	tooManyStates = refusal("the pattern needs more than 4,000 states, which is not supported; " +
+		"write fewer or smaller counted repetitions, such as .{20}")
+	tooLarge = refusal("the table of the pattern is larger than 256 KiB, which is not supported; " +
+		"write a shorter pattern with fewer character classes")
+	tooComplex = refusal("the pattern is too complex to compile; write fewer nested or counted repetitions")
 )
 
 // Compile makes the table that matches every text in which the pattern occurs. Errors say what the pattern's dialect does not accept, or

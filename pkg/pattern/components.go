@@ -48,6 +48,8 @@ func (s *sorter) visit(n int32) {
 		s.follow(n, node.a)
 	case opChar:
 		s.continuation = append(s.continuation, node.b)
+	default:
+		// It refers to no node.
 	}
 	if s.low[n] != s.index[n] {
 		return

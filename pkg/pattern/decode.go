@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"unicode/utf8"
 )
 
@@ -16,14 +15,10 @@ func Decode(b []byte) (r Rules, err error) {
 	if len(b) >= 8 && get(b, 0) == magic && get(b, 4) != version {
 		return Rules{}, fmt.Errorf("decoding rules: the file has version %d, and only version %d is supported", get(b, 4), version)
 	}
-	if len(b) < headerBytes || len(b) > MaxRules || len(b)%8 != 0 || get(b, 0) != magic || get(b, 16) != len(b) ||
-		binary.LittleEndian.Uint64(b[checksumAt:]) != checksum(b[checkedFrom:]) {
+	if !whole(b) || !plausible(b) {
 		return Rules{}, errDamaged
 	}
 	tables, include := get(b, 24), get(b, 28)
-	if get(b, 20) >= int(targets) || include > 1 || tables < include || tables > MaxExcludes+include || len(b) < headerBytes+4*tables {
-		return Rules{}, errDamaged
-	}
 	r.Target = Target(get(b, 20))
 	for i := range tables {
 		t := decodeTable(b, get(b, headerBytes+4*i))
@@ -45,6 +40,18 @@ func Decode(b []byte) (r Rules, err error) {
 	return r, nil
 }
 
+// whole reports whether a file has the size and the checksum that its header says.
+func whole(b []byte) bool {
+	return len(b) >= headerBytes && len(b) <= MaxRules && len(b)%8 == 0 && get(b, 0) == magic && get(b, 16) == len(b) &&
+		binary.LittleEndian.Uint64(b[checksumAt:]) == checksum(b[checkedFrom:])
+}
+
+// plausible reports whether the header's numbers are possible.
+func plausible(b []byte) bool {
+	tables, include := get(b, 24), get(b, 28)
+	return get(b, 20) < int(targets) && include <= 1 && tables >= include && tables <= MaxExcludes+include && len(b) >= headerBytes+4*tables
+}
+
 func decodeNames(b []byte, at, count int) (names []string, err error) {
 	for range min(count, MaxNames+1) {
 		if at >= len(b) || at+1+int(b[at]) > len(b) {
@@ -64,7 +71,7 @@ func decodeTable(b []byte, at int) *Table {
 	states, ranges := get(b, at), get(b, at+8)
 	t := &Table{alphabet: &alphabet{}, classes: get(b, at+4), start: uint16(get(b, at+12))}
 	// The limits keep the products below from overflowing.
-	if states < 1 || states > MaxStates || t.classes < 1 || t.classes > MaxTable || ranges < 1 || ranges > MaxTable || get(b, at+12) >= states {
+	if min(states, t.classes, ranges) < 1 || states > MaxStates || max(t.classes, ranges) > MaxTable || get(b, at+12) >= states {
 		return nil
 	}
 	t.next = words(b, get(b, at+16), states*t.classes, states)
@@ -75,22 +82,32 @@ func decodeTable(b []byte, at int) *Table {
 		return nil
 	}
 	copy(t.alphabet.ascii[:], ascii)
+	t.alphabet.hi = ends(b[endsAt:], ranges)
 	for _, f := range b[flagsAt : flagsAt+states] {
-		t.accept, t.final = append(t.accept, f&flagAccept != 0), append(t.final, f&flagFinal != 0)
+		t.accept = append(t.accept, f&flagAccept != 0)
 	}
-	last := utf8.RuneSelf - 1
-	for i := range ranges {
-		hi := get(b, endsAt+4*i)
-		if hi <= last || hi > utf8.MaxRune {
-			return nil
-		}
-		t.alphabet.hi, last = append(t.alphabet.hi, rune(hi)), hi
-	}
-	final := t.final
-	if t.findFinal(); last != utf8.MaxRune || !slices.Equal(final, t.final) {
+	if t.alphabet.hi == nil {
 		return nil
 	}
+	// Where the file says otherwise, it is not what Encode makes of the table.
+	t.findFinal()
 	return t
+}
+
+// ends are the last characters of ranges that have all characters but ASCII, or nil.
+func ends(b []byte, ranges int) []rune {
+	hi, last := make([]rune, ranges), utf8.RuneSelf-1
+	for i := range hi {
+		next := get(b, 4*i)
+		if next <= last || next > utf8.MaxRune {
+			return nil
+		}
+		hi[i], last = rune(next), next
+	}
+	if last != utf8.MaxRune {
+		return nil
+	}
+	return hi
 }
 
 // words are count numbers of 2 bytes that are all below a bound, or nil.

@@ -42,7 +42,7 @@ func (r Rules) Encode() ([]byte, error) {
 	}
 	b := r.encode()
 	if len(b) > MaxRules {
-		return nil, fmt.Errorf("encoding rules: they take %d bytes, and at most %d are possible; write fewer or shorter patterns", len(b), MaxRules)
+		return nil, fmt.Errorf("encoding rules: they take %d bytes; at most %d are possible: write fewer or shorter patterns", len(b), MaxRules)
 	}
 	return b, nil
 }
@@ -149,8 +149,8 @@ func padded(size, to int) int { return (size + to - 1) / to * to }
 
 func align(b []byte, to int) []byte { return append(b, make([]byte, padded(len(b), to)-len(b))...) }
 
-// checksum detects damage, not intent: four lanes take the words of 8 bytes one after the other, and every step of a lane is reversible, so that damage
-// within one lane never goes undetected.
+// checksum detects damage, not intent: four lanes take the words of 8 bytes one after the other, and every step of a lane is reversible, so
+// that damage of a single word never goes undetected.
 func checksum(b []byte) uint64 {
 	const multiplier, seed = 0x9e3779b97f4a7c15, 0x2545f4914f6cdd1d
 	lanes := [4]uint64{seed, seed + 1, seed + 2, seed + 3}

@@ -37,6 +37,8 @@ func (p *program) evaluator(start int32) *evaluator {
 			n.a, n.b = to[n.a], to[n.b]
 		case opNot:
 			n.a = to[n.a]
+		default:
+			// It refers to no node.
 		}
 		e.nodes = append(e.nodes, n)
 	}
@@ -86,6 +88,7 @@ func (e *evaluator) pass(from, to int, live []uint64, holds *[assertions]byte) b
 		switch n.op {
 		case opTrue:
 			v = 1
+		case opFalse:
 		case opChar:
 			v = byte(live[n.a/64]>>(n.a%64)) & 1
 		case opOr:

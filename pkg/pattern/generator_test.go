@@ -37,11 +37,11 @@ func (g generator) pick(common, perl, re2 []string) string {
 	if g.dialect == RE2 {
 		own = re2
 	}
-	if i := g.IntN(len(common) + len(own)); i < len(common) {
+	i := g.IntN(len(common) + len(own))
+	if i < len(common) {
 		return common[i]
-	} else {
-		return own[i-len(common)]
 	}
+	return own[i-len(common)]
 }
 
 func (g generator) atom(depth int) string {

@@ -68,22 +68,17 @@ func (p *program) perl(n *syntax.RegexNode, rest int32) int32 {
 		return rest
 	case syntax.NtNothing:
 		return nodeFalse
-	case syntax.NtMulti:
-		for i := len(n.Str) - 1; i >= 0; i-- {
-			rest = p.char(p.one(n.Str[i]), rest)
-		}
-		return rest
 	case syntax.NtConcatenate:
 		for i := len(n.Children) - 1; i >= 0; i-- {
 			rest = p.perl(n.Children[i], rest)
 		}
 		return rest
 	case syntax.NtAlternate:
-		any := nodeFalse
+		either := nodeFalse
 		for i := len(n.Children) - 1; i >= 0; i-- {
-			any = p.or(p.perl(n.Children[i], rest), any)
+			either = p.or(p.perl(n.Children[i], rest), either)
 		}
-		return any
+		return either
 	case syntax.NtCapture, syntax.NtGroup, syntax.NtAtomic:
 		return p.perl(n.Children[0], rest)
 	case syntax.NtLoop, syntax.NtLazyloop:
@@ -96,8 +91,9 @@ func (p *program) perl(n *syntax.RegexNode, rest int32) int32 {
 		condition := p.perl(n.Children[0], nodeTrue)
 		yes, no := p.perl(n.Children[1], rest), p.perl(n.Children[2], rest)
 		return p.or(p.and(condition, yes), p.and(p.not(condition), no))
+	default:
+		return p.perlLeaf(n, rest)
 	}
-	return p.perlLeaf(n, rest)
 }
 
 // unsupported is why a node cannot be lowered, or nil.
@@ -135,10 +131,16 @@ var perlAssertions = map[syntax.NodeType]assertion{
 	syntax.NtNonboundary: notAtWordBoundary,
 }
 
-// perlLeaf has the node of a character, of a loop over one, or of an assertion.
+// perlLeaf has the node of characters, of a loop over one, or of an assertion.
 func (p *program) perlLeaf(n *syntax.RegexNode, rest int32) int32 {
 	if a, ok := perlAssertions[n.T]; ok {
 		return p.assert(a, rest)
+	}
+	if n.T == syntax.NtMulti {
+		for i := len(n.Str) - 1; i >= 0; i-- {
+			rest = p.char(p.one(n.Str[i]), rest)
+		}
+		return rest
 	}
 	var set int32
 	switch {

@@ -97,12 +97,12 @@ func (p *program) add(n node) int32 {
 	return id
 }
 
-// set has the index of a set of characters, which make makes when key is new.
-func (p *program) set(key string, make func() runeSet) int32 {
+// set has the index of a set of characters, which members lists when key is new.
+func (p *program) set(key string, members func() runeSet) int32 {
 	id, ok := p.setIDs[key]
 	if !ok {
 		id = int32(len(p.sets))
-		p.sets = append(p.sets, make())
+		p.sets = append(p.sets, members())
 		p.setIDs[key] = id
 	}
 	return id

@@ -58,14 +58,15 @@ func (p *program) re2(n *syntax.Regexp, rest int32) int32 {
 		}
 		return rest
 	case syntax.OpAlternate:
-		any := nodeFalse
+		either := nodeFalse
 		for i := len(n.Sub) - 1; i >= 0; i-- {
-			any = p.or(p.re2(n.Sub[i], rest), any)
+			either = p.or(p.re2(n.Sub[i], rest), either)
 		}
-		return any
+		return either
+	default:
+		least, most := repetitions(n)
+		return p.loop(least, most, rest, rest, body)
 	}
-	least, most := repetitions(n)
-	return p.loop(least, most, rest, rest, body)
 }
 
 func repetitions(n *syntax.Regexp) (least, most int) {
@@ -76,11 +77,12 @@ func repetitions(n *syntax.Regexp) (least, most int) {
 		return 1, unbounded
 	case syntax.OpQuest:
 		return 0, 1
+	default:
+		if n.Max < 0 {
+			return n.Min, unbounded
+		}
+		return n.Min, n.Max
 	}
-	if n.Max < 0 {
-		return n.Min, unbounded
-	}
-	return n.Min, n.Max
 }
 
 // literal is the set of one character, with all that it equals when case does not count.
@@ -103,10 +105,11 @@ func re2Set(n *syntax.Regexp) runeSet {
 		return runeSet{}.complement()
 	case syntax.OpAnyCharNotNL:
 		return runeSet{{'\n', '\n'}}.complement()
+	default:
+		var set runeSet
+		for i := 0; i+1 < len(n.Rune); i += 2 {
+			set = append(set, span{n.Rune[i], n.Rune[i+1]})
+		}
+		return set.sorted()
 	}
-	var set runeSet
-	for i := 0; i+1 < len(n.Rune); i += 2 {
-		set = append(set, span{n.Rune[i], n.Rune[i+1]})
-	}
-	return set.sorted()
 }
