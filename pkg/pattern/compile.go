@@ -1,0 +1,60 @@
+package pattern
+
+import "fmt"
+
+// Dialect is the language that a pattern is written in.
+type Dialect uint8
+
+const (
+	// Perl is the language of regexp2, with lookaheads.
+	Perl Dialect = iota
+	// RE2 is the language of Go's package regexp.
+	RE2
+)
+
+// refusal is why a pattern that its dialect accepts is not supported: a sentence that names the construct and what to write instead.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// The refusals that have more than one place.
+const (
+	tooManyStates = refusal("the pattern needs more than 4,000 states, which is not supported; write fewer or smaller counted repetitions, such as .{20}")
+	tooLarge      = refusal("the table of the pattern is larger than 256 KiB, which is not supported; write a shorter pattern with fewer character classes")
+	tooComplex    = refusal("the pattern is too complex to compile; write fewer nested or counted repetitions")
+)
+
+// Compile makes the table that matches every text in which the pattern occurs. Errors say what the pattern's dialect does not accept, or
+// which construct is not supported and what to write instead; they do not quote the pattern. Time and memory are bounded whatever the
+// pattern is.
+func Compile(text string, dialect Dialect) (*Table, error) {
+	if len(text) > MaxPattern {
+		return nil, refusal(fmt.Sprintf("the pattern has %d bytes; it must be at most %d bytes", len(text), MaxPattern))
+	}
+	p := newProgram()
+	var start int32
+	var err error
+	switch dialect {
+	case Perl:
+		start, err = p.lowerPerl(text)
+	case RE2:
+		start, err = p.lowerRE2(text)
+	default:
+		return nil, fmt.Errorf("unknown dialect %d", dialect)
+	}
+	if err == nil {
+		err = p.err
+	}
+	if err != nil {
+		return nil, err
+	}
+	table, err := p.determinize(start)
+	if err != nil {
+		return nil, err
+	}
+	table.minimize()
+	if table.size() > MaxTable {
+		return nil, tooLarge
+	}
+	return table, nil
+}

@@ -1,0 +1,191 @@
+package pattern
+
+import (
+	"math"
+	"strconv"
+)
+
+// op is what a node computes at a position of a text.
+type op uint8
+
+const (
+	opTrue op = iota
+	opFalse
+	// opChar: the character to the right is in set a, and node b holds after it.
+	opChar
+	opOr  // a or b
+	opAnd // a and b
+	opNot // not a
+	// opAssert: assertion a holds.
+	opAssert
+)
+
+// node is one node of a program; a and b are indexes of nodes unless op says otherwise.
+type node struct {
+	op   op
+	a, b int32
+}
+
+// The nodes that every program has.
+const (
+	nodeTrue int32 = iota
+	nodeFalse
+)
+
+// Bounds of a program. Visits count also what adds no node, such as repetitions of nothing.
+const (
+	maxNodes  = 16 << 10
+	maxVisits = 64 << 10
+	unbounded = math.MaxInt32
+)
+
+// program is the boolean program of a pattern: node n holds at a position when the rest of the text matches what n stands for. Equal nodes
+// are one node. A program that exceeded its bounds has an error, and its nodes are worthless.
+type program struct {
+	nodes  []node
+	known  map[node]int32
+	sets   []runeSet
+	setIDs map[string]int32
+	// asserts has the bit of every assertion in use; word are the characters that \b calls words.
+	asserts uint16
+	word    runeSet
+	visits  int
+	err     error
+}
+
+func newProgram() *program {
+	return &program{
+		nodes:  []node{{op: opTrue}, {op: opFalse}},
+		known:  map[node]int32{},
+		setIDs: map[string]int32{},
+	}
+}
+
+// refuse keeps the first reason; lowering unwinds after it.
+func (p *program) refuse(reason error) int32 {
+	if p.err == nil {
+		p.err = reason
+	}
+	return nodeFalse
+}
+
+// visit counts one step of lowering, and reports whether to go on.
+func (p *program) visit() bool {
+	if p.visits++; p.visits > maxVisits {
+		p.refuse(tooComplex)
+	}
+	return p.err == nil
+}
+
+// place adds a node that equals no other, so that it can be changed.
+func (p *program) place(n node) int32 {
+	if len(p.nodes) >= maxNodes {
+		return p.refuse(tooComplex)
+	}
+	p.nodes = append(p.nodes, n)
+	return int32(len(p.nodes) - 1)
+}
+
+func (p *program) add(n node) int32 {
+	if id, ok := p.known[n]; ok {
+		return id
+	}
+	id := p.place(n)
+	if p.err == nil {
+		p.known[n] = id
+	}
+	return id
+}
+
+// set has the index of a set of characters, which make makes when key is new.
+func (p *program) set(key string, make func() runeSet) int32 {
+	id, ok := p.setIDs[key]
+	if !ok {
+		id = int32(len(p.sets))
+		p.sets = append(p.sets, make())
+		p.setIDs[key] = id
+	}
+	return id
+}
+
+func (p *program) one(r rune) int32 {
+	return p.set("="+strconv.Itoa(int(r)), func() runeSet { return runeSet{{r, r}} })
+}
+
+func (p *program) char(set, rest int32) int32 {
+	if rest == nodeFalse {
+		return nodeFalse
+	}
+	return p.add(node{op: opChar, a: set, b: rest})
+}
+
+func (p *program) or(a, b int32) int32 {
+	switch {
+	case a == nodeTrue || b == nodeTrue:
+		return nodeTrue
+	case a == nodeFalse || a == b:
+		return b
+	case b == nodeFalse:
+		return a
+	}
+	return p.add(node{op: opOr, a: a, b: b})
+}
+
+func (p *program) and(a, b int32) int32 {
+	switch {
+	case a == nodeFalse || b == nodeFalse:
+		return nodeFalse
+	case a == nodeTrue || a == b:
+		return b
+	case b == nodeTrue:
+		return a
+	}
+	return p.add(node{op: opAnd, a: a, b: b})
+}
+
+func (p *program) not(a int32) int32 {
+	switch a {
+	case nodeTrue:
+		return nodeFalse
+	case nodeFalse:
+		return nodeTrue
+	}
+	return p.add(node{op: opNot, a: a})
+}
+
+func (p *program) assert(a assertion, rest int32) int32 {
+	p.asserts |= 1 << a
+	return p.and(p.add(node{op: opAssert, a: int32(a)}), rest)
+}
+
+// loop is least to most repetitions of what body lowers, followed by rest. A repetition may stop where stop holds, which is rest, or less
+// than it.
+func (p *program) loop(least, most int, rest, stop int32, body func(rest int32) int32) int32 {
+	current := rest
+	if most == unbounded {
+		// The node refers to itself through its body.
+		current = p.place(node{op: opOr, a: stop, b: nodeFalse})
+		again := body(current)
+		if p.err != nil {
+			return nodeFalse
+		}
+		p.nodes[current].b = again
+	} else {
+		for i := most; i > least && p.visit(); i-- {
+			current = p.or(body(current), stop)
+		}
+	}
+	for i := 0; i < least && p.visit(); i++ {
+		current = body(current)
+	}
+	return current
+}
+
+// charLoop is least to most characters of a set. An atomic loop takes all that it can: it stops early only before another character.
+func (p *program) charLoop(set int32, least, most int, atomic bool, rest int32) int32 {
+	stop := rest
+	if atomic {
+		stop = p.and(p.not(p.char(set, nodeTrue)), rest)
+	}
+	return p.loop(least, most, rest, stop, func(rest int32) int32 { return p.char(set, rest) })
+}
