@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -31,8 +32,8 @@ static uint64_t signal_set(const char *status, const char *key)
 	return line ? strtoull(line + strlen(key), NULL, 16) : 0;
 }
 
-// takes says whether the process handles or blocks a signal. Where it cannot be found out, it does.
-static bool takes(pid_t pid, uint32_t number)
+// state reads which signals a process handles and which it blocks.
+static int state(pid_t pid, uint64_t *handled, uint64_t *blocked)
 {
 	char path[64];
 	size_t size;
@@ -42,10 +43,28 @@ static bool takes(pid_t pid, uint32_t number)
 	text_add(&name, "/status");
 	char *status = read_file(AT_FDCWD, path, max_status, &size);
 	if (!status)
-		return true;
-	uint64_t set = signal_set(status, "\nSigCgt:") | signal_set(status, "\nSigBlk:");
+		return -1;
+	*handled = signal_set(status, "\nSigCgt:");
+	*blocked = signal_set(status, "\nSigBlk:");
 	free(status);
-	return set >> (number - 1) & 1;
+	return 0;
+}
+
+// takes says whether the process handles a signal, or waits for it blocked. A shell blocks signals for a moment, which does not count.
+// Where it cannot be found out, the process does.
+static bool takes(pid_t pid, uint32_t number)
+{
+	const struct timespec pause = {0, 5000000};
+	for (int sample = 0; sample < 4; sample++) {
+		uint64_t handled, blocked;
+		if (state(pid, &handled, &blocked) < 0 || handled >> (number - 1) & 1)
+			return true;
+		if (!(blocked >> (number - 1) & 1))
+			return false;
+		if (nanosleep(&pause, NULL) < 0 && errno != EINTR)
+			return true;
+	}
+	return true;
 }
 
 void forward(const struct run *run, const struct signalfd_siginfo *received)
