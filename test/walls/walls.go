@@ -69,6 +69,10 @@ var walls = []wall{
 	{name: "nouns", of: []string{"pkg/gpu"}, ours: none, tests: true, because: "the nouns import nothing of ours, so that every package can speak in them"},
 	{name: "api", of: []string{"api/*"}, ours: none, tests: true, because: "the API imports nothing of ours: it is the users'"},
 	{name: "pure", of: pure, ours: nouns, named: clocks, because: "planning and publishing are pure: same input, same plan"},
+	{
+		name: "profiler-files", of: []string{"pkg/profiler/runplan", "pkg/profiler/native"}, ours: none, named: []string{"os", "context$", "net", "syscall$", "log"},
+		because: "what programs in containers read is pure data",
+	},
 	{name: "records", of: []string{"pkg/checkpoint"}, ours: []string{"pkg/gpu", "pkg/disk"}, tests: true, because: "records outlive every other package"},
 	{name: "specs", of: []string{"pkg/cdi"}, ours: append([]string{"pkg/hook/protocol"}, records...), tests: true, because: "specs are joined from records and from what others found out"},
 	{

@@ -245,8 +245,8 @@ func TestRun_ExecSession_Untouched(t *testing.T) {
 	}
 }
 
-// TestRun_SupervisorKilled_ProcessEnds: as if the process itself had been killed; the recording ends by itself.
-func TestRun_SupervisorKilled_ProcessEnds(t *testing.T) {
+// TestRun_SupervisorKilled_ProcessKilled: as if the process itself had been killed; nsys finishes the recording.
+func TestRun_SupervisorKilled_ProcessKilled(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, nil)
 	script := c.script(t, `echo $$ $PPID >/run/work/pids; exec sleep 1000`)

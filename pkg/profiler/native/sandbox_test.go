@@ -1,6 +1,7 @@
 package native
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -179,7 +180,9 @@ func (c *container) command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	layout, err := json.Marshal(c)
 	require.NoError(t, err)
-	command := exec.CommandContext(t.Context(), os.Args[0], args...)
+	bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	command := exec.CommandContext(bounded, os.Args[0], args...)
 	command.Env = append(os.Environ(), asInit+"="+string(layout))
 	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID, Pdeathsig: unix.SIGKILL}
 	return command
