@@ -169,9 +169,11 @@ func (c container) mount() error {
 	steps = append(steps, os.MkdirAll("/run/etc/upper", 0o755), os.MkdirAll("/run/etc/work", 0o755),
 		unix.Mount("overlay", "/etc", "overlay", 0, "lowerdir=/etc,upperdir=/run/etc/upper,workdir=/run/etc/work"),
 		os.WriteFile("/etc/ld.so.preload", []byte(list), 0o644))
+	var readOnly uintptr
 	if c.ReadOnly {
-		steps = append(steps, unix.Mount("tmpfs", "/tmp", "tmpfs", unix.MS_RDONLY, ""))
+		readOnly = unix.MS_RDONLY
 	}
+	steps = append(steps, unix.Mount("tmpfs", "/tmp", "tmpfs", readOnly, "mode=1777"))
 	return errors.Join(steps...)
 }
 
@@ -180,7 +182,7 @@ func (c *container) command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	layout, err := json.Marshal(c)
 	require.NoError(t, err)
-	bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
+	bounded, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	command := exec.CommandContext(bounded, os.Args[0], args...)
 	command.Env = append(os.Environ(), asInit+"="+string(layout))
