@@ -142,11 +142,11 @@ func TestNsys_Killed_ProcessGoesOn(t *testing.T) {
 	t.Parallel()
 	c := withNsys(t, "bookworm", nil)
 	code, output := c.run(t, c.script(t, `for p in $(grep -l PRISM_SESSION /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3); do kill -9 $p 2>/dev/null; done
-while ! grep -q ReportLost /run/prism/results/s*/note; do sleep 0.01; done; echo on; exit 6`)...)
+while ! grep -q Failed /run/prism/results/s*/note; do sleep 0.01; done; echo on; exit 6`)...)
 	assert.Equal(t, 6, code)
 	assert.Contains(t, output, "on\n", "beside what the tool's library says")
 	n := c.one(t)
-	assert.Equal(t, "Starting Recording Failed", n["state"])
+	assert.Equal(t, "Starting Recording Failed", n["state"], c.log(t))
 	assert.Equal(t, "6", n["exit"])
 }
 

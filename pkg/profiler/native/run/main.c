@@ -81,8 +81,7 @@ static bool children_elsewhere(void)
 
 static _Noreturn void profile(struct run *run)
 {
-	if (plan_read(&run->plan) < 0)
-		without(run, "FellBackUnprofiled", "reading " PLAN_FILE, errno);
+	int plan_error = plan_read(&run->plan) < 0 ? errno : 0;
 	context_read(&run->context);
 	if (below_supervisor() || children_elsewhere() || (!run->plan.exec_sessions && in_exec_session((pid_t)run->context.init)))
 		unmatched(run);
@@ -91,6 +90,8 @@ static _Noreturn void profile(struct run *run)
 	int slot = slot_take(run);
 	if (session_open(run) < 0)
 		without(run, "FellBackUnprofiled", "making a session in " RESULTS, errno);
+	if (plan_error)
+		without(run, "FellBackUnprofiled", "reading " PLAN_FILE, plan_error);
 	if (slot == 0)
 		without(run, "SlotsTaken", "the container has as many profiled processes as match.maxSessions allows", 0);
 	if (slot < 0)

@@ -82,6 +82,7 @@ int plan_read(struct plan *plan)
 	for (const char *line = bytes; line < bytes + size; line += strlen(line) + 1)
 		failed |= plan_line(plan, line);
 	if (failed || plan->tool[0] != '/' || plan->dir[0] != '/') {
+		plan->dir = RESULTS;
 		errno = EINVAL;
 		return -1;
 	}
