@@ -2,7 +2,6 @@ package native
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -41,11 +40,13 @@ func withNsys(t *testing.T, release string, change func(*runplan.Plan)) *contain
 // python is a Python program with "profiled" in its name.
 func (c *container) python(t *testing.T, text string) []string {
 	t.Helper()
-	if _, err := exec.LookPath("python3"); err != nil {
+	// Not one of a user's own, which other users cannot read.
+	const python = "/usr/bin/python3"
+	if _, err := os.Stat(python); err != nil {
 		t.Skip("needs python3")
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(c.Work, "profiled.py"), []byte(text), 0o755))
-	return []string{"python3", "/run/work/profiled.py"}
+	return []string{python, "/run/work/profiled.py"}
 }
 
 // log is what nsys wrote.
