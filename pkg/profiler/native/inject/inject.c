@@ -121,7 +121,7 @@ static int matches(int argc, char **argv, const char *path)
 		return 0;
 	if (status_of(file, "", AT_EMPTY_PATH_, &status) == 0 && (status.mode & S_IFMT_) == S_IFREG_ && status.size > 0 &&
 	    status.size <= max_plan) {
-		void *plan = map((unsigned long)status.size, PROT_READ_, MAP_PRIVATE_, file);
+		void *plan = map((unsigned long)status.size, PROT_READ_, MAP_PRIVATE_ | MAP_POPULATE_, file);
 		if (plan) {
 			found = prism_match(plan, (unsigned long)status.size, argc, argv, path);
 			unmap(plan, (unsigned long)status.size);
