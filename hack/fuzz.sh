@@ -3,6 +3,7 @@
 # package's testdata/fuzz, where every later `go test` tries it again: fix the code and commit the input. Environment:
 #   FUZZTIME  how long each target runs (10s), or how many inputs it tries (100000x)
 #   RUN       a regular expression that picks targets
+#   CASES     how many random patterns and texts pkg/pattern compares in Go, in C and in C for arm64 (1000000); without RUN only
 set -euo pipefail
 cd "$(dirname "$0")/.."
 hack/packages.sh cc
@@ -29,6 +30,14 @@ while IFS=: read -r file target; do
 	tried=$(sed -n 's/^execs: \([0-9]*\).*/\1/p' <<<"$last") kept=$(sed -n 's/.*total: \([0-9]*\).*/\1/p' <<<"$last")
 	printf 'fuzz: %s %s: %s inputs, %s interesting\n' "$package" "$target" "${tried:-0}" "${kept:-0}"
 done < <(git ls-files '*_test.go' | grep -v ^hack/ | xargs grep -Eo '^func Fuzz[A-Za-z0-9_]+' | sed 's/func //' | { grep -E "${RUN:-}" || true; })
+
+if [ -z "${RUN:-}" ]; then
+	eval "$(hack/arm64.sh)"
+	export PATTERN_CASES=${CASES:-1000000} PATTERN_SEED=${PATTERN_SEED:-$RANDOM}
+	printf 'fuzz: %d cases of patterns with PATTERN_SEED=%d, on x86_64%s\n' "$PATTERN_CASES" "$PATTERN_SEED" "${PATTERN_ARM64_CC:+ and arm64}"
+	targets=$((targets + 1))
+	go test -timeout 60m -run 'RandomPatterns|Native|CategoryCuts' ./pkg/pattern || failed=$((failed + 1))
+fi
 
 printf 'fuzz: %d targets, %s each, %d failed\n' "$targets" "$time" "$failed"
 [ "$targets" -gt 0 ] && [ "$failed" = 0 ]

@@ -11,6 +11,7 @@ const (
 	atLineEnd
 	atWordBoundary
 	notAtWordBoundary
+	assertions
 )
 
 // side is what stands on one side of a position, as far as assertions ask for it.
@@ -77,7 +78,7 @@ func (p *program) left(s side) side {
 	switch {
 	case s == word && !p.uses(atWordBoundary, notAtWordBoundary):
 		return other
-	case s == newline && !p.uses(atLineBegin):
+	case s == newline && !p.uses(atLineBegin), s == edge && !p.uses(atBegin, atLineBegin):
 		return other
 	}
 	return s

@@ -2,6 +2,7 @@ package pattern
 
 import (
 	"encoding/binary"
+	"slices"
 	"sync"
 	"unicode"
 	"unicode/utf8"
@@ -12,29 +13,7 @@ import (
 // charSet is a character class of the dialect Perl. The library answers whether the class has a character; where that can change is in the
 // class's serialized form, which the library writes for generated code.
 func charSet(s *syntax.CharSet) runeSet {
-	cuts := classCuts(s.Hash())
-	for _, r := range cuts {
-		if r < 0 || r > utf8.MaxRune+1 {
-			return scan(s)
-		}
-	}
-	return where(s.Contains, cuts)
-}
-
-// scan asks for every character.
-func scan(s *syntax.CharSet) runeSet {
-	set := runeSet{}
-	for r := rune(0); r <= utf8.MaxRune; r++ {
-		if !s.Contains(r) {
-			continue
-		}
-		if last := len(set) - 1; last >= 0 && set[last].hi+1 == r {
-			set[last].hi = r
-			continue
-		}
-		set = append(set, span{r, r})
-	}
-	return set
+	return where(s.Contains, classCuts(s.Hash()))
 }
 
 // classCuts are the characters at which a serialized class can change its answer: flags in one byte, the number of ranges and of
@@ -63,15 +42,17 @@ func classCuts(b []byte) []rune {
 	return cuts
 }
 
-// categories is the class of one category of the library: "W" for \w.
-func categories(name string) runeSet {
-	buf := []byte{0, 0, 0, 0, 0, 1, 0, 0, 0, byte(len(name))}
-	set := syntax.NewCharSetRuntime(string(buf) + name)
-	return where(set.Contains, append(categoryCuts(name), 0))
+// category is the class of one category of the library.
+func category(name string) *syntax.CharSet {
+	head := []byte{0, 0, 0, 0, 0, 1, 0, 0, 0, byte(len(name))}
+	set := syntax.NewCharSetRuntime(string(head) + name)
+	return &set
 }
 
-// scanned are the cuts of the few categories that only the library knows, found once by asking for every character.
-var scanned sync.Map
+// perlWord are the characters that \b of Perl calls words.
+func perlWord() runeSet {
+	return where(syntax.IsWordChar, append(categoryCuts(syntax.WordCategoryText), 0))
+}
 
 // categoryCuts are the characters at which a category can change its answer.
 func categoryCuts(name string) []rune {
@@ -87,15 +68,33 @@ func categoryCuts(name string) []rune {
 			return tableCuts(nil, table)
 		}
 	}
+	return scannedCuts(name)
+}
+
+// scanned are the cuts of the few categories that only the library knows.
+var scanned sync.Map
+
+// scannedCuts asks about every character of the planes that have assigned ones, once. The caller owns what it returns.
+func scannedCuts(name string) []rune {
 	if known, ok := scanned.Load(name); ok {
-		return known.([]rune)
+		return slices.Clone(known.([]rune))
 	}
-	buf := []byte{0, 0, 0, 0, 0, 1, 0, 0, 0, byte(len(name))}
-	set := syntax.NewCharSetRuntime(string(buf) + name)
+	const unassigned, tags, privateUse = 0x40000, 0xE0000, 0xF0000
 	var cuts []rune
-	for _, s := range scan(&set) {
-		cuts = append(cuts, s.lo, s.hi+1)
+	set, last := category(name), false
+	for r := rune(0); r <= utf8.MaxRune; r++ {
+		switch r {
+		case unassigned:
+			r = tags
+		case tags + 0x1000:
+			r = privateUse
+		case privateUse + 1:
+			r = utf8.MaxRune
+		}
+		if has := set.Contains(r); has != last {
+			cuts, last = append(cuts, r), has
+		}
 	}
-	scanned.Store(name, cuts)
+	scanned.Store(name, slices.Clone(cuts))
 	return cuts
 }

@@ -25,11 +25,14 @@ const (
 )
 
 // Compile makes the table that matches every text in which the pattern occurs. Errors say what the pattern's dialect does not accept, or
-// which construct is not supported and what to write instead; they do not quote the pattern. Time and memory are bounded whatever the
+// which construct is not supported and what to write instead; they do not quote the whole pattern. Time and memory are bounded whatever the
 // pattern is.
 func Compile(text string, dialect Dialect) (*Table, error) {
 	if len(text) > MaxPattern {
 		return nil, refusal(fmt.Sprintf("the pattern has %d bytes; it must be at most %d bytes", len(text), MaxPattern))
+	}
+	if err := foldBound(text); err != nil {
+		return nil, err
 	}
 	p := newProgram()
 	var start int32
@@ -48,7 +51,7 @@ func Compile(text string, dialect Dialect) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	table, err := p.determinize(start)
+	table, err := p.determinizer(start).run()
 	if err != nil {
 		return nil, err
 	}

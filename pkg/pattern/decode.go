@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -77,8 +78,17 @@ func decodeTable(b []byte, at int) *Table {
 	for _, f := range b[flagsAt : flagsAt+states] {
 		t.accept, t.final = append(t.accept, f&flagAccept != 0), append(t.final, f&flagFinal != 0)
 	}
+	last := utf8.RuneSelf - 1
 	for i := range ranges {
-		t.alphabet.hi = append(t.alphabet.hi, rune(get(b, endsAt+4*i)))
+		hi := get(b, endsAt+4*i)
+		if hi <= last || hi > utf8.MaxRune {
+			return nil
+		}
+		t.alphabet.hi, last = append(t.alphabet.hi, rune(hi)), hi
+	}
+	final := t.final
+	if t.findFinal(); last != utf8.MaxRune || !slices.Equal(final, t.final) {
+		return nil
 	}
 	return t
 }

@@ -1,9 +1,11 @@
 package pattern
 
+import "slices"
+
 // Bounds of determinization: cells are states times classes of characters, steps are computed nodes and compared words.
 const (
 	maxCells = 512 << 10
-	maxSteps = 16 << 20
+	maxSteps = 8 << 20
 )
 
 // state is what the characters to the right of a position amount to: which opChar nodes hold at the position, and what stands to its
@@ -17,31 +19,36 @@ type state struct {
 
 // determinizer makes the automaton of a program, state by state.
 type determinizer struct {
-	p        *program
-	start    int32
-	order    order
-	alphabet *alphabet
-	// chars are the opChar nodes; bit has the number of each, by node; reads has those that read each class.
-	chars []int32
-	bit   []int32
-	reads [][]uint64
-	// left has what the characters of each class are to the position on their right, and newest to the one on their left.
-	left, newest []side
+	p         *program
+	evaluator *evaluator
+	alphabet  *alphabet
+	// reads has the opChar nodes that read each class, as bits; newest what a character of the class is to the position on its left,
+	// left what it is to the one on its right.
+	reads        [][]uint64
+	newest, left []side
 
-	values []bool
 	ids    map[string]uint16
 	states []state
 	table  *Table
 	steps  int
 	err    error
+	// live and key are used again for every transition.
+	live []uint64
+	key  []byte
 }
 
-// determinize makes the table for "start holds at some position of the text", read from the end of the text.
-func (p *program) determinize(start int32) (*Table, error) {
-	d := &determinizer{p: p, start: start, order: p.orderOf(start), ids: map[string]uint16{}, values: make([]bool, len(p.nodes))}
+// determinizer prepares the automaton for "start holds at some position of the text", read from the end of the text.
+func (p *program) determinizer(start int32) *determinizer {
+	d := &determinizer{p: p, evaluator: p.evaluator(start), ids: map[string]uint16{}}
+	d.live = make([]uint64, d.evaluator.words())
 	d.classify()
 	d.table = &Table{alphabet: d.alphabet, classes: len(d.alphabet.in)}
-	d.intern(state{live: make([]uint64, d.words()), right: p.right(edge)})
+	return d
+}
+
+// run makes the table.
+func (d *determinizer) run() (*Table, error) {
+	d.intern(d.p.right(edge), false)
 	for i := 0; i < len(d.states) && d.err == nil; i++ {
 		d.expand(uint16(i))
 	}
@@ -51,24 +58,17 @@ func (p *program) determinize(start int32) (*Table, error) {
 // classify makes the alphabet, and what the program reads of each class.
 func (d *determinizer) classify() {
 	sets := append([]runeSet{{{'\n', '\n'}}, d.p.word}, d.p.sets...)
-	if !d.p.uses(atWordBoundary, notAtWordBoundary) {
-		sets[1] = nil
-	}
 	if !d.p.uses(atLastEnd, atLineBegin, atLineEnd) {
 		sets[0] = nil
 	}
-	d.alphabet = alphabetOf(sets)
-	d.bit = make([]int32, len(d.p.nodes))
-	for _, n := range d.order.nodes {
-		if d.p.nodes[n].op == opChar {
-			d.bit[n] = int32(len(d.chars))
-			d.chars = append(d.chars, n)
-		}
+	if !d.p.uses(atWordBoundary, notAtWordBoundary) {
+		sets[1] = nil
 	}
+	d.alphabet = alphabetOf(sets)
 	for class := range d.alphabet.in {
-		reads := make([]uint64, d.words())
-		for i, n := range d.chars {
-			if d.alphabet.has(class, 2+int(d.p.nodes[n].a)) {
+		reads := make([]uint64, d.evaluator.words())
+		for i, set := range d.evaluator.sets {
+			if d.alphabet.has(class, 2+int(set)) {
 				reads[i/64] |= 1 << (i % 64)
 			}
 		}
@@ -83,19 +83,15 @@ func (d *determinizer) classify() {
 	}
 }
 
-func (d *determinizer) words() int { return (len(d.chars) + 63) / 64 }
-
-// intern has the number of a state, which is new or known.
-func (d *determinizer) intern(s state) uint16 {
-	if s.found {
-		s.live, s.right = make([]uint64, d.words()), edge
+// intern has the number of the state with d.live, which is new or known.
+func (d *determinizer) intern(right side, found bool) uint16 {
+	if found {
+		clear(d.live)
+		right = sides
 	}
-	key := bits([]byte{byte(s.right), 0}, s.live)
-	if s.found {
-		key[1] = 1
-	}
-	d.step(d.words())
-	if id, ok := d.ids[string(key)]; ok || d.err != nil {
+	d.key = bits(append(d.key[:0], byte(right)), d.live)
+	d.step(len(d.live))
+	if id, ok := d.ids[string(d.key)]; ok || d.err != nil {
 		return id
 	}
 	switch n := len(d.states) + 1; {
@@ -105,8 +101,8 @@ func (d *determinizer) intern(s state) uint16 {
 		d.err = tooLarge
 	}
 	id := uint16(len(d.states))
-	d.ids[string(key)] = id
-	d.states = append(d.states, s)
+	d.ids[string(d.key)] = id
+	d.states = append(d.states, state{live: slices.Clone(d.live), right: right, found: found})
 	return id
 }
 
@@ -129,74 +125,24 @@ func (d *determinizer) expand(id uint16) {
 		}
 		return
 	}
-	var known [sides][]uint64
-	var found [sides]bool
-	for class := range row {
-		left := d.left[class]
+	var known [sides]*position
+	at := func(left side) *position {
 		if known[left] == nil {
-			found[left] = d.compute(s, left)
-			known[left] = d.continued()
+			p, steps := d.evaluator.compute(s, left)
+			d.step(steps)
+			known[left] = &p
 		}
-		to := state{live: make([]uint64, d.words()), right: d.p.right(d.newest[class]), found: found[left]}
+		return known[left]
+	}
+	for class := range row {
+		position, right := at(d.left[class]), d.p.right(d.newest[class])
 		if d.newest[class] == newline && s.right == edge {
-			to.right = d.p.right(lastNewline)
+			right = d.p.right(lastNewline)
 		}
-		for i, word := range known[left] {
-			to.live[i] = word & d.reads[class][i]
+		for i, word := range position.continued {
+			d.live[i] = word & d.reads[class][i]
 		}
-		row[class] = d.intern(to)
+		row[class] = d.intern(right, position.found)
 	}
-	t.accept = append(t.accept, d.compute(s, edge))
-}
-
-// continued are the opChar nodes whose continuation holds at the computed position: those hold to the left of a character that they read.
-func (d *determinizer) continued() []uint64 {
-	live := make([]uint64, d.words())
-	for i, n := range d.chars {
-		if d.values[d.p.nodes[n].b] {
-			live[i/64] |= 1 << (i % 64)
-		}
-	}
-	return live
-}
-
-// compute has the value of every node at a position with s on its right, and reports that of the first one.
-func (d *determinizer) compute(s state, left side) bool {
-	from := int32(0)
-	for _, to := range d.order.groups {
-		group := d.order.nodes[from:to]
-		from = to
-		for _, n := range group {
-			d.values[n] = false
-		}
-		for changed := true; changed; {
-			changed = false
-			d.step(len(group))
-			for _, n := range group {
-				if !d.values[n] && d.value(n, s, left) {
-					d.values[n], changed = true, len(group) > 1
-				}
-			}
-		}
-	}
-	return d.values[d.start]
-}
-
-func (d *determinizer) value(id int32, s state, left side) bool {
-	switch n := &d.p.nodes[id]; n.op {
-	case opTrue:
-		return true
-	case opChar:
-		bit := d.bit[id]
-		return s.live[bit/64]&(1<<(bit%64)) != 0
-	case opOr:
-		return d.values[n.a] || d.values[n.b]
-	case opAnd:
-		return d.values[n.a] && d.values[n.b]
-	case opNot:
-		return !d.values[n.a]
-	case opAssert:
-		return assertion(n.a).holds(left, s.right)
-	}
-	return false
+	t.accept = append(t.accept, at(d.p.left(edge)).found)
 }

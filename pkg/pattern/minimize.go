@@ -26,7 +26,7 @@ func (t *Table) minimize() {
 	t.start = uint16(r.block[t.start])
 	t.next, t.accept = next, accept
 	t.mergeClasses()
-	t.settle()
+	t.findFinal()
 }
 
 // refinement is a partition of the states into blocks, which are parts of states: from[b] to to[b].
@@ -162,8 +162,8 @@ func (t *Table) mergeClasses() {
 	t.next, t.classes = next, len(kept)
 }
 
-// settle finds the states that no character leads out of: there the rest of the text need not be read.
-func (t *Table) settle() {
+// findFinal finds the states that no character leads out of: there the rest of the text need not be read.
+func (t *Table) findFinal() {
 	t.final = make([]bool, len(t.accept))
 	for s := range t.final {
 		t.final[s] = true

@@ -1,8 +1,10 @@
 package pattern
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/dlclark/regexp2/v2/syntax"
 )
@@ -26,15 +28,31 @@ const (
 
 // lowerPerl adds the nodes of a pattern that is followed by nothing.
 func (p *program) lowerPerl(text string) (int32, error) {
-	if err := parseBounds(text); err != nil {
-		return nodeFalse, err
-	}
 	tree, err := syntax.Parse(text, syntax.ParseOptions{})
 	if err != nil {
-		return nodeFalse, fmt.Errorf("not a valid Perl regular expression: %w", err)
+		return nodeFalse, notPerl(err)
 	}
-	p.word = categories("W")
+	p.word = perlWord()
 	return p.perl(tree.Root, nodeTrue), nil
+}
+
+// notPerl is why the library did not parse a pattern, without the pattern. The library has options that it does not accept in a pattern.
+func notPerl(err error) error {
+	var known *syntax.Error
+	if !errors.As(err, &known) {
+		return fmt.Errorf("not a valid Perl regular expression: %w", err)
+	}
+	reason := known.Code.String()
+	if len(known.Args) > 0 {
+		reason = fmt.Sprintf(reason, known.Args...)
+	}
+	switch {
+	case strings.HasSuffix(reason, ": (?r"):
+		return rightToLeft
+	case strings.HasSuffix(reason, ": (?e"):
+		return ecmaScript
+	}
+	return fmt.Errorf("not a valid Perl regular expression: %s", reason)
 }
 
 // perl has the node of n followed by rest.

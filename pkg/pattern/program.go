@@ -169,7 +169,10 @@ func (p *program) loop(least, most int, rest, stop int32, body func(rest int32) 
 		if p.err != nil {
 			return nodeFalse
 		}
-		p.nodes[current].b = again
+		// To repeat nothing changes nothing.
+		if again != current {
+			p.nodes[current].b = again
+		}
 	} else {
 		for i := most; i > least && p.visit(); i-- {
 			current = p.or(body(current), stop)

@@ -73,6 +73,10 @@ var walls = []wall{
 		name: "profiler-files", of: []string{"pkg/profiler/runplan", "pkg/profiler/native"}, ours: none, named: []string{"os", "context$", "net", "syscall$", "log"},
 		because: "what programs in containers read is pure data",
 	},
+	{
+		name: "pattern", of: []string{"pkg/pattern"}, ours: none, named: clocks,
+		because: "patterns are pure: same pattern, same table, on every node and in the controller",
+	},
 	{name: "records", of: []string{"pkg/checkpoint"}, ours: []string{"pkg/gpu", "pkg/disk"}, tests: true, because: "records outlive every other package"},
 	{name: "specs", of: []string{"pkg/cdi"}, ours: append([]string{"pkg/hook/protocol"}, records...), tests: true, because: "specs are joined from records and from what others found out"},
 	{

@@ -11,6 +11,7 @@ enum {
 	max_plan = 1 << 20,
 	max_path = 4096,
 	max_auxiliary = 64,
+	target_at = 20, // in the plan
 	AT_BASE_ = 7,
 	AT_SECURE_ = 23,
 };
@@ -111,8 +112,19 @@ static int is_current(const char *path)
 	       own.device == named.device && own.inode == named.inode;
 }
 
-// matches says whether the process is to run under the profiler.
-static int matches(int argc, char **argv, const char *path)
+// selects says whether the plan selects the process, and writes the path of its file. Reading that takes longer than matching, so a process
+// whose arguments do not match is not asked for it.
+static int selects(const void *plan, unsigned long size, int argc, char **argv, char *path)
+{
+	if (size < PRISM_HEADER)
+		return 0;
+	if (prism_u32_at((const prism_u8 *)plan + target_at) != PRISM_EXECUTABLE && !prism_match(plan, size, argc, argv, ""))
+		return 0;
+	return executable(path) && prism_match(plan, size, argc, argv, path);
+}
+
+// matches says whether the process is to run under the profiler, and writes the path of its file.
+static int matches(int argc, char **argv, char *path)
 {
 	struct file_status status;
 	int found = 0;
@@ -123,7 +135,7 @@ static int matches(int argc, char **argv, const char *path)
 	    status.size <= max_plan) {
 		void *plan = map((unsigned long)status.size, PROT_READ_, MAP_PRIVATE_ | MAP_POPULATE_, file);
 		if (plan) {
-			found = prism_match(plan, (unsigned long)status.size, argc, argv, path);
+			found = selects(plan, (unsigned long)status.size, argc, argv, path);
 			unmap(plan, (unsigned long)status.size);
 		}
 	}
@@ -151,7 +163,7 @@ __attribute__((used)) static void initialize(int argc, char **argv, char **envir
 	char path[max_path];
 	if (argc < 1 || !argv || !environment || !is_plain(environment) || is_marked(environment))
 		return;
-	if (executable(path) && matches(argc, argv, path) && is_current(path))
+	if (matches(argc, argv, path) && is_current(path))
 		start(argc, argv, environment, path);
 }
 

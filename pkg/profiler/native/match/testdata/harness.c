@@ -15,7 +15,7 @@
 static int number(unsigned *n) {
 	unsigned char b[4];
 	if (fread(b, 1, 4, stdin) != 4) return 0;
-	*n = b[0] | b[1] << 8 | b[2] << 16 | (unsigned)b[3] << 24;
+	*n = prism_u32_at(b);
 	return 1;
 }
 

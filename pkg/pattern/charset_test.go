@@ -1,0 +1,70 @@
+package pattern
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/dlclark/regexp2/v2/syntax"
+	"github.com/stretchr/testify/require"
+)
+
+// libraryCategories are names that the unicode package has not, from every group of them.
+var libraryCategories = []string{
+	"Emoji", "Extended_Pictographic", "Math", "Grapheme_Cluster_Break=Extend", "Grapheme_Cluster_Break=LVT", "Indic_Conjunct_Break=Linker",
+	"Sentence_Break=Lower", "Sentence_Break=Sp", "Word_Break=ALetter", "Word_Break=Numeric",
+}
+
+// everyCharacter is the set that a predicate describes.
+func everyCharacter(has func(rune) bool) runeSet {
+	set := runeSet{}
+	for r := rune(0); r <= utf8.MaxRune; r++ {
+		if !has(r) {
+			continue
+		}
+		if last := len(set) - 1; last >= 0 && set[last].hi+1 == r {
+			set[last].hi = r
+			continue
+		}
+		set = append(set, span{r, r})
+	}
+	return set
+}
+
+// The library says which characters a category has, and categoryCuts where that can change. With PATTERN_CASES, every category is compared.
+func TestCategoryCuts_Categories_ChangeNowhereElse(t *testing.T) {
+	names := append([]string{syntax.WordCategoryText, syntax.SpaceCategoryText, "L", "Nd", "Lu", "Greek", "Noncharacter_Code_Point", "Co"}, libraryCategories...)
+	if os.Getenv("PATTERN_CASES") != "" {
+		for _, tables := range []map[string]*unicode.RangeTable{unicode.Properties, unicode.Categories, unicode.Scripts} {
+			names = slices.AppendSeq(names, maps.Keys(tables))
+		}
+	}
+	for _, name := range names {
+		set := category(name)
+		want := everyCharacter(set.Contains)
+		require.NotEmpty(t, want, name)
+		for range 2 {
+			require.Equal(t, want, where(set.Contains, append(categoryCuts(name), 0, 1, 2, 3)), name)
+		}
+	}
+	require.Equal(t, everyCharacter(syntax.IsWordChar), perlWord())
+}
+
+func TestCharSet_Classes_HaveTheirCharacters(t *testing.T) {
+	for _, text := range []string{
+		"[a-z]", "[^a-z]", `[\w-[\d_]]`, `[^\p{Lu}\P{Nd}]`, `[\x{100}-\x{10FFFF}-[\x{200}-\x{FFFF}]]`, `[\uD800-\uE001x]`, `(?i)[k-sſ]`, `[\s\S-[é]]`,
+		`[\x{FFFD}\uDFFF]`, `[^\x{10FFFF}a]`,
+	} {
+		tree, err := syntax.Parse(text, syntax.ParseOptions{})
+		require.NoError(t, err)
+		node := tree.Root.Children[0]
+		require.NotNil(t, node.Set, text)
+		surrogates := runeSet{{0xD800, 0xDFFF}}
+		want := everyCharacter(func(r rune) bool { return !surrogates.has(r) && node.Set.Contains(r) })
+		got := charSet(node.Set)
+		require.Equal(t, want, everyCharacter(func(r rune) bool { return !surrogates.has(r) && got.has(r) }), text)
+	}
+}

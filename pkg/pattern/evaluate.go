@@ -1,0 +1,104 @@
+package pattern
+
+// evaluator computes the nodes of a program at a position. Nodes have the numbers of their order here.
+type evaluator struct {
+	nodes []node
+	// cycles are the groups of nodes that refer to each other.
+	cycles []struct{ from, to int }
+	start  int32
+	// sets and rests have the set and the continuation of each opChar node, whose a is its number among them.
+	sets, rests []int32
+	values      []byte
+}
+
+// position is what the nodes amount to at a position.
+type position struct {
+	// continued are the opChar nodes whose continuation holds here: they hold to the left of a character that they read.
+	continued []uint64
+	// found says that the pattern occurs here.
+	found bool
+}
+
+// evaluator prepares the nodes that start refers to.
+func (p *program) evaluator(start int32) *evaluator {
+	order := p.orderOf(start)
+	to := make([]int32, len(p.nodes))
+	for i, n := range order.nodes {
+		to[n] = int32(i)
+	}
+	e := &evaluator{start: to[start], values: make([]byte, len(order.nodes))}
+	for _, id := range order.nodes {
+		n := p.nodes[id]
+		switch n.op {
+		case opChar:
+			e.sets, e.rests = append(e.sets, n.a), append(e.rests, to[n.b])
+			n.a, n.b = int32(len(e.sets)-1), 0
+		case opOr, opAnd:
+			n.a, n.b = to[n.a], to[n.b]
+		case opNot:
+			n.a = to[n.a]
+		}
+		e.nodes = append(e.nodes, n)
+	}
+	from := 0
+	for _, to := range order.groups {
+		if int(to)-from > 1 {
+			e.cycles = append(e.cycles, struct{ from, to int }{from, int(to)})
+		}
+		from = int(to)
+	}
+	return e
+}
+
+// words is how many words have a bit for each opChar node.
+func (e *evaluator) words() int { return (len(e.sets) + 63) / 64 }
+
+// compute has the position with s on its right and left on its left, and how many nodes were computed.
+func (e *evaluator) compute(s state, left side) (position, int) {
+	var holds [assertions]byte
+	for a := range holds {
+		if assertion(a).holds(left, s.right) {
+			holds[a] = 1
+		}
+	}
+	done, steps := 0, 0
+	for _, cycle := range e.cycles {
+		e.pass(done, cycle.from, s.live, &holds)
+		clear(e.values[cycle.from:cycle.to])
+		for e.pass(cycle.from, cycle.to, s.live, &holds) {
+			steps += cycle.to - cycle.from
+		}
+		done = cycle.to
+	}
+	e.pass(done, len(e.nodes), s.live, &holds)
+	out := position{continued: make([]uint64, e.words()), found: e.values[e.start] != 0}
+	for i, rest := range e.rests {
+		out.continued[i/64] |= uint64(e.values[rest]) << (i % 64)
+	}
+	return out, steps + len(e.nodes)
+}
+
+// pass computes the nodes of a range once, and reports whether one changed.
+func (e *evaluator) pass(from, to int, live []uint64, holds *[assertions]byte) bool {
+	changed := byte(0)
+	for i := from; i < to; i++ {
+		n, v := &e.nodes[i], byte(0)
+		switch n.op {
+		case opTrue:
+			v = 1
+		case opChar:
+			v = byte(live[n.a/64]>>(n.a%64)) & 1
+		case opOr:
+			v = e.values[n.a] | e.values[n.b]
+		case opAnd:
+			v = e.values[n.a] & e.values[n.b]
+		case opNot:
+			v = 1 - e.values[n.a]
+		case opAssert:
+			v = holds[n.a]
+		}
+		changed |= v ^ e.values[i]
+		e.values[i] = v
+	}
+	return changed != 0
+}
