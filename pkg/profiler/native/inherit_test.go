@@ -14,7 +14,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/runplan"
 )
 
-// TestRun_Inherited_AsWithout: what a process inherits and how it looks at it is the same with the profiler.
+// TestRun_Inherited_AsWithout: what a process inherits is the same with the profiler.
 func TestRun_Inherited_AsWithout(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
