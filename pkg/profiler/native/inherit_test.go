@@ -18,7 +18,7 @@ import (
 func TestRun_Inherited_AsWithout(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
-		"signals, ignored and blocked": `trap "" HUP USR1 CHLD PIPE; sh -c 'exec grep -E "^Sig(Ign|Blk):" /proc/self/status' profiled; echo $?`,
+		"signals, ignored and blocked": `trap "" HUP USR1 PIPE; env --ignore-signal=CHLD --block-signal=USR2 grep -hsE "^Sig(Ign|Blk):" /proc/self/status profiled; echo $?`,
 		"closed files":                 `sh -c 'ls /proc/$$/fd; exit 3' profiled <&- 2>&-; echo $?`,
 		"all files closed":             `sh -c 'ls /proc/$$/fd >/run/work/files; exit 3' profiled <&- >&- 2>&-; echo $?; cat /run/work/files`,
 		"limits":                       `ulimit -n 64 -f 100 -c 0; sh -c 'ulimit -a' profiled`,
@@ -26,7 +26,9 @@ func TestRun_Inherited_AsWithout(t *testing.T) {
 		"umask":                        `umask 0777; sh -c 'umask' profiled`,
 		"folder":                       `cd /proc; sh -c 'pwd' profiled`,
 		"group and session":            `sh -c 'set -- $(cat /proc/$$/stat); echo $5 $6 $7' profiled`,
-		"pipes":                        `sh -c 'echo a; exec >&-; sleep 0.1' profiled | { cat; echo end; }`,
+		"pipes":                        `rm -f /run/work/closed
+sh -c 'echo a; exec >&-; for i in $(seq 500); do [ -e /run/work/closed ] && break; sleep 0.01; done; echo $i >/run/work/rounds' profiled | { cat; touch /run/work/closed; }
+while [ ! -s /run/work/rounds ]; do sleep 0.01; done; [ "$(cat /run/work/rounds)" != 500 ] && echo closed at once`,
 		"large output":                 `sh -c 'head -c 3000000 /dev/zero' profiled | wc -c`,
 		"children that outlive it":     `sh -c '(sleep 0.05; echo late) & echo first' profiled; sleep 0.2`,
 		"variables":                    `A="b c" D= env -u GIVEN sh -c 'env | grep -vE "^(GIVEN|LD_PRELOAD|PRISM_PROFILED|PWD|OLDPWD|_|QUADD)" | sort' profiled`,

@@ -102,7 +102,7 @@ func newContainer(t testing.TB, change func(*runplan.Plan)) *container {
 	}
 	table, err := pattern.Compile("profiled", pattern.RE2)
 	require.NoError(t, err)
-	match, err := pattern.Rules{Include: table, Names: []string{"setpriv"}}.Encode()
+	match, err := pattern.Rules{Include: table, Names: []string{"setpriv", "env"}}.Encode()
 	require.NoError(t, err)
 	run, err := plan.Encode()
 	require.NoError(t, err)
