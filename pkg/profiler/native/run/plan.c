@@ -95,7 +95,8 @@ static void context_line(struct context *context, const char *line)
 	set_string(line, "namespace=", &context->namespace);
 	set_string(line, "container=", &context->container);
 	set_string(line, "node=", &context->node);
-	// Where it is no number, the default is as good as any.
+	// Where these are no numbers, the defaults are as good as any.
+	(void)set_flag(line, "several=", &context->several);
 	(void)set_number(line, "localInit=", 1, INT32_MAX, &context->init);
 }
 

@@ -25,6 +25,7 @@ struct plan {
 // context is what the hook found out about the container.
 struct context {
 	const char *pod, *namespace, *container, *node;
+	bool several; // claims have a profile for the container; this one's plan is mounted
 	long init; // the container's first process, as the container numbers it
 };
 

@@ -129,6 +129,8 @@ static void note_begin(struct run *run)
 	note_add(run, "tool", p->tool);
 	if (strcmp(p->dir, RESULTS))
 		note_add(run, "path", run->output);
+	if (c->several)
+		note_add(run, "reason", "SeveralProfiles");
 	note_add(run, "state", "Starting");
 }
 
