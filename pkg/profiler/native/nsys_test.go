@@ -127,7 +127,7 @@ func TestNsys_ServerAtTerm_ReportWritten(t *testing.T) {
 	c := withNsys(t, "bookworm", nil)
 	command := c.command(t, c.python(t, `import http.server, signal, sys
 signal.signal(signal.SIGTERM, lambda *a: sys.exit(5))
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+server = http.server.ThreadingHTTPServer(("0.0.0.0", 0), http.server.SimpleHTTPRequestHandler)
 open("/run/work/up", "w")
 server.serve_forever()`)...)
 	require.NoError(t, command.Start())

@@ -153,7 +153,7 @@ func enter(layout string, args []string) error {
 func (c container) mount() error {
 	const prism = "/run/prism/"
 	steps := []error{
-		unix.Mount("proc", "/proc", "proc", 0, ""), unix.Mount("tmpfs", "/run", "tmpfs", 0, ""),
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("tmpfs", "/dev/shm", "tmpfs", 0, "mode=1777"), unix.Mount("proc", "/proc", "proc", 0, ""), unix.Mount("tmpfs", "/run", "tmpfs", 0, ""),
 	}
 	bind := func(from, to string, flags uintptr) {
 		steps = append(steps, os.MkdirAll(to, 0o755), unix.Mount(from, to, "", unix.MS_BIND, ""),
@@ -193,7 +193,7 @@ func (c *container) command(t testing.TB, args ...string) *exec.Cmd {
 	t.Cleanup(cancel)
 	command := exec.CommandContext(bounded, os.Args[0], args...)
 	command.Env = append(os.Environ(), asInit+"="+string(layout))
-	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID}
+	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC}
 	return command
 }
 
