@@ -29,6 +29,9 @@ for program in prism-mpsd prism-hook; do
 	CGO_ENABLED=0 go build -ldflags "-s -w -X main.version=${VERSION:-dev}" -o "$out/$program" "./cmd/$program"
 done
 
+# Run inside of containers, whatever these have: without a C library, and with it linked in.
+pkg/profiler/native/build.sh "$out"
+
 # Installed on hosts that have none of their own. Built as a module of its own:
 # its dependencies are no business of ours.
 toolkit=github.com/NVIDIA/nvidia-container-toolkit

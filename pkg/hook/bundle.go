@@ -39,10 +39,21 @@ func (p Program) state() (s state, err error) {
 // config is what is read of the OCI configuration of a container.
 type config struct {
 	Process struct {
+		// Args are the first process's program and arguments.
+		Args []string `json:"args"`
+		// Cwd is its working directory.
+		Cwd string `json:"cwd"`
 		// Env are the "NAME=value" pairs of the first process.
 		Env []string `json:"env"`
 	} `json:"process"`
-	Hooks struct {
+	Root struct {
+		// Path is the root of the container: absolute, or relative to the bundle.
+		Path     string `json:"path"`
+		Readonly bool   `json:"readonly"`
+	} `json:"root"`
+	// Annotations name the container and the pod.
+	Annotations map[string]string `json:"annotations"`
+	Hooks       struct {
 		CreateRuntime []struct {
 			Path string   `json:"path"`
 			Args []string `json:"args"`

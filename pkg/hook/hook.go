@@ -34,7 +34,7 @@ type Program struct {
 // Run executes a subcommand. The error is one sentence that the runtime shows in the events of the pod.
 func (p Program) Run(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("no subcommand; supported values: %s, %s", Exclusive, MemoryLimit)
+		return fmt.Errorf("no subcommand; supported values: %s, %s, %s", Exclusive, MemoryLimit, Profile)
 	}
 	flags := newFlags(args[0])
 	switch args[0] {
@@ -50,8 +50,10 @@ func (p Program) Run(args []string) error {
 			return err
 		}
 		return p.memoryLimit(limit)
+	case Profile:
+		return p.profile(args[1:])
 	}
-	return fmt.Errorf("unknown subcommand %q; supported values: %s, %s", args[0], Exclusive, MemoryLimit)
+	return fmt.Errorf("unknown subcommand %q; supported values: %s, %s, %s", args[0], Exclusive, MemoryLimit, Profile)
 }
 
 func newFlags(subcommand string) *flag.FlagSet {

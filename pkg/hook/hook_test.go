@@ -159,8 +159,8 @@ func TestRun_InvalidArguments_Refused(t *testing.T) {
 		args []string
 		want string
 	}{
-		"none":               {nil, "no subcommand; supported values: exclusive, memory-limit"},
-		"unknown subcommand": {[]string{"run"}, `unknown subcommand "run"; supported values: exclusive, memory-limit`},
+		"none":               {nil, "no subcommand; supported values: exclusive, memory-limit, profile"},
+		"unknown subcommand": {[]string{"run"}, `unknown subcommand "run"; supported values: exclusive, memory-limit, profile`},
 		"no device":          {[]string{"exclusive"}, "exclusive: -device: required"},
 		"unknown flag":       {[]string{"exclusive", "--device", "d", "--claim", "c"}, "exclusive: flag provided but not defined: -claim"},
 		"unknown argument":   {[]string{"exclusive", "--device", "d", "e"}, `exclusive: unknown argument "e"`},

@@ -32,7 +32,11 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if static.path != "" {
+		_ = os.RemoveAll(filepath.Dir(static.path))
+	}
+	os.Exit(code)
 }
 
 // node has what the program finds on a host: /proc with one process, a bundle, and the socket of the plugin.

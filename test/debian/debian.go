@@ -21,6 +21,16 @@ type Package struct {
 	Name, Package string
 	// Release is Debian's; empty for that of this machine.
 	Release string
+	// With are packages of the same release that are unpacked into the same directory.
+	With []string
+}
+
+// NsightSystems are NVIDIA's Nsight Systems of a Debian release: 2022.4.2 of bookworm, 2023.4.4 of trixie. The directory has the command line
+// at usr/lib/nsight-systems/target-linux-x64/nsys, and the importer at usr/lib/nsight-systems/host-linux-x64/QdstrmImporter.
+func NsightSystems(release string) Package {
+	return Package{
+		Name: "debian-nsight-systems-" + release, Package: "nsight-systems", Release: release, With: []string{"nsight-systems-target"},
+	}
 }
 
 // Unpacked returns the directory with the package's files. Where it is not in the cache it is fetched with an apt of its own: source, lists
@@ -72,16 +82,22 @@ func (p Package) unpack(ctx context.Context, work string) error {
 		"-o", "Dir::State::Lists=" + work + "/lists", "-o", "Dir::Cache=" + work + "/cache",
 		"-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=15",
 	}
-	for _, command := range [][]string{{"update"}, {"download", p.Package}} {
+	names := append([]string{p.Package}, p.With...)
+	for _, command := range [][]string{{"update"}, append([]string{"download"}, names...)} {
 		if err := run(ctx, work, "apt-get", append(own, command...)...); err != nil {
 			return err
 		}
 	}
-	packages, err := filepath.Glob(filepath.Join(work, p.Package+"_*.deb"))
-	if err != nil || len(packages) != 1 {
-		return fmt.Errorf("apt-get download left %d packages", len(packages))
+	for _, name := range names {
+		packages, err := filepath.Glob(filepath.Join(work, name+"_*.deb"))
+		if err != nil || len(packages) != 1 {
+			return fmt.Errorf("apt-get download left %d packages %s", len(packages), name)
+		}
+		if err := run(ctx, work, "dpkg", "-x", packages[0], filepath.Join(work, "root")); err != nil {
+			return err
+		}
 	}
-	return run(ctx, work, "dpkg", "-x", packages[0], filepath.Join(work, "root"))
+	return nil
 }
 
 // source is an apt source of the Debian archive that this machine uses.

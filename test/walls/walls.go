@@ -70,6 +70,10 @@ var walls = []wall{
 	{name: "api", of: []string{"api/*"}, ours: none, tests: true, because: "the API imports nothing of ours: it is the users'"},
 	{name: "pure", of: pure, ours: nouns, named: clocks, because: "planning and publishing are pure: same input, same plan"},
 	{
+		name: "profiler-files", of: []string{"pkg/profiler/runplan", "pkg/profiler/native"}, ours: none, named: []string{"os", "context$", "net", "syscall$", "log"},
+		because: "what programs in containers read is pure data",
+	},
+	{
 		name: "pattern", of: []string{"pkg/pattern"}, ours: none, named: clocks,
 		because: "patterns are pure: same pattern, same table, on every node and in the controller",
 	},

@@ -1,0 +1,187 @@
+package hook
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// slots is how many processes of a container can be profiled at once, at most.
+const slots = 16
+
+// maxStatus bounds what is read of a process's status, in bytes.
+const maxStatus = 64 << 10
+
+// about is what is known of a container.
+type about struct {
+	claim, node               string
+	pod, namespace, container string
+	// process is the base name of the first process's program.
+	process string
+	// init is the first process, as the container numbers it; 0 where that is unknown.
+	init int
+	// static: the first process does not load libraries of the GNU C library.
+	static bool
+}
+
+// container reads the annotations of containerd and CRI-O.
+func (c *config) container(of profiling) about {
+	annotation := func(names ...string) string {
+		for _, name := range names {
+			if value := c.Annotations[name]; value != "" {
+				return value
+			}
+		}
+		return ""
+	}
+	a := about{
+		claim: of.claim, node: of.node,
+		pod:       annotation("io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"),
+		namespace: annotation("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"),
+		container: annotation("io.kubernetes.cri.container-name", "io.kubernetes.container.name"),
+	}
+	if len(c.Process.Args) > 0 {
+		a.process = path.Base(c.Process.Args[0])
+	}
+	return a
+}
+
+// lines writes "key=value" lines; a value is one line.
+func lines(pairs ...[2]string) []byte {
+	var text bytes.Buffer
+	for _, pair := range pairs {
+		value := strings.Map(func(r rune) rune {
+			if r < ' ' || r == 0x7f {
+				return '?'
+			}
+			return r
+		}, pair[1])
+		fmt.Fprintf(&text, "%s=%.1000s\n", pair[0], value)
+	}
+	return text.Bytes()
+}
+
+// write makes the context and the slots in the container's own folder. Another claim's hook may have been there.
+func (a about) write(own int) error {
+	pairs := [][2]string{
+		{"claim", a.claim}, {"pod", a.pod}, {"namespace", a.namespace}, {"container", a.container}, {"node", a.node},
+	}
+	if a.init > 0 {
+		pairs = append(pairs, [2]string{"localInit", strconv.Itoa(a.init)})
+	}
+	if a.static {
+		pairs = append(pairs, [2]string{"static", "1"})
+	}
+	old, err := readBelow(own, "context", maxStatus)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	if err == nil && !bytes.HasPrefix(old, lines([2]string{"claim", a.claim})) {
+		pairs = append(pairs, [2]string{"several", "1"})
+	}
+	if err := writeFile(own, "context", lines(pairs...)); err != nil {
+		return err
+	}
+	for i := range slots {
+		// They are locked, never written.
+		fd, err := unix.Openat(own, "slot-"+strconv.Itoa(i), unix.O_RDONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o444)
+		if err != nil {
+			return fmt.Errorf("creating slot-%d in %s: %w", i, containerFolder, err)
+		}
+		_ = unix.Close(fd)
+	}
+	return nil
+}
+
+// writeFile replaces a file in a folder, for everyone to read.
+func writeFile(folder int, name string, content []byte) error {
+	const temporary = ".new"
+	fd, err := unix.Openat(folder, temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return fmt.Errorf("writing %s in %s: %w", name, containerFolder, err)
+	}
+	file := os.NewFile(uintptr(fd), name)
+	_, err = file.Write(content)
+	// The runtime may have any umask.
+	err = errors.Join(err, file.Chmod(0o644), file.Close())
+	if err == nil {
+		err = unix.Renameat(folder, temporary, folder, name)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s in %s: %w", name, containerFolder, err)
+	}
+	return nil
+}
+
+// localPID is what the container calls a process of the host: the last of its ids. It is 0 where that cannot be read.
+func (p Program) localPID(pid int) int {
+	if pid <= 0 {
+		return 0
+	}
+	file, err := os.Open(filepath.Join(p.Proc, strconv.Itoa(pid), "status"))
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = file.Close() }()
+	status, err := readAll(file, maxStatus)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(status)) {
+		if ids, found := strings.CutPrefix(line, "NSpid:"); found {
+			fields := strings.Fields(ids)
+			if len(fields) == 0 {
+				return 0
+			}
+			local, err := strconv.Atoi(fields[len(fields)-1])
+			if err != nil {
+				return 0
+			}
+			return local
+		}
+	}
+	return 0
+}
+
+// note leaves a session in the results of the claim that says why the container's first process is not profiled.
+func (r root) note(a about, reason string, cause error) error {
+	folder, err := r.open(resultsFolder, unix.O_PATH|unix.O_DIRECTORY, 0, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(folder) }()
+	now := time.Now().UnixNano()
+	session := fmt.Sprintf("s%d-%016x", max(a.init, 1), now)
+	if err := unix.Mkdirat(folder, session, 0o700); err != nil {
+		return err
+	}
+	inside, err := unix.Openat(folder, session, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(inside) }()
+	message := "the first process of the container is a static program or one of musl, into which the loader puts no library"
+	if cause != nil {
+		message = cause.Error()
+	}
+	fd, err := unix.Openat(inside, "note", unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), "note")
+	started := strconv.FormatInt(now, 10)
+	_, err = file.Write(lines(
+		[2]string{"version", "1"}, [2]string{"pod", a.pod}, [2]string{"namespace", a.namespace}, [2]string{"container", a.container},
+		[2]string{"process", a.process}, [2]string{"pid", strconv.Itoa(max(a.init, 1))}, [2]string{"started", started},
+		[2]string{"reason", reason}, [2]string{"message", message}, [2]string{"state", "Failed"},
+	))
+	return errors.Join(err, file.Close())
+}

@@ -1,0 +1,154 @@
+package hook_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestProfile_RootOutside_WorkingDirectory: CRI-O has the root outside of the bundle, and the runtime starts the hook in it.
+func TestProfile_RootOutside_WorkingDirectory(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	outside := filepath.Join(t.TempDir(), "merged")
+	b.config["root"] = map[string]any{"path": outside}
+	b.config["annotations"] = map[string]string{
+		"io.kubernetes.pod.name": "pod-b", "io.kubernetes.pod.namespace": "ns-b", "io.kubernetes.container.name": "other",
+	}
+	output := b.prepare(t, "mkdir "+outside+"; mount --rbind . "+outside+"; cd "+outside, "cat etc/ld.so.preload; head -4 run/prism/container/context")
+	assert.Equal(t, injected+"claim=uid\npod=pod-b\nnamespace=ns-b\ncontainer=other\n", output)
+}
+
+// TestProfile_HostRoot_Refused: even where it is the working directory.
+func TestProfile_HostRoot_Refused(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.config["root"] = map[string]any{"path": "/"}
+	b.args = append(b.args, "--fail-closed")
+	assert.Contains(t, b.prepare(t, "cd /", ""), `the root "/" of the container is the root of the host`)
+}
+
+func TestProfile_OwnFolder_TmpfsOnly(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	assert.Equal(t, "0\n", b.prepare(t, "umount run/prism/container", "ls -A run/prism/container; grep -c ld.so.preload /proc/self/mountinfo"))
+	b.args = append(b.args, "--fail-closed")
+	assert.Contains(t, b.prepare(t, "umount run/prism/container", ""), "opening /run/prism/container of the container: it is no tmpfs")
+}
+
+func TestProfile_ReadOnlyRoot_TemporaryFolder(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		readOnly    bool
+		setup, want string
+	}{
+		"read-only":            {true, "", "tmpfs 1777\n"},
+		"no folder":            {true, "rmdir tmp", "tmpfs 1777\n"},
+		"writable":             {false, "", "755\n"},
+		"with a volume":        {true, "mkdir ../v; mount --bind ../v tmp", "755\n"},
+		"a link in the root":   {true, "rmdir tmp; mkdir -p var/tmp; ln -s var/tmp tmp", "tmpfs 1777\n"},
+		"a link into a volume": {true, "rmdir tmp; mkdir -p var ../v/tmp; mount --bind ../v var; ln -s var/tmp tmp", "755\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			b.config["root"] = map[string]any{"path": "rootfs", "readonly": c.readOnly}
+			const check = `if grep -q "/tmp .* prism " /proc/self/mountinfo; then printf "tmpfs "; fi; stat -L -c %a tmp; cat etc/ld.so.preload`
+			assert.Equal(t, c.want+injected, b.prepare(t, c.setup, check))
+		})
+	}
+}
+
+func TestProfile_Containers_SelectedOnly(t *testing.T) {
+	t.Parallel()
+	for globs, want := range map[string]string{"main": injected, "a,m*": injected, "other": "", "mai": "", "*": injected} {
+		t.Run(globs, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			b.args = append(b.args, "--containers", globs)
+			assert.Equal(t, want, b.prepare(t, "", "cat etc/ld.so.preload 2>/dev/null"))
+		})
+	}
+}
+
+// TestProfile_Twice_SameContainer: each device of the claim has the hook; another claim's is noted.
+func TestProfile_Twice_SameContainer(t *testing.T) {
+	t.Parallel()
+	output := newBundle(t).prepare(t, "", `hook "$@"; grep -c ld.so.preload /proc/self/mountinfo; cat etc/ld.so.preload; grep several run/prism/container/context
+hook --claim second --node node-a; grep -c ld.so.preload /proc/self/mountinfo; grep -E "claim|several" run/prism/container/context`)
+	assert.Equal(t, "1\n"+injected+"1\nclaim=second\nseveral=1\n", output)
+}
+
+func TestProfile_InvalidArguments_ContainerStarts(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	for _, args := range [][]string{nil, {"--claim", "uid"}, {"--claim", "u", "--node", "n", "--plan", "p"}, {"--claim", "u", "--node", "n", "--containers", "["}} {
+		b.args = args
+		assert.Empty(t, b.prepare(t, "", "cat etc/ld.so.preload 2>/dev/null"))
+	}
+}
+
+// TestProfile_Static_Noted: programs into which the loader puts no library.
+func TestProfile_Static_Noted(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		setup  string
+		args   []string
+		static bool
+	}{
+		"dynamic":           {"cp /bin/sh usr/bin/app", []string{"app"}, false},
+		"the hook":          {`cp "$STATIC" usr/bin/app`, []string{"/usr/bin/app"}, true},
+		"musl":              {`sed 's#ld-linux-x86-64.so.2#ld-musl-x86-64.so.1#' /bin/sh >usr/bin/app; chmod +x usr/bin/app`, []string{"app"}, true},
+		"script of static":  {`cp "$STATIC" usr/bin/run; echo '#!/usr/bin/run -x' >usr/bin/app`, []string{"app"}, true},
+		"script of dynamic": {`cp /bin/sh usr/bin/run; echo '#! /usr/bin/run' >usr/bin/app`, []string{"../usr/bin/app"}, false},
+		"relative":          {`mkdir w; cp "$STATIC" w/app`, []string{"./app"}, true},
+		"ring of scripts":   {"echo '#!/usr/bin/app' >usr/bin/app", []string{"app"}, false},
+		"a pipe":            {"mkfifo usr/bin/app", []string{"app"}, false},
+		"in a volume":       {`mkdir ../v; cp "$STATIC" ../v/app; mount --bind ../v usr/bin`, []string{"app"}, false},
+		"no program":        {"", []string{"app"}, false},
+		"no arguments":      {"", nil, false},
+		"empty":             {"touch usr/bin/app", []string{"app"}, false},
+		"half a header":     {"head -c 60 /bin/sh >usr/bin/app", []string{"app"}, false},
+		"header alone":      {"head -c 64 /bin/sh >usr/bin/app", []string{"app"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			b.config["process"] = map[string]any{"args": c.args, "cwd": "/w", "env": []string{"PATH=/none:/usr/bin"}}
+			want := ""
+			if c.static {
+				want = "static=1\nreason=StaticOrMusl\n"
+			}
+			setup := "STATIC=" + staticProgram(t) + "\n" + c.setup
+			assert.Equal(t, want, b.prepare(t, setup, "grep -h -e static= -e reason run/prism/container/context run/prism/results/s*/note 2>/dev/null"))
+		})
+	}
+}
+
+var static struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+// staticProgram is a program that no loader loads.
+func staticProgram(t *testing.T) string {
+	t.Helper()
+	static.once.Do(func() {
+		var dir string
+		if dir, static.err = os.MkdirTemp("", "hook-static-"); static.err != nil {
+			return
+		}
+		static.path = filepath.Join(dir, "prism-hook")
+		command := exec.Command("go", "build", "-o", static.path, "../../cmd/prism-hook")
+		command.Env = append(os.Environ(), "CGO_ENABLED=0")
+		static.err = command.Run()
+	})
+	require.NoError(t, static.err)
+	return static.path
+}

@@ -1,0 +1,70 @@
+package hook_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestProfile_KilledAtEverySystemCall_NothingOnHost: what is left is in the container's root and its tmpfs, which end with the container,
+// and the container would have its own list or the whole of the new one.
+func TestProfile_KilledAtEverySystemCall_NothingOnHost(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("strace"); err != nil {
+		t.Skip("needs strace")
+	}
+	total := 0
+	for _, call := range []string{
+		"openat2", "openat", "write", "fchmod", "renameat", "open_tree", "mount_setattr", "move_mount", "fsopen", "fsconfig", "fsmount",
+	} {
+		for n := 1; killedAt(t, call, n); n++ {
+			total++
+			require.Less(t, n, 400, "it always ends")
+		}
+	}
+	t.Logf("killed at %d system calls", total)
+	assert.Greater(t, total, 40)
+}
+
+// killedAt runs the hook and kills it at the nth system call of a name. It returns false when there are not so many.
+func killedAt(t *testing.T, call string, n int) bool {
+	t.Helper()
+	b := newBundle(t)
+	b.config["root"] = map[string]any{"path": "rootfs", "readonly": true}
+	traced := fmt.Sprintf("#!/bin/sh\nexec strace -f -o %s/trace -e trace=%s -e inject=%s:signal=SIGKILL:when=%d %s \"$@\"\n", b.dir, call, call, n, os.Args[0])
+	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "traced"), []byte(traced), 0o755))
+	output := b.prepare(t, "HOOK=$0/../traced; mkdir ../v; echo liba.so >../v/ld.so.preload; mount --bind ../v etc\n", "echo; cat etc/ld.so.preload")
+	list := output[strings.LastIndex(output, "\n\n")+1:]
+	assert.Contains(t, []string{"\nliba.so\n", "\nliba.so\n" + injected}, list)
+	assert.Equal(t, []string{"config.json", "rootfs", "trace", "traced", "v", "v/ld.so.preload"}, hostFiles(t, b.dir))
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	assert.NotContains(t, string(mounts), b.dir)
+	trace, err := os.ReadFile(filepath.Join(b.dir, "trace"))
+	require.NoError(t, err)
+	return strings.Contains(string(trace), "killed by SIGKILL")
+}
+
+// hostFiles are all in a bundle but its root, where only what the hook makes for the container may have been added.
+func hostFiles(t *testing.T, dir string) (files []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		require.NoError(t, err)
+		if path != dir {
+			name, _ := filepath.Rel(dir, path)
+			files = append(files, name)
+		}
+		if entry.Name() == "rootfs" {
+			return fs.SkipDir
+		}
+		return nil
+	}))
+	return files
+}

@@ -1,0 +1,144 @@
+package hook
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// temporarySize bounds the tmpfs on /tmp, which counts as memory of the container.
+const temporarySize = "64m"
+
+// preload binds the image's list of libraries with Prism's at its end over /etc/ld.so.preload.
+func (r root) preload(own int) error {
+	target, old, err := r.preloadTarget()
+	if err != nil {
+		return fmt.Errorf("%s: %w", preloadFile, err)
+	}
+	defer func() { _ = unix.Close(target) }()
+	list, changed := withLibrary(old)
+	if !changed {
+		return nil
+	}
+	if err := writeFile(own, "ld.so.preload", list); err != nil {
+		return err
+	}
+	if err := bindOver(own, "ld.so.preload", target); err != nil {
+		return fmt.Errorf("%s: %w", preloadFile, err)
+	}
+	return nil
+}
+
+// withLibrary adds the library to a list, unless it is there. It is the last, so that it runs before the other libraries do.
+func withLibrary(list string) (with []byte, changed bool) {
+	for line := range strings.Lines(list) {
+		names, _, _ := strings.Cut(line, "#")
+		for _, name := range strings.FieldsFunc(names, func(r rune) bool { return strings.ContainsRune(" \t\n:", r) }) {
+			if name == library {
+				return nil, false
+			}
+		}
+	}
+	if list != "" && !strings.HasSuffix(list, "\n") {
+		list += "\n"
+	}
+	return []byte(list + library + "\n"), true
+}
+
+// preloadTarget opens what the list is bound over, and returns what the image has there.
+func (r root) preloadTarget() (target int, list string, err error) {
+	for range 2 {
+		fd, err := r.open(preloadFile, unix.O_RDONLY|unix.O_NONBLOCK, 0, 0)
+		if err == nil {
+			raw, err := readRegular(fd, preloadFile, maxPreload)
+			if err != nil {
+				return -1, "", err
+			}
+			target, err := r.open(preloadFile, unix.O_PATH, 0, 0)
+			return target, string(raw), err
+		}
+		if !errors.Is(err, unix.ENOENT) {
+			return -1, "", err
+		}
+		if err := r.make(path.Dir(preloadFile), true); err != nil && !errors.Is(err, unix.EEXIST) {
+			return -1, "", fmt.Errorf("creating %s: %w", path.Dir(preloadFile), err)
+		}
+		err = r.make(preloadFile, false)
+		if errors.Is(err, unix.EXDEV) {
+			return -1, "", errors.New("it does not exist, and a volume is mounted at /etc: mount the volume elsewhere, or add an empty file")
+		}
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return -1, "", fmt.Errorf("creating it: %w", err)
+		}
+	}
+	return -1, "", errors.New("it is a link to a file that does not exist")
+}
+
+// bindOver mounts a file in a folder over another one, read-only. The mount is complete before it can be seen.
+func bindOver(folder int, name string, target int) error {
+	tree, err := unix.OpenTree(folder, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return fmt.Errorf("binding %s: %w", name, err)
+	}
+	defer func() { _ = unix.Close(tree) }()
+	attributes := unix.MountAttr{
+		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE,
+	}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attributes); err != nil {
+		return fmt.Errorf("binding %s read-only: %w", name, err)
+	}
+	if err := unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+		return fmt.Errorf("binding %s over it: %w", name, err)
+	}
+	return nil
+}
+
+// temporary mounts a tmpfs on /tmp where the container could not write there, as the tool must.
+func (r root) temporary(c *config) error {
+	const folder = "/tmp"
+	if !c.Root.Readonly {
+		return nil
+	}
+	for range 2 {
+		target, err := r.open(folder, unix.O_PATH|unix.O_DIRECTORY, 0, unix.RESOLVE_NO_XDEV)
+		if errors.Is(err, unix.EXDEV) {
+			return nil // something is mounted there
+		}
+		if errors.Is(err, unix.ENOENT) {
+			if err := r.make(folder, true); err != nil && !errors.Is(err, unix.EEXIST) {
+				return fmt.Errorf("creating %s: %w", folder, err)
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("opening %s: %w", folder, err)
+		}
+		defer func() { _ = unix.Close(target) }()
+		if err := mountTemporary(target); err != nil {
+			return fmt.Errorf("mounting a tmpfs on %s: %w", folder, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("%s is a link to a folder that does not exist", folder)
+}
+
+func mountTemporary(target int) error {
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fs) }()
+	if err := errors.Join(unix.FsconfigSetString(fs, "source", "prism"), unix.FsconfigSetString(fs, "size", temporarySize),
+		unix.FsconfigSetString(fs, "mode", "1777"), unix.FsconfigCreate(fs)); err != nil {
+		return err
+	}
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(mount) }()
+	return unix.MoveMount(mount, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}

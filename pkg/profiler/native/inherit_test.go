@@ -1,0 +1,168 @@
+package native
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/profiler/runplan"
+)
+
+// TestRun_Inherited_AsWithout: what a process inherits is the same with the profiler.
+func TestRun_Inherited_AsWithout(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"signals, ignored and blocked": `trap "" HUP USR1 PIPE; env --ignore-signal=CHLD --block-signal=USR2 grep -hsE "^Sig(Ign|Blk):" /proc/self/status profiled; echo $?`,
+		"closed files":                 `sh -c 'ls /proc/$$/fd; exit 3' profiled <&- 2>&-; echo $?`,
+		"all files closed":             `sh -c 'ls /proc/$$/fd >/run/work/files; exit 3' profiled <&- >&- 2>&-; echo $?; cat /run/work/files`,
+		"limits":                       `ulimit -n 64 -f 100 -c 0; sh -c 'ulimit -a' profiled`,
+		"few files":                    `ulimit -n 4; sh -c 'echo ran' profiled`,
+		"umask":                        `umask 0777; sh -c 'umask' profiled`,
+		"folder":                       `cd /proc; sh -c 'pwd' profiled`,
+		"group and session":            `sh -c 'set -- $(cat /proc/$$/stat); echo $5 $6 $7' profiled`,
+		"pipes": `rm -f /run/work/closed
+sh -c 'echo a; exec >&-; for i in $(seq 500); do [ -e /run/work/closed ] && break; sleep 0.01; done; echo $i >/run/work/rounds' profiled | { cat; touch /run/work/closed; }
+while [ ! -s /run/work/rounds ]; do sleep 0.01; done; [ "$(cat /run/work/rounds)" != 500 ] && echo closed at once`,
+		"large output":             `sh -c 'head -c 3000000 /dev/zero' profiled | wc -c`,
+		"children that outlive it": `sh -c '(sleep 0.05; echo late) & echo first' profiled; sleep 0.2`,
+		"variables":                `A="b c" D= env -u GIVEN sh -c 'env | grep -vE "^(GIVEN|LD_PRELOAD|PRISM_PROFILED|PWD|OLDPWD|_|QUADD)" | sort' profiled`,
+		"exit by each signal":      `for s in 1 2 3 6 8 10 14; do sh -c "ulimit -c 0; kill -$s \$\$" profiled 2>&1 | cat; done; for s in 1 2 3 6 8 10 14; do sh -c "ulimit -c 0; kill -$s \$\$" profiled 2>/dev/null; echo $?; done 2>/dev/null`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, without := newContainer(t, nil), newContainer(t, nil)
+			without.NoLibrary = true
+			code, got := c.run(t, c.outer(t, script)...)
+			wantCode, want := without.run(t, without.outer(t, script)...)
+			assert.Equal(t, wantCode, code)
+			assert.Equal(t, withoutSession(want), withoutSession(got))
+			if name != "few files" {
+				assert.NotEmpty(t, c.notes(t))
+			}
+			assert.Empty(t, without.notes(t))
+		})
+	}
+}
+
+// withoutSession leaves out what differs from run to run.
+func withoutSession(text string) string { return strings.ReplaceAll(text, "\r", "") }
+
+// TestRun_LargeEnvironment_AsWithout: at the limits of the kernel the process runs, profiled or not.
+func TestRun_LargeEnvironment_AsWithout(t *testing.T) {
+	t.Parallel()
+	for name, variables := range map[string][]string{
+		"one of 128 KiB": {"A=" + strings.Repeat("a", 128<<10-3)},
+		"thousands":      numbered(5000, 20),
+		"near the limit": numbered(25, 80<<10),
+		"large ones":     numbered(14, 128<<10-10),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newContainer(t, nil)
+			command := c.command(t, "sh", "/run/work/profiled.sh")
+			c.script(t, `env | wc -c; exit 5`)
+			command.Env = append(command.Env, variables...)
+			output, err := command.CombinedOutput()
+			require.Error(t, err)
+			assert.Equal(t, 5, command.ProcessState.ExitCode(), string(output))
+			size, err := strconv.Atoi(strings.TrimSpace(string(output)))
+			require.NoError(t, err)
+			assert.Greater(t, size, len(strings.Join(variables, "\n")))
+		})
+	}
+}
+
+func numbered(count, size int) (variables []string) {
+	for i := range count {
+		variables = append(variables, fmt.Sprintf("V%d=%s", i, strings.Repeat("v", size)))
+	}
+	return variables
+}
+
+func TestRun_LargeArguments_AsWithout(t *testing.T) {
+	t.Parallel()
+	c := newContainer(t, nil)
+	args := c.script(t, `echo $#; exit 5`)
+	for range 50000 {
+		args = append(args, "argument")
+	}
+	code, output := c.run(t, args...)
+	assert.Equal(t, 5, code)
+	assert.Equal(t, "50000\n", output)
+	assert.Equal(t, finished, c.one(t)["state"])
+}
+
+// TestRun_FileName_ReducedPlaceholders: no value leads out of the folder.
+func TestRun_FileName_ReducedPlaceholders(t *testing.T) {
+	t.Parallel()
+	c := newContainer(t, func(p *runplan.Plan) {
+		p.File = "%{HOSTILE}-{PROCESS_ID}-{CONTAINER}-%{POD_FULLNAME}-%{NONE}-{UNKNOWN}/x"
+		p.Dir = "/run/work/%{DOTS}/{NAMESPACE}"
+	})
+	code, output := c.run(t, c.outer(t, `HOSTILE='../a b/$(c)' DOTS=.. sh -c 'exit 4' profiled; ls /run/work/__/ns`)...)
+	assert.Zero(t, code)
+	n := c.one(t)
+	assert.Regexp(t, `^_\._a_b___c_-\d+-main-pod-a--\{UNKNOWN\}_x$`, n["file"])
+	assert.Equal(t, n["file"]+".qdstrm\n", output)
+	assert.Equal(t, "/run/work/__/ns/"+n["file"], n["path"])
+	assert.Equal(t, finished, n["state"])
+}
+
+// TestRun_InvalidPlan_ProcessRuns: whatever the plugin's file is.
+func TestRun_InvalidPlan_ProcessRuns(t *testing.T) {
+	t.Parallel()
+	for name, plan := range map[string]string{
+		"empty": "", "another version": "version=2\x00tool=/x\x00", "no end": "version=1\x00tool=/x", "no tool": "version=1\x00",
+		"a number": "version=1\x00tool=/x\x00maxSessions=1x\x00", "a large number": "version=1\x00tool=/x\x00maxSessions=1000\x00",
+		"too large": "version=1\x00tool=/x\x00file=" + strings.Repeat("x", 1<<20) + "\x00",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newContainer(t, nil)
+			require.NoError(t, os.WriteFile(filepath.Join(c.Plan, "run"), []byte(plan), 0o600))
+			code, output := c.run(t, c.script(t, "echo ran; exit 5")...)
+			assert.Equal(t, 5, code)
+			assert.Equal(t, "ran\n", output)
+			assert.Equal(t, "FellBackUnprofiled", c.one(t)["reason"])
+		})
+	}
+}
+
+// TestRun_ResultsNotWritable_ProcessRuns: without a note, as there is no place for it.
+func TestRun_ResultsNotWritable_ProcessRuns(t *testing.T) {
+	t.Parallel()
+	c := newContainer(t, nil)
+	code, output := c.run(t, c.outer(t, "mount -o remount,bind,ro /run/prism/results; sh -c 'echo $GIVEN ran; exit 5' profiled")...)
+	assert.Equal(t, 5, code)
+	assert.Equal(t, "ran\n", output)
+}
+
+// TestRun_StaticProgram_Untouched: the loader loads nothing into it.
+func TestRun_StaticProgram_Untouched(t *testing.T) {
+	t.Parallel()
+	c := newContainer(t, nil)
+	code, output := c.run(t, "/run/prism/programs/prism-run", "profiled")
+	assert.Equal(t, 2, code)
+	assert.Equal(t, "prism-run: usage: prism-run EXECUTABLE ARGUMENT0 [ARGUMENT...]\n", output)
+	assert.Empty(t, c.notes(t))
+}
+
+// TestInject_Loader_Untouched: where the loader itself is executed, its file and its arguments do not belong together.
+func TestInject_Loader_Untouched(t *testing.T) {
+	t.Parallel()
+	c := newContainer(t, nil)
+	loader, err := filepath.Glob("/lib64/ld-linux-*")
+	require.NoError(t, err)
+	if len(loader) == 0 {
+		t.Skip("needs a loader in /lib64")
+	}
+	code, output := c.run(t, c.outer(t, loader[0]+` /bin/sh -c 'echo $GIVEN ran; exit 5' profiled`)...)
+	assert.Equal(t, 5, code)
+	assert.Equal(t, "ran\n", output)
+}

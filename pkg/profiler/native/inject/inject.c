@@ -1,0 +1,170 @@
+// The library that the loader puts into each process of a container, by /etc/ld.so.preload. Where the command line of the process matches
+// the plan of the container's claim, it executes prism-run in its place. It has no C library, no symbols and needs none, so it is loaded
+// beside any other library. Whatever it cannot do, the process goes on as if it were not there.
+#include "sys.h"
+#include "../match/match.h"
+
+#define PLAN "/run/prism/plan/match"
+#define PRISM_RUN "/run/prism/programs/prism-run"
+
+enum {
+	max_plan = 1 << 20,
+	max_path = 4096,
+	max_auxiliary = 64,
+	target_at = 20, // in the plan
+	AT_BASE_ = 7,
+	AT_SECURE_ = 23,
+};
+
+// open_file returns a descriptor, or a negative error.
+static long open_file(const char *path)
+{
+	return prism_syscall(SYS_openat, AT_FDCWD_, (long)path, O_CLOEXEC_ | O_NOFOLLOW_, 0, 0, 0);
+}
+
+static long status_of(long directory, const char *path, long flags, struct file_status *status)
+{
+	return prism_syscall(SYS_newfstatat, directory, (long)path, (long)status, flags, 0, 0);
+}
+
+// map returns null where it fails.
+static void *map(unsigned long size, long protection, long flags, long file)
+{
+	long address = prism_syscall(SYS_mmap, 0, (long)size, protection, flags, file, 0);
+	return address < 0 && address > -4096 ? (void *)0 : (void *)address;
+}
+
+static void unmap(void *address, unsigned long size)
+{
+	prism_syscall(SYS_munmap, (long)address, (long)size, 0, 0, 0, 0);
+}
+
+// suffix returns what follows the prefix in the text, else null.
+static const char *suffix(const char *text, const char *prefix)
+{
+	while (*prefix)
+		if (*text++ != *prefix++)
+			return (void *)0;
+	return text;
+}
+
+// is_own_pid says whether the text is the decimal id of this process.
+static int is_own_pid(const char *text)
+{
+	unsigned long pid = 0;
+	for (int i = 0; text[i]; i++) {
+		if (i == 10 || text[i] < '0' || text[i] > '9')
+			return 0;
+		pid = pid * 10 + (unsigned long)(text[i] - '0');
+	}
+	return pid == (unsigned long)prism_syscall(SYS_getpid, 0, 0, 0, 0, 0, 0);
+}
+
+// is_marked says whether prism-run has seen this process already: "1" is for the process and all below, "pid:" for one process alone.
+static int is_marked(char **environment)
+{
+	for (; *environment; environment++) {
+		const char *value = suffix(*environment, "PRISM_PROFILED=");
+		if (!value)
+			continue;
+		const char *pid = suffix(value, "pid:");
+		if (!pid || is_own_pid(pid))
+			return 1;
+	}
+	return 0;
+}
+
+// is_plain says whether the process has no more rights than its parent, and was not started by executing the loader: then its file and
+// its arguments do not belong together.
+static int is_plain(char **environment)
+{
+	int secure = 1, loaded = 0;
+	while (*environment)
+		environment++;
+	// Variables that the loader removed leave further nulls.
+	while (!*environment)
+		environment++;
+	const unsigned long *auxiliary = (const unsigned long *)environment;
+	for (int i = 0; i < max_auxiliary && auxiliary[0]; i++, auxiliary += 2) {
+		if (auxiliary[0] == AT_SECURE_)
+			secure = auxiliary[1] != 0;
+		if (auxiliary[0] == AT_BASE_)
+			loaded = auxiliary[1] != 0;
+	}
+	return !secure && loaded;
+}
+
+// executable writes the path of the process's file.
+static int executable(char *path)
+{
+	long size = prism_syscall(SYS_readlinkat, AT_FDCWD_, (long)"/proc/self/exe", (long)path, max_path - 1, 0, 0);
+	if (size <= 0 || size >= max_path - 1 || path[0] != '/')
+		return 0;
+	path[size] = 0;
+	return 1;
+}
+
+// is_current says whether executing the path would execute the process's file: it may have been renamed, replaced or never had a path.
+static int is_current(const char *path)
+{
+	struct file_status own, named;
+	return status_of(AT_FDCWD_, "/proc/self/exe", 0, &own) == 0 && status_of(AT_FDCWD_, path, 0, &named) == 0 &&
+	       own.device == named.device && own.inode == named.inode;
+}
+
+// selects says whether the plan selects the process, and writes the path of its file. Reading that takes longer than matching, so a process
+// whose arguments do not match is not asked for it.
+static int selects(const void *plan, unsigned long size, int argc, char **argv, char *path)
+{
+	if (size < PRISM_HEADER)
+		return 0;
+	if (prism_u32_at((const prism_u8 *)plan + target_at) != PRISM_EXECUTABLE && !prism_match(plan, size, argc, argv, ""))
+		return 0;
+	return executable(path) && prism_match(plan, size, argc, argv, path);
+}
+
+// matches says whether the process is to run under the profiler, and writes the path of its file.
+static int matches(int argc, char **argv, char *path)
+{
+	struct file_status status;
+	int found = 0;
+	long file = open_file(PLAN);
+	if (file < 0)
+		return 0;
+	if (status_of(file, "", AT_EMPTY_PATH_, &status) == 0 && (status.mode & S_IFMT_) == S_IFREG_ && status.size > 0 &&
+	    status.size <= max_plan) {
+		void *plan = map((unsigned long)status.size, PROT_READ_, MAP_PRIVATE_ | MAP_POPULATE_, file);
+		if (plan) {
+			found = selects(plan, (unsigned long)status.size, argc, argv, path);
+			unmap(plan, (unsigned long)status.size);
+		}
+	}
+	prism_syscall(SYS_close, file, 0, 0, 0, 0, 0);
+	return found;
+}
+
+// start executes prism-run with the path of the process's file and its arguments. It returns where that fails.
+static void start(int argc, char **argv, char **environment, char *path)
+{
+	unsigned long size = ((unsigned long)argc + 3) * sizeof(char *);
+	char **all = map(size, PROT_READ_ | PROT_WRITE_, MAP_PRIVATE_ | MAP_ANONYMOUS_, -1);
+	if (!all)
+		return;
+	all[0] = (char *)PRISM_RUN;
+	all[1] = path;
+	for (int i = 0; i < argc; i++)
+		all[i + 2] = argv[i];
+	prism_syscall(SYS_execve, (long)PRISM_RUN, (long)all, (long)environment, 0, 0, 0);
+	unmap(all, size);
+}
+
+__attribute__((used)) static void initialize(int argc, char **argv, char **environment)
+{
+	char path[max_path];
+	if (argc < 1 || !argv || !environment || !is_plain(environment) || is_marked(environment))
+		return;
+	if (matches(argc, argv, path) && is_current(path))
+		start(argc, argv, environment, path);
+}
+
+__attribute__((section(".init_array"), used)) static void (*const constructor)(int, char **, char **) = initialize;

@@ -1,0 +1,184 @@
+package native
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/profiler/runplan"
+	"github.com/prism-gpu/prism/test/debian"
+)
+
+// nsys are the versions of Nsight Systems by Debian's releases.
+var nsys = map[string]string{"bookworm": "2022.4.2", "trixie": "2023.4.4"}
+
+// withNsys is a container with NVIDIA's own tool.
+func withNsys(t *testing.T, release string, change func(*runplan.Plan)) *container {
+	t.Helper()
+	dir, err := debian.NsightSystems(release).Unpacked(t.Context(), !testing.Short())
+	if err != nil {
+		t.Skipf("Nsight Systems of Debian %s is not available: %v", release, err)
+	}
+	c := newContainer(t, func(p *runplan.Plan) {
+		p.Switches = []string{"--trace", "osrt", "--sample", "none", "--cpuctxsw", "none", "--kill", "none", "--wait", "primary"}
+		p.Report = time.Minute
+		if change != nil {
+			change(p)
+		}
+	})
+	c.Tool, err = filepath.EvalSymlinks(filepath.Join(dir, "usr/lib/nsight-systems/target-linux-x64"))
+	require.NoError(t, err)
+	return c
+}
+
+// python is a Python program with "profiled" in its name.
+func (c *container) python(t *testing.T, text string) []string {
+	t.Helper()
+	// Not one of a user's own, which other users cannot read.
+	const python = "/usr/bin/python3"
+	if _, err := os.Stat(python); err != nil {
+		t.Skip("needs python3")
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(c.Work, "profiled.py"), []byte(text), 0o755))
+	return []string{python, "/run/work/profiled.py"}
+}
+
+// log is what nsys wrote.
+func (c *container) log(t *testing.T) string {
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(c.Results, "s*", "nsys.log"))
+	require.NoError(t, err)
+	require.Len(t, logs, 1)
+	raw, err := os.ReadFile(logs[0])
+	require.NoError(t, err)
+	return string(raw)
+}
+
+// recorded checks that nsys wrote the report of the only session, and prints how long it took to start.
+func recorded(t *testing.T, c *container) {
+	t.Helper()
+	n := c.one(t)
+	require.Equal(t, finished, n["state"], "%v\n%s", n, c.log(t))
+	assert.Equal(t, "0", n["toolExit"])
+	reports, err := filepath.Glob(filepath.Join(c.Results, "s*", "report.qdstrm"))
+	require.NoError(t, err)
+	require.Len(t, reports, 1)
+	ready, err := strconv.ParseInt(n["ready"], 10, 64)
+	require.NoError(t, err)
+	t.Logf("nsys was ready after %v", time.Duration(ready).Round(time.Millisecond))
+}
+
+func TestNsys_Releases_PythonProfiled(t *testing.T) {
+	t.Parallel()
+	for release, version := range nsys {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			c := withNsys(t, release, nil)
+			code, output := c.run(t, c.python(t, "import os, sys\nprint('libToolsInjectionProxy' in os.environ['LD_PRELOAD'])\nsys.exit(7)")...)
+			assert.Equal(t, 7, code)
+			assert.Equal(t, "True\n", output)
+			recorded(t, c)
+		})
+	}
+}
+
+// TestNsys_Programs_AsWithout: what a program gets and how it exits, for kinds of programs that nsys's own way to start them changes.
+func TestNsys_Programs_AsWithout(t *testing.T) {
+	t.Parallel()
+	for name, program := range map[string]func(t *testing.T, c *container) []string{
+		"script": func(t *testing.T, c *container) []string {
+			t.Helper()
+			return c.script(t, "umask; ls /etc/hostname; cat; (exit 3); echo $?; kill -10 $$")
+		},
+		"launcher": func(t *testing.T, c *container) []string {
+			t.Helper()
+			return c.python(t, `import os, subprocess, sys
+pid = os.fork()
+if pid == 0:
+    os.execvp("sh", ["sh", "-c", "echo child; exit 3"])
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), subprocess.run(["true"]).returncode, flush=True)
+os.execvp("sh", ["sh", "-c", "umask; exit 9"])`)
+		},
+		"other libraries": func(t *testing.T, c *container) []string {
+			t.Helper()
+			return c.outer(t, "LD_PRELOAD=libdl.so.2 exec "+c.python(t, "import sys\nprint('libdl' in open('/proc/self/maps').read())\nsys.exit(4)")[0]+" /run/work/profiled.py")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, without := withNsys(t, "bookworm", nil), withNsys(t, "bookworm", nil)
+			c.Child, without.Child, without.NoLibrary = true, true, true
+			_, got := c.run(t, program(t, c)...)
+			_, want := without.run(t, program(t, without)...)
+			assert.Equal(t, want, got)
+			recorded(t, c)
+		})
+	}
+}
+
+func TestNsys_ServerAtTerm_ReportWritten(t *testing.T) {
+	t.Parallel()
+	c := withNsys(t, "bookworm", nil)
+	command := c.command(t, c.python(t, `import http.server, signal, sys
+signal.signal(signal.SIGTERM, lambda *a: sys.exit(5))
+server = http.server.ThreadingHTTPServer(("0.0.0.0", 0), http.server.SimpleHTTPRequestHandler)
+open("/run/work/up", "w")
+server.serve_forever()`)...)
+	require.NoError(t, command.Start())
+	until(t, "the server is up", func() bool { return exists(c.Work, "up") })
+	require.NoError(t, command.Process.Signal(syscall.SIGTERM))
+	require.Error(t, command.Wait())
+	assert.Equal(t, 5, command.ProcessState.ExitCode())
+	recorded(t, c)
+}
+
+// TestNsys_Killed_ProcessGoesOn: the tool's processes are killed in the middle of the recording.
+func TestNsys_Killed_ProcessGoesOn(t *testing.T) {
+	t.Parallel()
+	c := withNsys(t, "bookworm", nil)
+	code, output := c.run(t, c.script(t, `for p in $(grep -l PRISM_SESSION /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3); do kill -9 $p 2>/dev/null; done
+while ! grep -q Failed /run/prism/results/s*/note; do sleep 0.01; done; echo on; exit 6`)...)
+	assert.Equal(t, 6, code)
+	assert.Contains(t, output, "on\n", "beside what the tool's library says")
+	n := c.one(t)
+	assert.Equal(t, "Starting Recording Failed", n["state"], c.log(t))
+	assert.Equal(t, "6", n["exit"])
+}
+
+func TestNsys_WithoutRights_Profiled(t *testing.T) {
+	t.Parallel()
+	c := withNsys(t, "trixie", nil)
+	c.ReadOnly = false
+	args := []string{"setpriv", "--reuid=1234", "--regid=1234", "--clear-groups", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"}
+	code, output := c.run(t, append(args, c.python(t, "import os\nprint(os.getuid())")...)...)
+	assert.Zero(t, code)
+	assert.Equal(t, "1234\n", output)
+	recorded(t, c)
+}
+
+// TestNsys_Duration_ProcessGoesOn: nsys exits with its report after the duration.
+func TestNsys_Duration_ProcessGoesOn(t *testing.T) {
+	t.Parallel()
+	c := withNsys(t, "bookworm", func(p *runplan.Plan) { p.Switches = append(p.Switches, "--duration", "1") })
+	code, output := c.run(t, c.script(t, "while ! grep -qE 'Finished|Failed' /run/prism/results/s*/note; do sleep 0.01; done; echo on; exit 6")...)
+	assert.Equal(t, 6, code)
+	assert.Equal(t, "on\n", output)
+	assert.Equal(t, "Starting Recording Finished", c.one(t)["state"], c.log(t))
+}
+
+// TestNsys_NoTemporaryFolder_ProcessRuns: nsys needs one.
+func TestNsys_NoTemporaryFolder_ProcessRuns(t *testing.T) {
+	t.Parallel()
+	c := withNsys(t, "bookworm", nil)
+	c.ReadOnly = true
+	code, output := c.run(t, c.script(t, "echo ran; exit 6")...)
+	assert.Equal(t, 6, code)
+	assert.Equal(t, "ran\n", output)
+	assert.Equal(t, "6", c.one(t)["exit"])
+}

@@ -1,0 +1,127 @@
+// prism-run EXECUTABLE ARGUMENT0...: runs a process with Nsight Systems beside it, under the process's own id. The library executes it in
+// place of a process that matches. Whatever fails, the process runs once, unless its claim wants it to fail then.
+#include "ancestry.h"
+#include "process.h"
+#include "session.h"
+#include "supervise.h"
+#include "tool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void complain(const char *message, int error)
+{
+	char buffer[512];
+	struct text text = text_of(buffer, sizeof buffer);
+	text_add(&text, "prism-run: ");
+	text_add(&text, message);
+	if (error) {
+		text_add(&text, ": ");
+		text_add(&text, strerror(error));
+	}
+	text_byte(&text, '\n');
+	if (write_all(STDERR_FILENO, text.start, text.length) < 0)
+		_exit(126);
+}
+
+// without runs the process without the profiler, or fails where the claim wants that.
+static _Noreturn void without(struct run *run, const char *reason, const char *message, int error)
+{
+	note_failure(run, reason, message, error);
+	if (run->plan.fail_closed) {
+		complain(message, error);
+		_exit(125);
+	}
+	run_original(run, false);
+	complain(run->executable, errno);
+	_exit(126);
+}
+
+// unmatched runs a process that is none of the profiler's.
+static _Noreturn void unmatched(struct run *run)
+{
+	run_original(run, false);
+	complain(run->executable, errno);
+	_exit(126);
+}
+
+// slot_take locks a place among those that may be profiled at once: 1 when there is one, 0 when all are taken.
+static int slot_take(struct run *run)
+{
+	for (long i = 0; i < run->plan.max_sessions; i++) {
+		char path[128];
+		struct text name = text_of(path, sizeof path);
+		text_add(&name, CONTAINER_FOLDER "/slot-");
+		text_number(&name, i);
+		run->slot = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+		if (run->slot < 0)
+			return -1;
+		if (flock(run->slot, LOCK_EX | LOCK_NB) == 0)
+			return 1;
+		if (errno != EWOULDBLOCK)
+			return -1;
+		if (close(run->slot) < 0)
+			return -1;
+		run->slot = closed;
+	}
+	return 0;
+}
+
+// children_elsewhere says whether the process has left it to its children to begin another pid namespace. They would be the profiler's.
+static bool children_elsewhere(void)
+{
+	struct stat own, theirs;
+	return stat("/proc/self/ns/pid", &own) == 0 &&
+	       (stat("/proc/self/ns/pid_for_children", &theirs) < 0 || own.st_dev != theirs.st_dev || own.st_ino != theirs.st_ino);
+}
+
+static _Noreturn void profile(struct run *run)
+{
+	int plan_error = plan_read(&run->plan) < 0 ? errno : 0;
+	context_read(&run->context);
+	if (below_supervisor() || children_elsewhere() || (!run->plan.exec_sessions && in_exec_session((pid_t)run->context.init)))
+		unmatched(run);
+	if (take_over(run) < 0)
+		without(run, "FellBackUnprofiled", "taking over the signals of the process", errno);
+	int slot = slot_take(run);
+	if (session_open(run) < 0)
+		without(run, "FellBackUnprofiled", "making a session in " RESULTS, errno);
+	if (plan_error)
+		without(run, "FellBackUnprofiled", "reading " PLAN_FILE, plan_error);
+	if (slot == 0)
+		without(run, "SlotsTaken", "the container has as many profiled processes as match.maxSessions allows", 0);
+	if (slot < 0)
+		without(run, "FellBackUnprofiled", "locking a slot in " CONTAINER_FOLDER, errno);
+	if (stop_wanted())
+		without(run, "Stopped", "recording has been stopped for this claim", 0);
+	if (access(run->plan.tool, X_OK) < 0)
+		without(run, "ToolNotInstalled", run->plan.tool, errno);
+	if (session_prepare(run) < 0)
+		without(run, "FellBackUnprofiled", "preparing the folder of the report", errno);
+	if (supervise(run) < 0)
+		without(run, "FellBackUnprofiled", "starting the profiler beside the process", errno);
+	_exit(126); // not reached
+}
+
+int main(int argc, char **argv)
+{
+	struct run run = {
+		.folder = closed, .note = closed, .log = closed, .slot = closed, .up = closed, .down = closed,
+		.tool_output = closed, .signals = closed, .watch = closed,
+	};
+	if (argc == 3 && !strcmp(argv[1], "--stand-in"))
+		return stand_in(argv[2]);
+	if (argc < 3 || argv[1][0] != '/') {
+		complain("usage: prism-run EXECUTABLE ARGUMENT0 [ARGUMENT...]", 0);
+		return 2;
+	}
+	run.executable = argv[1];
+	run.arguments = argv + 2;
+	run.started = wall_clock();
+	run.began = milliseconds();
+	profile(&run);
+}

@@ -1,0 +1,41 @@
+// What the plugin and the hook wrote for this container.
+#ifndef PRISM_RUN_PLAN_H
+#define PRISM_RUN_PLAN_H
+
+#include "base.h"
+
+#define PLAN_FILE "/run/prism/plan/run"
+#define STOP_FILE "/run/prism/plan/stop"
+#define PLAN_FOLDER "/run/prism/plan"
+#define CONTAINER_FOLDER "/run/prism/container"
+#define RESULTS "/run/prism/results"
+#define PRISM_RUN "/run/prism/programs/prism-run"
+
+// plan is how processes of a claim are profiled; see pkg/profiler/runplan.
+struct plan {
+	const char *claim, *namespace, *claim_name, *node, *gpu;
+	const char *tool; // path of nsys
+	struct strings switches, environment; // of nsys
+	const char *file, *dir; // templates
+	long max_sessions;
+	bool exec_sessions, fail_closed;
+	long ready, report, term, stop; // seconds
+};
+
+// context is what the hook found out about the container.
+struct context {
+	const char *pod, *namespace, *container, *node;
+	bool several; // claims have a profile for the container; this one's plan is mounted
+	long init; // the container's first process, as the container numbers it
+};
+
+// plan_read fails where the file cannot be read or has no tool.
+int plan_read(struct plan *plan);
+
+// context_read leaves out what it cannot read.
+void context_read(struct context *context);
+
+// stop_wanted says whether recording must end.
+bool stop_wanted(void);
+
+#endif

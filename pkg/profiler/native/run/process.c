@@ -1,0 +1,192 @@
+#include "process.h"
+#include "session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+int take_over(struct run *run)
+{
+	struct sigaction children;
+	sigset_t all;
+	if (sigprocmask(SIG_BLOCK, NULL, &run->mask) < 0 || sigaction(SIGCHLD, NULL, &children) < 0 ||
+	    prctl(PR_GET_CHILD_SUBREAPER, &run->subreaper, 0, 0, 0) < 0)
+		return -1;
+	run->children_ignored = children.sa_handler == SIG_IGN;
+	run->umask = umask(077);
+	run->taken_over = true;
+	if (sigfillset(&all) < 0 || sigprocmask(SIG_SETMASK, &all, NULL) < 0)
+		return -1;
+	// A process that ignores its children never learns how they ended.
+	if (run->children_ignored && signal(SIGCHLD, SIG_DFL) == SIG_ERR)
+		return -1;
+	return prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+}
+
+int give_back(const struct run *run)
+{
+	if (!run->taken_over)
+		return 0;
+	umask(run->umask);
+	if (run->children_ignored && signal(SIGCHLD, SIG_IGN) == SIG_ERR)
+		return -1;
+	if (prctl(PR_SET_CHILD_SUBREAPER, run->subreaper, 0, 0, 0) < 0)
+		return -1;
+	return sigprocmask(SIG_SETMASK, &run->mask, NULL);
+}
+
+static const char *value_of(const char *variable, const char *name)
+{
+	const char *rest = after(variable, name);
+	return rest && *rest == '=' ? rest + 1 : NULL;
+}
+
+// same_name says whether two variables have the same name.
+static bool same_name(const char *one, const char *other)
+{
+	size_t size = strcspn(one, "=");
+	return !strncmp(one, other, size) && other[size] == '=';
+}
+
+static bool replaced(const struct strings *by, const char *variable)
+{
+	for (size_t i = 0; i < by->count; i++)
+		if (same_name(by->items[i], variable))
+			return true;
+	return false;
+}
+
+// joined returns the libraries to load of nsys followed by the process's own.
+static const char *joined(const char *variable, char **own)
+{
+	if (!value_of(variable, "LD_PRELOAD"))
+		return variable;
+	for (; *own; own++) {
+		const char *libraries = value_of(*own, "LD_PRELOAD");
+		if (!libraries || !*libraries)
+			continue;
+		size_t size = strlen(variable) + strlen(libraries) + 2;
+		char *both = malloc(size);
+		if (!both)
+			return NULL;
+		struct text to = text_of(both, size);
+		text_add(&to, variable);
+		text_byte(&to, ':');
+		text_add(&to, libraries);
+		return both;
+	}
+	return variable;
+}
+
+// variables returns the process's environment with the mark, and with more variables before its own of the same names. Without memory it
+// is null.
+static char **variables(const struct strings *more, const char *mark)
+{
+	struct strings all = {0};
+	for (size_t i = 0; i < more->count; i++) {
+		const char *variable = joined(more->items[i], environ);
+		if (!variable || strings_add(&all, variable) < 0)
+			return NULL;
+	}
+	for (char **own = environ; *own; own++)
+		if (!value_of(*own, MARK) && !replaced(more, *own) && strings_add(&all, *own) < 0)
+			return NULL;
+	return strings_add(&all, mark) < 0 ? NULL : all.items;
+}
+
+// execute tries the environments from the best to the process's own, which fits whatever limits there are.
+static void execute(const struct run *run, const struct strings *more, const char *mark)
+{
+	const struct strings none = {0};
+	char **environment = variables(more, mark);
+	if (environment)
+		execve(run->executable, run->arguments, environment);
+	if (more->count && (environment = variables(&none, mark)))
+		execve(run->executable, run->arguments, environment);
+	execve(run->executable, run->arguments, environ);
+}
+
+void run_original(struct run *run, bool children_too)
+{
+	const struct strings none = {0};
+	char buffer[64];
+	struct text mark = text_of(buffer, sizeof buffer);
+	text_add(&mark, MARK "=");
+	if (children_too) {
+		text_byte(&mark, '1');
+	} else {
+		text_add(&mark, "pid:");
+		text_number(&mark, getpid());
+	}
+	if (give_back(run) < 0)
+		note_add(run, "message", "what the process inherits could not be restored whole");
+	execute(run, &none, buffer);
+}
+
+// become is the child that executes the process.
+static _Noreturn void become(const struct run *run, pid_t parent)
+{
+	// The process ends with this one, as it would if it ran in its place.
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != parent || give_back(run) < 0)
+		_exit(127);
+	execute(run, &run->variables, MARK "=1");
+	_exit(errno == ENOENT ? 127 : 126);
+}
+
+int process_start(struct run *run)
+{
+	pid_t parent = getpid(), child = fork();
+	if (child == 0)
+		become(run, parent);
+	if (child < 0)
+		return -1;
+	run->process = child;
+	return 0;
+}
+
+static int ascending(const void *one, const void *other)
+{
+	return *(const int *)one - *(const int *)other;
+}
+
+int close_inherited(const struct run *run)
+{
+	int keep[] = {run->folder, run->note, run->log, run->slot, run->up, run->down, run->tool_output, run->signals, run->watch};
+	const size_t count = sizeof keep / sizeof *keep;
+	unsigned int first = 0;
+	qsort(keep, count, sizeof *keep, ascending);
+	for (size_t i = 0; i < count; i++) {
+		if (keep[i] == closed)
+			continue;
+		if ((unsigned int)keep[i] > first && close_range(first, (unsigned int)keep[i] - 1, 0) < 0)
+			return -1;
+		first = (unsigned int)keep[i] + 1;
+	}
+	return close_range(first, ~0U, 0);
+}
+
+_Noreturn void exit_as(int status)
+{
+	const struct rlimit none = {0, 0};
+	sigset_t one;
+	if (!WIFSIGNALED(status))
+		_exit(WEXITSTATUS(status));
+	int number = WTERMSIG(status);
+	// The process has left its core already.
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || setrlimit(RLIMIT_CORE, &none) < 0)
+		_exit(128 + number);
+	// SIGKILL has no handler to reset.
+	if (number != SIGKILL && signal(number, SIG_DFL) == SIG_ERR)
+		_exit(128 + number);
+	if (sigemptyset(&one) < 0 || sigaddset(&one, number) < 0 || kill(getpid(), number) < 0 || sigprocmask(SIG_UNBLOCK, &one, NULL) < 0)
+		_exit(128 + number);
+	// The first process of a container is not ended by its own signals.
+	_exit(128 + number);
+}

@@ -1,0 +1,44 @@
+// A matched process and all that is known of its recording.
+#ifndef PRISM_RUN_RUN_H
+#define PRISM_RUN_RUN_H
+
+#include "plan.h"
+
+#include <signal.h>
+#include <sys/types.h>
+
+// closed is a descriptor that is not open.
+enum { closed = -1 };
+
+struct run {
+	char *executable, **arguments; // of the process
+	struct plan plan;
+	struct context context;
+
+	// What the process inherits, and prism-run changes for itself.
+	bool taken_over;
+	sigset_t mask;
+	bool children_ignored;
+	int subreaper;
+	mode_t umask;
+
+	char session[64]; // the folder's name
+	int64_t started; // nanoseconds since 1970
+	int64_t began; // milliseconds
+	char file[256]; // the report's name, without extension
+	char output[4096]; // the report's path, without extension
+	size_t note_size, log_size;
+
+	// Descriptors, closed or close-on-exec.
+	int folder, note, log;
+	int slot;
+	int up, down; // from and to the stand-in
+	int tool_output, signals, watch;
+
+	struct strings variables; // that nsys gave the stand-in
+	pid_t process, tool; // 0: none, or ended
+	bool ready, process_ended;
+	int process_status, tool_status; // once they ended
+};
+
+#endif

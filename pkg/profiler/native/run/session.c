@@ -1,0 +1,231 @@
+#include "session.h"
+#include "name.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+	max_note = 64 << 10,
+	max_log = 64 << 10,
+	max_line = 2048,
+	max_value = 1024,
+	max_file = 200,
+	max_entries = 1024, // sessions that a claim keeps notes of at once
+};
+
+static void hexadecimal(struct text *to, uint64_t number)
+{
+	for (int shift = 60; shift >= 0; shift -= 4)
+		text_byte(to, "0123456789abcdef"[number >> shift & 15]);
+}
+
+// line_add builds "key=value\n" of printable characters.
+static void line_add(struct text *line, const char *key, const char *value)
+{
+	text_add(line, key);
+	text_byte(line, '=');
+	for (size_t i = 0; value[i] && i < max_value; i++)
+		text_byte(line, (unsigned char)value[i] < ' ' || value[i] == 127 ? '?' : value[i]);
+	text_byte(line, '\n');
+}
+
+void note_add(struct run *run, const char *key, const char *value)
+{
+	char buffer[max_line];
+	struct text line = text_of(buffer, sizeof buffer);
+	line_add(&line, key, value);
+	if (run->note == closed || run->note_size + line.length > max_note)
+		return;
+	if (write_all(run->note, line.start, line.length) < 0) {
+		// A full disk stays full.
+		run->note_size = max_note;
+		return;
+	}
+	run->note_size += line.length;
+}
+
+void note_number(struct run *run, const char *key, int64_t number)
+{
+	char digits[24];
+	struct text text = text_of(digits, sizeof digits);
+	text_number(&text, number);
+	note_add(run, key, digits);
+}
+
+void note_failure(struct run *run, const char *reason, const char *message, int error)
+{
+	char buffer[max_value];
+	struct text text = text_of(buffer, sizeof buffer);
+	text_add(&text, message);
+	if (error) {
+		text_add(&text, ": ");
+		text_add(&text, strerror(error));
+	}
+	note_add(run, "reason", reason);
+	note_add(run, "message", buffer);
+	note_add(run, "state", "Failed");
+}
+
+void session_path(const struct run *run, const char *file, struct text *to)
+{
+	text_add(to, RESULTS "/");
+	text_add(to, run->session);
+	text_byte(to, '/');
+	text_add(to, file);
+}
+
+// crowded says whether the results have so many sessions that another note helps no one.
+static bool crowded(void)
+{
+	DIR *folder = opendir(RESULTS);
+	if (!folder)
+		return false;
+	size_t count = 0;
+	while (count <= max_entries && readdir(folder))
+		count++;
+	return closedir(folder) == 0 && count > max_entries;
+}
+
+// folder_make makes the session's folder.
+static int folder_make(struct run *run)
+{
+	char path[256];
+	struct text session = text_of(run->session, sizeof run->session), whole = text_of(path, sizeof path);
+	text_byte(&session, 's');
+	text_number(&session, getpid());
+	text_byte(&session, '-');
+	hexadecimal(&session, (uint64_t)run->started);
+	session_path(run, "", &whole);
+	path[whole.length - 1] = 0;
+	if (crowded()) {
+		errno = EDQUOT;
+		return -1;
+	}
+	if (mkdir(path, 0700) < 0)
+		return -1;
+	run->folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return run->folder < 0 ? -1 : 0;
+}
+
+static void note_begin(struct run *run)
+{
+	const struct context *c = &run->context;
+	const struct plan *p = &run->plan;
+	note_add(run, "version", "1");
+	note_add(run, "pod", c->pod);
+	note_add(run, "namespace", *c->namespace ? c->namespace : p->namespace);
+	note_add(run, "container", c->container);
+	note_add(run, "process", base_name(run->executable));
+	note_number(run, "pid", getpid());
+	note_number(run, "started", run->started);
+	note_add(run, "file", run->file);
+	note_add(run, "tool", p->tool);
+	if (strcmp(p->dir, RESULTS))
+		note_add(run, "path", run->output);
+	if (c->several)
+		note_add(run, "reason", "SeveralProfiles");
+	note_add(run, "state", "Starting");
+}
+
+// name_report expands the templates of the report's name and folder.
+static void name_report(struct run *run)
+{
+	char unique[17];
+	struct text hex = text_of(unique, sizeof unique);
+	hexadecimal(&hex, (uint64_t)run->started);
+	struct names names = {
+		.plan = &run->plan, .context = &run->context, .process = base_name(run->executable), .session = unique, .started = run->started,
+	};
+	struct text file = text_of(run->file, max_file), output = text_of(run->output, sizeof run->output);
+	expand_file(&names, run->plan.file, &file);
+	if (!strcmp(run->plan.dir, RESULTS)) {
+		session_path(run, "report", &output);
+		return;
+	}
+	expand_folder(&names, run->plan.dir, &output);
+	text_byte(&output, '/');
+	text_add(&output, run->file);
+}
+
+int session_open(struct run *run)
+{
+	if (folder_make(run) < 0)
+		return -1;
+	run->note = openat(run->folder, "note", O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (run->note < 0 || flock(run->note, LOCK_EX | LOCK_NB) < 0)
+		return -1;
+	name_report(run);
+	note_begin(run);
+	return 0;
+}
+
+// folders_make makes each missing folder above the report.
+static int folders_make(const char *report)
+{
+	char path[4096];
+	struct text to = text_of(path, sizeof path);
+	text_add(&to, report);
+	for (char *slash = path; (slash = strchr(slash + 1, '/'));) {
+		*slash = 0;
+		if (mkdir(path, 0755) < 0 && errno != EEXIST && errno != EROFS && errno != EACCES)
+			return -1;
+		*slash = '/';
+	}
+	*strrchr(path, '/') = 0;
+	return access(path, W_OK | X_OK);
+}
+
+int session_prepare(struct run *run)
+{
+	if (mkdirat(run->folder, "tmp", 0700) < 0 || mkfifoat(run->folder, "up", 0600) < 0 || mkfifoat(run->folder, "down", 0600) < 0)
+		return -1;
+	if (folders_make(run->output) < 0)
+		return -1;
+	run->log = openat(run->folder, "nsys.log", O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	// Opened for both, a pipe never blocks and never ends while this process has it.
+	run->up = openat(run->folder, "up", O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	run->down = openat(run->folder, "down", O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	return run->log < 0 || run->up < 0 || run->down < 0 ? -1 : 0;
+}
+
+bool log_copy(struct run *run)
+{
+	char buffer[4096];
+	for (;;) {
+		ssize_t got = read(run->tool_output, buffer, sizeof buffer);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return errno == EAGAIN;
+		if (got == 0)
+			return false;
+		size_t keep = (size_t)got;
+		if (keep > max_log - run->log_size)
+			keep = max_log - run->log_size;
+		run->log_size += keep;
+		if (keep && write_all(run->log, buffer, keep) < 0)
+			run->log_size = max_log;
+	}
+}
+
+bool report_exists(const struct run *run)
+{
+	static const char *const extensions[] = {".nsys-rep", ".qdstrm"};
+	for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
+		char path[4096 + 16];
+		struct stat status;
+		struct text to = text_of(path, sizeof path);
+		text_add(&to, run->output);
+		text_add(&to, extensions[i]);
+		if (lstat(path, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0)
+			return true;
+	}
+	return false;
+}

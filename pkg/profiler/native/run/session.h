@@ -1,0 +1,29 @@
+// The session's folder in the results of the claim: the note, the log of nsys, its temporary files and the report.
+#ifndef PRISM_RUN_SESSION_H
+#define PRISM_RUN_SESSION_H
+
+#include "run.h"
+
+// session_open makes the folder and begins the note. The note stays locked while this process runs.
+int session_open(struct run *run);
+
+// session_prepare makes what nsys needs in the folder, and the folder of the report.
+int session_prepare(struct run *run);
+
+// note_add appends "key=value". The note is information: where it cannot be written, the process runs all the same.
+void note_add(struct run *run, const char *key, const char *value);
+void note_number(struct run *run, const char *key, int64_t number);
+
+// note_failure appends why the process runs without the profiler, or the report is lost.
+void note_failure(struct run *run, const char *reason, const char *message, int error);
+
+// log_copy moves what nsys wrote to the log, up to its bound. It returns false at the end.
+bool log_copy(struct run *run);
+
+// report_exists says whether nsys wrote a report.
+bool report_exists(const struct run *run);
+
+// session_path writes the absolute path of a file in the folder.
+void session_path(const struct run *run, const char *file, struct text *to);
+
+#endif

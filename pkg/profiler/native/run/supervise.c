@@ -1,0 +1,258 @@
+#include "supervise.h"
+#include "forward.h"
+#include "process.h"
+#include "session.h"
+#include "tool.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/inotify.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+	second = 1000, // milliseconds
+	nanoseconds = 1000000,
+	never = -1,
+};
+
+void reap(struct run *run)
+{
+	int status;
+	for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0;) {
+		if (WIFSTOPPED(status)) {
+			if (pid == run->process)
+				stop_alike(status);
+			continue;
+		}
+		if (pid == run->process) {
+			run->process = 0;
+			run->process_ended = true;
+			run->process_status = status;
+		}
+		if (pid == run->tool) {
+			run->tool = 0;
+			run->tool_status = status;
+		}
+	}
+}
+
+// code is an exit status, or a signal's number with a minus.
+static int code(int status)
+{
+	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+// drop closes a descriptor; it had nothing to write that is not written.
+static void drop(int *file)
+{
+	if (*file != closed && close(*file) < 0)
+		*file = closed;
+	*file = closed;
+}
+
+// listen_to has the descriptor of signals report these. Before the process runs, its signals stay pending.
+static int listen_to(struct run *run, bool all)
+{
+	sigset_t set;
+	if ((all ? sigfillset(&set) : sigemptyset(&set)) < 0 || sigaddset(&set, SIGCHLD) < 0)
+		return -1;
+	int file = signalfd(run->signals, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (file < 0)
+		return -1;
+	run->signals = file;
+	return 0;
+}
+
+// copy_output keeps the pipe of nsys from being full.
+static void copy_output(struct run *run)
+{
+	if (run->tool_output != closed && !log_copy(run))
+		drop(&run->tool_output);
+}
+
+// await_ready waits until the stand-in has sent its variables, nsys ended or the time is over.
+static const char *await_ready(struct run *run)
+{
+	int64_t deadline = run->began + run->plan.ready * second;
+	for (;;) {
+		struct pollfd waits[] = {
+			{.fd = run->up, .events = POLLIN}, {.fd = run->tool_output, .events = POLLIN}, {.fd = run->signals, .events = POLLIN},
+		};
+		int64_t left = deadline - milliseconds();
+		if (left <= 0)
+			return "nsys did not start its program in time";
+		if (poll(waits, sizeof waits / sizeof *waits, (int)left) < 0 && errno != EINTR)
+			return "waiting for nsys failed";
+		struct signalfd_siginfo received;
+		while (waits[2].revents && read(run->signals, &received, sizeof received) == sizeof received)
+			continue;
+		reap(run);
+		copy_output(run);
+		int read = variables_read(run);
+		if (read > 0)
+			return NULL;
+		if (read < 0)
+			return "nsys started its program with variables that cannot be read";
+		if (!run->tool)
+			return "nsys exited before it started its program; see nsys.log";
+	}
+}
+
+// begin starts nsys, then the process.
+static int begin(struct run *run)
+{
+	if (listen_to(run, false) < 0 || tool_start(run) < 0)
+		return -1;
+	const char *failed = await_ready(run);
+	run->ready = !failed;
+	if (failed) {
+		tool_kill(run);
+		copy_output(run);
+		note_failure(run, "FellBackUnprofiled", failed, 0);
+		if (run->plan.fail_closed)
+			_exit(125);
+		run->variables = (struct strings){0};
+	}
+	if (process_start(run) < 0) {
+		int error = errno;
+		tool_kill(run);
+		errno = error;
+		return -1;
+	}
+	if (run->ready) {
+		note_number(run, "ready", wall_clock() - run->started);
+		note_add(run, "state", "Recording");
+	}
+	drop(&run->up);
+	return 0;
+}
+
+// watch_stop has a change in the plan's folder wake this process.
+static void watch_stop(struct run *run)
+{
+	run->watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	if (run->watch >= 0 && inotify_add_watch(run->watch, PLAN_FOLDER, IN_CREATE | IN_MOVED_TO | IN_ONLYDIR) < 0)
+		drop(&run->watch);
+}
+
+// recording is what the loop knows of time, in milliseconds.
+struct recording {
+	bool running; // the stand-in is not to exit yet
+	bool done; // nsys and all of it ended
+	bool noted; // the end of the process
+	int64_t term, ending; // 0: not yet
+};
+
+static int64_t earlier(int64_t one, int64_t other)
+{
+	return one < other ? one : other;
+}
+
+// deadline is when nsys is killed.
+static int64_t deadline(const struct run *run, const struct recording *r)
+{
+	int64_t end = r->ending + run->plan.report * second;
+	return r->term ? earlier(end, r->term + run->plan.term * second) : end;
+}
+
+// timeout is how long to wait for something to happen.
+static int timeout(const struct run *run, const struct recording *r)
+{
+	int64_t wait = INT32_MAX, now = milliseconds();
+	if (r->running && r->term)
+		wait = earlier(wait, r->term + run->plan.stop * second - now);
+	if (r->running && run->watch == closed)
+		wait = earlier(wait, second);
+	if (!r->running && !r->done)
+		wait = earlier(wait, deadline(run, r) - now);
+	if (wait == INT32_MAX)
+		return never;
+	return wait < 0 ? 0 : (int)wait;
+}
+
+// conclude notes what became of the report once nsys ended.
+static void conclude(struct run *run, struct recording *r, const char *lost)
+{
+	tool_finish(run);
+	tool_kill(run);
+	copy_output(run);
+	drop(&run->tool_output);
+	r->running = false;
+	r->done = true;
+	if ((unlinkat(run->folder, "up", 0) < 0) | (unlinkat(run->folder, "down", 0) < 0))
+		note_add(run, "message", "the pipes to the stand-in stay");
+	note_number(run, "toolExit", code(run->tool_status));
+	if (lost || !report_exists(run))
+		note_failure(run, "ReportLost", lost ? lost : "nsys exited without a report; see nsys.log", 0);
+	else
+		note_add(run, "state", "Finished");
+}
+
+// advance does what is due.
+static void advance(struct run *run, struct recording *r)
+{
+	int64_t now = milliseconds();
+	if (run->process_ended && !r->noted) {
+		r->noted = true;
+		note_number(run, "exited", wall_clock());
+		note_number(run, "exit", code(run->process_status));
+	}
+	if (r->done)
+		return;
+	if (!run->tool) {
+		conclude(run, r, NULL);
+		return;
+	}
+	if (r->running && (run->process_ended || stop_wanted() || (r->term && now >= r->term + run->plan.stop * second))) {
+		r->running = false;
+		r->ending = now;
+		note_add(run, "state", "Ending");
+		tool_finish(run);
+	}
+	if (!r->running && now >= deadline(run, r))
+		conclude(run, r, "nsys did not write the report in time");
+}
+
+static void take_signals(struct run *run, struct recording *r)
+{
+	struct signalfd_siginfo received;
+	while (read(run->signals, &received, sizeof received) == sizeof received) {
+		if (received.ssi_signo == SIGCHLD && received.ssi_code > 0)
+			continue;
+		if (received.ssi_signo == SIGTERM && !r->term)
+			r->term = milliseconds();
+		forward(run, &received);
+	}
+	reap(run);
+}
+
+int supervise(struct run *run)
+{
+	struct recording r = {0};
+	if (begin(run) < 0)
+		return -1;
+	r.running = run->ready;
+	r.done = !run->ready;
+	if (close_inherited(run) < 0 || chdir("/") < 0)
+		note_add(run, "message", "files of the process stay open");
+	if (run->ready)
+		watch_stop(run);
+	if (listen_to(run, true) < 0)
+		note_add(run, "message", "signals are not forwarded");
+	while (advance(run, &r), !(run->process_ended && r.done)) {
+		struct pollfd waits[] = {
+			{.fd = run->signals, .events = POLLIN}, {.fd = run->tool_output, .events = POLLIN}, {.fd = run->watch, .events = POLLIN},
+		};
+		char event[4096];
+		if (poll(waits, sizeof waits / sizeof *waits, timeout(run, &r)) < 0 && errno != EINTR)
+			break;
+		if (waits[2].revents && read(run->watch, event, sizeof event) < 0 && errno != EAGAIN)
+			drop(&run->watch);
+		take_signals(run, &r);
+		copy_output(run);
+	}
+	exit_as(run->process_status);
+}

@@ -1,0 +1,199 @@
+#include "tool.h"
+#include "session.h"
+#include "supervise.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SESSION "PRISM_SESSION="
+
+enum {
+	max_path = 512,
+	max_environment = 128 << 10,
+	max_rounds = 200,
+	pause_nanoseconds = 5000000,
+};
+
+// raise_limits lets nsys use what the process may: a limit that the process set for itself is not for another program.
+static int raise_limits(void)
+{
+	static const int limits[] = {RLIMIT_FSIZE, RLIMIT_AS, RLIMIT_DATA, RLIMIT_CPU, RLIMIT_NOFILE};
+	for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+		struct rlimit limit;
+		if (getrlimit(limits[i], &limit) < 0)
+			return -1;
+		limit.rlim_cur = limit.rlim_max;
+		if (setrlimit(limits[i], &limit) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+// plain_signals has nsys start with no signal blocked or ignored.
+static int plain_signals(void)
+{
+	sigset_t none;
+	for (int number = 1; number < NSIG; number++)
+		if (number != SIGKILL && number != SIGSTOP && signal(number, SIG_DFL) == SIG_ERR && errno != EINVAL)
+			return -1;
+	return sigemptyset(&none) < 0 ? -1 : sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+// path_variable returns "NAME=<path in the session's folder>".
+static char *path_variable(const struct run *run, const char *name, const char *file)
+{
+	char *variable = malloc(max_path);
+	if (!variable)
+		return NULL;
+	struct text to = text_of(variable, max_path);
+	text_add(&to, name);
+	session_path(run, file, &to);
+	return variable;
+}
+
+static int add(struct strings *list, const char *item)
+{
+	return item ? strings_add(list, item) : -1;
+}
+
+static int command_of(const struct run *run, struct strings *command)
+{
+	int failed = add(command, run->plan.tool) | add(command, "profile");
+	for (size_t i = 0; i < run->plan.switches.count; i++)
+		failed |= add(command, run->plan.switches.items[i]);
+	return failed | add(command, "-o") | add(command, run->output) | add(command, PRISM_RUN) | add(command, "--stand-in") |
+	       add(command, path_variable(run, "", ""));
+}
+
+static int environment_of(const struct run *run, struct strings *environment)
+{
+	char *session = malloc(max_path);
+	if (!session)
+		return -1;
+	struct text to = text_of(session, max_path);
+	text_add(&to, SESSION);
+	text_add(&to, run->session);
+	int failed = add(environment, session) | add(environment, "PRISM_PROFILED=1") | add(environment, "PATH=/usr/bin:/bin") |
+		     add(environment, path_variable(run, "TMPDIR=", "tmp")) | add(environment, path_variable(run, "NSYS_TMPDIR=", "tmp")) |
+		     add(environment, path_variable(run, "HOME=", "tmp"));
+	for (size_t i = 0; i < run->plan.environment.count; i++)
+		failed |= add(environment, run->plan.environment.items[i]);
+	return failed;
+}
+
+// use_files gives nsys nothing to read, the log to write and nothing else.
+static int use_files(const struct run *run, int output)
+{
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (null < 0)
+		null = openat(run->folder, "tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	// Both may have the number of a file that is replaced.
+	null = fcntl(null, F_DUPFD_CLOEXEC, 3);
+	output = fcntl(output, F_DUPFD_CLOEXEC, 3);
+	if (null < 0 || output < 0 || fchdir(run->folder) < 0)
+		return -1;
+	if (dup2(null, STDIN_FILENO) < 0 || dup2(output, STDOUT_FILENO) < 0 || dup2(output, STDERR_FILENO) < 0)
+		return -1;
+	return close_range(3, ~0U, 0);
+}
+
+static _Noreturn void become_tool(const struct run *run, int output)
+{
+	struct strings command = {0}, environment = {0};
+	if (command_of(run, &command) == 0 && environment_of(run, &environment) == 0 && setsid() > 0 && use_files(run, output) == 0 &&
+	    raise_limits() == 0 && plain_signals() == 0)
+		execve(command.items[0], command.items, environment.items);
+	const char *reason = strerror(errno);
+	if (write_all(STDERR_FILENO, reason, strlen(reason)) < 0)
+		_exit(126);
+	_exit(127);
+}
+
+int tool_start(struct run *run)
+{
+	int ends[2];
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+		return -1;
+	run->tool_output = ends[0];
+	// nsys does not expect a pipe that is full for a moment.
+	pid_t child = fcntl(ends[1], F_SETFL, 0) < 0 ? -1 : fork();
+	if (child == 0)
+		become_tool(run, ends[1]);
+	int failed = errno;
+	if (close(ends[1]) < 0 || child < 0) {
+		errno = failed;
+		return -1;
+	}
+	run->tool = child;
+	return 0;
+}
+
+void tool_finish(struct run *run)
+{
+	if (run->down != closed && close(run->down) < 0)
+		note_add(run, "message", "closing the pipe to the stand-in failed");
+	run->down = closed;
+}
+
+// ours says whether a process has the session's mark in its environment.
+static bool ours(const struct run *run, const char *pid)
+{
+	char path[max_path], mark[max_path];
+	size_t size, length;
+	struct text name = text_of(path, sizeof path), text = text_of(mark, sizeof mark);
+	text_add(&name, "/proc/");
+	text_add(&name, pid);
+	text_add(&name, "/environ");
+	text_add(&text, SESSION);
+	text_add(&text, run->session);
+	length = text.length + 1;
+	// That of nsys is small; other users' is not readable.
+	char *environment = read_file(AT_FDCWD, path, max_environment, &size);
+	if (!environment)
+		return false;
+	bool found = false;
+	for (const char *variable = environment; !found && variable + length <= environment + size; variable += strlen(variable) + 1)
+		found = !memcmp(variable, mark, length);
+	free(environment);
+	return found;
+}
+
+// kill_marked kills what runs of the session, and returns how many processes that were.
+static int kill_marked(const struct run *run)
+{
+	DIR *processes = opendir("/proc");
+	int count = 0;
+	if (!processes)
+		return 0;
+	for (struct dirent *entry; (entry = readdir(processes));) {
+		long pid;
+		if (parse_number(entry->d_name, 2, INT32_MAX, &pid) < 0 || pid == getpid() || pid == run->process || !ours(run, entry->d_name))
+			continue;
+		count += kill((pid_t)pid, SIGKILL) == 0;
+	}
+	return closedir(processes) < 0 ? 0 : count;
+}
+
+void tool_kill(struct run *run)
+{
+	const struct timespec pause = {0, pause_nanoseconds};
+	// nsys starts processes in sessions of their own, and may be about to start another.
+	for (int round = 0; round < max_rounds; round++) {
+		bool ended = !run->tool;
+		if (!ended && kill(run->tool, SIGKILL) < 0 && errno != ESRCH)
+			return;
+		if (kill_marked(run) == 0 && ended)
+			return;
+		if (nanosleep(&pause, NULL) < 0 && errno != EINTR)
+			return;
+		reap(run);
+	}
+}

@@ -1,0 +1,144 @@
+// Package runplan is what prism-run reads of a claim: how its processes are profiled. It is pure.
+package runplan
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MaxBytes is how much prism-run reads.
+const MaxBytes = 1 << 20
+
+// Results is where the containers of a claim have its inbox.
+const Results = "/run/prism/results"
+
+// MaxSessions is the most processes of a container that are profiled at once: the container has as many slots.
+const MaxSessions = 16
+
+// Plan is how the processes of a claim are profiled.
+type Plan struct {
+	// Claim is the UID of the claim; Namespace, ClaimName and Node are names.
+	Claim, Namespace, ClaimName, Node string
+	// GPU is what {GPU_UUID} stands for.
+	GPU string
+	// Tool is the path of nsys in the container, Switches what follows "profile", without -o and the program.
+	Tool     string
+	Switches []string
+	// Env is the environment of nsys itself besides what every session has: "NAME=value".
+	Env []string
+	// File is the template of a report's name, Dir that of the folder in the container; empty: Results, and prism-run names the file.
+	File, Dir string
+	// MaxSessions is how many processes of a container are profiled at once; 0 is 1.
+	MaxSessions int
+	// ExecSessions are profiled too; FailClosed fails a process whose profiler does not start.
+	ExecSessions, FailClosed bool
+	// Ready is how long nsys may take to start, Report to write its report, Term to do that after SIGTERM, and Stop how long recording
+	// goes on after SIGTERM. They are whole seconds; zero is the default.
+	Ready, Report, Term, Stop time.Duration
+}
+
+// defaults fills what is zero.
+func (p Plan) defaults() Plan {
+	for _, field := range []struct {
+		value *time.Duration
+		def   time.Duration
+	}{{&p.Ready, 10 * time.Second}, {&p.Report, 60 * time.Second}, {&p.Term, 20 * time.Second}, {&p.Stop, 5 * time.Second}} {
+		if *field.value == 0 {
+			*field.value = field.def
+		}
+	}
+	if p.Dir == "" {
+		p.Dir = Results
+	}
+	p.MaxSessions = max(p.MaxSessions, 1)
+	return p
+}
+
+// Encode is the file that prism-run reads: "key=value" strings with a null after each; a key that repeats is a list.
+func (p Plan) Encode() ([]byte, error) {
+	p = p.defaults()
+	if err := p.validate(); err != nil {
+		return nil, fmt.Errorf("encoding the plan of claim %s: %w", p.Claim, err)
+	}
+	var e encoder
+	e.add("version", "1")
+	e.add("claim", p.Claim)
+	e.add("namespace", p.Namespace)
+	e.add("claimName", p.ClaimName)
+	e.add("node", p.Node)
+	e.add("gpu", p.GPU)
+	e.add("tool", p.Tool)
+	e.add("switch", p.Switches...)
+	e.add("env", p.Env...)
+	if p.File != "" {
+		e.add("file", p.File)
+	}
+	e.add("dir", p.Dir)
+	e.add("maxSessions", strconv.Itoa(p.MaxSessions))
+	e.add("execSessions", digit(p.ExecSessions))
+	e.add("failClosed", digit(p.FailClosed))
+	e.add("readySeconds", seconds(p.Ready))
+	e.add("reportSeconds", seconds(p.Report))
+	e.add("termSeconds", seconds(p.Term))
+	e.add("stopSeconds", seconds(p.Stop))
+	if e.null != "" {
+		return nil, fmt.Errorf("encoding the plan of claim %s: %s has a null byte", p.Claim, e.null)
+	}
+	if e.text.Len() > MaxBytes {
+		return nil, fmt.Errorf("encoding the plan of claim %s: it has %d bytes, must be at most %d", p.Claim, e.text.Len(), MaxBytes)
+	}
+	return e.text.Bytes(), nil
+}
+
+func (p Plan) validate() (err error) {
+	for _, c := range []struct{ name, path string }{{"tool", p.Tool}, {"dir", p.Dir}} {
+		if !path.IsAbs(c.path) || path.Clean(c.path) != c.path {
+			err = errors.Join(err, fmt.Errorf("%s must be an absolute path without \"..\", got %q", c.name, c.path))
+		}
+	}
+	if p.MaxSessions > MaxSessions {
+		err = errors.Join(err, fmt.Errorf("maxSessions must be less than or equal to %d, got %d", MaxSessions, p.MaxSessions))
+	}
+	for _, variable := range p.Env {
+		if name, _, ok := strings.Cut(variable, "="); !ok || name == "" {
+			err = errors.Join(err, fmt.Errorf("env must be NAME=value, got %q", variable))
+		}
+	}
+	for _, d := range []time.Duration{p.Ready, p.Report, p.Term, p.Stop} {
+		if d < 0 || d > 24*time.Hour || d%time.Second != 0 {
+			err = errors.Join(err, fmt.Errorf("deadlines must be whole seconds up to 24h, got %v", d))
+		}
+	}
+	return err
+}
+
+// encoder writes the strings, and remembers the first key with a null.
+type encoder struct {
+	text bytes.Buffer
+	null string
+}
+
+func (e *encoder) add(key string, values ...string) {
+	for _, value := range values {
+		if e.null == "" && strings.ContainsRune(value, 0) {
+			e.null = key
+		}
+		e.text.WriteString(key + "=" + value + "\x00")
+	}
+}
+
+func digit(is bool) string {
+	if is {
+		return "1"
+	}
+	return "0"
+}
+
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(int64(d/time.Second), 10)
+}
