@@ -14,7 +14,6 @@ var (
 		"source: GPM\ninterval: 100ms",
 		"source: NVML\nfrequencyHz: 100",
 		"source: NVML\nmetricSet: ga100",
-		"source: NVML\nnsysReport: true",
 		`labels: {a: ""}`,
 	}
 	invalidProfilerConfigs = []string{
