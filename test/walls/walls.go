@@ -90,6 +90,11 @@ var walls = []wall{
 		because: "the exporter has no API credentials and prepares nothing",
 	},
 	{
+		name: "profiles", of: []string{"pkg/profiler/nsight", "pkg/profiler/rules"}, ours: nouns, tests: true,
+		named:   []string{"os", "net", "log", "k8s.io/client-go", "k8s.io/klog", "github.com/go-logr"},
+		because: "how processes are profiled is pure: same configuration, same switches",
+	},
+	{
 		name: "ownership", of: []string{"pkg/ownership"}, ours: records, tests: true,
 		because: "ownership is what records say, and gpu.Excludes decides what excludes what",
 	},
