@@ -20,9 +20,9 @@ type Profiler interface {
 	// Limit sets the limits of the cluster's policy that a merged configuration of a claim leaves open, and returns why the policy does not
 	// allow it.
 	Limit(namespace string, config *v1alpha1.ProfilerConfig) error
-	// Supports returns why the node cannot profile so, with every default filled in; a *Refusal may say what to change. software: CUDA can be
-	// traced in software only, as on a MIG device or with MPS.
-	Supports(config *v1alpha1.ProfilerConfig, software bool) error
+	// Choose sets the version of the tool in a configuration that has every default, and returns why none of the node can profile so; a
+	// *Refusal may say what to change. software: CUDA can be traced in software only, as on a MIG device or with MPS.
+	Choose(config *v1alpha1.ProfilerConfig, software bool) error
 	// Unprofiled reports that the processes of a claim are not profiled, although only the cluster's defaults ask for that.
 	Unprofiled(rc *resourceapi.ResourceClaim, cause error)
 }
@@ -123,7 +123,7 @@ func (s Source) effective(plan *Plan, r *Result, merged *v1alpha1.ProfilerConfig
 	}
 	config.ClaimOverride = nil
 	if err := s.Profiler.Limit(plan.Namespace, config); err != nil {
-		return nil, r.refuse("change the ProfilerConfig, or the chart's value profiler.policy", "%v", err)
+		return nil, r.refusal(err, "change the ProfilerConfig, or the chart's value profiler.policy")
 	}
 	config.Default()
 	config.ClaimOverride = nil // it has had its effect
@@ -134,8 +134,8 @@ func (s Source) effective(plan *Plan, r *Result, merged *v1alpha1.ProfilerConfig
 		return nil, r.refuse(fixProfiler, "%v", err)
 	}
 	_, mig := r.Device.(gpu.MIGDevice)
-	if err := s.Profiler.Supports(config, mig || r.MPS != nil); err != nil {
-		return nil, r.refusal(err)
+	if err := s.Profiler.Choose(config, mig || r.MPS != nil); err != nil {
+		return nil, r.refusal(err, fixProfiler)
 	}
 	return config, nil
 }
@@ -147,11 +147,11 @@ func equal(a, b *v1alpha1.ProfilerConfig) bool {
 	return errOne == nil && errOther == nil && bytes.Equal(one, other)
 }
 
-// refusal is an error as a refusal of the result.
-func (r *Result) refusal(err error) error {
+// refusal is an error as a refusal of the result; one that is no *Refusal gets that fix.
+func (r *Result) refusal(err error, fix string) error {
 	cause, ok := errors.AsType[*Refusal](err)
 	if !ok {
-		return r.refuse(fixProfiler, "%v", err)
+		return r.refuse(fix, "%v", err)
 	}
 	about := *cause
 	about.Request, about.Device = r.Request, string(r.Device.Name())

@@ -53,7 +53,7 @@ func (f *fakeProfiler) Limit(_ string, c *v1alpha1.ProfilerConfig) error {
 	return f.denied
 }
 
-func (f *fakeProfiler) Supports(_ *v1alpha1.ProfilerConfig, software bool) error {
+func (f *fakeProfiler) Choose(_ *v1alpha1.ProfilerConfig, software bool) error {
 	f.software = append(f.software, software)
 	return f.lacking
 }
@@ -192,7 +192,7 @@ func TestResolve_PatternNotPossible_RefusedAsWhenWritten(t *testing.T) {
 		`"match":{"regex":"(?<=a)b"}`:                        "ProfilerConfig.match.regex: ",
 		`"match":{"exclude":["a","(?<=a)b"]}`:                "ProfilerConfig.match.exclude[1]: ",
 		`"match":{"regex":"(a{1000}){9}","dialect":"RE2"}`:   "",
-		`"match":{"regex":"^.{30}a"}`:               "ProfilerConfig.match.regex: ",
+		`"match":{"regex":"^.{30}a"}`:                        "ProfilerConfig.match.regex: ",
 		`"match":{"regex":"^(?!.*torchrun).*python.*train"}`: "",
 	} {
 		_, err := profiling(&fakeProfiler{}).Resolve(asking(forProfiler(""), forProfiler(fields)))
