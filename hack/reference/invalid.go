@@ -30,7 +30,11 @@ var (
 		"output: {type: Node, path: /data}",
 		"output: {path: /proc/x}",
 		"output: {fileName: '{HOME}'}",
+		"output: {fileName: '%{A-B}'}",
+		"output: {type: ContainerPath, path: '/a/{POD'}",
 		"output: {maxBytes: 0}",
+		"cpuSampling: None\nbacktrace: LBR",
+		"cpuSampling: None\nsamplingFrequencyHz: 100",
 	}
 	invalidNodeConfigs = []string{
 		"gpus: [{}, {}]",
