@@ -101,7 +101,7 @@ func TestResolve_Profile_MergedByField(t *testing.T) {
 // TestResolve_NoProfile_NothingPlanned: without a configuration, with one that is not enabled, and where the claim opts out.
 func TestResolve_NoProfile_NothingPlanned(t *testing.T) {
 	t.Parallel()
-	on := []*v1alpha1.ProfilerConfig{profiled(t, "")}
+	on := []*v1alpha1.ProfilerConfig{profiled(t, `"failurePolicy":"FailClosed"`)}
 	for name, c := range map[string]struct {
 		source Source
 		rc     *resourceapi.ResourceClaim
