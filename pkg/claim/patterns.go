@@ -7,9 +7,9 @@ import (
 	"github.com/prism-gpu/prism/pkg/pattern"
 )
 
-// maxPatterns is how many different patterns of one object are compiled when it is written: two full configurations. Compiling takes
-// milliseconds, and the API server waits. Further ones are checked when the claim is prepared.
-const maxPatterns = 34
+// maxPatterns is how many different patterns of one object are compiled: those of one full configuration. Compiling one takes up to tens of
+// milliseconds, and the API server waits. Further ones of an object are checked when the claim is prepared, with one configuration.
+const maxPatterns = 17
 
 // patterns checks the patterns of one object, each once.
 type patterns struct{ checked map[written]error }

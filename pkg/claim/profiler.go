@@ -84,12 +84,13 @@ func (o Options) withDefaults(defaults []*v1alpha1.ProfilerConfig, r *Result) (O
 
 // profile sets how the processes of the claim are profiled: all results that are profiled must agree.
 func (s Source) profile(plan *Plan, rc *resourceapi.ResourceClaim, options []Options) error {
+	checked := newPatterns()
 	for i := range plan.Results {
 		r, config := &plan.Results[i], options[i].Profiler
 		if config == nil || is(config.Enabled, false) {
 			continue
 		}
-		effective, err := s.effective(plan, r, config)
+		effective, err := s.effective(plan, r, config, checked)
 		if err == nil && plan.Profile != nil && !equal(plan.Profile, effective) {
 			err = r.refuse("give all requests the same ProfilerConfig, or use a claim for each",
 				"its ProfilerConfig is not that of the requests before it, and the processes of a claim are profiled alike")
@@ -107,7 +108,7 @@ func (s Source) profile(plan *Plan, rc *resourceapi.ResourceClaim, options []Opt
 }
 
 // effective is a merged configuration with every default and limit, if the node can profile so.
-func (s Source) effective(plan *Plan, r *Result, merged *v1alpha1.ProfilerConfig) (*v1alpha1.ProfilerConfig, error) {
+func (s Source) effective(plan *Plan, r *Result, merged *v1alpha1.ProfilerConfig, checked *patterns) (*v1alpha1.ProfilerConfig, error) {
 	switch {
 	case s.Profiler == nil:
 		return nil, r.refuse("set profiler.tools, or take the ProfilerConfig out",
@@ -130,7 +131,7 @@ func (s Source) effective(plan *Plan, r *Result, merged *v1alpha1.ProfilerConfig
 	if err := config.Validate(); err != nil {
 		return nil, r.refuse("correct one of them", "what the DeviceClass, the cluster's defaults and the ResourceClaim set together is invalid: %v", err)
 	}
-	if err := newPatterns().check(config); err != nil {
+	if err := checked.check(config); err != nil {
 		return nil, r.refuse(fixProfiler, "%v", err)
 	}
 	_, mig := r.Device.(gpu.MIGDevice)
