@@ -29,7 +29,8 @@ type Profiler interface {
 
 const (
 	// adminProfiler is why a claim with admin access is not profiled, monitorProfiler why a monitor device is not.
-	adminProfiler   = "ProfilerConfig is not supported with adminAccess: processes are profiled in the containers of the claim that uses the GPU"
+	adminProfiler = "ProfilerConfig is not supported with adminAccess: processes are profiled in the containers of the claim that " +
+		"uses the GPU"
 	monitorProfiler = "ProfilerConfig is not supported for a monitor device, which only shows GPUs that other claims use"
 	fixProfiler     = "correct the ProfilerConfig"
 )
@@ -48,7 +49,8 @@ func supportedProfiler(c *v1alpha1.ProfilerConfig) error {
 	case is(c.Mode, v1alpha1.ModeLaunch):
 		return refuse("mode", *c.Mode, values(string(v1alpha1.ModeProfile)))
 	case is(c.Start, v1alpha1.StartManual):
-		return refuse("start", *c.Start, values(string(v1alpha1.StartImmediate), string(v1alpha1.StartCUDAProfilerAPI), string(v1alpha1.StartNVTX)))
+		return refuse("start", *c.Start,
+			values(string(v1alpha1.StartImmediate), string(v1alpha1.StartCUDAProfilerAPI), string(v1alpha1.StartNVTX)))
 	case is(c.CaptureOutput, true):
 		return refuse("captureOutput", true, "the output of a process stays in the log of its container")
 	case c.Output != nil && c.Output.Upload != nil:
@@ -129,7 +131,8 @@ func (s Source) effective(plan *Plan, r *Result, merged *v1alpha1.ProfilerConfig
 	config.Default()
 	config.ClaimOverride = nil // it has had its effect
 	if err := config.Validate(); err != nil {
-		return nil, r.refuse("correct one of them", "what the DeviceClass, the cluster's defaults and the ResourceClaim set together is invalid: %v", err)
+		return nil, r.refuse("correct one of them",
+			"what the DeviceClass, the cluster's defaults and the ResourceClaim set together is invalid: %v", err)
 	}
 	if err := checked.check(config); err != nil {
 		return nil, r.refuse(fixProfiler, "%v", err)

@@ -173,7 +173,8 @@ func (p *profiling) Choose(config *v1alpha1.ProfilerConfig, software bool) error
 
 // Unprofiled reports in the log why the cluster's defaults have no effect on a claim.
 func (p *profiling) Unprofiled(rc *resourceapi.ResourceClaim, cause error) {
-	p.logger.Info("Claim is prepared without the profile of profiler.defaults", "claim", klog.KObj(rc), "claimUID", rc.UID, "reason", cause.Error())
+	p.logger.Info("Claim is prepared without the profile of profiler.defaults",
+		"claim", klog.KObj(rc), "claimUID", rc.UID, "reason", cause.Error())
 }
 
 // labelCache keeps labels for as long as one call of the kubelet lasts: retries, and pods that start together, ask the API server once.

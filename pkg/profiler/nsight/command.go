@@ -53,7 +53,8 @@ func Arguments(c *v1alpha1.ProfilerConfig, tool Tool, software bool) ([]string, 
 	a.sampling(c)
 	if !*c.CaptureEnvironment {
 		a.require("--discard-environment", "true", &Lacking{
-			Field: "captureEnvironment: false", Fix: "set captureEnvironment: true, which stores the environment of the process in the report, or use a later version",
+			Field: "captureEnvironment: false",
+			Fix:   "set captureEnvironment: true, which stores the environment of the process in the report, or use a later version",
 		})
 	}
 	for _, arg := range c.Args {

@@ -99,10 +99,11 @@ func (p *Policy) validate() error {
 // compile checks a default and reads its selectors.
 func (d *Default) compile() error {
 	c := &d.Config
-	if cmp.Or(c.APIVersion, v1alpha1.APIVersion) != v1alpha1.APIVersion || cmp.Or(c.TypeMeta.Kind, v1alpha1.KindProfilerConfig) != v1alpha1.KindProfilerConfig {
-		return fmt.Errorf("config: must be a %s of %s, got %s of %s", v1alpha1.KindProfilerConfig, v1alpha1.APIVersion, c.TypeMeta.Kind, c.APIVersion)
+	version, of := cmp.Or(c.APIVersion, v1alpha1.APIVersion), cmp.Or(c.TypeMeta.Kind, v1alpha1.KindProfilerConfig)
+	if version != v1alpha1.APIVersion || of != v1alpha1.KindProfilerConfig {
+		return fmt.Errorf("config: must be a %s of %s, got %s of %s", v1alpha1.KindProfilerConfig, v1alpha1.APIVersion, of, version)
 	}
-	c.APIVersion, c.TypeMeta.Kind = v1alpha1.APIVersion, v1alpha1.KindProfilerConfig
+	c.APIVersion, c.TypeMeta.Kind = version, of
 	if c.ClaimOverride != nil {
 		return errors.New("config.claimOverride: must not be set here; only a DeviceClass may set it")
 	}
@@ -193,7 +194,8 @@ func (p *Policy) allows(namespace string) bool {
 func (p *Policy) Limit(namespace string, c *v1alpha1.ProfilerConfig) error {
 	switch {
 	case !p.allows(namespace):
-		return fmt.Errorf("profiles are not allowed in namespace %s; profiler.policy.namespaces has: %s", namespace, strings.Join(p.Namespaces, ", "))
+		return fmt.Errorf("profiles are not allowed in namespace %s; profiler.policy.namespaces has: %s",
+			namespace, strings.Join(p.Namespaces, ", "))
 	case len(c.Args) > 0 && p.Args != ArgsAllow:
 		return errors.New("ProfilerConfig.args are not allowed: profiler.policy.args is Deny")
 	}
@@ -209,7 +211,8 @@ func (p *Policy) Limit(namespace string, c *v1alpha1.ProfilerConfig) error {
 	limited := *asked
 	if p.MaxBytes != nil && filled.Output.MaxBytes.Cmp(*p.MaxBytes) > 0 {
 		if asked.MaxBytes != nil {
-			return fmt.Errorf("ProfilerConfig.output.maxBytes must be less than or equal to profiler.policy.maxBytes, %s, got %s", p.MaxBytes, asked.MaxBytes)
+			return fmt.Errorf("ProfilerConfig.output.maxBytes must be less than or equal to profiler.policy.maxBytes, %s, got %s",
+				p.MaxBytes, asked.MaxBytes)
 		}
 		limited.MaxBytes = new(p.MaxBytes.DeepCopy())
 	}
