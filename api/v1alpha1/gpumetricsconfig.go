@@ -40,8 +40,6 @@ type GPUMetricsConfig struct {
 	// /run/prism/metrics/<UID of the claim>/gpu.prom in the containers. It requires
 	// prism-exporter on the node. Default: false.
 	ExposeInContainer *bool `json:"exposeInContainer,omitempty"`
-	// NsysReport also writes a report of source NsightSystems. Default: false.
-	NsysReport *bool `json:"nsysReport,omitempty"`
 }
 
 // MetricsSource is where values come from.
@@ -103,7 +101,6 @@ func (c *GPUMetricsConfig) Default() {
 	}
 	fill(&c.PerProcess, false)
 	fill(&c.ExposeInContainer, false)
-	fill(&c.NsysReport, false)
 }
 
 // Validate returns nil or a *Problems. What depends on the GPU or on the rest
@@ -141,7 +138,6 @@ func (c *GPUMetricsConfig) validateNsight(p *problems) {
 	}{
 		{"frequencyHz", c.FrequencyHz != nil},
 		{"metricSet", c.MetricSet != nil},
-		{"nsysReport", c.NsysReport != nil && *c.NsysReport},
 	} {
 		if field.set {
 			p.add(field.path, "has no effect with source %s; remove it or set source to %s", *c.Source, SourceNsightSystems)

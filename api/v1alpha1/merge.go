@@ -7,7 +7,9 @@ type Source string
 const (
 	FromNode  Source = "node"
 	FromClass Source = "DeviceClass"
-	FromClaim Source = "ResourceClaim"
+	// FromDefaults are the cluster's defaults for profiles.
+	FromDefaults Source = "cluster default"
+	FromClaim    Source = "ResourceClaim"
 )
 
 // Merge lays the fields that override sets over those of base and returns a new
@@ -38,21 +40,28 @@ func mayOverride(base, override *GPUConfig, from Source) error {
 	if override == nil || from == FromClass {
 		return nil
 	}
-	if override.ClaimOverride != nil {
-		p := &problems{}
-		p.add("claimOverride", "must not be set by a %s; only a DeviceClass may set it", from)
-		return p.err(KindGPUConfig)
+	var of *ClaimOverride
+	if base != nil {
+		of = base.ClaimOverride
 	}
-	forbids := base != nil && base.ClaimOverride != nil && *base.ClaimOverride == ClaimOverrideForbidden
-	if fields := override.set(); from == FromClaim && forbids && len(fields) > 0 {
-		p := &problems{}
+	return checkOverride(KindGPUConfig, of, override.ClaimOverride, override.set(), from)
+}
+
+// checkOverride refuses fields of a claim whose class forbids it, and claimOverride
+// anywhere but in a class. of is that of the layers below.
+func checkOverride(kind string, of, own *ClaimOverride, fields []string, from Source) error {
+	p := &problems{}
+	if own != nil {
+		p.add("claimOverride", "must not be set by a %s; only a DeviceClass may set it", from)
+		return p.err(kind)
+	}
+	if from == FromClaim && of != nil && *of == ClaimOverrideForbidden {
 		for _, field := range fields {
 			p.add(field, "must not be set by the claim: the DeviceClass has claimOverride %s; remove it or use another class",
 				ClaimOverrideForbidden)
 		}
-		return p.err(KindGPUConfig)
 	}
-	return nil
+	return p.err(kind)
 }
 
 // set names the options that are set.

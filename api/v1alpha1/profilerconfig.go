@@ -11,12 +11,17 @@ import (
 type ProfilerConfig struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Tool is the profiler. Default: NsightSystems.
+	// Enabled is whether processes are profiled; false in a claim opts out of what
+	// its class and the cluster's defaults say. Default: true.
+	Enabled *bool `json:"enabled,omitempty"`
+	// Tool is the profiler. NsightCompute is not supported by this version of the
+	// driver. Default: NsightSystems.
 	Tool *ProfilerTool `json:"tool,omitempty"`
 	// ToolVersion is a version that is installed on the node, for example
-	// 2025.5.1. Unset: the default version of the node.
+	// 2025.5.1. Unset or empty: the default version of the node.
 	ToolVersion *string `json:"toolVersion,omitempty"`
-	// Injection is how the profiler is injected into processes. Default: Preload.
+	// Injection is how the profiler is injected into processes. NRI and None are not
+	// supported by this version of the driver. Default: Preload.
 	Injection *Injection `json:"injection,omitempty"`
 	// Containers are globs of container names. Unset: all that use the claim.
 	Containers []string `json:"containers,omitempty"`
@@ -24,20 +29,20 @@ type ProfilerConfig struct {
 	// is not excluded.
 	Match *ProcessMatch `json:"match,omitempty"`
 
-	// Mode is the mode of the profiler. Default: Profile.
+	// Mode is the mode of the profiler. Launch is not supported by this version of
+	// the driver. Default: Profile.
 	Mode *ProfilerMode `json:"mode,omitempty"`
-	// Start is what starts the recording. Default: Immediate.
+	// Start is what starts the recording. Manual is not supported by this version of
+	// the driver. Default: Immediate.
 	Start *ProfilerStart `json:"start,omitempty"`
 	// NVTXRange is the NVTX range that starts the recording, as range@domain. Set
-	// exactly when start is NVTX.
+	// exactly when start is NVTX; empty stands for unset.
 	NVTXRange *string `json:"nvtxRange,omitempty"`
 	// Delay before the recording starts. Default: 0s.
 	Delay *metav1.Duration `json:"delay,omitempty"`
-	// Duration of the recording. Unset: until the process exits.
+	// Duration of the recording; the process goes on after it. Unset: until the
+	// process exits.
 	Duration *metav1.Duration `json:"duration,omitempty"`
-	// OnDurationEnd is what happens to the process after duration. Default:
-	// KeepRunning.
-	OnDurationEnd *OnDurationEnd `json:"onDurationEnd,omitempty"`
 
 	// Trace are the APIs that are traced. Default: cuda, nvtx.
 	Trace []Trace `json:"trace,omitempty"`
@@ -46,15 +51,23 @@ type ProfilerConfig struct {
 	// CPUSampling is what is sampled on the CPU; it requires perf events on the
 	// node. Default: None.
 	CPUSampling *CPUSampling `json:"cpuSampling,omitempty"`
+	// Backtrace is how call stacks of CPU samples are unwound; it requires
+	// cpuSampling. Unset: as the profiler does by default.
+	Backtrace *Backtrace `json:"backtrace,omitempty"`
+	// SamplingFrequencyHz is the number of CPU samples per second; it requires
+	// cpuSampling. Unset: that of the profiler.
+	SamplingFrequencyHz *int32 `json:"samplingFrequencyHz,omitempty"`
 	// PythonSampling records Python call stacks. Default: false.
 	PythonSampling *bool `json:"pythonSampling,omitempty"`
 	// CaptureEnvironment stores the environment of the process in the report.
-	// The environment often has secrets. Default: false.
+	// The environment often has secrets. Versions of the profiler that cannot leave
+	// it out require true. Default: false.
 	CaptureEnvironment *bool `json:"captureEnvironment,omitempty"`
-	// CaptureOutput stores stdout and stderr of the process in the report.
-	// Default: false.
+	// CaptureOutput stores stdout and stderr of the process in the report; true is
+	// not supported by this version of the driver. Default: false.
 	CaptureOutput *bool `json:"captureOutput,omitempty"`
-	// Args are further switches of the profiler, each --name or --name=value.
+	// Args are further switches of the profiler, each --name or --name=value. The
+	// cluster's policy must allow them.
 	Args []string `json:"args,omitempty"`
 
 	// Output is where reports are stored. Unset: on the node.
@@ -62,6 +75,9 @@ type ProfilerConfig struct {
 	// FailurePolicy is what happens when the profiler cannot start: FailOpen runs
 	// the process without it. Default: FailOpen.
 	FailurePolicy *FailurePolicy `json:"failurePolicy,omitempty"`
+	// ClaimOverride is whether claims may override the options of their class.
+	// Only a DeviceClass may set it. Default: Allowed.
+	ClaimOverride *ClaimOverride `json:"claimOverride,omitempty"`
 }
 
 // ProcessMatch selects the processes to profile.
@@ -79,8 +95,8 @@ type ProcessMatch struct {
 	UseDefaultExcludes *bool `json:"useDefaultExcludes,omitempty"`
 	// IncludeExecSessions also profiles processes of kubectl exec. Default: false.
 	IncludeExecSessions *bool `json:"includeExecSessions,omitempty"`
-	// MaxSessions is how many processes of a container are profiled at once.
-	// Default: 1.
+	// MaxSessions is how many processes of a container are profiled at once. Unset:
+	// 16 with a regex, else 1.
 	MaxSessions *int32 `json:"maxSessions,omitempty"`
 }
 
@@ -89,17 +105,22 @@ type ProfilerOutput struct {
 	// Type is where reports are stored: Node is a directory of the driver on the
 	// node. Default: Node.
 	Type *OutputType `json:"type,omitempty"`
-	// Path is a directory in the container. Set exactly when type is
-	// ContainerPath.
+	// Path is a directory in the container, with placeholders as in fileName. Set
+	// exactly when type is ContainerPath; empty stands for unset.
 	Path *string `json:"path,omitempty"`
-	// FileName is a template of the file name with placeholders in braces.
+	// FileName is a template of the file name: placeholders in braces, and %{NAME}
+	// for an environment variable of the process, of whose value letters, digits and
+	// ._- are taken, at most 64. %{POD_FULLNAME}, %{CONTAINER_NAME}, %{NAMESPACE} and
+	// %{NODE_NAME} are {POD}, {CONTAINER}, {NAMESPACE} and {NODE}. The extension is
+	// the profiler's.
 	// Default: {PROCESS_NAME}_{NAMESPACE}_{POD}_{CONTAINER}_{TIMESTAMP}_{UID}.
 	FileName *string `json:"fileName,omitempty"`
 	// MaxBytes limits the size of all reports of the claim. Default: 4Gi.
 	MaxBytes *resource.Quantity `json:"maxBytes,omitempty"`
 	// Retention is how long reports are kept on the node. Default: 72h.
 	Retention *metav1.Duration `json:"retention,omitempty"`
-	// Upload is where finished reports are uploaded to. Unset: nowhere.
+	// Upload is where finished reports are uploaded to; it is not supported by this
+	// version of the driver. Unset: nowhere.
 	Upload *Upload `json:"upload,omitempty"`
 }
 
@@ -123,14 +144,14 @@ type (
 	ProfilerMode string
 	// ProfilerStart is what starts a recording.
 	ProfilerStart string
-	// OnDurationEnd is what happens to the process after the recording.
-	OnDurationEnd string
 	// Trace is an API to trace, by the name that the profiler has for it.
 	Trace string
 	// CUDAGraph is the granularity of CUDA graph tracing.
 	CUDAGraph string
 	// CPUSampling is what is sampled on the CPU.
 	CPUSampling string
+	// Backtrace is how call stacks are unwound.
+	Backtrace string
 	// OutputType is where reports are stored.
 	OutputType string
 	// FailurePolicy is what happens when the profiler cannot start.
@@ -161,17 +182,20 @@ const (
 	StartCUDAProfilerAPI ProfilerStart = "CUDAProfilerAPI"
 	StartNVTX            ProfilerStart = "NVTX"
 
-	OnDurationEndKeepRunning OnDurationEnd = "KeepRunning"
-	OnDurationEndTerminate   OnDurationEnd = "Terminate"
-
-	TraceCUDA Trace = "cuda"
-	TraceNVTX Trace = "nvtx"
+	TraceCUDA         Trace = "cuda"
+	TraceSoftwareCUDA Trace = "cuda-sw"
+	TraceNVTX         Trace = "nvtx"
 
 	CUDAGraphGraph CUDAGraph = "Graph"
 	CUDAGraphNode  CUDAGraph = "Node"
 
 	CPUSamplingNone        CPUSampling = "None"
 	CPUSamplingProcessTree CPUSampling = "ProcessTree"
+
+	BacktraceNone         Backtrace = "None"
+	BacktraceLBR          Backtrace = "LBR"
+	BacktraceFramePointer Backtrace = "FramePointer"
+	BacktraceDWARF        Backtrace = "DWARF"
 
 	OutputNode          OutputType = "Node"
 	OutputContainerPath OutputType = "ContainerPath"
@@ -189,10 +213,15 @@ var FileNamePlaceholders = []string{
 	"PROCESS_NAME", "PROCESS_ID", "NAMESPACE", "POD", "CONTAINER", "NODE", "CLAIM", "GPU_UUID", "RANK", "TIMESTAMP", "UID",
 }
 
-// Default fills unset fields, in place. ToolVersion, Duration and NVTXRange
-// have no default.
+// MaxSessions is the highest number of processes of a container that are
+// profiled at once.
+const MaxSessions = 16
+
+// Default fills unset fields, in place. ToolVersion, Duration, NVTXRange, and
+// how CPU samples are taken, have no default.
 func (c *ProfilerConfig) Default() {
 	c.APIVersion, c.TypeMeta.Kind = APIVersion, KindProfilerConfig
+	fill(&c.Enabled, true)
 	fill(&c.Tool, ToolNsightSystems)
 	fill(&c.Injection, InjectionPreload)
 	fill(&c.Match, ProcessMatch{})
@@ -200,7 +229,6 @@ func (c *ProfilerConfig) Default() {
 	fill(&c.Mode, ModeProfile)
 	fill(&c.Start, StartImmediate)
 	fill(&c.Delay, metav1.Duration{})
-	fill(&c.OnDurationEnd, OnDurationEndKeepRunning)
 	if c.Trace == nil {
 		c.Trace = []Trace{TraceCUDA, TraceNVTX}
 	}
@@ -212,6 +240,7 @@ func (c *ProfilerConfig) Default() {
 	fill(&c.Output, ProfilerOutput{})
 	c.Output.fill()
 	fill(&c.FailurePolicy, FailOpen)
+	fill(&c.ClaimOverride, ClaimOverrideAllowed)
 }
 
 func (m *ProcessMatch) fill() {
@@ -220,7 +249,11 @@ func (m *ProcessMatch) fill() {
 	fill(&m.Target, TargetCommandLine)
 	fill(&m.UseDefaultExcludes, true)
 	fill(&m.IncludeExecSessions, false)
-	fill(&m.MaxSessions, 1)
+	sessions := int32(1)
+	if *m.Regex != "" {
+		sessions = MaxSessions
+	}
+	fill(&m.MaxSessions, sessions)
 }
 
 func (o *ProfilerOutput) fill() {

@@ -30,14 +30,14 @@ var (
 	targets         = []MatchTarget{TargetCommandLine, TargetExecutable, TargetArgv0}
 	modes           = []ProfilerMode{ModeProfile, ModeLaunch}
 	starts          = []ProfilerStart{StartImmediate, StartManual, StartCUDAProfilerAPI, StartNVTX}
-	durationEnds    = []OnDurationEnd{OnDurationEndKeepRunning, OnDurationEndTerminate}
 	cudaGraphs      = []CUDAGraph{CUDAGraphGraph, CUDAGraphNode}
 	cpuSamplings    = []CPUSampling{CPUSamplingNone, CPUSamplingProcessTree}
+	backtraces      = []Backtrace{BacktraceNone, BacktraceLBR, BacktraceFramePointer, BacktraceDWARF}
 	outputTypes     = []OutputType{OutputNode, OutputContainerPath}
 	failurePolicies = []FailurePolicy{FailOpen, FailClosed}
 
 	traces = []Trace{
-		TraceCUDA, "cuda-sw", TraceNVTX, "osrt", "cublas", "cublas-verbose", "cudnn", "cusparse", "cusparse-verbose",
+		TraceCUDA, TraceSoftwareCUDA, TraceNVTX, "osrt", "cublas", "cublas-verbose", "cudnn", "cusparse", "cusparse-verbose",
 		"cusolver", "cusolver-verbose", "nccl", "mpi", "ucx", "oshmem", "openacc", "openmp", "opengl", "vulkan",
 		"nvvideo", "gds", "python-gil",
 	}
@@ -61,12 +61,13 @@ func (c *ProfilerConfig) Validate() error {
 		c.Output.validate(p, "output")
 	}
 	oneOf(p, "failurePolicy", c.FailurePolicy, failurePolicies)
+	oneOf(p, "claimOverride", c.ClaimOverride, claimOverrides)
 	return p.err(KindProfilerConfig)
 }
 
 func (c *ProfilerConfig) validateTool(p *problems) {
 	oneOf(p, "tool", c.Tool, tools)
-	if c.ToolVersion != nil && !versionForm.MatchString(*c.ToolVersion) {
+	if !isUnset(c.ToolVersion) && !versionForm.MatchString(*c.ToolVersion) {
 		p.add("toolVersion", "must be numbers with dots, for example 2025.5.1, got %s", quote(*c.ToolVersion))
 	}
 	oneOf(p, "injection", c.Injection, injections)
@@ -96,7 +97,7 @@ func (m *ProcessMatch) validate(p *problems, at string) {
 		checkPattern(p, index(join(at, "exclude"), i), pattern, dialect)
 	}
 	oneOf(p, join(at, "target"), m.Target, targets)
-	between(p, join(at, "maxSessions"), m.MaxSessions, 1, 16)
+	between(p, join(at, "maxSessions"), m.MaxSessions, 1, MaxSessions)
 }
 
 func (c *ProfilerConfig) validateRecording(p *problems) {
@@ -105,15 +106,14 @@ func (c *ProfilerConfig) validateRecording(p *problems) {
 	c.validateRange(p)
 	within(p, "delay", c.Delay, 0, 24*hour)
 	within(p, "duration", c.Duration, time.Millisecond, 24*hour)
-	oneOf(p, "onDurationEnd", c.OnDurationEnd, durationEnds)
 }
 
 func (c *ProfilerConfig) validateRange(p *problems) {
 	starting := c.Start != nil && *c.Start == StartNVTX
 	switch {
-	case starting && c.NVTXRange == nil:
+	case starting && isUnset(c.NVTXRange):
 		p.add("nvtxRange", "required with start %s: the range that starts the recording", StartNVTX)
-	case c.NVTXRange == nil:
+	case isUnset(c.NVTXRange):
 	case c.Start != nil && !starting:
 		p.add("nvtxRange", "has no effect with start %s; remove it or set start to %s", *c.Start, StartNVTX)
 	default:
@@ -123,21 +123,42 @@ func (c *ProfilerConfig) validateRange(p *problems) {
 
 func (c *ProfilerConfig) validateContent(p *problems) {
 	eachOf(p, "trace", c.Trace, traces)
-	if slices.Contains(c.Trace, TraceCUDA) && slices.Contains(c.Trace, "cuda-sw") {
+	if slices.Contains(c.Trace, TraceCUDA) && slices.Contains(c.Trace, TraceSoftwareCUDA) {
 		p.add("trace", "cuda and cuda-sw are mutually exclusive; remove one of them")
 	}
 	oneOf(p, "cudaGraph", c.CUDAGraph, cudaGraphs)
-	oneOf(p, "cpuSampling", c.CPUSampling, cpuSamplings)
+	c.validateSampling(p)
 	atMost(p, "args", c.Args, maxArgs)
 	for i, arg := range c.Args {
 		checkSwitch(p, index("args", i), arg)
 	}
 }
 
-// deniedSwitches are those that have a field, and those that affect more than
-// the processes of the container. A trailing star matches any ending.
+// validateSampling refuses how CPU samples are taken where none are.
+func (c *ProfilerConfig) validateSampling(p *problems) {
+	oneOf(p, "cpuSampling", c.CPUSampling, cpuSamplings)
+	oneOf(p, "backtrace", c.Backtrace, backtraces)
+	between(p, "samplingFrequencyHz", c.SamplingFrequencyHz, 100, 8000)
+	if c.CPUSampling == nil || *c.CPUSampling != CPUSamplingNone {
+		return
+	}
+	const without = "has no effect with cpuSampling %s; remove it or set cpuSampling to %s"
+	if c.Backtrace != nil && *c.Backtrace != BacktraceNone {
+		p.add("backtrace", without, CPUSamplingNone, CPUSamplingProcessTree)
+	}
+	if c.SamplingFrequencyHz != nil {
+		p.add("samplingFrequencyHz", without, CPUSamplingNone, CPUSamplingProcessTree)
+	}
+}
+
+// deniedSwitches are those that have a field, those that the driver sets itself,
+// and those that affect more than the processes of the container or make further
+// files. A trailing star matches any ending.
 var deniedSwitches = []string{
-	"output", "session*", "run-as", "command-file", "after-*", "ftrace*", "gpu-metrics-*", "env-var",
+	"output", "session*", "run-as", "command-file", "after-*", "ftrace*", "gpu-metrics-*", "env-var", "inherit-environment", "show-output",
+	"kill", "wait", "start-later", "stop-on-exit", "force-overwrite", "export", "stats", "help", "trace", "sample", "cpuctxsw", "backtrace",
+	"sampling-period", "sampling-frequency", "python-sampling", "capture-range*", "nvtx-capture", "delay", "duration*", "cuda-graph-trace",
+	"discard-environment",
 }
 
 // checkSwitch refuses arguments that could be read as the command, and denied
@@ -151,7 +172,7 @@ func checkSwitch(p *problems, at, arg string) {
 	for _, denied := range deniedSwitches {
 		stem, open := strings.CutSuffix(denied, "*")
 		if strings.HasPrefix(stem, name) || open && strings.HasPrefix(name, stem) {
-			p.add(at, "switch --%s is forbidden; forbidden switches: --%s", name, strings.Join(deniedSwitches, ", --"))
+			p.add(at, "switch --%s is forbidden, also abbreviated; forbidden switches: --%s", name, strings.Join(deniedSwitches, ", --"))
 			return
 		}
 	}
@@ -177,7 +198,7 @@ var kernelTrees = []string{"/proc", "/sys", "/dev"}
 
 func (o *ProfilerOutput) validatePath(p *problems, at string) {
 	inContainer := o.Type != nil && *o.Type == OutputContainerPath
-	if o.Path == nil {
+	if isUnset(o.Path) {
 		if inContainer {
 			p.add(at, "required with type %s: a directory in the container", OutputContainerPath)
 		}
@@ -196,25 +217,45 @@ func (o *ProfilerOutput) validatePath(p *problems, at string) {
 		}
 	}
 	printable(p, at, value, maxPathBytes)
+	if rest := checkPlaceholders(p, at, value); strings.ContainsAny(rest, "{}%") {
+		p.add(at, "must not have %% and single braces, got %s", quote(value))
+	}
 }
 
 // placeholder is anything in braces, with the mark that profilers and injectors
 // put before the name of an environment variable.
 var placeholder = regexp.MustCompile(`(%?)\{([^{}]*)\}`)
 
+// variableForm is the name of an environment variable.
+var variableForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
+
 func checkFileName(p *problems, at, template string) {
 	printable(p, at, template, maxFileNameBytes)
-	for _, found := range placeholder.FindAllStringSubmatch(template, -1) {
-		if found[1] != "" || !slices.Contains(FileNamePlaceholders, found[2]) {
-			p.add(at, "unsupported placeholder %s; supported placeholders: {%s}", quote(found[0]), strings.Join(FileNamePlaceholders, "}, {"))
-		}
-	}
-	rest := placeholder.ReplaceAllString(template, "")
+	rest := checkPlaceholders(p, at, template)
 	if strings.ContainsAny(rest, "{}/%") || strings.HasPrefix(template, ".") || strings.HasPrefix(template, "-") {
 		p.add(at, "must be a file name without /, %% and single braces that starts with neither . nor -, got %s",
 			quote(template))
 	}
 }
+
+// checkPlaceholders refuses placeholders that nothing stands for, and returns the
+// template without all of them.
+func checkPlaceholders(p *problems, at, template string) string {
+	for _, found := range placeholder.FindAllStringSubmatch(template, -1) {
+		switch variable := found[1] != ""; {
+		case variable && !variableForm.MatchString(found[2]):
+			p.add(at, "%s must name an environment variable in at most 64 letters, digits and _", quote(found[0]))
+		case !variable && !slices.Contains(FileNamePlaceholders, found[2]):
+			p.add(at, "unsupported placeholder %s; supported placeholders: {%s}, and %%{NAME} for an environment variable", quote(found[0]),
+				strings.Join(FileNamePlaceholders, "}, {"))
+		}
+	}
+	return placeholder.ReplaceAllString(template, "")
+}
+
+// isUnset reports whether a text is absent; the empty text stands for that, so that a
+// claim can take back what its class sets.
+func isUnset(text *string) bool { return text == nil || *text == "" }
 
 // within refuses a set duration outside shortest..longest.
 func within(p *problems, at string, value *metav1.Duration, shortest, longest time.Duration) {

@@ -99,15 +99,19 @@ func TestProfilerConfig_Recording_Validated(t *testing.T) {
 		"range without use":  {"start: Manual\nnvtxRange: a", "nvtxRange: has no effect with start Manual; remove it or set start to NVTX"},
 		"range, start later": {"nvtxRange: a", ""},
 		"range of two lines": {"start: NVTX\nnvtxRange: \"a\\nb\"", `nvtxRange: ` + ranges + `"a\nb"`},
-		"empty range":        {"start: NVTX\nnvtxRange: \"\"", `nvtxRange: ` + ranges + `""`},
+		"empty range":        {"start: NVTX\nnvtxRange: \"\"", "nvtxRange: required with start NVTX: the range that starts the recording"},
 		"delay":              {"delay: 25h", "delay: must be between 0s and 24h0m0s, got 25h0m0s"},
 		"negative delay":     {"delay: -1s", "delay: must be between 0s and 24h0m0s, got -1s"},
 		"no duration":        {"duration: 0s", "duration: must be between 1ms and 24h0m0s, got 0s"},
-		"end":                {"onDurationEnd: Kill", `onDurationEnd: unsupported value "Kill"; supported values: KeepRunning, Terminate`},
 		"trace twice":        {"trace: [cuda, nvtx, cuda]", `trace[2]: duplicate value "cuda"`},
 		"trace both":         {"trace: [cuda, cuda-sw]", "trace: cuda and cuda-sw are mutually exclusive; remove one of them"},
 		"no trace":           {"trace: []", ""},
 		"graph":              {"cudaGraph: node", `cudaGraph: unsupported value "node"; supported values: Graph, Node`},
+		"backtrace":          {"backtrace: lbr", `backtrace: unsupported value "lbr"; supported values: None, LBR, FramePointer, DWARF`},
+		"backtrace without":  {"cpuSampling: None\nbacktrace: LBR", "backtrace: has no effect with cpuSampling None; remove it or set cpuSampling to ProcessTree"},
+		"frequency":          {"samplingFrequencyHz: 9000", "samplingFrequencyHz: must be between 100 and 8000, got 9000"},
+		"frequency without":  {"cpuSampling: None\nsamplingFrequencyHz: 100", "samplingFrequencyHz: has no effect with cpuSampling None; remove it or set cpuSampling to ProcessTree"},
+		"override":           {"claimOverride: Never", `claimOverride: unsupported value "Never"; supported values: Allowed, Forbidden`},
 		"sampling":           {"cpuSampling: System", `cpuSampling: unsupported value "System"; supported values: None, ProcessTree`},
 	})
 	_, err := Decode([]byte(profilerHeader + "trace: [gpu]"))
@@ -119,10 +123,12 @@ func TestProfilerConfig_Args_Validated(t *testing.T) {
 		"--output=/x", "--outp=/x", "--o", "--session-new=a", "--session=a", "--sess=a", "--run-as=root", "--run=root",
 		"--command-file=/x", "--after-fork=x", "--ftrace=a", "--ftrace-keep-user-config", "--gpu-metrics-devices=all",
 		"--gpu-metrics-set=file:/x", "--gpu-m=all", "--env-var=LD_PRELOAD=/x", "--env=A=B",
+		"--show-output=false", "--show=false", "--kill=sigterm", "--wait=all", "--trace=cuda", "--sample=system-wide", "--cpuctxsw=none",
+		"--capture-range-end=repeat", "--duration-frames=3", "--stats=true", "--export=sqlite", "--start-later=true", "--discard-environment=false",
 	} {
 		_, err := Decode([]byte(profilerHeader + "args: ['" + arg + "']"))
 		name, _, _ := strings.Cut(arg, "=")
-		require.ErrorContains(t, err, "args[0]: switch "+name+" is forbidden; forbidden switches: --output, --session*", arg)
+		require.ErrorContains(t, err, "args[0]: switch "+name+" is forbidden, also abbreviated; forbidden switches: --output, --session*", arg)
 	}
 	for _, arg := range []string{
 		"sleep", "-o", "-o=/x", "--", "", "-", "--Output=x", "--sample none", "--a\nb", "--a=" + strings.Repeat("x", 1024),
@@ -130,7 +136,7 @@ func TestProfilerConfig_Args_Validated(t *testing.T) {
 		_, err := Decode([]byte(profilerHeader + "args: [" + strings.ReplaceAll(quoteYAML(arg), "\n", `\n`) + "]"))
 		require.ErrorContains(t, err, "must be --name or --name=value of at most 1024 bytes, got ", arg)
 	}
-	for _, arg := range []string{"--stats=true", "--cuda-memory-usage=true", "--trace-fork-before-exec=true", "--nvtx-domain-include=a/b"} {
+	for _, arg := range []string{"--cuda-flush-interval=100", "--cuda-memory-usage=true", "--samples-per-backtrace=4", "--trace-fork-before-exec=true", "--nvtx-domain-include=a/b"} {
 		_, err := Decode([]byte(profilerHeader + "args: ['" + arg + "']"))
 		require.NoError(t, err)
 	}
@@ -145,33 +151,38 @@ func TestProfilerConfig_Output_Validated(t *testing.T) {
 		absolute = "must be an absolute path without .., // and trailing slash, got "
 		fileName = "must be a file name without /, % and single braces that starts with neither . nor -, got "
 		known    = "; supported placeholders: {PROCESS_NAME}, {PROCESS_ID}, {NAMESPACE}, {POD}, {CONTAINER}, {NODE}, {CLAIM}, " +
-			"{GPU_UUID}, {RANK}, {TIMESTAMP}, {UID}"
+			"{GPU_UUID}, {RANK}, {TIMESTAMP}, {UID}, and %{NAME} for an environment variable"
 	)
 	path := func(value string) string { return "output: {type: ContainerPath, path: " + value + "}" }
 	name := func(value string) string { return "output: {fileName: '" + value + "'}" }
 	testRefusals(t, profilerHeader, map[string]refusal{
-		"type":               {"output: {type: PVC}", `output.type: unsupported value "PVC"; supported values: Node, ContainerPath`},
-		"path missing":       {"output: {type: ContainerPath}", "output.path: required with type ContainerPath: a directory in the container"},
-		"path without use":   {"output: {type: Node, path: /a}", "output.path: has no effect with type Node; remove it or set type to ContainerPath"},
-		"path, type later":   {"output: {path: /a}", ""},
-		"relative path":      {path("a/b"), `output.path: ` + absolute + `"a/b"`},
-		"climbing path":      {path("/a/../proc"), `output.path: ` + absolute + `"/a/../proc"`},
-		"root":               {path("/"), `output.path: ` + absolute + `"/"`},
-		"proc":               {path("/proc/1/root"), `output.path: must not be below /proc, got "/proc/1/root"; choose another directory of the container`},
-		"dev":                {path("/dev"), `output.path: must not be below /dev, got "/dev"; choose another directory of the container`},
-		"like dev":           {path("/devices"), ""},
-		"unknown name":       {name("{POD}-{HOME}"), `output.fileName: unsupported placeholder "{HOME}"` + known},
-		"environment":        {name("%{HOME}"), `output.fileName: unsupported placeholder "%{HOME}"` + known},
-		"open brace":         {name("{POD"), `output.fileName: ` + fileName + `"{POD"`},
-		"directory":          {name("a/b"), `output.fileName: ` + fileName + `"a/b"`},
-		"hidden file":        {name(".{POD}"), `output.fileName: ` + fileName + `".{POD}"`},
-		"like a switch":      {name("-{POD}"), `output.fileName: ` + fileName + `"-{POD}"`},
-		"tool's own":         {name("%q{HOME}"), `output.fileName: unsupported placeholder "{HOME}"` + known + `; output.fileName: ` + fileName + `"%q{HOME}"`},
-		"long name":          {name(strings.Repeat("a", 201)), `output.fileName: must be 1 to 200 bytes of printable text, got "` + strings.Repeat("a", 80) + `…" (201 bytes)`},
-		"no bytes":           {"output: {maxBytes: 0}", "output.maxBytes: must be greater than or equal to 1Mi, got 0"},
-		"retention":          {"output: {retention: 1s}", "output.retention: must be between 1m0s and 8760h0m0s, got 1s"},
-		"address for class":  {"output: {upload: {secretClass: 's3://x'}}", `output.upload.secretClass: must be 1 to 63 lower-case letters, digits and - and start and end with a letter or digit, got "s3://x"`},
-		"upload not decided": {"output: {upload: {}}", ""},
+		"type":                {"output: {type: PVC}", `output.type: unsupported value "PVC"; supported values: Node, ContainerPath`},
+		"path missing":        {"output: {type: ContainerPath}", "output.path: required with type ContainerPath: a directory in the container"},
+		"path without use":    {"output: {type: Node, path: /a}", "output.path: has no effect with type Node; remove it or set type to ContainerPath"},
+		"path, type later":    {"output: {path: /a}", ""},
+		"relative path":       {path("a/b"), `output.path: ` + absolute + `"a/b"`},
+		"climbing path":       {path("/a/../proc"), `output.path: ` + absolute + `"/a/../proc"`},
+		"root":                {path("/"), `output.path: ` + absolute + `"/"`},
+		"proc":                {path("/proc/1/root"), `output.path: must not be below /proc, got "/proc/1/root"; choose another directory of the container`},
+		"dev":                 {path("/dev"), `output.path: must not be below /dev, got "/dev"; choose another directory of the container`},
+		"like dev":            {path("/devices"), ""},
+		"unknown name":        {name("{POD}-{HOME}"), `output.fileName: unsupported placeholder "{HOME}"` + known},
+		"environment":         {name("%{HOME}_%{POD_FULLNAME}"), ""},
+		"broken variable":     {name("%{A-B}"), `output.fileName: "%{A-B}" must name an environment variable in at most 64 letters, digits and _`},
+		"empty path":          {"output: {path: ''}", ""},
+		"placeholder in path": {path("'/a/{POD}/%{NAMESPACE}'"), ""},
+		"unknown in path":     {path("'/a/{HOME}'"), `output.path: unsupported placeholder "{HOME}"` + known},
+		"brace in path":       {path("'/a/{POD'"), `output.path: must not have % and single braces, got "/a/{POD"`},
+		"open brace":          {name("{POD"), `output.fileName: ` + fileName + `"{POD"`},
+		"directory":           {name("a/b"), `output.fileName: ` + fileName + `"a/b"`},
+		"hidden file":         {name(".{POD}"), `output.fileName: ` + fileName + `".{POD}"`},
+		"like a switch":       {name("-{POD}"), `output.fileName: ` + fileName + `"-{POD}"`},
+		"tool's own":          {name("%q{HOME}"), `output.fileName: unsupported placeholder "{HOME}"` + known + `; output.fileName: ` + fileName + `"%q{HOME}"`},
+		"long name":           {name(strings.Repeat("a", 201)), `output.fileName: must be 1 to 200 bytes of printable text, got "` + strings.Repeat("a", 80) + `…" (201 bytes)`},
+		"no bytes":            {"output: {maxBytes: 0}", "output.maxBytes: must be greater than or equal to 1Mi, got 0"},
+		"retention":           {"output: {retention: 1s}", "output.retention: must be between 1m0s and 8760h0m0s, got 1s"},
+		"address for class":   {"output: {upload: {secretClass: 's3://x'}}", `output.upload.secretClass: must be 1 to 63 lower-case letters, digits and - and start and end with a letter or digit, got "s3://x"`},
+		"upload not decided":  {"output: {upload: {}}", ""},
 	})
 }
 
@@ -191,8 +202,6 @@ func TestGPUMetricsConfig_InvalidValues_Refused(t *testing.T) {
 		"frequency, later":      {"frequencyHz: 10", ""},
 		"frequency without use": {"source: GPM\nfrequencyHz: 10", "frequencyHz: has no effect with source GPM; remove it or set source to NsightSystems"},
 		"set without use":       {"source: NVML\nmetricSet: ga100", "metricSet: has no effect with source NVML; remove it or set source to NsightSystems"},
-		"report without use":    {"source: NVML\nnsysReport: true", "nsysReport: has no effect with source NVML; remove it or set source to NsightSystems"},
-		"no report":             {"source: NVML\nnsysReport: false", ""},
 		"file as set":           {"metricSet: 'file:/etc/x'", `metricSet: must be 1 to 64 lower-case letters, digits, - and _, for example ga100, got "file:/etc/x"`},
 		"many labels":           {"labels: {a: x, b: x, c: x, d: x, e: x, f: x, g: x, h: x, i: x}", "labels: must have at most 8 items, got 9"},
 		"label name":            {"labels: {__a: x}", `labels: a label name must be 1 to 64 letters, digits and _ and start with a letter, got "__a"`},

@@ -134,7 +134,8 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 	all := load("--values", "testdata/values/everything.yaml")
 	assert.Equal(t, &config.Plugin{
 		DriverName: "gpu.example.com", NodeName: "n0", PodUID: "uid", DeviceMetadata: true, MonitorDevices: config.MonitorPerNode, Exporter: true,
-		KubeAPI: config.Rate{QPS: 50.5, Burst: 100},
+		Profiler: config.Profiler{Enabled: true, Map: "prism-system/prism-everything-profiler"},
+		KubeAPI:  config.Rate{QPS: 50.5, Burst: 100},
 		Paths: config.Paths{
 			HostRoot: "/host", CDIRoot: "/etc/cdi",
 			KubeletPlugins: "/data/kubelet/plugins", KubeletRegistrar: "/data/kubelet/plugins_registry",

@@ -14,7 +14,6 @@ var (
 		"source: GPM\ninterval: 100ms",
 		"source: NVML\nfrequencyHz: 100",
 		"source: NVML\nmetricSet: ga100",
-		"source: NVML\nnsysReport: true",
 		`labels: {a: ""}`,
 	}
 	invalidProfilerConfigs = []string{
@@ -31,7 +30,11 @@ var (
 		"output: {type: Node, path: /data}",
 		"output: {path: /proc/x}",
 		"output: {fileName: '{HOME}'}",
+		"output: {fileName: '%{A-B}'}",
+		"output: {type: ContainerPath, path: '/a/{POD'}",
 		"output: {maxBytes: 0}",
+		"cpuSampling: None\nbacktrace: LBR",
+		"cpuSampling: None\nsamplingFrequencyHz: 100",
 	}
 	invalidNodeConfigs = []string{
 		"gpus: [{}, {}]",

@@ -35,6 +35,9 @@ type Record struct {
 	Results []Result `json:"results"`
 	// Steps are the hardware effects in the order in which they are made.
 	Steps []Step `json:"steps,omitempty"`
+	// Profile is how the processes of containers that have a profiled result are profiled: a ProfilerConfig with every default and limit
+	// filled in. Empty: none are.
+	Profile json.RawMessage `json:"profile,omitempty"`
 	// CDI names what the kubelet was, or will be, answered.
 	CDI CDI `json:"cdi"`
 	// PendingCleanup says since when and why undoing fails; nil as long as no attempt has failed.
@@ -78,6 +81,8 @@ type Result struct {
 	MPS *MPS `json:"mps,omitempty"`
 	// Metrics is set where the claim asks for metrics of its own.
 	Metrics *Metrics `json:"metrics,omitempty"`
+	// Profiled: the processes of containers that have the result are profiled as Profile of the record says.
+	Profiled bool `json:"profiled,omitempty"`
 	// Consumed is the capacity taken of a shareable device, as Kubernetes quantities.
 	Consumed map[string]string `json:"consumed,omitempty"`
 

@@ -27,6 +27,7 @@ var golden = map[string]func() *Record{
 	"v1-share.json":   share,
 	"v1-mps.json":     mps,
 	"v1-metrics.json": metrics,
+	"v1-profile.json": profiled,
 	"v1-later.json":   full,
 }
 

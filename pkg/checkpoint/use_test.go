@@ -19,6 +19,7 @@ func TestUse_RecordsOfEarlierVersions_SameUses(t *testing.T) {
 		"v1-share.json":   {Type: gpu.TypeTimeSlice, Device: "gpu-3f2a9c1b-timeslice", Shared: true},
 		"v1-mps.json":     {Type: gpu.TypeMPS, Device: "gpu-3f2a9c1b-mps", Shared: true},
 		"v1-metrics.json": {Type: gpu.TypeGPU, Device: "gpu-3f2a9c1b"},
+		"v1-profile.json": {Type: gpu.TypeGPU, Device: "gpu-3f2a9c1b"},
 		"v1-full.json":    {Type: gpu.TypeMonitor, Device: "gpu-3f2a9c1b"}, // with admin access
 		"v1-later.json":   {Type: gpu.TypeMonitor, Device: "gpu-3f2a9c1b"},
 	} {

@@ -63,8 +63,6 @@ func supportedMetrics(c *v1alpha1.GPUMetricsConfig) error {
 		return fmt.Errorf("%s.frequencyHz requires %s", kind, pastSource)
 	case c.MetricSet != nil:
 		return fmt.Errorf("%s.metricSet requires %s", kind, pastSource)
-	case c.NsysReport != nil && *c.NsysReport:
-		return fmt.Errorf("%s.nsysReport requires %s", kind, pastSource)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func TestResolve_Metrics_MergedByField(t *testing.T) {
 			Metrics{Source: "NVML", Sets: []string{"Power", "Clocks"}, Interval: metav1.Duration{Duration: 2 * time.Second}, ExposeInContainer: true}},
 		"labels by name": {`"labels":{"team":"a","stage":"test"}`, `"labels":{"team":"b"}`,
 			Metrics{Labels: map[string]string{"team": "b", "stage": "test"}}},
-		"set without effect": {`"nsysReport":false`, `"exposeInContainer":false`, Metrics{}},
+		"set without effect": {"", `"exposeInContainer":false`, Metrics{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -104,7 +104,6 @@ func TestResolve_MetricsNotThere_Refused(t *testing.T) {
 			"GPUMetricsConfig.source NsightSystems is not supported by this version of the driver; supported values: NVML, GPM" + out},
 		"frequencyHz": {nil, "", `"frequencyHz":1000`, "GPUMetricsConfig.frequencyHz" + later + out},
 		"metricSet":   {nil, "", `"metricSet":"ga100"`, "GPUMetricsConfig.metricSet" + later + out},
-		"nsysReport":  {nil, "", `"nsysReport":true`, "GPUMetricsConfig.nsysReport" + later + out},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -19,7 +19,7 @@ func (monitor) Type() gpu.DeviceType { return gpu.TypeMonitor }
 // HasClass knows monitor.<driver>.
 func (monitor) HasClass(class, driver string) bool { return class == classOf(gpu.TypeMonitor, driver) }
 
-// Supports nothing about sharing, memory and metrics.
+// Supports nothing about sharing, memory, metrics and profiles.
 func (monitor) Supports(kind string, config v1alpha1.Config) error {
 	if setsSharing(config) {
 		return fmt.Errorf("%s.sharing is not supported for a monitor device, which only shows GPUs that other claims use", kind)
@@ -27,8 +27,13 @@ func (monitor) Supports(kind string, config v1alpha1.Config) error {
 	if enforcesMemory(config) {
 		return fmt.Errorf("%s.enforceMemory is not supported for a monitor device, which only shows GPUs that other claims use", kind)
 	}
-	if _, ok := config.(*v1alpha1.GPUMetricsConfig); ok {
+	switch c := config.(type) {
+	case *v1alpha1.GPUMetricsConfig:
 		return errors.New(monitorMetrics)
+	case *v1alpha1.ProfilerConfig:
+		if !is(c.Enabled, false) {
+			return errors.New(monitorProfiler)
+		}
 	}
 	return supported(kind, config)
 }

@@ -85,7 +85,7 @@ func TestNull_OptionsOfAllKinds_MergedOnce(t *testing.T) {
 	t.Parallel()
 	source, _ := withNull()
 	plan, err := source.Resolve(allocated("gpu-aaaaaaaa-null",
-		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig","tool":"NsightSystems","captureOutput":true,"containers":["a","b"]}`,
+		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig","enabled":false,"tool":"NsightSystems","captureOutput":true,"containers":["a","b"]}`,
 		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig","captureOutput":false,"containers":["c"]}`,
 		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUMetricsConfig","perProcess":true,"labels":{"team":"a"}}`,
 		`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"GPUMetricsConfig","perProcess":false}`,
@@ -99,7 +99,7 @@ func TestNull_OptionsOfAllKinds_MergedOnce(t *testing.T) {
 	assert.JSONEq(t, `{
 		"GPU": {"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "GPUConfig", "enforceMemory": true},
 		"Profiler": {
-			"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "ProfilerConfig", "tool": "NsightSystems", "captureOutput": false, "containers": ["c"]
+			"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "ProfilerConfig", "enabled": false, "tool": "NsightSystems", "captureOutput": false, "containers": ["c"]
 		},
 		"Metrics": {"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "GPUMetricsConfig", "perProcess": false, "labels": {"team": "a"}}
 	}`, string(step.Args))
@@ -108,10 +108,10 @@ func TestNull_OptionsOfAllKinds_MergedOnce(t *testing.T) {
 // Admission knows the family by its class.
 func TestNull_ClaimWritten_CheckedAgainstItsFamily(t *testing.T) {
 	t.Parallel()
-	raw := `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig"}`
+	raw := `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig","injection":"NRI"}`
 	for class, want := range map[string]string{
 		"null.gpu.prism.dev": "",
-		"gpu.prism.dev":      `spec.devices.config[0].opaque.parameters: request "r": ProfilerConfig is not supported by this version of the driver`,
+		"gpu.prism.dev":      `spec.devices.config[0].opaque.parameters: request "r": ProfilerConfig.injection NRI is not supported by this version of the driver; supported values: Preload`,
 	} {
 		validator := claim.Validator{Driver: driver, Families: append(claim.Families(), null.Claims{})}
 		err := validator.Claim("spec", &resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{

@@ -18,6 +18,9 @@ type Options struct {
 	GPU      *v1alpha1.GPUConfig
 	Profiler *v1alpha1.ProfilerConfig
 	Metrics  *v1alpha1.GPUMetricsConfig
+
+	// asksProfile: class or claim ask for a profile, not only the cluster's defaults.
+	asksProfile bool
 }
 
 // with lays a configuration over the options.
@@ -26,7 +29,8 @@ func (o Options) with(config v1alpha1.Config, from v1alpha1.Source) (merged Opti
 	case *v1alpha1.GPUConfig:
 		o.GPU, err = v1alpha1.Merge(o.GPU, c, from)
 	case *v1alpha1.ProfilerConfig:
-		o.Profiler, err = overlay(o.Profiler, c)
+		o.Profiler, err = v1alpha1.MergeProfiler(o.Profiler, c, from)
+		o.asksProfile = o.asksProfile || !is(c.Enabled, false)
 	case *v1alpha1.GPUMetricsConfig:
 		o.Metrics, err = overlay(o.Metrics, c)
 	}
@@ -116,37 +120,50 @@ func (s Source) read(raw []byte) (option, error) {
 	return option{config: foreign.Config, kind: foreign.Kind, only: only, limits: foreign.MemoryLimits}, nil
 }
 
-// merge merges the configurations that apply to one result, the class's before the claim's, and refuses what the device cannot have. For
-// a result with admin access only what a class says about claims counts: nothing about a GPU is changed then, and the author of a claim
-// cannot take anything out of its class. What a class says about metrics has no effect then.
-func (o opaque) merge(
-	configs []resourceapi.DeviceAllocationConfiguration, plan *Plan, r *Result, family Family,
-) (merged Options, err error) {
-	for _, source := range []resourceapi.AllocationConfigSource{
-		resourceapi.AllocationConfigSourceClass, resourceapi.AllocationConfigSourceClaim,
-	} {
-		for i := range configs {
-			config := &configs[i]
-			decoded, ours := o[config.Opaque]
-			// One that names no request is for those of its type among all.
-			if !ours || config.Source != source || !r.matches(config) || len(config.Requests) == 0 && !decoded.fits(family.Type()) {
+// layers are what the options of results are merged from besides a class: configurations of the allocation, and the cluster's defaults.
+type layers struct {
+	configs  []resourceapi.DeviceAllocationConfiguration
+	defaults []*v1alpha1.ProfilerConfig
+}
+
+// merge merges the configurations that apply to one result, the class's before the cluster's defaults before the claim's, and refuses what
+// the device cannot have. For a result with admin access only what a class says about claims counts: nothing about a GPU is changed then,
+// and the author of a claim cannot take anything out of its class. What a class says about metrics and profiles has no effect then.
+func (o opaque) merge(from layers, plan *Plan, r *Result, family Family) (merged Options, err error) {
+	if merged, err = o.mergeFrom(resourceapi.AllocationConfigSourceClass, merged, from, plan, r, family); err != nil {
+		return Options{}, err
+	}
+	if merged, err = merged.withDefaults(from.defaults, r); err != nil {
+		return Options{}, err
+	}
+	return o.mergeFrom(resourceapi.AllocationConfigSourceClaim, merged, from, plan, r, family)
+}
+
+// mergeFrom lays what class or claim sets over the options.
+func (o opaque) mergeFrom(
+	source resourceapi.AllocationConfigSource, merged Options, from layers, plan *Plan, r *Result, family Family,
+) (_ Options, err error) {
+	for i := range from.configs {
+		config := &from.configs[i]
+		decoded, ours := o[config.Opaque]
+		// One that names no request is for those of its type among all.
+		if !ours || config.Source != source || !r.matches(config) || len(config.Requests) == 0 && !decoded.fits(family.Type()) {
+			continue
+		}
+		if source == resourceapi.AllocationConfigSourceClass && r.Admin {
+			if decoded.isObserving() {
 				continue
 			}
-			if source == resourceapi.AllocationConfigSourceClass && r.Admin {
-				if decoded.isMetrics() {
-					continue
-				}
-				decoded = decoded.forAdmin()
-			}
-			if err := decoded.unsupported(family); err != nil {
-				return Options{}, r.refuse(fmt.Sprintf("take it out of the %s", sourceOf(source)), "%v", err)
-			}
-			if decoded, err = plan.forDevice(config, decoded, r); err != nil {
-				return Options{}, r.refuse("correct it and recreate the claim", "%v", err)
-			}
-			if merged, err = merged.with(decoded.config, sourceOf(source)); err != nil {
-				return Options{}, r.refuse("", "%v", err)
-			}
+			decoded = decoded.forAdmin()
+		}
+		if err := decoded.unsupported(family); err != nil {
+			return Options{}, r.refuse(fmt.Sprintf("take it out of the %s", sourceOf(source)), "%v", err)
+		}
+		if decoded, err = plan.forDevice(config, decoded, r); err != nil {
+			return Options{}, r.refuse("correct it and recreate the claim", "%v", err)
+		}
+		if merged, err = merged.with(decoded.config, sourceOf(source)); err != nil {
+			return Options{}, r.refuse("", "%v", err)
 		}
 	}
 	return merged, nil
@@ -186,15 +203,20 @@ func supported(kind string, config v1alpha1.Config) error {
 		return nil
 	case *v1alpha1.GPUMetricsConfig:
 		return supportedMetrics(c)
+	case *v1alpha1.ProfilerConfig:
+		return supportedProfiler(c)
 	default:
 		return fmt.Errorf("%s is not supported by this version of the driver", kind)
 	}
 }
 
-// isMetrics reports whether it is about metrics.
-func (o option) isMetrics() bool {
-	_, ok := o.config.(*v1alpha1.GPUMetricsConfig)
-	return ok
+// isObserving reports whether it is about metrics or profiles, which change nothing about a GPU.
+func (o option) isObserving() bool {
+	switch o.config.(type) {
+	case *v1alpha1.GPUMetricsConfig, *v1alpha1.ProfilerConfig:
+		return true
+	}
+	return false
 }
 
 // enforcesMemory reports whether a configuration requires a memory limit that processes cannot exceed. Each family says whether its
@@ -219,6 +241,8 @@ func (o Options) forbidden() error {
 		return errors.New(adminMPS)
 	case o.Metrics != nil:
 		return errors.New(adminMetrics)
+	case o.Profiler != nil && !is(o.Profiler.Enabled, false):
+		return errors.New(adminProfiler)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/gpu"
 )
 
@@ -20,6 +21,8 @@ type Plan struct {
 	Preconditions []Precondition
 	// Steps are the hardware effects in the order in which they are to be made.
 	Steps []Step
+	// Profile is how processes are profiled that have a profiled result, with every default filled in; nil: none are.
+	Profile *v1alpha1.ProfilerConfig
 }
 
 // Result is one allocation result, resolved against the node.
@@ -40,6 +43,8 @@ type Result struct {
 	MPS *MPSUse
 	// Metrics is the GPUMetricsConfig in force; nil without one.
 	Metrics *Metrics
+	// Profiled: the processes of containers that have the result are profiled.
+	Profiled bool
 }
 
 // refuse is a refusal of the result that stays as long as the claim is as it is.
@@ -93,6 +98,8 @@ type Source struct {
 	Monitor bool
 	// Exporter: prism-exporter runs on the node.
 	Exporter bool
+	// Profiler is what the node profiles processes with; nil: with nothing.
+	Profiler Profiler
 	// Advertised says what the node has now and what its GPUs are advertised as; it is called once per plan and the node is never nil. An
 	// error says why that is not known yet.
 	Advertised func() (*gpu.Node, gpu.Layout, error)
@@ -132,9 +139,9 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 		}
 		plan.Results, families = append(plan.Results, *resolved), append(families, family)
 	}
-	options := make([]Options, len(families)) // of each result
+	options, from := make([]Options, len(families)), layers{configs: devices.Config, defaults: s.defaults(rc)} // of each result
 	for i, family := range families {
-		if options[i], err = configs.merge(devices.Config, plan, &plan.Results[i], family); err != nil {
+		if options[i], err = configs.merge(from, plan, &plan.Results[i], family); err != nil {
 			return nil, err
 		}
 	}
@@ -151,6 +158,9 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 		return nil, err
 	}
 	if err := s.plan(plan, options, layout); err != nil {
+		return nil, err
+	}
+	if err := s.profile(plan, rc, options); err != nil {
 		return nil, err
 	}
 	return plan, nil

@@ -240,10 +240,10 @@ func TestResolve_NotPossible_Refused(t *testing.T) {
 			want: `request "see", device monitor: GPUConfig.enforceMemory is not supported for a monitor device, which only shows GPUs that other claims use; ` +
 				`take it out of the ResourceClaim (not retryable)`,
 		},
-		"ProfilerConfig is not supported": {
+		"ProfilerConfig without profiler": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, profilerConfig)),
-			want: `request "gpu", device gpu-aaaaaaaa: ProfilerConfig is not supported by this version of the driver; ` +
-				`take it out of the ResourceClaim (not retryable)`,
+			want: `request "gpu", device gpu-aaaaaaaa: ProfilerConfig requires the profiler, which does not run on node n0: ` +
+				`the chart's value profiler.tools is empty; set profiler.tools, or take the ProfilerConfig out (not retryable)`,
 		},
 		"the class forbids what the claim, listed before it, sets": {
 			rc: allocated(results(result("gpu", "gpu-aaaaaaaa")),

@@ -29,7 +29,7 @@ func (v Validator) source() Source { return Source{Driver: v.Driver, Families: v
 // Claim checks the configuration in the spec of a claim or of a template. path leads to that spec in the object: "spec", "spec.spec".
 // The error joins what is wrong, each with the path and the request that it is about.
 func (v Validator) Claim(path string, spec *resourceapi.ResourceClaimSpec) error {
-	requests := v.requests(spec.Devices.Requests)
+	requests, checked := v.requests(spec.Devices.Requests), newPatterns()
 	var problems []error
 	for i := range spec.Devices.Config {
 		config := &spec.Devices.Config[i]
@@ -37,7 +37,7 @@ func (v Validator) Claim(path string, spec *resourceapi.ResourceClaimSpec) error
 			continue
 		}
 		at := fmt.Sprintf("%s.devices.config[%d].opaque.parameters", path, i)
-		for _, problem := range v.claimConfig(config, requests) {
+		for _, problem := range v.claimConfig(config, requests, checked) {
 			problems = append(problems, fmt.Errorf("%s: %w", at, problem))
 		}
 	}
@@ -52,6 +52,7 @@ func (v Validator) Claim(path string, spec *resourceapi.ResourceClaimSpec) error
 // DeviceClass checks the configuration in the spec of a class of that name. The error is as that of Claim.
 func (v Validator) DeviceClass(name string, spec *resourceapi.DeviceClassSpec) error {
 	var problems []error
+	checked := newPatterns()
 	for i := range spec.Config {
 		opaque := spec.Config[i].Opaque
 		if opaque == nil || opaque.Driver != v.Driver {
@@ -59,7 +60,7 @@ func (v Validator) DeviceClass(name string, spec *resourceapi.DeviceClassSpec) e
 		}
 		read, err := v.source().read(opaque.Parameters.Raw)
 		if err == nil {
-			err = read.unsupported(v.familyOf(name))
+			err = errors.Join(read.unsupported(v.familyOf(name)), read.matches(checked))
 		}
 		if err != nil {
 			problems = append(problems, fmt.Errorf("spec.config[%d].opaque.parameters: %w", i, err))
@@ -127,8 +128,11 @@ func (v Validator) familyOf(class string) Family {
 }
 
 // claimConfig checks one configuration for all requests that it is for. Of alternatives one that can have it is enough.
-func (v Validator) claimConfig(config *resourceapi.DeviceClaimConfiguration, requests []asked) []error {
+func (v Validator) claimConfig(config *resourceapi.DeviceClaimConfiguration, requests []asked, checked *patterns) []error {
 	read, err := v.source().read(config.Opaque.Parameters.Raw)
+	if err == nil {
+		err = read.matches(checked)
+	}
 	if err != nil {
 		return []error{about(strings.Join(config.Requests, ", "), err)}
 	}

@@ -66,9 +66,9 @@ func TestValidator_Claim_ProblemsWithPath(t *testing.T) {
 			one("gpu.prism.dev", ours(`, "sharing": {"timeSlicing": {"interval": "Huge"}}`)),
 			at + `request "r": GPUConfig: sharing.timeSlicing.interval: unsupported value "Huge"; supported values: Default, Short, Medium, Long`,
 		},
-		"a kind that is not supported": {
-			one("other", `{apiVersion: gpu.prism.dev/v1alpha1, kind: ProfilerConfig}`),
-			at + `request "r": ProfilerConfig is not supported by this version of the driver`,
+		"a tool that is not supported": {
+			one("other", `{apiVersion: gpu.prism.dev/v1alpha1, kind: ProfilerConfig, tool: NsightCompute}`),
+			at + `request "r": ProfilerConfig.tool NsightCompute is not supported by this version of the driver; supported values: NsightSystems`,
 		},
 		"a strategy that is not supported": {
 			one("other", ours(`, "sharing": {"strategy": "Rounds"}`)),

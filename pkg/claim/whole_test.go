@@ -123,7 +123,7 @@ func TestClaimSettings_AdminAccess_Refused(t *testing.T) {
 		require.EqualError(t, err, `request "gpu", device gpu-aaaaaaaa: `+want+` (not retryable)`)
 	}
 	_, err := under(driverName).Resolve(allocated(one, config(fromClass, driverName, profilerConfig)))
-	require.ErrorContains(t, err, "ProfilerConfig is not supported by this version of the driver", "no version supports it yet")
+	require.NoError(t, err, "what a class says of profiles has no effect")
 }
 
 func TestResolve_IntervalNotPossible_Refused(t *testing.T) {

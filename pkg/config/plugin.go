@@ -39,6 +39,16 @@ type Plugin struct {
 	MonitorDevices string `json:"monitorDevices"`
 	// Exporter: prism-exporter runs on the node, so that claims can have their metrics in their containers.
 	Exporter bool `json:"exporter"`
+	// Profiler is how processes of claims are profiled on the node.
+	Profiler Profiler `json:"profiler"`
+}
+
+// Profiler is how processes of claims are profiled.
+type Profiler struct {
+	// Enabled: the profiler runs on the node. Without it claims with a ProfilerConfig are refused.
+	Enabled bool `json:"enabled"`
+	// Map is "<namespace>/<name>" of the ConfigMap with the cluster's policy and defaults for profiles; empty: there are none.
+	Map string `json:"map,omitempty"`
 }
 
 // The values of MonitorDevices.
@@ -167,6 +177,8 @@ func (p *Plugin) flags() *pflag.FlagSet {
 	f.BoolVar(&p.DeviceMetadata, "device-metadata", p.DeviceMetadata, "mount a file with the attributes of the devices into containers (KEP-5304)")
 	f.StringVar(&p.MonitorDevices, "monitor-devices", p.MonitorDevices, "whether the node has a monitor device, which shows all its GPUs to claims with admin "+
 		"access: "+strings.Join(monitorDevices, ", "))
+	f.BoolVar(&p.Profiler.Enabled, "profiler", p.Profiler.Enabled, "the profiler runs on the node: processes of claims may be profiled")
+	f.StringVar(&p.Profiler.Map, "profiler-config-map", p.Profiler.Map, "<namespace>/<name> of the ConfigMap with policy and defaults for profiles; empty: none")
 	f.BoolVar(&p.Exporter, "exporter", p.Exporter, "prism-exporter runs on the node: claims may expose their metrics in their containers")
 	return f
 }
@@ -189,6 +201,9 @@ func (p *Plugin) ProgramsDir() string { return filepath.Join(p.Paths.StateDir, "
 // HookSocket is where prism-hook requests memory limits of the newest process.
 func (p *Plugin) HookSocket() string { return filepath.Join(p.RunDir(), "hook.sock") }
 
+// ToolsDir has the installed versions of the profiler.
+func (p *Plugin) ToolsDir() string { return filepath.Join(p.Paths.StateDir, "tools") }
+
 // FormerProgramsDir is where earlier versions kept them. Users other than root cannot reach it.
 func (p *Plugin) FormerProgramsDir() string { return filepath.Join(p.PluginDir(), "bin") }
 
@@ -206,6 +221,9 @@ func (p *Plugin) validate() error {
 	}
 	p.validatePaths(bad)
 	p.NodeConfig.validate(bad)
+	if !validMap(p.Profiler.Map) {
+		bad("profiler-config-map", "must be <namespace>/<name>, got %q", p.Profiler.Map)
+	}
 	if _, _, err := net.SplitHostPort(p.Serving.HTTPEndpoint); p.Serving.HTTPEndpoint != "" && err != nil {
 		bad("http-endpoint", "must be <address>:<port>, got %q", p.Serving.HTTPEndpoint)
 	}
@@ -225,6 +243,12 @@ func (p *Plugin) validate() error {
 	return errors.Join(problems...)
 }
 
+// validMap reports whether a text is empty or "<namespace>/<name>".
+func validMap(text string) bool {
+	parts := strings.Split(text, "/")
+	return text == "" || len(parts) == 2 && parts[0] != "" && parts[1] != ""
+}
+
 func (c NodeConfig) validate(bad func(flag, format string, args ...any)) {
 	if c.File != "" && c.Map != "" {
 		bad("node-config", "must not be set together with --node-config-map; remove one of them")
@@ -232,7 +256,7 @@ func (c NodeConfig) validate(bad func(flag, format string, args ...any)) {
 	if c.File != "" && !filepath.IsAbs(c.File) {
 		bad("node-config", "must be an absolute path, got %q", c.File)
 	}
-	if parts := strings.Split(c.Map, "/"); c.Map != "" && (len(parts) != 2 || parts[0] == "" || parts[1] == "") {
+	if !validMap(c.Map) {
 		bad("node-config-map", "must be <namespace>/<name>, got %q", c.Map)
 	}
 	if c.Name != "" && c.Map == "" {

@@ -32,7 +32,7 @@ func (s ClaimStatus) Prepared(r *checkpoint.Record) {
 		result := &r.Results[i]
 		devices = append(devices, kube.Device{
 			Pool: result.Pool, Name: result.Device, ShareID: types.UID(result.ShareID), Identity: identity(node, result),
-			Extra: withMetrics(extra[i], node, result), Metrics: s.metrics(result),
+			Extra: withProfile(withMetrics(extra[i], node, result), r, result), Metrics: s.metrics(result),
 		})
 	}
 	s.Statuses.Ready(kube.Claim{Namespace: r.Claim.Namespace, Name: r.Claim.Name, UID: types.UID(r.Claim.UID)}, devices)

@@ -25,6 +25,7 @@ type Plugin struct {
 	statuses *kube.Statuses
 	serving  *serving
 	leader   *leader
+	profiles *profiling
 }
 
 // Build builds everything and serves nothing. It opens the node's files and inspects the driver once; a driver that does not answer is an
@@ -43,7 +44,8 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	layout := newLayout(cfg, machine, source, api)
 	calls := &driver.Calls{}
 	statuses := newStatuses(ctx, cfg, api, calls)
-	core, err := newCore(ctx, machine, layout.Layout, coreReports{
+	profiles := newProfiling(ctx, cfg, api.Claims, a.Now)
+	core, err := newCore(ctx, machine, layout.Layout, profiles.profiler(), coreReports{
 		events: api.Events, retrying: func(rc *resourceapi.ResourceClaim, cause error) { retrying(ctx, statuses, rc, cause) },
 	})
 	if err == nil {
@@ -60,7 +62,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	metrics := newMetrics(a.Version, cfg, machine, layout, tx, core.Intervals, damaged)
 	serving := newServing(cfg, machine, layout, api, driverPorts{tx, reports, metrics, calls})
 	return &Plugin{
-		Core: core, layout: layout, statuses: statuses, serving: serving,
+		Core: core, layout: layout, statuses: statuses, profiles: profiles, serving: serving,
 		leader: &leader{
 			locks: machine.State.Locks, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, api, tx, metrics),
 			registered: serving.registered,

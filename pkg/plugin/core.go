@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/events"
 	"github.com/prism-gpu/prism/pkg/layout"
 	"github.com/prism-gpu/prism/pkg/mps"
@@ -39,14 +40,14 @@ type coreReports struct {
 }
 
 // newCore builds what prepares claims on a machine that has opened its files. Claims can be unprepared from then on, and prepared after begin.
-func newCore(ctx context.Context, m *Machine, l *Layout, reports coreReports) (*Core, error) {
+func newCore(ctx context.Context, m *Machine, l *Layout, profiler claim.Profiler, reports coreReports) (*Core, error) {
 	c := &Core{Machine: m, layout: l}
 	settings := m.Settings()
 	settings.Retrying = reports.retrying
 	settings.Loaded = func(records []*checkpoint.Record) { c.found = append([]*checkpoint.Record{}, records...) }
 	l.Bind(&settings)
 	var err error
-	if c.Claims, c.Damaged, err = m.adapters.Transaction(m.Ports(l, reports.events), settings); err != nil {
+	if c.Claims, c.Damaged, err = m.adapters.Transaction(m.Ports(l, profiler, reports.events), settings); err != nil {
 		return nil, err
 	}
 	for _, err := range c.Damaged {

@@ -109,8 +109,8 @@ type Advertised interface {
 	Flags() *v1alpha1.NodeFlags
 }
 
-// Ports returns what a transaction on this machine works on. Events are about the node.
-func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare.Ports {
+// Ports returns what a transaction on this machine works on. The profiler is nil where no processes are profiled. Events are about the node.
+func (m *Machine) Ports(advertised Advertised, profiler claim.Profiler, recorder events.Recorder) prepare.Ports {
 	host := m.adapters.Host
 	open := m.Inventory.MIGDriver
 	mode := mig.Mode{Driver: open, Shown: m.Inventory.MIGMode, Changed: m.Inventory.Refresh}
@@ -125,7 +125,7 @@ func (m *Machine) Ports(advertised Advertised, recorder events.Recorder) prepare
 		Locks:   m.State.Locks,
 		Planner: claim.Source{
 			Driver: m.cfg.DriverName, NodeName: m.cfg.NodeName, Monitor: published(m.cfg).Monitor, Families: all.claim(),
-			Advertised: advertised.Now, Standby: advertised.Standby, Exporter: m.cfg.Exporter,
+			Advertised: advertised.Now, Standby: advertised.Standby, Exporter: m.cfg.Exporter, Profiler: profiler,
 		},
 		Specs: struct {
 			*cdi.SpecBuilder

@@ -88,7 +88,7 @@ func TestMachine_TimeSlicedShareWithMemory_LimitedByHook(t *testing.T) {
 	assert.True(t, m.Inventory.Current().Node.GPUs[0].MemoryLimits)
 	record := shared(node)
 	require.NoError(t, m.State.Records.Put(record))
-	spec, err := m.Ports(undecided{}, nil).Specs.Build(cdi.SpecRequest{Record: record})
+	spec, err := m.Ports(undecided{}, nil, nil).Specs.Build(cdi.SpecRequest{Record: record})
 	require.NoError(t, err)
 	edits := spec.Devices[0].ContainerEdits
 	assert.Equal(t, []string{protocol.Mark(limitedDevice) + "=timeslice"}, edits.Env)
@@ -132,7 +132,7 @@ func TestMachine_NodeWithoutCgroupV2_NoLimits(t *testing.T) {
 	t.Parallel()
 	m, node, _ := limiting(t, false)
 	assert.False(t, m.Inventory.Current().Node.GPUs[0].MemoryLimits)
-	spec, err := m.Ports(undecided{}, nil).Specs.Build(cdi.SpecRequest{Record: shared(node)})
+	spec, err := m.Ports(undecided{}, nil, nil).Specs.Build(cdi.SpecRequest{Record: shared(node)})
 	require.NoError(t, err)
 	assert.Empty(t, spec.Devices[0].ContainerEdits.Hooks)
 	require.NoError(t, m.serveLimits(t.Context()))
@@ -146,6 +146,6 @@ func TestBuild_OwnHookRemoved_RefusedWithReason(t *testing.T) {
 	own, err := m.hook.Own()
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(own))
-	_, err = m.Ports(undecided{}, nil).Specs.Build(cdi.SpecRequest{Record: shared(node)})
+	_, err = m.Ports(undecided{}, nil, nil).Specs.Build(cdi.SpecRequest{Record: shared(node)})
 	require.EqualError(t, err, "CDI edits of the memory limit: createRuntime hook: "+own+" on the host: not found")
 }

@@ -80,6 +80,7 @@ func (p *Plugin) parts() []func(context.Context) error {
 		p.Machine.KeepPrograms,
 		p.Machine.serveLimits,
 		p.WatchMPS,
+		p.profiles.watch,
 		p.serving.failure,
 	}
 }

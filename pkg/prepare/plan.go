@@ -29,7 +29,8 @@ func (p planning) plan(ctx context.Context, rc *resourceapi.ResourceClaim, e ear
 	if err := p.withheld(plan, e); err != nil {
 		return nil, nil, err
 	}
-	return p.record(plan), plan.Preconditions, nil
+	r, err := p.record(plan)
+	return r, plan.Preconditions, err
 }
 
 // resolve makes the plan. A claim that was prepared with a pre-created MIG device is refused as long as that device is missing, and
@@ -41,7 +42,9 @@ func (p planning) resolve(ctx context.Context, rc *resourceapi.ResourceClaim, be
 	}
 	wanted := before
 	if err == nil {
-		wanted = p.record(plan)
+		if wanted, err = p.record(plan); err != nil {
+			return nil, err
+		}
 		if replaced := replacedStatic(before, wanted); replaced != nil {
 			wanted, err = before, &claim.Refusal{
 				Request: replaced.Request, Device: replaced.Device, Transient: true, Fix: claim.StaticFix,

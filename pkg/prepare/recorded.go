@@ -1,6 +1,9 @@
 package prepare
 
 import (
+	"encoding/json"
+	"fmt"
+
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/claim"
@@ -8,11 +11,15 @@ import (
 )
 
 // record returns the record of a plan.
-func (p planning) record(plan *claim.Plan) *checkpoint.Record {
+func (p planning) record(plan *claim.Plan) (*checkpoint.Record, error) {
+	profile, err := profileOf(plan)
+	if err != nil {
+		return nil, err
+	}
 	r := &checkpoint.Record{
 		Claim:  checkpoint.Claim{UID: plan.UID, Namespace: plan.Namespace, Name: plan.Name},
 		BootID: p.settings.BootID, Writer: p.settings.Writer, State: checkpoint.Intent,
-		CDI: checkpoint.CDI{Kind: p.settings.CDIKind},
+		CDI: checkpoint.CDI{Kind: p.settings.CDIKind}, Profile: profile,
 	}
 	for i := range plan.Results {
 		result := recorded(&plan.Results[i])
@@ -22,7 +29,19 @@ func (p planning) record(plan *claim.Plan) *checkpoint.Record {
 	for _, s := range plan.Steps {
 		r.Steps = append(r.Steps, checkpoint.Step{Kind: s.Kind, Target: s.Target, Device: string(s.Device), ShareID: s.ShareID, Args: s.Args})
 	}
-	return r
+	return r, nil
+}
+
+// profileOf is the plan's ProfilerConfig; empty without one.
+func profileOf(plan *claim.Plan) (json.RawMessage, error) {
+	if plan.Profile == nil {
+		return nil, nil
+	}
+	profile, err := json.Marshal(plan.Profile)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the profile of claim %s/%s: %w", plan.Namespace, plan.Name, err)
+	}
+	return profile, nil
 }
 
 // recorded is the planned result as the record keeps it.
@@ -31,7 +50,7 @@ func recorded(p *claim.Result) checkpoint.Result {
 	return checkpoint.Result{
 		Request: p.Request, Pool: p.Pool, Device: string(p.Device.Name()), ShareID: p.ShareID, Admin: p.Admin,
 		Type: p.Device.Type(), GPUUUID: parent.UUID, PCIBusID: parent.PCI.BusID, Consumed: p.Consumed,
-		MIG: migOf(p.Device), Share: shareOf(p), MPS: mpsOf(p), Metrics: metricsOf(p),
+		MIG: migOf(p.Device), Share: shareOf(p), MPS: mpsOf(p), Metrics: metricsOf(p), Profiled: p.Profiled,
 	}
 }
 

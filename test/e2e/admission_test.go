@@ -17,7 +17,7 @@ var refusedConfigs = map[string][]string{
 	"two-strategies": {"sharing: timeSlicing and mps are mutually exclusive; remove one of them"},
 	"unknown-field":  {`GPUConfig: unknown field "memory"`, "sharing, enforceMemory"},
 	"unknown-kind":   {`kind: unsupported value "GpuConfig"`, "GPUConfig, GPUMetricsConfig, ProfilerConfig"},
-	"not-supported":  {"ProfilerConfig is not supported by this version of the driver"},
+	"not-supported":  {"ProfilerConfig.tool NsightCompute is not supported by this version of the driver", "NsightSystems"},
 }
 
 // migWithInterval requests a MIG device with what only a whole GPU can have.

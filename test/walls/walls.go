@@ -48,7 +48,7 @@ var (
 	steps     = []string{"pkg/mig", "pkg/mps", "pkg/timeslice", "pkg/memlimit", "pkg/profiler"}
 	nouns     = []string{"pkg/gpu", "api/*"}
 	records   = []string{"pkg/gpu", "pkg/disk", "pkg/checkpoint"}
-	phases    = append([]string{"pkg/claim", "pkg/cdi", "pkg/hook/protocol", "pkg/disk", "pkg/checkpoint", "pkg/ownership", "pkg/prepare/gc"}, nouns...)
+	phases    = append([]string{"pkg/claim", "pkg/pattern", "pkg/cdi", "pkg/hook/protocol", "pkg/disk", "pkg/checkpoint", "pkg/ownership", "pkg/prepare/gc"}, nouns...)
 	reconcile = append([]string{"pkg/prepare", "pkg/reconcile"}, phases...)
 	clocks    = []string{
 		"os", "time$", "context$", "net", "syscall$", "log", "golang.org/x/sys", "k8s.io/client-go", "k8s.io/klog", "github.com/go-logr",
@@ -68,7 +68,7 @@ var (
 var walls = []wall{
 	{name: "nouns", of: []string{"pkg/gpu"}, ours: none, tests: true, because: "the nouns import nothing of ours, so that every package can speak in them"},
 	{name: "api", of: []string{"api/*"}, ours: none, tests: true, because: "the API imports nothing of ours: it is the users'"},
-	{name: "pure", of: pure, ours: nouns, named: clocks, because: "planning and publishing are pure: same input, same plan"},
+	{name: "pure", of: pure, ours: append([]string{"pkg/pattern"}, nouns...), named: clocks, because: "planning and publishing are pure: same input, same plan"},
 	{
 		name: "profiler-files", of: []string{"pkg/profiler/runplan", "pkg/profiler/native"}, ours: none, named: []string{"os", "context$", "net", "syscall$", "log"},
 		because: "what programs in containers read is pure data",
@@ -98,6 +98,11 @@ var walls = []wall{
 		because: "the exporter has no API credentials and prepares nothing",
 	},
 	{
+		name: "profiles", of: []string{"pkg/profiler/nsight", "pkg/profiler/rules"}, ours: nouns, tests: true,
+		named:   []string{"os", "net", "log", "k8s.io/client-go", "k8s.io/klog", "github.com/go-logr"},
+		because: "how processes are profiled is pure: same configuration, same switches",
+	},
+	{
 		name: "ownership", of: []string{"pkg/ownership"}, ours: records, tests: true,
 		because: "ownership is what records say, and gpu.Excludes decides what excludes what",
 	},
@@ -114,7 +119,7 @@ var walls = []wall{
 		because: "the reconciler decides and keeps time, and asks and acts through ports",
 	},
 	{
-		name: "steps", of: steps, ours: append([]string{"pkg/checkpoint", "pkg/claim", "pkg/cdi", "pkg/hook/protocol", "pkg/disk"}, nouns...),
+		name: "steps", of: steps, ours: append([]string{"pkg/checkpoint", "pkg/claim", "pkg/pattern", "pkg/cdi", "pkg/hook/protocol", "pkg/disk"}, nouns...),
 		because: "a step declares the ports it needs and knows no other step",
 	},
 	{
@@ -184,7 +189,7 @@ var walls = []wall{
 		because: "the controller knows configurations and the API server, and no node",
 	},
 	{
-		name: "admission", of: []string{"pkg/admission"}, ours: append([]string{"pkg/claim"}, nouns...), named: []string{"os", "k8s.io/client-go"},
+		name: "admission", of: []string{"pkg/admission"}, ours: append([]string{"pkg/claim", "pkg/pattern"}, nouns...), named: []string{"os", "k8s.io/client-go"},
 		because: "admission asks pkg/claim about what is written, and knows no node and no allocation",
 	},
 	{

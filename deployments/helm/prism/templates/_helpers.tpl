@@ -246,6 +246,32 @@ GPU. A series without them must not get those of the exporter.
 {{- end }}
 {{- end -}}
 
+{{/* Name of the ConfigMap with policy and defaults for profiles; empty where processes are not profiled. */}}
+{{- define "prism.profiler" -}}
+{{- if .Values.profiler.tools -}}
+{{- printf "%s-profiler" (include "prism.fullname" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The rules of the cluster for profiles, without what is empty. */}}
+{{- define "prism.profiler.rules" -}}
+{{- $policy := dict -}}
+{{- range $key, $value := .Values.profiler.policy -}}
+{{- if $value -}}{{- $_ := set $policy $key $value -}}{{- end -}}
+{{- end -}}
+{{- toYaml (dict "policy" $policy "defaults" .Values.profiler.defaults) -}}
+{{- end -}}
+
+{{/* Which labels defaults for profiles select by, "namespaces" and "pods", as a list in JSON. */}}
+{{- define "prism.profiler.labels" -}}
+{{- $asked := list -}}
+{{- range ternary list .Values.profiler.defaults (empty .Values.profiler.tools) -}}
+{{- if hasKey . "namespaceSelector" -}}{{- $asked = append $asked "namespaces" -}}{{- end -}}
+{{- if hasKey . "podSelector" -}}{{- $asked = append $asked "pods" -}}{{- end -}}
+{{- end -}}
+{{- $asked | uniq | sortAlpha | toJson -}}
+{{- end -}}
+
 {{/* The entries of config.map that share GPUs with MPS, in a sentence; empty without any. */}}
 {{- define "prism.mps.configured" -}}
 {{- $found := list -}}

@@ -1,0 +1,79 @@
+package v1alpha1
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// MergeProfiler lays the fields that override sets over those of base, as Merge
+// does: fields of match and output each by itself, lists as a whole. An empty
+// text takes back what base sets. It is associative.
+func MergeProfiler(base, override *ProfilerConfig, from Source) (*ProfilerConfig, error) {
+	if override != nil && from != FromClass {
+		var of *ClaimOverride
+		if base != nil {
+			of = base.ClaimOverride
+		}
+		if err := checkOverride(KindProfilerConfig, of, override.ClaimOverride, fieldsSet(override), from); err != nil {
+			return nil, err
+		}
+	}
+	merged := &ProfilerConfig{}
+	for _, layer := range []*ProfilerConfig{base, override} {
+		if layer != nil {
+			layFields(reflect.ValueOf(merged).Elem(), reflect.ValueOf(layer).Elem())
+		}
+	}
+	return merged, nil
+}
+
+// fieldsSet names the options that are set.
+func fieldsSet(c *ProfilerConfig) []string {
+	var fields []string
+	of := reflect.ValueOf(c).Elem()
+	for i := range of.NumField() {
+		name, _, _ := strings.Cut(of.Type().Field(i).Tag.Get("json"), ",")
+		if name != "" && name != "claimOverride" && !of.Field(i).IsNil() {
+			fields = append(fields, name)
+		}
+	}
+	return fields
+}
+
+// layFields overwrites the fields of a struct of the API with copies of those that
+// another has set. Structs without quantities and durations are laid field by
+// field, everything else as a whole.
+func layFields(into, from reflect.Value) {
+	for i := range from.NumField() {
+		field, target := from.Field(i), into.Field(i)
+		switch {
+		case field.IsZero():
+		case field.Kind() == reflect.Slice:
+			texts := reflect.MakeSlice(field.Type(), field.Len(), field.Len())
+			reflect.Copy(texts, field)
+			target.Set(texts)
+		case field.Kind() == reflect.Pointer && nested(field.Type().Elem()):
+			if target.IsNil() {
+				target.Set(reflect.New(field.Type().Elem()))
+			}
+			layFields(target.Elem(), field.Elem())
+		case field.Kind() == reflect.Pointer:
+			value := reflect.New(field.Type().Elem())
+			value.Elem().Set(field.Elem())
+			if quantity, ok := value.Interface().(*resource.Quantity); ok {
+				*quantity = quantity.DeepCopy()
+			}
+			target.Set(value)
+		default:
+			target.Set(field)
+		}
+	}
+}
+
+// nested reports whether a type is an object of the API whose fields are merged.
+func nested(of reflect.Type) bool {
+	return of.Kind() == reflect.Struct && !slices.Contains([]reflect.Type{quantityType, durationType}, of)
+}

@@ -1,0 +1,62 @@
+package claim
+
+import (
+	"fmt"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/pattern"
+)
+
+// maxPatterns is how many different patterns of one object are compiled: those of one full configuration. Compiling one takes up to tens of
+// milliseconds, and the API server waits. Further ones of an object are checked when the claim is prepared, with one configuration.
+const maxPatterns = 17
+
+// patterns checks the patterns of one object, each once.
+type patterns struct{ checked map[written]error }
+
+// written is a pattern in its dialect.
+type written struct {
+	text    string
+	dialect pattern.Dialect
+}
+
+func newPatterns() *patterns { return &patterns{checked: map[written]error{}} }
+
+// check names the first pattern of a configuration that processes cannot be matched with.
+func (p *patterns) check(c *v1alpha1.ProfilerConfig) error {
+	if c.Match == nil {
+		return nil
+	}
+	dialect := pattern.Perl
+	if is(c.Match.Dialect, v1alpha1.DialectRE2) {
+		dialect = pattern.RE2
+	}
+	if c.Match.Regex != nil {
+		if err := p.compiles(written{*c.Match.Regex, dialect}); err != nil {
+			return fmt.Errorf("%s.match.regex: %w", v1alpha1.KindProfilerConfig, err)
+		}
+	}
+	for i, exclude := range c.Match.Exclude {
+		if err := p.compiles(written{exclude, dialect}); err != nil {
+			return fmt.Errorf("%s.match.exclude[%d]: %w", v1alpha1.KindProfilerConfig, i, err)
+		}
+	}
+	return nil
+}
+
+func (p *patterns) compiles(w written) error {
+	err, known := p.checked[w]
+	if !known && len(p.checked) < maxPatterns && w.text != "" {
+		_, err = pattern.Compile(w.text, w.dialect)
+		p.checked[w] = err
+	}
+	return err
+}
+
+// matches names the first pattern of the configuration that processes cannot be matched with.
+func (o option) matches(checked *patterns) error {
+	if c, ok := o.config.(*v1alpha1.ProfilerConfig); ok {
+		return checked.check(c)
+	}
+	return nil
+}

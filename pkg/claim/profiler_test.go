@@ -1,0 +1,260 @@
+package claim
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/gpu"
+)
+
+const profilerStart = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig"`
+
+// forProfiler is a ProfilerConfig with these fields.
+func forProfiler(fields string) string {
+	if fields == "" {
+		return profilerStart + "}"
+	}
+	return profilerStart + "," + fields + "}"
+}
+
+// profiled decodes fields of a ProfilerConfig.
+func profiled(t *testing.T, fields string) *v1alpha1.ProfilerConfig {
+	t.Helper()
+	config, err := v1alpha1.Decode([]byte(forProfiler(fields)))
+	require.NoError(t, err)
+	return config.(*v1alpha1.ProfilerConfig)
+}
+
+// fakeProfiler has these defaults, and refuses with these errors.
+type fakeProfiler struct {
+	defaults        []*v1alpha1.ProfilerConfig
+	denied, lacking error
+	software        []bool
+	unprofiled      []string
+	asked           int
+}
+
+func (f *fakeProfiler) Defaults(*resourceapi.ResourceClaim) []*v1alpha1.ProfilerConfig {
+	f.asked++
+	return f.defaults
+}
+
+func (f *fakeProfiler) Limit(_ string, c *v1alpha1.ProfilerConfig) error {
+	if c.ToolVersion == nil {
+		c.ToolVersion = new("2025.5.1") // stands for a limit
+	}
+	return f.denied
+}
+
+func (f *fakeProfiler) Choose(_ *v1alpha1.ProfilerConfig, software bool) error {
+	f.software = append(f.software, software)
+	return f.lacking
+}
+
+func (f *fakeProfiler) Unprofiled(_ *resourceapi.ResourceClaim, cause error) {
+	f.unprofiled = append(f.unprofiled, cause.Error())
+}
+
+// profiling is a node with a profiler.
+func profiling(p *fakeProfiler) Source {
+	s := source(node())
+	s.Profiler = p
+	return s
+}
+
+func TestResolve_Profile_MergedByField(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ class, defaults, claim, want string }{
+		"nothing set":                       {"", "", "", ""},
+		"claim over defaults over class":    {`"duration":"1m","delay":"1s","start":"Immediate"`, `"duration":"2m","delay":"2s"`, `"duration":"3m"`, `"duration":"3m","delay":"2s","start":"Immediate"`},
+		"fields of match":                   {`"match":{"regex":"a"}`, `"match":{"exclude":["b"]}`, `"match":{"maxSessions":2}`, `"match":{"regex":"a","exclude":["b"],"maxSessions":2}`},
+		"what the claim overrides is valid": {`"captureOutput":false`, "", `"trace":["osrt"]`, `"trace":["osrt"]`},
+		"range taken back":                  {`"start":"NVTX","nvtxRange":"a"`, "", `"start":"Immediate","nvtxRange":""`, `"nvtxRange":""`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &fakeProfiler{defaults: []*v1alpha1.ProfilerConfig{profiled(t, c.defaults)}}
+			rc := asking(forProfiler(c.class), forProfiler(c.claim))
+			plan, err := profiling(p).Resolve(rc)
+			require.NoError(t, err)
+			want := profiled(t, c.want)
+			want.ToolVersion = new("2025.5.1")
+			want.Default()
+			want.ClaimOverride = nil
+			assert.True(t, equal(want, plan.Profile), "%v", plan.Profile)
+			assert.True(t, plan.Results[0].Profiled)
+			assert.Empty(t, plan.Steps, "a profile needs no step")
+			assert.Empty(t, plan.Preconditions)
+			assert.Equal(t, []bool{false}, p.software)
+			assert.Equal(t, 1, p.asked)
+		})
+	}
+}
+
+// TestResolve_NoProfile_NothingPlanned: without a configuration, with one that is not enabled, and where the claim opts out.
+func TestResolve_NoProfile_NothingPlanned(t *testing.T) {
+	t.Parallel()
+	on := []*v1alpha1.ProfilerConfig{profiled(t, `"failurePolicy":"FailClosed"`)}
+	for name, c := range map[string]struct {
+		source Source
+		rc     *resourceapi.ResourceClaim
+	}{
+		"no configuration":              {profiling(&fakeProfiler{}), allocated(results(result("gpu", "gpu-aaaaaaaa")))},
+		"opted out of class":            {profiling(&fakeProfiler{}), asking(forProfiler(""), forProfiler(`"enabled":false`))},
+		"opted out of defaults":         {profiling(&fakeProfiler{defaults: on}), asking(plainConfig, forProfiler(`"enabled":false`))},
+		"opted out without profiler":    {source(node()), asking(plainConfig, forProfiler(`"enabled":false`))},
+		"opted out with admin access":   {profiling(&fakeProfiler{}), allocated(results(result("gpu", "gpu-aaaaaaaa", withAdmin)), config(fromClaim, driverName, forProfiler(`"enabled":false`)))},
+		"defaults with admin access":    {profiling(&fakeProfiler{defaults: on}), allocated(results(result("gpu", "gpu-aaaaaaaa", withAdmin)))},
+		"defaults for a monitor":        {profiling(&fakeProfiler{defaults: on}), allocated(results(monitors("see")))},
+		"class that only says the tool": {source(node()), asking(forProfiler(`"enabled":false,"toolVersion":"2025.5"`), plainConfig)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			plan, err := c.source.Resolve(c.rc)
+			require.NoError(t, err)
+			assert.Nil(t, plan.Profile)
+			assert.False(t, plan.Results[0].Profiled)
+		})
+	}
+}
+
+// TestResolve_DefaultsAlone_ClaimPreparedUnprofiled: where neither class nor claim has a profile, nothing of it keeps a pod from starting.
+func TestResolve_DefaultsAlone_ClaimPreparedUnprofiled(t *testing.T) {
+	t.Parallel()
+	p := &fakeProfiler{defaults: []*v1alpha1.ProfilerConfig{profiled(t, "")}, lacking: errors.New("no tool")}
+	plan, err := profiling(p).Resolve(asking(plainConfig, plainConfig))
+	require.NoError(t, err)
+	assert.Nil(t, plan.Profile)
+	require.Len(t, p.unprofiled, 1)
+	assert.Contains(t, p.unprofiled[0], "no tool")
+	p.defaults[0].FailurePolicy = new(v1alpha1.FailClosed)
+	_, err = profiling(p).Resolve(asking(plainConfig, plainConfig))
+	require.ErrorContains(t, err, "no tool", "FailClosed")
+	p.defaults[0].FailurePolicy = nil
+	_, err = profiling(p).Resolve(asking(forProfiler(`"trace":["cuda"]`), plainConfig))
+	require.ErrorContains(t, err, "no tool", "the class asks for it")
+}
+
+func TestResolve_ProfileNotPossible_Refused(t *testing.T) {
+	t.Parallel()
+	const unsupported = " is not supported by this version of the driver; "
+	out := "; take it out of the ResourceClaim (not retryable)"
+	for name, c := range map[string]struct {
+		profiler     *fakeProfiler
+		class, claim string
+		want         string
+	}{
+		"tool":      {nil, "", `"tool":"NsightCompute"`, "ProfilerConfig.tool NsightCompute" + unsupported + "supported values: NsightSystems" + out},
+		"NRI":       {nil, "", `"injection":"NRI"`, "ProfilerConfig.injection NRI" + unsupported + "supported values: Preload" + out},
+		"None":      {nil, "", `"injection":"None"`, "ProfilerConfig.injection None" + unsupported + "supported values: Preload" + out},
+		"mode":      {nil, "", `"mode":"Launch"`, "ProfilerConfig.mode Launch" + unsupported + "supported values: Profile" + out},
+		"start":     {nil, "", `"start":"Manual"`, "ProfilerConfig.start Manual" + unsupported + "supported values: Immediate, CUDAProfilerAPI, NVTX" + out},
+		"output":    {nil, "", `"captureOutput":true`, "ProfilerConfig.captureOutput true" + unsupported + "the output of a process stays in the log of its container" + out},
+		"upload":    {nil, "", `"output":{"upload":{"secretClass":"a"}}`, "ProfilerConfig.output upload" + unsupported + "reports are downloaded with kubectl prism profile download" + out},
+		"policy":    {&fakeProfiler{denied: errors.New("args are not allowed")}, "", "", "args are not allowed; change the ProfilerConfig, or the chart's value profiler.policy (not retryable)"},
+		"tool, now": {&fakeProfiler{lacking: &Refusal{Cause: "no tool", Fix: "wait", Transient: true}}, "", "", "no tool; wait (will be retried)"},
+		"together": {nil, `"output":{"type":"Node"}`, `"output":{"path":"/a"}`, "what the DeviceClass, the cluster's defaults and the ResourceClaim set together is invalid: " +
+			"ProfilerConfig: output.path: has no effect with type Node; remove it or set type to ContainerPath; correct one of them (not retryable)"},
+		"default type": {nil, "", `"output":{"path":"/a"}`, "what the DeviceClass, the cluster's defaults and the ResourceClaim set together is invalid: " +
+			"ProfilerConfig: output.path: has no effect with type Node; remove it or set type to ContainerPath; correct one of them (not retryable)"},
+		"forbidden": {nil, `"claimOverride":"Forbidden"`, `"enabled":false`, "ProfilerConfig: enabled: must not be set by the claim: the DeviceClass has claimOverride Forbidden; " +
+			"remove it or use another class (not retryable)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := c.profiler
+			if p == nil {
+				p = &fakeProfiler{}
+			}
+			_, err := profiling(p).Resolve(asking(forProfiler(c.class), forProfiler(c.claim)))
+			require.EqualError(t, err, `request "gpu", device gpu-aaaaaaaa: `+c.want)
+		})
+	}
+	_, err := profiling(&fakeProfiler{}).Resolve(allocated(results(result("gpu", "gpu-aaaaaaaa", withAdmin)), config(fromClaim, driverName, forProfiler(""))))
+	require.ErrorContains(t, err, adminProfiler)
+	_, err = profiling(&fakeProfiler{}).Resolve(allocated(results(monitors("see")), config(fromClaim, driverName, forProfiler(""))))
+	require.ErrorContains(t, err, monitorProfiler)
+	_, err = profiling(&fakeProfiler{}).Resolve(allocated(results(result("gpu", "gpu-aaaaaaaa")), config(fromClaim, driverName, forProfiler(""))))
+	require.ErrorContains(t, err, `"uid-1" is no UID of a claim`)
+}
+
+// TestResolve_PatternNotPossible_RefusedAsWhenWritten: what cannot be matched is refused with the reason, in both dialects.
+func TestResolve_PatternNotPossible_RefusedAsWhenWritten(t *testing.T) {
+	t.Parallel()
+	for fields, want := range map[string]string{
+		`"match":{"regex":"(?<=a)b"}`:                        "ProfilerConfig.match.regex: ",
+		`"match":{"exclude":["a","(?<=a)b"]}`:                "ProfilerConfig.match.exclude[1]: ",
+		`"match":{"regex":"(a{1000}){9}","dialect":"RE2"}`:   "",
+		`"match":{"regex":"^.{30}a"}`:                        "ProfilerConfig.match.regex: ",
+		`"match":{"regex":"^(?!.*torchrun).*python.*train"}`: "",
+	} {
+		_, err := profiling(&fakeProfiler{}).Resolve(asking(forProfiler(""), forProfiler(fields)))
+		validator := Validator{Driver: driverName}
+		spec := &resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
+			Requests: []resourceapi.DeviceRequest{{Name: "r", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.prism.dev"}}},
+			Config: []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
+				Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driverName, Parameters: runtime.RawExtension{Raw: []byte(forProfiler(fields))}},
+			}}},
+		}}
+		written := validator.Claim("spec", spec)
+		if want == "" {
+			require.Equal(t, err == nil, written == nil, "%s: %v, %v", fields, err, written)
+			continue
+		}
+		require.ErrorContains(t, err, want, fields)
+		require.ErrorContains(t, written, want, fields)
+	}
+}
+
+// TestPatterns_ManyInOneObject_Bounded: an object with hundreds of patterns does not keep the API server waiting.
+func TestPatterns_ManyInOneObject_Bounded(t *testing.T) {
+	t.Parallel()
+	checked := newPatterns()
+	for i := range 10 * maxPatterns {
+		require.NoError(t, checked.check(profiled(t, `"match":{"regex":"`+strings.Repeat("a", i+1)+`"}`)))
+	}
+	assert.Len(t, checked.checked, maxPatterns)
+}
+
+// TestResolve_SeveralRequests_OneProfile: the processes of a claim are profiled alike, and only in containers with such a request.
+func TestResolve_SeveralRequests_OneProfile(t *testing.T) {
+	t.Parallel()
+	two := results(result("a", "gpu-aaaaaaaa"), result("b", "gpu-bbbbbbbb"))
+	claim := func(configs ...resourceapi.DeviceAllocationConfiguration) *resourceapi.ResourceClaim {
+		rc := allocated(two, configs...)
+		rc.UID = aUID
+		return rc
+	}
+	plan, err := profiling(&fakeProfiler{}).Resolve(claim(config(fromClaim, driverName, forProfiler(""), "b")))
+	require.NoError(t, err)
+	assert.NotNil(t, plan.Profile)
+	assert.Equal(t, []bool{false, true}, []bool{plan.Results[0].Profiled, plan.Results[1].Profiled})
+	plan, err = profiling(&fakeProfiler{}).Resolve(claim(config(fromClaim, driverName, forProfiler(`"output":{"maxBytes":"1Gi"}`), "a"),
+		config(fromClaim, driverName, forProfiler(`"output":{"maxBytes":"1024Mi"}`), "b")))
+	require.NoError(t, err, "the same in another form")
+	assert.Equal(t, []bool{true, true}, []bool{plan.Results[0].Profiled, plan.Results[1].Profiled})
+	_, err = profiling(&fakeProfiler{}).Resolve(claim(config(fromClaim, driverName, forProfiler(""), "a"),
+		config(fromClaim, driverName, forProfiler(`"trace":["osrt"]`), "b")))
+	require.ErrorContains(t, err, `request "b", device gpu-bbbbbbbb: its ProfilerConfig is not that of the requests before it`)
+}
+
+// TestResolve_MIGDevice_SoftwareTrace: the node hears that CUDA cannot be traced in hardware.
+func TestResolve_MIGDevice_SoftwareTrace(t *testing.T) {
+	t.Parallel()
+	n, layout := partitionable()
+	p := &fakeProfiler{}
+	s := advertising(n, layout)
+	s.Profiler = p
+	rc := allocated([]resourceapi.DeviceRequestAllocationResult{inA("r", string(gpu.DeviceName("gpu-aaaaaaaa-mig-19-0")))}, config(fromClaim, driverName, forProfiler("")))
+	rc.UID = aUID
+	_, err := s.Resolve(rc)
+	require.NoError(t, err)
+	assert.Equal(t, []bool{true}, p.software)
+}

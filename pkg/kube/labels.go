@@ -1,0 +1,45 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Labels reads the labels of namespaces and pods, each with one uncached read of the API server's cache, which is what a selector needs: a
+// label that changed a moment ago may be missed, and the API server's store is not read.
+type Labels struct {
+	Client kubernetes.Interface
+}
+
+// cached lets the API server answer from its cache.
+var cached = metav1.GetOptions{ResourceVersion: "0"}
+
+// Namespace returns the labels of a namespace.
+func (l Labels) Namespace(ctx context.Context, name string) (map[string]string, error) {
+	found, err := l.Client.CoreV1().Namespaces().Get(ctx, name, cached)
+	if err != nil {
+		return nil, fmt.Errorf("reading the labels of namespace %s: %w", name, err)
+	}
+	return found.Labels, nil
+}
+
+// Pod returns the labels of the pod with that UID. A pod that the cache does not have yet is read from the store.
+func (l Labels) Pod(ctx context.Context, namespace, name string, uid types.UID) (map[string]string, error) {
+	pods := l.Client.CoreV1().Pods(namespace)
+	found, err := pods.Get(ctx, name, cached)
+	if apierrors.IsNotFound(err) || err == nil && found.UID != uid {
+		found, err = pods.Get(ctx, name, metav1.GetOptions{})
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading the labels of pod %s/%s: %w", namespace, name, err)
+	case found.UID != uid:
+		return nil, fmt.Errorf("reading the labels of pod %s/%s: it was replaced", namespace, name)
+	}
+	return found.Labels, nil
+}

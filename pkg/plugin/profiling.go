@@ -1,0 +1,236 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/claim"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/profiler/nsight"
+	"github.com/prism-gpu/prism/pkg/profiler/rules"
+)
+
+// rulesKey is the key of the ConfigMap that has the rules of the cluster for profiles.
+const rulesKey = "profiler.yaml"
+
+// profiling says how processes are profiled on the node: by the rules of the cluster, which are followed, and by the installed versions of
+// the tool. It is nil where the profiler does not run.
+type profiling struct {
+	from     string // "<namespace>/<name>" of the ConfigMap; empty: there are no rules
+	client   kubernetes.Interface
+	toolsDir string
+	labels   *labelCache
+	logger   klog.Logger
+
+	rules atomic.Pointer[rules.Rules] // nil as long as they were not read
+}
+
+// newProfiling reads the rules once, as far as that is quick.
+func newProfiling(ctx context.Context, cfg *config.Plugin, client kubernetes.Interface, now func() time.Time) *profiling {
+	if !cfg.Profiler.Enabled {
+		return nil
+	}
+	p := &profiling{
+		from: cfg.Profiler.Map, client: client, toolsDir: cfg.ToolsDir(), logger: klog.FromContext(ctx),
+		labels: &labelCache{read: kube.Labels{Client: client}, now: now},
+	}
+	if p.from == "" {
+		p.rules.Store(&rules.Rules{})
+		return p
+	}
+	reading, stop := context.WithTimeout(ctx, firstRead)
+	defer stop()
+	p.reload(reading)
+	return p
+}
+
+// profiler is what claims are planned with.
+func (p *profiling) profiler() claim.Profiler {
+	if p == nil {
+		return nil
+	}
+	return p
+}
+
+// watch reads the rules again whenever the ConfigMap changes, until the context ends.
+func (p *profiling) watch(ctx context.Context) error {
+	if p == nil || p.from == "" {
+		return nil
+	}
+	namespace, name, _ := strings.Cut(p.from, "/")
+	changed := make(chan struct{}, 1)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	reading.Go(func() { p.follow(ctx, changed) })
+	watch := kube.ConfigWatch{Client: p.client, Namespace: namespace, Map: name}
+	return watch.Run(ctx, func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// rulesRetry is how long a failed read of the rules waits for the next.
+const rulesRetry = 10 * time.Second
+
+// follow reads the rules at every change, and until that succeeds.
+func (p *profiling) follow(ctx context.Context, changed <-chan struct{}) {
+	var retry <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-retry:
+		}
+		retry = nil
+		if !p.reload(ctx) {
+			retry = time.After(rulesRetry)
+		}
+	}
+}
+
+// reload reads the rules. Those that are invalid do not replace the last good ones; what cannot be read is to be read again.
+func (p *profiling) reload(ctx context.Context) (read bool) {
+	namespace, name, _ := strings.Cut(p.from, "/")
+	data, err := kube.Configs{Client: p.client}.Get(ctx, namespace, name)
+	if err != nil {
+		p.logger.Info("Policy and defaults for profiles are not known yet", "reason", err.Error())
+		return false
+	}
+	parsed, err := rules.Parse([]byte(data[rulesKey]))
+	if err != nil {
+		p.logger.Error(err, "Policy and defaults for profiles are invalid: the last valid ones stay in force", "configMap", p.from)
+		return true
+	}
+	p.rules.Store(parsed)
+	return true
+}
+
+// labelsTimeout bounds what a claim waits for labels.
+const labelsTimeout = 2 * time.Second
+
+// Defaults are those of the cluster whose conditions are true of the claim.
+func (p *profiling) Defaults(rc *resourceapi.ResourceClaim) []*v1alpha1.ProfilerConfig {
+	known := p.rules.Load()
+	if known == nil {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(context.Background(), labelsTimeout)
+	defer stop()
+	configs, err := known.Match(rules.Claim{
+		Namespace:       rc.Namespace,
+		NamespaceLabels: func() (map[string]string, error) { return p.labels.namespace(ctx, rc.Namespace) },
+		PodLabels:       func() (map[string]string, error) { return p.labels.pod(ctx, rc) },
+	})
+	if err != nil {
+		p.logger.Error(err, "Claim is prepared without some defaults for profiles", "claim", klog.KObj(rc))
+	}
+	return configs
+}
+
+// Limit applies the cluster's policy.
+func (p *profiling) Limit(namespace string, config *v1alpha1.ProfilerConfig) error {
+	known := p.rules.Load()
+	if known == nil {
+		return &claim.Refusal{Cause: fmt.Sprintf("the policy for profiles in ConfigMap %s is not known yet", p.from), Transient: true}
+	}
+	return known.Policy.Limit(namespace, config)
+}
+
+// Choose sets the version of the tool, and returns why none can profile so.
+func (p *profiling) Choose(config *v1alpha1.ProfilerConfig, software bool) error {
+	installed, err := installedTools(p.toolsDir)
+	if err != nil {
+		return &claim.Refusal{Cause: err.Error(), Transient: true, Err: err}
+	}
+	wanted := ""
+	if config.ToolVersion != nil {
+		wanted = *config.ToolVersion
+	}
+	tool, err := nsight.Choose(installed, wanted)
+	if err != nil {
+		return &claim.Refusal{
+			Cause: err.Error(), Transient: true, Fix: "the chart's value profiler.tools names the versions that are installed on nodes",
+		}
+	}
+	config.ToolVersion = &tool.Version
+	_, err = nsight.Arguments(config, tool, software)
+	return err
+}
+
+// Unprofiled reports in the log why the cluster's defaults have no effect on a claim.
+func (p *profiling) Unprofiled(rc *resourceapi.ResourceClaim, cause error) {
+	p.logger.Info("Claim is prepared without the profile of profiler.defaults",
+		"claim", klog.KObj(rc), "claimUID", rc.UID, "reason", cause.Error())
+}
+
+// labelCache keeps labels for as long as one call of the kubelet lasts: retries, and pods that start together, ask the API server once.
+type labelCache struct {
+	read kube.Labels
+	now  func() time.Time
+
+	mu    sync.Mutex
+	known map[string]cachedLabels
+}
+
+type cachedLabels struct {
+	labels map[string]string
+	read   time.Time
+}
+
+// maxCachedLabels bounds the cache.
+const maxCachedLabels = 1024
+
+// errNoPod is why a claim has no labels of a pod.
+var errNoPod = errors.New("the claim is reserved for no pod")
+
+func (c *labelCache) namespace(ctx context.Context, name string) (map[string]string, error) {
+	return c.get("namespace/"+name, func() (map[string]string, error) { return c.read.Namespace(ctx, name) })
+}
+
+// pod returns the labels of the first pod that the claim is reserved for.
+func (c *labelCache) pod(ctx context.Context, rc *resourceapi.ResourceClaim) (map[string]string, error) {
+	for _, consumer := range rc.Status.ReservedFor {
+		if consumer.APIGroup == "" && consumer.Resource == "pods" {
+			return c.get("pod/"+string(consumer.UID), func() (map[string]string, error) {
+				return c.read.Pod(ctx, rc.Namespace, consumer.Name, consumer.UID)
+			})
+		}
+	}
+	return nil, errNoPod
+}
+
+// get asks only for what is not known. Errors are not kept.
+func (c *labelCache) get(key string, ask func() (map[string]string, error)) (map[string]string, error) {
+	now := c.now()
+	c.mu.Lock()
+	known, ok := c.known[key]
+	c.mu.Unlock()
+	if ok && now.Sub(known.read) < retryBudget {
+		return known.labels, nil
+	}
+	labels, err := ask()
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil || len(c.known) >= maxCachedLabels {
+		c.known = map[string]cachedLabels{}
+	}
+	c.known[key] = cachedLabels{labels, now}
+	return labels, nil
+}

@@ -1,0 +1,240 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/test/fakes"
+)
+
+const claimUID = "6f0c1d2e-0000-4000-8000-00000000000a"
+
+// rulesMap is the ConfigMap with the rules of the cluster.
+func rulesMap(text string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "rules"}, Data: map[string]string{rulesKey: text}}
+}
+
+// profiles is a node that profiles by these rules, with Nsight Systems of these versions.
+func profiles(t *testing.T, rules string, versions ...string) *wired {
+	t.Helper()
+	n := newWired(t)
+	n.cfg.Profiler = config.Profiler{Enabled: true, Map: "ns/rules"}
+	n.cfg.Paths.StateDir = t.TempDir()
+	_, err := n.client.CoreV1().ConfigMaps("ns").Create(t.Context(), rulesMap(rules), metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, version := range versions {
+		install(t, n.cfg, version, `"2026-11-20T00:00:00Z"`)
+	}
+	return n
+}
+
+// install makes the manifest of a version.
+func install(t *testing.T, cfg *config.Plugin, version, proven string) {
+	t.Helper()
+	dir := filepath.Join(cfg.ToolsDir(), version+"-0123")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	switches := `["--kill","--wait","--trace","--sample","--cpuctxsw","--duration"]`
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "manifest.json"),
+		[]byte(`{"schema":1,"version":"`+version+`","switches":`+switches+`,"proven":`+proven+`}`), 0o644))
+}
+
+// profiledClaim is a claim for the first GPU with that ProfilerConfig; empty: without one.
+func (n *wired) profiledClaim(t *testing.T, fields string) *resourceapi.ResourceClaim {
+	t.Helper()
+	rc := n.claim(t, "a", 0)
+	rc.UID = claimUID
+	rc.Status.Allocation.Devices.Config = nil
+	rc.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "train", UID: "pod-1"}}
+	if fields != "" {
+		rc.Status.Allocation.Devices.Config = n.profilerConfig(fields)
+	}
+	return rc
+}
+
+// profilerConfig is the configuration of a claim with these fields.
+func (n *wired) profilerConfig(fields string) []resourceapi.DeviceAllocationConfiguration {
+	return []resourceapi.DeviceAllocationConfiguration{{
+		Source: resourceapi.AllocationConfigSourceClaim, DeviceConfiguration: resourceapi.DeviceConfiguration{
+			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: n.cfg.DriverName, Parameters: runtime.RawExtension{
+				Raw: []byte(`{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig",` + fields + `}`),
+			}},
+		},
+	}}
+}
+
+// profileOf is the profile in the record of the claim; nil without one.
+func profileOf(t *testing.T, p *Plugin) *v1alpha1.ProfilerConfig {
+	t.Helper()
+	record, err := p.Machine.State.Records.Load(claimUID)
+	require.NoError(t, err)
+	assert.Equal(t, record.Profile != nil, record.Results[0].Profiled)
+	assert.Empty(t, record.Steps)
+	if record.Profile == nil {
+		return nil
+	}
+	config := &v1alpha1.ProfilerConfig{}
+	require.NoError(t, json.Unmarshal(record.Profile, config))
+	require.NoError(t, config.Validate())
+	return config
+}
+
+// asked counts the calls of the API server that read a resource.
+func (n *wired) asked(resource string) (count int) {
+	for _, action := range n.client.Actions() {
+		if action.Matches("get", resource) {
+			count++
+		}
+	}
+	return count
+}
+
+const withEnvironment = `"captureEnvironment":true`
+
+func TestPrepare_Profile_InRecord(t *testing.T) {
+	t.Parallel()
+	n := profiles(t, "policy: {maxBytes: 1Gi}\ndefaults: [{namespaces: [ns], config: {duration: 1m}}]", "2022.4.2", "2023.4.4")
+	p := n.build(t)
+	rc := n.profiledClaim(t, withEnvironment)
+	require.NoError(t, prepared(t.Context(), p, rc))
+	got := profileOf(t, p)
+	assert.Equal(t, "2023.4.4", *got.ToolVersion, "the version is that of the record, whatever is installed later")
+	assert.Equal(t, "1Gi", got.Output.MaxBytes.String())
+	assert.Equal(t, time.Minute, got.Duration.Duration)
+	assert.Zero(t, n.asked("namespaces")+n.asked("pods"), "no default selects by labels")
+	install(t, n.cfg, "2025.5.1", `"2026-11-21T00:00:00Z"`)
+	require.NoError(t, prepared(t.Context(), p, rc))
+	assert.Equal(t, got, profileOf(t, p))
+}
+
+// TestPrepare_NotProfiled_RefusedBySentence: each names what to change.
+func TestPrepare_NotProfiled_RefusedBySentence(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ rules, fields, want string }{
+		"no tool": {"", withEnvironment, "no version of Nsight Systems is installed; the chart's value profiler.tools names the versions that are installed on nodes (will be retried)"},
+		"namespace": {"policy: {namespaces: [other]}", withEnvironment,
+			"profiles are not allowed in namespace ns; profiler.policy.namespaces has: other; change the ProfilerConfig, or the chart's value profiler.policy (not retryable)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := profiles(t, c.rules)
+			install(t, n.cfg, "2023.4.4", `""`) // not proven
+			ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer stop()
+			require.ErrorContains(t, prepared(ctx, n.build(t), n.profiledClaim(t, c.fields)), c.want)
+		})
+	}
+	lacking := profiles(t, "", "2023.4.4")
+	require.ErrorContains(t, prepared(t.Context(), lacking.build(t), lacking.profiledClaim(t, `"enabled":true`)),
+		"Nsight Systems 2023.4.4 has no switch --discard-environment, which ProfilerConfig.captureEnvironment: false needs; set captureEnvironment: true")
+	off := newWired(t)
+	require.ErrorContains(t, prepared(t.Context(), off.build(t), off.profiledClaim(t, withEnvironment)),
+		"ProfilerConfig requires the profiler, which does not run on node n0: the chart's value profiler.tools is empty")
+}
+
+// TestPrepare_DefaultsByLabels_APIServerAskedOnce for all claims of a namespace and a pod that are prepared together.
+func TestPrepare_DefaultsByLabels_APIServerAskedOnce(t *testing.T) {
+	t.Parallel()
+	n := profiles(t, "defaults: [{namespaceSelector: {matchLabels: {profile: 'on'}}, podSelector: {matchLabels: {app: train}}, config: {captureEnvironment: true}}]", "2023.4.4")
+	for _, object := range []*metav1.ObjectMeta{{Name: "ns", Labels: map[string]string{"profile": "on"}}} {
+		_, err := n.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: *object}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	pod := metav1.ObjectMeta{Namespace: "ns", Name: "train", UID: types.UID("pod-1"), Labels: map[string]string{"app": "train"}}
+	_, err := n.client.CoreV1().Pods("ns").Create(t.Context(), &corev1.Pod{ObjectMeta: pod}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	p := n.build(t)
+	rc := n.profiledClaim(t, "")
+	for range 3 {
+		require.NoError(t, prepared(t.Context(), p, rc))
+		require.NotNil(t, profileOf(t, p))
+		require.NoError(t, unprepared(t.Context(), p, rc))
+	}
+	assert.Equal(t, []int{1, 1}, []int{n.asked("namespaces"), n.asked("pods")})
+	rc.Status.Allocation.Devices.Config = n.profilerConfig(`"enabled":false`)
+	require.NoError(t, prepared(t.Context(), p, rc))
+	assert.Nil(t, profileOf(t, p), "opted out")
+}
+
+// TestPrepare_LabelsUnknown_ClaimPrepared: a default that cannot be decided keeps no pod from starting.
+func TestPrepare_LabelsUnknown_ClaimPrepared(t *testing.T) {
+	t.Parallel()
+	n := profiles(t, "defaults: [{namespaceSelector: {}, config: {captureEnvironment: true}}]", "2023.4.4")
+	p := n.build(t)
+	require.NoError(t, prepared(t.Context(), p, n.profiledClaim(t, "")))
+	assert.Nil(t, profileOf(t, p))
+}
+
+// TestProfiling_RulesChange_InForceWithoutRestart, and invalid ones do not replace those in force.
+func TestProfiling_RulesChange_InForceWithoutRestart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := profiles(t, "policy: {args: Deny}", "2023.4.4")
+		p := n.build(t)
+		stop := fakes.Run(t, p.profiles.watch)
+		defer stop()
+		write := func(text string) {
+			_, err := n.client.CoreV1().ConfigMaps("ns").Update(t.Context(), rulesMap(text), metav1.UpdateOptions{})
+			require.NoError(t, err)
+			synctest.Wait()
+		}
+		args := func() string { return p.profiles.rules.Load().Policy.Args }
+		synctest.Wait()
+		assert.Equal(t, "Deny", args())
+		write("policy: {args: Allow}")
+		assert.Equal(t, "Allow", args())
+		write("policy: {args: Maybe}")
+		assert.Equal(t, "Allow", args())
+		write("")
+		assert.Empty(t, args())
+	})
+}
+
+// TestProfiling_RulesNotRead_ClaimRetried: without the policy no profile is allowed, and a claim without one is prepared.
+func TestProfiling_RulesNotRead_ClaimRetried(t *testing.T) {
+	t.Parallel()
+	n := profiles(t, "", "2023.4.4")
+	require.NoError(t, n.client.CoreV1().ConfigMaps("ns").Delete(t.Context(), "rules", metav1.DeleteOptions{}))
+	p := n.build(t)
+	ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer stop()
+	rc := n.profiledClaim(t, withEnvironment)
+	require.ErrorContains(t, prepared(ctx, p, rc), "the policy for profiles in ConfigMap ns/rules is not known yet (will be retried)")
+	rc.Status.Allocation.Devices.Config = nil
+	require.NoError(t, prepared(t.Context(), p, rc))
+}
+
+func TestInstalledTools_BrokenManifests_LeftOut(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	tools, err := installedTools(filepath.Join(dir, "absent"))
+	require.NoError(t, err)
+	assert.Empty(t, tools)
+	for name, manifest := range map[string]string{
+		"1-a": `{"schema":1,"version":"1","switches":["--a"],"proven":"2026-11-20T00:00:00Z"}`, ".new-2": `{"schema":1,"version":"2","proven":"x"}`,
+		"3-a": `{"schema":2,"version":"3","proven":"x"}`, "4-a": `{"schema":1,"version":"4"}`, "5-a": `{`, "6-a": strings.Repeat(" ", maxManifest+1),
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name, "manifest.json"), []byte(manifest), 0o644))
+	}
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "7-a"), 0o755))
+	tools, err = installedTools(dir)
+	require.NoError(t, err)
+	require.Len(t, tools, 1)
+	assert.Equal(t, "1", tools[0].Version)
+}

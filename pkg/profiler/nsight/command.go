@@ -1,0 +1,197 @@
+package nsight
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+)
+
+// Lacking is why a version cannot profile as a configuration says.
+type Lacking struct {
+	// Version is the tool's, Switch what it lacks: "--name", or "--trace=value".
+	Version, Switch string
+	// Field is the field of ProfilerConfig that needs it, Fix what to write there; both may be empty.
+	Field, Fix string
+}
+
+// Error is one sentence.
+func (l *Lacking) Error() string {
+	text := fmt.Sprintf("Nsight Systems %s has no switch %s", l.Version, l.Switch)
+	if l.Field != "" {
+		text += fmt.Sprintf(", which %s.%s needs", v1alpha1.KindProfilerConfig, l.Field)
+	}
+	if l.Fix != "" {
+		text += "; " + l.Fix
+	}
+	return text
+}
+
+// arguments collects the switches of a configuration for one version.
+type arguments struct {
+	tool Tool
+	all  []string
+	err  error
+}
+
+// Arguments returns the switches of `nsys profile` for a configuration that has its defaults filled in: all that stands between "profile"
+// and the program, without --output. software: CUDA can be traced in software only, as on a MIG device or with MPS. Nothing else is to be
+// set in the tool's environment. The error is a *Lacking.
+//
+// The program is not the profiled process but one that stands in for it, so the tool never ends a process, waits for no other, and leaves
+// the output of processes alone (--show-output stays as it is: without it the output is in the report only).
+func Arguments(c *v1alpha1.ProfilerConfig, tool Tool, software bool) ([]string, error) {
+	a := &arguments{tool: tool}
+	a.add("--kill", "none", "")
+	a.add("--wait", "primary", "")
+	a.trace(c, software)
+	a.start(c)
+	a.sampling(c)
+	if !*c.CaptureEnvironment {
+		a.require("--discard-environment", "true", &Lacking{
+			Field: "captureEnvironment: false",
+			Fix:   "set captureEnvironment: true, which stores the environment of the process in the report, or use a later version",
+		})
+	}
+	for _, arg := range c.Args {
+		name, _, _ := strings.Cut(arg, "=")
+		if !tool.has(name) {
+			a.fail(&Lacking{Switch: name, Field: "args", Fix: "switches are written in full"})
+		}
+		a.all = append(a.all, arg)
+	}
+	return a.all, a.err
+}
+
+// add appends a switch that a field needs; empty: every run.
+func (a *arguments) add(name, value, field string) { a.require(name, value, &Lacking{Field: field}) }
+
+func (a *arguments) require(name, value string, otherwise *Lacking) {
+	if !a.tool.has(name) {
+		otherwise.Switch = name
+		a.fail(otherwise)
+	}
+	a.all = append(a.all, name+"="+value)
+}
+
+// fail keeps the first thing that the version lacks.
+func (a *arguments) fail(l *Lacking) {
+	if a.err == nil {
+		l.Version = a.tool.Version
+		a.err = l
+	}
+}
+
+// trace adds what is traced. A range that starts the recording needs its API traced.
+func (a *arguments) trace(c *v1alpha1.ProfilerConfig, software bool) {
+	var values []string
+	add := func(api v1alpha1.Trace) {
+		value := string(a.cuda(api, software))
+		if !slices.Contains(values, value) {
+			values = append(values, value)
+		}
+	}
+	for _, api := range c.Trace {
+		add(api)
+	}
+	switch *c.Start {
+	case v1alpha1.StartNVTX:
+		add(v1alpha1.TraceNVTX)
+	case v1alpha1.StartCUDAProfilerAPI:
+		if !slices.Contains(c.Trace, v1alpha1.TraceSoftwareCUDA) {
+			add(v1alpha1.TraceCUDA)
+		}
+	}
+	for _, value := range values {
+		if !a.traces(v1alpha1.Trace(value)) {
+			a.fail(&Lacking{Switch: traceSwitch + "=" + value, Field: "trace"})
+		}
+	}
+	if len(values) == 0 {
+		values = []string{"none"}
+	}
+	a.add(traceSwitch, strings.Join(values, ","), "trace")
+	cuda := slices.ContainsFunc(values, func(value string) bool { return strings.HasPrefix(value, string(v1alpha1.TraceCUDA)) })
+	if *c.CUDAGraph == v1alpha1.CUDAGraphNode && cuda {
+		a.add("--cuda-graph-trace", "node", "cudaGraph")
+	}
+}
+
+// cuda is how CUDA is traced: in software where the hardware cannot, which versions without cuda-sw always do.
+func (a *arguments) cuda(api v1alpha1.Trace, software bool) v1alpha1.Trace {
+	knows := a.tool.has(traceSwitch + "=" + string(v1alpha1.TraceSoftwareCUDA))
+	switch {
+	case api == v1alpha1.TraceCUDA && software && knows:
+		return v1alpha1.TraceSoftwareCUDA
+	case api == v1alpha1.TraceSoftwareCUDA && !knows:
+		return v1alpha1.TraceCUDA
+	}
+	return api
+}
+
+// traces reports whether an API can be traced, as far as the help lists those.
+func (a *arguments) traces(api v1alpha1.Trace) bool {
+	listed := slices.ContainsFunc(a.tool.Switches, func(s string) bool { return strings.HasPrefix(s, traceSwitch+"=") })
+	return !listed || a.tool.has(traceSwitch+"="+string(api))
+}
+
+// start adds when the recording begins and ends. The tool counts whole seconds: a part of one is a whole one.
+func (a *arguments) start(c *v1alpha1.ProfilerConfig) {
+	switch *c.Start {
+	case v1alpha1.StartNVTX:
+		a.add("--capture-range", "nvtx", "start")
+		a.add("--nvtx-capture", *c.NVTXRange, "nvtxRange")
+		// Else only ranges of registered strings start it, and those of most frameworks are not.
+		a.add("--env-var", "NSYS_NVTX_PROFILER_REGISTER_ONLY=0", "nvtxRange")
+	case v1alpha1.StartCUDAProfilerAPI:
+		a.add("--capture-range", "cudaProfilerApi", "start")
+	}
+	if c.Delay.Duration > 0 {
+		a.add("--delay", seconds(c.Delay.Duration), "delay")
+	}
+	if c.Duration != nil {
+		a.add("--duration", seconds(c.Duration.Duration), "duration")
+	}
+}
+
+func seconds(d time.Duration) string {
+	return strconv.FormatInt(int64(math.Ceil(d.Seconds())), 10)
+}
+
+// backtraces are the tool's names.
+var backtraces = map[v1alpha1.Backtrace]string{
+	v1alpha1.BacktraceNone: "none", v1alpha1.BacktraceLBR: "lbr", v1alpha1.BacktraceFramePointer: "fp", v1alpha1.BacktraceDWARF: "dwarf",
+}
+
+// sampling adds what is sampled on the CPU. Nothing is unless asked for: it needs rights that containers do not have.
+func (a *arguments) sampling(c *v1alpha1.ProfilerConfig) {
+	scope := "none"
+	if *c.CPUSampling == v1alpha1.CPUSamplingProcessTree {
+		scope = "process-tree"
+		if c.Backtrace != nil {
+			a.add("--backtrace", backtraces[*c.Backtrace], "backtrace")
+		}
+		if c.SamplingFrequencyHz != nil {
+			a.frequency(int64(*c.SamplingFrequencyHz))
+		}
+	}
+	a.add("--sample", scope, "cpuSampling")
+	a.add("--cpuctxsw", scope, "cpuSampling")
+	if *c.PythonSampling {
+		a.add("--python-sampling", "true", "pythonSampling")
+	}
+}
+
+// frequency adds the CPU samples per second. Most versions know only the period: nanoseconds of the CPU clock.
+func (a *arguments) frequency(hz int64) {
+	const name = "--sampling-frequency"
+	if a.tool.has(name) {
+		a.add(name, strconv.FormatInt(hz, 10), "samplingFrequencyHz")
+		return
+	}
+	a.add("--sampling-period", strconv.FormatInt(int64(time.Second)/hz, 10), "samplingFrequencyHz")
+}

@@ -1,0 +1,186 @@
+package nsight
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+)
+
+// versions are the tools whose switches are in testdata, as their `nsys profile --help` has them.
+var versions = []string{"2022.4.2", "2023.4.4"}
+
+// installed is a tool of testdata, with further switches.
+func installed(t *testing.T, version string, more ...string) Tool {
+	t.Helper()
+	raw, err := os.ReadFile("testdata/" + version + ".txt")
+	require.NoError(t, err)
+	return Tool{Version: version, Switches: append(strings.Fields(string(raw)), more...)}
+}
+
+// effective is a ProfilerConfig with these fields and every default.
+func effective(t *testing.T, fields string) *v1alpha1.ProfilerConfig {
+	t.Helper()
+	config, err := v1alpha1.Decode([]byte("apiVersion: gpu.prism.dev/v1alpha1\nkind: ProfilerConfig\n" + fields))
+	require.NoError(t, err)
+	config.Default()
+	require.NoError(t, config.Validate())
+	return config.(*v1alpha1.ProfilerConfig)
+}
+
+// TestArguments_RealVersions_Switches: what both versions run with; want stands between --kill=none --wait=primary and the rest.
+func TestArguments_RealVersions_Switches(t *testing.T) {
+	t.Parallel()
+	const none = "--sample=none --cpuctxsw=none"
+	for name, c := range map[string]struct {
+		fields, want string
+		software     bool
+	}{
+		"defaults":           {"", "--trace=cuda,nvtx " + none, false},
+		"MIG, older tool":    {"", "--trace=cuda,nvtx " + none, true},
+		"software asked":     {"trace: [cuda-sw]", "--trace=cuda " + none, false},
+		"nothing traced":     {"trace: []", "--trace=none " + none, false},
+		"graph nodes":        {"cudaGraph: Node", "--trace=cuda,nvtx --cuda-graph-trace=node " + none, false},
+		"graph without cuda": {"cudaGraph: Node\ntrace: [osrt]", "--trace=osrt " + none, false},
+		"NVTX range": {"start: NVTX\nnvtxRange: step@training\ntrace: [osrt]",
+			"--trace=osrt,nvtx --capture-range=nvtx --nvtx-capture=step@training --env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0 " + none, false},
+		"CUDA profiler API":   {"start: CUDAProfilerAPI\ntrace: [osrt]", "--trace=osrt,cuda --capture-range=cudaProfilerApi " + none, false},
+		"delay, duration":     {"delay: 1500ms\nduration: 1m", "--trace=cuda,nvtx --delay=2 --duration=60 " + none, false},
+		"short duration":      {"duration: 1ms", "--trace=cuda,nvtx --duration=1 " + none, false},
+		"CPU samples":         {"cpuSampling: ProcessTree", "--trace=cuda,nvtx --sample=process-tree --cpuctxsw=process-tree", false},
+		"how they are taken":  {"cpuSampling: ProcessTree\nbacktrace: FramePointer\nsamplingFrequencyHz: 8000", "--trace=cuda,nvtx --backtrace=fp --sampling-period=125000 --sample=process-tree --cpuctxsw=process-tree", false},
+		"further switches":    {"args: [--cuda-memory-usage=true, --nvtx-domain-include=a]", "--trace=cuda,nvtx " + none + " --cuda-memory-usage=true --nvtx-domain-include=a", false},
+		"whatever the output": {"output: {type: ContainerPath, path: /a}\nmatch: {regex: python}", "--trace=cuda,nvtx " + none, false},
+	} {
+		for _, version := range versions {
+			got, err := Arguments(effective(t, "captureEnvironment: true\n"+c.fields), installed(t, version), c.software)
+			require.NoError(t, err, "%s, %s", name, version)
+			assert.Equal(t, "--kill=none --wait=primary "+c.want, strings.Join(got, " "), "%s, %s", name, version)
+		}
+	}
+}
+
+// TestArguments_LaterVersion_Switches: what only later versions have.
+func TestArguments_LaterVersion_Switches(t *testing.T) {
+	t.Parallel()
+	later := installed(t, "2023.4.4", "--discard-environment", "--trace=cuda-sw", "--sampling-frequency")
+	for fields, want := range map[string][2]string{ // on a GPU, and where CUDA is traced in software
+		"": {"--trace=cuda,nvtx --sample=none --cpuctxsw=none --discard-environment=true",
+			"--trace=cuda-sw,nvtx --sample=none --cpuctxsw=none --discard-environment=true"},
+		"captureEnvironment: true\ntrace: [cuda-sw]": {"--trace=cuda-sw --sample=none --cpuctxsw=none", "--trace=cuda-sw --sample=none --cpuctxsw=none"},
+		"captureEnvironment: true\ntrace: []\nstart: CUDAProfilerAPI": {
+			"--trace=cuda --capture-range=cudaProfilerApi --sample=none --cpuctxsw=none",
+			"--trace=cuda-sw --capture-range=cudaProfilerApi --sample=none --cpuctxsw=none"},
+		"captureEnvironment: true\ntrace: []\ncpuSampling: ProcessTree\nsamplingFrequencyHz: 200": {
+			"--trace=none --sampling-frequency=200 --sample=process-tree --cpuctxsw=process-tree",
+			"--trace=none --sampling-frequency=200 --sample=process-tree --cpuctxsw=process-tree"},
+	} {
+		for i, software := range []bool{false, true} {
+			got, err := Arguments(effective(t, fields), later, software)
+			require.NoError(t, err, fields)
+			assert.Equal(t, "--kill=none --wait=primary "+want[i], strings.Join(got, " "), fields)
+		}
+	}
+}
+
+// TestArguments_SwitchNotThere_Refused names the switch and the field.
+func TestArguments_SwitchNotThere_Refused(t *testing.T) {
+	t.Parallel()
+	const env = "Nsight Systems 2023.4.4 has no switch --discard-environment, which ProfilerConfig.captureEnvironment: false needs; set captureEnvironment: true, " +
+		"which stores the environment of the process in the report, or use a later version"
+	for fields, want := range map[string][2]string{
+		"": {strings.Replace(env, "2023.4.4", "2022.4.2", 1), env},
+		"captureEnvironment: true\npythonSampling: true": {"Nsight Systems 2022.4.2 has no switch --python-sampling, which ProfilerConfig.pythonSampling needs", ""},
+		"captureEnvironment: true\ntrace: [gds]": {
+			"Nsight Systems 2022.4.2 has no switch --trace=gds, which ProfilerConfig.trace needs", "Nsight Systems 2023.4.4 has no switch --trace=gds, which ProfilerConfig.trace needs"},
+		"captureEnvironment: true\nargs: [--python-backtrace=cuda]": {
+			"Nsight Systems 2022.4.2 has no switch --python-backtrace, which ProfilerConfig.args needs; switches are written in full", ""},
+		"captureEnvironment: true\nargs: [--cuda-mem=true]": {
+			"Nsight Systems 2022.4.2 has no switch --cuda-mem, which ProfilerConfig.args needs; switches are written in full",
+			"Nsight Systems 2023.4.4 has no switch --cuda-mem, which ProfilerConfig.args needs; switches are written in full"},
+	} {
+		for i, version := range versions {
+			_, err := Arguments(effective(t, fields), installed(t, version), false)
+			if want[i] == "" {
+				require.NoError(t, err, fields)
+				continue
+			}
+			require.EqualError(t, err, want[i], fields)
+			var lacking *Lacking
+			require.ErrorAs(t, err, &lacking)
+		}
+	}
+	_, err := Arguments(effective(t, "captureEnvironment: true"), Tool{Version: "0.1"}, false)
+	require.EqualError(t, err, "Nsight Systems 0.1 has no switch --kill", "a tool without help")
+}
+
+// TestArguments_EveryConfiguration_OutputUntouched: the log of a container has what its processes write, and no process is ended.
+func TestArguments_EveryConfiguration_OutputUntouched(t *testing.T) {
+	t.Parallel()
+	for _, fields := range []string{"", "start: NVTX\nnvtxRange: a", "cpuSampling: ProcessTree\npythonSampling: true", "duration: 1s\nargs: [--cuda-memory-usage=true]"} {
+		for _, version := range versions {
+			got, _ := Arguments(effective(t, fields), installed(t, version), false)
+			text := " " + strings.Join(got, " ") + " "
+			assert.Contains(t, text, " --kill=none --wait=primary ")
+			for _, never := range []string{" -w", "--show-output", "--output", " -o", "sigterm", "--run-as", "--session", "--gpu-metrics"} {
+				assert.NotContains(t, text, never)
+			}
+		}
+	}
+}
+
+func TestSwitches_Help_SwitchesAndTraces(t *testing.T) {
+	t.Parallel()
+	const help = `
+usage: nsys profile [<args>]
+
+	-t, --trace=
+
+	   Possible values are 'cuda', 'nvtx',
+	   'cuda-sw' or 'none'.
+	   If 'other' is selected, nothing is.
+
+	--nvtx-domain-[include|exclude]=
+
+	   Applicable only when --trace=nvtx is specified, as in 'quoted'.
+
+	--cuda-graph-trace=<granularity>[:<launch origin>]
+
+	   Set 'node'.
+	-x, --stop-on-exit=
+`
+	assert.Equal(t, []string{
+		"--cuda-graph-trace", "--nvtx-domain-exclude", "--nvtx-domain-include", "--stop-on-exit", "--trace", "--trace=cuda", "--trace=cuda-sw",
+		"--trace=none", "--trace=nvtx",
+	}, Switches(help))
+	assert.Empty(t, Switches(""))
+	var long strings.Builder
+	for i := range 3 * maxSwitches {
+		long.WriteString("--a" + strings.Repeat("b", i%100) + strings.Repeat("c", i/100) + "=\n")
+	}
+	assert.Len(t, Switches(long.String()), maxSwitches, "of a hostile image")
+}
+
+func TestChoose_Versions_HighestThatFits(t *testing.T) {
+	t.Parallel()
+	all := []Tool{{Version: "2023.4.4"}, {Version: "2025.10.1"}, {Version: "2025.5.1.121"}}
+	for wanted, want := range map[string]string{"": "2025.10.1", "2025": "2025.10.1", "2025.5": "2025.5.1.121", "2025.5.1.121": "2025.5.1.121", "2023.4.4": "2023.4.4"} {
+		got, err := Choose(all, wanted)
+		require.NoError(t, err, wanted)
+		assert.Equal(t, want, got.Version, wanted)
+	}
+	for wanted, want := range map[string]string{
+		"2025.1": "Nsight Systems 2025.1 is not installed; installed versions: 2023.4.4, 2025.5.1.121, 2025.10.1",
+	} {
+		_, err := Choose(all, wanted)
+		require.EqualError(t, err, want)
+	}
+	_, err := Choose(nil, "")
+	require.EqualError(t, err, "no version of Nsight Systems is installed")
+	_, err = Choose(nil, "2025")
+	require.EqualError(t, err, "Nsight Systems 2025 is not installed; installed versions: none")
+}

@@ -1,0 +1,101 @@
+package nsight
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Tool is an installed version.
+type Tool struct {
+	// Version is numbers with dots, such as 2023.4.4.
+	Version string
+	// Switches are what Switches found in its help.
+	Switches []string
+}
+
+// has reports whether its `nsys profile` has that switch, written with its dashes.
+func (t Tool) has(name string) bool { return slices.Contains(t.Switches, name) }
+
+// Choose returns the highest of the installed versions that are the wanted one, or begin with it: 2025.5 is also 2025.5.1. Empty: the
+// highest of all.
+func Choose(installed []Tool, wanted string) (Tool, error) {
+	found := -1
+	for i, t := range installed {
+		fits := wanted == "" || t.Version == wanted || strings.HasPrefix(t.Version, wanted+".")
+		if fits && (found < 0 || compare(t.Version, installed[found].Version) > 0) {
+			found = i
+		}
+	}
+	if found >= 0 {
+		return installed[found], nil
+	}
+	if wanted == "" {
+		return Tool{}, fmt.Errorf("no version of Nsight Systems is installed")
+	}
+	versions := make([]string, len(installed))
+	for i, t := range installed {
+		versions[i] = t.Version
+	}
+	slices.SortFunc(versions, compare)
+	there := "none"
+	if len(versions) > 0 {
+		there = strings.Join(versions, ", ")
+	}
+	return Tool{}, fmt.Errorf("Nsight Systems %s is not installed; installed versions: %s", wanted, there) //nolint:staticcheck // a name
+}
+
+// compare orders versions by their numbers.
+func compare(a, b string) int {
+	numbers := func(version string) (all []int) {
+		for part := range strings.SplitSeq(version, ".") {
+			n, _ := strconv.Atoi(part)
+			all = append(all, n)
+		}
+		return all
+	}
+	return cmp.Or(slices.Compare(numbers(a), numbers(b)), strings.Compare(a, b))
+}
+
+// The forms of a help text: a switch at the beginning of its entry, of which some stand for several, and a value in quotes.
+var (
+	switchEntry = regexp.MustCompile(`^\s*(?:-[A-Za-z], )?(--[a-z][a-z0-9-]*)(?:\[([a-z|]+)\])?`)
+	quotedValue = regexp.MustCompile(`'([a-z0-9-]+)'`)
+)
+
+// maxSwitches bounds what is taken of a help text: the switches of a version and the values of --trace.
+const maxSwitches = 1024
+
+// traceSwitch is the switch whose values are listed with it.
+const traceSwitch = "--trace"
+
+// Switches lists what the help of `nsys profile` says the tool has: its switches as "--name", and what can be traced as "--trace=value".
+// They are sorted.
+func Switches(help string) []string {
+	var all []string
+	entry, listed := "", false
+	for line := range strings.Lines(help) {
+		if found := switchEntry.FindStringSubmatch(line); found != nil {
+			entry, listed = found[1], false
+			for end := range strings.SplitSeq(found[2], "|") {
+				all = append(all, entry+end)
+			}
+			continue
+		}
+		// The values of --trace are one sentence.
+		if entry != traceSwitch || listed {
+			continue
+		}
+		values, _, ended := strings.Cut(line, ".\n")
+		for _, value := range quotedValue.FindAllStringSubmatch(values, -1) {
+			all = append(all, traceSwitch+"="+value[1])
+		}
+		listed = ended
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	return all[:min(len(all), maxSwitches)]
+}
