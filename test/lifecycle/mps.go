@@ -227,7 +227,7 @@ func (m *Machine) daemonsAreRecorded(records map[string]*checkpoint.Record) erro
 		return nil
 	}
 	for id, d := range s.daemons {
-		if !recorded[id] {
+		if !recorded[id] && d.State != gpu.MPSDead { // what a daemon left that died while the service did not answer is collected
 			return fmt.Errorf("MPS control daemon %s of GPU %s is %s, and no record has it", id, d.Spec.GPU, d.State)
 		}
 	}
