@@ -15,7 +15,7 @@ const (
 	idleEvery = 30 * time.Second
 )
 
-// wake lets Run look for claims that are not watched yet.
+// wake lets Run find claims that are not watched yet.
 func (s *Store) wake() {
 	select {
 	case s.changed <- struct{}{}:

@@ -12,8 +12,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// settled is how long a note that is not locked must be unchanged until its session is over: a supervisor makes it before it locks it.
-const settled = 5 * time.Second
+// noteRest is how long a note that is not locked must be unchanged until its session is over: a supervisor makes it before it locks it.
+const noteRest = 5 * time.Second
 
 // Scan takes over what is new in the inboxes and in the spool, once. Claims do not wait for each other's errors, which go to Failed.
 func (s *Store) Scan() {
@@ -100,13 +100,13 @@ func (s *Store) note(dir *os.File, released bool) (n note, live bool) {
 	f, st, err := fileWithin(dir, "note", unix.O_RDONLY)
 	if err != nil {
 		var of unix.Stat_t
-		recent := unix.Fstat(int(dir.Fd()), &of) == nil && s.Now().Sub(time.Unix(of.Ctim.Unix())) < settled
+		recent := unix.Fstat(int(dir.Fd()), &of) == nil && s.Now().Sub(time.Unix(of.Ctim.Unix())) < noteRest
 		return note{}, recent && !released
 	}
 	defer f.Close()
 	raw, _ := io.ReadAll(io.LimitReader(f, maxNote))
 	n = parseNote(raw)
-	recent := s.Now().Sub(time.Unix(st.Ctim.Unix())) < settled
+	recent := s.Now().Sub(time.Unix(st.Ctim.Unix())) < noteRest
 	if recent && !n.over() && !released {
 		return n, true // the lock is not tried while the supervisor may be about to take it
 	}

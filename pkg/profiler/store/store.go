@@ -155,7 +155,7 @@ func (s *Store) Delete(claimUID, id string) error {
 	return s.remove(c, r)
 }
 
-// remove deletes the file first: an entry without a file says Lost to nobody, a file without an entry would be found by nobody.
+// remove deletes the file first: killed in between, the entry is still there and can be deleted again.
 func (s *Store) remove(c *index, r *report.Report) error {
 	if err := s.Files.Remove(s.path(c.Claim.UID, reportsDir, stored(r))); err != nil {
 		return fmt.Errorf("deleting report %s: %w", r.ID, err)
