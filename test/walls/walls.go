@@ -123,6 +123,14 @@ var walls = []wall{
 		because: "a step declares the ports it needs and knows no other step",
 	},
 	{
+		name: "profile-store", of: []string{"pkg/profiler/store"}, ours: []string{"pkg/disk", "pkg/profiler/report"}, named: []string{"net", "k8s.io", "os/exec"},
+		because: "what containers wrote is stored by a part that knows files and nothing else",
+	},
+	{
+		name: "profile-node", of: []string{"pkg/profiler/node"}, ours: []string{"pkg/profiler/report"}, named: []string{"k8s.io"},
+		because: "the node API asks a store through a port, and knows neither claims nor the API server",
+	},
+	{
 		name: "hook", of: []string{"pkg/hook", "pkg/hook/*", "cmd/prism-hook"}, ours: []string{"pkg/hook", "pkg/hook/protocol"},
 		named:   []string{"net/http", "os/exec", "k8s.io", "tags.cncf.io", "github.com/spf13"},
 		because: "the runtime starts the hook for every container that needs it: it is small and starts quickly",

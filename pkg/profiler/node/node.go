@@ -1,0 +1,176 @@
+// Package node serves the reports of a node to controllers, over HTTPS with certificates on both sides.
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+// Store is what the reports are asked from. Reports are found by their ids, which are no paths.
+type Store interface {
+	// List returns the reports of a namespace, of all with "".
+	List(namespace string) []report.Report
+	// Get returns one report; fs.ErrNotExist if there is none.
+	Get(claimUID, id string) (report.Report, error)
+	// Content opens the file of a report; fs.ErrNotExist if it has none.
+	Content(claimUID, id string) (*os.File, report.Report, error)
+	// Delete removes a report; fs.ErrNotExist if there is none.
+	Delete(claimUID, id string) error
+}
+
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+	// contentTimeout is how long the download of a report, or of a range of it, may take.
+	contentTimeout = time.Hour
+	answerTimeout  = time.Minute
+	maxHeader      = 16 << 10
+	// maxConnections bounds the memory that clients take; each replica of the controller needs a few.
+	maxConnections = 64
+)
+
+// Options are how a server works.
+type Options struct {
+	// Address is where it listens, "host:port".
+	Address string
+	// Certificate is a directory with tls.crt, tls.key, and ca.crt, the authority of clients. It is read for every connection: Secrets
+	// change in place.
+	Certificate string
+	Store       Store
+	// Busy reports whether an error of Delete says that the report is not complete.
+	Busy func(error) bool
+	// Listening is called with the address; nil is allowed.
+	Listening func(net.Addr)
+}
+
+// Server serves the reports of a node.
+type Server struct{ options Options }
+
+// New makes a server. Certificates that cannot be used yet are no error: connections are refused until they can.
+func New(o Options) *Server {
+	if o.Busy == nil {
+		o.Busy = func(error) bool { return false }
+	}
+	return &Server{o}
+}
+
+// Run serves until the context ends. A port that is in use is an error.
+func (s *Server) Run(ctx context.Context) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.options.Address)
+	if err != nil {
+		return fmt.Errorf("serving reports at %s: %w; choose another address", s.options.Address, err)
+	}
+	server := &http.Server{
+		Handler: s.handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: answerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.certificates() }},
+	}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if s.options.Listening != nil {
+		s.options.Listening(listener.Addr())
+	}
+	err = server.ServeTLS(netutil.LimitListener(listener, maxConnections), "", "")
+	if !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving reports at %s: %w", s.options.Address, err)
+	}
+	return nil
+}
+
+// certificates reads those of the server, and the authority of clients.
+func (s *Server) certificates() (*tls.Config, error) {
+	dir := s.options.Certificate
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
+	if err != nil {
+		return nil, fmt.Errorf("reading the certificate of the node API: %w", err)
+	}
+	authority, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("reading the authority of the node API: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(authority) {
+		return nil, fmt.Errorf("reading the authority of the node API: no certificate in %s", filepath.Join(dir, "ca.crt"))
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+		// A resumed session would outlive an authority that was replaced.
+		SessionTicketsDisabled: true,
+	}, nil
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/reports", s.list)
+	mux.HandleFunc("GET /v1/reports/{claim}/{id}", s.get)
+	mux.HandleFunc("GET /v1/reports/{claim}/{id}/content", s.content)
+	mux.HandleFunc("DELETE /v1/reports/{claim}/{id}", s.delete)
+	return mux
+}
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request) {
+	answer(w, http.StatusOK, map[string]any{"reports": s.options.Store.List(r.URL.Query().Get("namespace"))})
+}
+
+func (s *Server) get(w http.ResponseWriter, r *http.Request) {
+	found, err := s.options.Store.Get(r.PathValue("claim"), r.PathValue("id"))
+	if err != nil {
+		s.refuse(w, err)
+		return
+	}
+	answer(w, http.StatusOK, found)
+}
+
+func (s *Server) content(w http.ResponseWriter, r *http.Request) {
+	file, found, err := s.options.Store.Content(r.PathValue("claim"), r.PathValue("id"))
+	if err != nil {
+		s.refuse(w, err)
+		return
+	}
+	defer func() { _ = file.Close() }()
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(contentTimeout))
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("ETag", strconv.Quote(found.SHA256))
+	http.ServeContent(w, r, "", time.Time{}, file)
+}
+
+func (s *Server) delete(w http.ResponseWriter, r *http.Request) {
+	if err := s.options.Store.Delete(r.PathValue("claim"), r.PathValue("id")); err != nil {
+		s.refuse(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// refuse answers with one sentence.
+func (s *Server) refuse(w http.ResponseWriter, err error) {
+	code := http.StatusInternalServerError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		code = http.StatusNotFound
+	case s.options.Busy(err):
+		code = http.StatusConflict
+	}
+	answer(w, code, map[string]string{"error": err.Error()})
+}
+
+// answer writes JSON. A client that went is not reported.
+func answer(w http.ResponseWriter, code int, body any) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout))
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body)
+}

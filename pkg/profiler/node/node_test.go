@@ -1,0 +1,177 @@
+package node
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"io/fs"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+// authority signs certificates.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	cert, err := x509.ParseCertificate(raw)
+	require.NoError(t, err)
+	return &authority{cert, key}
+}
+
+// write makes a directory with a certificate.
+func (a *authority) write(t *testing.T, dir, name string) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	raw, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), DNSNames: []string{name}, NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, a.cert, &key.PublicKey, a.key)
+	require.NoError(t, err)
+	private, err := x509.MarshalECPrivateKey(key)
+	require.NoError(t, err)
+	for file, block := range map[string]*pem.Block{
+		"tls.crt": {Type: "CERTIFICATE", Bytes: raw}, "tls.key": {Type: "EC PRIVATE KEY", Bytes: private},
+		"ca.crt": {Type: "CERTIFICATE", Bytes: a.cert.Raw},
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600))
+	}
+}
+
+var errBusy = errors.New("busy")
+
+// one is a store with a report.
+type one struct{ path string }
+
+func (one) List(namespace string) []report.Report {
+	return []report.Report{{ID: "id", Namespace: namespace}}
+}
+
+func (o one) Get(claim, id string) (report.Report, error) {
+	if claim != "uid" || id != "id" {
+		return report.Report{}, fs.ErrNotExist
+	}
+	return report.Report{ID: id, SHA256: "abc"}, nil
+}
+
+func (o one) Content(claim, id string) (*os.File, report.Report, error) {
+	r, err := o.Get(claim, id)
+	if err != nil {
+		return nil, r, err
+	}
+	f, err := os.Open(o.path)
+	return f, r, err
+}
+
+func (o one) Delete(claim, id string) error {
+	if _, err := o.Get(claim, id); err != nil {
+		return err
+	}
+	return errBusy
+}
+
+// serve starts a server and returns a way to ask it.
+func serve(t *testing.T, of *authority) func(client *authority, method, path string, header http.Header) (*http.Response, error) {
+	dir, content := t.TempDir(), filepath.Join(t.TempDir(), "content")
+	of.write(t, dir, "prism-node")
+	require.NoError(t, os.WriteFile(content, []byte("0123456789"), 0o600))
+	addresses := make(chan net.Addr, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	server := New(Options{
+		Address: "127.0.0.1:0", Certificate: dir, Store: one{content}, Busy: func(err error) bool { return errors.Is(err, errBusy) },
+		Listening: func(a net.Addr) { addresses <- a },
+	})
+	go func() { ended <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
+	address := (<-addresses).String()
+	return func(client *authority, method, path string, header http.Header) (*http.Response, error) {
+		config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "prism-node"}
+		config.RootCAs.AddCert(of.cert)
+		if client != nil {
+			mine := t.TempDir()
+			client.write(t, mine, "controller")
+			pair, err := tls.LoadX509KeyPair(filepath.Join(mine, "tls.crt"), filepath.Join(mine, "tls.key"))
+			require.NoError(t, err)
+			config.Certificates = []tls.Certificate{pair}
+		}
+		request, err := http.NewRequestWithContext(t.Context(), method, "https://"+address+path, http.NoBody)
+		require.NoError(t, err)
+		request.Header = header
+		return (&http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}).Do(request)
+	}
+}
+
+func TestServer_Requests_AnsweredOrRefused(t *testing.T) {
+	a := newAuthority(t)
+	ask := serve(t, a)
+	for _, c := range []struct {
+		method, path, bytes string
+		code                int
+		body                string
+	}{
+		{"GET", "/v1/reports?namespace=n", "", 200, `"namespace":"n"`},
+		{"GET", "/v1/reports/uid/id", "", 200, `"id":"id"`},
+		{"GET", "/v1/reports/uid/other", "", 404, `"error":`},
+		{"GET", "/v1/reports/uid/id/content", "", 200, "0123456789"},
+		{"GET", "/v1/reports/uid/id/content", "bytes=2-4", 206, "234"},
+		{"GET", "/v1/reports/..%2f..%2fetc/passwd/content", "", 404, `"error":`},
+		{"DELETE", "/v1/reports/uid/id", "", 409, `"error":"busy"`},
+		{"POST", "/v1/reports/uid/id", "", 405, ""},
+	} {
+		header := http.Header{}
+		if c.bytes != "" {
+			header.Set("Range", c.bytes)
+		}
+		answer, err := ask(a, c.method, c.path, header)
+		require.NoError(t, err)
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, c.code, answer.StatusCode, "%s %s", c.method, c.path)
+		require.Contains(t, string(body), c.body, "%s %s", c.method, c.path)
+		if c.code == http.StatusPartialContent {
+			require.Equal(t, `"abc"`, answer.Header.Get("ETag"))
+		}
+	}
+}
+
+func TestServer_StrangersCertificate_Refused(t *testing.T) {
+	ask := serve(t, newAuthority(t))
+	for _, client := range []*authority{nil, newAuthority(t)} {
+		answer, err := ask(client, http.MethodGet, "/v1/reports", nil)
+		if err == nil {
+			require.NoError(t, answer.Body.Close())
+		}
+		require.Error(t, err)
+	}
+}

@@ -1,0 +1,119 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+// collect takes over what the importer made of raw files: a report, or the reason why there is none.
+func (s *Store) collect(uid string) error {
+	names, err := s.Files.List(s.path(uid, spoolDir))
+	if err != nil {
+		return fmt.Errorf("reading imported reports of claim %s: %w", uid, err)
+	}
+	there := map[string]bool{}
+	for _, name := range names {
+		there[name] = true
+	}
+	for _, r := range s.reports(uid) {
+		switch {
+		case r.State.Final():
+			if there[r.ID+readySuffix] || there[r.ID+failedSuffix] || there[r.ID+rawSuffix] {
+				err = errors.Join(err, s.unspool(r)) // a kill came between the index and this
+			}
+		case r.State == report.Recording:
+		case there[r.ID+readySuffix]:
+			err = errors.Join(err, s.imported(r))
+		case there[r.ID+failedSuffix] || !s.Imports:
+			err = errors.Join(err, s.keepRaw(r, reasonImport))
+		case !there[r.ID+rawSuffix]:
+			err = errors.Join(err, s.moved(r))
+		}
+	}
+	return err
+}
+
+// reports are those of a claim.
+func (s *Store) reports(uid string) (all []report.Report) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.claims[uid]; c != nil {
+		for _, r := range c.Reports {
+			all = append(all, *r)
+		}
+	}
+	return all
+}
+
+// imported takes a report from the spool. The file is copied: its size and hash are those of what is kept.
+func (s *Store) imported(r report.Report) error {
+	raw := r
+	dir, err := openDir(s.path(r.ClaimUID, spoolDir))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	err = s.take(dir, r.ID+readySuffix, reportsDir, r.ID+readySuffix, &r)
+	if reason := lost(err); reason == reasonFull {
+		return s.keepRaw(raw, reasonFull)
+	} else if reason != "" {
+		return s.keepRaw(raw, reasonImportOut)
+	}
+	if err != nil {
+		return fmt.Errorf("storing imported report %s: %w", r.ID, err)
+	}
+	r.State, r.File = report.Ready, fileName(r.File, r.ID)+readySuffix
+	if err := s.put(r); err != nil {
+		return err
+	}
+	return s.unspool(r)
+}
+
+// keepRaw keeps the raw file as what can be downloaded.
+func (s *Store) keepRaw(r report.Report, reason string) error {
+	err := s.Files.Rename(s.path(r.ClaimUID, spoolDir, r.ID+rawSuffix), s.path(r.ClaimUID, reportsDir, r.ID+rawSuffix))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.moved(r)
+	}
+	if err != nil {
+		return fmt.Errorf("keeping raw report %s: %w", r.ID, err)
+	}
+	return s.raw(r, reason)
+}
+
+func (s *Store) raw(r report.Report, reason string) error {
+	r.State, r.Reason, r.File = report.Raw, reason, fileName(r.File, r.ID)+rawSuffix
+	if err := s.put(r); err != nil {
+		return err
+	}
+	return s.unspool(r)
+}
+
+// moved is about a raw file that left the spool, before a kill: it is stored, or it is lost.
+func (s *Store) moved(r report.Report) error {
+	dir, err := openDir(s.path(r.ClaimUID, reportsDir))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	f, _, err := fileWithin(dir, r.ID+rawSuffix, unix.O_RDONLY)
+	if err == nil {
+		_ = f.Close()
+		return s.raw(r, reasonImport)
+	}
+	r.State, r.Reason, r.Size, r.SHA256 = report.Lost, reasonNoReport, 0, ""
+	return s.put(r)
+}
+
+// unspool removes what the spool has of a report.
+func (s *Store) unspool(r report.Report) (err error) {
+	for _, suffix := range []string{rawSuffix, readySuffix, failedSuffix} {
+		err = errors.Join(err, s.Files.Remove(s.path(r.ClaimUID, spoolDir, r.ID+suffix)))
+	}
+	return err
+}

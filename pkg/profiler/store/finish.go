@@ -1,0 +1,150 @@
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+// Reasons why a report is Lost or Raw.
+const (
+	reasonNoReport  = "ReportLost"
+	reasonNotAFile  = "ReportNotRegularFile"
+	reasonChanged   = "ReportChangedWhileRead"
+	reasonFull      = "StoreFull"
+	reasonNoImport  = "ImporterNotInstalled"
+	reasonImport    = "ImportFailed"
+	reasonImportOut = "ImportedFileInvalid"
+)
+
+// errChanged is why a file is not taken over: a container wrote to it meanwhile.
+var errChanged = errors.New("the file changed while it was read")
+
+// errFull is why a file is not taken over: it is larger than what is left of the claim's limit.
+var errFull = errors.New("the file is larger than what is left of the limit")
+
+// finish takes the file of a session that is over, writes the index, and then removes the session: killed in between, the next scan does
+// the rest.
+func (s *Store) finish(dir *os.File, session string, r report.Report) error {
+	err := s.take(dir, "report"+readySuffix, reportsDir, r.ID+readySuffix, &r)
+	r.State = report.Ready
+	if errors.Is(err, fs.ErrNotExist) {
+		folder := reportsDir
+		r.State = report.Raw
+		if s.Imports {
+			folder, r.State = spoolDir, report.Importing
+		} else if r.Reason == "" {
+			r.Reason = reasonNoImport
+		}
+		err = s.take(dir, "report"+rawSuffix, folder, r.ID+rawSuffix, &r)
+	}
+	if reason := lost(err); reason != "" {
+		r.State, r.Size, r.SHA256 = report.Lost, 0, ""
+		if reason != reasonNoReport || r.Reason == "" || r.Reason == reasonNoImport {
+			r.Reason = reason
+		}
+	} else if err != nil {
+		return fmt.Errorf("storing report %s: %w", r.ID, err)
+	} else if r.State == report.Raw {
+		r.File += rawSuffix
+	} else {
+		r.File += readySuffix
+	}
+	if err := s.put(r); err != nil {
+		return err
+	}
+	return s.discard(r.ClaimUID, session)
+}
+
+// lost is why what a container left is no report; empty where the store itself failed.
+func lost(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ELOOP), errors.Is(err, unix.EXDEV):
+		return reasonNoReport
+	case errors.Is(err, errKind):
+		return reasonNotAFile
+	case errors.Is(err, errChanged):
+		return reasonChanged
+	case errors.Is(err, errFull):
+		return reasonFull
+	}
+	return ""
+}
+
+// take copies a file of a session into a folder of the store, with its size and hash. It is a copy because no rename, mode or lease takes a
+// file away from a container that has it open: one that is root opens it for writing again through /proc.
+func (s *Store) take(dir *os.File, from, folder, to string, r *report.Report) error {
+	source, before, err := fileWithin(dir, from, unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	left := s.left(r.ClaimUID)
+	if before.Size > left {
+		return errFull
+	}
+	if before.Size == 0 {
+		return fs.ErrNotExist
+	}
+	tmp := s.path(r.ClaimUID, folder, newPrefix+r.ID)
+	size, sum, err := duplicate(source, tmp, before.Size)
+	if err == nil && !unchanged(source, before, size) {
+		err = errChanged
+	}
+	if err == nil {
+		err = s.Files.Rename(tmp, s.path(r.ClaimUID, folder, to))
+	}
+	if err != nil {
+		return errors.Join(err, s.Files.Remove(tmp))
+	}
+	r.Size, r.SHA256 = size, sum
+	return nil
+}
+
+// unchanged reports whether a file is still what it was, and was read whole.
+func unchanged(f *os.File, before *unix.Stat_t, read int64) bool {
+	var after unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &after) == nil && after.Size == before.Size && read == before.Size && after.Mtim == before.Mtim &&
+		after.Ctim == before.Ctim
+}
+
+// duplicate copies at most so many bytes.
+func duplicate(source *os.File, path string, limit int64) (size int64, sum string, err error) {
+	target, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return 0, "", err
+	}
+	hash := sha256.New()
+	size, err = io.Copy(io.MultiWriter(target, hash), io.LimitReader(source, limit))
+	if closeErr := target.Close(); err == nil {
+		err = closeErr
+	}
+	return size, hex.EncodeToString(hash.Sum(nil)), err
+}
+
+// left is how much of its limits a claim has not used yet.
+func (s *Store) left(uid string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, left := s.claims[uid], int64(math.MaxInt64)
+	if c != nil && c.Claim.MaxBytes > 0 {
+		left = c.Claim.MaxBytes - c.bytes()
+	}
+	if s.NodeBytes > 0 {
+		all := int64(0)
+		for _, other := range s.claims {
+			all += other.bytes()
+		}
+		left = min(left, s.NodeBytes-all)
+	}
+	return left
+}

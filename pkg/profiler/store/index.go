@@ -1,0 +1,106 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+// schema is that of index files.
+const schema = 1
+
+// Claim is whose processes are profiled.
+type Claim struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Node      string `json:"node"`
+	// Tool is the version of the profiler.
+	Tool string `json:"tool,omitempty"`
+	// MaxBytes is how much its reports and its inbox may take; 0 is no limit.
+	MaxBytes int64 `json:"maxBytes,omitempty"`
+	// Retention is how long reports are kept after their process exited; 0 is for ever.
+	Retention time.Duration `json:"retention,omitempty"`
+}
+
+// index is what is kept of a claim.
+type index struct {
+	Schema int   `json:"schema"`
+	Claim  Claim `json:"claim"`
+	// Released says that the claim is no longer prepared: its containers are gone.
+	Released bool `json:"released,omitempty"`
+	// Stopped is when recording was stopped because the store was full; Truncated says that the inbox was emptied after that.
+	Stopped   *time.Time       `json:"stopped,omitempty"`
+	Truncated bool             `json:"truncated,omitempty"`
+	Reports   []*report.Report `json:"reports"`
+}
+
+func (c *index) report(id string) *report.Report {
+	for _, r := range c.Reports {
+		if r.ID == id {
+			return r
+		}
+	}
+	return nil
+}
+
+// bytes are those of the files that were stored.
+func (c *index) bytes() (all int64) {
+	for _, r := range c.Reports {
+		all += r.Size
+	}
+	return all
+}
+
+// load reads the index of a claim; nil if there is none. A kill may have left parts of files, which are removed.
+func (s *Store) load(uid string) (*index, error) {
+	raw, err := s.Files.Read(s.path(uid, indexFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the reports of claim %s: %w", uid, err)
+	}
+	var c index
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return nil, fmt.Errorf("reading the reports of claim %s: %s: %w", uid, s.path(uid, indexFile), err)
+	}
+	if c.Schema != schema || c.Claim.UID != uid {
+		return nil, fmt.Errorf("reading the reports of claim %s: %s has schema %d and claim %q, must have schema %d and this claim",
+			uid, s.path(uid, indexFile), c.Schema, c.Claim.UID, schema)
+	}
+	for _, dir := range []string{reportsDir, spoolDir} {
+		if err := s.clear(uid, dir); err != nil {
+			return nil, err
+		}
+	}
+	return &c, nil
+}
+
+// clear removes files that were not complete.
+func (s *Store) clear(uid, dir string) error {
+	names, err := s.Files.List(s.path(uid, dir))
+	for _, name := range names {
+		if len(name) > len(newPrefix) && name[:len(newPrefix)] == newPrefix {
+			err = errors.Join(err, s.Files.Remove(s.path(uid, dir, name)))
+		}
+	}
+	return err
+}
+
+// save writes the index of a claim.
+func (s *Store) save(c *index) error {
+	raw, err := json.Marshal(c)
+	if err == nil {
+		err = disk.Replace(s.Files, s.path(c.Claim.UID, indexFile), raw, 0o600, false)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the reports of claim %s: %w", c.Claim.UID, err)
+	}
+	return nil
+}

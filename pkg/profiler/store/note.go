@@ -1,0 +1,125 @@
+package store
+
+import (
+	"path"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+const (
+	// maxNote is how much of a note is read.
+	maxNote = 64 << 10
+	// maxField bounds a value of a note in the index, in bytes.
+	maxField = 253
+	// maxFile bounds the name that a report is downloaded under.
+	maxFile = 200
+)
+
+// note is what a supervisor says of its session. Of repeated keys the last counts.
+type note map[string]string
+
+// noteKeys are those that are read.
+var noteKeys = map[string]bool{
+	"pod": true, "namespace": true, "container": true, "process": true, "pid": true, "started": true, "file": true, "state": true,
+	"reason": true, "exited": true,
+}
+
+// parseNote reads complete lines; others, and unknown keys, are left out.
+func parseNote(raw []byte) note {
+	n := note{}
+	text := string(raw[:min(len(raw), maxNote)])
+	for {
+		line, rest, complete := strings.Cut(text, "\n")
+		if !complete {
+			return n
+		}
+		if key, value, ok := strings.Cut(line, "="); ok && noteKeys[key] {
+			n[key] = value
+		}
+		text = rest
+	}
+}
+
+// over says that the supervisor wrote its last state.
+func (n note) over() bool { return n["state"] == "Finished" || n["state"] == "Failed" }
+
+// fill takes over what the note says, escaped and bounded. The claim's own fields are not the container's to say.
+func (n note) fill(r *report.Report, now time.Time) {
+	r.Pod, r.Container = escape(n["pod"], maxField), escape(n["container"], maxField)
+	r.Process = escape(path.Base("/"+n["process"]), maxField)
+	if r.Process == "/" {
+		r.Process = ""
+	}
+	if pid, err := strconv.ParseUint(n["pid"], 10, 31); err == nil {
+		r.PID = int(pid)
+	}
+	if at, ok := instant(n["started"], now); ok {
+		r.Started = at
+	}
+	if at, ok := instant(n["exited"], now); ok {
+		r.Ended = &at
+	}
+	r.File = fileName(n["file"], r.ID)
+	if reason := n["reason"]; isReason(reason) {
+		r.Reason = reason
+	}
+}
+
+// instant reads nanoseconds since 1970, no later than now.
+func instant(value string, now time.Time) (time.Time, bool) {
+	ns, err := strconv.ParseInt(value, 10, 64)
+	at := time.Unix(0, ns).UTC()
+	return at, err == nil && ns > 0 && !at.After(now.Add(time.Minute))
+}
+
+// isReason reports whether a text is a CamelCase word, as conditions have them.
+func isReason(text string) bool {
+	if text == "" || len(text) > 64 || text[0] < 'A' || text[0] > 'Z' {
+		return false
+	}
+	for _, c := range []byte(text) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
+}
+
+// escape replaces what is not printable, and cuts.
+func escape(text string, limit int) string {
+	text = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '_'
+		}
+		return r
+	}, text)
+	if len(text) <= limit {
+		return text
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit]
+}
+
+// fileName makes a plain name of what a container wants its report to be called.
+func fileName(wanted, id string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_', r == '-', r == '+', r == '@':
+			return r
+		}
+		return '_'
+	}, wanted[:min(len(wanted), maxFile)])
+	name = strings.TrimLeft(name, ".-")
+	name = strings.TrimSuffix(strings.TrimSuffix(name, readySuffix), rawSuffix)
+	if name == "" {
+		return id
+	}
+	return name
+}

@@ -1,0 +1,91 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+)
+
+// Prepare makes the folder of a claim with the files of its plan, by name, and writes those of both again that are missing or differ. It
+// syncs nothing: after a power cut the next Prepare makes them again.
+func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
+	if !uidPattern.MatchString(claim.UID) {
+		return fmt.Errorf("making the profile of claim %q: the UID cannot name a folder", claim.UID)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.folders(claim.UID); err != nil {
+		return fmt.Errorf("making the profile of claim %s: %w", claim.UID, err)
+	}
+	for name, content := range plan {
+		if err := s.renew(s.path(claim.UID, planDir, name), content); err != nil {
+			return fmt.Errorf("making the profile of claim %s: %w", claim.UID, err)
+		}
+	}
+	known := s.claims[claim.UID]
+	if known == nil {
+		known = &index{Schema: schema}
+	} else if known.Claim == claim && !known.Released {
+		return nil
+	}
+	next := *known
+	next.Claim, next.Released = claim, false
+	if err := s.save(&next); err != nil {
+		return err
+	}
+	s.claims[claim.UID] = &next
+	s.wake()
+	return nil
+}
+
+// Release marks a claim whose containers are gone: what is left of its sessions is over. Its reports stay.
+func (s *Store) Release(claimUID string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.claims[claimUID]
+	if c == nil || c.Released {
+		return nil
+	}
+	c.Released = true
+	s.wake()
+	return s.save(c)
+}
+
+// folders makes those of a claim that are missing or have other permissions.
+func (s *Store) folders(uid string) error {
+	for _, dir := range []struct {
+		name string
+		perm fs.FileMode
+	}{
+		{"", 0o755}, {planDir, 0o755}, {inboxDir, 0o777 | fs.ModeSticky}, {reportsDir, 0o700}, {spoolDir, 0o700},
+	} {
+		path := s.path(uid, dir.name)
+		info, err := os.Lstat(path)
+		if err == nil && info.Mode() == dir.perm|fs.ModeDir {
+			continue
+		}
+		if err == nil && !info.IsDir() {
+			return fmt.Errorf("%s is not a directory", path)
+		}
+		if err := s.Files.MakeDir(path, dir.perm); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// renew writes a file that is missing or differs.
+func (s *Store) renew(path string, content []byte) error {
+	there, err := s.Files.Read(path)
+	if err == nil && bytes.Equal(there, content) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return disk.Replace(s.Files, path, content, 0o644, false)
+}

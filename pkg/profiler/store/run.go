@@ -1,0 +1,176 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	// scanEvery is how often inboxes are scanned while a process is recorded, idleEvery how often otherwise.
+	scanEvery = 2 * time.Second
+	idleEvery = 30 * time.Second
+)
+
+// wake lets Run find claims that are not watched yet.
+func (s *Store) wake() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run scans until the context ends: soon after an inbox got a session, and regularly. However much a container writes, there is at most one
+// scan in scanEvery.
+func (s *Store) Run(ctx context.Context) error {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watching the inboxes of profiles: %w", err)
+	}
+	defer func() { _ = watcher.Close() }()
+	watched := map[string]bool{}
+	for {
+		s.watch(watcher, watched)
+		s.Scan()
+		pause := time.After(scanEvery)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-pause:
+		}
+		s.await(ctx, watcher)
+	}
+}
+
+// await returns when there is something to scan.
+func (s *Store) await(ctx context.Context, watcher *fsnotify.Watcher) {
+	if drained(watcher) || s.active() {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-watcher.Events:
+	case <-watcher.Errors:
+	case <-s.changed:
+	case <-time.After(idleEvery):
+	}
+}
+
+// drained takes the events that are there, and reports whether there were any: they may be about what the last scan did not see.
+func drained(watcher *fsnotify.Watcher) (any bool) {
+	for {
+		select {
+		case <-watcher.Events:
+		case <-watcher.Errors:
+		default:
+			return any
+		}
+		any = true
+	}
+}
+
+// active says that a report is on its way, or an inbox too large.
+func (s *Store) active() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.claims {
+		if c.Stopped != nil && !c.Truncated {
+			return true
+		}
+		for _, r := range c.Reports {
+			if !r.State.Final() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// watch watches the inboxes of claims that are prepared.
+func (s *Store) watch(watcher *fsnotify.Watcher, watched map[string]bool) {
+	s.mu.Lock()
+	prepared := map[string]bool{}
+	for uid, c := range s.claims {
+		if !c.Released {
+			prepared[uid] = true
+		}
+	}
+	s.mu.Unlock()
+	for uid := range watched {
+		if !prepared[uid] {
+			_ = watcher.Remove(s.path(uid, inboxDir))
+			delete(watched, uid)
+		}
+	}
+	for uid := range prepared {
+		// Where the system has no more watches, the regular scan finds sessions.
+		if !watched[uid] && watcher.Add(s.path(uid, inboxDir)) == nil {
+			watched[uid] = true
+		}
+	}
+}
+
+// Sweep deletes reports whose retention has passed, and the folders of claims that are not prepared and have none. Claims that prepared
+// does not know are released: their containers are gone.
+func (s *Store) Sweep(prepared func(claimUID string) bool) error {
+	s.mu.Lock()
+	uids := make([]string, 0, len(s.claims))
+	for uid := range s.claims {
+		uids = append(uids, uid)
+	}
+	s.mu.Unlock()
+	var err error
+	for _, uid := range uids {
+		if prepared(uid) {
+			err = errors.Join(err, s.expire(uid))
+			continue
+		}
+		err = errors.Join(err, s.Release(uid), s.expire(uid), s.drop(uid))
+	}
+	return err
+}
+
+// expire deletes reports whose retention has passed.
+func (s *Store) expire(uid string) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.claims[uid]
+	if c == nil || c.Claim.Retention <= 0 {
+		return nil
+	}
+	limit := s.Now().Add(-c.Claim.Retention)
+	for i := len(c.Reports) - 1; i >= 0; i-- {
+		r := c.Reports[i]
+		if r.State.Final() && (r.Ended == nil || r.Ended.Before(limit)) {
+			err = errors.Join(err, s.remove(c, r))
+		}
+	}
+	return err
+}
+
+// drop removes the folder of a released claim without reports and without sessions.
+func (s *Store) drop(uid string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.claims[uid]
+	if c == nil || len(c.Reports) > 0 {
+		return nil
+	}
+	names, err := s.Files.List(s.path(uid, inboxDir))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if sessionPattern.MatchString(name) {
+			return nil // the next scan takes it over
+		}
+	}
+	if err := s.Files.RemoveDir(s.path(uid)); err != nil {
+		return fmt.Errorf("removing the profile of claim %s: %w", uid, err)
+	}
+	delete(s.claims, uid)
+	return nil
+}

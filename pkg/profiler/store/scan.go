@@ -1,0 +1,188 @@
+package store
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+// noteRest is how long a note that is not locked must be unchanged until its session is over: a supervisor makes it before it locks it.
+const noteRest = 5 * time.Second
+
+// Scan takes over what is new in the inboxes and in the spool, once. Claims do not wait for each other's errors, which go to Failed.
+func (s *Store) Scan() {
+	s.mu.Lock()
+	uids := make([]string, 0, len(s.claims))
+	for uid := range s.claims {
+		uids = append(uids, uid)
+	}
+	s.mu.Unlock()
+	for _, uid := range uids {
+		if err := s.scan(uid); err != nil {
+			s.Failed(uid, err)
+		}
+	}
+	s.limit()
+}
+
+// scan takes over what is new of one claim.
+func (s *Store) scan(uid string) error {
+	inbox, err := openDir(s.path(uid, inboxDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer inbox.Close()
+	names, _, err := entries(inbox, maxEntries)
+	for _, name := range names {
+		if sessionPattern.MatchString(name) {
+			err = errors.Join(err, s.session(uid, inbox, name))
+		}
+	}
+	return errors.Join(err, s.absent(uid, names), s.collect(uid))
+}
+
+// session takes over one session.
+func (s *Store) session(uid string, inbox *os.File, name string) error {
+	s.mu.Lock()
+	c := s.claims[uid]
+	if c == nil {
+		s.mu.Unlock()
+		return nil
+	}
+	id, claim, released := reportID(uid, name), c.Claim, c.Released
+	known, many := c.report(id), len(c.Reports) >= maxSessions
+	before := report.Report{}
+	if known != nil {
+		before = *known
+	}
+	s.mu.Unlock()
+	if known != nil && before.State != report.Recording {
+		return s.discard(uid, name) // a kill came between the index and this
+	}
+	if known == nil && many {
+		return nil
+	}
+	dir, err := folderWithin(inbox, name)
+	if err != nil {
+		return nil // gone, or not a folder: a container may put anything there
+	}
+	defer dir.Close()
+	r := report.Report{
+		ID: id, Namespace: claim.Namespace, Claim: claim.Name, ClaimUID: uid, Node: claim.Node, Tool: claim.Tool, State: report.Recording,
+		Started: before.Started,
+	}
+	if r.Started.IsZero() {
+		r.Started = s.Now().UTC()
+	}
+	said, live := s.note(dir, released)
+	said.fill(&r, s.Now())
+	if live {
+		return s.put(r)
+	}
+	if r.Ended == nil {
+		ended := s.Now().UTC()
+		r.Ended = &ended
+	}
+	return s.finish(dir, name, r)
+}
+
+// note reads the note of a session, and whether the session goes on.
+func (s *Store) note(dir *os.File, released bool) (n note, live bool) {
+	f, st, err := fileWithin(dir, "note", unix.O_RDONLY)
+	if err != nil {
+		var of unix.Stat_t
+		recent := unix.Fstat(int(dir.Fd()), &of) == nil && s.Now().Sub(time.Unix(of.Ctim.Unix())) < noteRest
+		return note{}, recent && !released
+	}
+	defer f.Close()
+	raw, _ := io.ReadAll(io.LimitReader(f, maxNote))
+	n = parseNote(raw)
+	recent := s.Now().Sub(time.Unix(st.Ctim.Unix())) < noteRest
+	if recent && !n.over() && !released {
+		return n, true // the lock is not tried while the supervisor may be about to take it
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	return n, errors.Is(err, unix.EWOULDBLOCK)
+}
+
+// absent ends sessions whose folder a container removed.
+func (s *Store) absent(uid string, names []string) error {
+	there := map[string]bool{}
+	for _, name := range names {
+		there[reportID(uid, name)] = true
+	}
+	s.mu.Lock()
+	var gone []report.Report
+	if c := s.claims[uid]; c != nil && len(names) < maxEntries {
+		for _, r := range c.Reports {
+			if r.State == report.Recording && !there[r.ID] {
+				gone = append(gone, *r)
+			}
+		}
+	}
+	s.mu.Unlock()
+	var err error
+	for _, r := range gone {
+		ended := s.Now().UTC()
+		r.State, r.Ended, r.Reason = report.Lost, &ended, "SessionRemoved"
+		err = errors.Join(err, s.put(r))
+	}
+	return err
+}
+
+// reportID is unique on all nodes, and a DNS label.
+func reportID(uid, session string) string { return uid[:min(len(uid), 8)] + "-" + session }
+
+// put writes what is known of a report, if that is new.
+func (s *Store) put(r report.Report) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.claims[r.ClaimUID]
+	if c == nil {
+		return nil
+	}
+	known := c.report(r.ID)
+	if known != nil && same(*known, r) {
+		return nil
+	}
+	next := *c
+	next.Reports = append([]*report.Report{}, c.Reports...)
+	if known == nil {
+		next.Reports = append(next.Reports, &r)
+	}
+	for i, other := range next.Reports {
+		if other.ID == r.ID {
+			next.Reports[i] = &r
+		}
+	}
+	if err := s.save(&next); err != nil {
+		return err
+	}
+	s.claims[r.ClaimUID] = &next
+	if known == nil || known.State != r.State {
+		s.Changed(r)
+	}
+	return nil
+}
+
+func same(a, b report.Report) bool {
+	if (a.Ended == nil) != (b.Ended == nil) || (a.Ended != nil && !a.Ended.Equal(*b.Ended)) || !a.Started.Equal(b.Started) {
+		return false
+	}
+	a.Ended, a.Started = b.Ended, b.Started
+	return a == b
+}
+
+// discard removes the folder of a session that was taken over.
+func (s *Store) discard(uid, session string) error {
+	return s.Files.RemoveDir(s.path(uid, inboxDir, session))
+}

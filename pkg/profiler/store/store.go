@@ -1,0 +1,188 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+// The entries of the folder of a claim.
+const (
+	planDir    = "plan"
+	inboxDir   = "inbox"
+	reportsDir = "reports"
+	spoolDir   = "spool"
+	indexFile  = "index.json"
+	stopFile   = "stop"
+)
+
+// Suffixes of files in reports and spool.
+const (
+	readySuffix  = ".nsys-rep"
+	rawSuffix    = ".qdstrm"
+	failedSuffix = ".failed"
+	newPrefix    = ".new-"
+)
+
+// Options are how a store works.
+type Options struct {
+	// Dir is the folder with a folder per claim.
+	Dir   string
+	Files disk.Files
+	Now   func() time.Time
+	// NodeBytes is how much all claims may take together; 0 is no limit.
+	NodeBytes int64
+	// Imports says that an importer runs on the node: raw files wait for it. Without one they stay raw.
+	Imports bool
+	// Changed is called after a report got another state. It may not block or call the store; nil is allowed.
+	Changed func(report.Report)
+	// Failed is called with what kept a claim's reports from being stored; nil is allowed.
+	Failed func(claimUID string, err error)
+}
+
+// Store keeps the reports of a node. Its methods may be called at the same time.
+type Store struct {
+	Options
+
+	mu     sync.Mutex
+	claims map[string]*index // by claim UID
+	// changed are claims whose inbox may have something new.
+	changed chan struct{}
+}
+
+// ErrBusy is why a report cannot be deleted: it is not complete yet.
+var ErrBusy = errors.New("the report is still being recorded or imported")
+
+// uidPattern is what names the folder of a claim.
+var uidPattern = regexp.MustCompile(`^[0-9a-zA-Z][0-9a-zA-Z-]{0,62}$`)
+
+// Open reads the indexes of all claims. A folder whose index is damaged keeps its files, and is reported to Failed.
+func Open(o Options) (*Store, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Changed == nil {
+		o.Changed = func(report.Report) {}
+	}
+	if o.Failed == nil {
+		o.Failed = func(string, error) {}
+	}
+	s := &Store{Options: o, claims: map[string]*index{}, changed: make(chan struct{}, 1)}
+	names, err := o.Files.List(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading the profiles of the node: %w", err)
+	}
+	for _, uid := range names {
+		if !uidPattern.MatchString(uid) {
+			continue
+		}
+		found, err := s.load(uid)
+		if err != nil {
+			o.Failed(uid, err)
+			continue
+		}
+		if found != nil {
+			s.claims[uid] = found
+		}
+	}
+	return s, nil
+}
+
+// List returns the reports of a namespace, of all with "", in the order of their ids.
+func (s *Store) List(namespace string) []report.Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := []report.Report{}
+	for _, c := range s.claims {
+		if namespace != "" && c.Claim.Namespace != namespace {
+			continue
+		}
+		for _, r := range c.Reports {
+			all = append(all, *r)
+		}
+	}
+	slices.SortFunc(all, func(a, b report.Report) int { return strings.Compare(a.ID+a.ClaimUID, b.ID+b.ClaimUID) })
+	return all
+}
+
+// Get returns one report; fs.ErrNotExist if there is none.
+func (s *Store) Get(claimUID, id string) (report.Report, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, r, err := s.find(claimUID, id)
+	if err != nil {
+		return report.Report{}, err
+	}
+	return *r, nil
+}
+
+// Content opens the file of a report that is Ready or Raw; fs.ErrNotExist if it has none.
+func (s *Store) Content(claimUID, id string) (*os.File, report.Report, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, r, err := s.find(claimUID, id)
+	if err != nil {
+		return nil, report.Report{}, err
+	}
+	if r.SHA256 == "" || (r.State != report.Ready && r.State != report.Raw) {
+		return nil, report.Report{}, fmt.Errorf("report %s is %s and has no file: %w", id, r.State, fs.ErrNotExist)
+	}
+	f, err := os.Open(s.path(claimUID, reportsDir, stored(r)))
+	return f, *r, err
+}
+
+// Delete removes a report and its file; fs.ErrNotExist if there is none, ErrBusy while it is not complete.
+func (s *Store) Delete(claimUID, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, r, err := s.find(claimUID, id)
+	if err != nil {
+		return err
+	}
+	if !r.State.Final() {
+		return fmt.Errorf("deleting report %s: %w", id, ErrBusy)
+	}
+	return s.remove(c, r)
+}
+
+// remove deletes the file first: killed in between, the entry is still there and can be deleted again.
+func (s *Store) remove(c *index, r *report.Report) error {
+	if err := s.Files.Remove(s.path(c.Claim.UID, reportsDir, stored(r))); err != nil {
+		return fmt.Errorf("deleting report %s: %w", r.ID, err)
+	}
+	c.Reports = slices.DeleteFunc(c.Reports, func(other *report.Report) bool { return other == r })
+	return s.save(c)
+}
+
+func (s *Store) find(claimUID, id string) (*index, *report.Report, error) {
+	c := s.claims[claimUID]
+	if c != nil {
+		if r := c.report(id); r != nil {
+			return c, r, nil
+		}
+	}
+	return nil, nil, fmt.Errorf("report %q of claim %q: %w", id, claimUID, fs.ErrNotExist)
+}
+
+// path is a path below the folder of a claim.
+func (s *Store) path(claimUID string, names ...string) string {
+	return filepath.Join(append([]string{s.Dir, claimUID}, names...)...)
+}
+
+// stored is the name of a report's file in the folder reports.
+func stored(r *report.Report) string {
+	if r.State == report.Raw {
+		return r.ID + rawSuffix
+	}
+	return r.ID + readySuffix
+}

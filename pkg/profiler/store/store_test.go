@@ -1,0 +1,257 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+const (
+	uid     = "0b1c2d3e-1111-2222-3333-444455556666"
+	session = "s42-0123456789abcdef"
+	id      = "0b1c2d3e-" + session
+)
+
+var claimed = Claim{UID: uid, Namespace: "team", Name: "train", Node: "n1", Tool: "2023.4.4", MaxBytes: 1 << 20, Retention: time.Hour}
+
+// world is a store with a claim.
+type world struct {
+	*Store
+	t    *testing.T
+	dir  string
+	now  time.Time
+	seen []report.State
+}
+
+func newWorld(t *testing.T, imports bool) *world {
+	w := &world{t: t, dir: t.TempDir(), now: time.Now()}
+	w.reopen(imports, disk.OS{})
+	require.NoError(t, w.Prepare(claimed, map[string][]byte{"run": []byte("a"), "match": []byte("b")}))
+	return w
+}
+
+func (w *world) reopen(imports bool, files disk.Files) {
+	store, err := Open(Options{
+		Dir: w.dir, Files: files, Imports: imports, Now: func() time.Time { return w.now },
+		Changed: func(r report.Report) { w.seen = append(w.seen, r.State) },
+	})
+	require.NoError(w.t, err)
+	w.Store = store
+}
+
+// session makes one as prism-run does; the note says that it is over unless live is set.
+func (w *world) session(name string, content []byte, note string) string {
+	dir := filepath.Join(w.dir, uid, inboxDir, session)
+	require.NoError(w.t, os.MkdirAll(dir, 0o700))
+	require.NoError(w.t, os.WriteFile(filepath.Join(dir, "note"), []byte(note), 0o600))
+	if name != "" {
+		require.NoError(w.t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
+	}
+	return dir
+}
+
+func (w *world) get() report.Report {
+	r, err := w.Get(uid, id)
+	require.NoError(w.t, err)
+	return r
+}
+
+const finished = "version=1\npod=trainer\ncontainer=main\nprocess=/usr/bin/python3\npid=7\nstarted=1000\nfile=a/../b c\nstate=Finished\nexited=2000\n"
+
+func TestScan_FinishedSession_Ready(t *testing.T) {
+	w := newWorld(t, false)
+	w.session("report.nsys-rep", []byte("content"), finished)
+	w.Scan()
+	r := w.get()
+	require.Equal(t, report.Ready, r.State)
+	require.Equal(t, []any{"trainer", "main", "python3", 7, "a_.._b_c.nsys-rep"}, []any{r.Pod, r.Container, r.Process, r.PID, r.File})
+	require.NoDirExists(t, filepath.Join(w.dir, uid, inboxDir, session))
+	f, _, err := w.Content(uid, id)
+	require.NoError(t, err)
+	defer f.Close()
+	all, _ := io.ReadAll(f)
+	require.Equal(t, "content", string(all))
+	require.Equal(t, "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73", r.SHA256)
+	require.NoError(t, w.Delete(uid, id))
+	require.Empty(t, w.List("team"))
+}
+
+func TestScan_LockedNote_Recording(t *testing.T) {
+	w := newWorld(t, false)
+	dir := w.session("report.nsys-rep", []byte("part"), finished)
+	f, err := os.Open(filepath.Join(dir, "note"))
+	require.NoError(t, err)
+	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+	w.Scan()
+	require.Equal(t, report.Recording, w.get().State)
+	require.ErrorIs(t, w.Delete(uid, id), ErrBusy)
+	require.NoError(t, f.Close())
+	w.Scan()
+	require.Equal(t, report.Ready, w.get().State)
+	require.Equal(t, []report.State{report.Recording, report.Ready}, w.seen)
+}
+
+func TestScan_HostileFiles_Lost(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(outside, []byte("secret"), 0o600))
+	for name, put := range map[string]func(path string) error{
+		"link": func(p string) error { return os.Symlink(outside, p) }, "pipe": func(p string) error { return unix.Mkfifo(p, 0o600) },
+		"hard link": func(p string) error { return errors.Join(os.WriteFile(p+"x", []byte("x"), 0o600), os.Link(p+"x", p)) },
+		"folder":    func(p string) error { return os.Mkdir(p, 0o700) },
+		"sparse":    func(p string) error { return errors.Join(os.WriteFile(p, nil, 0o600), os.Truncate(p, 1<<40)) },
+		"empty":     func(p string) error { return os.WriteFile(p, nil, 0o600) }, "missing": func(string) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, false)
+			dir := w.session("", nil, finished)
+			require.NoError(t, put(filepath.Join(dir, "report.nsys-rep")))
+			w.Scan()
+			require.Equal(t, report.Lost, w.get().State)
+			require.NotEmpty(t, w.get().Reason)
+			_, _, err := w.Content(uid, id)
+			require.ErrorIs(t, err, fs.ErrNotExist)
+			require.FileExists(t, outside)
+		})
+	}
+}
+
+func TestScan_RawFile_ImportedOrKept(t *testing.T) {
+	for suffix, state := range map[string]report.State{readySuffix: report.Ready, failedSuffix: report.Raw} {
+		w := newWorld(t, true)
+		w.session("report.qdstrm", []byte("raw"), finished)
+		w.Scan()
+		require.Equal(t, report.Importing, w.get().State)
+		require.NoError(t, os.WriteFile(filepath.Join(w.dir, uid, spoolDir, id+suffix), []byte("x"), 0o600))
+		w.Scan()
+		require.Equal(t, state, w.get().State)
+		f, _, err := w.Content(uid, id)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		left, _ := os.ReadDir(filepath.Join(w.dir, uid, spoolDir))
+		require.Empty(t, left)
+	}
+}
+
+func TestScan_InboxOverLimit_StoppedThenTruncated(t *testing.T) {
+	w := newWorld(t, false)
+	dir := w.session("report.qdstrm", bytes.Repeat([]byte("x"), 2<<20), strings.Replace(finished, "Finished", "Recording", 1))
+	f, err := os.Open(filepath.Join(dir, "note"))
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+	w.Scan()
+	require.FileExists(t, filepath.Join(w.dir, uid, planDir, stopFile))
+	w.now = w.now.Add(grace)
+	w.Scan()
+	info, err := os.Stat(filepath.Join(dir, "report.qdstrm"))
+	require.NoError(t, err)
+	require.Zero(t, info.Size())
+	require.Equal(t, reasonFull, w.get().Reason)
+}
+
+func TestSweep_RetentionPassed_ReportAndFolderRemoved(t *testing.T) {
+	w := newWorld(t, false)
+	w.session("report.nsys-rep", []byte("content"), finished)
+	w.Scan()
+	w.reopen(false, disk.OS{})
+	require.Len(t, w.List(""), 1)
+	w.now = w.now.Add(2 * time.Hour)
+	require.NoError(t, w.Sweep(func(string) bool { return false }))
+	require.NoDirExists(t, filepath.Join(w.dir, uid))
+}
+
+// dying fails every call from one on, as a process that was killed makes none.
+type dying struct {
+	disk.OS
+	left *int
+}
+
+var errKilled = errors.New("killed")
+
+func (d dying) die() error {
+	if *d.left--; *d.left < 0 {
+		return errKilled
+	}
+	return nil
+}
+
+func (d dying) Write(p string, data []byte, perm fs.FileMode, durable bool) error {
+	if err := d.die(); err != nil {
+		return err
+	}
+	return d.OS.Write(p, data, perm, durable)
+}
+
+func (d dying) Rename(from, to string) error {
+	if err := d.die(); err != nil {
+		return err
+	}
+	return d.OS.Rename(from, to)
+}
+
+func (d dying) Remove(p string) error {
+	if err := d.die(); err != nil {
+		return err
+	}
+	return d.OS.Remove(p)
+}
+
+func (d dying) RemoveDir(p string) error {
+	if err := d.die(); err != nil {
+		return err
+	}
+	return d.OS.RemoveDir(p)
+}
+
+func TestScan_KilledAnywhere_NothingLostOrTwice(t *testing.T) {
+	for _, suffix := range []string{"", readySuffix, failedSuffix} {
+		for point, died := 0, true; died; point++ {
+			w := newWorld(t, suffix != "")
+			name, ready := "report.qdstrm", report.Ready
+			if suffix == "" {
+				name = "report.nsys-rep"
+			} else if suffix == failedSuffix {
+				ready = report.Raw
+			}
+			w.session(name, []byte("content"), finished)
+			if suffix != "" {
+				w.Scan()
+				require.NoError(t, os.WriteFile(filepath.Join(w.dir, uid, spoolDir, id+suffix), []byte("content"), 0o600))
+			}
+			left := point
+			w.reopen(suffix != "", dying{left: &left})
+			w.Scan()
+			died = left < 0
+			w.reopen(suffix != "", disk.OS{})
+			w.Scan()
+			require.Len(t, w.List(""), 1)
+			require.Equal(t, ready, w.get().State, "fault point %d of %q", point, suffix)
+			for dir, files := range map[string]int{inboxDir: 0, spoolDir: 0, reportsDir: 1} {
+				there, _ := os.ReadDir(filepath.Join(w.dir, uid, dir))
+				require.Len(t, there, files, "%s at fault point %d of %q", dir, point, suffix)
+			}
+		}
+	}
+}
+
+func BenchmarkPrepare(b *testing.B) {
+	s, err := Open(Options{Dir: b.TempDir(), Files: disk.OS{}})
+	require.NoError(b, err)
+	for i := 0; b.Loop(); i++ {
+		c := claimed
+		c.UID = "c" + time.Duration(i).String()
+		require.NoError(b, s.Prepare(c, map[string][]byte{"run": make([]byte, 1024), "match": make([]byte, 16<<10)}))
+	}
+}
