@@ -145,23 +145,17 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 			return nil, err
 		}
 	}
-	if err := s.oneShare(plan, rc, layout); err != nil {
-		return nil, err
-	}
-	if err := plan.oneDaemon(options); err != nil {
-		return nil, err
-	}
-	if err := plan.exclusive(s.Driver); err != nil {
-		return nil, err
-	}
-	if err := s.metrics(plan, options); err != nil {
-		return nil, err
-	}
-	if err := s.plan(plan, options, layout); err != nil {
-		return nil, err
-	}
-	if err := s.profile(plan, rc, options); err != nil {
-		return nil, err
+	for _, stage := range []func() error{
+		func() error { return s.oneShare(plan, rc, layout) },
+		func() error { return plan.oneDaemon(options) },
+		func() error { return plan.exclusive(s.Driver) },
+		func() error { return s.metrics(plan, options) },
+		func() error { return s.plan(plan, options, layout) },
+		func() error { return s.profile(plan, rc, options) },
+	} {
+		if err := stage(); err != nil {
+			return nil, err
+		}
 	}
 	return plan, nil
 }

@@ -20,7 +20,7 @@ func (e *Exporter) sourceStates() string {
 		// Its time changes with each reading; a page that is some seconds old may say so.
 		states = append(strconv.AppendBool(append(states, source.Name...), source.OK), ' ')
 		number(source.Errors)
-		number(uint64(max(0, source.Read.Unix()/freshness))) //nolint:gosec // not negative
+		number(uint64(max(0, source.Read.Unix()/freshness)))
 	}
 	status := e.adapters.Sampler.Status()
 	states = strconv.AppendBool(strconv.AppendBool(states, status.Err == nil), e.idle.Load())

@@ -153,7 +153,7 @@ func (p Program) localPID(pid int) int {
 
 // note leaves a session in the results of the claim that says why the container's first process is not profiled.
 func (r root) note(a about, reason string, cause error) error {
-	folder, err := r.open(resultsFolder, unix.O_PATH|unix.O_DIRECTORY, 0, 0)
+	folder, err := r.open(resultsFolder, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func (r root) program(c *config, name string) (*os.File, error) {
 		}
 	}
 	for _, candidate := range candidates {
-		fd, err := r.open(candidate, unix.O_RDONLY|unix.O_NONBLOCK, 0, unix.RESOLVE_NO_XDEV)
+		fd, err := r.open(candidate, unix.O_RDONLY|unix.O_NONBLOCK, unix.RESOLVE_NO_XDEV)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 			continue
 		}

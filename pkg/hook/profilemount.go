@@ -51,13 +51,13 @@ func withLibrary(list string) (with []byte, changed bool) {
 // preloadTarget opens what the list is bound over, and returns what the image has there.
 func (r root) preloadTarget() (target int, list string, err error) {
 	for range 2 {
-		fd, err := r.open(preloadFile, unix.O_RDONLY|unix.O_NONBLOCK, 0, 0)
+		fd, err := r.open(preloadFile, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 		if err == nil {
 			raw, err := readRegular(fd, preloadFile, maxPreload)
 			if err != nil {
 				return -1, "", err
 			}
-			target, err := r.open(preloadFile, unix.O_PATH, 0, 0)
+			target, err := r.open(preloadFile, unix.O_PATH, 0)
 			return target, string(raw), err
 		}
 		if !errors.Is(err, unix.ENOENT) {
@@ -103,7 +103,7 @@ func (r root) temporary(c *config) error {
 		return nil
 	}
 	for range 2 {
-		target, err := r.open(folder, unix.O_PATH|unix.O_DIRECTORY, 0, unix.RESOLVE_NO_XDEV)
+		target, err := r.open(folder, unix.O_PATH|unix.O_DIRECTORY, unix.RESOLVE_NO_XDEV)
 		if errors.Is(err, unix.EXDEV) {
 			return nil // something is mounted there
 		}

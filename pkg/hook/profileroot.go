@@ -74,9 +74,9 @@ func checkRoot(fd int, dir string) (r root, err error) {
 }
 
 // open opens a path in the container. Links are followed as in the container, none leads out.
-func (r root) open(name string, flags, mode, resolve uint64) (int, error) {
+func (r root) open(name string, flags, resolve uint64) (int, error) {
 	how := unix.OpenHow{
-		Flags: flags | unix.O_CLOEXEC, Mode: mode, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | resolve,
+		Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | resolve,
 	}
 	for {
 		fd, err := unix.Openat2(r.fd, name, &how)
@@ -89,7 +89,7 @@ func (r root) open(name string, flags, mode, resolve uint64) (int, error) {
 
 // ownFolder opens the container's own folder, which must be a tmpfs: nothing is written to anything else that is there.
 func (r root) ownFolder() (int, error) {
-	fd, err := r.open(containerFolder, unix.O_RDONLY|unix.O_DIRECTORY, 0, 0)
+	fd, err := r.open(containerFolder, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return -1, fmt.Errorf("opening %s of the container: %w", containerFolder, err)
 	}
@@ -131,7 +131,7 @@ func readRegular(fd int, name string, most int64) ([]byte, error) {
 // make makes a missing folder or file of the container itself: not in a volume, and not through a link.
 func (r root) make(name string, folder bool) error {
 	const own = unix.RESOLVE_NO_XDEV
-	parent, err := r.open(path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, own)
+	parent, err := r.open(path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, own)
 	if err != nil {
 		return err
 	}

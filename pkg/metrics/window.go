@@ -27,7 +27,7 @@ type clockSample struct {
 
 // Add adds a sample, which is not older than the one before, and returns the counts up to it.
 func (h *ClockEventHistory) Add(at time.Time, reasons float64) (counts ClockEvents) {
-	h.samples = append(h.samples, clockSample{at.UnixMilli(), uint16(uint64(reasons) & (1<<len(clockEvents) - 1))}) //nolint:gosec // masked
+	h.samples = append(h.samples, clockSample{at.UnixMilli(), uint16(uint64(reasons) & (1<<len(clockEvents) - 1))})
 	old := 0
 	for h.samples[old].at <= at.Add(-Window).UnixMilli() {
 		old++

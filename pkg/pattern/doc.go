@@ -23,8 +23,10 @@ const (
 	MaxText = 64 << 10
 	// MaxExcludes is how many exclude tables rules have at most.
 	MaxExcludes = 32
-	// MaxNames is how many excluded base names rules have at most, and MaxName how many bytes each has.
-	MaxNames, MaxName = 1024, 255
+	// MaxNames is how many excluded base names rules have at most.
+	MaxNames = 1024
+	// MaxName is how many bytes each of them has at most.
+	MaxName = 255
 	// MaxRules is how many bytes rules take at most, encoded.
 	MaxRules = 1 << 20
 )

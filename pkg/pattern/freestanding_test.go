@@ -41,7 +41,7 @@ func requireFreestanding(t *testing.T, library, about string) {
 	require.NoError(t, err)
 	require.Empty(t, imported, about)
 	for _, section := range file.Sections {
-		if section.Type == elf.SHT_REL || section.Type == elf.SHT_RELA {
+		if section.Type == elf.SHT_REL || section.Type == elf.SHT_RELA { //nolint:misspell // the name of the type
 			require.Zero(t, section.Size, "%s: %s", about, section.Name)
 		}
 		if section.Name == ".data" || section.Name == ".bss" {

@@ -60,7 +60,7 @@ func (g *Gate) Group(ctx context.Context, on Target, limit time.Duration, fn fun
 			}
 			g.block(on, err)
 			go func() {
-				<-returned
+				<-returned //nolint:errcheck // its caller has its answer
 				g.release(on)
 			}()
 			return err

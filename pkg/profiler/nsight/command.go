@@ -105,6 +105,7 @@ func (a *arguments) trace(c *v1alpha1.ProfilerConfig, software bool) {
 		if !slices.Contains(c.Trace, v1alpha1.TraceSoftwareCUDA) {
 			add(v1alpha1.TraceCUDA)
 		}
+	case v1alpha1.StartImmediate, v1alpha1.StartManual:
 	}
 	for _, value := range values {
 		if !a.traces(v1alpha1.Trace(value)) {
@@ -149,6 +150,7 @@ func (a *arguments) start(c *v1alpha1.ProfilerConfig) {
 		a.add("--env-var", "NSYS_NVTX_PROFILER_REGISTER_ONLY=0", "nvtxRange")
 	case v1alpha1.StartCUDAProfilerAPI:
 		a.add("--capture-range", "cudaProfilerApi", "start")
+	case v1alpha1.StartImmediate, v1alpha1.StartManual:
 	}
 	if c.Delay.Duration > 0 {
 		a.add("--delay", seconds(c.Delay.Duration), "delay")

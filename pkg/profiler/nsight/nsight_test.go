@@ -1,7 +1,7 @@
 package nsight
 
 import (
-	"os"
+	"embed"
 	"strings"
 	"testing"
 
@@ -14,10 +14,13 @@ import (
 // versions are the tools whose switches are in testdata, as their `nsys profile --help` has them.
 var versions = []string{"2022.4.2", "2023.4.4"}
 
+//go:embed testdata
+var testdata embed.FS
+
 // installed is a tool of testdata, with further switches.
 func installed(t *testing.T, version string, more ...string) Tool {
 	t.Helper()
-	raw, err := os.ReadFile("testdata/" + version + ".txt")
+	raw, err := testdata.ReadFile("testdata/" + version + ".txt")
 	require.NoError(t, err)
 	return Tool{Version: version, Switches: append(strings.Fields(string(raw)), more...)}
 }

@@ -23,15 +23,16 @@ func (t Tool) has(name string) bool { return slices.Contains(t.Switches, name) }
 // Choose returns the highest of the installed versions that are the wanted one, or begin with it: 2025.5 is also 2025.5.1. Empty: the
 // highest of all.
 func Choose(installed []Tool, wanted string) (Tool, error) {
-	found := -1
-	for i, t := range installed {
+	var found *Tool
+	for i := range installed {
+		t := &installed[i]
 		fits := wanted == "" || t.Version == wanted || strings.HasPrefix(t.Version, wanted+".")
-		if fits && (found < 0 || compare(t.Version, installed[found].Version) > 0) {
-			found = i
+		if fits && (found == nil || compare(t.Version, found.Version) > 0) {
+			found = t
 		}
 	}
-	if found >= 0 {
-		return installed[found], nil
+	if found != nil {
+		return *found, nil
 	}
 	if wanted == "" {
 		return Tool{}, fmt.Errorf("no version of Nsight Systems is installed")

@@ -53,22 +53,22 @@ func (s *Store) await(ctx context.Context, watcher *fsnotify.Watcher) {
 	select {
 	case <-ctx.Done():
 	case <-watcher.Events:
-	case <-watcher.Errors:
+	case <-watcher.Errors: //nolint:errcheck // some events are lost: a scan finds what they were about
 	case <-s.changed:
 	case <-time.After(idleEvery):
 	}
 }
 
 // drained takes the events that are there, and reports whether there were any: they may be about what the last scan did not see.
-func drained(watcher *fsnotify.Watcher) (any bool) {
+func drained(watcher *fsnotify.Watcher) (found bool) {
 	for {
 		select {
 		case <-watcher.Events:
-		case <-watcher.Errors:
+		case <-watcher.Errors: //nolint:errcheck // as in await
 		default:
-			return any
+			return found
 		}
-		any = true
+		found = true
 	}
 }
 

@@ -220,9 +220,10 @@ func TestScan_KilledAnywhere_NothingLostOrTwice(t *testing.T) {
 		for point, died := 0, true; died; point++ {
 			w := newWorld(t, suffix != "")
 			name, ready := "report.qdstrm", report.Ready
-			if suffix == "" {
+			switch suffix {
+			case "":
 				name = "report.nsys-rep"
-			} else if suffix == failedSuffix {
+			case failedSuffix:
 				ready = report.Raw
 			}
 			w.session(name, []byte("content"), finished)
