@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -49,6 +50,20 @@ func (n *watched) run(t *testing.T) {
 	})
 }
 
+// reported are the answers so far.
+func (n *watched) reported() []Answer {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.answers)
+}
+
+// changed are the changes so far.
+func (n *watched) changed() []bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.changes)
+}
+
 // after passes fake time and waits until the watcher is idle.
 func after(d time.Duration) {
 	time.Sleep(d)
@@ -64,7 +79,7 @@ func TestWatcher_NodeWithoutShares_NotAsked(t *testing.T) {
 		n.set(func() { n.down = errors.New("no such file") })
 		after(time.Hour)
 		assert.Empty(t, n.since())
-		assert.Empty(t, n.changes)
+		assert.Empty(t, n.changed())
 		require.NoError(t, n.watcher.Unavailable())
 
 		n.set(func() { n.needed = true })
@@ -76,7 +91,7 @@ func TestWatcher_NodeWithoutShares_NotAsked(t *testing.T) {
 		n.set(func() { n.needed = false })
 		after(askMost)
 		require.NoError(t, n.watcher.Unavailable())
-		assert.Equal(t, []bool{true, false}, n.changes)
+		assert.Equal(t, []bool{true, false}, n.changed())
 		assert.False(t, n.watcher.Answers())
 		n.since()
 		after(time.Hour)
@@ -147,9 +162,9 @@ func TestRun_SharesAdvertisedLater_AskedOnceBeforeKnown(t *testing.T) {
 		n.run(t)
 		for _, hangs := range []bool{true, false} {
 			after(0)
-			n.answers = nil
-			revision := n.revision
+			var revision int64
 			n.set(func() {
+				n.answers, revision = nil, n.revision
 				if n.needed = true; hangs {
 					n.revision = -1 << 40 // no answer
 				}
@@ -157,15 +172,17 @@ func TestRun_SharesAdvertisedLater_AskedOnceBeforeKnown(t *testing.T) {
 			n.watcher.Wake()
 			after(beginTime - 1)
 			if hangs {
-				assert.Empty(t, n.answers)
+				assert.Empty(t, n.reported())
 			}
 			after(1)
-			require.Len(t, n.answers, 1)
-			assert.True(t, n.answers[0].Asked)
-			assert.Equal(t, hangs, n.answers[0].Unavailable != nil)
+			answers := n.reported()
+			require.Len(t, answers, 1)
+			assert.True(t, answers[0].Asked)
+			assert.Equal(t, hangs, answers[0].Unavailable != nil)
 			n.set(func() { n.needed, n.revision = false, revision+1 })
 			after(2 * pollTime)
-			assert.Equal(t, Answer{}, n.answers[len(n.answers)-1], "the next shares are not advertised before it is asked again")
+			answers = n.reported()
+			assert.Equal(t, Answer{}, answers[len(answers)-1], "the next shares are not advertised before it is asked again")
 		}
 	})
 }
@@ -193,18 +210,18 @@ func TestWatcher_ServiceRestarts_UnavailableAfterGrace(t *testing.T) {
 		n.set(func() { n.down, n.revision = nil, 0 }) // it counts from the start
 		after(askMost)
 		assert.True(t, n.watcher.Answers())
-		assert.Empty(t, n.changes)
+		assert.Empty(t, n.changed())
 
 		n.set(func() { n.down = errors.New("connection refused") })
 		after(grace + askMost)
 		require.ErrorIs(t, n.watcher.Unavailable(), gpu.ErrMPSUnavailable)
-		assert.Equal(t, []bool{true}, n.changes)
+		assert.Equal(t, []bool{true}, n.changed())
 		n.since()
 		after(time.Minute)
 		assert.LessOrEqual(t, len(n.since()), int(time.Minute/askMost)+1)
 		n.set(func() { n.down = nil })
 		after(askMost)
-		assert.Equal(t, []bool{true, false}, n.changes)
+		assert.Equal(t, []bool{true, false}, n.changed())
 		_, known = n.watcher.Daemon(daemonA)
 		assert.True(t, known)
 	})
@@ -279,9 +296,9 @@ func TestWatcher_NoSocket_UnavailableAtOnce(t *testing.T) {
 		n.watcher.Wake()
 		after(0)
 		require.ErrorIs(t, n.watcher.Unavailable(), gpu.ErrMPSUnavailable)
-		assert.Equal(t, []bool{true}, n.changes)
+		assert.Equal(t, []bool{true}, n.changed())
 		n.set(func() { n.down = nil })
 		after(askMost)
-		assert.Equal(t, []bool{true, false}, n.changes)
+		assert.Equal(t, []bool{true, false}, n.changed())
 	})
 }
