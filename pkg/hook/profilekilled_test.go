@@ -30,7 +30,7 @@ func TestProfile_KilledAtEverySystemCall_NothingOnHost(t *testing.T) {
 		}
 	}
 	t.Logf("killed at %d system calls", total)
-	assert.Greater(t, total, 40)
+	assert.Greater(t, total, 20, "each of them is used")
 }
 
 // killedAt runs the hook and kills it at the nth system call of a name. It returns false when there are not so many.

@@ -50,12 +50,12 @@ static int state(pid_t pid, uint64_t *handled, uint64_t *blocked)
 	return 0;
 }
 
-// takes says whether the process handles a signal, or waits for it blocked. A shell blocks signals for a moment, which does not count.
-// Where it cannot be found out, the process does.
+// takes says whether the process handles a signal, or waits for it blocked. A shell blocks signals while it starts a program, which does not
+// count. Where it cannot be found out, the process does.
 static bool takes(pid_t pid, uint32_t number)
 {
 	const struct timespec pause = {0, 5000000};
-	for (int sample = 0; sample < 4; sample++) {
+	for (int sample = 0; sample < 40; sample++) {
 		uint64_t handled, blocked;
 		if (state(pid, &handled, &blocked) < 0 || handled >> (number - 1) & 1)
 			return true;
