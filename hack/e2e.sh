@@ -29,8 +29,10 @@ here() {
 	running=
 	if "${local[@]}" status >/dev/null 2>&1; then
 		running=yes
-	elif [ -z "${E2E_KEEP:-}" ]; then
-		trap '"${local[@]}" down' EXIT
+	else
+		# What is left of a cluster whose processes were killed, perhaps of another folder.
+		"${local[@]}" down >/dev/null
+		[ -n "${E2E_KEEP:-}" ] || trap '"${local[@]}" down' EXIT
 	fi
 	HELM_ARGS="--values test/e2e/values.yaml ${HELM_ARGS:-}" hack/cluster-up.sh >/dev/null
 	eval "$("${local[@]}" env)"
@@ -49,6 +51,13 @@ if [ -n "${RUN:-}" ]; then
 	exit
 fi
 
+# The names of clusters are those of the machine. One run at a time has them, and first ends what a run left that was killed.
+exec 9>"${TMPDIR:-/tmp}/prism-$NAME.lock"
+flock --nonblock 9 || { echo "e2e: waiting for another run with clusters $NAME-*" && flock 9; }
+for left in layouts node nodes mps; do
+	bin/localcluster --name "$NAME-$left" down >/dev/null 9>&-
+done
+
 # A group is a cluster and the tests that run on it. Those of one node take about as long as each other.
 nodes="^(TestConfigOfTwoNodes|TestNodeWithoutGPU_IsSilent|$cpuManager)\$"
 layouts='^Test(Config|ExtendedResource|MIG|Monitor)'
@@ -62,7 +71,7 @@ rules() {
 	grep -q '^--- PASS' "$logs/promtool"
 }
 group() {
-	env NAME="$NAME-$1" RUN="$2" SKIP="${3:-^\$}" "${@:4}" hack/e2e.sh >"$logs/$1" 2>&1 &
+	env NAME="$NAME-$1" RUN="$2" SKIP="${3:-^\$}" "${@:4}" hack/e2e.sh >"$logs/$1" 2>&1 9>&- &
 	groups[$1]=$!
 }
 # finish waits for a group.
@@ -76,7 +85,7 @@ finish() {
 }
 # The clusters of groups that were started go with this script.
 trap 'kill "${groups[@]}" 2>/dev/null || true; wait; rm -rf "$logs"' EXIT
-rules >"$logs/rules" 2>&1 &
+rules >"$logs/rules" 2>&1 9>&- &
 groups[rules]=$!
 group layouts "$layouts" "$nodes"
 group node . "$layouts|$nodes|$mps"
