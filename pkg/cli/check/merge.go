@@ -56,7 +56,13 @@ func (f *Facts) merged(object *resourceapi.ResourceClaim, request string) (confi
 	if config == nil {
 		return nil, "", nil
 	}
-	return config, "merged from " + strings.Join(names, ", "), nil
+	from = "merged from " + strings.Join(names, ", ")
+	if disabled := config.Enabled != nil && !*config.Enabled; f.Rules != nil && !disabled {
+		if err := f.Rules.Policy.Limit(f.Pod.Namespace, config); err != nil { // the limits are of what is set, not of defaults
+			refusal = &Verdict{No, err.Error(), "change the ProfilerConfig, or ask an administrator to change profiler.policy"}
+		}
+	}
+	return config, from, refusal
 }
 
 // valid returns what the admission webhook would, and what the merged configuration has that does not go together.

@@ -65,6 +65,7 @@ func TestCheck_PodPending_ReadsWhatItNeeds(t *testing.T) {
 	assert.Empty(t, errOut)
 	assert.Contains(t, out, "Pod team/train\nContainer main\n  profiled: yes, because processes that match ^python are profiled, and the command of the "+
 		`container does: python3 a\x1b[2Jb`+"\n  reports Ready: 1\n  claim gpu, ResourceClaim train-gpu-x\n    ProfilerConfig, merged from DeviceClass gpu.prism.dev:\n")
+	assert.Contains(t, out, "retention: 24h0m0s\n", "the limit of the policy")
 	assert.NotContains(t, out, "\x1b")
 	out, _, err = s.run(t.Context(), t, "check", "train", "-o", "json")
 	require.NoError(t, err)
