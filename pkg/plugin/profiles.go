@@ -51,7 +51,7 @@ func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *hoo
 	}
 	var err error
 	p.store, err = store.Open(store.Options{
-		Dir: cfg.ProfilesDir(), Files: a.Disk, Now: a.Now, NodeBytes: cfg.Profiler.NodeBytes.Value(), Imports: true,
+		Dir: cfg.ProfilesDir(), Files: a.Disk, Now: a.Now, NodeBytes: cfg.Profiler.NodeBytes.Value(), Imports: true, Follow: true,
 		Changed: func(r report.Report) { p.changed(r.ClaimUID) },
 		Failed: func(claimUID string, err error) {
 			p.logger.Error(err, "Reports of a claim are not stored yet", "claimUID", claimUID)
@@ -144,6 +144,10 @@ func (p *profiles) run(ctx context.Context, records func() ([]*checkpoint.Record
 	if p == nil {
 		return
 	}
+	if err := p.store.Lead(); err != nil {
+		p.logger.Error(err, "Reports of processes are not stored until the plugin is started again")
+		return
+	}
 	sweeping, stop := context.WithCancel(ctx)
 	defer stop()
 	go wait.JitterUntilWithContext(sweeping, func(context.Context) { p.sweep(records) }, profileSweep, sweepJitter, true)
@@ -173,7 +177,7 @@ func (p *profiles) serve(ctx context.Context) error {
 	}
 	return node.New(node.Options{
 		Address: p.cfg.Profiler.Endpoint, Certificate: p.cfg.Profiler.Certificate, Store: p.store,
-		Busy: func(err error) bool { return errors.Is(err, store.ErrBusy) },
+		Busy: func(err error) bool { return errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrFollowing) },
 	}).Run(ctx)
 }
 

@@ -109,6 +109,7 @@ func TestUnprepare_Profile_Released(t *testing.T) {
 	rc := n.profiledClaim(t, withEnvironment)
 	require.NoError(t, prepared(t.Context(), p, rc))
 	folder := filepath.Join(n.cfg.ProfilesDir(), claimUID)
+	require.NoError(t, p.Machine.State.profiles.store.Lead())
 	p.Machine.State.profiles.sweep(p.Machine.Kept)
 	assert.DirExists(t, folder, "it is prepared")
 	require.NoError(t, unprepared(t.Context(), p, rc))
