@@ -93,7 +93,7 @@ const (
 	imageHook    = "/usr/bin/" + cdi.HookName
 	imageOwnHook = "/usr/bin/" + cdi.OwnHookName
 	// imageProfiler has what containers of profiled claims get.
-	imageProfiler = "/usr/lib/prism"
+	imageProfiler = "/usr/bin"
 )
 
 // System returns the adapters of a process on a real node.
