@@ -253,6 +253,31 @@ GPU. A series without them must not get those of the exporter.
 {{- end -}}
 {{- end -}}
 
+{{- define "prism.profiler.selector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: profiler
+{{- end -}}
+
+{{- define "prism.profiler.objectLabels" -}}
+{{ include "prism.labels" . }}
+app.kubernetes.io/component: profiler
+{{- end -}}
+
+{{/* The flags of prism-tool for one version, as a list. */}}
+{{- define "prism.profiler.flags" -}}
+- {{ printf "--version=%s" .tool.version | quote }}
+- {{ printf "--path=%s" .tool.path | quote }}
+- {{ printf "--versions=%s" (join "," .versions) | quote }}
+- {{ printf "--state-dir=%s" .state | quote }}
+- {{ printf "--cdi-roots=%s" .root.Values.cdiRoot | quote }}
+- {{ printf "--work-dir=%s" .work | quote }}
+- {{ printf "--import-memory=%s" .root.Values.profiler.importMemory | quote }}
+- {{ printf "--import-deadline=%s" .root.Values.profiler.importDeadline | quote }}
+- {{ printf "--log-format=%s" .root.Values.logFormat | quote }}
+- {{ printf "-v=%v" .root.Values.logVerbosity | quote }}
+{{- end -}}
+
 {{/* The rules of the cluster for profiles, without what is empty. */}}
 {{- define "prism.profiler.rules" -}}
 {{- $policy := dict -}}
