@@ -6,3 +6,4 @@ hack/packages.sh cc
 mkdir -p bin
 CGO_ENABLED=0 go build -o bin/simgpu ./test/simgpu/cmd/simgpu
 CGO_ENABLED=0 go -C hack/localcluster build -o "$PWD/bin/localcluster" ./cmd/localcluster
+CGO_ENABLED=0 go build -o bin/kubectl-prism ./cmd/kubectl-prism

@@ -60,7 +60,7 @@ var (
 	}
 	// apiTypes draw in encoders of all API objects: a tenth of a small program.
 	apiTypes = "k8s.io/apimachinery/pkg/apis"
-	apiSide  = []string{"cmd/*", "pkg/plugin", "pkg/driver", "pkg/kube", "pkg/controller", "pkg/admission"}
+	apiSide  = []string{"cmd/*", "pkg/plugin", "pkg/driver", "pkg/kube", "pkg/controller", "pkg/admission", "pkg/cli", "pkg/cli/*"}
 	product  = []string{"pkg", "pkg/*", "pkg/*/*", "cmd/*", "api/*"}
 	parts    = []string{"pkg", "pkg/*", "pkg/*/*", "api/*"}
 )
@@ -205,6 +205,15 @@ var walls = []wall{
 		because: "the controller knows configurations and the API server, and no node",
 	},
 	{
+		name: "cli", of: []string{"pkg/cli", "pkg/cli/*", "cmd/kubectl-prism"},
+		ours:    []string{"pkg/cli", "pkg/cli/*", "pkg/pattern", "pkg/profiler/rules", "pkg/profiler/report", "api/*", "api/*/*"},
+		because: "the user's program asks the API server, and has nothing of a node",
+	},
+	{
+		name: "cli-parts", of: []string{"pkg/cli/download", "pkg/cli/check"}, named: []string{"net", "k8s.io/client-go"},
+		because: "files are written, and pods are judged, without a cluster",
+	},
+	{
 		name: "admission", of: []string{"pkg/admission"}, ours: append([]string{"pkg/claim", "pkg/pattern"}, nouns...), named: []string{"os", "k8s.io/client-go"},
 		because: "admission asks pkg/claim about what is written, and knows no node and no allocation",
 	},
@@ -214,7 +223,7 @@ var walls = []wall{
 	},
 	{
 		name: "client-go", of: product, except: apiSide, named: []string{"k8s.io/client-go"},
-		because: "only cmd, plugin, driver, kube, controller and admission see client-go",
+		because: "only cmd, plugin, driver, kube, controller, admission and cli see client-go",
 	},
 	{
 		name: "kubelet", of: product, except: []string{"pkg/driver"}, named: []string{"k8s.io/dynamic-resource-allocation/kubeletplugin"},

@@ -94,7 +94,7 @@ func TestBreaches_OfEachWall_Found(t *testing.T) {
 		"pkg/inventory imports github.com/NVIDIA/go-nvml/pkg/nvml, but only pkg/nvml speaks the vendor's language": {
 			ImportPath: Module + "/pkg/inventory", Imports: []string{"github.com/NVIDIA/go-nvml/pkg/nvml"},
 		},
-		"pkg/checkpoint imports k8s.io/client-go/kubernetes, but only cmd, plugin, driver, kube, controller and admission see client-go": {
+		"pkg/checkpoint imports k8s.io/client-go/kubernetes, but only cmd, plugin, driver, kube, controller, admission and cli see client-go": {
 			ImportPath: Module + "/pkg/checkpoint", Imports: []string{"k8s.io/client-go/kubernetes"},
 		},
 		"pkg/kube imports k8s.io/dynamic-resource-allocation/kubeletplugin, but only driver talks to the kubelet": {

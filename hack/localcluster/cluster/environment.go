@@ -5,6 +5,7 @@ package cluster
 import (
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -24,7 +25,11 @@ func (c *Cluster) Environment(out io.Writer) error {
 	assign := func(name, value string) { fmt.Fprintf(out, "export %s=%s\n", name, quote(value)) }
 	assign("PRISM_CLUSTER", c.Name)
 	assign("KUBECONFIG", c.Kubeconfig())
-	fmt.Fprintf(out, "export PATH=%s:\"$PATH\"\n", quote(c.programs()))
+	programs := c.programs()
+	if self, err := os.Executable(); err == nil {
+		programs += ":" + filepath.Dir(self) // kubectl finds plugins that are built beside localcluster
+	}
+	fmt.Fprintf(out, "export PATH=%s:\"$PATH\"\n", quote(programs))
 	assign("PRISM_NODES", strings.Join(names, " "))
 	for i := range s.Nodes {
 		m := c.machine(i, s)

@@ -1,0 +1,194 @@
+package check
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+)
+
+// The conditions of a device.
+const (
+	conditionReady     = "Ready"
+	conditionProfiler  = "ProfilerReady"
+	conditionProfiling = "Profiling"
+	conditionReport    = "ReportAvailable"
+)
+
+// claim decides by one claim of a container.
+func (f *Facts) claim(u use, of *corev1.Container) Claim {
+	c := Claim{Name: u.claim, ResourceClaim: u.object, Request: u.request}
+	object := f.Claims[u.object]
+	switch {
+	case u.object == "":
+		c.verdict = Verdict{Depends, "the ResourceClaim of claim " + u.claim + " is not created yet", "check again after that"}
+		return c
+	case object == nil:
+		why := f.Unreadable["claim/"+u.object]
+		c.verdict = Verdict{Depends, fmt.Sprintf("ResourceClaim %s cannot be read: %s", u.object, why), ""}
+		return c
+	case allocated(object) && !f.hasDevice(object, u.request):
+		c.verdict = Verdict{No, fmt.Sprintf("ResourceClaim %s has no device of driver %s", u.object, f.Driver),
+			"use a claim of a DeviceClass of that driver"}
+		return c
+	}
+	status := f.status(object, u.request)
+	c.Conditions = status.conditions
+	config, refusal := status.profile, (*Verdict)(nil)
+	c.From = "effective, from the status of the claim"
+	if config == nil {
+		config, c.From, refusal = f.merged(object, u.request)
+	}
+	if config != nil {
+		config.Default()
+		config.ClaimOverride = nil
+	}
+	c.Config = config
+	switch {
+	case status.failed != "":
+		c.verdict = Verdict{No, fmt.Sprintf("ResourceClaim %s cannot be prepared: %s", u.object, status.failed), ""}
+	case refusal != nil:
+		c.verdict = *refusal
+	case status.profile == nil && f.NoProfiler:
+		c.verdict = Verdict{No, "the chart of Prism is installed without profiler.tools", "an administrator can set it"}
+	case status.prepared && status.profile == nil && !status.ready():
+		c.verdict = f.unprofiled(u.object, config)
+	default:
+		c.verdict = f.configured(u, of, config, status)
+	}
+	return c
+}
+
+// configured decides for a container whose claim has, or will have, this configuration; nil: none that is known.
+func (f *Facts) configured(u use, of *corev1.Container, config *v1alpha1.ProfilerConfig, status deviceStatus) Verdict {
+	switch {
+	case config == nil && f.Rules == nil:
+		return Verdict{Depends, fmt.Sprintf("neither ResourceClaim %s nor its DeviceClass has a ProfilerConfig, and the defaults of the cluster are "+
+			"not visible to you", u.object), "add a ProfilerConfig to the claim"}
+	case config == nil:
+		return Verdict{No, fmt.Sprintf("neither ResourceClaim %s nor its DeviceClass nor the defaults of the cluster have a ProfilerConfig for it",
+			u.object), "add a ProfilerConfig to the claim"}
+	case !*config.Enabled:
+		return Verdict{No, fmt.Sprintf("the ProfilerConfig of ResourceClaim %s has enabled: false", u.object),
+			"take that out of the claim, or set enabled: true there"}
+	case !selects(config.Containers, of.Name):
+		return Verdict{No, fmt.Sprintf("containers of the ProfilerConfig of ResourceClaim %s has only: %s", u.object, strings.Join(config.Containers, ", ")),
+			"add " + of.Name + " to containers"}
+	}
+	if f.Rules != nil && status.profile == nil {
+		limited, err := v1alpha1.MergeProfiler(config, nil, v1alpha1.FromClass)
+		if err == nil {
+			err = f.Rules.Policy.Limit(f.Pod.Namespace, limited)
+		}
+		if err != nil {
+			return Verdict{No, err.Error(), "change the ProfilerConfig, or ask an administrator to change profiler.policy"}
+		}
+	}
+	if v := byConditions(status.conditions); v != nil {
+		return *v
+	}
+	return matches(config.Match, of)
+}
+
+// selects reports whether globs have a name; none has every name.
+func selects(globs []string, name string) bool {
+	return globs == nil || slices.ContainsFunc(globs, func(glob string) bool {
+		ok, err := path.Match(glob, name)
+		return ok && err == nil
+	})
+}
+
+// unprofiled is why a claim was prepared without a profile.
+func (f *Facts) unprofiled(object string, config *v1alpha1.ProfilerConfig) Verdict {
+	switch {
+	case config == nil:
+		return Verdict{No, fmt.Sprintf("ResourceClaim %s was prepared without a ProfilerConfig", object),
+			"add one to the claim and create the pod again: the profile is fixed when a claim is prepared"}
+	case !*config.Enabled:
+		return Verdict{No, fmt.Sprintf("the ProfilerConfig of ResourceClaim %s has enabled: false", object), "create the claim again without that"}
+	}
+	return Verdict{No, fmt.Sprintf("ResourceClaim %s was prepared without its profile, which only the defaults of the cluster ask for", object),
+		"the log of prism-kubelet-plugin on the node says why"}
+}
+
+func allocated(object *resourceapi.ResourceClaim) bool { return object.Status.Allocation != nil }
+
+// hasDevice reports whether the claim, or that request of it, has a device of the driver.
+func (f *Facts) hasDevice(object *resourceapi.ResourceClaim, request string) bool {
+	return slices.ContainsFunc(object.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
+		return r.Driver == f.Driver && isRequest(r.Request, request)
+	})
+}
+
+// isRequest reports whether a result is for a request, or for one of its alternatives.
+func isRequest(of, request string) bool {
+	return request == "" || of == request || strings.HasPrefix(of, request+"/")
+}
+
+// deviceStatus is what the driver reports of a claim's devices.
+type deviceStatus struct {
+	// prepared says that there is a status, failed why preparing failed.
+	prepared   bool
+	failed     string
+	profile    *v1alpha1.ProfilerConfig
+	conditions []metav1.Condition
+}
+
+// ready reports whether the driver says that processes are profiled; the status leaves long configurations out.
+func (s deviceStatus) ready() bool {
+	return meta.FindStatusCondition(s.conditions, conditionProfiler) != nil
+}
+
+// status reads that of the devices of a request.
+func (f *Facts) status(object *resourceapi.ResourceClaim, request string) (s deviceStatus) {
+	if object.Status.Allocation == nil {
+		return s
+	}
+	wanted := map[string]bool{}
+	for _, r := range object.Status.Allocation.Devices.Results {
+		if r.Driver == f.Driver && isRequest(r.Request, request) {
+			wanted[r.Pool+"/"+r.Device] = true
+		}
+	}
+	for i := range object.Status.Devices {
+		device := &object.Status.Devices[i]
+		if device.Driver != f.Driver || !wanted[device.Pool+"/"+device.Device] {
+			continue
+		}
+		if ready := meta.FindStatusCondition(device.Conditions, conditionReady); ready != nil {
+			s.prepared = s.prepared || ready.Status == metav1.ConditionTrue
+			if ready.Status == metav1.ConditionFalse && s.failed == "" {
+				s.failed = ready.Message
+			}
+		}
+		if s.profile == nil {
+			s.profile = profileOf(device)
+		}
+		for _, name := range []string{conditionProfiler, conditionProfiling, conditionReport} {
+			condition := meta.FindStatusCondition(device.Conditions, name)
+			if condition != nil && meta.FindStatusCondition(s.conditions, name) == nil {
+				s.conditions = append(s.conditions, *condition)
+			}
+		}
+	}
+	return s
+}
+
+// profileOf is the effective configuration in the data of a device; nil: none that can be read.
+func profileOf(device *resourceapi.AllocatedDeviceStatus) *v1alpha1.ProfilerConfig {
+	var data struct {
+		Profile *v1alpha1.ProfilerConfig `json:"profile"`
+	}
+	if device.Data == nil || json.Unmarshal(device.Data.Raw, &data) != nil {
+		return nil
+	}
+	return data.Profile
+}

@@ -1,0 +1,146 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/pattern"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+// changes say what to change for a reason.
+var changes = map[string]string{
+	report.ReasonToolNotInstalled:      "set another toolVersion, or ask an administrator for profiler.tools",
+	report.ReasonNotAllowed:            "change the ProfilerConfig, or ask an administrator to change profiler.policy",
+	report.ReasonPerfEventsUnavailable: "take cpuSampling out, or ask an administrator to allow perf events on the node",
+	report.ReasonPreloadNotPossible:    "take the volume or the list away that the container has at /etc/ld.so.preload",
+	report.ReasonStaticOrMusl:          "use an image with glibc whose programs are linked dynamically",
+	report.ReasonNoProcessMatched:      "compare match with the command lines of the processes, for example with kubectl exec POD -- ps -ef",
+	report.ReasonRangeNotReached:       "the process has to open the NVTX range, or call cudaProfilerStart; or set start: Immediate",
+	report.ReasonFellBackUnprofiled:    "the message of the condition says what the tool lacks",
+	report.ReasonSlotsTaken:            "raise match.maxSessions",
+	report.ReasonSeveralProfiles:       "keep the ProfilerConfig in one claim of the container",
+	report.ReasonStoreFull:             "remove reports with kubectl prism profile rm, or raise output.maxBytes",
+}
+
+// byConditions decides by what the node reports of a prepared claim; nil: it reports nothing that decides.
+func byConditions(conditions []metav1.Condition) *Verdict {
+	verdict := func(answer Answer, c *metav1.Condition) *Verdict {
+		v := &Verdict{answer, fmt.Sprintf("%s is %s with reason %s", c.Type, c.Status, c.Reason), ""}
+		if c.Message != "" {
+			v.Because += ": " + strings.TrimSuffix(c.Message, ".")
+		}
+		if answer == No {
+			v.Change = changes[c.Reason]
+		}
+		return v
+	}
+	if c := meta.FindStatusCondition(conditions, conditionProfiler); c != nil && c.Status == metav1.ConditionFalse {
+		return verdict(No, c)
+	}
+	c := meta.FindStatusCondition(conditions, conditionProfiling)
+	available := meta.FindStatusCondition(conditions, conditionReport)
+	switch {
+	case c != nil && c.Status == metav1.ConditionTrue:
+		return verdict(Yes, c)
+	case available != nil && available.Status == metav1.ConditionTrue:
+		return verdict(Yes, available)
+	case c != nil && c.Status == metav1.ConditionFalse && changes[c.Reason] != "":
+		return verdict(No, c)
+	}
+	return nil
+}
+
+// matches decides by the command of a container. Processes that it starts are matched too, and are not known.
+func matches(m *v1alpha1.ProcessMatch, of *corev1.Container) Verdict {
+	rules, err := compile(m)
+	if err != nil {
+		return Verdict{No, "the node will refuse the claim: " + err.Error(), "correct match"}
+	}
+	wanted := "the first process that is not excluded is profiled"
+	if *m.Regex != "" {
+		wanted = "processes that match " + *m.Regex + " are profiled"
+	}
+	if len(of.Command) == 0 {
+		return Verdict{Depends, wanted + ", and the entrypoint of image " + of.Image + " is not known from the pod", ""}
+	}
+	argv := slices.Concat(of.Command, of.Args)
+	line := strings.Join(argv, " ")
+	switch {
+	case rules.Target == pattern.Executable && !strings.HasPrefix(argv[0], "/"):
+		return Verdict{Depends, wanted + ", and the path of " + argv[0] + " in the image is not known", ""}
+	case rules.Match(argv, argv[0]):
+		return Verdict{Yes, wanted + ", and the command of the container does: " + line, ""}
+	}
+	for _, inner := range script(argv) {
+		if rules.Match(inner, inner[0]) {
+			return Verdict{Yes, wanted + ", and a command in the script of the container does: " + strings.Join(inner, " "), ""}
+		}
+	}
+	why := ", and the command of the container does not"
+	if slices.Contains(rules.Names, base(argv[0])) {
+		why = ", and " + base(argv[0]) + " is excluded by default"
+	}
+	return Verdict{Depends, wanted + why + ": only processes that it starts can be: " + line,
+		"change match if the command itself is to be profiled"}
+}
+
+// compile makes the rules of the container.
+func compile(m *v1alpha1.ProcessMatch) (pattern.Rules, error) {
+	dialect, rules := pattern.Perl, pattern.Rules{}
+	if *m.Dialect == v1alpha1.DialectRE2 {
+		dialect = pattern.RE2
+	}
+	switch *m.Target {
+	case v1alpha1.TargetCommandLine:
+		rules.Target = pattern.CommandLine
+	case v1alpha1.TargetExecutable:
+		rules.Target = pattern.Executable
+	case v1alpha1.TargetArgv0:
+		rules.Target = pattern.Argv0
+	}
+	var err error
+	if *m.Regex != "" {
+		if rules.Include, err = pattern.Compile(*m.Regex, dialect); err != nil {
+			return rules, fmt.Errorf("match.regex: %w", err)
+		}
+	}
+	for i, exclude := range m.Exclude {
+		table, err := pattern.Compile(exclude, dialect)
+		if err != nil {
+			return rules, fmt.Errorf("match.exclude[%d]: %w", i, err)
+		}
+		rules.Excludes = append(rules.Excludes, table)
+	}
+	if *m.UseDefaultExcludes {
+		rules.Names = v1alpha1.DefaultExcludes
+	}
+	return rules, nil
+}
+
+// script are the commands that a shell runs with -c, as far as they are plain words.
+func script(argv []string) [][]string {
+	if len(argv) < 3 || !slices.Contains([]string{"ash", "bash", "dash", "sh", "zsh"}, base(argv[0])) || !strings.HasSuffix(argv[1], "c") ||
+		!strings.HasPrefix(argv[1], "-") {
+		return nil
+	}
+	var commands [][]string
+	for _, command := range strings.FieldsFunc(argv[2], func(r rune) bool { return strings.ContainsRune(";&|\n", r) }) {
+		words := strings.Fields(command)
+		for len(words) > 0 && (words[0] == "exec" || strings.Contains(words[0], "=")) {
+			words = words[1:]
+		}
+		if len(words) > 0 {
+			commands = append(commands, words)
+		}
+	}
+	return commands
+}
+
+func base(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }

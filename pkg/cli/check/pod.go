@@ -1,0 +1,122 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	profiles "github.com/prism-gpu/prism/api/profiles/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/profiler/rules"
+)
+
+// Facts are what the user can read. What could not be read has its reason as text.
+type Facts struct {
+	// Driver is the name of the DRA driver.
+	Driver string
+	Pod    *corev1.Pod
+	// Claims and Classes are found by name; Unreadable says why one is missing, by "claim/<name>" or "class/<name>".
+	Claims     map[string]*resourceapi.ResourceClaim
+	Classes    map[string]*resourceapi.DeviceClass
+	Unreadable map[string]string
+	// Rules are the cluster's policy and defaults; nil: not visible. NoProfiler says that the cluster has none, because the profiler does
+	// not run there.
+	Rules      *rules.Rules
+	NoProfiler bool
+	// NamespaceLabels asks for the labels of the pod's namespace.
+	NamespaceLabels func() (map[string]string, error)
+	// Reports are those of the pod; nil: not visible.
+	Reports *profiles.ReportList
+}
+
+// use is a claim, or one request of it, in a container.
+type use struct{ claim, object, request string }
+
+// Pod says of every container of a pod whether it is profiled.
+func Pod(f *Facts) *Result {
+	r := &Result{Namespace: f.Pod.Namespace, Pod: f.Pod.Name, Node: f.Pod.Spec.NodeName}
+	for _, containers := range [][]corev1.Container{f.Pod.Spec.InitContainers, f.Pod.Spec.Containers} {
+		for i := range containers {
+			r.Containers = append(r.Containers, f.container(&containers[i]))
+		}
+	}
+	used := slices.ContainsFunc(r.Containers, func(c Container) bool { return len(c.Claims) > 0 })
+	if used && f.Rules == nil && !f.NoProfiler {
+		r.Notes = append(r.Notes, "policy and defaults of the cluster are not visible to you; they count when a claim is prepared, and are in "+
+			"the status of the claim afterwards")
+	}
+	return r
+}
+
+// container decides by all claims of a container: one that is profiled is enough.
+func (f *Facts) container(of *corev1.Container) Container {
+	c := Container{Name: of.Name, Reports: f.count(of.Name)}
+	uses := f.uses(of)
+	if len(uses) == 0 {
+		c.Verdict = Verdict{No, "the container uses no claim, and only containers with a claim of driver " + f.Driver + " are profiled",
+			"name a claim with a ProfilerConfig in resources.claims of the container"}
+		return c
+	}
+	profiled := 0
+	for _, u := range uses {
+		claim := f.claim(u, of)
+		if claim.verdict.Profiled != No && claim.Config != nil {
+			profiled++
+		}
+		if c.Verdict.Profiled == "" || rank(claim.verdict.Profiled) > rank(c.Verdict.Profiled) {
+			c.Verdict = claim.verdict
+		}
+		c.Claims = append(c.Claims, claim)
+	}
+	if profiled > 1 {
+		c.Because += fmt.Sprintf(" (%d claims of the container have a profile: one of them wins, the others report SeveralProfiles)", profiled)
+	}
+	return c
+}
+
+func rank(a Answer) int { return slices.Index([]Answer{No, Depends, Yes}, a) }
+
+// count counts the reports of a container.
+func (f *Facts) count(container string) map[string]int {
+	if f.Reports == nil {
+		return nil
+	}
+	states := map[string]int{}
+	for i := range f.Reports.Items {
+		if r := &f.Reports.Items[i]; r.Spec.Container == container {
+			states[string(r.Status.State)]++
+		}
+	}
+	return states
+}
+
+// uses are the claims of a container, also those that Kubernetes made for its extended resources.
+func (f *Facts) uses(of *corev1.Container) []use {
+	var uses []use
+	for _, claim := range of.Resources.Claims {
+		uses = append(uses, use{claim.Name, ObjectName(f.Pod, claim.Name), claim.Request})
+	}
+	if extended := f.Pod.Status.ExtendedResourceClaimStatus; extended != nil {
+		for _, mapping := range extended.RequestMappings {
+			if mapping.ContainerName == of.Name {
+				uses = append(uses, use{mapping.ResourceName, extended.ResourceClaimName, mapping.RequestName})
+			}
+		}
+	}
+	return uses
+}
+
+// ObjectName is the name of the ResourceClaim behind a claim of a pod; empty: there is none yet.
+func ObjectName(pod *corev1.Pod, claim string) string {
+	i := slices.IndexFunc(pod.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool { return c.Name == claim })
+	if i < 0 {
+		return ""
+	}
+	name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+	if err != nil || name == nil {
+		return ""
+	}
+	return *name
+}

@@ -1,0 +1,31 @@
+// Package cli is the command kubectl prism, a plugin of kubectl.
+package cli
+
+import (
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/prism-gpu/prism/pkg/cli/profile"
+)
+
+// Command is kubectl prism. Its errors are printed by the caller.
+func Command(version string, streams genericiooptions.IOStreams) *cobra.Command {
+	flags := genericclioptions.NewConfigFlags(true)
+	command := &cobra.Command{
+		Use:           "kubectl-prism",
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl prism"},
+		Short:         "GPUs of claims: reports of profiled processes",
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(command *cobra.Command, _ []string) error { return command.Help() },
+	}
+	command.SetIn(streams.In)
+	command.SetOut(streams.Out)
+	command.SetErr(streams.ErrOut)
+	flags.AddFlags(command.PersistentFlags())
+	command.AddCommand(profile.Command(flags, streams))
+	return command
+}

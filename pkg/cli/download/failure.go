@@ -1,0 +1,41 @@
+package download
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// kept closes a partial file that a download failed to complete, and says why; an empty one is removed.
+func (d *Downloads) kept(p *part, err error) error {
+	if _, ours := errors.AsType[*writeError](err); ours {
+		err = d.failed("writing", p.name, err)
+	}
+	closing := p.Close()
+	if p.size == 0 {
+		return errors.Join(err, closing, d.Dir.Remove(p.name))
+	}
+	if closing != nil {
+		err = errors.Join(err, closing)
+	}
+	return fmt.Errorf("%w; %d bytes are kept in %s, and the next download goes on from there", err, p.size, d.path(p.name))
+}
+
+// failed is an error of a file with what to change.
+func (d *Downloads) failed(doing, name string, err error) error {
+	cause, fix := err, ""
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		cause = path.Err // it has the name alone
+	} else if link, ok := errors.AsType[*os.LinkError](err); ok {
+		cause = link.Err
+	}
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		fix = "; free space, or choose another directory with --output"
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		fix = "; choose a directory with --output that you may write into"
+	}
+	return fmt.Errorf("%s %s: %w%s", doing, d.path(name), cause, fix)
+}

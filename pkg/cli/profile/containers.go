@@ -1,0 +1,149 @@
+package profile
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/cli/reports"
+)
+
+// source reads reports of nodes from the API of reports, and those in containers from there.
+type source struct {
+	*reports.Client
+	containers
+}
+
+// containers reads files in containers.
+type containers struct{ cluster }
+
+// maxStderr is how much of what a program says is read.
+const maxStderr = 4 << 10
+
+// Copy writes the file of a report that is in its container.
+func (c containers) Copy(ctx context.Context, r *v1alpha1.Report, to io.Writer) error {
+	doing := fmt.Sprintf("downloading report %s out of container %s of pod %s/%s", r.Name, r.Spec.Container, r.Namespace, r.Spec.Pod)
+	if !path.IsAbs(r.Status.Path) {
+		return fmt.Errorf("%s: %q is no path in the container", doing, r.Status.Path)
+	}
+	config, err := c.flags.ToRESTConfig()
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	if err := runs(ctx, client, r); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	if err := execute(ctx, config, client, r, to); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}
+
+// runs returns why nothing can be executed in the container of a report.
+func runs(ctx context.Context, client kubernetes.Interface, r *v1alpha1.Report) error {
+	const gone = "the report was in the container and is gone with it, unless output.path was in a volume; " +
+		"with output type Node reports outlive their pods"
+	pod, err := client.CoreV1().Pods(r.Namespace).Get(ctx, r.Spec.Pod, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return errors.New("the pod is gone: " + gone)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w; reports in containers need get on pods and create on pods/exec", err)
+	case err != nil:
+		return err
+	}
+	statuses := slices.Concat(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses)
+	i := slices.IndexFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == r.Spec.Container })
+	switch {
+	case i < 0:
+		return fmt.Errorf("the pod of that name has no container %s: it is another pod now, and %s", r.Spec.Container, gone)
+	case statuses[i].State.Running == nil:
+		return errors.New("the container does not run, and nothing can be read out of it: " + gone)
+	}
+	return nil
+}
+
+// execute runs cat in the container, as kubectl exec does.
+func execute(ctx context.Context, config *rest.Config, client kubernetes.Interface, r *v1alpha1.Report, to io.Writer) error {
+	where := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(r.Namespace).Name(r.Spec.Pod).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{
+			Container: r.Spec.Container, Command: []string{"cat", r.Status.Path}, Stdout: true, Stderr: true,
+		}, scheme.ParameterCodec).URL()
+	spdy, err := remotecommand.NewSPDYExecutor(config, "POST", where)
+	if err != nil {
+		return err
+	}
+	socket, err := remotecommand.NewWebSocketExecutor(config, "GET", where.String())
+	if err != nil {
+		return err
+	}
+	executor, err := remotecommand.NewFallbackExecutor(socket, spdy, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	})
+	if err != nil {
+		return err
+	}
+	out, said := &keeps{to: to}, &first{limit: maxStderr}
+	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: out, Stderr: said})
+	switch text := reports.Escape(strings.TrimSpace(said.String())); {
+	case out.err != nil:
+		return out.err
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return errors.New("interrupted")
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w; reports in containers need create on pods/exec", err)
+	case text != "":
+		return fmt.Errorf("cat %s: %s", r.Status.Path, text)
+	default:
+		return fmt.Errorf("%w; the image needs cat to copy the file out of the container; without it, put a volume at output.path, or use "+
+			"output type Node", err)
+	}
+}
+
+// keeps keeps the error of a writer: streams of a container report their own.
+type keeps struct {
+	to  io.Writer
+	err error
+}
+
+func (k *keeps) Write(b []byte) (int, error) {
+	n, err := k.to.Write(b)
+	if err != nil {
+		k.err = err
+	}
+	return n, err
+}
+
+// first keeps the first bytes.
+type first struct {
+	bytes.Buffer
+	limit int
+}
+
+func (f *first) Write(b []byte) (int, error) {
+	if room := f.limit - f.Len(); room > 0 {
+		f.Buffer.Write(b[:min(room, len(b))])
+	}
+	return len(b), nil
+}

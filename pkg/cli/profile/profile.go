@@ -1,0 +1,178 @@
+package profile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/cli/reports"
+)
+
+// Command is kubectl prism profile. The cluster, the user and the namespace are those of the flags.
+func Command(flags *genericclioptions.ConfigFlags, streams genericiooptions.IOStreams) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "profile",
+		Short: "Reports of processes that were profiled by their claims",
+		Long: "Lists, downloads and removes the reports of processes that were profiled as the ProfilerConfig of a ResourceClaim or DeviceClass " +
+			"says, also when pod and claim are gone, and checks whether the processes of a pod are profiled.",
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
+	}
+	c := cluster{flags, streams}
+	command.AddCommand(listCommand(c), downloadCommand(c), removeCommand(c), checkCommand(c))
+	return command
+}
+
+// cluster is where commands ask, and where they write.
+type cluster struct {
+	flags *genericclioptions.ConfigFlags
+	genericiooptions.IOStreams
+}
+
+// reports is the API of reports, and the namespace of the flags or of the kubeconfig.
+func (c cluster) reports() (*reports.Client, string, error) {
+	namespace, _, err := c.flags.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, "", fmt.Errorf("reading the namespace: %w; correct --kubeconfig or --context", err)
+	}
+	config, err := c.flags.ToRESTConfig()
+	if err != nil {
+		return nil, "", fmt.Errorf("reading how to reach the cluster: %w; set --kubeconfig, or KUBECONFIG", err)
+	}
+	client, err := reports.New(config)
+	return client, namespace, err
+}
+
+// say writes a line that is no result; what is in it may come from containers.
+func (c cluster) say(format string, values ...any) {
+	_, _ = fmt.Fprintln(c.ErrOut, reports.Escape(fmt.Sprintf(format, values...)))
+}
+
+// print writes a line of the result.
+func (c cluster) print(format string, values ...any) {
+	_, _ = fmt.Fprintln(c.Out, reports.Escape(fmt.Sprintf(format, values...)))
+}
+
+// missing says which reports a list does not have.
+func (c cluster) missing(client *reports.Client, silent []string) {
+	taken := client.Warnings()
+	if len(silent) == 0 {
+		for _, text := range taken {
+			c.say("Warning: %s", text)
+		}
+		return
+	}
+	c.say("Warning: %s did not answer: reports there are missing from the list, and profiling goes on there", nodes(silent))
+}
+
+// nodes are names in a sentence; of many, the first.
+func nodes(names []string) string {
+	const shown = 10
+	word := "nodes "
+	if len(names) == 1 {
+		word = "node "
+	}
+	if len(names) > shown {
+		return fmt.Sprintf("%s%s and %d more", word, strings.Join(names[:shown], ", "), len(names)-shown)
+	}
+	return word + strings.Join(names, ", ")
+}
+
+// selection are the flags that select reports.
+type selection struct {
+	reports.Selection
+	allNamespaces, all bool
+}
+
+// bind adds the flags; several commands need one of them or names.
+func (s *selection) bind(flags *pflag.FlagSet) {
+	flags.BoolVarP(&s.allNamespaces, "all-namespaces", "A", false, "Reports of all namespaces.")
+	flags.StringVarP(&s.Labels, "selector", "l", "", "Label selector, such as gpu.prism.dev/pod=train.")
+	flags.StringVar(&s.Fields, "field-selector", "", "Field selector, such as status.state=Ready; fields are metadata.name, metadata.namespace, "+
+		"spec.claim, spec.claimUID, spec.pod, spec.container, spec.node, spec.process and status.state.")
+	flags.StringVar(&s.Claim, "claim", "", "Reports of this ResourceClaim.")
+	flags.StringVar(&s.Pod, "pod", "", "Reports of this pod.")
+	flags.StringVar(&s.Container, "container", "", "Reports of containers of this name.")
+	flags.StringVar(&s.Process, "process", "", "Reports of programs of this base name.")
+	flags.StringVar(&s.Node, "node", "", "Reports of this node.")
+}
+
+// choose returns the reports that are named or selected, and the nodes that did not answer. Either names or a selection are required.
+func (s *selection) choose(command *cobra.Command, c cluster, names []string) (*reports.Client, *v1alpha1.ReportList, error) {
+	selected := !s.Empty() || s.all
+	switch {
+	case len(names) == 0 && !selected:
+		return nil, nil, fmt.Errorf("no report is named or selected: give names of reports, flags such as --pod or -l, or --all; %s -h lists them",
+			command.CommandPath())
+	case len(names) > 0 && (selected || s.allNamespaces):
+		return nil, nil, errors.New("reports are both named and selected: give either names, or flags that select them")
+	}
+	client, namespace, err := c.reports()
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.allNamespaces {
+		namespace = ""
+	}
+	if len(names) == 0 {
+		list, err := client.List(command.Context(), namespace, s.Selection)
+		if err == nil && len(list.Items) == 0 {
+			c.none(namespace)
+		}
+		return client, list, err
+	}
+	list := &v1alpha1.ReportList{}
+	for _, name := range names {
+		name, err := plainName(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		if slices.ContainsFunc(list.Items, func(r v1alpha1.Report) bool { return r.Name == name }) {
+			continue
+		}
+		report, err := client.Get(command.Context(), namespace, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		list.Items = append(list.Items, *report)
+	}
+	return client, list, nil
+}
+
+// plainName takes a name as -o name prints it.
+func plainName(name string) (string, error) {
+	kind, plain, found := strings.Cut(name, "/")
+	if !found {
+		plain = name
+	} else if !slices.Contains([]string{"report", "reports", "report." + reports.GroupVersion.Group, "reports." + reports.GroupVersion.Group}, kind) {
+		return "", fmt.Errorf("%q is no report: names are as kubectl prism profile list prints them", name)
+	}
+	if len(validation.IsDNS1123Subdomain(plain)) > 0 {
+		return "", fmt.Errorf("%q is no name of a report: names are as kubectl prism profile list prints them", name)
+	}
+	return plain, nil
+}
+
+// none says that there is no report.
+func (c cluster) none(namespace string) {
+	if namespace == "" {
+		c.say("No reports found")
+		return
+	}
+	c.say("No reports found in namespace %s", namespace)
+}
+
+// isTerminal reports whether a stream is a terminal.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && terminal(file)
+}

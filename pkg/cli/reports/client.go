@@ -1,0 +1,149 @@
+package reports
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
+)
+
+// GroupVersion is that of the aggregated API, Resource the name of its resource, and Kind that of one object.
+var GroupVersion = schema.GroupVersion{Group: "profiles.gpu.prism.dev", Version: "v1alpha1"}
+
+// The names of the API.
+const (
+	Resource = "reports"
+	Kind     = "Report"
+	content  = "content"
+)
+
+// Client asks for reports. It is safe for concurrent use.
+type Client struct {
+	rest rest.Interface
+	http *http.Client
+	// host is what errors say does not answer.
+	host string
+	warn *warnings
+}
+
+// New makes a client for a kubeconfig's cluster and user.
+func New(from *rest.Config) (*Client, error) {
+	config := rest.CopyConfig(from)
+	config.GroupVersion, config.APIPath = &GroupVersion, "/apis"
+	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	warn := &warnings{}
+	config.WarningHandler, config.WarningHandlerWithContext = warn, nil
+	transport, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("reading how to reach the API server from the kubeconfig: %w", err)
+	}
+	client, err := rest.RESTClientForConfigAndClient(config, transport)
+	if err != nil {
+		return nil, fmt.Errorf("reading how to reach the API server from the kubeconfig: %w", err)
+	}
+	downloads := *transport
+	downloads.Timeout = 0 // a download has a deadline for the time without a byte
+	return &Client{rest: client, http: &downloads, host: config.Host, warn: warn}, nil
+}
+
+// List returns the reports of a namespace, of all namespaces with "", in the order of the server. The list names the nodes that did not
+// answer.
+func (c *Client) List(ctx context.Context, namespace string, s Selection) (*v1alpha1.ReportList, error) {
+	options, err := s.options()
+	if err != nil {
+		return nil, err
+	}
+	list := &v1alpha1.ReportList{}
+	silent := map[string]bool{}
+	for {
+		var page v1alpha1.ReportList
+		err := decode(c.rest.Get().NamespaceIfScoped(namespace, namespace != "").Resource(Resource).
+			SpecificallyVersionedParams(&options, scheme.ParameterCodec, schema.GroupVersion{Version: "v1"}).Do(ctx), &page)
+		if err != nil {
+			return nil, c.explain(err, act{verb: "list", namespace: namespace})
+		}
+		list.Items = append(list.Items, page.Items...)
+		for _, node := range page.SilentNodes {
+			silent[node] = true
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			break
+		}
+	}
+	for node := range silent {
+		list.SilentNodes = append(list.SilentNodes, node)
+	}
+	slices.Sort(list.SilentNodes)
+	list.APIVersion, list.Kind = GroupVersion.String(), Kind+"List"
+	for i := range list.Items {
+		list.Items[i].APIVersion, list.Items[i].Kind = GroupVersion.String(), Kind
+	}
+	return list, nil
+}
+
+// Get returns one report.
+func (c *Client) Get(ctx context.Context, namespace, name string) (*v1alpha1.Report, error) {
+	report := &v1alpha1.Report{}
+	if err := decode(c.rest.Get().Namespace(namespace).Resource(Resource).Name(name).Do(ctx), report); err != nil {
+		return nil, c.explain(err, act{verb: "get", namespace: namespace, name: name})
+	}
+	report.APIVersion, report.Kind = GroupVersion.String(), Kind
+	return report, nil
+}
+
+// decode reads an answer.
+func decode(answer rest.Result, into any) error {
+	if err := answer.Error(); err != nil { // Raw has no errors in the words of the server
+		return err
+	}
+	raw, err := answer.Raw()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, into)
+}
+
+// Delete removes one report.
+func (c *Client) Delete(ctx context.Context, namespace, name string) error {
+	err := c.rest.Delete().Namespace(namespace).Resource(Resource).Name(name).Body(&metav1.DeleteOptions{}).Do(ctx).Error()
+	if err != nil {
+		return c.explain(err, act{verb: "delete", namespace: namespace, name: name})
+	}
+	return nil
+}
+
+// Warnings are those of the server that were not taken yet, each once.
+func (c *Client) Warnings() []string { return c.warn.take() }
+
+// warnings collects the warning headers of answers.
+type warnings struct {
+	mu    sync.Mutex
+	texts []string
+}
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (w *warnings) HandleWarningHeader(code int, _, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if code == 299 && text != "" && !slices.Contains(w.texts, text) {
+		w.texts = append(w.texts, text)
+	}
+}
+
+func (w *warnings) take() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	taken := w.texts
+	w.texts = nil
+	return taken
+}

@@ -1,0 +1,122 @@
+package reports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Errors that callers act on.
+var (
+	// ErrNotComplete says that the process of a report runs, or that the report is being imported.
+	ErrNotComplete = errors.New("the report is not complete")
+	// ErrChanged says that the content is not the one that was asked for.
+	ErrChanged = errors.New("the report changed")
+	// ErrRetry says that the same request may succeed later.
+	ErrRetry = errors.New("no answer")
+)
+
+// act is what a request was about.
+type act struct{ verb, namespace, name string }
+
+func (a act) String() string {
+	where := "in all namespaces"
+	if a.namespace != "" {
+		where = "in namespace " + a.namespace
+	}
+	if a.name == "" {
+		return fmt.Sprintf("%s reports %s", a.verb, where)
+	}
+	return fmt.Sprintf("%s report %s %s", a.verb, a.name, where)
+}
+
+// doing is the act as an error begins.
+func (a act) doing() string {
+	return map[string]string{"list": "listing", "get": "reading", "delete": "deleting", "download": "downloading"}[a.verb] +
+		strings.TrimPrefix(a.String(), a.verb)
+}
+
+// explained is an error in a sentence for the user that errors.Is finds its cause in.
+type explained struct {
+	sentence string
+	causes   []error
+}
+
+func (e *explained) Error() string   { return e.sentence }
+func (e *explained) Unwrap() []error { return e.causes }
+
+// explain says what failed, why, and what to change.
+func (c *Client) explain(err error, a act) error {
+	say := func(cause error, format string, values ...any) error {
+		return &explained{sentence: a.doing() + ": " + fmt.Sprintf(format, values...), causes: []error{cause, err}}
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return say(err, "interrupted")
+	case apierrors.IsForbidden(err):
+		return say(err, "the API server refuses it: %s; an administrator can bind ClusterRole view, which lists reports, or edit, which "+
+			"downloads and deletes them, in the namespace", message(err))
+	case apierrors.IsUnauthorized(err):
+		return say(err, "the API server does not accept the credentials of the kubeconfig; log in again")
+	case apierrors.IsNotFound(err) && (a.name == "" || notServed(err)):
+		return say(err, "the cluster does not serve reports (API group %s): the chart of Prism is not installed there, or without "+
+			"profiler.tools; an administrator can set it", GroupVersion.Group)
+	case apierrors.IsNotFound(err):
+		return say(err, "there is no such report; kubectl prism profile list shows those there are")
+	case apierrors.IsConflict(err):
+		return say(ErrNotComplete, "%s", message(err))
+	case apierrors.IsServiceUnavailable(err) && notServed(err):
+		return say(ErrRetry, "prism-controller, which serves reports, does not answer; profiling goes on without it; kubectl get apiservice "+
+			"%s.%s says why", GroupVersion.Version, GroupVersion.Group)
+	case again(err):
+		return say(ErrRetry, "%s", message(err))
+	case unreachable(err):
+		return say(ErrRetry, "the API server %s does not answer: %v", c.host, err)
+	}
+	return say(err, "%s", message(err))
+}
+
+// notServed reports whether the answer is not the API's own: its errors have no cause "unexpected server response".
+func notServed(err error) bool {
+	status, ok := statusOf(err)
+	return ok && status.Details != nil && slices.ContainsFunc(status.Details.Causes, func(c metav1.StatusCause) bool {
+		return c.Type == metav1.CauseTypeUnexpectedServerResponse
+	})
+}
+
+// again reports whether the server asks for another try.
+func again(err error) bool {
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsTimeout(err) || apierrors.IsInternalError(err)
+}
+
+// unreachable reports whether there was no answer at all.
+func unreachable(err error) bool {
+	_, network := errors.AsType[net.Error](err)
+	_, request := errors.AsType[*url.Error](err)
+	return network || request
+}
+
+// message is what the server says.
+func message(err error) string {
+	if status, ok := statusOf(err); ok && status.Message != "" {
+		return Escape(status.Message)
+	}
+	return Escape(err.Error())
+}
+
+// statusOf is the answer of the server that an error has.
+func statusOf(err error) (metav1.Status, bool) {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return metav1.Status{}, false
+	}
+	return answer.Status(), true
+}
