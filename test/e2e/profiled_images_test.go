@@ -198,7 +198,7 @@ func addPrograms(c *cluster, root string) error {
 		{"gcc", "-O1", "-fno-builtin", "-o", filepath.Join(opt, "facts"), source},
 		// Its C library is its loader, which makes that ready before the program begins.
 		{"gcc", "-O1", "-fno-builtin", "-fno-stack-protector", "-nostdlib", "-no-pie", "-o", filepath.Join(opt, "facts-musl"),
-			"-Wl,--dynamic-linker=/lib/" + filepath.Base(loaders[0]), start, source, filepath.Join(root, "lib/x86_64-linux-musl/libc.so")},
+			"-Wl,--dynamic-linker=/lib/" + filepath.Base(loaders[0]), start, source, "-L" + filepath.Join(root, "lib/x86_64-linux-musl"), "-l:libc.so"},
 		{"env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-o", filepath.Join(opt, "facts-static"), "./test/e2e/testdata/profile/static"},
 	} {
 		if _, err := c.run("", line...); err != nil {

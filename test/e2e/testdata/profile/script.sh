@@ -5,7 +5,7 @@ umask
 cat
 (exit 3)
 echo "subshell $?"
-bash -c 'kill -9 $$'
+{ bash -c 'kill -9 $$'; } 2>/dev/null
 echo "killed $?"
 seq 3 | tac | tr '\n' ' '
 trap 'echo trapped' USR1
