@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs test/e2e on real Kubernetes with simulated GPUs. Tests mostly wait, so they are divided among clusters, three of which run side by
 # side: two with one node, and one with what needs several nodes or kubelets with a static CPU manager policy. That is done soon, and a
-# third one with one node follows it, then a fourth one whose pods run under Nsight Systems. Meanwhile Prometheus is built for tests that read metrics from it. With RUN it is one cluster: one
-# that runs already is used as it is, with the plugin and the chart of this folder; else it is booted, and removed at the end. Environment:
+# third one with one node follows it, then a fourth one whose pods run under NVIDIA's profiler. Meanwhile Prometheus is built for tests that
+# read metrics from it. With RUN it is one cluster: one that runs already is used as it is, with the plugin and the chart of this folder;
+# else it is booted, and removed at the end. Environment:
 #   NAME            the cluster's name (e2e)
 #   RUN             a regular expression that picks tests, on one cluster of NODES nodes, of which GPU_NODES have GPUs
 #   SKIP            a regular expression of tests that are left out of those

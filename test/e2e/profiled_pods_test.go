@@ -100,7 +100,7 @@ func TestProfile_PathInContainer_Downloaded(t *testing.T) {
 	assert.Contains(t, ns.do("exec", "path", "--", "ls", "/tmp/reports-path"), "python3.11.nsys-rep")
 	assert.Contains(t, ns.must(t, ns.kubectlPrism("list", "--claim", "path")...), "/tmp/reports-path")
 	dir := t.TempDir()
-	ns.must(t, ns.kubectlPrism("download", dir, "--claim", "path")...)
+	ns.must(t, ns.kubectlPrism("download", "--claim", "path", "--output", dir)...)
 	assert.Equal(t, []string{"/usr/bin/python3.11"}, exported(t, dir+"/python3.11.nsys-rep"))
 }
 

@@ -66,6 +66,7 @@ func TestProfile_Server_ReportOutlivesPod(t *testing.T) {
 	ns.prints("server", "main", "serves")
 	ns.says("server", "ProfilerReady", metav1.ConditionTrue, "Configured")
 	ns.says("server", "Profiling", metav1.ConditionTrue, "Recording")
+	assert.Contains(t, ns.must(t, ns.kubectlPrism("check", "server")...), "profiled: yes")
 	recording := ns.reportsOf("server", 1, "Recording")[0]
 	_, err := ns.getRaw(contentPath(ns.name, recording.Metadata.Name))
 	assert.True(t, apierrors.IsConflict(err), "the content of a report that is not there yet: %v", err)
@@ -98,17 +99,34 @@ func (ns *namespace) served(r reportOf) {
 	}
 	assert.Contains(ns.t, ns.must(ns.t, ns.kubectlPrism("list", "--claim", r.Spec.Claim)...), r.Status.File)
 	assert.NotContains(ns.t, ns.must(ns.t, ns.kubectlPrism("list", "--container", "other")...), r.Metadata.Name)
+	ns.downloadsByCLI(r)
+}
+
+// downloadsByCLI checks that a download goes on where another ended, and overwrites nothing.
+func (ns *namespace) downloadsByCLI(r reportOf) {
+	ns.t.Helper()
 	dir := ns.t.TempDir()
 	file := filepath.Join(dir, r.Status.File)
-	ns.must(ns.t, ns.kubectlPrism("download", dir, "--claim", r.Spec.Claim)...)
+	download := ns.kubectlPrism("download", "--claim", r.Spec.Claim, "--output", dir)
+	ns.must(ns.t, download...)
 	whole, err := os.ReadFile(file)
 	require.NoError(ns.t, err)
 	sum := sha256.Sum256(whole)
 	assert.Equal(ns.t, r.Status.SHA256, hex.EncodeToString(sum[:]))
-	// What is there already is kept, also where another report has its name.
-	ns.must(ns.t, ns.kubectlPrism("download", dir, "--claim", r.Spec.Claim)...)
+	ns.must(ns.t, download...)
+
+	require.NoError(ns.t, os.Remove(file))
+	part := file + "." + r.Status.SHA256[:12] + ".part"
+	require.NoError(ns.t, os.WriteFile(part, whole[:len(whole)/3], 0o600))
+	ns.must(ns.t, download...)
+	resumed, err := os.ReadFile(file)
+	require.NoError(ns.t, err)
+	assert.Equal(ns.t, whole, resumed)
+	assert.NoFileExists(ns.t, part)
+
 	require.NoError(ns.t, os.WriteFile(file, []byte("another"), 0o600))
-	_, _ = ns.run("", ns.kubectlPrism("download", dir, "--claim", r.Spec.Claim)...)
+	_, err = ns.run("", download...)
+	require.ErrorContains(ns.t, err, "another file of that name")
 	kept, err := os.ReadFile(file)
 	require.NoError(ns.t, err)
 	assert.Equal(ns.t, "another", string(kept))
@@ -117,7 +135,7 @@ func (ns *namespace) served(r reportOf) {
 // removed has a download remove its source, and checks that the API has it no longer, nor the node.
 func (ns *namespace) removed(r reportOf) {
 	ns.t.Helper()
-	ns.must(ns.t, ns.kubectlPrism("download", ns.t.TempDir(), "--claim", r.Spec.Claim, "--remove-source")...)
+	ns.must(ns.t, ns.kubectlPrism("download", "--claim", r.Spec.Claim, "--output", ns.t.TempDir(), "--remove-source")...)
 	left, err := ns.reports()
 	require.NoError(ns.t, err)
 	assert.Empty(ns.t, left)
