@@ -206,7 +206,7 @@ var walls = []wall{
 	},
 	{
 		name: "cli", of: []string{"pkg/cli", "pkg/cli/*", "cmd/kubectl-prism"},
-		ours:    []string{"pkg/cli", "pkg/cli/*", "pkg/pattern", "pkg/profiler/rules", "pkg/profiler/report", "api/*", "api/*/*"},
+		ours:    append([]string{"pkg/cli", "pkg/cli/*", "pkg/claim", "pkg/pattern", "pkg/profiler/rules", "pkg/profiler/report", "api/*/*"}, nouns...),
 		because: "the user's program asks the API server, and has nothing of a node",
 	},
 	{
