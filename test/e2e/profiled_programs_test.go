@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -23,14 +25,19 @@ func (ns *namespace) runsAs(pod, fields string, change func(*corev1.PodSpec), re
 	got := ns.exits(pod)
 	assert.Equal(ns.t, want, got, "exit codes")
 	for name := range maps.Keys(want) {
-		logs := func(of string) string { return ns.do("logs", of, "--container", name) }
-		assert.Equal(ns.t, logs(without), logs(pod), "what %s prints", name)
+		assert.Equal(ns.t, ns.lines(without, name), ns.lines(pod, name), "what %s prints", name)
 	}
 	its := ns.reportsOf(pod, reports, "Ready")
 	none, err := ns.reports("--field-selector", "spec.claim="+without)
 	require.NoError(ns.t, err)
 	assert.Empty(ns.t, none, "reports of a claim without a profile")
 	return its
+}
+
+// lines is what a container prints. The runtime has two streams of it, whose order is left to chance.
+func (ns *namespace) lines(pod, container string) []string {
+	ns.t.Helper()
+	return slices.Sorted(strings.Lines(ns.do("logs", pod, "--container", container)))
 }
 
 // variables are those of a container that programs print.
