@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs test/e2e on real Kubernetes with simulated GPUs. Tests mostly wait, so they are divided among clusters, three of which run side by
 # side: two with one node, and one with what needs several nodes or kubelets with a static CPU manager policy. That is done soon, and a
-# third one with one node follows it. Meanwhile Prometheus is built for tests that read metrics from it. With RUN it is one cluster: one
-# that runs already is used as it is, with the plugin and the chart of this folder; else it is booted, and removed at the end. Environment:
+# third one with one node follows it, then a fourth one whose pods run under NVIDIA's profiler. Meanwhile Prometheus is built for tests that
+# read metrics from it. With RUN it is one cluster: one that runs already is used as it is, with the plugin and the chart of this folder;
+# else it is booted, and removed at the end. Environment:
 #   NAME            the cluster's name (e2e)
 #   RUN             a regular expression that picks tests, on one cluster of NODES nodes, of which GPU_NODES have GPUs
 #   SKIP            a regular expression of tests that are left out of those
@@ -54,7 +55,7 @@ fi
 # The names of clusters are those of the machine. One run at a time has them, and first ends what a run left that was killed.
 exec 9>"${TMPDIR:-/tmp}/prism-$NAME.lock"
 flock --nonblock 9 || { echo "e2e: waiting for another run with clusters $NAME-*" && flock 9; }
-for left in layouts node nodes mps; do
+for left in layouts node nodes mps profile; do
 	bin/localcluster --name "$NAME-$left" down >/dev/null 9>&-
 done
 
@@ -62,6 +63,7 @@ done
 nodes="^(TestConfigOfTwoNodes|TestNodeWithoutGPU_IsSilent|$cpuManager)\$"
 layouts='^Test(Config|ExtendedResource|MIG|Monitor)'
 mps='^Test(MPS|EnforcedMemory)'
+profile='^TestProfile_'
 logs=$(mktemp -d)
 declare -A groups=()
 # rules tests the chart's rules with promtool. Tests that read metrics wait for the Prometheus that it builds beside the clusters.
@@ -88,11 +90,13 @@ trap 'kill "${groups[@]}" 2>/dev/null || true; wait; rm -rf "$logs"' EXIT
 rules >"$logs/rules" 2>&1 9>&- &
 groups[rules]=$!
 group layouts "$layouts" "$nodes"
-group node . "$layouts|$nodes|$mps"
+group node . "$layouts|$nodes|$mps|$profile"
 group nodes "$nodes" '' NODES=3 GPU_NODES=2 KUBELET_CONFIG="$staticPolicy"
 finish nodes
 group mps "$mps"
-for name in rules layouts node mps; do
+finish mps
+group profile "$profile"
+for name in rules layouts node profile; do
 	finish "$name"
 done
 printf '%s\n' "${results[@]}"

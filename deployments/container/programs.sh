@@ -24,8 +24,9 @@ CGO_ENABLED=1 go build -tags grpcnotrace -ldflags "-s -w -X main.version=${VERSI
 	-o "$out/prism-controller" ./cmd/prism-controller
 
 # Without the C library: the container runtime executes prism-hook on the host,
-# whatever that has, and prism-mpsd starts programs before all else and again.
-for program in prism-mpsd prism-hook; do
+# whatever that has, prism-mpsd starts programs before all else and again, and
+# prism-tool runs in an administrator's image.
+for program in prism-mpsd prism-hook prism-tool; do
 	CGO_ENABLED=0 go build -ldflags "-s -w -X main.version=${VERSION:-dev}" -o "$out/$program" "./cmd/$program"
 done
 

@@ -48,6 +48,9 @@ func (b *SpecBuilder) verify(edits Edits) (Edits, error) {
 		nodes = append(nodes, n)
 	}
 	for _, m := range edits.Mounts {
+		if m.Type != "" && m.Type != "bind" {
+			continue // a file system of its own, such as a tmpfs
+		}
 		if err := b.Exists(m.HostPath); err != nil {
 			return edits, fmt.Errorf("mount of %s: %w", m.ContainerPath, err)
 		}

@@ -26,6 +26,18 @@ var HostHooks = []string{
 // ErrNoExec is the error of a hook program that the runtime could not execute.
 var ErrNoExec = errors.New("the file system is mounted with the option noexec")
 
+// ProfilerLibrary and ProfilerRun are what containers of profiled claims get besides the hook: they are installed beside it.
+const (
+	ProfilerLibrary = "libprism-inject.so"
+	ProfilerRun     = "prism-run"
+)
+
+// CreateContainerHook is the edit that has the runtime start the program at that path, which may fail the container, once the container's
+// mounts are there and before its root is entered.
+func CreateContainerHook(path string, args ...string) *specs.Hook {
+	return &specs.Hook{HookName: "createContainer", Path: path, Args: append([]string{filepath.Base(path)}, args...)}
+}
+
 // CreateRuntimeHook is the edit that has the runtime start the program at that path, which may fail the container, before the container's
 // first process is executed.
 func CreateRuntimeHook(path string, args ...string) *specs.Hook {
@@ -48,12 +60,12 @@ type Hooks struct {
 
 // Program is a hook program inside this program's image.
 type Program struct {
-	// Name is HookName or OwnHookName, Image the path in the image.
+	// Name is one of programs, Image the path in the image.
 	Name, Image string
 }
 
 // programs are the names of all there may be in the folder of a version.
-var programs = []string{HookName, OwnHookName}
+var programs = []string{HookName, OwnHookName, ProfilerLibrary, ProfilerRun}
 
 // Installed is a hook program in its place. It stays there until Release, and after that while a spec names it.
 type Installed struct {
@@ -196,7 +208,7 @@ func (d *Dir) namesBelow(dir string) (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("reading the CDI spec of claim %s: %w", uid, err)
 		}
-		if bytes.Contains(spec, []byte(`"`+dir+`/`)) {
+		if bytes.Contains(spec, []byte(`"`+dir+`/`)) || bytes.Contains(spec, []byte(`"`+dir+`"`)) {
 			return true, nil
 		}
 	}

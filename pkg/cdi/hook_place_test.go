@@ -166,7 +166,7 @@ func TestRetire_DiesAnywhere_NextOneFinishes(t *testing.T) {
 		assert.True(t, gone)
 		assert.NoDirExists(t, hooks.Dir)
 	}
-	assert.Equal(t, 6, deaths, "of each program the half-written one and itself, their folder, the directory")
+	assert.Equal(t, 10, deaths, "of each program the half-written one and itself, their folder, the directory")
 }
 
 // TestInstall_DiesAnywhere_NextOneInstalls counts the changes of one installation and stops before each.

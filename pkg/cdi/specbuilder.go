@@ -48,7 +48,7 @@ type SpecBuilder struct {
 	// Types are further types of devices whose containers get the device node of the GPU.
 	Types []gpu.DeviceType
 	// ResultEdits returns what the devices of a record get besides what its steps add; nil: nothing.
-	ResultEdits func(r *checkpoint.Record) []DeviceEdits
+	ResultEdits func(r *checkpoint.Record) ([]DeviceEdits, error)
 	// Exists returns gpu.ErrNotFound when the host has no file or directory of that path. It is called for what steps add.
 	Exists func(hostPath string) error
 }
@@ -99,7 +99,11 @@ func (b *SpecBuilder) Build(request SpecRequest) (*specs.Spec, error) {
 	c.Control = append(control, present.Extra...)
 	edits := request.Edits
 	if b.ResultEdits != nil {
-		edits = slices.Concat(edits, b.ResultEdits(r))
+		more, err := b.ResultEdits(r)
+		if err != nil {
+			return nil, err
+		}
+		edits = slices.Concat(edits, more)
 	}
 	if err := b.edits(&c, edits); err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -49,6 +50,12 @@ type Profiler struct {
 	Enabled bool `json:"enabled"`
 	// Map is "<namespace>/<name>" of the ConfigMap with the cluster's policy and defaults for profiles; empty: there are none.
 	Map string `json:"map,omitempty"`
+	// Endpoint is where controllers read the node's reports: "<address>:<port>"; empty: none can be downloaded.
+	Endpoint string `json:"endpoint,omitempty"`
+	// Certificate is a directory with tls.crt, tls.key and ca.crt, the authority of controllers.
+	Certificate string `json:"certificate,omitempty"`
+	// NodeBytes limits the size of all reports on the node; 0 is no limit.
+	NodeBytes resource.QuantityValue `json:"nodeBytes"`
 }
 
 // The values of MonitorDevices.
@@ -141,6 +148,7 @@ func defaults() *Plugin {
 		},
 		Serving:        Serving{HTTPEndpoint: ":8080", LogVerbosity: 2, LogFormat: "text"},
 		MonitorDevices: MonitorNever,
+		Profiler:       Profiler{NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")}},
 	}
 }
 
@@ -179,6 +187,10 @@ func (p *Plugin) flags() *pflag.FlagSet {
 		"access: "+strings.Join(monitorDevices, ", "))
 	f.BoolVar(&p.Profiler.Enabled, "profiler", p.Profiler.Enabled, "the profiler runs on the node: processes of claims may be profiled")
 	f.StringVar(&p.Profiler.Map, "profiler-config-map", p.Profiler.Map, "<namespace>/<name> of the ConfigMap with policy and defaults for profiles; empty: none")
+	f.StringVar(&p.Profiler.Endpoint, "reports-endpoint", p.Profiler.Endpoint, "address at which controllers read the node's reports; empty: none")
+	f.StringVar(&p.Profiler.Certificate, "reports-certificate", p.Profiler.Certificate, "directory with tls.crt, tls.key and ca.crt, the authority of "+
+		"controllers, for --reports-endpoint")
+	f.Var(&p.Profiler.NodeBytes, "reports-max-bytes", "limit of the size of all reports on the node, as a quantity; 0: none")
 	f.BoolVar(&p.Exporter, "exporter", p.Exporter, "prism-exporter runs on the node: claims may expose their metrics in their containers")
 	return f
 }
@@ -204,6 +216,9 @@ func (p *Plugin) HookSocket() string { return filepath.Join(p.RunDir(), "hook.so
 // ToolsDir has the installed versions of the profiler.
 func (p *Plugin) ToolsDir() string { return filepath.Join(p.Paths.StateDir, "tools") }
 
+// ProfilesDir has the plans and the reports of profiled claims.
+func (p *Plugin) ProfilesDir() string { return filepath.Join(p.Paths.StateDir, "profiles") }
+
 // FormerProgramsDir is where earlier versions kept them. Users other than root cannot reach it.
 func (p *Plugin) FormerProgramsDir() string { return filepath.Join(p.PluginDir(), "bin") }
 
@@ -223,6 +238,12 @@ func (p *Plugin) validate() error {
 	p.NodeConfig.validate(bad)
 	if !validMap(p.Profiler.Map) {
 		bad("profiler-config-map", "must be <namespace>/<name>, got %q", p.Profiler.Map)
+	}
+	if _, _, err := net.SplitHostPort(p.Profiler.Endpoint); p.Profiler.Endpoint != "" && err != nil {
+		bad("reports-endpoint", "must be <address>:<port>, got %q", p.Profiler.Endpoint)
+	}
+	if p.Profiler.Endpoint != "" && !filepath.IsAbs(p.Profiler.Certificate) {
+		bad("reports-certificate", "required with --reports-endpoint: an absolute path, got %q", p.Profiler.Certificate)
 	}
 	if _, _, err := net.SplitHostPort(p.Serving.HTTPEndpoint); p.Serving.HTTPEndpoint != "" && err != nil {
 		bad("http-endpoint", "must be <address>:<port>, got %q", p.Serving.HTTPEndpoint)

@@ -79,6 +79,9 @@ type Adapters struct {
 	HookImage string
 	// OwnHookImage is prism-hook, which is installed on every host; a missing file is no error, and what needs it is refused.
 	OwnHookImage string
+	// ProfilerImage is the directory with the programs that containers of profiled claims get; missing ones are no error, and profiles are
+	// refused.
+	ProfilerImage string
 	// API connects to the API server; its Events are sent until the context ends.
 	API func(ctx context.Context) (API, error)
 	// Now is the clock by which pending cleanups are dated.
@@ -89,12 +92,15 @@ type Adapters struct {
 const (
 	imageHook    = "/usr/bin/" + cdi.HookName
 	imageOwnHook = "/usr/bin/" + cdi.OwnHookName
+	// imageProfiler has what containers of profiled claims get.
+	imageProfiler = "/usr/bin"
 )
 
 // System returns the adapters of a process on a real node.
 func System(cfg *config.Plugin, version string) Adapters {
 	return Adapters{
-		Version: version, Disk: disk.OS{}, Host: pcie.New(cfg.Paths.HostRoot), HookImage: imageHook, OwnHookImage: imageOwnHook, Now: time.Now,
+		Version: version, Disk: disk.OS{}, Host: pcie.New(cfg.Paths.HostRoot), HookImage: imageHook, OwnHookImage: imageOwnHook,
+		ProfilerImage: imageProfiler, Now: time.Now,
 		Locks: func(dir string) (Locks, error) { return checkpoint.OpenLocks(dir) }, Driver: openNVML, Tool: nvidiaSMI, MPS: openMPS,
 		Transaction: prepare.New,
 		API:         func(ctx context.Context) (API, error) { return connect(ctx, cfg, version) },

@@ -44,7 +44,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	layout := newLayout(cfg, machine, source, api)
 	calls := &driver.Calls{}
 	statuses := newStatuses(ctx, cfg, api, calls)
-	profiles := newProfiling(ctx, cfg, api.Claims, a.Now)
+	profiles := newProfiling(ctx, cfg, api.Claims, a.Now, machine.hook.profiler.err)
 	core, err := newCore(ctx, machine, layout.Layout, profiles.profiler(), coreReports{
 		events: api.Events, retrying: func(rc *resourceapi.ResourceClaim, cause error) { retrying(ctx, statuses, rc, cause) },
 	})
@@ -65,7 +65,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		Core: core, layout: layout, statuses: statuses, profiles: profiles, serving: serving,
 		leader: &leader{
 			locks: machine.State.Locks, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, api, tx, metrics),
-			registered: serving.registered,
+			profiles: func(ctx context.Context) { machine.State.profiles.run(ctx, machine.Kept) }, registered: serving.registered,
 		},
 	}, nil
 }

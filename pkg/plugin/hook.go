@@ -23,27 +23,43 @@ type hookPrograms struct {
 	// own is prism-hook, ownErr why it is not in place.
 	own    cdi.Installed
 	ownErr error
+	// profiler is what containers of profiled claims get beside prism-hook.
+	profiler profilerPrograms
+	programFolders
+	// failed is what kept the last sweep from its end; "" when nothing did.
+	failed string
+}
+
+// programFolders are where programs are installed.
+type programFolders struct {
 	// current holds the programs of all versions since hooks run in user namespaces, former those of earlier ones.
 	current, former cdi.Hooks
 	specs           *cdi.Dir
 	version         string
-	// failed is what kept the last sweep from its end; "" when nothing did.
-	failed string
+}
+
+// profilerPrograms are what was installed for containers of profiled claims, or why that is not in place.
+type profilerPrograms struct {
+	installed []cdi.Installed
+	err       error
 }
 
 // findHook finds the hook program: the one that was named, the host's, or ours, which it installs; none where the image has none.
 // It fails where ours could not be executed on the host.
 func findHook(ctx context.Context, cfg *config.Plugin, a Adapters, specs *cdi.Dir) (*hookPrograms, error) {
-	p := &hookPrograms{
+	p := &hookPrograms{programFolders: programFolders{
 		current: cdi.Hooks{Disk: a.Disk, Dir: cfg.ProgramsDir(), NoExec: a.Host.NoExec},
 		former:  cdi.Hooks{Disk: a.Disk, Dir: cfg.FormerProgramsDir()},
 		specs:   specs, version: a.Version,
-	}
+	}}
 	p.sweep(ctx)
 	if err := p.choose(ctx, cfg, a); err != nil {
 		return nil, err
 	}
 	p.installOwn(ctx, cfg, a)
+	if cfg.Profiler.Enabled {
+		p.installProfiler(ctx, a)
+	}
 	if p.Path == "" && cfg.Driver.CDIHook != config.NoCDIHook {
 		klog.FromContext(ctx).Info("Without " + cdi.HookName + " containers get no library cache: install it on the host or set --cdi-hook")
 	}
@@ -108,6 +124,33 @@ func (p *hookPrograms) installOwn(ctx context.Context, cfg *config.Plugin, a Ada
 	klog.FromContext(ctx).Error(p.ownErr, "MPS shares and memory limits are not supported without "+cdi.OwnHookName)
 }
 
+// installProfiler installs what containers of profiled claims get. Where that fails only profiles are refused.
+func (p *hookPrograms) installProfiler(ctx context.Context, a Adapters) {
+	p.profiler.err = p.ownErr
+	for _, name := range []string{cdi.ProfilerLibrary, cdi.ProfilerRun} {
+		if p.profiler.err != nil {
+			break
+		}
+		image := filepath.Join(a.ProfilerImage, name)
+		installed, err := p.current.Install(p.version, cdi.Program{Name: name, Image: image})
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("the image of the kubelet plugin has no %s: %w", image, gpu.ErrNotFound)
+		}
+		if err == nil {
+			p.profiler.installed = append(p.profiler.installed, installed)
+		}
+		p.profiler.err = err
+	}
+	if p.profiler.err != nil {
+		klog.FromContext(ctx).Error(p.profiler.err, "Processes are not profiled without the profiler's programs")
+	}
+}
+
+// createContainer is the CDI edit that has the runtime start prism-hook in the container's mount namespace.
+func (p *hookPrograms) createContainer(args ...string) *specs.Hook {
+	return cdi.CreateContainerHook(p.own.Path, args...)
+}
+
 // Own returns the path of prism-hook on the host; the error says why it is not in place.
 func (p *hookPrograms) Own() (string, error) {
 	if p.ownErr != nil {
@@ -159,7 +202,7 @@ func (p *hookPrograms) sweep(ctx context.Context) {
 
 // release lets other processes remove the programs that this one has used.
 func (p *hookPrograms) release() {
-	for _, used := range []cdi.Installed{p.Installed, p.own} {
+	for _, used := range append([]cdi.Installed{p.Installed, p.own}, p.profiler.installed...) {
 		if used.Release != nil {
 			used.Release()
 		}

@@ -122,7 +122,7 @@ func noexec(string) (bool, error) { return true, nil }
 func TestChooseHook_StateDirMountedNoExec_RefusedByName(t *testing.T) {
 	t.Parallel()
 	n := newHookNode(t)
-	programs := &hookPrograms{current: cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), NoExec: noexec}}
+	programs := &hookPrograms{programFolders: programFolders{current: cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), NoExec: noexec}}}
 	err := programs.choose(n.ctx, n.cfg, n.adapters())
 	require.ErrorIs(t, err, cdi.ErrNoExec)
 	for _, part := range []string{n.cfg.ProgramsDir(), "noexec", "--state-dir", "stateDir", n.cfg.Paths.StateDir} {
@@ -145,7 +145,7 @@ func TestChooseHook_HostsHook_StateDirNotUsed(t *testing.T) {
 			hook := n.onHost(want)
 			require.NoError(t, os.MkdirAll(filepath.Dir(hook), 0o755))
 			require.NoError(t, os.WriteFile(hook, nil, 0o755))
-			programs := &hookPrograms{current: cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), NoExec: noexec}}
+			programs := &hookPrograms{programFolders: programFolders{current: cdi.Hooks{Disk: disk.OS{}, Dir: n.cfg.ProgramsDir(), NoExec: noexec}}}
 			require.NoError(t, programs.choose(n.ctx, n.cfg, n.adapters()))
 			assert.Equal(t, want, programs.Path)
 			assert.NoDirExists(t, n.cfg.Paths.StateDir)

@@ -53,6 +53,8 @@ type leader struct {
 	intervals  *timeslice.Reconciler
 	mps        *mps.Reconciler
 	reconciler *reconcile.Reconciler
+	// profiles stores the reports of processes until the context ends.
+	profiles func(ctx context.Context)
 	// registered is closed once the kubelet has registered this plugin.
 	registered <-chan struct{}
 }
@@ -79,6 +81,7 @@ func (l *leader) run(ctx context.Context) error {
 	reconciling.Go(func() { l.reconciler.Run(ctx) })
 	reconciling.Go(func() { l.intervals.Run(ctx) })
 	reconciling.Go(func() { l.mps.Run(ctx) })
+	reconciling.Go(func() { l.profiles(ctx) })
 	l.awaitKubelet(ctx)
 	return l.layout.publish(ctx)
 }

@@ -51,6 +51,10 @@ func OpenMachine(ctx context.Context, cfg *config.Plugin, a Adapters, damaged fu
 	if err != nil {
 		return nil, errors.Join(err, state.Locks.Close())
 	}
+	if state.profiles, err = openProfiles(ctx, cfg, a, hook); err != nil {
+		hook.release()
+		return nil, errors.Join(err, state.Locks.Close())
+	}
 	m := &Machine{cfg: cfg, adapters: a, State: state, hook: hook, damaged: damaged}
 	m.Inventory = inventory.New(inventory.Options{
 		Host: a.Host, DriverRoot: cfg.Driver.Root, Owned: m.owned, MayHaveGPU: mayHaveGPU(a.Host), Open: a.Driver(hook.Path),
@@ -118,8 +122,8 @@ func (m *Machine) Ports(advertised Advertised, profiler claim.Profiler, recorder
 	all := m.families()
 	builder := SpecBuilder(host, m.Inventory, extra)
 	metrics := cdi.Metrics{Disk: m.adapters.Disk, Dir: m.cfg.MetricsDir()}
-	builder.ResultEdits = resultEdits(m.memoryEdits().Of, metrics.Edits)
-	builder.Types, builder.Exists = all.gpuNodes(), m.hook.exists(metrics.Exists(builder.Exists))
+	builder.ResultEdits = resultEdits(m.State.profiles.edits, m.memoryEdits().Of, metrics.Edits)
+	builder.Types, builder.Exists = all.gpuNodes(), m.hook.exists(m.State.profiles.exists(metrics.Exists(builder.Exists)))
 	return prepare.Ports{
 		Records: m.State.Records,
 		Locks:   m.State.Locks,
@@ -127,10 +131,7 @@ func (m *Machine) Ports(advertised Advertised, profiler claim.Profiler, recorder
 			Driver: m.cfg.DriverName, NodeName: m.cfg.NodeName, Monitor: published(m.cfg).Monitor, Families: all.claim(),
 			Advertised: advertised.Now, Standby: advertised.Standby, Exporter: m.cfg.Exporter, Profiler: profiler,
 		},
-		Specs: struct {
-			*cdi.SpecBuilder
-			cdi.Files
-		}{builder, cdi.Files{Dir: m.State.Specs, Metrics: metrics}},
+		Specs:         claimFiles{builder, cdi.Files{Dir: m.State.Specs, Metrics: metrics}, m.State.profiles},
 		Steps:         all.steps(advertised),
 		Preconditions: map[string]prepare.Precondition{claim.PreconditionMIGMode: mode, claim.PreconditionNoMIGMode: mode},
 		Static:        mig.Static{Driver: open},

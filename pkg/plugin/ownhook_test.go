@@ -88,7 +88,7 @@ func TestInstallOwn_NotInstalled_OnlyItsEditsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newHookNode(t)
-			p := &hookPrograms{current: cdi.Hooks{Disk: n.adapters().Disk, Dir: n.cfg.ProgramsDir()}, specs: n.specs, version: testVersion}
+			p := &hookPrograms{programFolders: programFolders{current: cdi.Hooks{Disk: n.adapters().Disk, Dir: n.cfg.ProgramsDir()}, specs: n.specs, version: testVersion}}
 			c.change(n, p)
 			p.installOwn(n.ctx, n.cfg, n.adapters())
 			_, err := p.Own()

@@ -31,18 +31,20 @@ type profiling struct {
 	client   kubernetes.Interface
 	toolsDir string
 	labels   *labelCache
+	// programs is why what containers get is not in place; nil where it is.
+	programs error
 	logger   klog.Logger
 
 	rules atomic.Pointer[rules.Rules] // nil as long as they were not read
 }
 
 // newProfiling reads the rules once, as far as that is quick.
-func newProfiling(ctx context.Context, cfg *config.Plugin, client kubernetes.Interface, now func() time.Time) *profiling {
+func newProfiling(ctx context.Context, cfg *config.Plugin, client kubernetes.Interface, now func() time.Time, programs error) *profiling {
 	if !cfg.Profiler.Enabled {
 		return nil
 	}
 	p := &profiling{
-		from: cfg.Profiler.Map, client: client, toolsDir: cfg.ToolsDir(), logger: klog.FromContext(ctx),
+		from: cfg.Profiler.Map, client: client, toolsDir: cfg.ToolsDir(), logger: klog.FromContext(ctx), programs: programs,
 		labels: &labelCache{read: kube.Labels{Client: client}, now: now},
 	}
 	if p.from == "" {
@@ -160,15 +162,20 @@ func (p *profiling) Choose(config *v1alpha1.ProfilerConfig, software bool) error
 	if config.ToolVersion != nil {
 		wanted = *config.ToolVersion
 	}
-	tool, err := nsight.Choose(installed, wanted)
+	tool, err := chooseTool(installed, wanted)
 	if err != nil {
 		return &claim.Refusal{
 			Cause: err.Error(), Transient: true, Fix: "the chart's value profiler.tools names the versions that are installed on nodes",
 		}
 	}
 	config.ToolVersion = &tool.Version
-	_, err = nsight.Arguments(config, tool, software)
-	return err
+	if _, err := nsight.Arguments(config, tool.Tool, software); err != nil {
+		return err
+	}
+	if p.programs != nil {
+		return &claim.Refusal{Cause: fmt.Sprintf("the profiler's programs are not installed on the node: %v", p.programs)}
+	}
+	return nil
 }
 
 // Unprofiled reports in the log why the cluster's defaults have no effect on a claim.

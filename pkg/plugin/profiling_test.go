@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/test/fakes"
 )
@@ -30,12 +31,18 @@ func rulesMap(text string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "rules"}, Data: map[string]string{rulesKey: text}}
 }
 
-// profiles is a node that profiles by these rules, with Nsight Systems of these versions.
-func profiles(t *testing.T, rules string, versions ...string) *wired {
+// profilingNode is a node that profiles by these rules, with Nsight Systems of these versions.
+func profilingNode(t *testing.T, rules string, versions ...string) *wired {
 	t.Helper()
 	n := newWired(t)
 	n.cfg.Profiler = config.Profiler{Enabled: true, Map: "ns/rules"}
 	n.cfg.Paths.StateDir = t.TempDir()
+	image := t.TempDir()
+	n.adapters.ProfilerImage, n.adapters.OwnHookImage = image, filepath.Join(image, cdi.OwnHookName)
+	for _, program := range []string{cdi.OwnHookName, cdi.ProfilerLibrary, cdi.ProfilerRun} {
+		require.NoError(t, os.WriteFile(filepath.Join(image, program), []byte(program), 0o755)) //nolint:gosec // a program
+	}
+	n.adapters.Host = filesHost{n.adapters.Host}
 	_, err := n.client.CoreV1().ConfigMaps("ns").Create(t.Context(), rulesMap(rules), metav1.CreateOptions{})
 	require.NoError(t, err)
 	for _, version := range versions {
@@ -44,14 +51,22 @@ func profiles(t *testing.T, rules string, versions ...string) *wired {
 	return n
 }
 
+// filesHost is a host whose files are this machine's.
+type filesHost struct{ Host }
+
+func (filesHost) Locate(root, path string) (string, bool) {
+	_, err := os.Stat(filepath.Join(root, path))
+	return path, err == nil
+}
+
 // install makes the manifest of a version.
 func install(t *testing.T, cfg *config.Plugin, version, proven string) {
 	t.Helper()
 	dir := filepath.Join(cfg.ToolsDir(), version+"-0123")
-	require.NoError(t, os.MkdirAll(dir, 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "target-linux-x64"), 0o755))
 	switches := `["--kill","--wait","--trace","--sample","--cpuctxsw","--duration"]`
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "manifest.json"),
-		[]byte(`{"schema":1,"version":"`+version+`","switches":`+switches+`,"proven":`+proven+`}`), 0o644))
+		[]byte(`{"schema":1,"version":"`+version+`","nsys":"target-linux-x64/nsys","switches":`+switches+`,"proven":`+proven+`}`), 0o644))
 }
 
 // profiledClaim is a claim for the first GPU with that ProfilerConfig; empty: without one.
@@ -108,7 +123,7 @@ const withEnvironment = `"captureEnvironment":true`
 
 func TestPrepare_Profile_InRecord(t *testing.T) {
 	t.Parallel()
-	n := profiles(t, "policy: {maxBytes: 1Gi}\ndefaults: [{namespaces: [ns], config: {duration: 1m}}]", "2022.4.2", "2023.4.4")
+	n := profilingNode(t, "policy: {maxBytes: 1Gi}\ndefaults: [{namespaces: [ns], config: {duration: 1m}}]", "2022.4.2", "2023.4.4")
 	p := n.build(t)
 	rc := n.profiledClaim(t, withEnvironment)
 	require.NoError(t, prepared(t.Context(), p, rc))
@@ -132,14 +147,14 @@ func TestPrepare_NotProfiled_RefusedBySentence(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := profiles(t, c.rules)
-			install(t, n.cfg, "2023.4.4", `""`) // not proven
+			n := profilingNode(t, c.rules)
+			install(t, n.cfg, "2023.4.4", "null") // not proven
 			ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer stop()
 			require.ErrorContains(t, prepared(ctx, n.build(t), n.profiledClaim(t, c.fields)), c.want)
 		})
 	}
-	lacking := profiles(t, "", "2023.4.4")
+	lacking := profilingNode(t, "", "2023.4.4")
 	require.ErrorContains(t, prepared(t.Context(), lacking.build(t), lacking.profiledClaim(t, `"enabled":true`)),
 		"Nsight Systems 2023.4.4 has no switch --discard-environment, which ProfilerConfig.captureEnvironment: false needs; set captureEnvironment: true")
 	off := newWired(t)
@@ -150,7 +165,7 @@ func TestPrepare_NotProfiled_RefusedBySentence(t *testing.T) {
 // TestPrepare_DefaultsByLabels_APIServerAskedOnce for all claims of a namespace and a pod that are prepared together.
 func TestPrepare_DefaultsByLabels_APIServerAskedOnce(t *testing.T) {
 	t.Parallel()
-	n := profiles(t, "defaults: [{namespaceSelector: {matchLabels: {profile: 'on'}}, podSelector: {matchLabels: {app: train}}, config: {captureEnvironment: true}}]", "2023.4.4")
+	n := profilingNode(t, "defaults: [{namespaceSelector: {matchLabels: {profile: 'on'}}, podSelector: {matchLabels: {app: train}}, config: {captureEnvironment: true}}]", "2023.4.4")
 	for _, object := range []*metav1.ObjectMeta{{Name: "ns", Labels: map[string]string{"profile": "on"}}} {
 		_, err := n.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: *object}, metav1.CreateOptions{})
 		require.NoError(t, err)
@@ -174,7 +189,7 @@ func TestPrepare_DefaultsByLabels_APIServerAskedOnce(t *testing.T) {
 // TestPrepare_LabelsUnknown_ClaimPrepared: a default that cannot be decided keeps no pod from starting.
 func TestPrepare_LabelsUnknown_ClaimPrepared(t *testing.T) {
 	t.Parallel()
-	n := profiles(t, "defaults: [{namespaceSelector: {}, config: {captureEnvironment: true}}]", "2023.4.4")
+	n := profilingNode(t, "defaults: [{namespaceSelector: {}, config: {captureEnvironment: true}}]", "2023.4.4")
 	p := n.build(t)
 	require.NoError(t, prepared(t.Context(), p, n.profiledClaim(t, "")))
 	assert.Nil(t, profileOf(t, p))
@@ -184,7 +199,7 @@ func TestPrepare_LabelsUnknown_ClaimPrepared(t *testing.T) {
 func TestProfiling_RulesChange_InForceWithoutRestart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := profiles(t, "policy: {args: Deny}", "2023.4.4")
+		n := profilingNode(t, "policy: {args: Deny}", "2023.4.4")
 		p := n.build(t)
 		stop := fakes.Run(t, p.profiles.watch)
 		defer stop()
@@ -208,7 +223,7 @@ func TestProfiling_RulesChange_InForceWithoutRestart(t *testing.T) {
 // TestProfiling_RulesNotRead_ClaimRetried: without the policy no profile is allowed, and a claim without one is prepared.
 func TestProfiling_RulesNotRead_ClaimRetried(t *testing.T) {
 	t.Parallel()
-	n := profiles(t, "", "2023.4.4")
+	n := profilingNode(t, "", "2023.4.4")
 	require.NoError(t, n.client.CoreV1().ConfigMaps("ns").Delete(t.Context(), "rules", metav1.DeleteOptions{}))
 	p := n.build(t)
 	ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -226,8 +241,9 @@ func TestInstalledTools_BrokenManifests_LeftOut(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, tools)
 	for name, manifest := range map[string]string{
-		"1-a": `{"schema":1,"version":"1","switches":["--a"],"proven":"2026-11-20T00:00:00Z"}`, ".new-2": `{"schema":1,"version":"2","proven":"x"}`,
-		"3-a": `{"schema":2,"version":"3","proven":"x"}`, "4-a": `{"schema":1,"version":"4"}`, "5-a": `{`, "6-a": strings.Repeat(" ", maxManifest+1),
+		"1-a": `{"schema":1,"version":"1","switches":["--a"],"nsys":"nsys","proven":"2026-11-20T00:00:00Z"}`, ".new-2": `{"schema":1,"version":"2","proven":"x"}`,
+		"3-a": `{"schema":2,"version":"3","proven":"x"}`, "4-a": `{"schema":1,"version":"4","nsys":"nsys"}`,
+		"8-a": `{"schema":1,"version":"8","nsys":"../../nsys","proven":"2026-11-20T00:00:00Z"}`, "5-a": `{`, "6-a": strings.Repeat(" ", maxManifest+1),
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name, "manifest.json"), []byte(manifest), 0o644))

@@ -81,6 +81,7 @@ func (p *Plugin) parts() []func(context.Context) error {
 		p.Machine.serveLimits,
 		p.WatchMPS,
 		p.profiles.watch,
+		p.Machine.State.profiles.serve,
 		p.serving.failure,
 	}
 }

@@ -53,11 +53,16 @@ func deviceNode(d hostfs.CharDevice) cdi.Node {
 }
 
 // resultEdits is what several parts add to the devices of records.
-func resultEdits(parts ...func(r *checkpoint.Record) []cdi.DeviceEdits) func(r *checkpoint.Record) []cdi.DeviceEdits {
-	return func(r *checkpoint.Record) (all []cdi.DeviceEdits) {
+func resultEdits(fallible func(r *checkpoint.Record) ([]cdi.DeviceEdits, error), parts ...func(r *checkpoint.Record) []cdi.DeviceEdits,
+) func(r *checkpoint.Record) ([]cdi.DeviceEdits, error) {
+	return func(r *checkpoint.Record) ([]cdi.DeviceEdits, error) {
+		all, err := fallible(r)
+		if err != nil {
+			return nil, err
+		}
 		for _, part := range parts {
 			all = append(all, part(r)...)
 		}
-		return all
+		return all, nil
 	}
 }

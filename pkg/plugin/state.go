@@ -18,6 +18,8 @@ type State struct {
 	Specs     *cdi.Dir
 	Intervals *timeslice.Store
 	BootID    string
+
+	profiles *profiles
 }
 
 // openState opens the plugin's directories, which it makes where they are missing. Close the locks.

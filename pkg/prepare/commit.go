@@ -31,7 +31,7 @@ func (e execution) finish(r *checkpoint.Record, spec *specs.Spec) error {
 		return err
 	}
 	e.guard.Put(r)
-	return e.specs.Write(r.Claim.UID, spec)
+	return e.specs.Write(r, spec)
 }
 
 // specSource makes the specs of records.
@@ -56,7 +56,7 @@ func (s specSource) renew(r *checkpoint.Record) error {
 		}
 		return err
 	}
-	return s.Write(r.Claim.UID, spec)
+	return s.Write(r, spec)
 }
 
 // build makes the spec that the record promises. A device that cannot be prepared becomes a refusal in the claim's terms.

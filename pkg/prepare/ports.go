@@ -32,8 +32,8 @@ type Specs interface {
 	gc.Specs
 	// Build joins a spec and verifies that every device node is there; a device that cannot be prepared is a *cdi.DeviceError.
 	Build(request cdi.SpecRequest) (*specs.Spec, error)
-	// Write puts the spec in place; a file with the same content is left alone.
-	Write(claimUID string, spec *specs.Spec) error
+	// Write puts the record's spec in place, with what it mounts; a file with the same content is left alone.
+	Write(r *checkpoint.Record, spec *specs.Spec) error
 	// Holds reports whether the claim's spec is there with exactly these devices.
 	Holds(claimUID string, devices []string) bool
 }

@@ -184,7 +184,8 @@ func (s specFiles) Build(request cdi.SpecRequest) (spec *specs.Spec, err error) 
 	return spec, err
 }
 
-func (s specFiles) Write(uid string, spec *specs.Spec) error {
+func (s specFiles) Write(r *checkpoint.Record, spec *specs.Spec) error {
+	uid := r.Claim.UID
 	data, err := json.Marshal(spec)
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package debian fetches packages of Debian's non-free component, for tests that use NVIDIA's own programs and libraries. They are unpacked
-// into the user's cache, not installed.
+// Package debian fetches packages of Debian, for tests that use NVIDIA's own programs and libraries, which are in its non-free component, and
+// programs that NVIDIA's are tried with. They are unpacked into the user's cache, not installed.
 package debian
 
 import (
@@ -23,6 +23,8 @@ type Package struct {
 	Release string
 	// With are packages of the same release that are unpacked into the same directory.
 	With []string
+	// Free says that the packages are in the archive's component main, too: without it only non-free is looked at.
+	Free bool
 }
 
 // NsightSystems are NVIDIA's Nsight Systems of a Debian release: 2022.4.2 of bookworm, 2023.4.4 of trixie. The directory has the command line
@@ -114,7 +116,11 @@ func (p Package) source(ctx context.Context) (string, error) {
 			if p.Release != "" {
 				release = p.Release
 			}
-			return fmt.Sprintf("deb [signed-by=%s] %s %s non-free\n", keys, site, release), nil
+			components := "non-free"
+			if p.Free {
+				components = "main non-free"
+			}
+			return fmt.Sprintf("deb [signed-by=%s] %s %s %s\n", keys, site, release, components), nil
 		}
 	}
 	return "", errors.New("apt has no Debian archive configured")

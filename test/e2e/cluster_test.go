@@ -88,9 +88,11 @@ func (c *cluster) learn() error {
 	for line := range strings.Lines(out) {
 		name, value, found := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
 		if found {
-			env[name] = strings.ReplaceAll(strings.Trim(value, "'"), `:"$PATH"`, "")
+			env[name] = strings.Trim(value, "'")
 		}
 	}
+	// The first folder has the cluster's own kubectl and helm.
+	env["PATH"], _, _ = strings.Cut(env["PATH"], ":")
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.env = env

@@ -183,7 +183,8 @@ func (m *Machine) checkPrepared(inv *inventory.Inventory, r *checkpoint.Record, 
 		return fmt.Errorf("it was prepared, and its record is %s of %s", r.State, r.BootID)
 	}
 	builder := plugin.SpecBuilder(pluginHost{m.host, port.MinimalHost{}, m.parts.mps}, inv, nil)
-	builder.Types, builder.ResultEdits, builder.Exists = m.nodeTypes(), m.metrics().Edits, m.metrics().Exists(builder.Exists)
+	builder.Types, builder.Exists = m.nodeTypes(), m.metrics().Exists(builder.Exists)
+	builder.ResultEdits = func(r *checkpoint.Record) ([]cdi.DeviceEdits, error) { return m.metrics().Edits(r), nil }
 	edits, err := m.mpsEdits(r)
 	if err != nil {
 		return err

@@ -123,6 +123,14 @@ var walls = []wall{
 		because: "a step declares the ports it needs and knows no other step",
 	},
 	{
+		name: "profile-plan", of: []string{"pkg/profiler/plan"}, named: []string{"os", "net", "log", "k8s.io/client-go", "k8s.io/klog"},
+		ours: append([]string{
+			"pkg/checkpoint", "pkg/cdi", "pkg/hook/protocol", "pkg/disk", "pkg/pattern", "pkg/profiler/nsight", "pkg/profiler/runplan",
+			"pkg/profiler/store", "pkg/profiler/report",
+		}, nouns...),
+		because: "what containers of a claim get is made from its record: equal records have equal plans",
+	},
+	{
 		name: "profile-store", of: []string{"pkg/profiler/store"}, ours: []string{"pkg/disk", "pkg/profiler/report"}, named: []string{"net", "k8s.io", "os/exec"},
 		because: "what containers wrote is stored by a part that knows files and nothing else",
 	},

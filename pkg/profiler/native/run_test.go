@@ -110,6 +110,19 @@ func TestRun_NoProfiler_ProcessRunsOnce(t *testing.T) {
 	}
 }
 
+// TestRun_ToolCollides_StartedAgain: nsys exits where another container has what it names by its process id.
+func TestRun_ToolCollides_StartedAgain(t *testing.T) {
+	t.Parallel()
+	c := newContainer(t, func(p *runplan.Plan) { p.Env = []string{"FAKE=collide"} })
+	code, output := c.run(t, c.script(t, "echo once; exit 6")...)
+	assert.Equal(t, 6, code)
+	assert.Equal(t, "once\n", output)
+	assert.Equal(t, finished, c.one(t)["state"])
+	starts, err := filepath.Glob(filepath.Join(c.Work, "start-*"))
+	require.NoError(t, err)
+	assert.Len(t, starts, 3, "processes that collided")
+}
+
 func TestRun_FailClosed_ProcessFails(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, func(p *runplan.Plan) { p.Tool, p.FailClosed = "/run/prism/tool/none", true })

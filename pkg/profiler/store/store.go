@@ -44,6 +44,8 @@ type Options struct {
 	NodeBytes int64
 	// Imports says that an importer runs on the node: raw files wait for it. Without one they stay raw.
 	Imports bool
+	// Follow: another process of the node may write indexes until Lead. Two have the same folder while one takes over from the other.
+	Follow bool
 	// Changed is called after a report got another state. It may not block or call the store; nil is allowed.
 	Changed func(report.Report)
 	// Failed is called with what kept a claim's reports from being stored; nil is allowed.
@@ -56,6 +58,8 @@ type Store struct {
 
 	mu     sync.Mutex
 	claims map[string]*index // by claim UID
+	// following: another process may write indexes.
+	following bool
 	// changed are claims whose inbox may have something new.
 	changed chan struct{}
 }
@@ -77,25 +81,8 @@ func Open(o Options) (*Store, error) {
 	if o.Failed == nil {
 		o.Failed = func(string, error) {}
 	}
-	s := &Store{Options: o, claims: map[string]*index{}, changed: make(chan struct{}, 1)}
-	names, err := o.Files.List(o.Dir)
-	if err != nil {
-		return nil, fmt.Errorf("reading the profiles of the node: %w", err)
-	}
-	for _, uid := range names {
-		if !uidPattern.MatchString(uid) {
-			continue
-		}
-		found, err := s.load(uid)
-		if err != nil {
-			o.Failed(uid, err)
-			continue
-		}
-		if found != nil {
-			s.claims[uid] = found
-		}
-	}
-	return s, nil
+	s := &Store{Options: o, claims: map[string]*index{}, changed: make(chan struct{}, 1), following: o.Follow}
+	return s, s.read()
 }
 
 // List returns the reports of a namespace, of all with "", in the order of their ids.
@@ -148,6 +135,9 @@ func (s *Store) Delete(claimUID, id string) error {
 	c, r, err := s.find(claimUID, id)
 	if err != nil {
 		return err
+	}
+	if s.following {
+		return fmt.Errorf("deleting report %s: %w", id, ErrFollowing)
 	}
 	if !r.State.Final() {
 		return fmt.Errorf("deleting report %s: %w", id, ErrBusy)

@@ -253,6 +253,31 @@ GPU. A series without them must not get those of the exporter.
 {{- end -}}
 {{- end -}}
 
+{{- define "prism.profiler.selector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: profiler
+{{- end -}}
+
+{{- define "prism.profiler.objectLabels" -}}
+{{ include "prism.labels" . }}
+app.kubernetes.io/component: profiler
+{{- end -}}
+
+{{/* The flags of prism-tool for one version, as a list. */}}
+{{- define "prism.profiler.flags" -}}
+- {{ printf "--version=%s" .tool.version | quote }}
+- {{ printf "--path=%s" .tool.path | quote }}
+- {{ printf "--versions=%s" (join "," .versions) | quote }}
+- {{ printf "--state-dir=%s" .state | quote }}
+- {{ printf "--cdi-roots=%s" .root.Values.cdiRoot | quote }}
+- {{ printf "--work-dir=%s" .work | quote }}
+- {{ printf "--import-memory=%s" .root.Values.profiler.importMemory | quote }}
+- {{ printf "--import-deadline=%s" .root.Values.profiler.importDeadline | quote }}
+- {{ printf "--log-format=%s" .root.Values.logFormat | quote }}
+- {{ printf "-v=%v" .root.Values.logVerbosity | quote }}
+{{- end -}}
+
 {{/* The rules of the cluster for profiles, without what is empty. */}}
 {{- define "prism.profiler.rules" -}}
 {{- $policy := dict -}}
@@ -296,6 +321,44 @@ GPU. A series without them must not get those of the exporter.
 {{- define "prism.controller" -}}
 {{- if .Values.controller.enabled -}}
 {{- printf "%s-controller" (include "prism.fullname" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Name of the Deployment that runs prism-controller, for DeviceClasses or for reports; empty where neither is wanted. */}}
+{{- define "prism.controller.deployment" -}}
+{{- if or .Values.controller.enabled .Values.profiler.tools -}}
+{{- printf "%s-controller" (include "prism.fullname" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Name of the Secret with which the controller answers the API server, for admission or for reports; empty where neither is wanted. */}}
+{{- define "prism.controller.serving" -}}
+{{- $certificate := .Values.controller.admission.certificate -}}
+{{- if or (include "prism.admission" .) .Values.profiler.tools -}}
+{{- if and $certificate.caBundle (not $certificate.secretName) -}}
+{{- fail "controller.admission.certificate.caBundle is set without secretName: name its Secret, or leave both to the chart" -}}
+{{- end -}}
+{{- default (printf "%s-controller-admission" (include "prism.fullname" .)) $certificate.secretName -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A map of labels as the text of a selector. */}}
+{{- define "prism.selector.text" -}}
+{{- $all := list -}}
+{{- range $key, $value := . -}}{{- $all = append $all (printf "%s=%s" $key $value) -}}{{- end -}}
+{{- join "," $all -}}
+{{- end -}}
+
+{{/* Names of the Secrets with which plugins answer controllers about reports, and controllers ask. */}}
+{{- define "prism.reports.node" -}}
+{{- if .Values.profiler.tools -}}
+{{- default (printf "%s-reports-node" (include "prism.fullname" .)) .Values.profiler.reports.certificate.nodeSecretName -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "prism.reports.controller" -}}
+{{- if .Values.profiler.tools -}}
+{{- default (printf "%s-reports-controller" (include "prism.fullname" .)) .Values.profiler.reports.certificate.controllerSecretName -}}
 {{- end -}}
 {{- end -}}
 

@@ -16,6 +16,7 @@ enum {
 	second = 1000, // milliseconds
 	nanoseconds = 1000000,
 	never = -1,
+	max_starts = 5,
 };
 
 void reap(struct run *run)
@@ -101,16 +102,34 @@ static const char *await_ready(struct run *run)
 	}
 }
 
+// start starts nsys, and returns why it did not start its program. Its processes name by their ids what they have in /dev/shm, which the
+// containers of a pod share while they number processes alike: where another container has the same, nsys exits, and those of its next start
+// have other ids.
+static const char *start(struct run *run)
+{
+	const char *failed = "starting nsys failed";
+	for (int starts = 1; tool_start(run) == 0; starts++) {
+		failed = await_ready(run);
+		if (!failed)
+			return NULL;
+		bool exited = !run->tool;
+		tool_kill(run);
+		copy_output(run);
+		if (!exited || starts == max_starts)
+			break;
+		drop(&run->tool_output);
+	}
+	return failed;
+}
+
 // begin starts nsys, then the process.
 static int begin(struct run *run)
 {
-	if (listen_to(run, false) < 0 || tool_start(run) < 0)
+	if (listen_to(run, false) < 0)
 		return -1;
-	const char *failed = await_ready(run);
+	const char *failed = start(run);
 	run->ready = !failed;
 	if (failed) {
-		tool_kill(run);
-		copy_output(run);
 		note_failure(run, "FellBackUnprofiled", failed, 0);
 		if (run->plan.fail_closed)
 			_exit(125);

@@ -1,0 +1,104 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Tool is the configuration of prism-tool. Its JSON form is what is printed at start.
+type Tool struct {
+	// Version is the version of Nsight Systems in the image, Path where it is, Versions are all that nodes get.
+	Version  string   `json:"version"`
+	Path     string   `json:"path"`
+	Versions []string `json:"versions"`
+	// StateDir is the state directory of Prism on the host; the same path in the container.
+	StateDir string `json:"stateDir"`
+	// CDIRoot are directories of CDI specs.
+	CDIRoots []string `json:"cdiRoots"`
+	// WorkDir is a directory of this container alone.
+	WorkDir string `json:"workDir"`
+	// ImportMemory is how much address space the importer may take, ImportDeadline how long it may take for a report.
+	ImportMemory   resource.QuantityValue `json:"importMemory"`
+	ImportDeadline time.Duration          `json:"importDeadline"`
+	// LogVerbosity: 0 errors and warnings for operators, 2 decisions, 4 details, 6 traces.
+	LogVerbosity int `json:"logVerbosity"`
+	// LogFormat is "text" or "json".
+	LogFormat string `json:"logFormat"`
+}
+
+// ToolFlags lists the flags of prism-tool by name. It has no configuration file.
+func ToolFlags() []Flag { return described(toolDefaults().flags(), nil) }
+
+// LoadTool reads the configuration from the arguments after the command, and the environment. The error joins all validation errors.
+func LoadTool(args []string, getenv func(string) string) (*Tool, error) {
+	t := toolDefaults()
+	f := t.flags()
+	if err := fromEnv(f, getenv); err != nil {
+		return nil, err
+	}
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if len(f.Args()) > 0 {
+		return nil, fmt.Errorf("unexpected argument %q: there are only flags", f.Arg(0))
+	}
+	return t, t.validate()
+}
+
+// toolDefaults are the values of a process without flags.
+func toolDefaults() *Tool {
+	return &Tool{
+		StateDir: "/var/lib/gpu.prism.dev", CDIRoots: []string{"/var/run/cdi"}, WorkDir: "/run/prism",
+		ImportMemory: resource.QuantityValue{Quantity: resource.MustParse("4Gi")}, ImportDeadline: 10 * time.Minute, LogVerbosity: 2, LogFormat: "text",
+	}
+}
+
+// flags binds every field to a flag; the value of the field is the default.
+func (t *Tool) flags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("prism-tool", pflag.ContinueOnError)
+	f.StringVar(&t.Version, "version", t.Version, "version of Nsight Systems in the image")
+	f.StringVar(&t.Path, "path", t.Path, "directory of its installation in the image")
+	f.StringSliceVar(&t.Versions, "versions", t.Versions, "all versions that nodes get; others are removed from the node")
+	f.StringVar(&t.StateDir, "state-dir", t.StateDir, "state directory of Prism on the host, the same in the container")
+	f.StringSliceVar(&t.CDIRoots, "cdi-roots", t.CDIRoots, "directories of CDI specs: what they mount is not removed")
+	f.StringVar(&t.WorkDir, "work-dir", t.WorkDir, "directory of this container alone")
+	f.Var(&t.ImportMemory, "import-memory", "address space of the importer, as a quantity")
+	f.DurationVar(&t.ImportDeadline, "import-deadline", t.ImportDeadline, "how long importing a report may take")
+	f.IntVarP(&t.LogVerbosity, "log-verbosity", "v", t.LogVerbosity, "0 errors and warnings for operators, 2 decisions, 4 details, 6 traces")
+	f.StringVar(&t.LogFormat, "log-format", t.LogFormat, "text or json")
+	return f
+}
+
+// validate reports every invalid value, with the flag that sets it.
+func (t *Tool) validate() error {
+	var problems []error
+	bad := func(flag, format string, args ...any) {
+		problems = append(problems, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+	}
+	if t.Version == "" || strings.ContainsAny(t.Version, "/ ") || strings.HasPrefix(t.Version, ".") {
+		bad("version", "must be a version such as 2025.5.1, got %q", t.Version)
+	}
+	for flag, path := range map[string]string{"path": t.Path, "state-dir": t.StateDir, "work-dir": t.WorkDir} {
+		if !filepath.IsAbs(path) {
+			bad(flag, "must be an absolute path, got %q", path)
+		}
+	}
+	if t.ImportMemory.Sign() <= 0 {
+		bad("import-memory", "must be greater than 0, got %s", t.ImportMemory.String())
+	}
+	if t.ImportDeadline <= 0 {
+		bad("import-deadline", "must be greater than 0, got %v", t.ImportDeadline)
+	}
+	if !slices.Contains([]string{"text", "json"}, t.LogFormat) {
+		bad("log-format", "unsupported value %q; supported values: text, json", t.LogFormat)
+	}
+	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(problems...)
+}

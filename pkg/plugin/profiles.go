@@ -1,0 +1,203 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/pattern"
+	"github.com/prism-gpu/prism/pkg/profiler/node"
+	"github.com/prism-gpu/prism/pkg/profiler/plan"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/store"
+)
+
+// patternsKept is how many compiled patterns are kept: those of the claims of a node are few.
+const patternsKept = 64
+
+// profiles are the plans and the reports of the node's claims. It is nil where no processes are profiled: such a node adds nothing.
+type profiles struct {
+	cfg      *config.Plugin
+	hook     *hookPrograms
+	logger   klog.Logger
+	store    *store.Store
+	patterns *pattern.Cache
+	// changed is called when a claim's reports have changed; it may not block.
+	changed func(claimUID string)
+}
+
+// openProfiles opens the reports of the node. It changes nothing.
+func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *hookPrograms) (*profiles, error) {
+	if !cfg.Profiler.Enabled {
+		return nil, nil
+	}
+	p := &profiles{cfg: cfg, hook: hook, logger: klog.FromContext(ctx), patterns: pattern.NewCache(patternsKept), changed: func(string) {}}
+	if err := a.Disk.MakeDir(cfg.Paths.StateDir, 0o755); err != nil {
+		return nil, fmt.Errorf("making the state directory %s: %w", cfg.Paths.StateDir, err)
+	}
+	if err := a.Disk.MakeDir(cfg.ProfilesDir(), 0o755); err != nil {
+		return nil, fmt.Errorf("making the directory of profiles %s: %w", cfg.ProfilesDir(), err)
+	}
+	var err error
+	p.store, err = store.Open(store.Options{
+		Dir: cfg.ProfilesDir(), Files: a.Disk, Now: a.Now, NodeBytes: cfg.Profiler.NodeBytes.Value(), Imports: true, Follow: true,
+		Changed: func(r report.Report) { p.changed(r.ClaimUID) },
+		Failed: func(claimUID string, err error) {
+			p.logger.Error(err, "Reports of a claim are not stored yet", "claimUID", claimUID)
+		},
+	})
+	return p, err
+}
+
+// of is how a claim is profiled, with the tool that is installed for it.
+func (p *profiles) of(r *checkpoint.Record) (*v1alpha1.ProfilerConfig, plan.Tool, error) {
+	c, err := plan.Config(r)
+	if err != nil {
+		return nil, plan.Tool{}, err
+	}
+	if err := p.hook.profiler.err; err != nil {
+		return nil, plan.Tool{}, err
+	}
+	installed, err := installedTools(p.cfg.ToolsDir())
+	if err != nil {
+		return nil, plan.Tool{}, err
+	}
+	wanted := ""
+	if c.ToolVersion != nil {
+		wanted = *c.ToolVersion
+	}
+	tool, err := chooseTool(installed, wanted)
+	return c, tool, err
+}
+
+// edits are those of a record's devices.
+func (p *profiles) edits(r *checkpoint.Record) ([]cdi.DeviceEdits, error) {
+	if p == nil || !plan.Profiled(r) {
+		return nil, nil
+	}
+	c, tool, err := p.of(r)
+	if err != nil {
+		first := slices.IndexFunc(r.Results, func(result checkpoint.Result) bool { return result.Profiled })
+		return nil, &cdi.DeviceError{Device: r.CDI.Devices[first], Edit: true, Err: fmt.Errorf("CDI edits of %s: %w", plan.Source, err)}
+	}
+	folders := p.store.Folders(r.Claim.UID)
+	return plan.Edits(r, c, tool, plan.Host{
+		Node: p.cfg.NodeName, Programs: filepath.Dir(p.hook.own.Path), Plan: folders.Plan, Inbox: folders.Inbox, Hook: p.hook.createContainer,
+	}), nil
+}
+
+// exists is what reports whether something of the host that is added to devices exists. The folders of a claim are made with its spec.
+func (p *profiles) exists(of func(path string) error) func(path string) error {
+	if p == nil {
+		return of
+	}
+	return func(path string) error {
+		if filepath.Dir(filepath.Dir(path)) == p.cfg.ProfilesDir() {
+			return nil
+		}
+		return of(path)
+	}
+}
+
+// ensure makes the plan of a claim; what is there and the same is left alone.
+func (p *profiles) ensure(r *checkpoint.Record) error {
+	if p == nil || !plan.Profiled(r) {
+		return nil
+	}
+	c, tool, err := p.of(r)
+	if err != nil {
+		return err
+	}
+	files, err := plan.Files(r, c, tool, p.cfg.NodeName, p.patterns)
+	if err != nil {
+		return err
+	}
+	return p.store.Prepare(plan.Claim(r, c, tool, p.cfg.NodeName), files)
+}
+
+// release says that a claim's containers are gone. A claim is unprepared whatever becomes of its reports.
+func (p *profiles) release(claimUID string) {
+	if p == nil {
+		return
+	}
+	if err := p.store.Release(claimUID); err != nil {
+		p.logger.Error(err, "The reports of a claim are stored later", "claimUID", claimUID)
+	}
+}
+
+// profileSweep is how often reports are deleted whose retention has passed.
+const profileSweep = time.Minute
+
+// run stores reports, and deletes them after their retention, until the context ends. Only one process of the node does.
+func (p *profiles) run(ctx context.Context, records func() ([]*checkpoint.Record, error)) {
+	if p == nil {
+		return
+	}
+	if err := p.store.Lead(); err != nil {
+		p.logger.Error(err, "Reports of processes are not stored until the plugin is started again")
+		return
+	}
+	sweeping, stop := context.WithCancel(ctx)
+	defer stop()
+	go wait.JitterUntilWithContext(sweeping, func(context.Context) { p.sweep(records) }, profileSweep, sweepJitter, true)
+	if err := p.store.Run(ctx); err != nil {
+		p.logger.Error(err, "Reports of processes are not stored until the plugin is started again")
+	}
+}
+
+func (p *profiles) sweep(records func() ([]*checkpoint.Record, error)) {
+	prepared, err := records()
+	if err == nil {
+		uids := map[string]bool{}
+		for _, r := range prepared {
+			uids[r.Claim.UID] = true
+		}
+		err = p.store.Sweep(func(claimUID string) bool { return uids[claimUID] })
+	}
+	if err != nil {
+		p.logger.Error(err, "Old reports stay for now")
+	}
+}
+
+// serve serves reports to controllers until the context ends; nothing where no endpoint is set.
+func (p *profiles) serve(ctx context.Context) error {
+	if p == nil || p.cfg.Profiler.Endpoint == "" {
+		return nil
+	}
+	return node.New(node.Options{
+		Address: p.cfg.Profiler.Endpoint, Certificate: p.cfg.Profiler.Certificate, Store: p.store,
+		Busy: func(err error) bool { return errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrFollowing) },
+	}).Run(ctx)
+}
+
+// claimFiles are what the kubelet and containers read of claims.
+type claimFiles struct {
+	*cdi.SpecBuilder
+	cdi.Files
+	profiles *profiles
+}
+
+// Write makes what the spec mounts, and puts the spec in place.
+func (f claimFiles) Write(r *checkpoint.Record, spec *specs.Spec) error {
+	if err := f.profiles.ensure(r); err != nil {
+		return err
+	}
+	return f.Files.Write(r.Claim.UID, spec)
+}
+
+// Remove removes the claim's spec, and what it mounts besides its reports.
+func (f claimFiles) Remove(claimUID string) error {
+	f.profiles.release(claimUID)
+	return f.Files.Remove(claimUID)
+}

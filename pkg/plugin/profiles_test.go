@@ -1,0 +1,121 @@
+package plugin
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/config"
+)
+
+// specOf reads the CDI spec of the claim.
+func specOf(t *testing.T, cfg *config.Plugin) (spec specs.Spec) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(cfg.Paths.CDIRoot, "k8s.gpu.prism.dev-claim_"+claimUID+".json"))
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(raw, &spec))
+	return spec
+}
+
+// TestPrepare_Profile_PlanAndSpec: the containers get the plan, the tool and the hook; a repeated Prepare makes again what is missing.
+func TestPrepare_Profile_PlanAndSpec(t *testing.T) {
+	t.Parallel()
+	n := profilingNode(t, "", "2023.4.4")
+	p := n.build(t)
+	rc := n.profiledClaim(t, withEnvironment+`,"containers":["train*","eval"],"failurePolicy":"FailClosed"`)
+	require.NoError(t, prepared(t.Context(), p, rc))
+	edits := specOf(t, n.cfg).Devices[0].ContainerEdits
+	programs, tool := filepath.Join(n.cfg.ProgramsDir(), testVersion), filepath.Join(n.cfg.ToolsDir(), "2023.4.4-0123")
+	claim := filepath.Join(n.cfg.ProfilesDir(), claimUID)
+	mounts := map[string]string{}
+	for _, m := range edits.Mounts {
+		mounts[m.ContainerPath] = m.HostPath
+	}
+	assert.Equal(t, map[string]string{
+		"/run/prism/programs": programs, "/run/prism/tool/target-linux-x64": filepath.Join(tool, "target-linux-x64"),
+		"/run/prism/plan": filepath.Join(claim, "plan"), "/run/prism/results": filepath.Join(claim, "inbox"), "/run/prism/container": "tmpfs",
+	}, mounts)
+	require.Len(t, edits.Hooks, 1)
+	assert.Equal(t, []string{
+		"prism-hook", "profile", "-claim", claimUID, "-node", "n0", "-containers", "train*,eval", "-fail-closed",
+	}, edits.Hooks[0].Args)
+	assert.Equal(t, "createContainer", edits.Hooks[0].HookName)
+	for _, program := range []string{cdi.OwnHookName, cdi.ProfilerLibrary, cdi.ProfilerRun} {
+		assert.FileExists(t, filepath.Join(programs, program))
+	}
+	run := filepath.Join(claim, "plan", "run")
+	was, err := os.ReadFile(run)
+	require.NoError(t, err)
+	assert.Contains(t, string(was), "tool=/run/prism/tool/target-linux-x64/nsys\x00")
+	assert.FileExists(t, filepath.Join(claim, "plan", "match"))
+
+	require.NoError(t, os.Remove(run))
+	require.NoError(t, prepared(t.Context(), p, rc))
+	again, err := os.ReadFile(run)
+	require.NoError(t, err)
+	assert.Equal(t, was, again)
+}
+
+// TestPrepare_ContainerPath_WholeTool: the tool imports reports in the container.
+func TestPrepare_ContainerPath_WholeTool(t *testing.T) {
+	t.Parallel()
+	n := profilingNode(t, "", "2023.4.4")
+	p := n.build(t)
+	require.NoError(t, prepared(t.Context(), p, n.profiledClaim(t, withEnvironment+`,"output":{"type":"ContainerPath","path":"/data"}`)))
+	found := map[string]string{}
+	for _, m := range specOf(t, n.cfg).Devices[0].ContainerEdits.Mounts {
+		found[m.ContainerPath] = m.HostPath
+	}
+	assert.Equal(t, filepath.Join(n.cfg.ToolsDir(), "2023.4.4-0123"), found["/run/prism/tool"])
+}
+
+// TestPrepare_ToolGone_AnswerStays: a running claim keeps its spec, and a new claim is refused.
+func TestPrepare_ToolGone_AnswerStays(t *testing.T) {
+	t.Parallel()
+	n := profilingNode(t, "", "2023.4.4")
+	p := n.build(t)
+	rc := n.profiledClaim(t, withEnvironment)
+	require.NoError(t, prepared(t.Context(), p, rc))
+	was := specOf(t, n.cfg)
+	require.NoError(t, os.RemoveAll(n.cfg.ToolsDir()))
+	require.NoError(t, prepared(t.Context(), p, rc))
+	assert.Equal(t, was, specOf(t, n.cfg))
+}
+
+// TestPrepare_ProgramsMissing_Refused: without the library nothing would be recorded.
+func TestPrepare_ProgramsMissing_Refused(t *testing.T) {
+	t.Parallel()
+	n := profilingNode(t, "", "2023.4.4")
+	require.NoError(t, os.Remove(filepath.Join(n.adapters.ProfilerImage, cdi.ProfilerRun)))
+	p := n.build(t)
+	rc := n.profiledClaim(t, withEnvironment)
+	require.ErrorContains(t, prepared(t.Context(), p, rc), "the profiler's programs are not installed on the node")
+	rc.Status.Allocation.Devices.Config = nil
+	require.NoError(t, prepared(t.Context(), p, rc))
+}
+
+// TestUnprepare_Profile_Released: the folder of a claim without reports goes with the next sweep, not before.
+func TestUnprepare_Profile_Released(t *testing.T) {
+	t.Parallel()
+	n := profilingNode(t, "", "2023.4.4")
+	p := n.build(t)
+	rc := n.profiledClaim(t, withEnvironment)
+	require.NoError(t, prepared(t.Context(), p, rc))
+	folder := filepath.Join(n.cfg.ProfilesDir(), claimUID)
+	require.NoError(t, p.Machine.State.profiles.store.Lead())
+	p.Machine.State.profiles.sweep(p.Machine.Kept)
+	assert.DirExists(t, folder, "it is prepared")
+	require.NoError(t, unprepared(t.Context(), p, rc))
+	assert.DirExists(t, folder)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		p.Machine.State.profiles.sweep(p.Machine.Kept)
+		assert.NoDirExists(c, folder)
+	}, time.Minute, 10*time.Millisecond)
+}

@@ -1,0 +1,72 @@
+package plan
+
+import (
+	"path/filepath"
+	"strings"
+
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+)
+
+// Source names the profile in errors about CDI edits.
+const Source = "the profile"
+
+// Host is what containers get of the node; paths are the host's.
+type Host struct {
+	// Node is its name.
+	Node string
+	// Programs has libprism-inject.so and prism-run.
+	Programs string
+	// Plan and Inbox are the claim's: what its containers read, and where they write reports.
+	Plan, Inbox string
+	// Hook is the CDI edit that has the runtime start prism-hook with these arguments once the mounts are there.
+	Hook func(args ...string) *specs.Hook
+}
+
+// temporary is the source of the container's own file system.
+const temporary = "tmpfs"
+
+// Edits are those of each profiled device.
+func Edits(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, host Host) (all []cdi.DeviceEdits) {
+	read := []string{"ro", "nosuid", "nodev", "rbind", "rprivate"}
+	data := append([]string{"noexec"}, read...)
+	bind := func(from, to string, options []string) *specs.Mount {
+		return &specs.Mount{HostPath: from, ContainerPath: "/run/prism/" + to, Options: options}
+	}
+	mounts := []*specs.Mount{
+		bind(host.Programs, "programs", read),
+		toolMount(c, tool, read),
+		bind(host.Plan, "plan", data),
+		bind(host.Inbox, "results", []string{"rw", "nosuid", "nodev", "noexec", "rbind", "rprivate"}),
+		{
+			HostPath: temporary, ContainerPath: "/run/prism/container", Type: temporary,
+			Options: []string{"nosuid", "nodev", "noexec", "mode=0755", "size=256k"},
+		},
+	}
+	args := []string{"profile", "-claim", r.Claim.UID, "-node", host.Node}
+	if len(c.Containers) > 0 {
+		args = append(args, "-containers", strings.Join(c.Containers, ","))
+	}
+	if *c.FailurePolicy == v1alpha1.FailClosed {
+		args = append(args, "-fail-closed")
+	}
+	for i := range r.Results {
+		if r.Results[i].Profiled {
+			all = append(all, cdi.DeviceEdits{Device: r.CDI.Devices[i], Source: Source, Edits: cdi.Edits{
+				Mounts: mounts, Hooks: []*specs.Hook{host.Hook(args...)},
+			}})
+		}
+	}
+	return all
+}
+
+// toolMount is the part of the tool that records. Where containers keep their reports the tool also imports them, and they get it whole.
+func toolMount(c *v1alpha1.ProfilerConfig, tool Tool, options []string) *specs.Mount {
+	if part := filepath.Dir(tool.Nsys); *c.Output.Type == v1alpha1.OutputNode && part != "." {
+		return &specs.Mount{HostPath: filepath.Join(tool.Dir, part), ContainerPath: containerTool + "/" + part, Options: options}
+	}
+	return &specs.Mount{HostPath: tool.Dir, ContainerPath: containerTool, Options: options}
+}

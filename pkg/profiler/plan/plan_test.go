@@ -1,0 +1,149 @@
+package plan
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/pattern"
+	"github.com/prism-gpu/prism/pkg/profiler/nsight"
+)
+
+var tool = Tool{
+	Tool: nsight.Tool{Version: "2023.4.4", Switches: []string{"--kill", "--wait", "--trace", "--sample", "--cpuctxsw"}},
+	Dir:  "/tools/2023.4.4-0123", Nsys: "target-linux-x64/nsys",
+}
+
+// record is that of a claim with a MIG device that is profiled and a GPU that is not.
+func record(t *testing.T, config *v1alpha1.ProfilerConfig) *checkpoint.Record {
+	t.Helper()
+	raw, err := json.Marshal(config)
+	require.NoError(t, err)
+	return &checkpoint.Record{
+		Claim: checkpoint.Claim{UID: "uid", Namespace: "ns", Name: "claim"}, Profile: raw,
+		Results: []checkpoint.Result{
+			{Request: "a", GPUUUID: "GPU-1"},
+			{Request: "b", GPUUUID: "GPU-2", Profiled: true, MIG: &checkpoint.MIG{Identity: gpu.MIGIdentity{UUID: "MIG-2"}}},
+		},
+		CDI: checkpoint.CDI{Devices: []string{"uid-a", "uid-b"}},
+	}
+}
+
+func configOf(t *testing.T, change func(c *v1alpha1.ProfilerConfig)) (*checkpoint.Record, *v1alpha1.ProfilerConfig) {
+	t.Helper()
+	c := &v1alpha1.ProfilerConfig{CaptureEnvironment: new(true)}
+	if change != nil {
+		change(c)
+	}
+	r := record(t, c)
+	read, err := Config(r)
+	require.NoError(t, err)
+	return r, read
+}
+
+// strs are the strings of a run file.
+func strs(t *testing.T, files map[string][]byte) string {
+	t.Helper()
+	return strings.ReplaceAll(string(files[runFile]), "\x00", "\n")
+}
+
+func TestFiles_Run_FromConfig(t *testing.T) {
+	t.Parallel()
+	r, c := configOf(t, nil)
+	files, err := Files(r, c, tool, "n0", pattern.NewCache(8))
+	require.NoError(t, err)
+	run := strs(t, files)
+	for _, line := range []string{
+		"claim=uid", "namespace=ns", "claimName=claim", "node=n0", "gpu=MIG-2", "tool=/run/prism/tool/target-linux-x64/nsys",
+		"file=" + v1alpha1.DefaultFileName, "dir=/run/prism/results", "maxSessions=1", "execSessions=0", "failClosed=0", "switch=--kill=none",
+	} {
+		assert.Contains(t, run, line+"\n")
+	}
+	again, err := Files(r, c, tool, "n0", pattern.NewCache(8))
+	require.NoError(t, err)
+	assert.Equal(t, files, again)
+
+	r, c = configOf(t, func(c *v1alpha1.ProfilerConfig) {
+		c.Match = &v1alpha1.ProcessMatch{Regex: new("python"), IncludeExecSessions: new(true)}
+		c.FailurePolicy = new(v1alpha1.FailClosed)
+		c.Output = &v1alpha1.ProfilerOutput{Type: new(v1alpha1.OutputContainerPath), Path: new("/data/{POD}"), FileName: new("{UID}")}
+	})
+	files, err = Files(r, c, tool, "n0", pattern.NewCache(8))
+	require.NoError(t, err)
+	run = strs(t, files)
+	for _, line := range []string{"file={UID}", "dir=/data/{POD}", "maxSessions=16", "execSessions=1", "failClosed=1"} {
+		assert.Contains(t, run, line+"\n")
+	}
+}
+
+// TestRules_Config_SelectsProcesses: what is excluded by default is left alone, unless the configuration says otherwise.
+func TestRules_Config_SelectsProcesses(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		match   v1alpha1.ProcessMatch
+		yes, no [][]string
+	}{
+		"default": {v1alpha1.ProcessMatch{}, [][]string{{"/usr/bin/python3", "train.py"}}, [][]string{{"/bin/bash", "-c", "python3 train.py"}}},
+		"regex": {
+			v1alpha1.ProcessMatch{Regex: new(`^/usr/bin/python3 (?!.*pip)`), Exclude: []string{"eval"}},
+			[][]string{{"/usr/bin/python3", "train.py"}}, [][]string{{"/usr/bin/python3", "-m", "pip"}, {"/usr/bin/python3", "eval.py"}},
+		},
+		"shells too": {v1alpha1.ProcessMatch{UseDefaultExcludes: new(false)}, [][]string{{"/bin/bash", "-c", "x"}}, nil},
+		"executable": {
+			v1alpha1.ProcessMatch{Regex: new(`python3$`), Target: new(v1alpha1.TargetExecutable)}, [][]string{{"/usr/bin/python3", "x"}}, [][]string{{"/usr/bin/perl", "python3"}},
+		},
+		"RE2": {v1alpha1.ProcessMatch{Regex: new(`train\.py$`), Dialect: new(v1alpha1.DialectRE2)}, [][]string{{"/a", "train.py"}}, [][]string{{"/a", "trainXpy"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, config := configOf(t, func(to *v1alpha1.ProfilerConfig) { to.Match = &c.match })
+			selects, err := rules(config.Match, pattern.NewCache(8))
+			require.NoError(t, err)
+			for _, argv := range c.yes {
+				assert.True(t, selects.Match(argv, argv[0]), argv)
+			}
+			for _, argv := range c.no {
+				assert.False(t, selects.Match(argv, argv[0]), argv)
+			}
+		})
+	}
+}
+
+// TestEdits_TwoDevices_ProfiledOneOnly: nothing of a container that it could write, besides the inbox, and no programs there.
+func TestEdits_TwoDevices_ProfiledOneOnly(t *testing.T) {
+	t.Parallel()
+	r, c := configOf(t, nil)
+	edits := Edits(r, c, tool, Host{
+		Node: "n0", Programs: "/programs", Plan: "/plan", Inbox: "/inbox",
+		Hook: func(args ...string) *specs.Hook { return cdi.CreateContainerHook("/programs/prism-hook", args...) },
+	})
+	require.Len(t, edits, 1)
+	assert.Equal(t, "uid-b", edits[0].Device)
+	assert.Empty(t, edits[0].Edits.Env)
+	assert.Equal(t, []string{"prism-hook", "profile", "-claim", "uid", "-node", "n0"}, edits[0].Edits.Hooks[0].Args)
+	for _, m := range edits[0].Edits.Mounts {
+		switch m.ContainerPath {
+		case "/run/prism/results":
+			assert.Subset(t, m.Options, []string{"rw", "noexec", "nosuid", "nodev"})
+		case "/run/prism/container":
+			assert.Equal(t, "tmpfs", m.Type)
+			assert.Subset(t, m.Options, []string{"noexec", "nosuid", "nodev", "mode=0755"})
+		default:
+			assert.Subset(t, m.Options, []string{"ro", "nosuid", "nodev"})
+		}
+	}
+}
+
+func TestConfig_Damaged_NamesClaim(t *testing.T) {
+	t.Parallel()
+	_, err := Config(&checkpoint.Record{Claim: checkpoint.Claim{Namespace: "ns", Name: "claim"}, Profile: json.RawMessage("{")})
+	require.ErrorContains(t, err, "reading the profile in the record of claim ns/claim: ")
+}

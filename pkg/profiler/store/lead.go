@@ -1,0 +1,42 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrFollowing is why a report cannot be changed here: another process of the node stores reports.
+var ErrFollowing = errors.New("another process of the node stores reports now; try again")
+
+// Lead reads all indexes again, and has the store write them from now on: no other process does any more.
+func (s *Store) Lead() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.following = false
+	return s.read()
+}
+
+// read reads all indexes.
+func (s *Store) read() error {
+	names, err := s.Files.List(s.Dir)
+	if err != nil {
+		return fmt.Errorf("reading the profiles of the node: %w", err)
+	}
+	found := map[string]*index{}
+	for _, uid := range names {
+		if !uidPattern.MatchString(uid) {
+			continue
+		}
+		read, err := s.load(uid)
+		if err != nil {
+			s.Failed(uid, err)
+			continue
+		}
+		if read != nil {
+			found[uid] = read
+		}
+	}
+	s.claims = found
+	s.wake()
+	return nil
+}

@@ -1,0 +1,205 @@
+package tool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// nobody is who imports: a user that owns nothing.
+const nobody = 65534
+
+// Importer runs the version's importer over files that containers wrote.
+type Importer struct {
+	Source
+	// Self is this program, which can be started as Confine.
+	Self string
+	// Work is a directory of this process alone.
+	Work string
+	// Memory is how much address space the importer may take, in bytes; Deadline how long it may take.
+	Memory   int64
+	Deadline time.Duration
+}
+
+// ConfineCommand is the argument after which this program is called as Confine.
+const ConfineCommand = "confined"
+
+// The sizes of what an importer makes of a raw file: it is smaller than that, but for a small file.
+const (
+	growth = 8
+	spare  = 64 << 20
+)
+
+// maxOutput is how much is kept of what an importer writes.
+const maxOutput = 4 << 10
+
+// Import makes a report of a raw file. The error says what the importer said. The importer appends to the file that it imports, so it gets a
+// copy: what was recorded stays as it is for another try.
+func (i Importer) Import(ctx context.Context, raw, report string) error {
+	program, err := i.find("host-linux-x64", "host-linux-armv8")
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(i.Work, "import-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	in, out := filepath.Join(dir, "report.qdstrm"), filepath.Join(dir, "report.nsys-rep")
+	size, err := takeOver(raw, in)
+	if err != nil {
+		return err
+	}
+	limit := size*growth + spare
+	if err := errors.Join(os.Chown(in, nobody, nobody), os.Chown(dir, nobody, nobody)); err != nil {
+		return err
+	}
+	if err := i.run(ctx, dir, limit, filepath.Join(program, "QdstrmImporter"), "-i", in, "-o", out); err != nil {
+		return err
+	}
+	return handOver(out, report, limit)
+}
+
+// run runs a program of the image as nobody, without network, within limits.
+func (i Importer) run(ctx context.Context, dir string, fileSize int64, program string, args ...string) error {
+	ctx, stop := context.WithTimeout(ctx, i.Deadline)
+	defer stop()
+	limits := []string{ConfineCommand, strconv.FormatInt(i.Memory, 10), strconv.FormatInt(fileSize, 10), program}
+	command := exec.CommandContext(ctx, i.Self, append(limits, args...)...)
+	command.Dir = dir
+	command.Env = []string{"HOME=" + dir, "TMPDIR=" + dir, "NSYS_TMPDIR=" + dir, "PATH=/usr/bin:/bin", "LC_ALL=C"}
+	command.SysProcAttr = &syscall.SysProcAttr{
+		Setsid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: unix.CLONE_NEWNET,
+		Credential: &syscall.Credential{Uid: nobody, Gid: nobody},
+	}
+	output := &last{}
+	command.Stdout, command.Stderr = output, output
+	// Whatever it started ends with it.
+	command.Cancel = func() error { return unix.Kill(-command.Process.Pid, unix.SIGKILL) }
+	command.WaitDelay = time.Second
+	err := command.Run()
+	if command.Process != nil {
+		_ = unix.Kill(-command.Process.Pid, unix.SIGKILL)
+	}
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("%s took longer than %v: %s", filepath.Base(program), i.Deadline, tail(output.bytes))
+	case err != nil:
+		return fmt.Errorf("%s: %w: %s", filepath.Base(program), err, tail(output.bytes))
+	}
+	return nil
+}
+
+// Confine is this program as the process that becomes the importer: it takes limits and executes the arguments. It returns an error only.
+func Confine(args []string) error {
+	if len(args) < 3 {
+		return fmt.Errorf("usage: %s MEMORY FILESIZE PROGRAM [ARGUMENT...]", ConfineCommand)
+	}
+	for i, what := range []int{unix.RLIMIT_AS, unix.RLIMIT_FSIZE} {
+		limit, err := strconv.ParseUint(args[i], 10, 63)
+		if err != nil {
+			return err
+		}
+		if err := unix.Setrlimit(what, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+			return fmt.Errorf("setrlimit: %w", err)
+		}
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return fmt.Errorf("setrlimit: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("prctl: %w", err)
+	}
+	return unix.Exec(args[2], args[2:], os.Environ())
+}
+
+// takeOver copies a regular file with one name. It is this service's own, of a directory that containers do not reach.
+func takeOver(from, to string) (int64, error) {
+	source, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer source.Close()
+	info, err := source.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return 0, fmt.Errorf("%s is not a regular file", from)
+	}
+	target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.Copy(target, io.LimitReader(source, info.Size()))
+	return info.Size(), errors.Join(err, target.Close())
+}
+
+// handOver copies what the importer made, which is no more trusted than what it read, and puts it in its place by rename.
+func handOver(from, to string, limit int64) error {
+	source, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return fmt.Errorf("the importer made no report: %w", err)
+	}
+	defer source.Close()
+	info, err := source.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Size() == 0 || info.Size() > limit {
+		return fmt.Errorf("the importer made a report of %d bytes, mode %v: not a regular file of 1 to %d bytes", info.Size(), info.Mode(), limit)
+	}
+	tmp := filepath.Join(filepath.Dir(to), ".new-"+filepath.Base(to))
+	target, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(target, io.LimitReader(source, info.Size()))
+	if err = errors.Join(err, target.Close()); err == nil {
+		err = os.Rename(tmp, to)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return nil
+}
+
+// last keeps the end of what is written.
+type last struct{ bytes []byte }
+
+// Write never fails.
+func (l *last) Write(p []byte) (int, error) {
+	l.bytes = append(l.bytes, p...)
+	if more := len(l.bytes) - maxOutput; more > 0 {
+		l.bytes = append(l.bytes[:0], l.bytes[more:]...)
+	}
+	return len(p), nil
+}
+
+// tail is the end of a program's output as one printable line. A progress bar is its last state.
+func tail(output []byte) string {
+	text := strings.TrimSpace(string(output[max(0, len(output)-maxOutput):]))
+	var lines []string
+	for line := range strings.Lines(text) {
+		if at := strings.LastIndexByte(strings.TrimRight(line, "\r\n"), '\r'); at >= 0 {
+			line = line[at+1:]
+		}
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == 0xfffd {
+			return '?'
+		}
+		return r
+	}, strings.Join(lines, " | "))
+}

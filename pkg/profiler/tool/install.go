@@ -1,0 +1,233 @@
+package tool
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/prism-gpu/prism/pkg/profiler/nsight"
+	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
+)
+
+// targets are the directories with the programs that record, by processor, in the order in which they are looked for.
+var targets = map[string][]string{
+	"amd64": {"target-linux-x64"},
+	"arm64": {"target-linux-sbsa-armv8", "target-linux-armv8"},
+}
+
+// Source is a version in the image.
+type Source struct {
+	// Version is the one that the chart names.
+	Version string
+	// Path is the directory of the installation: it has target-linux-* and host-linux-*.
+	Path string
+}
+
+// find returns the one directory of the installation with one of these names.
+func (s Source) find(names ...string) (string, error) {
+	for _, name := range names {
+		path, err := filepath.EvalSymlinks(filepath.Join(s.Path, name))
+		if err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("the image has none of %s in %s; profiler.tools[].path is the directory of the installation of Nsight Systems: %w",
+		strings.Join(names, ", "), s.Path, fs.ErrNotExist)
+}
+
+// queryTimeout bounds a program of the image that says what it is.
+const queryTimeout = time.Minute
+
+// query runs nsys for its help.
+func query(ctx context.Context, nsys string, args ...string) (string, error) {
+	ctx, stop := context.WithTimeout(ctx, queryTimeout)
+	defer stop()
+	command := exec.CommandContext(ctx, nsys, args...)
+	command.WaitDelay = time.Second
+	output, err := command.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", nsys, strings.Join(args, " "), err, tail(output))
+	}
+	return string(output), nil
+}
+
+// describe asks the version what it is. Another version than the chart names is refused: claims are planned by that name.
+func (s Source) describe(ctx context.Context, nsys string) (m manifest.Manifest, err error) {
+	m = manifest.New(s.Version)
+	is, err := query(ctx, nsys, "--version")
+	if err != nil {
+		return m, err
+	}
+	if found := versionIn(is); found != s.Version && !strings.HasPrefix(found, s.Version+".") {
+		return m, fmt.Errorf("the image has Nsight Systems %q, profiler.tools[].version is %s", cmp.Or(found, strings.TrimSpace(is)), s.Version)
+	}
+	help, err := query(ctx, nsys, "profile", "--help")
+	if err != nil {
+		return m, err
+	}
+	if m.Switches = nsight.Switches(help); len(m.Switches) == 0 {
+		return m, fmt.Errorf("%s profile --help lists no switches", nsys)
+	}
+	return m, nil
+}
+
+// versionIn is the version in a text such as "NVIDIA Nsight Systems version 2022.4.2.1-df9881f".
+func versionIn(text string) string {
+	_, after, _ := strings.Cut(text, "version ")
+	version, _, _ := strings.Cut(strings.TrimSpace(after), "-")
+	return strings.TrimSpace(version)
+}
+
+// Install copies the programs that record into a directory of their own below dir, which containers mount, and returns it. What is there
+// already stays as it is.
+func (s Source) Install(ctx context.Context, dir string) (manifest.Installed, error) {
+	fail := func(err error) (manifest.Installed, error) {
+		return manifest.Installed{}, fmt.Errorf("installing Nsight Systems %s: %w", s.Version, err)
+	}
+	if err := executable(dir); err != nil {
+		return fail(err)
+	}
+	target, err := s.find(targets[runtime.GOARCH]...)
+	if err != nil {
+		return fail(err)
+	}
+	name := filepath.Base(target)
+	m, err := s.describe(ctx, filepath.Join(target, "nsys"))
+	if err != nil {
+		return fail(err)
+	}
+	m.Nsys = filepath.Join(name, "nsys")
+	tmp := filepath.Join(dir, manifest.Unfinished+"new-"+s.Version)
+	if err := os.RemoveAll(tmp); err != nil {
+		return fail(err)
+	}
+	defer func() { _ = os.RemoveAll(tmp) }()
+	if err := copyTree(ctx, target, filepath.Join(tmp, name), name, m.Files); err != nil {
+		return fail(err)
+	}
+	m.Digest = digest(m.Files)
+	final := filepath.Join(dir, s.Version+"-"+m.Digest[:12])
+	if there, err := manifest.Read(final); err == nil && there.Digest == m.Digest {
+		return manifest.Installed{Manifest: there, Dir: final}, nil
+	}
+	if err := errors.Join(m.Write(tmp), os.RemoveAll(final), durable(tmp)); err != nil {
+		return fail(err)
+	}
+	if err := os.Rename(tmp, final); err != nil {
+		return fail(err)
+	}
+	return manifest.Installed{Manifest: m, Dir: final}, nil
+}
+
+// executable fails where containers could not execute what is in the directory, which it makes.
+func executable(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("statfs %s: %w", dir, err)
+	}
+	if st.Flags&unix.ST_NOEXEC != 0 {
+		return fmt.Errorf("%s is mounted with the option noexec; set the chart's value stateDir to a directory whose mount allows programs", dir)
+	}
+	return nil
+}
+
+// durable has everything written that was written to the file system of the directory: a name with a digest is never of half a version.
+func durable(dir string) error {
+	file, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return unix.Syncfs(int(file.Fd()))
+}
+
+// digest is over the names and the hashes of all files.
+func digest(files map[string]string) string {
+	sum := sha256.New()
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(sum, "%s\x00%s\x00", path, files[path])
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// copyTree copies regular files, directories, and links that stay inside, for everyone to read and nobody to write. at is the path in the
+// manifest.
+func copyTree(ctx context.Context, from, to, at string, files map[string]string) error {
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		source, target, name := filepath.Join(from, entry.Name()), filepath.Join(to, entry.Name()), filepath.Join(at, entry.Name())
+		switch entry.Type() {
+		case fs.ModeDir:
+			err = copyTree(ctx, source, target, name, files)
+		case fs.ModeSymlink:
+			files[name], err = copyLink(source, target, name, at)
+		case 0:
+			files[name], err = copyFile(source, target)
+		default:
+			err = fmt.Errorf("%s is neither a file, a directory nor a link", source)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyLink returns what the link is, in place of a hash.
+func copyLink(source, target, name, at string) (string, error) {
+	to, err := os.Readlink(source)
+	if err != nil {
+		return "", err
+	}
+	if root, _, _ := strings.Cut(at, "/"); filepath.IsAbs(to) || !strings.HasPrefix(filepath.Join(filepath.Dir(name), to)+"/", root+"/") {
+		return "", fmt.Errorf("link %s leads out of the tool's directory, to %s", source, to)
+	}
+	return "-> " + to, os.Symlink(to, target)
+}
+
+func copyFile(from, to string) (sum string, err error) {
+	source, err := os.Open(from)
+	if err != nil {
+		return "", err
+	}
+	defer source.Close()
+	info, err := source.Stat()
+	if err != nil {
+		return "", err
+	}
+	target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", err
+	}
+	hash := sha256.New()
+	_, err = io.Copy(io.MultiWriter(target, hash), source)
+	err = errors.Join(err, target.Chmod(info.Mode()&0o111|0o444), target.Close())
+	return hex.EncodeToString(hash.Sum(nil)), err
+}

@@ -1,0 +1,109 @@
+// Package manifest says which versions of the profiler are installed on a node: each has a directory with a file that describes it.
+package manifest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// File is the name in the directory of a version.
+const File = "manifest.json"
+
+// Unfinished begins the name of a directory that is being installed.
+const Unfinished = "."
+
+// schema is that of the files.
+const schema = 1
+
+// maxBytes bounds a file: it has a hash for each file of a version.
+const maxBytes = 4 << 20
+
+// Manifest describes an installed version.
+type Manifest struct {
+	Schema int `json:"schema"`
+	// Version is the one that the chart names, Digest the SHA-256 over all files, in hex.
+	Version string `json:"version"`
+	Digest  string `json:"digest"`
+	// Nsys is the path of nsys in the directory.
+	Nsys string `json:"nsys"`
+	// Switches are those of `nsys profile`, as nsight.Switches lists them.
+	Switches []string `json:"switches"`
+	// Files are the SHA-256 of each file, in hex, by its path.
+	Files map[string]string `json:"files"`
+	// Proven is when the version recorded and imported on this node; the zero time: not yet.
+	Proven time.Time `json:"proven,omitzero"`
+}
+
+// Installed is a version in its directory.
+type Installed struct {
+	Manifest
+	Dir string
+}
+
+// New begins a manifest.
+func New(version string) Manifest {
+	return Manifest{Schema: schema, Version: version, Files: map[string]string{}}
+}
+
+// List returns the versions below a directory. One whose manifest cannot be read is none: an installation did not end, or is a later one's.
+func List(dir string) (all []Installed, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading the installed versions of Nsight Systems: %w", err)
+	}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), Unfinished) {
+			continue
+		}
+		path := filepath.Join(dir, entry.Name())
+		if m, err := Read(path); err == nil {
+			all = append(all, Installed{Manifest: m, Dir: path})
+		}
+	}
+	return all, nil
+}
+
+// Read reads the manifest in a directory.
+func Read(dir string) (m Manifest, err error) {
+	path := filepath.Join(dir, File)
+	file, err := os.Open(path)
+	if err != nil {
+		return m, err
+	}
+	defer file.Close()
+	raw, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
+	if err != nil {
+		return m, err
+	}
+	if len(raw) > maxBytes {
+		return m, fmt.Errorf("%s is larger than %d bytes", path, maxBytes)
+	}
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return m, fmt.Errorf("%s: %w", path, err)
+	}
+	if m.Schema != schema || m.Version == "" || !filepath.IsLocal(m.Nsys) {
+		return m, fmt.Errorf("%s has schema %d, version %q and nsys %q: another version of Prism wrote it", path, m.Schema, m.Version, m.Nsys)
+	}
+	return m, nil
+}
+
+// Write writes the manifest into a directory, by rename.
+func (m Manifest) Write(dir string) error {
+	raw, err := json.MarshalIndent(m, "", " ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, File)
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, raw, 0o644); err != nil { //nolint:gosec // all may read which version it is
+		return err
+	}
+	return os.Rename(tmp, path)
+}

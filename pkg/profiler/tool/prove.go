@@ -1,0 +1,147 @@
+package tool
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/profiler/runplan"
+	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
+)
+
+// The programs beside this one that a proof runs.
+const (
+	runProgram   = "prism-run"
+	proofProgram = "prism-proof"
+)
+
+// proofTimeout bounds one recording of the proof, with all deadlines of prism-run.
+const proofTimeout = 3 * time.Minute
+
+// Prover proves that a version records and imports on this node.
+type Prover struct {
+	Importer
+	// Programs has prism-run and the process that is recorded.
+	Programs string
+	// Container is where prism-run looks for what a container has: /run/prism.
+	Container string
+}
+
+// Prove records a process with the installed version and imports the report, which must have the process.
+func (p Prover) Prove(ctx context.Context, installed manifest.Installed) error {
+	err := p.prove(ctx, installed)
+	if err != nil {
+		return fmt.Errorf("proving Nsight Systems %s: %w", p.Version, err)
+	}
+	return nil
+}
+
+func (p Prover) prove(ctx context.Context, installed manifest.Installed) error {
+	raw, err := p.record(ctx, installed)
+	if err != nil {
+		return err
+	}
+	report := filepath.Join(p.Work, "proof.nsys-rep")
+	defer func() { _ = os.Remove(report) }()
+	if err := p.Import(ctx, raw, report); err != nil {
+		return fmt.Errorf("importing the report of a process: %w", err)
+	}
+	return p.has(ctx, installed, report)
+}
+
+// has checks that the report has the process. Versions that compress their reports export them.
+func (p Prover) has(ctx context.Context, installed manifest.Installed, report string) error {
+	content, err := os.ReadFile(report)
+	if err != nil {
+		return err
+	}
+	if bytes.Contains(content, []byte(proofProgram)) {
+		return nil
+	}
+	exported := filepath.Join(p.Work, "proof.sqlite")
+	defer func() { _ = os.Remove(exported) }()
+	nsys := filepath.Join(installed.Dir, installed.Nsys)
+	if from, err := p.find(filepath.Dir(installed.Nsys)); err == nil {
+		nsys = filepath.Join(from, "nsys") // beside what exports
+	}
+	if _, err := query(ctx, nsys, "export", "--type=sqlite", "--force-overwrite=true", "--output="+exported, report); err != nil {
+		return err
+	}
+	if content, err = os.ReadFile(exported); err != nil {
+		return err
+	}
+	if !bytes.Contains(content, []byte(proofProgram)) {
+		return fmt.Errorf("the report of %s does not have the process: the profiler did not get into it", proofProgram)
+	}
+	return nil
+}
+
+// record has prism-run record a process, and returns the raw file.
+func (p Prover) record(ctx context.Context, installed manifest.Installed) (string, error) {
+	results := filepath.Join(p.Container, "results")
+	if err := p.layOut(results, installed); err != nil {
+		return "", err
+	}
+	ctx, stop := context.WithTimeout(ctx, proofTimeout)
+	defer stop()
+	command := exec.CommandContext(ctx, filepath.Join(p.Programs, runProgram), filepath.Join(p.Programs, proofProgram), proofProgram)
+	command.Env = []string{"PATH=/usr/bin:/bin"}
+	command.WaitDelay = time.Second
+	output, err := command.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", runProgram, err, tail(output))
+	}
+	found, err := filepath.Glob(filepath.Join(results, "s*", "report.qdstrm"))
+	if err != nil {
+		return "", err
+	}
+	if len(found) != 1 {
+		return "", fmt.Errorf("recording a process made %d reports: %s", len(found), said(results))
+	}
+	return found[0], nil
+}
+
+// said is what prism-run and nsys wrote of the recording.
+func said(results string) string {
+	var all []byte
+	for _, name := range []string{"note", "nsys.log"} {
+		paths, _ := filepath.Glob(filepath.Join(results, "s*", name))
+		for _, path := range paths {
+			raw, err := os.ReadFile(path)
+			if err == nil {
+				all = append(append(all, raw...), '\n')
+			}
+		}
+	}
+	return tail(all)
+}
+
+// layOut makes what a hook and a plugin make for a container.
+func (p Prover) layOut(results string, installed manifest.Installed) error {
+	plan, own := filepath.Join(p.Container, "plan"), filepath.Join(p.Container, "container")
+	err := errors.Join(os.RemoveAll(results), os.MkdirAll(results, 0o777), os.MkdirAll(plan, 0o755), os.MkdirAll(own, 0o755))
+	if err != nil {
+		return err
+	}
+	run, err := runplan.Plan{
+		Claim: "proof", Namespace: "proof", ClaimName: "proof", Node: "proof", Tool: filepath.Join(installed.Dir, installed.Nsys),
+		Switches: []string{"--trace=osrt", "--sample=none", "--cpuctxsw=none", "--kill=none", "--wait=primary"},
+		File:     "proof", ExecSessions: true, Ready: time.Minute,
+	}.Encode()
+	if err != nil {
+		return err
+	}
+	context := strings.Join([]string{"claim=proof", "pod=", "namespace=", "container=proof", "node=", ""}, "\n")
+	err = errors.Join(os.WriteFile(filepath.Join(plan, "run"), run, 0o644), os.WriteFile(filepath.Join(own, "context"), []byte(context), 0o644)) //nolint:gosec // as a hook makes them
+	for i := range runplan.MaxSessions {
+		err = errors.Join(err, os.WriteFile(filepath.Join(own, "slot-"+strconv.Itoa(i)), nil, 0o644)) //nolint:gosec // they are locked, never written
+	}
+	return err
+}

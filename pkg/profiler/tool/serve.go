@@ -1,0 +1,113 @@
+package tool
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
+)
+
+// Service installs and proves a version.
+type Service struct {
+	Prover
+	// Tools is the host's directory of installed versions, Versions are those that the chart names.
+	Tools    string
+	Versions []string
+	// Specs are the directories of CDI specs.
+	Specs []string
+}
+
+const (
+	// provenFile is in Container once the version of this image is proven.
+	provenFile = "proven"
+	// The pause after a failed try doubles up to the longest one.
+	firstPause, longestPause = 2 * time.Second, 2 * time.Minute
+	// sweepEvery is how often earlier builds are looked for that no container needs any more.
+	sweepEvery = 10 * time.Minute
+)
+
+// Run installs and proves, again until that succeeds, and then removes what is not needed any more, until the context ends.
+func (s Service) Run(ctx context.Context) error {
+	logger := klog.FromContext(ctx).WithValues("version", s.Version)
+	if err := os.Remove(filepath.Join(s.Container, provenFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var installed manifest.Installed
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		var err error
+		if installed, err = s.once(ctx); err == nil {
+			break
+		}
+		logger.Error(err, "Processes cannot be recorded with this version yet", "nextTry", pause.String())
+		if !sleep(ctx, pause) {
+			return nil
+		}
+	}
+	logger.Info("Nsight Systems are installed and proven", "directory", installed.Dir, "switches", len(installed.Switches))
+	for {
+		if err := Sweep(s.Tools, installed, s.Versions, s.Specs); err != nil {
+			logger.Error(err, "Earlier versions stay for now")
+		}
+		if !sleep(ctx, sweepEvery) {
+			return nil
+		}
+	}
+}
+
+// once installs and proves.
+func (s Service) once(ctx context.Context) (manifest.Installed, error) {
+	installed, err := s.Install(ctx, s.Tools)
+	if err != nil {
+		return installed, err
+	}
+	if err := s.Prove(ctx, installed); err != nil {
+		return installed, err
+	}
+	installed.Proven = time.Now().UTC()
+	if err := installed.Write(installed.Dir); err != nil {
+		return installed, err
+	}
+	return installed, os.WriteFile(filepath.Join(s.Container, provenFile), nil, 0o600)
+}
+
+// Proven returns why the version of this image is not proven yet.
+func (s Service) Proven() error {
+	_, err := os.Stat(filepath.Join(s.Container, provenFile))
+	return err
+}
+
+// AwaitProof waits until some build of the version is proven on the node; false when the context ends first.
+func (s Service) AwaitProof(ctx context.Context) bool {
+	for {
+		installed, err := manifest.List(s.Tools)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Waiting for an installed version")
+		}
+		for _, one := range installed {
+			if one.Version == s.Version && !one.Proven.IsZero() {
+				return true
+			}
+		}
+		if !sleep(ctx, scanEvery) {
+			return false
+		}
+	}
+}
+
+// sleep returns false when the context ends first.
+func sleep(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,193 @@
+package tool
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// The names in the spool of a claim: pkg/profiler/store puts raw files there and takes what is made of them.
+const (
+	rawSuffix    = ".qdstrm"
+	reportSuffix = ".nsys-rep"
+	failedSuffix = ".failed"
+	spoolFolder  = "spool"
+	indexFile    = "index.json"
+)
+
+// scanEvery is how often spools are looked at.
+const scanEvery = 2 * time.Second
+
+// maxTries is how often a file is imported: on a busy machine the importer may fail where it does not the next time.
+const maxTries = 2
+
+// Spool imports the raw files of a node that its version recorded.
+type Spool struct {
+	// Profiles has a directory for each claim.
+	Profiles string
+	// Version is the one whose files are imported.
+	Version string
+	// Tries is a directory in which tries are counted: they survive a restart that a file has caused.
+	Tries string
+	// Import makes a report of a raw file.
+	Import func(ctx context.Context, raw, report string) error
+}
+
+// waiting is a raw file that nobody has imported yet.
+type waiting struct {
+	dir, id string
+	tries   int
+	size    int64
+}
+
+// Run imports until the context ends: what was tried less often first, then smaller files, so that no large one delays all others.
+func (s Spool) Run(ctx context.Context) error {
+	if err := os.MkdirAll(s.Tries, 0o700); err != nil {
+		return err
+	}
+	ticker := time.NewTicker(scanEvery)
+	defer ticker.Stop()
+	for {
+		next, found := s.next(ctx)
+		if found {
+			s.one(ctx, next)
+			if ctx.Err() != nil {
+				return nil
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// next is the raw file to import now.
+func (s Spool) next(ctx context.Context) (waiting, bool) {
+	claims, err := os.ReadDir(s.Profiles)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		klog.FromContext(ctx).Error(err, "Spools cannot be read")
+	}
+	var all []waiting
+	for _, claim := range claims {
+		all = append(all, s.of(filepath.Join(s.Profiles, claim.Name()))...)
+	}
+	if len(all) == 0 {
+		return waiting{}, false
+	}
+	return slices.MinFunc(all, func(a, b waiting) int {
+		return cmp.Or(cmp.Compare(a.tries, b.tries), cmp.Compare(a.size, b.size), cmp.Compare(a.id, b.id))
+	}), true
+}
+
+// of are the raw files of a claim that wait.
+func (s Spool) of(claim string) (all []waiting) {
+	dir := filepath.Join(claim, spoolFolder)
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) == 0 {
+		return nil
+	}
+	there := map[string]bool{}
+	for _, entry := range entries {
+		there[entry.Name()] = true
+	}
+	for _, entry := range entries {
+		id, raw := strings.CutSuffix(entry.Name(), rawSuffix)
+		if !raw || strings.HasPrefix(id, ".") || there[id+reportSuffix] || there[id+failedSuffix] {
+			continue
+		}
+		info, err := entry.Info()
+		if err == nil && info.Mode().IsRegular() {
+			all = append(all, waiting{dir: dir, id: id, size: info.Size(), tries: s.tries(id)})
+		}
+	}
+	if len(all) > 0 && recordedWith(claim) != s.Version {
+		return nil
+	}
+	return all
+}
+
+// recordedWith is the version that a claim's processes were recorded with; empty where that is not known.
+func recordedWith(claim string) string {
+	raw, err := os.ReadFile(filepath.Join(claim, indexFile))
+	var index struct {
+		Claim struct {
+			Tool string `json:"tool"`
+		} `json:"claim"`
+	}
+	if err != nil || json.Unmarshal(raw, &index) != nil {
+		return ""
+	}
+	return index.Claim.Tool
+}
+
+// one imports a file.
+func (s Spool) one(ctx context.Context, w waiting) {
+	logger := klog.FromContext(ctx).WithValues("report", w.id, "bytes", w.size, "try", w.tries+1)
+	if w.tries >= maxTries {
+		s.keepRaw(ctx, w, fmt.Errorf("importing it ended the container of the importer %d times", w.tries))
+		return
+	}
+	if err := os.WriteFile(s.mark(w.id), make([]byte, w.tries+1), 0o600); err != nil {
+		logger.Error(err, "Raw report is not imported yet")
+		s.keepRaw(ctx, w, err)
+		return
+	}
+	started := time.Now() // it is counted before it is made: a file that ends this process is not tried for ever
+	err := s.Import(ctx, filepath.Join(w.dir, w.id+rawSuffix), filepath.Join(w.dir, w.id+reportSuffix))
+	switch {
+	case ctx.Err() != nil:
+		s.forget(w.id) // it was not the file
+		return
+	case err == nil:
+		logger.Info("Report is imported", "took", time.Since(started).Round(time.Millisecond).String())
+	case w.tries+1 < maxTries && !errors.Is(err, fs.ErrNotExist):
+		logger.Error(err, "Raw report could not be imported and will be tried again")
+		return
+	default:
+		s.keepRaw(ctx, w, err)
+		return
+	}
+	s.forget(w.id)
+}
+
+// keepRaw leaves the reason for which a file stays raw.
+func (s Spool) keepRaw(ctx context.Context, w waiting, cause error) {
+	logger := klog.FromContext(ctx).WithValues("report", w.id, "bytes", w.size)
+	logger.Error(cause, "Raw report could not be imported and stays raw")
+	path, tmp := filepath.Join(w.dir, w.id+failedSuffix), filepath.Join(w.dir, ".new-"+w.id+failedSuffix)
+	text := cause.Error()
+	err := os.WriteFile(tmp, []byte(text[:min(len(text), maxOutput)]+"\n"), 0o600)
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		logger.Error(err, "Why a raw report could not be imported is not stored")
+	}
+	s.forget(w.id)
+}
+
+func (s Spool) mark(id string) string { return filepath.Join(s.Tries, id) }
+
+// tries is how often the file was tried.
+func (s Spool) tries(id string) int {
+	info, err := os.Stat(s.mark(id))
+	if err != nil {
+		return 0
+	}
+	return int(info.Size())
+}
+
+func (s Spool) forget(id string) { _ = os.Remove(s.mark(id)) }

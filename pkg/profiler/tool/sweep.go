@@ -1,0 +1,59 @@
+package tool
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
+)
+
+// Sweep removes what is installed below dir and is not wanted any more: earlier builds of the version that is kept, and versions that the
+// chart does not name. What a CDI spec mounts stays: a container that is started again needs it.
+func Sweep(dir string, keep manifest.Installed, versions, specs []string) error {
+	installed, err := manifest.List(dir)
+	if err != nil {
+		return err
+	}
+	for _, one := range installed {
+		old := one.Version == keep.Version && one.Dir != keep.Dir || !slices.Contains(versions, one.Version)
+		if !old {
+			continue
+		}
+		mounted, mountedErr := named(specs, one.Dir)
+		if mountedErr != nil || mounted {
+			err = errors.Join(err, mountedErr)
+			continue
+		}
+		if removeErr := os.RemoveAll(one.Dir); removeErr != nil {
+			err = errors.Join(err, fmt.Errorf("removing Nsight Systems %s: %w", one.Version, removeErr))
+		}
+	}
+	return err
+}
+
+// named reports whether a CDI spec has a path in the directory.
+func named(specs []string, dir string) (bool, error) {
+	for _, folder := range specs {
+		paths, err := filepath.Glob(filepath.Join(folder, "*.json"))
+		if err != nil {
+			return false, err
+		}
+		for _, path := range paths {
+			spec, err := os.ReadFile(path)
+			if errors.Is(err, os.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return false, err
+			}
+			if bytes.Contains(spec, []byte(`"`+dir+`/`)) || bytes.Contains(spec, []byte(`"`+dir+`"`)) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,206 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// untilTold is a container whose process exits with 3 once it is told to.
+func untilTold() corev1.Container {
+	return inPrograms("main", "python3", "-c", "import os, sys, time\nprint('begins', flush=True)\nwhile not os.path.exists('/tmp/end'): time.sleep(0.05)\nsys.exit(3)")
+}
+
+// records makes a pod whose process is recorded until it is told to end.
+func (ns *namespace) records(pod, fields string) {
+	ns.t.Helper()
+	ns.createProfiled(pod, fields, nil, untilTold())
+	ns.prints(pod, "main", "begins")
+	ns.reportsOf(pod, 1, "Recording")
+}
+
+// ends tells the process of such a pod to end.
+func (ns *namespace) ends(pod string) {
+	ns.t.Helper()
+	ns.do("exec", pod, "--", "touch", "/tmp/end")
+	assert.Equal(ns.t, map[string]int32{"main": 3}, ns.exits(pod), pod)
+}
+
+// TestProfile_ToolKilled_ProcessGoesOn: what profiles is killed; the process goes on, and its report is lost.
+func TestProfile_ToolKilled_ProcessGoesOn(t *testing.T) {
+	ns := profiled(t, 1)
+	ns.records("tool-killed", `{}`)
+	ns.do("exec", "tool-killed", "--", "bash", "-c", `for process in /proc/[0-9]*; do
+		case $(readlink $process/exe) in /run/prism/tool/*) kill -9 ${process#/proc/} && killed=yes;; esac
+	done; [ "$killed" ]`)
+	r := ns.reportsOf("tool-killed", 1, "Lost")[0]
+	assert.Equal(t, "ReportLost", r.Status.Reason)
+	ns.says("tool-killed", "ReportAvailable", metav1.ConditionFalse, "ReportLost")
+	assert.Zero(t, ns.pod("tool-killed").Status.ContainerStatuses[0].RestartCount)
+	ns.ends("tool-killed")
+}
+
+// TestProfile_ContainerKilled_Lost: a container is killed with all that is in it.
+func TestProfile_ContainerKilled_Lost(t *testing.T) {
+	ns := profiled(t, 1)
+	ns.records("killed", `{}`)
+	ns.must(t, ns.onNode("kill", "-KILL", ns.pid(t, ns.pod("killed")))...)
+	assert.Equal(t, map[string]int32{"main": 137}, ns.exits("killed"))
+	assert.Equal(t, "ReportLost", ns.reportsOf("killed", 1, "Lost")[0].Status.Reason)
+}
+
+// TestProfile_OutOfMemory_AsWithout: a container that takes more memory than it may have ends so.
+func TestProfile_OutOfMemory_AsWithout(t *testing.T) {
+	ns := profiled(t, 1)
+	greedy := inPrograms("main", "python3", "-c", "keep = []\nwhile True: keep.append(bytearray(16 << 20))")
+	greedy.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi")}
+	ns.createProfiled("greedy", `{}`, nil, greedy)
+	assert.Equal(t, map[string]int32{"main": 137}, ns.exits("greedy"))
+	ns.reportsOf("greedy", 1, "Ready", "Lost")
+}
+
+// TestProfile_InboxFilled_Truncated: a container that fills its folder of recordings loses what it wrote there; other claims are recorded as
+// before.
+func TestProfile_InboxFilled_Truncated(t *testing.T) {
+	ns := profiled(t, 2)
+	ns.records("fills", `{"output": {"maxBytes": "32Mi"}}`)
+	ns.do("exec", "fills", "--", "dd", "if=/dev/zero", "of=/run/prism/results/filling", "bs=1M", "count=64")
+	ns.records("beside", `{"output": {"maxBytes": "32Mi"}}`)
+	message := ns.says("fills", "Profiling", metav1.ConditionFalse, "StoreFull")
+	t.Log(message)
+	eventually(t, reportLimit, func() error {
+		info, err := os.Stat(filepath.Join(ns.inbox("fills"), "filling"))
+		if err == nil && info.Size() > 0 {
+			err = fmt.Errorf("the file still has %d bytes", info.Size())
+		}
+		return err
+	})
+	ns.ends("fills")
+	ns.ends("beside")
+	ns.reportsOf("beside", 1, "Ready")
+}
+
+// TestProfile_PluginGone_RecordingGoesOn: while a node has no plugin its processes are recorded, and the list says that the node is silent.
+// A plugin that comes finds the report.
+func TestProfile_PluginGone_RecordingGoesOn(t *testing.T) {
+	ns := profiledExclusive(t)
+	ns.records("recorded", `{}`)
+	plugin := ns.freshPlugin(t)
+	ns.must(t, ns.onNode("kill", "-KILL", ns.pid(t, plugin))...)
+	eventually(t, startLimit, func() error { return ns.restarted(plugin) })
+	ns.reportsOf("recorded", 1, "Recording")
+
+	patch := func(selector string) {
+		ns.do("patch", "--namespace", system, "daemonset", pluginName, "--type=merge", "--patch",
+			`{"spec": {"template": {"spec": {"nodeSelector": {"e2e.prism.dev/none": `+selector+`}}}}}`)
+	}
+	back := func() {
+		patch("null")
+		ns.rolledOut(t)
+		ns.plugin(t)
+	}
+	t.Cleanup(back)
+	patch(`"none"`)
+	eventually(t, startLimit, func() error {
+		var pods corev1.PodList
+		err := ns.get(&pods, "pods", "--namespace", system, "--selector", pluginSelector)
+		if err == nil && len(pods.Items) > 0 {
+			err = fmt.Errorf("plugin %s is still there", pods.Items[0].Name)
+		}
+		return err
+	})
+	ns.ends("recorded")
+	_, err := ns.reports()
+	require.ErrorContains(t, err, "nodes "+nodeName+" are silent")
+	assert.Contains(t, ns.saysOf("get", "reports.profiles.gpu.prism.dev"), nodeName, "the warning")
+
+	back()
+	r := ns.reportsOf("recorded", 1, "Ready")[0]
+	assert.NotEmpty(t, exported(t, ns.downloads(r)))
+}
+
+// saysOf is what kubectl says on stderr of something that succeeds.
+func (ns *namespace) saysOf(args ...string) string {
+	ns.t.Helper()
+	line := append([]string{"sh", "-c", `exec "$@" 2>&1 >/dev/null`, "sh"}, ns.kubectl(append([]string{"--namespace", ns.name}, args...)...)...)
+	return ns.must(ns.t, line...)
+}
+
+// TestProfile_ControllersGone_RecordingGoesOn: without controllers processes are recorded and the list says that nobody answers; reports are
+// there when they are back.
+func TestProfile_ControllersGone_RecordingGoesOn(t *testing.T) {
+	ns := profiledExclusive(t)
+	ns.controllers(t, 0)
+	back := func() { ns.controllers(t, 2) }
+	t.Cleanup(back)
+	ns.createProfiled("alone", `{}`, nil, inPrograms("main", "python3", "/opt/facts.py"))
+	assert.Equal(t, map[string]int32{"main": 7}, ns.exits("alone"))
+	eventually(t, startLimit, func() error {
+		_, err := ns.reports()
+		if err == nil {
+			return errors.New("the list is answered without a controller")
+		}
+		return nil
+	})
+	_, err := ns.run("", ns.kubectlPrism("list")...)
+	require.Error(t, err)
+	t.Log(err)
+	assert.Contains(t, err.Error(), "controller", "who does not answer")
+	back()
+	eventually(t, startLimit, func() error {
+		_, err := ns.reports()
+		return err
+	})
+	ns.reportsOf("alone", 1, "Ready")
+}
+
+// TestProfile_Policy_Refused: what the cluster's policy does not allow is refused by name, also when the policy changes while the plugin runs.
+func TestProfile_Policy_Refused(t *testing.T) {
+	ns := profiledExclusive(t)
+	other := newNamespace(t, ns.cluster)
+	plugin := ns.plugin(t).UID
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	text := "profiler: {policy: {namespaces: [" + ns.name + "], maxBytes: 64Mi, maxRetention: 1h}}\n"
+	require.NoError(t, os.WriteFile(values, []byte(text), 0o600))
+	ns.helm(t, "upgrade", "prism", filepath.Join(ns.root, "deployments/helm/prism"), "--reuse-values", "--values", values)
+	t.Cleanup(func() { ns.helm(t, "rollback", "prism") })
+	const fits = `"output": {"maxBytes": "32Mi", "retention": "30m"}`
+	for pod, c := range map[string]struct {
+		fields string
+		parts  []string
+	}{
+		"args":      {`{"args": ["--sampling-trigger=timer"], ` + fits + `}`, []string{"ProfilerConfig.args", "profiler.policy.args"}},
+		"bytes":     {`{"output": {"maxBytes": "65Mi", "retention": "30m"}}`, []string{"maxBytes", "64Mi", "profiler.policy.maxBytes"}},
+		"retention": {`{"output": {"maxBytes": "32Mi", "retention": "2h"}}`, []string{"retention", "1h", "profiler.policy.maxRetention"}},
+	} {
+		ns.createProfiled(pod, c.fields, nil, untilTold())
+		ns.isRefusedFor(pod, c.parts...)
+	}
+	other.createProfiled("elsewhere", `{`+fits+`}`, nil, untilTold())
+	other.isRefusedFor("elsewhere", "namespace", other.name, "profiler.policy.namespaces")
+	ns.createProfiled("allowed", `{`+fits+`}`, nil, inPrograms("main", "python3", "/opt/facts.py"))
+	assert.Equal(t, map[string]int32{"main": 7}, ns.exits("allowed"))
+	ns.reportsOf("allowed", 1, "Ready")
+	assert.Equal(t, plugin, ns.plugin(t).UID, "the plugin applies the policy without a restart")
+}
+
+// isRefusedFor checks that a pod whose claim has its name was refused in a sentence with these parts, and that the claim says so.
+func (ns *namespace) isRefusedFor(pod string, parts ...string) {
+	ns.t.Helper()
+	message := ns.event(pod, prepareFailed, startLimit)
+	ns.t.Log(message)
+	for _, part := range parts {
+		assert.Contains(ns.t, message, part, pod)
+	}
+	ns.says(pod, "ProfilerReady", metav1.ConditionFalse, "NotAllowed")
+	ns.notStarted(ns.pod(pod))
+	ns.delete("pod", pod)
+}

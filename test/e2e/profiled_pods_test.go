@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestProfile_Namespaces_Profiled: in user namespaces, with processes that other containers see and with those of the node, a process is
+// profiled and exits as without. Commands that are executed in the container, and its probes, are left alone.
+func TestProfile_Namespaces_Profiled(t *testing.T) {
+	ns := profiled(t, 3)
+	no, yes := false, true
+	waits := inPrograms("main", "python3", "-c", "import os, sys, time\nwhile not os.path.exists('/tmp/end'): time.sleep(0.05)\nsys.exit(3)")
+	probe := &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{
+		Command: []string{"python3", "-c", "import os; exit('LD_PRELOAD' in os.environ)"},
+	}}}
+	waits.LivenessProbe, waits.ReadinessProbe = probe, probe
+	for pod, change := range map[string]func(*corev1.PodSpec){
+		"user-namespace": func(spec *corev1.PodSpec) { spec.HostUsers = &no },
+		"shared-pids":    func(spec *corev1.PodSpec) { spec.ShareProcessNamespace = &yes },
+		"host-pids":      func(spec *corev1.PodSpec) { spec.HostPID = true },
+	} {
+		ns.createProfiled(pod, `{"match": {"regex": "^python3", "maxSessions": 16}}`, change, waits)
+	}
+	for _, pod := range []string{"user-namespace", "shared-pids", "host-pids"} {
+		ns.ready(pod)
+		const executed = "import os; print(os.getppid(), [n for n in os.environ if 'NSYS' in n or 'QUADD' in n])"
+		assert.Contains(t, ns.do("exec", pod, "--", "python3", "-c", executed), " []", "a command that is executed in %s", pod)
+		code := "exit code 9"
+		_, err := ns.try("exec", pod, "--", "python3", "-c", "exit(9)")
+		require.Error(t, err)
+		assert.Contains(t, err.Error(), code)
+		require.Zero(t, ns.pod(pod).Status.ContainerStatuses[0].RestartCount)
+		ns.do("exec", pod, "--", "touch", "/tmp/end")
+		assert.Equal(t, map[string]int32{"main": 3}, ns.exits(pod), pod)
+		r := ns.reportsOf(pod, 1, "Ready")[0]
+		assert.Equal(t, []string{"/usr/bin/python3.11"}, exported(t, ns.downloads(r)), pod)
+	}
+}
+
+// preloading is a pod that has something in the place of the list of preloaded libraries.
+type preloading struct {
+	change func(*corev1.PodSpec)
+	// list is what the container sees of its own list.
+	list string
+	// reason is why it is not profiled, if it is not.
+	reason string
+}
+
+// mounted is a change that mounts a volume with the files of the config map.
+func mounted(path, subPath string, source corev1.VolumeSource) func(*corev1.PodSpec) {
+	return func(spec *corev1.PodSpec) {
+		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "list", VolumeSource: source})
+		spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "list", MountPath: path, SubPath: subPath}}
+	}
+}
+
+// TestProfile_PreloadList_MergedOrUnprofiled: a list of the pod's own is kept, whatever brings it, and nothing is written into a volume: with
+// one at /etc the program runs without a profile, and the claim says why.
+func TestProfile_PreloadList_MergedOrUnprofiled(t *testing.T) {
+	ns := profiled(t, 3)
+	const library = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
+	ns.do("create", "configmap", "list", "--from-literal=ld.so.preload="+library+"\n")
+	list := corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "list"}}}
+	for pod, c := range map[string]preloading{
+		"sub-path":      {mounted("/etc/ld.so.preload", "ld.so.preload", list), "jemalloc True", ""},
+		"etc-with-list": {mounted("/etc", "", list), "jemalloc True", ""},
+		"etc-empty":     {mounted("/etc", "", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), "jemalloc False", "PreloadNotPossible"},
+	} {
+		ns.createProfiled(pod, `{}`, c.change, inPrograms("main", "python3", "/opt/facts.py"))
+		assert.Equal(t, map[string]int32{"main": 7}, ns.exits(pod))
+		assert.Contains(t, ns.do("logs", pod), c.list, pod)
+		if c.reason == "" {
+			ns.reportsOf(pod, 1, "Ready")
+			continue
+		}
+		message := ns.says(pod, "Profiling", metav1.ConditionFalse, c.reason)
+		assert.Contains(t, message, "main")
+		its, err := ns.reports("--field-selector", "spec.claim="+pod)
+		require.NoError(t, err)
+		for _, r := range its {
+			assert.Equal(t, c.reason, r.Status.Reason)
+		}
+	}
+}
+
+// TestProfile_PathInContainer_Downloaded: reports that stay in the container are listed with where they are, and downloaded while it runs.
+func TestProfile_PathInContainer_Downloaded(t *testing.T) {
+	ns := profiled(t, 1)
+	const fields = `{"output": {"type": "ContainerPath", "path": "/tmp/reports-%{POD_FULLNAME}", "fileName": "{PROCESS_NAME}"}, "match": {"regex": "facts\\.py$"}}`
+	ns.createProfiled("path", fields, nil, inPrograms("main", "bash", "-c", "python3 /opt/facts.py; echo ended $?; sleep 3600"))
+	ns.prints("path", "main", "ended 7")
+	r := ns.reportsOf("path", 1, "Ready", "Raw")[0]
+	assert.True(t, strings.HasPrefix(r.Status.Path, "/tmp/reports-path/python3.11"), r.Status.Path)
+	assert.Contains(t, ns.do("exec", "path", "--", "ls", "/tmp/reports-path"), "python3.11.nsys-rep")
+	assert.Contains(t, ns.must(t, ns.kubectlPrism("list", "--claim", "path")...), "/tmp/reports-path")
+	dir := t.TempDir()
+	ns.must(t, ns.kubectlPrism("download", "--claim", "path", "--output", dir)...)
+	assert.Equal(t, []string{"/usr/bin/python3.11"}, exported(t, dir+"/python3.11.nsys-rep"))
+}
+
+// TestProfile_Defaults_ByNamespace: pods of a namespace that a default of the chart names are profiled without asking; a claim opts out.
+func TestProfile_Defaults_ByNamespace(t *testing.T) {
+	ns := profiled(t, 2)
+	ns.must(t, ns.kubectl("label", "namespace", ns.name, "e2e.prism.dev/profiled=yes")...)
+	container := inPrograms("main", "python3", "/opt/facts.py", "by-default")
+	plain := workload{name: "plain", ref: "gpu", named: true, image: programsImage, command: container.Command}
+	plain.request = request{class: gpuClass}
+	ns.create(plain)
+	ns.createProfiled("out", `{"enabled": false}`, nil, container)
+	for _, pod := range []string{"plain", "out"} {
+		assert.Equal(t, map[string]int32{"main": 7}, ns.exits(pod))
+	}
+	ns.reportsOf("plain", 1, "Ready")
+	all, err := ns.reports()
+	require.NoError(t, err)
+	require.Len(t, all, 1, "%v", errReports(all))
+}

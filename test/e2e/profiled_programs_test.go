@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// matchesPrograms selects the programs of testdata/profile by their names, shells too.
+const matchesPrograms = `{"match": {"regex": "/opt/(facts|script|train)|dies$", "useDefaultExcludes": false}}`
+
+// runsAs checks that containers exit and print with a profile of these fields as they do without one, and returns the reports of theirs.
+func (ns *namespace) runsAs(pod, fields string, change func(*corev1.PodSpec), reports int, containers ...corev1.Container) []reportOf {
+	ns.t.Helper()
+	without := pod + "-without"
+	ns.createProfiled(without, `{"enabled": false}`, change, containers...)
+	want := ns.exits(without)
+	ns.createProfiled(pod, fields, change, containers...)
+	got := ns.exits(pod)
+	assert.Equal(ns.t, want, got, "exit codes")
+	for name := range maps.Keys(want) {
+		assert.Equal(ns.t, ns.lines(without, name), ns.lines(pod, name), "what %s prints", name)
+	}
+	its := ns.reportsOf(pod, reports, "Ready")
+	none, err := ns.reports("--field-selector", "spec.claim="+without)
+	require.NoError(ns.t, err)
+	assert.Empty(ns.t, none, "reports of a claim without a profile")
+	return its
+}
+
+// lines is what a container prints. The runtime has two streams of it, whose order is left to chance.
+func (ns *namespace) lines(pod, container string) []string {
+	ns.t.Helper()
+	return slices.Sorted(strings.Lines(ns.do("logs", pod, "--container", container)))
+}
+
+// variables are those of a container that programs print.
+func variables(more ...corev1.EnvVar) []corev1.EnvVar {
+	return append([]corev1.EnvVar{{Name: "EMPTY", Value: ""}, {Name: "QUOTED", Value: "a \"b\"\n$c"}, {Name: "HOME", Value: "/tmp"}}, more...)
+}
+
+// TestProfile_Programs_RunAsWithout: interpreters, scripts, programs with another allocator, with a terminal, and those that signals end have
+// the same arguments, files, rights and limits under the profiler, print the same and exit with the same code.
+func TestProfile_Programs_RunAsWithout(t *testing.T) {
+	ns := profiled(t, 2)
+	python := inPrograms("python", "python3", "/opt/facts.py", "an argument", "")
+	python.Env, python.WorkingDir = variables(), "/tmp"
+	terminal := inPrograms("terminal", "python3", "/opt/facts.py")
+	terminal.Env, terminal.TTY = variables(), true
+	jemalloc := inPrograms("jemalloc", "python3", "/opt/facts.py")
+	jemalloc.Env = variables(corev1.EnvVar{Name: "LD_PRELOAD", Value: "libjemalloc.so.2"})
+	script := inPrograms("script", "/opt/script.sh", "1", "2 3")
+	reports := ns.runsAs("programs", matchesPrograms, sameHost, 4, python, terminal, jemalloc, script)
+	assert.Equal(t, "bash", ns.reportFrom(reports, "script").Spec.Process)
+	assert.Contains(t, ns.do("logs", "programs", "--container", "jemalloc"), "jemalloc True")
+	codes := ns.exits("programs")
+	assert.Equal(t, map[string]int32{"python": 7, "terminal": 7, "jemalloc": 7, "script": 9}, codes)
+}
+
+// sameHost gives the pod a host name that does not depend on its own.
+func sameHost(spec *corev1.PodSpec) { spec.Hostname = "host" }
+
+// TestProfile_Restricted_RunsAsWithout: a user without rights, a root that is read-only without a folder for temporary files, processes that a
+// signal ends, and those of a launcher.
+func TestProfile_Restricted_RunsAsWithout(t *testing.T) {
+	ns := profiled(t, 2)
+	yes, no, user := true, false, int64(1234)
+	restricted := inPrograms("restricted", "python3", "/opt/facts.py")
+	restricted.Env = variables()
+	restricted.SecurityContext = &corev1.SecurityContext{
+		RunAsUser: &user, RunAsGroup: &user, RunAsNonRoot: &yes, ReadOnlyRootFilesystem: &yes, AllowPrivilegeEscalation: &no,
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+	signals := inPrograms("signals", "/opt/signals.sh")
+	launcher := inPrograms("launcher", "torchrun", "1", "/opt/train.py")
+	fields := `{"match": {"regex": "/opt/(facts|train)|dies$", "useDefaultExcludes": false, "maxSessions": 16}}`
+	reports := ns.runsAs("restricted", fields, sameHost, 4, restricted, signals, launcher)
+	assert.Equal(t, "python3.11", ns.reportFrom(reports, "restricted").Spec.Process)
+	assert.Equal(t, map[string]int32{"restricted": 7, "signals": 4, "launcher": 0}, ns.exits("restricted"))
+}
+
+// TestProfile_NoLoader_RunsUnprofiled: programs that do not load libraries of the GNU C library run as without a profile, and the claim says
+// why there is no report. A small image without a shell is enough for those that do.
+func TestProfile_NoLoader_RunsUnprofiled(t *testing.T) {
+	ns := profiled(t, 2)
+	inMinimal := func(name, program string) corev1.Container {
+		container := inPrograms(name, program, "an argument", "")
+		container.Image, container.Env = minimalImage, variables()
+		return container
+	}
+	static, musl, dynamic := inMinimal("static", "/opt/facts-static"), inMinimal("musl", "/opt/facts-musl"), inMinimal("dynamic", "/opt/facts")
+	shell := corev1.Container{Name: "shell", Image: testImage, ImagePullPolicy: corev1.PullNever, Command: []string{"sh", "-c", "echo $0; exit 5"}}
+	shell.Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
+	without := "no-loader-without"
+	ns.createProfiled(without, `{"enabled": false}`, sameHost, static, musl, dynamic, shell)
+	ns.createProfiled("no-loader", `{"match": {"regex": "."}}`, sameHost, static, musl, dynamic, shell)
+	want := map[string]int32{"static": 5, "musl": 5, "dynamic": 5, "shell": 5}
+	assert.Equal(t, want, ns.exits(without))
+	assert.Equal(t, want, ns.exits("no-loader"))
+	for name := range want {
+		assert.Equal(t, ns.do("logs", without, "--container", name), ns.do("logs", "no-loader", "--container", name), name)
+	}
+	ns.says("no-loader", "Profiling", metav1.ConditionFalse, "StaticOrMusl")
+}

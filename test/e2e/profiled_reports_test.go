@@ -1,0 +1,211 @@
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/prism-gpu/prism/test/debian"
+)
+
+// exported lists the processes that a report has calls of, by what NVIDIA's own tool exports.
+func exported(t *testing.T, report string) []string {
+	t.Helper()
+	dir, err := debian.NsightSystems(nsysRelease).Unpacked(t.Context(), false)
+	require.NoError(t, err)
+	c, database := open(t), filepath.Join(t.TempDir(), "report.sqlite")
+	tool := filepath.Join(dir, nsysDirectory)
+	c.must(t, filepath.Join(tool, "target-linux-x64/nsys"), "export", "--type", "sqlite", "--output", database, report)
+	return strings.Fields(c.must(t, filepath.Join(tool, "host-linux-x64/sqlite3"), database,
+		"select distinct p.name from PROCESSES p join OSRT_API o on (o.globalTid >> 24) = (p.globalPid >> 24)"))
+}
+
+// contentPath is where the API server has the content of a report.
+func contentPath(namespace, report string) string {
+	return "/apis/" + reportsVersion + "/namespaces/" + namespace + "/reports/" + report + "/content"
+}
+
+// downloads fetches a report from the API server into a file and checks it against its hash.
+func (ns *namespace) downloads(r reportOf) string {
+	ns.t.Helper()
+	content, err := ns.reader.Get().AbsPath(contentPath(ns.name, r.Metadata.Name)).DoRaw(context.Background())
+	require.NoError(ns.t, err)
+	sum := sha256.Sum256(content)
+	assert.Equal(ns.t, r.Status.SHA256, hex.EncodeToString(sum[:]))
+	assert.EqualValues(ns.t, r.Status.Size, len(content))
+	file := filepath.Join(ns.t.TempDir(), r.Status.File)
+	require.NoError(ns.t, os.WriteFile(file, content, 0o600))
+	return file
+}
+
+// kubectlPrism is a command line of the plugin of kubectl.
+func (ns *namespace) kubectlPrism(args ...string) []string {
+	return append([]string{filepath.Join(ns.root, "bin/kubectl-prism"), "--kubeconfig", ns.variable("KUBECONFIG"), "--namespace", ns.name, "profile"}, args...)
+}
+
+// TestProfile_Server_ReportOutlivesPod: a server that is told to end with its pod ends as it does without a profile; its report is there when
+// pod and claim are gone, has the process, and is downloaded and removed with kubectl prism.
+func TestProfile_Server_ReportOutlivesPod(t *testing.T) {
+	ns := profiled(t, 1)
+	fields := `{"match": {"regex": "server\\.py$"}, "output": {"fileName": "{PROCESS_NAME}_%{POD_FULLNAME}_{CONTAINER}_%{STAGE}_{NODE}"}}`
+	server := inPrograms("main", "python3", "/opt/server.py")
+	server.Env = []corev1.EnvVar{{Name: "STAGE", Value: "a/b c"}}
+	ns.createProfiled("server", fields, nil, server)
+	ns.do("patch", "pod", "server", "--type=merge", "--patch", `{"metadata": {"finalizers": ["e2e.prism.dev/hold"]}}`)
+	ns.prints("server", "main", "serves")
+	ns.says("server", "ProfilerReady", metav1.ConditionTrue, "Configured")
+	ns.says("server", "Profiling", metav1.ConditionTrue, "Recording")
+	assert.Contains(t, ns.must(t, ns.kubectlPrism("check", "server")...), "profiled: yes")
+	recording := ns.reportsOf("server", 1, "Recording")[0]
+	_, err := ns.getRaw(contentPath(ns.name, recording.Metadata.Name))
+	assert.True(t, apierrors.IsConflict(err), "the content of a report that is not there yet: %v", err)
+
+	ns.do("delete", "--wait=false", "pod", "server")
+	assert.Equal(t, map[string]int32{"main": 5}, ns.exits("server"))
+	assert.Equal(t, "serves\nended\n", ns.do("logs", "server"))
+	ns.do("patch", "pod", "server", "--type=merge", "--patch", `{"metadata": {"finalizers": null}}`)
+	uid := ns.claim("server").UID
+	ns.delete("pod,resourceclaim", "server")
+
+	r := ns.reportsOf("server", 1, "Ready")[0]
+	assert.Equal(t, recording.Metadata.Name, r.Metadata.Name)
+	assert.Equal(t, ns.name, r.Metadata.Namespace)
+	assert.EqualValues(t, uid, r.Spec.ClaimUID)
+	assert.Equal(t, []string{"server", "main", nodeName, "python3.11", nsysVersion},
+		[]string{r.Spec.Pod, r.Spec.Container, r.Spec.Node, r.Spec.Process, r.Spec.Tool})
+	assert.Equal(t, "python3.11_server_main_abc_n0.nsys-rep", r.Status.File)
+	assert.Equal(t, []string{"/usr/bin/python3.11"}, exported(t, ns.downloads(r)))
+	ns.served(r)
+	ns.removed(r)
+}
+
+// served checks what kubectl, with its plugin and without, shows and downloads.
+func (ns *namespace) served(r reportOf) {
+	ns.t.Helper()
+	table := ns.do("get", "reports.profiles.gpu.prism.dev", "--selector", "gpu.prism.dev/pod="+r.Spec.Pod)
+	for _, part := range []string{r.Metadata.Name, r.Spec.Process, "Ready"} {
+		assert.Contains(ns.t, table, part)
+	}
+	assert.Contains(ns.t, ns.must(ns.t, ns.kubectlPrism("list", "--claim", r.Spec.Claim)...), r.Status.File)
+	assert.NotContains(ns.t, ns.must(ns.t, ns.kubectlPrism("list", "--container", "other")...), r.Metadata.Name)
+	ns.downloadsByCLI(r)
+}
+
+// downloadsByCLI checks that a download goes on where another ended, and overwrites nothing.
+func (ns *namespace) downloadsByCLI(r reportOf) {
+	ns.t.Helper()
+	dir := ns.t.TempDir()
+	file := filepath.Join(dir, r.Status.File)
+	download := ns.kubectlPrism("download", "--claim", r.Spec.Claim, "--output", dir)
+	ns.must(ns.t, download...)
+	whole, err := os.ReadFile(file)
+	require.NoError(ns.t, err)
+	sum := sha256.Sum256(whole)
+	assert.Equal(ns.t, r.Status.SHA256, hex.EncodeToString(sum[:]))
+	ns.must(ns.t, download...)
+
+	require.NoError(ns.t, os.Remove(file))
+	part := file + "." + r.Status.SHA256[:12] + ".part"
+	require.NoError(ns.t, os.WriteFile(part, whole[:len(whole)/3], 0o600))
+	ns.must(ns.t, download...)
+	resumed, err := os.ReadFile(file)
+	require.NoError(ns.t, err)
+	assert.Equal(ns.t, whole, resumed)
+	assert.NoFileExists(ns.t, part)
+
+	require.NoError(ns.t, os.WriteFile(file, []byte("another"), 0o600))
+	_, err = ns.run("", download...)
+	require.ErrorContains(ns.t, err, "another file of that name")
+	kept, err := os.ReadFile(file)
+	require.NoError(ns.t, err)
+	assert.Equal(ns.t, "another", string(kept))
+}
+
+// removed has a download remove its source, and checks that the API has it no longer, nor the node.
+func (ns *namespace) removed(r reportOf) {
+	ns.t.Helper()
+	ns.must(ns.t, ns.kubectlPrism("download", "--claim", r.Spec.Claim, "--output", ns.t.TempDir(), "--remove-source")...)
+	left, err := ns.reports()
+	require.NoError(ns.t, err)
+	assert.Empty(ns.t, left)
+	_, err = ns.getRaw(contentPath(ns.name, r.Metadata.Name))
+	assert.True(ns.t, apierrors.IsNotFound(err), "%v", err)
+	files, err := filepath.Glob(filepath.Join(ns.stateDirectory(), "profiles", r.Spec.ClaimUID, "reports/*"))
+	require.NoError(ns.t, err)
+	assert.Empty(ns.t, files)
+}
+
+// TestProfile_Strangers_Forbidden: reports are those of a namespace, and rights to it are rights to them: who may view it sees that they are
+// there, and who may edit it also has their content. Others have neither.
+func TestProfile_Strangers_Forbidden(t *testing.T) {
+	ns := profiled(t, 1)
+	other := newNamespace(t, ns.cluster)
+	ns.createProfiled("owned", `{}`, nil, inPrograms("main", "python3", "/opt/facts.py"))
+	r := ns.reportsOf("owned", 1, "Ready")[0]
+	list, content := strings.TrimSuffix(contentPath(ns.name, ""), "//content"), contentPath(ns.name, r.Metadata.Name)
+	for _, user := range []struct {
+		name, role  string
+		at          *namespace
+		sees, edits bool
+	}{
+		{name: "nobody"},
+		{name: "neighbour", role: "edit", at: other},
+		{name: "viewer", role: "view", at: ns, sees: true},
+		{name: "editor", role: "edit", at: ns, sees: true, edits: true},
+	} {
+		line := ns.userWith(user.name, user.role, user.at)
+		for _, c := range []struct {
+			allowed bool
+			args    []string
+		}{
+			{user.sees, []string{"get", "--raw", list}},
+			{user.sees, []string{"get", "--raw", list + "/" + r.Metadata.Name}},
+			{user.edits, []string{"get", "--raw", content}},
+			{false, []string{"get", "--raw", "/apis/" + reportsVersion + "/reports"}},
+			{user.edits, []string{"delete", "--raw", list + "/" + r.Metadata.Name}},
+		} {
+			_, err := ns.run("", append(line, c.args...)...)
+			if c.allowed {
+				assert.NoError(t, err, "%s: %v", user.name, c.args)
+			} else if assert.Error(t, err, "%s: %v", user.name, c.args) {
+				assert.Contains(t, err.Error(), "orbidden", "%s: %v", user.name, c.args)
+			}
+		}
+	}
+	left, err := ns.reports()
+	require.NoError(t, err)
+	assert.Empty(t, left, "the editor removed it")
+}
+
+// userWith is a command line of kubectl for a new user with a role in a namespace; without a role for one who has none.
+func (ns *namespace) userWith(name, role string, at *namespace) []string {
+	ns.t.Helper()
+	ns.do("create", "serviceaccount", name)
+	if role != "" {
+		at.do("create", "rolebinding", name, "--clusterrole", role, "--serviceaccount", ns.name+":"+name)
+	}
+	return ns.as(strings.TrimSpace(ns.do("create", "token", name)))
+}
+
+// TestProfile_API_Available: the API server counts the API of reports as available and finds what it has.
+func TestProfile_API_Available(t *testing.T) {
+	ns := profiled(t, 0)
+	metrics := ns.must(t, ns.kubectl("get", "--raw", "/metrics")...)
+	assert.Contains(t, metrics, `aggregator_unavailable_apiservice{name="v1alpha1.profiles.gpu.prism.dev"} 0`)
+	resources := ns.do("api-resources", "--api-group=profiles.gpu.prism.dev", "--output=name")
+	assert.Equal(t, "reports.profiles.gpu.prism.dev\n", resources)
+	ns.do("get", "reports.profiles.gpu.prism.dev", "--all-namespaces")
+	_, err := ns.getRaw(fmt.Sprintf("/apis/%s/namespaces/%s/reports/none", reportsVersion, ns.name))
+	assert.True(t, apierrors.IsNotFound(err), "%v", err)
+}

@@ -1,0 +1,330 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	profilerName     = "prism-profiler"
+	profilerSelector = "app.kubernetes.io/component=profiler"
+	reportsVersion   = "profiles.gpu.prism.dev/v1alpha1"
+	// toolLimit is how long a node may take until a version of the profiler is installed and proven, and reportLimit until the report of a
+	// process that ended can be downloaded, on a machine that does other things too.
+	toolLimit, reportLimit = 3 * time.Minute, 90 * time.Second
+)
+
+// profilerValues is what the chart is installed with for these tests. Of the defaults there is one for namespaces with a label.
+const profilerValues = `profiler:
+  tools: [{version: ` + nsysVersion + `, image: "` + nsysImage + `", path: /` + nsysDirectory + `}]
+  defaults:
+  - namespaceSelector: {matchLabels: {e2e.prism.dev/profiled: "yes"}}
+    config: {captureEnvironment: true, trace: [osrt], match: {regex: 'facts\.py by-default'}}
+`
+
+// profiled begins a test whose pods are profiled, in parallel with others. The first one has the profiler installed.
+func profiled(t *testing.T, gpus int) *namespace {
+	t.Helper()
+	open(t).hasProfiler(t)
+	return withDiagnostics(inParallel(t, gpus))
+}
+
+// profiledExclusive is profiled for a test that disturbs others.
+func profiledExclusive(t *testing.T) *namespace {
+	t.Helper()
+	open(t).hasProfiler(t)
+	return withDiagnostics(exclusive(t))
+}
+
+// hasProfiler installs the profiler, or skips the test where Debian's packages are not available.
+func (c *cluster) hasProfiler(t *testing.T) {
+	t.Helper()
+	err := profilerInstalled()
+	if errors.Is(err, errNotAvailable) {
+		t.Skip(err)
+	}
+	require.NoError(t, err, "installing the profiler; %s", c.profilerLogs())
+}
+
+// profilerInstalled loads the images, has the chart install the profiler and waits until the node has proven it.
+var profilerInstalled = sync.OnceValue(func() error {
+	c, err := connected()
+	if err != nil {
+		return err
+	}
+	archives, err := images()
+	if err != nil {
+		return err
+	}
+	if _, err := c.run("", c.localcluster(append([]string{"load-image"}, archives...)...)...); err != nil {
+		return err
+	}
+	upgrade := c.helmLine("upgrade", "prism", filepath.Join(c.root, "deployments/helm/prism"), "--reuse-values", "--values", "-")
+	if _, err := c.run(profilerValues, upgrade...); err != nil {
+		return err
+	}
+	for _, what := range []string{"daemonset/" + pluginName, "daemonset/" + profilerName, "deployment/" + controllerName} {
+		if _, err := c.run("", c.kubectl("rollout", "status", "--namespace", system, what, "--timeout=150s")...); err != nil {
+			return err
+		}
+	}
+	available := c.kubectl("wait", "--for=condition=Available", "--timeout=60s", "apiservice/v1alpha1.profiles.gpu.prism.dev")
+	if _, err := c.run("", available...); err != nil {
+		return err
+	}
+	return c.toolProven()
+})
+
+// toolProven waits until the node has a manifest of the profiler.
+func (c *cluster) toolProven() error {
+	limit := time.After(toolLimit)
+	for {
+		manifests, err := filepath.Glob(filepath.Join(c.stateDirectory(), "tools", nsysVersion+"-*", "manifest.json"))
+		if err == nil && len(manifests) > 0 {
+			return nil
+		}
+		select {
+		case <-limit:
+			return fmt.Errorf("after %s no version of the profiler is installed on the node: %w", toolLimit, err)
+		case <-time.After(interval):
+		}
+	}
+}
+
+// stateDirectory is the plugin's on the node.
+func (c *cluster) stateDirectory() string {
+	return filepath.Join(c.variable("PRISM_NODE_0_ROOT"), "var/lib", driverName)
+}
+
+// withDiagnostics has a test that failed print what the profiler says.
+func withDiagnostics(ns *namespace) *namespace {
+	ns.t.Cleanup(func() {
+		if !ns.t.Failed() {
+			return
+		}
+		ns.t.Log(ns.profilerLogs())
+		out, err := ns.try("get", "reports.profiles.gpu.prism.dev", "--output=yaml")
+		ns.t.Logf("reports: %v\n%s", err, out)
+		out, err = ns.run("", "sh", "-c", `cd "$0" && ls -lR . | head -n 200; tail -n 30 */inbox/s*/note */inbox/s*/nsys.log; cat */spool/*.failed`,
+			filepath.Join(ns.stateDirectory(), "profiles"))
+		ns.t.Logf("profiles on the node: %v\n%s", err, out)
+	})
+	return ns
+}
+
+// profilerLogs is what the containers of the profiler wrote: those that install a version, and those that import reports.
+func (c *cluster) profilerLogs() string {
+	var text strings.Builder
+	for _, args := range [][]string{
+		{"get", "pods", "--selector", profilerSelector, "--output=wide"},
+		{"describe", "pods", "--selector", profilerSelector},
+		{"logs", "--selector", profilerSelector, "--all-containers", "--prefix", "--tail=100"},
+		{"logs", "--selector", "app.kubernetes.io/component=controller", "--prefix", "--tail=60"},
+	} {
+		out, err := c.run("", c.kubectl(append([]string{"--namespace", system}, args...)...)...)
+		fmt.Fprintf(&text, "kubectl %s: %v\n%s\n", strings.Join(args, " "), err, out)
+	}
+	return text.String()
+}
+
+// profileConfig is a ProfilerConfig with these fields, a JSON object. Its processes are recorded without a GPU.
+func profileConfig(t *testing.T, fields string) string {
+	t.Helper()
+	config := map[string]any{
+		"apiVersion": "gpu.prism.dev/v1alpha1", "kind": "ProfilerConfig", "captureEnvironment": true, "trace": []string{"osrt"},
+	}
+	require.NoError(t, json.Unmarshal([]byte(fields), &config))
+	text, err := json.Marshal(config)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// inPrograms is a container of programsImage with the claim of the pod.
+func inPrograms(name string, command ...string) corev1.Container {
+	return corev1.Container{
+		Name: name, Image: programsImage, ImagePullPolicy: corev1.PullNever, Command: command,
+		Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu"}}},
+	}
+}
+
+// createProfiled makes a claim with a ProfilerConfig of these fields, and a pod of its name with these containers, after a change of its spec.
+func (ns *namespace) createProfiled(pod, fields string, change func(*corev1.PodSpec), containers ...corev1.Container) {
+	ns.t.Helper()
+	w := workload{name: pod, ref: "gpu", named: true, grace: 30}
+	w.request = request{class: gpuClass, driver: driverName, config: profileConfig(ns.t, fields)}
+	object := w.pod()
+	object.Spec.Containers = containers
+	if change != nil {
+		change(&object.Spec)
+	}
+	claim := w.objects()[0]
+	for _, one := range []any{claim, object} {
+		text, err := json.Marshal(one)
+		require.NoError(ns.t, err)
+		require.NoError(ns.t, ns.createText(string(text)))
+	}
+}
+
+// reportOf is a report as the API server answers it.
+type reportOf struct {
+	Metadata metav1.ObjectMeta `json:"metadata"`
+	Spec     struct {
+		Claim     string `json:"claim"`
+		ClaimUID  string `json:"claimUID"`
+		Pod       string `json:"pod"`
+		Container string `json:"container"`
+		Node      string `json:"node"`
+		Process   string `json:"process"`
+		PID       int    `json:"pid"`
+		Tool      string `json:"tool"`
+	} `json:"spec"`
+	Status struct {
+		State  string `json:"state"`
+		Reason string `json:"reason"`
+		File   string `json:"file"`
+		Path   string `json:"path"`
+		Size   int64  `json:"size"`
+		SHA256 string `json:"sha256"`
+	} `json:"status"`
+}
+
+// reports lists those of a namespace by selectors of kubectl.
+func (ns *namespace) reports(selectors ...string) ([]reportOf, error) {
+	var list struct {
+		Items       []reportOf `json:"items"`
+		SilentNodes []string   `json:"silentNodes"`
+	}
+	err := ns.read(&list, append([]string{"reports"}, selectors...)...)
+	if err == nil && len(list.SilentNodes) > 0 {
+		err = fmt.Errorf("nodes %s are silent", strings.Join(list.SilentNodes, ", "))
+	}
+	return list.Items, err
+}
+
+// reportsOf waits until a claim has this many reports, and each of them is in one of these states for good.
+func (ns *namespace) reportsOf(claim string, count int, states ...string) []reportOf {
+	ns.t.Helper()
+	var found []reportOf
+	eventually(ns.t, reportLimit, func() (err error) {
+		found, err = ns.reports("--field-selector", "spec.claim="+claim)
+		if err != nil {
+			return err
+		}
+		for _, r := range found {
+			if !slices.Contains(states, r.Status.State) {
+				return errReports(found)
+			}
+		}
+		if len(found) != count {
+			return fmt.Errorf("claim %s must have %d reports: %w", claim, count, errReports(found))
+		}
+		return err
+	})
+	return found
+}
+
+// reportFrom finds the only report of a container.
+func (ns *namespace) reportFrom(reports []reportOf, container string) reportOf {
+	ns.t.Helper()
+	var its []reportOf
+	for _, r := range reports {
+		if r.Spec.Container == container {
+			its = append(its, r)
+		}
+	}
+	require.Len(ns.t, its, 1, "reports of container %s", container)
+	return its[0]
+}
+
+// says waits until every device of the claim has a condition with this status and reason, and returns its message.
+func (ns *namespace) says(claim, condition string, status metav1.ConditionStatus, reason string) string {
+	ns.t.Helper()
+	var message string
+	eventually(ns.t, reportLimit, func() error {
+		devices := ns.claim(claim).Status.Devices
+		if len(devices) == 0 {
+			return fmt.Errorf("claim %s has no status", claim)
+		}
+		for i := range devices {
+			found := meta.FindStatusCondition(devices[i].Conditions, condition)
+			if found == nil || found.Status != status || found.Reason != reason {
+				return fmt.Errorf("claim %s must have %s %s with reason %s, has %+v", claim, condition, status, reason, devices[i].Conditions)
+			}
+			message = found.Message
+		}
+		return nil
+	})
+	return message
+}
+
+// exits waits until all containers of the pod ended, and returns their exit codes.
+func (ns *namespace) exits(pod string) map[string]int32 {
+	ns.t.Helper()
+	codes := map[string]int32{}
+	eventually(ns.t, startLimit, func() error {
+		statuses := ns.pod(pod).Status.ContainerStatuses
+		for i := range statuses {
+			ended := statuses[i].State.Terminated
+			if ended == nil {
+				return fmt.Errorf("container %s of pod %s has not ended: %+v", statuses[i].Name, pod, statuses[i].State)
+			}
+			codes[statuses[i].Name] = ended.ExitCode
+		}
+		if len(statuses) == 0 {
+			return fmt.Errorf("pod %s has not started", pod)
+		}
+		return nil
+	})
+	return codes
+}
+
+// prints waits until the log of a container has a text.
+func (ns *namespace) prints(pod, container, text string) {
+	ns.t.Helper()
+	eventually(ns.t, startLimit, func() error {
+		log, err := ns.try("logs", pod, "--container", container)
+		if err == nil && !strings.Contains(log, text) {
+			err = fmt.Errorf("container %s of pod %s has not printed %q yet: %s", container, pod, text, log)
+		}
+		return err
+	})
+}
+
+// inbox is the folder on the node that containers of a claim write their recordings into.
+func (ns *namespace) inbox(claim string) string {
+	ns.t.Helper()
+	path := filepath.Join(ns.stateDirectory(), "profiles", string(ns.claim(claim).UID), "inbox")
+	_, err := os.Stat(path)
+	require.NoError(ns.t, err)
+	return path
+}
+
+// createClaim makes the claim of a workload alone.
+func (ns *namespace) createClaim(w workload) {
+	ns.t.Helper()
+	text, err := json.Marshal(w.objects()[0])
+	require.NoError(ns.t, err)
+	require.NoError(ns.t, ns.createText(string(text)))
+}
+
+// errReports complains about reports.
+func errReports(reports []reportOf) error {
+	var all []string
+	for _, r := range reports {
+		all = append(all, fmt.Sprintf("%s of %s/%s: %s %s", r.Metadata.Name, r.Spec.Pod, r.Spec.Container, r.Status.State, r.Status.Reason))
+	}
+	return fmt.Errorf("there are %d reports: %s", len(reports), strings.Join(all, "; "))
+}

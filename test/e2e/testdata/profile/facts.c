@@ -1,0 +1,19 @@
+// Prints what the process was given and exits with 5. It has no headers, so that it can be linked with any C library.
+int printf(const char *, ...);
+int fflush(void *);
+char *getenv(const char *);
+int umask(int);
+int getsid(int);
+int getuid(void);
+void _exit(int);
+
+int main(int argc, char **argv)
+{
+	printf("%d arguments of %s\n", argc, argv[0]);
+	for (int i = 1; i < argc; i++)
+		printf("argument %s\n", argv[i]);
+	printf("umask %o session %d user %d\n", umask(0), getsid(0), getuid());
+	printf("variable %s\n", getenv("QUOTED") ? getenv("QUOTED") : "none");
+	fflush(0);
+	_exit(5);
+}

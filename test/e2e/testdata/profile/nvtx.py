@@ -1,0 +1,23 @@
+"""Works before, in and after the NVTX range "step"; the range begins once /tmp/begin is there, which the test makes."""
+import ctypes
+import os
+import sys
+import time
+
+nvtx = ctypes.CDLL("libnvToolsExt.so.1")
+
+
+def wait(path):
+    while not os.path.exists(path):
+        time.sleep(0.05)
+
+
+print("waits", flush=True)
+wait("/tmp/begin")
+nvtx.nvtxRangePushA(b"step")
+for _ in range(20):
+    time.sleep(0.05)
+nvtx.nvtxRangePop()
+print("ended the range", flush=True)
+wait("/tmp/end")
+sys.exit(6)
