@@ -109,8 +109,8 @@ func printAll(print printers.ResourcePrinter, list *v1alpha1.ReportList, c clust
 func table(list *v1alpha1.ReportList, allNamespaces bool, now time.Time) *metav1.Table {
 	columns := []metav1.TableColumnDefinition{
 		{Name: "Name"}, {Name: "Claim"}, {Name: "Pod"}, {Name: "Container"}, {Name: "Process"}, {Name: "State"}, {Name: "Size"},
-		{Name: "Location"}, {Name: "Age"},
-		{Name: "PID", Priority: 1}, {Name: "Tool", Priority: 1}, {Name: "Reason", Priority: 1}, {Name: "File", Priority: 1},
+		{Name: "Age"}, {Name: "Location"}, {Name: "File"},
+		{Name: "PID", Priority: 1}, {Name: "Tool", Priority: 1}, {Name: "Reason", Priority: 1},
 	}
 	if allNamespaces {
 		columns = slices.Insert(columns, 0, metav1.TableColumnDefinition{Name: "Namespace"})
@@ -126,8 +126,8 @@ func table(list *v1alpha1.ReportList, allNamespaces bool, now time.Time) *metav1
 			pid = fmt.Sprint(r.Spec.PID)
 		}
 		cells := []string{
-			r.Name, r.Spec.Claim, r.Spec.Pod, r.Spec.Container, r.Spec.Process, r.Status.State, size(r.Status.Size), location(r),
-			age(r.CreationTimestamp, now), pid, r.Spec.Tool, r.Status.Reason, r.Status.File,
+			r.Name, r.Spec.Claim, r.Spec.Pod, r.Spec.Container, r.Spec.Process, r.Status.State, size(r.Status.Size),
+			age(r.CreationTimestamp, now), location(r), r.Status.File, pid, r.Spec.Tool, r.Status.Reason,
 		}
 		if allNamespaces {
 			cells = slices.Insert(cells, 0, r.Namespace)
