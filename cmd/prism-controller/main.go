@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -26,6 +29,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/controller"
 	"github.com/prism-gpu/prism/pkg/logging"
+	"github.com/prism-gpu/prism/pkg/reports"
 )
 
 // version is set by the linker.
@@ -85,9 +89,20 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 	if err != nil {
 		return nil, err
 	}
+	selector, err := labels.Parse(cfg.Reports.PluginSelector)
+	if err != nil {
+		return nil, err
+	}
+	cached := controller.Cache(options)
+	if cfg.Reports.Certificate != "" {
+		cached.ByObject[&corev1.Pod{}] = reports.PodCache(cfg.Namespace, selector)
+	}
 	m, err := manager.New(connection, manager.Options{
-		WebhookServer: webhook.NewServer(webhook.Options{Host: host, Port: port, CertDir: cfg.AdmissionCertificate}),
-		Scheme:        scheme, Cache: controller.Cache(options), Logger: klog.Background(),
+		WebhookServer: webhook.NewServer(webhook.Options{Host: host, Port: port, CertDir: cfg.AdmissionCertificate, TLSOpts: []func(*tls.Config){
+			// The API server says by its certificate that it speaks for a user.
+			func(c *tls.Config) { c.ClientAuth = tls.RequestClientCert },
+		}}),
+		Scheme: scheme, Cache: cached, Logger: klog.Background(),
 		LeaderElection: true, LeaderElectionNamespace: cfg.Namespace, LeaderElectionID: cfg.Lease,
 		// The process exits after Start returns, so another replica can lead at once.
 		LeaderElectionReleaseOnCancel: true,
@@ -102,10 +117,21 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 			return nil, fmt.Errorf("building the controller: %w", err)
 		}
 	}
-	if cfg.AdmissionCertificate != "" {
+	if cfg.AdmissionCertificate != "" && cfg.AdmissionWebhook {
 		if err := admission.Serve(ctx, m, cfg.DriverName); err != nil {
 			return nil, err
 		}
+	}
+	if cfg.Reports.Certificate != "" {
+		err := reports.Serve(ctx, m, reports.Options{
+			Namespace: cfg.Namespace, Selector: selector, Port: cfg.Reports.PluginPort, Certificate: cfg.Reports.Certificate,
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if !cfg.DeviceClasses {
+		return m, nil
 	}
 	reconciler := &controller.Reconciler{
 		Options: options, Client: m.GetClient(), Direct: m.GetAPIReader(), Events: m.GetEventRecorder(name),

@@ -27,6 +27,7 @@ func pages() []page {
 		{"metrics.md", metricsPage},
 		{"../metrics.md", gpuMetricsPage},
 		{"flags.md", flagsPage},
+		{"kubectl-prism.md", cliPage},
 		{"chart-values.md", valuesPage},
 		{"kubernetes-versions.md", versionsPage},
 		{"migration.md", migrationPage},
@@ -99,6 +100,7 @@ func index(string) (string, error) {
 	t.row("[../metrics-of-claims.md](../metrics-of-claims.md)", "`GPUMetricsConfig` in a claim or class, and `gpu.prom` in its containers")
 	t.row("[chart-values.md](chart-values.md)", "values of the Helm chart")
 	t.row("[flags.md](flags.md)", "flags, environment variables and configuration file of both programs")
+	t.row("[kubectl-prism.md](kubectl-prism.md)", "commands of `kubectl prism`: reports of profiled processes")
 	t.row("[kubernetes-versions.md](kubernetes-versions.md)", "features by Kubernetes version and feature gate")
 	t.row("[migration.md](migration.md)", "values and flags of NVIDIA's device plugin, and what replaces them")
 	out.table(t)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -20,6 +21,8 @@ type Controller struct {
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 	// ConfigMap is "<namespace>/<name>" of the node configurations; empty: there are none.
 	ConfigMap string `json:"nodeConfigMap,omitempty"`
+	// DeviceClasses: the process manages DeviceClasses and their extended resource names; else it answers about reports alone.
+	DeviceClasses bool `json:"deviceClasses"`
 	// GPUExtendedResource is Auto, Always or Never: whether whole GPUs get the name nvidia.com/gpu.
 	GPUExtendedResource string `json:"gpuExtendedResource"`
 	// Namespace and Lease are the Lease of the leader election.
@@ -30,14 +33,27 @@ type Controller struct {
 	// MetricsEndpoint and ProbeEndpoint are "<address>:<port>"; "0" serves nothing.
 	MetricsEndpoint string `json:"metricsEndpoint"`
 	ProbeEndpoint   string `json:"probeEndpoint"`
-	// AdmissionEndpoint is the "<address>:<port>" of the admission webhook.
+	// AdmissionEndpoint is the "<address>:<port>" of the admission webhook, and of the API of reports.
 	AdmissionEndpoint string `json:"admissionEndpoint"`
-	// AdmissionCertificate is a directory with tls.crt and tls.key; empty: no admission webhook.
+	// AdmissionCertificate is a directory with tls.crt and tls.key for it; empty: nothing answers there.
 	AdmissionCertificate string `json:"admissionCertificate,omitempty"`
+	// AdmissionWebhook: the admission webhook answers there.
+	AdmissionWebhook bool `json:"admissionWebhook"`
+	// Reports is where the nodes' reports of profiled processes are.
+	Reports Reports `json:"reports"`
 	// LogVerbosity: 0 errors and warnings for operators, 2 decisions, 4 details, 6 traces.
 	LogVerbosity int `json:"logVerbosity"`
 	// LogFormat is "text" or "json".
 	LogFormat string `json:"logFormat"`
+}
+
+// Reports is where the nodes' reports of profiled processes are.
+type Reports struct {
+	// Certificate is a directory with tls.crt, tls.key and ca.crt, the authority of plugins; empty: no API of reports.
+	Certificate string `json:"certificate,omitempty"`
+	// PluginSelector selects the pods of the kubelet plugin in the namespace of the controller, PluginPort is where they answer.
+	PluginSelector string `json:"pluginSelector,omitempty"`
+	PluginPort     int    `json:"pluginPort"`
 }
 
 // gpuExtendedResources are the values of GPUExtendedResource.
@@ -63,8 +79,8 @@ func LoadController(args []string, getenv func(string) string) (*Controller, err
 // controllerDefaults are the values of a process without flags.
 func controllerDefaults() *Controller {
 	return &Controller{
-		DriverName: "gpu.prism.dev", GPUExtendedResource: "Auto", Lease: "prism-controller", MetricsEndpoint: ":8080", ProbeEndpoint: ":8081",
-		AdmissionEndpoint: ":9443", LogVerbosity: 2, LogFormat: "text",
+		DriverName: "gpu.prism.dev", DeviceClasses: true, GPUExtendedResource: "Auto", Lease: "prism-controller", MetricsEndpoint: ":8080", ProbeEndpoint: ":8081",
+		AdmissionEndpoint: ":9443", AdmissionWebhook: true, Reports: Reports{PluginPort: 8444}, LogVerbosity: 2, LogFormat: "text",
 	}
 }
 
@@ -74,6 +90,7 @@ func (c *Controller) flags() *pflag.FlagSet {
 	f.StringVar(&c.DriverName, "driver-name", c.DriverName, "name of the DRA driver whose devices have extended resource names")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", c.Kubeconfig, "kubeconfig file; empty: service account of the pod")
 	f.StringVar(&c.ConfigMap, "node-config-map", c.ConfigMap, "<namespace>/<name> of the ConfigMap of node configurations; empty: none")
+	f.BoolVar(&c.DeviceClasses, "device-classes", c.DeviceClasses, "manage DeviceClasses and their extended resource names")
 	f.StringVar(&c.GPUExtendedResource, "gpu-extended-resource", c.GPUExtendedResource, "whether whole GPUs can be requested as nvidia.com/gpu: Auto, "+
 		"unless a node has that capacity from a device plugin; Always; Never")
 	f.StringVar(&c.Namespace, "namespace", c.Namespace, "namespace of the Lease")
@@ -81,8 +98,14 @@ func (c *Controller) flags() *pflag.FlagSet {
 	f.StringVar(&c.OwnerRole, "owner-role", c.OwnerRole, "ClusterRole that owns the created objects, which are deleted with it; empty: they are kept")
 	f.StringVar(&c.MetricsEndpoint, "metrics-endpoint", c.MetricsEndpoint, "address of /metrics; 0: none")
 	f.StringVar(&c.ProbeEndpoint, "probe-endpoint", c.ProbeEndpoint, "address of /healthz and /readyz; 0: none")
-	f.StringVar(&c.AdmissionEndpoint, "admission-endpoint", c.AdmissionEndpoint, "address of the admission webhook")
-	f.StringVar(&c.AdmissionCertificate, "admission-certificate", c.AdmissionCertificate, "directory with tls.crt and tls.key of the admission webhook; empty: no webhook")
+	f.StringVar(&c.AdmissionEndpoint, "admission-endpoint", c.AdmissionEndpoint, "address of the admission webhook and of the API of reports")
+	f.StringVar(&c.AdmissionCertificate, "admission-certificate", c.AdmissionCertificate, "directory with tls.crt and tls.key for the admission endpoint; empty: nothing answers "+
+		"there")
+	f.BoolVar(&c.AdmissionWebhook, "admission-webhook", c.AdmissionWebhook, "answer admission requests at the admission endpoint")
+	f.StringVar(&c.Reports.Certificate, "reports-certificate", c.Reports.Certificate, "directory with tls.crt, tls.key and ca.crt, the authority of plugins; "+
+		"empty: no API of reports")
+	f.StringVar(&c.Reports.PluginSelector, "plugin-selector", c.Reports.PluginSelector, "label selector of the pods of the kubelet plugin, for the API of reports")
+	f.IntVar(&c.Reports.PluginPort, "plugin-port", c.Reports.PluginPort, "port at which plugins answer with their reports")
 	f.IntVarP(&c.LogVerbosity, "log-verbosity", "v", c.LogVerbosity, "0 errors and warnings for operators, 2 decisions, 4 details, 6 traces")
 	f.StringVar(&c.LogFormat, "log-format", c.LogFormat, "text or json")
 	return f
@@ -125,6 +148,7 @@ func (c *Controller) validate() error {
 	if _, _, err := c.Admission(); err != nil {
 		bad("admission-endpoint", "must be <address>:<port>, got %q", c.AdmissionEndpoint)
 	}
+	c.Reports.validate(c.AdmissionCertificate, bad)
 	if c.LogVerbosity < 0 || c.LogVerbosity > 10 {
 		bad("log-verbosity", "must be between 0 and 10, got %d", c.LogVerbosity)
 	}
@@ -133,4 +157,19 @@ func (c *Controller) validate() error {
 	}
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(problems...)
+}
+
+func (r Reports) validate(serving string, bad func(flag, format string, args ...any)) {
+	if r.Certificate == "" {
+		return
+	}
+	if serving == "" {
+		bad("reports-certificate", "requires --admission-certificate, with which the API of reports answers")
+	}
+	if selector, err := labels.Parse(r.PluginSelector); err != nil || selector.Empty() {
+		bad("plugin-selector", "must be a label selector, got %q", r.PluginSelector)
+	}
+	if r.PluginPort < 1 || r.PluginPort > 65535 {
+		bad("plugin-port", "must be between 1 and 65535, got %d", r.PluginPort)
+	}
 }

@@ -65,6 +65,11 @@ func (c *Cluster) apiserverArgs() []string {
 		"--kubelet-certificate-authority=" + pki("ca.crt"),
 		"--kubelet-client-certificate=" + pki("apiserver-kubelet.crt"), "--kubelet-client-key=" + pki("apiserver-kubelet.key"),
 		"--kubelet-preferred-address-types=InternalIP",
+		"--requestheader-client-ca-file=" + filepath.Join(c.frontProxy(), "ca.crt"), "--requestheader-allowed-names=" + frontProxyName,
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + filepath.Join(c.frontProxy(), "client.crt"),
+		"--proxy-client-key-file=" + filepath.Join(c.frontProxy(), "client.key"),
 		"--allow-privileged=true", "--profiling=false",
 	}
 }

@@ -27,6 +27,13 @@ func (c *Cluster) writeCredentials(s Settings) error {
 	if err := authority.KeyPair("service-account"); err != nil {
 		return err
 	}
+	proxy, err := pki.Open(c.frontProxy())
+	if err != nil {
+		return err
+	}
+	if err := proxy.Issue(pki.Subject{FileBase: "client", CommonName: frontProxyName}); err != nil {
+		return err
+	}
 	clients := []pki.Subject{
 		{FileBase: "admin", CommonName: "admin", Organization: "system:masters"},
 		{FileBase: "scheduler", CommonName: "system:kube-scheduler"},
@@ -54,6 +61,13 @@ func (c *Cluster) writeCredentials(s Settings) error {
 	}
 	return nil
 }
+
+// frontProxy has the certificate with which the API server asks the servers of aggregated APIs, and its authority, which signs no other: a
+// certificate of it speaks for any user.
+func (c *Cluster) frontProxy() string { return filepath.Join(c.pki(), "front-proxy") }
+
+// frontProxyName is the name in that certificate.
+const frontProxyName = "front-proxy-client"
 
 func (c *Cluster) kubeconfig(user string) string { return filepath.Join(c.Dir, user+".kubeconfig") }
 

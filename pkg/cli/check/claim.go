@@ -83,15 +83,6 @@ func (f *Facts) configured(u use, of *corev1.Container, config *v1alpha1.Profile
 		return Verdict{No, fmt.Sprintf("containers of the ProfilerConfig of ResourceClaim %s has only: %s", u.object, strings.Join(config.Containers, ", ")),
 			"add " + of.Name + " to containers"}
 	}
-	if f.Rules != nil && status.profile == nil {
-		limited, err := v1alpha1.MergeProfiler(config, nil, v1alpha1.FromClass)
-		if err == nil {
-			err = f.Rules.Policy.Limit(f.Pod.Namespace, limited)
-		}
-		if err != nil {
-			return Verdict{No, err.Error(), "change the ProfilerConfig, or ask an administrator to change profiler.policy"}
-		}
-	}
 	if v := byConditions(status.conditions); v != nil {
 		return *v
 	}

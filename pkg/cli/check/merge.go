@@ -9,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/profiler/rules"
 )
 
@@ -49,10 +50,33 @@ func (f *Facts) merged(object *resourceapi.ResourceClaim, request string) (confi
 			return nil, "", &Verdict{No, "the node will refuse the claim: " + err.Error(), "correct the ProfilerConfig"}
 		}
 	}
+	if err := f.valid(object, config); err != nil {
+		return nil, "", &Verdict{No, "the node will refuse the claim: " + strings.ReplaceAll(err.Error(), "\n", "; "), "correct the configuration"}
+	}
 	if config == nil {
 		return nil, "", nil
 	}
-	return config, "merged from " + strings.Join(names, ", "), nil
+	from = "merged from " + strings.Join(names, ", ")
+	if disabled := config.Enabled != nil && !*config.Enabled; f.Rules != nil && !disabled {
+		if err := f.Rules.Policy.Limit(f.Pod.Namespace, config); err != nil { // the limits are of what is set, not of defaults
+			refusal = &Verdict{No, err.Error(), "change the ProfilerConfig, or ask an administrator to change profiler.policy"}
+		}
+	}
+	return config, from, refusal
+}
+
+// valid returns what the admission webhook would, and what the merged configuration has that does not go together.
+func (f *Facts) valid(object *resourceapi.ResourceClaim, config *v1alpha1.ProfilerConfig) error {
+	validator := claim.Validator{Driver: f.Driver, Class: func(name string) *resourceapi.DeviceClass { return f.Classes[name] }}
+	if err := validator.Claim("spec", &object.Spec); err != nil || config == nil {
+		return err
+	}
+	filled, err := v1alpha1.MergeProfiler(config, nil, v1alpha1.FromClass)
+	if err != nil {
+		return err
+	}
+	filled.Default()
+	return filled.Validate()
 }
 
 // lay decodes a layer, and lays it if it is a ProfilerConfig.
@@ -97,11 +121,11 @@ func (f *Facts) defaults(source v1alpha1.Source, lay func(string, v1alpha1.Sourc
 
 // layers are the configurations for a request: those of the allocation, or of claim and classes before there is one.
 func (f *Facts) layers(object *resourceapi.ResourceClaim, request string) (layers []layer, unknown string) {
-	claim := "ResourceClaim " + object.Name
+	written := "ResourceClaim " + object.Name
 	if object.Status.Allocation != nil {
 		for i := range object.Status.Allocation.Devices.Config {
 			c := &object.Status.Allocation.Devices.Config[i]
-			l := layer{claim, v1alpha1.FromClaim, &c.DeviceConfiguration}
+			l := layer{written, v1alpha1.FromClaim, &c.DeviceConfiguration}
 			if c.Source == resourceapi.AllocationConfigSourceClass {
 				l.of, l.from = "the DeviceClass", v1alpha1.FromClass
 			}
@@ -123,7 +147,7 @@ func (f *Facts) layers(object *resourceapi.ResourceClaim, request string) (layer
 	for i := range object.Spec.Devices.Config {
 		c := &object.Spec.Devices.Config[i]
 		if f.concerns(c.Requests, request) {
-			layers = append(layers, layer{claim, v1alpha1.FromClaim, &c.DeviceConfiguration})
+			layers = append(layers, layer{written, v1alpha1.FromClaim, &c.DeviceConfiguration})
 		}
 	}
 	return layers, ""

@@ -117,9 +117,9 @@ func (d *Downloads) present(r *v1alpha1.Report, name string) (bool, error) {
 	return false, nil
 }
 
-// part is a partial file.
+// part is a partial file. It does not embed the file: io.Copy would write to that alone.
 type part struct {
-	*os.File
+	file *os.File
 	name string
 	sum  hash.Hash
 	size int64
@@ -134,7 +134,7 @@ func (d *Downloads) open(name string, limit int64) (*part, error) {
 	if err != nil {
 		return nil, d.failed("writing", name, err)
 	}
-	p := &part{File: file, name: name, sum: sha256.New()}
+	p := &part{file: file, name: name, sum: sha256.New()}
 	p.size, err = io.Copy(p.sum, file)
 	if err == nil && p.size > limit {
 		p.sum.Reset()
@@ -151,7 +151,7 @@ func (d *Downloads) open(name string, limit int64) (*part, error) {
 
 // Write appends.
 func (p *part) Write(b []byte) (int, error) {
-	n, err := p.File.Write(b)
+	n, err := p.file.Write(b)
 	p.sum.Write(b[:n])
 	p.size += int64(n)
 	if err != nil {
@@ -193,7 +193,7 @@ func (d *Downloads) fetch(ctx context.Context, r *v1alpha1.Report, name string) 
 	}
 	if got := hex.EncodeToString(p.sum.Sum(nil)); got != r.Status.SHA256 {
 		return 0, errors.Join(fmt.Errorf("downloading report %s: what came has the sha256 %s instead of %s, and is discarded; download it again",
-			r.Name, got, r.Status.SHA256), p.Close(), d.Dir.Remove(p.name))
+			r.Name, got, r.Status.SHA256), p.file.Close(), d.Dir.Remove(p.name))
 	}
 	return outcome, d.finish(p, name)
 }
@@ -226,19 +226,19 @@ func (d *Downloads) copy(ctx context.Context, r *v1alpha1.Report, name string) e
 		if _, ours := errors.AsType[*writeError](err); ours {
 			err = d.failed("writing", p.name, err)
 		}
-		return errors.Join(err, p.Close(), d.Dir.Remove(p.name))
+		return errors.Join(err, p.file.Close(), d.Dir.Remove(p.name))
 	}
 	want, got := r.Status.SHA256, hex.EncodeToString(p.sum.Sum(nil))
 	if p.size == 0 || r.Status.Size > 0 && p.size != r.Status.Size || sha.MatchString(want) && want != got {
 		return errors.Join(fmt.Errorf("downloading report %s: the file in the container is not the report: it has %d bytes; it was truncated or replaced there",
-			r.Name, p.size), p.Close(), d.Dir.Remove(p.name))
+			r.Name, p.size), p.file.Close(), d.Dir.Remove(p.name))
 	}
 	return d.finish(p, name)
 }
 
 // finish gives a complete file its name. Without Force it fails if there is a file of that name now.
 func (d *Downloads) finish(p *part, name string) error {
-	if err := errors.Join(p.Sync(), p.Close()); err != nil {
+	if err := errors.Join(p.file.Sync(), p.file.Close()); err != nil {
 		return d.failed("writing", p.name, err)
 	}
 	if !d.Force {

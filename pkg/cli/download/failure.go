@@ -13,7 +13,7 @@ func (d *Downloads) kept(p *part, err error) error {
 	if _, ours := errors.AsType[*writeError](err); ours {
 		err = d.failed("writing", p.name, err)
 	}
-	closing := p.Close()
+	closing := p.file.Close()
 	if p.size == 0 {
 		return errors.Join(err, closing, d.Dir.Remove(p.name))
 	}

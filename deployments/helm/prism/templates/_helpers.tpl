@@ -324,6 +324,44 @@ app.kubernetes.io/component: profiler
 {{- end -}}
 {{- end -}}
 
+{{/* Name of the Deployment that runs prism-controller, for DeviceClasses or for reports; empty where neither is wanted. */}}
+{{- define "prism.controller.deployment" -}}
+{{- if or .Values.controller.enabled .Values.profiler.tools -}}
+{{- printf "%s-controller" (include "prism.fullname" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Name of the Secret with which the controller answers the API server, for admission or for reports; empty where neither is wanted. */}}
+{{- define "prism.controller.serving" -}}
+{{- $certificate := .Values.controller.admission.certificate -}}
+{{- if or (include "prism.admission" .) .Values.profiler.tools -}}
+{{- if and $certificate.caBundle (not $certificate.secretName) -}}
+{{- fail "controller.admission.certificate.caBundle is set without secretName: name its Secret, or leave both to the chart" -}}
+{{- end -}}
+{{- default (printf "%s-controller-admission" (include "prism.fullname" .)) $certificate.secretName -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A map of labels as the text of a selector. */}}
+{{- define "prism.selector.text" -}}
+{{- $all := list -}}
+{{- range $key, $value := . -}}{{- $all = append $all (printf "%s=%s" $key $value) -}}{{- end -}}
+{{- join "," $all -}}
+{{- end -}}
+
+{{/* Names of the Secrets with which plugins answer controllers about reports, and controllers ask. */}}
+{{- define "prism.reports.node" -}}
+{{- if .Values.profiler.tools -}}
+{{- default (printf "%s-reports-node" (include "prism.fullname" .)) .Values.profiler.reports.certificate.nodeSecretName -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "prism.reports.controller" -}}
+{{- if .Values.profiler.tools -}}
+{{- default (printf "%s-reports-controller" (include "prism.fullname" .)) .Values.profiler.reports.certificate.controllerSecretName -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Name of the Secret with the webhook's certificate; empty where the webhook is off. */}}
 {{- define "prism.admission" -}}
 {{- $admission := .Values.controller.admission -}}

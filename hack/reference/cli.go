@@ -1,0 +1,49 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/prism-gpu/prism/pkg/cli"
+)
+
+// cliPage is what pkg/cli defines.
+func cliPage(string) (string, error) {
+	out := newText("kubectl prism", "pkg/cli")
+	out.para("`kubectl-prism` is a plugin of kubectl: with the program in `PATH`, kubectl has the command `kubectl prism`. It asks the cluster as the " +
+		"user of the kubeconfig, and takes kubectl's flags for that, such as `-n`, `--context` and `--kubeconfig`, with every command. What it is " +
+		"used for: [../profiling.md](../profiling.md#reports).")
+	writeCommand(out, cli.Command("", genericiooptions.NewTestIOStreamsDiscard()))
+	return out.String(), nil
+}
+
+// writeCommand writes what has no commands below it, depth first.
+func writeCommand(out *text, command *cobra.Command) {
+	below := command.Commands()
+	for _, child := range below {
+		writeCommand(out, child)
+	}
+	if len(below) > 0 {
+		return
+	}
+	usage := strings.TrimSuffix(strings.Replace(command.UseLine(), "kubectl-prism", "kubectl prism", 1), " [flags]")
+	out.heading(command.CommandPath())
+	out.para(plain(command.Long))
+	out.para("```sh\n" + usage + "\n```")
+	out.para("Examples:")
+	out.para("```sh\n" + strings.ReplaceAll(strings.TrimPrefix(command.Example, "  "), "\n  ", "\n") + "\n```")
+	t := table{head: []string{"flag", "default", "description"}}
+	command.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+		names := []string{"--" + f.Name}
+		if f.Shorthand != "" {
+			names = append(names, "-"+f.Shorthand)
+		}
+		if f.Name != "help" {
+			t.row(codes(names), code(f.DefValue), plain(f.Usage))
+		}
+	})
+	out.table(t)
+}

@@ -1,0 +1,193 @@
+package download_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/prism-gpu/prism/api/profiles/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/cli/download"
+)
+
+var errAgain = errors.New("again")
+
+// source has one report; the first answers are its failures.
+type source struct {
+	content  []byte
+	failures []error
+	asked    int
+}
+
+func (s *source) Content(_ context.Context, _ *v1alpha1.Report, offset, length int64) (io.ReadCloser, error) {
+	s.asked++
+	if len(s.failures) > 0 {
+		err := s.failures[0]
+		s.failures = s.failures[1:]
+		return nil, err
+	}
+	return io.NopCloser(bytes.NewReader(s.content[offset:min(int64(len(s.content)), offset+length)])), nil
+}
+
+func (s *source) Copy(_ context.Context, _ *v1alpha1.Report, to io.Writer) error {
+	_, err := to.Write(s.content)
+	return err
+}
+
+func reportOf(content []byte) *v1alpha1.Report {
+	sum := sha256.Sum256(content)
+	return &v1alpha1.Report{
+		ObjectMeta: metav1.ObjectMeta{Name: "id-1"},
+		Status:     v1alpha1.ReportStatus{State: "Ready", Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])},
+	}
+}
+
+func downloads(t *testing.T, s *source, dir string) *download.Downloads {
+	t.Helper()
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = root.Close() })
+	return &download.Downloads{
+		Source: s, Dir: root, Root: dir, Wait: time.Microsecond, Again: func(err error) bool { return errors.Is(err, errAgain) },
+	}
+}
+
+func partOf(r *v1alpha1.Report) string { return "x.nsys-rep." + r.Status.SHA256[:12] + ".part" }
+
+func TestFetch_NoAnswerForAWhile_TriedAgainButNotForEver(t *testing.T) {
+	s, dir := &source{content: []byte("content"), failures: []error{errAgain, errAgain, errAgain, errAgain}}, t.TempDir()
+	outcome, verified, err := downloads(t, s, dir).Fetch(t.Context(), reportOf(s.content), "x.nsys-rep")
+	require.NoError(t, err)
+	assert.Equal(t, download.Downloaded, outcome)
+	assert.True(t, verified)
+	s.failures = []error{errAgain, errAgain, errAgain, errAgain, errAgain, errAgain}
+	_, _, err = downloads(t, s, t.TempDir()).Fetch(t.Context(), reportOf(s.content), "x.nsys-rep")
+	require.ErrorIs(t, err, errAgain)
+	assert.Len(t, s.failures, 1)
+	s.failures, s.asked = []error{errors.New("refused")}, 0
+	_, _, err = downloads(t, s, t.TempDir()).Fetch(t.Context(), reportOf(s.content), "x.nsys-rep")
+	require.EqualError(t, err, "refused")
+	assert.Equal(t, 1, s.asked)
+}
+
+// TestFetch_NothingSent_Ends: a server that answers without a byte is asked a few times.
+func TestFetch_NothingSent_Ends(t *testing.T) {
+	s := &source{}
+	_, _, err := downloads(t, s, t.TempDir()).Fetch(t.Context(), reportOf([]byte("content")), "x.nsys-rep")
+	require.ErrorContains(t, err, "the server sent nothing")
+	assert.Equal(t, 5, s.asked)
+}
+
+func TestFetch_PartialFiles_ContinuedOrBegunAgain(t *testing.T) {
+	content := []byte("the whole content")
+	for name, c := range map[string]struct {
+		part    string
+		outcome download.Outcome
+		fails   bool
+	}{
+		"none":             {"", download.Downloaded, false},
+		"a part":           {"the whole", download.Resumed, false},
+		"all of it":        {"the whole content", download.Resumed, false},
+		"longer":           {"the whole content and more", download.Downloaded, false},
+		"of other content": {"XXX", 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, dir, r := &source{content: content}, t.TempDir(), reportOf(content)
+			if c.part != "" {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, partOf(r)), []byte(c.part), 0o600))
+			}
+			d := downloads(t, s, dir)
+			outcome, _, err := d.Fetch(t.Context(), r, "x.nsys-rep")
+			assert.Equal(t, c.outcome, outcome)
+			if c.fails {
+				require.ErrorContains(t, err, "is discarded")
+				_, _, err = d.Fetch(t.Context(), r, "x.nsys-rep")
+			}
+			require.NoError(t, err)
+			got, err := os.ReadFile(filepath.Join(dir, "x.nsys-rep"))
+			require.NoError(t, err)
+			assert.Equal(t, content, got)
+			assert.NoFileExists(t, filepath.Join(dir, partOf(r)))
+		})
+	}
+}
+
+// TestFetch_Links_NothingWrittenThrough: a link that lies in the folder leads to no file of others.
+func TestFetch_Links_NothingWrittenThrough(t *testing.T) {
+	content := []byte("content")
+	r := reportOf(content)
+	for name, link := range map[string]string{"partial file": partOf(r), "file": "x.nsys-rep"} {
+		for _, target := range []string{"victim", filepath.Join(t.TempDir(), "outside")} {
+			t.Run(name, func(t *testing.T) {
+				dir := t.TempDir()
+				victim := target
+				if !filepath.IsAbs(victim) {
+					victim = filepath.Join(dir, victim)
+				}
+				require.NoError(t, os.WriteFile(victim, []byte("mine"), 0o600))
+				require.NoError(t, os.Symlink(target, filepath.Join(dir, link)))
+				_, _, err := downloads(t, &source{content: content}, dir).Fetch(t.Context(), r, "x.nsys-rep")
+				require.Error(t, err)
+				got, err := os.ReadFile(victim)
+				require.NoError(t, err)
+				assert.Equal(t, "mine", string(got))
+			})
+		}
+	}
+}
+
+// TestFetch_FileAppearsMeanwhile_Kept: another program writes a file of that name while the report is downloaded.
+func TestFetch_FileAppearsMeanwhile_Kept(t *testing.T) {
+	dir, mine := t.TempDir(), ""
+	mine = filepath.Join(dir, "x.nsys-rep")
+	d := downloads(t, &source{content: []byte("content")}, dir)
+	d.Progress = func(string, int64, int64) { assert.NoError(t, os.WriteFile(mine, []byte("mine"), 0o600)) }
+	_, _, err := d.Fetch(t.Context(), reportOf([]byte("content")), "x.nsys-rep")
+	require.ErrorContains(t, err, "writing "+mine+": file exists")
+	got, err := os.ReadFile(mine)
+	require.NoError(t, err)
+	assert.Equal(t, "mine", string(got))
+}
+
+func TestFetch_InContainer_ComparedWithWhatIsKnown(t *testing.T) {
+	content := []byte("content")
+	for name, c := range map[string]struct {
+		change   func(r *v1alpha1.Report)
+		content  string
+		verified bool
+		want     string
+	}{
+		"sha256 unknown": {func(r *v1alpha1.Report) { r.Status.SHA256, r.Status.Size = "", 0 }, "content", false, ""},
+		"sha256 known":   {func(*v1alpha1.Report) {}, "content", true, ""},
+		"truncated":      {func(r *v1alpha1.Report) { r.Status.SHA256 = "" }, "cont", false, "it has 4 bytes"},
+		"replaced":       {func(*v1alpha1.Report) {}, "CONTENT", true, "is not the report"},
+		"empty":          {func(r *v1alpha1.Report) { r.Status.SHA256, r.Status.Size = "", 0 }, "", false, "it has 0 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, r := t.TempDir(), reportOf(content)
+			r.Status.Path = "/out/x"
+			c.change(r)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "x.nsys-rep.id-1.part"), []byte("older and longer"), 0o600))
+			_, verified, err := downloads(t, &source{content: []byte(c.content)}, dir).Fetch(t.Context(), r, "x.nsys-rep")
+			assert.NoFileExists(t, filepath.Join(dir, "x.nsys-rep.id-1.part"))
+			if c.want != "" {
+				require.ErrorContains(t, err, c.want)
+				assert.NoFileExists(t, filepath.Join(dir, "x.nsys-rep"))
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, c.verified, verified)
+			assert.FileExists(t, filepath.Join(dir, "x.nsys-rep"))
+		})
+	}
+}

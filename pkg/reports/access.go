@@ -1,0 +1,81 @@
+package reports
+
+import (
+	"context"
+	"fmt"
+
+	authorizationapi "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Where the API server says how the servers that it asks authenticate it.
+const (
+	authenticationNamespace = "kube-system"
+	authenticationMap       = "extension-apiserver-authentication"
+	clientAuthority         = "requestheader-client-ca-file"
+)
+
+// FrontProxy authenticates users by the headers of the API server, whose certificate must be of the authority in the cluster's ConfigMap
+// extension-apiserver-authentication. Use NewFrontProxy, and Run it.
+type FrontProxy struct {
+	authenticator.Request
+	names     *headerrequest.RequestHeaderAuthRequestController
+	authority *dynamiccertificates.ConfigMapCAController
+}
+
+// NewFrontProxy makes one that asks this API server.
+func NewFrontProxy(client kubernetes.Interface) (*FrontProxy, error) {
+	authority, err := dynamiccertificates.NewDynamicCAFromConfigMapController("requestheader-client-ca",
+		authenticationNamespace, authenticationMap, clientAuthority, client)
+	if err != nil {
+		return nil, fmt.Errorf("reading the authority of the API server's requests: %w", err)
+	}
+	names := headerrequest.NewRequestHeaderAuthRequestController(authenticationMap, authenticationNamespace, client,
+		"requestheader-username-headers", "requestheader-uid-headers", "requestheader-group-headers", "requestheader-extra-headers-prefix",
+		"requestheader-allowed-names")
+	return &FrontProxy{
+		names: names, authority: authority, Request: headerrequest.NewDynamicVerifyOptionsSecure(authority.VerifyOptions,
+			headerrequest.StringSliceProviderFunc(names.AllowedClientNames), headerrequest.StringSliceProviderFunc(names.UsernameHeaders),
+			headerrequest.StringSliceProviderFunc(names.UIDHeaders), headerrequest.StringSliceProviderFunc(names.GroupHeaders),
+			headerrequest.StringSliceProviderFunc(names.ExtraHeaderPrefixes)),
+	}, nil
+}
+
+// Run follows the ConfigMap until the context ends.
+func (f *FrontProxy) Run(ctx context.Context) {
+	go f.names.Run(ctx, 1)
+	f.authority.Run(ctx, 1)
+}
+
+// Access reviews what users may do.
+type Access struct{ Client kubernetes.Interface }
+
+// Allowed asks the API server; the reason may be empty.
+func (a Access) Allowed(ctx context.Context, by user.Info, what authorizationapi.ResourceAttributes) (allowed bool, reason string, err error) {
+	extra := map[string]authorizationapi.ExtraValue{}
+	for key, values := range by.GetExtra() {
+		extra[key] = values
+	}
+	review, err := a.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationapi.SubjectAccessReview{
+		Spec: authorizationapi.SubjectAccessReviewSpec{
+			ResourceAttributes: &what, User: by.GetName(), Groups: by.GetGroups(), UID: by.GetUID(), Extra: extra,
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, "", fmt.Errorf("reviewing what user %s may do: %w", by.GetName(), err)
+	}
+	return review.Status.Allowed, review.Status.Reason, nil
+}
+
+// attributes are what a request is about.
+func attributes(verb, subresource, namespace, name string) authorizationapi.ResourceAttributes {
+	return authorizationapi.ResourceAttributes{
+		Namespace: namespace, Verb: verb, Group: GroupVersion.Group, Version: GroupVersion.Version, Resource: resource,
+		Subresource: subresource, Name: name,
+	}
+}

@@ -1,0 +1,83 @@
+package reports
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Plugins are the pods of the kubelet plugin: one of each node, for a moment two.
+type Plugins struct {
+	Reader    client.Reader
+	Namespace string
+	Selector  labels.Selector
+	Port      int
+}
+
+// PodCache restricts a cache to these pods, and to what is read of them.
+func PodCache(namespace string, selector labels.Selector) cache.ByObject {
+	return cache.ByObject{
+		Namespaces: map[string]cache.Config{namespace: {LabelSelector: selector}},
+		Transform: func(object any) (any, error) {
+			pod, ok := object.(*corev1.Pod)
+			if !ok {
+				return object, nil
+			}
+			return &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Labels: pod.Labels,
+					CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+				},
+				Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
+				Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIP: pod.Status.PodIP, Conditions: pod.Status.Conditions},
+			}, nil
+		},
+	}
+}
+
+// Endpoints returns one of each node that has such a pod. Of two pods it is the one that is ready, and of those the later one.
+func (p Plugins) Endpoints(ctx context.Context) ([]Endpoint, error) {
+	var pods corev1.PodList
+	if err := p.Reader.List(ctx, &pods, client.InNamespace(p.Namespace), client.MatchingLabelsSelector{Selector: p.Selector}); err != nil {
+		return nil, fmt.Errorf("listing the pods of the kubelet plugin: %w", err)
+	}
+	of := map[string]*corev1.Pod{}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if node := pod.Spec.NodeName; node != "" && (of[node] == nil || better(pod, of[node])) {
+			of[node] = pod
+		}
+	}
+	all := make([]Endpoint, 0, len(of))
+	for node, pod := range of {
+		e := Endpoint{Node: node}
+		if pod.Status.PodIP != "" && pod.Status.Phase == corev1.PodRunning {
+			e.Address = net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(p.Port))
+		}
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b Endpoint) int { return strings.Compare(a.Node, b.Node) })
+	return all, nil
+}
+
+func better(a, b *corev1.Pod) bool {
+	if ready(a) != ready(b) {
+		return ready(a)
+	}
+	return a.CreationTimestamp.After(b.CreationTimestamp.Time)
+}
+
+func ready(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}

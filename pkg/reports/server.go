@@ -1,0 +1,186 @@
+package reports
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"strings"
+
+	authorizationapi "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+// Reviewer says whether a user may do something; Access is the real one.
+type Reviewer interface {
+	Allowed(ctx context.Context, by user.Info, what authorizationapi.ResourceAttributes) (allowed bool, reason string, err error)
+}
+
+// Server answers the API. Each user is authenticated by Users and authorized by Access before a node is asked.
+type Server struct {
+	Nodes  *Nodes
+	Users  authenticator.Request
+	Access Reviewer
+}
+
+// Path begins the paths of the API, and those of what clients discover it with.
+const Path = "/apis"
+
+// Handler answers requests below Path.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	group := Path + "/" + GroupVersion.Group
+	version := group + "/" + GroupVersion.Version
+	mux.HandleFunc("GET "+Path+"/{$}", discovery(groups))
+	mux.HandleFunc("GET "+Path, discovery(groups))
+	mux.HandleFunc("GET "+group, discovery(oneGroup))
+	mux.HandleFunc("GET "+version, discovery(resources))
+	mux.HandleFunc("GET "+version+"/reports", s.user(s.list))
+	mux.HandleFunc("GET "+version+"/namespaces/{namespace}/reports", s.user(s.list))
+	mux.HandleFunc("GET "+version+"/namespaces/{namespace}/reports/{name}", s.user(s.get))
+	mux.HandleFunc("DELETE "+version+"/namespaces/{namespace}/reports/{name}", s.user(s.delete))
+	mux.HandleFunc("GET "+version+"/namespaces/{namespace}/reports/{name}/content", s.user(s.content))
+	mux.HandleFunc(version+"/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, apierrors.NewMethodNotSupported(groupResource, strings.ToLower(r.Method)))
+	})
+	return mux
+}
+
+// call is one request of a user.
+type call struct {
+	*http.Request
+	by user.Info
+}
+
+// user authenticates the user of a request.
+func (s *Server) user(handle func(w http.ResponseWriter, c call) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		answer, known, err := s.Users.AuthenticateRequest(r)
+		if err != nil || !known {
+			refuse(w, apierrors.NewUnauthorized("the request does not come from the API server of the cluster"))
+			return
+		}
+		if err := handle(w, call{Request: r, by: answer.User}); err != nil {
+			refuse(w, err)
+		}
+	}
+}
+
+// allow refuses what the user may not do.
+func (s *Server) allow(c call, what authorizationapi.ResourceAttributes) error {
+	allowed, reason, err := s.Access.Allowed(c.Context(), c.by, what)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	if allowed {
+		return nil
+	}
+	named := resource
+	if what.Subresource != "" {
+		named += "/" + what.Subresource
+	}
+	where := "at the cluster scope"
+	if what.Namespace != "" {
+		where = fmt.Sprintf("in the namespace %q", what.Namespace)
+	}
+	cause := fmt.Errorf("user %q cannot %s resource %q in API group %q %s", c.by.GetName(), what.Verb, named, GroupVersion.Group, where)
+	if reason != "" {
+		cause = fmt.Errorf("%w: %s", cause, reason)
+	}
+	return apierrors.NewForbidden(groupResource, what.Name, cause)
+}
+
+// find returns the report of that name. Where nodes are silent it may be theirs.
+func (s *Server) find(c call) (report.Report, error) {
+	namespace, name := c.PathValue("namespace"), c.PathValue("name")
+	r, found, silent, err := s.Nodes.Find(c.Context(), namespace, name)
+	switch {
+	case err != nil:
+		return r, apierrors.NewInternalError(err)
+	case found:
+		return r, nil
+	case len(silent) > 0:
+		return r, apierrors.NewServiceUnavailable(fmt.Sprintf("report %q was not found, and these nodes did not answer: %s", name, names(silent)))
+	}
+	return r, apierrors.NewNotFound(groupResource, name)
+}
+
+// maxNames is how many silent nodes a sentence names.
+const maxNames = 20
+
+// names lists nodes in a sentence.
+func names(nodes []string) string {
+	if len(nodes) <= maxNames {
+		return strings.Join(nodes, ", ")
+	}
+	return fmt.Sprintf("%s and %d others", strings.Join(nodes[:maxNames], ", "), len(nodes)-maxNames)
+}
+
+func (s *Server) get(w http.ResponseWriter, c call) error {
+	if err := s.allow(c, attributes("get", "", c.PathValue("namespace"), c.PathValue("name"))); err != nil {
+		return err
+	}
+	found, err := s.find(c)
+	if err != nil {
+		return err
+	}
+	o := object(found)
+	return show(w, c.Request, &o)
+}
+
+func (s *Server) delete(w http.ResponseWriter, c call) error {
+	name := c.PathValue("name")
+	if err := s.allow(c, attributes("delete", "", c.PathValue("namespace"), name)); err != nil {
+		return err
+	}
+	found, err := s.find(c)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithTimeout(c.Context(), nodeTimeout)
+	defer stop()
+	response, err := s.Nodes.ask(ctx, http.MethodDelete, found, nil)
+	if err != nil {
+		return apierrors.NewServiceUnavailable(err.Error())
+	}
+	defer func() { _ = response.Body.Close() }()
+	switch err := said(response); {
+	case response.StatusCode == http.StatusNoContent:
+		answer(w, http.StatusOK, &metav1.Status{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess,
+			Details: &metav1.StatusDetails{Name: name, Group: GroupVersion.Group, Kind: resource},
+		})
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return apierrors.NewNotFound(groupResource, name)
+	case response.StatusCode == http.StatusConflict:
+		return apierrors.NewConflict(groupResource, name, err)
+	default:
+		return apierrors.NewInternalError(err)
+	}
+}
+
+// refuse answers with a Status.
+func refuse(w http.ResponseWriter, err error) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		status = apierrors.NewInternalError(err)
+	}
+	body := status.Status()
+	body.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	answer(w, int(body.Code), &body)
+}
+
+// answer writes JSON. A client that went is not reported.
+func answer(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body)
+}
