@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Where the API server says whom it authenticates as, to the servers that it asks.
+// Where the API server says how the servers that it asks authenticate it.
 const (
 	authenticationNamespace = "kube-system"
 	authenticationMap       = "extension-apiserver-authentication"
@@ -55,19 +55,19 @@ func (f *FrontProxy) Run(ctx context.Context) {
 // Access reviews what users may do.
 type Access struct{ Client kubernetes.Interface }
 
-// Allowed asks the API server. The reason says who may not do what.
-func (a Access) Allowed(ctx context.Context, who user.Info, what authorizationapi.ResourceAttributes) (allowed bool, reason string, err error) {
+// Allowed asks the API server; the reason may be empty.
+func (a Access) Allowed(ctx context.Context, by user.Info, what authorizationapi.ResourceAttributes) (allowed bool, reason string, err error) {
 	extra := map[string]authorizationapi.ExtraValue{}
-	for key, values := range who.GetExtra() {
+	for key, values := range by.GetExtra() {
 		extra[key] = values
 	}
 	review, err := a.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationapi.SubjectAccessReview{
 		Spec: authorizationapi.SubjectAccessReviewSpec{
-			ResourceAttributes: &what, User: who.GetName(), Groups: who.GetGroups(), UID: who.GetUID(), Extra: extra,
+			ResourceAttributes: &what, User: by.GetName(), Groups: by.GetGroups(), UID: by.GetUID(), Extra: extra,
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return false, "", fmt.Errorf("reviewing what user %s may do: %w", who.GetName(), err)
+		return false, "", fmt.Errorf("reviewing what user %s may do: %w", by.GetName(), err)
 	}
 	return review.Status.Allowed, review.Status.Reason, nil
 }

@@ -25,7 +25,7 @@ import (
 const ServerName = "prism-node"
 
 const (
-	// nodeTimeout is how long a node may take to answer. A node that takes longer is silent: one that hangs delays nobody more.
+	// nodeTimeout is how long a node may take to answer. A node that takes longer is silent: one that hangs delays a list by no more.
 	nodeTimeout = 2 * time.Second
 	// asked is how many nodes are asked at once.
 	asked = 128

@@ -20,7 +20,7 @@ import (
 
 // Reviewer says whether a user may do something; Access is the real one.
 type Reviewer interface {
-	Allowed(ctx context.Context, who user.Info, what authorizationapi.ResourceAttributes) (allowed bool, reason string, err error)
+	Allowed(ctx context.Context, by user.Info, what authorizationapi.ResourceAttributes) (allowed bool, reason string, err error)
 }
 
 // Server answers the API. Each user is authenticated by Users and authorized by Access before a node is asked.
@@ -56,10 +56,10 @@ func (s *Server) Handler() http.Handler {
 // call is one request of a user.
 type call struct {
 	*http.Request
-	who user.Info
+	by user.Info
 }
 
-// user authenticates who asks.
+// user authenticates the user of a request.
 func (s *Server) user(handle func(w http.ResponseWriter, c call) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		answer, known, err := s.Users.AuthenticateRequest(r)
@@ -67,7 +67,7 @@ func (s *Server) user(handle func(w http.ResponseWriter, c call) error) http.Han
 			refuse(w, apierrors.NewUnauthorized("the request does not come from the API server of the cluster"))
 			return
 		}
-		if err := handle(w, call{Request: r, who: answer.User}); err != nil {
+		if err := handle(w, call{Request: r, by: answer.User}); err != nil {
 			refuse(w, err)
 		}
 	}
@@ -75,7 +75,7 @@ func (s *Server) user(handle func(w http.ResponseWriter, c call) error) http.Han
 
 // allow refuses what the user may not do.
 func (s *Server) allow(c call, what authorizationapi.ResourceAttributes) error {
-	allowed, reason, err := s.Access.Allowed(c.Context(), c.who, what)
+	allowed, reason, err := s.Access.Allowed(c.Context(), c.by, what)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
@@ -90,7 +90,7 @@ func (s *Server) allow(c call, what authorizationapi.ResourceAttributes) error {
 	if what.Namespace != "" {
 		where = fmt.Sprintf("in the namespace %q", what.Namespace)
 	}
-	cause := fmt.Errorf("user %q cannot %s resource %q in API group %q %s", c.who.GetName(), what.Verb, named, GroupVersion.Group, where)
+	cause := fmt.Errorf("user %q cannot %s resource %q in API group %q %s", c.by.GetName(), what.Verb, named, GroupVersion.Group, where)
 	if reason != "" {
 		cause = fmt.Errorf("%w: %s", cause, reason)
 	}

@@ -33,7 +33,7 @@ const nsysDirectory = "usr/lib/nsight-systems"
 // Parts of nsysDirectory that only its graphical interface and GPUs need: most of it.
 var unneededOfNsys = []string{
 	"host-linux-x64/libQt6*", "host-linux-x64/libNvQtGui.so", "host-linux-x64/libicu*", "host-linux-x64/translations", "host-linux-x64/Plugins",
-	"host-linux-x64/nsys-ui*", "host-linux-x64/CrashReporter", "host-linux-x64/libexec", "host-linux-x64/libTimeline*",
+	"host-linux-x64/nsys-ui*", "host-linux-x64/CrashReporter", "host-linux-x64/libexec", "host-linux-x64/libTimelineWidget.so", "host-linux-x64/libTimelineUIUtils.so",
 	"host-linux-x64/libQtPropertyBrowser.so", "target-linux-x64/libcupti.so.10.*", "target-linux-x64/libcupti.so.11.[0-7]", "target-linux-x64/CollectX",
 }
 

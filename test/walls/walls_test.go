@@ -94,7 +94,7 @@ func TestBreaches_OfEachWall_Found(t *testing.T) {
 		"pkg/inventory imports github.com/NVIDIA/go-nvml/pkg/nvml, but only pkg/nvml speaks the vendor's language": {
 			ImportPath: Module + "/pkg/inventory", Imports: []string{"github.com/NVIDIA/go-nvml/pkg/nvml"},
 		},
-		"pkg/checkpoint imports k8s.io/client-go/kubernetes, but only cmd, plugin, driver, kube, controller, admission and cli see client-go": {
+		"pkg/checkpoint imports k8s.io/client-go/kubernetes, but only cmd, plugin, driver, kube, controller, admission, reports and cli see client-go": {
 			ImportPath: Module + "/pkg/checkpoint", Imports: []string{"k8s.io/client-go/kubernetes"},
 		},
 		"pkg/kube imports k8s.io/dynamic-resource-allocation/kubeletplugin, but only driver talks to the kubelet": {
@@ -112,7 +112,7 @@ func TestBreaches_OfEachWall_Found(t *testing.T) {
 		"pkg/driver imports " + Module + "/pkg/plugin, but pkg/plugin puts the parts together, and a part does not know the whole": {
 			ImportPath: Module + "/pkg/driver", Imports: []string{Module + "/pkg/plugin"},
 		},
-		"pkg/driver imports os/exec, but programs are run by pkg/nvsmi and pkg/mpsd alone": {
+		"pkg/driver imports os/exec, but programs are run by pkg/nvsmi, pkg/mpsd and pkg/profiler/tool alone": {
 			ImportPath: Module + "/pkg/driver", Imports: []string{"os/exec"},
 		},
 		"cmd/prism-kubelet-plugin imports " + Module + "/test/simgpu/model, but the product draws in neither the server's code nor tests": {

@@ -62,11 +62,11 @@ func (c *Cluster) writeCredentials(s Settings) error {
 	return nil
 }
 
-// frontProxy has the certificate with which the API server asks the servers of aggregated APIs, and its authority, which signs no other: whoever
-// has a certificate of it may speak for any user.
+// frontProxy has the certificate with which the API server asks the servers of aggregated APIs, and its authority, which signs no other: a
+// certificate of it speaks for any user.
 func (c *Cluster) frontProxy() string { return filepath.Join(c.pki(), "front-proxy") }
 
-// frontProxyName is whom that certificate is for.
+// frontProxyName is the name in that certificate.
 const frontProxyName = "front-proxy-client"
 
 func (c *Cluster) kubeconfig(user string) string { return filepath.Join(c.Dir, user+".kubeconfig") }

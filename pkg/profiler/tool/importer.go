@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nobody is who imports: a user that owns nothing.
-const nobody = 65534
+// unprivileged is the user of the importer, which owns nothing.
+const unprivileged = 65534
 
 // Importer runs the version's importer over files that containers wrote.
 type Importer struct {
@@ -61,7 +61,7 @@ func (i Importer) Import(ctx context.Context, raw, report string) error {
 		return err
 	}
 	limit := size*growth + spare
-	if err := errors.Join(os.Chown(in, nobody, nobody), os.Chown(dir, nobody, nobody)); err != nil {
+	if err := errors.Join(os.Chown(in, unprivileged, unprivileged), os.Chown(dir, unprivileged, unprivileged)); err != nil {
 		return err
 	}
 	if err := i.run(ctx, dir, limit, filepath.Join(program, "QdstrmImporter"), "-i", in, "-o", out); err != nil {
@@ -70,7 +70,7 @@ func (i Importer) Import(ctx context.Context, raw, report string) error {
 	return handOver(out, report, limit)
 }
 
-// run runs a program of the image as nobody, without network, within limits.
+// run runs a program of the image as that user, without network, within limits.
 func (i Importer) run(ctx context.Context, dir string, fileSize int64, program string, args ...string) error {
 	ctx, stop := context.WithTimeout(ctx, i.Deadline)
 	defer stop()
@@ -80,7 +80,7 @@ func (i Importer) run(ctx context.Context, dir string, fileSize int64, program s
 	command.Env = []string{"HOME=" + dir, "TMPDIR=" + dir, "NSYS_TMPDIR=" + dir, "PATH=/usr/bin:/bin", "LC_ALL=C"}
 	command.SysProcAttr = &syscall.SysProcAttr{
 		Setsid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: unix.CLONE_NEWNET,
-		Credential: &syscall.Credential{Uid: nobody, Gid: nobody},
+		Credential: &syscall.Credential{Uid: unprivileged, Gid: unprivileged},
 	}
 	output := &last{}
 	command.Stdout, command.Stderr = output, output

@@ -24,7 +24,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 
-// targets are the directories with the programs that record, by processor, in the order in which they are looked for.
+// targets are the directories with the programs that record, by processor, in their order of preference.
 var targets = map[string][]string{
 	"amd64": {"target-linux-x64"},
 	"arm64": {"target-linux-sbsa-armv8", "target-linux-armv8"},
@@ -168,7 +168,7 @@ func digest(files map[string]string) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// copyTree copies regular files, directories, and links that stay inside, for everyone to read and nobody to write. at is the path in the
+// copyTree copies regular files, directories, and links that stay inside, which all users can read. at is the path in the
 // manifest.
 func copyTree(ctx context.Context, from, to, at string, files map[string]string) error {
 	if err := os.MkdirAll(to, 0o755); err != nil {

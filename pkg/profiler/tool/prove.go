@@ -30,7 +30,7 @@ type Prover struct {
 	Importer
 	// Programs has prism-run and the process that is recorded.
 	Programs string
-	// Container is where prism-run looks for what a container has: /run/prism.
+	// Container is where prism-run finds what a container has: /run/prism.
 	Container string
 }
 

@@ -28,7 +28,7 @@ const (
 	provenFile = "proven"
 	// The pause after a failed try doubles up to the longest one.
 	firstPause, longestPause = 2 * time.Second, 2 * time.Minute
-	// sweepEvery is how often earlier builds are looked for that no container needs any more.
+	// sweepEvery is how often earlier builds are removed that no container needs any more.
 	sweepEvery = 10 * time.Minute
 )
 

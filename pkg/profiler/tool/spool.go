@@ -25,7 +25,7 @@ const (
 	indexFile    = "index.json"
 )
 
-// scanEvery is how often spools are looked at.
+// scanEvery is how often spools are read.
 const scanEvery = 2 * time.Second
 
 // maxTries is how often a file is imported: on a busy machine the importer may fail where it does not the next time.
@@ -43,7 +43,7 @@ type Spool struct {
 	Import func(ctx context.Context, raw, report string) error
 }
 
-// waiting is a raw file that nobody has imported yet.
+// waiting is a raw file that is not imported yet.
 type waiting struct {
 	dir, id string
 	tries   int
@@ -149,7 +149,7 @@ func (s Spool) one(ctx context.Context, w waiting) {
 	err := s.Import(ctx, filepath.Join(w.dir, w.id+rawSuffix), filepath.Join(w.dir, w.id+reportSuffix))
 	switch {
 	case ctx.Err() != nil:
-		s.forget(w.id) // it was not the file
+		s.discard(w.id) // it was not the file
 		return
 	case err == nil:
 		logger.Info("Report is imported", "took", time.Since(started).Round(time.Millisecond).String())
@@ -160,7 +160,7 @@ func (s Spool) one(ctx context.Context, w waiting) {
 		s.keepRaw(ctx, w, err)
 		return
 	}
-	s.forget(w.id)
+	s.discard(w.id)
 }
 
 // keepRaw leaves the reason for which a file stays raw.
@@ -176,7 +176,7 @@ func (s Spool) keepRaw(ctx context.Context, w waiting, cause error) {
 	if err != nil {
 		logger.Error(err, "Why a raw report could not be imported is not stored")
 	}
-	s.forget(w.id)
+	s.discard(w.id)
 }
 
 func (s Spool) mark(id string) string { return filepath.Join(s.Tries, id) }
@@ -190,4 +190,4 @@ func (s Spool) tries(id string) int {
 	return int(info.Size())
 }
 
-func (s Spool) forget(id string) { _ = os.Remove(s.mark(id)) }
+func (s Spool) discard(id string) { _ = os.Remove(s.mark(id)) }
