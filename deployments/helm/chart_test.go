@@ -122,13 +122,13 @@ func parse(t *testing.T, rendered string) objects {
 	}
 }
 
-// only returns the single object of the kind that is none of the controller's, the MPS service's, the exporter's and the classes'.
+// only returns the single object of the kind that is none of the controller's, the MPS service's, the exporter's, the profiler's and the classes'.
 func (o objects) only(t *testing.T, kind string) *unstructured.Unstructured {
 	t.Helper()
 	var found *unstructured.Unstructured
 	for _, object := range o {
 		component := object.GetLabels()["app.kubernetes.io/component"]
-		if object.GetKind() == kind && component != "controller" && component != "mps" && component != "exporter" && !strings.HasPrefix(object.GetName(), "by-capacity.") {
+		if object.GetKind() == kind && component != "controller" && component != "mps" && component != "exporter" && component != "profiler" && !strings.HasPrefix(object.GetName(), "by-capacity.") {
 			require.Nil(t, found, "more than one %s", kind)
 			found = object
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/prism-gpu/prism/pkg/config"
@@ -52,7 +53,10 @@ func TestChartProfiler_Tools_RulesAsThePluginReadsThem(t *testing.T) {
 	rendered := parse(t, render(t, "--set", tools))
 	assert.Equal(t, &profiles.Rules{Policy: profiles.Policy{Args: profiles.ArgsDeny}, Defaults: []profiles.Default{}}, rulesOf(t, rendered, "prism-profiler"))
 	assert.Equal(t, []string{"nodes"}, readable(t, rendered, "prism-kubelet-plugin"), "no default selects by labels")
-	assert.Equal(t, config.Profiler{Enabled: true, Map: "prism-system/prism-profiler"}, pluginConfig(t, rendered, "prism-kubelet-plugin").Profiler)
+	assert.Equal(t, config.Profiler{
+		Enabled: true, Map: "prism-system/prism-profiler", Endpoint: ":8444", Certificate: "/etc/prism/reports",
+		NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")},
+	}, pluginConfig(t, rendered, "prism-kubelet-plugin").Profiler)
 
 	all := parse(t, render(t, "-f", everything))
 	got := rulesOf(t, all, "prism-everything-profiler")

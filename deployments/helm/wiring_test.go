@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/prism-gpu/prism/pkg/config"
@@ -134,8 +135,11 @@ func TestChartPlugin_Environment_EveryVariableRead(t *testing.T) {
 	all := load("--values", "testdata/values/everything.yaml")
 	assert.Equal(t, &config.Plugin{
 		DriverName: "gpu.example.com", NodeName: "n0", PodUID: "uid", DeviceMetadata: true, MonitorDevices: config.MonitorPerNode, Exporter: true,
-		Profiler: config.Profiler{Enabled: true, Map: "prism-system/prism-everything-profiler"},
-		KubeAPI:  config.Rate{QPS: 50.5, Burst: 100},
+		Profiler: config.Profiler{
+			Enabled: true, Map: "prism-system/prism-everything-profiler", Endpoint: ":8444", Certificate: "/etc/prism/reports",
+			NodeBytes: resource.QuantityValue{Quantity: resource.MustParse("32Gi")},
+		},
+		KubeAPI: config.Rate{QPS: 50.5, Burst: 100},
 		Paths: config.Paths{
 			HostRoot: "/host", CDIRoot: "/etc/cdi",
 			KubeletPlugins: "/data/kubelet/plugins", KubeletRegistrar: "/data/kubelet/plugins_registry",
@@ -156,11 +160,16 @@ func TestChartPlugin_Mounts_SamePathsAsHost(t *testing.T) {
 	hostPaths := map[string]string{}
 	for _, volume := range dig(t, rendered.only(t, "DaemonSet"), "spec", "template", "spec", "volumes").([]any) {
 		volume := volume.(map[string]any)
-		hostPaths[volume["name"].(string)] = volume["hostPath"].(map[string]any)["path"].(string)
+		if path, ok := volume["hostPath"].(map[string]any); ok {
+			hostPaths[volume["name"].(string)] = path["path"].(string)
+		}
 	}
 	mounted := map[string]string{}
 	for _, mount := range container(t, rendered)["volumeMounts"].([]any) {
 		mount := mount.(map[string]any)
+		if mount["name"] == "reports" {
+			continue // a Secret
+		}
 		mounted[mount["mountPath"].(string)] = hostPaths[mount["name"].(string)]
 		onlyRead := map[any]bool{"/host": true, "/data/kubelet/pod-resources": true}[mount["mountPath"]]
 		assert.Equal(t, onlyRead, mount["readOnly"] == true, "%s is only read: %t", mount["mountPath"], onlyRead)
@@ -177,8 +186,12 @@ func TestChartPlugin_Mounts_SamePathsAsHost(t *testing.T) {
 
 func TestChart_Namespace_NamespacedObjectsInIt(t *testing.T) {
 	for key, object := range parse(t, render(t, "--values", "testdata/values/everything.yaml", "--set", "config.name=,config.default=,config.map.a=x")) {
+		if object.GetNamespace() == "kube-system" {
+			assert.Equal(t, "extension-apiserver-authentication-reader", dig(t, object, "roleRef", "name"), key)
+			continue // the Role is there
+		}
 		switch object.GetKind() {
-		case "DaemonSet", "Deployment", "ServiceAccount", "ResourceQuota", "Service", "PodMonitor", "ServiceMonitor", "PrometheusRule", "ConfigMap", "Role", "RoleBinding":
+		case "Secret", "DaemonSet", "Deployment", "ServiceAccount", "ResourceQuota", "Service", "PodMonitor", "ServiceMonitor", "PrometheusRule", "ConfigMap", "Role", "RoleBinding":
 			assert.Equal(t, namespace, object.GetNamespace(), key)
 		default:
 			assert.Empty(t, object.GetNamespace(), key)

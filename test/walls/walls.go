@@ -216,7 +216,7 @@ var walls = []wall{
 	},
 	{
 		name: "cli", of: []string{"pkg/cli", "pkg/cli/*", "cmd/kubectl-prism"},
-		ours:    append([]string{"pkg/cli", "pkg/cli/*", "pkg/claim", "pkg/pattern", "pkg/profiler/rules", "pkg/profiler/report", "api/*/*"}, nouns...),
+		ours:    append([]string{"pkg/cli", "pkg/cli/*", "pkg/claim", "pkg/pattern", "pkg/profiler/rules", "pkg/profiler/report", "api/profiles/v1alpha1"}, nouns...),
 		because: "the user's program asks the API server, and has nothing of a node",
 	},
 	{

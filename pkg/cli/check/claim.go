@@ -62,13 +62,13 @@ func (f *Facts) claim(u use, of *corev1.Container) Claim {
 	case status.prepared && status.profile == nil && !status.ready():
 		c.verdict = f.unprofiled(u.object, config)
 	default:
-		c.verdict = f.configured(u, of, config, status)
+		c.verdict = f.configured(u, of, config, status.conditions)
 	}
 	return c
 }
 
 // configured decides for a container whose claim has, or will have, this configuration; nil: none that is known.
-func (f *Facts) configured(u use, of *corev1.Container, config *v1alpha1.ProfilerConfig, status deviceStatus) Verdict {
+func (f *Facts) configured(u use, of *corev1.Container, config *v1alpha1.ProfilerConfig, conditions []metav1.Condition) Verdict {
 	switch {
 	case config == nil && f.Rules == nil:
 		return Verdict{Depends, fmt.Sprintf("neither ResourceClaim %s nor its DeviceClass has a ProfilerConfig, and the defaults of the cluster are "+
@@ -83,7 +83,7 @@ func (f *Facts) configured(u use, of *corev1.Container, config *v1alpha1.Profile
 		return Verdict{No, fmt.Sprintf("containers of the ProfilerConfig of ResourceClaim %s has only: %s", u.object, strings.Join(config.Containers, ", ")),
 			"add " + of.Name + " to containers"}
 	}
-	if v := byConditions(status.conditions); v != nil {
+	if v := byConditions(conditions); v != nil {
 		return *v
 	}
 	return matches(config.Match, of)
@@ -163,14 +163,19 @@ func (f *Facts) status(object *resourceapi.ResourceClaim, request string) (s dev
 		if s.profile == nil {
 			s.profile = profileOf(device)
 		}
-		for _, name := range []string{conditionProfiler, conditionProfiling, conditionReport} {
-			condition := meta.FindStatusCondition(device.Conditions, name)
-			if condition != nil && meta.FindStatusCondition(s.conditions, name) == nil {
-				s.conditions = append(s.conditions, *condition)
-			}
-		}
+		s.collect(device)
 	}
 	return s
+}
+
+// collect adds the conditions of a device that are about profiles.
+func (s *deviceStatus) collect(device *resourceapi.AllocatedDeviceStatus) {
+	for _, name := range []string{conditionProfiler, conditionProfiling, conditionReport} {
+		condition := meta.FindStatusCondition(device.Conditions, name)
+		if condition != nil && meta.FindStatusCondition(s.conditions, name) == nil {
+			s.conditions = append(s.conditions, *condition)
+		}
+	}
 }
 
 // profileOf is the effective configuration in the data of a device; nil: none that can be read.

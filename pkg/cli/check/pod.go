@@ -65,7 +65,7 @@ func (f *Facts) container(of *corev1.Container) Container {
 		if claim.verdict.Profiled != No && claim.Config != nil {
 			profiled++
 		}
-		if c.Verdict.Profiled == "" || rank(claim.verdict.Profiled) > rank(c.Verdict.Profiled) {
+		if c.Profiled == "" || rank(claim.verdict.Profiled) > rank(c.Profiled) {
 			c.Verdict = claim.verdict
 		}
 		c.Claims = append(c.Claims, claim)
@@ -86,7 +86,7 @@ func (f *Facts) count(container string) map[string]int {
 	states := map[string]int{}
 	for i := range f.Reports.Items {
 		if r := &f.Reports.Items[i]; r.Spec.Container == container {
-			states[string(r.Status.State)]++
+			states[r.Status.State]++
 		}
 	}
 	return states

@@ -134,7 +134,7 @@ func TestDownload_CorruptBytes_Discarded(t *testing.T) {
 func TestDownload_ContentChanged_Refused(t *testing.T) {
 	s, dir := newServer(t), t.TempDir()
 	s.add("a-1", random(1000))
-	s.intercept = func(w http.ResponseWriter, r *http.Request) bool {
+	s.intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, "/content") {
 			s.reports[0].Status.SHA256 = strings.Repeat("0", 64)
 		}

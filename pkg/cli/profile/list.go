@@ -65,7 +65,7 @@ func listCommand(c cluster) *cobra.Command {
 		},
 	}
 	chosen.bind(command.Flags())
-	command.Flags().StringVarP(&format, "output", "o", "", "Output format: table, wide, json, yaml, name, jsonpath=... or go-template=...")
+	command.Flags().StringVarP(&format, "output", "o", "", "Output format: table, wide, json, yaml, name, jsonpath=TEXT or go-template=TEXT")
 	command.Flags().BoolVar(&noHeaders, "no-headers", false, "Leave the headers of the table out.")
 	return command
 }
@@ -79,7 +79,7 @@ func printer(format string) (printers.ResourcePrinter, error) {
 	flags.OutputFormat = &format
 	print, err := flags.ToPrinter()
 	if genericclioptions.IsNoCompatiblePrinterError(err) {
-		return nil, fmt.Errorf("--output: unsupported value %q; supported values: table, wide, json, yaml, name, jsonpath=..., go-template=...", format)
+		return nil, fmt.Errorf("--output: unsupported value %q; supported values: table, wide, json, yaml, name, jsonpath=TEXT, go-template=TEXT", format)
 	}
 	return print, err
 }
@@ -126,7 +126,7 @@ func table(list *v1alpha1.ReportList, allNamespaces bool, now time.Time) *metav1
 			pid = fmt.Sprint(r.Spec.PID)
 		}
 		cells := []string{
-			r.Name, r.Spec.Claim, r.Spec.Pod, r.Spec.Container, r.Spec.Process, string(r.Status.State), size(r.Status.Size), location(r),
+			r.Name, r.Spec.Claim, r.Spec.Pod, r.Spec.Container, r.Spec.Process, r.Status.State, size(r.Status.Size), location(r),
 			age(r.CreationTimestamp, now), pid, r.Spec.Tool, r.Status.Reason, r.Status.File,
 		}
 		if allNamespaces {

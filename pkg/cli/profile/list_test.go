@@ -53,7 +53,7 @@ func TestList_Selectors_ReachTheAPI(t *testing.T) {
 	require.ErrorContains(t, err, "--selector: ")
 	_, _, err = s.run(t.Context(), t, "list", "-o", "xml")
 	require.EqualError(t, err,
-		`--output: unsupported value "xml"; supported values: table, wide, json, yaml, name, jsonpath=..., go-template=...`)
+		`--output: unsupported value "xml"; supported values: table, wide, json, yaml, name, jsonpath=TEXT, go-template=TEXT`)
 }
 
 func TestList_Formats_AreObjectsOfTheAPI(t *testing.T) {

@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -130,22 +131,28 @@ func (s *selection) choose(command *cobra.Command, c cluster, names []string) (*
 		}
 		return client, list, err
 	}
+	list, err := named(command.Context(), client, namespace, names)
+	return client, list, err
+}
+
+// named are the reports of these names, each once.
+func named(ctx context.Context, client *reports.Client, namespace string, names []string) (*v1alpha1.ReportList, error) {
 	list := &v1alpha1.ReportList{}
 	for _, name := range names {
 		name, err := plainName(name)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if slices.ContainsFunc(list.Items, func(r v1alpha1.Report) bool { return r.Name == name }) {
 			continue
 		}
-		report, err := client.Get(command.Context(), namespace, name)
+		report, err := client.Get(ctx, namespace, name)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		list.Items = append(list.Items, *report)
 	}
-	return client, list, nil
+	return list, nil
 }
 
 // plainName takes a name as -o name prints it.

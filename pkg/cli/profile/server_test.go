@@ -130,7 +130,7 @@ func (s *server) list(w http.ResponseWriter, r *http.Request, namespace string) 
 			for _, report := range s.reports {
 				set := fields.Set{
 					"spec.claim": report.Spec.Claim, "spec.pod": report.Spec.Pod, "spec.container": report.Spec.Container,
-					"spec.node": report.Spec.Node, "spec.process": report.Spec.Process, "status.state": string(report.Status.State),
+					"spec.node": report.Spec.Node, "spec.process": report.Spec.Process, "status.state": report.Status.State,
 				}
 				if (namespace == "" || namespace == report.Namespace) && selector.Matches(labels.Set(report.Labels)) && of.Matches(set) {
 					list.Items = append(list.Items, report)
@@ -151,7 +151,7 @@ func (s *server) one(w http.ResponseWriter, r *http.Request, i int, content bool
 	complete := report.Status.State != "Recording" && report.Status.State != "Importing"
 	switch {
 	case !complete && (content || r.Method == http.MethodDelete):
-		status(w, http.StatusConflict, metav1.StatusReasonConflict, "report "+report.Name+" is "+string(report.Status.State))
+		status(w, http.StatusConflict, metav1.StatusReasonConflict, "report "+report.Name+" is "+report.Status.State)
 	case r.Method == http.MethodDelete:
 		s.reports = append(s.reports[:i], s.reports[i+1:]...)
 		answer(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success"})

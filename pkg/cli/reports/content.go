@@ -88,7 +88,7 @@ func refused(response *http.Response, body io.Reader, r *v1alpha1.Report) error 
 		return err
 	}
 	var status metav1.Status
-	if json.Unmarshal(raw, &status) == nil && status.Kind == "Status" && status.Reason != "" {
+	if json.Unmarshal(raw, &status) == nil && status.Kind == "Status" && status.Status == metav1.StatusFailure {
 		if status.Details == nil {
 			status.Details = &metav1.StatusDetails{Name: r.Name}
 		}
