@@ -66,7 +66,7 @@ func TestPrepare_Profile_ConditionsInStatus(t *testing.T) {
 		reason    string
 	}{
 		"prepared": {withEnvironment, "Profiling", "NoProcessMatched"},
-		"refused":  {withEnvironment + `,"args":["--gpu-metrics-device=all"]`, "ProfilerReady", "NotAllowed"},
+		"refused":  {withEnvironment + `,"args":["--cuda-memory-usage=true"]`, "ProfilerReady", "NotAllowed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
