@@ -113,8 +113,8 @@ func (s Source) profile(plan *Plan, rc *resourceapi.ResourceClaim, options []Opt
 func (s Source) effective(plan *Plan, r *Result, merged *v1alpha1.ProfilerConfig, checked *patterns) (*v1alpha1.ProfilerConfig, error) {
 	switch {
 	case s.Profiler == nil:
-		return nil, r.refuse("set profiler.tools, or take the ProfilerConfig out",
-			"ProfilerConfig requires the profiler, which does not run on node %s: the chart's value profiler.tools is empty", s.NodeName)
+		return nil, forProfile(r.refuse("set profiler.tools, or take the ProfilerConfig out",
+			"ProfilerConfig requires the profiler, which does not run on node %s: the chart's value profiler.tools is empty", s.NodeName), toolNotInstalled)
 	case r.Admin:
 		return nil, r.refuse("take it out of the ResourceClaim", adminProfiler)
 	case !claimUID.MatchString(plan.UID):
@@ -126,7 +126,7 @@ func (s Source) effective(plan *Plan, r *Result, merged *v1alpha1.ProfilerConfig
 	}
 	config.ClaimOverride = nil
 	if err := s.Profiler.Limit(plan.Namespace, config); err != nil {
-		return nil, r.refusal(err, "change the ProfilerConfig, or the chart's value profiler.policy")
+		return nil, forProfile(r.refusal(err, "change the ProfilerConfig, or the chart's value profiler.policy"), notAllowed)
 	}
 	config.Default()
 	config.ClaimOverride = nil // it has had its effect
@@ -139,9 +139,26 @@ func (s Source) effective(plan *Plan, r *Result, merged *v1alpha1.ProfilerConfig
 	}
 	_, mig := r.Device.(gpu.MIGDevice)
 	if err := s.Profiler.Choose(config, mig || r.MPS != nil); err != nil {
-		return nil, r.refusal(err, fixProfiler)
+		return nil, forProfile(r.refusal(err, fixProfiler), toolNotInstalled)
 	}
 	return config, nil
+}
+
+// The reasons of condition ProfilerReady for which a claim is refused.
+const (
+	notAllowed       = "NotAllowed"
+	toolNotInstalled = "ToolNotInstalled"
+)
+
+// forProfile is the refusal with a reason, unless it has one.
+func forProfile(err error, reason string) error {
+	refusal, ok := errors.AsType[*Refusal](err)
+	if !ok || refusal.Profile != "" {
+		return err
+	}
+	about := *refusal
+	about.Profile = reason
+	return &about
 }
 
 // equal compares what is written: quantities and durations may have the same value in several forms.

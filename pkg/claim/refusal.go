@@ -17,6 +17,8 @@ type Refusal struct {
 	Transient bool
 	// Err is the error behind the cause; may be nil.
 	Err error
+	// Profile is the reason of condition ProfilerReady where the claim is refused for its profile; else empty.
+	Profile string
 }
 
 // Unwrap returns the error behind the cause.

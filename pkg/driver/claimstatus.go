@@ -1,12 +1,16 @@
 package driver
 
 import (
+	"errors"
+
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/profiler/conditions"
 )
 
 // ClaimStatus reports into ResourceClaim.status.devices.
@@ -18,6 +22,8 @@ type ClaimStatus struct {
 	StepData func(r *checkpoint.Record) []map[string]any
 	// Exporter: prism-exporter runs on the node.
 	Exporter bool
+	// Profile returns the conditions of a record that is profiled; nil: none.
+	Profile func(r *checkpoint.Record) []conditions.Condition
 }
 
 // Prepared says of every device which GPU it is.
@@ -27,6 +33,10 @@ func (s ClaimStatus) Prepared(r *checkpoint.Record) {
 	if s.StepData != nil {
 		extra = s.StepData(r)
 	}
+	var profile []kube.Condition
+	if s.Profile != nil {
+		profile = profileConditions(s.Profile(r))
+	}
 	devices := make([]kube.Device, 0, len(r.Results))
 	for i := range r.Results {
 		result := &r.Results[i]
@@ -34,13 +44,20 @@ func (s ClaimStatus) Prepared(r *checkpoint.Record) {
 			Pool: result.Pool, Name: result.Device, ShareID: types.UID(result.ShareID), Identity: identity(node, result),
 			Extra: withProfile(withMetrics(extra[i], node, result), r, result), Metrics: s.metrics(result),
 		})
+		if result.Profiled {
+			devices[i].Profile = profile
+		}
 	}
 	s.Statuses.Ready(kube.Claim{Namespace: r.Claim.Namespace, Name: r.Claim.Name, UID: types.UID(r.Claim.UID)}, devices)
 }
 
 // Refused says of every device of ours why the claim cannot be used.
-func (s ClaimStatus) Refused(rc *resourceapi.ResourceClaim, reason string) {
-	s.Statuses.Failed(kube.Claim{Namespace: rc.Namespace, Name: rc.Name, UID: rc.UID}, nil, reason)
+func (s ClaimStatus) Refused(rc *resourceapi.ResourceClaim, cause error) {
+	var profile []kube.Condition
+	if refusal, ok := errors.AsType[*claim.Refusal](cause); ok && refusal.Profile != "" {
+		profile = profileConditions(conditions.Refused(refusal.Profile, refusal.Error()))
+	}
+	s.Statuses.Failed(kube.Claim{Namespace: rc.Namespace, Name: rc.Name, UID: rc.UID}, nil, cause.Error(), profile...)
 }
 
 // identity is the hardware behind a result; of a GPU that is not there any more, what the record has of it.

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -108,7 +109,7 @@ func TestClaimStatus_StepData_MergedWithIdentity(t *testing.T) {
 
 func TestClaimStatus_Refused_ReasonReported(t *testing.T) {
 	t.Parallel()
-	devices := reported(t, &gpu.Node{}, func(s ClaimStatus, rc *resourceapi.ResourceClaim) { s.Refused(rc, "the sentence") })
+	devices := reported(t, &gpu.Node{}, func(s ClaimStatus, rc *resourceapi.ResourceClaim) { s.Refused(rc, errors.New("the sentence")) })
 	require.Len(t, devices, 2)
 	for _, d := range devices {
 		require.Len(t, d.Conditions, 1)

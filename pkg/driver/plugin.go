@@ -27,7 +27,7 @@ type Reports interface {
 	// Prepared: the claim's devices are usable.
 	Prepared(r *checkpoint.Record)
 	// Refused: the claim's devices cannot be used, for this reason.
-	Refused(rc *resourceapi.ResourceClaim, reason string)
+	Refused(rc *resourceapi.ResourceClaim, cause error)
 }
 
 // Metrics measures the kubelet's calls, one claim at a time; *diagnostics.Metrics is the real one.
@@ -82,7 +82,7 @@ func (p *Plugin) prepare(ctx context.Context, rc *resourceapi.ResourceClaim) kub
 	p.metrics.Prepared(time.Since(start), err)
 	if err != nil {
 		logger.Error(err, "Claim was not prepared", prepare.LogValues(err)...)
-		p.reports.Refused(rc, err.Error())
+		p.reports.Refused(rc, err)
 		return kubeletplugin.PrepareResult{Err: err}
 	}
 	logger.V(2).Info("Claim is prepared", "devices", r.CDI.Devices)

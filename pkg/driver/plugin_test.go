@@ -76,7 +76,8 @@ func (r *reports) report(uid, what string) {
 
 func (r *reports) Prepared(record *checkpoint.Record) { r.report(record.Claim.UID, "prepared") }
 
-func (r *reports) Refused(rc *resourceapi.ResourceClaim, reason string) {
+func (r *reports) Refused(rc *resourceapi.ResourceClaim, cause error) {
+	reason := cause.Error()
 	r.report(string(rc.UID), reason)
 }
 

@@ -25,7 +25,20 @@ type Device struct {
 	Extra map[string]any
 	// Metrics is condition GPUMetricsReady of a device whose claim has options for metrics; nil for another.
 	Metrics *MetricsCondition
+	// Profile are conditions of a device whose claim is profiled, by their types of ProfileConditions.
+	Profile []Condition
 }
+
+// Condition is a condition of a device.
+type Condition struct {
+	Type string
+	True bool
+	// Reason is in CamelCase; Message is a sentence.
+	Reason, Message string
+}
+
+// ProfileConditions are the types of the conditions about profiles.
+var ProfileConditions = []string{"ProfilerReady", "Profiling", "ReportAvailable"}
 
 // MetricsCondition says whether what a claim's GPUMetricsConfig asks for is in force.
 type MetricsCondition struct {

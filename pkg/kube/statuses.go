@@ -82,6 +82,8 @@ type report struct {
 	devices []Device
 	ready   bool
 	message string
+	// profile are conditions of all devices, where there are no devices.
+	profile []Condition
 }
 
 // NewStatuses returns a writer. It accepts reports at once and writes them while Run runs.
@@ -105,9 +107,9 @@ func (s *Statuses) Ready(claim Claim, devices []Device) {
 }
 
 // Failed reports that preparing the claim failed, with the message of the pod's events. Without devices it applies to all devices of
-// this driver in the claim.
-func (s *Statuses) Failed(claim Claim, devices []Device, message string) {
-	s.add(&report{claim: claim, devices: devices, message: message})
+// this driver in the claim, and so do the conditions.
+func (s *Statuses) Failed(claim Claim, devices []Device, message string, conditions ...Condition) {
+	s.add(&report{claim: claim, devices: devices, message: message, profile: conditions})
 }
 
 func (s *Statuses) add(r *report) {

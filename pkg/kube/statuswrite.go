@@ -100,6 +100,7 @@ func (s *Statuses) allocated(claim *resourceapi.ResourceClaim, r *report) []Devi
 		if known, ok := reported[d.key()]; ok {
 			out = append(out, known)
 		} else if len(reported) == 0 {
+			d.Profile = r.profile
 			out = append(out, d)
 		}
 	}
@@ -153,6 +154,13 @@ func (s *Statuses) conditions(current resourceapi.AllocatedDeviceStatus, d Devic
 		}
 		all = append(all, metrics)
 	}
+	for _, p := range d.Profile {
+		about := metav1.Condition{Type: p.Type, Status: metav1.ConditionFalse, Reason: p.Reason, Message: p.Message}
+		if p.True {
+			about.Status = metav1.ConditionTrue
+		}
+		all = append(all, about)
+	}
 	for i := range all {
 		c := &all[i]
 		c.Message, c.LastTransitionTime = shorten(c.Message, maxMessage), metav1.NewTime(s.opts.Now())
@@ -172,8 +180,10 @@ func upToDate(e resourceapi.AllocatedDeviceStatus, conditions []metav1.Condition
 			return false
 		}
 	}
-	if meta.FindStatusCondition(e.Conditions, ConditionMetricsReady) != nil && meta.FindStatusCondition(conditions, ConditionMetricsReady) == nil {
-		return false
+	for _, ours := range append([]string{ConditionMetricsReady}, ProfileConditions...) {
+		if meta.FindStatusCondition(e.Conditions, ours) != nil && meta.FindStatusCondition(conditions, ours) == nil {
+			return false
+		}
 	}
 	return sameJSON(raw(e), data)
 }

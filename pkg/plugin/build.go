@@ -57,10 +57,11 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	tx := core.Claims
 	reports := driver.ClaimStatus{
 		Statuses: statuses, Node: func() *gpu.Node { return machine.Inventory.Current().Node }, StepData: tx.Steps().StatusData,
-		Exporter: cfg.Exporter,
+		Exporter: cfg.Exporter, Profile: machine.State.profiles.conditions,
 	}
+	followed := machine.State.profiles.follow(reports)
 	metrics := newMetrics(a.Version, cfg, machine, layout, tx, core.Intervals, damaged)
-	serving := newServing(cfg, machine, layout, api, driverPorts{tx, reports, metrics, calls})
+	serving := newServing(cfg, machine, layout, api, driverPorts{tx, followed, metrics, calls})
 	return &Plugin{
 		Core: core, layout: layout, statuses: statuses, profiles: profiles, serving: serving,
 		leader: &leader{
@@ -74,7 +75,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 func retrying(ctx context.Context, statuses *kube.Statuses, rc *resourceapi.ResourceClaim, cause error) {
 	values := append([]any{"claim", klog.KObj(rc), "claimUID", rc.UID, "reason", cause.Error()}, prepare.LogValues(cause)...)
 	klog.FromContext(ctx).V(2).Info("Claim is retried", values...)
-	driver.ClaimStatus{Statuses: statuses}.Refused(rc, cause.Error())
+	driver.ClaimStatus{Statuses: statuses}.Refused(rc, cause)
 }
 
 func newStatuses(ctx context.Context, cfg *config.Plugin, api API, calls *driver.Calls) *kube.Statuses {

@@ -33,8 +33,8 @@ type profiles struct {
 	logger   klog.Logger
 	store    *store.Store
 	patterns *pattern.Cache
-	// changed is called when a claim's reports have changed; it may not block.
-	changed func(claimUID string)
+	// followed reports claims; nil on a machine without an API.
+	followed *followed
 }
 
 // openProfiles opens the reports of the node. It changes nothing.
@@ -42,7 +42,7 @@ func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *hoo
 	if !cfg.Profiler.Enabled {
 		return nil, nil
 	}
-	p := &profiles{cfg: cfg, hook: hook, logger: klog.FromContext(ctx), patterns: pattern.NewCache(patternsKept), changed: func(string) {}}
+	p := &profiles{cfg: cfg, hook: hook, logger: klog.FromContext(ctx), patterns: pattern.NewCache(patternsKept)}
 	if err := a.Disk.MakeDir(cfg.Paths.StateDir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the state directory %s: %w", cfg.Paths.StateDir, err)
 	}
@@ -58,6 +58,13 @@ func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *hoo
 		},
 	})
 	return p, err
+}
+
+// changed has the status of a claim written.
+func (p *profiles) changed(claimUID string) {
+	if p.followed != nil {
+		p.followed.change(claimUID)
+	}
 }
 
 // of is how a claim is profiled, with the tool that is installed for it.
@@ -147,6 +154,9 @@ func (p *profiles) run(ctx context.Context, records func() ([]*checkpoint.Record
 	if err := p.store.Lead(); err != nil {
 		p.logger.Error(err, "Reports of processes are not stored until the plugin is started again")
 		return
+	}
+	if prepared, err := records(); err == nil && p.followed != nil {
+		p.recall(prepared)
 	}
 	sweeping, stop := context.WithCancel(ctx)
 	defer stop()

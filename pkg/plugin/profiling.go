@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +21,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/profiler/nsight"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/rules"
 )
 
@@ -31,6 +35,8 @@ type profiling struct {
 	client   kubernetes.Interface
 	toolsDir string
 	labels   *labelCache
+	// paranoid is the file of kernel.perf_event_paranoid.
+	paranoid string
 	// programs is why what containers get is not in place; nil where it is.
 	programs error
 	logger   klog.Logger
@@ -44,7 +50,7 @@ func newProfiling(ctx context.Context, cfg *config.Plugin, client kubernetes.Int
 		return nil
 	}
 	p := &profiling{
-		from: cfg.Profiler.Map, client: client, toolsDir: cfg.ToolsDir(), logger: klog.FromContext(ctx), programs: programs,
+		from: cfg.Profiler.Map, client: client, toolsDir: cfg.ToolsDir(), logger: klog.FromContext(ctx), programs: programs, paranoid: filepath.Join(cfg.Paths.HostRoot, "proc/sys/kernel/perf_event_paranoid"),
 		labels: &labelCache{read: kube.Labels{Client: client}, now: now},
 	}
 	if p.from == "" {
@@ -173,9 +179,31 @@ func (p *profiling) Choose(config *v1alpha1.ProfilerConfig, software bool) error
 		return err
 	}
 	if p.programs != nil {
-		return &claim.Refusal{Cause: fmt.Sprintf("the profiler's programs are not installed on the node: %v", p.programs)}
+		return &claim.Refusal{Cause: fmt.Sprintf("the profiler's programs are not installed on the node: %v", p.programs), Profile: report.ReasonToolNotInstalled}
+	}
+	if config.CPUSampling != nil && *config.CPUSampling != v1alpha1.CPUSamplingNone {
+		return p.perfEvents()
 	}
 	return nil
+}
+
+// mostParanoid is the value of kernel.perf_event_paranoid up to which a process may be sampled.
+const mostParanoid = 2
+
+// perfEvents refuses CPU samples where the node's kernel allows them to administrators alone. What is not known is left to the profiler.
+func (p *profiling) perfEvents() error {
+	raw, err := os.ReadFile(p.paranoid)
+	if err != nil {
+		return nil
+	}
+	level, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	if err != nil || level <= mostParanoid {
+		return nil
+	}
+	return &claim.Refusal{
+		Cause: fmt.Sprintf("cpuSampling requires kernel.perf_event_paranoid to be less than or equal to %d on the node, it is %d", mostParanoid, level),
+		Fix:   "set that sysctl on the node, or cpuSampling: None", Profile: report.ReasonPerfEventsUnavailable,
+	}
 }
 
 // Unprofiled reports in the log why the cluster's defaults have no effect on a claim.

@@ -62,7 +62,11 @@ func TestProfile_Server_ReportOutlivesPod(t *testing.T) {
 	server := inPrograms("main", "python3", "/opt/server.py")
 	server.Env = []corev1.EnvVar{{Name: "STAGE", Value: "a/b c"}}
 	ns.createProfiled("server", fields, nil, server)
-	ns.do("patch", "pod", "server", "--type=merge", "--patch", `{"metadata": {"finalizers": ["e2e.prism.dev/hold"]}}`)
+	hold := func(finalizers string) {
+		_, _ = ns.try("patch", "pod", "server", "--type=merge", "--patch", `{"metadata": {"finalizers": `+finalizers+`}}`)
+	}
+	t.Cleanup(func() { hold("null") })
+	hold(`["e2e.prism.dev/hold"]`)
 	ns.prints("server", "main", "serves")
 	ns.says("server", "ProfilerReady", metav1.ConditionTrue, "Configured")
 	ns.says("server", "Profiling", metav1.ConditionTrue, "Recording")
@@ -74,7 +78,7 @@ func TestProfile_Server_ReportOutlivesPod(t *testing.T) {
 	ns.do("delete", "--wait=false", "pod", "server")
 	assert.Equal(t, map[string]int32{"main": 5}, ns.exits("server"))
 	assert.Equal(t, "serves\nended\n", ns.do("logs", "server"))
-	ns.do("patch", "pod", "server", "--type=merge", "--patch", `{"metadata": {"finalizers": null}}`)
+	hold("null")
 	uid := ns.claim("server").UID
 	ns.delete("pod,resourceclaim", "server")
 

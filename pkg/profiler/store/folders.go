@@ -1,5 +1,7 @@
 package store
 
+import "github.com/prism-gpu/prism/pkg/profiler/report"
+
 // Folders are the host's directories of a claim that its containers have.
 type Folders struct {
 	// Plan is read by containers, Inbox written.
@@ -9,4 +11,13 @@ type Folders struct {
 // Folders of a claim; Prepare makes them.
 func (s *Store) Folders(claimUID string) Folders {
 	return Folders{Plan: s.path(claimUID, planDir), Inbox: s.path(claimUID, inboxDir)}
+}
+
+// Of returns the reports of a claim, and whether its recording was stopped because the store is full.
+func (s *Store) Of(claimUID string) (reports []report.Report, stopped bool) {
+	reports = s.reports(claimUID)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.claims[claimUID]
+	return reports, c != nil && c.Stopped != nil
 }

@@ -78,7 +78,9 @@ func (s *Store) stop(u use) error {
 	if u.stopped == nil {
 		now := s.Now().UTC()
 		err := disk.Replace(s.Files, s.path(u.uid, planDir, stopFile), []byte(reasonFull+"\n"), 0o644, false)
-		return errors.Join(err, s.update(u.uid, func(c *index) { c.Stopped = &now }))
+		err = errors.Join(err, s.update(u.uid, func(c *index) { c.Stopped = &now }))
+		s.Changed(report.Report{ClaimUID: u.uid})
+		return err
 	}
 	if s.Now().Sub(*u.stopped) < grace || u.inbox == 0 {
 		return nil

@@ -168,7 +168,7 @@ func (s *Store) put(r report.Report) error {
 		return err
 	}
 	s.claims[r.ClaimUID] = &next
-	if known == nil || known.State != r.State {
+	if known == nil || known.State != r.State || known.Reason != r.Reason {
 		s.Changed(r)
 	}
 	return nil

@@ -46,7 +46,7 @@ type Options struct {
 	Imports bool
 	// Follow: another process of the node may write indexes until Lead. Two have the same folder while one takes over from the other.
 	Follow bool
-	// Changed is called after a report got another state. It may not block or call the store; nil is allowed.
+	// Changed is called after a report got another state or reason, and with the claim alone after recording was stopped. It may not block or call the store; nil is allowed.
 	Changed func(report.Report)
 	// Failed is called with what kept a claim's reports from being stored; nil is allowed.
 	Failed func(claimUID string, err error)
