@@ -121,12 +121,15 @@ func table(list *v1alpha1.ReportList, allNamespaces bool, now time.Time) *metav1
 	t := &metav1.Table{ColumnDefinitions: columns}
 	for i := range list.Items {
 		r := &list.Items[i]
-		pid := ""
+		pid, bytes := "", ""
 		if r.Spec.PID != 0 {
 			pid = fmt.Sprint(r.Spec.PID)
 		}
+		if r.Status.Size > 0 {
+			bytes = size(r.Status.Size)
+		}
 		cells := []string{
-			r.Name, r.Spec.Claim, r.Spec.Pod, r.Spec.Container, r.Spec.Process, r.Status.State, size(r.Status.Size),
+			r.Name, r.Spec.Claim, r.Spec.Pod, r.Spec.Container, r.Spec.Process, r.Status.State, bytes,
 			age(r.CreationTimestamp, now), location(r), r.Status.File, pid, r.Spec.Tool, r.Status.Reason,
 		}
 		if allNamespaces {
@@ -158,9 +161,6 @@ func age(since metav1.Time, now time.Time) string {
 
 // size is a number of bytes in the units of Kubernetes, with at most three digits before the unit.
 func size(bytes int64) string {
-	if bytes <= 0 {
-		return ""
-	}
 	units := []string{"", "Ki", "Mi", "Gi", "Ti"}
 	value, unit := float64(bytes), 0
 	for value >= 1000 && unit < len(units)-1 {

@@ -119,8 +119,8 @@ func certificates(t *testing.T) (ofNode, ofController string) {
 	return write("prism-node", x509.ExtKeyUsageServerAuth), write("prism-controller", x509.ExtKeyUsageClientAuth)
 }
 
-// served starts the API of reports over the node API of one node; other nodes are silent. The API server in front of it is left out.
-func served(t *testing.T, k *kept, access allowed, silent ...string) *server {
+// serving starts the API of reports over the node API of one node; other nodes are silent. The API server in front of it is left out.
+func serving(t *testing.T, k *kept, access allowed, silent ...string) *server {
 	t.Helper()
 	ofNode, ofController := certificates(t)
 	at := make(chan net.Addr, 1)
@@ -159,7 +159,7 @@ func TestCommands_RealAPI_Agree(t *testing.T) {
 		Node: "node-1", Process: "python3", Started: time.Now().Add(-time.Hour), State: report.Recording,
 	}
 	k := &kept{reports: []report.Report{r}, files: map[string]string{r.ID: file}}
-	s := served(t, k, allowed{"list", "get", "getcontent", "delete"}, "node-2")
+	s := serving(t, k, allowed{"list", "get", "getcontent", "delete"}, "node-2")
 
 	out, errOut, err := s.run(t.Context(), t, "list", "-o", "name", "--pod", "train", "-l", "gpu.prism.dev/claim=gpu")
 	require.NoError(t, err)
@@ -189,14 +189,14 @@ func TestCommands_RealAPI_StrangersRefused(t *testing.T) {
 	k := &kept{reports: []report.Report{{
 		ID: "a-1", Namespace: "team", ClaimUID: "u", Node: "node-1", State: report.Ready, File: "x.nsys-rep", Size: 1, SHA256: hex.EncodeToString(make([]byte, 32)),
 	}}}
-	s := served(t, k, allowed{"list", "get"})
+	s := serving(t, k, allowed{"list", "get"})
 	_, errOut, err := s.run(t.Context(), t, "download", "a-1", "-O", t.TempDir())
 	require.Error(t, err)
 	assert.Contains(t, errOut, "downloading report a-1 in namespace team: the API server refuses it: ")
 	_, errOut, err = s.run(t.Context(), t, "rm", "a-1")
 	require.Error(t, err)
 	assert.Contains(t, errOut, "deleting report a-1 in namespace team: the API server refuses it: ")
-	s = served(t, k, nil)
+	s = serving(t, k, nil)
 	_, _, err = s.run(t.Context(), t, "list")
 	require.ErrorContains(t, err, "an administrator can bind ClusterRole view, which lists reports")
 }
