@@ -43,7 +43,7 @@ func (ns *namespace) downloads(r reportOf) string {
 	require.NoError(ns.t, err)
 	sum := sha256.Sum256(content)
 	assert.Equal(ns.t, r.Status.SHA256, hex.EncodeToString(sum[:]))
-	assert.EqualValues(ns.t, r.Status.Size, len(content))
+	assert.Len(ns.t, content, int(r.Status.Size))
 	file := filepath.Join(ns.t.TempDir(), r.Status.File)
 	require.NoError(ns.t, os.WriteFile(file, content, 0o600))
 	return file
