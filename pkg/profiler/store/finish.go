@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"path"
 
 	"golang.org/x/sys/unix"
 
@@ -35,6 +36,9 @@ var errFull = errors.New("the file is larger than what is left of the limit")
 // finish takes the file of a session that is over, writes the index, and then removes the session: killed in between, the next scan does
 // the rest.
 func (s *Store) finish(dir *os.File, session string, r report.Report) error {
+	if r.Path != "" {
+		return s.elsewhere(session, r)
+	}
 	err := s.take(dir, "report"+readySuffix, reportsDir, r.ID+readySuffix, &r)
 	r.State = report.Ready
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,6 +62,29 @@ func (s *Store) finish(dir *os.File, session string, r report.Report) error {
 		r.File += rawSuffix
 	} else {
 		r.File += readySuffix
+	}
+	if err := s.put(r); err != nil {
+		return err
+	}
+	return s.discard(r.ClaimUID, session)
+}
+
+// elsewhere ends the session of a report that stays in its container.
+func (s *Store) elsewhere(session string, r report.Report) error {
+	r.File = fileName(path.Base(r.Path), r.ID)
+	switch path.Ext(r.Path) {
+	case readySuffix:
+		r.State, r.File = report.Ready, r.File+readySuffix
+	case rawSuffix:
+		r.State, r.File = report.Raw, r.File+rawSuffix
+		if r.Reason == "" {
+			r.Reason = reasonNoImport
+		}
+	default:
+		r.State = report.Lost
+		if r.Reason == "" {
+			r.Reason = reasonNoReport
+		}
 	}
 	if err := s.put(r); err != nil {
 		return err

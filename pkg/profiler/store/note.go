@@ -16,6 +16,8 @@ const (
 	maxNote = 64 << 10
 	// maxField bounds a value of a note in the index, in bytes.
 	maxField = 253
+	// maxPath bounds where a report is in its container.
+	maxPath = 1024
 	// maxFile bounds the name that a report is downloaded under.
 	maxFile = 200
 )
@@ -25,7 +27,7 @@ type note map[string]string
 
 // noteKeys are those that are read.
 var noteKeys = map[string]bool{
-	"pod": true, "namespace": true, "container": true, "process": true, "pid": true, "started": true, "file": true, "state": true,
+	"path": true, "pod": true, "namespace": true, "container": true, "process": true, "pid": true, "started": true, "file": true, "state": true,
 	"reason": true, "exited": true,
 }
 
@@ -65,6 +67,9 @@ func (n note) fill(r *report.Report, now time.Time) {
 		r.Ended = &at
 	}
 	r.File = fileName(n["file"], r.ID)
+	if where := n["path"]; path.IsAbs(where) {
+		r.Path = escape(path.Clean(where), maxPath)
+	}
 	if reason := n["reason"]; isReason(reason) {
 		r.Reason = reason
 	}

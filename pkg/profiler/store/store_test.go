@@ -256,3 +256,25 @@ func BenchmarkPrepare(b *testing.B) {
 		require.NoError(b, s.Prepare(c, map[string][]byte{"run": make([]byte, 1024), "match": make([]byte, 16<<10)}))
 	}
 }
+
+// TestScan_PathInContainer_ListedWithIt: such a report is not taken, and its note is a container's: it says where, and nothing else.
+func TestScan_PathInContainer_ListedWithIt(t *testing.T) {
+	for path, want := range map[string][]any{
+		"/data/../data/x.nsys-rep": {report.Ready, "/data/x.nsys-rep", "x.nsys-rep", ""},
+		"/data/x.qdstrm":           {report.Raw, "/data/x.qdstrm", "x.qdstrm", "ImporterNotInstalled"},
+		"/data/x":                  {report.Lost, "/data/x", "x", "ReportLost"},
+		"/data/\x1b[2J.nsys-rep":   {report.Ready, "/data/_[2J.nsys-rep", "__2J.nsys-rep", ""},
+	} {
+		w := newWorld(t, true)
+		w.session("", nil, finished+"path=/other\npath="+path+"\n")
+		w.Scan()
+		r := w.get()
+		require.Equal(t, want, []any{r.State, r.Path, r.File, r.Reason}, path)
+		require.Empty(t, r.SHA256)
+		require.NoDirExists(t, filepath.Join(w.dir, uid, inboxDir, session))
+	}
+	w := newWorld(t, true)
+	w.session("report.nsys-rep", []byte("content"), finished+"path=relative\n")
+	w.Scan()
+	require.Empty(t, w.get().Path)
+}

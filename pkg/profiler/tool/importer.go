@@ -46,7 +46,7 @@ const maxOutput = 4 << 10
 // Import makes a report of a raw file. The error says what the importer said. The importer appends to the file that it imports, so it gets a
 // copy: what was recorded stays as it is for another try.
 func (i Importer) Import(ctx context.Context, raw, report string) error {
-	program, err := i.find("host-linux-x64", "host-linux-armv8")
+	program, err := i.find(hosts...)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (i Importer) Import(ctx context.Context, raw, report string) error {
 	if err := errors.Join(os.Chown(in, unprivileged, unprivileged), os.Chown(dir, unprivileged, unprivileged)); err != nil {
 		return err
 	}
-	if err := i.run(ctx, dir, limit, filepath.Join(program, "QdstrmImporter"), "-i", in, "-o", out); err != nil {
+	if err := i.run(ctx, dir, limit, filepath.Join(program, importerProgram), "-i", in, "-o", out); err != nil {
 		return err
 	}
 	return handOver(out, report, limit)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -120,6 +121,9 @@ func (s Source) Install(ctx context.Context, dir string) (manifest.Installed, er
 	if err := copyTree(ctx, target, filepath.Join(tmp, name), name, m.Files); err != nil {
 		return fail(err)
 	}
+	if err := s.copyImporter(tmp, m.Files); err != nil {
+		return fail(err)
+	}
 	m.Digest = digest(m.Files)
 	final := filepath.Join(dir, s.Version+"-"+m.Digest[:12])
 	if there, err := manifest.Read(final); err == nil && there.Digest == m.Digest {
@@ -132,6 +136,58 @@ func (s Source) Install(ctx context.Context, dir string) (manifest.Installed, er
 		return fail(err)
 	}
 	return manifest.Installed{Manifest: m, Dir: final}, nil
+}
+
+// hosts are the directories with the importer, in their order of preference.
+var hosts = []string{"host-linux-x64", "host-linux-armv8"}
+
+// importerProgram is what makes a report of a raw file.
+const importerProgram = "QdstrmImporter"
+
+// copyImporter copies the importer with the libraries beside it that it names: containers whose reports stay with them import themselves. The
+// rest of its directory, most of all, is a graphical interface. An image without it has raw files there.
+func (s Source) copyImporter(to string, files map[string]string) error {
+	from, err := s.find(hosts...)
+	if err != nil {
+		return nil //nolint:nilerr // there is none
+	}
+	name := filepath.Base(from)
+	if err := os.MkdirAll(filepath.Join(to, name), 0o755); err != nil {
+		return err
+	}
+	wanted, taken := []string{importerProgram}, map[string]bool{}
+	for len(wanted) > 0 {
+		file := wanted[0]
+		wanted = wanted[1:]
+		if taken[file] || file != filepath.Base(file) {
+			continue
+		}
+		taken[file] = true
+		sum, err := copyFile(filepath.Join(from, file), filepath.Join(to, name, file))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // of the system
+		}
+		if err != nil {
+			return err
+		}
+		files[filepath.Join(name, file)] = sum
+		wanted = append(wanted, needed(filepath.Join(from, file))...)
+	}
+	return nil
+}
+
+// needed are the libraries that a program or a library names; none of what is neither.
+func needed(path string) []string {
+	file, err := elf.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	libraries, err := file.ImportedLibraries()
+	if err != nil {
+		return nil
+	}
+	return libraries
 }
 
 // executable fails where containers could not execute what is in the directory, which it makes.

@@ -215,7 +215,7 @@ bool log_copy(struct run *run)
 	}
 }
 
-bool report_exists(const struct run *run)
+bool report_exists(struct run *run)
 {
 	static const char *const extensions[] = {".nsys-rep", ".qdstrm"};
 	for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
@@ -224,8 +224,11 @@ bool report_exists(const struct run *run)
 		struct text to = text_of(path, sizeof path);
 		text_add(&to, run->output);
 		text_add(&to, extensions[i]);
-		if (lstat(path, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0)
-			return true;
+		if (lstat(path, &status) < 0 || !S_ISREG(status.st_mode) || status.st_size == 0)
+			continue;
+		if (strcmp(run->plan.dir, RESULTS))
+			note_add(run, "path", path); // whole, with what it turned out to be
+		return true;
 	}
 	return false;
 }

@@ -21,7 +21,7 @@ void note_failure(struct run *run, const char *reason, const char *message, int 
 bool log_copy(struct run *run);
 
 // report_exists says whether nsys wrote a report.
-bool report_exists(const struct run *run);
+bool report_exists(struct run *run);
 
 // session_path writes the absolute path of a file in the folder.
 void session_path(const struct run *run, const char *file, struct text *to);
