@@ -106,8 +106,11 @@ func (s *Store) note(dir *os.File, released bool) (n note, live bool) {
 	defer f.Close()
 	raw, _ := io.ReadAll(io.LimitReader(f, maxNote))
 	n = parseNote(raw)
+	if n.over() {
+		return n, false // the process may go on without the tool
+	}
 	recent := s.Now().Sub(time.Unix(st.Ctim.Unix())) < noteRest
-	if recent && !n.over() && !released {
+	if recent && !released {
 		return n, true // the lock is not tried while the supervisor may be about to take it
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)

@@ -88,18 +88,24 @@ func TestScan_FinishedSession_Ready(t *testing.T) {
 	require.Empty(t, w.List("team"))
 }
 
+// TestScan_LockedNote_Recording: the supervisor has the lock as long as its process runs, which goes on after a recording of a range or of a
+// duration.
 func TestScan_LockedNote_Recording(t *testing.T) {
 	w := newWorld(t, false)
-	dir := w.session("report.nsys-rep", []byte("part"), finished)
-	f, err := os.Open(filepath.Join(dir, "note"))
+	dir := w.session("report.nsys-rep", []byte("part"), strings.Replace(finished, "Finished\nexited=2000", "Recording", 1))
+	f, err := os.OpenFile(filepath.Join(dir, "note"), os.O_WRONLY|os.O_APPEND, 0)
 	require.NoError(t, err)
+	defer f.Close()
 	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
 	w.Scan()
 	require.Equal(t, report.Recording, w.get().State)
+	require.Nil(t, w.get().Ended)
 	require.ErrorIs(t, w.Delete(uid, id), ErrBusy)
-	require.NoError(t, f.Close())
+	_, err = f.WriteString("state=Finished\n")
+	require.NoError(t, err)
 	w.Scan()
 	require.Equal(t, report.Ready, w.get().State)
+	require.NotNil(t, w.get().Ended)
 	require.Equal(t, []report.State{report.Recording, report.Ready}, w.seen)
 }
 
