@@ -117,18 +117,8 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 			return nil, fmt.Errorf("building the controller: %w", err)
 		}
 	}
-	if cfg.AdmissionCertificate != "" && cfg.AdmissionWebhook {
-		if err := admission.Serve(ctx, m, cfg.DriverName); err != nil {
-			return nil, err
-		}
-	}
-	if cfg.Reports.Certificate != "" {
-		err := reports.Serve(ctx, m, reports.Options{
-			Namespace: cfg.Namespace, Selector: selector, Port: cfg.Reports.PluginPort, Certificate: cfg.Reports.Certificate,
-		})
-		if err != nil {
-			return nil, err
-		}
+	if err := serve(ctx, m, cfg, selector); err != nil {
+		return nil, err
 	}
 	if !cfg.DeviceClasses {
 		return m, nil
@@ -138,6 +128,21 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 		Metrics: controller.NewMetrics(metrics.Registry, version),
 	}
 	return m, reconciler.Watch(m)
+}
+
+// serve has every replica answer the API server: about configurations that are written, and about reports.
+func serve(ctx context.Context, m manager.Manager, cfg *config.Controller, selector labels.Selector) error {
+	if cfg.AdmissionCertificate != "" && cfg.AdmissionWebhook {
+		if err := admission.Serve(ctx, m, cfg.DriverName); err != nil {
+			return err
+		}
+	}
+	if cfg.Reports.Certificate == "" {
+		return nil
+	}
+	return reports.Serve(ctx, m, reports.Options{
+		Namespace: cfg.Namespace, Selector: selector, Port: cfg.Reports.PluginPort, Certificate: cfg.Reports.Certificate,
+	})
 }
 
 func connect(cfg *config.Controller) (*rest.Config, error) {

@@ -236,15 +236,7 @@ func (p *Plugin) validate() error {
 	}
 	p.validatePaths(bad)
 	p.NodeConfig.validate(bad)
-	if !validMap(p.Profiler.Map) {
-		bad("profiler-config-map", "must be <namespace>/<name>, got %q", p.Profiler.Map)
-	}
-	if _, _, err := net.SplitHostPort(p.Profiler.Endpoint); p.Profiler.Endpoint != "" && err != nil {
-		bad("reports-endpoint", "must be <address>:<port>, got %q", p.Profiler.Endpoint)
-	}
-	if p.Profiler.Endpoint != "" && !filepath.IsAbs(p.Profiler.Certificate) {
-		bad("reports-certificate", "required with --reports-endpoint: an absolute path, got %q", p.Profiler.Certificate)
-	}
+	p.Profiler.validate(bad)
 	if _, _, err := net.SplitHostPort(p.Serving.HTTPEndpoint); p.Serving.HTTPEndpoint != "" && err != nil {
 		bad("http-endpoint", "must be <address>:<port>, got %q", p.Serving.HTTPEndpoint)
 	}
@@ -262,6 +254,18 @@ func (p *Plugin) validate() error {
 	}
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(problems...)
+}
+
+func (p Profiler) validate(bad func(flag, format string, args ...any)) {
+	if !validMap(p.Map) {
+		bad("profiler-config-map", "must be <namespace>/<name>, got %q", p.Map)
+	}
+	if _, _, err := net.SplitHostPort(p.Endpoint); p.Endpoint != "" && err != nil {
+		bad("reports-endpoint", "must be <address>:<port>, got %q", p.Endpoint)
+	}
+	if p.Endpoint != "" && !filepath.IsAbs(p.Certificate) {
+		bad("reports-certificate", "required with --reports-endpoint: an absolute path, got %q", p.Certificate)
+	}
 }
 
 // validMap reports whether a text is empty or "<namespace>/<name>".

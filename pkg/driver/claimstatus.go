@@ -10,7 +10,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/claim"
 	"github.com/prism-gpu/prism/pkg/gpu"
 	"github.com/prism-gpu/prism/pkg/kube"
-	"github.com/prism-gpu/prism/pkg/profiler/conditions"
 )
 
 // ClaimStatus reports into ResourceClaim.status.devices.
@@ -23,7 +22,7 @@ type ClaimStatus struct {
 	// Exporter: prism-exporter runs on the node.
 	Exporter bool
 	// Profile returns the conditions of a record that is profiled; nil: none.
-	Profile func(r *checkpoint.Record) []conditions.Condition
+	Profile func(r *checkpoint.Record) []kube.Condition
 }
 
 // Prepared says of every device which GPU it is.
@@ -35,7 +34,7 @@ func (s ClaimStatus) Prepared(r *checkpoint.Record) {
 	}
 	var profile []kube.Condition
 	if s.Profile != nil {
-		profile = profileConditions(s.Profile(r))
+		profile = s.Profile(r)
 	}
 	devices := make([]kube.Device, 0, len(r.Results))
 	for i := range r.Results {
@@ -55,7 +54,7 @@ func (s ClaimStatus) Prepared(r *checkpoint.Record) {
 func (s ClaimStatus) Refused(rc *resourceapi.ResourceClaim, cause error) {
 	var profile []kube.Condition
 	if refusal, ok := errors.AsType[*claim.Refusal](cause); ok && refusal.Profile != "" {
-		profile = profileConditions(conditions.Refused(refusal.Profile, refusal.Error()))
+		profile = []kube.Condition{{Type: kube.ConditionProfilerReady, Reason: refusal.Profile, Message: refusal.Error()}}
 	}
 	s.Statuses.Failed(kube.Claim{Namespace: rc.Namespace, Name: rc.Name, UID: rc.UID}, nil, cause.Error(), profile...)
 }

@@ -4,8 +4,6 @@ import (
 	"maps"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
-	"github.com/prism-gpu/prism/pkg/kube"
-	"github.com/prism-gpu/prism/pkg/profiler/conditions"
 )
 
 // maxProfileData bounds the profile in the data of a device: the API server stores 10 KiB, with what else there is.
@@ -22,13 +20,4 @@ func withProfile(extra map[string]any, r *checkpoint.Record, result *checkpoint.
 	}
 	extra["profile"] = r.Profile
 	return extra
-}
-
-// profileConditions are conditions as they are written.
-func profileConditions(all []conditions.Condition) []kube.Condition {
-	written := make([]kube.Condition, 0, len(all))
-	for _, c := range all {
-		written = append(written, kube.Condition{Type: c.Type, True: c.True, Reason: c.Reason, Message: c.Message})
-	}
-	return written
 }

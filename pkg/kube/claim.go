@@ -37,8 +37,11 @@ type Condition struct {
 	Reason, Message string
 }
 
+// ConditionProfilerReady is whether the processes of a claim can be profiled.
+const ConditionProfilerReady = "ProfilerReady"
+
 // ProfileConditions are the types of the conditions about profiles.
-var ProfileConditions = []string{"ProfilerReady", "Profiling", "ReportAvailable"}
+var ProfileConditions = []string{ConditionProfilerReady, "Profiling", "ReportAvailable"}
 
 // MetricsCondition says whether what a claim's GPUMetricsConfig asks for is in force.
 type MetricsCondition struct {

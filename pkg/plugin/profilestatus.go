@@ -10,6 +10,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/driver"
+	"github.com/prism-gpu/prism/pkg/kube"
 	"github.com/prism-gpu/prism/pkg/profiler/conditions"
 	"github.com/prism-gpu/prism/pkg/profiler/plan"
 )
@@ -121,7 +122,7 @@ func (p *profiles) recall(records []*checkpoint.Record) {
 }
 
 // conditions are those of a record's profiled devices.
-func (p *profiles) conditions(r *checkpoint.Record) []conditions.Condition {
+func (p *profiles) conditions(r *checkpoint.Record) (all []kube.Condition) {
 	if p == nil || !plan.Profiled(r) {
 		return nil
 	}
@@ -131,5 +132,8 @@ func (p *profiles) conditions(r *checkpoint.Record) []conditions.Condition {
 		return nil
 	}
 	reports, stopped := p.store.Of(r.Claim.UID)
-	return conditions.Of(conditions.State{Claim: r.Claim.Name, Config: config, Reports: reports, Stopped: stopped})
+	for _, c := range conditions.Of(conditions.State{Claim: r.Claim.Name, Config: config, Reports: reports, Stopped: stopped}) {
+		all = append(all, kube.Condition{Type: c.Type, True: c.True, Reason: c.Reason, Message: c.Message})
+	}
+	return all
 }

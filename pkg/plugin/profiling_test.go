@@ -40,7 +40,7 @@ func profilingNode(t *testing.T, rules string, versions ...string) *wired {
 	image := t.TempDir()
 	n.adapters.ProfilerImage, n.adapters.OwnHookImage = image, filepath.Join(image, cdi.OwnHookName)
 	for _, program := range []string{cdi.OwnHookName, cdi.ProfilerLibrary, cdi.ProfilerRun} {
-		require.NoError(t, os.WriteFile(filepath.Join(image, program), []byte(program), 0o755)) //nolint:gosec // a program
+		require.NoError(t, os.WriteFile(filepath.Join(image, program), []byte(program), 0o755))
 	}
 	n.adapters.Host = filesHost{n.adapters.Host}
 	_, err := n.client.CoreV1().ConfigMaps("ns").Create(t.Context(), rulesMap(rules), metav1.CreateOptions{})

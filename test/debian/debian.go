@@ -23,7 +23,7 @@ type Package struct {
 	Release string
 	// With are packages of the same release that are unpacked into the same directory.
 	With []string
-	// Free says that the packages are in the archive's component main, too: without it only non-free is looked at.
+	// Free says that the packages are in the archive's component main, too: without it only non-free is searched.
 	Free bool
 }
 

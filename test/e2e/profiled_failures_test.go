@@ -14,20 +14,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// untilTold is a container whose process exits with 3 once it is told to.
-func untilTold() corev1.Container {
+// untilEnd is a container whose process exits with 3 once a file is there.
+func untilEnd() corev1.Container {
 	return inPrograms("main", "python3", "-c", "import os, sys, time\nprint('begins', flush=True)\nwhile not os.path.exists('/tmp/end'): time.sleep(0.05)\nsys.exit(3)")
 }
 
-// records makes a pod whose process is recorded until it is told to end.
+// records makes a pod whose process is recorded until ends makes its file.
 func (ns *namespace) records(pod, fields string) {
 	ns.t.Helper()
-	ns.createProfiled(pod, fields, nil, untilTold())
+	ns.createProfiled(pod, fields, nil, untilEnd())
 	ns.prints(pod, "main", "begins")
 	ns.reportsOf(pod, 1, "Recording")
 }
 
-// ends tells the process of such a pod to end.
+// ends ends the process of such a pod.
 func (ns *namespace) ends(pod string) {
 	ns.t.Helper()
 	ns.do("exec", pod, "--", "touch", "/tmp/end")
@@ -134,7 +134,7 @@ func (ns *namespace) saysOf(args ...string) string {
 	return ns.must(ns.t, line...)
 }
 
-// TestProfile_ControllersGone_RecordingGoesOn: without controllers processes are recorded and the list says that nobody answers; reports are
+// TestProfile_ControllersGone_RecordingGoesOn: without controllers processes are recorded and the list says that there is no answer; reports are
 // there when they are back.
 func TestProfile_ControllersGone_RecordingGoesOn(t *testing.T) {
 	ns := profiledExclusive(t)
@@ -153,7 +153,7 @@ func TestProfile_ControllersGone_RecordingGoesOn(t *testing.T) {
 	_, err := ns.run("", ns.kubectlPrism("list")...)
 	require.Error(t, err)
 	t.Log(err)
-	assert.Contains(t, err.Error(), "controller", "who does not answer")
+	assert.Contains(t, err.Error(), "controller", "the part that does not answer")
 	back()
 	eventually(t, startLimit, func() error {
 		_, err := ns.reports()
@@ -181,10 +181,10 @@ func TestProfile_Policy_Refused(t *testing.T) {
 		"bytes":     {`{"output": {"maxBytes": "65Mi", "retention": "30m"}}`, []string{"maxBytes", "64Mi", "profiler.policy.maxBytes"}},
 		"retention": {`{"output": {"maxBytes": "32Mi", "retention": "2h"}}`, []string{"retention", "1h", "profiler.policy.maxRetention"}},
 	} {
-		ns.createProfiled(pod, c.fields, nil, untilTold())
+		ns.createProfiled(pod, c.fields, nil, untilEnd())
 		ns.isRefusedFor(pod, c.parts...)
 	}
-	other.createProfiled("elsewhere", `{`+fits+`}`, nil, untilTold())
+	other.createProfiled("elsewhere", `{`+fits+`}`, nil, untilEnd())
 	other.isRefusedFor("elsewhere", "namespace", other.name, "profiler.policy.namespaces")
 	ns.createProfiled("allowed", `{`+fits+`}`, nil, inPrograms("main", "python3", "/opt/facts.py"))
 	assert.Equal(t, map[string]int32{"main": 7}, ns.exits("allowed"))

@@ -43,7 +43,7 @@ func (ns *namespace) downloads(r reportOf) string {
 	require.NoError(ns.t, err)
 	sum := sha256.Sum256(content)
 	assert.Equal(ns.t, r.Status.SHA256, hex.EncodeToString(sum[:]))
-	assert.EqualValues(ns.t, r.Status.Size, len(content))
+	assert.Len(ns.t, content, int(r.Status.Size))
 	file := filepath.Join(ns.t.TempDir(), r.Status.File)
 	require.NoError(ns.t, os.WriteFile(file, content, 0o600))
 	return file
@@ -54,7 +54,7 @@ func (ns *namespace) kubectlPrism(args ...string) []string {
 	return append([]string{filepath.Join(ns.root, "bin/kubectl-prism"), "--kubeconfig", ns.variable("KUBECONFIG"), "--namespace", ns.name, "profile"}, args...)
 }
 
-// TestProfile_Server_ReportOutlivesPod: a server that is told to end with its pod ends as it does without a profile; its report is there when
+// TestProfile_Server_ReportOutlivesPod: a server that gets SIGTERM with its pod ends as it does without a profile; its report is there when
 // pod and claim are gone, has the process, and is downloaded and removed with kubectl prism.
 func TestProfile_Server_ReportOutlivesPod(t *testing.T) {
 	ns := profiled(t, 1)
@@ -90,12 +90,12 @@ func TestProfile_Server_ReportOutlivesPod(t *testing.T) {
 		[]string{r.Spec.Pod, r.Spec.Container, r.Spec.Node, r.Spec.Process, r.Spec.Tool})
 	assert.Equal(t, "python3.11_server_main_abc_n0.nsys-rep", r.Status.File)
 	assert.Equal(t, []string{"/usr/bin/python3.11"}, exported(t, ns.downloads(r)))
-	ns.served(r)
+	ns.shown(r)
 	ns.removed(r)
 }
 
-// served checks what kubectl, with its plugin and without, shows and downloads.
-func (ns *namespace) served(r reportOf) {
+// shown checks what kubectl, with its plugin and without, shows and downloads.
+func (ns *namespace) shown(r reportOf) {
 	ns.t.Helper()
 	table := ns.do("get", "reports.profiles.gpu.prism.dev", "--selector", "gpu.prism.dev/pod="+r.Spec.Pod)
 	for _, part := range []string{r.Metadata.Name, r.Spec.Process, "Ready"} {
@@ -150,8 +150,8 @@ func (ns *namespace) removed(r reportOf) {
 	assert.Empty(ns.t, files)
 }
 
-// TestProfile_Strangers_Forbidden: reports are those of a namespace, and rights to it are rights to them: who may view it sees that they are
-// there, and who may edit it also has their content. Others have neither.
+// TestProfile_Strangers_Forbidden: reports are those of a namespace, and rights to it are rights to them: the role view lists them,
+// and the role edit has their content too. Others have neither.
 func TestProfile_Strangers_Forbidden(t *testing.T) {
 	ns := profiled(t, 1)
 	other := newNamespace(t, ns.cluster)
@@ -192,7 +192,7 @@ func TestProfile_Strangers_Forbidden(t *testing.T) {
 	assert.Empty(t, left, "the editor removed it")
 }
 
-// userWith is a command line of kubectl for a new user with a role in a namespace; without a role for one who has none.
+// userWith is a command line of kubectl for a new user with a role in a namespace; without a role: for one without rights.
 func (ns *namespace) userWith(name, role string, at *namespace) []string {
 	ns.t.Helper()
 	ns.do("create", "serviceaccount", name)

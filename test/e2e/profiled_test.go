@@ -23,7 +23,7 @@ const (
 	profilerSelector = "app.kubernetes.io/component=profiler"
 	reportsVersion   = "profiles.gpu.prism.dev/v1alpha1"
 	// toolLimit is how long a node may take until a version of the profiler is installed and proven, and reportLimit until the report of a
-	// process that ended can be downloaded, on a machine that does other things too.
+	// process that exited can be downloaded, on a machine that does other things too.
 	toolLimit, reportLimit = 3 * time.Minute, 90 * time.Second
 )
 

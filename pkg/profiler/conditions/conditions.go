@@ -48,11 +48,6 @@ func Of(s State) []Condition {
 	return []Condition{s.ready(), s.profiling(), s.available()}
 }
 
-// Refused is the condition of devices whose profile cannot be made.
-func Refused(reason, message string) []Condition {
-	return []Condition{{Type: ProfilerReady, Reason: reason, Message: message}}
-}
-
 func (s State) ready() Condition {
 	return Condition{
 		Type: ProfilerReady, True: true, Reason: report.ReasonConfigured,

@@ -28,7 +28,7 @@ func place(from, to string) error {
 	}
 	defer source.Close()
 	tmp := to + ".new"
-	target, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o755) //nolint:gosec // a program, which a user that owns nothing executes too
+	target, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o755)
 	if err != nil {
 		return err
 	}

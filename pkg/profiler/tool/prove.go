@@ -139,9 +139,9 @@ func (p Prover) layOut(results string, installed manifest.Installed) error {
 		return err
 	}
 	context := strings.Join([]string{"claim=proof", "pod=", "namespace=", "container=proof", "node=", ""}, "\n")
-	err = errors.Join(os.WriteFile(filepath.Join(plan, "run"), run, 0o644), os.WriteFile(filepath.Join(own, "context"), []byte(context), 0o644)) //nolint:gosec // as a hook makes them
+	err = errors.Join(os.WriteFile(filepath.Join(plan, "run"), run, 0o644), os.WriteFile(filepath.Join(own, "context"), []byte(context), 0o644))
 	for i := range runplan.MaxSessions {
-		err = errors.Join(err, os.WriteFile(filepath.Join(own, "slot-"+strconv.Itoa(i)), nil, 0o644)) //nolint:gosec // they are locked, never written
+		err = errors.Join(err, os.WriteFile(filepath.Join(own, "slot-"+strconv.Itoa(i)), nil, 0o644))
 	}
 	return err
 }

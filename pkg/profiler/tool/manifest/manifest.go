@@ -102,7 +102,7 @@ func (m Manifest) Write(dir string) error {
 	}
 	path := filepath.Join(dir, File)
 	tmp := path + ".new"
-	if err := os.WriteFile(tmp, raw, 0o644); err != nil { //nolint:gosec // all may read which version it is
+	if err := os.WriteFile(tmp, raw, 0o644); err != nil {
 		return err
 	}
 	return os.Rename(tmp, path)

@@ -1,0 +1,338 @@
+package tool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == ConfineCommand {
+		fmt.Fprintln(os.Stderr, Confine(os.Args[2:]))
+		os.Exit(99)
+	}
+	os.Exit(m.Run())
+}
+
+// image is an installation of a stand-in for Nsight Systems, whose nsys and importer are scripts.
+func image(t *testing.T, version, importer string) Source {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root, for the importer's user")
+	}
+	dir, err := os.MkdirTemp("", "image-")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	script := func(path, text string) {
+		path = filepath.Join(dir, path)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755))
+	}
+	script("target-linux-x64/nsys", `case "$*" in
+--version) echo "NVIDIA Nsight Systems version `+version+`.1-df9881f";;
+"profile --help") printf '\t-t, --trace=\n\t   Possible values are %s.\n\t--kill=\n' "'cuda', 'osrt'";;
+esac`)
+	script("target-linux-x64/lib/libtool.so", "")
+	script("host-linux-x64/QdstrmImporter", importer)
+	return Source{Version: version, Path: dir}
+}
+
+// copies is an importer that makes a report of what it reads, and appends to that, as the real one does.
+const copies = `cat "$2" > "$4"; echo appended >> "$2"`
+
+func TestInstall_Image_ManifestAndFiles(t *testing.T) {
+	t.Parallel()
+	s, dir := image(t, "2025.5", copies), filepath.Join(t.TempDir(), "tools")
+	require.NoError(t, os.Symlink("libtool.so", filepath.Join(s.Path, "target-linux-x64/lib/libtool.so.1")))
+	require.NoError(t, os.Chmod(filepath.Join(s.Path, "target-linux-x64/lib/libtool.so"), 0o4755|os.ModeSetuid))
+	got, err := s.Install(t.Context(), dir)
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Join(dir, "2025.5-"+got.Digest[:12]), got.Dir)
+	assert.Equal(t, "target-linux-x64/nsys", got.Nsys)
+	assert.Equal(t, []string{"--kill", "--trace", "--trace=cuda", "--trace=osrt"}, got.Switches)
+	assert.Len(t, got.Files, 3)
+	assert.True(t, got.Proven.IsZero())
+	info, err := os.Stat(filepath.Join(got.Dir, "target-linux-x64/lib/libtool.so.1"))
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o555), info.Mode(), "without set-user-ID")
+
+	got.Proven = time.Now().UTC()
+	require.NoError(t, got.Write(got.Dir))
+	again, err := s.Install(t.Context(), dir)
+	require.NoError(t, err)
+	assert.False(t, again.Proven.IsZero(), "what is there stays as it is")
+	names, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, names, 1, "nothing unfinished is left")
+}
+
+// TestInstall_Killed_NextOneFinishes: an installation that did not end is no version, and the next one replaces it.
+func TestInstall_Killed_NextOneFinishes(t *testing.T) {
+	t.Parallel()
+	s, dir := image(t, "2025.5", copies), filepath.Join(t.TempDir(), "tools")
+	unfinished := filepath.Join(dir, manifest.Unfinished+"new-2025.5", "target-linux-x64")
+	require.NoError(t, os.MkdirAll(unfinished, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(unfinished, "nsys"), []byte("half"), 0o644))
+	all, err := manifest.List(dir)
+	require.NoError(t, err)
+	assert.Empty(t, all)
+	got, err := s.Install(t.Context(), dir)
+	require.NoError(t, err)
+	raw, err := os.ReadFile(filepath.Join(got.Dir, got.Nsys))
+	require.NoError(t, err)
+	assert.NotEqual(t, "half", string(raw))
+}
+
+func TestInstall_BadImages_RefusedBySentence(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(t *testing.T, s *Source)
+		want   string
+	}{
+		"wrong path": {func(_ *testing.T, s *Source) { s.Path += "/opt" }, "profiler.tools[].path is the directory of the installation of Nsight Systems"},
+		"another version": {
+			func(_ *testing.T, s *Source) { s.Version = "2024.1" }, `the image has Nsight Systems "2025.5.1", profiler.tools[].version is 2024.1`,
+		},
+		"link out of it": {func(t *testing.T, s *Source) {
+			t.Helper()
+			require.NoError(t, os.Symlink("../../host-linux-x64", filepath.Join(s.Path, "target-linux-x64/lib/x")))
+		}, "leads out of the tool's directory, to ../../host-linux-x64"},
+		"absolute link": {func(t *testing.T, s *Source) {
+			t.Helper()
+			require.NoError(t, os.Symlink("/etc/shadow", filepath.Join(s.Path, "target-linux-x64/lib/x")))
+		}, "leads out of the tool's directory, to /etc/shadow"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, dir := image(t, "2025.5", copies), filepath.Join(t.TempDir(), "tools")
+			c.change(t, &s)
+			_, err := s.Install(t.Context(), dir)
+			require.ErrorContains(t, err, c.want)
+			names, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			assert.Empty(t, names)
+		})
+	}
+}
+
+// importerOf is an importer of that image.
+func importerOf(t *testing.T, s Source) Importer {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	// The importer's user executes it, and owns what is in the work directory.
+	work, err := os.MkdirTemp("", "work-")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(work) })
+	require.NoError(t, os.Chmod(work, 0o755))
+	program := filepath.Join(work, "program")
+	require.NoError(t, copyProgram(self, program))
+	return Importer{Source: s, Self: program, Work: work, Memory: 4 << 30, Deadline: 20 * time.Second}
+}
+
+func copyProgram(from, to string) error {
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, 0o755)
+}
+
+// TestImport_RawFile_StaysAsItIs: the importer appends to what it reads, and another try needs what was recorded.
+func TestImport_RawFile_StaysAsItIs(t *testing.T) {
+	t.Parallel()
+	i, dir := importerOf(t, image(t, "1", copies)), t.TempDir()
+	raw, report := filepath.Join(dir, "a.qdstrm"), filepath.Join(dir, "a.nsys-rep")
+	require.NoError(t, os.WriteFile(raw, []byte("recorded"), 0o600))
+	require.NoError(t, i.Import(t.Context(), raw, report))
+	for _, path := range []string{raw, report} {
+		content, err := os.ReadFile(path)
+		require.NoError(t, err)
+		assert.Equal(t, "recorded", string(content), path)
+	}
+}
+
+// TestImport_Importer_HasNoRights: no user of the node, no capability, no network, limits, and nothing of this program's environment.
+func TestImport_Importer_HasNoRights(t *testing.T) {
+	t.Setenv("SECRET", "s")
+	i, dir := importerOf(t, image(t, "1", `{ id -u; grep -E 'CapEff|NoNewPrivs' /proc/self/status; cat /proc/net/route | wc -l; env | grep -c SECRET; ulimit -v; ulimit -c; } > "$4"`)), t.TempDir()
+	raw, report := filepath.Join(dir, "a.qdstrm"), filepath.Join(dir, "a.nsys-rep")
+	require.NoError(t, os.WriteFile(raw, []byte("recorded"), 0o600))
+	require.NoError(t, i.Import(t.Context(), raw, report))
+	content, err := os.ReadFile(report)
+	require.NoError(t, err)
+	assert.Equal(t, "65534\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n0\n0\n4194304\n0\n", string(content))
+}
+
+func TestImport_BadImporters_ErrorAndNoReport(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ script, want string }{
+		"fails":        {`echo "Processing [0%"; echo "Import Failed: no events" >&2; exit 2`, "QdstrmImporter: exit status 2: Processing [0% | Import Failed: no events"},
+		"no report":    {"true", "the importer made no report"},
+		"empty report": {`: > "$4"`, "not a regular file of 1 to"},
+		"link":         {`ln -s /etc/shadow "$4"`, "the importer made no report"},
+		"pipe":         {`mkfifo "$4"`, "not a regular file"},
+		"too much":     {`head -c 80000000 /dev/zero > "$4"`, "QdstrmImporter: "},
+		"hangs":        {`sleep 1000 & sleep 1000`, "took longer than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i, dir := importerOf(t, image(t, "1", c.script)), t.TempDir()
+			if name == "hangs" {
+				i.Deadline = 100 * time.Millisecond
+			}
+			raw := filepath.Join(dir, "a.qdstrm")
+			require.NoError(t, os.WriteFile(raw, []byte("recorded"), 0o600))
+			require.ErrorContains(t, i.Import(t.Context(), raw, filepath.Join(dir, "a.nsys-rep")), c.want)
+			names, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			assert.Len(t, names, 1, "the raw file alone")
+			left, err := filepath.Glob(filepath.Join(i.Work, "import-*"))
+			require.NoError(t, err)
+			assert.Empty(t, left)
+		})
+	}
+}
+
+// spool is one with raw files of claim u1, recorded with version 1, and an importer that fails for names in bad.
+func spool(t *testing.T, raw map[string]string, fail func(id string) error) (Spool, string, *[]string) {
+	t.Helper()
+	dir := t.TempDir()
+	folder := filepath.Join(dir, "profiles/u1/spool")
+	require.NoError(t, os.MkdirAll(folder, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "profiles/u1/index.json"), []byte(`{"claim":{"tool":"1"}}`), 0o600))
+	for id, content := range raw {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, id+rawSuffix), []byte(content), 0o600))
+	}
+	var order []string
+	s := Spool{Profiles: filepath.Join(dir, "profiles"), Version: "1", Tries: filepath.Join(dir, "tries")}
+	s.Import = func(_ context.Context, raw, report string) error {
+		id := strings.TrimSuffix(filepath.Base(raw), rawSuffix)
+		order = append(order, id)
+		if err := fail(id); err != nil {
+			return err
+		}
+		return os.WriteFile(report, []byte("report"), 0o600)
+	}
+	require.NoError(t, os.MkdirAll(s.Tries, 0o700))
+	return s, folder, &order
+}
+
+// drain imports until nothing waits.
+func drain(t *testing.T, s Spool) {
+	t.Helper()
+	for range 100 {
+		next, found := s.next(t.Context())
+		if !found {
+			return
+		}
+		s.one(t.Context(), next)
+	}
+	t.Fatal("something is imported for ever")
+}
+
+// TestSpool_OneFails_OthersFirst: smaller files go first, a file that failed goes last, and after the second try it stays raw, with the reason.
+func TestSpool_OneFails_OthersFirst(t *testing.T) {
+	t.Parallel()
+	s, folder, order := spool(t, map[string]string{"bad": "1", "large": "12345", "small": "12"}, func(id string) error {
+		if id == "bad" {
+			return errors.New("the importer refused it")
+		}
+		return nil
+	})
+	drain(t, s)
+	assert.Equal(t, []string{"bad", "small", "large", "bad"}, *order)
+	reason, err := os.ReadFile(filepath.Join(folder, "bad.failed"))
+	require.NoError(t, err)
+	assert.Equal(t, "the importer refused it\n", string(reason))
+	assert.FileExists(t, filepath.Join(folder, "small.nsys-rep"))
+	left, err := os.ReadDir(s.Tries)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+// TestSpool_FileEndsTheService_NotForEver: each try ends the container, and the next one begins with what it left.
+func TestSpool_FileEndsTheService_NotForEver(t *testing.T) {
+	t.Parallel()
+	s, folder, order := spool(t, map[string]string{"bad": "1"}, func(string) error { panic("out of memory") })
+	for range 5 {
+		next, found := s.next(t.Context())
+		if !found {
+			break
+		}
+		func() {
+			defer func() { _ = recover() }()
+			s.one(t.Context(), next)
+		}()
+	}
+	assert.Len(t, *order, maxTries)
+	assert.FileExists(t, filepath.Join(folder, "bad.failed"))
+}
+
+// TestSpool_OtherVersions_LeftAlone: the version that recorded imports.
+func TestSpool_OtherVersions_LeftAlone(t *testing.T) {
+	t.Parallel()
+	s, folder, order := spool(t, map[string]string{"a": "1"}, func(string) error { return nil })
+	s.Version = "2"
+	drain(t, s)
+	assert.Empty(t, *order)
+	s.Version = "1"
+	require.NoError(t, os.Symlink("a.qdstrm", filepath.Join(folder, "link.qdstrm")))
+	drain(t, s)
+	assert.Equal(t, []string{"a"}, *order, "and no link")
+}
+
+// TestSweep_OldBuilds_RemovedUnlessMounted by a CDI spec: a container that is started again needs what its spec mounts.
+func TestSweep_OldBuilds_RemovedUnlessMounted(t *testing.T) {
+	t.Parallel()
+	dir, specs := t.TempDir(), t.TempDir()
+	install := func(version, name string) manifest.Installed {
+		m := manifest.New(version)
+		m.Nsys = "target-linux-x64/nsys"
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(path, 0o755))
+		require.NoError(t, m.Write(path))
+		return manifest.Installed{Manifest: m, Dir: path}
+	}
+	keep := install("1", "1-new")
+	for version, name := range map[string]string{"1": "1-old", "2": "2-other", "3": "3-gone", "4": "4-gone-mounted"} {
+		install(version, name)
+	}
+	spec := fmt.Sprintf(`{"mounts":[{"hostPath":"%s/target-linux-x64"}]}`, filepath.Join(dir, "4-gone-mounted"))
+	require.NoError(t, os.WriteFile(filepath.Join(specs, "a.json"), []byte(spec), 0o600))
+	require.NoError(t, Sweep(dir, keep, []string{"1", "2"}, []string{specs}))
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var names []string
+	for _, entry := range left {
+		names = append(names, entry.Name())
+	}
+	assert.Equal(t, []string{"1-new", "2-other", "4-gone-mounted"}, names)
+}
+
+func TestPlace_Programs_Executable(t *testing.T) {
+	t.Parallel()
+	from, to := t.TempDir(), t.TempDir()
+	for _, name := range placed {
+		require.NoError(t, os.WriteFile(filepath.Join(from, name), []byte(name), 0o755))
+	}
+	require.NoError(t, Place(from, to))
+	require.NoError(t, Place(from, to), "again, after a restart")
+	for _, name := range placed {
+		info, err := os.Stat(filepath.Join(to, name))
+		require.NoError(t, err)
+		assert.Equal(t, os.FileMode(0o755), info.Mode())
+	}
+	require.ErrorContains(t, Place(t.TempDir(), to), "placing prism-tool in ")
+}

@@ -1,0 +1,245 @@
+package reports
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/profiler/node"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+var errBusy = errors.New("the report is being recorded")
+
+// fakeNode keeps reports in memory behind the node API that plugins have.
+type fakeNode struct {
+	dir     string
+	content map[string]string
+	busy    bool
+
+	mu      sync.Mutex
+	reports []report.Report
+}
+
+// List says more than it was asked for: callers must not rely on it.
+func (f *fakeNode) List(string) []report.Report {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.reports)
+}
+
+func (f *fakeNode) Get(_, id string) (report.Report, error) {
+	for _, r := range f.List("") {
+		if r.ID == id {
+			return r, nil
+		}
+	}
+	return report.Report{}, fs.ErrNotExist
+}
+
+func (f *fakeNode) Content(uid, id string) (*os.File, report.Report, error) {
+	r, err := f.Get(uid, id)
+	if err != nil {
+		return nil, r, err
+	}
+	path := filepath.Join(f.dir, id)
+	if err := os.WriteFile(path, []byte(f.content[id]), 0o600); err != nil {
+		return nil, r, err
+	}
+	file, err := os.Open(path)
+	return file, r, err
+}
+
+func (f *fakeNode) Delete(_, id string) error {
+	if f.busy {
+		return errBusy
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reports = slices.DeleteFunc(f.reports, func(r report.Report) bool { return r.ID == id })
+	return nil
+}
+
+// newNode is a node with ready reports of namespace team, by name.
+func newNode(t *testing.T, name string, content map[string]string) (func(context.Context) ([]Endpoint, error), string) {
+	t.Helper()
+	f := &fakeNode{content: content}
+	for id, text := range content {
+		f.reports = append(f.reports, stored(name, "team", id, text))
+	}
+	return f.serve(t, name)
+}
+
+// serve runs the plugin's own server, and returns where it is with the certificate of controllers.
+func (f *fakeNode) serve(t *testing.T, name string) (func(context.Context) ([]Endpoint, error), string) {
+	t.Helper()
+	f.dir = t.TempDir()
+	a := newAuthority(t)
+	listening := make(chan net.Addr, 1)
+	server := node.New(node.Options{
+		Address: "127.0.0.1:0", Certificate: a.issue(t, ServerName), Store: f, Busy: func(err error) bool { return errors.Is(err, errBusy) },
+		Listening: func(at net.Addr) { listening <- at },
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		assert.NoError(t, <-done)
+	})
+	at := (<-listening).String()
+	return func(context.Context) ([]Endpoint, error) { return []Endpoint{{Node: name, Address: at}}, nil }, a.issue(t, "prism-controller")
+}
+
+// authority signs certificates.
+type authority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	certificate, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return authority{certificate, key}
+}
+
+// issue writes a certificate for a name, and the authority's, into a directory.
+func (a authority) issue(t *testing.T, name string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
+	require.NoError(t, err)
+	private, err := x509.MarshalECPrivateKey(key)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	for file, block := range map[string]*pem.Block{
+		"tls.crt": {Type: "CERTIFICATE", Bytes: der}, "tls.key": {Type: "EC PRIVATE KEY", Bytes: private},
+		"ca.crt": {Type: "CERTIFICATE", Bytes: a.certificate.Raw},
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600))
+	}
+	return dir
+}
+
+// TestNodes_AnswerAboutOthers_LeftOut: a node that was taken over speaks for itself alone.
+func TestNodes_AnswerAboutOthers_LeftOut(t *testing.T) {
+	t.Parallel()
+	f := &fakeNode{reports: []report.Report{
+		stored("n0", "team", "a", ""), stored("n1", "team", "b", ""), stored("n0", "other", "c", ""), stored("n0", "", "d", ""),
+		stored("n0", "team", "../e", ""), stored("n0", "team", "a/content", ""),
+	}}
+	endpoints, certificate := f.serve(t, "n0")
+	found, err := NewNodes(certificate, endpoints).List(t.Context(), "team", "")
+	require.NoError(t, err)
+	require.Len(t, found.Reports, 1)
+	assert.Equal(t, "a", found.Reports[0].ID)
+	assert.Empty(t, found.Silent)
+}
+
+// TestNodes_Silent_Named: a node without a plugin, one with another authority, one that refuses and one that hangs delay a list by no more than
+// nodeTimeout, and the others' reports are there.
+func TestNodes_Silent_Named(t *testing.T) {
+	t.Parallel()
+	endpoints, certificate := newNode(t, "n0", map[string]string{"a": "content"})
+	stranger, _ := newNode(t, "n1", map[string]string{"b": "content"})
+	hanging, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = hanging.Close() })
+	all := func(ctx context.Context) ([]Endpoint, error) {
+		known, err := endpoints(ctx)
+		require.NoError(t, err)
+		other, err := stranger(ctx)
+		require.NoError(t, err)
+		return append(append(known, other...), Endpoint{Node: "n2"}, Endpoint{Node: "n3", Address: hanging.Addr().String()}), nil
+	}
+	nodes := NewNodes(certificate, all)
+	found, err := nodes.List(t.Context(), "team", "")
+	require.NoError(t, err)
+	assert.Len(t, found.Reports, 1)
+	assert.Equal(t, []string{"n1", "n2", "n3"}, found.Silent)
+
+	server := api(t, all, certificate)
+	response, _ := do(t, server, http.MethodGet, "alice", inTeam)
+	assert.Equal(t, `299 - "reports of these nodes are missing, which did not answer: n1, n2, n3"`, response.Header.Get("Warning"))
+	response, body := do(t, server, http.MethodGet, "alice", inTeam+"/unknown")
+	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
+	assert.Contains(t, body, "n1, n2, n3")
+}
+
+// TestFind_Again_OneNodeAsked: a download is many requests, and asks one node.
+func TestFind_Again_OneNodeAsked(t *testing.T) {
+	t.Parallel()
+	var asked sync.Map
+	a := newAuthority(t)
+	var endpoints []Endpoint
+	for i := range 5 {
+		name := fmt.Sprintf("n%d", i)
+		own := a.issue(t, ServerName)
+		pair, err := tls.LoadX509KeyPair(filepath.Join(own, "tls.crt"), filepath.Join(own, "tls.key"))
+		require.NoError(t, err)
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			count, _ := asked.LoadOrStore(name, 0)
+			asked.Store(name, count.(int)+1)
+			reports := []report.Report{stored(name, "team", "of-"+name, "x")}
+			answer(w, http.StatusOK, map[string]any{"reports": reports})
+		}))
+		server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13}
+		server.StartTLS()
+		t.Cleanup(server.Close)
+		endpoints = append(endpoints, Endpoint{Node: name, Address: server.Listener.Addr().String()})
+	}
+	nodes := NewNodes(a.issue(t, "prism-controller"), func(context.Context) ([]Endpoint, error) { return endpoints, nil })
+	for range 10 {
+		r, found, silent, err := nodes.Find(t.Context(), "team", "of-n3")
+		require.NoError(t, err)
+		require.True(t, found)
+		assert.Empty(t, silent)
+		assert.Equal(t, "n3", r.Node)
+	}
+	for _, e := range endpoints {
+		count, _ := asked.Load(e.Node)
+		want := 1
+		if e.Node == "n3" {
+			want = 10
+		}
+		assert.Equal(t, want, count, e.Node)
+	}
+	_, found, _, err := nodes.Find(t.Context(), "other", "of-n3")
+	require.NoError(t, err)
+	assert.False(t, found, "a name that is known is of its namespace alone")
+}
