@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"path"
 
 	"golang.org/x/sys/unix"
 
@@ -34,7 +35,10 @@ var errFull = errors.New("the file is larger than what is left of the limit")
 
 // finish takes the file of a session that is over, writes the index, and then removes the session: killed in between, the next scan does
 // the rest.
-func (s *Store) finish(dir *os.File, session string, r report.Report) error {
+func (s *Store) finish(dir *os.File, session string, r report.Report, said note) error {
+	if r.Path != "" {
+		return s.stays(session, r, said)
+	}
 	err := s.take(dir, "report"+readySuffix, reportsDir, r.ID+readySuffix, &r)
 	r.State = report.Ready
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,6 +62,25 @@ func (s *Store) finish(dir *os.File, session string, r report.Report) error {
 		r.File += rawSuffix
 	} else {
 		r.File += readySuffix
+	}
+	if err := s.put(r); err != nil {
+		return err
+	}
+	return s.discard(r.ClaimUID, session)
+}
+
+// stays is about a report that the tool wrote elsewhere in the container: what the note says of it is all that is known.
+func (s *Store) stays(session string, r report.Report, said note) error {
+	switch suffix := path.Ext(r.Path); {
+	case said["state"] == "Finished" && suffix == readySuffix:
+		r.State, r.File = report.Ready, r.File+suffix
+	case said["state"] == "Finished" && suffix == rawSuffix:
+		r.State, r.File = report.Raw, r.File+suffix
+	default:
+		r.State, r.Path = report.Lost, ""
+		if r.Reason == "" {
+			r.Reason = reasonNoReport
+		}
 	}
 	if err := s.put(r); err != nil {
 		return err

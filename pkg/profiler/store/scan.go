@@ -92,7 +92,7 @@ func (s *Store) session(uid string, inbox *os.File, name string) error {
 		ended := s.Now().UTC()
 		r.Ended = &ended
 	}
-	return s.finish(dir, name, r)
+	return s.finish(dir, name, r, said)
 }
 
 // note reads the note of a session, and whether the session goes on.

@@ -109,6 +109,32 @@ func TestScan_LockedNote_Recording(t *testing.T) {
 	require.Equal(t, []report.State{report.Recording, report.Ready}, w.seen)
 }
 
+// TestScan_ReportElsewhere_Path: reports that stay in their container are those that the note names.
+func TestScan_ReportElsewhere_Path(t *testing.T) {
+	for name, c := range map[string]struct {
+		note string
+		want report.Report
+	}{
+		"imported": {"path=/work/r\npath=/work/r.nsys-rep\n" + finished, report.Report{State: report.Ready, File: "a_.._b_c.nsys-rep", Path: "/work/r.nsys-rep"}},
+		"raw":      {"path=/work/r.qdstrm\n" + finished, report.Report{State: report.Raw, File: "a_.._b_c.qdstrm", Path: "/work/r.qdstrm"}},
+		"neither":  {"path=/work/r\n" + finished, report.Report{State: report.Lost, File: "a_.._b_c", Reason: reasonNoReport}},
+		"failed": {
+			"path=/work/r.nsys-rep\nreason=FellBackUnprofiled\n" + strings.Replace(finished, "Finished", "Failed", 1),
+			report.Report{State: report.Lost, File: "a_.._b_c", Reason: "FellBackUnprofiled"},
+		},
+		"relative": {"path=r.nsys-rep\n" + finished, report.Report{State: report.Lost, File: "a_.._b_c", Reason: reasonNoReport}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, true)
+			w.session("", nil, c.note)
+			w.Scan()
+			r := w.get()
+			require.Equal(t, c.want, report.Report{State: r.State, File: r.File, Path: r.Path, Reason: r.Reason, Size: r.Size, SHA256: r.SHA256})
+			require.NoDirExists(t, filepath.Join(w.dir, uid, inboxDir, session))
+		})
+	}
+}
+
 func TestScan_HostileFiles_Lost(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "secret")
 	require.NoError(t, os.WriteFile(outside, []byte("secret"), 0o600))
