@@ -139,7 +139,11 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 		}
 		plan.Results, families = append(plan.Results, *resolved), append(families, family)
 	}
-	options, from := make([]Options, len(families)), layers{configs: devices.Config, defaults: s.defaults(rc)} // of each result
+	defaults, err := s.defaults(rc)
+	if err != nil {
+		return nil, err
+	}
+	options, from := make([]Options, len(families)), layers{configs: devices.Config, defaults: defaults} // of each result
 	for i, family := range families {
 		if options[i], err = configs.merge(from, plan, &plan.Results[i], family); err != nil {
 			return nil, err

@@ -15,8 +15,9 @@ import (
 
 // Profiler is what a node profiles processes with.
 type Profiler interface {
-	// Defaults are the cluster's defaults for a claim, later ones over earlier ones. They must not be changed.
-	Defaults(rc *resourceapi.ResourceClaim) []*v1alpha1.ProfilerConfig
+	// Defaults are the cluster's defaults for a claim, later ones over earlier ones. They must not be changed. The error says why a default
+	// that must not be left out cannot be decided now.
+	Defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerConfig, error)
 	// Limit sets the limits of the cluster's policy that a merged configuration of a claim leaves open, and returns why the policy does not
 	// allow it.
 	Limit(namespace string, config *v1alpha1.ProfilerConfig) error
@@ -63,11 +64,17 @@ func supportedProfiler(c *v1alpha1.ProfilerConfig) error {
 func is[T comparable](option *T, value T) bool { return option != nil && *option == value }
 
 // defaults are the cluster's defaults for a claim; none where processes are not profiled.
-func (s Source) defaults(rc *resourceapi.ResourceClaim) []*v1alpha1.ProfilerConfig {
+func (s Source) defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerConfig, error) {
 	if s.Profiler == nil {
-		return nil
+		return nil, nil
 	}
-	return s.Profiler.Defaults(rc)
+	configs, err := s.Profiler.Defaults(rc)
+	if err != nil {
+		return nil, &Refusal{
+			Cause: fmt.Sprintf("a default for profiles with failurePolicy FailClosed cannot be decided now: %v", err), Transient: true, Err: err,
+		}
+	}
+	return configs, nil
 }
 
 // withDefaults lays the cluster's defaults over what the class of a result sets.

@@ -41,9 +41,9 @@ type fakeProfiler struct {
 	asked           int
 }
 
-func (f *fakeProfiler) Defaults(*resourceapi.ResourceClaim) []*v1alpha1.ProfilerConfig {
+func (f *fakeProfiler) Defaults(*resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerConfig, error) {
 	f.asked++
-	return f.defaults
+	return f.defaults, nil
 }
 
 func (f *fakeProfiler) Limit(_ string, c *v1alpha1.ProfilerConfig) error {

@@ -131,10 +131,10 @@ func (p *profiling) reload(ctx context.Context) (read bool) {
 const labelsTimeout = 2 * time.Second
 
 // Defaults are those of the cluster whose conditions are true of the claim.
-func (p *profiling) Defaults(rc *resourceapi.ResourceClaim) []*v1alpha1.ProfilerConfig {
+func (p *profiling) Defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerConfig, error) {
 	known := p.rules.Load()
 	if known == nil {
-		return nil
+		return nil, nil
 	}
 	ctx, stop := context.WithTimeout(context.Background(), labelsTimeout)
 	defer stop()
@@ -143,10 +143,13 @@ func (p *profiling) Defaults(rc *resourceapi.ResourceClaim) []*v1alpha1.Profiler
 		NamespaceLabels: func() (map[string]string, error) { return p.labels.namespace(ctx, rc.Namespace) },
 		PodLabels:       func() (map[string]string, error) { return p.labels.pod(ctx, rc) },
 	})
+	if required, ok := errors.AsType[*rules.Required](err); ok {
+		return nil, required
+	}
 	if err != nil {
 		p.logger.Error(err, "Claim is prepared without some defaults for profiles", "claim", klog.KObj(rc))
 	}
-	return configs
+	return configs, nil
 }
 
 // Limit applies the cluster's policy.

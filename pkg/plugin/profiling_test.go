@@ -195,6 +195,16 @@ func TestPrepare_LabelsUnknown_ClaimPrepared(t *testing.T) {
 	assert.Nil(t, profileOf(t, p))
 }
 
+// TestPrepare_LabelsUnknown_FailClosedRetried: a default that must not be left out is not.
+func TestPrepare_LabelsUnknown_FailClosedRetried(t *testing.T) {
+	t.Parallel()
+	n := profilingNode(t, "defaults: [{namespaceSelector: {}, config: {captureEnvironment: true, failurePolicy: FailClosed}}]", "2023.4.4")
+	ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer stop()
+	require.ErrorContains(t, prepared(ctx, n.build(t), n.profiledClaim(t, "")), "a default for profiles with failurePolicy FailClosed cannot be decided now: "+
+		"profiler.defaults[0] is left out: reading the labels of namespace ns")
+}
+
 // TestProfiling_RulesChange_InForceWithoutRestart, and invalid ones do not replace those in force.
 func TestProfiling_RulesChange_InForceWithoutRestart(t *testing.T) {
 	t.Parallel()

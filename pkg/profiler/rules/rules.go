@@ -137,11 +137,12 @@ type Claim struct {
 }
 
 // Match returns the configurations of the defaults for a claim, in their order. Policy.Namespaces must allow its namespace. A default whose
-// labels cannot be read is left out; the error says why.
+// labels cannot be read is left out; the error says why, and is a *Required if one of these has failurePolicy FailClosed.
 func (r *Rules) Match(c Claim) (configs []*v1alpha1.ProfilerConfig, err error) {
 	if !r.Policy.allows(c.Namespace) {
 		return nil, nil
 	}
+	required := false
 	namespaceLabels, podLabels := once(c.NamespaceLabels), once(c.PodLabels)
 	for i := range r.Defaults {
 		d := &r.Defaults[i]
@@ -155,12 +156,24 @@ func (r *Rules) Match(c Claim) (configs []*v1alpha1.ProfilerConfig, err error) {
 		switch {
 		case problem != nil:
 			err = errors.Join(err, fmt.Errorf("profiler.defaults[%d] is left out: %w", i, problem))
+			required = required || d.Config.FailurePolicy != nil && *d.Config.FailurePolicy == v1alpha1.FailClosed
 		case matched:
 			configs = append(configs, &d.Config)
 		}
 	}
+	if required {
+		err = &Required{err}
+	}
 	return configs, err
 }
+
+// Required is why a default that must not be left out cannot be decided now.
+type Required struct{ Err error }
+
+func (r *Required) Error() string { return r.Err.Error() }
+
+// Unwrap returns the cause.
+func (r *Required) Unwrap() error { return r.Err }
 
 func matches(selector labels.Selector, ask func() (map[string]string, error)) (bool, error) {
 	if selector == nil {
