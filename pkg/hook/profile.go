@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -16,6 +17,7 @@ const (
 	library         = "/run/prism/programs/libprism-inject.so"
 	resultsFolder   = "/run/prism/results"
 	containerFolder = "/run/prism/container"
+	planFile        = "/run/prism/plan/run"
 	preloadFile     = "/etc/ld.so.preload"
 )
 
@@ -80,14 +82,21 @@ func (p Program) prepareContainer(wanted profiling) error {
 		return err
 	}
 	about := config.container(wanted)
-	if !wanted.wants(about.container) {
-		return nil
-	}
 	root, err := openRoot(s.Bundle, config)
 	if err != nil {
 		return err
 	}
 	defer root.close()
+	switch claim, err := root.mountedClaim(); {
+	case err != nil:
+		return err
+	case claim != wanted.claim && wanted.wants(about.container):
+		return root.yield(about, severalFile, excludedFile)
+	case claim != wanted.claim:
+		return nil
+	case !wanted.wants(about.container):
+		return root.yield(about, excludedFile, severalFile)
+	}
 	about.init = p.localPID(s.Pid)
 	about.static = root.static(config)
 	own, err := root.ownFolder()
@@ -107,6 +116,50 @@ func (p Program) prepareContainer(wanted profiling) error {
 		_ = root.note(about, reason, err)
 	}
 	return err
+}
+
+// maxPlan bounds what is read of a plan, in bytes: its first lines name the claim.
+const maxPlan = 1 << 20
+
+// mountedClaim is the claim whose plan the container has. Where several claims of a container have a profile, the mounts of one cover those
+// of the others, and only its hook acts.
+func (r root) mountedClaim() (string, error) {
+	fd, err := r.open(planFile, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", fmt.Errorf("opening %s of the container: %w", planFile, err)
+	}
+	plan, err := readRegular(fd, planFile, maxPlan)
+	if err != nil {
+		return "", fmt.Errorf("reading %s of the container: %w", planFile, err)
+	}
+	for value := range strings.SplitSeq(string(plan), "\x00") {
+		if claim, found := strings.CutPrefix(value, "claim="); found {
+			return claim, nil
+		}
+	}
+	return "", fmt.Errorf("%s of the container names no claim", planFile)
+}
+
+// yield does not profile the container for a claim, and leaves a file that says why: another claim's plan is mounted, or the claim whose plan
+// it is leaves the container out. Where both are true no process is profiled, and the reports say so.
+func (r root) yield(about about, reason, other string) error {
+	own, err := r.ownFolder()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(own) }()
+	if reason == severalFile {
+		err = several(own)
+	} else {
+		err = writeFile(own, reason, nil)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := readBelow(own, other, maxStatus); err != nil {
+		return nil //nolint:nilerr // the container is profiled, or no claim wants that
+	}
+	return r.note(about, "SeveralProfiles", errors.New("the plan of another claim is mounted, which leaves this container out"))
 }
 
 // inject writes what the programs in the container read, and has the loader load the library last: with the list bound, a process can be

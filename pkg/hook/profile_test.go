@@ -34,9 +34,10 @@ func newBundle(t *testing.T) *bundle {
 			"io.kubernetes.cri.sandbox-name": "pod-a", "io.kubernetes.cri.sandbox-namespace": "ns", "io.kubernetes.cri.container-name": "main",
 		},
 	}}
-	for _, dir := range []string{"run/prism/container", "run/prism/results", "etc", "tmp", "usr/bin"} {
+	for _, dir := range []string{"run/prism/container", "run/prism/results", "run/prism/plan", "etc", "tmp", "usr/bin"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(b.dir, "rootfs", dir), 0o755))
 	}
+	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "rootfs/run/prism/plan/run"), []byte("version=1\x00claim=uid\x00"), 0o644))
 	return b
 }
 

@@ -80,12 +80,11 @@ func (a about) write(own int) error {
 	if a.static {
 		pairs = append(pairs, [2]string{"static", "1"})
 	}
-	old, err := readBelow(own, "context", maxStatus)
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return err
-	}
-	if err == nil && !bytes.HasPrefix(old, lines([2]string{"claim", a.claim})) {
+	switch _, err := readBelow(own, severalFile, maxStatus); {
+	case err == nil:
 		pairs = append(pairs, [2]string{"several", "1"})
+	case !errors.Is(err, unix.ENOENT):
+		return err
 	}
 	if err := writeFile(own, "context", lines(pairs...)); err != nil {
 		return err
@@ -99,6 +98,28 @@ func (a about) write(own int) error {
 		_ = unix.Close(fd)
 	}
 	return nil
+}
+
+// severalFile is in the container's own folder where another claim has a profile for the container too. Its hook may run before or after the
+// one whose plan is mounted.
+const severalFile = "several"
+
+// excludedFile is there where the claim whose plan is mounted leaves the container out.
+const excludedFile = "excluded"
+
+// several says in the container's own folder that another claim has a profile for it.
+func several(own int) error {
+	if err := writeFile(own, severalFile, nil); err != nil {
+		return err
+	}
+	context, err := readBelow(own, "context", maxStatus)
+	if errors.Is(err, unix.ENOENT) {
+		return nil // the other hook comes later
+	}
+	if err != nil || bytes.Contains(context, lines([2]string{"several", "1"})) {
+		return err
+	}
+	return writeFile(own, "context", append(context, lines([2]string{"several", "1"})...))
 }
 
 // writeFile replaces a file in a folder, for everyone to read.

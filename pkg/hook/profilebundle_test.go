@@ -76,12 +76,36 @@ func TestProfile_Containers_SelectedOnly(t *testing.T) {
 	}
 }
 
-// TestProfile_Twice_SameContainer: each device of the claim has the hook; another claim's is noted.
+// TestProfile_Twice_SameContainer: each device of the claim has the hook. Of two claims the one whose plan is mounted profiles the container,
+// whichever hook comes first, and its sessions say that there is another.
 func TestProfile_Twice_SameContainer(t *testing.T) {
 	t.Parallel()
-	output := newBundle(t).prepare(t, "", `hook "$@"; grep -c ld.so.preload /proc/self/mountinfo; cat etc/ld.so.preload; grep several run/prism/container/context
-hook --claim second --node node-a; grep -c ld.so.preload /proc/self/mountinfo; grep -E "claim|several" run/prism/container/context`)
-	assert.Equal(t, "1\n"+injected+"1\nclaim=second\nseveral=1\n", output)
+	const second, check = "hook --claim second --node node-a\n", `grep -c ld.so.preload /proc/self/mountinfo; cat etc/ld.so.preload
+grep -E "claim|several" run/prism/container/context; ls run/prism/results`
+	output := newBundle(t).prepare(t, "", `hook "$@"; `+check+"\n"+second+second+check)
+	assert.Equal(t, "1\n"+injected+"claim=uid\n1\n"+injected+"claim=uid\nseveral=1\n", output)
+	first := newBundle(t)
+	first.args = []string{"--claim", "second", "--node", "node-a"}
+	output = first.prepare(t, "", `grep -c ld.so.preload /proc/self/mountinfo
+hook --claim uid --node node-a; `+check)
+	assert.Equal(t, "0\n1\n"+injected+"claim=uid\nseveral=1\n", output)
+}
+
+// TestProfile_TwoClaims_OneExcludes: a claim's exclusion holds whatever another claim wants, and a container that no claim profiles says why.
+func TestProfile_TwoClaims_OneExcludes(t *testing.T) {
+	t.Parallel()
+	const mounted, other = "hook --claim uid --node node-a --containers sidecar\n", "hook --claim second --node node-a\n"
+	const check = `grep -c ld.so.preload /proc/self/mountinfo; grep -h reason run/prism/results/s*/note 2>/dev/null`
+	for _, order := range []string{mounted + other, other + mounted} {
+		b := newBundle(t)
+		b.args = []string{"--claim", "third", "--node", "node-a", "--containers", "sidecar"}
+		assert.Equal(t, "0\nreason=SeveralProfiles\n", b.prepare(t, "", order+check))
+	}
+	b := newBundle(t)
+	b.args = append(b.args, "--containers", "sidecar")
+	assert.Equal(t, "0\n", b.prepare(t, "", check), "one claim that leaves it out has nothing to say")
+	b = newBundle(t)
+	assert.Equal(t, "1\n", b.prepare(t, "", "hook --claim second --node node-a --containers sidecar\n"+check))
 }
 
 func TestProfile_InvalidArguments_ContainerStarts(t *testing.T) {

@@ -26,6 +26,8 @@ type Plugin struct {
 	serving  *serving
 	leader   *leader
 	profiles *profiling
+	// following writes the statuses of claims whose profiles have changed.
+	following func(ctx context.Context) error
 }
 
 // Build builds everything and serves nothing. It opens the node's files and inspects the driver once; a driver that does not answer is an
@@ -59,11 +61,11 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 		Statuses: statuses, Node: func() *gpu.Node { return machine.Inventory.Current().Node }, StepData: tx.Steps().StatusData,
 		Exporter: cfg.Exporter, Profile: machine.State.profiles.conditions,
 	}
-	followed := machine.State.profiles.follow(reports)
+	followed, following := machine.State.profiles.follow(reports)
 	metrics := newMetrics(a.Version, cfg, machine, layout, tx, core.Intervals, damaged)
 	serving := newServing(cfg, machine, layout, api, driverPorts{tx, followed, metrics, calls})
 	return &Plugin{
-		Core: core, layout: layout, statuses: statuses, profiles: profiles, serving: serving,
+		Core: core, layout: layout, statuses: statuses, profiles: profiles, serving: serving, following: following,
 		leader: &leader{
 			locks: machine.State.Locks, layout: layout, intervals: core.Intervals, mps: core.MPS, reconciler: newReconciler(cfg, api, tx, metrics),
 			profiles: func(ctx context.Context) { machine.State.profiles.run(ctx, machine.Kept) }, registered: serving.registered,

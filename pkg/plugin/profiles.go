@@ -52,19 +52,12 @@ func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *hoo
 	var err error
 	p.store, err = store.Open(store.Options{
 		Dir: cfg.ProfilesDir(), Files: a.Disk, Now: a.Now, NodeBytes: cfg.Profiler.NodeBytes.Value(), Imports: true, Follow: true,
-		Changed: func(r report.Report) { p.changed(r.ClaimUID) },
+		Changed: func(r report.Report) { p.followed.change(r.ClaimUID) },
 		Failed: func(claimUID string, err error) {
 			p.logger.Error(err, "Reports of a claim are not stored yet", "claimUID", claimUID)
 		},
 	})
 	return p, err
-}
-
-// changed has the status of a claim written.
-func (p *profiles) changed(claimUID string) {
-	if p.followed != nil {
-		p.followed.change(claimUID)
-	}
 }
 
 // of is how a claim is profiled, with the tool that is installed for it.
@@ -156,7 +149,7 @@ func (p *profiles) run(ctx context.Context, records func() ([]*checkpoint.Record
 		return
 	}
 	if prepared, err := records(); err == nil && p.followed != nil {
-		p.recall(prepared)
+		p.followed.recall(prepared)
 	}
 	sweeping, stop := context.WithCancel(ctx)
 	defer stop()

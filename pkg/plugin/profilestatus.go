@@ -33,14 +33,14 @@ type followed struct {
 	wake    chan struct{}
 }
 
-// follow is what reports claims.
-func (p *profiles) follow(reports driver.Reports) driver.Reports {
+// follow is what reports claims, and what reports changes until the context ends.
+func (p *profiles) follow(reports driver.Reports) (driver.Reports, func(context.Context) error) {
 	if p == nil {
-		return reports
+		return reports, func(context.Context) error { return nil }
 	}
 	f := &followed{Reports: reports, records: map[string]*checkpoint.Record{}, changed: map[string]bool{}, wake: make(chan struct{}, 1)}
 	p.followed = f
-	return f
+	return f, f.run
 }
 
 // Prepared reports a claim.
@@ -64,6 +64,9 @@ func (f *followed) remember(r *checkpoint.Record) {
 
 // change says that the reports of a claim have changed. It does not block.
 func (f *followed) change(claimUID string) {
+	if f == nil {
+		return // a machine without an API
+	}
 	f.mu.Lock()
 	f.changed[claimUID] = true
 	f.mu.Unlock()
@@ -86,20 +89,17 @@ func (f *followed) take() (all []*checkpoint.Record) {
 	return all
 }
 
-// report reports changes of profiles until the context ends, of each claim at most once in statusPause. A process that begins to lead reports
+// run reports changes of profiles until the context ends, of each claim at most once in statusPause. A process that begins to lead reports
 // those of all prepared claims: what it read is what the claims' statuses should have.
-func (p *profiles) report(ctx context.Context) error {
-	if p == nil || p.followed == nil {
-		return nil
-	}
+func (f *followed) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-p.followed.wake:
+		case <-f.wake:
 		}
-		for _, r := range p.followed.take() {
-			p.followed.Reports.Prepared(r)
+		for _, r := range f.take() {
+			f.Reports.Prepared(r)
 		}
 		pause := time.NewTimer(statusPause)
 		select {
@@ -112,11 +112,11 @@ func (p *profiles) report(ctx context.Context) error {
 }
 
 // recall has the statuses of all profiled claims compared with what the store has.
-func (p *profiles) recall(records []*checkpoint.Record) {
+func (f *followed) recall(records []*checkpoint.Record) {
 	for _, r := range records {
 		if plan.Profiled(r) && r.State == checkpoint.Done {
-			p.followed.remember(r)
-			p.followed.change(r.Claim.UID)
+			f.remember(r)
+			f.change(r.Claim.UID)
 		}
 	}
 }

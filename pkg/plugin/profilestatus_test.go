@@ -28,16 +28,16 @@ func TestFollowed_ManyChanges_OneStatusInFiveSeconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, counted := &profiles{}, &preparedCount{}
-		reports := p.follow(counted)
-		defer fakes.Run(t, p.report)()
+		reports, run := p.follow(counted)
+		defer fakes.Run(t, run)()
 		profiled := &checkpoint.Record{Claim: checkpoint.Claim{UID: "a"}, Profile: []byte("{}"), Results: []checkpoint.Result{{Profiled: true}}}
 		reports.Prepared(profiled)
 		reports.Prepared(&checkpoint.Record{Claim: checkpoint.Claim{UID: "b"}})
 		require.EqualValues(t, 2, counted.prepared.Load())
 		start := time.Now()
 		for time.Since(start) < time.Minute {
-			p.changed("a")
-			p.changed("b")
+			p.followed.change("a")
+			p.followed.change("b")
 			time.Sleep(100 * time.Millisecond)
 		}
 		synctest.Wait()

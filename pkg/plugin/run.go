@@ -82,7 +82,7 @@ func (p *Plugin) parts() []func(context.Context) error {
 		p.WatchMPS,
 		p.profiles.watch,
 		p.Machine.State.profiles.serve,
-		p.Machine.State.profiles.report,
+		p.following,
 		p.serving.failure,
 	}
 }

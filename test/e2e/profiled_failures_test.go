@@ -88,8 +88,8 @@ func TestProfile_InboxFilled_Truncated(t *testing.T) {
 	ns.reportsOf("beside", 1, "Ready")
 }
 
-// TestProfile_PluginGone_RecordingGoesOn: while a node has no plugin its processes are recorded, and the list says that the node is silent.
-// A plugin that comes finds the report.
+// TestProfile_PluginGone_RecordingGoesOn: while the plugin of a node is restarted, or hangs, processes are recorded, and the list says that the
+// node is silent. The report is found later.
 func TestProfile_PluginGone_RecordingGoesOn(t *testing.T) {
 	ns := profiledExclusive(t)
 	ns.records("recorded", `{}`)
@@ -98,31 +98,16 @@ func TestProfile_PluginGone_RecordingGoesOn(t *testing.T) {
 	eventually(t, startLimit, func() error { return ns.restarted(plugin) })
 	ns.reportsOf("recorded", 1, "Recording")
 
-	patch := func(selector string) {
-		ns.do("patch", "--namespace", system, "daemonset", pluginName, "--type=merge", "--patch",
-			`{"spec": {"template": {"spec": {"nodeSelector": {"e2e.prism.dev/none": `+selector+`}}}}}`)
-	}
-	back := func() {
-		patch("null")
-		ns.rolledOut(t)
-		ns.plugin(t)
-	}
-	t.Cleanup(back)
-	patch(`"none"`)
-	eventually(t, startLimit, func() error {
-		var pods corev1.PodList
-		err := ns.get(&pods, "pods", "--namespace", system, "--selector", pluginSelector)
-		if err == nil && len(pods.Items) > 0 {
-			err = fmt.Errorf("plugin %s is still there", pods.Items[0].Name)
-		}
-		return err
-	})
+	hung := ns.pid(t, ns.plugin(t))
+	goesOn := ns.onNode("kill", "-CONT", hung)
+	t.Cleanup(func() { _, _ = ns.run("", goesOn...) })
+	ns.must(t, ns.onNode("kill", "-STOP", hung)...)
 	ns.ends("recorded")
 	_, err := ns.reports()
 	require.ErrorContains(t, err, "nodes "+nodeName+" are silent")
 	assert.Contains(t, ns.saysOf("get", "reports.profiles.gpu.prism.dev"), nodeName, "the warning")
 
-	back()
+	ns.must(t, goesOn...)
 	r := ns.reportsOf("recorded", 1, "Ready")[0]
 	assert.NotEmpty(t, exported(t, ns.downloads(r)))
 }

@@ -16,7 +16,7 @@ func TestProfile_Namespaces_Profiled(t *testing.T) {
 	ns := profiled(t, 3)
 	no, yes := false, true
 	waits := inPrograms("main", "python3", "-c", "import os, sys, time\nwhile not os.path.exists('/tmp/end'): time.sleep(0.05)\nsys.exit(3)")
-	probe := &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{
+	probe := &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 30, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{
 		Command: []string{"python3", "-c", "import os; exit('LD_PRELOAD' in os.environ)"},
 	}}}
 	waits.LivenessProbe, waits.ReadinessProbe = probe, probe
@@ -67,10 +67,17 @@ func TestProfile_PreloadList_MergedOrUnprofiled(t *testing.T) {
 	const library = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
 	ns.do("create", "configmap", "list", "--from-literal=ld.so.preload="+library+"\n")
 	list := corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "list"}}}
+	empty := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+	listed := func(spec *corev1.PodSpec) {
+		mounted("/etc", "", empty)(spec)
+		writes := corev1.Container{Name: "writes", Image: testImage, ImagePullPolicy: corev1.PullNever}
+		writes.Command, writes.VolumeMounts = []string{"sh", "-c", "echo " + library + " >/volume/ld.so.preload"}, []corev1.VolumeMount{{Name: "list", MountPath: "/volume"}}
+		spec.InitContainers = []corev1.Container{writes}
+	}
 	for pod, c := range map[string]preloading{
 		"sub-path":      {mounted("/etc/ld.so.preload", "ld.so.preload", list), "jemalloc True", ""},
-		"etc-with-list": {mounted("/etc", "", list), "jemalloc True", ""},
-		"etc-empty":     {mounted("/etc", "", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), "jemalloc False", "PreloadNotPossible"},
+		"etc-with-list": {listed, "jemalloc True", ""},
+		"etc-empty":     {mounted("/etc", "", empty), "jemalloc False", "PreloadNotPossible"},
 	} {
 		ns.createProfiled(pod, `{}`, c.change, inPrograms("main", "python3", "/opt/facts.py"))
 		assert.Equal(t, map[string]int32{"main": 7}, ns.exits(pod))

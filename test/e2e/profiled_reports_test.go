@@ -80,7 +80,7 @@ func TestProfile_Server_ReportOutlivesPod(t *testing.T) {
 	assert.Equal(t, "serves\nended\n", ns.do("logs", "server"))
 	hold("null")
 	uid := ns.claim("server").UID
-	ns.delete("pod,resourceclaim", "server")
+	ns.do("delete", "--ignore-not-found", "--timeout=90s", "pod,resourceclaim", "server")
 
 	r := ns.reportsOf("server", 1, "Ready")[0]
 	assert.Equal(t, recording.Metadata.Name, r.Metadata.Name)

@@ -93,6 +93,8 @@ func (m Machine) mountOwn() error {
 	binds := [][2]string{
 		{"kubelet", "/var/lib/kubelet"},
 		{"containerd", "/var/lib/containerd"},
+		// Pods in user namespaces have parts of it, which an overlay cannot be mapped for.
+		{"prism", "/var/lib/gpu.prism.dev"},
 		{"etc-cdi", "/etc/cdi"},
 		{networkDir, "/etc/cni/net.d"},
 		{"pod-logs", "/var/log/pods"},

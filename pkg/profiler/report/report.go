@@ -41,7 +41,7 @@ type Report struct {
 	PID     int    `json:"pid,omitempty"`
 	// Tool is the version of the profiler.
 	Tool string `json:"tool,omitempty"`
-	// Started and Ended are those of the process. Ended is zero while it runs.
+	// Started is when the process was; Ended when it exited, or when its recording ended before that.
 	Started time.Time  `json:"started"`
 	Ended   *time.Time `json:"ended,omitempty"`
 

@@ -35,9 +35,9 @@ var errFull = errors.New("the file is larger than what is left of the limit")
 
 // finish takes the file of a session that is over, writes the index, and then removes the session: killed in between, the next scan does
 // the rest.
-func (s *Store) finish(dir *os.File, session string, r report.Report) error {
+func (s *Store) finish(dir *os.File, session string, r report.Report, said note) error {
 	if r.Path != "" {
-		return s.elsewhere(session, r)
+		return s.stays(session, r, said)
 	}
 	err := s.take(dir, "report"+readySuffix, reportsDir, r.ID+readySuffix, &r)
 	r.State = report.Ready
@@ -69,19 +69,15 @@ func (s *Store) finish(dir *os.File, session string, r report.Report) error {
 	return s.discard(r.ClaimUID, session)
 }
 
-// elsewhere ends the session of a report that stays in its container.
-func (s *Store) elsewhere(session string, r report.Report) error {
-	r.File = fileName(path.Base(r.Path), r.ID)
-	switch path.Ext(r.Path) {
-	case readySuffix:
-		r.State, r.File = report.Ready, r.File+readySuffix
-	case rawSuffix:
-		r.State, r.File = report.Raw, r.File+rawSuffix
-		if r.Reason == "" {
-			r.Reason = reasonNoImport
-		}
+// stays is about a report that the tool wrote elsewhere in the container: what the note says of it is all that is known.
+func (s *Store) stays(session string, r report.Report, said note) error {
+	switch suffix := path.Ext(r.Path); {
+	case said["state"] == "Finished" && suffix == readySuffix:
+		r.State, r.File = report.Ready, r.File+suffix
+	case said["state"] == "Finished" && suffix == rawSuffix:
+		r.State, r.File = report.Raw, r.File+suffix
 	default:
-		r.State = report.Lost
+		r.State, r.Path = report.Lost, ""
 		if r.Reason == "" {
 			r.Reason = reasonNoReport
 		}

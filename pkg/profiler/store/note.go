@@ -16,10 +16,8 @@ const (
 	maxNote = 64 << 10
 	// maxField bounds a value of a note in the index, in bytes.
 	maxField = 253
-	// maxPath bounds where a report is in its container.
-	maxPath = 1024
-	// maxFile bounds the name that a report is downloaded under.
-	maxFile = 200
+	// maxFile bounds the name that a report is downloaded under, maxPath where it is in its container.
+	maxFile, maxPath = 200, 1024
 )
 
 // note is what a supervisor says of its session. Of repeated keys the last counts.
@@ -27,8 +25,8 @@ type note map[string]string
 
 // noteKeys are those that are read.
 var noteKeys = map[string]bool{
-	"path": true, "pod": true, "namespace": true, "container": true, "process": true, "pid": true, "started": true, "file": true, "state": true,
-	"reason": true, "exited": true,
+	"pod": true, "namespace": true, "container": true, "process": true, "pid": true, "started": true, "file": true, "state": true,
+	"reason": true, "exited": true, "path": true,
 }
 
 // parseNote reads complete lines; others, and unknown keys, are left out.
@@ -67,8 +65,8 @@ func (n note) fill(r *report.Report, now time.Time) {
 		r.Ended = &at
 	}
 	r.File = fileName(n["file"], r.ID)
-	if where := n["path"]; path.IsAbs(where) {
-		r.Path = escape(path.Clean(where), maxPath)
+	if at := n["path"]; path.IsAbs(at) {
+		r.Path = escape(at, maxPath)
 	}
 	if reason := n["reason"]; isReason(reason) {
 		r.Reason = reason

@@ -92,7 +92,7 @@ func (s *Store) session(uid string, inbox *os.File, name string) error {
 		ended := s.Now().UTC()
 		r.Ended = &ended
 	}
-	return s.finish(dir, name, r)
+	return s.finish(dir, name, r, said)
 }
 
 // note reads the note of a session, and whether the session goes on.
@@ -106,8 +106,11 @@ func (s *Store) note(dir *os.File, released bool) (n note, live bool) {
 	defer f.Close()
 	raw, _ := io.ReadAll(io.LimitReader(f, maxNote))
 	n = parseNote(raw)
+	if n.over() {
+		return n, false // the process may go on without the tool
+	}
 	recent := s.Now().Sub(time.Unix(st.Ctim.Unix())) < noteRest
-	if recent && !n.over() && !released {
+	if recent && !released {
 		return n, true // the lock is not tried while the supervisor may be about to take it
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)

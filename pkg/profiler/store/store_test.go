@@ -88,19 +88,51 @@ func TestScan_FinishedSession_Ready(t *testing.T) {
 	require.Empty(t, w.List("team"))
 }
 
+// TestScan_LockedNote_Recording: the supervisor has the lock as long as its process runs, which goes on after a recording of a range or of a
+// duration.
 func TestScan_LockedNote_Recording(t *testing.T) {
 	w := newWorld(t, false)
-	dir := w.session("report.nsys-rep", []byte("part"), finished)
-	f, err := os.Open(filepath.Join(dir, "note"))
+	dir := w.session("report.nsys-rep", []byte("part"), strings.Replace(finished, "Finished\nexited=2000", "Recording", 1))
+	f, err := os.OpenFile(filepath.Join(dir, "note"), os.O_WRONLY|os.O_APPEND, 0)
 	require.NoError(t, err)
+	defer f.Close()
 	require.NoError(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
 	w.Scan()
 	require.Equal(t, report.Recording, w.get().State)
+	require.Nil(t, w.get().Ended)
 	require.ErrorIs(t, w.Delete(uid, id), ErrBusy)
-	require.NoError(t, f.Close())
+	_, err = f.WriteString("state=Finished\n")
+	require.NoError(t, err)
 	w.Scan()
 	require.Equal(t, report.Ready, w.get().State)
+	require.NotNil(t, w.get().Ended)
 	require.Equal(t, []report.State{report.Recording, report.Ready}, w.seen)
+}
+
+// TestScan_ReportElsewhere_Path: reports that stay in their container are those that the note names.
+func TestScan_ReportElsewhere_Path(t *testing.T) {
+	for name, c := range map[string]struct {
+		note string
+		want report.Report
+	}{
+		"imported": {"path=/work/r\npath=/work/r.nsys-rep\n" + finished, report.Report{State: report.Ready, File: "a_.._b_c.nsys-rep", Path: "/work/r.nsys-rep"}},
+		"raw":      {"path=/work/r.qdstrm\n" + finished, report.Report{State: report.Raw, File: "a_.._b_c.qdstrm", Path: "/work/r.qdstrm"}},
+		"neither":  {"path=/work/r\n" + finished, report.Report{State: report.Lost, File: "a_.._b_c", Reason: reasonNoReport}},
+		"failed": {
+			"path=/work/r.nsys-rep\nreason=FellBackUnprofiled\n" + strings.Replace(finished, "Finished", "Failed", 1),
+			report.Report{State: report.Lost, File: "a_.._b_c", Reason: "FellBackUnprofiled"},
+		},
+		"relative": {"path=r.nsys-rep\n" + finished, report.Report{State: report.Lost, File: "a_.._b_c", Reason: reasonNoReport}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, true)
+			w.session("", nil, c.note)
+			w.Scan()
+			r := w.get()
+			require.Equal(t, c.want, report.Report{State: r.State, File: r.File, Path: r.Path, Reason: r.Reason, Size: r.Size, SHA256: r.SHA256})
+			require.NoDirExists(t, filepath.Join(w.dir, uid, inboxDir, session))
+		})
+	}
 }
 
 func TestScan_HostileFiles_Lost(t *testing.T) {
@@ -255,26 +287,4 @@ func BenchmarkPrepare(b *testing.B) {
 		c.UID = "c" + time.Duration(i).String()
 		require.NoError(b, s.Prepare(c, map[string][]byte{"run": make([]byte, 1024), "match": make([]byte, 16<<10)}))
 	}
-}
-
-// TestScan_PathInContainer_ListedWithIt: such a report is not taken, and its note is a container's: it says where, and nothing else.
-func TestScan_PathInContainer_ListedWithIt(t *testing.T) {
-	for path, want := range map[string][]any{
-		"/data/../data/x.nsys-rep": {report.Ready, "/data/x.nsys-rep", "x.nsys-rep", ""},
-		"/data/x.qdstrm":           {report.Raw, "/data/x.qdstrm", "x.qdstrm", "ImporterNotInstalled"},
-		"/data/x":                  {report.Lost, "/data/x", "x", "ReportLost"},
-		"/data/\x1b[2J.nsys-rep":   {report.Ready, "/data/_[2J.nsys-rep", "__2J.nsys-rep", ""},
-	} {
-		w := newWorld(t, true)
-		w.session("", nil, finished+"path=/other\npath="+path+"\n")
-		w.Scan()
-		r := w.get()
-		require.Equal(t, want, []any{r.State, r.Path, r.File, r.Reason}, path)
-		require.Empty(t, r.SHA256)
-		require.NoDirExists(t, filepath.Join(w.dir, uid, inboxDir, session))
-	}
-	w := newWorld(t, true)
-	w.session("report.nsys-rep", []byte("content"), finished+"path=relative\n")
-	w.Scan()
-	require.Empty(t, w.get().Path)
 }

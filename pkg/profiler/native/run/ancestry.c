@@ -11,6 +11,7 @@ enum {
 	max_stat = 4096,
 	max_name = 16,
 	max_depth = 4096,
+	max_walks = 16,
 };
 
 struct process {
@@ -58,18 +59,31 @@ bool below_supervisor(void)
 	return false;
 }
 
-bool in_exec_session(pid_t init)
+// walk_up says whether an ancestor has init's parent and is not init; -1 where one exited meanwhile, whose children have another parent now.
+static int walk_up(pid_t init, pid_t parent)
 {
-	struct process first = {.parent = 0}, process;
-	if (process_read(init, &first) < 0)
-		first.parent = 0;
+	struct process process;
 	pid_t pid = getpid();
-	for (int depth = 0; pid > 0 && depth < max_depth && process_read(pid, &process) == 0; depth++) {
+	for (int depth = 0; pid > 0 && depth < max_depth; depth++) {
 		if (pid == init || pid == 1)
-			return false;
-		if (process.parent == first.parent)
-			return true;
+			return 0;
+		if (process_read(pid, &process) < 0)
+			return -1;
+		if (process.parent == parent)
+			return 1;
 		pid = process.parent;
 	}
-	return false;
+	return 0;
+}
+
+bool in_exec_session(pid_t init)
+{
+	struct process first = {.parent = 0};
+	if (process_read(init, &first) < 0)
+		first.parent = 0;
+	// The runtime's own process, which executes the command, exits at about this time.
+	int found = -1;
+	for (int walk = 0; found < 0 && walk < max_walks; walk++)
+		found = walk_up(init, first.parent);
+	return found > 0;
 }

@@ -114,6 +114,12 @@ static int folder_make(struct run *run)
 	return run->folder < 0 ? -1 : 0;
 }
 
+// elsewhere says whether the report stays in the container.
+static bool elsewhere(const struct run *run)
+{
+	return strcmp(run->plan.dir, RESULTS) != 0;
+}
+
 static void note_begin(struct run *run)
 {
 	const struct context *c = &run->context;
@@ -127,7 +133,7 @@ static void note_begin(struct run *run)
 	note_number(run, "started", run->started);
 	note_add(run, "file", run->file);
 	note_add(run, "tool", p->tool);
-	if (strcmp(p->dir, RESULTS))
+	if (elsewhere(run))
 		note_add(run, "path", run->output);
 	if (c->several)
 		note_add(run, "reason", "SeveralProfiles");
@@ -215,7 +221,7 @@ bool log_copy(struct run *run)
 	}
 }
 
-bool report_exists(struct run *run)
+bool report_note(struct run *run)
 {
 	static const char *const extensions[] = {".nsys-rep", ".qdstrm"};
 	for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++) {
@@ -226,8 +232,8 @@ bool report_exists(struct run *run)
 		text_add(&to, extensions[i]);
 		if (lstat(path, &status) < 0 || !S_ISREG(status.st_mode) || status.st_size == 0)
 			continue;
-		if (strcmp(run->plan.dir, RESULTS))
-			note_add(run, "path", path); // whole, with what it turned out to be
+		if (elsewhere(run))
+			note_add(run, "path", path);
 		return true;
 	}
 	return false;

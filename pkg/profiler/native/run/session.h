@@ -20,8 +20,8 @@ void note_failure(struct run *run, const char *reason, const char *message, int 
 // log_copy moves what nsys wrote to the log, up to its bound. It returns false at the end.
 bool log_copy(struct run *run);
 
-// report_exists says whether nsys wrote a report.
-bool report_exists(struct run *run);
+// report_note says whether nsys wrote a report, and notes where one is that stays in the container.
+bool report_note(struct run *run);
 
 // session_path writes the absolute path of a file in the folder.
 void session_path(const struct run *run, const char *file, struct text *to);

@@ -204,7 +204,7 @@ static void conclude(struct run *run, struct recording *r, const char *lost)
 	if ((unlinkat(run->folder, "up", 0) < 0) | (unlinkat(run->folder, "down", 0) < 0))
 		note_add(run, "message", "the pipes to the stand-in stay");
 	note_number(run, "toolExit", code(run->tool_status));
-	if (lost || !report_exists(run))
+	if (lost || !report_note(run))
 		note_failure(run, "ReportLost", lost ? lost : "nsys exited without a report; see nsys.log", 0);
 	else
 		note_add(run, "state", "Finished");
