@@ -48,10 +48,7 @@ func (p Prover) prove(ctx context.Context, installed manifest.Installed) error {
 	if err != nil {
 		return err
 	}
-	if filepath.Ext(raw) == imported {
-		return p.has(ctx, installed, raw) // by the importer that is installed beside it
-	}
-	report := filepath.Join(p.Work, "proof"+imported)
+	report := filepath.Join(p.Work, "proof.nsys-rep")
 	defer func() { _ = os.Remove(report) }()
 	if err := p.Import(ctx, raw, report); err != nil {
 		return fmt.Errorf("importing the report of a process: %w", err)
@@ -86,10 +83,7 @@ func (p Prover) has(ctx context.Context, installed manifest.Installed, report st
 	return nil
 }
 
-// imported is the extension of reports.
-const imported = ".nsys-rep"
-
-// record has prism-run record a process, and returns its file: a raw one, or a report where nsys found the importer.
+// record has prism-run record a process, and returns the raw file.
 func (p Prover) record(ctx context.Context, installed manifest.Installed) (string, error) {
 	results := filepath.Join(p.Container, "results")
 	if err := p.layOut(results, installed); err != nil {
@@ -104,13 +98,9 @@ func (p Prover) record(ctx context.Context, installed manifest.Installed) (strin
 	if err != nil {
 		return "", fmt.Errorf("%s: %w: %s", runProgram, err, tail(output))
 	}
-	var found []string
-	for _, name := range []string{"report.qdstrm", "report" + imported} {
-		paths, err := filepath.Glob(filepath.Join(results, "s*", name))
-		if err != nil {
-			return "", err
-		}
-		found = append(found, paths...)
+	found, err := filepath.Glob(filepath.Join(results, "s*", "report.qdstrm"))
+	if err != nil {
+		return "", err
 	}
 	if len(found) != 1 {
 		return "", fmt.Errorf("recording a process made %d reports: %s", len(found), said(results))
