@@ -35,6 +35,10 @@ struct run {
 	int up, down; // from and to the stand-in
 	int tool_output, signals, watch;
 
+	// The recording begins with a range: whether that is noted, was reached, and how much of the sentence that says so was read.
+	bool range_awaited, range_reached;
+	int range_matched;
+
 	struct strings variables; // that nsys gave the stand-in
 	pid_t process, tool; // 0: none, or ended
 	bool ready, process_ended;

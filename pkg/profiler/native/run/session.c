@@ -1,5 +1,7 @@
 #include "session.h"
+
 #include "name.h"
+#include "range.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -209,9 +211,10 @@ bool log_copy(struct run *run)
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0)
-			return errno == EAGAIN;
+			return errno == EAGAIN; // a terminal that nothing writes to any more fails otherwise
 		if (got == 0)
 			return false;
+		range_seen(run, buffer, (size_t)got);
 		size_t keep = (size_t)got;
 		if (keep > max_log - run->log_size)
 			keep = max_log - run->log_size;

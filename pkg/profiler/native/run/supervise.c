@@ -1,6 +1,9 @@
 #include "supervise.h"
+
+#include "range.h"
 #include "forward.h"
 #include "process.h"
+#include "range.h"
 #include "session.h"
 #include "tool.h"
 
@@ -144,6 +147,7 @@ static int begin(struct run *run)
 	if (run->ready) {
 		note_number(run, "ready", wall_clock() - run->started);
 		note_add(run, "state", "Recording");
+		range_await(run);
 	}
 	drop(&run->up);
 	return 0;
@@ -205,7 +209,7 @@ static void conclude(struct run *run, struct recording *r, const char *lost)
 		note_add(run, "message", "the pipes to the stand-in stay");
 	note_number(run, "toolExit", code(run->tool_status));
 	if (lost || !report_note(run))
-		note_failure(run, "ReportLost", lost ? lost : "nsys exited without a report; see nsys.log", 0);
+		note_failure(run, run->range_awaited && !lost ? "RangeNotReached" : "ReportLost", lost ? lost : "nsys exited without a report; see nsys.log", 0);
 	else
 		note_add(run, "state", "Finished");
 }
