@@ -125,6 +125,15 @@ static const char *start(struct run *run)
 	return failed;
 }
 
+// has_range says whether only a range is to be recorded.
+static bool has_range(const struct run *run)
+{
+	for (size_t i = 0; i < run->plan.switches.count; i++)
+		if (after(run->plan.switches.items[i], "--capture-range="))
+			return true;
+	return false;
+}
+
 // begin starts nsys, then the process.
 static int begin(struct run *run)
 {
@@ -146,6 +155,9 @@ static int begin(struct run *run)
 	}
 	if (run->ready) {
 		note_number(run, "ready", wall_clock() - run->started);
+		run->awaits_range = has_range(run);
+		if (run->awaits_range)
+			note_add(run, "reason", "RangeNotReached");
 		note_add(run, "state", "Recording");
 		range_await(run);
 	}
