@@ -23,6 +23,10 @@ func (w *worker) round() error {
 		return w.undone(err)
 	}
 	g := &metrics.GPU{Identity: identity, Interval: interval, Up: true}
+	if g.Processes, g.ProcessesHidden, err = lib.Processes(ctx, w.id); err != nil {
+		return w.undone(err)
+	}
+	g.ProcessesHidden = w.identify(g.Processes) || g.ProcessesHidden
 	whole, at := w.of(plans, ""), time.Now()
 	if err := lib.Values(ctx, w.id, whole.fields, &g.Values); err != nil {
 		return w.undone(err)
@@ -42,10 +46,6 @@ func (w *worker) round() error {
 	for i := range devices {
 		g.MIGDevices = append(g.MIGDevices, &devices[i])
 	}
-	if g.Processes, g.ProcessesHidden, err = lib.Processes(ctx, w.id); err != nil {
-		return w.undone(err)
-	}
-	g.ProcessesHidden = w.identify(g.Processes) || g.ProcessesHidden
 	w.lost(nil)
 	g.At = time.Now()
 	w.crew.s.limit(w.id, limited)
