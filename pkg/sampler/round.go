@@ -126,12 +126,19 @@ func (w *worker) sampleMIG(devices []metrics.MIGDevice, plans map[gpu.UUID]*plan
 }
 
 // identify says which processes there are, by pid and start time. The utilization of a process that has the pid of another one of the
-// last round may be that one's. hidden: a process is on the GPU round after round and not in /proc, so its pid is of another namespace.
+// last round may be that one's. hidden: this pid namespace has not all of them, and none is identified; or a process is on the GPU round
+// after round and not in /proc, so its pid is of another namespace.
 func (w *worker) identify(processes []metrics.Process) (hidden bool) {
-	if len(processes) == 0 || w.crew.s.opts.Processes == nil {
+	proc := w.crew.s.opts.Processes
+	hidden = proc != nil && proc.HidesProcesses()
+	if len(processes) == 0 || proc == nil || hidden {
 		w.starts, w.absent = nil, nil
-		return false
+		return hidden
 	}
+	return w.identifyEach(processes)
+}
+
+func (w *worker) identifyEach(processes []metrics.Process) (hidden bool) {
 	pids := make([]uint32, len(processes))
 	for i := range processes {
 		pids[i] = processes[i].PID
