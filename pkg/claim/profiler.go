@@ -15,8 +15,9 @@ import (
 
 // Profiler is what a node profiles processes with.
 type Profiler interface {
-	// Defaults are the cluster's defaults for a claim, later ones over earlier ones. They must not be changed.
-	Defaults(rc *resourceapi.ResourceClaim) []*v1alpha1.ProfilerConfig
+	// Defaults are the cluster's defaults for a claim, later ones over earlier ones. They must not be changed. The error is why the claim is
+	// refused, unless it opts out: whether a default with failurePolicy FailClosed is for it is not known.
+	Defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerConfig, error)
 	// Limit sets the limits of the cluster's policy that a merged configuration of a claim leaves open, and returns why the policy does not
 	// allow it.
 	Limit(namespace string, config *v1alpha1.ProfilerConfig) error
@@ -63,9 +64,9 @@ func supportedProfiler(c *v1alpha1.ProfilerConfig) error {
 func is[T comparable](option *T, value T) bool { return option != nil && *option == value }
 
 // defaults are the cluster's defaults for a claim; none where processes are not profiled.
-func (s Source) defaults(rc *resourceapi.ResourceClaim) []*v1alpha1.ProfilerConfig {
+func (s Source) defaults(rc *resourceapi.ResourceClaim) (configs []*v1alpha1.ProfilerConfig, undecided error) {
 	if s.Profiler == nil {
-		return nil
+		return nil, nil
 	}
 	return s.Profiler.Defaults(rc)
 }
@@ -84,12 +85,18 @@ func (o Options) withDefaults(defaults []*v1alpha1.ProfilerConfig, r *Result) (O
 	return o, nil
 }
 
-// profile sets how the processes of the claim are profiled: all results that are profiled must agree.
-func (s Source) profile(plan *Plan, rc *resourceapi.ResourceClaim, options []Options) error {
+// profile sets how the processes of the claim are profiled: all results that are profiled must agree. undecided is why not every default
+// is known that the claim cannot be prepared without.
+func (s Source) profile(plan *Plan, rc *resourceapi.ResourceClaim, options []Options, undecided error) error {
 	checked := newPatterns()
 	for i := range plan.Results {
 		r, config := &plan.Results[i], options[i].Profiler
-		if config == nil || is(config.Enabled, false) {
+		switch {
+		case config != nil && is(config.Enabled, false):
+			continue
+		case undecided != nil && !r.Admin && r.Device.Type() != gpu.TypeMonitor:
+			return r.refusal(undecided, "")
+		case config == nil:
 			continue
 		}
 		effective, err := s.effective(plan, r, config, checked)

@@ -130,11 +130,12 @@ func (p *profiling) reload(ctx context.Context) (read bool) {
 // labelsTimeout bounds what a claim waits for labels.
 const labelsTimeout = 2 * time.Second
 
-// Defaults are those of the cluster whose conditions are true of the claim.
-func (p *profiling) Defaults(rc *resourceapi.ResourceClaim) []*v1alpha1.ProfilerConfig {
+// Defaults are those of the cluster whose conditions are true of the claim. One that cannot be decided is left out, unless it has failurePolicy
+// FailClosed: the claim is refused for now then.
+func (p *profiling) Defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerConfig, error) {
 	known := p.rules.Load()
 	if known == nil {
-		return nil
+		return nil, nil
 	}
 	ctx, stop := context.WithTimeout(context.Background(), labelsTimeout)
 	defer stop()
@@ -143,10 +144,16 @@ func (p *profiling) Defaults(rc *resourceapi.ResourceClaim) []*v1alpha1.Profiler
 		NamespaceLabels: func() (map[string]string, error) { return p.labels.namespace(ctx, rc.Namespace) },
 		PodLabels:       func() (map[string]string, error) { return p.labels.pod(ctx, rc) },
 	})
+	if errors.Is(err, rules.ErrFailClosed) {
+		return nil, &claim.Refusal{
+			Cause: fmt.Sprintf("whether the cluster's defaults for profiles are for the claim is not known: %v", err), Transient: true, Err: err,
+			Fix: "a ProfilerConfig with enabled: false in the claim opts out of them",
+		}
+	}
 	if err != nil {
 		p.logger.Error(err, "Claim is prepared without some defaults for profiles", "claim", klog.KObj(rc))
 	}
-	return configs
+	return configs, nil
 }
 
 // Limit applies the cluster's policy.

@@ -136,8 +136,12 @@ type Claim struct {
 	NamespaceLabels, PodLabels func() (map[string]string, error)
 }
 
+// ErrFailClosed is in the error of Match where a default that is left out has failurePolicy FailClosed: a claim that it may be for must not be
+// prepared without it.
+var ErrFailClosed = errors.New("it has failurePolicy FailClosed")
+
 // Match returns the configurations of the defaults for a claim, in their order. Policy.Namespaces must allow its namespace. A default whose
-// labels cannot be read is left out; the error says why.
+// labels cannot be read is left out; the error says why, and is ErrFailClosed where that matters.
 func (r *Rules) Match(c Claim) (configs []*v1alpha1.ProfilerConfig, err error) {
 	if !r.Policy.allows(c.Namespace) {
 		return nil, nil
@@ -154,12 +158,21 @@ func (r *Rules) Match(c Claim) (configs []*v1alpha1.ProfilerConfig, err error) {
 		}
 		switch {
 		case problem != nil:
+			if d.closed() {
+				problem = fmt.Errorf("%w, and %w", problem, ErrFailClosed)
+			}
 			err = errors.Join(err, fmt.Errorf("profiler.defaults[%d] is left out: %w", i, problem))
 		case matched:
 			configs = append(configs, &d.Config)
 		}
 	}
 	return configs, err
+}
+
+// closed reports whether a claim that the default is for must be profiled.
+func (d *Default) closed() bool {
+	off := d.Config.Enabled != nil && !*d.Config.Enabled
+	return !off && d.Config.FailurePolicy != nil && *d.Config.FailurePolicy == v1alpha1.FailClosed
 }
 
 func matches(selector labels.Selector, ask func() (map[string]string, error)) (bool, error) {
