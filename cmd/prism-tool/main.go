@@ -81,6 +81,9 @@ func install(ctx context.Context, s tool.Service, _ *config.Tool) error { return
 func proven(_ context.Context, s tool.Service, _ *config.Tool) error { return s.Proven() }
 
 func imports(ctx context.Context, s tool.Service, cfg *config.Tool) error {
+	if err := s.Clean(); err != nil {
+		return err
+	}
 	if !s.AwaitProof(ctx) {
 		return nil
 	}

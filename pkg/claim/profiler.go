@@ -15,8 +15,8 @@ import (
 
 // Profiler is what a node profiles processes with.
 type Profiler interface {
-	// Defaults are the cluster's defaults for a claim, later ones over earlier ones. They must not be changed. The error is why the claim is
-	// refused, unless it opts out: whether a default with failurePolicy FailClosed is for it is not known.
+	// Defaults are the cluster's defaults for a claim, later ones over earlier ones. They must not be changed. The error says why a default
+	// that must not be left out cannot be decided now: claims that do not opt out are refused.
 	Defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerConfig, error)
 	// Limit sets the limits of the cluster's policy that a merged configuration of a claim leaves open, and returns why the policy does not
 	// allow it.
@@ -68,7 +68,14 @@ func (s Source) defaults(rc *resourceapi.ResourceClaim) (configs []*v1alpha1.Pro
 	if s.Profiler == nil {
 		return nil, nil
 	}
-	return s.Profiler.Defaults(rc)
+	configs, err := s.Profiler.Defaults(rc)
+	if err != nil {
+		return nil, &Refusal{
+			Cause: fmt.Sprintf("a default for profiles with failurePolicy FailClosed cannot be decided now: %v", err), Transient: true, Err: err,
+			Fix: "a claim opts out with a ProfilerConfig that has enabled: false",
+		}
+	}
+	return configs, nil
 }
 
 // withDefaults lays the cluster's defaults over what the class of a result sets.

@@ -106,21 +106,22 @@ func TestResolve_DefaultsUndecided_Refused(t *testing.T) {
 		rc      *resourceapi.ResourceClaim
 		refused bool
 	}{
-		"asks for nothing":   {allocated(results(result("gpu", "gpu-aaaaaaaa"))), true},
+		"asks for nothing":  {allocated(results(result("gpu", "gpu-aaaaaaaa"))), true},
 		"asks for a profile": {asking(plainConfig, forProfiler("")), true},
-		"opts out":           {asking(plainConfig, forProfiler(`"enabled":false`)), false},
-		"admin access":       {allocated(results(result("gpu", "gpu-aaaaaaaa", withAdmin))), false},
-		"monitor":            {allocated(results(monitors("see"))), false},
+		"opts out":          {asking(plainConfig, forProfiler(`"enabled":false`)), false},
+		"admin access":      {allocated(results(result("gpu", "gpu-aaaaaaaa", withAdmin))), false},
+		"monitor":           {allocated(results(monitors("see"))), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := &fakeProfiler{undecided: &Refusal{Cause: "labels unknown", Transient: true}}
+			p := &fakeProfiler{undecided: errors.New("labels unknown")}
 			_, err := profiling(p).Resolve(c.rc)
 			if !c.refused {
 				require.NoError(t, err)
 				return
 			}
-			require.EqualError(t, err, `request "gpu", device gpu-aaaaaaaa: labels unknown (will be retried)`)
+			require.EqualError(t, err, `request "gpu", device gpu-aaaaaaaa: a default for profiles with failurePolicy FailClosed cannot be decided `+
+				"now: labels unknown; a claim opts out with a ProfilerConfig that has enabled: false (will be retried)")
 		})
 	}
 }

@@ -14,7 +14,8 @@ func TestLoadController_FlagAndVariable_FlagWins(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, &Controller{
 		DriverName: "gpu.prism.dev", ConfigMap: "prism-system/nodes", GPUExtendedResource: "Auto", Namespace: "prism-system", Lease: "mine", MetricsEndpoint: ":8080",
-		ProbeEndpoint: ":8081", AdmissionEndpoint: ":9443", LogVerbosity: 4, LogFormat: "text",
+		ProbeEndpoint: ":8081", AdmissionEndpoint: ":9443", LogVerbosity: 4, LogFormat: "text", DeviceClasses: true, AdmissionWebhook: true,
+		Reports: Reports{PluginPort: 8444},
 	}, c)
 }
 
@@ -30,8 +31,10 @@ func TestLoadController_InvalidValues_Refused(t *testing.T) {
 		"--log-verbosity=11":      "--log-verbosity: must be between 0 and 10, got 11",
 		"now":                     `unexpected argument "now": there are only flags`,
 
-		"--gpu-extended-resource=no":  `--gpu-extended-resource: unsupported value "no"; supported values: Auto, Always, Never`,
-		"--admission-endpoint=9443":   `--admission-endpoint: must be <address>:<port>, got "9443"`,
+		"--gpu-extended-resource=no": `--gpu-extended-resource: unsupported value "no"; supported values: Auto, Always, Never`,
+		"--admission-endpoint=9443":  `--admission-endpoint: must be <address>:<port>, got "9443"`,
+		"--reports-certificate=/c": "--plugin-selector: must be a label selector, got \"\"\n" +
+			"--reports-certificate: requires --admission-certificate, with which the API of reports answers",
 		"--admission-endpoint=:https": `--admission-endpoint: must be <address>:<port>, got ":https"`,
 	} {
 		_, err := LoadController([]string{argument}, env(good))

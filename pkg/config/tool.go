@@ -69,7 +69,7 @@ func (t *Tool) flags() *pflag.FlagSet {
 	f.StringVar(&t.StateDir, "state-dir", t.StateDir, "state directory of Prism on the host, the same in the container")
 	f.StringSliceVar(&t.CDIRoots, "cdi-roots", t.CDIRoots, "directories of CDI specs: what they mount is not removed")
 	f.StringVar(&t.WorkDir, "work-dir", t.WorkDir, "directory of this container alone")
-	f.Var(&t.ImportMemory, "import-memory", "address space of the importer, as a quantity")
+	f.Var(&t.ImportMemory, "import-memory", "memory of the importer, as a quantity")
 	f.DurationVar(&t.ImportDeadline, "import-deadline", t.ImportDeadline, "how long importing a report may take")
 	f.IntVarP(&t.LogVerbosity, "log-verbosity", "v", t.LogVerbosity, "0 errors and warnings for operators, 2 decisions, 4 details, 6 traces")
 	f.StringVar(&t.LogFormat, "log-format", t.LogFormat, "text or json")

@@ -130,8 +130,7 @@ func (p *profiling) reload(ctx context.Context) (read bool) {
 // labelsTimeout bounds what a claim waits for labels.
 const labelsTimeout = 2 * time.Second
 
-// Defaults are those of the cluster whose conditions are true of the claim. One that cannot be decided is left out, unless it has failurePolicy
-// FailClosed: the claim is refused for now then.
+// Defaults are those of the cluster whose conditions are true of the claim.
 func (p *profiling) Defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerConfig, error) {
 	known := p.rules.Load()
 	if known == nil {
@@ -144,11 +143,8 @@ func (p *profiling) Defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.Profile
 		NamespaceLabels: func() (map[string]string, error) { return p.labels.namespace(ctx, rc.Namespace) },
 		PodLabels:       func() (map[string]string, error) { return p.labels.pod(ctx, rc) },
 	})
-	if errors.Is(err, rules.ErrFailClosed) {
-		return nil, &claim.Refusal{
-			Cause: fmt.Sprintf("whether the cluster's defaults for profiles are for the claim is not known: %v", err), Transient: true, Err: err,
-			Fix: "a ProfilerConfig with enabled: false in the claim opts out of them",
-		}
+	if required, ok := errors.AsType[*rules.Required](err); ok {
+		return nil, required
 	}
 	if err != nil {
 		p.logger.Error(err, "Claim is prepared without some defaults for profiles", "claim", klog.KObj(rc))

@@ -195,22 +195,20 @@ func TestPrepare_LabelsUnknown_ClaimPrepared(t *testing.T) {
 	assert.Nil(t, profileOf(t, p))
 }
 
-// TestPrepare_LabelsUnknown_FailClosedRetried: a claim that may have to be profiled waits for the labels, unless it opts out.
+// TestPrepare_LabelsUnknown_FailClosedRetried: a default that must not be left out is not.
 func TestPrepare_LabelsUnknown_FailClosedRetried(t *testing.T) {
 	t.Parallel()
 	n := profilingNode(t, "defaults: [{namespaceSelector: {}, config: {captureEnvironment: true, failurePolicy: FailClosed}}]", "2023.4.4")
-	p := n.build(t)
 	ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer stop()
-	rc := n.profiledClaim(t, "")
-	err := prepared(ctx, p, rc)
-	require.ErrorContains(t, err, "whether the cluster's defaults for profiles are for the claim is not known: profiler.defaults[0] is left out: ")
-	require.ErrorContains(t, err, "(will be retried)")
+	p, rc := n.build(t), n.profiledClaim(t, "")
+	require.ErrorContains(t, prepared(ctx, p, rc), "a default for profiles with failurePolicy FailClosed cannot be decided now: "+
+		"profiler.defaults[0] is left out: reading the labels of namespace ns")
 	rc.Status.Allocation.Devices.Config = n.profilerConfig(`"enabled":false`)
-	require.NoError(t, prepared(t.Context(), p, rc))
-	_, err = n.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	require.NoError(t, prepared(t.Context(), p, rc), "opted out")
 	require.NoError(t, unprepared(t.Context(), p, rc))
+	_, err := n.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
 	rc.Status.Allocation.Devices.Config = nil
 	require.NoError(t, prepared(t.Context(), p, rc))
 	assert.NotNil(t, profileOf(t, p))

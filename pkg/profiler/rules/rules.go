@@ -136,16 +136,13 @@ type Claim struct {
 	NamespaceLabels, PodLabels func() (map[string]string, error)
 }
 
-// ErrFailClosed is in the error of Match where a default that is left out has failurePolicy FailClosed: a claim that it may be for must not be
-// prepared without it.
-var ErrFailClosed = errors.New("it has failurePolicy FailClosed")
-
 // Match returns the configurations of the defaults for a claim, in their order. Policy.Namespaces must allow its namespace. A default whose
-// labels cannot be read is left out; the error says why, and is ErrFailClosed where that matters.
+// labels cannot be read is left out; the error says why, and is a *Required if one of these has failurePolicy FailClosed.
 func (r *Rules) Match(c Claim) (configs []*v1alpha1.ProfilerConfig, err error) {
 	if !r.Policy.allows(c.Namespace) {
 		return nil, nil
 	}
+	required := false
 	namespaceLabels, podLabels := once(c.NamespaceLabels), once(c.PodLabels)
 	for i := range r.Defaults {
 		d := &r.Defaults[i]
@@ -158,13 +155,14 @@ func (r *Rules) Match(c Claim) (configs []*v1alpha1.ProfilerConfig, err error) {
 		}
 		switch {
 		case problem != nil:
-			if d.closed() {
-				problem = fmt.Errorf("%w, and %w", problem, ErrFailClosed)
-			}
 			err = errors.Join(err, fmt.Errorf("profiler.defaults[%d] is left out: %w", i, problem))
+			required = required || d.closed()
 		case matched:
 			configs = append(configs, &d.Config)
 		}
+	}
+	if required {
+		err = &Required{err}
 	}
 	return configs, err
 }
@@ -174,6 +172,14 @@ func (d *Default) closed() bool {
 	off := d.Config.Enabled != nil && !*d.Config.Enabled
 	return !off && d.Config.FailurePolicy != nil && *d.Config.FailurePolicy == v1alpha1.FailClosed
 }
+
+// Required is why a default that must not be left out cannot be decided now.
+type Required struct{ Err error }
+
+func (r *Required) Error() string { return r.Err.Error() }
+
+// Unwrap returns the cause.
+func (r *Required) Unwrap() error { return r.Err }
 
 func matches(selector labels.Selector, ask func() (map[string]string, error)) (bool, error) {
 	if selector == nil {

@@ -26,7 +26,7 @@ type Importer struct {
 	Self string
 	// Work is a directory of this process alone.
 	Work string
-	// Memory is how much address space the importer may take, in bytes; Deadline how long it may take.
+	// Memory is how many bytes of its own the importer may take; Deadline how long it may take.
 	Memory   int64
 	Deadline time.Duration
 }
@@ -43,6 +43,18 @@ const (
 // maxOutput is how much is kept of what an importer writes.
 const maxOutput = 4 << 10
 
+// workPrefix begins the names of what an import has in Work.
+const workPrefix = "import-"
+
+// Clean removes what imports left that ended with this program.
+func (i Importer) Clean() error {
+	left, err := filepath.Glob(filepath.Join(i.Work, workPrefix+"*"))
+	for _, path := range left {
+		err = errors.Join(err, os.RemoveAll(path))
+	}
+	return err
+}
+
 // Import makes a report of a raw file. The error says what the importer said. The importer appends to the file that it imports, so it gets a
 // copy: what was recorded stays as it is for another try.
 func (i Importer) Import(ctx context.Context, raw, report string) error {
@@ -50,7 +62,7 @@ func (i Importer) Import(ctx context.Context, raw, report string) error {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(i.Work, "import-")
+	dir, err := os.MkdirTemp(i.Work, workPrefix)
 	if err != nil {
 		return err
 	}
@@ -100,12 +112,17 @@ func (i Importer) run(ctx context.Context, dir string, fileSize int64, program s
 	return nil
 }
 
+// threadStack is the size of the stack of each thread of an importer: it has one for each processor of the machine, whatever its container
+// may use, and with the usual 8 MiB their stacks alone would be most of the memory on large machines.
+const threadStack = 2 << 20
+
 // Confine is this program as the process that becomes the importer: it takes limits and executes the arguments. It returns an error only.
 func Confine(args []string) error {
 	if len(args) < 3 {
 		return fmt.Errorf("usage: %s MEMORY FILESIZE PROGRAM [ARGUMENT...]", ConfineCommand)
 	}
-	for i, what := range []int{unix.RLIMIT_AS, unix.RLIMIT_FSIZE} {
+	// Not the address space: the allocator reserves some for each of the threads and does not use it.
+	for i, what := range []int{unix.RLIMIT_DATA, unix.RLIMIT_FSIZE} {
 		limit, err := strconv.ParseUint(args[i], 10, 63)
 		if err != nil {
 			return err
@@ -114,8 +131,10 @@ func Confine(args []string) error {
 			return fmt.Errorf("setrlimit: %w", err)
 		}
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
-		return fmt.Errorf("setrlimit: %w", err)
+	for what, limit := range map[int]uint64{unix.RLIMIT_CORE: 0, unix.RLIMIT_STACK: threadStack} {
+		if err := unix.Setrlimit(what, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+			return fmt.Errorf("setrlimit: %w", err)
+		}
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("prctl: %w", err)

@@ -38,6 +38,9 @@ func (s Service) Run(ctx context.Context) error {
 	if err := os.Remove(filepath.Join(s.Container, provenFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	if err := s.Clean(); err != nil {
+		return err
+	}
 	var installed manifest.Installed
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		var err error

@@ -7,12 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 
 // Sweep removes what is installed below dir and is not wanted any more: earlier builds of the version that is kept, and versions that the
-// chart does not name. What a CDI spec mounts stays: a container that is started again needs it.
+// chart does not name. What a CDI spec mounts stays: a container that is started again needs it. The plugin may have chosen a build whose spec
+// it has not written yet, so the first call makes a build one that is not chosen any more, and a later one removes it.
 func Sweep(dir string, keep manifest.Installed, versions, specs []string) error {
 	installed, err := manifest.List(dir)
 	if err != nil {
@@ -26,6 +28,11 @@ func Sweep(dir string, keep manifest.Installed, versions, specs []string) error 
 		mounted, mountedErr := named(specs, one.Dir)
 		if mountedErr != nil || mounted {
 			err = errors.Join(err, mountedErr)
+			continue
+		}
+		if !one.Proven.IsZero() {
+			one.Proven = time.Time{}
+			err = errors.Join(err, one.Write(one.Dir))
 			continue
 		}
 		if removeErr := os.RemoveAll(one.Dir); removeErr != nil {

@@ -166,13 +166,27 @@ func TestImport_RawFile_StaysAsItIs(t *testing.T) {
 // TestImport_Importer_HasNoRights: no user of the node, no capability, no network, limits, and nothing of this program's environment.
 func TestImport_Importer_HasNoRights(t *testing.T) {
 	t.Setenv("SECRET", "s")
-	i, dir := importerOf(t, image(t, "1", `{ id -u; grep -E 'CapEff|NoNewPrivs' /proc/self/status; cat /proc/net/route | wc -l; env | grep -c SECRET; ulimit -v; ulimit -c; } > "$4"`)), t.TempDir()
+	i, dir := importerOf(t, image(t, "1", `{ id -u; grep -E 'CapEff|NoNewPrivs' /proc/self/status; cat /proc/net/route | wc -l; env | grep -c SECRET; ulimit -d; ulimit -s; ulimit -c; } > "$4"`)), t.TempDir()
 	raw, report := filepath.Join(dir, "a.qdstrm"), filepath.Join(dir, "a.nsys-rep")
 	require.NoError(t, os.WriteFile(raw, []byte("recorded"), 0o600))
 	require.NoError(t, i.Import(t.Context(), raw, report))
 	content, err := os.ReadFile(report)
 	require.NoError(t, err)
-	assert.Equal(t, "65534\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n0\n0\n4194304\n0\n", string(content))
+	assert.Equal(t, "65534\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n0\n0\n4194304\n2048\n0\n", string(content))
+}
+
+// TestClean_EndedImports_Removed: they have copies of what was recorded, and the directory outlives the container.
+func TestClean_EndedImports_Removed(t *testing.T) {
+	t.Parallel()
+	i := Importer{Work: t.TempDir()}
+	require.NoError(t, os.MkdirAll(filepath.Join(i.Work, workPrefix+"1"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(i.Work, workPrefix+"1", "report.qdstrm"), nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(i.Work, provenFile), nil, 0o600))
+	require.NoError(t, i.Clean())
+	left, err := os.ReadDir(i.Work)
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	assert.Equal(t, provenFile, left[0].Name())
 }
 
 func TestImport_BadImporters_ErrorAndNoReport(t *testing.T) {
@@ -299,7 +313,7 @@ func TestSweep_OldBuilds_RemovedUnlessMounted(t *testing.T) {
 	dir, specs := t.TempDir(), t.TempDir()
 	install := func(version, name string) manifest.Installed {
 		m := manifest.New(version)
-		m.Nsys = "target-linux-x64/nsys"
+		m.Nsys, m.Proven = "target-linux-x64/nsys", time.Now()
 		path := filepath.Join(dir, name)
 		require.NoError(t, os.MkdirAll(path, 0o755))
 		require.NoError(t, m.Write(path))
@@ -311,6 +325,15 @@ func TestSweep_OldBuilds_RemovedUnlessMounted(t *testing.T) {
 	}
 	spec := fmt.Sprintf(`{"mounts":[{"hostPath":"%s/target-linux-x64"}]}`, filepath.Join(dir, "4-gone-mounted"))
 	require.NoError(t, os.WriteFile(filepath.Join(specs, "a.json"), []byte(spec), 0o600))
+	require.NoError(t, Sweep(dir, keep, []string{"1", "2"}, []string{specs}))
+	there, err := manifest.List(dir)
+	require.NoError(t, err)
+	chosen := map[string]bool{}
+	for _, one := range there {
+		chosen[filepath.Base(one.Dir)] = !one.Proven.IsZero()
+	}
+	assert.Equal(t, map[string]bool{"1-new": true, "1-old": false, "2-other": true, "3-gone": false, "4-gone-mounted": true}, chosen,
+		"a claim that is being prepared may have chosen one")
 	require.NoError(t, Sweep(dir, keep, []string{"1", "2"}, []string{specs}))
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
