@@ -106,11 +106,11 @@ func TestResolve_DefaultsUndecided_Refused(t *testing.T) {
 		rc      *resourceapi.ResourceClaim
 		refused bool
 	}{
-		"asks for nothing":  {allocated(results(result("gpu", "gpu-aaaaaaaa"))), true},
+		"asks for nothing":   {allocated(results(result("gpu", "gpu-aaaaaaaa"))), true},
 		"asks for a profile": {asking(plainConfig, forProfiler("")), true},
-		"opts out":          {asking(plainConfig, forProfiler(`"enabled":false`)), false},
-		"admin access":      {allocated(results(result("gpu", "gpu-aaaaaaaa", withAdmin))), false},
-		"monitor":           {allocated(results(monitors("see"))), false},
+		"opts out":           {asking(plainConfig, forProfiler(`"enabled":false`)), false},
+		"admin access":       {allocated(results(result("gpu", "gpu-aaaaaaaa", withAdmin))), false},
+		"monitor":            {allocated(results(monitors("see"))), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
