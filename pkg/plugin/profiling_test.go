@@ -202,8 +202,17 @@ func TestPrepare_LabelsUnknown_FailClosedRetried(t *testing.T) {
 	n := profilingNode(t, "defaults: [{namespaceSelector: {}, config: {captureEnvironment: true, failurePolicy: FailClosed}}]", "2023.4.4")
 	ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer stop()
-	require.ErrorContains(t, prepared(ctx, n.build(t), n.profiledClaim(t, "")), "a default for profiles with failurePolicy FailClosed cannot be decided now: "+
+	p, rc := n.build(t), n.profiledClaim(t, "")
+	require.ErrorContains(t, prepared(ctx, p, rc), "a default for profiles with failurePolicy FailClosed cannot be decided now: "+
 		"profiler.defaults[0] is left out: reading the labels of namespace ns")
+	rc.Status.Allocation.Devices.Config = n.profilerConfig(`"enabled":false`)
+	require.NoError(t, prepared(t.Context(), p, rc), "opted out")
+	require.NoError(t, unprepared(t.Context(), p, rc))
+	_, err := n.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	rc.Status.Allocation.Devices.Config = nil
+	require.NoError(t, prepared(t.Context(), p, rc))
+	assert.NotNil(t, profileOf(t, p))
 }
 
 // TestProfiling_RulesChange_InForceWithoutRestart, and invalid ones do not replace those in force.
