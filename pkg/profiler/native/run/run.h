@@ -42,7 +42,6 @@ struct run {
 	struct strings variables; // that nsys gave the stand-in
 	pid_t process, tool; // 0: none, or ended
 	bool ready, process_ended;
-	bool awaits_range; // nsys records nothing until the process begins a range
 	int process_status, tool_status; // once they ended
 };
 

@@ -203,16 +203,6 @@ int session_prepare(struct run *run)
 	return run->log < 0 || run->up < 0 || run->down < 0 ? -1 : 0;
 }
 
-// note_range notes that nsys records, once it says so.
-static void note_range(struct run *run, const char *text, size_t size)
-{
-	static const char begun[] = "Capture range started";
-	if (!run->awaits_range || !memmem(text, size, begun, sizeof begun - 1))
-		return;
-	run->awaits_range = false;
-	note_add(run, "reason", run->context.several ? "SeveralProfiles" : "");
-}
-
 bool log_copy(struct run *run)
 {
 	char buffer[4096];

@@ -1,6 +1,5 @@
 #include "supervise.h"
 
-#include "range.h"
 #include "forward.h"
 #include "process.h"
 #include "range.h"
@@ -125,15 +124,6 @@ static const char *start(struct run *run)
 	return failed;
 }
 
-// has_range says whether only a range is to be recorded.
-static bool has_range(const struct run *run)
-{
-	for (size_t i = 0; i < run->plan.switches.count; i++)
-		if (after(run->plan.switches.items[i], "--capture-range="))
-			return true;
-	return false;
-}
-
 // begin starts nsys, then the process.
 static int begin(struct run *run)
 {
@@ -155,9 +145,6 @@ static int begin(struct run *run)
 	}
 	if (run->ready) {
 		note_number(run, "ready", wall_clock() - run->started);
-		run->awaits_range = has_range(run);
-		if (run->awaits_range)
-			note_add(run, "reason", "RangeNotReached");
 		note_add(run, "state", "Recording");
 		range_await(run);
 	}
@@ -220,8 +207,10 @@ static void conclude(struct run *run, struct recording *r, const char *lost)
 	if ((unlinkat(run->folder, "up", 0) < 0) | (unlinkat(run->folder, "down", 0) < 0))
 		note_add(run, "message", "the pipes to the stand-in stay");
 	note_number(run, "toolExit", code(run->tool_status));
-	if (lost || !report_note(run))
-		note_failure(run, run->range_awaited && !lost ? "RangeNotReached" : "ReportLost", lost ? lost : "nsys exited without a report; see nsys.log", 0);
+	if (run->range_awaited)
+		note_failure(run, "RangeNotReached", "the process did not begin the range", 0);
+	else if (lost || !report_note(run))
+		note_failure(run, "ReportLost", lost ? lost : "nsys exited without a report; see nsys.log", 0);
 	else
 		note_add(run, "state", "Finished");
 }
