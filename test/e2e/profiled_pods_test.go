@@ -79,8 +79,8 @@ func TestProfile_PreloadList_MergedOrUnprofiled(t *testing.T) {
 		"etc-with-list": {listed, "jemalloc True", ""},
 		"etc-empty":     {mounted("/etc", "", empty), "jemalloc False", "PreloadNotPossible"},
 	} {
-		ns.createProfiled(pod, `{}`, c.change, inPrograms("main", "python3", "/opt/facts.py"))
-		assert.Equal(t, map[string]int32{"main": 7}, ns.exits(pod))
+		ns.createProfiled(pod, `{}`, c.change, inPrograms("main", "bash", "-c", "python3 /opt/facts.py; echo code $?; sleep 3600"))
+		ns.prints(pod, "main", "code 7")
 		assert.Contains(t, ns.do("logs", pod), c.list, pod)
 		if c.reason == "" {
 			ns.reportsOf(pod, 1, "Ready")
