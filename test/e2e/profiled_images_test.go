@@ -56,7 +56,8 @@ var (
 
 var allImages = []image{
 	{nsysImage, []debian.Package{debian.NsightSystems(nsysRelease), nsysLibraries}, []string{"libc6"}, trimNsys},
-	{programsImage, []debian.Package{testPrograms}, []string{"libc6", "busybox-static"}, addScripts},
+	// With what the importer needs: a container that keeps its reports imports them.
+	{programsImage, []debian.Package{testPrograms, nsysLibraries}, []string{"libc6", "busybox-static"}, addScripts},
 	{minimalImage, []debian.Package{musl}, []string{"libc6"}, addPrograms},
 }
 

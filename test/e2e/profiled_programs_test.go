@@ -92,7 +92,7 @@ func TestProfile_Restricted_RunsAsWithout(t *testing.T) {
 // TestProfile_NoLoader_RunsUnprofiled: programs that do not load libraries of the GNU C library run as without a profile, and the claim says
 // why there is no report. A small image without a shell is enough for those that do.
 func TestProfile_NoLoader_RunsUnprofiled(t *testing.T) {
-	ns := profiled(t, 2)
+	ns := profiled(t, 3)
 	inMinimal := func(name, program string) corev1.Container {
 		container := inPrograms(name, program, "an argument", "")
 		container.Image, container.Env = minimalImage, variables()
@@ -110,5 +110,8 @@ func TestProfile_NoLoader_RunsUnprofiled(t *testing.T) {
 	for name := range want {
 		assert.Equal(t, ns.do("logs", without, "--container", name), ns.do("logs", "no-loader", "--container", name), name)
 	}
-	ns.says("no-loader", "Profiling", metav1.ConditionFalse, "StaticOrMusl")
+	// A claim has a status as long as its pod runs.
+	shell.Command = []string{"sleep", "3600"}
+	ns.createProfiled("stays", `{"match": {"regex": "."}}`, nil, shell)
+	ns.says("stays", "Profiling", metav1.ConditionFalse, "StaticOrMusl")
 }

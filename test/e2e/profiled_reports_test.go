@@ -81,7 +81,6 @@ func TestProfile_Server_ReportOutlivesPod(t *testing.T) {
 
 	ns.do("delete", "--wait=false", "pod", "server")
 	assert.Equal(t, map[string]int32{"main": 5}, ns.exits("server"))
-	assert.Equal(t, "serves\nended\n", ns.do("logs", "server"))
 	hold("null")
 	uid := ns.claim("server").UID
 	ns.do("delete", "--ignore-not-found", "--timeout=90s", "pod,resourceclaim", "server")
