@@ -139,10 +139,7 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 		}
 		plan.Results, families = append(plan.Results, *resolved), append(families, family)
 	}
-	defaults, err := s.defaults(rc)
-	if err != nil {
-		return nil, err
-	}
+	defaults, undecided := s.defaults(rc)
 	options, from := make([]Options, len(families)), layers{configs: devices.Config, defaults: defaults} // of each result
 	for i, family := range families {
 		if options[i], err = configs.merge(from, plan, &plan.Results[i], family); err != nil {
@@ -155,7 +152,7 @@ func (s Source) Resolve(rc *resourceapi.ResourceClaim) (*Plan, error) {
 		func() error { return plan.exclusive(s.Driver) },
 		func() error { return s.metrics(plan, options) },
 		func() error { return s.plan(plan, options, layout) },
-		func() error { return s.profile(plan, rc, options) },
+		func() error { return s.profile(plan, rc, options, undecided) },
 	} {
 		if err := stage(); err != nil {
 			return nil, err

@@ -16,7 +16,7 @@ import (
 // Profiler is what a node profiles processes with.
 type Profiler interface {
 	// Defaults are the cluster's defaults for a claim, later ones over earlier ones. They must not be changed. The error says why a default
-	// that must not be left out cannot be decided now.
+	// that must not be left out cannot be decided now: claims that do not opt out are refused.
 	Defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerConfig, error)
 	// Limit sets the limits of the cluster's policy that a merged configuration of a claim leaves open, and returns why the policy does not
 	// allow it.
@@ -64,7 +64,7 @@ func supportedProfiler(c *v1alpha1.ProfilerConfig) error {
 func is[T comparable](option *T, value T) bool { return option != nil && *option == value }
 
 // defaults are the cluster's defaults for a claim; none where processes are not profiled.
-func (s Source) defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerConfig, error) {
+func (s Source) defaults(rc *resourceapi.ResourceClaim) (configs []*v1alpha1.ProfilerConfig, undecided error) {
 	if s.Profiler == nil {
 		return nil, nil
 	}
@@ -72,6 +72,7 @@ func (s Source) defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerCon
 	if err != nil {
 		return nil, &Refusal{
 			Cause: fmt.Sprintf("a default for profiles with failurePolicy FailClosed cannot be decided now: %v", err), Transient: true, Err: err,
+			Fix: "a claim opts out with a ProfilerConfig that has enabled: false",
 		}
 	}
 	return configs, nil
@@ -91,12 +92,18 @@ func (o Options) withDefaults(defaults []*v1alpha1.ProfilerConfig, r *Result) (O
 	return o, nil
 }
 
-// profile sets how the processes of the claim are profiled: all results that are profiled must agree.
-func (s Source) profile(plan *Plan, rc *resourceapi.ResourceClaim, options []Options) error {
+// profile sets how the processes of the claim are profiled: all results that are profiled must agree. undecided is why not every default
+// is known that the claim cannot be prepared without.
+func (s Source) profile(plan *Plan, rc *resourceapi.ResourceClaim, options []Options, undecided error) error {
 	checked := newPatterns()
 	for i := range plan.Results {
 		r, config := &plan.Results[i], options[i].Profiler
-		if config == nil || is(config.Enabled, false) {
+		switch {
+		case config != nil && is(config.Enabled, false):
+			continue
+		case undecided != nil && !r.Admin && r.Device.Type() != gpu.TypeMonitor:
+			return r.refusal(undecided, "")
+		case config == nil:
 			continue
 		}
 		effective, err := s.effective(plan, r, config, checked)

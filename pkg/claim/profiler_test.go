@@ -37,13 +37,14 @@ type fakeProfiler struct {
 	defaults        []*v1alpha1.ProfilerConfig
 	denied, lacking error
 	software        []bool
+	undecided       error
 	unprofiled      []string
 	asked           int
 }
 
 func (f *fakeProfiler) Defaults(*resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerConfig, error) {
 	f.asked++
-	return f.defaults, nil
+	return f.defaults, f.undecided
 }
 
 func (f *fakeProfiler) Limit(_ string, c *v1alpha1.ProfilerConfig) error {
@@ -94,6 +95,33 @@ func TestResolve_Profile_MergedByField(t *testing.T) {
 			assert.Empty(t, plan.Preconditions)
 			assert.Equal(t, []bool{false}, p.software)
 			assert.Equal(t, 1, p.asked)
+		})
+	}
+}
+
+// TestResolve_DefaultsUndecided_Refused: a claim is not prepared without a default that it may have to have, unless it opts out of all.
+func TestResolve_DefaultsUndecided_Refused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rc      *resourceapi.ResourceClaim
+		refused bool
+	}{
+		"asks for nothing":   {allocated(results(result("gpu", "gpu-aaaaaaaa"))), true},
+		"asks for a profile": {asking(plainConfig, forProfiler("")), true},
+		"opts out":           {asking(plainConfig, forProfiler(`"enabled":false`)), false},
+		"admin access":       {allocated(results(result("gpu", "gpu-aaaaaaaa", withAdmin))), false},
+		"monitor":            {allocated(results(monitors("see"))), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &fakeProfiler{undecided: errors.New("labels unknown")}
+			_, err := profiling(p).Resolve(c.rc)
+			if !c.refused {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, `request "gpu", device gpu-aaaaaaaa: a default for profiles with failurePolicy FailClosed cannot be decided `+
+				"now: labels unknown; a claim opts out with a ProfilerConfig that has enabled: false (will be retried)")
 		})
 	}
 }

@@ -47,6 +47,9 @@ type StatusesOptions struct {
 	Now func() time.Time
 	// OnError is called for a claim's first failed attempt and after its last. It must not block. May be nil.
 	OnError func(Claim, error)
+	// OnGone is called for a claim that was deleted, replaced or deallocated before its last report was written. It must not block. May be
+	// nil.
+	OnGone func(Claim)
 }
 
 // StatusesStats are counts since NewStatuses.
@@ -197,7 +200,9 @@ func (s *Statuses) next(ctx context.Context) bool {
 	switch {
 	case err == nil:
 		s.count(result)
-		s.finish(uid, r)
+		if s.finish(uid, r) && result == gone && s.opts.OnGone != nil {
+			s.opts.OnGone(r.claim)
+		}
 	case ctx.Err() == nil:
 		s.fail(uid, r, err)
 	}
@@ -213,11 +218,11 @@ func (s *Statuses) untilQuiet(r *report) time.Duration {
 }
 
 // finish removes a report, unless a newer one replaced it.
-func (s *Statuses) finish(uid types.UID, r *report) {
+func (s *Statuses) finish(uid types.UID, r *report) (last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pending[uid] != r {
-		return
+		return false
 	}
 	s.queue.Forget(uid)
 	delete(s.pending, uid)
@@ -225,6 +230,7 @@ func (s *Statuses) finish(uid types.UID, r *report) {
 		close(s.idle)
 		s.idle = make(chan struct{})
 	}
+	return true
 }
 
 // fail retries a report later, or gives it up.

@@ -45,10 +45,13 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	}
 	layout := newLayout(cfg, machine, source, api)
 	calls := &driver.Calls{}
-	statuses := newStatuses(ctx, cfg, api, calls)
+	statuses := newStatuses(ctx, cfg, api, calls, machine.State.profiles.forget)
 	profiles := newProfiling(ctx, cfg, api.Claims, a.Now, machine.hook.profiler.err)
 	core, err := newCore(ctx, machine, layout.Layout, profiles.profiler(), coreReports{
-		events: api.Events, retrying: func(rc *resourceapi.ResourceClaim, cause error) { retrying(ctx, statuses, rc, cause) },
+		events: api.Events, retrying: func(rc *resourceapi.ResourceClaim, cause error) {
+			machine.State.profiles.forget(string(rc.UID))
+			retrying(ctx, statuses, rc, cause)
+		},
 	})
 	if err == nil {
 		err = core.begin(ctx, read, api.Events)
@@ -80,9 +83,10 @@ func retrying(ctx context.Context, statuses *kube.Statuses, rc *resourceapi.Reso
 	driver.ClaimStatus{Statuses: statuses}.Refused(rc, cause)
 }
 
-func newStatuses(ctx context.Context, cfg *config.Plugin, api API, calls *driver.Calls) *kube.Statuses {
+func newStatuses(ctx context.Context, cfg *config.Plugin, api API, calls *driver.Calls, gone func(claimUID string)) *kube.Statuses {
 	return kube.NewStatuses(kube.StatusesOptions{
 		Client: api.Background, DriverName: cfg.DriverName, Delay: statusDelay, Quiet: calls.Quiet,
+		OnGone: func(c kube.Claim) { gone(string(c.UID)) },
 		OnError: func(c kube.Claim, err error) {
 			klog.FromContext(ctx).Error(err, "Claim status is not written yet", "claim", c)
 		},

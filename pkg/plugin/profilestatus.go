@@ -2,10 +2,12 @@ package plugin
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/prism-gpu/prism/pkg/checkpoint"
@@ -22,15 +24,24 @@ const (
 	maxFollowed = 256
 )
 
-// followed reports claims that are prepared, and remembers those whose profile is reported later.
+// followed reports claims that are prepared, and again when their profile has changed.
 type followed struct {
 	driver.Reports
 
-	mu      sync.Mutex
-	records map[string]*checkpoint.Record
-	order   []string // of records, the oldest first
-	changed map[string]bool
-	wake    chan struct{}
+	// reporting keeps what is remembered of a claim, and its last report, in the same order.
+	reporting sync.Mutex
+
+	mu     sync.Mutex
+	claims map[string]*followedClaim // by UID
+	order  []string                  // of claims, the oldest first
+	wake   chan struct{}
+}
+
+// followedClaim is a profiled claim.
+type followedClaim struct {
+	record   *checkpoint.Record
+	reported time.Time
+	changed  bool // since it was reported
 }
 
 // follow is what reports claims, and what reports changes until the context ends.
@@ -38,28 +49,68 @@ func (p *profiles) follow(reports driver.Reports) (driver.Reports, func(context.
 	if p == nil {
 		return reports, func(context.Context) error { return nil }
 	}
-	f := &followed{Reports: reports, records: map[string]*checkpoint.Record{}, changed: map[string]bool{}, wake: make(chan struct{}, 1)}
+	f := &followed{Reports: reports, claims: map[string]*followedClaim{}, wake: make(chan struct{}, 1)}
 	p.followed = f
 	return f, f.run
 }
 
-// Prepared reports a claim.
-func (f *followed) Prepared(r *checkpoint.Record) {
-	if plan.Profiled(r) {
-		f.remember(r)
+// forget says that a claim is gone, or not prepared any more: what its profile does is reported no longer.
+func (p *profiles) forget(claimUID string) {
+	if p != nil && p.followed != nil {
+		p.followed.forget(claimUID)
 	}
-	f.Reports.Prepared(r)
 }
 
-func (f *followed) remember(r *checkpoint.Record) {
+// Prepared reports a claim: at once, or with the next change of its profile where it was reported alike just before.
+func (f *followed) Prepared(r *checkpoint.Record) {
+	f.reporting.Lock()
+	defer f.reporting.Unlock()
+	if plan.Profiled(r) && f.again(r) {
+		f.change(r.Claim.UID)
+		return
+	}
+	f.Reports.Prepared(r)
+	if plan.Profiled(r) {
+		f.remember(r, time.Now())
+	}
+}
+
+// Refused reports why a claim is not prepared. What an earlier profile of it still does must not say afterwards that it is.
+func (f *followed) Refused(rc *resourceapi.ResourceClaim, cause error) {
+	f.reporting.Lock()
+	defer f.reporting.Unlock()
+	f.forget(string(rc.UID))
+	f.Reports.Refused(rc, cause)
+}
+
+// again reports whether the claim was reported in the last statusPause, and with the same devices.
+func (f *followed) again(r *checkpoint.Record) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known := f.claims[r.Claim.UID]
+	if known == nil || time.Since(known.reported) >= statusPause || !reflect.DeepEqual(known.record.Results, r.Results) {
+		return false
+	}
+	known.record = r
+	return true
+}
+
+func (f *followed) remember(r *checkpoint.Record, reported time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.order = append(slices.DeleteFunc(f.order, func(uid string) bool { return uid == r.Claim.UID }), r.Claim.UID)
-	f.records[r.Claim.UID] = r
+	f.claims[r.Claim.UID] = &followedClaim{record: r, reported: reported}
 	if len(f.order) > maxFollowed {
-		delete(f.records, f.order[0])
+		delete(f.claims, f.order[0])
 		f.order = f.order[1:]
 	}
+}
+
+func (f *followed) forget(claimUID string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.claims, claimUID)
+	f.order = slices.DeleteFunc(f.order, func(uid string) bool { return uid == claimUID })
 }
 
 // change says that the reports of a claim have changed. It does not block.
@@ -68,54 +119,72 @@ func (f *followed) change(claimUID string) {
 		return // a machine without an API
 	}
 	f.mu.Lock()
-	f.changed[claimUID] = true
-	f.mu.Unlock()
+	defer f.mu.Unlock()
+	known := f.claims[claimUID]
+	if known == nil || known.changed {
+		return
+	}
+	known.changed = true
 	select {
 	case f.wake <- struct{}{}:
 	default:
 	}
 }
 
-// take returns the claims that have changed.
-func (f *followed) take() (all []*checkpoint.Record) {
+// due returns the claims that have changed and may be reported, and when to look again; nil: at the next change.
+func (f *followed) due(now time.Time) (all []*checkpoint.Record, again <-chan time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for uid := range f.changed {
-		if r := f.records[uid]; r != nil {
-			all = append(all, r)
+	next := time.Duration(-1)
+	for _, known := range f.claims {
+		wait := known.reported.Add(statusPause).Sub(now)
+		switch {
+		case !known.changed:
+		case wait <= 0:
+			known.changed, known.reported = false, now
+			all = append(all, known.record)
+		case next < 0 || wait < next:
+			next = wait
 		}
 	}
-	clear(f.changed)
-	return all
+	if next >= 0 {
+		again = time.After(next)
+	}
+	return all, again
 }
 
 // run reports changes of profiles until the context ends, of each claim at most once in statusPause. A process that begins to lead reports
 // those of all prepared claims: what it read is what the claims' statuses should have.
 func (f *followed) run(ctx context.Context) error {
 	for {
+		again := f.report()
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-f.wake:
-		}
-		for _, r := range f.take() {
-			f.Reports.Prepared(r)
-		}
-		pause := time.NewTimer(statusPause)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return nil
-		case <-pause.C:
+		case <-again:
 		}
 	}
+}
+
+// report reports what is due.
+func (f *followed) report() (again <-chan time.Time) {
+	f.reporting.Lock()
+	defer f.reporting.Unlock()
+	changed, again := f.due(time.Now())
+	for _, r := range changed {
+		f.Reports.Prepared(r)
+	}
+	return again
 }
 
 // recall has the statuses of all profiled claims compared with what the store has.
 func (f *followed) recall(records []*checkpoint.Record) {
 	for _, r := range records {
 		if plan.Profiled(r) && r.State == checkpoint.Done {
-			f.remember(r)
+			if !f.again(r) {
+				f.remember(r, time.Time{})
+			}
 			f.change(r.Claim.UID)
 		}
 	}

@@ -64,9 +64,10 @@ func install(t *testing.T, cfg *config.Plugin, version, proven string) {
 	t.Helper()
 	dir := filepath.Join(cfg.ToolsDir(), version+"-0123")
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "target-linux-x64"), 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "importer/host-linux-x64"), 0o755))
 	switches := `["--kill","--wait","--trace","--sample","--cpuctxsw","--duration"]`
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "manifest.json"),
-		[]byte(`{"schema":1,"version":"`+version+`","nsys":"target-linux-x64/nsys","switches":`+switches+`,"proven":`+proven+`}`), 0o644))
+		[]byte(`{"schema":1,"version":"`+version+`","nsys":"target-linux-x64/nsys","importer":"importer/host-linux-x64","switches":`+switches+`,"proven":`+proven+`}`), 0o644))
 }
 
 // profiledClaim is a claim for the first GPU with that ProfilerConfig; empty: without one.
@@ -201,8 +202,17 @@ func TestPrepare_LabelsUnknown_FailClosedRetried(t *testing.T) {
 	n := profilingNode(t, "defaults: [{namespaceSelector: {}, config: {captureEnvironment: true, failurePolicy: FailClosed}}]", "2023.4.4")
 	ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer stop()
-	require.ErrorContains(t, prepared(ctx, n.build(t), n.profiledClaim(t, "")), "a default for profiles with failurePolicy FailClosed cannot be decided now: "+
+	p, rc := n.build(t), n.profiledClaim(t, "")
+	require.ErrorContains(t, prepared(ctx, p, rc), "a default for profiles with failurePolicy FailClosed cannot be decided now: "+
 		"profiler.defaults[0] is left out: reading the labels of namespace ns")
+	rc.Status.Allocation.Devices.Config = n.profilerConfig(`"enabled":false`)
+	require.NoError(t, prepared(t.Context(), p, rc), "opted out")
+	require.NoError(t, unprepared(t.Context(), p, rc))
+	_, err := n.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	rc.Status.Allocation.Devices.Config = nil
+	require.NoError(t, prepared(t.Context(), p, rc))
+	assert.NotNil(t, profileOf(t, p))
 }
 
 // TestProfiling_RulesChange_InForceWithoutRestart, and invalid ones do not replace those in force.
@@ -253,7 +263,7 @@ func TestInstalledTools_BrokenManifests_LeftOut(t *testing.T) {
 	for name, manifest := range map[string]string{
 		"1-a": `{"schema":1,"version":"1","switches":["--a"],"nsys":"nsys","proven":"2026-11-20T00:00:00Z"}`, ".new-2": `{"schema":1,"version":"2","proven":"x"}`,
 		"3-a": `{"schema":2,"version":"3","proven":"x"}`, "4-a": `{"schema":1,"version":"4","nsys":"nsys"}`,
-		"8-a": `{"schema":1,"version":"8","nsys":"../../nsys","proven":"2026-11-20T00:00:00Z"}`, "5-a": `{`, "6-a": strings.Repeat(" ", maxManifest+1),
+		"8-a": `{"schema":1,"version":"8","nsys":"../../nsys","proven":"2026-11-20T00:00:00Z"}`, "5-a": `{`, "6-a": strings.Repeat(" ", 5<<20),
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name, "manifest.json"), []byte(manifest), 0o644))

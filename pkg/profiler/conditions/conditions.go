@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
@@ -19,8 +21,9 @@ const (
 
 // Reasons of conditions that are no reasons of reports.
 const (
-	reasonEnded    = "Ended"
-	reasonNoReport = "NoReport"
+	reasonRecording = string(report.Recording)
+	reasonEnded     = "Ended"
+	reasonNoReport  = "NoReport"
 )
 
 // Condition is one of a device.
@@ -43,15 +46,22 @@ type State struct {
 	Stopped bool
 }
 
-// Of returns the conditions of the claim's profiled devices.
+// maxMessage bounds a message, in bytes.
+const maxMessage = 1024
+
+// Of returns the conditions of the claim's profiled devices. Messages have at most 1 KiB and no characters that cannot be printed.
 func Of(s State) []Condition {
-	return []Condition{s.ready(), s.profiling(), s.available()}
+	all := []Condition{s.ready(), s.profiling(), s.available()}
+	for i := range all {
+		all[i].Message = cut(all[i].Message, maxMessage)
+	}
+	return all
 }
 
 func (s State) ready() Condition {
 	return Condition{
 		Type: ProfilerReady, True: true, Reason: report.ReasonConfigured,
-		Message: fmt.Sprintf("Nsight Systems %s record %s.", version(s.Config), s.selected()),
+		Message: fmt.Sprintf("Nsight Systems %s records %s.", version(s.Config), s.selected()),
 	}
 }
 
@@ -68,78 +78,132 @@ func (s State) selected() string {
 	if m == nil || m.Regex == nil || *m.Regex == "" {
 		return "the first process of each container that is not excluded"
 	}
-	return "processes that match " + short(*m.Regex)
+	return "processes that match " + cut(printable(*m.Regex), maxPattern)
 }
 
-// maxText bounds what a message has of a container or a pattern, in bytes.
-const maxText = 200
+// maxText bounds what a message has of a container, in bytes, maxPattern what it has of a configuration.
+const (
+	maxText    = 80
+	maxPattern = 200
+)
 
-func short(text string) string {
-	if len(text) <= maxText {
+// short is a text of a container: printable, and bounded.
+func short(text string) string { return cut(printable(text), maxText) }
+
+// printable replaces what is not.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '_'
+		}
+		return r
+	}, text)
+}
+
+// mark ends a text that was cut.
+const mark = "…"
+
+func cut(text string, limit int) string {
+	if len(text) <= limit {
 		return text
 	}
-	return strings.ToValidUTF8(text[:maxText], "") + "…"
-}
-
-// unrecorded are reasons for which a process runs without the profiler, and what follows.
-var unrecorded = map[string]string{
-	report.ReasonFellBackUnprofiled: "runs without the profiler, which did not start",
-	report.ReasonSlotsTaken:         "runs without the profiler: match.maxSessions processes of the container are recorded already",
-	report.ReasonSeveralProfiles:    "is not profiled by this claim: another claim of the container has a profile too, and one wins",
-	report.ReasonPreloadNotPossible: "is not profiled: its /etc/ld.so.preload could not be replaced, for example because a volume is mounted at /etc",
-	report.ReasonStaticOrMusl:       "is a static program or one of musl, which load no library of the profiler",
-	report.ReasonToolNotInstalled:   "runs without the profiler, which is not in the container",
-	reasonStopped:                   "runs without the profiler: recording was stopped for the claim",
+	return strings.ToValidUTF8(text[:limit-len(mark)], "") + mark
 }
 
 // reasonStopped is what a session says that began after the store was full.
 const reasonStopped = "Stopped"
 
+// unrecorded says of a process that ran without the profiler for that reason what happened and what to change; empty for other reasons.
+func (s State) unrecorded(reason string) string {
+	switch reason {
+	case report.ReasonFellBackUnprofiled:
+		return "ran without the profiler, which did not start; it needs libgcc_s.so.1 in the image, /dev/shm and some hundred MiB of memory"
+	case report.ReasonSlotsTaken:
+		return fmt.Sprintf("ran without the profiler, as the container had match.maxSessions%s recorded processes; raise it to record more", s.sessions())
+	case report.ReasonPreloadNotPossible:
+		return "is not recorded, as /etc/ld.so.preload could not be replaced; take away the volume at /etc, or give it a file of that name"
+	case report.ReasonStaticOrMusl:
+		return "is static or uses musl, and loads no library of the profiler; link it dynamically and use an image with glibc"
+	case report.ReasonToolNotInstalled:
+		return "ran without the profiler, which is not in the container any more; create the pod again"
+	case reasonStopped:
+		return "ran without the profiler, as the reports of the claim or of the node took all the bytes they may; " + s.remedy()
+	}
+	return ""
+}
+
+// sessions is how many processes of a container are recorded at once.
+func (s State) sessions() string {
+	if s.Config.Match == nil || s.Config.Match.MaxSessions == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (%d)", *s.Config.Match.MaxSessions)
+}
+
 func (s State) profiling() Condition {
 	c := Condition{Type: Profiling}
-	live := s.with(func(r report.Report) bool { return r.State == report.Recording && unrecorded[r.Reason] == "" })
+	live := s.with(s.live)
 	recording := slices.DeleteFunc(slices.Clone(live), func(r report.Report) bool { return r.Reason == report.ReasonRangeNotReached })
 	latest, some := s.latest(func(report.Report) bool { return true })
 	switch {
 	case s.Stopped:
 		c.Reason, c.Message = report.ReasonStoreFull, s.full()
 	case len(recording) > 0:
-		c.True, c.Reason, c.Message = true, "Recording", fmt.Sprintf("%s recorded: %s.", processes(len(recording)), named(recording))
+		c.True, c.Reason, c.Message = true, reasonRecording, fmt.Sprintf("%s recorded: %s.", processes(len(recording)), named(recording))
+		if one := slices.IndexFunc(recording, func(r report.Report) bool { return r.Reason == report.ReasonSeveralProfiles }); one >= 0 {
+			c.Reason = report.ReasonSeveralProfiles
+			c.Message = fmt.Sprintf("%s recorded for this claim, and not for another one of container %s with a ProfilerConfig; keep one: %s.",
+				processes(len(recording)), short(recording[one].Container), named(recording))
+		}
 	case len(live) > 0:
 		c.Reason = report.ReasonRangeNotReached
-		c.Message = fmt.Sprintf("%s for %s before the recording begins: %s.", waiting(len(live)), s.start(), named(live))
+		c.Message = fmt.Sprintf("%s for %s, with which the recording begins: %s.", waiting(len(live)), s.start(), named(live))
 	case !some:
 		c.Reason = report.ReasonNoProcessMatched
-		c.Message = fmt.Sprintf("No process was recorded yet; the profile records %s.", s.selected())
-	case unrecorded[latest.Reason] != "":
+		c.Message = fmt.Sprintf("No process was recorded yet; the profile records %s: compare kubectl prism profile check POD.", s.selected())
+	case s.unrecorded(latest.Reason) != "":
 		c.Reason = latest.Reason
 		if c.Reason == reasonStopped {
 			c.Reason = report.ReasonStoreFull
 		}
-		c.Message = fmt.Sprintf("%s %s.", process(latest), unrecorded[latest.Reason])
-	case latest.Reason == report.ReasonRangeNotReached:
-		c.Reason = report.ReasonRangeNotReached
-		c.Message = fmt.Sprintf("%s exited and did not reach %s.", process(latest), s.start())
+		c.Message = fmt.Sprintf("%s %s.", process(latest), s.unrecorded(latest.Reason))
+	case latest.State == report.Lost && latest.Reason == report.ReasonRangeNotReached:
+		c.Reason, c.Message = report.ReasonRangeNotReached, s.missed(latest)
 	default:
-		c.Reason, c.Message = reasonEnded, fmt.Sprintf("No process is recorded now; the last one was %s.", process(latest))
+		c.Reason, c.Message = reasonEnded, fmt.Sprintf("No process is recorded now; the last one was %s.", about(latest))
 	}
 	return c
+}
+
+// live says that a process is recorded, or waits for its range.
+func (s State) live(r report.Report) bool {
+	return r.State == report.Recording && s.unrecorded(r.Reason) == ""
 }
 
 // full says how the claim is recorded again.
 func (s State) full() string {
 	limit := "the limit"
 	if s.Config.Output != nil && s.Config.Output.MaxBytes != nil {
-		limit = "output.maxBytes, " + s.Config.Output.MaxBytes.String() + ","
+		limit = s.Config.Output.MaxBytes.String()
 	}
-	return fmt.Sprintf("Recording was stopped: the reports of the claim take %s or those of the node take what the node has for them; "+
-		"delete reports with kubectl prism profile rm --claim %s.", limit, s.Claim)
+	return fmt.Sprintf("Recording was stopped, as the reports of the claim take output.maxBytes (%s) or those of the node take its limit "+
+		"(profiler.reports.maxBytes of the chart); %s.", limit, s.remedy())
+}
+
+// remedy is what helps where reports take all the bytes they may.
+func (s State) remedy() string {
+	return fmt.Sprintf("delete reports with kubectl prism profile rm --claim %s, or raise the limit", s.Claim)
+}
+
+// missed says that a process ended before its range.
+func (s State) missed(r report.Report) string {
+	return fmt.Sprintf("%s exited and did not reach %s; have it do so, or set start: Immediate.", process(r), s.start())
 }
 
 // start is what begins the recording.
 func (s State) start() string {
 	if s.Config.Start != nil && *s.Config.Start == v1alpha1.StartNVTX && s.Config.NVTXRange != nil {
-		return "the NVTX range " + short(*s.Config.NVTXRange)
+		return "the NVTX range " + cut(printable(*s.Config.NVTXRange), maxPattern)
 	}
 	return "cudaProfilerStart"
 }
@@ -149,9 +213,9 @@ func (s State) available() Condition {
 	count := func(state report.State) int {
 		return len(s.with(func(r report.Report) bool { return r.State == state }))
 	}
-	ready, raw, importing, recording := count(report.Ready), count(report.Raw), count(report.Importing), count(report.Recording)
+	ready, raw, importing, recording := count(report.Ready), count(report.Raw), count(report.Importing), len(s.with(s.live))
 	download := "kubectl prism profile download --claim " + s.Claim
-	latest, lost := s.latest(func(r report.Report) bool { return r.State == report.Lost })
+	latest, lost := s.latest(func(r report.Report) bool { return r.State == report.Lost && s.unrecorded(r.Reason) == "" })
 	switch {
 	case ready > 0:
 		c.True, c.Reason, c.Message = true, string(report.Ready), fmt.Sprintf("%s can be downloaded: %s.", counted(ready+raw), download)
@@ -161,14 +225,27 @@ func (s State) available() Condition {
 	case importing > 0:
 		c.Reason, c.Message = string(report.Importing), fmt.Sprintf("%s imported.", being(importing))
 	case recording > 0:
-		c.Reason, c.Message = string(report.Recording), "Reports are stored when the processes exit, or recording ends."
-	case lost && unrecorded[latest.Reason] == "":
-		c.Reason = report.ReasonReportLost
-		c.Message = fmt.Sprintf("The recording of %s ended without a report that can be read (%s).", process(latest), latest.Reason)
+		c.Reason, c.Message = reasonRecording, "Reports are stored when the processes exit, or recording ends."
+	case lost:
+		c.Reason, c.Message = s.lost(latest)
 	default:
 		c.Reason, c.Message = reasonNoReport, "The claim has no report."
 	}
 	return c
+}
+
+// lost says why a recording left no report.
+func (s State) lost(r report.Report) (reason, message string) {
+	switch r.Reason {
+	case report.ReasonRangeNotReached:
+		return r.Reason, s.missed(r)
+	case report.ReasonStoreFull:
+		return r.Reason, fmt.Sprintf("The report of %s is larger than what the claim or the node has left for reports; %s.", about(r), s.remedy())
+	case "", report.ReasonReportLost, report.ReasonSeveralProfiles:
+		return report.ReasonReportLost, fmt.Sprintf("The recording of %s ended without a report that can be read, as when the container or "+
+			"the profiler is killed; let the process exit by itself, or set duration.", about(r))
+	}
+	return report.ReasonReportLost, fmt.Sprintf("The recording of %s ended without a report that can be read (%s).", about(r), r.Reason)
 }
 
 func (s State) with(is func(report.Report) bool) (all []report.Report) {
@@ -189,11 +266,19 @@ func (s State) latest(is func(report.Report) bool) (report.Report, bool) {
 	return slices.MaxFunc(all, func(a, b report.Report) int { return a.Started.Compare(b.Started) }), true
 }
 
-// process names a process by its program and its container.
+// process names a process by its program and its container, at the start of a sentence.
 func process(r report.Report) string {
-	name := "Process " + short(r.Process)
 	if r.Process == "" {
-		name = "A process"
+		return "A" + about(r)[1:]
+	}
+	return "Process " + about(r)
+}
+
+// about names a process within a sentence.
+func about(r report.Report) string {
+	name := short(r.Process)
+	if name == "" {
+		name = "a process"
 	}
 	if r.Container == "" {
 		return name
@@ -207,7 +292,7 @@ const maxNamed = 3
 func named(reports []report.Report) string {
 	var names []string
 	for _, r := range reports[:min(len(reports), maxNamed)] {
-		names = append(names, strings.TrimPrefix(process(r), "Process "))
+		names = append(names, about(r))
 	}
 	if more := len(reports) - len(names); more > 0 {
 		names = append(names, fmt.Sprintf("%d others", more))

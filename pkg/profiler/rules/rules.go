@@ -156,7 +156,7 @@ func (r *Rules) Match(c Claim) (configs []*v1alpha1.ProfilerConfig, err error) {
 		switch {
 		case problem != nil:
 			err = errors.Join(err, fmt.Errorf("profiler.defaults[%d] is left out: %w", i, problem))
-			required = required || d.Config.FailurePolicy != nil && *d.Config.FailurePolicy == v1alpha1.FailClosed
+			required = required || d.closed()
 		case matched:
 			configs = append(configs, &d.Config)
 		}
@@ -165,6 +165,12 @@ func (r *Rules) Match(c Claim) (configs []*v1alpha1.ProfilerConfig, err error) {
 		err = &Required{err}
 	}
 	return configs, err
+}
+
+// closed reports whether a claim that the default is for must be profiled.
+func (d *Default) closed() bool {
+	off := d.Config.Enabled != nil && !*d.Config.Enabled
+	return !off && d.Config.FailurePolicy != nil && *d.Config.FailurePolicy == v1alpha1.FailClosed
 }
 
 // Required is why a default that must not be left out cannot be decided now.

@@ -80,6 +80,27 @@ func TestMatch_LabelsUnknown_DefaultLeftOut(t *testing.T) {
 	assert.Equal(t, "2s", configs[0].Duration.Duration.String())
 }
 
+// TestMatch_LabelsUnknown_FailClosedSaid: whether a claim may be prepared without what is left out.
+func TestMatch_LabelsUnknown_FailClosedSaid(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]bool{
+		"namespaceSelector: {}, config: {failurePolicy: FailClosed}":                   true,
+		"podSelector: {}, config: {failurePolicy: FailClosed, enabled: true}":          true,
+		"namespaceSelector: {}, config: {failurePolicy: FailOpen}":                     false,
+		"namespaceSelector: {}, config: {}":                                            false,
+		"namespaceSelector: {}, config: {failurePolicy: FailClosed, enabled: false}":   false,
+		"namespaces: [b], podSelector: {}, config: {failurePolicy: FailClosed}":        false,
+		"namespaces: [a], config: {failurePolicy: FailClosed, duration: 1s, args: []}": false,
+	} {
+		claim, _, _ := labelled("a", nil, nil)
+		unknown := func() (map[string]string, error) { return nil, errors.New("forbidden") }
+		claim.NamespaceLabels, claim.PodLabels = unknown, unknown
+		_, err := parsed(t, "defaults: [{"+raw+"}]").Match(claim)
+		_, got := errors.AsType[*Required](err)
+		assert.Equal(t, want, got, raw)
+	}
+}
+
 func TestLimit_Policy_RefusedOrLowered(t *testing.T) {
 	t.Parallel()
 	const tight = "policy: {maxBytes: 1Gi, maxRetention: 24h, namespaces: [a, b]}"
