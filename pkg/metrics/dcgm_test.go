@@ -199,12 +199,12 @@ func TestSetBasic_DCGMExportersDefaults_Sampled(t *testing.T) {
 	}
 }
 
-// TestDCGM_DefaultCounters_NamesAndTypes: each line of dcgm-exporter's default counters, the commented ones too, is served under its name
-// and type, or the reason is known.
+// TestDCGM_DefaultCounters_NamesAndTypes: each line of dcgm-exporter's default counters that NVML or GPM has a value for, the commented ones
+// too, has its name and type.
 func TestDCGM_DefaultCounters_NamesAndTypes(t *testing.T) {
-	served := map[string]metrics.Kind{}
+	found := map[string]metrics.Kind{}
 	for _, f := range metrics.DCGMFields() {
-		served[f.Name] = f.Kind
+		found[f.Name] = f.Kind
 	}
 	for kind, names := range map[metrics.Kind]string{
 		metrics.Gauge: "DEV_SM_CLOCK DEV_MEM_CLOCK DEV_MEMORY_TEMP DEV_GPU_TEMP DEV_POWER_USAGE DEV_GPU_UTIL DEV_MEM_COPY_UTIL DEV_ENC_UTIL " +
@@ -219,8 +219,8 @@ func TestDCGM_DefaultCounters_NamesAndTypes(t *testing.T) {
 			"DEV_NVLINK_BANDWIDTH_TOTAL DEV_NVLINK_BANDWIDTH_L0 DEV_UNCORRECTABLE_REMAPPED_ROWS DEV_CORRECTABLE_REMAPPED_ROWS",
 	} {
 		for name := range strings.FieldsSeq(names) {
-			require.Contains(t, served, "DCGM_FI_"+name)
-			assert.Equal(t, kind, served["DCGM_FI_"+name], name)
+			require.Contains(t, found, "DCGM_FI_"+name)
+			assert.Equal(t, kind, found["DCGM_FI_"+name], name)
 		}
 	}
 }

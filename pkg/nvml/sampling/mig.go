@@ -12,8 +12,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// What a round on a GPU in MIG mode may take beyond maxCalls: one call for each place that a MIG device can have, as only asking tells
-// whether there is one, and for each MIG device its UUID, GPU instance, compute instance, name and memory, and the sample of its GPU
+// What a round on a GPU in MIG mode may take beyond maxCalls: one call for each place that a MIG device can have, where there may be
+// none, and for each MIG device its UUID, GPU instance, compute instance, name and memory, and the sample of its GPU
 // instance with what came out of it. In the first round on a GPU instance that is three calls, for two buffers and a sample, later two.
 const (
 	maxCallsPerPlace = 1
