@@ -82,7 +82,7 @@ func fieldsSection(out *text) {
 		row := metrics.Table[f]
 		name := code(row.GPU)
 		if name == "" {
-			name = "free memory (DCGM only)"
+			name = unnamed(&row) + " (DCGM only)"
 		}
 		if row.Where != "" {
 			name += " (" + row.Where + ")"
@@ -145,6 +145,12 @@ func dcgmSection(out *text) {
 	out.table(t)
 }
 
+// unnamed is a field that has no metric of Prism's own.
+func unnamed(row *metrics.Row) string {
+	help := strings.TrimSuffix(row.Help, ".")
+	return strings.ToLower(help[:1]) + help[1:]
+}
+
 func madeOf(fields []metrics.Field) []string {
 	if len(fields) == 0 {
 		return []string{"prism_gpu_xid_errors_by_code_total"}
@@ -153,7 +159,7 @@ func madeOf(fields []metrics.Field) []string {
 	for _, f := range fields {
 		name := metrics.Table[f].GPU
 		if name == "" {
-			name = "free memory"
+			name = unnamed(&metrics.Table[f])
 		}
 		if !slices.Contains(names, name) {
 			names = append(names, name)

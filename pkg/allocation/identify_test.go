@@ -248,7 +248,7 @@ func TestSources_ExporterWithoutHostPID_Reported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	tracker := New(Options{HostRoot: dir, Records: dir})
-	assert.False(t, tracker.HidesProcesses(), "a root without /proc does not tell")
+	assert.False(t, tracker.HidesProcesses(), "a root without /proc is no sign of it")
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "proc"), 0o755))
 	require.NoError(t, os.Symlink(strconv.Itoa(os.Getpid()+1), filepath.Join(dir, "proc/self")))
 	assert.True(t, tracker.HidesProcesses())

@@ -61,7 +61,7 @@ func (p *processes) check() error {
 	if self != strconv.Itoa(os.Getpid()) {
 		return fmt.Errorf("%s is of another pid namespace: set hostPID", p.root)
 	}
-	// The driver leaves processes out that this pid namespace does not have, so its lists do not tell.
+	// The driver leaves processes out that this pid namespace does not have, so its lists are no sign of it.
 	if outside, err := os.Readlink(filepath.Join(p.host, "self")); err == nil && outside != self {
 		return errors.New("this pid namespace is not the host's, and has no processes of other containers: set hostPID")
 	}

@@ -198,3 +198,29 @@ func TestSetBasic_DCGMExportersDefaults_Sampled(t *testing.T) {
 		assert.Subset(t, metrics.SetFields(metrics.SetBasic), shown[name].Fields, name)
 	}
 }
+
+// TestDCGM_DefaultCounters_NamesAndTypes: each line of dcgm-exporter's default counters that NVML or GPM has a value for, the commented ones
+// too, has its name and type.
+func TestDCGM_DefaultCounters_NamesAndTypes(t *testing.T) {
+	found := map[string]metrics.Kind{}
+	for _, f := range metrics.DCGMFields() {
+		found[f.Name] = f.Kind
+	}
+	for kind, names := range map[metrics.Kind]string{
+		metrics.Gauge: "DEV_SM_CLOCK DEV_MEM_CLOCK DEV_MEMORY_TEMP DEV_GPU_TEMP DEV_POWER_USAGE DEV_GPU_UTIL DEV_MEM_COPY_UTIL DEV_ENC_UTIL " +
+			"DEV_DEC_UTIL DEV_XID_ERRORS DEV_FB_FREE DEV_FB_USED DEV_FB_RESERVED DEV_VGPU_LICENSE_STATUS DEV_ROW_REMAP_FAILURE " +
+			"PROF_GR_ENGINE_ACTIVE PROF_SM_ACTIVE PROF_SM_OCCUPANCY PROF_PIPE_TENSOR_ACTIVE PROF_DRAM_ACTIVE PROF_PIPE_FP64_ACTIVE " +
+			"PROF_PIPE_FP32_ACTIVE PROF_PIPE_FP16_ACTIVE PROF_PCIE_TX_BYTES PROF_PCIE_RX_BYTES",
+		metrics.Counter: "DEV_TOTAL_ENERGY_CONSUMPTION DEV_PCIE_TX_THROUGHPUT DEV_PCIE_RX_THROUGHPUT DEV_PCIE_REPLAY_COUNTER " +
+			"DEV_POWER_VIOLATION DEV_THERMAL_VIOLATION DEV_SYNC_BOOST_VIOLATION DEV_BOARD_LIMIT_VIOLATION DEV_LOW_UTIL_VIOLATION " +
+			"DEV_RELIABILITY_VIOLATION DEV_ECC_SBE_VOL_TOTAL DEV_ECC_DBE_VOL_TOTAL DEV_ECC_SBE_AGG_TOTAL DEV_ECC_DBE_AGG_TOTAL " +
+			"DEV_RETIRED_SBE DEV_RETIRED_DBE DEV_RETIRED_PENDING DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL " +
+			"DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL " +
+			"DEV_NVLINK_BANDWIDTH_TOTAL DEV_NVLINK_BANDWIDTH_L0 DEV_UNCORRECTABLE_REMAPPED_ROWS DEV_CORRECTABLE_REMAPPED_ROWS",
+	} {
+		for name := range strings.FieldsSeq(names) {
+			require.Contains(t, found, "DCGM_FI_"+name)
+			assert.Equal(t, kind, found["DCGM_FI_"+name], name)
+		}
+	}
+}

@@ -144,6 +144,10 @@ var dcgmTable = []dcgmRow{
 		help: "Data over all NVLinks in MB/s, an average over the last interval in spite of the type.",
 	},
 	{
+		name: "DCGM_FI_DEV_NVLINK_BANDWIDTH_L0", kind: Counter, of: sum(1e-6, FieldNVLink0TransmitRate, FieldNVLink0ReceiveRate),
+		help: "Data over the first NVLink in MB/s, an average over the last interval in spite of the type.",
+	},
+	{
 		name: "DCGM_FI_DEV_VGPU_LICENSE_STATUS", of: scaled(FieldVGPULicense, 1, 0),
 		help: "1 where a vGPU license is held, else 0.",
 	},

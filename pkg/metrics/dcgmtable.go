@@ -91,9 +91,8 @@ var dcgmLabels = []identityLabel{
 
 // dcgmUnsupported says of fields in dcgm-exporter's default counters why Prism has no such value.
 var dcgmUnsupported = map[string]string{
-	"DCGM_FI_DEV_NVLINK_BANDWIDTH_L0": "NVLinks are added up: DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
-	"DCGM_EXP_GPU_HEALTH_STATUS":      "it is the result of DCGM's health checks, which NVML does not have: use prism_gpu_recovery_action",
-	"DCGM_EXP_P2P_STATUS":             "NVML has it for pairs of GPUs, one call each, which no round has: `nvidia-smi topo -p2p n` shows it",
+	"DCGM_EXP_GPU_HEALTH_STATUS": "it is the result of DCGM's health checks, which NVML does not have: use prism_gpu_recovery_action",
+	"DCGM_EXP_P2P_STATUS":        "NVML has it for pairs of GPUs, one call each, which no round has: `nvidia-smi topo -p2p n` shows it",
 }
 
 // DCGMField is a field of DCGM as the documentation lists it.

@@ -136,6 +136,14 @@ const (
 	FieldNVLinkTransmitRate
 	// FieldNVLinkReceiveRate: NVLink received, bytes per second: GPM's, before Hopper what the counter grew by since the round before.
 	FieldNVLinkReceiveRate
+	// FieldNVLink0Transmitted: Data sent over the first NVLink, bytes, counter.
+	FieldNVLink0Transmitted
+	// FieldNVLink0Received: Data received over the first NVLink, bytes, counter.
+	FieldNVLink0Received
+	// FieldNVLink0TransmitRate: Sent over the first NVLink, bytes per second: what the counter grew by since the round before.
+	FieldNVLink0TransmitRate
+	// FieldNVLink0ReceiveRate: Received over the first NVLink, bytes per second: what the counter grew by since the round before.
+	FieldNVLink0ReceiveRate
 
 	// FieldCount is how many there are.
 	FieldCount

@@ -10,6 +10,7 @@ func (v *Values) SetRates(before *Values, elapsed time.Duration) {
 	}
 	for _, r := range [...]struct{ rate, counter Field }{
 		{FieldNVLinkTransmitRate, FieldNVLinkTransmitted}, {FieldNVLinkReceiveRate, FieldNVLinkReceived},
+		{FieldNVLink0TransmitRate, FieldNVLink0Transmitted}, {FieldNVLink0ReceiveRate, FieldNVLink0Received},
 	} {
 		was, known := before.Get(r.counter)
 		now, there := v.Get(r.counter)

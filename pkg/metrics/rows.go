@@ -326,4 +326,20 @@ var Table = [FieldCount]Row{
 		Help: "Data received over all NVLinks each second.",
 		Unit: "bytes_per_second", Source: SourceNVML, Where: "NVLink", Sets: []string{SetBasic, SetNVLink},
 	},
+	FieldNVLink0Transmitted: {
+		Help: "Data sent over the first NVLink.",
+		Unit: "bytes", Kind: Counter, Source: SourceNVML, Where: "NVLink", Sets: []string{SetNVLink},
+	},
+	FieldNVLink0Received: {
+		Help: "Data received over the first NVLink.",
+		Unit: "bytes", Kind: Counter, Source: SourceNVML, Where: "NVLink", Sets: []string{SetNVLink},
+	},
+	FieldNVLink0TransmitRate: {
+		Help: "Data sent over the first NVLink each second.",
+		Unit: "bytes_per_second", Source: SourceNVML, Where: "NVLink", Sets: []string{SetNVLink},
+	},
+	FieldNVLink0ReceiveRate: {
+		Help: "Data received over the first NVLink each second.",
+		Unit: "bytes_per_second", Source: SourceNVML, Where: "NVLink", Sets: []string{SetNVLink},
+	},
 }

@@ -16,8 +16,7 @@ import (
 // no round takes more calls than it may.
 func TestRound_RotatedValues_FollowTheGPU(t *testing.T) {
 	t.Parallel()
-	const places = 7
-	for name, devices := range map[string]int{"whole": 0, "one MIG device": 1, "seven MIG devices": places} {
+	for name, devices := range map[string]int{"whole": 0, "one MIG device": 1, "seven MIG devices": 7} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var prepare [][]string
@@ -25,13 +24,14 @@ func TestRound_RotatedValues_FollowTheGPU(t *testing.T) {
 			if devices > 0 {
 				created := strings.TrimSuffix(strings.Repeat("19,", devices), ",")
 				prepare = [][]string{{"-i", "0", "-mig", "1"}, {"mig", "-cgi", created, "-C"}}
-				bound += places*maxCallsPerPlace + devices*maxCallsPerMIG
+				bound += devices * maxCallsPerMIG
 			}
 			c := samplingOn(t, "h100-80", prepare...)
 			for range 3 {
 				c.load("--memory", "64Mi", "--sm", "10")
 			}
 			c.must("open")
+			c.must("round") // it also makes buffers, and asks once for what the GPU does not support
 			for _, level := range []float64{25, 50, 75} {
 				require.NoError(t, c.node.Model.SetLoad(c.node.Model.Identities()[0].UUID, rotatedLoad(level, devices > 0)))
 				var r read

@@ -17,7 +17,7 @@ const allLinks = math.MaxUint32
 type source struct {
 	id    uint32
 	scale float64
-	// scope is NVML's, of all links or of none. perLink: the field is the sum of the value of each link.
+	// scope is NVML's, of all links, or of none, which is the first link too. perLink: the field is the sum of the value of each link.
 	scope   uint32
 	perLink bool
 }
@@ -43,6 +43,12 @@ var sources = map[metrics.Field][]source{
 	metrics.FieldNVLinkReceived: {
 		{id: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scale: kibi, scope: allLinks},
 		{id: nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, scale: 1, perLink: true},
+	},
+	metrics.FieldNVLink0Transmitted: {
+		{id: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scale: kibi}, {id: nvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES, scale: 1},
+	},
+	metrics.FieldNVLink0Received: {
+		{id: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scale: kibi}, {id: nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, scale: 1},
 	},
 	metrics.FieldNVLinkCRCFlitErrors: {{id: nvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, scale: 1}},
 	metrics.FieldNVLinkCRCDataErrors: {{id: nvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, scale: 1}},

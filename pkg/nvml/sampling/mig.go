@@ -12,13 +12,10 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// What a round on a GPU in MIG mode may take beyond maxCalls: one call for each place that a MIG device can have, as only asking tells
-// whether there is one, and for each MIG device its UUID, GPU instance, compute instance, name and memory, and the sample of its GPU
-// instance with what came out of it. In the first round on a GPU instance that is three calls, for two buffers and a sample, later two.
-const (
-	maxCallsPerPlace = 1
-	maxCallsPerMIG   = 5 + maxSampleCalls
-)
+// maxCallsPerMIG is how many calls a round may take for each MIG device, beyond maxCalls: its handle, UUID, GPU instance, compute instance,
+// name and memory, a sample of its GPU instance and what came out of it. The first round on a GPU instance takes one more, as it makes two
+// buffers. Asking for places without a MIG device counts for the GPU, whose first round also asks for what it does not support.
+const maxCallsPerMIG = 8
 
 // migDevice is a MIG device as the last round listed it.
 type migDevice struct {
@@ -102,9 +99,8 @@ func (g *device) listMIG(ctx context.Context) error {
 		}
 		g.maxMIG = count
 	}
-	own := g.calls
-	defer func() { g.calls = own }()
 	for index := range g.maxMIG {
+		own := g.calls
 		handle, ok, err := passing(ctx, g, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
 			return g.handle.GetMigDeviceHandleByIndex(index)
 		})
@@ -117,6 +113,7 @@ func (g *device) listMIG(ctx context.Context) error {
 		if err := g.inspectMIG(ctx, handle); err != nil {
 			return err
 		}
+		g.calls = own
 	}
 	slices.SortFunc(g.migDevices, func(a, b migDevice) int {
 		return cmp.Or(cmp.Compare(a.facts.GPUInstance, b.facts.GPUInstance), cmp.Compare(a.facts.ComputeInstance, b.facts.ComputeInstance))
