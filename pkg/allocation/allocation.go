@@ -2,6 +2,7 @@ package allocation
 
 import (
 	"context"
+	"path/filepath"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -99,7 +100,7 @@ func newTracker(o Options, s schedule) *Tracker {
 	if o.ProcRoot == "" {
 		o.ProcRoot = "/proc"
 	}
-	report, proc := &sources{}, &processes{root: o.ProcRoot, seen: map[uint32]seenProcess{}}
+	report, proc := &sources{}, &processes{root: o.ProcRoot, host: filepath.Join(o.HostRoot, "proc"), seen: map[uint32]seenProcess{}}
 	t := &Tracker{
 		paths:    paths{records: checkpoint.RecordsDir(o.Records), kubeletSocket: o.KubeletSocket},
 		schedule: s, sources: report, bootID: o.BootID,
@@ -114,7 +115,7 @@ func newTracker(o Options, s schedule) *Tracker {
 
 // Run reads the sources until the context ends.
 func (t *Tracker) Run(ctx context.Context) error {
-	t.sources.note(SourceProc, t.proc.check())
+	t.HidesProcesses()
 	changed := make(chan struct{}, 1)
 	t.readRecords(changed)
 	var running sync.WaitGroup

@@ -19,15 +19,20 @@ func (t *Tracker) Identify(pids []uint32) map[uint32]metrics.ProcessIdentity {
 			found[pid], nested[pid] = identity, ids
 		}
 	}
-	if len(pids) > 0 {
-		t.sources.note(SourceProc, t.proc.check())
-	}
 	if unknown := t.resolve(found, nested); len(unknown) > 0 && t.cri.ask(context.Background(), unknown) {
 		t.renew()
 		t.resolve(found, nested)
 	}
 	t.mps.mark(found)
 	return found
+}
+
+// HidesProcesses says that pids which the driver reports here mean nothing, or that it leaves out those of other containers: this process's
+// pid namespace is not the host's. The source SourceProc says why.
+func (t *Tracker) HidesProcesses() bool {
+	err := t.proc.check()
+	t.sources.note(SourceProc, err)
+	return err != nil
 }
 
 // resolve fills in the containers and lists the ids that the runtime has to be asked for.

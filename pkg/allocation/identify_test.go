@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -47,6 +49,7 @@ func TestIdentify_Processes_StartCommandContainer(t *testing.T) {
 	}
 	assert.Equal(t, before+1, w.runtime.calls.Load(), "one list for a new id")
 	assert.Equal(t, []metrics.Container{{Namespace: "ns", Pod: "pod", Name: "main", PodUID: "uid-of-pod", ID: id("a")}}, w.list()[0].Containers)
+	assert.False(t, w.tracker.HidesProcesses())
 	assert.True(t, w.source(SourceProc).OK)
 	assert.Empty(t, w.tracker.Identify(nil))
 }
@@ -232,10 +235,23 @@ func TestSources_ProcOfAnotherNamespace_Reported(t *testing.T) {
 	for _, self := range []string{"1234567", ""} {
 		require.NoError(t, os.Remove(filepath.Join(w.dir, "proc/self")))
 		require.NoError(t, os.Symlink(self+"x", filepath.Join(w.dir, "proc/self")))
-		w.tracker.Identify([]uint32{7})
+		assert.True(t, w.tracker.HidesProcesses())
 		assert.Contains(t, w.source(SourceProc).Error, "is of another pid namespace")
 	}
 	require.NoError(t, os.Remove(filepath.Join(w.dir, "proc/self")))
-	w.tracker.Identify([]uint32{7})
+	assert.True(t, w.tracker.HidesProcesses())
 	assert.Contains(t, w.source(SourceProc).Error, "or no /proc")
+}
+
+// TestSources_ExporterWithoutHostPID_Reported: the own /proc fits then, the host's does not.
+func TestSources_ExporterWithoutHostPID_Reported(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	tracker := New(Options{HostRoot: dir, Records: dir})
+	assert.False(t, tracker.HidesProcesses(), "a root without /proc does not tell")
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "proc"), 0o755))
+	require.NoError(t, os.Symlink(strconv.Itoa(os.Getpid()+1), filepath.Join(dir, "proc/self")))
+	assert.True(t, tracker.HidesProcesses())
+	i := slices.IndexFunc(tracker.Sources(), func(s Source) bool { return s.Name == SourceProc })
+	assert.Contains(t, tracker.Sources()[i].Error, "set hostPID")
 }

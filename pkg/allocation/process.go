@@ -18,6 +18,8 @@ import (
 // processes reads a /proc.
 type processes struct {
 	root string
+	// host is the /proc in the host's file tree, which need not be there.
+	host string
 
 	mu sync.Mutex
 	// seen has the processes of the last rounds; a pid may be another process in the next one.
@@ -58,6 +60,10 @@ func (p *processes) check() error {
 	}
 	if self != strconv.Itoa(os.Getpid()) {
 		return fmt.Errorf("%s is of another pid namespace: set hostPID", p.root)
+	}
+	// The driver leaves processes out that this pid namespace does not have, so its lists do not tell.
+	if outside, err := os.Readlink(filepath.Join(p.host, "self")); err == nil && outside != self {
+		return errors.New("this pid namespace is not the host's, and has no processes of other containers: set hostPID")
 	}
 	return nil
 }

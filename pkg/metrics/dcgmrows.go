@@ -240,11 +240,11 @@ var dcgmTable = []dcgmRow{
 		help: "Ratio of the memory in use to what is not reserved.",
 	},
 	{
-		name: "DCGM_FI_DEV_BAR1_USED", instance: true, extra: true, of: scaled(FieldBAR1Used, 1.0/(1<<20), 0),
+		name: "DCGM_FI_DEV_BAR1_USED", extra: true, of: scaled(FieldBAR1Used, 1.0/(1<<20), 0),
 		help: "BAR1 memory in use in MiB.",
 	},
 	{
-		name: "DCGM_FI_DEV_BAR1_TOTAL", instance: true, extra: true, of: scaled(FieldBAR1Total, 1.0/(1<<20), 0),
+		name: "DCGM_FI_DEV_BAR1_TOTAL", extra: true, of: scaled(FieldBAR1Total, 1.0/(1<<20), 0),
 		help: "BAR1 memory in MiB.",
 	},
 	{

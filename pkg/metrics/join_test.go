@@ -186,6 +186,7 @@ func TestJoin_HiddenProcesses_NoValuesOfShares(t *testing.T) {
 	assert.Empty(t, samples(families, usedByContainer))
 	assert.Empty(t, samples(families, foreign))
 	assert.InDelta(t, 1, value(t, families, "prism_exporter_processes_hidden"), 0)
+	assert.InDelta(t, 9*gib, value(t, families, unattributed), 0, "all of what is in use")
 }
 
 func TestJoin_SharedMemoryCountsTwice_ContainersNotAboveUsed(t *testing.T) {

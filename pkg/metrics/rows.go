@@ -122,14 +122,14 @@ var Table = [FieldCount]Row{
 		Unit: "bytes", Source: SourceNVML, SourceOnMIG: SourceNVML, Sets: []string{SetBasic, SetMemory},
 	},
 	FieldBAR1Used: {
-		GPU: "prism_gpu_bar1_memory_used_bytes", MIG: "prism_mig_bar1_memory_used_bytes",
-		Help: "BAR1 memory in use.",
-		Unit: "bytes", Source: SourceNVML, SourceOnMIG: SourceNVML, Sets: []string{SetMemory},
+		GPU:  "prism_gpu_bar1_memory_used_bytes",
+		Help: "BAR1 memory in use, of all MIG devices together.",
+		Unit: "bytes", Source: SourceNVML, Sets: []string{SetMemory},
 	},
 	FieldBAR1Total: {
-		GPU: "prism_gpu_bar1_memory_total_bytes", MIG: "prism_mig_bar1_memory_total_bytes",
+		GPU:  "prism_gpu_bar1_memory_total_bytes",
 		Help: "BAR1 memory of the device.",
-		Unit: "bytes", Source: SourceNVML, SourceOnMIG: SourceNVML, Sets: []string{SetMemory},
+		Unit: "bytes", Source: SourceNVML, Sets: []string{SetMemory},
 	},
 	FieldNVLinkTransmitted: {
 		GPU:  "prism_gpu_nvlink_transmitted_bytes_total",

@@ -73,7 +73,9 @@ func TestPrepare_ContainerPath_WholeTool(t *testing.T) {
 	for _, m := range specOf(t, n.cfg).Devices[0].ContainerEdits.Mounts {
 		found[m.ContainerPath] = m.HostPath
 	}
-	assert.Equal(t, filepath.Join(n.cfg.ToolsDir(), "2023.4.4-0123"), found["/run/prism/tool"])
+	tool := filepath.Join(n.cfg.ToolsDir(), "2023.4.4-0123")
+	assert.Equal(t, []string{filepath.Join(tool, "target-linux-x64"), filepath.Join(tool, "importer/host-linux-x64")},
+		[]string{found["/run/prism/tool/target-linux-x64"], found["/run/prism/tool/host-linux-x64"]})
 }
 
 // TestPrepare_ToolGone_AnswerStays: a running claim keeps its spec, and a new claim is refused.

@@ -65,9 +65,10 @@ func install(t *testing.T, cfg *config.Plugin, version, proven string) {
 	t.Helper()
 	dir := filepath.Join(cfg.ToolsDir(), version+"-0123")
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "target-linux-x64"), 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "importer/host-linux-x64"), 0o755))
 	switches := `["--kill","--wait","--trace","--sample","--cpuctxsw","--duration"]`
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "manifest.json"),
-		[]byte(`{"schema":1,"version":"`+version+`","nsys":"target-linux-x64/nsys","switches":`+switches+`,"proven":`+proven+`}`), 0o644))
+		[]byte(`{"schema":1,"version":"`+version+`","nsys":"target-linux-x64/nsys","importer":"importer/host-linux-x64","switches":`+switches+`,"proven":`+proven+`}`), 0o644))
 }
 
 // profiledClaim is a claim for the first GPU with that ProfilerConfig; empty: without one.
@@ -263,7 +264,7 @@ func TestInstalledTools_BrokenManifests_LeftOut(t *testing.T) {
 	for name, manifest := range map[string]string{
 		"1-a": `{"schema":1,"version":"1","switches":["--a"],"nsys":"nsys","proven":"2026-11-20T00:00:00Z"}`, ".new-2": `{"schema":1,"version":"2","proven":"x"}`,
 		"3-a": `{"schema":2,"version":"3","proven":"x"}`, "4-a": `{"schema":1,"version":"4","nsys":"nsys"}`,
-		"8-a": `{"schema":1,"version":"8","nsys":"../../nsys","proven":"2026-11-20T00:00:00Z"}`, "5-a": `{`, "6-a": strings.Repeat(" ", maxManifest+1),
+		"8-a": `{"schema":1,"version":"8","nsys":"../../nsys","proven":"2026-11-20T00:00:00Z"}`, "5-a": `{`, "6-a": strings.Repeat(" ", 5<<20),
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name, "manifest.json"), []byte(manifest), 0o644))

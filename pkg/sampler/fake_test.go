@@ -234,7 +234,11 @@ func (f *fakeLibrary) opens() int {
 type fakeProcesses struct {
 	mu   sync.Mutex
 	list map[uint32]metrics.ProcessIdentity
+	// hides says that the pid namespace is another one.
+	hides bool
 }
+
+func (p *fakeProcesses) HidesProcesses() bool { return p.hides }
 
 func (p *fakeProcesses) Identify([]uint32) map[uint32]metrics.ProcessIdentity {
 	p.mu.Lock()

@@ -42,6 +42,8 @@ type Library interface {
 // Processes knows the processes of the pid namespace. Pids that it does not have are not in the answer; a process that has exited and is
 // not reaped has no start time.
 type Processes interface {
+	// HidesProcesses says that this pid namespace is not that of the processes on the GPUs: pids mean nothing then, and lists may lack some.
+	HidesProcesses() bool
 	Identify(pids []uint32) map[uint32]metrics.ProcessIdentity
 }
 

@@ -23,6 +23,10 @@ func (w *worker) round() error {
 		return w.undone(err)
 	}
 	g := &metrics.GPU{Identity: identity, Interval: interval, Up: true}
+	if g.Processes, g.ProcessesHidden, err = lib.Processes(ctx, w.id); err != nil {
+		return w.undone(err)
+	}
+	g.ProcessesHidden = w.identify(g.Processes) || g.ProcessesHidden
 	whole, at := w.of(plans, ""), time.Now()
 	if err := lib.Values(ctx, w.id, whole.fields, &g.Values); err != nil {
 		return w.undone(err)
@@ -42,10 +46,6 @@ func (w *worker) round() error {
 	for i := range devices {
 		g.MIGDevices = append(g.MIGDevices, &devices[i])
 	}
-	if g.Processes, g.ProcessesHidden, err = lib.Processes(ctx, w.id); err != nil {
-		return w.undone(err)
-	}
-	g.ProcessesHidden = w.identify(g.Processes) || g.ProcessesHidden
 	w.lost(nil)
 	g.At = time.Now()
 	w.crew.s.limit(w.id, limited)
@@ -126,12 +126,19 @@ func (w *worker) sampleMIG(devices []metrics.MIGDevice, plans map[gpu.UUID]*plan
 }
 
 // identify says which processes there are, by pid and start time. The utilization of a process that has the pid of another one of the
-// last round may be that one's. hidden: a process is on the GPU round after round and not in /proc, so its pid is of another namespace.
+// last round may be that one's. hidden: this pid namespace has not all of them, and none is identified; or a process is on the GPU round
+// after round and not in /proc, so its pid is of another namespace.
 func (w *worker) identify(processes []metrics.Process) (hidden bool) {
-	if len(processes) == 0 || w.crew.s.opts.Processes == nil {
+	proc := w.crew.s.opts.Processes
+	hidden = proc != nil && proc.HidesProcesses()
+	if len(processes) == 0 || proc == nil || hidden {
 		w.starts, w.absent = nil, nil
-		return false
+		return hidden
 	}
+	return w.identifyEach(processes)
+}
+
+func (w *worker) identifyEach(processes []metrics.Process) (hidden bool) {
 	pids := make([]uint32, len(processes))
 	for i := range processes {
 		pids[i] = processes[i].PID

@@ -253,6 +253,22 @@ func TestSampler_Processes_PIDAndStartTime(t *testing.T) {
 	})
 }
 
+// TestSampler_OwnPIDNamespace_HiddenAndNoneIdentified: a pid of the host's may be another process's here, and lists without processes say
+// nothing.
+func TestSampler_OwnPIDNamespace_HiddenAndNoneIdentified(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(2)
+		f.gpus["GPU-0"].processes = []metrics.Process{{PID: 10, SM: 0.5}}
+		proc := &fakeProcesses{hides: true, list: map[uint32]metrics.ProcessIdentity{10: {Start: 1, ContainerID: "other"}}}
+		s := started(t, Options{Library: f, Processes: proc})
+		synctest.Wait()
+		assert.Equal(t, metrics.ProcessIdentity{}, gpuOf(t, s, "GPU-0").Processes[0].ProcessIdentity)
+		assert.True(t, gpuOf(t, s, "GPU-0").ProcessesHidden)
+		assert.True(t, gpuOf(t, s, "GPU-1").ProcessesHidden, "without a process in its lists, too")
+	})
+}
+
 // TestSampler_ProcessExits_OthersNotHidden: a process that is not reaped may stay on the GPU for long.
 func TestSampler_ProcessExits_OthersNotHidden(t *testing.T) {
 	t.Parallel()

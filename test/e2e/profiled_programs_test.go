@@ -15,8 +15,9 @@ import (
 // matchesPrograms selects the programs of testdata/profile by their names, shells too.
 const matchesPrograms = `{"match": {"regex": "/opt/(facts|script|train)|dies$", "useDefaultExcludes": false}}`
 
-// runsAs checks that containers exit and print with a profile of these fields as they do without one, and returns the reports of theirs.
-func (ns *namespace) runsAs(pod, fields string, change func(*corev1.PodSpec), reports int, containers ...corev1.Container) []reportOf {
+// runsAs checks that containers exit and print with a profile of these fields as they do without one, and returns their reports, which
+// are in these states.
+func (ns *namespace) runsAs(pod, fields string, change func(*corev1.PodSpec), reports int, states []string, containers ...corev1.Container) []reportOf {
 	ns.t.Helper()
 	without := pod + "-without"
 	ns.createProfiled(without, `{"enabled": false}`, change, containers...)
@@ -27,7 +28,7 @@ func (ns *namespace) runsAs(pod, fields string, change func(*corev1.PodSpec), re
 	for name := range maps.Keys(want) {
 		assert.Equal(ns.t, ns.lines(without, name), ns.lines(pod, name), "what %s prints", name)
 	}
-	its := ns.reportsOf(pod, reports, "Ready")
+	its := ns.reportsOf(pod, reports, states...)
 	none, err := ns.reports("--field-selector", "spec.claim="+without)
 	require.NoError(ns.t, err)
 	assert.Empty(ns.t, none, "reports of a claim without a profile")
@@ -56,7 +57,7 @@ func TestProfile_Programs_RunAsWithout(t *testing.T) {
 	jemalloc := inPrograms("jemalloc", "python3", "/opt/facts.py")
 	jemalloc.Env = variables(corev1.EnvVar{Name: "LD_PRELOAD", Value: "libjemalloc.so.2"})
 	script := inPrograms("script", "/opt/script.sh", "1", "2 3")
-	reports := ns.runsAs("programs", matchesPrograms, sameHost, 4, python, terminal, jemalloc, script)
+	reports := ns.runsAs("programs", matchesPrograms, sameHost, 4, []string{"Ready"}, python, terminal, jemalloc, script)
 	assert.Equal(t, "bash", ns.reportFrom(reports, "script").Spec.Process)
 	assert.Contains(t, ns.do("logs", "programs", "--container", "jemalloc"), "jemalloc True")
 	codes := ns.exits("programs")
@@ -80,8 +81,11 @@ func TestProfile_Restricted_RunsAsWithout(t *testing.T) {
 	signals := inPrograms("signals", "/opt/signals.sh")
 	launcher := inPrograms("launcher", "torchrun", "1", "/opt/train.py")
 	fields := `{"match": {"regex": "/opt/(facts|train)|dies$", "useDefaultExcludes": false, "maxSessions": 16}}`
-	reports := ns.runsAs("restricted", fields, sameHost, 4, restricted, signals, launcher)
-	assert.Equal(t, "python3.11", ns.reportFrom(reports, "restricted").Spec.Process)
+	reports := ns.runsAs("restricted", fields, sameHost, 4, []string{"Ready", "Lost"}, restricted, signals, launcher)
+	for _, container := range []string{"restricted", "launcher"} {
+		r := ns.reportFrom(reports, container)
+		assert.Equal(t, []string{"python3.11", "Ready"}, []string{r.Spec.Process, r.Status.State}, "nsys may have nothing of a process that dies at once")
+	}
 	assert.Equal(t, map[string]int32{"restricted": 7, "signals": 4, "launcher": 0}, ns.exits("restricted"))
 }
 

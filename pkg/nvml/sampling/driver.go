@@ -135,7 +135,7 @@ type device struct {
 	on       library.Target
 	handle   nvml.Device
 	identity metrics.Identity
-	// calls counts those of the present round.
+	// calls counts those of the present round, without those that list the MIG devices.
 	calls int
 	// unsupported are the questions that this GPU, in its MIG mode, cannot answer.
 	unsupported map[string]bool

@@ -67,6 +67,9 @@ type gpmTarget struct {
 	based, unsupported bool
 }
 
+// maxSampleCalls is how many calls a sample takes, the first time.
+const maxSampleCalls = 3
+
 // sampleCalls is how many calls the GPU's own sample will take: the first one needs two buffers, and is compared with none.
 func (g *device) sampleCalls() int {
 	t := g.gpm.targets[wholeGPU]
@@ -74,7 +77,7 @@ func (g *device) sampleCalls() int {
 	case !g.identity.GPM, t != nil && t.unsupported:
 		return 0
 	case t == nil:
-		return 3
+		return maxSampleCalls
 	default:
 		return 2
 	}

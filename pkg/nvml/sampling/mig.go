@@ -12,6 +12,14 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
+// What a round on a GPU in MIG mode may take beyond maxCalls: one call for each place that a MIG device can have, as only asking tells
+// whether there is one, and for each MIG device its UUID, GPU instance, compute instance, name and memory, and the sample of its GPU
+// instance with what came out of it. In the first round on a GPU instance that is three calls, for two buffers and a sample, later two.
+const (
+	maxCallsPerPlace = 1
+	maxCallsPerMIG   = 5 + maxSampleCalls
+)
+
 // migDevice is a MIG device as the last round listed it.
 type migDevice struct {
 	handle nvml.Device
@@ -94,6 +102,8 @@ func (g *device) listMIG(ctx context.Context) error {
 		}
 		g.maxMIG = count
 	}
+	own := g.calls
+	defer func() { g.calls = own }()
 	for index := range g.maxMIG {
 		handle, ok, err := passing(ctx, g, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
 			return g.handle.GetMigDeviceHandleByIndex(index)

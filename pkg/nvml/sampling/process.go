@@ -3,7 +3,6 @@ package sampling
 import (
 	"context"
 	"math"
-	"math/bits"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -19,14 +18,9 @@ type processReader struct {
 	// lastSeen is the time of the latest utilization sample, microseconds; begun says that one was asked for before.
 	lastSeen uint64
 	begun    bool
-	// cost is how many calls the last round took.
-	cost int
 	// symbols of the three lists, as the library has them.
 	compute, mps, graphics string
 }
-
-// calls is how many calls the processes are expected to take.
-func (r *processReader) calls() int { return max(r.cost, 4) }
 
 // listSymbol is the name of a list of processes: the library has one of its versions.
 func listSymbol(g *device, name string) string {
@@ -43,7 +37,8 @@ type place struct{ pid, instance, compute uint32 }
 
 // Processes lists the processes on a GPU and on the MIG devices of its round, each once, with their utilization since the last time.
 // hidden: there are some that this process's pid namespace does not show. MPSServer says only that a process uses the GPU by itself and
-// not through MPS: whether it is a server, the MPS service's files say.
+// not through MPS: whether it is a server, the MPS service's files say. At most eight calls. It comes before Values in a round, which
+// rotates through more of its values where few processes are listed.
 func (d *Driver) Processes(ctx context.Context, id gpu.UUID) (processes []metrics.Process, hidden bool, err error) {
 	var found []metrics.Process
 	var others bool
@@ -63,7 +58,6 @@ func (g *device) listProcesses(ctx context.Context) (processes []metrics.Process
 		r.mps = listSymbol(g, "nvmlDeviceGetMPSComputeRunningProcesses")
 		r.graphics = listSymbol(g, "nvmlDeviceGetGraphicsRunningProcesses")
 	}
-	before := g.calls
 	known := map[place]int{}
 	for _, list := range []struct {
 		symbol string
@@ -80,7 +74,9 @@ func (g *device) listProcesses(ctx context.Context) (processes []metrics.Process
 		if !ok {
 			continue
 		}
-		g.calls += bits.Len(uint(max(len(infos), 1) - 1)) // go-nvml asks again with twice the room until it suffices
+		if len(infos) > 1 {
+			g.calls++ // go-nvml asks with room for one first, and again with room for twice as many as the driver has
+		}
 		for _, info := range infos {
 			if info.Pid == 0 {
 				hidden = true
@@ -90,7 +86,6 @@ func (g *device) listProcesses(ctx context.Context) (processes []metrics.Process
 		}
 	}
 	err = g.utilizations(ctx, processes)
-	r.cost = g.calls - before
 	return processes, hidden, err
 }
 

@@ -126,6 +126,17 @@ func round(ctx context.Context, d *Driver, id gpu.UUID, r *read) error {
 		return err
 	}
 	r.Identity = identity
+	processes, hidden, err := d.Processes(ctx, id)
+	if err != nil {
+		return err
+	}
+	for i := range processes {
+		p := &processes[i]
+		r.Processes = append(r.Processes, readProcess{
+			PID: p.PID, MIG: p.MIG, Memory: orNone(p.MemoryBytes), SM: orNone(p.SM), Server: p.MPSServer,
+		})
+	}
+	r.Hidden = hidden
 	var values metrics.Values
 	if err := d.Values(ctx, id, fields, &values); err != nil {
 		return err
@@ -143,15 +154,7 @@ func round(ctx context.Context, d *Driver, id gpu.UUID, r *read) error {
 		}
 		r.MIGDevices = append(r.MIGDevices, readMIG{Facts: devices[i], Values: valuesOf(&devices[i].Values)})
 	}
-	processes, hidden, err := d.Processes(ctx, id)
-	for i := range processes {
-		p := &processes[i]
-		r.Processes = append(r.Processes, readProcess{
-			PID: p.PID, MIG: p.MIG, Memory: orNone(p.MemoryBytes), SM: orNone(p.SM), Server: p.MPSServer,
-		})
-	}
-	r.Hidden = hidden
-	return err
+	return nil
 }
 
 func orNone(v float64) float64 {

@@ -9,7 +9,8 @@ import (
 	"github.com/prism-gpu/prism/pkg/metrics"
 )
 
-// maxCalls is how many calls a round on a GPU may take, those for its MIG devices left out. What is read by rotation gets what is left.
+// maxCalls is how many calls a round on a GPU may take, those for its MIG devices left out. What is read by rotation gets what is left. A
+// round that finds the MIG mode changed reads the GPU's identity again, beyond that.
 const maxCalls = 20
 
 // mega converts MHz.
@@ -99,13 +100,14 @@ func (g *device) read(ctx context.Context, fields metrics.FieldSet, into *metric
 	return g.readRotated(ctx, fields, into)
 }
 
-// readRotated reads as many of the readers as the round has calls left for, and sets what they and the others brought last.
+// readRotated reads as many of the readers as the round has calls left for, at least one so that each has its turn, and sets what they and
+// the others brought last.
 func (g *device) readRotated(ctx context.Context, fields metrics.FieldSet, into *metrics.Values) error {
 	t := &g.rotation
 	if t.last == nil {
 		t.last = map[int][]reading{}
 	}
-	left := maxCalls - g.calls - g.sampleCalls() - g.processes.calls()
+	left := max(1, maxCalls-g.calls-g.sampleCalls())
 	for range rotated {
 		if left <= 0 {
 			break

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -171,7 +172,8 @@ func TestNsys_Duration_ProcessGoesOn(t *testing.T) {
 	c := withNsys(t, "bookworm", func(p *runplan.Plan) { p.Switches = append(p.Switches, "--duration", "1") })
 	code, output := c.run(t, c.script(t, "while ! grep -qE 'Finished|Failed' /run/prism/results/s*/note; do sleep 0.01; done; echo on; exit 6")...)
 	assert.Equal(t, 6, code)
-	assert.Equal(t, "on\n", output)
+	// The tool's library in a program that begins while nsys exits may say that it is gone.
+	assert.True(t, strings.HasSuffix(output, "on\n"), output)
 	assert.Equal(t, "Starting Recording Finished", c.one(t)["state"], c.log(t))
 }
 

@@ -123,6 +123,28 @@ func TestRun_ToolCollides_StartedAgain(t *testing.T) {
 	assert.Len(t, starts, 3, "processes that collided")
 }
 
+// TestRun_Range_Noted: a recording that waits for a range says so, until nsys does.
+func TestRun_Range_Noted(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ script, state, reason string }{
+		"reached": {
+			"grep -q RangeNotReached /run/prism/results/s*/note && touch /run/work/begun; while ! grep -q '^reason=$' /run/prism/results/s*/note; do sleep 0.01; done",
+			finished, "RangeNotReached ",
+		},
+		"not reached": {"true", "Starting Recording Ending Failed", "RangeNotReached RangeNotReached"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			box := newContainer(t, func(p *runplan.Plan) { p.Env, p.Switches = []string{"FAKE=range"}, []string{"--capture-range=nvtx"} })
+			code, _ := box.run(t, box.script(t, "until grep -q Recording /run/prism/results/s*/note; do sleep 0.01; done; "+c.script+"; exit 6")...)
+			assert.Equal(t, 6, code)
+			n := box.one(t)
+			assert.Equal(t, c.state, n["state"])
+			assert.Equal(t, c.reason, n["reason"])
+		})
+	}
+}
+
 func TestRun_FailClosed_ProcessFails(t *testing.T) {
 	t.Parallel()
 	c := newContainer(t, func(p *runplan.Plan) { p.Tool, p.FailClosed = "/run/prism/tool/none", true })

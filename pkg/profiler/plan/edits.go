@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -36,16 +37,14 @@ func Edits(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, host Hos
 	bind := func(from, to string, options []string) *specs.Mount {
 		return &specs.Mount{HostPath: from, ContainerPath: "/run/prism/" + to, Options: options}
 	}
-	mounts := []*specs.Mount{
+	mounts := append(toolMounts(c, tool, read),
 		bind(host.Programs, "programs", read),
-		toolMount(c, tool, read),
 		bind(host.Plan, "plan", data),
 		bind(host.Inbox, "results", []string{"rw", "nosuid", "nodev", "noexec", "rbind", "rprivate"}),
-		{
+		&specs.Mount{
 			HostPath: temporary, ContainerPath: "/run/prism/container", Type: temporary,
 			Options: []string{"nosuid", "nodev", "noexec", "mode=0755", "size=256k"},
-		},
-	}
+		})
 	args := []string{"profile", "-claim", r.Claim.UID, "-node", host.Node}
 	if len(c.Containers) > 0 {
 		args = append(args, "-containers", strings.Join(c.Containers, ","))
@@ -63,10 +62,16 @@ func Edits(r *checkpoint.Record, c *v1alpha1.ProfilerConfig, tool Tool, host Hos
 	return all
 }
 
-// toolMount is the part of the tool that records. Where containers keep their reports the tool also imports them, and they get it whole.
-func toolMount(c *v1alpha1.ProfilerConfig, tool Tool, options []string) *specs.Mount {
-	if part := filepath.Dir(tool.Nsys); *c.Output.Type == v1alpha1.OutputNode && part != "." {
-		return &specs.Mount{HostPath: filepath.Join(tool.Dir, part), ContainerPath: containerTool + "/" + part, Options: options}
+// toolMounts are the part of the tool that records and, where containers keep their reports, the part that imports.
+func toolMounts(c *v1alpha1.ProfilerConfig, tool Tool, options []string) []*specs.Mount {
+	mount := func(part, at string) *specs.Mount {
+		return &specs.Mount{HostPath: filepath.Join(tool.Dir, part), ContainerPath: path.Join(containerTool, at), Options: options}
 	}
-	return &specs.Mount{HostPath: tool.Dir, ContainerPath: containerTool, Options: options}
+	part := filepath.Dir(tool.Nsys)
+	all := []*specs.Mount{mount(part, part)}
+	if *c.Output.Type == v1alpha1.OutputContainerPath && tool.Importer != "" {
+		// Beside the other part, as in an installation.
+		all = append(all, mount(tool.Importer, path.Join(path.Dir(part), filepath.Base(tool.Importer))))
+	}
+	return all
 }

@@ -19,8 +19,9 @@ import (
 // Tool is an installed version of the profiler.
 type Tool struct {
 	nsight.Tool
-	// Dir is the host's directory of the version, Nsys the path of its nsys in there.
-	Dir, Nsys string
+	// Dir is the host's directory of the version, Nsys the path of its nsys in there, and Importer that of the importer's directory; empty: there
+	// is none.
+	Dir, Nsys, Importer string
 	// Proven is when it recorded and imported on this node.
 	Proven time.Time
 }

@@ -121,7 +121,7 @@ func (s Source) Install(ctx context.Context, dir string) (manifest.Installed, er
 	if err := copyTree(ctx, target, filepath.Join(tmp, name), name, m.Files); err != nil {
 		return fail(err)
 	}
-	if err := s.copyImporter(tmp, m.Files); err != nil {
+	if m.Importer, err = s.copyImporter(tmp, m.Files); err != nil {
 		return fail(err)
 	}
 	m.Digest = digest(m.Files)
@@ -144,16 +144,19 @@ var hosts = []string{"host-linux-x64", "host-linux-armv8"}
 // importerProgram is what makes a report of a raw file.
 const importerProgram = "QdstrmImporter"
 
-// copyImporter copies the importer with the libraries beside it that it names: containers whose reports stay with them import themselves. The
-// rest of its directory, most of all, is a graphical interface. An image without it has raw files there.
-func (s Source) copyImporter(to string, files map[string]string) error {
+// importers has the directory of the importer. It is not beside what records, which else imports by itself in every container.
+const importers = "importer"
+
+// copyImporter copies the importer with the libraries beside it that it names, and returns its directory: containers whose reports stay with
+// them import themselves. The rest of what the image has there is a graphical interface. From an image without it they have raw files.
+func (s Source) copyImporter(to string, files map[string]string) (string, error) {
 	from, err := s.find(hosts...)
 	if err != nil {
-		return nil //nolint:nilerr // there is none
+		return "", nil //nolint:nilerr // there is none
 	}
-	name := filepath.Base(from)
+	name := filepath.Join(importers, filepath.Base(from))
 	if err := os.MkdirAll(filepath.Join(to, name), 0o755); err != nil {
-		return err
+		return "", err
 	}
 	wanted, taken := []string{importerProgram}, map[string]bool{}
 	for len(wanted) > 0 {
@@ -168,12 +171,12 @@ func (s Source) copyImporter(to string, files map[string]string) error {
 			continue // of the system
 		}
 		if err != nil {
-			return err
+			return "", err
 		}
 		files[filepath.Join(name, file)] = sum
 		wanted = append(wanted, needed(filepath.Join(from, file))...)
 	}
-	return nil
+	return name, nil
 }
 
 // needed are the libraries that a program or a library names; none of what is neither.

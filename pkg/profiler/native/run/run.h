@@ -35,9 +35,14 @@ struct run {
 	int up, down; // from and to the stand-in
 	int tool_output, signals, watch;
 
+	// The recording begins with a range: whether that is noted, was reached, and how much of the sentence that says so was read.
+	bool range_awaited, range_reached;
+	int range_matched;
+
 	struct strings variables; // that nsys gave the stand-in
 	pid_t process, tool; // 0: none, or ended
 	bool ready, process_ended;
+	bool awaits_range; // nsys records nothing until the process begins a range
 	int process_status, tool_status; // once they ended
 };
 

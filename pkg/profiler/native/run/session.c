@@ -1,5 +1,7 @@
 #include "session.h"
+
 #include "name.h"
+#include "range.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -201,6 +203,16 @@ int session_prepare(struct run *run)
 	return run->log < 0 || run->up < 0 || run->down < 0 ? -1 : 0;
 }
 
+// note_range notes that nsys records, once it says so.
+static void note_range(struct run *run, const char *text, size_t size)
+{
+	static const char begun[] = "Capture range started";
+	if (!run->awaits_range || !memmem(text, size, begun, sizeof begun - 1))
+		return;
+	run->awaits_range = false;
+	note_add(run, "reason", run->context.several ? "SeveralProfiles" : "");
+}
+
 bool log_copy(struct run *run)
 {
 	char buffer[4096];
@@ -209,9 +221,10 @@ bool log_copy(struct run *run)
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0)
-			return errno == EAGAIN;
+			return errno == EAGAIN; // a terminal that nothing writes to any more fails otherwise
 		if (got == 0)
 			return false;
+		range_seen(run, buffer, (size_t)got);
 		size_t keep = (size_t)got;
 		if (keep > max_log - run->log_size)
 			keep = max_log - run->log_size;

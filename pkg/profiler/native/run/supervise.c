@@ -1,6 +1,9 @@
 #include "supervise.h"
+
+#include "range.h"
 #include "forward.h"
 #include "process.h"
+#include "range.h"
 #include "session.h"
 #include "tool.h"
 
@@ -122,6 +125,15 @@ static const char *start(struct run *run)
 	return failed;
 }
 
+// has_range says whether only a range is to be recorded.
+static bool has_range(const struct run *run)
+{
+	for (size_t i = 0; i < run->plan.switches.count; i++)
+		if (after(run->plan.switches.items[i], "--capture-range="))
+			return true;
+	return false;
+}
+
 // begin starts nsys, then the process.
 static int begin(struct run *run)
 {
@@ -143,7 +155,11 @@ static int begin(struct run *run)
 	}
 	if (run->ready) {
 		note_number(run, "ready", wall_clock() - run->started);
+		run->awaits_range = has_range(run);
+		if (run->awaits_range)
+			note_add(run, "reason", "RangeNotReached");
 		note_add(run, "state", "Recording");
+		range_await(run);
 	}
 	drop(&run->up);
 	return 0;
@@ -205,7 +221,7 @@ static void conclude(struct run *run, struct recording *r, const char *lost)
 		note_add(run, "message", "the pipes to the stand-in stay");
 	note_number(run, "toolExit", code(run->tool_status));
 	if (lost || !report_note(run))
-		note_failure(run, "ReportLost", lost ? lost : "nsys exited without a report; see nsys.log", 0);
+		note_failure(run, run->range_awaited && !lost ? "RangeNotReached" : "ReportLost", lost ? lost : "nsys exited without a report; see nsys.log", 0);
 	else
 		note_add(run, "state", "Finished");
 }

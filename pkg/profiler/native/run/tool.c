@@ -1,4 +1,6 @@
 #include "tool.h"
+
+#include "range.h"
 #include "session.h"
 #include "supervise.h"
 
@@ -120,7 +122,7 @@ static _Noreturn void become_tool(const struct run *run, int output)
 int tool_start(struct run *run)
 {
 	int ends[2];
-	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+	if ((!range_wanted(run) || range_output(ends) < 0) && pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
 		return -1;
 	run->tool_output = ends[0];
 	// nsys does not expect a pipe that is full for a moment.

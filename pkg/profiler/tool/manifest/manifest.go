@@ -33,6 +33,8 @@ type Manifest struct {
 	Digest  string `json:"digest"`
 	// Nsys is the path of nsys in the directory.
 	Nsys string `json:"nsys"`
+	// Importer is the path of the importer's directory in the directory; empty: there is none.
+	Importer string `json:"importer,omitempty"`
 	// Switches are those of `nsys profile`, as nsight.Switches lists them.
 	Switches []string `json:"switches"`
 	// Files are the SHA-256 of each file, in hex, by its path.
@@ -88,7 +90,7 @@ func Read(dir string) (m Manifest, err error) {
 	if err := json.Unmarshal(raw, &m); err != nil {
 		return m, fmt.Errorf("%s: %w", path, err)
 	}
-	if m.Schema != schema || m.Version == "" || !filepath.IsLocal(m.Nsys) {
+	if m.Schema != schema || m.Version == "" || !filepath.IsLocal(m.Nsys) || m.Importer != "" && !filepath.IsLocal(m.Importer) {
 		return m, fmt.Errorf("%s has schema %d, version %q and nsys %q: another version of Prism wrote it", path, m.Schema, m.Version, m.Nsys)
 	}
 	return m, nil

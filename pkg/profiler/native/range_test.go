@@ -1,0 +1,97 @@
+package native
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/profiler/runplan"
+	"github.com/prism-gpu/prism/test/debian"
+)
+
+// ranged is a Python process that reaches an NVTX range once a file is there, and exits with 6 once another one is.
+func ranged(t *testing.T, wanted string) (*container, func(), func() (int, string)) {
+	t.Helper()
+	const library = "libnvToolsExt.so.1"
+	dir, err := debian.Package{Name: "debian-nvtx-bookworm", Package: "libnvtoolsext1", Release: "bookworm", Free: true}.Unpacked(t.Context(), !testing.Short())
+	if err != nil {
+		t.Skipf("the library of NVTX is not available: %v", err)
+	}
+	c := withNsys(t, "bookworm", func(p *runplan.Plan) {
+		p.Switches = []string{
+			"--trace=nvtx,osrt", "--sample=none", "--cpuctxsw=none", "--kill=none", "--wait=primary", "--capture-range=nvtx", "--nvtx-capture=" + wanted,
+			"--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0",
+		}
+	})
+	content, err := os.ReadFile(filepath.Join(dir, "usr/lib/x86_64-linux-gnu", library))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(c.Work, library), content, 0o755))
+	program := c.python(t, `import ctypes, os, sys, time
+nvtx = ctypes.CDLL("/run/work/`+library+`")
+while not os.path.exists("/run/work/begin"): time.sleep(0.01)
+nvtx.nvtxRangePushA(b"step")
+time.sleep(0.2)
+nvtx.nvtxRangePop()
+while not os.path.exists("/run/work/end"): time.sleep(0.01)
+sys.exit(6)`)
+	type result struct {
+		code   int
+		output string
+	}
+	done := make(chan result, 1)
+	go func() {
+		code, output := c.run(t, program...)
+		done <- result{code, output}
+	}()
+	begin := func() { require.NoError(t, os.WriteFile(filepath.Join(c.Work, "begin"), nil, 0o644)) }
+	return c, begin, func() (int, string) {
+		require.NoError(t, os.WriteFile(filepath.Join(c.Work, "end"), nil, 0o644))
+		got := <-done
+		return got.code, got.output
+	}
+}
+
+// state is the last reason and the last state of the only session; empty as long as there is none.
+func (c *container) state(t *testing.T) (reason, state string) {
+	t.Helper()
+	for _, n := range c.notes(t) {
+		return n["reason"], n["state"]
+	}
+	return "", ""
+}
+
+// TestNsys_Range_ReasonUntilReached: the session waits for the range and says so, and the report is there while the process goes on.
+func TestNsys_Range_ReasonUntilReached(t *testing.T) {
+	t.Parallel()
+	c, begin, end := ranged(t, "step@*")
+	until(t, "the session must wait", func() bool {
+		reason, state := c.state(t)
+		return reason == "RangeNotReached" && state == "Starting Recording"
+	})
+	begin()
+	until(t, "the report must be there while the process goes on", func() bool {
+		_, state := c.state(t)
+		return state == "Starting Recording Finished"
+	})
+	reason, _ := c.state(t)
+	assert.Equal(t, "RangeNotReached ", reason, "an empty reason follows, which takes it back")
+	code, output := end()
+	assert.Equal(t, 6, code)
+	assert.Empty(t, output)
+}
+
+// TestNsys_Range_NeverReached: the process runs as without, and the session says why there is no report.
+func TestNsys_Range_NeverReached(t *testing.T) {
+	t.Parallel()
+	c, begin, end := ranged(t, "other@*")
+	begin()
+	code, _ := end()
+	assert.Equal(t, 6, code)
+	reason, state := c.state(t)
+	assert.Contains(t, reason, "RangeNotReached")
+	assert.NotContains(t, reason, "ReportLost")
+	assert.Contains(t, state, "Failed")
+}

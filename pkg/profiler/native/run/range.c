@@ -1,0 +1,67 @@
+#include "range.h"
+
+#include "session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+static const char option[] = "--capture-range", reached[] = "ange started";
+
+bool range_wanted(const struct run *run)
+{
+	for (size_t i = 0; i < run->plan.switches.count; i++) {
+		const char *item = run->plan.switches.items[i];
+		// Not --capture-range-end, which says what follows.
+		if (!strncmp(item, option, sizeof option - 1) && (item[sizeof option - 1] == '=' || !item[sizeof option - 1]))
+			return true;
+	}
+	return false;
+}
+
+void range_await(struct run *run)
+{
+	if (!range_wanted(run) || run->range_reached)
+		return;
+	run->range_awaited = true;
+	note_add(run, "reason", "RangeNotReached");
+}
+
+void range_seen(struct run *run, const char *output, size_t size)
+{
+	if (run->range_reached || !range_wanted(run))
+		return;
+	for (size_t i = 0; i < size; i++) {
+		run->range_matched = output[i] == reached[run->range_matched] ? run->range_matched + 1 : output[i] == reached[0];
+		if (reached[run->range_matched])
+			continue;
+		run->range_reached = true;
+		if (run->range_awaited)
+			note_add(run, "reason", run->context.several ? "SeveralProfiles" : "");
+		run->range_awaited = false;
+		return;
+	}
+}
+
+int range_output(int ends[2])
+{
+	int unlocked = 0;
+	struct termios mode;
+	ends[0] = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+	if (ends[0] < 0)
+		return -1;
+	// By descriptor: the path of the other end may be another container's.
+	ends[1] = ioctl(ends[0], TIOCSPTLCK, &unlocked) < 0 ? -1 : ioctl(ends[0], TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (ends[1] < 0 || tcgetattr(ends[1], &mode) < 0) {
+		int failed = errno;
+		if ((ends[1] >= 0 && close(ends[1]) < 0) | (close(ends[0]) < 0))
+			failed = errno;
+		errno = failed;
+		return -1;
+	}
+	cfmakeraw(&mode);
+	return tcsetattr(ends[1], TCSANOW, &mode);
+}
