@@ -133,7 +133,8 @@ func wire(ctx context.Context, cfg *config.Controller) (manager.Manager, error) 
 // serve has every replica answer the API server: about configurations that are written, and about reports.
 func serve(ctx context.Context, m manager.Manager, cfg *config.Controller, selector labels.Selector) error {
 	if cfg.AdmissionCertificate != "" && cfg.AdmissionWebhook {
-		if err := admission.Serve(ctx, m, cfg.DriverName); err != nil {
+		of, policy, _ := strings.Cut(cfg.ProfilerMap, "/")
+		if err := admission.Serve(ctx, m, cfg.DriverName, types.NamespacedName{Namespace: of, Name: policy}); err != nil {
 			return err
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/claim"
 )
 
@@ -34,15 +35,29 @@ type OpaqueConfig struct {
 	Driver string
 	// Classes reads DeviceClasses.
 	Classes client.Reader
+	// Profiles is the cluster's policy for profiles; nil: claims are compared with it only when they are prepared.
+	Profiles Policy
 }
 
-// Serve registers the webhook with the manager's webhook server. Every replica serves it, not only the leader.
-func Serve(ctx context.Context, m manager.Manager, driver string) error {
+// Policy limits what claims may ask for of profiles.
+type Policy interface {
+	// Limit returns why a configuration of a claim in that namespace is not allowed. A policy that cannot be read allows everything. The
+	// configuration may be changed.
+	Limit(ctx context.Context, namespace string, config *v1alpha1.ProfilerConfig) error
+}
+
+// Serve registers the webhook with the manager's webhook server. Every replica serves it, not only the leader. profiles names the ConfigMap
+// with the policy for profiles; without a name there is none.
+func Serve(ctx context.Context, m manager.Manager, driver string, profiles types.NamespacedName) error {
 	if _, err := m.GetCache().GetInformer(ctx, &resourceapi.DeviceClass{}, cache.BlockUntilSynced(false)); err != nil {
 		return fmt.Errorf("watching DeviceClasses for admission: %w", err)
 	}
 	server := m.GetWebhookServer()
-	server.Register(Path, &webhook.Admission{Handler: &OpaqueConfig{Driver: driver, Classes: m.GetClient()}})
+	handler := &OpaqueConfig{Driver: driver, Classes: m.GetClient()}
+	if profiles.Name != "" {
+		handler.Profiles = ProfileRules{Reader: m.GetAPIReader(), Map: profiles}
+	}
+	server.Register(Path, &webhook.Admission{Handler: handler})
 	if err := m.AddReadyzCheck("admission", server.StartedChecker()); err != nil {
 		return fmt.Errorf("serving admission: %w", err)
 	}
@@ -60,6 +75,9 @@ func (o *OpaqueConfig) Handle(ctx context.Context, req admission.Request) admiss
 	ctx, cancel := context.WithTimeout(ctx, classTimeout)
 	defer cancel()
 	written := claim.Validator{Driver: o.Driver, Class: func(name string) *resourceapi.DeviceClass { return o.class(ctx, name) }}
+	if o.Profiles != nil {
+		written.Limit = func(c *v1alpha1.ProfilerConfig) error { return o.Profiles.Limit(ctx, req.Namespace, c) }
+	}
 	var problem error
 	var err error
 	switch req.Kind.Kind {

@@ -4,14 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionapi "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -115,6 +118,54 @@ func TestHandle_ValidOrNotValidated_Allowed(t *testing.T) {
 	for name, req := range allowed {
 		response := handler.Handle(t.Context(), req)
 		assert.True(t, response.Allowed, "%s: %v", name, response.Result)
+	}
+}
+
+// TestHandle_PolicyForProfiles_SaidWhenWritten: what the cluster's policy denies a claim is denied when it is written, with the sentence that
+// the node would say, and what cannot be known then is left to the node.
+func TestHandle_PolicyForProfiles_SaidWhenWritten(t *testing.T) {
+	t.Parallel()
+	const policy = "policy: {namespaces: [team], maxBytes: 1Gi, maxRetention: 24h}\ndefaults: [{config: {output: {maxBytes: 1Mi}}}]"
+	for name, c := range map[string]struct{ policy, namespace, fields, want string }{
+		"nothing beyond it": {policy, "team", `output: {maxBytes: 1Gi, retention: 1h}`, ""},
+		"raw switches":      {policy, "team", `args: [--cuda-memory-usage=true]`, "ProfilerConfig.args are not allowed: profiler.policy.args is Deny"},
+		"bytes": {
+			policy, "team", `output: {maxBytes: 2Gi}`,
+			"ProfilerConfig.output.maxBytes must be less than or equal to profiler.policy.maxBytes, 1Gi, got 2Gi",
+		},
+		"retention": {
+			policy, "team", `output: {retention: 25h}`,
+			"ProfilerConfig.output.retention must be less than or equal to profiler.policy.maxRetention, 24h0m0s, got 25h0m0s",
+		},
+		"namespace":          {policy, "other", ``, "profiles are not allowed in namespace other; profiler.policy.namespaces has: team"},
+		"opted out":          {policy, "other", `enabled: false`, ""},
+		"no policy":          {"", "other", ``, ""},
+		"an invalid one":     {"policy: {args: Maybe}", "other", `args: [--cuda-memory-usage=true]`, ""},
+		"one that is absent": {"absent", "other", `args: [--cuda-memory-usage=true]`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			handler := newHandler(t)
+			scheme := runtime.NewScheme()
+			require.NoError(t, corev1.AddToScheme(scheme))
+			stored := fake.NewClientBuilder().WithScheme(scheme)
+			if c.policy != "absent" {
+				stored.WithObjects(&corev1.ConfigMap{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "prism-system", Name: "rules"}, Data: map[string]string{"profiler.yaml": c.policy},
+				})
+			}
+			handler.Profiles = ProfileRules{Reader: stored.Build(), Map: types.NamespacedName{Namespace: "prism-system", Name: "rules"}}
+			spec := devices("gpu.prism.dev", "gpu.prism.dev", `{apiVersion: gpu.prism.dev/v1alpha1, kind: ProfilerConfig, `+c.fields+`}`)
+			for kind, object := range map[string]string{"ResourceClaim": `{spec: ` + spec + `}`, "ResourceClaimTemplate": `{spec: {spec: ` + spec + `}}`} {
+				req := review(t, admissionapi.Create, kind, object)
+				req.Namespace = c.namespace
+				response := handler.Handle(t.Context(), req)
+				assert.Equal(t, c.want == "", response.Allowed, "%s: %v", kind, response.Result)
+				if c.want != "" {
+					assert.True(t, strings.HasSuffix(response.Result.Message, `spec.devices.requests: request "r": `+c.want), response.Result.Message)
+				}
+			}
+		})
 	}
 }
 

@@ -19,6 +19,9 @@ type Validator struct {
 	Driver string
 	// Class returns a DeviceClass, nil for one that is not known. It may be nil.
 	Class func(name string) *resourceapi.DeviceClass
+	// Limit returns why the cluster's policy does not allow what a claim itself sets of its profile; nil: nothing is known of a policy. It may
+	// change the configuration.
+	Limit func(config *v1alpha1.ProfilerConfig) error
 	// Families are what configuration is checked against; nil: those of this package.
 	Families []Family
 }
@@ -190,7 +193,21 @@ func (v Validator) refusesRequest(r asked, configs []resourceapi.DeviceClaimConf
 	case merged.mps() != nil && r.count > 1:
 		return severalWithMPS(r.count)
 	}
-	return errors.Join(merged.unenforced(), merged.inconsistent())
+	return errors.Join(merged.unenforced(), merged.inconsistent(), v.refusesProfile(merged, r, configs))
+}
+
+// refusesProfile says why the cluster's policy does not allow what the claim itself sets of its profile. What its class sets may be changed by
+// the cluster's defaults, and is left to Resolve.
+func (v Validator) refusesProfile(merged Options, r asked, configs []resourceapi.DeviceClaimConfiguration) error {
+	if v.Limit == nil || merged.Profiler == nil || is(merged.Profiler.Enabled, false) {
+		return nil
+	}
+	r.class = ""
+	own, err := Validator{Driver: v.Driver, Families: v.Families}.options(r, configs)
+	if err != nil || own.Profiler == nil {
+		return nil
+	}
+	return v.Limit(own.Profiler)
 }
 
 // options are what a request's class sets, and over it what its claim sets. What cannot be read is left out.

@@ -21,6 +21,8 @@ type Controller struct {
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 	// ConfigMap is "<namespace>/<name>" of the node configurations; empty: there are none.
 	ConfigMap string `json:"nodeConfigMap,omitempty"`
+	// ProfilerMap is "<namespace>/<name>" of the policy for profiles; empty: claims are compared with it only on nodes.
+	ProfilerMap string `json:"profilerConfigMap,omitempty"`
 	// DeviceClasses: the process manages DeviceClasses and their extended resource names; else it answers about reports alone.
 	DeviceClasses bool `json:"deviceClasses"`
 	// GPUExtendedResource is Auto, Always or Never: whether whole GPUs get the name nvidia.com/gpu.
@@ -90,6 +92,7 @@ func (c *Controller) flags() *pflag.FlagSet {
 	f.StringVar(&c.DriverName, "driver-name", c.DriverName, "name of the DRA driver whose devices have extended resource names")
 	f.StringVar(&c.Kubeconfig, "kubeconfig", c.Kubeconfig, "kubeconfig file; empty: service account of the pod")
 	f.StringVar(&c.ConfigMap, "node-config-map", c.ConfigMap, "<namespace>/<name> of the ConfigMap of node configurations; empty: none")
+	f.StringVar(&c.ProfilerMap, "profiler-config-map", c.ProfilerMap, "<namespace>/<name> of the ConfigMap with the policy for profiles; empty: none")
 	f.BoolVar(&c.DeviceClasses, "device-classes", c.DeviceClasses, "manage DeviceClasses and their extended resource names")
 	f.StringVar(&c.GPUExtendedResource, "gpu-extended-resource", c.GPUExtendedResource, "whether whole GPUs can be requested as nvidia.com/gpu: Auto, "+
 		"unless a node has that capacity from a device plugin; Always; Never")
@@ -134,6 +137,9 @@ func (c *Controller) validate() error {
 		bad("gpu-extended-resource", "unsupported value %q; supported values: %s", c.GPUExtendedResource, strings.Join(gpuExtendedResources, ", "))
 	}
 	NodeConfig{Map: c.ConfigMap}.validate(bad)
+	if !validMap(c.ProfilerMap) {
+		bad("profiler-config-map", "must be <namespace>/<name>, got %q", c.ProfilerMap)
+	}
 	if c.Namespace == "" {
 		bad("namespace", "required: the namespace of the Lease, which is that of the controller")
 	}

@@ -45,11 +45,11 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	}
 	layout := newLayout(cfg, machine, source, api)
 	calls := &driver.Calls{}
-	statuses := newStatuses(ctx, cfg, api, calls, machine.State.profiles.forget)
+	statuses := newStatuses(ctx, cfg, api, calls, machine.State.profiles.drop)
 	profiles := newProfiling(ctx, cfg, api.Claims, a.Now, machine.hook.profiler.err)
 	core, err := newCore(ctx, machine, layout.Layout, profiles.profiler(), coreReports{
 		events: api.Events, retrying: func(rc *resourceapi.ResourceClaim, cause error) {
-			machine.State.profiles.forget(string(rc.UID))
+			machine.State.profiles.drop(string(rc.UID))
 			retrying(ctx, statuses, rc, cause)
 		},
 	})

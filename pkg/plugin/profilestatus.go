@@ -54,10 +54,10 @@ func (p *profiles) follow(reports driver.Reports) (driver.Reports, func(context.
 	return f, f.run
 }
 
-// forget says that a claim is gone, or not prepared any more: what its profile does is reported no longer.
-func (p *profiles) forget(claimUID string) {
+// drop says that a claim is gone, or not prepared any more: what its profile does is reported no longer.
+func (p *profiles) drop(claimUID string) {
 	if p != nil && p.followed != nil {
-		p.followed.forget(claimUID)
+		p.followed.drop(claimUID)
 	}
 }
 
@@ -79,7 +79,7 @@ func (f *followed) Prepared(r *checkpoint.Record) {
 func (f *followed) Refused(rc *resourceapi.ResourceClaim, cause error) {
 	f.reporting.Lock()
 	defer f.reporting.Unlock()
-	f.forget(string(rc.UID))
+	f.drop(string(rc.UID))
 	f.Reports.Refused(rc, cause)
 }
 
@@ -106,7 +106,7 @@ func (f *followed) remember(r *checkpoint.Record, reported time.Time) {
 	}
 }
 
-func (f *followed) forget(claimUID string) {
+func (f *followed) drop(claimUID string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.claims, claimUID)
@@ -131,7 +131,7 @@ func (f *followed) change(claimUID string) {
 	}
 }
 
-// due returns the claims that have changed and may be reported, and when to look again; nil: at the next change.
+// due returns the claims that have changed and may be reported, and when to check again; nil: at the next change.
 func (f *followed) due(now time.Time) (all []*checkpoint.Record, again <-chan time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -81,7 +81,7 @@ func TestFollowed_ChangeOfOneClaim_OthersNotDelayed(t *testing.T) {
 	})
 }
 
-// TestFollowed_OtherDevices_ReportedAtOnce: a claim that was allocated anew is prepared with what it has now.
+// TestFollowed_OtherDevices_ReportedAtOnce: a claim that was allocated again is prepared with what it has now.
 func TestFollowed_OtherDevices_ReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	p, counted := &profiles{}, &preparedCount{}
@@ -104,7 +104,7 @@ func TestFollowed_RefusedOrGone_NotReportedAgain(t *testing.T) {
 			func() {
 				reports.Refused(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{UID: "a"}}, errors.New("no"))
 			},
-			func() { p.forget("a") },
+			func() { p.drop("a") },
 		} {
 			reports.Prepared(profiledRecord("a"))
 			p.followed.change("a")
@@ -113,6 +113,7 @@ func TestFollowed_RefusedOrGone_NotReportedAgain(t *testing.T) {
 			time.Sleep(time.Minute)
 			assert.EqualValues(t, i+1, counted.prepared.Load())
 		}
+		synctest.Wait()
 		assert.Empty(t, p.followed.claims)
 		assert.Empty(t, p.followed.order)
 	})
@@ -159,7 +160,7 @@ func (w *written) start(t *testing.T) (p *profiles, reports driver.Reports, stop
 	t.Helper()
 	p = &profiles{}
 	statuses := kube.NewStatuses(kube.StatusesOptions{
-		Client: w.client, DriverName: "gpu.prism.dev", Delay: statusDelay, OnGone: func(c kube.Claim) { p.forget(string(c.UID)) },
+		Client: w.client, DriverName: "gpu.prism.dev", Delay: statusDelay, OnGone: func(c kube.Claim) { p.drop(string(c.UID)) },
 	})
 	reports, run := p.follow(driver.ClaimStatus{
 		Statuses: statuses, Node: func() *gpu.Node { return &gpu.Node{} },
@@ -216,8 +217,8 @@ func TestFollowed_API_WrittenOnlyWhereDifferent(t *testing.T) {
 		p.followed.change("a")
 		time.Sleep(time.Minute)
 		assert.EqualValues(t, 3, w.writes.Load())
-		assert.Empty(t, p.followed.claims, "forgotten")
 		stop()
+		assert.Empty(t, p.followed.claims, "the claim is gone")
 	})
 }
 

@@ -25,9 +25,6 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/rules"
 )
 
-// rulesKey is the key of the ConfigMap that has the rules of the cluster for profiles.
-const rulesKey = "profiler.yaml"
-
 // profiling says how processes are profiled on the node: by the rules of the cluster, which are followed, and by the installed versions of
 // the tool. It is nil where the profiler does not run.
 type profiling struct {
@@ -118,7 +115,7 @@ func (p *profiling) reload(ctx context.Context) (read bool) {
 		p.logger.Info("Policy and defaults for profiles are not known yet", "reason", err.Error())
 		return false
 	}
-	parsed, err := rules.Parse([]byte(data[rulesKey]))
+	parsed, err := rules.Parse([]byte(data[rules.Key]))
 	if err != nil {
 		p.logger.Error(err, "Policy and defaults for profiles are invalid: the last valid ones stay in force", "configMap", p.from)
 		return true

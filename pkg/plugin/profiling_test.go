@@ -21,6 +21,7 @@ import (
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/profiler/rules"
 	"github.com/prism-gpu/prism/test/fakes"
 )
 
@@ -28,7 +29,7 @@ const claimUID = "6f0c1d2e-0000-4000-8000-00000000000a"
 
 // rulesMap is the ConfigMap with the rules of the cluster.
 func rulesMap(text string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "rules"}, Data: map[string]string{rulesKey: text}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "rules"}, Data: map[string]string{rules.Key: text}}
 }
 
 // profilingNode is a node that profiles by these rules, with Nsight Systems of these versions.

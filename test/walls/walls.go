@@ -224,7 +224,7 @@ var walls = []wall{
 		because: "files are written, and pods are judged, without a cluster",
 	},
 	{
-		name: "admission", of: []string{"pkg/admission"}, ours: append([]string{"pkg/claim", "pkg/pattern"}, nouns...), named: []string{"os", "k8s.io/client-go"},
+		name: "admission", of: []string{"pkg/admission"}, ours: append([]string{"pkg/claim", "pkg/pattern", "pkg/profiler/rules"}, nouns...), named: []string{"os", "k8s.io/client-go"},
 		because: "admission asks pkg/claim about what is written, and knows no node and no allocation",
 	},
 	{

@@ -195,7 +195,7 @@ func (s State) remedy() string {
 	return fmt.Sprintf("delete reports with kubectl prism profile rm --claim %s, or raise the limit", s.Claim)
 }
 
-// missed says that a process ended before its range.
+// missed says that a process exits before its range.
 func (s State) missed(r report.Report) string {
 	return fmt.Sprintf("%s exited and did not reach %s; have it do so, or set start: Immediate.", process(r), s.start())
 }

@@ -86,7 +86,7 @@ var states = map[string]struct {
 	},
 	"killed in a range":        {change: nvtx, reports: []report.Report{of(report.Lost, "ReportLost")}, profiling: ended, available: killed},
 	"killed with two profiles": {reports: []report.Report{of(report.Lost, "SeveralProfiles")}, profiling: ended, available: killed},
-	"killed without a word":    {reports: []report.Report{of(report.Lost, "")}, profiling: ended, available: killed},
+	"killed silently":          {reports: []report.Report{of(report.Lost, "")}, profiling: ended, available: killed},
 	"lost otherwise": {
 		reports: []report.Report{of(report.Lost, "SessionRemoved")}, profiling: ended,
 		available: "ReportAvailable=false ReportLost: The recording of " + where + " ended without a report that can be read (SessionRemoved).",

@@ -53,6 +53,9 @@ type Default struct {
 	namespace, pod labels.Selector
 }
 
+// Key is the key of the ConfigMap that has the document.
+const Key = "profiler.yaml"
+
 // kind is what errors call the document.
 const kind = "profiler"
 

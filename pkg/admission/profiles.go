@@ -1,0 +1,31 @@
+package admission
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/prism-gpu/prism/api/v1alpha1"
+	"github.com/prism-gpu/prism/pkg/profiler/rules"
+)
+
+// ProfileRules is the policy in the ConfigMap that nodes read. It is read for each claim that asks for a profile, which are few.
+type ProfileRules struct {
+	Reader client.Reader
+	Map    types.NamespacedName
+}
+
+// Limit implements Policy. What cannot be read, or is invalid, is left to the node.
+func (p ProfileRules) Limit(ctx context.Context, namespace string, config *v1alpha1.ProfilerConfig) error {
+	read := &corev1.ConfigMap{}
+	if err := p.Reader.Get(ctx, p.Map, read); err != nil {
+		return nil
+	}
+	known, err := rules.Parse([]byte(read.Data[rules.Key]))
+	if err != nil {
+		return nil
+	}
+	return known.Policy.Limit(namespace, config)
+}
