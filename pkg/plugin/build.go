@@ -45,11 +45,12 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	}
 	layout := newLayout(cfg, machine, source, api)
 	calls := &driver.Calls{}
-	statuses := newStatuses(ctx, cfg, api, calls, machine.State.profiles.drop)
+	gone := dropping(machine.State.profiles)
+	statuses := newStatuses(ctx, cfg, api, calls, gone)
 	profiles := newProfiling(ctx, cfg, api.Claims, a.Now, machine.hook.profiler.err)
 	core, err := newCore(ctx, machine, layout.Layout, profiles.profiler(), coreReports{
 		events: api.Events, retrying: func(rc *resourceapi.ResourceClaim, cause error) {
-			machine.State.profiles.drop(string(rc.UID))
+			gone(string(rc.UID))
 			retrying(ctx, statuses, rc, cause)
 		},
 	})

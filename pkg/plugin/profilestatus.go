@@ -54,10 +54,12 @@ func (p *profiles) follow(reports driver.Reports) (driver.Reports, func(context.
 	return f, f.run
 }
 
-// drop says that a claim is gone, or not prepared any more: what its profile does is reported no longer.
-func (p *profiles) drop(claimUID string) {
-	if p != nil && p.followed != nil {
-		p.followed.drop(claimUID)
+// dropping returns what is called for a claim that is gone, or not prepared any more: what its profile does is reported no longer.
+func dropping(p *profiles) func(claimUID string) {
+	return func(claimUID string) {
+		if p != nil && p.followed != nil {
+			p.followed.drop(claimUID)
+		}
 	}
 }
 

@@ -104,7 +104,7 @@ func TestFollowed_RefusedOrGone_NotReportedAgain(t *testing.T) {
 			func() {
 				reports.Refused(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{UID: "a"}}, errors.New("no"))
 			},
-			func() { p.drop("a") },
+			func() { dropping(p)("a") },
 		} {
 			reports.Prepared(profiledRecord("a"))
 			p.followed.change("a")
@@ -160,7 +160,7 @@ func (w *written) start(t *testing.T) (p *profiles, reports driver.Reports, stop
 	t.Helper()
 	p = &profiles{}
 	statuses := kube.NewStatuses(kube.StatusesOptions{
-		Client: w.client, DriverName: "gpu.prism.dev", Delay: statusDelay, OnGone: func(c kube.Claim) { p.drop(string(c.UID)) },
+		Client: w.client, DriverName: "gpu.prism.dev", Delay: statusDelay, OnGone: func(c kube.Claim) { dropping(p)(string(c.UID)) },
 	})
 	reports, run := p.follow(driver.ClaimStatus{
 		Statuses: statuses, Node: func() *gpu.Node { return &gpu.Node{} },
