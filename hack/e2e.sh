@@ -66,11 +66,13 @@ mps='^Test(MPS|EnforcedMemory)'
 profile='^TestProfile_'
 logs=$(mktemp -d)
 declare -A groups=()
-# rules tests the chart's rules with promtool. Tests that read metrics wait for the Prometheus that it builds beside the clusters.
+# rules tests the chart's rules with promtool, and the queries of the documentation's pages. Tests that read metrics wait for the Prometheus that it builds beside the clusters.
 rules() {
 	bin/localcluster build prometheus >/dev/null
 	go test -v -count 1 ./deployments/helm -run '^TestChartRules_Promtool_ChecksAndTests$' | tee "$logs/promtool"
 	grep -q '^--- PASS' "$logs/promtool"
+	go test -v -count 1 ./hack/preview -run '^TestQueries_' | tee "$logs/preview"
+	grep -q '^--- PASS' "$logs/preview"
 }
 group() {
 	env NAME="$NAME-$1" RUN="$2" SKIP="${3:-^\$}" "${@:4}" hack/e2e.sh >"$logs/$1" 2>&1 9>&- &

@@ -1,7 +1,9 @@
 package native
 
 import (
+	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -12,8 +14,8 @@ import (
 	"github.com/prism-gpu/prism/test/debian"
 )
 
-// ranged is a Python process that reaches an NVTX range once a file is there, and exits with 6 once another one is.
-func ranged(t *testing.T, wanted string) (*container, func(), func() (int, string)) {
+// ranged is a container, and a Python program in it that reaches an NVTX range once the file "begin" is there, and exits with 6 once "end" is.
+func ranged(t *testing.T, wanted string) (*container, []string) {
 	t.Helper()
 	const library = "libnvToolsExt.so.1"
 	dir, err := debian.Package{Name: "debian-nvtx-bookworm", Package: "libnvtoolsext1", Release: "bookworm", Free: true}.Unpacked(t.Context(), !testing.Short())
@@ -29,7 +31,7 @@ func ranged(t *testing.T, wanted string) (*container, func(), func() (int, strin
 	content, err := os.ReadFile(filepath.Join(dir, "usr/lib/x86_64-linux-gnu", library))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(c.Work, library), content, 0o755))
-	program := c.python(t, `import ctypes, os, sys, time
+	return c, c.python(t, `import ctypes, os, sys, time
 nvtx = ctypes.CDLL("/run/work/`+library+`")
 while not os.path.exists("/run/work/begin"): time.sleep(0.01)
 nvtx.nvtxRangePushA(b"step")
@@ -37,21 +39,12 @@ time.sleep(0.2)
 nvtx.nvtxRangePop()
 while not os.path.exists("/run/work/end"): time.sleep(0.01)
 sys.exit(6)`)
-	type result struct {
-		code   int
-		output string
-	}
-	done := make(chan result, 1)
-	go func() {
-		code, output := c.run(t, program...)
-		done <- result{code, output}
-	}()
-	begin := func() { require.NoError(t, os.WriteFile(filepath.Join(c.Work, "begin"), nil, 0o644)) }
-	return c, begin, func() (int, string) {
-		require.NoError(t, os.WriteFile(filepath.Join(c.Work, "end"), nil, 0o644))
-		got := <-done
-		return got.code, got.output
-	}
+}
+
+// touch makes a file that the program waits for.
+func (c *container) touch(t *testing.T, name string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(c.Work, name), nil, 0o644))
 }
 
 // state is the last reason and the last state of the only session; empty as long as there is none.
@@ -66,29 +59,44 @@ func (c *container) state(t *testing.T) (reason, state string) {
 // TestNsys_Range_ReasonUntilReached: the session waits for the range and says so, and the report is there while the process goes on.
 func TestNsys_Range_ReasonUntilReached(t *testing.T) {
 	t.Parallel()
-	c, begin, end := ranged(t, "step@*")
+	c, program := ranged(t, "step@*")
+	var output bytes.Buffer
+	start := func() *exec.Cmd {
+		command := c.command(t, program...)
+		command.Stdout, command.Stderr = &output, &output
+		require.NoError(t, command.Start())
+		return command
+	}
+	command := start()
 	until(t, "the session must wait", func() bool {
+		if c.again(t) { // Without a session the process would wait for ever.
+			require.NoError(t, command.Process.Kill())
+			require.ErrorContains(t, command.Wait(), "killed")
+			output.Reset()
+			command = start()
+		}
 		reason, state := c.state(t)
 		return reason == "RangeNotReached" && state == "Starting Recording"
 	})
-	begin()
+	c.touch(t, "begin")
 	until(t, "the report must be there while the process goes on", func() bool {
 		_, state := c.state(t)
 		return state == "Starting Recording Finished"
 	})
 	reason, _ := c.state(t)
 	assert.Equal(t, "RangeNotReached ", reason, "an empty reason follows, which takes it back")
-	code, output := end()
-	assert.Equal(t, 6, code)
-	assert.Empty(t, output)
+	c.touch(t, "end")
+	require.ErrorContains(t, command.Wait(), "exit status 6")
+	assert.Empty(t, output.String())
 }
 
 // TestNsys_Range_NeverReached: the process runs as without, and the session says why there is no report.
 func TestNsys_Range_NeverReached(t *testing.T) {
 	t.Parallel()
-	c, begin, end := ranged(t, "other@*")
-	begin()
-	code, _ := end()
+	c, program := ranged(t, "other@*")
+	c.touch(t, "begin")
+	c.touch(t, "end")
+	code, _ := c.run(t, program...)
 	assert.Equal(t, 6, code)
 	reason, state := c.state(t)
 	assert.Contains(t, reason, "RangeNotReached")
