@@ -67,7 +67,8 @@ func readBundle(bundle string) (*config, error) {
 		return nil, fmt.Errorf("the bundle of the OCI state must be an absolute path without \"..\", got %q", bundle)
 	}
 	const name = "config.json"
-	dir, err := unix.Open(bundle, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	// In a user namespace the hook may search the bundle, and not list it.
+	dir, err := unix.Open(bundle, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening the bundle %s: %w", bundle, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -20,6 +21,10 @@ type bundle struct {
 	dir    string
 	config map[string]any
 	args   []string
+	// hook is the program.
+	hook string
+	// users are the ids of the container's user namespace; none is that of the host.
+	users []syscall.SysProcIDMap
 }
 
 func newBundle(t *testing.T) *bundle {
@@ -27,7 +32,7 @@ func newBundle(t *testing.T) *bundle {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for mount namespaces")
 	}
-	b := &bundle{dir: t.TempDir(), args: []string{"--claim", "uid", "--node", "node-a"}, config: map[string]any{
+	b := &bundle{dir: t.TempDir(), hook: os.Args[0], args: []string{"--claim", "uid", "--node", "node-a"}, config: map[string]any{
 		"process": map[string]any{"args": []string{"python3", "a.py"}, "cwd": "/", "env": []string{"PATH=/usr/bin"}},
 		"root":    map[string]any{"path": "rootfs"},
 		"annotations": map[string]string{
@@ -47,7 +52,7 @@ func (b *bundle) prepare(t *testing.T, setup, check string) string {
 	t.Helper()
 	text, err := json.Marshal(b.config)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "config.json"), text, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "config.json"), text, 0o644))
 	script := `set -e
 mount --bind "$0" "$0"; cd "$0"
 mount -t tmpfs own run/prism/container
@@ -59,7 +64,12 @@ hook "$@" || echo "exit $?"
 	command := exec.CommandContext(t.Context(), "unshare", append([]string{
 		"--mount", "--propagation", "private", "sh", "-c", script, filepath.Join(b.dir, "rootfs"),
 	}, b.args...)...)
-	command.Env = append(os.Environ(), "HOOK="+os.Args[0], "STATE="+stateOf(t, os.Getpid(), b.dir))
+	command.Env = append(os.Environ(), "HOOK="+b.hook, "STATE="+stateOf(t, os.Getpid(), b.dir))
+	if b.users != nil {
+		command.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags: syscall.CLONE_NEWUSER, UidMappings: b.users, GidMappings: b.users, Credential: &syscall.Credential{NoSetGroups: true},
+		}
+	}
 	output, err := command.CombinedOutput()
 	require.NoError(t, err, string(output))
 	assert.NoFileExists(t, "/etc/ld.so.preload")

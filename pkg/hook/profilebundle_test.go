@@ -1,10 +1,13 @@
 package hook_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -22,6 +25,39 @@ func TestProfile_RootOutside_WorkingDirectory(t *testing.T) {
 	}
 	output := b.prepare(t, "mkdir "+outside+"; mount --rbind . "+outside+"; cd "+outside, "cat etc/ld.so.preload; head -4 run/prism/container/context")
 	assert.Equal(t, injected+"claim=uid\npod=pod-b\nnamespace=ns-b\ncontainer=other\n", output)
+}
+
+// TestProfile_UserNamespace_Profiled: root of a user namespace may search the bundle, and not list it, as containerd gives it.
+func TestProfile_UserNamespace_Profiled(t *testing.T) {
+	t.Parallel()
+	const mapped = 100000
+	b := newBundle(t)
+	b.users = []syscall.SysProcIDMap{{HostID: mapped, Size: 65536}}
+	own, err := os.Executable()
+	require.NoError(t, err)
+	raw, err := os.ReadFile(own)
+	require.NoError(t, err)
+	b.hook = filepath.Join(b.dir, "hook")
+	require.NoError(t, os.WriteFile(b.hook, raw, 0o755))
+	require.NoError(t, filepath.WalkDir(filepath.Join(b.dir, "rootfs"), func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Chown(path, mapped, mapped))
+	}))
+	require.NoError(t, os.Chown(b.dir, 0, mapped))
+	require.NoError(t, os.Chmod(b.dir, 0o710))
+	require.NoError(t, os.Chmod(filepath.Dir(b.dir), 0o711))
+	b.args = append(b.args, "--fail-closed")
+	assert.Equal(t, injected, b.prepare(t, "", "cat etc/ld.so.preload"))
+}
+
+// TestProfile_SharedMount_Refused: with a volume that the pod shares with the host, what is mounted there would be seen on the host.
+func TestProfile_SharedMount_Refused(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.args = append(b.args, "--fail-closed")
+	const setup = "mkdir ../v; touch ../v/ld.so.preload; mount --bind ../v ../v; mount --make-shared ../v; mount --bind ../v etc"
+	output := b.prepare(t, setup, "cat ../v/ld.so.preload etc/ld.so.preload")
+	assert.Contains(t, output, "has mountPropagation Bidirectional")
+	assert.NotContains(t, output, injected)
 }
 
 // TestProfile_HostRoot_Refused: even where it is the working directory.

@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,6 +20,9 @@ func (r root) preload(own int) error {
 		return fmt.Errorf("%s: %w", preloadFile, err)
 	}
 	defer func() { _ = unix.Close(target) }()
+	if err := notShared(target); err != nil {
+		return fmt.Errorf("%s: %w", preloadFile, err)
+	}
 	list, changed := withLibrary(old)
 	if !changed {
 		return nil
@@ -28,6 +32,25 @@ func (r root) preload(own int) error {
 	}
 	if err := bindOver(own, "ld.so.preload", target); err != nil {
 		return fmt.Errorf("%s: %w", preloadFile, err)
+	}
+	return nil
+}
+
+// notShared refuses a file in a mount that is shared with other mount namespaces: what is mounted over it would be seen there, on the host too.
+func notShared(target int) error {
+	var of unix.Statx_t
+	if err := unix.Statx(target, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &of); err != nil {
+		return fmt.Errorf("finding its mount: %w", err)
+	}
+	there, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return uint64(m.ID) != of.Mnt_id, false })
+	if err != nil {
+		return fmt.Errorf("finding its mount: %w", err)
+	}
+	if len(there) != 1 {
+		return fmt.Errorf("finding its mount: mountinfo has %d mounts with id %d", len(there), of.Mnt_id)
+	}
+	if strings.Contains(there[0].Optional, "shared:") {
+		return fmt.Errorf("the volume at %s has mountPropagation Bidirectional: with None or HostToContainer the list of the host stays as it is", there[0].Mountpoint)
 	}
 	return nil
 }

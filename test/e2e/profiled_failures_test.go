@@ -147,7 +147,8 @@ func TestProfile_ControllersGone_RecordingGoesOn(t *testing.T) {
 	ns.reportsOf("alone", 1, "Ready")
 }
 
-// TestProfile_Policy_Refused: what the cluster's policy does not allow is refused by name, also when the policy changes while the plugin runs.
+// TestProfile_Policy_Refused: what the cluster's policy does not allow is refused by name when it is written, and when a pod starts whose claim
+// is older than the policy, without a restart of the plugin.
 func TestProfile_Policy_Refused(t *testing.T) {
 	ns := profiledExclusive(t)
 	other := newNamespace(t, ns.cluster)
@@ -155,22 +156,31 @@ func TestProfile_Policy_Refused(t *testing.T) {
 	values := filepath.Join(t.TempDir(), "values.yaml")
 	text := "profiler: {policy: {namespaces: [" + ns.name + "], maxBytes: 64Mi, maxRetention: 1h}}\n"
 	require.NoError(t, os.WriteFile(values, []byte(text), 0o600))
-	ns.helm(t, "upgrade", "prism", filepath.Join(ns.root, "deployments/helm/prism"), "--reuse-values", "--values", values)
-	t.Cleanup(func() { ns.helm(t, "rollback", "prism") })
 	const fits = `"output": {"maxBytes": "32Mi", "retention": "30m"}`
-	for pod, c := range map[string]struct {
+	cases := map[string]struct {
+		ns     *namespace
 		fields string
 		parts  []string
 	}{
-		"args":      {`{"args": ["--sampling-trigger=timer"], ` + fits + `}`, []string{"ProfilerConfig.args", "profiler.policy.args"}},
-		"bytes":     {`{"output": {"maxBytes": "65Mi", "retention": "30m"}}`, []string{"maxBytes", "64Mi", "profiler.policy.maxBytes"}},
-		"retention": {`{"output": {"maxBytes": "32Mi", "retention": "2h"}}`, []string{"retention", "1h", "profiler.policy.maxRetention"}},
-	} {
-		ns.createProfiled(pod, c.fields, nil, untilEnd())
-		ns.isRefusedFor(pod, c.parts...)
+		"bytes":     {ns, `{"output": {"maxBytes": "65Mi", "retention": "30m"}}`, []string{"maxBytes", "64Mi", "profiler.policy.maxBytes"}},
+		"retention": {ns, `{"output": {"maxBytes": "32Mi", "retention": "2h"}}`, []string{"retention", "1h", "profiler.policy.maxRetention"}},
+		"elsewhere": {other, `{` + fits + `}`, []string{"namespace", other.name, "profiler.policy.namespaces"}},
 	}
-	other.createProfiled("elsewhere", `{`+fits+`}`, nil, untilEnd())
-	other.isRefusedFor("elsewhere", "namespace", other.name, "profiler.policy.namespaces")
+	for pod, c := range cases {
+		claim, _ := profiledObjects(t, pod, c.fields)
+		require.NoError(t, c.ns.createObject(claim))
+	}
+	ns.helm(t, "upgrade", "prism", filepath.Join(ns.root, "deployments/helm/prism"), "--reuse-values", "--values", values)
+	t.Cleanup(func() { ns.helm(t, "rollback", "prism") })
+	for pod, c := range cases {
+		claim, object := profiledObjects(t, pod, c.fields, untilEnd())
+		require.NoError(t, c.ns.createObject(object))
+		c.ns.isRefusedFor(pod, c.parts...)
+		c.ns.delete("resourceclaim", pod)
+		c.ns.isDenied(pod, c.ns.createObject(claim), c.parts...)
+	}
+	claim, _ := profiledObjects(t, "args", `{"args": ["--sampling-trigger=timer"], `+fits+`}`)
+	ns.isDenied("args", ns.createObject(claim), "ProfilerConfig.args", "profiler.policy.args")
 	ns.createProfiled("allowed", `{`+fits+`}`, nil, inPrograms("main", "python3", "/opt/facts.py"))
 	assert.Equal(t, map[string]int32{"main": 7}, ns.exits("allowed"))
 	ns.reportsOf("allowed", 1, "Ready")

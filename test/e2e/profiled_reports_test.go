@@ -29,6 +29,10 @@ func exported(t *testing.T, report string) []string {
 	c.must(t, filepath.Join(tool, "target-linux-x64/nsys"), "export", "--type", "sqlite", "--output", database, report)
 	processes := strings.Fields(c.must(t, filepath.Join(tool, "host-linux-x64/sqlite3"), database,
 		"select distinct p.name from PROCESSES p join OSRT_API o on (o.globalTid >> 24) = (p.globalPid >> 24)"))
+	if len(processes) == 0 {
+		t.Logf("processes and calls of %s:\n%s", report, c.must(t, filepath.Join(tool, "host-linux-x64/sqlite3"), database,
+			"select * from PROCESSES; select count(*), globalTid from OSRT_API group by 2; select * from ANALYSIS_DETAILS; select * from PROFILER_OVERHEAD"))
+	}
 	for i := range processes {
 		processes[i] = filepath.Base(processes[i])
 	}

@@ -163,19 +163,31 @@ func inPrograms(name string, command ...string) corev1.Container {
 // createProfiled makes a claim with a ProfilerConfig of these fields, and a pod of its name with these containers, after a change of its spec.
 func (ns *namespace) createProfiled(pod, fields string, change func(*corev1.PodSpec), containers ...corev1.Container) {
 	ns.t.Helper()
-	w := workload{name: pod, ref: "gpu", named: true, grace: 30}
-	w.request = request{class: gpuClass, driver: driverName, config: profileConfig(ns.t, fields)}
-	object := w.pod()
-	object.Spec.Containers = containers
+	claim, object := profiledObjects(ns.t, pod, fields, containers...)
 	if change != nil {
 		change(&object.Spec)
 	}
-	claim := w.objects()[0]
 	for _, one := range []any{claim, object} {
-		text, err := json.Marshal(one)
-		require.NoError(ns.t, err)
-		require.NoError(ns.t, ns.createText(string(text)))
+		require.NoError(ns.t, ns.createObject(one))
 	}
+}
+
+// profiledObjects are a claim with a ProfilerConfig of these fields, and a pod of its name with these containers.
+func profiledObjects(t *testing.T, pod, fields string, containers ...corev1.Container) (claim any, object *corev1.Pod) {
+	t.Helper()
+	w := workload{name: pod, ref: "gpu", named: true, grace: 30}
+	w.request = request{class: gpuClass, driver: driverName, config: profileConfig(t, fields)}
+	object = w.pod()
+	object.Spec.Containers = containers
+	return w.objects()[0], object
+}
+
+// createObject makes one.
+func (ns *namespace) createObject(object any) error {
+	ns.t.Helper()
+	text, err := json.Marshal(object)
+	require.NoError(ns.t, err)
+	return ns.createText(string(text))
 }
 
 // reportOf is a report as the API server answers it.

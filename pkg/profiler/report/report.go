@@ -24,7 +24,7 @@ const (
 func (s State) Final() bool { return s == Ready || s == Raw || s == Lost }
 
 // Report is one report of one process. Strings of the container (pod, container, process, file name) are escaped and bounded before they
-// them into the index.
+// reach the index.
 type Report struct {
 	// ID is unique on all nodes and a DNS label: the first 8 hex digits of the claim's UID, a dash, and the session's.
 	ID string `json:"id"`
@@ -48,6 +48,8 @@ type Report struct {
 	State State `json:"state"`
 	// Reason says why a report is Raw or Lost, or why the process ran without the profiler.
 	Reason string `json:"reason,omitempty"`
+	// Message says more of that, in the words of the supervisor or of the importer.
+	Message string `json:"message,omitempty"`
 	// File is the name that the report is downloaded under; Path where it is in the container, for reports that stay there.
 	File string `json:"file,omitempty"`
 	Path string `json:"path,omitempty"`

@@ -4,11 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
+
+// importLimit is how long a raw file waits for an importer.
+const importLimit = 30 * time.Minute
 
 // collect takes over what the importer made of raw files: a report, or the reason why there is none.
 func (s *Store) collect(uid string) error {
@@ -22,20 +28,45 @@ func (s *Store) collect(uid string) error {
 	}
 	for _, r := range s.reports(uid) {
 		switch {
-		case r.State.Final():
-			if there[r.ID+readySuffix] || there[r.ID+failedSuffix] || there[r.ID+rawSuffix] {
-				err = errors.Join(err, s.unspool(r)) // a kill came between the index and this
-			}
-		case r.State == report.Recording:
+		case r.State.Final() || r.State == report.Recording:
 		case there[r.ID+readySuffix]:
 			err = errors.Join(err, s.imported(r))
-		case there[r.ID+failedSuffix] || !s.Imports:
+		case there[r.ID+failedSuffix]:
+			r.Message = s.refusal(r)
 			err = errors.Join(err, s.keepRaw(r, reasonImport))
+		case !s.Imports || s.waited(r) > importLimit:
+			err = errors.Join(err, s.keepRaw(r, reasonNoImport))
 		case !there[r.ID+rawSuffix]:
 			err = errors.Join(err, s.moved(r))
 		}
 	}
+	if flushErr := s.flush(uid); flushErr != nil {
+		return errors.Join(err, flushErr) // the spool stays until the index has what became of it
+	}
+	for _, r := range s.reports(uid) {
+		if r.State.Final() && (there[r.ID+readySuffix] || there[r.ID+failedSuffix] || there[r.ID+rawSuffix]) {
+			err = errors.Join(err, s.unspool(r))
+		}
+	}
 	return err
+}
+
+// waited is how long a raw file has been in the spool.
+func (s *Store) waited(r report.Report) time.Duration {
+	info, err := os.Lstat(s.path(r.ClaimUID, spoolDir, r.ID+rawSuffix))
+	if err != nil {
+		return 0
+	}
+	return s.Now().Sub(info.ModTime())
+}
+
+// refusal is what the importer said of a raw file that it did not import.
+func (s *Store) refusal(r report.Report) string {
+	raw, err := s.Files.Read(s.path(r.ClaimUID, spoolDir, r.ID+failedSuffix))
+	if err != nil {
+		return ""
+	}
+	return escape(strings.TrimSpace(string(raw)), maxField)
 }
 
 // reports are those of a claim.
@@ -68,10 +99,8 @@ func (s *Store) imported(r report.Report) error {
 		return fmt.Errorf("storing imported report %s: %w", r.ID, err)
 	}
 	r.State, r.File = report.Ready, fileName(r.File, r.ID)+readySuffix
-	if err := s.put(r); err != nil {
-		return err
-	}
-	return s.unspool(r)
+	s.put(r)
+	return nil
 }
 
 // keepRaw keeps the raw file as what can be downloaded.
@@ -83,15 +112,13 @@ func (s *Store) keepRaw(r report.Report, reason string) error {
 	if err != nil {
 		return fmt.Errorf("keeping raw report %s: %w", r.ID, err)
 	}
-	return s.raw(r, reason)
+	s.raw(r, reason)
+	return nil
 }
 
-func (s *Store) raw(r report.Report, reason string) error {
+func (s *Store) raw(r report.Report, reason string) {
 	r.State, r.Reason, r.File = report.Raw, reason, fileName(r.File, r.ID)+rawSuffix
-	if err := s.put(r); err != nil {
-		return err
-	}
-	return s.unspool(r)
+	s.put(r)
 }
 
 // moved is about a raw file that left the spool, before a kill: it is stored, or it is lost.
@@ -104,10 +131,12 @@ func (s *Store) moved(r report.Report) error {
 	f, _, err := fileWithin(dir, r.ID+rawSuffix, unix.O_RDONLY)
 	if err == nil {
 		_ = f.Close()
-		return s.raw(r, reasonImport)
+		s.raw(r, reasonImport)
+		return nil
 	}
 	r.State, r.Reason, r.Size, r.SHA256 = report.Lost, reasonNoReport, 0, ""
-	return s.put(r)
+	s.put(r)
+	return nil
 }
 
 // unspool removes what the spool has of a report.

@@ -33,11 +33,11 @@ var errChanged = errors.New("the file changed while it was read")
 // errFull is why a file is not taken over: it is larger than what is left of the claim's limit.
 var errFull = errors.New("the file is larger than what is left of the limit")
 
-// finish takes the file of a session that is over, writes the index, and then removes the session: killed in between, the next scan does
-// the rest.
-func (s *Store) finish(dir *os.File, session string, r report.Report, said note) error {
+// finish takes the file of a session that is over, and returns what became of the report. The session is discarded after the index is
+// written: killed in between, the next scan does the rest.
+func (s *Store) finish(dir *os.File, r report.Report, said note) (report.Report, error) {
 	if r.Path != "" {
-		return s.stays(session, r, said)
+		return stays(r, said), nil
 	}
 	err := s.take(dir, "report"+readySuffix, reportsDir, r.ID+readySuffix, &r)
 	r.State = report.Ready
@@ -52,40 +52,34 @@ func (s *Store) finish(dir *os.File, session string, r report.Report, said note)
 		err = s.take(dir, "report"+rawSuffix, folder, r.ID+rawSuffix, &r)
 	}
 	if reason := lost(err); reason != "" {
-		r.State, r.Size, r.SHA256 = report.Lost, 0, ""
+		r.State, r.Size, r.SHA256, r.Message = report.Lost, 0, "", said.message()
 		if reason != reasonNoReport || r.Reason == "" || r.Reason == reasonNoImport {
 			r.Reason = reason
 		}
 	} else if err != nil {
-		return fmt.Errorf("storing report %s: %w", r.ID, err)
+		return r, fmt.Errorf("storing report %s: %w", r.ID, err)
 	} else if r.State == report.Raw {
 		r.File += rawSuffix
 	} else {
 		r.File += readySuffix
 	}
-	if err := s.put(r); err != nil {
-		return err
-	}
-	return s.discard(r.ClaimUID, session)
+	return r, nil
 }
 
 // stays is about a report that the tool wrote elsewhere in the container: what the note says of it is all that is known.
-func (s *Store) stays(session string, r report.Report, said note) error {
+func stays(r report.Report, said note) report.Report {
 	switch suffix := path.Ext(r.Path); {
 	case said["state"] == "Finished" && suffix == readySuffix:
 		r.State, r.File = report.Ready, r.File+suffix
 	case said["state"] == "Finished" && suffix == rawSuffix:
 		r.State, r.File = report.Raw, r.File+suffix
 	default:
-		r.State, r.Path = report.Lost, ""
+		r.State, r.Path, r.Message = report.Lost, "", said.message()
 		if r.Reason == "" {
 			r.Reason = reasonNoReport
 		}
 	}
-	if err := s.put(r); err != nil {
-		return err
-	}
-	return s.discard(r.ClaimUID, session)
+	return r
 }
 
 // lost is why what a container left is no report; empty where the store itself failed.
@@ -159,15 +153,21 @@ func (s *Store) left(uid string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, left := s.claims[uid], int64(math.MaxInt64)
-	if c != nil && c.Claim.MaxBytes > 0 {
+	if c == nil {
+		return 0
+	}
+	if c.Claim.MaxBytes > 0 {
 		left = c.Claim.MaxBytes - c.bytes()
 	}
 	if s.NodeBytes > 0 {
-		all := int64(0)
+		all, namespace := int64(0), int64(0)
 		for _, other := range s.claims {
 			all += other.bytes()
+			if other.Claim.Namespace == c.Claim.Namespace {
+				namespace += other.bytes()
+			}
 		}
-		left = min(left, s.NodeBytes-all)
+		left = min(left, s.NodeBytes-all, s.NodeBytes/namespaces-namespace)
 	}
 	return left
 }

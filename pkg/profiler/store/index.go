@@ -38,6 +38,8 @@ type index struct {
 	Stopped   *time.Time       `json:"stopped,omitempty"`
 	Truncated bool             `json:"truncated,omitempty"`
 	Reports   []*report.Report `json:"reports"`
+	// changed says that the file has less than this.
+	changed bool
 }
 
 func (c *index) report(id string) *report.Report {
@@ -104,6 +106,17 @@ func (s *Store) save(c *index) error {
 	}
 	if err != nil {
 		return fmt.Errorf("writing the reports of claim %s: %w", c.Claim.UID, err)
+	}
+	c.changed = false
+	return nil
+}
+
+// flush writes the index of a claim if it has changed: once in a scan, however many sessions a container makes.
+func (s *Store) flush(uid string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.claims[uid]; c != nil && c.changed {
+		return s.save(c)
 	}
 	return nil
 }

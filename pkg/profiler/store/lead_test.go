@@ -30,7 +30,8 @@ func TestFollow_OtherProcessStores_NothingLost(t *testing.T) {
 	require.NoError(t, os.WriteFile(unfinished, nil, 0o600))
 	second := open(true)
 	stored := report.Report{ID: "uid-1-s1", ClaimUID: claim.UID, Namespace: "ns", State: report.Lost}
-	require.NoError(t, first.put(stored))
+	first.put(stored)
+	require.NoError(t, first.flush(claim.UID))
 
 	require.NoError(t, second.Release(claim.UID))
 	require.ErrorIs(t, second.Delete("uid-1", "none"), fs.ErrNotExist, "it does not know the report yet")

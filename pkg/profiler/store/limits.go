@@ -16,61 +16,82 @@ const grace = 10 * time.Second
 
 // use is what a claim takes.
 type use struct {
-	uid     string
-	total   int64
-	inbox   int64
+	uid, namespace string
+	// stored are the bytes of its reports, inbox those that its containers have written and nothing has taken over.
+	stored, inbox, limit int64
+	// crowded says that it has too many files or sessions, whatever their size.
 	crowded bool
-	limit   int64
 	stopped *time.Time
+	emptied bool
 }
 
-// limit stops the recording of claims that are over their limit, and of those that take most while the node is over its own. What they
-// still write is truncated after the grace.
+// namespaces is into how many parts the limit of the node is divided: a namespace has at most one of them.
+const namespaces = 2
+
+// limit stops the recording of claims that are over their limit, and of one of a namespace, or of the node, that is over its own. What they
+// still write is truncated after the grace. Where there is room again they are recorded again.
 func (s *Store) limit() {
-	uses, all := s.uses()
+	uses := s.uses()
+	all, by := int64(0), map[string]int64{}
 	for _, u := range uses {
-		over := u.crowded || (u.limit > 0 && u.total > u.limit)
-		if over || u.stopped != nil {
-			s.report(u.uid, s.stop(u))
+		all += u.stored + u.inbox
+		by[u.namespace] += u.stored + u.inbox
+	}
+	largest := map[string]use{} // by namespace, and "" of the node
+	for _, u := range uses {
+		own, share, node := u.of(), space{by[u.namespace], s.NodeBytes / namespaces}, space{all, s.NodeBytes}
+		switch {
+		case u.stopped != nil && !u.crowded && own.room() && share.room() && node.room() && s.Now().Sub(*u.stopped) >= 2*grace:
+			s.failed(u.uid, s.resume(u.uid))
+		case u.stopped != nil || u.crowded || own.over():
+			s.failed(u.uid, s.stop(u))
+		case share.over() && u.inbox >= largest[u.namespace].inbox:
+			largest[u.namespace] = u
+		case !share.over() && node.over() && u.inbox >= largest[""].inbox:
+			largest[""] = u
 		}
 	}
-	if s.NodeBytes <= 0 || all <= s.NodeBytes {
-		return
-	}
-	largest := use{}
-	for _, u := range uses {
-		if u.inbox > largest.inbox && u.stopped == nil {
-			largest = u
-		}
-	}
-	if largest.uid != "" {
-		s.report(largest.uid, s.stop(largest))
+	for _, u := range largest {
+		s.failed(u.uid, s.stop(u))
 	}
 }
 
-func (s *Store) report(uid string, err error) {
+// space is how many bytes are taken of a limit; 0 is none.
+type space struct{ taken, limit int64 }
+
+func (s space) over() bool { return s.limit > 0 && s.taken > s.limit }
+
+// room says that so much is free that recording may begin again: a tenth, or a claim would stop and start with each scan.
+func (s space) room() bool { return s.limit <= 0 || s.taken <= s.limit-s.limit/10 }
+
+// of is what the claim takes of its own limit.
+func (u use) of() space { return space{u.stored + u.inbox, u.limit} }
+
+func (s *Store) failed(uid string, err error) {
 	if err != nil {
 		s.Failed(uid, err)
 	}
 }
 
 // uses measures all claims.
-func (s *Store) uses() (uses []use, all int64) {
+func (s *Store) uses() (uses []use) {
 	s.mu.Lock()
 	for uid, c := range s.claims {
-		uses = append(uses, use{uid: uid, total: c.bytes(), limit: c.Claim.MaxBytes, stopped: c.Stopped})
+		uses = append(uses, use{
+			uid: uid, namespace: c.Claim.Namespace, stored: c.bytes(), limit: c.Claim.MaxBytes, stopped: c.Stopped, emptied: c.Truncated,
+			crowded: len(c.Reports) >= maxSessions,
+		})
 	}
 	s.mu.Unlock()
 	for i := range uses {
 		u := &uses[i]
 		if inbox, err := openDir(s.path(u.uid, inboxDir)); err == nil {
-			u.inbox, u.crowded = usage(inbox)
+			bytes, crowded := usage(inbox)
+			u.inbox, u.crowded = bytes, u.crowded || crowded
 			_ = inbox.Close()
 		}
-		u.total += u.inbox
-		all += u.total
 	}
-	return uses, all
+	return uses
 }
 
 // stop ends the recording of a claim; again after the grace, it empties the inbox.
@@ -92,16 +113,27 @@ func (s *Store) stop(u use) error {
 	defer inbox.Close()
 	left := maxEntries
 	walk(inbox, 0, &left, truncate)
+	if u.emptied {
+		return nil // the index says so
+	}
 	return s.update(u.uid, func(c *index) {
 		for _, r := range c.Reports {
 			if r.State == report.Recording {
-				changed := *r
-				changed.Reason = reasonFull
-				*r = changed
+				r.Reason = reasonFull
 			}
 		}
 		c.Truncated = true
 	})
+}
+
+// resume has processes of a claim recorded again that start from now on.
+func (s *Store) resume(uid string) error {
+	if err := s.Files.Remove(s.path(uid, planDir, stopFile)); err != nil {
+		return err
+	}
+	err := s.update(uid, func(c *index) { c.Stopped, c.Truncated = nil, false })
+	s.Changed(report.Report{ClaimUID: uid})
+	return err
 }
 
 // truncate empties a file, also one that a process has open. Notes stay, and other kinds of files take no space.

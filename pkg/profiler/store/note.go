@@ -26,7 +26,7 @@ type note map[string]string
 // noteKeys are those that are read.
 var noteKeys = map[string]bool{
 	"pod": true, "namespace": true, "container": true, "process": true, "pid": true, "started": true, "file": true, "state": true,
-	"reason": true, "exited": true, "path": true,
+	"reason": true, "exited": true, "path": true, "message": true,
 }
 
 // parseNote reads complete lines; others, and unknown keys, are left out.
@@ -44,6 +44,9 @@ func parseNote(raw []byte) note {
 		text = rest
 	}
 }
+
+// message is why there is no report, as the supervisor says it.
+func (n note) message() string { return escape(n["message"], maxField) }
 
 // over says that the supervisor wrote its last state.
 func (n note) over() bool { return n["state"] == "Finished" || n["state"] == "Failed" }

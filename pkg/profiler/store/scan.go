@@ -42,21 +42,34 @@ func (s *Store) scan(uid string) error {
 	}
 	defer inbox.Close()
 	names, _, err := entries(inbox, maxEntries)
+	var over []string
 	for _, name := range names {
-		if sessionPattern.MatchString(name) {
-			err = errors.Join(err, s.session(uid, inbox, name))
+		if !sessionPattern.MatchString(name) {
+			continue
+		}
+		done, sessionErr := s.session(uid, inbox, name)
+		err = errors.Join(err, sessionErr)
+		if done {
+			over = append(over, name)
 		}
 	}
-	return errors.Join(err, s.absent(uid, names), s.collect(uid))
+	s.absent(uid, names)
+	if flushErr := s.flush(uid); flushErr != nil {
+		return errors.Join(err, flushErr) // sessions stay until the index has them
+	}
+	for _, name := range over {
+		err = errors.Join(err, s.discard(uid, inbox, name))
+	}
+	return errors.Join(err, s.collect(uid))
 }
 
-// session takes over one session.
-func (s *Store) session(uid string, inbox *os.File, name string) error {
+// session takes over one session, and returns whether it may be discarded once the index is written.
+func (s *Store) session(uid string, inbox *os.File, name string) (done bool, err error) {
 	s.mu.Lock()
 	c := s.claims[uid]
 	if c == nil {
 		s.mu.Unlock()
-		return nil
+		return false, nil
 	}
 	id, claim, released := reportID(uid, name), c.Claim, c.Released
 	known, many := c.report(id), len(c.Reports) >= maxSessions
@@ -66,14 +79,14 @@ func (s *Store) session(uid string, inbox *os.File, name string) error {
 	}
 	s.mu.Unlock()
 	if known != nil && before.State != report.Recording {
-		return s.discard(uid, name) // a kill came between the index and this
+		return true, nil // a kill came between the index and the discard
 	}
 	if known == nil && many {
-		return nil
+		return false, nil // limit stops the claim
 	}
 	dir, err := folderWithin(inbox, name)
 	if err != nil {
-		return nil // gone, or not a folder: a container may put anything there
+		return false, nil // gone, or not a folder: a container may put anything there
 	}
 	defer dir.Close()
 	r := report.Report{
@@ -86,13 +99,17 @@ func (s *Store) session(uid string, inbox *os.File, name string) error {
 	said, live := s.note(dir, released)
 	said.fill(&r, s.Now())
 	if live {
-		return s.put(r)
+		s.put(r)
+		return false, nil
 	}
 	if r.Ended == nil {
 		ended := s.Now().UTC()
 		r.Ended = &ended
 	}
-	return s.finish(dir, name, r, said)
+	if r, err = s.finish(dir, r, said); err == nil {
+		s.put(r)
+	}
+	return err == nil, err
 }
 
 // note reads the note of a session, and whether the session goes on.
@@ -118,63 +135,49 @@ func (s *Store) note(dir *os.File, released bool) (n note, live bool) {
 }
 
 // absent ends sessions whose folder a container removed.
-func (s *Store) absent(uid string, names []string) error {
+func (s *Store) absent(uid string, names []string) {
 	there := map[string]bool{}
 	for _, name := range names {
 		there[reportID(uid, name)] = true
 	}
-	s.mu.Lock()
-	var gone []report.Report
-	if c := s.claims[uid]; c != nil && len(names) < maxEntries {
-		for _, r := range c.Reports {
-			if r.State == report.Recording && !there[r.ID] {
-				gone = append(gone, *r)
-			}
+	if len(names) == maxEntries {
+		return // others were not read
+	}
+	for _, r := range s.reports(uid) {
+		if r.State == report.Recording && !there[r.ID] {
+			ended := s.Now().UTC()
+			r.State, r.Ended, r.Reason = report.Lost, &ended, "SessionRemoved"
+			s.put(r)
 		}
 	}
-	s.mu.Unlock()
-	var err error
-	for _, r := range gone {
-		ended := s.Now().UTC()
-		r.State, r.Ended, r.Reason = report.Lost, &ended, "SessionRemoved"
-		err = errors.Join(err, s.put(r))
-	}
-	return err
 }
 
 // reportID is unique on all nodes, and a DNS label.
 func reportID(uid, session string) string { return uid[:min(len(uid), 8)] + "-" + session }
 
-// put writes what is known of a report, if that is new.
-func (s *Store) put(r report.Report) error {
+// put takes over what is known of a report, if that is new; flush writes it.
+func (s *Store) put(r report.Report) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.claims[r.ClaimUID]
 	if c == nil {
-		return nil
+		return
 	}
 	known := c.report(r.ID)
 	if known != nil && same(*known, r) {
-		return nil
+		return
 	}
-	next := *c
-	next.Reports = append([]*report.Report{}, c.Reports...)
+	c.changed = true
 	if known == nil {
-		next.Reports = append(next.Reports, &r)
+		c.Reports = append(c.Reports, &r)
+		s.Changed(r)
+		return
 	}
-	for i, other := range next.Reports {
-		if other.ID == r.ID {
-			next.Reports[i] = &r
-		}
-	}
-	if err := s.save(&next); err != nil {
-		return err
-	}
-	s.claims[r.ClaimUID] = &next
-	if known == nil || known.State != r.State || known.Reason != r.Reason {
+	news := known.State != r.State || known.Reason != r.Reason
+	*known = r
+	if news {
 		s.Changed(r)
 	}
-	return nil
 }
 
 func same(a, b report.Report) bool {
@@ -185,7 +188,13 @@ func same(a, b report.Report) bool {
 	return a == b
 }
 
-// discard removes the folder of a session that was taken over.
-func (s *Store) discard(uid, session string) error {
+// discard removes the folder of a session that was taken over. Its files are emptied first: those that a process still has open take no
+// space that nothing counts.
+func (s *Store) discard(uid string, inbox *os.File, session string) error {
+	if dir, err := folderWithin(inbox, session); err == nil {
+		left := maxEntries
+		walk(dir, 0, &left, truncate)
+		_ = dir.Close()
+	}
 	return s.Files.RemoveDir(s.path(uid, inboxDir, session))
 }

@@ -40,7 +40,7 @@ type Options struct {
 	Dir   string
 	Files disk.Files
 	Now   func() time.Time
-	// NodeBytes is how much all claims may take together; 0 is no limit.
+	// NodeBytes is how much all claims may take together, those of a namespace half of it; 0 is no limit.
 	NodeBytes int64
 	// Imports says that an importer runs on the node: raw files wait for it. Without one they stay raw.
 	Imports bool

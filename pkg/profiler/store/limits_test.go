@@ -1,0 +1,162 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+// stopped says which of the claims record no longer, by the files that their containers read.
+func (w *world) stopped(uids ...string) (all []string) {
+	for _, uid := range uids {
+		if _, err := os.Stat(filepath.Join(w.dir, uid, planDir, stopFile)); err == nil {
+			all = append(all, uid)
+		}
+	}
+	return all
+}
+
+// scans scans, and again after as long as it takes to stop or to resume a claim.
+func (w *world) scans() {
+	w.Scan()
+	for range 3 {
+		w.now = w.now.Add(grace)
+		w.Scan()
+	}
+}
+
+// TestLimit_ReportDeleted_RecordedAgain: once there is room, and after the store was opened again, processes are recorded.
+func TestLimit_ReportDeleted_RecordedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.session("report.nsys-rep", make([]byte, 1<<20), finished)
+	w.scans()
+	require.Equal(t, report.Ready, w.get().State)
+	require.Empty(t, w.stopped(uid), "the limit is reached, and not passed")
+	inbox := filepath.Join(w.dir, uid, inboxDir, "something")
+	require.NoError(t, os.WriteFile(inbox, []byte("x"), 0o600))
+	w.Scan()
+	require.Equal(t, []string{uid}, w.stopped(uid))
+	w.scans()
+	require.Equal(t, []string{uid}, w.stopped(uid), "the report still takes all")
+	w.reopen(false, disk.OS{})
+	require.NoError(t, w.Delete(uid, id))
+	w.seen = nil
+	w.Scan()
+	require.Empty(t, w.stopped(uid))
+	assert.Len(t, w.seen, 1, "the claim's status must say so")
+	_, stopped := w.Of(uid)
+	assert.False(t, stopped)
+}
+
+// TestLimit_NamespaceTakesHalf_OthersRecorded: however many claims a namespace has.
+func TestLimit_NamespaceTakesHalf_OthersRecorded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.NodeBytes = 1 << 20
+	for i := range 4 {
+		greedy := Claim{UID: fmt.Sprintf("greedy-%d", i), Namespace: "other", Name: "a", Node: "n1", MaxBytes: 1 << 20}
+		require.NoError(t, w.Prepare(greedy, nil))
+		require.NoError(t, os.WriteFile(filepath.Join(w.dir, greedy.UID, inboxDir, "file"), bytes.Repeat([]byte("x"), 200<<10), 0o600))
+	}
+	for range 3 {
+		w.Scan()
+	}
+	assert.NotEmpty(t, w.stopped("greedy-0", "greedy-1", "greedy-2", "greedy-3"))
+	w.session("report.nsys-rep", make([]byte, 400<<10), finished)
+	w.scans()
+	assert.Empty(t, w.stopped(uid))
+	assert.Equal(t, report.Ready, w.get().State)
+}
+
+// TestLimit_NodeFull_LargestStopped: the one whose containers write most.
+func TestLimit_NodeFull_LargestStopped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	w.NodeBytes = 1 << 20
+	for i, namespace := range []string{"a", "b", "c"} {
+		claim := Claim{UID: "uid-" + namespace, Namespace: namespace, Name: "a", Node: "n1"}
+		require.NoError(t, w.Prepare(claim, nil))
+		require.NoError(t, os.WriteFile(filepath.Join(w.dir, claim.UID, inboxDir, "file"), make([]byte, 350<<10+i<<16), 0o600))
+	}
+	w.Scan()
+	assert.Equal(t, []string{"uid-c"}, w.stopped("uid-a", "uid-b", "uid-c"))
+	w.scans()
+	assert.Empty(t, w.stopped("uid-a", "uid-b", "uid-c"), "what it wrote was truncated")
+}
+
+// TestScan_ManySessions_BoundedWrites: the index is written once in a scan, and a claim has so many reports and no more.
+func TestScan_ManySessions_BoundedWrites(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	left := 1 << 20
+	w.reopen(false, dying{left: &left})
+	begin := time.Now().UnixNano()
+	for i := range maxSessions + 10 {
+		dir := filepath.Join(w.dir, uid, inboxDir, fmt.Sprintf("s%d-%016x", i, begin))
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "note"), []byte(strings.Replace(finished, "Finished", "Failed", 1)), 0o600))
+	}
+	w.Scan()
+	require.Len(t, w.List(""), maxSessions)
+	// A write and a rename of the index and of the file that stops the claim, one of the index with that, and a removal of each session.
+	assert.LessOrEqual(t, 1<<20-left, maxSessions+6)
+	assert.Equal(t, []string{uid}, w.stopped(uid), "the other sessions have no room")
+}
+
+// TestScan_FileStillOpen_TakesNoSpace: what a process of the container holds open is emptied before its name is removed.
+func TestScan_FileStillOpen_TakesNoSpace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	dir := w.session("report.nsys-rep", []byte("content"), finished)
+	f, err := os.Create(filepath.Join(dir, "other"))
+	require.NoError(t, err)
+	defer f.Close()
+	_, err = f.Write(make([]byte, 1<<20))
+	require.NoError(t, err)
+	w.Scan()
+	info, err := f.Stat()
+	require.NoError(t, err)
+	assert.Zero(t, info.Size())
+	assert.Equal(t, report.Ready, w.get().State)
+}
+
+// TestCollect_NoImporter_RawAfterLimit: a raw file does not wait for ever for an importer that is gone.
+func TestCollect_NoImporter_RawAfterLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	w.session("report.qdstrm", []byte("raw"), finished)
+	w.Scan()
+	w.now = w.now.Add(importLimit - time.Minute)
+	w.Scan()
+	require.Equal(t, report.Importing, w.get().State)
+	w.now = w.now.Add(2 * time.Minute)
+	w.Scan()
+	require.Equal(t, []any{report.Raw, reasonNoImport}, []any{w.get().State, w.get().Reason})
+}
+
+// TestScan_Message_KeptEscaped: why there is no report, as the supervisor or the importer says it.
+func TestScan_Message_KeptEscaped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	w.session("", nil, "message=nsys\x1b[1m ended\n"+strings.Replace(finished, "Finished", "Failed", 1))
+	w.Scan()
+	assert.Equal(t, "nsys_[1m ended", w.get().Message)
+
+	w = newWorld(t, true)
+	w.session("report.qdstrm", []byte("raw"), finished)
+	w.Scan()
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, uid, spoolDir, id+failedSuffix), []byte("Wrong event order\n"), 0o600))
+	w.Scan()
+	assert.Equal(t, "Wrong event order", w.get().Message)
+}
