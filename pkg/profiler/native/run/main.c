@@ -111,7 +111,7 @@ int main(int argc, char **argv)
 {
 	struct run run = {
 		.folder = closed, .note = closed, .log = closed, .slot = closed, .up = closed, .down = closed,
-		.tool_output = closed, .signals = closed, .watch = closed,
+		.tool_output = closed, .signals = closed, .watch = closed, .go = closed,
 	};
 	if (argc == 3 && !strcmp(argv[1], "--stand-in"))
 		return stand_in(argv[2]);

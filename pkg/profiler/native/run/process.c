@@ -2,6 +2,7 @@
 #include "session.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -130,25 +131,70 @@ void run_original(struct run *run, bool children_too)
 	execute(run, &none, buffer);
 }
 
-// become is the child that executes the process.
-static _Noreturn void become(const struct run *run, pid_t parent)
+// receive reads the variables that nsys gave the stand-in, each with its null and an empty one at the end, until the pipe is closed.
+static int receive(int from, struct strings *variables)
 {
+	static char buffer[MAX_VARIABLES];
+	size_t length = 0;
+	for (ssize_t got; length < sizeof buffer && (got = read(from, buffer + length, sizeof buffer - length)) != 0;) {
+		if (got < 0 && errno != EINTR)
+			return -1;
+		length += got < 0 ? 0 : (size_t)got;
+	}
+	// Without the end there is nobody whose process this is.
+	if (!length || buffer[length - 1] || (length > 1 && buffer[length - 2]))
+		return -1;
+	for (const char *variable = buffer; *variable; variable += strlen(variable) + 1)
+		if (strings_add(variables, variable) < 0)
+			return -1;
+	return 0;
+}
+
+// become is the child that executes the process once it has the variables of nsys. What is sent to it until then stays pending.
+static _Noreturn void become(const struct run *run, pid_t parent, int from)
+{
+	struct strings more = {0};
 	// The process ends with this one, as it would if it ran in its place.
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != parent || give_back(run) < 0)
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != parent)
 		_exit(127);
-	execute(run, &run->variables, MARK "=1");
+	// nsys reads the names of processes before it starts its program.
+	(void)prctl(PR_SET_NAME, base_name(run->executable), 0, 0, 0);
+	if (receive(from, &more) < 0 || give_back(run) < 0)
+		_exit(127);
+	execute(run, &more, MARK "=1");
 	_exit(errno == ENOENT ? 127 : 126);
 }
 
 int process_start(struct run *run)
 {
-	pid_t parent = getpid(), child = fork();
-	if (child == 0)
-		become(run, parent);
-	if (child < 0)
+	int ends[2];
+	if (pipe2(ends, O_CLOEXEC) < 0)
 		return -1;
+	pid_t parent = getpid(), child = fork();
+	if (child == 0) {
+		if (close(ends[1]) < 0)
+			_exit(127);
+		become(run, parent, ends[0]);
+	}
+	int failed = errno;
+	run->go = ends[1];
+	if (close(ends[0]) < 0 || child < 0) {
+		errno = failed;
+		return -1;
+	}
 	run->process = child;
 	return 0;
+}
+
+int process_go(struct run *run)
+{
+	int failed = 0;
+	for (size_t i = 0; !failed && i < run->variables.count; i++)
+		failed = write_all(run->go, run->variables.items[i], strlen(run->variables.items[i]) + 1);
+	failed |= write_all(run->go, "", 1);
+	failed |= close(run->go);
+	run->go = closed;
+	return failed;
 }
 
 static int ascending(const void *one, const void *other)

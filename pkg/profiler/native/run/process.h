@@ -16,8 +16,11 @@ int give_back(const struct run *run);
 // run_original executes the process in place of this one. It returns where the kernel refuses.
 void run_original(struct run *run, bool children_too);
 
-// process_start starts the process as a child, with the variables that nsys gave the stand-in where there are any.
+// process_start makes the child that will execute the process: nsys lists it with its name where it is there before nsys.
 int process_start(struct run *run);
+
+// process_go has the child execute the process, with the variables that nsys gave the stand-in where there are any.
+int process_go(struct run *run);
 
 // close_inherited closes the process's files in this process.
 int close_inherited(const struct run *run);

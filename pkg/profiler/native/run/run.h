@@ -10,6 +10,9 @@
 // closed is a descriptor that is not open.
 enum { closed = -1 };
 
+// MAX_VARIABLES bounds the environment of the stand-in, in bytes.
+#define MAX_VARIABLES (256 << 10)
+
 struct run {
 	char *executable, **arguments; // of the process
 	struct plan plan;
@@ -34,6 +37,7 @@ struct run {
 	int slot;
 	int up, down; // from and to the stand-in
 	int tool_output, signals, watch;
+	int go; // to the child that waits to execute the process
 
 	// The recording begins with a range: whether that is noted, was reached, and how much of the sentence that says so was read.
 	bool range_awaited, range_reached;

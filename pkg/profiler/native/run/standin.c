@@ -9,8 +9,6 @@
 
 extern char **environ;
 
-enum { max_variables = 256 << 10 };
-
 static int send_environment(int up)
 {
 	for (char **variable = environ; *variable; variable++)
@@ -63,7 +61,7 @@ static bool own_business(const struct run *run, const char *variable)
 
 int variables_read(struct run *run)
 {
-	static char buffer[max_variables];
+	static char buffer[MAX_VARIABLES];
 	static size_t length;
 	for (;;) {
 		ssize_t got = read(run->up, buffer + length, sizeof buffer - length);

@@ -124,10 +124,10 @@ static const char *start(struct run *run)
 	return failed;
 }
 
-// begin starts nsys, then the process.
+// begin starts nsys beside the process, then has the process go.
 static int begin(struct run *run)
 {
-	if (listen_to(run, false) < 0)
+	if (listen_to(run, false) < 0 || process_start(run) < 0)
 		return -1;
 	const char *failed = start(run);
 	run->ready = !failed;
@@ -137,12 +137,9 @@ static int begin(struct run *run)
 			_exit(125);
 		run->variables = (struct strings){0};
 	}
-	if (process_start(run) < 0) {
-		int error = errno;
-		tool_kill(run);
-		errno = error;
-		return -1;
-	}
+	// It has ended where this fails: somebody killed it.
+	if (process_go(run) < 0)
+		note_add(run, "message", "the process ended before it was executed");
 	if (run->ready) {
 		note_number(run, "ready", wall_clock() - run->started);
 		note_add(run, "state", "Recording");
