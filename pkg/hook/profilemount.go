@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -42,12 +43,13 @@ func notShared(target int) error {
 	if err := unix.Statx(target, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &of); err != nil {
 		return fmt.Errorf("finding its mount: %w", err)
 	}
-	there, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return uint64(m.ID) != of.Mnt_id, false })
+	id := strconv.FormatUint(of.Mnt_id, 10)
+	there, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return strconv.Itoa(m.ID) != id, false })
 	if err != nil {
 		return fmt.Errorf("finding its mount: %w", err)
 	}
 	if len(there) != 1 {
-		return fmt.Errorf("finding its mount: mountinfo has %d mounts with id %d", len(there), of.Mnt_id)
+		return fmt.Errorf("finding its mount: mountinfo has %d mounts with id %s", len(there), id)
 	}
 	if strings.Contains(there[0].Optional, "shared:") {
 		return fmt.Errorf("the volume at %s has mountPropagation Bidirectional: with None or HostToContainer the list of the host stays as it is", there[0].Mountpoint)

@@ -45,7 +45,7 @@ func object(r report.Report) v1alpha1.Report {
 			Claim: r.Claim, ClaimUID: r.ClaimUID, Pod: r.Pod, Container: r.Container, Node: r.Node, Process: r.Process, PID: r.PID, Tool: r.Tool,
 		},
 		Status: v1alpha1.ReportStatus{
-			State: string(r.State), Reason: r.Reason, Started: metav1.NewTime(r.Started), File: r.File, Path: r.Path, Size: r.Size, SHA256: r.SHA256,
+			State: string(r.State), Reason: r.Reason, Message: r.Message, Started: metav1.NewTime(r.Started), File: r.File, Path: r.Path, Size: r.Size, SHA256: r.SHA256,
 		},
 	}
 	if r.Ended != nil {

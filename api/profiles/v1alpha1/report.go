@@ -28,8 +28,10 @@ type ReportSpec struct {
 
 // ReportStatus is where the report is.
 type ReportStatus struct {
-	State   string       `json:"state"`
-	Reason  string       `json:"reason,omitempty"`
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
+	// Message says more of the reason, in the words of the program that met it.
+	Message string       `json:"message,omitempty"`
 	Started metav1.Time  `json:"started"`
 	Ended   *metav1.Time `json:"ended,omitempty"`
 	File    string       `json:"file,omitempty"`

@@ -146,6 +146,9 @@ func (f *fetching) complete(c cluster, all []v1alpha1.Report) (wanted []v1alpha1
 			if r.Status.Reason != "" {
 				why += ": " + r.Status.Reason
 			}
+			if r.Status.Message != "" {
+				why += " (" + r.Status.Message + ")"
+			}
 		default:
 			why = fmt.Sprintf("its state %s is unknown to this version of kubectl-prism", r.Status.State)
 		}

@@ -180,12 +180,12 @@ func TestDownload_Selected_LeavesOutWhatIsNotComplete(t *testing.T) {
 	s.add("a-1", random(10))
 	s.add("b-2", nil).Status.State = "Recording"
 	r := s.add("c-3", nil)
-	r.Status.State, r.Status.Reason = "Lost", "\x1bKilled"
+	r.Status.State, r.Status.Reason, r.Status.Message = "Lost", "\x1bKilled", "nsys\x1b ended"
 	out, errOut, err := s.run(t.Context(), t, "download", "--pod", "train", "-O", dir)
 	require.NoError(t, err)
 	assert.Contains(t, out, "report a-1 downloaded")
 	assert.Equal(t, "Report b-2 of namespace team is left out: it is Recording: it is complete after its process has exited, or the recording has ended\n"+
-		`Report c-3 of namespace team is left out: it is Lost, and has no file: \x1bKilled`+"\n", errOut)
+		`Report c-3 of namespace team is left out: it is Lost, and has no file: \x1bKilled (nsys\x1b ended)`+"\n", errOut)
 	_, _, err = s.run(t.Context(), t, "download", "b-2", "-O", dir)
 	require.EqualError(t, err, "1 of 1 reports were not downloaded")
 }

@@ -110,7 +110,7 @@ func table(list *v1alpha1.ReportList, allNamespaces bool, now time.Time) *metav1
 	columns := []metav1.TableColumnDefinition{
 		{Name: "Name"}, {Name: "Claim"}, {Name: "Pod"}, {Name: "Container"}, {Name: "Process"}, {Name: "State"}, {Name: "Size"},
 		{Name: "Age"}, {Name: "Location"}, {Name: "File"},
-		{Name: "PID", Priority: 1}, {Name: "Tool", Priority: 1}, {Name: "Reason", Priority: 1},
+		{Name: "PID", Priority: 1}, {Name: "Tool", Priority: 1}, {Name: "Reason", Priority: 1}, {Name: "Message", Priority: 1},
 	}
 	if allNamespaces {
 		columns = slices.Insert(columns, 0, metav1.TableColumnDefinition{Name: "Namespace"})
@@ -130,7 +130,7 @@ func table(list *v1alpha1.ReportList, allNamespaces bool, now time.Time) *metav1
 		}
 		cells := []string{
 			r.Name, r.Spec.Claim, r.Spec.Pod, r.Spec.Container, r.Spec.Process, r.Status.State, bytes,
-			age(r.CreationTimestamp, now), location(r), r.Status.File, pid, r.Spec.Tool, r.Status.Reason,
+			age(r.CreationTimestamp, now), location(r), r.Status.File, pid, r.Spec.Tool, r.Status.Reason, r.Status.Message,
 		}
 		if allNamespaces {
 			cells = slices.Insert(cells, 0, r.Namespace)

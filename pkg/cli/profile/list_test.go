@@ -32,7 +32,7 @@ func TestList_Table_SaysWhereReportsAre(t *testing.T) {
 	out, _, err = s.run(t.Context(), t, "list", "-A", "-o", "wide", "--no-headers")
 	require.NoError(t, err)
 	assert.Equal(t, []string{
-		"strangers", "c-3", "gpu", "train", "main", "python3", "Ready", "<none>", "60m", "node/node-1", "c-3.nsys-rep", "7", "2022.4.2", "<none>",
+		"strangers", "c-3", "gpu", "train", "main", "python3", "Ready", "<none>", "60m", "node/node-1", "c-3.nsys-rep", "7", "2022.4.2", "<none>", "<none>",
 	}, strings.Fields(strings.Split(out, "\n")[0]))
 }
 

@@ -27,17 +27,8 @@ func (s *Store) collect(uid string) error {
 		there[name] = true
 	}
 	for _, r := range s.reports(uid) {
-		switch {
-		case r.State.Final() || r.State == report.Recording:
-		case there[r.ID+readySuffix]:
-			err = errors.Join(err, s.imported(r))
-		case there[r.ID+failedSuffix]:
-			r.Message = s.refusal(r)
-			err = errors.Join(err, s.keepRaw(r, reasonImport))
-		case !s.Imports || s.waited(r) > importLimit:
-			err = errors.Join(err, s.keepRaw(r, reasonNoImport))
-		case !there[r.ID+rawSuffix]:
-			err = errors.Join(err, s.moved(r))
+		if r.State == report.Importing {
+			err = errors.Join(err, s.importing(r, there))
 		}
 	}
 	if flushErr := s.flush(uid); flushErr != nil {
@@ -49,6 +40,22 @@ func (s *Store) collect(uid string) error {
 		}
 	}
 	return err
+}
+
+// importing takes over what became of a raw file; there are the files of the spool.
+func (s *Store) importing(r report.Report, there map[string]bool) error {
+	switch {
+	case there[r.ID+readySuffix]:
+		return s.imported(r)
+	case there[r.ID+failedSuffix]:
+		r.Message = s.refusal(r)
+		return s.keepRaw(r, reasonImport)
+	case !s.Imports || s.waited(r) > importLimit:
+		return s.keepRaw(r, reasonNoImport)
+	case !there[r.ID+rawSuffix]:
+		return s.moved(r)
+	}
+	return nil
 }
 
 // waited is how long a raw file has been in the spool.

@@ -17,8 +17,9 @@ const grace = 10 * time.Second
 // use is what a claim takes.
 type use struct {
 	uid, namespace string
-	// stored are the bytes of its reports, inbox those that its containers have written and nothing has taken over.
-	stored, inbox, limit int64
+	// own are the bytes of its reports and of its inbox, inbox those that its containers have written and nothing has taken over.
+	own   space
+	inbox int64
 	// crowded says that it has too many files or sessions, whatever their size.
 	crowded bool
 	stopped *time.Time
@@ -32,28 +33,36 @@ const namespaces = 2
 // still write is truncated after the grace. Where there is room again they are recorded again.
 func (s *Store) limit() {
 	uses := s.uses()
-	all, by := int64(0), map[string]int64{}
+	all, by := space{limit: s.NodeBytes}, map[string]space{}
 	for _, u := range uses {
-		all += u.stored + u.inbox
-		by[u.namespace] += u.stored + u.inbox
+		all.taken += u.own.taken
+		by[u.namespace] = space{by[u.namespace].taken + u.own.taken, s.NodeBytes / namespaces}
 	}
 	largest := map[string]use{} // by namespace, and "" of the node
 	for _, u := range uses {
-		own, share, node := u.of(), space{by[u.namespace], s.NodeBytes / namespaces}, space{all, s.NodeBytes}
-		switch {
-		case u.stopped != nil && !u.crowded && own.room() && share.room() && node.room() && s.Now().Sub(*u.stopped) >= 2*grace:
+		share := by[u.namespace]
+		switch roomy := !u.crowded && u.own.room() && share.room() && all.room(); {
+		case u.stopped != nil && roomy && s.Now().Sub(*u.stopped) >= 2*grace:
 			s.failed(u.uid, s.resume(u.uid))
-		case u.stopped != nil || u.crowded || own.over():
+		case u.stopped != nil || u.crowded || u.own.over():
 			s.failed(u.uid, s.stop(u))
-		case share.over() && u.inbox >= largest[u.namespace].inbox:
-			largest[u.namespace] = u
-		case !share.over() && node.over() && u.inbox >= largest[""].inbox:
-			largest[""] = u
+		case share.over():
+			largest[u.namespace] = larger(u, largest[u.namespace])
+		case all.over():
+			largest[""] = larger(u, largest[""])
 		}
 	}
 	for _, u := range largest {
 		s.failed(u.uid, s.stop(u))
 	}
+}
+
+// larger is the claim with the larger inbox, the first one where both are alike.
+func larger(one, other use) use {
+	if other.uid == "" || one.inbox >= other.inbox {
+		return one
+	}
+	return other
 }
 
 // space is how many bytes are taken of a limit; 0 is none.
@@ -63,9 +72,6 @@ func (s space) over() bool { return s.limit > 0 && s.taken > s.limit }
 
 // room says that so much is free that recording may begin again: a tenth, or a claim would stop and start with each scan.
 func (s space) room() bool { return s.limit <= 0 || s.taken <= s.limit-s.limit/10 }
-
-// of is what the claim takes of its own limit.
-func (u use) of() space { return space{u.stored + u.inbox, u.limit} }
 
 func (s *Store) failed(uid string, err error) {
 	if err != nil {
@@ -78,7 +84,7 @@ func (s *Store) uses() (uses []use) {
 	s.mu.Lock()
 	for uid, c := range s.claims {
 		uses = append(uses, use{
-			uid: uid, namespace: c.Claim.Namespace, stored: c.bytes(), limit: c.Claim.MaxBytes, stopped: c.Stopped, emptied: c.Truncated,
+			uid: uid, namespace: c.Claim.Namespace, own: space{c.bytes(), c.Claim.MaxBytes}, stopped: c.Stopped, emptied: c.Truncated,
 			crowded: len(c.Reports) >= maxSessions,
 		})
 	}
@@ -87,7 +93,7 @@ func (s *Store) uses() (uses []use) {
 		u := &uses[i]
 		if inbox, err := openDir(s.path(u.uid, inboxDir)); err == nil {
 			bytes, crowded := usage(inbox)
-			u.inbox, u.crowded = bytes, u.crowded || crowded
+			u.inbox, u.own.taken, u.crowded = bytes, u.own.taken+bytes, u.crowded || crowded
 			_ = inbox.Close()
 		}
 	}
