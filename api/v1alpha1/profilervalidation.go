@@ -158,7 +158,8 @@ var deniedSwitches = []string{
 	"output", "session*", "run-as", "command-file", "after-*", "ftrace*", "gpu-metrics-*", "env-var", "inherit-environment", "show-output",
 	"kill", "wait", "start-later", "stop-on-exit", "force-overwrite", "export", "stats", "help", "trace", "sample", "cpuctxsw", "backtrace",
 	"sampling-period", "sampling-frequency", "python-sampling", "capture-range*", "nvtx-capture", "delay", "duration*", "cuda-graph-trace",
-	"discard-environment",
+	"discard-environment", "event-*", "gpuctxsw", "gpu-video-*", "nic-metrics", "ib-*", "soc-metrics*", "storage-metrics*", "os-events",
+	"cpu-core-*", "cpu-socket-*", "process-scope", "cuda-trace-scope", "enable", "hotkey-capture", "xhv-*", "isr",
 }
 
 // checkSwitch refuses arguments that could be read as the command, and denied

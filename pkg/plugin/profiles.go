@@ -52,7 +52,10 @@ func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *hoo
 	var err error
 	p.store, err = store.Open(store.Options{
 		Dir: cfg.ProfilesDir(), Files: a.Disk, Now: a.Now, NodeBytes: cfg.Profiler.NodeBytes.Value(), Imports: true, Follow: true,
-		Changed: p.changed,
+		Changed: func(r report.Report) {
+			logIncomplete(p.logger, r)
+			p.followed.change(r.ClaimUID)
+		},
 		Failed: func(claimUID string, err error) {
 			p.logger.Error(err, "Reports of a claim are not stored yet", "claimUID", claimUID)
 		},
@@ -60,13 +63,12 @@ func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *hoo
 	return p, err
 }
 
-// changed says that a claim's profile has changed, and logs why a report cannot be read.
-func (p *profiles) changed(r report.Report) {
+// logIncomplete logs why a report cannot be read as others can.
+func logIncomplete(logger klog.Logger, r report.Report) {
 	if r.State == report.Lost || r.State == report.Raw {
-		p.logger.Info("A report is not complete", "claim", klog.KRef(r.Namespace, r.Claim), "report", r.ID, "state", r.State, "reason", r.Reason,
+		logger.Info("A report is not complete", "claim", klog.KRef(r.Namespace, r.Claim), "report", r.ID, "state", r.State, "reason", r.Reason,
 			"message", r.Message, "pod", r.Pod, "container", r.Container, "process", r.Process)
 	}
-	p.followed.change(r.ClaimUID)
 }
 
 // of is how a claim is profiled, with the tool that is installed for it.

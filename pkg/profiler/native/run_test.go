@@ -206,7 +206,7 @@ func TestRun_TermNotHandled_FirstProcessGoesOn(t *testing.T) {
 
 func TestRun_Stop_ReportWhileProcessRuns(t *testing.T) {
 	t.Parallel()
-	c := newContainer(t, nil)
+	c := newContainer(t, func(p *runplan.Plan) { p.FailClosed = true })
 	command := c.command(t, c.script(t, `echo up >/run/work/up; while [ ! -e /run/work/down ]; do sleep 0.01; done; exit 6`)...)
 	require.NoError(t, command.Start())
 	until(t, "the process is up", func() bool { return exists(c.Work, "up") })
@@ -225,7 +225,7 @@ func TestRun_Stop_ReportWhileProcessRuns(t *testing.T) {
 // TestRun_Slots_AtMostMaxSessions: the others run without the profiler.
 func TestRun_Slots_AtMostMaxSessions(t *testing.T) {
 	t.Parallel()
-	c := newContainer(t, func(p *runplan.Plan) { p.MaxSessions = 2 })
+	c := newContainer(t, func(p *runplan.Plan) { p.MaxSessions, p.FailClosed = 2, true })
 	code, output := c.run(t, c.outer(t, `
 for i in 1 2 3 4; do
 	sh -c 'echo "$0 $GIVEN" >>/run/work/ran; while [ ! -e /run/work/down ]; do sleep 0.01; done' profiled$i &

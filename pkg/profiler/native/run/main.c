@@ -28,6 +28,20 @@ static void complain(const char *message, int error)
 		_exit(126);
 }
 
+static _Noreturn void execute_or_complain(struct run *run)
+{
+	run_original(run, false);
+	complain(run->executable, errno);
+	_exit(126);
+}
+
+// unwanted runs the process without the profiler where the claim's limits say so, which is no failure.
+static _Noreturn void unwanted(struct run *run, const char *reason, const char *message)
+{
+	note_failure(run, reason, message, 0);
+	execute_or_complain(run);
+}
+
 // without runs the process without the profiler, or fails where the claim wants that.
 static _Noreturn void without(struct run *run, const char *reason, const char *message, int error)
 {
@@ -36,17 +50,7 @@ static _Noreturn void without(struct run *run, const char *reason, const char *m
 		complain(message, error);
 		_exit(125);
 	}
-	run_original(run, false);
-	complain(run->executable, errno);
-	_exit(126);
-}
-
-// unmatched runs a process that is none of the profiler's.
-static _Noreturn void unmatched(struct run *run)
-{
-	run_original(run, false);
-	complain(run->executable, errno);
-	_exit(126);
+	execute_or_complain(run);
 }
 
 // slot_take locks a place among those that may be profiled at once: 1 when there is one, 0 when all are taken.
@@ -84,7 +88,7 @@ static _Noreturn void profile(struct run *run)
 	int plan_error = plan_read(&run->plan) < 0 ? errno : 0;
 	context_read(&run->context);
 	if (below_supervisor() || children_elsewhere() || (!run->plan.exec_sessions && in_exec_session((pid_t)run->context.init)))
-		unmatched(run);
+		execute_or_complain(run);
 	if (take_over(run) < 0)
 		without(run, "FellBackUnprofiled", "taking over the signals of the process", errno);
 	int slot = slot_take(run);
@@ -93,11 +97,11 @@ static _Noreturn void profile(struct run *run)
 	if (plan_error)
 		without(run, "FellBackUnprofiled", "reading " PLAN_FILE, plan_error);
 	if (slot == 0)
-		without(run, "SlotsTaken", "the container has as many profiled processes as match.maxSessions allows", 0);
+		unwanted(run, "SlotsTaken", "the container has as many profiled processes as match.maxSessions allows");
 	if (slot < 0)
 		without(run, "FellBackUnprofiled", "locking a slot in " CONTAINER_FOLDER, errno);
 	if (stop_wanted())
-		without(run, "Stopped", "recording has been stopped for this claim", 0);
+		unwanted(run, "Stopped", "recording has been stopped for this claim");
 	if (access(run->plan.tool, X_OK) < 0)
 		without(run, "ToolNotInstalled", run->plan.tool, errno);
 	if (session_prepare(run) < 0)
