@@ -132,7 +132,7 @@ func TestPod_Situations_OneSentence(t *testing.T) {
 			"parameters: request \"r\": ProfilerConfig.tool NsightCompute is not supported by this version of the driver; supported values: NsightSystems; correct " +
 			"the configuration"},
 		"not valid together": {"start: NVTX\nnvtxRange: a", "start: Immediate", python, nil, ""},
-		"policy": {"", "args: [--x]", python, nil, "profiled: no, because ProfilerConfig.args are not allowed: profiler.policy.args is Deny; change the " +
+		"policy": {"", "args: [--cuda-memory-usage=true]", python, nil, "profiled: no, because ProfilerConfig.args are not allowed: profiler.policy.args is Deny; change the " +
 			"ProfilerConfig, or ask an administrator to change profiler.policy"},
 		"no profiler": {"", regex, python, func(f *check.Facts) { f.Rules, f.NoProfiler = nil, true }, "profiled: no, because the chart of Prism is " +
 			"installed without profiler.tools; an administrator can set it"},
