@@ -94,11 +94,18 @@ func newNode(t *testing.T, name string, content map[string]string) (func(context
 // serve runs the plugin's own server, and returns where it is with the certificate of controllers.
 func (f *fakeNode) serve(t *testing.T, name string) (func(context.Context) ([]Endpoint, error), string) {
 	t.Helper()
-	f.dir = t.TempDir()
 	a := newAuthority(t)
+	at := f.listen(t, a.issue(t, ServerName))
+	return func(context.Context) ([]Endpoint, error) { return []Endpoint{{Node: name, Address: at}}, nil }, a.issue(t, "prism-controller")
+}
+
+// listen runs the plugin's own server with a certificate, and returns its address.
+func (f *fakeNode) listen(t testing.TB, certificate string) string {
+	t.Helper()
+	f.dir = t.TempDir()
 	listening := make(chan net.Addr, 1)
 	server := node.New(node.Options{
-		Address: "127.0.0.1:0", Certificate: a.issue(t, ServerName), Store: f, Busy: func(err error) bool { return errors.Is(err, errBusy) },
+		Address: "127.0.0.1:0", Certificate: certificate, Store: f, Busy: func(err error) bool { return errors.Is(err, errBusy) },
 		Listening: func(at net.Addr) { listening <- at },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -108,8 +115,7 @@ func (f *fakeNode) serve(t *testing.T, name string) (func(context.Context) ([]En
 		cancel()
 		assert.NoError(t, <-done)
 	})
-	at := (<-listening).String()
-	return func(context.Context) ([]Endpoint, error) { return []Endpoint{{Node: name, Address: at}}, nil }, a.issue(t, "prism-controller")
+	return (<-listening).String()
 }
 
 // authority signs certificates.
@@ -118,7 +124,7 @@ type authority struct {
 	key         *ecdsa.PrivateKey
 }
 
-func newAuthority(t *testing.T) authority {
+func newAuthority(t testing.TB) authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -134,7 +140,7 @@ func newAuthority(t *testing.T) authority {
 }
 
 // issue writes a certificate for a name, and the authority's, into a directory.
-func (a authority) issue(t *testing.T, name string) string {
+func (a authority) issue(t testing.TB, name string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -134,6 +135,17 @@ func (c *Claims) Make(ctx context.Context, n int, devices []Device) ([]Claim, er
 	return claims, errors.Join(failed...)
 }
 
+// configs are those of a claim for the device.
+func (c *Claims) configs(device Device) []resourceapi.DeviceAllocationConfiguration {
+	if device.Config == "" {
+		return nil
+	}
+	opaque := &resourceapi.OpaqueDeviceConfiguration{Driver: c.driver, Parameters: runtime.RawExtension{Raw: []byte(device.Config)}}
+	return []resourceapi.DeviceAllocationConfiguration{{
+		Source: resourceapi.AllocationConfigSourceClaim, DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: opaque},
+	}}
+}
+
 func (c *Claims) make(ctx context.Context, device Device) (Claim, error) {
 	api := c.client.ResourceV1().ResourceClaims(c.namespace)
 	exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: c.driver}
@@ -155,7 +167,9 @@ func (c *Claims) make(ctx context.Context, device Device) (Claim, error) {
 		return Claim{}, fmt.Errorf("making a claim: %w", err)
 	}
 	rc.Status.Allocation = &resourceapi.AllocationResult{
-		Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{result}},
+		Devices: resourceapi.DeviceAllocationResult{
+			Results: []resourceapi.DeviceRequestAllocationResult{result}, Config: c.configs(device),
+		},
 		NodeSelector: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchFields: []corev1.NodeSelectorRequirement{
 				{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{c.node}},

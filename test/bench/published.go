@@ -18,6 +18,8 @@ type Device struct {
 	Pool, Name     string
 	Admin, Several bool
 	Memory         string
+	// Config is what its claims say about it, as JSON of an API object; empty: nothing.
+	Config string
 }
 
 // publishLimit is far longer than ResourceSlices take to be published.

@@ -130,6 +130,7 @@ func (b *bencher) all(ctx context.Context) error {
 		{"wipe", "wiped ResourceSlices", b.wiped},
 		{"second", "API calls and restarts of a second plugin", b.second},
 		{"claims", fmt.Sprintf("a list of %d large claims", worstClaims), b.list},
+		{"profile", "profiled claims", b.profile},
 		{"mps", "MPS shares", b.mps},
 		{"mig", "MIG devices", b.mig},
 		{"exporter", "prism-exporter", b.exporter},

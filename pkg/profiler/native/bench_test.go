@@ -37,6 +37,50 @@ func BenchmarkExec_NoMatch_OverNone(b *testing.B) {
 	}
 }
 
+// BenchmarkStart_OverReady reports what a profiled process waits for beside the profiler: from its own execution until the program runs, less
+// what the profiler takes to be ready. The profiler is one that takes next to nothing.
+func BenchmarkStart_OverReady(b *testing.B) {
+	const starts = 40
+	c := newContainer(b, nil)
+	code, output := c.run(b, c.outer(b, fmt.Sprintf(`
+for i in $(seq %d); do
+	date +%%s%%N >>/run/work/before
+	sh -c 'date +%%s%%N >>/run/work/runs' profiled
+done`, starts))...)
+	require.Zero(b, code, output)
+	before, runs, ready := numbers(b, filepath.Join(c.Work, "before")), numbers(b, filepath.Join(c.Work, "runs")), []int64{}
+	notes := c.notes(b)
+	slices.SortFunc(notes, func(a, b note) int { return strings.Compare(a["started"], b["started"]) })
+	for _, n := range notes {
+		took, err := strconv.ParseInt(n["ready"], 10, 64)
+		require.NoError(b, err)
+		ready = append(ready, took)
+	}
+	require.Len(b, before, starts)
+	require.Len(b, runs, starts)
+	require.Len(b, ready, starts)
+	var over []float64
+	for i := range starts {
+		over = append(over, float64(runs[i]-before[i]-ready[i])/1e6)
+	}
+	slices.Sort(over)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(over[starts/2], "ms/over-ready")
+}
+
+// numbers are the lines of a file.
+func numbers(b *testing.B, path string) (all []int64) {
+	b.Helper()
+	raw, err := os.ReadFile(path)
+	require.NoError(b, err)
+	for line := range strings.Lines(string(raw)) {
+		n, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+		require.NoError(b, err)
+		all = append(all, n)
+	}
+	return all
+}
+
 // timePairs prints the median time of an execution without the library and the median difference of the pairs, in microseconds.
 func timePairs(pairs string) error {
 	count, err := strconv.Atoi(pairs)

@@ -1,0 +1,138 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prism-gpu/prism/pkg/pattern"
+	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
+)
+
+// How much is measured of profiled claims.
+const (
+	profileRounds  = 6
+	profiledClaims = 24 // a round, and as many that are not profiled
+	countedProfile = 16
+	compilations   = 20
+)
+
+// The budgets of a profiled claim: as many durable writes as another one, and a millisecond more.
+const (
+	profileBudget = time.Millisecond
+	patternBudget = 50 * time.Millisecond
+)
+
+// ProfileLimits are the counts of a claim whose processes are profiled.
+var ProfileLimits = claimLimits
+
+const profileTitle = "claims whose processes are profiled"
+
+// profilerConfig is what such a claim has, with a pattern as users write them.
+const profilerConfig = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig","captureEnvironment":true,` +
+	`"match":{"regex":"^(?!/bin/)(?!/sbin/)(?!/usr/bin/)(?!/usr/sbin/)(?!.*nsys( |$))(?!.*cat( |$)).*$"}}`
+
+// profile measures claims with a plugin that has a version of the profiler installed: its manifest is that of a version with 600 files.
+func (b *bencher) profile(ctx context.Context) (err error) {
+	s, err := b.newSecond(ctx, "profile.bench", true)
+	if err == nil {
+		if err = installed(filepath.Join(s.Dir, "state", "tools", "2022.4.2-bench")); err == nil {
+			s.Command = inImage(filepath.Dir(b.Binary), prismCommand(s.Program, b.Binary, b.Node, s.Kubelet.Socket, "--profiler"))
+			if _, err = s.Start(ctx); err == nil {
+				err = errors.Join(b.profiled(ctx, s), b.patterns())
+			}
+		}
+	}
+	return errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+}
+
+// installed makes the directory of a version.
+func installed(dir string) error {
+	m := manifest.New("2022.4.2")
+	m.Nsys, m.Proven = "target-linux-x64/nsys", time.Now()
+	for _, name := range []string{
+		"kill", "wait", "trace", "trace=cuda", "trace=nvtx", "trace=osrt", "sample", "cpuctxsw", "capture-range", "nvtx-capture", "env-var",
+	} {
+		m.Switches = append(m.Switches, "--"+name)
+	}
+	for i := range 600 {
+		m.Files["target-linux-x64/libraries/libOfTheProfiler-"+strconv.Itoa(i)+".so"] = fmt.Sprintf("%064x", i)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(m.Nsys)), 0o755); err != nil {
+		return fmt.Errorf("making the directory of a profiler: %w", err)
+	}
+	return errors.Join(os.WriteFile(filepath.Join(dir, m.Nsys), nil, 0o755), m.Write(dir))
+}
+
+// profiled measures claims with and without a profile in turn, and counts what those with one cost.
+func (b *bencher) profiled(ctx context.Context, s *Second) error {
+	plain, err := Published(ctx, b.client, s.Driver, b.Node, Wanted{Type: aGPU.Type, Least: len(b.devices)})
+	if err != nil {
+		return err
+	}
+	devices := slices.Clone(plain)
+	for i := range devices {
+		devices[i].Config = profilerConfig
+	}
+	var without, with Latency
+	for range profileRounds {
+		for _, half := range []struct {
+			devices []Device
+			into    *Latency
+		}{{plain, &without}, {devices, &with}} {
+			claims, err := s.Claims.Make(ctx, profiledClaims, half.devices)
+			if err != nil {
+				return err
+			}
+			took, err := OneByOne(ctx, s.Plugin, claims, len(half.devices), 0, s.Claims.Reported)
+			if err != nil {
+				return err
+			}
+			half.into.add(took)
+		}
+	}
+	costs, err := b.profileCosts(ctx, s, devices)
+	rows := with.rows("prepare a claim with a profile", "unprepare a claim with a profile", without)
+	rows[0].Budget = Within(without.Prepare.P50() + profileBudget)
+	b.report.Add(profileTitle, "without", rows...)
+	b.report.Add("done for one claim: with a profile", "", ProfileLimits.rows(1, costs)...)
+	return err
+}
+
+// profileCosts counts what claims with a profile cost, one at a time.
+func (b *bencher) profileCosts(ctx context.Context, s *Second, devices []Device) (Costs, error) {
+	claims, err := s.Claims.Make(ctx, countedProfile+gatedClaims, devices)
+	if err != nil {
+		return Costs{}, err
+	}
+	synced, err := CountSyscalls(ctx, s.Plugin, claims[:countedProfile], 1)
+	if err != nil {
+		return Costs{}, err
+	}
+	if err := s.Claims.Reported(ctx, claims[:countedProfile]...); err != nil {
+		return Costs{}, err
+	}
+	asked, err := s.CountRequests(ctx, claims[countedProfile:], 1)
+	return synced.most(asked), err
+}
+
+// patterns measures the first use of patterns: those of users, and the dearest that are accepted. A plugin keeps them.
+func (b *bencher) patterns() error {
+	for _, p := range []struct{ what, text string }{
+		{"the profiler injector's", `^(?!/bin/)(?!/sbin/)(?!/usr/bin/)(?!/usr/sbin/)(?!.*nsys( | $))(?!.*cat( | $)).*$`},
+		{"of Python programs", `(?i)\bpython[\w.]*\s+(?:-\w+\s+)*\S*train`},
+		{"with many states", `^.{3990}$`},
+	} {
+		took, err := repeat(compilations, 1, func() error { _, err := pattern.Compile(p.text, pattern.Perl); return err })
+		if err != nil {
+			return fmt.Errorf("compiling a pattern %s: %w", p.what, err)
+		}
+		b.report.Add(profileTitle, "without", Row{Name: "first use of a pattern: " + p.what, Samples: took, Budget: Within(patternBudget)})
+	}
+	return nil
+}
