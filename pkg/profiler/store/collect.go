@@ -116,6 +116,9 @@ func (s *Store) keepRaw(r report.Report, reason string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.moved(r)
 	}
+	if err == nil {
+		err = s.Files.SyncDir(s.path(r.ClaimUID, reportsDir))
+	}
 	if err != nil {
 		return fmt.Errorf("keeping raw report %s: %w", r.ID, err)
 	}

@@ -120,6 +120,9 @@ func (s *Store) take(dir *os.File, from, folder, to string, r *report.Report) er
 	if err == nil {
 		err = s.Files.Rename(tmp, s.path(r.ClaimUID, folder, to))
 	}
+	if err == nil {
+		err = s.Files.SyncDir(s.path(r.ClaimUID, folder))
+	}
 	if err != nil {
 		return errors.Join(err, s.Files.Remove(tmp))
 	}
@@ -134,7 +137,7 @@ func unchanged(f *os.File, before *unix.Stat_t, read int64) bool {
 		after.Ctim == before.Ctim
 }
 
-// duplicate copies at most so many bytes.
+// duplicate copies at most so many bytes, durably.
 func duplicate(source *os.File, path string, limit int64) (size int64, sum string, err error) {
 	target, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -142,6 +145,9 @@ func duplicate(source *os.File, path string, limit int64) (size int64, sum strin
 	}
 	hash := sha256.New()
 	size, err = io.Copy(io.MultiWriter(target, hash), io.LimitReader(source, limit))
+	if err == nil {
+		err = target.Sync()
+	}
 	if closeErr := target.Close(); err == nil {
 		err = closeErr
 	}

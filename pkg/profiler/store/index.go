@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"time"
 
 	"github.com/prism-gpu/prism/pkg/disk"
@@ -84,7 +85,23 @@ func (s *Store) load(uid string) (*index, error) {
 			return nil, err
 		}
 	}
+	s.check(&c)
 	return &c, nil
+}
+
+// check finds reports whose file is not there as it was stored: somebody removed it, or the disk is damaged.
+func (s *Store) check(c *index) {
+	for _, r := range c.Reports {
+		if r.SHA256 == "" || r.State != report.Ready && r.State != report.Raw {
+			continue
+		}
+		info, err := os.Lstat(s.path(c.Claim.UID, reportsDir, stored(r)))
+		if err == nil && info.Mode().IsRegular() && info.Size() == r.Size {
+			continue
+		}
+		r.State, r.Reason, r.Message, c.changed = report.Lost, reasonNoReport, "the file of the report is not on the node any more", true
+		r.Size, r.SHA256 = 0, ""
+	}
 }
 
 // clear removes files that were not complete.
@@ -98,11 +115,11 @@ func (s *Store) clear(uid, dir string) error {
 	return err
 }
 
-// save writes the index of a claim.
+// save writes the index of a claim: durably once it has reports, which nothing makes again after a power cut.
 func (s *Store) save(c *index) error {
 	raw, err := json.Marshal(c)
 	if err == nil {
-		err = disk.Replace(s.Files, s.path(c.Claim.UID, indexFile), raw, 0o600, false)
+		err = disk.Replace(s.Files, s.path(c.Claim.UID, indexFile), raw, 0o600, len(c.Reports) > 0)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the reports of claim %s: %w", c.Claim.UID, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -129,6 +130,23 @@ func (s *Store) Sweep(prepared func(claimUID string) bool) error {
 			continue
 		}
 		err = errors.Join(err, s.Release(uid), s.expire(uid), s.drop(uid))
+	}
+	return errors.Join(err, s.orphans(prepared))
+}
+
+// orphans removes folders without an index: a kill came between them. One whose index is damaged stays, for somebody to look at.
+func (s *Store) orphans(prepared func(claimUID string) bool) error {
+	names, err := s.Files.List(s.Dir)
+	for _, uid := range names {
+		s.mu.Lock()
+		known := s.claims[uid] != nil
+		s.mu.Unlock()
+		if known || !uidPattern.MatchString(uid) || prepared(uid) {
+			continue
+		}
+		if _, readErr := s.Files.Read(s.path(uid, indexFile)); errors.Is(readErr, fs.ErrNotExist) {
+			err = errors.Join(err, s.Files.RemoveDir(s.path(uid)))
+		}
 	}
 	return err
 }
