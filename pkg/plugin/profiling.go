@@ -127,14 +127,22 @@ func (p *profiling) reload(ctx context.Context) (read bool) {
 // labelsTimeout bounds what a claim waits for labels.
 const labelsTimeout = 2 * time.Second
 
+// known are the rules. A claim that is prepared before they were read, as right after the plugin's start, has them read.
+func (p *profiling) known(ctx context.Context) *rules.Rules {
+	if p.rules.Load() == nil {
+		p.reload(ctx)
+	}
+	return p.rules.Load()
+}
+
 // Defaults are those of the cluster whose conditions are true of the claim.
 func (p *profiling) Defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerConfig, error) {
-	known := p.rules.Load()
+	ctx, stop := context.WithTimeout(context.Background(), labelsTimeout)
+	defer stop()
+	known := p.known(ctx)
 	if known == nil {
 		return nil, nil
 	}
-	ctx, stop := context.WithTimeout(context.Background(), labelsTimeout)
-	defer stop()
 	configs, err := known.Match(rules.Claim{
 		Namespace:       rc.Namespace,
 		NamespaceLabels: func() (map[string]string, error) { return p.labels.namespace(ctx, rc.Namespace) },
@@ -151,7 +159,9 @@ func (p *profiling) Defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.Profile
 
 // Limit applies the cluster's policy.
 func (p *profiling) Limit(namespace string, config *v1alpha1.ProfilerConfig) error {
-	known := p.rules.Load()
+	ctx, stop := context.WithTimeout(context.Background(), labelsTimeout)
+	defer stop()
+	known := p.known(ctx)
 	if known == nil {
 		return &claim.Refusal{Cause: fmt.Sprintf("the policy for profiles in ConfigMap %s is not known yet", p.from), Transient: true}
 	}

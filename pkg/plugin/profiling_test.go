@@ -255,6 +255,19 @@ func TestProfiling_RulesNotRead_ClaimRetried(t *testing.T) {
 	require.NoError(t, prepared(t.Context(), p, rc))
 }
 
+// TestProfiling_RulesReadLate_DefaultsApplied: the API server did not answer when the plugin started, and does when a claim is prepared.
+func TestProfiling_RulesReadLate_DefaultsApplied(t *testing.T) {
+	t.Parallel()
+	const text = "defaults: [{namespaces: [ns], config: {captureEnvironment: true}}]"
+	n := profilingNode(t, text, "2023.4.4")
+	require.NoError(t, n.client.CoreV1().ConfigMaps("ns").Delete(t.Context(), "rules", metav1.DeleteOptions{}))
+	p := n.build(t)
+	_, err := n.client.CoreV1().ConfigMaps("ns").Create(t.Context(), rulesMap(text), metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, prepared(t.Context(), p, n.profiledClaim(t, "")))
+	assert.NotNil(t, profileOf(t, p))
+}
+
 func TestInstalledTools_BrokenManifests_LeftOut(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

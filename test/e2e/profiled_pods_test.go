@@ -1,8 +1,12 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -42,6 +46,9 @@ func TestProfile_Namespaces_Profiled(t *testing.T) {
 		assert.Equal(t, []string{"python3.11"}, exported(t, ns.downloads(r)), pod)
 	}
 }
+
+// retentionLimit is longer than a retention of a minute and two sweeps of the plugin.
+const retentionLimit = 4 * time.Minute
 
 // preloading is a pod that has something in the place of the list of preloaded libraries.
 type preloading struct {
@@ -109,6 +116,28 @@ func TestProfile_PathInContainer_Downloaded(t *testing.T) {
 	dir := t.TempDir()
 	ns.must(t, ns.kubectlPrism("download", "--claim", "path", "--output", dir)...)
 	exported(t, dir+"/python3.11.nsys-rep")
+}
+
+// TestProfile_RetentionPassed_ReportGone: a report outlives its pod and its claim, and is gone after its retention, with all that the node had of
+// the claim.
+func TestProfile_RetentionPassed_ReportGone(t *testing.T) {
+	ns := profiled(t, 1)
+	ns.createProfiled("short", `{"output": {"retention": "1m"}, "match": {"regex": "facts\\.py$"}}`, nil, inPrograms("main", "python3", "/opt/facts.py"))
+	assert.Equal(t, map[string]int32{"main": 7}, ns.exits("short"))
+	folder := filepath.Join(ns.stateDirectory(), "profiles", ns.reportsOf("short", 1, "Ready")[0].Spec.ClaimUID)
+	ns.delete("pod", "short")
+	ns.delete("resourceclaim", "short")
+	require.DirExists(t, folder)
+	eventually(t, retentionLimit, func() error {
+		found, err := ns.reports()
+		if err == nil && len(found) > 0 {
+			return errReports(found)
+		}
+		if _, gone := os.Stat(folder); gone == nil {
+			return fmt.Errorf("%s is there", folder)
+		}
+		return err
+	})
 }
 
 // TestProfile_Defaults_ByNamespace: pods of a namespace that a default of the chart names are profiled without asking; a claim opts out.
