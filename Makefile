@@ -15,13 +15,16 @@ export NAME MODEL COUNT NODES KUBERNETES
 # Programs that bind NVIDIA's library must leave its symbols open until they are used.
 GOTEST := go test -ldflags=-extldflags=-Wl,-z,lazy
 
-.PHONY: help demo preview test unit lifecycle lifecycle-soak fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench bench-scale test-gpu tools clean
+.PHONY: help demo demo-profile preview test unit lifecycle lifecycle-soak fuzz e2e check fmt generate image prove-image cluster-up cluster-down bench bench-scale test-gpu tools clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## Boot a cluster, install the chart and show a pod with a GPU
 	@demo/demo.sh
+
+demo-profile: ## Show a pod that runs under Nsight Systems, with the profiler of Debian's packages
+	@demo/profile.sh
 
 preview: ## Draw what PROMETHEUS (a URL; empty: one with example pages) answers to the dashboards: dist/preview.html
 	@go run ./hack/preview --prometheus "$(PROMETHEUS)"

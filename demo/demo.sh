@@ -5,13 +5,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export NAME=demo
 
-say() { printf '\n# %s\n' "$*"; }
-run() { printf '$ %s\n' "$*"; "$@"; }
+# shellcheck source=demo/say.sh
+. demo/say.sh
+linux demo
 
-if [ "$(uname)" != Linux ] || [ "$(id -u)" != 0 ]; then
-	echo "make demo: the cluster's node is made of Linux namespaces: run this as root on Linux" >&2
-	exit 1
-fi
 # GPUs whose MIG mode changes without a reset.
 mig=
 case $MODEL in h100-* | h200-* | b200-*) mig=yes ;; esac
@@ -21,11 +18,8 @@ HELM_ARGS="--set exporter.interval=1s ${mig:+-f demo/values.yaml --set config.ma
 eval "$(bin/localcluster --name "$NAME" env)"
 
 say "The devices of the node"
-deadline=$((SECONDS + 60))
-until kubectl get resourceslices -o jsonpath='{.items[*].spec.devices[*].name}' | grep -q gpu-; do
-	((SECONDS < deadline)) || { echo "make demo: no GPU was published within a minute: kubectl -n prism-system logs ds/prism-kubelet-plugin" >&2; exit 1; }
-	sleep 0.2
-done
+published() { kubectl get resourceslices -o jsonpath='{.items[*].spec.devices[*].name}' | grep -q gpu-; }
+await "no GPU is published: kubectl -n prism-system logs ds/prism-kubelet-plugin" 60 published
 echo '$ kubectl get resourceslices   (its devices of type gpu)'
 kubectl get resourceslices -o go-template='{{range .items}}{{$pool := .spec.pool.name}}{{range .spec.devices}}{{if eq .attributes.type.string "gpu"}}{{printf "%s/%-14s %-22s %s  %s\n" $pool .name .attributes.productName.string .capacity.memory.value .attributes.uuid.string}}{{end}}{{end}}{{end}}'
 
@@ -50,11 +44,8 @@ kubectl exec whole-gpu -- sh -c "$load >/dev/null 2>&1 </dev/null &"
 exporter=$(kubectl --namespace prism-system get pods --selector app.kubernetes.io/component=exporter -o jsonpath='{.items[0].metadata.name}')
 page=/api/v1/namespaces/prism-system/pods/$exporter:9400/proxy/metrics
 echo "\$ kubectl get --raw $page   (of the pod)"
-deadline=$((SECONDS + 30))
-until lines=$(kubectl get --raw "$page" | grep '^prism_container_gpu_.*pod="whole-gpu"') && grep -q 'utilization_ratio.* 0\.[1-9]' <<<"$lines"; do
-	((SECONDS < deadline)) || { echo "make demo: no metrics of the pod within 30 s: kubectl get --raw ${page%metrics}readyz" >&2; exit 1; }
-	sleep 0.2
-done
+measured() { lines=$(kubectl get --raw "$page" | grep '^prism_container_gpu_.*pod="whole-gpu"') && grep -q 'utilization_ratio.* 0\.[1-9]' <<<"$lines"; }
+await "there are no metrics of the pod: kubectl get --raw ${page%metrics}readyz" 30 measured
 echo "$lines"
 
 if [ -n "$mig" ]; then

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/prism-gpu/prism/test/images"
 )
 
 // TestProfile_Namespaces_Profiled: in user namespaces, with processes that other containers see and with those of the node, a process is
@@ -145,7 +147,7 @@ func TestProfile_Defaults_ByNamespace(t *testing.T) {
 	ns := profiled(t, 2)
 	ns.must(t, ns.kubectl("label", "namespace", ns.name, "e2e.prism.dev/profiled=yes")...)
 	container := inPrograms("main", "python3", "/opt/facts.py", "by-default")
-	plain := workload{name: "plain", ref: "gpu", named: true, image: programsImage, command: container.Command}
+	plain := workload{name: "plain", ref: "gpu", named: true, image: images.ProgramsImage, command: container.Command}
 	plain.request = request{class: gpuClass}
 	ns.create(plain)
 	ns.createProfiled("out", `{"enabled": false}`, nil, container)

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/prism-gpu/prism/test/images"
 )
 
 // matchesPrograms selects the programs of testdata/profile by their names, shells too.
@@ -95,7 +97,7 @@ func TestProfile_NoLoader_RunsUnprofiled(t *testing.T) {
 	ns := profiled(t, 3)
 	inMinimal := func(name, program string) corev1.Container {
 		container := inPrograms(name, program, "an argument", "")
-		container.Image, container.Env = minimalImage, variables()
+		container.Image, container.Env = images.MinimalImage, variables()
 		return container
 	}
 	static, musl, dynamic := inMinimal("static", "/opt/facts-static"), inMinimal("musl", "/opt/facts-musl"), inMinimal("dynamic", "/opt/facts")

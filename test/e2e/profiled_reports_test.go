@@ -17,15 +17,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/prism-gpu/prism/test/debian"
+	"github.com/prism-gpu/prism/test/images"
 )
 
 // exported lists the processes that a report has calls of, by what NVIDIA's own tool exports.
 func exported(t *testing.T, report string) []string {
 	t.Helper()
-	dir, err := debian.NsightSystems(nsysRelease).Unpacked(t.Context(), false)
+	dir, err := debian.NsightSystems(images.NsysRelease).Unpacked(t.Context(), false)
 	require.NoError(t, err)
 	c, database := open(t), filepath.Join(t.TempDir(), "report.sqlite")
-	tool := filepath.Join(dir, nsysDirectory)
+	tool := filepath.Join(dir, images.NsysDirectory)
 	c.must(t, filepath.Join(tool, "target-linux-x64/nsys"), "export", "--type", "sqlite", "--output", database, report)
 	processes := strings.Fields(c.must(t, filepath.Join(tool, "host-linux-x64/sqlite3"), database,
 		"select distinct p.name from PROCESSES p join OSRT_API o on (o.globalTid >> 24) = (p.globalPid >> 24)"))
@@ -93,7 +94,7 @@ func TestProfile_Server_ReportOutlivesPod(t *testing.T) {
 	assert.Equal(t, recording.Metadata.Name, r.Metadata.Name)
 	assert.Equal(t, ns.name, r.Metadata.Namespace)
 	assert.EqualValues(t, uid, r.Spec.ClaimUID)
-	assert.Equal(t, []string{"server", "main", nodeName, "python3.11", nsysVersion},
+	assert.Equal(t, []string{"server", "main", nodeName, "python3.11", images.NsysVersion},
 		[]string{r.Spec.Pod, r.Spec.Container, r.Spec.Node, r.Spec.Process, r.Spec.Tool})
 	assert.Equal(t, "python3.11_server_main_a_b_c_n0.nsys-rep", r.Status.File)
 	assert.Equal(t, []string{"python3.11"}, exported(t, ns.downloads(r)))

@@ -25,6 +25,14 @@ func processesOf(reports []reportOf) map[string][]string {
 	return its
 }
 
+// TestProfile_Demo_Recorded: the example of the demo.
+func TestProfile_Demo_Recorded(t *testing.T) {
+	ns := profiled(t, 1)
+	ns.apply("profile-training/pod.yaml")
+	assert.Equal(t, map[string]int32{"main": 0}, ns.exits("training"))
+	ns.reportsOf("training", 1, "Ready")
+}
+
 // TestProfile_Samples_Lookahead: the pattern that the injector has by default profiles what neither is in a folder of tools nor is one.
 func TestProfile_Samples_Lookahead(t *testing.T) {
 	ns := profiled(t, 1)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/prism-gpu/prism/test/images"
 )
 
 const (
@@ -29,7 +32,7 @@ const (
 
 // profilerValues is what the chart is installed with for these tests. Of the defaults there is one for namespaces with a label.
 const profilerValues = `profiler:
-  tools: [{version: ` + nsysVersion + `, image: "` + nsysImage + `", path: /` + nsysDirectory + `}]
+  tools: [{version: ` + images.NsysVersion + `, image: "` + images.NsysImage + `", path: /` + images.NsysDirectory + `}]
   defaults:
   - namespaceSelector: {matchLabels: {e2e.prism.dev/profiled: "yes"}}
     config: {captureEnvironment: true, trace: [osrt], match: {regex: 'facts\.py by-default'}}
@@ -53,7 +56,7 @@ func profiledExclusive(t *testing.T) *namespace {
 func (c *cluster) hasProfiler(t *testing.T) {
 	t.Helper()
 	err := profilerInstalled()
-	if errors.Is(err, errNotAvailable) {
+	if errors.Is(err, images.ErrNotAvailable) {
 		t.Skip(err)
 	}
 	require.NoError(t, err, "installing the profiler; %s", c.profilerLogs())
@@ -65,9 +68,13 @@ var profilerInstalled = sync.OnceValue(func() error {
 	if err != nil {
 		return err
 	}
-	archives, err := images()
-	if err != nil {
-		return err
+	var archives []string
+	for _, name := range []string{images.NsysImage, images.ProgramsImage, images.MinimalImage} {
+		archive, err := images.Archive(context.Background(), c.root, name)
+		if err != nil {
+			return err
+		}
+		archives = append(archives, archive)
 	}
 	if _, err := c.run("", c.localcluster(append([]string{"load-image"}, archives...)...)...); err != nil {
 		return err
@@ -92,7 +99,7 @@ var profilerInstalled = sync.OnceValue(func() error {
 func (c *cluster) toolProven() error {
 	limit := time.After(toolLimit)
 	for {
-		manifests, err := filepath.Glob(filepath.Join(c.stateDirectory(), "tools", nsysVersion+"-*", "manifest.json"))
+		manifests, err := filepath.Glob(filepath.Join(c.stateDirectory(), "tools", images.NsysVersion+"-*", "manifest.json"))
 		if err == nil && len(manifests) > 0 {
 			return nil
 		}
@@ -152,10 +159,10 @@ func profileConfig(t *testing.T, fields string) string {
 	return string(text)
 }
 
-// inPrograms is a container of programsImage with the claim of the pod.
+// inPrograms is a container of images.ProgramsImage with the claim of the pod.
 func inPrograms(name string, command ...string) corev1.Container {
 	return corev1.Container{
-		Name: name, Image: programsImage, ImagePullPolicy: corev1.PullNever, Command: command,
+		Name: name, Image: images.ProgramsImage, ImagePullPolicy: corev1.PullNever, Command: command,
 		Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu"}}},
 	}
 }

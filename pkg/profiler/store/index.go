@@ -89,7 +89,7 @@ func (s *Store) load(uid string) (*index, error) {
 	return &c, nil
 }
 
-// check finds reports whose file is not there as it was stored: somebody removed it, or the disk is damaged.
+// check finds reports whose file is not there as it was stored: it was removed, or the disk is damaged.
 func (s *Store) check(c *index) {
 	for _, r := range c.Reports {
 		if r.SHA256 == "" || r.State != report.Ready && r.State != report.Raw {

@@ -131,11 +131,11 @@ func (s *Store) Sweep(prepared func(claimUID string) bool) error {
 		}
 		err = errors.Join(err, s.Release(uid), s.expire(uid), s.drop(uid))
 	}
-	return errors.Join(err, s.orphans(prepared))
+	return errors.Join(err, s.collectGarbage(prepared))
 }
 
-// orphans removes folders without an index: a kill came between them. One whose index is damaged stays, for somebody to look at.
-func (s *Store) orphans(prepared func(claimUID string) bool) error {
+// collectGarbage removes folders without an index: a kill came between them. One whose index is damaged stays and is named in the log.
+func (s *Store) collectGarbage(prepared func(claimUID string) bool) error {
 	names, err := s.Files.List(s.Dir)
 	for _, uid := range names {
 		s.mu.Lock()

@@ -1,0 +1,233 @@
+// Package images makes container images of pods that are profiled, and the one of the profiler, from Debian's packages: into the user's cache
+// and no other place, as NVIDIA's files may not be passed on.
+package images
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/prism-gpu/prism/test/debian"
+)
+
+// NsysVersion is that of Nsight Systems in the Debian release NsysRelease. It cannot leave the environment of a process out of its report.
+const NsysVersion = "2022.4.2"
+
+// NsysRelease is a release of Debian.
+const NsysRelease = "bookworm"
+
+// Images of pods that are profiled, and of the profiler.
+const (
+	NsysImage = "localhost/nsys:" + NsysVersion
+	// ProgramsImage has interpreters, libraries and the programs of testdata/profile in /opt.
+	ProgramsImage = "localhost/prism-test-programs:1"
+	// MinimalImage has the GNU C library, musl, and one program for each of them, and a static one: no shell.
+	MinimalImage = "localhost/prism-test-minimal:1"
+)
+
+// NsysDirectory is where Nsight Systems are in their image.
+const NsysDirectory = "usr/lib/nsight-systems"
+
+// Parts of NsysDirectory that only its graphical interface and GPUs need: most of it.
+var unneededOfNsys = []string{
+	"host-linux-x64/libQt6*", "host-linux-x64/libNvQtGui.so", "host-linux-x64/libicu*", "host-linux-x64/translations", "host-linux-x64/Plugins",
+	"host-linux-x64/nsys-ui*", "host-linux-x64/CrashReporter", "host-linux-x64/libexec", "host-linux-x64/libTimelineWidget.so", "host-linux-x64/libTimelineUIUtils.so",
+	"host-linux-x64/libQtPropertyBrowser.so", "target-linux-x64/libcupti.so.10.*", "target-linux-x64/libcupti.so.11.[0-7]", "target-linux-x64/CollectX",
+}
+
+// Packages that the images are made of, of NsysRelease.
+var (
+	nsysLibraries = debian.Package{
+		Name: "debian-nsys-libraries-" + NsysRelease, Package: "libstdc++6", Release: NsysRelease, Free: true, With: []string{
+			"libgcc-s1", "libpfm4", "libssh-4", "libssl3", "zlib1g", "libgssapi-krb5-2", "libkrb5-3", "libk5crypto3", "libkrb5support0",
+			"libcom-err2", "libkeyutils1",
+		},
+	}
+	testPrograms = debian.Package{
+		Name: "debian-test-programs-1-" + NsysRelease, Package: "python3.11-minimal", Release: NsysRelease, Free: true, With: []string{
+			"libpython3.11-minimal", "libpython3.11-stdlib", "python3-minimal", "libexpat1", "zlib1g", "libssl3", "libffi8", "bash", "libtinfo6",
+			"libjemalloc2", "libgcc-s1", "libstdc++6", "libnvtoolsext1",
+		},
+	}
+	musl = debian.Package{Name: "debian-musl-" + NsysRelease, Package: "musl", Release: NsysRelease, Free: true}
+)
+
+// image is what one is made of: packages of NsysRelease, packages of this machine's release, and what a function adds to the first.
+type image struct {
+	packages []debian.Package
+	base     []string
+	change   func(m maker, root string) error
+}
+
+// images are those that can be made, by name.
+var images = map[string]image{
+	NsysImage: {[]debian.Package{debian.NsightSystems(NsysRelease), nsysLibraries}, []string{"libc6"}, trimNsys},
+	// With what the importer needs: a container that keeps its reports imports them.
+	ProgramsImage: {[]debian.Package{testPrograms, nsysLibraries}, []string{"libc6", "busybox-static"}, addScripts},
+	MinimalImage:  {[]debian.Package{musl}, []string{"libc6"}, addPrograms},
+}
+
+// ErrNotAvailable is why an image is not made on a machine that does not reach Debian.
+var ErrNotAvailable = errors.New("a package of Debian is not available")
+
+// Nsys returns the path of nsys on this machine.
+func Nsys(ctx context.Context) (string, error) {
+	dir, err := debian.NsightSystems(NsysRelease).Unpacked(ctx, true)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrNotAvailable, err)
+	}
+	return filepath.Join(dir, NsysDirectory, "target-linux-x64/nsys"), nil
+}
+
+// maker makes images with what is below root, the folder of the repository.
+type maker struct {
+	ctx  context.Context //nolint:containedctx // of one call
+	root string
+}
+
+// Archive returns the archive of an image, and makes it where it is not there; its name has a hash of what it is made of. root is the folder
+// of the repository, whose bin has localcluster. The error is ErrNotAvailable where Debian is not reached.
+func Archive(ctx context.Context, root, name string) (string, error) {
+	m, of := maker{ctx, root}, images[name]
+	if of.change == nil {
+		return "", fmt.Errorf("making image %s: there are %s, %s and %s", name, NsysImage, ProgramsImage, MinimalImage)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	hash, err := m.contentOf(of)
+	if err != nil {
+		return "", err
+	}
+	archive := filepath.Join(cache, "prism/images", "e2e-"+strings.NewReplacer("/", "-", ":", "-").Replace(name)+"-"+hash+".tar")
+	if _, err := os.Stat(archive); err == nil {
+		return archive, nil
+	}
+	files, err := os.MkdirTemp(filepath.Join(cache, "prism"), ".image-*")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(files)
+	for _, p := range of.packages {
+		dir, err := p.Unpacked(ctx, true)
+		if err != nil {
+			return "", fmt.Errorf("%w: %s: %w", ErrNotAvailable, p.Package, err)
+		}
+		// Links to the files suffice: nothing of them is changed.
+		if err := m.run("cp", "--archive", "--link", "--force", dir+"/.", files); err != nil {
+			return "", err
+		}
+	}
+	if err := of.change(m, files); err != nil {
+		return "", fmt.Errorf("making image %s: %w", name, err)
+	}
+	return archive, m.run(filepath.Join(root, "bin/localcluster"), "image", "build", "--name", name, "--output", archive, "--rootfs", files,
+		"--debian", strings.Join(of.base, ","))
+}
+
+// run runs a program in the folder of the repository.
+func (m maker) run(program string, args ...string) error {
+	command := exec.CommandContext(m.ctx, program, args...)
+	command.Dir = m.root
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// contentOf is a short hash of what an image is made of.
+func (m maker) contentOf(of image) (string, error) {
+	sum := sha256.New()
+	fmt.Fprint(sum, of.packages, of.base, unneededOfNsys)
+	err := fs.WalkDir(os.DirFS(m.testdata()), ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join(m.testdata(), path))
+		fmt.Fprint(sum, path, len(text))
+		sum.Write(text)
+		return err
+	})
+	return hex.EncodeToString(sum.Sum(nil))[:12], err
+}
+
+// testdata has the programs that are profiled.
+func (m maker) testdata() string { return filepath.Join(m.root, "test/e2e/testdata/profile") }
+
+// trimNsys leaves out what records and imports nothing.
+func trimNsys(_ maker, root string) error {
+	for _, pattern := range unneededOfNsys {
+		found, err := filepath.Glob(filepath.Join(root, NsysDirectory, pattern))
+		if err != nil || len(found) == 0 {
+			return fmt.Errorf("package nsight-systems %s has no %s: %w", NsysVersion, pattern, errors.Join(err, fs.ErrNotExist))
+		}
+		for _, path := range found {
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// addScripts adds the programs of testdata/profile that are interpreted.
+func addScripts(m maker, root string) error {
+	for _, dir := range []string{"opt", "usr/local/bin"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"facts.py", "server.py", "train.py", "nvtx.py", "script.sh", "signals.sh"} {
+		if err := m.install(name, filepath.Join(root, "opt", name)); err != nil {
+			return err
+		}
+	}
+	return m.install("torchrun", filepath.Join(root, "usr/local/bin/torchrun"))
+}
+
+func (m maker) install(name, to string) error {
+	return m.run("install", "-m", "755", filepath.Join(m.testdata(), name), to)
+}
+
+// addPrograms builds the program of the GNU C library, the one of musl and the static one.
+func addPrograms(m maker, root string) error {
+	source, opt := filepath.Join(m.testdata(), "facts.c"), filepath.Join(root, "opt")
+	if err := os.MkdirAll(opt, 0o755); err != nil {
+		return err
+	}
+	loaders, err := filepath.Glob(filepath.Join(root, "lib/ld-musl-*.so.1"))
+	if err != nil || len(loaders) != 1 {
+		return fmt.Errorf("package musl has %d loaders: %w", len(loaders), errors.Join(err, fs.ErrNotExist))
+	}
+	start := filepath.Join(root, "start.c")
+	if err := os.WriteFile(start, []byte(startOfMusl), 0o644); err != nil {
+		return err
+	}
+	for _, line := range [][]string{
+		{"gcc", "-O1", "-fno-builtin", "-o", filepath.Join(opt, "facts"), source},
+		// Its C library is its loader, which makes that ready before the program begins.
+		{"gcc", "-O1", "-fno-builtin", "-fno-stack-protector", "-nostdlib", "-no-pie", "-o", filepath.Join(opt, "facts-musl"),
+			"-Wl,--dynamic-linker=/lib/" + filepath.Base(loaders[0]), start, source, "-L" + filepath.Join(root, "lib/x86_64-linux-musl"), "-l:libc.so"},
+		{"env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-o", filepath.Join(opt, "facts-static"), "./test/e2e/testdata/profile/static"},
+	} {
+		if err := m.run(line[0], line[1:]...); err != nil {
+			return err
+		}
+	}
+	return os.Remove(start)
+}
+
+// startOfMusl begins a program that is linked without musl's headers and start files.
+const startOfMusl = `int main(int, char **);
+void _exit(int);
+__attribute__((used)) static void begin(long *stack) { _exit(main((int)*stack, (char **)(stack + 1))); }
+__asm__(".globl _start\n_start: xor %ebp, %ebp; mov %rsp, %rdi; and $-16, %rsp; call begin\n");
+`
