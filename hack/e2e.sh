@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs test/e2e on real Kubernetes with simulated GPUs. Tests mostly wait, so they are divided among clusters, three of which run side by
-# side: two with one node, and one with what needs several nodes or kubelets with a static CPU manager policy. That is done soon, and a
-# third one with one node follows it, then a fourth one whose pods run under NVIDIA's profiler. Meanwhile Prometheus is built for tests that
-# read metrics from it. With RUN it is one cluster: one that runs already is used as it is, with the plugin and the chart of this folder;
-# else it is booted, and removed at the end. Environment:
+# side: two with one node, and one with what needs several nodes or kubelets with a static CPU manager policy. Each that is done makes room for
+# another: one whose pods run under NVIDIA's profiler, and one with MPS. Meanwhile Prometheus is built for tests that read metrics from
+# it. With RUN it is one cluster: one that runs already is used as it is, with the plugin and the chart of this folder; else it is booted,
+# and removed at the end. Environment:
 #   NAME            the cluster's name (e2e)
 #   RUN             a regular expression that picks tests, on one cluster of NODES nodes, of which GPU_NODES have GPUs
 #   SKIP            a regular expression of tests that are left out of those
@@ -78,28 +78,32 @@ group() {
 	env NAME="$NAME-$1" RUN="$2" SKIP="${3:-^\$}" "${@:4}" hack/e2e.sh >"$logs/$1" 2>&1 9>&- &
 	groups[$1]=$!
 }
-# finish waits for a group.
+# finish waits until a group ends, prints what it wrote, and leaves its name in ended.
 status=0
 finish() {
-	local result=passed
-	wait "${groups[$1]}" || { status=1 result=failed; }
-	unset "groups[$1]"
-	cat "$logs/$1"
-	results+=("e2e: $NAME-$1: $result, $(grep -c '^--- PASS' "$logs/$1" || true) tests passed, $((SECONDS / 60)) min after the start")
+	local pid result=passed name
+	wait -n -p pid "${groups[@]}" || { status=1 result=failed; }
+	for name in "${!groups[@]}"; do
+		[ "${groups[$name]}" != "$pid" ] || ended=$name
+	done
+	unset "groups[$ended]"
+	cat "$logs/$ended"
+	results+=("e2e: $NAME-$ended: $result, $(grep -c '^--- PASS' "$logs/$ended" || true) tests passed, $((SECONDS / 60)) min after the start")
 }
 # The clusters of groups that were started go with this script.
 trap 'kill "${groups[@]}" 2>/dev/null || true; wait; rm -rf "$logs"' EXIT
 rules >"$logs/rules" 2>&1 9>&- &
 groups[rules]=$!
+group nodes "$nodes" '' NODES=3 GPU_NODES=2 KUBELET_CONFIG="$staticPolicy"
 group layouts "$layouts" "$nodes"
 group node . "$layouts|$nodes|$mps|$profile"
-group nodes "$nodes" '' NODES=3 GPU_NODES=2 KUBELET_CONFIG="$staticPolicy"
-finish nodes
-group mps "$mps"
-finish mps
-group profile "$profile"
-for name in rules layouts node profile; do
-	finish "$name"
+next=(profile mps)
+while [ ${#groups[@]} -gt 0 ]; do
+	finish
+	if [ "$ended" != rules ] && [ ${#next[@]} -gt 0 ]; then
+		group "${next[0]}" "${!next[0]}"
+		next=("${next[@]:1}")
+	fi
 done
 printf '%s\n' "${results[@]}"
 exit "$status"
