@@ -17,7 +17,7 @@ const (
 )
 
 func main() {
-	program := hook.Program{Stdin: os.Stdin, Proc: "/proc", RetryBudget: retryBudget, Pause: pause}
+	program := hook.Program{Stdin: os.Stdin, Parent: os.Getppid(), Proc: "/proc", RetryBudget: retryBudget, Pause: pause}
 	if err := program.Run(os.Args[1:]); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		os.Exit(1)

@@ -25,6 +25,8 @@ const programName = "prism-hook"
 type Program struct {
 	// Stdin has the OCI state of the container.
 	Stdin io.Reader
+	// Parent is the parent of this process, in its own pid namespace.
+	Parent int
 	// Proc is the mount of proc.
 	Proc string
 	// RetryBudget is how long the socket of the plugin is retried, Pause the time between two attempts.

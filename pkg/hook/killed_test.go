@@ -25,7 +25,7 @@ const asHook = "HOOK_TEST_PROC"
 
 func TestMain(m *testing.M) {
 	if proc := os.Getenv(asHook); proc != "" {
-		program := hook.Program{Stdin: os.Stdin, Proc: proc, RetryBudget: time.Minute, Pause: time.Millisecond}
+		program := hook.Program{Stdin: os.Stdin, Parent: os.Getppid(), Proc: proc, RetryBudget: time.Minute, Pause: time.Millisecond}
 		if err := program.Run(os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

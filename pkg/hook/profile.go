@@ -97,7 +97,9 @@ func (p Program) prepareContainer(wanted profiling) error {
 	case !wanted.wants(about.container):
 		return root.yield(about, excludedFile, severalFile)
 	}
-	about.init = p.localPID(s.Pid)
+	// runc and crun execute the hook from the container's first process, in its namespaces. The pid in the state is that of runc's own view,
+	// and crun leaves it out.
+	about.init = p.Parent
 	about.static = root.static(config)
 	own, err := root.ownFolder()
 	if err != nil {

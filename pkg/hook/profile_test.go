@@ -87,6 +87,8 @@ touch etc/ld.so.preload 2>&1 | sed 's/.*: //'; stat -c "%a %n" run/prism/contain
 		want += "444 run/prism/container/slot-" + i + "\n"
 	}
 	assert.Equal(t, want, regexp.MustCompile(`localInit=\d+`).ReplaceAllString(output, "localInit=N"))
+	first := b.prepare(t, "", `test "$(grep localInit run/prism/container/context)" = "localInit=$$" && echo same`)
+	assert.Equal(t, "same\n", first, "the first process is the hook's parent, whatever pid the state has")
 	left, err := os.ReadFile(filepath.Join(b.dir, "rootfs/etc/ld.so.preload"))
 	require.NoError(t, err)
 	assert.Empty(t, left, "the mount is the container's")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -140,36 +139,6 @@ func writeFile(folder int, name string, content []byte) error {
 		return fmt.Errorf("writing %s in %s: %w", name, containerFolder, err)
 	}
 	return nil
-}
-
-// localPID is what the container calls a process of the host: the last of its ids. It is 0 where that cannot be read.
-func (p Program) localPID(pid int) int {
-	if pid <= 0 {
-		return 0
-	}
-	file, err := os.Open(filepath.Join(p.Proc, strconv.Itoa(pid), "status"))
-	if err != nil {
-		return 0
-	}
-	defer func() { _ = file.Close() }()
-	status, err := readAll(file, maxStatus)
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(status)) {
-		if ids, found := strings.CutPrefix(line, "NSpid:"); found {
-			fields := strings.Fields(ids)
-			if len(fields) == 0 {
-				return 0
-			}
-			local, err := strconv.Atoi(fields[len(fields)-1])
-			if err != nil {
-				return 0
-			}
-			return local
-		}
-	}
-	return 0
 }
 
 // note leaves a session in the results of the claim that says why the container's first process is not profiled.

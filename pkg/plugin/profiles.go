@@ -171,14 +171,14 @@ func (p *profiles) run(ctx context.Context, records func() ([]*checkpoint.Record
 }
 
 func (p *profiles) sweep(records func() ([]*checkpoint.Record, error)) {
-	prepared, err := records()
-	if err == nil {
+	err := p.store.Sweep(func() (map[string]bool, error) {
+		prepared, err := records()
 		uids := map[string]bool{}
 		for _, r := range prepared {
 			uids[r.Claim.UID] = true
 		}
-		err = p.store.Sweep(func(claimUID string) bool { return uids[claimUID] })
-	}
+		return uids, err
+	})
 	if err != nil {
 		p.logger.Error(err, "Old reports stay for now")
 	}

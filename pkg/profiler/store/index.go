@@ -41,6 +41,8 @@ type index struct {
 	Reports   []*report.Report `json:"reports"`
 	// changed says that the file has less than this.
 	changed bool
+	// prepares counts the calls of Prepare.
+	prepares int
 }
 
 func (c *index) report(id string) *report.Report {

@@ -109,7 +109,7 @@ func TestStore_KilledAnywhere_NothingLeaks(t *testing.T) {
 	t.Parallel()
 	plan := map[string][]byte{"run": []byte("a"), "match": []byte("b")}
 	prepared := true
-	is := func(string) bool { return prepared }
+	is := func() (map[string]bool, error) { return map[string]bool{uid: prepared}, nil }
 	steps := []func(w *world) error{
 		func(w *world) error { prepared = true; return w.Prepare(claimed, plan) },
 		func(w *world) error { w.session("report.qdstrm", []byte("raw"), finished); w.Scan(); return nil },
@@ -158,7 +158,7 @@ func TestSweep_FolderWithoutIndex_Removed(t *testing.T) {
 		require.ErrorIs(t, w.Prepare(claimed, nil), errKilled)
 		require.DirExists(t, filepath.Join(w.dir, uid))
 		w.reopen(true, disk.OS{})
-		require.NoError(t, w.Sweep(func(string) bool { return keeps }))
+		require.NoError(t, w.Sweep(func() (map[string]bool, error) { return map[string]bool{uid: keeps}, nil }))
 		_, err := os.Stat(filepath.Join(w.dir, uid))
 		require.Equal(t, keeps, err == nil, name)
 	}

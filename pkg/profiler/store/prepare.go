@@ -36,7 +36,9 @@ func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 	}
 	if known == nil {
 		known = &index{Schema: schema}
-	} else if known.Claim == claim && !known.Released {
+	}
+	known.prepares++
+	if known.Claim == claim && !known.Released {
 		return nil
 	}
 	next := *known
@@ -53,7 +55,10 @@ func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 func (s *Store) Release(claimUID string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.claims[claimUID]
+	return s.release(s.claims[claimUID])
+}
+
+func (s *Store) release(c *index) error {
 	if c == nil || c.Released || s.following {
 		return nil // the process that stores reports finds out by Sweep
 	}

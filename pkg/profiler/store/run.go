@@ -115,40 +115,48 @@ func (s *Store) watch(watcher *fsnotify.Watcher, watched map[string]bool) {
 }
 
 // Sweep deletes reports whose retention has passed, and the folders of claims that are not prepared and have none. Claims that prepared
-// does not know are released: their containers are gone.
-func (s *Store) Sweep(prepared func(claimUID string) bool) error {
+// does not have are released: their containers are gone. It is called after the claims of the store were listed: a claim that is prepared
+// has a record before it has a folder.
+func (s *Store) Sweep(prepared func() (map[string]bool, error)) error {
 	s.mu.Lock()
-	uids := make([]string, 0, len(s.claims))
-	for uid := range s.claims {
-		uids = append(uids, uid)
+	seen := map[string]int{} // how often each was prepared
+	for uid, c := range s.claims {
+		seen[uid] = c.prepares
 	}
 	s.mu.Unlock()
-	var err error
-	for _, uid := range uids {
-		if prepared(uid) {
-			err = errors.Join(err, s.expire(uid))
-			continue
-		}
-		err = errors.Join(err, s.Release(uid), s.expire(uid), s.drop(uid))
+	folders, err := s.Files.List(s.Dir)
+	if err != nil {
+		return fmt.Errorf("reading the profiles of the node: %w", err)
 	}
-	return errors.Join(err, s.collectGarbage(prepared))
-}
-
-// collectGarbage removes folders without an index: a kill came between them. One whose index is damaged stays and is named in the log.
-func (s *Store) collectGarbage(prepared func(claimUID string) bool) error {
-	names, err := s.Files.List(s.Dir)
-	for _, uid := range names {
-		s.mu.Lock()
-		known := s.claims[uid] != nil
-		s.mu.Unlock()
-		if known || !uidPattern.MatchString(uid) || prepared(uid) {
-			continue
+	has, err := prepared()
+	if err != nil {
+		return err
+	}
+	for uid, prepares := range seen {
+		err = errors.Join(err, s.expire(uid))
+		if !has[uid] {
+			err = errors.Join(err, s.drop(uid, prepares))
 		}
-		if _, readErr := s.Files.Read(s.path(uid, indexFile)); errors.Is(readErr, fs.ErrNotExist) {
-			err = errors.Join(err, s.Files.RemoveDir(s.path(uid)))
+	}
+	for _, uid := range folders {
+		if _, known := seen[uid]; !known && !has[uid] && uidPattern.MatchString(uid) {
+			err = errors.Join(err, s.collectGarbage(uid))
 		}
 	}
 	return err
+}
+
+// collectGarbage removes a folder without an index: a kill came between them. One whose index is damaged stays and is named in the log.
+func (s *Store) collectGarbage(uid string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.claims[uid] != nil {
+		return nil
+	}
+	if _, err := s.Files.Read(s.path(uid, indexFile)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return s.Files.RemoveDir(s.path(uid))
 }
 
 // expire deletes reports whose retention has passed.
@@ -169,13 +177,16 @@ func (s *Store) expire(uid string) (err error) {
 	return err
 }
 
-// drop removes the folder of a released claim without reports and without sessions.
-func (s *Store) drop(uid string) error {
+// drop releases a claim, and removes its folder if it has neither reports nor sessions, unless it was prepared again meanwhile.
+func (s *Store) drop(uid string, prepares int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.claims[uid]
-	if c == nil || len(c.Reports) > 0 {
+	if c == nil || c.prepares != prepares {
 		return nil
+	}
+	if err := s.release(c); err != nil || len(c.Reports) > 0 {
+		return err
 	}
 	names, err := s.Files.List(s.path(uid, inboxDir))
 	if err != nil {

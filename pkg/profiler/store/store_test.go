@@ -193,6 +193,38 @@ func TestScan_InboxOverLimit_StoppedThenTruncated(t *testing.T) {
 	require.Equal(t, reasonFull, w.get().Reason)
 }
 
+// holding are the claims that are prepared.
+func holding(uids ...string) func() (map[string]bool, error) {
+	return func() (map[string]bool, error) {
+		all := map[string]bool{}
+		for _, uid := range uids {
+			all[uid] = true
+		}
+		return all, nil
+	}
+}
+
+// TestSweep_PreparedMeanwhile_Kept: a claim that is prepared, for the first time or again, while records are read is not garbage.
+func TestSweep_PreparedMeanwhile_Kept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, false)
+	other := claimed
+	other.UID = "another"
+	require.NoError(t, w.Release(uid))
+	require.NoError(t, w.Sweep(func() (map[string]bool, error) {
+		require.NoError(t, w.Prepare(claimed, nil))
+		return nil, w.Prepare(other, nil)
+	}))
+	for _, one := range []string{uid, other.UID} {
+		require.DirExists(t, filepath.Join(w.dir, one, inboxDir))
+	}
+	require.NoError(t, w.Sweep(holding(uid)))
+	require.DirExists(t, filepath.Join(w.dir, uid))
+	require.NoDirExists(t, filepath.Join(w.dir, other.UID))
+	require.ErrorIs(t, w.Sweep(func() (map[string]bool, error) { return nil, errKilled }), errKilled)
+	require.DirExists(t, filepath.Join(w.dir, uid))
+}
+
 func TestSweep_RetentionPassed_ReportAndFolderRemoved(t *testing.T) {
 	w := newWorld(t, false)
 	w.session("report.nsys-rep", []byte("content"), finished)
@@ -200,7 +232,7 @@ func TestSweep_RetentionPassed_ReportAndFolderRemoved(t *testing.T) {
 	w.reopen(false, disk.OS{})
 	require.Len(t, w.List(""), 1)
 	w.now = w.now.Add(2 * time.Hour)
-	require.NoError(t, w.Sweep(func(string) bool { return false }))
+	require.NoError(t, w.Sweep(holding()))
 	require.NoDirExists(t, filepath.Join(w.dir, uid))
 }
 
