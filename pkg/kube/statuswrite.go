@@ -11,10 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
-	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
 )
 
 // The conditions of devices, and the reasons of the one that every device has.
@@ -64,9 +61,10 @@ func (s *Statuses) write(ctx context.Context, r *report) (outcome, error) {
 	if !changed {
 		return unchanged, nil
 	}
-	config := resourceapply.ResourceClaim(claim.Name, claim.Namespace).WithUID(claim.UID).
-		WithStatus(resourceapply.ResourceClaimStatus().WithDevices(entries...))
-	_, err = claims.ApplyStatus(ctx, config, metav1.ApplyOptions{FieldManager: s.opts.DriverName, Force: true})
+	_, err = claims.ApplyStatus(ctx, applied(claim, entries), metav1.ApplyOptions{FieldManager: s.opts.DriverName, Force: true})
+	if apierrors.IsInvalid(err) {
+		_, err = claims.UpdateStatus(ctx, updated(claim, entries), metav1.UpdateOptions{FieldManager: s.opts.DriverName})
+	}
 	if apierrors.IsNotFound(err) {
 		return gone, nil
 	}
@@ -109,10 +107,10 @@ func (s *Statuses) allocated(claim *resourceapi.ResourceClaim, r *report) []Devi
 
 // entries builds one entry for each device, and reports whether any differs from the claim's status.
 func (s *Statuses) entries(claim *resourceapi.ResourceClaim, devices []Device, r *report) (
-	[]*resourceapply.AllocatedDeviceStatusApplyConfiguration, bool, error,
+	[]resourceapi.AllocatedDeviceStatus, bool, error,
 ) {
 	changed := false
-	entries := make([]*resourceapply.AllocatedDeviceStatusApplyConfiguration, 0, len(devices))
+	entries := make([]resourceapi.AllocatedDeviceStatus, 0, len(devices))
 	for _, d := range devices {
 		current := s.entry(claim, d)
 		data, err := dataOf(d, current)
@@ -121,7 +119,7 @@ func (s *Statuses) entries(claim *resourceapi.ResourceClaim, devices []Device, r
 		}
 		conditions := s.conditions(current, d, r)
 		changed = changed || !upToDate(current, conditions, data)
-		entries = append(entries, apply(s.opts.DriverName, d, conditions, data))
+		entries = append(entries, entryOf(s.opts.DriverName, d, conditions, data))
 	}
 	return entries, changed, nil
 }
@@ -230,19 +228,4 @@ func raw(e resourceapi.AllocatedDeviceStatus) []byte {
 		return nil
 	}
 	return e.Data.Raw
-}
-
-func apply(driverName string, d Device, conditions []metav1.Condition, data []byte) *resourceapply.AllocatedDeviceStatusApplyConfiguration {
-	entry := resourceapply.AllocatedDeviceStatus().WithDriver(driverName).WithPool(d.Pool).WithDevice(d.Name)
-	for _, c := range conditions {
-		entry.WithConditions(metaapply.Condition().WithType(c.Type).WithStatus(c.Status).WithReason(c.Reason).
-			WithMessage(c.Message).WithLastTransitionTime(c.LastTransitionTime))
-	}
-	if d.ShareID != "" {
-		entry.WithShareID(string(d.ShareID))
-	}
-	if data != nil {
-		entry.WithData(runtime.RawExtension{Raw: data})
-	}
-	return entry
 }
