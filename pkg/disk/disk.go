@@ -93,18 +93,29 @@ func (OS) MakeDir(dir string, perm fs.FileMode) error {
 	return os.Chmod(dir, perm)
 }
 
+// maxRemoved is how many entries a call of RemoveDir removes.
+const maxRemoved = 200_000
+
 // RemoveDir removes a directory with all that is in it; no error when there is none. Links in it are removed and not followed, and a link in
-// its place is removed alone. A writer may make a file while it is emptied, so that is done again, up to removals times.
+// its place is removed alone. A writer may make a file while it is emptied, so that is done again, up to removals times. ErrManyEntries says
+// that more is there than one call removes.
 func (OS) RemoveDir(dir string) error {
-	parent, err := os.OpenRoot(filepath.Dir(dir))
-	if os.IsNotExist(err) {
+	err := os.Remove(dir)
+	if err == nil || os.IsNotExist(err) {
 		return nil
 	}
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	defer parent.Close()
-	return emptied(func() error { return parent.RemoveAll(filepath.Base(dir)) })
+	f := os.NewFile(uintptr(fd), dir)
+	defer f.Close()
+	return emptied(func() error {
+		if err := Empty(f, maxRemoved, nil); err != nil {
+			return fmt.Errorf("emptying %s: %w", dir, err)
+		}
+		return os.Remove(dir)
+	})
 }
 
 // removals bounds how often a directory is removed in which files appear.

@@ -3,6 +3,8 @@ package disk
 import (
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -65,4 +67,72 @@ func TestEmptied_FileMadeMeanwhile_RemovedAgain(t *testing.T) {
 			assert.Equal(t, c.removals, calls)
 		})
 	}
+}
+
+// TestRemoveDir_Nested_FewFilesOpen: a process that may write into a directory may nest others in it without bound.
+func TestRemoveDir_Nested_FewFilesOpen(t *testing.T) {
+	t.Parallel()
+	at := filepath.Join(t.TempDir(), "claim")
+	require.NoError(t, os.Mkdir(at, 0o755))
+	in, err := unix.Open(at, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	require.NoError(t, err)
+	const depth = 3000
+	for range depth {
+		require.NoError(t, unix.Mkdirat(in, "nested", 0o755))
+		file, err := unix.Openat(in, "file", unix.O_CREAT|unix.O_WRONLY, 0o600)
+		require.NoError(t, err)
+		require.NoError(t, unix.Close(file))
+		next, err := unix.Openat(in, "nested", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		require.NoError(t, err)
+		require.NoError(t, unix.Close(in))
+		in = next
+	}
+	require.NoError(t, unix.Close(in))
+	require.NoError(t, os.MkdirAll(filepath.Join(at, ".removed-1", "a"), 0o755), "the name of a directory on its way")
+
+	top, err := os.Open(at)
+	require.NoError(t, err)
+	defer top.Close()
+	visited, open := 0, 0
+	require.NoError(t, Empty(top, 4*depth, func(*os.File, string) {
+		visited++
+		if visited%500 == 0 {
+			open = max(open, belowOf(t, at))
+		}
+	}))
+	assert.Equal(t, depth, visited)
+	assert.LessOrEqual(t, open, 3, "files below the directory that are open at once")
+	require.NoError(t, OS{}.RemoveDir(at))
+	assert.NoDirExists(t, at)
+}
+
+// belowOf counts the files that this process has open in a directory or below it.
+func belowOf(t *testing.T, dir string) (count int) {
+	t.Helper()
+	names, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, name := range names {
+		if to, err := os.Readlink("/proc/self/fd/" + name.Name()); err == nil && strings.HasPrefix(to, dir+"/") {
+			count++
+		}
+	}
+	return count
+}
+
+func TestEmpty_MoreThanLimit_NextCallGoesOn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range 25 {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o600))
+	}
+	top, err := os.Open(dir)
+	require.NoError(t, err)
+	defer top.Close()
+	for _, left := range []int{15, 5} {
+		require.ErrorIs(t, Empty(top, 10, nil), ErrManyEntries)
+		names, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		assert.Len(t, names, left)
+	}
+	require.NoError(t, Empty(top, 10, nil))
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
-// importLimit is how long a raw file waits for an importer.
+// importLimit is how long a raw file waits for an importer from which nothing came: for as long as it works on others, files wait their turn.
 const importLimit = 30 * time.Minute
 
 // collect takes over what the importer made of raw files: a report, or the reason why there is none.
-func (s *Store) collect(uid string) error {
+func (s *Store) collect(copying *copies, uid string) error {
 	names, err := s.Files.List(s.path(uid, spoolDir))
 	if err != nil {
 		return fmt.Errorf("reading imported reports of claim %s: %w", uid, err)
@@ -27,8 +27,8 @@ func (s *Store) collect(uid string) error {
 		there[name] = true
 	}
 	for _, r := range s.reports(uid) {
-		if r.State == report.Importing {
-			err = errors.Join(err, s.importing(r, there))
+		if r.State == report.Importing && copying.left > 0 {
+			err = errors.Join(err, s.importing(copying, r, there))
 		}
 	}
 	if flushErr := s.flush(uid); flushErr != nil {
@@ -43,11 +43,13 @@ func (s *Store) collect(uid string) error {
 }
 
 // importing takes over what became of a raw file; there are the files of the spool.
-func (s *Store) importing(r report.Report, there map[string]bool) error {
+func (s *Store) importing(copying *copies, r report.Report, there map[string]bool) error {
 	switch {
 	case there[r.ID+readySuffix]:
-		return s.imported(r)
+		s.came()
+		return s.imported(copying, r)
 	case there[r.ID+failedSuffix]:
+		s.came()
 		r.Message = s.refusal(r)
 		return s.keepRaw(r, reasonImport)
 	case !s.Imports || s.waited(r) > importLimit:
@@ -58,13 +60,29 @@ func (s *Store) importing(r report.Report, there map[string]bool) error {
 	return nil
 }
 
-// waited is how long a raw file has been in the spool.
+// waited is how long a raw file has been in the spool while nothing came from the importer.
 func (s *Store) waited(r report.Report) time.Duration {
 	info, err := os.Lstat(s.path(r.ClaimUID, spoolDir, r.ID+rawSuffix))
 	if err != nil {
 		return 0
 	}
-	return s.Now().Sub(info.ModTime())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Now().Sub(later(info.ModTime(), s.imports))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// came remembers that the importer works.
+func (s *Store) came() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.imports = s.Now()
 }
 
 // refusal is what the importer said of a raw file that it did not import.
@@ -89,14 +107,14 @@ func (s *Store) reports(uid string) (all []report.Report) {
 }
 
 // imported takes a report from the spool. The file is copied: its size and hash are those of what is kept.
-func (s *Store) imported(r report.Report) error {
+func (s *Store) imported(copying *copies, r report.Report) error {
 	raw := r
 	dir, err := openDir(s.path(r.ClaimUID, spoolDir))
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	err = s.take(dir, r.ID+readySuffix, reportsDir, r.ID+readySuffix, &r)
+	err = s.take(copying, dir, r.ID+readySuffix, reportsDir, r.ID+readySuffix, &r)
 	if reason := lost(err); reason == reasonFull {
 		return s.keepRaw(raw, reasonFull)
 	} else if reason != "" {

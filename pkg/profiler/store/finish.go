@@ -1,11 +1,8 @@
 package store
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -35,11 +32,11 @@ var errFull = errors.New("the file is larger than what is left of the limit")
 
 // finish takes the file of a session that is over, and returns what became of the report. The session is discarded after the index is
 // written: killed in between, the next scan does the rest.
-func (s *Store) finish(dir *os.File, r report.Report, said note) (report.Report, error) {
+func (s *Store) finish(copying *copies, dir *os.File, r report.Report, said note) (report.Report, error) {
 	if r.Path != "" {
 		return stays(r, said), nil
 	}
-	err := s.take(dir, "report"+readySuffix, reportsDir, r.ID+readySuffix, &r)
+	err := s.take(copying, dir, "report"+readySuffix, reportsDir, r.ID+readySuffix, &r)
 	r.State = report.Ready
 	if errors.Is(err, fs.ErrNotExist) {
 		folder := reportsDir
@@ -49,7 +46,7 @@ func (s *Store) finish(dir *os.File, r report.Report, said note) (report.Report,
 		} else if r.Reason == "" {
 			r.Reason = reasonNoImport
 		}
-		err = s.take(dir, "report"+rawSuffix, folder, r.ID+rawSuffix, &r)
+		err = s.take(copying, dir, "report"+rawSuffix, folder, r.ID+rawSuffix, &r)
 	}
 	if reason := lost(err); reason != "" {
 		r.State, r.Size, r.SHA256, r.Message = report.Lost, 0, "", said.message()
@@ -89,7 +86,7 @@ func lost(err error) string {
 		return reasonNoReport
 	case errors.Is(err, errKind):
 		return reasonNotAFile
-	case errors.Is(err, errChanged):
+	case errors.Is(err, errChanged), errors.Is(err, unix.EWOULDBLOCK): // a lease: some process has it open
 		return reasonChanged
 	case errors.Is(err, errFull):
 		return reasonFull
@@ -99,7 +96,7 @@ func lost(err error) string {
 
 // take copies a file of a session into a folder of the store, with its size and hash. It is a copy because no rename, mode or lease takes a
 // file away from a container that has it open: one that is root opens it for writing again through /proc.
-func (s *Store) take(dir *os.File, from, folder, to string, r *report.Report) error {
+func (s *Store) take(copying *copies, dir *os.File, from, folder, to string, r *report.Report) error {
 	source, before, err := fileWithin(dir, from, unix.O_RDONLY)
 	if err != nil {
 		return err
@@ -113,10 +110,7 @@ func (s *Store) take(dir *os.File, from, folder, to string, r *report.Report) er
 		return fs.ErrNotExist
 	}
 	tmp := s.path(r.ClaimUID, folder, newPrefix+r.ID)
-	size, sum, err := duplicate(source, tmp, before.Size)
-	if err == nil && !unchanged(source, before, size) {
-		err = errChanged
-	}
+	size, sum, err := copying.duplicate(source, before, tmp)
 	if err == nil {
 		err = s.Files.Rename(tmp, s.path(r.ClaimUID, folder, to))
 	}
@@ -128,30 +122,6 @@ func (s *Store) take(dir *os.File, from, folder, to string, r *report.Report) er
 	}
 	r.Size, r.SHA256 = size, sum
 	return nil
-}
-
-// unchanged reports whether a file is still what it was, and was read whole.
-func unchanged(f *os.File, before *unix.Stat_t, read int64) bool {
-	var after unix.Stat_t
-	return unix.Fstat(int(f.Fd()), &after) == nil && after.Size == before.Size && read == before.Size && after.Mtim == before.Mtim &&
-		after.Ctim == before.Ctim
-}
-
-// duplicate copies at most so many bytes, durably.
-func duplicate(source *os.File, path string, limit int64) (size int64, sum string, err error) {
-	target, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return 0, "", err
-	}
-	hash := sha256.New()
-	size, err = io.Copy(io.MultiWriter(target, hash), io.LimitReader(source, limit))
-	if err == nil {
-		err = target.Sync()
-	}
-	if closeErr := target.Close(); err == nil {
-		err = closeErr
-	}
-	return size, hex.EncodeToString(hash.Sum(nil)), err
 }
 
 // left is how much of its limits a claim has not used yet.

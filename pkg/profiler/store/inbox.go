@@ -80,12 +80,15 @@ func fileWithin(dir *os.File, name string, flags int) (*os.File, *unix.Stat_t, e
 
 // reopen opens the inode that a path-only file stands for.
 func reopen(f *os.File, flags int) (*os.File, error) {
-	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), flags|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	fd, err := unix.Open(inode(f), flags|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: f.Name(), Err: err}
 	}
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
+
+// inode is a path to the inode of a file that is open, whatever its name is by now.
+func inode(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
 // entries lists a folder, up to a limit; more says that there are others.
 func entries(dir *os.File, limit int) (names []string, more bool, err error) {

@@ -41,9 +41,14 @@ type index struct {
 	Reports   []*report.Report `json:"reports"`
 	// changed says that the file has less than this.
 	changed bool
-	// prepares counts the calls of Prepare.
+	// prepares counts the calls of Prepare and Release.
 	prepares int
+	// inbox is what its inbox had when it was measured last, in bytes.
+	inbox int64
 }
+
+// errDamaged is why an index is not used: it is not what the store wrote.
+var errDamaged = errors.New("damaged, or of another version")
 
 func (c *index) report(id string) *report.Report {
 	for _, r := range c.Reports {
@@ -62,10 +67,11 @@ func (c *index) bytes() (all int64) {
 	return all
 }
 
-// load reads the index of a claim; nil if there is none. A kill may have left parts of files, which are removed.
+// load reads the index of a claim; nil if there is none, also where a power cut left an empty file. A kill may have left parts of files,
+// which are removed.
 func (s *Store) load(uid string) (*index, error) {
 	raw, err := s.Files.Read(s.path(uid, indexFile))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(raw) == 0 {
 		return nil, nil
 	}
 	if err != nil {
@@ -73,11 +79,11 @@ func (s *Store) load(uid string) (*index, error) {
 	}
 	var c index
 	if err := json.Unmarshal(raw, &c); err != nil {
-		return nil, fmt.Errorf("reading the reports of claim %s: %s: %w", uid, s.path(uid, indexFile), err)
+		return nil, fmt.Errorf("reading the reports of claim %s: %s: %w: %w", uid, s.path(uid, indexFile), errDamaged, err)
 	}
 	if c.Schema != schema || c.Claim.UID != uid {
-		return nil, fmt.Errorf("reading the reports of claim %s: %s has schema %d and claim %q, must have schema %d and this claim",
-			uid, s.path(uid, indexFile), c.Schema, c.Claim.UID, schema)
+		return nil, fmt.Errorf("reading the reports of claim %s: %w: %s has schema %d and claim %q, must have schema %d and this claim",
+			uid, errDamaged, s.path(uid, indexFile), c.Schema, c.Claim.UID, schema)
 	}
 	if s.following {
 		return &c, nil

@@ -13,7 +13,9 @@ func (s *Store) Lead() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.following = false
-	return s.read()
+	err := s.read()
+	s.following = err != nil
+	return err
 }
 
 // read reads all indexes.

@@ -14,16 +14,19 @@ import (
 // grace is how long processes have to end their recording once the store is full.
 const grace = 10 * time.Second
 
+// emptyEntries is how many entries of an inbox or of a session are removed in a scan.
+const emptyEntries = 10 * maxEntries
+
 // use is what a claim takes.
 type use struct {
 	uid, namespace string
 	// own are the bytes of its reports and of its inbox, inbox those that its containers have written and nothing has taken over.
 	own   space
 	inbox int64
-	// crowded says that it has too many files or sessions, whatever their size.
-	crowded bool
-	stopped *time.Time
-	emptied bool
+	// crowded says that it has too many files or sessions, whatever their size; littered that its inbox is not read to its end for them.
+	crowded, littered bool
+	stopped           *time.Time
+	emptied           bool
 }
 
 // namespaces is into how many parts the limit of the node is divided: a namespace has at most one of them.
@@ -41,6 +44,7 @@ func (s *Store) limit() {
 	largest := map[string]use{} // by namespace, and "" of the node
 	for _, u := range uses {
 		share := by[u.namespace]
+		s.failed(u.uid, s.sign(u))
 		switch roomy := !u.crowded && u.own.room() && share.room() && all.room(); {
 		case u.stopped != nil && roomy && s.Now().Sub(*u.stopped) >= 2*grace:
 			s.failed(u.uid, s.resume(u.uid))
@@ -93,8 +97,9 @@ func (s *Store) uses() (uses []use) {
 		u := &uses[i]
 		if inbox, err := openDir(s.path(u.uid, inboxDir)); err == nil {
 			bytes, crowded := usage(inbox)
-			u.inbox, u.own.taken, u.crowded = bytes, u.own.taken+bytes, u.crowded || crowded
+			u.inbox, u.own.taken, u.crowded, u.littered = bytes, u.own.taken+bytes, u.crowded || crowded, crowded
 			_ = inbox.Close()
+			s.measured(u.uid, bytes)
 		}
 	}
 	return uses
@@ -104,7 +109,7 @@ func (s *Store) uses() (uses []use) {
 func (s *Store) stop(u use) error {
 	if u.stopped == nil {
 		now := s.Now().UTC()
-		err := disk.Replace(s.Files, s.path(u.uid, planDir, stopFile), []byte(reasonFull+"\n"), 0o644, false)
+		err := s.writeStop(u.uid)
 		err = errors.Join(err, s.update(u.uid, func(c *index) { c.Stopped = &now }))
 		s.Changed(report.Report{ClaimUID: u.uid})
 		return err
@@ -117,8 +122,15 @@ func (s *Store) stop(u use) error {
 		return err
 	}
 	defer inbox.Close()
-	left := maxEntries
-	walk(inbox, 0, &left, truncate)
+	if u.littered {
+		// What is beyond the entries that are read cannot be emptied one by one.
+		if err := disk.Empty(inbox, emptyEntries, s.truncate); err != nil && !errors.Is(err, disk.ErrManyEntries) {
+			return err
+		}
+	} else {
+		left := maxEntries
+		walk(inbox, 0, &left, func(dir *os.File, name string, _ *unix.Stat_t) { s.truncate(dir, name) })
+	}
 	if u.emptied {
 		return nil // the index says so
 	}
@@ -142,20 +154,58 @@ func (s *Store) resume(uid string) error {
 	return err
 }
 
-// truncate empties a file, also one that a process has open. Notes stay, and other kinds of files take no space.
-func truncate(dir *os.File, name string, st *unix.Stat_t) {
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || name == "note" && st.Size <= maxNote {
-		return
+// sign has the file that stops processes where recording is stopped, and nowhere else: a kill or a full disk may have come between them.
+func (s *Store) sign(u use) error {
+	_, err := os.Lstat(s.path(u.uid, planDir, stopFile))
+	switch there := err == nil; {
+	case there && u.stopped == nil:
+		return s.Files.Remove(s.path(u.uid, planDir, stopFile))
+	case !there && u.stopped != nil:
+		return s.writeStop(u.uid)
 	}
-	f, _, err := within(dir, name)
+	return nil
+}
+
+func (s *Store) writeStop(uid string) error {
+	return disk.Replace(s.Files, s.path(uid, planDir, stopFile), []byte(reasonFull+"\n"), 0o644, false)
+}
+
+// measured remembers what an inbox takes.
+func (s *Store) measured(uid string, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.claims[uid]; c != nil {
+		c.inbox = bytes
+	}
+}
+
+// truncate empties a file, also one that a process has open. Notes stay, and other kinds of files take no space.
+func (s *Store) truncate(dir *os.File, name string) {
+	f, st, err := within(dir, name)
 	if err != nil {
 		return
 	}
-	defer f.Close()
-	if opened, err := reopen(f, unix.O_WRONLY); err == nil {
+	// A container may put something else in its place at any time: what is opened is what was asked for its kind.
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || name == "note" && st.Size <= maxNote {
+		_ = f.Close()
+		return
+	}
+	opened, err := reopen(f, unix.O_WRONLY)
+	if err == nil {
 		_ = opened.Truncate(0)
 		_ = opened.Close()
 	}
+	if !errors.Is(err, unix.EWOULDBLOCK) || !s.breaking.TryLock() {
+		_ = f.Close()
+		return
+	}
+	// A process has a lease on the file, and could take another one before each try that does not wait: this one waits, the kernel ends
+	// leases after /proc/sys/fs/lease-break-time.
+	go func() {
+		defer s.breaking.Unlock()
+		defer f.Close()
+		_ = unix.Truncate(inode(f), 0)
+	}()
 }
 
 // update changes the index of a claim.

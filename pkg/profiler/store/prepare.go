@@ -26,16 +26,9 @@ func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 			return fmt.Errorf("making the profile of claim %s: %w", claim.UID, err)
 		}
 	}
-	known := s.claims[claim.UID]
-	if s.following {
-		// The process that stores reports may know more of the claim by now.
-		var err error
-		if known, err = s.load(claim.UID); err != nil {
-			return err
-		}
-	}
-	if known == nil {
-		known = &index{Schema: schema}
+	known, err := s.known(claim.UID)
+	if err != nil {
+		return err
 	}
 	known.prepares++
 	if known.Claim == claim && !known.Released {
@@ -51,6 +44,24 @@ func (s *Store) Prepare(claim Claim, plan map[string][]byte) error {
 	return nil
 }
 
+// known is the index of a claim that is being prepared, a new one where there is none. A damaged one is kept under another name: it keeps
+// neither the claim's container from starting, nor is it written over.
+func (s *Store) known(uid string) (*index, error) {
+	if c := s.claims[uid]; c != nil && !s.following {
+		return c, nil
+	}
+	// The process that stores reports may know more of the claim by now; and what could not be read at the start may be readable.
+	c, err := s.load(uid)
+	if errors.Is(err, errDamaged) {
+		s.failed(uid, err)
+		err = s.Files.Rename(s.path(uid, indexFile), s.path(uid, damagedFile))
+	}
+	if c == nil && err == nil {
+		c = &index{Schema: schema}
+	}
+	return c, err
+}
+
 // Release marks a claim whose containers are gone: what is left of its sessions is over. Its reports stay.
 func (s *Store) Release(claimUID string) error {
 	s.mu.Lock()
@@ -63,17 +74,19 @@ func (s *Store) release(c *index) error {
 		return nil // the process that stores reports finds out by Sweep
 	}
 	c.Released = true
+	c.prepares++
 	s.wake()
 	return s.save(c)
 }
 
-// folders makes those of a claim that are missing or have other permissions.
+// folders makes those of a claim that are missing or have other permissions. Containers have two of them by mounts; nothing else of the node,
+// an importer for example, reaches the inbox, where every user may write.
 func (s *Store) folders(uid string) error {
 	for _, dir := range []struct {
 		name string
 		perm fs.FileMode
 	}{
-		{"", 0o755}, {planDir, 0o755}, {inboxDir, 0o777 | fs.ModeSticky}, {reportsDir, 0o700}, {spoolDir, 0o700},
+		{"", 0o700}, {planDir, 0o755}, {inboxDir, 0o777 | fs.ModeSticky}, {reportsDir, 0o700}, {spoolDir, 0o700},
 	} {
 		path := s.path(uid, dir.name)
 		info, err := os.Lstat(path)

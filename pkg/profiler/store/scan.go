@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/prism-gpu/prism/pkg/disk"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 )
 
@@ -16,7 +18,7 @@ import (
 const noteRest = 5 * time.Second
 
 // Scan takes over what is new in the inboxes and in the spool, once. Claims do not wait for each other's errors, which go to Failed.
-func (s *Store) Scan() {
+func (s *Store) Scan(ctx context.Context) {
 	s.mu.Lock()
 	uids := make([]string, 0, len(s.claims))
 	for uid := range s.claims {
@@ -24,7 +26,10 @@ func (s *Store) Scan() {
 	}
 	s.mu.Unlock()
 	for _, uid := range uids {
-		if err := s.scan(uid); err != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		if err := s.scan(ctx, uid); err != nil && ctx.Err() == nil {
 			s.Failed(uid, err)
 		}
 	}
@@ -32,7 +37,7 @@ func (s *Store) Scan() {
 }
 
 // scan takes over what is new of one claim.
-func (s *Store) scan(uid string) error {
+func (s *Store) scan(ctx context.Context, uid string) error {
 	inbox, err := openDir(s.path(uid, inboxDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -43,11 +48,12 @@ func (s *Store) scan(uid string) error {
 	defer inbox.Close()
 	names, _, err := entries(inbox, maxEntries)
 	var over []string
+	copying := &copies{ctx: ctx, left: scanBytes}
 	for _, name := range names {
 		if !sessionPattern.MatchString(name) {
 			continue
 		}
-		done, sessionErr := s.session(uid, inbox, name)
+		done, sessionErr := s.session(copying, uid, inbox, name)
 		err = errors.Join(err, sessionErr)
 		if done {
 			over = append(over, name)
@@ -60,11 +66,11 @@ func (s *Store) scan(uid string) error {
 	for _, name := range over {
 		err = errors.Join(err, s.discard(uid, inbox, name))
 	}
-	return errors.Join(err, s.collect(uid))
+	return errors.Join(err, s.collect(copying, uid))
 }
 
 // session takes over one session, and returns whether it may be discarded once the index is written.
-func (s *Store) session(uid string, inbox *os.File, name string) (done bool, err error) {
+func (s *Store) session(copying *copies, uid string, inbox *os.File, name string) (done bool, err error) {
 	s.mu.Lock()
 	c := s.claims[uid]
 	if c == nil {
@@ -106,7 +112,10 @@ func (s *Store) session(uid string, inbox *os.File, name string) (done bool, err
 		ended := s.Now().UTC()
 		r.Ended = &ended
 	}
-	if r, err = s.finish(dir, r, said); err == nil {
+	if copying.left <= 0 {
+		return false, nil // the next scan goes on
+	}
+	if r, err = s.finish(copying, dir, r, said); err == nil {
 		s.put(r)
 	}
 	return err == nil, err
@@ -146,7 +155,10 @@ func (s *Store) absent(uid string, names []string) {
 	for _, r := range s.reports(uid) {
 		if r.State == report.Recording && !there[r.ID] {
 			ended := s.Now().UTC()
-			r.State, r.Ended, r.Reason = report.Lost, &ended, "SessionRemoved"
+			r.State, r.Ended = report.Lost, &ended
+			if r.Reason == "" {
+				r.Reason = "SessionRemoved"
+			}
 			s.put(r)
 		}
 	}
@@ -192,9 +204,11 @@ func same(a, b report.Report) bool {
 // space that nothing counts.
 func (s *Store) discard(uid string, inbox *os.File, session string) error {
 	if dir, err := folderWithin(inbox, session); err == nil {
-		left := maxEntries
-		walk(dir, 0, &left, truncate)
+		err = disk.Empty(dir, emptyEntries, s.truncate)
 		_ = dir.Close()
+		if errors.Is(err, disk.ErrManyEntries) {
+			return nil // the next scan goes on
+		}
 	}
-	return s.Files.RemoveDir(s.path(uid, inboxDir, session))
+	return s.removeDir(s.path(uid, inboxDir, session))
 }

@@ -24,6 +24,8 @@ const (
 	spoolDir   = "spool"
 	indexFile  = "index.json"
 	stopFile   = "stop"
+	// damagedFile is what an index is renamed to that cannot be read when its claim is prepared.
+	damagedFile = "index.damaged"
 )
 
 // Suffixes of files in reports and spool.
@@ -58,8 +60,12 @@ type Store struct {
 
 	mu     sync.Mutex
 	claims map[string]*index // by claim UID
+	// imports is when something came from the importer last.
+	imports time.Time
 	// following: another process may write indexes.
 	following bool
+	// breaking is held while a file is truncated on which a container's process has a lease.
+	breaking sync.Mutex
 	// changed are claims whose inbox may have something new.
 	changed chan struct{}
 }

@@ -51,6 +51,8 @@ func (w *world) reopen(imports bool, files disk.Files) {
 	w.Store = store
 }
 
+func (w *world) Scan() { w.Store.Scan(w.t.Context()) }
+
 // session makes one as prism-run does; the note says that it is over unless live is set.
 func (w *world) session(name string, content []byte, note string) string {
 	dir := filepath.Join(w.dir, uid, inboxDir, session)

@@ -1,0 +1,59 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// scanBytes is how much of a claim's files is copied in a scan before the others' turn; the file that exceeds it is copied whole.
+	scanBytes = 256 << 20
+	// copyPart is how much is copied until it is seen whether the file has changed, in bytes.
+	copyPart = 8 << 20
+)
+
+// copies are those of one claim in one scan.
+type copies struct {
+	ctx  context.Context //nolint:containedctx // it is that of a scan, and lives as long
+	left int64
+}
+
+// duplicate copies a file durably, errChanged if it is not what it was before.
+func (c *copies) duplicate(source *os.File, before *unix.Stat_t, path string) (size int64, sum string, err error) {
+	target, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return 0, "", err
+	}
+	hash := sha256.New()
+	for to := io.MultiWriter(target, hash); err == nil && size < before.Size; {
+		var n int64
+		n, err = io.Copy(to, io.LimitReader(source, min(copyPart, before.Size-size)))
+		size += n
+		c.left -= n
+		switch {
+		case err != nil:
+		case c.ctx.Err() != nil:
+			err = c.ctx.Err()
+		case n == 0 || !unchanged(source, before):
+			err = errChanged
+		}
+	}
+	if err == nil {
+		err = target.Sync()
+	}
+	if closeErr := target.Close(); err == nil {
+		err = closeErr
+	}
+	return size, hex.EncodeToString(hash.Sum(nil)), err
+}
+
+// unchanged reports whether a file is still what it was.
+func unchanged(f *os.File, before *unix.Stat_t) bool {
+	var after unix.Stat_t
+	return unix.Fstat(int(f.Fd()), &after) == nil && after.Size == before.Size && after.Mtim == before.Mtim && after.Ctim == before.Ctim
+}

@@ -1,0 +1,158 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+)
+
+// Sweep deletes reports whose retention has passed, and the folders of claims that are not prepared and have none. Claims that prepared
+// does not have are released: their containers are gone. It is called after the claims of the store were listed: a claim that is prepared
+// has a record before it has a folder.
+func (s *Store) Sweep(prepared func() (map[string]bool, error)) error {
+	s.mu.Lock()
+	seen := map[string]int{} // how often each was prepared
+	for uid, c := range s.claims {
+		seen[uid] = c.prepares
+	}
+	s.mu.Unlock()
+	folders, err := s.Files.List(s.Dir)
+	if err != nil {
+		return fmt.Errorf("reading the profiles of the node: %w", err)
+	}
+	has, err := prepared()
+	if err != nil {
+		return err
+	}
+	for uid, prepares := range seen {
+		err = errors.Join(err, s.expire(uid))
+		if has[uid] {
+			err = errors.Join(err, s.reclaim(uid, prepares))
+		} else {
+			err = errors.Join(err, s.drop(uid, prepares))
+		}
+	}
+	for _, name := range folders {
+		if _, known := seen[name]; !known && !has[name] && uidPattern.MatchString(name) {
+			err = errors.Join(err, s.collectGarbage(name))
+		} else if strings.HasPrefix(name, droppedPrefix) {
+			err = errors.Join(err, s.removeDir(filepath.Join(s.Dir, name)))
+		}
+	}
+	return err
+}
+
+// droppedPrefix begins the names of folders of claims that are being removed.
+const droppedPrefix = ".dropped-"
+
+// removeDir removes a folder in which containers may have put anything. Where that takes several calls, the next sweep goes on.
+func (s *Store) removeDir(path string) error {
+	if err := s.Files.RemoveDir(path); err != nil && !errors.Is(err, disk.ErrManyEntries) {
+		return err
+	}
+	return nil
+}
+
+// reclaim keeps a claim that is prepared from being released by mistake: the process that prepared it was not the one that stores reports.
+func (s *Store) reclaim(uid string, prepares int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.claims[uid]
+	if c == nil || c.prepares != prepares || !c.Released || s.following {
+		return nil
+	}
+	c.Released = false
+	s.wake()
+	return s.save(c)
+}
+
+// collectGarbage removes a folder without an index: a kill came between them. One whose index is damaged stays and is named in the log.
+func (s *Store) collectGarbage(uid string) error {
+	s.mu.Lock()
+	if s.claims[uid] != nil {
+		s.mu.Unlock()
+		return nil
+	}
+	_, err := s.Files.Read(s.path(uid, indexFile))
+	dropped := ""
+	if errors.Is(err, fs.ErrNotExist) {
+		dropped, err = s.setAside(uid)
+	}
+	s.mu.Unlock()
+	return s.removeDropped(dropped, err)
+}
+
+// setAside renames the folder of a claim: nothing waits for its removal, which may take long, and a claim that is prepared meanwhile gets
+// another.
+func (s *Store) setAside(uid string) (dropped string, err error) {
+	dropped = filepath.Join(s.Dir, droppedPrefix+uid+"-"+strconv.FormatInt(s.Now().UnixNano(), 36))
+	if err := s.Files.Rename(s.path(uid), dropped); err != nil {
+		return "", fmt.Errorf("removing the profile of claim %s: %w", uid, err)
+	}
+	delete(s.claims, uid)
+	return dropped, nil
+}
+
+// removeDropped removes what setAside has renamed, if it has.
+func (s *Store) removeDropped(dropped string, err error) error {
+	if dropped == "" || err != nil {
+		return err
+	}
+	return s.removeDir(dropped)
+}
+
+// expire deletes reports whose retention has passed.
+func (s *Store) expire(uid string) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.claims[uid]
+	if c == nil || c.Claim.Retention <= 0 {
+		return nil
+	}
+	limit := s.Now().Add(-c.Claim.Retention)
+	for i := len(c.Reports) - 1; i >= 0; i-- {
+		r := c.Reports[i]
+		if r.State.Final() && (r.Ended == nil || r.Ended.Before(limit)) {
+			err = errors.Join(err, s.remove(c, r))
+		}
+	}
+	return err
+}
+
+// drop releases a claim, and removes its folder if it has neither reports nor sessions, unless it was prepared again meanwhile.
+func (s *Store) drop(uid string, prepares int) error {
+	s.mu.Lock()
+	c, dropped := s.claims[uid], ""
+	if c == nil || c.prepares != prepares {
+		s.mu.Unlock()
+		return nil
+	}
+	err := s.release(c)
+	if err == nil && len(c.Reports) == 0 && !s.following && !s.holds(uid) {
+		dropped, err = s.setAside(uid)
+	}
+	s.mu.Unlock()
+	return s.removeDropped(dropped, err)
+}
+
+// holds says that the folder of a claim without reports has something to keep: a session, which the next scan takes over, or what was its
+// index before that was damaged.
+func (s *Store) holds(uid string) bool {
+	if _, err := os.Lstat(s.path(uid, damagedFile)); err == nil {
+		return true
+	}
+	inbox, err := openDir(s.path(uid, inboxDir))
+	if err != nil {
+		return false
+	}
+	defer inbox.Close()
+	names, _, _ := entries(inbox, maxEntries) // a scan reads as many
+	return slices.ContainsFunc(names, sessionPattern.MatchString)
+}
