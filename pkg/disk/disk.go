@@ -51,6 +51,11 @@ func (OS) Write(path string, data []byte, perm fs.FileMode, durable bool) error 
 	return err
 }
 
+// Create opens an empty file for writing, also where one was there; it follows no link.
+func (OS) Create(path string, perm fs.FileMode) (File, error) {
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, perm)
+}
+
 // Rename moves a file over another in one step.
 func (OS) Rename(from, to string) error { return os.Rename(from, to) }
 

@@ -1,6 +1,9 @@
 package disk
 
-import "io/fs"
+import (
+	"io"
+	"io/fs"
+)
 
 // Files is the port of all that does the plugin's own file work; OS is the real one.
 type Files interface {
@@ -16,8 +19,17 @@ type Files interface {
 	// Hold takes a directory for this process, exclusively or shared; it waits for others. TryHold does not wait.
 	Hold(dir string, shared bool) (release func(), err error)
 	TryHold(dir string) (release func(), held bool, err error)
+	// Create opens an empty file for writing, also where one was there; it follows no link.
+	Create(path string, perm fs.FileMode) (File, error)
 	// Mirror makes to a durable copy of from where it is none; fs.ErrNotExist when there is no from.
 	Mirror(from, to string, perm fs.FileMode) error
+}
+
+// File is a file that is being written. Sync puts its content, not yet its name, on stable storage.
+type File interface {
+	io.Writer
+	Sync() error
+	Close() error
 }
 
 var _ Files = OS{}

@@ -8,6 +8,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/checkpoint"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/profiler/store"
 	"github.com/prism-gpu/prism/pkg/timeslice"
 )
 
@@ -20,6 +21,14 @@ type State struct {
 	BootID    string
 
 	profiles *profiles
+}
+
+// Reports are those of the node's profiled processes; nil where none are profiled.
+func (s *State) Reports() *store.Store {
+	if s.profiles == nil {
+		return nil
+	}
+	return s.profiles.store
 }
 
 // openState opens the plugin's directories, which it makes where they are missing. Close the locks.

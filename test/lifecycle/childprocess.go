@@ -54,6 +54,8 @@ type Act struct {
 	Config string `json:",omitempty"`
 	// Stale: the claim is allocated a device that the node does not advertise.
 	Stale bool `json:",omitempty"`
+	// Profiling: the processes of the claim run under Nsight Systems.
+	Profiling bool `json:",omitempty"`
 	// Exposing: the containers of the claim have its metrics.
 	Exposing bool `json:",omitempty"`
 	// Fails: the call must fail.
@@ -76,7 +78,9 @@ type childSpec struct {
 	FakeTime bool
 	// NullFamily: the process has the family null.
 	NullFamily bool
-	Acts       []Act
+	// Profiled: the node profiles the processes of claims.
+	Profiled bool
+	Acts     []Act
 	// Refuse are the sites whose n-th fault point fails.
 	Refuse map[string]int
 	// GPUsLost: calls of the driver about compute modes fail.
@@ -96,7 +100,7 @@ type childSpec struct {
 
 // attach returns the child's view of the machine.
 func attach(o childSpec) (*Machine, error) {
-	m := &Machine{StateDir: o.StateDir, CDIDir: o.CDIDir, gpus: o.GPUs, boots: 1, layoutChanges: o.LayoutChanges, fakeTime: o.FakeTime, nullFamily: o.NullFamily}
+	m := &Machine{StateDir: o.StateDir, CDIDir: o.CDIDir, gpus: o.GPUs, boots: 1, layoutChanges: o.LayoutChanges, fakeTime: o.FakeTime, nullFamily: o.NullFamily, profiled: o.Profiled}
 	if _, err := fmt.Sscanf(o.BootID, "boot-%d", &m.boots); err != nil {
 		return nil, fmt.Errorf("reading the boot id %q: %w", o.BootID, err)
 	}
@@ -288,6 +292,12 @@ func (m *Machine) act(ctx context.Context, p *Process, act Act) error {
 		return m.scrape()
 	case "wait":
 		return p.layout.wait(ctx, changeSeconds)
+	case "record":
+		return m.record(act.Claim)
+	case "import":
+		return m.imports()
+	case "store":
+		return m.storeReports(ctx, p)
 	default:
 		return m.actMPS(ctx, p, act)
 	}
@@ -315,7 +325,7 @@ func (m *Machine) claim(act Act) *resourceapi.ResourceClaim {
 	rc := m.allocate(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: act.Claim, UID: types.UID(act.Claim),
 	}}, devices...)
-	return withMetrics(withStrategyMPS(withInterval(rc, act.Interval, len(act.GPUs)), act), act)
+	return withProfile(withMetrics(withStrategyMPS(withInterval(rc, act.Interval, len(act.GPUs)), act), act), act)
 }
 
 // device is the name of the device of a whole GPU.

@@ -58,6 +58,8 @@ func (d instrumentedDisk) changing(site string, c change, effect func() error) e
 // at adds the kind of file to a call, so that sites are the same for every claim.
 func at(call, path string) string {
 	switch {
+	case strings.Contains(path, "/profiles/"):
+		return "disk." + call + " " + profileSite(path)
 	case filepath.Base(filepath.Dir(path)) == "metrics":
 		return "disk." + call + " metrics"
 	case strings.Contains(path, "claims"):
@@ -203,4 +205,30 @@ func (s instrumentedStep) Find(ctx context.Context) (found []checkpoint.Step, er
 // Names has no fault point.
 func (s instrumentedStep) Names(recorded, found checkpoint.Step) bool {
 	return s.step.Names(recorded, found)
+}
+
+// Create opens a file whose content follows.
+func (d instrumentedDisk) Create(path string, perm fs.FileMode) (disk.File, error) {
+	var f disk.File
+	err := d.changing(at("Create", path), change{Call: wrote, Path: path}, func() (err error) { f, err = d.OS.Create(path, perm); return err })
+	return &instrumentedFile{File: f, path: path, disk: d}, err
+}
+
+// instrumentedFile is a file with fault points.
+type instrumentedFile struct {
+	disk.File
+	path    string
+	disk    instrumentedDisk
+	written []byte
+}
+
+func (f *instrumentedFile) Write(part []byte) (n int, err error) {
+	whole := append(f.written, part...)
+	err = f.disk.changing(at("Write", f.path), change{Call: wrote, Path: f.path, Data: whole}, func() error { n, err = f.File.Write(part); return err })
+	f.written = whole
+	return n, err
+}
+
+func (f *instrumentedFile) Sync() error {
+	return f.disk.changing(at("Sync", f.path), change{Call: wrote, Path: f.path, Data: f.written, Durable: true}, f.File.Sync)
 }

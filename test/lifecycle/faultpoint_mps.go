@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/prism-gpu/prism/pkg/cdi"
@@ -68,6 +69,8 @@ type pluginHost struct {
 	host
 	port.MinimalHost
 	mps *mpsService
+	// files begin the paths that are there.
+	files []string
 }
 
 // Locate finds the directories of control daemons, and the installed prism-hook.
@@ -75,12 +78,15 @@ func (h pluginHost) Locate(root, path string) (string, bool) {
 	if h.mps != nil && (strings.Contains(path, cdi.OwnHookName) || h.mps.hasDir(filepath.Base(filepath.Dir(path)))) {
 		return path, true
 	}
+	if slices.ContainsFunc(h.files, func(there string) bool { return strings.HasPrefix(path, there) }) {
+		return path, true
+	}
 	return h.MinimalHost.Locate(root, path)
 }
 
-// ownHookImage is prism-hook in the image of the plugin; none on a machine without MPS.
+// ownHookImage is prism-hook in the image of the plugin; none on a machine without MPS and profiles.
 func (m *Machine) ownHookImage() string {
-	if m.parts.mps == nil {
+	if m.parts.mps == nil && !m.profiled {
 		return ""
 	}
 	return m.hookImage()

@@ -35,7 +35,7 @@ func diskChanges(site string) bool {
 
 // diskAllocations are the sites that require free space.
 func diskAllocations(site string) bool {
-	return strings.HasPrefix(site, "disk.Write") || strings.HasPrefix(site, "disk.MakeDir") || strings.HasPrefix(site, "hook.")
+	return strings.HasPrefix(site, "disk.Write") || strings.HasPrefix(site, "disk.Create") || strings.HasPrefix(site, "disk.MakeDir") || strings.HasPrefix(site, "hook.")
 }
 
 // migChanges are the sites that change MIG modes and instances.

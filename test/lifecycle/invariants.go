@@ -114,7 +114,7 @@ func (m *Machine) CheckInvariants(ctx context.Context, answered ...string) error
 		return err
 	}
 	return errors.Join(
-		ownedOnce(records), m.directoriesAreRecorded(records), m.effectsAreRecorded(records), m.instancesAreRecorded(records),
+		ownedOnce(records), m.directoriesAreRecorded(records), m.reportsAreWhole(), m.effectsAreRecorded(records), m.instancesAreRecorded(records),
 		m.intervalsAreRecorded(records), m.daemonsAreRecorded(records),
 	)
 }
@@ -182,9 +182,12 @@ func (m *Machine) checkPrepared(inv *inventory.Inventory, r *checkpoint.Record, 
 	if r.State != checkpoint.Done || r.BootID != m.BootID() {
 		return fmt.Errorf("it was prepared, and its record is %s of %s", r.State, r.BootID)
 	}
-	builder := plugin.SpecBuilder(pluginHost{m.host, port.MinimalHost{}, m.parts.mps}, inv, nil)
+	builder := plugin.SpecBuilder(pluginHost{m.host, port.MinimalHost{}, m.parts.mps, m.profilerFiles()}, inv, nil)
 	builder.Types, builder.Exists = m.nodeTypes(), m.metrics().Exists(builder.Exists)
-	builder.ResultEdits = func(r *checkpoint.Record) ([]cdi.DeviceEdits, error) { return m.metrics().Edits(r), nil }
+	builder.ResultEdits = func(r *checkpoint.Record) ([]cdi.DeviceEdits, error) {
+		edits, err := m.profileEdits(r)
+		return append(edits, m.metrics().Edits(r)...), err
+	}
 	edits, err := m.mpsEdits(r)
 	if err != nil {
 		return err
@@ -200,7 +203,7 @@ func (m *Machine) checkPrepared(inv *inventory.Inventory, r *checkpoint.Record, 
 	if spec != string(want) {
 		return fmt.Errorf("its spec is %.40q... of %d bytes, want %.40q... of %d bytes", spec, len(spec), want, len(want))
 	}
-	return m.exposesMetrics(r)
+	return errors.Join(m.exposesMetrics(r), m.hasPlan(r))
 }
 
 // effectsAreRecorded: an effect exists only if a record has it, and exists if a prepared claim has it.

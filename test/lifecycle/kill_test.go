@@ -120,7 +120,7 @@ func claimScenario(t *testing.T, index int) bool {
 func (m *Machine) runKilled(t *testing.T, s *scenario, o childSpec, cut *Machine, seen map[string]bool) bool {
 	t.Helper()
 	m.setUp(t, s)
-	disk, err := read(m.StateDir)
+	disk, err := read(m.durable()...)
 	require.NoError(t, err)
 	end := m.spawn(t, o)
 	claims := claimStates(s, end.ended)
@@ -142,7 +142,7 @@ func (m *Machine) runKilled(t *testing.T, s *scenario, o childSpec, cut *Machine
 			continue
 		}
 		seen[key] = true
-		require.NoError(t, errors.Join(left.lay(m.StateDir, cut.StateDir), cut.Reboot(), cut.setClusterState(cluster)))
+		require.NoError(t, errors.Join(cut.setProfiled(m.profiled), left.lay(m.dir(), cut.dir(), m.durable()...), cut.Reboot(), cut.setClusterState(cluster)))
 		cut.lost, cut.layoutChanges, cut.fakeTime, cut.nullFamily, cut.parts.layout = m.lost, m.layoutChanges, m.fakeTime, m.nullFamily, m.parts.layout
 		err := cut.recoverAfter(t, claims, len(seen)%2 == 0, true)
 		if !countKillPoint(t, err, "power cut at fault point %d (late %t) that left %.600s", o.KillAt, o.Late, fmt.Sprint(left)) {
@@ -210,7 +210,7 @@ func (m *Machine) spawn(t *testing.T, o childSpec) outcome {
 		return m.spawnInside(t, o)
 	}
 	o.Root, o.Library, o.StateDir, o.CDIDir, o.BootID, o.GPUs = m.root, m.library, m.StateDir, m.CDIDir, m.BootID(), m.gpus
-	o.Layout, o.LayoutChanges, o.FakeTime, o.NullFamily = m.parts.layout, m.layoutChanges, m.fakeTime, m.nullFamily
+	o.Layout, o.LayoutChanges, o.FakeTime, o.NullFamily, o.Profiled = m.parts.layout, m.layoutChanges, m.fakeTime, m.nullFamily, m.profiled
 	o.Journal = filepath.Join(t.TempDir(), "journal")
 	text, err := json.Marshal(o)
 	require.NoError(t, err)

@@ -50,10 +50,12 @@ type Machine struct {
 	fakeTime bool
 	// nullFamily: processes have the family null.
 	nullFamily bool
-	hardware   hardware
-	tool       timeslice.Tool
-	gpus       []gpu.UUID
-	parts      migState
+	// profiled: the node profiles the processes of claims.
+	profiled bool
+	hardware hardware
+	tool     timeslice.Tool
+	gpus     []gpu.UUID
+	parts    migState
 	// reload unloads the driver, which resets the settings of the hardware, and loads it again.
 	reload func() error
 

@@ -89,5 +89,5 @@ func (d instrumentedDisk) RemoveDir(dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return d.changing("disk.RemoveDir metrics", change{Call: removed, Path: dir}, func() error { return d.OS.RemoveDir(dir) })
+	return d.changing(at("RemoveDir", dir), change{Call: removed, Path: dir}, func() error { return d.OS.RemoveDir(dir) })
 }

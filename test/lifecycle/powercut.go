@@ -31,7 +31,7 @@ type image map[string]string
 // replay is a disk with a cache. The content of a file is durable once it is synced, and its name once its directory is; until then each
 // created, moved or removed name may be lost or not, independently of the others.
 type replay struct {
-	root string
+	roots []string
 	// names are what processes see, safe what is durable.
 	names, safe map[string]*inode
 	// pending are the changes of names that are not durable yet, in order.
@@ -50,10 +50,19 @@ type naming map[string]*inode
 // lockFile contains the byte ranges that processes lock. It is large and has no content.
 const lockFile = "locks"
 
-// read takes the content of the directory as durable.
-func read(dir string) (*replay, error) {
-	r := &replay{root: dir, names: map[string]*inode{}, safe: map[string]*inode{}}
-	err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+// read takes the content of directories as durable.
+func read(dirs ...string) (*replay, error) {
+	r := &replay{roots: dirs, names: map[string]*inode{}, safe: map[string]*inode{}}
+	for _, dir := range dirs {
+		if err := r.read(dir); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (r *replay) read(dir string) error {
+	return filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -71,12 +80,11 @@ func read(dir string) (*replay, error) {
 		r.names[path], r.safe[path] = file, file
 		return nil
 	})
-	return r, err
 }
 
-// apply makes a change. What is not below the directory is lost in a power cut.
+// apply makes a change. What is not below the directories is lost in a power cut.
 func (r *replay) apply(c change) {
-	if c.Path != r.root && !strings.HasPrefix(c.Path, r.root+"/") {
+	if !slices.ContainsFunc(r.roots, func(root string) bool { return c.Path == root || strings.HasPrefix(c.Path, root+"/") }) {
 		return
 	}
 	switch c.Call {
@@ -91,10 +99,18 @@ func (r *replay) apply(c change) {
 			file.safe = file.cached
 		}
 	case renamed:
-		r.name(naming{c.Path: nil, c.To: r.names[c.Path]})
+		n := naming{c.Path: nil, c.To: r.names[c.Path]}
+		for _, below := range r.below(c.Path) {
+			n[below], n[c.To+strings.TrimPrefix(below, c.Path)] = nil, r.names[below]
+		}
+		r.name(n)
 	case removed:
 		if r.names[c.Path] != nil {
-			r.name(naming{c.Path: nil})
+			n := naming{c.Path: nil}
+			for _, below := range r.below(c.Path) {
+				n[below] = nil
+			}
+			r.name(n)
 		}
 	case madeDir:
 		for dir := c.Path; r.names[dir] == nil && dir != "/"; dir = filepath.Dir(dir) {
@@ -105,6 +121,16 @@ func (r *replay) apply(c change) {
 	}
 }
 
+// below are the names in a directory.
+func (r *replay) below(dir string) (paths []string) {
+	for path := range r.names {
+		if strings.HasPrefix(path, dir+"/") {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
 func (r *replay) name(n naming) {
 	merge(r.names, n)
 	r.pending = append(r.pending, n)
@@ -113,13 +139,19 @@ func (r *replay) name(n naming) {
 func (r *replay) sync(dir string) {
 	r.pending = slices.DeleteFunc(r.pending, func(n naming) bool {
 		for path := range n {
-			if filepath.Dir(path) != dir {
+			if filepath.Dir(path) != dir && !n.moves(filepath.Dir(path)) {
 				return false
 			}
 		}
 		merge(r.safe, n)
 		return true
 	})
+}
+
+// moves reports whether the directory gets another name, or none: what is in it goes with it.
+func (n naming) moves(dir string) bool {
+	_, there := n[dir]
+	return there
 }
 
 func merge(names map[string]*inode, n naming) {
@@ -132,14 +164,18 @@ func merge(names map[string]*inode, n naming) {
 	}
 }
 
-// maxPending bounds the images of one power cut: the oldest changes above it are taken as durable.
-const maxPending = 6
+// maxPending bounds the images of one power cut: the oldest changes above it are taken as durable. Where a profile is made beside a claim,
+// which is many names that nothing syncs, fewer suffice.
+const maxPending, maxPendingProfiled = 6, 4
 
 // images are all states that a power cut may leave now: every subset of the pending names, with and without the content that is not
 // synced.
 func (r *replay) images() []image {
-	safe, pending := maps.Clone(r.safe), r.pending
-	for ; len(pending) > maxPending; pending = pending[1:] {
+	safe, pending, most := maps.Clone(r.safe), r.pending, maxPending
+	if len(r.roots) > 1 {
+		most = maxPendingProfiled
+	}
+	for ; len(pending) > most; pending = pending[1:] {
 		merge(safe, pending[0])
 	}
 	var images []image
@@ -152,7 +188,7 @@ func (r *replay) images() []image {
 			}
 		}
 		for _, kept := range []bool{false, true} {
-			found := imageOf(r.root, names, kept)
+			found := imageOf(r.roots, names, kept)
 			if key := fmt.Sprint(found); !seen[key] {
 				seen[key] = true
 				images = append(images, found)
@@ -163,13 +199,11 @@ func (r *replay) images() []image {
 }
 
 // imageOf is the image with these names; entries of lost directories are lost.
-func imageOf(root string, names map[string]*inode, kept bool) image {
+func imageOf(roots []string, names map[string]*inode, kept bool) image {
 	found := image{}
 	for path, file := range names {
-		if path != root && names[filepath.Dir(path)] == nil {
-			continue
-		}
 		switch {
+		case !reached(roots, names, path):
 		case file.dir:
 			found[path+"/"] = ""
 		case kept:
@@ -181,10 +215,22 @@ func imageOf(root string, names map[string]*inode, kept bool) image {
 	return found
 }
 
-// lay writes the image of the directory from to the directory to.
-func (i image) lay(from, to string) error {
-	if err := os.RemoveAll(to); err != nil {
-		return err
+// reached reports whether the directories that lead to a path are there.
+func reached(roots []string, names map[string]*inode, path string) bool {
+	for !slices.Contains(roots, path) {
+		if path = filepath.Dir(path); names[path] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// lay writes the image of directories below from to the same directories below to.
+func (i image) lay(from, to string, dirs ...string) error {
+	for _, dir := range dirs {
+		if err := os.RemoveAll(to + strings.TrimPrefix(dir, from)); err != nil {
+			return err
+		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(i)) {
 		target := to + strings.TrimPrefix(path, from)

@@ -118,7 +118,9 @@ func (p *Process) Unprepare(ctx context.Context, uid string) error {
 
 // settings are those of the plugin's program.
 func (m *Machine) settings() *config.Plugin {
-	return &config.Plugin{DriverName: DriverName, NodeName: NodeName, MonitorDevices: config.MonitorPerNode, NodeConfig: nodeConfigs, Exporter: true, Paths: config.Paths{
+	return &config.Plugin{DriverName: DriverName, NodeName: NodeName, MonitorDevices: config.MonitorPerNode, NodeConfig: nodeConfigs, Exporter: true, Profiler: config.Profiler{
+		Enabled: m.profiled,
+	}, Paths: config.Paths{
 		KubeletPlugins: filepath.Dir(m.StateDir), CDIRoot: m.CDIDir, StateDir: filepath.Join(m.dir(), "state"), RunDir: filepath.Join(m.dir(), "run"),
 	}}
 }
@@ -126,14 +128,14 @@ func (m *Machine) settings() *config.Plugin {
 // adapters are the machine with fault points.
 func (m *Machine) adapters(open inventory.Opener, w Wiring, client *apiClient) plugin.Adapters {
 	return plugin.Adapters{
-		Version: writer, Disk: instrumentedDisk{faultPoint: w.FaultPoint, journal: w.journal}, Host: pluginHost{m.host, port.MinimalHost{Boot: m.BootID()}, m.parts.mps},
+		Version: writer, Disk: instrumentedDisk{faultPoint: w.FaultPoint, journal: w.journal}, Host: pluginHost{m.host, port.MinimalHost{Boot: m.BootID()}, m.parts.mps, m.profilerFiles()},
 		Locks: func(dir string) (plugin.Locks, error) {
 			locks, err := checkpoint.OpenLocks(dir)
 			return instrumentedLocks{Locks: locks, faultPoint: w.FaultPoint}, err
 		},
 		Driver: func(string) inventory.Opener { return open }, MPS: m.mpsAdapter(w.FaultPoint),
 		Tool: func(*inventory.Inventory) timeslice.Tool { return instrumentedTool{m.tool, w.FaultPoint} },
-		Now:  m.Now, HookImage: m.hookImage(), OwnHookImage: m.ownHookImage(), Families: m.families(w.FaultPoint), Transaction: m.transaction(w),
+		Now:  m.Now, HookImage: m.hookImage(), OwnHookImage: m.ownHookImage(), ProfilerImage: m.profilerImage(), Families: m.families(w.FaultPoint), Transaction: m.transaction(w),
 		API: func(context.Context) (plugin.API, error) { return client.api(), nil },
 	}
 }

@@ -20,6 +20,8 @@ type claimState struct {
 	answered bool
 	// leaving: Unprepare was called since. left: it succeeded.
 	leaving, left bool
+	// recorded: a process of the claim has left a report in its inbox. stored: the store has taken it over.
+	recorded, stored bool
 }
 
 // claimStates evaluates the acts before the process was started and the results that it reported.
@@ -74,6 +76,18 @@ func (k *claimState) update(act Act, succeeded bool) {
 	case "unprepare":
 		k.left = k.left || succeeded // a Prepare between them resets it
 		k.leaving, k.answered = true, false
+	default:
+		k.updateReport(act, succeeded)
+	}
+}
+
+// updateReport evaluates an act about the report of the claim's process.
+func (k *claimState) updateReport(act Act, succeeded bool) {
+	switch act.Call {
+	case "record":
+		k.recorded = k.recorded || succeeded
+	case "store":
+		k.stored = k.stored || k.recorded && succeeded
 	}
 }
 
@@ -112,7 +126,7 @@ func (m *Machine) checkRecovery(ctx context.Context, claims map[string]*claimSta
 		return err
 	}
 	defer func() { _ = p.Close() }()
-	return errors.Join(m.continueAsKubelet(ctx, p, claims, wanted), m.CheckEmpty(ctx))
+	return errors.Join(m.continueAsKubelet(ctx, p, claims, wanted), m.checkReports(ctx, p, claims, rebooted), m.CheckEmpty(ctx))
 }
 
 func (m *Machine) continueAsKubelet(ctx context.Context, p *Process, claims map[string]*claimState, wanted bool) error {

@@ -26,6 +26,8 @@ type scenario struct {
 	left        []string
 	// config is the initial node configuration, if the scenario changes it.
 	config string
+	// profiled: the node profiles the processes of claims.
+	profiled bool
 	// nullFamily: every GPU has a null device too; with config.
 	nullFamily bool
 	acts       []Act
@@ -82,9 +84,9 @@ func (a Act) failing() Act {
 // Actions of a leading plugin in the background.
 var recovers, collectsGarbage = Act{Call: "recover"}, Act{Call: "collectGarbage"}
 
-// scenarios are those of claims with whole GPUs, with a hardware effect in two steps, with MIG devices, and with intervals, those with metrics, and those of
+// scenarios are those of claims with whole GPUs, with a hardware effect in two steps, with MIG devices, and with intervals, those with metrics and profiles, and those of
 // layout changes, and those of an added family.
-var scenarios = slices.Concat(wholeScenarios, migScenarios, intervalScenarios, metricsScenarios, layoutScenarios, familyScenarios)
+var scenarios = slices.Concat(wholeScenarios, migScenarios, intervalScenarios, metricsScenarios, profileScenarios, layoutScenarios, familyScenarios)
 
 var wholeScenarios = []scenario{
 	{name: "whole GPU", early: true, acts: []Act{prepares("a", 0), prepares("a", 0), unprepares("a"), unprepares("a")}},
@@ -228,7 +230,7 @@ func (m *Machine) setUp(t *testing.T, s *scenario) {
 		m.fakeTime, m.parts.layout = true, m.mpsLayout()
 	}
 	m.parts.restart()
-	require.NoError(t, errors.Join(os.RemoveAll(m.StateDir), os.RemoveAll(m.CDIDir), os.MkdirAll(m.StateDir, 0o750), m.reload()))
+	require.NoError(t, errors.Join(os.RemoveAll(m.StateDir), os.RemoveAll(m.CDIDir), os.MkdirAll(m.StateDir, 0o750), m.reload(), m.setProfiled(s.profiled)))
 	for _, made := range s.static {
 		require.NoError(t, m.createStatic(t.Context(), made))
 	}

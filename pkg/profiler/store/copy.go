@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/prism-gpu/prism/pkg/disk"
 )
 
 const (
@@ -19,13 +21,14 @@ const (
 
 // copies are those of one claim in one scan.
 type copies struct {
-	ctx  context.Context //nolint:containedctx // it is that of a scan, and lives as long
-	left int64
+	ctx   context.Context //nolint:containedctx // it is that of a scan, and lives as long
+	files disk.Files
+	left  int64
 }
 
 // duplicate copies a file durably, errChanged if it is not what it was before.
 func (c *copies) duplicate(source *os.File, before *unix.Stat_t, path string) (size int64, sum string, err error) {
-	target, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	target, err := c.files.Create(path, 0o600)
 	if err != nil {
 		return 0, "", err
 	}

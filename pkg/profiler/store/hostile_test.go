@@ -91,6 +91,7 @@ func TestPrepare_FolderOfClaim_RootOnly(t *testing.T) {
 // TestPrepare_DamagedIndex_KeptAside: the claim's container starts, and nothing is written over or removed.
 func TestPrepare_DamagedIndex_KeptAside(t *testing.T) {
 	w := newWorld(t, false)
+	require.NoError(t, os.WriteFile(filepath.Join(w.dir, uid, reportsDir, id+readySuffix), []byte("content"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(w.dir, uid, indexFile), []byte("{damaged"), 0o600))
 	w.reopen(false, disk.OS{})
 	require.NoError(t, w.Prepare(claimed, nil))
@@ -99,6 +100,21 @@ func TestPrepare_DamagedIndex_KeptAside(t *testing.T) {
 	assert.Equal(t, "{damaged", string(kept))
 	require.NoError(t, w.Sweep(preparedIs(nil)))
 	assert.FileExists(t, filepath.Join(w.dir, uid, damagedFile))
+}
+
+// TestSweep_IndexHalfWritten_FolderRemoved: a power cut may leave any content of an index without reports, which was not synced.
+func TestSweep_IndexHalfWritten_FolderRemoved(t *testing.T) {
+	for _, content := range []string{"", "{damaged"} {
+		w := newWorld(t, false)
+		require.NoError(t, os.WriteFile(filepath.Join(w.dir, uid, indexFile), []byte(content), 0o600))
+		w.reopen(false, disk.OS{})
+		require.NoError(t, w.Prepare(claimed, nil))
+		assert.NoFileExists(t, filepath.Join(w.dir, uid, damagedFile))
+		require.NoError(t, os.WriteFile(filepath.Join(w.dir, uid, indexFile), []byte(content), 0o600))
+		w.reopen(false, disk.OS{})
+		require.NoError(t, w.Sweep(preparedIs(nil)))
+		assert.NoDirExists(t, filepath.Join(w.dir, uid))
+	}
 }
 
 // unreadable is a disk that refuses to read indexes.
@@ -232,7 +248,7 @@ func TestDuplicate_FileChanges_NotReadToItsEnd(t *testing.T) {
 	var before unix.Stat_t
 	require.NoError(t, unix.Fstat(int(f.Fd()), &before))
 	require.NoError(t, os.Chtimes(path, time.Time{}, time.Unix(1, 0)))
-	c := &copies{ctx: t.Context(), left: scanBytes}
+	c := &copies{ctx: t.Context(), files: disk.OS{}, left: scanBytes}
 	size, _, err := c.duplicate(f, &before, path+".copy")
 	require.ErrorIs(t, err, errChanged)
 	assert.EqualValues(t, copyPart, size)
@@ -262,7 +278,7 @@ func TestScan_Ends_SessionStays(t *testing.T) {
 	inbox, err := openDir(filepath.Join(w.dir, uid, inboxDir))
 	require.NoError(t, err)
 	defer inbox.Close()
-	_, err = w.Store.session(&copies{ctx: ctx, left: scanBytes}, uid, inbox, session)
+	_, err = w.Store.session(&copies{ctx: ctx, files: disk.OS{}, left: scanBytes}, uid, inbox, session)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.DirExists(t, dir)
 	_, err = w.Get(uid, id)

@@ -39,8 +39,8 @@ type index struct {
 	Stopped   *time.Time       `json:"stopped,omitempty"`
 	Truncated bool             `json:"truncated,omitempty"`
 	Reports   []*report.Report `json:"reports"`
-	// changed says that the file has less than this.
-	changed bool
+	// changed says that the file has less than this, durable that it is synced.
+	changed, durable bool
 	// prepares counts the calls of Prepare and Release.
 	prepares int
 	// inbox is what its inbox had when it was measured last, in bytes.
@@ -67,11 +67,39 @@ func (c *index) bytes() (all int64) {
 	return all
 }
 
-// load reads the index of a claim; nil if there is none, also where a power cut left an empty file. A kill may have left parts of files,
-// which are removed.
+// load reads the index of a claim; nil if there is none. A kill may have left parts of files, which are removed.
 func (s *Store) load(uid string) (*index, error) {
+	c, err := s.decode(uid)
+	if errors.Is(err, errDamaged) && !s.hasFiles(uid) {
+		return nil, nil // a power cut did that: an index is not synced before it has reports
+	}
+	if err != nil || c == nil || s.following {
+		return c, err
+	}
+	for _, dir := range []string{reportsDir, spoolDir} {
+		if err := s.clear(uid, dir); err != nil {
+			return nil, err
+		}
+	}
+	s.check(c)
+	c.durable = len(c.Reports) > 0
+	return c, nil
+}
+
+// hasFiles reports whether the folder of a claim has files of reports.
+func (s *Store) hasFiles(uid string) bool {
+	for _, dir := range []string{reportsDir, spoolDir} {
+		if names, err := s.Files.List(s.path(uid, dir)); err != nil || len(names) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// decode reads the file of an index; nil if there is none.
+func (s *Store) decode(uid string) (*index, error) {
 	raw, err := s.Files.Read(s.path(uid, indexFile))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(raw) == 0 {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
@@ -85,15 +113,6 @@ func (s *Store) load(uid string) (*index, error) {
 		return nil, fmt.Errorf("reading the reports of claim %s: %w: %s has schema %d and claim %q, must have schema %d and this claim",
 			uid, errDamaged, s.path(uid, indexFile), c.Schema, c.Claim.UID, schema)
 	}
-	if s.following {
-		return &c, nil
-	}
-	for _, dir := range []string{reportsDir, spoolDir} {
-		if err := s.clear(uid, dir); err != nil {
-			return nil, err
-		}
-	}
-	s.check(&c)
 	return &c, nil
 }
 
@@ -124,15 +143,30 @@ func (s *Store) clear(uid, dir string) error {
 }
 
 // save writes the index of a claim: durably once it has reports, which nothing makes again after a power cut.
-func (s *Store) save(c *index) error {
+func (s *Store) save(c *index) error { return s.write(c, c.durable || len(c.Reports) > 0) }
+
+// sync has the index of a claim durable before the first file of a report is: a file that no index has would never be removed.
+func (s *Store) sync(uid string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.claims[uid]; c != nil && !c.durable {
+		return s.write(c, true)
+	}
+	return nil
+}
+
+func (s *Store) write(c *index, durable bool) error {
 	raw, err := json.Marshal(c)
 	if err == nil {
-		err = disk.Replace(s.Files, s.path(c.Claim.UID, indexFile), raw, 0o600, len(c.Reports) > 0)
+		err = disk.Replace(s.Files, s.path(c.Claim.UID, indexFile), raw, 0o600, durable)
+	}
+	if err == nil && durable && !c.durable {
+		err = s.Files.SyncDir(s.Dir) // Prepare made the folder
 	}
 	if err != nil {
 		return fmt.Errorf("writing the reports of claim %s: %w", c.Claim.UID, err)
 	}
-	c.changed = false
+	c.changed, c.durable = false, durable
 	return nil
 }
 

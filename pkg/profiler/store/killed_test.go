@@ -43,6 +43,34 @@ func (d dying) MakeDir(p string, perm fs.FileMode) error {
 	return d.OS.MakeDir(p, perm)
 }
 
+func (d dying) Create(p string, perm fs.FileMode) (disk.File, error) {
+	if err := d.die(); err != nil {
+		return nil, err
+	}
+	f, err := d.OS.Create(p, perm)
+	return dyingFile{f, d}, err
+}
+
+// dyingFile is one that such a process writes.
+type dyingFile struct {
+	disk.File
+	d dying
+}
+
+func (f dyingFile) Write(data []byte) (int, error) {
+	if err := f.d.die(); err != nil {
+		return 0, err
+	}
+	return f.File.Write(data)
+}
+
+func (f dyingFile) Sync() error {
+	if err := f.d.die(); err != nil {
+		return err
+	}
+	return f.File.Sync()
+}
+
 func (d dying) SyncDir(p string) error {
 	if err := d.die(); err != nil {
 		return err

@@ -48,7 +48,7 @@ func (s *Store) scan(ctx context.Context, uid string) error {
 	defer inbox.Close()
 	names, _, err := entries(inbox, maxEntries)
 	var over []string
-	copying := &copies{ctx: ctx, left: scanBytes}
+	copying := &copies{ctx: ctx, files: s.Files, left: scanBytes}
 	for _, name := range names {
 		if !sessionPattern.MatchString(name) {
 			continue
@@ -114,6 +114,9 @@ func (s *Store) session(copying *copies, uid string, inbox *os.File, name string
 	}
 	if copying.left <= 0 {
 		return false, nil // the next scan goes on
+	}
+	if err := s.sync(uid); err != nil {
+		return false, err
 	}
 	if r, err = s.finish(copying, dir, r, said); err == nil {
 		s.put(r)

@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -80,9 +79,9 @@ func (s *Store) collectGarbage(uid string) error {
 		s.mu.Unlock()
 		return nil
 	}
-	_, err := s.Files.Read(s.path(uid, indexFile))
+	c, err := s.load(uid)
 	dropped := ""
-	if errors.Is(err, fs.ErrNotExist) {
+	if c == nil && err == nil {
 		dropped, err = s.setAside(uid)
 	}
 	s.mu.Unlock()

@@ -1,0 +1,229 @@
+package lifecycle
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/prism-gpu/prism/pkg/cdi"
+	"github.com/prism-gpu/prism/pkg/checkpoint"
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/profiler/nsight"
+	"github.com/prism-gpu/prism/pkg/profiler/plan"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+	"github.com/prism-gpu/prism/pkg/profiler/store"
+	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
+)
+
+const (
+	toolVersion = "2023.4.4"
+	// session is what the supervisor of the only process of a claim names its folder.
+	session = "s42-0123456789abcdef"
+	// recorded is the raw file of a process, imported what the importer makes of it.
+	recorded, imported = "the raw file", "the imported report"
+	// retention is how long reports are kept.
+	retention = time.Hour
+)
+
+// profiling has the processes of the claim profiled. Its UID must be one that the API server would make.
+func (a Act) profiling() Act {
+	a.Profiling = true
+	return a
+}
+
+// withProfile adds a ProfilerConfig for all devices to the claim.
+func withProfile(rc *resourceapi.ResourceClaim, act Act) *resourceapi.ResourceClaim {
+	if !act.Profiling {
+		return rc
+	}
+	config := resourceapi.DeviceAllocationConfiguration{Source: resourceapi.AllocationConfigSourceClaim}
+	const raw = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig","captureEnvironment":true,"output":{"retention":"1h"}}`
+	config.Opaque = &resourceapi.OpaqueDeviceConfiguration{Driver: DriverName, Parameters: runtime.RawExtension{Raw: []byte(raw)}}
+	rc.Status.Allocation.Devices.Config = append(rc.Status.Allocation.Devices.Config, config)
+	return rc
+}
+
+// setProfiled empties the directory of profiles, and has the node profile processes or not.
+func (m *Machine) setProfiled(profiled bool) error {
+	m.profiled = profiled
+	if err := os.RemoveAll(m.settings().ProfilesDir()); err != nil || !profiled {
+		return err
+	}
+	if err := os.MkdirAll(m.settings().ProfilesDir(), 0o755); err != nil {
+		return err
+	}
+	return m.installProfiler()
+}
+
+// installProfiler makes what the image and the tool's DaemonSet bring.
+func (m *Machine) installProfiler() error {
+	dir := filepath.Join(m.settings().ToolsDir(), toolVersion+"-0123")
+	if err := errors.Join(os.MkdirAll(m.profilerImage(), 0o755), os.MkdirAll(dir, 0o755)); err != nil {
+		return err
+	}
+	for _, name := range []string{cdi.ProfilerLibrary, cdi.ProfilerRun} {
+		if err := os.WriteFile(filepath.Join(m.profilerImage(), name), []byte(hookProgram), 0o600); err != nil {
+			return err
+		}
+	}
+	tool := manifest.New(toolVersion)
+	tool.Nsys, tool.Switches, tool.Proven = "target-linux-x64/nsys", []string{"--kill", "--wait", "--trace", "--sample", "--cpuctxsw"}, time.Unix(1, 0)
+	return tool.Write(dir)
+}
+
+func (m *Machine) profilerImage() string { return filepath.Join(m.dir(), "image") }
+
+// profilerFiles begin the paths of the host that containers of profiled claims get.
+func (m *Machine) profilerFiles() []string {
+	if !m.profiled {
+		return nil
+	}
+	return []string{m.settings().ToolsDir(), m.settings().ProgramsDir(), m.settings().ProfilesDir()}
+}
+
+// durable are the directories that outlive a power cut, as far as they were synced.
+func (m *Machine) durable() []string {
+	if !m.profiled {
+		return []string{m.StateDir}
+	}
+	return []string{m.StateDir, m.settings().ProfilesDir()}
+}
+
+// profileSite is the kind of a file of a profile.
+func profileSite(path string) string {
+	_, below, _ := strings.Cut(path, "/profiles/")
+	_, file, inside := strings.Cut(below, "/")
+	if !inside {
+		return "profile"
+	}
+	kind, _, _ := strings.Cut(file, "/")
+	return "profile's " + strings.TrimSuffix(kind, disk.TempSuffix)
+}
+
+// profileEdits are what devices of profiled claims get.
+func (m *Machine) profileEdits(r *checkpoint.Record) ([]cdi.DeviceEdits, error) {
+	if !plan.Profiled(r) {
+		return nil, nil
+	}
+	config, err := plan.Config(r)
+	if err != nil {
+		return nil, err
+	}
+	installed, err := manifest.List(m.settings().ToolsDir())
+	if err != nil || len(installed) != 1 {
+		return nil, fmt.Errorf("%d versions of the tool: %w", len(installed), err)
+	}
+	programs, profile := filepath.Join(m.settings().ProgramsDir(), writer), filepath.Join(m.settings().ProfilesDir(), r.Claim.UID)
+	tool := plan.Tool{Tool: nsight.Tool{Version: installed[0].Version, Switches: installed[0].Switches}, Dir: installed[0].Dir, Nsys: installed[0].Nsys}
+	return plan.Edits(r, config, tool, plan.Host{
+		Node: NodeName, Programs: programs, Plan: filepath.Join(profile, "plan"), Inbox: filepath.Join(profile, "inbox"),
+		Hook: func(args ...string) *specs.Hook {
+			return cdi.CreateContainerHook(filepath.Join(programs, cdi.OwnHookName), args...)
+		},
+	}), nil
+}
+
+// hasPlan: a prepared claim has what its containers read, and where they write.
+func (m *Machine) hasPlan(r *checkpoint.Record) error {
+	if !plan.Profiled(r) {
+		return nil
+	}
+	profile := filepath.Join(m.settings().ProfilesDir(), r.Claim.UID)
+	for _, name := range []string{"plan/run", "plan/match"} {
+		if info, err := os.Lstat(filepath.Join(profile, name)); err != nil || info.Size() == 0 {
+			return fmt.Errorf("it was prepared, and its containers have no %s: %w", name, err)
+		}
+	}
+	if info, err := os.Lstat(filepath.Join(profile, "inbox")); err != nil || info.Mode() != fs.ModeDir|fs.ModeSticky|0o777 {
+		return fmt.Errorf("it was prepared, and its inbox is %v: %w", info, err)
+	}
+	return nil
+}
+
+// record is a process of the claim's container that ran and left its raw file. Without a spec no container is started.
+func (m *Machine) record(uid string) error {
+	specs, err := m.specs()
+	if err != nil || specs[uid] == "" {
+		return errors.Join(fmt.Errorf("claim %s has no CDI spec", uid), err)
+	}
+	dir := filepath.Join(m.settings().ProfilesDir(), uid, "inbox", session)
+	now := time.Now().UnixNano()
+	note := fmt.Sprintf("version=1\npod=train\ncontainer=main\nprocess=python3\npid=42\nstarted=%d\nfile=python3\nstate=Finished\nexited=%d\n", now, now)
+	return errors.Join(
+		os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "report.qdstrm"), []byte(recorded), 0o600),
+		os.WriteFile(filepath.Join(dir, "note"), []byte(note), 0o600),
+	)
+}
+
+// imports is the importer, which makes reports of the raw files that wait.
+func (m *Machine) imports() error {
+	waiting, err := filepath.Glob(filepath.Join(m.settings().ProfilesDir(), "*", "spool", "*.qdstrm"))
+	for _, raw := range waiting {
+		made := strings.TrimSuffix(raw, ".qdstrm") + ".nsys-rep"
+		err = errors.Join(err, os.WriteFile(made+".new", []byte(imported), 0o600), os.Rename(made+".new", made))
+	}
+	return err
+}
+
+// storeReports is what a leading plugin does in the background.
+func (m *Machine) storeReports(ctx context.Context, p *Process) error {
+	reports := p.Machine.State.Reports()
+	if err := reports.Lead(); err != nil {
+		return err
+	}
+	reports.Scan(ctx)
+	return reports.Sweep(func() (map[string]bool, error) {
+		records, err := p.Machine.Kept()
+		prepared := map[string]bool{}
+		for _, r := range records {
+			prepared[r.Claim.UID] = true
+		}
+		return prepared, err
+	})
+}
+
+// reportsAreWhole: a report that can be downloaded has the content that its index says.
+func (m *Machine) reportsAreWhole() error {
+	if !m.profiled {
+		return nil
+	}
+	var damaged error
+	s, err := store.Open(store.Options{Dir: m.settings().ProfilesDir(), Files: disk.OS{}, Follow: true, Failed: func(_ string, err error) {
+		damaged = errors.Join(damaged, err)
+	}})
+	if err != nil {
+		return errors.Join(err, damaged)
+	}
+	for _, r := range s.List("") {
+		if r.State == report.Ready || r.State == report.Raw {
+			damaged = errors.Join(damaged, isWhole(s, &r))
+		}
+	}
+	return damaged
+}
+
+func isWhole(s *store.Store, r *report.Report) error {
+	f, _, err := s.Content(r.ClaimUID, r.ID)
+	if err != nil {
+		return fmt.Errorf("report %s is %s and cannot be read: %w", r.ID, r.State, err)
+	}
+	defer f.Close()
+	hash := sha256.New()
+	size, err := io.Copy(hash, f)
+	if sum := hex.EncodeToString(hash.Sum(nil)); err != nil || size != r.Size || sum != r.SHA256 {
+		return fmt.Errorf("report %s is %s and has %d bytes with hash %s, its index has %d and %s: %w", r.ID, r.State, size, sum, r.Size, r.SHA256, err)
+	}
+	return nil
+}

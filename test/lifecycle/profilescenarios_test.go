@@ -1,0 +1,108 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prism-gpu/prism/pkg/disk"
+	"github.com/prism-gpu/prism/pkg/profiler/report"
+)
+
+const profiledClaim, otherProfiledClaim = "7f0c1d2e-0000-4000-8000-00000000000a", "7f0c1d2e-0000-4000-8000-00000000000b"
+
+// Actions beside the plugin's calls: the importer's, and the background work of the plugin that stores reports.
+var importsRaw, storesReports = Act{Call: "import"}, Act{Call: "store"}
+
+// records is a process of the claim that ran under Nsight Systems.
+func records(claim string) Act { return Act{Call: "record", Claim: claim} }
+
+// stores is the background work after a process of the claim ran.
+func stores(claim string) Act { return Act{Call: "store", Claim: claim} }
+
+var profileScenarios = []scenario{
+	{
+		name: "a profile", profiled: true, early: true,
+		acts: []Act{
+			prepares(profiledClaim, 0).profiling(), records(profiledClaim), stores(profiledClaim), importsRaw, storesReports,
+			prepares(profiledClaim, 0).profiling(), unprepares(profiledClaim), storesReports,
+		},
+	},
+	{
+		name: "a profile beside an effect and a claim without one", profiled: true,
+		acts: []Act{
+			prepares(profiledClaim, 0).with().profiling(), prepares("b", 1).with(), records(profiledClaim), unprepares(profiledClaim), unprepares("b"),
+			stores(profiledClaim), importsRaw, storesReports,
+		},
+	},
+	{
+		name: "a profile of two claims without reports", profiled: true, long: true,
+		acts: []Act{
+			prepares(profiledClaim, 0).profiling(), prepares(otherProfiledClaim, 1).profiling(), unprepares(profiledClaim), storesReports,
+			prepares(profiledClaim, 0).profiling(), unprepares(otherProfiledClaim), unprepares(profiledClaim), storesReports,
+		},
+	},
+	{
+		name: "the folder of a profile cannot be made at first", profiled: true, refuse: map[string]int{"disk.MakeDir profile's inbox": 1},
+		acts: []Act{prepares(profiledClaim, 0).profiling().failing(), prepares(profiledClaim, 0).profiling(), unprepares(profiledClaim)},
+	},
+	{
+		name: "a report cannot be stored at first", profiled: true, refuse: map[string]int{"disk.Create profile's spool": 1},
+		acts: []Act{
+			prepares(profiledClaim, 0).profiling(), records(profiledClaim), storesReports, stores(profiledClaim), unprepares(profiledClaim),
+		},
+	},
+}
+
+// checkReports: what a process has recorded is there after its claim, its pod and any number of plugins are gone, and goes with its
+// retention. cut: only what was stored outlives a power cut.
+func (m *Machine) checkReports(ctx context.Context, p *Process, claims map[string]*claimState, cut bool) error {
+	if !m.profiled {
+		return nil
+	}
+	for range 2 {
+		if err := m.storeReports(ctx, p); err != nil {
+			return err
+		}
+		if err := m.imports(); err != nil {
+			return err
+		}
+	}
+	for uid, k := range claims {
+		if err := m.hasReport(p, uid, k, cut); err != nil {
+			return err
+		}
+	}
+	m.Advance(2 * retention)
+	defer m.Advance(-2 * retention)
+	for range 2 {
+		if err := m.storeReports(ctx, p); err != nil {
+			return err
+		}
+	}
+	left, err := disk.OS{}.List(m.settings().ProfilesDir())
+	if err == nil && len(left) > 0 {
+		return fmt.Errorf("%v is left of profiles", left)
+	}
+	return err
+}
+
+// hasReport: a claim has one report of its process, and none if none was recorded.
+func (m *Machine) hasReport(p *Process, uid string, k *claimState, cut bool) error {
+	var found []report.Report
+	for _, r := range p.Machine.State.Reports().List("") {
+		if r.ClaimUID == uid {
+			found = append(found, r)
+		}
+	}
+	if !k.recorded && len(found) == 0 || len(found) == 0 && cut && !k.stored {
+		return nil
+	}
+	if len(found) != 1 {
+		return fmt.Errorf("claim %s has the reports %v, recorded %t, stored %t", uid, found, k.recorded, k.stored)
+	}
+	whole := found[0].State == report.Ready && found[0].Size == int64(len(imported))
+	if k.recorded && !whole && (k.stored || !cut) {
+		return fmt.Errorf("claim %s recorded its process, and its report is %+v", uid, found[0])
+	}
+	return m.reportsAreWhole()
+}
