@@ -34,7 +34,7 @@ func (s *Service) share(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 	switch {
 	case kept == nil || kept.Device != spec.Device || kept.outdated(s.Load()):
 		return s.first(ctx, id, spec)
-	case !kept.Prohibited && s.died(id):
+	case !kept.Prohibited && s.died(ctx, id):
 		if err := s.prohibit(ctx, id, kept); err != nil {
 			return err
 		}
@@ -46,10 +46,18 @@ func (s *Service) share(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDae
 	return s.ensure(ctx, id, spec, kept)
 }
 
-// died reports whether the service has reported that the daemon exited.
-func (s *Service) died(id gpu.MPSDaemonID) bool {
-	d, known := s.Watcher.Daemon(id)
-	return known && d.State != gpu.MPSRunning
+// died reports whether the daemon exited. The service has reported that, and is asked again: the reconciler may have started the daemon
+// since, and its clients must not find a device that is prohibited.
+func (s *Service) died(ctx context.Context, id gpu.MPSDaemonID) bool {
+	if d, known := s.Watcher.Daemon(id); !known || d.State == gpu.MPSRunning {
+		return false
+	}
+	daemons, _, err := s.Daemons.Daemons(ctx, 0)
+	if err != nil {
+		return true
+	}
+	d := find(daemons, id)
+	return d == nil || d.State != gpu.MPSRunning
 }
 
 // first starts the control daemon of a device that is not shared yet. It is started before anything is saved, so that what is saved names

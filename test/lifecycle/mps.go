@@ -87,6 +87,14 @@ func (m *Machine) actMPS(ctx context.Context, p *Process, act Act) error {
 		s.resume()
 	case "driverReplaced":
 		s.outdate()
+	case "serversHang":
+		s.hang()
+	case "serversExit":
+		s.exit()
+	case "limitsTaken":
+		s.takeLimits()
+	case "driverSingleUser":
+		s.change(func() { s.singleUser = true })
 	case "modesReset":
 		return m.resetModes(ctx)
 	case "pass":
@@ -255,7 +263,7 @@ func (m *Machine) preparedAreServed(records map[string]*checkpoint.Record) (map[
 			if r.State != checkpoint.Done || s.disturbed {
 				continue
 			}
-			if err := s.serves(id, m.sharedDevice(r, step)); err != nil {
+			if err := errors.Join(s.serves(id, m.sharedDevice(r, step)), s.limits(id)); err != nil {
 				return nil, nil, fmt.Errorf("claim %s is prepared: %w", uid, err)
 			}
 		}
@@ -277,6 +285,14 @@ func (s *mpsService) serves(id gpu.MPSDaemonID, device string) error {
 		return fmt.Errorf("MPS control daemon %s does not run, and the compute mode of %s is %d", id, device, mode)
 	case !runs && !has && !s.down:
 		return fmt.Errorf("MPS control daemon %s does not run", id)
+	}
+	return nil
+}
+
+// limits: the limits of a daemon are those that it was started with.
+func (s *mpsService) limits(id gpu.MPSDaemonID) error {
+	if d := s.daemons[id]; d != nil && d.limits.MemoryMiB != d.Spec.MemoryMiB {
+		return fmt.Errorf("MPS control daemon %s has a limit of %d MiB, must have %d", id, d.limits.MemoryMiB, d.Spec.MemoryMiB)
 	}
 	return nil
 }

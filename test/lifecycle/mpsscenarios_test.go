@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -32,6 +33,10 @@ var (
 	serviceResumes     = Act{Call: "serviceResumes"}
 	driverReplaced     = Act{Call: "driverReplaced"}
 	modesReset         = Act{Call: "modesReset"}
+	serversHang        = Act{Call: "serversHang"}
+	serversExit        = Act{Call: "serversExit"}
+	limitsTaken        = Act{Call: "limitsTaken"}
+	driverSingleUser   = Act{Call: "driverSingleUser"}
 )
 
 // mpsScenarios are the scenarios of claims that share devices with MPS.
@@ -105,6 +110,40 @@ var mpsScenarios = []scenario{
 		name: "a program does not exit", before: []Act{sharesMPS("a", 0), connects("a")}, then: stuck("a"),
 		acts: []Act{unprepares("a").failing(), timePasses(3 * time.Minute), unprepares("a"), sharesMPS("b", 0), connects("b"), unprepares("b")},
 	},
+	{name: "a server cannot be killed", acts: []Act{
+		sharesMPS("a", 0), serversHang, unprepares("a").failing(), timePasses(3 * time.Minute), unprepares("a"), sharesMPS("b", 0).failing(), serversExit,
+		sharesMPS("b", 0), connects("b"), unprepares("b"),
+	}},
+	{name: "a process takes the limits away", acts: []Act{
+		sharesMPS("a", 0), connects("a"), limitsTaken, reconcilesMPS, sharesMPS("b", 0), limitsTaken, unprepares("a"), reconcilesMPS, unprepares("b"),
+	}},
+	{name: "a driver whose server is that of one user", long: true, acts: []Act{
+		driverSingleUser, sharesMPS("a", 0), connects("a"), reconcilesMPS, daemonsDie, reconcilesMPS, sharesMPS("b", 0), unprepares("a"), unprepares("b"),
+	}},
+}
+
+// TestMPS_ProgramDoesNotExit_PIDsNamed: the reason why a GPU is tainted names the processes that keep it.
+func TestMPS_ProgramDoesNotExit_PIDsNamed(t *testing.T) {
+	t.Parallel()
+	m := newMPSMachine(t)
+	m.setUp(t, &scenario{})
+	m.inMachineTime(t, func(t *testing.T) {
+		p, err := m.Start(t.Context(), Wiring{CleanupAfter: 2 * time.Minute})
+		require.NoError(t, err)
+		require.NoError(t, m.act(t.Context(), p, sharesMPS("a", 0)))
+		require.NoError(t, m.act(t.Context(), p, connects("a")))
+		m.parts.mps.stuck["a"] = true
+		pids := m.parts.mps.connected("a")
+		require.Len(t, pids, 1)
+		require.ErrorContains(t, m.act(t.Context(), p, unprepares("a")), fmt.Sprintf("the pids [%d] on the host", pids[0]))
+		m.Advance(3 * time.Minute)
+		require.NoError(t, m.act(t.Context(), p, unprepares("a")))
+		records, err := m.Records()
+		require.NoError(t, err)
+		require.NotNil(t, records["a"].PendingCleanup)
+		require.Contains(t, records["a"].PendingCleanup.Cause, fmt.Sprintf("the pids [%d] on the host", pids[0]))
+		require.NoError(t, p.Close())
+	})
 }
 
 // stuck keeps the claim's programs from exiting, until the node is recovered.
@@ -127,6 +166,7 @@ func (m *Machine) recoverSharing(ctx context.Context, p *Process) error {
 	}
 	s.ended = nil
 	s.resume()
+	s.exit()
 	for claim := range s.stuck {
 		delete(s.stuck, claim)
 		s.disconnect(claim)

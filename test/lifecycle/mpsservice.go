@@ -23,9 +23,9 @@ type mpsService struct {
 	revision int64
 	// waiting are the listings that wait for a change.
 	waiting map[chan struct{}]bool
-	// down: it does not answer.
-	down bool
-	pids int
+	// down: it does not answer. singleUser: the driver has no server for all users.
+	down, singleUser bool
+	pids             int
 	// disturbed: daemons have died, or a mode was forgotten, and no reconciler has acted since.
 	disturbed bool
 	// reconciling: a reconciler acts.
@@ -46,6 +46,8 @@ type mpsDaemon struct {
 	limits gpu.MPSLimits
 	// clients are the connected processes by pid, with the UIDs of their claims.
 	clients map[int]string
+	// hung: a process of it does not exit when it is killed.
+	hung bool
 }
 
 // listingTime is how long a listing waits for a change.
@@ -59,7 +61,7 @@ func (s *mpsService) restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.daemons, s.kept, s.stuck = map[gpu.MPSDaemonID]*mpsDaemon{}, map[gpu.MPSDaemonID]bool{}, map[string]bool{}
-	s.down, s.disturbed, s.reconciling, s.wrong = false, false, false, nil
+	s.down, s.disturbed, s.reconciling, s.singleUser, s.wrong = false, false, false, false, nil
 }
 
 // change changes the state and wakes the listings.
@@ -134,6 +136,9 @@ func (s *mpsService) run(ctx context.Context, id gpu.MPSDaemonID, spec gpu.MPSDa
 		return gpu.MPSDaemon{}, err
 	}
 	d := s.daemons[id]
+	if d != nil && d.State == gpu.MPSUnstoppable {
+		return gpu.MPSDaemon{}, unstoppable(d)
+	}
 	if d == nil || d.State == gpu.MPSDead || d.Outdated && len(d.clients) == 0 {
 		d = s.start(id, spec)
 	}
@@ -161,7 +166,7 @@ func (s *mpsService) start(id gpu.MPSDaemonID, spec gpu.MPSDaemonSpec) *mpsDaemo
 		starts = before.Starts + 1
 	}
 	d := &mpsDaemon{
-		MPSDaemon: gpu.MPSDaemon{ID: id, Spec: spec, State: gpu.MPSRunning, PID: s.pids, MultiUser: true, Starts: starts},
+		MPSDaemon: gpu.MPSDaemon{ID: id, Spec: spec, State: gpu.MPSRunning, PID: s.pids, MultiUser: !s.singleUser, Starts: starts},
 		limits:    gpu.MPSLimits{MemoryMiB: spec.MemoryMiB, ActiveThreadPercentage: float64(spec.ActiveThreadPercentage)}, clients: map[int]string{},
 	}
 	s.daemons[id] = d
@@ -247,13 +252,44 @@ func (s *mpsService) Stop(ctx context.Context, id gpu.MPSDaemonID) error {
 		return nil
 	case len(d.clients) > 0:
 		return &gpu.MPSClientsError{PIDs: slices.Sorted(maps.Keys(d.clients))}
-	case d.State == gpu.MPSUnstoppable:
-		return fmt.Errorf("pid %d was killed and does not exit: %w", d.PID, gpu.ErrInUse)
+	case d.hung:
+		d.State = gpu.MPSUnstoppable
+		s.changed()
+		return unstoppable(d)
 	}
 	delete(s.daemons, id)
 	delete(s.kept, id)
 	s.changed()
 	return nil
+}
+
+func unstoppable(d *mpsDaemon) error {
+	return fmt.Errorf("pid %d was killed and does not exit: %w", d.PID, gpu.ErrInUse)
+}
+
+// hang keeps the servers from exiting when they are killed, until they exit.
+func (s *mpsService) hang() { s.hung(true) }
+
+func (s *mpsService) exit() { s.hung(false) }
+
+func (s *mpsService) hung(hung bool) {
+	s.change(func() {
+		for _, d := range s.daemons {
+			if d.hung = hung; !hung && d.State == gpu.MPSUnstoppable {
+				d.State = gpu.MPSDead
+			}
+		}
+	})
+}
+
+// takeLimits is a process that can reach the daemons and takes their limits away.
+func (s *mpsService) takeLimits() {
+	s.change(func() {
+		s.disturbed = true
+		for _, d := range s.daemons {
+			d.limits = gpu.MPSLimits{}
+		}
+	})
 }
 
 // process reports whether a process with that pid runs. Its start is its pid.
@@ -338,6 +374,20 @@ func (s *mpsService) connect(id gpu.MPSDaemonID, device, uid string) error {
 	return err
 }
 
+// connected are the programs of a claim.
+func (s *mpsService) connected(uid string) (pids []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.daemons {
+		for pid, of := range d.clients {
+			if of == uid {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
 // disconnect ends the programs of a claim.
 func (s *mpsService) disconnect(uid string) {
 	s.mu.Lock()
@@ -366,7 +416,8 @@ func (s *mpsService) reconciled() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reconciling = false
-	if s.ended == nil || !s.ended() {
-		s.disturbed = false
+	if s.ended != nil && s.ended() {
+		return
 	}
+	s.disturbed = false
 }
