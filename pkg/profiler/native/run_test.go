@@ -124,6 +124,37 @@ func TestRun_ToolCollides_StartedAgain(t *testing.T) {
 	assert.Len(t, starts, 3, "processes that collided")
 }
 
+// TestRun_VariablesCutShort_OfTheNextStart: what a start that failed has sent is not what the next one sends.
+func TestRun_VariablesCutShort_OfTheNextStart(t *testing.T) {
+	t.Parallel()
+	c := newContainer(t, func(p *runplan.Plan) { p.Env = []string{"FAKE=half"} })
+	code, output := c.run(t, c.script(t, "echo $GIVEN$HALF; exit 6")...)
+	assert.Equal(t, 6, code)
+	assert.Equal(t, "by-nsys\n", output)
+	assert.Equal(t, finished, c.one(t)["state"])
+}
+
+// TestRun_KilledBeforeExecuted_ToolEnded: nothing waits for a profiler that has nothing to profile.
+func TestRun_KilledBeforeExecuted_ToolEnded(t *testing.T) {
+	t.Parallel()
+	c := newContainer(t, func(p *runplan.Plan) { p.Env = []string{"FAKE=killer"} })
+	c.Child = true
+	code, output := c.run(t, c.script(t, "echo ran")...)
+	assert.Zero(t, code)
+	assert.Equal(t, "status 0x9\n", output)
+	assert.Contains(t, c.one(t)["message"], "the process was killed before it was executed")
+}
+
+// TestRun_WaitingFails_ProcessGoesOn: poll refuses to wait for more files than a process may have open, which any process of the same user
+// can lower for another.
+func TestRun_WaitingFails_ProcessGoesOn(t *testing.T) {
+	t.Parallel()
+	c := newContainer(t, nil)
+	code, output := c.run(t, c.script(t, `trap : USR1; prlimit --pid $PPID --nofile=2:2; kill -USR1 $PPID; sleep 0.2; echo ran; exit 6`)...)
+	assert.Equal(t, 6, code, output)
+	assert.Equal(t, "ran\n", output)
+}
+
 // TestRun_Range_Noted: a recording that waits for a range says so, until nsys does.
 func TestRun_Range_Noted(t *testing.T) {
 	t.Parallel()

@@ -59,10 +59,19 @@ static bool own_business(const struct run *run, const char *variable)
 	return !strchr(variable, '=');
 }
 
+// What was read so far.
+static char buffer[MAX_VARIABLES];
+static size_t length;
+
+void variables_forget(struct run *run)
+{
+	while (read(run->up, buffer, sizeof buffer) > 0)
+		continue;
+	length = 0;
+}
+
 int variables_read(struct run *run)
 {
-	static char buffer[MAX_VARIABLES];
-	static size_t length;
 	for (;;) {
 		ssize_t got = read(run->up, buffer + length, sizeof buffer - length);
 		if (got < 0 && errno == EINTR)

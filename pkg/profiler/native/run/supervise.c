@@ -12,6 +12,7 @@
 #include <sys/inotify.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -19,6 +20,7 @@ enum {
 	nanoseconds = 1000000,
 	never = -1,
 	max_starts = 5,
+	pause_nanoseconds = 50000000,
 };
 
 void reap(struct run *run)
@@ -99,6 +101,8 @@ static const char *await_ready(struct run *run)
 			return NULL;
 		if (read < 0)
 			return "nsys started its program with variables that cannot be read";
+		if (run->process_ended)
+			return "the process was killed before it was executed";
 		if (!run->tool)
 			return "nsys exited before it started its program; see nsys.log";
 	}
@@ -117,9 +121,10 @@ static const char *start(struct run *run)
 		bool exited = !run->tool;
 		tool_kill(run);
 		copy_output(run);
-		if (!exited || starts == max_starts)
+		if (!exited || run->process_ended || starts == max_starts)
 			break;
 		drop(&run->tool_output);
+		variables_forget(run);
 	}
 	return failed;
 }
@@ -268,8 +273,9 @@ int supervise(struct run *run)
 			{.fd = run->signals, .events = POLLIN}, {.fd = run->tool_output, .events = POLLIN}, {.fd = run->watch, .events = POLLIN},
 		};
 		char event[4096];
+		// Where that fails, for want of memory or because the process lowered a limit for this one, the process goes on all the same.
 		if (poll(waits, sizeof waits / sizeof *waits, timeout(run, &r)) < 0 && errno != EINTR)
-			break;
+			nanosleep(&(struct timespec){.tv_nsec = pause_nanoseconds}, NULL);
 		if (waits[2].revents && read(run->watch, event, sizeof event) < 0 && errno != EAGAIN)
 			drop(&run->watch);
 		take_signals(run, &r);

@@ -16,6 +16,9 @@ void tool_kill(struct run *run);
 // stand_in is the program that nsys starts: it sends its environment and stays until it is to exit.
 int stand_in(const char *folder);
 
+// variables_forget leaves out what a stand-in has sent whose nsys exited.
+void variables_forget(struct run *run);
+
 // variables_read reads what the stand-in sent so far: 1 when that is all, 0 when more is to come, -1 where it makes no sense.
 int variables_read(struct run *run);
 
