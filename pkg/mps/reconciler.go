@@ -178,6 +178,7 @@ func (r *Reconciler) due(d Shared, kept saved, full bool) (due, forced bool) {
 	r.mu.Lock()
 	p := *r.devices[d.ID]
 	r.mu.Unlock()
+	periodic := full
 	full = full || p.failing != ""
 	daemon, runs := r.Watcher.Daemon(d.ID)
 	runs = runs && daemon.State == gpu.MPSRunning
@@ -189,7 +190,7 @@ func (r *Reconciler) due(d Shared, kept saved, full bool) (due, forced bool) {
 	case !runs && !kept.Prohibited:
 		return !early || p.failing == "", full // the mode does not wait
 	case !runs || kept.Prohibited || p.failing != "":
-		return !early, full
+		return !early || periodic, full // a driver without persistence mode may have forgotten the mode meanwhile
 	}
 	return full || changed(&daemon, &p), full
 }

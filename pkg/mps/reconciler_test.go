@@ -195,6 +195,27 @@ func TestReconcile_StartFails_ProhibitedUntilItSucceeds(t *testing.T) {
 	})
 }
 
+// TestReconcile_ModeResetWhileBackedOff_ProhibitedAgain: a driver without persistence mode resets the mode of a GPU that nothing uses,
+// and nothing uses one that is prohibited.
+func TestReconcile_ModeResetWhileBackedOff_ProhibitedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newSharedNode(t)
+		n.exit(daemonA)
+		n.failing["start"] = errors.New("no such program")
+		n.reports()
+		n.r.Reconcile(t.Context(), false)
+		n.set(func() { n.modes[string(uuidA)] = gpu.ComputeDefault })
+		n.since()
+		n.r.Reconcile(t.Context(), true)
+		assert.Equal(t, []string{"list", "mode", "Prohibited"}, n.since(), "the daemon is not started before its time")
+		delete(n.failing, "start")
+		time.Sleep(2 * restartFirst)
+		n.r.Reconcile(t.Context(), false)
+		assert.Equal(t, []string{"list", "mode", "start", "Exclusive_Process", "ensure"}, n.since())
+	})
+}
+
 // TestReconcile_DaemonExitsAgainAndAgain_BackedOff: the mode is prohibited at once all the same.
 func TestReconcile_DaemonExitsAgainAndAgain_BackedOff(t *testing.T) {
 	t.Parallel()

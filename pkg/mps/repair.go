@@ -147,7 +147,7 @@ func (r *Reconciler) repair(ctx context.Context, d Shared, full bool) error {
 			return err
 		}
 	case kept.Prohibited:
-		if _, err := r.admit(ctx, d.ID, d.spec(kept.Device), kept); err != nil {
+		if err := r.readmit(ctx, d, kept); err != nil {
 			return err
 		}
 	default:
@@ -162,6 +162,15 @@ func (r *Reconciler) repair(ctx context.Context, d Shared, full bool) error {
 	}
 	r.admitted(d, daemon)
 	return nil
+}
+
+// readmit has processes use a device again whose daemon runs. errTooSoon: that failed too recently.
+func (r *Reconciler) readmit(ctx context.Context, d Shared, kept *saved) error {
+	if !r.mayStart(d.ID) {
+		return errors.Join(r.ensureProhibited(ctx, d, kept), fmt.Errorf("having %s accept clients: %w", named(d.ID, d.GPU), errTooSoon))
+	}
+	_, err := r.admit(ctx, d.ID, d.spec(kept.Device), kept)
+	return err
 }
 
 // serverless reports whether the server has exited that a daemon has for all users: no client is admitted without it.
