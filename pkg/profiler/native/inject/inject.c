@@ -9,6 +9,7 @@
 
 enum {
 	max_plan = 1 << 20,
+	small_plan = 8 << 10,
 	max_path = 4096,
 	max_auxiliary = 64,
 	target_at = 20, // in the plan
@@ -123,22 +124,34 @@ static int selects(const void *plan, unsigned long size, int argc, char **argv, 
 	return executable(path) && prism_match(plan, size, argc, argv, path);
 }
 
-// matches says whether the process is to run under the profiler, and writes the path of its file.
-static int matches(int argc, char **argv, char *path)
+// selects_large is selects with a plan that is not small.
+static int selects_large(long file, int argc, char **argv, char *path)
 {
 	struct file_status status;
-	int found = 0;
+	if (status_of(file, "", AT_EMPTY_PATH_, &status) < 0 || (status.mode & S_IFMT_) != S_IFREG_ || status.size <= 0 || status.size > max_plan)
+		return 0;
+	void *plan = map((unsigned long)status.size, PROT_READ_, MAP_PRIVATE_ | MAP_POPULATE_, file);
+	if (!plan)
+		return 0;
+	int found = selects(plan, (unsigned long)status.size, argc, argv, path);
+	unmap(plan, (unsigned long)status.size);
+	return found;
+}
+
+// matches says whether the process is to run under the profiler, and writes the path of its file. A small plan is read, which takes less
+// time than to map it.
+static int matches(int argc, char **argv, char *path)
+{
+	prism_u8 plan[small_plan];
 	long file = open_file(PLAN);
 	if (file < 0)
 		return 0;
-	if (status_of(file, "", AT_EMPTY_PATH_, &status) == 0 && (status.mode & S_IFMT_) == S_IFREG_ && status.size > 0 &&
-	    status.size <= max_plan) {
-		void *plan = map((unsigned long)status.size, PROT_READ_, MAP_PRIVATE_ | MAP_POPULATE_, file);
-		if (plan) {
-			found = selects(plan, (unsigned long)status.size, argc, argv, path);
-			unmap(plan, (unsigned long)status.size);
-		}
-	}
+	long size = prism_syscall(SYS_read, file, (long)plan, small_plan, 0, 0, 0);
+	int found = 0;
+	if (size == small_plan)
+		found = selects_large(file, argc, argv, path);
+	else if (size > 0)
+		found = selects(plan, (unsigned long)size, argc, argv, path);
 	prism_syscall(SYS_close, file, 0, 0, 0, 0, 0);
 	return found;
 }

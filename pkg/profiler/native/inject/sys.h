@@ -8,7 +8,7 @@
 
 #if defined(__x86_64__)
 enum {
-	SYS_close = 3, SYS_mmap = 9, SYS_munmap = 11, SYS_getpid = 39, SYS_execve = 59,
+	SYS_read = 0, SYS_close = 3, SYS_mmap = 9, SYS_munmap = 11, SYS_getpid = 39, SYS_execve = 59,
 	SYS_openat = 257, SYS_newfstatat = 262, SYS_readlinkat = 267,
 };
 
@@ -26,7 +26,7 @@ static inline long prism_syscall(long number, long a, long b, long c, long d, lo
 }
 #elif defined(__aarch64__)
 enum {
-	SYS_openat = 56, SYS_close = 57, SYS_readlinkat = 78, SYS_newfstatat = 79, SYS_getpid = 172,
+	SYS_openat = 56, SYS_close = 57, SYS_read = 63, SYS_readlinkat = 78, SYS_newfstatat = 79, SYS_getpid = 172,
 	SYS_munmap = 215, SYS_execve = 221, SYS_mmap = 222,
 };
 
