@@ -178,7 +178,7 @@ func handOver(from, to string, limit int64) error {
 	if !info.Mode().IsRegular() || info.Size() == 0 || info.Size() > limit {
 		return fmt.Errorf("the importer made a report of %d bytes, mode %v: not a regular file of 1 to %d bytes", info.Size(), info.Mode(), limit)
 	}
-	tmp := filepath.Join(filepath.Dir(to), ".new-"+filepath.Base(to))
+	tmp := filepath.Join(filepath.Dir(to), unfinishedPrefix+filepath.Base(to))
 	target, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
