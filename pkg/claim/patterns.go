@@ -12,7 +12,15 @@ import (
 const maxPatterns = 17
 
 // patterns checks the patterns of one object, each once.
-type patterns struct{ checked map[written]error }
+type patterns struct {
+	compile func(text string, dialect pattern.Dialect) (*pattern.Table, error)
+	checked map[written]error
+}
+
+// Patterns compiles patterns; *pattern.Cache keeps what it has compiled.
+type Patterns interface {
+	Compile(text string, dialect pattern.Dialect) (*pattern.Table, error)
+}
 
 // written is a pattern in its dialect.
 type written struct {
@@ -20,7 +28,9 @@ type written struct {
 	dialect pattern.Dialect
 }
 
-func newPatterns() *patterns { return &patterns{checked: map[written]error{}} }
+func newPatterns() *patterns {
+	return &patterns{compile: pattern.Compile, checked: map[written]error{}}
+}
 
 // check names the first pattern of a configuration that processes cannot be matched with.
 func (p *patterns) check(c *v1alpha1.ProfilerConfig) error {
@@ -47,7 +57,7 @@ func (p *patterns) check(c *v1alpha1.ProfilerConfig) error {
 func (p *patterns) compiles(w written) error {
 	err, known := p.checked[w]
 	if !known && len(p.checked) < maxPatterns && w.text != "" {
-		_, err = pattern.Compile(w.text, w.dialect)
+		_, err = p.compile(w.text, w.dialect)
 		p.checked[w] = err
 	}
 	return err

@@ -15,6 +15,8 @@ import (
 
 // Profiler is what a node profiles processes with.
 type Profiler interface {
+	// The patterns of a claim are compiled by it.
+	Patterns
 	// Defaults are the cluster's defaults for a claim, later ones over earlier ones. They must not be changed. The error says why a default
 	// that must not be left out cannot be decided now: claims that do not opt out are refused.
 	Defaults(rc *resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerConfig, error)
@@ -96,6 +98,9 @@ func (o Options) withDefaults(defaults []*v1alpha1.ProfilerConfig, r *Result) (O
 // is known that the claim cannot be prepared without.
 func (s Source) profile(plan *Plan, rc *resourceapi.ResourceClaim, options []Options, undecided error) error {
 	checked := newPatterns()
+	if s.Profiler != nil {
+		checked.compile = s.Profiler.Compile
+	}
 	for i := range plan.Results {
 		r, config := &plan.Results[i], options[i].Profiler
 		switch {

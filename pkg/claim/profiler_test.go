@@ -12,6 +12,7 @@ import (
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/gpu"
+	"github.com/prism-gpu/prism/pkg/pattern"
 )
 
 const profilerStart = `{"apiVersion":"gpu.prism.dev/v1alpha1","kind":"ProfilerConfig"`
@@ -40,6 +41,12 @@ type fakeProfiler struct {
 	undecided       error
 	unprofiled      []string
 	asked           int
+	compiled        []string
+}
+
+func (f *fakeProfiler) Compile(text string, dialect pattern.Dialect) (*pattern.Table, error) {
+	f.compiled = append(f.compiled, text)
+	return pattern.Compile(text, dialect)
 }
 
 func (f *fakeProfiler) Defaults(*resourceapi.ResourceClaim) ([]*v1alpha1.ProfilerConfig, error) {
@@ -249,6 +256,17 @@ func TestPatterns_ManyInOneObject_Bounded(t *testing.T) {
 		require.NoError(t, checked.check(profiled(t, `"match":{"regex":"`+strings.Repeat("a", i+1)+`"}`)))
 	}
 	assert.Len(t, checked.checked, maxPatterns)
+}
+
+// TestResolve_Patterns_CompiledByProfiler, which keeps what it has compiled: claims with the same pattern are planned without compiling it again.
+func TestResolve_Patterns_CompiledByProfiler(t *testing.T) {
+	t.Parallel()
+	p := &fakeProfiler{}
+	rc := allocated(results(result("a", "gpu-aaaaaaaa")), config(fromClaim, driverName, forProfiler(`"match":{"regex":"train","exclude":["^/bin/"]}`)))
+	rc.UID = aUID
+	_, err := profiling(p).Resolve(rc)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"train", "^/bin/"}, p.compiled)
 }
 
 // TestResolve_SeveralRequests_OneProfile: the processes of a claim are profiled alike, and only in containers with such a request.

@@ -5,8 +5,11 @@ import (
 	"sync"
 )
 
-// Cache keeps the tables of the patterns that were used last, and what Compile refused of them. It can be used concurrently.
+// Cache keeps the tables of the patterns that were used last, and what Compile refused of them. It can be used concurrently: a pattern that
+// is being compiled, which may take long, delays those that use it alone.
 type Cache struct {
+	compile func(text string, dialect Dialect) (*Table, error)
+
 	mu      sync.Mutex
 	size    int
 	order   *list.List
@@ -19,34 +22,37 @@ type cacheKey struct {
 }
 
 type cacheEntry struct {
-	key   cacheKey
-	table *Table
-	err   error
+	key cacheKey
+	// compiled compiles the pattern when it is called first.
+	compiled func() (*Table, error)
 }
 
 // NewCache makes a cache of at most size patterns; a table takes at most MaxTable bytes.
 func NewCache(size int) *Cache {
-	return &Cache{size: size, order: list.New(), entries: map[cacheKey]*list.Element{}}
+	return &Cache{compile: Compile, size: size, order: list.New(), entries: map[cacheKey]*list.Element{}}
 }
 
 // Compile is Compile, unless the cache has the answer.
 func (c *Cache) Compile(text string, dialect Dialect) (*Table, error) {
 	if len(text) > MaxPattern {
-		return Compile(text, dialect)
+		return c.compile(text, dialect)
 	}
+	return c.entry(cacheKey{text, dialect}).compiled()
+}
+
+// entry is that of the pattern, which becomes the most recent one.
+func (c *Cache) entry(key cacheKey) cacheEntry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := cacheKey{text, dialect}
 	if known, ok := c.entries[key]; ok {
 		c.order.MoveToFront(known)
-		entry := known.Value.(cacheEntry)
-		return entry.table, entry.err
+		return known.Value.(cacheEntry)
 	}
-	table, err := Compile(text, dialect)
-	c.entries[key] = c.order.PushFront(cacheEntry{key, table, err})
+	entry := cacheEntry{key, sync.OnceValues(func() (*Table, error) { return c.compile(key.text, key.dialect) })}
+	c.entries[key] = c.order.PushFront(entry)
 	if c.order.Len() > c.size {
 		last := c.order.Remove(c.order.Back()).(cacheEntry)
 		delete(c.entries, last.key)
 	}
-	return table, err
+	return entry
 }

@@ -1,7 +1,9 @@
 package pattern
 
 import (
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,4 +182,40 @@ func TestCache_SizeExceeded_DropsTheLeastRecent(t *testing.T) {
 	again, err = c.Compile("a", Perl)
 	require.NoError(t, err)
 	require.Same(t, a, again)
+}
+
+// TestCache_DearPattern_DelaysNoOther: a tenant's pattern that takes long to compile does not keep the claims of others waiting.
+func TestCache_DearPattern_DelaysNoOther(t *testing.T) {
+	t.Parallel()
+	c := NewCache(2)
+	dear, done := make(chan struct{}), make(chan error)
+	var compilations atomic.Int32
+	c.compile = func(text string, dialect Dialect) (*Table, error) {
+		compilations.Add(1)
+		if text == "dear" {
+			<-dear
+		}
+		return Compile(text, dialect)
+	}
+	for range 2 {
+		go func() {
+			_, err := c.Compile("dear", Perl)
+			done <- err
+		}()
+	}
+	require.Eventually(t, func() bool { return compilations.Load() > 0 }, time.Minute, time.Millisecond)
+	other := make(chan error)
+	go func() {
+		_, err := c.Compile("a", Perl)
+		other <- err
+	}()
+	select {
+	case err := <-other:
+		require.NoError(t, err)
+	case <-time.After(10 * time.Second):
+		t.Error("another pattern waits")
+	}
+	close(dear)
+	require.NoError(t, errors.Join(<-done, <-done))
+	require.Equal(t, int32(2), compilations.Load(), "each pattern once")
 }

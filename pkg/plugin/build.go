@@ -47,7 +47,7 @@ func Build(ctx context.Context, cfg *config.Plugin, a Adapters) (*Plugin, error)
 	calls := &driver.Calls{}
 	gone := dropping(machine.State.profiles)
 	statuses := newStatuses(ctx, cfg, api, calls, gone)
-	profiles := newProfiling(ctx, cfg, api.Claims, a.Now, machine.hook.profiler.err)
+	profiles := newProfiling(ctx, machine, api.Claims)
 	core, err := newCore(ctx, machine, layout.Layout, profiles.profiler(), coreReports{
 		events: api.Events, retrying: func(rc *resourceapi.ResourceClaim, cause error) {
 			gone(string(rc.UID))

@@ -21,6 +21,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/profiler/plan"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/store"
+	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 
 // patternsKept is how many compiled patterns are kept: those of the claims of a node are few.
@@ -33,6 +34,8 @@ type profiles struct {
 	logger   klog.Logger
 	store    *store.Store
 	patterns *pattern.Cache
+	// tools are the manifests of what is installed.
+	tools *manifest.Cache
 	// followed reports claims; nil on a machine without an API.
 	followed *followed
 }
@@ -42,7 +45,9 @@ func openProfiles(ctx context.Context, cfg *config.Plugin, a Adapters, hook *hoo
 	if !cfg.Profiler.Enabled {
 		return nil, nil
 	}
-	p := &profiles{cfg: cfg, hook: hook, logger: klog.FromContext(ctx), patterns: pattern.NewCache(patternsKept)}
+	p := &profiles{
+		cfg: cfg, hook: hook, logger: klog.FromContext(ctx), patterns: pattern.NewCache(patternsKept), tools: manifest.NewCache(cfg.ToolsDir()),
+	}
 	if err := a.Disk.MakeDir(cfg.Paths.StateDir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the state directory %s: %w", cfg.Paths.StateDir, err)
 	}
@@ -80,7 +85,7 @@ func (p *profiles) of(r *checkpoint.Record) (*v1alpha1.ProfilerConfig, plan.Tool
 	if err := p.hook.profiler.err; err != nil {
 		return nil, plan.Tool{}, err
 	}
-	installed, err := installedTools(p.cfg.ToolsDir())
+	installed, err := installedTools(p.tools)
 	if err != nil {
 		return nil, plan.Tool{}, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
+	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 )
 
 // specOf reads the CDI spec of the claim.
@@ -61,6 +62,31 @@ func TestPrepare_Profile_PlanAndSpec(t *testing.T) {
 	again, err := os.ReadFile(run)
 	require.NoError(t, err)
 	assert.Equal(t, was, again)
+}
+
+// TestPrepare_SecondClaim_NoManifestNoPatternAgain: a manifest has the hashes of hundreds of files, and a claim asks three times for what is
+// installed. A version that is replaced while the plugin runs is seen all the same.
+func TestPrepare_SecondClaim_NoManifestNoPatternAgain(t *testing.T) {
+	t.Parallel()
+	n := profilingNode(t, "", "2023.4.4")
+	p := n.build(t)
+	node, reads := p.Machine.State.profiles, 0
+	read := node.tools.Read
+	node.tools.Read = func(dir string) (manifest.Manifest, error) {
+		reads++
+		return read(dir)
+	}
+	assert.Same(t, node.patterns, p.profiles.Cache, "what a plan is made of was compiled when it was checked")
+	rc := n.profiledClaim(t, withEnvironment+`,"match":{"regex":"train"}`)
+	for range 2 {
+		require.NoError(t, prepared(t.Context(), p, rc))
+		require.NoError(t, unprepared(t.Context(), p, rc))
+	}
+	assert.Equal(t, 1, reads)
+	install(t, n.cfg, "2024.1", `"2026-11-21T00:00:00Z"`)
+	require.NoError(t, prepared(t.Context(), p, rc))
+	assert.Equal(t, "2024.1", *profileOf(t, p).ToolVersion)
+	assert.Equal(t, 2, reads)
 }
 
 // TestPrepare_ContainerPath_WholeTool: the tool imports reports in the container.

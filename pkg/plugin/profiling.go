@@ -18,8 +18,8 @@ import (
 
 	"github.com/prism-gpu/prism/api/v1alpha1"
 	"github.com/prism-gpu/prism/pkg/claim"
-	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/kube"
+	"github.com/prism-gpu/prism/pkg/pattern"
 	"github.com/prism-gpu/prism/pkg/profiler/nsight"
 	"github.com/prism-gpu/prism/pkg/profiler/report"
 	"github.com/prism-gpu/prism/pkg/profiler/rules"
@@ -28,27 +28,28 @@ import (
 // profiling says how processes are profiled on the node: by the rules of the cluster, which are followed, and by the installed versions of
 // the tool. It is nil where the profiler does not run.
 type profiling struct {
-	from     string // "<namespace>/<name>" of the ConfigMap; empty: there are no rules
-	client   kubernetes.Interface
-	toolsDir string
-	labels   *labelCache
+	*pattern.Cache
+	from   string // "<namespace>/<name>" of the ConfigMap; empty: there are no rules
+	client kubernetes.Interface
+	node   *profiles
+	labels *labelCache
 	// paranoid is the file of kernel.perf_event_paranoid.
 	paranoid string
-	// programs is why what containers get is not in place; nil where it is.
-	programs error
 	logger   klog.Logger
 
 	rules atomic.Pointer[rules.Rules] // nil as long as they were not read
 }
 
 // newProfiling reads the rules once, as far as that is quick.
-func newProfiling(ctx context.Context, cfg *config.Plugin, client kubernetes.Interface, now func() time.Time, programs error) *profiling {
-	if !cfg.Profiler.Enabled {
+func newProfiling(ctx context.Context, m *Machine, client kubernetes.Interface) *profiling {
+	node := m.State.profiles
+	if node == nil {
 		return nil
 	}
 	p := &profiling{
-		from: cfg.Profiler.Map, client: client, toolsDir: cfg.ToolsDir(), logger: klog.FromContext(ctx), programs: programs, paranoid: filepath.Join(cfg.Paths.HostRoot, "proc/sys/kernel/perf_event_paranoid"),
-		labels: &labelCache{read: kube.Labels{Client: client}, now: now},
+		Cache: node.patterns, from: m.cfg.Profiler.Map, client: client, node: node, logger: klog.FromContext(ctx),
+		paranoid: filepath.Join(m.cfg.Paths.HostRoot, "proc/sys/kernel/perf_event_paranoid"),
+		labels:   &labelCache{read: kube.Labels{Client: client}, now: m.adapters.Now},
 	}
 	if p.from == "" {
 		p.rules.Store(&rules.Rules{})
@@ -170,7 +171,7 @@ func (p *profiling) Limit(namespace string, config *v1alpha1.ProfilerConfig) err
 
 // Choose sets the version of the tool, and returns why none can profile so.
 func (p *profiling) Choose(config *v1alpha1.ProfilerConfig, software bool) error {
-	installed, err := installedTools(p.toolsDir)
+	installed, err := installedTools(p.node.tools)
 	if err != nil {
 		return &claim.Refusal{Cause: err.Error(), Transient: true, Err: err}
 	}
@@ -188,8 +189,9 @@ func (p *profiling) Choose(config *v1alpha1.ProfilerConfig, software bool) error
 	if _, err := nsight.Arguments(config, tool.Tool, software); err != nil {
 		return err
 	}
-	if p.programs != nil {
-		return &claim.Refusal{Cause: fmt.Sprintf("the profiler's programs are not installed on the node: %v", p.programs), Profile: report.ReasonToolNotInstalled}
+	// What containers get has to be in place.
+	if err := p.node.hook.profiler.err; err != nil {
+		return &claim.Refusal{Cause: fmt.Sprintf("the profiler's programs are not installed on the node: %v", err), Profile: report.ReasonToolNotInstalled}
 	}
 	if config.CPUSampling != nil && *config.CPUSampling != v1alpha1.CPUSamplingNone {
 		return p.perfEvents()

@@ -22,6 +22,7 @@ import (
 	"github.com/prism-gpu/prism/pkg/cdi"
 	"github.com/prism-gpu/prism/pkg/config"
 	"github.com/prism-gpu/prism/pkg/profiler/rules"
+	"github.com/prism-gpu/prism/pkg/profiler/tool/manifest"
 	"github.com/prism-gpu/prism/test/fakes"
 )
 
@@ -271,19 +272,19 @@ func TestProfiling_RulesReadLate_DefaultsApplied(t *testing.T) {
 func TestInstalledTools_BrokenManifests_LeftOut(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	tools, err := installedTools(filepath.Join(dir, "absent"))
+	tools, err := installedTools(manifest.NewCache(filepath.Join(dir, "absent")))
 	require.NoError(t, err)
 	assert.Empty(t, tools)
-	for name, manifest := range map[string]string{
+	for name, text := range map[string]string{
 		"1-a": `{"schema":1,"version":"1","switches":["--a"],"nsys":"nsys","proven":"2026-11-20T00:00:00Z"}`, ".new-2": `{"schema":1,"version":"2","proven":"x"}`,
 		"3-a": `{"schema":2,"version":"3","proven":"x"}`, "4-a": `{"schema":1,"version":"4","nsys":"nsys"}`,
 		"8-a": `{"schema":1,"version":"8","nsys":"../../nsys","proven":"2026-11-20T00:00:00Z"}`, "5-a": `{`, "6-a": strings.Repeat(" ", 5<<20),
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name, "manifest.json"), []byte(manifest), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name, "manifest.json"), []byte(text), 0o644))
 	}
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "7-a"), 0o755))
-	tools, err = installedTools(dir)
+	tools, err = installedTools(manifest.NewCache(dir))
 	require.NoError(t, err)
 	require.Len(t, tools, 1)
 	assert.Equal(t, "1", tools[0].Version)

@@ -8,8 +8,8 @@ import (
 
 // installedTools lists the versions of Nsight Systems that are installed on the node and were proven there. A version whose manifest cannot
 // be read is none.
-func installedTools(dir string) (tools []plan.Tool, err error) {
-	installed, err := manifest.List(dir)
+func installedTools(manifests *manifest.Cache) (tools []plan.Tool, err error) {
+	installed, err := manifests.List()
 	if err != nil {
 		return nil, err
 	}

@@ -31,16 +31,17 @@ func (k *known) put(id, node string) {
 	k.nodes[id] = node
 }
 
-// Find returns the report of that name in a namespace; silent are the nodes that did not answer, where it may be.
+// Find returns the report of that name in a namespace, also one that is not in a truncated list; silent are the nodes that did not answer,
+// where it may be.
 func (n *Nodes) Find(ctx context.Context, namespace, id string) (r report.Report, found bool, silent []string, err error) {
 	if node := n.known.node(id); node != "" {
-		if at, err := n.List(ctx, namespace, node); err == nil {
+		if at, err := n.list(ctx, node, wanted{namespace, id}); err == nil {
 			if r, found = named(at.Reports, id); found {
 				return r, true, nil, nil
 			}
 		}
 	}
-	all, err := n.List(ctx, namespace, "")
+	all, err := n.list(ctx, "", wanted{namespace, id})
 	if err != nil {
 		return r, false, nil, err
 	}

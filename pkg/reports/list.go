@@ -43,6 +43,7 @@ func (s *Server) list(w http.ResponseWriter, c call) error {
 	}
 	list := &v1alpha1.ReportList{
 		TypeMeta: metav1.TypeMeta{APIVersion: GroupVersion.String(), Kind: kind + "List"}, Items: []v1alpha1.Report{}, SilentNodes: found.Silent,
+		TruncatedNodes: found.Truncated,
 	}
 	for _, r := range found.Reports {
 		o := object(r)
@@ -52,6 +53,9 @@ func (s *Server) list(w http.ResponseWriter, c call) error {
 	}
 	if len(found.Silent) > 0 {
 		w.Header().Add("Warning", `299 - "reports of these nodes are missing, which did not answer: `+names(found.Silent)+`"`)
+	}
+	if len(found.Truncated) > 0 {
+		w.Header().Add("Warning", `299 - "these nodes have more reports than a list has of a node: `+names(found.Truncated)+`"`)
 	}
 	return showList(w, c.Request, list)
 }

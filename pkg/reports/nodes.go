@@ -29,7 +29,7 @@ const (
 	nodeTimeout = 2 * time.Second
 	// asked is how many nodes are asked at once.
 	asked = 128
-	// maxAnswer bounds a node's list, in bytes; maxReports how many reports of a node are shown.
+	// maxAnswer is how many bytes of a node's list are read; maxReports how many reports of a node are shown.
 	maxAnswer  = 8 << 20
 	maxReports = 20000
 	maxError   = 4 << 10
@@ -50,13 +50,15 @@ type Nodes struct {
 	endpoints func(ctx context.Context) ([]Endpoint, error)
 	client    *http.Client
 	known     known
+	// answer is how many bytes of a node's list are read.
+	answer int64
 }
 
 // NewNodes makes one with the certificate of controllers: a directory with tls.crt, tls.key and ca.crt, the authority of plugins, which is
 // read for every connection.
 func NewNodes(certificate string, endpoints func(ctx context.Context) ([]Endpoint, error)) *Nodes {
 	dialer := &net.Dialer{Timeout: nodeTimeout}
-	return &Nodes{endpoints: endpoints, client: &http.Client{Transport: &http.Transport{
+	return &Nodes{endpoints: endpoints, answer: maxAnswer, client: &http.Client{Transport: &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			config, err := clientTLS(certificate)
 			if err != nil {
@@ -84,14 +86,41 @@ func clientTLS(dir string) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: ServerName}, nil
 }
 
-// Found are the reports of several nodes, and the nodes that did not answer, both in order.
+// Found are the reports of several nodes in order.
 type Found struct {
 	Reports []report.Report
-	Silent  []string
+	// Silent are the nodes that did not answer, Truncated those that have more reports than these; both in order.
+	Silent, Truncated []string
 }
 
 // List asks all nodes, or one, for the reports of a namespace; of all with "".
 func (n *Nodes) List(ctx context.Context, namespace, node string) (Found, error) {
+	return n.list(ctx, node, wanted{namespace: namespace})
+}
+
+// wanted is what a node is asked for.
+type wanted struct {
+	// namespace is "" for all.
+	namespace string
+	// id is that of one report; "": all. Plugins of earlier versions answer with all.
+	id string
+}
+
+func (w wanted) query() url.Values {
+	query := url.Values{"namespace": {w.namespace}}
+	if w.id != "" {
+		query.Set("id", w.id)
+	}
+	return query
+}
+
+// has says whether a node may answer with the report. What it says of others is left out.
+func (w wanted) has(r report.Report, node string) bool {
+	return r.Node == node && r.Namespace != "" && (w.namespace == "" || r.Namespace == w.namespace) && (w.id == "" || r.ID == w.id) && validID(r.ID)
+}
+
+// list asks all nodes, or one.
+func (n *Nodes) list(ctx context.Context, node string, w wanted) (Found, error) {
 	endpoints, err := n.endpoints(ctx)
 	if err != nil {
 		return Found{}, fmt.Errorf("finding the plugins of the nodes: %w", err)
@@ -107,19 +136,24 @@ func (n *Nodes) List(ctx context.Context, namespace, node string) (Found, error)
 		asking.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			reports, err := n.of(ctx, e, namespace)
+			of, err := n.of(ctx, e, w)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				found.Silent = append(found.Silent, e.Node)
 				return
 			}
-			found.Reports = append(found.Reports, reports...)
+			found.Reports = append(found.Reports, of.reports...)
+			if of.truncated {
+				found.Truncated = append(found.Truncated, e.Node)
+			}
 		})
 	}
 	asking.Wait()
-	slices.Sort(found.Silent)
-	found.Silent = slices.Compact(found.Silent)
+	for _, nodes := range []*[]string{&found.Silent, &found.Truncated} {
+		slices.Sort(*nodes)
+		*nodes = slices.Compact(*nodes)
+	}
 	slices.SortFunc(found.Reports, func(a, b report.Report) int {
 		if by := a.Started.Compare(b.Started); by != 0 {
 			return by
@@ -129,34 +163,26 @@ func (n *Nodes) List(ctx context.Context, namespace, node string) (Found, error)
 	return found, ctx.Err()
 }
 
-// of asks one node. What a node says of others, and of namespaces that were not asked for, is left out.
-func (n *Nodes) of(ctx context.Context, e Endpoint, namespace string) ([]report.Report, error) {
+// of asks one node.
+func (n *Nodes) of(ctx context.Context, e Endpoint, w wanted) (list nodeList, err error) {
 	if e.Address == "" {
-		return nil, errors.New("the plugin does not run")
+		return list, errors.New("the plugin does not run")
 	}
 	ctx, stop := context.WithTimeout(ctx, nodeTimeout)
 	defer stop()
-	response, err := n.do(ctx, http.MethodGet, e, url.Values{"namespace": {namespace}}, nil, "v1", "reports")
+	response, err := n.do(ctx, http.MethodGet, e, w.query(), nil, "v1", "reports")
 	if err != nil {
-		return nil, err
+		return list, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return nil, said(response)
+		return list, said(response)
 	}
-	var answer struct {
-		Reports []report.Report `json:"reports"`
+	if list, err = readList(response.Body, n.answer); err != nil {
+		return list, fmt.Errorf("reading what node %s answered: %w", e.Node, err)
 	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(&answer); err != nil {
-		return nil, fmt.Errorf("reading what node %s answered: %w", e.Node, err)
-	}
-	kept := answer.Reports[:0]
-	for _, r := range answer.Reports[:min(len(answer.Reports), maxReports)] {
-		if r.Node == e.Node && r.Namespace != "" && (namespace == "" || r.Namespace == namespace) && validID(r.ID) {
-			kept = append(kept, r)
-		}
-	}
-	return kept, nil
+	list.reports = slices.DeleteFunc(list.reports, func(r report.Report) bool { return !w.has(r, e.Node) })
+	return list, nil
 }
 
 // ask sends a request about one report to its node.

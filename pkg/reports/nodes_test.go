@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -205,6 +206,70 @@ func TestNodes_Silent_Named(t *testing.T) {
 	response, body := do(t, server, http.MethodGet, "alice", inTeam+"/unknown")
 	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
 	assert.Contains(t, body, "n1, n2, n3")
+}
+
+// TestNodes_ListTooLarge_FirstReportsAndNode: a tenant with many reports does not make the node silent, and each of them can be found.
+func TestNodes_ListTooLarge_FirstReportsAndNode(t *testing.T) {
+	t.Parallel()
+	f := &fakeNode{}
+	for i := range 110 {
+		r := stored("n0", "team", fmt.Sprintf("r%03d", i), "")
+		r.Message = strings.Repeat("m", 1<<10)
+		f.reports = append(f.reports, r)
+	}
+	endpoints, certificate := f.serve(t, "n0")
+	nodes := NewNodes(certificate, endpoints)
+	nodes.answer = 100 << 10
+	found, err := nodes.List(t.Context(), "team", "")
+	require.NoError(t, err)
+	assert.Empty(t, found.Silent)
+	assert.Equal(t, []string{"n0"}, found.Truncated)
+	assert.InDelta(t, 75, len(found.Reports), 24)
+	assert.Equal(t, "r000", found.Reports[0].ID)
+	for range 2 { // asked of all nodes, and of the one that is known
+		r, there, silent, err := nodes.Find(t.Context(), "team", "r109")
+		require.NoError(t, err)
+		require.True(t, there)
+		assert.Empty(t, silent)
+		assert.Equal(t, "r109", r.ID)
+	}
+
+	server := serveAPI(t, nodes)
+	response, body := do(t, server, http.MethodGet, "alice", inTeam)
+	assert.Equal(t, `299 - "these nodes have more reports than a list has of a node: n0"`, response.Header.Get("Warning"))
+	assert.Contains(t, body, `"truncatedNodes":["n0"]`)
+}
+
+// TestReadList_Answers_ReadAsFarAsTheyGo: only an answer that is larger than what is read is cut, and others that break off are errors.
+func TestReadList_Answers_ReadAsFarAsTheyGo(t *testing.T) {
+	t.Parallel()
+	whole := `{"reports":[` + strings.Repeat(`{"id":"a"},`, maxReports) + `{"id":"b"}]}`
+	for name, c := range map[string]struct {
+		answer    string
+		want      int
+		truncated bool
+		err       string
+	}{
+		"none":            {`{"reports":[]}`, 0, false, ""},
+		"another version": {`{"more":{"reports":[1]},"reports":[{"id":"a","new":1}],"next":"x"}`, 1, false, ""},
+		"many":            {whole, maxReports, true, ""},
+		"large":           {`{"reports":[{"id":"a"},{"id":"` + strings.Repeat("b", maxAnswer) + `"}]}`, 1, true, ""},
+		"breaks off":      {`{"reports":[{"id":"a"},{"id":`, 1, false, "unexpected EOF"},
+		"between":         {`{"reports":[{"id":"a"}`, 1, false, "EOF"},
+		"empty":           {"", 0, false, "EOF"},
+		"no list":         {`{"error":"x"}`, 0, false, "no list of reports"},
+		"null":            {`{"reports":null}`, 0, false, "begins the list of reports"},
+		"not JSON":        {"<html>", 0, false, "invalid character"},
+	} {
+		list, err := readList(strings.NewReader(c.answer), maxAnswer)
+		if c.err == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, c.err, name)
+		}
+		assert.Len(t, list.reports, c.want, name)
+		assert.Equal(t, c.truncated, list.truncated, name)
+	}
 }
 
 // TestFind_Again_OneNodeAsked: a download is many requests, and asks one node.

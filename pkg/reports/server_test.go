@@ -46,7 +46,13 @@ func (a rights) Allowed(_ context.Context, by user.Info, what authorizationapi.R
 // api is the API over these nodes; alice may do all in namespace team, bob may list there.
 func api(t *testing.T, endpoints func(context.Context) ([]Endpoint, error), certificate string) *httptest.Server {
 	t.Helper()
-	s := &Server{Nodes: NewNodes(certificate, endpoints), Users: headers{}, Access: rights{
+	return serveAPI(t, NewNodes(certificate, endpoints))
+}
+
+// serveAPI serves the reports of nodes.
+func serveAPI(t *testing.T, nodes *Nodes) *httptest.Server {
+	t.Helper()
+	s := &Server{Nodes: nodes, Users: headers{}, Access: rights{
 		"alice list reports team": true, "alice get reports team": true, "alice get reports/content team": true, "alice delete reports team": true,
 		"bob list reports team": true, "bob get reports team": true, "root list reports ": true, "alice list reports other": true,
 	}}

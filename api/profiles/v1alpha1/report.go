@@ -47,4 +47,6 @@ type ReportList struct {
 	Items           []Report `json:"items"`
 	// SilentNodes did not answer: their reports are missing.
 	SilentNodes []string `json:"silentNodes,omitempty"`
+	// TruncatedNodes have more reports than the list has of a node.
+	TruncatedNodes []string `json:"truncatedNodes,omitempty"`
 }

@@ -106,7 +106,7 @@ func (c cluster) facts(ctx context.Context, name, driver string) (*check.Facts, 
 		c.say("Warning: %v", err)
 		return facts, nil
 	}
-	c.missing(asked, list.SilentNodes)
+	c.missing(asked, list)
 	facts.Reports = list
 	return facts, nil
 }

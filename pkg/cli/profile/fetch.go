@@ -41,7 +41,7 @@ func downloadCommand(c cluster) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c.missing(client, list.SilentNodes)
+			c.missing(client, list)
 			return f.run(command.Context(), c, client, list)
 		},
 	}

@@ -49,7 +49,7 @@ func listCommand(c cluster) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c.missing(client, list.SilentNodes)
+			c.missing(client, list)
 			slices.SortStableFunc(list.Items, func(a, b v1alpha1.Report) int {
 				return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 			})

@@ -101,6 +101,15 @@ func TestList_SilentNodes_NamedOnce(t *testing.T) {
 		"No reports found in namespace team\n", errOut)
 }
 
+func TestList_TruncatedNodes_Named(t *testing.T) {
+	s := newServer(t)
+	s.truncated = []string{"node-1"}
+	s.add("a-1", nil)
+	_, errOut, err := s.run(t.Context(), t, "list")
+	require.NoError(t, err)
+	assert.Equal(t, "Warning: the list does not have all reports of node node-1: delete some there, or name the reports\n", errOut)
+}
+
 func TestList_TextOfContainers_Escaped(t *testing.T) {
 	s := newServer(t)
 	r := s.add("a-1", nil)

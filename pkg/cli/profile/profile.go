@@ -64,15 +64,20 @@ func (c cluster) print(format string, values ...any) {
 }
 
 // missing says which reports a list does not have.
-func (c cluster) missing(client *reports.Client, silent []string) {
+func (c cluster) missing(client *reports.Client, list *v1alpha1.ReportList) {
 	taken := client.Warnings()
-	if len(silent) == 0 {
+	if len(list.SilentNodes)+len(list.TruncatedNodes) == 0 {
 		for _, text := range taken {
 			c.say("Warning: %s", text)
 		}
 		return
 	}
-	c.say("Warning: %s did not answer: reports there are missing from the list, and profiling goes on there", nodes(silent))
+	if len(list.SilentNodes) > 0 {
+		c.say("Warning: %s did not answer: reports there are missing from the list, and profiling goes on there", nodes(list.SilentNodes))
+	}
+	if len(list.TruncatedNodes) > 0 {
+		c.say("Warning: the list does not have all reports of %s: delete some there, or name the reports", nodes(list.TruncatedNodes))
+	}
 }
 
 // nodes are names in a sentence; of many, the first.

@@ -23,7 +23,7 @@ func removeCommand(c cluster) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c.missing(client, list.SilentNodes)
+			c.missing(client, list)
 			failed := 0
 			for i := range list.Items {
 				r := &list.Items[i]

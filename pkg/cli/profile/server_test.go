@@ -35,10 +35,10 @@ const maxRange = 16 << 20
 type server struct {
 	*httptest.Server
 
-	mu      sync.Mutex
-	reports []v1alpha1.Report
-	content map[string][]byte
-	silent  []string
+	mu                sync.Mutex
+	reports           []v1alpha1.Report
+	content           map[string][]byte
+	silent, truncated []string
 	// objects are other objects of the cluster, by path.
 	objects map[string]any
 	// intercept answers in place of the API if it returns true.
@@ -126,7 +126,7 @@ func (s *server) list(w http.ResponseWriter, r *http.Request, namespace string) 
 	if err == nil {
 		var of fields.Selector
 		if of, err = fields.ParseSelector(r.URL.Query().Get("fieldSelector")); err == nil {
-			list := v1alpha1.ReportList{SilentNodes: s.silent}
+			list := v1alpha1.ReportList{SilentNodes: s.silent, TruncatedNodes: s.truncated}
 			for _, report := range s.reports {
 				set := fields.Set{
 					"spec.claim": report.Spec.Claim, "spec.pod": report.Spec.Pod, "spec.container": report.Spec.Container,

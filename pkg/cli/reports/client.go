@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -57,14 +58,15 @@ func New(from *rest.Config) (*Client, error) {
 }
 
 // List returns the reports of a namespace, of all namespaces with "", in the order of the server. The list names the nodes that did not
-// answer.
+// answer, and
+// those that have more reports than it has of a node.
 func (c *Client) List(ctx context.Context, namespace string, s Selection) (*v1alpha1.ReportList, error) {
 	options, err := s.options()
 	if err != nil {
 		return nil, err
 	}
 	list := &v1alpha1.ReportList{}
-	silent := map[string]bool{}
+	silent, truncated := map[string]bool{}, map[string]bool{}
 	for {
 		var page v1alpha1.ReportList
 		err := decode(c.rest.Get().NamespaceIfScoped(namespace, namespace != "").Resource(Resource).
@@ -76,14 +78,14 @@ func (c *Client) List(ctx context.Context, namespace string, s Selection) (*v1al
 		for _, node := range page.SilentNodes {
 			silent[node] = true
 		}
+		for _, node := range page.TruncatedNodes {
+			truncated[node] = true
+		}
 		if options.Continue = page.Continue; options.Continue == "" {
 			break
 		}
 	}
-	for node := range silent {
-		list.SilentNodes = append(list.SilentNodes, node)
-	}
-	slices.Sort(list.SilentNodes)
+	list.SilentNodes, list.TruncatedNodes = slices.Sorted(maps.Keys(silent)), slices.Sorted(maps.Keys(truncated))
 	list.APIVersion, list.Kind = GroupVersion.String(), Kind+"List"
 	for i := range list.Items {
 		list.Items[i].APIVersion, list.Items[i].Kind = GroupVersion.String(), Kind

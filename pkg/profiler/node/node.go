@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -122,7 +123,12 @@ func (s *Server) handler() http.Handler {
 }
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request) {
-	answer(w, http.StatusOK, map[string]any{"reports": s.options.Store.List(r.URL.Query().Get("namespace"))})
+	query := r.URL.Query()
+	found := s.options.Store.List(query.Get("namespace"))
+	if id := query.Get("id"); id != "" {
+		found = slices.DeleteFunc(found, func(r report.Report) bool { return r.ID != id })
+	}
+	answer(w, http.StatusOK, map[string]any{"reports": found})
 }
 
 func (s *Server) get(w http.ResponseWriter, r *http.Request) {
@@ -172,5 +178,7 @@ func answer(w http.ResponseWriter, code int, body any) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body)
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false) // an answer is read as JSON alone, and is bounded in bytes
+	_ = encoder.Encode(body)
 }

@@ -140,6 +140,9 @@ func TestServer_Requests_AnsweredOrRefused(t *testing.T) {
 		body                string
 	}{
 		{"GET", "/v1/reports?namespace=n", "", 200, `"namespace":"n"`},
+		{"GET", "/v1/reports?namespace=n&id=id", "", 200, `"id":"id"`},
+		{"GET", "/v1/reports?namespace=n&id=other", "", 200, `"reports":[]`},
+		{"GET", "/v1/reports?namespace=%3Cn%3E", "", 200, `"namespace":"<n>"`}, // 6 bytes for each of these would be lost for reports
 		{"GET", "/v1/reports/uid/id", "", 200, `"id":"id"`},
 		{"GET", "/v1/reports/uid/other", "", 404, `"error":`},
 		{"GET", "/v1/reports/uid/id/content", "", 200, "0123456789"},

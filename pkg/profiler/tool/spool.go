@@ -23,6 +23,8 @@ const (
 	failedSuffix = ".failed"
 	spoolFolder  = "spool"
 	indexFile    = "index.json"
+	// unfinishedPrefix begins the names of files that are being written there. It is not the store's, which removes its own when it starts.
+	unfinishedPrefix = ".import-"
 )
 
 // scanEvery is how often spools are read.
@@ -55,6 +57,9 @@ func (s Spool) Run(ctx context.Context) error {
 	if err := os.MkdirAll(s.Tries, 0o700); err != nil {
 		return err
 	}
+	if err := s.clean(); err != nil {
+		klog.FromContext(ctx).Error(err, "What an earlier container had not finished stays in spools")
+	}
 	ticker := time.NewTicker(scanEvery)
 	defer ticker.Stop()
 	for {
@@ -72,6 +77,17 @@ func (s Spool) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+// clean removes what this service had not finished when it ended. Files of other versions may be being written.
+func (s Spool) clean() error {
+	left, err := filepath.Glob(filepath.Join(s.Profiles, "*", spoolFolder, unfinishedPrefix+"*"))
+	for _, path := range left {
+		if recordedWith(filepath.Dir(filepath.Dir(path))) == s.Version {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}
+	return err
 }
 
 // next is the raw file to import now.
@@ -167,7 +183,7 @@ func (s Spool) one(ctx context.Context, w waiting) {
 func (s Spool) keepRaw(ctx context.Context, w waiting, cause error) {
 	logger := klog.FromContext(ctx).WithValues("report", w.id, "bytes", w.size)
 	logger.Error(cause, "Raw report could not be imported and stays raw")
-	path, tmp := filepath.Join(w.dir, w.id+failedSuffix), filepath.Join(w.dir, ".new-"+w.id+failedSuffix)
+	path, tmp := filepath.Join(w.dir, w.id+failedSuffix), filepath.Join(w.dir, unfinishedPrefix+w.id+failedSuffix)
 	text := cause.Error()
 	err := os.WriteFile(tmp, []byte(text[:min(len(text), maxOutput)]+"\n"), 0o600)
 	if err == nil {

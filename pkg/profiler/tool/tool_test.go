@@ -175,18 +175,38 @@ func TestImport_Importer_HasNoRights(t *testing.T) {
 	assert.Equal(t, "65534\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n0\n0\n4194304\n2048\n0\n", string(content))
 }
 
+// TestImport_Importer_HasOwnNamespaces: it reaches no process and no memory of others.
+func TestImport_Importer_HasOwnNamespaces(t *testing.T) {
+	t.Parallel()
+	namespaces := []string{"/proc/self/ns/ipc", "/proc/self/ns/net", "/proc/self/ns/pid"}
+	i, dir := importerOf(t, image(t, "1", "readlink "+strings.Join(namespaces, " ")+` > "$4"`)), t.TempDir()
+	raw, report := filepath.Join(dir, "a.qdstrm"), filepath.Join(dir, "a.nsys-rep")
+	require.NoError(t, os.WriteFile(raw, []byte("recorded"), 0o600))
+	require.NoError(t, i.Import(t.Context(), raw, report))
+	content, err := os.ReadFile(report)
+	require.NoError(t, err)
+	assert.Len(t, strings.Fields(string(content)), len(namespaces))
+	for _, path := range namespaces {
+		own, err := os.Readlink(path)
+		require.NoError(t, err)
+		assert.NotContains(t, string(content), own)
+	}
+}
+
 // TestClean_EndedImports_Removed: they have copies of what was recorded, and the directory outlives the container.
 func TestClean_EndedImports_Removed(t *testing.T) {
 	t.Parallel()
 	i := Importer{Work: t.TempDir()}
-	require.NoError(t, os.MkdirAll(filepath.Join(i.Work, workPrefix+"1"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(i.Work, workPrefix+"1", "report.qdstrm"), nil, 0o600))
+	own, err := i.Own()
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Join(own, workPrefix+"1"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(own, workPrefix+"1", "report.qdstrm"), nil, 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(i.Work, provenFile), nil, 0o600))
 	require.NoError(t, i.Clean())
-	left, err := os.ReadDir(i.Work)
+	left, err := filepath.Glob(filepath.Join(i.Work, "*", "*"))
 	require.NoError(t, err)
-	require.Len(t, left, 1)
-	assert.Equal(t, provenFile, left[0].Name())
+	assert.Empty(t, left)
+	assert.FileExists(t, filepath.Join(i.Work, provenFile))
 }
 
 func TestImport_BadImporters_ErrorAndNoReport(t *testing.T) {
@@ -212,7 +232,7 @@ func TestImport_BadImporters_ErrorAndNoReport(t *testing.T) {
 			names, err := os.ReadDir(dir)
 			require.NoError(t, err)
 			assert.Len(t, names, 1, "the raw file alone")
-			left, err := filepath.Glob(filepath.Join(i.Work, "import-*"))
+			left, err := filepath.Glob(filepath.Join(i.Work, ownFolder, "import-*"))
 			require.NoError(t, err)
 			assert.Empty(t, left)
 		})

@@ -3,13 +3,10 @@ package manifest
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -56,20 +53,13 @@ func New(version string) Manifest {
 
 // List returns the versions below a directory. One whose manifest cannot be read is none: an installation did not end, or is a later one's.
 func List(dir string) (all []Installed, err error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reading the installed versions of Nsight Systems: %w", err)
-	}
-	for _, entry := range entries {
-		if strings.HasPrefix(entry.Name(), Unfinished) {
-			continue
-		}
-		path := filepath.Join(dir, entry.Name())
+	dirs, err := versions(dir)
+	for _, path := range dirs {
 		if m, err := Read(path); err == nil {
 			all = append(all, Installed{Manifest: m, Dir: path})
 		}
 	}
-	return all, nil
+	return all, err
 }
 
 // Read reads the manifest in a directory.
