@@ -240,7 +240,7 @@ func TestNodes_ListTooLarge_FirstReportsAndNode(t *testing.T) {
 	assert.Contains(t, body, `"truncatedNodes":["n0"]`)
 }
 
-// TestReadList_Answers_ReadAsFarAsTheyGo: only an answer that is larger than what is read is cut, and others that break off are errors.
+// TestReadList_Answers_ReadAsFarAsTheyGo: only an answer that is larger than what is read is shortened, and others that break off are errors.
 func TestReadList_Answers_ReadAsFarAsTheyGo(t *testing.T) {
 	t.Parallel()
 	whole := `{"reports":[` + strings.Repeat(`{"id":"a"},`, maxReports) + `{"id":"b"}]}`
