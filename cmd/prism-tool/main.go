@@ -84,10 +84,14 @@ func imports(ctx context.Context, s tool.Service, cfg *config.Tool) error {
 	if err := s.Clean(); err != nil {
 		return err
 	}
+	own, err := s.Own()
+	if err != nil {
+		return err
+	}
 	if !s.AwaitProof(ctx) {
 		return nil
 	}
 	return tool.Spool{
-		Profiles: filepath.Join(cfg.StateDir, "profiles"), Version: cfg.Version, Tries: filepath.Join(cfg.WorkDir, "tries"), Import: s.Import,
+		Profiles: filepath.Join(cfg.StateDir, "profiles"), Version: cfg.Version, Tries: filepath.Join(own, "tries"), Import: s.Import,
 	}.Run(ctx)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,15 +41,45 @@ const (
 	spare  = 64 << 20
 )
 
+// madeFile is what the importer makes.
+const madeFile = "report.nsys-rep"
+
 // maxOutput is how much is kept of what an importer writes.
 const maxOutput = 4 << 10
 
-// workPrefix begins the names of what an import has in Work.
+// workPrefix begins the names of what an import has in Own.
 const workPrefix = "import-"
+
+// ownFolder is the directory of this program in Work.
+const ownFolder = "own"
+
+// Own makes and returns a directory in Work in which only this program makes entries; the importer passes through it. Work may be a volume
+// in which every user can rename what is there: a link in place of a directory would lead this program, as root, out of it.
+func (i Importer) Own() (string, error) {
+	dir := filepath.Join(i.Work, ownFolder)
+	if err := os.Chmod(i.Work, 0o755); err != nil {
+		return "", fmt.Errorf("taking the work directory: %w", err)
+	}
+	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("making the directory of imports: %w", err)
+	}
+	var of unix.Stat_t
+	if err := unix.Lstat(dir, &of); err != nil {
+		return "", &os.PathError{Op: "lstat", Path: dir, Err: err}
+	}
+	if of.Mode&unix.S_IFMT != unix.S_IFDIR || of.Uid != uint32(os.Geteuid()) { //nolint:gosec // ids have 32 bits
+		return "", fmt.Errorf("%s is not a directory of this program: mode %o, user %d", dir, of.Mode, of.Uid)
+	}
+	return dir, os.Chmod(dir, 0o711)
+}
 
 // Clean removes what imports left that ended with this program.
 func (i Importer) Clean() error {
-	left, err := filepath.Glob(filepath.Join(i.Work, workPrefix+"*"))
+	own, err := i.Own()
+	if err != nil {
+		return err
+	}
+	left, err := filepath.Glob(filepath.Join(own, workPrefix+"*"))
 	for _, path := range left {
 		err = errors.Join(err, os.RemoveAll(path))
 	}
@@ -62,12 +93,22 @@ func (i Importer) Import(ctx context.Context, raw, report string) error {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(i.Work, workPrefix)
+	own, err := i.Own()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(own, workPrefix)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	in, out := filepath.Join(dir, "report.qdstrm"), filepath.Join(dir, "report.nsys-rep")
+	// Held before the importer runs: what it makes is found where it was made, whatever it has done to the names since.
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	in, out := filepath.Join(dir, "report.qdstrm"), filepath.Join(dir, madeFile)
 	size, err := takeOver(raw, in)
 	if err != nil {
 		return err
@@ -79,10 +120,11 @@ func (i Importer) Import(ctx context.Context, raw, report string) error {
 	if err := i.run(ctx, dir, limit, filepath.Join(program, importerProgram), "-i", in, "-o", out); err != nil {
 		return err
 	}
-	return handOver(out, report, limit)
+	return handOver(root, report, limit)
 }
 
-// run runs a program of the image as that user, without network, within limits.
+// run runs a program of the image as that user, without network, within limits. It is the first process of a PID namespace: whatever it has
+// started ends with it, in a session of its own as well.
 func (i Importer) run(ctx context.Context, dir string, fileSize int64, program string, args ...string) error {
 	ctx, stop := context.WithTimeout(ctx, i.Deadline)
 	defer stop()
@@ -91,18 +133,13 @@ func (i Importer) run(ctx context.Context, dir string, fileSize int64, program s
 	command.Dir = dir
 	command.Env = []string{"HOME=" + dir, "TMPDIR=" + dir, "NSYS_TMPDIR=" + dir, "PATH=/usr/bin:/bin", "LC_ALL=C"}
 	command.SysProcAttr = &syscall.SysProcAttr{
-		Setsid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: unix.CLONE_NEWNET,
+		Setsid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWPID | unix.CLONE_NEWIPC,
 		Credential: &syscall.Credential{Uid: unprivileged, Gid: unprivileged},
 	}
 	output := &last{}
 	command.Stdout, command.Stderr = output, output
-	// Whatever it started ends with it.
-	command.Cancel = func() error { return unix.Kill(-command.Process.Pid, unix.SIGKILL) }
 	command.WaitDelay = time.Second
 	err := command.Run()
-	if command.Process != nil {
-		_ = unix.Kill(-command.Process.Pid, unix.SIGKILL)
-	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("%s took longer than %v: %s", filepath.Base(program), i.Deadline, tail(output.bytes))
@@ -165,8 +202,8 @@ func takeOver(from, to string) (int64, error) {
 }
 
 // handOver copies what the importer made, which is no more trusted than what it read, and puts it in its place by rename.
-func handOver(from, to string, limit int64) error {
-	source, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+func handOver(from *os.Root, to string, limit int64) error {
+	source, err := from.OpenFile(madeFile, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return fmt.Errorf("the importer made no report: %w", err)
 	}

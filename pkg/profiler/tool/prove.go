@@ -48,7 +48,11 @@ func (p Prover) prove(ctx context.Context, installed manifest.Installed) error {
 	if err != nil {
 		return err
 	}
-	report := filepath.Join(p.Work, "proof.nsys-rep")
+	own, err := p.Own()
+	if err != nil {
+		return err
+	}
+	report := filepath.Join(own, "proof.nsys-rep")
 	defer func() { _ = os.Remove(report) }()
 	if err := p.Import(ctx, raw, report); err != nil {
 		return fmt.Errorf("importing the report of a process: %w", err)
@@ -65,7 +69,7 @@ func (p Prover) has(ctx context.Context, installed manifest.Installed, report st
 	if bytes.Contains(content, []byte(proofProgram)) {
 		return nil
 	}
-	exported := filepath.Join(p.Work, "proof.sqlite")
+	exported := filepath.Join(filepath.Dir(report), "proof.sqlite")
 	defer func() { _ = os.Remove(exported) }()
 	nsys := filepath.Join(installed.Dir, installed.Nsys)
 	if from, err := p.find(filepath.Dir(installed.Nsys)); err == nil {

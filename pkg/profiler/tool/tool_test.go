@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func image(t *testing.T, version, importer string) Source {
 	script := func(path, text string) {
 		path = filepath.Join(dir, path)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755))
+		require.NoError(t, writeProgram(path, []byte("#!/bin/sh\n"+text+"\n")))
 	}
 	script("target-linux-x64/nsys", `case "$*" in
 --version) echo "NVIDIA Nsight Systems version `+version+`.1-df9881f";;
@@ -146,7 +147,14 @@ func copyProgram(from, to string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(to, content, 0o755)
+	return writeProgram(to, content)
+}
+
+// writeProgram writes a file that is executed. A process that another test starts meanwhile would have it open for writing.
+func writeProgram(path string, content []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, content, 0o755)
 }
 
 // TestImport_RawFile_StaysAsItIs: the importer appends to what it reads, and another try needs what was recorded.
@@ -175,18 +183,38 @@ func TestImport_Importer_HasNoRights(t *testing.T) {
 	assert.Equal(t, "65534\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n0\n0\n4194304\n2048\n0\n", string(content))
 }
 
+// TestImport_Importer_HasOwnNamespaces: it reaches no process and no memory of others.
+func TestImport_Importer_HasOwnNamespaces(t *testing.T) {
+	t.Parallel()
+	namespaces := []string{"/proc/self/ns/ipc", "/proc/self/ns/net", "/proc/self/ns/pid"}
+	i, dir := importerOf(t, image(t, "1", "readlink "+strings.Join(namespaces, " ")+` > "$4"`)), t.TempDir()
+	raw, report := filepath.Join(dir, "a.qdstrm"), filepath.Join(dir, "a.nsys-rep")
+	require.NoError(t, os.WriteFile(raw, []byte("recorded"), 0o600))
+	require.NoError(t, i.Import(t.Context(), raw, report))
+	content, err := os.ReadFile(report)
+	require.NoError(t, err)
+	assert.Len(t, strings.Fields(string(content)), len(namespaces))
+	for _, path := range namespaces {
+		own, err := os.Readlink(path)
+		require.NoError(t, err)
+		assert.NotContains(t, string(content), own)
+	}
+}
+
 // TestClean_EndedImports_Removed: they have copies of what was recorded, and the directory outlives the container.
 func TestClean_EndedImports_Removed(t *testing.T) {
 	t.Parallel()
 	i := Importer{Work: t.TempDir()}
-	require.NoError(t, os.MkdirAll(filepath.Join(i.Work, workPrefix+"1"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(i.Work, workPrefix+"1", "report.qdstrm"), nil, 0o600))
+	own, err := i.Own()
+	require.NoError(t, err)
+	require.NoError(t, os.MkdirAll(filepath.Join(own, workPrefix+"1"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(own, workPrefix+"1", "report.qdstrm"), nil, 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(i.Work, provenFile), nil, 0o600))
 	require.NoError(t, i.Clean())
-	left, err := os.ReadDir(i.Work)
+	left, err := filepath.Glob(filepath.Join(i.Work, "*", "*"))
 	require.NoError(t, err)
-	require.Len(t, left, 1)
-	assert.Equal(t, provenFile, left[0].Name())
+	assert.Empty(t, left)
+	assert.FileExists(t, filepath.Join(i.Work, provenFile))
 }
 
 func TestImport_BadImporters_ErrorAndNoReport(t *testing.T) {
@@ -212,7 +240,7 @@ func TestImport_BadImporters_ErrorAndNoReport(t *testing.T) {
 			names, err := os.ReadDir(dir)
 			require.NoError(t, err)
 			assert.Len(t, names, 1, "the raw file alone")
-			left, err := filepath.Glob(filepath.Join(i.Work, "import-*"))
+			left, err := filepath.Glob(filepath.Join(i.Work, ownFolder, "import-*"))
 			require.NoError(t, err)
 			assert.Empty(t, left)
 		})

@@ -1,0 +1,111 @@
+package tool
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// volume is an importer whose work directory is as the kubelet makes volumes: every user may rename what is there.
+func volume(t *testing.T, script string) (i Importer, raw, report string) {
+	t.Helper()
+	i = importerOf(t, image(t, "1", script))
+	require.NoError(t, os.Chmod(i.Work, 0o777))
+	dir := t.TempDir()
+	raw, report = filepath.Join(dir, "a.qdstrm"), filepath.Join(dir, "a.nsys-rep")
+	require.NoError(t, os.WriteFile(raw, []byte("recorded"), 0o600))
+	return i, raw, report
+}
+
+// TestImport_Directories_ImporterMakesNoEntries outside of the directory of its import: this program, as root, would follow its links.
+func TestImport_Directories_ImporterMakesNoEntries(t *testing.T) {
+	t.Parallel()
+	i, raw, report := volume(t, `cat "$2" > "$4"
+for dir in "$PWD" "$PWD/.."; do touch "$dir/../made" && exit 3; mv "$(realpath "$dir")" "$(realpath "$dir/..")/moved" && exit 4; done
+ls "$PWD/.." && exit 5
+exit 0`)
+	require.NoError(t, i.Import(t.Context(), raw, report))
+	for path, want := range map[string]os.FileMode{i.Work: 0o755, filepath.Join(i.Work, ownFolder): 0o711} {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		assert.Equal(t, want|os.ModeDir, info.Mode())
+	}
+}
+
+// TestOwn_NotOfThisProgram_Refused: an importer of an earlier version may have left anything in the volume.
+func TestOwn_NotOfThisProgram_Refused(t *testing.T) {
+	t.Parallel()
+	for name, make := range map[string]func(path string) error{
+		"link": func(path string) error { return os.Symlink("/etc", path) },
+		"file": func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"another user's": func(path string) error {
+			return errors.Join(os.Mkdir(path, 0o700), os.Chown(path, unprivileged, unprivileged))
+		},
+	} {
+		i, raw, report := volume(t, copies)
+		require.NoError(t, make(filepath.Join(i.Work, ownFolder)))
+		require.ErrorContains(t, i.Import(t.Context(), raw, report), "is not a directory of this program", name)
+	}
+}
+
+// TestHandOver_DirectoryReplaced_ReportOfTheImport: the directory is held since before the importer ran.
+func TestHandOver_DirectoryReplaced_ReportOfTheImport(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	made, other, to := filepath.Join(dir, "made"), filepath.Join(dir, "other"), filepath.Join(dir, "to")
+	for path, content := range map[string]string{made: "report", other: "secret"} {
+		require.NoError(t, os.Mkdir(path, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(path, madeFile), []byte(content), 0o600))
+	}
+	root, err := os.OpenRoot(made)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = root.Close() })
+	require.NoError(t, os.Rename(made, made+".moved"))
+	require.NoError(t, os.Symlink(other, made))
+	require.NoError(t, handOver(root, to, spare))
+	content, err := os.ReadFile(to)
+	require.NoError(t, err)
+	assert.Equal(t, "report", string(content))
+}
+
+// TestImport_StartedProcesses_EndWithTheImporter, in sessions of their own as well: they would read the next import.
+func TestImport_StartedProcesses_EndWithTheImporter(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ end, want string }{
+		"exits": {`cat "$2" > "$4"`, ""}, "fails": {"exit 2", "exit status 2"}, "too long": {"sleep 1000", "took longer than"},
+	} {
+		mark := strconv.Itoa(1000+len(name)) + "." + strconv.Itoa(os.Getpid()) // of this run alone
+		i, raw, report := volume(t, "setsid sleep "+mark+" >/dev/null 2>&1 &\nuntil grep -qsaz ^"+mark+"$ /proc/[0-9]*/cmdline; do :; done\n"+c.end)
+		if name == "too long" {
+			i.Deadline = 2 * time.Second
+		}
+		err := i.Import(t.Context(), raw, report)
+		if c.want == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, c.want, name)
+		}
+		assert.False(t, runs(t, mark), name)
+	}
+}
+
+// runs says whether a process has this in its command line.
+func runs(t *testing.T, mark string) bool {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	for _, path := range paths {
+		line, err := os.ReadFile(path)
+		if err == nil && bytes.Contains(line, []byte("sleep\x00"+mark)) {
+			return true
+		}
+	}
+	return false
+}
