@@ -299,9 +299,9 @@ func TestSpool_OneFails_OthersFirst(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "the importer refused it\n", string(reason))
 	assert.FileExists(t, filepath.Join(folder, "small.nsys-rep"))
-	left, err := os.ReadDir(s.Tries)
+	left, err := filepath.Glob(filepath.Join(s.Tries, "[^.]*"))
 	require.NoError(t, err)
-	assert.Empty(t, left)
+	assert.Empty(t, left, "but for turns")
 }
 
 // TestSpool_FileEndsTheService_NotForEver: each try ends the container, and the next one begins with what it left.
